@@ -1,0 +1,113 @@
+# Project-wide compiler settings and the functions that define modules, programs and tests.
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_CUDA_STANDARD 20)
+set(CMAKE_CXX_FLAGS_RELEASE "-O3 -g1")
+set(CMAKE_CXX_FLAGS_CHECKED "-O1 -g1 -D_GLIBCXX_ASSERTIONS")
+set(CMAKE_CUDA_FLAGS_RELEASE "-O3 -lineinfo")
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release)
+endif()
+find_program(CCACHE ccache)
+if(CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE})
+endif()
+if(NEOX_SANITIZE)
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${NEOX_SANITIZE}>
+    $<$<COMPILE_LANGUAGE:CXX>:-fno-omit-frame-pointer> $<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize-recover=undefined>)
+  add_link_options(-fsanitize=${NEOX_SANITIZE})
+endif()
+# DT_RPATH, unlike DT_RUNPATH, holds for indirect dependencies and beats LD_LIBRARY_PATH,
+# so that a process never mixes the wheel's NCCL or CUDA runtime with others on the machine.
+add_link_options(LINKER:--disable-new-dtags)
+set(CMAKE_BUILD_WITH_INSTALL_RPATH ON)
+set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)
+
+# Programs look for libraries in ../lib, then in ../site (a link to a site-packages directory, absent in a build
+# tree), then in the wheel they were built with.
+function(neox_set_rpath program)
+  set(rpath $ORIGIN/../lib)
+  foreach(site $ORIGIN/../site ${LibTorch_SITE})
+    foreach(dir ${LibTorch_LIBDIRS})
+      list(APPEND rpath ${site}/${dir})
+    endforeach()
+  endforeach()
+  set_target_properties(${program} PROPERTIES INSTALL_RPATH "${rpath}")
+endfunction()
+
+# neox_module(ops SOURCES philox.cc CUDA philox_cuda.cu STUB no_cuda.cc DEPS base LINK LibTorch::torch)
+# defines neox::ops from lib/ops/. Without NEOX_CUDA the STUB files stand in for the CUDA ones.
+# -Wno-restrict: false alarms of GCC 12 on std::string (GCC bug 105651).
+function(neox_module name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;CUDA;STUB;DEPS;LINK" ${ARGN})
+  set(sources ${ARG_SOURCES})
+  if(NEOX_CUDA)
+    list(APPEND sources ${ARG_CUDA})
+  else()
+    list(APPEND sources ${ARG_STUB})
+  endif()
+  list(TRANSFORM sources PREPEND ${PROJECT_SOURCE_DIR}/lib/${name}/)
+  if(BUILD_TESTING)
+    add_test(NAME ${name}.includes
+      COMMAND ${PROJECT_SOURCE_DIR}/tests/check_includes.sh ${PROJECT_SOURCE_DIR}/lib ${name} ${ARG_DEPS})
+  endif()
+  list(TRANSFORM ARG_DEPS PREPEND neox::)
+  add_library(neox_${name} STATIC ${sources})
+  add_library(neox::${name} ALIAS neox_${name})
+  target_compile_options(neox_${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Werror;-Wno-restrict>)
+  target_include_directories(neox_${name} PUBLIC ${PROJECT_SOURCE_DIR}/lib)
+  target_link_libraries(neox_${name} PUBLIC ${ARG_DEPS} ${ARG_LINK})
+endfunction()
+
+# neox_app(neox-train DEPS train): bin/neox-train from apps/neox-train.cc.
+function(neox_app name)
+  cmake_parse_arguments(ARG "" "" "DEPS;LINK" ${ARGN})
+  list(TRANSFORM ARG_DEPS PREPEND neox::)
+  add_executable(${name} ${PROJECT_SOURCE_DIR}/apps/${name}.cc)
+  target_compile_options(${name} PRIVATE -Wall -Wextra -Werror -Wno-restrict)
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS} ${ARG_LINK})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
+  neox_set_rpath(${name})
+  neox_manual(${name})
+  install(TARGETS ${name} RUNTIME DESTINATION bin)
+endfunction()
+
+# The man page is made of --help, and the completion script asks --help for the options.
+function(neox_manual name)
+  set(page ${PROJECT_BINARY_DIR}/share/man/man1/${name}.1)
+  find_program(HELP2MAN help2man)
+  if(HELP2MAN)
+    add_custom_command(OUTPUT ${page}
+      COMMAND ${CMAKE_COMMAND} -E env ASAN_OPTIONS=detect_leaks=0 ${HELP2MAN} --no-info
+        --output=${page} $<TARGET_FILE:${name}>
+      DEPENDS ${name} COMMENT "Manual page of ${name}")
+    add_custom_target(${name}.1 ALL DEPENDS ${page})
+    install(FILES ${page} DESTINATION share/man/man1)
+  endif()
+  install(FILES ${PROJECT_SOURCE_DIR}/env/completion.bash DESTINATION share/bash-completion/completions
+    RENAME ${name})
+endfunction()
+
+# neox_test(box_test DEPS shard): tests/box_test.cc and SOURCES. One thread per process: OpenMP threads
+# that outnumber the cores spin. FULL tests run only under env/test.sh --full.
+function(neox_test name)
+  cmake_parse_arguments(ARG "FULL" "TIMEOUT" "SOURCES;DEPS;LINK" ${ARGN})
+  list(TRANSFORM ARG_DEPS PREPEND neox::)
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 300)
+  endif()
+  add_executable(${name} ${name}.cc ${ARG_SOURCES})
+  target_compile_options(${name} PRIVATE -Wall -Wextra -Werror -Wno-restrict)
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS} ${ARG_LINK} GTest::gtest GTest::gtest_main)
+  target_compile_definitions(${name} PRIVATE NEOX_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
+    NEOX_BUILD_DIR="${PROJECT_BINARY_DIR}")
+  neox_set_rpath(${name})
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} ENVIRONMENT "OMP_NUM_THREADS=1")
+  if(ARG_FULL)
+    set_tests_properties(${name} PROPERTIES LABELS full)
+  endif()
+endfunction()

@@ -1,0 +1,28 @@
+#include "base/error.h"
+
+#include <cerrno>
+#include <cstring>
+
+namespace neox {
+
+std::string describe_errno(int error) {
+  std::string text = std::strerror(error);
+  switch (error) {
+    case ENOSPC:
+      return text + " (ENOSPC): free space there, or choose another directory";
+    case EDQUOT:
+      return text +
+             " (EDQUOT): your quota there is used up, though the file system may have room; "
+             "free some of your files, or ask for more";
+    case EROFS:
+      return text + " (EROFS): choose a directory that can be written";
+    case EACCES:
+      return text + " (EACCES): check the permissions of the directory";
+    case ENOENT:
+      return text + " (ENOENT)";
+    default:
+      return text;
+  }
+}
+
+}  // namespace neox

@@ -1,0 +1,110 @@
+#include "base/file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "base/error.h"
+
+namespace neox {
+namespace {
+
+// A file descriptor that closes itself.
+class Descriptor {
+ public:
+  Descriptor(const fs::path& path, int flags, const char* what)
+      : fd_(::open(path.c_str(), flags | O_CLOEXEC, 0666)) {
+    check_io(fd_ >= 0, "cannot ", what, " ", path.string(), ": ", describe_errno(errno));
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() { ::close(fd_); }
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+}  // namespace
+
+std::string read_file(const fs::path& path) {
+  MappedFile file(path, MappedFile::Access::kSequential);
+  return std::string(file.text());
+}
+
+void write_file_atomically(const fs::path& path, std::string_view content) {
+  fs::path part = path;
+  part += concat(".tmp-", ::getpid());
+  try {
+    Descriptor file(part, O_WRONLY | O_CREAT | O_TRUNC, "create");
+    for (size_t done = 0; done < content.size();) {
+      ssize_t n = ::write(file.get(), content.data() + done, content.size() - done);
+      if (n < 0 && errno == EINTR) continue;
+      check_io(n >= 0, "cannot write ", part.string(), ": ", describe_errno(errno));
+      done += static_cast<size_t>(n);
+    }
+    check_io(::fsync(file.get()) == 0, "cannot flush ", part.string(), ": ", describe_errno(errno));
+    check_io(::rename(part.c_str(), path.c_str()) == 0, "cannot rename ", part.string(), " to ",
+             path.string(), ": ", describe_errno(errno));
+  } catch (...) {
+    ::unlink(part.c_str());
+    throw;
+  }
+  sync_directory(path.parent_path().empty() ? "." : path.parent_path());
+}
+
+void make_directories(const fs::path& dir) {
+  std::error_code error;
+  fs::create_directories(dir, error);
+  check_io(!error && fs::is_directory(dir), "cannot make the directory ", dir.string(), ": ",
+           error ? describe_errno(error.value()) : "a file of that name is in the way");
+}
+
+void sync_directory(const fs::path& dir) {
+  Descriptor file(dir, O_RDONLY | O_DIRECTORY, "open the directory");
+  check_io(::fsync(file.get()) == 0, "cannot flush the directory ", dir.string(), ": ",
+           describe_errno(errno));
+}
+
+MappedFile::MappedFile(const fs::path& path, Access access) {
+  Descriptor file(path, O_RDONLY, "open");
+  struct stat info {};
+  check_io(::fstat(file.get(), &info) == 0, "cannot stat ", path.string(), ": ",
+           describe_errno(errno));
+  check_io(!S_ISDIR(info.st_mode), path.string(), " is a directory, not a file");
+  size_ = static_cast<size_t>(info.st_size);
+  if (size_ == 0) return;
+  void* p = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.get(), 0);
+  check_io(p != MAP_FAILED, "cannot map ", path.string(), ": ", describe_errno(errno));
+  ::madvise(p, size_, access == Access::kRandom ? MADV_RANDOM : MADV_SEQUENTIAL);
+  data_ = static_cast<const std::byte*>(p);
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+MappedFile::~MappedFile() {
+  if (data_) ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+int64_t free_bytes(const fs::path& path) {
+  fs::path dir = fs::absolute(path);
+  while (!fs::exists(dir) && dir.has_relative_path()) dir = dir.parent_path();
+  struct statvfs info {};
+  check_io(::statvfs(dir.c_str(), &info) == 0, "cannot ask for the free space of ", dir.string(),
+           ": ", describe_errno(errno));
+  return static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize);
+}
+
+}  // namespace neox

@@ -1,0 +1,48 @@
+// Files: read, write atomically, map. Errors name the path, the operation and the cause (exit code
+// 74).
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace neox {
+
+namespace fs = std::filesystem;
+
+std::string read_file(const fs::path& path);
+
+// Writes beside the path, flushes to the disk, renames: a reader sees the old content or the new,
+// never a part.
+void write_file_atomically(const fs::path& path, std::string_view content);
+
+// Creates the directory and its parents.
+void make_directories(const fs::path& dir);
+
+// Flushes the directory's entries to the disk, so that a rename in it survives a power cut.
+void sync_directory(const fs::path& dir);
+
+// A read-only memory map of a whole file. Movable; unmaps on destruction. An empty file maps to an
+// empty span.
+class MappedFile {
+ public:
+  enum class Access { kSequential, kRandom };
+  MappedFile() = default;
+  explicit MappedFile(const fs::path& path, Access access = Access::kRandom);
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  ~MappedFile();
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+  std::string_view text() const { return {reinterpret_cast<const char*>(data_), size_}; }
+
+ private:
+  const std::byte* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+// Bytes an unprivileged user can still write on the file system that holds `path` or its nearest
+// existing parent.
+int64_t free_bytes(const fs::path& path);
+
+}  // namespace neox

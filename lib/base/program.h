@@ -1,0 +1,49 @@
+// What every program shares: --help with examples, --version, errors that end with the right exit
+// code.
+#pragma once
+#include <boost/program_options.hpp>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace neox {
+
+struct ProgramInfo {
+  std::string name;         // "neox-train"
+  std::string summary;      // one line
+  std::string usage;        // "CONFIG... [options]"
+  std::string description;  // a paragraph or two
+  std::string examples;     // command lines with a comment each
+};
+
+class Program {
+ public:
+  explicit Program(ProgramInfo info);
+
+  // The program's own options; add to them before parse().
+  boost::program_options::options_description& options() { return options_; }
+  // Names the option that takes what stands alone on the command line; max -1: any number.
+  void positional(const std::string& option, int max);
+
+  // Prints help or version and returns false where they were asked for. Throws Error (64) for what
+  // it cannot read, naming the nearest valid option.
+  bool parse(int argc, char** argv);
+  const boost::program_options::variables_map& args() const { return args_; }
+  bool has(const std::string& option) const { return args_.count(option) > 0; }
+  template <class T>
+  T get(const std::string& option) const {
+    return args_[option].as<T>();
+  }
+  std::string help() const;
+
+ private:
+  ProgramInfo info_;
+  boost::program_options::options_description options_, all_;
+  boost::program_options::positional_options_description positional_;
+  boost::program_options::variables_map args_;
+};
+
+// Runs the body and turns what it throws into "<name>: <message>" on stderr and an exit code.
+int run_program(const std::string& name, const std::function<int()>& body);
+
+}  // namespace neox

@@ -1,0 +1,107 @@
+#include "base/text.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <numeric>
+
+namespace neox {
+namespace {
+
+std::string with_unit(double value, double base, std::span<const char* const> units) {
+  size_t i = 0;
+  while (std::abs(value) >= base && i + 1 < units.size()) value /= base, ++i;
+  char text[64];
+  double size = std::abs(value);
+  int digits = i == 0 || size >= 100 ? 0 : size >= 10 ? 1 : 2;
+  if (i == 0 && value != std::floor(value)) digits = 2;
+  std::snprintf(text, sizeof text, "%.*f%s%s", digits, value, *units[i] ? " " : "", units[i]);
+  return text;
+}
+
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      size_t above = row[j];
+      row[j] = std::min({above + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1])});
+      diagonal = above;
+    }
+  }
+  return row[b.size()];
+}
+
+}  // namespace
+
+std::string human_bytes(double bytes) {
+  static const char* const kUnits[] = {"B", "kB", "MB", "GB", "TB", "PB", "EB"};
+  return with_unit(bytes, 1000, kUnits);
+}
+
+std::string human_count(double count) {
+  static const char* const kUnits[] = {"", "k", "M", "G", "T", "P", "E"};
+  return with_unit(count, 1000, kUnits);
+}
+
+std::string human_duration(double seconds) {
+  if (std::llround(seconds) < 60) {
+    char text[32];
+    std::snprintf(text, sizeof text, seconds < 10 ? "%.1f s" : "%.0f s", seconds);
+    return text;
+  }
+  auto two = [](int64_t n, int64_t small, const char* big_unit, const char* small_unit) {
+    return std::to_string(n / small) + big_unit + std::to_string(n % small) + small_unit;
+  };
+  int64_t s = std::llround(seconds);
+  if (s < 3600) return two(s, 60, " min ", " s");
+  if (s < 86400) return two(s / 60, 60, " h ", " min");
+  return two(s / 3600, 24, " d ", " h");
+}
+
+std::string with_commas(int64_t n) {
+  std::string text = std::to_string(n);
+  for (auto i = static_cast<int64_t>(text.size()) - 3; i > (n < 0); i -= 3)
+    text.insert(static_cast<size_t>(i), 1, ',');
+  return text;
+}
+
+std::vector<std::string> split(std::string_view text, char separator) {
+  std::vector<std::string> parts;
+  for (size_t from = 0;;) {
+    size_t to = text.find(separator, from);
+    parts.emplace_back(text.substr(from, to - from));
+    if (to == std::string_view::npos) return parts;
+    from = to + 1;
+  }
+}
+
+std::string_view trim(std::string_view text) {
+  const char* space = " \t\r\n";
+  size_t from = text.find_first_not_of(space);
+  if (from == std::string_view::npos) return {};
+  return text.substr(from, text.find_last_not_of(space) - from + 1);
+}
+
+std::string join(std::span<const std::string> parts, std::string_view separator) {
+  std::string text;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (i) text += separator;
+    text += parts[i];
+  }
+  return text;
+}
+
+std::string nearest(std::string_view word, std::span<const std::string> candidates) {
+  size_t best = std::max<size_t>(2, word.size() / 3) + 1;
+  std::string found;
+  for (const std::string& candidate : candidates) {
+    size_t d = edit_distance(word, candidate);
+    if (d < best) best = d, found = candidate;
+  }
+  return found;
+}
+
+}  // namespace neox

@@ -1,0 +1,31 @@
+// Numbers and names for people: "1.25 GB", "3 min 20 s", the nearest valid key to a misspelled one.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace neox {
+
+// Decimal units, three significant digits: 1'250'000'000 is "1.25 GB".
+std::string human_bytes(double bytes);
+
+// The same without a unit: 70'426'624 is "70.4 M".
+std::string human_count(double count);
+
+// "45 s", "3 min 20 s", "2 h 5 min", "4 d 3 h".
+std::string human_duration(double seconds);
+
+// 2097152 is "2,097,152".
+std::string with_commas(int64_t n);
+
+std::vector<std::string> split(std::string_view text, char separator);
+std::string_view trim(std::string_view text);
+std::string join(std::span<const std::string> parts, std::string_view separator);
+
+// The candidate with the smallest edit distance to `word`, or "" where none is near enough to be
+// meant.
+std::string nearest(std::string_view word, std::span<const std::string> candidates);
+
+}  // namespace neox

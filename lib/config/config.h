@@ -1,0 +1,188 @@
+// The configuration of a run: NeoX's YAML dialect read into immutable, validated structs, one for
+// each part of the program. Only this module knows NeoX's keys; docs/config.md lists them all.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace neox {
+
+enum class Precision { kFp32, kFp16, kBf16, kFp64 };
+enum class Activation { kGeluErf, kGeluTanh };
+enum class PositionEmbedding { kRotary, kNone };
+enum class InitMethod {
+  kNormal,                      // N(0, init_std)
+  kScaledNormal,                // N(0, init_std / sqrt(2 L))
+  kSingleResidualScaledNormal,  // N(0, init_std / sqrt(L))
+  kSmallInit,                   // N(0, sqrt(2 / (5 h)))
+  kWangInit,                    // N(0, 2 / (L sqrt(h)))
+  kXavierUniform,
+  kXavierNormal,
+  kOrthogonal,
+  kScaledOrthogonal,
+};
+
+struct ModelConfig {
+  int64_t layers = 0, hidden = 0, heads = 0;
+  int64_t seq = 0;        // tokens of a training sample
+  int64_t positions = 0;  // max_position_embeddings
+  int64_t vocab = 0;      // padded; 0 until the tokenizer, the config or a checkpoint says it
+  int64_t intermediate = 0;
+  PositionEmbedding position_embedding = PositionEmbedding::kRotary;
+  double rotary_pct = 1.0, rotary_base = 10000, norm_eps = 1e-5;
+  bool parallel_residual = false;  // gpt_j_residual
+  bool tied_embedding = true;      // not no_weight_tying
+  Activation activation = Activation::kGeluErf;
+  InitMethod init_method = InitMethod::kNormal, output_init_method = InitMethod::kScaledNormal;
+  double init_std = 0.02;
+  double hidden_dropout = 0, attention_dropout = 0;
+};
+
+struct LayoutConfig {
+  int64_t pipe = 1, tensor = 1;  // pipe_parallel_size (0 means 1), model_parallel_size
+  int64_t zero_stage = 0;        // 0, 1, 2
+  int64_t shard = 0;  // mics_shard_size: ranks that share one copy of the state; 0: all data ranks
+  std::string partition_method;  // pipe_partition_method
+};
+
+struct BatchConfig {
+  std::optional<int64_t> global, micro, accumulation;  // as given; plan_batch() completes them
+};
+
+struct TokenizerConfig {
+  std::string type;  // "HFTokenizer" or "GPT2BPETokenizer"
+  std::filesystem::path vocab_file, merge_file;
+  int64_t pad_to_multiple = 128;  // make_vocab_size_divisible_by, times tensor parallel size
+  std::optional<int64_t> padded_vocab_size;
+};
+
+struct DataConfig {
+  std::string data_path;  // prefix of .bin/.idx, split by `split`; or:
+  std::vector<std::string> train_paths, valid_paths, test_paths;
+  std::string split = "969, 30, 1";
+  int64_t seed = 1234;
+  bool eod_mask_loss = false;
+};
+
+struct PrecisionConfig {
+  Precision type = Precision::kFp32;
+  double static_loss_scale = 0;  // fp16 only; 0: dynamic
+  double initial_loss_scale = 4294967296.0;
+  int64_t loss_scale_window = 1000, hysteresis = 2;
+  double min_loss_scale = 1;
+};
+
+struct OptimizerConfig {
+  double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
+  double weight_decay = 0.1;
+  double gradient_clipping = 1.0;  // 0: none
+};
+
+enum class LrDecay { kConstant, kLinear, kCosine };
+enum class LrFormula {
+  kV1,
+  kV2
+};  // kV1: as Pythia was trained (NeoX 1.0); kV2: NeoX main since May 2026
+
+struct ScheduleConfig {
+  LrDecay decay = LrDecay::kLinear;
+  LrFormula formula = LrFormula::kV2;
+  double lr = 1e-3, min_lr = 0;
+  int64_t decay_iters = 0;
+  double warmup_iters = 0;  // warmup x lr_decay_iters, not rounded
+};
+
+enum class CheckpointScale { kLinear, kLog };
+
+struct CheckpointConfig {
+  std::filesystem::path save, load;  // empty: none
+  std::optional<int64_t> iteration;  // load this step, not the newest
+  double factor = 0;                 // checkpoint_factor; 0: none
+  CheckpointScale scale = CheckpointScale::kLinear;
+  std::vector<int64_t> extra_save_iters;
+  int64_t keep_last = 0;  // 0: keep all
+  // Is the state after `iteration` steps saved? Not asked for step 0, which is saved only where it
+  // is in extra_save_iters and the run starts fresh.
+  bool saves_at(int64_t iteration) const;
+};
+
+struct TrainConfig {
+  int64_t iters = 0;
+  int64_t eval_interval = 1000, eval_iters = 100;
+  int64_t log_interval = 100;
+  int64_t exit_interval = 0;  // 0: none
+  int64_t seed = 1234;
+  bool recompute = false;                          // checkpoint_activations
+  int64_t recompute_layers = 1;                    // checkpoint_num_layers
+  std::filesystem::path log_dir, tensorboard_dir;  // empty: none
+  std::vector<std::string> sample_prompts;
+  int64_t sample_tokens = 64;  // maximum_tokens
+};
+
+struct GenerateConfig {
+  int64_t max_tokens = 64, top_k = 0;
+  double temperature = 0, top_p = 0;
+};
+
+// One effective top-level or nested key, for --explain and for messages.
+struct Setting {
+  std::string key;     // "optimizer.params.lr"
+  std::string value;   // as text
+  std::string source;  // "70M.yml:12", "--set", "default", "derived from train_iters"
+};
+
+struct Config {
+  ModelConfig model;
+  LayoutConfig layout;
+  BatchConfig batch;
+  TokenizerConfig tokenizer;
+  DataConfig data;
+  PrecisionConfig precision;
+  OptimizerConfig optimizer;
+  ScheduleConfig schedule;
+  CheckpointConfig checkpoint;
+  TrainConfig train;
+  GenerateConfig generate;
+  std::vector<Setting> settings;  // sorted by key
+  std::vector<std::string>
+      notes;  // said once by rank 0: keys without effect here, and what was read differently
+
+  // "70M.yml:12" of a key, or "default"; for messages about values that fail later.
+  std::string where(const std::string& key) const;
+  // The effective config as YAML text: the same text for the same run, whatever files it came from.
+  std::string text() const;
+};
+
+struct ConfigOptions {
+  std::vector<std::string> files;      // "70M", "70M.yml", "local.json": merged left to right
+  std::filesystem::path directory;     // -d
+  std::vector<std::string> overrides;  // "key=value", "optimizer.params.lr=1e-4"
+};
+
+// Reads, merges, validates. Throws Error (64) with file:line, what was found, what is allowed, the
+// nearest key.
+Config load_config(const ConfigOptions& options);
+
+// The batch of a run on `data_ranks` ranks that hold different samples.
+struct BatchPlan {
+  int64_t global = 0, micro = 0;
+  int64_t accumulation =
+      0;  // micro-batches of each data rank in a step; the last may be filled up with weight 0
+};
+
+// frozen_global is the global batch of a resumed run; it wins over the config, and accumulation is
+// computed anew.
+BatchPlan plan_batch(const Config& config, int64_t data_ranks,
+                     std::optional<int64_t> frozen_global = std::nullopt);
+
+// The vocabulary that the embedding has: padded_vocab_size, or `vocab` rounded up to a multiple of
+// make_vocab_size_divisible_by x model_parallel_size.
+int64_t padded_vocab(const Config& config, int64_t vocab);
+
+// Exact number of parameters; vocab must be known (padded).
+int64_t num_parameters(const ModelConfig& model);
+
+}  // namespace neox

@@ -1,0 +1,47 @@
+// Which tokens sample number `id` of a run holds: a pure function of the data files and the config,
+// with GPT-NeoX's order bit for bit. Any thread may call get().
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "config/config.h"
+
+namespace neox {
+
+enum class Split { kTrain, kValid, kTest };
+
+// What is asked of each split: the number of samples enters the shuffle (see reference formulas in
+// docs/data.md).
+struct SampleCounts {
+  int64_t train = 0, valid = 0, test = 0;
+};
+
+class Sampler {
+ public:
+  // Opens and checks the files, builds the index. vocab is the model's (padded): a larger token id
+  // in the data is an error that names file and position. `poll` is called now and then while the
+  // index is built, and may throw.
+  Sampler(const DataConfig& config, int64_t seq, int64_t vocab, int32_t end_of_document,
+          const SampleCounts& counts, const std::function<void()>& poll = {});
+  ~Sampler();
+  Sampler(Sampler&&) noexcept;
+
+  bool has(Split split) const;
+  int64_t size(Split split) const;  // samples before the order repeats
+  // Fills tokens [seq + 1] and weights [seq]: weight t is that of predicting tokens[t + 1]. id may
+  // be of any size: it is taken modulo size(split).
+  void get(Split split, int64_t id, std::span<int64_t> tokens, std::span<float> weights) const;
+  // Of the lengths, the documents and the rules that order them; equal for the same data in another
+  // place.
+  std::string fingerprint() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace neox

@@ -1,0 +1,44 @@
+// Byte-level BPE tokenizers, with the ids of Hugging Face's Python library `tokenizers`. Immutable
+// after loading, so any number of threads may encode at once.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace neox {
+
+class Tokenizer {
+ public:
+  // A Hugging Face tokenizer.json. Throws Error naming the file and the part that is not byte-level
+  // BPE.
+  static Tokenizer from_json(const std::filesystem::path& path);
+  // GPT-2's vocab.json and merges.txt.
+  static Tokenizer from_gpt2(const std::filesystem::path& vocab,
+                             const std::filesystem::path& merges);
+
+  Tokenizer(Tokenizer&&) noexcept;
+  Tokenizer& operator=(Tokenizer&&) noexcept;
+  ~Tokenizer();
+
+  // Bytes that are not UTF-8 are read as U+FFFD, as Python's errors="replace" does.
+  std::vector<int32_t> encode(std::string_view text) const;
+  // Bytes that do not form UTF-8 become U+FFFD. skip_special leaves out special added tokens.
+  enum class Special { kKeep, kSkip };
+  std::string decode(const std::vector<int32_t>& ids, Special special = Special::kSkip) const;
+  // The raw bytes of one token, for printing text as it comes.
+  std::string token_bytes(int32_t id) const;
+
+  int64_t vocab_size() const;       // 1 + the greatest id
+  int32_t end_of_document() const;  // "<|endoftext|>"; throws where the tokenizer has none
+  bool has_end_of_document() const;
+
+ private:
+  struct Impl;
+  explicit Tokenizer(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace neox

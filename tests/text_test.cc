@@ -1,0 +1,24 @@
+#include "base/text.h"
+
+#include <gtest/gtest.h>
+
+namespace neox {
+namespace {
+
+TEST(Text, HumanNumbersHaveThreeDigits) {
+  EXPECT_EQ(human_bytes(1'250'000'000), "1.25 GB");
+  EXPECT_EQ(human_bytes(512), "512 B");
+  EXPECT_EQ(human_count(70'426'624), "70.4 M");
+  EXPECT_EQ(human_duration(200), "3 min 20 s");
+  EXPECT_EQ(with_commas(-2097152), "-2,097,152");
+  EXPECT_EQ(with_commas(999), "999");
+}
+
+TEST(Text, NearestFindsTheKeyThatWasMeant) {
+  std::vector<std::string> keys = {"beta1", "beta2", "eps"};
+  EXPECT_EQ(nearest("beta_2", keys), "beta2");
+  EXPECT_EQ(nearest("completely_else", keys), "");
+}
+
+}  // namespace
+}  // namespace neox
