@@ -1,0 +1,77 @@
+// Checkpoints that load at any layout. Each rank writes the boxes it owns into one HDF5 file; a
+// reader asks for the boxes it wants. docs/formats.md has the grammar of the files. HDF5 calls are
+// serialised by one mutex of this module.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "checkpoint/train_state.h"
+#include "launch/control.h"
+#include "shard/box.h"
+
+namespace neox {
+
+// A flat tensor of one state ("param", "adam_m", "adam_v") of one parameter buffer, and the boxes
+// that lie in it.
+struct StateChunk {
+  std::string buffer;  // name of the buffer: a dataset is called <buffer>/<state>
+  std::string state;
+  at::Tensor data;                    // flat; on any device; contiguous
+  std::vector<Placement> placements;  // into data, ascending offsets
+};
+
+// Where checkpoints of a run lie and how old ones are dropped.
+struct SaveOptions {
+  std::filesystem::path
+      dir;  // the run's `save` directory; the checkpoint is <dir>/global_step<iteration>
+  std::string life = "0";  // job, step and restart count: part of the temporary name
+  int64_t keep_last = 0;   // 0: keep all
+};
+
+// Collective over control. Writes <dir>/global_step<N>.tmp-<life>/, makes sure that every element
+// of every tensor was written exactly once, then renames it, updates `latest` and drops old
+// checkpoints. A checkpoint of that name is replaced only after the new one is whole. Throws on
+// every rank where one failed; then nothing under a final name has changed.
+void save_checkpoint(const SaveOptions& options, std::span<const StateChunk> chunks,
+                     const TrainState& state, Control& control);
+
+class Checkpoint {
+ public:
+  // Opens <dir>/global_step<N>. Throws unless it is complete and undamaged in its index and train
+  // state.
+  explicit Checkpoint(const std::filesystem::path& dir);
+  ~Checkpoint();
+  Checkpoint(Checkpoint&&) noexcept;
+
+  const TrainState& state() const;
+  const std::filesystem::path& dir() const;
+  struct TensorInfo {
+    std::string state, name;
+    Dims shape;
+    at::ScalarType dtype;
+  };
+  std::vector<TensorInfo> tensors() const;
+
+  // Fills every placement of every chunk, converting the type where it differs; reads each stored
+  // box at most once and checks its checksum. Throws naming tensor, box and file for what is
+  // missing, of another shape, or damaged.
+  void read(std::span<StateChunk> chunks) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// The newest complete checkpoint of a run directory, or nothing where there is none. A directory
+// that holds a DeepSpeed/GPT-NeoX or Megatron checkpoint instead is an error that names it.
+std::optional<std::filesystem::path> find_checkpoint(const std::filesystem::path& run_dir,
+                                                     std::optional<int64_t> iteration = {});
+
+}  // namespace neox

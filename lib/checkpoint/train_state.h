@@ -1,0 +1,27 @@
+// All of a training run that is not a tensor: written to every checkpoint as JSON that people can
+// read.
+#pragma once
+#include <cstdint>
+#include <string>
+
+namespace neox {
+
+struct TrainState {
+  int64_t iteration = 0;        // steps taken, skipped ones included
+  int64_t optimizer_steps = 0;  // steps that changed the parameters
+  int64_t consumed_samples = 0;
+  // Frozen at the first start; they win over the config ever after.
+  int64_t global_batch = 0;     // samples of a step
+  int64_t dataset_samples = 0;  // training samples asked for: enters the shuffle
+  int64_t padded_vocab = 0;
+  double loss_scale = 1;
+  int64_t growth = 0;      // finite steps since the scale last changed
+  int64_t hysteresis = 0;  // overflows left before the scale falls
+  std::string dataset_hash;
+  std::string architecture_hash;  // of what decides names and shapes of the tensors
+  std::string architecture;       // the same for people: "6 layers, hidden 512, ..."
+  std::string config;             // effective config as YAML
+  bool operator==(const TrainState&) const = default;
+};
+
+}  // namespace neox

@@ -1,0 +1,36 @@
+// Small messages between the ranks of a job, apart from training's communicators: deciding together
+// that a checkpoint is whole, comparing configs, telling who is missing.
+#pragma once
+#include <chrono>
+#include <string>
+#include <vector>
+
+namespace neox {
+
+class Control {
+ public:
+  virtual ~Control() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  // Collective: every rank's text, by rank. Throws naming the ranks that did not arrive within the
+  // deadline.
+  virtual std::vector<std::string> gather(const std::string& mine,
+                                          std::chrono::seconds deadline) = 0;
+  std::vector<std::string> gather(const std::string& mine) {
+    return gather(mine, std::chrono::seconds(600));
+  }
+  void barrier() { gather(""); }
+};
+
+// A job of one rank.
+class AloneControl : public Control {
+ public:
+  using Control::gather;
+  int rank() const override { return 0; }
+  int size() const override { return 1; }
+  std::vector<std::string> gather(const std::string& mine, std::chrono::seconds) override {
+    return {mine};
+  }
+};
+
+}  // namespace neox
