@@ -1,0 +1,328 @@
+#include "comm/thread.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/maximum.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "base/error.h"
+#include "base/log.h"
+
+namespace neox {
+namespace {
+
+struct World {  // what all threads share
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::chrono::seconds deadline;
+  std::string aborted;  // the reason, once there is one
+
+  void check_alive() const {
+    if (!aborted.empty()) fail(Exit::kPeerLost, aborted);
+  }
+};
+
+struct Slot {  // what one rank brings to a collective
+  std::string call;
+  Tensor tensor;
+  std::string text;
+  int color = 0;
+};
+
+struct Waiting {  // one side of a transfer that waits for the other
+  Tensor tensor;
+  bool* done;
+};
+
+class Group {
+ public:
+  Group(World& world, std::string name, std::vector<int> world_ranks)
+      : world_(world),
+        name_(std::move(name)),
+        world_ranks_(std::move(world_ranks)),
+        slots_(world_ranks_.size()),
+        arrived_(world_ranks_.size()) {}
+
+  World& world() { return world_; }
+  int size() const { return static_cast<int>(world_ranks_.size()); }
+  const std::vector<int>& world_ranks() const { return world_ranks_; }
+  const std::vector<Slot>& slots() const { return slots_; }
+
+  // Waits until all ranks have brought a slot; read(slots) runs on each rank before any of them
+  // goes on.
+  template <class Read>
+  void meet(int rank, Slot slot, std::chrono::seconds deadline, const Read& read) {
+    std::string call = slot.call;
+    slots_[static_cast<size_t>(rank)] = std::move(slot);  // nobody reads: the last meeting is over
+    wait_for_all(rank, deadline, call);
+    check_same(call);
+    read();
+    wait_for_all(rank, deadline, call);
+  }
+
+  void exchange(int rank, std::span<Communicator::Transfer> transfers) {
+    std::unique_lock lock(world_.mutex);
+    world_.check_alive();  // after an abort the other sides are gone
+    std::deque<bool> done(transfers.size(), false);
+    for (size_t i = 0; i < transfers.size(); ++i) post(rank, transfers[i], &done[i]);
+    auto all_done = [&] { return std::all_of(done.begin(), done.end(), [](bool d) { return d; }); };
+    bool in_time = world_.changed.wait_for(lock, world_.deadline,
+                                           [&] { return all_done() || !world_.aborted.empty(); });
+    if (all_done()) return;
+    std::string reason = world_.aborted;
+    if (!in_time)
+      reason = concat("exchange in group ", name_, ": no peer for rank ", rank, "'s ",
+                      describe(transfers, done));
+    abort_locked(reason);
+  }
+
+  std::shared_ptr<Group> child(int color, const std::string& name, const std::vector<int>& ranks) {
+    std::lock_guard lock(world_.mutex);
+    std::shared_ptr<Group>& group = children_[color];
+    if (!group) group = std::make_shared<Group>(world_, name, ranks);
+    return group;
+  }
+  void forget_children() {
+    std::lock_guard lock(world_.mutex);
+    children_.clear();
+  }
+
+ private:
+  void wait_for_all(int rank, std::chrono::seconds deadline, const std::string& call) {
+    std::unique_lock lock(world_.mutex);
+    world_.check_alive();
+    arrived_[static_cast<size_t>(rank)] = true;
+    int64_t generation = generation_;
+    if (++count_ == size()) {
+      count_ = 0;
+      std::fill(arrived_.begin(), arrived_.end(), false);
+      ++generation_;
+      world_.changed.notify_all();
+      return;
+    }
+    bool in_time = world_.changed.wait_for(
+        lock, deadline, [&] { return generation_ != generation || !world_.aborted.empty(); });
+    if (generation_ != generation) return;
+    abort_locked(in_time ? world_.aborted
+                         : concat(call, " in group ", name_, ": ", missing(),
+                                  " did not arrive within ", deadline.count(), " s"));
+  }
+
+  [[noreturn]] void abort_locked(const std::string& reason) {
+    if (world_.aborted.empty()) world_.aborted = reason;
+    world_.changed.notify_all();
+    fail(Exit::kPeerLost, reason);
+  }
+
+  std::string missing() const {
+    std::string text;
+    for (size_t r = 0; r < arrived_.size(); ++r)
+      if (!arrived_[r]) text += concat(text.empty() ? "rank " : ", rank ", world_ranks_[r]);
+    return text;
+  }
+
+  void check_same(const std::string& call) const {
+    for (size_t r = 0; r < slots_.size(); ++r)
+      check(slots_[r].call == call, "group ", name_,
+            ": the ranks call different operations: ", call, " here, but rank ", world_ranks_[r],
+            " calls ", slots_[r].call);
+  }
+
+  void post(int rank, Communicator::Transfer& transfer, bool* done) {
+    bool send = transfer.kind == Communicator::Transfer::kSend;
+    auto key = send ? std::pair(rank, transfer.peer) : std::pair(transfer.peer, rank);
+    std::deque<Waiting>& other = send ? receives_[key] : sends_[key];
+    if (other.empty())
+      return (send ? sends_[key] : receives_[key]).push_back({transfer.tensor, done});
+    Waiting match = other.front();
+    other.pop_front();
+    at::NoGradGuard no_grad;
+    const Tensor& from = send ? transfer.tensor : match.tensor;
+    Tensor to = send ? match.tensor : transfer.tensor;
+    check(from.sizes() == to.sizes() && from.scalar_type() == to.scalar_type(), "group ", name_,
+          ": rank ", key.first, " sends ", from.sizes(), " to rank ", key.second,
+          ", which expects ", to.sizes());
+    to.copy_(from);
+    *done = *match.done = true;
+    world_.changed.notify_all();
+  }
+
+  static std::string describe(std::span<Communicator::Transfer> transfers,
+                              const std::deque<bool>& done) {
+    std::string text;
+    for (size_t i = 0; i < transfers.size(); ++i)
+      if (!done[i])
+        text += concat(
+            text.empty() ? "" : ", ",
+            transfers[i].kind == Communicator::Transfer::kSend ? "send to " : "receive from ",
+            transfers[i].peer);
+    return text;
+  }
+
+  World& world_;
+  std::string name_;
+  std::vector<int> world_ranks_;
+  std::vector<Slot> slots_;
+  std::vector<bool> arrived_;
+  int count_ = 0;
+  int64_t generation_ = 0;
+  std::map<int, std::shared_ptr<Group>> children_;
+  std::map<std::pair<int, int>, std::deque<Waiting>> sends_, receives_;
+};
+
+std::string describe_call(const char* operation, const Tensor& t) {
+  return concat(operation, " of ", t.numel(), " x ", t.scalar_type());
+}
+
+class ThreadCommunicator : public Communicator {
+ public:
+  ThreadCommunicator(std::shared_ptr<Group> group, int rank)
+      : group_(std::move(group)), rank_(rank) {}
+  int rank() const override { return rank_; }
+  int size() const override { return group_->size(); }
+
+  void all_reduce(Tensor& t, Op op) override {
+    Tensor result;
+    meet(op == Op::kSum ? "all_reduce sum" : "all_reduce max", t, [&] {
+      result = slot(0).clone();
+      for (int r = 1; r < size(); ++r) {
+        if (op == Op::kSum)
+          result.add_(slot(r));
+        else
+          at::maximum_out(result, result, slot(r));
+      }
+    });
+    copy(result, t);
+  }
+  void reduce_scatter(const Tensor& full, Tensor& mine) override {
+    check(full.numel() == mine.numel() * size(), "reduce_scatter: ", full.numel(),
+          " elements are not ", size(), " chunks of ", mine.numel());
+    int64_t chunk = mine.numel();
+    Tensor result;
+    meet("reduce_scatter", full, [&] {
+      result = slot(0).flatten().narrow(0, rank_ * chunk, chunk).clone();
+      for (int r = 1; r < size(); ++r)
+        result.add_(slot(r).flatten().narrow(0, rank_ * chunk, chunk));
+    });
+    copy(result.view(mine.sizes()), mine);
+  }
+  void all_gather(const Tensor& mine, Tensor& full) override {
+    check(full.numel() == mine.numel() * size(), "all_gather: ", full.numel(), " elements are not ",
+          size(), " chunks of ", mine.numel());
+    Tensor result;
+    meet("all_gather", mine, [&] {
+      std::vector<Tensor> all;
+      for (int r = 0; r < size(); ++r) all.push_back(slot(r).flatten());
+      result = at::cat(all);
+    });
+    copy(result.view(full.sizes()), full);
+  }
+  void broadcast(Tensor& t, int root) override {
+    Tensor result;
+    meet("broadcast", t, [&] { result = slot(root).clone(); });
+    copy(result, t);
+  }
+  void exchange(std::span<Transfer> transfers) override {
+    if (!transfers.empty()) group_->exchange(rank_, transfers);
+  }
+  std::unique_ptr<Communicator> split(int color, const std::string& name) override {
+    std::vector<int> members;
+    int rank = 0;
+    group_->meet(rank_, {"split " + name, {}, {}, color}, group_->world().deadline, [&] {
+      for (int r = 0; r < size(); ++r) {
+        if (group_->slots()[static_cast<size_t>(r)].color != color) continue;
+        rank += r < rank_;
+        members.push_back(group_->world_ranks()[static_cast<size_t>(r)]);
+      }
+    });
+    auto child = group_->child(color, name, members);
+    group_->meet(rank_, {"split " + name, {}, {}, 0}, group_->world().deadline, [] {});
+    if (rank_ == 0) group_->forget_children();
+    group_->meet(rank_, {"split " + name, {}, {}, 0}, group_->world().deadline, [] {});
+    return std::make_unique<ThreadCommunicator>(child, rank);
+  }
+  void abort(const std::string& reason) override {
+    std::lock_guard lock(group_->world().mutex);
+    if (group_->world().aborted.empty()) group_->world().aborted = reason;
+    group_->world().changed.notify_all();
+  }
+
+ private:
+  template <class Read>
+  void meet(const char* operation, const Tensor& t, const Read& read) {
+    at::NoGradGuard no_grad;
+    group_->meet(rank_, {describe_call(operation, t), t, {}, 0}, group_->world().deadline, read);
+  }
+  const Tensor& slot(int rank) const { return group_->slots()[static_cast<size_t>(rank)].tensor; }
+  static void copy(const Tensor& from, Tensor& to) {
+    at::NoGradGuard no_grad;
+    to.copy_(from);
+  }
+
+  std::shared_ptr<Group> group_;
+  int rank_;
+};
+
+class ThreadControl : public Control {
+ public:
+  ThreadControl(std::shared_ptr<Group> group, int rank) : group_(std::move(group)), rank_(rank) {}
+  using Control::gather;
+  int rank() const override { return rank_; }
+  int size() const override { return group_->size(); }
+  std::vector<std::string> gather(const std::string& mine, std::chrono::seconds deadline) override {
+    std::vector<std::string> all;
+    group_->meet(rank_, {"control gather", {}, mine, 0}, deadline, [&] {
+      for (const Slot& slot : group_->slots()) all.push_back(slot.text);
+    });
+    return all;
+  }
+
+ private:
+  std::shared_ptr<Group> group_;
+  int rank_;
+};
+
+}  // namespace
+
+void run_thread_ranks(int ranks, const RankBody& body, std::chrono::seconds deadline) {
+  World world;
+  world.deadline = deadline;
+  std::vector<int> all;
+  for (int r = 0; r < ranks; ++r) all.push_back(r);
+  auto group = std::make_shared<Group>(world, "world", all);
+  auto control_group = std::make_shared<Group>(world, "control", all);
+  std::exception_ptr first;
+  int culprit = 0;
+  auto run = [&](int rank) {
+    set_log_rank(rank, ranks);
+    ThreadCommunicator communicator(group, rank);
+    ThreadControl control(control_group, rank);
+    try {
+      body(communicator, control);
+    } catch (const std::exception& e) {
+      std::lock_guard lock(world.mutex);
+      if (!first) first = std::current_exception(), culprit = rank;
+      if (world.aborted.empty()) world.aborted = concat("rank ", rank, " failed: ", e.what());
+      world.changed.notify_all();
+    }
+  };
+  std::vector<std::jthread> threads;
+  for (int r = 0; r < ranks; ++r) threads.emplace_back(run, r);
+  threads.clear();
+  if (!first) return;
+  if (ranks == 1) std::rethrow_exception(first);
+  try {
+    std::rethrow_exception(first);
+  } catch (const Error& e) {
+    fail(e.exit(), "rank ", culprit, ": ", e.what());
+  } catch (const std::exception& e) { fail(Exit::kInternal, "rank ", culprit, ": ", e.what()); }
+}
+
+}  // namespace neox

@@ -1,0 +1,11 @@
+// Stands in for the CUDA sources in a build without CUDA.
+#include "base/error.h"
+#include "ops/random.h"
+
+namespace neox {
+
+void dropout_cuda(const void*, void*, DropoutType, int64_t, int64_t, double, const DropoutSite&) {
+  fail(Exit::kInternal, "dropout on a GPU: this program was built without CUDA");
+}
+
+}  // namespace neox
