@@ -1,11 +1,17 @@
 // Stands in for the CUDA sources in a build without CUDA.
 #include "base/error.h"
+#include "ops/adamw.h"
 #include "ops/random.h"
 
 namespace neox {
 
 void dropout_cuda(const void*, void*, DropoutType, int64_t, int64_t, double, const DropoutSite&) {
   fail(Exit::kInternal, "dropout on a GPU: this program was built without CUDA");
+}
+
+void adamw_cuda(void*, const void*, void*, void*, AdamWType, int64_t, const AdamWConstants&,
+                const AdamWDeviceScalars&) {
+  fail(Exit::kInternal, "AdamW on a GPU: this program was built without CUDA");
 }
 
 }  // namespace neox

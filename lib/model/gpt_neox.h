@@ -1,0 +1,108 @@
+// GPT-NeoX: the layers of this rank's pipeline stage, split over tp. The same code runs on one rank
+// and on many.
+//
+// B T H D V: batch, time, heads, head size, vocabulary; H and V count this rank's share of tp.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "comm/mesh.h"
+#include "config/config.h"
+#include "model/parameters.h"
+#include "ops/rotary.h"
+#include "param/param_buffer.h"
+
+namespace neox {
+
+// A micro-batch on the device.
+struct Batch {
+  Tensor tokens, targets;    // [B, T] int64
+  Tensor weights;            // [B, T] float; 0: not counted
+  int64_t first_sample = 0;  // number of the first sample in the run: keys dropout
+};
+
+// Keys and values of earlier positions, for generation.
+struct KvCache {
+  std::vector<Tensor> keys, values;  // one of this stage's layers each: [B, H, capacity, D]
+  int64_t length = 0;                // positions filled
+};
+
+struct ModelOptions {
+  Dtypes dtypes;
+  at::Device device = at::kCPU;
+  GradientKeeping keeping = GradientKeeping::kFull;
+  int64_t recompute_layers = 0;  // 0: keep all activations
+  int64_t seed = 1234;           // of initial values and dropout
+  std::string partition;         // pipe_partition_method
+};
+
+// The layers [first, last) of each of `stages` pipeline stages.
+std::vector<std::pair<int64_t, int64_t>> partition_layers(const ModelConfig& config, int stages,
+                                                          const std::string& method);
+
+class GptNeoX {
+ public:
+  // Collective over the mesh, which must outlive the model. Parameters hold their initial values.
+  GptNeoX(const ModelConfig& config, Mesh& mesh, const ModelOptions& options);
+
+  // One micro-batch through this stage. x: the hidden state [B, T, hidden] that the stage before
+  // sent; undefined on the first stage. Returns the hidden state, or on the last stage the weighted
+  // SUM of token losses (0-dim double), whose gradients are multiplied by `seed` (0-dim double):
+  // call backward with 1. Collective over tp.
+  Tensor forward(const Tensor& x, const Batch& batch, const Tensor& seed);
+
+  // The same for tokens [B, t] that follow cache.length earlier ones, without gradients: hidden
+  // states [B, t, hidden], or on the last stage the logits [B, V of all ranks] of the last token.
+  // Collective over tp. Advances the cache.
+  Tensor generate_step(const Tensor& x, const Tensor& tokens, KvCache& cache);
+  KvCache new_cache(int64_t batch, int64_t capacity) const;
+
+  const ModelConfig& config() const { return config_; }
+  Mesh& mesh() { return mesh_; }
+  std::vector<int64_t> hidden_shape(const Batch& batch) const;
+  at::TensorOptions hidden_options() const;
+  std::vector<ParamBuffer*> buffers();
+  // By global name; a leaf. Throws for a parameter of another stage.
+  const Tensor& param(const std::string& name) const;
+
+ private:
+  struct Pass {  // what a layer must know beside its input; recomputation keeps a copy
+    int64_t first_sample = 0;
+    bool training = false;
+    KvCache* cache = nullptr;  // generation
+  };
+  void add_buffers();
+  void add_buffer(const std::string& name, const std::vector<ModelParam>& params);
+  Sharing sharing(bool split, bool tied_ends) const;
+
+  Tensor embed(const Tensor& tokens, const Pass& pass);
+  Tensor layers(Tensor x, const Pass& pass);
+  Tensor layer(const Tensor& x, int64_t l, const Pass& pass);
+  Tensor attention(const Tensor& x, int64_t l, const Pass& pass);
+  Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, int64_t l, const Pass& pass);
+  Tensor attend_with_dropout(const Tensor& q, const Tensor& k, const Tensor& v, int64_t l,
+                             const Pass& pass);
+  Tensor attend_cached(const Tensor& q, const Tensor& k, const Tensor& v, int64_t l,
+                       KvCache& cache);
+  Tensor mlp(const Tensor& x, int64_t l);
+  Tensor norm(const Tensor& x, const std::string& name);
+  Tensor drop(const Tensor& x, double p, const std::string& site, const Pass& pass,
+              int64_t offset = 0);
+  std::string prefix(int64_t l) const { return "layers." + std::to_string(l) + "."; }
+  const Tensor& head_weight() const;
+
+  ModelConfig config_;
+  Mesh& mesh_;
+  ModelOptions options_;
+  int64_t first_layer_ = 0, last_layer_ = 0;
+  std::vector<std::unique_ptr<ParamBuffer>> buffers_;
+  std::map<std::string, Tensor> params_;
+  RotaryTable rotary_;
+};
+
+}  // namespace neox

@@ -1,0 +1,34 @@
+// The only list of GPT-NeoX's parameters: names, global shapes, how tp splits them and how they
+// start. Names are those of Hugging Face's GPTNeoXForCausalLM without "gpt_neox.".
+#pragma once
+#include <string>
+#include <vector>
+
+#include "config/config.h"
+#include "param/param_buffer.h"
+
+namespace neox {
+
+enum class InitKind { kZeros, kOnes, kWeight, kOutputWeight };
+
+struct ModelParam {
+  ParamSpec spec;
+  InitKind init;
+};
+
+std::vector<ModelParam> layer_params(const ModelConfig& config, int64_t layer);
+ModelParam embedding_param(
+    const ModelConfig& config);  // embed_in.weight [V, hidden], also the head where tied
+std::vector<ModelParam> final_params(
+    const ModelConfig& config);  // final norm, and the head where untied
+
+// Writes the initial values of the buffer's owned chunk into its master; publish() it afterwards. A
+// value depends on seed, name and position in the global tensor alone.
+void initialize(ParamBuffer& buffer, const std::vector<ModelParam>& params,
+                const ModelConfig& config, int64_t seed);
+
+// Text that is equal for two models exactly if their tensors have the same names and shapes and
+// mean the same.
+std::string architecture(const ModelConfig& config);
+
+}  // namespace neox

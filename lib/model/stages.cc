@@ -1,0 +1,121 @@
+// Which parameters a rank of GptNeoX holds, in which buffers.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/error.h"
+#include "model/gpt_neox.h"
+
+namespace neox {
+namespace {
+
+// The split of `costs` into `parts` consecutive non-empty ranges whose greatest sum is least;
+// earlier parts are the longer ones.
+std::vector<std::pair<int64_t, int64_t>> balanced(const std::vector<double>& costs, size_t parts) {
+  size_t n = costs.size();
+  std::vector<double> sum(n + 1, 0);
+  for (size_t i = 0; i < n; ++i) sum[i + 1] = sum[i] + costs[i];
+  std::vector<std::vector<double>> best(
+      parts + 1, std::vector<double>(n + 1, std::numeric_limits<double>::infinity()));
+  std::vector<std::vector<size_t>> cut(parts + 1, std::vector<size_t>(n + 1, 0));
+  best[0][0] = 0;
+  for (size_t p = 1; p <= parts; ++p)
+    for (size_t i = p; i <= n; ++i)
+      for (size_t from = p - 1; from < i; ++from) {
+        double worst = std::max(best[p - 1][from], sum[i] - sum[from]);
+        if (worst <= best[p][i]) best[p][i] = worst, cut[p][i] = from;
+      }
+  std::vector<std::pair<int64_t, int64_t>> ranges(parts);
+  for (size_t p = parts, to = n; p > 0; to = cut[p][to], --p)
+    ranges[p - 1] = {static_cast<int64_t>(cut[p][to]), static_cast<int64_t>(to)};
+  return ranges;
+}
+
+}  // namespace
+
+std::vector<std::pair<int64_t, int64_t>> partition_layers(const ModelConfig& c, int stages,
+                                                          const std::string& method) {
+  check_usage(stages <= c.layers, "pipe_parallel_size ", stages, " is more than the ", c.layers,
+              " layers of the model: every stage needs a layer");
+  std::vector<double> costs(static_cast<size_t>(c.layers), 1.0);
+  if (method == "parameters") {
+    double layer = 0, table = static_cast<double>(c.vocab * c.hidden);
+    for (const ModelParam& p : layer_params(c, 0))
+      layer += static_cast<double>(num_elements(p.spec.shape));
+    std::fill(costs.begin(), costs.end(), layer);
+    costs.front() += table;
+    costs.back() += table;
+  }
+  return balanced(costs, static_cast<size_t>(stages));
+}
+
+GptNeoX::GptNeoX(const ModelConfig& config, Mesh& mesh, const ModelOptions& options)
+    : config_(config), mesh_(mesh), options_(options) {
+  check(config.vocab > 0, "the size of the vocabulary is not known");
+  int64_t tp = mesh.tp().size();
+  check_usage(config.heads % tp == 0, "model_parallel_size ", tp, " does not divide the ",
+              config.heads, " attention heads");
+  auto stage = static_cast<size_t>(mesh.pp().rank());
+  std::tie(first_layer_, last_layer_) =
+      partition_layers(config, mesh.pp().size(), options.partition)[stage];
+  add_buffers();
+  auto rotary = config.position_embedding == PositionEmbedding::kRotary
+                    ? static_cast<int64_t>(static_cast<double>(config.hidden / config.heads) *
+                                           config.rotary_pct)
+                    : 0;
+  rotary_ = rotary_table(std::max(config.positions, config.seq), rotary, config.rotary_base,
+                         options.device);
+}
+
+void GptNeoX::add_buffers() {
+  bool first = mesh_.first_stage(), last = mesh_.last_stage();
+  if (first || (last && config_.tied_embedding)) add_buffer("embed_in", {embedding_param(config_)});
+  for (int64_t l = first_layer_; l < last_layer_; ++l)
+    add_buffer("layers." + std::to_string(l), layer_params(config_, l));
+  if (last) add_buffer("final", final_params(config_));
+}
+
+// One buffer for each kind among the parameters.
+void GptNeoX::add_buffer(const std::string& name, const std::vector<ModelParam>& params) {
+  for (bool decay : {true, false}) {
+    for (bool split : {true, false}) {
+      std::vector<ParamSpec> specs;
+      for (const ModelParam& p : params)
+        if (p.spec.decay == decay && p.spec.tp_dim.has_value() == split) specs.push_back(p.spec);
+      if (specs.empty()) continue;
+      std::string full_name = name + (decay ? ".decay" : ".plain") + (split ? ".split" : "");
+      BufferOptions options{options_.dtypes, options_.device, options_.keeping, mesh_.tp().rank(),
+                            mesh_.tp().size()};
+      bool tied_ends = config_.tied_embedding && name == "embed_in";
+      buffers_.push_back(
+          std::make_unique<ParamBuffer>(full_name, specs, sharing(split, tied_ends), options));
+      ParamBuffer& buffer = *buffers_.back();
+      initialize(buffer, params, config_, options_.seed);
+      buffer.publish();
+      for (size_t i = 0; i < specs.size(); ++i) params_[specs[i].name] = buffer.param(i);
+    }
+  }
+}
+
+Sharing GptNeoX::sharing(bool split, bool tied_ends) const {
+  Sharing s{.shard = &mesh_.shard(), .sum = {&mesh_.replicate()}};
+  auto add_copies = [&](Communicator& group) {
+    s.copy = s.copy * group.size() + group.rank();
+    s.copies *= group.size();
+  };
+  add_copies(mesh_.replicate());
+  if (!split) add_copies(mesh_.tp());
+  if (tied_ends) {
+    s.sum.push_back(&mesh_.pp_ends());
+    add_copies(mesh_.pp_ends());
+  }
+  return s;
+}
+
+std::vector<ParamBuffer*> GptNeoX::buffers() {
+  std::vector<ParamBuffer*> all;
+  for (auto& buffer : buffers_) all.push_back(buffer.get());
+  return all;
+}
+
+}  // namespace neox

@@ -1,0 +1,49 @@
+#include <c10/cuda/CUDAStream.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "ops/adamw.h"
+
+namespace neox {
+namespace {
+
+template <class T>
+__global__ void adamw_kernel(T* param, const T* grad, T* m, T* v, int64_t n, AdamWConstants c,
+                             AdamWDeviceScalars s) {
+  if (*s.finite == 0) return;
+  double lr = *s.lr, correction1 = 1 - pow(c.beta1, *s.step),
+         correction2 = 1 - pow(c.beta2, *s.step);
+  T beta1 = c.beta1, beta2 = c.beta2, eps = c.eps, keep = 1 - lr * c.weight_decay,
+    step_size = lr / correction1, root_correction = 1 / sqrt(correction2), scale = *s.scale;
+  int64_t stride = int64_t{gridDim.x} * blockDim.x;
+  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < n; i += stride) {
+    T g = grad[i] * scale;
+    m[i] = beta1 * m[i] + (1 - beta1) * g;
+    v[i] = beta2 * v[i] + (1 - beta2) * g * g;
+    T root = sqrt(v[i]) * root_correction;
+    param[i] = param[i] * keep - step_size * m[i] / (root + eps);
+  }
+}
+
+}  // namespace
+
+void adamw_cuda(void* param, const void* grad, void* m, void* v, AdamWType type, int64_t n,
+                const AdamWConstants& constants, const AdamWDeviceScalars& scalars) {
+  if (n == 0) return;
+  int threads = 256;
+  auto blocks = static_cast<unsigned>(std::min<int64_t>((n + threads - 1) / threads, 16384));
+  auto run = [&]<class T>(T* p) {
+    adamw_kernel<T><<<blocks, threads, 0, c10::cuda::getCurrentCUDAStream()>>>(
+        p, static_cast<const T*>(grad), static_cast<T*>(m), static_cast<T*>(v), n, constants,
+        scalars);
+  };
+  if (type == AdamWType::kFloat)
+    run(static_cast<float*>(param));
+  else
+    run(static_cast<double*>(param));
+  cudaError_t status = cudaGetLastError();
+  check(status == cudaSuccess, "AdamW of ", n, " elements: ", cudaGetErrorString(status));
+}
+
+}  // namespace neox

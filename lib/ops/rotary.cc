@@ -1,0 +1,112 @@
+#include "ops/rotary.h"
+
+#include <ATen/Dispatch.h>
+#include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/outer.h>
+#include <ATen/ops/pow.h>
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "base/error.h"
+
+namespace neox {
+namespace {
+
+using at::Tensor;
+
+// One head: (a, b) -> (a cos - b sin, b cos + a sin) for the halves a, b of the first 2 * half
+// elements.
+template <class T, class Wide>
+void rotate_head(T* x, const float* cos, const float* sin, Wide sign, int64_t half) {
+  for (int64_t i = 0; i < half; ++i) {
+    Wide c = cos[i], s = sin[i] * sign, a = x[i], b = x[i + half];
+    x[i] = static_cast<T>(a * c - b * s);
+    x[i + half] = static_cast<T>(b * c + a * s);
+  }
+}
+
+void rotate_cpu(const Tensor& qkv, const Tensor& cos, const Tensor& sin, double sign) {
+  int64_t T = qkv.size(1), H = qkv.size(2), D = qkv.size(4), half = cos.size(1);
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, qkv.scalar_type(), "rotary", [&] {
+    using Wide = std::conditional_t<std::is_same_v<scalar_t, double>, double, float>;
+    auto* data = qkv.mutable_data_ptr<scalar_t>();
+    const float *c = cos.const_data_ptr<float>(), *s = sin.const_data_ptr<float>();
+    at::parallel_for(0, qkv.size(0) * T, 64, [&](int64_t from, int64_t to) {
+      for (int64_t row = from; row < to; ++row)
+        for (int64_t h = 0; h < H; ++h)
+          for (int64_t which = 0; which < 2; ++which)
+            rotate_head<scalar_t, Wide>(data + ((row * H + h) * 3 + which) * D, c + row % T * half,
+                                        s + row % T * half, static_cast<Wide>(sign), half);
+    });
+  });
+}
+
+void rotate_aten(const Tensor& qkv, const Tensor& cos, const Tensor& sin, double sign) {
+  int64_t T = qkv.size(1), half = cos.size(1);
+  Tensor qk = qkv.narrow(3, 0, 2);
+  Tensor a = qk.narrow(4, 0, half).clone(), b = qk.narrow(4, half, half).clone();
+  Tensor c = cos.view({1, T, 1, 1, half}), s = (sin * sign).view({1, T, 1, 1, half});
+  qk.narrow(4, 0, half).copy_(a * c - b * s);
+  qk.narrow(4, half, half).copy_(b * c + a * s);
+}
+
+Tensor per_head(const Tensor& qkv, int64_t heads) {
+  return qkv.view({qkv.size(0), qkv.size(1), heads, 3, -1});
+}
+
+void rotate(const Tensor& qkv, const Tensor& cos, const Tensor& sin, double sign) {
+  if (qkv.is_cpu())
+    rotate_cpu(qkv, cos, sin, sign);
+  else
+    rotate_aten(qkv, cos, sin, sign);
+}
+
+class Rotary : public torch::autograd::Function<Rotary> {
+ public:
+  static Tensor forward(torch::autograd::AutogradContext* context, Tensor qkv, int64_t heads,
+                        Tensor cos, Tensor sin) {
+    rotate(per_head(qkv, heads), cos, sin, 1);
+    context->mark_dirty({qkv});
+    context->saved_data["heads"] = heads;
+    context->saved_data["cos"] = cos;
+    context->saved_data["sin"] = sin;
+    return qkv;
+  }
+  static torch::autograd::tensor_list backward(torch::autograd::AutogradContext* context,
+                                               torch::autograd::tensor_list grad) {
+    Tensor d = grad[0].clone(at::MemoryFormat::Contiguous);
+    rotate(per_head(d, context->saved_data["heads"].toInt()), context->saved_data["cos"].toTensor(),
+           context->saved_data["sin"].toTensor(), -1);
+    return {d, {}, {}, {}};
+  }
+};
+
+}  // namespace
+
+RotaryTable rotary_table(int64_t positions, int64_t rotary, double base, at::Device device) {
+  if (rotary == 0) {
+    Tensor none = at::zeros({positions, 0}, device);
+    return {none, none};
+  }
+  Tensor exponent = at::arange(0, rotary, 2, at::kFloat) / static_cast<double>(rotary);
+  Tensor frequency = at::pow(base, exponent).reciprocal();
+  Tensor angle = at::outer(at::arange(positions, at::kFloat), frequency);
+  return {angle.cos().to(device), angle.sin().to(device)};
+}
+
+Tensor rotate_positions_(Tensor qkv, int64_t heads, const RotaryTable& table,
+                         int64_t first_position) {
+  if (table.cos.size(1) == 0) return qkv;
+  int64_t T = qkv.size(1);
+  check(first_position + T <= table.cos.size(0), "positions ", first_position, "..",
+        first_position + T, " are beyond the ", table.cos.size(0),
+        " that the model has (max_position_embeddings)");
+  check(qkv.is_contiguous(), "rotate_positions_ takes a contiguous tensor");
+  return Rotary::apply(qkv, heads, table.cos.narrow(0, first_position, T),
+                       table.sin.narrow(0, first_position, T));
+}
+
+}  // namespace neox

@@ -1,0 +1,49 @@
+#include "optim/loss_scale.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/where.h>
+
+namespace neox {
+
+LossScale::LossScale(const PrecisionConfig& config, at::Device device)
+    : config_(config), dynamic_(config.type == Precision::kFp16 && config.static_loss_scale == 0) {
+  double start = dynamic_                          ? config.initial_loss_scale
+                 : config.type == Precision::kFp16 ? config.static_loss_scale
+                                                   : 1;
+  auto scalar = [&](double value) {
+    return at::full({}, value, at::dtype(at::kDouble).device(device));
+  };
+  scale_ = scalar(start);
+  growth_ = scalar(0);
+  hysteresis_ = scalar(static_cast<double>(config.hysteresis));
+}
+
+void LossScale::update(const at::Tensor& finite) {
+  if (!dynamic_) return;
+  at::Tensor good = finite != 0, patient = hysteresis_ > 1;
+  at::Tensor grown = growth_ + 1, full = grown >= static_cast<double>(config_.loss_scale_window);
+  at::Tensor after_overflow =
+      at::where(patient, scale_, (scale_ / 2).clamp_min(config_.min_loss_scale));
+  at::Tensor next_scale = at::where(good, at::where(full, scale_ * 2, scale_), after_overflow);
+  at::Tensor next_hysteresis =
+      at::where(good, at::where(full, static_cast<double>(config_.hysteresis), hysteresis_),
+                at::where(patient, hysteresis_ - 1, hysteresis_));
+  growth_.copy_(at::where(good, at::where(full, 0.0, grown), 0.0));
+  scale_.copy_(next_scale);
+  hysteresis_.copy_(next_hysteresis);
+}
+
+LossScale::State LossScale::state() const {
+  return {scale_.item<double>(), static_cast<int64_t>(growth_.item<double>()),
+          static_cast<int64_t>(hysteresis_.item<double>())};
+}
+
+void LossScale::restore(const State& state) {
+  if (!dynamic_) return;
+  scale_.fill_(state.scale);
+  growth_.fill_(static_cast<double>(state.growth));
+  hysteresis_.fill_(static_cast<double>(state.hysteresis));
+}
+
+}  // namespace neox

@@ -1,0 +1,15 @@
+// Learning rates as GPT-NeoX computes them (megatron/learning_rates.py).
+#pragma once
+#include <vector>
+
+#include "config/config.h"
+
+namespace neox {
+
+// The rate of the update that follows `step` successful ones.
+double learning_rate(const ScheduleConfig& config, int64_t step);
+
+// The rates of steps 0..iters - 1.
+std::vector<double> learning_rates(const ScheduleConfig& config, int64_t iters);
+
+}  // namespace neox

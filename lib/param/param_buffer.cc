@@ -1,0 +1,131 @@
+#include "param/param_buffer.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/dot.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace neox {
+
+// Called by autograd right after it has accumulated into the gradient of a leaf.
+class ParamBuffer::Hook : public torch::autograd::PostAccumulateGradHook {
+ public:
+  explicit Hook(ParamBuffer& buffer) : buffer_(buffer) {}
+  void operator()(const torch::autograd::Variable&) override { buffer_.gradient_ready(); }
+
+ private:
+  ParamBuffer& buffer_;
+};
+
+ParamBuffer::ParamBuffer(std::string name, std::vector<ParamSpec> specs, Sharing sharing,
+                         const BufferOptions& options)
+    : name_(std::move(name)),
+      specs_(std::move(specs)),
+      sharing_(std::move(sharing)),
+      options_(options) {
+  int64_t n = 0;
+  for (const ParamSpec& spec : specs_) {
+    check(spec.decay == decay() && spec.tp_dim.has_value() == specs_.front().tp_dim.has_value(),
+          "buffer ", name_, ": ", spec.name, " is of another kind than ", specs_.front().name);
+    boxes_.push_back(tp_box(spec, options.tp_rank, options.tp_size));
+    offsets_.push_back(n);
+    n += boxes_.back().numel();
+  }
+  int64_t shards = sharing_.shard->size(), mine = sharing_.shard->rank();
+  chunk_ = (n + shards - 1) / shards;
+  const Dtypes& types = options.dtypes;
+  auto zeros = [&](int64_t size, at::ScalarType type) {
+    return at::zeros({size}, at::dtype(type).device(options.device));
+  };
+  data_ = zeros(chunk_ * shards, types.param);
+  at::Tensor own = data_.narrow(0, mine * chunk_, chunk_);
+  master_ = types.state == types.param ? own : zeros(chunk_, types.state);
+  if (options.keeping == GradientKeeping::kFull) grad_ = zeros(chunk_ * shards, types.grad);
+  bool alias = options.keeping == GradientKeeping::kFull;
+  chunk_grad_ = alias ? grad_.narrow(0, mine * chunk_, chunk_) : zeros(chunk_, types.grad);
+  for (size_t i = 0; i < specs_.size(); ++i) add_leaf(specs_[i], boxes_[i], offsets_[i]);
+}
+
+ParamBuffer::~ParamBuffer() = default;
+
+void ParamBuffer::add_leaf(const ParamSpec&, const Box& box, int64_t offset) {
+  // variable_data() has a version counter of its own, so publish() may write between forward and
+  // backward.
+  at::Tensor leaf = data_.narrow(0, offset, box.numel()).view(box.extent).variable_data();
+  leaf.set_requires_grad(true);
+  leaf.set_grad_dtype(options_.dtypes.grad);
+  if (grad_.defined()) leaf.mutable_grad() = grad_.narrow(0, offset, box.numel()).view(box.extent);
+  torch::autograd::impl::set_post_acc_grad_hooks(leaf, std::make_unique<Hook>(*this));
+  leaves_.push_back(leaf);
+}
+
+void ParamBuffer::begin_step() {
+  at::NoGradGuard no_grad;
+  (grad_.defined() ? grad_ : chunk_grad_).zero_();
+}
+
+void ParamBuffer::before_backward(bool last_microbatch) {
+  if (last_microbatch || options_.keeping == GradientKeeping::kChunk) awaited_ = leaves_.size();
+}
+
+void ParamBuffer::gradient_ready() {
+  if (awaited_ > 0 && --awaited_ == 0) sync();
+}
+
+void ParamBuffer::finish_sync() {
+  at::NoGradGuard no_grad;
+  check(awaited_ == 0, "buffer ", name_, ": backward left ", awaited_,
+        " parameters without a gradient");
+  for (Communicator* group : sharing_.sum) group->all_reduce(chunk_grad_);
+}
+
+void ParamBuffer::sync() {
+  at::NoGradGuard no_grad;
+  if (grad_.defined()) return sharing_.shard->reduce_scatter(grad_, chunk_grad_);
+  at::Tensor full = at::zeros({chunk_ * sharing_.shard->size()}, chunk_grad_.options());
+  for (size_t i = 0; i < leaves_.size(); ++i) {
+    full.narrow(0, offsets_[i], boxes_[i].numel()).copy_(leaves_[i].grad().flatten());
+    leaves_[i].mutable_grad().reset();
+  }
+  at::Tensor mine = at::zeros_like(chunk_grad_);
+  sharing_.shard->reduce_scatter(full, mine);
+  chunk_grad_.add_(mine);
+}
+
+at::Tensor ParamBuffer::squared_norm() const {
+  at::NoGradGuard no_grad;
+  return at::dot(chunk_grad_, chunk_grad_).to(at::kDouble).div(sharing_.copies);
+}
+
+void ParamBuffer::publish() {
+  at::NoGradGuard no_grad;
+  at::Tensor own = data_.narrow(0, sharing_.shard->rank() * chunk_, chunk_);
+  if (own.data_ptr() != master_.data_ptr()) own.copy_(master_);
+  sharing_.shard->all_gather(own, data_);
+}
+
+std::vector<Placement> ParamBuffer::placements(int64_t begin, int64_t end) const {
+  std::vector<Placement> found;
+  int64_t from = sharing_.shard->rank() * chunk_ + begin,
+          to = sharing_.shard->rank() * chunk_ + end;
+  for (size_t i = 0; i < specs_.size(); ++i) {
+    int64_t first = std::max(from, offsets_[i]),
+            last = std::min(to, offsets_[i] + boxes_[i].numel());
+    cover(boxes_[i], first - offsets_[i], last - offsets_[i], [&](const Box& box, int64_t offset) {
+      found.push_back({specs_[i].name, specs_[i].shape, box, offsets_[i] + offset - from});
+    });
+  }
+  return found;
+}
+
+std::pair<int64_t, int64_t> ParamBuffer::written() const {
+  return {chunk_ * sharing_.copy / sharing_.copies, chunk_ * (sharing_.copy + 1) / sharing_.copies};
+}
+
+}  // namespace neox

@@ -1,0 +1,103 @@
+// A bucket of parameters: one flat buffer with views as autograd leaves, their gradients, and the
+// chunk of both that this rank owns. Data parallelism, ZeRO 1 and ZeRO 2 are the sizes and the
+// moments at which chunks are summed and gathered.
+//
+// One rank's object; methods that say "collective" are called by all ranks of the Sharing in the
+// same order.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "shard/box.h"
+
+namespace neox {
+
+struct Dtypes {
+  at::ScalarType param = at::kFloat;  // what the forward pass computes with
+  at::ScalarType grad = at::kFloat;   // what gradients are accumulated in
+  at::ScalarType state = at::kFloat;  // master parameters and optimizer state
+};
+
+// Who owns and who shares the parameters of one bucket.
+struct Sharing {
+  Communicator* shard;             // this rank owns chunk shard->rank() of shard->size()
+  std::vector<Communicator*> sum;  // gradients are also summed over these
+  int copy = 0,
+      copies =
+          1;  // the world holds `copies` equal copies of the owned chunk; this one is number `copy`
+};
+
+enum class GradientKeeping {
+  kFull,   // every rank keeps the whole gradient until the step's last micro-batch (ZeRO 0 and 1)
+  kChunk,  // gradients are summed after each micro-batch and only the owned chunk is kept (ZeRO 2)
+};
+
+struct BufferOptions {
+  Dtypes dtypes;
+  at::Device device = at::kCPU;
+  GradientKeeping keeping = GradientKeeping::kFull;
+  int tp_rank = 0, tp_size = 1;
+};
+
+class ParamBuffer {
+ public:
+  // Parameters of one kind: all with weight decay or all without, all split over tp or none.
+  ParamBuffer(std::string name, std::vector<ParamSpec> specs, Sharing sharing,
+              const BufferOptions& options);
+  ParamBuffer(const ParamBuffer&) = delete;
+  ~ParamBuffer();
+
+  const std::string& name() const { return name_; }
+  bool decay() const { return specs_.front().decay; }
+  const std::vector<ParamSpec>& specs() const { return specs_; }
+  const at::Tensor& param(size_t i) const {
+    return leaves_[i];
+  }  // this rank's box of specs()[i]; a leaf
+
+  // Gradients. begin_step() forgets them; before each backward the trainer calls before_backward(),
+  // which lets the bucket start its sync as soon as that backward has left it where that is due;
+  // finish_sync() waits for the sum. Collective.
+  void begin_step();
+  void before_backward(bool last_microbatch);
+  void finish_sync();
+
+  // The owned chunk, flat, in Dtypes::state, and its gradient in Dtypes::grad after finish_sync().
+  at::Tensor& master() { return master_; }
+  at::Tensor& grad() { return chunk_grad_; }
+  // Sum of squares of grad(), 0-dim double, divided by the number of copies: the sum over the world
+  // counts each element once.
+  at::Tensor squared_norm() const;
+  // Owned chunks to every rank's parameters. Collective over shard.
+  void publish();
+
+  // The boxes in elements [begin, end) of the owned chunk; offsets count from begin.
+  std::vector<Placement> placements(int64_t begin, int64_t end) const;
+  int64_t chunk_size() const { return chunk_; }
+  // The elements of the owned chunk that this rank writes to a checkpoint: the copies divide the
+  // work.
+  std::pair<int64_t, int64_t> written() const;
+
+ private:
+  class Hook;
+  void add_leaf(const ParamSpec& spec, const Box& box, int64_t offset);
+  void gradient_ready();
+  void sync();
+
+  std::string name_;
+  std::vector<ParamSpec> specs_;
+  Sharing sharing_;
+  BufferOptions options_;
+  std::vector<Box> boxes_;
+  std::vector<int64_t> offsets_;
+  std::vector<at::Tensor> leaves_;
+  int64_t chunk_ = 0;
+  at::Tensor data_, grad_;  // flat, padded to shard->size() chunks; grad_ is undefined with kChunk
+  at::Tensor master_, chunk_grad_;  // owned chunk; views of the above where type and size allow it
+  size_t awaited_ = 0;              // gradients that the armed sync still waits for; 0: not armed
+};
+
+}  // namespace neox

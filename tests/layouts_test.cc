@@ -1,0 +1,99 @@
+// Any layout gives one rank's losses, parameters and moments.
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include "tiny_run.h"
+
+namespace neox {
+namespace {
+
+constexpr double kTolerance = 1e-12;
+constexpr int64_t kSteps = 6;
+
+const std::vector<Layout> kLayouts = {
+    {.tp = 2},
+    {.tp = 4},
+    {.shard = 2},
+    {.shard = 3},
+    {.replicate = 2},
+    {.pp = 2},
+    {.pp = 3},
+    {.pp = 4},
+    {.replicate = 2, .shard = 2},
+    {.replicate = 2, .shard = 3},
+    {.shard = 3, .tp = 2},
+    {.replicate = 2, .tp = 2},
+    {.pp = 2, .tp = 2},
+    {.pp = 2, .shard = 3},
+    {.pp = 2, .replicate = 2, .tp = 2},
+    {.pp = 4, .shard = 2},
+    {.pp = 2, .replicate = 2, .shard = 2, .tp = 2},
+    {.pp = 4, .replicate = 2, .tp = 2},
+    {.pp = 3, .shard = 3, .tp = 4},
+};
+
+class Layouts : public testing::TestWithParam<Layout> {
+ protected:
+  static void SetUpTestSuite() { at::set_num_threads(1); }
+  // One rank's run with these options, made once.
+  static const TinyResult& golden(const std::string& name, const TinyOptions& options) {
+    static std::map<std::string, TinyResult> results;
+    auto found = results.find(name);
+    if (found == results.end())
+      found = results.emplace(name, TinyRun({}, options).train(0, kSteps)).first;
+    return found->second;
+  }
+  void expect_golden(const std::string& name, const TinyOptions& reference,
+                     const TinyOptions& options) {
+    const TinyResult& want = golden(name, reference);
+    TinyResult got = TinyRun(GetParam(), options).train(0, kSteps);
+    EXPECT_LE(distance(got.steps, want.steps), kTolerance) << to_string(GetParam());
+    EXPECT_LE(distance(got.state, want.state), kTolerance) << to_string(GetParam());
+    EXPECT_EQ(got.copies_differ, "") << to_string(GetParam());
+  }
+};
+
+TEST_P(Layouts, EqualOneRank) {
+  TinyOptions options;
+  expect_golden("plain", options, options);
+}
+
+TEST_P(Layouts, EqualOneRankWithTiedEmbeddingSequentialResidualAndZero2) {
+  TinyOptions reference;
+  reference.model.tied_embedding = true;
+  reference.model.parallel_residual = false;
+  TinyOptions options = reference;
+  options.keeping = GradientKeeping::kChunk;
+  expect_golden("tied", reference, options);
+}
+
+TEST_P(Layouts, EqualOneRankWithRecomputationAndLargerMicroBatches) {
+  TinyOptions reference, options;
+  reference.model.hidden_dropout = 0;
+  options.model.hidden_dropout = 0;
+  options.recompute = 2;
+  options.micro = 2;
+  expect_golden("recomputed", reference, options);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Layouts, testing::ValuesIn(kLayouts));
+
+TEST(LayoutsGolden, ClippingIsActiveAndTheLossFalls) {
+  at::set_num_threads(1);
+  TinyResult one = TinyRun({}, {}).train(0, 20);
+  EXPECT_GT(one.steps.front().grad_norm, 0.5);
+  EXPECT_TRUE(one.steps.front().finite);
+  EXPECT_EQ(one.steps.front().lr, 1e-3 / 2);
+}
+
+TEST(LayoutsGolden, DropoutAndTheLossMaskMatter) {
+  TinyOptions no_dropout, no_mask;
+  no_dropout.model.hidden_dropout = no_dropout.model.attention_dropout = 0;
+  no_mask.masked = false;
+  double loss = TinyRun({}, {}).train(0, 1).steps[0].loss;
+  EXPECT_NE(loss, TinyRun({}, no_dropout).train(0, 1).steps[0].loss);
+  EXPECT_NE(loss, TinyRun({}, no_mask).train(0, 1).steps[0].loss);
+}
+
+}  // namespace
+}  // namespace neox

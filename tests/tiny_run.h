@@ -1,0 +1,194 @@
+// A tiny GPT-NeoX trained on made-up samples at any layout, ranks as threads, in fp64: the language
+// of the layout tests.
+#pragma once
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "comm/thread.h"
+#include "train/step.h"
+
+namespace neox {
+
+struct TinyOptions {
+  ModelConfig model{.layers = 5,
+                    .hidden = 20,
+                    .heads = 4,
+                    .seq = 7,
+                    .positions = 7,
+                    .vocab = 28,
+                    .intermediate = 80,
+                    .rotary_pct = 0.8,
+                    .parallel_residual = true,
+                    .tied_embedding = false,
+                    .activation = Activation::kGeluTanh,
+                    .init_method = InitMethod::kNormal,
+                    .init_std = 0.3,
+                    .hidden_dropout = 0.1,
+                    .attention_dropout = 0.1};
+  Dtypes dtypes{at::kDouble, at::kDouble, at::kDouble};
+  PrecisionConfig precision{.type = Precision::kFp64};
+  int64_t batch = 5, micro = 1;  // samples of a step, of a micro-batch
+  int64_t recompute = 0;
+  bool masked = true;
+  GradientKeeping keeping = GradientKeeping::kFull;
+};
+
+// The state of a run as whole tensors: "param/embed_in.weight", "adam_m/...".
+using WholeState = std::map<std::string, at::Tensor>;
+
+struct TinyResult {
+  std::vector<StepReport> steps;
+  WholeState state;
+  std::string copies_differ;  // a parameter whose copies are not bitwise equal, if there is one
+};
+
+inline uint64_t mix(uint64_t x) {
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+  return x ^ (x >> 31);
+}
+
+class TinyRun {
+ public:
+  TinyRun(Layout layout, TinyOptions options) : layout_(layout), options_(std::move(options)) {}
+
+  // Steps first..last - 1, from `state` where there is one.
+  TinyResult train(int64_t first, int64_t last, const WholeState* state = nullptr) {
+    TinyResult result;
+    run_thread_ranks(layout_.size(), [&](Communicator& world, Control&) {
+      run_rank(world, first, last, state, result);
+    });
+    return result;
+  }
+
+ private:
+  void run_rank(Communicator& world, int64_t first, int64_t last, const WholeState* state,
+                TinyResult& result) {
+    Mesh mesh(layout_, world);
+    ModelOptions model_options{.dtypes = options_.dtypes,
+                               .keeping = options_.keeping,
+                               .recompute_layers = options_.recompute};
+    GptNeoX model(options_.model, mesh, model_options);
+    Config config;
+    config.precision = options_.precision;
+    config.optimizer = {.lr = 1e-3, .beta2 = 0.95, .weight_decay = 0.1, .gradient_clipping = 0.5};
+    config.schedule = {.decay = LrDecay::kCosine,
+                       .lr = 1e-3,
+                       .min_lr = 1e-4,
+                       .decay_iters = 20,
+                       .warmup_iters = 2};
+    config.train.iters = 20;
+    TrainStep step(model, config, static_cast<double>(options_.batch * options_.model.seq));
+    if (state) load(step, *state, first);
+    int64_t ranks = mesh.data().size(),
+            microbatches = (options_.batch + ranks * options_.micro - 1) / (ranks * options_.micro);
+    for (int64_t s = first; s < last; ++s) {
+      auto batches = [&](int64_t m) { return batch(s, m * ranks + mesh.data().rank()); };
+      StepReport report = TrainStep::read(step.run(microbatches, batches, false));
+      if (world.rank() == 0) result.steps.push_back(report);
+    }
+    collect(model, step, result);
+  }
+
+  Batch batch(int64_t step, int64_t index) const {
+    int64_t T = options_.model.seq, first = index * options_.micro;
+    Batch b{at::empty({options_.micro, T}, at::kLong), at::empty({options_.micro, T}, at::kLong),
+            at::full({options_.micro, T}, 0.0, at::kFloat), step * options_.batch + first};
+    for (int64_t i = 0; i < options_.micro; ++i) {
+      for (int64_t t = 0; t <= T; ++t) {
+        auto id = static_cast<uint64_t>((b.first_sample + i) * (T + 1) + t);
+        auto token = static_cast<int64_t>(mix(id) % static_cast<uint64_t>(options_.model.vocab));
+        if (t < T) b.tokens[i][t] = token;
+        if (t > 0) b.targets[i][t - 1] = token;
+        bool counted =
+            first + i < options_.batch && (!options_.masked || mix(id + 1000000) % 4 != 0);
+        if (t < T) b.weights[i][t] = counted ? 1.0 : 0.0;
+      }
+    }
+    return b;
+  }
+
+  static Tensor part(const Tensor& whole_tensor, const Placement& p) {
+    Tensor t = whole_tensor;
+    for (size_t d = 0; d < p.shape.size(); ++d)
+      t = t.narrow(static_cast<int64_t>(d), p.box.start[d], p.box.extent[d]);
+    return t;
+  }
+
+  static void load(TrainStep& step, const WholeState& state, int64_t steps) {
+    at::NoGradGuard no_grad;
+    for (StateChunk& chunk : step.owned())
+      for (const Placement& p : chunk.placements)
+        chunk.data.narrow(0, p.offset, p.box.numel())
+            .copy_(part(state.at(chunk.state + "/" + p.name), p).flatten());
+    step.publish();
+    step.restore(steps);
+  }
+
+  // Puts what this rank owns into the whole tensors; what another rank put there before must be the
+  // same bits.
+  void collect(GptNeoX& model, TrainStep& step, TinyResult& result) {
+    at::NoGradGuard no_grad;
+    std::lock_guard lock(mutex_);
+    for (const StateChunk& chunk : step.owned()) {
+      for (const Placement& p : chunk.placements) {
+        Tensor& t = result.state[chunk.state + "/" + p.name];
+        if (!t.defined())
+          t = at::full(p.shape, std::numeric_limits<double>::quiet_NaN(), chunk.data.scalar_type());
+        Tensor to = part(t, p),
+               mine = chunk.data.narrow(0, p.offset, p.box.numel()).view(p.box.extent);
+        Tensor known = to.isnan().logical_not();
+        if (!to.masked_select(known).equal(mine.masked_select(known)))
+          result.copies_differ = p.name;
+        to.copy_(mine);
+      }
+    }
+    for (ParamBuffer* buffer : model.buffers()) {
+      for (size_t i = 0; i < buffer->specs().size(); ++i) {
+        const ParamSpec& spec = buffer->specs()[i];
+        Tensor& t = published_[spec.name + "/" +
+                               std::to_string(spec.tp_dim ? model.mesh().tp().rank() : 0)];
+        Tensor mine = buffer->param(i).detach().clone();
+        if (t.defined() && !t.equal(mine)) result.copies_differ = spec.name;
+        t = mine;
+      }
+    }
+  }
+
+  Layout layout_;
+  TinyOptions options_;
+  std::mutex mutex_;
+  WholeState published_;
+};
+
+// The greatest |a - b| over all tensors of two states; infinite where they do not have the same
+// ones, or where one is not complete.
+inline double distance(const WholeState& a, const WholeState& b) {
+  if (a.size() != b.size()) return std::numeric_limits<double>::infinity();
+  double worst = 0;
+  for (const auto& [name, t] : a) {
+    auto other = b.find(name);
+    if (other == b.end() || t.isnan().any().item<bool>())
+      return std::numeric_limits<double>::infinity();
+    worst = std::max(worst, (t - other->second).abs().max().item<double>());
+  }
+  return worst;
+}
+
+inline double distance(const std::vector<StepReport>& a, const std::vector<StepReport>& b) {
+  if (a.size() != b.size()) return std::numeric_limits<double>::infinity();
+  double worst = 0;
+  for (size_t i = 0; i < a.size(); ++i)
+    worst = std::max(
+        {worst, std::abs(a[i].loss - b[i].loss), std::abs(a[i].grad_norm - b[i].grad_norm)});
+  return worst;
+}
+
+}  // namespace neox
