@@ -1,0 +1,66 @@
+#include "base/terminal.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+
+namespace neox {
+namespace {
+
+bool continues_character(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
+
+// POSIX: the first of these that is set and not empty names the locale of characters.
+bool locale_is_utf8(const Variable& variable) {
+  for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
+    std::string locale = variable(name);
+    if (locale.empty()) continue;
+    std::transform(locale.begin(), locale.end(), locale.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    return locale.find("utf-8") != std::string::npos || locale.find("utf8") != std::string::npos;
+  }
+  return false;
+}
+
+}  // namespace
+
+Terminal describe_terminal(bool is_terminal, const Variable& variable) {
+  Terminal terminal;
+  std::string kind = variable("TERM");
+  terminal.live = is_terminal && !kind.empty() && kind != "dumb";
+  terminal.colour = terminal.live && variable("NO_COLOR").empty();
+  terminal.utf8 = locale_is_utf8(variable);
+  int columns = std::atoi(variable("COLUMNS").c_str());
+  if (columns >= 20 && columns <= 1000) terminal.columns = columns;
+  return terminal;
+}
+
+Terminal terminal_of(int fd) {
+  Terminal terminal = describe_terminal(::isatty(fd) == 1, [](const std::string& name) {
+    const char* value = std::getenv(name.c_str());
+    return std::string(value ? value : "");
+  });
+  struct winsize size {};
+  if (::ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) {
+    terminal.columns = size.ws_col;
+    if (size.ws_row > 0) terminal.rows = size.ws_row;
+  }
+  return terminal;
+}
+
+int display_width(std::string_view utf8) {
+  return static_cast<int>(
+      std::count_if(utf8.begin(), utf8.end(), [](char c) { return !continues_character(c); }));
+}
+
+std::string cut_to_width(std::string_view utf8, int columns) {
+  size_t end = 0;
+  for (int width = 0; end < utf8.size(); ++end) {
+    if (!continues_character(utf8[end]) && ++width > columns) break;
+  }
+  return std::string(utf8.substr(0, end));
+}
+
+}  // namespace neox
