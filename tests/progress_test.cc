@@ -143,6 +143,12 @@ TEST(Terminal, FirstLocaleVariableThatIsSetDecides) {
   EXPECT_FALSE(with(false, {}).utf8);
 }
 
+TEST(Terminal, PrintableTextHasNoControlsAndIsUtf8) {
+  EXPECT_EQ(printable("a\033[31mb\n\xC2\x9B"), "a [31mb  ");
+  EXPECT_EQ(printable("für € 😀"), "für € 😀");
+  EXPECT_EQ(printable("\xFFx\xC0\x80\xED\xA0\x80\xE2\x82"), "�x�������");
+}
+
 // What a terminal receives from a process that logs and shows a live line.
 std::string terminal_output(const std::function<void()>& body) {
   int terminal = -1;

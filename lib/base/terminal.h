@@ -29,4 +29,7 @@ int display_width(std::string_view utf8);
 // The text cut to at most that many columns, between characters.
 std::string cut_to_width(std::string_view utf8, int columns);
 
+// The text made safe to show: control characters become spaces, bytes that are not UTF-8 U+FFFD.
+std::string printable(std::string_view text);
+
 }  // namespace neox

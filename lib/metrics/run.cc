@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "metrics/metrics.h"
 
 namespace neox {
@@ -211,6 +212,8 @@ std::vector<RunLog> load_runs(const std::vector<std::string>& paths) {
              " levels below it");
   }
   name_runs(runs);
+  for (const RunLog& run : runs)
+    for (const std::string& warning : run.warnings) log_warning(run.path.string(), ": ", warning);
   return runs;
 }
 
