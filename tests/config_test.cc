@@ -139,6 +139,9 @@ TEST_F(ConfigTest, DepthAndSizeAreBounded) {
   for (int i = 0; i < 100; ++i) lists = "[" + lists + "]", maps = "{a: " + maps + "}";
   EXPECT_TRUE(has(fails_files({write("l.yml", "a: " + lists)}), "brackets deep"));
   EXPECT_TRUE(has(fails_files({write("m.yml", maps)}), "brackets deep"));
+  std::string keys;
+  for (int i = 0; i < 50000; ++i) keys += "k" + std::to_string(i) + ": 1\n";
+  EXPECT_TRUE(has(fails_files({write("k.yml", keys)}), "k.yml:2001: more than 2000 keys"));
   EXPECT_NE(fails_files({write("o.yml", "a: " + std::string(100000, '['))}), "");
   EXPECT_TRUE(has(fails_files({write("b.yml", std::string(2 << 20, '#'))}), "bytes"));
 }

@@ -114,8 +114,7 @@ void check_attention(KeyReader& keys, const ModelConfig& model) {
   }
   keys.require(layers == model.layers, "attention_config", "attention_config describes ", layers,
                " layers, but num_layers is ", model.layers, " (", keys.where("num_layers"), ")");
-  keys.record("attention_config", "null");
-  keys.mark("attention_config", Effect::kInput);
+  keys.record_input("attention_config");
 }
 
 }  // namespace
@@ -134,6 +133,7 @@ ModelConfig read_model(KeyReader& keys) {
   keys.require(!tanh || !keys.flag("onnx_safe"), "onnx_safe", "onnx_safe and bias_gelu_fusion (",
                keys.where("bias_gelu_fusion"),
                ") exclude each other, as in NeoX; set one of them to false");
+  keys.record_input("onnx_safe");
   model.activation = tanh ? Activation::kGeluTanh : Activation::kGeluErf;
   model.init_method = init_method(keys.choice("init_method"));
   model.output_init_method = init_method(keys.choice("output_layer_init_method"));

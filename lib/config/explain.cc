@@ -17,7 +17,8 @@ bool is_effective(const Setting& setting) {
 
 bool belongs(const Setting& setting, Effect group) {
   bool used = group == Effect::kUsed && setting.effect == Effect::kInput;
-  bool unset = setting.value == "null" && setting.source == "default";
+  bool quiet = setting.value == "null" || setting.effect == Effect::kInput;
+  bool unset = quiet && setting.source == "default";
   return (setting.effect == group || used) && !unset;
 }
 

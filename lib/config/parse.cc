@@ -13,6 +13,7 @@ namespace neox {
 namespace {
 
 constexpr size_t kMaxDepth = 16;
+constexpr size_t kMaxKeys = 2000;  // of one map
 constexpr size_t kMaxBytes = 1 << 20;
 
 Value::Kind kind_of_plain(const std::string& text) {
@@ -127,6 +128,8 @@ class Walker : public YAML::EventHandler {
         fail_at(mark, "'", spelling, "' stands here and at line ", map.spellings[i].second,
                 map.spellings[i].first == spelling ? "" : " as '" + map.spellings[i].first + "'",
                 "; remove one of them");
+    if (map.value.names.size() >= kMaxKeys)
+      fail_at(mark, "more than ", kMaxKeys, " keys. Is this the right file?");
     map.has_key = true;
     map.key_place = place(mark);
   }

@@ -74,6 +74,11 @@ void KeyReader::record_given(const std::string& key, const Value& value) {
   record(key, canonical(value));
 }
 
+void KeyReader::record_input(const std::string& key) {
+  record_given(key, effective(key));
+  mark(key, Effect::kInput);
+}
+
 void KeyReader::derive(const std::string& key, const std::string& value, const std::string& from) {
   settings_[key] = {key, value, "derived from " + from, Effect::kDerived};
 }

@@ -40,6 +40,8 @@ class KeyReader {
 
   // Records a value that was computed: `from` says of what.
   void derive(const std::string& key, const std::string& value, const std::string& from);
+  // The key was read by hand, and only to check it.
+  void record_input(const std::string& key);
   // The key was only read to derive another one, or has no effect in this run.
   void mark(const std::string& key, Effect effect);
   void record(const std::string& key, const std::string& value);
