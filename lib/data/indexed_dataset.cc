@@ -20,10 +20,6 @@ T load(std::span<const std::byte> bytes, size_t at) {
   return value;
 }
 
-bool starts_with(std::span<const std::byte> bytes, std::span<const char> magic) {
-  return bytes.size() >= magic.size() && std::memcmp(bytes.data(), magic.data(), magic.size()) == 0;
-}
-
 // The prefixes of whole datasets in a directory: each .idx that has its .bin.
 std::vector<std::string> datasets_in(const fs::path& dir) {
   std::vector<std::string> found;
@@ -104,15 +100,16 @@ IndexedDataset::IndexedDataset(const std::string& prefix, int64_t vocab)
 }
 
 void IndexedDataset::check_header(std::span<const std::byte> bytes) const {
-  check_io(!starts_with(bytes, kOldMagic), idx_path_,
+  bool old = bytes.size() >= sizeof kOldMagic &&
+             std::memcmp(bytes.data(), kOldMagic, sizeof kOldMagic) == 0;
+  check_io(!old, idx_path_,
            ": this is the old format TNTIDX (dataset implementations 'lazy' and 'cached'), which is "
            "not read here; prepare the data again with --dataset-impl mmap");
-  check_io(bytes.size() >= kHeaderBytes || !starts_with(std::span(kMagic), bytes.first(
-               std::min(bytes.size(), sizeof kMagic))),
-           idx_path_, " is truncated: ", bytes.size(), " bytes, and the header alone has ",
-           kHeaderBytes, kAgain);
-  check_io(starts_with(bytes, kMagic), idx_path_,
+  size_t seen = std::min(bytes.size(), sizeof kMagic);
+  check_io(seen == 0 || std::memcmp(bytes.data(), kMagic, seen) == 0, idx_path_,
            ": not the index of a dataset: it does not begin with MMIDIDX", kAgain);
+  check_io(bytes.size() >= kHeaderBytes, idx_path_, " is truncated: ", bytes.size(),
+           " bytes, and the header alone has ", kHeaderBytes, kAgain);
   auto version = load<uint64_t>(bytes, 9);
   check_io(version == 1, idx_path_, ": version ", version, " of the format; only 1 is known",
            kAgain);

@@ -33,8 +33,7 @@ struct SampleRequest {
 };
 
 struct SampleIndex {
-  // Where a sample begins: a place in `documents`, and tokens from the start of that document. The
-  // offset may equal the document's length.
+  // Where a sample begins: a place in `documents`, and tokens from the start of that document.
   struct Position {
     uint32_t document;
     int32_t offset;
