@@ -164,7 +164,13 @@ struct Config {
   std::string text() const;
 };
 
+// A configuration that is not a file: the one that a checkpoint keeps.
+struct ConfigText {
+  std::string name, yaml;  // name: for messages
+};
+
 struct ConfigOptions {
+  std::vector<ConfigText> texts;       // merged before the files
   std::vector<std::string> files;      // "70M", "70M.yml", "local.json": merged left to right
   std::filesystem::path directory;     // -d
   std::vector<std::string> overrides;  // "key=value", "optimizer.params.lr=1e-4"

@@ -30,9 +30,9 @@ std::string nearest_file(const fs::path& path) {
   return "; check the name, and the directory given with -d";
 }
 
-Value read_one(const fs::path& path) {
-  Value root = parse_yaml(read_file(path), path.string());
-  check_usage(root.kind != Value::Kind::kNull, path.string(),
+Value read_one(const ConfigText& source) {
+  Value root = parse_yaml(source.yaml, source.name);
+  check_usage(root.kind != Value::Kind::kNull, source.name,
               ": the file is empty; it should hold keys and values, such as num_layers: 6");
   check_usage(root.kind == Value::Kind::kMap, root.place.text(), ": found ", root.show(),
               " where keys and values should stand, such as num_layers: 6");
@@ -120,11 +120,14 @@ fs::path find_config(const std::string& name, const fs::path& directory) {
 }
 
 Value merge_config(const ConfigOptions& options) {
-  check_usage(!options.files.empty(), "no configuration file is given; try configs/quickstart.yml");
+  check_usage(!options.files.empty() || !options.texts.empty(), "no configuration file is given; try configs/quickstart.yml");
   Value root;
   root.kind = Value::Kind::kMap;
-  for (const std::string& name : options.files)
-    merge_into(root, read_one(find_config(name, options.directory)));
+  for (const ConfigText& text : options.texts) merge_into(root, read_one(text));
+  for (const std::string& name : options.files) {
+    fs::path path = find_config(name, options.directory);
+    merge_into(root, read_one({path.string(), read_file(path)}));
+  }
   for (const std::string& assignment : options.overrides) override_one(root, assignment);
   return root;
 }
