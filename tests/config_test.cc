@@ -170,6 +170,7 @@ TEST_F(ConfigTest, TextIsTheSameForTheSameRun) {
   auto a = load("fp16: {enabled: true, loss_scale: 0.0}\npipe_parallel_size: 0\nwarmup: 1e-2");
   auto b = load("precision: FP16\nwarmup: 0.01\npipe-parallel-size: 1\nsteps_per_print: 3");
   EXPECT_EQ(a.text(), b.text());
+  EXPECT_FALSE(has(a.text(), "null"));
   EXPECT_NE(a.text(), load("precision: fp16\nseed: 2").text());
 }
 

@@ -106,6 +106,18 @@ void check_copy(KeyReader& keys, const std::string& copy, const std::string& key
                  " (", keys.where(key), "); set that one and remove this");
 }
 
+void read_betas(KeyReader& keys, OptimizerConfig& optimizer) {
+  auto betas = keys.numbers("optimizer.params.betas");
+  bool good = betas.size() == 2;
+  for (double beta : betas) good &= beta >= 0 && beta < 1;
+  keys.require(good, "optimizer.params.betas",
+               "optimizer.params.betas must be two numbers of at least 0 and less than 1, such as "
+               "[0.9, 0.95]; found ",
+               keys.given("optimizer.params.betas") ? keys.given("optimizer.params.betas")->show()
+                                                    : std::string());
+  optimizer.beta1 = betas[0], optimizer.beta2 = betas[1];
+}
+
 }  // namespace
 
 PrecisionConfig read_precision(KeyReader& keys) {
@@ -142,15 +154,7 @@ OptimizerConfig read_optimizer(KeyReader& keys) {
   keys.require(optimizer.lr > 0, "optimizer.params.lr", "optimizer.params.lr is ",
                shortest(optimizer.lr), "; it must be positive");
   check_copy(keys, "lr", "optimizer.params.lr", optimizer.lr);
-  auto betas = keys.numbers("optimizer.params.betas");
-  bool good = betas.size() == 2;
-  for (double beta : betas) good &= beta >= 0 && beta < 1;
-  keys.require(good, "optimizer.params.betas",
-               "optimizer.params.betas must be two numbers of at least 0 and less than 1, such as "
-               "[0.9, 0.95]; found ",
-               keys.given("optimizer.params.betas") ? keys.given("optimizer.params.betas")->show()
-                                                    : std::string());
-  optimizer.beta1 = betas[0], optimizer.beta2 = betas[1];
+  read_betas(keys, optimizer);
   optimizer.eps = keys.number("optimizer.params.eps");
   keys.require(optimizer.eps > 0, "optimizer.params.eps", "optimizer.params.eps is ",
                shortest(optimizer.eps), "; it must be positive (usual: 1e-8)");
