@@ -189,12 +189,14 @@ TEST_F(MetricsTest, ValuesThatAreNotFiniteSurvive) {
 }
 
 TEST_F(MetricsTest, TornLineIsLeftOutAndNamed) {
-  write_file_atomically(dir_ / kMetricsFile, "{\"step\":1,\"train/lm_loss\":5}\n{\"step\":2,\"tra");
-  EXPECT_EQ(read_metrics(read_file(dir_ / kMetricsFile)).warnings.size(), 0u);
-  Metrics({.dir = dir_, .first_step = 2}).write(2, {{"train/lm_loss", 4}});
+  const std::string torn =
+      "{\"step\":1,\"train/lm_loss\":5}\n{\"step\":2,\"train/lm_loss\":9}\n{\"step\":3,\"tra";
+  write_file_atomically(dir_ / kMetricsFile, torn);
+  EXPECT_EQ(read_metrics(torn).warnings.size(), 0u);
+  Metrics({.dir = dir_, .first_step = 2}).write(3, {{"train/lm_loss", 4}});
   RunLog run = load_runs({dir_.string()}).at(0);
-  EXPECT_EQ(shown(run, "train/lm_loss"), "1:5 2:4");
-  EXPECT_EQ(run.warnings, std::vector<std::string>{"line 2 is not readable and is left out"});
+  EXPECT_EQ(shown(run, "train/lm_loss"), "1:5 3:4");
+  EXPECT_EQ(run.warnings, std::vector<std::string>{"line 3 is not readable and is left out"});
 }
 
 TEST_F(MetricsTest, TextIsIndentedForTensorBoardAndAsItIsInJson) {

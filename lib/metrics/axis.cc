@@ -117,8 +117,8 @@ Axis axis_of(const std::vector<double>& values, Scale scale) {
   auto [low, high] = std::minmax_element(values.begin(), values.end());
   axis.low = *low, axis.high = *high;
   if (scale == Scale::kLog) {
-    double room = std::max(1.02, std::pow(axis.high / axis.low, kRoom));
-    axis.low /= room, axis.high *= room;
+    double room = std::max(1.02, std::exp(kRoom * (std::log(axis.high) - std::log(axis.low))));
+    axis.low = std::max(axis.low / room, 1e-305), axis.high = std::min(axis.high * room, 1e305);
     return axis;
   }
   double room = kRoom * (axis.high / 2 - axis.low / 2) * 2;

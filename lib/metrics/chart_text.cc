@@ -11,8 +11,8 @@
 namespace neox {
 namespace {
 
-constexpr std::array<const char*, 6> kColours = {"\033[34m", "\033[33m", "\033[32m",
-                                                 "\033[35m", "\033[36m", "\033[31m"};
+constexpr std::array<const char*, 6> kColours = {"\033[36m", "\033[33m", "\033[35m",
+                                                 "\033[32m", "\033[34m", "\033[31m"};
 constexpr const char* kPlain = "\033[0m";
 constexpr std::array<const char*, 6> kSigns = {"●", "○", "▲", "□", "◆", "+"};
 constexpr std::array<const char*, 6> kAsciiSigns = {"*", "+", "o", "x", "#", "@"};
@@ -89,18 +89,19 @@ class TextChart {
         label = tick.label, edge = style_.utf8 ? "┤" : "+";
     std::string out(static_cast<size_t>(gutter_ - display_width(label)), ' ');
     out += label + " " + edge;
-    int blank = 0;  // spaces at the end of a line are not written
+    int blank = 0, painted = -1;  // spaces at the end of a line are not written
     for (int column = 0; column < columns_; ++column) {
       const Cell& cell = cells_[static_cast<size_t>(row * columns_ + column)];
       if (cell.series < 0) {
         ++blank;
         continue;
       }
-      out += std::string(static_cast<size_t>(blank), ' ') +
-             coloured(cell.series, dots_ ? braille(cell.bits) : sign(cell.series));
+      out += std::string(static_cast<size_t>(blank), ' ');
+      if (cell.series != painted) out += colour(painted = cell.series);
+      out += dots_ ? braille(cell.bits) : sign(cell.series);
       blank = 0;
     }
-    return out + "\n";
+    return out + (painted >= 0 ? plain() : "") + "\n";
   }
 
   std::string x_axis() const {
@@ -132,16 +133,16 @@ class TextChart {
         text = concat(" and ", plan_.curves.size() - i, " more");
       std::string mark = dots_ ? "──" : sign(static_cast<int>(i));
       int room = style_.columns - gutter_ - 2 - display_width(mark);
-      out += std::string(static_cast<size_t>(gutter_) + 2, ' ') +
-             coloured(static_cast<int>(i), mark) + cut_to_width(text, std::max(0, room)) + "\n";
+      out += std::string(static_cast<size_t>(gutter_) + 2, ' ') + colour(static_cast<int>(i)) +
+             mark + plain() + cut_to_width(text, std::max(0, room)) + "\n";
     }
     return out;
   }
 
-  std::string coloured(int series, const std::string& text) const {
-    if (!style_.colour) return text;
-    return kColours[static_cast<size_t>(series) % kColours.size()] + text + kPlain;
+  std::string colour(int series) const {
+    return style_.colour ? kColours[static_cast<size_t>(series) % kColours.size()] : "";
   }
+  std::string plain() const { return style_.colour ? kPlain : ""; }
   std::string sign(int series) const {
     return (style_.utf8 ? kSigns : kAsciiSigns)[static_cast<size_t>(series) % kSigns.size()];
   }

@@ -154,6 +154,7 @@ std::string plot(const std::vector<RunLog>& runs, const PlotRequest& request,
   check_usage(!to_file || request.out.extension() == ".svg", "--out ", request.out.string(),
               ": neox-plot writes SVG; give a name that ends in .svg (rsvg-convert makes a PNG of "
               "it)");
+  check_usage(request.smooth >= 0, "--smooth is ", request.smooth, "; it counts points");
   int least = to_file ? 200 : 10, most = to_file ? 10000 : 1000;
   for (int size : {request.width, request.height})
     check_usage(size == 0 || (size >= least && size <= most), "a size of ", size,
@@ -188,7 +189,7 @@ std::string list_scalars(const std::vector<RunLog>& runs) {
                   "last value");
     row("tag");
     for (const auto& [tag, points] : run.series) {
-      std::snprintf(line, sizeof line, "%8zu  %10lld  %10lld  %.8g\n", points.size(),
+      std::snprintf(line, sizeof line, "%8zu  %10lld  %10lld  %.7g\n", points.size(),
                     static_cast<long long>(points.front().step),
                     static_cast<long long>(points.back().step), points.back().value);
       row(printable(tag));

@@ -194,6 +194,7 @@ RunLog read_events(const std::vector<fs::path>& files) {
 }
 
 std::vector<RunLog> load_runs(const std::vector<std::string>& paths) {
+  check_usage(!paths.empty(), "give at least one run; see --help");
   std::vector<RunLog> runs;
   for (const std::string& path : paths) {
     std::error_code error;
