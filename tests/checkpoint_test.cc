@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
 #include <map>
 
 #include "base/error.h"
@@ -230,6 +232,52 @@ TEST_F(CheckpointTest, ThreadsMayReadOneCheckpointAtOnce) {
   Texts errors = run_ranks(6, [&](Control& c) { checkpoint.read(layout[size_t(c.rank())]); });
   EXPECT_EQ(errors, Texts(6));
   EXPECT_EQ(difference(layout, 8), "");
+}
+
+std::string output_of(const std::string& command) {
+  FILE* pipe = ::popen((command + " 2>&1").c_str(), "r");
+  std::string text;
+  for (int c; (c = std::fgetc(pipe)) != EOF;) text += static_cast<char>(c);
+  return ::pclose(pipe) == 0 ? text : "";
+}
+
+TEST_F(CheckpointTest, H5dumpReadsIt) {
+  if (output_of("h5dump --version").empty()) GTEST_SKIP() << "h5dump is not installed";
+  for (at::ScalarType type : {at::kBFloat16, at::kHalf, at::kFloat, at::kDouble}) {
+    model_ = model_of(type, {3});
+    Layout layout(1);
+    layout[0].push_back({"b", "param", at::full({3}, -1.5, type), {{"w", {3}, whole({3}), 0}}});
+    save_alone({.dir = dir_}, layout, 1);
+    std::string file = (dir_ / "global_step1/rank_00000.h5").string();
+    std::string text = output_of("h5dump -d /b/param " + file);
+    EXPECT_NE(text.find("(0): -1.5, -1.5, -1.5"), std::string::npos) << text;
+  }
+}
+
+TEST_F(CheckpointTest, H5pyReadsIt) {
+  const char* named = std::getenv("NEOX_TEST_PYTHON");
+  std::string python = named ? named : "python3";
+  if (output_of(python + " -c 'import h5py; print(1)'") != "1\n")
+    GTEST_SKIP() << python << " has no h5py; NEOX_TEST_PYTHON may name one that has";
+  save_all({.dir = dir_}, filled(3, 5), 5);
+  std::string text = output_of(python + " " NEOX_SOURCE_DIR "/tests/oracle/checkpoint_h5py.py " +
+                               (dir_ / "global_step5").string());
+  for (const char* state : {"param", "adam_m"})
+    for (const TensorSpec& spec : model_) {
+      std::vector<StateChunk> chunk = {{"b",
+                                        state,
+                                        at::full({num_elements(spec.shape)}, 0, at::kDouble),
+                                        {{spec.name, spec.shape, whole(spec.shape), 0}}}};
+      Checkpoint(dir_ / "global_step5").read(chunk);
+      double sum = 0;
+      for (int64_t i = 0; i < chunk[0].data.numel(); ++i)
+        sum += chunk[0].data.const_data_ptr<double>()[i] * static_cast<double>(i + 1);
+      std::string shape;
+      for (int64_t n : spec.shape) shape += (shape.empty() ? "" : "x") + std::to_string(n);
+      std::string line = concat(state, " ", spec.name, " ", dtype_name(spec.dtype), " ", shape, " ",
+                                static_cast<int64_t>(sum), "\n");
+      EXPECT_NE(text.find(line), std::string::npos) << line << text;
+    }
 }
 
 TEST(TrainStateTest, NumbersComeBackExactly) {

@@ -21,8 +21,9 @@ fs::path deleting_name(const fs::path& dir, const std::string& life) {
 }
 
 void rename_or_throw(const fs::path& from, const fs::path& to) {
-  check_io(::rename(from.c_str(), to.c_str()) == 0, "cannot rename ", from.string(), " to ",
-           to.string(), ": ", describe_errno(errno));
+  if (::rename(from.c_str(), to.c_str()) == 0) return;
+  fail(Exit::kIo, "cannot rename ", from.string(), " to ", to.string(), ": ",
+       describe_errno(errno));
 }
 
 bool exchange_names(const fs::path& a, const fs::path& b) {

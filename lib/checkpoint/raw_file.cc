@@ -49,7 +49,8 @@ RawFile::~RawFile() {
 
 int64_t RawFile::size() const {
   struct stat info {};
-  check_io(::fstat(fd_, &info) == 0, "cannot stat ", path_.string(), ": ", describe_errno(errno));
+  int result = ::fstat(fd_, &info);
+  check_io(result == 0, "cannot stat ", path_.string(), ": ", describe_errno(errno));
   return info.st_size;
 }
 
