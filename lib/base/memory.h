@@ -4,8 +4,8 @@
 
 namespace neox {
 
-// Freed memory stays with the process instead of going back to the kernel, which would give it back page by page, zeroed.
-// Call first in main().
+// Freed memory stays with the process instead of going back to the kernel, which would give it back
+// page by page, zeroed. Call first in main().
 void keep_freed_memory();
 
 // Greatest resident size of the process so far, in bytes.

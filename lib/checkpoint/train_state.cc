@@ -23,7 +23,6 @@ void each_member(State& state, Visit visit) {
   visit("growth", state.growth);
   visit("hysteresis", state.hysteresis);
   visit("dataset_hash", state.dataset_hash);
-  visit("architecture_hash", state.architecture_hash);
   visit("architecture", state.architecture);
   visit("config", state.config);
 }

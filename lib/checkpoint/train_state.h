@@ -18,9 +18,8 @@ struct TrainState {
   int64_t growth = 0;      // finite steps since the scale last changed
   int64_t hysteresis = 0;  // overflows left before the scale falls
   std::string dataset_hash = {};
-  std::string architecture_hash = {};  // of what decides names and shapes of the tensors
-  std::string architecture = {};       // the same for people: "6 layers, hidden 512, ..."
-  std::string config = {};             // effective config as YAML
+  std::string architecture = {};  // what decides the tensors: "6 layers, hidden 512, ..."
+  std::string config = {};        // effective config as YAML
   bool operator==(const TrainState&) const = default;
 };
 

@@ -120,7 +120,8 @@ fs::path find_config(const std::string& name, const fs::path& directory) {
 }
 
 Value merge_config(const ConfigOptions& options) {
-  check_usage(!options.files.empty() || !options.texts.empty(), "no configuration file is given; try configs/quickstart.yml");
+  check_usage(!options.files.empty() || !options.texts.empty(),
+              "no configuration file is given; try configs/quickstart.yml");
   Value root;
   root.kind = Value::Kind::kMap;
   for (const ConfigText& text : options.texts) merge_into(root, read_one(text));

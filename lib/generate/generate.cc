@@ -57,13 +57,17 @@ int64_t choose(const Tensor& logits, const Sampling& s, int64_t position) {
   std::iota(order.begin(), order.end(), 0);
   auto k = static_cast<size_t>(s.top_k > 0 ? std::min(s.top_k, n) : n);
   // Ties by id, so that the order does not depend on the sort.
-  auto before = [&](int64_t a, int64_t b) { return score[a] != score[b] ? score[a] > score[b] : a < b; };
+  auto before = [&](int64_t a, int64_t b) {
+    return score[a] != score[b] ? score[a] > score[b] : a < b;
+  };
   std::partial_sort(order.begin(), order.begin() + static_cast<int64_t>(k), order.end(), before);
   std::vector<double> weight(k);
-  for (size_t i = 0; i < k; ++i) weight[i] = std::exp((score[order[i]] - score[order[0]]) / temperature);
+  for (size_t i = 0; i < k; ++i)
+    weight[i] = std::exp((score[order[i]] - score[order[0]]) / temperature);
   double total = std::accumulate(weight.begin(), weight.end(), 0.0), kept = 0;
   size_t count = 0;
-  while (count < k && (count == 0 || s.top_p <= 0 || kept < s.top_p * total)) kept += weight[count++];
+  while (count < k && (count == 0 || s.top_p <= 0 || kept < s.top_p * total))
+    kept += weight[count++];
   float u = 0;
   uniform_at(s.key, position, {&u, 1});
   double left = u * kept;
@@ -72,10 +76,12 @@ int64_t choose(const Tensor& logits, const Sampling& s, int64_t position) {
   return order[count - 1];
 }
 
-std::vector<int32_t> generate(GptNeoX& model, std::span<const int32_t> prompt, const Sampling& sampling,
-                              std::optional<int32_t> end, const OnToken& on_token) {
+std::vector<int32_t> generate(GptNeoX& model, std::span<const int32_t> prompt,
+                              const Sampling& sampling, std::optional<int32_t> end,
+                              const OnToken& on_token) {
   at::NoGradGuard no_grad;
-  int64_t positions = std::max(model.config().positions, model.config().seq), length = static_cast<int64_t>(prompt.size());
+  int64_t positions = std::max(model.config().positions, model.config().seq),
+          length = static_cast<int64_t>(prompt.size());
   check_usage(length > 0, "the prompt is empty: give at least one token of text");
   check_usage(length < positions, "the prompt has ", length, " tokens; the model has ", positions,
               " positions: shorten the prompt");

@@ -26,10 +26,12 @@ int64_t choose(const Tensor& logits, const Sampling& sampling, int64_t position)
 // Called with each new token; false ends the text.
 using OnToken = std::function<bool(int32_t token)>;
 
-// The tokens that follow the prompt, up to max_tokens, the model's positions, or `end`, which is not part of the result.
-// Collective over the mesh's pp and tp axes; all ranks get the tokens and must give the same arguments.
-std::vector<int32_t> generate(GptNeoX& model, std::span<const int32_t> prompt, const Sampling& sampling,
-                              std::optional<int32_t> end, const OnToken& on_token = {});
+// The tokens that follow the prompt, up to max_tokens, the model's positions, or `end`, which is
+// not part of the result. Collective over the mesh's pp and tp axes; all ranks get the tokens and
+// must give the same arguments.
+std::vector<int32_t> generate(GptNeoX& model, std::span<const int32_t> prompt,
+                              const Sampling& sampling, std::optional<int32_t> end,
+                              const OnToken& on_token = {});
 
 // Turns tokens into text as they come: keeps back bytes until they are whole UTF-8 characters.
 class TextStream {

@@ -5,7 +5,8 @@
 
 namespace neox {
 
-Batches::Batches(const Sampler& sampler, Split split, const BatchPlan& plan, int64_t seq, Mesh& mesh, at::Device device)
+Batches::Batches(const Sampler& sampler, Split split, const BatchPlan& plan, int64_t seq,
+                 Mesh& mesh, at::Device device)
     : sampler_(sampler),
       split_(split),
       plan_(plan),
@@ -19,7 +20,8 @@ Batch Batches::get(int64_t first, int64_t m) const {
   Tensor tokens = at::zeros({B, T + 1}, at::kLong), weights = at::zeros({B, T}, at::kFloat);
   auto width = static_cast<size_t>(T);
   for (int64_t b = 0; b < B && index + b < plan_.global; ++b) {
-    sampler_.get(split_, first + index + b, {tokens.mutable_data_ptr<int64_t>() + b * (T + 1), width + 1},
+    sampler_.get(split_, first + index + b,
+                 {tokens.mutable_data_ptr<int64_t>() + b * (T + 1), width + 1},
                  {weights.mutable_data_ptr<float>() + b * T, width});
   }
   tokens = tokens.to(device_);

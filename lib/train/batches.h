@@ -8,10 +8,12 @@ namespace neox {
 
 class Batches {
  public:
-  Batches(const Sampler& sampler, Split split, const BatchPlan& plan, int64_t seq, Mesh& mesh, at::Device device);
+  Batches(const Sampler& sampler, Split split, const BatchPlan& plan, int64_t seq, Mesh& mesh,
+          at::Device device);
 
-  // Micro-batch m of the step whose first sample is `first`. As in GPT-NeoX, each run of micro x ranks samples is one
-  // micro-step, of which rank r takes the r-th part. Samples beyond the step's batch have weight 0.
+  // Micro-batch m of the step whose first sample is `first`. As in GPT-NeoX, each run of micro x
+  // ranks samples is one micro-step, of which rank r takes the r-th part. Samples beyond the step's
+  // batch have weight 0.
   Batch get(int64_t first, int64_t m) const;
 
  private:

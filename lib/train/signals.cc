@@ -26,10 +26,14 @@ const StopFlag& install_stop_signals() {
 
 const char* signal_name(int number) {
   switch (number) {
-    case SIGUSR1: return "SIGUSR1";
-    case SIGTERM: return "SIGTERM";
-    case SIGINT: return "Ctrl-C";
-    default: return "a signal";
+    case SIGUSR1:
+      return "SIGUSR1";
+    case SIGTERM:
+      return "SIGTERM";
+    case SIGINT:
+      return "Ctrl-C";
+    default:
+      return "a signal";
   }
 }
 
