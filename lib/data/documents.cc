@@ -138,8 +138,9 @@ void parse_lines(const Block& block, const DocumentRules& rules, Documents& foun
 void add_text(std::string_view text, const DocumentRules& rules, Documents& found) {
   std::string storage;
   std::string_view valid = unicode::repair(text, storage);
-  found.documents.push_back({.texts = std::vector<std::string>(rules.keys.size(), std::string(valid)),
-                             .repaired = valid.data() != text.data()});
+  found.documents.push_back(
+      {.texts = std::vector<std::string>(rules.keys.size(), std::string(valid)),
+       .repaired = valid.data() != text.data()});
 }
 
 void part_text(const Block& block, const DocumentRules& rules, Documents& found) {

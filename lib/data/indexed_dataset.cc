@@ -87,7 +87,9 @@ TokenType token_type_of(int64_t vocab) {
 }
 
 IndexedDataset::IndexedDataset(const std::string& prefix, int64_t vocab)
-    : prefix_(trim(prefix)), idx_path_(prefix_ + ".idx"), bin_path_(prefix_ + ".bin"),
+    : prefix_(trim(prefix)),
+      idx_path_(prefix_ + ".idx"),
+      bin_path_(prefix_ + ".bin"),
       vocab_(vocab) {
   std::error_code error;
   check_exists(idx_path_, prefix_, fs::exists(bin_path_, error));
@@ -102,9 +104,10 @@ IndexedDataset::IndexedDataset(const std::string& prefix, int64_t vocab)
 void IndexedDataset::check_header(std::span<const std::byte> bytes) const {
   bool old = bytes.size() >= sizeof kOldMagic &&
              std::memcmp(bytes.data(), kOldMagic, sizeof kOldMagic) == 0;
-  check_io(!old, idx_path_,
-           ": this is the old format TNTIDX (dataset implementations 'lazy' and 'cached'), which is "
-           "not read here; prepare the data again with --dataset-impl mmap");
+  check_io(
+      !old, idx_path_,
+      ": this is the old format TNTIDX (dataset implementations 'lazy' and 'cached'), which is "
+      "not read here; prepare the data again with --dataset-impl mmap");
   size_t seen = std::min(bytes.size(), sizeof kMagic);
   check_io(seen == 0 || std::memcmp(bytes.data(), kMagic, seen) == 0, idx_path_,
            ": not the index of a dataset: it does not begin with MMIDIDX", kAgain);
@@ -126,8 +129,9 @@ void IndexedDataset::read_index() {
   type_ = static_cast<TokenType>(load<uint8_t>(bytes, 17));
   auto sequences = load<uint64_t>(bytes, 18), boundaries = load<uint64_t>(bytes, 26);
   constexpr uint64_t kTooMany = uint64_t{1} << 56;
-  check_io(sequences < kTooMany && boundaries < kTooMany, idx_path_, " is damaged: its header says ",
-           sequences, " sequences and ", boundaries, " document boundaries", kAgain);
+  check_io(sequences < kTooMany && boundaries < kTooMany, idx_path_,
+           " is damaged: its header says ", sequences, " sequences and ", boundaries,
+           " document boundaries", kAgain);
   uint64_t wanted = kHeaderBytes + 12 * sequences + 8 * boundaries;
   check_io(bytes.size() >= wanted, idx_path_, " is truncated: its header says ", sequences,
            " sequences and ", boundaries, " document boundaries, which take ", wanted,
@@ -162,12 +166,13 @@ void IndexedDataset::check_positions() {
          positions_[outside], " and has ", lengths_[outside], " tokens, but ", bin_path_, " has ",
          available, " bytes", kAgain);
   if (available == wanted) return;
-  std::string text = concat(bin_path_, " has ", available - wanted, " bytes more than ", idx_path_,
-                            " speaks of");
+  std::string text =
+      concat(bin_path_, " has ", available - wanted, " bytes more than ", idx_path_, " speaks of");
   if (available - wanted == not_empty * size)
-    text += ", one token for each document: versions of Megatron's tool from 2022 and 2023 wrote "
-            "end-of-document tokens and did not count them, so each document begins with the end "
-            "of the one before; prepare the data again to mend it";
+    text +=
+        ", one token for each document: versions of Megatron's tool from 2022 and 2023 wrote "
+        "end-of-document tokens and did not count them, so each document begins with the end "
+        "of the one before; prepare the data again to mend it";
   warnings_.push_back(text);
 }
 
@@ -176,8 +181,9 @@ void IndexedDataset::check_documents() {
            " is damaged: its document boundaries do not begin with 0", kAgain);
   int64_t last = documents_[documents_.size() - 1];
   if (last != num_sequences())
-    warnings_.push_back(concat(idx_path_, ": the last document boundary is ", last, ", but there are ",
-                               num_sequences(), " sequences; the sequences are used"));
+    warnings_.push_back(concat(idx_path_, ": the last document boundary is ", last,
+                               ", but there are ", num_sequences(),
+                               " sequences; the sequences are used"));
 }
 
 template <class T>

@@ -24,7 +24,9 @@ struct Compression {
 constexpr Compression kCompressions[] = {
     {"\x1f\x8b", "gzip", "gunzip -k"},
     {"\x28\xb5\x2f\xfd", "zstd", "unzstd"},
-    {"\xfd" "7zXZ", "xz", "unxz -k"},
+    {"\xfd"
+     "7zXZ",
+     "xz", "unxz -k"},
     {"BZh", "bzip2", "bunzip2 -k"},
     {"PK\x03\x04", "zip", "unzip"},
 };
@@ -52,9 +54,10 @@ InputFile::Format format_of(const std::string& path, std::string_view head, Sepa
   if (head.starts_with("\xEF\xBB\xBF")) head.remove_prefix(3);
   char first = trim(head).empty() ? ' ' : trim(head).front();
   bool json = one_of(ending, {".jsonl", ".ndjson", ".json"});
-  check_io(!json || first != '[', path,
-           ": this is one JSON array, and JSON lines are wanted, an object on each line; convert it "
-           "with jq -c '.[]'");
+  check_io(
+      !json || first != '[', path,
+      ": this is one JSON array, and JSON lines are wanted, an object on each line; convert it "
+      "with jq -c '.[]'");
   return json || first == '{' ? InputFile::Format::kJsonLines : InputFile::Format::kText;
 }
 
@@ -88,7 +91,8 @@ class Finder {
   enum class Named { kNo, kYes };
 
   void add_file(const std::string& path, Named named) {
-    check_io(fs::is_regular_file(path), path, " is neither a file nor a directory; write its content to a file");
+    check_io(fs::is_regular_file(path), path,
+             " is neither a file nor a directory; write its content to a file");
     // A link beside its target, as Debian's fortunes have them, is the same text.
     if (named == Named::kNo && !seen_.insert(fs::canonical(path)).second) return;
     std::string head = read_head(path);
@@ -172,7 +176,8 @@ size_t BlockReader::cut(size_t from) const {
     if (lines) return end + 1;
     size_t before = end == 0 ? std::string::npos : rest_.rfind('\n', end - 1);
     size_t begin = before == std::string::npos ? 0 : before + 1;
-    if (is_separator(std::string_view(rest_).substr(begin, end - begin), separator_)) return end + 1;
+    if (is_separator(std::string_view(rest_).substr(begin, end - begin), separator_))
+      return end + 1;
     end = before;
   }
   return 0;

@@ -17,7 +17,7 @@ template <class Item, class Result>
 struct PipelineSteps {
   std::function<std::optional<Item>()> read;  // none after the last item
   std::function<int64_t(const Item&)> size;
-  std::function<Result(const Item&)> work;  // by several threads at once
+  std::function<Result(const Item&)> work;                // by several threads at once
   std::function<bool(const Item&, const Result&)> write;  // in order; false: enough
 };
 

@@ -104,7 +104,8 @@ void train_tokenizer(const PrepareOptions& options, const InputFiles& input) {
   progress->finish();
   for (const std::string& path : {file.vocab, file.merges})
     if (fs::path dir = fs::path(path).parent_path(); !dir.empty()) make_directories(dir);
-  gpt2 ? write_gpt2_files(file.vocab, file.merges, trained) : write_tokenizer_json(file.vocab, trained);
+  gpt2 ? write_gpt2_files(file.vocab, file.merges, trained)
+       : write_tokenizer_json(file.vocab, trained);
   if (entries < *options.train_vocab)
     log_warning("the input has words for ", with_commas(entries), " entries only, not ",
                 with_commas(*options.train_vocab));
@@ -176,7 +177,8 @@ class Preparation {
       bool empty = true;
       for (size_t key = 0; key < builders_.size(); ++key) {
         auto count = static_cast<size_t>(e.counts[document][key]);
-        if (count > 0) builders_[key]->add_document(std::span(e.tokens[key]).subspan(begin[key], count));
+        if (count > 0)
+          builders_[key]->add_document(std::span(e.tokens[key]).subspan(begin[key], count));
         begin[key] += count;
         empty = empty && count == 0;
       }
@@ -186,15 +188,17 @@ class Preparation {
     }
     if (wanted()) report_bad_lines(e);
     read_bytes_ += static_cast<int64_t>(block.text.size());
-    progress_.update(read_bytes_, concat(with_commas(result_.documents), " documents, ",
-                                         human_count(static_cast<double>(num_tokens())), " tokens"));
+    progress_.update(read_bytes_,
+                     concat(with_commas(result_.documents), " documents, ",
+                            human_count(static_cast<double>(num_tokens())), " tokens"));
     return wanted();
   }
 
   void report_bad_lines(const Encoded& e) {
     check_io(e.error.empty(), e.error);
     for (const std::string& message : e.skipped) {
-      if (result_.skipped++ < static_cast<int64_t>(kSkippedShown)) log_warning("left out: ", message);
+      if (result_.skipped++ < static_cast<int64_t>(kSkippedShown))
+        log_warning("left out: ", message);
       if (result_.skipped == static_cast<int64_t>(kSkippedShown) + 1)
         log_warning("more bad lines follow; they are counted");
     }
@@ -234,10 +238,11 @@ void describe_input(const InputFiles& input) {
   std::vector<std::string> parts;
   if (lines > 0) parts.push_back(concat(lines, " of JSON lines"));
   if (text > 0) parts.push_back(concat(text, " of text"));
-  log_info("input: ", human_bytes(static_cast<double>(input.bytes)), ", files: ",
-           join(parts, " and "));
+  log_info("input: ", human_bytes(static_cast<double>(input.bytes)),
+           ", files: ", join(parts, " and "));
   if (!input.left_out.empty())
-    log_info("left out: ", input.left_out.size(), " binary files, such as ", input.left_out.front());
+    log_info("left out: ", input.left_out.size(), " binary files, such as ",
+             input.left_out.front());
 }
 
 }  // namespace
@@ -270,13 +275,14 @@ std::string summary(const PrepareOptions& options, const PrepareResult& result) 
   if (result.empty) text += concat("left out: ", with_commas(result.empty), " empty documents\n");
   if (result.skipped) text += concat("left out: ", with_commas(result.skipped), " bad lines\n");
   if (result.repaired)
-    text += concat(with_commas(result.repaired),
-                   " documents had bytes that are not UTF-8, or lone surrogates; they were replaced\n");
+    text +=
+        concat(with_commas(result.repaired),
+               " documents had bytes that are not UTF-8, or lone surrogates; they were replaced\n");
   bool gpt2 = options.tokenizer.type == TokenizerFile::Type::kGpt2;
   text += "\nTo train on it, put into the configuration:\n";
-  text += concat("  data_path: ", result.datasets.front().prefix, "\n  tokenizer_type: ",
-                 gpt2 ? "GPT2BPETokenizer" : "HFTokenizer", "\n  vocab_file: ",
-                 options.tokenizer.vocab, "\n");
+  text += concat("  data_path: ", result.datasets.front().prefix,
+                 "\n  tokenizer_type: ", gpt2 ? "GPT2BPETokenizer" : "HFTokenizer",
+                 "\n  vocab_file: ", options.tokenizer.vocab, "\n");
   if (gpt2) text += concat("  merge_file: ", options.tokenizer.merges, "\n");
   return text;
 }

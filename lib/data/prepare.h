@@ -45,8 +45,8 @@ struct PrepareResult {
   double seconds = 0;
 };
 
-// Throws Error (64, 74). Shows its progress on stderr. Datasets of these names are replaced once the
-// new ones are whole.
+// Throws Error (64, 74). Shows its progress on stderr. Datasets of these names are replaced once
+// the new ones are whole.
 PrepareResult prepare_data(const PrepareOptions& options);
 
 // What was done, where it lies, and the lines of a configuration that use it.

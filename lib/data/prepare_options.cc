@@ -16,8 +16,8 @@ namespace {
 namespace po = boost::program_options;
 
 const std::map<std::string, std::string> kOtherSpellings = {
-    {"--json-keys", "--jsonl-keys"}, {"--json-key", "--jsonl-keys"},
-    {"--jsonl-key", "--jsonl-keys"}, {"--vocab", "--vocab-file"},
+    {"--json-keys", "--jsonl-keys"},   {"--json-key", "--jsonl-keys"},
+    {"--jsonl-key", "--jsonl-keys"},   {"--vocab", "--vocab-file"},
     {"--merges-file", "--merge-file"}, {"--merges", "--merge-file"},
 };
 
@@ -62,9 +62,10 @@ void refuse_unsupported(const Program& program) {
   check_usage(!program.has("ftfy"),
               "--ftfy is not supported: its rules live in a Python library and change the text; "
               "run ftfy over the JSON lines first");
-  check_usage(!program.has("split-sentences"),
-              "--split-sentences is not supported: it is for models of the BERT kind, which are not "
-              "trained here; leave it out for GPT models");
+  check_usage(
+      !program.has("split-sentences"),
+      "--split-sentences is not supported: it is for models of the BERT kind, which are not "
+      "trained here; leave it out for GPT models");
   auto impl = program.get<std::string>("dataset-impl");
   check_usage(impl == "mmap", "--dataset-impl ", impl,
               " is not written here: it is the old format TNTIDX, which newer tools do not read; "
@@ -76,16 +77,18 @@ TokenizerFile read_tokenizer(const Program& program) {
   std::string type = given<std::string>(program, "tokenizer-type")
                          .value_or(merges ? "GPT2BPETokenizer" : "HFTokenizer");
   static const std::set<std::string> kOthers = {
-      "HFGPT2Tokenizer", "CharLevelTokenizer", "TiktokenTokenizer", "SPMTokenizer",
-      "SentencePieceTokenizer", "GPTSentencePieceTokenizer", "Llama2Tokenizer",
-      "BertWordPieceLowerCase", "BertWordPieceCase", "HuggingFaceTokenizer", "NullTokenizer"};
+      "HFGPT2Tokenizer",      "CharLevelTokenizer",     "TiktokenTokenizer",
+      "SPMTokenizer",         "SentencePieceTokenizer", "GPTSentencePieceTokenizer",
+      "Llama2Tokenizer",      "BertWordPieceLowerCase", "BertWordPieceCase",
+      "HuggingFaceTokenizer", "NullTokenizer"};
   check_usage(!kOthers.contains(type), "--tokenizer-type ", type,
               " is not supported; HFTokenizer (a tokenizer.json of byte-level BPE) and "
               "GPT2BPETokenizer (vocab.json and merges.txt) are");
   check_usage(type == "HFTokenizer" || type == "GPT2BPETokenizer", "--tokenizer-type ", type,
               " is unknown; give HFTokenizer or GPT2BPETokenizer");
   if (type == "HFTokenizer") {
-    check_usage(!merges, "--merge-file has no use with HFTokenizer, whose --vocab-file is a "
+    check_usage(!merges,
+                "--merge-file has no use with HFTokenizer, whose --vocab-file is a "
                 "tokenizer.json; leave it out, or say --tokenizer-type GPT2BPETokenizer");
     return {.type = TokenizerFile::Type::kHuggingFace,
             .vocab = need(program, "vocab-file", "the tokenizer.json"),
@@ -100,8 +103,8 @@ DocumentRules read_rules(const Program& program) {
   DocumentRules rules;
   rules.keys = program.get<std::vector<std::string>>("jsonl-keys");
   std::set<std::string> different(rules.keys.begin(), rules.keys.end());
-  check_usage(different.size() == rules.keys.size(), "--jsonl-keys names a key twice: ",
-              join(rules.keys, " "));
+  check_usage(different.size() == rules.keys.size(),
+              "--jsonl-keys names a key twice: ", join(rules.keys, " "));
   rules.separator = given<std::string>(program, "split-on").value_or("");
   check_usage(!program.has("split-on") || !trim(rules.separator).empty(),
               "--split-on wants the line that parts documents, such as %");
@@ -142,32 +145,33 @@ Program prepare_program() {
                    .usage = "--input PATH... --output-prefix PREFIX --vocab-file FILE [options]",
                    .description = kDescription,
                    .examples = kExamples});
-  using Strings = std::vector<std::string>;
+  auto texts = [](const char* name) {
+    return po::value<std::vector<std::string>>()->multitoken()->composing()->value_name(name);
+  };
   auto text = [](const char* name) { return po::value<std::string>()->value_name(name); };
   auto number = [](const char* name) { return po::value<int64_t>()->value_name(name); };
-  program.options().add_options()
-      ("input", po::value<Strings>()->multitoken()->composing()->value_name("PATH..."),
-       "files and directories, also as a list separated by commas")
-      ("output-prefix", text("PREFIX"), "path and first part of the names of the output")
-      ("jsonl-keys", po::value<Strings>()->multitoken()->composing()->value_name("KEY...")
-       ->default_value({"text"}, "text"), "keys of the JSON objects; each gives a dataset")
-      ("split-on", text("LINE"), "part text files into documents at lines that equal this")
-      ("max-documents", number("N"), "stop after so many documents")
-      ("skip-bad-lines", "leave out and count lines that are not JSON or lack the key")
-      ("tokenizer-type", text("TYPE"), "HFTokenizer or GPT2BPETokenizer; by default the latter "
-       "where --merge-file is given")
-      ("vocab-file", text("FILE"), "tokenizer.json, or GPT-2's vocab.json")
-      ("merge-file", text("FILE"), "GPT-2's merges.txt")
-      ("append-eod", "end each document with the token <|endoftext|>")
-      ("train-tokenizer", number("N"), "train a byte-level BPE of N entries on the input first, and "
-       "write it to --vocab-file")
-      ("overwrite-tokenizer", "let --train-tokenizer replace an existing file")
-      ("workers", po::value<int>()->value_name("N"), "threads that tokenize (all cores)")
-      ("dataset-impl", text("mmap")->default_value("mmap"), "mmap, the only one")
-      ("num-docs", number("N"), "no effect: progress is measured in bytes")
-      ("log-interval", number("N"), "no effect: progress is shown by time")
-      ("ftfy", "refused: run ftfy first")
-      ("split-sentences", "refused: for other models");
+  auto add = program.options().add_options();
+  add("input", texts("PATH..."), "files and directories, also as a list separated by commas");
+  add("output-prefix", text("PREFIX"), "path and first part of the names of the output");
+  add("jsonl-keys", texts("KEY...")->default_value({"text"}, "text"),
+      "keys of the JSON objects; each gives a dataset");
+  add("split-on", text("LINE"), "part text files into documents at lines that equal this");
+  add("max-documents", number("N"), "stop after so many documents");
+  add("skip-bad-lines", "leave out and count lines that are not JSON or lack the key");
+  add("tokenizer-type", text("TYPE"),
+      "HFTokenizer or GPT2BPETokenizer; by default the latter where --merge-file is given");
+  add("vocab-file", text("FILE"), "tokenizer.json, or GPT-2's vocab.json");
+  add("merge-file", text("FILE"), "GPT-2's merges.txt");
+  add("append-eod", "end each document with the token <|endoftext|>");
+  add("train-tokenizer", number("N"),
+      "train a byte-level BPE of N entries on the input first, and write it to --vocab-file");
+  add("overwrite-tokenizer", "let --train-tokenizer replace an existing file");
+  add("workers", po::value<int>()->value_name("N"), "threads that tokenize (all cores)");
+  add("dataset-impl", text("mmap")->default_value("mmap"), "mmap, the only one");
+  add("num-docs", number("N"), "no effect: progress is measured in bytes");
+  add("log-interval", number("N"), "no effect: progress is shown by time");
+  add("ftfy", "refused: run ftfy first");
+  add("split-sentences", "refused: for other models");
   return program;
 }
 

@@ -111,7 +111,8 @@ SampleIndex build_sample_index(const UnalignedSpan<int32_t>& lengths, const Samp
               with_commas(epochs), " times to give ", with_commas(request.samples), " samples of ",
               request.seq, " tokens; give more data, or train fewer iterations");
   int64_t samples = (epochs * tokens - 1) / request.seq;
-  check_usage(samples < kMaxEntries, name, ": ", with_commas(samples), " samples cannot be ordered");
+  check_usage(samples < kMaxEntries, name, ": ", with_commas(samples),
+              " samples cannot be ordered");
   NumpyRandom random(static_cast<uint32_t>(request.seed));
   SampleIndex index;
   index.documents = order_documents(range, epochs, random, poll);

@@ -1,7 +1,8 @@
 // The order in which a run sees the samples of one corpus: GPT-NeoX's, bit for bit (gpt2_dataset.py
 // with packed samples, and its helpers.cpp). The documents, repeated for as many epochs as the
-// samples asked need, are shuffled and joined; the join is cut into samples of seq tokens, each with
-// one token of the next; the samples are shuffled. docs/data.md has the formulas. Pure functions.
+// samples asked need, are shuffled and joined; the join is cut into samples of seq tokens, each
+// with one token of the next; the samples are shuffled. docs/data.md has the formulas. Pure
+// functions.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -20,8 +21,8 @@ struct SequenceRange {
 };
 
 // The shares of train, valid and test in `size` sequences by a split such as "969, 30, 1": each
-// share is rounded (half to even) and all boundaries are moved by the total error. Throws Error (64)
-// naming what cannot be read.
+// share is rounded (half to even) and all boundaries are moved by the total error. Throws Error
+// (64) naming what cannot be read.
 std::array<SequenceRange, 3> split_sequences(const std::string& split, int64_t size);
 
 // What is asked of a corpus.

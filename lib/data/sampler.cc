@@ -83,7 +83,8 @@ void Sampler::Impl::open_split(const DataConfig& config, int64_t vocab) {
   auto ranges = split_sequences(config.split, data->num_sequences());
   for (size_t i = 0; i < 3; ++i) {
     sources[i].request.range = ranges[i];
-    sources[i].name = concat(kSplitNames[i], " (split '", config.split, "' of ", data->prefix(), ")");
+    sources[i].name =
+        concat(kSplitNames[i], " (split '", config.split, "' of ", data->prefix(), ")");
     if (ranges[i].size() > 0) sources[i].data = data;
   }
 }
@@ -110,9 +111,9 @@ void Sampler::Impl::request(const DataConfig& config, const SampleCounts& counts
   for (size_t i = 0; i < 3; ++i) {
     Source& source = sources[i];
     if (wanted[i] > 0 && !source.data) {
-      std::string text = concat(
-          source.name.empty() ? concat(kSplitNames[i], ": no dataset is named for it")
-                              : source.name + " has no documents");
+      std::string text =
+          concat(source.name.empty() ? concat(kSplitNames[i], ": no dataset is named for it")
+                                     : source.name + " has no documents");
       check_usage(i > 0, text, "; training needs some: change the split, or give more documents");
       warnings.push_back(text + "; it is left out");
     }
@@ -167,8 +168,8 @@ Sampler::Sampler(const DataConfig& config, int64_t seq, int64_t vocab, int32_t e
   impl_->end_of_document = end_of_document;
   impl_->mask_end_of_document = config.eod_mask_loss;
   bool split = !config.data_path.empty();
-  bool paths = !(config.train_paths.empty() && config.valid_paths.empty() &&
-                 config.test_paths.empty());
+  bool paths =
+      !(config.train_paths.empty() && config.valid_paths.empty() && config.test_paths.empty());
   check_usage(split || paths, "no data: give data_path, or train_data_paths");
   check_usage(!(split && paths),
               "data_path and the lists train_data_paths, valid_data_paths, test_data_paths exclude "
