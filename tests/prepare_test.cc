@@ -330,6 +330,21 @@ TEST(Pipeline, EndsWhereTheReaderOrTheWriterDoes) {
   EXPECT_EQ(run(100, 10), "10 ");
 }
 
+// The writer once waited forever where a worker took the end after the writer had looked.
+TEST(Pipeline, EndsHoweverItsThreadsInterleave) {
+  for (int i = 0; i < 1000; ++i) {
+    int next = 0, written = 0;
+    Pipeline<int, int> pipeline(
+        {.read = [&] { return next < i % 4 ? std::optional(next++) : std::nullopt; },
+         .size = [](const int&) { return 1; },
+         .work = [](const int& item) { return item; },
+         .write = [&](const int&, const int&) { return ++written, true; }},
+        2, 2);
+    pipeline.run();
+    EXPECT_EQ(written, i % 4);
+  }
+}
+
 struct Ended {
   int code;
   std::string output;

@@ -82,7 +82,7 @@ class Pipeline {
       changed_.wait(lock, [&] { return stopped_ || next_ < slots_.size(); });
       if (stopped_) return;
       Slot& slot = slots_[next_++];  // a deque keeps it in place while its ends change
-      if (slot.done) continue;       // the end
+      if (slot.done) continue;  // the end, for the writer
       lock.unlock();
       try {
         slot.result = steps_.work(*slot.item);
@@ -96,7 +96,7 @@ class Pipeline {
   void write_all() {
     for (;;) {
       std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return next_ > 0 && slots_.front().done; });
+      changed_.wait(lock, [&] { return !slots_.empty() && slots_.front().done; });
       Slot slot = std::move(slots_.front());
       lock.unlock();
       if (slot.error) std::rethrow_exception(slot.error);
