@@ -6,6 +6,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 
+#include <functional>
 #include <map>
 #include <mutex>
 #include <string>
@@ -59,20 +60,29 @@ class TinyRun {
  public:
   TinyRun(Layout layout, TinyOptions options) : layout_(layout), options_(std::move(options)) {}
 
-  // Steps first..last - 1, from `state` where there is one.
-  TinyResult train(int64_t first, int64_t last, const WholeState* state = nullptr) {
+  // Called by each rank. The parameters of a run that begins with one are zeros before.
+  using Hook = std::function<void(TrainStep&, Control&)>;
+
+  // Steps first..last - 1; `begin` before them, `end` after them.
+  TinyResult train(int64_t first, int64_t last, const Hook& begin = {}, const Hook& end = {}) {
     TinyResult result;
-    run_thread_ranks(layout_.size(), [&](Communicator& world, Control&) {
-      run_rank(world, first, last, state, result);
+    run_thread_ranks(layout_.size(), [&](Communicator& world, Control& control) {
+      run_rank(world, control, {first, last, begin, end}, result);
     });
     return result;
   }
 
  private:
-  void run_rank(Communicator& world, int64_t first, int64_t last, const WholeState* state,
-                TinyResult& result) {
+  struct Steps {
+    int64_t first, last;
+    const Hook &begin, &end;
+  };
+
+  void run_rank(Communicator& world, Control& control, const Steps& steps, TinyResult& result) {
     Mesh mesh(layout_, world);
-    ModelOptions model_options{.dtypes = options_.dtypes,
+    ModelOptions model_options{.start = steps.begin ? ModelOptions::kZeros
+                                                    : ModelOptions::kInitialValues,
+                               .dtypes = options_.dtypes,
                                .keeping = options_.keeping,
                                .recompute_layers = options_.recompute};
     GptNeoX model(options_.model, mesh, model_options);
@@ -86,15 +96,16 @@ class TinyRun {
                        .warmup_iters = 2};
     config.train.iters = 20;
     TrainStep step(model, config, static_cast<double>(options_.batch * options_.model.seq));
-    if (state) load(step, *state, first);
+    if (steps.begin) steps.begin(step, control);
     int64_t ranks = mesh.data().size(),
             microbatches = (options_.batch + ranks * options_.micro - 1) / (ranks * options_.micro);
-    for (int64_t s = first; s < last; ++s) {
+    for (int64_t s = steps.first; s < steps.last; ++s) {
       auto batches = [&](int64_t m) { return batch(s, m * ranks + mesh.data().rank()); };
       StepReport report = TrainStep::read(step.run(microbatches, batches, false));
       if (world.rank() == 0) result.steps.push_back(report);
     }
     collect(model, step, result);
+    if (steps.end) steps.end(step, control);
   }
 
   Batch batch(int64_t step, int64_t index) const {
@@ -120,16 +131,6 @@ class TinyRun {
     for (size_t d = 0; d < p.shape.size(); ++d)
       t = t.narrow(static_cast<int64_t>(d), p.box.start[d], p.box.extent[d]);
     return t;
-  }
-
-  static void load(TrainStep& step, const WholeState& state, int64_t steps) {
-    at::NoGradGuard no_grad;
-    for (StateChunk& chunk : step.owned())
-      for (const Placement& p : chunk.placements)
-        chunk.data.narrow(0, p.offset, p.box.numel())
-            .copy_(part(state.at(chunk.state + "/" + p.name), p).flatten());
-    step.publish();
-    step.restore(steps);
   }
 
   // Puts what this rank owns into the whole tensors; what another rank put there before must be the

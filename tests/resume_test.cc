@@ -1,0 +1,97 @@
+// A checkpoint of any layout is resumed at any other: losses, parameters and moments are those of
+// one rank that was never interrupted.
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include "checkpoint/checkpoint.h"
+#include "data_files.h"
+#include "tiny_run.h"
+
+namespace neox {
+namespace {
+
+constexpr double kTolerance = 1e-12;
+constexpr int64_t kSaved = 3, kSteps = 6;
+
+struct Ranks {
+  Layout layout;
+  GradientKeeping keeping = GradientKeeping::kFull;
+};
+
+const std::vector<Ranks> kRanks = {
+    {{}},
+    {{.tp = 4}},
+    {{.pp = 4}},
+    {{.shard = 3}, GradientKeeping::kChunk},
+    {{.replicate = 2, .tp = 2}},
+    {{.pp = 2, .shard = 3}, GradientKeeping::kChunk},
+    {{.replicate = 2, .shard = 2}},
+    {{.pp = 3, .replicate = 2, .tp = 2}},
+};
+
+class Resume : public ::testing::TestWithParam<bool> {
+ protected:
+  Resume() {
+    at::set_num_threads(1);
+    options_.model.tied_embedding = GetParam();
+  }
+  TinyRun run(const Ranks& ranks) const {
+    TinyOptions options = options_;
+    options.keeping = ranks.keeping;
+    return TinyRun(ranks.layout, options);
+  }
+  // The first steps, saved.
+  fs::path save(const Ranks& ranks) const {
+    fs::path dir = dir_ / to_string(ranks.layout);
+    run(ranks).train(0, kSaved, {}, [&](TrainStep& step, Control& control) {
+      auto chunks = step.written();
+      save_checkpoint(
+          {.dir = dir}, chunks,
+          {.iteration = kSaved, .optimizer_steps = step.optimizer_steps(), .padded_vocab = 28},
+          control);
+    });
+    return find_checkpoint(dir).value();
+  }
+  // The steps after a resume.
+  TinyResult resume(const Ranks& ranks, const fs::path& dir) const {
+    return run(ranks).train(kSaved, kSteps, [&](TrainStep& step, Control&) {
+      Checkpoint checkpoint(dir);
+      auto chunks = step.owned();
+      checkpoint.read(chunks);
+      step.publish();
+      step.restore(checkpoint.state().optimizer_steps);
+    });
+  }
+
+  TinyOptions options_;
+  testing::Directory dir_;
+};
+
+TEST_P(Resume, OfEveryLayoutFromEveryOtherIsTheUninterruptedRun) {
+  TinyResult whole = run({}).train(0, kSteps);
+  std::vector<StepReport> wanted(whole.steps.begin() + kSaved, whole.steps.end());
+  for (const Ranks& saved : kRanks) {
+    fs::path dir = save(saved);
+    for (const Ranks& resumed : kRanks) {
+      TinyResult got = resume(resumed, dir);
+      std::string pair = to_string(saved.layout) + " -> " + to_string(resumed.layout);
+      EXPECT_LE(distance(got.steps, wanted), kTolerance) << pair;
+      EXPECT_LE(distance(got.state, whole.state), kTolerance) << pair;
+      EXPECT_EQ(got.copies_differ, "") << pair;
+    }
+  }
+}
+
+TEST_P(Resume, AtTheSameLayoutIsBitwise) {
+  for (const Ranks& ranks : kRanks) {
+    TinyResult whole = run(ranks).train(0, kSteps), got = resume(ranks, save(ranks));
+    std::vector<StepReport> wanted(whole.steps.begin() + kSaved, whole.steps.end());
+    EXPECT_EQ(distance(got.steps, wanted), 0) << to_string(ranks.layout);
+    EXPECT_EQ(distance(got.state, whole.state), 0) << to_string(ranks.layout);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(TiedEmbedding, Resume, ::testing::Bool());
+
+}  // namespace
+}  // namespace neox
