@@ -101,6 +101,23 @@ TEST_P(Golden, TrainingStepsEqualThoseOfPyTorch) {
   EXPECT_LE(parameter.distance, kind().trajectory) << parameter.name;
 }
 
+class GoldenBf16 : public testing::TestWithParam<int> {};
+
+TEST_P(GoldenBf16, LossesFollowAPyTorchLoopWithMasterParameters) {
+  at::set_num_threads(1);
+  nlohmann::json file = read_golden("model_trajectory.json");
+  nlohmann::json want = file.at("cases").at(static_cast<size_t>(GetParam()));
+  ModelCase c = model_case(want);
+  auto reports =
+      ModelRun(c, {.dtypes = kHalf16}).train(training(file.at("training")), [&](int64_t step) {
+        return made_up_tokens(c, step);
+      });
+  for (size_t s = 0; s < reports.size(); ++s)
+    EXPECT_NEAR(reports[s].loss / want.at("bf16_losses")[s].get<double>(), 1, 5e-3) << s;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, GoldenBf16, testing::Values(0, 1, 2));
+
 const char* const kShapes[] = {"Head32", "Head64", "Head80"};
 const auto name_of = [](const auto& info) {
   return std::string(kShapes[std::get<0>(info.param)]) + "_" + std::get<1>(info.param)->name;

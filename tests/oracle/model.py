@@ -197,7 +197,8 @@ def write_golden():
         tensors = {"logits": logits} | {n: p.grad for n, p in named(model)}
         sketches.append(case | dict(loss=loss.item(), sketches={n: sketch(n, t) for n, t in tensors.items()}))
         losses, norms, params = train(case, torch.float64, TRAINING)
-        trajectories.append(case | dict(losses=losses, grad_norms=norms, sketches={
+        bf16_losses, _, _ = train(case, torch.bfloat16, TRAINING)
+        trajectories.append(case | dict(losses=losses, grad_norms=norms, bf16_losses=bf16_losses, sketches={
             n: sketch(n, without_inert_rows(case, n, t)) for n, t in params.items()}))
     write_json(GOLDEN / "model_sketches.json", dict(cases=sketches))
     write_json(GOLDEN / "model_trajectory.json", dict(training=TRAINING, cases=trajectories))
