@@ -51,7 +51,7 @@ inline ModelCase model_case(const nlohmann::json& j) {
   return {j.at("name"), config, j.at("batch")};
 }
 
-// A run of the trainer as the peer does it; `steps` micro-batches of the whole batch.
+// The config of a run as tests/oracle/model.py trains it.
 inline Config training(const nlohmann::json& j) {
   Config c;
   c.optimizer = {.lr = j.at("lr"),
@@ -217,8 +217,8 @@ class ModelRun {
     return pieces([](ParamBuffer& buffer) { return buffer.master(); });
   }
 
-  // Logits [B, T, V] by the key/value cache: a prompt of `prompt` tokens, then `chunk` at a time.
-  // Positions that end no chunk stay undefined and are left out of the result's dimension 1.
+  // By the key/value cache: a prompt of `prompt` tokens, then `chunk` at a time. The logits of each
+  // piece's last token: [B, pieces, V].
   Tensor logits(const Tensor& tokens, int64_t prompt, int64_t chunk) {
     int64_t T = tokens.size(1);
     KvCache cache = model_.new_cache(tokens.size(0), T);

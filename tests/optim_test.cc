@@ -99,17 +99,19 @@ TEST(LossScale, FollowsDeepspeedStepByStep) {
   }
 }
 
-TEST(LossScale, ContinuesFromItsState) {
-  PrecisionConfig config = fp16(64, 3, 2, 1);
-  LossScale straight(config, at::kCPU), before(config, at::kCPU), after(config, at::kCPU);
-  const double finite[] = {1, 0, 1, 1, 0, 0, 1, 1, 1, 1};
-  for (int i = 0; i < 4; ++i) before.update(scalar(finite[i]));
-  after.restore(before.state());
-  for (int i = 0; i < 10; ++i) straight.update(scalar(finite[i]));
-  for (int i = 4; i < 10; ++i) after.update(scalar(finite[i]));
-  EXPECT_EQ(after.state().scale, straight.state().scale);
-  EXPECT_EQ(after.state().growth, straight.state().growth);
-  EXPECT_EQ(after.state().hysteresis, straight.state().hysteresis);
+TEST(LossScale, ContinuesFromItsStateAfterAnyStep) {
+  const auto& j = golden().at("loss_scales")[0];
+  PrecisionConfig config = fp16(j.at("initial"), j.at("window"), j.at("hysteresis"), j.at("min"));
+  LossScale straight(config, at::kCPU);
+  for (size_t i = 0; i < j.at("overflows").size(); ++i) {
+    LossScale resumed(config, at::kCPU);
+    resumed.restore(straight.state());
+    Tensor finite = scalar(j.at("overflows")[i] == 0 ? 1 : 0);
+    straight.update(finite), resumed.update(finite);
+    EXPECT_EQ(resumed.state().scale, straight.state().scale);
+    EXPECT_EQ(resumed.state().growth, straight.state().growth);
+    EXPECT_EQ(resumed.state().hysteresis, straight.state().hysteresis);
+  }
 }
 
 TEST(LossScale, IsConstantWhereItIsStaticAndOneForOtherTypes) {

@@ -1,17 +1,19 @@
 #!/usr/bin/env python3
-"""Peer of tests/model_test.cc and tests/oracle_model_test.cc: Hugging Face transformers and PyTorch.
+"""Peer of tests/model_test.cc and tests/oracle_model_test.cc: transformers and PyTorch.
 
   model.py --golden      writes tests/golden/model_sketches.json and model_trajectory.json
   model.py --live DIR    writes weights, logits, gradients and trajectories as safetensors into DIR
 
-Weights and tokens are functions of (name, position) that tests/model_cases.h computes to the same bits.
-A sketch of a tensor is its norm and 16 sums of its elements with random signs: the mean square of the
-differences of two sketches' sums is an unbiased estimate of the square of the tensors' distance.
+Weights and tokens are functions of (name, position) that tests/model_cases.h computes to the same
+bits. A sketch of a tensor is its norm and 16 sums of its elements with random signs: the mean
+square of the differences of two sketches' sums is an unbiased estimate of the square of the
+tensors' distance.
 """
 import argparse
 import json
 import math
 import os
+import re
 from pathlib import Path
 
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -31,11 +33,11 @@ CASES = [
     dict(name="head80", layers=2, heads=2, hidden=160, vocab=107, batch=2, seq=48, rotary_pct=0.25,
          parallel_residual=True, tied_embedding=False, activation="gelu"),
 ]
-TRAINING = dict(steps=20, lr=1e-3, min_lr=1e-4, warmup_iters=4, decay_iters=20, beta1=0.9, beta2=0.95,
-                eps=1e-8, weight_decay=0.1, gradient_clipping=1.0)
+TRAINING = dict(steps=20, lr=1e-3, min_lr=1e-4, warmup_iters=4, decay_iters=20, beta1=0.9,
+                beta2=0.95, eps=1e-8, weight_decay=0.1, gradient_clipping=1.0)
 
 
-# ---- numbers that both languages compute -----------------------------------------------------------
+# ---- numbers that both languages compute ---------------------------------------------------------
 
 def hashes(name, n):
     """splitmix64 of (FNV-1a of the name, position), as uint64 [n]."""
@@ -75,14 +77,14 @@ def sketch(name, tensor):
     return [float(np.linalg.norm(t))] + [math.fsum(s) for s in signs]
 
 
-# ---- the peer --------------------------------------------------------------------------------------
+# ---- the peer ------------------------------------------------------------------------------------
 
 def softmax_in_double():
     """transformers' eager attention takes its softmax in float; a double stays double here."""
     softmax = torch.nn.functional.softmax
 
     def wide(x, dim=None, dtype=None, **rest):
-        return softmax(x, dim=dim, dtype=torch.float64 if x.dtype == torch.float64 else dtype, **rest)
+        return softmax(x, dim=dim, dtype=x.dtype if x.dtype == torch.float64 else dtype, **rest)
     torch.nn.functional.softmax = wide
 
 
@@ -123,7 +125,7 @@ def gradients(case, dtype):
     return model, logits, loss
 
 
-# ---- training --------------------------------------------------------------------------------------
+# ---- training ------------------------------------------------------------------------------------
 
 def learning_rate(t, c):
     """GPT-NeoX main: linear warm-up, then a cosine down to min_lr."""
@@ -134,8 +136,9 @@ def learning_rate(t, c):
 
 
 def without_inert_rows(case, name, tensor):
-    """Softmax does not see the bias of keys where rotary embedding leaves them as they are: its gradient is
-    rounding, which Adam scales up to whole steps. Those rows are left out where rounding differs."""
+    """Softmax does not see the bias of keys where rotary embedding leaves them as they are: its
+    gradient is rounding, which Adam scales up to whole steps. Those rows are left out where
+    rounding differs."""
     if not name.endswith("query_key_value.bias"):
         return tensor
     size = case["hidden"] // case["heads"]
@@ -145,7 +148,7 @@ def without_inert_rows(case, name, tensor):
 
 
 def train(case, dtype, c):
-    """Losses, gradient norms and final parameters. bfloat16 trains a float copy of its parameters."""
+    """Losses, gradient norms, final parameters. bfloat16 trains a float copy of its parameters."""
     model = peer(case, dtype)
     names, params = zip(*named(model))
     half = dtype == torch.bfloat16
@@ -173,20 +176,13 @@ def train(case, dtype, c):
     return losses, norms, dict(zip(names, masters))
 
 
-# ---- files -----------------------------------------------------------------------------------------
+# ---- files ---------------------------------------------------------------------------------------
 
 def write_json(path, value):
-    """One sketch, or other list of numbers, on a line."""
-    text = json.dumps(value, indent=1)
-    lines, depth = [], 0
-    for line in text.splitlines():
-        if depth:
-            lines[-1] += line.strip() if line.strip()[0] == "]" else line.strip()
-        else:
-            lines.append(line)
-        depth += line.rstrip().endswith("[") and '"cases"' not in line
-        depth -= line.strip().startswith("]") and depth > 0
-    path.write_text("\n".join(lines) + "\n")
+    """A list of numbers takes one line."""
+    text = re.sub(r"\[[^\[\]{}]*\]", lambda numbers: re.sub(r"\s+", "", numbers[0]),
+                  json.dumps(value, indent=1))
+    path.write_text(text + "\n")
     print(f"{path}: {path.stat().st_size} bytes")
 
 
@@ -195,11 +191,14 @@ def write_golden():
     for case in CASES:
         model, logits, loss = gradients(case, torch.float64)
         tensors = {"logits": logits} | {n: p.grad for n, p in named(model)}
-        sketches.append(case | dict(loss=loss.item(), sketches={n: sketch(n, t) for n, t in tensors.items()}))
+        sketches.append(case | dict(
+            loss=loss.item(), sketches={n: sketch(n, t) for n, t in tensors.items()}))
         losses, norms, params = train(case, torch.float64, TRAINING)
         bf16_losses, _, _ = train(case, torch.bfloat16, TRAINING)
-        trajectories.append(case | dict(losses=losses, grad_norms=norms, bf16_losses=bf16_losses, sketches={
-            n: sketch(n, without_inert_rows(case, n, t)) for n, t in params.items()}))
+        kept = {n: without_inert_rows(case, n, t) for n, t in params.items()}
+        trajectories.append(case | dict(
+            losses=losses, grad_norms=norms, bf16_losses=bf16_losses,
+            sketches={n: sketch(n, t) for n, t in kept.items()}))
     write_json(GOLDEN / "model_sketches.json", dict(cases=sketches))
     write_json(GOLDEN / "model_trajectory.json", dict(training=TRAINING, cases=trajectories))
 
@@ -213,7 +212,8 @@ def write_live(folder):
             meta = dict(case=json.dumps(case), training=json.dumps(TRAINING))
             if kind != "bf16":
                 model, logits, loss = gradients(case, dtype)
-                tensors = start | {"tokens": tokens(case, 0), "logits": logits.detach(), "loss": loss.detach()}
+                tensors = start | {"tokens": tokens(case, 0), "logits": logits.detach(),
+                                   "loss": loss.detach()}
                 tensors |= {"grad/" + n: p.grad for n, p in named(model)}
                 write_tensors(folder / f"{case['name']}.{kind}.safetensors", tensors, meta)
             losses, norms, params = train(case, dtype, TRAINING)
@@ -230,7 +230,8 @@ def write_tensors(path, tensors, metadata):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--golden", action="store_true")
     parser.add_argument("--live", type=Path, metavar="DIR")
     options = parser.parse_args()

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/model_optim.json: learning rates by the formulas of GPT-NeoX (1.0 and main), the
-loss scale by the rules of DeepSpeed's dynamic loss scaler, and AdamW by torch.optim, for optim_test.
+"""Writes tests/golden/model_optim.json for optim_test: learning rates by the formulas of GPT-NeoX
+(1.0 and main), the loss scale by the rules of DeepSpeed's dynamic loss scaler, AdamW by PyTorch.
 """
 import json
 import math
@@ -31,12 +31,17 @@ def rate_v2(t, style, lr, min_lr, warmup, end):
     return max(decayed, min_lr)
 
 
+# lr, min_lr, warm-up, iterations of decay
+SCHEDULES = [(6e-4, 6e-5, 1430.0, 143000), (1e-3, 0.0, 0.0, 500), (2e-4, 2e-5, 2.5, 250)]
+
+
 def rates():
     for formula, rate in (("v1", rate_v1), ("v2", rate_v2)):
         for style in ("constant", "linear", "cosine"):
-            for lr, min_lr, warmup, end in ((6e-4, 6e-5, 1430.0, 143000), (1e-3, 0.0, 0.0, 500), (2e-4, 2e-5, 2.5, 250)):
-                steps = sorted({0, 1, 2, 3, int(warmup), int(warmup) + 1, end // 3, end // 2, end - int(warmup),
-                                end - int(warmup) + 1, end, end + 7000, end + 57000})
+            for lr, min_lr, warmup, end in SCHEDULES:
+                w = int(warmup)
+                steps = sorted({0, 1, 2, 3, w, w + 1, end // 3, end // 2, end - w, end - w + 1, end,
+                                end + 7000, end + 57000})
                 yield dict(formula=formula, style=style, lr=lr, min_lr=min_lr, warmup_iters=warmup,
                            decay_iters=end, steps=steps,
                            rates=[rate(t, style, lr, min_lr, warmup, end) for t in steps])
@@ -59,12 +64,17 @@ def scales(start, window, hysteresis, least, overflows):
     return after
 
 
+# initial scale, window, hysteresis, least scale, how often a step overflows
+SCALERS = [(4096, 4, 2, 1, .3), (2.0**32, 7, 1, 1, .2), (16, 3, 3, 4, .6), (8, 1, 2, 1, .5),
+           (64, 5, 2, 2, .1)]
+
+
 def loss_scales():
     draw = random.Random(5)
-    for start, window, hysteresis, least, often in ((4096, 4, 2, 1, .3), (2.0**32, 7, 1, 1, .2), (16, 3, 3, 4, .6),
-                                                   (8, 1, 2, 1, .5), (64, 5, 2, 2, .1)):
+    for start, window, hysteresis, least, often in SCALERS:
         overflows = [int(draw.random() < often) for _ in range(120)]
-        yield dict(initial=start, window=window, hysteresis=hysteresis, min=least, overflows=overflows,
+        yield dict(initial=start, window=window, hysteresis=hysteresis, min=least,
+                   overflows=overflows,
                    scales=scales(start, window, hysteresis, least, overflows))
 
 
@@ -82,14 +92,15 @@ def adamw():
             optimizer.step()
             params.append(p.tolist())
         state = optimizer.state[p]
-        yield dict(dtype=str(dtype).removeprefix("torch."), weight_decay=decay, lr=3e-3, beta1=0.9, beta2=0.95,
-                   eps=1e-8, start=start.tolist(), grads=grads, params=params,
-                   m=state["exp_avg"].tolist(), v=state["exp_avg_sq"].tolist())
+        yield dict(dtype=str(dtype).removeprefix("torch."), weight_decay=decay, lr=3e-3,
+                   beta1=0.9, beta2=0.95, eps=1e-8, start=start.tolist(), grads=grads,
+                   params=params, m=state["exp_avg"].tolist(), v=state["exp_avg_sq"].tolist())
 
 
 def main():
     golden = dict(rates=list(rates()), loss_scales=list(loss_scales()), adamw=list(adamw()))
-    parts = (f' "{k}": [\n' + ",\n".join("  " + json.dumps(x) for x in v) + "\n ]" for k, v in golden.items())
+    parts = (f' "{k}": [\n' + ",\n".join("  " + json.dumps(x) for x in v) + "\n ]"
+             for k, v in golden.items())
     GOLDEN.write_text("{\n" + ",\n".join(parts) + "\n}\n")
     print(f"{GOLDEN}: {GOLDEN.stat().st_size} bytes")
 
