@@ -72,7 +72,7 @@ TEST(BpeTrainer, MergesOverlappingPairsFromTheLeft) {
 }
 
 TEST(BpeTrainer, NeitherThreadsNorOrderMatter) {
-  std::vector<std::string> documents = TextGenerator(7).documents(300, 80);
+  std::vector<std::string> documents = TextGenerator(7).documents(300, 1000);  // a share for each
   std::string one = merges_of({.vocab_size = 700}, documents);
   std::reverse(documents.begin(), documents.end());
   EXPECT_EQ(merges_of({.vocab_size = 700, .num_threads = 3}, documents), one);

@@ -20,9 +20,9 @@ PARTS = ["ka", "to", "mi", "ren", "shi", "the", "and", "of", " ", " ", " ", " ",
          "'ll", ".", ", ", "--", "\u00e9", "e\u0301", "\u00f1", "\u4e2d", "\u6587", "\ud55c", "\U0001f642", "ing", "er"]
 ADDED = [AddedToken("  "), AddedToken("    "), AddedToken("<s>", single_word=True),
          AddedToken("<l>", lstrip=True, normalized=False), AddedToken("<r>", rstrip=True, normalized=False),
-         AddedToken("cafe\u0301")]
+         AddedToken("cafe\u0301"), AddedToken("nai\u0308ve", special=True, normalized=True)]
 CHOSEN = ["", "the and of", "kato's ren'll 'S", " \n  \u3000x", "   a    b     c", "a<|endoftext|>b<|padding|><|endoftext|",
-          "x<s>y <s> <s>", "a  <l> b <r>  c", "caf\u00e9 cafe\u0301", "e\u0301e\u0323\u0301 \u1112\u1161\u11ab \u212b\u0958",
+          "x<s>y <s> <s>", "a  <l> b <r>  c", "caf\u00e9 cafe\u0301 na\u00efve", "e\u0301e\u0323\u0301 \u1112\u1161\u11ab \u212b\u0958",
           "\u0301a \U00011938\U00011935\u0334", "\U0001f642\ud55c\u4e2d", "a" * 60, "ka" * 40]
 
 
