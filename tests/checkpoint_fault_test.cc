@@ -123,11 +123,11 @@ TEST_F(FaultTest, AFullDiskAndAQuotaAreToldApart) {
 TEST_F(FaultTest, TheFullDiskIsFoundBeforeThePayloadIsWritten) {
   Layout layout(1);
   layout[0].push_back(
-      {"b", "param", at::full({1 << 22}, 1, at::kFloat), {{"w", {1 << 22}, whole({1 << 22}), 0}}});
-  neox_fault(dir_.c_str(), ENOSPC, 1 << 20, -1);
+      {"b", "param", at::full({1 << 24}, 1, at::kFloat), {{"w", {1 << 24}, whole({1 << 24}), 0}}});
+  neox_fault(dir_.c_str(), ENOSPC, 40 << 20, -1);
   std::string error = error_of([&] { save_alone({.dir = dir_}, layout, 3); });
   EXPECT_LT(neox_fault_calls(), 20);
-  EXPECT_TRUE(has(error, "16.8 MB were asked for")) << error;
+  EXPECT_TRUE(has(error, "67.1 MB were asked for")) << error;
 }
 
 TEST_F(FaultTest, AKillAtAnyCallOfASaveHurtsNothing) {
