@@ -14,12 +14,19 @@
 namespace neox {
 namespace {
 
+// Throws for a failed call. The call comes first, so that errno is its own: arguments of one call
+// have no order.
+void check_call(bool ok, const char* what, const fs::path& path) {
+  int error = errno;
+  check_io(ok, "cannot ", what, " ", path.string(), ": ", describe_errno(error));
+}
+
 // A file descriptor that closes itself.
 class Descriptor {
  public:
   Descriptor(const fs::path& path, int flags, const char* what)
       : fd_(::open(path.c_str(), flags | O_CLOEXEC, 0666)) {
-    check_io(fd_ >= 0, "cannot ", what, " ", path.string(), ": ", describe_errno(errno));
+    check_call(fd_ >= 0, what, path);
   }
   Descriptor(const Descriptor&) = delete;
   Descriptor& operator=(const Descriptor&) = delete;
@@ -45,12 +52,11 @@ void write_file_atomically(const fs::path& path, std::string_view content) {
     for (size_t done = 0; done < content.size();) {
       ssize_t n = ::write(file.get(), content.data() + done, content.size() - done);
       if (n < 0 && errno == EINTR) continue;
-      check_io(n >= 0, "cannot write ", part.string(), ": ", describe_errno(errno));
+      check_call(n >= 0, "write", part);
       done += static_cast<size_t>(n);
     }
-    check_io(::fsync(file.get()) == 0, "cannot flush ", part.string(), ": ", describe_errno(errno));
-    check_io(::rename(part.c_str(), path.c_str()) == 0, "cannot rename ", part.string(), " to ",
-             path.string(), ": ", describe_errno(errno));
+    check_call(::fsync(file.get()) == 0, "flush", part);
+    check_call(::rename(part.c_str(), path.c_str()) == 0, "rename the finished file to", path);
   } catch (...) {
     ::unlink(part.c_str());
     throw;
@@ -67,20 +73,18 @@ void make_directories(const fs::path& dir) {
 
 void sync_directory(const fs::path& dir) {
   Descriptor file(dir, O_RDONLY | O_DIRECTORY, "open the directory");
-  check_io(::fsync(file.get()) == 0, "cannot flush the directory ", dir.string(), ": ",
-           describe_errno(errno));
+  check_call(::fsync(file.get()) == 0, "flush the directory", dir);
 }
 
 MappedFile::MappedFile(const fs::path& path, Access access) {
   Descriptor file(path, O_RDONLY, "open");
   struct stat info {};
-  check_io(::fstat(file.get(), &info) == 0, "cannot stat ", path.string(), ": ",
-           describe_errno(errno));
+  check_call(::fstat(file.get(), &info) == 0, "stat", path);
   check_io(!S_ISDIR(info.st_mode), path.string(), " is a directory, not a file");
   size_ = static_cast<size_t>(info.st_size);
   if (size_ == 0) return;
   void* p = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.get(), 0);
-  check_io(p != MAP_FAILED, "cannot map ", path.string(), ": ", describe_errno(errno));
+  check_call(p != MAP_FAILED, "map", path);
   ::madvise(p, size_, access == Access::kRandom ? MADV_RANDOM : MADV_SEQUENTIAL);
   data_ = static_cast<const std::byte*>(p);
 }
@@ -102,8 +106,7 @@ int64_t free_bytes(const fs::path& path) {
   fs::path dir = fs::absolute(path);
   while (!fs::exists(dir) && dir.has_relative_path()) dir = dir.parent_path();
   struct statvfs info {};
-  check_io(::statvfs(dir.c_str(), &info) == 0, "cannot ask for the free space of ", dir.string(),
-           ": ", describe_errno(errno));
+  check_call(::statvfs(dir.c_str(), &info) == 0, "ask for the free space of", dir);
   return static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize);
 }
 

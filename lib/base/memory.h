@@ -1,4 +1,5 @@
-// The heap of programs that allocate and free the same large tensors at each step.
+// The process itself: its memory and its age. The heap of programs that allocate and free the same
+// large tensors at each step.
 #pragma once
 #include <cstdint>
 
@@ -10,5 +11,8 @@ void keep_freed_memory();
 
 // Greatest resident size of the process so far, in bytes.
 int64_t peak_memory();
+
+// Seconds since the process was started, loading of libraries included.
+double process_age();
 
 }  // namespace neox

@@ -82,7 +82,7 @@ class Pipeline {
       changed_.wait(lock, [&] { return stopped_ || next_ < slots_.size(); });
       if (stopped_) return;
       Slot& slot = slots_[next_++];  // a deque keeps it in place while its ends change
-      if (slot.done) continue;  // the end, for the writer
+      if (slot.done) continue;       // the end, for the writer
       lock.unlock();
       try {
         slot.result = steps_.work(*slot.item);

@@ -54,7 +54,7 @@ class Head {
     Tensor column = local.clamp(0, weight_.size(0) - 1).unsqueeze(1);  // [rows, 1]
     Tensor logits = at::linear(x, weight_);
     if (logits.scalar_type() != at::kDouble) logits = logits.to(at::kFloat);
-    Tensor top = std::get<0>(logits.max(1));
+    Tensor top = logits.amax(1);
     tp_.all_reduce(top, Communicator::Op::kMax);
     logits.sub_(top.unsqueeze(1));
     Tensor at_target = logits.gather(1, column).squeeze(1) * mine;

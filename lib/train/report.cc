@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/text.h"
 
 namespace neox {
@@ -115,8 +116,15 @@ double Report::seconds_since_mark() const {
   return std::chrono::duration<double>(Clock::now() - mark_).count() - paused_seconds_;
 }
 
+void Report::begin() {
+  if (options_.speaks) log_info("ready after ", human_duration(process_age()));
+  mark_ = Clock::now();
+}
+
 void Report::finish() {
-  if (progress_) progress_->finish();
+  if (!options_.speaks) return;
+  progress_->finish();
+  log_info("peak memory ", human_bytes(static_cast<double>(peak_memory())));
 }
 
 }  // namespace neox

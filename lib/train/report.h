@@ -23,6 +23,7 @@ class Report {
  public:
   Report(const Config& config, const ReportOptions& options);
 
+  void begin();  // just before the first step
   // After each step, in order.
   void step(int64_t iteration, const StepReport& step);
   void evaluation(int64_t iteration, const char* split, double loss);

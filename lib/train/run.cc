@@ -99,7 +99,7 @@ Exit train_rank(Config config, Communicator& world, Control& control, const Envi
   at::Device device = pick_device(env);
   Mesh mesh(layout_of(config.layout, world.size()), world);
   std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(config);
-  Start start = find_start(config, tokenizer.get(), mesh.data().size());
+  Start start = find_start(config, tokenizer.get(), mesh.data().size(), control);
   if (first) say_start(config, start, mesh, device);
   poll_stop(stop)();
   bool has_end = tokenizer && tokenizer->has_end_of_document();

@@ -6,11 +6,14 @@
 namespace neox {
 namespace {
 
-std::optional<Checkpoint> open_checkpoint(const Config& config) {
+// Rank 0 looks, so that all ranks take the same one.
+std::optional<Checkpoint> open_checkpoint(const Config& config, Control& control) {
   const CheckpointConfig& c = config.checkpoint;
   if (c.load.empty()) return std::nullopt;
-  auto found = find_checkpoint(c.load, c.iteration);
-  if (found) return Checkpoint(*found);
+  std::string found;
+  if (control.rank() == 0) found = find_checkpoint(c.load, c.iteration).value_or("").string();
+  found = control.gather(found)[0];
+  if (!found.empty()) return Checkpoint(found);
   check_usage(c.load == c.save, config.where("load"), ": load names ", c.load.string(),
               ", where there is no checkpoint; to start afresh leave load out, or give it the "
               "directory of save");
@@ -46,8 +49,8 @@ void check_architecture(const Config& config, const TrainState& state, const std
 
 }  // namespace
 
-Start find_start(Config& config, const Tokenizer* tokenizer, int64_t data_ranks) {
-  Start start{.checkpoint = open_checkpoint(config)};
+Start find_start(Config& config, const Tokenizer* tokenizer, int64_t data_ranks, Control& control) {
+  Start start{.checkpoint = open_checkpoint(config, control)};
   if (start.checkpoint) {
     start.state = start.checkpoint->state();
     std::string dir = start.checkpoint->dir().string();

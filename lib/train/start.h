@@ -15,9 +15,9 @@ struct Start {
   BatchPlan batch;
 };
 
-// Finds what `load` names, checks that it fits the config, and completes config.model.vocab. `load`
-// that holds nothing is an error unless it is also `save`. tokenizer may be null. data_ranks: ranks
-// that hold different samples.
-Start find_start(Config& config, const Tokenizer* tokenizer, int64_t data_ranks);
+// Collective over control. Finds what `load` names, checks that it fits the config, and completes
+// config.model.vocab. `load` that holds nothing is an error unless it is also `save`. tokenizer may
+// be null. data_ranks: ranks that hold different samples.
+Start find_start(Config& config, const Tokenizer* tokenizer, int64_t data_ranks, Control& control);
 
 }  // namespace neox

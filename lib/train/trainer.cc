@@ -48,6 +48,7 @@ Trainer::Trainer(const TrainerParts& parts, Start start)
 }
 
 Exit Trainer::run() {
+  report_.begin();
   Exit exit = train_loop();
   report_.finish();
   return exit;
