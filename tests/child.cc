@@ -24,8 +24,9 @@ int64_t now_milliseconds() {
 
 int memory_file(const std::string& content) {
   int fd = ::memfd_create("child", MFD_CLOEXEC);
-  check(fd >= 0 && ::write(fd, content.data(), content.size()) >= 0 && ::lseek(fd, 0, SEEK_SET) == 0,
-        "a file in memory");
+  check(
+      fd >= 0 && ::write(fd, content.data(), content.size()) >= 0 && ::lseek(fd, 0, SEEK_SET) == 0,
+      "a file in memory");
   return fd;
 }
 
@@ -96,8 +97,7 @@ bool Child::wait_for(const std::string& text) {
 void Child::signal(int number) { ::kill(pid_, number); }
 
 Ended Child::end() {
-  while (read_more()) {
-  }
+  while (read_more()) {}
   int status = 0;
   ::waitpid(pid_, &status, 0);
   ended_ = true;

@@ -11,7 +11,7 @@ namespace neox {
 namespace {
 
 constexpr double kTolerance = 1e-12;
-constexpr int64_t kSaved = 3, kSteps = 6;
+constexpr int64_t kSaved = 2, kSteps = 4;
 
 struct Ranks {
   Layout layout;
@@ -83,7 +83,7 @@ TEST_P(Resume, OfEveryLayoutFromEveryOtherIsTheUninterruptedRun) {
 }
 
 TEST_P(Resume, AtTheSameLayoutIsBitwise) {
-  for (const Ranks& ranks : kRanks) {
+  for (const Ranks& ranks : {kRanks[0], kRanks[5], kRanks[7]}) {
     TinyResult whole = run(ranks).train(0, kSteps), got = resume(ranks, save(ranks));
     std::vector<StepReport> wanted(whole.steps.begin() + kSaved, whole.steps.end());
     EXPECT_EQ(distance(got.steps, wanted), 0) << to_string(ranks.layout);

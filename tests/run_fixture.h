@@ -1,7 +1,7 @@
 // A small language for tests of the programs: a tiny tokenizer, dataset and configuration made on
 // the spot, programs as child processes with a time limit, and what a run leaves behind.
 //
-//   Run run;
+//   Training run;
 //   EXPECT_EQ(run.train({"train_iters=20"}).code, 0);
 //   EXPECT_EQ(run.losses(), other.losses());
 #pragma once
@@ -15,7 +15,9 @@
 #include "checkpoint/checkpoint.h"
 #include "child.h"
 #include "data/bpe_trainer.h"
+#include "data/tokenizer.h"
 #include "data_files.h"
+#include "fault_preload.h"
 #include "generated_text.h"
 #include "metrics/run.h"
 
@@ -75,25 +77,31 @@ inline std::string difference(const Tensors& a, const Tensors& b) {
 }
 
 // A directory with a configuration, in which neox-train saves to and loads from save/.
-class Run {
+class Training {
  public:
-  Run() {
+  Training() {
     dir_.put("tiny.yml",
              "num_layers: 2\nhidden_size: 32\nnum_attention_heads: 4\nseq_length: 16\n"
              "max_position_embeddings: 48\npos_emb: rotary\nrotary_pct: 0.5\n"
              "no_weight_tying: true\ngpt_j_residual: true\n"
              "hidden_dropout: 0.1\nattention_dropout: 0.1\n"
-             "data_path: " + (Material::get() / "text") + "\nsplit: \"90, 8, 2\"\n"
-             "tokenizer_type: HFTokenizer\n"
-             "vocab_file: " + (Material::get() / "tokenizer.json") + "\n"
-             "make_vocab_size_divisible_by: 4\n"
-             "train_batch_size: 5\ntrain_iters: 20\nlog_interval: 1\n"
-             "eval_interval: 1000\neval_iters: 0\n"
-             "optimizer: {type: Adam, params: {lr: 0.01, betas: [0.9, 0.95]}}\n"
-             "lr_decay_style: cosine\nwarmup: 0.1\nmin_lr: 0.001\n"
-             "weight_decay: 0.1\ngradient_clipping: 1.0\n"
-             "save: " + save() + "\nload: " + save() + "\nlog_dir: " + (dir_ / "log") + "\n"
-             "checkpoint_factor: 10\n");
+             "data_path: " +
+                 (Material::get() / "text") +
+                 "\nsplit: \"90, 8, 2\"\n"
+                 "tokenizer_type: HFTokenizer\n"
+                 "vocab_file: " +
+                 (Material::get() / "tokenizer.json") +
+                 "\n"
+                 "make_vocab_size_divisible_by: 4\n"
+                 "train_batch_size: 5\ntrain_iters: 20\nlog_interval: 1\n"
+                 "eval_interval: 1000\neval_iters: 0\n"
+                 "optimizer: {type: Adam, params: {lr: 0.01, betas: [0.9, 0.95]}}\n"
+                 "lr_decay_style: cosine\nwarmup: 0.1\nmin_lr: 0.001\n"
+                 "weight_decay: 0.1\ngradient_clipping: 1.0\n"
+                 "save: " +
+                 save() + "\nload: " + save() + "\nlog_dir: " + (dir_ / "log") +
+                 "\n"
+                 "checkpoint_factor: 10\n");
   }
 
   // neox-train with --set for each of `settings`, and more arguments.

@@ -80,11 +80,11 @@ class TinyRun {
 
   void run_rank(Communicator& world, Control& control, const Steps& steps, TinyResult& result) {
     Mesh mesh(layout_, world);
-    ModelOptions model_options{.start = steps.begin ? ModelOptions::kZeros
-                                                    : ModelOptions::kInitialValues,
-                               .dtypes = options_.dtypes,
-                               .keeping = options_.keeping,
-                               .recompute_layers = options_.recompute};
+    ModelOptions model_options{
+        .start = steps.begin ? ModelOptions::kZeros : ModelOptions::kInitialValues,
+        .dtypes = options_.dtypes,
+        .keeping = options_.keeping,
+        .recompute_layers = options_.recompute};
     GptNeoX model(options_.model, mesh, model_options);
     Config config;
     config.precision = options_.precision;

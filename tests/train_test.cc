@@ -15,7 +15,7 @@ bool has(const std::string& text, const std::string& part) {
 }
 
 const Strings kFp16 = {"precision=fp16", "fp16.initial_scale_power=22", "fp16.hysteresis=1",
-                       "fp16.loss_scale_window=3"};
+                       "fp16.loss_scale_window=3", "warmup=0"};
 const Strings kFourRanks = {"pipe_parallel_size=2", "model_parallel_size=2"};
 
 Strings operator+(Strings a, const Strings& b) {
@@ -24,7 +24,7 @@ Strings operator+(Strings a, const Strings& b) {
 }
 
 // Both runs came to step `steps` on the same way.
-void expect_same(const Run& a, const Run& b, int64_t steps) {
+void expect_same(const Training& a, const Training& b, int64_t steps) {
   EXPECT_EQ(static_cast<int64_t>(a.losses().size()), steps);
   EXPECT_EQ(a.losses(), b.losses());
   EXPECT_EQ(a.metric("train/learning_rate"), b.metric("train/learning_rate"));
@@ -40,7 +40,7 @@ class BitwiseResume : public ::testing::TestWithParam<Setup> {};
 
 TEST_P(BitwiseResume, AfterAKill) {
   const auto& [name, settings, more] = GetParam();
-  Run straight, killed;
+  Training straight, killed;
   ASSERT_EQ(straight.train(settings, more).code, 0);
   Ended first = killed.train_killed_at_save(13, settings + Strings{"extra_save_iters=[13]"}, more);
   ASSERT_EQ(first.code, -SIGKILL) << first.err;
@@ -53,19 +53,19 @@ TEST_P(BitwiseResume, AfterAKill) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, BitwiseResume,
-    ::testing::Values(Setup{"fp32", {}, {}}, Setup{"bf16", {"precision=bfloat16"}, {}},
-                      Setup{"fp16", kFp16, {}},
-                      Setup{"fp32_ranks", kFourRanks, {"--spawn", "4"}},
-                      Setup{"bf16_ranks", kFourRanks + Strings{"precision=bfloat16"}, {"--spawn", "4"}},
-                      Setup{"fp16_ranks", kFourRanks + kFp16, {"--spawn", "4"}}),
+    ::testing::Values(
+        Setup{"fp32", {}, {}}, Setup{"bf16", {"precision=bfloat16"}, {}}, Setup{"fp16", kFp16, {}},
+        Setup{"fp32_ranks", kFourRanks, {"--spawn", "4"}},
+        Setup{"bf16_ranks", kFourRanks + Strings{"precision=bfloat16"}, {"--spawn", "4"}},
+        Setup{"fp16_ranks", kFourRanks + kFp16, {"--spawn", "4"}}),
     [](const auto& info) { return info.param.name; });
 
 TEST(Fp16, ASkippedStepAdvancesTheDataAndNothingElse) {
-  Run run;
+  Training run;
   ASSERT_EQ(run.train(kFp16 + Strings{"extra_save_iters=[9]"}).code, 0);
   TrainState half = run.state(10), end = run.state(20);
   EXPECT_EQ(end.consumed_samples, 20 * 5);
-  EXPECT_LT(half.optimizer_steps, 10);                   // some were skipped in each half
+  EXPECT_LT(half.optimizer_steps, 10);  // some were skipped in each half
   EXPECT_LT(end.optimizer_steps - half.optimizer_steps, 10);
   EXPECT_GT(end.optimizer_steps, 10);
   auto norms = run.metric("train/grad_norm"), rates = run.metric("train/learning_rate"),
@@ -81,7 +81,7 @@ TEST(Fp16, ASkippedStepAdvancesTheDataAndNothingElse) {
 }
 
 TEST(Fp16, StepsThatAllOverflowEndTheRun) {
-  Run run;
+  Training run;
   Ended ended = run.train({"precision=fp16", "fp16.loss_scale=4294967296", "train_iters=100"});
   EXPECT_EQ(ended.code, 78);
   EXPECT_TRUE(has(ended.err, "step 50: 50 steps in a row overflowed in fp16")) << ended.err;
@@ -92,7 +92,7 @@ TEST(Fp16, StepsThatAllOverflowEndTheRun) {
 void expect_stops_and_goes_on(int signal, const std::string& moment, const Strings& settings = {},
                               const Strings& more = {}) {
   const Strings all = settings + Strings{"train_iters=100", "checkpoint_factor=1000"};
-  Run straight, stopped;
+  Training straight, stopped;
   ASSERT_EQ(straight.train(all, more).code, 0);
   Child child = stopped.start(all, more);
   ASSERT_TRUE(child.wait_for(moment));
@@ -101,7 +101,8 @@ void expect_stops_and_goes_on(int signal, const std::string& moment, const Strin
   ASSERT_EQ(ended.code, 75) << ended.err;
   auto saved = stopped.saved();
   ASSERT_EQ(saved.size(), 1u) << ended.err;
-  EXPECT_TRUE(has(ended.err, concat("stopped at step ", saved[0], " of 100 as asked"))) << ended.err;
+  EXPECT_TRUE(has(ended.err, concat("stopped at step ", saved[0], " of 100 as asked")))
+      << ended.err;
   EXPECT_EQ(stopped.losses().rbegin()->first, saved[0]);
   ASSERT_EQ(stopped.train(all, more).code, 0);
   expect_same(straight, stopped, 100);
@@ -114,7 +115,7 @@ TEST(Signals, StopAllRanks) {
 }
 
 TEST(Signals, AreHeardInEvaluation) {
-  Run run;
+  Training run;
   const Strings endless = {"eval_interval=10", "eval_iters=20000"};
   Child child = run.start(endless);
   ASSERT_TRUE(child.wait_for("step 10/20"));
@@ -123,14 +124,14 @@ TEST(Signals, AreHeardInEvaluation) {
   EXPECT_EQ(ended.code, 75) << ended.err;
   EXPECT_TRUE(has(ended.err, "stopped at step 10 of 20")) << ended.err;
   EXPECT_EQ(run.saved(), std::vector<int64_t>{10});
-  Run straight;
+  Training straight;
   ASSERT_EQ(straight.train().code, 0);
   ASSERT_EQ(run.train().code, 0);  // other evaluations are no other run
   expect_same(straight, run, 20);
 }
 
 TEST(Signals, BeforeTheFirstStepSaveNothing) {
-  Run run;
+  Training run;
   Config config = load_config({.files = {run.dir() / "tiny.yml"}});
   for (int ranks : {1, 3}) {
     std::string error = error_of([&] { train_here(config, ranks, {}, StopFlag{SIGTERM}); });
@@ -141,7 +142,7 @@ TEST(Signals, BeforeTheFirstStepSaveNothing) {
 }
 
 TEST(Saving, ExitIntervalEndsTheRunAndTheNextGoesOn) {
-  Run straight, parts;
+  Training straight, parts;
   ASSERT_EQ(straight.train().code, 0);
   const Strings seven = {"exit_interval=7", "checkpoint_factor=1000"};
   for (std::vector<int64_t> saved : {std::vector<int64_t>{7}, {7, 14}, {7, 14, 20}}) {
@@ -152,7 +153,7 @@ TEST(Saving, ExitIntervalEndsTheRunAndTheNextGoesOn) {
 }
 
 TEST(Saving, ExtraStepsMayBeginWithZero) {
-  Run run;
+  Training run;
   ASSERT_EQ(run.train({"extra_save_iters=[0, 3]"}).code, 0);
   EXPECT_EQ(run.saved(), (std::vector<int64_t>{0, 3, 10, 20}));
   EXPECT_EQ(run.state(0).consumed_samples, 0);
@@ -162,19 +163,19 @@ TEST(Saving, ExtraStepsMayBeginWithZero) {
 }
 
 TEST(Saving, KeepsTheLastCheckpoints) {
-  Run run;
+  Training run;
   ASSERT_EQ(run.train({"checkpoint_factor=3", "keep_last_n_checkpoints=2"}).code, 0);
   EXPECT_EQ(run.saved(), (std::vector<int64_t>{18, 20}));
 }
 
 TEST(Saving, OnALogScale) {
-  Run run;
+  Training run;
   ASSERT_EQ(run.train({"checkpoint_factor=2", "checkpoint_scale=log"}).code, 0);
   EXPECT_EQ(run.saved(), (std::vector<int64_t>{1, 2, 4, 8, 16, 20}));
 }
 
 TEST(Saving, ADoneRunStartedAgainChangesNothing) {
-  Run run;
+  Training run;
   ASSERT_EQ(run.train().code, 0);
   Tensors end = run.tensors(20);
   auto losses = run.losses();
@@ -186,7 +187,7 @@ TEST(Saving, ADoneRunStartedAgainChangesNothing) {
 }
 
 TEST(Elastic, ThreeRanksGoOnWhereOneStopped) {
-  Run one, changed;
+  Training one, changed;
   ASSERT_EQ(one.train().code, 0);
   ASSERT_EQ(changed.train({"exit_interval=10"}).code, 0);
   Ended ended = changed.train({"zero_optimization.stage=1"}, {"--spawn", "3"});
@@ -197,7 +198,7 @@ TEST(Elastic, ThreeRanksGoOnWhereOneStopped) {
 }
 
 TEST(NotFinite, EndsTheRunWithStepAndCure) {
-  Run run;
+  Training run;
   Ended ended = run.train({"optimizer.params.lr=1e30", "min_lr=1e30", "gradient_clipping=0"});
   EXPECT_EQ(ended.code, 78);
   EXPECT_TRUE(has(ended.err, "neox-train: step ")) << ended.err;
@@ -206,10 +207,9 @@ TEST(NotFinite, EndsTheRunWithStepAndCure) {
 }
 
 TEST(Reports, SamplesAndEvaluationsAreInTheMetrics) {
-  Run run;
-  Ended ended =
-      run.train({"sample_prompts=[\"the and\"]", "maximum_tokens=5", "eval_interval=10",
-                 "eval_iters=2", "tensorboard_dir=" + (run.dir() / "tb")});
+  Training run;
+  Ended ended = run.train({"sample_prompts=[\"the and\"]", "maximum_tokens=5", "eval_interval=10",
+                           "eval_iters=2", "tensorboard_dir=" + (run.dir() / "tb")});
   ASSERT_EQ(ended.code, 0) << ended.err;
   std::string lines = read_file(run.dir() / "log/metrics.jsonl");
   EXPECT_TRUE(has(lines, R"("text":{"samples":"the and)")) << lines;
@@ -219,8 +219,8 @@ TEST(Reports, SamplesAndEvaluationsAreInTheMetrics) {
   EXPECT_EQ(run.metric("train/tokens").at(20), 20 * 5 * 16);
   RunLog events = load_runs({run.dir() / "tb"}).at(0);
   EXPECT_EQ(events.series.at("train/lm_loss").size(), 20u);
-  EXPECT_TRUE(has(read_file(events.path / fs::directory_iterator(run.dir() / "tb")->path()),
-                  "the and"));
+  EXPECT_TRUE(
+      has(read_file(events.path / fs::directory_iterator(run.dir() / "tb")->path()), "the and"));
 }
 
 }  // namespace

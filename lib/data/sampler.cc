@@ -129,15 +129,16 @@ void Sampler::Impl::build(const std::function<void()>& poll) {
   hash.add(std::as_bytes(std::span(std::string_view(kRule))));
   hash.add(seq);
   for (Source& source : sources) {
-    hash.add(source.data ? source.request.samples : int64_t{0});
     if (!source.data) continue;
+    source.index = build_sample_index(source.data->lengths(), source.request, source.name, poll);
+    if (&source != &sources.front()) continue;  // evaluation may change, training goes on
+    hash.add(source.request.samples);
     hash.add(source.request.seed);
     hash.add(source.request.range.first);
     hash.add(source.request.range.size());
     hash.add(source.data->lengths().bytes().subspan(
         static_cast<size_t>(source.request.range.first) * sizeof(int32_t),
         static_cast<size_t>(source.request.range.size()) * sizeof(int32_t)));
-    source.index = build_sample_index(source.data->lengths(), source.request, source.name, poll);
   }
   fingerprint = hash.hex();
 }

@@ -39,8 +39,8 @@ class Sampler {
   // Fills tokens [seq + 1] and weights [seq]: weight t is that of predicting tokens[t + 1]. id may
   // be of any size: it is taken modulo size(split).
   void get(Split split, int64_t id, std::span<int64_t> tokens, std::span<float> weights) const;
-  // Of the lengths, the documents and the rules that order them; equal for the same data in another
-  // place.
+  // Of the training samples: the lengths, the documents and the rules that order them; equal for
+  // the same data in another place.
   std::string fingerprint() const;
   // Oddities of the data that do not keep it from being used, such as a split without documents;
   // for rank 0 to say once.

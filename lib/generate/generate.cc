@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "data/unicode.h"
 #include "ops/random.h"
 
 namespace neox {
@@ -109,15 +110,16 @@ std::vector<int32_t> generate(GptNeoX& model, std::span<const int32_t> prompt,
 
 std::string TextStream::add(int32_t token) {
   kept_ += tokenizer_.token_bytes(token);
-  std::string ready = kept_.substr(0, kept_.size() - unfinished_bytes(kept_));
-  kept_.erase(0, ready.size());
-  return ready;
+  size_t ready = kept_.size() - unfinished_bytes(kept_);
+  std::string storage, text(unicode::repair(std::string_view(kept_).substr(0, ready), storage));
+  kept_.erase(0, ready);
+  return text;
 }
 
 std::string TextStream::rest() {
-  bool broken = !kept_.empty();
+  std::string storage, text(unicode::repair(kept_, storage));
   kept_.clear();
-  return broken ? "\xEF\xBF\xBD" : "";
+  return text;
 }
 
 }  // namespace neox

@@ -34,11 +34,12 @@ std::vector<int32_t> generate(GptNeoX& model, std::span<const int32_t> prompt,
                               const OnToken& on_token = {});
 
 // Turns tokens into text as they come: keeps back bytes until they are whole UTF-8 characters.
+// Bytes that do not form UTF-8 become U+FFFD, as in Tokenizer::decode().
 class TextStream {
  public:
   explicit TextStream(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
   std::string add(int32_t token);
-  std::string rest();  // what is kept back, broken characters as U+FFFD
+  std::string rest();  // what is kept back
 
  private:
   const Tokenizer& tokenizer_;

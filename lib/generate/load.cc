@@ -35,6 +35,9 @@ Dtypes dtypes_of(Precision precision) {
 std::unique_ptr<Tokenizer> load_tokenizer(const Config& config) {
   const TokenizerConfig& t = config.tokenizer;
   if (t.vocab_file.empty()) return nullptr;
+  for (auto [key, file] : {std::pair{"vocab_file", t.vocab_file}, {"merge_file", t.merge_file}})
+    check_io(file.empty() || fs::exists(file), config.where(key), ": ", key, " names ",
+             file.string(), ", which does not exist; say where the tokenizer is");
   if (t.type == "HFTokenizer")
     return std::make_unique<Tokenizer>(Tokenizer::from_json(t.vocab_file));
   check_usage(!t.merge_file.empty(), config.where("tokenizer_type"), ": ", t.type,
@@ -50,6 +53,10 @@ LoadedModel::LoadedModel(const fs::path& dir, const std::vector<std::string>& ov
       load_config({.texts = {{checkpoint.dir().string(), state.config}}, .overrides = overrides});
   config_.model.vocab = state.padded_vocab;
   iteration_ = state.iteration;
+  const fs::path& vocab = config_.tokenizer.vocab_file;
+  check_io(vocab.empty() || fs::exists(vocab), "the tokenizer ", vocab.string(), ", with which ",
+           checkpoint.dir().string(),
+           " was trained, is not there; say with --vocab-file where it is now");
   tokenizer_ = load_tokenizer(config_);
   check_usage(tokenizer_ != nullptr, checkpoint.dir().string(),
               ": its run named no tokenizer; give one with --vocab-file (and --merge-file)");

@@ -74,6 +74,7 @@ SessionOptions session_options(const Program& program) {
   o.num_samples = program.get<int64_t>("num-samples");
   check_usage(o.max_tokens.value_or(1) > 0, "--max-tokens ", o.max_tokens.value_or(1),
               ": must be at least 1");
+  check_usage(o.num_samples > 0, "--num-samples ", o.num_samples, ": must be at least 1");
   check_usage(o.temperature.value_or(0) >= 0, "--temperature ", o.temperature.value_or(0),
               ": must not be negative");
   check_usage(o.top_p.value_or(0) >= 0 && o.top_p.value_or(0) <= 1, "--top-p ", o.top_p.value_or(0),

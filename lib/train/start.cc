@@ -1,20 +1,62 @@
 #include "train/start.h"
 
 #include "base/error.h"
+#include "base/file.h"
 #include "model/parameters.h"
 
 namespace neox {
 namespace {
 
+bool same_directory(const fs::path& a, const fs::path& b) {
+  std::error_code absent;
+  return a == b || fs::equivalent(a, b, absent);
+}
+
+// What would fail at the first save, hours later, fails now.
+void check_save(const Config& config) {
+  const fs::path& dir = config.checkpoint.save;
+  if (dir.empty()) return;
+  try {
+    check_io(!fs::exists(dir) || fs::is_directory(dir), dir.string(),
+             " is a file; name a directory");
+    make_directories(dir);
+    fs::path probe = dir / ".neox-may-write-here";
+    write_file_atomically(probe, "");
+    fs::remove(probe);
+  } catch (const Error& e) {
+    fail(e.exit(), config.where("save"), ": checkpoints cannot be saved: ", e.what());
+  }
+}
+
+// A run that starts elsewhere must not mix its checkpoints with another's.
+void check_save_is_free(const Config& config) {
+  const CheckpointConfig& c = config.checkpoint;
+  if (c.save.empty() || same_directory(c.load, c.save)) return;
+  auto found = find_checkpoint(c.save);
+  check_usage(!found, config.where("save"), ": save names ", c.save.string(), ", which holds ",
+              found ? found->filename().string() : "", " of an earlier run, but load is ",
+              c.load.empty() ? "not given" : c.load.string(),
+              ". To go on from it set load: ", c.save.string(),
+              "; to start anew give another save directory, or remove that one");
+}
+
 // Rank 0 looks, so that all ranks take the same one.
 std::optional<Checkpoint> open_checkpoint(const Config& config, Control& control) {
   const CheckpointConfig& c = config.checkpoint;
-  if (c.load.empty()) return std::nullopt;
   std::string found;
-  if (control.rank() == 0) found = find_checkpoint(c.load, c.iteration).value_or("").string();
+  if (control.rank() == 0) {
+    check_save(config);
+    check_save_is_free(config);
+    std::error_code absent;
+    check_usage(!fs::is_regular_file(c.load, absent), config.where("load"), ": load names ",
+                c.load.string(),
+                ", which is a file; give the directory that holds the global_step directories");
+    if (!c.load.empty()) found = find_checkpoint(c.load, c.iteration).value_or("").string();
+  }
   found = control.gather(found)[0];
   if (!found.empty()) return Checkpoint(found);
-  check_usage(c.load == c.save, config.where("load"), ": load names ", c.load.string(),
+  check_usage(c.load.empty() || same_directory(c.load, c.save), config.where("load"),
+              ": load names ", c.load.string(),
               ", where there is no checkpoint; to start afresh leave load out, or give it the "
               "directory of save");
   return std::nullopt;

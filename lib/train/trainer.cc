@@ -33,10 +33,12 @@ Trainer::Trainer(const TrainerParts& parts, Start start)
   state_.config = p_.config.text();
   std::string data = p_.sampler.fingerprint();
   check_usage(fresh_ || state_.dataset_hash == data,
-              "the training data is not what the checkpoint's run began with (", data, ", was ",
-              state_.dataset_hash,
-              "), so the samples that were already seen are not known. Give the run the data ",
-              "it began with, and the same seed, split and seq_length.");
+              "the training data is not that with which the run of ",
+              fresh_ ? "" : start.checkpoint->dir().string(), " began (fingerprint ", data,
+              ", there ", state_.dataset_hash,
+              "), so which samples were already seen is not known. Give it the data_path, seed, "
+              "split and seq_length it began with, or give the new data a save directory of its "
+              "own.");
   state_.dataset_hash = data;
   if (fresh_) return;
   auto chunks = step_.owned();
@@ -60,6 +62,9 @@ Exit Trainer::train_loop() {
   bool saves_zero = std::find(c.extra_save_iters.begin(), c.extra_save_iters.end(), 0) !=
                     c.extra_save_iters.end();
   if (fresh_ && saves_zero) save();
+  if (state_.iteration >= t.iters)
+    log_info("the run is complete: step ", state_.iteration, " of ", t.iters,
+             "; a larger train_iters goes on");
   while (state_.iteration < t.iters) {
     take_step();
     if (!stop_ && due(t.eval_interval)) evaluate_and_sample(state_.iteration / t.eval_interval - 1);

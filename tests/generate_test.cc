@@ -1,0 +1,227 @@
+// Text from a model: the cache changes nothing, nor does the layout; the rules of sampling; text as
+// it comes; neox-generate.
+#include <ATen/Parallel.h>
+#include <ATen/ops/tensor.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <set>
+
+#include "data/unicode.h"
+#include "generate/generate.h"
+#include "run_fixture.h"
+#include "tiny_run.h"
+
+namespace neox::testing {
+namespace {
+
+using Tokens = std::vector<int32_t>;
+
+// A tiny model of random weights.
+class TinyModel {
+ public:
+  TinyModel(const Layout& layout, Communicator& world)
+      : mesh_(layout, world),
+        model_(config(), mesh_, {.dtypes = {}, .keeping = GradientKeeping::kNone}) {}
+  static ModelConfig config() {
+    ModelConfig config = TinyOptions().model;
+    config.positions = 24;
+    config.init_std = 0.4;
+    return config;
+  }
+  Tokens text(const Sampling& sampling, std::optional<int32_t> end = {}) {
+    return generate(model_, Tokens{3, 14, 15}, sampling, end);
+  }
+  // The token with the least loss after these, by a forward pass for each.
+  int32_t likeliest_after(const Tokens& tokens) {
+    at::NoGradGuard no_grad;
+    auto T = static_cast<int64_t>(tokens.size());
+    Batch batch{at::tensor(at::ArrayRef<int32_t>(tokens)).to(at::kLong).view({1, T}),
+                at::empty({1, T}, at::kLong).zero_(), at::empty({1, T}, at::kFloat).zero_(), 0};
+    batch.weights[0][T - 1] = 1;
+    std::vector<double> losses;
+    for (int64_t v = 0; v < config().vocab; ++v) {
+      batch.targets[0][T - 1] = v;
+      losses.push_back(model_.forward({}, batch, at::tensor(1.0)).item<double>());
+    }
+    return static_cast<int32_t>(std::ranges::min_element(losses) - losses.begin());
+  }
+
+ private:
+  Mesh mesh_;
+  GptNeoX model_;
+};
+
+Tokens alone(const Sampling& sampling, std::optional<int32_t> end = {}) {
+  at::set_num_threads(1);
+  auto world = self_communicator();
+  return TinyModel({}, *world).text(sampling, end);
+}
+
+TEST(Generate, TheCacheChangesNothing) {
+  Tokens cached = alone({.max_tokens = 15}), text = {3, 14, 15};
+  auto world = self_communicator();
+  TinyModel model({}, *world);
+  for (size_t i = 0; i < 15; ++i) text.push_back(model.likeliest_after(text));
+  EXPECT_EQ(cached, Tokens(text.begin() + 3, text.end()));
+  EXPECT_GT(std::set(cached.begin(), cached.end()).size(), 3u);
+}
+
+TEST(Generate, EveryLayoutGivesTheSameText) {
+  for (Sampling sampling : {Sampling{.max_tokens = 12}, {.max_tokens = 12, .temperature = 1}}) {
+    Tokens wanted = alone(sampling);
+    for (Layout layout : {Layout{.pp = 2, .tp = 2}, {.pp = 4}, {.tp = 4}}) {
+      std::vector<Tokens> texts(4);
+      run_thread_ranks(4, [&](Communicator& world, Control&) {
+        texts[static_cast<size_t>(world.rank())] = TinyModel(layout, world).text(sampling);
+      });
+      for (const Tokens& text : texts) EXPECT_EQ(text, wanted) << to_string(layout);
+    }
+  }
+}
+
+TEST(Generate, EndsAtTheEndTokenAndAtTheLastPosition) {
+  Tokens all = alone({.max_tokens = 100});
+  EXPECT_EQ(all.size(), 24u - 3);
+  auto end = static_cast<size_t>(std::ranges::find(all, all[4]) - all.begin());
+  EXPECT_EQ(alone({.max_tokens = 100}, all[4]), Tokens(all.begin(), all.begin() + int64_t(end)));
+  EXPECT_EQ(alone({.max_tokens = 2}), Tokens(all.begin(), all.begin() + 2));
+}
+
+TEST(Generate, EqualKeysGiveEqualTexts) {
+  Sampling sampling{.max_tokens = 12, .temperature = 1, .key = 1}, other = sampling;
+  other.key = 2;
+  EXPECT_EQ(alone(sampling), alone(sampling));
+  EXPECT_NE(alone(sampling), alone(other));
+}
+
+TEST(Choose, IsGreedyWhereOnlyOneTokenIsLeft) {
+  at::Tensor logits = at::tensor({0.5f, 2.0f, 1.9f, -1.0f, 2.0f});
+  for (int64_t position = 0; position < 200; ++position) {
+    EXPECT_EQ(choose(logits, {}, position), 1);
+    EXPECT_EQ(choose(logits, {.temperature = 5, .top_k = 1}, position), 1);
+    EXPECT_EQ(choose(logits, {.temperature = 5, .top_p = 1e-6}, position), 1);
+    EXPECT_EQ(choose(logits, {.temperature = 1e-9, .top_k = 3}, position) % 3, 1);
+  }
+}
+
+// 40,000 draws have the frequencies of `weights`, within 5 standard deviations.
+void expect_frequencies(const Sampling& sampling, std::vector<double> weights) {
+  at::Tensor logits = at::tensor({1.0, 3.0, 0.5, 2.0, 2.5}).to(at::kFloat);
+  constexpr int64_t kDraws = 40000;
+  std::vector<double> counts(weights.size());
+  for (int64_t i = 0; i < kDraws; ++i) ++counts[static_cast<size_t>(choose(logits, sampling, i))];
+  double sum = 0;
+  for (double w : weights) sum += w;
+  for (size_t i = 0; i < weights.size(); ++i) {
+    double p = weights[i] / sum, sigma = std::sqrt(kDraws * p * (1 - p));
+    EXPECT_NEAR(counts[i], kDraws * p, 5 * sigma) << i;
+  }
+}
+
+TEST(Choose, DrawsFromTheSoftmax) {
+  auto e = [](double x) { return std::exp(x); };
+  expect_frequencies({.temperature = 1, .key = 5}, {e(1), e(3), e(0.5), e(2), e(2.5)});
+  expect_frequencies({.temperature = 2, .key = 5}, {e(0.5), e(1.5), e(0.25), e(1), e(1.25)});
+  expect_frequencies({.temperature = 1, .top_k = 3, .key = 5}, {0, e(3), 0, e(2), e(2.5)});
+  expect_frequencies({.top_k = 2, .key = 5}, {0, e(3), 0, 0, e(2.5)});
+  // The likeliest two have 0.70 of the weight, three have 0.88.
+  expect_frequencies({.temperature = 1, .top_p = 0.69, .key = 5}, {0, e(3), 0, 0, e(2.5)});
+  expect_frequencies({.temperature = 1, .top_p = 0.72, .key = 5}, {0, e(3), 0, e(2), e(2.5)});
+}
+
+// The tokens of the single bytes of a text.
+Tokens bytes_as_tokens(const Tokenizer& tokenizer, std::string_view text) {
+  Tokens tokens;
+  for (char c : text)
+    for (int32_t id = 0; id < tokenizer.vocab_size(); ++id)
+      if (tokenizer.token_bytes(id) == std::string(1, c)) {
+        tokens.push_back(id);
+        break;
+      }
+  return tokens;
+}
+
+TEST(TextStream, GivesWholeCharactersAndInAllWhatDecodeGives) {
+  Tokenizer tokenizer = Tokenizer::from_json(Material::get() / "tokenizer.json");
+  for (std::string text :
+       {"a\u00e9z", "\u4e2d\u6587", "x\U0001F642y", "\xff\xfe ok", "\x80\x80\x80\x80z", "\xe4\xb8",
+        "\xf0\x9f\x99", "\xf0\x9f\x99z", "\xc3(", "\xe0\x80\x80", "\xed\xa0\x80",
+        "\xf5\x80\x80\x80", "\xff", "\xe4\xb8\xe4\xb8\xad"}) {
+    Tokens tokens = bytes_as_tokens(tokenizer, text);
+    ASSERT_EQ(tokens.size(), text.size());
+    TextStream stream(tokenizer);
+    std::string all;
+    for (int32_t token : tokens) {
+      std::string part = stream.add(token), storage;
+      EXPECT_EQ(unicode::repair(part, storage), part) << "a part of a character";
+      all += part;
+    }
+    EXPECT_EQ(all + stream.rest(), tokenizer.decode(tokens)) << text;
+  }
+}
+
+TEST(TextStream, HoldsBackOnlyTheUnfinishedCharacter) {
+  Tokenizer tokenizer = Tokenizer::from_json(Material::get() / "tokenizer.json");
+  TextStream stream(tokenizer);
+  Strings parts;
+  for (int32_t token : bytes_as_tokens(tokenizer, "a\u00e9b\U0001F642"))
+    parts.push_back(stream.add(token));
+  EXPECT_EQ(parts, (Strings{"a", "", "\u00e9", "b", "", "", "", "\U0001F642"}));
+  EXPECT_EQ(stream.rest(), "");
+}
+
+// neox-generate on a checkpoint made once.
+class Program : public ::testing::Test {
+ protected:
+  static const Training& run() {
+    static const Training run;
+    static const Ended trained = run.train();
+    EXPECT_EQ(trained.code, 0) << trained.err;
+    return run;
+  }
+  static Ended generate(const Strings& more, const std::string& input = "") {
+    Strings arguments = {program("neox-generate"), run().save(), "--max-tokens", "12"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    Ended ended = Child(arguments, {.input = input}).end();
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    return ended;
+  }
+  static std::string text(const Strings& more) { return generate(more).out; }
+};
+
+TEST_F(Program, ContinuesThePrompt) {
+  std::string out = text({"--prompt", "the and"});
+  EXPECT_TRUE(out.starts_with("the and")) << out;
+  EXPECT_GT(out.size(), 8u);
+  EXPECT_EQ(text({"--prompt", "the and"}), out);
+  std::string step = program("neox-generate");
+  Ended named =
+      Child({step, run().step_dir(20), "--max-tokens", "12", "--prompt", "the and"}).end();
+  EXPECT_EQ(named.out, out);
+}
+
+TEST_F(Program, TakesPromptsFromOptionsFilesAndStandardInput) {
+  std::string both = text({"--prompt", "the", "--prompt", "and"});
+  EXPECT_EQ(both, text({"--prompt", "the"}) + text({"--prompt", "and"}));
+  EXPECT_EQ(text({"--file", run().dir().put("prompts", "the\n\nand\n")}), both);
+  EXPECT_EQ(generate({}, "the\nand\n").out, both);
+}
+
+TEST_F(Program, SeedsDecideTheSamples) {
+  auto sample = [](const Strings& more) {
+    Strings arguments = {"--prompt", "the", "--temperature", "1"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return text(arguments);
+  };
+  std::string one = sample({"--seed", "7"}), three = sample({"--seed", "7", "--num-samples", "3"});
+  EXPECT_EQ(sample({"--seed", "7"}), one);
+  EXPECT_NE(sample({"--seed", "8"}), one);
+  EXPECT_TRUE(three.starts_with(one)) << three;
+  EXPECT_GT(three.size(), 2 * one.size());
+  EXPECT_NE(three, one + one + one);
+  EXPECT_EQ(sample({"--top-k", "1"}), text({"--prompt", "the"}));
+}
+
+}  // namespace
+}  // namespace neox::testing
