@@ -126,7 +126,7 @@ class Training {
   // Environment that lets operations below `dir` fail with `error` at the limit.
   static Strings fault(const std::string& dir, int error, const std::string& limit) {
     return {"LD_PRELOAD=" NEOX_BUILD_DIR "/tests/libfault_preload.so", "NEOX_FAULT_DIR=" + dir,
-            concat("NEOX_FAULT_ERRNO=", error), limit};
+            concat("NEOX_FAULT_ERRNO=", error), limit, "ASAN_OPTIONS=verify_asan_link_order=0"};
   }
 
   const Directory& dir() const { return dir_; }
@@ -134,12 +134,14 @@ class Training {
   std::string step_dir(int64_t step) const { return concat(save(), "/global_step", step); }
   TrainState state(int64_t step) const { return Checkpoint(step_dir(step)).state(); }
   Tensors tensors(int64_t step) const { return tensors_of(step_dir(step)); }
-  // Steps of the checkpoints that are there and whole.
+  // Steps of the checkpoints that are there and complete.
   std::vector<int64_t> saved() const {
     std::vector<int64_t> steps;
+    const std::string prefix = "global_step";
+    if (!fs::exists(save())) return steps;
     for (const auto& entry : fs::directory_iterator(save()))
       if (fs::exists(entry.path() / "COMPLETE"))
-        steps.push_back(Checkpoint(entry.path()).state().iteration);
+        steps.push_back(std::stoll(entry.path().filename().string().substr(prefix.size())));
     std::sort(steps.begin(), steps.end());
     return steps;
   }

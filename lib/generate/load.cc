@@ -60,10 +60,11 @@ LoadedModel::LoadedModel(const fs::path& dir, const std::vector<std::string>& ov
   tokenizer_ = load_tokenizer(config_);
   check_usage(tokenizer_ != nullptr, checkpoint.dir().string(),
               ": its run named no tokenizer; give one with --vocab-file (and --merge-file)");
-  check_usage(tokenizer_->vocab_size() <= state.padded_vocab, "the tokenizer ",
-              config_.tokenizer.vocab_file.string(), " has ", tokenizer_->vocab_size(),
-              " entries, the model of ", checkpoint.dir().string(), " only ", state.padded_vocab,
-              ": it is not the one that the model was trained with");
+  check_usage(
+      tokenizer_->vocab_size() <= state.padded_vocab, "the tokenizer ",
+      config_.tokenizer.vocab_file.string(), " has ", tokenizer_->vocab_size(),
+      " entries, the model of ", checkpoint.dir().string(), " only ", state.padded_vocab,
+      ": it is not the one that the model was trained with; give that one with --vocab-file");
   world_ = self_communicator();
   mesh_ = std::make_unique<Mesh>(Layout{}, *world_);
   Dtypes dtypes = dtypes_of(config_.precision.type);

@@ -81,8 +81,9 @@ Layout layout_of(const LayoutConfig& c, int world) {
   auto model = static_cast<int>(c.pipe * c.tensor);
   check_usage(world % model == 0, "pipe_parallel_size ", c.pipe, " x model_parallel_size ",
               c.tensor, " needs a multiple of ", model, " ranks, the job has ", world,
-              world < model ? "; on one machine start it with --spawn " : "",
-              world < model ? std::to_string(model) : "");
+              world < model ? concat("; on one machine start it with --spawn ", model)
+                            : concat("; start it on ", world - world % model, " or ",
+                                     world - world % model + model));
   int data = world / model;
   int shard = c.zero_stage == 0 ? 1 : c.shard > 0 ? static_cast<int>(c.shard) : data;
   check_usage(data % shard == 0, "mics_shard_size ", shard, " does not divide the ", data,

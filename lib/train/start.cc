@@ -24,7 +24,8 @@ void check_save(const Config& config) {
     write_file_atomically(probe, "");
     fs::remove(probe);
   } catch (const Error& e) {
-    fail(e.exit(), config.where("save"), ": checkpoints cannot be saved: ", e.what());
+    fail(e.exit(), config.where("save"), ": save names ", dir.string(),
+         ", where checkpoints cannot be written: ", e.what());
   }
 }
 
@@ -72,11 +73,11 @@ int64_t first_vocab(const Config& config, const Tokenizer* tokenizer) {
 
 void check_vocab(const Config& config, const TrainState& state, const Tokenizer* tokenizer,
                  const std::string& dir) {
-  check_usage(!tokenizer || tokenizer->vocab_size() <= state.padded_vocab,
-              config.where("vocab_file"), ": the tokenizer ", config.tokenizer.vocab_file.string(),
-              " has ", tokenizer ? tokenizer->vocab_size() : 0, " entries, the model of ", dir,
-              " has room for ", state.padded_vocab,
-              ": it is not the tokenizer that the run began with");
+  check_usage(
+      !tokenizer || tokenizer->vocab_size() <= state.padded_vocab, config.where("vocab_file"),
+      ": vocab_file names ", config.tokenizer.vocab_file.string(), ", which has ",
+      tokenizer ? tokenizer->vocab_size() : 0, " entries, but the model of ", dir, " has room for ",
+      state.padded_vocab, ": it is not the tokenizer that the run began with; give that one");
   check_usage(state.padded_vocab % config.layout.tensor == 0, config.where("model_parallel_size"),
               ": model_parallel_size ", config.layout.tensor, " does not divide the ",
               state.padded_vocab, " rows that the embedding of ", dir, " has");
