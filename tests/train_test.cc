@@ -36,6 +36,8 @@ struct Setup {
   Strings settings, more;
 };
 
+void PrintTo(const Setup& setup, std::ostream* out) { *out << setup.name; }
+
 class BitwiseResume : public ::testing::TestWithParam<Setup> {};
 
 TEST_P(BitwiseResume, AfterAKill) {
