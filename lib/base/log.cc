@@ -3,12 +3,24 @@
 #include <unistd.h>
 
 #include <ctime>
+#include <mutex>
 
 namespace neox {
 namespace {
 
 thread_local int t_rank = 0;
 thread_local int t_world = 1;
+
+// A process has one standard error, so the line at its bottom is the process's too.
+std::mutex g_mutex;
+std::string g_live_line;  // guarded by g_mutex
+
+constexpr const char* kClearLine = "\r\033[K";
+
+// One write, so that lines of several processes do not mix. A lost log line is no error.
+void write_stderr(const std::string& text) {
+  [[maybe_unused]] ssize_t n = ::write(STDERR_FILENO, text.data(), text.size());
+}
 
 }  // namespace
 
@@ -26,9 +38,15 @@ void write_log(const char* level, const std::string& text) {
   std::string line = when;
   if (t_world > 1) line += concat("[rank ", t_rank, "] ");
   line += level + text + "\n";
-  // One write, so that lines of several threads or processes do not mix. A lost log line is no
-  // error.
-  [[maybe_unused]] ssize_t n = ::write(STDERR_FILENO, line.data(), line.size());
+  std::lock_guard lock(g_mutex);
+  write_stderr(g_live_line.empty() ? line : kClearLine + line + g_live_line);
+}
+
+void set_live_line(const std::string& line) {
+  std::lock_guard lock(g_mutex);
+  if (line.empty() && g_live_line.empty()) return;
+  g_live_line = line;
+  write_stderr(kClearLine + line);
 }
 
 }  // namespace neox

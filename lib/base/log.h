@@ -1,5 +1,6 @@
 // Lines for people on stderr, each with a time, and with the rank where it is not 0. A thread that
-// stands for a rank says so once with set_log_rank(). Thread-safe: a line is never torn.
+// stands for a rank says so once with set_log_rank(). Thread-safe: a line is never torn. Under the
+// lines there may be one live line, which is rewritten in place (base/progress.h).
 #pragma once
 #include <string>
 
@@ -11,6 +12,10 @@ namespace neox {
 void set_log_rank(int rank, int world);
 
 void write_log(const char* level, const std::string& text);
+
+// Shows this line under all log lines of the process, in place of the one before; "" removes it.
+// Only for a terminal that can rewrite a line, and not wider than it.
+void set_live_line(const std::string& line);
 
 // On every rank.
 template <class... Parts>

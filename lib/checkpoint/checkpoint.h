@@ -37,8 +37,9 @@ struct SaveOptions {
 
 // Collective over control. Writes <dir>/global_step<N>.tmp-<life>/, makes sure that every element
 // of every tensor was written exactly once, then renames it, updates `latest` and drops old
-// checkpoints. A checkpoint of that name is replaced only after the new one is whole. Throws on
-// every rank where one failed; then nothing under a final name has changed.
+// checkpoints. A checkpoint of that name is replaced only after the new one is whole. Rank 0's
+// train state is written. Throws on every rank where one failed, naming rank and reason, with that
+// rank's exit code; what was there before then still is.
 void save_checkpoint(const SaveOptions& options, std::span<const StateChunk> chunks,
                      const TrainState& state, Control& control);
 

@@ -17,11 +17,16 @@ struct TrainState {
   double loss_scale = 1;
   int64_t growth = 0;      // finite steps since the scale last changed
   int64_t hysteresis = 0;  // overflows left before the scale falls
-  std::string dataset_hash;
-  std::string architecture_hash;  // of what decides names and shapes of the tensors
-  std::string architecture;       // the same for people: "6 layers, hidden 512, ..."
-  std::string config;             // effective config as YAML
+  std::string dataset_hash = {};
+  std::string architecture = {};  // what decides the tensors: "6 layers, hidden 512, ..."
+  std::string config = {};        // effective config as YAML
   bool operator==(const TrainState&) const = default;
 };
+
+// One key per member, in this order; numbers come back exactly. Throws for a scale that is not
+// finite and for text that is not UTF-8.
+std::string to_json(const TrainState& state);
+// Throws unless every key is there with its type; `where` is for messages.
+TrainState train_state_from_json(const std::string& text, const std::string& where);
 
 }  // namespace neox

@@ -69,8 +69,8 @@ struct DataConfig {
 
 struct PrecisionConfig {
   Precision type = Precision::kFp32;
-  double static_loss_scale = 0;  // fp16 only; 0: dynamic
-  double initial_loss_scale = 4294967296.0;
+  double static_loss_scale = 0;       // fp16 only; 0: dynamic
+  double initial_loss_scale = 65536;  // 2^initial_scale_power
   int64_t loss_scale_window = 1000, hysteresis = 2;
   double min_loss_scale = 1;
 };
@@ -127,11 +127,19 @@ struct GenerateConfig {
   double temperature = 0, top_p = 0;
 };
 
+enum class Effect {
+  kUsed,
+  kDerived,  // computed from other keys
+  kInput,    // read only to derive another key: fp16.enabled, of which precision comes
+  kNone,     // given, and without effect here
+};
+
 // One effective top-level or nested key, for --explain and for messages.
 struct Setting {
   std::string key;     // "optimizer.params.lr"
-  std::string value;   // as text
+  std::string value;   // as canonical YAML
   std::string source;  // "70M.yml:12", "--set", "default", "derived from train_iters"
+  Effect effect = Effect::kUsed;
 };
 
 struct Config {
@@ -156,7 +164,13 @@ struct Config {
   std::string text() const;
 };
 
+// A configuration that is not a file: the one that a checkpoint keeps.
+struct ConfigText {
+  std::string name, yaml;  // name: for messages
+};
+
 struct ConfigOptions {
+  std::vector<ConfigText> texts;       // merged before the files
   std::vector<std::string> files;      // "70M", "70M.yml", "local.json": merged left to right
   std::filesystem::path directory;     // -d
   std::vector<std::string> overrides;  // "key=value", "optimizer.params.lr=1e-4"
@@ -184,5 +198,12 @@ int64_t padded_vocab(const Config& config, int64_t vocab);
 
 // Exact number of parameters; vocab must be known (padded).
 int64_t num_parameters(const ModelConfig& model);
+
+// The table of --explain: every effective key, its value and where it comes from, in the groups
+// used, derived, without effect; then the notes.
+std::string explain(const Config& config);
+
+// Every key with type, default and fate, as the Markdown tables of docs/config.md.
+std::string key_table_markdown();
 
 }  // namespace neox

@@ -30,14 +30,21 @@ class Sampler {
   ~Sampler();
   Sampler(Sampler&&) noexcept;
 
+  // Whether samples of the split are asked and it has documents. Train has them, or the constructor
+  // throws.
   bool has(Split split) const;
-  int64_t size(Split split) const;  // samples before the order repeats
+  // Samples before the order repeats. NeoX never uses the last sample of its index, so it is one
+  // less than the index holds (but at least 1).
+  int64_t size(Split split) const;
   // Fills tokens [seq + 1] and weights [seq]: weight t is that of predicting tokens[t + 1]. id may
   // be of any size: it is taken modulo size(split).
   void get(Split split, int64_t id, std::span<int64_t> tokens, std::span<float> weights) const;
   // Of the lengths, the documents and the rules that order them; equal for the same data in another
   // place.
   std::string fingerprint() const;
+  // Oddities of the data that do not keep it from being used, such as a split without documents;
+  // for rank 0 to say once.
+  const std::vector<std::string>& warnings() const;
 
  private:
   struct Impl;

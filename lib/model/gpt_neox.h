@@ -33,6 +33,7 @@ struct KvCache {
 };
 
 struct ModelOptions {
+  enum Start { kInitialValues, kZeros } start = kInitialValues;  // kZeros: a checkpoint follows
   Dtypes dtypes;
   at::Device device = at::kCPU;
   GradientKeeping keeping = GradientKeeping::kFull;

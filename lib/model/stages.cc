@@ -90,8 +90,10 @@ void GptNeoX::add_buffer(const std::string& name, const std::vector<ModelParam>&
       buffers_.push_back(
           std::make_unique<ParamBuffer>(full_name, specs, sharing(split, tied_ends), options));
       ParamBuffer& buffer = *buffers_.back();
-      initialize(buffer, params, config_, options_.seed);
-      buffer.publish();
+      if (options_.start == ModelOptions::kInitialValues) {
+        initialize(buffer, params, config_, options_.seed);
+        buffer.publish();
+      }
       for (size_t i = 0; i < specs.size(); ++i) params_[specs[i].name] = buffer.param(i);
     }
   }

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "ops/adamw.h"
+#include "ops/cuda_build.h"
 
 namespace neox {
 namespace {
@@ -27,6 +28,8 @@ __global__ void adamw_kernel(T* param, const T* grad, T* m, T* v, int64_t n, Ada
 }
 
 }  // namespace
+
+bool built_with_cuda() { return true; }
 
 void adamw_cuda(void* param, const void* grad, void* m, void* v, AdamWType type, int64_t n,
                 const AdamWConstants& constants, const AdamWDeviceScalars& scalars) {

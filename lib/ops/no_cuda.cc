@@ -1,9 +1,12 @@
 // Stands in for the CUDA sources in a build without CUDA.
 #include "base/error.h"
 #include "ops/adamw.h"
+#include "ops/cuda_build.h"
 #include "ops/random.h"
 
 namespace neox {
+
+bool built_with_cuda() { return false; }
 
 void dropout_cuda(const void*, void*, DropoutType, int64_t, int64_t, double, const DropoutSite&) {
   fail(Exit::kInternal, "dropout on a GPU: this program was built without CUDA");

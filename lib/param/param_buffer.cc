@@ -46,23 +46,27 @@ ParamBuffer::ParamBuffer(std::string name, std::vector<ParamSpec> specs, Sharing
   data_ = zeros(chunk_ * shards, types.param);
   at::Tensor own = data_.narrow(0, mine * chunk_, chunk_);
   master_ = types.state == types.param ? own : zeros(chunk_, types.state);
-  if (options.keeping == GradientKeeping::kFull) grad_ = zeros(chunk_ * shards, types.grad);
-  bool alias = options.keeping == GradientKeeping::kFull;
-  chunk_grad_ = alias ? grad_.narrow(0, mine * chunk_, chunk_) : zeros(chunk_, types.grad);
-  for (size_t i = 0; i < specs_.size(); ++i) add_leaf(specs_[i], boxes_[i], offsets_[i]);
+  if (options.keeping == GradientKeeping::kFull) {
+    grad_ = zeros(chunk_ * shards, types.grad);
+    chunk_grad_ = grad_.narrow(0, mine * chunk_, chunk_);
+  } else if (options.keeping == GradientKeeping::kChunk) {
+    chunk_grad_ = zeros(chunk_, types.grad);
+  }
+  for (size_t i = 0; i < specs_.size(); ++i) add_leaf(boxes_[i], offsets_[i]);
 }
 
 ParamBuffer::~ParamBuffer() = default;
 
-void ParamBuffer::add_leaf(const ParamSpec&, const Box& box, int64_t offset) {
+void ParamBuffer::add_leaf(const Box& box, int64_t offset) {
   // variable_data() has a version counter of its own, so publish() may write between forward and
   // backward.
   at::Tensor leaf = data_.narrow(0, offset, box.numel()).view(box.extent).variable_data();
+  leaves_.push_back(leaf);
+  if (options_.keeping == GradientKeeping::kNone) return;
   leaf.set_requires_grad(true);
   leaf.set_grad_dtype(options_.dtypes.grad);
   if (grad_.defined()) leaf.mutable_grad() = grad_.narrow(0, offset, box.numel()).view(box.extent);
   torch::autograd::impl::set_post_acc_grad_hooks(leaf, std::make_unique<Hook>(*this));
-  leaves_.push_back(leaf);
 }
 
 void ParamBuffer::begin_step() {

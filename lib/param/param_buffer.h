@@ -34,6 +34,7 @@ struct Sharing {
 enum class GradientKeeping {
   kFull,   // every rank keeps the whole gradient until the step's last micro-batch (ZeRO 0 and 1)
   kChunk,  // gradients are summed after each micro-batch and only the owned chunk is kept (ZeRO 2)
+  kNone,   // generation: parameters without gradients
 };
 
 struct BufferOptions {
@@ -83,7 +84,7 @@ class ParamBuffer {
 
  private:
   class Hook;
-  void add_leaf(const ParamSpec& spec, const Box& box, int64_t offset);
+  void add_leaf(const Box& box, int64_t offset);
   void gradient_ready();
   void sync();
 

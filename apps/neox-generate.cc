@@ -1,0 +1,48 @@
+// Text from a checkpoint.
+#include <unistd.h>
+
+#include <iostream>
+
+#include "base/file.h"
+#include "base/memory.h"
+#include "base/program.h"
+#include "generate/session.h"
+
+int main(int argc, char** argv) {
+  using namespace neox;
+  namespace po = boost::program_options;
+  keep_freed_memory();
+  return run_program("neox-generate", [&] {
+    Program program({
+        .name = "neox-generate",
+        .summary = "Generates text from a checkpoint of neox-train.",
+        .usage = "CHECKPOINT [options]",
+        .description = "CHECKPOINT is the save directory of a run (its newest checkpoint is taken) "
+                       "or a global_step directory.\n"
+                       "Without --prompt or --file it asks for prompts, one a line.",
+        .examples = "  neox-generate build/quickstart/checkpoints --prompt \"The secret of\"\n"
+                    "  neox-generate checkpoints/global_step1000 --prompt \"Once\" --temperature "
+                    "0.8 --top-p 0.9 --seed 7\n"
+                    "  neox-generate checkpoints --file prompts.txt --num-samples 3\n",
+    });
+    program.options().add_options()("checkpoint", po::value<std::string>(),
+                                    "run or global_step directory")(
+        "prompt", po::value<std::vector<std::string>>(),
+        "text to continue; may be given several times")("file", po::value<std::string>(),
+                                                        "file of prompts, one a line")(
+        "max-tokens", po::value<int64_t>(),
+        "at most so many new tokens (default: maximum_tokens of the config)")(
+        "temperature", po::value<double>(), "0: the likeliest token; higher: more varied")(
+        "top-k", po::value<int64_t>(), "draw among the k likeliest tokens only")(
+        "top-p", po::value<double>(), "draw among the likeliest tokens that sum to p only")(
+        "seed", po::value<int64_t>()->default_value(1234), "equal seeds give equal texts")(
+        "num-samples", po::value<int64_t>()->default_value(1), "texts for each prompt")(
+        "vocab-file", po::value<std::string>(), "tokenizer, where it has moved since training")(
+        "merge-file", po::value<std::string>(), "its merges.txt (GPT-2 files)")(
+        "set", po::value<std::vector<std::string>>(),
+        "key=value, on top of the checkpoint's config; e.g. precision=fp32");
+    program.positional("checkpoint", 1);
+    if (!program.parse(argc, argv)) return 0;
+    return run_session(session_options(program), std::cin, std::cout, ::isatty(STDIN_FILENO) != 0);
+  });
+}

@@ -1,0 +1,54 @@
+// Trains a GPT-NeoX model from NeoX's configuration files.
+#include <iostream>
+
+#include "base/memory.h"
+#include "base/program.h"
+#include "config/config.h"
+#include "train/run.h"
+
+int main(int argc, char** argv) {
+  using namespace neox;
+  namespace po = boost::program_options;
+  keep_freed_memory();
+  return run_program("neox-train", [&] {
+    Program program({
+        .name = "neox-train",
+        .summary = "Trains GPT-NeoX models from GPT-NeoX configuration files.",
+        .usage = "CONFIG... [options]",
+        .description = "The files (YAML or JSON) are merged left to right. A run resumes from the "
+                       "newest checkpoint by itself: start it\n"
+                       "again with the same command. SIGUSR1, SIGTERM and Ctrl-C save and stop "
+                       "(exit code 75).",
+        .examples = "  neox-train configs/quickstart.yml\n"
+                    "  neox-train 70M local.yml -d configs/pythia --set train_iters=1000\n"
+                    "  neox-train configs/pythia/70M.yml paths.yml --dry-run   # memory, work and "
+                    "disk before you start\n"
+                    "  neox-train configs/quickstart.yml --explain             # every value and "
+                    "where it comes from\n"
+                    "  neox-train configs/quickstart.yml --set model_parallel_size=2 --spawn 2\n",
+    });
+    program.options().add_options()("config", po::value<std::vector<std::string>>(),
+                                    "configuration file; .yml may be left out")(
+        "directory,d", po::value<std::string>()->default_value(""),
+        "directory of the configuration files")(
+        "set", po::value<std::vector<std::string>>(),
+        "key=value: overrides the files; dots reach into dictionaries")(
+        "spawn", po::value<int>()->default_value(1),
+        "ranks on this machine, as threads on the CPU")(
+        "explain", "print every key with its value and where it comes from, and stop")(
+        "dry-run", "print parameters, memory, work, checkpoints and disk of the run, and stop")(
+        "keys", "print the table of all keys (Markdown), and stop");
+    program.positional("config", -1);
+    if (!program.parse(argc, argv)) return 0;
+    if (program.has("keys")) return std::cout << key_table_markdown(), 0;
+    ConfigOptions options{.directory = program.get<std::string>("directory")};
+    if (program.has("config")) options.files = program.get<std::vector<std::string>>("config");
+    if (program.has("set")) options.overrides = program.get<std::vector<std::string>>("set");
+    int ranks = program.get<int>("spawn");
+    check_usage(ranks >= 1, "--spawn ", ranks, ": the number of ranks must be at least 1");
+    Config config = load_config(options);
+    if (program.has("explain")) return std::cout << explain(config), 0;
+    if (program.has("dry-run")) return std::cout << dry_run(config, ranks), 0;
+    return static_cast<int>(train_here(config, ranks, environment(), install_stop_signals()));
+  });
+}

@@ -1,0 +1,14 @@
+// The heap of programs that allocate and free the same large tensors at each step.
+#pragma once
+#include <cstdint>
+
+namespace neox {
+
+// Freed memory stays with the process instead of going back to the kernel, which would give it back
+// page by page, zeroed. Call first in main().
+void keep_freed_memory();
+
+// Greatest resident size of the process so far, in bytes.
+int64_t peak_memory();
+
+}  // namespace neox

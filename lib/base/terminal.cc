@@ -1,0 +1,96 @@
+#include "base/terminal.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+
+namespace neox {
+namespace {
+
+bool continues_character(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
+
+// Bytes of the well-formed UTF-8 sequence at the start of the text, or 0 (Unicode 15, table 3-7).
+size_t utf8_length(std::string_view text) {
+  auto byte = [&](size_t i) -> unsigned {
+    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
+  };
+  unsigned b = byte(0), second = byte(1);
+  if (b < 0x80) return 1;
+  size_t length = b >= 0xC2 && b <= 0xDF ? 2 : b >= 0xE0 && b <= 0xEF ? 3 : b <= 0xF4 ? 4 : 0;
+  if (b < 0xC2 || length == 0) return 0;
+  unsigned low = b == 0xE0 ? 0xA0 : b == 0xF0 ? 0x90 : 0x80;
+  unsigned high = b == 0xED ? 0x9F : b == 0xF4 ? 0x8F : 0xBF;
+  if (second < low || second > high) return 0;
+  for (size_t i = 2; i < length; ++i)
+    if ((byte(i) & 0xC0) != 0x80) return 0;
+  return length;
+}
+
+// POSIX: the first of these that is set and not empty names the locale of characters.
+bool locale_is_utf8(const Variable& variable) {
+  for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
+    std::string locale = variable(name);
+    if (locale.empty()) continue;
+    std::transform(locale.begin(), locale.end(), locale.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    return locale.find("utf-8") != std::string::npos || locale.find("utf8") != std::string::npos;
+  }
+  return false;
+}
+
+}  // namespace
+
+Terminal describe_terminal(bool is_terminal, const Variable& variable) {
+  Terminal terminal;
+  std::string kind = variable("TERM");
+  terminal.live = is_terminal && !kind.empty() && kind != "dumb";
+  terminal.colour = terminal.live && variable("NO_COLOR").empty();
+  terminal.utf8 = locale_is_utf8(variable);
+  int columns = std::atoi(variable("COLUMNS").c_str());
+  if (columns >= 20 && columns <= 1000) terminal.columns = columns;
+  return terminal;
+}
+
+Terminal terminal_of(int fd) {
+  Terminal terminal = describe_terminal(::isatty(fd) == 1, [](const std::string& name) {
+    const char* value = std::getenv(name.c_str());
+    return std::string(value ? value : "");
+  });
+  struct winsize size {};
+  if (::ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) {
+    terminal.columns = size.ws_col;
+    if (size.ws_row > 0) terminal.rows = size.ws_row;
+  }
+  return terminal;
+}
+
+int display_width(std::string_view utf8) {
+  return static_cast<int>(
+      std::count_if(utf8.begin(), utf8.end(), [](char c) { return !continues_character(c); }));
+}
+
+std::string printable(std::string_view text) {
+  std::string safe;
+  while (!text.empty()) {
+    size_t length = utf8_length(text);
+    std::string_view c = text.substr(0, std::max<size_t>(1, length));
+    bool c1_control = length == 2 && c[0] == '\xC2' && static_cast<unsigned char>(c[1]) < 0xA0;
+    bool control = length == 1 && (static_cast<unsigned char>(c[0]) < 0x20 || c[0] == 0x7F);
+    safe += length == 0 ? "\xEF\xBF\xBD" : control || c1_control ? " " : c;
+    text.remove_prefix(c.size());
+  }
+  return safe;
+}
+
+std::string cut_to_width(std::string_view utf8, int columns) {
+  size_t end = 0;
+  for (int width = 0; end < utf8.size(); ++end) {
+    if (!continues_character(utf8[end]) && ++width > columns) break;
+  }
+  return std::string(utf8.substr(0, end));
+}
+
+}  // namespace neox

@@ -1,0 +1,166 @@
+#include <algorithm>
+#include <functional>
+#include <map>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/layout.h"
+
+namespace neox {
+namespace {
+
+std::vector<std::string> names_in(const fs::path& dir) {
+  std::error_code error;
+  std::vector<std::string> names;
+  for (fs::directory_iterator it(dir, error), end; !error && it != end; it.increment(error))
+    names.push_back(it->path().filename().string());
+  check_io(!error, "cannot list ", dir.string(), ": ", describe_errno(error.value()));
+  std::ranges::sort(names);
+  return names;
+}
+
+struct Foreign {
+  const char* program;
+  std::string_view begin, middle, end;  // of the name of a file that gives it away
+};
+
+constexpr Foreign kForeign[] = {
+    {"GPT-NeoX (DeepSpeed)", "mp_rank_", "", "_model_states.pt"},
+    {"GPT-NeoX (DeepSpeed)", "layer_", "-model_", "-model_states.pt"},
+    {"GPT-NeoX (DeepSpeed)", "", "zero_pp_rank_", ".pt"},
+    {"Megatron", "latest_checkpointed_iteration.txt", "", ""},
+    {"Megatron", "model_optim_rng.pt", "", ""},
+    {"Hugging Face", "model", "", ".safetensors"},
+    {"Hugging Face", "pytorch_model", "", ".bin"},
+};
+
+// "a Megatron checkpoint (file x)", or "".
+std::string foreign_in(const fs::path& dir) {
+  for (const std::string& name : names_in(dir))
+    for (const Foreign& f : kForeign)
+      if (name.starts_with(f.begin) && name.ends_with(f.end) &&
+          name.find(f.middle) != std::string::npos)
+        return concat("a ", f.program, " checkpoint (", (dir / name).string(), ")");
+  return "";
+}
+
+// What looks like a checkpoint in a run directory.
+struct RunDir {
+  fs::path dir;
+  std::map<int64_t, fs::path, std::greater<>> steps;  // newest first; complete or not
+  std::vector<std::string> foreign;
+  std::vector<std::string> unfinished;  // saves that were cut off
+  std::string latest;
+};
+
+RunDir scan(const fs::path& dir) {
+  RunDir run{.dir = dir, .steps = {}, .foreign = {}, .unfinished = {}, .latest = {}};
+  auto note = [&](const std::string& foreign) {
+    if (!foreign.empty()) run.foreign.push_back(foreign);
+    return !foreign.empty();
+  };
+  note(foreign_in(dir));
+  for (const std::string& name : names_in(dir)) {
+    fs::path path = dir / name;
+    std::optional<int64_t> step = step_of(name);
+    if (step && is_dir(path) && !note(foreign_in(path))) run.steps[*step] = path;
+    if (name.starts_with("global_step") && name.find(".tmp-") != std::string::npos)
+      run.unfinished.push_back(name);
+    if (name == kLatestFile) run.latest = trim(read_file(path));
+  }
+  return run;
+}
+
+// The reason why it cannot be opened, or "".
+std::string fault_of(const fs::path& dir) {
+  try {
+    open_complete(dir);
+    return "";
+  } catch (const Error& e) { return e.what(); }
+}
+
+std::string list_steps(const RunDir& run) {
+  std::vector<std::string> names;
+  for (const auto& [step, path] : run.steps) names.push_back(std::to_string(step));
+  return names.empty() ? "it holds none" : "it holds those of iterations " + join(names, ", ");
+}
+
+[[noreturn]] void fail_foreign(const RunDir& run) {
+  fail(Exit::kIo, run.dir.string(), " holds ", run.foreign[0],
+       ", which must be converted first; or name another directory");
+}
+
+fs::path find_iteration(const RunDir& run, int64_t iteration) {
+  auto found = run.steps.find(iteration);
+  fs::path dir = run.dir / step_name(iteration);
+  if (found == run.steps.end() && is_dir(dir)) fail_foreign(run);
+  check_io(found != run.steps.end(), run.dir.string(), " holds no checkpoint of iteration ",
+           iteration, "; ", list_steps(run));
+  std::string fault = fault_of(dir);
+  check_io(fault.empty(), fault, newest_beside(dir));
+  return dir;
+}
+
+void explain_choice(const RunDir& run, const fs::path& chosen) {
+  std::string name = chosen.filename().string();
+  if (!run.latest.empty() && run.latest != name)
+    log_warning("`latest` in ", run.dir.string(), " names ", run.latest, ", but ", name,
+                " is the newest complete checkpoint and is taken");
+  for (const std::string& foreign : run.foreign)
+    log_warning(foreign, " is passed over; ", name, " is taken");
+}
+
+}  // namespace
+
+std::string newest_beside(const fs::path& dir) {
+  fs::path parent = fs::absolute(dir).lexically_normal();
+  if (!parent.has_filename()) parent = parent.parent_path();
+  std::string own = parent.filename().string();
+  parent = parent.parent_path();
+  std::error_code error;
+  std::map<int64_t, fs::path, std::greater<>> others;
+  for (fs::directory_iterator it(parent, error), end; !error && it != end; it.increment(error)) {
+    std::string name = it->path().filename().string();
+    if (auto step = step_of(name); step && name != own) others[*step] = it->path();
+  }
+  for (const auto& [step, path] : others)
+    if (fault_of(path).empty())
+      return concat("; the newest other complete checkpoint there is ", path.string());
+  return "; there is no other complete checkpoint beside it";
+}
+
+std::optional<fs::path> find_checkpoint(const fs::path& run_dir, std::optional<int64_t> iteration) {
+  std::error_code error;
+  bool exists = fs::exists(run_dir, error);
+  check_io(!error, "cannot look into ", run_dir.string(), ": ", describe_errno(error.value()));
+  check_io(exists || !iteration, run_dir.string(), " does not exist, so it holds no checkpoint of ",
+           "iteration ", iteration.value_or(0));
+  if (!exists) return std::nullopt;
+  check_io(is_dir(run_dir), run_dir.string(), " is not a directory");
+  check_io(!is_there(run_dir / kCompleteFile), run_dir.string(),
+           " is itself a checkpoint; name the directory that holds it");
+  RunDir run = scan(run_dir);
+  if (iteration) return find_iteration(run, *iteration);
+  std::vector<std::string> faults;
+  for (const auto& [step, path] : run.steps) {
+    std::string fault = fault_of(path);
+    if (fault.empty()) {
+      for (const std::string& newer : faults) log_warning(newer, "; it is passed over");
+      explain_choice(run, path);
+      return path;
+    }
+    faults.push_back(fault);
+  }
+  check_io(faults.empty(), "no checkpoint in ", run_dir.string(),
+           " can be used: ", join(faults, "; "), "; remove what is there to start anew");
+  if (!run.foreign.empty()) fail_foreign(run);
+  check_io(run.latest.empty(), (run_dir / kLatestFile).string(), " names ", run.latest,
+           ", which is not there; remove `latest` to start anew");
+  for (const std::string& name : run.unfinished)
+    log_warning((run_dir / name).string(), " is a save that was cut off; it is passed over");
+  return std::nullopt;
+}
+
+}  // namespace neox

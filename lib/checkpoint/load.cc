@@ -1,0 +1,191 @@
+#include <ATen/ops/from_blob.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <map>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/layout.h"
+
+namespace neox {
+namespace {
+
+using TensorKey = std::pair<std::string, std::string>;  // state, name
+
+// A box that somebody wants.
+struct Want {
+  const StateChunk* chunk;
+  const Placement* placement;
+};
+
+at::Tensor part_of(at::Tensor tensor, const Box& of, const Box& part) {
+  for (size_t d = 0; d < part.start.size(); ++d)
+    tensor = tensor.narrow(static_cast<int64_t>(d), part.start[d] - of.start[d], part.extent[d]);
+  return tensor;
+}
+
+bool is_plain(const Want& want, at::ScalarType dtype) {
+  return want.chunk->data.is_cpu() && want.chunk->data.scalar_type() == dtype;
+}
+
+std::span<std::byte> target_bytes(const Want& want) {
+  size_t item = want.chunk->data.element_size();
+  return {static_cast<std::byte*>(want.chunk->data.mutable_data_ptr()) +
+              static_cast<size_t>(want.placement->offset) * item,
+          static_cast<size_t>(want.placement->box.numel()) * item};
+}
+
+// Copies what a stored box and a wanted one share.
+void scatter(const Want& want, const Box& box, std::span<std::byte> bytes, at::ScalarType dtype) {
+  const Placement& p = *want.placement;
+  if (is_plain(want, dtype))
+    return copy_shared(box, bytes.data(), p.box, target_bytes(want).data(),
+                       c10::elementSize(dtype));
+  std::optional<Box> both = intersect(box, p.box);
+  if (!both) return;
+  at::Tensor source = at::from_blob(bytes.data(), box.extent, at::TensorOptions().dtype(dtype));
+  at::Tensor target = want.chunk->data.narrow(0, p.offset, p.box.numel()).view(p.box.extent);
+  part_of(target, p.box, *both).copy_(part_of(source, box, *both));
+}
+
+}  // namespace
+
+struct Checkpoint::Impl {
+  explicit Impl(Opened o) : opened(std::move(o)), boxes(opened.catalog.tensors.size()) {
+    const Catalog& c = opened.catalog;
+    for (size_t i = 0; i < c.tensors.size(); ++i) ids[{c.tensors[i].state, c.tensors[i].name}] = i;
+    for (const StoredBox& box : c.boxes) boxes[static_cast<size_t>(box.tensor)].push_back(&box);
+    ranges = c.ranges();
+  }
+  const StoredTensor& tensor(const StoredBox& box) const {
+    return opened.catalog.tensors[static_cast<size_t>(box.tensor)];
+  }
+
+  size_t find_tensor(const Want& want) const;
+  using Plan = std::map<const StoredBox*, std::vector<Want>>;
+  void plan(const Want& want, Plan& jobs) const;
+  void read_file(size_t file, std::span<const StoredBox* const> wanted, const Plan& jobs) const;
+  void read_box(const RawFile& file, const StoredBox& box, const std::vector<Want>& wants) const;
+  void check_sum(const StoredBox& box, std::span<const std::byte> bytes) const;
+
+  Opened opened;
+  std::map<TensorKey, size_t> ids;
+  std::vector<std::vector<const StoredBox*>> boxes;  // of each tensor
+  std::vector<std::vector<ByteRange>> ranges;        // of each file
+};
+
+size_t Checkpoint::Impl::find_tensor(const Want& want) const {
+  const Placement& p = *want.placement;
+  auto found = ids.find({want.chunk->state, p.name});
+  if (found == ids.end()) {
+    std::vector<std::string> names;
+    for (const auto& [key, id] : ids)
+      if (key.first == want.chunk->state) names.push_back(key.second);
+    std::string near = nearest(p.name, names);
+    fail(Exit::kIo, opened.dir.string(), " holds no ", want.chunk->state, " of ", p.name, " ",
+         to_string(p.shape), near.empty() ? "" : "; it has one of " + near);
+  }
+  const StoredTensor& stored = opened.catalog.tensors[found->second];
+  check_io(stored.shape == p.shape, opened.dir.string(), ": ", want.chunk->state, " of ", p.name,
+           " is ", to_string(stored.shape), ", but ", to_string(p.shape),
+           " is asked for: it was saved by a model of another architecture");
+  return found->second;
+}
+
+void Checkpoint::Impl::plan(const Want& want, Plan& jobs) const {
+  const Placement& p = *want.placement;
+  std::string name = want.chunk->state + " of " + p.name;
+  check(want.chunk->data.is_contiguous() && p.offset >= 0 &&
+            p.offset + p.box.numel() <= want.chunk->data.numel(),
+        name, " ", to_string(p.box), " does not fit into its buffer");
+  size_t id = find_tensor(want);
+  int64_t missing = p.box.numel();
+  for (const StoredBox* box : boxes[id]) {
+    std::optional<Box> both = intersect(box->box, p.box);
+    if (!both) continue;
+    missing -= both->numel();
+    jobs[box].push_back(want);
+  }
+  check_io(missing == 0, opened.dir.string(), ": ", missing, " elements of ", name, " ",
+           to_string(p.box), " lie in none of its files, according to ", kIndexFile);
+}
+
+void Checkpoint::Impl::check_sum(const StoredBox& box, std::span<const std::byte> bytes) const {
+  if (checksum(bytes) == box.sum) return;
+  const Catalog& c = opened.catalog;
+  ByteRange range = c.range(box);
+  fail(Exit::kIo, (opened.dir / c.files[static_cast<size_t>(c.file_of(box))].name).string(),
+       " is damaged: ", c.label(box.tensor), " ", to_string(box.box), ", bytes ", range.begin,
+       " to ", range.end, ", has the checksum ", to_string(checksum(bytes)), ", not ",
+       to_string(box.sum));
+}
+
+void Checkpoint::Impl::read_box(const RawFile& file, const StoredBox& box,
+                                const std::vector<Want>& wants) const {
+  ByteRange range = opened.catalog.range(box);
+  at::ScalarType dtype = tensor(box).dtype;
+  if (wants.size() == 1 && wants[0].placement->box == box.box && is_plain(wants[0], dtype)) {
+    std::span<std::byte> target = target_bytes(wants[0]);
+    file.read(target, range.begin);
+    return check_sum(box, target);
+  }
+  auto size = static_cast<size_t>(range.end - range.begin);
+  auto memory = std::make_unique_for_overwrite<std::byte[]>(size);
+  std::span bytes(memory.get(), size);
+  file.read(bytes, range.begin);
+  check_sum(box, bytes);
+  for (const Want& want : wants) scatter(want, box.box, bytes, dtype);
+}
+
+// wanted: of this file, in the order of their places.
+void Checkpoint::Impl::read_file(size_t id, std::span<const StoredBox* const> wanted,
+                                 const Plan& jobs) const {
+  const StoredFile& stored = opened.catalog.files[id];
+  fs::path path = opened.dir / stored.name;
+  RawFile file(path, RawFile::Mode::kRead);
+  check_io(file.size() == stored.bytes, path.string(), " has ", file.size(), " bytes, not ",
+           stored.bytes);
+  for (const StoredBox* box : wanted) read_box(file, *box, jobs.at(box));
+  check_io(checksum_outside(file, ranges[id]) == stored.rest, path.string(),
+           " is damaged: the checksum of its bytes outside of tensors is wrong");
+}
+
+Checkpoint::Checkpoint(const fs::path& dir) {
+  try {
+    impl_ = std::make_unique<Impl>(open_complete(dir));
+  } catch (const Error& e) { fail(e.exit(), e.what(), newest_beside(dir)); }
+}
+
+Checkpoint::~Checkpoint() = default;
+Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
+
+const TrainState& Checkpoint::state() const { return impl_->opened.state; }
+const fs::path& Checkpoint::dir() const { return impl_->opened.dir; }
+
+std::vector<Checkpoint::TensorInfo> Checkpoint::tensors() const {
+  std::vector<TensorInfo> infos;
+  for (const StoredTensor& t : impl_->opened.catalog.tensors)
+    infos.push_back({t.state, t.name, t.shape, t.dtype});
+  return infos;
+}
+
+void Checkpoint::read(std::span<StateChunk> chunks) const {
+  c10::AutoGradMode no_grad(false);
+  const Catalog& c = impl_->opened.catalog;
+  Impl::Plan jobs;
+  for (const StateChunk& chunk : chunks)
+    for (const Placement& placement : chunk.placements) impl_->plan({&chunk, &placement}, jobs);
+  std::vector<std::vector<const StoredBox*>> of(c.files.size());
+  for (const auto& [box, wants] : jobs) of[static_cast<size_t>(c.file_of(*box))].push_back(box);
+  try {
+    for (size_t file = 0; file < of.size(); ++file) {
+      if (of[file].empty()) continue;
+      std::ranges::sort(of[file], {}, [&](const StoredBox* box) { return c.range(*box).begin; });
+      impl_->read_file(file, of[file], jobs);
+    }
+  } catch (const Error& e) { fail(e.exit(), e.what(), newest_beside(dir())); }
+}
+
+}  // namespace neox

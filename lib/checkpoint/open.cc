@@ -1,0 +1,42 @@
+#include "base/error.h"
+#include "checkpoint/layout.h"
+
+namespace neox {
+namespace {
+
+void check_file(const fs::path& path, int64_t bytes) {
+  std::error_code error;
+  auto found = static_cast<int64_t>(fs::file_size(path, error));
+  check_io(!error, path.string(), " cannot be used: ", describe_errno(error.value()));
+  check_io(found == bytes, path.string(), " has ", found, " bytes, not the ", bytes,
+           " that were saved");
+}
+
+// A box outside of its file would be a bug of the writer.
+void check_ranges(const Opened& opened) {
+  const Catalog& c = opened.catalog;
+  std::vector<std::vector<ByteRange>> ranges = c.ranges();
+  for (size_t i = 0; i < c.files.size(); ++i)
+    check_io(ranges[i].empty() || ranges[i].back().end <= c.files[i].bytes,
+             (opened.dir / kIndexFile).string(), " names bytes beyond the end of ",
+             c.files[i].name);
+}
+
+}  // namespace
+
+Opened open_complete(const fs::path& dir) {
+  check_io(is_dir(dir), dir.string(), " is not there");
+  check_io(is_there(dir / kCompleteFile), dir.string(), " is not complete: it has no ",
+           kCompleteFile);
+  std::string index = read_file(dir / kIndexFile), state = read_file(dir / kStateFile);
+  check_complete(dir, read_file(dir / kCompleteFile), index, state);
+  std::string index_name = (dir / kIndexFile).string();
+  // In memory: HDF5 sees nothing but bytes whose checksum is right.
+  Opened opened{dir, train_state_from_json(state, (dir / kStateFile).string()),
+                get_catalog(Hdf5File::from_image(index, index_name), index_name)};
+  for (const StoredFile& file : opened.catalog.files) check_file(dir / file.name, file.bytes);
+  check_ranges(opened);
+  return opened;
+}
+
+}  // namespace neox

@@ -1,0 +1,102 @@
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "checkpoint/layout.h"
+
+namespace neox {
+namespace {
+
+// A save that has written nothing for that long is dead.
+constexpr auto kStale = std::chrono::hours(24);
+
+fs::path deleting_name(const fs::path& dir, const std::string& life) {
+  return dir.parent_path() / concat(dir.filename().string(), ".deleting-", life);
+}
+
+void rename_or_throw(const fs::path& from, const fs::path& to) {
+  if (::rename(from.c_str(), to.c_str()) == 0) return;
+  fail(Exit::kIo, "cannot rename ", from.string(), " to ", to.string(), ": ",
+       describe_errno(errno));
+}
+
+bool exchange_names(const fs::path& a, const fs::path& b) {
+  return ::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0;
+}
+
+void remove_logged(const fs::path& path) {
+  std::error_code error;
+  fs::remove_all(path, error);
+  // Another process may be removing it as well.
+  if (error && is_there(path))
+    log_warning("cannot remove ", path.string(), ": ", describe_errno(error.value()),
+                "; remove it by hand");
+}
+
+bool is_stale(const fs::path& path) {
+  std::error_code error;
+  auto newest = fs::last_write_time(path, error);
+  for (const auto& entry : fs::directory_iterator(path, error)) {
+    std::error_code gone;
+    newest = std::max(newest, fs::last_write_time(entry, gone));
+  }
+  return newest < fs::file_time_type::clock::now() - kStale;
+}
+
+// "global_step10.tmp-77.0" with mark ".tmp-".
+bool is_marked(const std::string& name, const char* mark) {
+  size_t at = name.find(mark);
+  return at != std::string::npos && step_of(std::string_view(name).substr(0, at)).has_value();
+}
+
+void drop(const fs::path& dir, const std::string& life) {
+  fs::path doomed = deleting_name(dir, life);
+  if (::rename(dir.c_str(), doomed.c_str()) == 0)
+    remove_logged(doomed);
+  else if (errno != ENOENT)
+    log_warning("cannot drop the old checkpoint ", dir.string(), ": ", describe_errno(errno));
+}
+
+}  // namespace
+
+void publish(const fs::path& temporary, const fs::path& final_dir, const std::string& life) {
+  fs::path old = deleting_name(final_dir, life);
+  if (!is_dir(final_dir)) {
+    rename_or_throw(temporary, final_dir);
+  } else if (exchange_names(temporary, final_dir)) {
+    // The old one now has the temporary name; prune() finds it under either.
+    (void)::rename(temporary.c_str(), old.c_str());
+  } else {
+    remove_logged(old);
+    rename_or_throw(final_dir, old);
+    rename_or_throw(temporary, final_dir);
+  }
+  sync_directory(final_dir.parent_path());
+}
+
+void prune(const fs::path& run_dir, int64_t keep_last, int64_t iteration, const std::string& life) {
+  std::error_code error;
+  std::vector<int64_t> complete;
+  for (const auto& entry : fs::directory_iterator(run_dir, error)) {
+    std::string name = entry.path().filename().string();
+    if (is_marked(name, ".deleting-") || name == temporary_name(iteration, life))
+      remove_logged(entry);
+    else if ((is_marked(name, ".tmp-") || name.starts_with("latest.tmp-")) && is_stale(entry))
+      remove_logged(entry);
+    else if (auto step = step_of(name);
+             step && step != iteration && is_there(entry.path() / kCompleteFile))
+      complete.push_back(*step);
+  }
+  if (keep_last <= 0) return;
+  std::ranges::sort(complete);
+  for (size_t i = 0; i + static_cast<size_t>(keep_last) < complete.size() + 1; ++i)
+    drop(run_dir / step_name(complete[i]), life);
+}
+
+}  // namespace neox

@@ -1,0 +1,161 @@
+#include "checkpoint/raw_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace neox {
+namespace {
+
+constexpr size_t kPage = 4096;  // what O_DIRECT asks of memory, offset and size
+constexpr size_t kBlock = 16 << 20;
+constexpr size_t kPiece = 1 << 30;  // of one system call
+
+int flags_of(RawFile::Mode mode) {
+  switch (mode) {
+    case RawFile::Mode::kRead:
+      return O_RDONLY;
+    case RawFile::Mode::kWrite:
+      return O_RDWR;
+    default:
+      return O_RDWR | O_CREAT | O_TRUNC;
+  }
+}
+
+}  // namespace
+
+RawFile::RawFile(const fs::path& path, Mode mode)
+    : path_(path),
+      fd_(::open(path.c_str(), flags_of(mode) | O_CLOEXEC, 0666)),
+      block_(nullptr, std::free) {
+  check_io(fd_ >= 0, mode == Mode::kCreate ? "cannot create " : "cannot open ", path.string(), ": ",
+           describe_errno(errno));
+}
+
+RawFile::~RawFile() {
+  if (fd_ >= 0) ::close(fd_);
+  if (direct_ >= 0) ::close(direct_);
+}
+
+int64_t RawFile::size() const {
+  struct stat info {};
+  int result = ::fstat(fd_, &info);
+  check_io(result == 0, "cannot stat ", path_.string(), ": ", describe_errno(errno));
+  return info.st_size;
+}
+
+void RawFile::fail_write(int error, int64_t asked) const {
+  std::string room;
+  if (error == ENOSPC || error == EDQUOT)
+    room = concat("; ", human_bytes(static_cast<double>(asked)), " were asked for, ",
+                  human_bytes(static_cast<double>(free_bytes(path_))), " are free there");
+  fail(Exit::kIo, "cannot write ", path_.string(), ": ", describe_errno(error), room);
+}
+
+void RawFile::reserve(int64_t bytes) {
+  if (bytes == 0) return;
+  int result;
+  do result = ::fallocate(fd_, 0, 0, bytes);
+  while (result != 0 && errno == EINTR);
+  if (result != 0 && errno != EOPNOTSUPP && errno != ENOSYS) fail_write(errno, bytes);
+}
+
+void RawFile::write(std::span<const std::byte> bytes, int64_t offset) {
+  if (bytes.size() >= kBlock && static_cast<size_t>(offset) % kPage == 0) {
+    size_t pages = bytes.size() / kPage * kPage;
+    write_direct(bytes.first(pages), offset);
+    bytes = bytes.subspan(pages);
+    offset += static_cast<int64_t>(pages);
+  }
+  while (!bytes.empty()) {
+    ssize_t n = ::pwrite(fd_, bytes.data(), std::min(bytes.size(), kPiece), offset);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) fail_write(n == 0 ? ENOSPC : errno, static_cast<int64_t>(bytes.size()));
+    bytes = bytes.subspan(static_cast<size_t>(n));
+    offset += n;
+  }
+}
+
+// Through an aligned block, since tensors are not aligned to pages.
+void RawFile::write_direct(std::span<const std::byte> bytes, int64_t offset) {
+  if (!block_) {
+    block_.reset(static_cast<std::byte*>(std::aligned_alloc(kPage, kBlock)));
+    if (!block_) throw std::bad_alloc();
+    direct_ = ::open(path_.c_str(), O_WRONLY | O_DIRECT | O_CLOEXEC);
+  }
+  while (!bytes.empty()) {
+    size_t n = std::min(bytes.size(), kBlock);
+    std::memcpy(block_.get(), bytes.data(), n);
+    for (size_t done = 0; done < n;) {
+      int fd = direct_ >= 0 ? direct_ : fd_;
+      ssize_t wrote =
+          ::pwrite(fd, block_.get() + done, n - done, offset + static_cast<int64_t>(done));
+      if (wrote < 0 && errno == EINTR) continue;
+      if (wrote < 0 && errno == EINVAL && direct_ >= 0) {  // this file system cannot
+        ::close(std::exchange(direct_, -1));
+        continue;
+      }
+      if (wrote <= 0) fail_write(wrote == 0 ? ENOSPC : errno, static_cast<int64_t>(bytes.size()));
+      done += static_cast<size_t>(wrote);
+    }
+    bytes = bytes.subspan(n);
+    offset += static_cast<int64_t>(n);
+  }
+}
+
+void RawFile::read(std::span<std::byte> bytes, int64_t offset) const {
+  while (!bytes.empty()) {
+    ssize_t n = ::pread(fd_, bytes.data(), std::min(bytes.size(), kPiece), offset);
+    if (n < 0 && errno == EINTR) continue;
+    check_io(n >= 0, "cannot read ", path_.string(), ": ", describe_errno(errno));
+    check_io(n > 0, path_.string(), " ends at byte ", size(), ", before byte ",
+             offset + static_cast<int64_t>(bytes.size()), ": it is truncated");
+    bytes = bytes.subspan(static_cast<size_t>(n));
+    offset += n;
+  }
+}
+
+void RawFile::close() {
+  if (direct_ >= 0) ::close(std::exchange(direct_, -1));
+  int64_t bytes = size();
+  if (::fsync(fd_) != 0) fail_write(errno, bytes);
+  if (::close(std::exchange(fd_, -1)) != 0) fail_write(errno, bytes);
+}
+
+void write_flushed(const fs::path& path, std::string_view content) {
+  RawFile file(path, RawFile::Mode::kCreate);
+  file.write(std::as_bytes(std::span(content.data(), content.size())), 0);
+  file.close();
+}
+
+Checksum checksum_outside(const RawFile& file, std::span<const ByteRange> ranges) {
+  Checksummer sum;
+  std::vector<std::byte> block;
+  auto add = [&](int64_t begin, int64_t end) {
+    while (begin < end) {
+      block.resize(static_cast<size_t>(std::min<int64_t>(end - begin, kBlock)));
+      file.read(block, begin);
+      sum.add(block);
+      begin += static_cast<int64_t>(block.size());
+    }
+  };
+  int64_t at = 0;
+  for (const ByteRange& range : ranges) {
+    add(at, range.begin);
+    at = range.end;
+  }
+  add(at, file.size());
+  return sum.sum();
+}
+
+}  // namespace neox

@@ -1,0 +1,64 @@
+#include "checkpoint/train_state.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+
+namespace neox {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Visits every member with its key: the one list of them.
+template <class State, class Visit>
+void each_member(State& state, Visit visit) {
+  visit("iteration", state.iteration);
+  visit("optimizer_steps", state.optimizer_steps);
+  visit("consumed_samples", state.consumed_samples);
+  visit("global_batch", state.global_batch);
+  visit("dataset_samples", state.dataset_samples);
+  visit("padded_vocab", state.padded_vocab);
+  visit("loss_scale", state.loss_scale);
+  visit("growth", state.growth);
+  visit("hysteresis", state.hysteresis);
+  visit("dataset_hash", state.dataset_hash);
+  visit("architecture", state.architecture);
+  visit("config", state.config);
+}
+
+bool has_type(const Json& value, const int64_t&) { return value.is_number_integer(); }
+bool has_type(const Json& value, const double&) { return value.is_number(); }
+bool has_type(const Json& value, const std::string&) { return value.is_string(); }
+
+}  // namespace
+
+std::string to_json(const TrainState& state) {
+  check(std::isfinite(state.loss_scale), "a train state with a loss scale of ", state.loss_scale,
+        " cannot be saved");
+  Json json;
+  each_member(state, [&](const char* key, const auto& value) { json[key] = value; });
+  try {
+    return json.dump(2) + "\n";
+  } catch (const Json::exception& e) {
+    fail(Exit::kInternal, "cannot write the train state as JSON: ", e.what());
+  }
+}
+
+TrainState train_state_from_json(const std::string& text, const std::string& where) {
+  TrainState state;
+  try {
+    Json json = Json::parse(text);
+    each_member(state, [&](const char* key, auto& value) {
+      check_io(json.is_object() && json.contains(key), where, " lacks ", key);
+      check_io(has_type(json[key], value), where, ": ", key, " is ", json[key].dump(),
+               ", which is of another type");
+      json[key].get_to(value);
+    });
+  } catch (const Json::exception& e) {
+    fail(Exit::kIo, where, " is not readable JSON: ", e.what());
+  }
+  return state;
+}
+
+}  // namespace neox

@@ -1,0 +1,20 @@
+// The parts of a Config, each read from its keys and checked. Each throws Error (64).
+#pragma once
+#include "config/config.h"
+#include "config/reader.h"
+
+namespace neox {
+
+ModelConfig read_model(KeyReader& keys);
+LayoutConfig read_layout(KeyReader& keys, const ModelConfig& model);
+TokenizerConfig read_tokenizer(KeyReader& keys, const LayoutConfig& layout);
+PrecisionConfig read_precision(KeyReader& keys);
+OptimizerConfig read_optimizer(KeyReader& keys);
+BatchConfig read_batch(KeyReader& keys);
+DataConfig read_data(KeyReader& keys);
+TrainConfig read_train(KeyReader& keys);
+ScheduleConfig read_schedule(KeyReader& keys, int64_t train_iters);
+CheckpointConfig read_checkpoint(KeyReader& keys);
+GenerateConfig read_generate(KeyReader& keys);
+
+}  // namespace neox

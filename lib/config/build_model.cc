@@ -1,0 +1,214 @@
+// Model, layout, tokenizer.
+#include <cmath>
+
+#include "base/text.h"
+#include "config/build.h"
+
+namespace neox {
+namespace {
+
+InitMethod init_method(const std::string& name) {
+  static const std::map<std::string, InitMethod> kNames = {
+      {"normal", InitMethod::kNormal},
+      {"scaled_normal", InitMethod::kScaledNormal},
+      {"single_residual_scaled_normal", InitMethod::kSingleResidualScaledNormal},
+      {"small_init", InitMethod::kSmallInit},
+      {"wang_init", InitMethod::kWangInit},
+      {"xavier_uniform", InitMethod::kXavierUniform},
+      {"xavier_normal", InitMethod::kXavierNormal},
+      {"orthogonal", InitMethod::kOrthogonal},
+      {"scaled_orthogonal", InitMethod::kScaledOrthogonal}};
+  return kNames.at(name);
+}
+
+void read_shape(KeyReader& keys, ModelConfig& model) {
+  model.layers = keys.integer_from("num_layers", 1, 1 << 16);
+  model.hidden = keys.integer_from("hidden_size", 1, 1 << 20);
+  model.heads = keys.integer_from("num_attention_heads", 1, 1 << 20);
+  keys.require(model.hidden % model.heads == 0, "hidden_size", "hidden_size ", model.hidden,
+               " is not divisible by num_attention_heads ", model.heads, " (",
+               keys.where("num_attention_heads"), ")");
+  int64_t kv = keys.maybe_integer("num_kv_heads").value_or(model.heads);
+  keys.require(kv == model.heads, "num_kv_heads", "num_kv_heads ", kv,
+               " differs from num_attention_heads ", model.heads, " (",
+               keys.where("num_attention_heads"),
+               "); grouped-query attention is not supported yet, so remove the key");
+  keys.mark("num_kv_heads", Effect::kInput);
+  model.seq = keys.integer_from("seq_length", 1, 1 << 24);
+  if (keys.maybe_integer("max_position_embeddings")) {
+    model.positions = keys.integer_from("max_position_embeddings", 1, 1 << 30);
+  } else {
+    model.positions = model.seq;
+    keys.derive("max_position_embeddings", std::to_string(model.seq), "seq_length");
+  }
+  keys.require(model.positions >= model.seq, "max_position_embeddings",
+               "max_position_embeddings is ", model.positions, ", less than seq_length ", model.seq,
+               " (", keys.where("seq_length"), ")");
+  if (keys.maybe_integer("intermediate_size")) {
+    model.intermediate = keys.integer_from("intermediate_size", 1, 1 << 22);
+  } else {
+    model.intermediate = 4 * model.hidden;
+    keys.derive("intermediate_size", std::to_string(model.intermediate), "hidden_size");
+  }
+}
+
+void read_positions(KeyReader& keys, ModelConfig& model) {
+  check_usage(keys.given("pos_emb") != nullptr,
+              "pos_emb is not given, and NeoX's default, learned, is not supported yet; write "
+              "pos_emb: rotary (as Pythia) or pos_emb: none");
+  bool rotary = keys.choice("pos_emb") == "rotary";
+  model.position_embedding = rotary ? PositionEmbedding::kRotary : PositionEmbedding::kNone;
+  if (!rotary) return;
+  model.rotary_pct = keys.number_in("rotary_pct", 0, 1);
+  model.rotary_base = keys.number("rotary_emb_base");
+  keys.require(model.rotary_base > 1, "rotary_emb_base", "rotary_emb_base is ",
+               shortest(model.rotary_base), "; it must be greater than 1 (usual: 10000)");
+  int64_t head_size = model.hidden / model.heads;
+  auto rotated = static_cast<int64_t>(static_cast<double>(head_size) * model.rotary_pct);
+  keys.require(rotated > 0 && rotated % 2 == 0, "rotary_pct", "rotary_pct ",
+               shortest(model.rotary_pct), " of head size ", head_size, " (hidden_size ",
+               model.hidden, " / num_attention_heads ", model.heads, ") rotates ", rotated,
+               " dimensions; their number must be even and positive");
+}
+
+// NeoX's rule: each entry [types, count] adds the pattern `count` times; "all" fills every layer.
+int64_t count_pattern(KeyReader& keys, const Value& entry, int64_t layers) {
+  const char* form = "; write [[[\"flash\"], 6]], or [[[\"global\"], \"all\"]]";
+  const std::string key = "attention_config";
+  bool pair = entry.kind == Value::Kind::kList && entry.items.size() == 2 &&
+              entry.items[0].kind == Value::Kind::kList && !entry.items[0].items.empty();
+  keys.require(pair, key, key, " has the entry ", entry.show(), form);
+  const Value &types = entry.items[0], &count = entry.items[1];
+  for (const Value& type : types.items)
+    keys.require(type.text == "flash" || type.text == "global", key, key, " asks for ", type.show(),
+                 " attention, which is not supported yet; supported are \"global\" ",
+                 "and \"flash\"");
+  auto size = static_cast<int64_t>(types.items.size());
+  if (count.text == "all") {
+    keys.require(layers % size == 0, key, key, ": a pattern of ", size,
+                 " types does not divide num_layers ", layers);
+    return layers;
+  }
+  auto times = count.integer();
+  keys.require(times && *times > 0 && *times <= layers, key, key, " has the count ", count.show(),
+               " for ", layers, " layers", form);
+  return size * *times;
+}
+
+void check_attention(KeyReader& keys, const ModelConfig& model) {
+  const Value* config = keys.given("attention_config");
+  if (!config) return;
+  int64_t layers = 0;
+  bool names = !config->items.empty();
+  for (const Value& entry : config->items) names &= entry.kind == Value::Kind::kText;
+  if (names) layers = static_cast<int64_t>(config->items.size());
+  for (const Value& entry : config->items) {
+    if (names)
+      keys.require(entry.text == "flash" || entry.text == "global", "attention_config",
+                   "attention_config asks for ", entry.show(),
+                   " attention, which is not supported yet; supported are \"global\" and "
+                   "\"flash\"");
+    else
+      layers += count_pattern(keys, entry, model.layers);
+    if (!names && entry.items[1].text == "all") break;
+  }
+  keys.require(layers == model.layers, "attention_config", "attention_config describes ", layers,
+               " layers, but num_layers is ", model.layers, " (", keys.where("num_layers"), ")");
+  keys.record_input("attention_config");
+}
+
+}  // namespace
+
+ModelConfig read_model(KeyReader& keys) {
+  ModelConfig model;
+  read_shape(keys, model);
+  read_positions(keys, model);
+  check_attention(keys, model);
+  model.norm_eps = keys.number("layernorm_epsilon");
+  keys.require(model.norm_eps > 0, "layernorm_epsilon", "layernorm_epsilon is ",
+               shortest(model.norm_eps), "; it must be positive (usual: 1e-5)");
+  model.parallel_residual = keys.flag("gpt_j_residual");
+  model.tied_embedding = !keys.flag("no_weight_tying");
+  bool tanh = keys.flag("bias_gelu_fusion");
+  keys.require(!tanh || !keys.flag("onnx_safe"), "onnx_safe", "onnx_safe and bias_gelu_fusion (",
+               keys.where("bias_gelu_fusion"),
+               ") exclude each other, as in NeoX; set one of them to false");
+  keys.record_input("onnx_safe");
+  model.activation = tanh ? Activation::kGeluTanh : Activation::kGeluErf;
+  model.init_method = init_method(keys.choice("init_method"));
+  model.output_init_method = init_method(keys.choice("output_layer_init_method"));
+  model.init_std = keys.number("init_method_std");
+  keys.require(model.init_std > 0, "init_method_std", "init_method_std is ",
+               shortest(model.init_std), "; it must be positive");
+  for (auto [key, value] : {std::pair{"hidden_dropout", &model.hidden_dropout},
+                            std::pair{"attention_dropout", &model.attention_dropout}}) {
+    *value = keys.number(key);
+    keys.require(*value >= 0 && *value < 1, key, key, " is ", shortest(*value),
+                 "; it must be at least 0 and less than 1");
+  }
+  return model;
+}
+
+LayoutConfig read_layout(KeyReader& keys, const ModelConfig& model) {
+  LayoutConfig layout;
+  layout.pipe = std::max<int64_t>(keys.integer_from("pipe_parallel_size", 0, 1 << 20), 1);
+  keys.record("pipe_parallel_size", std::to_string(layout.pipe));
+  layout.tensor = std::max<int64_t>(keys.integer_from("model_parallel_size", 0, 1 << 20), 1);
+  keys.record("model_parallel_size", std::to_string(layout.tensor));
+  keys.require(model.layers >= layout.pipe, "pipe_parallel_size", "pipe_parallel_size is ",
+               layout.pipe, ", more than the ", model.layers, " layers (", keys.where("num_layers"),
+               ")");
+  keys.require(model.heads % layout.tensor == 0, "model_parallel_size", "model_parallel_size ",
+               layout.tensor, " does not divide num_attention_heads ", model.heads, " (",
+               keys.where("num_attention_heads"), ")");
+  keys.require(model.intermediate % layout.tensor == 0, "model_parallel_size",
+               "model_parallel_size ", layout.tensor, " does not divide intermediate_size ",
+               model.intermediate, " (", keys.where("intermediate_size"), ")");
+  layout.partition_method = keys.text("pipe_partition_method");
+  const std::string& method = layout.partition_method;
+  keys.require(method == "type:transformer|mlp" || method == "uniform" || method == "parameters",
+               "pipe_partition_method", "pipe_partition_method is \"", method,
+               "\"; supported are \"type:transformer|mlp\", \"uniform\" and \"parameters\"");
+  layout.zero_stage = keys.integer_from("zero_optimization.stage", 0);
+  keys.require(layout.zero_stage <= 2, "zero_optimization.stage",
+               "zero_optimization.stage: ", layout.zero_stage,
+               layout.zero_stage == 3 ? " is not supported yet" : " is unknown",
+               "; supported are 0, 1 and 2");
+  if (keys.given("zero_stage"))
+    keys.require(keys.maybe_integer("zero_stage") == layout.zero_stage, "zero_stage",
+                 "zero_stage is a copy of zero_optimization.stage, which is ", layout.zero_stage,
+                 " (", keys.where("zero_optimization.stage"), "); set that one and remove this");
+  keys.mark("zero_stage", Effect::kInput);
+  int64_t shard = keys.integer("zero_optimization.mics_shard_size");
+  keys.require(shard == -1 || shard >= 1, "zero_optimization.mics_shard_size",
+               "zero_optimization.mics_shard_size is ", shard,
+               "; it must be a number of ranks, or -1 for all data ranks");
+  keys.require(shard <= 1 || layout.zero_stage > 0, "zero_optimization.mics_shard_size",
+               "zero_optimization.mics_shard_size is ", shard,
+               ", but stage 0 shares nothing; set zero_optimization.stage to 1 or 2");
+  layout.shard = std::max<int64_t>(shard, 0);
+  return layout;
+}
+
+TokenizerConfig read_tokenizer(KeyReader& keys, const LayoutConfig& layout) {
+  TokenizerConfig tokenizer;
+  tokenizer.type = keys.choice("tokenizer_type");
+  tokenizer.vocab_file = keys.text("vocab_file");
+  tokenizer.merge_file = keys.text("merge_file");
+  bool gpt2 = tokenizer.type == "GPT2BPETokenizer";
+  keys.require(!gpt2 || tokenizer.vocab_file.empty() || !tokenizer.merge_file.empty(), "vocab_file",
+               "vocab_file is ", tokenizer.vocab_file.string(),
+               ", and tokenizer_type GPT2BPETokenizer (", keys.where("tokenizer_type"),
+               ") needs merge_file too; for a Hugging Face tokenizer.json write tokenizer_type: "
+               "HFTokenizer");
+  tokenizer.pad_to_multiple = keys.integer_from("make_vocab_size_divisible_by", 1, 1 << 20);
+  tokenizer.padded_vocab_size = keys.maybe_integer("padded_vocab_size");
+  if (auto padded = tokenizer.padded_vocab_size)
+    keys.require(*padded > 0 && *padded <= 1 << 30 && *padded % layout.tensor == 0,
+                 "padded_vocab_size", "padded_vocab_size is ", *padded,
+                 "; it must be a positive multiple of ", "model_parallel_size ", layout.tensor,
+                 " (", keys.where("model_parallel_size"), ")");
+  return tokenizer;
+}
+
+}  // namespace neox

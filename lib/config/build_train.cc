@@ -1,0 +1,244 @@
+// Precision, optimizer, learning rate, batch, data, checkpoints.
+#include <cmath>
+
+#include "base/text.h"
+#include "config/build.h"
+
+namespace neox {
+namespace {
+
+const char* precision_name(Precision precision) {
+  switch (precision) {
+    case Precision::kFp32:
+      return "fp32";
+    case Precision::kFp16:
+      return "fp16";
+    case Precision::kBf16:
+      return "bfloat16";
+    case Precision::kFp64:
+      return "fp64";
+  }
+  return "";
+}
+
+Precision precision_of(const std::string& name) {
+  if (name == "fp16") return Precision::kFp16;
+  if (name == "bfloat16" || name == "bf16") return Precision::kBf16;
+  return name == "fp64" ? Precision::kFp64 : Precision::kFp32;
+}
+
+// One place that asks for, or against, a precision.
+struct Wish {
+  std::string key, words;
+  Precision precision;
+};
+
+// What the dictionaries fp16 and bf16 ask for.
+std::vector<Wish> dictionary_wishes(KeyReader& keys) {
+  std::vector<Wish> wishes;
+  bool as_bf16 = keys.choice("fp16.type") == "bfloat16";
+  if (keys.flag("fp16.enabled"))
+    wishes.push_back({"fp16.enabled", as_bf16 ? "fp16.type: bfloat16" : "fp16.enabled: true",
+                      as_bf16 ? Precision::kBf16 : Precision::kFp16});
+  if (keys.flag("bf16.enabled"))
+    wishes.push_back({"bf16.enabled", "bf16.enabled: true", Precision::kBf16});
+  for (const char* key : {"fp16.type", "fp16.enabled", "bf16.enabled"})
+    keys.mark(key, Effect::kInput);
+  return wishes;
+}
+
+[[noreturn]] void fail_wishes(KeyReader& keys, const Wish& a, const Wish& b) {
+  keys.fail_at(b.key, b.words, " contradicts ", a.words, " (", keys.where(a.key),
+               "); keep one of them, or decide with --set precision=", precision_name(b.precision));
+}
+
+// The dictionary that says no: fp16: {enabled: false} under precision: fp16.
+void check_denial(KeyReader& keys, const Wish& wish) {
+  if (wish.key != "precision") return;
+  bool fp16 = wish.precision == Precision::kFp16, bf16 = wish.precision == Precision::kBf16;
+  for (auto [key, asked] : {std::pair{"fp16.enabled", fp16}, std::pair{"bf16.enabled", bf16}})
+    if (asked && keys.given(key) && !keys.given(key)->is_true())
+      fail_wishes(keys, wish, {key, std::string(key) + ": false", wish.precision});
+}
+
+Precision choose_precision(KeyReader& keys) {
+  std::vector<Wish> wishes = dictionary_wishes(keys);
+  std::string named = keys.choice("precision");
+  if (!named.empty()) {
+    Wish wish{"precision", "precision: " + named, precision_of(named)};
+    if (!keys.overridden("precision")) {
+      check_denial(keys, wish);
+      wishes.insert(wishes.begin(), wish);
+    } else {
+      for (const Wish& other : wishes)
+        if (other.precision != wish.precision) {
+          keys.mark(other.key, Effect::kNone);
+          keys.note(concat("--set precision=", named, " wins over ", other.words, " (",
+                           keys.where(other.key), ")"));
+        }
+      wishes = {wish};
+    }
+  }
+  if (wishes.empty()) {
+    keys.record("precision", "fp32");
+    return Precision::kFp32;
+  }
+  for (const Wish& wish : wishes)
+    if (wish.precision != wishes[0].precision) fail_wishes(keys, wishes[0], wish);
+  const Wish& first = wishes[0];
+  const char* name = precision_name(first.precision);
+  if (first.key == "precision")
+    keys.record("precision", name);
+  else
+    keys.derive("precision", name, concat(first.words, " (", keys.where(first.key), ")"));
+  if (first.words == "fp16.type: bfloat16")
+    keys.note(concat(keys.where("fp16.type"),
+                     ": fp16.type: bfloat16 is honoured: the run computes in bfloat16, without a "
+                     "loss scale (NeoX ignores this key and computes in fp16)"));
+  return first.precision;
+}
+
+void check_copy(KeyReader& keys, const std::string& copy, const std::string& key, double value) {
+  auto given = keys.maybe_number(copy);
+  keys.mark(copy, Effect::kInput);
+  if (given)
+    keys.require(*given == value, copy, copy, " is a copy of ", key, ", which is ", shortest(value),
+                 " (", keys.where(key), "); set that one and remove this");
+}
+
+void read_betas(KeyReader& keys, OptimizerConfig& optimizer) {
+  auto betas = keys.numbers("optimizer.params.betas");
+  bool good = betas.size() == 2;
+  for (double beta : betas) good &= beta >= 0 && beta < 1;
+  keys.require(good, "optimizer.params.betas",
+               "optimizer.params.betas must be two numbers of at least 0 and less than 1, such as "
+               "[0.9, 0.95]; found ",
+               keys.given("optimizer.params.betas") ? keys.given("optimizer.params.betas")->show()
+                                                    : std::string());
+  optimizer.beta1 = betas[0], optimizer.beta2 = betas[1];
+}
+
+}  // namespace
+
+PrecisionConfig read_precision(KeyReader& keys) {
+  PrecisionConfig precision;
+  precision.type = choose_precision(keys);
+  if (precision.type != Precision::kFp16) return precision;
+  precision.static_loss_scale = keys.number("fp16.loss_scale");
+  keys.require(precision.static_loss_scale >= 0, "fp16.loss_scale", "fp16.loss_scale is ",
+               shortest(precision.static_loss_scale),
+               "; 0 means dynamic, a positive number is the scale itself");
+  int64_t power = keys.integer_from("fp16.initial_scale_power", 0);
+  keys.require(power <= 32, "fp16.initial_scale_power", "fp16.initial_scale_power is ", power,
+               "; the scale starts at 2 to this power, so at most 32");
+  precision.initial_loss_scale = std::ldexp(1.0, static_cast<int>(power));
+  precision.loss_scale_window = keys.integer_from("fp16.loss_scale_window", 1);
+  precision.hysteresis = keys.integer_from("fp16.hysteresis", 1);
+  precision.min_loss_scale = keys.number("fp16.min_loss_scale");
+  keys.require(precision.min_loss_scale > 0, "fp16.min_loss_scale", "fp16.min_loss_scale is ",
+               shortest(precision.min_loss_scale), "; it must be positive");
+  return precision;
+}
+
+OptimizerConfig read_optimizer(KeyReader& keys) {
+  OptimizerConfig optimizer;
+  keys.choice("optimizer.type");
+  keys.record("optimizer.type", "adam");
+  std::string copy = keys.text("optimizer_type");
+  keys.mark("optimizer_type", Effect::kInput);
+  std::string name = copy;
+  for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  keys.require(name == "adam" || name == "adamw", "optimizer_type", "optimizer_type: ", copy,
+               " is not supported yet; supported is Adam (set in optimizer.type)");
+  optimizer.lr = keys.number("optimizer.params.lr");
+  keys.require(optimizer.lr > 0, "optimizer.params.lr", "optimizer.params.lr is ",
+               shortest(optimizer.lr), "; it must be positive");
+  check_copy(keys, "lr", "optimizer.params.lr", optimizer.lr);
+  read_betas(keys, optimizer);
+  optimizer.eps = keys.number("optimizer.params.eps");
+  keys.require(optimizer.eps > 0, "optimizer.params.eps", "optimizer.params.eps is ",
+               shortest(optimizer.eps), "; it must be positive (usual: 1e-8)");
+  optimizer.weight_decay = keys.number("weight_decay");
+  if (!keys.given("weight_decay") && keys.given("optimizer.params.weight_decay")) {
+    optimizer.weight_decay = keys.number("optimizer.params.weight_decay");
+    keys.derive("weight_decay", shortest(optimizer.weight_decay), "optimizer.params.weight_decay");
+  }
+  check_copy(keys, "optimizer.params.weight_decay", "weight_decay", optimizer.weight_decay);
+  keys.require(optimizer.weight_decay >= 0, "weight_decay", "weight_decay is ",
+               shortest(optimizer.weight_decay), "; it must not be negative");
+  optimizer.gradient_clipping = keys.number("gradient_clipping");
+  keys.require(optimizer.gradient_clipping >= 0, "gradient_clipping", "gradient_clipping is ",
+               shortest(optimizer.gradient_clipping), "; it must not be negative (0: none)");
+  const Value* clip = keys.given("clip_grad");
+  if (clip && clip->number() != optimizer.gradient_clipping)
+    keys.note(concat(clip->place.text(), ": clip_grad: ", clip->text,
+                     " has no effect, as in NeoX: gradient_clipping is ",
+                     shortest(optimizer.gradient_clipping), " (", keys.where("gradient_clipping"),
+                     "); set gradient_clipping instead"));
+  return optimizer;
+}
+
+ScheduleConfig read_schedule(KeyReader& keys, int64_t train_iters) {
+  ScheduleConfig schedule;
+  std::string style = keys.choice("lr_decay_style");
+  schedule.decay = style == "constant" ? LrDecay::kConstant
+                   : style == "cosine" ? LrDecay::kCosine
+                                       : LrDecay::kLinear;
+  schedule.formula = keys.choice("lr_schedule_compat") == "v1" ? LrFormula::kV1 : LrFormula::kV2;
+  schedule.lr = keys.number("optimizer.params.lr");
+  schedule.min_lr = keys.number_in("min_lr", 0, schedule.lr);
+  auto fraction = keys.maybe_number("lr_decay_fraction");
+  keys.mark("lr_decay_fraction", Effect::kInput);
+  if (fraction) keys.number_in("lr_decay_fraction", 0, 1);
+  if (fraction) keys.mark("lr_decay_fraction", Effect::kInput);
+  auto iters = keys.maybe_integer("lr_decay_iters");
+  keys.require(!fraction || !iters, "lr_decay_fraction", "lr_decay_fraction and lr_decay_iters (",
+               keys.where("lr_decay_iters"), ") exclude each other; remove one");
+  if (!iters) {
+    double share = fraction.value_or(1) * static_cast<double>(train_iters);
+    iters = static_cast<int64_t>(std::floor(share));
+    keys.derive("lr_decay_iters", std::to_string(*iters),
+                fraction ? "lr_decay_fraction and train_iters" : "train_iters");
+  }
+  keys.require(*iters > 0, fraction ? "lr_decay_fraction" : "lr_decay_iters", "lr_decay_iters is ",
+               *iters, "; it must be positive");
+  schedule.decay_iters = *iters;
+  double warmup = keys.number("warmup");
+  keys.require(warmup >= 0 && warmup < 1, "warmup", "warmup is ", shortest(warmup),
+               "; it is a share of lr_decay_iters, so at least 0 and less than 1");
+  schedule.warmup_iters = warmup * static_cast<double>(*iters);
+  bool rises = schedule.decay == LrDecay::kCosine && schedule.formula == LrFormula::kV2;
+  if (train_iters > *iters && rises)
+    keys.note(concat("train_iters ", train_iters, " (", keys.where("train_iters"),
+                     ") is greater than lr_decay_iters ", *iters, " (",
+                     keys.where("lr_decay_iters"),
+                     "): after the end of the cosine, NeoX's formula lets the learning rate rise "
+                     "again; make them equal, or set lr_schedule_compat: v1"));
+  return schedule;
+}
+
+BatchConfig read_batch(KeyReader& keys) {
+  BatchConfig batch;
+  auto positive = [&](const std::string& key) {
+    auto value = keys.given(key) ? keys.maybe_integer(key) : std::nullopt;
+    if (!value) keys.record(key, "null");
+    keys.require(value.value_or(1) >= 1, key, key, " is ", value.value_or(1),
+                 "; it must be at least 1");
+    return value;
+  };
+  batch.global = positive("train_batch_size");
+  batch.micro = positive("train_micro_batch_size_per_gpu");
+  batch.accumulation = positive("gradient_accumulation_steps");
+  check_usage(batch.global || batch.micro,
+              "neither train_batch_size nor train_micro_batch_size_per_gpu is given; set "
+              "train_batch_size, the samples of a step over all ranks");
+  if (batch.micro)
+    check_copy(keys, "batch_size", "train_micro_batch_size_per_gpu",
+               static_cast<double>(*batch.micro));
+  else
+    keys.require(!keys.given("batch_size"), "batch_size",
+                 "batch_size is a copy of train_micro_batch_size_per_gpu; set that one");
+  return batch;
+}
+
+}  // namespace neox

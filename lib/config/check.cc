@@ -1,0 +1,162 @@
+#include "config/check.h"
+
+#include <algorithm>
+#include <cctype>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "config/keys.h"
+
+namespace neox {
+namespace {
+
+using Kind = Value::Kind;
+
+std::string lower(std::string text) {
+  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return text;
+}
+
+bool is_word(const std::string& text, const char* words) {
+  for (const std::string& word : split(words, '|'))
+    if (!word.empty() && lower(text) == lower(word)) return true;
+  return false;
+}
+
+const char* kind_name(Kind kind) {
+  switch (kind) {
+    case Kind::kNull:
+      return "nothing";
+    case Kind::kBool:
+      return "a truth value";
+    case Kind::kNumber:
+      return "a number";
+    case Kind::kText:
+      return "text";
+    case Kind::kList:
+      return "a list";
+    case Kind::kMap:
+      return "a dictionary";
+  }
+  return "";
+}
+
+bool all_of_kind(const Value& list, Kind kind) {
+  return std::all_of(list.items.begin(), list.items.end(),
+                     [&](const Value& item) { return item.kind == kind; });
+}
+
+bool fits(const KeyRow& row, const Value& value) {
+  bool list = value.kind == Kind::kList;
+  switch (row.type) {
+    case KeyType::kBool:
+      return value.kind == Kind::kBool;
+    case KeyType::kInt:
+      return value.integer().has_value();
+    case KeyType::kNumber:
+      return value.number().has_value();
+    case KeyType::kText:
+      return value.kind == Kind::kNumber || (value.kind == Kind::kText && value.text != "None");
+    case KeyType::kChoice:
+      return value.kind == Kind::kText;
+    case KeyType::kInts:
+      return list && std::all_of(value.items.begin(), value.items.end(),
+                                 [](const Value& item) { return item.integer().has_value(); });
+    case KeyType::kNumbers:
+      return list && std::all_of(value.items.begin(), value.items.end(),
+                                 [](const Value& item) { return item.number().has_value(); });
+    case KeyType::kTexts:
+      return list && all_of_kind(value, Kind::kText);
+    case KeyType::kPattern:
+      return list;
+    case KeyType::kDict:
+      return value.kind == Kind::kMap;
+    case KeyType::kAny:
+      return true;
+  }
+  return false;
+}
+
+// What turns the value into the one that was meant, where that can be told.
+std::string type_cure(const KeyRow& row, const Value& value) {
+  bool number = row.type == KeyType::kInt || row.type == KeyType::kNumber;
+  if (value.kind == Kind::kText && value.text == "None")
+    return "; write null, or leave the key out";
+  if (number && value.kind == Kind::kText) {
+    Value plain = parse_yaml(value.text, "");
+    if (plain.kind == Kind::kNumber) return "; write it without quotes";
+    std::string digits = value.text;
+    std::erase(digits, '_');
+    if (digits != value.text) return "; a number has no _ in it";
+    if (digits.size() > 1 && digits[0] == '0' &&
+        std::isdigit(static_cast<unsigned char>(digits[1])))
+      return "; write it without the leading 0";
+  }
+  if (row.type == KeyType::kInt && value.kind == Kind::kNumber)
+    return value.number() ? "; it has a fraction or is too large" : "; it is too large";
+  if (row.type == KeyType::kNumber && value.kind == Kind::kNumber) return "; it is out of range";
+  if (row.type == KeyType::kText && value.kind == Kind::kBool)
+    return "; put it in quotes if it is text";
+  if (row.type == KeyType::kTexts && value.kind == Kind::kText)
+    return concat("; write [", yaml_text(value.text), "]");
+  return "";
+}
+
+void check_type(const std::string& path, const KeyRow& row, const Value& value) {
+  if (fits(row, value)) return;
+  fail(Exit::kUsage, value.place.text(), ": ", path, " is ", value.show(), " (",
+       kind_name(value.kind), "); allowed is ", describe_type(row), type_cure(row, value));
+}
+
+bool is_harmless(const KeyRow& row, const Value& value) {
+  if (row.type == KeyType::kDict) {
+    const Value* enabled = value.find("enabled");
+    return value.items.empty() || (enabled && enabled->kind == Kind::kBool && !enabled->is_true());
+  }
+  if (row.type == KeyType::kChoice && is_word(value.text, row.allowed)) return true;
+  if (value.kind == Kind::kList) return value.items.empty();
+  return same(value, parse_yaml(row.fallback, row.name));
+}
+
+std::string refusal_cure(const KeyRow& row) {
+  if (row.type == KeyType::kDict || std::string(row.fallback) == "null")
+    return *row.allowed ? concat("; supported is ", join(split(row.allowed, '|'), ", "))
+                        : "; remove the key";
+  if (*row.allowed) return concat("; supported is ", join(split(row.allowed, '|'), ", "));
+  return concat("; remove the key, or set it to ", row.fallback);
+}
+
+void check_fate(const std::string& path, const KeyRow& row, const Value& value) {
+  const std::string place = value.place.text();
+  bool choice = row.type == KeyType::kChoice;
+  if (choice && is_word(value.text, row.allowed)) return;
+  if (choice && !is_word(value.text, row.later))
+    fail(Exit::kUsage, place, ": ", path, " is ", value.show(), "; allowed is ",
+         describe_type(row));
+  bool later = choice || (row.fate == Fate::kRefused && !is_harmless(row, value));
+  if (!later) return;
+  std::string why = row.fate == Fate::kRefused && *row.words ? concat(" (", row.words, ")") : "";
+  fail(Exit::kUsage, place, ": ", path, ": ", value.show(), " is not supported yet", why,
+       refusal_cure(row));
+}
+
+void check_map(const Value& map, const std::string& parent) {
+  for (size_t i = 0; i < map.items.size(); ++i) {
+    const std::string& name = map.names[i];
+    const Value& value = map.items[i];
+    std::string path = parent.empty() ? name : parent + '.' + name;
+    const KeyRow* row = name.find('.') == name.npos ? find_key(path) : nullptr;
+    check_usage(row != nullptr, value.place.text(), ": unknown key '", path, "'",
+                row ? "" : suggest_key(name, parent));
+    if (value.kind == Kind::kNull) continue;
+    check_type(path, *row, value);
+    check_fate(path, *row, value);
+    if (!row->children.empty()) check_map(value, path);
+  }
+}
+
+}  // namespace
+
+void check_keys(const Value& root) { check_map(root, ""); }
+
+}  // namespace neox

@@ -1,0 +1,70 @@
+#include "config/config.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "config/build.h"
+#include "config/check.h"
+#include "config/merge.h"
+
+namespace neox {
+
+Config load_config(const ConfigOptions& options) {
+  Value root = merge_config(options);
+  check_keys(root);
+  KeyReader keys(root);
+  Config config;
+  config.model = read_model(keys);
+  config.layout = read_layout(keys, config.model);
+  config.tokenizer = read_tokenizer(keys, config.layout);
+  config.model.vocab = config.tokenizer.padded_vocab_size.value_or(0);
+  config.precision = read_precision(keys);
+  config.optimizer = read_optimizer(keys);
+  config.batch = read_batch(keys);
+  config.data = read_data(keys);
+  config.train = read_train(keys);
+  config.schedule = read_schedule(keys, config.train.iters);
+  config.checkpoint = read_checkpoint(keys);
+  config.generate = read_generate(keys);
+  keys.finish(config);
+  return config;
+}
+
+bool CheckpointConfig::saves_at(int64_t iteration) const {
+  if (std::find(extra_save_iters.begin(), extra_save_iters.end(), iteration) !=
+      extra_save_iters.end())
+    return true;
+  if (factor <= 0) return false;
+  if (scale == CheckpointScale::kLinear) return iteration % static_cast<int64_t>(factor) == 0;
+  // The whole parts of the powers of the factor, as in NeoX.
+  double power = 1;
+  while (power < static_cast<double>(iteration) + 1) {
+    if (static_cast<int64_t>(power) == iteration) return true;
+    power *= factor;
+  }
+  return false;
+}
+
+int64_t padded_vocab(const Config& config, int64_t vocab) {
+  check_usage(vocab > 0, "the vocabulary has ", vocab, " tokens");
+  if (auto padded = config.tokenizer.padded_vocab_size) {
+    check_usage(*padded >= vocab, config.where("padded_vocab_size"), ": padded_vocab_size is ",
+                *padded, ", less than the ", vocab,
+                " tokens of the tokenizer; remove the key, or check vocab_file (",
+                config.where("vocab_file"), ")");
+    return *padded;
+  }
+  int64_t multiple = config.tokenizer.pad_to_multiple * config.layout.tensor;
+  return (vocab + multiple - 1) / multiple * multiple;
+}
+
+int64_t num_parameters(const ModelConfig& model) {
+  int64_t h = model.hidden, ffn = model.intermediate;
+  int64_t attention = (3 * h * h + 3 * h) + (h * h + h);
+  int64_t mlp = (h * ffn + ffn) + (ffn * h + h);
+  int64_t block = attention + mlp + 4 * h;  // two norms of weight and bias
+  int64_t embeddings = (model.tied_embedding ? 1 : 2) * model.vocab * h;
+  return model.layers * block + 2 * h + embeddings;
+}
+
+}  // namespace neox

@@ -1,0 +1,228 @@
+#include "config/estimate.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <set>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace neox {
+namespace {
+
+int64_t divide_up(int64_t a, int64_t b) { return a / b + (a % b != 0); }
+
+int64_t element_bytes(Precision precision) {
+  return precision == Precision::kFp32 ? 4 : precision == Precision::kFp64 ? 8 : 2;
+}
+
+int64_t data_ranks(const Config& config, int64_t world) {
+  int64_t cell = config.layout.pipe * config.layout.tensor;
+  check_usage(world >= 1 && world % cell == 0, "the world has ", world, " ranks, which ",
+              "pipe_parallel_size ", config.layout.pipe, " (", config.where("pipe_parallel_size"),
+              ") x model_parallel_size ", config.layout.tensor, " (",
+              config.where("model_parallel_size"), ") does not divide; take a multiple of ", cell);
+  int64_t ranks = world / cell;
+  if (config.layout.shard > 0)
+    check_usage(ranks % config.layout.shard == 0, config.where("zero_optimization.mics_shard_size"),
+                ": zero_optimization.mics_shard_size ", config.layout.shard,
+                " does not divide the ", ranks, " data-parallel ranks");
+  return ranks;
+}
+
+void count_parameters(Estimate& e, const ModelConfig& model) {
+  e.embedding = model.vocab * model.hidden;
+  e.head = model.tied_embedding ? 0 : e.embedding;
+  e.final_norm = 2 * model.hidden;
+  e.parameters = num_parameters(model);
+  e.blocks = e.parameters - e.embedding - e.head - e.final_norm;
+}
+
+// Elements on the fullest stage: whole layers, what tp splits divided by it. A tied head has its
+// copy of the embedding on the last stage.
+int64_t fullest_stage(const Estimate& e, const Config& config) {
+  const ModelConfig& model = config.model;
+  int64_t tp = config.layout.tensor, pp = config.layout.pipe;
+  int64_t whole = 6 * model.hidden;  // of a block: norms, biases of dense and of the MLP's output
+  int64_t block = (e.blocks / model.layers - whole) / tp + whole;
+  int64_t layers = divide_up(model.layers, pp) * block;
+  int64_t first = e.embedding / tp, last = e.embedding / tp + e.final_norm;
+  if (pp > 1) return layers + std::max(first, last);
+  return layers + first + e.final_norm + e.head / tp;
+}
+
+void count_state(Estimate& e, const Config& config) {
+  e.rank_parameters = fullest_stage(e, config);
+  int64_t n = e.rank_parameters, size = element_bytes(config.precision.type);
+  int64_t state = std::max<int64_t>(size, 4);  // gradients and moments are fp32 at least
+  int64_t shard = config.layout.shard > 0 ? config.layout.shard : e.data_ranks;
+  int64_t chunk = config.layout.zero_stage >= 1 ? divide_up(n, shard) : n;
+  e.parameter_bytes = n * size;
+  e.gradient_bytes = (config.layout.zero_stage >= 2 ? chunk : n) * state;
+  e.master_bytes = size < 4 ? chunk * 4 : 0;
+  e.moment_bytes = 2 * chunk * state;
+}
+
+// Korthikanti et al. 2022 (arXiv 2205.05198), section 4, for attention that stores no matrix of
+// scores: T B h (10 + 24 / tp) values of two bytes for each block, of which 2 are dropout masks.
+void count_activations(Estimate& e, const Config& config) {
+  const ModelConfig& model = config.model;
+  int64_t size = element_bytes(config.precision.type);
+  int64_t tokens = e.batch.micro * model.seq;
+  double masks = model.hidden_dropout > 0 ? 2.0 : 0.0;
+  double per_value =
+      static_cast<double>(size) / 2 * (8 + 24.0 / static_cast<double>(config.layout.tensor)) +
+      masks;
+  auto input = tokens * model.hidden;
+  double block = static_cast<double>(input) * per_value;
+  int64_t layers = divide_up(model.layers, config.layout.pipe);
+  int64_t in_flight = std::min(config.layout.pipe, e.batch.accumulation);
+  int64_t group = std::min(config.train.recompute_layers, layers);
+  e.activation_bytes_kept = static_cast<int64_t>(block * static_cast<double>(layers * in_flight));
+  e.activation_bytes_recomputed = divide_up(layers, group) * in_flight * input * size +
+                                  static_cast<int64_t>(block * static_cast<double>(group));
+  e.activation_bytes =
+      config.train.recompute ? e.activation_bytes_recomputed : e.activation_bytes_kept;
+  int64_t state = std::max<int64_t>(size, 4);
+  e.logit_bytes = 2 * std::min(tokens, kLogitTokens) * (model.vocab / config.layout.tensor) * state;
+}
+
+int64_t count_checkpoints(const Config& config) {
+  const CheckpointConfig& checkpoint = config.checkpoint;
+  if (checkpoint.save.empty()) return 0;
+  int64_t last = config.train.iters, count = 0;
+  std::set<int64_t> steps(checkpoint.extra_save_iters.begin(), checkpoint.extra_save_iters.end());
+  steps.insert(last);  // a run ends with a checkpoint
+  bool linear = checkpoint.scale == CheckpointScale::kLinear;
+  auto factor = static_cast<int64_t>(checkpoint.factor);
+  if (checkpoint.factor > 0 && linear) {
+    count = last / factor;
+    std::erase_if(steps, [&](int64_t step) { return step > 0 && step % factor == 0; });
+  }
+  for (double power = 1; !linear && power < static_cast<double>(last) + 1;
+       power *= checkpoint.factor)
+    steps.insert(static_cast<int64_t>(power));
+  return count + std::count_if(steps.begin(), steps.end(), [&](int64_t s) { return s <= last; });
+}
+
+void count_disk(Estimate& e, const Config& config) {
+  int64_t keep = config.checkpoint.keep_last;
+  int64_t state = std::max<int64_t>(element_bytes(config.precision.type), 4);
+  e.checkpoint_bytes = e.parameters * 3 * state;
+  e.num_checkpoints = count_checkpoints(config);
+  e.num_kept = keep > 0 ? std::min(keep, e.num_checkpoints) : e.num_checkpoints;
+  // The oldest goes only after the newest is complete.
+  int64_t most = std::min(e.num_kept + (keep > 0), e.num_checkpoints);
+  e.disk_bytes = most * e.checkpoint_bytes;
+  e.files_per_checkpoint = e.world + 4;
+  e.num_files = most * e.files_per_checkpoint;
+}
+
+std::string line(const std::string& name, const std::string& value, const std::string& words = "") {
+  std::string out = "  " + name;
+  out.resize(28, ' ');
+  out += value;
+  if (!words.empty()) out.resize(std::max<size_t>(out.size(), 46), ' ');
+  return out + (words.empty() ? "" : "  " + words) + '\n';
+}
+
+std::string render_memory(const Estimate& e, const Config& config) {
+  std::string out = "Memory of the fullest rank\n";
+  int64_t stage = config.layout.zero_stage;
+  out += line("parameters", human_bytes(static_cast<double>(e.parameter_bytes)),
+              human_count(static_cast<double>(e.rank_parameters)) + " on this rank");
+  out += line("gradients", human_bytes(static_cast<double>(e.gradient_bytes)),
+              stage >= 2 ? "the owned chunk (ZeRO 2)" : "");
+  if (e.master_bytes)
+    out += line("master weights", human_bytes(static_cast<double>(e.master_bytes)),
+                stage >= 1 ? "the owned chunk" : "");
+  out += line("Adam's moments", human_bytes(static_cast<double>(e.moment_bytes)),
+              stage >= 1 ? "the owned chunk" : "");
+  bool recompute = config.train.recompute;
+  out += line("activations", human_bytes(static_cast<double>(e.activation_bytes)),
+              concat(recompute ? "recomputed by layer; kept they would be "
+                               : "kept; with checkpoint_activations: true ",
+                     human_bytes(static_cast<double>(recompute ? e.activation_bytes_kept
+                                                               : e.activation_bytes_recomputed))));
+  out += line("logits", human_bytes(static_cast<double>(e.logit_bytes)),
+              concat("of ", kLogitTokens, " tokens at a time, with their gradients"));
+  out += line("together", human_bytes(static_cast<double>(e.memory_bytes)),
+              "and what libraries and buffers of communication take");
+  out +=
+      "  Activations by T B h (10 + 24/tp) bytes a block in 16 bits, without a matrix of "
+      "scores\n  (Korthikanti et al. 2022); wider types in proportion, masks only with "
+      "dropout.\n";
+  return out;
+}
+
+std::string render_disk(const Estimate& e, const Config& config) {
+  std::string out = "Disk\n";
+  out += line("a checkpoint", human_bytes(static_cast<double>(e.checkpoint_bytes)),
+              concat(e.files_per_checkpoint, " files; parameters and two moments"));
+  if (config.checkpoint.save.empty()) return out + line("checkpoints", "none", "save is not set");
+  out += line("checkpoints", with_commas(e.num_checkpoints),
+              config.checkpoint.keep_last
+                  ? concat("of which ", e.num_kept, " are kept, and one more while it is written")
+                  : "all kept");
+  out += line("at most", human_bytes(static_cast<double>(e.disk_bytes)),
+              with_commas(e.num_files) + " files in " + config.checkpoint.save.string());
+  if (!e.free_bytes) return out;
+  bool fits = e.disk_bytes <= *e.free_bytes;
+  return out + line("free there", human_bytes(static_cast<double>(*e.free_bytes)),
+                    fits ? ""
+                         : "NOT ENOUGH: free some, set keep_last_n_checkpoints, or raise "
+                           "checkpoint_factor");
+}
+
+}  // namespace
+
+Estimate estimate(const Config& config, int64_t vocab, int64_t world,
+                  std::optional<int64_t> free_bytes) {
+  check_usage(vocab > 0,
+              "the size of the vocabulary is not known; give vocab_file or "
+              "padded_vocab_size");
+  Config known = config;
+  known.model.vocab = vocab;
+  Estimate e;
+  e.free_bytes = free_bytes;
+  e.world = world;
+  e.data_ranks = data_ranks(config, world);
+  e.batch = plan_batch(config, e.data_ranks);
+  count_parameters(e, known.model);
+  const ModelConfig& model = known.model;
+  e.tokens_per_step = e.batch.global * model.seq;
+  e.flops_per_token = 6.0 * static_cast<double>(e.blocks + e.embedding) +  // head, tied or not
+                      6.0 * static_cast<double>(model.layers * model.hidden * model.seq);
+  count_state(e, known);
+  count_activations(e, known);
+  e.memory_bytes = e.parameter_bytes + e.gradient_bytes + e.master_bytes + e.moment_bytes +
+                   e.activation_bytes + e.logit_bytes;
+  count_disk(e, known);
+  return e;
+}
+
+std::string render(const Estimate& e, const Config& config) {
+  std::string out = "Parameters\n";
+  out += line("embedding", with_commas(e.embedding));
+  out += line("blocks", with_commas(e.blocks), concat(config.model.layers, " layers"));
+  out += line("final norm", with_commas(e.final_norm));
+  out += line("head", with_commas(e.head), e.head ? "" : "shares the embedding");
+  out += line("together", with_commas(e.parameters),
+              with_commas(e.parameters - e.embedding - e.head) + " without embedding and head");
+  double flops = e.flops_per_token * static_cast<double>(e.tokens_per_step);
+  char step[32], run[32];
+  std::snprintf(step, sizeof step, "%.3g", flops);
+  std::snprintf(run, sizeof run, "%.3g", flops * static_cast<double>(config.train.iters));
+  out += concat("\nWork on ", e.world, e.world == 1 ? " rank" : " ranks", "\n");
+  out += line("a step", with_commas(e.batch.global) + " samples",
+              concat(e.data_ranks, " data-parallel ranks x ", e.batch.accumulation,
+                     " micro-batches of ", e.batch.micro));
+  out += line("tokens", with_commas(e.tokens_per_step),
+              human_count(static_cast<double>(e.tokens_per_step) *
+                          static_cast<double>(config.train.iters)) +
+                  " in " + with_commas(config.train.iters) + " steps");
+  out += line("FLOPs", step, concat(run, " in all; 6 N + 6 L h T a token, N without embedding"));
+  return out + '\n' + render_memory(e, config) + '\n' + render_disk(e, config);
+}
+
+}  // namespace neox

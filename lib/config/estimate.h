@@ -1,0 +1,43 @@
+// What a run will need, by arithmetic alone: parameters, memory, work, disk. Nothing is built.
+#pragma once
+#include <optional>
+#include <string>
+
+#include "config/config.h"
+
+namespace neox {
+
+// Tokens whose logits exist at one time.
+inline constexpr int64_t kLogitTokens = 1024;
+
+struct Estimate {
+  // Of the whole model.
+  int64_t embedding = 0, blocks = 0, final_norm = 0, head = 0, parameters = 0;
+
+  int64_t world = 0, data_ranks = 0;
+  BatchPlan batch;
+  int64_t tokens_per_step = 0;
+  double flops_per_token = 0;  // 6 N + 6 L h T, N being blocks and head, attention causal
+
+  // Bytes on the rank that needs most.
+  int64_t rank_parameters = 0;  // elements
+  int64_t parameter_bytes = 0, gradient_bytes = 0, master_bytes = 0, moment_bytes = 0;
+  int64_t activation_bytes = 0, logit_bytes = 0, memory_bytes = 0;
+  int64_t activation_bytes_kept = 0;        // without recomputation
+  int64_t activation_bytes_recomputed = 0;  // with it
+
+  // Of the whole run, on disk.
+  int64_t checkpoint_bytes = 0, num_checkpoints = 0, num_kept = 0;
+  int64_t files_per_checkpoint = 0, num_files = 0, disk_bytes = 0;
+  std::optional<int64_t> free_bytes;
+};
+
+// `vocab` is the padded one. Throws Error (64) where the world does not fit the layout or the
+// batch. free_bytes: of the file system of `save`, where it is known.
+Estimate estimate(const Config& config, int64_t vocab, int64_t world,
+                  std::optional<int64_t> free_bytes = std::nullopt);
+
+// The text of --dry-run.
+std::string render(const Estimate& estimate, const Config& config);
+
+}  // namespace neox

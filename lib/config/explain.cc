@@ -1,0 +1,170 @@
+// What a configuration says, for people and for other programs.
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "config/config.h"
+#include "config/keys.h"
+#include "config/value.h"
+
+namespace neox {
+namespace {
+
+bool is_effective(const Setting& setting) {
+  return (setting.effect == Effect::kUsed || setting.effect == Effect::kDerived) &&
+         setting.value != "null";
+}
+
+bool belongs(const Setting& setting, Effect group) {
+  bool used = group == Effect::kUsed && setting.effect == Effect::kInput;
+  bool quiet = setting.value == "null" || setting.effect == Effect::kInput;
+  bool unset = quiet && setting.source == "default";
+  return (setting.effect == group || used) && !unset;
+}
+
+std::string idle_reason(const Setting& setting) {
+  const KeyRow* row = find_key(setting.key);
+  if (!row || row->fate != Fate::kNoEffect) return "has no part in this run";
+  return row->words;
+}
+
+std::string table(const Config& config, const char* title, Effect group) {
+  size_t key_width = 0, value_width = 0;
+  for (const Setting& setting : config.settings) {
+    if (!belongs(setting, group)) continue;
+    key_width = std::max(key_width, setting.key.size());
+    value_width = std::max(value_width, std::min<size_t>(setting.value.size(), 40));
+  }
+  if (key_width == 0) return "";
+  std::string out = std::string(title) + '\n';
+  for (const Setting& setting : config.settings) {
+    if (!belongs(setting, group)) continue;
+    std::string key = setting.key, value = setting.value;
+    key.resize(key_width, ' ');
+    if (value.size() < value_width) value.resize(value_width, ' ');
+    out += "  " + key + "  " + value + "  " + setting.source;
+    if (group == Effect::kNone) out += ": " + idle_reason(setting);
+    out += '\n';
+  }
+  return out + '\n';
+}
+
+const char* type_name(const KeyRow& row) {
+  switch (row.type) {
+    case KeyType::kBool:
+      return "true/false";
+    case KeyType::kInt:
+      return "integer";
+    case KeyType::kNumber:
+      return "number";
+    case KeyType::kText:
+      return "text";
+    case KeyType::kChoice:
+      return "choice";
+    case KeyType::kInts:
+      return "integers";
+    case KeyType::kNumbers:
+      return "numbers";
+    case KeyType::kTexts:
+      return "texts";
+    case KeyType::kPattern:
+      return "pattern";
+    case KeyType::kDict:
+      return "dictionary";
+    case KeyType::kAny:
+      return "any";
+  }
+  return "";
+}
+
+std::string escaped(const std::string& text) {
+  std::string out;
+  for (char c : text) {
+    if (c == '|') out += '\\';
+    out += c;
+  }
+  return out;
+}
+
+std::string row_words(const KeyRow& row) {
+  std::string words = row.words;
+  auto add = [&](const char* lead, const char* list) {
+    if (!*list) return;
+    if (!words.empty()) words += "; ";
+    words += lead + join(split(list, '|'), ", ");
+  };
+  if (row.fate != Fate::kNoEffect) add("supported: ", row.allowed);
+  add("not yet: ", row.later);
+  if (!row.children.empty() && row.fate == Fate::kUsed) words = "see below";
+  return words;
+}
+
+void add_rows(std::string& out, std::span<const KeyRow> rows) {
+  for (const KeyRow& row : rows) {
+    const char* fate = row.fate == Fate::kUsed       ? "used"
+                       : row.fate == Fate::kNoEffect ? "no effect"
+                                                     : "refused";
+    out += concat("| `", row.name, "` | ", type_name(row), " | `", escaped(row.fallback), "` | ",
+                  fate, " | ", escaped(row_words(row)), " |\n");
+  }
+}
+
+void add_table(std::string& out, const std::string& title, std::span<const KeyRow> rows) {
+  out += concat("\n### ", title, "\n\n| key | type | default | fate | what it is, or why |\n",
+                "|---|---|---|---|---|\n");
+  add_rows(out, rows);
+}
+
+// The dictionaries inside `rows`, each in a table of its own.
+void add_nested(std::string& out, std::span<const KeyRow> rows, const std::string& parent) {
+  for (const KeyRow& row : rows) {
+    if (row.children.empty()) continue;
+    std::string path = parent + row.name;
+    add_table(out, "Inside `" + path + "`", row.children);
+    add_nested(out, row.children, path + '.');
+  }
+}
+
+}  // namespace
+
+std::string Config::where(const std::string& key) const {
+  auto at = std::lower_bound(settings.begin(), settings.end(), key,
+                             [](const Setting& s, const std::string& k) { return s.key < k; });
+  return at != settings.end() && at->key == key ? at->source : "default";
+}
+
+std::string Config::text() const {
+  std::string out;
+  std::vector<std::string> open;  // dictionaries that the last line stands in
+  for (const Setting& setting : settings) {
+    if (!is_effective(setting)) continue;
+    auto path = split(setting.key, '.');
+    size_t depth = 0;
+    while (depth < open.size() && depth + 1 < path.size() && open[depth] == path[depth]) ++depth;
+    open.resize(depth);
+    for (; depth + 1 < path.size(); ++depth) {
+      out += std::string(2 * depth, ' ') + path[depth] + ":\n";
+      open.push_back(path[depth]);
+    }
+    out += std::string(2 * depth, ' ') + path.back() + ": " + setting.value + '\n';
+  }
+  return out;
+}
+
+std::string explain(const Config& config) {
+  std::string out = table(config, "Used", Effect::kUsed);
+  out += table(config, "Derived", Effect::kDerived);
+  out += table(config, "Without effect here", Effect::kNone);
+  for (const std::string& note : config.notes) out += "note: " + note + '\n';
+  return out;
+}
+
+std::string key_table_markdown() {
+  std::string out;
+  for (const KeyGroup& group : neox_keys()) add_table(out, group.title, group.rows);
+  for (const KeyGroup& group : neox_keys()) add_nested(out, group.rows, "");
+  add_table(out, "Keys that GPT-NeoX does not have", own_keys());
+  return out.substr(1);
+}
+
+}  // namespace neox

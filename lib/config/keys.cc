@@ -1,0 +1,173 @@
+#include "config/keys.h"
+
+#include <map>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace neox {
+namespace {
+
+using Index = std::map<std::string, const KeyRow*, std::less<>>;
+
+void add_rows(Index& index, std::span<const KeyRow> rows, const std::string& prefix) {
+  for (const KeyRow& row : rows) {
+    index[prefix + row.name] = &row;
+    add_rows(index, row.children, prefix + row.name + '.');
+  }
+}
+
+const Index& index() {
+  static const Index kIndex = [] {
+    Index all;
+    for (const KeyGroup& group : neox_keys()) add_rows(all, group.rows, "");
+    add_rows(all, own_keys(), "");
+    return all;
+  }();
+  return kIndex;
+}
+
+struct Hint {
+  const char* foreign;
+  const char* meant;
+};
+
+// What users of Megatron, Hugging Face, DeepSpeed and old NeoX files write.
+constexpr Hint kHints[] = {
+    {"gas", "gradient_accumulation_steps"},
+    {"gradient_accumulation", "gradient_accumulation_steps"},
+    {"global_batch_size", "train_batch_size"},
+    {"micro_batch_size", "train_micro_batch_size_per_gpu"},
+    {"per_device_train_batch_size", "train_micro_batch_size_per_gpu"},
+    {"save_interval", "checkpoint_factor"},
+    {"save_steps", "checkpoint_factor"},
+    {"save_total_limit", "keep_last_n_checkpoints"},
+    {"warmup_iters", "warmup, a share of lr_decay_iters"},
+    {"lr_warmup_iters", "warmup, a share of lr_decay_iters"},
+    {"warmup_steps", "warmup, a share of lr_decay_iters"},
+    {"lr_warmup_fraction", "warmup"},
+    {"warmup_ratio", "warmup"},
+    {"decay_lr_to", "min_lr"},
+    {"lr_scheduler_type", "lr_decay_style"},
+    {"learning_rate", "optimizer.params.lr"},
+    {"adam_beta1", "optimizer.params.betas"},
+    {"adam_beta2", "optimizer.params.betas"},
+    {"beta1", "optimizer.params.betas"},
+    {"beta2", "optimizer.params.betas"},
+    {"adam_eps", "optimizer.params.eps"},
+    {"adam_epsilon", "optimizer.params.eps"},
+    {"max_grad_norm", "gradient_clipping"},
+    {"max_steps", "train_iters"},
+    {"train_samples", "train_iters, in steps"},
+    {"num_train_epochs", "train_epochs"},
+    {"tensor_model_parallel_size", "model_parallel_size"},
+    {"pipeline_model_parallel_size", "pipe_parallel_size"},
+    {"tp", "model_parallel_size"},
+    {"pp", "pipe_parallel_size"},
+    {"num_hidden_layers", "num_layers"},
+    {"n_layer", "num_layers"},
+    {"d_model", "hidden_size"},
+    {"n_embd", "hidden_size"},
+    {"n_head", "num_attention_heads"},
+    {"num_query_groups", "num_kv_heads"},
+    {"num_key_value_heads", "num_kv_heads"},
+    {"attention_type", "num_kv_heads, or attention_config"},
+    {"ffn_hidden_size", "intermediate_size"},
+    {"seq_len", "seq_length"},
+    {"sequence_length", "seq_length"},
+    {"max_length", "seq_length"},
+    {"vocab_size", "padded_vocab_size"},
+    {"position_embedding_type", "pos_emb"},
+    {"rotary_percent", "rotary_pct"},
+    {"rotary_base", "rotary_emb_base"},
+    {"rope_theta", "rotary_emb_base"},
+    {"normalization", "norm"},
+    {"layer_norm_eps", "layernorm_epsilon"},
+    {"use_parallel_residual", "gpt_j_residual"},
+    {"untie_embeddings_and_output_weights", "no_weight_tying"},
+    {"tie_word_embeddings", "no_weight_tying, its contrary"},
+    {"recompute_activations", "checkpoint_activations"},
+    {"gradient_checkpointing", "checkpoint_activations"},
+    {"train_data_path", "train_data_paths, a list"},
+    {"valid_data_path", "valid_data_paths, a list"},
+    {"test_data_path", "test_data_paths, a list"},
+    {"label_data_paths", "train_label_data_paths"},
+    {"tokenizer_model", "vocab_file"},
+    {"tokenizer_file", "vocab_file"},
+    {"autotuning_config", "autotuning"},
+    {"eval_steps", "eval_interval"},
+    {"logging_steps", "log_interval"},
+    {"<<", "nothing: merge keys are not read; write the keys out"},
+};
+
+std::vector<std::string> siblings(const std::string& parent) {
+  std::vector<std::string> names;
+  std::string prefix = parent.empty() ? "" : parent + '.';
+  for (const auto& [path, row] : index())
+    if (path.starts_with(prefix) && path.find('.', prefix.size()) == path.npos)
+      names.push_back(path.substr(prefix.size()));
+  return names;
+}
+
+// The key of that name in some other dictionary, where only one has it.
+std::string elsewhere(const std::string& name) {
+  std::string found;
+  for (const auto& [path, row] : index()) {
+    bool here = path == name || path.ends_with('.' + name);
+    if (!here || row->fate != Fate::kUsed) continue;
+    if (!found.empty()) return "";
+    found = path;
+  }
+  return found;
+}
+
+}  // namespace
+
+const KeyRow* find_key(std::string_view path) {
+  auto at = index().find(path);
+  return at == index().end() ? nullptr : at->second;
+}
+
+std::string suggest_key(const std::string& name, const std::string& parent) {
+  std::string prefix = parent.empty() ? "" : parent + '.';
+  for (const Hint& hint : kHints)
+    if (name == hint.foreign) return concat("; here it is ", hint.meant);
+  if (std::string key = elsewhere(name); !key.empty())
+    return parent.empty() || key.find('.') != key.npos
+               ? concat("; did you mean ", key, "?")
+               : concat("; did you mean the key ", key, " outside of ", parent, "?");
+  if (std::string key = nearest(name, siblings(parent)); !key.empty())
+    return concat("; did you mean '", key, "'?");
+  if (parent.empty()) return "; docs/config.md lists all keys";
+  return concat("; ", parent, " may hold ", join(siblings(parent), ", "));
+}
+
+std::string describe_type(const KeyRow& row) {
+  switch (row.type) {
+    case KeyType::kBool:
+      return "true or false";
+    case KeyType::kInt:
+      return "an integer";
+    case KeyType::kNumber:
+      return "a number, such as 0.1 or 1e-4";
+    case KeyType::kText:
+      return "text";
+    case KeyType::kChoice:
+      return "one of " + join(split(row.allowed, '|'), ", ");
+    case KeyType::kInts:
+      return "a list of integers, such as [0, 1, 2]";
+    case KeyType::kNumbers:
+      return "a list of numbers, such as [0.9, 0.95]";
+    case KeyType::kTexts:
+      return "a list of texts, such as [\"a\", \"b\"]";
+    case KeyType::kPattern:
+      return "a list such as [[[\"flash\"], 6]] or [[[\"global\"], \"all\"]]";
+    case KeyType::kDict:
+      return "a dictionary, such as {enabled: true}";
+    case KeyType::kAny:
+      return "any value";
+  }
+  return "";
+}
+
+}  // namespace neox

@@ -1,0 +1,136 @@
+#include "config/merge.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/text.h"
+
+namespace neox {
+namespace {
+
+bool has_ending(const std::string& name) {
+  for (const char* ending : {".yml", ".yaml", ".json"})
+    if (name.ends_with(ending)) return true;
+  return false;
+}
+
+std::string nearest_file(const fs::path& path) {
+  std::vector<std::string> names;
+  std::error_code error;
+  fs::path dir = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  for (const auto& entry : fs::directory_iterator(dir, error))
+    if (has_ending(entry.path().filename().string()))
+      names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  std::string found = nearest(path.filename().string(), names);
+  for (const std::string& name : names)
+    if (found.empty() && fs::path(name).stem() == path.stem()) found = name;
+  if (!found.empty()) return "; did you mean " + (path.parent_path() / found).string() + "?";
+  return "; check the name, and the directory given with -d";
+}
+
+Value read_one(const ConfigText& source) {
+  Value root = parse_yaml(source.yaml, source.name);
+  check_usage(root.kind != Value::Kind::kNull, source.name,
+              ": the file is empty; it should hold keys and values, such as num_layers: 6");
+  check_usage(root.kind == Value::Kind::kMap, root.place.text(), ": found ", root.show(),
+              " where keys and values should stand, such as num_layers: 6");
+  return root;
+}
+
+// The first place where two values differ, for the message: "optimizer.params.lr".
+std::string difference(const std::string& name, const Value& a, const Value& b, const Value** left,
+                       const Value** right) {
+  *left = &a, *right = &b;
+  if (a.kind != Value::Kind::kMap || b.kind != Value::Kind::kMap) return name;
+  for (size_t i = 0; i < a.items.size(); ++i) {
+    const Value* other = b.find(a.names[i]);
+    if (other && !same(a.items[i], *other))
+      return difference(name + '.' + a.names[i], a.items[i], *other, left, right);
+  }
+  return name;
+}
+
+[[noreturn]] void fail_conflict(const std::string& name, const Value& old, const Value& now) {
+  const Value *left, *right;
+  std::string key = difference(name, old, now, &left, &right);
+  std::string whole = left->kind == Value::Kind::kMap && right->kind == Value::Kind::kMap
+                          ? " (a dictionary is taken whole from one file, so the two must be equal)"
+                          : "";
+  fail(Exit::kUsage, right->place.text(), ": ", key, " is ", right->show(), ", but ",
+       left->place.text(), " says ", left->show(), whole,
+       "; keep it in one file, or override it with --set ", key, "=VALUE");
+}
+
+void merge_into(Value& root, Value file) {
+  for (size_t i = 0; i < file.items.size(); ++i) {
+    if (const Value* old = root.find(file.names[i])) {
+      if (!same(*old, file.items[i])) fail_conflict(file.names[i], *old, file.items[i]);
+      continue;
+    }
+    root.names.push_back(std::move(file.names[i]));
+    root.items.push_back(std::move(file.items[i]));
+  }
+}
+
+void set_path(Value& map, std::span<const std::string> path, const std::string& whole,
+              Value value) {
+  check_usage(!path[0].empty(), "--set ", whole, ": the key has an empty part between its dots");
+  if (map.kind == Value::Kind::kNull) map.kind = Value::Kind::kMap;
+  check_usage(map.kind == Value::Kind::kMap, "--set ", whole, ": '", path[0],
+              "' cannot be set inside ", map.show(), " (", map.place.text(),
+              "), which is not a dictionary");
+  auto at = std::find(map.names.begin(), map.names.end(), path[0]) - map.names.begin();
+  auto index = static_cast<size_t>(at);
+  if (index == map.names.size()) {
+    map.names.push_back(path[0]);
+    map.items.push_back(
+        {.kind = Value::Kind::kNull, .text = {}, .names = {}, .items = {}, .place = {"--set", 0}});
+  }
+  if (path.size() > 1) return set_path(map.items[index], path.subspan(1), whole, std::move(value));
+  map.items[index] = std::move(value);
+}
+
+void set_places(Value& value, const Place& place) {
+  value.place = place;
+  for (Value& item : value.items) set_places(item, place);
+}
+
+void override_one(Value& root, const std::string& assignment) {
+  size_t equals = assignment.find('=');
+  check_usage(equals != std::string::npos && equals > 0, "--set ", assignment,
+              ": write --set key=value, such as --set optimizer.params.lr=1e-4");
+  std::string key(trim(assignment.substr(0, equals)));
+  std::replace(key.begin(), key.end(), '-', '_');
+  Value value = parse_yaml(assignment.substr(equals + 1), "--set " + key);
+  set_places(value, {"--set", 0});
+  set_path(root, split(key, '.'), key, std::move(value));
+}
+
+}  // namespace
+
+fs::path find_config(const std::string& name, const fs::path& directory) {
+  check_usage(!name.empty(), "the name of a configuration file is empty");
+  fs::path path = directory / (has_ending(name) ? name : name + ".yml");
+  std::error_code error;
+  check_usage(!fs::is_directory(path, error), path.string(), ": is a directory, not a file");
+  check_usage(fs::exists(path, error), path.string(), ": no such file", nearest_file(path));
+  return path;
+}
+
+Value merge_config(const ConfigOptions& options) {
+  check_usage(!options.files.empty() || !options.texts.empty(),
+              "no configuration file is given; try configs/quickstart.yml");
+  Value root;
+  root.kind = Value::Kind::kMap;
+  for (const ConfigText& text : options.texts) merge_into(root, read_one(text));
+  for (const std::string& name : options.files) {
+    fs::path path = find_config(name, options.directory);
+    merge_into(root, read_one({path.string(), read_file(path)}));
+  }
+  for (const std::string& assignment : options.overrides) override_one(root, assignment);
+  return root;
+}
+
+}  // namespace neox

@@ -1,0 +1,119 @@
+#include "data/bpe_added.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "data/unicode.h"
+
+namespace neox {
+namespace {
+
+using unicode::Class;
+using unicode::Properties;
+
+// The code point that ends at `end`, which is not 0.
+unicode::CodePoint read_before(std::string_view text, size_t end) {
+  size_t start = end - 1;
+  while ((static_cast<uint8_t>(text[start]) & 0xC0) == 0x80) --start;
+  return unicode::read(text, start);
+}
+
+bool is_word_before(std::string_view text, size_t at) {
+  return at > 0 && Properties::get().word_character(read_before(text, at).value);
+}
+
+bool is_word_after(std::string_view text, size_t at) {
+  return at < text.size() && Properties::get().word_character(unicode::read(text, at).value);
+}
+
+bool is_space(unicode::CodePoint code) {
+  return Properties::get().category(code.value) == Class::kSpace;
+}
+
+size_t skip_spaces_back(std::string_view text, size_t at) {
+  while (at > 0) {
+    unicode::CodePoint code = read_before(text, at);
+    if (!is_space(code)) break;
+    at -= code.bytes;
+  }
+  return at;
+}
+
+size_t skip_spaces(std::string_view text, size_t at) {
+  while (at < text.size()) {
+    unicode::CodePoint code = unicode::read(text, at);
+    if (!is_space(code)) break;
+    at += code.bytes;
+  }
+  return at;
+}
+
+}  // namespace
+
+AddedTokenMatcher::AddedTokenMatcher(std::vector<AddedToken> tokens) : tokens_(std::move(tokens)) {
+  for (size_t i = 0; i < tokens_.size(); ++i) add(static_cast<int32_t>(i));
+}
+
+int32_t AddedTokenMatcher::child(int32_t node, char c) const {
+  for (auto [byte, next] : nodes_[static_cast<size_t>(node)].children)
+    if (byte == c) return next;
+  return -1;
+}
+
+void AddedTokenMatcher::add(int32_t index) {
+  const AddedToken& token = tokens_[static_cast<size_t>(index)];
+  check_io(!token.content.empty(), "the added token ", token.id, " is empty");
+  int32_t node = 0;
+  for (char c : token.content) {
+    int32_t next = child(node, c);
+    if (next < 0) {
+      next = static_cast<int32_t>(nodes_.size());
+      nodes_[static_cast<size_t>(node)].children.emplace_back(c, next);
+      nodes_.emplace_back();
+    }
+    node = next;
+  }
+  int32_t& end = nodes_[static_cast<size_t>(node)].token;
+  check_io(end < 0, "the added tokens ", token.id, " and ",
+           end < 0 ? 0 : tokens_[static_cast<size_t>(end)].id, " both match \"", token.content,
+           "\"");
+  end = index;
+  starts_[static_cast<uint8_t>(token.content[0])] = true;
+}
+
+// The longest token at the leftmost place where one stands.
+AddedTokenMatcher::Match AddedTokenMatcher::next_match(std::string_view text, size_t from) const {
+  for (size_t start = from; start < text.size(); ++start) {
+    if (!starts_[static_cast<uint8_t>(text[start])]) continue;
+    Match found{start, start, nullptr};
+    int32_t node = 0;
+    for (size_t at = start; at < text.size(); ++at) {
+      if (node = child(node, text[at]); node < 0) break;
+      int32_t token = nodes_[static_cast<size_t>(node)].token;
+      if (token >= 0) found.end = at + 1, found.token = &tokens_[static_cast<size_t>(token)];
+    }
+    if (found.token) return found;
+  }
+  return {text.size(), text.size(), nullptr};
+}
+
+void AddedTokenMatcher::split(std::string_view text, const std::function<void(int32_t)>& token,
+                              const std::function<void(std::string_view)>& piece) const {
+  if (tokens_.empty()) return text.empty() ? void() : piece(text);
+  size_t done = 0;
+  for (size_t from = 0;;) {
+    Match match = next_match(text, from);
+    if (!match.token) break;
+    from = match.end;  // the search goes on here even where rstrip takes more
+    auto [start, end, found] = match;
+    if (found->single_word && (is_word_before(text, start) || is_word_after(text, end))) continue;
+    if (found->lstrip) start = std::max(skip_spaces_back(text, start), done);
+    if (found->rstrip) end = skip_spaces(text, end);
+    if (done < start) piece(text.substr(done, start - done));
+    token(found->id);
+    done = end;
+  }
+  if (done < text.size()) piece(text.substr(done));
+}
+
+}  // namespace neox

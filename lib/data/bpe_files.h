@@ -1,0 +1,36 @@
+// The files that describe a byte-level BPE tokenizer, read and checked: Hugging Face's
+// tokenizer.json, and GPT-2's vocab.json with merges.txt (docs/formats.md).
+#pragma once
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "data/bpe.h"
+#include "data/bpe_added.h"
+
+namespace neox {
+
+struct TokenizerFiles {
+  enum class Normalizer { kNone, kNfc };
+  enum class Prefix { kNone, kSpace };   // kSpace: a text that does not start with a space gets one
+  enum class Words { kGpt2, kWhole };    // kGpt2: split by GPT-2's regular expression
+  std::string name;                      // for error messages
+  std::vector<std::string> tokens = {};  // byte-level text of each id of the model
+  std::vector<BpeMerge> merges = {};     // best first
+  std::vector<AddedToken> added = {};    // one for each content, in the order of the file
+  Bpe::WholeWords whole_words = Bpe::WholeWords::kMergeOnly;
+  Normalizer normalizer = Normalizer::kNone;
+  Prefix prefix = Prefix::kNone;
+  Words words = Words::kGpt2;
+};
+
+// Throws Error with the path and the place for whatever is not byte-level BPE, and for ids that
+// `tokenizers` would not give.
+TokenizerFiles read_tokenizer_json(const std::filesystem::path& path);
+
+// "<|endoftext|>" of the vocabulary becomes a special added token, as in Hugging Face's GPT2
+// tokenizers. (GPT-NeoX's own GPT2BPETokenizer encodes that text like any other.)
+TokenizerFiles read_gpt2_files(const std::filesystem::path& vocab,
+                               const std::filesystem::path& merges);
+
+}  // namespace neox

@@ -1,0 +1,91 @@
+// Tokenized corpora in the format of GPT-NeoX and Megatron: <prefix>.idx (lengths, positions,
+// document boundaries) beside <prefix>.bin (the tokens). docs/data.md has the grammar. Both files
+// are mapped, nothing is copied; any number of threads may read at once. Byte order: little-endian,
+// like the machines this runs on.
+#pragma once
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+
+namespace neox {
+
+// A read-only array at an address of any alignment: arrays in .idx start at odd offsets.
+template <class T>
+class UnalignedSpan {
+ public:
+  UnalignedSpan() = default;
+  UnalignedSpan(std::span<const std::byte> bytes) : bytes_(bytes) {}
+  UnalignedSpan(std::span<const T> values) : bytes_(std::as_bytes(values)) {}
+  int64_t size() const { return static_cast<int64_t>(bytes_.size() / sizeof(T)); }
+  std::span<const std::byte> bytes() const { return bytes_; }
+  T operator[](int64_t i) const {
+    T value;
+    std::memcpy(&value, bytes_.data() + static_cast<size_t>(i) * sizeof(T), sizeof(T));
+    return value;
+  }
+
+ private:
+  std::span<const std::byte> bytes_;
+};
+
+// What stands in a .bin: the codes of the format (6 and 7 are floating-point numbers).
+enum class TokenType : uint8_t {
+  kUint8 = 1,
+  kInt8 = 2,
+  kInt16 = 3,
+  kInt32 = 4,
+  kInt64 = 5,
+  kUint16 = 8
+};
+int64_t token_bytes(TokenType type);
+// The rule of the tools that write these files: uint16 below 65,500 entries, else int32.
+TokenType token_type_of(int64_t vocab);
+
+class IndexedDataset {
+ public:
+  static constexpr int64_t kAnyToken = INT64_MAX;
+
+  // Opens and checks both files of the prefix. Throws Error (74) that names the file, what is wrong
+  // with it and the cure. get() accepts the tokens 0 .. vocab - 1.
+  explicit IndexedDataset(const std::string& prefix, int64_t vocab = kAnyToken);
+
+  const std::string& prefix() const { return prefix_; }
+  TokenType type() const { return type_; }
+  int64_t num_sequences() const { return lengths_.size(); }
+  int64_t num_documents() const { return documents_.size() - 1; }
+  int64_t num_tokens() const { return num_tokens_; }
+  UnalignedSpan<int32_t> lengths() const { return lengths_; }  // tokens of each sequence
+  // The first sequence of each document, then the number of sequences.
+  UnalignedSpan<int64_t> documents() const { return documents_; }
+
+  // tokens = tokens offset .. offset + tokens.size() - 1 of a sequence.
+  void get(int64_t sequence, int64_t offset, std::span<int64_t> tokens) const;
+
+  // Oddities that do not keep the data from being used; to be said once.
+  const std::vector<std::string>& warnings() const { return warnings_; }
+
+ private:
+  void read_index();
+  void check_header(std::span<const std::byte> bytes) const;
+  void check_positions();
+  void check_documents();
+  template <class T>
+  void copy(int64_t sequence, int64_t offset, std::span<int64_t> tokens) const;
+  [[noreturn]] void fail_token(int64_t sequence, int64_t position, int64_t token) const;
+
+  std::string prefix_, idx_path_, bin_path_;
+  int64_t vocab_;
+  MappedFile idx_, bin_;
+  TokenType type_ = TokenType::kUint16;
+  UnalignedSpan<int32_t> lengths_;
+  UnalignedSpan<int64_t> positions_;  // bytes from the start of .bin
+  UnalignedSpan<int64_t> documents_;
+  int64_t num_tokens_ = 0;
+  std::vector<std::string> warnings_;
+};
+
+}  // namespace neox

@@ -1,0 +1,142 @@
+#include "data/tokenizer.h"
+
+#include <unordered_set>
+
+#include "base/error.h"
+#include "data/bpe_files.h"
+#include "data/bpe_split.h"
+#include "data/unicode.h"
+
+namespace neox {
+namespace {
+
+constexpr const char* kEndOfDocument = "<|endoftext|>";
+
+enum class Stage { kRaw, kNormalized };
+
+}  // namespace
+
+struct Tokenizer::Impl {
+  explicit Impl(TokenizerFiles described);
+  static std::unique_ptr<Impl> make(TokenizerFiles described);
+  void encode_piece(std::string_view text, std::vector<int32_t>& ids) const;
+  std::string_view normalize(std::string_view text, std::string& storage) const {
+    return files.normalizer == TokenizerFiles::Normalizer::kNfc ? unicode::nfc(text, storage)
+                                                                : text;
+  }
+  std::vector<AddedToken> added(Stage stage) const;
+  void set_text(const AddedToken& token);
+
+  TokenizerFiles files;
+  Bpe bpe;
+  AddedTokenMatcher raw, normalized;  // for texts before and after normalization
+  std::vector<std::string> bytes;     // of each id
+  std::vector<bool> special;
+  int32_t end_of_document = -1;
+};
+
+Tokenizer::Impl::Impl(TokenizerFiles described)
+    : files(std::move(described)),
+      bpe(files.tokens, files.merges, files.whole_words),
+      raw(added(Stage::kRaw)),
+      normalized(added(Stage::kNormalized)) {
+  bytes.resize(files.tokens.size());
+  special.resize(files.tokens.size());
+  for (size_t id = 0; id < files.tokens.size(); ++id) {
+    if (!from_byte_level(files.tokens[id], bytes[id])) bytes[id] = files.tokens[id];
+    if (files.tokens[id] == kEndOfDocument) end_of_document = static_cast<int32_t>(id);
+  }
+  for (const AddedToken& token : files.added) set_text(token);
+}
+
+std::unique_ptr<Tokenizer::Impl> Tokenizer::Impl::make(TokenizerFiles described) {
+  std::string name = described.name;
+  try {
+    return std::make_unique<Impl>(std::move(described));
+  } catch (const Error& e) { fail(e.exit(), name, ": ", e.what()); }
+}
+
+// The added tokens to look for in texts of one stage.
+std::vector<AddedToken> Tokenizer::Impl::added(Stage stage) const {
+  std::vector<AddedToken> chosen;
+  std::string storage;
+  for (AddedToken token : files.added) {
+    if (token.normalized != (stage == Stage::kNormalized)) continue;
+    if (token.normalized) token.content = std::string(normalize(token.content, storage));
+    chosen.push_back(std::move(token));
+  }
+  return chosen;
+}
+
+// `tokenizers` decodes an added token in its normalized form, through the byte-level decoder, and
+// takes it for special only where that form is the content.
+void Tokenizer::Impl::set_text(const AddedToken& token) {
+  auto id = static_cast<size_t>(token.id);
+  if (id >= bytes.size()) bytes.resize(id + 1), special.resize(id + 1);
+  std::string storage;
+  std::string text(token.normalized ? normalize(token.content, storage) : token.content);
+  if (!from_byte_level(text, bytes[id])) bytes[id] = text;
+  special[id] = token.special && text == token.content;
+  if (token.content == kEndOfDocument) end_of_document = token.id;
+}
+
+void Tokenizer::Impl::encode_piece(std::string_view text, std::vector<int32_t>& ids) const {
+  std::string prefixed;
+  if (files.prefix == TokenizerFiles::Prefix::kSpace && !text.starts_with(' '))
+    text = prefixed.append(" ").append(text);
+  if (files.words == TokenizerFiles::Words::kWhole) return bpe.encode(text, ids);
+  for (WordSplitter words(text); !words.done();) bpe.encode(words.next(), ids);
+}
+
+Tokenizer Tokenizer::from_json(const std::filesystem::path& path) {
+  return Tokenizer(Impl::make(read_tokenizer_json(path)));
+}
+
+Tokenizer Tokenizer::from_gpt2(const std::filesystem::path& vocab,
+                               const std::filesystem::path& merges) {
+  return Tokenizer(Impl::make(read_gpt2_files(vocab, merges)));
+}
+
+Tokenizer::Tokenizer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
+Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
+Tokenizer::~Tokenizer() = default;
+
+std::vector<int32_t> Tokenizer::encode(std::string_view text) const {
+  std::string repaired, composed;
+  text = unicode::repair(text, repaired);
+  std::vector<int32_t> ids;
+  ids.reserve(text.size() / 3 + 1);
+  auto add = [&](int32_t id) { ids.push_back(id); };
+  impl_->raw.split(text, add, [&](std::string_view piece) {
+    impl_->normalized.split(impl_->normalize(piece, composed), add,
+                            [&](std::string_view part) { impl_->encode_piece(part, ids); });
+  });
+  return ids;
+}
+
+std::string Tokenizer::decode(const std::vector<int32_t>& ids, Special special) const {
+  std::string bytes, storage;
+  for (int32_t id : ids) {
+    if (id < 0 || id >= vocab_size()) continue;
+    if (special == Special::kSkip && impl_->special[static_cast<size_t>(id)]) continue;
+    bytes += impl_->bytes[static_cast<size_t>(id)];
+  }
+  return std::string(unicode::repair(bytes, storage));
+}
+
+std::string Tokenizer::token_bytes(int32_t id) const {
+  return id < 0 || id >= vocab_size() ? "" : impl_->bytes[static_cast<size_t>(id)];
+}
+
+int64_t Tokenizer::vocab_size() const { return static_cast<int64_t>(impl_->bytes.size()); }
+
+bool Tokenizer::has_end_of_document() const { return impl_->end_of_document >= 0; }
+
+int32_t Tokenizer::end_of_document() const {
+  check_usage(has_end_of_document(), impl_->files.name, ": there is no token ", kEndOfDocument,
+              " to end documents with");
+  return impl_->end_of_document;
+}
+
+}  // namespace neox

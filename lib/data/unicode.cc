@@ -1,0 +1,236 @@
+#include "data/unicode.h"
+
+#include <algorithm>
+#include <cstring>
+#include <unordered_map>
+#include <vector>
+
+#include "data/unicode_tables.h"
+
+namespace neox::unicode {
+namespace {
+
+constexpr char32_t kCodePoints = 0x110000;
+constexpr char32_t kReplacement = 0xFFFD;
+
+// Hangul syllables are composed by arithmetic (Unicode 15, section 3.12).
+constexpr char32_t kSyllable = 0xAC00, kLead = 0x1100, kVowel = 0x1161, kTail = 0x11A7;
+constexpr char32_t kLeads = 19, kVowels = 21, kTails = 28, kSyllables = kLeads * kVowels * kTails;
+
+struct Sequence {
+  size_t bytes;
+  bool valid;
+};
+
+bool is_within(uint8_t byte, uint8_t low, uint8_t high) { return low <= byte && byte <= high; }
+
+// The sequence at text[at], or the longest part of one that starts there.
+Sequence next_sequence(std::string_view text, size_t at) {
+  auto lead = static_cast<uint8_t>(text[at]);
+  if (lead < 0x80) return {1, true};
+  if (!is_within(lead, 0xC2, 0xF4)) return {1, false};
+  size_t wanted = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+  uint8_t low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;   // no overlong forms
+  uint8_t high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;  // no surrogates, no more planes
+  for (size_t i = 1; i < wanted; ++i) {
+    if (at + i == text.size()) return {i, false};
+    if (!is_within(static_cast<uint8_t>(text[at + i]), low, high)) return {i, false};
+    low = 0x80, high = 0xBF;
+  }
+  return {wanted, true};
+}
+
+// The first position from `at` on where text is not ASCII.
+size_t skip_ascii(std::string_view text, size_t at) {
+  for (uint64_t word; at + 8 <= text.size(); at += 8) {
+    std::memcpy(&word, text.data() + at, 8);
+    if (word & 0x8080808080808080u) break;
+  }
+  while (at < text.size() && static_cast<uint8_t>(text[at]) < 0x80) ++at;
+  return at;
+}
+
+size_t first_invalid(std::string_view text) {
+  for (size_t at = skip_ascii(text, 0); at < text.size(); at = skip_ascii(text, at)) {
+    Sequence next = next_sequence(text, at);
+    if (!next.valid) return at;
+    at += next.bytes;
+  }
+  return text.size();
+}
+
+// What NFC needs beside the properties, keyed for look-up.
+struct Canonical {
+  std::unordered_map<char32_t, const Decomposition*> parts;
+  std::unordered_map<uint64_t, char32_t> whole;
+  std::unordered_map<char32_t, uint8_t> combining_class;
+
+  static const Canonical& get() {
+    static const Canonical tables;
+    return tables;
+  }
+  static uint64_t pair(char32_t first, char32_t second) {
+    return static_cast<uint64_t>(first) << 32 | second;
+  }
+  uint8_t order(char32_t code) const {
+    auto found = combining_class.find(code);
+    return found == combining_class.end() ? 0 : found->second;
+  }
+
+ private:
+  Canonical() {
+    for (const Decomposition& d : decompositions) {
+      parts[d.code] = &d;
+      if (d.composes) whole[pair(d.first, d.second)] = d.code;
+    }
+    for (const CombiningRange& range : combining)
+      for (char32_t code = range.first; code <= range.last; ++code)
+        combining_class[code] = range.combining_class;
+  }
+};
+
+struct Mark {
+  char32_t code;
+  uint8_t order;
+};
+
+void decompose(const Canonical& tables, char32_t code, std::vector<Mark>& out) {
+  if (code >= kSyllable && code < kSyllable + kSyllables) {
+    char32_t index = code - kSyllable, tail = index % kTails;
+    out.push_back({kLead + index / (kVowels * kTails), 0});
+    out.push_back({kVowel + index / kTails % kVowels, 0});
+    if (tail) out.push_back({kTail + tail, 0});
+    return;
+  }
+  auto found = tables.parts.find(code);
+  if (found == tables.parts.end()) return out.push_back({code, tables.order(code)});
+  decompose(tables, found->second->first, out);
+  if (found->second->second) decompose(tables, found->second->second, out);
+}
+
+// Their composition, or 0.
+char32_t compose(const Canonical& tables, char32_t a, char32_t b) {
+  if (a >= kLead && a < kLead + kLeads && b >= kVowel && b < kVowel + kVowels)
+    return kSyllable + ((a - kLead) * kVowels + (b - kVowel)) * kTails;
+  bool is_open = a >= kSyllable && a < kSyllable + kSyllables && (a - kSyllable) % kTails == 0;
+  if (is_open && b > kTail && b < kTail + kTails) return a + (b - kTail);
+  auto found = tables.whole.find(Canonical::pair(a, b));
+  return found == tables.whole.end() ? 0 : found->second;
+}
+
+void sort_marks(std::vector<Mark>& codes) {
+  for (auto from = codes.begin(); from != codes.end();) {
+    from = std::find_if(from, codes.end(), [](const Mark& m) { return m.order != 0; });
+    auto to = std::find_if(from, codes.end(), [](const Mark& m) { return m.order == 0; });
+    std::stable_sort(from, to, [](const Mark& a, const Mark& b) { return a.order < b.order; });
+    from = to;
+  }
+}
+
+// Appends the NFC of a text that starts at a starter and ends before one (Unicode 15, section
+// 3.11, D117).
+void compose_segment(std::string_view text, std::string& out) {
+  const Canonical& tables = Canonical::get();
+  std::vector<Mark> codes;
+  for (size_t at = 0; at < text.size();) {
+    CodePoint next = read(text, at);
+    decompose(tables, next.value, codes);
+    at += next.bytes;
+  }
+  sort_marks(codes);
+  size_t kept = 0, starter = codes.size();
+  for (size_t i = 0; i < codes.size(); ++i) {
+    bool is_adjacent = kept == starter + 1;
+    bool is_blocked = !is_adjacent && starter < kept && codes[kept - 1].order >= codes[i].order;
+    char32_t whole =
+        starter < kept && !is_blocked ? compose(tables, codes[starter].code, codes[i].code) : 0;
+    if (whole) {
+      codes[starter].code = whole;
+      continue;
+    }
+    if (codes[i].order == 0) starter = kept;
+    codes[kept++] = codes[i];
+  }
+  for (size_t i = 0; i < kept; ++i) append(out, codes[i].code);
+}
+
+}  // namespace
+
+void append(std::string& text, char32_t code) {
+  auto put = [&](char32_t byte) { text.push_back(static_cast<char>(byte)); };
+  auto tail = [&](int shift) { put(0x80 | (code >> shift & 0x3F)); };
+  if (code < 0x80) return put(code);
+  if (code < 0x800) return put(0xC0 | code >> 6), tail(0);
+  if (code < 0x10000) return put(0xE0 | code >> 12), tail(6), tail(0);
+  put(0xF0 | code >> 18), tail(12), tail(6), tail(0);
+}
+
+std::string_view repair(std::string_view text, std::string& storage) {
+  size_t at = first_invalid(text);
+  if (at == text.size()) return text;
+  storage.assign(text.substr(0, at));
+  while (at < text.size()) {
+    Sequence next = next_sequence(text, at);
+    if (next.valid)
+      storage.append(text, at, next.bytes);
+    else
+      append(storage, kReplacement);
+    at += next.bytes;
+  }
+  return storage;
+}
+
+const Properties& Properties::get() {
+  static const Properties properties;
+  return properties;
+}
+
+Properties::Properties() : bits_(kCodePoints, 0) {
+  auto mark = [&](const auto& ranges, uint8_t bits) {
+    for (const auto& range : ranges)
+      for (char32_t code = range.first; code <= range.last; ++code) bits_[code] |= bits;
+  };
+  mark(letters, static_cast<uint8_t>(Class::kLetter));
+  mark(numbers, static_cast<uint8_t>(Class::kNumber));
+  mark(spaces, static_cast<uint8_t>(Class::kSpace));
+  mark(word_characters, kWord);
+  mark(combining, kUnstable);
+  mark(std::vector<CodeRange>{{kVowel, kVowel + kVowels - 1}, {kTail + 1, kTail + kTails - 1}},
+       kUnstable);
+  for (const Decomposition& d : decompositions) {
+    if (d.composes) bits_[d.second] |= kUnstable;
+    if (!d.composes) bits_[d.code] |= kUnstable;
+  }
+}
+
+std::string_view nfc(std::string_view text, std::string& storage) {
+  const Properties& properties = Properties::get();
+  // Code points below U+0300 (first byte below 0xCC) are stable.
+  auto is_latin = [&](size_t at) { return static_cast<uint8_t>(text[at]) < 0xCC; };
+  auto is_stable = [&](CodePoint c) { return !properties.unstable(c.value); };
+  size_t copied = 0, starter = 0, at = 0;
+  storage.clear();
+  while (at < text.size()) {
+    if (is_latin(at)) {
+      starter = at;
+      at += static_cast<uint8_t>(text[at]) < 0x80 ? 1 : 2;
+      continue;
+    }
+    CodePoint next = read(text, at);
+    if (is_stable(next)) {
+      starter = at;
+      at += next.bytes;
+      continue;
+    }
+    storage.append(text, copied, starter - copied);
+    for (at += next.bytes; at < text.size(); at += next.bytes)
+      if (next = read(text, at); is_stable(next)) break;
+    compose_segment(text.substr(starter, at - starter), storage);
+    copied = starter = at;
+  }
+  if (copied == 0) return text;
+  storage.append(text, copied);
+  return storage;
+}
+
+}  // namespace neox::unicode

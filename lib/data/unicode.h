@@ -1,0 +1,55 @@
+// UTF-8, the classes of code points that tokenizers ask for, and NFC, all as Hugging Face's
+// `tokenizers` sees them (unicode_tables.h). Pure functions; any thread may call them.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace neox::unicode {
+
+struct CodePoint {
+  char32_t value;
+  size_t bytes;
+};
+
+// The code point that starts at text[at]; text must be valid UTF-8 from there on.
+inline CodePoint read(std::string_view text, size_t at) {
+  auto byte = [&](size_t i) { return static_cast<uint8_t>(text[at + i]); };
+  char32_t lead = byte(0);
+  if (lead < 0x80) return {lead, 1};
+  if (lead < 0xE0) return {(lead & 0x1F) << 6 | (byte(1) & 0x3Fu), 2};
+  if (lead < 0xF0) return {(lead & 0xF) << 12 | (byte(1) & 0x3Fu) << 6 | (byte(2) & 0x3Fu), 3};
+  return {(lead & 7) << 18 | (byte(1) & 0x3Fu) << 12 | (byte(2) & 0x3Fu) << 6 | (byte(3) & 0x3Fu),
+          4};
+}
+
+void append(std::string& text, char32_t code);
+
+// The text itself where it is valid UTF-8; otherwise a copy in `storage` in which U+FFFD stands for
+// each maximal invalid part (Unicode 15, section 3.9, table 3-8), as in Python's errors="replace"
+// and Rust's from_utf8_lossy.
+std::string_view repair(std::string_view text, std::string& storage);
+
+enum class Class : uint8_t { kOther, kLetter, kNumber, kSpace };
+
+// One byte of properties for each of the 0x110000 code points.
+class Properties {
+ public:
+  static const Properties& get();
+  Class category(char32_t code) const { return static_cast<Class>(bits_[code] & 3); }
+  bool word_character(char32_t code) const { return bits_[code] & kWord; }
+  // Whether NFC may move, change or attach it. A text without such code points is NFC.
+  bool unstable(char32_t code) const { return bits_[code] & kUnstable; }
+
+ private:
+  static constexpr uint8_t kWord = 4, kUnstable = 8;
+  Properties();
+  std::string bits_;
+};
+
+// The text itself where it is NFC already, otherwise its NFC in `storage`. text must be valid
+// UTF-8.
+std::string_view nfc(std::string_view text, std::string& storage);
+
+}  // namespace neox::unicode

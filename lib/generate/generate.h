@@ -1,0 +1,48 @@
+// Text from a model: greedy, or sampled with temperature, top-k and top-p, with a key/value cache.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "data/tokenizer.h"
+#include "model/gpt_neox.h"
+
+namespace neox {
+
+struct Sampling {
+  int64_t max_tokens = 64;
+  double temperature = 0;  // 0 with top_k and top_p 0: greedy
+  int64_t top_k = 0;       // only the k likeliest; 0: all
+  double top_p = 0;        // only the likeliest that sum to p; 0: all
+  uint64_t key = 0;        // what is drawn is a function of key and position
+};
+
+// The next token for logits [V] (on the CPU, float): the likeliest, or drawn by the rules above.
+int64_t choose(const Tensor& logits, const Sampling& sampling, int64_t position);
+
+// Called with each new token; false ends the text.
+using OnToken = std::function<bool(int32_t token)>;
+
+// The tokens that follow the prompt, up to max_tokens, the model's positions, or `end`, which is
+// not part of the result. Collective over the mesh's pp and tp axes; all ranks get the tokens and
+// must give the same arguments.
+std::vector<int32_t> generate(GptNeoX& model, std::span<const int32_t> prompt,
+                              const Sampling& sampling, std::optional<int32_t> end,
+                              const OnToken& on_token = {});
+
+// Turns tokens into text as they come: keeps back bytes until they are whole UTF-8 characters.
+class TextStream {
+ public:
+  explicit TextStream(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
+  std::string add(int32_t token);
+  std::string rest();  // what is kept back, broken characters as U+FFFD
+
+ private:
+  const Tokenizer& tokenizer_;
+  std::string kept_;
+};
+
+}  // namespace neox

@@ -1,0 +1,77 @@
+#include "generate/load.h"
+
+#include "base/error.h"
+#include "checkpoint/checkpoint.h"
+
+namespace neox {
+namespace {
+
+namespace fs = std::filesystem;
+
+fs::path checkpoint_in(const fs::path& dir) {
+  if (fs::exists(dir / "COMPLETE")) return dir;
+  auto found = find_checkpoint(dir);
+  check_io(found.has_value(), dir.string(),
+           ": no checkpoint there; give the `save` directory of a run, or a global_step directory "
+           "in it");
+  return *found;
+}
+
+}  // namespace
+
+Dtypes dtypes_of(Precision precision) {
+  switch (precision) {
+    case Precision::kFp64:
+      return {at::kDouble, at::kDouble, at::kDouble};
+    case Precision::kFp16:
+      return {at::kHalf, at::kFloat, at::kFloat};
+    case Precision::kBf16:
+      return {at::kBFloat16, at::kFloat, at::kFloat};
+    default:
+      return {at::kFloat, at::kFloat, at::kFloat};
+  }
+}
+
+std::unique_ptr<Tokenizer> load_tokenizer(const Config& config) {
+  const TokenizerConfig& t = config.tokenizer;
+  if (t.vocab_file.empty()) return nullptr;
+  if (t.type == "HFTokenizer")
+    return std::make_unique<Tokenizer>(Tokenizer::from_json(t.vocab_file));
+  check_usage(!t.merge_file.empty(), config.where("tokenizer_type"), ": ", t.type,
+              " needs merge_file beside vocab_file");
+  return std::make_unique<Tokenizer>(Tokenizer::from_gpt2(t.vocab_file, t.merge_file));
+}
+
+LoadedModel::LoadedModel(const fs::path& dir, const std::vector<std::string>& overrides,
+                         at::Device device) {
+  Checkpoint checkpoint(checkpoint_in(dir));
+  const TrainState& state = checkpoint.state();
+  config_ =
+      load_config({.texts = {{checkpoint.dir().string(), state.config}}, .overrides = overrides});
+  config_.model.vocab = state.padded_vocab;
+  iteration_ = state.iteration;
+  tokenizer_ = load_tokenizer(config_);
+  check_usage(tokenizer_ != nullptr, checkpoint.dir().string(),
+              ": its run named no tokenizer; give one with --vocab-file (and --merge-file)");
+  check_usage(tokenizer_->vocab_size() <= state.padded_vocab, "the tokenizer ",
+              config_.tokenizer.vocab_file.string(), " has ", tokenizer_->vocab_size(),
+              " entries, the model of ", checkpoint.dir().string(), " only ", state.padded_vocab,
+              ": it is not the one that the model was trained with");
+  world_ = self_communicator();
+  mesh_ = std::make_unique<Mesh>(Layout{}, *world_);
+  Dtypes dtypes = dtypes_of(config_.precision.type);
+  dtypes.state = dtypes.param;  // no optimizer, so no master copy
+  model_ = std::make_unique<GptNeoX>(config_.model, *mesh_,
+                                     ModelOptions{.start = ModelOptions::kZeros,
+                                                  .dtypes = dtypes,
+                                                  .device = device,
+                                                  .keeping = GradientKeeping::kNone});
+  std::vector<StateChunk> chunks;
+  for (ParamBuffer* buffer : model_->buffers())
+    chunks.push_back(
+        {buffer->name(), "param", buffer->master(), buffer->placements(0, buffer->chunk_size())});
+  checkpoint.read(chunks);
+  for (ParamBuffer* buffer : model_->buffers()) buffer->publish();
+}
+
+}  // namespace neox

@@ -1,0 +1,40 @@
+// A model of one rank from a checkpoint, with the tokenizer it was trained with.
+#pragma once
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data/tokenizer.h"
+#include "model/gpt_neox.h"
+
+namespace neox {
+
+// The parameters alone, from a run directory (its newest complete checkpoint) or a global_step
+// directory, saved at any layout. Overrides are those of --set, on top of the configuration that
+// the checkpoint keeps.
+class LoadedModel {
+ public:
+  LoadedModel(const std::filesystem::path& dir, const std::vector<std::string>& overrides,
+              at::Device device);
+  GptNeoX& model() { return *model_; }
+  const Tokenizer& tokenizer() const { return *tokenizer_; }
+  const Config& config() const { return config_; }
+  int64_t iteration() const { return iteration_; }
+
+ private:
+  Config config_;
+  int64_t iteration_ = 0;
+  std::unique_ptr<Communicator> world_;
+  std::unique_ptr<Mesh> mesh_;
+  std::unique_ptr<GptNeoX> model_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+};
+
+// The tokenizer that the config names, or nothing where it names none.
+std::unique_ptr<Tokenizer> load_tokenizer(const Config& config);
+
+// The tensor types of a precision.
+Dtypes dtypes_of(Precision precision);
+
+}  // namespace neox

@@ -1,0 +1,101 @@
+#include "generate/session.h"
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/text.h"
+#include "generate/generate.h"
+#include "generate/load.h"
+#include "model/device.h"
+#include "ops/random.h"
+
+namespace neox {
+namespace {
+
+template <class T>
+std::optional<T> given(const Program& program, const char* option) {
+  if (!program.has(option)) return std::nullopt;
+  return program.get<T>(option);
+}
+
+class Session {
+ public:
+  Session(const SessionOptions& options, std::ostream& out)
+      : options_(options),
+        out_(out),
+        loaded_(options.checkpoint, options.overrides, pick_device(environment())) {}
+
+  void answer(const std::string& prompt) {
+    for (int64_t i = 0; i < options_.num_samples; ++i) answer_once(prompt, i);
+  }
+
+ private:
+  void answer_once(const std::string& prompt, int64_t sample) {
+    const GenerateConfig& defaults = loaded_.config().generate;
+    Sampling sampling{.max_tokens = options_.max_tokens.value_or(defaults.max_tokens),
+                      .temperature = options_.temperature.value_or(defaults.temperature),
+                      .top_k = options_.top_k.value_or(defaults.top_k),
+                      .top_p = options_.top_p.value_or(defaults.top_p),
+                      .key = random_key(options_.seed, concat("generate.", sample))};
+    const Tokenizer& tokenizer = loaded_.tokenizer();
+    std::optional<int32_t> end;
+    if (tokenizer.has_end_of_document()) end = tokenizer.end_of_document();
+    TextStream text(tokenizer);
+    out_ << prompt << std::flush;
+    generate(loaded_.model(), tokenizer.encode(prompt), sampling, end, [&](int32_t token) {
+      out_ << text.add(token) << std::flush;
+      return out_.good();
+    });
+    out_ << text.rest() << std::endl;
+  }
+
+  const SessionOptions& options_;
+  std::ostream& out_;
+  LoadedModel loaded_;
+};
+
+}  // namespace
+
+SessionOptions session_options(const Program& program) {
+  check_usage(program.has("checkpoint"),
+              "which checkpoint? Give the save directory of a run. See neox-generate --help.");
+  SessionOptions o{.checkpoint = program.get<std::string>("checkpoint")};
+  o.prompts = given<std::vector<std::string>>(program, "prompt").value_or(o.prompts);
+  o.overrides = given<std::vector<std::string>>(program, "set").value_or(o.overrides);
+  o.file = given<std::string>(program, "file").value_or("");
+  if (auto vocab = given<std::string>(program, "vocab-file"))
+    o.overrides.push_back("vocab_file=" + *vocab);
+  if (auto merges = given<std::string>(program, "merge-file"))
+    o.overrides.push_back("merge_file=" + *merges);
+  o.max_tokens = given<int64_t>(program, "max-tokens");
+  o.top_k = given<int64_t>(program, "top-k");
+  o.temperature = given<double>(program, "temperature");
+  o.top_p = given<double>(program, "top-p");
+  o.seed = program.get<int64_t>("seed");
+  o.num_samples = program.get<int64_t>("num-samples");
+  check_usage(o.max_tokens.value_or(1) > 0, "--max-tokens ", o.max_tokens.value_or(1),
+              ": must be at least 1");
+  check_usage(o.temperature.value_or(0) >= 0, "--temperature ", o.temperature.value_or(0),
+              ": must not be negative");
+  check_usage(o.top_p.value_or(0) >= 0 && o.top_p.value_or(0) <= 1, "--top-p ", o.top_p.value_or(0),
+              ": must lie in 0..1");
+  check_usage(o.top_k.value_or(0) >= 0, "--top-k ", o.top_k.value_or(0), ": must not be negative");
+  return o;
+}
+
+int run_session(const SessionOptions& options, std::istream& in, std::ostream& out,
+                bool interactive) {
+  Session session(options, out);
+  std::vector<std::string> prompts = options.prompts;
+  if (!options.file.empty())
+    for (const std::string& line : split(read_file(options.file), '\n'))
+      if (!trim(line).empty()) prompts.push_back(line);
+  for (const std::string& prompt : prompts) session.answer(prompt);
+  if (!options.prompts.empty() || !options.file.empty()) return 0;
+  if (interactive) out << "Type a prompt and press Enter; Ctrl-D ends.\n";
+  for (std::string line; (interactive ? out << "> " << std::flush : out), std::getline(in, line);)
+    if (!trim(line).empty()) session.answer(line);
+  if (interactive) out << "\n";
+  return 0;
+}
+
+}  // namespace neox

@@ -1,0 +1,30 @@
+// What neox-generate does: prompts in, texts out as they come.
+#pragma once
+#include <filesystem>
+#include <istream>
+#include <optional>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "base/program.h"
+
+namespace neox {
+
+struct SessionOptions {
+  std::filesystem::path checkpoint;
+  std::vector<std::string> prompts, overrides;
+  std::filesystem::path file;  // of prompts, one a line
+  std::optional<int64_t> max_tokens, top_k;
+  std::optional<double> temperature, top_p;
+  int64_t seed = 1234, num_samples = 1;
+};
+
+SessionOptions session_options(const Program& program);
+
+// Without prompts or file the prompts are the lines of `in`; `interactive` shows where to type.
+// Returns an exit code.
+int run_session(const SessionOptions& options, std::istream& in, std::ostream& out,
+                bool interactive);
+
+}  // namespace neox

@@ -1,0 +1,93 @@
+#include "metrics/metrics.h"
+
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+
+namespace neox {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+double unix_seconds() {
+  using namespace std::chrono;
+  auto now = duration_cast<milliseconds>(system_clock::now().time_since_epoch());
+  return static_cast<double>(now.count()) / 1000;
+}
+
+const char* not_finite_name(double value) {
+  return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
+}
+
+// One write for a line, so that a reader never sees a part of it (bytes that are not UTF-8 become
+// U+FFFD).
+void write_line(AppendFile& file, const Json& line) {
+  file.append(line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
+}
+
+Json scalars_line(int64_t step, double time, const Scalars& scalars) {
+  Json line = {{"step", step}, {"time", time}};
+  Json not_finite = Json::object();
+  for (const auto& [name, value] : scalars) {
+    check(!line.contains(name), "metric '", name, "' is given twice for step ", step,
+          ", or has a reserved name");
+    line[name] = std::isfinite(value) ? Json(value) : Json(nullptr);
+    if (!std::isfinite(value)) not_finite[name] = not_finite_name(value);
+  }
+  if (!not_finite.empty()) line["not_finite"] = std::move(not_finite);
+  return line;
+}
+
+// TensorBoard shows text as Markdown; indented by four it stays as it is.
+std::string as_markdown_code(const std::string& text) {
+  std::string code = "    ";
+  for (char c : text) {
+    code += c;
+    if (c == '\n') code += "    ";
+  }
+  return code;
+}
+
+// A process that was killed in a write leaves a part of a line; the next line must not join it.
+bool ends_within_line(const fs::path& path) {
+  std::error_code absent;
+  if (fs::file_size(path, absent) == 0 || absent) return false;
+  return MappedFile(path).text().back() != '\n';
+}
+
+}  // namespace
+
+Metrics::Metrics(const MetricsConfig& config) {
+  double now = unix_seconds();
+  if (!config.dir.empty()) {
+    make_directories(config.dir);
+    fs::path path = config.dir / kMetricsFile;
+    bool torn = ends_within_line(path);
+    lines_ = std::make_unique<AppendFile>(path, AppendFile::Open::kExtend);
+    if (torn) lines_->append("\n");
+    write_line(*lines_, {{"step", config.first_step}, {"time", now}, {"event", "start"}});
+  }
+  if (!config.tensorboard_dir.empty()) {
+    events_ = std::make_unique<EventFileWriter>(config.tensorboard_dir);
+    events_->write({.time = now, .step = config.first_step, .session_start = true});
+  }
+}
+
+void Metrics::write(int64_t step, const Scalars& scalars) {
+  if (scalars.empty()) return;
+  double now = unix_seconds();
+  if (lines_) write_line(*lines_, scalars_line(step, now, scalars));
+  if (events_) events_->write({.time = now, .step = step, .scalars = scalars});
+}
+
+void Metrics::text(int64_t step, const std::string& name, const std::string& text) {
+  double now = unix_seconds();
+  if (lines_) write_line(*lines_, {{"step", step}, {"time", now}, {"text", {{name, text}}}});
+  if (events_)
+    events_->write({.time = now, .step = step, .texts = {{name, as_markdown_code(text)}}});
+}
+
+}  // namespace neox

@@ -1,0 +1,54 @@
+// What a run says about itself, for programs and for TensorBoard: <dir>/metrics.jsonl, one JSON
+// object a line (docs/formats.md), and, where a TensorBoard directory is configured, the same
+// scalars in an event file there. One thread of one rank has a Metrics that writes; other ranks
+// have one with no directory, which does nothing.
+//
+//   {"step":30,"time":1700000000.25,"train/lm_loss":3.217,"train/learning_rate":0.0006}
+//   {"step":31,"time":1700000001.31,"train/lm_loss":null,"not_finite":{"train/lm_loss":"nan"}}
+//   {"step":31,"time":1700000001.40,"text":{"samples":"Once upon"}}
+//   {"step":21,"time":1700000100.00,"event":"start"}
+//
+// The last line begins another life of the run: what older lines say of step 21 and later is void.
+// Apart from that, the last value of a name for a step counts. A value that is not finite is null
+// there and "nan", "inf" or "-inf" under not_finite, so that every JSON reader takes the file.
+//
+// Names, those of GPT-NeoX (megatron/logging.py), so that its dashboards carry over:
+//   each step         train/lm_loss  train/learning_rate  train/loss_scale (fp16)
+//                     train/grad_norm  train/tokens (seen so far)             (these two are ours)
+//   each log interval runtime/samples_per_sec  runtime/iteration_time (s)  runtime/steps_per_sec
+//                     runtime/tokens_per_sec  runtime/flops_per_sec_per_gpu
+//                     runtime/model_flops_utilization  timers/{forward,backward,optimizer,...} (s)
+//   each evaluation   validation/lm_loss  validation/lm_loss_ppl  test/lm_loss  test/lm_loss_ppl
+//   text              config (the effective one)  samples (generated)
+#pragma once
+#include <memory>
+#include <string>
+
+#include "metrics/event_file.h"
+
+namespace neox {
+
+inline constexpr const char* kMetricsFile = "metrics.jsonl";
+
+struct MetricsConfig {
+  fs::path dir = {};              // of metrics.jsonl; empty: no such file
+  fs::path tensorboard_dir = {};  // empty: no event file
+  int64_t first_step = 0;  // the first that this life of the run may write: 0, or resumed step + 1
+};
+
+class Metrics {
+ public:
+  // Makes the directories; begins a new life in files that are there. Throws where it cannot write
+  // (exit code 74), here and below.
+  explicit Metrics(const MetricsConfig& config);
+
+  // May be called several times for a step (training, then validation).
+  void write(int64_t step, const Scalars& scalars);
+  void text(int64_t step, const std::string& name, const std::string& text);
+
+ private:
+  std::unique_ptr<AppendFile> lines_;
+  std::unique_ptr<EventFileWriter> events_;
+};
+
+}  // namespace neox

@@ -1,0 +1,221 @@
+#include "metrics/run.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "metrics/metrics.h"
+
+namespace neox {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int kMaxLevels = 4;
+constexpr size_t kMaxWarnings = 5;
+
+// Collects points in the order they were written and drops those that later ones make void.
+class Collector {
+ public:
+  void add(const std::string& tag, const Point& point) { written_[tag].push_back(point); }
+
+  // A new life of the run begins at this step.
+  void start(int64_t step) {
+    for (auto& [tag, points] : written_)
+      std::erase_if(points, [&](const Point& p) { return p.step >= step; });
+  }
+
+  std::map<std::string, std::vector<Point>> take() {
+    std::map<std::string, std::vector<Point>> series;
+    for (auto& [tag, points] : written_) {
+      if (points.empty()) continue;
+      std::stable_sort(points.begin(), points.end(),
+                       [](const Point& a, const Point& b) { return a.step < b.step; });
+      series[tag] = last_of_each_step(points);
+    }
+    return series;
+  }
+
+ private:
+  static std::vector<Point> last_of_each_step(const std::vector<Point>& points) {
+    std::vector<Point> last;
+    for (const Point& point : points) {
+      if (!last.empty() && last.back().step == point.step) last.pop_back();
+      last.push_back(point);
+    }
+    return last;
+  }
+
+  std::map<std::string, std::vector<Point>> written_;
+};
+
+void warn(RunLog& run, const std::string& text) {
+  if (run.warnings.size() < kMaxWarnings) run.warnings.push_back(text);
+  if (run.warnings.size() == kMaxWarnings) run.warnings.push_back("more of the same is not shown");
+}
+
+double not_finite_value(const Json& line, const std::string& name) {
+  auto names = line.find("not_finite");
+  if (names == line.end() || !names->is_object()) return std::nan("");
+  std::string text =
+      names->value(name, Json()).is_string() ? names->at(name).get<std::string>() : std::string();
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  return text == "inf" ? kInfinity : text == "-inf" ? -kInfinity : std::nan("");
+}
+
+bool is_number(const Json& object, const char* key) {
+  auto value = object.find(key);
+  return value != object.end() && value->is_number();
+}
+
+// False where the line is not one of ours.
+bool read_line(std::string_view text, Collector& points) {
+  Json line = Json::parse(text, nullptr, false);
+  if (!line.is_object() || !line.contains("step") || !line["step"].is_number_integer())
+    return false;
+  int64_t step = line["step"].get<int64_t>();
+  double time = is_number(line, "time") ? line["time"].get<double>() : 0;
+  auto event = line.find("event");
+  if (event != line.end()) return *event == "start" ? points.start(step), true : true;
+  for (const auto& [name, value] : line.items()) {
+    if (name == "step" || name == "time") continue;
+    if (value.is_number()) points.add(name, {step, time, value.get<double>()});
+    if (value.is_null()) points.add(name, {step, time, not_finite_value(line, name)});
+  }
+  return true;
+}
+
+bool is_event_file(const fs::path& path) {
+  return path.filename().string().find(".tfevents.") != std::string::npos;
+}
+
+RunLog read_path(const fs::path& path, const std::vector<fs::path>& event_files) {
+  RunLog run;
+  if (event_files.empty()) {
+    MappedFile file(path, MappedFile::Access::kSequential);
+    run = read_metrics(file.text());
+  } else {
+    run = read_events(event_files);
+  }
+  run.path = path;
+  return run;
+}
+
+struct Entries {
+  std::vector<fs::path> directories, event_files;
+};
+
+Entries list_directory(const fs::path& dir) {
+  Entries entries;
+  std::error_code error;
+  for (fs::directory_iterator it(dir, error), end; !error && it != end; it.increment(error)) {
+    std::error_code gone;
+    if (it->is_directory(gone)) entries.directories.push_back(it->path());
+    if (it->is_regular_file(gone) && is_event_file(it->path()))
+      entries.event_files.push_back(it->path());
+  }
+  check_io(!error, "cannot read the directory ", dir.string(), ": ", describe_errno(error.value()));
+  std::sort(entries.directories.begin(), entries.directories.end());
+  std::sort(entries.event_files.begin(), entries.event_files.end());
+  return entries;
+}
+
+void find_runs(const fs::path& dir, int levels, std::vector<RunLog>& runs) {
+  std::error_code error;
+  if (fs::is_regular_file(dir / kMetricsFile, error)) {
+    runs.push_back(read_path(dir / kMetricsFile, {}));
+    return;
+  }
+  Entries entries = list_directory(dir);
+  if (!entries.event_files.empty()) runs.push_back(read_path(dir, entries.event_files));
+  if (levels == 0) return;
+  for (const fs::path& below : entries.directories) find_runs(below, levels - 1, runs);
+}
+
+// A run is named after its directory, with as many parents as tell it from the others.
+std::string name_of(const fs::path& path, int num_parts) {
+  std::vector<std::string> parts;
+  fs::path dir = path.filename() == kMetricsFile ? path.parent_path() : path;
+  for (const fs::path& part : fs::absolute(dir).lexically_normal())
+    if (!part.empty() && part != "/") parts.push_back(part.string());
+  std::string name;
+  size_t first = parts.size() - std::min(parts.size(), static_cast<size_t>(num_parts));
+  for (size_t i = first; i < parts.size(); ++i) name += (i > first ? "/" : "") + parts[i];
+  return name;
+}
+
+void name_runs(std::vector<RunLog>& runs) {
+  for (int num_parts = 1; num_parts < 20; ++num_parts) {
+    std::set<std::string> names;
+    for (RunLog& run : runs) names.insert(run.name = name_of(run.path, num_parts));
+    if (names.size() == runs.size()) return;
+  }
+}
+
+}  // namespace
+
+RunLog read_metrics(std::string_view text) {
+  RunLog run;
+  Collector points;
+  int64_t number = 0;
+  while (!text.empty()) {
+    size_t end = text.find('\n');
+    std::string_view line = text.substr(0, end);
+    ++number;
+    bool is_last = end == std::string_view::npos;
+    text = is_last ? std::string_view() : text.substr(end + 1);
+    // The last line may be in the middle of being written.
+    if (!line.empty() && !read_line(line, points) && !is_last)
+      warn(run, concat("line ", number, " is not readable and is left out"));
+  }
+  run.series = points.take();
+  return run;
+}
+
+RunLog read_events(const std::vector<fs::path>& files) {
+  RunLog run;
+  Collector points;
+  for (const fs::path& path : files) {
+    MappedFile mapped(path, MappedFile::Access::kSequential);
+    EventFile file = read_event_file(mapped.text());
+    if (!file.damage.empty()) warn(run, path.filename().string() + ": " + file.damage);
+    for (const Event& event : file.events) {
+      if (event.session_start) points.start(event.step);
+      for (const auto& [tag, value] : event.scalars)
+        points.add(tag, {event.step, event.time, value});
+    }
+  }
+  run.series = points.take();
+  return run;
+}
+
+std::vector<RunLog> load_runs(const std::vector<std::string>& paths) {
+  check_usage(!paths.empty(), "give at least one run; see --help");
+  std::vector<RunLog> runs;
+  for (const std::string& path : paths) {
+    std::error_code error;
+    check_io(fs::exists(path, error), "there is no ", path,
+             "; a run is a metrics.jsonl, a TensorBoard event file, or a directory with one");
+    size_t before = runs.size();
+    if (fs::is_directory(path, error)) {
+      find_runs(path, kMaxLevels, runs);
+    } else {
+      std::vector<fs::path> event_files;
+      if (is_event_file(path)) event_files.push_back(path);
+      runs.push_back(read_path(path, event_files));
+    }
+    check_io(runs.size() > before, "neither a ", kMetricsFile,
+             " nor a TensorBoard event file (*.tfevents.*) in ", path, " or up to ", kMaxLevels,
+             " levels below it");
+  }
+  name_runs(runs);
+  for (const RunLog& run : runs)
+    for (const std::string& warning : run.warnings) log_warning(run.path.string(), ": ", warning);
+  return runs;
+}
+
+}  // namespace neox

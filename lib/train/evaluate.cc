@@ -1,0 +1,65 @@
+// Evaluation and generated samples of the Trainer.
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/full_like.h>
+#include <ATen/ops/stack.h>
+
+#include "generate/generate.h"
+#include "ops/random.h"
+#include "train/trainer.h"
+
+namespace neox {
+
+void Trainer::evaluate_and_sample(int64_t index) {
+  report_.pause();
+  if (auto loss = evaluate(Split::kValid, index)) {
+    report_.evaluation(state_.iteration, "validation", *loss);
+    generate_samples();
+    evaluated_at_ = state_.iteration;
+  }
+  report_.resume();
+}
+
+std::optional<double> Trainer::evaluate(Split split, int64_t index) {
+  int64_t iters = p_.config.train.eval_iters;
+  if (iters == 0 || !p_.sampler.has(split)) return std::nullopt;
+  Mesh& mesh = p_.model.mesh();
+  Batches source(p_.sampler, split, batch_, p_.config.model.seq, mesh,
+                 p_.model.hidden_options().device());
+  double loss = 0, weight = 0;
+  for (int64_t i = 0; i < iters; ++i) {
+    int64_t first = (index * iters + i) * batch_.global;
+    LossSum sum = evaluate_microbatches(p_.model, batch_.accumulation,
+                                        [&](int64_t m) { return source.get(first, m); });
+    if (mesh.tp().rank() != 0) sum.loss.zero_(), sum.weight.zero_();
+    Tensor totals =
+        at::stack({sum.loss, sum.weight, at::full_like(sum.loss, p_.stop.load() != 0 ? 1.0 : 0.0)});
+    mesh.world().all_reduce(totals);
+    totals = totals.cpu();
+    const auto* v = totals.const_data_ptr<double>();
+    loss += v[0];
+    weight += v[1];
+    if (v[2] != 0) {
+      stop_ = true;
+      return std::nullopt;
+    }
+  }
+  return loss / std::max(weight, 1e-20);
+}
+
+void Trainer::generate_samples() {
+  if (!p_.tokenizer) return;
+  const GenerateConfig& g = p_.config.generate;
+  std::optional<int32_t> end;
+  if (p_.tokenizer->has_end_of_document()) end = p_.tokenizer->end_of_document();
+  for (const std::string& prompt : p_.config.train.sample_prompts) {
+    Sampling sampling{.max_tokens = p_.config.train.sample_tokens,
+                      .temperature = g.temperature,
+                      .top_k = g.top_k,
+                      .top_p = g.top_p,
+                      .key = random_key(p_.config.train.seed, "sample." + prompt)};
+    auto tokens = generate(p_.model, p_.tokenizer->encode(prompt), sampling, end);
+    report_.samples(state_.iteration, prompt + p_.tokenizer->decode(tokens));
+  }
+}
+
+}  // namespace neox

@@ -1,0 +1,127 @@
+#include "train/report.h"
+
+#include <cmath>
+#include <cstdio>
+
+#include "base/log.h"
+#include "base/text.h"
+
+namespace neox {
+namespace {
+
+std::string format(const char* pattern, double value) {
+  char text[64];
+  std::snprintf(text, sizeof text, pattern, value);
+  return text;
+}
+
+}  // namespace
+
+double train_flops_per_token(const ModelConfig& m) {
+  ModelConfig blocks = m;
+  blocks.vocab = 0;
+  double parameters = static_cast<double>(num_parameters(blocks) + m.vocab * m.hidden);
+  return 6 * parameters + 6 * static_cast<double>(m.layers * m.hidden * m.seq);
+}
+
+std::filesystem::path Report::metrics_dir(const Config& config) {
+  return config.train.log_dir.empty() ? config.checkpoint.save : config.train.log_dir;
+}
+
+Report::Report(const Config& config, const ReportOptions& options)
+    : config_(config),
+      options_(options),
+      marked_iteration_(options.first_iteration),
+      flops_per_token_(train_flops_per_token(config.model)) {
+  if (!options.speaks) return;
+  int64_t first = options.first_iteration;
+  metrics_.emplace(MetricsConfig{.dir = metrics_dir(config),
+                                 .tensorboard_dir = config.train.tensorboard_dir,
+                                 .first_step = first == 0 ? 0 : first + 1});
+  metrics_->text(first, "config", config.text());
+  progress_ = std::make_unique<Progress>(Progress::Options{.label = "train",
+                                                           .unit = "steps",
+                                                           .total = config.train.iters,
+                                                           .start = first,
+                                                           .plain = Progress::Plain::kNever});
+}
+
+void Report::step(int64_t iteration, const StepReport& step) {
+  if (!options_.speaks) return;
+  Scalars scalars = {
+      {"train/lm_loss", step.loss},
+      {"train/learning_rate", step.lr},
+      {"train/grad_norm", step.grad_norm},
+      {"train/tokens", static_cast<double>(iteration * options_.global_batch * config_.model.seq)}};
+  if (config_.precision.type == Precision::kFp16)
+    scalars.emplace_back("train/loss_scale", step.loss_scale);
+  metrics_->write(iteration, scalars);
+  progress_->update(iteration, "loss " + format("%.4f", step.loss));
+  skipped_ += !step.finite;
+  if (iteration % config_.train.log_interval == 0 || iteration == config_.train.iters)
+    log_interval(iteration, step);
+}
+
+void Report::log_interval(int64_t iteration, const StepReport& step) {
+  int64_t steps = std::max<int64_t>(iteration - marked_iteration_, 1);
+  double seconds = std::max(seconds_since_mark(), 1e-9) / static_cast<double>(steps);
+  double samples = static_cast<double>(options_.global_batch) / seconds;
+  double tokens = samples * static_cast<double>(config_.model.seq),
+         flops = tokens * flops_per_token_;
+  double left = static_cast<double>(config_.train.iters - iteration) * seconds;
+  std::string line =
+      concat("step ", iteration, "/", config_.train.iters, " | loss ", format("%.4f", step.loss),
+             " | lr ", format("%.3e", step.lr), " | grad norm ", format("%.3f", step.grad_norm));
+  if (config_.precision.type == Precision::kFp16)
+    line += concat(" | loss scale ", format("%g", step.loss_scale));
+  if (skipped_ > 0) line += concat(" | ", skipped_, skipped_ == 1 ? " step" : " steps", " skipped");
+  line += concat(" | ", format("%.1f", samples), " samples/s | ", with_commas(std::llround(tokens)),
+                 " tokens/s | ", human_count(flops), "FLOP/s");
+  if (iteration < config_.train.iters) line += " | " + human_duration(left) + " left";
+  log_info(line);
+  metrics_->write(iteration,
+                  {{"runtime/samples_per_sec", samples},
+                   {"runtime/iteration_time", seconds},
+                   {"runtime/steps_per_sec", 1 / seconds},
+                   {"runtime/tokens_per_sec", tokens},
+                   {"runtime/flops_per_sec_per_gpu", flops / static_cast<double>(options_.ranks)}});
+  mark_ = Clock::now();
+  paused_seconds_ = 0;
+  marked_iteration_ = iteration;
+  skipped_ = 0;
+}
+
+void Report::evaluation(int64_t iteration, const char* split, double loss) {
+  if (!options_.speaks) return;
+  std::string tag = std::string(split) + "/lm_loss";
+  log_info("step ", iteration, " | ", split, " loss ", format("%.4f", loss), " | perplexity ",
+           format("%.2f", std::exp(loss)));
+  metrics_->write(iteration, {{tag, loss}, {tag + "_ppl", std::exp(loss)}});
+}
+
+void Report::samples(int64_t iteration, const std::string& text) {
+  if (!options_.speaks) return;
+  log_info("step ", iteration, " | sample: ", text);
+  metrics_->text(iteration, "samples", text);
+}
+
+void Report::saved(int64_t iteration, const std::string& dir, double seconds) {
+  if (options_.speaks)
+    log_info("step ", iteration, " | saved ", dir, " in ", human_duration(seconds));
+}
+
+void Report::pause() { paused_ = Clock::now(); }
+
+void Report::resume() {
+  paused_seconds_ += std::chrono::duration<double>(Clock::now() - paused_).count();
+}
+
+double Report::seconds_since_mark() const {
+  return std::chrono::duration<double>(Clock::now() - mark_).count() - paused_seconds_;
+}
+
+void Report::finish() {
+  if (progress_) progress_->finish();
+}
+
+}  // namespace neox

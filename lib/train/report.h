@@ -1,0 +1,58 @@
+// What a run says of itself: log lines, a live bar on a terminal, metrics. Rank 0's speaks, the
+// others' are silent.
+#pragma once
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/progress.h"
+#include "config/config.h"
+#include "metrics/metrics.h"
+#include "train/step.h"
+
+namespace neox {
+
+struct ReportOptions {
+  bool speaks = true;
+  int64_t first_iteration = 0;  // steps taken before
+  int64_t global_batch = 0, ranks = 1;
+};
+
+class Report {
+ public:
+  Report(const Config& config, const ReportOptions& options);
+
+  // After each step, in order.
+  void step(int64_t iteration, const StepReport& step);
+  void evaluation(int64_t iteration, const char* split, double loss);
+  void samples(int64_t iteration, const std::string& text);
+  void saved(int64_t iteration, const std::string& dir, double seconds);
+  // Time that is no training: evaluation, saving.
+  void pause();
+  void resume();
+  void finish();
+
+  static std::filesystem::path metrics_dir(const Config& config);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  void log_interval(int64_t iteration, const StepReport& step);
+  double seconds_since_mark() const;
+
+  const Config& config_;
+  ReportOptions options_;
+  std::optional<Metrics> metrics_;
+  std::unique_ptr<Progress> progress_;
+  Clock::time_point mark_ = Clock::now(), paused_;
+  double paused_seconds_ = 0;
+  int64_t marked_iteration_;  // of mark_
+  int64_t skipped_ = 0;       // steps since the last line that changed nothing
+  double flops_per_token_;
+};
+
+// Work of training on one token, forward and backward: 6 N + 6 L h T, with N the parameters of
+// blocks and head, attention counted causal.
+double train_flops_per_token(const ModelConfig& model);
+
+}  // namespace neox

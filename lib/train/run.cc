@@ -1,0 +1,155 @@
+#include "train/run.h"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <mutex>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "comm/mesh.h"
+#include "comm/thread.h"
+#include "config/estimate.h"
+#include "generate/load.h"
+#include "model/device.h"
+#include "train/trainer.h"
+
+namespace neox {
+namespace {
+
+const char* name_of(Precision precision) {
+  switch (precision) {
+    case Precision::kFp64:
+      return "fp64";
+    case Precision::kFp16:
+      return "fp16";
+    case Precision::kBf16:
+      return "bf16";
+    default:
+      return "fp32";
+  }
+}
+
+// What is asked of each split, as GPT-NeoX counts it: it enters the shuffle of the samples.
+SampleCounts sample_counts(const Config& config, const TrainState& state) {
+  const TrainConfig& t = config.train;
+  int64_t batch = state.global_batch, interval = std::max<int64_t>(t.eval_interval, 1);
+  int64_t iters = state.dataset_samples / batch;  // of the first start
+  return {.train = state.dataset_samples,
+          .valid = (iters / interval + 1) * t.eval_iters * batch,
+          .test = t.eval_iters * batch};
+}
+
+ModelOptions model_options(const Config& config, bool resumes, at::Device device) {
+  bool zero2 = config.layout.zero_stage >= 2;
+  return {.start = resumes ? ModelOptions::kZeros : ModelOptions::kInitialValues,
+          .dtypes = dtypes_of(config.precision.type),
+          .device = device,
+          .keeping = zero2 ? GradientKeeping::kChunk : GradientKeeping::kFull,
+          .recompute_layers = config.train.recompute ? config.train.recompute_layers : 0,
+          .seed = config.train.seed,
+          .partition = config.layout.partition_method};
+}
+
+void say_start(const Config& config, const Start& start, const Mesh& mesh, at::Device device) {
+  log_info("neox-train: ", human_count(static_cast<double>(num_parameters(config.model))),
+           " parameters (", architecture(config.model), ")");
+  log_info("device ", describe_device(device), ", ", name_of(config.precision.type), ", ",
+           to_string(mesh.layout()), ", batch of ", start.batch.global,
+           " samples = ", start.batch.micro, " x ", mesh.layout().replicate * mesh.layout().shard,
+           " ranks x ", start.batch.accumulation, " micro-batches");
+  if (config.precision.type == Precision::kFp16 && device.is_cpu())
+    log_warning(
+        "fp16 is several times slower than fp32 on a CPU; --set precision=bfloat16 or --set "
+        "precision=fp32 is faster");
+  for (const std::string& note : config.notes) log_info("note: ", note);
+  if (start.checkpoint) log_info("resuming from ", start.checkpoint->dir().string());
+}
+
+std::function<void()> poll_stop(const StopFlag& stop) {
+  return [&stop] {
+    if (int signal = stop.load())
+      fail(Exit::kRequeue, "asked to stop by ", signal_name(signal),
+           " before the first step; there is nothing to save");
+  };
+}
+
+}  // namespace
+
+Layout layout_of(const LayoutConfig& c, int world) {
+  auto model = static_cast<int>(c.pipe * c.tensor);
+  check_usage(world % model == 0, "pipe_parallel_size ", c.pipe, " x model_parallel_size ",
+              c.tensor, " needs a multiple of ", model, " ranks, the job has ", world,
+              world < model ? "; on one machine start it with --spawn " : "",
+              world < model ? std::to_string(model) : "");
+  int data = world / model;
+  int shard = c.zero_stage == 0 ? 1 : c.shard > 0 ? static_cast<int>(c.shard) : data;
+  check_usage(data % shard == 0, "mics_shard_size ", shard, " does not divide the ", data,
+              " data-parallel ranks");
+  return {.pp = static_cast<int>(c.pipe),
+          .replicate = data / shard,
+          .shard = shard,
+          .tp = static_cast<int>(c.tensor)};
+}
+
+Exit train_rank(Config config, Communicator& world, Control& control, const Environment& env,
+                const StopFlag& stop) {
+  bool first = world.rank() == 0;
+  at::Device device = pick_device(env);
+  Mesh mesh(layout_of(config.layout, world.size()), world);
+  std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(config);
+  Start start = find_start(config, tokenizer.get(), mesh.data().size());
+  if (first) say_start(config, start, mesh, device);
+  poll_stop(stop)();
+  bool has_end = tokenizer && tokenizer->has_end_of_document();
+  check_usage(has_end || !config.data.eod_mask_loss, config.where("eod_mask_loss"),
+              ": eod_mask_loss needs a tokenizer (vocab_file) with <|endoftext|>");
+  Sampler sampler(config.data, config.model.seq, config.model.vocab,
+                  has_end ? tokenizer->end_of_document() : -1, sample_counts(config, start.state),
+                  poll_stop(stop));
+  if (first)
+    for (const std::string& warning : sampler.warnings()) log_warning(warning);
+  GptNeoX model(config.model, mesh, model_options(config, start.checkpoint.has_value(), device));
+  TrainerParts parts{config, model, sampler, tokenizer.get(), control, stop, life_of_job(env)};
+  Trainer trainer(parts, std::move(start));
+  return trainer.run();
+}
+
+Exit train_here(const Config& config, int ranks, const Environment& env, const StopFlag& stop) {
+  if (ranks == 1) {
+    auto world = self_communicator();
+    AloneControl control;
+    return train_rank(config, *world, control, env, stop);
+  }
+  check_usage(!pick_device(env).is_cuda(),
+              "--spawn starts ranks as threads on the CPU; a GPU takes one rank");
+  at::set_num_threads(std::max(1, at::get_num_threads() / ranks));
+  std::mutex mutex;
+  Exit exit = Exit::kDone;
+  run_thread_ranks(ranks, [&](Communicator& world, Control& control) {
+    Exit mine = train_rank(config, world, control, env, stop);
+    std::lock_guard lock(mutex);
+    exit = mine;
+  });
+  return exit;
+}
+
+std::string dry_run(const Config& config, int ranks) {
+  Config complete = config;
+  std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(config);
+  // Without a tokenizer at hand: the 20B tokenizer's, which Pythia has.
+  int64_t vocab = config.model.vocab > 0
+                      ? config.model.vocab
+                      : padded_vocab(config, tokenizer ? tokenizer->vocab_size() : 50277);
+  complete.model.vocab = vocab;
+  std::optional<int64_t> room;
+  if (!config.checkpoint.save.empty()) room = free_bytes(config.checkpoint.save);
+  std::string text = render(estimate(complete, vocab, ranks, room), complete);
+  if (!tokenizer && config.model.vocab == 0)
+    text += concat("No vocab_file is given: computed for the vocabulary of Pythia, ", vocab,
+                   " entries.\n");
+  return text;
+}
+
+}  // namespace neox

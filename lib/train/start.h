@@ -1,0 +1,23 @@
+// How a run starts: fresh, or from the newest checkpoint; and what is frozen from then on.
+#pragma once
+#include <memory>
+#include <optional>
+
+#include "checkpoint/checkpoint.h"
+#include "config/config.h"
+#include "data/tokenizer.h"
+
+namespace neox {
+
+struct Start {
+  std::optional<Checkpoint> checkpoint;  // empty: a fresh start
+  TrainState state;                      // of the checkpoint, or of a fresh start
+  BatchPlan batch;
+};
+
+// Finds what `load` names, checks that it fits the config, and completes config.model.vocab. `load`
+// that holds nothing is an error unless it is also `save`. tokenizer may be null. data_ranks: ranks
+// that hold different samples.
+Start find_start(Config& config, const Tokenizer* tokenizer, int64_t data_ranks);
+
+}  // namespace neox

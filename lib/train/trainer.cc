@@ -1,0 +1,147 @@
+#include "train/trainer.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/error.h"
+#include "base/log.h"
+
+namespace neox {
+namespace {
+
+constexpr int64_t kMostSkips = 50;  // as GPT-NeoX (megatron/utils.py)
+
+ReportOptions report_options(const TrainerParts& p, const Start& start) {
+  return {.speaks = p.control.rank() == 0,
+          .first_iteration = start.state.iteration,
+          .global_batch = start.batch.global,
+          .ranks = p.control.size()};
+}
+
+}  // namespace
+
+Trainer::Trainer(const TrainerParts& parts, Start start)
+    : p_(parts),
+      batch_(start.batch),
+      state_(start.state),
+      step_(parts.model, parts.config,
+            static_cast<double>(start.batch.global * parts.config.model.seq)),
+      train_batches_(parts.sampler, Split::kTrain, start.batch, parts.config.model.seq,
+                     parts.model.mesh(), parts.model.hidden_options().device()),
+      report_(parts.config, report_options(parts, start)),
+      fresh_(!start.checkpoint.has_value()),
+      waits_for_host_(parts.model.hidden_options().device().is_cpu()) {
+  state_.config = p_.config.text();
+  std::string data = p_.sampler.fingerprint();
+  check_usage(fresh_ || state_.dataset_hash == data,
+              "the training data is not what the checkpoint's run began with (", data, ", was ",
+              state_.dataset_hash,
+              "), so the samples that were already seen are not known. Give the run the data ",
+              "it began with, and the same seed, split and seq_length.");
+  state_.dataset_hash = data;
+  if (fresh_) return;
+  auto chunks = step_.owned();
+  start.checkpoint->read(chunks);
+  step_.publish();
+  step_.restore(state_.optimizer_steps);
+  step_.loss_scale().restore({state_.loss_scale, state_.growth, state_.hysteresis});
+  saved_at_ = p_.config.checkpoint.load == p_.config.checkpoint.save ? state_.iteration : -1;
+}
+
+Exit Trainer::run() {
+  Exit exit = train_loop();
+  report_.finish();
+  return exit;
+}
+
+Exit Trainer::train_loop() {
+  const TrainConfig& t = p_.config.train;
+  const CheckpointConfig& c = p_.config.checkpoint;
+  bool saves_zero = std::find(c.extra_save_iters.begin(), c.extra_save_iters.end(), 0) !=
+                    c.extra_save_iters.end();
+  if (fresh_ && saves_zero) save();
+  while (state_.iteration < t.iters) {
+    take_step();
+    if (!stop_ && due(t.eval_interval)) evaluate_and_sample(state_.iteration / t.eval_interval - 1);
+    if (stop_) break;
+    if (c.saves_at(state_.iteration)) save();
+    if (due(t.exit_interval)) break;
+  }
+  read_report();
+  bool complete = state_.iteration >= t.iters;
+  if (complete && !stop_ && evaluated_at_ != state_.iteration)
+    evaluate_and_sample(state_.iteration / std::max<int64_t>(t.eval_interval, 1));
+  if (state_.iteration > 0 && saved_at_ != state_.iteration) save();
+  if (stop_ && !complete) {
+    log_info("stopped at step ", state_.iteration, " of ", t.iters, " as asked",
+             c.save.empty() ? "; nothing was saved, because save is not set"
+                            : "; the same command goes on from there");
+    return Exit::kRequeue;
+  }
+  if (complete && !stop_)
+    if (auto loss = evaluate(Split::kTest, 0)) report_.evaluation(state_.iteration, "test", *loss);
+  return Exit::kDone;
+}
+
+void Trainer::take_step() {
+  int64_t first = state_.consumed_samples;
+  auto batches = [&](int64_t m) { return train_batches_.get(first, m); };
+  Tensor result = step_.run(batch_.accumulation, batches, p_.stop.load() != 0);
+  read_report();  // of the step before, while the device works on this one
+  unread_ = result;
+  ++state_.iteration;
+  state_.consumed_samples += batch_.global;
+  const TrainConfig& t = p_.config.train;
+  bool needed = p_.config.checkpoint.saves_at(state_.iteration) || due(t.eval_interval) ||
+                due(t.exit_interval);
+  if (waits_for_host_ || needed) read_report();
+}
+
+void Trainer::read_report() {
+  if (!unread_) return;
+  StepReport report = TrainStep::read(*unread_);
+  unread_.reset();
+  // The step that is unread is the last one, or the one before where the last has just been
+  // started.
+  int64_t iteration = state_.iteration;
+  check_finite(report);
+  stop_ = stop_ || report.stop;
+  report_.step(iteration, report);
+}
+
+void Trainer::check_finite(const StepReport& report) {
+  skipped_in_a_row_ = report.finite ? 0 : skipped_in_a_row_ + 1;
+  if (report.finite) return;
+  bool scaled = p_.config.precision.type == Precision::kFp16;
+  if (scaled && skipped_in_a_row_ < kMostSkips) return;
+  fail(Exit::kNotFinite, "step ", state_.iteration, ": ",
+       scaled ? concat(kMostSkips, " steps in a row overflowed in fp16, the loss scale is ",
+                       report.loss_scale)
+              : concat("the loss is ", report.loss, " and the gradient norm ", report.grad_norm),
+       ". The parameters are those of the last finite step. Go on from an earlier checkpoint with "
+       "a lower learning rate, more ",
+       "warm-up or precision: bfloat16 (samples ", state_.consumed_samples - batch_.global, "..",
+       state_.consumed_samples - 1, " of the run were in this step).");
+}
+
+void Trainer::save() {
+  const CheckpointConfig& c = p_.config.checkpoint;
+  if (c.save.empty()) return;
+  report_.pause();
+  auto begin = std::chrono::steady_clock::now();
+  LossScale::State scale = step_.loss_scale().state();
+  state_.optimizer_steps = step_.optimizer_steps();
+  state_.loss_scale = scale.scale;
+  state_.growth = scale.growth;
+  state_.hysteresis = scale.hysteresis;
+  auto chunks = step_.written();
+  save_checkpoint({.dir = c.save, .life = p_.life, .keep_last = c.keep_last}, chunks, state_,
+                  p_.control);
+  saved_at_ = state_.iteration;
+  double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  report_.saved(state_.iteration, (c.save / concat("global_step", state_.iteration)).string(),
+                seconds);
+  report_.resume();
+}
+
+}  // namespace neox

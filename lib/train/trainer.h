@@ -1,0 +1,66 @@
+// The loop of a run: steps, reports, evaluation, saving, stopping.
+#pragma once
+#include <optional>
+#include <string>
+
+#include "base/error.h"
+#include "checkpoint/checkpoint.h"
+#include "config/config.h"
+#include "data/sampler.h"
+#include "data/tokenizer.h"
+#include "launch/control.h"
+#include "train/batches.h"
+#include "train/report.h"
+#include "train/signals.h"
+#include "train/start.h"
+#include "train/step.h"
+
+namespace neox {
+
+struct TrainerParts {  // all must outlive the trainer
+  const Config& config;
+  GptNeoX& model;
+  const Sampler& sampler;
+  const Tokenizer* tokenizer;  // null: no sample_prompts
+  Control& control;
+  const StopFlag& stop;
+  std::string life;  // names temporary files of this life of the job
+};
+
+class Trainer {
+ public:
+  // Collective. Loads the checkpoint's state where there is one.
+  Trainer(const TrainerParts& parts, Start start);
+
+  // Collective. Trains to train_iters, exit_interval, or until a rank is asked to stop, then saves.
+  // Returns kDone or kRequeue. Throws Error (78) where the loss is not finite.
+  Exit run();
+
+ private:
+  Exit train_loop();
+  void take_step();
+  void read_report();  // of the last step, if it was not read yet
+  void check_finite(const StepReport& report);
+  void evaluate_and_sample(int64_t index);
+  // Mean loss over eval_iters batches from the index-th evaluation on; nothing where a stop was
+  // asked for.
+  std::optional<double> evaluate(Split split, int64_t index);
+  void generate_samples();
+  void save();
+  bool due(int64_t interval) const { return interval > 0 && state_.iteration % interval == 0; }
+
+  TrainerParts p_;
+  BatchPlan batch_;
+  TrainState state_;
+  TrainStep step_;
+  Batches train_batches_;
+  Report report_;
+  bool fresh_;
+  bool waits_for_host_;  // results are read at once: a CPU gains nothing by waiting
+  std::optional<Tensor> unread_;
+  bool stop_ = false;
+  int64_t saved_at_ = -1, evaluated_at_ = -1;
+  int64_t skipped_in_a_row_ = 0;
+};
+
+}  // namespace neox

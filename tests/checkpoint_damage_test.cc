@@ -1,0 +1,223 @@
+// What is damaged, cut off, lost or foreign is named; nothing of it crashes or goes unseen.
+#include <algorithm>
+
+#include "base/error.h"
+#include "checkpoint/layout.h"
+#include "checkpoint_support.h"
+
+namespace neox {
+namespace {
+
+// Changes a file and puts it back.
+class Damage {
+ public:
+  explicit Damage(fs::path path) : path_(std::move(path)), before_(read_file(path_)) {}
+  ~Damage() { put(before_); }
+  void flip(int64_t at, int bit) {
+    std::string text = before_;
+    text[static_cast<size_t>(at)] = static_cast<char>(text[static_cast<size_t>(at)] ^ (1 << bit));
+    put(text);
+  }
+  void cut(int64_t size) { put(before_.substr(0, static_cast<size_t>(size))); }
+  void append(const std::string& more) { put(before_ + more); }
+  void put(const std::string& text) { write_file_atomically(path_, text); }
+  int64_t size() const { return static_cast<int64_t>(before_.size()); }
+
+ private:
+  fs::path path_;
+  std::string before_;
+};
+
+class DamageTest : public CheckpointTest {
+ protected:
+  void SetUp() override {
+    CheckpointTest::SetUp();
+    save_all({.dir = dir_}, filled(2, 1), 1);
+    save_all({.dir = dir_}, filled(3, 2), 2);
+    ASSERT_EQ(read_back(dir2(), 2), "");
+  }
+  bool has(const std::string& text, const std::string& part) {
+    return text.find(part) != std::string::npos;
+  }
+  fs::path dir2() { return dir_ / "global_step2"; }
+  struct Place {
+    std::string file;
+    int64_t byte;
+    std::string tensor;
+  };
+  // A random byte of a random box.
+  Place payload_byte() {
+    Catalog c = open_complete(dir2()).catalog;
+    const StoredBox& box = c.boxes[size_t(cutter_.below(int64_t(c.boxes.size())))];
+    ByteRange range = c.range(box);
+    return {c.files[size_t(c.file_of(box))].name,
+            range.begin + cutter_.below(range.end - range.begin), c.label(box.tensor)};
+  }
+  std::string read_damaged() { return read_back(dir2(), 2); }
+};
+
+TEST_F(DamageTest, AFlippedByteOfPayloadIsNamedWithFileAndTensor) {
+  for (int i = 0; i < 100; ++i) {
+    Place place = payload_byte();
+    Damage damage(dir2() / place.file);
+    damage.flip(place.byte, int(cutter_.below(8)));
+    std::string error = read_damaged();
+    ASSERT_TRUE(has(error, place.file + " is damaged: " + place.tensor + " ")) << error;
+    ASSERT_TRUE(has(
+        error, "the newest other complete checkpoint there is " + (dir_ / "global_step1").string()))
+        << error;
+  }
+}
+
+TEST_F(DamageTest, EveryByteOfEveryFileIsGuarded) {
+  for (const auto& entry : fs::directory_iterator(dir2())) {
+    Damage damage(entry.path());
+    int64_t tries = std::min<int64_t>(damage.size(), 300);
+    for (int64_t i = 0; i < tries; ++i) {
+      int64_t at = tries == damage.size() ? i : cutter_.below(damage.size());
+      damage.flip(at, int(cutter_.below(8)));
+      ASSERT_TRUE(has(read_damaged(), dir2().string())) << entry.path() << " byte " << at;
+    }
+  }
+}
+
+TEST_F(DamageTest, FilesCutOffOrGrownOrEmptyAreNamed) {
+  for (const auto& entry : fs::directory_iterator(dir2())) {
+    Damage damage(entry.path());
+    for (int64_t size : {int64_t{0}, int64_t{1}, damage.size() / 2, damage.size() - 1}) {
+      damage.cut(size);
+      ASSERT_TRUE(has(read_damaged(), entry.path().filename().string())) << entry.path() << size;
+    }
+    damage.append("x");
+    ASSERT_TRUE(has(read_damaged(), entry.path().filename().string())) << entry.path();
+  }
+}
+
+TEST_F(DamageTest, AMissingFileIsNamed) {
+  for (const char* name : {"rank_00001.h5", "index.h5", "train_state.json", "COMPLETE"}) {
+    fs::rename(dir2() / name, dir_ / "aside");
+    std::string error = read_damaged();
+    EXPECT_TRUE(has(error, name)) << error;
+    EXPECT_TRUE(has(error, "checkpoint there is " + (dir_ / "global_step1").string())) << error;
+    EXPECT_EQ(find_checkpoint(dir_), dir_ / "global_step1");
+    EXPECT_THROW(find_checkpoint(dir_, 2), Error);
+    fs::rename(dir_ / "aside", dir2() / name);
+  }
+}
+
+TEST_F(DamageTest, AFileOfAnotherCheckpointIsNoticed) {
+  fs::path one = dir_ / "global_step1/rank_00000.h5", two = dir2() / "rank_00000.h5";
+  Damage damage(two);
+  damage.put(read_file(one));
+  EXPECT_TRUE(has(read_damaged(), two.string()));
+}
+
+TEST_F(DamageTest, AFileThatGoesAfterOpeningIsNamed) {
+  Checkpoint checkpoint(dir2());
+  fs::remove(dir2() / "rank_00001.h5");
+  Layout layout = cutter_.layout(model_, 1);
+  EXPECT_TRUE(has(error_of([&] { checkpoint.read(layout[0]); }), "rank_00001.h5"));
+}
+
+TEST_F(DamageTest, AnIndexWithAHoleNeverFillsIn) {
+  Catalog catalog = open_complete(dir2()).catalog;
+  StoredBox lost = catalog.boxes.back();
+  catalog.boxes.pop_back();
+  std::string index;
+  {
+    Hdf5File file = Hdf5File::in_memory("index");
+    put_catalog(file, catalog);
+    index = file.image();
+  }
+  write_file_atomically(dir2() / kIndexFile, index);
+  write_file_atomically(dir2() / kCompleteFile,
+                        complete_text(index, read_file(dir2() / kStateFile)));
+  std::string error = read_damaged();
+  EXPECT_TRUE(has(error, catalog.label(lost.tensor)) && has(error, "lie in none of its files"))
+      << error;
+}
+
+TEST_F(DamageTest, AnotherFormatVersionIsNamed) {
+  std::string lines = "neox.cpp checkpoint 2\nsomething else\n";
+  write_file_atomically(dir2() / kCompleteFile,
+                        lines + "check " + to_string(checksum(lines)) + "\n");
+  EXPECT_TRUE(has(read_damaged(), "has version 2 of the format, this program reads version 1"));
+}
+
+class FindTest : public CheckpointTest {
+ protected:
+  void save(int64_t step) { ASSERT_EQ(save_all({.dir = dir_}, filled(1, step), step)[0], ""); }
+  void put(const fs::path& path, const std::string& text = "x") {
+    fs::create_directories((dir_ / path).parent_path());
+    write_file_atomically(dir_ / path, text);
+  }
+  std::string error(std::optional<int64_t> iteration = {}) {
+    return error_of([&] { find_checkpoint(dir_, iteration); });
+  }
+  bool has(const std::string& text, const std::string& part) {
+    return text.find(part) != std::string::npos;
+  }
+};
+
+TEST_F(FindTest, NothingWhereThereIsNothing) {
+  EXPECT_EQ(find_checkpoint(dir_ / "absent"), std::nullopt);
+  EXPECT_EQ(find_checkpoint(dir_), std::nullopt);
+  put("logs/x");
+  put("global_step7.tmp-5.0/rank_00000.h5");  // a first save that was cut off
+  EXPECT_EQ(find_checkpoint(dir_), std::nullopt);
+}
+
+TEST_F(FindTest, TheNewestCompleteOneWhateverLatestSays) {
+  for (int64_t step : {9, 100, 20}) save(step);
+  EXPECT_EQ(find_checkpoint(dir_), dir_ / "global_step100");
+  fs::remove(dir_ / "global_step100/COMPLETE");
+  EXPECT_EQ(find_checkpoint(dir_), dir_ / "global_step20");
+  EXPECT_EQ(find_checkpoint(dir_, 9), dir_ / "global_step9");
+}
+
+TEST_F(FindTest, AnIterationThatIsNotThereIsToldWhichAre) {
+  save(9), save(20);
+  EXPECT_TRUE(has(error(10), "no checkpoint of iteration 10; it holds those of iterations 20, 9"));
+  EXPECT_TRUE(has(error_of([&] { find_checkpoint(dir_ / "absent", 3); }), "does not exist"));
+}
+
+TEST_F(FindTest, OnlyDamagedOnesAreAnErrorThatNamesThem) {
+  save(9), save(20);
+  fs::remove(dir_ / "global_step20/COMPLETE");
+  put("global_step9/train_state.json", "{}");
+  EXPECT_TRUE(has(error(), "global_step20 is not complete: it has no COMPLETE"));
+  EXPECT_TRUE(has(error(), "global_step9/train_state.json is damaged"));
+}
+
+TEST_F(FindTest, LatestWithoutItsCheckpointIsAnError) {
+  put("latest", "global_step1000");
+  EXPECT_TRUE(has(error(), "latest names global_step1000, which is not there"));
+}
+
+TEST_F(FindTest, CheckpointsOfOthersAreNamed) {
+  struct Case {
+    const char *file, *program;
+  };
+  for (const Case& c :
+       {Case{"global_step5/mp_rank_00_model_states.pt", "DeepSpeed"},
+        Case{"global_step5/layer_00-model_00-model_states.pt", "DeepSpeed"},
+        Case{"global_step5/bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt", "DeepSpeed"},
+        Case{"latest_checkpointed_iteration.txt", "Megatron"},
+        Case{"model-00001-of-00002.safetensors", "Hugging Face"},
+        Case{"pytorch_model.bin", "Hugging Face"}}) {
+    put(c.file);
+    EXPECT_TRUE(has(error(), c.program) && has(error(), c.file)) << error();
+    EXPECT_TRUE(has(error(), "must be converted")) << error();
+    if (std::string(c.file).starts_with("global")) { EXPECT_TRUE(has(error(5), "DeepSpeed")); }
+    fs::remove_all(dir_ / *fs::path(c.file).begin());
+  }
+}
+
+TEST_F(FindTest, ACheckpointIsNoRunDirectory) {
+  save(9);
+  EXPECT_TRUE(has(error_of([&] { find_checkpoint(dir_ / "global_step9"); }), "is itself a check"));
+  EXPECT_TRUE(has(error_of([&] { find_checkpoint(dir_ / "latest"); }), "is not a directory"));
+}
+
+}  // namespace
+}  // namespace neox

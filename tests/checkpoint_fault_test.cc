@@ -1,0 +1,224 @@
+// Full disks, quotas, failing calls and kill -9 at any point of a save: the error is exact, and
+// what was saved before stays whole.
+#include <ATen/ops/full.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+
+#include "base/error.h"
+#include "checkpoint/layout.h"
+#include "checkpoint_support.h"
+#include "fault_preload.h"
+
+namespace neox {
+namespace {
+
+using Texts = std::vector<std::string>;
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+class FaultTest : public CheckpointTest {
+ protected:
+  void SetUp() override {
+    CheckpointTest::SetUp();
+    layouts_ = {cutter_.layout(model_, 2), cutter_.layout(model_, 2)};
+    fill(layouts_[0], 1), fill(layouts_[1], 2);
+    ASSERT_EQ(save(1), Texts(2));
+  }
+  void TearDown() override {
+    stop();
+    CheckpointTest::TearDown();
+  }
+  Texts save(int64_t step) {
+    return save_all({.dir = dir_, .keep_last = 2}, layouts_[size_t(step - 1)], step);
+  }
+  Texts save_failing(int error, int64_t bytes, int64_t calls) {
+    neox_fault(dir_.c_str(), error, bytes, calls);
+    Texts errors = save(2);
+    calls_ = neox_fault_calls();
+    stop();
+    return errors;
+  }
+  void stop() { neox_fault("", 0, -1, -1); }
+  // The newest checkpoint is whole and holds what its step should; returns the step.
+  int64_t check_newest() {
+    fs::path newest = find_checkpoint(dir_).value();
+    int64_t step = *step_of(newest.filename().string());
+    EXPECT_EQ(read_back(newest, step, 1), "");
+    return step;
+  }
+  // All ranks failed, or all saved; and the rest of the process is fine. True where they saved.
+  bool check_outcome(const Texts& errors, const std::string& reason) {
+    EXPECT_EQ(errors[0], errors[1]);
+    if (errors[0].empty()) {
+      EXPECT_EQ(check_newest(), 2);
+    } else {
+      EXPECT_TRUE(has(errors[0], reason)) << errors[0];
+      EXPECT_TRUE(has(errors[0], "rank 0: ") || has(errors[0], "rank 1: ")) << errors[0];
+      check_newest();
+    }
+    fs::remove_all(dir_ / "global_step2");
+    return errors[0].empty();
+  }
+  // Runs in a child that ends by SIGKILL; false where it came to its end.
+  bool killed(const std::function<void()>& child, int64_t microseconds = -1) {
+    pid_t pid = ::fork();
+    if (pid == 0) {
+      child();
+      ::_exit(0);
+    }
+    if (microseconds >= 0) {
+      ::usleep(static_cast<unsigned>(microseconds));
+      ::kill(pid, SIGKILL);
+    }
+    int status = 0;
+    ::waitpid(pid, &status, 0);
+    return WIFSIGNALED(status);
+  }
+
+  std::vector<Layout> layouts_;
+  int64_t calls_ = 0;
+};
+
+TEST_F(FaultTest, AnyCallMayFail) {
+  int saved = 0;
+  for (int64_t n = 0; n == 0 || calls_ >= n; ++n)
+    saved += check_outcome(save_failing(EIO, -1, n), "cannot ");
+  EXPECT_LT(saved, 20);  // at the end: `latest`, removing of old ones
+  EXPECT_EQ(save(2), Texts(2));
+}
+
+TEST_F(FaultTest, ADiskMayBecomeFullAtAnyByte) {
+  bool saved = false;
+  for (int64_t bytes = 0; !saved; bytes += 1 + cutter_.below(4000)) {
+    saved = check_outcome(save_failing(ENOSPC, bytes, -1), "No space left on device (ENOSPC)");
+    ASSERT_LT(bytes, 10'000'000);
+  }
+}
+
+TEST_F(FaultTest, AFullDiskAndAQuotaAreToldApart) {
+  std::string full = save_failing(ENOSPC, 5000, -1)[0];
+  EXPECT_TRUE(has(full, "ENOSPC") && !has(full, "EDQUOT")) << full;
+  EXPECT_TRUE(has(full, " were asked for, ") && has(full, " are free there")) << full;
+  std::string quota = save_failing(EDQUOT, 5000, -1)[0];
+  EXPECT_TRUE(has(quota, "EDQUOT") && !has(quota, "ENOSPC")) << quota;
+  EXPECT_TRUE(has(quota, "your quota there is used up")) << quota;
+}
+
+TEST_F(FaultTest, TheFullDiskIsFoundBeforeThePayloadIsWritten) {
+  Layout layout(1);
+  layout[0].push_back(
+      {"b", "param", at::full({1 << 22}, 1, at::kFloat), {{"w", {1 << 22}, whole({1 << 22}), 0}}});
+  neox_fault(dir_.c_str(), ENOSPC, 1 << 20, -1);
+  std::string error = error_of([&] { save_alone({.dir = dir_}, layout, 3); });
+  EXPECT_LT(neox_fault_calls(), 20);
+  EXPECT_TRUE(has(error, "16.8 MB were asked for")) << error;
+}
+
+TEST_F(FaultTest, AKillAtAnyCallOfASaveHurtsNothing) {
+  Layout one = cutter_.layout(model_, 1);
+  fill(one, 2);
+  int64_t n = 0;
+  auto child = [&] {
+    neox_fault(dir_.c_str(), kFaultKill, -1, n);
+    save_alone({.dir = dir_, .keep_last = 1}, one, 2);
+  };
+  for (; killed(child); ++n) check_newest();
+  EXPECT_GT(n, 30);
+  EXPECT_EQ(check_newest(), 2);
+}
+
+TEST_F(FaultTest, AKillAtAnyCallOfAReplacementLeavesOneOrTheOther) {
+  Layout one = cutter_.layout(model_, 1);
+  fill(one, 77);
+  int64_t n = 0, replaced = 0;
+  auto child = [&] {
+    neox_fault(dir_.c_str(), kFaultKill, -1, n);
+    save_alone({.dir = dir_}, one, 1);
+  };
+  for (; killed(child); ++n) {
+    Layout back = cutter_.layout(model_, 1);
+    Checkpoint(find_checkpoint(dir_).value()).read(back[0]);
+    bool is_new = difference(back, 77).empty();
+    ASSERT_TRUE(is_new || difference(back, 1).empty()) << n;
+    replaced += is_new;
+    if (is_new) save(1);
+  }
+  EXPECT_GT(n, 30);
+  EXPECT_GT(replaced, 0);
+}
+
+TEST_F(FaultTest, FiftyKillsAtRandomMomentsHurtNothing) {
+  auto start = std::chrono::steady_clock::now();
+  ASSERT_EQ(save(1), Texts(2));
+  auto one_save = std::chrono::steady_clock::now() - start;
+  int64_t range = std::chrono::duration_cast<std::chrono::microseconds>(3 * one_save).count();
+  int64_t last = 1, moved = 0;
+  for (int i = 0; i < 50; ++i) {
+    auto child = [&] {
+      Layout layout = cutter_.layout(model_, 2);
+      for (int64_t step = last;; ++step) {  // replaces the last one, then goes on
+        fill(layout, step);
+        save_all({.dir = dir_, .life = std::to_string(i), .keep_last = 2}, layout, step);
+      }
+    };
+    ASSERT_TRUE(killed(child, cutter_.below(range)));
+    int64_t step = check_newest();
+    ASSERT_GE(step, last) << "kill " << i;
+    moved += step > last;
+    last = step;
+  }
+  EXPECT_GT(moved, 2);
+}
+
+TEST_F(FaultTest, ARealSmallDiskBecomesFull) {
+  fs::path small = dir_ / "small";
+  fs::create_directories(small);
+  bool mounted = ::unshare(CLONE_NEWNS) == 0 &&
+                 ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+                 ::mount("none", small.c_str(), "tmpfs", 0, "size=3m") == 0;
+  if (!mounted) GTEST_SKIP() << "may not mount a tmpfs";
+  EXPECT_EQ(save_all({.dir = small}, layouts_[0], 1), Texts(2));
+  Layout big(2);
+  for (int64_t rank : {0, 1})
+    big[size_t(rank)].push_back({"b",
+                                 "param",
+                                 at::full({1 << 19}, 1, at::kFloat),
+                                 {{"w", {2, 1 << 19}, {{rank, 0}, {1, 1 << 19}}, 0}}});
+  std::string error = save_all({.dir = small}, big, 2)[1];
+  EXPECT_TRUE(has(error, "No space left on device (ENOSPC)")) << error;
+  EXPECT_EQ(find_checkpoint(small), small / "global_step1");
+  EXPECT_EQ(read_back(small / "global_step1", 1), "");
+  EXPECT_EQ(std::distance(fs::directory_iterator(small), {}), 2);
+  ::umount2(small.c_str(), MNT_DETACH);
+}
+
+TEST_F(FaultTest, ADirectoryThatMayNotBeWrittenIsNamed) {
+  fs::path locked = dir_ / "locked";
+  fs::create_directories(locked);
+  ::chmod(dir_.c_str(), 0755), ::chmod(locked.c_str(), 0555);
+  bool root = ::geteuid() == 0;
+  if (root && ::seteuid(65534) != 0) GTEST_SKIP() << "root that cannot become another user";
+  std::string error = save_all({.dir = locked / "run"}, layouts_[0], 1)[1];
+  if (root) { EXPECT_EQ(::seteuid(0), 0); }
+  EXPECT_TRUE(has(error, "cannot make the directory " + (locked / "run").string())) << error;
+  EXPECT_TRUE(has(error, "EACCES")) << error;
+}
+
+TEST_F(FaultTest, AFileInTheWayIsNamed) {
+  std::string error = save_all({.dir = dir_ / "latest"}, layouts_[0], 1)[0];
+  EXPECT_TRUE(has(error, (dir_ / "latest").string())) << error;
+  write_file_atomically(dir_ / "global_step2", "x");
+  EXPECT_TRUE(has(save(2)[0], "cannot rename ")) << save(2)[0];
+}
+
+}  // namespace
+}  // namespace neox

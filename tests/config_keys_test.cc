@@ -1,0 +1,204 @@
+// The table of keys: complete, documented, and enforced.
+#include "config_fixture.h"
+
+#include <map>
+
+#include "base/file.h"
+#include "base/text.h"
+#include "config/keys.h"
+#include "config/value.h"
+
+namespace neox {
+namespace {
+
+std::map<std::string, std::string> declared_keys() {
+  std::map<std::string, std::string> keys;
+  for (const std::string& line :
+       split(read_file(NEOX_SOURCE_DIR "/tests/golden/neox_keys.txt"), '\n'))
+    if (size_t at = line.find(" = "); at != line.npos)
+      keys[line.substr(0, at)] = line.substr(at + 3);
+  return keys;
+}
+
+// Python's way to write a value, as YAML.
+std::string from_python(std::string text) {
+  if (text == "None") return "null";
+  if (text == "True" || text == "False") return text;
+  if (text.size() > 1 && text[0] == '\'') return '"' + text.substr(1, text.size() - 2) + '"';
+  return text;
+}
+
+TEST(ConfigKeys, TableHasExactlyTheKeysOfNeox) {
+  auto declared = declared_keys();
+  EXPECT_EQ(declared.size(), 318u);
+  size_t rows = 0;
+  for (const KeyGroup& group : neox_keys())
+    for (const KeyRow& row : group.rows) {
+      EXPECT_TRUE(declared.contains(row.name)) << row.name;
+      ++rows;
+    }
+  EXPECT_EQ(rows, 318u);
+  for (const auto& [name, value] : declared) EXPECT_NE(find_key(name), nullptr) << name;
+}
+
+TEST(ConfigKeys, DefaultsAreThoseOfNeox) {
+  for (const auto& [name, text] : declared_keys()) {
+    if (name == "git_hash") continue;  // computed
+    Value theirs = parse_yaml(from_python(text), name);
+    Value ours = parse_yaml(find_key(name)->fallback, name);
+    if (find_key(name)->type == KeyType::kText) ours.kind = theirs.kind;  // quotes or none
+    EXPECT_TRUE(same(ours, theirs)) << name << ": " << ours.show() << ", not " << theirs.show();
+  }
+}
+
+TEST(ConfigKeys, EveryRowHasWords) {
+  for (const KeyGroup& group : neox_keys())
+    for (const KeyRow& row : group.rows)
+      EXPECT_TRUE(*row.words || !row.children.empty()) << row.name;
+}
+
+TEST(ConfigKeys, DocumentationHasTheTable) {
+  std::string text = read_file(NEOX_SOURCE_DIR "/docs/config.md");
+  size_t from = text.find("<!-- keys -->\n"), to = text.find("<!-- end of keys -->");
+  ASSERT_TRUE(from != text.npos && to != text.npos);
+  from += 14;
+  bool equal = text.substr(from, to - from) == key_table_markdown();
+  std::string fresh = NEOX_BUILD_DIR "/config_keys.md";
+  if (!equal) write_file_atomically(fresh, key_table_markdown());
+  EXPECT_TRUE(equal) << "put the text of " << fresh << " between the marks of docs/config.md";
+}
+
+TEST_F(ConfigTest, UnknownKeysNameTheNearest) {
+  EXPECT_EQ(fails("num_layer: 6"), "a.yml:1: unknown key 'num_layer'; did you mean 'num_layers'?");
+  EXPECT_EQ(fails("optimizer:\n  type: Adam\n  params:\n    beta_s: [0.9, 0.95]"),
+            "a.yml:4: unknown key 'optimizer.params.beta_s'; did you mean 'betas'?");
+  EXPECT_TRUE(has(fails("zzz_unheard_of: 1"), "docs/config.md lists all keys"));
+  EXPECT_TRUE(has(fails("bf16: {what_is_this: 1}"), "bf16 may hold bf16, check_grad_overflow"));
+}
+
+TEST_F(ConfigTest, ForeignKeysNameTheOneThatIsMeant) {
+  EXPECT_TRUE(
+      has(fails("gas: 1"), "a.yml:1: unknown key 'gas'; here it is gradient_accumulation_"));
+  EXPECT_TRUE(has(fails("save_interval: 9"), "here it is checkpoint_factor"));
+  EXPECT_TRUE(has(fails("warmup_iters: 9"), "here it is warmup, a share"));
+  EXPECT_TRUE(has(fails("betas: [0.9, 0.95]"), "did you mean optimizer.params.betas?"));
+  EXPECT_TRUE(has(fails("fp16: {num_layers: 3}"), "the key num_layers outside of fp16?"));
+  EXPECT_TRUE(has(fails("optimizer.params.lr: 3"), "unknown key 'optimizer.params.lr'"));
+}
+
+TEST_F(ConfigTest, WrongTypesSayWhatWasFoundAndWhatIsAllowed) {
+  EXPECT_EQ(fails("num_layers: six"),
+            "a.yml:1: num_layers is \"six\" (text); allowed is an integer");
+  EXPECT_TRUE(
+      has(fails("num_layers: 6.5"), "6.5 (a number); allowed is an integer; it has a frac"));
+  EXPECT_TRUE(has(fails("num_layers: \"6\""), "write it without quotes"));
+  EXPECT_TRUE(has(fails("num_layers: 010"), "without the leading 0"));
+  EXPECT_TRUE(has(fails("num_layers: 1_000"), "a number has no _ in it"));
+  EXPECT_TRUE(has(fails("num_layers: 0x10"), "(text); allowed is an integer"));
+  EXPECT_TRUE(has(fails("num_layers: 99999999999999999999"), "too large"));
+  EXPECT_TRUE(has(fails("num_layers: None"), "write null"));
+  EXPECT_TRUE(has(fails("num_layers: [6]"), "[6] (a list)"));
+  EXPECT_TRUE(has(fails("min_lr: 1e999"), "out of range"));
+  EXPECT_TRUE(has(fails("min_lr: .nan"), "allowed is a number"));
+  EXPECT_TRUE(has(fails("optimizer: {params: {eps: \"1.0e_8\"}}"),
+                  "optimizer.params.eps is \"1.0e_8\" (text); allowed is a number"));
+  EXPECT_TRUE(has(fails("gpt_j_residual: 1"), "1 (a number); allowed is true or false"));
+  EXPECT_TRUE(has(fails("save: true"), "put it in quotes"));
+  EXPECT_TRUE(has(fails("load: None"), "write null"));
+  EXPECT_TRUE(has(fails("optimizer: Adam"), "allowed is a dictionary"));
+  EXPECT_TRUE(has(fails("train_data_paths: data/x"), "write [data/x]"));
+  EXPECT_TRUE(has(fails("optimizer: {params: {betas: [0.9, x]}}"), "a list of numbers"));
+  EXPECT_TRUE(has(fails("extra_save_iters: [1, 2.5]"), "a list of integers"));
+  EXPECT_TRUE(has(fails("zero_optimization: {stage: [1, 3]}"), "[1, 3] (a list)"));
+  EXPECT_TRUE(has(fails("attention_config: flash"), "[[[\"flash\"], 6]]"));
+}
+
+TEST_F(ConfigTest, NumbersAreReadAsPeopleWriteThem) {
+  auto config = load("min_lr: 1e-5\ntrain_iters: 1E3\nlr_decay_iters: 500.0\nwarmup: +.1");
+  EXPECT_EQ(config.schedule.min_lr, 1e-5);
+  EXPECT_EQ(config.train.iters, 1000);
+  EXPECT_EQ(config.schedule.decay_iters, 500);
+  EXPECT_DOUBLE_EQ(config.schedule.warmup_iters, 50.0);
+}
+
+TEST_F(ConfigTest, WordsAreReadInAnyCase) {
+  auto config = load("lr_decay_style: Cosine\npos_emb: ROTARY\noptimizer: {type: ADAM}");
+  EXPECT_EQ(config.schedule.decay, LrDecay::kCosine);
+  EXPECT_EQ(fails("lr_decay_style: cosin"),
+            "a.yml:1: lr_decay_style is \"cosin\"; allowed is one of constant, linear, cosine");
+}
+
+struct Refused {
+  const char* text;
+  const char* reason;
+};
+
+TEST_F(ConfigTest, WhatIsNotSupportedYetIsRefusedWithTheReason) {
+  const Refused cases[] = {
+      {"norm: rmsnorm", "norms other than layernorm"},
+      {"activation: swiglu", "supported is gelu"},
+      {"pos_emb: alibi", "supported is rotary, none"},
+      {"lr_decay_style: exponential", "supported is constant, linear, cosine"},
+      {"optimizer: {type: Lion}", "supported is adam"},
+      {"optimizer: {params: {momentum: 0.9}}", "SGD"},
+      {"gpt_j_tied: true", "set it to false"},
+      {"use_bias_in_mlp: false", "set it to true"},
+      {"use_bias_in_attn_linear: false", "attention without biases"},
+      {"sliding_window_width: 4096", "remove the key"},
+      {"use_qk_layernorm: true", "norms of queries"},
+      {"sequence_parallel: true", "sequence parallelism"},
+      {"moe_num_experts: 8", "mixtures of experts"},
+      {"te_mha: true", "Transformer Engine"},
+      {"train_impl: dpo", "preferences"},
+      {"dataset_impl: pairwise", "supported is gpt2"},
+      {"pack_impl: unpacked", "supported is packed"},
+      {"data_impl: cached", "supported is infer, mmap"},
+      {"train_label_data_paths: [x]", "label data"},
+      {"train_reward_data_paths: [x]", "reward data"},
+      {"pos_train_data_paths: [x]", "pairwise data"},
+      {"finetune: true", "loading weights alone"},
+      {"no_load_optim: true", "loading weights alone"},
+      {"override_lr_scheduler: true", "another schedule"},
+      {"use_checkpoint_lr_scheduler: true", "another schedule"},
+      {"train_epochs: 2", "epochs"},
+      {"curriculum_learning: {enabled: true}", "curriculum"},
+      {"zero_optimization: {cpu_offload: true}", "host memory"},
+      {"zero_optimization: {stage: 1, offload_optimizer: {device: cpu}}", "host memory"},
+      {"zero_optimization: {zero_quantized_weights: true}", "quantized"},
+      {"use_mup: true", "muP"},
+      {"use_bnb_optimizer: true", "8-bit"},
+      {"s3_path: s3://x", "S3"},
+      {"eval_tasks: [lambada]", "evaluation tasks"},
+      {"autotuning: {enabled: true}", "tuning"},
+      {"data_types: {grad_accum_dtype: bf16}", "supported is fp32"},
+      {"tokenizer_type: SPMTokenizer", "supported is GPT2BPETokenizer, HFTokenizer"},
+      {"exit_duration_in_mins: 30", "stopping after a time"},
+  };
+  for (const Refused& refused : cases) {
+    std::string text = fails(refused.text);
+    EXPECT_TRUE(starts(text, "a.yml:1: ")) << refused.text;
+    EXPECT_TRUE(has(text, "is not supported yet")) << refused.text;
+    EXPECT_TRUE(has(text, refused.reason)) << refused.text;
+  }
+}
+
+TEST_F(ConfigTest, HarmlessValuesOfUnsupportedKeysPass) {
+  EXPECT_EQ(fails("norm: LayerNorm\ngpt_j_tied: false\nuse_bias_in_mlp: true\nmoe_num_experts: 1\n"
+                  "curriculum_learning: {enabled: false, x: 1}\nautotuning: {}\namp: null\n"
+                  "zero_optimization: {cpu_offload: false, stage: 1}\ndata_impl: mmap\n"
+                  "data_types: {grad_accum_dtype: fp32}\neval_tasks: []\ntrain_impl: normal"),
+            "");
+}
+
+TEST_F(ConfigTest, KeysWithoutEffectAreSaidOnceInOneLine) {
+  auto config = load(
+      "steps_per_print: 10\nlauncher: slurm\nfp16: {fp16: true}\nseed: 1\n"
+      "zero_optimization: {stage: 1, overlap_comm: true}\nnorm: layernorm");
+  ASSERT_EQ(config.notes.size(), 1u);
+  EXPECT_EQ(config.notes[0],
+            "keys without effect here (--explain says why): fp16.fp16, launcher, steps_per_print, "
+            "zero_optimization.overlap_comm");
+}
+
+}  // namespace
+}  // namespace neox

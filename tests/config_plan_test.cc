@@ -1,0 +1,195 @@
+// Batch arithmetic, the estimate of --dry-run, and the Pythia files.
+#include "config_fixture.h"
+
+#include "config/estimate.h"
+
+namespace neox {
+namespace {
+
+std::string batch(const BatchPlan& plan) {
+  return concat(plan.global, " = ", plan.micro, " x ", plan.accumulation);
+}
+
+TEST_F(ConfigTest, GlobalBatchIsTheInvariant) {
+  auto config = load("train_batch_size: 1024\ntrain_micro_batch_size_per_gpu: 8");
+  EXPECT_EQ(batch(plan_batch(config, 64)), "1024 = 8 x 2");
+  EXPECT_EQ(batch(plan_batch(config, 1)), "1024 = 8 x 128");
+  EXPECT_EQ(batch(plan_batch(config, 3)), "1024 = 8 x 43");
+  EXPECT_EQ(batch(plan_batch(config, 1024)), "1024 = 8 x 1");
+}
+
+TEST_F(ConfigTest, WhatIsNotGivenIsDerived) {
+  const std::string null = "train_batch_size: null\n";
+  EXPECT_EQ(batch(plan_batch(load("train_batch_size: 64"), 4)), "64 = 16 x 1");
+  EXPECT_EQ(batch(plan_batch(load("train_batch_size: 64\ngradient_accumulation_steps: 2"), 4)),
+            "64 = 8 x 2");
+  EXPECT_EQ(batch(plan_batch(load(null + "train_micro_batch_size_per_gpu: 4"), 3)), "12 = 4 x 1");
+  EXPECT_EQ(batch(plan_batch(load(null + "train_micro_batch_size_per_gpu: 4\n"
+                                         "gradient_accumulation_steps: 5"),
+                             3)),
+            "60 = 4 x 5");
+  EXPECT_EQ(batch(plan_batch(load("train_batch_size: 64\ntrain_micro_batch_size_per_gpu: 4\n"
+                                  "gradient_accumulation_steps: null"),
+                             2)),
+            "64 = 4 x 8");
+}
+
+TEST_F(ConfigTest, AllThreeMustAgreeAtAFirstStart) {
+  auto config = load(
+      "train_batch_size: 1024\ntrain_micro_batch_size_per_gpu: 32\n"
+      "gradient_accumulation_steps: 2");
+  EXPECT_EQ(batch(plan_batch(config, 16)), "1024 = 32 x 2");
+  try {
+    plan_batch(config, 8);
+    FAIL();
+  } catch (const Error& e) {
+    std::string text = e.what();
+    EXPECT_EQ(e.exit(), Exit::kUsage);
+    EXPECT_TRUE(has(text, "a.yml:1: train_batch_size is 1024, but"));
+    EXPECT_TRUE(has(text, "x 8 data-parallel ranks is 512"));
+    EXPECT_TRUE(has(text, "\n  train_batch_size: 512"));
+    EXPECT_TRUE(has(text, "\n  gradient_accumulation_steps: 4, or remove it"));
+    EXPECT_TRUE(has(text, "\n  train_micro_batch_size_per_gpu: 64"));
+    EXPECT_TRUE(has(text, "\n  start on 16 data-parallel ranks (16 in all)"));
+  }
+}
+
+TEST_F(ConfigTest, ResumedRunKeepsItsGlobalBatch) {
+  auto config = load(
+      "train_batch_size: 1024\ntrain_micro_batch_size_per_gpu: 32\n"
+      "gradient_accumulation_steps: 2");
+  EXPECT_EQ(batch(plan_batch(config, 8, 1024)), "1024 = 32 x 4");
+  EXPECT_EQ(batch(plan_batch(config, 3, 1000)), "1000 = 32 x 11");
+  auto micro = load("train_batch_size: null\ntrain_micro_batch_size_per_gpu: 4");
+  EXPECT_EQ(batch(plan_batch(micro, 2, 32)), "32 = 4 x 4");
+}
+
+TEST_F(ConfigTest, BatchesBeyondReasonAreRefused) {
+  auto config = load(
+      "train_batch_size: null\ntrain_micro_batch_size_per_gpu: 1000000000\n"
+      "gradient_accumulation_steps: 1000000000");
+  EXPECT_THROW(plan_batch(config, 4), Error);
+}
+
+struct Pythia {
+  const char* name;
+  int64_t parameters, padded;
+  double lr;
+  int64_t micro, zero, tensor, gpus;
+};
+
+// Published sizes; batch 1024 on that many GPUs with these micro-batches.
+constexpr Pythia kPythia[] = {
+    {"14M", 14067712, 50304, 1.0e-3, 32, 0, 1, 32},
+    {"31M", 30494720, 50304, 1.0e-3, 32, 0, 1, 32},
+    {"70M", 70426624, 50304, 1.0e-3, 32, 1, 1, 32},
+    {"160M", 162322944, 50304, 6.0e-4, 32, 1, 1, 32},
+    {"410M", 405334016, 50304, 3.0e-4, 32, 1, 1, 32},
+    {"1B", 1011781632, 50304, 2.5e-4, 4, 0, 1, 64},
+    {"1-4B", 1414647808, 50304, 2.0e-4, 16, 1, 1, 64},
+    {"2-8B", 2775208960, 50304, 1.6e-4, 8, 1, 1, 64},
+    {"6-9B", 6857302016, 50432, 1.2e-4, 8, 1, 2, 128},
+    {"12B", 11846072320, 50688, 1.2e-4, 8, 1, 4, 256},
+};
+
+TEST_F(ConfigTest, PythiaFilesAreThePublishedModels) {
+  for (const Pythia& pythia : kPythia) {
+    SCOPED_TRACE(pythia.name);
+    auto config = load_config(
+        {.files = {pythia.name}, .directory = NEOX_SOURCE_DIR "/configs/pythia", .overrides = {}});
+    config.model.vocab = padded_vocab(config, 50277);
+    EXPECT_EQ(config.model.vocab, pythia.padded);
+    EXPECT_EQ(num_parameters(config.model), pythia.parameters);
+    EXPECT_EQ(config.optimizer.lr, pythia.lr);
+    EXPECT_NEAR(config.schedule.min_lr, pythia.lr / 10, 1e-12);
+    EXPECT_DOUBLE_EQ(config.schedule.warmup_iters, 1430.0);
+    EXPECT_EQ(config.layout.zero_stage, pythia.zero);
+    EXPECT_EQ(config.layout.tensor, pythia.tensor);
+    auto plan = plan_batch(config, pythia.gpus / pythia.tensor);
+    EXPECT_EQ(plan.global, 1024);
+    EXPECT_EQ(plan.micro, pythia.micro);
+    EXPECT_EQ(plan.micro * plan.accumulation * pythia.gpus / pythia.tensor, 1024);
+    bool billion = std::string(pythia.name) == "1B";
+    EXPECT_EQ(config.precision.type, billion ? Precision::kBf16 : Precision::kFp16);
+    bool normal = config.model.init_method == InitMethod::kNormal;
+    EXPECT_EQ(normal, pythia.tensor > 1);
+    EXPECT_EQ(config.model.activation, Activation::kGeluTanh);
+    EXPECT_TRUE(config.notes.empty()) << config.notes[0];
+  }
+}
+
+TEST_F(ConfigTest, PythiaWritesItsPublishedCheckpoints) {
+  auto config = load_config(
+      {.files = {"70M"}, .directory = NEOX_SOURCE_DIR "/configs/pythia", .overrides = {"save=x"}});
+  auto e = estimate(config, 50304, 8);
+  // Step 0 and 1, 2, 4 ... 512, and every 1000: 154 in the suite.
+  EXPECT_EQ(e.num_checkpoints, 154);
+  EXPECT_EQ(e.checkpoint_bytes, 12 * e.parameters);
+  EXPECT_EQ(e.files_per_checkpoint, 12);
+  EXPECT_EQ(e.disk_bytes, 154 * e.checkpoint_bytes);
+  EXPECT_EQ(e.tokens_per_step, 2097152);
+  EXPECT_NEAR(e.flops_per_token / 1e9, 0.306, 0.001);
+  EXPECT_EQ(e.batch.accumulation, 4);
+}
+
+TEST_F(ConfigTest, EstimateCountsPartsAndChunks) {
+  const std::string model = "num_layers: 4\nhidden_size: 64\nno_weight_tying: true\n";
+  auto e = estimate(load(model), 128, 4);
+  EXPECT_EQ(e.embedding, 128 * 64);
+  EXPECT_EQ(e.head, 128 * 64);
+  EXPECT_EQ(e.blocks, 4 * (12 * 64 * 64 + 13 * 64));
+  EXPECT_EQ(e.parameters, e.embedding + e.head + e.blocks + 2 * 64);
+  EXPECT_EQ(e.parameter_bytes, 4 * e.parameters);
+  EXPECT_EQ(e.moment_bytes, 8 * e.parameters);
+  EXPECT_EQ(e.master_bytes, 0);
+  auto chunked =
+      estimate(load(model + "precision: bfloat16\nzero_optimization: {stage: 2}"), 128, 4);
+  EXPECT_EQ(chunked.parameter_bytes, 2 * e.parameters);
+  EXPECT_EQ(chunked.gradient_bytes, e.parameters);
+  EXPECT_EQ(chunked.master_bytes, e.parameters);
+  EXPECT_EQ(chunked.moment_bytes, 2 * e.parameters);
+  auto mics = load(model + "zero_optimization: {stage: 1, mics_shard_size: 2}");
+  EXPECT_EQ(estimate(mics, 128, 4).moment_bytes, 4 * e.parameters);
+  EXPECT_THROW(estimate(mics, 128, 3), Error);
+}
+
+TEST_F(ConfigTest, EstimateFollowsTheLayout) {
+  auto split = load("num_layers: 4\npipe_parallel_size: 2\nmodel_parallel_size: 2");
+  auto e = estimate(split, 256, 8);
+  EXPECT_EQ(e.data_ranks, 2);
+  int64_t h = 64, block = (12 * h * h + 13 * h - 6 * h) / 2 + 6 * h;
+  EXPECT_EQ(e.rank_parameters, 2 * block + 256 * h / 2 + 2 * h);
+  EXPECT_THROW(estimate(split, 256, 6), Error);
+  EXPECT_THROW(estimate(load(""), 0, 1), Error);
+}
+
+TEST_F(ConfigTest, RecomputationSavesActivations) {
+  auto e = estimate(load("num_layers: 8\ncheckpoint_activations: true"), 128, 1);
+  EXPECT_EQ(e.activation_bytes, e.activation_bytes_recomputed);
+  EXPECT_LT(e.activation_bytes, e.activation_bytes_kept / 4);
+  // 8 samples of 32 tokens, width 64, 8 layers, 34 - 2 masks of two bytes, in fp32.
+  EXPECT_EQ(e.activation_bytes_kept, 8 * 32 * 64 * 8 * 64);
+}
+
+TEST_F(ConfigTest, KeptCheckpointsBoundTheDisk) {
+  auto config = load("save: x\ncheckpoint_factor: 10\nkeep_last_n_checkpoints: 2");
+  auto e = estimate(config, 128, 1, 1000);
+  EXPECT_EQ(e.num_checkpoints, 10);
+  EXPECT_EQ(e.disk_bytes, 3 * e.checkpoint_bytes);
+  EXPECT_TRUE(has(render(e, config), "NOT ENOUGH"));
+  auto log = load("save: x\ncheckpoint_factor: 2\ncheckpoint_scale: log");
+  EXPECT_EQ(estimate(log, 128, 1).num_checkpoints, 8);  // 1, 2, 4 ... 64, and the end
+  EXPECT_EQ(estimate(load(""), 128, 1).num_checkpoints, 0);
+}
+
+TEST_F(ConfigTest, DryRunTextNamesEveryPart) {
+  auto config = load("save: x\ncheckpoint_factor: 10\nprecision: fp16");
+  std::string text = render(estimate(config, 128, 1, int64_t{1} << 40), config);
+  for (const char* part :
+       {"embedding", "blocks", "head", "tokens", "FLOPs", "gradients", "master weights",
+        "Adam's moments", "activations", "logits", "a checkpoint", "at most", "free there"})
+    EXPECT_TRUE(has(text, part));
+}
+
+}  // namespace
+}  // namespace neox

@@ -1,0 +1,263 @@
+// What the keys mean: precision, optimizer, learning rate, model, data, checkpoints.
+#include "config_fixture.h"
+
+namespace neox {
+namespace {
+
+TEST_F(ConfigTest, PrecisionIsAskedForInFourWays) {
+  EXPECT_EQ(load("").precision.type, Precision::kFp32);
+  EXPECT_EQ(load("precision: fp16").precision.type, Precision::kFp16);
+  EXPECT_EQ(load("precision: bfloat16").precision.type, Precision::kBf16);
+  EXPECT_EQ(load("precision: fp64").precision.type, Precision::kFp64);
+  EXPECT_EQ(load("fp16: {enabled: true}").precision.type, Precision::kFp16);
+  EXPECT_EQ(load("fp16: {enabled: false}").precision.type, Precision::kFp32);
+  EXPECT_EQ(load("bf16: {enabled: true}").precision.type, Precision::kBf16);
+  EXPECT_EQ(load("fp16: {enabled: true, type: fp16}\nprecision: fp16").precision.type,
+            Precision::kFp16);
+}
+
+TEST_F(ConfigTest, Fp16TypeBfloat16IsHonouredAndSaid) {
+  auto config = load("fp16: {enabled: true, type: bfloat16, loss_scale: 0, hysteresis: 2}");
+  EXPECT_EQ(config.precision.type, Precision::kBf16);
+  EXPECT_TRUE(has(config.notes.at(0), "fp16.type: bfloat16 is honoured"));
+  EXPECT_TRUE(has(config.notes.at(1), "fp16.hysteresis, fp16.loss_scale"));
+  EXPECT_TRUE(has(config.where("precision"), "derived from fp16.type: bfloat16"));
+}
+
+TEST_F(ConfigTest, ContradictingPrecisionsNameBothPlaces) {
+  EXPECT_EQ(fails("precision: bfloat16\nfp16: {enabled: true}"),
+            "a.yml:2: fp16.enabled: true contradicts precision: bfloat16 (a.yml:1); keep one of "
+            "them, or decide with --set precision=fp16");
+  EXPECT_TRUE(starts(fails("fp16: {enabled: true}\nbf16: {enabled: true}"), "a.yml:2: bf16.en"));
+  EXPECT_TRUE(has(fails("precision: fp32\nbf16: {enabled: true}"), "contradicts precision: fp32"));
+  EXPECT_TRUE(has(fails("precision: fp16\nfp16: {enabled: false}"), "fp16.enabled: false contrad"));
+  EXPECT_TRUE(has(fails("fp16: {enabled: true}", {"bf16.enabled=true"}), "--set: bf16.enabled"));
+}
+
+TEST_F(ConfigTest, PrecisionOnTheCommandLineWins) {
+  auto config = load("fp16: {enabled: true, initial_scale_power: 12}", {"precision=bfloat16"});
+  EXPECT_EQ(config.precision.type, Precision::kBf16);
+  EXPECT_TRUE(has(config.notes.at(0), "--set precision=bfloat16 wins over fp16.enabled: true"));
+  EXPECT_EQ(load("precision: fp16\nbf16: {enabled: true}", {"precision=fp32"}).precision.type,
+            Precision::kFp32);
+}
+
+TEST_F(ConfigTest, LossScaleIsReadFromTheDictionary) {
+  auto scale = load(
+                   "fp16: {enabled: true, loss_scale: 0, initial_scale_power: 12, hysteresis: 3,"
+                   " loss_scale_window: 500, min_loss_scale: 2}")
+                   .precision;
+  EXPECT_EQ(scale.static_loss_scale, 0);
+  EXPECT_EQ(scale.initial_loss_scale, 4096);
+  EXPECT_EQ(scale.hysteresis, 3);
+  EXPECT_EQ(scale.loss_scale_window, 500);
+  EXPECT_EQ(scale.min_loss_scale, 2);
+  EXPECT_EQ(load("precision: fp16").precision.initial_loss_scale, 65536);
+  EXPECT_EQ(load("fp16: {enabled: true, loss_scale: 128}").precision.static_loss_scale, 128);
+  EXPECT_TRUE(has(fails("fp16: {enabled: true, loss_scale: -1}"), "0 means dynamic"));
+  EXPECT_TRUE(has(fails("fp16: {enabled: true, initial_scale_power: 99}"), "at most 32"));
+}
+
+TEST_F(ConfigTest, OptimizerComesFromItsDictionary) {
+  auto adam = load(
+                  "optimizer: {type: AdamW, params: {lr: 6e-4, betas: [0.9, 0.95], eps: 1e-7}}\n"
+                  "weight_decay: 0.01\ngradient_clipping: 0.5")
+                  .optimizer;
+  EXPECT_EQ(adam.lr, 6e-4);
+  EXPECT_EQ(adam.beta2, 0.95);
+  EXPECT_EQ(adam.eps, 1e-7);
+  EXPECT_EQ(adam.weight_decay, 0.01);
+  EXPECT_EQ(adam.gradient_clipping, 0.5);
+  auto plain = load("").optimizer;
+  EXPECT_EQ(plain.lr, 1e-3);
+  EXPECT_EQ(plain.beta2, 0.999);
+  EXPECT_EQ(plain.weight_decay, 0.1);
+}
+
+TEST_F(ConfigTest, CopiesMustAgreeWithTheirOriginal) {
+  EXPECT_EQ(fails("lr: 1e-3\noptimizer_type: adam\nzero_stage: 0\nbatch_size: 4\n"
+                  "train_micro_batch_size_per_gpu: 4"),
+            "");
+  EXPECT_TRUE(
+      has(fails("lr: 2e-3"), "a.yml:1: lr is a copy of optimizer.params.lr, which is 0.001"));
+  EXPECT_TRUE(has(fails("zero_stage: 1"), "zero_optimization.stage, which is 0 (default)"));
+  EXPECT_TRUE(has(fails("optimizer_type: lion"), "supported is Adam"));
+  EXPECT_TRUE(has(fails("batch_size: 4"), "set that one"));
+  EXPECT_TRUE(has(fails("weight_decay: 0.1\noptimizer: {params: {weight_decay: 0.2}}"), "copy"));
+  EXPECT_EQ(load("optimizer: {params: {weight_decay: 0.2}}").optimizer.weight_decay, 0.2);
+}
+
+TEST_F(ConfigTest, GradientClippingWinsOverClipGrad) {
+  auto config = load("clip_grad: 0.5");
+  EXPECT_EQ(config.optimizer.gradient_clipping, 1.0);
+  EXPECT_TRUE(has(config.notes.at(0), "clip_grad: 0.5 has no effect, as in NeoX"));
+}
+
+TEST_F(ConfigTest, DecayAndWarmUpFollowTrainIters) {
+  auto schedule = load("train_iters: 143000\nlr_decay_style: cosine").schedule;
+  EXPECT_EQ(schedule.decay_iters, 143000);
+  EXPECT_DOUBLE_EQ(schedule.warmup_iters, 1430.0);
+  EXPECT_EQ(schedule.formula, LrFormula::kV2);
+  auto part = load("train_iters: 99\nlr_decay_fraction: 0.9\nwarmup: 0.1\nlr_schedule_compat: v1");
+  EXPECT_EQ(part.schedule.decay_iters, 89);
+  EXPECT_DOUBLE_EQ(part.schedule.warmup_iters, 8.9);
+  EXPECT_EQ(part.schedule.formula, LrFormula::kV1);
+  EXPECT_TRUE(has(fails("lr_decay_iters: 5\nlr_decay_fraction: 0.5"), "exclude each other"));
+}
+
+TEST_F(ConfigTest, CosineThatRisesAgainIsSaid) {
+  const std::string lines = "lr_decay_style: cosine\nlr_decay_iters: 50";
+  EXPECT_TRUE(has(load(lines).notes.at(0), "rise again"));
+  EXPECT_TRUE(load(lines + "\nlr_schedule_compat: v1").notes.empty());
+}
+
+TEST_F(ConfigTest, GeluFormulaFollowsTheFusionKey) {
+  EXPECT_EQ(load("bias_gelu_fusion: true").model.activation, Activation::kGeluTanh);
+  EXPECT_EQ(load("").model.activation, Activation::kGeluErf);
+  EXPECT_TRUE(has(fails("bias_gelu_fusion: true\nonnx_safe: true"), "exclude each other"));
+}
+
+TEST_F(ConfigTest, AttentionConfigMustDescribeEveryLayer) {
+  const std::string ok[] = {"[[[\"flash\"], 4]]", "[[[\"global\"], \"all\"]]",
+                            "[[[flash, global], 2]]", "[[[flash], 1], [[global], 3]]",
+                            "[flash, flash, global, flash]"};
+  for (const auto& text : ok)
+    EXPECT_EQ(fails("num_layers: 4\nattention_config: " + text), "") << text;
+  const std::string layers = "num_layers: 4\nattention_config: ";
+  EXPECT_TRUE(has(fails(layers + "[[[flash], 3]]"), "describes 3 layers, but num_layers is 4"));
+  EXPECT_TRUE(has(fails(layers + "[[[gmlp], all]]"), "\"gmlp\" attention, which is not supported"));
+  EXPECT_TRUE(
+      has(fails(layers + "[[[flash, flash, flash], all]]"), "does not divide num_layers 4"));
+  EXPECT_TRUE(has(fails(layers + "[[[flash], -1]]"), "the count -1"));
+  EXPECT_TRUE(has(fails(layers + "[[[flash], 9e15]]"), "the count"));
+  EXPECT_TRUE(has(fails(layers + "[[[flash]]]"), "has the entry"));
+  EXPECT_TRUE(has(fails(layers + "[flash]"), "describes 1 layers"));
+  EXPECT_TRUE(has(fails(layers + "[]"), "describes 0 layers"));
+}
+
+struct Impossible {
+  const char* text;
+  const char* message;
+};
+
+TEST_F(ConfigTest, ImpossibleValuesNamePlaceAndCure) {
+  const Impossible cases[] = {
+      {"hidden_size: 65", "hidden_size 65 is not divisible by num_attention_heads 4 ("},
+      {"num_layers: 0", "must be at least 1"},
+      {"num_layers: 1000000000000", "must be at most 65536"},
+      {"seq_length: -3", "must be at least 1"},
+      {"max_position_embeddings: 16", "max_position_embeddings is 16, less than seq_length 32"},
+      {"num_kv_heads: 2", "grouped-query attention is not supported yet"},
+      {"rotary_pct: 0.2", "rotates 3 dimensions; their number must be even and positive"},
+      {"rotary_pct: 0.01", "rotates 0 dimensions"},
+      {"rotary_pct: 1.5", "must lie between 0 and 1"},
+      {"rotary_emb_base: 0", "must be greater than 1"},
+      {"layernorm_epsilon: 0", "must be positive (usual: 1e-5)"},
+      {"hidden_dropout: 1", "at least 0 and less than 1"},
+      {"attention_dropout: -0.1", "at least 0 and less than 1"},
+      {"init_method_std: 0", "must be positive"},
+      {"pipe_parallel_size: 3", "more than the 2 layers"},
+      {"model_parallel_size: 3", "does not divide num_attention_heads 4"},
+      {"intermediate_size: 0", "must be at least 1"},
+      {"pipe_partition_method: type:mamba", "supported are \"type:transformer|mlp\""},
+      {"zero_optimization: {stage: 3}", "stage: 3 is not supported yet; supported are 0, 1 and 2"},
+      {"zero_optimization: {stage: 7}", "stage: 7 is unknown"},
+      {"zero_optimization: {stage: 1, mics_shard_size: 0}", "a number of ranks, or -1"},
+      {"zero_optimization: {stage: 0, mics_shard_size: 4}", "stage 0 shares nothing"},
+      {"make_vocab_size_divisible_by: 0", "must be at least 1"},
+      {"optimizer: {params: {lr: 0}}", "must be positive"},
+      {"optimizer: {params: {betas: [0.9]}}", "two numbers"},
+      {"optimizer: {params: {betas: [0.9, 1.0]}}", "less than 1"},
+      {"optimizer: {params: {eps: 0}}", "must be positive"},
+      {"weight_decay: -1", "must not be negative"},
+      {"gradient_clipping: -1", "must not be negative"},
+      {"min_lr: 1", "must lie between 0 and 0.001"},
+      {"warmup: 1", "a share of lr_decay_iters"},
+      {"lr_decay_iters: 0", "must be positive"},
+      {"lr_decay_fraction: 0.001", "lr_decay_iters is 0"},
+      {"train_iters: 0", "must be at least 1"},
+      {"eval_interval: 0", "must be at least 1"},
+      {"eval_iters: -1", "must be at least 0"},
+      {"log_interval: 0", "must be at least 1"},
+      {"checkpoint_num_layers: 0", "must be at least 1"},
+      {"seed: -1", "must be at least 0"},
+      {"seed: 4294967296", "takes seeds up to 4294967295"},
+      {"save: out", "neither checkpoint_factor nor extra_save_iters says when"},
+      {"checkpoint_factor: 0", "whole number of steps"},
+      {"checkpoint_factor: 1.5", "whole number of steps"},
+      {"checkpoint_factor: 1\ncheckpoint_scale: log", "must be greater than 1"},
+      {"extra_save_iters: [-1]", "not negative"},
+      {"split: 1, 2, 3, 4", "with 4 shares"},
+      {"split: nine", "\"nine\" is no share"},
+      {"split: 1,-1", "\"-1\" is no share"},
+      {"split: 0,0,0", "with a sum of 0"},
+      {"split: \"\"", "is no share"},
+      {"data_path: a\n", ""},
+      {"train_data_paths: [a, b]", "blending is not supported yet"},
+      {"train_data_paths: [a]\ndata_path: b", "exclude each other"},
+      {"valid_data_paths: [a]", "without train_data_paths"},
+      {"train_data_weights: [1, 2]", "blending"},
+      {"vocab_file: tokenizer.json", "write tokenizer_type: HFTokenizer"},
+      {"train_micro_batch_size_per_gpu: 0", "must be at least 1"},
+      {"top_p: 2", "must lie between 0 and 1"},
+      {"temperature: -1", "must not be negative"},
+  };
+  for (const Impossible& impossible : cases) {
+    std::string text = fails(impossible.text);
+    if (!*impossible.message) {
+      EXPECT_EQ(text, "");
+      continue;
+    }
+    EXPECT_TRUE(starts(text, "a.yml:1: ")) << impossible.text;
+    EXPECT_TRUE(has(text, impossible.message)) << impossible.text;
+  }
+  EXPECT_TRUE(
+      has(fails("padded_vocab_size: 129\nmodel_parallel_size: 2"), "multiple of model_par"));
+}
+
+TEST_F(ConfigTest, MissingKeysAreNamed) {
+  EXPECT_TRUE(has(fails("num_layers: null"), "num_layers is missing"));
+  EXPECT_TRUE(has(fails("train_iters: null"), "train_iters is missing"));
+  EXPECT_TRUE(has(fails("pos_emb: null"), "NeoX's default, learned, is not supported yet"));
+  EXPECT_TRUE(has(fails("train_batch_size: null"), "neither train_batch_size nor"));
+}
+
+TEST_F(ConfigTest, OtherWidthsAndPathsAreTaken) {
+  auto config = load(
+      "intermediate_size: 100\ntrain_data_paths: [a]\nvalid_data_paths: [b]\n"
+      "pipe_parallel_size: 0\nkeep_last_n_checkpoints: 3\neod_mask_loss: true\n"
+      "sample_prompts: [\"Once\"]\nmaximum_tokens: 9\nuse_wandb: true");
+  EXPECT_EQ(config.model.intermediate, 100);
+  EXPECT_EQ(config.model.positions, 32);
+  EXPECT_EQ(config.data.train_paths, Strings{"a"});
+  EXPECT_EQ(config.layout.pipe, 1);
+  EXPECT_EQ(config.checkpoint.keep_last, 3);
+  EXPECT_TRUE(config.data.eod_mask_loss);
+  EXPECT_EQ(config.train.sample_tokens, 9);
+  EXPECT_TRUE(has(config.notes.at(0), "wandb sync"));
+  EXPECT_EQ(load("").model.intermediate, 256);
+}
+
+TEST_F(ConfigTest, PaddedVocabularyIsAMultiple) {
+  EXPECT_EQ(padded_vocab(load(""), 50277), 50304);
+  EXPECT_EQ(padded_vocab(load("model_parallel_size: 4"), 50277), 50688);
+  EXPECT_EQ(padded_vocab(load("padded_vocab_size: 600"), 500), 600);
+  try {
+    padded_vocab(load("padded_vocab_size: 400"), 500);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_TRUE(has(e.what(), "a.yml:1: padded_vocab_size is 400, less than the 500 tokens"));
+  }
+}
+
+TEST_F(ConfigTest, CheckpointsAreSavedAtTheStepsOfNeox) {
+  auto linear = load("save: x\ncheckpoint_factor: 1000\nextra_save_iters: [0, 1, 512]").checkpoint;
+  for (int64_t step : {0, 1, 512, 1000, 143000}) EXPECT_TRUE(linear.saves_at(step)) << step;
+  for (int64_t step : {2, 999, 1001}) EXPECT_FALSE(linear.saves_at(step)) << step;
+  auto log = load("save: x\ncheckpoint_scale: log\ncheckpoint_factor: 1.5").checkpoint;
+  for (int64_t step : {1, 2, 3, 5, 7, 11, 17}) EXPECT_TRUE(log.saves_at(step)) << step;
+  for (int64_t step : {4, 6, 8, 16, 18}) EXPECT_FALSE(log.saves_at(step)) << step;
+}
+
+}  // namespace
+}  // namespace neox

@@ -1,0 +1,188 @@
+#include "fault_preload.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <string>
+
+namespace {
+
+struct Fault {
+  std::string dir;
+  int error = 0;
+  int64_t bytes = -1, calls = -1, seen = 0;
+};
+
+int64_t number(const char* name) {
+  const char* text = std::getenv(name);
+  return text ? std::atoll(text) : -1;
+}
+
+Fault& fault() {
+  static Fault fault = [] {
+    const char* dir = std::getenv("NEOX_FAULT_DIR");
+    if (!dir) return Fault{};
+    return Fault{dir, static_cast<int>(number("NEOX_FAULT_ERRNO")), number("NEOX_FAULT_BYTES"),
+                 number("NEOX_FAULT_CALLS"), 0};
+  }();
+  return fault;
+}
+
+std::mutex& mutex() {
+  static std::mutex mutex;
+  return mutex;
+}
+
+std::string path_of(int fd) {
+  char link[64], path[4096];
+  std::snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+  ssize_t n = ::readlink(link, path, sizeof path);
+  return std::string(path, n > 0 ? static_cast<size_t>(n) : 0);
+}
+
+std::string path_at(int dir, const char* path) {
+  return path[0] == '/' || dir == AT_FDCWD ? path : path_of(dir) + "/" + path;
+}
+
+bool fails() {
+  if (fault().error == kFaultKill) ::kill(::getpid(), SIGKILL);
+  errno = fault().error;
+  return true;
+}
+
+// How many of `bytes` bytes may be written; -1: the call fails, and errno is set.
+int64_t allowed(const std::string& path, int64_t bytes) {
+  std::lock_guard lock(mutex());
+  Fault& f = fault();
+  if (f.dir.empty() || !path.starts_with(f.dir)) return bytes;
+  ++f.seen;
+  if (f.calls == 0) return fails(), -1;
+  if (f.calls > 0) --f.calls;
+  if (f.bytes < 0 || bytes == 0) return bytes;
+  if (f.bytes == 0) return fails(), -1;
+  int64_t may = bytes < f.bytes ? bytes : f.bytes;
+  f.bytes -= may;
+  return may;
+}
+
+bool refused(const std::string& path) { return allowed(path, 0) < 0; }
+
+template <class F>
+F* real(const char* name) {
+  return reinterpret_cast<F*>(::dlsym(RTLD_NEXT, name));
+}
+
+int open_or_fail(const char* name, const char* path, int flags, mode_t mode) {
+  static auto* call = real<int(const char*, int, ...)>(name);
+  if ((flags & O_CREAT) && refused(path)) return -1;
+  return call(path, flags, mode);
+}
+
+mode_t mode_of(int flags, va_list args) { return flags & O_CREAT ? va_arg(args, mode_t) : 0; }
+
+}  // namespace
+
+extern "C" {
+
+void neox_fault(const char* dir, int error, int64_t bytes, int64_t calls) {
+  std::lock_guard lock(mutex());
+  fault() = {dir, error, bytes, calls, 0};
+}
+
+int64_t neox_fault_calls() {
+  std::lock_guard lock(mutex());
+  return fault().seen;
+}
+
+ssize_t write(int fd, const void* data, size_t n) {
+  static auto* call = real<ssize_t(int, const void*, size_t)>("write");
+  int64_t may = fd > 2 ? allowed(path_of(fd), static_cast<int64_t>(n)) : static_cast<int64_t>(n);
+  return may < 0 ? -1 : call(fd, data, static_cast<size_t>(may));
+}
+
+ssize_t pwrite(int fd, const void* data, size_t n, off_t offset) {
+  static auto* call = real<ssize_t(int, const void*, size_t, off_t)>("pwrite");
+  int64_t may = allowed(path_of(fd), static_cast<int64_t>(n));
+  return may < 0 ? -1 : call(fd, data, static_cast<size_t>(may), offset);
+}
+
+ssize_t pwrite64(int fd, const void* data, size_t n, off64_t offset) {
+  return pwrite(fd, data, n, offset);
+}
+
+int fallocate(int fd, int mode, off_t offset, off_t n) noexcept {
+  static auto* call = real<int(int, int, off_t, off_t)>("fallocate");
+  std::string path = path_of(fd);
+  {
+    std::lock_guard lock(mutex());
+    Fault& f = fault();
+    bool here = !f.dir.empty() && path.starts_with(f.dir);
+    if (here && f.bytes >= 0 && n > f.bytes) return fails(), -1;
+  }
+  return refused(path) ? -1 : call(fd, mode, offset, n);
+}
+
+int fallocate64(int fd, int mode, off64_t offset, off64_t n) noexcept {
+  return fallocate(fd, mode, offset, n);
+}
+
+int posix_fallocate(int fd, off_t offset, off_t n) {
+  static auto* call = real<int(int, off_t, off_t)>("posix_fallocate");
+  return refused(path_of(fd)) ? errno : call(fd, offset, n);
+}
+
+int ftruncate(int fd, off_t n) noexcept {
+  static auto* call = real<int(int, off_t)>("ftruncate");
+  return refused(path_of(fd)) ? -1 : call(fd, n);
+}
+
+int ftruncate64(int fd, off64_t n) noexcept { return ftruncate(fd, n); }
+
+int fsync(int fd) {
+  static auto* call = real<int(int)>("fsync");
+  return refused(path_of(fd)) ? -1 : call(fd);
+}
+
+int rename(const char* from, const char* to) noexcept {
+  static auto* call = real<int(const char*, const char*)>("rename");
+  return refused(to) ? -1 : call(from, to);
+}
+
+int renameat2(int from_dir, const char* from, int to_dir, const char* to, unsigned flags) noexcept {
+  static auto* call = real<int(int, const char*, int, const char*, unsigned)>("renameat2");
+  return refused(path_at(to_dir, to)) ? -1 : call(from_dir, from, to_dir, to, flags);
+}
+
+int mkdir(const char* path, mode_t mode) noexcept {
+  static auto* call = real<int(const char*, mode_t)>("mkdir");
+  return refused(path) ? -1 : call(path, mode);
+}
+
+int unlinkat(int dir, const char* path, int flags) noexcept {
+  static auto* call = real<int(int, const char*, int)>("unlinkat");
+  return refused(path_at(dir, path)) ? -1 : call(dir, path, flags);
+}
+
+int open(const char* path, int flags, ...) {
+  va_list args;
+  va_start(args, flags);
+  mode_t mode = mode_of(flags, args);
+  va_end(args);
+  return open_or_fail("open", path, flags, mode);
+}
+
+int open64(const char* path, int flags, ...) {
+  va_list args;
+  va_start(args, flags);
+  mode_t mode = mode_of(flags, args);
+  va_end(args);
+  return open_or_fail("open64", path, flags, mode);
+}
+}

@@ -1,0 +1,14 @@
+// Makes file operations below a directory fail, or kill the process. Link a test with the
+// fault_preload library, or LD_PRELOAD it and set NEOX_FAULT_DIR, NEOX_FAULT_ERRNO and one of
+// NEOX_FAULT_BYTES and NEOX_FAULT_CALLS.
+#pragma once
+#include <cstdint>
+
+inline constexpr int kFaultKill = -1;  // instead of an errno: SIGKILL to the own process
+
+// From now on operations below `dir` (absolute; "" for none) fail with `error`, once `bytes` bytes
+// were written or `calls` calls were made (-1: never for that reason). A write that crosses the
+// limit is cut short first, as on a full disk.
+extern "C" void neox_fault(const char* dir, int error, int64_t bytes, int64_t calls);
+// Calls seen since.
+extern "C" int64_t neox_fault_calls();

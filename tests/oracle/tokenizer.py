@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+"""Compares our tokenizer with the Python library `tokenizers`, ids and decoded text, one by one.
+
+Usage: [NEOX_TEST_DATA=DIR] tokenizer.py [--texts N] [--seed S]
+
+Needs the built test tool (cmake --build build/release --target tokenizer_tool). Texts: every *.txt of
+NEOX_TEST_DATA (whole and line by line), N random strings, and very long runs. Tokenizers: DIR/20B_tokenizer.json,
+GPT-2 files, one with added tokens of every kind, and others with options, trained here. Ends with 1 on any difference.
+"""
+import argparse
+import json
+import os
+import pathlib
+import random
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+import tokenizers
+from tokenizer_peer import RandomTexts, encode_with_tool, run_tool, train_peer
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+GLUE = ["<|endoftext|>", "<|padding|>", "<|endoftext|", "  ", "    ", " " * 24, "<s>", "<left>", "<both>", "word",
+        "word", "caf\u00e9", "cafe\u0301", "\n\n", " <s> ", "x", "\u00e9", "\u3000", "wordword"]
+
+
+def long_runs():
+    return [c.encode() * n for n in (1000, 200_000) for c in ("a", " ", "\n", "!", "1", "\u4e2d", "e\u0301", "ab", "a ")] \
+        + [("a" + "\u0301\u0323" * 3000).encode(), b"\xff" * 5000, ("x" * 30 + " ") .encode() * 300]
+
+
+def corpus(seed, count=400):
+    texts = RandomTexts(seed, GLUE)
+    return [texts.text().decode(errors="replace") for _ in range(count)]
+
+
+def with_added_tokens(folder):
+    made = train_peer(corpus(3), 700)
+    made.add_tokens(["  ", "    ", AddedToken("<s>", single_word=True), AddedToken("<left>", lstrip=True, normalized=False),
+                     AddedToken("<both>", lstrip=True, rstrip=True), AddedToken("word", single_word=True),
+                     AddedToken("wordword", normalized=False), AddedToken("cafe\u0301"), AddedToken("\u00e9x"),
+                     AddedToken("\n\n", rstrip=True, normalized=False)])
+    made.save(str(folder / "added.json"))
+    return made, ["json", folder / "added.json"]
+
+
+def with_options(folder, name, nfc, merges, edit, prefix=False, regex=True):
+    """Trained here, then changed as JSON."""
+    made = train_peer(corpus(4), 600, nfc)
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix, use_regex=regex)
+    described = json.loads(made.to_str())
+    if merges == "strings":
+        described["model"]["merges"] = [" ".join(m) for m in described["model"]["merges"]]
+    edit(described)
+    path = folder / f"{name}.json"
+    path.write_text(json.dumps(described))
+    return Tokenizer.from_file(str(path)), ["json", path]
+
+
+def gpt2(folder):
+    """Ours reads vocab.json and merges.txt; the peer is built as Hugging Face's GPT2TokenizerFast builds it."""
+    train_peer(corpus(5), 900, nfc=False).model.save(str(folder))
+    made = Tokenizer(models.BPE.from_file(str(folder / "vocab.json"), str(folder / "merges.txt")))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    made.add_special_tokens([AddedToken("<|endoftext|>", special=True, normalized=False)])
+    return made, ["gpt2", folder / "vocab.json", folder / "merges.txt"]
+
+
+def trained_by_us(folder):
+    documents = [t.encode() for t in corpus(6)]
+    made = folder / "ours"
+    made.mkdir()
+    run_tool(["train", made, 1000, 0, "nfc", 1], documents)
+    return Tokenizer.from_file(str(made / "tokenizer.json")), ["json", made / "tokenizer.json"]
+
+
+def all_tokenizers(folder, data):
+    nothing = lambda described: None
+    def whole_words(described): described["model"]["ignore_merges"] = True
+    def sequences(described):
+        described["normalizer"] = {"type": "Sequence", "normalizers": [{"type": "NFC"}]}
+        described["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [described["pre_tokenizer"]]}
+    def many_merges_of_one(described):
+        merges = described["model"]["merges"]
+        merges += merges[5:9] + merges[40:80]
+    def swapped_merges(described):  # then a whole word may be out of the reach of merges
+        random.Random(9).shuffle(described["model"]["merges"])
+    found = {
+        "added tokens": with_added_tokens(folder),
+        "GPT-2 files": gpt2(folder),
+        "trained by us": trained_by_us(folder),
+        "no normalizer": with_options(folder, "plain", False, "strings", nothing),
+        "prefix space": with_options(folder, "prefix", True, "pairs", sequences, prefix=True),
+        "no regex": with_options(folder, "noregex", True, "pairs", nothing, regex=False),
+        "ignore_merges": with_options(folder, "ignore", True, "strings", lambda d: (whole_words(d), swapped_merges(d))),
+        "repeated merges": with_options(folder, "repeated", True, "pairs", many_merges_of_one),
+    }
+    if data and (data / "20B_tokenizer.json").exists():
+        path = data / "20B_tokenizer.json"
+        found["20B"] = Tokenizer.from_file(str(path)), ["json", path]
+    return found
+
+
+def compare(name, peer, args, texts):
+    strings = [t.decode("utf-8", errors="replace") for t in texts]
+    theirs = [e.ids for e in peer.encode_batch(strings, add_special_tokens=True)]
+    ours = encode_with_tool(args, texts)
+    wrong = 0
+    for text, want, (ids, skipped, kept) in zip(texts, theirs, ours):
+        good = (ids == want and skipped == peer.decode(want, skip_special_tokens=True)
+                and kept == peer.decode(want, skip_special_tokens=False))
+        wrong += not good
+        if not good and wrong <= 3:
+            at = next((i for i, (a, b) in enumerate(zip(ids, want)) if a != b), min(len(ids), len(want)))
+            print(f"  {text[:200]!r}\n  token {at}: ours {ids[at:at + 6]}, theirs {want[at:at + 6]}")
+    tokens = sum(map(len, theirs))
+    print(f"{name}: {len(texts)} texts, {sum(map(len, texts))} bytes, {tokens} tokens: {wrong} differ", flush=True)
+    return wrong
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--texts", type=int, default=20000)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    data = os.environ.get("NEOX_TEST_DATA")
+    data = pathlib.Path(data) if data else None
+    made = RandomTexts(options.seed, GLUE)
+    strings = [made.text() for _ in range(options.texts)]
+    real = [p.read_bytes() for p in sorted(data.glob("*.txt"))] if data else []
+    lines = [line for text in real for line in text.splitlines(keepends=True)]
+    print(f"tokenizers {tokenizers.__version__}, NEOX_TEST_DATA {data or 'not set: no real texts, no 20B'}")
+    wrong = 0
+    with tempfile.TemporaryDirectory() as folder:
+        for name, (peer, args) in all_tokenizers(pathlib.Path(folder), data).items():
+            wrong += compare(f"{name}, random strings", peer, args, strings)
+            runs = long_runs() if name != "no regex" else [t[:20_000] for t in long_runs()]
+            wrong += compare(f"{name}, long runs", peer, args, runs)
+            if real:
+                wrong += compare(f"{name}, real texts", peer, args, real)
+                wrong += compare(f"{name}, their lines", peer, args, lines)
+    print("all equal" if not wrong else f"{wrong} texts differ")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

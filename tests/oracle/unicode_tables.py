@@ -1,0 +1,157 @@
+#!/usr/bin/env python3
+"""Writes lib/data/unicode_tables.cc: the Unicode properties that the Python library `tokenizers` goes by.
+
+Usage: unicode_tables.py [--check] [FILE]     (default: lib/data/unicode_tables.cc of this tree)
+
+Every property is read off the library itself, code point by code point:
+  letter, number, space   how its ByteLevel pre-tokenizer (Oniguruma's \\p{L} \\p{N} \\s) joins the code point to a neighbour
+  word                    whether an added token with single_word matches beside it (\\w of the Rust regex crate)
+  combining class, decomposition   Python's unicodedata proposes them, the library's NFC and NFD must agree; what the
+                          library's older tables do not know stays out (it is inert there)
+--check compares the file with the library instead of writing it. clang-format brings a new file into shape.
+"""
+import pathlib
+import sys
+import unicodedata
+
+import tokenizers
+from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
+
+ALL = [i for i in range(0x110000) if not 0xD800 <= i < 0xE000]
+nfc = normalizers.NFC().normalize_str
+nfd = normalizers.NFD().normalize_str
+
+
+def ranges(points):
+    found = []
+    for point in points:
+        if found and found[-1][1] == point - 1:
+            found[-1][1] = point
+        else:
+            found.append([point, point])
+    return found
+
+
+def splitter_classes():
+    split = pre_tokenizers.ByteLevel(add_prefix_space=False).pre_tokenize_str
+    classes = {"letter": [], "number": [], "space": []}
+    for point in ALL:
+        joins = [len(split(before + chr(point))) == 1 for before in "a1!"]
+        assert sum(joins) <= 1, hex(point)
+        if sum(joins) == 0:
+            classes["space"].append(point)
+        elif not joins[2]:
+            classes["letter" if joins[0] else "number"].append(point)
+    return classes
+
+
+def byte_tokenizer():
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    made = Tokenizer(models.BPE({c: i for i, c in enumerate(alphabet)}, []))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    return made
+
+
+def word_points():
+    made = byte_tokenizer()
+    made.add_tokens([AddedToken("<x>", single_word=True, normalized=False)])
+    return [p for p in ALL if 256 not in made.encode(chr(p) + "<x>").ids]
+
+
+def strip_points():
+    made = byte_tokenizer()
+    made.add_tokens([AddedToken("<x>", rstrip=True, normalized=False)])
+    return [p for p in ALL if made.encode("<x>" + chr(p)).ids == [256]]
+
+
+def combining_classes():
+    """Code points with a combining class that the library knows, checked against one mark of each class."""
+    low, high = "\u0334", "\u0345"  # classes 1 and 240, the smallest and the greatest
+    known = {}
+    for point in ALL:
+        c, value = chr(point), unicodedata.combining(chr(point))
+        if len(nfd(c)) > 1 or nfd(c) != c:
+            continue
+        below_high = nfd("a" + high + c) == "a" + c + high
+        above_low = nfd("a" + c + low) == "a" + low + c
+        if below_high or above_low:
+            assert value, f"{point:#x}: the library has a combining class that unicodedata lacks"
+            known[point] = value
+    marks = {value: chr(point) for point, value in reversed(known.items())}
+    for point, value in known.items():
+        for other, mark in marks.items():
+            c = chr(point)
+            assert (nfd("a" + mark + c) == "a" + c + mark) == (value < other or c == mark), hex(point)
+    return known
+
+
+def decompositions():
+    """(code point, first, second or 0, whether NFC composes the pair again)."""
+    found = []
+    for point in ALL:
+        if 0xAC00 <= point < 0xD7A4 or nfd(chr(point)) == chr(point):
+            continue
+        parts = [int(x, 16) for x in unicodedata.decomposition(chr(point)).split()]
+        assert 1 <= len(parts) <= 2, hex(point)
+        assert nfd(chr(point)) == nfd("".join(map(chr, parts))), hex(point)
+        composes = len(parts) == 2 and nfc(chr(parts[0]) + chr(parts[1])) == chr(point)
+        found.append((point, parts[0], parts[1] if len(parts) == 2 else 0, composes))
+    return found
+
+
+def check_hangul():
+    for point in range(0xAC00, 0xD7A4):
+        l, v, t = (point - 0xAC00) // 588, (point - 0xAC00) % 588 // 28, (point - 0xAC00) % 28
+        parts = chr(0x1100 + l) + chr(0x1161 + v) + (chr(0x11A7 + t) if t else "")
+        assert nfd(chr(point)) == parts and nfc(parts) == chr(point), hex(point)
+
+
+def table(kind, name, rows):
+    return f"const {kind} {name}[] = {{{','.join('{' + r + '}' for r in rows)}}};\n\n"
+
+
+def range_table(name, points):
+    return table("CodeRange", name, (f"{a:#x},{b:#x}" for a, b in ranges(points)))
+
+
+def text():
+    check_hangul()
+    classes = splitter_classes()
+    assert strip_points() == classes["space"]
+    known = combining_classes()
+    combining = [(a, b, v) for v in sorted(set(known.values()))
+                 for a, b in ranges([p for p in known if known[p] == v])]
+    return (
+        f"// Made by tests/oracle/unicode_tables.py from tokenizers {tokenizers.__version__}; not to be edited by hand.\n"
+        '#include "data/unicode_tables.h"\n\nnamespace neox::unicode {\n\n'
+        + range_table("kLetters", classes["letter"]) + range_table("kNumbers", classes["number"])
+        + range_table("kSpaces", classes["space"]) + range_table("kWordCharacters", word_points())
+        + table("CombiningRange", "kCombining", (f"{a:#x},{b:#x},{v}" for a, b, v in sorted(combining)))
+        + table("Decomposition", "kDecompositions",
+                (f"{p:#x},{a:#x},{b:#x},{str(c).lower()}" for p, a, b, c in decompositions()))
+        + "const std::span<const CodeRange> letters = kLetters;\n"
+          "const std::span<const CodeRange> numbers = kNumbers;\n"
+          "const std::span<const CodeRange> spaces = kSpaces;\n"
+          "const std::span<const CodeRange> word_characters = kWordCharacters;\n"
+          "const std::span<const CombiningRange> combining = kCombining;\n"
+          "const std::span<const Decomposition> decompositions = kDecompositions;\n\n"
+          "}  // namespace neox::unicode\n")
+
+
+def main():
+    args = [a for a in sys.argv[1:] if a != "--check"]
+    root = pathlib.Path(__file__).resolve().parents[2]
+    path = pathlib.Path(args[0]) if args else root / "lib/data/unicode_tables.cc"
+    if "--check" not in sys.argv:
+        path.write_text(text())
+        return 0
+    squeeze = lambda s: "".join(s.split()).replace("//", "")
+    if squeeze(path.read_text()) == squeeze(text()):
+        print(f"{path} equals tokenizers {tokenizers.__version__}")
+        return 0
+    print(f"{path} differs from tokenizers {tokenizers.__version__}")
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
