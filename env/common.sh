@@ -18,9 +18,10 @@ fail() {
 # What env/setup.sh installs LibTorch under, for this checkout.
 neox_prefix() { cat "$repo/.deps/prefix" 2>/dev/null || echo "${XDG_DATA_HOME:-$HOME/.local/share}/neox"; }
 
-# The CUDA compiler's path; fails where there is none.
+# The CUDA compiler's path: $CUDACXX, else nvcc; fails where there is none.
 find_nvcc() {
-  command -v "${CUDACXX:-nvcc}" 2>/dev/null || { [ -x /usr/local/cuda/bin/nvcc ] && echo /usr/local/cuda/bin/nvcc; }
+  if [ -n "${CUDACXX-}" ]; then command -v "$CUDACXX"
+  else command -v nvcc || { [ -x /usr/local/cuda/bin/nvcc ] && echo /usr/local/cuda/bin/nvcc; }; fi
 }
 
 # free_mb DIR: free space in MB where DIR is or will be.

@@ -60,7 +60,7 @@ missing_packages() {
 check_distribution() {
   local id
   # shellcheck source=/dev/null
-  id=$(. /etc/os-release 2>/dev/null && echo "${ID-} ${VERSION_ID-}" || true)
+  id=$(. "${NEOX_OS_RELEASE:-/etc/os-release}" 2>/dev/null && echo "${ID-} ${VERSION_ID-}" || true)
   case $id in
     "debian 12") ;;
     "ubuntu 24.04") say "Ubuntu 24.04: this script is written for it, but was not run on it." ;;
