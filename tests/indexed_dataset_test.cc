@@ -12,13 +12,13 @@ namespace neox {
 namespace {
 
 using ::testing::AllOf;
+using testing::counting;
+using testing::Directory;
 using ::testing::ElementsAre;
+using testing::error_of;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
-using testing::counting;
-using testing::Directory;
-using testing::error_of;
 
 const testing::Documents kGolden = {{11, 12, 13}, {21, 22}, {31, 32, 33, 34}};
 
@@ -66,11 +66,25 @@ TEST(DatasetBuilder, WritesTheGoldenBytes) {
   Directory dir;
   dir.put("d", kGolden);
   EXPECT_EQ(hex(read_file(dir / "d.idx")),
-            "4d4d49444944580000" "0100000000000000" "08" "0300000000000000" "0400000000000000"
-            "03000000" "02000000" "04000000"
-            "0000000000000000" "0600000000000000" "0a00000000000000"
-            "0000000000000000" "0100000000000000" "0200000000000000" "0300000000000000");
-  EXPECT_EQ(hex(read_file(dir / "d.bin")), "0b000c000d00" "15001600" "1f00200021002200");
+            "4d4d49444944580000"
+            "0100000000000000"
+            "08"
+            "0300000000000000"
+            "0400000000000000"
+            "03000000"
+            "02000000"
+            "04000000"
+            "0000000000000000"
+            "0600000000000000"
+            "0a00000000000000"
+            "0000000000000000"
+            "0100000000000000"
+            "0200000000000000"
+            "0300000000000000");
+  EXPECT_EQ(hex(read_file(dir / "d.bin")),
+            "0b000c000d00"
+            "15001600"
+            "1f00200021002200");
 }
 
 TEST(DatasetBuilder, TakesInt32From65500EntriesOn) {
@@ -122,7 +136,10 @@ TEST(DatasetBuilder, LeavesNothingWhenTheDiskIsFull) {
 
 TEST(DatasetBuilder, RefusesTokensOutsideTheVocabulary) {
   Directory dir;
-  EXPECT_THAT(error_of([&] { dir.put("d", {{1}, {100}}); }), HasSubstr("token id 100 in document 1"));
+  EXPECT_THAT(error_of([&] {
+                dir.put("d", {{1}, {100}});
+              }),
+              HasSubstr("token id 100 in document 1"));
   EXPECT_THAT(dir.list(), IsEmpty());
 }
 
@@ -144,13 +161,13 @@ TEST(IndexedDataset, ReadsEveryIntegerType) {
   Directory dir;
   auto index = [](char code, int64_t length) {
     return std::string("MMIDIDX\0\0", 9) + raw<int64_t>(1) + code + raw<int64_t>(1) +
-           raw<int64_t>(2) + raw(static_cast<int32_t>(length)) + raw<int64_t>(0) +
-           raw<int64_t>(0) + raw<int64_t>(1);
+           raw<int64_t>(2) + raw(static_cast<int32_t>(length)) + raw<int64_t>(0) + raw<int64_t>(0) +
+           raw<int64_t>(1);
   };
   const std::pair<char, std::string> kCases[] = {
-      {1, raw<uint8_t>(7) + raw<uint8_t>(99)},   {2, raw<int8_t>(7) + raw<int8_t>(99)},
-      {3, raw<int16_t>(7) + raw<int16_t>(99)},   {4, raw<int32_t>(7) + raw<int32_t>(99)},
-      {5, raw<int64_t>(7) + raw<int64_t>(99)},   {8, raw<uint16_t>(7) + raw<uint16_t>(99)}};
+      {1, raw<uint8_t>(7) + raw<uint8_t>(99)}, {2, raw<int8_t>(7) + raw<int8_t>(99)},
+      {3, raw<int16_t>(7) + raw<int16_t>(99)}, {4, raw<int32_t>(7) + raw<int32_t>(99)},
+      {5, raw<int64_t>(7) + raw<int64_t>(99)}, {8, raw<uint16_t>(7) + raw<uint16_t>(99)}};
   for (const auto& [code, bytes] : kCases) {
     dir.put("d.idx", index(code, 2));
     dir.put("d.bin", bytes);
@@ -162,9 +179,10 @@ TEST(IndexedDataset, NamesTheTokenOutsideTheVocabulary) {
   Directory dir;
   IndexedDataset data(dir.put("d", kGolden), 33);
   EXPECT_THAT(read(data, 2, 0, 2), ElementsAre(31, 32));
-  EXPECT_THAT(error_of([&] { read(data, 2, 1, 3); }),
-              AllOf(StartsWith("74: " + (dir / "d.bin")), HasSubstr("token id 33"),
-                    HasSubstr("position 2 of sequence 2 (byte 14)"), HasSubstr("vocabulary of 33")));
+  EXPECT_THAT(
+      error_of([&] { read(data, 2, 1, 3); }),
+      AllOf(StartsWith("74: " + (dir / "d.bin")), HasSubstr("token id 33"),
+            HasSubstr("position 2 of sequence 2 (byte 14)"), HasSubstr("vocabulary of 33")));
 }
 
 TEST(IndexedDataset, TakesNegativeTokensForDamage) {

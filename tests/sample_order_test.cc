@@ -13,9 +13,9 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::ElementsAre;
+using testing::error_of;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
-using testing::error_of;
 using Position = SampleIndex::Position;
 
 struct Case {
@@ -43,8 +43,8 @@ TEST(NumpyRandom, ShufflesLikeNumpy) {
   std::vector<int> values(20);
   std::iota(values.begin(), values.end(), 0);
   NumpyRandom(1234).shuffle(std::span(values));
-  EXPECT_THAT(values, ElementsAre(3, 13, 2, 16, 14, 5, 4, 0, 8, 18, 17, 11, 10, 9, 7, 1, 19, 12, 6,
-                                  15));
+  EXPECT_THAT(values,
+              ElementsAre(3, 13, 2, 16, 14, 5, 4, 0, 8, 18, 17, 11, 10, 9, 7, 1, 19, 12, 6, 15));
 }
 
 // numpy: RandomState(1234)._bit_generator, 64 bits drawn high half first.
@@ -56,8 +56,8 @@ TEST(NumpyRandom, DrawsTwiceForGreatIntervals) {
 TEST(SampleIndex, OneEpochIsGolden) {
   SampleIndex index = build({.lengths = kLengths, .samples = 5});
   EXPECT_THAT(index.documents, ElementsAre(7, 2, 9, 1, 0, 8, 4, 5, 6, 3));
-  EXPECT_EQ(index.positions, (std::vector<Position>{
-                                 {0, 0}, {1, 7}, {3, 2}, {5, 2}, {6, 1}, {7, 2}, {9, 0}}));
+  EXPECT_EQ(index.positions,
+            (std::vector<Position>{{0, 0}, {1, 7}, {3, 2}, {5, 2}, {6, 1}, {7, 2}, {9, 0}}));
   EXPECT_THAT(index.shuffle, ElementsAre(5, 0, 3, 4, 2, 1));
 }
 
@@ -65,9 +65,19 @@ TEST(SampleIndex, TwoEpochsAreGolden) {
   SampleIndex index = build({.lengths = kLengths, .samples = 8});
   EXPECT_THAT(index.documents,
               ElementsAre(3, 3, 2, 6, 4, 5, 4, 0, 8, 8, 7, 1, 0, 9, 7, 1, 9, 2, 6, 5));
-  EXPECT_EQ(index.positions,
-            (std::vector<Position>{{0, 0}, {2, 4}, {3, 4}, {4, 6}, {6, 3}, {7, 4}, {8, 7}, {9, 6},
-                                   {12, 1}, {13, 4}, {16, 3}, {17, 6}, {19, 0}}));
+  EXPECT_EQ(index.positions, (std::vector<Position>{{0, 0},
+                                                    {2, 4},
+                                                    {3, 4},
+                                                    {4, 6},
+                                                    {6, 3},
+                                                    {7, 4},
+                                                    {8, 7},
+                                                    {9, 6},
+                                                    {12, 1},
+                                                    {13, 4},
+                                                    {16, 3},
+                                                    {17, 6},
+                                                    {19, 0}}));
   EXPECT_THAT(index.shuffle, ElementsAre(4, 7, 1, 10, 9, 3, 8, 6, 11, 5, 0, 2));
 }
 
@@ -88,7 +98,9 @@ TEST(SampleIndex, SkipsEmptyDocuments) {
 }
 
 TEST(SampleIndex, RefusesWhatCannotBeOrdered) {
-  EXPECT_THAT(error_of([] { build({.lengths = {0, 0}}); }),
+  EXPECT_THAT(error_of([] {
+                build({.lengths = {0, 0}});
+              }),
               AllOf(StartsWith("64: data"), HasSubstr("2 documents and no tokens")));
   EXPECT_THAT(error_of([] { build({.lengths = {1}, .seq = 2048, .samples = 4000000000}); }),
               AllOf(StartsWith("64: "), HasSubstr("give more data")));
@@ -102,9 +114,7 @@ TEST(SampleIndex, PollMayEndTheWork) {
   int polls = 0;
   build({.lengths = lengths, .seq = 4}, [&] { ++polls; });
   EXPECT_GE(polls, 2);
-  EXPECT_THAT(error_of([&] {
-                build({.lengths = lengths}, [] { fail(Exit::kRequeue, "stop"); });
-              }),
+  EXPECT_THAT(error_of([&] { build({.lengths = lengths}, [] { fail(Exit::kRequeue, "stop"); }); }),
               HasSubstr("stop"));
 }
 

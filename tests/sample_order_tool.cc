@@ -23,11 +23,12 @@ void dump(const std::string& line) {
   int64_t seq = 0, samples = 0, seed = 0;
   in >> seq >> samples >> seed;
   std::vector<int32_t> lengths(std::istream_iterator<int32_t>(in), {});
-  SampleIndex index = neox::build_sample_index(
-      std::span<const int32_t>(lengths),
-      {.range = {0, static_cast<int64_t>(lengths.size())}, .seq = seq, .samples = samples,
-       .seed = seed},
-      "case");
+  SampleIndex index = neox::build_sample_index(std::span<const int32_t>(lengths),
+                                               {.range = {0, static_cast<int64_t>(lengths.size())},
+                                                .seq = seq,
+                                                .samples = samples,
+                                                .seed = seed},
+                                               "case");
   std::vector<int64_t> positions;
   for (auto p : index.positions) positions.insert(positions.end(), {p.document, p.offset});
   print(std::vector<int64_t>{seq, samples, seed}, " | ");

@@ -13,14 +13,14 @@ namespace neox {
 namespace {
 
 using ::testing::AllOf;
+using testing::counting;
+using testing::Directory;
 using ::testing::Each;
 using ::testing::ElementsAre;
+using testing::error_of;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
-using testing::counting;
-using testing::Directory;
-using testing::error_of;
 
 constexpr int64_t kSeq = 8;
 const std::vector<int32_t> kLengths = {5, 3, 8, 2, 7, 4, 6, 1, 9, 5};
@@ -128,8 +128,8 @@ TEST_F(SamplerOf, NamesATokenOutsideTheVocabulary) {
 
 TEST_F(SamplerOf, SaysWhatASplitLacks) {
   config_.split = "0,1,1";
-  EXPECT_THAT(refusal({.train = 1}),
-              AllOf(StartsWith("64: train"), HasSubstr("split '0,1,1'"), HasSubstr("no documents")));
+  EXPECT_THAT(refusal({.train = 1}), AllOf(StartsWith("64: train"), HasSubstr("split '0,1,1'"),
+                                           HasSubstr("no documents")));
   config_.split = "1,0,0";
   Sampler sampler = open({.train = 1, .valid = 1});
   EXPECT_FALSE(sampler.has(Split::kValid));

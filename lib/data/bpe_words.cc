@@ -11,7 +11,7 @@
 namespace neox {
 namespace {
 
-constexpr size_t kBatchBytes = 1 << 22;  // of text for each thread at a time
+constexpr size_t kBatchBytes = 1 << 18;  // of text for each thread at a time
 
 struct ViewHash {
   using is_transparent = void;

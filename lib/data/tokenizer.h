@@ -15,7 +15,8 @@ class Tokenizer {
   // A Hugging Face tokenizer.json. Throws Error naming the file and the part that is not byte-level
   // BPE.
   static Tokenizer from_json(const std::filesystem::path& path);
-  // GPT-2's vocab.json and merges.txt.
+  // GPT-2's vocab.json and merges.txt. "<|endoftext|>" in a text is that one token, as in Hugging
+  // Face's GPT2 tokenizers (GPT-NeoX's GPT2BPETokenizer takes it for ordinary text).
   static Tokenizer from_gpt2(const std::filesystem::path& vocab,
                              const std::filesystem::path& merges);
 
@@ -25,10 +26,11 @@ class Tokenizer {
 
   // Bytes that are not UTF-8 are read as U+FFFD, as Python's errors="replace" does.
   std::vector<int32_t> encode(std::string_view text) const;
-  // Bytes that do not form UTF-8 become U+FFFD. skip_special leaves out special added tokens.
+  // Bytes that do not form UTF-8 become U+FFFD. kSkip leaves out special added tokens. Ids that the
+  // tokenizer does not have (a model's vocabulary may be padded) give no text.
   enum class Special { kKeep, kSkip };
   std::string decode(const std::vector<int32_t>& ids, Special special = Special::kSkip) const;
-  // The raw bytes of one token, for printing text as it comes.
+  // The raw bytes of one token, for printing text as it comes; "" for an id it does not have.
   std::string token_bytes(int32_t id) const;
 
   int64_t vocab_size() const;       // 1 + the greatest id

@@ -25,8 +25,15 @@ GLUE = ["<|endoftext|>", "<|padding|>", "<|endoftext|", "  ", "    ", " " * 24, 
 
 
 def long_runs():
-    return [c.encode() * n for n in (1000, 200_000) for c in ("a", " ", "\n", "!", "1", "\u4e2d", "e\u0301", "ab", "a ")] \
+    return [c.encode() * n for n in (1000, 20_000) for c in ("a", " ", "\n", "!", "1", "\u4e2d", "e\u0301", "ab", "a ")] \
         + [("a" + "\u0301\u0323" * 3000).encode(), b"\xff" * 5000, ("x" * 30 + " ") .encode() * 300]
+
+
+def every_code_point():
+    """Beside letters, numbers, punctuation, spaces and marks."""
+    points = [chr(i) for i in range(0x110000) if not 0xD800 <= i < 0xE000]
+    return ["".join(f"a{c}1{c}!{c} {c}\u0334e{c}\u0345" for c in points[i:i + 256]).encode()
+            for i in range(0, len(points), 256)]
 
 
 def corpus(seed, count=400):
@@ -104,7 +111,7 @@ def all_tokenizers(folder, data):
 
 def compare(name, peer, args, texts):
     strings = [t.decode("utf-8", errors="replace") for t in texts]
-    theirs = [e.ids for e in peer.encode_batch(strings, add_special_tokens=True)]
+    theirs = [e.ids for e in peer.encode_batch_fast(strings)]
     ours = encode_with_tool(args, texts)
     wrong = 0
     for text, want, (ids, skipped, kept) in zip(texts, theirs, ours):
@@ -137,6 +144,8 @@ def main():
             wrong += compare(f"{name}, random strings", peer, args, strings)
             runs = long_runs() if name != "no regex" else [t[:20_000] for t in long_runs()]
             wrong += compare(f"{name}, long runs", peer, args, runs)
+            if name in ("added tokens", "20B"):
+                wrong += compare(f"{name}, every code point", peer, args, every_code_point())
             if real:
                 wrong += compare(f"{name}, real texts", peer, args, real)
                 wrong += compare(f"{name}, their lines", peer, args, lines)

@@ -1,0 +1,123 @@
+// Work on a stream of items by many threads, with the results in the order of the items: one reader
+// thread -> workers -> the calling thread, which writes. Items in flight are bounded by their size.
+#pragma once
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+namespace neox {
+
+template <class Item, class Result>
+struct PipelineSteps {
+  std::function<std::optional<Item>()> read;  // none after the last item
+  std::function<int64_t(const Item&)> size;
+  std::function<Result(const Item&)> work;                // by several threads at once
+  std::function<bool(const Item&, const Result&)> write;  // in order; false: enough
+};
+
+template <class Item, class Result>
+class Pipeline {
+ public:
+  // At most max_size in flight, and always one item.
+  Pipeline(PipelineSteps<Item, Result> steps, int workers, int64_t max_size)
+      : steps_(std::move(steps)), workers_(workers), max_size_(max_size) {}
+
+  // Rethrows what a step threw, once all items before it are written.
+  void run() {
+    std::vector<std::jthread> threads;
+    struct Stop {  // before the threads are joined, also where write throws
+      Pipeline* pipeline;
+      ~Stop() { pipeline->stop(); }
+    };
+    threads.emplace_back([this] { read_all(); });
+    for (int i = 0; i < workers_; ++i) threads.emplace_back([this] { work_all(); });
+    Stop stop{this};
+    write_all();
+  }
+
+ private:
+  struct Slot {
+    std::optional<Item> item;
+    std::optional<Result> result;
+    std::exception_ptr error;
+    bool done = false;
+  };
+
+  void stop() {
+    std::lock_guard lock(mutex_);
+    stopped_ = true;
+    changed_.notify_all();
+  }
+
+  void read_all() {
+    for (bool more = true; more;) {
+      Slot slot;
+      try {
+        slot.item = steps_.read();
+        more = slot.item.has_value();
+      } catch (...) {
+        slot.error = std::current_exception();
+        more = false;
+      }
+      slot.done = !more;
+      int64_t size = slot.item ? steps_.size(*slot.item) : 0;
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return stopped_ || size_ == 0 || size_ + size <= max_size_; });
+      if (stopped_) return;
+      size_ += size;
+      slots_.push_back(std::move(slot));
+      changed_.notify_all();
+    }
+  }
+
+  void work_all() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      changed_.wait(lock, [&] { return stopped_ || next_ < slots_.size(); });
+      if (stopped_) return;
+      Slot& slot = slots_[next_++];  // a deque keeps it in place while its ends change
+      if (slot.done) continue;  // the end, for the writer
+      lock.unlock();
+      try {
+        slot.result = steps_.work(*slot.item);
+      } catch (...) { slot.error = std::current_exception(); }
+      lock.lock();
+      slot.done = true;
+      changed_.notify_all();
+    }
+  }
+
+  void write_all() {
+    for (;;) {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return !slots_.empty() && slots_.front().done; });
+      Slot slot = std::move(slots_.front());
+      lock.unlock();
+      if (slot.error) std::rethrow_exception(slot.error);
+      if (!slot.item || !steps_.write(*slot.item, *slot.result)) return;
+      lock.lock();
+      slots_.pop_front();
+      --next_;
+      size_ -= steps_.size(*slot.item);
+      changed_.notify_all();
+    }
+  }
+
+  const PipelineSteps<Item, Result> steps_;
+  const int workers_;
+  const int64_t max_size_;
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable changed_;
+  std::deque<Slot> slots_;  // in the order of the items
+  size_t next_ = 0;         // the first that no worker has taken
+  int64_t size_ = 0;        // of the items in slots_
+  bool stopped_ = false;
+};
+
+}  // namespace neox

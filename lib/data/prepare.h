@@ -1,0 +1,55 @@
+// Corpora to datasets: files of JSON lines or text are tokenized on all cores and written as
+// <prefix>_<key>_document.bin and .idx, in the order of the input, with the bytes that
+// GPT-NeoX's and Megatron's preprocess_data.py write for the same documents. Memory is bounded by
+// the blocks in flight and the largest document (and 4 bytes for each document written).
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "data/documents.h"
+#include "data/tokenizer.h"
+
+namespace neox {
+
+struct TokenizerFile {
+  enum class Type { kHuggingFace, kGpt2 } type = Type::kHuggingFace;
+  std::string vocab, merges;  // merges: with kGpt2 only
+};
+
+struct PrepareOptions {
+  std::vector<std::string> inputs;  // files, directories, lists of them separated by commas
+  std::string output_prefix;
+  DocumentRules rules;
+  TokenizerFile tokenizer;
+  enum class EndOfDocument { kNone, kAppend } end_of_document = EndOfDocument::kNone;
+  std::optional<int64_t> max_documents;
+  int workers = 1;
+  // Train a tokenizer of so many entries on the input first, and write it to `tokenizer`.
+  std::optional<int64_t> train_vocab;
+  enum class Existing { kKeep, kReplace } existing_tokenizer = Existing::kKeep;
+};
+
+struct PreparedDataset {
+  std::string prefix;
+  int64_t documents = 0, tokens = 0, bytes = 0;
+};
+
+struct PrepareResult {
+  std::vector<PreparedDataset> datasets;  // one for each key
+  int64_t documents = 0;                  // read, and not empty
+  int64_t empty = 0, skipped = 0, repaired = 0;
+  int64_t text_bytes = 0;
+  int64_t vocab = 0;
+  double seconds = 0;
+};
+
+// Throws Error (64, 74). Shows its progress on stderr. Datasets of these names are replaced once
+// the new ones are whole.
+PrepareResult prepare_data(const PrepareOptions& options);
+
+// What was done, where it lies, and the lines of a configuration that use it.
+std::string summary(const PrepareOptions& options, const PrepareResult& result);
+
+}  // namespace neox

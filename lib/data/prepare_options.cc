@@ -1,0 +1,201 @@
+#include "data/prepare_options.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+
+namespace neox {
+namespace {
+
+namespace po = boost::program_options;
+
+const std::map<std::string, std::string> kOtherSpellings = {
+    {"--json-keys", "--jsonl-keys"},   {"--json-key", "--jsonl-keys"},
+    {"--jsonl-key", "--jsonl-keys"},   {"--vocab", "--vocab-file"},
+    {"--merges-file", "--merge-file"}, {"--merges", "--merge-file"},
+};
+
+int cores() {
+  cpu_set_t set;
+  if (::sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+  return std::max(1, CPU_COUNT(&set));
+}
+
+const char* kDescription =
+    "Reads files of JSON lines (an object with a \"text\" on each line) and plain text, or whole\n"
+    "directories of them, and writes <prefix>_<key>_document.bin and .idx, which neox-train,\n"
+    "GPT-NeoX and Megatron read. The documents keep their order. A text file is one document, or\n"
+    "with --split-on several. The flags of preprocess_data.py of GPT-NeoX and Megatron are taken,\n"
+    "also with underscores, and as --json-keys and --vocab.\n";
+
+const char* kExamples =
+    "  # JSON lines with the tokenizer of GPT-NeoX-20B and Pythia, on all cores\n"
+    "  neox-prepare-data --input pile.jsonl --output-prefix data/pile \\\n"
+    "    --tokenizer-type HFTokenizer --vocab-file 20B_tokenizer.json --append-eod\n"
+    "  # GPT-2's tokenizer, two keys: data/wiki_title_document and data/wiki_text_document\n"
+    "  neox-prepare-data --input wiki-en/all --json-keys title text --output-prefix data/wiki \\\n"
+    "    --tokenizer-type GPT2BPETokenizer --vocab-file vocab.json --merge-file merges.txt\n"
+    "  # train a tokenizer of 4,000 entries on quotations parted by lines of %, and use it\n"
+    "  neox-prepare-data --input /usr/share/games/fortunes --split-on % --append-eod \\\n"
+    "    --train-tokenizer 4000 --vocab-file data/tokenizer.json --output-prefix data/fortunes\n";
+
+template <class T>
+std::optional<T> given(const Program& program, const std::string& option) {
+  if (!program.has(option)) return std::nullopt;
+  return program.get<T>(option);
+}
+
+std::string need(const Program& program, const std::string& option, const std::string& why) {
+  auto value = given<std::string>(program, option);
+  check_usage(value && !value->empty(), "--", option, " is missing: ", why,
+              ". See neox-prepare-data --help.");
+  return *value;
+}
+
+void refuse_unsupported(const Program& program) {
+  check_usage(!program.has("ftfy"),
+              "--ftfy is not supported: its rules live in a Python library and change the text; "
+              "run ftfy over the JSON lines first");
+  check_usage(
+      !program.has("split-sentences"),
+      "--split-sentences is not supported: it is for models of the BERT kind, which are not "
+      "trained here; leave it out for GPT models");
+  auto impl = program.get<std::string>("dataset-impl");
+  check_usage(impl == "mmap", "--dataset-impl ", impl,
+              " is not written here: it is the old format TNTIDX, which newer tools do not read; "
+              "mmap is the one to use");
+}
+
+TokenizerFile read_tokenizer(const Program& program) {
+  bool merges = program.has("merge-file");
+  std::string type = given<std::string>(program, "tokenizer-type")
+                         .value_or(merges ? "GPT2BPETokenizer" : "HFTokenizer");
+  static const std::set<std::string> kOthers = {
+      "HFGPT2Tokenizer",      "CharLevelTokenizer",     "TiktokenTokenizer",
+      "SPMTokenizer",         "SentencePieceTokenizer", "GPTSentencePieceTokenizer",
+      "Llama2Tokenizer",      "BertWordPieceLowerCase", "BertWordPieceCase",
+      "HuggingFaceTokenizer", "NullTokenizer"};
+  check_usage(!kOthers.contains(type), "--tokenizer-type ", type,
+              " is not supported; HFTokenizer (a tokenizer.json of byte-level BPE) and "
+              "GPT2BPETokenizer (vocab.json and merges.txt) are");
+  check_usage(type == "HFTokenizer" || type == "GPT2BPETokenizer", "--tokenizer-type ", type,
+              " is unknown; give HFTokenizer or GPT2BPETokenizer");
+  if (type == "HFTokenizer") {
+    check_usage(!merges,
+                "--merge-file has no use with HFTokenizer, whose --vocab-file is a "
+                "tokenizer.json; leave it out, or say --tokenizer-type GPT2BPETokenizer");
+    return {.type = TokenizerFile::Type::kHuggingFace,
+            .vocab = need(program, "vocab-file", "the tokenizer.json"),
+            .merges = {}};
+  }
+  return {.type = TokenizerFile::Type::kGpt2,
+          .vocab = need(program, "vocab-file", "the vocab.json of GPT2BPETokenizer"),
+          .merges = need(program, "merge-file", "the merges.txt of GPT2BPETokenizer")};
+}
+
+DocumentRules read_rules(const Program& program) {
+  DocumentRules rules;
+  rules.keys = program.get<std::vector<std::string>>("jsonl-keys");
+  std::set<std::string> different(rules.keys.begin(), rules.keys.end());
+  check_usage(different.size() == rules.keys.size(),
+              "--jsonl-keys names a key twice: ", join(rules.keys, " "));
+  rules.separator = given<std::string>(program, "split-on").value_or("");
+  check_usage(!program.has("split-on") || !trim(rules.separator).empty(),
+              "--split-on wants the line that parts documents, such as %");
+  if (program.has("skip-bad-lines")) rules.bad_lines = DocumentRules::BadLines::kSkip;
+  return rules;
+}
+
+void check_prefix(const std::string& prefix) {
+  check_usage(!prefix.ends_with('/'), "--output-prefix ", prefix,
+              " ends in a slash; give a directory and the beginning of a name, such as ", prefix,
+              "corpus");
+}
+
+int read_workers(const Program& program) {
+  int workers = given<int>(program, "workers").value_or(cores());
+  check_usage(workers >= 1 && workers <= 4096, "--workers ", workers, " is not in 1 .. 4096");
+  return workers;
+}
+
+}  // namespace
+
+std::vector<std::string> canonical_arguments(const std::vector<std::string>& arguments) {
+  std::vector<std::string> canonical;
+  for (const std::string& argument : arguments) {
+    size_t end = argument.starts_with("--") ? std::min(argument.find('='), argument.size()) : 0;
+    std::string name = argument.substr(0, end);
+    std::replace(name.begin(), name.end(), '_', '-');
+    if (auto other = kOtherSpellings.find(name); other != kOtherSpellings.end())
+      name = other->second;
+    canonical.push_back(name + argument.substr(end));
+  }
+  return canonical;
+}
+
+Program prepare_program() {
+  Program program({.name = "neox-prepare-data",
+                   .summary = "Tokenizes text into the .bin and .idx files that training reads.",
+                   .usage = "--input PATH... --output-prefix PREFIX --vocab-file FILE [options]",
+                   .description = kDescription,
+                   .examples = kExamples});
+  auto texts = [](const char* name) {
+    return po::value<std::vector<std::string>>()->multitoken()->composing()->value_name(name);
+  };
+  auto text = [](const char* name) { return po::value<std::string>()->value_name(name); };
+  auto number = [](const char* name) { return po::value<int64_t>()->value_name(name); };
+  auto add = program.options().add_options();
+  add("input", texts("PATH..."), "files and directories, also as a list separated by commas");
+  add("output-prefix", text("PREFIX"), "path and first part of the names of the output");
+  add("jsonl-keys", texts("KEY...")->default_value({"text"}, "text"),
+      "keys of the JSON objects; each gives a dataset");
+  add("split-on", text("LINE"), "part text files into documents at lines that equal this");
+  add("max-documents", number("N"), "stop after so many documents");
+  add("skip-bad-lines", "leave out and count lines that are not JSON or lack the key");
+  add("tokenizer-type", text("TYPE"),
+      "HFTokenizer or GPT2BPETokenizer; by default the latter where --merge-file is given");
+  add("vocab-file", text("FILE"), "tokenizer.json, or GPT-2's vocab.json");
+  add("merge-file", text("FILE"), "GPT-2's merges.txt");
+  add("append-eod", "end each document with the token <|endoftext|>");
+  add("train-tokenizer", number("N"),
+      "train a byte-level BPE of N entries on the input first, and write it to --vocab-file");
+  add("overwrite-tokenizer", "let --train-tokenizer replace an existing file");
+  add("workers", po::value<int>()->value_name("N"), "threads that tokenize (all cores)");
+  add("dataset-impl", text("mmap")->default_value("mmap"), "mmap, the only one");
+  add("num-docs", number("N"), "no effect: progress is measured in bytes");
+  add("log-interval", number("N"), "no effect: progress is shown by time");
+  add("ftfy", "refused: run ftfy first");
+  add("split-sentences", "refused: for other models");
+  return program;
+}
+
+PrepareOptions read_prepare_options(const Program& program) {
+  refuse_unsupported(program);
+  PrepareOptions options;
+  check_usage(program.has("input"),
+              "--input is missing: files or directories to read. See neox-prepare-data --help.");
+  options.inputs = program.get<std::vector<std::string>>("input");
+  options.output_prefix = need(program, "output-prefix", "path and first part of the output names");
+  check_prefix(options.output_prefix);
+  options.rules = read_rules(program);
+  options.tokenizer = read_tokenizer(program);
+  if (program.has("append-eod")) options.end_of_document = PrepareOptions::EndOfDocument::kAppend;
+  options.max_documents = given<int64_t>(program, "max-documents");
+  check_usage(options.max_documents.value_or(1) > 0, "--max-documents ",
+              options.max_documents.value_or(1), " is not positive");
+  options.workers = read_workers(program);
+  options.train_vocab = given<int64_t>(program, "train-tokenizer");
+  if (program.has("overwrite-tokenizer"))
+    options.existing_tokenizer = PrepareOptions::Existing::kReplace;
+  for (const char* option : {"num-docs", "log-interval"})
+    if (program.has(option)) log_info("--", option, " has no effect here");
+  return options;
+}
+
+}  // namespace neox
