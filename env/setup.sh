@@ -20,8 +20,8 @@ packages=(
   python3-venv ca-certificates                                         # fetch LibTorch
 )
 # MB to download and on disk, measured, of the wheels of torch 2.11.0.
-cpu_set=(550 1250)
-full_set=(2600 4700)
+cpu_set=(545 1250)
+full_set=(2720 4700)
 
 main() {
   local prefix="" packages_too=1 quiet=0

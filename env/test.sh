@@ -27,7 +27,7 @@ main() {
 # Without NEOX_TEST_DATA, the 20B tokenizer is downloaded once; without a network the tests go on without it.
 test_data() {
   if [ -n "${NEOX_TEST_DATA-}" ]; then say "Test data: $NEOX_TEST_DATA"; return; fi
-  local dir=$repo/.deps/test_data
+  local dir=$repo/.deps/test_data; mkdir -p "$dir"
   if [ ! -e "$dir/20B_tokenizer.json" ]; then
     cmake -DFILE="$dir/20B_tokenizer.json" -P tests/fetch_tokenizer.cmake > .deps/fetch.log 2>&1 ||
       { say "Test data: none; NEOX_TEST_DATA is not set, and the download failed (.deps/fetch.log)"; return; }
@@ -43,11 +43,17 @@ run_ctest() {
   rm -f "build/$preset/Testing/Temporary/LastTest.log"
   ctest --test-dir "build/$preset" --output-on-failure -j "$(nproc)" "$@" 2>&1 | tee "$log" || true
   grep -q 'tests passed,' "$log" || echo "oracle failed: ctest of build/$preset did not finish" >> "$log"
-  cp "build/$preset/Testing/Temporary/LastTest.log" "build/test/$preset.cases.log"
+  cp "build/$preset/Testing/Temporary/LastTest.log" "build/test/$preset.cases.log" || true
 }
 
 full_tests() {
+  NEOX_TEST_PYTHON=$(oracle_python)
+  export NEOX_TEST_PYTHON NEOX_ORACLE_DIR=$repo/build/test/oracle
+  say "Values of transformers and PyTorch to compare the model with"
+  "$NEOX_TEST_PYTHON" tests/oracle/model.py --live "$NEOX_ORACLE_DIR" || echo "oracle failed: model.py --live" > build/test/live.log
   run_ctest release
+  say "Comparisons with Python libraries"
+  tests/oracle/run.sh build/release "$NEOX_TEST_PYTHON" 2>&1 | tee build/test/oracle.log || true
   env/build.sh asan
   run_ctest asan -LE full
   if find_nvcc > /dev/null; then
@@ -56,12 +62,11 @@ full_tests() {
   else
     say "The CUDA build is skipped: there is no nvcc"
   fi
-  tests/oracle/run.sh build/release "$(oracle_python)" 2>&1 | tee build/test/oracle.log || true
 }
 
-# The Python with the libraries that the oracles compare with: $NEOX_ORACLE_PYTHON, else an environment of our own.
+# The Python that has the libraries to compare with: $NEOX_TEST_PYTHON, else an environment of our own.
 oracle_python() {
-  if [ -n "${NEOX_ORACLE_PYTHON-}" ]; then echo "$NEOX_ORACLE_PYTHON"; return; fi
+  if [ -n "${NEOX_TEST_PYTHON-}" ]; then echo "$NEOX_TEST_PYTHON"; return; fi
   local venv; venv=$(neox_prefix)/oracle
   if [ ! -e "$venv/whole" ]; then
     say "Python libraries to compare with: about 2700 MB to download, 5500 MB in $venv" >&2
