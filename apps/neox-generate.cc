@@ -7,10 +7,12 @@
 #include "base/memory.h"
 #include "base/program.h"
 #include "generate/session.h"
+#include "launch/openmp.h"
 
 int main(int argc, char** argv) {
   using namespace neox;
   namespace po = boost::program_options;
+  let_openmp_threads_sleep();
   keep_freed_memory();
   return run_program("neox-generate", [&] {
     Program program({

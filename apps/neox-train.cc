@@ -4,11 +4,13 @@
 #include "base/memory.h"
 #include "base/program.h"
 #include "config/config.h"
+#include "launch/openmp.h"
 #include "train/run.h"
 
 int main(int argc, char** argv) {
   using namespace neox;
   namespace po = boost::program_options;
+  let_openmp_threads_sleep();
   keep_freed_memory();
   return run_program("neox-train", [&] {
     Program program({

@@ -123,6 +123,8 @@ TEST(Split, RoundsAsNeoxDoes) {
   EXPECT_THAT(bounds("949, 50, 1", 12345), ElementsAre(0, 11716, 12333, 12345));
   EXPECT_THAT(bounds("1,1,1", 12345), ElementsAre(0, 4115, 8230, 12345));
   EXPECT_THAT(bounds("1,1,1", 1000), ElementsAre(0, 334, 667, 1000));
+  EXPECT_THAT(bounds("2,1,1", 7), ElementsAre(0, 3, 5, 7));  // not rounded down
+  EXPECT_THAT(bounds("1,1,2", 2), ElementsAre(0, 1, 1, 2));  // halves to the even number
   EXPECT_THAT(bounds("8/1/1", 10), ElementsAre(0, 8, 9, 10));
   EXPECT_THAT(bounds("100", 7), ElementsAre(0, 7, 7, 7));
   EXPECT_THAT(bounds("1,1", 5), ElementsAre(0, 3, 5, 5));

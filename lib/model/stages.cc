@@ -1,6 +1,7 @@
 // Which parameters a rank of GptNeoX holds, in which buffers.
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 
 #include "base/error.h"
@@ -9,12 +10,12 @@
 namespace neox {
 namespace {
 
-// The split of `costs` into `parts` consecutive non-empty ranges whose greatest sum is least;
-// earlier parts are the longer ones.
-std::vector<std::pair<int64_t, int64_t>> balanced(const std::vector<double>& costs, size_t parts) {
-  size_t n = costs.size();
-  std::vector<double> sum(n + 1, 0);
-  for (size_t i = 0; i < n; ++i) sum[i + 1] = sum[i] + costs[i];
+using Ranges = std::vector<std::pair<int64_t, int64_t>>;
+
+// The split of n items into `parts` consecutive non-empty ranges for which the costs of the ranges,
+// joined, are least; of equal ones, earlier ranges are the longer ones.
+template <class Cost, class Join>
+Ranges least_ranges(size_t n, size_t parts, const Cost& cost, const Join& join) {
   std::vector<std::vector<double>> best(
       parts + 1, std::vector<double>(n + 1, std::numeric_limits<double>::infinity()));
   std::vector<std::vector<size_t>> cut(parts + 1, std::vector<size_t>(n + 1, 0));
@@ -22,13 +23,30 @@ std::vector<std::pair<int64_t, int64_t>> balanced(const std::vector<double>& cos
   for (size_t p = 1; p <= parts; ++p)
     for (size_t i = p; i <= n; ++i)
       for (size_t from = p - 1; from < i; ++from) {
-        double worst = std::max(best[p - 1][from], sum[i] - sum[from]);
-        if (worst <= best[p][i]) best[p][i] = worst, cut[p][i] = from;
+        double joined = join(best[p - 1][from], cost(from, i));
+        if (joined <= best[p][i]) best[p][i] = joined, cut[p][i] = from;
       }
-  std::vector<std::pair<int64_t, int64_t>> ranges(parts);
+  Ranges ranges(parts);
   for (size_t p = parts, to = n; p > 0; to = cut[p][to], --p)
     ranges[p - 1] = {static_cast<int64_t>(cut[p][to]), static_cast<int64_t>(to)};
   return ranges;
+}
+
+// The greatest sum of a range decides how fast a pipeline is; then, for memory, the sums are as
+// equal as can be.
+Ranges balanced(const std::vector<double>& costs, size_t parts) {
+  std::vector<double> sum(costs.size() + 1, 0);
+  for (size_t i = 0; i < costs.size(); ++i) sum[i + 1] = sum[i] + costs[i];
+  auto total = [&](size_t from, size_t to) { return sum[to] - sum[from]; };
+  double greatest = 0;
+  auto greater = [](double a, double b) { return std::max(a, b); };
+  for (auto [from, to] : least_ranges(costs.size(), parts, total, greater))
+    greatest = std::max(greatest, total(static_cast<size_t>(from), static_cast<size_t>(to)));
+  auto square = [&](size_t from, size_t to) {
+    double x = total(from, to);
+    return x <= greatest ? x * x : std::numeric_limits<double>::infinity();
+  };
+  return least_ranges(costs.size(), parts, square, std::plus<>());
 }
 
 }  // namespace

@@ -11,7 +11,7 @@ namespace {
 
 template <class T>
 struct Factors {  // what does not depend on the element
-  T beta1, beta2, eps, keep, step_size, root_correction, scale;
+  T beta1, beta2, rest1, rest2, eps, keep, step_size, root_correction, scale;
 };
 
 template <class T>
@@ -19,6 +19,8 @@ Factors<T> factors(const AdamWConstants& c, double lr, double scale, double step
   double correction1 = 1 - std::pow(c.beta1, step), correction2 = 1 - std::pow(c.beta2, step);
   return {static_cast<T>(c.beta1),
           static_cast<T>(c.beta2),
+          static_cast<T>(1 - c.beta1),  // in double: 1 - float(0.999) is 1.3e-5 off
+          static_cast<T>(1 - c.beta2),
           static_cast<T>(c.eps),
           static_cast<T>(1 - lr * c.weight_decay),
           static_cast<T>(lr / correction1),
@@ -31,8 +33,8 @@ template <class T>
                                           const Factors<T>& f) {
   for (int64_t i = 0; i < n; ++i) {
     T g = grad[i] * f.scale;
-    m[i] = f.beta1 * m[i] + (1 - f.beta1) * g;
-    v[i] = f.beta2 * v[i] + (1 - f.beta2) * g * g;
+    m[i] = f.beta1 * m[i] + f.rest1 * g;
+    v[i] = f.beta2 * v[i] + f.rest2 * g * g;
     T root = std::sqrt(v[i]) * f.root_correction;
     param[i] = param[i] * f.keep - f.step_size * m[i] / (root + f.eps);
   }

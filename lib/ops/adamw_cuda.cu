@@ -15,13 +15,15 @@ __global__ void adamw_kernel(T* param, const T* grad, T* m, T* v, int64_t n, Ada
   if (*s.finite == 0) return;
   double lr = *s.lr, correction1 = 1 - pow(c.beta1, *s.step),
          correction2 = 1 - pow(c.beta2, *s.step);
-  T beta1 = c.beta1, beta2 = c.beta2, eps = c.eps, keep = 1 - lr * c.weight_decay,
-    step_size = lr / correction1, root_correction = 1 / sqrt(correction2), scale = *s.scale;
+  // 1 - beta in double: 1 - float(0.999) is 1.3e-5 off.
+  T beta1 = c.beta1, beta2 = c.beta2, rest1 = 1 - c.beta1, rest2 = 1 - c.beta2, eps = c.eps,
+    keep = 1 - lr * c.weight_decay, step_size = lr / correction1,
+    root_correction = 1 / sqrt(correction2), scale = *s.scale;
   int64_t stride = int64_t{gridDim.x} * blockDim.x;
   for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < n; i += stride) {
     T g = grad[i] * scale;
-    m[i] = beta1 * m[i] + (1 - beta1) * g;
-    v[i] = beta2 * v[i] + (1 - beta2) * g * g;
+    m[i] = beta1 * m[i] + rest1 * g;
+    v[i] = beta2 * v[i] + rest2 * g * g;
     T root = sqrt(v[i]) * root_correction;
     param[i] = param[i] * keep - step_size * m[i] / (root + eps);
   }

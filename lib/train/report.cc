@@ -105,11 +105,6 @@ void Report::samples(int64_t iteration, const std::string& text) {
   metrics_->text(iteration, "samples", text);
 }
 
-void Report::saved(int64_t iteration, const std::string& dir, double seconds) {
-  if (options_.speaks)
-    log_info("step ", iteration, " | saved ", dir, " in ", human_duration(seconds));
-}
-
 void Report::pause() { paused_ = Clock::now(); }
 
 void Report::resume() {

@@ -27,7 +27,6 @@ class Report {
   void step(int64_t iteration, const StepReport& step);
   void evaluation(int64_t iteration, const char* split, double loss);
   void samples(int64_t iteration, const std::string& text);
-  void saved(int64_t iteration, const std::string& dir, double seconds);
   // Time that is no training: evaluation, saving.
   void pause();
   void resume();

@@ -1,7 +1,6 @@
 #include "train/trainer.h"
 
 #include <algorithm>
-#include <chrono>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -128,7 +127,6 @@ void Trainer::save() {
   const CheckpointConfig& c = p_.config.checkpoint;
   if (c.save.empty()) return;
   report_.pause();
-  auto begin = std::chrono::steady_clock::now();
   LossScale::State scale = step_.loss_scale().state();
   state_.optimizer_steps = step_.optimizer_steps();
   state_.loss_scale = scale.scale;
@@ -138,9 +136,6 @@ void Trainer::save() {
   save_checkpoint({.dir = c.save, .life = p_.life, .keep_last = c.keep_last}, chunks, state_,
                   p_.control);
   saved_at_ = state_.iteration;
-  double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  report_.saved(state_.iteration, (c.save / concat("global_step", state_.iteration)).string(),
-                seconds);
   report_.resume();
 }
 

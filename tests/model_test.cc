@@ -1,0 +1,131 @@
+// GptNeoX against transformers' GPTNeoXForCausalLM and a PyTorch training loop, by the sketches
+// that tests/oracle/model.py keeps in tests/golden.
+#include "model_cases.h"
+
+namespace neox {
+namespace {
+
+struct Kind {
+  const char* name;
+  Dtypes dtypes;
+  double model, trajectory;  // greatest ||a - b|| / ||b|| of a tensor
+};
+
+const Kind kFp64{"fp64", kAll64, 1e-9, 1e-9}, kFp32{"fp32", kAll32, 1e-5, 1e-4};
+
+class Golden : public testing::TestWithParam<std::tuple<int, const Kind*>> {
+ protected:
+  void SetUp() override { at::set_num_threads(1); }
+  static nlohmann::json golden(const std::string& file) { return read_golden(file); }
+  nlohmann::json of(const nlohmann::json& file) const {
+    return file.at("cases").at(static_cast<size_t>(std::get<0>(GetParam())));
+  }
+  const Kind& kind() const { return *std::get<1>(GetParam()); }
+  // Tensor by tensor, and none more or less.
+  static Worst worst(const Tensors& got, const nlohmann::json& want) {
+    Worst worst;
+    for (const auto& [name, t] : got)
+      worst.add(name, want.contains(name)
+                          ? relative_distance(sketch(name, t), want.at(name).get<Sketch>())
+                          : std::numeric_limits<double>::infinity());
+    EXPECT_EQ(got.size(), want.size());
+    return worst;
+  }
+  void report(const char* what, double distance, const std::string& where = "") {
+    std::cout << what << " " << distance << " " << where << "\n";
+    RecordProperty(what, std::to_string(distance));
+  }
+};
+
+TEST_P(Golden, LossAndEveryGradientEqualThoseOfTransformers) {
+  nlohmann::json want = of(golden("model_sketches.json"));
+  ModelCase c = model_case(want);
+  ModelRun run(c, {.dtypes = kind().dtypes});
+  double loss = run.loss(batch_of(made_up_tokens(c, 0)));
+  want.at("sketches").erase("logits");
+  Worst gradient = worst(run.gradients(), want.at("sketches"));
+  report("gradient", gradient.distance, gradient.name);
+  EXPECT_NEAR(loss / want.at("loss").get<double>(), 1, kind().model);
+  EXPECT_LE(gradient.distance, kind().model) << gradient.name;
+}
+
+TEST_P(Golden, LogitsByTheCacheEqualThoseOfTransformers) {
+  nlohmann::json want = of(golden("model_sketches.json"));
+  ModelCase c = model_case(want);
+  ModelRun run(c, {.dtypes = kind().dtypes});
+  Tensor tokens = made_up_tokens(c, 0).narrow(1, 0, c.config.seq).contiguous();
+  Tensor logits = run.logits(tokens, 1, 1);
+  double distance =
+      relative_distance(sketch("logits", logits), want.at("sketches").at("logits").get<Sketch>());
+  report("logits", distance);
+  EXPECT_LE(distance, kind().model);
+  for (int64_t prompt : {int64_t{2}, c.config.seq / 2, c.config.seq - 1, c.config.seq}) {
+    Tensor after_prompt = run.logits(tokens, prompt, 1);
+    EXPECT_LE(relative_distance(after_prompt, logits.narrow(1, prompt - 1, after_prompt.size(1))),
+              kind().model)
+        << "prompt of " << prompt;
+    Tensor last = run.logits(tokens, prompt, 3).select(1, -1);
+    EXPECT_LE(relative_distance(last, logits.select(1, -1)), kind().model) << "chunks of 3";
+  }
+}
+
+TEST_P(Golden, RecomputationChangesNothing) {
+  ModelCase c = model_case(of(golden("model_sketches.json")));
+  Batch batch = batch_of(made_up_tokens(c, 0));
+  ModelRun plain(c, {.dtypes = kind().dtypes}),
+      again(c, {.dtypes = kind().dtypes, .recompute_layers = 1});
+  EXPECT_EQ(plain.loss(batch), again.loss(batch));
+  Tensors other = again.gradients();
+  for (const auto& [name, t] : plain.gradients()) EXPECT_TRUE(t.equal(other.at(name))) << name;
+}
+
+TEST_P(Golden, TrainingStepsEqualThoseOfPyTorch) {
+  nlohmann::json file = golden("model_trajectory.json"), want = of(file);
+  ModelCase c = model_case(want);
+  ModelRun run(c, {.dtypes = kind().dtypes});
+  auto reports = run.train(training(file.at("training")),
+                           [&](int64_t step) { return made_up_tokens(c, step); });
+  Worst loss;
+  for (size_t s = 0; s < reports.size(); ++s) {
+    loss.add("step " + std::to_string(s),
+             std::abs(reports[s].loss / want.at("losses")[s].get<double>() - 1));
+    loss.add("norm of step " + std::to_string(s),
+             std::abs(reports[s].grad_norm / want.at("grad_norms")[s].get<double>() - 1));
+    EXPECT_GT(reports[s].grad_norm, 1) << "clipping is idle";
+  }
+  Worst parameter = worst(without_inert_rows(c, run.parameters()), want.at("sketches"));
+  report("loss", loss.distance, loss.name);
+  report("parameter", parameter.distance, parameter.name);
+  EXPECT_EQ(reports.size(), want.at("losses").size());
+  EXPECT_LE(loss.distance, kind().trajectory) << loss.name;
+  EXPECT_LE(parameter.distance, kind().trajectory) << parameter.name;
+}
+
+class GoldenBf16 : public testing::TestWithParam<int> {};
+
+TEST_P(GoldenBf16, LossesFollowAPyTorchLoopWithMasterParameters) {
+  at::set_num_threads(1);
+  nlohmann::json file = read_golden("model_trajectory.json");
+  nlohmann::json want = file.at("cases").at(static_cast<size_t>(GetParam()));
+  ModelCase c = model_case(want);
+  auto reports =
+      ModelRun(c, {.dtypes = kHalf16}).train(training(file.at("training")), [&](int64_t step) {
+        return made_up_tokens(c, step);
+      });
+  for (size_t s = 0; s < reports.size(); ++s)
+    EXPECT_NEAR(reports[s].loss / want.at("bf16_losses")[s].get<double>(), 1, 5e-3) << s;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, GoldenBf16, testing::Values(0, 1, 2));
+
+const char* const kShapes[] = {"Head32", "Head64", "Head80"};
+const auto name_of = [](const auto& info) {
+  return std::string(kShapes[std::get<0>(info.param)]) + "_" + std::get<1>(info.param)->name;
+};
+INSTANTIATE_TEST_SUITE_P(All, Golden,
+                         testing::Combine(testing::Values(0, 1, 2),
+                                          testing::Values(&kFp64, &kFp32)),
+                         name_of);
+
+}  // namespace
+}  // namespace neox

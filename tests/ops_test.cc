@@ -1,0 +1,313 @@
+// Rotary embedding and head against ATen's operations; initial values and dropout against what they
+// are drawn from; the partition of layers.
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/eye.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/rand.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/randn.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "model/gpt_neox.h"
+#include "model/head.h"
+#include "ops/random.h"
+#include "ops/rotary.h"
+
+namespace neox {
+namespace {
+
+double relative(const Tensor& a, const Tensor& b) {
+  Tensor x = a.to(at::kDouble), y = b.to(at::kDouble);
+  return ((x - y).norm() / y.norm()).item<double>();
+}
+
+struct Tolerance {
+  at::ScalarType type;
+  double value;  // of ||a - b|| / ||b||
+};
+const Tolerance kTolerances[] = {
+    {at::kDouble, 1e-15}, {at::kFloat, 1e-7}, {at::kHalf, 1e-3}, {at::kBFloat16, 8e-3}};
+
+// x cos + rotate_half(x) sin, as transformers writes it, of [B, T, H, 3, D].
+Tensor rotated(const Tensor& qkv, const RotaryTable& table, int64_t first) {
+  int64_t T = qkv.size(1), half = table.cos.size(1), D = qkv.size(4);
+  auto all = [&](const Tensor& t) {
+    Tensor here = t.narrow(0, first, T);
+    return at::cat({here, here}, 1).view({1, T, 1, 1, 2 * half}).to(qkv.scalar_type());
+  };
+  Tensor x = qkv.narrow(3, 0, 2).narrow(4, 0, 2 * half);
+  Tensor turned = at::cat({-x.narrow(4, half, half), x.narrow(4, 0, half)}, 4);
+  Tensor y = x * all(table.cos) + turned * all(table.sin);
+  Tensor qk = at::cat({y, qkv.narrow(3, 0, 2).narrow(4, 2 * half, D - 2 * half)}, 4);
+  return at::cat({qk, qkv.narrow(3, 2, 1)}, 3);
+}
+
+TEST(Rotary, EqualsTheAtenFormulaForwardAndBackward) {
+  int64_t B = 2, T = 5, H = 3, D = 14, first = 4;
+  for (int64_t rotary : {14, 6, 2}) {
+    for (auto [type, tolerance] : kTolerances) {
+      RotaryTable table = rotary_table(9, rotary, 10000, at::kCPU);
+      at::ScalarType wide = type == at::kDouble ? at::kDouble : at::kFloat;
+      Tensor x = at::randn({B, T, H * 3 * D}, at::kDouble).to(type).set_requires_grad(true);
+      Tensor dy = at::randn({B, T, H * 3 * D}, at::kDouble).to(type);
+      Tensor y = rotate_positions_(x * 1, H, table, first);
+      y.backward(dy);
+      Tensor x2 = x.detach().to(wide).set_requires_grad(true);
+      Tensor y2 = rotated(x2.view({B, T, H, 3, D}), table, first).view({B, T, H * 3 * D});
+      y2.backward(dy.to(wide));
+      EXPECT_LE(relative(y.detach(), y2.detach()), tolerance) << type << " " << rotary;
+      EXPECT_LE(relative(x.grad(), x2.grad()), tolerance) << type << " " << rotary;
+    }
+  }
+}
+
+TEST(Rotary, LeavesValuesAndTheRestOfAHeadAsTheyAre) {
+  RotaryTable table = rotary_table(8, 4, 10000, at::kCPU);
+  Tensor x = at::randn({1, 8, 2 * 3 * 6});
+  Tensor y = rotate_positions_(x.clone(), 2, table, 0).view({1, 8, 2, 3, 6});
+  Tensor before = x.view({1, 8, 2, 3, 6});
+  EXPECT_TRUE(y.select(3, 2).equal(before.select(3, 2)));
+  EXPECT_TRUE(y.narrow(4, 4, 2).equal(before.narrow(4, 4, 2)));
+  EXPECT_TRUE(y.select(1, 0).equal(before.select(1, 0)));  // angle 0
+  EXPECT_FALSE(y.narrow(4, 0, 4).equal(before.narrow(4, 0, 4)));
+}
+
+TEST(Rotary, RefusesPositionsBeyondItsTable) {
+  RotaryTable table = rotary_table(8, 4, 10000, at::kCPU);
+  EXPECT_NO_THROW(rotate_positions_(at::randn({1, 3, 12}), 1, table, 5));
+  EXPECT_THROW(rotate_positions_(at::randn({1, 3, 12}), 1, table, 6), Error);
+  RotaryTable none = rotary_table(2, 0, 10000, at::kCPU);
+  Tensor x = at::randn({1, 3, 12});
+  EXPECT_TRUE(rotate_positions_(x.clone(), 1, none, 0).equal(x));
+}
+
+struct HeadInputs {
+  Tensor x, weight, targets, weights;
+};
+
+HeadInputs head_inputs(int64_t N, int64_t hidden, int64_t V, at::ScalarType type) {
+  return {(at::randn({N, hidden}, at::kDouble) * 2).to(type).set_requires_grad(true),
+          at::randn({V, hidden}, at::kDouble).to(type).set_requires_grad(true),
+          at::randint(V, {N}, at::kLong), at::rand({N}, at::kFloat) * at::randint(2, {N})};
+}
+
+void expect_cross_entropy(const HeadInputs& in, double tolerance) {
+  auto self = self_communicator();
+  Tensor seed = at::full({}, 0.37, at::kDouble);
+  Tensor loss = head_loss(in.x, in.weight, {in.targets, in.weights, seed}, *self);
+  loss.backward();
+  Tensor x = in.x.detach().to(at::kDouble).set_requires_grad(true);
+  Tensor weight = in.weight.detach().to(at::kDouble).set_requires_grad(true);
+  Tensor each = at::cross_entropy_loss(at::linear(x, weight), in.targets, {}, at::Reduction::None);
+  Tensor want = (each * in.weights.to(at::kDouble)).sum();
+  (want * seed).backward();
+  EXPECT_LE(relative(loss.detach(), want.detach()), tolerance);
+  EXPECT_LE(relative(in.x.grad(), x.grad()), tolerance);
+  EXPECT_LE(relative(in.weight.grad(), weight.grad()), tolerance);
+  at::NoGradGuard no_grad;
+  EXPECT_TRUE(head_loss(in.x, in.weight, {in.targets, in.weights, {}}, *self).equal(loss));
+}
+
+TEST(Head, EqualsTheWeightedSumOfAtensCrossEntropies) {
+  expect_cross_entropy(head_inputs(50, 24, 101, at::kDouble), 1e-14);
+  expect_cross_entropy(head_inputs(50, 24, 101, at::kFloat), 1e-6);
+  expect_cross_entropy(head_inputs(50, 24, 101, at::kBFloat16), 2e-2);
+  expect_cross_entropy(head_inputs(50, 24, 101, at::kHalf), 2e-3);
+}
+
+TEST(Head, TakesAVocabularySoLargeThatTokensPassInChunks) {
+  // Two rows of logits at a time, then one.
+  HeadInputs in = head_inputs(3, 2, 3000017, at::kDouble);
+  in.weights.fill_(0.5);
+  expect_cross_entropy(in, 1e-13);
+}
+
+TEST(Head, StaysFiniteWithLogitsBeyondTheRangeOfExp) {
+  auto self = self_communicator();
+  HeadInputs in = head_inputs(6, 8, 30, at::kFloat);
+  Tensor x = (in.x * 500).detach().set_requires_grad(true), ones = at::ones({6});
+  Tensor loss = head_loss(x, in.weight, {in.targets, ones, at::full({}, 1.0, at::kDouble)}, *self);
+  loss.backward();
+  EXPECT_TRUE(std::isfinite(loss.item<double>()));
+  EXPECT_TRUE(x.grad().isfinite().all().item<bool>());
+}
+
+// The initial values of a [rows, columns] weight, or of a tp rank's part of it.
+struct InitCase {
+  InitMethod method;
+  int64_t layers, hidden;
+  int64_t rows = 600, columns = 500;
+};
+
+Tensor initial(const InitCase& c, InitKind kind = InitKind::kWeight, int tp_dim = 0,
+               int tp_rank = 0, int tp_size = 1) {
+  ModelConfig config{.layers = c.layers,
+                     .hidden = c.hidden,
+                     .init_method = c.method,
+                     .output_init_method = c.method};
+  auto self = self_communicator();
+  ModelParam p{{"layers.3.weight", {c.rows, c.columns}, tp_dim, true}, kind};
+  ParamBuffer buffer("b", {p.spec}, {.shard = self.get()},
+                     {.tp_rank = tp_rank, .tp_size = tp_size});
+  initialize(buffer, {p}, config, 1234);
+  buffer.publish();
+  return buffer.param(0).detach().clone();
+}
+
+TEST(Initial, DeviationIsThatOfThePythiaSuite) {
+  using enum InitMethod;
+  const std::pair<InitCase, double> cases[] = {
+      {{kSmallInit, 6, 128}, .055902},
+      {{kWangInit, 6, 128}, .029463},  // 14M
+      {{kSmallInit, 6, 512}, .027951},
+      {{kWangInit, 6, 512}, .014731},  // 70M
+      {{kSmallInit, 32, 2560}, .0125},
+      {{kWangInit, 32, 2560}, .001235},  // 2.8B
+      {{kNormal, 32, 4096}, .02},
+      {{kScaledNormal, 32, 4096}, .0025},    // 6.9B
+      {{kScaledNormal, 36, 5120}, .002357},  // 12B
+      {{kSingleResidualScaledNormal, 36, 5120}, .02 / 6},
+      {{kXavierNormal, 6, 128}, std::sqrt(2.0 / 1100)},
+      {{kXavierUniform, 6, 128}, std::sqrt(2.0 / 1100)},
+  };
+  for (const auto& [c, deviation] : cases) {
+    Tensor w = initial(c).to(at::kDouble), out = initial(c, InitKind::kOutputWeight);
+    EXPECT_NEAR(w.square().mean().sqrt().item<double>() / deviation, 1, 0.01);
+    EXPECT_NEAR(w.mean().item<double>() / deviation, 0, 0.01);
+    EXPECT_TRUE(out.to(at::kDouble).equal(w));
+  }
+}
+
+TEST(Initial, NormalHasTailsAndUniformHasNone) {
+  Tensor normal = initial({InitMethod::kXavierNormal, 1, 8});
+  Tensor uniform = initial({InitMethod::kXavierUniform, 1, 8});
+  double bound = std::sqrt(6.0 / 1100);
+  EXPECT_LE(uniform.abs().max().item<double>(), bound * (1 + 1e-6));
+  EXPECT_GT(uniform.abs().max().item<double>(), 0.99 * bound);
+  EXPECT_GT(normal.abs().max().item<double>(), 1.5 * bound);
+}
+
+TEST(Initial, OrthogonalIsOrthogonalInTheShorterDimension) {
+  for (auto [rows, columns] : {std::pair{96, 64}, std::pair{64, 96}, std::pair{50, 50}}) {
+    for (auto method : {InitMethod::kOrthogonal, InitMethod::kScaledOrthogonal}) {
+      Tensor w = initial({method, 8, 64, rows, columns}).to(at::kDouble);
+      Tensor square = rows < columns ? at::mm(w, w.t()) : at::mm(w.t(), w);
+      double scale = method == InitMethod::kOrthogonal ? 1 : 1.0 / 16;  // 1 / (2 L)
+      EXPECT_LE((square / scale - at::eye(square.size(0), at::kDouble)).abs().max().item<double>(),
+                1e-5);
+    }
+  }
+}
+
+TEST(Initial, APartOverTpEqualsThatPartOfTheWhole) {
+  using enum InitMethod;
+  for (InitMethod method : {kNormal, kWangInit, kXavierUniform, kXavierNormal, kOrthogonal}) {
+    InitCase c{method, 4, 60, 60, 42};
+    Tensor all = initial(c);
+    for (int dim : {0, 1})
+      for (int rank = 0; rank < 3; ++rank) {
+        int64_t size = all.size(dim) / 3;
+        Tensor part = initial(c, InitKind::kWeight, dim, rank, 3);
+        EXPECT_TRUE(part.equal(all.narrow(dim, rank * size, size))) << dim << " " << rank;
+      }
+  }
+}
+
+TEST(Initial, BiasesAreZeroNormsOneAndNoTwoWeightsAlike) {
+  ModelConfig config{.layers = 2,
+                     .hidden = 8,
+                     .heads = 2,
+                     .seq = 4,
+                     .positions = 4,
+                     .vocab = 12,
+                     .intermediate = 32,
+                     .tied_embedding = false};
+  auto self = self_communicator();
+  Mesh mesh({}, *self);
+  GptNeoX model(config, mesh, {});
+  for (ParamBuffer* buffer : model.buffers())
+    for (const ParamSpec& spec : buffer->specs()) {
+      const Tensor& p = model.param(spec.name);
+      bool bias = spec.name.ends_with("bias");
+      if (p.dim() == 1) {
+        EXPECT_TRUE(p.equal(at::full(p.sizes(), bias ? 0.0 : 1.0))) << spec.name;
+      }
+      EXPECT_EQ(buffer->decay(), p.dim() == 2) << spec.name;
+    }
+  EXPECT_FALSE(model.param("embed_in.weight").equal(model.param("embed_out.weight")));
+  EXPECT_FALSE(model.param("layers.0.attention.dense.weight")
+                   .equal(model.param("layers.1.attention.dense.weight")));
+}
+
+std::vector<int64_t> sizes(int64_t layers, int stages, const std::string& method, int64_t vocab) {
+  ModelConfig config{
+      .layers = layers, .hidden = 16, .heads = 2, .vocab = vocab, .intermediate = 64};
+  std::vector<int64_t> sizes;
+  int64_t next = 0;
+  for (auto [first, last] : partition_layers(config, stages, method)) {
+    EXPECT_EQ(first, next);
+    next = last;
+    sizes.push_back(last - first);
+  }
+  EXPECT_EQ(next, layers);
+  return sizes;
+}
+
+using Sizes = std::vector<int64_t>;
+
+TEST(Partition, GivesEarlierStagesTheLayersLeftOver) {
+  EXPECT_EQ(sizes(5, 4, "type:transformer|mlp", 64), (Sizes{2, 1, 1, 1}));
+  EXPECT_EQ(sizes(8, 4, "type:transformer|mlp", 64), (Sizes{2, 2, 2, 2}));
+  EXPECT_EQ(sizes(7, 3, "uniform", 64), (Sizes{3, 2, 2}));
+  EXPECT_EQ(sizes(3, 1, "", 64), (Sizes{3}));
+}
+
+TEST(Partition, ByParametersGivesTheStagesWithAnEmbeddingFewerLayers) {
+  // A layer has 3296 parameters; a table as many as two layers, as ten, as none to speak of.
+  EXPECT_EQ(sizes(8, 3, "parameters", 412), (Sizes{2, 4, 2}));
+  EXPECT_EQ(sizes(6, 3, "parameters", 2060), (Sizes{1, 4, 1}));
+  EXPECT_EQ(sizes(6, 3, "parameters", 1), (Sizes{2, 2, 2}));
+}
+
+TEST(Partition, RefusesMoreStagesThanLayers) {
+  try {
+    sizes(3, 4, "", 64);
+    FAIL() << "no error";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.exit(), Exit::kUsage);
+    EXPECT_NE(std::string(e.what()).find("pipe_parallel_size 4"), std::string::npos);
+  }
+}
+
+TEST(Dropout, DropsTheFractionAskedForAndScalesTheRestExactly) {
+  int64_t n = 1 << 20;
+  for (double p : {0.01, 0.1, 0.5, 0.9}) {
+    Tensor y = dropout(at::ones({16, n / 16}, at::kDouble), p, {.key = random_key(7, "a")});
+    Tensor kept = y != 0;
+    double dropped = 1 - kept.to(at::kDouble).mean().item<double>();
+    EXPECT_NEAR(dropped, p, 5 * std::sqrt(p * (1 - p) / static_cast<double>(n)));
+    EXPECT_EQ(y.max().item<double>(), 1 / (1 - p));
+    EXPECT_EQ(y.masked_select(kept).min().item<double>(), 1 / (1 - p));
+  }
+}
+
+TEST(Dropout, MasksOfSamplesPlacesAndSeedsAreIndependent) {
+  auto mask = [](int64_t seed, const char* place, int64_t sample) {
+    DropoutSite site{.key = random_key(seed, place), .first_sample = sample};
+    return dropout(at::ones({1, 1 << 18}), 0.5, site) != 0;
+  };
+  Tensor one = mask(1, "a", 0);
+  EXPECT_TRUE(one.equal(mask(1, "a", 0)));
+  for (const Tensor& other : {mask(1, "a", 1), mask(1, "b", 0), mask(2, "a", 0)})
+    EXPECT_NEAR((one == other).to(at::kDouble).mean().item<double>(), 0.5, 5 * 0.5 / 512);
+}
+
+}  // namespace
+}  // namespace neox

@@ -1,0 +1,242 @@
+// Learning rates, loss scale and AdamW against golden values of tests/oracle/optim.py; skipped
+// steps.
+#include "optim/adamw.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros_like.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "optim/loss_scale.h"
+#include "optim/schedule.h"
+#include "tiny_run.h"
+
+namespace neox {
+namespace {
+
+using at::Tensor;
+
+const nlohmann::json& golden() {
+  static const auto all = nlohmann::json::parse(
+      read_file(fs::path(NEOX_SOURCE_DIR) / "tests" / "golden" / "model_optim.json"));
+  return all;
+}
+
+Tensor scalar(double value) { return at::full({}, value, at::kDouble); }
+
+double relative(const Tensor& a, const Tensor& b) {
+  return ((a - b).norm() / b.norm()).to(at::kDouble).item<double>();
+}
+
+TEST(LearningRate, EqualsTheFormulasOfNeox) {
+  const std::map<std::string, LrDecay> decays = {
+      {"constant", LrDecay::kConstant}, {"linear", LrDecay::kLinear}, {"cosine", LrDecay::kCosine}};
+  for (const auto& j : golden().at("rates")) {
+    ScheduleConfig c{.decay = decays.at(j.at("style")),
+                     .formula = j.at("formula") == "v1" ? LrFormula::kV1 : LrFormula::kV2,
+                     .lr = j.at("lr"),
+                     .min_lr = j.at("min_lr"),
+                     .decay_iters = j.at("decay_iters"),
+                     .warmup_iters = j.at("warmup_iters")};
+    for (size_t i = 0; i < j.at("steps").size(); ++i) {
+      double want = j.at("rates")[i];
+      EXPECT_NEAR(learning_rate(c, j.at("steps")[i]), want, 1e-13 * c.lr)
+          << j.at("formula") << " " << j.at("style") << " at " << j.at("steps")[i];
+    }
+  }
+}
+
+TEST(LearningRate, RisesAgainBeyondTheDecayAsNeoxMainDoes) {
+  ScheduleConfig c{.decay = LrDecay::kCosine,
+                   .lr = 6e-4,
+                   .min_lr = 6e-5,
+                   .decay_iters = 143000,
+                   .warmup_iters = 1430};
+  EXPECT_NEAR(learning_rate(c, 143000), 6.00e-5, 5e-8);
+  EXPECT_NEAR(learning_rate(c, 150000), 6.33e-5, 5e-8);
+  EXPECT_NEAR(learning_rate(c, 200000), 2.49e-4, 5e-7);
+  EXPECT_NEAR(learning_rate(c, 284570), 6.0e-4, 5e-7);
+  EXPECT_EQ(learning_rate(c, 0), learning_rate(c, 1));
+}
+
+TEST(LearningRate, OfNeox1IsHeldAfterTheDecayAndStartsAtZero) {
+  ScheduleConfig c{.decay = LrDecay::kCosine,
+                   .formula = LrFormula::kV1,
+                   .lr = 6e-4,
+                   .min_lr = 6e-5,
+                   .decay_iters = 143000,
+                   .warmup_iters = 1430};
+  EXPECT_EQ(learning_rate(c, 0), 0);
+  EXPECT_EQ(learning_rate(c, 141570), learning_rate(c, 300000));
+}
+
+PrecisionConfig fp16(double initial, int64_t window, int64_t hysteresis, double least) {
+  return {.type = Precision::kFp16,
+          .initial_loss_scale = initial,
+          .loss_scale_window = window,
+          .hysteresis = hysteresis,
+          .min_loss_scale = least};
+}
+
+TEST(LossScale, FollowsDeepspeedStepByStep) {
+  for (const auto& j : golden().at("loss_scales")) {
+    LossScale scale(fp16(j.at("initial"), j.at("window"), j.at("hysteresis"), j.at("min")),
+                    at::kCPU);
+    std::vector<double> got;
+    for (int overflow : j.at("overflows")) {
+      scale.update(scalar(overflow ? 0 : 1));
+      got.push_back(scale.state().scale);
+    }
+    EXPECT_EQ(got, j.at("scales").get<std::vector<double>>()) << "window " << j.at("window");
+  }
+}
+
+TEST(LossScale, ContinuesFromItsStateAfterAnyStep) {
+  const auto& j = golden().at("loss_scales")[0];
+  PrecisionConfig config = fp16(j.at("initial"), j.at("window"), j.at("hysteresis"), j.at("min"));
+  LossScale straight(config, at::kCPU);
+  for (size_t i = 0; i < j.at("overflows").size(); ++i) {
+    LossScale resumed(config, at::kCPU);
+    resumed.restore(straight.state());
+    Tensor finite = scalar(j.at("overflows")[i] == 0 ? 1 : 0);
+    straight.update(finite), resumed.update(finite);
+    EXPECT_EQ(resumed.state().scale, straight.state().scale);
+    EXPECT_EQ(resumed.state().growth, straight.state().growth);
+    EXPECT_EQ(resumed.state().hysteresis, straight.state().hysteresis);
+  }
+}
+
+TEST(LossScale, IsConstantWhereItIsStaticAndOneForOtherTypes) {
+  PrecisionConfig config = fp16(64, 1, 1, 1);
+  config.static_loss_scale = 128;
+  LossScale fixed(config, at::kCPU), one({.type = Precision::kBf16}, at::kCPU);
+  for (double finite : {1.0, 0.0, 0.0}) fixed.update(scalar(finite)), one.update(scalar(finite));
+  EXPECT_EQ(fixed.state().scale, 128);
+  EXPECT_EQ(one.state().scale, 1);
+}
+
+TEST(AdamW, EqualsPyTorchOverFiveUpdates) {
+  for (const auto& j : golden().at("adamw")) {
+    at::ScalarType type = j.at("dtype") == "float64" ? at::kDouble : at::kFloat;
+    double tolerance = type == at::kDouble ? 1e-14 : 1e-6;
+    auto tensor = [&](const nlohmann::json& values) {
+      return at::tensor(values.get<std::vector<double>>(), at::kDouble).to(type);
+    };
+    Tensor p = tensor(j.at("start")), m = at::zeros_like(p), v = at::zeros_like(p);
+    AdamWConstants constants{j.at("beta1"), j.at("beta2"), j.at("eps"), j.at("weight_decay")};
+    for (size_t step = 0; step < j.at("grads").size(); ++step) {
+      // What `scale` undoes is a power of two, so that the gradient stays the same.
+      adamw(p, tensor(j.at("grads")[step]) * 8, m, v, constants,
+            {scalar(j.at("lr")), scalar(0.125), scalar(static_cast<double>(step + 1)), scalar(1)});
+      EXPECT_LE(relative(p, tensor(j.at("params")[step])), tolerance) << "update " << step + 1;
+    }
+    EXPECT_LE(relative(m, tensor(j.at("m"))), tolerance);
+    EXPECT_LE(relative(v, tensor(j.at("v"))), tolerance);
+  }
+}
+
+struct Chain {  // the same in ATen, an operation at a time
+  Tensor p, m, v;
+  void step(const Tensor& grad, const AdamWConstants& c, double lr, double t) {
+    m = m * c.beta1 + grad * (1 - c.beta1);
+    v = v * c.beta2 + grad * grad * (1 - c.beta2);
+    Tensor root = (v / (1 - std::pow(c.beta2, t))).sqrt() + c.eps;
+    p = p * (1 - lr * c.weight_decay) - m / (1 - std::pow(c.beta1, t)) / root * lr;
+  }
+};
+
+TEST(AdamW, EqualsAnAtenChainOnTensorsOfManyBlocks) {
+  for (at::ScalarType type : {at::kDouble, at::kFloat}) {
+    Tensor p = at::randn({200003}, type), m = at::zeros_like(p), v = at::zeros_like(p);
+    Chain chain{p.clone(), m.clone(), v.clone()};
+    AdamWConstants c{0.9, 0.999, 1e-8, 0.01};
+    for (int t = 1; t <= 3; ++t) {
+      Tensor grad = at::randn({200003}, type);
+      adamw(p, grad, m, v, c, {scalar(1e-2), scalar(1), scalar(t), scalar(1)});
+      chain.step(grad, c, 1e-2, t);
+    }
+    double tolerance = type == at::kDouble ? 1e-14 : 1e-6;
+    EXPECT_LE(relative(p, chain.p), tolerance);
+    EXPECT_LE(relative(m, chain.m), tolerance);
+    EXPECT_LE(relative(v, chain.v), tolerance);
+  }
+}
+
+TEST(AdamW, ChangesNothingWhereTheGradientIsNotFinite) {
+  Tensor p = at::randn({9}), m = at::randn({9}), v = at::randn({9}).square();
+  Tensor p0 = p.clone(), m0 = m.clone(), v0 = v.clone();
+  Tensor grad = at::full({9}, std::numeric_limits<double>::quiet_NaN(), at::kFloat);
+  adamw(p, grad, m, v, {0.9, 0.95, 1e-8, 0.1}, {scalar(1), scalar(1), scalar(1), scalar(0)});
+  EXPECT_TRUE(p.equal(p0) && m.equal(m0) && v.equal(v0));
+}
+
+TEST(AdamW, RefusesTypesThatItHasNoKernelFor) {
+  Tensor p = at::randn({3}), m = at::zeros_like(p), v = at::zeros_like(p);
+  AdamWScalars scalars{scalar(1), scalar(1), scalar(1), scalar(1)};
+  EXPECT_THROW(adamw(p, p.to(at::kDouble), m, v, {}, scalars), Error);
+  Tensor half = p.to(at::kHalf);
+  EXPECT_THROW(adamw(half, half, half, half, {}, scalars), Error);
+}
+
+// Parameters of fp16, gradients and state of fp32.
+TinyOptions half_options(double initial_scale, int64_t window) {
+  TinyOptions options;
+  options.dtypes = {at::kHalf, at::kFloat, at::kFloat};
+  options.precision = fp16(initial_scale, window, 1, 1);
+  options.model.hidden_dropout = options.model.attention_dropout = 0;
+  return options;
+}
+
+TEST(SkippedStep, LeavesStateAndLearningRateButTakesNewData) {
+  at::set_num_threads(1);
+  TinyOptions options = half_options(0x1p40, 1000);
+  auto run = [&](int64_t steps) { return TinyRun({}, options).train(0, steps); };
+  TinyResult start = run(0), two = run(2);
+  ASSERT_FALSE(two.steps[0].finite || two.steps[1].finite);
+  EXPECT_EQ(distance(two.state, start.state), 0);
+  EXPECT_EQ(two.steps[0].lr, two.steps[1].lr);
+  EXPECT_NE(two.steps[0].loss, two.steps[1].loss);
+  EXPECT_EQ(two.steps[1].loss_scale, 0x1p39);
+}
+
+TEST(SkippedStep, IsNotCountedByTheSchedule) {
+  at::set_num_threads(1);
+  TinyOptions options = half_options(0x1p30, 4);  // grows into overflows again and again
+  TinyResult result = TinyRun({}, options).train(0, 40);
+  ScheduleConfig schedule{
+      .decay = LrDecay::kCosine, .lr = 1e-3, .min_lr = 1e-4, .decay_iters = 20, .warmup_iters = 2};
+  int64_t updates = 0;
+  std::set<bool> seen;
+  for (const StepReport& step : result.steps) {
+    EXPECT_EQ(step.lr, learning_rate(schedule, std::min<int64_t>(updates, 19)));
+    updates += step.finite;
+    seen.insert(step.finite);
+  }
+  EXPECT_EQ(seen.size(), 2u);
+  EXPECT_GT(updates, 10);
+  EXPECT_LT(result.steps.back().loss_scale, 0x1p30);
+}
+
+TEST(Fp16, TrainsAsFp64WithinItsPrecision) {
+  at::set_num_threads(1);
+  TinyOptions half = half_options(0x1p8, 1000), wide = half;
+  wide.dtypes = {at::kDouble, at::kDouble, at::kDouble};
+  wide.precision = {.type = Precision::kFp64};
+  TinyResult a = TinyRun({}, half).train(0, 10), b = TinyRun({}, wide).train(0, 10);
+  for (size_t i = 0; i < a.steps.size(); ++i) {
+    EXPECT_TRUE(a.steps[i].finite);
+    EXPECT_NEAR(a.steps[i].loss, b.steps[i].loss, 2e-3 * b.steps[i].loss);
+    EXPECT_NEAR(a.steps[i].grad_norm, b.steps[i].grad_norm, 1e-2 * b.steps[i].grad_norm);
+  }
+}
+
+}  // namespace
+}  // namespace neox

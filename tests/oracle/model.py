@@ -1,0 +1,247 @@
+#!/usr/bin/env python3
+"""Peer of tests/model_test.cc and tests/oracle_model_test.cc: transformers and PyTorch.
+
+  model.py --golden      writes tests/golden/model_sketches.json and model_trajectory.json
+  model.py --live DIR    writes weights, logits, gradients and trajectories as safetensors into DIR
+
+Weights and tokens are functions of (name, position) that tests/model_cases.h computes to the same
+bits. A sketch of a tensor is its norm and 16 sums of its elements with random signs: the mean
+square of the differences of two sketches' sums is an unbiased estimate of the square of the
+tensors' distance.
+"""
+import argparse
+import json
+import math
+import os
+import re
+from pathlib import Path
+
+os.environ["OMP_NUM_THREADS"] = "1"
+import numpy as np
+import torch
+from safetensors.torch import save_file
+from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
+
+GOLDEN = Path(__file__).resolve().parent.parent / "golden"
+SIGNS = 16
+
+CASES = [
+    dict(name="head32", layers=2, heads=2, hidden=64, vocab=96, batch=2, seq=16, rotary_pct=0.25,
+         parallel_residual=True, tied_embedding=False, activation="gelu_tanh"),
+    dict(name="head64", layers=2, heads=2, hidden=128, vocab=101, batch=2, seq=33, rotary_pct=1.0,
+         parallel_residual=False, tied_embedding=True, activation="gelu"),
+    dict(name="head80", layers=2, heads=2, hidden=160, vocab=107, batch=2, seq=48, rotary_pct=0.25,
+         parallel_residual=True, tied_embedding=False, activation="gelu"),
+]
+TRAINING = dict(steps=20, lr=1e-3, min_lr=1e-4, warmup_iters=4, decay_iters=20, beta1=0.9,
+                beta2=0.95, eps=1e-8, weight_decay=0.1, gradient_clipping=1.0)
+
+
+# ---- numbers that both languages compute ---------------------------------------------------------
+
+def hashes(name, n):
+    """splitmix64 of (FNV-1a of the name, position), as uint64 [n]."""
+    key = 14695981039346656037
+    for c in name.encode():
+        key = (key ^ c) * 1099511628211 & 0xFFFFFFFFFFFFFFFF
+    with np.errstate(over="ignore"):
+        x = np.uint64(key) + np.arange(1, n + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return x ^ (x >> np.uint64(31))
+
+
+def uniform(name, n):
+    """Multiples of 2^-15 in [-1, 1): exact in float, also when scaled by a power of two."""
+    return (hashes(name, n) >> np.uint64(48)).astype(np.float64) / 32768 - 1
+
+
+def made_up(case, name, shape):
+    u = uniform(f"{case['name']}/{name}", math.prod(shape)).reshape(shape)
+    if "norm" in name and name.endswith(".weight"):
+        return 1 + u / 4
+    return u / (2 if name == "embed_in.weight" else 8)
+
+
+def tokens(case, step):
+    """[B, T + 1]: inputs and, one further, targets."""
+    n = case["batch"] * (case["seq"] + 1)
+    h = hashes(f"{case['name']}/tokens", (step + 1) * n)[step * n:]
+    return torch.from_numpy((h % np.uint64(case["vocab"])).astype(np.int64)).view(case["batch"], -1)
+
+
+def sketch(name, tensor):
+    t = tensor.detach().double().numpy().ravel()
+    h = hashes(name + "/signs", t.size)
+    signs = [np.where((h >> np.uint64(k)) & np.uint64(1), t, -t) for k in range(SIGNS)]
+    return [float(np.linalg.norm(t))] + [math.fsum(s) for s in signs]
+
+
+# ---- the peer ------------------------------------------------------------------------------------
+
+def softmax_in_double():
+    """transformers' eager attention takes its softmax in float; a double stays double here."""
+    softmax = torch.nn.functional.softmax
+
+    def wide(x, dim=None, dtype=None, **rest):
+        return softmax(x, dim=dim, dtype=x.dtype if x.dtype == torch.float64 else dtype, **rest)
+    torch.nn.functional.softmax = wide
+
+
+def peer(case, dtype):
+    config = GPTNeoXConfig(
+        vocab_size=case["vocab"], hidden_size=case["hidden"], num_hidden_layers=case["layers"],
+        num_attention_heads=case["heads"], intermediate_size=4 * case["hidden"],
+        hidden_act={"gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh"}[case["activation"]],
+        max_position_embeddings=case["seq"], layer_norm_eps=1e-5,
+        rope_parameters=dict(rope_type="default", rope_theta=10000.0,
+                             partial_rotary_factor=case["rotary_pct"]),
+        use_parallel_residual=case["parallel_residual"], tie_word_embeddings=case["tied_embedding"],
+        attention_dropout=0.0, hidden_dropout=0.0, use_cache=False, attn_implementation="eager")
+    model = GPTNeoXForCausalLM(config).to(dtype).train()
+    with torch.no_grad():
+        for name, p in named(model):
+            p.copy_(torch.from_numpy(made_up(case, name, tuple(p.shape))))
+    return model
+
+
+def named(model):
+    """(name without its prefix, parameter); a tied head is the embedding."""
+    seen = [(n.removeprefix("gpt_neox."), p) for n, p in model.named_parameters()]
+    return [(("embed_out.weight" if n == "lm_head.weight" else n), p) for n, p in seen]
+
+
+def loss_of(model, batch):
+    logits = model(input_ids=batch[:, :-1]).logits
+    wide = logits if logits.dtype == torch.float64 else logits.float()
+    return logits, torch.nn.functional.cross_entropy(wide.flatten(0, 1), batch[:, 1:].flatten())
+
+
+def gradients(case, dtype):
+    """Weights, logits, mean loss, and the gradient of each parameter."""
+    model = peer(case, dtype)
+    logits, loss = loss_of(model, tokens(case, 0))
+    loss.backward()
+    return model, logits, loss
+
+
+# ---- training ------------------------------------------------------------------------------------
+
+def learning_rate(t, c):
+    """GPT-NeoX main: linear warm-up, then a cosine down to min_lr."""
+    w, end = c["warmup_iters"], c["decay_iters"]
+    if t <= w:
+        return c["lr"] * max(1, t) / w
+    return c["min_lr"] + (c["lr"] - c["min_lr"]) * (1 + math.cos(math.pi * (t - w) / (end - w))) / 2
+
+
+def without_inert_rows(case, name, tensor):
+    """Softmax does not see the bias of keys where rotary embedding leaves them as they are: its
+    gradient is rounding, which Adam scales up to whole steps. Those rows are left out where
+    rounding differs."""
+    if not name.endswith("query_key_value.bias"):
+        return tensor
+    size = case["hidden"] // case["heads"]
+    rows = tensor.detach().clone().view(case["heads"], 3, size)
+    rows[:, 1, int(size * case["rotary_pct"]):] = 0
+    return rows.view(-1)
+
+
+def train(case, dtype, c):
+    """Losses, gradient norms, final parameters. bfloat16 trains a float copy of its parameters."""
+    model = peer(case, dtype)
+    names, params = zip(*named(model))
+    half = dtype == torch.bfloat16
+    masters = [torch.nn.Parameter(torch.from_numpy(made_up(case, n, tuple(p.shape))).float())
+               for n, p in zip(names, params)] if half else params
+    groups = [dict(params=[p for p in masters if p.dim() == 2], weight_decay=c["weight_decay"]),
+              dict(params=[p for p in masters if p.dim() != 2], weight_decay=0.0)]
+    optimizer = torch.optim.AdamW(groups, lr=c["lr"], betas=(c["beta1"], c["beta2"]), eps=c["eps"])
+    losses, norms = [], []
+    for step in range(c["steps"]):
+        model.zero_grad()
+        _, loss = loss_of(model, tokens(case, step))
+        loss.backward()
+        for master, p in zip(masters, params):
+            master.grad = p.grad.to(master.dtype)
+        norms.append(torch.nn.utils.clip_grad_norm_(masters, c["gradient_clipping"]).item())
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate(step, c)
+        optimizer.step()
+        if half:
+            with torch.no_grad():
+                for master, p in zip(masters, params):
+                    p.copy_(master)
+        losses.append(loss.item())
+    return losses, norms, dict(zip(names, masters))
+
+
+# ---- files ---------------------------------------------------------------------------------------
+
+def write_json(path, value):
+    """A list of numbers takes one line."""
+    text = re.sub(r"\[[^\[\]{}]*\]", lambda numbers: re.sub(r"\s+", "", numbers[0]),
+                  json.dumps(value, indent=1))
+    path.write_text(text + "\n")
+    print(f"{path}: {path.stat().st_size} bytes")
+
+
+def write_golden():
+    sketches, trajectories = [], []
+    for case in CASES:
+        model, logits, loss = gradients(case, torch.float64)
+        tensors = {"logits": logits} | {n: p.grad for n, p in named(model)}
+        sketches.append(case | dict(
+            loss=loss.item(), sketches={n: sketch(n, t) for n, t in tensors.items()}))
+        losses, norms, params = train(case, torch.float64, TRAINING)
+        bf16_losses, _, _ = train(case, torch.bfloat16, TRAINING)
+        kept = {n: without_inert_rows(case, n, t) for n, t in params.items()}
+        trajectories.append(case | dict(
+            losses=losses, grad_norms=norms, bf16_losses=bf16_losses,
+            sketches={n: sketch(n, t) for n, t in kept.items()}))
+    write_json(GOLDEN / "model_sketches.json", dict(cases=sketches))
+    write_json(GOLDEN / "model_trajectory.json", dict(training=TRAINING, cases=trajectories))
+
+
+def write_live(folder):
+    folder.mkdir(parents=True, exist_ok=True)
+    dtypes = dict(fp64=torch.float64, fp32=torch.float32, bf16=torch.bfloat16)
+    for case in CASES:
+        for kind, dtype in dtypes.items():
+            start = {"weight/" + n: p.detach().clone() for n, p in named(peer(case, torch.float64))}
+            meta = dict(case=json.dumps(case), training=json.dumps(TRAINING))
+            if kind != "bf16":
+                model, logits, loss = gradients(case, dtype)
+                tensors = start | {"tokens": tokens(case, 0), "logits": logits.detach(),
+                                   "loss": loss.detach()}
+                tensors |= {"grad/" + n: p.grad for n, p in named(model)}
+                write_tensors(folder / f"{case['name']}.{kind}.safetensors", tensors, meta)
+            losses, norms, params = train(case, dtype, TRAINING)
+            steps = torch.stack([tokens(case, s) for s in range(TRAINING["steps"])])
+            tensors = start | {"tokens": steps, "losses": torch.tensor(losses, dtype=torch.float64),
+                               "grad_norms": torch.tensor(norms, dtype=torch.float64)}
+            tensors |= {"param/" + n: p.detach() for n, p in params.items()}
+            write_tensors(folder / f"{case['name']}.{kind}.trajectory.safetensors", tensors, meta)
+
+
+def write_tensors(path, tensors, metadata):
+    save_file({n: t.contiguous() for n, t in tensors.items()}, path, metadata)
+    print(path)
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--golden", action="store_true")
+    parser.add_argument("--live", type=Path, metavar="DIR")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    softmax_in_double()
+    if options.golden:
+        write_golden()
+    if options.live:
+        write_live(options.live)
+
+
+if __name__ == "__main__":
+    main()
