@@ -3,11 +3,11 @@
 # Usage: env/build.sh [PRESET] [TARGET...]     PRESET: release (default), debug, asan, cuda
 source "$(dirname "$0")/common.sh"
 
-# A compiler that includes LibTorch's headers takes up to about 1.2 GB.
+# A compiler that includes LibTorch's headers takes up to about 1.2 GB. CMAKE_BUILD_PARALLEL_LEVEL overrides.
 jobs() {
   local memory; memory=$(awk '/^MemAvailable/ { print int($2 / 1200000) }' /proc/meminfo)
   local cores; cores=$(nproc)
-  echo $((memory < 1 ? 1 : memory < cores ? memory : cores))
+  echo "${CMAKE_BUILD_PARALLEL_LEVEL:-$((memory < 1 ? 1 : memory < cores ? memory : cores))}"
 }
 
 check_preset() {

@@ -14,7 +14,7 @@ source "$(dirname "$0")/common.sh"
 packages=(
   g++ cmake ninja-build ccache pkg-config                              # compile
   libhdf5-dev libyaml-cpp-dev libboost-program-options-dev             # libraries
-  nlohmann-json3-dev libutf8proc-dev libxxhash-dev
+  nlohmann-json3-dev libxxhash-dev
   libgtest-dev libgmock-dev hdf5-tools                                 # tests
   help2man fortunes                                                    # man pages; the quickstart's text
   python3-venv ca-certificates                                         # fetch LibTorch
