@@ -1,5 +1,6 @@
 // What is damaged, cut off, lost or foreign is named; nothing of it crashes or goes unseen.
 #include <algorithm>
+#include <fstream>
 
 #include "base/error.h"
 #include "checkpoint/layout.h"
@@ -20,7 +21,7 @@ class Damage {
   }
   void cut(int64_t size) { put(before_.substr(0, static_cast<size_t>(size))); }
   void append(const std::string& more) { put(before_ + more); }
-  void put(const std::string& text) { write_file_atomically(path_, text); }
+  void put(const std::string& text) { std::ofstream(path_, std::ios::binary) << text; }
   int64_t size() const { return static_cast<int64_t>(before_.size()); }
 
  private:

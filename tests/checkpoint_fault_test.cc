@@ -16,6 +16,9 @@
 #include "checkpoint_support.h"
 #include "fault_preload.h"
 
+// HDF5 1.10 keeps the memory of a file that it could not finish.
+extern "C" const char* __lsan_default_suppressions() { return "leak:libhdf5"; }
+
 namespace neox {
 namespace {
 
@@ -88,10 +91,14 @@ class FaultTest : public CheckpointTest {
   int64_t calls_ = 0;
 };
 
+size_t open_files() { return size_t(std::distance(fs::directory_iterator("/proc/self/fd"), {})); }
+
 TEST_F(FaultTest, AnyCallMayFail) {
   int saved = 0;
+  size_t files = open_files();
   for (int64_t n = 0; n == 0 || calls_ >= n; ++n)
     saved += check_outcome(save_failing(EIO, -1, n), "cannot ");
+  EXPECT_EQ(open_files(), files);
   EXPECT_LT(saved, 20);  // at the end: `latest`, removing of old ones
   EXPECT_EQ(save(2), Texts(2));
 }
@@ -105,9 +112,11 @@ TEST_F(FaultTest, ADiskMayBecomeFullAtAnyByte) {
 }
 
 TEST_F(FaultTest, AFullDiskAndAQuotaAreToldApart) {
-  std::string full = save_failing(ENOSPC, 5000, -1)[0];
-  EXPECT_TRUE(has(full, "ENOSPC") && !has(full, "EDQUOT")) << full;
-  EXPECT_TRUE(has(full, " were asked for, ") && has(full, " are free there")) << full;
+  for (int64_t bytes : {100, 5000}) {  // in HDF5's writes, and in ours
+    std::string full = save_failing(ENOSPC, bytes, -1)[0];
+    EXPECT_TRUE(has(full, "ENOSPC") && !has(full, "EDQUOT")) << full;
+    EXPECT_TRUE(has(full, " were asked for, ") && has(full, " are free there")) << full;
+  }
   std::string quota = save_failing(EDQUOT, 5000, -1)[0];
   EXPECT_TRUE(has(quota, "EDQUOT") && !has(quota, "ENOSPC")) << quota;
   EXPECT_TRUE(has(quota, "your quota there is used up")) << quota;
@@ -116,11 +125,11 @@ TEST_F(FaultTest, AFullDiskAndAQuotaAreToldApart) {
 TEST_F(FaultTest, TheFullDiskIsFoundBeforeThePayloadIsWritten) {
   Layout layout(1);
   layout[0].push_back(
-      {"b", "param", at::full({1 << 22}, 1, at::kFloat), {{"w", {1 << 22}, whole({1 << 22}), 0}}});
-  neox_fault(dir_.c_str(), ENOSPC, 1 << 20, -1);
+      {"b", "param", at::full({1 << 24}, 1, at::kFloat), {{"w", {1 << 24}, whole({1 << 24}), 0}}});
+  neox_fault(dir_.c_str(), ENOSPC, 40 << 20, -1);
   std::string error = error_of([&] { save_alone({.dir = dir_}, layout, 3); });
   EXPECT_LT(neox_fault_calls(), 20);
-  EXPECT_TRUE(has(error, "16.8 MB were asked for")) << error;
+  EXPECT_TRUE(has(error, "67.1 MB were asked for")) << error;
 }
 
 TEST_F(FaultTest, AKillAtAnyCallOfASaveHurtsNothing) {
@@ -156,21 +165,33 @@ TEST_F(FaultTest, AKillAtAnyCallOfAReplacementLeavesOneOrTheOther) {
   EXPECT_GT(replaced, 0);
 }
 
+TEST_F(FaultTest, ReplacesWhereNamesCannotBeExchanged) {
+  Layout other = cutter_.layout(model_, 3);
+  fill(other, 1);
+  neox_fault_exchange(EINVAL);
+  Texts errors = save_all({.dir = dir_}, other, 1);
+  neox_fault_exchange(0);
+  EXPECT_EQ(errors, Texts(3));
+  EXPECT_TRUE(fs::exists(dir_ / "global_step1/rank_00002.h5"));
+  EXPECT_EQ(check_newest(), 1);
+  EXPECT_EQ(std::distance(fs::directory_iterator(dir_), {}), 2);
+}
+
 TEST_F(FaultTest, FiftyKillsAtRandomMomentsHurtNothing) {
-  auto start = std::chrono::steady_clock::now();
-  ASSERT_EQ(save(1), Texts(2));
-  auto one_save = std::chrono::steady_clock::now() - start;
-  int64_t range = std::chrono::duration_cast<std::chrono::microseconds>(3 * one_save).count();
   int64_t last = 1, moved = 0;
-  for (int i = 0; i < 50; ++i) {
-    auto child = [&] {
-      Layout layout = cutter_.layout(model_, 2);
-      for (int64_t step = last;; ++step) {  // replaces the last one, then goes on
-        fill(layout, step);
-        save_all({.dir = dir_, .life = std::to_string(i), .keep_last = 2}, layout, step);
-      }
-    };
-    ASSERT_TRUE(killed(child, cutter_.below(range)));
+  auto child = [&](int life, int64_t saves) {
+    Layout layout = cutter_.layout(model_, 2);
+    for (int64_t step = last; step < last + saves; ++step) {  // replaces the last, then goes on
+      fill(layout, step);
+      save_all({.dir = dir_, .life = std::to_string(life), .keep_last = 2}, layout, step);
+    }
+  };
+  auto start = std::chrono::steady_clock::now();
+  ASSERT_FALSE(killed([&] { child(0, 2); }));
+  std::chrono::duration<double, std::micro> two_saves = std::chrono::steady_clock::now() - start;
+  for (int i = 1; i <= 50; ++i) {
+    auto moment = cutter_.below(static_cast<int64_t>(2 * two_saves.count()));
+    ASSERT_TRUE(killed([&] { child(i, INT64_MAX - last); }, moment));
     int64_t step = check_newest();
     ASSERT_GE(step, last) << "kill " << i;
     moved += step > last;

@@ -87,7 +87,7 @@ TEST_F(CheckpointTest, HolesAreRefusedOnEveryRank) {
 }
 
 TEST_F(CheckpointTest, AnyLostBoxIsNoticed) {
-  for (int i = 0; i < 50; ++i) {
+  for (int i = 0; i < 20; ++i) {
     Layout layout = filled(2, 1);
     auto& chunks = layout[size_t(cutter_.below(2))];
     auto& placements = chunks[size_t(cutter_.below(int64_t(chunks.size())))].placements;

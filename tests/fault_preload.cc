@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -34,6 +35,8 @@ Fault& fault() {
   }();
   return fault;
 }
+
+std::atomic<int> exchange_error = 0;
 
 std::mutex& mutex() {
   static std::mutex mutex;
@@ -96,6 +99,8 @@ void neox_fault(const char* dir, int error, int64_t bytes, int64_t calls) {
   fault() = {dir, error, bytes, calls, 0};
 }
 
+void neox_fault_exchange(int error) { exchange_error = error; }
+
 int64_t neox_fault_calls() {
   std::lock_guard lock(mutex());
   return fault().seen;
@@ -157,6 +162,7 @@ int rename(const char* from, const char* to) noexcept {
 
 int renameat2(int from_dir, const char* from, int to_dir, const char* to, unsigned flags) noexcept {
   static auto* call = real<int(int, const char*, int, const char*, unsigned)>("renameat2");
+  if (flags && exchange_error) return errno = exchange_error, -1;
   return refused(path_at(to_dir, to)) ? -1 : call(from_dir, from, to_dir, to, flags);
 }
 

@@ -10,5 +10,7 @@ inline constexpr int kFaultKill = -1;  // instead of an errno: SIGKILL to the ow
 // were written or `calls` calls were made (-1: never for that reason). A write that crosses the
 // limit is cut short first, as on a full disk.
 extern "C" void neox_fault(const char* dir, int error, int64_t bytes, int64_t calls);
+// From now on names cannot be exchanged, as on NFS (error 0: they can).
+extern "C" void neox_fault_exchange(int error);
 // Calls seen since.
 extern "C" int64_t neox_fault_calls();

@@ -51,7 +51,7 @@ struct RunDir {
   fs::path dir;
   std::map<int64_t, fs::path, std::greater<>> steps;  // newest first; complete or not
   std::vector<std::string> foreign;
-  std::vector<std::string> unfinished;  // saves that were cut off
+  std::vector<std::string> unfinished;  // saves and removals that were cut off
   std::string latest;
 };
 
@@ -66,7 +66,8 @@ RunDir scan(const fs::path& dir) {
     fs::path path = dir / name;
     std::optional<int64_t> step = step_of(name);
     if (step && is_dir(path) && !note(foreign_in(path))) run.steps[*step] = path;
-    if (name.starts_with("global_step") && name.find(".tmp-") != std::string::npos)
+    if (name.starts_with("global_step") &&
+        (name.find(".tmp-") != std::string::npos || name.find(".deleting-") != std::string::npos))
       run.unfinished.push_back(name);
     if (name == kLatestFile) run.latest = trim(read_file(path));
   }
@@ -157,9 +158,11 @@ std::optional<fs::path> find_checkpoint(const fs::path& run_dir, std::optional<i
            " can be used: ", join(faults, "; "), "; remove what is there to start anew");
   if (!run.foreign.empty()) fail_foreign(run);
   check_io(run.latest.empty(), (run_dir / kLatestFile).string(), " names ", run.latest,
-           ", which is not there; remove `latest` to start anew");
+           ", which is not there",
+           run.unfinished.empty() ? "" : "; what is left is " + join(run.unfinished, ", "),
+           "; remove `latest` to start anew");
   for (const std::string& name : run.unfinished)
-    log_warning((run_dir / name).string(), " is a save that was cut off; it is passed over");
+    log_warning((run_dir / name).string(), " is what was left of a checkpoint; it is passed over");
   return std::nullopt;
 }
 

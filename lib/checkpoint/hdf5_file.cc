@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "checkpoint/raw_file.h"
 
 namespace neox {
 namespace {
@@ -23,8 +24,14 @@ std::mutex& hdf5_mutex() {
   return mutex;
 }
 
-// Innermost first: what the operating system or the file had to say.
-std::string hdf5_reasons() {
+int64_t number_after(const std::string& text, const std::string& words) {
+  size_t at = text.find(words);
+  return at == std::string::npos ? 0 : std::atoll(text.c_str() + at + words.size());
+}
+
+// Why the last call failed: the operating system's reason where it has one, else HDF5's, innermost
+// first.
+std::string hdf5_reasons(const std::string& where) {
   std::vector<std::string> reasons;
   auto add = [](unsigned, const H5E_error2_t* error, void* out) -> herr_t {
     static_cast<std::vector<std::string>*>(out)->push_back(
@@ -33,18 +40,19 @@ std::string hdf5_reasons() {
   };
   H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, add, &reasons);
   H5Eclear2(H5E_DEFAULT);
-  if (reasons.size() > 3) reasons.resize(3);
-  std::string text = reasons.empty() ? "no reason given" : join(reasons, ", ");
-  size_t at = text.find("errno = ");
-  if (at != std::string::npos)
-    text = concat(describe_errno(std::atoi(text.c_str() + at + 8)), "; HDF5 says: ", text);
+  if (reasons.empty()) return "HDF5 gives no reason";
+  if (int error = static_cast<int>(number_after(reasons[0], "errno = ")))
+    return describe_write_error(error, where, number_after(reasons[0], "total write size = "));
+  reasons.resize(std::min<size_t>(reasons.size(), 3));
+  std::string text = "HDF5 says: " + join(reasons, ", ");
+  std::ranges::replace(text, '\n', ' ');
   return text;
 }
 
 // Throws where an HDF5 call failed; returns its result.
 template <class Result>
 Result check_hdf5(Result result, const char* operation, const std::string& where) {
-  if (result < 0) fail(Exit::kIo, "cannot ", operation, " ", where, ": ", hdf5_reasons());
+  if (result < 0) fail(Exit::kIo, "cannot ", operation, " ", where, ": ", hdf5_reasons(where));
   return result;
 }
 

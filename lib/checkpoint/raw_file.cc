@@ -55,11 +55,7 @@ int64_t RawFile::size() const {
 }
 
 void RawFile::fail_write(int error, int64_t asked) const {
-  std::string room;
-  if (error == ENOSPC || error == EDQUOT)
-    room = concat("; ", human_bytes(static_cast<double>(asked)), " were asked for, ",
-                  human_bytes(static_cast<double>(free_bytes(path_))), " are free there");
-  fail(Exit::kIo, "cannot write ", path_.string(), ": ", describe_errno(error), room);
+  fail(Exit::kIo, "cannot write ", path_.string(), ": ", describe_write_error(error, path_, asked));
 }
 
 void RawFile::reserve(int64_t bytes) {
@@ -130,6 +126,13 @@ void RawFile::close() {
   int64_t bytes = size();
   if (::fsync(fd_) != 0) fail_write(errno, bytes);
   if (::close(std::exchange(fd_, -1)) != 0) fail_write(errno, bytes);
+}
+
+std::string describe_write_error(int error, const fs::path& path, int64_t asked) {
+  if (error != ENOSPC && error != EDQUOT) return describe_errno(error);
+  return concat(describe_errno(error), "; ", human_bytes(static_cast<double>(asked)),
+                " were asked for, ", human_bytes(static_cast<double>(free_bytes(path))),
+                " are free there");
 }
 
 void write_flushed(const fs::path& path, std::string_view content) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "base/file.h"
@@ -44,6 +45,9 @@ class RawFile {
   int direct_ = -1;  // the same file, opened with O_DIRECT
   std::unique_ptr<std::byte[], void (*)(void*)> block_;
 };
+
+// The cause, and on a full disk the bytes asked for and free.
+std::string describe_write_error(int error, const fs::path& path, int64_t asked);
 
 // Creates the file, writes, flushes.
 void write_flushed(const fs::path& path, std::string_view content);
