@@ -76,7 +76,7 @@ train_with_a_break() {
   local total pid code=0
   total=$("${train[@]}" --explain | sed -n 's/^train_iters: *\([0-9]*\).*/\1/p')
   step "3/7 Train"
-  say "Each step is 16 samples of 256 tokens. Watch the loss fall from ln(4096) = 8.3."
+  say "Each step is 8 samples of 256 tokens. Watch the loss fall from ln(4096) = 8.3."
   show "${train[@]}"
   "${train[@]}" &
   pid=$!
