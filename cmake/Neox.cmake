@@ -95,7 +95,7 @@ endfunction()
 function(neox_install)
   install(RUNTIME_DEPENDENCY_SET neox_programs
     PRE_EXCLUDE_REGEXES "^ld-linux" "^lib(c|m|dl|rt|util|pthread|resolv|anl|stdc\\+\\+|gcc_s|gomp)\\.so"
-                        "^lib(torch|c10|cudart|cupti|nccl|cu[a-zA-Z]*|nv[a-zA-Z]*)[-_a-zA-Z0-9]*\\.so"
+                        "^lib(torch|c10|cudart|nccl)[_a-z]*\\.so"
     LIBRARY DESTINATION lib)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/configs DESTINATION share/neox)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs/ DESTINATION share/doc/neox)

@@ -25,7 +25,7 @@ expect lib/a/x.h '#include <ATen/ops/empty.h>'
 expect lib/a/x.h '#include <torch/types.h>'
 expect tests/x.h '#include <torch/csrc/autograd/custom_function.h>'
 expect lib/a/x.cu '#include <ATen/core/Tensor.h>'
-expect lib/a/x.cc "$(yes '//' | head -n 401)"
+expect lib/a/x.cc "$(seq -f '// %g' 401)"
 expect docs/x.md "$(printf 'TO%s: write this' DO)"
 expect lib/a/x.h "$(printf '// FIX%s' ME)"
 
@@ -33,6 +33,6 @@ rm -rf "${bad:?}"/*
 mkdir -p "$bad/lib/a" "$bad/tests/golden"
 printf '#include <ATen/core/Tensor.h>\n#include <c10/core/ScalarType.h>\n' > "$bad/lib/a/x.h"
 printf '#include <torch/csrc/autograd/custom_function.h>\n' > "$bad/lib/a/x.cc"
-yes 'a line of a table' | head -n 500 > "$bad/tests/golden/x.txt"
+seq -f 'a line of a table %g' 500 > "$bad/tests/golden/x.txt"
 "$here/check_discipline.sh" "$bad" || { echo "refused what is allowed"; failed=1; }
 exit $failed

@@ -78,4 +78,37 @@ expect 0 '' "$setup" --quiet
 expect 64 'no preset fast' "$tree/env/build.sh" fast
 expect 64 'needs the CUDA compiler nvcc' env CUDACXX=/nowhere "$tree/env/build.sh" cuda
 expect 64 'unknown argument --ful' "$tree/env/test.sh" --ful
+
+# The summary of tests: gtest's cases count, a crash is a failure, what is skipped is named with its reason.
+cat > "$here/release.ctest.log" <<'LOG'
+1/5 Test #1: box_test ...................   Passed    0.05 sec
+2/5 Test #2: base.includes ..............   Passed    0.05 sec
+3/5 Test #3: bad_test ...................***Failed    0.05 sec
+4/5 Test #4: crash_test .................***Exception: SegFault  0.05 sec
+5/5 Test #5: shellcheck_test ............***Skipped   0.00 sec
+LOG
+cat > "$here/release.cases.log" <<'LOG'
+1/5 Testing: box_test
+[       OK ] Box.Intersects (0 ms)
+/src/box_test.cc:3: Skipped
+needs 20B_tokenizer.json
+
+[  SKIPPED ] Box.Real (0 ms)
+[  SKIPPED ] Box.Real
+3/5 Testing: bad_test
+[  FAILED  ] Bad.Case/1, where GetParam() = 3 (2 ms)
+[  FAILED  ] Bad.Case/1, where GetParam() = 3
+4/5 Testing: crash_test
+[       OK ] Crash.First (1 ms)
+LOG
+printf 'oracle passed: a.py\noracle failed: b.py\n' > "$here/oracle.log"
+summary=(awk -f "$1/tests/summary.awk" "$here/release.ctest.log" "$here/release.cases.log" "$here/oracle.log")
+expect 1 '^4 passed, 3 failed, 2 skipped$' "${summary[@]}"
+expect 1 'skipped: release box_test Box.Real \(needs 20B_tokenizer.json\)' "${summary[@]}"
+expect 1 'failed: release crash_test \(Exception: SegFault\)' "${summary[@]}"
+expect 1 'failed: release bad_test Bad.Case/1' "${summary[@]}"
+sed -i '/bad_test\|crash_test/d' "$here/release.ctest.log"
+sed -i '/Bad.Case/d' "$here/release.cases.log"
+expect 0 '^3 passed, 0 failed, 2 skipped$' "${summary[@]:0:5}"
+expect 1 '^0 passed, 0 failed, 0 skipped$' awk -f "$1/tests/summary.awk" /dev/null
 exit $failed

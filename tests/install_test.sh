@@ -24,7 +24,7 @@ for program in neox-train neox-generate neox-prepare-data neox-plot; do
   loaded=$(ldd "$tree/bin/$program")
   ! grep 'not found' <<< "$loaded" || fail "$program lacks libraries" "$loaded"
   # What is not of the C and C++ run time comes out of the tree or of LibTorch's wheel.
-  others=$(awk '/=>/ { print $3 }' <<< "$loaded" | xargs -n1 realpath |
+  others=$(sed -n 's/.*=> \(.*\) (0x.*/\1/p' <<< "$loaded" | xargs -d '\n' realpath |
     grep -vE '/(ld-linux[^/]*|lib(c|m|dl|rt|util|pthread|resolv|stdc\+\+|gcc_s|gomp))[.-]' |
     grep -v "^$(realpath "$tree")/lib/" | grep -vE '/torch/lib/|/nvidia/' || true)
   [ -z "$others" ] || fail "$program loads from outside the tree" "$others"
@@ -39,7 +39,7 @@ done
 "$tree/bin/neox-train" 70M -d "$tree/share/neox/configs/pythia" --explain > /dev/null || fail "the installed configs cannot be read"
 
 # On another machine LibTorch lies elsewhere: nothing but the link `site` leads to it.
-torch=$(ldd "$tree/bin/neox-train" | awk '/libtorch_cpu/ { print $3 }')
+torch=$(ldd "$tree/bin/neox-train" | sed -n 's/.*libtorch_cpu.so => \(.*\) (0x.*/\1/p')
 site=${torch%/torch/lib/*}
 mkdir "$temp/elsewhere"
 ln -s "$site/torch" "$site/nvidia" "$temp/elsewhere/"

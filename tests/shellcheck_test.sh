@@ -4,5 +4,5 @@
 set -euo pipefail
 cd "$1"
 command -v shellcheck > /dev/null || { echo "shellcheck is not installed"; exit 77; }
-find env tests benchmarks sbatch .ci \( -name "*.sh" -o -name "*.bash" -o -name "*.sbatch" -o -path .ci/run \) -print0 2> /dev/null |
-  xargs -0 shellcheck
+find . -path ./build -prune -o -path ./.git -prune -o \
+  \( -name '*.sh' -o -name '*.bash' -o -name '*.sbatch' -o -path ./.ci/run \) -print0 | xargs -0 shellcheck
