@@ -71,7 +71,7 @@ function(neox_app name)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
   neox_set_rpath(${name})
   neox_manual(${name})
-  install(TARGETS ${name} RUNTIME DESTINATION bin)
+  install(TARGETS ${name} RUNTIME_DEPENDENCY_SET neox_programs RUNTIME DESTINATION bin)
 endfunction()
 
 # The man page is made of --help, and the completion script asks --help for the options.
@@ -88,6 +88,18 @@ function(neox_manual name)
   endif()
   install(FILES ${PROJECT_SOURCE_DIR}/env/completion.bash DESTINATION share/bash-completion/completions
     RENAME ${name})
+endfunction()
+
+# What an installed tree holds beside programs and manual pages: configs, documents, and in lib/ the shared libraries
+# that not every system has. LibTorch, the C and C++ run time and OpenMP (LibTorch brings it) stay outside.
+function(neox_install)
+  install(RUNTIME_DEPENDENCY_SET neox_programs
+    PRE_EXCLUDE_REGEXES "^ld-linux" "^lib(c|m|dl|rt|util|pthread|resolv|anl|stdc\\+\\+|gcc_s|gomp)\\.so"
+                        "^lib(torch|c10|cudart|nccl)[_a-z]*\\.so"
+    LIBRARY DESTINATION lib)
+  install(DIRECTORY ${PROJECT_SOURCE_DIR}/configs DESTINATION share/neox)
+  install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs/ DESTINATION share/doc/neox)
+  install(FILES ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION share/doc/neox)
 endfunction()
 
 # neox_test(box_test DEPS shard): tests/box_test.cc and SOURCES. One thread per process: OpenMP threads

@@ -84,7 +84,8 @@ void count_activations(Estimate& e, const Config& config) {
   e.activation_bytes =
       config.train.recompute ? e.activation_bytes_recomputed : e.activation_bytes_kept;
   int64_t state = std::max<int64_t>(size, 4);
-  e.logit_bytes = 2 * std::min(tokens, kLogitTokens) * (model.vocab / config.layout.tensor) * state;
+  e.logit_bytes =
+      2 * std::min(tokens * (model.vocab / config.layout.tensor), kLogitElements) * state;
 }
 
 int64_t count_checkpoints(const Config& config) {
@@ -145,7 +146,7 @@ std::string render_memory(const Estimate& e, const Config& config) {
                      human_bytes(static_cast<double>(recompute ? e.activation_bytes_kept
                                                                : e.activation_bytes_recomputed))));
   out += line("logits", human_bytes(static_cast<double>(e.logit_bytes)),
-              concat("of ", kLogitTokens, " tokens at a time, with their gradients"));
+              "a few hundred tokens at a time, with their gradients");
   out += line("together", human_bytes(static_cast<double>(e.memory_bytes)),
               "and what libraries and buffers of communication take");
   out +=

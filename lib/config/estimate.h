@@ -7,8 +7,9 @@
 
 namespace neox {
 
-// Tokens whose logits exist at one time.
-inline constexpr int64_t kLogitTokens = 1024;
+// Elements of logits that exist at one time: the head works through its tokens in chunks of that
+// size.
+inline constexpr int64_t kLogitElements = 8 << 20;
 
 struct Estimate {
   // Of the whole model.

@@ -13,14 +13,16 @@
 
 #include <algorithm>
 
+#include "config/estimate.h"
+
 namespace neox {
 namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 
-// Rows whose logits fit well into memory: 32 MiB of floats.
-int64_t rows_at_a_time(int64_t vocab) { return std::max<int64_t>(1, (8 << 20) / vocab); }
+// Rows whose logits exist at one time.
+int64_t rows_at_a_time(int64_t vocab) { return std::max<int64_t>(1, kLogitElements / vocab); }
 
 class Head {
  public:

@@ -5,7 +5,6 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <cmath>
-#include <numbers>
 
 #include "base/error.h"
 
@@ -86,26 +85,6 @@ uint64_t random_key(int64_t seed, std::string_view name) {
   for (char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211u;
   Random4 mixed = philox(hash, static_cast<uint64_t>(seed), 0);
   return uint64_t{mixed.v[0]} << 32 | mixed.v[1];
-}
-
-void normal_at(uint64_t key, int64_t begin, std::span<float> out) {
-  auto n = static_cast<int64_t>(out.size());
-  for (int64_t i = 0; i < n;) {
-    int64_t position = begin + i;
-    Random4 block = philox(key, static_cast<uint64_t>(position / 4), 0);
-    float value[4];
-    for (int pair = 0; pair < 4; pair += 2) {
-      // (0, 1] and [0, 1): 24 bits each, so that the logarithm is finite.
-      float u = (static_cast<float>(block.v[pair] >> 8) + 1.0f) * 0x1p-24f;
-      float angle =
-          static_cast<float>(block.v[pair + 1] >> 8) * (0x1p-23f * std::numbers::pi_v<float>);
-      float radius = std::sqrt(-2.0f * std::log(u));
-      value[pair] = radius * std::cos(angle);
-      value[pair + 1] = radius * std::sin(angle);
-    }
-    for (int64_t lane = position % 4; lane < 4 && i < n; ++lane, ++i)
-      out[static_cast<size_t>(i)] = value[lane];
-  }
 }
 
 void uniform_at(uint64_t key, int64_t begin, std::span<float> out) {

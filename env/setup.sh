@@ -1,0 +1,168 @@
+#!/usr/bin/env bash
+# Installs what neox.cpp is built with, and only what is missing:
+#   packages of Debian 12 or Ubuntu 24.04 (as root, or through sudo), and
+#   LibTorch: the PyPI wheel of torch 2.11.0 in a private environment, of which only the C++ libraries are used.
+# Usage: env/setup.sh [--prefix DIR] [--no-packages] [--quiet]
+#   --prefix DIR    where LibTorch goes (default ~/.local/share/neox); remembered for this checkout
+#   --no-packages   leaves the distribution's packages alone, for other distributions
+#   --quiet         says nothing where nothing is missing
+# NEOX_TORCH_DIR=.../site-packages/torch takes an existing wheel of torch 2.11.0 instead.
+# Safe to run again and after an interruption; takes under a second when all is there.
+source "$(dirname "$0")/common.sh"
+
+# Each has its line in docs/dependencies.md.
+packages=(
+  g++ cmake ninja-build ccache pkg-config                              # compile
+  libhdf5-dev libyaml-cpp-dev libboost-program-options-dev             # libraries
+  nlohmann-json3-dev libxxhash-dev
+  libgtest-dev libgmock-dev hdf5-tools                                 # tests
+  help2man fortunes                                                    # man pages; the quickstart's text
+  python3-venv ca-certificates                                         # fetch LibTorch
+)
+# MB to download and on disk, measured, of the wheels of torch 2.11.0.
+cpu_set=(545 1250)
+full_set=(2720 4700)
+
+main() {
+  local prefix="" packages_too=1 quiet=0
+  while [ $# -gt 0 ]; do
+    case $1 in
+      --prefix) [ -n "${2-}" ] || fail 64 "--prefix needs a directory"; prefix=$2; shift 2 ;;
+      --prefix=?*) prefix=${1#*=}; shift ;;
+      --no-packages) packages_too=0; shift ;;
+      --quiet) quiet=1; shift ;;
+      -h|--help) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 0 ;;
+      *) fail 64 "unknown argument $1; see env/setup.sh --help" ;;
+    esac
+  done
+  if [ -n "$prefix" ]; then remember_prefix "$prefix"; fi
+  done_something=0
+  if [ $packages_too = 1 ]; then install_packages; fi
+  if [ -n "${NEOX_TORCH_DIR-}" ]; then check_torch "$NEOX_TORCH_DIR"; else install_torch "$(neox_prefix)"; fi
+  if [ $done_something = 1 ]; then say "Set-up done. Next: env/quickstart.sh, or env/build.sh."
+  elif [ $quiet = 0 ]; then say "Nothing to install: packages and LibTorch $torch_version are there ($("$repo/env/torch_dir.sh"))."; fi
+}
+
+remember_prefix() {
+  mkdir -p "$1" "$repo/.deps" || fail 74 "cannot make $1"
+  (cd "$1" && pwd) > "$repo/.deps/prefix"
+}
+
+# --- packages of the distribution ---
+
+# The packages that are not installed, one per line.
+missing_packages() {
+  local installed
+  installed=$(dpkg-query -W -f '${Package} ${db:Status-Status}\n' "${packages[@]}" 2>/dev/null | awk '$2 == "installed" { print $1 }' || true)
+  printf '%s\n' "${packages[@]}" | grep -vxF "$installed" || true
+}
+
+check_distribution() {
+  local id
+  # shellcheck source=/dev/null
+  id=$(. "${NEOX_OS_RELEASE:-/etc/os-release}" 2>/dev/null && echo "${ID-} ${VERSION_ID-}" || true)
+  case $id in
+    "debian 12") ;;
+    "ubuntu 24.04") say "Ubuntu 24.04: this script is written for it, but was not run on it." ;;
+    *) fail 64 "written for Debian 12 and Ubuntu 24.04; this is ${id:-an unknown system}" \
+         "Install what docs/dependencies.md lists, then run env/setup.sh --no-packages." ;;
+  esac
+}
+
+as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
+
+# Root, or sudo with or, on a terminal, after a password.
+may_install() {
+  [ "$(id -u)" = 0 ] && return
+  command -v sudo > /dev/null || return
+  sudo -n true 2>/dev/null || { [ -t 0 ] && sudo -v; }
+}
+
+install_packages() {
+  local missing; mapfile -t missing < <(missing_packages)
+  if [ ${#missing[@]} = 0 ]; then return; fi
+  check_distribution
+  say "Missing packages: ${missing[*]}"
+  may_install || fail 74 "these packages must be installed by an administrator, with this command:" "" \
+    "  apt-get update && apt-get install -y --no-install-recommends ${missing[*]}" "" "Then run env/setup.sh again."
+  local apt=(env DEBIAN_FRONTEND=noninteractive LC_ALL=C apt-get)
+  as_root "${apt[@]}" -q update > /dev/null || fail 74 "apt-get update failed; is there a network?"
+  apt_sizes "${apt[@]}" "${missing[@]}"
+  as_root "${apt[@]}" -q -y -o Dpkg::Use-Pty=0 install --no-install-recommends "${missing[@]}" > "$(log_file apt)" 2>&1 ||
+    fail 74 "apt-get install failed; the end of $(log_file apt):" "$(tail -n 15 "$(log_file apt)")"
+  done_something=1
+}
+
+# Says what apt would download and use, and checks that there is room.
+apt_sizes() {
+  local plan used
+  plan=$(as_root "${@:1:4}" install --assume-no --no-install-recommends "${@:5}" 2>&1 || true)
+  grep -E '^(Need to get|After this operation)' <<< "$plan" | sed 's/^/  /' || true
+  used=$(sed -n 's/^After this operation, \([0-9.,]*\) \([kMG]\)B of.*/\1 \2/p' <<< "$plan" |
+    awk '{ gsub(",", "", $1); printf "%d", $1 * ($2 == "G" ? 1000 : $2 == "M" ? 1 : 0) + 1 }')
+  need_space /usr $((${used:-0} + 100)) "installing the packages"
+}
+
+log_file() { mkdir -p "$repo/.deps"; echo "$repo/.deps/$1.log"; }
+
+# --- LibTorch ---
+
+# check_torch DIR: is it the torch directory of a wheel of the version that we build with?
+check_torch() {
+  local found
+  [ -e "$1/lib/libtorch_cpu.so" ] && [ -d "$1/include/ATen" ] ||
+    fail 64 "NEOX_TORCH_DIR=$1 is not the torch directory of a wheel: it lacks lib/libtorch_cpu.so or include/ATen" \
+      "It is the directory 'torch' in the site-packages of an environment that has torch $torch_version."
+  found=$(sed -n "s/^__version__ = '\([0-9.]*\).*/\1/p" "$1/version.py" 2>/dev/null || true)
+  [ "$found" = "$torch_version" ] ||
+    fail 64 "NEOX_TORCH_DIR=$1 holds torch ${found:-of an unknown version}; neox.cpp is built with $torch_version, no other"
+}
+
+# The venv is made beside its place and renamed when whole; the file `set` in it says which wheels it has.
+install_torch() {
+  local venv=$1/torch-$torch_version want=cpu have
+  if find_nvcc > /dev/null; then want=full; fi
+  have=$(cat "$venv/set" 2>/dev/null || true)
+  if [ "$have" = "$want" ] || [ "$have" = full ]; then return; fi
+  mkdir -p "$1" 2>/dev/null && exec 9> "$1/lock" || fail 74 "cannot write to $1; choose another place with --prefix DIR"
+  flock -n 9 || { say "Waiting for another set-up that works in $1"; flock 9; }
+  have=$(cat "$venv/set" 2>/dev/null || true)
+  if [ "$have" = "$want" ] || [ "$have" = full ]; then return; fi
+  [ "$(uname -m)" = x86_64 ] || fail 64 "LibTorch for $(uname -m) was never tried; name an existing one with NEOX_TORCH_DIR"
+  local sizes=("${cpu_set[@]}") parts="for the CPU"
+  if [ $want = full ]; then sizes=("${full_set[@]}"); parts="with CUDA, since $(find_nvcc) is there"; fi
+  say "LibTorch $torch_version $parts: about ${sizes[0]} MB to download, ${sizes[1]} MB in $venv"
+  need_space "$1" $((sizes[0] * 2 + sizes[1])) "LibTorch (with its download)"
+  if [ "$have" = cpu ]; then add_wheels "$venv" $want; else make_venv "$venv" $want; fi
+  done_something=1
+}
+
+make_venv() {
+  local venv=$1 new=$1.new start=$SECONDS python
+  python=$(system_python) || fail 74 "python3 is missing; it unpacks the wheel"
+  rm -rf "$new"
+  "$python" -m venv "$new" > "$(log_file venv)" 2>&1 ||
+    fail 74 "$python -m venv failed; is the package python3-venv installed?" "$(tail -n 5 "$(log_file venv)")"
+  add_wheels "$new" "$2"
+  rm -rf "$venv"
+  mv "$new" "$venv"
+  say "LibTorch is there after $(since "$start")"
+}
+
+# The distribution's python3: another one in PATH may lack what venv needs.
+system_python() { if [ -x /usr/bin/python3 ]; then echo /usr/bin/python3; else command -v python3; fi; }
+
+# libtorch_cpu.so needs these two of NVIDIA's libraries to load, also without a GPU; the CPU build needs no others.
+add_wheels() {
+  local wheels=(--no-deps "torch==$torch_version" nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85)
+  if [ "$2" = full ]; then wheels=("torch==$torch_version"); fi
+  local log; log=$(log_file pip)
+  mkdir -p "$1/tmp"
+  TMPDIR=$1/tmp "$1/bin/python" -m pip --disable-pip-version-check install --quiet "${wheels[@]}" > "$log" 2>&1 ||
+    fail 74 "pip could not install torch $torch_version; the end of $log:" "$(tail -n 6 "$log")" \
+      "Without a network, copy the site-packages of another machine's torch $torch_version and name its torch directory with NEOX_TORCH_DIR."
+  rm -rf "$1/tmp"
+  echo "$2" > "$1/set"
+}
+
+main "$@"

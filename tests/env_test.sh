@@ -1,0 +1,114 @@
+#!/usr/bin/env bash
+# The scripts of env/ say what is wrong and end with the documented code: run on a copy of the tree's scripts, with
+# stand-ins for the distribution's tools in PATH.
+# Usage: env_test.sh TREE
+set -uo pipefail
+here=$(mktemp -d)
+trap 'rm -rf "$here"' EXIT
+tree="$here/a tree"; bin=$here/bin; failed=0
+mkdir -p "$tree" "$bin"
+cp -r "$1/env" "$tree/"
+unset NEOX_TORCH_DIR XDG_DATA_HOME CUDACXX NEOX_OS_RELEASE
+export HOME=$here/home PATH=$bin:/usr/bin:/bin
+mkdir -p "$HOME"
+
+# stand_in NAME BODY: a program of that name before the system's.
+stand_in() { printf '#!/bin/bash\n%s\n' "$2" > "$bin/$1"; chmod +x "$bin/$1"; }
+# expect CODE TEXT COMMAND...: ends with the code and prints the text (a regular expression).
+expect() {
+  local code=$1 text=$2 out got; shift 2
+  out=$("$@" 2>&1 < /dev/null); got=$?
+  if [ $got != "$code" ] || ! grep -qE -- "$text" <<< "$out"; then
+    echo "FAILED: $* ended with $got, not $code, or did not print '$text' but:"; printf '%s\n' "$out" | head -n 12; failed=1
+  fi
+}
+all_installed='for p in "${@:4}"; do echo "$p installed"; done'
+wheel() {  # wheel DIR VERSION
+  mkdir -p "$1/lib" "$1/include/ATen"; touch "$1/lib/libtorch_cpu.so"; echo "__version__ = '$2+cu130'" > "$1/version.py"
+}
+os() { printf 'ID=%s\nVERSION_ID="%s"\n' "$1" "$2" > "$here/os-release"; export NEOX_OS_RELEASE=$here/os-release; }
+
+setup=$tree/env/setup.sh
+stand_in nvcc 'exit 0'
+os debian 12
+expect 0 'Usage: env/setup.sh' "$setup" --help
+expect 64 'unknown argument --frob' "$setup" --frob
+expect 64 'needs a directory' "$setup" --prefix
+
+# Packages: only the missing ones; the administrator's command without root and sudo; other distributions.
+stand_in dpkg-query 'for p in "${@:4}"; do [ "$p" = cmake ] || [ "$p" = fortunes ] || echo "$p installed"; done'
+stand_in id 'echo 1000'
+stand_in sudo 'exit 1'
+expect 74 '^  apt-get update && apt-get install -y --no-install-recommends cmake fortunes$' "$setup"
+os fedora 41
+expect 64 'Debian 12 and Ubuntu 24.04; this is fedora 41' "$setup"
+os ubuntu 24.04
+expect 74 'was not run on it' "$setup"
+os debian 12
+stand_in id 'echo 0'
+stand_in apt-get 'case "$*" in *update*) exit 100 ;; esac'
+expect 74 'apt-get update failed; is there a network' "$setup"
+stand_in apt-get 'case "$*" in
+  *--assume-no*) echo "Need to get 9 MB of archives."; echo "After this operation, 900 GB of additional disk space will be used." ;; esac'
+expect 74 'installing the packages needs 900... MB in /usr, where' "$setup"
+stand_in apt-get 'case "$*" in *--assume-no*) echo "Need to get 9 MB of archives." ;; *install*) echo "E: broken"; exit 100 ;; esac'
+expect 74 'Need to get 9 MB' "$setup"
+expect 74 'E: broken' "$setup"
+
+# LibTorch: what is named must be right; room; a failing pip; nothing half-made is taken for whole.
+stand_in dpkg-query "$all_installed"
+wheel "$here/torch" 2.10.0
+expect 64 'holds torch 2.10.0; neox.cpp is built with 2.11.0' env NEOX_TORCH_DIR="$here/torch" "$setup"
+expect 64 'lacks lib/libtorch_cpu.so' env NEOX_TORCH_DIR="$here" "$setup"
+wheel "$here/torch" 2.11.0
+expect 0 'Nothing to install' env NEOX_TORCH_DIR="$here/torch" "$setup"
+stand_in df 'echo; echo "fs 1 1 300 1 /"'
+expect 74 'LibTorch \(with its download\) needs [0-9]+ MB in .*, where 300 MB are free' "$setup"
+rm "$bin/df"
+expect 74 'pip could not install torch 2.11.0' env PIP_NO_INDEX=1 PIP_FIND_LINKS= "$setup" --prefix "$here/a place"
+expect 1 '' "$tree/env/torch_dir.sh"
+place="$here/a place/torch-2.11.0"
+wheel "$place/lib/python3.99/site-packages/torch" 2.11.0
+expect 74 'pip could not install torch 2.11.0' env PIP_NO_INDEX=1 PIP_FIND_LINKS= "$setup"  # no file `set`: half-made
+wheel "$place/lib/python3.99/site-packages/torch" 2.11.0
+echo full > "$place/set"
+expect 0 'Nothing to install: .*/a place/torch-2.11.0/lib/python3.99/site-packages/torch' "$setup"
+expect 0 '' "$setup" --quiet
+
+expect 64 'no preset fast' "$tree/env/build.sh" fast
+expect 64 'needs the CUDA compiler nvcc' env CUDACXX=/nowhere "$tree/env/build.sh" cuda
+expect 64 'unknown argument --ful' "$tree/env/test.sh" --ful
+
+# The summary of tests: gtest's cases count, a crash is a failure, what is skipped is named with its reason.
+cat > "$here/release.ctest.log" <<'LOG'
+1/5 Test #1: box_test ...................   Passed    0.05 sec
+2/5 Test #2: base.includes ..............   Passed    0.05 sec
+3/5 Test #3: bad_test ...................***Failed    0.05 sec
+4/5 Test #4: crash_test .................***Exception: SegFault  0.05 sec
+5/5 Test #5: shellcheck_test ............***Skipped   0.00 sec
+LOG
+cat > "$here/release.cases.log" <<'LOG'
+1/5 Testing: box_test
+[       OK ] Box.Intersects (0 ms)
+/src/box_test.cc:3: Skipped
+needs 20B_tokenizer.json
+
+[  SKIPPED ] Box.Real (0 ms)
+[  SKIPPED ] Box.Real
+3/5 Testing: bad_test
+[  FAILED  ] Bad.Case/1, where GetParam() = 3 (2 ms)
+[  FAILED  ] Bad.Case/1, where GetParam() = 3
+4/5 Testing: crash_test
+[       OK ] Crash.First (1 ms)
+LOG
+printf 'oracle passed: a.py\noracle failed: b.py\n' > "$here/oracle.log"
+summary=(awk -f "$1/tests/summary.awk" "$here/release.ctest.log" "$here/release.cases.log" "$here/oracle.log")
+expect 1 '^4 passed, 3 failed, 2 skipped$' "${summary[@]}"
+expect 1 'skipped: release box_test Box.Real \(needs 20B_tokenizer.json\)' "${summary[@]}"
+expect 1 'failed: release crash_test \(Exception: SegFault\)' "${summary[@]}"
+expect 1 'failed: release bad_test Bad.Case/1' "${summary[@]}"
+sed -i '/bad_test\|crash_test/d' "$here/release.ctest.log"
+sed -i '/Bad.Case/d' "$here/release.cases.log"
+expect 0 '^3 passed, 0 failed, 2 skipped$' "${summary[@]:0:5}"
+expect 1 '^0 passed, 0 failed, 0 skipped$' awk -f "$1/tests/summary.awk" /dev/null
+exit $failed

@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# The installed tree is whole and can be moved: its programs run from another place and directory, with the libraries
+# of the tree, and find LibTorch through a link `site` where the recorded place is gone.
+# Usage: install_test.sh BUILD_DIRECTORY
+set -euo pipefail
+build=$(cd "$1" && pwd)
+temp=$(mktemp -d)
+trap 'rm -rf "$temp"' EXIT
+fail() { echo "FAILED: $1"; shift; printf '%s\n' "$@" | head -n 20; exit 1; }
+
+cmake --install "$build" --prefix "$temp/first" --strip > "$temp/log" 2>&1 || fail "cmake --install" "$(tail -n 20 "$temp/log")"
+mkdir "$temp/an other"
+mv "$temp/first" "$temp/an other/place"
+tree="$temp/an other/place"
+cd /
+
+for program in neox-train neox-generate neox-prepare-data neox-plot; do
+  version=$("$tree/bin/$program" --version) || fail "$program --version ended with $?"
+  [[ $version == "$program (neox.cpp) "* ]] || fail "$program --version prints" "$version"
+  [ -e "$tree/share/bash-completion/completions/$program" ] || fail "no completion of $program"
+  if command -v help2man > /dev/null; then
+    grep -q "$program" "$tree/share/man/man1/$program.1" || fail "no manual page of $program"
+  fi
+  loaded=$(ldd "$tree/bin/$program")
+  ! grep 'not found' <<< "$loaded" || fail "$program lacks libraries" "$loaded"
+  # What is not of the C and C++ run time comes out of the tree or of LibTorch's wheel.
+  others=$(sed -n 's/.*=> \(.*\) (0x.*/\1/p' <<< "$loaded" | xargs -d '\n' realpath |
+    grep -vE '/(ld-linux[^/]*|lib(c|m|dl|rt|util|pthread|resolv|stdc\+\+|gcc_s|gomp))[.-]' |
+    grep -v "^$(realpath "$tree")/lib/" | grep -vE '/torch/lib/|/nvidia/' || true)
+  [ -z "$others" ] || fail "$program loads from outside the tree" "$others"
+done
+
+for library in "$tree"/lib/*.so*; do
+  ! readelf -d "$library" | grep RUNPATH || fail "$library has a RUNPATH, which hides the programs' RPATH"
+done
+for file in share/neox/configs/quickstart.yml share/neox/configs/pythia/70M.yml share/doc/neox/README.md share/doc/neox/LICENSE; do
+  [ -e "$tree/$file" ] || fail "$file is not installed"
+done
+"$tree/bin/neox-train" 70M -d "$tree/share/neox/configs/pythia" --explain > /dev/null || fail "the installed configs cannot be read"
+
+# On another machine LibTorch lies elsewhere: nothing but the link `site` leads to it.
+torch=$(ldd "$tree/bin/neox-train" | sed -n 's/.*libtorch_cpu.so => \(.*\) (0x.*/\1/p')
+site=${torch%/torch/lib/*}
+mkdir "$temp/elsewhere"
+ln -s "$site/torch" "$site/nvidia" "$temp/elsewhere/"
+ln -s "$temp/elsewhere" "$tree/site"
+ldd "$tree/bin/neox-train" | grep -q "$tree/bin/../site/torch/lib/libtorch_cpu.so" || fail "the link site is not followed" "$(ldd "$tree/bin/neox-train")"
+"$tree/bin/neox-train" --version > /dev/null || fail "neox-train does not run through the link site"

@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# Runs the comparisons with Python libraries, each on a build; prints "oracle passed|failed: NAME" for each.
+# Usage: tests/oracle/run.sh BUILD_DIRECTORY PYTHON      PYTHON has the libraries that env/test.sh --full installs
+set -euo pipefail
+build=$(cd "$1" && pwd)
+python=$2
+cd "$(dirname "$0")"
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+failed=0
+
+# compare SCRIPT ARGUMENTS...: passes where it ends with 0; its last line is shown, or all of it.
+compare() {
+  if OMP_NUM_THREADS=1 "$python" "$@" > "$log" 2>&1; then
+    tail -n 1 "$log"
+    echo "oracle passed: $1"
+  else
+    tail -n 40 "$log"
+    echo "oracle failed: $1"
+    failed=1
+  fi
+}
+
+compare unicode_tables.py --check
+compare tokenizer.py --texts 20000
+compare bpe_trainer.py --cases 200
+compare prepare.py "$build/bin/neox-prepare-data"
+compare sample_order.py "$build/tests/sample_order_tool" --cases 100
+compare tensorboard.py "$build/bin/neox-plot" "$build/tests/plot_test"
+exit $failed
