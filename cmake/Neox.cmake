@@ -16,7 +16,8 @@ if(CCACHE)
 endif()
 if(NEOX_SANITIZE)
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${NEOX_SANITIZE}>
-    $<$<COMPILE_LANGUAGE:CXX>:-fno-omit-frame-pointer> $<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize-recover=undefined>)
+    $<$<COMPILE_LANGUAGE:CXX>:-fno-omit-frame-pointer> $<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize-recover=undefined>
+    $<$<COMPILE_LANGUAGE:CXX>:-Wno-maybe-uninitialized>)  # false alarms of GCC on instrumented code
   add_link_options(-fsanitize=${NEOX_SANITIZE})
 endif()
 # DT_RPATH, unlike DT_RUNPATH, holds for indirect dependencies and beats LD_LIBRARY_PATH,
