@@ -1,0 +1,144 @@
+// Configurations and command lines that cannot be used, and what neox-generate refuses.
+#include "bad_input.h"
+
+namespace neox::testing {
+namespace {
+
+class BadConfig : public ::testing::TestWithParam<Case> {};
+
+TEST_P(BadConfig, EndsWithAMessage) { expect_refused(GetParam()); }
+
+// Lines in a second configuration file.
+std::function<What(Scene&)> config(const std::string& lines, const Strings& more = {}) {
+  return [=](Scene& scene) {
+    scene.forget_checkpoints();
+    Strings all = {scene.dir().put("b.yml", lines + "\n")};
+    all.insert(all.end(), more.begin(), more.end());
+    return What{{}, all};
+  };
+}
+
+const Case kConfig[] = {
+    {"unknown key",
+     64,
+     {"DIR/b.yml:2", "unknown key 'hiden_dropout'", "hidden_dropout"},
+     config("seed: 1234\nhiden_dropout: 0.1")},
+    {"wrong type", 64, {"DIR/b.yml:1: seed is \"high\"", "allowed is"}, config("seed: high")},
+    {"key given twice",
+     64,
+     {"DIR/b.yml:2", "'seed' stands here and at line 1", "remove one"},
+     config("seed: 1\nseed: 1")},
+    {"files that disagree",
+     64,
+     {"seq_length", "DIR/b.yml:1", "DIR/tiny.yml:4"},
+     config("seq_length: 32")},
+    {"unsupported",
+     64,
+     {"DIR/b.yml:1", "stage: 3 is not supported yet", "0, 1 and 2"},
+     config("zero_optimization: {stage: 3}")},
+    {"batch arithmetic",
+     64,
+     {"train_batch_size is 5", "DIR/b.yml:1", "is 4", "One of these mends it"},
+     config("train_micro_batch_size_per_gpu: 2\ngradient_accumulation_steps: 2")},
+    {"layout that does not fit",
+     64,
+     {"pipe_parallel_size 2", "multiple of 2 ranks", "has 3", "2 or 4"},
+     config("pipe_parallel_size: 2", {"--spawn", "3"})},
+    {"layout for more ranks",
+     64,
+     {"needs a multiple of 2 ranks", "start it with --spawn 2"},
+     config("pipe_parallel_size: 2")},
+    {"heads that tensor parallelism does not divide",
+     64,
+     {"DIR/b.yml:1", "does not divide"},
+     config("model_parallel_size: 3", {"--spawn", "3"})},
+    {"not YAML", 64, {"DIR/b.yml:"}, config("seed: [1\nx")},
+    {"missing configuration file",
+     64,
+     {"DIR/none.yml"},
+     [](Scene& s) {
+       return What{{}, {s.dir() / "none.yml"}};
+     }},
+    {"unknown option", 64, {"--sett", "did you mean --set?"}, arguments({"--sett", "seed=1"})},
+    {"unknown key of --set",
+     64,
+     {"--set", "train_iter", "train_iters"},
+     arguments({"--set", "train_iter=3"})},
+    {"no ranks", 64, {"--spawn 0"}, arguments({"--spawn", "0"})},
+    {"ranks that are no number", 64, {"--spawn", "two"}, arguments({"--spawn", "two"})},
+};
+INSTANTIATE_TEST_SUITE_P(Config, BadConfig, ::testing::ValuesIn(kConfig), name_of);
+
+class Generated : public ::testing::TestWithParam<Case> {};
+
+TEST_P(Generated, EndsWithAMessage) {
+  Scene scene;
+  Strings all = {program("neox-generate")};
+  for (const std::string& argument : GetParam().arrange(scene).more) all.push_back(argument);
+  expect_message(GetParam(), Child(all).end(), "neox-generate", scene.dir().path());
+}
+
+std::function<What(Scene&)> with_checkpoint(Strings more) {
+  return [=](Scene& s) {
+    What what{{}, {s.save()}};
+    what.more.insert(what.more.end(), more.begin(), more.end());
+    return what;
+  };
+}
+
+const Case kGenerate[] = {
+    {"no checkpoint given", 64, {"which checkpoint?"}, arguments({"--prompt", "x"})},
+    {"no checkpoint there",
+     74,
+     {"DIR/nothing", "no checkpoint there"},
+     [](Scene& s) {
+       return What{{}, {s.dir() / "nothing", "--prompt", "x"}};
+     }},
+    {"empty prompt", 64, {"the prompt is empty"}, with_checkpoint({"--prompt", ""})},
+    {"long prompt",
+     64,
+     {"prompt has 6", "48 positions", "shorten"},
+     with_checkpoint({"--prompt", std::string(60, '7')})},
+    {"missing file of prompts", 74, {"no-prompts"}, with_checkpoint({"--file", "/no-prompts"})},
+    {"no samples",
+     64,
+     {"--num-samples 0"},
+     with_checkpoint({"--prompt", "x", "--num-samples", "0"})},
+    {"negative temperature",
+     64,
+     {"--temperature -1"},
+     with_checkpoint({"--prompt", "x", "--temperature=-1"})},
+    {"unknown option of generate",
+     64,
+     {"--temprature", "--temperature"},
+     with_checkpoint({"--temprature", "1"})},
+    {"larger tokenizer for generate",
+     64,
+     {"DIR/larger.json", "309 entries", "300"},
+     [](Scene& s) {
+       return What{{}, {s.save(), "--prompt", "x", "--vocab-file", larger_tokenizer(s)}};
+     }},
+    {"moved tokenizer",
+     74,
+     {"DIR/t.json", "DIR/save/global_step20", "--vocab-file"},
+     [](Scene& s) {
+       s.forget_checkpoints();
+       std::string tokenizer = s.dir() / "t.json";
+       fs::copy(Material::get() / "tokenizer.json", tokenizer);
+       EXPECT_EQ(s.train({"vocab_file=" + tokenizer}).code, 0);
+       fs::remove(tokenizer);
+       return What{{}, {s.save(), "--prompt", "x"}};
+     }},
+    {"damaged checkpoint for generate",
+     74,
+     {"DIR/save/global_step20/rank_00000.h5 is damaged"},
+     [](Scene& s) {
+       for (int64_t at = 0; at < 900000; at += 100000)
+         flip(s.of_step(20, "rank_00000.h5"), at + 20000);
+       return What{{}, {s.save(), "--prompt", "x"}};
+     }},
+};
+INSTANTIATE_TEST_SUITE_P(All, Generated, ::testing::ValuesIn(kGenerate), name_of);
+
+}  // namespace
+}  // namespace neox::testing
