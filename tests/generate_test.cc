@@ -1,6 +1,7 @@
 // Text from a model: the cache changes nothing, nor does the layout; the rules of sampling; text as
 // it comes; neox-generate.
 #include <ATen/Parallel.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 
@@ -56,6 +57,12 @@ Tokens alone(const Sampling& sampling, std::optional<int32_t> end = {}) {
   at::set_num_threads(1);
   auto world = self_communicator();
   return TinyModel({}, *world).text(sampling, end);
+}
+
+TEST(Choose, NeverTakesAnIdThatOnlyPadsTheVocabulary) {
+  at::Tensor logits = at::arange(8, at::kFloat);
+  EXPECT_EQ(choose(logits, {.vocab = 5}, 0), 4);
+  EXPECT_EQ(choose(logits, {}, 0), 7);
 }
 
 TEST(Generate, TheCacheChangesNothing) {

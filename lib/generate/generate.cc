@@ -48,7 +48,7 @@ size_t unfinished_bytes(const std::string& text) {
 }  // namespace
 
 int64_t choose(const Tensor& logits, const Sampling& s, int64_t position) {
-  int64_t n = logits.size(0);
+  int64_t n = s.vocab > 0 ? std::min(s.vocab, logits.size(0)) : logits.size(0);
   Tensor scores = logits.to(at::kFloat).contiguous();
   const auto* score = scores.const_data_ptr<float>();
   auto likeliest = [&] { return std::max_element(score, score + n) - score; };

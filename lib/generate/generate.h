@@ -17,6 +17,7 @@ struct Sampling {
   double temperature = 0;  // 0 with top_k and top_p 0: greedy
   int64_t top_k = 0;       // only the k likeliest; 0: all
   double top_p = 0;        // only the likeliest that sum to p; 0: all
+  int64_t vocab = 0;       // only ids below it: the rest pads the embedding; 0: all
   uint64_t key = 0;        // what is drawn is a function of key and position
 };
 

@@ -35,6 +35,7 @@ class Session {
                       .temperature = options_.temperature.value_or(defaults.temperature),
                       .top_k = options_.top_k.value_or(defaults.top_k),
                       .top_p = options_.top_p.value_or(defaults.top_p),
+                      .vocab = loaded_.tokenizer().vocab_size(),
                       .key = random_key(options_.seed, concat("generate.", sample))};
     const Tokenizer& tokenizer = loaded_.tokenizer();
     std::optional<int32_t> end;

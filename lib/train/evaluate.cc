@@ -56,6 +56,7 @@ void Trainer::generate_samples() {
                       .temperature = g.temperature,
                       .top_k = g.top_k,
                       .top_p = g.top_p,
+                      .vocab = p_.tokenizer->vocab_size(),
                       .key = random_key(p_.config.train.seed, "sample." + prompt)};
     auto tokens = generate(p_.model, p_.tokenizer->encode(prompt), sampling, end);
     report_.samples(state_.iteration, prompt + p_.tokenizer->decode(tokens));
