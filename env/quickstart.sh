@@ -29,7 +29,7 @@ main() {
   train=("$bin/neox-train" configs/quickstart.yml "$@")
   cd "$repo"
   step "1/7 Set up and build"
-  env/build.sh release
+  env/build.sh release neox-prepare-data neox-train neox-generate neox-plot
   local start=$SECONDS
   rm -rf "$out"
   mkdir -p "$out"
