@@ -103,11 +103,16 @@ draw() {
 next_steps() {
   step "Done in $(since "$1") after the build"
   cat <<TEXT
-Everything is in $repo/$out: tokenizer, data, checkpoints, metrics, loss.svg. To go on, from $repo:
-  $bin/neox-generate $out/checkpoints                        # type prompts of your own
-  env/quickstart.sh my.txt                                         # train on your own text
-  $bin/neox-train configs/quickstart.yml --set train_iters=1000 --set save=$out/longer --set load=$out/longer
-  $bin/neox-train configs/pythia/70M.yml --dry-run           # what a run of Pythia-70M would need
+Tokenizer, data, checkpoints, metrics and loss.svg are in $repo/$out.
+To go on, from $repo:
+  # prompts of your own
+  $bin/neox-generate $out/checkpoints --temperature 0.8
+  # train on your own text
+  env/quickstart.sh my.txt
+  # the same for longer, beside this run
+  $bin/neox-train configs/quickstart.yml --set train_iters=1000 --set save=$out/longer --set load=$out/longer --set log_dir=$out/longer
+  # what a run of Pythia-70M would need
+  $bin/neox-train configs/pythia/70M.yml --set vocab_file=$out/tokenizer.json --set data_path=$out/data_text_document --dry-run
 README.md says how a run of your own is set up; each program has --help with examples.
 TEXT
 }
