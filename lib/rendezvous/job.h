@@ -1,0 +1,50 @@
+// The processes of a job meet: a key-value store (c10d::TCPStore) that rank 0 serves. It carries
+// Control, and tells within seconds that a rank was lost. Keys begin with the life of the job, so
+// that an orphan of an earlier life, or another job at the same port, is not taken for a peer.
+#pragma once
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "launch/control.h"
+#include "launch/process_info.h"
+
+namespace neox {
+
+struct JoinOptions {
+  // What must be the same on all ranks, by name: {"config", hash}, {"build", id}. Ranks that differ
+  // from most are named.
+  std::vector<std::pair<std::string, std::string>> must_agree;
+  std::chrono::seconds deadline{300};  // for all ranks to arrive
+  std::chrono::milliseconds heartbeat{500};
+  std::chrono::seconds silence{8};  // a rank not heard of for so long is lost
+  std::chrono::seconds answer{5};   // after SIGTERM: a rank that does not answer in it is lost
+  std::function<void()> poll;       // while waiting; may throw, to stop
+};
+
+class Job {
+ public:
+  virtual ~Job() = default;  // collective where no rank failed
+  virtual const ProcessInfo& process() const = 0;
+  virtual Control& control() = 0;
+  // Every rank's host, by rank.
+  virtual const std::vector<std::string>& hosts() const = 0;
+  // From now on a lost or failed rank is noticed: lost(reason) is called once, on a thread of the
+  // job's, and should make the main thread's waits throw. Where the process is still there `grace`
+  // later, it ends with exit code 76, the reason on stderr. When `signal` becomes SIGTERM all ranks
+  // are asked for an answer, since one may be gone already.
+  virtual void watch(std::function<void(const std::string& reason)> lost,
+                     const std::atomic<int>& signal,
+                     std::chrono::seconds grace = std::chrono::seconds(5)) = 0;
+  // This rank ends because of `reason`: the others' lost() is called with it. Does not throw.
+  virtual void failed(const std::string& reason) noexcept = 0;
+};
+
+// Collective over all processes of the job. A job of one opens no socket. Throws (76) naming the
+// ranks, and their nodes where known, that did not arrive within the deadline, and (64) naming
+// those that differ in `must_agree` or take the same rank.
+std::unique_ptr<Job> join(const ProcessInfo& process, const JoinOptions& options);
+
+}  // namespace neox
