@@ -36,6 +36,8 @@ int main(int argc, char** argv) {
         "directory of the configuration files")(
         "set", po::value<std::vector<std::string>>(),
         "key=value: overrides the files; dots reach into dictionaries")(
+        "default", po::value<std::vector<std::string>>(),
+        "key=value, where neither files nor --set mention the key (job scripts give paths so)")(
         "spawn", po::value<int>()->default_value(1),
         "ranks for each process: threads on the CPU, processes on GPUs")(
         "explain", "print every key with its value and where it comes from, and stop")(
@@ -47,6 +49,7 @@ int main(int argc, char** argv) {
     ConfigOptions options{.directory = program.get<std::string>("directory")};
     if (program.has("config")) options.files = program.get<std::vector<std::string>>("config");
     if (program.has("set")) options.overrides = program.get<std::vector<std::string>>("set");
+    if (program.has("default")) options.defaults = program.get<std::vector<std::string>>("default");
     int ranks = program.get<int>("spawn");
     check_usage(ranks >= 1, "--spawn ", ranks, ": the number of ranks must be at least 1");
     Config config = load_config(options);

@@ -99,6 +99,8 @@ function(neox_install)
                         "^lib(torch|c10|cudart|nccl)[_a-z]*\\.so"
     LIBRARY DESTINATION lib)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/configs DESTINATION share/neox)
+  install(DIRECTORY ${PROJECT_SOURCE_DIR}/env/profiles DESTINATION share/neox)
+  install(DIRECTORY ${PROJECT_SOURCE_DIR}/sbatch DESTINATION share/neox)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs/ DESTINATION share/doc/neox)
   install(FILES ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION share/doc/neox)
 endfunction()
