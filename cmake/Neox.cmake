@@ -96,8 +96,8 @@ function(neox_manual name)
     RENAME ${name})
 endfunction()
 
-# What an installed tree holds beside programs and manual pages: configs, job scripts, documents, and in lib/ the shared libraries
-# that not every system has. LibTorch, the C and C++ run time and OpenMP (LibTorch brings it) stay outside.
+# What an installed tree holds beside programs and manual pages: configs, job scripts, documents, and in lib/ the shared
+# libraries that not every system has. LibTorch, the C and C++ run time and OpenMP (LibTorch brings it) stay outside.
 function(neox_install)
   install(RUNTIME_DEPENDENCY_SET neox_programs
     PRE_EXCLUDE_REGEXES "^ld-linux" "^lib(c|m|dl|rt|util|pthread|resolv|anl|stdc\\+\\+|gcc_s|gomp)\\.so"

@@ -42,7 +42,7 @@ arguments=(--build-arg BASE=localhost/neox-test-base --network host)
 if [ -n "${PIP_INDEX_URL-}" ]; then arguments+=(--build-arg "PIP_INDEX_URL=$PIP_INDEX_URL"); fi
 if [ -n "${PIP_CERT-}" ]; then arguments+=(--build-arg PIP_CERT=/run/site-ca.crt --volume "$PIP_CERT:/run/site-ca.crt:ro"); fi
 start=$SECONDS
-buildah "${store[@]}" build "${arguments[@]}" -t neox-cpu-test -f "$repo/containers/neox-cpu.Dockerfile" "$repo" > "$build/containers_test.log" 2>&1 ||
+buildah "${store[@]}" build --pull=never "${arguments[@]}" -t neox-cpu-test -f "$repo/containers/neox-cpu.Dockerfile" "$repo" > "$build/containers_test.log" 2>&1 ||
   fail "buildah build; see $build/containers_test.log" "$(tail -n 20 "$build/containers_test.log")"
 echo "built in $((SECONDS - start)) s"
 
