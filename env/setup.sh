@@ -16,7 +16,7 @@ packages=(
   libhdf5-dev libyaml-cpp-dev libboost-program-options-dev             # libraries
   nlohmann-json3-dev libxxhash-dev
   libgtest-dev libgmock-dev hdf5-tools                                 # tests
-  help2man fortunes                                                    # man pages; the quickstart's text
+  help2man patchelf fortunes                                           # man pages; bundles; the quickstart's text
   python3-venv ca-certificates                                         # fetch LibTorch
 )
 # MB to download and on disk, measured, of the wheels of torch 2.11.0.
