@@ -1,10 +1,15 @@
 // neox-doctor: checks a node, or under srun the nodes of an allocation.
+#include <atomic>
 #include <iostream>
 
+#include "base/build_id.h"
 #include "base/log.h"
 #include "base/program.h"
+#include "comm/world.h"
 #include "doctor/doctor.h"
+#include "launch/openmp.h"
 #include "model/device.h"
+#include "rendezvous/job.h"
 
 using namespace neox;
 namespace po = boost::program_options;
@@ -33,6 +38,28 @@ void add_options(Program& program, DoctorOptions& options) {
   add("json", "the report as JSON");
 }
 
+// Collective over the processes of the job.
+std::vector<RankReport> examine_job(const ProcessInfo& process, const Environment& env,
+                                    const DoctorOptions& options) {
+  const std::string plugin = variable(env, "NEOX_MPI_PLUGIN");
+  auto job = join(process,
+                  {.must_agree = {{"the build of neox-doctor", build_id()}}, .mpi_plugin = plugin});
+  // A rank that is lost ends the others.
+  const std::atomic<int> no_signal = 0;
+  job->watch([](const std::string&) {}, no_signal);
+  return examine({.process = process,
+                  .env = env,
+                  .control = job->control(),
+                  .device = [&] { return pick_device(env, process); },
+                  .world =
+                      [&](const at::Device& device) {
+                        check_devices_differ(device, process, job->control());
+                        return world_communicator(process, job->control(), device,
+                                                  {.mpi_plugin = plugin});
+                      }},
+                 options);
+}
+
 int report(const Program& program, const std::vector<RankReport>& reports, int rank) {
   Diagnosis diagnosis = diagnose(reports);
   if (rank == 0)
@@ -41,6 +68,7 @@ int report(const Program& program, const std::vector<RankReport>& reports, int r
 }
 
 int run(int argc, char** argv) {
+  let_openmp_threads_sleep();
   Program program(kInfo);
   DoctorOptions options;
   add_options(program, options);
@@ -55,11 +83,7 @@ int run(int argc, char** argv) {
   set_log_rank(process.rank, process.size);
   for (const std::string& note : process.notes)
     if (process.rank == 0) log_info(note);
-  check_usage(process.size == 1, "a job of several ranks needs the rendezvous");
-  AloneControl control;
-  at::Device device = pick_device(env);
-  auto world = [] { return self_communicator(); };
-  return report(program, examine({process, env, control, device, world}, options), process.rank);
+  return report(program, examine_job(process, env, options), process.rank);
 }
 
 }  // namespace

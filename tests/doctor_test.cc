@@ -136,21 +136,22 @@ TEST(RankReport, SurvivesThePacking) {
   EXPECT_EQ(after.clock_offset, 1.5);
 }
 
-TEST(Driver, VersionIsReadFromEitherKernelModule) {
-  EXPECT_EQ(driver_version("NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug"),
-            "535.104.05");
-  EXPECT_EQ(driver_version("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  "
-                           "Release Build  (dvs-builder)\nGCC version:  gcc version 12.2.0"),
-            "580.95.05");
-  EXPECT_EQ(driver_version(""), "");
-}
-
 TEST(Driver, MissingWhereGpusWereAllottedIsWrong) {
   RankReport with, without;
-  check_driver({{"SLURM_STEP_GPUS", "0,1"}}, "/nonexistent", with);
-  check_driver({}, "/nonexistent", without);
+  check_driver({{"SLURM_STEP_GPUS", "0,1"}}, {}, 13000, with);
+  check_driver({}, {}, 13000, without);
   EXPECT_THAT(with.findings, ElementsAre(finding(Verdict::kWrong, "driver", "SLURM_STEP_GPUS")));
   EXPECT_THAT(without.findings, ElementsAre(finding(Verdict::kFine, "driver", "CPUs")));
+}
+
+TEST(Driver, ThatIsTooOldIsWrong) {
+  RankReport old, recent, no_cuda;
+  check_driver({}, {"550.54.15", 12040}, 13000, old);
+  check_driver({}, {"580.95.05", 13000}, 13000, recent);
+  check_driver({}, {"580.95.05", 13000}, 0, no_cuda);
+  EXPECT_THAT(old.findings, ElementsAre(finding(Verdict::kWrong, "driver", "550.54.15")));
+  EXPECT_THAT(recent.findings, ElementsAre(finding(Verdict::kFine, "driver", "580.95.05")));
+  EXPECT_THAT(no_cuda.findings, ElementsAre(finding(Verdict::kNote, "driver", "no CUDA")));
 }
 
 TEST(Gpus, DamageIsNamed) {
@@ -259,8 +260,9 @@ TEST(Examination, OfTwoNodesReachesAllRanks) {
                         .node = -1,
                         .num_nodes = 0,
                         .host = world.rank() < 2 ? "node1" : "node2"};
-    auto same = [&] { return world.split(0, "world"); };
-    auto all = examine({process, {}, control, at::kCPU, same}, {});
+    auto same = [&](const at::Device&) { return world.split(0, "world"); };
+    auto cpu = [] { return at::Device(at::kCPU); };
+    auto all = examine({process, {}, control, cpu, same}, {});
     if (world.rank() == 3) reports = all;
   });
   Diagnosis diagnosis = diagnose(reports);
@@ -272,6 +274,28 @@ TEST(Examination, OfTwoNodesReachesAllRanks) {
                             Field(&Rate::name, "all-reduce of all")));
     EXPECT_EQ(node.clock_offset, 0) << "one clock";
   }
+}
+
+TEST(Examination, GoesOnWhereARankHasNoDevice) {
+  std::vector<RankReport> reports;
+  run_thread_ranks(2, [&](Communicator& world, Control& control) {
+    ProcessInfo process{.rank = world.rank(),
+                        .size = 2,
+                        .local_rank = world.rank(),
+                        .local_size = 2,
+                        .host = "node1"};
+    auto device = [&]() -> at::Device {
+      check(world.rank() == 0, "the GPU fell off the bus");
+      return at::kCPU;
+    };
+    auto none = [&](const at::Device&) -> std::unique_ptr<Communicator> {
+      fail(Exit::kUsage, "no MPI here");
+    };
+    auto all = examine({process, {}, control, device, none}, {});
+    if (world.rank() == 0) reports = all;
+  });
+  EXPECT_THAT(show(diagnose(reports)),
+              AllOf(HasSubstr("fell off the bus"), HasSubstr("not measured: no MPI here")));
 }
 
 TEST(NeoxDoctor, ChecksThisMachine) {

@@ -12,20 +12,42 @@
 namespace neox {
 namespace {
 
-void measure_exchange(const DoctorJob& job, int node, int num_nodes, RankReport& report) {
-  if (job.process.size == 1) return;
-  std::unique_ptr<Communicator> world;
+// The device of this rank, or the CPU with a finding.
+at::Device device_of(const DoctorJob& job, RankReport& report) {
   try {
-    world = job.world();
+    return job.device();
+  } catch (const std::exception& e) {
+    report.findings.push_back({Verdict::kWrong, "device", e.what()});
+    return at::kCPU;
+  }
+}
+
+// Collective over the job. The communicator of all, or nothing with a finding: all ranks must have
+// found a device of one kind.
+std::unique_ptr<Communicator> world_of(const DoctorJob& job, const at::Device& device,
+                                       RankReport& report) {
+  auto kinds = job.control.gather(device.is_cuda() ? "GPU" : "CPU");
+  try {
+    check(std::ranges::count(kinds, kinds[0]) == job.process.size,
+          "some ranks have a GPU and some have none");
+    return job.world(device);
   } catch (const std::exception& e) {
     report.findings.push_back({Verdict::kWrong, "all-reduce", concat("not measured: ", e.what())});
-    return;
+    return nullptr;
   }
-  auto on_node = world->split(node, "node");
-  measure_all_reduce(*on_node, job.device, "all-reduce", Blame::kNode, report);
+}
+
+// Collective over the job.
+void measure_exchange(const DoctorJob& job, const ProcessInfo& process, const at::Device& device,
+                      RankReport& report) {
+  if (process.size == 1) return;
+  auto world = world_of(job, device, report);
+  if (!world) return;
+  auto on_node = world->split(process.node, "node");
+  measure_all_reduce(*on_node, device, "all-reduce", Blame::kNode, report);
   job.control.barrier();
-  if (num_nodes > 1)
-    measure_all_reduce(*world, job.device, "all-reduce of all", Blame::kNobody, report);
+  if (process.num_nodes > 1)
+    measure_all_reduce(*world, device, "all-reduce of all", Blame::kNobody, report);
 }
 
 }  // namespace
@@ -42,9 +64,10 @@ std::vector<RankReport> examine(const DoctorJob& job, const DoctorOptions& optio
   }
   job.control.barrier();
   measure_clock(job.control, report);
-  measure_matmul(job.device, report);
+  at::Device device = device_of(job, report);
+  measure_matmul(device, report);
   job.control.barrier();
-  measure_exchange(job, process.node, process.num_nodes, report);
+  measure_exchange(job, process, device, report);
   std::vector<RankReport> reports;
   for (const std::string& text : job.control.gather(pack(report))) reports.push_back(unpack(text));
   return reports;

@@ -22,9 +22,10 @@ struct DoctorJob {
   const ProcessInfo& process;
   const Environment& env;
   Control& control;
-  at::Device device;
+  // May throw, on any rank.
+  std::function<at::Device()> device;
   // Collective; may throw, on all ranks alike, where there is no back end for them.
-  std::function<std::unique_ptr<Communicator>()> world;
+  std::function<std::unique_ptr<Communicator>(const at::Device&)> world;
 };
 
 // Collective over the job. Every rank's report, by rank, on all ranks.

@@ -3,14 +3,15 @@
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 
-#include <fstream>
 #include <map>
-#include <regex>
-#include <sstream>
 
 #include "base/error.h"
 #include "base/text.h"
+#include "comm/mpi_plugin.h"
+#include "comm/nccl.h"
+#include "comm/network.h"
 #include "launch/efa.h"
+#include "model/gpus.h"
 
 namespace neox {
 namespace {
@@ -49,25 +50,20 @@ void check_health(size_t index, const Gpu& gpu, RankReport& report) {
 
 }  // namespace
 
-std::string driver_version(const std::string& text) {
-  static const std::regex kVersion("[0-9]+\\.[0-9]+(\\.[0-9]+)?");
-  std::smatch found;
-  std::string line = text.substr(0, text.find('\n'));
-  return std::regex_search(line, found, kVersion) ? found.str() : "";
-}
-
-void check_driver(const Environment& env, const fs::path& proc, RankReport& report) {
-  std::ifstream in(proc / "driver/nvidia/version");
-  std::string text(std::istreambuf_iterator<char>(in), {});
-  std::string version = driver_version(text), allotted = gpus_allotted(env);
-  report.facts["driver"] = version.empty() ? "none" : version;
-  if (!version.empty())
-    say(report, Verdict::kFine, "driver", "NVIDIA " + version);
-  else if (allotted.empty())
-    say(report, Verdict::kFine, "driver", "no NVIDIA driver: this node computes on its CPUs");
-  else
-    say(report, Verdict::kWrong, "driver",
-        concat("GPUs were allotted (", allotted, "), but no NVIDIA driver is loaded"));
+void check_driver(const Environment& env, const Driver& driver, int cuda, RankReport& report) {
+  std::string allotted = gpus_allotted(env), problem;
+  report.facts["driver"] = driver.version.empty() ? "none" : driver.version;
+  if (driver.version.empty() && !allotted.empty())
+    problem = concat("GPUs were allotted (", allotted, "), but no NVIDIA driver is loaded");
+  else if (cuda > 0)
+    problem = driver_problem(driver, cuda, report.host);
+  if (!problem.empty()) return say(report, Verdict::kWrong, "driver", problem);
+  if (driver.version.empty())
+    return say(report, Verdict::kFine, "driver",
+               "no NVIDIA driver: this node computes on its CPUs");
+  say(report, cuda > 0 ? Verdict::kFine : Verdict::kNote, "driver",
+      concat("NVIDIA ", driver.version,
+             cuda > 0 ? "" : ", but this build has no CUDA: make one with env/build.sh cuda"));
 }
 
 void check_gpus(const std::optional<std::vector<Gpu>>& gpus, RankReport& report) {
@@ -110,6 +106,21 @@ void check_efa(const fs::path& sys, uint64_t memlock, RankReport& report) {
       warning.empty() ? limit : warning);
 }
 
+void check_exchange(const Environment& env, int num_nodes, RankReport& report) {
+  if (int version = nccl_version(); version > 0) {
+    std::string text = concat(version / 10000, ".", version / 100 % 100, ".", version % 100);
+    report.facts["NCCL"] = text;
+    NetworkReport network = describe_network({text, env, num_nodes, "/", find_library});
+    for (const std::string& line : network.lines) say(report, Verdict::kFine, "NCCL", line);
+    for (const std::string& line : network.warnings) say(report, Verdict::kWrong, "NCCL", line);
+    return;
+  }
+  try {
+    std::string library = mpi_plugin(variable(env, "NEOX_MPI_PLUGIN")).library;
+    say(report, Verdict::kFine, "MPI", library);
+  } catch (const Error& e) { say(report, Verdict::kNote, "MPI", e.what()); }
+}
+
 void check_open_files(uint64_t limit, RankReport& report) {
   std::string text =
       limit == RLIM_INFINITY ? "unlimited" : with_commas(static_cast<int64_t>(limit));
@@ -137,9 +148,10 @@ void check_cpus(const CpuShare& share, const CpuCounts& counts, RankReport& repo
 }
 
 void check_node(const Environment& env, RankReport& report, const ProcessInfo& process) {
-  check_driver(env, "/proc", report);
+  check_driver(env, find_driver(), cuda_runtime(), report);
   check_gpus(list_gpus(), report);
   check_efa("/sys", memlock_limit(), report);
+  check_exchange(env, process.num_nodes, report);
   rlimit files{};
   if (::getrlimit(RLIMIT_NOFILE, &files) == 0) check_open_files(files.rlim_cur, report);
   struct statvfs shm {};
