@@ -114,6 +114,7 @@ struct TrainConfig {
   int64_t eval_interval = 1000, eval_iters = 100;
   int64_t log_interval = 100;
   int64_t exit_interval = 0;  // 0: none
+  double exit_duration = 0;   // seconds; 0: none
   int64_t seed = 1234;
   bool recompute = false;                          // checkpoint_activations
   int64_t recompute_layers = 1;                    // checkpoint_num_layers
