@@ -15,6 +15,7 @@ packages=(
   g++ cmake ninja-build ccache pkg-config                              # compile
   libhdf5-dev libyaml-cpp-dev libboost-program-options-dev             # libraries
   nlohmann-json3-dev libxxhash-dev
+  libcurl4-openssl-dev libarchive-dev libssl-dev
   libgtest-dev libgmock-dev hdf5-tools                                 # tests
   help2man fortunes                                                    # man pages; the quickstart's text
   python3-venv ca-certificates                                         # fetch LibTorch
