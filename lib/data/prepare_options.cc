@@ -1,7 +1,6 @@
 #include "data/prepare_options.h"
 
 #include <sched.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <map>
@@ -23,13 +22,10 @@ const std::map<std::string, std::string> kOtherSpellings = {
     {"--tokenizer", "--tokenizer-type"}, {"--data-dir", "--data-path"},
 };
 
-// Those that this process may use. Where a launcher has given each rank its own, that is fewer than
-// the node has.
-int cores(int ranks_on_node) {
+int cores() {
   cpu_set_t set;
   if (::sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-  int all = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN)), mine = CPU_COUNT(&set);
-  return std::max(1, mine < all ? mine : all / ranks_on_node);
+  return std::max(1, CPU_COUNT(&set));
 }
 
 const char* kDescription =
@@ -138,7 +134,8 @@ void check_prefix(const std::string& prefix) {
 }
 
 int read_workers(const Program& program, const PrepareDefaults& defaults) {
-  int workers = given<int>(program, "workers").value_or(cores(defaults.ranks_on_node));
+  int workers =
+      given<int>(program, "workers").value_or(defaults.workers > 0 ? defaults.workers : cores());
   check_usage(workers >= 1 && workers <= 4096, "--workers ", workers, " is not in 1 .. 4096");
   return workers;
 }
@@ -185,7 +182,8 @@ Program prepare_program() {
   add("train-tokenizer", number("N"),
       "train a byte-level BPE of N entries on the input first, and write it to --vocab-file");
   add("overwrite-tokenizer", "let --train-tokenizer replace an existing file");
-  add("workers", po::value<int>()->value_name("N"), "threads that tokenize (all cores)");
+  add("workers", po::value<int>()->value_name("N"),
+      "threads of each task that tokenize (all cores, or the task's share of them)");
   add("dataset-impl", text("mmap")->default_value("mmap"), "mmap, the only one");
   add("num-docs", number("N"), "no effect: progress is measured in bytes");
   add("log-interval", number("N"), "no effect: progress is shown by time");
