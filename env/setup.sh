@@ -17,7 +17,7 @@ packages=(
   libhdf5-dev libyaml-cpp-dev libboost-program-options-dev             # libraries
   nlohmann-json3-dev libxxhash-dev
   libgtest-dev libgmock-dev hdf5-tools                                 # tests
-  help2man fortunes                                                    # man pages; the quickstart's text
+  help2man patchelf fortunes                                           # man pages; bundles; the quickstart's text
   python3-venv ca-certificates                                         # fetch LibTorch
 )
 test_packages=(slurmctld slurmd slurm-client munge libpmix-dev openmpi-bin iproute2 procps)

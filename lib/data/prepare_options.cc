@@ -1,6 +1,7 @@
 #include "data/prepare_options.h"
 
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <map>
@@ -16,15 +17,19 @@ namespace {
 namespace po = boost::program_options;
 
 const std::map<std::string, std::string> kOtherSpellings = {
-    {"--json-keys", "--jsonl-keys"},   {"--json-key", "--jsonl-keys"},
-    {"--jsonl-key", "--jsonl-keys"},   {"--vocab", "--vocab-file"},
-    {"--merges-file", "--merge-file"}, {"--merges", "--merge-file"},
+    {"--json-keys", "--jsonl-keys"},     {"--json-key", "--jsonl-keys"},
+    {"--jsonl-key", "--jsonl-keys"},     {"--vocab", "--vocab-file"},
+    {"--merges-file", "--merge-file"},   {"--merges", "--merge-file"},
+    {"--tokenizer", "--tokenizer-type"}, {"--data-dir", "--data-path"},
 };
 
-int cores() {
+// Those that this process may use. Where a launcher has given each rank its own, that is fewer than
+// the node has.
+int cores(int ranks_on_node) {
   cpu_set_t set;
   if (::sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-  return std::max(1, CPU_COUNT(&set));
+  int all = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN)), mine = CPU_COUNT(&set);
+  return std::max(1, mine < all ? mine : all / ranks_on_node);
 }
 
 const char* kDescription =
@@ -51,8 +56,10 @@ std::optional<T> given(const Program& program, const std::string& option) {
   return program.get<T>(option);
 }
 
-std::string need(const Program& program, const std::string& option, const std::string& why) {
+std::string need(const Program& program, const std::string& option, const std::string& why,
+                 const std::string& otherwise) {
   auto value = given<std::string>(program, option);
+  if (!value && !otherwise.empty()) return otherwise;
   check_usage(value && !value->empty(), "--", option, " is missing: ", why,
               ". See neox-prepare-data --help.");
   return *value;
@@ -72,7 +79,7 @@ void refuse_unsupported(const Program& program) {
               "mmap is the one to use");
 }
 
-TokenizerFile read_tokenizer(const Program& program) {
+TokenizerFile read_tokenizer(const Program& program, const PrepareDefaults& defaults) {
   bool merges = program.has("merge-file");
   std::string type = given<std::string>(program, "tokenizer-type")
                          .value_or(merges ? "GPT2BPETokenizer" : "HFTokenizer");
@@ -91,21 +98,23 @@ TokenizerFile read_tokenizer(const Program& program) {
                 "--merge-file has no use with HFTokenizer, whose --vocab-file is a "
                 "tokenizer.json; leave it out, or say --tokenizer-type GPT2BPETokenizer");
     return {.type = TokenizerFile::Type::kHuggingFace,
-            .vocab = need(program, "vocab-file", "the tokenizer.json"),
+            .vocab = need(program, "vocab-file", "the tokenizer.json", defaults.vocab),
             .merges = {}};
   }
   return {.type = TokenizerFile::Type::kGpt2,
-          .vocab = need(program, "vocab-file", "the vocab.json of GPT2BPETokenizer"),
-          .merges = need(program, "merge-file", "the merges.txt of GPT2BPETokenizer")};
+          .vocab = need(program, "vocab-file", "the vocab.json of GPT2BPETokenizer",
+                        defaults.gpt2_vocab),
+          .merges = need(program, "merge-file", "the merges.txt of GPT2BPETokenizer",
+                         defaults.gpt2_merges)};
 }
 
-DocumentRules read_rules(const Program& program) {
+DocumentRules read_rules(const Program& program, const PrepareDefaults& defaults) {
   DocumentRules rules;
   rules.keys = program.get<std::vector<std::string>>("jsonl-keys");
   std::set<std::string> different(rules.keys.begin(), rules.keys.end());
   check_usage(different.size() == rules.keys.size(),
               "--jsonl-keys names a key twice: ", join(rules.keys, " "));
-  rules.separator = given<std::string>(program, "split-on").value_or("");
+  rules.separator = given<std::string>(program, "split-on").value_or(defaults.separator);
   check_usage(!program.has("split-on") || !trim(rules.separator).empty(),
               "--split-on wants the line that parts documents, such as %");
   if (program.has("skip-bad-lines")) rules.bad_lines = DocumentRules::BadLines::kSkip;
@@ -118,8 +127,8 @@ void check_prefix(const std::string& prefix) {
               "corpus");
 }
 
-int read_workers(const Program& program) {
-  int workers = given<int>(program, "workers").value_or(cores());
+int read_workers(const Program& program, const PrepareDefaults& defaults) {
+  int workers = given<int>(program, "workers").value_or(cores(defaults.ranks_on_node));
   check_usage(workers >= 1 && workers <= 4096, "--workers ", workers, " is not in 1 .. 4096");
   return workers;
 }
@@ -158,10 +167,10 @@ Program prepare_program() {
   add("split-on", text("LINE"), "part text files into documents at lines that equal this");
   add("max-documents", number("N"), "stop after so many documents");
   add("skip-bad-lines", "leave out and count lines that are not JSON or lack the key");
-  add("tokenizer-type", text("TYPE"),
+  add("tokenizer-type,t", text("TYPE"),
       "HFTokenizer or GPT2BPETokenizer; by default the latter where --merge-file is given");
-  add("vocab-file", text("FILE"), "tokenizer.json, or GPT-2's vocab.json");
-  add("merge-file", text("FILE"), "GPT-2's merges.txt");
+  add("vocab-file,v", text("FILE"), "tokenizer.json, or GPT-2's vocab.json");
+  add("merge-file,m", text("FILE"), "GPT-2's merges.txt");
   add("append-eod", "end each document with the token <|endoftext|>");
   add("train-tokenizer", number("N"),
       "train a byte-level BPE of N entries on the input first, and write it to --vocab-file");
@@ -175,21 +184,24 @@ Program prepare_program() {
   return program;
 }
 
-PrepareOptions read_prepare_options(const Program& program) {
+PrepareOptions read_prepare_options(const Program& program, const PrepareDefaults& defaults) {
   refuse_unsupported(program);
   PrepareOptions options;
-  check_usage(program.has("input"),
-              "--input is missing: files or directories to read. See neox-prepare-data --help.");
-  options.inputs = program.get<std::vector<std::string>>("input");
-  options.output_prefix = need(program, "output-prefix", "path and first part of the output names");
+  options.inputs = given<std::vector<std::string>>(program, "input").value_or(defaults.inputs);
+  check_usage(!options.inputs.empty(),
+              "--input is missing: files or directories to read, or the name of a corpus. See "
+              "neox-prepare-data --help.");
+  options.output_prefix = need(program, "output-prefix", "path and first part of the output names",
+                               defaults.output_prefix);
   check_prefix(options.output_prefix);
-  options.rules = read_rules(program);
-  options.tokenizer = read_tokenizer(program);
+  options.rules = read_rules(program, defaults);
+  options.tokenizer = read_tokenizer(program, defaults);
+  options.end_of_document = defaults.end_of_document;
   if (program.has("append-eod")) options.end_of_document = PrepareOptions::EndOfDocument::kAppend;
   options.max_documents = given<int64_t>(program, "max-documents");
   check_usage(options.max_documents.value_or(1) > 0, "--max-documents ",
               options.max_documents.value_or(1), " is not positive");
-  options.workers = read_workers(program);
+  options.workers = read_workers(program, defaults);
   options.train_vocab = given<int64_t>(program, "train-tokenizer");
   if (program.has("overwrite-tokenizer"))
     options.existing_tokenizer = PrepareOptions::Existing::kReplace;

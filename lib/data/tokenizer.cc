@@ -1,5 +1,6 @@
 #include "data/tokenizer.h"
 
+#include <algorithm>
 #include <unordered_set>
 
 #include "base/error.h"
@@ -113,6 +114,18 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text) const {
                             [&](std::string_view part) { impl_->encode_piece(part, ids); });
   });
   return ids;
+}
+
+// At such a place a word begins, nothing composes with what is before, and an added token reaches
+// over it only where it holds the line end or takes the white space on its left.
+bool Tokenizer::parts_at_lines() const {
+  const TokenizerFiles& files = impl_->files;
+  if (files.prefix == TokenizerFiles::Prefix::kSpace ||
+      files.words == TokenizerFiles::Words::kWhole)
+    return false;
+  return std::none_of(files.added.begin(), files.added.end(), [](const AddedToken& token) {
+    return token.lstrip || token.content.find('\n') != std::string::npos;
+  });
 }
 
 std::string Tokenizer::decode(const std::vector<int32_t>& ids, Special special) const {

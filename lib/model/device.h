@@ -1,15 +1,42 @@
-// The device a run computes on. One GPU where this build and this machine have one, else the CPU.
+// The device a run computes on: one GPU per process where this build and this machine have them,
+// else the CPU.
 #pragma once
 #include <ATen/core/Tensor.h>
 
 #include <string>
+#include <vector>
 
+#include "launch/control.h"
 #include "launch/environment.h"
+#include "launch/process_info.h"
 
 namespace neox {
 
-// Throws where GPUs were allotted to this process and the build, made for them, cannot use them.
+// Makes the device current. Throws (64) where the LibTorch that was loaded is not the one compiled
+// with, and in a build for GPUs where the driver is too old for it (unless CUDA_VISIBLE_DEVICES
+// hides all GPUs), where GPUs were allotted to this process and cannot be used, and where the GPUs
+// that are visible do not do for the ranks of this node.
+at::Device pick_device(const Environment& env, const ProcessInfo& process);
+
+// The same for a process alone.
 at::Device pick_device(const Environment& env);
+
+struct GpuChoice {
+  int index = 0;  // among those visible
+  std::string note;
+};
+
+// The GPU of this rank of the node: its local rank where each rank has one, 0 where one alone is
+// visible, allotted to this process. Throws (64) with both counts for anything else.
+GpuChoice choose_gpu(int visible, const ProcessInfo& process, const Environment& env);
+
+// Collective over control; on CPUs it does nothing but meet. Throws (64) on all ranks, naming the
+// ranks, where two have one GPU.
+void check_devices_differ(const at::Device& device, const ProcessInfo& process, Control& control);
+
+// What is wrong with the GPUs of the ranks, or "". Of each, by rank: "UUID PCI HOST", or "" on a
+// CPU.
+std::string shared_gpu(const std::vector<std::string>& gpus);
 
 // "CPU, 2 threads, AVX512" or "cuda:0".
 std::string describe_device(const at::Device& device);

@@ -1,0 +1,139 @@
+#include "comm/network.h"
+
+#include <dlfcn.h>
+#include <link.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace neox {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kAmazon = "0x1d0f";  // PCI vendor
+
+// Names, sorted, of the devices below sys/class/infiniband whose vendor is Amazon's, or is not.
+// NVLink's own devices on newer nodes stand there too, so the vendor tells, not the name.
+std::vector<std::string> fabric_devices(const fs::path& root, bool amazon) {
+  std::vector<std::string> found;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(root / "sys/class/infiniband", error)) {
+    std::string vendor;
+    std::ifstream(entry.path() / "device/vendor") >> vendor;
+    if (!vendor.empty() && (vendor == kAmazon) == amazon)
+      found.push_back(entry.path().filename().string());
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+std::string value(const Environment& env, const std::string& name) {
+  auto found = env.find(name);
+  return found == env.end() ? "" : found->second;
+}
+
+// The names that NCCL tries, in its order: NCCL_NET_PLUGIN=ofi means libnccl-net-ofi.so.
+std::vector<std::string> plugin_names(const Environment& env) {
+  std::string chosen = value(env, "NCCL_NET_PLUGIN");
+  if (chosen == "none") return {};
+  if (chosen.empty()) return {"libnccl-net.so"};
+  if (chosen.find(".so") != std::string::npos) return {chosen};
+  return {"libnccl-net-" + chosen + ".so", chosen};
+}
+
+// Where Amazon's installers put the plugin.
+std::string amazon_plugin(const fs::path& root) {
+  for (const char* dir : {"opt/amazon/ofi-nccl/lib", "opt/amazon/ofi-nccl/lib/x86_64-linux-gnu",
+                          "opt/amazon/ofi-nccl/lib64", "opt/aws-ofi-nccl/lib",
+                          "opt/aws-ofi-nccl/install/lib", "opt/amazon/efa/lib"})
+    for (const char* name : {"libnccl-net-ofi.so", "libnccl-net.so"}) {
+      std::error_code error;
+      if (fs::exists(root / dir / name, error)) return (fs::path("/") / dir / name).string();
+    }
+  return "";
+}
+
+std::string find_plugin(const NetworkQuery& query) {
+  for (const std::string& name : plugin_names(query.env))
+    if (std::string path = query.find_library(name); !path.empty()) return path;
+  return "";
+}
+
+// "4 EFA devices (rdmap0s6 ... rdmap3s6)".
+std::string count_devices(const std::vector<std::string>& devices, const std::string& kind) {
+  std::string names = devices.front();
+  if (devices.size() > 1) names += (devices.size() > 2 ? " ... " : ", ") + devices.back();
+  return concat(devices.size(), " ", kind, devices.size() == 1 ? " device (" : " devices (", names,
+                ")");
+}
+
+std::string effective_variables(const Environment& env) {
+  std::string text;
+  for (const auto& [name, value] : env)
+    if (name.starts_with("NCCL_") || name.starts_with("FI_") || name.starts_with("OFI_NCCL_"))
+      text += concat(text.empty() ? "" : " ", name, "=", value);
+  return text;
+}
+
+std::string socket_warning(const NetworkQuery& query, const std::string& devices) {
+  std::string why, what;
+  std::string installed = amazon_plugin(query.root);
+  if (value(query.env, "NCCL_NET") == "Socket") {
+    why = "NCCL_NET=Socket says so";
+    what = "unset it";
+  } else if (value(query.env, "NCCL_NET_PLUGIN") == "none") {
+    why = "NCCL_NET_PLUGIN=none says so";
+    what = "unset it";
+  } else {
+    why = concat("the loader finds no ", plugin_names(query.env).front());
+    what = installed.empty()
+               ? std::string(
+                     "install the EFA installer's plugin (aws-ofi-nccl) on the node or in the "
+                     "container")
+               : concat(installed, " is there: add its directory to LD_LIBRARY_PATH");
+  }
+  return concat("this node has ", devices,
+                ", but NCCL will use TCP sockets, many times slower: ", why, "; ", what,
+                ". NCCL_NET=\"AWS Libfabric\" makes a job without it fail");
+}
+
+}  // namespace
+
+NetworkReport describe_network(const NetworkQuery& query) {
+  NetworkReport report;
+  std::vector<std::string> efa = fabric_devices(query.root, true);
+  std::vector<std::string> infiniband = fabric_devices(query.root, false);
+  std::string chosen = value(query.env, "NCCL_NET");
+  std::string plugin = chosen == "Socket" || chosen == "IB" ? "" : find_plugin(query);
+  std::string text = concat("NCCL ", query.nccl_version, "; between nodes: ");
+  if (!plugin.empty())
+    text += concat(efa.empty() ? "plugin " : "AWS Libfabric, plugin ", plugin);
+  else if (chosen != "Socket" && !infiniband.empty())
+    text += "InfiniBand or RoCE";
+  else
+    text += "Socket (TCP)";
+  if (!efa.empty()) text += ", " + count_devices(efa, "EFA");
+  if (!infiniband.empty()) text += ", " + count_devices(infiniband, "InfiniBand");
+  report.lines.push_back(text);
+  if (std::string variables = effective_variables(query.env); !variables.empty())
+    report.lines.push_back("set for NCCL: " + variables);
+  if (!efa.empty() && plugin.empty() && query.num_nodes > 1)
+    report.warnings.push_back(socket_warning(query, count_devices(efa, "EFA")));
+  return report;
+}
+
+std::string find_library(const std::string& name) {
+  void* library = ::dlopen(name.c_str(), RTLD_LAZY | RTLD_LOCAL);
+  if (!library) return "";
+  link_map* map = nullptr;
+  std::string path = name;
+  if (::dlinfo(library, RTLD_DI_LINKMAP, &map) == 0 && map && *map->l_name) path = map->l_name;
+  ::dlclose(library);
+  return path;
+}
+
+}  // namespace neox
