@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The scripts of sbatch/ do what they say, run by bash with stand-ins for srun, scontrol, squeue and the programs.
+# The scripts of sbatch/ do what they say, run by bash with stand-ins for Slurm's commands and the programs.
 # neox-submit hands them to sbatch, one after the other.
 # Usage: job_script_test.sh TREE BUILD_DIRECTORY
 set -uo pipefail
@@ -16,12 +16,13 @@ cd "$here/job" || exit 1
 
 stand_in() { printf '#!/bin/bash\n%s\n' "$2" > "$here/bin/$1"; chmod +x "$here/bin/$1"; }
 stand_in srun 'log=$HERE/log
-echo "srun $*" >> "$log"; env | sed "s/^/env /" >> "$log"
+echo $$ > "$HERE/pid"; echo "srun $*" >> "$log"; env | sed "s/^/env /" >> "$log"
 trap "echo got USR1 >> $log; exit 75" USR1
 trap "echo got TERM >> $log; exit ${TERM_CODE:-75}" TERM
 if [ -n "${RUN-}" ]; then while [ "$1" != sh ]; do shift; done; "$@"; exit; fi
 for i in $(seq "${LASTS:-0}"); do sleep 0.1; done
 exit "${CODE:-0}"'
+stand_in scancel 'echo "scancel $*" >> "$HERE/log"; kill -TERM "$(cat "$HERE/pid")"; exit 1'
 stand_in scontrol 'echo "scontrol $*" >> "$HERE/log"; exit "${SCONTROL_CODE:-0}"'
 stand_in squeue 'echo "squeue $*" >> "$HERE/log"; echo "${END-NONE}"'
 for program in neox-train neox-prepare-data apptainer; do stand_in $program ''; done
@@ -152,6 +153,7 @@ does 'got USR1'
 does '^scontrol requeue 7$'
 run_signalled TERM 2.train.sbatch END="$(date -d '+1 hour' '+%FT%T')"
 ends_with 75
+does '^scancel --signal=TERM 7$'
 does 'got TERM'
 does_not scontrol
 says 'ended by SIGTERM before its time'
