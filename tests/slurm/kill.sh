@@ -19,7 +19,7 @@ victim=$(tasks "$job" neox-train 2)
 kill -KILL "$victim"
 wait_until 15 "all ranks to end after one was killed" no_tasks "$job" neox-train
 say "all ranks have ended"
-expect "$fsx/killed/job.out" 'rank 2 .*node2' 'Exited with exit code 76'
+expect "$fsx/killed/job.out" 'rank 2 on node2' 'Exited with exit code 76'
 
 wait_for "$job" 90 COMPLETED
 [[ $(field "$job" Restarts) == 1 ]] || fail "restarts: $(field "$job" Restarts)"

@@ -9,6 +9,7 @@ build=$(readlink -f "${1:?which build directory}")
 # shellcheck disable=SC2034 # for the scenarios
 full=${2-}
 export LC_ALL=C.UTF-8 PATH=$build/bin:$PATH:/usr/sbin:/sbin
+export IMAGE= # jobs take the programs in PATH
 # Ranks share few cores here; threads that spin or are bound make that slow.
 export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
 export OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_hwloc_base_binding_policy=none
@@ -134,12 +135,17 @@ tasks() {
 no_tasks() { [[ -z $(tasks "$@") ]]; }
 
 restarted() { [[ $(field "$1" Restarts) != 0 ]] && state_is "$1" RUNNING; } # JOB
-gone() { [[ ! -e /proc/$1 || $(cut -d' ' -f3 "/proc/$1/stat" 2> /dev/null) == Z ]]; } # PID
+gone() { # PID...: none of them runs
+  local pid
+  for pid in "$@"; do
+    if [[ $(sed 's/.*) //' "/proc/$pid/stat" 2> /dev/null) == [^Z]* ]]; then return 1; fi
+  done
+}
 slurmd_of() { # NODE: its process
   local pid
   for pid in $(processes_with "SLURM_CLUSTER_DIR=$SLURM_CLUSTER_DIR"); do
-    if [[ $(tr '\0' ' ' < "/proc/$pid/cmdline" 2> /dev/null) == "slurmd -D -N $1 " ]]; then echo "$pid"; fi
-  done
+    if [[ $(tr '\0' ' ' < "/proc/$pid/cmdline") == "slurmd -D -N $1 " ]]; then echo "$pid"; fi
+  done 2> /dev/null # some end meanwhile
 }
 
 # --- what was written ---
@@ -156,11 +162,11 @@ expect_no() { ! grep -nE -- "$2" "$1" || fail "$1 has the line above"; }
 # --- runs of neox-train ---
 
 # Settings of short runs, and of those long enough to lose a node in; a checkpoint every few steps.
-steps=60 long_steps=150
+steps=60 long_steps=120
 # shellcheck disable=SC2034 # for the scenarios
 short=("train_iters: $steps" "checkpoint_factor: 20")
 # shellcheck disable=SC2034
-long=("train_iters: $long_steps" "checkpoint_factor: 20")
+long=("train_iters: $long_steps" "checkpoint_factor: 20" "zero_optimization: {stage: 1}")
 
 # Text, tokenizer and dataset, as a user would make them: $fsx/data_text_document, $fsx/tokenizer.json.
 make_data() {
@@ -222,9 +228,15 @@ train_alone() {
   neox-train "$fsx/$1/config.yml" > "$fsx/$1/alone.out" 2>&1 || fail "neox-train $1: $(tail -n 5 "$fsx/$1/alone.out")"
 }
 
-# train_job NAME SBATCH_OPTION...: submits a run by sbatch/2.train.sbatch; prints the job's number. The log: $fsx/NAME/job.out.
+# train_job NAME SBATCH_OPTION...: submits a run by sbatch/2.train.sbatch; prints the job's number. Its log: $fsx/NAME/job.out.
 train_job() {
   MODEL_CONFIG=$fsx/$1/config.yml submit --output="$fsx/$1/job.out" --gpus-per-node=0 "${@:2}" "$repo/sbatch/2.train.sbatch"
+}
+# elastic_job NAME MIN-MAX TASKS_PER_NODE: the same by neox-submit, on any number of nodes.
+elastic_job() {
+  login neox-submit train "$fsx/$1/config.yml" --nodes "$2" --gpus-per-node 0 --tasks-per-node "$3" > "$fsx/$1/job.sbatch" \
+    2> "$fsx/$1/submit.out" || fail "neox-submit: $(cat "$fsx/$1/submit.out")"
+  submit --output="$fsx/$1/job.out" "$fsx/$1/job.sbatch"
 }
 
 # Losses "STEP LOSS" of a run, over all its lives: an event "start" at a step takes back what older lines say of it.

@@ -13,25 +13,7 @@ record() {
   if [[ -n ${2-} ]]; then rank=${!2}; fi
   env | grep -E "^($names)[A-Za-z_0-9]*=" | grep -v '^SLURM_CLUSTER_[DF]' |
     sed "s#$SLURM_CLUSTER_DIR#/var/spool/slurm#g; s#$PWD#/fsx/project#g" | LC_ALL=C sort > "$SLURM_CLUSTER_FSX/$1.$rank.env"
-  echo "$1 $rank $(uname -n) ${2:+rank}" > "$SLURM_CLUSTER_FSX/$1.$rank.seen"
-}
-
-# Lines "case rank host" -> case rank size local_rank local_size node nodes host; nodes by name.
-count_ranks() {
-  echo '# case rank size local_rank local_size node nodes host'
-  sort -k1,1 -k2,2n | awk '
-    $4 == "" { print $1, 0, 0, 0, 0, 0, 0, $3; next }
-    { host[$1, size[$1]++] = $3; if (!local_size[$1, $3]++) nodes[$1] = nodes[$1] " " $3 }
-    END {
-      for (c in size) {
-        n = split(nodes[c], node, " ")
-        for (r = 0; r < size[c]; r++) {
-          h = host[c, r]; before = 0
-          for (i = 1; i <= n; i++) before += node[i] < h
-          print c, r, size[c], local_rank[c, h]++, local_size[c, h], before, n, h
-        }
-      }
-    }' | sort -k1,1 -k2,2n
+  echo "$1 $rank $(uname -n) $([[ -n ${2-} ]] && echo yes || echo no)" > "$SLURM_CLUSTER_FSX/$1.$rank.seen"
 }
 
 # job CASE LINE SBATCH_OPTION...: runs LINE as a job script, in which $shell, $slurm and $mpi record a process.
@@ -80,7 +62,10 @@ main() {
   mkdir -p "$out"
   find "$out" -name '*.env' -delete
   cp "$SLURM_CLUSTER_DIR"/fsx/*.env "$out"
-  cat "$SLURM_CLUSTER_DIR"/fsx/*.seen | count_ranks > "$out/ranks.txt"
+  {
+    echo '# case rank size local_rank local_size node nodes host'
+    sort -k1,1 -k2,2n "$SLURM_CLUSTER_DIR"/fsx/*.seen | awk -f "$(dirname "$self")/count_ranks.awk" | sort -k1,1 -k2,2n
+  } > "$out/ranks.txt"
 }
 
 case ${1-} in

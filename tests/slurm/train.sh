@@ -7,8 +7,13 @@ up --nodes 2
 two_by_two=(--nodes=2 --ntasks-per-node=2)
 make_data
 
-prepared=$(submit_prepare parallel "${two_by_two[@]}")
-new_run chained "${short[@]}" "data_path: $fsx/parallel_text_document"
+# A corpus of our own, in the place and under the name that both scripts take from the environment.
+export FSX_PATH=$fsx DATA_PATH=$fsx/corpora DATASET=birds VOCAB_FILE=$fsx/tokenizer.json
+printf '%s\n' "corpora:" "  - {name: birds, urls: [http://localhost/text.jsonl]}" > "$fsx/corpora.yml"
+prepared=$(submit --output="$fsx/prepare.out" "${two_by_two[@]}" "$repo/sbatch/1.prepare-data.sbatch" \
+  --corpora "$fsx/corpora.yml" --local-copy "$fsx/text.jsonl" --append-eod)
+new_run chained "${short[@]}"
+sed -i '/^data_path:/d; /^vocab_file:/d' "$fsx/chained/config.yml"
 chained=$(train_job chained "${two_by_two[@]}" --dependency="afterok:$prepared")
 for precision in fp32 fp64; do
   new_run "alone_$precision" "${short[@]}" "precision: $precision"
@@ -16,7 +21,7 @@ for precision in fp32 fp64; do
 done
 wait_for "$chained" 120 COMPLETED
 for part in bin idx; do
-  cmp "$fsx/data_text_document.$part" "$fsx/parallel_text_document.$part" || fail "prepared by four tasks: another .$part"
+  cmp "$fsx/data_text_document.$part" "$DATA_PATH/birds/birds_text_document.$part" || fail "prepared by four tasks: another .$part"
 done
 say "four tasks prepare the bytes that one does"
 same_losses alone_fp32 chained "$steps" 1e-5
