@@ -253,5 +253,18 @@ TEST(Together, TheErrorOfOneStopsAll) {
   EXPECT_THAT(errors, ElementsAre("74: rank 1: disk", "74: disk", "74: rank 1: disk"));
 }
 
+TEST(Together, ALostRankEndsTheWork) {
+  struct Losing : AloneControl {
+    std::vector<std::string> gather(const std::string&, std::chrono::seconds) override {
+      fail(Exit::kPeerLost, "rank 1 is lost");
+    }
+  } control;
+  auto work = [](const std::atomic<bool>& stop) {
+    while (!stop) std::this_thread::yield();
+    return std::string();
+  };
+  EXPECT_EQ(error_of([&] { work_together(control, {.work = work}); }), "76: rank 1 is lost");
+}
+
 }  // namespace
 }  // namespace neox
