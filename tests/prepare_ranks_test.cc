@@ -163,7 +163,7 @@ TEST_F(PrepareRanks, MaxDocumentsAreTheFirstOfAll) {
                 }),
                 HasSubstr("not valid JSON"));
   std::string text;
-  for (int i = 0; i < 50; ++i) text += concat("cat", i, "\n");
+  for (int i = 0; i < 50; ++i) text += concat("the cat ", i, "\n");
   dir_.put("in/a.txt", text);
   dir_.put("in/b.txt", text + text + text);
   dir_.put("in/c.txt", text);
