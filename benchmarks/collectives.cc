@@ -3,7 +3,7 @@
 // of the rounds' times, and the least and the largest ratio of a round.
 //
 //   cmake --build build/release --target collectives
-//   mpirun -n 2 build/release/benchmarks/collectives [--least KIB] [--most MIB] [--rounds N] [--chunk KIB]
+//   mpirun -n 2 build/release/benchmarks/collectives [--least KIB] [--most MIB] [--rounds N] [--chunk KIB] [--direct KIB]
 //
 // Bus bandwidth is that of nccl-tests: bytes x 2 (n - 1) / n / seconds for all_reduce, bytes x (n -
 // 1) / n / seconds for the other two, bytes being those of the whole tensor.
@@ -150,8 +150,8 @@ int64_t option(int argc, char** argv, const std::string& name, int64_t otherwise
 int main(int argc, char** argv) {
   using namespace neox;
   auto world = mpi_plugin("").world(
-      {.message_bytes = MpiOptions{}.message_bytes,
-       .chunk_bytes = option(argc, argv, "--chunk", MpiOptions{}.chunk_bytes >> 10) << 10});
+      {.chunk_bytes = option(argc, argv, "--chunk", MpiOptions{}.chunk_bytes >> 10) << 10,
+       .direct_bytes = option(argc, argv, "--direct", MpiOptions{}.direct_bytes >> 10) << 10});
   Benchmark benchmark(*world, static_cast<int>(option(argc, argv, "--rounds", 7)));
   if (world->rank() == 0)
     std::printf("%d ranks, %ld cores, %s; ratio: MPI's time / ours\n", world->size(),

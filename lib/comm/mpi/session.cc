@@ -197,17 +197,6 @@ bool Session::test(Transfers& transfers, const Call& call, bool* moved) {
 }
 
 void Session::wait(Transfers& transfers, const Call& call) {
-  try {
-    wait_short_then_long(transfers, call);
-  } catch (const std::exception& e) {
-    abort(e.what());
-    throw;
-  }
-  transfers.requests_.clear();
-  transfers.entries_.clear();
-}
-
-void Session::wait_short_then_long(Transfers& transfers, const Call& call) {
   Backoff backoff;
   bool moved = false;
   while (!test(transfers, call, &moved)) {
@@ -215,8 +204,12 @@ void Session::wait_short_then_long(Transfers& transfers, const Call& call) {
     if (moved) backoff.restart();
     moved = false;
     backoff.pause();
-    if (backoff.waited() >= kLong) return wait_long(transfers, call);
+    if (backoff.waited() < kLong) continue;
+    wait_long(transfers, call);
+    break;
   }
+  transfers.requests_.clear();
+  transfers.entries_.clear();
 }
 
 void Session::wait_long(Transfers& transfers, const Call& call) {
