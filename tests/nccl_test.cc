@@ -129,6 +129,7 @@ TEST(Nccl, AMeshOfItsSplits) {
     mesh.shard().all_reduce(sum);
     EXPECT_EQ(sum.item<double>(), r / 6 * 18 + r % 2 * 3 + 6);
     EXPECT_EQ(nccl.count("split"), 7);
+    EXPECT_EQ(nccl.count("a split that changes"), 0);
   });
 }
 
