@@ -135,8 +135,9 @@ TEST(Signals, AreHeardInEvaluation) {
 TEST(Signals, BeforeTheFirstStepSaveNothing) {
   Training run;
   Config config = load_config({.files = {run.dir() / "tiny.yml"}});
+  StopFlag stop{SIGTERM};
   for (int ranks : {1, 3}) {
-    std::string error = error_of([&] { train_here(config, ranks, {}, StopFlag{SIGTERM}); });
+    std::string error = error_of([&] { train_threads(config, ranks, {at::kCPU, stop, "life", {}}); });
     EXPECT_TRUE(has(error, "75: ")) << error;
     EXPECT_TRUE(has(error, "asked to stop by SIGTERM before the first step")) << error;
   }

@@ -81,6 +81,7 @@ class NcclProcess {
 
   // Any thread. The first reason stays.
   void abort(const std::string& reason);
+  void check_alive();  // throws (76) the reason after an abort
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -96,7 +97,6 @@ class NcclProcess {
   void wait_ready(const NcclOperation& operation, const NcclHandle& handle, NcclResult result);
   void record(const NcclOperation& operation, CudaStream stream);
   [[noreturn]] void fail_operation(const std::string& reason, NcclResult result);
-  void check_alive();
 
   void watch();
   void advance();  // past the operations that have ended
