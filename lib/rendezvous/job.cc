@@ -31,9 +31,7 @@ class StoreJob : public Job {
   StoreJob(const ProcessInfo& process, const JoinOptions& options, Meeting meeting)
       : process_(process),
         meeting_(std::move(meeting)),
-        heart_(process, meeting_.hosts,
-               {options.heartbeat, std::chrono::milliseconds(options.silence),
-                std::chrono::milliseconds(options.answer)},
+        heart_(process, meeting_.hosts, {options.heartbeat, options.silence, options.answer},
                std::move(meeting_.heart_client)),
         control_(process_, meeting_.hosts, heart_, *meeting_.client) {}
   ~StoreJob() override {

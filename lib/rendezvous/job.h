@@ -21,10 +21,11 @@ struct JoinOptions {
   std::vector<std::pair<std::string, std::string>> must_agree;
   std::chrono::seconds deadline{300};  // for all ranks to arrive
   std::chrono::milliseconds heartbeat{500};
-  std::chrono::seconds silence{8};  // a rank not heard of for so long is lost
-  std::chrono::seconds answer{5};   // after SIGTERM: a rank that does not answer in it is lost
-  std::function<void()> poll;       // while waiting, each 100 ms; may throw, to stop
-  std::string mpi_plugin;           // NEOX_MPI_PLUGIN; empty: beside the program
+  std::chrono::milliseconds silence{8000};  // a rank not heard of for so long is lost
+  std::chrono::milliseconds answer{
+      5000};                   // after SIGTERM: a rank that does not answer in it is lost
+  std::function<void()> poll;  // while waiting, each 100 ms; may throw, to stop
+  std::string mpi_plugin;      // NEOX_MPI_PLUGIN; empty: beside the program
 };
 
 class Job {
