@@ -16,6 +16,8 @@ packages=(
   g++ cmake ninja-build ccache pkg-config                              # compile
   libhdf5-dev libyaml-cpp-dev libboost-program-options-dev             # libraries
   nlohmann-json3-dev libxxhash-dev
+  openmpi-bin libopenmpi-dev libpmix-dev                               # several ranks on CPUs
+  libcurl4-openssl-dev libarchive-dev libssl-dev
   libgtest-dev libgmock-dev hdf5-tools                                 # tests
   help2man patchelf fortunes                                           # man pages; bundles; the quickstart's text
   python3-venv ca-certificates                                         # fetch LibTorch

@@ -1,12 +1,13 @@
 // The real library, on a machine with a GPU: a world of one.
 #include <ATen/Context.h>
-#include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/zeros_like.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
 #include "comm/nccl.h"
 #include "comm/nccl_communicator.h"
+#include "comm_cases.h"
 
 namespace neox {
 namespace {
@@ -30,23 +31,28 @@ TEST(NcclBuild, TheLibraryIsNewEnough) {
   EXPECT_GE(nccl_version(), kNcclOldest);
 }
 
-TEST(NcclGpu, AWorldOfOneComputesAndEnds) {
-  if (nccl_version() == 0 || !at::hasCUDA()) GTEST_SKIP() << "no GPU here";
-  at::Device gpu(at::kCUDA, 0);
+class NcclGpu : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (nccl_version() == 0 || !at::hasCUDA()) GTEST_SKIP() << "no GPU here";
+    world = nccl_world({}, control, gpu, std::chrono::seconds(60));
+  }
+  at::Device gpu{at::kCUDA, 0};
   AloneControl control;
-  auto world = nccl_world({}, control, gpu, std::chrono::seconds(60));
-  auto on_gpu = at::device(gpu).dtype(at::kBFloat16);
-  Tensor t = at::full({1000}, 3, on_gpu), in = at::full({1000}, 0, on_gpu),
-         full = at::arange(64, on_gpu);
-  world->all_reduce(t);
-  world->all_gather(t, in);
-  EXPECT_TRUE(in.equal(at::full({1000}, 3, on_gpu)));
-  Tensor mine = full.clone();
-  world->reduce_scatter(full, mine);
-  EXPECT_TRUE(mine.equal(full));
+  std::unique_ptr<Communicator> world;
+};
+
+TEST_F(NcclGpu, AWorldOfOneIsAWorld) {
+  for (const testing::CommCase& c : testing::comm_cases()) {
+    SCOPED_TRACE(c.name);
+    c.body(*world, gpu);
+  }
+}
+
+TEST_F(NcclGpu, SendsToItselfSplitsAndAborts) {
+  Tensor t = at::full({1000}, 3, at::device(gpu).dtype(at::kBFloat16)), in = at::zeros_like(t);
   std::vector<Communicator::Transfer> self = {{Kind::kSend, 0, t}, {Kind::kReceive, 0, in}};
   world->exchange(self);
-  world->broadcast(t, 0);
   EXPECT_EQ(world->split(5, "one")->size(), 1);
   EXPECT_EQ(in[999].item<float>(), 3);
   world->abort("enough");

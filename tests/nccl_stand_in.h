@@ -24,6 +24,7 @@ class NcclStandIn : public NcclApi {
   std::atomic<NcclResult> result{kNcclSuccess}, state{kNcclSuccess};  // of operations, of polls
   std::atomic<bool> device_works{true}, is_capturing{false}, no_id{false};
   std::atomic<bool> hangs{false};  // operations return only when something is aborted
+  std::atomic<int> ended{0};       // events found done
 
   std::vector<std::string> calls();
   std::vector<std::string> wrong();
@@ -54,7 +55,7 @@ class NcclStandIn : public NcclApi {
   CudaEvent make_event() override;
   void free_event(CudaEvent event) override;
   void record(CudaEvent event, CudaStream stream) override;
-  bool done(CudaEvent) override { return device_works; }
+  bool done(CudaEvent) override;
   void enter_thread() override {}
 
  private:

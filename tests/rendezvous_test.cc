@@ -9,11 +9,12 @@
 #include <csignal>
 #include <deque>
 #include <filesystem>
-#include <functional>
+#include <map>
 #include <thread>
 
 #include "base/error.h"
 #include "child.h"
+#include "rendezvous_rank.h"
 
 namespace neox::testing {
 namespace {
@@ -25,7 +26,7 @@ constexpr int kUsage = static_cast<int>(Exit::kUsage);
 
 // Ports of this process's own; each test takes the next eight.
 int next_ports() {
-  static int next = 20000 + static_cast<int>(::getpid() % 500) * 80;
+  static int next = 10000 + ::getpid() % 80 * 256;  // below those that connections are given
   return next += 8;
 }
 
@@ -42,11 +43,11 @@ class Ranks {
   }
   Ranks& at(int port) { return options_.push_back("port=" + std::to_string(port)), *this; }
   Child& start(int rank, std::vector<std::string> more = {}) {
-    std::vector<std::string> arguments{NEOX_BUILD_DIR "/tests/rendezvous_tool",
-                                       "rank=" + std::to_string(rank)};
-    arguments.insert(arguments.end(), options_.begin(), options_.end());
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    return children_.emplace_back(arguments);
+    std::map<std::string, std::string> options{{"rank", std::to_string(rank)}};
+    for (const auto& list : {options_, more})
+      for (const std::string& entry : list)
+        options[entry.substr(0, entry.find('='))] = entry.substr(entry.find('=') + 1);
+    return children_.emplace_back([options] { return be_rank(options); });
   }
   Ranks& start_all() {
     for (int rank = 0; rank < size_; ++rank) start(rank);
@@ -123,7 +124,7 @@ TEST(Rendezvous, AJobOfOneOpensNoSocket) {
 }
 
 TEST(Rendezvous, TwentyRanksMeetWithinSeconds) {
-  auto ended = Ranks(20, {"do=barrier"}).at(next_ports()).start_all().end();
+  auto ended = Ranks(20, {"do=barrier", "silence=8"}).at(next_ports()).start_all().end();
   expect_all(ended, 0);
   RecordProperty("rank_0", ended[0].out);
   std::cout << "20 ranks, rank 0: " << ended[0].out;
@@ -174,6 +175,7 @@ TEST(Rendezvous, SizesThatDifferAreNamed) {
 TEST(Rendezvous, AStopWhileWaitingEndsAll) {
   Ranks ranks(3);
   ranks.at(next_ports()).start(0), ranks.start(1);
+  ranks[1].wait_for("waiting");
   std::this_thread::sleep_for(std::chrono::seconds(1));
   ranks[1].signal(SIGTERM);
   auto ended = ranks.end();
@@ -281,6 +283,7 @@ TEST(Watch, SigtermWithADeadPeerEndsSooner) {
     size_t v = static_cast<size_t>(victim);
     ranks.at(next_ports()).start_all().wait_joined()[v].signal(SIGSTOP);
     ranks[1].signal(SIGTERM);
+    if (victim == 0) ranks[2].signal(SIGTERM);  // else rank 0 tells
     auto start = steady_clock::now();
     expect_all(ranks.end(victim), kPeerLost, "rank " + std::to_string(victim) + " on here is lost");
     EXPECT_LT(seconds_since(start), 8);

@@ -36,6 +36,7 @@ precision: fp32
 log_interval: 1
 save: checkpoints
 load: checkpoints
+checkpoint_factor: 3
 log_dir: logs
 YML
 "$bin/neox-train" tiny.yml > train.log 2>&1 || { cat train.log; exit 1; }

@@ -95,20 +95,13 @@ void NcclProcess::end(NcclGroup& group) noexcept try {
 } catch (const std::exception& e) { log_warning(e.what()); }
 
 void NcclProcess::abort(const std::string& reason) {
-  std::string here;
   {
     std::lock_guard lock(state_);
     if (!reason_.empty()) return;
     reason_ = reason.empty() ? "aborted" : reason;
-    if (current_)
-      here = "inside " + describe(*current_);
-    else if (oldest_ != next_)
-      here = describe(ring_[oldest_ % ring_.size()].operation) + " has not ended";
-    else if (last_)
-      here = "nothing is outstanding, the last was " + describe(*last_);
   }
   changed_.notify_all();
-  if (!here.empty()) log_warning(reason, "; on this rank: ", here);
+  log_warning(reason, "; on this rank: ", where_it_stands());
   std::unique_lock lock(calls_, times_.patience);
   std::vector<NcclComm> comms;
   {
@@ -124,6 +117,13 @@ void NcclProcess::abort(const std::string& reason) {
       api_->abort(comm);
     });
   for (std::thread& thread : threads) thread.join();
+}
+
+std::string NcclProcess::where_it_stands() {
+  std::lock_guard lock(state_);
+  if (current_) return "inside " + describe(*current_);
+  if (oldest_ != next_) return describe(ring_[oldest_ % ring_.size()].operation) + " has not ended";
+  return last_ ? "nothing is outstanding, the last was " + describe(*last_) : "no operation yet";
 }
 
 void NcclProcess::begin(NcclGroup& group, NcclOperation& operation) {
@@ -266,7 +266,9 @@ std::string NcclProcess::overdue() {
       return concat(describe(operation), " has not ended", within,
                     ": another rank did not arrive, or the network hangs");
   }
-  if (current_ && late(current_->since)) return describe(*current_) + " did not return" + within;
+  // Where it is polled the thread itself gives up first.
+  if (current_ && late(current_->since + times_.patience))
+    return describe(*current_) + " did not return" + within;
   return "";
 }
 

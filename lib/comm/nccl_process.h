@@ -89,6 +89,7 @@ class NcclProcess {
     CudaEvent event = nullptr;
   };
 
+  std::string where_it_stands();
   void begin(NcclGroup& group, NcclOperation& operation);
   void finish();
   NcclResult call_locked(c10::function_ref<NcclResult()> call);

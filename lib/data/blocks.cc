@@ -56,32 +56,35 @@ std::string_view line_before(std::string_view text, size_t end) {
   return text.substr(begin, end - begin);
 }
 
-// Whether a block may end behind the line end at `end`.
-bool may_cut(std::string_view text, size_t end, Kind kind, std::string_view separator) {
-  auto visible = [](char c) { return c > ' ' && c <= '~'; };
+// A block may end behind some line ends, and before some spaces of a text in parts.
+char mark_of(Kind kind) { return kind == Kind::kParts ? ' ' : '\n'; }
+
+// The end of a block that ends at the mark at `at`; 0: none does.
+size_t cut_at(std::string_view text, size_t at, Kind kind, std::string_view separator) {
   auto alphanumeric = [](char c) {
     return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
   };
   switch (kind) {
     case Kind::kLines:
-      return true;
+      return at + 1;
     case Kind::kSeparated:
-      return is_separator(line_before(text, end), separator);
-    case Kind::kParts:
-      return end > 0 && end + 1 < text.size() && visible(text[end - 1]) &&
-             alphanumeric(text[end + 1]);
+      return is_separator(line_before(text, at), separator) ? at + 1 : 0;
+    case Kind::kParts: {
+      bool inside = at > 0 && at + 1 < text.size();
+      return inside && alphanumeric(text[at - 1]) && alphanumeric(text[at + 1]) ? at : 0;
+    }
     case Kind::kWhole:
-      return false;
+      return 0;
   }
-  return false;
+  return 0;
 }
 
-// The last place behind a line end at or behind `from` where a block may end; 0: nowhere.
+// The last place where a block may end, at a mark at or behind `from`; 0: nowhere.
 size_t last_cut(std::string_view text, size_t from, Kind kind, std::string_view separator) {
   if (kind == Kind::kWhole) return 0;
-  for (size_t end = text.rfind('\n'); end != std::string::npos && end >= from;) {
-    if (may_cut(text, end, kind, separator)) return end + 1;
-    end = end == 0 ? std::string::npos : text.rfind('\n', end - 1);
+  for (size_t at = text.rfind(mark_of(kind)); at != std::string::npos && at >= from;) {
+    if (size_t end = cut_at(text, at, kind, separator); end > 0) return end;
+    at = at == 0 ? std::string::npos : text.rfind(mark_of(kind), at - 1);
   }
   return 0;
 }
@@ -114,9 +117,9 @@ size_t next_cut(std::string_view text, size_t at, InputFile::Format format,
                 const BlockRules& rules) {
   Kind kind = kind_of(format, rules);
   if (at == 0 || kind == Kind::kWhole) return at == 0 ? 0 : text.size();
-  for (size_t end = text.find('\n', at - 1); end != std::string::npos;
-       end = text.find('\n', end + 1))
-    if (may_cut(text, end, kind, rules.separator)) return end + 1;
+  char mark = mark_of(kind);
+  for (size_t m = text.find(mark, at - 1); m != std::string::npos; m = text.find(mark, m + 1))
+    if (size_t end = cut_at(text, m, kind, rules.separator); end >= at) return end;
   return text.size();
 }
 
@@ -195,7 +198,7 @@ std::optional<Block> BlockReader::next() {
         end = rest_.size();
         break;
       }
-      // What follows a line end may have come with this reading.
+      // What follows a mark may have come with this reading.
       if (static_cast<int64_t>(rest_.size()) >= kBlockBytes)
         end = last_cut(rest_, size == 0 ? 0 : size - 1, kind, rules_.separator);
     }

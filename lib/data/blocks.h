@@ -16,8 +16,8 @@ namespace neox {
 struct BlockRules {
   std::string separator = {};  // lines that part the documents of a text; "": one document
   // A text of one document comes whole, or in parts whose tokens, joined, are those of the text
-  // (Tokenizer::parts_at_lines() says for which tokenizers). A part ends behind a line end between
-  // a visible ASCII character and an ASCII letter or digit.
+  // (Tokenizer::parts_at_words() says for which tokenizers): it is cut before a space between ASCII
+  // letters or digits.
   enum class Texts { kWhole, kParts } texts = Texts::kWhole;
 };
 

@@ -40,10 +40,12 @@ struct Tally {
   // Whether the document that goes on from the share before, and the last one, had bad bytes: one
   // that lies in several shares counts once.
   bool lead_repaired = false, last_repaired = false;
+  // Whether its last document goes on in the next share, and whether it has a share at all.
+  bool goes_on = false, share = true;
   std::string error;  // that ended its work, where more documents were wanted
 };
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Tally, documents, empty, skipped, repaired, text_bytes,
-                                   lead_repaired, last_repaired, error)
+                                   lead_repaired, last_repaired, goes_on, share, error)
 
 // A place between documents: how much is there up to it.
 struct Mark {
@@ -61,7 +63,7 @@ class Preparation {
         control_(control),
         rank_(static_cast<size_t>(control.rank())) {
     blocks_.separator = options.rules.separator;
-    if (tokenizer.parts_at_lines()) blocks_.texts = BlockRules::Texts::kParts;
+    if (tokenizer.parts_at_words()) blocks_.texts = BlockRules::Texts::kParts;
     for (const std::string& key : options.rules.keys)
       result_.datasets.push_back({.prefix = options.output_prefix + "_" + key + "_document"});
     result_.vocab = tokenizer.vocab_size();
@@ -87,6 +89,7 @@ class Preparation {
       builders_.push_back(std::make_unique<DatasetBuilder>(data.prefix, tokenizer_.vocab_size(),
                                                            control_.rank(), options_.life));
     std::vector<Slice> slices = slices_of(input_, blocks_, control_.rank(), control_.size());
+    tally_.share = !slices.empty();
     BlockReader reader(slices, blocks_);
     int64_t in_flight = 4 * (options_.workers + 1) * BlockReader::kBlockBytes;
     Pipeline<Block, Encoded> pipeline(
@@ -148,13 +151,13 @@ class Preparation {
       }
       count_document(block, e, document, empty);
     }
-    open_ = !block.ends_document;
+    tally_.goes_on = !block.ends_document;
     if (wanted()) report_bad_lines(e);
     read_bytes_ += static_cast<int64_t>(block.text.size());
     documents_ = tally_.documents;
     tokens_ = num_tokens();
     show();
-    return tally_.error.empty() && (wanted() || open_);
+    return tally_.error.empty() && (wanted() || tally_.goes_on);
   }
 
   void count_document(const Block& block, const Encoded& e, size_t document, bool empty) {
@@ -237,14 +240,16 @@ class Preparation {
 
   // All ranks come to the same: whose error counts, and how many documents of each are kept.
   void settle(const std::vector<std::string>& texts) {
-    int64_t most = options_.max_documents.value_or(INT64_MAX), before = 0, mine = 0;
+    int64_t most = options_.max_documents.value_or(INT64_MAX), before = 0;
+    bool goes_on = false;  // the last document before
     for (size_t rank = 0; rank < texts.size(); ++rank) {
       auto tally = Json::parse(texts[rank])["tally"].get<Tally>();
-      if (rank == rank_) mine = before;
+      bool kept = before < most || (before == most && goes_on);
+      if (rank == rank_) kept ? keep(most - before) : drop_all();
       before += tally.documents;
       check_io(before >= most || tally.error.empty(), tally.error);
+      if (tally.share) goes_on = kept && tally.goes_on;
     }
-    mine > most ? drop_all() : keep(most - mine);
   }
 
   void keep(int64_t documents) {
@@ -318,7 +323,6 @@ class Preparation {
   std::vector<std::unique_ptr<DatasetBuilder>> builders_;
   PrepareResult result_;
   Tally tally_;
-  bool open_ = false;        // the last document goes on
   std::vector<Mark> marks_;  // [n]: where n documents end
   // This rank's and the others' progress, for the thread that talks to them.
   std::atomic<int64_t> read_bytes_ = 0, documents_ = 0, tokens_ = 0;

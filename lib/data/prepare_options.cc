@@ -1,7 +1,6 @@
 #include "data/prepare_options.h"
 
 #include <sched.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <map>
@@ -23,26 +22,33 @@ const std::map<std::string, std::string> kOtherSpellings = {
     {"--tokenizer", "--tokenizer-type"}, {"--data-dir", "--data-path"},
 };
 
-// Those that this process may use. Where a launcher has given each rank its own, that is fewer than
-// the node has.
-int cores(int ranks_on_node) {
+int cores() {
   cpu_set_t set;
   if (::sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-  int all = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN)), mine = CPU_COUNT(&set);
-  return std::max(1, mine < all ? mine : all / ranks_on_node);
+  return std::max(1, CPU_COUNT(&set));
 }
 
 const char* kDescription =
     "Reads files of JSON lines (an object with a \"text\" on each line) and plain text, or whole\n"
     "directories of them, and writes <prefix>_<key>_document.bin and .idx, which neox-train,\n"
     "GPT-NeoX and Megatron read. The documents keep their order. A text file is one document, or\n"
-    "with --split-on several. The flags of preprocess_data.py of GPT-NeoX and Megatron are taken,\n"
-    "also with underscores, and as --json-keys and --vocab.\n";
+    "with --split-on several. The flags of preprocess_data.py of GPT-NeoX and Megatron and of\n"
+    "GPT-NeoX's prepare_data.py are taken, also with underscores, and as --json-keys and --vocab.\n"
+    "The name of a corpus alone fetches it, unpacks it and writes DIR/NAME/NAME_text_document; "
+    "the\n"
+    "tokenizer is fetched too where it is missing. Several tasks (srun -n 8 neox-prepare-data "
+    "...)\n"
+    "share the work and write the same files as one.\n";
 
 const char* kExamples =
     "  # JSON lines with the tokenizer of GPT-NeoX-20B and Pythia, on all cores\n"
     "  neox-prepare-data --input pile.jsonl --output-prefix data/pile \\\n"
     "    --tokenizer-type HFTokenizer --vocab-file 20B_tokenizer.json --append-eod\n"
+    "  # a corpus by its name: data/enwik8/enwik8_text_document, with data/20B_tokenizer.json\n"
+    "  neox-prepare-data enwik8 --data-path data\n"
+    "  # the same where compute nodes have no network: on the login node, then in a job\n"
+    "  neox-prepare-data enwik8 --data-path /fsx/data --download-only\n"
+    "  srun -N 2 --ntasks-per-node 2 neox-prepare-data enwik8 --data-path /fsx/data --offline\n"
     "  # GPT-2's tokenizer, two keys: data/wiki_title_document and data/wiki_text_document\n"
     "  neox-prepare-data --input wiki-en/all --json-keys title text --output-prefix data/wiki \\\n"
     "    --tokenizer-type GPT2BPETokenizer --vocab-file vocab.json --merge-file merges.txt\n"
@@ -128,7 +134,8 @@ void check_prefix(const std::string& prefix) {
 }
 
 int read_workers(const Program& program, const PrepareDefaults& defaults) {
-  int workers = given<int>(program, "workers").value_or(cores(defaults.ranks_on_node));
+  int workers =
+      given<int>(program, "workers").value_or(defaults.workers > 0 ? defaults.workers : cores());
   check_usage(workers >= 1 && workers <= 4096, "--workers ", workers, " is not in 1 .. 4096");
   return workers;
 }
@@ -151,7 +158,7 @@ std::vector<std::string> canonical_arguments(const std::vector<std::string>& arg
 Program prepare_program() {
   Program program({.name = "neox-prepare-data",
                    .summary = "Tokenizes text into the .bin and .idx files that training reads.",
-                   .usage = "--input PATH... --output-prefix PREFIX --vocab-file FILE [options]",
+                   .usage = "CORPUS [options], or --input PATH... --output-prefix PREFIX [options]",
                    .description = kDescription,
                    .examples = kExamples});
   auto texts = [](const char* name) {
@@ -175,7 +182,8 @@ Program prepare_program() {
   add("train-tokenizer", number("N"),
       "train a byte-level BPE of N entries on the input first, and write it to --vocab-file");
   add("overwrite-tokenizer", "let --train-tokenizer replace an existing file");
-  add("workers", po::value<int>()->value_name("N"), "threads that tokenize (all cores)");
+  add("workers", po::value<int>()->value_name("N"),
+      "threads of each task that tokenize (all cores, or the task's share of them)");
   add("dataset-impl", text("mmap")->default_value("mmap"), "mmap, the only one");
   add("num-docs", number("N"), "no effect: progress is measured in bytes");
   add("log-interval", number("N"), "no effect: progress is shown by time");

@@ -19,7 +19,7 @@ struct PrepareDefaults {
   std::vector<std::string> inputs = {};
   std::string output_prefix = {}, vocab = {}, gpt2_vocab = {}, gpt2_merges = {}, separator = {};
   PrepareOptions::EndOfDocument end_of_document = PrepareOptions::EndOfDocument::kNone;
-  int ranks_on_node = 1;  // that share its cores where each may use all of them
+  int workers = 0;  // 0: all cores that this process may use
 };
 
 // Throws Error (64) naming what is missing, contradictory, or not supported and why.

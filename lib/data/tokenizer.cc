@@ -116,15 +116,17 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text) const {
   return ids;
 }
 
-// At such a place a word begins, nothing composes with what is before, and an added token reaches
-// over it only where it holds the line end or takes the white space on its left.
-bool Tokenizer::parts_at_lines() const {
+// At such a place a word begins, and nothing composes with what is before. Added tokens of several
+// spaces do not stand there; what else might lie around it makes the answer no.
+bool Tokenizer::parts_at_words() const {
   const TokenizerFiles& files = impl_->files;
   if (files.prefix == TokenizerFiles::Prefix::kSpace ||
       files.words == TokenizerFiles::Words::kWhole)
     return false;
   return std::none_of(files.added.begin(), files.added.end(), [](const AddedToken& token) {
-    return token.lstrip || token.content.find('\n') != std::string::npos;
+    bool space = token.content.find(' ') != std::string::npos;
+    bool only = token.content.find_first_not_of(' ') == std::string::npos;
+    return token.lstrip || token.rstrip || (space && (!only || token.single_word));
   });
 }
 

@@ -90,7 +90,8 @@ void read_slurm(const Program& program, const std::vector<std::string>& sbatch, 
   slurm.nice = word(program, "nice");
   job.mpi = word(program, "mpi");
   for (const std::string& option : sbatch) {
-    check_usage(option.starts_with("-") && option.find('\n') == option.npos, "'", option,
+    bool good = option.starts_with("-") && option.find('\n') == option.npos;
+    check_usage(good && option != "--submit", "'", option,
                 "' behind --: options of sbatch stand there, such as -- --mem=0 --exclude=node7");
     slurm.extra.push_back(option);
   }

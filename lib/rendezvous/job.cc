@@ -26,15 +26,6 @@ class AloneJob : public Job {
   AloneControl control_;
 };
 
-std::unique_ptr<StoreClient> second_client(const ProcessInfo& process, const StoreClient& first,
-                                           std::chrono::milliseconds limit) {
-  auto client = std::make_unique<StoreClient>(first.address(), Keys(process.life).here());
-  if (client->wait_connected(limit) != StoreClient::State::kConnected)
-    fail(Exit::kPeerLost, "rank 0 is lost: no second connection to its store at ",
-         to_string(first.address()), " ", client->problem());
-  return client;
-}
-
 class StoreJob : public Job {
  public:
   StoreJob(const ProcessInfo& process, const JoinOptions& options, Meeting meeting)
@@ -43,7 +34,7 @@ class StoreJob : public Job {
         heart_(process, meeting_.hosts,
                {options.heartbeat, std::chrono::milliseconds(options.silence),
                 std::chrono::milliseconds(options.answer)},
-               second_client(process, *meeting_.client, options.silence)),
+               std::move(meeting_.heart_client)),
         control_(process_, meeting_.hosts, heart_, *meeting_.client) {}
   ~StoreJob() override {
     if (std::uncaught_exceptions() > exceptions_) failed("it ended by an error of its own");

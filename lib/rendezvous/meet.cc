@@ -54,6 +54,7 @@ class Arrival {
   void serve();
   void find();
   void connect();
+  void connect_heart();
   void refuse_twin(int port);
   void arrive();
   std::string await_verdict();
@@ -79,6 +80,7 @@ class Arrival {
   Keys keys_;
   steady_clock::time_point until_;
   Meeting meeting_;
+  bool arrived_ = false;
   std::string rank_zero_ = "rank 0";  // with its host, once that is known
 };
 
@@ -86,6 +88,7 @@ Meeting Arrival::run() {
   try {
     process_.rank == 0 ? serve() : find();
     connect();
+    connect_heart();
     arrive();
     obey(await_verdict());
   } catch (const Refused& e) {
@@ -145,7 +148,8 @@ void Arrival::connect() {
   }
   client().on_wait([this](milliseconds waited) {
     if (waited > kPoll * 10) poll();
-    if (waited > options_.silence) throw StoreLost("the rendezvous store does not answer");
+    if (steady_clock::now() > until_ + kLinger)
+      throw StoreLost("the rendezvous store does not answer");
   });
   std::vector<std::string> zero = unpack(client().greeting());
   rank_zero_ = concat("rank 0 on ", zero.at(1));
@@ -167,9 +171,24 @@ std::vector<std::string> Arrival::row_keys() const {
   return keys;
 }
 
+// Before the arrival, since a server that looks up the name of a new client (c10d's does) may be
+// deaf for some seconds, and a heart would take that for its loss.
+void Arrival::connect_heart() {
+  meeting_.heart_client = std::make_unique<StoreClient>(client().address(), keys_.here());
+  StoreClient::State state;
+  while ((state = meeting_.heart_client->wait_connected(kPoll)) ==
+         StoreClient::State::kConnecting) {
+    poll();
+    if (late()) break;
+  }
+  if (state != StoreClient::State::kConnected)
+    throw StoreLost("no second connection to its store " + meeting_.heart_client->problem());
+}
+
 void Arrival::arrive() {
   std::string found = client().compare_set(keys_.row(process_.rank), "", row());
   if (found != row()) throw Refused(Exit::kUsage, taken_twice(process_.rank, found, row()));
+  arrived_ = true;
   if (client().add(keys_.arrived(), 1) == process_.size) judge();
 }
 
@@ -216,12 +235,12 @@ std::string Arrival::name_missing() {
 void Arrival::tell(const Error& error) noexcept try {
   if (!meeting_.client) return;
   decide({concat(static_cast<int>(error.exit())), error.what()});
-  if (process_.rank != 0 || !meeting_.server) {
-    client().add(keys_.read(), 1);
+  if (!meeting_.server) {
+    if (arrived_) client().add(keys_.read(), 1);
     return;
   }
   for (auto until = steady_clock::now() + kLinger; steady_clock::now() < until;) {
-    if (client().add(keys_.read(), 0) + 1 >= client().add(keys_.arrived(), 0)) return;
+    if (client().add(keys_.read(), 0) + 1 >= process_.size) return;
     std::this_thread::sleep_for(kPoll / 5);
   }
 } catch (const std::exception&) {}  // the store is gone; the error at hand is told by the caller

@@ -8,7 +8,11 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/version.h"
+#include "comm/nccl.h"
+#include "comm/nccl_communicator.h"
+#include "comm/network.h"
 #include "comm/world.h"
+#include "launch/cpu.h"
 #include "launch/spawn.h"
 #include "model/device.h"
 #include "rendezvous/job.h"
@@ -19,8 +23,9 @@
 namespace neox {
 namespace {
 
-JoinOptions join_options(const Config& config, const StopFlag& stop) {
+JoinOptions join_options(const Config& config, const Environment& env, const StopFlag& stop) {
   JoinOptions options;
+  options.mpi_plugin = variable(env, "NEOX_MPI_PLUGIN");
   options.must_agree = {{"the build of neox-train", concat(kVersion, " ", build_id())},
                         {"the version of LibTorch", TORCH_VERSION}};
   for (const Setting& setting : config.settings)
@@ -45,11 +50,22 @@ std::string rank_map(const std::vector<std::string>& hosts) {
   return text;
 }
 
-void say_job(const Config& config, const Job& job, const at::Device& device) {
+void say_network(const ProcessInfo& process, const Environment& env) {
+  NetworkReport report = describe_network({.nccl_version = nccl_version_text(nccl_version()),
+                                           .env = env,
+                                           .num_nodes = process.num_nodes,
+                                           .find_library = find_library});
+  for (const std::string& line : report.lines) log_info(line);
+  for (const std::string& warning : report.warnings) log_warning(warning);
+}
+
+void say_job(const Config& config, const Job& job, const at::Device& device,
+             const Environment& env) {
   const ProcessInfo& process = job.process();
   log_info(process.size, " ranks by ", process.launcher, " (", rank_map(job.hosts()), "), ",
            device.is_cuda() ? "NCCL" : "MPI");
   for (const std::string& note : process.notes) log_info("note: ", note);
+  if (device.is_cuda()) say_network(process, env);
   const auto& save = config.checkpoint.save;
   if (!save.empty())
     log_info("checkpoints in ", save.string(), ", ",
@@ -78,10 +94,13 @@ Exit train_in_job(const Config& config, Job& job, Communicator& all, const RunPl
   return exit;
 }
 
-Exit train_process(const Config& config, const ProcessInfo& process, const RunPlace& place) {
-  auto job = join(process, join_options(config, place.stop));
-  if (process.rank == 0) say_job(config, *job, place.device);
-  auto world = world_communicator(process, job->control(), place.device);
+Exit train_process(const Config& config, const ProcessInfo& process, const Environment& env,
+                   const RunPlace& place) {
+  auto job = join(process, join_options(config, env, place.stop));
+  if (process.rank == 0) say_job(config, *job, place.device, env);
+  check_devices_differ(place.device, process, job->control());
+  WorldOptions options{.mpi_plugin = variable(env, "NEOX_MPI_PLUGIN")};
+  auto world = world_communicator(process, job->control(), place.device, options);
   job->watch([&](const std::string& reason) { world->abort(reason); }, place.stop);
   try {
     return train_in_job(config, *job, *world, place);
@@ -96,7 +115,10 @@ Exit train_process(const Config& config, const ProcessInfo& process, const RunPl
 
 Exit train(const Config& config, const ProcessInfo& process, const Environment& env, int spawn,
            const std::vector<std::string>& arguments, const StopFlag& stop) {
-  RunPlace place{pick_device(env), stop, process.life, allocation_left(env)};
+  RunPlace place{pick_device(env, process), stop, process.life, allocation_left(env)};
+  CpuShare share = cpu_share(env, cpu_counts(), process);
+  at::set_num_threads(share.threads);
+  if (!share.warning.empty() && process.local_rank == 0) log_warning(share.warning);
   if (spawn > 1 && place.device.is_cuda()) return spawn_ranks(arguments, process, spawn, stop);
   if (process.size == 1) return train_threads(config, spawn, place);
   check_usage(spawn == 1, "--spawn ", spawn, " in a job of ", process.size, " processes (",
@@ -104,7 +126,7 @@ Exit train(const Config& config, const ProcessInfo& process, const Environment& 
               " times the tasks instead");
   set_log_rank(process.rank, process.size);
   try {
-    return train_process(config, process, place);
+    return train_process(config, process, env, place);
   } catch (const Error& e) {
     fail(e.exit(), "rank ", process.rank, " on ", process.host, ": ", e.what());
   } catch (const std::exception& e) {

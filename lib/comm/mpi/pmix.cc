@@ -14,7 +14,8 @@ void check_pmix(pmix_status_t status, const std::string& what) {
   if (status != PMIX_SUCCESS) fail(Exit::kInternal, what, ": ", PMIx_Error_string(status));
 }
 
-// PMIx counts: this is balanced beside Open MPI's own use of it.
+// Lives until the process ends: a server lets a process come, but not come again (Open MPI's
+// MPI_Init after it would fail), and PMIx counts its users.
 class Client {
  public:
   Client() {
@@ -94,9 +95,9 @@ std::string get(const pmix_proc_t& me, const std::string& key, std::chrono::seco
 }  // namespace
 
 std::string share(const std::string& mine, std::chrono::seconds deadline) {
+  static Client client;
   static int calls = 0;
   std::string key = concat("neox.share.", calls++);
-  Client client;
   if (client.me().rank == 0) put(key, mine);
   fence(client.me(), deadline);
   return get(client.me(), key, deadline);

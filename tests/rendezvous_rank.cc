@@ -1,14 +1,13 @@
-// One rank of a job for rendezvous_test: meets the others, then does as it is told.
-// Usage: rendezvous_tool NAME=VALUE...
-#include <sys/stat.h>
+#include "rendezvous_rank.h"
+
 #include <unistd.h>
 
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <iostream>
-#include <map>
 #include <thread>
 
 #include "base/error.h"
@@ -71,7 +70,10 @@ JoinOptions join_options() {
   options.deadline = seconds(number("deadline", 20));
   options.heartbeat = milliseconds(100);
   options.silence = seconds(number("silence", 2)), options.answer = seconds(1);
-  options.poll = [] { check(g_signal == 0, "stopped by signal ", g_signal.load()); };
+  options.poll = [said = false]() mutable {
+    if (!std::exchange(said, true)) std::cerr << "waiting" << std::endl;
+    check(g_signal == 0, "stopped by signal ", g_signal.load());
+  };
   return options;
 }
 
@@ -133,14 +135,14 @@ const MpiPlugin& mpi_plugin(const std::string&) {
   return plugin;
 }
 
-}  // namespace neox
+namespace testing {
 
-int main(int argc, char** argv) {
-  for (int i = 1; i < argc; ++i) {
-    std::string entry = argv[i];
-    size_t equals = entry.find('=');
-    neox::g_options[entry.substr(0, equals)] = entry.substr(equals + 1);
-  }
-  std::signal(SIGTERM, [](int number) { neox::g_signal = number; });
-  return neox::run_program("rank " + neox::option("rank", "0"), neox::run);
+int be_rank(const std::map<std::string, std::string>& options) {
+  g_options = options;
+  ::setenv("RES_OPTIONS", "timeout:1 attempts:1", 1);  // c10d asks DNS for the name of each peer
+  std::signal(SIGTERM, [](int number) { g_signal = number; });
+  return run_program("rank " + option("rank", "0"), run);
 }
+
+}  // namespace testing
+}  // namespace neox
