@@ -6,8 +6,8 @@ source "$(dirname "$0")/lib.sh"
 need_cluster
 up --nodes 2
 make_data
-for name in one two; do new_run $name "train_iters: 5"; done
-new_run other "train_iters: 5" "seed: 7"
+for name in one two; do new_run $name "train_iters: 5" "checkpoint_factor: 5"; done
+new_run other "train_iters: 5" "checkpoint_factor: 5" "seed: 7"
 
 # step NAME CODE TASKS LINE: `srun bash -c LINE` on both nodes; it must end with that exit code by itself, in 60 s.
 step() {

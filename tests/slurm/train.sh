@@ -7,14 +7,16 @@ up --nodes 2
 two_by_two=(--nodes=2 --ntasks-per-node=2)
 make_data
 
-# A corpus of our own, in the place and under the name that both scripts take from the environment.
+# A corpus of our own, under the name and in the place that both scripts take from the environment, already fetched.
 export FSX_PATH=$fsx DATA_PATH=$fsx/corpora DATASET=birds VOCAB_FILE=$fsx/tokenizer.json
 printf '%s\n' "corpora:" "  - {name: birds, urls: [http://localhost/text.jsonl]}" > "$fsx/corpora.yml"
+mkdir -p "$DATA_PATH/birds"
+cp "$fsx/text.jsonl" "$DATA_PATH/birds"
 prepared=$(submit --output="$fsx/prepare.out" "${two_by_two[@]}" "$repo/sbatch/1.prepare-data.sbatch" \
-  --corpora "$fsx/corpora.yml" --local-copy "$fsx/text.jsonl" --append-eod)
+  --corpora "$fsx/corpora.yml" --append-eod)
 new_run chained "${short[@]}"
 sed -i '/^data_path:/d; /^vocab_file:/d' "$fsx/chained/config.yml"
-chained=$(train_job chained "${two_by_two[@]}" --dependency="afterok:$prepared")
+chained=$(train_job chained "${two_by_two[@]}" --dependency="afterok:$prepared" --kill-on-invalid-dep=yes)
 for precision in fp32 fp64; do
   new_run "alone_$precision" "${short[@]}" "precision: $precision"
   train_alone "alone_$precision"
@@ -41,3 +43,9 @@ compare() {
 compare tp "model_parallel_size: 2"
 compare pp "pipe_parallel_size: 2"
 compare shard "zero_optimization: {stage: 1, mics_shard_size: 2}"
+
+# mpirun inside of a job is another way to start the same ranks.
+new_run mpirun "${short[@]}"
+job=$(submit --output="$fsx/mpirun/job.out" "${two_by_two[@]}" --wrap "mpirun neox-train $fsx/mpirun/config.yml")
+wait_for "$job" 90 COMPLETED
+same_losses chained mpirun "$steps" bits
