@@ -108,7 +108,7 @@ void print_keys(Job& job) {
 // What a training loop does: goes on until a signal, then decides together.
 int work(Job& job, const std::atomic<bool>& lost, const std::string& reason) {
   while (!g_signal) {
-    if (lost) fail(Exit::kPeerLost, reason);
+    if (lost) job.check_all_alive(), fail(Exit::kInternal, "not lost: ", reason);
     std::this_thread::sleep_for(milliseconds(10));
   }
   job.control().gather("stop", seconds(5));
@@ -133,7 +133,7 @@ int run() {
   if (what == "work" || what == "hang") return work(*job, lost, reason);
   if (what == "barrier") job->control().gather("", seconds(number("wait", 10)));
   if (what == "slow") std::this_thread::sleep_for(milliseconds(1500)), job->control().barrier();
-  if (what == "fail") job->failed("disk full"), fail(Exit::kIo, "disk full");
+  if (what == "fail") job->failed("disk full", Exit::kIo), fail(Exit::kIo, "disk full");
   if (what == "sleep") std::this_thread::sleep_for(milliseconds(1500));
   if (what == "throw") fail(Exit::kInternal, "a bug");
   return 0;

@@ -103,7 +103,7 @@ void expect_stops_and_goes_on(int signal, const std::string& moment, const Strin
   ASSERT_EQ(ended.code, 75) << ended.err;
   auto saved = stopped.saved();
   ASSERT_EQ(saved.size(), 1u) << ended.err;
-  EXPECT_TRUE(has(ended.err, concat("stopped at step ", saved[0], " of 100 as asked")))
+  EXPECT_TRUE(has(ended.err, concat("stopped at step ", saved[0], " of 100: asked to by")))
       << ended.err;
   EXPECT_EQ(stopped.losses().rbegin()->first, saved[0]);
   ASSERT_EQ(stopped.train(all, more).code, 0);

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "launch/control.h"
 #include "launch/process_info.h"
 
@@ -42,8 +43,11 @@ class Job {
   virtual void watch(std::function<void(const std::string& reason)> lost,
                      const std::atomic<int>& signal,
                      std::chrono::seconds grace = std::chrono::seconds(5)) = 0;
-  // This rank ends because of `reason`: the others' lost() is called with it. Does not throw.
-  virtual void failed(const std::string& reason) noexcept = 0;
+  // This rank ends with `exit` because of `reason`: the others' lost() is called with it, and they
+  // end with that code. Does not throw.
+  virtual void failed(const std::string& reason, Exit exit) noexcept = 0;
+  // Throws why a rank is lost, once one is: with 76, or with the exit code of the rank that failed.
+  virtual void check_all_alive() const = 0;
 };
 
 // Collective over all processes of the job. A job of one opens no socket. Throws (76) naming the
