@@ -30,7 +30,10 @@ struct JoinOptions {
 
 class Job {
  public:
-  virtual ~Job() = default;  // collective where no rank failed
+  // Collective where no rank failed: rank 0 serves the store until all have come here, but not
+  // longer than 10 s, so ranks that end at different times meet before (control().barrier()). Left
+  // by an exception without failed(), it tells the others that this rank failed.
+  virtual ~Job() = default;
   virtual const ProcessInfo& process() const = 0;
   virtual Control& control() = 0;
   // Every rank's host, by rank.
@@ -38,7 +41,8 @@ class Job {
   // From now on a lost or failed rank is noticed: lost(reason) is called once, on a thread of the
   // job's, and should make the main thread's waits throw. Where the process is still there `grace`
   // later, it ends with exit code 76, the reason on stderr. When `signal` becomes SIGTERM all ranks
-  // are asked for an answer, since one may be gone already.
+  // are asked for an answer, since one may be gone already. What `lost` refers to, and `signal`,
+  // outlive the job.
   virtual void watch(std::function<void(const std::string& reason)> lost,
                      const std::atomic<int>& signal,
                      std::chrono::seconds grace = std::chrono::seconds(5)) = 0;
