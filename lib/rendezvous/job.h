@@ -22,10 +22,9 @@ struct JoinOptions {
   std::chrono::seconds deadline{300};  // for all ranks to arrive
   std::chrono::milliseconds heartbeat{500};
   std::chrono::milliseconds silence{8000};  // a rank not heard of for so long is lost
-  std::chrono::milliseconds answer{
-      5000};                   // after SIGTERM: a rank that does not answer in it is lost
-  std::function<void()> poll;  // while waiting, each 100 ms; may throw, to stop
-  std::string mpi_plugin;      // NEOX_MPI_PLUGIN; empty: beside the program
+  std::chrono::milliseconds answer{5000};   // the same after SIGTERM
+  std::function<void()> poll;               // while waiting, each 100 ms; may throw, to stop
+  std::string mpi_plugin;                   // NEOX_MPI_PLUGIN; empty: beside the program
 };
 
 class Job {
