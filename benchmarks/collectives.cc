@@ -3,7 +3,8 @@
 // of the rounds' times, and the least and the largest ratio of a round.
 //
 //   cmake --build build/release --target collectives
-//   mpirun -n 2 build/release/benchmarks/collectives [--least KIB] [--most MIB] [--rounds N] [--chunk KIB] [--direct KIB]
+//   mpirun -n 2 build/release/benchmarks/collectives [--least KIB] [--most KIB] [--rounds N]
+//   [--chunk KIB] [--direct KIB]
 //
 // Bus bandwidth is that of nccl-tests: bytes x 2 (n - 1) / n / seconds for all_reduce, bytes x (n -
 // 1) / n / seconds for the other two, bytes being those of the whole tensor.
@@ -159,6 +160,7 @@ int main(int argc, char** argv) {
   auto all = operations();
   all.resize(std::min(all.size(), static_cast<size_t>(option(argc, argv, "--operations", 3))));
   for (const Operation& operation : all)
-    for (int64_t kib = option(argc, argv, "--least", 4); kib <= option(argc, argv, "--most", 256) << 10; kib *= 4)
+    for (int64_t kib = option(argc, argv, "--least", 4);
+         kib <= option(argc, argv, "--most", 256 << 10); kib *= 4)
       benchmark.run(operation, kib << 10);
 }

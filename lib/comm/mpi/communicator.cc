@@ -369,9 +369,10 @@ void MpiCommunicator::find_neighbours() {
   bool all_readable = true;
   for (size_t r = 0; r < nodes.size(); ++r)
     all_readable = all_readable && (nodes[r] != first || readable[r]);
-  Session::Neighbours& neighbours = session_->neighbours();
+  Session::Neighbours neighbours;
   neighbours.node = gather(all_readable ? static_cast<int>(first) : -1);
   for (const Ticket& ticket : tickets) neighbours.pid.push_back(ticket.pid);
+  session_->meet_neighbours(std::move(neighbours));
   one_node_ = find_one_node();
 }
 

@@ -7,10 +7,12 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <ostream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -37,7 +39,8 @@ struct Call {
   int64_t number = 0;      // in the group; the session sets it
 };
 
-std::string to_string(const Call& call);  // "all_reduce sum of 7 x Float in group world"
+// "all_reduce sum of 7 x Float in group world"
+std::ostream& operator<<(std::ostream& out, const Call& call);
 
 // Sends and receives that were started and not yet waited for. Their memory must live until then;
 // after an error, for ever.
@@ -76,7 +79,8 @@ class Session {
   struct Neighbours {
     std::vector<int> node, pid;
   };
-  Neighbours& neighbours() { return neighbours_; }
+  const Neighbours& neighbours() const { return neighbours_; }
+  void meet_neighbours(Neighbours neighbours);
 
   void add(Group* group);
   void remove(Group* group);
@@ -124,6 +128,7 @@ class Session {
   MpiOptions options_;
   int rank_ = 0, size_ = 1, next_tag_ = 2, max_tag_ = 0;
   Neighbours neighbours_;
+  std::chrono::microseconds spin_{5};  // of a wait, before it yields the core
   MPI_Comm data_ = MPI_COMM_NULL, notes_ = MPI_COMM_NULL;
 
   std::mutex mutex_;  // MPI, and all below
