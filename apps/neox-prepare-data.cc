@@ -1,19 +1,63 @@
-// neox-prepare-data: text and JSON lines to tokenized datasets.
+// neox-prepare-data: text, JSON lines and corpora by name to tokenized datasets.
 #include <iostream>
 
+#include "base/log.h"
 #include "base/program.h"
-#include "data/prepare_options.h"
+#include "base/text.h"
+#include "base/version.h"
+#include "corpus/corpus.h"
+#include "launch/cpu.h"
+#include "rendezvous/job.h"
+
+namespace {
+
+using namespace neox;
+
+void prepare(const Program& program, const ProcessInfo& process, Control& control) {
+  Environment env = environment();
+  CorpusOptions corpus = read_corpus_options(program, env["DATA_DIR"]);
+  PrepareDefaults defaults = corpus.name.empty() ? PrepareDefaults() : corpus_defaults(corpus);
+  env.erase("OMP_NUM_THREADS");  // our threads are not OpenMP's
+  defaults.workers = cpu_share(env, cpu_counts(), process).threads;
+  PrepareOptions options = read_prepare_options(program, defaults);
+  options.life = process.life;
+  if (!corpus.name.empty()) fetch_corpus(corpus, options, control);
+  if (!corpus.name.empty() && corpus.until == CorpusOptions::Until::kFetched) return;
+  PrepareResult result = prepare_data(options, control);
+  if (control.rank() == 0) std::cout << summary(options, result);
+}
+
+// A rank that is lost is found where the others wait for it; one that cannot leave its work then is
+// ended.
+void prepare_in_job(const Program& program, const ProcessInfo& process,
+                    const JoinOptions& options) {
+  static const std::atomic<int> no_signal = 0;
+  set_log_rank(process.rank, process.size);
+  auto job = join(process, options);
+  job->watch([](const std::string&) {}, no_signal, std::chrono::seconds(20));
+  try {
+    prepare(program, process, job->control());
+  } catch (const Error& e) {
+    job->failed(e.what());
+    if (process.size == 1) throw;
+    fail(e.exit(), "rank ", process.rank, " on ", process.host, ": ", e.what());
+  }
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
-  return neox::run_program("neox-prepare-data", [&] {
-    std::vector<std::string> arguments =
-        neox::canonical_arguments(std::vector<std::string>(argv, argv + argc));
+  return run_program("neox-prepare-data", [&] {
+    std::vector<std::string> arguments = canonical_arguments({argv, argv + argc});
     std::vector<char*> pointers;
     for (std::string& argument : arguments) pointers.push_back(argument.data());
-    neox::Program program = neox::prepare_program();
+    Program program = prepare_program();
+    add_corpus_options(program);
     if (!program.parse(argc, pointers.data())) return 0;
-    neox::PrepareOptions options = neox::read_prepare_options(program);
-    std::cout << neox::summary(options, neox::prepare_data(options));
+    if (program.has("list")) return std::cout << table_of_corpora(program), 0;
+    prepare_in_job(program, process_info(environment(), host_name()),
+                   {.must_agree = {{"the version of neox-prepare-data", kVersion},
+                                   {"the command line", join(arguments, " ")}}});
     return 0;
   });
 }

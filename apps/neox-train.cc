@@ -5,6 +5,7 @@
 #include "base/program.h"
 #include "config/config.h"
 #include "launch/openmp.h"
+#include "train/job.h"
 #include "train/run.h"
 
 int main(int argc, char** argv) {
@@ -20,7 +21,7 @@ int main(int argc, char** argv) {
         .description = "The files (YAML or JSON) are merged left to right. A run resumes from the "
                        "newest checkpoint by itself: start it\n"
                        "again with the same command. SIGUSR1, SIGTERM and Ctrl-C save and stop "
-                       "(exit code 75).",
+                       "(exit code 75).\nUnder srun or mpirun each task is a rank.",
         .examples = "  neox-train configs/quickstart.yml\n"
                     "  neox-train 70M local.yml -d configs/pythia --set train_iters=1000\n"
                     "  neox-train configs/pythia/70M.yml paths.yml --dry-run   # memory, work and "
@@ -35,8 +36,10 @@ int main(int argc, char** argv) {
         "directory of the configuration files")(
         "set", po::value<std::vector<std::string>>(),
         "key=value: overrides the files; dots reach into dictionaries")(
+        "default", po::value<std::vector<std::string>>(),
+        "key=value, where neither files nor --set mention the key (job scripts give paths so)")(
         "spawn", po::value<int>()->default_value(1),
-        "ranks on this machine, as threads on the CPU")(
+        "ranks for each process: threads on the CPU, processes on GPUs")(
         "explain", "print every key with its value and where it comes from, and stop")(
         "dry-run", "print parameters, memory, work, checkpoints and disk of the run, and stop")(
         "keys", "print the table of all keys (Markdown), and stop");
@@ -46,11 +49,14 @@ int main(int argc, char** argv) {
     ConfigOptions options{.directory = program.get<std::string>("directory")};
     if (program.has("config")) options.files = program.get<std::vector<std::string>>("config");
     if (program.has("set")) options.overrides = program.get<std::vector<std::string>>("set");
+    if (program.has("default")) options.defaults = program.get<std::vector<std::string>>("default");
     int ranks = program.get<int>("spawn");
     check_usage(ranks >= 1, "--spawn ", ranks, ": the number of ranks must be at least 1");
     Config config = load_config(options);
     if (program.has("explain")) return std::cout << explain(config), 0;
     if (program.has("dry-run")) return std::cout << dry_run(config, ranks), 0;
-    return static_cast<int>(train_here(config, ranks, environment(), install_stop_signals()));
+    Environment env = environment();
+    return static_cast<int>(train(config, process_info(env, host_name()), env, ranks,
+                                  {argv, argv + argc}, install_stop_signals()));
   });
 }

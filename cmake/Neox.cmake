@@ -62,6 +62,9 @@ function(neox_module name)
   target_link_libraries(neox_${name} PUBLIC ${ARG_DEPS} ${ARG_LINK})
 endfunction()
 
+# What an installed tree holds, without the tests.
+add_custom_target(programs)
+
 # neox_app(neox-train DEPS train): bin/neox-train from apps/neox-train.cc.
 function(neox_app name)
   cmake_parse_arguments(ARG "" "" "DEPS;LINK" ${ARGN})
@@ -71,6 +74,7 @@ function(neox_app name)
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} ${ARG_LINK})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
   neox_set_rpath(${name})
+  add_dependencies(programs ${name})
   neox_manual(${name})
   install(TARGETS ${name} RUNTIME_DEPENDENCY_SET neox_programs RUNTIME DESTINATION bin)
 endfunction()
@@ -85,20 +89,23 @@ function(neox_manual name)
         --output=${page} $<TARGET_FILE:${name}>
       DEPENDS ${name} COMMENT "Manual page of ${name}")
     add_custom_target(${name}.1 ALL DEPENDS ${page})
+    add_dependencies(programs ${name}.1)
     install(FILES ${page} DESTINATION share/man/man1)
   endif()
   install(FILES ${PROJECT_SOURCE_DIR}/env/completion.bash DESTINATION share/bash-completion/completions
     RENAME ${name})
 endfunction()
 
-# What an installed tree holds beside programs and manual pages: configs, documents, and in lib/ the shared libraries
-# that not every system has. LibTorch, the C and C++ run time and OpenMP (LibTorch brings it) stay outside.
+# What an installed tree holds beside programs and manual pages: configs, job scripts, documents, and in lib/ the shared
+# libraries that not every system has. LibTorch, the C and C++ run time and OpenMP (LibTorch brings it) stay outside.
 function(neox_install)
   install(RUNTIME_DEPENDENCY_SET neox_programs
     PRE_EXCLUDE_REGEXES "^ld-linux" "^lib(c|m|dl|rt|util|pthread|resolv|anl|stdc\\+\\+|gcc_s|gomp)\\.so"
                         "^lib(torch|c10|cudart|nccl)[_a-z]*\\.so"
     LIBRARY DESTINATION lib)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/configs DESTINATION share/neox)
+  install(DIRECTORY ${PROJECT_SOURCE_DIR}/env/profiles DESTINATION share/neox)
+  install(DIRECTORY ${PROJECT_SOURCE_DIR}/sbatch DESTINATION share/neox USE_SOURCE_PERMISSIONS)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs/ DESTINATION share/doc/neox)
   install(FILES ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION share/doc/neox)
 endfunction()

@@ -7,4 +7,4 @@ _neox() {
     mapfile -t COMPREPLY < <(compgen -f -- "$word")
   fi
 }
-complete -o filenames -F _neox neox-train neox-prepare-data neox-generate neox-plot
+complete -o filenames -F _neox neox-train neox-prepare-data neox-generate neox-plot neox-submit

@@ -2,9 +2,10 @@
 # Installs what neox.cpp is built with, and only what is missing:
 #   packages of Debian 12 or Ubuntu 24.04 (as root, or through sudo), and
 #   LibTorch: the PyPI wheel of torch 2.11.0 in a private environment, of which only the C++ libraries are used.
-# Usage: env/setup.sh [--prefix DIR] [--no-packages] [--quiet]
+# Usage: env/setup.sh [--prefix DIR] [--no-packages] [--tests] [--quiet]
 #   --prefix DIR    where LibTorch goes (default ~/.local/share/neox); remembered for this checkout
 #   --no-packages   leaves the distribution's packages alone, for other distributions
+#   --tests         also the packages of the tests on a real Slurm cluster; no service of theirs is started
 #   --quiet         says nothing where nothing is missing
 # NEOX_TORCH_DIR=.../site-packages/torch takes an existing wheel of torch 2.11.0 instead.
 # Safe to run again and after an interruption; takes under a second when all is there.
@@ -15,10 +16,13 @@ packages=(
   g++ cmake ninja-build ccache pkg-config                              # compile
   libhdf5-dev libyaml-cpp-dev libboost-program-options-dev             # libraries
   nlohmann-json3-dev libxxhash-dev
+  openmpi-bin libopenmpi-dev libpmix-dev                               # several ranks on CPUs
+  libcurl4-openssl-dev libarchive-dev libssl-dev
   libgtest-dev libgmock-dev hdf5-tools                                 # tests
-  help2man fortunes                                                    # man pages; the quickstart's text
+  help2man patchelf fortunes                                           # man pages; bundles; the quickstart's text
   python3-venv ca-certificates                                         # fetch LibTorch
 )
+test_packages=(slurmctld slurmd slurm-client munge libpmix-dev openmpi-bin iproute2 procps)
 # MB to download and on disk, measured, of the wheels of torch 2.11.0.
 cpu_set=(545 1250)
 full_set=(2720 4700)
@@ -30,8 +34,9 @@ main() {
       --prefix) [ -n "${2-}" ] || fail 64 "--prefix needs a directory"; prefix=$2; shift 2 ;;
       --prefix=?*) prefix=${1#*=}; shift ;;
       --no-packages) packages_too=0; shift ;;
+      --tests) packages+=("${test_packages[@]}"); shift ;;
       --quiet) quiet=1; shift ;;
-      -h|--help) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 0 ;;
+      -h|--help) sed -n '2,12s/^# \{0,1\}//p' "$0"; exit 0 ;;
       *) fail 64 "unknown argument $1; see env/setup.sh --help" ;;
     esac
   done
@@ -88,9 +93,18 @@ install_packages() {
   local apt=(env DEBIAN_FRONTEND=noninteractive LC_ALL=C apt-get)
   as_root "${apt[@]}" -q update > /dev/null || fail 74 "apt-get update failed; is there a network?"
   apt_sizes "${apt[@]}" "${missing[@]}"
+  forbid_services
   as_root "${apt[@]}" -q -y -o Dpkg::Use-Pty=0 install --no-install-recommends "${missing[@]}" > "$(log_file apt)" 2>&1 ||
     fail 74 "apt-get install failed; the end of $(log_file apt):" "$(tail -n 15 "$(log_file apt)")"
   done_something=1
+}
+
+# Debian starts a daemon as soon as it is installed, unless this file says otherwise (man invoke-rc.d).
+forbid_services() {
+  local policy=/usr/sbin/policy-rc.d
+  if [ -e $policy ] || [[ " ${packages[*]} " != *" slurmd "* ]]; then return; fi
+  printf '#!/bin/sh\nexit 101\n' | as_root install -m 755 /dev/stdin $policy || fail 74 "cannot write $policy"
+  trap 'as_root rm -f /usr/sbin/policy-rc.d' EXIT
 }
 
 # Says what apt would download and use, and checks that there is room.

@@ -16,12 +16,19 @@ main() {
   esac
   cd "$repo"
   env/build.sh release
+  slurm_packages
   test_data
   mkdir -p build/test
   rm -f build/test/*.log
   if [ $full = 1 ]; then full_tests; else run_ctest release -LE full; fi
   say "Took $(since "$start")"
   awk -f tests/summary.awk build/test/*.log
+}
+
+# The tests on a real Slurm cluster need root; without it, or without its packages, they are skipped.
+slurm_packages() {
+  [ "$(id -u)" = 0 ] || return 0
+  env/setup.sh --tests --quiet || say "The tests on a Slurm cluster are skipped: its packages are missing"
 }
 
 # Without NEOX_TEST_DATA, the 20B tokenizer is downloaded once; without a network the tests go on without it.

@@ -8,7 +8,9 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
+#include <iostream>
 
 #include "base/error.h"
 
@@ -38,35 +40,48 @@ std::string content_of(int fd) {
   return text;
 }
 
-[[noreturn]] void become(std::vector<char*>& arguments, const ChildOptions& options, int in,
-                         int out, int err) {
-  ::dup2(in, STDIN_FILENO), ::dup2(out, STDOUT_FILENO), ::dup2(err, STDERR_FILENO);
+int become(const std::vector<std::string>& arguments, const ChildOptions& options) {
   ::setenv("OMP_NUM_THREADS", "1", 1);
   for (const std::string& entry : options.environment) {
     size_t equals = entry.find('=');
     ::setenv(entry.substr(0, equals).c_str(), entry.substr(equals + 1).c_str(), 1);
   }
-  ::execv(arguments[0], arguments.data());
+  std::vector<char*> pointers;
+  for (const std::string& argument : arguments)
+    pointers.push_back(const_cast<char*>(argument.c_str()));
+  pointers.push_back(nullptr);
+  ::execv(pointers[0], pointers.data());
   ::_exit(127);
 }
 
 }  // namespace
 
-Child::Child(const std::vector<std::string>& arguments, const ChildOptions& options)
-    : deadline_(now_milliseconds() + 1000 * options.limit_seconds) {
+Child::Child(const std::vector<std::string>& arguments, const ChildOptions& options) {
+  start([&] { return become(arguments, options); }, options);
+}
+
+Child::Child(const std::function<int()>& body, const ChildOptions& options) {
+  start(body, options);
+}
+
+void Child::start(const std::function<int()>& body, const ChildOptions& options) {
+  deadline_ = now_milliseconds() + 1000 * options.limit_seconds;
   int pipe[2];
   check(::pipe2(pipe, O_CLOEXEC) == 0, "pipe");
   ::fcntl(pipe[0], F_SETPIPE_SZ, kPipeBytes);
   int in = memory_file(options.input);
   out_ = memory_file("");
   err_ = pipe[0];
-  std::vector<char*> pointers;
-  for (const std::string& argument : arguments)
-    pointers.push_back(const_cast<char*>(argument.c_str()));
-  pointers.push_back(nullptr);
+  std::fflush(nullptr);
   pid_ = ::fork();
   check(pid_ >= 0, "fork");
-  if (pid_ == 0) become(pointers, options, in, out_, pipe[1]);
+  if (pid_ == 0) {
+    ::dup2(in, STDIN_FILENO), ::dup2(out_, STDOUT_FILENO), ::dup2(pipe[1], STDERR_FILENO);
+    ::close(pipe[0]), ::close(pipe[1]);
+    int code = body();
+    std::cout.flush();
+    ::_exit(code);  // LibTorch takes a tenth of a second to end well
+  }
   ::close(pipe[1]), ::close(in);
 }
 

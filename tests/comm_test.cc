@@ -1,11 +1,13 @@
-#include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
 #include "comm/mesh.h"
+#include "comm/mpi_plugin.h"
 #include "comm/thread.h"
+#include "comm/world.h"
+#include "comm_cases.h"
 
 namespace neox {
 namespace {
@@ -21,37 +23,19 @@ std::string error_of(int ranks, const RankBody& body) {
   return "";
 }
 
-TEST(Comm, CollectivesOfIntegersAreExact) {
-  for (int n : {1, 2, 5}) {
-    run_thread_ranks(n, [&](Communicator& world, Control&) {
-      int r = world.rank();
-      Tensor t = at::full({3}, r + 1.0);
-      world.all_reduce(t);
-      EXPECT_EQ(t[2].item<double>(), n * (n + 1) / 2);
-      world.all_reduce(t = at::full({3}, double(r)), Communicator::Op::kMax);
-      EXPECT_EQ(t[0].item<double>(), n - 1);
-      Tensor full = at::arange(2 * n, at::kDouble).add(r), mine = full.narrow(0, 2 * r, 2);
-      world.reduce_scatter(full, mine);
-      EXPECT_EQ(mine[1].item<double>(), n * (2 * r + 1) + n * (n - 1) / 2);
-      Tensor all = at::zeros({n}, at::kDouble);
-      world.all_gather(at::full({1}, double(r), at::kDouble), all);
-      EXPECT_TRUE(all.equal(at::arange(n, at::kDouble)));
-      world.broadcast(t = at::full({2}, double(r)), n - 1);
-      EXPECT_EQ(t[0].item<double>(), n - 1);
-    });
-  }
+// What every back end must do, with ranks as threads.
+void run_cases(std::span<const testing::CommCase> cases) {
+  for (const testing::CommCase& c : cases)
+    for (int ranks : {1, 2, 3, 5}) {
+      SCOPED_TRACE(concat(c.name, " on ", ranks, " ranks"));
+      run_thread_ranks(
+          ranks, [&](Communicator& world, Control&) { c.body(world, at::kCPU); }, seconds(60));
+    }
 }
 
-TEST(Comm, ExchangeInARingDoesNotDeadlock) {
-  run_thread_ranks(4, [](Communicator& world, Control&) {
-    int r = world.rank(), n = world.size();
-    Tensor out = at::full({5}, double(r)), in = at::zeros({5});
-    std::vector<Communicator::Transfer> ring = {{Kind::kSend, (r + 1) % n, out},
-                                                {Kind::kReceive, (r + n - 1) % n, in}};
-    world.exchange(ring);
-    EXPECT_EQ(in[4].item<double>(), (r + n - 1) % n);
-  });
-}
+TEST(Comm, DoesWhatEveryBackEndMust) { run_cases(testing::comm_cases()); }
+
+TEST(Comm, SumsGoInTheOrderOfTheRanks) { run_cases(testing::host_comm_cases()); }
 
 TEST(Comm, ASendWaitsForItsReceive) {
   EXPECT_NE(error_of(2,
@@ -114,6 +98,28 @@ TEST(Comm, AMeshThatDoesNotFillTheWorldIsRefused) {
   EXPECT_NE(error_of(3, [](Communicator& world, Control&) { Mesh mesh({.tp = 2}, world); })
                 .find("needs 2 ranks, the job has 3"),
             std::string::npos);
+}
+
+TEST(MpiPlugin, AMissingOneIsNamedWithTheCure) {
+  try {
+    mpi_plugin("/nowhere/libneox_mpi.so");
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.exit(), Exit::kUsage);
+    EXPECT_NE(std::string(e.what()).find("/nowhere/libneox_mpi.so; install libopenmpi-dev"),
+              std::string::npos)
+        << e.what();
+  }
+}
+
+TEST(MpiPlugin, AFileThatIsNoneIsRefused) {
+  EXPECT_THROW(mpi_plugin(NEOX_SOURCE_DIR "/README.md"), Error);
+  EXPECT_THROW(mpi_plugin(NEOX_BUILD_DIR "/tests/libfault_preload.so"), Error);
+}
+
+TEST(World, OfOneProcessIsTheGroupOfOne) {
+  AloneControl control;
+  EXPECT_EQ(world_communicator({}, control, at::kCPU)->size(), 1);
 }
 
 TEST(Control, GathersTextByRank) {

@@ -172,7 +172,6 @@ TEST_F(ConfigTest, WhatIsNotSupportedYetIsRefusedWithTheReason) {
       {"autotuning: {enabled: true}", "tuning"},
       {"data_types: {grad_accum_dtype: bf16}", "supported is fp32"},
       {"tokenizer_type: SPMTokenizer", "supported is GPT2BPETokenizer, HFTokenizer"},
-      {"exit_duration_in_mins: 30", "stopping after a time"},
   };
   for (const Refused& refused : cases) {
     std::string text = fails(refused.text);

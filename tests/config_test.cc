@@ -96,6 +96,27 @@ TEST_F(ConfigTest, OverrideWithNullRemoves) {
   EXPECT_TRUE(load("load: somewhere", {"load="}).checkpoint.load.empty());
 }
 
+TEST_F(ConfigTest, DefaultsHoldWhereNobodyMentionsTheKeyOrItsPartner) {
+  auto load_with = [&](const std::string& lines, const Strings& overrides = {}) {
+    return load_config({.files = {write("a.yml", complete(lines))},
+                        .overrides = overrides,
+                        .defaults = {"save=/d", "load=/d", "data-path=/x", "checkpoint_factor=9"}});
+  };
+  Config all = load_with("");
+  EXPECT_EQ(all.checkpoint.save, "/d");
+  EXPECT_EQ(all.checkpoint.load, "/d");
+  EXPECT_EQ(all.data.data_path, "/x");
+  EXPECT_EQ(all.where("save"), "--default");
+  Config some = load_with("save: /mine\ncheckpoint_factor: 5", {"train_data_paths=[/y]"});
+  EXPECT_EQ(some.checkpoint.save, "/mine");
+  EXPECT_EQ(some.checkpoint.load, "");
+  EXPECT_EQ(some.checkpoint.factor, 5);
+  EXPECT_EQ(some.data.data_path, "");
+  EXPECT_EQ(load_with("data_path: null").data.data_path, "");
+  EXPECT_THROW(load_config({.files = {write("a.yml", complete(""))}, .defaults = {"fp16.type=x"}}),
+               Error);
+}
+
 TEST_F(ConfigTest, BadOverridesAreNamed) {
   EXPECT_TRUE(has(fails("", {"seed"}), "--set seed: write --set key=value"));
   EXPECT_TRUE(has(fails("", {"=3"}), "write --set key=value"));

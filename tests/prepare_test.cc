@@ -51,7 +51,7 @@ class Prepare : public ::testing::Test {
     arguments.insert(arguments.end(), more.begin(), more.end());
     arguments.push_back("--input");
     arguments.insert(arguments.end(), inputs.begin(), inputs.end());
-    return prepare_data(options_of(arguments));
+    return prepare_data(options_of(arguments), alone_);
   }
 
   std::string refusal(const Arguments& inputs, const Arguments& more = {}) {
@@ -71,6 +71,7 @@ class Prepare : public ::testing::Test {
   }
 
   Directory dir_;
+  AloneControl alone_;
 };
 
 TEST_F(Prepare, KeepsTheOrderOfTheInput) {
@@ -206,7 +207,7 @@ TEST_F(Prepare, NamesOutputThatCannotBeWritten) {
   std::string input = dir_.put("a.txt", "cat");
   PrepareOptions options = options_of(
       {"--input", input, "--output-prefix", input + "/x", "--vocab-file", dir_ / "tokenizer.json"});
-  EXPECT_THAT(error_of([&] { prepare_data(options); }),
+  EXPECT_THAT(error_of([&] { prepare_data(options, alone_); }),
               StartsWith("74: cannot make the directory " + input));
 }
 
@@ -226,7 +227,8 @@ TEST_F(Prepare, TrainsGpt2Files) {
   std::string input = dir_.put("a.txt", "the cat and the hat and the cat");
   prepare_data(options_of({"--input", input, "--output-prefix", dir_ / "x/y", "--vocab",
                            dir_ / "t/vocab.json", "--merge-file", dir_ / "t/merges.txt",
-                           "--train-tokenizer", "260", "--append-eod"}));
+                           "--train-tokenizer", "260", "--append-eod"}),
+               alone_);
   EXPECT_GT(IndexedDataset(dir_ / "x/y_text_document").num_tokens(), 5);
 }
 
@@ -241,7 +243,7 @@ TEST_F(Prepare, WantsATokenForEndsOfDocuments) {
 TEST_F(Prepare, SummaryHasTheLinesOfTheConfiguration) {
   PrepareOptions options = options_of({"--input", dir_.put("a.txt", "cat"), "--output-prefix",
                                        dir_ / "out", "--vocab-file", dir_ / "tokenizer.json"});
-  std::string text = summary(options, prepare_data(options));
+  std::string text = summary(options, prepare_data(options, alone_));
   EXPECT_THAT(text, HasSubstr("data_path: " + (dir_ / "out_text_document")));
   EXPECT_THAT(text, HasSubstr("vocab_file: " + (dir_ / "tokenizer.json")));
 }

@@ -104,12 +104,17 @@ class Training {
                  "checkpoint_factor: 10\n");
   }
 
-  // neox-train with --set for each of `settings`, and more arguments.
-  Child start(const Strings& settings = {}, const Strings& more = {},
-              const ChildOptions& options = {}) const {
+  // neox-train with --set for each of `settings`.
+  Strings command(const Strings& settings) const {
     Strings arguments = {program("neox-train"), dir_ / "tiny.yml"};
     for (const std::string& setting : settings)
       arguments.insert(arguments.end(), {"--set", setting});
+    return arguments;
+  }
+  // That, and more arguments.
+  Child start(const Strings& settings = {}, const Strings& more = {},
+              const ChildOptions& options = {}) const {
+    Strings arguments = command(settings);
     arguments.insert(arguments.end(), more.begin(), more.end());
     return Child(arguments, options);
   }

@@ -5,4 +5,4 @@ set -euo pipefail
 cd "$1"
 command -v shellcheck > /dev/null || { echo "shellcheck is not installed"; exit 77; }
 find . -path ./build -prune -o -path ./.git -prune -o \
-  \( -name '*.sh' -o -name '*.bash' -o -name '*.sbatch' -o -path ./.ci/run \) -print0 | xargs -0 shellcheck
+  \( -name '*.sh' -o -name '*.bash' -o -name '*.sbatch' -o -path ./.ci/run -o -path ./tests/slurm/slurm_cluster \) -print0 | xargs -0 shellcheck

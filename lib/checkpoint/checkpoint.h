@@ -35,6 +35,11 @@ struct SaveOptions {
   int64_t keep_last = 0;   // 0: keep all
 };
 
+// From now on this life of the job alone may publish checkpoints in the run directory: an older one
+// whose processes still run, on a node that the scheduler lost, is refused by save_checkpoint().
+// Called by one rank when the run starts.
+void claim_run(const std::filesystem::path& run_dir, const std::string& life);
+
 // Collective over control. Writes <dir>/global_step<N>.tmp-<life>/, makes sure that every element
 // of every tensor was written exactly once, then renames it, updates `latest` and drops old
 // checkpoints. A checkpoint of that name is replaced only after the new one is whole. Rank 0's

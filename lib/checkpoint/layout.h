@@ -16,6 +16,7 @@ inline constexpr const char* kIndexFile = "index.h5";
 inline constexpr const char* kStateFile = "train_state.json";
 inline constexpr const char* kCompleteFile = "COMPLETE";
 inline constexpr const char* kLatestFile = "latest";
+inline constexpr const char* kClaimFile = "owner";
 inline constexpr int64_t kFormatVersion = 1;
 
 std::string step_name(int64_t iteration);  // "global_step1000"
@@ -45,6 +46,9 @@ Opened open_complete(const fs::path& dir);
 
 // The newest complete checkpoint beside `dir`, other than it, as the end of a message.
 std::string newest_beside(const fs::path& dir);
+
+// Throws (76) where a later life has claimed the run directory.
+void check_claim(const fs::path& run_dir, const std::string& life);
 
 // Gives the whole checkpoint in `temporary` its final name; one of that name is replaced, at once
 // where the file system can exchange names.

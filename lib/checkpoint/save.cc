@@ -239,6 +239,7 @@ void save_checkpoint(const SaveOptions& options, std::span<const StateChunk> chu
     together(control, what, [&]() -> std::string {
       if (!first) return "";
       bytes = finish(temporary, replies, state);
+      check_claim(options.dir, options.life);
       publish(temporary, final_dir, options.life);
       update_latest(options.dir, name);
       return "";

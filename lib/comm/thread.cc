@@ -1,7 +1,6 @@
 #include "comm/thread.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/cat.h>
 #include <ATen/ops/maximum.h>
 
 #include <algorithm>
@@ -14,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "comm/reduce.h"
 
 namespace neox {
 namespace {
@@ -189,45 +189,37 @@ class ThreadCommunicator : public Communicator {
   int size() const override { return group_->size(); }
 
   void all_reduce(Tensor& t, Op op) override {
+    const char* name = op == Op::kSum ? "all_reduce sum" : "all_reduce max";
+    if (t.is_cpu()) return meet(name, t, [&] { reduce_my_part(op, t); });
     Tensor result;
-    meet(op == Op::kSum ? "all_reduce sum" : "all_reduce max", t, [&] {
-      result = slot(0).clone();
-      for (int r = 1; r < size(); ++r) {
-        if (op == Op::kSum)
-          result.add_(slot(r));
-        else
-          at::maximum_out(result, result, slot(r));
-      }
-    });
+    meet(name, t, [&] { result = reduced(op, t.numel(), 0).view(t.sizes()); });
     copy(result, t);
   }
   void reduce_scatter(const Tensor& full, Tensor& mine) override {
     check(full.numel() == mine.numel() * size(), "reduce_scatter: ", full.numel(),
           " elements are not ", size(), " chunks of ", mine.numel());
-    int64_t chunk = mine.numel();
-    Tensor result;
-    meet("reduce_scatter", full, [&] {
-      result = slot(0).flatten().narrow(0, rank_ * chunk, chunk).clone();
-      for (int r = 1; r < size(); ++r)
-        result.add_(slot(r).flatten().narrow(0, rank_ * chunk, chunk));
+    meet("reduce_scatter", full, [&] {  // nobody else reads this chunk, so mine may be it
+      int64_t begin = rank_ * mine.numel();
+      void* to = mine.data_ptr();
+      if (mine.is_cpu())
+        reduce_ranks(Op::kSum, mine.scalar_type(), parts_at(begin), {&to, 1}, mine.numel());
+      else
+        mine.copy_(reduced(Op::kSum, mine.numel(), begin).view(mine.sizes()));
     });
-    copy(result.view(mine.sizes()), mine);
   }
   void all_gather(const Tensor& mine, Tensor& full) override {
     check(full.numel() == mine.numel() * size(), "all_gather: ", full.numel(), " elements are not ",
           size(), " chunks of ", mine.numel());
-    Tensor result;
-    meet("all_gather", mine, [&] {
-      std::vector<Tensor> all;
-      for (int r = 0; r < size(); ++r) all.push_back(slot(r).flatten());
-      result = at::cat(all);
+    meet("all_gather", mine, [&] {  // mine may be a chunk of full: this rank leaves it as it is
+      Tensor chunks = full.view({size(), mine.numel()});
+      for (int r = 0; r < size(); ++r)
+        if (chunks[r].data_ptr() != slot(r).data_ptr()) chunks[r].copy_(slot(r).flatten());
     });
-    copy(result.view(full.sizes()), full);
   }
   void broadcast(Tensor& t, int root) override {
-    Tensor result;
-    meet("broadcast", t, [&] { result = slot(root).clone(); });
-    copy(result, t);
+    meet("broadcast", t, [&] {
+      if (rank_ != root) t.copy_(slot(root));
+    });
   }
   void exchange(std::span<Transfer> transfers) override {
     if (!transfers.empty()) group_->exchange(rank_, transfers);
@@ -258,7 +250,33 @@ class ThreadCommunicator : public Communicator {
   template <class Read>
   void meet(const char* operation, const Tensor& t, const Read& read) {
     at::NoGradGuard no_grad;
+    check(t.is_contiguous(), operation, ": the tensor is not contiguous");
     group_->meet(rank_, {describe_call(operation, t), t, {}, 0}, group_->world().deadline, read);
+  }
+  // Every rank reduces a part of all tensors and writes it to all: no copies, and nobody else reads
+  // or writes that part.
+  void reduce_my_part(Op op, const Tensor& t) {
+    int64_t part = (t.numel() + size() - 1) / size(), begin = std::min(t.numel(), rank_ * part);
+    std::vector<const void*> from = parts_at(begin);
+    std::vector<void*> to;
+    for (const void* p : from) to.push_back(const_cast<void*>(p));
+    reduce_ranks(op, t.scalar_type(), from, to, std::min(part, t.numel() - begin));
+  }
+  std::vector<const void*> parts_at(int64_t begin) const {
+    std::vector<const void*> parts;
+    for (int r = 0; r < size(); ++r)
+      parts.push_back(static_cast<const char*>(slot(r).data_ptr()) +
+                      begin * slot(r).element_size());
+    return parts;
+  }
+  // The same with ATen, for tensors of a device.
+  Tensor reduced(Op op, int64_t numel, int64_t begin) const {
+    Tensor result = slot(0).flatten().narrow(0, begin, numel).clone();
+    for (int r = 1; r < size(); ++r) {
+      Tensor next = slot(r).flatten().narrow(0, begin, numel);
+      op == Op::kSum ? result.add_(next) : at::maximum_out(result, result, next);
+    }
+    return result;
   }
   const Tensor& slot(int rank) const { return group_->slots()[static_cast<size_t>(rank)].tensor; }
   static void copy(const Tensor& from, Tensor& to) {

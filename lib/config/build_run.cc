@@ -74,6 +74,11 @@ TrainConfig read_train(KeyReader& keys) {
   train.log_interval = keys.integer_from("log_interval", 1);
   if (keys.maybe_integer("exit_interval"))
     train.exit_interval = keys.integer_from("exit_interval", 0);
+  if (auto minutes = keys.maybe_number("exit_duration_in_mins")) {
+    keys.require(*minutes > 0, "exit_duration_in_mins", "exit_duration_in_mins is ", *minutes,
+                 "; it must be positive");
+    train.exit_duration = 60 * *minutes;
+  }
   train.seed = keys.integer_from("seed", 0);
   train.recompute = keys.flag("checkpoint_activations");
   train.recompute_layers = keys.integer_from("checkpoint_num_layers", 1);

@@ -114,6 +114,7 @@ struct TrainConfig {
   int64_t eval_interval = 1000, eval_iters = 100;
   int64_t log_interval = 100;
   int64_t exit_interval = 0;  // 0: none
+  double exit_duration = 0;   // seconds; 0: none
   int64_t seed = 1234;
   bool recompute = false;                          // checkpoint_activations
   int64_t recompute_layers = 1;                    // checkpoint_num_layers
@@ -174,6 +175,9 @@ struct ConfigOptions {
   std::vector<std::string> files;      // "70M", "70M.yml", "local.json": merged left to right
   std::filesystem::path directory;     // -d
   std::vector<std::string> overrides;  // "key=value", "optimizer.params.lr=1e-4"
+  // "key=value" of a top-level key that neither files nor overrides mention, not even as null. Keys
+  // that belong together (save and load; data_path and train_data_paths ...) count as one.
+  std::vector<std::string> defaults;
 };
 
 // Reads, merges, validates. Throws Error (64) with file:line, what was found, what is allowed, the

@@ -430,7 +430,7 @@ constexpr KeyRow kOwn[] = {
      "v1: the formulas of NeoX 1.0, with which Pythia was trained; v2: those of today", "v1|v2"},
     {"sample_prompts", kTexts, "null", kUsed,
      "texts to go on with at each evaluation, in maximum_tokens tokens"},
-    {"exit_duration_in_mins", kNumber, "null", kRefused, "stopping after a time (Megatron's key)"},
+    {"exit_duration_in_mins", kNumber, "null", kUsed, "save and stop after so many minutes (Megatron's key)"},
 };
 
 }  // namespace

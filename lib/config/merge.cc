@@ -97,15 +97,44 @@ void set_places(Value& value, const Place& place) {
   for (Value& item : value.items) set_places(item, place);
 }
 
-void override_one(Value& root, const std::string& assignment) {
+// "key=value" of an option such as --set.
+std::pair<std::string, Value> read_assignment(const std::string& option,
+                                              const std::string& assignment) {
   size_t equals = assignment.find('=');
-  check_usage(equals != std::string::npos && equals > 0, "--set ", assignment,
-              ": write --set key=value, such as --set optimizer.params.lr=1e-4");
+  check_usage(equals != std::string::npos && equals > 0, option, " ", assignment, ": write ",
+              option, " key=value, such as --set optimizer.params.lr=1e-4");
   std::string key(trim(assignment.substr(0, equals)));
   std::replace(key.begin(), key.end(), '-', '_');
-  Value value = parse_yaml(assignment.substr(equals + 1), "--set " + key);
-  set_places(value, {"--set", 0});
+  Value value = parse_yaml(assignment.substr(equals + 1), option + " " + key);
+  set_places(value, {option, 0});
+  return {key, std::move(value)};
+}
+
+void override_one(Value& root, const std::string& assignment) {
+  auto [key, value] = read_assignment("--set", assignment);
   set_path(root, split(key, '.'), key, std::move(value));
+}
+
+// Who names one key of a group has decided about all of it.
+bool is_mentioned(const Value& root, const std::string& key) {
+  static const std::vector<std::vector<std::string_view>> kGroups = {
+      {"save", "load"}, {"data_path", "train_data_paths", "valid_data_paths", "test_data_paths"}};
+  if (root.find(key)) return true;
+  for (const auto& group : kGroups)
+    if (std::ranges::count(group, key) > 0)
+      return std::ranges::any_of(group, [&](std::string_view k) { return root.find(k); });
+  return false;
+}
+
+void add_defaults(Value& root, const std::vector<std::string>& defaults) {
+  const Value mentioned = root;
+  for (const std::string& assignment : defaults) {
+    auto [key, value] = read_assignment("--default", assignment);
+    check_usage(key.find('.') == std::string::npos, "--default ", assignment,
+                ": only whole keys have a default, not those inside a dictionary");
+    if (is_mentioned(mentioned, key)) continue;
+    set_path(root, std::vector{key}, key, std::move(value));
+  }
 }
 
 }  // namespace
@@ -130,6 +159,7 @@ Value merge_config(const ConfigOptions& options) {
     merge_into(root, read_one({path.string(), read_file(path)}));
   }
   for (const std::string& assignment : options.overrides) override_one(root, assignment);
+  add_defaults(root, options.defaults);
   return root;
 }
 

@@ -125,7 +125,8 @@ void parse_lines(const Block& block, const DocumentRules& rules, Documents& foun
     try {
       found.documents.push_back(parse_json_line(line, rules.keys));
     } catch (const Error& e) {
-      std::string message = concat(block.file->path, ":", number, ": ", e.what());
+      std::string message =
+          concat(block.file->path, ":", block.number_in_file(number), ": ", e.what());
       if (rules.bad_lines == DocumentRules::BadLines::kFail) {
         found.error = message + "; --skip-bad-lines leaves such lines out and counts them";
         return;

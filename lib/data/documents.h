@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "data/input_files.h"
+#include "data/blocks.h"
 
 namespace neox {
 

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <set>
-#include <utility>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -131,77 +130,6 @@ InputFiles find_input_files(std::span<const std::string> paths, Separated separa
   check_io(!found.files.empty(), "no text in ", join(paths, ", "), ": ",
            found.left_out.empty() ? "no file is there" : "all files there are binary");
   return found;
-}
-
-bool is_separator(std::string_view line, std::string_view separator) {
-  if (line.ends_with('\r')) line.remove_suffix(1);
-  return line == separator;
-}
-
-BlockReader::BlockReader(std::span<const InputFile> files, std::string separator)
-    : files_(files), separator_(std::move(separator)) {}
-
-BlockReader::~BlockReader() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
-bool BlockReader::open_next() {
-  if (next_file_ == files_.size()) return false;
-  file_ = &files_[next_file_++];
-  fd_ = ::open(file_->path.c_str(), O_RDONLY | O_CLOEXEC);
-  check_io(fd_ >= 0, "cannot open ", file_->path, ": ", describe_errno(errno));
-  line_ = 1;
-  return true;
-}
-
-// Returns false at the end of the file.
-bool BlockReader::read_more() {
-  size_t size = rest_.size();
-  rest_.resize(size + kBlockBytes);
-  ssize_t n;
-  do n = ::read(fd_, rest_.data() + size, kBlockBytes);
-  while (n < 0 && errno == EINTR);
-  int error = errno;
-  rest_.resize(size + static_cast<size_t>(std::max<ssize_t>(n, 0)));
-  check_io(n >= 0, "cannot read ", file_->path, ": ", describe_errno(error));
-  return n > 0;
-}
-
-// Where rest_ can be cut: behind the last line end, or the last separator line, that ends behind
-// `from`; 0: nowhere.
-size_t BlockReader::cut(size_t from) const {
-  bool lines = file_->format == InputFile::Format::kJsonLines;
-  if (!lines && separator_.empty()) return 0;
-  for (size_t end = rest_.rfind('\n'); end != std::string::npos && end >= from;) {
-    if (lines) return end + 1;
-    size_t before = end == 0 ? std::string::npos : rest_.rfind('\n', end - 1);
-    size_t begin = before == std::string::npos ? 0 : before + 1;
-    if (is_separator(std::string_view(rest_).substr(begin, end - begin), separator_))
-      return end + 1;
-    end = before;
-  }
-  return 0;
-}
-
-std::optional<Block> BlockReader::next() {
-  for (;;) {
-    if (fd_ < 0 && !open_next()) return std::nullopt;
-    size_t end = 0;
-    while (end == 0) {
-      size_t size = rest_.size();
-      if (!read_more()) {
-        ::close(std::exchange(fd_, -1));
-        end = rest_.size();
-        break;
-      }
-      if (rest_.size() >= kBlockBytes) end = cut(size);
-    }
-    if (end == 0) continue;  // an empty file
-    Block block{.file = file_, .line = line_, .text = rest_.substr(0, end)};
-    rest_.erase(0, end);
-    line_ += std::count(block.text.begin(), block.text.end(), '\n');
-    return block;
-  }
 }
 
 }  // namespace neox

@@ -2,7 +2,6 @@
 // directory.
 #pragma once
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -32,43 +31,5 @@ struct InputFiles {
 // missing, compressed or binary.
 enum class Separated { kNo, kYes };
 InputFiles find_input_files(std::span<const std::string> paths, Separated separated);
-
-// A part of a file: whole lines of JSON, or whole documents of text.
-struct Block {
-  const InputFile* file = nullptr;
-  int64_t line = 1;  // number of the first line in the file
-  std::string text;
-};
-
-// Reads files from the first to the last in blocks of about kBlockBytes. Text is a single document,
-// thus a single block, or with a separator many, parted by lines that equal it.
-class BlockReader {
- public:
-  static constexpr size_t kBlockBytes = 1 << 18;
-  // The files must outlive this object and the blocks.
-  BlockReader(std::span<const InputFile> files, std::string separator);
-  ~BlockReader();
-  BlockReader(const BlockReader&) = delete;
-  BlockReader& operator=(const BlockReader&) = delete;
-
-  // None after the last. Throws Error (74).
-  std::optional<Block> next();
-
- private:
-  bool open_next();
-  bool read_more();
-  size_t cut(size_t from) const;
-
-  std::span<const InputFile> files_;
-  std::string separator_;
-  size_t next_file_ = 0;
-  const InputFile* file_ = nullptr;
-  int fd_ = -1;
-  int64_t line_ = 1;
-  std::string rest_;  // read and not yet given out
-};
-
-// Whether a line, without its line end, is the separator.
-bool is_separator(std::string_view line, std::string_view separator);
 
 }  // namespace neox

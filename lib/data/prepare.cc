@@ -10,29 +10,17 @@
 #include "base/progress.h"
 #include "base/text.h"
 #include "data/bpe_trainer.h"
-#include "data/dataset_builder.h"
 #include "data/input_files.h"
-#include "data/pipeline.h"
+#include "data/preparation.h"
+#include "data/together.h"
 
 namespace neox {
 namespace {
-
-constexpr size_t kSkippedShown = 5;  // messages about bad lines
 
 double now() {
   using namespace std::chrono;
   return duration<double>(steady_clock::now().time_since_epoch()).count();
 }
-
-// A block as tokens: of each document those for each key, empty ones too.
-struct Encoded {
-  std::vector<std::vector<int32_t>> tokens;       // of each key, all documents joined
-  std::vector<std::vector<int32_t>> counts = {};  // [document][key]
-  std::vector<char> repaired = {};                // of each document
-  std::vector<int64_t> text_bytes = {};           // of each document
-  std::vector<std::string> skipped;
-  std::string error;
-};
 
 Tokenizer load_tokenizer(const TokenizerFile& file) {
   return file.type == TokenizerFile::Type::kGpt2 ? Tokenizer::from_gpt2(file.vocab, file.merges)
@@ -43,7 +31,9 @@ Tokenizer load_tokenizer(const TokenizerFile& file) {
 class DocumentReader {
  public:
   DocumentReader(const InputFiles& input, const DocumentRules& rules)
-      : reader_(input.files, rules.separator), rules_(rules) {}
+      : reader_(slices_of(input, {.separator = rules.separator}, 0, 1),
+                {.separator = rules.separator}),
+        rules_(rules) {}
 
   bool next(std::string& text) {
     while (at_ == texts_.size()) {
@@ -111,125 +101,6 @@ void train_tokenizer(const PrepareOptions& options, const InputFiles& input) {
                 with_commas(*options.train_vocab));
 }
 
-class Preparation {
- public:
-  Preparation(const PrepareOptions& options, const InputFiles& input, const Tokenizer& tokenizer)
-      : options_(options),
-        input_(input),
-        tokenizer_(tokenizer),
-        progress_({.label = "tokenize", .unit = "B", .total = input.bytes}) {
-    for (const std::string& key : options.rules.keys) {
-      std::string prefix = options.output_prefix + "_" + key + "_document";
-      builders_.push_back(std::make_unique<DatasetBuilder>(prefix, tokenizer.vocab_size()));
-      result_.datasets.push_back({.prefix = prefix});
-    }
-    result_.vocab = tokenizer.vocab_size();
-  }
-
-  PrepareResult run() {
-    BlockReader reader(input_.files, options_.rules.separator);
-    int64_t in_flight = 4 * (options_.workers + 1) * static_cast<int64_t>(BlockReader::kBlockBytes);
-    Pipeline<Block, Encoded> pipeline(
-        {.read = [&] { return reader.next(); },
-         .size = [](const Block& block) { return static_cast<int64_t>(block.text.size()); },
-         .work = [&](const Block& block) { return encode(block); },
-         .write = [&](const Block& block, const Encoded& e) { return write(block, e); }},
-        options_.workers, in_flight);
-    if (wanted()) pipeline.run();
-    check_io(result_.documents > 0, "no document with text in ", join(options_.inputs, ", "),
-             result_.skipped ? "; all lines were bad" : "");
-    finish();
-    return result_;
-  }
-
- private:
-  Encoded encode(const Block& block) const {
-    Documents found = parse_block(block, options_.rules);
-    Encoded e{.tokens = std::vector<std::vector<int32_t>>(builders_.size()),
-              .skipped = std::move(found.skipped),
-              .error = std::move(found.error)};
-    for (const Document& document : found.documents) {
-      std::vector<int32_t> counts;
-      int64_t bytes = 0;
-      for (size_t key = 0; key < builders_.size(); ++key) {
-        std::vector<int32_t> ids = tokenizer_.encode(document.texts[key]);
-        if (!ids.empty() && options_.end_of_document == PrepareOptions::EndOfDocument::kAppend)
-          ids.push_back(tokenizer_.end_of_document());
-        counts.push_back(static_cast<int32_t>(ids.size()));
-        bytes += static_cast<int64_t>(document.texts[key].size());
-        e.tokens[key].insert(e.tokens[key].end(), ids.begin(), ids.end());
-      }
-      e.counts.push_back(std::move(counts));
-      e.repaired.push_back(document.repaired);
-      e.text_bytes.push_back(bytes);
-    }
-    return e;
-  }
-
-  bool wanted() const {
-    return !options_.max_documents || result_.documents < *options_.max_documents;
-  }
-
-  // Returns whether more is wanted.
-  bool write(const Block& block, const Encoded& e) {
-    std::vector<size_t> begin(builders_.size(), 0);
-    for (size_t document = 0; document < e.counts.size() && wanted(); ++document) {
-      bool empty = true;
-      for (size_t key = 0; key < builders_.size(); ++key) {
-        auto count = static_cast<size_t>(e.counts[document][key]);
-        if (count > 0)
-          builders_[key]->add_document(std::span(e.tokens[key]).subspan(begin[key], count));
-        begin[key] += count;
-        empty = empty && count == 0;
-      }
-      empty ? ++result_.empty : ++result_.documents;
-      result_.repaired += e.repaired[document];
-      result_.text_bytes += e.text_bytes[document];
-    }
-    if (wanted()) report_bad_lines(e);
-    read_bytes_ += static_cast<int64_t>(block.text.size());
-    progress_.update(read_bytes_,
-                     concat(with_commas(result_.documents), " documents, ",
-                            human_count(static_cast<double>(num_tokens())), " tokens"));
-    return wanted();
-  }
-
-  void report_bad_lines(const Encoded& e) {
-    check_io(e.error.empty(), e.error);
-    for (const std::string& message : e.skipped) {
-      if (result_.skipped++ < static_cast<int64_t>(kSkippedShown))
-        log_warning("left out: ", message);
-      if (result_.skipped == static_cast<int64_t>(kSkippedShown) + 1)
-        log_warning("more bad lines follow; they are counted");
-    }
-  }
-
-  int64_t num_tokens() const {
-    int64_t tokens = 0;
-    for (const auto& builder : builders_) tokens += builder->num_tokens();
-    return tokens;
-  }
-
-  void finish() {
-    for (size_t key = 0; key < builders_.size(); ++key) {
-      const DatasetBuilder& builder = *builders_[key];
-      result_.datasets[key].documents = builder.num_documents();
-      result_.datasets[key].tokens = builder.num_tokens();
-      result_.datasets[key].bytes = builder.num_tokens() * token_bytes(builder.type());
-    }
-    for (auto& builder : builders_) builder->finish();
-    progress_.finish();
-  }
-
-  const PrepareOptions& options_;
-  const InputFiles& input_;
-  const Tokenizer& tokenizer_;
-  Progress progress_;
-  std::vector<std::unique_ptr<DatasetBuilder>> builders_;
-  PrepareResult result_;
-  int64_t read_bytes_ = 0;
-};
-
 void describe_input(const InputFiles& input) {
   auto lines = std::count_if(input.files.begin(), input.files.end(), [](const InputFile& file) {
     return file.format == InputFile::Format::kJsonLines;
@@ -245,20 +116,58 @@ void describe_input(const InputFiles& input) {
              input.left_out.front());
 }
 
+// A file as text: format, size and path, with a byte 0 behind it, since a path may have any other.
+std::string pack(const std::vector<InputFile>& files) {
+  std::string text;
+  for (const InputFile& file : files)
+    text += concat(static_cast<int>(file.format), " ", file.bytes, " ", file.path, '\0');
+  return text;
+}
+
+InputFiles unpack(const std::string& text) {
+  InputFiles input;
+  for (const std::string& packed : split(text, '\0')) {
+    if (packed.empty()) continue;
+    size_t space = packed.find(' ', 2);
+    int64_t bytes = std::stoll(packed.substr(2, space - 2));
+    input.files.push_back({.path = packed.substr(space + 1),
+                           .format = static_cast<InputFile::Format>(packed[0] - '0'),
+                           .bytes = bytes});
+    input.bytes += bytes;
+  }
+  return input;
+}
+
+// Rank 0 looks, so that all ranks have the same list.
+InputFiles find_together(const PrepareOptions& options, Control& control) {
+  auto separated = options.rules.separator.empty() ? Separated::kNo : Separated::kYes;
+  InputFiles input;
+  std::vector<std::string> said = work_together(control, {.work = [&](const std::atomic<bool>&) {
+                                                  if (control.rank() > 0) return std::string();
+                                                  input =
+                                                      find_input_files(options.inputs, separated);
+                                                  return pack(input.files);
+                                                }});
+  return control.rank() == 0 ? input : unpack(said[0]);
+}
+
 }  // namespace
 
-PrepareResult prepare_data(const PrepareOptions& options) {
+PrepareResult prepare_data(const PrepareOptions& options, Control& control) {
   double begin = now();
-  auto separated = options.rules.separator.empty() ? Separated::kNo : Separated::kYes;
-  InputFiles input = find_input_files(options.inputs, separated);
-  describe_input(input);
-  if (options.train_vocab) train_tokenizer(options, input);
+  InputFiles input = find_together(options, control);
+  if (control.rank() == 0) describe_input(input);
+  if (options.train_vocab)
+    work_together(control, {.work = [&](const std::atomic<bool>&) {
+                    if (control.rank() == 0) train_tokenizer(options, input);
+                    return std::string();
+                  }});
   Tokenizer tokenizer = load_tokenizer(options.tokenizer);
   if (options.end_of_document == PrepareOptions::EndOfDocument::kAppend)
     check_usage(tokenizer.has_end_of_document(), options.tokenizer.vocab,
                 " has no token <|endoftext|>, which --append-eod wants to append; leave "
                 "--append-eod out, or use another tokenizer");
-  PrepareResult result = Preparation(options, input, tokenizer).run();
+  PrepareResult result = tokenize_input(options, input, tokenizer, control);
   result.seconds = now() - begin;
   return result;
 }

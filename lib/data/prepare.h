@@ -1,7 +1,9 @@
 // Corpora to datasets: files of JSON lines or text are tokenized on all cores and written as
 // <prefix>_<key>_document.bin and .idx, in the order of the input, with the bytes that
-// GPT-NeoX's and Megatron's preprocess_data.py write for the same documents. Memory is bounded by
-// the blocks in flight and the largest document (and 4 bytes for each document written).
+// GPT-NeoX's and Megatron's preprocess_data.py write for the same documents. The ranks of a job
+// share the input by its bytes, and write the same files as one. Memory is bounded by the blocks in
+// flight, the largest document, 8 bytes for each document written, and HeldBytes::kMemoryBytes for
+// each key on ranks other than 0.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -10,6 +12,7 @@
 
 #include "data/documents.h"
 #include "data/tokenizer.h"
+#include "launch/control.h"
 
 namespace neox {
 
@@ -26,6 +29,7 @@ struct PrepareOptions {
   enum class EndOfDocument { kNone, kAppend } end_of_document = EndOfDocument::kNone;
   std::optional<int64_t> max_documents;
   int workers = 1;
+  std::string life = {};  // of the job, for temporary names; "": the process id
   // Train a tokenizer of so many entries on the input first, and write it to `tokenizer`.
   std::optional<int64_t> train_vocab;
   enum class Existing { kKeep, kReplace } existing_tokenizer = Existing::kKeep;
@@ -45,9 +49,10 @@ struct PrepareResult {
   double seconds = 0;
 };
 
-// Throws Error (64, 74). Shows its progress on stderr. Datasets of these names are replaced once
-// the new ones are whole.
-PrepareResult prepare_data(const PrepareOptions& options);
+// Collective; the same options on all ranks, but for the number of workers. Throws Error (64, 74).
+// Shows the progress of all ranks on stderr of rank 0. Datasets of these names are replaced once
+// the new ones are whole. Paths must lead to the same files on all ranks.
+PrepareResult prepare_data(const PrepareOptions& options, Control& control);
 
 // What was done, where it lies, and the lines of a configuration that use it.
 std::string summary(const PrepareOptions& options, const PrepareResult& result);

@@ -16,9 +16,10 @@ namespace {
 namespace po = boost::program_options;
 
 const std::map<std::string, std::string> kOtherSpellings = {
-    {"--json-keys", "--jsonl-keys"},   {"--json-key", "--jsonl-keys"},
-    {"--jsonl-key", "--jsonl-keys"},   {"--vocab", "--vocab-file"},
-    {"--merges-file", "--merge-file"}, {"--merges", "--merge-file"},
+    {"--json-keys", "--jsonl-keys"},     {"--json-key", "--jsonl-keys"},
+    {"--jsonl-key", "--jsonl-keys"},     {"--vocab", "--vocab-file"},
+    {"--merges-file", "--merge-file"},   {"--merges", "--merge-file"},
+    {"--tokenizer", "--tokenizer-type"}, {"--data-dir", "--data-path"},
 };
 
 int cores() {
@@ -31,13 +32,23 @@ const char* kDescription =
     "Reads files of JSON lines (an object with a \"text\" on each line) and plain text, or whole\n"
     "directories of them, and writes <prefix>_<key>_document.bin and .idx, which neox-train,\n"
     "GPT-NeoX and Megatron read. The documents keep their order. A text file is one document, or\n"
-    "with --split-on several. The flags of preprocess_data.py of GPT-NeoX and Megatron are taken,\n"
-    "also with underscores, and as --json-keys and --vocab.\n";
+    "with --split-on several. The flags of preprocess_data.py of GPT-NeoX and Megatron and of\n"
+    "GPT-NeoX's prepare_data.py are taken, also with underscores, and as --json-keys and --vocab.\n"
+    "The name of a corpus alone fetches it, unpacks it and writes DIR/NAME/NAME_text_document; "
+    "the\n"
+    "tokenizer is fetched too where it is missing. Several tasks (srun -n 8 neox-prepare-data "
+    "...)\n"
+    "share the work and write the same files as one.\n";
 
 const char* kExamples =
     "  # JSON lines with the tokenizer of GPT-NeoX-20B and Pythia, on all cores\n"
     "  neox-prepare-data --input pile.jsonl --output-prefix data/pile \\\n"
     "    --tokenizer-type HFTokenizer --vocab-file 20B_tokenizer.json --append-eod\n"
+    "  # a corpus by its name: data/enwik8/enwik8_text_document, with data/20B_tokenizer.json\n"
+    "  neox-prepare-data enwik8 --data-path data\n"
+    "  # the same where compute nodes have no network: on the login node, then in a job\n"
+    "  neox-prepare-data enwik8 --data-path /fsx/data --download-only\n"
+    "  srun -N 2 --ntasks-per-node 2 neox-prepare-data enwik8 --data-path /fsx/data --offline\n"
     "  # GPT-2's tokenizer, two keys: data/wiki_title_document and data/wiki_text_document\n"
     "  neox-prepare-data --input wiki-en/all --json-keys title text --output-prefix data/wiki \\\n"
     "    --tokenizer-type GPT2BPETokenizer --vocab-file vocab.json --merge-file merges.txt\n"
@@ -51,8 +62,10 @@ std::optional<T> given(const Program& program, const std::string& option) {
   return program.get<T>(option);
 }
 
-std::string need(const Program& program, const std::string& option, const std::string& why) {
+std::string need(const Program& program, const std::string& option, const std::string& why,
+                 const std::string& otherwise) {
   auto value = given<std::string>(program, option);
+  if (!value && !otherwise.empty()) return otherwise;
   check_usage(value && !value->empty(), "--", option, " is missing: ", why,
               ". See neox-prepare-data --help.");
   return *value;
@@ -72,7 +85,7 @@ void refuse_unsupported(const Program& program) {
               "mmap is the one to use");
 }
 
-TokenizerFile read_tokenizer(const Program& program) {
+TokenizerFile read_tokenizer(const Program& program, const PrepareDefaults& defaults) {
   bool merges = program.has("merge-file");
   std::string type = given<std::string>(program, "tokenizer-type")
                          .value_or(merges ? "GPT2BPETokenizer" : "HFTokenizer");
@@ -91,21 +104,23 @@ TokenizerFile read_tokenizer(const Program& program) {
                 "--merge-file has no use with HFTokenizer, whose --vocab-file is a "
                 "tokenizer.json; leave it out, or say --tokenizer-type GPT2BPETokenizer");
     return {.type = TokenizerFile::Type::kHuggingFace,
-            .vocab = need(program, "vocab-file", "the tokenizer.json"),
+            .vocab = need(program, "vocab-file", "the tokenizer.json", defaults.vocab),
             .merges = {}};
   }
   return {.type = TokenizerFile::Type::kGpt2,
-          .vocab = need(program, "vocab-file", "the vocab.json of GPT2BPETokenizer"),
-          .merges = need(program, "merge-file", "the merges.txt of GPT2BPETokenizer")};
+          .vocab = need(program, "vocab-file", "the vocab.json of GPT2BPETokenizer",
+                        defaults.gpt2_vocab),
+          .merges = need(program, "merge-file", "the merges.txt of GPT2BPETokenizer",
+                         defaults.gpt2_merges)};
 }
 
-DocumentRules read_rules(const Program& program) {
+DocumentRules read_rules(const Program& program, const PrepareDefaults& defaults) {
   DocumentRules rules;
   rules.keys = program.get<std::vector<std::string>>("jsonl-keys");
   std::set<std::string> different(rules.keys.begin(), rules.keys.end());
   check_usage(different.size() == rules.keys.size(),
               "--jsonl-keys names a key twice: ", join(rules.keys, " "));
-  rules.separator = given<std::string>(program, "split-on").value_or("");
+  rules.separator = given<std::string>(program, "split-on").value_or(defaults.separator);
   check_usage(!program.has("split-on") || !trim(rules.separator).empty(),
               "--split-on wants the line that parts documents, such as %");
   if (program.has("skip-bad-lines")) rules.bad_lines = DocumentRules::BadLines::kSkip;
@@ -118,8 +133,9 @@ void check_prefix(const std::string& prefix) {
               "corpus");
 }
 
-int read_workers(const Program& program) {
-  int workers = given<int>(program, "workers").value_or(cores());
+int read_workers(const Program& program, const PrepareDefaults& defaults) {
+  int workers =
+      given<int>(program, "workers").value_or(defaults.workers > 0 ? defaults.workers : cores());
   check_usage(workers >= 1 && workers <= 4096, "--workers ", workers, " is not in 1 .. 4096");
   return workers;
 }
@@ -142,7 +158,7 @@ std::vector<std::string> canonical_arguments(const std::vector<std::string>& arg
 Program prepare_program() {
   Program program({.name = "neox-prepare-data",
                    .summary = "Tokenizes text into the .bin and .idx files that training reads.",
-                   .usage = "--input PATH... --output-prefix PREFIX --vocab-file FILE [options]",
+                   .usage = "CORPUS [options], or --input PATH... --output-prefix PREFIX [options]",
                    .description = kDescription,
                    .examples = kExamples});
   auto texts = [](const char* name) {
@@ -158,15 +174,16 @@ Program prepare_program() {
   add("split-on", text("LINE"), "part text files into documents at lines that equal this");
   add("max-documents", number("N"), "stop after so many documents");
   add("skip-bad-lines", "leave out and count lines that are not JSON or lack the key");
-  add("tokenizer-type", text("TYPE"),
+  add("tokenizer-type,t", text("TYPE"),
       "HFTokenizer or GPT2BPETokenizer; by default the latter where --merge-file is given");
-  add("vocab-file", text("FILE"), "tokenizer.json, or GPT-2's vocab.json");
-  add("merge-file", text("FILE"), "GPT-2's merges.txt");
+  add("vocab-file,v", text("FILE"), "tokenizer.json, or GPT-2's vocab.json");
+  add("merge-file,m", text("FILE"), "GPT-2's merges.txt");
   add("append-eod", "end each document with the token <|endoftext|>");
   add("train-tokenizer", number("N"),
       "train a byte-level BPE of N entries on the input first, and write it to --vocab-file");
   add("overwrite-tokenizer", "let --train-tokenizer replace an existing file");
-  add("workers", po::value<int>()->value_name("N"), "threads that tokenize (all cores)");
+  add("workers", po::value<int>()->value_name("N"),
+      "threads of each task that tokenize (all cores, or the task's share of them)");
   add("dataset-impl", text("mmap")->default_value("mmap"), "mmap, the only one");
   add("num-docs", number("N"), "no effect: progress is measured in bytes");
   add("log-interval", number("N"), "no effect: progress is shown by time");
@@ -175,21 +192,24 @@ Program prepare_program() {
   return program;
 }
 
-PrepareOptions read_prepare_options(const Program& program) {
+PrepareOptions read_prepare_options(const Program& program, const PrepareDefaults& defaults) {
   refuse_unsupported(program);
   PrepareOptions options;
-  check_usage(program.has("input"),
-              "--input is missing: files or directories to read. See neox-prepare-data --help.");
-  options.inputs = program.get<std::vector<std::string>>("input");
-  options.output_prefix = need(program, "output-prefix", "path and first part of the output names");
+  options.inputs = given<std::vector<std::string>>(program, "input").value_or(defaults.inputs);
+  check_usage(!options.inputs.empty(),
+              "--input is missing: files or directories to read, or the name of a corpus. See "
+              "neox-prepare-data --help.");
+  options.output_prefix = need(program, "output-prefix", "path and first part of the output names",
+                               defaults.output_prefix);
   check_prefix(options.output_prefix);
-  options.rules = read_rules(program);
-  options.tokenizer = read_tokenizer(program);
+  options.rules = read_rules(program, defaults);
+  options.tokenizer = read_tokenizer(program, defaults);
+  options.end_of_document = defaults.end_of_document;
   if (program.has("append-eod")) options.end_of_document = PrepareOptions::EndOfDocument::kAppend;
   options.max_documents = given<int64_t>(program, "max-documents");
   check_usage(options.max_documents.value_or(1) > 0, "--max-documents ",
               options.max_documents.value_or(1), " is not positive");
-  options.workers = read_workers(program);
+  options.workers = read_workers(program, defaults);
   options.train_vocab = given<int64_t>(program, "train-tokenizer");
   if (program.has("overwrite-tokenizer"))
     options.existing_tokenizer = PrepareOptions::Existing::kReplace;

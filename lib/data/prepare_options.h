@@ -14,7 +14,15 @@ std::vector<std::string> canonical_arguments(const std::vector<std::string>& arg
 
 Program prepare_program();
 
+// What stands for options that are not given.
+struct PrepareDefaults {
+  std::vector<std::string> inputs = {};
+  std::string output_prefix = {}, vocab = {}, gpt2_vocab = {}, gpt2_merges = {}, separator = {};
+  PrepareOptions::EndOfDocument end_of_document = PrepareOptions::EndOfDocument::kNone;
+  int workers = 0;  // 0: all cores that this process may use
+};
+
 // Throws Error (64) naming what is missing, contradictory, or not supported and why.
-PrepareOptions read_prepare_options(const Program& program);
+PrepareOptions read_prepare_options(const Program& program, const PrepareDefaults& defaults = {});
 
 }  // namespace neox

@@ -1,5 +1,6 @@
 #include "data/tokenizer.h"
 
+#include <algorithm>
 #include <unordered_set>
 
 #include "base/error.h"
@@ -113,6 +114,20 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text) const {
                             [&](std::string_view part) { impl_->encode_piece(part, ids); });
   });
   return ids;
+}
+
+// At such a place a word begins, and nothing composes with what is before. Added tokens of several
+// spaces do not stand there; what else might lie around it makes the answer no.
+bool Tokenizer::parts_at_words() const {
+  const TokenizerFiles& files = impl_->files;
+  if (files.prefix == TokenizerFiles::Prefix::kSpace ||
+      files.words == TokenizerFiles::Words::kWhole)
+    return false;
+  return std::none_of(files.added.begin(), files.added.end(), [](const AddedToken& token) {
+    bool space = token.content.find(' ') != std::string::npos;
+    bool only = token.content.find_first_not_of(' ') == std::string::npos;
+    return token.lstrip || token.rstrip || (space && (!only || token.single_word));
+  });
 }
 
 std::string Tokenizer::decode(const std::vector<int32_t>& ids, Special special) const {

@@ -26,6 +26,9 @@ class Tokenizer {
 
   // Bytes that are not UTF-8 are read as U+FFFD, as Python's errors="replace" does.
   std::vector<int32_t> encode(std::string_view text) const;
+  // Whether a text may be cut before a space between ASCII letters or digits: the ids of the parts,
+  // joined, are then those of the text.
+  bool parts_at_words() const;
   // Bytes that do not form UTF-8 become U+FFFD. kSkip leaves out special added tokens. Ids that the
   // tokenizer does not have (a model's vocabulary may be padded) give no text.
   enum class Special { kKeep, kSkip };

@@ -2,16 +2,11 @@
 
 #include <unistd.h>
 
+#include <charconv>
+
+#include "base/error.h"
+
 namespace neox {
-namespace {
-
-std::string value_or(const Environment& env, const std::string& name,
-                     const std::string& otherwise) {
-  auto found = env.find(name);
-  return found == env.end() || found->second.empty() ? otherwise : found->second;
-}
-
-}  // namespace
 
 Environment environment() {
   Environment env;
@@ -23,20 +18,28 @@ Environment environment() {
   return env;
 }
 
+std::string variable(const Environment& env, const std::string& name) {
+  auto found = env.find(name);
+  return found == env.end() ? "" : found->second;
+}
+
+int number_variable(const Environment& env, const std::string& name, int low, int high) {
+  std::string text = variable(env, name);
+  int value = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  check_usage(
+      error == std::errc() && end == text.data() + text.size() && value >= low && value <= high,
+      "the environment says ", name, "=", text, ", which is not a number from ", low, " to ", high);
+  return value;
+}
+
 std::string gpus_allotted(const Environment& env) {
   for (const char* name : {"CUDA_VISIBLE_DEVICES", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS"}) {
-    std::string value = value_or(env, name, "");
+    std::string value = variable(env, name);
     if (!value.empty() && value != "-1" && value != "NoDevFiles")
       return std::string(name) + "=" + value;
   }
   return "";
-}
-
-std::string life_of_job(const Environment& env) {
-  std::string job = value_or(env, "SLURM_JOB_ID", "");
-  if (job.empty()) return std::to_string(::getpid());
-  return job + "." + value_or(env, "SLURM_STEP_ID", "0") + "." +
-         value_or(env, "SLURM_RESTART_COUNT", "0");
 }
 
 }  // namespace neox

@@ -9,12 +9,17 @@ using Environment = std::map<std::string, std::string>;
 
 Environment environment();
 
+// The variable's value, or "" where it is not set.
+std::string variable(const Environment& env, const std::string& name);
+
+// The variable as a number from low to high; throws (64) where it is not one.
+int number_variable(const Environment& env, const std::string& name, int low, int high);
+
 // Were GPUs allotted to this process (by Slurm, or by hand through CUDA_VISIBLE_DEVICES)? Returns
 // the variable that says so, as NAME=value, or "".
 std::string gpus_allotted(const Environment& env);
 
-// Names this life of the job in temporary files: job, step and restart count under Slurm, else the
-// process id.
+// ProcessInfo::life without the checks of process_info().
 std::string life_of_job(const Environment& env);
 
 }  // namespace neox

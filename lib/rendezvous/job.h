@@ -7,6 +7,8 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "launch/control.h"
 #include "launch/process_info.h"
@@ -21,7 +23,8 @@ struct JoinOptions {
   std::chrono::milliseconds heartbeat{500};
   std::chrono::seconds silence{8};  // a rank not heard of for so long is lost
   std::chrono::seconds answer{5};   // after SIGTERM: a rank that does not answer in it is lost
-  std::function<void()> poll;       // while waiting; may throw, to stop
+  std::function<void()> poll;       // while waiting, each 100 ms; may throw, to stop
+  std::string mpi_plugin;           // NEOX_MPI_PLUGIN; empty: beside the program
 };
 
 class Job {

@@ -31,8 +31,8 @@ std::optional<double> Trainer::evaluate(Split split, int64_t index) {
     LossSum sum = evaluate_microbatches(p_.model, batch_.accumulation,
                                         [&](int64_t m) { return source.get(first, m); });
     if (mesh.tp().rank() != 0) sum.loss.zero_(), sum.weight.zero_();
-    Tensor totals =
-        at::stack({sum.loss, sum.weight, at::full_like(sum.loss, p_.stop.load() != 0 ? 1.0 : 0.0)});
+    Tensor totals = at::stack(
+        {sum.loss, sum.weight, at::full_like(sum.loss, wants_stop().empty() ? 0.0 : 1.0)});
     mesh.world().all_reduce(totals);
     totals = totals.cpu();
     const auto* v = totals.const_data_ptr<double>();

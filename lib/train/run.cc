@@ -13,10 +13,13 @@
 #include "config/estimate.h"
 #include "generate/load.h"
 #include "model/device.h"
+#include "train/ranks.h"
 #include "train/trainer.h"
 
 namespace neox {
 namespace {
+
+constexpr double kGuessedSave = 60;  // seconds, until a save was measured
 
 const char* name_of(Precision precision) {
   switch (precision) {
@@ -77,59 +80,47 @@ std::function<void()> poll_stop(const StopFlag& stop) {
 
 }  // namespace
 
-Layout layout_of(const LayoutConfig& c, int world) {
-  auto model = static_cast<int>(c.pipe * c.tensor);
-  check_usage(world % model == 0, "pipe_parallel_size ", c.pipe, " x model_parallel_size ",
-              c.tensor, " needs a multiple of ", model, " ranks, the job has ", world,
-              world < model ? concat("; on one machine start it with --spawn ", model)
-                            : concat("; start it on ", world - world % model, " or ",
-                                     world - world % model + model));
-  int data = world / model;
-  int shard = c.zero_stage == 0 ? 1 : c.shard > 0 ? static_cast<int>(c.shard) : data;
-  check_usage(data % shard == 0, "mics_shard_size ", shard, " does not divide the ", data,
-              " data-parallel ranks");
-  return {.pp = static_cast<int>(c.pipe),
-          .replicate = data / shard,
-          .shard = shard,
-          .tp = static_cast<int>(c.tensor)};
-}
-
-Exit train_rank(Config config, Communicator& world, Control& control, const Environment& env,
-                const StopFlag& stop) {
+Exit train_rank(Config config, Communicator& world, Control& control, const RunPlace& place) {
   bool first = world.rank() == 0;
-  at::Device device = pick_device(env);
-  Mesh mesh(layout_of(config.layout, world.size()), world);
+  Mesh mesh(fitting_layout(config.layout, world.size()), world);
   std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(config);
   Start start = find_start(config, tokenizer.get(), mesh.data().size(), control);
-  if (first) say_start(config, start, mesh, device);
-  poll_stop(stop)();
+  if (first) say_start(config, start, mesh, place.device);
+  if (first && !config.checkpoint.save.empty()) claim_run(config.checkpoint.save, place.life);
+  poll_stop(place.stop)();
   bool has_end = tokenizer && tokenizer->has_end_of_document();
   check_usage(has_end || !config.data.eod_mask_loss, config.where("eod_mask_loss"),
               ": eod_mask_loss needs a tokenizer (vocab_file) with <|endoftext|>");
   Sampler sampler(config.data, config.model.seq, config.model.vocab,
                   has_end ? tokenizer->end_of_document() : -1, sample_counts(config, start.state),
-                  poll_stop(stop));
+                  poll_stop(place.stop));
   if (first)
     for (const std::string& warning : sampler.warnings()) log_warning(warning);
-  GptNeoX model(config.model, mesh, model_options(config, start.checkpoint.has_value(), device));
-  TrainerParts parts{config, model, sampler, tokenizer.get(), control, stop, life_of_job(env)};
+  bool resumes = start.checkpoint.has_value();
+  GptNeoX model(config.model, mesh, model_options(config, resumes, place.device));
+  TimeLimit limit(place.allocation_left, config.train.exit_duration, kGuessedSave);
+  TrainerParts parts{config,  model,      sampler, tokenizer.get(),
+                     control, place.stop, limit,   place.life};
   Trainer trainer(parts, std::move(start));
   return trainer.run();
 }
 
-Exit train_here(const Config& config, int ranks, const Environment& env, const StopFlag& stop) {
+Exit train_threads(const Config& config, int ranks, const RunPlace& place) {
   if (ranks == 1) {
     auto world = self_communicator();
     AloneControl control;
-    return train_rank(config, *world, control, env, stop);
+    return train_rank(config, *world, control, place);
   }
-  check_usage(!pick_device(env).is_cuda(),
-              "--spawn starts ranks as threads on the CPU; a GPU takes one rank");
+  check_usage(!place.device.is_cuda(),
+              "ranks as threads compute on the CPU; a GPU takes one process");
+  Layout layout = fitting_layout(config.layout, ranks);
+  check_usage(layout.size() == ranks, "the layout ", to_string(layout), " takes ", layout.size(),
+              " of the ", ranks, " ranks asked for; start it with --spawn ", layout.size());
   at::set_num_threads(std::max(1, at::get_num_threads() / ranks));
   std::mutex mutex;
   Exit exit = Exit::kDone;
   run_thread_ranks(ranks, [&](Communicator& world, Control& control) {
-    Exit mine = train_rank(config, world, control, env, stop);
+    Exit mine = train_rank(config, world, control, place);
     std::lock_guard lock(mutex);
     exit = mine;
   });

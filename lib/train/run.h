@@ -1,24 +1,31 @@
 // A whole training run on the ranks of a world: from the config to the exit code.
 #pragma once
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+#include <string>
+
 #include "base/error.h"
 #include "comm/communicator.h"
 #include "config/config.h"
 #include "launch/control.h"
-#include "launch/environment.h"
 #include "train/signals.h"
 
 namespace neox {
 
-// The layout of `world` ranks. Throws where pipe x tensor x shard does not fill it.
-struct Layout;
-Layout layout_of(const LayoutConfig& config, int world);
+// What a rank finds where it runs.
+struct RunPlace {
+  at::Device device;
+  const StopFlag& stop;
+  std::string life;                       // of the job; names temporary files
+  std::optional<double> allocation_left;  // seconds
+};
 
-// Trains on `ranks` ranks of this machine: one, or several as threads on the CPU.
-Exit train_here(const Config& config, int ranks, const Environment& env, const StopFlag& stop);
+// One rank of a run. Collective over world, which the layout must fill.
+Exit train_rank(Config config, Communicator& world, Control& control, const RunPlace& place);
 
-// One rank of a run. Collective over world.
-Exit train_rank(Config config, Communicator& world, Control& control, const Environment& env,
-                const StopFlag& stop);
+// Trains on `ranks` ranks of this process: threads on the CPU.
+Exit train_threads(const Config& config, int ranks, const RunPlace& place);
 
 // The text of --dry-run: what the run will need, without building the model.
 std::string dry_run(const Config& config, int ranks);

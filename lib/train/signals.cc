@@ -20,7 +20,7 @@ const StopFlag& install_stop_signals() {
   action.sa_handler = on_signal;
   action.sa_flags = SA_RESTART;
   ::sigemptyset(&action.sa_mask);
-  for (int number : {SIGUSR1, SIGTERM, SIGINT}) ::sigaction(number, &action, nullptr);
+  for (int number : {SIGUSR1, SIGUSR2, SIGTERM, SIGINT}) ::sigaction(number, &action, nullptr);
   return g_stop;
 }
 
@@ -28,6 +28,8 @@ const char* signal_name(int number) {
   switch (number) {
     case SIGUSR1:
       return "SIGUSR1";
+    case SIGUSR2:
+      return "SIGUSR2";
     case SIGTERM:
       return "SIGTERM";
     case SIGINT:

@@ -1,5 +1,5 @@
-// Signals that ask a run to stop: SIGUSR1 (Slurm's warning before the time limit), SIGTERM, and
-// Ctrl-C.
+// Signals that ask a run to stop: SIGUSR1 and SIGUSR2 (Slurm's warning before the time limit),
+// SIGTERM, and Ctrl-C.
 #pragma once
 #include <atomic>
 

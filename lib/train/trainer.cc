@@ -78,7 +78,9 @@ Exit Trainer::train_loop() {
     evaluate_and_sample(state_.iteration / std::max<int64_t>(t.eval_interval, 1));
   if (state_.iteration > 0 && saved_at_ != state_.iteration) save();
   if (stop_ && !complete) {
-    log_info("stopped at step ", state_.iteration, " of ", t.iters, " as asked",
+    std::string why = wants_stop();
+    log_info("stopped at step ", state_.iteration, " of ", t.iters, ": ",
+             why.empty() ? "another rank asked for it" : why,
              c.save.empty() ? "; nothing was saved, because save is not set"
                             : "; the same command goes on from there");
     return Exit::kRequeue;
@@ -91,7 +93,8 @@ Exit Trainer::train_loop() {
 void Trainer::take_step() {
   int64_t first = state_.consumed_samples;
   auto batches = [&](int64_t m) { return train_batches_.get(first, m); };
-  Tensor result = step_.run(batch_.accumulation, batches, p_.stop.load() != 0);
+  auto start = TimeLimit::Clock::now();
+  Tensor result = step_.run(batch_.accumulation, batches, !wants_stop().empty());
   read_report();  // of the step before, while the device works on this one
   unread_ = result;
   ++state_.iteration;
@@ -100,6 +103,12 @@ void Trainer::take_step() {
   bool needed = p_.config.checkpoint.saves_at(state_.iteration) || due(t.eval_interval) ||
                 due(t.exit_interval);
   if (waits_for_host_ || needed) read_report();
+  p_.limit.measured_step(TimeLimit::Seconds(TimeLimit::Clock::now() - start).count());
+}
+
+std::string Trainer::wants_stop() const {
+  if (int signal = p_.stop.load()) return concat("asked to by ", signal_name(signal));
+  return p_.limit.due();
 }
 
 void Trainer::read_report() {
@@ -133,6 +142,7 @@ void Trainer::save() {
   const CheckpointConfig& c = p_.config.checkpoint;
   if (c.save.empty()) return;
   report_.pause();
+  auto start = TimeLimit::Clock::now();
   LossScale::State scale = step_.loss_scale().state();
   state_.optimizer_steps = step_.optimizer_steps();
   state_.loss_scale = scale.scale;
@@ -141,6 +151,7 @@ void Trainer::save() {
   auto chunks = step_.written();
   save_checkpoint({.dir = c.save, .life = p_.life, .keep_last = c.keep_last}, chunks, state_,
                   p_.control);
+  p_.limit.measured_save(TimeLimit::Seconds(TimeLimit::Clock::now() - start).count());
   saved_at_ = state_.iteration;
   report_.resume();
 }

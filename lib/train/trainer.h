@@ -14,6 +14,7 @@
 #include "train/signals.h"
 #include "train/start.h"
 #include "train/step.h"
+#include "train/time_limit.h"
 
 namespace neox {
 
@@ -24,6 +25,7 @@ struct TrainerParts {  // all must outlive the trainer
   const Tokenizer* tokenizer;  // null: no sample_prompts
   Control& control;
   const StopFlag& stop;
+  TimeLimit& limit;
   std::string life;  // names temporary files of this life of the job
 };
 
@@ -39,6 +41,8 @@ class Trainer {
  private:
   Exit train_loop();
   void take_step();
+  // Why this rank would stop now: a signal or the time; "" where it goes on.
+  std::string wants_stop() const;
   void read_report();  // of the last step, if it was not read yet
   void check_finite(const StepReport& report);
   void evaluate_and_sample(int64_t index);

@@ -1,0 +1,23 @@
+// neox-submit: job scripts for Slurm.
+#include <filesystem>
+#include <iostream>
+
+#include "base/log.h"
+#include "jobs/request.h"
+
+int main(int argc, char** argv) {
+  using namespace neox;
+  return run_program("neox-submit", [&] {
+    CommandLine line = part_at_dashes(std::vector<std::string>(argv, argv + argc));
+    std::vector<char*> pointers;
+    for (std::string& word : line.own) pointers.push_back(word.data());
+    Program program = submit_program();
+    if (!program.parse(static_cast<int>(pointers.size()), pointers.data())) return 0;
+    auto self = std::filesystem::read_symlink("/proc/self/exe");
+    SubmitRequest request = read_submit_request(
+        program, line.sbatch, {.environment = environment(), .programs = self.parent_path()});
+    for (const std::string& note : request.notes) log_info("note: ", note);
+    carry_out(request, std::cout);
+    return 0;
+  });
+}

@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# Makes one relocatable archive of everything but LibTorch, CUDA, glibc and libstdc++: programs, the shared libraries
+# that not every system has, configs, scripts, documents, manual pages, completion. It runs on any x86-64 Linux with
+# glibc 2.34 and libstdc++ of GCC 11 or later.
+# Usage: env/bundle.sh [PRESET] [DIRECTORY]    PRESET: release (default) or cuda; DIRECTORY: for the archive, default build
+# There:  tar xf neox-*.tar.gz; pip install --target DIR torch==2.11.0; NEOX_TORCH_DIR=DIR neox-*/bin/neox-train ...
+source "$(dirname "$0")/common.sh"
+
+main() {
+  case ${1-} in -h|--help) sed -n '2,6s/^# //p' "$0"; exit 0 ;; esac
+  local preset=${1:-release} out=${2:-$repo/build} name
+  mkdir -p "$out" && out=$(cd "$out" && pwd) || fail 74 "cannot write to ${2-}"
+  cd "$repo"
+  command -v patchelf > /dev/null || fail 74 "patchelf is missing; env/setup.sh installs it"
+  case $preset in release|cuda) ;; *) fail 64 "a bundle is made of the preset release or cuda, not of $preset" ;; esac
+  env/build.sh "$preset" programs
+  name=neox-$(sed -n 's/.*kVersion = "\(.*\)".*/\1/p' lib/base/version.h)-linux-$(uname -m)
+  [ "$preset" = release ] || name=$name-$preset
+  work=$(mktemp -d)
+  trap 'rm -rf "$work"' EXIT
+  tree=$work/$name
+  install_tree "$preset"
+  licences > "$tree/share/doc/neox/third-party-licences.txt"
+  pack "$name" "$out"
+}
+
+# The programs that need LibTorch go to libexec, each with a launcher in bin that knows where LibTorch is; the others
+# run as they are. No file keeps a path of this machine.
+install_tree() {
+  local program rpath
+  cmake --install "build/$1" --prefix "$tree" --strip > "$work/log" 2>&1 ||
+    fail 70 "cmake --install failed:" "$(tail -n 10 "$work/log")"
+  mkdir "$tree/libexec"
+  find "$tree/lib" -type f -name '*.so*' -exec patchelf --remove-rpath {} +
+  for program in "$tree"/bin/*; do
+    rpath=$(patchelf --print-rpath "$program")
+    patchelf --force-rpath --set-rpath "\$ORIGIN/../lib" "$program"
+    if patchelf --print-needed "$program" | grep -q '^lib\(torch\|c10\)'; then
+      mv "$program" "$tree/libexec/"
+      launcher "$rpath" > "$program"
+      chmod 755 "$program"
+    fi
+  done
+}
+
+# launcher RPATH: its entries below ../site are what LibTorch's directory must hold.
+launcher() {
+  local dirs; dirs=$(tr : '\n' <<< "$1" | sed -n "s,^\\\$ORIGIN/../site/,,p" | tr '\n' ' ')
+  sed -e "s,@TORCH_VERSION@,$torch_version," -e "s,@LIBRARY_DIRS@,${dirs% }," env/bundle_launcher.sh
+}
+
+# What the distribution says about the libraries that travel along.
+licences() {
+  local library package seen=" "
+  echo "Licences of the libraries in lib/, as their Debian or Ubuntu packages state them."
+  for library in "$tree"/lib/*.so*; do
+    package=$(dpkg-query -S "*/${library##*/}" 2>/dev/null | head -n 1 | sed 's/:.*//' || true)
+    [ -n "$package" ] || fail 70 "no package holds ${library##*/}; its licence is unknown"
+    case $seen in *" $package "*) continue ;; esac
+    seen="$seen$package "
+    printf '\n===== %s %s\n' "$package" "$(dpkg-query -W -f '${Version}' "$package")"
+    cat "/usr/share/doc/$package/copyright"
+  done
+}
+
+pack() {
+  local file=$2/$1.tar.gz size
+  # No pipe in common.sh's sense may hide a failure: pipefail is on.
+  tar --sort=name --owner=0 --group=0 --numeric-owner --mtime=@"$(newest_change)" -C "$work" -cf - "$1" | gzip -n9 > "$file.new"
+  mv "$file.new" "$file"
+  size=$(stat -c %s "$file")
+  [ "$size" -le $((64 << 20)) ] || fail 70 "$file has $((size >> 20)) MiB, more than 64; what grew?"
+  say "$file: $(((size + (1 << 19)) >> 20)) MiB, $(du -sm "$tree" | cut -f1) MB unpacked"
+}
+
+# So that the same source makes the same archive.
+newest_change() { git log -1 --format=%ct 2>/dev/null || echo 0; }
+
+main "$@"

@@ -1,0 +1,69 @@
+#include "base/error.h"
+#include "corpus/corpus.h"
+
+namespace neox {
+namespace {
+
+namespace po = boost::program_options;
+
+// Options that say something only about a corpus.
+constexpr const char* kOnlyWithCorpus[] = {
+    "data-path", "corpora", "mirror", "local-copy", "offline", "download-only", "force-redownload"};
+
+fs::path registry_of(const Program& program) {
+  return program.has("corpora") ? fs::path(program.get<std::string>("corpora"))
+                                : default_registry();
+}
+
+}  // namespace
+
+std::string table_of_corpora(const Program& program) {
+  return table(read_registry(registry_of(program)));
+}
+
+void add_corpus_options(Program& program) {
+  auto text = [](const char* name) { return po::value<std::string>()->value_name(name); };
+  auto add = program.options().add_options();
+  add("corpus", text("NAME"), "corpus to fetch and prepare; the name alone does it too");
+  add("list", "print the corpora and end");
+  add("data-path,d", text("DIR"),
+      "where corpora and tokenizers lie ($DATA_DIR, or data); also --data-dir");
+  add("mirror", text("URL"), "fetch from this directory instead");
+  add("local-copy", text("PATH"), "take the file from there, or out of that directory");
+  add("download-only", "fetch what is missing, such as on a login node, and end");
+  add("offline", "never open a connection");
+  add("force-redownload,f", "fetch again what is there");
+  add("corpora", text("FILE"), "another table of corpora");
+  program.positional("corpus", 1);
+}
+
+CorpusOptions read_corpus_options(const Program& program, const std::string& data_dir) {
+  for (const char* option : kOnlyWithCorpus)
+    check_usage(program.has("corpus") || !program.has(option), "--", option,
+                " goes with the name of a corpus, such as neox-prepare-data enwik8");
+  CorpusOptions options;
+  if (!program.has("corpus")) return options;
+  options.name = program.get<std::string>("corpus");
+  check_usage(!program.has("input"), "both a corpus, ", options.name,
+              ", and --input are given; leave one out");
+  check_usage(!options.name.empty() && options.name.find('/') == std::string::npos, options.name,
+              " is not the name of a corpus; files are given with --input");
+  auto value = [&](const char* option) {
+    return program.has(option) ? program.get<std::string>(option) : std::string();
+  };
+  options.registry = registry_of(program);
+  options.data_path = program.has("data-path") ? value("data-path")
+                      : data_dir.empty()       ? "data"
+                                               : data_dir;
+  options.mirror = value("mirror");
+  options.local = value("local-copy");
+  check_usage(options.mirror.empty() || options.local.empty(),
+              "--mirror and --local-copy exclude each other");
+  if (program.has("download-only")) options.until = CorpusOptions::Until::kFetched;
+  if (program.has("offline")) options.download.network = DownloadOptions::Network::kRefuse;
+  if (program.has("force-redownload"))
+    options.download.existing = DownloadOptions::Existing::kReplace;
+  return options;
+}
+
+}  // namespace neox

@@ -1,0 +1,40 @@
+// Files from the network. A transfer that was cut goes on where it ended, provided that the server
+// still has the same file; a file has its name only when it is whole and its checksum is right.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+
+namespace neox {
+
+struct RemoteFile {
+  std::vector<std::string> urls;  // tried in this order
+  int64_t bytes = -1;             // -1: not known
+  std::string sha256 = {};        // "": not known
+};
+
+struct DownloadOptions {
+  enum class Network { kUse, kRefuse } network = Network::kUse;
+  enum class Existing { kKeep, kReplace } existing = Existing::kKeep;
+  std::string advice = {};                  // what to do without a network, at the end of messages
+  double connect_seconds = 8;               // for all addresses together, where none answers
+  double stall_seconds = 30;                // without a byte
+  int retries = 5;                          // without a byte in between
+  double first_pause_seconds = 1;           // between tries; it doubles each time
+  const std::atomic<bool>* stop = nullptr;  // ends the transfer where it becomes true
+};
+
+// Is a file of that size there? Opens no socket.
+bool is_downloaded(const RemoteFile& file, const fs::path& to);
+
+// Brings the file to `to`, with <to>.part and <to>.part.from beside it until it is whole. Opens no
+// socket where it is there. Throws Error (74) with each address and what it answered.
+void download(const RemoteFile& file, const fs::path& to, const DownloadOptions& options);
+
+// Throws Error (74) unless size and checksum are those that are known.
+void check_content(const RemoteFile& file, const fs::path& path);
+
+}  // namespace neox

@@ -1,0 +1,85 @@
+// Input files in blocks: whole lines of JSON, whole documents of text, or parts of a long text. The
+// ranks of a job share the input by its bytes; each has the documents that begin in its share.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/input_files.h"
+
+namespace neox {
+
+struct BlockRules {
+  std::string separator = {};  // lines that part the documents of a text; "": one document
+  // A text of one document comes whole, or in parts whose tokens, joined, are those of the text
+  // (Tokenizer::parts_at_words() says for which tokenizers): it is cut before a space between ASCII
+  // letters or digits.
+  enum class Texts { kWhole, kParts } texts = Texts::kWhole;
+};
+
+// Bytes begin .. end of a file; they begin and end where the rules let a block begin and end.
+struct Slice {
+  const InputFile* file = nullptr;
+  int64_t begin = 0, end = 0;
+};
+
+// The share of a rank, in order; one after another the shares of all ranks are the input. Empty
+// where the rank has none. The files must outlive the slices.
+std::vector<Slice> slices_of(const InputFiles& input, const BlockRules& rules, int rank, int size);
+
+// The number of line ends in a file before a position, counted when it is first asked for.
+class LinesBefore;
+
+struct Block {
+  const InputFile* file = nullptr;
+  int64_t line = 1;  // number of the first line in the slice
+  std::string text = {};
+  bool begins_document = true, ends_document = true;  // of a text's part
+  std::shared_ptr<LinesBefore> before = {};           // the slice; none: it begins the file
+
+  // In the file, of a line of the block counted from `line`. Thread-safe.
+  int64_t number_in_file(int64_t line) const;
+};
+
+// Reads slices from the first to the last in blocks of about kBlockBytes.
+class BlockReader {
+ public:
+  static constexpr int64_t kBlockBytes = 1 << 18;
+  BlockReader(std::vector<Slice> slices, BlockRules rules);
+  ~BlockReader();
+  BlockReader(const BlockReader&) = delete;
+  BlockReader& operator=(const BlockReader&) = delete;
+
+  // None after the last. Throws Error (74).
+  std::optional<Block> next();
+
+ private:
+  bool open_next();
+  bool read_more();
+  Block take(size_t bytes);
+
+  std::vector<Slice> slices_;
+  BlockRules rules_;
+  size_t next_slice_ = 0;
+  Slice slice_;
+  std::shared_ptr<LinesBefore> before_;
+  int fd_ = -1;
+  int64_t line_ = 1;
+  int64_t read_ = 0;   // up to here in the file
+  int64_t given_ = 0;  // up to here in blocks
+  std::string rest_;   // read and not yet given out
+};
+
+// Whether a line, without its line end, is the separator.
+bool is_separator(std::string_view line, std::string_view separator);
+
+// The first place at or behind `at` where a block may begin; the size of the text where there is
+// none.
+size_t next_cut(std::string_view text, size_t at, InputFile::Format format,
+                const BlockRules& rules);
+
+}  // namespace neox

@@ -1,0 +1,284 @@
+#include "jobs/check_job.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "config/estimate.h"
+
+namespace neox {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kLeastLead = 180;
+constexpr double kUsable = 0.9;          // of a GPU's memory; the rest is libraries' and buffers'
+constexpr int64_t kPythiaVocab = 50277;  // where no vocabulary is known
+
+std::string shape(const Job& job, int nodes) {
+  return concat(nodes, nodes == 1 ? " node x " : " nodes x ", job.tasks_per_node,
+                job.tasks_per_node == 1 ? " task = " : " tasks = ", nodes * job.tasks_per_node,
+                nodes * job.tasks_per_node == 1 ? " rank" : " ranks");
+}
+
+std::vector<int> ends(NodeRange nodes) {
+  if (nodes.min == nodes.max) return {nodes.min};
+  return {nodes.min, nodes.max};
+}
+
+int64_t vocab_of(const Config& config) {
+  return config.model.vocab > 0 ? config.model.vocab : padded_vocab(config, kPythiaVocab);
+}
+
+// Where a path comes from, for messages.
+std::string origin(const Config& config, const std::string& key) {
+  std::string place = config.where(key);
+  return place == "--default" ? "by DATA_PATH, DATASET and MODEL_PATH" : place;
+}
+
+// One task drives one GPU.
+void check_tasks(const Job& job, std::vector<std::string>& notes) {
+  int tasks = job.tasks_per_node, gpus = job.gpus.per_node;
+  check_usage(gpus == 0 || tasks <= gpus, "--tasks-per-node ", tasks, " with --gpus-per-node ",
+              gpus, ": each task drives one GPU; take --tasks-per-node ", gpus);
+  if (tasks < gpus)
+    notes.push_back(concat(tasks, tasks == 1 ? " task" : " tasks", " per node on ", gpus,
+                           " GPUs: ", gpus - tasks, " stay idle, unless neox-train --spawn ",
+                           gpus / tasks, " starts a process for each"));
+}
+
+void check_layout(const Job& job, const Config& config, int nodes) {
+  int64_t pipe = config.layout.pipe, tensor = config.layout.tensor, cell = pipe * tensor;
+  int64_t world = int64_t{nodes} * job.tasks_per_node;
+  if (world % cell == 0) return;
+  std::string fixes;
+  for (int n = nodes + 1; n <= nodes + cell && fixes.empty(); ++n)
+    if (int64_t{n} * job.tasks_per_node % cell == 0)
+      fixes += concat("\n  --nodes ", n, ", ", n * job.tasks_per_node, " ranks");
+  for (int tasks = job.tasks_per_node - 1; tasks > 0; --tasks)
+    if (int64_t{nodes} * tasks % cell == 0) {
+      fixes += concat("\n  --tasks-per-node ", tasks, ", ", nodes * tasks, " ranks");
+      break;
+    }
+  for (int64_t t = tensor - 1; t > 0; --t)
+    if (config.model.heads % t == 0 && world % (pipe * t) == 0) {
+      fixes += concat("\n  --set model_parallel_size=", t);
+      break;
+    }
+  fail(Exit::kUsage, shape(job, nodes), ": pipe_parallel_size ", pipe, " (",
+       config.where("pipe_parallel_size"), ") x model_parallel_size ", tensor, " (",
+       config.where("model_parallel_size"), ") needs a multiple of ", cell,
+       " ranks. One of these mends it:", fixes);
+}
+
+// --nodes that makes micro x accumulation x ranks the global batch.
+std::string nodes_for_batch(const Job& job, const Config& config) {
+  const BatchConfig& batch = config.batch;
+  if (!batch.global || !batch.micro || !batch.accumulation) return "";
+  int64_t cell = config.layout.pipe * config.layout.tensor * *batch.global;
+  int64_t per_node = *batch.micro * *batch.accumulation * job.tasks_per_node;
+  if (cell % per_node != 0) return "";
+  return concat("\n  --nodes ", cell / per_node);
+}
+
+Estimate estimate_on(const Job& job, const Config& config, int nodes) {
+  try {
+    return estimate(config, vocab_of(config), int64_t{nodes} * job.tasks_per_node);
+  } catch (const Error& e) {
+    fail(e.exit(), shape(job, nodes), ": ", e.what(), nodes_for_batch(job, config));
+  }
+}
+
+// Changes that make the model fit; each alone.
+std::string memory_fixes(const Job& job, const Config& config, int nodes, double room) {
+  int64_t world = int64_t{nodes} * job.tasks_per_node;
+  std::string fixes;
+  auto offer = [&](const Config& changed, const std::string& words) {
+    try {
+      Estimate e = estimate(changed, vocab_of(changed), world);
+      if (static_cast<double>(e.memory_bytes) > room) return false;
+      fixes += concat("\n  --set ", words, ": ", human_bytes(static_cast<double>(e.memory_bytes)));
+      return true;
+    } catch (const Error&) { return false; }  // does not fit the ranks
+  };
+  Config changed = config;
+  changed.train.recompute = true;
+  if (!config.train.recompute) offer(changed, "checkpoint_activations=true");
+  changed = config;
+  changed.layout.zero_stage = 1;
+  if (config.layout.zero_stage == 0) offer(changed, "zero_optimization.stage=1");
+  changed = config;
+  changed.batch.accumulation.reset();
+  for (int64_t micro = config.batch.micro.value_or(1) / 2; micro > 0; micro /= 2) {
+    changed.batch.micro = micro;
+    if (offer(changed, concat("train_micro_batch_size_per_gpu=", micro))) break;
+  }
+  changed = config;
+  for (int64_t t = config.layout.tensor * 2; t <= 64; t *= 2) {
+    changed.layout.tensor = t;
+    if (config.model.heads % t == 0 && offer(changed, concat("model_parallel_size=", t))) break;
+  }
+  return fixes.empty() ? " More nodes, model_parallel_size or pipe_parallel_size are needed."
+                       : " One of these mends it:" + fixes;
+}
+
+void check_memory(const Job& job, const Config& config, int nodes, const Estimate& need,
+                  const CheckOptions& options) {
+  auto memory = options.gpu_memory ? options.gpu_memory : known_gpu_memory(job.gpus.type);
+  if (job.gpus.per_node == 0 || !memory) return;
+  double room = *memory * 1e9 * kUsable, bytes = static_cast<double>(need.memory_bytes);
+  if (bytes <= room) return;
+  fail(Exit::kUsage, shape(job, nodes), ": the fullest rank needs about ", human_bytes(bytes),
+       " (weights ", human_bytes(static_cast<double>(need.parameter_bytes)), ", gradients ",
+       human_bytes(static_cast<double>(need.gradient_bytes)), ", optimizer ",
+       human_bytes(static_cast<double>(need.master_bytes + need.moment_bytes)), ", activations ",
+       human_bytes(static_cast<double>(need.activation_bytes)), "), but a GPU of ",
+       human_bytes(*memory * 1e9), " has room for ", human_bytes(room), ".",
+       memory_fixes(job, config, nodes, room));
+}
+
+// The path on this machine of a path in the container.
+fs::path outside(const std::string& path, const std::string& mounts) {
+  for (const std::string& mount : split(mounts, ',')) {
+    auto parts = split(mount, ':');
+    if (parts.size() >= 2 && (path + "/").starts_with(parts[1] + "/"))
+      return parts[0] + path.substr(parts[1].size());
+  }
+  return path;
+}
+
+void check_data(const Config& config, const CheckOptions& options) {
+  const DataConfig& data = config.data;
+  std::error_code error;
+  auto check_prefix = [&](const std::string& key, const std::string& prefix) {
+    for (const char* ending : {".bin", ".idx"})
+      check_usage(fs::exists(outside(prefix + ending, options.mounts), error), origin(config, key),
+                  ": ", key, " is ", prefix, ", but ", prefix, ending,
+                  " does not exist. Prepare it first (neox-submit prepare-data train ... does both,"
+                  " one after the other), wait for the job that does (--after JOBID), or name "
+                  "another with --set ",
+                  key, "=PREFIX");
+  };
+  if (!data.data_path.empty()) check_prefix("data_path", data.data_path);
+  for (const auto& path : data.train_paths) check_prefix("train_data_paths", path);
+  for (const auto& path : data.valid_paths) check_prefix("valid_data_paths", path);
+  for (const auto& path : data.test_paths) check_prefix("test_data_paths", path);
+  std::string vocab = config.tokenizer.vocab_file;
+  check_usage(vocab.empty() || fs::exists(outside(vocab, options.mounts), error),
+              config.where("vocab_file"), ": vocab_file ", vocab,
+              " does not exist. neox-submit prepare-data fetches the 20B tokenizer; or name "
+              "another with --set vocab_file=FILE");
+}
+
+void check_save(const Config& config, const CheckOptions& options,
+                std::vector<std::string>& notes) {
+  std::string save = config.checkpoint.save;
+  if (save.empty()) {
+    notes.push_back("save is not set: a requeued job starts from the beginning");
+    return;
+  }
+  check_usage(!config.checkpoint.load.empty(), config.where("save"), ": save is ", save,
+              ", but load is not set, so a requeued job would not go on from its checkpoint; add "
+              "--set load=",
+              save);
+  std::error_code error;
+  fs::path parent = outside(fs::absolute(save).parent_path(), options.mounts);
+  bool made = options.files == CheckOptions::Files::kPreparedBefore;
+  check_usage(made || fs::is_directory(parent, error), origin(config, "save"), ": save is ", save,
+              ", but the folder ", parent.string(), " does not exist; make it (mkdir -p ",
+              parent.string(), "), or name another with --set save=DIR --set load=DIR");
+}
+
+int lead_for(const Estimate& e, const Job& job, const CheckOptions& options,
+             std::vector<std::string>& notes) {
+  double seconds = static_cast<double>(e.checkpoint_bytes) / (options.write_rate * 1e6);
+  int needed = std::max(kLeastLead, static_cast<int>(std::ceil(seconds * 1.5 + 60)));
+  int lead = options.lead_seconds.value_or(needed);
+  notes.push_back(concat("a checkpoint of ", human_bytes(static_cast<double>(e.checkpoint_bytes)),
+                         " takes about ", human_duration(seconds), " at ",
+                         human_bytes(options.write_rate * 1e6), "/s; SIGUSR1 comes ", lead,
+                         " s before the end"));
+  if (lead < needed)
+    notes.push_back(concat("--lead ", lead, " is less than the ", needed,
+                           " s that a save may need with what comes before it"));
+  auto limit = parse_slurm_time(job.slurm.time);
+  check_usage(!limit || *limit > lead, "--time ", job.slurm.time, " is ", limit.value_or(0),
+              " s, and the last ", lead,
+              " s of it are for saving; take a longer --time, or a shorter --lead");
+  return lead;
+}
+
+void note_elastic(const Job& job, const Config& config, const std::vector<Estimate>& found,
+                  std::vector<std::string>& notes) {
+  for (size_t i = 0; i < found.size(); ++i) {
+    const Estimate& e = found[i];
+    notes.push_back(concat(shape(job, ends(job.nodes)[i]), ": batch of ", e.batch.global,
+                           " samples = ", e.batch.micro, " x ", e.data_ranks, " ranks x ",
+                           e.batch.accumulation, " micro-batches, about ",
+                           human_bytes(static_cast<double>(e.memory_bytes)), " a rank"));
+    if (e.batch.global < e.data_ranks)
+      notes.push_back(concat("the batch of ", e.batch.global, " samples leaves ",
+                             e.data_ranks - e.batch.global, " of ", e.data_ranks,
+                             " data-parallel ranks without work"));
+  }
+  if (found.size() > 1 && found[0].batch.global != found[1].batch.global)
+    notes.push_back(
+        "the first start decides the global batch, and later ones keep it; set "
+        "train_batch_size to decide it here");
+  if (config.layout.tensor > job.tasks_per_node)
+    notes.push_back(concat("model_parallel_size ", config.layout.tensor, " reaches over ",
+                           job.tasks_per_node,
+                           " tasks a node: tensor parallelism across nodes "
+                           "is slow"));
+}
+
+}  // namespace
+
+CheckedJob check_job(const Job& job, const Config& config, const CheckOptions& options) {
+  CheckedJob checked;
+  check_tasks(job, checked.notes);
+  std::vector<Estimate> found;
+  for (int nodes : ends(job.nodes)) {
+    check_layout(job, config, nodes);
+    found.push_back(estimate_on(job, config, nodes));
+    check_memory(job, config, nodes, found.back(), options);
+  }
+  if (options.files == CheckOptions::Files::kMustExist) check_data(config, options);
+  check_save(config, options, checked.notes);
+  note_elastic(job, config, found, checked.notes);
+  checked.lead_seconds = lead_for(found[0], job, options, checked.notes);
+  return checked;
+}
+
+std::optional<int64_t> parse_slurm_time(const std::string& text) {
+  long long a = 0, b = 0, c = 0, d = 0;
+  int used = 0, size = static_cast<int>(text.size());
+  auto matches = [&](const char* format, auto*... numbers) {
+    used = 0;
+    return std::sscanf(text.c_str(), format, numbers..., &used) == sizeof...(numbers) &&
+           used == size;
+  };
+  if (size == 0) return std::nullopt;
+  if (matches("%lld-%lld:%lld:%lld%n", &a, &b, &c, &d)) return ((a * 24 + b) * 60 + c) * 60 + d;
+  if (matches("%lld-%lld:%lld%n", &a, &b, &c)) return ((a * 24 + b) * 60 + c) * 60;
+  if (matches("%lld-%lld%n", &a, &b)) return (a * 24 + b) * 3600;
+  if (matches("%lld:%lld:%lld%n", &a, &b, &c)) return (a * 60 + b) * 60 + c;
+  if (matches("%lld:%lld%n", &a, &b)) return a * 60 + b;
+  if (matches("%lld%n", &a)) return a * 60;
+  return std::nullopt;
+}
+
+std::optional<double> known_gpu_memory(const std::string& type) {
+  static const std::pair<const char*, double> kGpus[] = {
+      {"v100", 16},  {"t4", 16},    {"a10g", 24},  {"l4", 24},      {"a30", 24},
+      {"a100", 40},  {"a40", 48},   {"l40s", 48},  {"rtx6000", 48}, {"h100", 80},
+      {"gh200", 96}, {"h200", 141}, {"b200", 180}, {"gb200", 186},  {"b300", 268}};
+  for (auto [name, gigabytes] : kGpus)
+    if (type == name) return gigabytes;
+  return std::nullopt;
+}
+
+}  // namespace neox

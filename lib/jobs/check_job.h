@@ -1,0 +1,38 @@
+// Does the configuration fit the allocation that a training job asks for? By arithmetic and by
+// looking at files; nothing is started.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/config.h"
+#include "jobs/job.h"
+
+namespace neox {
+
+struct CheckOptions {
+  enum class Files { kMustExist, kPreparedBefore };
+  Files files = Files::kMustExist;   // data and tokenizer: now, or once an earlier job has ended
+  std::string mounts;                // FROM:TO,...; paths of the config are those in the container
+  double write_rate = 300;           // MB/s, of a save
+  std::optional<double> gpu_memory;  // GB; without: of the GPU's type, where that is known
+  std::optional<int> lead_seconds;   // as asked for
+};
+
+struct CheckedJob {
+  int lead_seconds = 0;  // for the save, between SIGUSR1 and the end
+  std::vector<std::string> notes;
+};
+
+// Throws Error (64) with the numbers and what would mend it: tasks and GPUs, layout, batch, memory
+// of a GPU, files, time limit. With a range of nodes both ends must fit.
+CheckedJob check_job(const Job& job, const Config& config, const CheckOptions& options);
+
+// Seconds of "90", "90:00", "1:30:00", "2-12", "2-12:30", "2-12:30:00" (minutes alone, as in
+// Slurm); nothing for UNLIMITED and what is no time.
+std::optional<int64_t> parse_slurm_time(const std::string& text);
+
+// GB of a GPU by its name in GRES; of types of several sizes the smallest.
+std::optional<double> known_gpu_memory(const std::string& type);
+
+}  // namespace neox

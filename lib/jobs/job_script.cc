@@ -1,0 +1,178 @@
+#include "jobs/job_script.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "jobs/script_parts.h"
+
+namespace neox {
+namespace {
+
+const std::pair<JobKind, const char*> kNames[] = {{JobKind::kBuildImage, "build-image"},
+                                                  {JobKind::kPrepareData, "prepare-data"},
+                                                  {JobKind::kTrain, "train"},
+                                                  {JobKind::kConvert, "convert"},
+                                                  {JobKind::kGenerate, "generate"}};
+
+void add_option(std::string& out, const std::string& name, const std::string& value) {
+  if (!value.empty()) out += concat("#SBATCH --", name, "=", value, "\n");
+}
+
+std::string count(NodeRange nodes) {
+  return nodes.min == nodes.max ? concat(nodes.min) : concat(nodes.min, "-", nodes.max);
+}
+
+void add_gpus(std::string& out, const GpuRequest& gpus, GpuOption style) {
+  if (gpus.per_node == 0 || style == GpuOption::kNone) return;
+  std::string value = (gpus.type.empty() ? "" : gpus.type + ":") + concat(gpus.per_node);
+  if (style == GpuOption::kGres) return add_option(out, "gres", "gpu:" + value);
+  add_option(out, "gpus-per-node", value);
+}
+
+std::string sbatch_lines(const Job& job, const Profile& profile) {
+  std::string out;
+  add_option(out, "job-name", job.name.empty() ? "neox-" + name_of(job.kind) : job.name);
+  add_option(out, "nodes", count(job.nodes));
+  add_option(out, "ntasks-per-node", concat(job.tasks_per_node));
+  add_gpus(out, job.gpus, profile.gpu_option);
+  const SlurmOptions& slurm = job.slurm;
+  out +=
+      "#SBATCH --exclusive\n#SBATCH --wait-all-nodes=1\n#SBATCH --requeue\n"
+      "#SBATCH --open-mode=append\n";
+  add_option(out, "time", slurm.time);
+  if (job.kind == JobKind::kTrain) add_option(out, "signal", concat("B:USR1@", job.lead_seconds));
+  add_option(out, "partition", slurm.partition.empty() ? profile.partition : slurm.partition);
+  add_option(out, "account", slurm.account);
+  add_option(out, "qos", slurm.qos);
+  add_option(out, "constraint", slurm.constraint);
+  add_option(out, "reservation", slurm.reservation);
+  add_option(out, "nice", slurm.nice);
+  if (!slurm.after.empty())
+    out += concat("#SBATCH --dependency=afterok:", slurm.after,
+                  "\n#SBATCH --kill-on-invalid-dep=yes\n");
+  out += "#SBATCH --output=%x_%j.out\n";
+  for (const auto& list : {profile.sbatch, slurm.extra})
+    for (const std::string& line : list) out += concat("#SBATCH ", line, "\n");
+  return out;
+}
+
+std::string variable_line(const Variable& variable, const Job& job) {
+  auto decided = job.values.find(variable.name);
+  if (decided != job.values.end())
+    return concat(variable.name, "=", shell_quote(decided->second), "\n");
+  std::string line = concat(": \"${", variable.name, ":=", variable.value, "}\"");
+  if (variable.comment.empty()) return line + '\n';
+  return line + std::string(line.size() < 50 ? 50 - line.size() : 2, ' ') + "# " +
+         variable.comment + '\n';
+}
+
+std::string variables(const Job& job) {
+  std::string out = "# Variables: what your shell exports wins over a default (:=).\n";
+  auto table = script_variables(job.kind);
+  for (const Variable& variable : table) out += variable_line(variable, job);
+  for (const auto& [name, value] : job.values) {
+    bool known = std::ranges::any_of(table, [&](const Variable& v) { return v.name == name; });
+    if (!known) out += concat(name, "=", shell_quote(value), "\n");
+  }
+  return out;
+}
+
+// Of the cluster: variables, modules, prologue.
+std::string surroundings(const Job& job, const Profile& profile) {
+  std::string out;
+  bool computes = job.kind == JobKind::kTrain || job.kind == JobKind::kGenerate;
+  for (const auto& [name, value] : profile.environment)
+    if (computes) out += concat(": \"${", name, "=", value, "}\"; export ", name, "\n");
+  for (const std::string& module : profile.modules)
+    out += concat("module load ", shell_quote(module), "\n");
+  if (!profile.prologue.empty())
+    out += profile.prologue + (profile.prologue.ends_with('\n') ? "" : "\n");
+  if (!job.programs.empty()) out += concat("export PATH=", shell_quote(job.programs), ":$PATH\n");
+  if (out.empty()) return out;
+  return concat("\n# The cluster (profile ", profile.name, ").\n", out);
+}
+
+std::string command(const Job& job) {
+  std::string out = script_command(job.kind);
+  for (const std::string& config : job.configs) out += " " + shell_quote(config);
+  for (const std::string& argument : job.arguments) out += " " + shell_quote(argument);
+  return out + " \"$@\")\n";
+}
+
+std::string step(const Job& job, const Profile& profile) {
+  std::string out = kStep;
+  if (job.kind == JobKind::kTrain) {
+    std::string condition = R"(if ! on_gpus && [ "${SLURM_NTASKS:-1}" -gt 1 ]; then )";
+    if (job.mpi.empty())
+      out += condition + "step+=(--mpi=\"${SLURM_MPI_TYPE:-pmix}\"); fi\n";
+    else
+      out += concat("step+=(--mpi=", shell_quote(job.mpi), ")\n");
+  }
+  if (profile.auto_resume == AutoResume::kWhereInstalled)
+    out +=
+        "if [ -d /opt/sagemaker_cluster ]; then step+=(--auto-resume=1); fi  # HyperPod replaces "
+        "a failed node\n";
+  return out;
+}
+
+std::string body(const Job& job, const Profile& profile) {
+  if (job.kind == JobKind::kBuildImage) return std::string("\n") + kBuildImage;
+  std::string out = "\n";
+  if (job.kind == JobKind::kTrain) out += kConfigs;
+  if (job.kind != JobKind::kPrepareData) out += std::string(kName) + '\n';
+  out += command(job) + '\n' + step(job, profile) + '\n' + kImage;
+  if (job.kind != JobKind::kTrain) return out + '\n' + kRunOnce;
+  return out + '\n' + kTimeLimit + '\n' + kRunRequeued;
+}
+
+}  // namespace
+
+std::string name_of(JobKind kind) {
+  for (auto [k, name] : kNames)
+    if (k == kind) return name;
+  return "";
+}
+
+std::optional<JobKind> parse_job_kind(const std::string& word) {
+  for (auto [kind, name] : kNames)
+    if (word == name) return kind;
+  return std::nullopt;
+}
+
+std::string file_name(JobKind kind) {
+  std::string number = kind == JobKind::kGenerate ? "" : concat(static_cast<int>(kind), ".");
+  return number + name_of(kind) + ".sbatch";
+}
+
+Job default_job(JobKind kind, int gpus_per_node) {
+  Job job{.kind = kind};
+  if (kind == JobKind::kTrain) {
+    job.nodes = {2, 2};
+    job.gpus.per_node = gpus_per_node;
+    job.tasks_per_node = std::max(gpus_per_node, 1);
+  }
+  if (kind == JobKind::kGenerate) job.gpus.per_node = std::min(gpus_per_node, 1);
+  return job;
+}
+
+std::string shell_quote(const std::string& text) {
+  auto plain = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) ||
+           std::string_view("_-./:,=@%+").find(c) != std::string_view::npos;
+  };
+  if (!text.empty() && std::ranges::all_of(text, plain)) return text;
+  std::string quoted = "'";
+  for (char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
+std::string job_script(const Job& job, const Profile& profile) {
+  std::string out = "#!/bin/bash\n";
+  for (const std::string& line : script_comment(job.kind)) out += "# " + line + '\n';
+  out += "# Written by neox-submit; docs/slurm.md explains it.\n";
+  out += sbatch_lines(job, profile) + '\n';
+  out += "set -euo pipefail\n" + std::string(kHelpers) + '\n' + variables(job);
+  return out + surroundings(job, profile) + body(job, profile);
+}
+
+}  // namespace neox

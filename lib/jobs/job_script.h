@@ -1,0 +1,16 @@
+// The sbatch script of a job: a pure function of the job and the kind of cluster. Files sbatch/*
+// are what it gives for default jobs.
+#pragma once
+#include <string>
+
+#include "jobs/job.h"
+#include "jobs/profile.h"
+
+namespace neox {
+
+std::string job_script(const Job& job, const Profile& profile);
+
+// A word of bash: plain where that is safe, else in single quotes.
+std::string shell_quote(const std::string& text);
+
+}  // namespace neox

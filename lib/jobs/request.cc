@@ -1,0 +1,348 @@
+#include "jobs/request.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/text.h"
+#include "config/merge.h"
+#include "jobs/check_job.h"
+#include "jobs/job_script.h"
+#include "jobs/script_parts.h"
+#include "jobs/submit.h"
+
+namespace neox {
+namespace {
+
+namespace po = boost::program_options;
+using Values = std::map<std::string, std::string>;
+
+const char* const kDescription =
+    "Renders the sbatch script of a job for a kind of cluster, and prints it; with --submit it is\n"
+    "handed to Slurm. Several jobs in one call run one after the other, each if the one before it\n"
+    "succeeded. With a CONFIG the training job is checked first: ranks, batch, layout, memory,\n"
+    "files, time for saving. Options behind -- go to sbatch as they are. --nodes, --time, tasks\n"
+    "and GPUs are those of the training job, where there is one.";
+
+const char* const kExamples =
+    "  neox-submit train configs/pythia/70M.yml --nodes 2           # look at the script\n"
+    "  neox-submit train configs/pythia/70M.yml --nodes 2-4 --time 12:00:00 --submit\n"
+    "  neox-submit prepare-data train configs/pythia/70M.yml --container /fsx/apps/neox.sqsh "
+    "--submit\n"
+    "  neox-submit train 1-4B.yml --gpus-per-node h100:8 --profile aws-hyperpod --partition gpu "
+    "-- --mem=0\n"
+    "  neox-submit train configs/pythia/14M.yml --gpus-per-node 0 --tasks-per-node 4   # on CPUs\n"
+    "  neox-submit build-image prepare-data train convert --write scripts   # files to edit\n";
+
+// A word of an #SBATCH line: a space or a # would end it.
+std::string word(const Program& program, const std::string& option) {
+  if (!program.has(option)) return "";
+  auto text = program.get<std::string>(option);
+  check_usage(!text.empty() && text.find_first_of(" \t\n#'\"") == text.npos, "--", option, " '",
+              text, "': an #SBATCH line takes one word without quotes, # and spaces");
+  return text;
+}
+
+int positive(const std::string& text, const std::string& option, int least = 1) {
+  bool digits = !text.empty() && text.size() < 7 &&
+                std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
+  int n = digits ? std::stoi(text) : -1;
+  check_usage(n >= least, "--", option, " ", text, ": it must be a number from ", least, " on");
+  return n;
+}
+
+NodeRange read_nodes(const std::string& text) {
+  auto parts = split(text, '-');
+  check_usage(parts.size() <= 2, "--nodes ", text, ": write a number, or MIN-MAX such as 2-4");
+  NodeRange nodes{positive(parts[0], "nodes"), positive(parts.back(), "nodes")};
+  check_usage(nodes.min <= nodes.max, "--nodes ", text, ": the smaller number comes first");
+  return nodes;
+}
+
+// "8", "h100:8", "0".
+GpuRequest read_gpus(const std::string& text) {
+  size_t colon = text.rfind(':');
+  std::string number = colon == text.npos ? text : text.substr(colon + 1);
+  return {.type = colon == text.npos ? "" : text.substr(0, colon),
+          .per_node = positive(number, "gpus-per-node", 0)};
+}
+
+void read_size(const Program& program, Job& job) {
+  if (program.has("nodes")) job.nodes = read_nodes(word(program, "nodes"));
+  if (program.has("gpus-per-node")) {
+    job.gpus = read_gpus(word(program, "gpus-per-node"));
+    job.tasks_per_node = std::max(job.gpus.per_node, 1);
+  }
+  if (program.has("tasks-per-node"))
+    job.tasks_per_node = positive(word(program, "tasks-per-node"), "tasks-per-node");
+  job.slurm.time = word(program, "time");
+  check_usage(job.slurm.time.empty() || parse_slurm_time(job.slurm.time), "--time ", job.slurm.time,
+              ": write minutes, H:M:S, D-H or D-H:M:S");
+}
+
+void read_slurm(const Program& program, const std::vector<std::string>& sbatch, Job& job) {
+  SlurmOptions& slurm = job.slurm;
+  slurm.account = word(program, "account");
+  slurm.partition = word(program, "partition");
+  slurm.qos = word(program, "qos");
+  slurm.constraint = word(program, "constraint");
+  slurm.reservation = word(program, "reservation");
+  slurm.nice = word(program, "nice");
+  job.mpi = word(program, "mpi");
+  for (const std::string& option : sbatch) {
+    bool good = option.starts_with("-") && option.find('\n') == option.npos;
+    check_usage(good && option != "--submit", "'", option,
+                "' behind --: options of sbatch stand there, such as -- --mem=0 --exclude=node7");
+    slurm.extra.push_back(option);
+  }
+}
+
+std::vector<std::string> texts(const Program& program, const std::string& option) {
+  if (!program.has(option)) return {};
+  return program.get<std::vector<std::string>>(option);
+}
+
+// The leading words of the command line that are jobs; the rest are configurations.
+std::vector<JobKind> read_kinds(std::vector<std::string>& words) {
+  std::vector<JobKind> kinds;
+  size_t n = 0;
+  for (; n < words.size() && parse_job_kind(words[n]); ++n)
+    kinds.push_back(*parse_job_kind(words[n]));
+  static const std::vector<std::string> kNames = {"build-image", "prepare-data", "train", "convert",
+                                                  "generate"};
+  std::string near = words.empty() ? "" : nearest(words[0], kNames);
+  check_usage(!kinds.empty(), words.empty() ? "no job is named" : concat("no job '", words[0], "'"),
+              near.empty() ? "" : "; did you mean " + near + "?", " The jobs: ", join(kNames, ", "),
+              ". See neox-submit --help.");
+  words.erase(words.begin(), words.begin() + static_cast<std::ptrdiff_t>(n));
+  return kinds;
+}
+
+// "$FSX_PATH/data" with the values so far.
+std::string expand(std::string text, const Values& values) {
+  for (const auto& [name, value] : values)
+    for (size_t at; (at = text.find("$" + name)) != text.npos;)
+      text.replace(at, name.size() + 1, value);
+  return text;
+}
+
+// What the variables of a script are in this environment.
+Values decided_values(JobKind kind, const Environment& env) {
+  Values values;
+  for (const Variable& variable : script_variables(kind)) {
+    auto given = env.find(variable.name);
+    bool set = given != env.end() && !given->second.empty();
+    values[variable.name] = set ? given->second : expand(variable.value, values);
+  }
+  return values;
+}
+
+std::string image_of(const Program& program, const Environment& env) {
+  if (program.has("container")) return program.get<std::string>("container");
+  for (const char* name : {"IMAGE", "ENROOT_IMAGE"})
+    if (auto found = env.find(name); found != env.end()) return found->second;
+  return "";
+}
+
+// The run's configurations, by absolute paths.
+std::vector<std::string> find_configs(const std::vector<std::string>& names) {
+  std::vector<std::string> paths;
+  for (const std::string& name : names)
+    paths.push_back(fs::absolute(find_config(name, "")).lexically_normal());
+  return paths;
+}
+
+// The script says itself what was checked: nothing is left to the environment of the job.
+void decide(Job& job, const Program& program, const std::vector<std::string>& configs,
+            const Surroundings& here) {
+  Values decided = decided_values(job.kind, here.environment);
+  if (decided.contains("MODEL_CONFIG")) {
+    decided["MODEL_CONFIG"] = configs[0];
+    auto given = here.environment.find("CHECKPOINT_PATH");
+    decided["CHECKPOINT_PATH"] = given != here.environment.end()
+                                     ? given->second
+                                     : concat(decided["MODEL_PATH"], "/",
+                                              fs::path(configs[0]).stem().string(), "_checkpoints");
+  }
+  if (job.kind != JobKind::kBuildImage) decided["IMAGE"] = image_of(program, here.environment);
+  decided.merge(job.values);
+  for (const auto& [name, value] : decided) job.values.emplace(name, value);
+}
+
+// What was said by options; these hold with and without a configuration.
+void read_values(const Program& program, Job& job) {
+  auto take = [&](const char* option, const char* variable) {
+    if (program.has(option)) job.values[variable] = program.get<std::string>(option);
+  };
+  if (job.kind != JobKind::kBuildImage) {
+    take("container", "IMAGE");
+    take("mounts", "CONTAINER_MOUNT");
+  }
+  if (job.kind == JobKind::kTrain && program.has("max-restarts"))
+    job.values["MAX_RESTARTS"] =
+        concat(positive(program.get<std::string>("max-restarts"), "max-restarts", 0));
+}
+
+// Programs beside neox-submit serve where none are in PATH.
+std::string programs_to_add(const Job& job, const Surroundings& here) {
+  auto image = job.values.find("IMAGE");
+  if (image == job.values.end() || !image->second.empty()) return "";
+  auto path = here.environment.find("PATH");
+  auto places = split(path == here.environment.end() ? "" : path->second, ':');
+  std::error_code error;
+  for (const std::string& place : places)
+    if (fs::exists(fs::path(place) / "neox-train", error)) return "";
+  return fs::exists(here.programs / "neox-train", error) ? here.programs.string() : "";
+}
+
+ConfigOptions config_options(const Job& job, const std::vector<std::string>& configs,
+                             const std::vector<std::string>& overrides) {
+  const Values& v = job.values;
+  std::string data = concat(v.at("DATA_PATH"), "/", v.at("DATASET"), "/", v.at("DATASET"));
+  return {.files = configs,
+          .directory = {},
+          .overrides = overrides,
+          .defaults = {"data_path=" + data + "_text_document", "vocab_file=" + v.at("VOCAB_FILE"),
+                       "save=" + v.at("CHECKPOINT_PATH"), "load=" + v.at("CHECKPOINT_PATH")}};
+}
+
+std::optional<double> gigabytes(const Program& program) {
+  if (!program.has("gpu-memory")) return std::nullopt;
+  double memory = program.get<double>("gpu-memory");
+  check_usage(memory > 0, "--gpu-memory ", memory, ": GB of one GPU, such as 80");
+  return memory;
+}
+
+void check_training(Job& job, const Program& program, const std::vector<std::string>& configs,
+                    CheckOptions::Files files, SubmitRequest& request) {
+  Config config = load_config(config_options(job, configs, texts(program, "set")));
+  CheckOptions options{
+      .files = files,
+      .mounts = job.values.at("IMAGE").empty() ? "" : job.values.at("CONTAINER_MOUNT"),
+      .write_rate = request.profile.write_rate,
+      .gpu_memory = gigabytes(program)};
+  if (program.has("write-rate")) options.write_rate = program.get<double>("write-rate");
+  check_usage(options.write_rate > 0, "--write-rate ", options.write_rate,
+              ": MB/s of the shared file system, such as 300");
+  if (program.has("lead"))
+    options.lead_seconds = positive(program.get<std::string>("lead"), "lead");
+  CheckedJob checked = check_job(job, config, options);
+  job.lead_seconds = checked.lead_seconds;
+  request.notes.insert(request.notes.end(), checked.notes.begin(), checked.notes.end());
+}
+
+Job read_job(JobKind kind, const Program& program, const std::vector<std::string>& sbatch,
+             const Profile& profile) {
+  Job job = default_job(kind, profile.gpus_per_node);
+  read_slurm(program, sbatch, job);
+  read_values(program, job);
+  if (kind == JobKind::kTrain)
+    for (const std::string& assignment : texts(program, "set"))
+      job.arguments.insert(job.arguments.end(), {"--set", assignment});
+  return job;
+}
+
+void read_action(const Program& program, SubmitRequest& request) {
+  check_usage(!program.has("submit") || !program.has("write"),
+              "--submit and --write exclude each other");
+  if (program.has("submit")) request.action = SubmitRequest::Action::kSubmit;
+  if (!program.has("write")) return;
+  request.action = SubmitRequest::Action::kWrite;
+  request.directory = program.get<std::string>("write");
+}
+
+}  // namespace
+
+CommandLine part_at_dashes(const std::vector<std::string>& arguments) {
+  auto dashes = std::find(arguments.begin(), arguments.end(), "--");
+  CommandLine line{.own = {arguments.begin(), dashes}, .sbatch = {}};
+  if (dashes != arguments.end()) line.sbatch.assign(dashes + 1, arguments.end());
+  return line;
+}
+
+Program submit_program() {
+  Program program({.name = "neox-submit",
+                   .summary = "Makes Slurm jobs of neox.cpp, checks them, and submits them.",
+                   .usage = "JOB... [CONFIG...] [options] [-- options of sbatch]",
+                   .description = kDescription,
+                   .examples = kExamples});
+  auto text = [](const char* name) { return po::value<std::string>()->value_name(name); };
+  auto add = program.options().add_options();
+  add("what", po::value<std::vector<std::string>>()->value_name("WORD..."),
+      "build-image, prepare-data, train, convert, generate; then configurations");
+  add("set", po::value<std::vector<std::string>>()->value_name("KEY=VALUE"),
+      "for neox-train: overrides the configuration");
+  add("arg", po::value<std::vector<std::string>>()->value_name("WORD"),
+      "a further argument of the (last) job's program; may be repeated");
+  add("nodes", text("N|MIN-MAX"), "nodes (2 for training, else 1); a range: as many as are free");
+  add("gpus-per-node", text("[TYPE:]N"), "GPUs, and tasks, of a node (8); 0: a job on CPUs");
+  add("tasks-per-node", text("N"), "ranks of a node, where they are not one for each GPU");
+  add("time", text("TIME"), "time limit, as sbatch takes it");
+  add("lead", text("SECONDS"), "SIGUSR1 so long before the end (from the estimated save time)");
+  add("max-restarts", text("N"), "requeue at most so often (10)");
+  add("container", text("IMAGE"), ".sqsh: pyxis; .sif: apptainer; without: programs in PATH");
+  add("mounts", text("FROM:TO,..."), "folders in the container ($FSX_PATH:$FSX_PATH)");
+  add("mpi", text("TYPE"), "of srun --mpi, for jobs on CPUs (pmix)");
+  add("after", text("JOBID"), "start when that job has succeeded");
+  add("job-name", text("NAME"), "neox-train and the like");
+  for (const char* option : {"account", "partition", "qos", "constraint", "reservation", "nice"})
+    add(option, text("VALUE"), "as of sbatch");
+  add("profile", text("NAME|FILE"), "kind of cluster (generic); env/profiles has them");
+  add("write-rate", po::value<double>()->value_name("MB/s"), "of the shared file system");
+  add("gpu-memory", po::value<double>()->value_name("GB"), "of one GPU, for the check of memory");
+  add("submit", "hand the scripts to sbatch; logs go to logs/");
+  add("write", text("DIR"), "write the scripts there instead of printing them");
+  program.positional("what", -1);
+  return program;
+}
+
+SubmitRequest read_submit_request(const Program& program, const std::vector<std::string>& sbatch,
+                                  const Surroundings& here) {
+  SubmitRequest request;
+  read_action(program, request);
+  std::string name = program.has("profile") ? program.get<std::string>("profile") : "generic";
+  request.profile = load_profile(name, profile_directories(here.programs));
+  request.notes = request.profile.notes;
+  if (program.has("partition")) request.notes.clear();  // they are about the partition
+  std::vector<std::string> words = texts(program, "what");
+  std::vector<JobKind> kinds = read_kinds(words);
+  std::vector<std::string> configs = find_configs(words);
+  bool trains = std::ranges::count(kinds, JobKind::kTrain) > 0;
+  auto files = CheckOptions::Files::kMustExist;
+  if (program.has("after")) files = CheckOptions::Files::kPreparedBefore;
+  for (JobKind kind : kinds) {
+    Job job = read_job(kind, program, sbatch, request.profile);
+    if (!trains || kind == JobKind::kTrain) read_size(program, job);
+    if (kind == kinds.front()) job.slurm.after = word(program, "after");
+    if (kinds.size() == 1) job.name = word(program, "job-name");
+    if (kind == kinds.back())
+      for (const auto& argument : texts(program, "arg")) job.arguments.push_back(argument);
+    if (!configs.empty()) decide(job, program, configs, here);
+    if (kind == JobKind::kTrain && !configs.empty()) {
+      job.configs.assign(configs.begin() + 1, configs.end());
+      check_training(job, program, configs, files, request);
+    }
+    job.programs = programs_to_add(job, here);
+    if (kind == JobKind::kPrepareData) files = CheckOptions::Files::kPreparedBefore;
+    request.jobs.push_back(std::move(job));
+  }
+  return request;
+}
+
+void carry_out(const SubmitRequest& request, std::ostream& out) {
+  using Action = SubmitRequest::Action;
+  if (request.action == Action::kSubmit) return submit_jobs(request.jobs, request.profile, out);
+  for (const Job& job : request.jobs) {
+    std::string script = job_script(job, request.profile);
+    if (request.action == Action::kPrint) {
+      out << script;
+      continue;
+    }
+    fs::path file = request.directory / file_name(job.kind);
+    make_directories(request.directory);
+    write_file_atomically(file, script);
+    out << "wrote " << file.string() << "\n";
+  }
+}
+
+}  // namespace neox

@@ -1,0 +1,244 @@
+#include "jobs/script_parts.h"
+
+namespace neox {
+
+std::vector<std::string> script_comment(JobKind kind) {
+  switch (kind) {
+    case JobKind::kBuildImage:
+      return {"Builds the container image of neox.cpp and imports it as $APPS_PATH/neox.sqsh.",
+              "  sbatch 0.build-image.sbatch [NAME=value]...    values for containers/Makefile: "
+              "KIND=cpu ..."};
+    case JobKind::kPrepareData:
+      return {
+          "Downloads a corpus where it is missing, tokenizes it over all tasks, and fetches the "
+          "20B tokenizer.",
+          "  sbatch 1.prepare-data.sbatch [option]...    options are handed to "
+          "neox-prepare-data"};
+    case JobKind::kTrain:
+      return {
+          "Trains a GPT-NeoX model. Started again, or requeued, it goes on from its newest "
+          "checkpoint.",
+          "  sbatch 2.train.sbatch [CONFIG...] [--set key=value]...    all is handed to "
+          "neox-train"};
+    case JobKind::kConvert:
+      return {"Converts the newest checkpoint of a run into the form of Hugging Face.",
+              "  sbatch 3.convert.sbatch [option]...    options are handed to neox-convert"};
+    case JobKind::kGenerate:
+      return {"Generates text from the newest checkpoint of a run.",
+              "  sbatch generate.sbatch --prompt TEXT    options are handed to neox-generate"};
+  }
+  return {};
+}
+
+std::vector<Variable> script_variables(JobKind kind) {
+  std::vector<Variable> all = {{"FSX_PATH", "/fsx", "the file system that all nodes share"},
+                               {"APPS_PATH", "$FSX_PATH/apps", "where images lie"}};
+  if (kind == JobKind::kBuildImage) {
+    all.push_back(
+        {"ENROOT_IMAGE", "$APPS_PATH/neox.sqsh", "what is written; a .sif is for apptainer"});
+    all.push_back({"BUILDER", "docker", "docker, podman or buildah"});
+    return all;
+  }
+  bool prepares = kind == JobKind::kPrepareData, trains = kind == JobKind::kTrain;
+  if (prepares || trains) {
+    all.push_back({"DATASET", "enwik8", "a corpus that neox-prepare-data knows"});
+    all.push_back({"DATA_PATH", "$FSX_PATH/data", "data sets, each in a folder of its own"});
+  }
+  all.push_back({"MODEL_PATH", "$FSX_PATH/gpt-neox", "tokenizers and checkpoints"});
+  if (prepares || trains)
+    all.push_back({"VOCAB_FILE", "$MODEL_PATH/tokenizers/20B_tokenizer.json", ""});
+  if (!prepares)
+    all.push_back({"MODEL_CONFIG", "configs/pythia/70M.yml",
+                   "here, one folder up, or in the installed tree"});
+  if (kind == JobKind::kTrain)
+    all.push_back({"MAX_RESTARTS", "10", "of one job, by SLURM_RESTART_COUNT"});
+  all.push_back({"CONTAINER_MOUNT", "$FSX_PATH:$FSX_PATH", "FROM:TO[,FROM:TO]... in a container"});
+  return all;
+}
+
+const char* const kHelpers = R"sh(say() { echo "neox: $*"; }
+die() { echo "neox: $2" >&2; exit "$1"; }
+[ -n "${SLURM_JOB_ID:-}" ] || die 64 "this script is for sbatch: sbatch $0"
+)sh";
+
+const char* const kConfigs = R"sh(# find_config NAME: its absolute path.
+find_config() {
+  local place file installed
+  installed=$(dirname "$(command -v neox-train || echo /)")/../share/neox
+  for place in "$PWD" "$PWD/.." "$installed"; do
+    case $1 in /*) place="" ;; esac
+    for file in "$place/$1" "$place/$1.yml"; do
+      if [ -f "$file" ]; then realpath "$file"; return; fi
+    done
+  done
+  die 64 "MODEL_CONFIG=$1: there is no such file, neither from $PWD nor from the folder above it, nor in $installed"
+}
+MODEL_CONFIG=$(find_config "$MODEL_CONFIG")
+)sh";
+
+const char* const kName = R"sh(# The run is named after its configuration.
+name=${MODEL_CONFIG##*/}
+name=${name%.*}
+: "${CHECKPOINT_PATH:=$MODEL_PATH/${name}_checkpoints}"
+)sh";
+
+const char* const kStep = R"sh(step=(srun -l --kill-on-bad-exit=1)
+if [ -n "${SLURM_CPUS_PER_TASK:-}" ]; then
+  export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK  # srun of Slurm 22.05 and later does not take it from sbatch
+else
+  step+=(--cpu-bind=none)  # every task may use all cores of its node; it takes its share by itself
+fi
+# GPUs talk through NCCL. Tasks on CPUs talk through MPI, whose processes find each other by PMIx.
+on_gpus() {
+  if [ -n "${CUDA_VISIBLE_DEVICES+set}" ]; then [ -n "$CUDA_VISIBLE_DEVICES" ]; return; fi
+  [ "${SLURM_GPUS_ON_NODE:-0}" != 0 ] || [ -e /dev/nvidia0 ]
+}
+)sh";
+
+const char* const kImage =
+    R"sh(# mount_too FOLDER: at its own path, unless it lies in one that is mounted.
+mounts=$CONTAINER_MOUNT
+mount_too() {
+  local mount to
+  for mount in ${mounts//,/ }; do
+    to=${mount#*:}
+    case $1/ in "${to%%:*}"/*) if [ "${mount%%:*}" = "${to%%:*}" ]; then return; fi ;; esac
+  done
+  mounts+=${mounts:+,}$1:$1
+}
+# An image is squashfs or of a registry (pyxis), or a .sif (apptainer). IMAGE= (empty): the programs in PATH.
+if [ -z "${IMAGE+set}" ]; then
+  IMAGE=${ENROOT_IMAGE-$APPS_PATH/neox.sqsh}
+  if [ -z "${ENROOT_IMAGE+set}" ] && [ ! -e "$IMAGE" ]; then
+    say "there is no image $IMAGE, so the programs in PATH are run"
+    IMAGE=""
+  fi
+fi
+case $IMAGE in
+  /* | ./*) [ -e "$IMAGE" ] || die 74 "IMAGE=$IMAGE does not exist; build it (0.build-image.sbatch), or run the programs in PATH with IMAGE=" ;;
+esac
+mount_too "$PWD"
+case ${MODEL_CONFIG:-} in /*) mount_too "${MODEL_CONFIG%/*}" ;; esac
+case $IMAGE in
+  "")
+    command -v "${command[0]}" > /dev/null ||
+      die 64 "${command[0]} is not in PATH, and no image is given: IMAGE=/path/neox.sqsh, or PATH=/path/bin:\$PATH"
+    ;;
+  *.sif)
+    apptainer=$(command -v apptainer || command -v singularity) ||
+      die 64 "IMAGE=$IMAGE needs apptainer, which is not in PATH on $(hostname)"
+    step+=("$apptainer" exec --bind "$mounts" --pwd "$PWD")
+    if on_gpus; then step+=(--nv); fi
+    step+=("$IMAGE")
+    ;;
+  *) step+=(--container-image="$IMAGE" --container-mounts="$mounts" --container-workdir="$PWD") ;;
+esac
+)sh";
+
+const char* const kTimeLimit =
+    R"sh(# When the allocation ends, where Slurm itself does not say it to the job (before 23.02).
+unset NEOX_JOB_END_TIME
+if [ -z "${SLURM_JOB_END_TIME:-}" ]; then
+  end=$(squeue -h -j "$SLURM_JOB_ID" -o %e 2> /dev/null || true)
+  if [ -n "$end" ] && end=$(date -d "$end" +%s 2> /dev/null); then export NEOX_JOB_END_TIME=$end; fi
+fi
+)sh";
+
+const char* const kRunOnce =
+    R"sh(say "job $SLURM_JOB_ID on ${SLURM_JOB_NODELIST:-?}, ${IMAGE:-no image}: ${command[*]}"
+code=0
+"${step[@]}" "${command[@]}" || code=$?
+say "job $SLURM_JOB_ID ended with code $code"
+exit "$code"
+)sh";
+
+const char* const kRunRequeued =
+    R"sh(# Bash runs a trap only between commands, so srun runs in the background and the shell waits for it.
+pid="" terminated=""
+# shellcheck disable=SC2317  # called by the traps
+on_signal() {
+  say "SIG$1 at $(date '+%F %T'), handed to all tasks"
+  if [ "$1" = TERM ]; then
+    terminated=yes
+    scancel --signal=TERM "$SLURM_JOB_ID" 2> /dev/null || true  # srun would answer a SIGTERM by killing the tasks
+  elif [ -n "$pid" ]; then
+    while [ $((SECONDS - started)) -lt 2 ]; do sleep 1; done  # srun dies of a signal before it has set itself up
+    kill -"$1" "$pid" 2> /dev/null || true
+  fi
+}
+trap 'on_signal USR1' USR1
+trap 'on_signal TERM' TERM
+
+restarts=${SLURM_RESTART_COUNT:-0}
+say "job $SLURM_JOB_ID (restart $restarts of at most $MAX_RESTARTS) on ${SLURM_JOB_NODELIST:-?}, ${IMAGE:-no image}: ${command[*]}"
+started=$SECONDS
+"${step[@]}" "${command[@]}" &
+pid=$!
+# A wait that a trap interrupts ends early; bash keeps the code of srun until it is asked for.
+while kill -0 "$pid" 2> /dev/null; do wait "$pid" || true; done
+code=0
+wait "$pid" || code=$?
+
+# requeue REASON: the same job again, on the same or other nodes.
+requeue() {
+  if [ "$restarts" -ge "$MAX_RESTARTS" ]; then
+    say "$1, but MAX_RESTARTS=$MAX_RESTARTS is reached; submit the job again and it goes on"
+  else
+    say "$1; asks Slurm for restart $((restarts + 1)) of at most $MAX_RESTARTS"
+    scontrol requeue "$SLURM_JOB_ID" || say "scontrol requeue failed; submit the job again and it goes on"
+  fi
+}
+say "job $SLURM_JOB_ID ended with code $code"
+end=${SLURM_JOB_END_TIME:-${NEOX_JOB_END_TIME:-}}
+if [ -n "$terminated" ] && { [ -z "$end" ] || [ "$(date +%s)" -lt $((end - 60)) ]; }; then
+  say "ended by SIGTERM before its time (scancel, preemption, a failed node): Slurm decides whether it is requeued"
+else
+  case $code in
+    75) requeue "saved and stopped" ;;
+    76 | 137 | 143) requeue "a task was lost, or killed (137: often out of memory)" ;;
+    138) requeue "stopped before it could save" ;;  # SIGUSR1 found a task that had not yet started
+  esac
+fi
+exit "$code"
+)sh";
+
+const char* const kBuildImage =
+    R"sh(# The folder of the image's recipe: here, or beside the folder of the scripts.
+: "${CONTAINERS_PATH:=$([ -d containers ] && echo containers || echo ../containers)}"
+[ -f "$CONTAINERS_PATH/Makefile" ] ||
+  die 64 "there is no $CONTAINERS_PATH/Makefile from $PWD; submit from the source tree, or set CONTAINERS_PATH"
+command -v "$BUILDER" > /dev/null || die 64 "BUILDER=$BUILDER is not in PATH on $(hostname)"
+mkdir -p "$(dirname "$ENROOT_IMAGE")" || die 74 "cannot make the folder of ENROOT_IMAGE=$ENROOT_IMAGE"
+say "job $SLURM_JOB_ID on $(hostname): builds with $BUILDER, then writes $ENROOT_IMAGE"
+make -C "$CONTAINERS_PATH" build BUILDER="$BUILDER" "$@"
+case $ENROOT_IMAGE in
+  *.sif) make -C "$CONTAINERS_PATH" sif BUILDER="$BUILDER" SIF="$(realpath "$ENROOT_IMAGE")" "$@" ;;
+  *) make -C "$CONTAINERS_PATH" image BUILDER="$BUILDER" ENROOT_IMAGE="$(realpath "$ENROOT_IMAGE")" "$@" ;;
+esac
+say "$ENROOT_IMAGE is ready"
+)sh";
+
+std::string script_command(JobKind kind) {
+  switch (kind) {
+    case JobKind::kPrepareData:
+      return R"sh(command=(neox-prepare-data "$DATASET" --data-path "$DATA_PATH" --vocab-file "$VOCAB_FILE")sh";
+    case JobKind::kTrain:
+      return R"sh(# What MODEL_CONFIG says itself wins over --default.
+command=(neox-train "$MODEL_CONFIG"
+  --default data_path="$DATA_PATH/$DATASET/${DATASET}_text_document" --default vocab_file="$VOCAB_FILE"
+  --default save="$CHECKPOINT_PATH" --default load="$CHECKPOINT_PATH")sh";
+    case JobKind::kConvert:
+      return R"sh(: "${HF_PATH:=$MODEL_PATH/${name}_hf}"
+# Looked for on the node and in the image: not every version of neox.cpp has a converter.
+# shellcheck disable=SC2016  # the shell that srun starts expands it
+command=(sh -c 'command -v "$0" > /dev/null || { echo "neox: $0 is not there: this version of neox.cpp does not convert checkpoints" >&2; exit 64; }; exec "$0" "$@"'
+  neox-convert "$CHECKPOINT_PATH" "$HF_PATH")sh";
+    case JobKind::kGenerate:
+      return R"sh(command=(neox-generate "$CHECKPOINT_PATH")sh";
+    case JobKind::kBuildImage:
+      break;
+  }
+  return "";
+}
+
+}  // namespace neox

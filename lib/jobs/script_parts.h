@@ -1,0 +1,33 @@
+// The pieces of bash that job scripts are made of. Each is complete in itself; job_script() chooses
+// and orders them.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "jobs/job.h"
+
+namespace neox {
+
+struct Variable {
+  std::string name, value;  // value: the default, as bash
+  std::string comment;
+};
+
+// What stands above the #SBATCH lines, without "# ".
+std::vector<std::string> script_comment(JobKind kind);
+// The variables that a script takes, in an order in which each may use those before it.
+std::vector<Variable> script_variables(JobKind kind);
+
+extern const char* const kHelpers;      // say, die
+extern const char* const kConfigs;      // makes MODEL_CONFIG an absolute path
+extern const char* const kName;         // name of the run, and what follows from it
+extern const char* const kStep;         // step=(srun ...) with its options
+extern const char* const kImage;        // adds image and mounts to step
+extern const char* const kTimeLimit;    // NEOX_JOB_END_TIME
+extern const char* const kRunOnce;      // runs step
+extern const char* const kRunRequeued;  // runs step, forwards signals, requeues
+extern const char* const kBuildImage;   // all of build-image
+// command=(... of the kind, left open for further arguments.
+std::string script_command(JobKind kind);
+
+}  // namespace neox

@@ -1,0 +1,85 @@
+#include "jobs/submit.h"
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/text.h"
+#include "jobs/job_script.h"
+
+namespace neox {
+namespace {
+
+struct Finished {
+  int status = 0;
+  std::string output;
+};
+
+// Runs a program of PATH and returns what it wrote to its standard output.
+Finished run(const std::vector<std::string>& command) {
+  std::array<int, 2> ends{};
+  check_io(::pipe2(ends.data(), O_CLOEXEC) == 0, "pipe: ", describe_errno(errno));
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+  std::vector<char*> arguments;
+  for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
+  arguments.push_back(nullptr);
+  pid_t child = 0;
+  int error = ::posix_spawnp(&child, arguments[0], &actions, nullptr, arguments.data(), ::environ);
+  posix_spawn_file_actions_destroy(&actions);
+  ::close(ends[1]);
+  Finished finished;
+  std::array<char, 4096> buffer{};
+  for (ssize_t n; error == 0 && (n = ::read(ends[0], buffer.data(), buffer.size())) > 0;)
+    finished.output.append(buffer.data(), static_cast<size_t>(n));
+  ::close(ends[0]);
+  check_io(error == 0, command[0], " could not be started (", describe_errno(error),
+           "); is this a node of the cluster where jobs are submitted, and Slurm in PATH?");
+  while (::waitpid(child, &finished.status, 0) < 0 && errno == EINTR) {}
+  return finished;
+}
+
+// The id out of "123" or "123;cluster", what sbatch --parsable prints.
+std::string job_id(const std::string& output) {
+  std::string id = split(trim(output), ';')[0];
+  bool digits = !id.empty() && std::ranges::all_of(id, [](char c) { return c >= '0' && c <= '9'; });
+  check_io(digits, "sbatch printed '", trim(output), "', which is no job id");
+  return id;
+}
+
+std::string submit(const Job& job, const Profile& profile, const std::string& name) {
+  std::string script = "logs/" + name + ".sbatch";
+  write_file_atomically(script, job_script(job, profile));
+  Finished finished = run({"sbatch", "--parsable", "--output=logs/%x_%j.out", script});
+  bool good = WIFEXITED(finished.status) && WEXITSTATUS(finished.status) == 0;
+  check_io(good, "sbatch refused ", script, "; its reason stands above");
+  return job_id(finished.output);
+}
+
+}  // namespace
+
+void submit_jobs(std::vector<Job> jobs, const Profile& profile, std::ostream& out) {
+  make_directories("logs");
+  std::string before;
+  for (Job& job : jobs) {
+    std::string name = job.name.empty() ? "neox-" + name_of(job.kind) : job.name;
+    if (!before.empty()) job.slurm.after = before;
+    before = submit(job, profile, name);
+    out << "submitted job " << before << " (" << name << ")"
+        << (job.slurm.after.empty() ? "" : ", which starts after job " + job.slurm.after) << "\n"
+        << "  log:    tail -F logs/" << name << "_" << before << ".out\n"
+        << "  state:  squeue -j " << before << "\n";
+    if (job.kind == JobKind::kTrain)
+      out << "  save and requeue:  scancel --batch --signal=USR1 " << before << "\n";
+    out.flush();
+  }
+}
+
+}  // namespace neox

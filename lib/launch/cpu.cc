@@ -1,0 +1,106 @@
+#include "launch/cpu.h"
+
+#include <sched.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace neox {
+namespace {
+
+constexpr int kMostCpus = 1 << 20;
+
+// CPUs that the ranks of this node have together.
+int cpus_of_node(const Environment& env, const CpuCounts& counts) {
+  if (variable(env, "SLURM_CPUS_ON_NODE").empty()) return counts.online;
+  return std::min(counts.online, number_variable(env, "SLURM_CPUS_ON_NODE", 1, kMostCpus));
+}
+
+// OMP_NUM_THREADS may be a list, one number for each level of nesting.
+int outer_threads(const Environment& env) {
+  std::string first = split(variable(env, "OMP_NUM_THREADS"), ',')[0];
+  return number_variable({{"OMP_NUM_THREADS", std::string(trim(first))}}, "OMP_NUM_THREADS", 1,
+                         kMostCpus);
+}
+
+CpuShare share_of(const Environment& env, const CpuCounts& counts, const ProcessInfo& process) {
+  if (!variable(env, "OMP_NUM_THREADS").empty())
+    return {.threads = outer_threads(env), .reason = "OMP_NUM_THREADS"};
+  int node = cpus_of_node(env, counts);
+  if (int64_t{counts.allowed} * process.local_size <= node)
+    return {.threads = std::max(counts.allowed, 1), .reason = "affinity mask"};
+  if (!variable(env, "SLURM_CPUS_PER_TASK").empty())
+    return {.threads = std::min(number_variable(env, "SLURM_CPUS_PER_TASK", 1, kMostCpus),
+                                std::max(counts.allowed, 1)),
+            .reason = "SLURM_CPUS_PER_TASK"};
+  return {.threads = std::max(node / process.local_size, 1),
+          .reason = concat(node, node == 1 ? " CPU for " : " CPUs for ", process.local_size,
+                           process.local_size == 1 ? " rank" : " ranks")};
+}
+
+std::string warning_of(const Environment& env, const CpuCounts& counts, const ProcessInfo& process,
+                       const CpuShare& share) {
+  int fair = cpus_of_node(env, counts) / process.local_size;
+  std::string who = concat("rank ", process.rank, " on ", process.host);
+  if (share.reason == "OMP_NUM_THREADS") {
+    if (share.threads > 1 || fair < 2 || variable(env, "PYTORCH_VERSION").empty()) return "";
+    return concat(who, " uses 1 CPU thread: OMP_NUM_THREADS=1, which enroot's PyTorch hook sets; ",
+                  fair, " CPUs are there for it: srun env OMP_NUM_THREADS=", fair, " ...");
+  }
+  bool gpu = !gpus_allotted(env).empty();
+  if (share.threads < 2 && fair >= 2)
+    return concat(who, " may use 1 CPU (affinity mask), of ", counts.online,
+                  " on the node: ask for --cpus-per-task=", fair,
+                  " (in a job script also export SRUN_CPUS_PER_TASK=", fair,
+                  "), or start with srun --cpu-bind=none");
+  if (share.threads < 2 && gpu)
+    return concat(who,
+                  " has 1 CPU beside its GPU; loading data and NCCL need 2 or more: ask for "
+                  "--cpus-per-task=2 or more, or --exclusive");
+  if (process.local_size > cpus_of_node(env, counts))
+    return concat(process.local_size, " ranks on ", process.host, " share ",
+                  cpus_of_node(env, counts), " CPUs: start fewer, or ask for more CPUs");
+  return "";
+}
+
+}  // namespace
+
+CpuCounts cpu_counts() {
+  long configured = std::max(::sysconf(_SC_NPROCESSORS_CONF), 1024L);
+  size_t bytes = CPU_ALLOC_SIZE(static_cast<size_t>(configured));
+  std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> mask(CPU_ALLOC(static_cast<size_t>(configured)),
+                                                        [](cpu_set_t* set) { CPU_FREE(set); });
+  check(mask && ::sched_getaffinity(0, bytes, mask.get()) == 0,
+        "sched_getaffinity: ", describe_errno(errno));
+  return {.allowed = CPU_COUNT_S(bytes, mask.get()),
+          .online = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN))};
+}
+
+CpuShare cpu_share(const Environment& env, const CpuCounts& counts, const ProcessInfo& process) {
+  CpuShare share = share_of(env, counts, process);
+  share.warning = warning_of(env, counts, process, share);
+  return share;
+}
+
+std::string memlock_warning(uint64_t limit, int efa_adapters) {
+  if (efa_adapters == 0 || limit == RLIM_INFINITY) return "";
+  return concat("memory may be locked up to ", human_bytes(static_cast<double>(limit)),
+                " (ulimit -l), but EFA (", efa_adapters,
+                efa_adapters == 1 ? " adapter" : " adapters",
+                ") needs it unlimited: Slurm passes on the limit of the shell that submits; set "
+                "'* - memlock unlimited' in /etc/security/limits.conf there, or start with "
+                "srun --propagate=NONE");
+}
+
+uint64_t memlock_limit() {
+  rlimit limit{};
+  check(::getrlimit(RLIMIT_MEMLOCK, &limit) == 0, "getrlimit: ", describe_errno(errno));
+  return limit.rlim_cur;
+}
+
+}  // namespace neox

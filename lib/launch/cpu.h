@@ -1,0 +1,34 @@
+// How many CPU threads a rank may use, so that the ranks of a node do not share CPUs, and the
+// limits of memory that network adapters need locked.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "launch/process_info.h"
+
+namespace neox {
+
+struct CpuCounts {
+  int allowed;  // by the affinity mask of this process
+  int online;   // of the machine
+};
+
+CpuCounts cpu_counts();
+
+struct CpuShare {
+  int threads = 1;
+  std::string reason;   // "OMP_NUM_THREADS", "affinity mask", ...
+  std::string warning;  // where a rank has fewer than it needs or could have: what to do; else ""
+};
+
+// A set OMP_NUM_THREADS rules. Else the CPUs of the affinity mask, divided among the ranks of the
+// node where they must share them (srun --cpu-bind=none, mpirun without binding, torchrun): by
+// SLURM_CPUS_PER_TASK where that is set, else evenly.
+CpuShare cpu_share(const Environment& env, const CpuCounts& counts, const ProcessInfo& process);
+
+// What RLIMIT_MEMLOCK (in bytes; RLIM_INFINITY is enough) means for so many EFA adapters: what to
+// do where it is too low, else "".
+std::string memlock_warning(uint64_t limit, int efa_adapters);
+uint64_t memlock_limit();
+
+}  // namespace neox

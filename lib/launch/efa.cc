@@ -1,0 +1,45 @@
+#include "launch/efa.h"
+
+#include <fstream>
+#include <map>
+
+#include "base/text.h"
+
+namespace neox {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string first_line(const fs::path& path) {
+  std::ifstream in(path);
+  std::string line;
+  std::getline(in, line);
+  return std::string(trim(line));
+}
+
+}  // namespace
+
+int efa_adapters(const fs::path& sys) {
+  const std::string kAmazon = "0x1d0f";
+  int count = 0;
+  std::error_code absent;
+  for (const auto& device : fs::directory_iterator(sys / "class/infiniband", absent))
+    count += first_line(device.path() / "device/vendor") == kAmazon;
+  return count;
+}
+
+std::string instance_type(const fs::path& sys) {
+  fs::path dmi = sys / "devices/virtual/dmi/id";
+  return first_line(dmi / "sys_vendor") == "Amazon EC2" ? first_line(dmi / "product_name") : "";
+}
+
+int expected_efa_adapters(const std::string& instance_type) {
+  static const std::map<std::string, int> kAdapters = {
+      {"p4d.24xlarge", 4},     {"p4de.24xlarge", 4},    {"p5.4xlarge", 1},
+      {"p5.48xlarge", 32},     {"p5e.48xlarge", 32},    {"p5en.48xlarge", 16},
+      {"p6-b200.48xlarge", 8}, {"p6-b300.48xlarge", 16}};
+  auto found = kAdapters.find(instance_type);
+  return found == kAdapters.end() ? 0 : found->second;
+}
+
+}  // namespace neox

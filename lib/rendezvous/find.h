@@ -1,0 +1,33 @@
+// Looks for the store of a job behind a row of ports, where other programs may listen too.
+#pragma once
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "rendezvous/store.h"
+
+namespace neox {
+
+class Finder {
+ public:
+  // The store that has this key is the one.
+  Finder(const std::vector<Address>& addresses, const std::string& key);
+  // Tries each address once, without waiting for one that accepts and says nothing. Null where the
+  // store is not there yet.
+  std::unique_ptr<StoreClient> look();
+  // What stood in the way last, such as "node1:29500: Connection refused".
+  std::string problems() const;
+
+ private:
+  struct Door {
+    Address address;
+    std::unique_ptr<StoreClient> attempt;
+    std::chrono::steady_clock::time_point next_try;
+    std::string problem;
+  };
+  std::vector<Door> doors_;
+  std::string key_;
+};
+
+}  // namespace neox

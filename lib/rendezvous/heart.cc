@@ -1,0 +1,229 @@
+#include "rendezvous/heart.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+
+#include "base/error.h"
+#include "rendezvous/names.h"
+
+namespace neox {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using std::chrono::steady_clock;
+
+constexpr milliseconds kSignalPoll{100};
+constexpr seconds kTell{2};      // to write why this rank has failed
+constexpr seconds kGoodbye{10};  // rank 0 waits so long for slower ranks to end
+const std::string kBye = "bye";
+
+}  // namespace
+
+Heart::Heart(const ProcessInfo& process, std::vector<std::string> hosts, Times times,
+             std::unique_ptr<StoreClient> client)
+    : process_(process),
+      hosts_(std::move(hosts)),
+      times_(times),
+      keys_(process.life),
+      client_(std::move(client)),
+      seen_(static_cast<size_t>(process.size)),
+      last_look_(steady_clock::now()) {
+  client_->on_wait([this](milliseconds waited) {
+    std::lock_guard lock(mutex_);
+    if (signal_ && *signal_ == SIGTERM) hurry_ = true;
+    if (waited > patience()) throw StoreLost("no answer");
+  });
+  for (Seen& seen : seen_) seen.since = last_look_;
+  thread_ = std::thread([this] { run(); });
+}
+
+Heart::~Heart() {
+  std::unique_lock lock(mutex_);
+  if (lost_thread_.joinable()) {
+    std::thread lost = std::move(lost_thread_);
+    lock.unlock();
+    lost.join();  // thread_ still ends the process where this takes too long
+    lock.lock();
+  }
+  closing_ = true;
+  changed_.notify_all();
+  lock.unlock();
+  thread_.join();
+}
+
+void Heart::watch(std::function<void(const std::string&)> lost, const std::atomic<int>& signal,
+                  seconds grace) {
+  std::lock_guard lock(mutex_);
+  lost_ = std::move(lost);
+  signal_ = &signal;
+  grace_ = grace;
+  if (!reason_.empty()) start_lost();
+}
+
+void Heart::failed(const std::string& reason) noexcept try {
+  std::unique_lock lock(mutex_);
+  if (!reason_.empty() || !failure_.empty()) return;
+  failure_ = concat(name_of(process_), " failed: ", reason);
+  changed_.notify_all();
+  changed_.wait_for(lock, kTell, [this] { return failure_told_ || !reason_.empty(); });
+} catch (const std::exception&) {}  // out of memory: the others will miss this rank
+
+void Heart::check_all_alive() const {
+  std::lock_guard lock(mutex_);
+  if (!reason_.empty()) fail(Exit::kPeerLost, reason_);
+}
+
+void Heart::store_is_lost() {
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, 2 * times_.beat + kSignalPoll, [this] { return !reason_.empty(); });
+  fail(Exit::kPeerLost, reason_.empty() ? rank_zero() : reason_);
+}
+
+std::string Heart::rank_zero() const {
+  return concat("rank 0 on ", hosts_[0], " is lost: the rendezvous store does not answer");
+}
+
+void Heart::run() {
+  try {
+    live();
+  } catch (const std::exception&) { lose(rank_zero()); }
+  await_end();
+  try {
+    leave();
+  } catch (const std::exception&) {}  // nobody is there to say goodbye to
+}
+
+void Heart::live() {
+  for (Next next = beat(); next != Next::kLeave; next = beat()) {
+    if (next == Next::kLost && process_.rank != 0) client_->set(keys_.beat(process_.rank), kBye);
+    if (next != Next::kGoOn) return;
+    rest();
+  }
+}
+
+Heart::Next Heart::beat() {
+  client_->add(keys_.beat(process_.rank), 1);
+  const std::string names[] = {keys_.lost(), keys_.ask()};
+  std::vector<std::string> values = client_->get(names);
+  if (!values[0].empty()) return lose(values[0]), Next::kLost;
+  std::unique_lock lock(mutex_);
+  if (!failure_.empty()) {
+    std::string failure = failure_;
+    lock.unlock();
+    return publish(failure, Next::kFailed);
+  }
+  bool asked = !values[1].empty(), signalled = signal_ && *signal_ == SIGTERM;
+  bool leaves = closing_;
+  lock.unlock();
+  if (signalled && !asked) client_->set(keys_.ask(), "1");
+  if (signalled || asked) hurry_ = true;
+  std::string silent = process_.rank == 0 ? find_silent() : "";
+  if (!silent.empty()) return publish(silent, Next::kLost);
+  return leaves ? Next::kLeave : Next::kGoOn;
+}
+
+// The first reason is the one for all.
+Heart::Next Heart::publish(const std::string& reason, Next next) {
+  std::string first = client_->compare_set(keys_.lost(), "", reason);
+  if (next == Next::kLost || first != reason) return lose(first), Next::kLost;
+  std::lock_guard lock(mutex_);
+  failure_told_ = true;
+  changed_.notify_all();
+  return next;
+}
+
+void Heart::rest() {
+  auto until = steady_clock::now() + times_.beat;
+  std::unique_lock lock(mutex_);
+  while (steady_clock::now() < until && !closing_ && failure_.empty()) {
+    if (!hurry_ && signal_ && *signal_ == SIGTERM) return;
+    changed_.wait_until(lock, std::min(until, steady_clock::now() + kSignalPoll));
+  }
+}
+
+std::vector<std::string> Heart::all_beats() {
+  std::vector<std::string> keys;
+  for (int rank = 0; rank < process_.size; ++rank) keys.push_back(keys_.beat(rank));
+  return client_->get(keys);
+}
+
+// What is said of the ranks that have not beaten for too long; empty: there are none.
+std::string Heart::find_silent() {
+  std::vector<std::string> beats = all_beats();
+  auto now = steady_clock::now();
+  bool slept = now - last_look_ > patience() / 2;  // then the others' silence is not theirs
+  last_look_ = now;
+  std::vector<int> silent;
+  auto longest = steady_clock::duration::zero();
+  // Ranks of one node die together, and are named together.
+  auto limit = patience() - std::min(2 * times_.beat, patience() / 4);
+  for (int rank = 1; rank < process_.size; ++rank) {
+    size_t r = static_cast<size_t>(rank);
+    if (slept || seen_[r].beat != beats[r]) seen_[r] = {beats[r], now};
+    if (beats[r] == kBye || now - seen_[r].since <= limit) continue;
+    silent.push_back(rank);
+    longest = std::max(longest, now - seen_[r].since);
+  }
+  if (longest <= patience()) return "";
+  return concat(name_ranks(silent, hosts_), silent.size() == 1 ? " is" : " are",
+                " lost: no sign of life for ", std::chrono::duration_cast<seconds>(longest).count(),
+                " s");
+}
+
+void Heart::lose(const std::string& reason) {
+  std::lock_guard lock(mutex_);
+  if (!reason_.empty()) return;
+  reason_ = reason;
+  changed_.notify_all();
+  if (lost_) start_lost();
+}
+
+// On a thread of its own, since it may hang, and the process is to end then.
+void Heart::start_lost() {
+  if (closing_ || end_by_ != steady_clock::time_point::max()) return;
+  end_by_ = steady_clock::now() + grace_;
+  lost_thread_ = std::thread([lost = lost_, reason = reason_] {
+    try {
+      lost(reason);
+    } catch (const std::exception&) {}  // the main thread tells; this one has nobody to tell
+  });
+}
+
+void Heart::await_end() {
+  std::unique_lock lock(mutex_);
+  while (!closing_) {
+    changed_.wait_until(lock, std::min(end_by_, steady_clock::now() + seconds(1)));
+    if (closing_ || steady_clock::now() < end_by_) continue;
+    std::fputs(concat(name_of(process_), ": ", reason_, "\n").c_str(), stderr);
+    ::_exit(static_cast<int>(Exit::kPeerLost));
+  }
+}
+
+void Heart::leave() {
+  if (process_.rank != 0) {
+    client_->set(keys_.beat(process_.rank), kBye);
+    client_->has(keys_.lost());  // its answer says that the goodbye has arrived
+    return;
+  }
+  bool well;
+  {
+    std::lock_guard lock(mutex_);
+    well = reason_.empty() && failure_.empty();
+  }
+  // Where a rank is lost, the others need the store until they know.
+  auto until =
+      steady_clock::now() + (well ? milliseconds(kGoodbye) : 4 * times_.beat + kSignalPoll);
+  while (steady_clock::now() < until) {
+    std::vector<std::string> beats = all_beats();
+    if (std::count(beats.begin() + 1, beats.end(), kBye) == process_.size - 1) return;
+    if (std::string silent = well ? find_silent() : ""; !silent.empty())
+      client_->compare_set(keys_.lost(), "", silent);
+    std::this_thread::sleep_for(std::min(times_.beat, kSignalPoll));
+  }
+}
+
+}  // namespace neox

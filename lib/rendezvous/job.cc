@@ -1,0 +1,66 @@
+#include "rendezvous/job.h"
+
+#include <exception>
+
+#include "base/error.h"
+#include "rendezvous/heart.h"
+#include "rendezvous/meet.h"
+#include "rendezvous/store_control.h"
+
+namespace neox {
+namespace {
+
+class AloneJob : public Job {
+ public:
+  explicit AloneJob(const ProcessInfo& process) : process_(process), hosts_{process.host} {}
+  const ProcessInfo& process() const override { return process_; }
+  Control& control() override { return control_; }
+  const std::vector<std::string>& hosts() const override { return hosts_; }
+  void watch(std::function<void(const std::string&)>, const std::atomic<int>&,
+             std::chrono::seconds) override {}
+  void failed(const std::string&) noexcept override {}
+
+ private:
+  ProcessInfo process_;
+  std::vector<std::string> hosts_;
+  AloneControl control_;
+};
+
+class StoreJob : public Job {
+ public:
+  StoreJob(const ProcessInfo& process, const JoinOptions& options, Meeting meeting)
+      : process_(process),
+        meeting_(std::move(meeting)),
+        heart_(process, meeting_.hosts,
+               {options.heartbeat, std::chrono::milliseconds(options.silence),
+                std::chrono::milliseconds(options.answer)},
+               std::move(meeting_.heart_client)),
+        control_(process_, meeting_.hosts, heart_, *meeting_.client) {}
+  ~StoreJob() override {
+    if (std::uncaught_exceptions() > exceptions_) failed("it ended by an error of its own");
+  }
+  const ProcessInfo& process() const override { return process_; }
+  Control& control() override { return control_; }
+  const std::vector<std::string>& hosts() const override { return meeting_.hosts; }
+  void watch(std::function<void(const std::string&)> lost, const std::atomic<int>& signal,
+             std::chrono::seconds grace) override {
+    heart_.watch(std::move(lost), signal, grace);
+  }
+  void failed(const std::string& reason) noexcept override { heart_.failed(reason); }
+
+ private:
+  const int exceptions_ = std::uncaught_exceptions();
+  ProcessInfo process_;
+  Meeting meeting_;  // the server ends last
+  Heart heart_;
+  StoreControl control_;
+};
+
+}  // namespace
+
+std::unique_ptr<Job> join(const ProcessInfo& process, const JoinOptions& options) {
+  if (process.size == 1) return std::make_unique<AloneJob>(process);
+  return std::make_unique<StoreJob>(process, options, meet(process, options));
+}
+
+}  // namespace neox

@@ -1,0 +1,278 @@
+#include "rendezvous/meet.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <optional>
+#include <thread>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "comm/mpi_plugin.h"
+#include "rendezvous/agree.h"
+#include "rendezvous/names.h"
+#include "rendezvous/packed.h"
+
+namespace neox {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using std::chrono::steady_clock;
+
+constexpr int kPorts = 8;
+constexpr milliseconds kPoll{100};
+constexpr milliseconds kTwin{1000};    // to look for another rank 0 at the ports that are taken
+constexpr milliseconds kLinger{2000};  // for the others to read why the job does not start
+
+// The job does not start, for a reason that all ranks read in the store.
+struct Refused : Error {
+  using Error::Error;
+};
+
+// Each rank needs two sockets at rank 0, and usual limits are 1024 files.
+void allow_sockets(int ranks) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  rlim_t needed = static_cast<rlim_t>(ranks) * 2 + 512;
+  if (limit.rlim_cur >= needed) return;
+  limit.rlim_cur = std::min(needed, limit.rlim_max);
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+class Arrival {
+ public:
+  Arrival(const ProcessInfo& process, const JoinOptions& options)
+      : process_(process),
+        options_(options),
+        keys_(process.life),
+        until_(steady_clock::now() + options.deadline) {}
+  Meeting run();
+
+ private:
+  void serve();
+  void find();
+  void connect();
+  void connect_heart();
+  void refuse_twin(int port);
+  void arrive();
+  std::string await_verdict();
+  void obey(const std::string& verdict);
+  void tell(const Error& error) noexcept;
+  std::optional<std::string> share(const std::string& mine);
+  std::vector<Address> ports(const std::string& host, int count) const;
+  std::string judge();
+  std::string name_missing();
+  void poll() const {
+    if (options_.poll) options_.poll();
+  }
+  bool late() const { return steady_clock::now() > until_; }
+  StoreClient& client() { return *meeting_.client; }
+  std::string decide(const std::vector<std::string>& verdict) {
+    return client().compare_set(keys_.verdict(), "", pack(verdict));
+  }
+  std::string row() const;
+  std::vector<std::string> row_keys() const;
+
+  const ProcessInfo& process_;
+  const JoinOptions& options_;
+  Keys keys_;
+  steady_clock::time_point until_;
+  Meeting meeting_;
+  bool arrived_ = false;
+  std::string rank_zero_ = "rank 0";  // with its host, once that is known
+};
+
+Meeting Arrival::run() {
+  try {
+    process_.rank == 0 ? serve() : find();
+    connect();
+    connect_heart();
+    arrive();
+    obey(await_verdict());
+  } catch (const Refused& e) {
+    tell(e);
+    throw Error(e.exit(), e.what());
+  } catch (const StoreLost& e) {
+    fail(Exit::kPeerLost, rank_zero_, " is lost: ", e.what());
+  } catch (const std::exception& e) {
+    tell(Error(Exit::kPeerLost, concat(name_of(process_), " stopped: ", e.what())));
+    throw;
+  }
+  return std::move(meeting_);
+}
+
+void Arrival::serve() {
+  bool any_port = process_.rendezvous_port == 0;
+  Listener listener = listen_from(process_.rendezvous_port, any_port ? 1 : kPorts);
+  if (!any_port) refuse_twin(listener.port);
+  allow_sockets(process_.size);
+  std::vector<std::pair<std::string, std::string>> values;
+  for (int rank = 0; rank < process_.size; ++rank) values.emplace_back(keys_.beat(rank), "0");
+  values.insert(values.end(), {{keys_.lost(), ""}, {keys_.ask(), ""}, {keys_.here(), row()}});
+  meeting_.server = std::make_unique<StoreServer>(listener, values);
+  share(to_string(Address{reachable_name(process_), listener.port}));
+  meeting_.finder =
+      std::make_unique<Finder>(std::vector{Address{"127.0.0.1", listener.port}}, keys_.here());
+}
+
+// Another process that is rank 0 of this job would have taken a port before ours.
+void Arrival::refuse_twin(int port) {
+  std::vector<Address> before = ports("127.0.0.1", port - process_.rendezvous_port);
+  if (before.empty()) return;
+  meeting_.finder = std::make_unique<Finder>(before, keys_.here());
+  for (auto until = steady_clock::now() + kTwin; !meeting_.client && steady_clock::now() < until;) {
+    meeting_.client = meeting_.finder->look();
+    poll();
+  }
+  if (meeting_.client) throw Refused(Exit::kUsage, taken_twice(0, client().greeting(), row()));
+}
+
+void Arrival::find() {
+  std::optional<std::string> shared = share("");
+  std::string host = process_.local_size == process_.size ? "127.0.0.1" : process_.rendezvous_host;
+  meeting_.finder = std::make_unique<Finder>(
+      shared ? std::vector{parse_address(*shared)} : ports(host, kPorts), keys_.here());
+}
+
+void Arrival::connect() {
+  for (; !(meeting_.client = meeting_.finder->look()); std::this_thread::sleep_for(kPoll / 5)) {
+    poll();
+    if (late())
+      fail(Exit::kPeerLost, "rank 0 did not arrive within ", options_.deadline.count(),
+           " s: no store of job ", process_.life, " at port ", process_.rendezvous_port, " of ",
+           process_.rendezvous_host, " and the ", kPorts - 1, " after it (",
+           meeting_.finder->problems(), "); look at rank 0's log, and whether ", process_.host,
+           " reaches it");
+  }
+  client().on_wait([this](milliseconds waited) {
+    if (waited > kPoll * 10) poll();
+    if (steady_clock::now() > until_ + kLinger)
+      throw StoreLost("the rendezvous store does not answer");
+  });
+  std::vector<std::string> zero = unpack(client().greeting());
+  rank_zero_ = concat("rank 0 on ", zero.at(1));
+  if (zero.at(0) != concat(process_.size))
+    throw Refused(Exit::kUsage,
+                  concat(name_of(process_), " is one of ", process_.size, " ranks, ", rank_zero_,
+                         " one of ", zero.at(0), "; start all ranks of a job with one command"));
+}
+
+std::string Arrival::row() const {
+  std::vector<std::string> row{concat(process_.size), process_.host, concat(::getpid())};
+  for (const auto& [name, value] : options_.must_agree) row.insert(row.end(), {name, value});
+  return pack(row);
+}
+
+std::vector<std::string> Arrival::row_keys() const {
+  std::vector<std::string> keys;
+  for (int rank = 0; rank < process_.size; ++rank) keys.push_back(keys_.row(rank));
+  return keys;
+}
+
+// Before the arrival, since a server that looks up the name of a new client (c10d's does) may be
+// deaf for some seconds, and a heart would take that for its loss.
+void Arrival::connect_heart() {
+  meeting_.heart_client = std::make_unique<StoreClient>(client().address(), keys_.here());
+  StoreClient::State state;
+  while ((state = meeting_.heart_client->wait_connected(kPoll)) ==
+         StoreClient::State::kConnecting) {
+    poll();
+    if (late()) break;
+  }
+  if (state != StoreClient::State::kConnected)
+    throw StoreLost("no second connection to its store " + meeting_.heart_client->problem());
+}
+
+void Arrival::arrive() {
+  std::string found = client().compare_set(keys_.row(process_.rank), "", row());
+  if (found != row()) throw Refused(Exit::kUsage, taken_twice(process_.rank, found, row()));
+  arrived_ = true;
+  if (client().add(keys_.arrived(), 1) == process_.size) judge();
+}
+
+// Who arrives last does it.
+std::string Arrival::judge() {
+  std::vector<std::string> verdict{"0"};
+  std::vector<std::string> rows = client().get(row_keys());
+  std::string differences = name_differences(rows);
+  if (differences.empty())
+    for (const std::string& row : rows) verdict.push_back(unpack(row).at(1));
+  else
+    verdict = {concat(static_cast<int>(Exit::kUsage)), differences};
+  return decide(verdict);
+}
+
+std::string Arrival::await_verdict() {
+  const std::string key = keys_.verdict();
+  for (; !client().wait({&key, 1}, kPoll); poll())
+    if (late()) return decide({concat(static_cast<int>(Exit::kPeerLost)), name_missing()});
+  return client().get(key);
+}
+
+void Arrival::obey(const std::string& verdict) {
+  std::vector<std::string> parts = unpack(verdict);
+  int code = std::stoi(parts.at(0));
+  if (code != 0) throw Refused(static_cast<Exit>(code), parts.at(1));
+  meeting_.hosts.assign(parts.begin() + 1, parts.end());
+}
+
+std::string Arrival::name_missing() {
+  std::vector<int> missing;
+  std::vector<std::string> hosts;
+  for (int rank = 0; rank < process_.size; ++rank) {
+    bool here = client().has(keys_.row(rank));
+    hosts.push_back(here ? unpack(client().get(keys_.row(rank))).at(1) : "");
+    if (!here) missing.push_back(rank);
+  }
+  return concat(name_ranks(missing, expected_hosts(process_, hosts)), " of ", process_.size,
+                " did not arrive within ", options_.deadline.count(),
+                " s; look at their logs and nodes, and whether these reach ", rank_zero_);
+}
+
+// So that all ranks end for the same reason, and not because the store is gone.
+void Arrival::tell(const Error& error) noexcept try {
+  if (!meeting_.client) return;
+  decide({concat(static_cast<int>(error.exit())), error.what()});
+  if (!meeting_.server) {
+    if (arrived_) client().add(keys_.read(), 1);
+    return;
+  }
+  for (auto until = steady_clock::now() + kLinger; steady_clock::now() < until;) {
+    if (client().add(keys_.read(), 0) + 1 >= process_.size) return;
+    std::this_thread::sleep_for(kPoll / 5);
+  }
+} catch (const std::exception&) {}  // the store is gone; the error at hand is told by the caller
+
+std::vector<Address> Arrival::ports(const std::string& host, int count) const {
+  std::vector<Address> addresses;
+  for (int port = process_.rendezvous_port; count-- > 0 && port < 65536; ++port)
+    addresses.push_back({host, port});
+  return addresses;
+}
+
+// Rank 0's text through PMIx; nothing where the ranks can find each other without it.
+std::optional<std::string> Arrival::share(const std::string& mine) {
+  bool derivable = process_.rendezvous_port != 0 && !process_.rendezvous_host.empty();
+  if (!process_.pmix && derivable) return std::nullopt;
+  try {
+    auto left = std::chrono::duration_cast<seconds>(until_ - steady_clock::now());
+    return mpi_plugin(options_.mpi_plugin).share(mine, std::max(left, seconds(1)));
+  } catch (const Error& e) {
+    if (!derivable)
+      fail(e.exit(), "nothing tells where rank 0 listens: ", e.what(),
+           "; or set NEOX_MASTER=HOST:PORT on all ranks");
+    if (process_.rank == 0)
+      log_info("PMIx is not used, ranks meet at ", process_.rendezvous_host, ": ", e.what());
+    return std::nullopt;
+  }
+}
+
+}  // namespace
+
+Meeting meet(const ProcessInfo& process, const JoinOptions& options) {
+  return Arrival(process, options).run();
+}
+
+}  // namespace neox

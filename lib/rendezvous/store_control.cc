@@ -1,0 +1,98 @@
+#include "rendezvous/store_control.h"
+
+#include <algorithm>
+
+#include "rendezvous/names.h"
+#include "rendezvous/packed.h"
+
+namespace neox {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using std::chrono::steady_clock;
+
+constexpr milliseconds kSlice{500};
+// The result is pack()ed texts behind this, or a reason why there is none.
+constexpr char kWhole = '+', kNone = '-';
+
+}  // namespace
+
+// Each rank writes its text; rank 0 reads them all, and writes the result, which all read.
+struct StoreControl::Round {
+  std::string key;
+  int size;
+  seconds deadline;
+  steady_clock::time_point until;
+
+  std::string text(int rank) const { return concat(key, "/", rank); }
+  std::string result() const { return key + "/all"; }
+  std::vector<std::string> texts() const {
+    std::vector<std::string> keys;
+    for (int rank = 1; rank < size; ++rank) keys.push_back(text(rank));
+    return keys;
+  }
+};
+
+StoreControl::StoreControl(const ProcessInfo& process, const std::vector<std::string>& hosts,
+                           Heart& heart, StoreClient& client)
+    : process_(process), hosts_(hosts), heart_(heart), client_(client), keys_(process.life) {
+  client_.on_wait([this](milliseconds) { heart_.check_all_alive(); });
+}
+
+std::vector<std::string> StoreControl::gather(const std::string& mine, seconds deadline) {
+  Round round{keys_.gather(sequence_++), process_.size, deadline, steady_clock::now() + deadline};
+  std::string result;
+  try {
+    result = process_.rank == 0 ? collect(round, mine) : contribute(round, mine);
+  } catch (const StoreLost&) { heart_.store_is_lost(); }
+  if (result.front() == kNone) fail(Exit::kPeerLost, result.substr(1));
+  return unpack(std::string_view(result).substr(1));
+}
+
+std::string StoreControl::collect(const Round& round, const std::string& mine) {
+  std::vector<std::string> keys = round.texts();
+  std::string result;
+  if (wait_until(keys, round)) {
+    std::vector<std::string> texts = client_.get_large(keys);
+    texts.insert(texts.begin(), mine);
+    result = kWhole + pack(texts);
+  } else {
+    result = kNone + name_missing(round);
+  }
+  // All that have come to this round have left the one before.
+  if (last_bytes_ > 0 && result.front() == kWhole)
+    client_.remove_large(Round{keys_.gather(sequence_ - 2)}.result(), last_bytes_);
+  client_.set_large(round.result(), result);
+  last_bytes_ = result.size();
+  return result;
+}
+
+std::string StoreControl::contribute(const Round& round, const std::string& mine) {
+  const std::string key = round.text(process_.rank), all = round.result();
+  client_.set_large(key, mine);
+  if (!wait_until({&all, 1}, round)) return kNone + name_missing(round);
+  std::string result = client_.get_large(all);
+  client_.remove_large(key, mine.size());
+  return result;
+}
+
+bool StoreControl::wait_until(std::span<const std::string> keys, const Round& round) {
+  for (;;) {
+    heart_.check_all_alive();
+    auto left = std::chrono::ceil<milliseconds>(round.until - steady_clock::now());
+    if (client_.wait(keys, std::clamp(left, milliseconds(1), kSlice))) return true;
+    if (left <= milliseconds(0)) return false;
+  }
+}
+
+std::string StoreControl::name_missing(const Round& round) {
+  std::vector<int> missing;
+  for (int rank = 1; rank < process_.size; ++rank)
+    if (!client_.has(round.text(rank))) missing.push_back(rank);
+  if (missing.empty() && process_.rank != 0) missing.push_back(0);
+  return concat(name_ranks(missing, hosts_), " did not come within ", round.deadline.count(),
+                " s to where the ranks decide together");
+}
+
+}  // namespace neox

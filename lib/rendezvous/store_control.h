@@ -1,0 +1,35 @@
+// Control over the store of a job.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "rendezvous/heart.h"
+
+namespace neox {
+
+class StoreControl : public Control {
+ public:
+  StoreControl(const ProcessInfo& process, const std::vector<std::string>& hosts, Heart& heart,
+               StoreClient& client);
+  using Control::gather;
+  int rank() const override { return process_.rank; }
+  int size() const override { return process_.size; }
+  std::vector<std::string> gather(const std::string& mine, std::chrono::seconds deadline) override;
+
+ private:
+  struct Round;
+  std::string collect(const Round& round, const std::string& mine);
+  std::string contribute(const Round& round, const std::string& mine);
+  bool wait_until(std::span<const std::string> keys, const Round& round);
+  std::string name_missing(const Round& round);
+
+  const ProcessInfo& process_;
+  const std::vector<std::string>& hosts_;
+  Heart& heart_;
+  StoreClient& client_;
+  const Keys keys_;
+  int64_t sequence_ = 0;
+  size_t last_bytes_ = 0;  // of the last round's result, which rank 0 removes
+};
+
+}  // namespace neox

@@ -1,0 +1,137 @@
+#include "train/job.h"
+
+#include <ATen/Parallel.h>
+#include <torch/version.h>
+
+#include "base/build_id.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "base/version.h"
+#include "comm/nccl.h"
+#include "comm/nccl_communicator.h"
+#include "comm/network.h"
+#include "comm/world.h"
+#include "launch/cpu.h"
+#include "launch/spawn.h"
+#include "model/device.h"
+#include "rendezvous/job.h"
+#include "train/ranks.h"
+#include "train/run.h"
+#include "train/time_limit.h"
+
+namespace neox {
+namespace {
+
+JoinOptions join_options(const Config& config, const Environment& env, const StopFlag& stop) {
+  JoinOptions options;
+  options.mpi_plugin = variable(env, "NEOX_MPI_PLUGIN");
+  options.must_agree = {{"the build of neox-train", concat(kVersion, " ", build_id())},
+                        {"the version of LibTorch", TORCH_VERSION}};
+  for (const Setting& setting : config.settings)
+    if (setting.effect != Effect::kNone)
+      options.must_agree.emplace_back(setting.key, setting.value);
+  options.poll = [&stop] {
+    if (int signal = stop.load())
+      fail(Exit::kRequeue, "asked to stop by ", signal_name(signal),
+           " before all ranks had arrived");
+  };
+  return options;
+}
+
+// "node1: 0-3, node2: 4-7"
+std::string rank_map(const std::vector<std::string>& hosts) {
+  std::string text;
+  for (size_t first = 0, last; first < hosts.size(); first = last + 1) {
+    for (last = first; last + 1 < hosts.size() && hosts[last + 1] == hosts[first];) ++last;
+    text += concat(text.empty() ? "" : ", ", hosts[first], ": ", first);
+    if (last > first) text += concat("-", last);
+  }
+  return text;
+}
+
+void say_network(const ProcessInfo& process, const Environment& env) {
+  NetworkReport report = describe_network({.nccl_version = nccl_version_text(nccl_version()),
+                                           .env = env,
+                                           .num_nodes = process.num_nodes,
+                                           .find_library = find_library});
+  for (const std::string& line : report.lines) log_info(line);
+  for (const std::string& warning : report.warnings) log_warning(warning);
+}
+
+void say_job(const Config& config, const Job& job, const at::Device& device,
+             const Environment& env) {
+  const ProcessInfo& process = job.process();
+  log_info(process.size, " ranks by ", process.launcher, " (", rank_map(job.hosts()), "), ",
+           device.is_cuda() ? "NCCL" : "MPI");
+  for (const std::string& note : process.notes) log_info("note: ", note);
+  if (device.is_cuda()) say_network(process, env);
+  const auto& save = config.checkpoint.save;
+  if (!save.empty())
+    log_info("checkpoints in ", save.string(), ", ",
+             human_bytes(static_cast<double>(free_bytes(save))), " free");
+}
+
+std::string hosts_of(const std::vector<std::string>& hosts, int from) {
+  std::string text;
+  for (size_t rank = static_cast<size_t>(from); rank < hosts.size(); ++rank)
+    text += concat(text.empty() ? "" : ", ", rank, " (", hosts[rank], ")");
+  return text;
+}
+
+Exit train_in_job(const Config& config, Job& job, Communicator& all, const RunPlace& place) {
+  const ProcessInfo& process = job.process();
+  Layout layout = fitting_layout(config.layout, process.size);
+  bool trains = process.rank < layout.size();
+  auto world = all.split(trains ? 0 : 1, "world");
+  if (process.rank == 0 && layout.size() < process.size)
+    log_warning("the layout ", to_string(layout), " takes ", layout.size(), " of ", process.size,
+                " ranks; idle: ", hosts_of(job.hosts(), layout.size()));
+  if (!trains) return idle(job.control()), Exit::kDone;
+  TrainingControl control(job.control(), layout.size());
+  Exit exit = train_rank(config, *world, control, place);
+  control.release();
+  return exit;
+}
+
+Exit train_process(const Config& config, const ProcessInfo& process, const Environment& env,
+                   const RunPlace& place) {
+  auto job = join(process, join_options(config, env, place.stop));
+  if (process.rank == 0) say_job(config, *job, place.device, env);
+  check_devices_differ(place.device, process, job->control());
+  WorldOptions options{.mpi_plugin = variable(env, "NEOX_MPI_PLUGIN")};
+  auto world = world_communicator(process, job->control(), place.device, options);
+  job->watch([&](const std::string& reason) { world->abort(reason); }, place.stop);
+  try {
+    return train_in_job(config, *job, *world, place);
+  } catch (const std::exception& e) {
+    job->failed(e.what());
+    world->abort(concat("rank ", process.rank, " on ", process.host, " failed: ", e.what()));
+    throw;
+  }
+}
+
+}  // namespace
+
+Exit train(const Config& config, const ProcessInfo& process, const Environment& env, int spawn,
+           const std::vector<std::string>& arguments, const StopFlag& stop) {
+  RunPlace place{pick_device(env, process), stop, process.life, allocation_left(env)};
+  CpuShare share = cpu_share(env, cpu_counts(), process);
+  at::set_num_threads(share.threads);
+  if (!share.warning.empty() && process.local_rank == 0) log_warning(share.warning);
+  if (spawn > 1 && place.device.is_cuda()) return spawn_ranks(arguments, process, spawn, stop);
+  if (process.size == 1) return train_threads(config, spawn, place);
+  check_usage(spawn == 1, "--spawn ", spawn, " in a job of ", process.size, " processes (",
+              process.launcher, "): on CPUs each rank is a task of its own; ask for ", spawn,
+              " times the tasks instead");
+  set_log_rank(process.rank, process.size);
+  try {
+    return train_process(config, process, env, place);
+  } catch (const Error& e) {
+    fail(e.exit(), "rank ", process.rank, " on ", process.host, ": ", e.what());
+  } catch (const std::exception& e) {
+    fail(Exit::kInternal, "rank ", process.rank, " on ", process.host, ": ", e.what());
+  }
+}
+
+}  // namespace neox

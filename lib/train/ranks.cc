@@ -1,0 +1,42 @@
+#include "train/ranks.h"
+
+#include "base/error.h"
+
+namespace neox {
+namespace {
+
+// Rank 0's text of the gather that ends the idling. No other text begins with a zero byte.
+const std::string kRelease("\0release", 8);
+constexpr std::chrono::hours kForever(24 * 365);
+
+}  // namespace
+
+Layout fitting_layout(const LayoutConfig& c, int ranks) {
+  auto pipe = static_cast<int>(c.pipe), tensor = static_cast<int>(c.tensor);
+  int model = pipe * tensor, shard = c.zero_stage == 0 ? 1 : static_cast<int>(c.shard);
+  int unit = model * std::max(shard, 1);
+  check_usage(ranks >= unit, "pipe_parallel_size ", pipe, " x model_parallel_size ", tensor,
+              shard > 1 ? concat(" x mics_shard_size ", shard) : "", " needs ", unit,
+              " ranks, the job has ", ranks, "; on one machine start it with --spawn ", unit,
+              ", under Slurm with --ntasks=", unit);
+  int data = ranks / model;
+  if (c.zero_stage > 0 && shard == 0) shard = data;
+  return {.pp = pipe, .replicate = data / shard, .shard = shard, .tp = tensor};
+}
+
+std::vector<std::string> TrainingControl::gather(const std::string& mine,
+                                                 std::chrono::seconds deadline) {
+  auto all = job_.gather(mine, deadline);
+  all.resize(static_cast<size_t>(size_));
+  return all;
+}
+
+void TrainingControl::release() {
+  if (size_ < job_.size()) job_.gather(kRelease);
+}
+
+void idle(Control& job) {
+  while (job.gather("", std::chrono::seconds(kForever))[0] != kRelease) {}
+}
+
+}  // namespace neox

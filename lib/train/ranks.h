@@ -1,0 +1,32 @@
+// Which ranks of a job train. A job may have more ranks than its layout fills, after a restart on
+// other nodes: as many replicas as fit train, the ranks left over are idle until the run ends.
+#pragma once
+#include "comm/mesh.h"
+#include "config/config.h"
+#include "launch/control.h"
+
+namespace neox {
+
+// The largest layout that `ranks` ranks fill. Throws where not even one replica fits.
+Layout fitting_layout(const LayoutConfig& config, int ranks);
+
+// Control of the first `size` ranks of a job, which the others, who idle, take part in.
+class TrainingControl : public Control {
+ public:
+  using Control::gather;
+  TrainingControl(Control& job, int size) : job_(job), size_(size) {}
+  int rank() const override { return job_.rank(); }
+  int size() const override { return size_; }
+  std::vector<std::string> gather(const std::string& mine, std::chrono::seconds deadline) override;
+  // Collective: the ranks that idle go on.
+  void release();
+
+ private:
+  Control& job_;
+  int size_;
+};
+
+// What a rank left over does: it answers the gathers of the others until they release it.
+void idle(Control& job);
+
+}  // namespace neox

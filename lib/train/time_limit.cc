@@ -1,0 +1,47 @@
+#include "train/time_limit.h"
+
+#include <charconv>
+#include <ctime>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace neox {
+
+namespace {
+
+// A save that takes half as long again as the last one, two more steps, and leaving.
+constexpr double kSaveFactor = 1.5, kLeaveSeconds = 10;
+
+}  // namespace
+
+TimeLimit::TimeLimit(std::optional<double> allocation_left, double duration, double guess,
+                     Clock::time_point start)
+    : start_(start), allocation_(allocation_left), duration_(duration), save_(guess) {}
+
+std::string TimeLimit::due(Clock::time_point now) const {
+  double passed = Seconds(now - start_).count();
+  if (duration_ > 0 && passed >= duration_)
+    return concat("exit_duration_in_mins: ", human_duration(duration_), " have passed");
+  double lead = kSaveFactor * save_ + 2 * step_ + kLeaveSeconds;
+  if (allocation_ && passed + lead >= *allocation_)
+    return concat("the allocation ends in ", human_duration(std::max(0.0, *allocation_ - passed)),
+                  ", of which saving may take ", human_duration(kSaveFactor * save_));
+  return "";
+}
+
+std::optional<double> allocation_left(const Environment& env) {
+  for (const char* name : {"NEOX_JOB_END_TIME", "SLURM_JOB_END_TIME"}) {
+    auto found = env.find(name);
+    if (found == env.end() || found->second.empty()) continue;
+    const std::string& text = found->second;
+    int64_t end = 0;
+    auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), end);
+    check_usage(error == std::errc() && rest == text.data() + text.size(), name, "=", text,
+                ": expected the end of the job in seconds since 1970, as `date +%s` gives");
+    return static_cast<double>(end - std::time(nullptr));
+  }
+  return std::nullopt;
+}
+
+}  // namespace neox

@@ -1,0 +1,37 @@
+// When a run must stop by itself: at the end of its allocation, or after exit_duration_in_mins. It
+// stops early enough to save, by the time that a save and a step have taken so far.
+#pragma once
+#include <chrono>
+#include <optional>
+#include <string>
+
+#include "launch/environment.h"
+
+namespace neox {
+
+class TimeLimit {
+ public:
+  using Clock = std::chrono::steady_clock;
+  using Seconds = std::chrono::duration<double>;
+
+  // allocation_left: seconds until the scheduler ends the job, where that is known. duration:
+  // seconds of this run, 0: unlimited. guess: seconds that a save may take, until one was measured.
+  TimeLimit(std::optional<double> allocation_left, double duration, double guess,
+            Clock::time_point start = Clock::now());
+
+  void measured_save(double seconds) { save_ = seconds; }
+  void measured_step(double seconds) { step_ = seconds; }
+  // Why the run must stop now, or "".
+  std::string due(Clock::time_point now = Clock::now()) const;
+
+ private:
+  Clock::time_point start_;
+  std::optional<double> allocation_;  // both in seconds after start_
+  double duration_;
+  double save_, step_ = 0;
+};
+
+// Seconds until the job's end by NEOX_JOB_END_TIME or SLURM_JOB_END_TIME (Unix time).
+std::optional<double> allocation_left(const Environment& env);
+
+}  // namespace neox

@@ -1,0 +1,84 @@
+#include "launch/cpu.h"
+
+#include <unistd.h>
+
+#include "environments.h"
+#include "launch/efa.h"
+
+namespace neox {
+namespace {
+
+using namespace testing;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+ProcessInfo ranks_of_node(int local_size) {
+  return {.rank = 1, .size = 8, .local_size = local_size, .host = "node1"};
+}
+
+TEST(CpuShare, FollowsTheAffinityMask) {
+  Environment slurm = of("SLURM_CPUS_ON_NODE=96");
+  EXPECT_EQ(cpu_share(slurm, {12, 96}, ranks_of_node(8)).threads, 12);
+  EXPECT_EQ(cpu_share({}, {12, 96}, ranks_of_node(8)).threads, 12);
+  EXPECT_EQ(cpu_share({}, {96, 96}, {}).threads, 96);
+  EXPECT_EQ(cpu_share(slurm, {12, 96}, ranks_of_node(8)).warning, "");
+}
+
+TEST(CpuShare, DividesWhatRanksWouldShare) {
+  Environment slurm = of("SLURM_CPUS_ON_NODE=96");
+  EXPECT_EQ(cpu_share(slurm, {96, 96}, ranks_of_node(8)).threads, 12);
+  EXPECT_EQ(cpu_share(with(slurm, "SLURM_CPUS_PER_TASK=4"), {96, 96}, ranks_of_node(8)).threads, 4);
+  EXPECT_EQ(cpu_share({}, {96, 96}, ranks_of_node(8)).threads, 12);
+  EXPECT_EQ(cpu_share({}, {48, 96}, ranks_of_node(8)).threads, 12);  // bound to a socket
+  EXPECT_EQ(cpu_share(of("SLURM_CPUS_ON_NODE=4"), {96, 96}, ranks_of_node(1)).threads, 4);
+  EXPECT_EQ(cpu_share(of("SLURM_CPUS_ON_NODE=8"), {2, 2}, ranks_of_node(2)).threads, 1);
+}
+
+TEST(CpuShare, OmpNumThreadsRules) {
+  Environment env = of("OMP_NUM_THREADS=3,2 SLURM_CPUS_ON_NODE=96");
+  EXPECT_EQ(cpu_share(env, {96, 96}, ranks_of_node(8)).threads, 3);
+  EXPECT_THAT(error_of([] {
+                cpu_share(of("OMP_NUM_THREADS=all"), {1, 1}, {});
+              }),
+              HasSubstr("OMP_NUM_THREADS=all"));
+}
+
+TEST(CpuShare, WarnsOfTooFew) {
+  Environment slurm = of("SLURM_CPUS_ON_NODE=96"), gpu = of("CUDA_VISIBLE_DEVICES=0");
+  EXPECT_THAT(cpu_share(slurm, {1, 96}, ranks_of_node(8)).warning,
+              AllOf(HasSubstr("rank 1 on node1"), HasSubstr("--cpus-per-task=12")));
+  EXPECT_THAT(cpu_share(gpu, {1, 1}, {}).warning, HasSubstr("beside its GPU"));
+  EXPECT_THAT(cpu_share({}, {2, 2}, ranks_of_node(4)).warning, HasSubstr("share 2 CPUs"));
+  EXPECT_THAT(
+      cpu_share(with(slurm, "OMP_NUM_THREADS=1 " + kHook), {96, 96}, ranks_of_node(8)).warning,
+      HasSubstr("PyTorch hook"));
+  EXPECT_EQ(cpu_share({}, {2, 2}, ranks_of_node(2)).warning, "");
+}
+
+TEST(Memlock, WarnsWhereEfaNeedsMore) {
+  EXPECT_THAT(memlock_warning(65536, 32), AllOf(HasSubstr("65.5 kB"), HasSubstr("32 adapters")));
+  EXPECT_EQ(memlock_warning(65536, 0), "");
+  EXPECT_EQ(memlock_warning(UINT64_MAX, 32), "");
+}
+
+TEST(Efa, CountsAmazonsDevicesOnly) {
+  fs::path sys = fs::temp_directory_path() / concat("neox_efa_test.", ::getpid());
+  auto device = [&](const std::string& name, const std::string& vendor) {
+    make_directories(sys / "class/infiniband" / name / "device");
+    write_file_atomically(sys / "class/infiniband" / name / "device/vendor", vendor);
+  };
+  device("rdmap79s0", "0x1d0f\n");
+  device("rdmap80s0", "0x1d0f\n");
+  device("ibp3s0", "0x15b3\n");
+  make_directories(sys / "devices/virtual/dmi/id");
+  write_file_atomically(sys / "devices/virtual/dmi/id/sys_vendor", "Amazon EC2\n");
+  write_file_atomically(sys / "devices/virtual/dmi/id/product_name", "p4d.24xlarge\n");
+  EXPECT_EQ(efa_adapters(sys), 2);
+  EXPECT_EQ(expected_efa_adapters(instance_type(sys)), 4);
+  EXPECT_EQ(efa_adapters(sys / "none"), 0);
+  EXPECT_EQ(instance_type(sys / "none"), "");
+  fs::remove_all(sys);
+}
+
+}  // namespace
+}  // namespace neox

@@ -1,0 +1,243 @@
+#!/usr/bin/env bash
+# The scripts of sbatch/ do what they say, run by bash with stand-ins for Slurm's commands and the programs.
+# neox-submit hands them to sbatch, one after the other.
+# Usage: job_script_test.sh TREE BUILD_DIRECTORY
+set -uo pipefail
+tree=$(cd "$1" && pwd)
+build=$(cd "$2" && pwd)
+here=$(mktemp -d)
+trap 'rm -rf "$here"' EXIT
+here=$(realpath "$here")
+failed=0
+mkdir -p "$here/bin" "$here/job/configs/pythia" "$here/job/sub"
+cp "$tree/configs/pythia/70M.yml" "$here/job/configs/pythia/"
+touch "$here/image.sqsh" "$here/image.sif"
+cd "$here/job" || exit 1
+
+stand_in() { printf '#!/bin/bash\n%s\n' "$2" > "$here/bin/$1"; chmod +x "$here/bin/$1"; }
+stand_in srun 'log=$HERE/log
+echo $$ > "$HERE/pid"; echo "srun $*" >> "$log"; env | sed "s/^/env /" >> "$log"
+trap "echo got USR1 >> $log; sleep ${SAVES:-0}; exit 75" USR1
+trap "echo got TERM >> $log; exit ${TERM_CODE:-75}" TERM
+if [ -n "${RUN-}" ]; then while [ "$1" != sh ]; do shift; done; "$@"; exit; fi
+for i in $(seq "${LASTS:-0}"); do sleep 0.1; done
+exit "${CODE:-0}"'
+stand_in scancel 'echo "scancel $*" >> "$HERE/log"; kill -TERM "$(cat "$HERE/pid")"; exit 1'
+stand_in scontrol 'echo "scontrol $*" >> "$HERE/log"; exit "${SCONTROL_CODE:-0}"'
+stand_in squeue 'echo "squeue $*" >> "$HERE/log"; echo "${END-NONE}"'
+for program in neox-train neox-prepare-data apptainer; do stand_in $program ''; done
+
+# start SCRIPT [NAME=value]... [-- ARGUMENT...]: as Slurm would, with these variables only.
+start() {
+  local script=$1 variables=() ; shift
+  while [ $# -gt 0 ] && [ "$1" != -- ]; do variables+=("$1"); shift; done
+  [ $# = 0 ] || shift
+  : > "$here/log"
+  exec env -i PATH="$here/bin:/usr/bin:/bin" HERE="$here" SLURM_JOB_ID=7 SLURM_NTASKS=4 SLURM_JOB_NODELIST='node[1-2]' \
+    CUDA_VISIBLE_DEVICES= "${variables[@]}" bash "$tree/sbatch/$script" "$@"
+}
+# run SCRIPT ...: start, to its end; then the code is in $code, what it and the stand-ins said in log and out.
+run() { (start "$@") > "$here/out" 2>&1; code=$?; }
+# run_signalled SIGNAL SCRIPT ...: the same, with a signal once srun runs.
+run_signalled() {
+  local signal=$1 script; shift
+  : > "$here/log"
+  (start "$@" LASTS=100) > "$here/out" 2>&1 &
+  script=$!
+  for _ in $(seq 100); do grep -q '^env' "$here/log" 2> /dev/null && break; sleep 0.05; done
+  kill -"$signal" $script
+  if [ -n "${again-}" ]; then
+    for _ in $(seq 100); do grep -q '^got' "$here/log" && break; sleep 0.05; done
+    kill -"$signal" $script
+  fi
+  wait $script; code=$?
+}
+complain() { echo "FAILED line ${BASH_LINENO[1]}: $1"; head -c 600 "$here/out"; grep -v '^env' "$here/log" | head -n 12; failed=1; }
+ends_with() { [ "$code" = "$1" ] || complain "ended with $code, not $1"; }
+says() { grep -qE -- "$1" "$here/out" || complain "does not say '$1'"; }
+does() { grep -qE -- "$1" "$here/log" || complain "does not do '$1'"; }
+does_not() { ! grep -qE -- "$1" "$here/log" || complain "does '$1'"; }
+
+# Defaults.
+run 2.train.sbatch
+ends_with 0
+says 'there is no image /fsx/apps/neox.sqsh, so the programs in PATH are run'
+does "^srun -l --kill-on-bad-exit=1 --cpu-bind=none --mpi=pmix neox-train $here/job/configs/pythia/70M.yml "
+does '--default data_path=/fsx/data/enwik8/enwik8_text_document --default vocab_file=/fsx/gpt-neox/tokenizers/20B_tokenizer.json'
+does '--default save=/fsx/gpt-neox/70M_checkpoints --default load=/fsx/gpt-neox/70M_checkpoints$'
+does '^env NCCL_SOCKET_IFNAME=\^docker,lo,veth'
+does_not scontrol
+run 1.prepare-data.sbatch
+ends_with 0
+does '^srun .* neox-prepare-data enwik8 .*/fsx/data'
+does_not '--mpi'
+
+# What the user exports wins, and arguments are handed on.
+run 2.train.sbatch FSX_PATH=/lustre DATASET=pile DATA_PATH=/data NCCL_SOCKET_IFNAME=eth0 NCCL_P2P_DISABLE=1 -- --set train_iters=5
+does 'data_path=/data/pile/pile_text_document .*save=/lustre/gpt-neox/70M_checkpoints .* --set train_iters=5$'
+does '^env NCCL_SOCKET_IFNAME=eth0'
+does '^env NCCL_P2P_DISABLE=1'
+run 2.train.sbatch NCCL_SOCKET_IFNAME=
+does '^env NCCL_SOCKET_IFNAME=$'
+run 2.train.sbatch CHECKPOINT_PATH=/c MAX_RESTARTS=0 CODE=75
+does 'save=/c --default load=/c'
+says 'MAX_RESTARTS=0 is reached'
+
+# The configuration: from the folder of the scripts too, and without its ending; a missing one is named.
+cd sub && run 2.train.sbatch MODEL_CONFIG=configs/pythia/70M
+does "neox-train $here/job/configs/pythia/70M.yml "
+cd .. && run 2.train.sbatch MODEL_CONFIG=configs/none.yml
+ends_with 64
+says 'MODEL_CONFIG=configs/none.yml: there is no such file'
+
+# GPUs, CPUs, MPI.
+run 2.train.sbatch CUDA_VISIBLE_DEVICES=0,1
+does_not '--mpi'
+run 2.train.sbatch SLURM_NTASKS=1
+does_not '--mpi'
+run 2.train.sbatch SLURM_MPI_TYPE=pmix_v4
+does '--mpi=pmix_v4'
+run 2.train.sbatch SLURM_CPUS_PER_TASK=3
+does '^env SRUN_CPUS_PER_TASK=3'
+does_not '--cpu-bind'
+
+# Images.
+run 2.train.sbatch IMAGE="$here/image.sqsh"
+does "--container-image=$here/image.sqsh --container-mounts=/fsx:/fsx,$here/job:$here/job --container-workdir=$here/job neox-train"
+run 2.train.sbatch ENROOT_IMAGE="$here/image.sqsh" CONTAINER_MOUNT="$here:$here"
+does "--container-image=$here/image.sqsh --container-mounts=$here:$here --"
+run 2.train.sbatch IMAGE=docker://nvcr.io#x/neox:1 CONTAINER_MOUNT="$here:/work"
+does "--container-image=docker://nvcr.io#x/neox:1 --container-mounts=$here:/work,$here/job:$here/job "
+run 2.train.sbatch IMAGE="$here/image.sif" CUDA_VISIBLE_DEVICES=0
+does "^srun .* $here/bin/apptainer exec --bind /fsx:/fsx,$here/job:$here/job --pwd $here/job --nv $here/image.sif neox-train"
+run 2.train.sbatch IMAGE="$here/image.sif"
+does_not '--nv'
+run 2.train.sbatch IMAGE=/none/neox.sqsh
+ends_with 74
+says 'IMAGE=/none/neox.sqsh does not exist'
+run 2.train.sbatch IMAGE= ENROOT_IMAGE="$here/image.sqsh"
+does_not 'container'
+run 2.train.sbatch IMAGE= PATH=/usr/bin:/bin
+ends_with 64
+says 'neox-train is not in PATH'
+
+# The end of the allocation.
+run 2.train.sbatch END=2026-11-21T15:00:55
+does "^env NEOX_JOB_END_TIME=$(date -d 2026-11-21T15:00:55 +%s)"
+run 2.train.sbatch END=NONE NEOX_JOB_END_TIME=5
+does_not 'NEOX_JOB_END_TIME'
+run 2.train.sbatch SLURM_JOB_END_TIME=99 END=2026-11-21T15:00:55
+does_not 'NEOX_JOB_END_TIME|squeue'
+
+# Codes.
+for c in 75 76 137 143; do
+  run 2.train.sbatch CODE=$c SLURM_RESTART_COUNT=9
+  ends_with $c
+  does '^scontrol requeue 7$'
+  run 2.train.sbatch CODE=$c SLURM_RESTART_COUNT=10
+  ends_with $c
+  does_not scontrol
+  says 'MAX_RESTARTS=10 is reached; submit the job again'
+done
+for c in 0 64 70 74 78; do
+  run 2.train.sbatch CODE=$c
+  ends_with $c
+  does_not scontrol
+done
+run 2.train.sbatch CODE=75 SCONTROL_CODE=1
+ends_with 75
+says 'scontrol requeue failed; submit the job again'
+run 1.prepare-data.sbatch CODE=74
+ends_with 74
+
+# Signals.
+run_signalled USR1 2.train.sbatch
+ends_with 75
+does 'got USR1'
+does '^scontrol requeue 7$'
+again=1 run_signalled USR1 2.train.sbatch SAVES=1
+ends_with 75
+run_signalled TERM 2.train.sbatch END="$(date -d '+1 hour' '+%FT%T')"
+ends_with 75
+does '^scancel --signal=TERM 7$'
+does 'got TERM'
+does_not scontrol
+says 'ended by SIGTERM before its time'
+run_signalled TERM 2.train.sbatch END="$(date -d '-1 minute' '+%FT%T')"
+does '^scontrol requeue 7$'
+run_signalled TERM 2.train.sbatch TERM_CODE=76
+ends_with 76
+does_not scontrol
+
+# A converter that is not there is named.
+run 3.convert.sbatch RUN=1
+ends_with 64
+says 'neox-convert is not there: this version of neox.cpp does not convert checkpoints'
+stand_in neox-convert 'echo "neox-convert $*" >> "$HERE/log"'
+run 3.convert.sbatch RUN=1 MODEL_PATH=/m
+ends_with 0
+does '^neox-convert /m/70M_checkpoints /m/70M_hf$'
+
+# The image is built with what is there.
+stand_in make 'echo "make $*" >> "$HERE/log"'
+stand_in docker ''
+run 0.build-image.sbatch
+ends_with 64
+says 'there is no ../containers/Makefile'
+mkdir containers && touch containers/Makefile
+run 0.build-image.sbatch APPS_PATH="$here/apps" -- KIND=cpu
+ends_with 0
+does '^make -C containers build BUILDER=docker KIND=cpu$'
+does "^make -C containers image BUILDER=docker ENROOT_IMAGE=$here/apps/neox.sqsh KIND=cpu$"
+run 0.build-image.sbatch ENROOT_IMAGE="$here/neox.sif"
+does "^make -C containers sif BUILDER=docker SIF=$here/neox.sif$"
+run 0.build-image.sbatch BUILDER=buildah2
+ends_with 64
+
+# neox-submit --submit: one after the other, logs in logs/, the ids said.
+submit() {
+  : > "$here/log"
+  env -i PATH="$here/bin:/usr/bin:/bin" HERE="$here" DATA_PATH="$here" MODEL_PATH="$here" "${more[@]}" \
+    "$build/bin/neox-submit" --submit "$@" > "$here/out" 2>&1; code=$?
+}
+more=(CODE=0)
+stand_in sbatch 'echo "sbatch $*" >> "$HERE/log"; cat "${@: -1}" >> "$HERE/log"
+[ "$CODE" = 0 ] || { echo "sbatch: error: invalid partition" >&2; exit 1; }
+echo "$(grep -c "^sbatch " "$HERE/log")1;cluster"'
+submit prepare-data train configs/pythia/70M.yml --nodes 3 -- --mem=0
+ends_with 0
+does '^sbatch --parsable --output=logs/%x_%j.out logs/neox-prepare-data.sbatch$'
+does '^sbatch --parsable --output=logs/%x_%j.out logs/neox-train.sbatch$'
+does '^#SBATCH --dependency=afterok:11$'
+does '^#SBATCH --kill-on-invalid-dep=yes$'
+does '^#SBATCH --mem=0$'
+does "^MODEL_CONFIG=$here/job/configs/pythia/70M.yml$"
+does '^#SBATCH --nodes=3$'
+does '^#SBATCH --nodes=1$'
+says '^submitted job 21 \(neox-train\), which starts after job 11$'
+says 'tail -F logs/neox-train_21.out'
+submit train configs/pythia/70M.yml
+ends_with 64
+does_not sbatch
+says 'enwik8_text_document.bin does not exist. Prepare it first'
+submit train -- --submit
+ends_with 64
+says "'--submit' behind --"
+submit train configs/pythia/70M.yml --after 5
+ends_with 0
+does '^#SBATCH --dependency=afterok:5$'
+more=(CODE=1)
+submit train
+ends_with 74
+says 'invalid partition'
+says 'sbatch refused logs/neox-train.sbatch'
+rm "$here/bin/sbatch"
+more=(PATH=/none)
+submit train
+ends_with 74
+says 'sbatch could not be started'
+
+run 2.train.sbatch SLURM_JOB_ID=
+ends_with 64
+says 'this script is for sbatch'
+exit $failed

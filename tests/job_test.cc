@@ -1,0 +1,107 @@
+// neox-train as processes that mpirun starts: the numbers of one process, ranks left over, and
+// processes that were started differently.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+
+#include "run_fixture.h"
+
+namespace neox::testing {
+namespace {
+
+const Strings kFp64 = {"precision=fp64"};
+
+Strings operator+(Strings a, const Strings& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+class Mpirun : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (std::system("mpirun --version > /dev/null 2>&1") != 0)
+      GTEST_SKIP() << "mpirun is not there";
+  }
+  static Ended end(const Strings& command) {
+    return Child(command,
+                 {.environment = {"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"},
+                  .limit_seconds = 120})
+        .end();
+  }
+  static Ended train(const Training& run, int ranks, const Strings& settings) {
+    return end(Strings{"mpirun", "--oversubscribe", "-np", std::to_string(ranks)} +
+               run.command(settings));
+  }
+};
+
+void expect_near(const Training& a, const Training& b, double tolerance) {
+  auto x = a.losses(), y = b.losses();
+  ASSERT_EQ(x.size(), 20u);
+  ASSERT_EQ(y.size(), 20u);
+  for (auto [step, loss] : x) EXPECT_NEAR(loss, y.at(step), tolerance * loss) << step;
+}
+
+struct Case {
+  const char* name;
+  Strings settings;
+  int ranks;
+};
+
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+
+class Layouts : public Mpirun, public ::testing::WithParamInterface<Case> {};
+
+TEST_P(Layouts, GiveTheLossesOfOneProcess) {
+  Training one, many;
+  const auto& [name, settings, ranks] = GetParam();
+  ASSERT_EQ(one.train(kFp64).code, 0);
+  Ended ended = train(many, ranks, kFp64 + settings);
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  expect_near(one, many, 1e-12);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Layouts,
+                         ::testing::Values(Case{"tp2", {"model_parallel_size=2"}, 2},
+                                           Case{"pp2", {"pipe_parallel_size=2"}, 2},
+                                           Case{"shard2", {"zero_optimization.stage=1"}, 2},
+                                           Case{"tp2_replicate2", {"model_parallel_size=2"}, 4}),
+                         [](const auto& info) { return info.param.name; });
+
+TEST_F(Mpirun, RanksLeftOverIdleUntilTheEnd) {
+  Training one, many;
+  ASSERT_EQ(one.train(kFp64).code, 0);
+  Ended ended = train(many, 3, kFp64 + Strings{"model_parallel_size=2"});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  EXPECT_NE(ended.err.find("takes 2 of 3 ranks; idle: 2 ("), std::string::npos) << ended.err;
+  expect_near(one, many, 1e-12);
+}
+
+TEST_F(Mpirun, ARunOfProcessesResumesAsOneProcess) {
+  Training straight, parted;
+  ASSERT_EQ(straight.train(kFp64).code, 0);
+  ASSERT_EQ(train(parted, 2, kFp64 + Strings{"model_parallel_size=2", "exit_interval=10"}).code, 0);
+  Ended ended = parted.train(kFp64);
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  expect_near(straight, parted, 1e-12);
+}
+
+TEST_F(Mpirun, DifferentConfigurationsAreNamed) {
+  Training run;
+  Ended ended =
+      end(Strings{"mpirun", "--oversubscribe", "-np", "1"} + run.command({"train_iters=20"}) +
+          Strings{":", "-np", "1"} + run.command({"train_iters=30"}));
+  EXPECT_EQ(ended.code, 64) << ended.err;
+  EXPECT_NE(ended.err.find("train_iters"), std::string::npos) << ended.err;
+  EXPECT_NE(ended.err.find("rank 1"), std::string::npos) << ended.err;
+}
+
+TEST_F(Mpirun, AConfigurationErrorOfAllRanksKeepsItsExitCode) {
+  Training run;
+  Ended ended = train(run, 2, {"data_path=/nowhere/text"});
+  EXPECT_EQ(ended.code, 74) << ended.err;
+  EXPECT_NE(ended.err.find("/nowhere/text"), std::string::npos) << ended.err;
+}
+
+}  // namespace
+}  // namespace neox::testing

@@ -1,0 +1,270 @@
+// Several ranks write the bytes that one writes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "comm/thread.h"
+#include "data/bpe_trainer.h"
+#include "data/prepare_options.h"
+#include "data/together.h"
+#include "data_files.h"
+
+namespace neox {
+namespace {
+
+using ::testing::AllOf;
+using testing::Directory;
+using ::testing::ElementsAre;
+using testing::error_of;
+using ::testing::HasSubstr;
+using Arguments = std::vector<std::string>;
+
+constexpr int kRanks[] = {2, 3, 5};
+
+class PrepareRanks : public ::testing::Test {
+ protected:
+  PrepareRanks() {
+    const Arguments texts = {"the cat and the hat\n", "that cat sat there é"};
+    size_t next = 0;
+    write_tokenizer_json(dir_ / "tokenizer.json",
+                         train_bpe({.vocab_size = 280}, [&](std::string& text) {
+                           return next < texts.size() ? text = texts[next++], true : false;
+                         }));
+  }
+
+  PrepareResult prepare(int ranks, const std::string& name, const Arguments& more) {
+    Arguments arguments = {"neox-prepare-data",     "--output-prefix", dir_ / name, "--vocab-file",
+                           dir_ / "tokenizer.json", "--workers",       "2"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    std::vector<char*> pointers;
+    for (std::string& argument : arguments) pointers.push_back(argument.data());
+    Program program = prepare_program();
+    check(program.parse(static_cast<int>(pointers.size()), pointers.data()), "help was asked");
+    PrepareOptions options = read_prepare_options(program);
+    options.life = "7.0.0";
+    PrepareResult result;
+    run_thread_ranks(ranks, [&](Communicator&, Control& control) {
+      PrepareResult mine = prepare_data(options, control);
+      if (control.rank() == ranks - 1) result = mine;
+    });
+    return result;
+  }
+
+  // The datasets and the counts of 2, 3 and 5 ranks are those of one.
+  void expect_same(const Arguments& arguments, const Arguments& keys = {"text"}) {
+    PrepareResult one = prepare(1, "one", arguments);
+    for (int ranks : kRanks) {
+      PrepareResult many = prepare(ranks, "many", arguments);
+      EXPECT_EQ(counts(many), counts(one)) << ranks << " ranks";
+      for (const std::string& key : keys)
+        for (const char* ending : {"_document.bin", "_document.idx"})
+          EXPECT_TRUE(read_file(dir_ / ("many_" + key + ending)) ==
+                      read_file(dir_ / ("one_" + key + ending)))
+              << ranks << " ranks, " << key << ending;
+    }
+    for (const std::string& name : dir_.list()) {
+      EXPECT_EQ(name.find(".tmp-"), std::string::npos) << name;
+      EXPECT_EQ(name.find(".held-"), std::string::npos) << name;
+    }
+  }
+
+  static std::string counts(const PrepareResult& r) {
+    std::string text = concat(r.documents, " ", r.empty, " ", r.skipped, " ", r.repaired, " ",
+                              r.text_bytes, " ", r.vocab);
+    for (const PreparedDataset& data : r.datasets)
+      text += concat(" | ", data.documents, " ", data.tokens, " ", data.bytes);
+    return text;
+  }
+
+  // Lines of very different lengths, with bad bytes, blank lines and both line ends.
+  static std::string lines(int count, const std::string& key = "text") {
+    std::string made;
+    for (int i = 0; i < count; ++i) {
+      made += "{\"n\": " + std::to_string(i) + ", \"" + key + "\": \"";
+      made += i % 7 == 3 ? "" : std::string(static_cast<size_t>(i * i % 91), "the cat"[i % 7]);
+      if (i % 11 == 5) made += "\xff\xe2\x82";
+      made += i % 3 == 1 ? "\"}\r\n" : "\"}\n";
+      if (i % 5 == 2) made += "\n  \n";
+    }
+    return made;
+  }
+
+  Directory dir_;
+};
+
+TEST_F(PrepareRanks, JsonLines) { expect_same({"--input", dir_.put("a.jsonl", lines(100))}); }
+
+TEST_F(PrepareRanks, JsonLinesOfManyBlocks) {
+  std::string text = lines(20000);
+  text += "{\"text\": \"" + std::string(3 * BlockReader::kBlockBytes, 'a') + "\"}\n" + lines(99);
+  expect_same({"--append-eod", "--input", dir_.put("a.jsonl", text)});
+}
+
+TEST_F(PrepareRanks, LastLineWithoutLineEnd) {
+  expect_same({"--append-eod", "--input", dir_.put("a.jsonl", lines(40) + "{\"text\": \"hat\"}")});
+}
+
+TEST_F(PrepareRanks, FewerDocumentsThanRanks) {
+  expect_same({"--input", dir_.put("a.jsonl", "{\"text\": \"the cat\"}\n{\"text\": \"hat\"}\n")});
+  expect_same({"--input", dir_.put("b.txt", "x")});
+}
+
+TEST_F(PrepareRanks, SeveralFiles) {
+  dir_.put("in/a.jsonl", lines(30));
+  dir_.put("in/b.txt", "the cat\nand the hat\n\nsat there");
+  dir_.put("in/c.txt", "");
+  dir_.put("in/d.jsonl", lines(3));
+  dir_.put("in/e.jsonl", "\n\n");
+  dir_.put("in/f.txt", "\xff");
+  expect_same({"--append-eod", "--input", dir_ / "in"});
+}
+
+TEST_F(PrepareRanks, SeveralKeys) {
+  std::string text;
+  for (int i = 0; i < 50; ++i)
+    text += concat("{\"a\": \"", i % 2 ? "cat" : "", "\", \"b\": \"", i % 3 ? "hat" : "", "\"}\n");
+  expect_same({"--input", dir_.put("a.jsonl", text), "--jsonl-keys", "a", "b"}, {"a", "b"});
+}
+
+TEST_F(PrepareRanks, PartedText) {
+  std::string text = "%\n";
+  for (int i = 0; i < 300; ++i)
+    text += std::string(static_cast<size_t>(i % 23), 'a') + (i % 4 ? "\n" : "\n\n50 %\n") +
+            (i % 3 ? "%\n" : "%\r\n");
+  expect_same({"--split-on", "%", "--append-eod", "--input", dir_.put("f", text + "last")});
+}
+
+// A long text is tokenized in parts, also by several ranks, and stays one document.
+TEST_F(PrepareRanks, OneLongText) {
+  std::string text;
+  for (int i = 0; i < 60000; ++i)
+    text +=
+        concat("the cat ", i, i % 5 ? " sat" : "\xff", i % 3 ? "\n" : " \n\n", i % 2 ? "é" : "");
+  EXPECT_GT(text.size(), 4u * BlockReader::kBlockBytes);
+  expect_same({"--append-eod", "--input", dir_.put("a.txt", text)});
+  Tokenizer tokenizer = Tokenizer::from_json(dir_ / "tokenizer.json");
+  IndexedDataset data(dir_ / "many_text_document", tokenizer.vocab_size());
+  EXPECT_EQ(data.num_sequences(), 1);
+  std::vector<int32_t> whole = tokenizer.encode(text);
+  whole.push_back(tokenizer.end_of_document());
+  std::vector<int64_t> tokens(static_cast<size_t>(data.lengths()[0]));
+  data.get(0, 0, tokens);
+  EXPECT_TRUE(std::equal(tokens.begin(), tokens.end(), whole.begin(), whole.end()));
+}
+
+TEST_F(PrepareRanks, MaxDocumentsAreTheFirstOfAll) {
+  std::string input = dir_.put("a.jsonl", lines(100) + "bad\n");
+  for (const char* most : {"1", "7", "40", "60", "85"})
+    expect_same({"--max-documents", most, "--input", input});
+  for (int ranks : kRanks)
+    EXPECT_THAT(error_of([&] {
+                  prepare(ranks, "o", {"--max-documents", "99", "--input", input});
+                }),
+                HasSubstr("not valid JSON"));
+  std::string text;
+  for (int i = 0; i < 50; ++i) text += concat("the cat ", i, "\n");
+  dir_.put("in/a.txt", text);
+  dir_.put("in/b.txt", text + text + text);
+  dir_.put("in/c.txt", text);
+  for (const char* most : {"1", "2", "3"})
+    expect_same({"--append-eod", "--max-documents", most, "--input", dir_ / "in"});
+}
+
+TEST_F(PrepareRanks, SkippedLinesAreSummed) {
+  std::string text;
+  for (int i = 0; i < 60; ++i) text += i % 4 ? "{\"text\": \"cat\"}\n" : "bad\n";
+  expect_same({"--skip-bad-lines", "--input", dir_.put("a.jsonl", text)});
+}
+
+TEST_F(PrepareRanks, ABadLineEndsAllWithItsNumber) {
+  std::string text;
+  for (int i = 1; i <= 500; ++i) text += i == 431 ? "bad\n" : "{\"text\": \"cat\"}\n";
+  std::string input = dir_.put("a.jsonl", text);
+  for (int ranks : {1, 2, 5})
+    EXPECT_THAT(error_of([&] {
+                  prepare(ranks, "out", {"--input", input});
+                }),
+                AllOf(HasSubstr("74: "), HasSubstr(input + ":431: not valid JSON")));
+  EXPECT_THAT(dir_.list(), ElementsAre("a.jsonl", "tokenizer.json"));
+}
+
+TEST_F(PrepareRanks, TheFirstRankTrainsTheTokenizer) {
+  fs::remove(dir_ / "tokenizer.json");
+  expect_same({"--train-tokenizer", "270", "--overwrite-tokenizer", "--input",
+               dir_.put("a.jsonl", lines(50))});
+}
+
+TEST_F(PrepareRanks, AnErrorOfTheFirstRankReachesAll) {
+  EXPECT_THAT(error_of([&] {
+                prepare(3, "out", {"--input", dir_ / "none"});
+              }),
+              HasSubstr("no input " + (dir_ / "none")));
+  fs::create_directory(dir_ / "in_text_document.bin.tmp-7.0.0");
+  EXPECT_THAT(error_of([&] {
+                prepare(3, "in", {"--input", dir_.put("a.txt", "cat")});
+              }),
+              HasSubstr("cannot create"));
+}
+
+TEST(HeldBytes, ComesBackFromMemoryAndDisk) {
+  Directory dir;
+  for (size_t memory : {10u, 1000u, 100000u}) {
+    HeldBytes held(dir / "f", "1", memory);
+    std::string wanted;
+    for (int i = 0; i < 1000; ++i) {
+      std::string piece(static_cast<size_t>(i % 17), static_cast<char>('a' + i % 26));
+      held.write(std::as_bytes(std::span(piece)));
+      wanted += piece;
+    }
+    EXPECT_THAT(dir.list(), ::testing::IsEmpty());
+    OutputFile file(dir / "f");
+    held.copy_to(file, 7000);
+    file.flush_to_disk();
+    file.publish();
+    EXPECT_EQ(read_file(dir / "f"), wanted.substr(0, 7000));
+    fs::remove(dir / "f");
+  }
+}
+
+TEST(Together, TellsAllRanksTheResults) {
+  run_thread_ranks(3, [](Communicator&, Control& control) {
+    auto results = work_together(control, {.work = [&](const std::atomic<bool>&) {
+                                   return std::to_string(control.rank());
+                                 }});
+    EXPECT_THAT(results, ElementsAre("0", "1", "2"));
+  });
+}
+
+TEST(Together, TheErrorOfOneStopsAll) {
+  std::vector<std::string> errors(3);
+  error_of([&] {
+    run_thread_ranks(3, [&](Communicator&, Control& control) {
+      auto rank = static_cast<size_t>(control.rank());
+      auto work = [&](const std::atomic<bool>& stop) {
+        if (rank == 1) fail(Exit::kIo, "disk");
+        while (!stop) std::this_thread::yield();
+        return std::string();
+      };
+      errors[rank] = error_of([&] { work_together(control, {.work = work}); });
+      fail(Exit::kIo, "over");
+    });
+  });
+  EXPECT_THAT(errors, ElementsAre("74: rank 1: disk", "74: disk", "74: rank 1: disk"));
+}
+
+TEST(Together, ALostRankEndsTheWork) {
+  struct Losing : AloneControl {
+    std::vector<std::string> gather(const std::string&, std::chrono::seconds) override {
+      fail(Exit::kPeerLost, "rank 1 is lost");
+    }
+  } control;
+  auto work = [](const std::atomic<bool>& stop) {
+    while (!stop) std::this_thread::yield();
+    return std::string();
+  };
+  EXPECT_EQ(error_of([&] { work_together(control, {.work = work}); }), "76: rank 1 is lost");
+}
+
+}  // namespace
+}  // namespace neox

@@ -1,0 +1,98 @@
+// Which ranks train, when a run must stop by itself, and what the ranks left over do.
+#include "train/ranks.h"
+
+#include <gtest/gtest.h>
+
+#include <mutex>
+
+#include "base/error.h"
+#include "comm/thread.h"
+#include "launch/spawn.h"
+#include "train/time_limit.h"
+
+namespace neox {
+namespace {
+
+std::string layout(const LayoutConfig& config, int ranks) {
+  return to_string(fitting_layout(config, ranks));
+}
+
+TEST(FittingLayout, TakesTheMostReplicasThatFit) {
+  EXPECT_EQ(layout({.pipe = 2, .tensor = 2}, 8), "pp 2 x replicate 2 x shard 1 x tp 2");
+  EXPECT_EQ(layout({.pipe = 2, .tensor = 2}, 11), "pp 2 x replicate 2 x shard 1 x tp 2");
+  EXPECT_EQ(layout({.tensor = 2, .zero_stage = 1}, 7), "pp 1 x replicate 1 x shard 3 x tp 2");
+  EXPECT_EQ(layout({.zero_stage = 1, .shard = 2}, 7), "pp 1 x replicate 3 x shard 2 x tp 1");
+  EXPECT_EQ(layout({}, 3), "pp 1 x replicate 3 x shard 1 x tp 1");
+}
+
+TEST(FittingLayout, SaysHowManyRanksOneReplicaNeeds) {
+  try {
+    fitting_layout({.pipe = 2, .tensor = 4}, 7);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.exit(), Exit::kUsage);
+    EXPECT_NE(std::string(e.what()).find("needs 8 ranks, the job has 7"), std::string::npos)
+        << e.what();
+  }
+}
+
+TEST(Idle, RanksAnswerUntilTheyAreReleased) {
+  std::mutex mutex;
+  std::vector<std::string> seen;
+  run_thread_ranks(5, [&](Communicator&, Control& job) {
+    if (job.rank() >= 3) return idle(job);
+    TrainingControl control(job, 3);
+    for (int i = 0; i < 2; ++i) {
+      auto all = control.gather(concat(job.rank()), std::chrono::seconds(5));
+      std::lock_guard lock(mutex);
+      for (const auto& text : all) seen.push_back(text);
+    }
+    control.release();
+  });
+  EXPECT_EQ(seen.size(), 18u);  // three ranks saw three texts twice
+  EXPECT_EQ(std::count(seen.begin(), seen.end(), "2"), 6);
+}
+
+TEST(TimeLimit, LeavesTimeForASaveAndTwoSteps) {
+  auto start = TimeLimit::Clock::now();
+  TimeLimit limit(1000.0, 0, 60, start);
+  auto at = [&](int seconds) { return limit.due(start + std::chrono::seconds(seconds)); };
+  EXPECT_EQ(at(899), "");
+  EXPECT_NE(at(901).find("the allocation ends in"), std::string::npos);
+  limit.measured_save(20);
+  limit.measured_step(5);
+  EXPECT_EQ(at(948), "");
+  EXPECT_NE(at(951), "");
+}
+
+TEST(TimeLimit, StopsAfterTheDurationAndNeverWithoutOne) {
+  auto start = TimeLimit::Clock::now();
+  TimeLimit limited(std::nullopt, 120, 60, start), unlimited(std::nullopt, 0, 60, start);
+  EXPECT_EQ(limited.due(start + std::chrono::seconds(119)), "");
+  EXPECT_NE(limited.due(start + std::chrono::seconds(121)).find("exit_duration_in_mins"),
+            std::string::npos);
+  EXPECT_EQ(unlimited.due(start + std::chrono::hours(1000)), "");
+}
+
+TEST(TimeLimit, ReadsTheEndOfTheAllocation) {
+  std::string end = std::to_string(std::time(nullptr) + 500);
+  EXPECT_NEAR(*allocation_left({{"SLURM_JOB_END_TIME", end}}), 500, 2);
+  EXPECT_NEAR(*allocation_left({{"SLURM_JOB_END_TIME", "1"}, {"NEOX_JOB_END_TIME", end}}), 500, 2);
+  EXPECT_FALSE(allocation_left({}).has_value());
+  EXPECT_THROW(allocation_left({{"NEOX_JOB_END_TIME", "tomorrow"}}), Error);
+}
+
+TEST(Spawn, NumbersTheRanksOfAllProcesses) {
+  ProcessInfo parent{.rank = 1, .size = 2, .host = "node2", .rendezvous_host = "node1"};
+  parent.rendezvous_port = 15001;
+  parent.life = "7.0.0";
+  Environment env = spawned_environment(parent, 4, 3);
+  EXPECT_EQ(env["NEOX_RANK"], "7");
+  EXPECT_EQ(env["NEOX_WORLD_SIZE"], "8");
+  EXPECT_EQ(env["NEOX_LOCAL_RANK"], "3");
+  EXPECT_EQ(env["NEOX_MASTER"], "node1:15001");
+  EXPECT_EQ(env["NEOX_LIFE"], "7.0.0");
+}
+
+}  // namespace
+}  // namespace neox

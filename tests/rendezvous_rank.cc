@@ -1,0 +1,148 @@
+#include "rendezvous_rank.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
+#include <thread>
+
+#include "base/error.h"
+#include "base/program.h"
+#include "base/text.h"
+#include "comm/mpi_plugin.h"
+#include "rendezvous/job.h"
+
+namespace neox {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+std::map<std::string, std::string> g_options;
+std::atomic<int> g_signal{0};
+
+std::string option(const std::string& name, const std::string& otherwise) {
+  auto found = g_options.find(name);
+  return found == g_options.end() ? otherwise : found->second;
+}
+int number(const std::string& name, int otherwise) {
+  return std::stoi(option(name, std::to_string(otherwise)));
+}
+
+// Stands in for PMIx: a file.
+std::string share_by_file(const std::string& mine, seconds deadline) {
+  std::string path = option("share", "");
+  if (!mine.empty()) {
+    std::ofstream(path + ".part") << mine;
+    check_io(std::rename((path + ".part").c_str(), path.c_str()) == 0, "cannot rename");
+  }
+  auto until = std::chrono::steady_clock::now() + deadline;
+  for (std::string text; std::chrono::steady_clock::now() < until;) {
+    if (std::getline(std::ifstream(path), text)) return text;
+    std::this_thread::sleep_for(milliseconds(20));
+  }
+  fail(Exit::kPeerLost, "no PMIx server answers");
+}
+
+ProcessInfo process() {
+  ProcessInfo info;
+  info.rank = number("rank", 0), info.size = number("size", 1);
+  info.nodes = split(option("nodes", "here"), ',');
+  info.num_nodes = static_cast<int>(info.nodes.size());
+  int per_node = std::max(1, info.size / info.num_nodes);
+  info.node = std::min(info.rank / per_node, info.num_nodes - 1);
+  info.host = info.nodes[static_cast<size_t>(info.node)];
+  info.local_rank = info.rank % per_node, info.local_size = per_node;
+  info.rendezvous_host = option("host", "localhost");
+  info.rendezvous_port = number("port", 0);
+  info.pmix = !option("share", "").empty();
+  info.life = option("life", "1.0.0");
+  return info;
+}
+
+JoinOptions join_options() {
+  JoinOptions options;
+  options.must_agree = {{"config", option("config", "c0ffee")}, {"build", "0.1.0"}};
+  options.deadline = seconds(number("deadline", 20));
+  options.heartbeat = milliseconds(100);
+  options.silence = seconds(number("silence", 2)), options.answer = seconds(1);
+  options.poll = [said = false]() mutable {
+    if (!std::exchange(said, true)) std::cerr << "waiting" << std::endl;
+    check(g_signal == 0, "stopped by signal ", g_signal.load());
+  };
+  return options;
+}
+
+std::string binary(int rank, int bytes) {
+  std::string text(static_cast<size_t>(bytes), '\0');
+  for (size_t i = 0; i < text.size(); ++i)
+    text[i] = static_cast<char>((i * 131 + i / 251 + static_cast<size_t>(rank)) & 255);
+  return text;
+}
+
+void gather(Job& job) {
+  for (int round = 0; round < number("rounds", 1); ++round) {
+    auto texts = job.control().gather(binary(job.process().rank, number("bytes", 100)));
+    for (int rank = 0; rank < job.process().size; ++rank)
+      check(texts.at(static_cast<size_t>(rank)) == binary(rank, number("bytes", 100)),
+            "the text of rank ", rank, " arrived wrong");
+  }
+}
+
+// What a training loop does: goes on until a signal, then decides together.
+int work(Job& job, const std::atomic<bool>& lost, const std::string& reason) {
+  while (!g_signal) {
+    if (lost) fail(Exit::kPeerLost, reason);
+    std::this_thread::sleep_for(milliseconds(10));
+  }
+  job.control().gather("stop", seconds(5));
+  return static_cast<int>(Exit::kRequeue);
+}
+
+int run() {
+  std::atomic<bool> lost = false;
+  std::string reason;
+  std::string what = option("do", "leave");
+  auto start = std::chrono::steady_clock::now();
+  auto job = join(process(), join_options());
+  std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  std::cout << "hosts " << join(job->hosts(), ",") << "\nseconds " << took.count() << "\n";
+  job->watch(
+      [&](const std::string& why) {
+        if (what != "hang") reason = why, lost = true;
+      },
+      g_signal, seconds(1));
+  std::cerr << "joined" << std::endl;
+  if (what == "gather") gather(*job);
+  if (what == "work" || what == "hang") return work(*job, lost, reason);
+  if (what == "barrier") job->control().gather("", seconds(number("wait", 10)));
+  if (what == "slow") std::this_thread::sleep_for(seconds(3)), job->control().barrier();
+  if (what == "fail") job->failed("disk full"), fail(Exit::kIo, "disk full");
+  if (what == "sleep") std::this_thread::sleep_for(seconds(3));
+  if (what == "throw") fail(Exit::kInternal, "a bug");
+  return 0;
+}
+
+}  // namespace
+
+const MpiPlugin& mpi_plugin(const std::string&) {
+  check_usage(option("share", "") != "none", "libneox_mpi.so is not there");
+  static const MpiPlugin plugin{"", "", nullptr, share_by_file};
+  return plugin;
+}
+
+namespace testing {
+
+int be_rank(const std::map<std::string, std::string>& options) {
+  g_options = options;
+  ::setenv("RES_OPTIONS", "timeout:1 attempts:1", 1);  // c10d asks DNS for the name of each peer
+  std::signal(SIGTERM, [](int number) { g_signal = number; });
+  return run_program("rank " + option("rank", "0"), run);
+}
+
+}  // namespace testing
+}  // namespace neox

@@ -1,0 +1,317 @@
+// Processes that meet, and what they say and end with when one of them is not as it should be.
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <deque>
+#include <filesystem>
+#include <map>
+#include <thread>
+
+#include "base/error.h"
+#include "child.h"
+#include "rendezvous_rank.h"
+
+namespace neox::testing {
+namespace {
+
+using std::chrono::steady_clock;
+
+constexpr int kPeerLost = static_cast<int>(Exit::kPeerLost);
+constexpr int kUsage = static_cast<int>(Exit::kUsage);
+
+// Ports of this process's own; each test takes the next eight.
+int next_ports() {
+  static int next = 10000 + ::getpid() % 80 * 256;  // below those that connections are given
+  return next += 8;
+}
+
+double seconds_since(steady_clock::time_point start) {
+  return std::chrono::duration<double>(steady_clock::now() - start).count();
+}
+
+// The ranks of a job; options for all of them, and for single ones.
+class Ranks {
+ public:
+  explicit Ranks(int size, std::vector<std::string> options = {})
+      : size_(size), options_(std::move(options)) {
+    options_.insert(options_.begin(), "size=" + std::to_string(size));
+  }
+  Ranks& at(int port) { return options_.push_back("port=" + std::to_string(port)), *this; }
+  Child& start(int rank, std::vector<std::string> more = {}) {
+    std::map<std::string, std::string> options{{"rank", std::to_string(rank)}};
+    for (const auto& list : {options_, more})
+      for (const std::string& entry : list)
+        options[entry.substr(0, entry.find('='))] = entry.substr(entry.find('=') + 1);
+    return children_.emplace_back([options] { return be_rank(options); });
+  }
+  Ranks& start_all() {
+    for (int rank = 0; rank < size_; ++rank) start(rank);
+    return *this;
+  }
+  Ranks& wait_joined() {
+    for (Child& child : children_) EXPECT_TRUE(child.wait_for("joined")) << child.end().err;
+    return *this;
+  }
+  Child& operator[](size_t i) { return children_[i]; }
+  // Of all but one, in the order of their start.
+  std::vector<Ended> end(int but = -1) {
+    std::vector<Ended> ended;
+    for (int i = 0; i < static_cast<int>(children_.size()); ++i)
+      if (i != but) ended.push_back(children_[static_cast<size_t>(i)].end());
+    return ended;
+  }
+
+ private:
+  int size_;
+  std::vector<std::string> options_;
+  std::deque<Child> children_;
+};
+
+void expect_all(const std::vector<Ended>& ended, int code, const std::string& text = "") {
+  for (const Ended& end : ended) {
+    EXPECT_EQ(end.code, code) << end.err;
+    EXPECT_NE(end.err.find(text), std::string::npos) << "'" << text << "' is not in\n" << end.err;
+    EXPECT_EQ(end.err.find("[W"), std::string::npos) << end.err;  // a log line of c10d's
+  }
+}
+
+// Somebody else's program at a port.
+class Stranger {
+ public:
+  enum Kind { kSilent, kHttp };
+  Stranger(int port, Kind kind) : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in name{.sin_family = AF_INET, .sin_port = htons(static_cast<uint16_t>(port))};
+    int on = 1;
+    ::setsockopt(fd_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    EXPECT_EQ(::bind(fd_, reinterpret_cast<sockaddr*>(&name), sizeof name), 0);
+    EXPECT_EQ(::listen(fd_, 64), 0);
+    if (kind == kHttp) thread_ = std::thread([this] { answer(); });
+  }
+  ~Stranger() {
+    ::shutdown(fd_, SHUT_RDWR);
+    if (thread_.joinable()) thread_.join();
+    ::close(fd_);
+  }
+
+ private:
+  void answer() {
+    const std::string text = "HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n";
+    for (int peer; (peer = ::accept(fd_, nullptr, nullptr)) >= 0; ::close(peer)) {
+      char request[1024];
+      if (::read(peer, request, sizeof request) <= 0) continue;
+      EXPECT_GT(::write(peer, text.data(), text.size()), 0);
+    }
+  }
+  int fd_;
+  std::thread thread_;
+};
+
+TEST(Rendezvous, AllMeetAndLearnTheHosts) {
+  for (const Ended& end :
+       Ranks(4, {"nodes=node1,node2", "do=barrier"}).at(next_ports()).start_all().end()) {
+    EXPECT_EQ(end.code, 0) << end.err;
+    EXPECT_NE(end.out.find("hosts node1,node1,node2,node2"), std::string::npos) << end.out;
+  }
+}
+
+TEST(Rendezvous, AJobOfOneOpensNoSocket) {
+  expect_all(Ranks(1, {"do=gather"}).start_all().end(), 0);  // port 0 would need PMIx
+}
+
+TEST(Rendezvous, TwentyRanksMeetWithinSeconds) {
+  auto ended = Ranks(20, {"do=barrier", "silence=8"}).at(next_ports()).start_all().end();
+  expect_all(ended, 0);
+  RecordProperty("rank_0", ended[0].out);
+  std::cout << "20 ranks, rank 0: " << ended[0].out;
+}
+
+TEST(Rendezvous, MissingRanksAreNamedWithTheirNodeByAll) {
+  Ranks ranks(4, {"nodes=node1,node2", "deadline=2"});
+  ranks.at(next_ports()).start(0), ranks.start(1), ranks.start(3);
+  auto start = steady_clock::now();
+  expect_all(ranks.end(), kPeerLost, "rank 2 on node2 of 4 did not arrive within 2 s");
+  EXPECT_LT(seconds_since(start), 8);
+}
+
+TEST(Rendezvous, AMissingRankZeroIsNamed) {
+  Ranks ranks(3, {"deadline=1"});
+  ranks.at(next_ports()).start(1), ranks.start(2);
+  expect_all(ranks.end(), kPeerLost, "rank 0 did not arrive within 1 s");
+}
+
+TEST(Rendezvous, TwoProcessesOfOneRankAreNamed) {
+  for (int twin : {0, 1}) {
+    Ranks ranks(3);
+    ranks.at(next_ports()).start(0), ranks.start(1), ranks.start(twin);
+    expect_all(ranks.end(), kUsage, "rank " + std::to_string(twin) + " is taken by pid ");
+  }
+}
+
+TEST(Rendezvous, ALateTwinLeavesTheJobAlone) {
+  Ranks ranks(2, {"do=slow"});
+  ranks.at(next_ports()).start_all().wait_joined();
+  EXPECT_EQ(ranks.start(1).end().code, kUsage);
+  expect_all(ranks.end(2), 0);
+}
+
+TEST(Rendezvous, RanksThatDifferAreNamed) {
+  Ranks ranks(3, {"nodes=node1,node2,node3"});
+  ranks.at(next_ports()).start(0), ranks.start(1, {"config=bad"}), ranks.start(2);
+  expect_all(ranks.end(), kUsage,
+             "config is c0ffee on ranks 0 on node1, 2 on node3, but bad on rank 1 on node2");
+}
+
+TEST(Rendezvous, SizesThatDifferAreNamed) {
+  Ranks ranks(2);
+  ranks.at(next_ports()).start(0), ranks.start(1, {"size=3"});
+  expect_all(ranks.end(), kUsage, "rank 1 on here is one of 3 ranks, rank 0 on here one of 2");
+}
+
+TEST(Rendezvous, AStopWhileWaitingEndsAll) {
+  Ranks ranks(3);
+  ranks.at(next_ports()).start(0), ranks.start(1);
+  ranks[1].wait_for("waiting");
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  ranks[1].signal(SIGTERM);
+  auto ended = ranks.end();
+  EXPECT_EQ(ended[0].code, kPeerLost);
+  EXPECT_NE(ended[0].err.find("rank 1 on here stopped: stopped by signal 15"), std::string::npos)
+      << ended[0].err;
+}
+
+TEST(Rendezvous, AnotherLifeOrJobAtTheSamePortIsPassedOver) {
+  int port = next_ports();
+  Ranks old_life(2, {"life=7.0.0", "do=slow"}), new_life(2, {"life=7.0.1", "do=barrier"});
+  old_life.at(port).start_all().wait_joined();
+  expect_all(new_life.at(port).start_all().end(), 0);
+  expect_all(old_life.end(), 0);
+}
+
+TEST(Rendezvous, AnOrphanOfAnEarlierLifeDoesNotJoin) {
+  int port = next_ports();
+  Ranks orphan(2, {"life=7.0.0", "deadline=2"}), job(2, {"life=7.0.1", "do=slow"});
+  job.at(port).start_all().wait_joined();
+  orphan.at(port).start(1);
+  expect_all(orphan.end(), kPeerLost, "the store of another job");
+  expect_all(job.end(), 0);
+}
+
+TEST(Rendezvous, OtherProgramsAtThePortArePassedOver) {
+  int port = next_ports();
+  Stranger silent(port, Stranger::kSilent), http(port + 1, Stranger::kHttp);
+  auto start = steady_clock::now();
+  expect_all(Ranks(3, {"do=barrier"}).at(port).start_all().end(), 0);
+  EXPECT_LT(seconds_since(start), 10);
+}
+
+TEST(Rendezvous, RankZeroSaysWhereThroughPmix) {
+  std::string path = ::testing::TempDir() + "neox_share_" + std::to_string(::getpid());
+  expect_all(Ranks(3, {"do=barrier", "share=" + path, "port=0"}).start_all().end(), 0);
+  std::filesystem::remove(path);
+}
+
+TEST(Rendezvous, WithoutThePluginTheNodeListServesOrTheCureIsNamed) {
+  auto ended = Ranks(2, {"do=barrier", "share=none"}).at(next_ports()).start_all().end();
+  expect_all(ended, 0);
+  EXPECT_NE(ended[0].err.find("PMIx is not used, ranks meet at localhost"), std::string::npos);
+  expect_all(Ranks(2, {"share=none", "port=0"}).start_all().end(), kUsage, "NEOX_MASTER=HOST:PORT");
+}
+
+TEST(Control, GathersMebibytesOfBytes) {
+  expect_all(
+      Ranks(3, {"do=gather", "bytes=1048576", "rounds=3"}).at(next_ports()).start_all().end(), 0);
+}
+
+TEST(Control, GathersMoreThanTheStoreTakesAtOnce) {
+  expect_all(
+      Ranks(2, {"do=gather", "bytes=9000001", "rounds=2"}).at(next_ports()).start_all().end(), 0);
+}
+
+TEST(Control, RanksThatDoNotComeAreNamed) {
+  Ranks ranks(3, {"nodes=node1,node2,node3", "wait=1"});
+  ranks.at(next_ports()).start(0, {"do=barrier"}), ranks.start(1, {"do=work"});
+  ranks.start(2, {"do=barrier"});
+  auto ended = ranks.wait_joined().end(1);
+  expect_all(ended, kPeerLost, "rank 1 on node2 did not come within 1 s");
+  EXPECT_NE(ranks[1].end().code, 0);
+}
+
+TEST(Watch, AKilledRankIsNamedByAll) {
+  for (int victim : {2, 0}) {
+    Ranks ranks(4, {"nodes=node1,node2", "do=work"});
+    ranks.at(next_ports()).start_all().wait_joined()[static_cast<size_t>(victim)].signal(SIGKILL);
+    auto start = steady_clock::now();
+    expect_all(ranks.end(victim), kPeerLost,
+               victim == 0 ? "rank 0 on node1 is lost" : "rank 2 on node2 is lost");
+    EXPECT_LT(seconds_since(start), 8);
+  }
+}
+
+TEST(Watch, AStoppedRankIsLostAndLearnsOfIt) {
+  for (int victim : {1, 0}) {
+    Ranks ranks(3, {"do=work"});
+    size_t v = static_cast<size_t>(victim);
+    ranks.at(next_ports()).start_all().wait_joined()[v].signal(SIGSTOP);
+    std::string name = "rank " + std::to_string(victim) + " on here is lost";
+    expect_all(ranks.end(victim), kPeerLost, name);
+    ranks[v].signal(SIGCONT);
+    EXPECT_EQ(ranks[v].end().code, kPeerLost);
+  }
+}
+
+TEST(Watch, AProcessThatHangsIsEnded) {
+  Ranks ranks(3, {"do=hang"});
+  ranks.at(next_ports()).start_all().wait_joined()[1].signal(SIGKILL);
+  expect_all(ranks.end(1), kPeerLost, "rank 1 on here is lost: no sign of life for 2 s");
+}
+
+TEST(Watch, SigtermOfAllIsAnsweredTogether) {
+  Ranks ranks(3, {"do=work"});
+  ranks.at(next_ports()).start_all().wait_joined();
+  for (size_t rank : {0, 1, 2}) ranks[rank].signal(SIGTERM);
+  expect_all(ranks.end(), static_cast<int>(Exit::kRequeue));
+}
+
+TEST(Watch, SigtermWithADeadPeerEndsSooner) {
+  for (int victim : {0, 2}) {
+    Ranks ranks(3, {"do=work", "silence=30"});
+    size_t v = static_cast<size_t>(victim);
+    ranks.at(next_ports()).start_all().wait_joined()[v].signal(SIGSTOP);
+    ranks[1].signal(SIGTERM);
+    if (victim == 0) ranks[2].signal(SIGTERM);  // else rank 0 tells
+    auto start = steady_clock::now();
+    expect_all(ranks.end(victim), kPeerLost, "rank " + std::to_string(victim) + " on here is lost");
+    EXPECT_LT(seconds_since(start), 8);
+  }
+}
+
+TEST(Watch, AFailedRankWakesTheOthersWithItsReason) {
+  for (int victim : {2, 0}) {
+    Ranks ranks(3, {"silence=30"});
+    ranks.at(next_ports());
+    for (int rank : {0, 1, 2}) ranks.start(rank, {rank == victim ? "do=fail" : "do=work"});
+    auto ended = ranks.end(victim);
+    expect_all(ended, kPeerLost, "rank " + std::to_string(victim) + " on here failed: disk full");
+    EXPECT_EQ(ranks[static_cast<size_t>(victim)].end().code, static_cast<int>(Exit::kIo));
+  }
+}
+
+TEST(Watch, AnErrorThatNobodyReportedWakesTheOthersToo) {
+  Ranks ranks(2, {"silence=30"});
+  ranks.at(next_ports()).start(0, {"do=work"}), ranks.start(1, {"do=throw"});
+  expect_all(ranks.end(1), kPeerLost, "rank 1 on here failed");
+}
+
+TEST(Watch, RankZeroWaitsForSlowerRanksToEnd) {
+  Ranks ranks(2);
+  ranks.at(next_ports()).start(0, {"do=leave"}), ranks.start(1, {"do=sleep"});
+  expect_all(ranks.end(), 0);
+}
+
+}  // namespace
+}  // namespace neox::testing

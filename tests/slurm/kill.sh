@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# kill -9 of one rank: the others end within 15 s with exit code 76 and name it; the requeued job goes on from its
+# checkpoint, and its losses are those of an uninterrupted job, bit for bit.
+source "$(dirname "$0")/lib.sh"
+need_cluster
+up --nodes 2
+make_data
+new_run straight "${short[@]}"
+new_run killed "${short[@]}"
+two_by_two=(--nodes=2 --ntasks-per-node=2)
+
+job=$(train_job straight "${two_by_two[@]}")
+wait_for "$job" 90 COMPLETED
+
+job=$(train_job killed "${two_by_two[@]}")
+wait_until 60 "a checkpoint" saved killed 40
+victim=$(tasks "$job" neox-train 2)
+[[ $victim =~ ^[0-9]+$ ]] || fail "processes of rank 2: '$victim'"
+kill -KILL "$victim"
+wait_until 15 "all ranks to end after one was killed" no_tasks "$job" neox-train
+say "all ranks have ended"
+expect "$fsx/killed/job.out" 'rank 2 on node2' 'Exited with exit code 76'
+
+wait_for "$job" 90 COMPLETED
+[[ $(field "$job" Restarts) == 1 ]] || fail "restarts: $(field "$job" Restarts)"
+expect "$fsx/killed/job.out" 'resuming from .*global_step'
+same_losses straight killed "$steps" bits

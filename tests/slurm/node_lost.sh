@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# A job of --nodes=2-4 loses one of its four nodes: it is requeued and goes on with three, with the same batch and the
+# same samples, so with the losses of a run that was never interrupted.
+source "$(dirname "$0")/lib.sh"
+need_cluster
+up --nodes 4
+make_data
+new_run alone "${long[@]}"
+new_run elastic "${long[@]}"
+train_alone alone
+
+job=$(elastic_job elastic 2-4 2)
+wait_until 60 "a checkpoint" saved elastic 20
+[[ $(field "$job" NumNodes) == 4 ]] || fail "the job has $(field "$job" NumNodes) nodes"
+"$here/slurm_cluster" kill-node node3
+say "node3 is dead"
+wait_until 15 "all ranks to end after a node was lost" no_tasks "$job" neox-train
+say "all ranks have ended"
+expect "$fsx/elastic/job.out" 'ranks? (4|5|4-5) on node3'
+
+wait_until 60 "the restart" restarted "$job"
+wait_for "$job" 120 COMPLETED
+expect "$fsx/elastic/job.out" 'resuming from .*global_step'
+[[ $(field "$job" NumNodes) == 3 ]] || fail "the job ended on $(field "$job" NumNodes) nodes"
+same_losses alone elastic "$long_steps" 1e-5

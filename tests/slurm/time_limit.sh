@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# The warning before a time limit: saved, exit code 75, requeued, resumed to the end; the losses are those of an
+# uninterrupted job, bit for bit, and the log has both parts. With --full the limit is a real one, of a minute.
+source "$(dirname "$0")/lib.sh"
+need_cluster
+up --nodes 2
+make_data
+two_by_two=(--nodes=2 --ntasks-per-node=2)
+new_run straight "${short[@]}"
+new_run warned "${short[@]}" "checkpoint_factor: 10000"
+
+job=$(train_job straight "${two_by_two[@]}")
+wait_for "$job" 90 COMPLETED
+
+job=$(train_job warned "${two_by_two[@]}")
+wait_until 60 "a step" at_step warned 20
+login scancel --signal=USR1 --batch "$job"
+wait_until 20 "the requeue" state_is "$job" PENDING
+expect "$fsx/warned/job.out" 'asked to by SIGUSR1' 'Exited with exit code 75'
+wait_for "$job" 90 COMPLETED
+[[ $(field "$job" Restarts) == 1 ]] || fail "restarts: $(field "$job" Restarts)"
+expect "$fsx/warned/job.out" 'asked to by SIGUSR1' 'resuming from .*global_step'
+same_losses straight warned "$steps" bits
+
+if [[ $full == --full ]]; then
+  new_run limited "${long[@]}"
+  job=$(train_job limited "${two_by_two[@]}" --time=1 --signal=B:USR1@40)
+  wait_until 150 "the requeue" restarts_are "$job" 1
+  wait_for "$job" 400 COMPLETED
+  expect "$fsx/limited/job.out" 'SIGUSR1' 'resuming from .*global_step'
+fi

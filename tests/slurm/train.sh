@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# `sbatch 1.prepare-data.sbatch`, then `sbatch --dependency=afterok:... 2.train.sbatch` on 2 nodes x 2 tasks over MPI:
+# data prepared by four tasks is that of one, and losses are those of one process, at each layout, in fp32 and fp64.
+source "$(dirname "$0")/lib.sh"
+need_cluster
+up --nodes 2
+two_by_two=(--nodes=2 --ntasks-per-node=2)
+make_data
+
+# A corpus of our own, in the place and under the name that both scripts take from the environment.
+export FSX_PATH=$fsx DATA_PATH=$fsx/corpora DATASET=birds VOCAB_FILE=$fsx/tokenizer.json
+printf '%s\n' "corpora:" "  - {name: birds, urls: [http://localhost/text.jsonl]}" > "$fsx/corpora.yml"
+prepared=$(submit --output="$fsx/prepare.out" "${two_by_two[@]}" "$repo/sbatch/1.prepare-data.sbatch" \
+  --corpora "$fsx/corpora.yml" --local-copy "$fsx/text.jsonl" --append-eod)
+new_run chained "${short[@]}"
+sed -i '/^data_path:/d; /^vocab_file:/d' "$fsx/chained/config.yml"
+chained=$(train_job chained "${two_by_two[@]}" --dependency="afterok:$prepared")
+for precision in fp32 fp64; do
+  new_run "alone_$precision" "${short[@]}" "precision: $precision"
+  train_alone "alone_$precision"
+done
+wait_for "$chained" 120 COMPLETED
+for part in bin idx; do
+  cmp "$fsx/data_text_document.$part" "$DATA_PATH/birds/birds_text_document.$part" || fail "prepared by four tasks: another .$part"
+done
+say "four tasks prepare the bytes that one does"
+same_losses alone_fp32 chained "$steps" 1e-5
+
+# compare NAME LINE...: a layout's losses on 2 x 2 tasks with those of one process.
+compare() {
+  local precision tolerance job
+  for precision in fp32 fp64; do
+    new_run "$1_$precision" "${short[@]}" "precision: $precision" "${@:2}"
+    job=$(train_job "$1_$precision" "${two_by_two[@]}")
+    wait_for "$job" 90 COMPLETED
+    tolerance=1e-5
+    if [[ $precision == fp64 ]]; then tolerance=1e-12; fi
+    same_losses "alone_$precision" "$1_$precision" "$steps" $tolerance
+  done
+}
+compare tp "model_parallel_size: 2"
+compare pp "pipe_parallel_size: 2"
+compare shard "zero_optimization: {stage: 1, mics_shard_size: 2}"

@@ -1,0 +1,273 @@
+// neox-submit: the scripts that are in the tree are what it renders, and what cannot run is refused
+// with the numbers and what would mend it. NEOX_UPDATE_GOLDEN=1 writes the scripts anew.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/text.h"
+#include "jobs/check_job.h"
+#include "jobs/job_script.h"
+#include "jobs/request.h"
+
+namespace neox {
+namespace {
+
+using Strings = std::vector<std::string>;
+
+const fs::path kTree = NEOX_SOURCE_DIR;
+
+SubmitRequest request(const Strings& words, const Environment& env = {}) {
+  Strings all{"neox-submit"};
+  all.insert(all.end(), words.begin(), words.end());
+  CommandLine line = part_at_dashes(all);
+  std::vector<char*> pointers;
+  for (std::string& word : line.own) pointers.push_back(word.data());
+  Program program = submit_program();
+  program.parse(static_cast<int>(pointers.size()), pointers.data());
+  return read_submit_request(program, line.sbatch,
+                             {.environment = env, .programs = fs::path(NEOX_BUILD_DIR) / "bin"});
+}
+
+std::string render(const Strings& words, const Environment& env = {}) {
+  std::ostringstream out;
+  carry_out(request(words, env), out);
+  return out.str();
+}
+
+void expect_file(const fs::path& file, const std::string& text) {
+  if (std::getenv("NEOX_UPDATE_GOLDEN")) write_file_atomically(file, text);
+  EXPECT_EQ(read_file(file), text) << file << "; NEOX_UPDATE_GOLDEN=1 submit_test writes it anew";
+}
+
+// A folder with data, tokenizer and a configuration whose lines can be replaced.
+class SubmitTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    dir_ = fs::temp_directory_path() / concat("neox_submit_", ::getpid());
+    fs::create_directories(dir_ / "enwik8");
+    fs::create_directories(dir_ / "tokenizers");
+    for (const char* name : {"enwik8/enwik8_text_document.bin", "enwik8/enwik8_text_document.idx",
+                             "tokenizers/20B_tokenizer.json"})
+      std::ofstream(dir_ / name) << "x";
+  }
+  void TearDown() override { fs::remove_all(dir_); }
+
+  Environment env() const { return {{"DATA_PATH", dir_.string()}, {"MODEL_PATH", dir_.string()}}; }
+  static std::string config(const std::string& name) {
+    return (kTree / "configs/pythia" / name).string();
+  }
+  // train NAME OPTION...
+  SubmitRequest train(const std::string& name, Strings options) const {
+    options.insert(options.begin(), {"train", config(name)});
+    return request(options, env());
+  }
+  // The message with which that is refused; its folder reads DIR.
+  std::string refusal(const std::string& name, const Strings& options) const {
+    try {
+      train(name, options);
+    } catch (const Error& e) {
+      EXPECT_EQ(e.exit(), Exit::kUsage) << e.what();
+      std::string text = e.what();
+      for (size_t at; (at = text.find(dir_.string())) != text.npos;)
+        text.replace(at, dir_.string().size(), "DIR");
+      return text;
+    }
+    return "";
+  }
+  void expect_refused(const std::string& name, const Strings& options, const Strings& says) const {
+    std::string text = refusal(name, options);
+    for (const std::string& part : says)
+      EXPECT_NE(text.find(part), text.npos) << "'" << part << "' is not in: " << text;
+  }
+
+  fs::path dir_;
+};
+
+TEST_F(SubmitTest, ShippedScriptsAreItsDefaults) {
+  for (const char* kind : {"build-image", "prepare-data", "train", "convert"})
+    expect_file(kTree / "sbatch" / file_name(*parse_job_kind(kind)), render({kind}));
+}
+
+TEST_F(SubmitTest, EachProfileRendersItsGoldenScript) {
+  for (const char* profile : {"aws-parallelcluster", "aws-hyperpod", "aws-pcs"})
+    expect_file(kTree / "tests/golden/sbatch" / (std::string(profile) + ".sbatch"),
+                render({"train", "--profile", profile}));
+}
+
+TEST_F(SubmitTest, EveryOptionHasItsPlace) {
+  std::ofstream(dir_ / "site.yml") << "partition: gpu\ngpu_option: gres\nmodules: [cuda/13.0]\n"
+                                      "environment: {NCCL_NET: AWS Libfabric}\n"
+                                      "prologue: |\n  ulimit -l unlimited\nsbatch: [--mem=0]\n";
+  expect_file(kTree / "tests/golden/sbatch/options.sbatch", render({"train",
+                                                                    "--profile",
+                                                                    (dir_ / "site.yml").string(),
+                                                                    "--nodes",
+                                                                    "2-4",
+                                                                    "--gpus-per-node",
+                                                                    "h100:4",
+                                                                    "--time",
+                                                                    "1-12",
+                                                                    "--account",
+                                                                    "a",
+                                                                    "--qos",
+                                                                    "q",
+                                                                    "--constraint",
+                                                                    "[r1|r2]",
+                                                                    "--reservation",
+                                                                    "r",
+                                                                    "--nice",
+                                                                    "5",
+                                                                    "--after",
+                                                                    "12",
+                                                                    "--container",
+                                                                    "/fsx/neox.sif",
+                                                                    "--mounts",
+                                                                    "/fsx:/fsx,/data:/data",
+                                                                    "--mpi",
+                                                                    "pmi2",
+                                                                    "--max-restarts",
+                                                                    "3",
+                                                                    "--job-name",
+                                                                    "mine",
+                                                                    "--set",
+                                                                    "seed=1",
+                                                                    "--arg",
+                                                                    "b.yml",
+                                                                    "--",
+                                                                    "--exclude=node7"}));
+  expect_file(kTree / "tests/golden/sbatch/generate.sbatch",
+              render({"generate", "--arg", "--prompt", "--arg", "It's a"}));
+}
+
+TEST_F(SubmitTest, CheckedScriptHoldsWhatWasChecked) {
+  SubmitRequest found = train("70M.yml", {"--container", "/fsx/neox.sqsh"});
+  std::string script = job_script(found.jobs[0], found.profile);
+  for (const std::string& line :
+       {"\nDATA_PATH=" + dir_.string(), "\nMODEL_CONFIG=" + config("70M.yml"),
+        "\nCHECKPOINT_PATH=" + dir_.string() + "/70M_checkpoints",
+        std::string("\nIMAGE=/fsx/neox.sqsh")})
+    EXPECT_NE(script.find(line + "\n"), script.npos) << line;
+}
+
+TEST_F(SubmitTest, LeadGrowsWithTheCheckpoint) {
+  auto lead = [&](const std::string& name, const Strings& options) {
+    return train(name, options).jobs[0].lead_seconds;
+  };
+  EXPECT_EQ(lead("70M.yml", {}), 180);
+  // 70,426,624 parameters x 12 bytes = 845 MB: 84.5 s at 10 MB/s, x 1.5 + 60.
+  EXPECT_EQ(lead("70M.yml", {"--write-rate", "10"}), 187);
+  EXPECT_EQ(lead("70M.yml", {"--write-rate", "10", "--lead", "30"}), 30);
+  expect_refused("70M.yml", {"--time", "3"}, {"--time 3 is 180 s, and the last 180 s"});
+}
+
+TEST_F(SubmitTest, LayoutThatDoesNotFitIsRefused) {
+  expect_refused("70M.yml",
+                 {"--set", "model_parallel_size=8", "--nodes", "3", "--gpus-per-node", "4"},
+                 {"3 nodes x 4 tasks = 12 ranks",
+                  "model_parallel_size 8 (--set) needs a multiple "
+                  "of 8 ranks",
+                  "--nodes 4, 16 ranks", "--set model_parallel_size=4"});
+  expect_refused("70M.yml",
+                 {"--set", "pipe_parallel_size=3", "--nodes", "3-4", "--gpus-per-node", "1"},
+                 {"4 nodes x 1 task = 4 ranks", "multiple of 3", "--nodes 6"});
+  expect_refused("70M.yml", {"--set", "zero_optimization.mics_shard_size=3"},
+                 {"16 ranks", "mics_shard_size 3 does not divide the 16"});
+}
+
+TEST_F(SubmitTest, WrongBatchIsRefused) {
+  expect_refused("70M.yml", {"--set", "gradient_accumulation_steps=4"},
+                 {"2 nodes x 8 tasks = 16 ranks", "train_batch_size is 1024", "is 2048",
+                  "gradient_accumulation_steps: 2", "--nodes 1"});
+  EXPECT_EQ(refusal("70M.yml", {"--set", "gradient_accumulation_steps=2"}), "");
+  expect_refused("70M.yml", {"--nodes", "2-4", "--set", "gradient_accumulation_steps=2"},
+                 {"4 nodes x 8 tasks = 32 ranks", "2048"});
+}
+
+TEST_F(SubmitTest, MissingFilesAreRefused) {
+  fs::remove(dir_ / "enwik8/enwik8_text_document.idx");
+  expect_refused("70M.yml", {},
+                 {"DIR/enwik8/enwik8_text_document.idx does not exist", "by DATA_PATH, DATASET",
+                  "neox-submit prepare-data train"});
+  EXPECT_EQ(refusal("70M.yml", {"--after", "7"}), "");
+  fs::remove(dir_ / "tokenizers/20B_tokenizer.json");
+  expect_refused("70M.yml", {"--set", "data_path=" + dir_.string() + "/x"},
+                 {"--set: data_path is DIR/x, but DIR/x.bin"});
+  std::ofstream(dir_ / "enwik8/enwik8_text_document.idx") << "x";
+  expect_refused("70M.yml", {}, {"vocab_file DIR/tokenizers/20B_tokenizer.json does not exist"});
+}
+
+TEST_F(SubmitTest, SaveWithoutFolderOrLoadIsRefused) {
+  expect_refused("70M.yml", {"--set", "save=/none/a/b", "--set", "load=/none/a/b"},
+                 {"the folder /none/a does not exist", "mkdir -p /none/a"});
+  expect_refused("70M.yml", {"--set", "save=/tmp/a"}, {"load is not set", "--set load=/tmp/a"});
+}
+
+TEST_F(SubmitTest, PathsAreThoseInTheContainer) {
+  Strings at = {"--container", "/x.sqsh",
+                "--mounts",    dir_.string() + ":/w",
+                "--set",       "data_path=/w/enwik8/enwik8_text_document",
+                "--set",       "vocab_file=/w/tokenizers/20B_tokenizer.json",
+                "--set",       "save=/w/c",
+                "--set",       "load=/w/c"};
+  EXPECT_EQ(refusal("70M.yml", at), "");
+  at[3] = "/none:/w";
+  expect_refused("70M.yml", at, {"/w/enwik8/enwik8_text_document.bin does not exist"});
+}
+
+TEST_F(SubmitTest, TooLittleMemoryIsRefused) {
+  Strings options = {"--set", "model_parallel_size=1", "--gpus-per-node", "a100:8"};
+  expect_refused("12B.yml", options,
+                 {"16 ranks: the fullest rank needs about 88.7 GB",
+                  "a GPU of 40.0 GB has room for 36.0 GB", "--set model_parallel_size=4: "});
+  options.insert(options.end(), {"--gpu-memory", "141"});
+  EXPECT_EQ(refusal("12B.yml", options), "");
+}
+
+TEST_F(SubmitTest, MoreTasksThanGpusAreRefused) {
+  expect_refused("70M.yml", {"--gpus-per-node", "4", "--tasks-per-node", "8"},
+                 {"--tasks-per-node 8 with --gpus-per-node 4", "take --tasks-per-node 4"});
+}
+
+TEST_F(SubmitTest, BadOptionsAreNamed) {
+  expect_refused("70M.yml", {"--nodes", "4-2"}, {"--nodes 4-2: the smaller number comes first"});
+  expect_refused("70M.yml", {"--nodes", "two"}, {"--nodes two: it must be a number"});
+  expect_refused("70M.yml", {"--time", "soon"}, {"--time soon"});
+  expect_refused("70M.yml", {"--partition", "a b"}, {"--partition 'a b'"});
+  expect_refused("70M.yml", {"--", "mem=0"}, {"'mem=0' behind --"});
+  expect_refused("70M.yml", {"--profile", "aws-pc"}, {"did you mean aws-pcs?"});
+  expect_refused("7M.yml", {}, {"no such file; did you mean"});
+  EXPECT_THROW(request({"tran"}), Error);
+}
+
+TEST_F(SubmitTest, ProfilesNameWhatTheyCannotRead) {
+  auto fails = [](const std::string& text) -> std::string {
+    try {
+      parse_profile(text, "p.yml");
+    } catch (const Error& e) { return e.what(); }
+    return "";
+  };
+  EXPECT_NE(fails("partition: a\npartitoin2: b").find("p.yml:2: a profile has no key"),
+            std::string::npos);
+  EXPECT_NE(fails("gpu_option: some").find("gpus-per-node, gres or none"), std::string::npos);
+  EXPECT_NE(fails("environment: {A: 'x\"'}").find("p.yml:1: environment.A"), std::string::npos);
+  EXPECT_NE(fails("modules: cuda").find("a list"), std::string::npos);
+  EXPECT_NE(fails("write_rate_mb: 0").find("positive"), std::string::npos);
+}
+
+TEST_F(SubmitTest, SlurmTimesAreRead) {
+  EXPECT_EQ(parse_slurm_time("90"), 5400);
+  EXPECT_EQ(parse_slurm_time("1:30"), 90);
+  EXPECT_EQ(parse_slurm_time("1:00:05"), 3605);
+  EXPECT_EQ(parse_slurm_time("2-12"), 216000);
+  EXPECT_EQ(parse_slurm_time("1-0:30"), 88200);
+  EXPECT_EQ(parse_slurm_time("1-0:00:01"), 86401);
+  EXPECT_EQ(parse_slurm_time("UNLIMITED"), std::nullopt);
+}
+
+}  // namespace
+}  // namespace neox
