@@ -39,11 +39,12 @@ if [ -r "$site/torch/version.py" ]; then
   done < "$site/torch/version.py"
 fi
 [ "$found" = "$torch_version" ] || fail "$asked holds torch $found; this program is built with $torch_version, no other."
-path=
-for dir in $library_dirs; do
+# LibTorch itself finds NVIDIA's libraries relative to its own place, also where it runs on CPUs.
+for dir in nvidia $library_dirs; do
   [ -d "$site/$dir" ] || fail "$asked lacks $dir, which comes with torch's dependencies."
-  path=$path$site/$dir:
 done
+path=
+for dir in $library_dirs; do path=$path$site/$dir:; done
 LD_LIBRARY_PATH=$path${LD_LIBRARY_PATH-}
 export LD_LIBRARY_PATH="${LD_LIBRARY_PATH%:}"
 exec "$tree/libexec/$name" "$@"

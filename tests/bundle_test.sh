@@ -77,6 +77,9 @@ mkdir -p "$temp/old/torch/lib"
 touch "$temp/old/torch/lib/libtorch_cpu.so"
 echo "__version__ = '2.10.0+cu128'" > "$temp/old/torch/version.py"
 expect 64 'holds torch 2.10.0; this program is built with 2.11.0' env NEOX_TORCH_DIR="$temp/old" "$tree/bin/neox-train" --version
+mkdir "$temp/half"
+ln -s "$NEOX_TORCH_DIR" "$temp/half/torch"
+expect 64 'lacks nvidia, which comes with' env NEOX_TORCH_DIR="$temp/half" "$tree/bin/neox-train" --version
 
 # With it: named as a site-packages directory, as torch in it, relative, or by a link `site`; started through links.
 site=$(dirname "$NEOX_TORCH_DIR")
