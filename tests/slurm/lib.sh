@@ -161,7 +161,7 @@ expect_no() { ! grep -nE -- "$2" "$1" || fail "$1 has the line above"; }
 
 # --- runs of neox-train ---
 
-# Settings of short runs, and of those long enough to lose a node in; a checkpoint every few steps.
+# Settings of runs long enough to kill something in them, and to lose a node; a checkpoint every few steps.
 steps=60 long_steps=120
 # shellcheck disable=SC2034 # for the scenarios
 short=("train_iters: $steps" "checkpoint_factor: 20")
