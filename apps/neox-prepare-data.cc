@@ -38,7 +38,7 @@ void prepare_in_job(const Program& program, const ProcessInfo& process,
   try {
     prepare(program, process, job->control());
   } catch (const Error& e) {
-    job->failed(e.what());
+    job->failed(e.what(), e.exit());
     if (process.size == 1) throw;
     fail(e.exit(), "rank ", process.rank, " on ", process.host, ": ", e.what());
   }

@@ -3,7 +3,8 @@
 // of the rounds' times, and the least and the largest ratio of a round.
 //
 //   cmake --build build/release --target collectives
-//   mpirun -n 2 build/release/benchmarks/collectives [--least KIB] [--most MIB] [--rounds N] [--chunk KIB]
+//   mpirun -n 2 build/release/benchmarks/collectives [--least KIB] [--most KIB] [--rounds N]
+//   [--chunk KIB] [--direct KIB]
 //
 // Bus bandwidth is that of nccl-tests: bytes x 2 (n - 1) / n / seconds for all_reduce, bytes x (n -
 // 1) / n / seconds for the other two, bytes being those of the whole tensor.
@@ -150,8 +151,8 @@ int64_t option(int argc, char** argv, const std::string& name, int64_t otherwise
 int main(int argc, char** argv) {
   using namespace neox;
   auto world = mpi_plugin("").world(
-      {.message_bytes = MpiOptions{}.message_bytes,
-       .chunk_bytes = option(argc, argv, "--chunk", MpiOptions{}.chunk_bytes >> 10) << 10});
+      {.chunk_bytes = option(argc, argv, "--chunk", MpiOptions{}.chunk_bytes >> 10) << 10,
+       .direct_bytes = option(argc, argv, "--direct", MpiOptions{}.direct_bytes >> 10) << 10});
   Benchmark benchmark(*world, static_cast<int>(option(argc, argv, "--rounds", 7)));
   if (world->rank() == 0)
     std::printf("%d ranks, %ld cores, %s; ratio: MPI's time / ours\n", world->size(),
@@ -159,6 +160,7 @@ int main(int argc, char** argv) {
   auto all = operations();
   all.resize(std::min(all.size(), static_cast<size_t>(option(argc, argv, "--operations", 3))));
   for (const Operation& operation : all)
-    for (int64_t kib = option(argc, argv, "--least", 4); kib <= option(argc, argv, "--most", 256) << 10; kib *= 4)
+    for (int64_t kib = option(argc, argv, "--least", 4);
+         kib <= option(argc, argv, "--most", 256 << 10); kib *= 4)
       benchmark.run(operation, kib << 10);
 }

@@ -17,7 +17,8 @@ RUN env/build.sh release programs \
 FROM ${BASE}
 RUN apt-get update \
  && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends ca-certificates libgcc-s1 libstdc++6 openmpi-bin \
- && rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin /var/log/apt /var/log/dpkg.log
+ && apt-get clean \
+ && rm -rf /var/lib/apt/lists/* /var/log/apt /var/log/dpkg.log
 COPY --from=build /opt/neox /opt/neox
 # Links, because the PATH of a job wins over an image's under pyxis.
 RUN ln -s /opt/neox/bin/neox-* /usr/local/bin/ && neox-train --version

@@ -39,7 +39,8 @@ RUN apt-get update \
       && cd / && rm -rf /tmp/aws-efa-installer*; \
     fi \
  && apt-get purge -y --autoremove curl \
- && rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin /var/log/apt /var/log/dpkg.log
+ && apt-get clean \
+ && rm -rf /var/lib/apt/lists/* /var/log/apt /var/log/dpkg.log
 COPY --from=build /opt/neox /opt/neox
 # Links, because the PATH of a job wins over an image's under pyxis.
 RUN ln -s /opt/neox/bin/neox-* /usr/local/bin/ && neox-train --version

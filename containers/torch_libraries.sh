@@ -3,7 +3,10 @@
 # with their licences: no Python, no headers, no static libraries.
 # Usage: torch_libraries.sh SITE_PACKAGES DESTINATION cpu|cuda
 set -euo pipefail
-site=$(cd "$1" && pwd) destination=$2 kind=$3
+site=$(cd "$1" && pwd -P) kind=$3
+mkdir -p "$2"
+destination=$(cd "$2" && pwd)
+cd "$site"
 
 # What ldd cannot see, because it is loaded by name at run time: LibTorch's linear algebra and its access to NVRTC
 # (kernels compiled on the fly) with NVRTC's own parts, and cuDNN's.
@@ -11,11 +14,9 @@ opened=()
 libraries=(torch/lib/libtorch_cpu.so)
 if [ "$kind" = cuda ]; then
   libraries+=(torch/lib/libtorch_cuda.so)
-  cd "$site"
   opened=(torch/lib/libtorch_cuda_linalg.so torch/lib/libcaffe2_nvrtc.so nvidia/cu*/lib/libnvrtc-builtins.so.* nvidia/cudnn/lib/libcudnn_*.so.*)
 fi
 
-cd "$site"
 for library in "${libraries[@]}" ${opened[@]+"${opened[@]}"}; do
   [ -e "$library" ] || { echo "torch_libraries.sh: $site lacks $library" >&2; exit 74; }
   echo "$library"

@@ -51,13 +51,12 @@ launcher() {
 
 # What the distribution says about the libraries that travel along.
 licences() {
-  local library package seen=" "
+  local names packages package
+  mapfile -t names < <(find "$tree/lib" -type f -name '*.so*' -not -path '*/neox/*' -printf '%f\n' | sort)
+  mapfile -t packages < <(dpkg-query -S "${names[@]/#/*\/}" 2> /dev/null | sed 's/:.*//' | sort -u || true)
+  [ ${#packages[@]} -gt 0 ] || fail 70 "no package holds ${names[*]}; their licences are unknown"
   echo "Licences of the libraries in lib/, as their Debian or Ubuntu packages state them."
-  for library in "$tree"/lib/*.so*; do
-    package=$(dpkg-query -S "*/${library##*/}" 2>/dev/null | head -n 1 | sed 's/:.*//' || true)
-    [ -n "$package" ] || fail 70 "no package holds ${library##*/}; its licence is unknown"
-    case $seen in *" $package "*) continue ;; esac
-    seen="$seen$package "
+  for package in "${packages[@]}"; do
     printf '\n===== %s %s\n' "$package" "$(dpkg-query -W -f '${Version}' "$package")"
     cat "/usr/share/doc/$package/copyright"
   done
@@ -65,7 +64,6 @@ licences() {
 
 pack() {
   local file=$2/$1.tar.gz size
-  # No pipe in common.sh's sense may hide a failure: pipefail is on.
   tar --sort=name --owner=0 --group=0 --numeric-owner --mtime=@"$(newest_change)" -C "$work" -cf - "$1" | gzip -n9 > "$file.new"
   mv "$file.new" "$file"
   size=$(stat -c %s "$file")

@@ -41,7 +41,7 @@ tar xf "$temp"/neox-*.tar.gz -C "$temp/system/opt"
 cp "$repo/tests/tiny_job.sh" "$temp/system/opt/"
 
 # inside COMMAND...: in the bare system, with nothing of this one's environment.
-inside() { env -i PATH=/usr/bin:/bin HOME=/root chroot "$temp/system" "$@"; }
+inside() { chroot "$temp/system" /usr/bin/env -i PATH=/usr/bin:/bin HOME=/root "$@"; }
 inside sh -c '. /etc/os-release; echo "$PRETTY_NAME, $(ldd --version | head -n 1)"'
 bin=$(cd "$temp/system" && echo opt/neox-*/bin)
 got=0

@@ -28,15 +28,15 @@ mapfile -d '' -t files < <(find "$tree" -type f -print0 | while IFS= read -r -d 
   if [ "$(head -c 4 "$f" | tail -c 3)" = ELF ]; then printf '%s\0' "$f"; fi; done)
 [ ${#files[@]} -ge 8 ] || fail "${#files[@]} programs and libraries in the bundle"
 
-# newest PREFIX FILE: the highest version of PREFIX_x.y.z that the file's dynamic symbols ask for.
-newest() { objdump -T "$2" | awk '/\*UND\*/' | grep -oE "\($1_[0-9.]+\)" | grep -oE '[0-9][0-9.]*' | sort -V | tail -n 1; }
-# no_newer PREFIX LIMIT FILE
+# no_newer PREFIX LIMIT FILE: what the file's undefined symbols in $symbols ask for.
 no_newer() {
-  local found; found=$(newest "$1" "$3" || true)
+  local found
+  found=$(grep -oE "\($1_[0-9.]+\)" <<< "$symbols" | grep -oE '[0-9][0-9.]*' | sort -V | tail -n 1 || true)
   [ "$(printf '%s\n' "$2" "$found" | sort -V | tail -n 1)" = "$2" ] ||
-    fail "${3#"$tree/"} needs $1_$found, newer than $2:" "$(objdump -T "$3" | grep -F "($1_$found)")"
+    fail "${3#"$tree/"} needs $1_$found, newer than $2:" "$(grep -F "($1_$found)" <<< "$symbols")"
 }
 for file in "${files[@]}"; do
+  symbols=$(objdump -T "$file" | grep -F '*UND*' || true)
   no_newer GLIBC 2.34 "$file"
   no_newer GLIBCXX 3.4.29 "$file"
   no_newer CXXABI 1.3.13 "$file"

@@ -5,6 +5,7 @@
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
+#include <thread>
 #include <vector>
 
 namespace neox::testing {
@@ -169,6 +170,19 @@ void sums_go_in_the_order_of_the_ranks(Communicator& world, at::Device device) {
     }
 }
 
+void two_groups_can_work_at_once(Communicator& world, at::Device device) {
+  auto repeat = [&](Communicator& group, double value) {
+    for (int64_t n : {1, 9001, 1, 30011, 1, 9001}) {
+      Tensor t = at::full({n}, value, device);
+      group.all_reduce(t);
+      EXPECT_EQ(t[n - 1].item<double>(), value * group.size());
+    }
+  };
+  auto one = world.split(0, "one"), two = world.split(0, "two");
+  std::jthread other([&] { repeat(*one, 1); });
+  repeat(*two, 3);
+}
+
 constexpr CommCase kCases[] = {
     {"SumsOfIntegersAreExact", sums_of_integers_are_exact},
     {"MaximaAreExact", maxima_are_exact},
@@ -184,6 +198,7 @@ constexpr CommCase kCases[] = {
 };
 
 constexpr CommCase kHostCases[] = {
+    {"TwoGroupsCanWorkAtOnce", two_groups_can_work_at_once},
     {"SumsGoInTheOrderOfTheRanks", sums_go_in_the_order_of_the_ranks},
 };
 

@@ -13,8 +13,8 @@ fail() { echo "FAILED: $1"; shift; [ $# = 0 ] || printf '%s\n' "$@" | tail -n 30
 for tool in buildah mmdebstrap make; do command -v $tool > /dev/null || skip "$tool is not installed"; done
 
 temp=$(mktemp -d "$build/containers_test.XXXXXX")
-export BUILDAH_ISOLATION=chroot STORAGE_DRIVER=vfs TMPDIR=$temp
-store=(--root "$temp/store" --runroot "$temp/run")
+export BUILDAH_ISOLATION=chroot TMPDIR=$temp
+store=(--storage-driver vfs --root "$temp/store" --runroot "$temp/run")
 clean_up() {
   buildah "${store[@]}" umount --all > /dev/null 2>&1 || true
   rm -rf --one-file-system "$temp"

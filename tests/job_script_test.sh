@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The scripts of sbatch/ do what they say, run by bash with stand-ins for srun, scontrol, squeue and the programs.
+# The scripts of sbatch/ do what they say, run by bash with stand-ins for Slurm's commands and the programs.
 # neox-submit hands them to sbatch, one after the other.
 # Usage: job_script_test.sh TREE BUILD_DIRECTORY
 set -uo pipefail
@@ -16,12 +16,13 @@ cd "$here/job" || exit 1
 
 stand_in() { printf '#!/bin/bash\n%s\n' "$2" > "$here/bin/$1"; chmod +x "$here/bin/$1"; }
 stand_in srun 'log=$HERE/log
-echo "srun $*" >> "$log"; env | sed "s/^/env /" >> "$log"
-trap "echo got USR1 >> $log; exit 75" USR1
+echo $$ > "$HERE/pid"; echo "srun $*" >> "$log"; env | sed "s/^/env /" >> "$log"
+trap "echo got USR1 >> $log; sleep ${SAVES:-0}; exit 75" USR1
 trap "echo got TERM >> $log; exit ${TERM_CODE:-75}" TERM
 if [ -n "${RUN-}" ]; then while [ "$1" != sh ]; do shift; done; "$@"; exit; fi
 for i in $(seq "${LASTS:-0}"); do sleep 0.1; done
 exit "${CODE:-0}"'
+stand_in scancel 'echo "scancel $*" >> "$HERE/log"; kill -TERM "$(cat "$HERE/pid")"; exit 1'
 stand_in scontrol 'echo "scontrol $*" >> "$HERE/log"; exit "${SCONTROL_CODE:-0}"'
 stand_in squeue 'echo "squeue $*" >> "$HERE/log"; echo "${END-NONE}"'
 for program in neox-train neox-prepare-data apptainer; do stand_in $program ''; done
@@ -45,6 +46,10 @@ run_signalled() {
   script=$!
   for _ in $(seq 100); do grep -q '^env' "$here/log" 2> /dev/null && break; sleep 0.05; done
   kill -"$signal" $script
+  if [ -n "${again-}" ]; then
+    for _ in $(seq 100); do grep -q '^got' "$here/log" && break; sleep 0.05; done
+    kill -"$signal" $script
+  fi
   wait $script; code=$?
 }
 complain() { echo "FAILED line ${BASH_LINENO[1]}: $1"; head -c 600 "$here/out"; grep -v '^env' "$here/log" | head -n 12; failed=1; }
@@ -150,8 +155,11 @@ run_signalled USR1 2.train.sbatch
 ends_with 75
 does 'got USR1'
 does '^scontrol requeue 7$'
+again=1 run_signalled USR1 2.train.sbatch SAVES=1
+ends_with 75
 run_signalled TERM 2.train.sbatch END="$(date -d '+1 hour' '+%FT%T')"
 ends_with 75
+does '^scancel --signal=TERM 7$'
 does 'got TERM'
 does_not scontrol
 says 'ended by SIGTERM before its time'

@@ -10,7 +10,7 @@
 namespace neox::testing {
 namespace {
 
-const Strings kFp64 = {"precision=fp64"};
+const Strings kFp64 = {"precision=fp64", "padded_vocab_size=304"};
 
 Strings operator+(Strings a, const Strings& b) {
   a.insert(a.end(), b.begin(), b.end());
@@ -30,7 +30,7 @@ class Mpirun : public ::testing::Test {
         .end();
   }
   static Ended train(const Training& run, int ranks, const Strings& settings) {
-    return end(Strings{"mpirun", "--oversubscribe", "-np", std::to_string(ranks)} +
+    return end(Strings{"/usr/bin/env", "mpirun", "--oversubscribe", "-np", std::to_string(ranks)} +
                run.command(settings));
   }
 };
@@ -88,9 +88,9 @@ TEST_F(Mpirun, ARunOfProcessesResumesAsOneProcess) {
 
 TEST_F(Mpirun, DifferentConfigurationsAreNamed) {
   Training run;
-  Ended ended =
-      end(Strings{"mpirun", "--oversubscribe", "-np", "1"} + run.command({"train_iters=20"}) +
-          Strings{":", "-np", "1"} + run.command({"train_iters=30"}));
+  Ended ended = end(Strings{"/usr/bin/env", "mpirun", "--oversubscribe", "-np", "1"} +
+                    run.command({"train_iters=20"}) + Strings{":", "-np", "1"} +
+                    run.command({"train_iters=30"}));
   EXPECT_EQ(ended.code, 64) << ended.err;
   EXPECT_NE(ended.err.find("train_iters"), std::string::npos) << ended.err;
   EXPECT_NE(ended.err.find("rank 1"), std::string::npos) << ended.err;

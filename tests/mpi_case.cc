@@ -2,7 +2,7 @@
 // below, in a world of the MPI plugin; tests/mpi_test.sh starts it with mpirun and reads what it
 // says. `all` runs every case. A failed rank prints "rank R: MESSAGE" and ends with the error's
 // code, later than the others need to find out by themselves.
-//   mpi_case NAME [MESSAGE_BYTES CHUNK_BYTES]
+//   mpi_case NAME [MESSAGE_BYTES CHUNK_BYTES DIRECT_BYTES]
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -197,8 +197,10 @@ int run(const std::string& name) {
 int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
   ::testing::UnitTest::GetInstance()->listeners().Append(new neox::Listener);
-  if (argc > 3)
-    neox::g_options.message_bytes = std::stoll(argv[2]),
+  if (argc > 4) {
+    neox::g_options.message_bytes = std::stoll(argv[2]);
     neox::g_options.chunk_bytes = std::stoll(argv[3]);
+    neox::g_options.direct_bytes = std::stoll(argv[4]);
+  }
   return neox::run(argc > 1 ? argv[1] : "all");
 }

@@ -112,7 +112,9 @@ NcclResult NcclStandIn::init(NcclComm& comm, int size, const std::string& id, in
   return polls_in_progress > 0 ? kNcclInProgress : kNcclSuccess;
 }
 
-NcclResult NcclStandIn::split(NcclComm parent, int color, int, NcclComm& child) {
+NcclResult NcclStandIn::split(NcclComm parent, int color, int key, NcclComm& child) {
+  if (parent && key != of(parent).ranks->rank())
+    note("a split that changes the order of the ranks");
   return operate(parent, concat("split by ", color),
                  [&] { child = add(of(parent).ranks->split(color, "split")); });
 }

@@ -129,6 +129,7 @@ TEST(Nccl, AMeshOfItsSplits) {
     mesh.shard().all_reduce(sum);
     EXPECT_EQ(sum.item<double>(), r / 6 * 18 + r % 2 * 3 + 6);
     EXPECT_EQ(nccl.count("split"), 7);
+    EXPECT_EQ(nccl.count("a split that changes"), 0);
   });
 }
 
@@ -224,6 +225,7 @@ TEST(Nccl, AbortEndsAllCommunicatorsOnceAndTheFirstReasonStays) {
   Thrown thrown = thrown_by([&] { a.world->all_reduce(a.t); });
   EXPECT_EQ(thrown.text, "rank 3 on node7 was lost");
   EXPECT_EQ(thrown.exit, Exit::kPeerLost);
+  EXPECT_EQ(thrown_by([&] { a.world->exchange({}); }).text, "rank 3 on node7 was lost");
   a.world.reset();
   EXPECT_EQ(a.nccl->calls(), Strings{"abort of 1"});
   EXPECT_EQ(a.nccl->wrong(), Strings{});

@@ -68,6 +68,14 @@ TEST_F(Network, EfaWithoutPluginWarnsAndSaysWhereItLies) {
   EXPECT_EQ(warning(), "");
 }
 
+TEST_F(Network, APluginThatIsNotAmazonsDoesNotReachEfa) {
+  device("efa_0", "0x1d0f");
+  libraries["libnccl-net.so"] = "/opt/hpcx/nccl_rdma_sharp_plugin/lib/libnccl-net.so";
+  EXPECT_NE(warning().find("its plugin is /opt/hpcx/nccl_rdma_sharp_plugin/lib/libnccl-net.so, not "
+                           "Amazon's; put the directory of aws-ofi-nccl before it"),
+            std::string::npos);
+}
+
 TEST_F(Network, VariablesThatChooseAreFollowedAndShown) {
   device("efa_0", "0x1d0f");
   libraries["libnccl-net-ofi.so"] = "/x/libnccl-net-ofi.so";
@@ -79,6 +87,16 @@ TEST_F(Network, VariablesThatChooseAreFollowedAndShown) {
   EXPECT_NE(warning().find("NCCL_NET=Socket says so; unset it"), std::string::npos);
   query.env = {{"NCCL_NET_PLUGIN", "none"}};
   EXPECT_NE(warning().find("NCCL_NET_PLUGIN=none says so"), std::string::npos);
+}
+
+TEST_F(Network, TheFilesOfNcclAreReadButDoNotOverride) {
+  device("efa_0", "0x1d0f");
+  libraries["libnccl-net-ofi.so"] = "/x/libnccl-net-ofi.so";
+  write("etc/nccl.conf", "# of the site\nNCCL_NET_PLUGIN=absent,ofi\nNCCL_DEBUG=INFO\n");
+  query.env = {{"NCCL_DEBUG", "WARN"}};
+  EXPECT_NE(first().find("plugin /x/libnccl-net-ofi.so"), std::string::npos);
+  EXPECT_EQ(describe_network(query).lines.at(1),
+            "set for NCCL: NCCL_DEBUG=WARN NCCL_NET_PLUGIN=absent,ofi");
 }
 
 TEST_F(Network, OtherVendorsAreInfiniBandAndNoEfa) {

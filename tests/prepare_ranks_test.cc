@@ -163,7 +163,7 @@ TEST_F(PrepareRanks, MaxDocumentsAreTheFirstOfAll) {
                 }),
                 HasSubstr("not valid JSON"));
   std::string text;
-  for (int i = 0; i < 50; ++i) text += concat("cat", i, "\n");
+  for (int i = 0; i < 50; ++i) text += concat("the cat ", i, "\n");
   dir_.put("in/a.txt", text);
   dir_.put("in/b.txt", text + text + text);
   dir_.put("in/c.txt", text);
@@ -251,6 +251,19 @@ TEST(Together, TheErrorOfOneStopsAll) {
     });
   });
   EXPECT_THAT(errors, ElementsAre("74: rank 1: disk", "74: disk", "74: rank 1: disk"));
+}
+
+TEST(Together, ALostRankEndsTheWork) {
+  struct Losing : AloneControl {
+    std::vector<std::string> gather(const std::string&, std::chrono::seconds) override {
+      fail(Exit::kPeerLost, "rank 1 is lost");
+    }
+  } control;
+  auto work = [](const std::atomic<bool>& stop) {
+    while (!stop) std::this_thread::yield();
+    return std::string();
+  };
+  EXPECT_EQ(error_of([&] { work_together(control, {.work = work}); }), "76: rank 1 is lost");
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <iostream>
 #include <thread>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "base/error.h"
 #include "base/program.h"
@@ -69,7 +70,7 @@ JoinOptions join_options() {
   options.must_agree = {{"config", option("config", "c0ffee")}, {"build", "0.1.0"}};
   options.deadline = seconds(number("deadline", 20));
   options.heartbeat = milliseconds(100);
-  options.silence = seconds(number("silence", 2)), options.answer = seconds(1);
+  options.silence = milliseconds(number("silence", 5000)), options.answer = seconds(1);
   options.poll = [said = false]() mutable {
     if (!std::exchange(said, true)) std::cerr << "waiting" << std::endl;
     check(g_signal == 0, "stopped by signal ", g_signal.load());
@@ -93,10 +94,21 @@ void gather(Job& job) {
   }
 }
 
+// All keys of the store, which must not grow with the rounds.
+void print_keys(Job& job) {
+  job.control().barrier();
+  if (job.process().rank == 0) {
+    c10d::TCPStoreOptions options;
+    options.port = static_cast<uint16_t>(job.process().rendezvous_port);
+    std::cout << "keys " << c10d::TCPStore("127.0.0.1", options).getNumKeys() << "\n";
+  }
+  job.control().barrier();
+}
+
 // What a training loop does: goes on until a signal, then decides together.
 int work(Job& job, const std::atomic<bool>& lost, const std::string& reason) {
   while (!g_signal) {
-    if (lost) fail(Exit::kPeerLost, reason);
+    if (lost) job.check_all_alive(), fail(Exit::kInternal, "not lost: ", reason);
     std::this_thread::sleep_for(milliseconds(10));
   }
   job.control().gather("stop", seconds(5));
@@ -117,12 +129,12 @@ int run() {
       },
       g_signal, seconds(1));
   std::cerr << "joined" << std::endl;
-  if (what == "gather") gather(*job);
+  if (what == "gather") gather(*job), print_keys(*job);
   if (what == "work" || what == "hang") return work(*job, lost, reason);
   if (what == "barrier") job->control().gather("", seconds(number("wait", 10)));
-  if (what == "slow") std::this_thread::sleep_for(seconds(3)), job->control().barrier();
-  if (what == "fail") job->failed("disk full"), fail(Exit::kIo, "disk full");
-  if (what == "sleep") std::this_thread::sleep_for(seconds(3));
+  if (what == "slow") std::this_thread::sleep_for(milliseconds(1500)), job->control().barrier();
+  if (what == "fail") job->failed("disk full", Exit::kIo), fail(Exit::kIo, "disk full");
+  if (what == "sleep") std::this_thread::sleep_for(milliseconds(1500));
   if (what == "throw") fail(Exit::kInternal, "a bug");
   return 0;
 }

@@ -103,7 +103,7 @@ void expect_stops_and_goes_on(int signal, const std::string& moment, const Strin
   ASSERT_EQ(ended.code, 75) << ended.err;
   auto saved = stopped.saved();
   ASSERT_EQ(saved.size(), 1u) << ended.err;
-  EXPECT_TRUE(has(ended.err, concat("stopped at step ", saved[0], " of 100 as asked")))
+  EXPECT_TRUE(has(ended.err, concat("stopped at step ", saved[0], " of 100: asked to by")))
       << ended.err;
   EXPECT_EQ(stopped.losses().rbegin()->first, saved[0]);
   ASSERT_EQ(stopped.train(all, more).code, 0);
@@ -135,8 +135,9 @@ TEST(Signals, AreHeardInEvaluation) {
 TEST(Signals, BeforeTheFirstStepSaveNothing) {
   Training run;
   Config config = load_config({.files = {run.dir() / "tiny.yml"}});
+  StopFlag stop{SIGTERM};
   for (int ranks : {1, 3}) {
-    std::string error = error_of([&] { train_here(config, ranks, {}, StopFlag{SIGTERM}); });
+    std::string error = error_of([&] { train_threads(config, ranks, {at::kCPU, stop, "life", {}}); });
     EXPECT_TRUE(has(error, "75: ")) << error;
     EXPECT_TRUE(has(error, "asked to stop by SIGTERM before the first step")) << error;
   }

@@ -11,9 +11,13 @@
 namespace neox {
 
 struct MpiOptions {
-  std::chrono::seconds deadline{600};        // of a single wait
-  int64_t message_bytes = int64_t{1} << 30;  // at most, in one call of MPI; tests take less
-  int64_t chunk_bytes = int64_t{1} << 18;    // for each rank at a time while tensors are reduced
+  std::chrono::seconds deadline{600};  // of a single wait
+  // How tensors are cut; tests take other values, which change no bit of a result.
+  int64_t message_bytes = int64_t{1} << 30;  // at most, in one call of MPI
+  int64_t chunk_bytes = int64_t{1} << 18;    // of each rank's at a time while they are reduced
+  // Tensors from this size are read straight from the memory of the other ranks, where all ranks of
+  // a group are on one node and may do so.
+  int64_t direct_bytes = int64_t{1} << 17;
 };
 
 struct MpiPlugin {

@@ -15,6 +15,8 @@ using NcclResult = int;
 inline constexpr NcclResult kNcclSuccess = 0, kNcclSystemError = 2, kNcclRemoteError = 6,
                             kNcclInProgress = 7;
 
+std::string nccl_version_text(int version);  // 22809 is "2.28.9"
+
 enum class NcclType { kUint8, kInt32, kInt64, kHalf, kFloat, kDouble, kBFloat16 };
 enum class NcclReduce { kSum, kMax };
 

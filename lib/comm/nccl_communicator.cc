@@ -101,7 +101,7 @@ class NcclCommunicator : public Communicator {
     });
   }
   void exchange(std::span<Transfer> transfers) override {
-    if (transfers.empty()) return;
+    if (transfers.empty()) return shared_->process->check_alive();
     NcclOperation operation{.name = "exchange", .type = transfers[0].tensor.scalar_type()};
     for (const Transfer& transfer : transfers) {
       check_tensor(transfer.tensor, "exchange");
@@ -124,7 +124,7 @@ class NcclCommunicator : public Communicator {
 
   template <class Call>
   void run(const char* name, const Tensor& t, const Call& call) {
-    if (t.numel() == 0) return;  // on all ranks
+    if (t.numel() == 0) return shared_->process->check_alive();  // on all ranks
     shared_->process->run(group_, {.name = name, .count = t.numel(), .type = t.scalar_type()},
                           call);
   }

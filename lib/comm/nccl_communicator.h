@@ -16,8 +16,6 @@ namespace neox {
 
 inline constexpr int kNcclOldest = 21800;  // the first with ncclCommSplit
 
-std::string nccl_version_text(int version);  // 22809 is "2.28.9"
-
 // Collective over control, which carries the id of rank 0. The communicators that come of split()
 // take their device and times from here. A split into groups of one gives self_communicator(), one
 // into a single group shares the parent's NCCL communicator.

@@ -31,10 +31,13 @@ NcclProcess::NcclProcess(std::shared_ptr<NcclApi> api, int rank, int size, const
 }
 
 NcclProcess::~NcclProcess() {
+  bool left = false;
   {
     std::lock_guard lock(state_);
     stopping_ = true;
+    for (const NcclHandle& handle : handles_) left |= handle.comm != nullptr;
   }
+  if (left) abort(concat("rank ", rank_, " failed"));
   changed_.notify_all();
   watchdog_.join();
   for (Slot& slot : ring_)
@@ -78,7 +81,7 @@ void NcclProcess::end(NcclGroup& group) noexcept try {
     std::lock_guard lock(state_);
     if (!reason_.empty() || !group.handle->comm) return;
   }
-  if (std::uncaught_exceptions() > 0) return abort(concat("rank ", rank_, " failed"));
+  if (std::uncaught_exceptions() > 0) return;
   NcclOperation operation{.name = "finalize"};
   begin(group, operation);
   NcclResult result = call_locked([&] { return api_->finalize(group.handle->comm); });

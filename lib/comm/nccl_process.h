@@ -59,7 +59,7 @@ std::string describe(const NcclOperation& operation);
 class NcclProcess {
  public:
   NcclProcess(std::shared_ptr<NcclApi> api, int rank, int size, const NcclTimes& times);
-  ~NcclProcess();  // after the last communicator's end
+  ~NcclProcess();  // after the last communicator's end; aborts those that an error left
   NcclProcess(const NcclProcess&) = delete;
   NcclProcess& operator=(const NcclProcess&) = delete;
 
@@ -76,11 +76,13 @@ class NcclProcess {
   void set_up(NcclGroup& group, NcclOperation operation, NcclHandle& made,
               c10::function_ref<NcclResult()> call);
   // Ends a communicator, collectively unless all are aborted. During the unwinding of an exception
-  // the other ranks will not come, so it aborts.
+  // the other ranks will not come: it is left for abort(), which may take its time, so that the
+  // error is told to the other ranks first.
   void end(NcclGroup& group) noexcept;
 
   // Any thread. The first reason stays.
   void abort(const std::string& reason);
+  void check_alive();  // throws (76) the reason after an abort
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -96,7 +98,6 @@ class NcclProcess {
   void wait_ready(const NcclOperation& operation, const NcclHandle& handle, NcclResult result);
   void record(const NcclOperation& operation, CudaStream stream);
   [[noreturn]] void fail_operation(const std::string& reason, NcclResult result);
-  void check_alive();
 
   void watch();
   void advance();  // past the operations that have ended

@@ -31,18 +31,41 @@ std::vector<std::string> fabric_devices(const fs::path& root, bool amazon) {
   return found;
 }
 
-std::string value(const Environment& env, const std::string& name) {
-  auto found = env.find(name);
-  return found == env.end() ? "" : found->second;
+// Adds the lines NAME=VALUE of a configuration file of NCCL's; what is set stays.
+void add_file(const fs::path& path, Environment& env) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    size_t equals = line.find('=');
+    if (!line.starts_with("#") && equals != std::string::npos)
+      env.emplace(line.substr(0, equals), line.substr(equals + 1));
+  }
 }
 
-// The names that NCCL tries, in its order: NCCL_NET_PLUGIN=ofi means libnccl-net-ofi.so.
+// What NCCL will see: it reads two files at its start (src/misc/param.cc of NCCL 2.28).
+Environment with_files(const NetworkQuery& query) {
+  Environment env = query.env;
+  if (std::string file = variable(env, "NCCL_CONF_FILE"); !file.empty())
+    add_file(file, env);
+  else if (std::string home = variable(env, "HOME"); !home.empty())
+    add_file(fs::path(home) / ".nccl.conf", env);
+  add_file(query.root / "etc/nccl.conf", env);
+  return env;
+}
+
+// The names that NCCL tries, in its order (src/plugin/plugin_open.cc of NCCL 2.28): "ofi" is a name
+// itself, then libnccl-net-ofi.so.
 std::vector<std::string> plugin_names(const Environment& env) {
-  std::string chosen = value(env, "NCCL_NET_PLUGIN");
+  std::string chosen = variable(env, "NCCL_NET_PLUGIN");
   if (chosen == "none") return {};
   if (chosen.empty()) return {"libnccl-net.so"};
-  if (chosen.find(".so") != std::string::npos) return {chosen};
-  return {"libnccl-net-" + chosen + ".so", chosen};
+  std::vector<std::string> names;
+  for (const std::string& name : split(chosen, ',')) {
+    names.push_back(name);
+    bool is_file = name.starts_with("lib") && name.ends_with(".so");
+    if (!is_file && name.find('/') == std::string::npos)
+      names.push_back("libnccl-net-" + name + ".so");
+  }
+  return names;
 }
 
 // Where Amazon's installers put the plugin.
@@ -55,6 +78,14 @@ std::string amazon_plugin(const fs::path& root) {
       if (fs::exists(root / dir / name, error)) return (fs::path("/") / dir / name).string();
     }
   return "";
+}
+
+// EFA is reached through aws-ofi-nccl alone; images of PyTorch hold others under the same name.
+bool is_amazon_plugin(const std::string& path) {
+  std::error_code error;
+  std::string real = fs::weakly_canonical(path, error).string();
+  return (path + real).find("ofi") != std::string::npos ||
+         (path + real).find("amazon") != std::string::npos;
 }
 
 std::string find_plugin(const NetworkQuery& query) {
@@ -79,17 +110,21 @@ std::string effective_variables(const Environment& env) {
   return text;
 }
 
-std::string socket_warning(const NetworkQuery& query, const std::string& devices) {
+std::string socket_warning(const NetworkQuery& query, const std::string& plugin,
+                           const std::string& devices) {
   std::string why, what;
   std::string installed = amazon_plugin(query.root);
-  if (value(query.env, "NCCL_NET") == "Socket") {
+  if (variable(query.env, "NCCL_NET") == "Socket") {
     why = "NCCL_NET=Socket says so";
     what = "unset it";
-  } else if (value(query.env, "NCCL_NET_PLUGIN") == "none") {
+  } else if (variable(query.env, "NCCL_NET_PLUGIN") == "none") {
     why = "NCCL_NET_PLUGIN=none says so";
     what = "unset it";
+  } else if (!plugin.empty()) {
+    why = concat("its plugin is ", plugin, ", not Amazon's");
+    what = "put the directory of aws-ofi-nccl before it in LD_LIBRARY_PATH";
   } else {
-    why = concat("the loader finds no ", plugin_names(query.env).front());
+    why = concat("the loader finds no ", plugin_names(query.env).back());
     what = installed.empty()
                ? std::string(
                      "install the EFA installer's plugin (aws-ofi-nccl) on the node or in the "
@@ -103,15 +138,18 @@ std::string socket_warning(const NetworkQuery& query, const std::string& devices
 
 }  // namespace
 
-NetworkReport describe_network(const NetworkQuery& query) {
+NetworkReport describe_network(const NetworkQuery& asked) {
+  NetworkQuery query = asked;
+  query.env = with_files(asked);
   NetworkReport report;
   std::vector<std::string> efa = fabric_devices(query.root, true);
   std::vector<std::string> infiniband = fabric_devices(query.root, false);
-  std::string chosen = value(query.env, "NCCL_NET");
+  std::string chosen = variable(query.env, "NCCL_NET");
   std::string plugin = chosen == "Socket" || chosen == "IB" ? "" : find_plugin(query);
   std::string text = concat("NCCL ", query.nccl_version, "; between nodes: ");
+  bool amazon = !plugin.empty() && is_amazon_plugin(plugin);
   if (!plugin.empty())
-    text += concat(efa.empty() ? "plugin " : "AWS Libfabric, plugin ", plugin);
+    text += concat(!efa.empty() && amazon ? "AWS Libfabric, plugin " : "plugin ", plugin);
   else if (chosen != "Socket" && !infiniband.empty())
     text += "InfiniBand or RoCE";
   else
@@ -121,13 +159,13 @@ NetworkReport describe_network(const NetworkQuery& query) {
   report.lines.push_back(text);
   if (std::string variables = effective_variables(query.env); !variables.empty())
     report.lines.push_back("set for NCCL: " + variables);
-  if (!efa.empty() && plugin.empty() && query.num_nodes > 1)
-    report.warnings.push_back(socket_warning(query, count_devices(efa, "EFA")));
+  if (!efa.empty() && !amazon && query.num_nodes > 1)
+    report.warnings.push_back(socket_warning(query, plugin, count_devices(efa, "EFA")));
   return report;
 }
 
 std::string find_library(const std::string& name) {
-  void* library = ::dlopen(name.c_str(), RTLD_LAZY | RTLD_LOCAL);
+  void* library = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library) return "";
   link_map* map = nullptr;
   std::string path = name;

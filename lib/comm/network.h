@@ -12,9 +12,9 @@ namespace neox {
 
 struct NetworkQuery {
   std::string nccl_version;          // "2.28.9"
-  Environment env;                   // NCCL_*, FI_*, OFI_*
+  Environment env;                   // NCCL_*, FI_*, OFI_NCCL_*, HOME
   int num_nodes = 1;                 // of the job
-  std::filesystem::path root = "/";  // below it sys/class/infiniband, and opt/amazon
+  std::filesystem::path root = "/";  // below it sys/class/infiniband, opt/amazon, etc/nccl.conf
   // The path of the shared library that the loader would take for this name, or "".
   std::function<std::string(const std::string& name)> find_library;
 };

@@ -51,7 +51,10 @@ class PartFile {
   }
   PartFile(const PartFile&) = delete;
   PartFile& operator=(const PartFile&) = delete;
-  ~PartFile() { ::close(fd_); }
+  ~PartFile() {
+    if (bytes_ == 0 && !published_) ::unlink(path_.c_str());
+    ::close(fd_);
+  }
 
   int64_t bytes() const { return bytes_; }
   const std::string& version() const { return version_; }
@@ -79,6 +82,7 @@ class PartFile {
     check_io(::fsync(fd_) == 0, "cannot flush ", path_, ": ", describe_errno(errno));
     check_io(::rename(path_.c_str(), to.c_str()) == 0, "cannot rename ", path_, " to ", to.string(),
              ": ", describe_errno(errno));
+    published_ = true;
     fs::remove(from_);
     sync_directory(to.parent_path().empty() ? "." : to.parent_path());
   }
@@ -87,6 +91,7 @@ class PartFile {
   std::string path_, from_, version_;
   int fd_ = -1;
   int64_t bytes_ = 0;
+  bool published_ = false;
 };
 
 // What is left to do after a try.

@@ -37,6 +37,16 @@ std::unique_ptr<Communicator> world_of(const DoctorJob& job, const at::Device& d
   }
 }
 
+// Each GPU by itself; of a node of CPUs, which its ranks share, all that one rank may use.
+void measure_compute(const ProcessInfo& process, const at::Device& device, RankReport& report) {
+  if (device.is_cuda()) return measure_matmul(device, report);
+  if (process.local_rank > 0) return;
+  int threads = at::get_num_threads();
+  at::set_num_threads(cpu_counts().allowed);
+  measure_matmul(device, report);
+  at::set_num_threads(threads);
+}
+
 // Collective over the job.
 void measure_exchange(const DoctorJob& job, const ProcessInfo& process, const at::Device& device,
                       RankReport& report) {
@@ -60,12 +70,13 @@ std::vector<RankReport> examine(const DoctorJob& job, const DoctorOptions& optio
   check_rank(job.env, report, process);
   if (process.local_rank == 0) {
     check_node(job.env, report, process);
-    for (const std::string& path : options.paths) check_storage(path, options.bytes, report);
+    for (const std::string& path : options.paths)
+      check_storage(path, options.bytes, options.paths.size() > 1 ? " " + path : "", report);
   }
   job.control.barrier();
   measure_clock(job.control, report);
   at::Device device = device_of(job, report);
-  measure_matmul(device, report);
+  measure_compute(process, device, report);
   job.control.barrier();
   measure_exchange(job, process, device, report);
   std::vector<RankReport> reports;

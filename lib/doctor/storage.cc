@@ -150,7 +150,8 @@ Mount find_mount(const std::string& mountinfo, const std::string& path) {
   return best;
 }
 
-void check_storage(const fs::path& dir, int64_t bytes, RankReport& report) {
+void check_storage(const fs::path& dir, int64_t bytes, const std::string& suffix,
+                   RankReport& report) {
   std::string name = "path " + dir.string();
   try {
     std::error_code error;
@@ -170,8 +171,8 @@ void check_storage(const fs::path& dir, int64_t bytes, RankReport& report) {
     TestFile file(real);
     int64_t rounded = std::max(bytes / kChunk, int64_t{1}) * kChunk;
     double written = file.write(rounded), read = file.read(rounded);
-    report.rates.push_back({"write " + dir.string(), "MB/s", written / 1e6, Blame::kNobody});
-    report.rates.push_back({"read " + dir.string(), "MB/s", read / 1e6, Blame::kNobody});
+    report.rates.push_back({"write" + suffix, "MB/s", written / 1e6, Blame::kNobody});
+    report.rates.push_back({"read" + suffix, "MB/s", read / 1e6, Blame::kNobody});
   } catch (const Error& e) { report.findings.push_back({Verdict::kWrong, name, e.what()}); }
 }
 

@@ -18,6 +18,8 @@ Mount find_mount(const std::string& mountinfo, const std::string& path);
 // Kind, striping (Lustre, where lfs is there), free space and inodes of the directory, which must
 // exist; then the rates of one file of so many bytes, written with fsync and read back past the
 // page cache as far as the kernel lets go of it. The file is removed.
-void check_storage(const std::filesystem::path& dir, int64_t bytes, RankReport& report);
+// `suffix` goes with the names of the rates.
+void check_storage(const std::filesystem::path& dir, int64_t bytes, const std::string& suffix,
+                   RankReport& report);
 
 }  // namespace neox

@@ -55,7 +55,7 @@ at::Device pick_device(const Environment& env, const ProcessInfo& process) {
   return at::kCPU;
 }
 
-at::Device pick_device(const Environment& env) { return pick_device(env, {.host = "this machine"}); }
+at::Device pick_device(const Environment& env) { return pick_device(env, {.host = host_name()}); }
 
 GpuChoice choose_gpu(int visible, const ProcessInfo& process, const Environment& env) {
   if (visible >= process.local_size) return {process.local_rank, ""};

@@ -21,6 +21,21 @@ constexpr seconds kTell{2};      // to write why this rank has failed
 constexpr seconds kGoodbye{10};  // rank 0 waits so long for slower ranks to end
 const std::string kBye = "bye";
 
+// Why a rank is lost, and as what the others end: in the store "76 rank 3 is lost ...".
+struct Loss {
+  Exit exit;
+  std::string reason;
+};
+
+std::string to_text(const Loss& loss) {
+  return concat(static_cast<int>(loss.exit), " ", loss.reason);
+}
+
+Loss loss_of(const std::string& text) {
+  size_t space = text.find(' ');
+  return {static_cast<Exit>(std::stoi(text)), text.substr(space + 1)};
+}
+
 }  // namespace
 
 Heart::Heart(const ProcessInfo& process, std::vector<std::string> hosts, Times times,
@@ -64,23 +79,23 @@ void Heart::watch(std::function<void(const std::string&)> lost, const std::atomi
   if (!reason_.empty()) start_lost();
 }
 
-void Heart::failed(const std::string& reason) noexcept try {
+void Heart::failed(const std::string& reason, Exit exit) noexcept try {
   std::unique_lock lock(mutex_);
   if (!reason_.empty() || !failure_.empty()) return;
-  failure_ = concat(name_of(process_), " failed: ", reason);
+  failure_ = to_text({exit, concat(name_of(process_), " failed: ", reason)});
   changed_.notify_all();
   changed_.wait_for(lock, kTell, [this] { return failure_told_ || !reason_.empty(); });
 } catch (const std::exception&) {}  // out of memory: the others will miss this rank
 
 void Heart::check_all_alive() const {
   std::lock_guard lock(mutex_);
-  if (!reason_.empty()) fail(Exit::kPeerLost, reason_);
+  if (!reason_.empty()) fail(exit_, reason_);
 }
 
 void Heart::store_is_lost() {
   std::unique_lock lock(mutex_);
   changed_.wait_for(lock, 2 * times_.beat + kSignalPoll, [this] { return !reason_.empty(); });
-  fail(Exit::kPeerLost, reason_.empty() ? rank_zero() : reason_);
+  fail(exit_, reason_.empty() ? rank_zero() : reason_);
 }
 
 std::string Heart::rank_zero() const {
@@ -109,7 +124,7 @@ Heart::Next Heart::beat() {
   client_->add(keys_.beat(process_.rank), 1);
   const std::string names[] = {keys_.lost(), keys_.ask()};
   std::vector<std::string> values = client_->get(names);
-  if (!values[0].empty()) return lose(values[0]), Next::kLost;
+  if (!values[0].empty()) return lose_as(values[0]), Next::kLost;
   std::unique_lock lock(mutex_);
   if (!failure_.empty()) {
     std::string failure = failure_;
@@ -129,7 +144,7 @@ Heart::Next Heart::beat() {
 // The first reason is the one for all.
 Heart::Next Heart::publish(const std::string& reason, Next next) {
   std::string first = client_->compare_set(keys_.lost(), "", reason);
-  if (next == Next::kLost || first != reason) return lose(first), Next::kLost;
+  if (next == Next::kLost || first != reason) return lose_as(first), Next::kLost;
   std::lock_guard lock(mutex_);
   failure_told_ = true;
   changed_.notify_all();
@@ -169,15 +184,22 @@ std::string Heart::find_silent() {
     longest = std::max(longest, now - seen_[r].since);
   }
   if (longest <= patience()) return "";
-  return concat(name_ranks(silent, hosts_), silent.size() == 1 ? " is" : " are",
-                " lost: no sign of life for ", std::chrono::duration_cast<seconds>(longest).count(),
-                " s");
+  return to_text(
+      {Exit::kPeerLost, concat(name_ranks(silent, hosts_), silent.size() == 1 ? " is" : " are",
+                               " lost: no sign of life for ",
+                               std::chrono::duration_cast<seconds>(longest).count(), " s")});
 }
 
-void Heart::lose(const std::string& reason) {
+void Heart::lose_as(const std::string& text) {
+  Loss loss = loss_of(text);
+  lose(loss.reason, loss.exit);
+}
+
+void Heart::lose(const std::string& reason, Exit exit) {
   std::lock_guard lock(mutex_);
   if (!reason_.empty()) return;
   reason_ = reason;
+  exit_ = exit;
   changed_.notify_all();
   if (lost_) start_lost();
 }
@@ -199,7 +221,7 @@ void Heart::await_end() {
     changed_.wait_until(lock, std::min(end_by_, steady_clock::now() + seconds(1)));
     if (closing_ || steady_clock::now() < end_by_) continue;
     std::fputs(concat(name_of(process_), ": ", reason_, "\n").c_str(), stderr);
-    ::_exit(static_cast<int>(Exit::kPeerLost));
+    ::_exit(static_cast<int>(exit_));
   }
 }
 

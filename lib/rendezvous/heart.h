@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/error.h"
 #include "rendezvous/meet.h"
 
 namespace neox {
@@ -31,9 +32,9 @@ class Heart {
   // See Job.
   void watch(std::function<void(const std::string& reason)> lost, const std::atomic<int>& signal,
              std::chrono::seconds grace);
-  void failed(const std::string& reason) noexcept;
+  void failed(const std::string& reason, Exit exit) noexcept;
 
-  // Any thread. Throws (76) the reason where a rank is lost.
+  // Any thread. Throws the reason where a rank is lost: with 76, or as what the failed rank ended.
   void check_all_alive() const;
   // For who has found the store gone: throws what is known of it, at least that rank 0 is lost.
   [[noreturn]] void store_is_lost();
@@ -51,7 +52,8 @@ class Heart {
   Next publish(const std::string& reason, Next next);
   void rest();
   std::string find_silent();
-  void lose(const std::string& reason);
+  void lose_as(const std::string& text);  // of the store
+  void lose(const std::string& reason, Exit exit = Exit::kPeerLost);
   void await_end();
   void leave();
   std::vector<std::string> all_beats();
@@ -70,8 +72,9 @@ class Heart {
 
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
-  std::string reason_;   // why a rank is lost
-  std::string failure_;  // of this rank
+  std::string reason_;           // why a rank is lost
+  Exit exit_ = Exit::kPeerLost;  // as what this process ends then
+  std::string failure_;          // of this rank
   bool failure_told_ = false, closing_ = false;
   const std::atomic<int>* signal_ = nullptr;
   std::function<void(const std::string&)> lost_;

@@ -18,7 +18,8 @@ class AloneJob : public Job {
   const std::vector<std::string>& hosts() const override { return hosts_; }
   void watch(std::function<void(const std::string&)>, const std::atomic<int>&,
              std::chrono::seconds) override {}
-  void failed(const std::string&) noexcept override {}
+  void failed(const std::string&, Exit) noexcept override {}
+  void check_all_alive() const override {}
 
  private:
   ProcessInfo process_;
@@ -31,13 +32,12 @@ class StoreJob : public Job {
   StoreJob(const ProcessInfo& process, const JoinOptions& options, Meeting meeting)
       : process_(process),
         meeting_(std::move(meeting)),
-        heart_(process, meeting_.hosts,
-               {options.heartbeat, std::chrono::milliseconds(options.silence),
-                std::chrono::milliseconds(options.answer)},
+        heart_(process, meeting_.hosts, {options.heartbeat, options.silence, options.answer},
                std::move(meeting_.heart_client)),
         control_(process_, meeting_.hosts, heart_, *meeting_.client) {}
   ~StoreJob() override {
-    if (std::uncaught_exceptions() > exceptions_) failed("it ended by an error of its own");
+    if (std::uncaught_exceptions() > exceptions_)
+      failed("it ended by an error of its own", Exit::kInternal);
   }
   const ProcessInfo& process() const override { return process_; }
   Control& control() override { return control_; }
@@ -46,7 +46,10 @@ class StoreJob : public Job {
              std::chrono::seconds grace) override {
     heart_.watch(std::move(lost), signal, grace);
   }
-  void failed(const std::string& reason) noexcept override { heart_.failed(reason); }
+  void failed(const std::string& reason, Exit exit) noexcept override {
+    heart_.failed(reason, exit);
+  }
+  void check_all_alive() const override { heart_.check_all_alive(); }
 
  private:
   const int exceptions_ = std::uncaught_exceptions();

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "launch/control.h"
 #include "launch/process_info.h"
 
@@ -21,15 +22,18 @@ struct JoinOptions {
   std::vector<std::pair<std::string, std::string>> must_agree;
   std::chrono::seconds deadline{300};  // for all ranks to arrive
   std::chrono::milliseconds heartbeat{500};
-  std::chrono::seconds silence{8};  // a rank not heard of for so long is lost
-  std::chrono::seconds answer{5};   // after SIGTERM: a rank that does not answer in it is lost
-  std::function<void()> poll;       // while waiting, each 100 ms; may throw, to stop
-  std::string mpi_plugin;           // NEOX_MPI_PLUGIN; empty: beside the program
+  std::chrono::milliseconds silence{8000};  // a rank not heard of for so long is lost
+  std::chrono::milliseconds answer{5000};   // the same after SIGTERM
+  std::function<void()> poll;               // while waiting, each 100 ms; may throw, to stop
+  std::string mpi_plugin;                   // NEOX_MPI_PLUGIN; empty: beside the program
 };
 
 class Job {
  public:
-  virtual ~Job() = default;  // collective where no rank failed
+  // Collective where no rank failed: rank 0 serves the store until all have come here, but not
+  // longer than 10 s, so ranks that end at different times meet before (control().barrier()). Left
+  // by an exception without failed(), it tells the others that this rank failed.
+  virtual ~Job() = default;
   virtual const ProcessInfo& process() const = 0;
   virtual Control& control() = 0;
   // Every rank's host, by rank.
@@ -37,12 +41,16 @@ class Job {
   // From now on a lost or failed rank is noticed: lost(reason) is called once, on a thread of the
   // job's, and should make the main thread's waits throw. Where the process is still there `grace`
   // later, it ends with exit code 76, the reason on stderr. When `signal` becomes SIGTERM all ranks
-  // are asked for an answer, since one may be gone already.
+  // are asked for an answer, since one may be gone already. What `lost` refers to, and `signal`,
+  // outlive the job.
   virtual void watch(std::function<void(const std::string& reason)> lost,
                      const std::atomic<int>& signal,
                      std::chrono::seconds grace = std::chrono::seconds(5)) = 0;
-  // This rank ends because of `reason`: the others' lost() is called with it. Does not throw.
-  virtual void failed(const std::string& reason) noexcept = 0;
+  // This rank ends with `exit` because of `reason`: the others' lost() is called with it, and they
+  // end with that code. Does not throw.
+  virtual void failed(const std::string& reason, Exit exit) noexcept = 0;
+  // Throws why a rank is lost, once one is: with 76, or with the exit code of the rank that failed.
+  virtual void check_all_alive() const = 0;
 };
 
 // Collective over all processes of the job. A job of one opens no socket. Throws (76) naming the

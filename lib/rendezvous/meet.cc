@@ -80,8 +80,9 @@ class Arrival {
   Keys keys_;
   steady_clock::time_point until_;
   Meeting meeting_;
-  bool arrived_ = false;
-  std::string rank_zero_ = "rank 0";  // with its host, once that is known
+  bool twin_ = false;                   // another process is this rank
+  std::string where_ = "its own port";  // this rank looks for rank 0
+  std::string rank_zero_ = "rank 0";    // with its host, once that is known
 };
 
 Meeting Arrival::run() {
@@ -126,12 +127,16 @@ void Arrival::refuse_twin(int port) {
     meeting_.client = meeting_.finder->look();
     poll();
   }
-  if (meeting_.client) throw Refused(Exit::kUsage, taken_twice(0, client().greeting(), row()));
+  twin_ = meeting_.client != nullptr;
+  if (twin_) throw Refused(Exit::kUsage, taken_twice(0, client().greeting(), row()));
 }
 
 void Arrival::find() {
   std::optional<std::string> shared = share("");
   std::string host = process_.local_size == process_.size ? "127.0.0.1" : process_.rendezvous_host;
+  where_ = shared ? *shared + ", told through PMIx"
+                  : concat("port ", process_.rendezvous_port, " of ", host, " or the ", kPorts - 1,
+                           " after it");
   meeting_.finder = std::make_unique<Finder>(
       shared ? std::vector{parse_address(*shared)} : ports(host, kPorts), keys_.here());
 }
@@ -141,10 +146,8 @@ void Arrival::connect() {
     poll();
     if (late())
       fail(Exit::kPeerLost, "rank 0 did not arrive within ", options_.deadline.count(),
-           " s: no store of job ", process_.life, " at port ", process_.rendezvous_port, " of ",
-           process_.rendezvous_host, " and the ", kPorts - 1, " after it (",
-           meeting_.finder->problems(), "); look at rank 0's log, and whether ", process_.host,
-           " reaches it");
+           " s: no store of job ", process_.life, " at ", where_, " (", meeting_.finder->problems(),
+           "); look at rank 0's log, and whether ", process_.host, " reaches it");
   }
   client().on_wait([this](milliseconds waited) {
     if (waited > kPoll * 10) poll();
@@ -187,8 +190,8 @@ void Arrival::connect_heart() {
 
 void Arrival::arrive() {
   std::string found = client().compare_set(keys_.row(process_.rank), "", row());
-  if (found != row()) throw Refused(Exit::kUsage, taken_twice(process_.rank, found, row()));
-  arrived_ = true;
+  twin_ = found != row();
+  if (twin_) throw Refused(Exit::kUsage, taken_twice(process_.rank, found, row()));
   if (client().add(keys_.arrived(), 1) == process_.size) judge();
 }
 
@@ -236,13 +239,12 @@ void Arrival::tell(const Error& error) noexcept try {
   if (!meeting_.client) return;
   decide({concat(static_cast<int>(error.exit())), error.what()});
   if (!meeting_.server) {
-    if (arrived_) client().add(keys_.read(), 1);
+    if (!twin_) client().set(keys_.read(process_.rank), "");
     return;
   }
-  for (auto until = steady_clock::now() + kLinger; steady_clock::now() < until;) {
-    if (client().add(keys_.read(), 0) + 1 >= process_.size) return;
-    std::this_thread::sleep_for(kPoll / 5);
-  }
+  std::vector<std::string> read;
+  for (int rank = 1; rank < process_.size; ++rank) read.push_back(keys_.read(rank));
+  client().wait(read, kLinger);
 } catch (const std::exception&) {}  // the store is gone; the error at hand is told by the caller
 
 std::vector<Address> Arrival::ports(const std::string& host, int count) const {

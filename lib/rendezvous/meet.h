@@ -18,7 +18,7 @@ struct Keys {
   std::string row(int rank) const { return concat(prefix, "row/", rank); }
   std::string arrived() const { return prefix + "arrived"; }  // how many
   std::string verdict() const { return prefix + "verdict"; }  // 0 and the hosts, or code and reason
-  std::string read() const { return prefix + "read"; }        // how many have read a bad verdict
+  std::string read(int rank) const { return concat(prefix, "read/", rank); }  // a bad verdict
   std::string beat(int rank) const { return concat(prefix, "beat/", rank); }  // a count, or "bye"
   std::string lost() const { return prefix + "lost"; }  // the reason; empty: nobody
   std::string ask() const { return prefix + "ask"; }    // "1": SIGTERM has come somewhere

@@ -100,12 +100,21 @@ Exit train_process(const Config& config, const ProcessInfo& process, const Envir
   if (process.rank == 0) say_job(config, *job, place.device, env);
   check_devices_differ(place.device, process, job->control());
   WorldOptions options{.mpi_plugin = variable(env, "NEOX_MPI_PLUGIN")};
-  auto world = world_communicator(process, job->control(), place.device, options);
-  job->watch([&](const std::string& reason) { world->abort(reason); }, place.stop);
+  std::shared_ptr<Communicator> world =
+      world_communicator(process, job->control(), place.device, options);
+  // The job outlives the world, and may find a lost rank while this one leaves.
+  auto lost = [weak = std::weak_ptr(world)](const std::string& reason) {
+    if (auto world = weak.lock()) world->abort(reason);
+  };
+  job->watch(lost, place.stop);
   try {
-    return train_in_job(config, *job, *world, place);
+    Exit exit = train_in_job(config, *job, *world, place);
+    job->control().barrier();  // rank 0, whose store the others need, is not gone before them
+    return exit;
   } catch (const std::exception& e) {
-    job->failed(e.what());
+    job->check_all_alive();  // throws what this error comes of, where another rank is lost
+    const auto* error = dynamic_cast<const Error*>(&e);
+    job->failed(e.what(), error ? error->exit() : Exit::kInternal);
     world->abort(concat("rank ", process.rank, " on ", process.host, " failed: ", e.what()));
     throw;
   }

@@ -79,10 +79,11 @@ Exit Trainer::train_loop() {
   if (state_.iteration > 0 && saved_at_ != state_.iteration) save();
   if (stop_ && !complete) {
     std::string why = wants_stop();
-    log_info("stopped at step ", state_.iteration, " of ", t.iters, ": ",
-             why.empty() ? "another rank asked for it" : why,
-             c.save.empty() ? "; nothing was saved, because save is not set"
-                            : "; the same command goes on from there");
+    if (p_.control.rank() == 0)
+      log_info("stopped at step ", state_.iteration, " of ", t.iters, ": ",
+               why.empty() ? "another rank asked for it" : why,
+               c.save.empty() ? "; nothing was saved, because save is not set"
+                              : "; the same command goes on from there");
     return Exit::kRequeue;
   }
   if (complete && !stop_)

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "comm/mpi/peer_memory.h"
 #include "comm/mpi/session.h"
 #include "comm/reduce.h"
 
@@ -30,8 +31,11 @@ class MpiCommunicator : public Communicator {
  public:
   MpiCommunicator(std::shared_ptr<Session> session, Group group)
       : session_(std::move(session)), group_(std::move(group)) {
+    one_node_ = find_one_node();
     session_->add(&group_);
   }
+  // Collective, in the first communicator: finds out who can read whose memory.
+  void find_neighbours();
   ~MpiCommunicator() override { session_->remove(&group_); }
   int rank() const override { return group_.rank; }
   int size() const override { return static_cast<int>(group_.ranks.size()); }
@@ -41,6 +45,8 @@ class MpiCommunicator : public Communicator {
     run({&group_, name, t.numel(), t.scalar_type()}, {t}, [&](const Call& call) {
       if (t.nbytes() <= static_cast<size_t>(kSmallBytes))
         all_reduce_small(t, op, call);
+      else if (direct(nbytes(t)))
+        all_reduce_direct(t, op, call);
       else
         all_reduce_large(t, op, call);
     });
@@ -50,19 +56,30 @@ class MpiCommunicator : public Communicator {
     check(full.numel() == mine.numel() * size(), "reduce_scatter: ", full.numel(),
           " elements are not ", size(), " chunks of ", mine.numel());
     run({&group_, "reduce_scatter", full.numel(), full.scalar_type()}, {full, mine},
-        [&](const Call& call) { reduce_pieces(full, mine, call); });
+        [&](const Call& call) {
+          if (direct(nbytes(full)))
+            reduce_scatter_direct(full, mine, call);
+          else
+            reduce_pieces(full, mine, call);
+        });
   }
 
   void all_gather(const Tensor& mine, Tensor& full) override {
     check(full.numel() == mine.numel() * size(), "all_gather: ", full.numel(), " elements are not ",
           size(), " chunks of ", mine.numel());
     run({&group_, "all_gather", mine.numel(), mine.scalar_type()}, {mine, full},
-        [&](const Call& call) { gather_bytes(bytes(mine), bytes(full), nbytes(mine), call); });
+        [&](const Call& call) {
+          if (direct(nbytes(full)))
+            all_gather_direct(mine, full, call);
+          else
+            gather_bytes(bytes(mine), bytes(full), nbytes(mine), call);
+        });
   }
 
   void broadcast(Tensor& t, int root) override {
     check(root >= 0 && root < size(), "broadcast from rank ", root, " of ", size());
     run({&group_, "broadcast", t.numel(), t.scalar_type()}, {t}, [&](const Call& call) {
+      if (direct(nbytes(t))) return broadcast_direct(t, root, call);
       // To many ranks, or of much, the root sends each a part only, which they then hand around.
       if (size() > 2 && nbytes(t) > kSmallBytes)
         return broadcast_parts(bytes(t), nbytes(t), root, call);
@@ -125,7 +142,8 @@ class MpiCommunicator : public Communicator {
   int next_tag() const { return session_->next_tag(); }
   static int64_t nbytes(const Tensor& t) { return static_cast<int64_t>(t.nbytes()); }
 
-  // After an error MPI may still write to what was being received: the tensors then live for ever.
+  // An error ends the session: messages of this operation may still be on their way, and MPI may
+  // still write to what was being received, so the memory then lives for ever.
   template <class Body>
   void run(Call call, const std::vector<Tensor>& tensors, const Body& body) {
     for (const Tensor& t : tensors)
@@ -134,7 +152,8 @@ class MpiCommunicator : public Communicator {
     session_->start(call);
     try {
       body(call);
-    } catch (...) {
+    } catch (const std::exception& e) {
+      session_->abort(e.what());
       new std::vector<Tensor>(tensors);
       for (auto& staging : staging_) new std::vector<std::byte>(std::move(staging));
       throw;
@@ -256,11 +275,106 @@ class MpiCommunicator : public Communicator {
     session_->wait(transfers_[0], call);
   }
 
+  // --- ranks of one node that read each other's memory: few meetings, and one copy ---
+
+  bool direct(int64_t n) const { return one_node_ && n >= options().direct_bytes; }
+
+  // All ranks are here, with the address of what they bring.
+  std::vector<const std::byte*> meet(const std::byte* mine, const Call& call) {
+    std::vector<const std::byte*> all(static_cast<size_t>(size()));
+    gather_bytes(reinterpret_cast<std::byte*>(&mine), reinterpret_cast<std::byte*>(all.data()),
+                 sizeof mine, call);
+    return all;
+  }
+  void read(int r, const std::byte* from, std::byte* to, int64_t n) const {
+    int world_rank = group_.ranks[static_cast<size_t>(r)];
+    read_peer(session_->neighbours().pid[static_cast<size_t>(world_rank)], world_rank, from, to, n);
+  }
+
+  // Sums what all have at `offset`, into `to`, by blocks that stay in the cache.
+  void reduce_direct(Op op, const Tensor& t, std::span<const std::byte* const> all, int64_t offset,
+                     std::byte* to, int64_t n) {
+    int64_t block = options().chunk_bytes / t.element_size() * t.element_size();
+    staging_[0].resize(std::max(staging_[0].size(), static_cast<size_t>(block * size())));
+    for (int64_t done = 0; done < n; done += block) {
+      int64_t part = std::min(block, n - done), at = offset + done;
+      for_others(
+          [&](int r) { read(r, all[static_cast<size_t>(r)] + at, staging(0, r, block), part); });
+      combine(op, t.scalar_type(), 0, bytes(t) + at, to + done, part / t.element_size(), block);
+    }
+  }
+
+  void all_reduce_direct(Tensor& t, Op op, const Call& call) {
+    auto all = meet(bytes(t), call);
+    Cut cut(t.numel(), size());
+    auto begin = [&](int r) { return cut.begin(r) * t.element_size(); };
+    // Of this rank's memory the others read other parts than the one that is written here.
+    reduce_direct(op, t, all, begin(rank()), bytes(t) + begin(rank()),
+                  begin(rank() + 1) - begin(rank()));
+    meet(nullptr, call);
+    for_others([&](int r) {
+      read(r, all[static_cast<size_t>(r)] + begin(r), bytes(t) + begin(r), begin(r + 1) - begin(r));
+    });
+    meet(nullptr, call);
+  }
+  void reduce_scatter_direct(const Tensor& full, Tensor& mine, const Call& call) {
+    auto all = meet(bytes(full), call);
+    reduce_direct(Op::kSum, full, all, rank() * nbytes(mine), bytes(mine), nbytes(mine));
+    meet(nullptr, call);
+  }
+  void all_gather_direct(const Tensor& mine, Tensor& full, const Call& call) {
+    auto all = meet(bytes(mine), call);
+    int64_t n = nbytes(mine);
+    for_others([&](int r) { read(r, all[static_cast<size_t>(r)], bytes(full) + r * n, n); });
+    std::byte* own = bytes(full) + rank() * n;
+    if (own != bytes(mine)) std::memcpy(own, bytes(mine), static_cast<size_t>(n));
+    meet(nullptr, call);
+  }
+  void broadcast_direct(Tensor& t, int root, const Call& call) {
+    auto all = meet(bytes(t), call);
+    if (rank() != root) read(root, all[static_cast<size_t>(root)], bytes(t), nbytes(t));
+    meet(nullptr, call);
+  }
+
+  bool find_one_node() const {
+    const std::vector<int>& node = session_->neighbours().node;
+    if (node.empty() || size() == 1) return false;
+    auto node_of = [&](int r) { return node[static_cast<size_t>(r)]; };
+    int first = node_of(group_.ranks[0]);
+    return first >= 0 && std::all_of(group_.ranks.begin(), group_.ranks.end(),
+                                     [&](int r) { return node_of(r) == first; });
+  }
+
   std::shared_ptr<Session> session_;
   Group group_;
+  bool one_node_ = false;
   std::vector<std::byte> staging_[2];
   Transfers transfers_[3];
 };
+
+void MpiCommunicator::find_neighbours() {
+  auto gather = [&](auto mine) {
+    std::vector<decltype(mine)> all(static_cast<size_t>(size()));
+    run({&group_, "find_neighbours", -1, at::kByte}, {}, [&](const Call& call) {
+      gather_bytes(reinterpret_cast<std::byte*>(&mine), reinterpret_cast<std::byte*>(all.data()),
+                   sizeof mine, call);
+    });
+    return all;
+  };
+  std::vector<Ticket> tickets = gather(Ticket::mine());
+  std::vector<bool> readable;
+  for (const Ticket& ticket : tickets) readable.push_back(ticket.is_readable());
+  auto first = std::find(readable.begin(), readable.end(), true) - readable.begin();
+  std::vector<int> nodes = gather(static_cast<int>(first));
+  bool all_readable = true;
+  for (size_t r = 0; r < nodes.size(); ++r)
+    all_readable = all_readable && (nodes[r] != first || readable[r]);
+  Session::Neighbours neighbours;
+  neighbours.node = gather(all_readable ? static_cast<int>(first) : -1);
+  for (const Ticket& ticket : tickets) neighbours.pid.push_back(ticket.pid);
+  session_->meet_neighbours(std::move(neighbours));
+  one_node_ = find_one_node();
+}
 
 }  // namespace
 
@@ -268,7 +382,9 @@ std::unique_ptr<Communicator> world(const MpiOptions& options) {
   std::shared_ptr<Session> session = Session::get(options);
   Group group{"world", {}, session->rank(), 0};
   for (int r = 0; r < session->size(); ++r) group.ranks.push_back(r);
-  return std::make_unique<MpiCommunicator>(std::move(session), std::move(group));
+  auto world = std::make_unique<MpiCommunicator>(session, std::move(group));
+  if (session->neighbours().node.empty()) world->find_neighbours();
+  return world;
 }
 
 }  // namespace neox::mpi

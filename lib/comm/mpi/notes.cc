@@ -36,7 +36,7 @@ void Session::answer(int peer, int tag) {
     std::lock_guard lock(mutex_);
     for (const Group* group : groups_)
       if (group->tag == tag) calls = group->calls;
-    for (const Call* call : waiting_) text += (text.empty() ? "" : " and ") + to_string(*call);
+    for (const Call* call : waiting_) text += concat(text.empty() ? "" : " and ", *call);
   }
   post_note(peer, Note::kAnswer, tag, calls, text);
 }

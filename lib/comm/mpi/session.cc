@@ -19,13 +19,14 @@ using std::chrono::milliseconds;
 constexpr milliseconds kLong{100};  // a wait that takes so long looks at notes too
 
 // Answers at once where the other side is about to arrive, and leaves the core to others where it
-// is not: ranks may share cores.
+// is not.
 class Backoff {
  public:
+  explicit Backoff(Clock::duration spin = microseconds(20)) : spin_(spin) {}
   Clock::duration waited() const { return Clock::now() - start_; }
   void pause() const {
     Clock::duration so_far = waited();
-    if (so_far < microseconds(20)) return;
+    if (so_far < spin_) return;
     if (so_far < milliseconds(1))
       ::sched_yield();
     else
@@ -34,6 +35,7 @@ class Backoff {
   void restart() { start_ = Clock::now(); }
 
  private:
+  Clock::duration spin_;
   Clock::time_point start_ = Clock::now();
 };
 
@@ -66,10 +68,10 @@ std::string rank_name(int rank) { return concat("rank ", rank); }
 
 }  // namespace
 
-std::string to_string(const Call& call) {
-  std::string text = call.operation;
-  if (call.collective && call.numel >= 0) text += concat(" of ", call.numel, " x ", call.type);
-  return concat(text, " in group ", call.group->name);
+std::ostream& operator<<(std::ostream& out, const Call& call) {
+  out << call.operation;
+  if (call.collective && call.numel >= 0) out << " of " << call.numel << " x " << call.type;
+  return out << " in group " << call.group->name;
 }
 
 std::shared_ptr<Session> Session::get(const MpiOptions& options) {
@@ -116,6 +118,14 @@ Session::~Session() {
   MPI_Wait(&inbox_request_, MPI_STATUS_IGNORE);
   notes_sent();
   MPI_Finalize();
+}
+
+void Session::meet_neighbours(Neighbours neighbours) {
+  neighbours_ = std::move(neighbours);
+  auto here = std::count(neighbours_.node.begin(), neighbours_.node.end(),
+                         neighbours_.node[static_cast<size_t>(rank_)]);
+  // A core of its own: to yield it to other programs would cost their time slice.
+  if (here <= std::thread::hardware_concurrency()) spin_ = microseconds(500);
 }
 
 void Session::add(Group* group) {
@@ -175,48 +185,40 @@ bool Session::test(Transfers& transfers, const Call& call, bool* moved) {
   std::lock_guard lock(mutex_);
   int code = MPI_Testsome(count, transfers.requests_.data(), &done, transfers.ended_.data(),
                           transfers.statuses_.data());
+  if (code != MPI_ERR_IN_STATUS) check_mpi(code, call, ": MPI_Testsome");
   if (done == MPI_UNDEFINED) return true;  // all were done before
-  *moved = done > 0;
+  *moved = *moved || done > 0;
   for (int i = 0; i < done; ++i) {
     auto at = static_cast<size_t>(i);
     const auto& entry = transfers.entries_[static_cast<size_t>(transfers.ended_[at])];
     const MPI_Status& status = transfers.statuses_[at];
     if (code == MPI_ERR_IN_STATUS)
-      check_mpi(status.MPI_ERROR, mpi::to_string(call), ": ",
-                entry.send ? "send of " : "receive of ", entry.bytes, " bytes, peer rank ",
-                entry.peer);
+      check_mpi(status.MPI_ERROR, call, ": ", entry.send ? "send of " : "receive of ", entry.bytes,
+                " bytes, peer rank ", entry.peer);
     int bytes = 0;
     if (!entry.send) MPI_Get_count(&status, MPI_BYTE, &bytes);
-    check(entry.send || bytes == entry.bytes, mpi::to_string(call), ": rank ", entry.peer, " sent ",
-          bytes, " bytes, rank ", rank_, " expects ", entry.bytes);
+    check(entry.send || bytes == entry.bytes, call, ": rank ", entry.peer, " sent ", bytes,
+          " bytes, rank ", rank_, " expects ", entry.bytes);
   }
-  check(code == MPI_SUCCESS || code == MPI_ERR_IN_STATUS, mpi::to_string(call),
-        ": MPI_Testsome: ", error_text(code));
   return std::all_of(transfers.requests_.begin(), transfers.requests_.end(),
                      [](MPI_Request r) { return r == MPI_REQUEST_NULL; });
 }
 
 void Session::wait(Transfers& transfers, const Call& call) {
-  try {
-    wait_short_then_long(transfers, call);
-  } catch (const std::exception& e) {
-    abort(e.what());
-    throw;
-  }
-  transfers.requests_.clear();
-  transfers.entries_.clear();
-}
-
-void Session::wait_short_then_long(Transfers& transfers, const Call& call) {
-  Backoff backoff;
+  Backoff backoff(spin_);
   bool moved = false;
-  while (!test(transfers, call, &moved)) {
+  for (int polls = 1; !test(transfers, call, &moved); ++polls) {
     check_alive();
+    if (polls % 16 != 0) continue;  // reading the clock takes as long as asking MPI
     if (moved) backoff.restart();
     moved = false;
     backoff.pause();
-    if (backoff.waited() >= kLong) return wait_long(transfers, call);
+    if (backoff.waited() < kLong) continue;
+    wait_long(transfers, call);
+    break;
   }
+  transfers.requests_.clear();
+  transfers.entries_.clear();
 }
 
 void Session::wait_long(Transfers& transfers, const Call& call) {
@@ -283,10 +285,9 @@ std::string Session::missing(const Call& call) {
     if (answer != answers_.end()) late += concat(" (in ", answer->second.text.data(), ")");
   }
   if (late.empty())
-    return concat(mpi::to_string(call), ": all ranks arrived, but nothing moved for ",
-                  options_.deadline.count(), " s; is the network up?");
-  return concat(mpi::to_string(call), ": ", late, " did not arrive within ",
-                options_.deadline.count(), " s");
+    return concat(call, ": all ranks arrived, but nothing moved for ", options_.deadline.count(),
+                  " s; is the network up?");
+  return concat(call, ": ", late, " did not arrive within ", options_.deadline.count(), " s");
 }
 
 std::string Session::without_peer(const Transfers& transfers, const Call& call) {
@@ -297,7 +298,7 @@ std::string Session::without_peer(const Transfers& transfers, const Call& call) 
     text += concat(text.empty() ? "" : ", ", entry.send ? "send to " : "receive from ", entry.peer,
                    " (", entry.bytes, " bytes)");
   }
-  return concat(mpi::to_string(call), ": no peer for rank ",
+  return concat(call, ": no peer for rank ",
                 call.group->ranks[static_cast<size_t>(call.group->rank)], "'s ", text);
 }
 

@@ -7,10 +7,12 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <ostream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -37,7 +39,8 @@ struct Call {
   int64_t number = 0;      // in the group; the session sets it
 };
 
-std::string to_string(const Call& call);  // "all_reduce sum of 7 x Float in group world"
+// "all_reduce sum of 7 x Float in group world"
+std::ostream& operator<<(std::ostream& out, const Call& call);
 
 // Sends and receives that were started and not yet waited for. Their memory must live until then;
 // after an error, for ever.
@@ -71,6 +74,14 @@ class Session {
   void took_tag(int tag);
   const MpiOptions& options() const { return options_; }
 
+  // Which ranks of the world share a node and may read each other's memory: one number for each
+  // node, -1 for a rank that may not. And the process of each rank.
+  struct Neighbours {
+    std::vector<int> node, pid;
+  };
+  const Neighbours& neighbours() const { return neighbours_; }
+  void meet_neighbours(Neighbours neighbours);
+
   void add(Group* group);
   void remove(Group* group);
   void start(Call& call);  // numbers it
@@ -80,7 +91,7 @@ class Session {
   void send(Transfers& transfers, const void* data, int64_t bytes, int peer, int tag,
             Mode mode = Mode::kBuffered);
   void receive(Transfers& transfers, void* data, int64_t bytes, int peer, int tag);
-  // What it throws ends the session: later calls throw it too.
+  // Where it throws, the transfers may still be on their way: abort() must follow.
   void wait(Transfers& transfers, const Call& call);
 
   // Any thread; calls no MPI.
@@ -103,7 +114,6 @@ class Session {
   MPI_Comm copy_of_world();
   void check_alive() const;
   bool test(Transfers& transfers, const Call& call, bool* moved);
-  void wait_short_then_long(Transfers& transfers, const Call& call);
   void wait_long(Transfers& transfers, const Call& call);
   void give_up(Transfers& transfers, const Call& call);
   std::string missing(const Call& call);
@@ -117,6 +127,8 @@ class Session {
 
   MpiOptions options_;
   int rank_ = 0, size_ = 1, next_tag_ = 2, max_tag_ = 0;
+  Neighbours neighbours_;
+  std::chrono::microseconds spin_{5};  // of a wait, before it yields the core
   MPI_Comm data_ = MPI_COMM_NULL, notes_ = MPI_COMM_NULL;
 
   std::mutex mutex_;  // MPI, and all below
