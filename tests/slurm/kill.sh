@@ -16,9 +16,10 @@ job=$(train_job killed "${two_by_two[@]}")
 wait_until 60 "a checkpoint" saved killed 40
 victim=$(tasks "$job" neox-train 2)
 [[ $victim =~ ^[0-9]+$ ]] || fail "processes of rank 2: '$victim'"
+since=$EPOCHREALTIME
 kill -KILL "$victim"
 wait_until 15 "all ranks to end after one was killed" no_tasks "$job" neox-train
-say "all ranks have ended"
+say "all ranks have ended within $(elapsed "$since") s"
 expect "$fsx/killed/job.out" 'rank 2 on node2' 'Exited with exit code 76'
 
 wait_for "$job" 90 COMPLETED

@@ -15,8 +15,8 @@ export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
 export OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_hwloc_base_binding_policy=none
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
-say() { printf '[%5.1f s] %s\n' "$(elapsed)" "$*"; }
-elapsed() { awk -v a="$EPOCHREALTIME" -v b="$began" 'BEGIN { print a - b }'; }
+say() { printf '[%5.1f s] %s\n' "$(elapsed "$began")" "$*"; }
+elapsed() { awk -v a="$EPOCHREALTIME" -v b="$1" 'BEGIN { printf "%.1f", a - b }'; } # SINCE
 began=$EPOCHREALTIME
 
 fail() {
@@ -37,7 +37,7 @@ need_cluster() {
 }
 skip() { echo "skipped: $*"; exit 77; }
 
-# up OPTION...: of slurm_cluster up. Sets $fsx, the directory that all nodes share.
+# up OPTION...: of slurm_cluster up. Sets $fsx, the directory that all nodes share. KillWait is Slurm's default again.
 up() {
   # Short, since sockets lie in it; the tree may lie in /tmp, which nodes have of their own.
   interfaces=$(list_interfaces)
@@ -46,7 +46,7 @@ up() {
   fsx=$SLURM_CLUSTER_DIR/fsx
   trap 'finish $?' EXIT
   trap 'exit 130' INT TERM HUP
-  "$here/slurm_cluster" up --share "$repo" --share "$build" "$@" > /dev/null
+  "$here/slurm_cluster" up --share "$repo" --share "$build" --conf KillWait=30 "$@" > /dev/null
   say "a cluster is up: $*"
 }
 login() { "$here/slurm_cluster" run -- "$@"; }
@@ -161,7 +161,7 @@ expect_no() { ! grep -nE -- "$2" "$1" || fail "$1 has the line above"; }
 
 # --- runs of neox-train ---
 
-# Settings of short runs, and of those long enough to lose a node in; a checkpoint every few steps.
+# Settings of runs long enough to kill something in them, and to lose a node; a checkpoint every few steps.
 steps=60 long_steps=120
 # shellcheck disable=SC2034 # for the scenarios
 short=("train_iters: $steps" "checkpoint_factor: 20")

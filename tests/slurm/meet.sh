@@ -23,7 +23,7 @@ export fsx
   step different 64 4 'case $SLURM_PROCID in 3) run=other ;; *) run=one ;; esac; exec neox-train $fsx/$run/config.yml'
   expect "$fsx/different.out" 'seed is .* on rank 3 on node2'
 
-  by_hand='export NEOX_RANK=$SLURM_PROCID NEOX_WORLD_SIZE=2 NEOX_LOCAL_RANK=0 NEOX_LOCAL_SIZE=1 NEOX_MASTER=node1:15555'
+  by_hand='export NEOX_RANK=$SLURM_PROCID NEOX_WORLD_SIZE=$SLURM_NTASKS NEOX_LOCAL_RANK=0 NEOX_LOCAL_SIZE=1 NEOX_MASTER=node1:15555'
   step twice 64 3 "$by_hand"' NEOX_LIFE=twice; [ $NEOX_RANK != 2 ] || NEOX_RANK=1; exec neox-train $fsx/one/config.yml'
   expect "$fsx/twice.out" 'rank 1 is taken by pid .* on node. and pid .* on node.; start each rank once'
 

@@ -13,9 +13,9 @@ job=$(elastic_job elastic 2-4 2)
 wait_until 60 "a checkpoint" saved elastic 20
 [[ $(field "$job" NumNodes) == 4 ]] || fail "the job has $(field "$job" NumNodes) nodes"
 "$here/slurm_cluster" kill-node node3
-say "node3 is dead"
+since=$EPOCHREALTIME
 wait_until 15 "all ranks to end after a node was lost" no_tasks "$job" neox-train
-say "all ranks have ended"
+say "all ranks have ended within $(elapsed "$since") s"
 expect "$fsx/elastic/job.out" 'ranks? (4|5|4-5) on node3'
 
 wait_until 60 "the restart" restarted "$job"

@@ -4,6 +4,7 @@
 source "$(dirname "$0")/lib.sh"
 need_cluster
 up --nodes 2
+steps=20 short=("train_iters: 20" "checkpoint_factor: 20")
 two_by_two=(--nodes=2 --ntasks-per-node=2)
 make_data
 
