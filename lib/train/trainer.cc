@@ -116,6 +116,8 @@ void Trainer::read_report() {
   if (!unread_) return;
   StepReport report = TrainStep::read(*unread_);
   unread_.reset();
+  // After an abort a device's results are garbage: say that a rank is lost, not that the loss is.
+  p_.model.mesh().world().exchange({});
   // The step that is unread is the last one, or the one before where the last has just been
   // started.
   int64_t iteration = state_.iteration;
