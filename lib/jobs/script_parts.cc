@@ -160,7 +160,7 @@ on_signal() {
   say "SIG$1 at $(date '+%F %T'), handed to all tasks"
   if [ "$1" = TERM ]; then
     terminated=yes
-    scancel --signal=TERM "$SLURM_JOB_ID" 2> /dev/null || true  # srun would answer a SIGTERM by killing the tasks
+    timeout 5 scancel --signal=TERM "$SLURM_JOB_ID" 2> /dev/null || true  # srun would answer a SIGTERM by killing the tasks
   elif [ -n "$pid" ]; then
     while [ $((SECONDS - started)) -lt 2 ]; do sleep 1; done  # srun dies of a signal before it has set itself up
     kill -"$1" "$pid" 2> /dev/null || true
