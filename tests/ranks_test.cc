@@ -2,7 +2,10 @@
 #include "train/ranks.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <csignal>
+#include <cstdlib>
 #include <mutex>
 
 #include "base/error.h"
@@ -92,6 +95,30 @@ TEST(Spawn, NumbersTheRanksOfAllProcesses) {
   EXPECT_EQ(env["NEOX_LOCAL_RANK"], "3");
   EXPECT_EQ(env["NEOX_MASTER"], "node1:15001");
   EXPECT_EQ(env["NEOX_LIFE"], "7.0.0");
+}
+
+// What the processes of the tests below do: this program again, with that filter.
+TEST(SpawnedRank, DISABLED_EndsAsAsked) {
+  std::string rank = variable(environment(), "NEOX_RANK");
+  if (variable(environment(), "NEOX_LIFE") == "waits") ::pause();  // SIGTERM ends it
+  std::_Exit(rank == "2" ? static_cast<int>(Exit::kIo) : 0);
+}
+
+Exit spawn(int ranks, const std::string& life, const std::atomic<int>& stop) {
+  return spawn_ranks({"ranks_test", "--spawn", "3", "--gtest_also_run_disabled_tests",
+                      "--gtest_filter=SpawnedRank.*"},
+                     {.host = "here", .life = life}, ranks, stop);
+}
+
+TEST(Spawn, EndsAsTheRankThatFailed) {
+  const std::atomic<int> stop = 0;
+  EXPECT_EQ(spawn(2, "runs", stop), Exit::kDone);
+  EXPECT_EQ(spawn(3, "runs", stop), Exit::kIo);
+}
+
+TEST(Spawn, PassesASignalOn) {
+  const std::atomic<int> stop = SIGTERM;
+  EXPECT_EQ(spawn(2, "waits", stop), Exit::kPeerLost);
 }
 
 }  // namespace
