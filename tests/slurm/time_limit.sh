@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The warning before a time limit: saved, exit code 75, requeued, resumed to the end; the losses are those of an
-# uninterrupted job, bit for bit, and the log has both parts. With --full the limit is a real one, of a minute.
+# uninterrupted job, bit for bit, and the log has both parts. With --full the limit is a real one, of two minutes.
 source "$(dirname "$0")/lib.sh"
 need_cluster
 up --nodes 2
@@ -23,9 +23,9 @@ expect "$fsx/warned/job.out" 'asked to by SIGUSR1' 'resuming from .*global_step'
 same_losses straight warned "$steps" bits
 
 if [[ $full == --full ]]; then
-  new_run limited "${long[@]}"
-  job=$(train_job limited "${two_by_two[@]}" --time=1 --signal=B:USR1@40)
-  wait_until 150 "the requeue" restarts_are "$job" 1
+  new_run limited "train_iters: 1500" "checkpoint_factor: 50"
+  job=$(train_job limited "${two_by_two[@]}" --time=2 --signal=B:USR1@80)
   wait_for "$job" 400 COMPLETED
   expect "$fsx/limited/job.out" 'SIGUSR1' 'resuming from .*global_step'
+  [[ $(losses limited | wc -l) == 1500 ]] || fail "$(losses limited | wc -l) steps of 1500"
 fi
