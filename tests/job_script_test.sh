@@ -33,7 +33,7 @@ start() {
   while [ $# -gt 0 ] && [ "$1" != -- ]; do variables+=("$1"); shift; done
   [ $# = 0 ] || shift
   : > "$here/log"
-  exec env -i PATH="$here/bin:/usr/bin:/bin" HERE="$here" SLURM_JOB_ID=7 SLURM_NTASKS=4 SLURM_JOB_NODELIST='node[1-2]' \
+  exec env -i PATH="$here/bin:/usr/bin:/bin" HERE="$here" SLURM_JOB_ID=7 SLURM_JOB_NUM_NODES=2 SLURM_JOB_NODELIST='node[1-2]' \
     CUDA_VISIBLE_DEVICES= "${variables[@]}" bash "$tree/sbatch/$script" "$@"
 }
 # run SCRIPT ...: start, to its end; then the code is in $code, what it and the stand-ins said in log and out.
@@ -62,7 +62,7 @@ does_not() { ! grep -qE -- "$1" "$here/log" || complain "does '$1'"; }
 run 2.train.sbatch
 ends_with 0
 says 'there is no image /fsx/apps/neox.sqsh, so the programs in PATH are run'
-does "^srun -l --kill-on-bad-exit=1 --cpu-bind=none --mpi=pmix neox-train $here/job/configs/pythia/70M.yml "
+does "^srun -l --kill-on-bad-exit=1 --cpu-bind=none --ntasks-per-node=8 --mpi=pmix neox-train $here/job/configs/pythia/70M.yml "
 does '--default data_path=/fsx/data/enwik8/enwik8_text_document --default vocab_file=/fsx/gpt-neox/tokenizers/20B_tokenizer.json'
 does '--default save=/fsx/gpt-neox/70M_checkpoints --default load=/fsx/gpt-neox/70M_checkpoints$'
 does '^env NCCL_SOCKET_IFNAME=\^docker,lo,veth'
@@ -93,7 +93,10 @@ says 'MODEL_CONFIG=configs/none.yml: there is no such file'
 # GPUs, CPUs, MPI.
 run 2.train.sbatch CUDA_VISIBLE_DEVICES=0,1
 does_not '--mpi'
-run 2.train.sbatch SLURM_NTASKS=1
+run 2.train.sbatch
+does '--ntasks-per-node=8'
+run 2.train.sbatch SLURM_JOB_NUM_NODES=1 SLURM_NTASKS_PER_NODE=1
+does '--ntasks-per-node=1'
 does_not '--mpi'
 run 2.train.sbatch SLURM_MPI_TYPE=pmix_v4
 does '--mpi=pmix_v4'

@@ -54,6 +54,7 @@ class Fetching {
     if (entry.archive && !again && is_unpacked(entry, places.text)) return;
     check_space(entry);
     fs::path file = bring(entry, places.file);
+    if (!entry.archive && file != places.file) copy(file, places.file);  // that is the text
     if (corpus_.until == CorpusOptions::Until::kFetched || !entry.archive) return;
     unpack(file, entry.members, places.text, options_.life, download_.stop);
     check_io(is_unpacked(entry, places.text), places.text.string(), " has ",

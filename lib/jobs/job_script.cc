@@ -33,7 +33,7 @@ std::string sbatch_lines(const Job& job, const Profile& profile) {
   std::string out;
   add_option(out, "job-name", job.name.empty() ? "neox-" + name_of(job.kind) : job.name);
   add_option(out, "nodes", count(job.nodes));
-  add_option(out, "ntasks-per-node", concat(job.tasks_per_node));
+  if (job.kind != JobKind::kTrain) add_option(out, "ntasks-per-node", concat(job.tasks_per_node));
   add_gpus(out, job.gpus, profile.gpu_option);
   const SlurmOptions& slurm = job.slurm;
   out +=
@@ -102,9 +102,12 @@ std::string command(const Job& job) {
 std::string step(const Job& job, const Profile& profile) {
   std::string out = kStep;
   if (job.kind == JobKind::kTrain) {
-    std::string condition = R"(if ! on_gpus && [ "${SLURM_NTASKS:-1}" -gt 1 ]; then )";
+    out += concat(kTasks, "tasks=${SLURM_NTASKS_PER_NODE:-", job.tasks_per_node,
+                  "}\nstep+=(--ntasks-per-node=\"$tasks\")\n");
+    std::string several = R"([ $((tasks * ${SLURM_JOB_NUM_NODES:-1})) -gt 1 ])";
     if (job.mpi.empty())
-      out += condition + "step+=(--mpi=\"${SLURM_MPI_TYPE:-pmix}\"); fi\n";
+      out += concat("if ! on_gpus && ", several,
+                    "; then step+=(--mpi=\"${SLURM_MPI_TYPE:-pmix}\"); fi\n");
     else
       out += concat("step+=(--mpi=", shell_quote(job.mpi), ")\n");
   }

@@ -95,6 +95,11 @@ on_gpus() {
 }
 )sh";
 
+const char* const kTasks =
+    R"sh(# Said to srun and not to sbatch: Slurm would fix the number of tasks at the first start, and a job of --nodes=2-4 could not
+# go on with fewer nodes. sbatch --ntasks-per-node=N is taken over.
+)sh";
+
 const char* const kImage =
     R"sh(# mount_too FOLDER: at its own path, unless it lies in one that is mounted.
 mounts=$CONTAINER_MOUNT

@@ -3,6 +3,8 @@
 #include <ATen/Parallel.h>
 #include <torch/version.h>
 
+#include <mutex>
+
 #include "base/build_id.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -94,19 +96,40 @@ Exit train_in_job(const Config& config, Job& job, Communicator& all, const RunPl
   return exit;
 }
 
+// The communicators of this process, for the thread that finds a lost rank.
+class Abortable {
+ public:
+  void set(const std::shared_ptr<Communicator>& world) {
+    std::lock_guard lock(mutex_);
+    world_ = world;
+  }
+  void abort(const std::string& reason) {
+    std::shared_ptr<Communicator> world;
+    {
+      std::lock_guard lock(mutex_);
+      world = world_.lock();
+    }
+    if (world) world->abort(reason);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::weak_ptr<Communicator> world_;
+};
+
 Exit train_process(const Config& config, const ProcessInfo& process, const Environment& env,
                    const RunPlace& place) {
+  Abortable abortable;  // outlives the job, whose thread uses it
   auto job = join(process, join_options(config, env, place.stop));
   if (process.rank == 0) say_job(config, *job, place.device, env);
   check_devices_differ(place.device, process, job->control());
   WorldOptions options{.mpi_plugin = variable(env, "NEOX_MPI_PLUGIN")};
+  // A rank may be lost before there is a world (the process then ends after the grace), and while
+  // this one leaves it.
+  job->watch([&](const std::string& reason) { abortable.abort(reason); }, place.stop);
   std::shared_ptr<Communicator> world =
       world_communicator(process, job->control(), place.device, options);
-  // The job outlives the world, and may find a lost rank while this one leaves.
-  auto lost = [weak = std::weak_ptr(world)](const std::string& reason) {
-    if (auto world = weak.lock()) world->abort(reason);
-  };
-  job->watch(lost, place.stop);
+  abortable.set(world);
   try {
     Exit exit = train_in_job(config, *job, *world, place);
     job->control().barrier();  // rank 0, whose store the others need, is not gone before them

@@ -19,7 +19,11 @@
 namespace neox {
 namespace {
 
-constexpr double kGuessedSave = 60;  // seconds, until a save was measured
+// Seconds that a save may take, until one was measured: parameters and two moments in fp32, at the
+// rate of a small shared file system.
+double guessed_save(const ModelConfig& model) {
+  return 5 + 12 * static_cast<double>(num_parameters(model)) / 300e6;
+}
 
 const char* name_of(Precision precision) {
   switch (precision) {
@@ -98,7 +102,7 @@ Exit train_rank(Config config, Communicator& world, Control& control, const RunP
     for (const std::string& warning : sampler.warnings()) log_warning(warning);
   bool resumes = start.checkpoint.has_value();
   GptNeoX model(config.model, mesh, model_options(config, resumes, place.device));
-  TimeLimit limit(place.allocation_left, config.train.exit_duration, kGuessedSave);
+  TimeLimit limit(place.allocation_left, config.train.exit_duration, guessed_save(config.model));
   TrainerParts parts{config,  model,      sampler, tokenizer.get(),
                      control, place.stop, limit,   place.life};
   Trainer trainer(parts, std::move(start));

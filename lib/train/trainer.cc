@@ -73,12 +73,12 @@ Exit Trainer::train_loop() {
     if (due(t.exit_interval)) break;
   }
   read_report();
+  std::string why = wants_stop();  // before a save that may change what is due
   bool complete = state_.iteration >= t.iters;
   if (complete && !stop_ && evaluated_at_ != state_.iteration)
     evaluate_and_sample(state_.iteration / std::max<int64_t>(t.eval_interval, 1));
   if (state_.iteration > 0 && saved_at_ != state_.iteration) save();
   if (stop_ && !complete) {
-    std::string why = wants_stop();
     if (p_.control.rank() == 0)
       log_info("stopped at step ", state_.iteration, " of ", t.iters, ": ",
                why.empty() ? "another rank asked for it" : why,
