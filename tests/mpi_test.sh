@@ -36,9 +36,10 @@ cases() {
 }
 
 failures() {
+  # mpirun's own code is 1 where it notices first that rank 1 has left without a word.
   expect 3 missing_rank \
     '^rank 0: all_reduce sum of 7 x Float in group world: rank 1 did not arrive within 1 s' \
-    '^rank 2: all_reduce sum of 7 x Float in group world: rank 1 did not arrive within 1 s' '^code 76$'
+    '^rank 2: all_reduce sum of 7 x Float in group world: rank 1 did not arrive within 1 s' '^code (76|1)$'
   # Whichever of the two finds out first tells the other.
   expect 2 other_operation '^rank 0: .* did not arrive within 1 s' '^rank 1: .* did not arrive within 1 s' \
     'rank (1 \(in broadcast of 3 x Float in group pair\)|0 \(in all_reduce sum of 3 x Float in group world\)) did not' \

@@ -23,8 +23,9 @@ double v1(const ScheduleConfig& c, double step) {
 
 // NeoX main: period decay_iters - warmup, cosine down to min_lr.
 double v2(const ScheduleConfig& c, double step) {
+  // NeoX divides by a warm-up of less than one step too, and begins above lr; here it begins at lr.
   if (c.warmup_iters > 0 && step <= c.warmup_iters)
-    return c.lr * std::max(1.0, step) / c.warmup_iters;
+    return c.lr * std::min(1.0, std::max(1.0, step) / c.warmup_iters);
   double part = (step - c.warmup_iters) / (static_cast<double>(c.decay_iters) - c.warmup_iters);
   double lr = c.decay == LrDecay::kLinear   ? c.lr * (1 - part)
               : c.decay == LrDecay::kCosine ? c.min_lr + (c.lr - c.min_lr) * cosine(part)
