@@ -35,7 +35,7 @@ need_cluster() {
   done
   unshare --pid --fork --mount --net --uts --ipc true 2> /dev/null || skip "this container may not make namespaces"
   mountpoint -q /sys/fs/cgroup || skip "there are no cgroups, which slurmd wants; is this a chroot?"
-  unshare --net bash -c 'ip link add a type veth peer name b && ip link add c type bridge' 2> /dev/null ||
+  unshare --net bash -c 'ip link add probe0 type veth peer name probe1 && ip link add probe2 type bridge' 2> /dev/null ||
     skip "this kernel or container makes no virtual network"
 }
 skip() { echo "skipped: $*"; exit 77; }
