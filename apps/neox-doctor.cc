@@ -42,11 +42,10 @@ void add_options(Program& program, DoctorOptions& options) {
 std::vector<RankReport> examine_job(const ProcessInfo& process, const Environment& env,
                                     const DoctorOptions& options) {
   const std::string plugin = variable(env, "NEOX_MPI_PLUGIN");
+  static const std::atomic<int> no_signal = 0;  // outlives the job
   auto job = join(process,
                   {.must_agree = {{"the build of neox-doctor", build_id()}}, .mpi_plugin = plugin});
-  // A rank that is lost ends the others.
-  const std::atomic<int> no_signal = 0;
-  job->watch([](const std::string&) {}, no_signal);
+  job->watch([](const std::string&) {}, no_signal);  // a rank that is lost ends the others
   return examine({.process = process,
                   .env = env,
                   .control = job->control(),

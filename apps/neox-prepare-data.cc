@@ -49,11 +49,9 @@ void prepare_in_job(const Program& program, const ProcessInfo& process,
 int main(int argc, char** argv) {
   return run_program("neox-prepare-data", [&] {
     std::vector<std::string> arguments = canonical_arguments({argv, argv + argc});
-    std::vector<char*> pointers;
-    for (std::string& argument : arguments) pointers.push_back(argument.data());
     Program program = prepare_program();
     add_corpus_options(program);
-    if (!program.parse(argc, pointers.data())) return 0;
+    if (!program.parse({arguments.begin() + 1, arguments.end()})) return 0;
     if (program.has("list")) return std::cout << table_of_corpora(program), 0;
     prepare_in_job(program, process_info(environment(), host_name()),
                    {.must_agree = {{"the version of neox-prepare-data", kVersion},

@@ -8,11 +8,9 @@
 int main(int argc, char** argv) {
   using namespace neox;
   return run_program("neox-submit", [&] {
-    CommandLine line = part_at_dashes(std::vector<std::string>(argv, argv + argc));
-    std::vector<char*> pointers;
-    for (std::string& word : line.own) pointers.push_back(word.data());
+    CommandLine line = part_at_dashes({argv + 1, argv + argc});
     Program program = submit_program();
-    if (!program.parse(static_cast<int>(pointers.size()), pointers.data())) return 0;
+    if (!program.parse(line.own)) return 0;
     auto self = std::filesystem::read_symlink("/proc/self/exe");
     SubmitRequest request = read_submit_request(
         program, line.sbatch, {.environment = environment(), .programs = self.parent_path()});

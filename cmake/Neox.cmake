@@ -23,8 +23,11 @@ endif()
 # Warnings are errors with the compiler that the code is developed with. Later ones know new warnings and false alarms, as
 # GCC 13 in std::vector<bool> (GCC bug 110498): there a warning must not keep anybody from building.
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-  set(NEOX_WERROR -Werror)
+  set(werror -Werror)
 endif()
+set(NEOX_WARNINGS -Wall -Wextra ${werror} -Wno-restrict -Wno-missing-field-initializers)
+# The tests' own code is compiled at -O1 in two thirds of the time, and little of the time that they run is spent in it.
+set(NEOX_TEST_OPTIONS ${NEOX_WARNINGS} $<$<CONFIG:Release>:-O1;-g0>)
 # DT_RPATH, unlike DT_RUNPATH, holds for indirect dependencies and beats LD_LIBRARY_PATH,
 # so that a process never mixes the wheel's NCCL or CUDA runtime with others on the machine.
 add_link_options(LINKER:--disable-new-dtags)
@@ -62,7 +65,7 @@ function(neox_module name)
   list(TRANSFORM ARG_DEPS PREPEND neox::)
   add_library(neox_${name} STATIC ${sources})
   add_library(neox::${name} ALIAS neox_${name})
-  target_compile_options(neox_${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;${NEOX_WERROR};-Wno-restrict;-Wno-missing-field-initializers>)
+  target_compile_options(neox_${name} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${NEOX_WARNINGS}>")
   target_include_directories(neox_${name} PUBLIC ${PROJECT_SOURCE_DIR}/lib)
   target_link_libraries(neox_${name} PUBLIC ${ARG_DEPS} ${ARG_LINK})
 endfunction()
@@ -75,7 +78,7 @@ function(neox_app name)
   cmake_parse_arguments(ARG "" "" "DEPS;LINK" ${ARGN})
   list(TRANSFORM ARG_DEPS PREPEND neox::)
   add_executable(${name} ${PROJECT_SOURCE_DIR}/apps/${name}.cc)
-  target_compile_options(${name} PRIVATE -Wall -Wextra ${NEOX_WERROR} -Wno-restrict -Wno-missing-field-initializers)
+  target_compile_options(${name} PRIVATE ${NEOX_WARNINGS})
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} ${ARG_LINK})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
   neox_set_rpath(${name})
@@ -116,8 +119,7 @@ function(neox_install)
 endfunction()
 
 # neox_test(box_test DEPS shard): tests/box_test.cc and SOURCES. One thread per process: OpenMP threads
-# that outnumber the cores spin. FULL tests run only under env/test.sh --full. -O1: the tests' own code is compiled in two thirds
-# of the time, and little of the time that they run is spent in it.
+# that outnumber the cores spin. FULL tests run only under env/test.sh --full.
 function(neox_test name)
   cmake_parse_arguments(ARG "FULL" "TIMEOUT" "SOURCES;DEPS;LINK" ${ARGN})
   list(TRANSFORM ARG_DEPS PREPEND neox::)
@@ -125,8 +127,7 @@ function(neox_test name)
     set(ARG_TIMEOUT 300)
   endif()
   add_executable(${name} ${name}.cc ${ARG_SOURCES})
-  target_compile_options(${name} PRIVATE -Wall -Wextra ${NEOX_WERROR} -Wno-restrict -Wno-missing-field-initializers
-    $<$<CONFIG:Release>:-O1;-g0>)
+  target_compile_options(${name} PRIVATE ${NEOX_TEST_OPTIONS})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} ${ARG_LINK} GTest::gtest GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE NEOX_SOURCE_DIR="${PROJECT_SOURCE_DIR}"

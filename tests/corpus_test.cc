@@ -26,13 +26,9 @@ using ::testing::SizeIs;
 using Arguments = std::vector<std::string>;
 
 Program program_of(const Arguments& arguments) {
-  Arguments canonical = canonical_arguments(arguments);
-  canonical.insert(canonical.begin(), "neox-prepare-data");
-  std::vector<char*> pointers;
-  for (std::string& argument : canonical) pointers.push_back(argument.data());
   Program program = prepare_program();
   add_corpus_options(program);
-  check(program.parse(static_cast<int>(pointers.size()), pointers.data()), "help was asked");
+  check(program.parse(canonical_arguments(arguments)), "help was asked");
   return program;
 }
 

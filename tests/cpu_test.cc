@@ -73,9 +73,9 @@ TEST(Efa, CountsAmazonsDevicesOnly) {
   make_directories(sys / "devices/virtual/dmi/id");
   write_file_atomically(sys / "devices/virtual/dmi/id/sys_vendor", "Amazon EC2\n");
   write_file_atomically(sys / "devices/virtual/dmi/id/product_name", "p4d.24xlarge\n");
-  EXPECT_EQ(efa_adapters(sys), 2);
+  EXPECT_EQ(fabric_devices(sys).efa.size(), 2u);
   EXPECT_EQ(expected_efa_adapters(instance_type(sys)), 4);
-  EXPECT_EQ(efa_adapters(sys / "none"), 0);
+  EXPECT_EQ(fabric_devices(sys / "none").efa.size(), 0u);
   EXPECT_EQ(instance_type(sys / "none"), "");
   fs::remove_all(sys);
 }

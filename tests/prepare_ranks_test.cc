@@ -34,13 +34,11 @@ class PrepareRanks : public ::testing::Test {
   }
 
   PrepareResult prepare(int ranks, const std::string& name, const Arguments& more) {
-    Arguments arguments = {"neox-prepare-data",     "--output-prefix", dir_ / name, "--vocab-file",
-                           dir_ / "tokenizer.json", "--workers",       "2"};
+    Arguments arguments = {"--output-prefix",       dir_ / name, "--vocab-file",
+                           dir_ / "tokenizer.json", "--workers", "2"};
     arguments.insert(arguments.end(), more.begin(), more.end());
-    std::vector<char*> pointers;
-    for (std::string& argument : arguments) pointers.push_back(argument.data());
     Program program = prepare_program();
-    check(program.parse(static_cast<int>(pointers.size()), pointers.data()), "help was asked");
+    check(program.parse(arguments), "help was asked");
     PrepareOptions options = read_prepare_options(program);
     options.life = "7.0.0";
     PrepareResult result;

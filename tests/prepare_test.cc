@@ -24,12 +24,8 @@ using ::testing::StartsWith;
 using Arguments = std::vector<std::string>;
 
 PrepareOptions options_of(const Arguments& arguments) {
-  Arguments canonical = canonical_arguments(arguments);
-  canonical.insert(canonical.begin(), "neox-prepare-data");
-  std::vector<char*> pointers;
-  for (std::string& argument : canonical) pointers.push_back(argument.data());
   Program program = prepare_program();
-  check(program.parse(static_cast<int>(pointers.size()), pointers.data()), "help was asked");
+  check(program.parse(canonical_arguments(arguments)), "help was asked");
   return read_prepare_options(program);
 }
 

@@ -22,13 +22,9 @@ using Strings = std::vector<std::string>;
 const fs::path kTree = NEOX_SOURCE_DIR;
 
 SubmitRequest request(const Strings& words, const Environment& env = {}) {
-  Strings all{"neox-submit"};
-  all.insert(all.end(), words.begin(), words.end());
-  CommandLine line = part_at_dashes(all);
-  std::vector<char*> pointers;
-  for (std::string& word : line.own) pointers.push_back(word.data());
+  CommandLine line = part_at_dashes(words);
   Program program = submit_program();
-  program.parse(static_cast<int>(pointers.size()), pointers.data());
+  program.parse(line.own);
   return read_submit_request(program, line.sbatch,
                              {.environment = env, .programs = fs::path(NEOX_BUILD_DIR) / "bin"});
 }

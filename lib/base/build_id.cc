@@ -6,17 +6,10 @@
 #include <cstring>
 #include <string_view>
 
+#include "base/text.h"
+
 namespace neox {
 namespace {
-
-std::string hexadecimal(std::string_view bytes) {
-  std::string text;
-  for (unsigned char byte : bytes) {
-    text += "0123456789abcdef"[byte >> 4];
-    text += "0123456789abcdef"[byte & 15];
-  }
-  return text;
-}
 
 // The description of the note NT_GNU_BUILD_ID in an ELF note segment; notes are 4-byte aligned.
 std::string find_build_id(std::string_view notes) {

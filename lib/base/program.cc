@@ -16,19 +16,16 @@ void Program::positional(const std::string& option, int max) {
   positional_.add(option.c_str(), max);
 }
 
-bool Program::parse(int argc, char** argv) {
+bool Program::parse(const std::vector<std::string>& arguments) {
   all_.add(options_);
   po::options_description common("Other");
   common.add_options()("help,h", "print this text")("version", "print the version");
   all_.add(common);
   try {
     int style = po::command_line_style::unix_style & ~po::command_line_style::allow_guessing;
-    po::store(po::command_line_parser(argc, argv)
-                  .options(all_)
-                  .positional(positional_)
-                  .style(style)
-                  .run(),
-              args_);
+    po::store(
+        po::command_line_parser(arguments).options(all_).positional(positional_).style(style).run(),
+        args_);
     if (has("help")) return std::cout << help(), false;
     if (has("version")) return std::cout << info_.name << " (neox.cpp) " << kVersion << "\n", false;
     po::notify(args_);

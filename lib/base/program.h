@@ -27,7 +27,8 @@ class Program {
 
   // Prints help or version and returns false where they were asked for. Throws Error (64) for what
   // it cannot read, naming the nearest valid option.
-  bool parse(int argc, char** argv);
+  bool parse(int argc, char** argv) { return parse({argv + 1, argv + argc}); }
+  bool parse(const std::vector<std::string>& arguments);  // without the program's name
   const boost::program_options::variables_map& args() const { return args_; }
   bool has(const std::string& option) const { return args_.count(option) > 0; }
   template <class T>

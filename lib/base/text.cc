@@ -68,6 +68,15 @@ std::string with_commas(int64_t n) {
   return text;
 }
 
+std::string hexadecimal(std::string_view bytes) {
+  std::string text;
+  for (unsigned char byte : bytes) {
+    text += "0123456789abcdef"[byte >> 4];
+    text += "0123456789abcdef"[byte & 15];
+  }
+  return text;
+}
+
 std::vector<std::string> split(std::string_view text, char separator) {
   std::vector<std::string> parts;
   for (size_t from = 0;;) {

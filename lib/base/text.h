@@ -20,6 +20,9 @@ std::string human_duration(double seconds);
 // 2097152 is "2,097,152".
 std::string with_commas(int64_t n);
 
+// Two digits for each byte: "n1" is "6e31".
+std::string hexadecimal(std::string_view bytes);
+
 std::vector<std::string> split(std::string_view text, char separator);
 std::string_view trim(std::string_view text);
 std::string join(std::span<const std::string> parts, std::string_view separator);

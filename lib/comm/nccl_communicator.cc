@@ -35,20 +35,6 @@ Reduction reduction_of(const Tensor& t, const char* name) {
   }
 }
 
-std::string to_hex(const std::string& bytes) {
-  static const char* digits = "0123456789abcdef";
-  std::string text;
-  for (unsigned char c : bytes) (text += digits[c >> 4]) += digits[c & 15];
-  return text;
-}
-
-std::string from_hex(const std::string& text) {
-  std::string bytes;
-  for (size_t i = 0; i + 1 < text.size(); i += 2)
-    bytes += static_cast<char>(std::stoi(text.substr(i, 2), nullptr, 16));
-  return bytes;
-}
-
 // A communicator of NCCL's, shared by the groups that hold the same ranks.
 struct Shared {
   Shared(std::shared_ptr<NcclProcess> of, NcclGroup& owner)
@@ -205,12 +191,12 @@ std::string share_id(NcclApi& api, Control& control, std::chrono::seconds deadli
   std::string mine;
   if (control.rank() == 0) {
     try {
-      mine = "id " + to_hex(api.unique_id());
+      mine = "id " + api.unique_id();
     } catch (const std::exception& e) { mine = std::string("failed: ") + e.what(); }
   }
   std::string text = control.gather(mine, deadline)[0];
   check(text.starts_with("id "), "NCCL on rank 0 ", text);
-  return from_hex(text.substr(3));
+  return text.substr(3);
 }
 
 }  // namespace

@@ -8,28 +8,12 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "launch/efa.h"
 
 namespace neox {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr const char* kAmazon = "0x1d0f";  // PCI vendor
-
-// Names, sorted, of the devices below sys/class/infiniband whose vendor is Amazon's, or is not.
-// NVLink's own devices on newer nodes stand there too, so the vendor tells, not the name.
-std::vector<std::string> fabric_devices(const fs::path& root, bool amazon) {
-  std::vector<std::string> found;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(root / "sys/class/infiniband", error)) {
-    std::string vendor;
-    std::ifstream(entry.path() / "device/vendor") >> vendor;
-    if (!vendor.empty() && (vendor == kAmazon) == amazon)
-      found.push_back(entry.path().filename().string());
-  }
-  std::sort(found.begin(), found.end());
-  return found;
-}
 
 // Adds the lines NAME=VALUE of a configuration file of NCCL's; what is set stays.
 void add_file(const fs::path& path, Environment& env) {
@@ -142,8 +126,7 @@ NetworkReport describe_network(const NetworkQuery& asked) {
   NetworkQuery query = asked;
   query.env = with_files(asked);
   NetworkReport report;
-  std::vector<std::string> efa = fabric_devices(query.root, true);
-  std::vector<std::string> infiniband = fabric_devices(query.root, false);
+  auto [efa, infiniband] = fabric_devices(query.root / "sys");
   std::string chosen = variable(query.env, "NCCL_NET");
   std::string plugin = chosen == "Socket" || chosen == "IB" ? "" : find_plugin(query);
   std::string text = concat("NCCL ", query.nccl_version, "; between nodes: ");

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/text.h"
 
 namespace neox {
 
@@ -25,12 +26,7 @@ std::string sha256_of_file(const fs::path& path) {
   unsigned char digest[EVP_MAX_MD_SIZE];
   unsigned int bytes = 0;
   check(EVP_DigestFinal_ex(context.get(), digest, &bytes) == 1, "OpenSSL gives no SHA-256");
-  std::string text;
-  for (unsigned int i = 0; i < bytes; ++i) {
-    text += "0123456789abcdef"[digest[i] >> 4];
-    text += "0123456789abcdef"[digest[i] & 15];
-  }
-  return text;
+  return hexadecimal({reinterpret_cast<const char*>(digest), bytes});
 }
 
 }  // namespace neox

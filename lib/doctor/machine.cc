@@ -87,7 +87,8 @@ void check_gpus(const std::optional<std::vector<Gpu>>& gpus, RankReport& report)
 
 void check_efa(const fs::path& sys, uint64_t memlock, RankReport& report) {
   std::string type = instance_type(sys);
-  int found = efa_adapters(sys), expected = expected_efa_adapters(type);
+  auto found = static_cast<int>(fabric_devices(sys).efa.size());
+  int expected = expected_efa_adapters(type);
   std::string of_type = type.empty() ? "" : " (" + type + ")";
   report.facts["EFA"] = concat(found, of_type);
   if (found == expected || (expected == 0 && found > 0))

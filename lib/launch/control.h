@@ -12,8 +12,8 @@ class Control {
   virtual ~Control() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  // Collective: every rank's text, by rank. Throws naming the ranks that did not arrive within the
-  // deadline.
+  // Collective: every rank's text (any bytes), by rank. Throws naming the ranks that did not arrive
+  // within the deadline.
   virtual std::vector<std::string> gather(const std::string& mine,
                                           std::chrono::seconds deadline) = 0;
   std::vector<std::string> gather(const std::string& mine) {

@@ -1,5 +1,6 @@
 #include "launch/efa.h"
 
+#include <algorithm>
 #include <fstream>
 #include <map>
 
@@ -19,13 +20,18 @@ std::string first_line(const fs::path& path) {
 
 }  // namespace
 
-int efa_adapters(const fs::path& sys) {
-  const std::string kAmazon = "0x1d0f";
-  int count = 0;
+FabricDevices fabric_devices(const fs::path& sys) {
+  const std::string kAmazon = "0x1d0f";  // PCI vendor
+  FabricDevices found;
   std::error_code absent;
-  for (const auto& device : fs::directory_iterator(sys / "class/infiniband", absent))
-    count += first_line(device.path() / "device/vendor") == kAmazon;
-  return count;
+  for (const auto& device : fs::directory_iterator(sys / "class/infiniband", absent)) {
+    std::string vendor = first_line(device.path() / "device/vendor");
+    if (vendor.empty()) continue;
+    (vendor == kAmazon ? found.efa : found.others).push_back(device.path().filename().string());
+  }
+  std::ranges::sort(found.efa);
+  std::ranges::sort(found.others);
+  return found;
 }
 
 std::string instance_type(const fs::path& sys) {

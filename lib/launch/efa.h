@@ -2,12 +2,16 @@
 #pragma once
 #include <filesystem>
 #include <string>
+#include <vector>
 
 namespace neox {
 
-// Devices of class infiniband made by Amazon. Others, as the NVLink management devices of p6-b200,
-// do not count.
-int efa_adapters(const std::filesystem::path& sys = "/sys");
+// Names, sorted, of the devices of class infiniband. NVLink's management devices of p6-b200 stand
+// there too, so the vendor tells which are EFA adapters, not the name.
+struct FabricDevices {
+  std::vector<std::string> efa, others;
+};
+FabricDevices fabric_devices(const std::filesystem::path& sys = "/sys");
 
 // "p5.48xlarge"; "" where the firmware does not tell.
 std::string instance_type(const std::filesystem::path& sys = "/sys");

@@ -2,6 +2,7 @@
 #include <cuda_runtime_api.h>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "model/gpus.h"
 
 namespace neox {
@@ -12,14 +13,9 @@ void check_cuda(cudaError_t status, const char* call, int index) {
 }
 
 std::string uuid_text(const cudaUUID_t& uuid) {
-  static const char* digits = "0123456789abcdef";
-  std::string text = "GPU-";
-  for (size_t i = 0; i < sizeof uuid.bytes; ++i) {
-    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
-    auto byte = static_cast<unsigned char>(uuid.bytes[i]);
-    (text += digits[byte >> 4]) += digits[byte & 15];
-  }
-  return text;
+  std::string text = hexadecimal({uuid.bytes, sizeof uuid.bytes});
+  for (size_t dash : {20, 16, 12, 8}) text.insert(dash, "-");
+  return "GPU-" + text;
 }
 
 }  // namespace

@@ -151,6 +151,19 @@ slurmd_of() { # NODE: its process
   done 2> /dev/null # some end meanwhile
 }
 
+# The run `alone`, and $job, the run `elastic` of --nodes=2-4 with two tasks on each, past its first checkpoint on four nodes.
+elastic_on_four() {
+  need_cluster
+  up --nodes 4
+  make_data
+  new_run alone "${long[@]}"
+  new_run elastic "${long[@]}"
+  train_alone alone
+  job=$(elastic_job elastic 2-4 2)
+  wait_until 60 "a checkpoint" saved elastic 20
+  [[ $(field "$job" NumNodes) == 4 ]] || fail "the job has $(field "$job" NumNodes) nodes"
+}
+
 # --- what was written ---
 
 # expect FILE REGEX...: the file has a line for each.

@@ -2,16 +2,7 @@
 # A job of --nodes=2-4 loses one of its four nodes: it is requeued and goes on with three, with the same batch and the
 # same samples, so with the losses of a run that was never interrupted.
 source "$(dirname "$0")/lib.sh"
-need_cluster
-up --nodes 4
-make_data
-new_run alone "${long[@]}"
-new_run elastic "${long[@]}"
-train_alone alone
-
-job=$(elastic_job elastic 2-4 2)
-wait_until 60 "a checkpoint" saved elastic 20
-[[ $(field "$job" NumNodes) == 4 ]] || fail "the job has $(field "$job" NumNodes) nodes"
+elastic_on_four
 "$here/slurm_cluster" kill-node node3
 since=$EPOCHREALTIME
 wait_until 15 "all ranks to end after a node was lost" no_tasks "$job" neox-train

@@ -3,15 +3,7 @@
 # network and its slurmd, so that its tasks live on. The job goes on with two nodes, and the orphans, which slept
 # meanwhile, end without touching the checkpoints of the new life.
 source "$(dirname "$0")/lib.sh"
-need_cluster
-up --nodes 4
-make_data
-new_run alone "${long[@]}"
-new_run elastic "${long[@]}"
-train_alone alone
-
-job=$(elastic_job elastic 2-4 2)
-wait_until 60 "a checkpoint" saved elastic 20
+elastic_on_four
 mapfile -t orphans < <(tasks "$job" neox-train 6; tasks "$job" neox-train 7)
 [[ ${#orphans[@]} == 2 ]] || fail "processes of ranks 6 and 7: ${orphans[*]}"
 kill -STOP "${orphans[@]}"
