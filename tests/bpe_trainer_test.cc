@@ -1,4 +1,4 @@
-#include "data/bpe_trainer.h"
+#include "tokenizer/bpe_trainer.h"
 
 #include <gtest/gtest.h>
 
@@ -8,8 +8,8 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "data/tokenizer.h"
 #include "generated_text.h"
+#include "tokenizer/tokenizer.h"
 
 namespace neox {
 namespace {

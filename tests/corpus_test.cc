@@ -8,10 +8,10 @@
 
 #include "comm/thread.h"
 #include "corpus/sha256.h"
-#include "data/bpe_trainer.h"
-#include "data/prepare.h"
 #include "data_files.h"
 #include "http_server.h"
+#include "prepare/prepare.h"
+#include "tokenizer/bpe_trainer.h"
 
 namespace neox {
 namespace {

@@ -8,10 +8,10 @@
 #include <cmath>
 #include <set>
 
-#include "data/unicode.h"
 #include "generate/generate.h"
 #include "run_fixture.h"
 #include "tiny_run.h"
+#include "tokenizer/unicode.h"
 
 namespace neox::testing {
 namespace {

@@ -5,10 +5,10 @@
 #include <thread>
 
 #include "comm/thread.h"
-#include "data/bpe_trainer.h"
-#include "data/prepare_options.h"
-#include "data/together.h"
 #include "data_files.h"
+#include "prepare/prepare_options.h"
+#include "prepare/together.h"
+#include "tokenizer/bpe_trainer.h"
 
 namespace neox {
 namespace {

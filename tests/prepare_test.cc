@@ -1,4 +1,4 @@
-#include "data/prepare.h"
+#include "prepare/prepare.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,10 +6,10 @@
 
 #include <cstdio>
 
-#include "data/bpe_trainer.h"
-#include "data/pipeline.h"
-#include "data/prepare_options.h"
 #include "data_files.h"
+#include "prepare/pipeline.h"
+#include "prepare/prepare_options.h"
+#include "tokenizer/bpe_trainer.h"
 
 namespace neox {
 namespace {

@@ -14,12 +14,12 @@
 
 #include "checkpoint/checkpoint.h"
 #include "child.h"
-#include "data/bpe_trainer.h"
-#include "data/tokenizer.h"
 #include "data_files.h"
 #include "fault_preload.h"
 #include "generated_text.h"
 #include "metrics/run.h"
+#include "tokenizer/bpe_trainer.h"
+#include "tokenizer/tokenizer.h"
 
 namespace neox::testing {
 

@@ -1,4 +1,4 @@
-#include "data/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 #include <gtest/gtest.h>
 
@@ -10,8 +10,8 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "data/bpe_trainer.h"
 #include "generated_text.h"
+#include "tokenizer/bpe_trainer.h"
 
 namespace neox {
 namespace {

@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "corpus/unpack.h"
-#include "data/together.h"
+#include "prepare/together.h"
 
 namespace neox {
 namespace {

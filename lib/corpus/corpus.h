@@ -7,8 +7,8 @@
 #include <string>
 
 #include "corpus/registry.h"
-#include "data/prepare_options.h"
 #include "launch/control.h"
+#include "prepare/prepare_options.h"
 
 namespace neox {
 

@@ -202,6 +202,20 @@ void Sampler::get(Split split, int64_t id, std::span<int64_t> tokens,
     weights[t] = impl_->mask_end_of_document && tokens[t] == impl_->end_of_document ? 0.0f : 1.0f;
 }
 
+std::vector<Sampler::Piece> Sampler::pieces(Split split, int64_t id) const {
+  const Source& source = impl_->source(split);
+  SampleIndex::Position at =
+      source.index.positions[source.index.shuffle[static_cast<size_t>(id % size(split))]];
+  std::vector<Piece> found;
+  for (int64_t missing = impl_->seq + 1; missing > 0; ++at.document, at.offset = 0) {
+    int64_t sequence = source.index.documents[at.document];
+    int64_t tokens = std::min(source.data->lengths()[sequence] - int64_t{at.offset}, missing);
+    if (tokens > 0) found.push_back({source.data->prefix(), sequence, at.offset, tokens});
+    missing -= tokens;
+  }
+  return found;
+}
+
 std::string Sampler::fingerprint() const { return impl_->fingerprint; }
 const std::vector<std::string>& Sampler::warnings() const { return impl_->warnings; }
 

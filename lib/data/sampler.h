@@ -39,6 +39,12 @@ class Sampler {
   // Fills tokens [seq + 1] and weights [seq]: weight t is that of predicting tokens[t + 1]. id may
   // be of any size: it is taken modulo size(split).
   void get(Split split, int64_t id, std::span<int64_t> tokens, std::span<float> weights) const;
+  // Where the tokens of a sample lie, in their order; together seq + 1 tokens.
+  struct Piece {
+    std::string prefix;  // of the dataset
+    int64_t sequence = 0, offset = 0, tokens = 0;
+  };
+  std::vector<Piece> pieces(Split split, int64_t id) const;
   // Of the training samples: the lengths, the documents and the rules that order them; equal for
   // the same data in another place.
   std::string fingerprint() const;

@@ -9,8 +9,8 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "data/unicode.h"
 #include "ops/random.h"
+#include "tokenizer/unicode.h"
 
 namespace neox {
 namespace {

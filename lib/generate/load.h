@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "data/tokenizer.h"
 #include "model/gpt_neox.h"
+#include "tokenizer/tokenizer.h"
 
 namespace neox {
 

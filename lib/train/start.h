@@ -5,7 +5,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "config/config.h"
-#include "data/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 namespace neox {
 

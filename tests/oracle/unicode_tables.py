@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes lib/data/unicode_tables.cc: the Unicode properties that the Python library `tokenizers` goes by.
+"""Writes lib/tokenizer/unicode_tables.cc: the Unicode properties that the Python library `tokenizers` goes by.
 
-Usage: unicode_tables.py [--check] [FILE]     (default: lib/data/unicode_tables.cc of this tree)
+Usage: unicode_tables.py [--check] [FILE]     (default: lib/tokenizer/unicode_tables.cc of this tree)
 
 Every property is read off the library itself, code point by code point:
   letter, number, space   how its ByteLevel pre-tokenizer (Oniguruma's \\p{L} \\p{N} \\s) joins the code point to a neighbour
@@ -123,7 +123,7 @@ def text():
                  for a, b in ranges([p for p in known if known[p] == v])]
     return (
         f"// Made by tests/oracle/unicode_tables.py from tokenizers {tokenizers.__version__}; not to be edited by hand.\n"
-        '#include "data/unicode_tables.h"\n\nnamespace neox::unicode {\n\n'
+        '#include "tokenizer/unicode_tables.h"\n\nnamespace neox::unicode {\n\n'
         + range_table("kLetters", classes["letter"]) + range_table("kNumbers", classes["number"])
         + range_table("kSpaces", classes["space"]) + range_table("kWordCharacters", word_points())
         + table("CombiningRange", "kCombining", (f"{a:#x},{b:#x},{v}" for a, b, v in sorted(combining)))
@@ -141,7 +141,7 @@ def text():
 def main():
     args = [a for a in sys.argv[1:] if a != "--check"]
     root = pathlib.Path(__file__).resolve().parents[2]
-    path = pathlib.Path(args[0]) if args else root / "lib/data/unicode_tables.cc"
+    path = pathlib.Path(args[0]) if args else root / "lib/tokenizer/unicode_tables.cc"
     if "--check" not in sys.argv:
         path.write_text(text())
         return 0

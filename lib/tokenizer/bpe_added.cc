@@ -1,9 +1,9 @@
-#include "data/bpe_added.h"
+#include "tokenizer/bpe_added.h"
 
 #include <algorithm>
 
 #include "base/error.h"
-#include "data/unicode.h"
+#include "tokenizer/unicode.h"
 
 namespace neox {
 namespace {

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "data/bpe_trainer.h"
+#include "tokenizer/bpe_trainer.h"
 
 namespace neox {
 

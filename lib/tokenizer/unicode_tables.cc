@@ -1,5 +1,5 @@
 // Made by tests/oracle/unicode_tables.py from tokenizers 0.23.3; not to be edited by hand.
-#include "data/unicode_tables.h"
+#include "tokenizer/unicode_tables.h"
 
 namespace neox::unicode {
 

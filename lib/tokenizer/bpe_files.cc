@@ -1,4 +1,4 @@
-#include "data/bpe_files.h"
+#include "tokenizer/bpe_files.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "data/bpe.h"
+#include "tokenizer/bpe.h"
 
 namespace neox {
 

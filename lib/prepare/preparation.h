@@ -1,7 +1,7 @@
 // Tokenizes the documents of the input on all ranks of a job and joins them to datasets.
 #pragma once
-#include "data/prepare.h"
 #include "launch/control.h"
+#include "prepare/prepare.h"
 
 namespace neox {
 

@@ -1,12 +1,12 @@
-#include "data/bpe_words.h"
+#include "tokenizer/bpe_words.h"
 
 #include <algorithm>
 #include <exception>
 #include <thread>
 #include <unordered_map>
 
-#include "data/bpe_split.h"
-#include "data/unicode.h"
+#include "tokenizer/bpe_split.h"
+#include "tokenizer/unicode.h"
 
 namespace neox {
 namespace {

@@ -1,4 +1,4 @@
-#include "data/bpe_trainer.h"
+#include "tokenizer/bpe_trainer.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -7,8 +7,8 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "data/bpe_words.h"
-#include "data/unicode.h"
+#include "tokenizer/bpe_words.h"
+#include "tokenizer/unicode.h"
 
 namespace neox {
 namespace {

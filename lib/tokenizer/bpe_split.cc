@@ -1,4 +1,4 @@
-#include "data/bpe_split.h"
+#include "tokenizer/bpe_split.h"
 
 #include <array>
 

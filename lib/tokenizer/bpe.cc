@@ -1,4 +1,4 @@
-#include "data/bpe.h"
+#include "tokenizer/bpe.h"
 
 #include <algorithm>
 #include <array>
@@ -8,7 +8,7 @@
 #include <queue>
 
 #include "base/error.h"
-#include "data/unicode.h"
+#include "tokenizer/unicode.h"
 
 namespace neox {
 namespace {

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "data/input_files.h"
+#include "prepare/input_files.h"
 
 namespace neox {
 
@@ -34,12 +34,21 @@ std::vector<Slice> slices_of(const InputFiles& input, const BlockRules& rules, i
 // The number of line ends in a file before a position, counted when it is first asked for.
 class LinesBefore;
 
+// Where a block ends, and reading may go on, in another process too.
+struct Place {
+  int64_t slice = 0;   // of the reader's
+  int64_t offset = 0;  // of the first byte that was not given out, in the file as text
+  int64_t line = 1;    // its number in the slice
+  bool operator==(const Place&) const = default;
+};
+
 struct Block {
   const InputFile* file = nullptr;
   int64_t line = 1;  // number of the first line in the slice
   std::string text = {};
   bool begins_document = true, ends_document = true;  // of a text's part
   std::shared_ptr<LinesBefore> before = {};           // the slice; none: it begins the file
+  Place end = {};
 
   // In the file, of a line of the block counted from `line`. Thread-safe.
   int64_t number_in_file(int64_t line) const;
@@ -49,7 +58,8 @@ struct Block {
 class BlockReader {
  public:
   static constexpr int64_t kBlockBytes = 1 << 18;
-  BlockReader(std::vector<Slice> slices, BlockRules rules);
+  // Begins behind a block that ended at `from`, of the same slices; none: with the first.
+  BlockReader(std::vector<Slice> slices, BlockRules rules, std::optional<Place> from = {});
   ~BlockReader();
   BlockReader(const BlockReader&) = delete;
   BlockReader& operator=(const BlockReader&) = delete;
@@ -64,6 +74,7 @@ class BlockReader {
 
   std::vector<Slice> slices_;
   BlockRules rules_;
+  std::optional<Place> from_;
   size_t next_slice_ = 0;
   Slice slice_;
   std::shared_ptr<LinesBefore> before_;

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "data/bpe.h"
-#include "data/bpe_added.h"
+#include "tokenizer/bpe.h"
+#include "tokenizer/bpe_added.h"
 
 namespace neox {
 

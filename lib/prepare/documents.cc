@@ -1,4 +1,4 @@
-#include "data/documents.h"
+#include "prepare/documents.h"
 
 #include <charconv>
 #include <nlohmann/json.hpp>
@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "data/unicode.h"
+#include "tokenizer/unicode.h"
 
 namespace neox {
 namespace {

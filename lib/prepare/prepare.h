@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "data/documents.h"
-#include "data/tokenizer.h"
 #include "launch/control.h"
+#include "prepare/documents.h"
+#include "tokenizer/tokenizer.h"
 
 namespace neox {
 

@@ -1,4 +1,4 @@
-#include "data/together.h"
+#include "prepare/together.h"
 
 #include <chrono>
 #include <condition_variable>

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "data/blocks.h"
+#include "prepare/blocks.h"
 
 namespace neox {
 

@@ -5,7 +5,7 @@
 #pragma once
 #include <string_view>
 
-#include "data/unicode.h"
+#include "tokenizer/unicode.h"
 
 namespace neox {
 

@@ -1,11 +1,11 @@
-#include "data/unicode.h"
+#include "tokenizer/unicode.h"
 
 #include <algorithm>
 #include <cstring>
 #include <unordered_map>
 #include <vector>
 
-#include "data/unicode_tables.h"
+#include "tokenizer/unicode_tables.h"
 
 namespace neox::unicode {
 namespace {

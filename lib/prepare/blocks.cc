@@ -1,4 +1,4 @@
-#include "data/blocks.h"
+#include "prepare/blocks.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -137,8 +137,10 @@ std::vector<Slice> slices_of(const InputFiles& input, const BlockRules& rules, i
   return slices;
 }
 
-BlockReader::BlockReader(std::vector<Slice> slices, BlockRules rules)
-    : slices_(std::move(slices)), rules_(std::move(rules)) {}
+BlockReader::BlockReader(std::vector<Slice> slices, BlockRules rules, std::optional<Place> from)
+    : slices_(std::move(slices)), rules_(std::move(rules)), from_(from) {
+  if (from_) next_slice_ = static_cast<size_t>(from_->slice);
+}
 
 BlockReader::~BlockReader() {
   if (fd_ >= 0) ::close(fd_);
@@ -149,8 +151,9 @@ bool BlockReader::open_next() {
   slice_ = slices_[next_slice_++];
   fd_ = ::open(slice_.file->path.c_str(), O_RDONLY | O_CLOEXEC);
   check_io(fd_ >= 0, "cannot open ", slice_.file->path, ": ", describe_errno(errno));
-  line_ = 1;
-  read_ = given_ = slice_.begin;
+  line_ = from_ ? from_->line : 1;
+  read_ = given_ = from_ ? from_->offset : slice_.begin;
+  from_.reset();
   before_ =
       slice_.begin == 0 ? nullptr : std::make_shared<LinesBefore>(slice_.file->path, slice_.begin);
   return true;
@@ -183,6 +186,7 @@ Block BlockReader::take(size_t bytes) {
   block.begins_document = !part || given_ == 0;
   given_ += static_cast<int64_t>(bytes);
   block.ends_document = !part || given_ == slice_.file->bytes;
+  block.end = {static_cast<int64_t>(next_slice_) - 1, given_, line_};
   return block;
 }
 

@@ -1,4 +1,4 @@
-#include "data/prepare_options.h"
+#include "prepare/prepare_options.h"
 
 #include <sched.h>
 

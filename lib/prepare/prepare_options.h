@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/program.h"
-#include "data/prepare.h"
+#include "prepare/prepare.h"
 
 namespace neox {
 

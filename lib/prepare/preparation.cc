@@ -1,4 +1,4 @@
-#include "data/preparation.h"
+#include "prepare/preparation.h"
 
 #include <algorithm>
 #include <atomic>
@@ -11,8 +11,9 @@
 #include "base/progress.h"
 #include "base/text.h"
 #include "data/dataset_builder.h"
-#include "data/pipeline.h"
-#include "data/together.h"
+#include "prepare/document_encoder.h"
+#include "prepare/pipeline.h"
+#include "prepare/together.h"
 
 namespace neox {
 
@@ -60,6 +61,7 @@ class Preparation {
       : options_(options),
         input_(input),
         tokenizer_(tokenizer),
+        encoder_(options, tokenizer),
         control_(control),
         rank_(static_cast<size_t>(control.rank())) {
     blocks_.separator = options.rules.separator;
@@ -104,8 +106,8 @@ class Preparation {
 
   Encoded encode(const Block& block) const {
     Documents found = parse_block(block, options_.rules);
-    bool ends =
-        options_.end_of_document == PrepareOptions::EndOfDocument::kAppend && block.ends_document;
+    auto part = block.ends_document ? DocumentEncoder::Part::kLast : DocumentEncoder::Part::kGoesOn;
+    std::vector<int32_t> labels;
     size_t keys = options_.rules.keys.size();
     Encoded e{.tokens = std::vector<std::vector<int32_t>>(keys),
               .skipped = std::move(found.skipped),
@@ -114,11 +116,10 @@ class Preparation {
       std::vector<int32_t> counts;
       int64_t bytes = 0;
       for (size_t key = 0; key < keys; ++key) {
-        std::vector<int32_t> ids = tokenizer_.encode(document.texts[key]);
-        if (!ids.empty() && ends) ids.push_back(tokenizer_.end_of_document());
-        counts.push_back(static_cast<int32_t>(ids.size()));
+        size_t before = e.tokens[key].size();
+        encoder_.encode(document.texts[key], part, e.tokens[key], labels);
+        counts.push_back(static_cast<int32_t>(e.tokens[key].size() - before));
         bytes += static_cast<int64_t>(document.texts[key].size());
-        e.tokens[key].insert(e.tokens[key].end(), ids.begin(), ids.end());
       }
       e.counts.push_back(std::move(counts));
       e.repaired.push_back(document.repaired);
@@ -316,6 +317,7 @@ class Preparation {
   const PrepareOptions& options_;
   const InputFiles& input_;
   const Tokenizer& tokenizer_;
+  const DocumentEncoder encoder_;
   Control& control_;
   const size_t rank_;
   BlockRules blocks_;

@@ -1,12 +1,12 @@
-#include "data/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 #include <algorithm>
 #include <unordered_set>
 
 #include "base/error.h"
-#include "data/bpe_files.h"
-#include "data/bpe_split.h"
-#include "data/unicode.h"
+#include "tokenizer/bpe_files.h"
+#include "tokenizer/bpe_split.h"
+#include "tokenizer/unicode.h"
 
 namespace neox {
 namespace {
@@ -104,16 +104,20 @@ Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 Tokenizer::~Tokenizer() = default;
 
 std::vector<int32_t> Tokenizer::encode(std::string_view text) const {
-  std::string repaired, composed;
-  text = unicode::repair(text, repaired);
   std::vector<int32_t> ids;
   ids.reserve(text.size() / 3 + 1);
+  encode(text, ids);
+  return ids;
+}
+
+void Tokenizer::encode(std::string_view text, std::vector<int32_t>& ids) const {
+  std::string repaired, composed;
+  text = unicode::repair(text, repaired);
   auto add = [&](int32_t id) { ids.push_back(id); };
   impl_->raw.split(text, add, [&](std::string_view piece) {
     impl_->normalized.split(impl_->normalize(piece, composed), add,
                             [&](std::string_view part) { impl_->encode_piece(part, ids); });
   });
-  return ids;
 }
 
 // At such a place a word begins, and nothing composes with what is before. Added tokens of several

@@ -1,4 +1,4 @@
-#include "data/prepare.h"
+#include "prepare/prepare.h"
 
 #include <algorithm>
 #include <chrono>
@@ -9,10 +9,10 @@
 #include "base/log.h"
 #include "base/progress.h"
 #include "base/text.h"
-#include "data/bpe_trainer.h"
-#include "data/input_files.h"
-#include "data/preparation.h"
-#include "data/together.h"
+#include "prepare/input_files.h"
+#include "prepare/preparation.h"
+#include "prepare/together.h"
+#include "tokenizer/bpe_trainer.h"
 
 namespace neox {
 namespace {
@@ -163,10 +163,6 @@ PrepareResult prepare_data(const PrepareOptions& options, Control& control) {
                     return std::string();
                   }});
   Tokenizer tokenizer = load_tokenizer(options.tokenizer);
-  if (options.end_of_document == PrepareOptions::EndOfDocument::kAppend)
-    check_usage(tokenizer.has_end_of_document(), options.tokenizer.vocab,
-                " has no token <|endoftext|>, which --append-eod wants to append; leave "
-                "--append-eod out, or use another tokenizer");
   PrepareResult result = tokenize_input(options, input, tokenizer, control);
   result.seconds = now() - begin;
   return result;

@@ -1,4 +1,4 @@
-#include "data/input_files.h"
+#include "prepare/input_files.h"
 
 #include <fcntl.h>
 #include <unistd.h>

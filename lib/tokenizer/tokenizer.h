@@ -26,6 +26,8 @@ class Tokenizer {
 
   // Bytes that are not UTF-8 are read as U+FFFD, as Python's errors="replace" does.
   std::vector<int32_t> encode(std::string_view text) const;
+  // The same, appended to `ids`.
+  void encode(std::string_view text, std::vector<int32_t>& ids) const;
   // Whether a text may be cut before a space between ASCII letters or digits: the ids of the parts,
   // joined, are then those of the text.
   bool parts_at_words() const;

@@ -1,0 +1,33 @@
+// What becomes of a document of the input: its tokens, and where the run masks parts of it, the
+// labels that training learns from. Immutable; any number of threads may encode at once.
+#pragma once
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "prepare/prepare.h"
+#include "tokenizer/tokenizer.h"
+
+namespace neox {
+
+class DocumentEncoder {
+ public:
+  // Both must outlive the encoder. Throws Error (64) for options that the tokenizer cannot fulfil.
+  DocumentEncoder(const PrepareOptions& options, const Tokenizer& tokenizer);
+
+  // Whether a dataset of labels is written beside that of the tokens.
+  bool has_labels() const { return false; }
+
+  // Appends the tokens of a text, or of one of its parts, the last of which ends the document; of
+  // an empty text none. Where there are labels, one for each token: itself, or -100 where nothing
+  // is learnt from it. Throws Error (74) with what is wrong with the text.
+  enum class Part { kLast, kGoesOn };
+  void encode(std::string_view text, Part part, std::vector<int32_t>& tokens,
+              std::vector<int32_t>& labels) const;
+
+ private:
+  const PrepareOptions& options_;
+  const Tokenizer& tokenizer_;
+};
+
+}  // namespace neox
