@@ -166,7 +166,10 @@ NcclGroup& split_group(NcclProcess& process, NcclGroup& parent, int color,
   NcclHandle& made = process.add_handle();
   NcclGroup& group = process.add_group(name, made);
   process.set_up(parent, {.name = "split"}, made, [&] {
-    return process.api().split(parent.handle->comm, color, parent.rank, made.comm);
+    NcclComm child = nullptr;
+    NcclResult result = process.api().split(parent.handle->comm, color, parent.rank, child);
+    made.comm = child;
+    return result;
   });
   process.set_up(group, {.name = "rank_and_size"}, made,
                  [&] { return process.api().rank_and_size(made.comm, group.rank, group.size); });
@@ -220,8 +223,12 @@ std::unique_ptr<Communicator> nccl_communicator(std::shared_ptr<NcclApi> api, Co
   NcclGroup& first = process->add_group("of all ranks", made);
   first.rank = rank;
   first.size = size;
-  process->set_up(first, {.name = "init"}, made,
-                  [&] { return api->init(made.comm, size, id, rank); });
+  process->set_up(first, {.name = "init"}, made, [&] {
+    NcclComm comm = nullptr;
+    NcclResult result = api->init(comm, size, id, rank);
+    made.comm = comm;
+    return result;
+  });
   Shared owner(process, first);
   NcclGroup& world = split_group(*process, first, 0, "world");
   check(world.rank == rank && world.size == size, "NCCL made rank ", world.rank, " of ", world.size,

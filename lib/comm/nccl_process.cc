@@ -110,7 +110,7 @@ void NcclProcess::abort(const std::string& reason) {
   {
     std::lock_guard state(state_);
     for (NcclHandle& handle : handles_)
-      if (handle.comm) comms.push_back(std::exchange(handle.comm, nullptr));
+      if (NcclComm comm = handle.comm.exchange(nullptr)) comms.push_back(comm);
   }
   // At once: each waits for its kernels, which may stand behind those of another communicator.
   std::vector<std::thread> threads;

@@ -10,6 +10,7 @@
 #include <c10/util/FunctionRef.h>
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -31,8 +32,9 @@ struct NcclTimes {
 };
 
 struct NcclHandle {
-  NcclComm comm = nullptr;  // null: not begun, or ended
-  bool ready = false;       // to be asked for errors by the watchdog
+  // null: not begun, or ended. Atomic, since an abort does not wait for a call that hangs.
+  std::atomic<NcclComm> comm = nullptr;
+  bool ready = false;  // to be asked for errors by the watchdog
 };
 
 struct NcclGroup {

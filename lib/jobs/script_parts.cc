@@ -190,6 +190,8 @@ requeue() {
     say "$1, but MAX_RESTARTS=$MAX_RESTARTS is reached; submit the job again and it goes on"
   else
     say "$1; asks Slurm for restart $((restarts + 1)) of at most $MAX_RESTARTS"
+    # What keeps failing at once may need Slurm to see first that a node is dead: each try waits longer.
+    if [ "$code" != 75 ] && [ $((SECONDS - started)) -lt 60 ]; then sleep $((restarts < 6 ? 5 * restarts : 30)); fi
     scontrol requeue "$SLURM_JOB_ID" || say "scontrol requeue failed; submit the job again and it goes on"
   fi
 }
