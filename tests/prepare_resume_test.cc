@@ -42,6 +42,7 @@ class PrepareResume : public ::testing::Test {
     dir_.put("in/c.jsonl", lines(9000, 18000));
     bytes_ = static_cast<int64_t>(lines(0, 9000).size() + long_text(40000).size() +
                                   lines(9000, 18000).size());
+    whole_ = prepare(1, "whole");
   }
   ~PrepareResume() override { neox_fault("", 0, -1, -1); }
 
@@ -136,7 +137,7 @@ class PrepareResume : public ::testing::Test {
   Directory dir_;
   std::string input_;
   int64_t bytes_ = 0;
-  PrepareResult whole_ = prepare(1, "whole");
+  PrepareResult whole_;
 };
 
 TEST_F(PrepareResume, AKillAtAnyFileOperationIsMadeGood) { kill_everywhere(1, 4); }

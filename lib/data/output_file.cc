@@ -217,7 +217,8 @@ void remove_numbered(const fs::path& begin, int first) {
     int number = -1;
     const char* end = name.data() + name.size();
     auto [rest, error] = std::from_chars(name.data() + head.size(), end, number);
-    if (error == std::errc() && rest == end && number >= first) found.push_back(entry.path());
+    bool whole = error == std::errc() && (rest == end || *rest == '.');
+    if (whole && number >= first) found.push_back(entry.path());
   }
   for (const fs::path& path : found) fs::remove(path, ignored);
 }

@@ -64,7 +64,7 @@ class OutputFile {
   std::vector<std::byte> buffer_;
 };
 
-// Removes the files <begin><number> from that number on; fs::path(begin) names their directory.
+// Removes the files <begin><number>, and <begin><number>.*, from that number on.
 void remove_numbered(const fs::path& begin, int first);
 
 }  // namespace neox

@@ -22,6 +22,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr const char* kJournal = ".tmp-journal-";
+constexpr const char* kUnfinished = "new";
 
 std::string digest(std::string_view text) {
   XXH128_hash_t hash = XXH3_128bits(text.data(), text.size());
@@ -103,12 +104,19 @@ std::optional<SharePoint> Journal::find() const {
 
 void Journal::save(const SharePoint& point) const {
   Json json{{"identity", identity_}, {"point", to_json(point)}};
-  write_file_atomically(path_, json.dump(1, ' ', true, Json::error_handler_t::replace));
+  std::string text = json.dump(1, ' ', true, Json::error_handler_t::replace);
+  OutputFile file(path_, kUnfinished);
+  file.write(std::as_bytes(std::span(text)));
+  file.flush_to_disk();
+  file.publish();
+  fs::path dir = path_.parent_path();
+  sync_directory(dir.empty() ? "." : dir);
 }
 
 void Journal::remove() const {
   std::error_code ignored;
   fs::remove(path_, ignored);
+  fs::remove(OutputFile::part_of(path_, kUnfinished), ignored);
 }
 
 void remove_journals(const PrepareOptions& options, int first) {

@@ -141,6 +141,7 @@ void Share::save_if_due() {
     journal_->save(point);
     saved_ = true;
   });
+  if (options_.save_seconds == 0) wait_for_save();
 }
 
 void Share::wait_for_save() {
