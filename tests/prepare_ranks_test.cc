@@ -40,7 +40,6 @@ class PrepareRanks : public ::testing::Test {
     Program program = prepare_program();
     check(program.parse(arguments), "help was asked");
     PrepareOptions options = read_prepare_options(program);
-    options.life = "7.0.0";
     PrepareResult result;
     run_thread_ranks(ranks, [&](Communicator&, Control& control) {
       PrepareResult mine = prepare_data(options, control);
@@ -63,7 +62,6 @@ class PrepareRanks : public ::testing::Test {
     }
     for (const std::string& name : dir_.list()) {
       EXPECT_EQ(name.find(".tmp-"), std::string::npos) << name;
-      EXPECT_EQ(name.find(".held-"), std::string::npos) << name;
     }
   }
 
@@ -198,31 +196,11 @@ TEST_F(PrepareRanks, AnErrorOfTheFirstRankReachesAll) {
                 prepare(3, "out", {"--input", dir_ / "none"});
               }),
               HasSubstr("no input " + (dir_ / "none")));
-  fs::create_directory(dir_ / "in_text_document.bin.tmp-7.0.0");
+  fs::create_directory(dir_ / "in_text_document.bin.tmp-0");
   EXPECT_THAT(error_of([&] {
                 prepare(3, "in", {"--input", dir_.put("a.txt", "cat")});
               }),
               HasSubstr("cannot create"));
-}
-
-TEST(HeldBytes, ComesBackFromMemoryAndDisk) {
-  Directory dir;
-  for (size_t memory : {10u, 1000u, 100000u}) {
-    HeldBytes held(dir / "f", "1", memory);
-    std::string wanted;
-    for (int i = 0; i < 1000; ++i) {
-      std::string piece(static_cast<size_t>(i % 17), static_cast<char>('a' + i % 26));
-      held.write(std::as_bytes(std::span(piece)));
-      wanted += piece;
-    }
-    EXPECT_THAT(dir.list(), ::testing::IsEmpty());
-    OutputFile file(dir / "f");
-    held.copy_to(file, 7000);
-    file.flush_to_disk();
-    file.publish();
-    EXPECT_EQ(read_file(dir / "f"), wanted.substr(0, 7000));
-    fs::remove(dir / "f");
-  }
 }
 
 TEST(Together, TellsAllRanksTheResults) {

@@ -294,10 +294,10 @@ TEST(Pipeline, KeepsTheOrderAndRethrowsInOrder) {
         {.read = [&]() { return next < 100 ? std::optional(next++) : std::nullopt; },
          .size = [](const int&) { return 1; },
          .work =
-             [&](const int& i) {
+             [&](const int& i, int& r) {
                if (i >= bad && bad >= 0) fail(Exit::kIo, "item ", i);
                std::this_thread::sleep_for(std::chrono::microseconds(i * 37 % 101));
-               return -i;
+               r = -i;
              },
          .write = [&](const int& i, const int& r) { return written.push_back(i + r + i), true; }},
         4, 7);
@@ -316,7 +316,7 @@ TEST(Pipeline, EndsWhereTheReaderOrTheWriterDoes) {
            return next++;
          },
          .size = [](const int&) { return 5; },
-         .work = [](const int& i) { return i; },
+         .work = [](const int& i, int& r) { r = i; },
          .write = [&](const int&, const int&) { return ++written < enough; }},
         3, 1);
     std::string error = error_of([&] { pipeline.run(); });
@@ -333,7 +333,7 @@ TEST(Pipeline, EndsHoweverItsThreadsInterleave) {
     Pipeline<int, int> pipeline(
         {.read = [&] { return next < i % 4 ? std::optional(next++) : std::nullopt; },
          .size = [](const int&) { return 1; },
-         .work = [](const int& item) { return item; },
+         .work = [](const int& item, int& result) { result = item; },
          .write = [&](const int&, const int&) { return ++written, true; }},
         2, 2);
     pipeline.run();

@@ -1,18 +1,27 @@
 #include "data/output_file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "base/error.h"
+#include "base/log.h"
 
 namespace neox {
 namespace {
 
-constexpr size_t kBufferBytes = 1 << 20;
+// Writes begin and end at multiples of it, which file systems of clusters write without reading.
+constexpr int64_t kBufferBytes = 4 << 20;
+// For a process that was killed and is about to end.
+constexpr auto kLockWait = std::chrono::seconds(3);
 
 // Throws for a failed call, after whose name errno is still its own.
 void check_call(bool ok, const char* what, const fs::path& path) {
@@ -30,114 +39,188 @@ void write_at(int fd, std::span<const std::byte> bytes, int64_t position, const 
   }
 }
 
+void read_at(int fd, std::span<std::byte> bytes, int64_t position, const fs::path& path) {
+  while (!bytes.empty()) {
+    ssize_t n = ::pread(fd, bytes.data(), bytes.size(), position);
+    if (n < 0 && errno == EINTR) continue;
+    check_call(n >= 0, "read back", path);
+    check_io(n > 0, path.string(), " ends at byte ", position, " and should hold ", bytes.size(),
+             " more; has another process written it?");
+    bytes = bytes.subspan(static_cast<size_t>(n));
+    position += n;
+  }
+}
+
+bool is_same_file(int fd, const fs::path& path) {
+  struct stat open {
+  }, named{};
+  return ::fstat(fd, &open) == 0 && ::stat(path.c_str(), &named) == 0 &&
+         open.st_dev == named.st_dev && open.st_ino == named.st_ino;
+}
+
 }  // namespace
 
-OutputFile::OutputFile(fs::path path, const std::string& life, Open how)
-    : path_(std::move(path)), part_(path_), how_(how) {
-  part_ += ".tmp-" + (life.empty() ? std::to_string(::getpid()) : life);
-  int create = how == Open::kCreate ? O_CREAT | O_TRUNC : 0;
-  fd_ = ::open(part_.c_str(), O_WRONLY | create | O_CLOEXEC, 0666);
-  check_io(fd_ >= 0 || how == Open::kCreate || errno != ENOENT, "rank 0 has made ", part_.string(),
-           ", and it is not there: the directory must be on a file system that all nodes share");
-  check_call(fd_ >= 0, how == Open::kCreate ? "create" : "open", part_);
-  buffer_.reserve(kBufferBytes);
+fs::path OutputFile::part_of(const fs::path& path, const std::string& name) {
+  fs::path part = path;
+  return part += ".tmp-" + name;
+}
+
+OutputFile::OutputFile(fs::path path, const std::string& name, Open how)
+    : path_(std::move(path)),
+      part_(part_of(path_, name.empty() ? std::to_string(::getpid()) : name)),
+      how_(how),
+      kept_(how == Open::kTakeOver) {
+  if (how == Open::kShare) {
+    fd_ = ::open(part_.c_str(), O_RDWR | O_CLOEXEC);
+    check_io(fd_ >= 0 || errno != ENOENT, "rank 0 has made ", part_.string(),
+             ", and it is not there: the directory must be on a file system that all nodes share");
+    check_call(fd_ >= 0, "open", part_);
+    return;
+  }
+  bool create = how == Open::kCreate;
+  try {
+    // A file that another process had locked may have been renamed or removed by it since.
+    while (!open_and_lock(create ? O_CREAT : 0)) ::close(std::exchange(fd_, -1));
+    // Whoever still has the old file open, without a lock, goes on writing to that one.
+    if (create && ::lseek(fd_, 0, SEEK_END) > 0) {
+      check_call(::unlink(part_.c_str()) == 0, "remove", part_);
+      do ::close(std::exchange(fd_, -1));
+      while (!open_and_lock(O_CREAT));
+    }
+  } catch (...) {
+    if (fd_ >= 0) ::close(fd_);
+    throw;
+  }
+}
+
+// Returns false where the name leads to another file by now.
+bool OutputFile::open_and_lock(int flags) {
+  fd_ = ::open(part_.c_str(), O_RDWR | flags | O_CLOEXEC, 0666);
+  check_call(fd_ >= 0, flags & O_CREAT ? "create" : "open", part_);
+  lock();
+  return is_same_file(fd_, part_);
+}
+
+void OutputFile::lock() {
+  auto end = std::chrono::steady_clock::now() + kLockWait;
+  for (;;) {
+    if (::flock(fd_, LOCK_EX | LOCK_NB) == 0) return;
+    int error = errno;
+    if (error == EINTR) continue;
+    if (error != EWOULDBLOCK) {
+      log_warning("cannot lock ", part_.string(), ": ", describe_errno(error),
+                  "; see to it that no other run writes the same output");
+      return;
+    }
+    check_io(std::chrono::steady_clock::now() < end, part_.string(),
+             " is being written by another process; wait for it, end it, or choose another name "
+             "for the output");
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
 }
 
 OutputFile::OutputFile(OutputFile&& other) noexcept
     : path_(std::move(other.path_)),
       part_(std::exchange(other.part_, {})),
       how_(other.how_),
+      kept_(other.kept_),
       fd_(std::exchange(other.fd_, -1)),
       position_(other.position_),
       buffer_(std::move(other.buffer_)) {}
 
 OutputFile::~OutputFile() {
+  bool mine = fd_ >= 0 && how_ != Open::kShare && !kept_ && !part_.empty();
+  if (mine && is_same_file(fd_, part_)) ::unlink(part_.c_str());
   if (fd_ >= 0) ::close(fd_);
-  if (!part_.empty() && how_ == Open::kCreate) ::unlink(part_.c_str());
 }
 
-void OutputFile::seek(int64_t position) {
-  write_out(buffer_);
-  buffer_.clear();
-  position_ = position;
+void OutputFile::seek(int64_t to) {
+  if (to == position()) return;
+  flush();
+  position_ = to;
 }
 
 void OutputFile::write(std::span<const std::byte> bytes) {
-  if (buffer_.size() + bytes.size() > kBufferBytes) {
-    write_out(buffer_);
-    buffer_.clear();
+  while (!bytes.empty()) {
+    int64_t room = kBufferBytes - position() % kBufferBytes;
+    auto part = bytes.first(static_cast<size_t>(std::min(room, std::ssize(bytes))));
+    bytes = bytes.subspan(part.size());
+    if (buffer_.empty() && std::ssize(part) == kBufferBytes) {
+      write_out(part);
+      continue;
+    }
+    buffer_.insert(buffer_.end(), part.begin(), part.end());
+    if (std::ssize(part) == room) flush();
   }
-  if (bytes.size() > kBufferBytes) return write_out(bytes);
-  buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
 }
 
 void OutputFile::write_out(std::span<const std::byte> bytes) {
   write_at(fd_, bytes, position_, path_);
-  position_ += static_cast<int64_t>(bytes.size());
+  position_ += std::ssize(bytes);
 }
 
-void OutputFile::flush_to_disk() {
-  write_out(buffer_);
-  buffer_ = {};
-  check_call(::fsync(fd_) == 0, "flush", path_);
-  check_call(::close(std::exchange(fd_, -1)) == 0, "close", path_);
+void OutputFile::read(std::span<std::byte> bytes, int64_t position) {
+  flush();
+  read_at(fd_, bytes, position, part_);
 }
+
+void OutputFile::copy(OutputFile& from, int64_t position, int64_t bytes) {
+  flush();
+  from.flush();
+  while (bytes > 0) {
+    off64_t in = position, out = position_;
+    ssize_t n = ::copy_file_range(from.fd_, &in, fd_, &out, static_cast<size_t>(bytes), 0);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) break;  // it cannot, or the file ends here; reading will tell
+    position += n;
+    position_ += n;
+    bytes -= n;
+  }
+  std::vector<std::byte> part;
+  while (bytes > 0) {
+    part.resize(static_cast<size_t>(std::clamp<int64_t>(bytes, 0, kBufferBytes)));
+    from.read(part, position);
+    write_out(part);
+    position += std::ssize(part);
+    bytes -= std::ssize(part);
+  }
+}
+
+void OutputFile::set_size(int64_t bytes) {
+  flush();
+  check_call(::ftruncate(fd_, bytes) == 0, "set the size of", path_);
+}
+
+void OutputFile::flush() {
+  write_out(buffer_);
+  buffer_.clear();
+}
+
+void OutputFile::sync() const { check_call(::fsync(fd_) == 0, "flush", path_); }
 
 void OutputFile::publish() {
+  check_io(is_same_file(fd_, part_), part_.string(),
+           " was replaced by another process; do two runs write the same output?");
   int renamed = ::rename(part_.c_str(), path_.c_str());
   check_call(renamed == 0, ("rename " + part_.string() + " to").c_str(), path_);
   part_.clear();
 }
 
-HeldBytes::HeldBytes(fs::path path, std::string life, size_t memory_bytes)
-    : path_(std::move(path)), memory_bytes_(memory_bytes) {
-  path_ += ".held-" + life;
-}
-
-HeldBytes::~HeldBytes() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
-void HeldBytes::write(std::span<const std::byte> bytes) {
-  if (held_ + bytes.size() > memory_bytes_) spill();
-  if (chunks_.empty() || chunks_.back().size() + bytes.size() > kBufferBytes) {
-    chunks_.emplace_back();
-    chunks_.back().reserve(std::max(kBufferBytes, bytes.size()));
+void remove_numbered(const fs::path& begin, int first) {
+  fs::path dir = begin.parent_path();
+  std::string head = begin.filename().string();
+  std::vector<fs::path> found;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(dir.empty() ? "." : dir, ignored)) {
+    std::string name = entry.path().filename().string();
+    if (!name.starts_with(head)) continue;
+    int number = -1;
+    const char* end = name.data() + name.size();
+    auto [rest, error] = std::from_chars(name.data() + head.size(), end, number);
+    bool whole = error == std::errc() && (rest == end || *rest == '.');
+    if (whole && number >= first) found.push_back(entry.path());
   }
-  chunks_.back().insert(chunks_.back().end(), bytes.begin(), bytes.end());
-  held_ += bytes.size();
-}
-
-void HeldBytes::spill() {
-  if (fd_ < 0) {
-    fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    check_call(fd_ >= 0, "create", path_);
-    ::unlink(path_.c_str());
-  }
-  for (const auto& chunk : chunks_) {
-    write_at(fd_, chunk, spilled_, path_);
-    spilled_ += static_cast<int64_t>(chunk.size());
-  }
-  chunks_.clear();
-  held_ = 0;
-}
-
-void HeldBytes::copy_to(OutputFile& file, int64_t bytes) {
-  std::vector<std::byte> buffer(spilled_ > 0 ? kBufferBytes : 0);
-  for (int64_t at = 0; at < std::min(bytes, spilled_);) {
-    auto wanted = std::min(static_cast<int64_t>(buffer.size()), std::min(bytes, spilled_) - at);
-    ssize_t n = ::pread(fd_, buffer.data(), static_cast<size_t>(wanted), at);
-    if (n < 0 && errno == EINTR) continue;
-    check_call(n > 0, "read back", path_);
-    file.write(std::span(buffer).first(static_cast<size_t>(n)));
-    at += n;
-  }
-  bytes -= std::min(bytes, spilled_);
-  for (const auto& chunk : chunks_) {
-    auto wanted = std::min(static_cast<int64_t>(chunk.size()), bytes);
-    file.write(std::span(chunk).first(static_cast<size_t>(wanted)));
-    bytes -= wanted;
-  }
+  for (const fs::path& path : found) fs::remove(path, ignored);
 }
 
 }  // namespace neox

@@ -11,56 +11,60 @@
 namespace neox {
 
 // A file that appears under its name only when publish() is called; until then it is called
-// <path>.tmp-<life>. It goes away with the object that created it, unless published. The other
-// ranks of a job share it, and write elsewhere in it. Errors are Error (74).
+// <path>.tmp-<name>. It goes away with the object, unless it was published or is kept; one that was
+// taken over is. One thread; but sync() may be called from another one. Errors are Error (74).
 class OutputFile {
  public:
-  enum class Open { kCreate, kShare };
-  // life: of the job, so that an orphan of an earlier one writes elsewhere; "": the process id.
-  explicit OutputFile(fs::path path, const std::string& life = "", Open how = Open::kCreate);
+  enum class Open {
+    kCreate,    // empty; one that is there is removed
+    kTakeOver,  // with what it holds; throws where it is missing
+    kShare,     // made by another rank, which is still writing elsewhere in it
+  };
+  // name: "": the process id. Where two processes may choose the same name, the second is refused:
+  // the file is locked (flock) until the object goes. Where the file system has no locks, that is
+  // logged.
+  explicit OutputFile(fs::path path, const std::string& name = "", Open how = Open::kCreate);
   OutputFile(OutputFile&& other) noexcept;
   OutputFile& operator=(OutputFile&&) = delete;
   ~OutputFile();
 
+  // The temporary name of that path.
+  static fs::path part_of(const fs::path& path, const std::string& name);
+
   // The next write goes to that byte of the file.
   void seek(int64_t position);
+  int64_t position() const { return position_ + static_cast<int64_t>(buffer_.size()); }
   void write(std::span<const std::byte> bytes);
-  void flush_to_disk();  // ends the writing
+  // Reads what was written; fails where the file ends before.
+  void read(std::span<std::byte> bytes, int64_t position);
+  // Bytes of another file go to the next place of this one, in the kernel where it can do that, and
+  // without a copy where the file system can.
+  void copy(OutputFile& from, int64_t position, int64_t bytes);
+  void set_size(int64_t bytes);
+  // Hands what was written to the kernel: it outlives this process.
+  void flush();
+  // What was flushed outlives the machine.
+  void sync() const;
+  void flush_to_disk() { flush(), sync(); }
+  // What becomes of the file when the object goes: another process may take it over.
+  void keep() { kept_ = true; }
+  void discard() { kept_ = false; }
   void publish();
 
  private:
+  void lock();
+  bool open_and_lock(int flags);
   void write_out(std::span<const std::byte> bytes);
 
   fs::path path_, part_;
   Open how_;
+  bool kept_ = false;
   int fd_ = -1;
-  int64_t position_ = 0;
+  int64_t position_ = 0;  // where the buffer begins
   std::vector<std::byte> buffer_;
 };
 
-// Bytes that wait for their place in a file: in memory, and beyond kMemoryBytes in a file without a
-// name in the directory of `path`.
-class HeldBytes {
- public:
-  static constexpr size_t kMemoryBytes = 256 << 20;
-  HeldBytes(fs::path path, std::string life, size_t memory_bytes = kMemoryBytes);
-  HeldBytes(const HeldBytes&) = delete;
-  HeldBytes& operator=(const HeldBytes&) = delete;
-  ~HeldBytes();
-
-  void write(std::span<const std::byte> bytes);
-  // The first so many bytes go to where `file` stands.
-  void copy_to(OutputFile& file, int64_t bytes);
-
- private:
-  void spill();
-
-  fs::path path_;
-  size_t memory_bytes_;
-  int fd_ = -1;
-  int64_t spilled_ = 0;  // bytes in the file, which come first
-  std::vector<std::vector<std::byte>> chunks_;
-  size_t held_ = 0;  // bytes in chunks_
-};
+// Removes the files <begin><number>, and <begin><number>.*, from that number on.
+void remove_numbered(const fs::path& begin, int first);
 
 }  // namespace neox

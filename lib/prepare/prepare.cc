@@ -10,6 +10,7 @@
 #include "base/progress.h"
 #include "base/text.h"
 #include "prepare/input_files.h"
+#include "prepare/journal.h"
 #include "prepare/preparation.h"
 #include "prepare/together.h"
 #include "tokenizer/bpe_trainer.h"
@@ -101,6 +102,13 @@ void train_tokenizer(const PrepareOptions& options, const InputFiles& input) {
                 with_commas(*options.train_vocab));
 }
 
+// Whether a killed run of the same options has trained the tokenizer that is there.
+bool was_trained(const PrepareOptions& options, const InputFiles& input, int ranks) {
+  const TokenizerFile& file = options.tokenizer;
+  if (!fs::exists(file.vocab) || !(file.merges.empty() || fs::exists(file.merges))) return false;
+  return Journal(options, 0, identity_of(options, input, ranks)).find().has_value();
+}
+
 void describe_input(const InputFiles& input) {
   auto lines = std::count_if(input.files.begin(), input.files.end(), [](const InputFile& file) {
     return file.format == InputFile::Format::kJsonLines;
@@ -162,7 +170,8 @@ PrepareResult prepare_data(const PrepareOptions& options, Control& control) {
   if (control.rank() == 0) describe_input(input);
   if (options.train_vocab)
     work_together(control, {.work = [&](const std::atomic<bool>&) {
-                    if (control.rank() == 0) train_tokenizer(options, input);
+                    if (control.rank() == 0 && !was_trained(options, input, control.size()))
+                      train_tokenizer(options, input);
                     return std::string();
                   }});
   Tokenizer tokenizer = load_tokenizer(options.tokenizer);
@@ -188,8 +197,14 @@ std::string summary(const PrepareOptions& options, const PrepareResult& result) 
                " documents had bytes that are not UTF-8, or lone surrogates; they were replaced\n");
   bool gpt2 = options.tokenizer.type == TokenizerFile::Type::kGpt2;
   text += "\nTo train on it, put into the configuration:\n";
-  text += concat("  data_path: ", result.datasets.front().prefix,
-                 "\n  tokenizer_type: ", gpt2 ? "GPT2BPETokenizer" : "HFTokenizer",
+  size_t keys = options.rules.keys.size();
+  const std::string& prefix = result.datasets.front().prefix;
+  if (result.datasets.size() == keys)
+    text += concat("  data_path: ", prefix, "\n");
+  else
+    text += concat("  train_data_paths: [", prefix, "]\n  train_label_data_paths: [",
+                   result.datasets[keys].prefix, "]\n");
+  text += concat("  tokenizer_type: ", gpt2 ? "GPT2BPETokenizer" : "HFTokenizer",
                  "\n  vocab_file: ", options.tokenizer.vocab, "\n");
   if (gpt2) text += concat("  merge_file: ", options.tokenizer.merges, "\n");
   return text;

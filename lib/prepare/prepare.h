@@ -2,8 +2,8 @@
 // <prefix>_<key>_document.bin and .idx, in the order of the input, with the bytes that
 // GPT-NeoX's and Megatron's preprocess_data.py write for the same documents. The ranks of a job
 // share the input by its bytes, and write the same files as one. Memory is bounded by the blocks in
-// flight, the largest document, 8 bytes for each document written, and HeldBytes::kMemoryBytes for
-// each key on ranks other than 0.
+// flight and the largest document, whatever the size of the input. A run that was killed goes on
+// where it was when it is started again (prepare/journal.h).
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -29,10 +29,14 @@ struct PrepareOptions {
   enum class EndOfDocument { kNone, kAppend } end_of_document = EndOfDocument::kNone;
   std::optional<int64_t> max_documents;
   int workers = 1;
-  std::string life = {};  // of the job, for temporary names; "": the process id
+  std::string life = {};  // of the job, for temporary names of corpora; "": the process id
   // Train a tokenizer of so many entries on the input first, and write it to `tokenizer`.
   std::optional<int64_t> train_vocab;
   enum class Existing { kKeep, kReplace } existing_tokenizer = Existing::kKeep;
+  // All options that the output depends on, as text: a run that was killed is gone on with by one
+  // of the same options only.
+  std::string identity = {};
+  double save_seconds = 10;  // how much work a killed run may lose, about; 0: none but blocks in work
 };
 
 struct PreparedDataset {
@@ -45,6 +49,7 @@ struct PrepareResult {
   int64_t documents = 0;                  // read, and not empty
   int64_t empty = 0, skipped = 0, repaired = 0;
   int64_t text_bytes = 0;
+  int64_t resumed_bytes = 0;  // of input, which a killed run had done
   int64_t vocab = 0;
   double seconds = 0;
 };

@@ -151,6 +151,34 @@ int read_workers(const Program& program, const PrepareDefaults& defaults) {
   return workers;
 }
 
+// The options that the output depends on, given or by default, as lines of text.
+std::string describe_options(const Program& program) {
+  static const std::set<std::string> kOthers = {"workers", "num-docs", "log-interval",
+                                                "overwrite-tokenizer"};
+  std::string text;
+  for (const auto& [name, option] : program.args()) {
+    if (kOthers.contains(name)) continue;
+    const boost::any& value = option.value();
+    text += name;
+    if (auto one = boost::any_cast<std::string>(&value))
+      text += " " + *one;
+    else if (auto many = boost::any_cast<std::vector<std::string>>(&value))
+      text += " " + join(*many, " ");
+    else if (auto number = boost::any_cast<int64_t>(&value))
+      text += concat(" ", *number);
+    else if (auto small = boost::any_cast<int>(&value))
+      text += concat(" ", *small);
+    else if (auto real = boost::any_cast<double>(&value))
+      text += concat(" ", *real);
+    else if (auto flag = boost::any_cast<bool>(&value))
+      text += concat(" ", *flag);
+    else
+      check(value.empty(), "--", name, " has a value of a type that is not told apart");
+    text += "\n";
+  }
+  return text;
+}
+
 }  // namespace
 
 std::vector<std::string> canonical_arguments(const std::vector<std::string>& arguments) {
@@ -227,6 +255,7 @@ PrepareOptions read_prepare_options(const Program& program, const PrepareDefault
   options.train_vocab = given<int64_t>(program, "train-tokenizer");
   if (program.has("overwrite-tokenizer"))
     options.existing_tokenizer = PrepareOptions::Existing::kReplace;
+  options.identity = describe_options(program);
   for (const char* option : {"num-docs", "log-interval"})
     if (program.has(option)) log_info("--", option, " has no effect here");
   return options;

@@ -1,0 +1,79 @@
+#include "prepare/encoded_block.h"
+
+#include <numeric>
+
+#include "data/dataset_builder.h"
+
+namespace neox {
+namespace {
+
+constexpr size_t kPiece = 1 << 15;  // tokens that stay in the cache until they are narrowed
+
+// No learning from these tokens.
+constexpr int32_t kIgnored = -100;
+
+class Encoding {
+ public:
+  Encoding(const EncodingRules& rules, EncodedBlock& to) : rules_(rules), to_(to) {}
+
+  void begin(size_t keys) {
+    to_.keys.resize(keys);
+    for (EncodedKey& key : to_.keys) {
+      key.tokens.clear();
+      key.labels.clear();
+      key.lengths.clear();
+    }
+    to_.documents.clear();
+  }
+
+  // All documents for one key, so that their tokens are narrowed many at a time.
+  void add_key(const std::vector<Document>& documents, size_t key, DocumentEncoder::Part part) {
+    EncodedKey& out = to_.keys[key];
+    for (size_t i = 0; i < documents.size(); ++i) {
+      size_t before = tokens_.size();
+      rules_.encoder.encode(documents[i].texts[key], part, tokens_, labels_);
+      auto count = static_cast<int64_t>(tokens_.size() - before);
+      out.lengths.push_back(count);
+      to_.documents[i].text_bytes += static_cast<int64_t>(documents[i].texts[key].size());
+      to_.documents[i].empty &= count == 0;
+      if (tokens_.size() >= kPiece) move_to(out);
+    }
+    move_to(out);
+  }
+
+ private:
+  void move_to(EncodedKey& out) {
+    append_tokens(tokens_, rules_.type, rules_.vocab, 0, out.tokens);
+    append_tokens(labels_, TokenType::kInt32, rules_.vocab, kIgnored, out.labels);
+    tokens_.clear();
+    labels_.clear();
+  }
+
+  const EncodingRules& rules_;
+  EncodedBlock& to_;
+  std::vector<int32_t>& tokens_ = to_.tokens_wanted;
+  std::vector<int32_t>& labels_ = to_.labels_wanted;
+};
+
+}  // namespace
+
+int64_t EncodedKey::num_tokens(size_t documents) const {
+  return std::accumulate(lengths.begin(), lengths.begin() + static_cast<int64_t>(documents),
+                         int64_t{0});
+}
+
+void encode_block(const Block& block, const EncodingRules& rules, EncodedBlock& encoded) {
+  Documents found = parse_block(block, rules.documents);
+  auto part = block.ends_document ? DocumentEncoder::Part::kLast : DocumentEncoder::Part::kGoesOn;
+  Encoding encoding(rules, encoded);
+  encoding.begin(rules.documents.keys.size());
+  for (const Document& document : found.documents)
+    encoded.documents.push_back({.repaired = document.repaired});
+  for (size_t key = 0; key < encoded.keys.size(); ++key)
+    encoding.add_key(found.documents, key, part);
+  encoded.skipped = std::move(found.skipped);
+  encoded.replaced = std::move(found.replaced);
+  encoded.error = std::move(found.error);
+}
+
+}  // namespace neox

@@ -1,0 +1,126 @@
+#include "prepare/journal.h"
+
+#include <sys/stat.h>
+#include <xxhash.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/build_id.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "base/version.h"
+
+namespace neox {
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Place, slice, offset, line)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(DatasetPart, lead, documents, tokens)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(DatasetState, part, last)
+
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr const char* kJournal = ".tmp-journal-";
+constexpr const char* kUnfinished = "new";
+
+std::string digest(std::string_view text) {
+  XXH128_hash_t hash = XXH3_128bits(text.data(), text.size());
+  XXH128_canonical_t bytes;
+  XXH128_canonicalFromHash(&bytes, hash);
+  return hexadecimal({reinterpret_cast<const char*>(bytes.digest), sizeof bytes.digest});
+}
+
+std::string describe_files(const InputFiles& input) {
+  std::string text;
+  for (const InputFile& file : input.files) {
+    struct stat info {};
+    int found = ::stat(file.path.c_str(), &info), error = errno;
+    check_io(found == 0, "cannot look at ", file.path, ": ", describe_errno(error));
+    text += concat(file.path, '\0', file.bytes, ' ', info.st_size, ' ', info.st_mtim.tv_sec, '.',
+                   info.st_mtim.tv_nsec, '\n');
+  }
+  return digest(text);
+}
+
+fs::path journal_path(const PrepareOptions& options, int rank) {
+  return options.output_prefix + kJournal + std::to_string(rank);
+}
+
+Json to_json(const SharePoint& point) {
+  Json json{{"input_bytes", point.input_bytes},
+            {"tally", point.tally},
+            {"states", point.states},
+            {"finished", point.finished}};
+  if (point.place) json["place"] = *point.place;
+  return json;
+}
+
+SharePoint to_point(const Json& json) {
+  SharePoint point{.input_bytes = json.at("input_bytes"),
+                   .tally = json.at("tally"),
+                   .states = json.at("states"),
+                   .finished = json.at("finished")};
+  if (json.contains("place")) point.place = json.at("place").get<Place>();
+  return point;
+}
+
+// The names of what differs.
+std::string differences(const RunIdentity& a, const RunIdentity& b) {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : a)
+    if (auto other = b.find(name); other == b.end() || other->second != value)
+      names.push_back(name);
+  return join(names, ", ");
+}
+
+}  // namespace
+
+RunIdentity identity_of(const PrepareOptions& options, const InputFiles& input, int ranks) {
+  std::string tokenizer = read_file(options.tokenizer.vocab);
+  if (!options.tokenizer.merges.empty()) tokenizer += read_file(options.tokenizer.merges);
+  return {{"the options", options.identity},
+          {"the tokenizer", digest(tokenizer)},
+          {"the input", describe_files(input)},
+          {"the number of tasks", std::to_string(ranks)},
+          {"the program", concat(kVersion, " ", build_id())}};
+}
+
+Journal::Journal(const PrepareOptions& options, int rank, RunIdentity identity)
+    : path_(journal_path(options, rank)), identity_(std::move(identity)) {}
+
+std::optional<SharePoint> Journal::find() const {
+  if (!fs::exists(path_)) return std::nullopt;
+  try {
+    Json json = Json::parse(read_file(path_));
+    std::string other = differences(identity_, json.at("identity").get<RunIdentity>());
+    if (other.empty()) return to_point(json.at("point"));
+    log_info(path_.string(), " is of a run that differs in: ", other, "; this one begins afresh");
+  } catch (const Json::exception& e) {
+    log_warning(path_.string(), " cannot be read (", e.what(), "); this run begins afresh");
+  }
+  return std::nullopt;
+}
+
+void Journal::save(const SharePoint& point) const {
+  Json json{{"identity", identity_}, {"point", to_json(point)}};
+  std::string text = json.dump(1, ' ', true, Json::error_handler_t::replace);
+  OutputFile file(path_, kUnfinished);
+  file.write(std::as_bytes(std::span(text)));
+  file.flush_to_disk();
+  file.publish();
+  fs::path dir = path_.parent_path();
+  sync_directory(dir.empty() ? "." : dir);
+}
+
+void Journal::remove() const {
+  std::error_code ignored;
+  fs::remove(path_, ignored);
+  fs::remove(OutputFile::part_of(path_, kUnfinished), ignored);
+}
+
+void remove_journals(const PrepareOptions& options, int first) {
+  remove_numbered(options.output_prefix + kJournal, first);
+}
+
+}  // namespace neox

@@ -1,0 +1,245 @@
+// A run that is killed, and started again, writes the bytes of one that is not, and does not read
+// again what was done.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <functional>
+#include <random>
+#include <thread>
+
+#include "comm/thread.h"
+#include "data_files.h"
+#include "fault_preload.h"
+#include "prepare/prepare_options.h"
+#include "tokenizer/bpe_trainer.h"
+
+namespace neox {
+namespace {
+
+using ::testing::AllOf;
+using testing::Directory;
+using ::testing::ElementsAre;
+using testing::error_of;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+using Arguments = std::vector<std::string>;
+
+class PrepareResume : public ::testing::Test {
+ protected:
+  PrepareResume() {
+    const Arguments texts = {"the cat and the hat\n", "that cat sat there é"};
+    size_t next = 0;
+    write_tokenizer_json(dir_ / "tokenizer.json",
+                         train_bpe({.vocab_size = 280}, [&](std::string& text) {
+                           return next < texts.size() ? text = texts[next++], true : false;
+                         }));
+    input_ = dir_.put("in/a.jsonl", lines(0, 9000));
+    dir_.put("in/b.txt", long_text(40000));
+    dir_.put("in/c.jsonl", lines(9000, 18000));
+    bytes_ = static_cast<int64_t>(lines(0, 9000).size() + long_text(40000).size() +
+                                  lines(9000, 18000).size());
+    whole_ = prepare(1, "whole");
+  }
+  ~PrepareResume() override { neox_fault("", 0, -1, -1); }
+
+  static std::string lines(int begin, int end) {
+    std::string made;
+    for (int i = begin; i < end; ++i)
+      made += concat("{\"text\": \"", std::string(static_cast<size_t>(i % 97), "the cat"[i % 7]),
+                     i % 9 ? "" : "\xff", "\"}\n", i % 13 ? "" : "\n");
+    return made;
+  }
+  static std::string long_text(int words) {
+    std::string text;
+    for (int i = 0; i < words; ++i) text += concat("the cat ", i, i % 5 ? " sat" : "\n");
+    return text;
+  }
+
+  // Saves as often as it can.
+  PrepareResult prepare(int ranks, const std::string& name, const Arguments& more = {}) {
+    Arguments arguments = {"--output-prefix", dir_ / name, "--vocab-file", dir_ / "tokenizer.json",
+                           "--input",         dir_ / "in", "--workers",    "2",
+                           "--append-eod"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    Program program = prepare_program();
+    check(program.parse(arguments), "help was asked");
+    PrepareOptions options = read_prepare_options(program);
+    options.save_seconds = 0;
+    PrepareResult result;
+    run_thread_ranks(ranks, [&](Communicator&, Control& control) {
+      PrepareResult mine = prepare_data(options, control);
+      if (control.rank() == 0) result = mine;
+    });
+    return result;
+  }
+
+  // In a child that ends by SIGKILL; false where it came to its end.
+  static bool killed(const std::function<void()>& body, int64_t microseconds = -1) {
+    pid_t pid = ::fork();
+    check(pid >= 0, "fork");
+    if (pid == 0) {
+      if (!::getenv("NEOX_TEST_VERBOSE")) static_cast<void>(::freopen("/dev/null", "w", stderr));
+      body();
+      ::_exit(0);
+    }
+    if (microseconds >= 0) {
+      ::usleep(static_cast<useconds_t>(microseconds));
+      ::kill(pid, SIGKILL);
+    }
+    int status = 0;
+    check(::waitpid(pid, &status, 0) == pid, "waitpid");
+    check(WIFSIGNALED(status) || status == 0, "the child ended with status ", status);
+    return WIFSIGNALED(status);
+  }
+  bool killed_at_call(int64_t call, int ranks, const Arguments& more = {}) {
+    return killed([&] {
+      neox_fault(dir_.path().c_str(), kFaultKill, -1, call);
+      prepare(ranks, "out", more);
+    });
+  }
+
+  void expect_same(const std::string& a, const std::string& b) {
+    for (const char* ending : {"_text_document.bin", "_text_document.idx"})
+      EXPECT_TRUE(read_file(dir_ / (a + ending)) == read_file(dir_ / (b + ending))) << a << ending;
+  }
+  void expect_no_rest() {
+    for (const std::string& name : dir_.list())
+      EXPECT_EQ(name.find(".tmp-"), std::string::npos) << name;
+  }
+
+  // Killed at each file operation, or at some, down to the last.
+  void kill_everywhere(int ranks, int64_t step) {
+    int64_t some = 0, all = 0;
+    for (int64_t call = 0; killed_at_call(call, ranks); call += 1 + call / step) {
+      ASSERT_FALSE(fs::exists(dir_ / "out_text_document.idx") &&
+                   !fs::exists(dir_ / "out_text_document.bin"));
+      PrepareResult result = prepare(ranks, "out");
+      expect_same("out", "whole");
+      expect_no_rest();
+      EXPECT_EQ(result.documents, whole_.documents);
+      EXPECT_EQ(result.text_bytes, whole_.text_bytes);
+      EXPECT_EQ(result.repaired, whole_.repaired);
+      some += result.resumed_bytes > 0 && result.resumed_bytes < bytes_;
+      all += result.resumed_bytes == bytes_;
+      fs::remove(dir_ / "out_text_document.bin");
+      fs::remove(dir_ / "out_text_document.idx");
+      if (HasFailure()) return;
+    }
+    EXPECT_GT(some, 0);
+    if (ranks == 1) return;
+    EXPECT_GT(all, 0) << "finished shares are read again";
+  }
+
+  Directory dir_;
+  std::string input_;
+  int64_t bytes_ = 0;
+  PrepareResult whole_;
+};
+
+TEST_F(PrepareResume, AKillAtAnyFileOperationIsMadeGood) { kill_everywhere(1, 4); }
+
+TEST_F(PrepareResume, AKillOfSeveralRanksIsMadeGood) { kill_everywhere(3, 6); }
+
+// Again and again, as on a cluster that is not well.
+TEST_F(PrepareResume, KillsAtRandomTimesOfOneRun) {
+  std::minstd_rand random(7);
+  int64_t kills = 0;
+  while (kills < 30 && killed([&] { prepare(2, "out"); }, random() % 40000)) ++kills;
+  EXPECT_GT(kills, 3);
+  prepare(2, "out");
+  expect_same("out", "whole");
+  expect_no_rest();
+}
+
+TEST_F(PrepareResume, MaxDocumentsOfAKilledRun) {
+  for (const char* most : {"700", "14000"}) {
+    prepare(1, "few", {"--max-documents", most});
+    for (int64_t call = 5; killed_at_call(call, 3, {"--max-documents", most}); call += 17) {
+      EXPECT_EQ(prepare(3, "out", {"--max-documents", most}).documents, std::stoi(most));
+      expect_same("out", "few");
+    }
+  }
+}
+
+TEST_F(PrepareResume, GoesOnWithTheSameRunOnly) {
+  // What the run after a killed one goes on with.
+  auto resumed = [&](int ranks, const Arguments& more) {
+    EXPECT_TRUE(killed_at_call(40, 1));
+    return prepare(ranks, "out", more).resumed_bytes;
+  };
+  EXPECT_GT(resumed(1, {}), 0);
+  EXPECT_GT(resumed(1, {"--log-interval", "5"}), 0);
+  expect_same("out", "whole");
+  EXPECT_EQ(resumed(2, {}), 0);
+  expect_same("out", "whole");
+  prepare(1, "few", {"--max-documents", "17990"});
+  EXPECT_EQ(resumed(1, {"--max-documents", "17990"}), 0);
+  expect_same("out", "few");
+  EXPECT_TRUE(killed_at_call(40, 1));
+  fs::last_write_time(input_, fs::last_write_time(input_) + std::chrono::seconds(1));
+  EXPECT_EQ(prepare(1, "out").resumed_bytes, 0);
+  expect_same("out", "whole");
+  expect_no_rest();
+}
+
+// Of more ranks than there are now.
+TEST_F(PrepareResume, RemovesWhatOthersHaveLeft) {
+  EXPECT_TRUE(killed_at_call(60, 4));
+  prepare(2, "out");
+  expect_same("out", "whole");
+  expect_no_rest();
+}
+
+TEST_F(PrepareResume, ADamagedJournalIsNotUsed) {
+  EXPECT_TRUE(killed_at_call(40, 1));
+  dir_.put("out.tmp-journal-0", "{\"identity\": {}");
+  EXPECT_EQ(prepare(1, "out").resumed_bytes, 0);
+  expect_same("out", "whole");
+}
+
+TEST_F(PrepareResume, MissingPartsAreWrittenAgain) {
+  EXPECT_TRUE(killed_at_call(40, 1));
+  fs::resize_file(dir_ / "out_text_document.bin.tmp-0", 2);
+  EXPECT_EQ(prepare(1, "out").resumed_bytes, 0);
+  expect_same("out", "whole");
+}
+
+TEST_F(PrepareResume, TwoRunsDoNotWriteTheSameOutput) {
+  DatasetBuilder other(dir_ / "out_text_document", 100);
+  EXPECT_THAT(error_of([&] { prepare(1, "out"); }),
+              AllOf(StartsWith("74: "), HasSubstr("is being written by another process")));
+}
+
+// What was done stays; there is nothing under the final names.
+TEST_F(PrepareResume, GoesOnAfterTheDiskWasFull) {
+  for (int ranks : {1, 3}) {
+    neox_fault(dir_.path().c_str(), ENOSPC, 500000, -1);
+    EXPECT_THAT(error_of([&] { prepare(ranks, "out"); }),
+                AllOf(StartsWith("74: "), HasSubstr("No space left on device")));
+    neox_fault("", 0, -1, -1);
+    EXPECT_FALSE(fs::exists(dir_ / "out_text_document.bin"));
+    EXPECT_FALSE(fs::exists(dir_ / "out_text_document.idx"));
+    prepare(ranks, "out");
+    expect_same("out", "whole");
+    fs::remove(dir_ / "out_text_document.bin");
+    fs::remove(dir_ / "out_text_document.idx");
+  }
+}
+
+TEST_F(PrepareResume, ATrainedTokenizerIsNotTrainedAgain) {
+  const Arguments train = {"--train-tokenizer", "270", "--overwrite-tokenizer"};
+  prepare(1, "trained", train);
+  std::string tokenizer = read_file(dir_ / "tokenizer.json");
+  fs::remove(dir_ / "tokenizer.json");
+  const Arguments once = {"--train-tokenizer", "270"};
+  EXPECT_TRUE(killed_at_call(40, 1, once));
+  EXPECT_GT(prepare(1, "out", once).resumed_bytes, 0);
+  expect_same("out", "trained");
+}
+
+}  // namespace
+}  // namespace neox
