@@ -1,6 +1,6 @@
 // Byte-pair encoding of one word (Sennrich et al. 2016, on bytes as in GPT-2): starting from the
 // ids of its bytes, the neighbours with the best rank are joined, leftmost first, until no merge
-// applies. Immutable, so any number of threads may encode; each keeps its own cache of words.
+// applies. Immutable, so any number of threads may encode.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -32,21 +32,20 @@ class Bpe {
   void encode(std::string_view word, std::vector<int32_t>& ids) const;
 
  private:
-  static constexpr int32_t kNever = INT32_MAX;
-  struct Entry {
-    uint64_t pair;
-    int32_t rank, whole;
-  };
-  void insert(const BpeMerge& merge, int32_t rank);
-  const Entry& find(int32_t left, int32_t right) const;
-  void encode_uncached(std::string_view word, std::vector<int32_t>& ids) const;
+  // Ranks are below 2^22, ids below 2^21, so that a pair and its rank fit into 64 bits.
+  static constexpr int kRankBits = 22, kIdBits = 21;
+  static constexpr uint32_t kNever = (1u << kRankBits) - 1;
+  void insert(const BpeMerge& merge, uint32_t rank);
+  size_t slot_of(uint64_t pair) const;
+  uint32_t rank(uint32_t left, uint32_t right) const;
   void merge_short(std::string_view word, std::vector<int32_t>& ids) const;
   void merge_long(std::string_view word, std::vector<int32_t>& ids) const;
 
-  uint32_t owner_;  // tells this vocabulary's words from others' in the threads' caches
-  int32_t byte_ids_[256];
-  std::vector<Entry> table_;  // open addressing
+  uint32_t byte_ids_[256];
+  std::vector<uint32_t> byte_ranks_;  // of two bytes
+  std::vector<uint64_t> table_;       // pair << kRankBits | rank, open addressing
   int shift_ = 0;
+  std::vector<uint32_t> wholes_;                    // of each rank
   std::unordered_map<std::string, int32_t> words_;  // with WholeWords::kFirst only
 };
 

@@ -52,6 +52,9 @@ size_t skip_spaces(std::string_view text, size_t at) {
 
 AddedTokenMatcher::AddedTokenMatcher(std::vector<AddedToken> tokens) : tokens_(std::move(tokens)) {
   for (size_t i = 0; i < tokens_.size(); ++i) add(static_cast<int32_t>(i));
+  if (!tokens_.empty() && tokens_[0].content.size() > 1) start_ = tokens_[0].content.substr(0, 2);
+  for (const AddedToken& token : tokens_)
+    if (!token.content.starts_with(start_)) start_.clear();
 }
 
 int32_t AddedTokenMatcher::child(int32_t node, char c) const {
@@ -81,10 +84,21 @@ void AddedTokenMatcher::add(int32_t index) {
   starts_[static_cast<uint8_t>(token.content[0])] = true;
 }
 
+// The next place where a token may stand. In most texts "<" is frequent and "<|" is not, and even
+// less so where "|" is looked for.
+size_t AddedTokenMatcher::next_start(std::string_view text, size_t from) const {
+  if (!start_.empty()) {
+    for (size_t at = from; (at = text.find(start_[1], at + 1)) != text.npos;)
+      if (text[at - 1] == start_[0]) return at - 1;
+    return text.size();
+  }
+  while (from < text.size() && !starts_[static_cast<uint8_t>(text[from])]) ++from;
+  return from;
+}
+
 // The longest token at the leftmost place where one stands.
 AddedTokenMatcher::Match AddedTokenMatcher::next_match(std::string_view text, size_t from) const {
-  for (size_t start = from; start < text.size(); ++start) {
-    if (!starts_[static_cast<uint8_t>(text[start])]) continue;
+  for (size_t start = from; (start = next_start(text, start)) < text.size(); ++start) {
     Match found{start, start, nullptr};
     int32_t node = 0;
     for (size_t at = start; at < text.size(); ++at) {

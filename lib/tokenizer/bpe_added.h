@@ -41,11 +41,13 @@ class AddedTokenMatcher {
   };
   int32_t child(int32_t node, char c) const;
   void add(int32_t index);
+  size_t next_start(std::string_view text, size_t from) const;
   Match next_match(std::string_view text, size_t from) const;
 
   std::vector<AddedToken> tokens_;
   std::vector<Node> nodes_ = std::vector<Node>(1);
-  bool starts_[256] = {};  // bytes that start some token
+  bool starts_[256] = {};   // bytes that start some token
+  std::string start_ = {};  // two bytes that start all tokens, or empty
 };
 
 }  // namespace neox

@@ -4,8 +4,8 @@
 #include <unordered_set>
 
 #include "base/error.h"
+#include "tokenizer/bpe_cache.h"
 #include "tokenizer/bpe_files.h"
-#include "tokenizer/bpe_split.h"
 #include "tokenizer/unicode.h"
 
 namespace neox {
@@ -15,32 +15,49 @@ constexpr const char* kEndOfDocument = "<|endoftext|>";
 
 enum class Stage { kRaw, kNormalized };
 
+// The ids of runs of blanks by their length, where the tokens are all such runs, of 2 blanks up to
+// some number, without conditions; else none.
+std::vector<int32_t> blank_runs(const std::vector<AddedToken>& tokens) {
+  std::vector<int32_t> ids(tokens.empty() ? 0 : tokens.size() + 2, -1);
+  for (const AddedToken& token : tokens) {
+    size_t length = token.content.size();
+    bool is_run = token.content.find_first_not_of(' ') == std::string::npos && length > 1;
+    if (!is_run || length >= ids.size() || token.single_word || token.lstrip || token.rstrip)
+      return {};
+    ids[length] = token.id;
+  }
+  return ids;
+}
+
 }  // namespace
 
 struct Tokenizer::Impl {
   explicit Impl(TokenizerFiles described);
   static std::unique_ptr<Impl> make(TokenizerFiles described);
   void encode_piece(std::string_view text, std::vector<int32_t>& ids) const;
+  void encode_normalized(std::string_view text, std::vector<int32_t>& ids) const;
   std::string_view normalize(std::string_view text, std::string& storage) const {
     return files.normalizer == TokenizerFiles::Normalizer::kNfc ? unicode::nfc(text, storage)
                                                                 : text;
   }
   std::vector<AddedToken> added(Stage stage) const;
+  std::vector<int32_t> runs() const;
   void set_text(const AddedToken& token);
 
   TokenizerFiles files;
-  Bpe bpe;
   AddedTokenMatcher raw, normalized;  // for texts before and after normalization
-  std::vector<std::string> bytes;     // of each id
+  std::shared_ptr<const WordRules> words;
+  std::vector<std::string> bytes;  // of each id
   std::vector<bool> special;
   int32_t end_of_document = -1;
 };
 
 Tokenizer::Impl::Impl(TokenizerFiles described)
     : files(std::move(described)),
-      bpe(files.tokens, files.merges, files.whole_words),
       raw(added(Stage::kRaw)),
-      normalized(added(Stage::kNormalized)) {
+      normalized(added(Stage::kNormalized)),
+      words(std::make_shared<WordRules>(WordRules{
+          .bpe = Bpe(files.tokens, files.merges, files.whole_words), .blank_runs = runs()})) {
   bytes.resize(files.tokens.size());
   special.resize(files.tokens.size());
   for (size_t id = 0; id < files.tokens.size(); ++id) {
@@ -81,12 +98,29 @@ void Tokenizer::Impl::set_text(const AddedToken& token) {
   if (token.content == kEndOfDocument) end_of_document = token.id;
 }
 
+// Those that the words' rules take over from the matcher of normalized text.
+std::vector<int32_t> Tokenizer::Impl::runs() const {
+  bool is_plain =
+      files.words == TokenizerFiles::Words::kGpt2 && files.prefix == TokenizerFiles::Prefix::kNone;
+  return is_plain ? blank_runs(added(Stage::kNormalized)) : std::vector<int32_t>();
+}
+
+// The ids of a text between added tokens.
 void Tokenizer::Impl::encode_piece(std::string_view text, std::vector<int32_t>& ids) const {
+  WordCache& cache = WordCache::of_thread(words);
   std::string prefixed;
   if (files.prefix == TokenizerFiles::Prefix::kSpace && !text.starts_with(' '))
     text = prefixed.append(" ").append(text);
-  if (files.words == TokenizerFiles::Words::kWhole) return bpe.encode(text, ids);
-  for (WordSplitter words(text); !words.done();) bpe.encode(words.next(), ids);
+  files.words == TokenizerFiles::Words::kWhole ? cache.encode_word(text, ids)
+                                               : cache.encode_text(text, ids);
+}
+
+// The ids of a text between added tokens of the raw stage.
+void Tokenizer::Impl::encode_normalized(std::string_view text, std::vector<int32_t>& ids) const {
+  if (!words->blank_runs.empty()) return encode_piece(text, ids);
+  normalized.split(
+      text, [&](int32_t id) { ids.push_back(id); },
+      [&](std::string_view piece) { encode_piece(piece, ids); });
 }
 
 Tokenizer Tokenizer::from_json(const std::filesystem::path& path) {
@@ -113,11 +147,11 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text) const {
 void Tokenizer::encode(std::string_view text, std::vector<int32_t>& ids) const {
   std::string repaired, composed;
   text = unicode::repair(text, repaired);
-  auto add = [&](int32_t id) { ids.push_back(id); };
-  impl_->raw.split(text, add, [&](std::string_view piece) {
-    impl_->normalized.split(impl_->normalize(piece, composed), add,
-                            [&](std::string_view part) { impl_->encode_piece(part, ids); });
-  });
+  impl_->raw.split(
+      text, [&](int32_t id) { ids.push_back(id); },
+      [&](std::string_view piece) {
+        impl_->encode_normalized(impl_->normalize(piece, composed), ids);
+      });
 }
 
 // At such a place a word begins, and nothing composes with what is before. Added tokens of several

@@ -12,6 +12,7 @@ namespace {
 
 constexpr char32_t kCodePoints = 0x110000;
 constexpr char32_t kReplacement = 0xFFFD;
+constexpr uint8_t kFirstUnstableLead = 0xCC;  // of U+0300
 
 // Hangul syllables are composed by arithmetic (Unicode 15, section 3.12).
 constexpr char32_t kSyllable = 0xAC00, kLead = 0x1100, kVowel = 0x1161, kTail = 0x11A7;
@@ -40,8 +41,24 @@ Sequence next_sequence(std::string_view text, size_t at) {
   return {wanted, true};
 }
 
+constexpr size_t kBlock = 64;
+
+// Whether all bytes of a block are below `limit`. Compilers make vector instructions of it.
+bool is_below(const char* block, uint8_t limit) {
+  uint8_t greatest = 0;
+  for (size_t i = 0; i < kBlock; ++i) greatest = std::max(greatest, static_cast<uint8_t>(block[i]));
+  return greatest < limit;
+}
+
+// The first block from `at` on that has a byte of `limit` or above, or what is left behind blocks.
+size_t skip_blocks(std::string_view text, size_t at, uint8_t limit) {
+  while (at + kBlock <= text.size() && is_below(text.data() + at, limit)) at += kBlock;
+  return at;
+}
+
 // The first position from `at` on where text is not ASCII.
 size_t skip_ascii(std::string_view text, size_t at) {
+  at = skip_blocks(text, at, 0x80);
   for (uint64_t word; at + 8 <= text.size(); at += 8) {
     std::memcpy(&word, text.data() + at, 8);
     if (word & 0x8080808080808080u) break;
@@ -201,34 +218,61 @@ Properties::Properties() : bits_(kCodePoints, 0) {
     if (d.composes) bits_[d.second] |= kUnstable;
     if (!d.composes) bits_[d.code] |= kUnstable;
   }
+  std::string text;
+  for (char32_t code = 0x80; code < kCodePoints; ++code) {
+    if (!unstable(code)) continue;
+    text.clear();
+    append(text, code);
+    lead_unstable_[static_cast<uint8_t>(text[0])] = true;
+  }
 }
+
+namespace {
+
+// The next code point from `at` on that NFC may change or attach, or the end. `at` may lie inside
+// of a code point, as blocks do.
+size_t next_unstable(std::string_view text, size_t at) {
+  const Properties& properties = Properties::get();
+  while (at < text.size()) {
+    at = skip_blocks(text, at, kFirstUnstableLead);
+    for (size_t end = std::min(at + kBlock, text.size()); at < end;) {
+      auto lead = static_cast<uint8_t>(text[at]);
+      if (!properties.lead_unstable(lead)) {
+        at += lead < 0xE0 ? 1 : lead < 0xF0 ? 3 : 4;  // from tails one by one
+        continue;
+      }
+      CodePoint next = read(text, at);
+      if (properties.unstable(next.value)) return at;
+      at += next.bytes;
+    }
+  }
+  return text.size();
+}
+
+size_t previous(std::string_view text, size_t at) {
+  do --at;
+  while ((static_cast<uint8_t>(text[at]) & 0xC0) == 0x80);
+  return at;
+}
+
+}  // namespace
 
 std::string_view nfc(std::string_view text, std::string& storage) {
   const Properties& properties = Properties::get();
-  // Code points below U+0300 (first byte below 0xCC) are stable.
-  auto is_latin = [&](size_t at) { return static_cast<uint8_t>(text[at]) < 0xCC; };
-  auto is_stable = [&](CodePoint c) { return !properties.unstable(c.value); };
-  size_t copied = 0, starter = 0, at = 0;
+  size_t copied = 0, at = next_unstable(text, 0);
+  if (at == text.size()) return text;
   storage.clear();
   while (at < text.size()) {
-    if (is_latin(at)) {
-      starter = at;
-      at += static_cast<uint8_t>(text[at]) < 0x80 ? 1 : 2;
-      continue;
-    }
-    CodePoint next = read(text, at);
-    if (is_stable(next)) {
-      starter = at;
-      at += next.bytes;
-      continue;
-    }
+    size_t starter = at > copied ? previous(text, at) : at;
     storage.append(text, copied, starter - copied);
-    for (at += next.bytes; at < text.size(); at += next.bytes)
-      if (next = read(text, at); is_stable(next)) break;
+    for (CodePoint next; at < text.size(); at += next.bytes) {
+      next = read(text, at);
+      if (!properties.unstable(next.value)) break;
+    }
     compose_segment(text.substr(starter, at - starter), storage);
-    copied = starter = at;
+    copied = at;
+    at = next_unstable(text, at);
   }
-  if (copied == 0) return text;
   storage.append(text, copied);
   return storage;
 }

@@ -41,11 +41,14 @@ class Properties {
   bool word_character(char32_t code) const { return bits_[code] & kWord; }
   // Whether NFC may move, change or attach it. A text without such code points is NFC.
   bool unstable(char32_t code) const { return bits_[code] & kUnstable; }
+  // Whether a byte starts the UTF-8 of any of these.
+  bool lead_unstable(uint8_t lead) const { return lead_unstable_[lead]; }
 
  private:
   static constexpr uint8_t kWord = 4, kUnstable = 8;
   Properties();
   std::string bits_;
+  bool lead_unstable_[256] = {};
 };
 
 // The text itself where it is NFC already, otherwise its NFC in `storage`. text must be valid

@@ -1,0 +1,297 @@
+#include "tokenizer/bpe_cache.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+namespace neox {
+namespace {
+
+constexpr size_t kShort = 15;                        // bytes of a word that fits into a slot
+constexpr size_t kLong = 1024;                       // longer words are not kept
+constexpr size_t kInPlace = 4;                       // ids
+constexpr size_t kReadable = 16;                     // bytes that are read of every word in a batch
+constexpr int kMinLineBits = 10, kMaxLineBits = 19;  // 64 KiB to 32 MiB
+constexpr size_t kMaxMany = 1 << 22, kMaxLongData = 1 << 24;
+constexpr size_t kHugePage = 2 << 20;
+constexpr size_t kCachesOfThread = 4;
+
+constexpr uint64_t kMix = 0x9E3779B97F4A7C15u, kMixHigh = 0xD6E8FEB86659FD93u;
+
+struct Mask {
+  uint64_t low, high;
+};
+
+// The bytes of a word of n bytes; none where it is too long for a slot.
+struct Masks {
+  Mask of[kShort + 2] = {};
+};
+
+constexpr Masks make_masks() {
+  Masks masks;
+  for (size_t n = 0; n <= kShort; ++n) {
+    masks.of[n].low = n < 8 ? (uint64_t{1} << 8 * n) - 1 : UINT64_MAX;
+    masks.of[n].high = n < 8 ? 0 : (uint64_t{1} << 8 * (n - 8)) - 1;
+  }
+  return masks;
+}
+
+constexpr Masks kMasks = make_masks();
+
+uint64_t load(const char* at) {
+  uint64_t value;
+  std::memcpy(&value, at, sizeof value);
+  return value;
+}
+
+uint64_t hash_long(std::string_view word) {
+  uint64_t hash = word.size() * kMixHigh;
+  size_t last = word.size() - 8;
+  for (size_t at = 0; at < last; at += 8) hash = (std::rotl(hash, 23) ^ load(&word[at])) * kMix;
+  hash = (std::rotl(hash, 23) ^ load(&word[last])) * kMix;
+  return hash ^ hash >> 32;
+}
+
+uint64_t count_of(uint64_t high) { return high >> 56; }
+
+}  // namespace
+
+void WordCache::Free::operator()(Line* lines) const { std::free(lines); }
+
+WordCache::WordCache(std::shared_ptr<const WordRules> rules)
+    : rules_(std::move(rules)), long_words_(1 << 8), keys_(kMaxStarts), found_(kMaxStarts * 4 + 4) {
+  resize(kMinLineBits);
+}
+
+WordCache& WordCache::of_thread(const std::shared_ptr<const WordRules>& rules) {
+  thread_local std::vector<std::unique_ptr<WordCache>> caches;
+  auto at = std::find_if(caches.begin(), caches.end(),
+                         [&](const auto& cache) { return cache->rules_ == rules; });
+  if (at == caches.end()) {
+    if (caches.size() == kCachesOfThread) caches.pop_back();
+    at = caches.insert(caches.begin(), std::make_unique<WordCache>(rules));
+  }
+  std::rotate(caches.begin(), at, at + 1);
+  return *caches.front();
+}
+
+void WordCache::resize(int line_bits) {
+  size_t count = size_t{1} << line_bits, bytes = count * sizeof(Line);
+  auto* fresh = static_cast<Line*>(std::aligned_alloc(bytes < kHugePage ? 64 : kHugePage, bytes));
+  if (!fresh) throw std::bad_alloc();
+  if (bytes >= kHugePage) madvise(fresh, bytes, MADV_HUGEPAGE);  // only a hint
+  std::memset(static_cast<void*>(fresh), 0, bytes);
+  std::unique_ptr<Line, Free> old(fresh);
+  lines_.swap(old);
+  size_t old_count = old ? size_t{1} << line_bits_ : 0;
+  line_bits_ = line_bits;
+  used_ = 0;
+  for (size_t i = 0; i < old_count; ++i)
+    for (const Slot& slot : old.get()[i].slots) {
+      if (!count_of(slot.high)) continue;
+      Line* line = line_of(slot.low, slot.high << 8 >> 8);
+      Slot* free = std::find_if(line->slots, line->slots + 2,
+                                [](const Slot& s) { return !count_of(s.high); });
+      if (free != line->slots + 2) *free = slot, ++used_;
+    }
+}
+
+inline WordCache::Line* WordCache::line_of(uint64_t low, uint64_t high) const {
+  return lines_.get() + ((low * kMix + high * kMixHigh) >> (64 - line_bits_));
+}
+
+inline const WordCache::Slot* WordCache::find(const Key& key) {
+  const Slot* slots = key.line->slots;
+  auto differs = [&](const Slot& slot) {
+    return (slot.low ^ key.low) | ((slot.high ^ key.high) << 8);
+  };
+  if (!differs(slots[0])) return slots;
+  return differs(slots[1]) ? nullptr : slots + 1;
+}
+
+WordCache::Key WordCache::key_of(std::string_view word) const {
+  char bytes[16] = {};
+  std::memcpy(bytes, word.data(), word.size());
+  const Mask& mask = kMasks.of[word.size()];
+  uint64_t low = ~load(bytes) & mask.low, high = ~load(bytes + 8) & mask.high;
+  return {low, high, line_of(low, high)};
+}
+
+void WordCache::keep(const Key& key, std::span<const int32_t> ids) {
+  if (many_.size() + ids.size() > kMaxMany) {
+    std::memset(static_cast<void*>(lines_.get()), 0, sizeof(Line) << line_bits_);
+    many_.clear();
+    used_ = 0;
+  }
+  Slot* slots = key.line->slots;
+  size_t chosen = 0;
+  if (!count_of(slots[0].high) || !count_of(slots[1].high)) {
+    chosen = count_of(slots[0].high) ? 1 : 0;
+    ++used_;
+  } else {  // words that came first are likely to be frequent
+    chosen = ++evicted_ % 8 ? 1 : 0;
+  }
+  Slot& slot = slots[chosen];
+  slot.low = key.low;
+  slot.high = key.high | static_cast<uint64_t>(ids.size()) << 56;
+  if (ids.size() <= kInPlace) {
+    std::copy(ids.begin(), ids.end(), slot.ids);
+  } else {
+    slot.ids[0] = static_cast<int32_t>(many_.size());
+    many_.insert(many_.end(), ids.begin(), ids.end());
+  }
+}
+
+bool WordCache::is_run(std::string_view word) const {
+  return !rules_->blank_runs.empty() && word.size() > 1 && word[0] == ' ' && word[1] == ' ';
+}
+
+// Returns the blanks that are left, 0 or 1.
+size_t WordCache::encode_run(size_t blanks, std::vector<int32_t>& ids) const {
+  const std::vector<int32_t>& runs = rules_->blank_runs;
+  size_t longest = runs.size() - 1;
+  ids.insert(ids.end(), blanks / longest, runs[longest]);
+  size_t left = blanks % longest;
+  if (left < 2) return left;
+  ids.push_back(runs[left]);
+  return 0;
+}
+
+void WordCache::encode_new(std::string_view word, std::vector<int32_t>& ids) const {
+  rules_->bpe.encode(word, ids);
+}
+
+// A word that fits into a slot.
+void WordCache::encode_known_or_new(std::string_view word, const Key& key,
+                                    std::vector<int32_t>& ids) {
+  if (const Slot* slot = find(key)) {
+    size_t count = count_of(slot->high);
+    const int32_t* from = count <= kInPlace ? slot->ids : many_.data() + slot->ids[0];
+    ids.insert(ids.end(), from, from + count);
+    return;
+  }
+  size_t before = ids.size();
+  if (is_run(word) && word.size() < rules_->blank_runs.size())
+    ids.push_back(rules_->blank_runs[word.size()]);
+  else
+    encode_new(word, ids);
+  keep(key, std::span(ids).subspan(before));
+}
+
+void WordCache::encode_long(std::string_view word, std::vector<int32_t>& ids) {
+  if (word.size() > kLong) return encode_new(word, ids);
+  uint64_t hash = hash_long(word);
+  size_t at = hash & (long_words_.size() - 1);
+  for (; long_words_[at].bytes; at = (at + 1) & (long_words_.size() - 1)) {
+    const LongSlot& slot = long_words_[at];
+    if (slot.hash != hash || slot.bytes != word.size()) continue;
+    const char* data = long_data_.data() + slot.at;
+    if (std::memcmp(data + slot.count * sizeof(int32_t), word.data(), word.size())) continue;
+    size_t before = ids.size();
+    ids.resize(before + slot.count);
+    std::memcpy(ids.data() + before, data, slot.count * sizeof(int32_t));
+    return;
+  }
+  size_t before = ids.size();
+  encode_new(word, ids);
+  size_t count = ids.size() - before, ids_bytes = count * sizeof(int32_t);
+  if (long_data_.size() + ids_bytes + word.size() > kMaxLongData) {
+    std::fill(long_words_.begin(), long_words_.end(), LongSlot{});
+    long_data_.clear();
+    num_long_ = 0;
+    at = hash & (long_words_.size() - 1);
+  }
+  long_words_[at] = {hash, static_cast<uint32_t>(long_data_.size()),
+                     static_cast<uint32_t>(word.size()), static_cast<uint32_t>(count)};
+  const char* bytes = reinterpret_cast<const char*>(ids.data() + before);
+  long_data_.insert(long_data_.end(), bytes, bytes + ids_bytes);
+  long_data_.insert(long_data_.end(), word.begin(), word.end());
+  if (++num_long_ * 2 < long_words_.size()) return;
+  std::vector<LongSlot> old(long_words_.size() * 2);
+  old.swap(long_words_);
+  for (const LongSlot& slot : old) {
+    if (!slot.bytes) continue;
+    at = slot.hash & (long_words_.size() - 1);
+    while (long_words_[at].bytes) at = (at + 1) & (long_words_.size() - 1);
+    long_words_[at] = slot;
+  }
+}
+
+// Returns how many blanks at the end of a run no token covers.
+size_t WordCache::encode_any(std::string_view word, std::vector<int32_t>& ids) {
+  if (word.size() <= kShort && !(is_run(word) && word.size() >= rules_->blank_runs.size())) {
+    encode_known_or_new(word, key_of(word), ids);
+    return 0;
+  }
+  if (is_run(word)) return encode_run(word.size(), ids);
+  encode_long(word, ids);
+  return 0;
+}
+
+void WordCache::encode_word(std::string_view word, std::vector<int32_t>& ids) {
+  word.size() <= kShort ? encode_known_or_new(word, key_of(word), ids) : encode_long(word, ids);
+}
+
+// Encodes the words between `starts`, which count from `base`. Returns where the next one starts.
+size_t WordCache::encode_batch(std::string_view text, size_t base, std::span<const uint32_t> starts,
+                               std::vector<int32_t>& ids) {
+  const char* from = text.data() + base;
+  size_t words = starts.size() - 1, readable = words;
+  while (readable && base + starts[readable - 1] + kReadable > text.size()) --readable;
+  Key* keys = keys_.data();
+  for (size_t i = 0; i < readable; ++i) {
+    size_t bytes = starts[i + 1] - starts[i];
+    const char* word = from + starts[i];
+    const Mask& mask = kMasks.of[std::min(bytes, kShort + 1)];
+    uint64_t low = ~load(word) & mask.low, high = ~load(word + 8) & mask.high;
+    Line* line = line_of(low, high);
+    __builtin_prefetch(line);
+    keys[i] = {low, high, line};
+  }
+  int32_t *begin = found_.data(), *out = begin;
+  for (size_t i = 0; i < words; ++i) {
+    if (i < readable) {
+      const Slot* slots = keys[i].line->slots;
+      auto differs = [&](const Slot& slot) {
+        return (slot.low ^ keys[i].low) | ((slot.high ^ keys[i].high) << 8);
+      };
+      uint64_t second = differs(slots[1]);
+      const Slot* slot = differs(slots[0]) ? slots + 1 : slots;
+      uint64_t count = count_of(slot->high);
+      bool is_found = slot == slots || !second;
+      count = is_found ? count : 0;
+      if (count - 1 < kInPlace) [[likely]] {
+        std::memcpy(out, slot->ids, sizeof slot->ids);
+        out += count;
+        continue;
+      }
+    }
+    ids.insert(ids.end(), begin, out);
+    out = begin;
+    std::string_view word(from + starts[i], starts[i + 1] - starts[i]);
+    if (size_t left = encode_any(word, ids)) return base + starts[i + 1] - left;
+  }
+  ids.insert(ids.end(), begin, out);
+  if (used_ > size_t{1} << line_bits_ && line_bits_ < kMaxLineBits) resize(line_bits_ + 1);
+  return base + starts.back();
+}
+
+void WordCache::encode_text(std::string_view text, std::vector<int32_t>& ids) {
+  WordScanner scanner(text, rules_->blank_runs.empty() ? BlankRuns::kSplit : BlankRuns::kCut);
+  size_t word = 0;
+  while (!scanner.done()) {
+    std::span<const uint32_t> starts = scanner.next();
+    if (starts.empty()) continue;
+    size_t first = scanner.base() + starts[0], last = scanner.base() + starts.back();
+    size_t left = first > word ? encode_any(text.substr(word, first - word), ids) : 0;
+    word = left ? first - left : encode_batch(text, scanner.base(), starts, ids);
+    if (word != last) scanner.restart(word);
+  }
+  while (word < text.size()) word = text.size() - encode_any(text.substr(word), ids);
+}
+
+}  // namespace neox
