@@ -123,7 +123,10 @@ void parse_lines(const Block& block, const DocumentRules& rules, Documents& foun
     std::string_view line = take_line(text);
     if (trim(line).empty()) continue;
     try {
-      found.documents.push_back(parse_json_line(line, rules.keys));
+      Document document = parse_json_line(line, rules);
+      if (rules.check)
+        for (const std::string& text : document.texts) rules.check(text);
+      found.documents.push_back(std::move(document));
     } catch (const Error& e) {
       std::string message =
           concat(block.file->path, ":", block.number_in_file(number), ": ", e.what());
@@ -162,7 +165,8 @@ void part_text(const Block& block, const DocumentRules& rules, Documents& found)
 
 }  // namespace
 
-Document parse_json_line(std::string_view line, const std::vector<std::string>& keys) {
+Document parse_json_line(std::string_view line, const DocumentRules& rules) {
+  const std::vector<std::string>& keys = rules.keys;
   Document document;
   std::string storage;
   std::string_view valid = unicode::repair(line, storage);
@@ -174,6 +178,10 @@ Document parse_json_line(std::string_view line, const std::vector<std::string>& 
     auto value = object.find(key);
     check_io(value != object.end(), "no key '", key, "'; the object has ", names(object),
              " (--jsonl-keys names the keys to take)");
+    if (rules.values == DocumentRules::Values::kJson) {
+      document.texts.push_back(value->dump());
+      continue;
+    }
     check_io(value->is_string(), "the value of '", key, "' is of type ", value->type_name(),
              ", not a string");
     document.texts.push_back(std::move(value->get_ref<std::string&>()));
@@ -183,6 +191,9 @@ Document parse_json_line(std::string_view line, const std::vector<std::string>& 
 
 Documents parse_block(const Block& block, const DocumentRules& rules) {
   Documents found;
+  check_io(rules.values == DocumentRules::Values::kStrings ||
+               block.file->format == InputFile::Format::kJsonLines,
+           block.file->path, " is text; conversations (--chat-template) come as JSON lines");
   if (block.file->format == InputFile::Format::kJsonLines)
     parse_lines(block, rules, found);
   else if (rules.separator.empty())

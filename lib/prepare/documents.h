@@ -2,6 +2,7 @@
 // Pure functions; any thread may call them.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,12 +21,17 @@ struct Document {
 // counts, NaN and Infinity are numbers. Bytes that are not UTF-8 become U+FFFD and escapes of lone
 // surrogates "?", as errors="replace" gives them in decoding and encoding. Throws Error (74) with
 // what is wrong.
-Document parse_json_line(std::string_view line, const std::vector<std::string>& keys);
+struct DocumentRules;
+Document parse_json_line(std::string_view line, const DocumentRules& rules);
 
 struct DocumentRules {
   std::vector<std::string> keys = {"text"};
   std::string separator = {};  // lines that part the documents of a text; "": one document
   enum class BadLines { kFail, kSkip } bad_lines = BadLines::kFail;
+  // What is taken of JSON lines: strings, or the JSON of a value of any type as it stands there.
+  enum class Values { kStrings, kJson } values = Values::kStrings;
+  // What else must hold of the texts of JSON lines: throws Error (74) with what is wrong.
+  std::function<void(std::string_view)> check = {};
 };
 
 struct Documents {
