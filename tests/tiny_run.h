@@ -4,15 +4,18 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
 
 #include <functional>
 #include <map>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "comm/thread.h"
+#include "data/boundaries.h"
 #include "train/step.h"
 
 namespace neox {
@@ -38,8 +41,23 @@ struct TinyOptions {
   int64_t batch = 5, micro = 1;  // samples of a step, of a micro-batch
   int64_t recompute = 0;
   bool masked = true;
+  int64_t end_of_document = -1;  // a third of the tokens, and attention and positions follow it
   GradientKeeping keeping = GradientKeeping::kFull;
 };
+
+// What a batch says of its documents.
+inline void add_boundaries(Batch& batch, int64_t end_of_document) {
+  batch.documents = at::empty_like(batch.tokens);
+  batch.positions = at::empty_like(batch.tokens);
+  auto width = static_cast<size_t>(batch.tokens.size(1));
+  for (int64_t b = 0; b < batch.tokens.size(0); ++b) {
+    std::span tokens(batch.tokens[b].const_data_ptr<int64_t>(), width);
+    number_documents(tokens, end_of_document,
+                     {batch.documents[b].mutable_data_ptr<int64_t>(), width});
+    restart_positions(tokens, end_of_document,
+                      {batch.positions[b].mutable_data_ptr<int64_t>(), width});
+  }
+}
 
 // The state of a run as whole tensors: "param/embed_in.weight", "adam_m/...".
 using WholeState = std::map<std::string, at::Tensor>;
@@ -116,6 +134,8 @@ class TinyRun {
       for (int64_t t = 0; t <= T; ++t) {
         auto id = static_cast<uint64_t>((b.first_sample + i) * (T + 1) + t);
         auto token = static_cast<int64_t>(mix(id) % static_cast<uint64_t>(options_.model.vocab));
+        if (options_.end_of_document >= 0 && mix(id + 2000000) % 3 == 0)
+          token = options_.end_of_document;
         if (t < T) b.tokens[i][t] = token;
         if (t > 0) b.targets[i][t - 1] = token;
         bool counted =
@@ -123,6 +143,7 @@ class TinyRun {
         if (t < T) b.weights[i][t] = counted ? 1.0 : 0.0;
       }
     }
+    if (options_.end_of_document >= 0) add_boundaries(b, options_.end_of_document);
     return b;
   }
 

@@ -63,6 +63,8 @@ DataConfig read_data(KeyReader& keys) {
   keys.require(data.seed <= 4294967295, "seed", "seed is ", data.seed,
                "; the order of the samples takes seeds up to 4294967295");
   data.eod_mask_loss = keys.flag("eod_mask_loss");
+  data.reset_attention_mask = keys.flag("reset_attention_mask");
+  data.reset_position_ids = keys.flag("reset_position_ids");
   return data;
 }
 

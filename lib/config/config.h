@@ -65,6 +65,8 @@ struct DataConfig {
   std::string split = "969, 30, 1";
   int64_t seed = 1234;
   bool eod_mask_loss = false;
+  bool reset_attention_mask = false;  // attention stays within documents
+  bool reset_position_ids = false;    // positions start again with each document
 };
 
 struct PrecisionConfig {

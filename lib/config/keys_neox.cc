@@ -431,6 +431,10 @@ constexpr KeyRow kOwn[] = {
     {"sample_prompts", kTexts, "null", kUsed,
      "texts to go on with at each evaluation, in maximum_tokens tokens"},
     {"exit_duration_in_mins", kNumber, "null", kUsed, "save and stop after so many minutes (Megatron's key)"},
+    {"reset_attention_mask", kBool, "false", kUsed,
+     "true: tokens see only tokens of their own document (Megatron's key)"},
+    {"reset_position_ids", kBool, "false", kUsed,
+     "true: positions start again behind each end of a document (Megatron's key)"},
 };
 
 }  // namespace

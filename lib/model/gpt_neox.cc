@@ -17,7 +17,7 @@
 namespace neox {
 
 Tensor GptNeoX::forward(const Tensor& x, const Batch& batch, const Tensor& seed) {
-  Pass pass{.first_sample = batch.first_sample, .training = at::GradMode::is_enabled()};
+  Pass pass = pass_of(batch);
   Tensor y = layers(mesh_.first_stage() ? embed(batch.tokens, pass) : x, pass);
   if (!mesh_.last_stage()) return y;
   Tensor z = copy_to_tp(norm(y, "final_layer_norm"), mesh_.tp());
@@ -76,7 +76,9 @@ Tensor GptNeoX::attention(const Tensor& x, int64_t l, const Pass& pass) {
           H = config_.heads / mesh_.tp().size();
   Tensor qkv =
       at::linear(x, param(p + "query_key_value.weight"), param(p + "query_key_value.bias"));
-  qkv = rotate_positions_(qkv, H, rotary_, pass.cache ? pass.cache->length : 0);
+  qkv = pass.rotary.cos.defined()
+            ? rotate_rows_(qkv, H, pass.rotary)
+            : rotate_positions_(qkv, H, rotary_, pass.cache ? pass.cache->length : 0);
   auto parts = qkv.view({B, T, H, 3, D}).unbind(3);  // q, k, v [B, T, H, D]
   Tensor y =
       attend(parts[0].transpose(1, 2), parts[1].transpose(1, 2), parts[2].transpose(1, 2), l, pass);

@@ -24,6 +24,10 @@ struct Batch {
   Tensor tokens, targets;    // [B, T] int64
   Tensor weights;            // [B, T] float; 0: not counted
   int64_t first_sample = 0;  // number of the first sample in the run: keys dropout
+  // [B, T] int64: the number of each token's document in the sample, outside of which it sees
+  // nothing; undefined: it sees all tokens before it.
+  Tensor documents = {};
+  Tensor positions = {};  // [B, T] int64; undefined: 0 .. T - 1
 };
 
 // Keys and values of earlier positions, for generation.
@@ -76,7 +80,11 @@ class GptNeoX {
     int64_t first_sample = 0;
     bool training = false;
     KvCache* cache = nullptr;  // generation
+    Tensor documents = {};     // as in Batch
+    Tensor mask = {};          // [B, 1, T, T]: -inf for what a token does not see; or undefined
+    RotaryTable rotary = {};   // of the batch's positions; undefined: 0 .. T - 1
   };
+  Pass pass_of(const Batch& batch) const;
   void add_buffers();
   void add_buffer(const std::string& name, const std::vector<ModelParam>& params);
   Sharing sharing(bool split, bool tied_ends) const;
@@ -86,6 +94,8 @@ class GptNeoX {
   Tensor layer(const Tensor& x, int64_t l, const Pass& pass);
   Tensor attention(const Tensor& x, int64_t l, const Pass& pass);
   Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, int64_t l, const Pass& pass);
+  Tensor attend_in_documents(const Tensor& q, const Tensor& k, const Tensor& v,
+                             const Tensor& documents);
   Tensor attend_with_dropout(const Tensor& q, const Tensor& k, const Tensor& v, int64_t l,
                              const Pass& pass);
   Tensor attend_cached(const Tensor& q, const Tensor& k, const Tensor& v, int64_t l,

@@ -29,7 +29,7 @@ void rotate_head(T* x, const float* cos, const float* sin, Wide sign, int64_t ha
 }
 
 void rotate_cpu(const Tensor& qkv, const Tensor& cos, const Tensor& sin, double sign) {
-  int64_t T = qkv.size(1), H = qkv.size(2), D = qkv.size(4), half = cos.size(1);
+  int64_t T = qkv.size(1), H = qkv.size(2), D = qkv.size(4), half = cos.size(1), rows = cos.size(0);
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, qkv.scalar_type(), "rotary", [&] {
     using Wide = std::conditional_t<std::is_same_v<scalar_t, double>, double, float>;
     auto* data = qkv.mutable_data_ptr<scalar_t>();
@@ -38,8 +38,8 @@ void rotate_cpu(const Tensor& qkv, const Tensor& cos, const Tensor& sin, double 
       for (int64_t row = from; row < to; ++row)
         for (int64_t h = 0; h < H; ++h)
           for (int64_t which = 0; which < 2; ++which)
-            rotate_head<scalar_t, Wide>(data + ((row * H + h) * 3 + which) * D, c + row % T * half,
-                                        s + row % T * half, static_cast<Wide>(sign), half);
+            rotate_head<scalar_t, Wide>(data + ((row * H + h) * 3 + which) * D, c + row % rows * half,
+                                        s + row % rows * half, static_cast<Wide>(sign), half);
     });
   });
 }
@@ -48,7 +48,7 @@ void rotate_aten(const Tensor& qkv, const Tensor& cos, const Tensor& sin, double
   int64_t T = qkv.size(1), half = cos.size(1);
   Tensor qk = qkv.narrow(3, 0, 2);
   Tensor a = qk.narrow(4, 0, half).clone(), b = qk.narrow(4, half, half).clone();
-  Tensor c = cos.view({1, T, 1, 1, half}), s = (sin * sign).view({1, T, 1, 1, half});
+  Tensor c = cos.view({-1, T, 1, 1, half}), s = (sin * sign).view({-1, T, 1, 1, half});
   qk.narrow(4, 0, half).copy_(a * c - b * s);
   qk.narrow(4, half, half).copy_(b * c + a * s);
 }
@@ -97,6 +97,11 @@ RotaryTable rotary_table(int64_t positions, int64_t rotary, double base, at::Dev
   return {angle.cos().to(device), angle.sin().to(device)};
 }
 
+RotaryTable rows_at(const RotaryTable& table, const Tensor& positions) {
+  Tensor at = positions.flatten();
+  return {table.cos.index_select(0, at), table.sin.index_select(0, at)};
+}
+
 Tensor rotate_positions_(Tensor qkv, int64_t heads, const RotaryTable& table,
                          int64_t first_position) {
   if (table.cos.size(1) == 0) return qkv;
@@ -104,9 +109,14 @@ Tensor rotate_positions_(Tensor qkv, int64_t heads, const RotaryTable& table,
   check(first_position + T <= table.cos.size(0), "positions ", first_position, "..",
         first_position + T, " are beyond the ", table.cos.size(0),
         " that the model has (max_position_embeddings)");
-  check(qkv.is_contiguous(), "rotate_positions_ takes a contiguous tensor");
-  return Rotary::apply(qkv, heads, table.cos.narrow(0, first_position, T),
-                       table.sin.narrow(0, first_position, T));
+  return rotate_rows_(
+      qkv, heads, {table.cos.narrow(0, first_position, T), table.sin.narrow(0, first_position, T)});
+}
+
+Tensor rotate_rows_(Tensor qkv, int64_t heads, const RotaryTable& rows) {
+  if (rows.cos.size(1) == 0) return qkv;
+  check(qkv.is_contiguous(), "the rotary embedding takes a contiguous tensor");
+  return Rotary::apply(qkv, heads, rows.cos, rows.sin);
 }
 
 }  // namespace neox

@@ -1,24 +1,121 @@
 #include "prepare/document_encoder.h"
 
+#include <algorithm>
+
 #include "base/error.h"
+#include "base/text.h"
 
 namespace neox {
+namespace {
+
+constexpr int32_t kMasked = -100;  // the label that nothing is learnt from
+
+using Learn = ChatOptions::Learn;
+
+}  // namespace
 
 DocumentEncoder::DocumentEncoder(const PrepareOptions& options, const Tokenizer& tokenizer)
     : options_(options), tokenizer_(tokenizer) {
+  const std::string& vocab = options.tokenizer.vocab;
   if (options.end_of_document == PrepareOptions::EndOfDocument::kAppend)
-    check_usage(tokenizer.has_end_of_document(), options.tokenizer.vocab,
+    check_usage(tokenizer.has_end_of_document(), vocab,
                 " has no token <|endoftext|>, which --append-eod wants to append; leave "
                 "--append-eod out, or use another tokenizer");
+  for (int32_t id : options.mask_before)
+    check_usage(id < tokenizer.vocab_size(), "--mask-before-token names the token ", id, "; ",
+                vocab, " has ", with_commas(tokenizer.vocab_size()));
+  if (!options.chat) return;
+  std::vector<int32_t> eos = tokenizer.encode(options.chat->eos);
+  check_usage(eos.size() == 1, "the token '", options.chat->eos, "' that ends conversations is ",
+              eos.size(), " tokens of ", vocab,
+              "; name the right one as eos_token in a tokenizer_config.json beside it");
+  eos_ = eos[0];
+}
+
+bool DocumentEncoder::has_labels() const {
+  return !options_.mask_before.empty() ||
+         (options_.chat && options_.chat->learn != Learn::kEverything);
+}
+
+std::string DocumentEncoder::label_name(const std::string& key) const {
+  return options_.chat ? key + "_label" : "label";
 }
 
 void DocumentEncoder::encode(std::string_view text, Part part, std::vector<int32_t>& tokens,
-                             std::vector<int32_t>&) const {
+                             std::vector<int32_t>& labels) const {
+  if (options_.chat) return encode_chat(text, tokens, labels);
+  size_t begin = tokens.size();
+  encode_text(text, part, tokens);
+  if (!has_labels()) return;
+  check(part == Part::kLast, "labels want a whole text");
+  mask_beginning(begin, tokens, labels);
+}
+
+void DocumentEncoder::encode_text(std::string_view text, Part part,
+                                  std::vector<int32_t>& tokens) const {
   size_t before = tokens.size();
   tokenizer_.encode(text, tokens);
   bool append = options_.end_of_document == PrepareOptions::EndOfDocument::kAppend;
   if (append && part == Part::kLast && tokens.size() > before)
     tokens.push_back(tokenizer_.end_of_document());
+}
+
+// Up to and with the first place where all of the tokens asked for stand in a row; where there is
+// none, everything is learnt.
+void DocumentEncoder::mask_beginning(size_t begin, const std::vector<int32_t>& tokens,
+                                     std::vector<int32_t>& labels) const {
+  const std::vector<int32_t>& wanted = options_.mask_before;
+  auto first = tokens.begin() + static_cast<int64_t>(begin);
+  auto found = std::search(first, tokens.end(), wanted.begin(), wanted.end());
+  auto learnt = found == tokens.end() ? first : found + static_cast<int64_t>(wanted.size());
+  labels.insert(labels.end(), static_cast<size_t>(learnt - first), kMasked);
+  labels.insert(labels.end(), learnt, tokens.end());
+}
+
+// Each turn is tokenized alone: what asks for a reply has the tokens that it has when the model is
+// asked, and a token is never half of the question and half of the reply.
+void DocumentEncoder::encode_chat(std::string_view json, std::vector<int32_t>& tokens,
+                                  std::vector<int32_t>& labels) const {
+  const ChatOptions& chat = *options_.chat;
+  std::vector<ChatTurn> turns = render_chat(parse_conversation(json), chat.style, chat.role);
+  size_t begin = tokens.size();
+  bool by_turn = chat.learn == Learn::kReplies || chat.learn == Learn::kLastTurn;
+  if (!by_turn) {
+    std::string whole;
+    for (const ChatTurn& turn : turns) whole += turn.text;
+    tokenizer_.encode(whole, tokens);
+    if (has_labels()) labels.resize(labels.size() + tokens.size() - begin, kMasked);
+    return end_chat(begin, tokens, labels);
+  }
+  for (const ChatTurn& turn : turns) {
+    size_t from = tokens.size();
+    tokenizer_.encode(turn.text, tokens);
+    bool learnt =
+        turn.role == chat.role && (chat.learn == Learn::kReplies || &turn == &turns.back());
+    if (learnt)
+      labels.insert(labels.end(), tokens.begin() + static_cast<int64_t>(from), tokens.end());
+    else
+      labels.resize(labels.size() + tokens.size() - from, kMasked);
+  }
+  end_chat(begin, tokens, labels);
+}
+
+// As GPT-NeoX's tool: nothing where all is learnt; two tokens where a verdict is, of which the
+// second is the input that it is read from; else one, which is learnt where the last turn is.
+void DocumentEncoder::end_chat(size_t begin, std::vector<int32_t>& tokens,
+                               std::vector<int32_t>& labels) const {
+  if (tokens.size() == begin) return;
+  auto add = [&](int32_t token, bool learnt) {
+    tokens.push_back(token);
+    if (has_labels()) labels.push_back(learnt ? token : kMasked);
+  };
+  auto last_learnt = [&] { return !has_labels() || labels.back() != kMasked; };
+  if (options_.chat->learn == Learn::kVerdict) add(eos_, false);
+  if (options_.chat->learn == Learn::kVerdict) add(eos_, true);
+  if (options_.chat->learn == Learn::kReplies || options_.chat->learn == Learn::kLastTurn)
+    add(eos_, last_learnt());
+  if (options_.end_of_document == PrepareOptions::EndOfDocument::kAppend)
+    add(tokenizer_.end_of_document(), last_learnt());
 }
 
 }  // namespace neox

@@ -2,6 +2,7 @@
 // labels that training learns from. Immutable; any number of threads may encode at once.
 #pragma once
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -15,8 +16,11 @@ class DocumentEncoder {
   // Both must outlive the encoder. Throws Error (64) for options that the tokenizer cannot fulfil.
   DocumentEncoder(const PrepareOptions& options, const Tokenizer& tokenizer);
 
-  // Whether a dataset of labels is written beside that of the tokens.
-  bool has_labels() const { return false; }
+  // Whether a dataset of labels is written beside that of the tokens. Then both are of int32, and a
+  // text comes whole, never in parts.
+  bool has_labels() const;
+  // The name of the labels of a key, as GPT-NeoX's tools have it: <prefix>_<name>_document.
+  std::string label_name(const std::string& key) const;
 
   // Appends the tokens of a text, or of one of its parts, the last of which ends the document; of
   // an empty text none. Where there are labels, one for each token: itself, or -100 where nothing
@@ -26,8 +30,16 @@ class DocumentEncoder {
               std::vector<int32_t>& labels) const;
 
  private:
+  void encode_text(std::string_view text, Part part, std::vector<int32_t>& tokens) const;
+  void encode_chat(std::string_view json, std::vector<int32_t>& tokens,
+                   std::vector<int32_t>& labels) const;
+  void end_chat(size_t begin, std::vector<int32_t>& tokens, std::vector<int32_t>& labels) const;
+  void mask_beginning(size_t begin, const std::vector<int32_t>& tokens,
+                      std::vector<int32_t>& labels) const;
+
   const PrepareOptions& options_;
   const Tokenizer& tokenizer_;
+  int32_t eos_ = -1;  // behind conversations
 };
 
 }  // namespace neox

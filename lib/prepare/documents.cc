@@ -25,6 +25,9 @@ class Parsing {
   Parsing(const Block& block, const DocumentRules& rules) : block_(block), rules_(rules) {}
 
   Documents run() {
+    check_io(rules_.values == DocumentRules::Values::kStrings ||
+                 block_.file->format == InputFile::Format::kJsonLines,
+             block_.file->path, " is text; conversations (--chat-template) come as JSON lines");
     if (block_.file->format == InputFile::Format::kJsonLines)
       parse_lines();
     else if (rules_.separator.empty())
@@ -43,7 +46,10 @@ class Parsing {
       std::string_view line = take_line(text);
       if (trim(line).empty()) continue;
       try {
-        add(parser.parse(line, static_cast<size_t>(readable - line.data())), number);
+        Document document = parser.parse(line, static_cast<size_t>(readable - line.data()));
+        if (rules_.check)
+          for (std::string_view value : document.texts) rules_.check(value);
+        add(std::move(document), number);
       } catch (const Error& e) { add_bad_line(e.what(), number); }
     }
   }

@@ -2,6 +2,7 @@
 // Pure functions; any thread may call them.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,6 +26,8 @@ struct DocumentRules {
   enum class Values { kStrings, kJson } values = Values::kStrings;
   // What becomes of a document with bytes that are not UTF-8 or escapes of lone surrogates.
   enum class InvalidUtf8 { kReplace, kSkip, kFail } invalid_utf8 = InvalidUtf8::kReplace;
+  // What else must hold of the texts of JSON lines: throws Error (74) with what is wrong.
+  std::function<void(std::string_view)> check = {};
 };
 
 // The texts are views into the block and into `storage`, both of which must outlive their use.

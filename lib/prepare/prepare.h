@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "launch/control.h"
+#include "prepare/chat.h"
 #include "prepare/documents.h"
 #include "tokenizer/tokenizer.h"
 
@@ -21,12 +22,24 @@ struct TokenizerFile {
   std::string vocab, merges;  // merges: with kGpt2 only
 };
 
+// Documents that are conversations.
+struct ChatOptions {
+  ChatTemplate style;              // with the tokenizer's special tokens in it
+  std::string role = "assistant";  // the generation role: whose messages are learnt
+  std::string eos;                 // the token behind a conversation
+  // All replies, the last message where it is one, all of it without labels, or the last token.
+  enum class Learn { kReplies, kLastTurn, kEverything, kVerdict } learn = Learn::kReplies;
+};
+
 struct PrepareOptions {
   std::vector<std::string> inputs;  // files, directories, lists of them separated by commas
   std::string output_prefix;
   DocumentRules rules;
   TokenizerFile tokenizer;
   enum class EndOfDocument { kNone, kAppend } end_of_document = EndOfDocument::kNone;
+  // Labels: nothing is learnt up to where these tokens stand in a row; none: no labels.
+  std::vector<int32_t> mask_before = {};
+  std::optional<ChatOptions> chat = {};
   std::optional<int64_t> max_documents;
   int workers = 1;
   std::string life = {};  // of the job, for temporary names of corpora; "": the process id

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "prepare/label_options.h"
 
 namespace neox {
 namespace {
@@ -53,6 +54,9 @@ const char* kExamples =
     "  # GPT-2's tokenizer, two keys: data/wiki_title_document and data/wiki_text_document\n"
     "  neox-prepare-data --input wiki-en/all --json-keys title text --output-prefix data/wiki \\\n"
     "    --tokenizer-type GPT2BPETokenizer --vocab-file vocab.json --merge-file merges.txt\n"
+    "  # conversations for fine-tuning, and labels for the replies alone\n"
+    "  neox-prepare-data --input chats.jsonl --jsonl-keys messages --chat-template chatml \\\n"
+    "    --tokenizer-path models/chat --output-prefix data/chats\n"
     "  # train a tokenizer of 4,000 entries on quotations parted by lines of %, and use it\n"
     "  neox-prepare-data --input /usr/share/games/fortunes --split-on % --append-eod \\\n"
     "    --train-tokenizer 4000 --vocab-file data/tokenizer.json --output-prefix data/fortunes\n";
@@ -100,12 +104,16 @@ TokenizerFile read_tokenizer(const Program& program, const PrepareDefaults& defa
               "GPT2BPETokenizer (vocab.json and merges.txt) are");
   check_usage(type == "HFTokenizer" || type == "GPT2BPETokenizer", "--tokenizer-type ", type,
               " is unknown; give HFTokenizer or GPT2BPETokenizer");
+  check_usage(!(program.has("tokenizer-path") && program.has("vocab-file")),
+              "--tokenizer-path and --vocab-file exclude each other");
   if (type == "HFTokenizer") {
     check_usage(!merges,
                 "--merge-file has no use with HFTokenizer, whose --vocab-file is a "
                 "tokenizer.json; leave it out, or say --tokenizer-type GPT2BPETokenizer");
     return {.type = TokenizerFile::Type::kHuggingFace,
-            .vocab = need(program, "vocab-file", "the tokenizer.json", defaults.vocab),
+            .vocab = program.has("tokenizer-path")
+                         ? program.get<std::string>("tokenizer-path") + "/tokenizer.json"
+                         : need(program, "vocab-file", "the tokenizer.json", defaults.vocab),
             .merges = {}};
   }
   return {.type = TokenizerFile::Type::kGpt2,
@@ -221,6 +229,7 @@ Program prepare_program() {
   add("vocab-file,v", text("FILE"), "tokenizer.json, or GPT-2's vocab.json");
   add("merge-file,m", text("FILE"), "GPT-2's merges.txt");
   add("append-eod", "end each document with the token <|endoftext|>");
+  add("tokenizer-path", text("DIR"), "the tokenizer.json and tokenizer_config.json in there");
   add("train-tokenizer", number("N"),
       "train a byte-level BPE of N entries on the input first, and write it to --vocab-file");
   add("overwrite-tokenizer", "let --train-tokenizer replace an existing file");
@@ -231,6 +240,7 @@ Program prepare_program() {
   add("log-interval", number("N"), "no effect: progress is shown by time");
   add("ftfy", "refused: run ftfy first");
   add("split-sentences", "refused: for other models");
+  add_label_options(program);
   return program;
 }
 
@@ -246,6 +256,7 @@ PrepareOptions read_prepare_options(const Program& program, const PrepareDefault
   check_prefix(options.output_prefix);
   options.rules = read_rules(program, defaults);
   options.tokenizer = read_tokenizer(program, defaults);
+  read_label_options(program, options);
   options.end_of_document = defaults.end_of_document;
   if (program.has("append-eod")) options.end_of_document = PrepareOptions::EndOfDocument::kAppend;
   options.max_documents = given<int64_t>(program, "max-documents");

@@ -3,29 +3,54 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
-namespace neox {
+#include "data/boundaries.h"
 
-Batches::Batches(const Sampler& sampler, Split split, const BatchPlan& plan, int64_t seq,
-                 Mesh& mesh, at::Device device)
+namespace neox {
+namespace {
+
+// [B, T] of the inputs among tokens [B, T + 1].
+template <class Rule>
+Tensor by_sample(const Tensor& tokens, int64_t end_of_document, const Rule& rule) {
+  int64_t B = tokens.size(0), T = tokens.size(1) - 1;
+  auto width = static_cast<size_t>(T);
+  Tensor found = at::empty({B, T}, at::kLong);
+  for (int64_t b = 0; b < B; ++b)
+    rule(std::span(tokens.const_data_ptr<int64_t>() + b * (T + 1), width), end_of_document,
+         std::span(found.mutable_data_ptr<int64_t>() + b * T, width));
+  return found;
+}
+
+}  // namespace
+
+Batches::Batches(const Sampler& sampler, Split split, const BatchForm& form, Mesh& mesh,
+                 at::Device device)
     : sampler_(sampler),
       split_(split),
-      plan_(plan),
-      seq_(seq),
+      form_(form),
       rank_(mesh.data().rank()),
       ranks_(mesh.data().size()),
       device_(device) {}
 
 Batch Batches::get(int64_t first, int64_t m) const {
-  int64_t B = plan_.micro, T = seq_, index = (m * ranks_ + rank_) * B;
+  int64_t B = form_.plan.micro, T = form_.seq, index = (m * ranks_ + rank_) * B;
   Tensor tokens = at::zeros({B, T + 1}, at::kLong), weights = at::zeros({B, T}, at::kFloat);
   auto width = static_cast<size_t>(T);
-  for (int64_t b = 0; b < B && index + b < plan_.global; ++b) {
+  for (int64_t b = 0; b < B && index + b < form_.plan.global; ++b) {
     sampler_.get(split_, first + index + b,
                  {tokens.mutable_data_ptr<int64_t>() + b * (T + 1), width + 1},
                  {weights.mutable_data_ptr<float>() + b * T, width});
   }
+  Batch batch{.first_sample = first + index};
+  const BoundaryRules& rules = form_.boundaries;
+  if (rules.attention == BoundaryRules::At::kRespected)
+    batch.documents = by_sample(tokens, rules.end_of_document, number_documents).to(device_);
+  if (rules.positions == BoundaryRules::At::kRespected)
+    batch.positions = by_sample(tokens, rules.end_of_document, restart_positions).to(device_);
   tokens = tokens.to(device_);
-  return {tokens.narrow(1, 0, T), tokens.narrow(1, 1, T), weights.to(device_), first + index};
+  batch.tokens = tokens.narrow(1, 0, T);
+  batch.targets = tokens.narrow(1, 1, T);
+  batch.weights = weights.to(device_);
+  return batch;
 }
 
 }  // namespace neox

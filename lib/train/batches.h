@@ -6,9 +6,21 @@
 
 namespace neox {
 
+// What a batch says of the documents in its samples.
+struct BoundaryRules {
+  int64_t end_of_document = -1;  // the token
+  enum class At { kIgnored, kRespected } attention = At::kIgnored, positions = At::kIgnored;
+};
+
+struct BatchForm {
+  BatchPlan plan;
+  int64_t seq = 0;
+  BoundaryRules boundaries = {};
+};
+
 class Batches {
  public:
-  Batches(const Sampler& sampler, Split split, const BatchPlan& plan, int64_t seq, Mesh& mesh,
+  Batches(const Sampler& sampler, Split split, const BatchForm& form, Mesh& mesh,
           at::Device device);
 
   // Micro-batch m of the step whose first sample is `first`. As in GPT-NeoX, each run of micro x
@@ -19,8 +31,8 @@ class Batches {
  private:
   const Sampler& sampler_;
   Split split_;
-  BatchPlan plan_;
-  int64_t seq_, rank_, ranks_;
+  BatchForm form_;
+  int64_t rank_, ranks_;
   at::Device device_;
 };
 

@@ -23,7 +23,7 @@ std::optional<double> Trainer::evaluate(Split split, int64_t index) {
   int64_t iters = p_.config.train.eval_iters;
   if (iters == 0 || !p_.sampler.has(split)) return std::nullopt;
   Mesh& mesh = p_.model.mesh();
-  Batches source(p_.sampler, split, batch_, p_.config.model.seq, mesh,
+  Batches source(p_.sampler, split, {batch_, p_.config.model.seq, p_.boundaries}, mesh,
                  p_.model.hidden_options().device());
   double loss = 0, weight = 0;
   for (int64_t i = 0; i < iters; ++i) {

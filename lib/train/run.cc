@@ -59,6 +59,20 @@ ModelOptions model_options(const Config& config, bool resumes, at::Device device
           .partition = config.layout.partition_method};
 }
 
+BoundaryRules boundary_rules(const Config& config, const Tokenizer* tokenizer) {
+  using At = BoundaryRules::At;
+  const DataConfig& data = config.data;
+  bool has_end = tokenizer && tokenizer->has_end_of_document();
+  for (auto [key, set] : {std::pair{"eod_mask_loss", data.eod_mask_loss},
+                          std::pair{"reset_attention_mask", data.reset_attention_mask},
+                          std::pair{"reset_position_ids", data.reset_position_ids}})
+    check_usage(has_end || !set, config.where(key), ": ", key,
+                " needs a tokenizer (vocab_file) with <|endoftext|>");
+  return {.end_of_document = has_end ? tokenizer->end_of_document() : -1,
+          .attention = data.reset_attention_mask ? At::kRespected : At::kIgnored,
+          .positions = data.reset_position_ids ? At::kRespected : At::kIgnored};
+}
+
 void say_start(const Config& config, const Start& start, const Mesh& mesh, at::Device device) {
   log_info("neox-train: ", human_count(static_cast<double>(num_parameters(config.model))),
            " parameters (", architecture(config.model), ")");
@@ -92,19 +106,17 @@ Exit train_rank(Config config, Communicator& world, Control& control, const RunP
   if (first) say_start(config, start, mesh, place.device);
   if (first && !config.checkpoint.save.empty()) claim_run(config.checkpoint.save, place.life);
   poll_stop(place.stop)();
-  bool has_end = tokenizer && tokenizer->has_end_of_document();
-  check_usage(has_end || !config.data.eod_mask_loss, config.where("eod_mask_loss"),
-              ": eod_mask_loss needs a tokenizer (vocab_file) with <|endoftext|>");
+  BoundaryRules boundaries = boundary_rules(config, tokenizer.get());
   Sampler sampler(config.data, config.model.seq, config.model.vocab,
-                  has_end ? tokenizer->end_of_document() : -1, sample_counts(config, start.state),
-                  poll_stop(place.stop));
+                  static_cast<int32_t>(boundaries.end_of_document),
+                  sample_counts(config, start.state), poll_stop(place.stop));
   if (first)
     for (const std::string& warning : sampler.warnings()) log_warning(warning);
   bool resumes = start.checkpoint.has_value();
   GptNeoX model(config.model, mesh, model_options(config, resumes, place.device));
   TimeLimit limit(place.allocation_left, config.train.exit_duration, guessed_save(config.model));
-  TrainerParts parts{config,  model,      sampler, tokenizer.get(),
-                     control, place.stop, limit,   place.life};
+  TrainerParts parts{config,     model, sampler,    tokenizer.get(), control,
+                     place.stop, limit, place.life, boundaries};
   Trainer trainer(parts, std::move(start));
   return trainer.run();
 }

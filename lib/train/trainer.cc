@@ -25,8 +25,9 @@ Trainer::Trainer(const TrainerParts& parts, Start start)
       state_(start.state),
       step_(parts.model, parts.config,
             static_cast<double>(start.batch.global * parts.config.model.seq)),
-      train_batches_(parts.sampler, Split::kTrain, start.batch, parts.config.model.seq,
-                     parts.model.mesh(), parts.model.hidden_options().device()),
+      train_batches_(parts.sampler, Split::kTrain,
+                     {start.batch, parts.config.model.seq, parts.boundaries}, parts.model.mesh(),
+                     parts.model.hidden_options().device()),
       report_(parts.config, report_options(parts, start)),
       fresh_(!start.checkpoint.has_value()),
       waits_for_host_(parts.model.hidden_options().device().is_cpu()) {

@@ -27,6 +27,7 @@ struct TrainerParts {  // all must outlive the trainer
   const StopFlag& stop;
   TimeLimit& limit;
   std::string life;  // names temporary files of this life of the job
+  BoundaryRules boundaries = {};
 };
 
 class Trainer {

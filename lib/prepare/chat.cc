@@ -1,0 +1,143 @@
+#include "prepare/chat.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "tokenizer/unicode.h"
+
+namespace neox {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr const char* kSystem = "system";
+constexpr const char* kUser = "user";
+
+// As Python's str.strip().
+std::string_view strip(std::string_view text) {
+  const auto& properties = unicode::Properties::get();
+  size_t begin = text.size(), end = 0;
+  for (size_t at = 0; at < text.size();) {
+    unicode::CodePoint c = unicode::read(text, at);
+    bool space = properties.category(c.value) == unicode::Class::kSpace ||
+                 (c.value >= 0x1C && c.value <= 0x1F);
+    if (!space) {
+      begin = std::min(begin, at);
+      end = at + c.bytes;
+    }
+    at += c.bytes;
+  }
+  return begin < end ? text.substr(begin, end - begin) : std::string_view();
+}
+
+std::string keys_of(const Json& object) {
+  std::vector<std::string> names;
+  for (const auto& item : object.items()) names.push_back("'" + item.key() + "'");
+  return names.empty() ? "no key at all" : join(names, ", ");
+}
+
+std::string text_of(const Json& message, const char* key, size_t number) {
+  auto value = message.find(key);
+  check_io(value != message.end(), "message ", number, " has no '", key, "'; it has ",
+           keys_of(message));
+  check_io(value->is_string(), "the '", key, "' of message ", number, " is of type ",
+           value->type_name(), ", not a string");
+  return value->get<std::string>();
+}
+
+// Writes the turns of one conversation.
+class Writer {
+ public:
+  Writer(const std::vector<ChatMessage>& messages, const ChatTemplate& style,
+         const std::string& generation_role)
+      : messages_(messages), style_(style), generation_role_(generation_role) {}
+
+  std::vector<ChatTurn> turns() {
+    check_io(!messages_.empty(), "a conversation without messages");
+    text_ = style_.begin;
+    if (!style_.default_system.empty() && messages_[0].role != kSystem)
+      add(role(kSystem, 0), style_.default_system);
+    for (size_t i = 0; i < messages_.size(); ++i) {
+      const ChatTemplate::Role& its = role(messages_[i].role, i);
+      check_order(i, its);
+      add(its, messages_[i].content);
+      asked_ = i + 1 < messages_.size() && messages_[i + 1].role == generation_role_;
+      if (asked_) text_ += style_.generation_prompt;
+      turns_.push_back({messages_[i].role, std::move(text_)});
+      text_.clear();
+    }
+    check_io(held_.empty(), "no message follows that of the role '", messages_.back().role,
+             "', which stands inside of the next in the template ", style_.name);
+    return std::move(turns_);
+  }
+
+ private:
+  const ChatTemplate::Role& role(const std::string& name, size_t i) const {
+    std::vector<std::string> names;
+    for (const ChatTemplate::Role& role : style_.roles) {
+      if (role.name == name) return role;
+      names.push_back("'" + role.name + "'");
+    }
+    fail(Exit::kIo, "message ", i + 1, " is of the role '", name, "'; the template ", style_.name,
+         " has ", join(names, ", "));
+  }
+
+  void check_order(size_t i, const ChatTemplate::Role& its) {
+    if (style_.order == ChatTemplate::Order::kAny) return;
+    bool system = its.name == kSystem && i == 0;
+    if (system) return;
+    bool wants_user = spoken_++ % 2 == 0;
+    check_io((its.name == kUser) == wants_user && its.name != kSystem, "message ", i + 1,
+             " is of the role '", its.name, "' where the template ", style_.name, " wants '",
+             wants_user ? "user" : "assistant",
+             "': the roles must alternate, behind a system message");
+  }
+
+  void add(const ChatTemplate::Role& its, const std::string& content) {
+    if (!its.within.empty()) {
+      held_ += its.before + content + its.after;
+      return;
+    }
+    std::string whole = std::exchange(held_, {}) + content;
+    // The generation prompt is there already.
+    text_ += its.before.substr(std::exchange(asked_, false) ? style_.generation_prompt.size() : 0);
+    text_ += style_.space == ChatTemplate::Space::kTrim ? strip(whole) : std::string_view(whole);
+    text_ += its.after;
+  }
+
+  const std::vector<ChatMessage>& messages_;
+  const ChatTemplate& style_;
+  const std::string& generation_role_;
+  std::vector<ChatTurn> turns_;
+  std::string text_;
+  std::string held_;    // messages that stand inside of the next
+  bool asked_ = false;  // text so far ends with the generation prompt
+  int64_t spoken_ = 0;  // messages that must alternate, so far
+};
+
+}  // namespace
+
+std::vector<ChatMessage> parse_conversation(std::string_view json) {
+  Json list = Json::parse(json, nullptr, false);
+  check_io(list.is_array(),
+           "not a list of messages such as [{\"role\": \"user\", \"content\": ", "\"...\"}], but ",
+           list.is_discarded() ? "no JSON" : list.type_name());
+  std::vector<ChatMessage> messages;
+  for (const Json& message : list) {
+    size_t number = messages.size() + 1;
+    check_io(message.is_object(), "message ", number, " is of type ", message.type_name(),
+             ", not an object with 'role' and 'content'");
+    std::string role = text_of(message, "role", number);
+    messages.push_back({std::move(role), text_of(message, "content", number)});
+  }
+  return messages;
+}
+
+std::vector<ChatTurn> render_chat(const std::vector<ChatMessage>& messages,
+                                  const ChatTemplate& style, const std::string& generation_role) {
+  return Writer(messages, style, generation_role).turns();
+}
+
+}  // namespace neox

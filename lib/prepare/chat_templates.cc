@@ -1,0 +1,155 @@
+// Chat templates: read from YAML, with the special tokens of a tokenizer.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/text.h"
+#include "config/value.h"
+#include "prepare/chat.h"
+
+namespace neox {
+namespace {
+
+constexpr const char* kEndOfText = "<|endoftext|>";
+
+void require(bool ok, const Value& value, const std::string& what) {
+  check_usage(ok, value.place.text(), ": ", what);
+}
+
+void allow(const Value& map, const std::vector<std::string>& known) {
+  require(map.kind == Value::Kind::kMap, map, "a map of keys is wanted: " + join(known, ", "));
+  for (size_t i = 0; i < map.names.size(); ++i) {
+    bool found = std::find(known.begin(), known.end(), map.names[i]) != known.end();
+    std::string near = nearest(map.names[i], known);
+    require(found, map.items[i],
+            concat("unknown key ", map.names[i], near.empty() ? "" : "; did you mean " + near + "?",
+                   " There are ", join(known, ", ")));
+  }
+}
+
+std::string text(const Value& map, const char* key) {
+  const Value* value = map.find(key);
+  if (!value || value->kind == Value::Kind::kNull) return "";
+  bool scalar = value->kind != Value::Kind::kList && value->kind != Value::Kind::kMap;
+  require(scalar, *value, concat(key, " must be a text"));
+  return value->text;
+}
+
+bool flag(const Value& map, const char* key) {
+  const Value* value = map.find(key);
+  if (!value) return false;
+  require(value->kind == Value::Kind::kBool, *value, concat(key, " must be true or false"));
+  return value->is_true();
+}
+
+ChatTemplate read_template(const Value& value) {
+  allow(value, {"name", "description", "begin", "default_system", "generation_prompt", "trim",
+                "alternate", "roles"});
+  ChatTemplate style{.name = text(value, "name"),
+                     .begin = text(value, "begin"),
+                     .default_system = text(value, "default_system"),
+                     .generation_prompt = text(value, "generation_prompt")};
+  if (flag(value, "trim")) style.space = ChatTemplate::Space::kTrim;
+  if (flag(value, "alternate")) style.order = ChatTemplate::Order::kAlternate;
+  require(!style.name.empty(), value, "a template needs a name");
+  const Value* roles = value.find("roles");
+  require(roles && roles->kind == Value::Kind::kList && !roles->items.empty(), value,
+          style.name + " needs roles, a list");
+  for (const Value& role : roles->items) {
+    allow(role, {"role", "before", "after", "within"});
+    style.roles.push_back(
+        {text(role, "role"), text(role, "before"), text(role, "after"), text(role, "within")});
+    require(!style.roles.back().name.empty(), role, "a role needs its name: role");
+  }
+  auto has = [&](const std::string& name) {
+    return std::any_of(style.roles.begin(), style.roles.end(),
+                       [&](const ChatTemplate::Role& role) { return role.name == name; });
+  };
+  for (const ChatTemplate::Role& role : style.roles)
+    require(role.within.empty() || has(role.within), *roles,
+            concat("within names ", role.within, ", which is no role of ", style.name));
+  require(style.default_system.empty() || has("system"), value,
+          style.name + " has a default_system, but no role system");
+  return style;
+}
+
+std::vector<ChatTemplate> read_templates(const fs::path& file) {
+  Value all = parse_yaml(read_file(file), file.string());
+  const Value* list = all.kind == Value::Kind::kMap ? all.find("chat_templates") : nullptr;
+  check_usage(list && list->kind == Value::Kind::kList && !list->items.empty(), file.string(),
+              ": no list chat_templates. Templates are YAML here; Jinja, as in "
+              "tokenizer_config.json, is not interpreted. docs/fine-tuning.md shows how to write "
+              "one");
+  std::vector<ChatTemplate> templates;
+  for (const Value& item : list->items) templates.push_back(read_template(item));
+  return templates;
+}
+
+void replace_all(std::string& text, const std::string& from, const std::string& to) {
+  for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
+    text.replace(at, from.size(), to);
+}
+
+}  // namespace
+
+ChatTemplate read_chat_template(const std::string& name_or_file, const fs::path& table) {
+  std::vector<std::string> names;
+  if (name_or_file.find('/') != std::string::npos || fs::exists(name_or_file)) {
+    std::vector<ChatTemplate> templates = read_templates(name_or_file);
+    check_usage(templates.size() == 1, name_or_file, " holds ", templates.size(),
+                " templates; --chat-template takes a file with one");
+    return templates.front();
+  }
+  for (const ChatTemplate& style : read_templates(table)) {
+    if (style.name == name_or_file) return style;
+    names.push_back(style.name);
+  }
+  std::string near = nearest(name_or_file, names);
+  fail(Exit::kUsage, "--chat-template ", name_or_file, " is not known",
+       near.empty() ? "" : "; did you mean " + near + "?", " There are ", join(names, ", "),
+       ", or a YAML file of yours with one (docs/fine-tuning.md); the Jinja of a "
+       "tokenizer_config.json is not interpreted");
+}
+
+fs::path chat_template_table() {
+  std::error_code error;
+  fs::path bin = fs::read_symlink("/proc/self/exe", error).parent_path(), first;
+  for (const char* place : {"../share/neox/configs", "../../../configs"}) {
+    fs::path file = (bin / place / "chat_templates.yml").lexically_normal();
+    if (fs::exists(file)) return file;
+    if (first.empty()) first = file;
+  }
+  fail(Exit::kIo, "the table of chat templates ", first.string(),
+       " is not there; give --chat-template a file with one");
+}
+
+ChatTemplate with_special_tokens(ChatTemplate style, const std::string& bos,
+                                 const std::string& eos) {
+  auto put = [&](std::string& text) {
+    replace_all(text, "{bos}", bos);
+    replace_all(text, "{eos}", eos);
+  };
+  for (std::string* text : {&style.begin, &style.default_system, &style.generation_prompt})
+    put(*text);
+  for (ChatTemplate::Role& role : style.roles) put(role.before), put(role.after);
+  return style;
+}
+
+SpecialTokens special_tokens_beside(const fs::path& vocab) {
+  fs::path file = vocab.parent_path() / "tokenizer_config.json";
+  SpecialTokens found{kEndOfText, kEndOfText};
+  if (!fs::exists(file)) return found;
+  auto config = nlohmann::json::parse(read_file(file), nullptr, false);
+  check_usage(config.is_object(), file.string(), " is not a JSON object");
+  for (auto [key, token] : {std::pair{"bos_token", &found.bos}, {"eos_token", &found.eos}}) {
+    auto value = config.find(key);
+    if (value == config.end() || value->is_null()) continue;
+    auto text = value->is_object() ? value->value("content", nlohmann::json()) : *value;
+    check_usage(text.is_string(), file.string(), ": ", key, " is not a text");
+    *token = text.get<std::string>();
+  }
+  return found;
+}
+
+}  // namespace neox

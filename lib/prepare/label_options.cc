@@ -1,0 +1,114 @@
+#include "prepare/label_options.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace neox {
+namespace {
+
+namespace po = boost::program_options;
+using Learn = ChatOptions::Learn;
+
+constexpr const char* kOnlyWithChat[] = {"generation-role", "only-last", "for-rm", "no-mask"};
+
+std::vector<int32_t> read_ids(const std::string& text) {
+  std::vector<int32_t> ids;
+  for (const std::string& part : split(text, ',')) {
+    std::string_view number = trim(part);
+    int32_t id = -1;
+    auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), id);
+    check_usage(error == std::errc() && end == number.data() + number.size() && id >= 0,
+                "--mask-before-token ", text, ": '", part,
+                "' is no token id; give the ids of a text that stands before what is learnt, such "
+                "as 0,1,1270");
+    ids.push_back(id);
+  }
+  return ids;
+}
+
+Learn read_learn(const Program& program) {
+  Learn learn = Learn::kReplies;
+  std::string given;
+  for (auto [option, value] :
+       {std::pair{"only-last", Learn::kLastTurn}, std::pair{"for-rm", Learn::kVerdict},
+        std::pair{"no-mask", Learn::kEverything}}) {
+    if (!program.has(option)) continue;
+    check_usage(given.empty(), "--", given, " and --", option, " exclude each other");
+    given = option;
+    learn = value;
+  }
+  return learn;
+}
+
+// A reply must begin with what asks for it.
+void check_role(const ChatOptions& chat) {
+  auto role = std::find_if(chat.style.roles.begin(), chat.style.roles.end(),
+                           [&](const auto& known) { return known.name == chat.role; });
+  check_usage(role != chat.style.roles.end(), "--generation-role ", chat.role,
+              " is no role of the chat template ", chat.style.name);
+  check_usage(role->within.empty() && role->before.starts_with(chat.style.generation_prompt),
+              "the chat template ", chat.style.name, " asks for a reply by '",
+              chat.style.generation_prompt, "', with which messages of the role '", chat.role,
+              "' do not begin");
+}
+
+void read_chat(const Program& program, PrepareOptions& options) {
+  SpecialTokens special = special_tokens_beside(options.tokenizer.vocab);
+  ChatOptions chat{
+      .style = with_special_tokens(
+          read_chat_template(program.get<std::string>("chat-template"), chat_template_table()),
+          special.bos, special.eos),
+      .eos = special.eos,
+      .learn = read_learn(program)};
+  if (program.has("generation-role")) chat.role = program.get<std::string>("generation-role");
+  check_role(chat);
+  if (program.args()["jsonl-keys"].defaulted()) options.rules.keys = {"conversation"};
+  options.rules.values = DocumentRules::Values::kJson;
+  options.rules.check = [style = chat.style, role = chat.role](std::string_view json) {
+    render_chat(parse_conversation(json), style, role);
+  };
+  options.chat = std::move(chat);
+}
+
+}  // namespace
+
+void add_label_options(Program& program) {
+  auto text = [](const char* name) { return po::value<std::string>()->value_name(name); };
+  auto add = program.options().add_options();
+  add("mask-before-token", text("ID[,ID...]"),
+      "write labels too: nothing is learnt up to where these tokens stand in a row");
+  add("chat-template", text("NAME|FILE"),
+      "JSON lines hold conversations: write them as text by this template, and labels");
+  add("generation-role", text("ROLE"), "whose messages are learnt (assistant)");
+  add("only-last", "learn the last message alone");
+  add("for-rm", "learn the last token alone, for a reward model");
+  add("no-mask", "learn all of a conversation: no labels");
+  add("reward-key", text("KEY"), "refused: rewards are not trained on");
+  add("binary-reward", "refused: rewards are not trained on");
+}
+
+void read_label_options(const Program& program, PrepareOptions& options) {
+  for (const char* option : {"reward-key", "binary-reward"})
+    check_usage(!program.has(option), "--", option,
+                " is not supported: rewards are for training that is not done here (train_impl rm, "
+                "kto, reinforce); leave it out");
+  bool chat = program.has("chat-template");
+  for (const char* option : kOnlyWithChat)
+    check_usage(chat || !program.has(option), "--", option, " goes with --chat-template NAME");
+  check_usage(!chat || !program.has("mask-before-token"),
+              "--mask-before-token and --chat-template exclude each other: a template knows where "
+              "replies begin");
+  if (chat) return read_chat(program, options);
+  if (!program.has("mask-before-token")) return;
+  options.mask_before = read_ids(program.get<std::string>("mask-before-token"));
+  const std::vector<std::string>& keys = options.rules.keys;
+  check_usage(keys.size() == 1 && keys[0] != "label",
+              "--mask-before-token writes the labels of one key of --jsonl-keys into "
+              "<prefix>_label_document; given are ",
+              join(keys, " "));
+}
+
+}  // namespace neox

@@ -1,0 +1,265 @@
+// Labels for fine-tuning: masks before a token, conversations by chat templates.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "data_files.h"
+#include "prepare/document_encoder.h"
+#include "prepare/prepare_options.h"
+#include "tokenizer/bpe_trainer.h"
+
+namespace neox {
+namespace {
+
+using testing::Directory;
+using ::testing::ElementsAre;
+using testing::error_of;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+using Ids = std::vector<int32_t>;
+using Arguments = std::vector<std::string>;
+
+constexpr int32_t kMasked = -100;
+
+struct Encoded {
+  Ids tokens, labels;
+};
+
+// A tokenizer with the tokens of ChatML, and what the options make of a document.
+class Labels : public ::testing::Test {
+ protected:
+  Labels() {
+    bool given = false;
+    write_tokenizer_json(dir_ / "plain.json",
+                         train_bpe({.vocab_size = 280}, [&](std::string& text) {
+                           text = "the cat and the hat";
+                           return !std::exchange(given, true);
+                         }));
+    auto json = nlohmann::json::parse(read_file(dir_ / "plain.json"));
+    nlohmann::json token = json["added_tokens"][0];
+    for (const char* content : {"<|im_start|>", "<|im_end|>"}) {
+      token["id"] = kStart + (content == std::string("<|im_end|>"));
+      token["content"] = content;
+      json["added_tokens"].push_back(token);
+    }
+    dir_.put("tokenizer.json", json.dump());
+    tokenizer_ = std::make_unique<Tokenizer>(Tokenizer::from_json(dir_ / "tokenizer.json"));
+  }
+
+  PrepareOptions options(const Arguments& more) const {
+    Arguments arguments = {"--output-prefix", dir_ / "out", "--tokenizer-path",
+                           dir_.path(),       "--input",    dir_ / "in.jsonl"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    Program program = prepare_program();
+    check(program.parse(canonical_arguments(arguments)), "help was asked");
+    return read_prepare_options(program);
+  }
+  std::string refusal(const Arguments& more) const {
+    return error_of([&] {
+      PrepareOptions wanted = options(more);
+      DocumentEncoder encoder(wanted, *tokenizer_);
+    });
+  }
+  Encoded encode(const std::string& text, const Arguments& more) const {
+    PrepareOptions wanted = options(more);
+    DocumentEncoder encoder(wanted, *tokenizer_);
+    Encoded e;
+    encoder.encode(text, DocumentEncoder::Part::kLast, e.tokens, e.labels);
+    EXPECT_EQ(e.labels.size(), encoder.has_labels() ? e.tokens.size() : 0);
+    for (size_t i = 0; i < e.labels.size(); ++i)
+      EXPECT_TRUE(e.labels[i] == kMasked || e.labels[i] == e.tokens[i]) << i;
+    return e;
+  }
+  std::string text(Ids ids) const {
+    std::erase(ids, kMasked);
+    return tokenizer_->decode(ids, Tokenizer::Special::kKeep);
+  }
+  // The id of a character.
+  std::string id(const std::string& character) const {
+    return std::to_string(tokenizer_->encode(character).at(0));
+  }
+
+  static constexpr int32_t kStart = 290;
+  Directory dir_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+};
+
+TEST_F(Labels, BeginBehindTheFirstPlaceOfTheTokens) {
+  std::string pattern = id("!") + "," + id("!") + ", " + id("?");
+  Arguments mask = {"--mask-before-token", pattern, "--append-eod"};
+  Encoded e = encode("Q!!!?A!!?", mask);
+  EXPECT_EQ(text(e.tokens), "Q!!!?A!!?<|endoftext|>");
+  EXPECT_EQ(text(e.labels), "A!!?<|endoftext|>");
+  EXPECT_EQ(e.labels[4], kMasked);
+  e = encode("no such tokens", mask);
+  EXPECT_EQ(e.labels, e.tokens);
+}
+
+const std::string kChat =
+    R"([{"role": "system", "content": "cat"}, {"role": "user", "content": " Q "},
+        {"role": "assistant", "content": "A\n"}, {"content": "R", "role": "user", "x": 1},
+        {"role": "assistant", "content": "B"}])";
+
+TEST_F(Labels, OfConversationsAreTheReplies) {
+  Encoded e = encode(kChat, {"--chat-template", "chatml"});
+  EXPECT_EQ(text(e.tokens),
+            "<|im_start|>system\ncat<|im_end|>\n<|im_start|>user\n Q <|im_end|>\n"
+            "<|im_start|>assistant\nA\n<|im_end|>\n<|im_start|>user\nR<|im_end|>\n"
+            "<|im_start|>assistant\nB<|im_end|>\n<|endoftext|>");
+  EXPECT_EQ(text(e.labels), "A\n<|im_end|>\nB<|im_end|>\n<|endoftext|>");
+  EXPECT_EQ(e.tokens[0], kStart);
+}
+
+TEST_F(Labels, OfConversationsMayBeTheLastTurnTheVerdictOrNone) {
+  EXPECT_EQ(text(encode(kChat, {"--chat-template", "chatml", "--only-last"}).labels),
+            "B<|im_end|>\n<|endoftext|>");
+  Encoded verdict = encode(kChat, {"--chat-template", "chatml", "--for_rm"});
+  EXPECT_EQ(text(verdict.labels), "<|endoftext|>");
+  EXPECT_THAT(text(verdict.tokens), ::testing::EndsWith("\n<|endoftext|><|endoftext|>"));
+  Encoded all = encode(kChat, {"--chat-template", "chatml", "--no-mask"});
+  EXPECT_THAT(text(all.tokens), ::testing::EndsWith("B<|im_end|>\n"));
+}
+
+TEST_F(Labels, OfAnUnansweredQuestionAreNone) {
+  Arguments chat = {"--chat-template", "chatml", "--append-eod"};
+  Encoded e = encode(R"([{"role": "user", "content": "Q"}])", chat);
+  EXPECT_EQ(text(e.tokens), "<|im_start|>user\nQ<|im_end|>\n<|endoftext|><|endoftext|>");
+  EXPECT_EQ(text(e.labels), "");
+}
+
+TEST_F(Labels, FollowTheGenerationRole) {
+  Arguments chat = {"--chat-template", "llama2", "--generation-role", "user"};
+  Encoded e =
+      encode(R"([{"role": "user", "content": "Q"}, {"role": "assistant", "content": "A"}])", chat);
+  EXPECT_EQ(text(e.labels), "<|endoftext|>[INST] Q [/INST]");
+  EXPECT_THAT(refusal({"--chat-template", "chatml", "--generation-role", "user"}),
+              HasSubstr("do not begin"));
+}
+
+TEST_F(Labels, EndWithTheTokenOfTheTokenizersConfig) {
+  dir_.put("tokenizer_config.json", R"({"eos_token": {"content": "<|im_end|>"}, "bos_token": null,
+                                        "chat_template": "{{ x }}"})");
+  Encoded e = encode(kChat, {"--chat-template", "plain"});
+  EXPECT_EQ(text(e.labels), " A<|im_end|> B<|im_end|><|im_end|>");
+  dir_.put("tokenizer_config.json", R"({"eos_token": "the end"})");
+  EXPECT_THAT(refusal({"--chat-template", "plain"}), HasSubstr("that ends conversations is"));
+}
+
+std::string rendered(const std::string& name, const std::string& json) {
+  ChatTemplate style =
+      with_special_tokens(read_chat_template(name, chat_template_table()), "<s>", "</s>");
+  std::string text;
+  for (const ChatTurn& turn : render_chat(parse_conversation(json), style, "assistant"))
+    text += turn.text;
+  return text;
+}
+
+TEST(ChatTemplates, AreThoseOfTheModels) {
+  EXPECT_EQ(rendered("llama2", kChat),
+            "<s>[INST] <<SYS>>\ncat\n<</SYS>>\n\n Q [/INST] A </s><s>[INST] R [/INST] B </s>");
+  EXPECT_EQ(rendered("llama3", R"([{"role": "user", "content": "\u00a0Q "}])"),
+            "<s><|start_header_id|>user<|end_header_id|>\n\nQ<|eot_id|>");
+  EXPECT_EQ(rendered("mistral", R"([{"role": "user", "content": "Q"},
+                                    {"role": "assistant", "content": "A"}])"),
+            "<s>[INST] Q [/INST]A</s>");
+  EXPECT_EQ(rendered("zephyr", R"([{"role": "user", "content": "Q"},
+                                   {"role": "assistant", "content": "A"}])"),
+            "<|user|>\nQ</s>\n<|assistant|>\nA</s>\n");
+}
+
+TEST(ChatTemplates, PutTheGenerationPromptIntoTheTurnBefore) {
+  ChatTemplate style = read_chat_template("chatml", chat_template_table());
+  auto turns = render_chat({{"user", "Q"}, {"assistant", "A"}, {"user", "R"}}, style, "assistant");
+  EXPECT_EQ(turns[0].text, "<|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\n");
+  EXPECT_EQ(turns[1].text, "A<|im_end|>\n");
+  EXPECT_EQ(turns[2].text, "<|im_start|>user\nR<|im_end|>\n");
+}
+
+TEST(ChatTemplates, OfAUserNeedNoCompiling) {
+  Directory dir;
+  std::string file =
+      dir.put("mine.yml",
+              "chat_templates:\n  - name: mine\n    default_system: Be kind\n"
+              "    begin: \"{bos}\"\n    roles:\n      - {role: system, after: \"|\"}\n"
+              "      - {role: user, before: \"Q \", after: \"|\"}\n");
+  EXPECT_EQ(rendered(file, R"([{"role": "user", "content": "a"}])"), "<s>Be kind|Q a|");
+  EXPECT_EQ(rendered(file, R"([{"role": "system", "content": "b"}])"), "<s>b|");
+}
+
+TEST(ChatTemplates, ThatAreWrongNameTheirLine) {
+  Directory dir;
+  auto wrong = [&](const std::string& text) {
+    return error_of([&] { read_chat_template(dir.put("t.yml", text), ""); });
+  };
+  EXPECT_THAT(wrong("{{ messages }}"), StartsWith("64: "));
+  EXPECT_THAT(wrong("chat_templates:\n  - name: a\n    rols: []\n"),
+              AllOf(HasSubstr("t.yml:3: unknown key rols; did you mean roles?")));
+  EXPECT_THAT(wrong("chat_templates:\n  - name: a\n"), HasSubstr("t.yml:2: a needs roles"));
+  EXPECT_THAT(wrong("chat_templates:\n  - name: a\n    roles:\n      - {role: b, within: c}\n"),
+              HasSubstr("within names c"));
+  EXPECT_THAT(error_of([] { read_chat_template("chatm", chat_template_table()); }),
+              AllOf(HasSubstr("did you mean chatml?"), HasSubstr("Jinja"), HasSubstr("zephyr")));
+}
+
+TEST(Conversations, ThatAreWrongNameTheMessage) {
+  auto wrong = [](const std::string& json, const char* style = "chatml") {
+    return error_of([&] { rendered(style, json); });
+  };
+  EXPECT_EQ(wrong("[]"), "74: a conversation without messages");
+  EXPECT_THAT(wrong("\"text\""), HasSubstr("not a list of messages"));
+  EXPECT_THAT(wrong("[3]"), HasSubstr("message 1 is of type number, not an object"));
+  EXPECT_EQ(wrong(R"([{"role": "user", "text": ""}])"),
+            "74: message 1 has no 'content'; it has 'role', 'text'");
+  EXPECT_EQ(wrong(R"([{"role": "user", "content": null}])"),
+            "74: the 'content' of message 1 is of type null, not a string");
+  EXPECT_EQ(wrong(R"([{"role": "human", "content": ""}])"),
+            "74: message 1 is of the role 'human'; the template chatml has 'system', 'user', "
+            "'assistant', 'tool'");
+  EXPECT_THAT(
+      wrong(R"([{"role": "user", "content": ""}, {"role": "user", "content": ""}])", "mistral"),
+      HasSubstr("message 2 is of the role 'user' where the template mistral wants "
+                "'assistant'"));
+  EXPECT_THAT(wrong(R"([{"role": "system", "content": ""}])", "llama2"),
+              HasSubstr("no message follows"));
+}
+
+TEST_F(Labels, OfBadConversationsAreErrorsWithTheirLineOrSkipped) {
+  dir_.put("in.jsonl", "{\"conversation\": " + nlohmann::json::parse(kChat).dump() +
+                           "}\n\n{\"conversation\": []}\n{\"conversation\": \"\"}\n");
+  AloneControl alone;
+  Arguments chat = {"--chat-template", "chatml", "--no-mask"};
+  EXPECT_THAT(error_of([&] { prepare_data(options(chat), alone); }),
+              AllOf(StartsWith("74: "), HasSubstr("in.jsonl:3: a conversation without messages")));
+  chat.push_back("--skip-bad-lines");
+  PrepareResult result = prepare_data(options(chat), alone);
+  EXPECT_EQ(result.documents, 1);
+  EXPECT_EQ(result.skipped, 2);
+  EXPECT_EQ(result.datasets.at(0).prefix, dir_ / "out_conversation_document");
+  dir_.put("in.jsonl", "text");
+  EXPECT_THAT(error_of([&] { prepare_data(options(chat), alone); }), HasSubstr("is text"));
+}
+
+TEST_F(Labels, HaveTheNamesOfGptNeoxsTools) {
+  PrepareOptions mask = options({"--mask-before-token", "1"});
+  EXPECT_EQ(DocumentEncoder(mask, *tokenizer_).label_name("text"), "label");
+  PrepareOptions chat = options({"--chat-template", "plain", "--jsonl-keys", "messages"});
+  EXPECT_EQ(DocumentEncoder(chat, *tokenizer_).label_name("messages"), "messages_label");
+}
+
+TEST_F(Labels, RefuseOptionsThatContradict) {
+  EXPECT_THAT(refusal({"--mask-before-token", "1,x"}), HasSubstr("'x' is no token id"));
+  EXPECT_THAT(refusal({"--mask-before-token", "70000"}), HasSubstr("names the token 70000"));
+  EXPECT_THAT(refusal({"--mask-before-token", "1", "--jsonl-keys", "a", "b"}),
+              HasSubstr("labels of one key"));
+  EXPECT_THAT(refusal({"--only-last"}), HasSubstr("goes with --chat-template"));
+  EXPECT_THAT(refusal({"--chat-template", "plain", "--only-last", "--no-mask"}),
+              HasSubstr("exclude each other"));
+  EXPECT_THAT(refusal({"--chat-template", "plain", "--mask-before-token", "1"}),
+              HasSubstr("exclude each other"));
+  EXPECT_THAT(refusal({"--chat-template", "plain", "--reward-key", "r"}),
+              HasSubstr("--reward-key is not supported"));
+}
+
+}  // namespace
+}  // namespace neox

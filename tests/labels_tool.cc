@@ -1,0 +1,31 @@
+// What neox-prepare-data makes of documents on stdin, for tests/oracle/chat.py: one JSON value on
+// each line, a text or a conversation; on each line of stdout {"tokens": [...], "labels": [...]},
+// or {"error": "..."}. Takes the options of neox-prepare-data.
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "prepare/document_encoder.h"
+#include "prepare/prepare_options.h"
+
+int main(int argc, char** argv) {
+  using namespace neox;
+  return run_program("labels_tool", [&] {
+    Program program = prepare_program();
+    if (!program.parse(canonical_arguments({argv + 1, argv + argc}))) return 0;
+    PrepareOptions options = read_prepare_options(program);
+    Tokenizer tokenizer = Tokenizer::from_json(options.tokenizer.vocab);
+    DocumentEncoder encoder(options, tokenizer);
+    for (std::string line; std::getline(std::cin, line);) {
+      std::vector<int32_t> tokens, labels;
+      nlohmann::json out;
+      try {
+        std::string text = options.chat ? line : nlohmann::json::parse(line).get<std::string>();
+        encoder.encode(text, DocumentEncoder::Part::kLast, tokens, labels);
+        out = {{"tokens", tokens}, {"labels", labels}};
+      } catch (const Error& e) { out = {{"error", e.what()}}; }
+      std::cout << out.dump() << "\n";
+    }
+    return 0;
+  });
+}

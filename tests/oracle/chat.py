@@ -1,0 +1,206 @@
+"""Compares labels for fine-tuning with the ways of GPT-NeoX's preprocess_data_with_chat_template.py, which tokenizes a
+conversation again with each message (transformers' apply_chat_template on Jinja templates of the same meaning), and of its
+preprocess_data_with_mask.py.
+
+  chat.py LABELS_TOOL [--conversations 2000]
+
+Contents that begin or end with white space may merge with the template's across the border of a message; there the tool
+loses or doubles characters, and what is compared is the text. All others must be equal, token by token.
+"""
+import argparse
+import json
+import random
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+
+EOD, MASKED = "<|endoftext|>", -100
+
+# Written for this comparison: the same texts as configs/chat_templates.yml.
+LOOP = "{% for m in messages %}"
+ALTERNATE = "{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('order') }}{% endif %}"
+KNOWN = "{% if m.role not in ROLES %}{{ raise_exception('role') }}{% endif %}"
+
+
+def known(roles):
+    return KNOWN.replace("ROLES", repr(roles))
+
+
+JINJA = {
+    "chatml": LOOP + known(["system", "user", "assistant", "tool"]) +
+    "{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}",
+    "llama2": "{% set s = '' %}{% set rest = messages %}{% if messages[0].role == 'system' %}{% set rest = messages[1:] %}"
+    "{% set s = '<<SYS>>\\n' + messages[0].content + '\\n<</SYS>>\\n\\n' %}{% endif %}{% for m in rest %}" + ALTERNATE +
+    known(["user", "assistant"]) + "{% set c = m.content %}{% if loop.first %}{% set c = s + c %}{% endif %}"
+    "{% if m.role == 'user' %}{{ bos_token + '[INST] ' + c.strip() + ' [/INST]' }}"
+    "{% else %}{{ ' ' + c.strip() + ' ' + eos_token }}{% endif %}{% endfor %}",
+    "llama3": "{{ bos_token }}" + LOOP + known(["system", "user", "assistant", "ipython"]) +
+    "{{ '<|start_header_id|>' + m.role + '<|end_header_id|>\\n\\n' + m.content | trim + '<|eot_id|>' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}{% endif %}",
+    "mistral": "{{ bos_token }}" + LOOP + ALTERNATE + known(["user", "assistant"]) +
+    "{{ '[INST] ' + m.content + ' [/INST]' if m.role == 'user' else m.content + eos_token }}{% endfor %}",
+    "zephyr": LOOP + known(["system", "user", "assistant"]) +
+    "{{ '<|' + m.role + '|>\\n' + m.content + eos_token + '\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|assistant|>\\n' }}{% endif %}",
+    "plain": LOOP + known(["system", "user", "assistant"]) +
+    "{{ m.role.capitalize() + ': ' + m.content | trim + eos_token }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ 'Assistant:' }}{% endif %}",
+}
+SPECIAL = ["<|im_start|>", "<|im_end|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<s>", "</s>",
+           "<|user|>", "<|assistant|>", "<|system|>", "[INST]", "[/INST]"]
+WORDS = ["the", "quick", " brown", " fox", "jumps ", "42", ".", ", ", "\n", "!?", "é", "漢字", "😀", "  ", "\n\n", "<|im_end|>", "'s"]
+
+
+def content(source, clean):
+    text = "".join(source.choice(WORDS) for _ in range(source.choice([0, 1, 3, 12, 60])))
+    return text.strip() if clean else text
+
+
+def conversation(source, style, clean):
+    chat = []
+    if source.random() < 0.4 and style != "mistral":
+        chat.append({"role": "system", "content": content(source, clean)})
+    alternate = style in ("llama2", "mistral") or source.random() < 0.7
+    for i in range(source.choice([1, 2, 2, 3, 4, 7])):
+        role = ("user", "assistant")[i % 2] if alternate else source.choice(["user", "assistant"])
+        chat.append({"role": role, "content": content(source, clean)})
+    if source.random() < 0.05:
+        chat.append({"role": source.choice(["human", "system", "user"]), "content": "x"})
+    return chat
+
+
+def tokenizers(directory):
+    made = Tokenizer(models.BPE())
+    made.normalizer = normalizers.NFC()
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    source = random.Random(1)
+    made.train_from_iterator(
+        [content(source, False) + "User: Assistant: user assistant system\n" for _ in range(2000)],
+        trainers.BpeTrainer(vocab_size=600, special_tokens=[EOD], show_progress=False,
+                            initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
+    plain = Path(directory, "plain")
+    rich = Path(directory, "rich")
+    for path, special, bos, eos in ((plain, [], EOD, EOD), (rich, SPECIAL, "<s>", "</s>")):
+        path.mkdir()
+        made.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in special])
+        made.save(str(path / "tokenizer.json"))
+        (path / "tokenizer_config.json").write_text(json.dumps({"bos_token": bos, "eos_token": {"content": eos}}))
+    return {path: PreTrainedTokenizerFast(tokenizer_file=str(path / "tokenizer.json"), bos_token=bos, eos_token=eos)
+            for path, bos, eos in ((plain, EOD, EOD), (rich, "<s>", "</s>"))}
+
+
+def ids_of(tokenizer, chat, ask=False):
+    return tokenizer(tokenizer.apply_chat_template(chat, add_generation_prompt=ask, tokenize=False),
+                     add_special_tokens=False)["input_ids"]
+
+
+def again_with_each_message(tokenizer, chat, learn, role="assistant"):
+    """The tool's way; raises where the template does."""
+    if learn == "no-mask":
+        return ids_of(tokenizer, chat), []
+    eos = tokenizer.eos_token_id
+    if learn == "for-rm":
+        tokens = ids_of(tokenizer, chat)
+        return tokens + [eos, eos], [MASKED] * (len(tokens) + 1) + [eos]
+    tokens, labels = [], []
+    for i, message in enumerate(chat):
+        last = i == len(chat) - 1
+        new = ids_of(tokenizer, chat[:i + 1], not last and chat[i + 1]["role"] == role)[len(tokens):]
+        tokens += new
+        learnt = message["role"] == role and (last or learn != "only-last")
+        labels += new if learnt else [MASKED] * len(new)
+    return tokens + [eos], labels + [eos if labels[-1] != MASKED else MASKED]
+
+
+def mask_before(tokens, pattern):
+    for i in range(len(tokens) - len(pattern) + 1):
+        if tokens[i:i + len(pattern)] == pattern:
+            return [MASKED] * (i + len(pattern)) + tokens[i + len(pattern):]
+    return tokens
+
+
+def run(tool, flags, lines):
+    command = [tool, "--input", "-", "--output-prefix", "unused", *flags]
+    done = subprocess.run(command, input="".join(line + "\n" for line in lines), capture_output=True, text=True, check=True)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+class Comparison:
+    def __init__(self, tool):
+        self.tool, self.failed = tool, 0
+
+    def say(self, name, wrong, counts):
+        print(f"{'equal' if not wrong else 'DIFFERENT'}: {name}: {counts}")
+        for line in wrong[:3]:
+            print("   ", line)
+        self.failed += bool(wrong)
+
+    def chat(self, path, tokenizer, style, learn, chats, clean):
+        tokenizer.chat_template = JINJA[style]
+        flags = ["--tokenizer-path", str(path), "--chat-template", style] + ([] if learn == "replies" else ["--" + learn])
+        got = run(self.tool, flags, [json.dumps(chat) for chat in chats])
+        wrong, refused, borders = [], 0, 0
+        for chat, ours in zip(chats, got, strict=True):
+            try:
+                tokens, labels = again_with_each_message(tokenizer, chat, learn)
+            except Exception:
+                refused += 1
+                if "error" not in ours:
+                    wrong.append(f"not refused: {chat}")
+                continue
+            if ours == {"tokens": tokens, "labels": labels}:
+                continue
+            borders += 1
+            text = tokenizer.apply_chat_template(chat, tokenize=False)
+            ends = text if learn == "no-mask" else text + tokenizer.eos_token * (1 + (learn == "for-rm"))
+            if clean or "error" in ours or tokenizer.decode(ours["tokens"], clean_up_tokenization_spaces=False) != ends:
+                wrong.append(f"{chat}\n      ours {ours}\n      want {tokens} {labels}")
+        self.say(f"{style} {learn} {path.name} {'trimmed' if clean else 'any'}", wrong,
+                 f"{len(chats)} conversations, {refused} refused, {borders} with white space at a border")
+
+    def mask(self, path, tokenizer, texts, pattern, append):
+        flags = ["--tokenizer-path", str(path), "--mask-before-token", ",".join(map(str, pattern))]
+        got = run(self.tool, flags + (["--append-eod"] if append else []), [json.dumps(text) for text in texts])
+        wrong, masked = [], 0
+        for text, ours in zip(texts, got, strict=True):
+            tokens = tokenizer(text, add_special_tokens=False)["input_ids"]
+            if append and tokens:
+                tokens.append(tokenizer.convert_tokens_to_ids(EOD))
+            labels = mask_before(tokens, pattern)
+            masked += labels[:1] == [MASKED]
+            if ours != {"tokens": tokens, "labels": labels}:
+                wrong.append(f"{text!r} {ours} {labels}")
+        self.say(f"mask before {pattern} {'with' if append else 'without'} end", wrong, f"{len(texts)} texts, {masked} masked")
+
+
+def main():
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("tool")
+    options.add_argument("--conversations", type=int, default=2000)
+    args = options.parse_args()
+    source = random.Random(5)
+    compare = Comparison(args.tool)
+    with tempfile.TemporaryDirectory() as directory:
+        made = tokenizers(directory)
+        for path, tokenizer in made.items():
+            for style in JINJA:
+                for clean in (True, False):
+                    chats = [conversation(source, style, clean) for _ in range(args.conversations // 10)]
+                    for learn in ("replies", "only-last", "for-rm", "no-mask"):
+                        compare.chat(path, tokenizer, style, learn, chats, clean)
+            texts = [content(source, False) for _ in range(args.conversations)]
+            fox = tokenizer(" fox", add_special_tokens=False)["input_ids"]
+            for pattern in (fox, [fox[-1]] * 2, [tokenizer.convert_tokens_to_ids(EOD)]):
+                compare.mask(path, tokenizer, texts, pattern, True)
+                compare.mask(path, tokenizer, texts, pattern, False)
+    return 1 if compare.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
