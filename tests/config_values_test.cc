@@ -193,10 +193,21 @@ TEST_F(ConfigTest, ImpossibleValuesNamePlaceAndCure) {
       {"split: 0,0,0", "with a sum of 0"},
       {"split: \"\"", "is no share"},
       {"data_path: a\n", ""},
-      {"train_data_paths: [a, b]", "blending is not supported yet"},
       {"train_data_paths: [a]\ndata_path: b", "exclude each other"},
       {"valid_data_paths: [a]", "without train_data_paths"},
-      {"train_data_weights: [1, 2]", "blending"},
+      {"train_data_weights: [1, 2]\ntrain_data_paths: [a]", "2 weights for the 1 data set"},
+      {"train_data_weights: [1, -2]\ntrain_data_paths: [a, b]", "weights are not negative"},
+      {"train_data_weights: [0, 0]\ntrain_data_paths: [a, b]", "zeros alone"},
+      {"train_data_weights: [0, 1]\ntrain_data_paths: [a, b]\ndata_order: megatron-core",
+       "leave that data set out"},
+      {"train_label_data_paths: [a]\ntrain_data_paths: [a, b]", "1 data set for the 2"},
+      {"train_label_data_paths: [a]", "1 data set for the 0"},
+      {"data_path: a b\ndata_order: megatron", "weights and prefixes in turn"},
+      {"data_path: 0 a 0 b\ndata_order: megatron", "zeros alone"},
+      {"pack_impl: unpacked\ndata_order: megatron", "GPT-NeoX's"},
+      {"weight_by_num_documents: true", "needs train_data_paths"},
+      {"weight_by_num_documents: true\ntrain_data_paths: [a]\ndata_order: megatron", "GPT-NeoX's"},
+      {"weighted_sampler_alpha: -1", "must not be negative"},
       {"vocab_file: tokenizer.json", "write tokenizer_type: HFTokenizer"},
       {"train_micro_batch_size_per_gpu: 0", "must be at least 1"},
       {"top_p: 2", "must lie between 0 and 1"},
@@ -236,6 +247,39 @@ TEST_F(ConfigTest, OtherWidthsAndPathsAreTaken) {
   EXPECT_EQ(config.train.sample_tokens, 9);
   EXPECT_TRUE(has(config.notes.at(0), "wandb sync"));
   EXPECT_EQ(load("").model.intermediate, 256);
+}
+
+TEST_F(ConfigTest, DataMayBeBlended) {
+  auto data = load(
+                  "train_data_paths: [a, b]\ntrain_data_weights: [1, 2.5]\nvalid_data_paths: [c]\n"
+                  "train_label_data_paths: [la, lb]\npack_impl: unpacked\nallow_chopped: false")
+                  .data;
+  EXPECT_EQ(data.train_paths, (Strings{"a", "b"}));
+  EXPECT_EQ(data.train_weights, (std::vector<double>{1, 2.5}));
+  EXPECT_EQ(data.train_labels, (Strings{"la", "lb"}));
+  EXPECT_EQ(data.packing, Packing::kUnpacked);
+  EXPECT_FALSE(data.allow_chopped);
+  data = load("save: s\ncheckpoint_factor: 1\ndata_cache_path: c").data;
+  EXPECT_EQ(data.cache_dir, "c");
+  EXPECT_EQ(data.cache_fallback, "s/index-cache");
+}
+
+TEST_F(ConfigTest, MegatronsListOfWeightsAndPrefixesIsTaken) {
+  auto data = load("data_path: 30 a 0.7e2 b\ndata_order: megatron").data;
+  EXPECT_EQ(data.blend_paths, (Strings{"a", "b"}));
+  EXPECT_EQ(data.blend_weights, (std::vector<double>{30, 70}));
+  data = load("data_path: a b c\ndata_order: megatron-core").data;
+  EXPECT_EQ(data.blend_paths, (Strings{"a", "b", "c"}));
+  EXPECT_TRUE(data.blend_weights.empty());
+  data = load("data_path: 1 a").data;  // GPT-NeoX's is one prefix
+  EXPECT_TRUE(data.blend_paths.empty());
+}
+
+TEST_F(ConfigTest, TooManyDataSetsAreRefused) {
+  Strings names(255, "a");
+  std::string list = "train_data_paths: [" + join(names, ", ") + "]";
+  EXPECT_TRUE(has(fails(list), "at most 254"));
+  EXPECT_EQ(fails(list + "\ndata_order: megatron-core"), "");
 }
 
 TEST_F(ConfigTest, PaddedVocabularyIsAMultiple) {

@@ -1,41 +1,43 @@
-// Dumps sample orders for tests/oracle/sample_order.py. Each line of stdin is a case, "seq samples
-// seed length...", and each line of stdout its order, as in tests/golden/sample_order.txt.
+// Dumps samples for tests/oracle/sample_order.py. Each line of stdin is a case, "CONFIG SAMPLES
+// TRAIN VALID TEST": a configuration, how many samples are shown of each split, and how many are
+// asked. A line of stdout for each split is its size, or "-", and "| tokens : weights" of its first
+// samples.
 #include <iostream>
-#include <iterator>
 #include <sstream>
 
 #include "base/program.h"
-#include "data/sample_index.h"
+#include "data/sampler.h"
 
 namespace {
 
-using neox::SampleIndex;
-
-template <class Values>
-void print(const Values& values, const char* end) {
-  const char* before = "";
-  for (auto value : values) std::cout << std::exchange(before, " ") << value;
-  std::cout << end;
+void dump(const neox::Sampler& sampler, neox::Split split, int64_t shown, size_t seq) {
+  if (!sampler.has(split)) {
+    std::cout << "-\n";
+    return;
+  }
+  std::vector<int64_t> tokens(seq + 1);
+  std::vector<float> weights(seq);
+  std::cout << sampler.size(split);
+  for (int64_t id = 0; id < shown; ++id) {
+    sampler.get(split, id, tokens, weights);
+    std::cout << " |";
+    for (int64_t token : tokens) std::cout << ' ' << token;
+    std::cout << " :";
+    for (float weight : weights) std::cout << ' ' << weight;
+  }
+  std::cout << '\n';
 }
 
 void dump(const std::string& line) {
   std::istringstream in(line);
-  int64_t seq = 0, samples = 0, seed = 0;
-  in >> seq >> samples >> seed;
-  std::vector<int32_t> lengths(std::istream_iterator<int32_t>(in), {});
-  SampleIndex index = neox::build_sample_index(std::span<const int32_t>(lengths),
-                                               {.range = {0, static_cast<int64_t>(lengths.size())},
-                                                .seq = seq,
-                                                .samples = samples,
-                                                .seed = seed},
-                                               "case");
-  std::vector<int64_t> positions;
-  for (auto p : index.positions) positions.insert(positions.end(), {p.document, p.offset});
-  print(std::vector<int64_t>{seq, samples, seed}, " | ");
-  print(lengths, " | ");
-  print(index.documents, " | ");
-  print(positions, " | ");
-  print(index.shuffle, "\n");
+  std::string file;
+  int64_t shown = 0;
+  neox::SampleCounts counts;
+  in >> file >> shown >> counts.train >> counts.valid >> counts.test;
+  neox::Config config = neox::load_config({.files = {file}});
+  neox::Sampler sampler(config.data, config.model.seq, int64_t{1} << 31, -1, counts);
+  for (auto split : {neox::Split::kTrain, neox::Split::kValid, neox::Split::kTest})
+    dump(sampler, split, shown, static_cast<size_t>(config.model.seq));
 }
 
 }  // namespace

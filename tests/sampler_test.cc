@@ -141,7 +141,6 @@ TEST_F(SamplerOf, RefusesWhatItCannotDo) {
   config_.train_paths = {dir_ / "d", dir_ / "e"};
   EXPECT_THAT(refusal({.train = 1}), HasSubstr("exclude each other"));
   config_.data_path.clear();
-  EXPECT_THAT(refusal({.train = 1}), AllOf(StartsWith("64: "), HasSubstr("blending")));
   config_.train_paths.clear();
   EXPECT_THAT(refusal({.train = 1}), HasSubstr("no data"));
   config_.data_path = dir_ / "nothing";
@@ -165,6 +164,187 @@ TEST_F(SamplerOf, FingerprintTellsOrdersApartButNotPlaces) {
   config_.data_path = dir_.put("e", counting({5, 3, 8, 2, 7, 4, 6, 1, 5, 9}));
   prints.insert(print({.train = 5}));
   EXPECT_EQ(prints.size(), 5u);
+}
+
+class SamplerOfLists : public SamplerOf {
+ protected:
+  SamplerOfLists() {
+    config_.data_path.clear();
+    config_.train_paths = {dir_.put("a", counting(kLengths)), dir_.put("b", {{60, 61}, {62}}),
+                           dir_.put("c", {{70, 71, 72, 73, 74, 75, 76, 77, 78, 79}})};
+    config_.train_weights = {5, 3, 2};
+  }
+  // Which dataset each of the first samples is of, by its prefix's last letter.
+  std::string datasets(const Sampler& sampler, int64_t count) const {
+    std::string letters;
+    for (int64_t id = 0; id < count; ++id)
+      letters += sampler.pieces(Split::kTrain, id).front().prefix.back();
+    return letters;
+  }
+};
+
+TEST_F(SamplerOfLists, BlendsByWeight) {
+  for (DataOrder order : {DataOrder::kNeox, DataOrder::kMegatron, DataOrder::kMegatronCore}) {
+    config_.order = order;
+    EXPECT_EQ(datasets(open({.train = 20}), 20), "abcabacabaabcabacaba");
+  }
+}
+
+TEST_F(SamplerOfLists, KnowsTheSizeOfEachRulesBlend) {
+  auto size = [&](DataOrder order, int64_t samples) {
+    config_.order = order;
+    return open({.train = samples}).size(Split::kTrain);
+  };
+  EXPECT_EQ(size(DataOrder::kMegatron, 100), 51 + 31 + 21);
+  EXPECT_EQ(size(DataOrder::kMegatronCore, 100), 100);
+  // Whole epochs of 50, 3 and 10 tokens that give 51, 31 and 21 samples, less one of each.
+  EXPECT_EQ(size(DataOrder::kNeox, 100), 55 + 30 + 20);
+  config_.train_weights.clear();  // by what each has in an epoch: 6, 0 and 1 samples
+  EXPECT_THAT(error_of([&] { size(DataOrder::kMegatronCore, 100); }), HasSubstr("too short"));
+  config_.train_paths.erase(config_.train_paths.begin() + 1);
+  EXPECT_EQ(size(DataOrder::kMegatronCore, 100), 7);
+}
+
+TEST_F(SamplerOfLists, PiecesAreTheTokens) {
+  for (Packing packing : {Packing::kPacked, Packing::kUnpacked, Packing::kUntilOverflow}) {
+    config_.packing = packing;
+    Sampler sampler = open({.train = 30});
+    for (int64_t id = 0; id < 30; ++id) {
+      std::vector<int64_t> tokens;
+      for (const Sampler::Piece& piece : sampler.pieces(Split::kTrain, id)) {
+        std::vector<int64_t> part(static_cast<size_t>(piece.tokens));
+        IndexedDataset(piece.prefix).get(piece.sequence, piece.offset, part);
+        tokens.insert(tokens.end(), part.begin(), part.end());
+      }
+      Sample sample = get(sampler, id);
+      for (size_t t = 0; t < kSeq; ++t)
+        EXPECT_EQ(sample.weights[t], t + 1 < tokens.size() ? 1.0f : 0.0f);
+      tokens.resize(kSeq + 1);
+      EXPECT_EQ(sample.tokens, tokens);
+    }
+  }
+}
+
+TEST_F(SamplerOfLists, RefusesAnEmptyDataset) {
+  config_.train_paths[1] = dir_.put("e", testing::Documents{});
+  EXPECT_THAT(refusal({.train = 1}),
+              AllOf(StartsWith("64: train (" + (dir_ / "e")), HasSubstr("no documents")));
+}
+
+TEST_F(SamplerOfLists, FingerprintCoversTheBlend) {
+  auto print = [&] { return open({.train = 9}).fingerprint(); };
+  std::set<std::string> prints = {print()};
+  config_.train_weights = {5, 2, 3};
+  prints.insert(print());
+  config_.order = DataOrder::kMegatron;
+  prints.insert(print());
+  config_.order = DataOrder::kMegatronCore;
+  prints.insert(print());
+  std::swap(config_.train_paths[0], config_.train_paths[1]);
+  prints.insert(print());
+  EXPECT_EQ(prints.size(), 5u);
+}
+
+TEST_F(SamplerOfLists, MegatronBlendsAnotherWayThanGptNeox) {
+  config_.train_paths.resize(1);
+  config_.train_weights.clear();
+  config_.order = DataOrder::kMegatron;  // one dataset is not blended: exactly what is asked
+  EXPECT_EQ(open({.train = 6}).size(Split::kTrain), 6);
+}
+
+TEST_F(SamplerOf, BlendsTheSplitsOfSeveralDatasets) {
+  config_.order = DataOrder::kMegatron;
+  config_.blend_paths = {dir_ / "d", dir_.put("e", counting(std::vector<int32_t>(10, 9)))};
+  config_.blend_weights = {1, 1};
+  config_.split = "1,1";
+  Sampler sampler = open({.train = 8, .valid = 8});
+  std::set<std::string> seen;
+  for (int64_t id = 0; id < 8; ++id)
+    for (const auto& piece : sampler.pieces(Split::kValid, id)) {
+      seen.insert(piece.prefix);
+      EXPECT_GE(piece.sequence, 5);
+    }
+  EXPECT_EQ(seen.size(), 2u);
+}
+
+class SamplerOfLabels : public SamplerOf {
+ protected:
+  SamplerOfLabels() {
+    config_.data_path.clear();
+    config_.train_paths = {dir_.put("t", {{1, 2, 3}, {4, 5, 6, 8}, {9, 10}})};
+    label({{-100, 2, 3}, {-100, -100, -100, -100}, {9, -100}});
+  }
+  void label(const testing::Documents& labels) {
+    config_.train_labels = {dir_.put("l", labels, 100'000)};
+  }
+};
+
+TEST_F(SamplerOfLabels, MaskTheLoss) {
+  config_.packing = Packing::kUnpacked;
+  Sampler sampler = open({.train = 3});
+  std::set<std::vector<int64_t>> seen;
+  for (int64_t id = 0; id < 2; ++id) {
+    Sample sample = get(sampler, id);
+    seen.insert(sample.tokens);
+    if (sample.tokens[0] == 1)  // and the first token of the next document
+      EXPECT_THAT(sample.weights, ElementsAre(1, 1, 1, 0, 0, 0, 0, 0));
+    else
+      EXPECT_THAT(sample.weights, ElementsAre(0, 0, 0, 0, 0, 0, 0, 0));
+  }
+  // The document that is masked wholly is left out.
+  for (const auto& tokens : seen) EXPECT_NE(tokens[0], 4);
+}
+
+TEST_F(SamplerOfLabels, MaskPackedSamples) {
+  Sampler sampler = open({.train = 1});
+  Sample sample = get(sampler, 0);
+  for (size_t t = 0; t < kSeq; ++t) {
+    bool masked = sample.tokens[t + 1] == 1 || sample.tokens[t + 1] == 10 ||
+                  (sample.tokens[t + 1] >= 4 && sample.tokens[t + 1] <= 8);
+    EXPECT_EQ(sample.weights[t], masked ? 0.0f : 1.0f);
+  }
+}
+
+TEST_F(SamplerOfLabels, AreTheTokens) {
+  label({{-100, 2, 3}, {-100, -100, 7, -100}, {9, -100}});
+  Sampler sampler = open({.train = 1});
+  EXPECT_THAT(error_of([&] { get(sampler, 0); }), AllOf(StartsWith("74: " + (dir_ / "l.bin")),
+                                                        HasSubstr("label 7 at position 2 of "
+                                                                  "sequence 1"),
+                                                        HasSubstr("the token 6")));
+}
+
+TEST_F(SamplerOfLabels, AreAsManyAsTheTokens) {
+  label({{-100, 2, 3}, {-100, -100, -100}, {9, -100}});
+  EXPECT_THAT(refusal({.train = 1}),
+              AllOf(StartsWith("74: " + (dir_ / "l.idx")), HasSubstr("sequence 1 has 3 labels")));
+  label({{-100, 2, 3}});
+  EXPECT_THAT(refusal({.train = 1}), HasSubstr("has 1 sequences"));
+}
+
+TEST_F(SamplerOf, LeavesLongDocumentsOutWhereTheyMayNotBeCut) {
+  config_.train_paths = {dir_.put("t", counting({20, 3, 20, 4}))};
+  config_.data_path.clear();
+  config_.allow_chopped = false;
+  for (Packing packing : {Packing::kUnpacked, Packing::kUntilOverflow}) {
+    config_.packing = packing;
+    Sampler sampler = open({.train = 5});
+    for (int64_t id = 0; id < 5; ++id)
+      for (const auto& piece : sampler.pieces(Split::kTrain, id)) EXPECT_EQ(piece.sequence % 2, 1);
+  }
+}
+
+TEST_F(SamplerOf, KeepsItsIndexWhereAskedTo) {
+  config_.cache_dir = dir_.path() / "cache";
+  Sample first = get(open({.train = 5, .valid = 0}), 0);
+  ASSERT_EQ(std::distance(fs::directory_iterator(config_.cache_dir), {}), 1);
+  EXPECT_EQ(get(open({.train = 5}), 0).tokens, first.tokens);
+  // Other data in the same place is another index.
+  config_.data_path = dir_.put("d", counting({5, 3, 8, 2, 7, 4, 6, 1, 5, 9}));
+  open({.train = 5});
+  config_.seed = 2;
+  open({.train = 5});
+  EXPECT_EQ(std::distance(fs::directory_iterator(config_.cache_dir), {}), 3);
 }
 
 }  // namespace

@@ -1,72 +1,8 @@
-// Data, the training loop, checkpoints, generation.
-#include <charconv>
-
+// The training loop, checkpoints, generation.
 #include "base/text.h"
 #include "config/build.h"
 
 namespace neox {
-namespace {
-
-std::vector<std::string> read_paths(KeyReader& keys, const std::string& name) {
-  std::string key = name + "_data_paths", weights = name + "_data_weights";
-  std::vector<std::string> paths = keys.texts(key);
-  keys.require(paths.size() <= 1, key, key, " names ", paths.size(),
-               " data sets; blending is not supported yet, so merge them into one");
-  keys.require(paths.empty() || !paths[0].empty(), key, key, " holds an empty name");
-  std::vector<double> weight = keys.numbers(weights);
-  keys.mark(weights, Effect::kInput);
-  keys.require(weight.size() <= 1, weights, weights, " holds ", weight.size(),
-               " weights; blending is not supported yet");
-  return paths;
-}
-
-// NeoX's rule: the separator is "," where there is one, else "/"; then numbers, of which missing
-// ones are 0.
-void check_split(const KeyReader& keys, const std::string& text) {
-  const std::string form =
-      "; write three shares of training, validation and test, such as \"969, 30, 1\"";
-  double sum = 0;
-  auto shares = split(text, text.find(',') != text.npos ? ',' : '/');
-  for (const std::string& part : shares) {
-    std::string_view number = trim(part);
-    double share = 0;
-    auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), share);
-    bool good =
-        error == std::errc() && end == number.data() + number.size() && share >= 0 && share < 1e18;
-    keys.require(good, "split", "split is \"", text, "\", in which \"", number, "\" is no share",
-                 form);
-    sum += share;
-  }
-  keys.require(shares.size() <= 3, "split", "split is \"", text, "\", with ", shares.size(),
-               " shares", form);
-  keys.require(sum > 0, "split", "split is \"", text, "\", with a sum of 0", form);
-}
-
-}  // namespace
-
-DataConfig read_data(KeyReader& keys) {
-  DataConfig data;
-  data.data_path = keys.text("data_path");
-  data.train_paths = read_paths(keys, "train");
-  data.valid_paths = read_paths(keys, "valid");
-  data.test_paths = read_paths(keys, "test");
-  for (const char* key : {"train_data_paths", "valid_data_paths", "test_data_paths"}) {
-    bool given = keys.given(key) && !keys.given(key)->items.empty();
-    keys.require(!given || data.data_path.empty(), key, key, " and data_path (",
-                 keys.where("data_path"), ") exclude each other; remove one");
-    keys.require(!given || !data.train_paths.empty(), key, key,
-                 " is given without train_data_paths; give that too");
-  }
-  data.split = keys.text("split");
-  check_split(keys, data.split);
-  data.seed = keys.integer_from("seed", 0);
-  keys.require(data.seed <= 4294967295, "seed", "seed is ", data.seed,
-               "; the order of the samples takes seeds up to 4294967295");
-  data.eod_mask_loss = keys.flag("eod_mask_loss");
-  data.reset_attention_mask = keys.flag("reset_attention_mask");
-  data.reset_position_ids = keys.flag("reset_position_ids");
-  return data;
-}
 
 TrainConfig read_train(KeyReader& keys) {
   TrainConfig train;

@@ -59,9 +59,28 @@ struct TokenizerConfig {
   std::optional<int64_t> padded_vocab_size;
 };
 
+// Whose order the samples come in, bit for bit: GPT-NeoX's, Megatron's until 2023 (and
+// Megatron-DeepSpeed's), Megatron-Core's.
+enum class DataOrder { kNeox, kMegatron, kMegatronCore };
+enum class Packing { kPacked, kUntilOverflow, kUnpacked };
+
 struct DataConfig {
   std::string data_path;  // prefix of .bin/.idx, split by `split`; or:
   std::vector<std::string> train_paths, valid_paths, test_paths;
+  // One for each of the paths, or empty: each counts alike (Megatron-Core: by its size).
+  std::vector<double> train_weights, valid_weights, test_weights;
+  // Prefixes of labels, one for each of the paths, or empty.
+  std::vector<std::string> train_labels, valid_labels, test_labels;
+  // Of data_path where it is Megatron's list of weights and prefixes; else empty.
+  std::vector<std::string> blend_paths;
+  std::vector<double> blend_weights;
+  bool weight_by_documents = false;  // instead of the weights
+  double sampling_alpha = 1;         // weighted_sampler_alpha
+  DataOrder order = DataOrder::kNeox;
+  Packing packing = Packing::kPacked;
+  bool allow_chopped = true;        // not packed: documents that a sample does not hold are cut
+  std::filesystem::path cache_dir;  // data_cache_path; empty: beside the data, or in `fallback`
+  std::filesystem::path cache_fallback;  // where the data's directory cannot be written to
   std::string split = "969, 30, 1";
   int64_t seed = 1234;
   bool eod_mask_loss = false;

@@ -211,7 +211,8 @@ constexpr KeyRow kTokenizer[] = {
     {"padded_vocab_size", kInt, "null", kUsed, "rows of the embedding; default: computed"},
 };
 
-constexpr const char* kLabels = "label data (masks of the loss)";
+constexpr const char* kLabels = "labels of the same lengths; -100: no loss";
+constexpr const char* kWeights = "one for each path; default: all alike";
 constexpr const char* kRewards = "reward data";
 constexpr const char* kPairs = "pairwise data";
 constexpr const char* kOnlyPost = "for train_impl other than normal only";
@@ -222,14 +223,14 @@ constexpr const char* kDead = "not read by NeoX either; the fp16 dictionary is";
 constexpr KeyRow kTraining[] = {
     {"data_path", kText, "null", kUsed, "prefix of .bin and .idx, shared out by split"},
     {"use_shared_fs", kBool, "true", kNoEffect, "who builds an index is settled by itself"},
-    {"train_data_paths", kTexts, "null", kUsed, "prefix of the training data, in a list"},
-    {"train_label_data_paths", kTexts, "null", kRefused, kLabels},
+    {"train_data_paths", kTexts, "null", kUsed, "prefixes of the training data, a list"},
+    {"train_label_data_paths", kTexts, "null", kUsed, kLabels},
     {"train_reward_data_paths", kTexts, "null", kRefused, kRewards},
-    {"test_data_paths", kTexts, "null", kUsed, "prefix of the test data, in a list"},
-    {"test_label_data_paths", kTexts, "null", kRefused, kLabels},
+    {"test_data_paths", kTexts, "null", kUsed, "prefixes of the test data, a list"},
+    {"test_label_data_paths", kTexts, "null", kUsed, kLabels},
     {"test_reward_data_paths", kTexts, "null", kRefused, kRewards},
-    {"valid_data_paths", kTexts, "null", kUsed, "prefix of the validation data, in a list"},
-    {"valid_label_data_paths", kTexts, "null", kRefused, kLabels},
+    {"valid_data_paths", kTexts, "null", kUsed, "prefixes of the validation data, a list"},
+    {"valid_label_data_paths", kTexts, "null", kUsed, kLabels},
     {"valid_reward_data_paths", kTexts, "null", kRefused, kRewards},
     {"pos_train_data_paths", kTexts, "null", kRefused, kPairs},
     {"neg_train_data_paths", kTexts, "null", kRefused, kPairs},
@@ -243,15 +244,15 @@ constexpr KeyRow kTraining[] = {
     {"neg_test_data_paths", kTexts, "null", kRefused, kPairs},
     {"pos_test_label_data_paths", kTexts, "null", kRefused, kPairs},
     {"neg_test_label_data_paths", kTexts, "null", kRefused, kPairs},
-    {"train_data_weights", kNumbers, "null", kUsed, "one weight; blending is not supported yet"},
-    {"valid_data_weights", kNumbers, "null", kUsed, "one weight; blending is not supported yet"},
-    {"test_data_weights", kNumbers, "null", kUsed, "one weight; blending is not supported yet"},
-    {"weight_by_num_documents", kBool, "false", kRefused, "blending of several data sets"},
-    {"weighted_sampler_alpha", kNumber, "1.0", kNoEffect, "for weight_by_num_documents only"},
+    {"train_data_weights", kNumbers, "null", kUsed, kWeights},
+    {"valid_data_weights", kNumbers, "null", kUsed, kWeights},
+    {"test_data_weights", kNumbers, "null", kUsed, kWeights},
+    {"weight_by_num_documents", kBool, "false", kUsed, "true: weights by the numbers of documents"},
+    {"weighted_sampler_alpha", kNumber, "1.0", kUsed, "below 1: more of the small data sets"},
     {"data_impl", kChoice, "infer", kRefused, "data other than .bin and .idx", "infer|mmap",
      "cached"},
-    {"pack_impl", kChoice, "packed", kRefused, "samples that are not packed", "packed",
-     "pack_until_overflow|unpacked"},
+    {"pack_impl", kChoice, "packed", kUsed, "how documents are put into samples",
+     "packed|pack_until_overflow|unpacked"},
     {"dataset_impl", kChoice, "gpt2", kRefused, "other kinds of data", "gpt2", "pairwise|online"},
     {"train_impl", kChoice, "normal", kRefused, "training on preferences and rewards", "normal",
      "dpo|rm|kto|reinforce"},
@@ -267,7 +268,7 @@ constexpr KeyRow kTraining[] = {
     {"kl_impl", kChoice, "mse", kNoEffect, kOnlyPost, "abs|mse|kl|full"},
     {"kl_div_beta", kNumber, "0.1", kNoEffect, kOnlyPost},
     {"reinforce_leave_one_out", kBool, "false", kNoEffect, kOnlyPost},
-    {"allow_chopped", kBool, "true", kRefused, "samples that are not packed"},
+    {"allow_chopped", kBool, "true", kUsed, "not packed: false leaves longer documents out"},
     {"mmap_warmup", kBool, "false", kNoEffect, "the operating system reads ahead"},
     {"save", kText, "null", kUsed, "directory of the checkpoints that are written"},
     {"s3_path", kText, "null", kRefused, "checkpoints on S3"},
@@ -426,6 +427,10 @@ constexpr KeyRow kRunner[] = {
 };
 
 constexpr KeyRow kOwn[] = {
+    {"data_order", kChoice, "neox", kUsed, "whose order the samples come in, bit for bit",
+     "neox|megatron|megatron-core"},
+    {"data_cache_path", kText, "null", kUsed,
+     "directory of built sample indices (Megatron's key); default: index-cache beside the data"},
     {"lr_schedule_compat", kChoice, "v2", kUsed,
      "v1: the formulas of NeoX 1.0, with which Pythia was trained; v2: those of today", "v1|v2"},
     {"sample_prompts", kTexts, "null", kUsed,

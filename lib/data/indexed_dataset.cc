@@ -1,5 +1,8 @@
 #include "data/indexed_dataset.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 
 #include "base/error.h"
@@ -196,7 +199,8 @@ void IndexedDataset::copy(int64_t sequence, int64_t offset, std::span<int64_t> t
     tokens[i] = source[static_cast<int64_t>(i)];
     greatest = std::max(greatest, static_cast<uint64_t>(tokens[i]));
   }
-  if (greatest < static_cast<uint64_t>(vocab_)) return;
+  if (greatest < static_cast<uint64_t>(vocab_)) return;  // kAnyNumber: the greatest of all
+  if (vocab_ == kAnyNumber) return;
   for (size_t i = 0; i < tokens.size(); ++i)
     if (tokens[i] < 0 || tokens[i] >= vocab_)
       fail_token(sequence, offset + static_cast<int64_t>(i), tokens[i]);
@@ -222,6 +226,16 @@ void IndexedDataset::get(int64_t sequence, int64_t offset, std::span<int64_t> to
     case TokenType::kUint16:
       return copy<uint16_t>(sequence, offset, tokens);
   }
+}
+
+void IndexedDataset::prefetch(int64_t sequence, int64_t offset, int64_t tokens) const {
+  static const auto kPage = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const int64_t size = token_bytes(type_);
+  auto first = reinterpret_cast<uintptr_t>(bin_.bytes().data()) +
+               static_cast<uintptr_t>(positions_[sequence] + offset * size);
+  const uintptr_t end = first + static_cast<uintptr_t>(tokens * size);
+  first -= first % kPage;
+  ::madvise(reinterpret_cast<void*>(first), end - first, MADV_WILLNEED);
 }
 
 void IndexedDataset::fail_token(int64_t sequence, int64_t position, int64_t token) const {

@@ -48,6 +48,7 @@ TokenType token_type_of(int64_t vocab);
 class IndexedDataset {
  public:
   static constexpr int64_t kAnyToken = INT64_MAX;
+  static constexpr int64_t kAnyNumber = -1;  // also negative ones: labels
 
   // Opens and checks both files of the prefix. Throws Error (74) that names the file, what is wrong
   // with it and the cure. get() accepts the tokens 0 .. vocab - 1.
@@ -64,6 +65,9 @@ class IndexedDataset {
 
   // tokens = tokens offset .. offset + tokens.size() - 1 of a sequence.
   void get(int64_t sequence, int64_t offset, std::span<int64_t> tokens) const;
+
+  // Begins to read these tokens from the disk.
+  void prefetch(int64_t sequence, int64_t offset, int64_t tokens) const;
 
   // Oddities that do not keep the data from being used; to be said once.
   const std::vector<std::string>& warnings() const { return warnings_; }

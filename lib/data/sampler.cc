@@ -1,165 +1,160 @@
 #include "data/sampler.h"
 
-#include <xxhash.h>
-
 #include <algorithm>
 #include <array>
-#include <cmath>
-#include <cstdio>
+#include <cstring>
 
 #include "base/error.h"
 #include "base/text.h"
 #include "data/indexed_dataset.h"
-#include "data/sample_index.h"
+#include "data/sample_source.h"
 
 namespace neox {
 namespace {
 
 constexpr std::array<const char*, 3> kSplitNames = {"train", "valid", "test"};
-constexpr const char* kRule = "neox packed 1";  // changes whenever the order does
+constexpr int64_t kMasked = -100;
 
-// Where the samples of a split come from.
-struct Source {
-  std::shared_ptr<const IndexedDataset> data;  // none: the split has no samples
-  SampleRequest request;
-  std::string name;  // "train (data/text_document)"
-  SampleIndex index;
+using Datasets = std::vector<SourceDataset>;
+
+// What a configuration says of one split with datasets of its own.
+struct SplitPaths {
+  const std::vector<std::string>& paths;
+  const std::vector<double>& weights;
+  const std::vector<std::string>& labels;
 };
 
-struct XxhDeleter {
-  void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
-};
-
-class Fingerprint {
- public:
-  Fingerprint() : state_(XXH3_createState()) { XXH3_128bits_reset(state_.get()); }
-  void add(std::span<const std::byte> bytes) {
-    XXH3_128bits_update(state_.get(), bytes.data(), bytes.size());
-  }
-  void add(int64_t value) { add(std::as_bytes(std::span(&value, 1))); }
-  std::string hex() const {
-    XXH128_hash_t hash = XXH3_128bits_digest(state_.get());
-    char text[33];
-    std::snprintf(text, sizeof text, "%016llx%016llx", static_cast<unsigned long long>(hash.high64),
-                  static_cast<unsigned long long>(hash.low64));
-    return text;
-  }
-
- private:
-  std::unique_ptr<XXH3_state_t, XxhDeleter> state_;
-};
-
-// NeoX blends even a single path, and builds half a percent more than is asked.
-int64_t blended_count(int64_t samples) {
-  return static_cast<int64_t>(std::ceil(static_cast<double>(samples) * 1.005));
+std::array<SplitPaths, 3> split_paths(const DataConfig& c) {
+  return {{{c.train_paths, c.train_weights, c.train_labels},
+           {c.valid_paths, c.valid_weights, c.valid_labels},
+           {c.test_paths, c.test_weights, c.test_labels}}};
 }
 
-void add_warnings(const IndexedDataset& data, std::vector<std::string>& warnings) {
-  warnings.insert(warnings.end(), data.warnings().begin(), data.warnings().end());
+// Labels lie beside the tokens, one for each.
+std::shared_ptr<const IndexedDataset> open_labels(const std::string& prefix,
+                                                  const IndexedDataset& text) {
+  auto labels = std::make_shared<const IndexedDataset>(prefix, IndexedDataset::kAnyNumber);
+  check_io(labels->num_sequences() == text.num_sequences(), labels->prefix(), ".idx has ",
+           labels->num_sequences(), " sequences, but ", text.prefix(), ".idx, whose labels it ",
+           "should hold, has ", text.num_sequences(), "; prepare both again together");
+  auto a = labels->lengths().bytes(), b = text.lengths().bytes();
+  if (std::memcmp(a.data(), b.data(), a.size()) == 0) return labels;
+  for (int64_t i = 0; i < text.num_sequences(); ++i)
+    check_io(labels->lengths()[i] == text.lengths()[i], labels->prefix(), ".idx: sequence ", i,
+             " has ", labels->lengths()[i], " labels, but in ", text.prefix(), ".idx it has ",
+             text.lengths()[i], " tokens; prepare both again together");
+  return labels;
 }
 
 }  // namespace
 
 struct Sampler::Impl {
-  std::array<Source, 3> sources;
+  std::array<Datasets, 3> datasets;
+  std::array<std::string, 3> names;  // "train (data/text_document)"; empty: nothing is named
+  std::array<SampleSource, 3> sources;
   int64_t seq = 0;
   int32_t end_of_document = 0;
   bool mask_end_of_document = false;
-  std::string fingerprint;
   std::vector<std::string> warnings;
 
+  std::shared_ptr<const IndexedDataset> open(const std::string& prefix, int64_t vocab);
   void open_split(const DataConfig& config, int64_t vocab);
   void open_paths(const DataConfig& config, int64_t vocab);
-  void request(const DataConfig& config, const SampleCounts& counts, bool blended);
-  void build(const std::function<void()>& poll);
-  const Source& source(Split split) const;
-  void read(const Source& source, uint32_t sample, std::span<int64_t> tokens) const;
+  void check_wanted(size_t split, int64_t wanted);
+  SourceRequest request(const DataConfig& config, size_t split, int64_t wanted) const;
+  const SampleSource& source(Split split) const;
+  void apply_labels(const SampleSource::Piece& piece, std::span<const int64_t> tokens,
+                    std::span<int64_t> labels) const;
 };
 
-// One dataset, cut into train, valid and test by its documents.
+std::shared_ptr<const IndexedDataset> Sampler::Impl::open(const std::string& prefix,
+                                                          int64_t vocab) {
+  auto data = std::make_shared<const IndexedDataset>(prefix, vocab);
+  warnings.insert(warnings.end(), data->warnings().begin(), data->warnings().end());
+  return data;
+}
+
+// Datasets that are cut into train, valid and test by their documents.
 void Sampler::Impl::open_split(const DataConfig& config, int64_t vocab) {
-  auto data = std::make_shared<const IndexedDataset>(config.data_path, vocab);
-  add_warnings(*data, warnings);
-  auto ranges = split_sequences(config.split, data->num_sequences());
-  for (size_t i = 0; i < 3; ++i) {
-    sources[i].request.range = ranges[i];
-    sources[i].name =
-        concat(kSplitNames[i], " (split '", config.split, "' of ", data->prefix(), ")");
-    if (ranges[i].size() > 0) sources[i].data = data;
-  }
-}
-
-// A dataset of its own for each.
-void Sampler::Impl::open_paths(const DataConfig& config, int64_t vocab) {
-  const std::vector<std::string>* paths[] = {&config.train_paths, &config.valid_paths,
-                                             &config.test_paths};
-  for (size_t i = 0; i < 3; ++i) {
-    if (paths[i]->empty()) continue;
-    check_usage(paths[i]->size() == 1, kSplitNames[i], "_data_paths names ", paths[i]->size(),
-                " datasets (", join(*paths[i], ", "),
-                "): blending several by weight is not supported yet; give one, or merge them");
-    auto data = std::make_shared<const IndexedDataset>(paths[i]->front(), vocab);
-    add_warnings(*data, warnings);
-    sources[i].request.range = {0, data->num_sequences()};
-    sources[i].name = concat(kSplitNames[i], " (", data->prefix(), ")");
-    if (data->num_sequences() > 0) sources[i].data = data;
-  }
-}
-
-void Sampler::Impl::request(const DataConfig& config, const SampleCounts& counts, bool blended) {
-  const int64_t wanted[] = {counts.train, counts.valid, counts.test};
-  for (size_t i = 0; i < 3; ++i) {
-    Source& source = sources[i];
-    if (wanted[i] > 0 && !source.data) {
-      std::string text =
-          concat(source.name.empty() ? concat(kSplitNames[i], ": no dataset is named for it")
-                                     : source.name + " has no documents");
-      check_usage(i > 0, text, "; training needs some: change the split, or give more documents");
-      warnings.push_back(text + "; it is left out");
+  std::vector<std::string> prefixes = config.blend_paths;
+  if (prefixes.empty()) prefixes = {config.data_path};
+  for (const std::string& prefix : prefixes) {
+    auto data = open(prefix, vocab);
+    auto ranges = split_sequences(config.split, data->num_sequences(), config.order);
+    for (size_t i = 0; i < 3; ++i) {
+      std::string name =
+          concat(kSplitNames[i], " (split '", config.split, "' of ", data->prefix(), ")");
+      if (ranges[i].size() > 0) datasets[i].push_back({data, nullptr, ranges[i], name});
+      if (names[i].empty() || ranges[i].size() == 0) names[i] = name;
     }
-    if (wanted[i] <= 0) source.data = nullptr;
-    source.request.seq = seq;
-    source.request.seed = config.seed;
-    source.request.samples = blended ? blended_count(wanted[i]) : wanted[i];
+  }
+  // A blend has samples of all of them.
+  for (Datasets& each : datasets)
+    if (each.size() != prefixes.size()) each.clear();
+}
+
+// Datasets of its own for each, which are used whole.
+void Sampler::Impl::open_paths(const DataConfig& config, int64_t vocab) {
+  auto splits = split_paths(config);
+  for (size_t i = 0; i < 3; ++i) {
+    const SplitPaths& split = splits[i];
+    for (size_t k = 0; k < split.paths.size(); ++k) {
+      auto data = open(split.paths[k], vocab);
+      std::shared_ptr<const IndexedDataset> labels;
+      if (!split.labels.empty()) labels = open_labels(split.labels.at(k), *data);
+      std::string name = concat(kSplitNames[i], " (", data->prefix(), ")");
+      bool some = data->num_sequences() > 0;
+      if (names[i].empty() || !some) names[i] = name;
+      if (some) datasets[i].push_back({data, labels, {0, data->num_sequences()}, name});
+    }
+    if (datasets[i].size() != split.paths.size()) datasets[i].clear();
   }
 }
 
-void Sampler::Impl::build(const std::function<void()>& poll) {
-  Fingerprint hash;
-  hash.add(std::as_bytes(std::span(std::string_view(kRule))));
-  hash.add(seq);
-  for (Source& source : sources) {
-    if (!source.data) continue;
-    source.index = build_sample_index(source.data->lengths(), source.request, source.name, poll);
-    if (&source != &sources.front()) continue;  // evaluation may change, training goes on
-    hash.add(source.request.samples);
-    hash.add(source.request.seed);
-    hash.add(source.request.range.first);
-    hash.add(source.request.range.size());
-    hash.add(source.data->lengths().bytes().subspan(
-        static_cast<size_t>(source.request.range.first) * sizeof(int32_t),
-        static_cast<size_t>(source.request.range.size()) * sizeof(int32_t)));
-  }
-  fingerprint = hash.hex();
+void Sampler::Impl::check_wanted(size_t split, int64_t wanted) {
+  Datasets& found = datasets[split];
+  if (wanted <= 0) found.clear();
+  if (wanted <= 0 || !found.empty()) return;
+  std::string text = names[split].empty()
+                         ? concat(kSplitNames[split], ": no dataset is named for it")
+                         : names[split] + " has no documents";
+  check_usage(split > 0, text, "; training needs some: change the split, or give more documents");
+  warnings.push_back(text + "; it is left out");
 }
 
-const Source& Sampler::Impl::source(Split split) const {
-  const Source& source = sources[static_cast<size_t>(split)];
-  check(source.data != nullptr, "the split ", kSplitNames[static_cast<size_t>(split)],
-        " has no samples");
+SourceRequest Sampler::Impl::request(const DataConfig& config, size_t split, int64_t wanted) const {
+  SourceRequest request{.seq = seq, .samples = wanted};
+  const Datasets& of = datasets[split];
+  bool paths = config.data_path.empty();
+  request.weights = paths ? split_paths(config)[split].weights : config.blend_weights;
+  // GPT-NeoX blends even a single path; Megatron blends one only where data_path gives it a weight.
+  request.blended =
+      of.size() > 1 || (paths ? config.order == DataOrder::kNeox : !config.blend_weights.empty());
+  if (config.weight_by_documents) {
+    std::vector<int64_t> documents;
+    for (const SourceDataset& each : of) documents.push_back(each.text->num_sequences());
+    request.weights = weights_by_documents(documents, config.sampling_alpha);
+  }
+  return request;
+}
+
+const SampleSource& Sampler::Impl::source(Split split) const {
+  const SampleSource& source = sources[static_cast<size_t>(split)];
+  check(!source.empty(), "the split ", kSplitNames[static_cast<size_t>(split)], " has no samples");
   return source;
 }
 
-// tokens [seq + 1]: the rest of one document, whole documents, the head of the last.
-void Sampler::Impl::read(const Source& source, uint32_t sample, std::span<int64_t> tokens) const {
-  SampleIndex::Position at = source.index.positions[sample];
-  for (size_t done = 0; done < tokens.size(); ++at.document, at.offset = 0) {
-    int64_t document = source.index.documents[at.document];
-    auto rest = static_cast<size_t>(source.data->lengths()[document] - at.offset);
-    size_t taken = std::min(rest, tokens.size() - done);
-    source.data->get(document, at.offset, tokens.subspan(done, taken));
-    done += taken;
-  }
+// labels: those of the tokens, which are the tokens or masked.
+void Sampler::Impl::apply_labels(const SampleSource::Piece& piece, std::span<const int64_t> tokens,
+                                 std::span<int64_t> labels) const {
+  const IndexedDataset& data = *piece.dataset->labels;
+  data.get(piece.sequence, piece.offset, labels);
+  for (size_t i = 0; i < labels.size(); ++i)
+    if (labels[i] != tokens[i] && labels[i] != kMasked)
+      fail(Exit::kIo, data.prefix(), ".bin: label ", labels[i], " at position ",
+           piece.offset + static_cast<int64_t>(i), " of sequence ", piece.sequence, ", where ",
+           piece.dataset->text->prefix(), " has the token ", tokens[i],
+           ": a label is its token, or -100 where no loss is wanted; prepare both again together");
 }
 
 Sampler::Sampler(const DataConfig& config, int64_t seq, int64_t vocab, int32_t end_of_document,
@@ -176,47 +171,67 @@ Sampler::Sampler(const DataConfig& config, int64_t seq, int64_t vocab, int32_t e
               "data_path and the lists train_data_paths, valid_data_paths, test_data_paths exclude "
               "each other; give one or the other");
   split ? impl_->open_split(config, vocab) : impl_->open_paths(config, vocab);
-  impl_->request(config, counts, paths);
-  impl_->build(poll);
+  const int64_t wanted[] = {counts.train, counts.valid, counts.test};
+  for (size_t i = 0; i < 3; ++i) impl_->check_wanted(i, wanted[i]);
+  for (size_t i = 0; i < 3; ++i) {
+    if (impl_->datasets[i].empty()) continue;
+    impl_->sources[i] =
+        SampleSource(impl_->datasets[i], impl_->request(config, i, wanted[i]), config, poll);
+    const auto& found = impl_->sources[i].warnings();
+    impl_->warnings.insert(impl_->warnings.end(), found.begin(), found.end());
+  }
 }
 
 Sampler::~Sampler() = default;
 Sampler::Sampler(Sampler&&) noexcept = default;
 
-bool Sampler::has(Split split) const {
-  return impl_->sources[static_cast<size_t>(split)].data != nullptr;
-}
+bool Sampler::has(Split split) const { return !impl_->sources[static_cast<size_t>(split)].empty(); }
 
-int64_t Sampler::size(Split split) const {
-  return std::max<int64_t>(1, impl_->source(split).index.num_samples() - 1);
-}
+int64_t Sampler::size(Split split) const { return impl_->source(split).size(); }
 
 void Sampler::get(Split split, int64_t id, std::span<int64_t> tokens,
                   std::span<float> weights) const {
-  const Source& source = impl_->source(split);
+  const SampleSource& source = impl_->source(split);
   const auto seq = static_cast<size_t>(impl_->seq);
-  check(id >= 0 && tokens.size() == seq + 1 && weights.size() == seq, source.name, ": sample ", id,
-        " into ", tokens.size(), " tokens and ", weights.size(), " weights, for ", seq);
-  impl_->read(source, source.index.shuffle[static_cast<size_t>(id % size(split))], tokens);
+  check(id >= 0 && tokens.size() == seq + 1 && weights.size() == seq, source.datasets()[0].name,
+        ": sample ", id, " into ", tokens.size(), " tokens and ", weights.size(), " weights, for ",
+        seq);
+  std::vector<int64_t> labels;
+  size_t done = 0;
+  std::fill(weights.begin(), weights.end(), 1.0f);
+  source.visit(id, [&](const SampleSource::Piece& piece) {
+    const auto n = static_cast<size_t>(piece.tokens);
+    piece.dataset->text->get(piece.sequence, piece.offset, tokens.subspan(done, n));
+    if (piece.dataset->labels) {
+      labels.resize(n);
+      impl_->apply_labels(piece, tokens.subspan(done, n), labels);
+      for (size_t i = 0; i < n; ++i)  // weight t is that of predicting token t + 1
+        if (labels[i] == kMasked && done + i > 0) weights[done + i - 1] = 0;
+    }
+    done += n;
+  });
+  std::fill(tokens.begin() + static_cast<ptrdiff_t>(done), tokens.end(), 0);
+  for (size_t t = done > 0 ? done - 1 : 0; t < seq; ++t) weights[t] = 0;
+  if (!impl_->mask_end_of_document) return;
   for (size_t t = 0; t < seq; ++t)
-    weights[t] = impl_->mask_end_of_document && tokens[t] == impl_->end_of_document ? 0.0f : 1.0f;
+    if (tokens[t] == impl_->end_of_document) weights[t] = 0;
+}
+
+void Sampler::prefetch(Split split, int64_t id) const {
+  impl_->source(split).visit(id, [](const SampleSource::Piece& piece) {
+    piece.dataset->text->prefetch(piece.sequence, piece.offset, piece.tokens);
+  });
 }
 
 std::vector<Sampler::Piece> Sampler::pieces(Split split, int64_t id) const {
-  const Source& source = impl_->source(split);
-  SampleIndex::Position at =
-      source.index.positions[source.index.shuffle[static_cast<size_t>(id % size(split))]];
   std::vector<Piece> found;
-  for (int64_t missing = impl_->seq + 1; missing > 0; ++at.document, at.offset = 0) {
-    int64_t sequence = source.index.documents[at.document];
-    int64_t tokens = std::min(source.data->lengths()[sequence] - int64_t{at.offset}, missing);
-    if (tokens > 0) found.push_back({source.data->prefix(), sequence, at.offset, tokens});
-    missing -= tokens;
-  }
+  impl_->source(split).visit(id, [&](const SampleSource::Piece& piece) {
+    found.push_back({piece.dataset->text->prefix(), piece.sequence, piece.offset, piece.tokens});
+  });
   return found;
 }
 
-std::string Sampler::fingerprint() const { return impl_->fingerprint; }
+std::string Sampler::fingerprint() const { return impl_->source(Split::kTrain).fingerprint(); }
 const std::vector<std::string>& Sampler::warnings() const { return impl_->warnings; }
 
 }  // namespace neox

@@ -1,5 +1,6 @@
 // Which tokens sample number `id` of a run holds: a pure function of the data files and the config,
-// with GPT-NeoX's order bit for bit. Any thread may call get().
+// in the order of GPT-NeoX or of Megatron, bit for bit (docs/sample-order.md). Any thread may call
+// get().
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -15,14 +16,15 @@ namespace neox {
 enum class Split { kTrain, kValid, kTest };
 
 // What is asked of each split: the number of samples enters the shuffle (see reference formulas in
-// docs/data.md).
+// docs/sample-order.md).
 struct SampleCounts {
   int64_t train = 0, valid = 0, test = 0;
 };
 
 class Sampler {
  public:
-  // Opens and checks the files, builds the index. vocab is the model's (padded): a larger token id
+  // Opens and checks the files; builds the index, or finds it in the file of an earlier start, or
+  // waits for the rank that builds it. vocab is the model's (padded): a larger token id
   // in the data is an error that names file and position. `poll` is called now and then while the
   // index is built, and may throw.
   Sampler(const DataConfig& config, int64_t seq, int64_t vocab, int32_t end_of_document,
@@ -33,20 +35,23 @@ class Sampler {
   // Whether samples of the split are asked and it has documents. Train has them, or the constructor
   // throws.
   bool has(Split split) const;
-  // Samples before the order repeats. NeoX never uses the last sample of its index, so it is one
-  // less than the index holds (but at least 1).
+  // Samples before the order repeats. GPT-NeoX never uses the last sample of an index, so in its
+  // order it is one less than the index holds (but at least 1).
   int64_t size(Split split) const;
   // Fills tokens [seq + 1] and weights [seq]: weight t is that of predicting tokens[t + 1]. id may
   // be of any size: it is taken modulo size(split).
   void get(Split split, int64_t id, std::span<int64_t> tokens, std::span<float> weights) const;
-  // Where the tokens of a sample lie, in their order; together seq + 1 tokens.
+  // The tokens of the sample will be asked for soon: begins to read them from the disk.
+  void prefetch(Split split, int64_t id) const;
+  // Where the tokens of a sample lie, in their order; together seq + 1 tokens, or fewer where the
+  // rest is padding.
   struct Piece {
     std::string prefix;  // of the dataset
     int64_t sequence = 0, offset = 0, tokens = 0;
   };
   std::vector<Piece> pieces(Split split, int64_t id) const;
-  // Of the training samples: the lengths, the documents and the rules that order them; equal for
-  // the same data in another place.
+  // Of the training samples: the lengths, the documents, the weights and the rules that order them;
+  // equal for the same data in another place.
   std::string fingerprint() const;
   // Oddities of the data that do not keep it from being used, such as a split without documents;
   // for rank 0 to say once.

@@ -162,7 +162,9 @@ void check_data(const Config& config, const CheckOptions& options) {
                   "another with --set ",
                   key, "=PREFIX");
   };
-  if (!data.data_path.empty()) check_prefix("data_path", data.data_path);
+  for (const auto& path : data.blend_paths) check_prefix("data_path", path);
+  if (data.blend_paths.empty() && !data.data_path.empty())
+    check_prefix("data_path", data.data_path);
   for (const auto& path : data.train_paths) check_prefix("train_data_paths", path);
   for (const auto& path : data.valid_paths) check_prefix("valid_data_paths", path);
   for (const auto& path : data.test_paths) check_prefix("test_data_paths", path);

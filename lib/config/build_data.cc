@@ -1,0 +1,188 @@
+// The data: which files, how they are blended and cut, and in whose order their samples come.
+#include <charconv>
+#include <cmath>
+#include <optional>
+
+#include "base/text.h"
+#include "config/build.h"
+
+namespace neox {
+namespace {
+
+std::string counted(size_t n, const char* what) { return concat(n, " ", what, n == 1 ? "" : "s"); }
+
+void check_weights(const KeyReader& keys, const std::string& key,
+                   const std::vector<double>& weights, DataOrder order) {
+  double sum = 0;
+  for (double weight : weights) {
+    keys.require(std::isfinite(weight) && weight >= 0, key, key, " holds ", shortest(weight),
+                 "; weights are not negative");
+    keys.require(weight > 0 || order != DataOrder::kMegatronCore, key, key,
+                 " holds 0; data_order megatron-core takes weights above 0: leave that data set "
+                 "out");
+    sum += weight;
+  }
+  keys.require(weights.empty() || sum > 0, key, key, " holds zeros alone; give one that is not 0");
+}
+
+// The lists of one split, which go with each other.
+void read_split(KeyReader& keys, const std::string& name, DataOrder order,
+                std::vector<std::string>& paths, std::vector<double>& weights,
+                std::vector<std::string>& labels) {
+  const std::string key = name + "_data_paths";
+  const size_t most = order == DataOrder::kMegatronCore ? 32766 : 254;
+  paths = keys.texts(key);
+  for (const std::string& path : paths)
+    keys.require(!trim(path).empty(), key, key, " holds an empty name");
+  keys.require(paths.size() <= most, key, key, " names ", paths.size(), " data sets; at most ",
+               most, " can be blended in this data_order, and 32766 in megatron-core's");
+  const std::string weights_key = name + "_data_weights";
+  weights = keys.numbers(weights_key);
+  keys.require(weights.empty() || weights.size() == paths.size(), weights_key, weights_key,
+               " holds ", counted(weights.size(), "weight"), " for the ",
+               counted(paths.size(), "data set"), " of ", key, "; give one for each");
+  check_weights(keys, weights_key, weights, order);
+  const std::string labels_key = name + "_label_data_paths";
+  labels = keys.texts(labels_key);
+  keys.require(labels.empty() || labels.size() == paths.size(), labels_key, labels_key, " names ",
+               counted(labels.size(), "data set"), " for the ", paths.size(), " of ", key,
+               "; give the labels of each");
+}
+
+// NeoX's rule: the separator is "," where there is one, else "/"; then numbers, of which missing
+// ones are 0.
+void check_split(const KeyReader& keys, const std::string& text) {
+  const std::string form =
+      "; write three shares of training, validation and test, such as \"969, 30, 1\"";
+  double sum = 0;
+  auto shares = split(text, text.find(',') != text.npos ? ',' : '/');
+  for (const std::string& part : shares) {
+    std::string_view number = trim(part);
+    double share = 0;
+    auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), share);
+    bool good =
+        error == std::errc() && end == number.data() + number.size() && share >= 0 && share < 1e18;
+    keys.require(good, "split", "split is \"", text, "\", in which \"", number, "\" is no share",
+                 form);
+    sum += share;
+  }
+  keys.require(shares.size() <= 3, "split", "split is \"", text, "\", with ", shares.size(),
+               " shares", form);
+  keys.require(sum > 0, "split", "split is \"", text, "\", with a sum of 0", form);
+}
+
+DataOrder read_order(KeyReader& keys) {
+  std::string order = keys.choice("data_order");
+  if (order == "megatron") return DataOrder::kMegatron;
+  return order == "megatron-core" ? DataOrder::kMegatronCore : DataOrder::kNeox;
+}
+
+std::optional<double> number_of(const std::string& word) {
+  double value = 0;
+  auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+  if (error != std::errc() || end != word.data() + word.size()) return std::nullopt;
+  return value;
+}
+
+// data_path of Megatron's orders is what its --data-path takes: a prefix; or weights and prefixes
+// in turn; Megatron-Core also prefixes alone.
+void read_blend(KeyReader& keys, DataConfig& data) {
+  std::vector<std::string> words;
+  std::string text = data.data_path;
+  for (char& c : text) c = c == '\t' || c == '\n' ? ' ' : c;
+  for (const std::string& word : split(text, ' '))
+    if (!word.empty()) words.push_back(word);
+  if (data.order == DataOrder::kNeox || words.size() < 2) return;
+  bool weighted = words.size() % 2 == 0;
+  for (size_t i = 0; weighted && i < words.size(); i += 2)
+    weighted = number_of(words[i]).has_value();
+  keys.require(weighted || data.order == DataOrder::kMegatronCore, "data_path", "data_path is \"",
+               data.data_path,
+               "\"; with data_order megatron it is one prefix, or weights and prefixes in turn, "
+               "such as \"0.3 data/a 0.7 data/b\"");
+  for (size_t i = 0; i < words.size(); ++i)
+    if (!weighted || i % 2)
+      data.blend_paths.push_back(words[i]);
+    else
+      data.blend_weights.push_back(*number_of(words[i]));
+  const size_t most = data.order == DataOrder::kMegatronCore ? 32766 : 254;
+  keys.require(data.blend_paths.size() <= most, "data_path", "data_path names ",
+               data.blend_paths.size(), " data sets; at most ", most,
+               " can be blended in this data_order");
+  check_weights(keys, "data_path", data.blend_weights, data.order);
+}
+
+void read_packing(KeyReader& keys, DataConfig& data) {
+  std::string packing = keys.choice("pack_impl");
+  data.packing = packing == "unpacked"              ? Packing::kUnpacked
+                 : packing == "pack_until_overflow" ? Packing::kUntilOverflow
+                                                    : Packing::kPacked;
+  bool packed = data.packing == Packing::kPacked;
+  keys.require(packed || data.order == DataOrder::kNeox, "pack_impl", "pack_impl is ", packing,
+               ", which data_order ", keys.choice("data_order"), " (", keys.where("data_order"),
+               ") does not have; it is GPT-NeoX's");
+  data.allow_chopped = keys.flag("allow_chopped");
+  if (packed) keys.mark("allow_chopped", Effect::kNone);
+}
+
+void read_sampling(KeyReader& keys, DataConfig& data) {
+  data.weight_by_documents = keys.flag("weight_by_num_documents");
+  data.sampling_alpha = keys.number("weighted_sampler_alpha");
+  const char* key = "weight_by_num_documents";
+  keys.require(!data.weight_by_documents || data.order == DataOrder::kNeox, key, key,
+               " is GPT-NeoX's, and data_order is ", keys.choice("data_order"), " (",
+               keys.where("data_order"), "); give weights");
+  keys.require(!data.weight_by_documents || !data.train_paths.empty(), key, key,
+               " needs train_data_paths, a list of the data sets to weigh");
+  keys.require(std::isfinite(data.sampling_alpha) && data.sampling_alpha >= 0,
+               "weighted_sampler_alpha", "weighted_sampler_alpha is ",
+               shortest(data.sampling_alpha), "; it must not be negative");
+  if (!data.weight_by_documents) keys.mark("weighted_sampler_alpha", Effect::kNone);
+  if (!data.weight_by_documents) return;
+  for (const char* given : {"train_data_weights", "valid_data_weights", "test_data_weights"}) {
+    if (!keys.given(given)) continue;
+    keys.mark(given, Effect::kNone);
+    keys.note(concat(keys.where(given), ": ", given,
+                     " has no effect: weight_by_num_documents computes the weights, as in "
+                     "GPT-NeoX"));
+  }
+}
+
+void check_together(const KeyReader& keys, const DataConfig& data) {
+  for (const char* key : {"train_data_paths", "valid_data_paths", "test_data_paths"}) {
+    bool given = keys.given(key) && !keys.given(key)->items.empty();
+    keys.require(!given || data.data_path.empty(), key, key, " and data_path (",
+                 keys.where("data_path"), ") exclude each other; remove one");
+    keys.require(!given || !data.train_paths.empty(), key, key,
+                 " is given without train_data_paths; give that too");
+  }
+}
+
+}  // namespace
+
+DataConfig read_data(KeyReader& keys) {
+  DataConfig data;
+  data.order = read_order(keys);
+  data.data_path = keys.text("data_path");
+  read_split(keys, "train", data.order, data.train_paths, data.train_weights, data.train_labels);
+  read_split(keys, "valid", data.order, data.valid_paths, data.valid_weights, data.valid_labels);
+  read_split(keys, "test", data.order, data.test_paths, data.test_weights, data.test_labels);
+  check_together(keys, data);
+  read_blend(keys, data);
+  read_packing(keys, data);
+  read_sampling(keys, data);
+  data.split = keys.text("split");
+  check_split(keys, data.split);
+  data.seed = keys.integer_from("seed", 0);
+  keys.require(data.seed <= 4294967295, "seed", "seed is ", data.seed,
+               "; the order of the samples takes seeds up to 4294967295");
+  data.eod_mask_loss = keys.flag("eod_mask_loss");
+  data.reset_attention_mask = keys.flag("reset_attention_mask");
+  data.reset_position_ids = keys.flag("reset_position_ids");
+  data.cache_dir = keys.text("data_cache_path");
+  std::string save = keys.text("save");
+  if (!save.empty()) data.cache_fallback = std::filesystem::path(save) / "index-cache";
+  return data;
+}
+
+}  // namespace neox

@@ -1,0 +1,226 @@
+#include "data/sample_source.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/text.h"
+#include "data/fingerprint.h"
+#include "data/index_cache.h"
+#include "data/tasks.h"
+
+namespace neox {
+namespace {
+
+constexpr int64_t kMasked = -100;
+constexpr const char* kFolder = "index-cache";
+// Smaller indices are built faster than a file is written; they are kept only where asked for.
+constexpr int64_t kKeptFrom = 1 << 20;
+
+const char* name_of(DataOrder order) {
+  if (order == DataOrder::kNeox) return "neox";
+  return order == DataOrder::kMegatron ? "megatron" : "megatron-core";
+}
+
+// Changes whenever an order does.
+std::string rule_of(const SampleRequest& request) {
+  const char* packing = request.packing == Packing::kPacked          ? " packed 1"
+                        : request.packing == Packing::kUntilOverflow ? " pack_until_overflow 1"
+                                                                     : " unpacked 1";
+  return name_of(request.order) + std::string(packing);
+}
+
+bool all_masked(const IndexedDataset& labels, int64_t sequence, int64_t most) {
+  std::vector<int64_t> values(
+      static_cast<size_t>(std::min<int64_t>(labels.lengths()[sequence], most)));
+  labels.get(sequence, 0, values);
+  return std::all_of(values.begin(), values.end(), [](int64_t v) { return v == kMasked; });
+}
+
+// The documents that GPT-NeoX passes over where samples are of whole documents.
+std::vector<bool> left_out(const SourceDataset& dataset, const SampleRequest& request,
+                           bool allow_chopped) {
+  if (request.packing == Packing::kPacked || (allow_chopped && !dataset.labels)) return {};
+  const int64_t most = request.seq + (request.packing == Packing::kUntilOverflow ? 1 : 0);
+  std::vector<bool> out(static_cast<size_t>(request.range.size()));
+  for (int64_t i = 0; i < request.range.size(); ++i) {
+    int64_t sequence = request.range.first + i;
+    out[static_cast<size_t>(i)] =
+        (!allow_chopped && dataset.text->lengths()[sequence] > request.seq + 1) ||
+        (dataset.labels && all_masked(*dataset.labels, sequence, most));
+  }
+  return out;
+}
+
+std::string key_of(const SampleRequest& request, const UnalignedSpan<int32_t>& lengths) {
+  Fingerprint hash;
+  hash.add(rule_of(request));
+  hash.add(request.seq);
+  hash.add(request.samples);
+  hash.add(request.seed);
+  hash.add(request.range.first);
+  hash.add(request.range.size());
+  hash.add(lengths.bytes().subspan(static_cast<size_t>(request.range.first) * sizeof(int32_t),
+                                   static_cast<size_t>(request.range.size()) * sizeof(int32_t)));
+  for (bool out : request.left_out) hash.add(int64_t{out});
+  return hash.hex();
+}
+
+std::vector<fs::path> directories(const DataConfig& config, const std::string& prefix,
+                                  int64_t entries) {
+  if (!config.cache_dir.empty()) return {config.cache_dir};
+  if (entries < kKeptFrom) return {};
+  std::vector<fs::path> found = {fs::path(prefix).parent_path() / kFolder};
+  if (!config.cache_fallback.empty()) found.push_back(config.cache_fallback);
+  return found;
+}
+
+template <class T>
+std::span<const std::byte> bytes_of(std::span<const T> values) {
+  return std::as_bytes(values);
+}
+template <class T>
+std::span<const T> values_of(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const T*>(bytes.data()), bytes.size() / sizeof(T)};
+}
+
+StoredArrays stored(const SampleIndex& index) {
+  return {{bytes_of(index.documents), bytes_of(index.positions), bytes_of(index.shuffle)},
+          index.memory};
+}
+
+SampleIndex index_of(const StoredArrays& from) {
+  return {values_of<int32_t>(from.arrays.at(0)),
+          values_of<SampleIndex::Position>(from.arrays.at(1)),
+          values_of<uint32_t>(from.arrays.at(2)), from.memory};
+}
+
+void append(std::vector<std::string>& list, const std::vector<std::string>& more) {
+  for (const std::string& text : more)
+    if (std::find(list.begin(), list.end(), text) == list.end()) list.push_back(text);
+}
+
+}  // namespace
+
+SampleSource::SampleSource(std::vector<SourceDataset> datasets, const SourceRequest& request,
+                           const DataConfig& config, const Poll& poll)
+    : config_(&config),
+      datasets_(std::move(datasets)),
+      order_(config.order),
+      packing_(config.packing),
+      seq_(request.seq) {
+  const auto n = static_cast<int64_t>(datasets_.size());
+  if (!request.blended) {
+    build_indices({request.samples}, poll);
+    int64_t samples = indices_[0].num_samples();
+    // GPT-NeoX never uses the last sample of its index.
+    size_ = order_ == DataOrder::kNeox ? std::max<int64_t>(1, samples - 1) : samples;
+    fingerprint_ = keys_[0];
+  } else {
+    BlendPlan plan = plan_blend(order_, request.weights, n, request.samples);
+    build_indices(plan.samples, poll);
+    blend(request, std::move(plan), poll);
+  }
+  for (size_t i = 0; i < datasets_.size(); ++i)
+    check_usage(indices_[i].num_samples() > 0, datasets_[i].name, " is too short for a sample of ",
+                seq_, " tokens and the one after; give more data");
+  config_ = nullptr;
+}
+
+SampleRequest SampleSource::sample_request(size_t dataset, int64_t samples) const {
+  const SourceDataset& d = datasets_[dataset];
+  SampleRequest request{.range = d.range,
+                        .seq = seq_,
+                        .samples = samples,
+                        .seed = config_->seed,
+                        .order = order_,
+                        .packing = packing_};
+  request.left_out = left_out(d, request, config_->allow_chopped);
+  return request;
+}
+
+void SampleSource::build_indices(const std::vector<int64_t>& samples, const Poll& poll) {
+  const size_t n = datasets_.size();
+  indices_.resize(n);
+  keys_.resize(n);
+  std::vector<std::vector<std::string>> warnings(n);
+  const size_t threads = std::clamp<size_t>(std::thread::hardware_concurrency(), 1, 8);
+  run_tasks(n, threads, poll, [&](size_t i, const Poll& task_poll) {
+    const SourceDataset& d = datasets_[i];
+    SampleRequest request = sample_request(i, samples[i]);
+    keys_[i] = key_of(request, d.text->lengths());
+    auto build = [&] {
+      return stored(build_sample_index(d.text->lengths(), request, d.name, task_poll));
+    };
+    int64_t entries = request.range.size() + std::max<int64_t>(request.samples, 0);
+    IndexCache cache(directories(*config_, d.text->prefix(), entries));
+    indices_[i] = index_of(cache.get(keys_[i] + ".samples", build, task_poll));
+    warnings[i] = cache.warnings();
+  });
+  for (const auto& list : warnings) append(warnings_, list);
+}
+
+void SampleSource::blend(const SourceRequest& request, BlendPlan plan, const Poll& poll) {
+  int64_t sum = 0;
+  for (const SampleIndex& index : indices_)
+    sum += index.num_samples() - (order_ == DataOrder::kNeox ? 1 : 0);
+  if (order_ == DataOrder::kNeox) plan.size = std::max<int64_t>(1, sum);
+  if (plan.weights.empty()) {
+    plan.size = std::min(request.samples, sum);
+    for (const SampleIndex& index : indices_)
+      plan.weights.push_back(static_cast<double>(index.num_samples()));
+  }
+  size_ = std::max<int64_t>(1, plan.size);
+  Fingerprint hash;
+  hash.add("blend 1");
+  hash.add(std::as_bytes(std::span(plan.weights)));
+  hash.add(size_);
+  std::string key = hash.hex();
+  for (const std::string& each : keys_) hash.add(each);
+  fingerprint_ = keys_.size() == 1 ? keys_[0] : hash.hex();
+  if (datasets_.size() == 1) return;
+  auto build = [&]() -> StoredArrays {
+    auto built = std::make_shared<BlendIndex>(build_blend(plan.weights, size_, poll));
+    return {{bytes_of(std::span<const uint16_t>(built->dataset)),
+             bytes_of(std::span<const uint32_t>(built->sample))},
+            built};
+  };
+  IndexCache cache(directories(*config_, datasets_[0].text->prefix(), size_));
+  StoredArrays found = cache.get(key + ".blend", build, poll);
+  blend_dataset_ = values_of<uint16_t>(found.arrays.at(0));
+  blend_sample_ = values_of<uint32_t>(found.arrays.at(1));
+  blend_memory_ = found.memory;
+  append(warnings_, cache.warnings());
+  check_draws();
+}
+
+// Megatron ends where a blend takes more samples of a dataset than it has; here they come again.
+void SampleSource::check_draws() {
+  if (order_ == DataOrder::kNeox) return;
+  std::vector<int64_t> draws(datasets_.size());
+  for (uint16_t dataset : blend_dataset_) ++draws[dataset];
+  for (size_t i = 0; i < draws.size(); ++i)
+    if (draws[i] > indices_[i].num_samples())
+      warnings_.push_back(concat(datasets_[i].name, ": the blend takes ", draws[i],
+                                 " samples of it, which has ", indices_[i].num_samples(),
+                                 "; its first ones come again"));
+}
+
+SampleSource::Place SampleSource::place(int64_t id) const {
+  const auto i = static_cast<size_t>(id % size_);
+  const size_t dataset = blend_dataset_.empty() ? 0 : blend_dataset_[i];
+  const auto number = static_cast<int64_t>(blend_sample_.empty() ? i : blend_sample_[i]);
+  const SampleIndex& index = indices_[dataset];
+  const int64_t samples = index.num_samples();
+  // What GPT-NeoX's blends take the numbers modulo, where they are beyond the index.
+  const int64_t length = order_ == DataOrder::kNeox ? std::max<int64_t>(1, samples - 1) : samples;
+  auto at = [&](int64_t n) { return index.shuffle[static_cast<size_t>(n)]; };
+  uint32_t sample = at(number < samples ? number : number % length);
+  // The last sample lacks the document after it; GPT-NeoX takes its number modulo, too.
+  if (packing_ == Packing::kUntilOverflow && sample == samples - 1)
+    sample = at((samples - 1) % length);
+  return {dataset, sample};
+}
+
+}  // namespace neox
