@@ -76,6 +76,31 @@ void OutputFile::write_out(std::span<const std::byte> bytes) {
   position_ += static_cast<int64_t>(bytes.size());
 }
 
+void OutputFile::copy(int from, const fs::path& path, int64_t position, int64_t bytes) {
+  write_out(buffer_);
+  buffer_.clear();
+  while (bytes > 0) {
+    off64_t in = position, out = position_;
+    ssize_t n = ::copy_file_range(from, &in, fd_, &out, static_cast<size_t>(bytes), 0);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) break;  // it cannot, or the disk is full, or the file ends: what follows will tell
+    position += n;
+    position_ += n;
+    bytes -= n;
+  }
+  std::vector<std::byte> part(std::min(static_cast<size_t>(bytes), kBufferBytes));
+  while (bytes > 0) {
+    auto wanted = std::min(part.size(), static_cast<size_t>(bytes));
+    ssize_t n = ::pread(from, part.data(), wanted, position);
+    if (n < 0 && errno == EINTR) continue;
+    check_call(n >= 0, "read", path);
+    check_io(n > 0, path.string(), " is shorter than it was: it ends at byte ", position);
+    write_out(std::span(part).first(static_cast<size_t>(n)));
+    position += n;
+    bytes -= n;
+  }
+}
+
 void OutputFile::flush_to_disk() {
   write_out(buffer_);
   buffer_ = {};

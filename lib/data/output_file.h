@@ -25,6 +25,9 @@ class OutputFile {
   // The next write goes to that byte of the file.
   void seek(int64_t position);
   void write(std::span<const std::byte> bytes);
+  // Bytes of another file, open for reading, go to the next place of this one: in the kernel where
+  // it can do that, and without a copy where the file system can. path: of that file, for messages.
+  void copy(int from, const fs::path& path, int64_t position, int64_t bytes);
   void flush_to_disk();  // ends the writing
   void publish();
 

@@ -11,21 +11,21 @@ Batches::Batches(const Sampler& sampler, Split split, const BatchPlan& plan, int
       split_(split),
       plan_(plan),
       seq_(seq),
-      rank_(mesh.data().rank()),
-      ranks_(mesh.data().size()),
+      data_rank_{mesh.data().rank(), mesh.data().size()},
       device_(device) {}
 
 Batch Batches::get(int64_t first, int64_t m) const {
-  int64_t B = plan_.micro, T = seq_, index = (m * ranks_ + rank_) * B;
+  int64_t B = plan_.micro, T = seq_;
+  SampleRun run = micro_batch(plan_, data_rank_, first, m);
   Tensor tokens = at::zeros({B, T + 1}, at::kLong), weights = at::zeros({B, T}, at::kFloat);
   auto width = static_cast<size_t>(T);
-  for (int64_t b = 0; b < B && index + b < plan_.global; ++b) {
-    sampler_.get(split_, first + index + b,
+  for (int64_t b = 0; b < run.size; ++b) {
+    sampler_.get(split_, run.first + b,
                  {tokens.mutable_data_ptr<int64_t>() + b * (T + 1), width + 1},
                  {weights.mutable_data_ptr<float>() + b * T, width});
   }
   tokens = tokens.to(device_);
-  return {tokens.narrow(1, 0, T), tokens.narrow(1, 1, T), weights.to(device_), first + index};
+  return {tokens.narrow(1, 0, T), tokens.narrow(1, 1, T), weights.to(device_), run.first};
 }
 
 }  // namespace neox

@@ -11,6 +11,7 @@
 #include "comm/mesh.h"
 #include "comm/thread.h"
 #include "config/estimate.h"
+#include "data/step_samples.h"
 #include "generate/load.h"
 #include "model/device.h"
 #include "train/ranks.h"
@@ -36,16 +37,6 @@ const char* name_of(Precision precision) {
     default:
       return "fp32";
   }
-}
-
-// What is asked of each split, as GPT-NeoX counts it: it enters the shuffle of the samples.
-SampleCounts sample_counts(const Config& config, const TrainState& state) {
-  const TrainConfig& t = config.train;
-  int64_t batch = state.global_batch, interval = std::max<int64_t>(t.eval_interval, 1);
-  int64_t iters = state.dataset_samples / batch;  // of the first start
-  return {.train = state.dataset_samples,
-          .valid = (iters / interval + 1) * t.eval_iters * batch,
-          .test = t.eval_iters * batch};
 }
 
 ModelOptions model_options(const Config& config, bool resumes, at::Device device) {
@@ -95,9 +86,11 @@ Exit train_rank(Config config, Communicator& world, Control& control, const RunP
   bool has_end = tokenizer && tokenizer->has_end_of_document();
   check_usage(has_end || !config.data.eod_mask_loss, config.where("eod_mask_loss"),
               ": eod_mask_loss needs a tokenizer (vocab_file) with <|endoftext|>");
-  Sampler sampler(config.data, config.model.seq, config.model.vocab,
-                  has_end ? tokenizer->end_of_document() : -1, sample_counts(config, start.state),
-                  poll_stop(place.stop));
+  Sampler sampler(
+      config.data, config.model.seq, config.model.vocab,
+      has_end ? tokenizer->end_of_document() : -1,
+      sample_counts(config.train, start.state.global_batch, start.state.dataset_samples),
+      poll_stop(place.stop));
   if (first)
     for (const std::string& warning : sampler.warnings()) log_warning(warning);
   bool resumes = start.checkpoint.has_value();
