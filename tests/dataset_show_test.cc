@@ -31,11 +31,12 @@ std::string put_tokenizer(const Directory& dir) {
 }
 
 std::string config(const Directory& dir, const std::string& more = "") {
-  return dir.put("run.yml",
-                 "{num_layers: 1, hidden_size: 8, num_attention_heads: 1, seq_length: 8,\n"
-                 "max_position_embeddings: 8, train_iters: 5, padded_vocab_size: 300,\n"
-                 "split: '1', data_path: " +
-                     (dir / "data") + more + "}\n");
+  return dir.put(
+      "run.yml",
+      "{num_layers: 1, hidden_size: 8, num_attention_heads: 1, seq_length: 8,\n"
+      "max_position_embeddings: 8, train_iters: 5, padded_vocab_size: 300, pos_emb: none,\n"
+      "split: '1', data_path: " +
+          (dir / "data") + more + "}\n");
 }
 
 const char* kBatch = ", train_batch_size: 7, train_micro_batch_size_per_gpu: 2";
@@ -43,7 +44,7 @@ const char* kBatch = ", train_batch_size: 7, train_micro_batch_size_per_gpu: 2";
 TEST(Show, PrintsADocument) {
   Directory dir;
   std::string vocab = put_tokenizer(dir),
-              data = dir.put("data", Documents{{5}, {'H' + 1, 'i' + 1, 0}});
+              data = dir.put("data", Documents{{5}, {'H' + 1, 'i' + 1, 0}}, 300);
   EXPECT_EQ(neox_data({"show", data, "--document", "1"}), "0: 73 106 0\n");
   EXPECT_EQ(neox_data({"show", data, "--document", "1", "-v", vocab, "-m", dir / "merges.txt"}),
             "0: Hi<|endoftext|>");
@@ -99,7 +100,7 @@ TEST(Show, DealsMicroBatchesAsGptNeoXDoes) {
 TEST(Show, NamesPiecesWeightsAndText) {
   Directory dir;
   std::string vocab = put_tokenizer(dir);
-  dir.put("data", Documents(8, {'a' + 1, 'b' + 1, 0}));
+  dir.put("data", Documents(8, {'a' + 1, 'b' + 1, 0}), 300);
   std::string run =
       config(dir, concat(kBatch, ", eod_mask_loss: true, vocab_file: ", vocab,
                          ", tokenizer_type: GPT2BPETokenizer, merge_file: ", dir / "merges.txt"));
