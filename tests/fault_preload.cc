@@ -118,6 +118,13 @@ ssize_t pwrite(int fd, const void* data, size_t n, off_t offset) {
   return may < 0 ? -1 : call(fd, data, static_cast<size_t>(may), offset);
 }
 
+ssize_t copy_file_range(int from, off64_t* in, int fd, off64_t* out, size_t n, unsigned flags) {
+  static auto* call =
+      real<ssize_t(int, off64_t*, int, off64_t*, size_t, unsigned)>("copy_file_range");
+  int64_t may = allowed(path_of(fd), static_cast<int64_t>(n));
+  return may < 0 ? -1 : call(from, in, fd, out, static_cast<size_t>(may), flags);
+}
+
 ssize_t pwrite64(int fd, const void* data, size_t n, off64_t offset) {
   return pwrite(fd, data, n, offset);
 }

@@ -2,12 +2,13 @@
 // stdin and results go to stdout as frames: a 32-bit length, then that many bytes.
 //   tokenizer_tool json FILE            for each text: ids (32-bit), decoded text without and with
 //   tokenizer_tool gpt2 VOCAB MERGES    special tokens
-//   tokenizer_tool train DIR SIZE MIN_FREQUENCY none|nfc THREADS   writes tokenizer.json,
-//   vocab.json
-//                                             and merges.txt in DIR, learnt from the texts
+//   tokenizer_tool train DIR SIZE MIN_FREQUENCY none|nfc THREADS [SPECIAL...]
+//       writes tokenizer.json, vocab.json and merges.txt in DIR, learnt from the texts; prints (no
+//       frame) the seconds that reading and learning took, and their CPU time
 //   tokenizer_tool bench FILE TEXT REPEATS    seconds to load; best seconds to encode TEXT once
 #include <chrono>
 #include <cstring>
+#include <ctime>
 #include <iostream>
 #include <limits>
 
@@ -45,6 +46,10 @@ void encode_frames(const Tokenizer& tokenizer) {
   }
 }
 
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
 void train_on_frames(const std::vector<std::string>& args) {
   using Normalizer = neox::BpeTrainerConfig::Normalizer;
   neox::BpeTrainerConfig config{
@@ -52,14 +57,13 @@ void train_on_frames(const std::vector<std::string>& args) {
       .min_frequency = std::stoll(args[3]),
       .normalizer = args[4] == "nfc" ? Normalizer::kNfc : Normalizer::kNone,
       .num_threads = std::stoi(args[5])};
+  if (args.size() > 6) config.special_tokens = {args.begin() + 6, args.end()};
+  auto start = std::chrono::steady_clock::now();
   neox::TrainedBpe trained = neox::train_bpe(config, read_frame);
+  std::cout << seconds_since(start) << ' ' << double(std::clock()) / CLOCKS_PER_SEC << '\n';
   std::filesystem::path dir = args[1];
   neox::write_tokenizer_json(dir / "tokenizer.json", trained);
   neox::write_gpt2_files(dir / "vocab.json", dir / "merges.txt", trained);
-}
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
 void bench(const std::string& file, const std::string& path, int repeats) {
@@ -82,7 +86,7 @@ int run(const std::vector<std::string>& args) {
     encode_frames(Tokenizer::from_json(args[1]));
   } else if (args.size() == 3 && args[0] == "gpt2") {
     encode_frames(Tokenizer::from_gpt2(args[1], args[2]));
-  } else if (args.size() == 6 && args[0] == "train") {
+  } else if (args.size() >= 6 && args[0] == "train") {
     train_on_frames(args);
   } else if (args.size() == 4 && args[0] == "bench") {
     bench(args[1], args[2], std::stoi(args[3]));

@@ -165,11 +165,15 @@ void OutputFile::read(std::span<std::byte> bytes, int64_t position) {
 }
 
 void OutputFile::copy(OutputFile& from, int64_t position, int64_t bytes) {
-  flush();
   from.flush();
+  copy(from.fd_, from.part_, position, bytes);
+}
+
+void OutputFile::copy(int from, const fs::path& path, int64_t position, int64_t bytes) {
+  flush();
   while (bytes > 0) {
     off64_t in = position, out = position_;
-    ssize_t n = ::copy_file_range(from.fd_, &in, fd_, &out, static_cast<size_t>(bytes), 0);
+    ssize_t n = ::copy_file_range(from, &in, fd_, &out, static_cast<size_t>(bytes), 0);
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) break;  // it cannot, or the file ends here; reading will tell
     position += n;
@@ -179,7 +183,7 @@ void OutputFile::copy(OutputFile& from, int64_t position, int64_t bytes) {
   std::vector<std::byte> part;
   while (bytes > 0) {
     part.resize(static_cast<size_t>(std::clamp<int64_t>(bytes, 0, kBufferBytes)));
-    from.read(part, position);
+    read_at(from, part, position, path);
     write_out(part);
     position += std::ssize(part);
     bytes -= std::ssize(part);

@@ -38,8 +38,9 @@ class OutputFile {
   // Reads what was written; fails where the file ends before.
   void read(std::span<std::byte> bytes, int64_t position);
   // Bytes of another file go to the next place of this one, in the kernel where it can do that, and
-  // without a copy where the file system can.
+  // without a copy where the file system can. path: of a file open for reading, for messages.
   void copy(OutputFile& from, int64_t position, int64_t bytes);
+  void copy(int from, const fs::path& path, int64_t position, int64_t bytes);
   void set_size(int64_t bytes);
   // Hands what was written to the kernel: it outlives this process.
   void flush();

@@ -27,20 +27,20 @@ Batches::Batches(const Sampler& sampler, Split split, const BatchForm& form, Mes
     : sampler_(sampler),
       split_(split),
       form_(form),
-      rank_(mesh.data().rank()),
-      ranks_(mesh.data().size()),
+      data_rank_{mesh.data().rank(), mesh.data().size()},
       device_(device) {}
 
 Batch Batches::get(int64_t first, int64_t m) const {
-  int64_t B = form_.plan.micro, T = form_.seq, index = (m * ranks_ + rank_) * B;
+  int64_t B = form_.plan.micro, T = form_.seq;
+  SampleRun run = micro_batch(form_.plan, data_rank_, first, m);
   Tensor tokens = at::zeros({B, T + 1}, at::kLong), weights = at::zeros({B, T}, at::kFloat);
   auto width = static_cast<size_t>(T);
-  for (int64_t b = 0; b < B && index + b < form_.plan.global; ++b) {
-    sampler_.get(split_, first + index + b,
+  for (int64_t b = 0; b < run.size; ++b) {
+    sampler_.get(split_, run.first + b,
                  {tokens.mutable_data_ptr<int64_t>() + b * (T + 1), width + 1},
                  {weights.mutable_data_ptr<float>() + b * T, width});
   }
-  Batch batch{.first_sample = first + index};
+  Batch batch{.first_sample = run.first};
   const BoundaryRules& rules = form_.boundaries;
   if (rules.attention == BoundaryRules::At::kRespected)
     batch.documents = by_sample(tokens, rules.end_of_document, number_documents).to(device_);

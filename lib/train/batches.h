@@ -2,6 +2,7 @@
 #pragma once
 #include "config/config.h"
 #include "data/sampler.h"
+#include "data/step_samples.h"
 #include "model/gpt_neox.h"
 
 namespace neox {
@@ -23,16 +24,15 @@ class Batches {
   Batches(const Sampler& sampler, Split split, const BatchForm& form, Mesh& mesh,
           at::Device device);
 
-  // Micro-batch m of the step whose first sample is `first`. As in GPT-NeoX, each run of micro x
-  // ranks samples is one micro-step, of which rank r takes the r-th part. Samples beyond the step's
-  // batch have weight 0.
+  // Micro-batch m of the step whose first sample is `first`, of the samples of micro_batch(). Those
+  // beyond the step's batch have weight 0.
   Batch get(int64_t first, int64_t m) const;
 
  private:
   const Sampler& sampler_;
   Split split_;
   BatchForm form_;
-  int64_t rank_, ranks_;
+  DataRank data_rank_;
   at::Device device_;
 };
 

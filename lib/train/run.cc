@@ -11,6 +11,7 @@
 #include "comm/mesh.h"
 #include "comm/thread.h"
 #include "config/estimate.h"
+#include "data/step_samples.h"
 #include "generate/load.h"
 #include "model/device.h"
 #include "train/ranks.h"
@@ -36,16 +37,6 @@ const char* name_of(Precision precision) {
     default:
       return "fp32";
   }
-}
-
-// What is asked of each split, as GPT-NeoX counts it: it enters the shuffle of the samples.
-SampleCounts sample_counts(const Config& config, const TrainState& state) {
-  const TrainConfig& t = config.train;
-  int64_t batch = state.global_batch, interval = std::max<int64_t>(t.eval_interval, 1);
-  int64_t iters = state.dataset_samples / batch;  // of the first start
-  return {.train = state.dataset_samples,
-          .valid = (iters / interval + 1) * t.eval_iters * batch,
-          .test = t.eval_iters * batch};
 }
 
 ModelOptions model_options(const Config& config, bool resumes, at::Device device) {
@@ -107,9 +98,11 @@ Exit train_rank(Config config, Communicator& world, Control& control, const RunP
   if (first && !config.checkpoint.save.empty()) claim_run(config.checkpoint.save, place.life);
   poll_stop(place.stop)();
   BoundaryRules boundaries = boundary_rules(config, tokenizer.get());
-  Sampler sampler(config.data, config.model.seq, config.model.vocab,
-                  static_cast<int32_t>(boundaries.end_of_document),
-                  sample_counts(config, start.state), poll_stop(place.stop));
+  Sampler sampler(
+      config.data, config.model.seq, config.model.vocab,
+      static_cast<int32_t>(boundaries.end_of_document),
+      sample_counts(config.train, start.state.global_batch, start.state.dataset_samples),
+      poll_stop(place.stop));
   if (first)
     for (const std::string& warning : sampler.warnings()) log_warning(warning);
   bool resumes = start.checkpoint.has_value();

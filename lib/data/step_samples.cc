@@ -1,0 +1,20 @@
+#include "data/step_samples.h"
+
+#include <algorithm>
+
+namespace neox {
+
+SampleRun micro_batch(const BatchPlan& plan, const DataRank& rank, int64_t first, int64_t m) {
+  int64_t index = (m * rank.ranks + rank.rank) * plan.micro;
+  return {first + index, std::clamp<int64_t>(plan.global - index, 0, plan.micro)};
+}
+
+SampleCounts sample_counts(const TrainConfig& train, int64_t global_batch, int64_t train_samples) {
+  int64_t iters = train_samples / global_batch;
+  int64_t interval = std::max<int64_t>(train.eval_interval, 1);
+  return {.train = train_samples,
+          .valid = (iters / interval + 1) * train.eval_iters * global_batch,
+          .test = train.eval_iters * global_batch};
+}
+
+}  // namespace neox

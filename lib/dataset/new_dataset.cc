@@ -1,0 +1,119 @@
+#include "dataset/new_dataset.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace neox {
+namespace {
+
+constexpr int64_t kPieceBytes = int64_t{64} << 20;  // between two reports of progress
+
+template <class T>
+void write_value(OutputFile& file, T value) {
+  file.write(std::as_bytes(std::span(&value, 1)));
+}
+
+const std::string& check_free(const std::string& prefix) {
+  check_usage(!prefix.empty() && !prefix.ends_with('/'), "--output-prefix '", prefix,
+              "' is not a path with the beginning of a name, such as data/all_text_document");
+  std::error_code error;
+  for (const char* ending : {".bin", ".idx"})
+    check_usage(!fs::exists(prefix + ending, error), prefix, ending,
+                " exists; name another --output-prefix, or remove it first");
+  if (fs::path dir = fs::path(prefix).parent_path(); !dir.empty()) make_directories(dir);
+  return prefix;
+}
+
+// A file that is open for reading.
+class InputFile {
+ public:
+  explicit InputFile(const std::string& path) : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+    check_io(fd_ >= 0, "cannot open ", path, ": ", describe_errno(errno));
+  }
+  InputFile(const InputFile&) = delete;
+  InputFile& operator=(const InputFile&) = delete;
+  ~InputFile() { ::close(fd_); }
+  int fd() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+}  // namespace
+
+Totals& Totals::operator+=(const Totals& other) {
+  documents += other.documents;
+  sequences += other.sequences;
+  tokens += other.tokens;
+  bytes += other.bytes;
+  return *this;
+}
+
+Totals write_index(OutputFile& idx, TokenType type, std::span<const IndexPart> parts) {
+  Totals all;
+  for (const IndexPart& part : parts) {
+    all.sequences += part.lengths.size();
+    all.documents += part.ends.size();
+  }
+  idx.write(std::as_bytes(std::span("MMIDIDX\0", 9)));
+  write_value<uint64_t>(idx, 1);
+  write_value<uint8_t>(idx, static_cast<uint8_t>(type));
+  write_value<int64_t>(idx, all.sequences);
+  write_value<int64_t>(idx, all.documents + 1);
+  for (const IndexPart& part : parts) idx.write(part.lengths.bytes());
+  for (const IndexPart& part : parts) {
+    for (int64_t i = 0; i < part.lengths.size(); ++i) {
+      write_value<int64_t>(idx, all.tokens * token_bytes(type));
+      all.tokens += part.lengths[i];
+    }
+  }
+  write_value<int64_t>(idx, 0);
+  int64_t before = 0;
+  for (const IndexPart& part : parts) {
+    for (int64_t i = 0; i < part.ends.size(); ++i)
+      write_value<int64_t>(idx, before + part.ends[i] - part.first);
+    before += part.lengths.size();
+  }
+  all.bytes = all.tokens * token_bytes(type);
+  return all;
+}
+
+NewDataset::NewDataset(const std::string& prefix)
+    : prefix_(check_free(prefix)), bin_(prefix + ".bin"), idx_(prefix + ".idx") {}
+
+void NewDataset::copy(const std::string& path, int64_t position, int64_t bytes,
+                      const OnCopied& copied) {
+  if (bytes == 0) return;
+  InputFile file(path);
+  for (int64_t done = 0; done < bytes;) {
+    int64_t piece = std::min(kPieceBytes, bytes - done);
+    bin_.copy(file.fd(), path, position + done, piece);
+    done += piece;
+    copied(piece);
+  }
+}
+
+Totals NewDataset::write_index(TokenType type, std::span<const IndexPart> parts) {
+  Totals all = neox::write_index(idx_, type, parts);
+  bin_.flush_to_disk();
+  idx_.flush_to_disk();
+  return all;
+}
+
+void NewDataset::publish() {
+  bin_.publish();  // an .idx is never without its .bin
+  try {
+    idx_.publish();
+  } catch (...) {
+    ::unlink((prefix_ + ".bin").c_str());
+    throw;
+  }
+  fs::path dir = fs::path(prefix_).parent_path();
+  sync_directory(dir.empty() ? "." : dir);
+}
+
+}  // namespace neox

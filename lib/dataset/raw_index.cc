@@ -1,0 +1,187 @@
+#include "dataset/raw_index.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace neox {
+namespace {
+
+constexpr size_t kHeaderBytes = 34;
+
+template <class T>
+T load(std::span<const std::byte> bytes, size_t at) {
+  T value;
+  std::memcpy(&value, bytes.data() + at, sizeof value);
+  return value;
+}
+
+void check_header(const std::string& path, std::span<const std::byte> bytes) {
+  auto begins = [&](std::string_view magic) {
+    return bytes.size() >= magic.size() &&
+           std::memcmp(bytes.data(), magic.data(), magic.size()) == 0;
+  };
+  check_io(!begins(std::string_view("TNTIDX\0\0", 8)), path,
+           ": this is the old format TNTIDX; turn it into today's with: neox-data import");
+  check_io(begins(std::string_view("MMIDIDX\0\0", 9)), path,
+           ": not the index of a dataset: it does not begin with MMIDIDX");
+  check_io(bytes.size() >= kHeaderBytes, path, " is truncated: ", bytes.size(),
+           " bytes, and the header alone has ", kHeaderBytes);
+  auto version = load<uint64_t>(bytes, 9);
+  check_io(version == 1, path, ": version ", version, " of the format; only 1 is known");
+  int code = load<uint8_t>(bytes, 17);
+  check_io((code >= 1 && code <= 5) || code == 8, path, ": type code ", code,
+           " is none of an integer (1 to 5, and 8)");
+}
+
+// Findings up to a limit, and how many more there were.
+class List {
+ public:
+  explicit List(int64_t limit) : limit_(limit) {}
+  template <class... Parts>
+  void add(const Parts&... parts) {
+    if (std::ssize(texts_) < limit_)
+      texts_.push_back(concat(parts...));
+    else
+      ++more_;
+  }
+  std::vector<std::string> take(const std::string& path) {
+    if (more_) texts_.push_back(concat(path, ": ", with_commas(more_), " more of the kind"));
+    return std::move(texts_);
+  }
+
+ private:
+  int64_t limit_, more_ = 0;
+  std::vector<std::string> texts_;
+};
+
+void add_positions(const RawIndex& index, List& list) {
+  const int64_t size = token_bytes(index.type);
+  int64_t wanted = 0;
+  for (int64_t i = 0; i < index.num_sequences(); ++i) {
+    int64_t length = index.lengths[i], position = index.positions[i];
+    if (length < 0)
+      list.add(index.idx_path(), ": sequence ", i, " has the length ", length);
+    else if (position < 0 || position > index.bin_bytes ||
+             length > (index.bin_bytes - position) / size)
+      list.add(index.idx_path(), ": sequence ", i, " starts at byte ", position, " and has ",
+               length, " tokens, but ", index.bin_path(), " has ", index.bin_bytes, " bytes");
+    else if (position != wanted)
+      list.add(index.idx_path(), ": sequence ", i, " starts at byte ", position,
+               ", but the lengths before it sum to byte ", wanted);
+    wanted += std::max<int64_t>(length, 0) * size;
+  }
+}
+
+void add_documents(const RawIndex& index, List& list) {
+  const UnalignedSpan<int64_t>& documents = index.documents;
+  if (documents.size() == 0)
+    return list.add(index.idx_path(), ": there are no document boundaries");
+  if (documents[0] != 0)
+    list.add(index.idx_path(), ": document 0 begins at sequence ", documents[0], ", not at 0");
+  for (int64_t i = 1; i < documents.size(); ++i)
+    if (documents[i] < documents[i - 1])
+      list.add(index.idx_path(), ": document ", i - 1, " begins at sequence ", documents[i - 1],
+               " and ends at ", documents[i]);
+  if (int64_t last = documents[documents.size() - 1]; last != index.num_sequences())
+    list.add(index.idx_path(), ": the last document ends at sequence ", last, ", but there are ",
+             index.num_sequences(), "; neox-data repair may mend it");
+}
+
+void add_surplus(const RawIndex& index, List& list) {
+  const int64_t size = token_bytes(index.type), wanted = index.num_tokens() * size;
+  if (index.bin_bytes < wanted)
+    list.add(index.bin_path(), " is truncated: ", index.idx_path(), " speaks of ", wanted,
+             " bytes, but it has ", index.bin_bytes);
+  if (index.bin_bytes <= wanted) return;
+  int64_t surplus = index.bin_bytes - wanted;
+  if (surplus % size != 0)
+    return list.add(index.bin_path(), " has ", surplus, " bytes more than ", index.idx_path(),
+                    " speaks of, which is no number of ", name_of(index.type), " tokens");
+  list.add(index.bin_path(), " has ", with_commas(surplus / size), " tokens more than ",
+           index.idx_path(), " speaks of, from byte ", wanted,
+           " on. Tools of Megatron and Megatron-DeepSpeed wrote the tokens that end documents and "
+           "did not count them, so that each document begins with the end of the one before; "
+           "neox-data repair mends that");
+}
+
+}  // namespace
+
+int64_t RawIndex::num_tokens() const {
+  int64_t sum = 0;
+  for (int64_t i = 0; i < num_sequences(); ++i) sum += std::max(lengths[i], 0);
+  return sum;
+}
+
+const char* name_of(TokenType type) {
+  switch (type) {
+    case TokenType::kUint8:
+      return "uint8";
+    case TokenType::kInt8:
+      return "int8";
+    case TokenType::kInt16:
+      return "int16";
+    case TokenType::kInt32:
+      return "int32";
+    case TokenType::kInt64:
+      return "int64";
+    case TokenType::kUint16:
+      return "uint16";
+  }
+  return "unknown";
+}
+
+RawIndex read_raw_index(const std::string& prefix) {
+  RawIndex index{.prefix = prefix, .file = MappedFile(prefix + ".idx")};
+  std::span<const std::byte> bytes = index.file.bytes();
+  check_header(index.idx_path(), bytes);
+  index.type = static_cast<TokenType>(load<uint8_t>(bytes, 17));
+  auto sequences = load<uint64_t>(bytes, 18), boundaries = load<uint64_t>(bytes, 26);
+  constexpr uint64_t kTooMany = uint64_t{1} << 56;
+  uint64_t wanted = kHeaderBytes + 12 * sequences + 8 * boundaries;
+  check_io(sequences < kTooMany && boundaries < kTooMany && bytes.size() >= wanted,
+           index.idx_path(), " is damaged or truncated: its header says ", sequences,
+           " sequences and ", boundaries, " document boundaries, but it has ", bytes.size(),
+           " bytes");
+  check_io(bytes.size() != wanted + sequences || sequences == 0, index.idx_path(),
+           " is multimodal (it has a mode for each sequence), which neox-data does not handle");
+  check_io(bytes.size() == wanted, index.idx_path(), " has ", bytes.size() - wanted,
+           " bytes more than its header says");
+  index.lengths = bytes.subspan(kHeaderBytes, 4 * sequences);
+  index.positions = bytes.subspan(kHeaderBytes + 4 * sequences, 8 * sequences);
+  index.documents = bytes.subspan(kHeaderBytes + 12 * sequences, 8 * boundaries);
+  std::error_code error;
+  index.bin_bytes = static_cast<int64_t>(fs::file_size(index.bin_path(), error));
+  check_io(!error, "cannot read ", index.bin_path(), ": ", describe_errno(error.value()));
+  return index;
+}
+
+StructureFindings structure_findings(const RawIndex& index, int64_t limit) {
+  auto list = [&](auto* add) {
+    List found(limit);
+    add(index, found);
+    return found.take(index.idx_path());
+  };
+  return {.size = list(add_surplus),
+          .documents = list(add_documents),
+          .sequences = list(add_positions)};
+}
+
+std::vector<std::string> StructureFindings::all() const {
+  std::vector<std::string> found;
+  for (const auto* some : {&size, &documents, &sequences})
+    found.insert(found.end(), some->begin(), some->end());
+  return found;
+}
+
+RawIndex open_sound(const std::string& prefix) {
+  IndexedDataset opened(prefix);  // whose messages for missing and damaged files say what to do
+  RawIndex index = read_raw_index(opened.prefix());
+  std::vector<std::string> found = structure_findings(index, 1).all();
+  check_io(found.empty(), found.empty() ? "" : found.front(), "; neox-data verify ", prefix,
+           " lists what is wrong with it");
+  return index;
+}
+
+}  // namespace neox

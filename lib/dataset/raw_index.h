@@ -1,0 +1,52 @@
+// The two files of a dataset as they are, for the tools that look for damage, cut, join or mend.
+// (IndexedDataset, with which training reads, accepts some oddities and stops at the first damage.)
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "data/indexed_dataset.h"
+
+namespace neox {
+
+// What an .idx says. Only its header and its size were checked.
+struct RawIndex {
+  std::string prefix;
+  MappedFile file;
+  TokenType type = TokenType::kUint16;
+  UnalignedSpan<int32_t> lengths;
+  UnalignedSpan<int64_t> positions;  // bytes from the start of .bin
+  UnalignedSpan<int64_t> documents;  // boundaries: 0, then the sequences after each document
+  int64_t bin_bytes = 0;             // size of the .bin
+
+  std::string idx_path() const { return prefix + ".idx"; }
+  std::string bin_path() const { return prefix + ".bin"; }
+  int64_t num_sequences() const { return lengths.size(); }
+  int64_t num_documents() const { return documents.size() - 1; }
+  // Of the lengths; positive ones alone.
+  int64_t num_tokens() const;
+};
+
+// Throws Error (74) where a file is missing, or header and size of .idx do not agree.
+RawIndex read_raw_index(const std::string& prefix);
+
+// What is wrong with a dataset's structure, each named by its place. In a sound one the lengths are
+// not negative, the positions are their sums, the documents rise from 0 to the number of sequences,
+// and .bin has the tokens of the lengths and no more.
+struct StructureFindings {
+  std::vector<std::string> size;       // of .bin
+  std::vector<std::string> documents;  // boundaries
+  std::vector<std::string> sequences;  // lengths and positions
+  std::vector<std::string> all() const;
+};
+// limit: of each kind; what is beyond is counted.
+StructureFindings structure_findings(const RawIndex& index, int64_t limit);
+
+// Throws Error (74) with the first finding where there is one.
+RawIndex open_sound(const std::string& prefix);
+
+// "uint16" and the like.
+const char* name_of(TokenType type);
+
+}  // namespace neox

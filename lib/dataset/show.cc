@@ -1,0 +1,124 @@
+#include "dataset/show.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "data/indexed_dataset.h"
+
+namespace neox {
+namespace {
+
+std::string ids_of(std::span<const int64_t> tokens) {
+  std::string text;
+  for (int64_t token : tokens) (text += text.empty() ? "" : " ") += std::to_string(token);
+  return text;
+}
+
+std::string text_of(const Tokenizer& tokenizer, std::span<const int64_t> tokens) {
+  std::vector<int32_t> ids;
+  for (int64_t token : tokens)  // the tokenizer has no text for ids beyond its own
+    ids.push_back(static_cast<int32_t>(std::min<int64_t>(token, INT32_MAX)));
+  return tokenizer.decode(ids, Tokenizer::Special::kKeep);
+}
+
+// "40 x 1, 1 x 0, 23 x 1".
+std::string runs_of(std::span<const float> weights) {
+  std::string text;
+  for (size_t i = 0; i < weights.size();) {
+    size_t end = i;
+    while (end < weights.size() && weights[end] == weights[i]) ++end;
+    text += concat(text.empty() ? "" : ", ", end - i, " x ", weights[i]);
+    i = end;
+  }
+  return text;
+}
+
+struct Sample {
+  std::vector<int64_t> tokens;
+  std::vector<float> weights;
+};
+
+void show_sample(const Sampler& sampler, int64_t id, const Tokenizer* tokenizer, Sample& sample,
+                 std::ostream& out) {
+  sampler.get(Split::kTrain, id, sample.tokens, sample.weights);
+  int64_t padding = std::ssize(sample.tokens);
+  for (const Sampler::Piece& piece : sampler.pieces(Split::kTrain, id)) {
+    out << "  tokens: " << piece.tokens << " of sequence " << piece.sequence << " of "
+        << piece.prefix << ", from position " << piece.offset << " on\n";
+    padding -= piece.tokens;
+  }
+  if (padding > 0) out << "  tokens: " << padding << " of padding\n";
+  out << "  ids: " << ids_of(sample.tokens) << "\n  weights: " << runs_of(sample.weights) << "\n";
+  if (tokenizer) out << "  text:\n" << text_of(*tokenizer, sample.tokens) << "\n";
+}
+
+void check_request(const Config& config, const StepRequest& request) {
+  auto [rank, ranks] = request.rank;
+  check_usage(ranks >= 1 && rank >= 0 && rank < ranks, "rank ", rank, " of ", ranks,
+              " data ranks: they are counted from 0; give their number with --ranks (the ranks of "
+              "the job, divided by pipe_parallel_size and model_parallel_size)");
+  check_usage(request.step >= 1 && request.step <= config.train.iters, "step ", request.step,
+              " of a run with train_iters ", config.train.iters, " (", config.where("train_iters"),
+              "): steps are counted from 1");
+}
+
+Sampler open_sampler(const Config& config, const Tokenizer* tokenizer, int64_t global_batch) {
+  int64_t vocab = config.tokenizer.padded_vocab_size.value_or(IndexedDataset::kAnyToken);
+  if (tokenizer) vocab = padded_vocab(config, tokenizer->vocab_size());
+  bool has_end = tokenizer && tokenizer->has_end_of_document();
+  check_usage(has_end || !config.data.eod_mask_loss, config.where("eod_mask_loss"),
+              ": eod_mask_loss needs a tokenizer (vocab_file) with <|endoftext|>");
+  return Sampler(config.data, config.model.seq, vocab, has_end ? tokenizer->end_of_document() : -1,
+                 sample_counts(config.train, global_batch, config.train.iters * global_batch));
+}
+
+}  // namespace
+
+std::string show_document(const std::string& prefix, int64_t document, const Tokenizer* tokenizer) {
+  IndexedDataset data(prefix, tokenizer ? tokenizer->vocab_size() : IndexedDataset::kAnyToken);
+  for (const std::string& warning : data.warnings()) log_warning(warning);
+  check_usage(document >= 0 && document < data.num_documents(), data.prefix(), " has ",
+              data.num_documents(), " documents, counted from 0; there is no document ", document);
+  std::vector<int64_t> tokens;
+  int64_t first = data.documents()[document], end = data.documents()[document + 1];
+  check_io(first <= end && end <= data.num_sequences(), data.prefix(), ".idx is damaged: document ",
+           document, " is sequences ", first, " .. ", end, " of ", data.num_sequences());
+  for (int64_t sequence = first; sequence < end; ++sequence) {
+    size_t before = tokens.size();
+    tokens.resize(before + static_cast<size_t>(data.lengths()[sequence]));
+    data.get(sequence, 0, std::span(tokens).subspan(before));
+  }
+  log_info("document ", document, " of ", data.prefix(), ": ", end - first, " sequences, ",
+           with_commas(std::ssize(tokens)), " tokens");
+  return tokenizer ? text_of(*tokenizer, tokens) : ids_of(tokens) + "\n";
+}
+
+void show_step(const Config& config, const Tokenizer* tokenizer, const StepRequest& request,
+               std::ostream& out) {
+  check_request(config, request);
+  BatchPlan plan = plan_batch(config, request.rank.ranks);
+  Sampler sampler = open_sampler(config, tokenizer, plan.global);
+  for (const std::string& warning : sampler.warnings()) log_warning(warning);
+  int64_t first = (request.step - 1) * plan.global;
+  out << "step " << request.step << " of " << config.train.iters << ": samples " << first << ".."
+      << first + plan.global - 1 << "; data rank " << request.rank.rank << " of "
+      << request.rank.ranks << ": " << plan.accumulation << " micro-batches of " << plan.micro
+      << "\n";
+  auto width = static_cast<size_t>(config.model.seq);
+  Sample sample{std::vector<int64_t>(width + 1), std::vector<float>(width)};
+  for (int64_t m = 0; m < plan.accumulation; ++m) {
+    SampleRun run = micro_batch(plan, request.rank, first, m);
+    for (int64_t id = run.first; id < run.first + run.size; ++id) {
+      out << "sample " << id << ", micro-batch " << m << "\n";
+      show_sample(sampler, id, tokenizer, sample, out);
+    }
+    if (run.size < plan.micro)
+      out << plan.micro - run.size << " samples of micro-batch " << m
+          << " fill it up and have weight 0\n";
+  }
+}
+
+}  // namespace neox

@@ -1,0 +1,127 @@
+// neox-data show.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "data/step_samples.h"
+#include "dataset_files.h"
+#include "tokenizer/bpe.h"
+
+namespace neox {
+namespace {
+
+using ::testing::AllOf;
+using testing::counting;
+using testing::Directory;
+using testing::Documents;
+using ::testing::HasSubstr;
+using testing::neox_data;
+using ::testing::StartsWith;
+
+// The bytes, and <|endoftext|> for 0: a tokenizer whose text is known.
+std::string put_tokenizer(const Directory& dir) {
+  std::string vocab = "{\"<|endoftext|>\":0";
+  for (int b = 0; b < 256; ++b) {
+    std::string text = to_byte_level(std::string(1, static_cast<char>(b)));
+    vocab += concat(",\"", text == "\"" || text == "\\" ? "\\" : "", text, "\":", b + 1);
+  }
+  dir.put("merges.txt", "#version: 0.2\n");
+  return dir.put("vocab.json", vocab + "}");
+}
+
+std::string config(const Directory& dir, const std::string& more = "") {
+  return dir.put(
+      "run.yml",
+      "{num_layers: 1, hidden_size: 8, num_attention_heads: 1, seq_length: 8,\n"
+      "max_position_embeddings: 8, train_iters: 5, padded_vocab_size: 300, pos_emb: none,\n"
+      "split: '1', data_path: " +
+          (dir / "data") + more + "}\n");
+}
+
+const char* kBatch = ", train_batch_size: 7, train_micro_batch_size_per_gpu: 2";
+
+TEST(Show, PrintsADocument) {
+  Directory dir;
+  std::string vocab = put_tokenizer(dir),
+              data = dir.put("data", Documents{{5}, {'H' + 1, 'i' + 1, 0}}, 300);
+  EXPECT_EQ(neox_data({"show", data, "--document", "1"}), "0: 73 106 0\n");
+  EXPECT_EQ(neox_data({"show", data, "--document", "1", "-v", vocab, "-m", dir / "merges.txt"}),
+            "0: Hi<|endoftext|>");
+  EXPECT_THAT(neox_data({"show", data, "--document", "2"}), HasSubstr("there is no document 2"));
+}
+
+// The ids that follow "sample N" in a report.
+std::vector<std::pair<int64_t, std::string>> samples_in(const std::string& report) {
+  std::vector<std::pair<int64_t, std::string>> found;
+  std::istringstream lines(report);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("sample ")) found.push_back({std::stoll(line.substr(7)), ""});
+    if (line.starts_with("  ids: ")) found.back().second = line.substr(7);
+  }
+  return found;
+}
+
+TEST(Show, GivesEachSampleOfAStepToOneRank) {
+  Directory dir;
+  dir.put("data", counting({5, 3, 8, 2, 7, 4, 6, 1, 9, 5}));
+  std::string run = config(dir, kBatch);
+  Config read = load_config({.files = {run}});
+  Sampler sampler(read.data, 8, 300, -1, sample_counts(read.train, 7, 35));
+  std::set<int64_t> seen;
+  for (const char* rank : {"0", "1", "2"}) {
+    std::string text = neox_data({"show", run, "--step", "3", "--rank", rank, "--ranks", "3"});
+    EXPECT_THAT(text, HasSubstr("step 3 of 5: samples 14..20; data rank"));
+    for (auto& [id, ids] : samples_in(text)) {
+      std::vector<int64_t> tokens(9);
+      std::vector<float> weights(8);
+      sampler.get(Split::kTrain, id, tokens, weights);
+      std::string wanted;
+      for (int64_t token : tokens) wanted += concat(wanted.empty() ? "" : " ", token);
+      EXPECT_EQ(ids, wanted) << id;
+      EXPECT_TRUE(seen.insert(id).second) << id;
+    }
+  }
+  EXPECT_EQ(seen, (std::set<int64_t>{14, 15, 16, 17, 18, 19, 20}));
+}
+
+TEST(Show, DealsMicroBatchesAsGptNeoXDoes) {
+  BatchPlan plan{.global = 7, .micro = 2, .accumulation = 2};
+  auto run = [&](int64_t rank, int64_t m) {
+    SampleRun found = micro_batch(plan, {rank, 3}, 100, m);
+    return std::pair(found.first, found.size);
+  };
+  EXPECT_EQ(run(0, 0), std::pair(int64_t{100}, int64_t{2}));
+  EXPECT_EQ(run(2, 0), std::pair(int64_t{104}, int64_t{2}));
+  EXPECT_EQ(run(0, 1), std::pair(int64_t{106}, int64_t{1}));
+  EXPECT_EQ(run(1, 1).second, 0);
+}
+
+TEST(Show, NamesPiecesWeightsAndText) {
+  Directory dir;
+  std::string vocab = put_tokenizer(dir);
+  dir.put("data", Documents(8, {'a' + 1, 'b' + 1, 0}), 300);
+  std::string run =
+      config(dir, concat(kBatch, ", eod_mask_loss: true, vocab_file: ", vocab,
+                         ", tokenizer_type: GPT2BPETokenizer, merge_file: ", dir / "merges.txt"));
+  std::string text = neox_data({"show", run, "--step", "1"});
+  EXPECT_THAT(text, HasSubstr("  tokens: 3 of sequence"));
+  EXPECT_THAT(text, HasSubstr("  weights: 2 x 1, 1 x 0, 2 x 1, 1 x 0, 2 x 1\n"));
+  EXPECT_THAT(text, HasSubstr("  text:\nab<|endoftext|>ab<|endoftext|>ab"));
+  EXPECT_THAT(text, HasSubstr("1 samples of micro-batch 3 fill it up"));
+}
+
+TEST(Show, SaysWhatIsWrongWithARequest) {
+  Directory dir;
+  dir.put("data", counting({5, 3, 8, 2, 7, 4}));
+  std::string run = config(dir, kBatch);
+  EXPECT_THAT(neox_data({"show", run, "--step", "6"}),
+              AllOf(StartsWith("64: "), HasSubstr("train_iters 5")));
+  EXPECT_THAT(neox_data({"show", run, "--step", "1", "--rank", "2", "--ranks", "2"}),
+              HasSubstr("rank 2 of 2 data ranks"));
+  EXPECT_THAT(neox_data({"show", run}), HasSubstr("give --document N"));
+  EXPECT_THAT(neox_data({"show", dir / "absent.yml", "--step", "1"}), StartsWith("64: "));
+}
+
+}  // namespace
+}  // namespace neox
