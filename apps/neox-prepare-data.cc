@@ -53,6 +53,11 @@ int main(int argc, char** argv) {
     add_corpus_options(program);
     if (!program.parse({arguments.begin() + 1, arguments.end()})) return 0;
     if (program.has("list")) return std::cout << table_of_corpora(program), 0;
+    if (program.has("check")) {
+      CorpusCheck check = check_corpora(program);
+      std::cout << check.text;
+      return static_cast<int>(check.exit);
+    }
     prepare_in_job(program, process_info(environment(), host_name()),
                    {.must_agree = {{"the version of neox-prepare-data", kVersion},
                                    {"the command line", join(arguments, " ")}}});

@@ -1,11 +1,11 @@
 // A corpus by its name, from a server of our own to the dataset.
 #include "corpus/corpus.h"
 
-#include <archive.h>
-#include <archive_entry.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "archives.h"
+#include "base/text.h"
 #include "comm/thread.h"
 #include "corpus/sha256.h"
 #include "data_files.h"
@@ -22,8 +22,14 @@ using ::testing::ElementsAre;
 using testing::error_of;
 using ::testing::HasSubstr;
 using testing::HttpServer;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using testing::Served;
 using ::testing::SizeIs;
 using Arguments = std::vector<std::string>;
+using Texts = std::vector<std::string>;
+
+const char* const kRegistry = NEOX_SOURCE_DIR "/configs/corpora.yml";
 
 Program program_of(const Arguments& arguments) {
   Program program = prepare_program();
@@ -32,21 +38,10 @@ Program program_of(const Arguments& arguments) {
   return program;
 }
 
-// A zip of one member, as enwik8.zip is.
-std::string zip_of(const Directory& dir, const std::string& member, const std::string& text) {
-  std::string path = dir / "made.zip";
-  archive* out = archive_write_new();
-  archive_write_set_format_zip(out);
-  check(archive_write_open_filename(out, path.c_str()) == ARCHIVE_OK, "archive ", path);
-  archive_entry* entry = archive_entry_new();
-  archive_entry_set_pathname(entry, member.c_str());
-  archive_entry_set_filetype(entry, AE_IFREG);
-  archive_entry_set_size(entry, static_cast<la_int64_t>(text.size()));
-  archive_write_header(out, entry);
-  archive_write_data(out, text.data(), text.size());
-  archive_entry_free(entry);
-  archive_write_free(out);
-  return read_file(path);
+std::string json_lines(const Texts& texts) {
+  std::string lines;
+  for (const std::string& text : texts) lines += concat("{\"text\": \"", text, "\", \"n\": 1}\n");
+  return lines;
 }
 
 class Corpus : public ::testing::Test {
@@ -54,37 +49,53 @@ class Corpus : public ::testing::Test {
   Corpus() {
     for (const char* name : {"http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"})
       ::unsetenv(name);
-    for (int i = 0; i < 400; ++i)
-      text_ += concat("<page> the cat ", i, "\nand the hat\n\n</page>\n");
     bool more = true;
     write_tokenizer_json(dir_ / "made.json", train_bpe({.vocab_size = 280}, [&](std::string& text) {
-                           text = text_;
+                           text = "the cat and the hat in the house with the mouse";
                            return std::exchange(more, false);
                          }));
-    served_.files = {{"/enwik8.zip", zip_of(dir_, "enwik8", text_)},
-                     {"/20B_tokenizer.json", read_file(dir_ / "made.json")}};
-    dir_.put("corpora.yml", registry(served_.files));
+    json_ = read_file(dir_ / "made.json");
+    served_.files["/20B_tokenizer.json"] = json_;
+    for (int i = 0; i < 3; ++i) served_.files[concat("/", i, ".jsonl")] = json_lines(texts(i));
+    put_registry("http://192.0.2.1/{0..2}.jsonl");
   }
 
-  std::string registry(const std::map<std::string, std::string>& files) const {
-    const std::string& zip = files.at("/enwik8.zip");
-    const std::string& json = files.at("/20B_tokenizer.json");
-    return concat(
-        "corpora:\n  - name: enwik8\n    urls: ['http://192.0.2.1/enwik8.zip']\n    bytes: ",
-        zip.size(), "\n    sha256: ", sha256_of_file(dir_.put("sum", zip)),
-        "\n    unpack: [enwik8]\n    text_bytes: ", text_.size(),
-        "\ntokenizers:\n  - name: 20B_tokenizer.json\n    urls: [http://192.0.2.1/t]\n    sha256: ",
-        sha256_of_file(dir_.put("sum", json)), "\n");
+  // What the files of the corpus "cats" hold, and those chosen of them.
+  static Texts texts(int file) {
+    Texts texts;
+    for (int i = 0; i < 20; ++i) texts.push_back(concat("the cat ", i, " of ", file));
+    return texts;
+  }
+  static Texts texts(const std::vector<int>& files) {
+    Texts all;
+    for (int file : files)
+      for (const std::string& text : texts(file)) all.push_back(text);
+    return all;
+  }
+
+  void put_registry(const std::string& urls, const std::string& more = "") const {
+    std::string text =
+        concat("corpora:\n  - name: cats\n    urls: '", urls, "'\n", more, "    sha256:\n");
+    for (int i = 0; i < 3; ++i)
+      text += "    - " + sum(served_.files.at(concat("/", i, ".jsonl"))) + "\n";
+    text += concat(
+        "tokenizers:\n  - name: 20B_tokenizer.json\n    urls: [http://192.0.2.1/t]\n    sha256: ",
+        sum(json_), "\n");
+    dir_.put("corpora.yml", text);
+  }
+  std::string sum(const std::string& content) const {
+    return sha256_of_file(dir_.put("sum", content));
   }
 
   // What the program does, by several ranks.
-  void prepare(const Arguments& more, int ranks = 1) {
-    Arguments arguments = {"enwik8", "-d", dir_ / "data", "--corpora", dir_ / "corpora.yml"};
+  void prepare(const std::string& name, const Arguments& more, int ranks = 1) {
+    Arguments arguments = {name, "-d", dir_ / "data", "--corpora", dir_ / "corpora.yml"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     run_thread_ranks(ranks, [&](Communicator&, Control& control) {
       Program program = program_of(arguments);
       CorpusOptions corpus = read_corpus_options(program, "");
       corpus.download.connect_seconds = 1;
+      corpus.download.first_pause_seconds = 0.01;
       PrepareOptions options = read_prepare_options(program, corpus_defaults(corpus));
       options.life = "1";
       fetch_corpus(corpus, options, control);
@@ -92,68 +103,120 @@ class Corpus : public ::testing::Test {
     });
   }
   std::string refusal(const Arguments& more, int ranks = 1) {
-    return error_of([&] { prepare(more, ranks); });
+    return error_of([&] { prepare("cats", more, ranks); });
+  }
+  void forget() const { fs::remove_all(dir_ / "data/cats"); }
+
+  // The documents of a dataset below data/; each must end with its token.
+  Texts documents(const std::string& name) const {
+    Tokenizer tokenizer = Tokenizer::from_json(dir_ / "data/20B_tokenizer.json");
+    IndexedDataset data(dir_ / "data/" + name + "_text_document", tokenizer.vocab_size());
+    Texts texts;
+    for (int64_t i = 0; i < data.num_sequences(); ++i) {
+      std::vector<int64_t> tokens(static_cast<size_t>(data.length(i)));
+      data.get(i, 0, tokens);
+      EXPECT_EQ(tokens.back(), tokenizer.end_of_document());
+      std::vector<int32_t> ids(tokens.begin(), tokens.end() - 1);
+      texts.push_back(tokenizer.decode(ids));
+    }
+    return texts;
   }
 
   Directory dir_;
-  std::string text_;
-  testing::Served served_;
+  std::string json_;
+  Served served_;
 };
 
-TEST_F(Corpus, BecomesOneDocumentWithItsEnd) {
+TEST_F(Corpus, IsTheDocumentsOfItsFilesInTheirOrder) {
   HttpServer server(served_);
-  prepare({"--mirror", server.url()});
-  Tokenizer tokenizer = Tokenizer::from_json(dir_ / "data/20B_tokenizer.json");
-  IndexedDataset data(dir_ / "data/enwik8/enwik8_text_document", tokenizer.vocab_size());
-  ASSERT_EQ(data.num_sequences(), 1);
-  std::vector<int64_t> tokens(static_cast<size_t>(data.num_tokens()));
-  data.get(0, 0, tokens);
-  std::vector<int32_t> ids(tokens.begin(), tokens.end());
-  EXPECT_EQ(ids.back(), tokenizer.end_of_document());
-  EXPECT_EQ(tokenizer.decode(ids), text_);
+  prepare("cats", {"--mirror", server.url()});
+  EXPECT_EQ(documents("cats/cats"), texts({0, 1, 2}));
+}
+
+TEST_F(Corpus, MayBeSomeOfItsFiles) {
+  HttpServer server(served_);
+  prepare("cats", {"--mirror", server.url(), "--shards", "0,2"});
+  EXPECT_EQ(documents("cats/cats-shards-0+2"), texts({0, 2}));
+  EXPECT_FALSE(fs::exists(dir_ / "data/cats/1.jsonl"));
+  EXPECT_THAT(refusal({"--shards", "1-3"}), HasSubstr("64: --shards 1-3: 1-3 is not"));
 }
 
 TEST_F(Corpus, IsFoundWithoutAConnection) {
   {
     HttpServer server(served_);
-    prepare({"--mirror", server.url()});
-    EXPECT_THAT(server.requests(), SizeIs(2));
-    prepare({"--mirror", server.url()});
-    EXPECT_THAT(server.requests(), SizeIs(2));
-    prepare({"--mirror", server.url(), "-f"});
-    EXPECT_THAT(server.requests(), SizeIs(3));
+    prepare("cats", {"--mirror", server.url()});
+    EXPECT_THAT(server.requests(), SizeIs(4));
+    prepare("cats", {"--mirror", server.url()});
+    EXPECT_THAT(server.requests(), SizeIs(4));
+    prepare("cats", {"--mirror", server.url(), "-f"});
+    EXPECT_THAT(server.requests(), SizeIs(7));
   }
-  prepare({"--offline"});
+  prepare("cats", {"--offline"});
+  fs::remove(dir_ / "data/cats/1.jsonl");
+  EXPECT_THAT(refusal({"--offline"}), HasSubstr("cats/1.jsonl is not there, and --offline"));
 }
 
 TEST_F(Corpus, IsFetchedOnTheLoginNodeAndPreparedByManyRanks) {
   HttpServer server(served_);
-  prepare({"--mirror", server.url(), "--download-only"});
-  EXPECT_FALSE(fs::exists(dir_ / "data/enwik8/text"));
-  prepare({"--offline"}, 3);
-  std::string bin = read_file(dir_ / "data/enwik8/enwik8_text_document.bin");
-  prepare({"--offline"});
-  EXPECT_TRUE(read_file(dir_ / "data/enwik8/enwik8_text_document.bin") == bin);
+  prepare("cats", {"--mirror", server.url(), "--download-only"});
+  EXPECT_FALSE(fs::exists(dir_ / "data/cats/cats_text_document.bin"));
+  prepare("cats", {"--offline"}, 3);
+  std::string bin = read_file(dir_ / "data/cats/cats_text_document.bin");
+  prepare("cats", {"--offline"});
+  EXPECT_TRUE(read_file(dir_ / "data/cats/cats_text_document.bin") == bin);
 }
 
 TEST_F(Corpus, WithoutARouteTellsTheCommandForTheLoginNode) {
-  dir_.put("data/20B_tokenizer.json", served_.files["/20B_tokenizer.json"]);
+  dir_.put("data/20B_tokenizer.json", json_);
   for (int ranks : {1, 3})
-    EXPECT_THAT(refusal({}, ranks),
-                AllOf(HasSubstr("http://192.0.2.1/enwik8.zip"),
-                      HasSubstr("neox-prepare-data enwik8 --data-path " + (dir_ / "data")),
-                      HasSubstr("--download-only")));
+    EXPECT_THAT(refusal({"--shards", "0-1"}, ranks),
+                AllOf(HasSubstr("http://192.0.2.1/"),
+                      HasSubstr("neox-prepare-data cats --data-path " + (dir_ / "data")),
+                      HasSubstr(" --shards 0-1 "), HasSubstr("--download-only")));
 }
 
-TEST_F(Corpus, TakesALocalCopy) {
-  dir_.put("copy/enwik8.zip", served_.files["/enwik8.zip"]);
-  dir_.put("copy/20B_tokenizer.json", served_.files["/20B_tokenizer.json"]);
-  prepare({"--local-copy", dir_ / "copy", "--offline"});
-  EXPECT_TRUE(fs::exists(dir_ / "data/enwik8/enwik8_text_document.idx"));
-  dir_.put("copy/enwik8.zip", "other");
-  fs::remove_all(dir_ / "data/enwik8");
+TEST_F(Corpus, WhoseAddressesHaveGoneSaysWhatToDo) {
+  HttpServer server({.files = {{"/20B_tokenizer.json", json_}}, .status = 503});
+  dir_.put("data/20B_tokenizer.json", json_);
+  put_registry(server.url("/{0..2}.jsonl"), "    dead: gone since 2023; take dogs\n");
+  EXPECT_THAT(refusal({"--downloads", "1"}),
+              AllOf(HasSubstr("HTTP status 503"), HasSubstr("cats: gone since 2023; take dogs"),
+                    HasSubstr("--local-copy DIRECTORY"), HasSubstr("--mirror URL"),
+                    HasSubstr(dir_ / "data/cats/0.jsonl"), Not(HasSubstr("login"))));
+  EXPECT_THAT(server.requests(), SizeIs(1));
+}
+
+TEST_F(Corpus, TakesALocalCopyWithoutCopyingIt) {
+  for (int i = 0; i < 3; ++i)
+    dir_.put(concat("copy/cats/", i, ".jsonl"), served_.files[concat("/", i, ".jsonl")]);
+  dir_.put("copy/20B_tokenizer.json", json_);
+  prepare("cats", {"--local-copy", dir_ / "copy", "--offline"});
+  EXPECT_EQ(documents("cats/cats"), texts({0, 1, 2}));
+  EXPECT_FALSE(fs::exists(dir_ / "data/cats/0.jsonl"));
+  dir_.put("copy/cats/1.jsonl", "other");
   EXPECT_THAT(refusal({"--local-copy", dir_ / "copy"}), HasSubstr("and should have"));
+  fs::remove(dir_ / "copy/cats/1.jsonl");
+  EXPECT_THAT(refusal({"--local-copy", dir_ / "copy"}), HasSubstr("has no file 1.jsonl"));
   EXPECT_THAT(refusal({"--local-copy", dir_ / "none"}), HasSubstr("no such file"));
+  EXPECT_THAT(refusal({"--local-copy", dir_ / "copy/cats/0.jsonl"}), HasSubstr("name the direct"));
+}
+
+TEST_F(Corpus, OfOnesOwnIsTheInput) {
+  dir_.put("corpora.yml", "corpora:\n  - name: local\n");
+  dir_.put("data/20B_tokenizer.json", json_);
+  prepare("local", {"--input", dir_.put("mine.jsonl", json_lines(texts(7))), "--offline"});
+  EXPECT_EQ(documents("local/local"), texts(7));
+  EXPECT_THAT(error_of([&] { prepare("local", {}); }), HasSubstr("name its files with --input"));
+}
+
+TEST_F(Corpus, TakesTheKeysOfItsEntry) {
+  dir_.put("corpora.yml", "corpora:\n  - name: local\n    keys: body\n");
+  dir_.put("data/20B_tokenizer.json", json_);
+  std::string input = dir_.put("mine.jsonl", "{\"body\": \"the cat\", \"other\": \"hat\"}\n");
+  prepare("local", {"--input", input});
+  EXPECT_TRUE(fs::exists(dir_ / "data/local/local_body_document.idx"));
+  prepare("local", {"--input", input, "--jsonl-keys", "other"});
+  EXPECT_TRUE(fs::exists(dir_ / "data/local/local_other_document.idx"));
 }
 
 TEST_F(Corpus, NamesATokenizerThatIsNotThere) {
@@ -161,39 +224,224 @@ TEST_F(Corpus, NamesATokenizerThatIsNotThere) {
               HasSubstr("there is no tokenizer " + (dir_ / "mine.json")));
 }
 
+TEST_F(Corpus, LeavesNoDatasetOfAFileThatIsDamaged) {
+  served_.files["/1.jsonl"].back() = ' ';
+  HttpServer server(served_);
+  EXPECT_THAT(refusal({"--mirror", server.url()}), HasSubstr("1.jsonl.part has the SHA-256"));
+  EXPECT_FALSE(fs::exists(dir_ / "data/cats/1.jsonl"));
+  EXPECT_FALSE(fs::exists(dir_ / "data/cats/cats_text_document.bin"));
+}
+
+// A small file of the format that the name of the original one tells, and its documents.
+struct Small {
+  std::string bytes;
+  Texts documents;
+};
+
+Small small_of(const std::string& name, size_t number) {
+  Texts texts = {concat("the cat ", number), concat("and the hat ", number), "in the house"};
+  auto ends = [&](const char* ending) { return name.ends_with(ending); };
+  std::string first = json_lines({texts[0]}), rest = json_lines({texts[1], texts[2]});
+  if (ends(".jsonl.zst.tar"))
+    return {testing::tar_of({{"a.jsonl.zst", testing::compressed(first, "zstd")},
+                             {"b.jsonl.zst", testing::compressed(rest, "zstd")}}),
+            texts};
+  if (ends("stackexchange_dataset.tar"))
+    return {testing::tar_of(
+                {{"out/a.zip", testing::zip_of({{"a_1.txt", texts[0]}, {"a_2.txt", texts[1]}})},
+                 {"out/b.zip", testing::zip_of({{"b_1.txt", texts[2]}})}}),
+            texts};
+  if (ends(".tar.gz"))
+    return {testing::compressed(testing::tar_of({{"documents/1.txt", texts[0]},
+                                                 {"documents/2.txt", texts[1]},
+                                                 {"documents/3.txt", texts[2]}}),
+                                "gzip"),
+            texts};
+  if (ends(".jsonl.zst")) return {testing::compressed(first + rest, "zstd"), texts};
+  if (ends(".json.gz")) return {testing::compressed(first + rest, "gzip"), texts};
+  if (ends(".zip"))
+    return {testing::zip_of({{name.substr(0, name.size() - 4), texts[0]}}), {texts[0]}};
+  if (ends(".xml.bz2")) return {testing::compressed("<mediawiki></mediawiki>", "bzip2"), {}};
+  ADD_FAILURE() << name << " has a format that this test does not know";
+  return {};
+}
+
+// The address of the project at the server, with up to three files.
+std::string small_address(const std::string& url, const HttpServer& server) {
+  std::string address = url.substr(url.find('/', url.find("//") + 2));
+  size_t dots = address.find(".."), end = address.find('}', dots);
+  if (dots != std::string::npos) {
+    std::string last(end - dots - 2, '0');
+    last.back() = '2';
+    address.replace(dots + 2, end - dots - 2, last);
+  }
+  return server.url(address);
+}
+
+class EveryCorpus : public Corpus {
+ protected:
+  // Puts the entry at the server; its documents.
+  Texts serve(const RegistryEntry& entry, HttpServer& server) {
+    std::string address = small_address(entry.urls[0], server);
+    std::string text = concat("corpora:\n- name: ", entry.name, "\n  urls: '", address, "'\n");
+    Texts documents, sums, bytes;
+    for (const std::string& url : expand(address)) {
+      Small small = small_of(url.substr(url.rfind('/') + 1), sums.size());
+      served_.files[url.substr(server.url().size())] = small.bytes;
+      sums.push_back(sum(small.bytes));
+      bytes.push_back(std::to_string(small.bytes.size()));
+      documents.insert(documents.end(), small.documents.begin(), small.documents.end());
+    }
+    text += concat("  bytes: [", join(bytes, ", "), "]\n  sha256: [", join(sums, ", "), "]\n");
+    if (!entry.dead.empty()) text += "  dead: because\n";
+    dir_.put("corpora.yml", text);
+    server.change(served_);
+    return documents;
+  }
+};
+
+TEST_F(EveryCorpus, RunsFromTheServerToTheDataset) {
+  HttpServer server(served_);
+  dir_.put("data/20B_tokenizer.json", json_);
+  size_t tried = 0;
+  for (const RegistryEntry& known : read_registry(kRegistry).corpora) {
+    if (known.urls.empty()) continue;
+    ++tried;
+    bool wiki = known.name.starts_with("wikipedia");
+    RegistryEntry entry = wiki ? read_registry(kRegistry).corpus("wikipedia-de") : known;
+    Texts documents = serve(entry, server);
+    std::string place = entry.name + "/" + entry.name;
+    EXPECT_EQ(
+        error_of([&] { prepare(entry.name, wiki ? Arguments{"--download-only"} : Arguments{}); }),
+        "")
+        << entry.name;
+    if (wiki) continue;
+    EXPECT_EQ(this->documents(place), documents) << entry.name;
+  }
+  EXPECT_GE(tried, 23);
+}
+
 TEST(CorpusOptions, TakesTheFlagsOfPrepareData) {
-  Program program =
-      program_of({"enwik8", "-t", "GPT2BPETokenizer", "--data_dir", "D", "-m", "m.txt", "-f"});
+  Program program = program_of({"enwik8", "-t", "GPT2BPETokenizer", "--data_dir", "D", "-m",
+                                "m.txt", "-f", "--corpora", kRegistry});
   CorpusOptions corpus = read_corpus_options(program, "");
-  corpus.registry = NEOX_SOURCE_DIR "/configs/corpora.yml";
   EXPECT_EQ(corpus.data_path, "D");
   EXPECT_EQ(corpus.download.existing, DownloadOptions::Existing::kReplace);
   PrepareOptions options = read_prepare_options(program, corpus_defaults(corpus));
   EXPECT_EQ(options.tokenizer.vocab, "D/gpt2-vocab.json");
   EXPECT_EQ(options.tokenizer.merges, "m.txt");
   EXPECT_EQ(options.output_prefix, "D/enwik8/enwik8");
-  EXPECT_THAT(options.inputs, ElementsAre("D/enwik8/text"));
-  EXPECT_EQ(read_corpus_options(program_of({"enwik8"}), "E").data_path, "E");
+  EXPECT_THAT(options.inputs, ElementsAre("D/enwik8/enwik8.zip"));
+  Program plain = program_of({"enwik8", "--corpora", kRegistry});
+  EXPECT_EQ(read_corpus_options(plain, "E").data_path, "E");
 }
 
 TEST(CorpusOptions, NamesWhatDoesNotGoTogether) {
-  auto refusal = [](const Arguments& arguments) {
+  auto refusal = [](Arguments arguments) {
+    arguments.insert(arguments.end(), {"--corpora", kRegistry});
     return error_of([&] { read_corpus_options(program_of(arguments), ""); });
   };
   EXPECT_THAT(refusal({"enwik8", "--input", "a"}), HasSubstr("leave one out"));
   EXPECT_THAT(refusal({"--offline"}), HasSubstr("--offline goes with the name of a corpus"));
   EXPECT_THAT(refusal({"data/enwik8"}), HasSubstr("is not the name of a corpus"));
   EXPECT_THAT(refusal({"enwik8", "--mirror", "u", "--local-copy", "p"}), HasSubstr("exclude"));
+  EXPECT_THAT(refusal({"enwik8", "--downloads", "0"}), HasSubstr("is not in 1 .. 64"));
 }
 
-TEST(Registry, OfTheProjectCanBeReadAndNamesTheNearest) {
-  Registry registry = read_registry(NEOX_SOURCE_DIR "/configs/corpora.yml");
-  EXPECT_EQ(registry.corpus("enwik8").file.bytes, 36445475);
-  EXPECT_THAT(registry.corpus("enwik8").members, ElementsAre("enwik8"));
-  EXPECT_EQ(registry.tokenizer("gpt2-vocab.json").file_name, "gpt2-vocab.json");
+class Check : public Corpus {
+ protected:
+  CorpusCheck run(Arguments arguments) const {
+    arguments.insert(arguments.end(), {"--corpora", dir_ / "corpora.yml"});
+    return check_corpora(program_of(arguments));
+  }
+};
+
+TEST_F(Check, TellsWhichAddressesAnswer) {
+  HttpServer server(served_), none({.files = {}});
+  dir_.put("corpora.yml", concat("corpora:\n- name: cats\n  urls: ['", none.url("/{0..2}.jsonl"),
+                                 "', '", server.url("/{0..2}.jsonl"), "']\n- name: dogs\n  urls: ",
+                                 none.url("/d"), "\n  dead: gone\n- name: local\n"));
+  CorpusCheck all = run({"--check"});
+  EXPECT_EQ(all.exit, Exit::kIo);
+  EXPECT_THAT(all.text, AllOf(HasSubstr("cats: answers\n"), HasSubstr("dogs: NO ANSWER\n"),
+                              HasSubstr("  no   " + none.url("/0.jsonl: HTTP status 404")),
+                              HasSubstr("  yes  " + server.url("/2.jsonl: HTTP status 206")),
+                              HasSubstr("  gone\n"), Not(HasSubstr("local"))));
+  EXPECT_EQ(run({"cats", "--check"}).exit, Exit::kDone);
+  EXPECT_EQ(run({"--check", "cats", "dogs"}).exit, Exit::kIo);
+  EXPECT_THAT(run({"--check", "dogs"}).text, Not(HasSubstr("cats")));
+}
+
+TEST_F(Check, IsSoonDoneWithoutAnswers) {
+  HttpServer silent({.files = {}, .silent = true});
+  std::string text = "corpora:\n";
+  for (int i = 0; i < 8; ++i) text += concat("- name: c", i, "\n  urls: ", silent.url("/x"), "\n");
+  dir_.put("corpora.yml", text + "- name: none\n  urls: http://none.invalid/x\n");
+  auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(run({"--check"}).exit, Exit::kIo);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(8));
+}
+
+TEST(Registry, OfTheProjectHasTheCorporaOfGptNeox) {
+  Registry registry = read_registry(kRegistry);
+  for (const char* name : {"enwik8",
+                           "enron",
+                           "pile",
+                           "pile_subset",
+                           "c4",
+                           "c4_openwebtext",
+                           "openwebtext2",
+                           "github",
+                           "arxiv",
+                           "europarl",
+                           "freelaw",
+                           "nih",
+                           "pubmed",
+                           "books1",
+                           "books3",
+                           "hackernews",
+                           "stackexchange",
+                           "ubuntu_irc",
+                           "youtube_subtitles",
+                           "wikipedia-de",
+                           "local"})
+    EXPECT_EQ(registry.corpus(name).name, name);
+  EXPECT_EQ(files_of(registry.corpus("pile")).size(), 30);
+  EXPECT_EQ(files_of(registry.corpus("pile"))[29].name, "29.jsonl.zst");
+  EXPECT_EQ(registry.corpus("pile").download_bytes, 457226899655);
+  EXPECT_EQ(files_of(registry.corpus("c4")).size(), 1024);
+  EXPECT_EQ(files_of(registry.corpus("c4"))[7].name, "c4-train.00007-of-01024.json.gz");
+  EXPECT_EQ(files_of(registry.corpus("c4_openwebtext")).size(), 512);
+  EXPECT_NE(registry.tokenizer("gpt2-vocab.json"), nullptr);
+}
+
+TEST(Registry, NamesTheNearest) {
+  Registry registry = read_registry(kRegistry);
   EXPECT_THAT(error_of([&] { registry.corpus("enwik"); }),
-              AllOf(HasSubstr("64: there is no corpus enwik; did you mean enwik8?")));
-  EXPECT_THAT(table(registry), HasSubstr("enwik8  36.4 MB"));
+              HasSubstr("64: there is no corpus enwik; did you mean enwik8?"));
+  EXPECT_THAT(error_of([&] { registry.corpus("wikipedia-"); }), HasSubstr("say which language"));
+  EXPECT_THAT(error_of([&] { registry.corpus("wikipedia-../x"); }), HasSubstr("no corpus"));
+  EXPECT_THAT(registry.corpus("wikipedia-zh-min-nan").urls[0],
+              HasSubstr("/zh_min_nanwiki/latest/zh_min_nanwiki-latest-"));
+}
+
+TEST(Registry, IsATableOfAHundredColumns) {
+  std::string text = table(read_registry(kRegistry));
+  for (const std::string& line : split(text, '\n')) EXPECT_LE(line.size(), 100) << line;
+  EXPECT_THAT(text, AllOf(HasSubstr("enwik8               36.4 MB    100 MB       -  GFDL"),
+                          HasSubstr("books3 *"), HasSubstr("disputed")));
+}
+
+TEST(Registry, CountsFiles) {
+  EXPECT_THAT(expand("a{08..10}b"), ElementsAre("a08b", "a09b", "a10b"));
+  EXPECT_THAT(expand("{x}a{9..10}"), ElementsAre("{x}a9", "{x}a10"));
+  EXPECT_THAT(expand("a..b"), ElementsAre("a..b"));
+  for (const char* wrong : {"{3..1}", "{a..b}", "{0..99999999}", "{..}"})
+    EXPECT_THAT(error_of([&] { expand(wrong); }), HasSubstr("must be two numbers")) << wrong;
+  EXPECT_THAT(parse_shards("7,0-2,1", 8), ElementsAre(0, 1, 2, 7));
+  EXPECT_THAT(parse_shards("", 2), ElementsAre(0, 1));
+  for (const char* wrong : {"8", "2-1", "x", "1,", "-1"})
+    EXPECT_THAT(error_of([&] { parse_shards(wrong, 8); }), HasSubstr("files 0 .. 7")) << wrong;
 }
 
 TEST(Registry, NamesTheLineOfAMistake) {
@@ -203,7 +451,13 @@ TEST(Registry, NamesTheLineOfAMistake) {
   };
   EXPECT_THAT(refusal("corpora:\n  - name: a\n    urls: [http://x/a]\n    byte: 3\n"),
               AllOf(HasSubstr("c.yml:4: unknown key byte; did you mean bytes?")));
-  EXPECT_THAT(refusal("corpora:\n  - name: a\n"), HasSubstr("a needs urls"));
+  EXPECT_THAT(refusal("corpora:\n  - name: a\n    urls: ftp://x/a\n"), HasSubstr("no address"));
+  EXPECT_THAT(refusal("corpora:\n  - name: a\n    urls: ['http://x/{0..3}', 'http://y/{0..2}']\n"),
+              HasSubstr("c.yml:2: http://y/{0..2} stands for 3 files"));
+  EXPECT_THAT(refusal("corpora:\n  - name: a\n    urls: 'http://x/{0..3}'\n    bytes: [1, 2]\n"),
+              HasSubstr("bytes of 2 files are given, and there are 4"));
+  EXPECT_THAT(refusal("corpora:\n  - name: a\n  - name: a\n"), HasSubstr("two corpora a"));
+  EXPECT_THAT(refusal("tokenizers:\n  - name: a\n"), HasSubstr("the urls of one file"));
   EXPECT_THAT(refusal("corpora:\n  - urls: [http://x/a]\n    sha256: 12\n    name: a\n"),
               HasSubstr("64 hexadecimal"));
 }

@@ -1,16 +1,15 @@
-// Downloads and archives, against a server of our own.
+// Downloads, against a server of our own.
 #include "corpus/download.h"
 
-#include <archive.h>
-#include <archive_entry.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
 
+#include "child.h"
 #include "corpus/sha256.h"
-#include "corpus/unpack.h"
 #include "data_files.h"
+#include "fault_preload.h"
 #include "http_server.h"
 
 namespace neox {
@@ -47,7 +46,30 @@ class Download : public ::testing::Test {
   }
   std::string fetch(const RemoteFile& remote, DownloadOptions options = {}) {
     options.first_pause_seconds = 0.01;
-    return error_of([&] { download(remote, dir_ / "got/f", options); });
+    DownloadFile file{remote, dir_ / "got/f"};
+    return error_of([&] { download({&file, 1}, "f", options); });
+  }
+
+  // Several files, "/0" and so on of the server.
+  Served several(size_t count) const {
+    Served served;
+    for (size_t i = 0; i < count; ++i) served.files[concat("/", i)] = content_ + std::to_string(i);
+    return served;
+  }
+  std::vector<DownloadFile> files(const HttpServer& server, size_t count) const {
+    std::vector<DownloadFile> found;
+    for (size_t i = 0; i < count; ++i)
+      found.push_back({{.urls = {server.url(concat("/", i))}}, dir_ / concat("got/", i)});
+    return found;
+  }
+  std::string fetch(const std::vector<DownloadFile>& files, DownloadOptions options = {}) {
+    options.first_pause_seconds = 0.01;
+    return error_of([&] { download(files, "all", options); });
+  }
+  void expect_whole(size_t count) const {
+    for (size_t i = 0; i < count; ++i)
+      EXPECT_EQ(read_file(dir_ / concat("got/", i)), content_ + std::to_string(i)) << i;
+    EXPECT_THAT(names(), SizeIs(count));
   }
   std::vector<std::string> names() const {
     std::vector<std::string> found;
@@ -170,7 +192,8 @@ TEST_F(Download, FailsSoonWhereNothingAnswers) {
   }
   std::string url = concat("http://127.0.0.1:", ntohs(address.sin_port), "/f");
   auto begin = std::chrono::steady_clock::now();
-  EXPECT_THAT(fetch({.urls = {url, url}}, {.connect_seconds = 2}), HasSubstr("Timeout was reached"));
+  EXPECT_THAT(fetch(RemoteFile{.urls = {url, url}}, {.connect_seconds = 2}),
+              HasSubstr("Timeout was reached"));
   auto passed = std::chrono::steady_clock::now() - begin;
   EXPECT_GT(passed, std::chrono::seconds(1));
   EXPECT_LT(passed, std::chrono::seconds(6));
@@ -191,81 +214,80 @@ TEST_F(Download, StopsWhenAsked) {
   EXPECT_THAT(fetch(file(server), {.stop = &stop}), HasSubstr("stopped"));
 }
 
-// An archive of these members; links point to the content.
-void put_archive(const std::string& path,
-                 const std::vector<std::pair<std::string, std::string>>& members,
-                 mode_t type = AE_IFREG) {
-  archive* out = archive_write_new();
-  const std::map<std::string, const char*> filters = {
-      {".gz", "gzip"}, {".xz", "xz"}, {".bz2", "bzip2"}, {".zst", "zstd"}};
-  std::string ending = fs::path(path).extension();
-  ending == ".zip" ? archive_write_set_format_zip(out) : archive_write_set_format_ustar(out);
-  if (filters.contains(ending)) archive_write_add_filter_by_name(out, filters.at(ending));
-  check(archive_write_open_filename(out, path.c_str()) == ARCHIVE_OK, "archive ", path);
-  for (const auto& [name, text] : members) {
-    archive_entry* entry = archive_entry_new();
-    archive_entry_set_pathname(entry, name.c_str());
-    archive_entry_set_filetype(entry, type);
-    archive_entry_set_perm(entry, 0644);
-    if (type == AE_IFLNK) archive_entry_set_symlink(entry, text.c_str());
-    archive_entry_set_size(entry, type == AE_IFREG ? static_cast<la_int64_t>(text.size()) : 0);
-    archive_write_header(out, entry);
-    if (type == AE_IFREG) archive_write_data(out, text.data(), text.size());
-    archive_entry_free(entry);
-  }
-  archive_write_close(out);
-  archive_write_free(out);
+TEST_F(Download, RefusesAFileOfAnotherSizeBeforeItComes) {
+  HttpServer server({.files = {{"/f", content_ + "more"}}, .stall_after = 1000});
+  EXPECT_THAT(fetch(file(server)), AllOf(HasSubstr("and should have"), HasSubstr("/f: the file")));
+  EXPECT_THAT(names(), IsEmpty());
 }
 
-class Unpack : public ::testing::Test {
- protected:
-  std::string refusal(const std::string& name, const std::vector<std::string>& members = {}) {
-    std::string error = error_of([&] { unpack(dir_ / name, members, dir_ / "out", "1"); });
-    EXPECT_FALSE(fs::exists(dir_ / "out.tmp-1"));
-    return error;
-  }
-  Directory dir_;
-};
-
-TEST_F(Unpack, ReadsEveryKindOfArchive) {
-  for (const char* name : {"a.zip", "a.tar", "a.tar.gz", "a.tar.xz", "a.tar.bz2", "a.tar.zst"}) {
-    put_archive(dir_ / name, {{"x/one", content()}, {"two", "2"}, {"none", ""}});
-    EXPECT_EQ(refusal(name), "") << name;
-    EXPECT_EQ(read_file(dir_ / "out/x/one"), content());
-    EXPECT_EQ(read_file(dir_ / "out/two"), "2");
-    EXPECT_EQ(read_file(dir_ / "out/none"), "");
-  }
+TEST_F(Download, GoesOnBehindARedirectAndASilence) {
+  HttpServer other({.files = {{"/there", content_}}, .stall_after = content_.size() / 2 + 1});
+  HttpServer server({.files = {}, .redirects = {{"/f", other.url("/there")}}});
+  EXPECT_EQ(fetch(file(server), {.stall_seconds = 1}), "");
+  EXPECT_EQ(read_file(dir_ / "got/f"), content_);
+  EXPECT_THAT(other.requests().back(), HasSubstr("If-Range: \"1\""));
+  HttpServer circle({.files = {}, .redirects = {{"/f", "/f"}}});
+  EXPECT_THAT(fetch(file(circle), {.existing = DownloadOptions::Existing::kReplace, .retries = 0}),
+              HasSubstr("redirects"));
 }
 
-TEST_F(Unpack, TakesTheMembersThatAreNamed) {
-  put_archive(dir_ / "a.zip", {{"one", "1"}, {"two", "2"}});
-  EXPECT_EQ(refusal("a.zip", {"two"}), "");
-  EXPECT_FALSE(fs::exists(dir_ / "out/one"));
-  EXPECT_THAT(refusal("a.zip", {"three"}), HasSubstr("no member three; it has one, two"));
-  EXPECT_EQ(read_file(dir_ / "out/two"), "2");
+TEST_F(Download, BringsSeveralFilesAtOnceAndOnlyThoseThatAreMissing) {
+  Served served = several(7);
+  served.pause_ms = 100;
+  HttpServer server(served);
+  EXPECT_EQ(fetch(files(server, 7), {.files_at_once = 3}), "");
+  expect_whole(7);
+  EXPECT_EQ(server.most_at_once(), 3);
+  fs::remove(dir_ / "got/4");
+  EXPECT_EQ(fetch(files(server, 7)), "");
+  EXPECT_THAT(server.requests(), SizeIs(8));
+  expect_whole(7);
 }
 
-TEST_F(Unpack, RefusesWhatLeadsOutOfTheDirectory) {
-  for (const char* name : {"../evil", "/tmp/neox-evil", "a/../../evil"}) {
-    put_archive(dir_ / "a.tar", {{"good", "1"}, {name, "2"}});
-    EXPECT_THAT(refusal("a.tar"), AllOf(HasSubstr("74: "), HasSubstr("outside of the directory")))
-        << name;
-  }
-  put_archive(dir_ / "a.tar", {{"link", "/etc"}}, AE_IFLNK);
-  EXPECT_THAT(refusal("a.tar"), HasSubstr("neither a file nor a directory"));
-  EXPECT_THAT(dir_.list(), ElementsAre("a.tar"));
+TEST_F(Download, EndsAllWithTheFirstFileThatCannotBeHad) {
+  Served served = several(20);
+  served.files.erase("/2");
+  served.pause_ms = 20;
+  HttpServer server(served);
+  EXPECT_THAT(fetch(files(server, 20), {.files_at_once = 2, .advice = "do this"}),
+              AllOf(HasSubstr("74: cannot download " + (dir_ / "got/2")), HasSubstr("do this")));
+  EXPECT_LT(server.requests().size(), 8);
+  EXPECT_THAT(fetch(files(server, 20), {.network = DownloadOptions::Network::kRefuse}),
+              AllOf(HasSubstr("got/2 is not there, and"), HasSubstr(" more, and --offline")));
 }
 
-TEST_F(Unpack, NamesADamagedArchive) {
-  put_archive(dir_ / "a.zip", {{"one", content()}});
-  std::string bytes = read_file(dir_ / "a.zip");
-  dir_.put("short.zip", bytes.substr(0, bytes.size() / 2));
-  EXPECT_THAT(refusal("short.zip"), AllOf(HasSubstr("74: cannot unpack"), HasSubstr("short.zip")));
-  bytes[bytes.size() / 2] ^= 1;
-  dir_.put("bad.zip", bytes);
-  EXPECT_THAT(refusal("bad.zip"), HasSubstr("cannot unpack"));
-  dir_.put("page.zip", "<html>sorry</html>");
-  EXPECT_THAT(refusal("page.zip"), HasSubstr("page.zip is not an archive"));
+TEST_F(Download, GoesOnWithSeveralFilesAfterAKill) {
+  Served served = several(5);
+  HttpServer server(served);
+  auto all = files(server, 5);
+  auto size = static_cast<int64_t>(content_.size());
+  testing::Child child(
+      [&] {
+        neox_fault((dir_ / "got").c_str(), kFaultKill, 2 * size + size / 2, -1);
+        return fetch(all, {.files_at_once = 3}).empty() ? 0 : 1;
+      },
+      {});
+  EXPECT_EQ(child.end().code, -SIGKILL);
+  size_t before = server.requests().size();
+  EXPECT_EQ(fetch(all), "");
+  expect_whole(5);
+  auto requests = server.requests();
+  bool resumed =
+      std::any_of(requests.begin() + static_cast<long>(before), requests.end(),
+                  [](const std::string& r) { return r.find("Range: bytes=") != r.npos; });
+  EXPECT_TRUE(resumed);
+}
+
+TEST_F(Download, NamesTheFileWhereTheDiskIsFull) {
+  HttpServer server(several(3));
+  neox_fault((dir_ / "got").c_str(), ENOSPC, 100000, -1);
+  std::string message = fetch(files(server, 3));
+  neox_fault("", 0, -1, -1);
+  EXPECT_THAT(message, AllOf(HasSubstr("74: cannot write " + (dir_ / "got/")),
+                             HasSubstr("No space left on device")));
+  for (const std::string& name : names()) EXPECT_THAT(name, HasSubstr(".part"));
+  EXPECT_EQ(fetch(files(server, 3)), "");
+  expect_whole(3);
 }
 
 TEST(Sha256, IsTheStandards) {

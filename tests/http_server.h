@@ -1,11 +1,14 @@
-// A web server on the loopback interface for tests: one file, with ranges, versions and faults.
+// A web server on the loopback interface for tests: files with ranges, versions and faults, each
+// request in a thread of its own.
 #pragma once
 #include <arpa/inet.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <map>
 #include <mutex>
 #include <string>
@@ -20,10 +23,13 @@ struct Served {
   std::map<std::string, std::string> files;  // by their address, "/a.zip"
   std::string etag = "\"1\"";
   bool ranges = true;
-  int status = 0;        // instead of a file
-  size_t cut_after = 0;  // bytes of the answer, then the connection ends; 0: never
-  int cuts = 1;          // how many answers are cut
-  bool silent = false;   // takes requests and never answers
+  int status = 0;                                     // instead of a file
+  std::map<std::string, std::string> redirects = {};  // from an address to another
+  size_t cut_after = 0;    // bytes of the answer, then the connection ends; 0: never
+  int cuts = 1;            // how many answers are cut
+  size_t stall_after = 0;  // bytes of the answer, then silence; 0: never
+  bool silent = false;     // takes requests and never answers
+  int pause_ms = 0;        // before each answer
 };
 
 class HttpServer {
@@ -34,7 +40,7 @@ class HttpServer {
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     socklen_t size = sizeof address;
     auto* general = reinterpret_cast<sockaddr*>(&address);
-    check(fd_ >= 0 && ::bind(fd_, general, size) == 0 && ::listen(fd_, 8) == 0 &&
+    check(fd_ >= 0 && ::bind(fd_, general, size) == 0 && ::listen(fd_, 64) == 0 &&
               ::getsockname(fd_, general, &size) == 0,
           "no socket for the server");
     port_ = ntohs(address.sin_port);
@@ -53,6 +59,11 @@ class HttpServer {
     std::lock_guard lock(mutex_);
     return requests_;
   }
+  // The most requests that were open at the same time.
+  int most_at_once() const {
+    std::lock_guard lock(mutex_);
+    return most_at_once_;
+  }
   void change(const Served& served) {
     std::lock_guard lock(mutex_);
     served_ = served;
@@ -60,22 +71,41 @@ class HttpServer {
 
  private:
   void serve() {
-    std::vector<int> silent;
+    std::vector<std::jthread> connections;
     while (!stop_) {
       pollfd ready{.fd = fd_, .events = POLLIN, .revents = 0};
       if (::poll(&ready, 1, 20) != 1) continue;
-      int connection = ::accept(fd_, nullptr, nullptr);
-      std::string request = read_request(connection);
+      connections.emplace_back([this, connection = ::accept(fd_, nullptr, nullptr)] {
+        talk(connection);
+        ::close(connection);
+      });
+    }
+  }
+
+  void talk(int connection) {
+    std::string request = read_request(connection);
+    Served served;
+    {
       std::lock_guard lock(mutex_);
       requests_.push_back(request);
-      if (served_.silent) {
-        silent.push_back(connection);
-        continue;
-      }
-      answer(connection, request);
-      ::close(connection);
+      served = served_;
+      if (served.cut_after > 0 && served_.cuts-- <= 0) served.cut_after = 0;
+      most_at_once_ = std::max(most_at_once_, ++at_once_);
     }
-    for (int connection : silent) ::close(connection);
+    if (served.pause_ms > 0)
+      std::this_thread::sleep_for(std::chrono::milliseconds(served.pause_ms));
+    if (!served.silent) answer(connection, request, served);
+    if (served.silent || served.stall_after > 0) wait_for_end(connection);
+    std::lock_guard lock(mutex_);
+    --at_once_;
+  }
+
+  // Until the other side closes, or the server is to end.
+  void wait_for_end(int connection) {
+    for (char byte; !stop_;) {
+      pollfd ready{.fd = connection, .events = POLLIN, .revents = 0};
+      if (::poll(&ready, 1, 20) == 1 && ::recv(connection, &byte, 1, 0) <= 0) return;
+    }
   }
 
   static std::string read_request(int connection) {
@@ -100,28 +130,40 @@ class HttpServer {
       text.remove_prefix(static_cast<size_t>(n));
   }
 
-  void answer(int connection, const std::string& request) {
+  void answer(int connection, const std::string& request, const Served& served) {
     size_t begin = request.find(' ') + 1;
-    auto file = served_.files.find(request.substr(begin, request.find(' ', begin) - begin));
-    int status = served_.status ? served_.status : file == served_.files.end() ? 404 : 200;
+    std::string address = request.substr(begin, request.find(' ', begin) - begin);
+    if (auto other = served.redirects.find(address); other != served.redirects.end())
+      return send_all(connection, concat("HTTP/1.1 302 Found\r\nLocation: ", other->second,
+                                         "\r\nETag: \"other\"\r\nContent-Length: 0\r\n\r\n"));
+    auto file = served.files.find(address);
+    int status = served.status ? served.status : file == served.files.end() ? 404 : 200;
     if (status != 200)
       return send_all(connection,
                       concat("HTTP/1.1 ", status, " Error\r\nContent-Length: 5\r\n\r\nerror"));
-    std::string_view content = file->second;
+    send_file(connection, file->second, request, served);
+  }
+
+  void send_file(int connection, std::string_view content, const std::string& request,
+                 const Served& served) {
     std::string range = header(request, "Range"), condition = header(request, "If-Range");
     std::string head = "HTTP/1.1 200 OK\r\n";
-    if (served_.ranges && !range.empty() && (condition.empty() || condition == served_.etag)) {
-      size_t from = std::stoul(range.substr(6));
-      if (from >= content.size())
+    if (served.ranges && !range.empty() && (condition.empty() || condition == served.etag)) {
+      size_t dash = range.find('-'), from = std::stoul(range.substr(6)), whole = content.size();
+      if (from >= whole)
         return send_all(connection, "HTTP/1.1 416 Range\r\nContent-Length: 0\r\n\r\n");
-      head = concat("HTTP/1.1 206 Partial\r\nContent-Range: bytes ", from, "-", content.size() - 1,
-                    "/", content.size(), "\r\n");
       content.remove_prefix(from);
+      if (dash + 1 < range.size())
+        content = content.substr(0, std::stoul(range.substr(dash + 1)) - from + 1);
+      head = concat("HTTP/1.1 206 Partial\r\nContent-Range: bytes ", from, "-",
+                    from + content.size() - 1, "/", whole, "\r\n");
     }
-    if (!served_.etag.empty()) head += "ETag: " + served_.etag + "\r\n";
+    if (!served.etag.empty()) head += "ETag: " + served.etag + "\r\n";
     send_all(connection, concat(head, "Content-Length: ", content.size(), "\r\n\r\n"));
-    bool cut = served_.cut_after > 0 && served_.cut_after < content.size() && served_.cuts-- > 0;
-    send_all(connection, cut ? content.substr(0, served_.cut_after) : content);
+    size_t end = std::string::npos;
+    if (served.cut_after > 0) end = served.cut_after;
+    if (served.stall_after > 0) end = served.stall_after;
+    send_all(connection, content.substr(0, end));
   }
 
   int fd_ = -1, port_ = 0;
@@ -129,6 +171,7 @@ class HttpServer {
   mutable std::mutex mutex_;  // guards what follows
   Served served_;
   std::vector<std::string> requests_;
+  int at_once_ = 0, most_at_once_ = 0;
   std::jthread thread_;
 };
 

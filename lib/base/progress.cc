@@ -49,8 +49,8 @@ ProgressScreen ProgressScreen::standard_error() {
 }
 
 Progress::Progress(Options options, ProgressScreen screen)
-    : options_(std::move(options)),
-      screen_(std::move(screen)),
+    : screen_(std::move(screen)),
+      options_(std::move(options)),
       begin_(screen_.seconds()),
       plain_due_(begin_ + kFirstPlainSeconds),
       done_(options_.start),
@@ -77,6 +77,11 @@ void Progress::update(int64_t done, std::string_view extra) {
 void Progress::add(int64_t units) {
   std::lock_guard lock(mutex_);
   set_done(done_ + units);
+}
+
+void Progress::set_total(int64_t total) {
+  std::lock_guard lock(mutex_);
+  options_.total = total;
 }
 
 void Progress::finish() {

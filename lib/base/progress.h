@@ -58,6 +58,8 @@ class Progress {
   void update(int64_t done);
   void update(int64_t done, std::string_view extra);
   void add(int64_t units);
+  // Where the total is learned, or better known, while the work goes on.
+  void set_total(int64_t total);
 
   // Removes the live line and writes one plain line: how much, how long, how fast. The second call
   // does nothing.
@@ -79,9 +81,9 @@ class Progress {
     int64_t done;
   };
 
-  const Options options_;
   const ProgressScreen screen_;
   std::mutex mutex_;  // guards what follows
+  Options options_;
   double begin_;
   double look_due_ = 0;  // when to look at the terminal again
   double plain_due_;

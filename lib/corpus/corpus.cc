@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "corpus/unpack.h"
+#include "corpus/at_once.h"
 #include "prepare/together.h"
 
 namespace neox {
@@ -15,23 +15,41 @@ constexpr const char* kTokenizer = "20B_tokenizer.json";
 constexpr const char* kGpt2Vocab = "gpt2-vocab.json";
 constexpr const char* kGpt2Merges = "gpt2-merges.txt";
 
-// Where the parts of a corpus lie.
-struct Places {
-  fs::path file, text;
-  Places(const CorpusOptions& corpus, const RegistryEntry& entry)
-      : file(corpus.data_path / entry.name / entry.file_name),
-        text(entry.archive ? corpus.data_path / entry.name / "text" : file) {}
-};
-
-int64_t bytes_of(const fs::path& directory) {
-  int64_t bytes = 0;
-  for (const auto& found : fs::recursive_directory_iterator(directory))
-    if (found.is_regular_file()) bytes += static_cast<int64_t>(found.file_size());
-  return bytes;
+// A copy that the user has of a file; "" where none is named.
+fs::path local_copy(const CorpusOptions& corpus, const std::string& name) {
+  if (corpus.local.empty()) return {};
+  fs::path local = corpus.local;
+  check_io(fs::exists(local), "--local-copy ", local.string(),
+           ": there is no such file or directory");
+  if (!fs::is_directory(local)) return local;
+  for (const fs::path& place : {local / name, local / corpus.name / name})
+    if (fs::exists(place)) return place;
+  return {};
 }
 
-bool is_unpacked(const RegistryEntry& entry, const fs::path& text) {
-  return fs::is_directory(text) && (entry.text_bytes < 0 || bytes_of(text) == entry.text_bytes);
+// The files asked for, and where they are or will be.
+std::vector<DownloadFile> files_of(const CorpusOptions& corpus) {
+  std::vector<RegistryFile> all = files_of(corpus.entry);
+  std::vector<DownloadFile> files;
+  if (all.empty()) return files;
+  for (size_t i : parse_shards(corpus.shards, all.size())) {
+    fs::path copy = local_copy(corpus, all[i].name);
+    check_io(corpus.local.empty() || !copy.empty(), "--local-copy ", corpus.local, " has no file ",
+             all[i].name);
+    files.push_back(
+        {all[i].remote, copy.empty() ? corpus.data_path / corpus.name / all[i].name : copy});
+    if (!corpus.mirror.empty())
+      files.back().remote.urls = {corpus.mirror + (corpus.mirror.ends_with('/') ? "" : "/") +
+                                  all[i].name};
+  }
+  check_usage(corpus.local.empty() || files.size() == 1 || fs::is_directory(corpus.local),
+              "--local-copy ", corpus.local, " is one file, and ", corpus.name, " has ",
+              files.size(), "; name the directory that has them");
+  return files;
+}
+
+std::string full_path(const fs::path& path) {
+  return fs::absolute(path).lexically_normal().string();
 }
 
 class Fetching {
@@ -47,36 +65,43 @@ class Fetching {
   }
 
   void run() {
-    const RegistryEntry& entry = registry_.corpus(corpus_.name);
     fetch_tokenizer();
-    Places places(corpus_, entry);
-    bool again = download_.existing == DownloadOptions::Existing::kReplace;
-    if (entry.archive && !again && is_unpacked(entry, places.text)) return;
-    check_space(entry);
-    fs::path file = bring(entry, places.file);
-    if (!entry.archive && file != places.file) copy(file, places.file);  // that is the text
-    if (corpus_.until == CorpusOptions::Until::kFetched || !entry.archive) return;
-    unpack(file, entry.members, places.text, options_.life, download_.stop);
-    check_io(is_unpacked(entry, places.text), places.text.string(), " has ",
-             with_commas(bytes_of(places.text)), " bytes of text after unpacking, and should have ",
-             with_commas(entry.text_bytes), "; see text_bytes in ", corpus_.registry.string());
+    std::vector<DownloadFile> files = files_of(corpus_);
+    if (!corpus_.local.empty()) return check_copies(files);
+    check_space(files);
+    DownloadOptions options = download_;
+    if (!corpus_.entry.dead.empty() && corpus_.mirror.empty()) {
+      // They may have come back; nobody waits for that.
+      options.retries = 0;
+      options.connect_seconds = std::min(options.connect_seconds, 5.0);
+      options.stall_seconds = std::min(options.stall_seconds, 10.0);
+      options.advice = advice_for_dead(files);
+    }
+    download(files, files.size() == 1 ? files[0].to.filename().string() : corpus_.name, options);
   }
 
  private:
   // The command for a node that has a network.
   std::string advice() const {
-    std::string command = "neox-prepare-data " + corpus_.name + " --data-path " +
-                          fs::absolute(corpus_.data_path).lexically_normal().string();
+    std::string command =
+        "neox-prepare-data " + corpus_.name + " --data-path " + full_path(corpus_.data_path);
+    if (!corpus_.shards.empty()) command += " --shards " + corpus_.shards;
     const TokenizerFile& tokenizer = options_.tokenizer;
     if (!options_.train_vocab) {
       bool gpt2 = tokenizer.type == TokenizerFile::Type::kGpt2;
       command += gpt2 ? " --tokenizer-type GPT2BPETokenizer" : "";
-      command += " --vocab-file " + fs::absolute(tokenizer.vocab).lexically_normal().string();
-      if (gpt2)
-        command += " --merge-file " + fs::absolute(tokenizer.merges).lexically_normal().string();
+      command += " --vocab-file " + full_path(tokenizer.vocab);
+      if (gpt2) command += " --merge-file " + full_path(tokenizer.merges);
     }
     return "On a node with a network, such as the login node, run\n  " + command +
            " --download-only\nand then this again. A copy that you have: --local-copy PATH.";
+  }
+
+  std::string advice_for_dead(const std::vector<DownloadFile>& files) const {
+    return concat(corpus_.name, ": ", corpus_.entry.dead, "\nA copy that you have: --local-copy ",
+                  files.size() == 1 ? "FILE" : "DIRECTORY", ", or put it at ",
+                  full_path(files[0].to), files.size() == 1 ? "" : " and so on",
+                  ". Another address that has it: --mirror URL.");
   }
 
   void fetch_tokenizer() {
@@ -84,53 +109,40 @@ class Fetching {
     for (const std::string& path : {options_.tokenizer.vocab, options_.tokenizer.merges}) {
       if (path.empty() || fs::exists(path)) continue;
       std::string name = fs::path(path).filename().string();
-      bool known = std::any_of(registry_.tokenizers.begin(), registry_.tokenizers.end(),
-                               [&](const RegistryEntry& entry) { return entry.name == name; });
-      check_io(known, "there is no tokenizer ", path, "; only ", kTokenizer, ", ", kGpt2Vocab,
-               " and ", kGpt2Merges, " are fetched");
-      fs::path found = bring(registry_.tokenizer(name), path);
-      if (found != fs::path(path)) copy(found, path);
+      const RegistryEntry* entry = registry_.tokenizer(name);
+      check_io(entry != nullptr, "there is no tokenizer ", path, "; only ", kTokenizer, ", ",
+               kGpt2Vocab, " and ", kGpt2Merges, " are fetched");
+      bring_tokenizer(*entry, path);
     }
   }
 
-  // Where the file is, whole: under its place, or the copy that the user has.
-  fs::path bring(const RegistryEntry& entry, const fs::path& place) {
-    RemoteFile file = entry.file;
-    if (fs::path copy = local_copy(entry); !copy.empty()) {
-      check_content(file, copy);
-      log_info("taking ", copy.string());
-      return copy;
+  void bring_tokenizer(const RegistryEntry& entry, const fs::path& to) {
+    DownloadFile file{files_of(entry)[0].remote, to};
+    fs::path copy = fs::is_directory(corpus_.local) ? local_copy(corpus_, entry.name) : fs::path();
+    if (!copy.empty()) {
+      check_content(file.remote, copy);
+      if (!to.parent_path().empty()) make_directories(to.parent_path());
+      return write_file_atomically(to, read_file(copy));
     }
     if (!corpus_.mirror.empty())
-      file.urls = {corpus_.mirror + (corpus_.mirror.ends_with('/') ? "" : "/") + entry.file_name};
-    download(file, place, download_);
-    return place;
+      file.remote.urls = {corpus_.mirror + (corpus_.mirror.ends_with('/') ? "" : "/") + entry.name};
+    download({&file, 1}, to.filename().string(), download_);
   }
 
-  fs::path local_copy(const RegistryEntry& entry) const {
-    if (corpus_.local.empty()) return {};
-    fs::path local = corpus_.local;
-    check_io(fs::exists(local), "--local-copy ", local.string(),
-             ": there is no such file or directory");
-    if (!fs::is_directory(local)) return entry.name == corpus_.name ? local : fs::path();
-    for (const fs::path& place : {local / entry.file_name, local / entry.name / entry.file_name})
-      if (fs::exists(place)) return place;
-    check_io(entry.name != corpus_.name, "--local-copy ", local.string(), " has no file ",
-             entry.file_name);
-    return {};
+  void check_copies(const std::vector<DownloadFile>& files) const {
+    log_info("taking ", files[0].to.string(),
+             files.size() > 1 ? concat(" and ", files.size() - 1, " more") : "");
+    at_once(files.size(), download_.files_at_once,
+            [&](size_t i) { check_content(files[i].remote, files[i].to); });
   }
 
-  static void copy(const fs::path& from, const fs::path& to) {
-    if (!to.parent_path().empty()) make_directories(to.parent_path());
-    write_file_atomically(to, read_file(from));
-  }
-
-  void check_space(const RegistryEntry& entry) const {
-    int64_t wanted =
-        std::max<int64_t>(entry.file.bytes, 0) + std::max<int64_t>(entry.text_bytes, 0);
+  void check_space(const std::vector<DownloadFile>& files) const {
+    int64_t wanted = 0;
+    for (const DownloadFile& file : files)
+      if (!is_downloaded(file.remote, file.to)) wanted += std::max<int64_t>(file.remote.bytes, 0);
     int64_t free = free_bytes(corpus_.data_path);
     check_io(free >= wanted, "--data-path ", corpus_.data_path.string(), " has ",
-             human_bytes(static_cast<double>(free)), " free, and ", entry.name, " takes ",
+             human_bytes(static_cast<double>(free)), " free, and ", corpus_.name, " takes ",
              human_bytes(static_cast<double>(wanted)), "; choose another place");
   }
 
@@ -143,14 +155,21 @@ class Fetching {
 }  // namespace
 
 PrepareDefaults corpus_defaults(const CorpusOptions& corpus) {
-  Registry registry = read_registry(corpus.registry);
-  const RegistryEntry& entry = registry.corpus(corpus.name);
-  return {.inputs = {Places(corpus, entry).text.string()},
-          .output_prefix = (corpus.data_path / entry.name / entry.name).string(),
+  std::vector<std::string> inputs;
+  for (const DownloadFile& file : files_of(corpus)) inputs.push_back(file.to.string());
+  std::string prefix = (corpus.data_path / corpus.name / corpus.name).string();
+  if (!corpus.shards.empty()) {
+    std::string shards = corpus.shards;
+    std::replace(shards.begin(), shards.end(), ',', '+');
+    prefix += "-shards-" + shards;
+  }
+  return {.inputs = inputs,
+          .output_prefix = prefix,
           .vocab = (corpus.data_path / kTokenizer).string(),
           .gpt2_vocab = (corpus.data_path / kGpt2Vocab).string(),
           .gpt2_merges = (corpus.data_path / kGpt2Merges).string(),
-          .separator = entry.split_on,
+          .separator = corpus.entry.split_on,
+          .keys = corpus.entry.keys,
           .end_of_document = PrepareOptions::EndOfDocument::kAppend};
 }
 

@@ -1,6 +1,9 @@
 #include "corpus/registry.h"
 
 #include <algorithm>
+#include <charconv>
+#include <optional>
+#include <set>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -9,7 +12,18 @@
 namespace neox {
 namespace {
 
+constexpr std::string_view kPlaceholder = "{language}";
+constexpr size_t kMostFiles = 100'000;
+
 std::string last_part(const std::string& url) { return url.substr(url.rfind('/') + 1); }
+
+// All of the text is a number without a sign.
+std::optional<size_t> count_in(std::string_view text) {
+  size_t value = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (text.empty() || error != std::errc() || end != text.data() + text.size()) return {};
+  return value;
+}
 
 // The keys of an entry. Every one is taken once; what is left over is an error.
 class EntryReader {
@@ -21,28 +35,30 @@ class EntryReader {
   std::string text(const char* key) {
     const Value* value = take(key);
     if (!value) return "";
-    require(value->kind != Value::Kind::kList && value->kind != Value::Kind::kMap, *value,
-            concat(key, " must be a text"));
+    require_text(key, *value);
     return value->text;
   }
 
-  int64_t bytes(const char* key) {
+  int64_t number(const char* key) {
     const Value* value = take(key);
-    if (!value) return -1;
-    require(value->integer().value_or(-1) >= 0, *value, concat(key, " must be a number of bytes"));
-    return *value->integer();
+    return value ? number(key, *value) : -1;
   }
 
+  // A list, or one item without brackets.
   std::vector<std::string> texts(const char* key) {
-    const Value* value = take(key);
     std::vector<std::string> found;
-    if (!value) return found;
-    require(value->kind == Value::Kind::kList, *value, concat(key, " must be a list"));
-    for (const Value& item : value->items) found.push_back(item.text);
+    for (const Value& item : items(key)) {
+      require_text(key, item);
+      found.push_back(item.text);
+    }
     return found;
   }
 
-  bool has(const char* key) const { return map_.find(key) != nullptr; }
+  std::vector<int64_t> numbers(const char* key) {
+    std::vector<int64_t> found;
+    for (const Value& item : items(key)) found.push_back(number(key, item));
+    return found;
+  }
 
   void finish() const {
     for (size_t i = 0; i < map_.names.size(); ++i) {
@@ -64,66 +80,184 @@ class EntryReader {
     return map_.find(key);
   }
 
+  std::vector<Value> items(const char* key) {
+    const Value* value = take(key);
+    if (!value) return {};
+    return value->kind == Value::Kind::kList ? value->items : std::vector<Value>{*value};
+  }
+
+  void require_text(const char* key, const Value& value) const {
+    require(value.kind != Value::Kind::kList && value.kind != Value::Kind::kMap, value,
+            concat(key, " must be a text"));
+  }
+
+  int64_t number(const char* key, const Value& value) const {
+    require(value.integer().value_or(-1) >= 0, value,
+            concat(key, " must be a number that is not negative"));
+    return *value.integer();
+  }
+
   const Value& map_;
   std::vector<std::string> taken_;
 };
 
-enum class Names { kOfUrl, kOfEntry };
+// The mistakes that one key alone does not show; "" where there is none.
+std::string mistake_of(const RegistryEntry& entry) {
+  if (entry.name.empty()) return "an entry needs a name";
+  if (entry.name.find('/') != std::string::npos) return entry.name + " must have no slash";
+  std::set<std::string> names;
+  size_t count = 0;
+  for (const std::string& url : entry.urls) {
+    if (!url.starts_with("http://") && !url.starts_with("https://"))
+      return url + " is no address of http or https";
+    size_t files = expand(url).size();
+    if (count > 0 && files != count)
+      return concat(url, " stands for ", files, " files, and the address before it for ", count);
+    count = files;
+  }
+  for (const RegistryFile& file : files_of(entry)) {
+    if (file.name.empty()) return "the first of urls must end in the file's name";
+    if (!names.insert(file.name).second) return "two files have the name " + file.name;
+  }
+  for (auto [key, given] :
+       {std::pair("bytes", entry.bytes.size()), {"sha256", entry.sha256.size()}})
+    if (given != 0 && given != count)
+      return concat(key, " of ", given, " files are given, and there are ", count);
+  for (const std::string& sum : entry.sha256)
+    if (sum.size() != 64 || sum.find_first_not_of("0123456789abcdef") != std::string::npos)
+      return "sha256 must have 64 hexadecimal digits, and not be " + sum;
+  return "";
+}
 
-RegistryEntry read_entry(const Value& value, Names names) {
+RegistryEntry read_entry(const Value& value) {
   EntryReader reader(value);
   RegistryEntry entry{.name = reader.text("name"),
                       .description = reader.text("description"),
                       .source = reader.text("source"),
                       .licence = reader.text("licence"),
-                      .file = {.urls = reader.texts("urls"),
-                               .bytes = reader.bytes("bytes"),
-                               .sha256 = reader.text("sha256")},
-                      .archive = reader.has("unpack"),
-                      .members = reader.texts("unpack"),
-                      .text_bytes = reader.bytes("text_bytes"),
+                      .dead = reader.text("dead"),
+                      .urls = reader.texts("urls"),
+                      .bytes = reader.numbers("bytes"),
+                      .sha256 = reader.texts("sha256"),
+                      .download_bytes = reader.number("download_bytes"),
+                      .text_bytes = reader.number("text_bytes"),
+                      .tokens = reader.number("tokens"),
+                      .keys = reader.texts("keys"),
                       .split_on = reader.text("split_on")};
   reader.finish();
-  reader.require(!entry.name.empty(), value, "an entry needs a name");
-  reader.require(!entry.file.urls.empty(), value, entry.name + " needs urls");
-  size_t digits = entry.file.sha256.size();
-  reader.require(digits == 0 || digits == 64, value, "sha256 must have 64 hexadecimal digits");
-  entry.file_name = names == Names::kOfEntry ? entry.name : last_part(entry.file.urls[0]);
-  reader.require(!entry.file_name.empty(), value, "the first of urls must end in the file's name");
+  std::string mistake;
+  try {
+    mistake = mistake_of(entry);
+  } catch (const Error& e) { mistake = e.what(); }
+  reader.require(mistake.empty(), value, mistake);
+  for (int64_t bytes : entry.bytes)
+    entry.download_bytes = std::max<int64_t>(entry.download_bytes, 0) + bytes;
   return entry;
 }
 
-std::vector<RegistryEntry> read_entries(const Value& all, const char* section, Names names) {
+std::vector<RegistryEntry> read_entries(const Value& all, const char* section) {
   std::vector<RegistryEntry> entries;
   const Value* list = all.find(section);
   if (!list) return entries;
   check_usage(list->kind == Value::Kind::kList, list->place.text(), ": ", section,
               " must be a list of entries");
-  for (const Value& item : list->items) entries.push_back(read_entry(item, names));
+  for (const Value& item : list->items) entries.push_back(read_entry(item));
   return entries;
 }
 
-const RegistryEntry& find(const std::vector<RegistryEntry>& entries, const std::string& name,
-                          const char* what) {
-  std::vector<std::string> names;
-  for (const RegistryEntry& entry : entries) {
-    if (entry.name == name) return entry;
-    names.push_back(entry.name);
-  }
-  std::string near = nearest(name, names);
-  fail(Exit::kUsage, "there is no ", what, " ", name,
-       near.empty() ? "" : concat("; did you mean ", near, "?"), " There are: ", join(names, ", "),
-       ". Files of your own: --input PATH --output-prefix PREFIX");
+std::string with(std::string text, std::string_view language) {
+  for (size_t at; (at = text.find(kPlaceholder)) != std::string::npos;)
+    text.replace(at, kPlaceholder.size(), language);
+  return text;
+}
+
+// Is the name that of the entry for some language, "" included? Which?
+std::optional<std::string> language_in(const std::string& name, const RegistryEntry& entry) {
+  size_t at = entry.name.find(kPlaceholder);
+  if (at == std::string::npos || !name.starts_with(entry.name.substr(0, at))) return {};
+  std::string language = name.substr(at);
+  bool fits =
+      language.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_-") == std::string::npos;
+  return fits ? std::optional(language) : std::nullopt;
 }
 
 }  // namespace
 
-const RegistryEntry& Registry::corpus(const std::string& name) const {
-  return find(corpora, name, "corpus");
+std::vector<std::string> expand(const std::string& pattern) {
+  size_t open = 0, dots = pattern.find(".."), close = pattern.find('}', dots);
+  if (dots != std::string::npos) open = pattern.rfind('{', dots);
+  if (dots == std::string::npos || open == std::string::npos || close == std::string::npos)
+    return {pattern};
+  std::string first = pattern.substr(open + 1, dots - open - 1);
+  auto from = count_in(first), to = count_in(pattern.substr(dots + 2, close - dots - 2));
+  check_usage(from && to && *from <= *to && *to - *from < kMostFiles, "the counter in ", pattern,
+              " must be two numbers that go up, such as {00..29}");
+  std::vector<std::string> expanded;
+  for (size_t i = *from; i <= *to; ++i) {
+    std::string number = std::to_string(i);
+    if (number.size() < first.size()) number.insert(0, first.size() - number.size(), '0');
+    expanded.push_back(pattern.substr(0, open) + number + pattern.substr(close + 1));
+  }
+  return expanded;
 }
 
-const RegistryEntry& Registry::tokenizer(const std::string& name) const {
-  return find(tokenizers, name, "tokenizer");
+std::vector<size_t> parse_shards(const std::string& text, size_t count) {
+  std::set<size_t> chosen;
+  for (size_t i = 0; text.empty() && i < count; ++i) chosen.insert(i);
+  if (text.empty()) return {chosen.begin(), chosen.end()};
+  for (const std::string& part : split(text, ',')) {
+    size_t dash = part.find('-');
+    auto from = count_in(part.substr(0, dash));
+    auto to = dash == std::string::npos ? from : count_in(part.substr(dash + 1));
+    check_usage(from && to && *from <= *to && *to < count, "--shards ", text, ": ", part,
+                " is not one or a range of the files 0 .. ", count - 1,
+                "; give it as 0-3 or 0,5,7-9");
+    for (size_t i = *from; i <= *to; ++i) chosen.insert(i);
+  }
+  return {chosen.begin(), chosen.end()};
+}
+
+std::vector<RegistryFile> files_of(const RegistryEntry& entry) {
+  std::vector<RegistryFile> files;
+  for (const std::string& pattern : entry.urls) {
+    std::vector<std::string> urls = expand(pattern);
+    files.resize(urls.size());
+    for (size_t i = 0; i < urls.size(); ++i) files[i].remote.urls.push_back(urls[i]);
+  }
+  for (size_t i = 0; i < files.size(); ++i) {
+    files[i].name = last_part(files[i].remote.urls[0]);
+    if (i < entry.bytes.size()) files[i].remote.bytes = entry.bytes[i];
+    if (i < entry.sha256.size()) files[i].remote.sha256 = entry.sha256[i];
+  }
+  return files;
+}
+
+RegistryEntry Registry::corpus(const std::string& name) const {
+  std::vector<std::string> names;
+  for (const RegistryEntry& entry : corpora) {
+    if (entry.name == name) return entry;
+    names.push_back(with(entry.name, "LANGUAGE"));
+    auto language = language_in(name, entry);
+    if (!language) continue;
+    check_usage(!language->empty(), "say which language: ", with(entry.name, "en"), ", ",
+                with(entry.name, "de"), " or another one of ", entry.source);
+    RegistryEntry found = entry;
+    found.name = name;
+    std::replace(language->begin(), language->end(), '-', '_');  // be-tarask in names of databases
+    found.description = with(found.description, *language);
+    for (std::string& url : found.urls) url = with(url, *language);
+    return found;
+  }
+  std::string near = nearest(name, names);
+  fail(Exit::kUsage, "there is no corpus ", name,
+       near.empty() ? "." : concat("; did you mean ", near, "?"), " There are: ", join(names, ", "),
+       ". Files of your own: --input PATH --output-prefix PREFIX");
+}
+
+const RegistryEntry* Registry::tokenizer(const std::string& name) const {
+  auto found = std::find_if(tokenizers.begin(), tokenizers.end(),
+                            [&](const RegistryEntry& entry) { return entry.name == name; });
+  return found == tokenizers.end() ? nullptr : &*found;
 }
 
 Registry read_registry(const fs::path& file) {
@@ -133,8 +267,15 @@ Registry read_registry(const fs::path& file) {
     check_usage(all.names[i] == "corpora" || all.names[i] == "tokenizers",
                 all.items[i].place.text(), ": unknown key ", all.names[i],
                 "; there are corpora and tokenizers");
-  return {.corpora = read_entries(all, "corpora", Names::kOfUrl),
-          .tokenizers = read_entries(all, "tokenizers", Names::kOfEntry)};
+  Registry registry{.corpora = read_entries(all, "corpora"),
+                    .tokenizers = read_entries(all, "tokenizers")};
+  std::set<std::string> names;
+  for (const RegistryEntry& entry : registry.corpora)
+    check_usage(names.insert(entry.name).second, file.string(), " has two corpora ", entry.name);
+  for (const RegistryEntry& entry : registry.tokenizers)
+    check_usage(files_of(entry).size() == 1, file.string(), ": the tokenizer ", entry.name,
+                " needs the urls of one file");
+  return registry;
 }
 
 fs::path default_registry() {
@@ -148,27 +289,6 @@ fs::path default_registry() {
   }
   fail(Exit::kIo, "the table of corpora ", first.string(),
        " is not there; name it with --corpora FILE");
-}
-
-std::string table(const Registry& registry) {
-  size_t name = 4, licence = 7;
-  for (const RegistryEntry& entry : registry.corpora) {
-    name = std::max(name, entry.name.size());
-    licence = std::max(licence, entry.licence.size());
-  }
-  auto line = [&](std::string a, std::string b, std::string c, const std::string& d) {
-    a.resize(name + 2, ' ');
-    b.resize(10, ' ');
-    c.resize(licence + 2, ' ');
-    return a + b + c + d + "\n";
-  };
-  std::string text = line("name", "download", "licence", "what it is");
-  for (const RegistryEntry& entry : registry.corpora)
-    text +=
-        line(entry.name,
-             entry.file.bytes < 0 ? "unknown" : human_bytes(static_cast<double>(entry.file.bytes)),
-             entry.licence, entry.description + " (" + entry.source + ")");
-  return text;
 }
 
 }  // namespace neox

@@ -135,6 +135,8 @@ DocumentRules::InvalidUtf8 read_invalid_utf8(const Program& program) {
 DocumentRules read_rules(const Program& program, const PrepareDefaults& defaults) {
   DocumentRules rules;
   rules.keys = program.get<std::vector<std::string>>("jsonl-keys");
+  if (program.args()["jsonl-keys"].defaulted() && !defaults.keys.empty())
+    rules.keys = defaults.keys;
   std::set<std::string> different(rules.keys.begin(), rules.keys.end());
   check_usage(different.size() == rules.keys.size(),
               "--jsonl-keys names a key twice: ", join(rules.keys, " "));

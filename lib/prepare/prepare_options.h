@@ -18,6 +18,7 @@ Program prepare_program();
 struct PrepareDefaults {
   std::vector<std::string> inputs = {};
   std::string output_prefix = {}, vocab = {}, gpt2_vocab = {}, gpt2_merges = {}, separator = {};
+  std::vector<std::string> keys = {};  // none: text
   PrepareOptions::EndOfDocument end_of_document = PrepareOptions::EndOfDocument::kNone;
   int workers = 0;  // 0: all cores that this process may use
 };
