@@ -1,8 +1,7 @@
 // Extracts the articles of a MediaWiki XML dump as wikiextractor --json does, for the scripts in
 // tests/oracle.
 //   wiki_tool DUMP            one line of JSON for each article
-//   wiki_tool bench DUMP      seconds for the templates, seconds for the articles, on one thread
-#include <chrono>
+//   wiki_tool bench DUMP      processor seconds for the templates, and for the articles
 #include <ctime>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -35,8 +34,9 @@ std::string json_of(const Article& article) {
   return json.dump();
 }
 
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+// Of the processor: other programs may be running.
+double seconds_since(std::clock_t start) {
+  return static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
 }
 
 // Calls use(page) for each page, in blocks as a reader of large files takes them.
@@ -56,11 +56,11 @@ int run(const std::vector<std::string>& args) {
   neox::check_usage(args.size() == 1 || bench, "usage: wiki_tool [bench] DUMP");
   neox::MappedFile file(args.back());
   Site site = read_site(file.text());
-  auto start = std::chrono::steady_clock::now();
+  std::clock_t start = std::clock();
   Templates templates;
   for_pages(file.text(), [&](const Page& page) { templates.add(page, site); });
   double first_pass = seconds_since(start);
-  start = std::chrono::steady_clock::now();
+  start = std::clock();
   Clock clock = now();
   Extractor extractor(site, templates, clock);
   for_pages(file.text(), [&](const Page& page) {

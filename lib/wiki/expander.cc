@@ -89,7 +89,7 @@ struct NamedPart {
 };
 
 bool split_name(std::string_view part, NamedPart& named) {
-  size_t at = part.find_first_of("='");
+  size_t at = find_char<'=', '\''>(part, 0);
   if (at == kNone || part[at] == '\'') return false;
   named = {strip(part.substr(0, at)), part.substr(at + 1)};
   return true;

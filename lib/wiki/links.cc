@@ -19,7 +19,7 @@ struct Pair {
 // Each two brackets of a kind, from left to right.
 std::vector<Pair> bracket_pairs(std::string_view text) {
   std::vector<Pair> pairs;
-  for (size_t at = 0; (at = text.find_first_of("[]", at)) != kNone;) {
+  for (size_t at = 0; (at = find_char<'[', ']'>(text, at)) != kNone;) {
     if (at + 1 < text.size() && text[at + 1] == text[at]) {
       pairs.push_back({at, text[at] == '['});
       at += 2;
@@ -45,7 +45,7 @@ std::vector<Span> balanced(std::string_view text) {
       at = text.find("[[", at);
       continue;
     }
-    while ((at = text.find_first_of("[]", at)) != kNone) {
+    while ((at = find_char<'[', ']'>(text, at)) != kNone) {
       if (at + 1 < text.size() && text[at + 1] == text[at]) break;
       ++at;
     }

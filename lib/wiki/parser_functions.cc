@@ -45,7 +45,7 @@ bool has_error_class(std::string_view text, size_t at) {
   for (bool begins = true; at < text.size() && text[at] != '"' && text[at] != '>';) {
     if (begins && text.substr(at, 5) == "error") {
       size_t end = at + 5;
-      if (space_at(text, end)) end = text.find_first_of("\">", end);
+      if (space_at(text, end)) end = find_char<'"', '>'>(text, end);
       if (end != kNone && end < text.size() && text[end] == '"') return true;
     }
     Char c = read_at(text, at);

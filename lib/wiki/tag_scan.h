@@ -45,7 +45,8 @@ inline size_t end_of_closing(std::string_view text, const TagHead& head) {
 // The first ">" that is not in quotes; quotes that do not close are text.
 inline size_t end_of_opening(std::string_view text, size_t at) {
   text = text.substr(0, std::min(text.size(), at + kMaxTag));
-  while ((at = text.find_first_of(">\"'", at)) != kNone && text[at] != '>') {
+  if (text.find('>', at) == kNone) return kNone;
+  while ((at = find_char<'>', '"', '\''>(text, at)) != kNone && text[at] != '>') {
     size_t quote = text.find(text[at], at + 1);
     at = (quote == kNone ? at : quote) + 1;
   }

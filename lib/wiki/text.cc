@@ -213,22 +213,12 @@ void replace_in(std::string& text, std::string_view what, std::string_view by) {
 std::string escape(std::string_view text) {
   std::string out;
   out.reserve(text.size());
-  for (char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      default:
-        out += c;
-    }
+  size_t done = 0;
+  for (size_t at; (at = find_char<'&', '<', '>'>(text, done)) != kNone; done = at + 1) {
+    out.append(text.substr(done, at - done));
+    out += text[at] == '&' ? "&amp;" : text[at] == '<' ? "&lt;" : "&gt;";
   }
-  return out;
+  return out.append(text.substr(done));
 }
 
 }  // namespace neox::wiki

@@ -47,6 +47,15 @@ char ascii_lower(char c);
 // Whether the text has the word, given in lower case, at that place, in whatever case.
 bool has_word_at(std::string_view text, size_t at, std::string_view lower_case);
 
+// The first of some characters at or behind a place: much faster than find_first_of().
+template <char... kChars>
+size_t find_char(std::string_view text, size_t at) {
+  for (; at < text.size(); ++at) {
+    if (((text[at] == kChars) || ...)) return at;
+  }
+  return kNone;
+}
+
 // Each occurrence from left to right, as str.replace().
 std::string replace_all(std::string_view text, std::string_view what, std::string_view by);
 // The same in place; nothing is copied where there is none.

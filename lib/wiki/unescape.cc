@@ -108,12 +108,16 @@ std::string unescape(std::string_view text) {
 std::string repair(std::string_view text) {
   std::string out;
   out.reserve(text.size());
+  size_t done = 0;
   for (size_t at = 0; at < text.size();) {
     Sequence s = sequence_at(text, at);
-    out.append(s.whole ? text.substr(at, s.bytes) : "\xEF\xBF\xBD");
+    if (!s.whole) {
+      out.append(text.substr(done, at - done)).append("\xEF\xBF\xBD");
+      done = at + s.bytes;
+    }
     at += s.bytes;
   }
-  return out;
+  return out.append(text.substr(done));
 }
 
 void join_surrogates(std::string& text) {
