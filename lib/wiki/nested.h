@@ -1,0 +1,92 @@
+// Elements that may enclose each other, dropped with what they enclose.
+#pragma once
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "wiki/braces.h"
+
+namespace neox::wiki {
+
+// Drops the spans, which are sorted; one that begins within another is left out.
+inline std::string without_spans(std::string_view text, const std::vector<Span>& spans) {
+  std::string out;
+  out.reserve(text.size());
+  size_t done = 0;
+  for (const Span& span : spans) {
+    if (span.begin < done) continue;
+    out.append(text.substr(done, span.begin - done));
+    done = span.end;
+  }
+  return out.append(text.substr(done));
+}
+
+// The spans from openings to closings, paired as dropNested() of wikiextractor 3.1.0 pairs them: an
+// opening directly behind a closing counts as enclosed; where closings are missing, all from the
+// first span's begin to the last closing. open(from) and close(from) give the next
+// std::optional<Span> at or behind a place.
+template <class Open, class Close>
+class NestedSpans {
+ public:
+  NestedSpans(Open open, Close close) : open_(open), close_(close) {}
+
+  std::vector<Span> find() {
+    start_ = open_(0);
+    if (!start_) return {};
+    end_ = close_(start_->end);
+    std::optional<Span> next = start_;
+    while (end_) {
+      next = open_(next->end);
+      if (!next) {
+        close_pending();
+        break;
+      }
+      close_before(*next);
+      if (next->begin != start_->begin) ++depth_;
+    }
+    return std::move(spans_);
+  }
+
+ private:
+  void close_pending() {
+    for (; depth_ > 0; --depth_) {
+      std::optional<Span> further = close_(end_->end);
+      if (!further) break;
+      end_ = further;
+    }
+    spans_.push_back({start_->begin, end_->end});
+  }
+
+  void close_before(const Span& next) {
+    while (end_->end < next.begin) {
+      if (depth_ == 0) {
+        spans_.push_back({start_->begin, end_->end});
+        start_ = next;
+        end_ = close_(next.end);
+        return;
+      }
+      --depth_;
+      size_t last = end_->end;
+      end_ = close_(last);
+      if (!end_) {
+        spans_ = {{spans_.empty() ? start_->begin : spans_[0].begin, last}};
+        return;
+      }
+    }
+  }
+
+  Open open_;
+  Close close_;
+  std::optional<Span> start_, end_;
+  size_t depth_ = 0;
+  std::vector<Span> spans_;
+};
+
+template <class Open, class Close>
+void drop_nested(std::string& text, Open open, Close close) {
+  std::vector<Span> spans = NestedSpans(open, close).find();
+  if (!spans.empty()) text = without_spans(text, spans);
+}
+
+}  // namespace neox::wiki

@@ -1,0 +1,224 @@
+#include "wiki/text.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+#include "wiki/tables.h"
+
+namespace neox::wiki {
+
+namespace {
+
+constexpr char32_t kReplacement = 0xFFFD;
+
+uint8_t byte_at(std::string_view text, size_t at) { return static_cast<uint8_t>(text[at]); }
+
+bool continues(std::string_view text, size_t at) {
+  return at < text.size() && (byte_at(text, at) & 0xC0) == 0x80;
+}
+
+// Digits, letters and "_" 1, white space 2.
+constexpr std::array<uint8_t, 128> kAscii = [] {
+  std::array<uint8_t, 128> kinds{};
+  for (int c = 0; c < 128; ++c) {
+    bool word = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+    bool space = (c >= 9 && c <= 13) || (c >= 28 && c <= 32);
+    kinds[static_cast<size_t>(c)] = word || c == '_' ? 1 : space ? 2 : 0;
+  }
+  return kinds;
+}();
+
+bool any_cased(char32_t code) {
+  auto in = [code](const std::vector<CaseRun>& runs) {
+    return std::ranges::any_of(
+        runs, [code](const CaseRun& r) { return r.first <= code && code <= r.last; });
+  };
+  return in(kUpperRuns) || in(kLowerRuns);
+}
+
+void append_case(std::string& out, char32_t code, const std::vector<CaseRun>& runs,
+                 const std::vector<CaseString>& strings) {
+  auto several = std::ranges::lower_bound(strings, code, {}, &CaseString::code);
+  if (several != strings.end() && several->code == code) {
+    out += several->becomes;
+    return;
+  }
+  auto run = std::ranges::upper_bound(runs, code, {}, &CaseRun::first);
+  if (run != runs.begin() && code <= (--run)->last &&
+      (code - run->first) % static_cast<char32_t>(run->step) == 0) {
+    code = static_cast<char32_t>(static_cast<int64_t>(code) + run->distance);
+  }
+  append_char(out, code);
+}
+
+std::string change_case(std::string_view text, const std::vector<CaseRun>& runs,
+                        const std::vector<CaseString>& strings) {
+  std::string out;
+  out.reserve(text.size());
+  for (size_t at = 0; at < text.size();) {
+    Char c = read_at(text, at);
+    append_case(out, c.code, runs, strings);
+    at += c.bytes;
+  }
+  return out;
+}
+
+}  // namespace
+
+Char read_at(std::string_view text, size_t at) {
+  uint8_t lead = byte_at(text, at);
+  if (lead < 0x80) return {lead, 1};
+  auto next = [&](size_t i) { return static_cast<char32_t>(byte_at(text, at + i) & 0x3F); };
+  if (lead >= 0xC2 && lead < 0xE0 && continues(text, at + 1)) {
+    return {(lead & 0x1Fu) << 6 | next(1), 2};
+  }
+  if (lead >= 0xE0 && lead < 0xF0 && continues(text, at + 1) && continues(text, at + 2)) {
+    return {(lead & 0xFu) << 12 | next(1) << 6 | next(2), 3};
+  }
+  if (lead >= 0xF0 && lead < 0xF5 && continues(text, at + 1) && continues(text, at + 2) &&
+      continues(text, at + 3)) {
+    return {(lead & 7u) << 18 | next(1) << 12 | next(2) << 6 | next(3), 4};
+  }
+  return {kReplacement, 1};
+}
+
+Char read_before(std::string_view text, size_t at) {
+  size_t begin = at - 1;
+  while (begin > 0 && at - begin < 4 && continues(text, begin)) --begin;
+  Char c = read_at(text, begin);
+  return begin + c.bytes == at ? c : Char{kReplacement, 1};
+}
+
+void append_char(std::string& text, char32_t code) {
+  auto put = [&](char32_t byte) { text += static_cast<char>(byte); };
+  if (code < 0x80) {
+    put(code);
+  } else if (code < 0x800) {
+    put(0xC0 | code >> 6), put(0x80 | (code & 0x3F));
+  } else if (code < 0x10000) {
+    put(0xE0 | code >> 12), put(0x80 | (code >> 6 & 0x3F)), put(0x80 | (code & 0x3F));
+  } else {
+    put(0xF0 | code >> 18), put(0x80 | (code >> 12 & 0x3F));
+    put(0x80 | (code >> 6 & 0x3F)), put(0x80 | (code & 0x3F));
+  }
+}
+
+size_t count_chars(std::string_view text) {
+  return static_cast<size_t>(
+      std::ranges::count_if(text, [](char c) { return (static_cast<uint8_t>(c) & 0xC0) != 0x80; }));
+}
+
+size_t byte_of_char(std::string_view text, size_t n) {
+  size_t at = 0;
+  for (; n > 0 && at < text.size(); --n) at += read_at(text, at).bytes;
+  return at;
+}
+
+bool is_space(char32_t code) {
+  if (code < 128) return kAscii[code] == 2;
+  return code == 0x85 || code == 0xA0 || code == 0x1680 || (code >= 0x2000 && code <= 0x200A) ||
+         code == 0x2028 || code == 0x2029 || code == 0x202F || code == 0x205F || code == 0x3000;
+}
+
+bool is_word(char32_t code) {
+  if (code < 128) return kAscii[code] == 1;
+  auto range = std::ranges::lower_bound(kWordRanges, code, {}, &WordRange::last);
+  return range != kWordRanges.end() && range->first <= code;
+}
+
+bool space_at(std::string_view text, size_t at) {
+  return at < text.size() && is_space(read_at(text, at).code);
+}
+
+bool word_at(std::string_view text, size_t at) {
+  return at < text.size() && is_word(read_at(text, at).code);
+}
+
+size_t skip_space(std::string_view text, size_t at) {
+  while (at < text.size()) {
+    Char c = read_at(text, at);
+    if (!is_space(c.code)) break;
+    at += c.bytes;
+  }
+  return at;
+}
+
+std::string_view strip_left(std::string_view text) { return text.substr(skip_space(text, 0)); }
+
+std::string_view strip_right(std::string_view text) {
+  while (!text.empty()) {
+    Char c = read_before(text, text.size());
+    if (!is_space(c.code)) break;
+    text.remove_suffix(c.bytes);
+  }
+  return text;
+}
+
+std::string_view strip(std::string_view text) { return strip_right(strip_left(text)); }
+
+std::string to_upper(std::string_view text) { return change_case(text, kUpperRuns, kUpperStrings); }
+
+std::string to_lower(std::string_view text) {
+  constexpr std::string_view kSigma = "\xCE\xA3";  // at the end of a word it has another form
+  std::string out;
+  for (size_t at = 0; at < text.size();) {
+    size_t sigma = std::min(text.find(kSigma, at), text.size());
+    out += change_case(text.substr(at, sigma - at), kLowerRuns, kLowerStrings);
+    if (sigma == text.size()) break;
+    at = sigma + kSigma.size();
+    bool inside = sigma > 0 && any_cased(read_before(text, sigma).code);
+    bool last = at == text.size() || !any_cased(read_at(text, at).code);
+    append_char(out, inside && last ? 0x3C2 : 0x3C3);
+  }
+  return out;
+}
+
+std::string upper_first(std::string_view text) {
+  if (text.empty()) return {};
+  size_t first = read_at(text, 0).bytes;
+  return to_upper(text.substr(0, first)) + std::string(text.substr(first));
+}
+
+std::string lower_first(std::string_view text) {
+  if (text.empty()) return {};
+  size_t first = read_at(text, 0).bytes;
+  return to_lower(text.substr(0, first)) + std::string(text.substr(first));
+}
+
+char ascii_lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; }
+
+bool has_word_at(std::string_view text, size_t at, std::string_view lower_case) {
+  if (at > text.size() || text.size() - at < lower_case.size()) return false;
+  for (size_t i = 0; i < lower_case.size(); ++i) {
+    if (ascii_lower(text[at + i]) != lower_case[i]) return false;
+  }
+  return true;
+}
+
+std::string replace_all(std::string_view text, std::string_view what, std::string_view by) {
+  std::string out;
+  out.reserve(text.size());
+  size_t done = 0;
+  for (size_t at; (at = text.find(what, done)) != kNone; done = at + what.size()) {
+    out.append(text.substr(done, at - done)).append(by);
+  }
+  return out.append(text.substr(done));
+}
+
+void replace_in(std::string& text, std::string_view what, std::string_view by) {
+  if (text.find(what) != kNone) text = replace_all(text, what, by);
+}
+
+std::string escape(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  size_t done = 0;
+  for (size_t at; (at = find_char<'&', '<', '>'>(text, done)) != kNone; done = at + 1) {
+    out.append(text.substr(done, at - done));
+    out += text[at] == '&' ? "&amp;" : text[at] == '<' ? "&lt;" : "&gt;";
+  }
+  return out.append(text.substr(done));
+}
+
+}  // namespace neox::wiki
