@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/text.h"
 
 namespace neox {
 
@@ -37,10 +38,11 @@ bool is_separator(std::string_view line, std::string_view separator) {
 
 namespace {
 
-enum class Kind { kLines, kSeparated, kParts, kWhole };
+enum class Kind { kLines, kPages, kSeparated, kParts, kWhole };
 
 Kind kind_of(InputFile::Format format, const BlockRules& rules) {
   if (format == InputFile::Format::kJsonLines) return Kind::kLines;
+  if (format == InputFile::Format::kWiki) return Kind::kPages;
   if (!rules.separator.empty()) return Kind::kSeparated;
   return rules.texts == BlockRules::Texts::kParts ? Kind::kParts : Kind::kWhole;
 }
@@ -63,6 +65,8 @@ size_t cut_at(std::string_view text, size_t at, Kind kind, std::string_view sepa
   switch (kind) {
     case Kind::kLines:
       return at + 1;
+    case Kind::kPages:
+      return trim(line_before(text, at)) == "</page>" ? at + 1 : 0;
     case Kind::kSeparated:
       return is_separator(line_before(text, at), separator) ? at + 1 : 0;
     case Kind::kParts: {

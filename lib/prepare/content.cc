@@ -57,6 +57,9 @@ InputFile::Format format_of(const std::string& path, std::string_view head, Sepa
   if (separated == Separated::kYes || one_of(ending, {".txt", ".text", ".md"}))
     return InputFile::Format::kText;
   if (head.starts_with("\xEF\xBB\xBF")) head.remove_prefix(3);
+  // enwik8, without an ending, is taken as it stands.
+  if (ending_of(decompressed_name(path)) == ".xml" && trim(head).starts_with("<mediawiki"))
+    return InputFile::Format::kWiki;
   char first = trim(head).empty() ? ' ' : trim(head).front();
   bool json = one_of(ending, {".jsonl", ".ndjson", ".json"});
   check_io(

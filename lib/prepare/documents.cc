@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "prepare/json_line.h"
+#include "prepare/wiki_articles.h"
 #include "tokenizer/unicode.h"
 
 namespace neox {
@@ -30,6 +31,8 @@ class Parsing {
              block_.file->path, " is text; conversations (--chat-template) come as JSON lines");
     if (block_.file->format == InputFile::Format::kJsonLines)
       parse_lines();
+    else if (block_.file->format == InputFile::Format::kWiki)
+      parse_pages();
     else if (rules_.separator.empty())
       add_text(block_.text);
     else
@@ -52,6 +55,19 @@ class Parsing {
         add(std::move(document), number);
       } catch (const Error& e) { add_bad_line(e.what(), number); }
     }
+  }
+
+  void parse_pages() {
+    check(rules_.wiki != nullptr, block_.file->path, ": a dump of MediaWiki without its templates");
+    rules_.wiki->for_articles(block_.text, [&](const wiki::Article& article) {
+      Document& document = found_.documents.emplace_back();
+      for (const std::string& key : rules_.keys) {
+        const std::string* value = field_of(article, key);
+        check_usage(value, block_.file->path, ": articles have no '", key,
+                    "'; they have id, revid, url, title and text (--jsonl-keys)");
+        document.texts.push_back(found_.storage.keep(std::string_view(*value)));
+      }
+    });
   }
 
   void part_text() {

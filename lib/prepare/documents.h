@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,6 +19,8 @@ struct Document {
   bool repaired = false;                     // had bytes or escapes that are no Unicode
 };
 
+class WikiArticles;
+
 struct DocumentRules {
   std::vector<std::string> keys = {"text"};
   std::string separator = {};  // lines that part the documents of a text; "": one document
@@ -28,6 +31,7 @@ struct DocumentRules {
   enum class InvalidUtf8 { kReplace, kSkip, kFail } invalid_utf8 = InvalidUtf8::kReplace;
   // What else must hold of the texts of JSON lines: throws Error (74) with what is wrong.
   std::function<void(std::string_view)> check = {};
+  std::shared_ptr<const WikiArticles> wiki = {};  // where files are dumps of MediaWiki
 };
 
 // The texts are views into the block and into `storage`, both of which must outlive their use.

@@ -1,5 +1,5 @@
-// The files that corpora come in: JSON lines and plain text, as they are, compressed, or in
-// archives; named one by one, by patterns, or by their directory.
+// The files that corpora come in: JSON lines, plain text and dumps of MediaWiki, as they are,
+// compressed, or in archives; named one by one, by patterns, or by their directory.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -11,7 +11,7 @@
 namespace neox {
 
 struct InputFile {
-  enum class Format { kJsonLines, kText };  // of an archive those of its members count
+  enum class Format { kJsonLines, kText, kWiki };  // of an archive those of its members count
   // A file that holds another one, or others, is read from its beginning to its end by one rank.
   enum class Packing { kNone, kCompressed, kTar, kZip };
   std::string path;  // of a member "a.tar: name"
@@ -28,7 +28,8 @@ struct InputFiles {
 
 // The files of a list of paths; a path may be several, separated by commas, and a pattern ("*",
 // "?", "[a-z]") stands for all files of such names in the order of their names. The files of a
-// directory come in the order of their paths, without hidden ones, and each file once. *.jsonl,
+// directory come in the order of their paths, without hidden ones, and each file once. *.xml
+// that begins with "<mediawiki" is a dump of MediaWiki. *.jsonl,
 // *.ndjson and *.json are JSON lines, *.txt, *.text and *.md text; others are JSON lines where the
 // first byte that is not blank is '{'. With a separator all files are text. Compressed files (gzip,
 // zstd, xz, bzip2, lz4) and archives (tar, zip) are known by their content. Throws Error (64, 74)

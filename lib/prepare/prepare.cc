@@ -13,6 +13,7 @@
 #include "prepare/journal.h"
 #include "prepare/preparation.h"
 #include "prepare/together.h"
+#include "prepare/wiki_articles.h"
 #include "tokenizer/bpe_trainer.h"
 
 namespace neox {
@@ -45,9 +46,9 @@ class DocumentReader {
       texts_.clear();
       at_ = 0;
       // The text of a text file is the same for all keys.
-      bool json = block->file->format == InputFile::Format::kJsonLines;
+      bool keys = block->file->format != InputFile::Format::kText;
       for (const Document& document : found.documents)
-        for (size_t key = 0; key < (json ? document.texts.size() : 1); ++key)
+        for (size_t key = 0; key < (keys ? document.texts.size() : 1); ++key)
           texts_.emplace_back(document.texts[key]);
     }
     text = std::move(texts_[at_++]);
@@ -110,13 +111,14 @@ bool was_trained(const PrepareOptions& options, const InputFiles& input, int ran
 }
 
 void describe_input(const InputFiles& input) {
-  auto lines = std::count_if(input.files.begin(), input.files.end(), [](const InputFile& file) {
-    return file.format == InputFile::Format::kJsonLines;
-  });
-  auto text = static_cast<int64_t>(input.files.size()) - lines;
+  using Format = InputFile::Format;
+  constexpr std::pair<Format, const char*> kFormats[] = {
+      {Format::kJsonLines, "JSON lines"}, {Format::kText, "text"}, {Format::kWiki, "wiki dumps"}};
   std::vector<std::string> parts;
-  if (lines > 0) parts.push_back(concat(lines, " of JSON lines"));
-  if (text > 0) parts.push_back(concat(text, " of text"));
+  for (auto [format, name] : kFormats)
+    if (auto n = std::count_if(input.files.begin(), input.files.end(),
+                               [&](const InputFile& file) { return file.format == format; }))
+      parts.push_back(concat(n, " of ", name));
   log_info("input: ", human_bytes(static_cast<double>(input.bytes)),
            ", files: ", join(parts, " and "));
   if (!input.left_out.empty())
@@ -164,10 +166,14 @@ InputFiles find_together(const PrepareOptions& options, Control& control) {
 
 }  // namespace
 
-PrepareResult prepare_data(const PrepareOptions& options, Control& control) {
+PrepareResult prepare_data(const PrepareOptions& given, Control& control) {
   double begin = now();
+  PrepareOptions options = given;
   InputFiles input = find_together(options, control);
   if (control.rank() == 0) describe_input(input);
+  options.rules.wiki = WikiArticles::gather(
+      input, {.separator = options.rules.separator, .threads = options.workers},
+      options.output_prefix, control);
   if (options.train_vocab)
     work_together(control, {.work = [&](const std::atomic<bool>&) {
                     if (control.rank() == 0 && !was_trained(options, input, control.size()))

@@ -1,0 +1,94 @@
+// Dumps of MediaWiki as input: the articles become documents, however the dump is packed and
+// shared.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "archives.h"
+#include "comm/thread.h"
+#include "data_files.h"
+#include "prepare/prepare.h"
+#include "tokenizer/bpe_trainer.h"
+
+namespace neox {
+namespace {
+
+using testing::compressed;
+using testing::Directory;
+using testing::error_of;
+using ::testing::HasSubstr;
+
+std::string page(int id, const std::string& ns, const std::string& title, const std::string& text) {
+  return concat("  <page>\n    <title>", title, "</title>\n    <ns>", ns, "</ns>\n    <id>", id,
+                "</id>\n    <revision>\n      <id>", id + 100,
+                "</id>\n      <text bytes=\"1\" xml:space=\"preserve\">", text,
+                "</text>\n    </revision>\n  </page>\n");
+}
+
+class WikiInput : public ::testing::Test {
+ protected:
+  WikiInput() {
+    bool more = true;
+    write_tokenizer_json(dir_ / "tokenizer.json", train_bpe({.vocab_size = 280}, [&](auto& text) {
+                           text = "the cat and the hat";
+                           return std::exchange(more, false);
+                         }));
+    dump_ =
+        "<mediawiki xml:lang=\"en\">\n  <siteinfo>\n    <sitename>W</sitename>\n"
+        "    <base>https://en.example.org/wiki/Main_Page</base>\n    <namespaces>\n"
+        "      <namespace key=\"0\" case=\"first-letter\" />\n"
+        "      <namespace key=\"10\" case=\"first-letter\">Template</namespace>\n"
+        "    </namespaces>\n  </siteinfo>\n";
+    for (int i = 0; i < 40; ++i)
+      dump_ += page(i, "0", concat("Page ", i),
+                    concat("The '''cat''' number {{twice|", i, "}} sat on a [[mat|red mat]].\n\n",
+                           std::string(static_cast<size_t>(i) * 50, 'a'), " is a long word.\n"));
+    // Behind the pages that use it: a first pass finds it.
+    dump_ += page(77, "10", "Template:Twice", "{{{1}}}-{{{1}}}") + "</mediawiki>\n";
+  }
+
+  // Both files.
+  std::string dataset(const std::string& input, int ranks, std::string key = "text") {
+    PrepareOptions options{.inputs = {input},
+                           .output_prefix = dir_ / "out",
+                           .rules = {.keys = {key}},
+                           .tokenizer = {.vocab = dir_ / "tokenizer.json"},
+                           .workers = 2};
+    run_thread_ranks(ranks,
+                     [&](Communicator&, Control& control) { prepare_data(options, control); });
+    std::string name = dir_ / ("out_" + key + "_document");
+    return read_file(name + ".bin") + "|" + read_file(name + ".idx");
+  }
+
+  Directory dir_;
+  std::string dump_;
+};
+
+TEST_F(WikiInput, ArticlesAreDocumentsWithTheirTemplatesExpanded) {
+  std::string lines;
+  for (int i = 0; i < 40; ++i)
+    lines += concat("{\"text\": \"The cat number ", i, "-", i, " sat on a red mat.\\n",
+                    std::string(static_cast<size_t>(i) * 50, 'a'), " is a long word.\"}\n");
+  std::string wanted = dataset(dir_.put("a.jsonl", lines), 1);
+  EXPECT_TRUE(dataset(dir_.put("a.xml", dump_), 1) == wanted);
+  EXPECT_TRUE(dataset(dir_.put("a.xml", dump_), 3) == wanted);
+  EXPECT_TRUE(dataset(dir_.put("a.xml.bz2", compressed(dump_, "bzip2")), 2) == wanted);
+  for (const std::string& name : dir_.list())
+    EXPECT_EQ(name.find(".templates-"), std::string::npos) << name;
+}
+
+TEST_F(WikiInput, TitlesAreAKeyToo) {
+  std::string lines;
+  for (int i = 0; i < 40; ++i) lines += concat("{\"title\": \"Page ", i, "\"}\n");
+  EXPECT_TRUE(dataset(dir_.put("a.xml", dump_), 1, "title") ==
+              dataset(dir_.put("a.jsonl", lines), 1, "title"));
+}
+
+TEST_F(WikiInput, UnknownFieldsAndDumpsWithoutAHeadAreNamed) {
+  std::string path = dir_.put("a.xml", dump_);
+  EXPECT_THAT(error_of([&] { dataset(path, 1, "body"); }), HasSubstr("articles have no 'body'"));
+  std::string cut = dir_.put("b.xml", dump_.substr(0, 100));
+  EXPECT_THAT(error_of([&] { dataset(cut, 1); }), HasSubstr("no <siteinfo>"));
+}
+
+}  // namespace
+}  // namespace neox
