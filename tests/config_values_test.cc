@@ -1,4 +1,5 @@
 // What the keys mean: precision, optimizer, learning rate, model, data, checkpoints.
+#include "base/text.h"
 #include "config_fixture.h"
 
 namespace neox {
