@@ -39,6 +39,12 @@ TEST(Count, AddsUpDatasets) {
   EXPECT_THAT(text, HasSubstr("(2 datasets)"));
 }
 
+TEST(Count, TakesBothFilesOfADatasetForOne) {
+  Directory dir;
+  std::string a = dir.put("a", kA);
+  EXPECT_EQ(neox_data({"count", a + ".bin", a + ".idx"}), neox_data({"count", a}));
+}
+
 TEST(Merge, GivesTheFilesOfAllDocumentsAtOnce) {
   Directory dir;
   std::string a = dir.put("a", kA), b = dir.put("b", kB), c = dir.put("c", kC);

@@ -224,6 +224,11 @@ TEST_F(Prepare, TrainsGpt2Files) {
                            "--train-tokenizer", "260", "--append-eod"}),
                alone_);
   EXPECT_GT(IndexedDataset(dir_ / "x/y_text_document").num_tokens(), 5);
+  Tokenizer gpt2 = Tokenizer::from_gpt2(dir_ / "t/vocab.json", dir_ / "t/merges.txt");
+  Tokenizer json = Tokenizer::from_json(dir_ / "t/tokenizer.json");
+  EXPECT_EQ(gpt2.encode("the hat"), json.encode("the hat"));
+  EXPECT_EQ(gpt2.end_of_document(), 0);
+  EXPECT_EQ(json.vocab_size(), 260);
 }
 
 TEST_F(Prepare, WantsATokenForEndsOfDocuments) {

@@ -110,7 +110,7 @@ void IndexedDataset::check_header(std::span<const std::byte> bytes) const {
   check_io(
       !old, idx_path_,
       ": this is the old format TNTIDX (dataset implementations 'lazy' and 'cached'), which is "
-      "not read here; prepare the data again with --dataset-impl mmap");
+      "not read here; neox-data import turns it into today's");
   size_t seen = std::min(bytes.size(), sizeof kMagic);
   check_io(seen == 0 || std::memcmp(bytes.data(), kMagic, seen) == 0, idx_path_,
            ": not the index of a dataset: it does not begin with MMIDIDX", kAgain);
@@ -175,7 +175,7 @@ void IndexedDataset::check_positions() {
     text +=
         ", one token for each document: versions of Megatron's tool from 2022 and 2023 wrote "
         "end-of-document tokens and did not count them, so each document begins with the end "
-        "of the one before; prepare the data again to mend it";
+        "of the one before; neox-data repair mends it";
   warnings_.push_back(text);
 }
 

@@ -2,13 +2,11 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <memory>
-#include <optional>
 #include <thread>
 
 #include "base/error.h"
-#include "base/program.h"
 #include "base/text.h"
+#include "dataset/command_options.h"
 #include "dataset/import.h"
 #include "dataset/merge.h"
 #include "dataset/raw_index.h"
@@ -19,86 +17,7 @@
 namespace neox {
 namespace {
 
-namespace po = boost::program_options;
 using Arguments = std::vector<std::string>;
-
-auto text(const char* name) { return po::value<std::string>()->value_name(name); }
-auto number(const char* name) { return po::value<int64_t>()->value_name(name); }
-auto texts(const char* name) {
-  return po::value<std::vector<std::string>>()->composing()->value_name(name);
-}
-
-template <class T>
-std::optional<T> given(const Program& program, const std::string& option) {
-  if (!program.has(option)) return std::nullopt;
-  return program.get<T>(option);
-}
-
-// The prefixes that stand alone on the command line. People name one of the two files, too.
-std::vector<std::string> prefixes(const Program& program) {
-  check_usage(program.has("dataset"), "no dataset is named: give its path without .bin and .idx");
-  auto names = program.get<std::vector<std::string>>("dataset");
-  for (std::string& name : names)
-    if (name.ends_with(".bin") || name.ends_with(".idx")) name.resize(name.size() - 4);
-  return names;
-}
-
-std::string one_prefix(const Program& program) {
-  auto names = prefixes(program);
-  check_usage(names.size() == 1, "one dataset is wanted, but ", names.size(),
-              " are named: ", join(names, ", "));
-  return names.front();
-}
-
-std::string output_prefix(const Program& program) {
-  check_usage(program.has("output-prefix"),
-              "--output-prefix is missing: the path of the new dataset without .bin and .idx");
-  return program.get<std::string>("output-prefix");
-}
-
-void add_dataset(Program& program) {
-  program.options().add_options()("dataset", texts("PREFIX"),
-                                  "path without .bin and .idx (--dataset may be left out)");
-  program.positional("dataset", -1);
-}
-
-void add_tokenizer(Program& program) {
-  auto add = program.options().add_options();
-  add("vocab-file,v", text("FILE"), "tokenizer.json, or GPT-2's vocab.json");
-  add("merge-file,m", text("FILE"), "GPT-2's merges.txt");
-}
-
-std::unique_ptr<Tokenizer> read_tokenizer(const Program& program) {
-  auto vocab = given<std::string>(program, "vocab-file");
-  auto merges = given<std::string>(program, "merge-file");
-  check_usage(vocab || !merges, "--merge-file needs --vocab-file beside it");
-  if (!vocab) return nullptr;
-  return std::make_unique<Tokenizer>(merges ? Tokenizer::from_gpt2(*vocab, *merges)
-                                            : Tokenizer::from_json(*vocab));
-}
-
-std::unique_ptr<Tokenizer> tokenizer_of(const Config& config) {
-  const TokenizerConfig& t = config.tokenizer;
-  if (t.vocab_file.empty()) return nullptr;
-  bool gpt2 = t.type == "GPT2BPETokenizer";
-  check_usage(!gpt2 || !t.merge_file.empty(), config.where("tokenizer_type"), ": ", t.type,
-              " needs merge_file beside vocab_file");
-  return std::make_unique<Tokenizer>(gpt2 ? Tokenizer::from_gpt2(t.vocab_file, t.merge_file)
-                                          : Tokenizer::from_json(t.vocab_file));
-}
-
-// --eod, or the tokenizer's.
-std::optional<int64_t> end_of_document(const Program& program, const Tokenizer* tokenizer) {
-  if (auto id = given<int64_t>(program, "eod")) return id;
-  if (tokenizer && tokenizer->has_end_of_document()) return tokenizer->end_of_document();
-  return std::nullopt;
-}
-
-std::string amounts(const Totals& totals) {
-  return concat(with_commas(totals.documents), " documents, ", with_commas(totals.sequences),
-                " sequences, ", with_commas(totals.tokens), " tokens, ",
-                human_bytes(static_cast<double>(totals.bytes)));
-}
 
 int merge(const Arguments& arguments, std::ostream& out) {
   Program program(

@@ -62,17 +62,37 @@ class DocumentReader {
   size_t at_ = 0;
 };
 
+std::string json_beside(const TokenizerFile& gpt2) {
+  return (fs::path(gpt2.vocab).parent_path() / "tokenizer.json").string();
+}
+
 void check_not_there(const std::string& path, PrepareOptions::Existing existing) {
   check_usage(existing == PrepareOptions::Existing::kReplace || !fs::exists(path), path,
               " exists; --train-tokenizer would replace it. Leave --train-tokenizer out to use it, "
               "name another --vocab-file, or add --overwrite-tokenizer");
 }
 
+// GPT-2's files and, beside its vocab.json, the tokenizer.json that newer libraries read; or that
+// alone.
+void write_tokenizer(const TokenizerFile& file, const TrainedBpe& trained) {
+  for (const std::string& path : {file.vocab, file.merges})
+    if (fs::path dir = fs::path(path).parent_path(); !dir.empty()) make_directories(dir);
+  if (file.type != TokenizerFile::Type::kGpt2) return write_tokenizer_json(file.vocab, trained);
+  write_gpt2_files(file.vocab, file.merges, trained);
+  write_tokenizer_json(json_beside(file), trained);
+}
+
 void train_tokenizer(const PrepareOptions& options, const InputFiles& input) {
   const TokenizerFile& file = options.tokenizer;
   check_not_there(file.vocab, options.existing_tokenizer);
   bool gpt2 = file.type == TokenizerFile::Type::kGpt2;
-  if (gpt2) check_not_there(file.merges, options.existing_tokenizer);
+  if (gpt2) {
+    check_usage(file.vocab != json_beside(file), file.vocab,
+                " is the name of the tokenizer.json that is written beside GPT-2's files; give "
+                "--vocab-file another, such as vocab.json");
+    check_not_there(file.merges, options.existing_tokenizer);
+    check_not_there(json_beside(file), options.existing_tokenizer);
+  }
   DocumentReader documents(input, options.rules);
   auto progress = std::make_unique<Progress>(
       Progress::Options{.label = "count words", .unit = "B", .total = input.bytes});
@@ -85,19 +105,17 @@ void train_tokenizer(const PrepareOptions& options, const InputFiles& input) {
     }
     progress->update(at.done);
   };
-  TrainedBpe trained = train_bpe({.vocab_size = *options.train_vocab,
-                                  .normalizer = gpt2 ? BpeTrainerConfig::Normalizer::kNone
-                                                     : BpeTrainerConfig::Normalizer::kNfc,
-                                  .num_threads = options.workers,
-                                  .progress = show},
-                                 [&](std::string& text) { return documents.next(text); });
+  BpeTrainerConfig config{
+      .vocab_size = *options.train_vocab, .num_threads = options.workers, .progress = show};
+  if (gpt2) {  // as training GPT-2's tokenizer anew
+    config.special_tokens = {"<|endoftext|>"};
+    config.normalizer = BpeTrainerConfig::Normalizer::kNone;
+  }
+  TrainedBpe trained = train_bpe(config, [&](std::string& text) { return documents.next(text); });
   auto entries = static_cast<int64_t>(trained.tokens.size());
   progress->update(entries);
   progress->finish();
-  for (const std::string& path : {file.vocab, file.merges})
-    if (fs::path dir = fs::path(path).parent_path(); !dir.empty()) make_directories(dir);
-  gpt2 ? write_gpt2_files(file.vocab, file.merges, trained)
-       : write_tokenizer_json(file.vocab, trained);
+  write_tokenizer(file, trained);
   if (entries < *options.train_vocab)
     log_warning("the input has words for ", with_commas(entries), " entries only, not ",
                 with_commas(*options.train_vocab));

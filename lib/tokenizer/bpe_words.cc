@@ -1,6 +1,7 @@
 #include "tokenizer/bpe_words.h"
 
 #include <algorithm>
+#include <array>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
@@ -18,8 +19,9 @@ constexpr size_t kBatchBytes = 1 << 18;  // of text that a thread takes at a tim
 constexpr size_t kChunkBytes = 1 << 20;  // of long words
 constexpr size_t kFirstSlots = 1 << 12;
 
+template <class T>
 uint64_t load(const char* bytes) {
-  uint64_t value;
+  T value;
   std::memcpy(&value, bytes, sizeof value);
   return value;
 }
@@ -30,70 +32,98 @@ uint64_t mix(uint64_t low, uint64_t high) {
   return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
 }
 
-uint64_t hash_of(std::string_view text) {
+uint64_t hash_of_text(std::string_view text) {
   uint64_t hash = text.size();
   while (text.size() > 8) {
-    hash = mix(hash, load(text.data()));
+    hash = mix(hash, load<uint64_t>(text.data()));
     text.remove_prefix(8);
   }
   char rest[8] = {};
   std::memcpy(rest, text.data(), text.size());
-  return mix(hash, load(rest));
+  return mix(hash, load<uint64_t>(rest));
 }
 
 }  // namespace
 
 WordCounts::WordCounts() : slots_(kFirstSlots) {}
 
-std::string_view WordCounts::text_of(const Slot& slot) const {
-  if (slot.key[kShort] != kLong) return {slot.key, static_cast<size_t>(slot.key[kShort])};
-  const char* text;
-  std::memcpy(&text, slot.key, sizeof text);
-  uint32_t size;
-  std::memcpy(&size, slot.key + 8, sizeof size);
-  return {text, size};
+std::string_view WordCounts::text_of(const Slot& slot) {
+  if (slot.key.size() != kLong)
+    return {reinterpret_cast<const char*>(&slot.key), static_cast<size_t>(slot.key.size())};
+  return {reinterpret_cast<const char*>(slot.key.low),
+          static_cast<size_t>(slot.key.high & ((uint64_t{1} << 56) - 1))};
 }
 
-bool WordCounts::holds(const Slot& slot, const Slot& wanted, std::string_view word) const {
-  if (wanted.key[kShort] == kLong) return slot.hash == wanted.hash && text_of(slot) == word;
-  return load(slot.key) == load(wanted.key) && load(slot.key + 8) == load(wanted.key + 8);
+// Reads no byte outside of the word, and none by itself where there are four.
+WordCounts::Key WordCounts::short_key(std::string_view word) {
+  const char* text = word.data();
+  const size_t n = word.size();
+  Key key{.high = uint64_t{n} << 56};
+  if (n > 8) {
+    key.low = load<uint64_t>(text);
+    key.high |= load<uint64_t>(text + n - 8) >> (8 * (16 - n));
+  } else if (n >= 4) {
+    key.low = load<uint32_t>(text) | load<uint32_t>(text + n - 4) << (8 * (n - 4));
+  } else if (n > 0) {
+    for (size_t i : {size_t{0}, n / 2, n - 1})
+      key.low |= static_cast<uint64_t>(static_cast<uint8_t>(text[i])) << (8 * i);
+  }
+  return key;
 }
 
-WordCounts::Slot& WordCounts::place_of(const Slot& wanted, std::string_view word) {
-  size_t mask = slots_.size() - 1, at = wanted.hash & mask;
-  while (slots_[at].count > 0 && !holds(slots_[at], wanted, word)) at = (at + 1) & mask;
-  return slots_[at];
-}
-
-std::string_view WordCounts::keep(std::string_view word) {
+WordCounts::Key WordCounts::keep(std::string_view word) {
   if (long_.empty() || long_.back().capacity() - long_.back().size() < word.size())
     long_.emplace_back().reserve(std::max(kChunkBytes, word.size()));
   std::vector<char>& chunk = long_.back();
   chunk.insert(chunk.end(), word.begin(), word.end());
-  return {chunk.data() + chunk.size() - word.size(), word.size()};
+  return {.low = reinterpret_cast<uint64_t>(chunk.data() + chunk.size() - word.size()),
+          .high = kLong << 56 | word.size()};
+}
+
+uint64_t WordCounts::hash_of(const Key& key) { return mix(key.low, key.high); }
+
+void WordCounts::add(std::span<const std::string_view> words) {
+  Key keys[kAtOnce];
+  uint64_t hashes[kAtOnce];
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (words[i].size() > kShort) continue;
+    keys[i] = short_key(words[i]);
+    hashes[i] = hash_of(keys[i]);
+    __builtin_prefetch(&slots_[hashes[i] & (slots_.size() - 1)], 1);
+  }
+  for (size_t i = 0; i < words.size(); ++i)
+    words[i].size() > kShort ? add_long(words[i], 1) : add_short(keys[i], hashes[i], 1);
 }
 
 void WordCounts::add(std::string_view word, int64_t times) {
-  Slot wanted{};
-  if (word.size() <= kShort) {
-    std::memcpy(wanted.key, word.data(), word.size());
-    wanted.key[kShort] = static_cast<char>(word.size());
-    wanted.hash = mix(load(wanted.key), load(wanted.key + 8));
-  } else {
-    wanted.key[kShort] = kLong;
-    wanted.hash = hash_of(word);
+  if (word.size() > kShort) return add_long(word, times);
+  Key key = short_key(word);
+  add_short(key, hash_of(key), times);
+}
+
+void WordCounts::add_short(const Key& key, uint64_t hash, int64_t times) {
+  size_t mask = slots_.size() - 1, at = hash & mask;
+  while (slots_[at].count > 0 && slots_[at].key != key) at = (at + 1) & mask;
+  Slot& slot = slots_[at];
+  if (slot.count > 0) {
+    slot.count += times;
+    return;
   }
-  Slot& slot = place_of(wanted, word);
-  slot.count += times;
-  if (slot.count > times) return;
-  slot.hash = wanted.hash;
-  std::memcpy(slot.key, wanted.key, sizeof slot.key);
-  if (wanted.key[kShort] == kLong) {
-    const char* text = keep(word).data();
-    auto size = static_cast<uint32_t>(word.size());
-    std::memcpy(slot.key, &text, sizeof text);
-    std::memcpy(slot.key + 8, &size, sizeof size);
+  slot = {key, hash, times};
+  if (static_cast<size_t>(++size_) * 2 > slots_.size()) grow();
+}
+
+void WordCounts::add_long(std::string_view word, int64_t times) {
+  uint64_t hash = hash_of_text(word);
+  size_t mask = slots_.size() - 1, at = hash & mask;
+  while (slots_[at].count > 0 && (slots_[at].hash != hash || text_of(slots_[at]) != word))
+    at = (at + 1) & mask;
+  Slot& slot = slots_[at];
+  if (slot.count > 0) {
+    slot.count += times;
+    return;
   }
+  slot = {keep(word), hash, times};
   if (static_cast<size_t>(++size_) * 2 > slots_.size()) grow();
 }
 
@@ -122,7 +152,12 @@ void count(const Batch& batch, BpeTrainerConfig::Normalizer normalizer, WordCoun
   for (std::string_view text : batch) {
     text = unicode::repair(text, repaired);
     if (normalizer == BpeTrainerConfig::Normalizer::kNfc) text = unicode::nfc(text, composed);
-    for (WordSplitter words(text); !words.done();) counts.add(words.next(), 1);
+    for (WordSplitter words(text); !words.done();) {
+      std::array<std::string_view, WordCounts::kAtOnce> some;
+      size_t n = 0;
+      while (n < some.size() && !words.done()) some[n++] = words.next();
+      counts.add(std::span(some).first(n));
+    }
   }
 }
 

@@ -2,6 +2,7 @@
 // GPT-2's splitter.
 #pragma once
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -10,11 +11,13 @@
 namespace neox {
 
 // Words and how often each came. Short ones lie in the table itself, so that counting one more of
-// them touches one cache line.
+// them touches one cache line. One thread.
 class WordCounts {
  public:
   WordCounts();
-  void add(std::string_view word, int64_t times);
+  static constexpr size_t kAtOnce = 64;
+  // Each once more; up to kAtOnce words, for which the table is fetched from memory together.
+  void add(std::span<const std::string_view> words);
   void add(const WordCounts& other);
   int64_t size() const { return size_; }
   // visit(std::string_view word, int64_t count) for each, in no order to rely on.
@@ -25,20 +28,28 @@ class WordCounts {
   }
 
  private:
-  static constexpr size_t kShort = 15;  // bytes that a slot holds
-  struct Slot {
-    // Short: the bytes, zeros, and last their number. Long: address and size in long_, and in the
-    // last byte kLong.
-    alignas(16) char key[16];
-    uint64_t hash;
-    int64_t count;  // 0: free
+  static constexpr size_t kShort = 15;  // bytes that a key holds
+  static constexpr uint64_t kLong = 16;
+  // Short words: the bytes, zeros, and in the last byte their number. Long ones: where the text is
+  // in long_, its size, and in the last byte kLong.
+  struct Key {
+    uint64_t low = 0, high = 0;
+    uint64_t size() const { return high >> 56; }
+    bool operator==(const Key&) const = default;
   };
-  static constexpr char kLong = 16;
+  struct Slot {
+    Key key;
+    uint64_t hash = 0;
+    int64_t count = 0;  // 0: free
+  };
 
-  bool holds(const Slot& slot, const Slot& wanted, std::string_view word) const;
-  std::string_view text_of(const Slot& slot) const;
-  std::string_view keep(std::string_view word);
-  Slot& place_of(const Slot& wanted, std::string_view word);
+  static Key short_key(std::string_view word);
+  static std::string_view text_of(const Slot& slot);
+  static uint64_t hash_of(const Key& key);
+  void add(std::string_view word, int64_t times);
+  void add_short(const Key& key, uint64_t hash, int64_t times);
+  void add_long(std::string_view word, int64_t times);
+  Key keep(std::string_view word);
   void grow();
 
   std::vector<Slot> slots_;

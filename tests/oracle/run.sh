@@ -23,9 +23,10 @@ compare() {
 
 compare unicode_tables.py --check
 compare tokenizer.py --texts 20000
-compare bpe_trainer.py --cases 200
+compare bpe_trainer.py --cases 200 --megabytes 200 --entries 52000
 compare prepare.py "$build/bin/neox-prepare-data"
 compare chat.py "$build/tests/labels_tool"
 compare sample_order.py "$build/tests/sample_order_tool" --cases 100
+compare dataset_tool.py "$build/bin/neox-data" --cases 140
 compare tensorboard.py "$build/bin/neox-plot" "$build/tests/plot_test"
 exit $failed
