@@ -28,7 +28,7 @@ constexpr size_t kSkippedShown = 5;  // messages about bad lines
 // A block as tokens: of each document those for each key, empty ones too.
 struct Encoded {
   std::vector<std::vector<int32_t>> tokens;       // of each key, all documents joined
-  std::vector<std::vector<int32_t>> counts = {};  // [document][key]
+  std::vector<std::vector<int64_t>> counts = {};  // [document][key]
   std::vector<char> repaired = {};                // of each document
   std::vector<int64_t> text_bytes = {};           // of each document
   std::vector<std::string> skipped, replaced;
@@ -117,12 +117,12 @@ class Preparation {
               .replaced = std::move(found.replaced),
               .error = std::move(found.error)};
     for (const Document& document : found.documents) {
-      std::vector<int32_t> counts;
+      std::vector<int64_t> counts;
       int64_t bytes = 0;
       for (size_t key = 0; key < keys; ++key) {
         size_t before = e.tokens[key].size();
         encoder_.encode(document.texts[key], part, e.tokens[key], labels);
-        counts.push_back(static_cast<int32_t>(e.tokens[key].size() - before));
+        counts.push_back(static_cast<int64_t>(e.tokens[key].size() - before));
         bytes += static_cast<int64_t>(document.texts[key].size());
       }
       e.counts.push_back(std::move(counts));
