@@ -12,9 +12,20 @@
 namespace neox {
 namespace {
 
+constexpr size_t kChecksumWithin = 1 << 20;  // of bzip2's blocks
+
 std::string head_of(ByteSource& source) {
   std::string head(kHeadBytes, '\0');
   head.resize(read_fully(source, head));
+  return head;
+}
+
+// The same of what was compressed. Damage may look like a binary file where it is, and shows in the
+// checksum behind it.
+std::string decompressed_head(ByteSource& source) {
+  std::string head = head_of(source);
+  std::string more(is_binary(head) ? kChecksumWithin : 0, '\0');
+  read_fully(source, more);
   return head;
 }
 
@@ -79,32 +90,29 @@ class Members : public InputStream {
  private:
   // Null where it is binary.
   std::shared_ptr<const InputFile> open(std::string path) {
-    peek(std::make_unique<MemberSource>(*archive_));
     using Packing = InputFile::Packing;
-    Packing packing = packing_of(path, head_);
+    std::unique_ptr<ByteSource> source = std::make_unique<MemberSource>(*archive_);
+    std::string head = head_of(*source);
+    Packing packing = packing_of(path, head);
     if (packing == Packing::kCompressed) {
-      auto inner = std::make_unique<DecompressedSource>(path, *compression_of(head_),
-                                                        std::move(member_), options_.threads);
+      auto compressed = std::make_unique<PeekedSource>(head, std::move(source));
+      source = std::make_unique<DecompressedSource>(path, *compression_of(head),
+                                                    std::move(compressed), options_.threads);
       path = decompressed_name(path);
-      peek(std::move(inner));
-      packing = packing_of(path, head_);
+      head = decompressed_head(*source);
+      packing = packing_of(path, head);
     }
     check_io(packing == Packing::kNone, path,
              ": an archive in an archive is not read here; unpack the outer one first");
-    if (is_binary(head_)) return nullptr;
-    auto format = format_of(path, head_, options_.separated);
+    if (is_binary(head)) return nullptr;
+    auto format = format_of(path, head, options_.separated);
+    member_ = std::make_unique<PeekedSource>(std::move(head), std::move(source));
     return std::make_shared<InputFile>(InputFile{.path = std::move(path), .format = format});
-  }
-
-  void peek(std::unique_ptr<ByteSource> source) {
-    head_ = head_of(*source);
-    member_ = std::make_unique<PeekedSource>(head_, std::move(source));
   }
 
   std::string path_;
   std::unique_ptr<Archive> archive_;
   const StreamOptions options_;
-  std::string head_;
   std::unique_ptr<ByteSource> member_;
   int64_t left_out_ = 0;
   std::string first_left_out_;
@@ -128,6 +136,6 @@ std::unique_ptr<InputStream> open_input(const InputFile& file, int64_t begin, in
   fail(Exit::kInternal, "no such packing");
 }
 
-std::string read_head(const InputFile& file) { return head_of(*open_source(file, 1)); }
+std::string read_head(const InputFile& file) { return decompressed_head(*open_source(file, 1)); }
 
 }  // namespace neox
