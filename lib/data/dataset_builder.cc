@@ -129,12 +129,11 @@ void DatasetBuilder::end_document() {
 }
 
 void DatasetBuilder::add_document(std::span<const int32_t> tokens) {
+  for (int32_t token : tokens)
+    check(token >= 0 && token < vocab_, prefix_, ": token id ", token, " in document ",
+          num_documents(), " is outside the vocabulary of ", vocab_);
   encoded_.clear();
-  try {
-    append_tokens(tokens, type_, vocab_, 0, encoded_);
-  } catch (const Error& e) {
-    fail(e.exit(), prefix_, ": ", e.what(), ", in document ", num_documents());
-  }
+  append_tokens(tokens, type_, vocab_, 0, encoded_);
   append(encoded_);
   begin_document(std::ssize(tokens));
 }
