@@ -15,10 +15,10 @@ source "$(dirname "$0")/common.sh"
 packages=(
   g++ cmake ninja-build ccache pkg-config                              # compile
   libhdf5-dev libyaml-cpp-dev libboost-program-options-dev             # libraries
-  nlohmann-json3-dev libxxhash-dev
+  nlohmann-json3-dev libxxhash-dev libsimdjson-dev
   openmpi-bin libopenmpi-dev libpmix-dev                               # several ranks on CPUs
   libcurl4-openssl-dev libssl-dev libarchive-dev
-  nettle-dev liblzma-dev libzstd-dev liblz4-dev libbz2-dev zlib1g-dev  # of the static libarchive
+  nettle-dev liblzma-dev libzstd-dev liblz4-dev libbz2-dev zlib1g-dev  # also of the static libarchive
   libgtest-dev libgmock-dev hdf5-tools                                 # tests
   help2man patchelf fortunes                                           # man pages; bundles; the quickstart's text
   python3-venv ca-certificates                                         # fetch LibTorch

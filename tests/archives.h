@@ -1,69 +1,56 @@
-// Archives and compressed files for tests, as bytes.
+// Archives and compressed files for tests, made by libarchive.
 #pragma once
 #include <archive.h>
 #include <archive_entry.h>
 
+#include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "base/error.h"
+#include "base/file.h"
 
 namespace neox::testing {
 
-using Members = std::vector<std::pair<std::string, std::string>>;  // name and content
-
-class ArchiveWriter {
- public:
-  ArchiveWriter() : out_(archive_write_new()), bytes_(1 << 20, 0) {}
-  ~ArchiveWriter() { archive_write_free(out_); }
-  ArchiveWriter(const ArchiveWriter&) = delete;
-  ArchiveWriter& operator=(const ArchiveWriter&) = delete;
-
-  archive* get() const { return out_; }
-  std::string write(const Members& members) {
-    archive_write_set_bytes_in_last_block(out_, 1);
-    check(archive_write_open_memory(out_, bytes_.data(), bytes_.size(), &used_) == ARCHIVE_OK,
-          "no archive: ", archive_error_string(out_));
-    for (const auto& [name, content] : members) {
-      archive_entry* entry = archive_entry_new();
-      archive_entry_set_pathname(entry, name.c_str());
-      archive_entry_set_filetype(entry, AE_IFREG);
-      archive_entry_set_perm(entry, 0644);
-      archive_entry_set_size(entry, static_cast<la_int64_t>(content.size()));
-      check(archive_write_header(out_, entry) == ARCHIVE_OK,
-            "no archive: ", archive_error_string(out_));
-      archive_write_data(out_, content.data(), content.size());
-      archive_entry_free(entry);
-    }
-    check(archive_write_close(out_) == ARCHIVE_OK, "no archive: ", archive_error_string(out_));
-    return bytes_.substr(0, used_);
-  }
-
- private:
-  archive* out_;
-  std::string bytes_;
-  size_t used_ = 0;
+struct Member {
+  std::string name, text;
+  int type = AE_IFREG;    // or AE_IFDIR
+  std::string link = {};  // the member that it is another name of
 };
 
-inline std::string zip_of(const Members& members) {
-  ArchiveWriter writer;
-  archive_write_set_format_zip(writer.get());
-  return writer.write(members);
+// libarchive's names: a format (raw, ustar, pax, zip), a filter (none, gzip, zstd, xz, bzip2, lz4).
+inline std::string archive_of(const std::vector<Member>& members, const std::string& format,
+                              const std::string& filter = "none", const char* options = nullptr) {
+  std::string bytes(1 << 20, '\0');
+  size_t used = 0;
+  for (const Member& member : members) bytes.append(2 * member.text.size() + 4096, '\0');
+  std::unique_ptr<archive, int (*)(archive*)> out(archive_write_new(), archive_write_free);
+  auto require = [&](int code) {
+    check(code == ARCHIVE_OK, format, " ", filter, ": ", archive_error_string(out.get()));
+  };
+  require(archive_write_set_format_by_name(out.get(), format.c_str()));
+  if (filter != "none") require(archive_write_add_filter_by_name(out.get(), filter.c_str()));
+  if (options) require(archive_write_set_options(out.get(), options));
+  if (options) require(archive_write_set_passphrase(out.get(), "secret"));
+  archive_write_set_bytes_in_last_block(out.get(), 1);
+  require(archive_write_open_memory(out.get(), bytes.data(), bytes.size(), &used));
+  for (const Member& member : members) {
+    std::unique_ptr<archive_entry, void (*)(archive_entry*)> entry(archive_entry_new(),
+                                                                   archive_entry_free);
+    archive_entry_set_pathname(entry.get(), member.name.c_str());
+    archive_entry_set_filetype(entry.get(), static_cast<unsigned>(member.type));
+    archive_entry_set_perm(entry.get(), 0644);
+    if (!member.link.empty()) archive_entry_set_hardlink(entry.get(), member.link.c_str());
+    archive_entry_set_size(entry.get(), static_cast<la_int64_t>(member.text.size()));
+    require(archive_write_header(out.get(), entry.get()));
+    if (!member.text.empty()) archive_write_data(out.get(), member.text.data(), member.text.size());
+  }
+  require(archive_write_close(out.get()));
+  return bytes.substr(0, used);
 }
 
-inline std::string tar_of(const Members& members) {
-  ArchiveWriter writer;
-  archive_write_set_format_ustar(writer.get());
-  return writer.write(members);
-}
-
-// filter: gzip, bzip2, xz or zstd.
-inline std::string compressed(const std::string& content, const char* filter) {
-  ArchiveWriter writer;
-  archive_write_set_format_raw(writer.get());
-  check(archive_write_add_filter_by_name(writer.get(), filter) == ARCHIVE_OK, "no ", filter);
-  return writer.write({{"content", content}});
+inline std::string compressed(const std::string& text, const std::string& filter) {
+  return archive_of({{"data", text}}, "raw", filter);
 }
 
 }  // namespace neox::testing

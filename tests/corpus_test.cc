@@ -113,7 +113,7 @@ class Corpus : public ::testing::Test {
     IndexedDataset data(dir_ / "data/" + name + "_text_document", tokenizer.vocab_size());
     Texts texts;
     for (int64_t i = 0; i < data.num_sequences(); ++i) {
-      std::vector<int64_t> tokens(static_cast<size_t>(data.length(i)));
+      std::vector<int64_t> tokens(static_cast<size_t>(data.lengths()[static_cast<size_t>(i)]));
       data.get(i, 0, tokens);
       EXPECT_EQ(tokens.back(), tokenizer.end_of_document());
       std::vector<int32_t> ids(tokens.begin(), tokens.end() - 1);
@@ -242,26 +242,27 @@ Small small_of(const std::string& name, size_t number) {
   Texts texts = {concat("the cat ", number), concat("and the hat ", number), "in the house"};
   auto ends = [&](const char* ending) { return name.ends_with(ending); };
   std::string first = json_lines({texts[0]}), rest = json_lines({texts[1], texts[2]});
+  using testing::archive_of, testing::compressed;
   if (ends(".jsonl.zst.tar"))
-    return {testing::tar_of({{"a.jsonl.zst", testing::compressed(first, "zstd")},
-                             {"b.jsonl.zst", testing::compressed(rest, "zstd")}}),
+    return {archive_of({{"a.jsonl.zst", compressed(first, "zstd")},
+                        {"b.jsonl.zst", compressed(rest, "zstd")}},
+                       "ustar"),
             texts};
-  if (ends("stackexchange_dataset.tar"))
-    return {testing::tar_of(
-                {{"out/a.zip", testing::zip_of({{"a_1.txt", texts[0]}, {"a_2.txt", texts[1]}})},
-                 {"out/b.zip", testing::zip_of({{"b_1.txt", texts[2]}})}}),
+  if (ends("stackexchange_dataset.tar")) {
+    std::string one = archive_of({{"a_1.txt", texts[0]}, {"a_2.txt", texts[1]}}, "zip");
+    std::string other = archive_of({{"b_1.txt", texts[2]}}, "zip");
+    return {archive_of({{"out/a.zip", one}, {"out/none.zip", ""}, {"out/b.zip", other}}, "ustar"),
             texts};
+  }
   if (ends(".tar.gz"))
-    return {testing::compressed(testing::tar_of({{"documents/1.txt", texts[0]},
-                                                 {"documents/2.txt", texts[1]},
-                                                 {"documents/3.txt", texts[2]}}),
-                                "gzip"),
+    return {archive_of({{"x/1.txt", texts[0]}, {"x/2", texts[1]}, {"x/3.epub.txt", texts[2]}},
+                       "ustar", "gzip"),
             texts};
-  if (ends(".jsonl.zst")) return {testing::compressed(first + rest, "zstd"), texts};
-  if (ends(".json.gz")) return {testing::compressed(first + rest, "gzip"), texts};
+  if (ends(".jsonl.zst")) return {compressed(first + rest, "zstd"), texts};
+  if (ends(".json.gz")) return {compressed(first + rest, "gzip"), texts};
   if (ends(".zip"))
-    return {testing::zip_of({{name.substr(0, name.size() - 4), texts[0]}}), {texts[0]}};
-  if (ends(".xml.bz2")) return {testing::compressed("<mediawiki></mediawiki>", "bzip2"), {}};
+    return {archive_of({{name.substr(0, name.size() - 4), texts[0]}}, "zip"), {texts[0]}};
+  if (ends(".xml.bz2")) return {compressed("<mediawiki></mediawiki>", "bzip2"), {}};
   ADD_FAILURE() << name << " has a format that this test does not know";
   return {};
 }
@@ -318,7 +319,7 @@ TEST_F(EveryCorpus, RunsFromTheServerToTheDataset) {
     if (wiki) continue;
     EXPECT_EQ(this->documents(place), documents) << entry.name;
   }
-  EXPECT_GE(tried, 23);
+  EXPECT_EQ(tried, 22);
 }
 
 TEST(CorpusOptions, TakesTheFlagsOfPrepareData) {
@@ -352,7 +353,7 @@ class Check : public Corpus {
  protected:
   CorpusCheck run(Arguments arguments) const {
     arguments.insert(arguments.end(), {"--corpora", dir_ / "corpora.yml"});
-    return check_corpora(program_of(arguments));
+    return check_corpora(program_of(arguments), 1);
   }
 };
 
@@ -379,7 +380,7 @@ TEST_F(Check, IsSoonDoneWithoutAnswers) {
   dir_.put("corpora.yml", text + "- name: none\n  urls: http://none.invalid/x\n");
   auto begin = std::chrono::steady_clock::now();
   EXPECT_EQ(run({"--check"}).exit, Exit::kIo);
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(8));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(4));
 }
 
 TEST(Registry, OfTheProjectHasTheCorporaOfGptNeox) {

@@ -1,10 +1,6 @@
 #include "prepare/blocks.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <mutex>
 #include <utility>
 
@@ -82,9 +78,11 @@ size_t cut_at(std::string_view text, size_t at, Kind kind, std::string_view sepa
 // The last place where a block may end, at a mark at or behind `from`; 0: nowhere.
 size_t last_cut(std::string_view text, size_t from, Kind kind, std::string_view separator) {
   if (kind == Kind::kWhole) return 0;
-  for (size_t at = text.rfind(mark_of(kind)); at != std::string::npos && at >= from;) {
-    if (size_t end = cut_at(text, at, kind, separator); end > 0) return end;
-    at = at == 0 ? std::string::npos : text.rfind(mark_of(kind), at - 1);
+  std::string_view behind = text.substr(from);  // what was searched before may be long
+  for (size_t at = behind.size(); at > 0;) {
+    at = behind.rfind(mark_of(kind), at - 1);
+    if (at == std::string::npos) break;
+    if (size_t end = cut_at(text, from + at, kind, separator); end > 0) return end;
   }
   return 0;
 }
@@ -101,6 +99,7 @@ Position cut_behind(const InputFiles& input, const BlockRules& rules, int64_t at
     at -= input.files[file].bytes;
   if (file == input.files.size() || at == 0) return {file, 0};
   const InputFile& found = input.files[file];
+  if (found.packing != InputFile::Packing::kNone) return {file + 1, 0};
   MappedFile map(found.path, MappedFile::Access::kSequential);
   check_io(static_cast<int64_t>(map.text().size()) >= found.bytes, found.path, " has ",
            map.text().size(), " bytes, and had ", found.bytes,
@@ -142,71 +141,119 @@ BlockReader::BlockReader(std::vector<Slice> slices, BlockRules rules, std::optio
   if (from_) next_slice_ = static_cast<size_t>(from_->slice);
 }
 
-BlockReader::~BlockReader() {
-  if (fd_ >= 0) ::close(fd_);
-}
+BlockReader::~BlockReader() = default;
 
-bool BlockReader::open_next() {
+bool BlockReader::open_slice() {
   if (next_slice_ == slices_.size()) return false;
   slice_ = slices_[next_slice_++];
-  fd_ = ::open(slice_.file->path.c_str(), O_RDONLY | O_CLOEXEC);
-  check_io(fd_ >= 0, "cannot open ", slice_.file->path, ": ", describe_errno(errno));
-  line_ = from_ ? from_->line : 1;
-  read_ = given_ = from_ ? from_->offset : slice_.begin;
-  from_.reset();
+  bool plain = slice_.file->packing == InputFile::Packing::kNone;
+  int64_t begin = plain && from_ ? from_->offset : slice_.begin;
+  auto separated = rules_.separator.empty() ? Separated::kNo : Separated::kYes;
+  stream_ = open_input(*slice_.file, begin, slice_.end,
+                       {.separated = separated, .threads = rules_.threads});
+  given_ = begin;
   before_ =
       slice_.begin == 0 ? nullptr : std::make_shared<LinesBefore>(slice_.file->path, slice_.begin);
   return true;
 }
 
-// Returns false at the end of the slice.
+// The next file of the slice, of which a plain one may be read from its middle.
+bool BlockReader::open_file() {
+  file_ = stream_->next_file();
+  file_begun_ = given_ > 0 && slice_.file->packing == InputFile::Packing::kNone;
+  file_ended_ = false;
+  line_ = 1;
+  if (from_) {
+    skip(from_->offset - given_);
+    line_ = from_->line;
+    from_.reset();
+    consumed_ = stream_->consumed();
+  }
+  return file_ != nullptr;
+}
+
+// So many bytes of the slice's text, over the files in it.
+void BlockReader::skip(int64_t bytes) {
+  std::string skipped(kBlockBytes, '\0');
+  while (bytes > 0) {
+    check_io(file_ != nullptr, slice_.file->path, " ends before the place to go on from; it must ",
+             "not change between two starts");
+    size_t n =
+        stream_->read(std::span(skipped).first(static_cast<size_t>(std::min(bytes, kBlockBytes))));
+    file_begun_ = n > 0;
+    if (n == 0) file_ = stream_->next_file();
+    bytes -= static_cast<int64_t>(n);
+    given_ += static_cast<int64_t>(n);
+  }
+}
+
+// Returns false at the end of the file.
 bool BlockReader::read_more() {
-  auto wanted = static_cast<size_t>(std::min(kBlockBytes, slice_.end - read_));
-  if (wanted == 0) return false;
   size_t size = rest_.size();
-  rest_.resize(size + wanted);
-  ssize_t n;
-  do n = ::pread(fd_, rest_.data() + size, wanted, read_);
-  while (n < 0 && errno == EINTR);
-  int error = errno;
-  rest_.resize(size + static_cast<size_t>(std::max<ssize_t>(n, 0)));
-  check_io(n >= 0, "cannot read ", slice_.file->path, ": ", describe_errno(error));
-  check_io(n > 0, slice_.file->path, " ends at byte ", read_, ", and had ", slice_.file->bytes,
-           " bytes when it was found; it must not change while it is read");
-  read_ += n;
-  return true;
+  rest_.resize(size + kBlockBytes);
+  size_t n = 0;
+  for (size_t more = 1; more > 0 && n < static_cast<size_t>(kBlockBytes); n += more)
+    more = stream_->read(std::span(rest_).subspan(size + n));
+  rest_.resize(size + n);
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+  if (size == 0 && !file_begun_ && rest_.starts_with(kByteOrderMark)) {
+    rest_.erase(0, kByteOrderMark.size());
+    given_ += static_cast<int64_t>(kByteOrderMark.size());
+  }
+  return n > 0;
 }
 
 Block BlockReader::take(size_t bytes) {
-  bool part = kind_of(slice_.file->format, rules_) == Kind::kParts;
-  Block block{
-      .file = slice_.file, .line = line_, .text = rest_.substr(0, bytes), .before = before_};
-  rest_.erase(0, bytes);
+  Kind kind = kind_of(file_->format, rules_);
+  Block block{.file = file_, .line = line_, .before = before_};
+  std::string rest = rest_.substr(bytes);
+  rest_.resize(bytes);
+  block.text = std::exchange(rest_, std::move(rest));
   line_ += std::count(block.text.begin(), block.text.end(), '\n');
-  block.begins_document = !part || given_ == 0;
   given_ += static_cast<int64_t>(bytes);
-  block.ends_document = !part || given_ == slice_.file->bytes;
+  // A plain file was read as far as the blocks that are given out go.
+  bool plain = slice_.file->packing == InputFile::Packing::kNone;
+  int64_t consumed = plain ? given_ : stream_->consumed();
+  block.input_bytes = std::max<int64_t>(consumed - consumed_, 0);
+  consumed_ = consumed;
+  bool last = file_ended_ && (!plain || slice_.end == slice_.file->bytes);
+  block.begins_document = kind != Kind::kParts || !file_begun_;
+  block.ends_document = kind != Kind::kParts || last;
+  file_begun_ = true;
   block.end = {static_cast<int64_t>(next_slice_) - 1, given_, line_};
   return block;
 }
 
+// None at the end of the file.
+std::optional<Block> BlockReader::read_block() {
+  Kind kind = kind_of(file_->format, rules_);
+  while (!file_ended_) {
+    size_t size = rest_.size();
+    file_ended_ = !read_more();
+    size_t end = rest_.size();
+    // What follows a mark may have come with this reading.
+    if (!file_ended_)
+      end = end < static_cast<size_t>(kBlockBytes)
+                ? 0
+                : last_cut(rest_, size == 0 ? 0 : size - 1, kind, rules_.separator);
+    if (end > 0) return take(end);
+  }
+  return std::nullopt;
+}
+
 std::optional<Block> BlockReader::next() {
   for (;;) {
-    if (fd_ < 0 && !open_next()) return std::nullopt;
-    Kind kind = kind_of(slice_.file->format, rules_);
-    size_t end = 0;
-    while (end == 0) {
-      size_t size = rest_.size();
-      if (!read_more()) {
-        ::close(std::exchange(fd_, -1));
-        end = rest_.size();
-        break;
-      }
-      // What follows a mark may have come with this reading.
-      if (static_cast<int64_t>(rest_.size()) >= kBlockBytes)
-        end = last_cut(rest_, size == 0 ? 0 : size - 1, kind, rules_.separator);
+    if (!stream_) {
+      if (!open_slice()) return std::nullopt;
+      consumed_ = given_ - left_;
     }
-    if (end > 0) return take(end);  // 0: nothing was left
+    if (!file_ && !open_file()) {
+      left_ = slice_.end - consumed_;
+      stream_ = nullptr;
+      continue;
+    }
+    if (auto block = read_block()) return block;
+    file_ = nullptr;
   }
 }
 

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "prepare/input_files.h"
+#include "prepare/input_stream.h"
 
 namespace neox {
 
@@ -19,9 +19,11 @@ struct BlockRules {
   // (Tokenizer::parts_at_words() says for which tokenizers): it is cut before a space between ASCII
   // letters or digits.
   enum class Texts { kWhole, kParts } texts = Texts::kWhole;
+  int threads = 1;  // that may decode compressed files for one reader
 };
 
-// Bytes begin .. end of a file; they begin and end where the rules let a block begin and end.
+// Bytes begin .. end of a file; they begin and end where the rules let a block begin and end. A
+// packed file is one slice, of the rank in whose share its bytes begin.
 struct Slice {
   const InputFile* file = nullptr;
   int64_t begin = 0, end = 0;
@@ -37,15 +39,17 @@ class LinesBefore;
 // Where a block ends, and reading may go on, in another process too.
 struct Place {
   int64_t slice = 0;   // of the reader's
-  int64_t offset = 0;  // of the first byte that was not given out, in the file as text
-  int64_t line = 1;    // its number in the slice
+  int64_t offset = 0;  // of the first byte that was not given out, in the file as text, an archive
+                       // being that of its members one after another
+  int64_t line = 1;    // its number in the slice, or in the member
   bool operator==(const Place&) const = default;
 };
 
 struct Block {
-  const InputFile* file = nullptr;
-  int64_t line = 1;  // number of the first line in the slice
+  std::shared_ptr<const InputFile> file = {};  // or the member of an archive
+  int64_t line = 1;                            // number of the first line in the slice, or member
   std::string text = {};
+  int64_t input_bytes = 0;  // of the input as it is on the disk, that were read for it
   bool begins_document = true, ends_document = true;  // of a text's part
   std::shared_ptr<LinesBefore> before = {};           // the slice; none: it begins the file
   Place end = {};
@@ -54,7 +58,8 @@ struct Block {
   int64_t number_in_file(int64_t line) const;
 };
 
-// Reads slices from the first to the last in blocks of about kBlockBytes.
+// Reads slices from the first to the last in blocks of about kBlockBytes. A byte order mark at the
+// beginning of a file is left out.
 class BlockReader {
  public:
   static constexpr int64_t kBlockBytes = 1 << 18;
@@ -68,8 +73,11 @@ class BlockReader {
   std::optional<Block> next();
 
  private:
-  bool open_next();
+  bool open_slice();
+  bool open_file();
+  void skip(int64_t bytes);
   bool read_more();
+  std::optional<Block> read_block();
   Block take(size_t bytes);
 
   std::vector<Slice> slices_;
@@ -78,11 +86,15 @@ class BlockReader {
   size_t next_slice_ = 0;
   Slice slice_;
   std::shared_ptr<LinesBefore> before_;
-  int fd_ = -1;
+  std::unique_ptr<InputStream> stream_;    // of the slice
+  std::shared_ptr<const InputFile> file_;  // that is read from it
+  bool file_begun_ = false;                // a block of it was given out
+  bool file_ended_ = false;                // all of it was read
   int64_t line_ = 1;
-  int64_t read_ = 0;   // up to here in the file
-  int64_t given_ = 0;  // up to here in blocks
-  std::string rest_;   // read and not yet given out
+  int64_t given_ = 0;     // up to here in blocks, as in Place
+  int64_t consumed_ = 0;  // so many bytes of the slice the blocks before say they took
+  int64_t left_ = 0;      // that they did not say at the end of the slice before
+  std::string rest_;      // read and not yet given out
 };
 
 // Whether a line, without its line end, is the separator.

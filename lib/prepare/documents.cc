@@ -1,114 +1,17 @@
 #include "prepare/documents.h"
 
-#include <charconv>
-#include <nlohmann/json.hpp>
-#include <optional>
+#include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 #include "base/text.h"
+#include "prepare/json_line.h"
 #include "tokenizer/unicode.h"
 
 namespace neox {
 namespace {
 
-using Json = nlohmann::json;
-
-// The code unit of an escape "\uXXXX" at text[at].
-std::optional<uint32_t> code_unit(std::string_view text, size_t at) {
-  uint32_t unit = 0;
-  if (at + 6 > text.size() || text[at] != '\\' || text[at + 1] != 'u') return std::nullopt;
-  const char* digits = text.data() + at + 2;
-  auto [end, error] = std::from_chars(digits, digits + 4, unit, 16);
-  if (error != std::errc() || end != digits + 4) return std::nullopt;
-  return unit;
-}
-
-bool is_high(uint32_t unit) { return unit >= 0xD800 && unit < 0xDC00; }
-bool is_low(uint32_t unit) { return unit >= 0xDC00 && unit < 0xE000; }
-
-// What Python reads and the standard does not know: "?" for escapes of lone surrogates in strings,
-// null for NaN, Infinity and -Infinity outside them.
-class PythonJson {
- public:
-  explicit PythonJson(std::string_view line) : line_(line) {
-    for (bool in_string = false; at_ < line_.size();) {
-      if (line_[at_] == '"') in_string = !in_string;
-      if (!(in_string ? copy_escape() : replace_number())) out_ += line_[at_++];
-    }
-  }
-  const std::string& text() const { return out_; }
-  bool lone_surrogates() const { return lone_surrogates_; }
-
- private:
-  void copy(size_t bytes) {
-    out_ += line_.substr(at_, bytes);
-    at_ += bytes;
-  }
-
-  bool copy_escape() {
-    if (line_[at_] != '\\') return false;
-    auto unit = code_unit(line_, at_);
-    auto next = unit && is_high(*unit) ? code_unit(line_, at_ + 6) : std::nullopt;
-    if (next && is_low(*next)) {
-      copy(12);
-    } else if (unit && (is_high(*unit) || is_low(*unit))) {
-      out_ += '?';
-      at_ += 6;
-      lone_surrogates_ = true;
-    } else {
-      copy(2);
-    }
-    return true;
-  }
-
-  bool replace_number() {
-    for (std::string_view name : {"NaN", "Infinity", "-Infinity"}) {
-      if (!line_.substr(at_).starts_with(name)) continue;
-      out_ += "null";
-      at_ += name.size();
-      return true;
-    }
-    return false;
-  }
-
-  std::string_view line_;
-  size_t at_ = 0;
-  std::string out_;
-  bool lone_surrogates_ = false;
-};
-
-// "column 5: syntax error ..." without the library's own prefix, cut to a line.
-std::string describe(const Json::exception& e) {
-  std::string text = e.what();
-  if (size_t at = text.find("column "); at != std::string::npos) text.erase(0, at);
-  constexpr size_t kLongest = 160;
-  if (text.size() > kLongest) {
-    size_t end = kLongest;
-    while (end > 0 && (text[end] & 0xC0) == 0x80) --end;
-    text = text.substr(0, end) + " ...";
-  }
-  return text;
-}
-
-Json parse_json(std::string_view line, bool& repaired) {
-  try {
-    return Json::parse(line);
-  } catch (const Json::exception& e) {
-    PythonJson python(line);
-    std::string error = describe(e);
-    check_io(python.text() != line, "not valid JSON: ", error);
-    repaired |= python.lone_surrogates();
-    try {
-      return Json::parse(python.text());
-    } catch (const Json::exception& again) { fail(Exit::kIo, "not valid JSON: ", describe(again)); }
-  }
-}
-
-std::string names(const Json& object) {
-  std::vector<std::string> found;
-  for (const auto& item : object.items()) found.push_back("'" + item.key() + "'");
-  return found.empty() ? "no key at all" : join(found, ", ");
-}
+constexpr size_t kReplacedShown = 5;  // of a block
 
 std::string_view take_line(std::string_view& text) {
   size_t end = std::min(text.find('\n'), text.size());
@@ -117,79 +20,103 @@ std::string_view take_line(std::string_view& text) {
   return line;
 }
 
-void parse_lines(const Block& block, const DocumentRules& rules, Documents& found) {
-  std::string_view text = block.text;
-  for (int64_t number = block.line; !text.empty(); ++number) {
-    std::string_view line = take_line(text);
-    if (trim(line).empty()) continue;
-    try {
-      found.documents.push_back(parse_json_line(line, rules.keys));
-    } catch (const Error& e) {
-      std::string message =
-          concat(block.file->path, ":", block.number_in_file(number), ": ", e.what());
-      if (rules.bad_lines == DocumentRules::BadLines::kFail) {
-        found.error = message + "; --skip-bad-lines leaves such lines out and counts them";
-        return;
-      }
-      found.skipped.push_back(message);
+class Parsing {
+ public:
+  Parsing(const Block& block, const DocumentRules& rules) : block_(block), rules_(rules) {}
+
+  Documents run() {
+    if (block_.file->format == InputFile::Format::kJsonLines)
+      parse_lines();
+    else if (rules_.separator.empty())
+      add_text(block_.text);
+    else
+      part_text();
+    return std::move(found_);
+  }
+
+ private:
+  void parse_lines() {
+    std::string_view text = block_.text;
+    const char* readable = text.data() + block_.text.capacity();
+    JsonLineParser parser(rules_, found_.storage);
+    for (int64_t number = block_.line; !text.empty() && found_.error.empty(); ++number) {
+      std::string_view line = take_line(text);
+      if (trim(line).empty()) continue;
+      try {
+        add(parser.parse(line, static_cast<size_t>(readable - line.data())), number);
+      } catch (const Error& e) { add_bad_line(e.what(), number); }
     }
   }
-}
 
-void add_text(std::string_view text, const DocumentRules& rules, Documents& found) {
-  std::string storage;
-  std::string_view valid = unicode::repair(text, storage);
-  found.documents.push_back(
-      {.texts = std::vector<std::string>(rules.keys.size(), std::string(valid)),
-       .repaired = valid.data() != text.data()});
-}
-
-void part_text(const Block& block, const DocumentRules& rules, Documents& found) {
-  std::string_view text = block.text;
-  const char* begin = text.data();
-  auto add_until = [&](const char* end) {
-    std::string_view part(begin, static_cast<size_t>(end - begin));
-    if (!trim(part).empty()) add_text(part, rules, found);
-  };
-  while (!text.empty()) {
-    std::string_view line = take_line(text);
-    if (!is_separator(line, rules.separator)) continue;
-    add_until(line.data());
-    begin = text.data();
+  void part_text() {
+    std::string_view text = block_.text;
+    const char* begin = text.data();
+    auto add_until = [&](const char* end) {
+      std::string_view part(begin, static_cast<size_t>(end - begin));
+      if (!trim(part).empty()) add_text(part);
+    };
+    while (!text.empty() && found_.error.empty()) {
+      std::string_view line = take_line(text);
+      if (!is_separator(line, rules_.separator)) continue;
+      add_until(line.data());
+      begin = text.data();
+    }
+    if (found_.error.empty()) add_until(text.data());
   }
-  add_until(text.data());
-}
+
+  void add_text(std::string_view text) {
+    std::string storage;
+    std::string_view valid = unicode::repair(text, storage);
+    bool repaired = valid.data() != text.data();
+    int64_t line = block_.line;
+    if (repaired) {
+      // That of the first byte that is no Unicode.
+      auto bad = std::mismatch(text.begin(), text.end(), valid.begin(), valid.end()).first;
+      line += std::count(block_.text.data(), text.data() + (bad - text.begin()), '\n');
+      valid = found_.storage.keep(std::move(storage));
+    }
+    add({.texts = std::vector(rules_.keys.size(), valid), .repaired = repaired}, line);
+  }
+
+  void add(Document document, int64_t line) {
+    using Invalid = DocumentRules::InvalidUtf8;
+    constexpr const char* kWhat = "bytes that are not UTF-8, or escapes of lone surrogates";
+    if (document.repaired && rules_.invalid_utf8 == Invalid::kFail) {
+      found_.error = place(line) + kWhat +
+                     "; --invalid-utf8 replace puts U+FFFD or ? in their place, --invalid-utf8 "
+                     "skip leaves such documents out; both count them";
+      return;
+    }
+    if (document.repaired && rules_.invalid_utf8 == Invalid::kSkip) {
+      found_.skipped.push_back(place(line) + kWhat);
+      return;
+    }
+    if (document.repaired && found_.replaced.size() < kReplacedShown)
+      found_.replaced.push_back(place(line) + kWhat);
+    found_.documents.push_back(std::move(document));
+  }
+
+  void add_bad_line(const std::string& what, int64_t line) {
+    if (rules_.bad_lines == DocumentRules::BadLines::kSkip)
+      found_.skipped.push_back(place(line) + what);
+    else
+      found_.error =
+          place(line) + what + "; --skip-bad-lines leaves such lines out and counts them";
+  }
+
+  std::string place(int64_t line) const {
+    return concat(block_.file->path, ":", block_.number_in_file(line), ": ");
+  }
+
+  const Block& block_;
+  const DocumentRules& rules_;
+  Documents found_;
+};
 
 }  // namespace
 
-Document parse_json_line(std::string_view line, const std::vector<std::string>& keys) {
-  Document document;
-  std::string storage;
-  std::string_view valid = unicode::repair(line, storage);
-  document.repaired = valid.data() != line.data();
-  Json object = parse_json(valid, document.repaired);
-  check_io(object.is_object(), "a JSON ", object.type_name(), ", not an object with the key '",
-           keys.front(), "'");
-  for (const std::string& key : keys) {
-    auto value = object.find(key);
-    check_io(value != object.end(), "no key '", key, "'; the object has ", names(object),
-             " (--jsonl-keys names the keys to take)");
-    check_io(value->is_string(), "the value of '", key, "' is of type ", value->type_name(),
-             ", not a string");
-    document.texts.push_back(std::move(value->get_ref<std::string&>()));
-  }
-  return document;
-}
-
 Documents parse_block(const Block& block, const DocumentRules& rules) {
-  Documents found;
-  if (block.file->format == InputFile::Format::kJsonLines)
-    parse_lines(block, rules, found);
-  else if (rules.separator.empty())
-    add_text(block.text, rules, found);
-  else
-    part_text(block, rules, found);
-  return found;
+  return Parsing(block, rules).run();
 }
 
 }  // namespace neox

@@ -7,31 +7,33 @@
 #include <vector>
 
 #include "prepare/blocks.h"
+#include "prepare/text_store.h"
 
 namespace neox {
 
 // One line of JSON, or one document of text.
 struct Document {
-  std::vector<std::string> texts;  // one for each key; valid UTF-8
-  bool repaired = false;           // had bytes or escapes that are no Unicode
+  std::vector<std::string_view> texts = {};  // one for each key; valid UTF-8
+  bool repaired = false;                     // had bytes or escapes that are no Unicode
 };
-
-// The values of the keys in a JSON object, as Python's json module reads it: the last of equal keys
-// counts, NaN and Infinity are numbers. Bytes that are not UTF-8 become U+FFFD and escapes of lone
-// surrogates "?", as errors="replace" gives them in decoding and encoding. Throws Error (74) with
-// what is wrong.
-Document parse_json_line(std::string_view line, const std::vector<std::string>& keys);
 
 struct DocumentRules {
   std::vector<std::string> keys = {"text"};
   std::string separator = {};  // lines that part the documents of a text; "": one document
   enum class BadLines { kFail, kSkip } bad_lines = BadLines::kFail;
+  // What is taken of JSON lines: strings, or the JSON of a value of any type as it stands there.
+  enum class Values { kStrings, kJson } values = Values::kStrings;
+  // What becomes of a document with bytes that are not UTF-8 or escapes of lone surrogates.
+  enum class InvalidUtf8 { kReplace, kSkip, kFail } invalid_utf8 = InvalidUtf8::kReplace;
 };
 
+// The texts are views into the block and into `storage`, both of which must outlive their use.
 struct Documents {
   std::vector<Document> documents;
-  std::vector<std::string> skipped;  // messages, "file:line: ..."
-  std::string error;                 // what ended the block early: "file:line: ..."
+  std::vector<std::string> skipped;   // messages, "file:line: ..."
+  std::vector<std::string> replaced;  // the same about the first of those that were repaired
+  std::string error;                  // what ended the block early: "file:line: ..."
+  TextStore storage;
 };
 
 // A text counts for every key. Blank lines of JSON and blank parts of text are no documents.

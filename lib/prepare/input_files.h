@@ -1,5 +1,5 @@
-// The files that corpora come in: JSON lines and plain text, named one by one or by their
-// directory.
+// The files that corpora come in: JSON lines and plain text, as they are, compressed, or in
+// archives; named one by one, by patterns, or by their directory.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -11,10 +11,13 @@
 namespace neox {
 
 struct InputFile {
-  enum class Format { kJsonLines, kText };
-  std::string path;
+  enum class Format { kJsonLines, kText };  // of an archive those of its members count
+  // A file that holds another one, or others, is read from its beginning to its end by one rank.
+  enum class Packing { kNone, kCompressed, kTar, kZip };
+  std::string path;  // of a member "a.tar: name"
   Format format = Format::kText;
-  int64_t bytes = 0;
+  int64_t bytes = 0;  // on the disk
+  Packing packing = Packing::kNone;
 };
 
 struct InputFiles {
@@ -23,12 +26,13 @@ struct InputFiles {
   int64_t bytes = 0;
 };
 
-// The files of a list of paths; a path may be several, separated by commas. The files of a
+// The files of a list of paths; a path may be several, separated by commas, and a pattern ("*",
+// "?", "[a-z]") stands for all files of such names in the order of their names. The files of a
 // directory come in the order of their paths, without hidden ones, and each file once. *.jsonl,
-// *.ndjson and
-// *.json are JSON lines, *.txt, *.text and *.md text; others are JSON lines where the first byte
-// that is not blank is '{'. With a separator all files are text. Throws Error (64, 74) for what is
-// missing, compressed or binary.
+// *.ndjson and *.json are JSON lines, *.txt, *.text and *.md text; others are JSON lines where the
+// first byte that is not blank is '{'. With a separator all files are text. Compressed files (gzip,
+// zstd, xz, bzip2, lz4) and archives (tar, zip) are known by their content. Throws Error (64, 74)
+// for what is missing, damaged or binary.
 enum class Separated { kNo, kYes };
 InputFiles find_input_files(std::span<const std::string> paths, Separated separated);
 

@@ -31,7 +31,7 @@ struct Encoded {
   std::vector<std::vector<int32_t>> counts = {};  // [document][key]
   std::vector<char> repaired = {};                // of each document
   std::vector<int64_t> text_bytes = {};           // of each document
-  std::vector<std::string> skipped;
+  std::vector<std::string> skipped, replaced;
   std::string error;
 };
 
@@ -65,7 +65,10 @@ class Preparation {
         control_(control),
         rank_(static_cast<size_t>(control.rank())) {
     blocks_.separator = options.rules.separator;
-    if (tokenizer.parts_at_words()) blocks_.texts = BlockRules::Texts::kParts;
+    // Whether a text is left out shows only where all of it is there.
+    bool whole = options.rules.invalid_utf8 == DocumentRules::InvalidUtf8::kSkip;
+    if (tokenizer.parts_at_words() && !whole) blocks_.texts = BlockRules::Texts::kParts;
+    blocks_.threads = options.workers;
     for (const std::string& key : options.rules.keys)
       result_.datasets.push_back({.prefix = options.output_prefix + "_" + key + "_document"});
     result_.vocab = tokenizer.vocab_size();
@@ -111,6 +114,7 @@ class Preparation {
     size_t keys = options_.rules.keys.size();
     Encoded e{.tokens = std::vector<std::vector<int32_t>>(keys),
               .skipped = std::move(found.skipped),
+              .replaced = std::move(found.replaced),
               .error = std::move(found.error)};
     for (const Document& document : found.documents) {
       std::vector<int32_t> counts;
@@ -154,7 +158,7 @@ class Preparation {
     }
     tally_.goes_on = !block.ends_document;
     if (wanted()) report_bad_lines(e);
-    read_bytes_ += static_cast<int64_t>(block.text.size());
+    read_bytes_ += block.input_bytes;
     documents_ = tally_.documents;
     tokens_ = num_tokens();
     show();
@@ -189,6 +193,8 @@ class Preparation {
       return;
     }
     check_io(e.error.empty(), e.error);
+    for (const std::string& message : e.replaced)
+      if (replaced_shown_++ < kSkippedShown) log_warning("replaced: ", message);
     for (const std::string& message : e.skipped) {
       if (tally_.skipped++ < static_cast<int64_t>(kSkippedShown))
         log_warning("left out: ", message);
@@ -325,6 +331,7 @@ class Preparation {
   std::vector<std::unique_ptr<DatasetBuilder>> builders_;
   PrepareResult result_;
   Tally tally_;
+  size_t replaced_shown_ = 0;
   std::vector<Mark> marks_;  // [n]: where n documents end
   // This rank's and the others' progress, for the thread that talks to them.
   std::atomic<int64_t> read_bytes_ = 0, documents_ = 0, tokens_ = 0;

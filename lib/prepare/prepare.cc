@@ -45,9 +45,9 @@ class DocumentReader {
       at_ = 0;
       // The text of a text file is the same for all keys.
       bool json = block->file->format == InputFile::Format::kJsonLines;
-      for (Document& document : found.documents)
+      for (const Document& document : found.documents)
         for (size_t key = 0; key < (json ? document.texts.size() : 1); ++key)
-          texts_.push_back(std::move(document.texts[key]));
+          texts_.emplace_back(document.texts[key]);
     }
     text = std::move(texts_[at_++]);
     return true;
@@ -116,11 +116,13 @@ void describe_input(const InputFiles& input) {
              input.left_out.front());
 }
 
-// A file as text: format, size and path, with a byte 0 behind it, since a path may have any other.
+// A file as text: format, packing, size and path, with a byte 0 behind it, since a path may have
+// any other.
 std::string pack(const std::vector<InputFile>& files) {
   std::string text;
   for (const InputFile& file : files)
-    text += concat(static_cast<int>(file.format), " ", file.bytes, " ", file.path, '\0');
+    text += concat(static_cast<int>(file.format), static_cast<int>(file.packing), " ", file.bytes,
+                   " ", file.path, '\0');
   return text;
 }
 
@@ -128,11 +130,12 @@ InputFiles unpack(const std::string& text) {
   InputFiles input;
   for (const std::string& packed : split(text, '\0')) {
     if (packed.empty()) continue;
-    size_t space = packed.find(' ', 2);
-    int64_t bytes = std::stoll(packed.substr(2, space - 2));
+    size_t space = packed.find(' ', 3);
+    int64_t bytes = std::stoll(packed.substr(3, space - 3));
     input.files.push_back({.path = packed.substr(space + 1),
                            .format = static_cast<InputFile::Format>(packed[0] - '0'),
-                           .bytes = bytes});
+                           .bytes = bytes,
+                           .packing = static_cast<InputFile::Packing>(packed[1] - '0')});
     input.bytes += bytes;
   }
   return input;

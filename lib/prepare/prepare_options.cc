@@ -30,7 +30,8 @@ int cores() {
 
 const char* kDescription =
     "Reads files of JSON lines (an object with a \"text\" on each line) and plain text, or whole\n"
-    "directories of them, and writes <prefix>_<key>_document.bin and .idx, which neox-train,\n"
+    "directories of them, also compressed (gzip, zstd, xz, bzip2, lz4) and in archives (tar,\n"
+    "zip), and writes <prefix>_<key>_document.bin and .idx, which neox-train,\n"
     "GPT-NeoX and Megatron read. The documents keep their order. A text file is one document, or\n"
     "with --split-on several. The flags of preprocess_data.py of GPT-NeoX and Megatron and of\n"
     "GPT-NeoX's prepare_data.py are taken, also with underscores, and as --json-keys and --vocab.\n"
@@ -114,6 +115,15 @@ TokenizerFile read_tokenizer(const Program& program, const PrepareDefaults& defa
                          defaults.gpt2_merges)};
 }
 
+DocumentRules::InvalidUtf8 read_invalid_utf8(const Program& program) {
+  using Invalid = DocumentRules::InvalidUtf8;
+  auto text = program.get<std::string>("invalid-utf8");
+  static const std::map<std::string, Invalid> kNames = {
+      {"replace", Invalid::kReplace}, {"skip", Invalid::kSkip}, {"fail", Invalid::kFail}};
+  check_usage(kNames.contains(text), "--invalid-utf8 ", text, " is none of replace, skip, fail");
+  return kNames.at(text);
+}
+
 DocumentRules read_rules(const Program& program, const PrepareDefaults& defaults) {
   DocumentRules rules;
   rules.keys = program.get<std::vector<std::string>>("jsonl-keys");
@@ -125,6 +135,7 @@ DocumentRules read_rules(const Program& program, const PrepareDefaults& defaults
   rules.separator = given<std::string>(program, "split-on").value_or(defaults.separator);
   check_usage(!program.has("split-on") || !trim(rules.separator).empty(),
               "--split-on wants the line that parts documents, such as %");
+  rules.invalid_utf8 = read_invalid_utf8(program);
   if (program.has("skip-bad-lines")) rules.bad_lines = DocumentRules::BadLines::kSkip;
   return rules;
 }
@@ -169,13 +180,16 @@ Program prepare_program() {
   auto text = [](const char* name) { return po::value<std::string>()->value_name(name); };
   auto number = [](const char* name) { return po::value<int64_t>()->value_name(name); };
   auto add = program.options().add_options();
-  add("input", texts("PATH..."), "files and directories, also as a list separated by commas");
+  add("input", texts("PATH..."),
+      "files, directories, patterns ('data/*.jsonl.zst'), also as a list separated by commas");
   add("output-prefix", text("PREFIX"), "path and first part of the names of the output");
   add("jsonl-keys", texts("KEY...")->default_value({"text"}, "text"),
       "keys of the JSON objects; each gives a dataset");
   add("split-on", text("LINE"), "part text files into documents at lines that equal this");
   add("max-documents", number("N"), "stop after so many documents");
   add("skip-bad-lines", "leave out and count lines that are not JSON or lack the key");
+  add("invalid-utf8", text("HOW")->default_value("replace"),
+      "documents with bytes that are not UTF-8: replace these, skip the documents, or fail");
   add("tokenizer-type,t", text("TYPE"),
       "HFTokenizer or GPT2BPETokenizer; by default the latter where --merge-file is given");
   add("vocab-file,v", text("FILE"), "tokenizer.json, or GPT-2's vocab.json");

@@ -1,0 +1,77 @@
+#include "prepare/content.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "prepare/decoder.h"
+
+namespace neox {
+namespace {
+
+using namespace std::string_view_literals;
+
+struct Refused {
+  std::string_view magic;
+  const char* name;
+  const char* cure;
+};
+constexpr Refused kRefused[] = {
+    {"7z\xbc\xaf\x27\x1c", "a 7z archive", "7z x"},
+    {"Rar!\x1a\x07", "a RAR archive", "unrar x"},
+    {"LZIP\x01", "compressed with lzip", "lzip -dk"},
+    {"\x1f\x9d", "compressed with compress", "uncompress -k"},
+    {"\x02\x21\x4c\x18", "compressed in lz4's old format", "lz4 -dk"},
+    {"\xff\xfe", "text in UTF-16", "iconv -f UTF-16 -t UTF-8 -o NEW"},
+    {"\xfe\xff", "text in UTF-16", "iconv -f UTF-16 -t UTF-8 -o NEW"},
+};
+
+std::string ending_of(const std::string& path) { return fs::path(path).extension().string(); }
+
+bool one_of(const std::string& ending, std::initializer_list<const char*> endings) {
+  return std::find(endings.begin(), endings.end(), ending) != endings.end();
+}
+
+}  // namespace
+
+InputFile::Packing packing_of(const std::string& path, std::string_view head) {
+  using Packing = InputFile::Packing;
+  for (const Refused& refused : kRefused)
+    check_io(!head.starts_with(refused.magic), path, " is ", refused.name,
+             ", which is not read here; convert it first: ", refused.cure, " ", path);
+  std::string ending = ending_of(path);
+  if (head.starts_with("PK\x03\x04") || head.starts_with("PK\x05\x06")) return Packing::kZip;
+  constexpr size_t kMagicAt = 257;
+  bool tar = head.size() > kMagicAt && head.substr(kMagicAt).starts_with("ustar");
+  if (tar || (ending == ".tar" && !head.empty())) return Packing::kTar;
+  if (compression_of(head)) return Packing::kCompressed;
+  check_io(!compression_named(ending) && !one_of(ending, {".zip", ".tar"}), path, " is called ",
+           ending, ", and ", head.empty() ? "is empty" : "has no such content",
+           "; fetch or copy it again");
+  return Packing::kNone;
+}
+
+InputFile::Format format_of(const std::string& path, std::string_view head, Separated separated) {
+  std::string ending = ending_of(path);
+  if (separated == Separated::kYes || one_of(ending, {".txt", ".text", ".md"}))
+    return InputFile::Format::kText;
+  if (head.starts_with("\xEF\xBB\xBF")) head.remove_prefix(3);
+  char first = trim(head).empty() ? ' ' : trim(head).front();
+  bool json = one_of(ending, {".jsonl", ".ndjson", ".json"});
+  check_io(
+      !json || first != '[', path,
+      ": this is one JSON array, and JSON lines are wanted, an object on each line; convert it "
+      "with jq -c '.[]'");
+  return json || first == '{' ? InputFile::Format::kJsonLines : InputFile::Format::kText;
+}
+
+bool is_binary(std::string_view head) { return head.find('\0') != std::string_view::npos; }
+
+std::string decompressed_name(const std::string& path) {
+  std::string ending = ending_of(path);
+  if (!compression_named(ending)) return path;
+  return path.substr(0, path.size() - ending.size()) + (ending.starts_with(".t") ? ".tar" : "");
+}
+
+}  // namespace neox

@@ -1,0 +1,24 @@
+// What a file holds, by its name and its first bytes.
+#pragma once
+#include <string>
+#include <string_view>
+
+#include "prepare/input_files.h"
+
+namespace neox {
+
+constexpr size_t kHeadBytes = 4096;  // that are looked at
+
+// Whether a file is an archive, or compressed; Throws Error (74) for packed files that are not
+// read.
+InputFile::Packing packing_of(const std::string& path, std::string_view head);
+
+// Of a file that holds no others, not packed any more. Throws Error (74).
+InputFile::Format format_of(const std::string& path, std::string_view head, Separated separated);
+
+bool is_binary(std::string_view head);
+
+// Its name without the ending of a compression: "a.jsonl" of "a.jsonl.zst", "a.tar" of "a.tgz".
+std::string decompressed_name(const std::string& path);
+
+}  // namespace neox

@@ -1,0 +1,152 @@
+#include "prepare/input_stream.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "prepare/archive.h"
+#include "prepare/content.h"
+#include "prepare/decompress.h"
+
+namespace neox {
+namespace {
+
+std::string head_of(ByteSource& source) {
+  std::string head(kHeadBytes, '\0');
+  head.resize(read_fully(source, head));
+  return head;
+}
+
+// The bytes of a file, decompressed where they are compressed.
+std::unique_ptr<ByteSource> open_source(const InputFile& file, int threads) {
+  auto source = std::make_unique<FileSource>(file.path, 0, file.bytes);
+  std::optional<Compression> compression = compression_of(head_of(*source));
+  source->seek(0);
+  if (!compression) return source;
+  return std::make_unique<DecompressedSource>(file.path, *compression, std::move(source), threads);
+}
+
+class OneFile : public InputStream {
+ public:
+  OneFile(const InputFile& file, std::unique_ptr<ByteSource> source)
+      : file_(std::shared_ptr<const InputFile>(), &file), source_(std::move(source)) {}
+  std::shared_ptr<const InputFile> next_file() override { return std::exchange(file_, nullptr); }
+  size_t read(std::span<char> to) override { return source_->read(to); }
+  int64_t consumed() const override { return source_->consumed(); }
+
+ private:
+  std::shared_ptr<const InputFile> file_;  // not its owner
+  std::unique_ptr<ByteSource> source_;
+};
+
+// The member of an archive that is at hand.
+class MemberSource : public ByteSource {
+ public:
+  explicit MemberSource(Archive& archive) : archive_(archive) {}
+  size_t read(std::span<char> to) override { return archive_.read(to); }
+  int64_t consumed() const override { return archive_.consumed(); }
+
+ private:
+  Archive& archive_;
+};
+
+bool is_hidden(const fs::path& name) {
+  return std::any_of(name.begin(), name.end(), [](const fs::path& part) {
+    return part.string().starts_with('.') && part != "." && part != "..";
+  });
+}
+
+enum class Depth { kOutside, kInArchive };
+
+class Members : public InputStream {
+ public:
+  Members(std::string path, std::unique_ptr<Archive> archive, const StreamOptions& options,
+          Depth depth = Depth::kOutside)
+      : path_(std::move(path)), archive_(std::move(archive)), options_(options), depth_(depth) {}
+
+  std::shared_ptr<const InputFile> next_file() override {
+    for (;;) {
+      if (inner_) {
+        if (auto file = inner_->next_file()) return file;
+        inner_.reset();
+      }
+      std::optional<std::string> name = archive_->next();
+      if (!name) break;
+      if (is_hidden(*name)) continue;
+      if (auto file = open(path_ + ": " + *name)) return file;
+      if (!inner_ && left_out_++ == 0) first_left_out_ = *name;
+    }
+    if (left_out_ > 0)
+      log_info("left out: ", left_out_, " binary members of ", path_, ", such as ",
+               first_left_out_);
+    return nullptr;
+  }
+  size_t read(std::span<char> to) override { return inner_ ? inner_->read(to) : member_->read(to); }
+  int64_t consumed() const override { return archive_->consumed(); }
+
+ private:
+  // Null where it is binary, or empty and called an archive, and where it is one, now inner_.
+  std::shared_ptr<const InputFile> open(std::string path) {
+    peek(std::make_unique<MemberSource>(*archive_));
+    using Packing = InputFile::Packing;
+    if (head_.empty() && fs::path(path).extension() == ".zip") return nullptr;
+    Packing packing = packing_of(path, head_);
+    if (packing == Packing::kZip && depth_ == Depth::kOutside) {
+      auto zip = Archive::inner_zip(path, std::move(member_));
+      inner_ = std::make_unique<Members>(path, std::move(zip), options_, Depth::kInArchive);
+      return nullptr;
+    }
+    if (packing == Packing::kCompressed) {
+      auto inner = std::make_unique<DecompressedSource>(path, *compression_of(head_),
+                                                        std::move(member_), options_.threads);
+      path = decompressed_name(path);
+      peek(std::move(inner));
+      packing = packing_of(path, head_);
+    }
+    check_io(
+        packing == Packing::kNone, path,
+        ": an archive in an archive is read only where it is a zip, and in that none; unpack the "
+        "outer one first");
+    if (is_binary(head_)) return nullptr;
+    auto format = format_of(path, head_, options_.separated);
+    return std::make_shared<InputFile>(InputFile{.path = std::move(path), .format = format});
+  }
+
+  void peek(std::unique_ptr<ByteSource> source) {
+    head_ = head_of(*source);
+    member_ = std::make_unique<PeekedSource>(head_, std::move(source));
+  }
+
+  std::string path_;
+  std::unique_ptr<Archive> archive_;
+  const StreamOptions options_;
+  const Depth depth_;
+  std::unique_ptr<Members> inner_;  // an archive that is the member at hand
+  std::string head_;
+  std::unique_ptr<ByteSource> member_;
+  int64_t left_out_ = 0;
+  std::string first_left_out_;
+};
+
+}  // namespace
+
+std::unique_ptr<InputStream> open_input(const InputFile& file, int64_t begin, int64_t end,
+                                        const StreamOptions& options) {
+  switch (file.packing) {
+    case InputFile::Packing::kNone:
+      return std::make_unique<OneFile>(file, std::make_unique<FileSource>(file.path, begin, end));
+    case InputFile::Packing::kCompressed:
+      return std::make_unique<OneFile>(file, open_source(file, options.threads));
+    case InputFile::Packing::kTar:
+      return std::make_unique<Members>(
+          file.path, Archive::tar(file.path, open_source(file, options.threads)), options);
+    case InputFile::Packing::kZip:
+      return std::make_unique<Members>(file.path, Archive::zip(file.path, file.bytes), options);
+  }
+  fail(Exit::kInternal, "no such packing");
+}
+
+std::string read_head(const InputFile& file) { return head_of(*open_source(file, 1)); }
+
+}  // namespace neox

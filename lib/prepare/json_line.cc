@@ -1,0 +1,277 @@
+#include "prepare/json_line.h"
+
+#include <simdjson.h>
+
+#include <algorithm>
+#include <charconv>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <vector>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "prepare/json_members.h"
+#include "tokenizer/unicode.h"
+
+namespace neox {
+namespace {
+
+using Json = nlohmann::json;
+
+// The code unit of an escape "\uXXXX" at text[at].
+std::optional<uint32_t> code_unit(std::string_view text, size_t at) {
+  uint32_t unit = 0;
+  if (at + 6 > text.size() || text[at] != '\\' || text[at + 1] != 'u') return std::nullopt;
+  const char* digits = text.data() + at + 2;
+  auto [end, error] = std::from_chars(digits, digits + 4, unit, 16);
+  if (error != std::errc() || end != digits + 4) return std::nullopt;
+  return unit;
+}
+
+bool is_high(uint32_t unit) { return unit >= 0xD800 && unit < 0xDC00; }
+bool is_low(uint32_t unit) { return unit >= 0xDC00 && unit < 0xE000; }
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+// What Python reads and the standard does not know: "?" for escapes of lone surrogates in strings;
+// outside them null for NaN, Infinity and -Infinity, and no exponents, which may be too large.
+class PythonJson {
+ public:
+  explicit PythonJson(std::string_view line) : line_(line) {
+    for (bool in_string = false; at_ < line_.size();) {
+      if (line_[at_] == '"') in_string = !in_string;
+      if (!(in_string ? copy_escape() : replace_number())) out_ += line_[at_++];
+    }
+  }
+  const std::string& text() const { return out_; }
+  bool lone_surrogates() const { return lone_surrogates_; }
+
+ private:
+  void copy(size_t bytes) {
+    out_ += line_.substr(at_, bytes);
+    at_ += bytes;
+  }
+
+  bool copy_escape() {
+    if (line_[at_] != '\\') return false;
+    auto unit = code_unit(line_, at_);
+    auto next = unit && is_high(*unit) ? code_unit(line_, at_ + 6) : std::nullopt;
+    if (next && is_low(*next)) {
+      copy(12);
+    } else if (unit && (is_high(*unit) || is_low(*unit))) {
+      out_ += '?';
+      at_ += 6;
+      lone_surrogates_ = true;
+    } else {
+      copy(2);
+    }
+    return true;
+  }
+
+  bool replace_number() {
+    for (std::string_view name : {"NaN", "Infinity", "-Infinity"}) {
+      if (!line_.substr(at_).starts_with(name)) continue;
+      out_ += "null";
+      at_ += name.size();
+      return true;
+    }
+    return at_ > 0 && is_digit(line_[at_ - 1]) && replace_exponent();
+  }
+
+  bool replace_exponent() {
+    if (line_[at_] != 'e' && line_[at_] != 'E') return false;
+    size_t digits = at_ + 1;
+    if (digits < line_.size() && (line_[digits] == '+' || line_[digits] == '-')) ++digits;
+    size_t end = digits;
+    while (end < line_.size() && is_digit(line_[end])) ++end;
+    if (end == digits) return false;
+    out_ += "e0";
+    at_ = end;
+    return true;
+  }
+
+  std::string_view line_;
+  size_t at_ = 0;
+  std::string out_;
+  bool lone_surrogates_ = false;
+};
+
+// "column 5: syntax error ..." without the library's own prefix, cut to a line.
+std::string describe(const Json::exception& e) {
+  std::string text = e.what();
+  if (size_t at = text.find("column "); at != std::string::npos) text.erase(0, at);
+  constexpr size_t kLongest = 160;
+  if (text.size() > kLongest) {
+    size_t end = kLongest;
+    while (end > 0 && (text[end] & 0xC0) == 0x80) --end;
+    text = text.substr(0, end) + " ...";
+  }
+  return text;
+}
+
+// Where the text had to be changed for it, `line` is what was read, kept in `storage`.
+Json parse_json(std::string_view& line, std::string& storage, bool& repaired) {
+  try {
+    return Json::parse(line);
+  } catch (const Json::exception& e) {
+    PythonJson python(line);
+    std::string error = describe(e);
+    check_io(python.text() != line, "not valid JSON: ", error);
+    repaired |= python.lone_surrogates();
+    line = storage = python.text();
+    try {
+      return Json::parse(line);
+    } catch (const Json::exception& again) { fail(Exit::kIo, "not valid JSON: ", describe(again)); }
+  }
+}
+
+std::string names(const Json& object) {
+  std::vector<std::string> found;
+  for (const auto& item : object.items()) found.push_back("'" + item.key() + "'");
+  return found.empty() ? "no key at all" : join(found, ", ");
+}
+
+// A key as it is meant.
+std::string key_of(std::string_view text) {
+  if (text.find('\\') == std::string::npos) return std::string(text);
+  Json key = Json::parse(concat('"', text, '"'), nullptr, false);
+  return key.is_string() ? key.get<std::string>() : std::string(text);
+}
+
+// Strings longer than this are taken in pieces, since a parsed line takes many times its size.
+constexpr size_t kLongString = 1 << 24;
+
+// A piece of a string that ends behind a space: no escape and no character lies across its end.
+std::string_view take_piece(std::string_view& text) {
+  size_t space = text.find(' ', std::min(text.size(), kLongString / 4));
+  std::string_view piece = text.substr(0, space == std::string::npos ? space : space + 1);
+  text.remove_prefix(piece.size());
+  return piece;
+}
+
+bool is_long_string(std::string_view value) {
+  return value.front() == '"' && value.size() > kLongString;
+}
+
+}  // namespace
+
+struct JsonLineParser::Fast {
+  simdjson::dom::parser parser;
+  std::vector<simdjson::dom::element> values;
+};
+
+JsonLineParser::JsonLineParser(const DocumentRules& rules, TextStore& storage)
+    : rules_(rules), storage_(storage), fast_(std::make_unique<Fast>()) {}
+
+JsonLineParser::~JsonLineParser() = default;
+
+// simdjson reads what the standard allows. All else is left to the slow way: it knows what Python
+// reads beside that, and what is wrong.
+Document JsonLineParser::parse(std::string_view line, size_t readable) {
+  return line.size() > kLongString ? parse_long(line) : parse_short(line, readable);
+}
+
+Document JsonLineParser::parse_short(std::string_view line, size_t readable) {
+  Document document;
+  if (!parse_fast(line, readable, document)) document = parse_slow(line);
+  return document;
+}
+
+bool JsonLineParser::parse_fast(std::string_view line, size_t readable, Document& document) {
+  static_assert(kSlack >= simdjson::SIMDJSON_PADDING);
+  bool padded = readable >= line.size() + kSlack;
+  simdjson::dom::object object;
+  if (fast_->parser.parse(line.data(), line.size(), !padded).get(object)) return false;
+  if (rules_.values == DocumentRules::Values::kJson) return take_json(line, document);
+  const std::vector<std::string>& keys = rules_.keys;
+  fast_->values.assign(keys.size(), {});
+  std::vector<bool> found(keys.size());
+  for (auto [name, value] : object)
+    for (size_t key = 0; key < keys.size(); ++key)
+      if (name == keys[key]) {
+        fast_->values[key] = value;
+        found[key] = true;
+      }
+  for (size_t key = 0; key < keys.size(); ++key)
+    if (!found[key] || !fast_->values[key].is_string()) return false;
+  for (simdjson::dom::element value : fast_->values)
+    document.texts.push_back(storage_.keep(value.get_string().value_unsafe()));
+  return true;
+}
+
+// Of a line that is valid JSON; false where a key is not there.
+bool JsonLineParser::take_json(std::string_view line, Document& document) const {
+  std::vector<std::optional<std::string_view>> values(rules_.keys.size());
+  for (const JsonMember& member : json_members(line)) {
+    std::string name = key_of(member.key);
+    for (size_t key = 0; key < values.size(); ++key)
+      if (name == rules_.keys[key]) values[key] = member.value;
+  }
+  for (const auto& value : values) {
+    if (!value) return false;
+    document.texts.push_back(*value);
+  }
+  return true;
+}
+
+Document JsonLineParser::parse_slow(std::string_view line) {
+  Document document;
+  std::string repaired, read;
+  std::string_view valid = unicode::repair(line, repaired);
+  document.repaired = valid.data() != line.data();
+  Json object = parse_json(valid, read, document.repaired);
+  check_io(object.is_object(), "a JSON ", object.type_name(), ", not an object with the key '",
+           rules_.keys.front(), "'");
+  bool strings = rules_.values == DocumentRules::Values::kStrings;
+  for (const std::string& key : rules_.keys) {
+    auto value = object.find(key);
+    check_io(value != object.end(), "no key '", key, "'; the object has ", names(object),
+             " (--jsonl-keys names the keys to take)");
+    if (!strings) continue;
+    check_io(value->is_string(), "the value of '", key, "' is of type ", value->type_name(),
+             ", not a string");
+    document.texts.push_back(storage_.keep(std::move(value->get_ref<std::string&>())));
+  }
+  if (!strings) check_io(take_json(storage_.keep(valid), document), "two spellings of one key");
+  return document;
+}
+
+// Reads the line with "" for its long strings, and these piece by piece.
+Document JsonLineParser::parse_long(std::string_view line) {
+  std::vector<JsonMember> members = json_members(line);
+  std::string shorter;
+  size_t copied = 0;
+  for (const JsonMember& member : members) {
+    if (!is_long_string(member.value)) continue;
+    auto at = static_cast<size_t>(member.value.data() - line.data());
+    shorter.append(line, copied, at - copied).append("\"\"");
+    copied = at + member.value.size();
+  }
+  bool json = rules_.values == DocumentRules::Values::kJson;
+  if (copied == 0 || json) return parse_slow(line);
+  shorter.append(line, copied);
+  Document document = parse_short(shorter, shorter.size());
+  for (size_t key = 0; key < rules_.keys.size(); ++key) {
+    auto is_key = [&](const JsonMember& m) { return key_of(m.key) == rules_.keys[key]; };
+    auto last = std::find_if(members.rbegin(), members.rend(), is_key);
+    if (last == members.rend() || !is_long_string(last->value)) continue;
+    document.texts[key] = storage_.keep(long_string(last->value, document.repaired));
+  }
+  return document;
+}
+
+std::string JsonLineParser::long_string(std::string_view value, bool& repaired) {
+  static const DocumentRules kPiece{.keys = {"text"}};
+  std::string text;
+  value = value.substr(1, value.size() - 2);
+  text.reserve(value.size());
+  while (!value.empty()) {
+    TextStore storage;
+    std::string line = concat("{\"text\": \"", take_piece(value), "\"}");
+    Document piece = JsonLineParser(kPiece, storage).parse_short(line, line.size());
+    text += piece.texts[0];
+    repaired |= piece.repaired;
+  }
+  return text;
+}
+
+}  // namespace neox

@@ -1,0 +1,184 @@
+// Decoding by several threads, and the places where reading goes on.
+#include "prepare/blocks.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+
+#include "archives.h"
+#include "data_files.h"
+#include "prepare/decompress.h"
+
+namespace neox {
+namespace {
+
+using testing::archive_of;
+using testing::compressed;
+using testing::Directory;
+using testing::error_of;
+using ::testing::HasSubstr;
+
+std::string noise(size_t bytes, unsigned seed) {
+  std::mt19937 random(seed);
+  std::string text(bytes, '\0');
+  for (char& c : text) c = static_cast<char>('!' + random() % 64);
+  return text;
+}
+
+struct MemorySource : ByteSource {
+  explicit MemorySource(std::string given) : bytes(std::move(given)) {}
+  size_t read(std::span<char> to) override {
+    size_t n = std::min(to.size(), bytes.size() - at);
+    std::memcpy(to.data(), bytes.data() + at, n);
+    at += n;
+    return n;
+  }
+  int64_t consumed() const override { return static_cast<int64_t>(at); }
+  std::string bytes;
+  size_t at = 0;
+};
+
+std::string decompressed(const std::string& bytes, Compression compression, int threads) {
+  DecompressedSource source("f", compression, std::make_unique<MemorySource>(bytes), threads);
+  std::string text, some(100003, '\0');
+  for (size_t n; (n = source.read(some)) > 0;) text.append(some, 0, n);
+  EXPECT_EQ(source.consumed(), static_cast<int64_t>(bytes.size()));
+  return text;
+}
+
+TEST(Decompressed, StreamsOneAfterAnotherByAnyNumberOfThreads) {
+  for (auto [filter, compression] : {std::pair{"bzip2", Compression::kBzip2},
+                                     {"zstd", Compression::kZstd},
+                                     {"gzip", Compression::kGzip},
+                                     {"xz", Compression::kXz},
+                                     {"lz4", Compression::kLz4}}) {
+    std::string bytes, text;
+    for (unsigned i = 0; i < 12; ++i) {
+      std::string part = noise(i == 5 ? 2500000 : 100000 * (i % 4), i);
+      text += part;
+      bytes += compressed(part, filter);
+    }
+    for (int threads : {1, 2, 5})
+      EXPECT_TRUE(decompressed(bytes, compression, threads) == text) << filter << " " << threads;
+  }
+}
+
+// What looks like the beginning of a frame inside of one, frames to skip, and one of high ratio.
+TEST(Decompressed, FramesOfZstdWithFalseBeginnings) {
+  std::string inside, skip("\x50\x2a\x4d\x18\x04\x00\x00\x00junk", 12);
+  for (unsigned i = 0; i < 30; ++i) inside += noise(40000, i) + (i % 2 ? "\x28\xb5\x2f\xfd" : skip);
+  std::string zeros(40 << 20, '0');
+  std::string bytes = skip + compressed(inside, "zstd") + compressed(zeros, "zstd") +
+                      compressed(inside, "zstd") + skip;
+  std::string text = inside + zeros + inside;
+  for (int threads : {1, 3})
+    EXPECT_TRUE(decompressed(bytes, Compression::kZstd, threads) == text) << threads;
+}
+
+TEST(Decompressed, WindowsOfTwoGigabytes) {
+  std::string window("\x28\xb5\x2f\xfd\x00\xa8", 6), block(
+                                                         "\x19\x00\x00"
+                                                         "cat",
+                                                         6);
+  EXPECT_EQ(decompressed(window + block, Compression::kZstd, 1), "cat");
+}
+
+TEST(Decompressed, DamageIsFoundByAnyNumberOfThreads) {
+  std::string whole;
+  for (unsigned i = 0; i < 20; ++i) whole += compressed(noise(200000, i), "bzip2");
+  for (size_t at : {whole.size() / 3, whole.size() / 2, whole.size() - 4})
+    for (int threads : {1, 4}) {
+      std::string damaged = whole;
+      damaged[at] ^= 0x11;
+      EXPECT_THAT(error_of([&] { decompressed(damaged, Compression::kBzip2, threads); }),
+                  HasSubstr("74: f is damaged at about byte "));
+      EXPECT_THAT(
+          error_of([&] { decompressed(whole.substr(0, at), Compression::kBzip2, threads); }),
+          HasSubstr(concat("74: f ends at byte ", at, " in the middle")));
+    }
+}
+
+// What the blocks of a list of files hold, one line for each document's part or line.
+std::string read_all(BlockReader& reader, std::vector<Place>* ends = nullptr,
+                     std::vector<size_t>* sizes = nullptr, int64_t* bytes = nullptr) {
+  std::string text;
+  while (auto block = reader.next()) {
+    text += concat(block->file->path, ":", block->line, " ", block->begins_document,
+                   block->ends_document, "\n", block->text, "\n");
+    if (ends) ends->push_back(block->end);
+    if (sizes) sizes->push_back(text.size());
+    if (bytes) *bytes += block->input_bytes;
+  }
+  return text;
+}
+
+class Blocks : public ::testing::Test {
+ protected:
+  Blocks() {
+    std::string lines, prose;
+    for (int i = 0; i < 60000; ++i) lines += concat("{\"text\": \"", i, "\"}\n");
+    for (int i = 0; i < 90000; ++i) prose += concat("the cat ", i, i % 9 ? " " : "\n");
+    std::string mark = "\xEF\xBB\xBF";
+    std::vector<testing::Member> members = {
+        {"a.jsonl", lines}, {"b.txt", mark + prose}, {"c", "x"}, {"d.txt", prose}};
+    dir_.put("in/a.jsonl", lines);
+    dir_.put("in/b.txt", mark + prose);
+    dir_.put("in/c.jsonl.bz2", compressed(lines, "bzip2") + compressed(lines, "bzip2"));
+    dir_.put("in/d.tar.gz", archive_of(members, "ustar", "gzip"));
+    dir_.put("in/e.txt.zst", compressed(mark + prose, "zstd"));
+    dir_.put("in/f.zip", archive_of(members, "zip"));
+    dir_.put("in/g.jsonl", lines);
+    input_ = find_input_files(std::vector{dir_ / "in"}, Separated::kNo);
+  }
+  Directory dir_;
+  InputFiles input_;
+};
+
+TEST_F(Blocks, GoOnFromEveryPlace) {
+  for (auto texts : {BlockRules::Texts::kWhole, BlockRules::Texts::kParts}) {
+    BlockRules rules{.texts = texts, .threads = 2};
+    std::vector<Slice> slices = slices_of(input_, rules, 0, 1);
+    std::vector<Place> ends;
+    std::vector<size_t> sizes;
+    BlockReader reader(slices, rules);
+    std::string text = read_all(reader, &ends, &sizes);
+    EXPECT_GT(ends.size(), 15u);
+    for (size_t i = 0; i < ends.size(); ++i) {
+      BlockReader rest(slices, rules, ends[i]);
+      ASSERT_TRUE(read_all(rest) == text.substr(sizes[i])) << i;
+    }
+  }
+}
+
+TEST_F(Blocks, OfAllRanksAreThoseOfTheInputAndItsBytes) {
+  for (auto texts : {BlockRules::Texts::kWhole, BlockRules::Texts::kParts})
+    for (int size : {1, 2, 3, 7}) {
+      BlockRules rules{.texts = texts};
+      int64_t bytes = 0;
+      std::string joined, wanted;
+      for (int rank = 0; rank < size; ++rank) {
+        BlockReader reader(slices_of(input_, rules, rank, size), rules);
+        while (auto block = reader.next()) joined += block->text, bytes += block->input_bytes;
+      }
+      BlockReader reader(slices_of(input_, rules, 0, 1), rules);
+      while (auto block = reader.next()) wanted += block->text;
+      EXPECT_TRUE(joined == wanted) << size;
+      EXPECT_GT(bytes, input_.bytes * 98 / 100);
+      EXPECT_LE(bytes, input_.bytes);
+    }
+}
+
+TEST_F(Blocks, ALongLineIsOneBlock) {
+  std::string line = "{\"text\": \"" + std::string(8 << 20, 'a') + "\"}\n";
+  dir_.put("long/a.jsonl", line + line.substr(0, 10));
+  InputFiles input = find_input_files(std::vector{dir_ / "long"}, Separated::kNo);
+  BlockReader reader(slices_of(input, {}, 0, 1), {});
+  EXPECT_EQ(reader.next()->text.size(), line.size());
+  EXPECT_EQ(reader.next()->text, line.substr(0, 10));
+  EXPECT_FALSE(reader.next());
+}
+
+}  // namespace
+}  // namespace neox

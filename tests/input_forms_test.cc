@@ -1,0 +1,302 @@
+// Every form of input gives the dataset of the plain JSON lines of the same texts.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "archives.h"
+#include "comm/thread.h"
+#include "data_files.h"
+#include "prepare/prepare_options.h"
+#include "tokenizer/bpe_trainer.h"
+
+namespace neox {
+namespace {
+
+using ::testing::AllOf;
+using testing::archive_of;
+using testing::compressed;
+using testing::Directory;
+using ::testing::ElementsAre;
+using testing::error_of;
+using ::testing::HasSubstr;
+using testing::Member;
+using ::testing::Not;
+using ::testing::StartsWith;
+using Arguments = std::vector<std::string>;
+
+const std::pair<const char*, const char*> kFilters[] = {
+    {"gzip", ".gz"}, {"zstd", ".zst"}, {"xz", ".xz"}, {"bzip2", ".bz2"}, {"lz4", ".lz4"}};
+
+// Words in no order, that compress little.
+std::string words(size_t bytes, unsigned seed) {
+  std::mt19937 random(seed);
+  std::string text;
+  while (text.size() < bytes) text += concat("the cat ", random(), " and ", random(), "\n");
+  return text;
+}
+
+std::string line_of(const std::string& text) {
+  std::string escaped;
+  for (char c : text) escaped += c == '\n' ? "\\n" : std::string(1, c);
+  return "{\"text\": \"" + escaped + "\"}\n";
+}
+
+class InputForms : public ::testing::Test {
+ protected:
+  InputForms() {
+    bool more = true;
+    write_tokenizer_json(dir_ / "tokenizer.json", train_bpe({.vocab_size = 280}, [&](auto& text) {
+                           text = "the cat and the hat";
+                           return std::exchange(more, false);
+                         }));
+    for (unsigned i = 0; i < 7; ++i) texts_.push_back(words(1000 * i + 1, i));
+    for (const std::string& text : texts_) lines_ += line_of(text);
+  }
+
+  PrepareResult prepare(const Arguments& inputs, const Arguments& more = {}, int ranks = 1) {
+    Arguments arguments = {"--output-prefix",       dir_ / "out", "--vocab-file",
+                           dir_ / "tokenizer.json", "--workers",  "3"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    arguments.push_back("--input");
+    arguments.insert(arguments.end(), inputs.begin(), inputs.end());
+    Program program = prepare_program();
+    check(program.parse(arguments), "help was asked");
+    PrepareOptions options = read_prepare_options(program);
+    options.life = "1";
+    PrepareResult result;
+    run_thread_ranks(ranks, [&](Communicator&, Control& control) {
+      PrepareResult mine = prepare_data(options, control);
+      if (control.rank() == 0) result = mine;
+    });
+    return result;
+  }
+
+  std::string refusal(const Arguments& inputs, const Arguments& more = {}) {
+    std::string error = error_of([&] { prepare(inputs, more); });
+    for (const std::string& name : dir_.list())
+      EXPECT_EQ(name.find("out_text"), std::string::npos) << name;
+    return error;
+  }
+
+  // Both files, of an input.
+  std::string dataset(const Arguments& inputs, const Arguments& more = {}, int ranks = 1) {
+    prepare(inputs, more, ranks);
+    std::string bin = dir_ / "out_text_document.bin", idx = dir_ / "out_text_document.idx";
+    std::string files = read_file(bin) + "|" + read_file(idx);
+    fs::remove(bin);
+    fs::remove(idx);
+    return files;
+  }
+
+  void expect_same(const Arguments& inputs, const std::string& wanted, const Arguments& more = {}) {
+    for (int ranks : {1, 2, 3})
+      EXPECT_TRUE(dataset(inputs, more, ranks) == wanted) << inputs[0] << ", " << ranks << " ranks";
+  }
+
+  Directory dir_;
+  std::vector<std::string> texts_;
+  std::string lines_;
+};
+
+TEST_F(InputForms, CompressedJsonLines) {
+  std::string wanted = dataset({dir_.put("a.jsonl", lines_)});
+  for (auto [filter, ending] : kFilters) {
+    expect_same({dir_.put(concat("a.jsonl", ending), compressed(lines_, filter))}, wanted);
+    expect_same({dir_.put(concat("unnamed-", filter), compressed(lines_, filter))}, wanted);
+  }
+}
+
+TEST_F(InputForms, CompressedTextIsOneDocument) {
+  std::string wanted = dataset({dir_.put("a.txt", texts_[6])});
+  for (auto [filter, ending] : kFilters)
+    expect_same({dir_.put(concat("a.txt", ending), compressed(texts_[6], filter))}, wanted);
+}
+
+TEST_F(InputForms, ByteOrderMarksAndLineEndsOfWindows) {
+  std::string wanted = dataset({dir_.put("a.jsonl", lines_)}), windows = "\xEF\xBB\xBF";
+  for (char c : lines_) windows += c == '\n' ? "\r\n" : std::string(1, c);
+  expect_same({dir_.put("b.jsonl", windows)}, wanted);
+  expect_same({dir_.put("b.jsonl.gz", compressed(windows, "gzip"))}, wanted);
+  expect_same({dir_.put("t.txt", "\xEF\xBB\xBF" + texts_[6])}, dataset({dir_.put("u", texts_[6])}));
+}
+
+TEST_F(InputForms, ArchivesOfTexts) {
+  std::string wanted = dataset({dir_.put("a.jsonl", lines_)});
+  std::vector<Member> members = {{"dir", "", AE_IFDIR}, {"dir/.hidden", "x"}, {"._x/a.txt", "x"}};
+  for (size_t i = 0; i < texts_.size(); ++i)
+    members.push_back({concat("./dir/", 9 - i, i % 2 ? ".txt" : ""), texts_[i]});
+  members.push_back({"dir/picture.png", std::string("\x89PNG\0\0", 6)});
+  members.push_back({"empty.txt", ""});
+  expect_same({dir_.put("a.zip", archive_of(members, "zip"))}, wanted);
+  members.push_back({"link.txt", "", AE_IFREG, "./dir/9"});
+  for (const char* format : {"ustar", "pax", "gnutar"})
+    expect_same({dir_.put("a.tar", archive_of(members, format))}, wanted);
+  for (auto [filter, ending] : kFilters)
+    expect_same({dir_.put(concat("a.tar", ending), archive_of(members, "ustar", filter))}, wanted);
+  expect_same({dir_.put("a.tgz", archive_of(members, "ustar", "gzip"))}, wanted);
+}
+
+TEST_F(InputForms, ArchivesOfJsonLinesAndCompressedMembers) {
+  std::string first, second;
+  for (size_t i = 0; i < texts_.size(); ++i) (i < 3 ? first : second) += line_of(texts_[i]);
+  std::string wanted = dataset({dir_.put("a.jsonl", lines_)});
+  std::vector<Member> members = {{"b.jsonl", first}, {"a.jsonl", second}};
+  expect_same({dir_.put("a.zip", archive_of(members, "zip"))}, wanted);
+  expect_same({dir_.put("a.tar.xz", archive_of(members, "ustar", "xz"))}, wanted);
+  members = {{"b.jsonl.zst", compressed(first, "zstd")}, {"a", compressed(second, "bzip2")}};
+  expect_same({dir_.put("a.tar", archive_of(members, "ustar"))}, wanted);
+}
+
+TEST_F(InputForms, ListsPatternsAndDirectoriesOfMixedForms) {
+  dir_.put("in/a.jsonl.zst", compressed(lines_, "zstd"));
+  dir_.put("in/b.jsonl", lines_);
+  dir_.put("in/c.tar.gz", archive_of({{"x.txt", texts_[3]}, {"y.jsonl", lines_}}, "ustar", "gzip"));
+  dir_.put("in/d.txt", texts_[6]);
+  std::string all = lines_ + lines_ + line_of(texts_[3]) + lines_ + line_of(texts_[6]);
+  std::string wanted = dataset({dir_.put("a.jsonl", all)});
+  expect_same({dir_ / "in"}, wanted);
+  expect_same({dir_ / "in/*"}, wanted);
+  expect_same({dir_ / "in/[a-b].jsonl*," + (dir_ / "in/?.tar.gz") + ", " + (dir_ / "in/d.txt")},
+              wanted);
+  EXPECT_THAT(refusal({dir_ / "in/*.json"}), HasSubstr("no file has such a name"));
+}
+
+TEST_F(InputForms, SeparatorsInCompressedText) {
+  std::string text = "one\n%\ntwo\n%\nthree";
+  expect_same({dir_.put("f.gz", compressed(text, "gzip"))},
+              dataset({dir_.put("f", text)}, {"--split-on", "%"}), {"--split-on", "%"});
+}
+
+TEST_F(InputForms, MaxDocumentsOfCompressedFiles) {
+  std::string a = dir_.put("a.jsonl.gz", compressed(lines_, "gzip"));
+  std::string wanted = dataset({dir_.put("a.jsonl", lines_ + lines_)}, {"--max-documents", "9"});
+  expect_same({a, a}, wanted, {"--max-documents", "9"});
+}
+
+TEST_F(InputForms, LinesAreCountedFromTheBeginningOfTheStream) {
+  std::string text;
+  for (int i = 1; i < 20000; ++i)
+    text += i == 7 || i == 17001 ? "bad\n" : line_of(concat("the cat ", i));
+  std::string path = dir_.put("a.jsonl.xz", compressed(text, "xz"));
+  EXPECT_THAT(refusal({path}), StartsWith("74: " + path + ":7: not valid JSON"));
+  EXPECT_EQ(prepare({path}, {"--skip-bad-lines"}).skipped, 2);
+  fs::remove(dir_ / "out_text_document.bin");
+  fs::remove(dir_ / "out_text_document.idx");
+  path = dir_.put("a.zip", archive_of({{"x.txt", "x"}, {"y.jsonl", text}}, "zip"));
+  EXPECT_THAT(refusal({path}), StartsWith("74: " + path + ": y.jsonl:7: not valid JSON"));
+}
+
+TEST_F(InputForms, InvalidUtf8IsReplacedSkippedOrFatal) {
+  std::string good = line_of("the cat"), bad = line_of("the \xff cat");
+  Arguments lines = {dir_.put("a.jsonl", good + bad + good)};
+  std::string replaced = dataset({dir_.put("b.jsonl", good + line_of("the \uFFFD cat") + good)});
+  EXPECT_TRUE(dataset(lines) == replaced);
+  EXPECT_TRUE(dataset(lines, {"--invalid-utf8", "replace"}) == replaced);
+  EXPECT_TRUE(dataset(lines, {"--invalid-utf8", "skip"}) ==
+              dataset({dir_.put("b.jsonl", good + good)}));
+  EXPECT_THAT(refusal(lines, {"--invalid-utf8", "fail"}),
+              AllOf(HasSubstr("a.jsonl:2: "), HasSubstr("--invalid-utf8 skip")));
+  EXPECT_THAT(refusal(lines, {"--invalid-utf8", "fail", "--skip-bad-lines"}),
+              HasSubstr("a.jsonl:2: "));
+  EXPECT_THAT(refusal(lines, {"--invalid-utf8", "no"}), StartsWith("64: --invalid-utf8 no"));
+  // A text of several blocks goes as a whole.
+  std::string text = words(600000, 1);
+  dir_.put("in/a.txt", text + "\xff");
+  dir_.put("in/b.txt", "the cat");
+  EXPECT_TRUE(dataset({dir_ / "in"}, {"--invalid-utf8", "skip"}) ==
+              dataset({dir_.put("b.jsonl", good)}));
+  auto lines_before = std::count(text.begin(), text.end(), '\n');
+  EXPECT_THAT(refusal({dir_ / "in"}, {"--invalid-utf8", "fail"}),
+              HasSubstr(concat("in/a.txt:", lines_before + 1, ": ")));
+}
+
+TEST_F(InputForms, CutOffFilesAreNamed) {
+  std::string text;
+  for (unsigned i = 0; i < 20; ++i) text += line_of(words(30000, i));
+  for (auto [filter, ending] : kFilters) {
+    std::string whole = compressed(text, filter);
+    for (size_t left : {whole.size() - 1, whole.size() - 5, whole.size() / 2, size_t{300}}) {
+      std::string path = dir_.put(concat("a.jsonl", ending), whole.substr(0, left));
+      EXPECT_THAT(refusal({path}), AllOf(StartsWith("74: " + path), HasSubstr("byte "),
+                                         HasSubstr(filter), HasSubstr("cut off")))
+          << left;
+    }
+  }
+}
+
+TEST_F(InputForms, DamagedFilesAreNamed) {
+  std::string text;
+  for (unsigned i = 0; i < 20; ++i) text += line_of(words(30000, i));
+  for (const char* filter : {"gzip", "xz", "bzip2"}) {
+    std::string whole = compressed(text, filter);
+    for (size_t at : {whole.size() / 3, whole.size() / 2, whole.size() - 15}) {
+      std::string damaged = whole;
+      damaged[at] = static_cast<char>(damaged[at] ^ 0x55);
+      std::string path = dir_.put("a.jsonl", damaged);
+      EXPECT_THAT(refusal({path}),
+                  AllOf(StartsWith("74: " + path), HasSubstr("byte "), HasSubstr(filter)))
+          << at;
+    }
+    EXPECT_THAT(refusal({dir_.put("a.jsonl", whole + "more")}), HasSubstr("byte "));
+    EXPECT_EQ(error_of([&] { dataset({dir_.put("b", whole + std::string(512, '\0'))}); }), "");
+  }
+}
+
+TEST_F(InputForms, CutOffArchivesAreNamed) {
+  std::vector<Member> members;
+  for (unsigned i = 0; i < 3; ++i) members.push_back({concat(i, ".txt"), words(40000, i)});
+  for (const char* format : {"ustar", "zip"}) {
+    std::string whole = archive_of(members, format);
+    // Behind the first member of a tar too: a header of 512 bytes and 40,000 in blocks.
+    for (size_t left : {whole.size() - 1024, whole.size() / 2, size_t{512 * 81}, size_t{600}}) {
+      std::string path = dir_.put(concat("a.", format), whole.substr(0, left));
+      EXPECT_THAT(refusal({path}),
+                  AllOf(StartsWith("74: " + path), HasSubstr("byte "), HasSubstr("cut off")))
+          << format << " " << left;
+    }
+  }
+  std::string damaged = archive_of(members, "zip");
+  damaged[damaged.size() / 2] ^= 0x55;
+  EXPECT_THAT(refusal({dir_.put("a.zip", damaged)}), HasSubstr("a.zip is damaged"));
+  std::string tgz = archive_of(members, "ustar", "gzip");
+  EXPECT_THAT(refusal({dir_.put("a.tgz", tgz.substr(0, tgz.size() - 3))}), HasSubstr("cut off"));
+}
+
+TEST_F(InputForms, WhatIsNotReadIsRefusedByName) {
+  std::string inner = archive_of({{"x.txt", "the cat"}}, "ustar");
+  auto tar = [&](const std::string& name, const std::string& content) {
+    return dir_.put("a.tar", archive_of({{name, content}}, "ustar"));
+  };
+  EXPECT_THAT(refusal({tar("b.tar", inner)}), HasSubstr("a.tar: b.tar: an archive in an archive"));
+  EXPECT_THAT(refusal({tar("b", compressed(inner, "gzip"))}),
+              HasSubstr("an archive in an archive"));
+  EXPECT_THAT(refusal({tar("b.7z", "7z\xbc\xaf\x27\x1c...")}), HasSubstr("a.tar: b.7z is a 7z"));
+  EXPECT_THAT(refusal({dir_.put("a.rar", "Rar!\x1a\x07...")}), HasSubstr("RAR"));
+  EXPECT_THAT(refusal({dir_.put("a.txt",
+                                "\xff\xfe"
+                                "a")}),
+              HasSubstr("UTF-16"));
+  EXPECT_THAT(refusal({dir_.put("a.gz", "the cat")}), HasSubstr("no such content"));
+  EXPECT_THAT(refusal({dir_.put("a.gz", "")}), HasSubstr("is empty"));
+  EXPECT_THAT(refusal({dir_.put("a.gz.gz", compressed(compressed("a", "gzip"), "gzip"))}),
+              HasSubstr("packed twice"));
+  std::string secret = archive_of({{"x.txt", "the cat"}}, "zip", "none", "zip:encryption=zipcrypt");
+  EXPECT_THAT(refusal({dir_.put("a.zip", secret)}), HasSubstr("a.zip: x.txt is encrypted"));
+  EXPECT_THAT(refusal({dir_.put("x.zst", compressed(std::string(9, '\0'), "zstd"))}),
+              HasSubstr("is not text"));
+}
+
+TEST_F(InputForms, EmptyFilesAndArchivesHaveNoDocuments) {
+  std::string some = dir_.put("a.jsonl", lines_), wanted = dataset({some});
+  for (const std::string& empty :
+       {dir_.put("e.tar", archive_of({}, "ustar")), dir_.put("e.zip", archive_of({}, "zip")),
+        dir_.put("e.tar.gz", archive_of({}, "ustar", "gzip")), dir_.put("e.txt", ""),
+        dir_.put("e.jsonl.zst", compressed("", "zstd"))}) {
+    expect_same({empty, some, empty}, wanted);
+    EXPECT_THAT(refusal({empty}), HasSubstr("no document with text"));
+  }
+}
+
+}  // namespace
+}  // namespace neox
