@@ -186,6 +186,13 @@ TEST_F(Corpus, WhoseAddressesHaveGoneSaysWhatToDo) {
   EXPECT_THAT(server.requests(), SizeIs(1));
 }
 
+TEST_F(Corpus, NeedsRoom) {
+  put_registry("http://192.0.2.1/{0..2}.jsonl", "    download_bytes: 5000000000000000000\n");
+  dir_.put("data/20B_tokenizer.json", json_);
+  EXPECT_THAT(refusal({}), AllOf(HasSubstr("free, and cats takes 5,000,000 TB"),
+                                 HasSubstr("a part of it with --shards")));
+}
+
 TEST_F(Corpus, TakesALocalCopyWithoutCopyingIt) {
   for (int i = 0; i < 3; ++i)
     dir_.put(concat("copy/cats/", i, ".jsonl"), served_.files[concat("/", i, ".jsonl")]);
@@ -429,7 +436,7 @@ TEST(Registry, NamesTheNearest) {
 TEST(Registry, IsATableOfAHundredColumns) {
   std::string text = table(read_registry(kRegistry));
   for (const std::string& line : split(text, '\n')) EXPECT_LE(line.size(), 100) << line;
-  EXPECT_THAT(text, AllOf(HasSubstr("enwik8               36.4 MB    100 MB       -  GFDL"),
+  EXPECT_THAT(text, AllOf(HasSubstr(" English    36.4 MB   100 MB       -  GFDL\n"),
                           HasSubstr("books3 *"), HasSubstr("disputed")));
 }
 

@@ -136,14 +136,25 @@ class Fetching {
             [&](size_t i) { check_content(files[i].remote, files[i].to); });
   }
 
+  // Of files whose sizes are not known, what all of the corpus is told to take.
+  int64_t wanted_bytes(const std::vector<DownloadFile>& files) const {
+    int64_t wanted = 0, there = 0;
+    for (const DownloadFile& file : files) {
+      if (is_downloaded(file.remote, file.to))
+        there += static_cast<int64_t>(fs::file_size(file.to));
+      else
+        wanted += std::max<int64_t>(file.remote.bytes, 0);
+    }
+    bool estimate = corpus_.entry.bytes.empty() && corpus_.shards.empty();
+    return estimate ? std::max<int64_t>(corpus_.entry.download_bytes - there, 0) : wanted;
+  }
+
   void check_space(const std::vector<DownloadFile>& files) const {
-    int64_t wanted = 0;
-    for (const DownloadFile& file : files)
-      if (!is_downloaded(file.remote, file.to)) wanted += std::max<int64_t>(file.remote.bytes, 0);
-    int64_t free = free_bytes(corpus_.data_path);
+    int64_t wanted = wanted_bytes(files), free = free_bytes(corpus_.data_path);
     check_io(free >= wanted, "--data-path ", corpus_.data_path.string(), " has ",
              human_bytes(static_cast<double>(free)), " free, and ", corpus_.name, " takes ",
-             human_bytes(static_cast<double>(wanted)), "; choose another place");
+             human_bytes(static_cast<double>(wanted)), "; choose another place",
+             files.size() > 1 ? ", or a part of it with --shards" : "");
   }
 
   const CorpusOptions& corpus_;
