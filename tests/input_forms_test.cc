@@ -213,7 +213,7 @@ TEST_F(InputForms, InvalidUtf8IsReplacedSkippedOrFatal) {
 
 TEST_F(InputForms, CutOffFilesAreNamed) {
   std::string text;
-  for (unsigned i = 0; i < 20; ++i) text += line_of(words(30000, i));
+  for (unsigned i = 0; i < 8; ++i) text += line_of(words(30000, i));
   for (auto [filter, ending] : kFilters) {
     std::string whole = compressed(text, filter);
     for (size_t left : {whole.size() - 1, whole.size() - 5, whole.size() / 2, size_t{300}}) {
@@ -227,7 +227,7 @@ TEST_F(InputForms, CutOffFilesAreNamed) {
 
 TEST_F(InputForms, DamagedFilesAreNamed) {
   std::string text;
-  for (unsigned i = 0; i < 20; ++i) text += line_of(words(30000, i));
+  for (unsigned i = 0; i < 8; ++i) text += line_of(words(30000, i));
   for (const char* filter : {"gzip", "xz", "bzip2"}) {
     std::string whole = compressed(text, filter);
     for (size_t at : {whole.size() / 3, whole.size() / 2, whole.size() - 15}) {

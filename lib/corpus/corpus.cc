@@ -109,7 +109,9 @@ class Fetching {
     for (const std::string& path : {options_.tokenizer.vocab, options_.tokenizer.merges}) {
       if (path.empty() || fs::exists(path)) continue;
       std::string name = fs::path(path).filename().string();
-      const RegistryEntry* entry = registry_.tokenizer(name);
+      // A table of one's own need not repeat the tokenizers.
+      Registry ours = registry_.tokenizer(name) ? registry_ : read_registry(default_registry());
+      const RegistryEntry* entry = ours.tokenizer(name);
       check_io(entry != nullptr, "there is no tokenizer ", path, "; only ", kTokenizer, ", ",
                kGpt2Vocab, " and ", kGpt2Merges, " are fetched");
       bring_tokenizer(*entry, path);

@@ -85,9 +85,14 @@ std::unique_ptr<Archive> Archive::tar(std::string path, std::unique_ptr<ByteSour
 
 std::unique_ptr<Archive> Archive::zip(const std::string& path, int64_t bytes) {
   std::unique_ptr<Archive> made(new Archive(path, std::make_unique<FileSource>(path, 0, bytes)));
+  std::string head(4, '\0');
+  head.resize(read_fully(*made->from_, head));
+  static_cast<FileSource&>(*made->from_).seek(0);
+  made->empty_ = head == "PK\x05\x06";
   archive_read_support_format_zip_seekable(made->archive_.get());
   archive_read_set_seek_callback(made->archive_.get(), Callbacks::seek);
-  if (archive_read_open1(made->archive_.get()) != ARCHIVE_OK) made->fail_reading("cannot be read");
+  if (!made->empty_ && archive_read_open1(made->archive_.get()) != ARCHIVE_OK)
+    made->fail_reading("has no directory of its members at its end: it is cut off,");
   return made;
 }
 
@@ -99,7 +104,7 @@ std::unique_ptr<Archive> Archive::inner_zip(std::string path, std::unique_ptr<By
 }
 
 std::optional<std::string> Archive::next() {
-  for (;;) {
+  while (!empty_) {
     archive_entry* entry = nullptr;
     int code = archive_read_next_header(archive_.get(), &entry);
     if (code == ARCHIVE_EOF) {
@@ -114,6 +119,7 @@ std::optional<std::string> Archive::next() {
              " is encrypted; decrypt the archive first");
     if (archive_entry_filetype(entry) == AE_IFREG && !archive_entry_hardlink(entry)) return name;
   }
+  return std::nullopt;
 }
 
 size_t Archive::read(std::span<char> to) {

@@ -42,6 +42,7 @@ class Archive {
   std::string buffer_;
   bool ends_in_zeros_ = false;  // what was read last
   bool tar_ = false;
+  bool empty_ = false;        // a zip, which libarchive does not know then
   std::exception_ptr error_;  // of from_, which must not pass through C
   std::unique_ptr<archive, int (*)(archive*)> archive_;
 };

@@ -12,9 +12,20 @@
 namespace neox {
 namespace {
 
+constexpr size_t kChecksumWithin = 1 << 20;  // of bzip2's blocks
+
 std::string head_of(ByteSource& source) {
   std::string head(kHeadBytes, '\0');
   head.resize(read_fully(source, head));
+  return head;
+}
+
+// The same of what was compressed. Damage may look like a binary file where it is, and shows in the
+// checksum behind it.
+std::string decompressed_head(ByteSource& source) {
+  std::string head = head_of(source);
+  std::string more(is_binary(head) ? kChecksumWithin : 0, '\0');
+  read_fully(source, more);
   return head;
 }
 
@@ -88,34 +99,33 @@ class Members : public InputStream {
  private:
   // Null where it is binary, or empty and called an archive, and where it is one, now inner_.
   std::shared_ptr<const InputFile> open(std::string path) {
-    peek(std::make_unique<MemberSource>(*archive_));
     using Packing = InputFile::Packing;
-    if (head_.empty() && fs::path(path).extension() == ".zip") return nullptr;
-    Packing packing = packing_of(path, head_);
+    std::unique_ptr<ByteSource> source = std::make_unique<MemberSource>(*archive_);
+    std::string head = head_of(*source);
+    if (head.empty() && fs::path(path).extension() == ".zip") return nullptr;
+    Packing packing = packing_of(path, head);
     if (packing == Packing::kZip && depth_ == Depth::kOutside) {
-      auto zip = Archive::inner_zip(path, std::move(member_));
+      auto zip = Archive::inner_zip(
+          path, std::make_unique<PeekedSource>(std::move(head), std::move(source)));
       inner_ = std::make_unique<Members>(path, std::move(zip), options_, Depth::kInArchive);
       return nullptr;
     }
     if (packing == Packing::kCompressed) {
-      auto inner = std::make_unique<DecompressedSource>(path, *compression_of(head_),
-                                                        std::move(member_), options_.threads);
+      auto compressed = std::make_unique<PeekedSource>(head, std::move(source));
+      source = std::make_unique<DecompressedSource>(path, *compression_of(head),
+                                                    std::move(compressed), options_.threads);
       path = decompressed_name(path);
-      peek(std::move(inner));
-      packing = packing_of(path, head_);
+      head = decompressed_head(*source);
+      packing = packing_of(path, head);
     }
     check_io(
         packing == Packing::kNone, path,
         ": an archive in an archive is read only where it is a zip, and in that none; unpack the "
         "outer one first");
-    if (is_binary(head_)) return nullptr;
-    auto format = format_of(path, head_, options_.separated);
+    if (is_binary(head)) return nullptr;
+    auto format = format_of(path, head, options_.separated);
+    member_ = std::make_unique<PeekedSource>(std::move(head), std::move(source));
     return std::make_shared<InputFile>(InputFile{.path = std::move(path), .format = format});
-  }
-
-  void peek(std::unique_ptr<ByteSource> source) {
-    head_ = head_of(*source);
-    member_ = std::make_unique<PeekedSource>(head_, std::move(source));
   }
 
   std::string path_;
@@ -123,7 +133,6 @@ class Members : public InputStream {
   const StreamOptions options_;
   const Depth depth_;
   std::unique_ptr<Members> inner_;  // an archive that is the member at hand
-  std::string head_;
   std::unique_ptr<ByteSource> member_;
   int64_t left_out_ = 0;
   std::string first_left_out_;
@@ -147,6 +156,6 @@ std::unique_ptr<InputStream> open_input(const InputFile& file, int64_t begin, in
   fail(Exit::kInternal, "no such packing");
 }
 
-std::string read_head(const InputFile& file) { return head_of(*open_source(file, 1)); }
+std::string read_head(const InputFile& file) { return decompressed_head(*open_source(file, 1)); }
 
 }  // namespace neox

@@ -138,7 +138,7 @@ std::string key_of(std::string_view text) {
 }
 
 // Strings longer than this are taken in pieces, since a parsed line takes many times its size.
-constexpr size_t kLongString = 1 << 24;
+constexpr size_t kLongString = 1 << 22;
 
 // A piece of a string that ends behind a space: no escape and no character lies across its end.
 std::string_view take_piece(std::string_view& text) {

@@ -4,13 +4,19 @@ the Python libraries, .bin and .idx by numpy. Texts are made here and, with NEOX
   prepare.py PROGRAM [--lines 3000]
 """
 import argparse
+import bz2
+import gzip
+import io
 import json
+import lzma
 import os
 import random
 import struct
 import subprocess
 import sys
+import tarfile
 import tempfile
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -75,6 +81,20 @@ def train(directory, texts):
     return tokenizer
 
 
+def write_packed(directory, lines):
+    """The files in which Python packs lines, by the name of the form; two streams where the format knows them."""
+    half, data = len(lines) // 2, b"\n".join(lines)
+    for ending, pack in {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}.items():
+        (directory / f"lines.{ending}").write_bytes(pack(b"\n".join(lines[:half]) + b"\n") + pack(b"\n".join(lines[half:])))
+    with zipfile.ZipFile(directory / "lines.zip", "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("a.jsonl", data)
+    with tarfile.open(directory / "lines.tar.gz", "w:gz", format=tarfile.PAX_FORMAT) as file:
+        member = tarfile.TarInfo("dir/" + "long" * 50 + ".jsonl")
+        member.size = len(data)
+        file.addfile(member, io.BytesIO(data))
+    return sorted(directory.glob("lines.*"))
+
+
 class Comparison:
     def __init__(self, program, directory):
         self.program, self.directory, self.failed = program, Path(directory), 0
@@ -115,6 +135,10 @@ def main():
         compare.check("plain", [path], hf, made, {"text": texts["text"]})
         compare.check("eod", [path], [*hf, "--append-eod", "--workers", "3"], made, {"text": texts["text"]}, eod)
         compare.check("keys", [path], [*hf, "--json-keys", "title", "text", "--workers", "1"], made, texts)
+        packed = Path(directory, "packed")
+        packed.mkdir()
+        for file in write_packed(packed, lines):
+            compare.check(file.name, [file], hf, made, {"text": texts["text"]})
         both = {"text": texts["text"] * 2}
         compare.check("twice", [f"{path},{path}"], hf, made, both)
         part = {"text": [t for t in texts["text"] if t][:100]}
