@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "comm/thread.h"
 #include "corpus/sha256.h"
+#include "corpus_program.h"
 #include "data_files.h"
 #include "http_server.h"
 #include "prepare/prepare.h"
@@ -17,26 +18,19 @@ namespace neox {
 namespace {
 
 using ::testing::AllOf;
+using testing::Arguments;
 using testing::Directory;
 using ::testing::ElementsAre;
 using testing::error_of;
 using ::testing::HasSubstr;
 using testing::HttpServer;
 using ::testing::IsEmpty;
+using testing::kRegistry;
 using ::testing::Not;
+using testing::program_of;
 using testing::Served;
 using ::testing::SizeIs;
-using Arguments = std::vector<std::string>;
 using Texts = std::vector<std::string>;
-
-const char* const kRegistry = NEOX_SOURCE_DIR "/configs/corpora.yml";
-
-Program program_of(const Arguments& arguments) {
-  Program program = prepare_program();
-  add_corpus_options(program);
-  check(program.parse(canonical_arguments(arguments)), "help was asked");
-  return program;
-}
 
 std::string json_lines(const Texts& texts) {
   std::string lines;
@@ -113,7 +107,7 @@ class Corpus : public ::testing::Test {
     IndexedDataset data(dir_ / "data/" + name + "_text_document", tokenizer.vocab_size());
     Texts texts;
     for (int64_t i = 0; i < data.num_sequences(); ++i) {
-      std::vector<int64_t> tokens(static_cast<size_t>(data.length(i)));
+      std::vector<int64_t> tokens(static_cast<size_t>(data.lengths()[static_cast<size_t>(i)]));
       data.get(i, 0, tokens);
       EXPECT_EQ(tokens.back(), tokenizer.end_of_document());
       std::vector<int32_t> ids(tokens.begin(), tokens.end() - 1);
@@ -186,6 +180,13 @@ TEST_F(Corpus, WhoseAddressesHaveGoneSaysWhatToDo) {
   EXPECT_THAT(server.requests(), SizeIs(1));
 }
 
+TEST_F(Corpus, NeedsRoom) {
+  put_registry("http://192.0.2.1/{0..2}.jsonl", "    download_bytes: 5000000000000000000\n");
+  dir_.put("data/20B_tokenizer.json", json_);
+  EXPECT_THAT(refusal({}), AllOf(HasSubstr("free, and cats takes 5.00 EB"),
+                                 HasSubstr("a part of it with --shards")));
+}
+
 TEST_F(Corpus, TakesALocalCopyWithoutCopyingIt) {
   for (int i = 0; i < 3; ++i)
     dir_.put(concat("copy/cats/", i, ".jsonl"), served_.files[concat("/", i, ".jsonl")]);
@@ -242,26 +243,27 @@ Small small_of(const std::string& name, size_t number) {
   Texts texts = {concat("the cat ", number), concat("and the hat ", number), "in the house"};
   auto ends = [&](const char* ending) { return name.ends_with(ending); };
   std::string first = json_lines({texts[0]}), rest = json_lines({texts[1], texts[2]});
+  using testing::archive_of, testing::compressed;
   if (ends(".jsonl.zst.tar"))
-    return {testing::tar_of({{"a.jsonl.zst", testing::compressed(first, "zstd")},
-                             {"b.jsonl.zst", testing::compressed(rest, "zstd")}}),
+    return {archive_of({{"a.jsonl.zst", compressed(first, "zstd")},
+                        {"b.jsonl.zst", compressed(rest, "zstd")}},
+                       "ustar"),
             texts};
-  if (ends("stackexchange_dataset.tar"))
-    return {testing::tar_of(
-                {{"out/a.zip", testing::zip_of({{"a_1.txt", texts[0]}, {"a_2.txt", texts[1]}})},
-                 {"out/b.zip", testing::zip_of({{"b_1.txt", texts[2]}})}}),
+  if (ends("stackexchange_dataset.tar")) {
+    std::string one = archive_of({{"a_1.txt", texts[0]}, {"a_2.txt", texts[1]}}, "zip");
+    std::string other = archive_of({{"b_1.txt", texts[2]}}, "zip");
+    return {archive_of({{"out/a.zip", one}, {"out/none.zip", ""}, {"out/b.zip", other}}, "ustar"),
             texts};
+  }
   if (ends(".tar.gz"))
-    return {testing::compressed(testing::tar_of({{"documents/1.txt", texts[0]},
-                                                 {"documents/2.txt", texts[1]},
-                                                 {"documents/3.txt", texts[2]}}),
-                                "gzip"),
+    return {archive_of({{"x/1.txt", texts[0]}, {"x/2", texts[1]}, {"x/3.epub.txt", texts[2]}},
+                       "ustar", "gzip"),
             texts};
-  if (ends(".jsonl.zst")) return {testing::compressed(first + rest, "zstd"), texts};
-  if (ends(".json.gz")) return {testing::compressed(first + rest, "gzip"), texts};
+  if (ends(".jsonl.zst")) return {compressed(first + rest, "zstd"), texts};
+  if (ends(".json.gz")) return {compressed(first + rest, "gzip"), texts};
   if (ends(".zip"))
-    return {testing::zip_of({{name.substr(0, name.size() - 4), texts[0]}}), {texts[0]}};
-  if (ends(".xml.bz2")) return {testing::compressed("<mediawiki></mediawiki>", "bzip2"), {}};
+    return {archive_of({{name.substr(0, name.size() - 4), texts[0]}}, "zip"), {texts[0]}};
+  if (ends(".xml.bz2")) return {compressed("<mediawiki></mediawiki>", "bzip2"), {}};
   ADD_FAILURE() << name << " has a format that this test does not know";
   return {};
 }
@@ -318,148 +320,7 @@ TEST_F(EveryCorpus, RunsFromTheServerToTheDataset) {
     if (wiki) continue;
     EXPECT_EQ(this->documents(place), documents) << entry.name;
   }
-  EXPECT_GE(tried, 23);
-}
-
-TEST(CorpusOptions, TakesTheFlagsOfPrepareData) {
-  Program program = program_of({"enwik8", "-t", "GPT2BPETokenizer", "--data_dir", "D", "-m",
-                                "m.txt", "-f", "--corpora", kRegistry});
-  CorpusOptions corpus = read_corpus_options(program, "");
-  EXPECT_EQ(corpus.data_path, "D");
-  EXPECT_EQ(corpus.download.existing, DownloadOptions::Existing::kReplace);
-  PrepareOptions options = read_prepare_options(program, corpus_defaults(corpus));
-  EXPECT_EQ(options.tokenizer.vocab, "D/gpt2-vocab.json");
-  EXPECT_EQ(options.tokenizer.merges, "m.txt");
-  EXPECT_EQ(options.output_prefix, "D/enwik8/enwik8");
-  EXPECT_THAT(options.inputs, ElementsAre("D/enwik8/enwik8.zip"));
-  Program plain = program_of({"enwik8", "--corpora", kRegistry});
-  EXPECT_EQ(read_corpus_options(plain, "E").data_path, "E");
-}
-
-TEST(CorpusOptions, NamesWhatDoesNotGoTogether) {
-  auto refusal = [](Arguments arguments) {
-    arguments.insert(arguments.end(), {"--corpora", kRegistry});
-    return error_of([&] { read_corpus_options(program_of(arguments), ""); });
-  };
-  EXPECT_THAT(refusal({"enwik8", "--input", "a"}), HasSubstr("leave one out"));
-  EXPECT_THAT(refusal({"--offline"}), HasSubstr("--offline goes with the name of a corpus"));
-  EXPECT_THAT(refusal({"data/enwik8"}), HasSubstr("is not the name of a corpus"));
-  EXPECT_THAT(refusal({"enwik8", "--mirror", "u", "--local-copy", "p"}), HasSubstr("exclude"));
-  EXPECT_THAT(refusal({"enwik8", "--downloads", "0"}), HasSubstr("is not in 1 .. 64"));
-}
-
-class Check : public Corpus {
- protected:
-  CorpusCheck run(Arguments arguments) const {
-    arguments.insert(arguments.end(), {"--corpora", dir_ / "corpora.yml"});
-    return check_corpora(program_of(arguments));
-  }
-};
-
-TEST_F(Check, TellsWhichAddressesAnswer) {
-  HttpServer server(served_), none({.files = {}});
-  dir_.put("corpora.yml", concat("corpora:\n- name: cats\n  urls: ['", none.url("/{0..2}.jsonl"),
-                                 "', '", server.url("/{0..2}.jsonl"), "']\n- name: dogs\n  urls: ",
-                                 none.url("/d"), "\n  dead: gone\n- name: local\n"));
-  CorpusCheck all = run({"--check"});
-  EXPECT_EQ(all.exit, Exit::kIo);
-  EXPECT_THAT(all.text, AllOf(HasSubstr("cats: answers\n"), HasSubstr("dogs: NO ANSWER\n"),
-                              HasSubstr("  no   " + none.url("/0.jsonl: HTTP status 404")),
-                              HasSubstr("  yes  " + server.url("/2.jsonl: HTTP status 206")),
-                              HasSubstr("  gone\n"), Not(HasSubstr("local"))));
-  EXPECT_EQ(run({"cats", "--check"}).exit, Exit::kDone);
-  EXPECT_EQ(run({"--check", "cats", "dogs"}).exit, Exit::kIo);
-  EXPECT_THAT(run({"--check", "dogs"}).text, Not(HasSubstr("cats")));
-}
-
-TEST_F(Check, IsSoonDoneWithoutAnswers) {
-  HttpServer silent({.files = {}, .silent = true});
-  std::string text = "corpora:\n";
-  for (int i = 0; i < 8; ++i) text += concat("- name: c", i, "\n  urls: ", silent.url("/x"), "\n");
-  dir_.put("corpora.yml", text + "- name: none\n  urls: http://none.invalid/x\n");
-  auto begin = std::chrono::steady_clock::now();
-  EXPECT_EQ(run({"--check"}).exit, Exit::kIo);
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(8));
-}
-
-TEST(Registry, OfTheProjectHasTheCorporaOfGptNeox) {
-  Registry registry = read_registry(kRegistry);
-  for (const char* name : {"enwik8",
-                           "enron",
-                           "pile",
-                           "pile_subset",
-                           "c4",
-                           "c4_openwebtext",
-                           "openwebtext2",
-                           "github",
-                           "arxiv",
-                           "europarl",
-                           "freelaw",
-                           "nih",
-                           "pubmed",
-                           "books1",
-                           "books3",
-                           "hackernews",
-                           "stackexchange",
-                           "ubuntu_irc",
-                           "youtube_subtitles",
-                           "wikipedia-de",
-                           "local"})
-    EXPECT_EQ(registry.corpus(name).name, name);
-  EXPECT_EQ(files_of(registry.corpus("pile")).size(), 30);
-  EXPECT_EQ(files_of(registry.corpus("pile"))[29].name, "29.jsonl.zst");
-  EXPECT_EQ(registry.corpus("pile").download_bytes, 457226899655);
-  EXPECT_EQ(files_of(registry.corpus("c4")).size(), 1024);
-  EXPECT_EQ(files_of(registry.corpus("c4"))[7].name, "c4-train.00007-of-01024.json.gz");
-  EXPECT_EQ(files_of(registry.corpus("c4_openwebtext")).size(), 512);
-  EXPECT_NE(registry.tokenizer("gpt2-vocab.json"), nullptr);
-}
-
-TEST(Registry, NamesTheNearest) {
-  Registry registry = read_registry(kRegistry);
-  EXPECT_THAT(error_of([&] { registry.corpus("enwik"); }),
-              HasSubstr("64: there is no corpus enwik; did you mean enwik8?"));
-  EXPECT_THAT(error_of([&] { registry.corpus("wikipedia-"); }), HasSubstr("say which language"));
-  EXPECT_THAT(error_of([&] { registry.corpus("wikipedia-../x"); }), HasSubstr("no corpus"));
-  EXPECT_THAT(registry.corpus("wikipedia-zh-min-nan").urls[0],
-              HasSubstr("/zh_min_nanwiki/latest/zh_min_nanwiki-latest-"));
-}
-
-TEST(Registry, IsATableOfAHundredColumns) {
-  std::string text = table(read_registry(kRegistry));
-  for (const std::string& line : split(text, '\n')) EXPECT_LE(line.size(), 100) << line;
-  EXPECT_THAT(text, AllOf(HasSubstr("enwik8               36.4 MB    100 MB       -  GFDL"),
-                          HasSubstr("books3 *"), HasSubstr("disputed")));
-}
-
-TEST(Registry, CountsFiles) {
-  EXPECT_THAT(expand("a{08..10}b"), ElementsAre("a08b", "a09b", "a10b"));
-  EXPECT_THAT(expand("{x}a{9..10}"), ElementsAre("{x}a9", "{x}a10"));
-  EXPECT_THAT(expand("a..b"), ElementsAre("a..b"));
-  for (const char* wrong : {"{3..1}", "{a..b}", "{0..99999999}", "{..}"})
-    EXPECT_THAT(error_of([&] { expand(wrong); }), HasSubstr("must be two numbers")) << wrong;
-  EXPECT_THAT(parse_shards("7,0-2,1", 8), ElementsAre(0, 1, 2, 7));
-  EXPECT_THAT(parse_shards("", 2), ElementsAre(0, 1));
-  for (const char* wrong : {"8", "2-1", "x", "1,", "-1"})
-    EXPECT_THAT(error_of([&] { parse_shards(wrong, 8); }), HasSubstr("files 0 .. 7")) << wrong;
-}
-
-TEST(Registry, NamesTheLineOfAMistake) {
-  Directory dir;
-  auto refusal = [&](const std::string& text) {
-    return error_of([&] { read_registry(dir.put("c.yml", text)); });
-  };
-  EXPECT_THAT(refusal("corpora:\n  - name: a\n    urls: [http://x/a]\n    byte: 3\n"),
-              AllOf(HasSubstr("c.yml:4: unknown key byte; did you mean bytes?")));
-  EXPECT_THAT(refusal("corpora:\n  - name: a\n    urls: ftp://x/a\n"), HasSubstr("no address"));
-  EXPECT_THAT(refusal("corpora:\n  - name: a\n    urls: ['http://x/{0..3}', 'http://y/{0..2}']\n"),
-              HasSubstr("c.yml:2: http://y/{0..2} stands for 3 files"));
-  EXPECT_THAT(refusal("corpora:\n  - name: a\n    urls: 'http://x/{0..3}'\n    bytes: [1, 2]\n"),
-              HasSubstr("bytes of 2 files are given, and there are 4"));
-  EXPECT_THAT(refusal("corpora:\n  - name: a\n  - name: a\n"), HasSubstr("two corpora a"));
-  EXPECT_THAT(refusal("tokenizers:\n  - name: a\n"), HasSubstr("the urls of one file"));
-  EXPECT_THAT(refusal("corpora:\n  - urls: [http://x/a]\n    sha256: 12\n    name: a\n"),
-              HasSubstr("64 hexadecimal"));
+  EXPECT_EQ(tried, 22);
 }
 
 }  // namespace

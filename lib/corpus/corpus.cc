@@ -109,7 +109,9 @@ class Fetching {
     for (const std::string& path : {options_.tokenizer.vocab, options_.tokenizer.merges}) {
       if (path.empty() || fs::exists(path)) continue;
       std::string name = fs::path(path).filename().string();
-      const RegistryEntry* entry = registry_.tokenizer(name);
+      // A table of one's own need not repeat the tokenizers.
+      Registry ours = registry_.tokenizer(name) ? registry_ : read_registry(default_registry());
+      const RegistryEntry* entry = ours.tokenizer(name);
       check_io(entry != nullptr, "there is no tokenizer ", path, "; only ", kTokenizer, ", ",
                kGpt2Vocab, " and ", kGpt2Merges, " are fetched");
       bring_tokenizer(*entry, path);
@@ -136,14 +138,25 @@ class Fetching {
             [&](size_t i) { check_content(files[i].remote, files[i].to); });
   }
 
+  // Of files whose sizes are not known, what all of the corpus is told to take.
+  int64_t wanted_bytes(const std::vector<DownloadFile>& files) const {
+    int64_t wanted = 0, there = 0;
+    for (const DownloadFile& file : files) {
+      if (is_downloaded(file.remote, file.to))
+        there += static_cast<int64_t>(fs::file_size(file.to));
+      else
+        wanted += std::max<int64_t>(file.remote.bytes, 0);
+    }
+    bool estimate = corpus_.entry.bytes.empty() && corpus_.shards.empty();
+    return estimate ? std::max<int64_t>(corpus_.entry.download_bytes - there, 0) : wanted;
+  }
+
   void check_space(const std::vector<DownloadFile>& files) const {
-    int64_t wanted = 0;
-    for (const DownloadFile& file : files)
-      if (!is_downloaded(file.remote, file.to)) wanted += std::max<int64_t>(file.remote.bytes, 0);
-    int64_t free = free_bytes(corpus_.data_path);
+    int64_t wanted = wanted_bytes(files), free = free_bytes(corpus_.data_path);
     check_io(free >= wanted, "--data-path ", corpus_.data_path.string(), " has ",
              human_bytes(static_cast<double>(free)), " free, and ", corpus_.name, " takes ",
-             human_bytes(static_cast<double>(wanted)), "; choose another place");
+             human_bytes(static_cast<double>(wanted)), "; choose another place",
+             files.size() > 1 ? ", or a part of it with --shards" : "");
   }
 
   const CorpusOptions& corpus_;

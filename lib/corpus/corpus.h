@@ -37,12 +37,13 @@ CorpusOptions read_corpus_options(const Program& program, const std::string& dat
 // What --list prints.
 std::string table_of_corpora(const Program& program);
 
-// What --check prints: which addresses of the corpora named answer, of all where none is named.
+// What --check prints: which addresses of the corpora named answer, of all where none is named. An
+// address is given up after so many seconds.
 struct CorpusCheck {
   std::string text;
   Exit exit = Exit::kDone;  // kIo where no address of a corpus answers
 };
-CorpusCheck check_corpora(const Program& program);
+CorpusCheck check_corpora(const Program& program, double seconds = 8);
 
 // What stands for the options of prepare_data() that are not given. Throws Error (64, 74).
 PrepareDefaults corpus_defaults(const CorpusOptions& corpus);

@@ -10,8 +10,6 @@
 namespace neox {
 namespace {
 
-constexpr double kConnectSeconds = 5;
-constexpr long kSeconds = 10;
 constexpr int kAtOnce = 16;
 
 struct Answer {
@@ -22,10 +20,10 @@ struct Answer {
 };
 
 // The first byte is asked for, since some servers answer HEAD otherwise than GET.
-void ask(Answer& answer) {
-  Request request(answer.url, kConnectSeconds);
+void ask(Answer& answer, double seconds) {
+  Request request(answer.url, seconds / 2);
   request.set(CURLOPT_RANGE, "0-0");
-  request.set(CURLOPT_TIMEOUT, kSeconds);
+  request.set(CURLOPT_TIMEOUT_MS, static_cast<long>(1000 * seconds));
   using Body = size_t (*)(char*, size_t, size_t, void*);
   Body end = [](char*, size_t, size_t, void*) { return size_t{CURL_WRITEFUNC_ERROR}; };
   request.set(CURLOPT_WRITEFUNCTION, end);
@@ -67,12 +65,12 @@ std::vector<RegistryEntry> asked(const Program& program, const Registry& registr
 
 }  // namespace
 
-CorpusCheck check_corpora(const Program& program) {
+CorpusCheck check_corpora(const Program& program, double seconds) {
   std::vector<RegistryEntry> entries = asked(program, read_registry(registry_of(program)));
   std::vector<Answer> answers;
   for (const RegistryEntry& entry : entries)
     for (Answer& answer : questions(entry)) answers.push_back(std::move(answer));
-  at_once(answers.size(), kAtOnce, [&](size_t i) { ask(answers[i]); });
+  at_once(answers.size(), kAtOnce, [&](size_t i) { ask(answers[i], seconds); });
   CorpusCheck check;
   for (const RegistryEntry& entry : entries) {
     if (entry.urls.empty()) continue;

@@ -8,7 +8,7 @@ namespace neox {
 namespace {
 
 constexpr size_t kColumns = 6;
-constexpr size_t kWidths[kColumns] = {18, 8, 8, 6, 24, 24};  // with two blanks between: 98
+constexpr size_t kWidths[kColumns] = {19, 32, 8, 7, 6, 18};  // 100 with two blanks between
 using Cells = std::vector<std::string>;
 
 // The lines of a cell, broken at blanks.
@@ -35,7 +35,7 @@ std::string row(const Cells& cells) {
     for (size_t i = 0; i < kColumns; ++i) {
       std::string cell = y < wrapped[i].size() ? wrapped[i][y] : "";
       size_t room = kWidths[i] - std::min(kWidths[i], cell.size());
-      bool number = i >= 1 && i <= 3;
+      bool number = i >= 2 && i <= 4;
       line += (number ? std::string(room, ' ') + cell : cell + std::string(room, ' ')) + "  ";
     }
     line.erase(line.find_last_not_of(' ') + 1);
@@ -53,23 +53,23 @@ Cells cells_of(const RegistryEntry& entry) {
   if (size_t at = name.find("{language}"); at != std::string::npos)
     name.replace(at, 10, "LANGUAGE");
   return {name,
+          entry.description,
           number(entry.download_bytes, human_bytes),
           number(entry.text_bytes, human_bytes),
           number(entry.tokens, human_count),
-          entry.licence.empty() ? "-" : entry.licence,
-          entry.description};
+          entry.licence.empty() ? "not known" : entry.licence};
 }
 
 }  // namespace
 
 std::string table(const Registry& registry) {
-  std::string text = row({"name", "download", "text", "tokens", "licence", "what it is"});
+  std::string text = row({"name", "what it is", "download", "text", "tokens", "licence"});
   bool dead = false;
   for (const RegistryEntry& entry : registry.corpora) {
     text += row(cells_of(entry));
     dead = dead || !entry.dead.empty();
   }
-  text += "\n- not known; sizes and numbers of tokens are those that its publishers tell\n";
+  text += "\n- not known; sizes and tokens are about those that the publishers tell\n";
   if (dead)
     text +=
         "* its addresses have gone; a copy of yours is taken with --local-copy PATH. "

@@ -43,7 +43,8 @@ void PartFile::append(const char* data, size_t size) {
   while (size > 0) {
     ssize_t n = ::pwrite(fd_, data, size, bytes_);
     if (n < 0 && errno == EINTR) continue;
-    check_io(n >= 0, "cannot write ", path_, ": ", describe_errno(errno));
+    check_io(n >= 0, "cannot write ", path_, ": ", describe_errno(errno),
+             errno == ENOSPC ? "; make room, and start again: it goes on from there" : "");
     data += n;
     size -= static_cast<size_t>(n);
     bytes_ += n;

@@ -96,6 +96,13 @@ std::unique_ptr<Archive> Archive::zip(const std::string& path, int64_t bytes) {
   return made;
 }
 
+std::unique_ptr<Archive> Archive::inner_zip(std::string path, std::unique_ptr<ByteSource> from) {
+  std::unique_ptr<Archive> made(new Archive(std::move(path), std::move(from)));
+  archive_read_support_format_zip_streamable(made->archive_.get());
+  if (archive_read_open1(made->archive_.get()) != ARCHIVE_OK) made->fail_reading("cannot be read");
+  return made;
+}
+
 std::optional<std::string> Archive::next() {
   while (!empty_) {
     archive_entry* entry = nullptr;

@@ -17,6 +17,8 @@ class Archive {
   // Their bytes come from `from`, decompressed already; `path` stands in messages.
   static std::unique_ptr<Archive> tar(std::string path, std::unique_ptr<ByteSource> from);
   static std::unique_ptr<Archive> zip(const std::string& path, int64_t bytes);
+  // Of a zip in an archive, which cannot be read but from its beginning on.
+  static std::unique_ptr<Archive> inner_zip(std::string path, std::unique_ptr<ByteSource> from);
   ~Archive();
   Archive(const Archive&) = delete;
   Archive& operator=(const Archive&) = delete;

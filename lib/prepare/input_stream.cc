@@ -68,32 +68,48 @@ bool is_hidden(const fs::path& name) {
   });
 }
 
+enum class Depth { kOutside, kInArchive };
+
 class Members : public InputStream {
  public:
-  Members(const InputFile& file, std::unique_ptr<Archive> archive, const StreamOptions& options)
-      : path_(file.path), archive_(std::move(archive)), options_(options) {}
+  Members(std::string path, std::unique_ptr<Archive> archive, const StreamOptions& options,
+          Depth depth = Depth::kOutside)
+      : path_(std::move(path)), archive_(std::move(archive)), options_(options), depth_(depth) {}
 
   std::shared_ptr<const InputFile> next_file() override {
-    while (std::optional<std::string> name = archive_->next()) {
+    for (;;) {
+      if (inner_) {
+        if (auto file = inner_->next_file()) return file;
+        inner_.reset();
+      }
+      std::optional<std::string> name = archive_->next();
+      if (!name) break;
       if (is_hidden(*name)) continue;
       if (auto file = open(path_ + ": " + *name)) return file;
-      if (left_out_++ == 0) first_left_out_ = *name;
+      if (!inner_ && left_out_++ == 0) first_left_out_ = *name;
     }
     if (left_out_ > 0)
       log_info("left out: ", left_out_, " binary members of ", path_, ", such as ",
                first_left_out_);
     return nullptr;
   }
-  size_t read(std::span<char> to) override { return member_->read(to); }
+  size_t read(std::span<char> to) override { return inner_ ? inner_->read(to) : member_->read(to); }
   int64_t consumed() const override { return archive_->consumed(); }
 
  private:
-  // Null where it is binary.
+  // Null where it is binary, or empty and called an archive, and where it is one, now inner_.
   std::shared_ptr<const InputFile> open(std::string path) {
     using Packing = InputFile::Packing;
     std::unique_ptr<ByteSource> source = std::make_unique<MemberSource>(*archive_);
     std::string head = head_of(*source);
+    if (head.empty() && fs::path(path).extension() == ".zip") return nullptr;
     Packing packing = packing_of(path, head);
+    if (packing == Packing::kZip && depth_ == Depth::kOutside) {
+      auto zip = Archive::inner_zip(
+          path, std::make_unique<PeekedSource>(std::move(head), std::move(source)));
+      inner_ = std::make_unique<Members>(path, std::move(zip), options_, Depth::kInArchive);
+      return nullptr;
+    }
     if (packing == Packing::kCompressed) {
       auto compressed = std::make_unique<PeekedSource>(head, std::move(source));
       source = std::make_unique<DecompressedSource>(path, *compression_of(head),
@@ -102,8 +118,10 @@ class Members : public InputStream {
       head = decompressed_head(*source);
       packing = packing_of(path, head);
     }
-    check_io(packing == Packing::kNone, path,
-             ": an archive in an archive is not read here; unpack the outer one first");
+    check_io(
+        packing == Packing::kNone, path,
+        ": an archive in an archive is read only where it is a zip, and in that none; unpack the "
+        "outer one first");
     if (is_binary(head)) return nullptr;
     auto format = format_of(path, head, options_.separated);
     member_ = std::make_unique<PeekedSource>(std::move(head), std::move(source));
@@ -113,6 +131,8 @@ class Members : public InputStream {
   std::string path_;
   std::unique_ptr<Archive> archive_;
   const StreamOptions options_;
+  const Depth depth_;
+  std::unique_ptr<Members> inner_;  // an archive that is the member at hand
   std::unique_ptr<ByteSource> member_;
   int64_t left_out_ = 0;
   std::string first_left_out_;
@@ -129,9 +149,9 @@ std::unique_ptr<InputStream> open_input(const InputFile& file, int64_t begin, in
       return std::make_unique<OneFile>(file, open_source(file, options.threads));
     case InputFile::Packing::kTar:
       return std::make_unique<Members>(
-          file, Archive::tar(file.path, open_source(file, options.threads)), options);
+          file.path, Archive::tar(file.path, open_source(file, options.threads)), options);
     case InputFile::Packing::kZip:
-      return std::make_unique<Members>(file, Archive::zip(file.path, file.bytes), options);
+      return std::make_unique<Members>(file.path, Archive::zip(file.path, file.bytes), options);
   }
   fail(Exit::kInternal, "no such packing");
 }
