@@ -236,8 +236,9 @@ TEST_F(Labels, OfBadConversationsAreErrorsWithTheirLineOrSkipped) {
   EXPECT_EQ(result.documents, 1);
   EXPECT_EQ(result.skipped, 2);
   EXPECT_EQ(result.datasets.at(0).prefix, dir_ / "out_conversation_document");
-  dir_.put("in.jsonl", "text");
-  EXPECT_THAT(error_of([&] { prepare_data(options(chat), alone); }), HasSubstr("is text"));
+  PrepareOptions texts = options(chat);
+  texts.inputs = {dir_.put("in.txt", "text")};
+  EXPECT_THAT(error_of([&] { prepare_data(texts, alone); }), HasSubstr("in.txt is text"));
 }
 
 TEST_F(Labels, HaveTheNamesOfGptNeoxsTools) {
