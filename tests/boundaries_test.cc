@@ -28,7 +28,7 @@ TEST(Boundaries, LieBehindEachEndOfDocument) {
 }
 
 // Against transformers with a mask of blocks and the positions given (tests/oracle/boundaries.py).
-class Documents : public testing::TestWithParam<int> {
+class Documents : public ::testing::TestWithParam<int> {
  protected:
   void SetUp() override {
     at::set_num_threads(1);
@@ -37,8 +37,8 @@ class Documents : public testing::TestWithParam<int> {
     Tensor tokens = made_up_tokens(case_, 0);
     batch_ = batch_of(tokens.masked_fill(tokens.remainder(6) == 0, 0));
     add_boundaries(batch_, 0);
-    if (!want_.at("attention").get<bool>()) batch_.documents = {};
-    if (!want_.at("positions").get<bool>()) batch_.positions = {};
+    if (!want_.at("attention").get<bool>()) batch_.documents = Tensor();
+    if (!want_.at("positions").get<bool>()) batch_.positions = Tensor();
   }
   // Loss, the loss of each token, and each gradient: the greatest distance.
   Worst worst(const ModelOptions& options) {
@@ -89,9 +89,9 @@ TEST_P(Documents, AreKeptWithDropout) {
   EXPECT_LE(masked.distance, 1e-12) << masked.name;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Documents, testing::Range(0, 4));
+INSTANTIATE_TEST_SUITE_P(All, Documents, ::testing::Range(0, 4));
 
-class Packed : public testing::Test {
+class Packed : public ::testing::Test {
  protected:
   Packed() { at::set_num_threads(1); }
 
@@ -128,11 +128,11 @@ TEST_F(Packed, DocumentsTrainAsEachAlone) {
   EXPECT_GT(distance({packed}, alone_), 1e-3);
   add_boundaries(packed, 0);
   EXPECT_LE(distance({packed}, alone_), 1e-12);
-  packed.positions = {};  // the float angles of rotary positions are rounded
+  packed.positions = Tensor();  // the float angles of rotary positions are rounded
   EXPECT_LE(distance({packed}, alone_), 1e-5);
 }
 
-class LayoutsWithDocuments : public testing::TestWithParam<Layout> {};
+class LayoutsWithDocuments : public ::testing::TestWithParam<Layout> {};
 
 TEST_P(LayoutsWithDocuments, EqualOneRank) {
   at::set_num_threads(1);
@@ -152,25 +152,26 @@ TEST_P(LayoutsWithDocuments, EqualOneRank) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, LayoutsWithDocuments,
-                         testing::Values(Layout{.tp = 2}, Layout{.pp = 3},
-                                         Layout{.replicate = 2, .shard = 2},
-                                         Layout{.pp = 2, .shard = 2, .tp = 2}));
+                         ::testing::Values(Layout{.tp = 2}, Layout{.pp = 3},
+                                           Layout{.replicate = 2, .shard = 2},
+                                           Layout{.pp = 2, .shard = 2, .tp = 2}));
 
 // neox-train on short documents that end with <|endoftext|>.
-class Run : public testing::Test {
+class Run : public ::testing::Test {
  protected:
   static std::map<int64_t, double> losses(testing::Strings settings,
                                           const testing::Strings& more = {}) {
     testing::Training run;
     Tokenizer tokenizer = Tokenizer::from_json(testing::Material::get() / "tokenizer.json");
     testing::Documents documents;
-    for (const std::string& text : testing::TextGenerator(8).documents(200, 6)) {
+    for (const std::string& text : TextGenerator(8).documents(200, 6)) {
       documents.push_back(tokenizer.encode(text));
       documents.back().push_back(tokenizer.end_of_document());
     }
     run.dir().put("short", documents, tokenizer.vocab_size());
-    settings.insert(settings.end(), {"data_path=" + (run.dir() / "short"), "train_iters=4",
-                                     "eod_mask_loss=true", "eval_iters=1"});
+    settings.insert(settings.end(),
+                    {"data_path=" + (run.dir() / "short"), "train_iters=4", "padded_vocab_size=304",
+                     "eod_mask_loss=true", "eval_iters=1"});
     auto ended = run.train(settings, more);
     EXPECT_EQ(ended.code, 0) << ended.err;
     std::map<int64_t, double> all = run.losses();

@@ -38,8 +38,9 @@ class Labels : public ::testing::Test {
                          }));
     auto json = nlohmann::json::parse(read_file(dir_ / "plain.json"));
     nlohmann::json token = json["added_tokens"][0];
+    auto next = Tokenizer::from_json(dir_ / "plain.json").vocab_size();
     for (const char* content : {"<|im_start|>", "<|im_end|>"}) {
-      token["id"] = kStart + (content == std::string("<|im_end|>"));
+      token["id"] = next++;
       token["content"] = content;
       json["added_tokens"].push_back(token);
     }
@@ -80,7 +81,6 @@ class Labels : public ::testing::Test {
     return std::to_string(tokenizer_->encode(character).at(0));
   }
 
-  static constexpr int32_t kStart = 290;
   Directory dir_;
   std::unique_ptr<Tokenizer> tokenizer_;
 };
@@ -108,7 +108,7 @@ TEST_F(Labels, OfConversationsAreTheReplies) {
             "<|im_start|>assistant\nA\n<|im_end|>\n<|im_start|>user\nR<|im_end|>\n"
             "<|im_start|>assistant\nB<|im_end|>\n<|endoftext|>");
   EXPECT_EQ(text(e.labels), "A\n<|im_end|>\nB<|im_end|>\n<|endoftext|>");
-  EXPECT_EQ(e.tokens[0], kStart);
+  EXPECT_EQ(text({e.tokens[0]}), "<|im_start|>");
 }
 
 TEST_F(Labels, OfConversationsMayBeTheLastTurnTheVerdictOrNone) {
@@ -236,8 +236,9 @@ TEST_F(Labels, OfBadConversationsAreErrorsWithTheirLineOrSkipped) {
   EXPECT_EQ(result.documents, 1);
   EXPECT_EQ(result.skipped, 2);
   EXPECT_EQ(result.datasets.at(0).prefix, dir_ / "out_conversation_document");
-  dir_.put("in.jsonl", "text");
-  EXPECT_THAT(error_of([&] { prepare_data(options(chat), alone); }), HasSubstr("is text"));
+  PrepareOptions texts = options(chat);
+  texts.inputs = {dir_.put("in.txt", "text")};
+  EXPECT_THAT(error_of([&] { prepare_data(texts, alone); }), HasSubstr("in.txt is text"));
 }
 
 TEST_F(Labels, HaveTheNamesOfGptNeoxsTools) {

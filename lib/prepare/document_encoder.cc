@@ -73,7 +73,9 @@ void DocumentEncoder::mask_beginning(size_t begin, const std::vector<int32_t>& t
 }
 
 // Each turn is tokenized alone: what asks for a reply has the tokens that it has when the model is
-// asked, and a token is never half of the question and half of the reply.
+// asked, and a token is never half of the question and half of the reply. GPT-NeoX's tool takes
+// tokenize(messages 0 .. i) without its first tokenize(messages 0 .. i - 1).size() tokens, which is
+// the same where nothing merges across the border of messages, and another text where it does.
 void DocumentEncoder::encode_chat(std::string_view json, std::vector<int32_t>& tokens,
                                   std::vector<int32_t>& labels) const {
   const ChatOptions& chat = *options_.chat;
