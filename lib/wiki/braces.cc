@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "wiki/text.h"
+
 namespace neox::wiki {
 
 namespace {
@@ -35,13 +37,12 @@ class Matcher {
 
   // The next two or more of a kind at or behind `at`.
   Run next_run(size_t at) const {
-    for (; at + 1 < text_.size(); ++at) {
-      char c = text_[at];
-      bool brace = c == '{' || c == '}' || (brackets() && (c == '[' || c == ']'));
-      if (!brace || text_[at + 1] != c) continue;
-      size_t end = at + 2;
-      while (end < text_.size() && text_[end] == c) ++end;
-      return {c, at, end};
+    while ((at = brackets() ? find_char<'{', '}', '[', ']'>(text_, at)
+                            : find_char<'{', '}'>(text_, at)) != kNone) {
+      size_t end = at + 1;
+      while (end < text_.size() && text_[end] == text_[at]) ++end;
+      if (end > at + 1) return {text_[at], at, end};
+      at = end;
     }
     return {};
   }

@@ -151,9 +151,10 @@ std::string Expander::expand(std::string_view text) {
 }
 
 const std::string* Expander::variable(std::string_view title) const {
-  if (title.size() > 16) return nullptr;
-  auto found = variables_.find(to_lower(title));
-  return found == variables_.end() ? nullptr : &found->second;
+  for (const auto& [name, value] : variables_) {
+    if (name.size() == title.size() && has_word_at(title, 0, name)) return &value;
+  }
+  return nullptr;
 }
 
 std::string Expander::full_title(std::string_view title) const {

@@ -154,9 +154,6 @@ void replace_break_tags(std::string& text) {
   });
 }
 
-void drop_tags(std::string& text) {
-  std::vector<Span> spans = DroppedTags(text).find();
-  if (!spans.empty()) text = without_spans(text, spans);
-}
+void drop_tags(std::string& text) { drop_spans(text, DroppedTags(text).find()); }
 
 }  // namespace neox::wiki

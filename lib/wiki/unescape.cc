@@ -86,6 +86,15 @@ Sequence sequence_at(std::string_view text, size_t at) {
   return {have, have == length};
 }
 
+size_t skip_ascii(std::string_view text, size_t at) {
+  for (uint64_t word = 0; at + 8 <= text.size(); at += 8) {
+    std::memcpy(&word, text.data() + at, sizeof word);
+    if (word & 0x8080808080808080) break;
+  }
+  while (at < text.size() && static_cast<uint8_t>(text[at]) < 0x80) ++at;
+  return at;
+}
+
 }  // namespace
 
 std::string unescape(std::string_view text) {
@@ -109,7 +118,7 @@ std::string repair(std::string_view text) {
   std::string out;
   out.reserve(text.size());
   size_t done = 0;
-  for (size_t at = 0; at < text.size();) {
+  for (size_t at = 0; (at = skip_ascii(text, at)) < text.size();) {
     Sequence s = sequence_at(text, at);
     if (!s.whole) {
       out.append(text.substr(done, at - done)).append("\xEF\xBF\xBD");
