@@ -138,9 +138,11 @@ std::vector<std::string_view> split_parts(std::string_view text) {
       parts.push_back(text.substr(begin, bar - begin));
     }
   };
-  for (const Span& span : match_braces(text, Braces::kAll)) {
-    split_until(span.begin);
-    at = std::max(at, span.end);
+  if (find_char<'{', '['>(text, 0) != kNone) {
+    for (const Span& span : match_braces(text, Braces::kAll)) {
+      split_until(span.begin);
+      at = std::max(at, span.end);
+    }
   }
   split_until(text.size());
   parts.push_back(text.substr(begin));
