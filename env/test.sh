@@ -81,7 +81,7 @@ oracle_python() {
     need_space "$(neox_prefix)" 9000 "the Python libraries"
     rm -rf "$venv"
     /usr/bin/python3 -m venv "$venv"
-    "$venv/bin/pip" --disable-pip-version-check install --quiet "torch==$torch_version" transformers tokenizers==0.23.3 \
+    "$venv/bin/pip" --disable-pip-version-check install --quiet "torch==$torch_version" transformers tokenizers==0.23.3 wikiextractor==3.1.0 \
       numpy safetensors h5py tensorboard >&2 || fail 74 "pip could not install them; is there a network?"
     touch "$venv/whole"
   fi

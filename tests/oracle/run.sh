@@ -24,6 +24,8 @@ compare() {
 compare unicode_tables.py --check
 compare tokenizer.py --texts 20000
 compare bpe_trainer.py --cases 200
+compare wiki_tables.py --check
+compare wiki.py "$build/tests/wiki_tool"
 compare prepare.py "$build/bin/neox-prepare-data"
 compare sample_order.py "$build/tests/sample_order_tool" --cases 100
 compare tensorboard.py "$build/bin/neox-plot" "$build/tests/plot_test"
