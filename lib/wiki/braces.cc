@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "wiki/text.h"
+
 namespace neox::wiki {
 
 namespace {
@@ -35,13 +37,12 @@ class Matcher {
 
   // The next two or more of a kind at or behind `at`.
   Run next_run(size_t at) const {
-    for (; at + 1 < text_.size(); ++at) {
-      char c = text_[at];
-      bool brace = c == '{' || c == '}' || (brackets() && (c == '[' || c == ']'));
-      if (!brace || text_[at + 1] != c) continue;
-      size_t end = at + 2;
-      while (end < text_.size() && text_[end] == c) ++end;
-      return {c, at, end};
+    while ((at = brackets() ? find_char<'{', '}', '[', ']'>(text_, at)
+                            : find_char<'{', '}'>(text_, at)) != kNone) {
+      size_t end = at + 1;
+      while (end < text_.size() && text_[end] == text_[at]) ++end;
+      if (end > at + 1) return {text_[at], at, end};
+      at = end;
     }
     return {};
   }
@@ -137,9 +138,11 @@ std::vector<std::string_view> split_parts(std::string_view text) {
       parts.push_back(text.substr(begin, bar - begin));
     }
   };
-  for (const Span& span : match_braces(text, Braces::kAll)) {
-    split_until(span.begin);
-    at = std::max(at, span.end);
+  if (find_char<'{', '['>(text, 0) != kNone) {
+    for (const Span& span : match_braces(text, Braces::kAll)) {
+      split_until(span.begin);
+      at = std::max(at, span.end);
+    }
   }
   split_until(text.size());
   parts.push_back(text.substr(begin));

@@ -73,7 +73,7 @@ void drop_all(std::string& text, std::string_view name,
     spans.push_back(*span);
     from = span->end;
   }
-  if (!spans.empty()) text = without_spans(text, spans);
+  drop_spans(text, spans);
 }
 
 void drop_element(std::string& text, std::string_view name) {

@@ -100,6 +100,8 @@ std::string_view trimmed(std::string_view value) {
   return value.find("]]") == kNone ? strip(value) : value;
 }
 
+bool has_calls(std::string_view text) { return text.find("{{") != kNone; }
+
 struct Deeper {
   explicit Deeper(int& depth) : depth_(++depth) {}
   ~Deeper() { --depth_; }
@@ -151,9 +153,10 @@ std::string Expander::expand(std::string_view text) {
 }
 
 const std::string* Expander::variable(std::string_view title) const {
-  if (title.size() > 16) return nullptr;
-  auto found = variables_.find(to_lower(title));
-  return found == variables_.end() ? nullptr : &found->second;
+  for (const auto& [name, value] : variables_) {
+    if (name.size() == title.size() && has_word_at(title, 0, name)) return &value;
+  }
+  return nullptr;
 }
 
 std::string Expander::full_title(std::string_view title) const {
@@ -193,7 +196,9 @@ Parameters Expander::parameters_of(const std::vector<std::string_view>& parts, b
   Parameters parameters;
   int unnamed = 0;
   for (size_t i = 1; i < parts.size(); ++i) {
-    std::string part = substituted ? std::string(parts[i]) : expand(parts[i]);
+    std::string expanded;
+    std::string_view part = parts[i];
+    if (!substituted && has_calls(part)) part = expanded = expand(part);
     NamedPart named;
     if (split_name(part, named)) {
       parameters[std::string(named.name)] = trimmed(named.value);
@@ -239,13 +244,14 @@ void Expander::substitute(const ParsedTemplate& parsed, const Parameters& parame
     }
     std::string name;
     substitute(piece.parameter->name, parameters, depth + 1, name);
-    auto found = parameters.find(expand(name));
+    if (has_calls(name)) name = expand(name);
+    auto found = parameters.find(name);
     if (found != parameters.end()) {
       if (spend(found->second.size())) out += found->second;
     } else if (piece.parameter->otherwise) {
       std::string value;
       substitute(*piece.parameter->otherwise, parameters, depth + 1, value);
-      out += expand(value);
+      out += has_calls(value) ? expand(value) : value;
     }
   }
 }

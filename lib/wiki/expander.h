@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "wiki/parser_functions.h"
@@ -52,7 +53,7 @@ class Expander {
   const Site& site_;
   const Templates& templates_;
   const Clock& clock_;
-  std::unordered_map<std::string, std::string> variables_;
+  std::vector<std::pair<std::string_view, std::string>> variables_;  // by names in lower case
   std::deque<Frame> frames_;  // whose parameters stay in their place
   int depth_ = 0;
   int64_t budget_ = 0;

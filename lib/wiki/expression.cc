@@ -274,6 +274,10 @@ class Evaluator {
       return factor();
     }
     Number base = primary();
+    while (take("(")) {  // a call
+      not_allowed();
+      if (!take(")")) inside();
+    }
     if (!take("**")) return base;
     Number exponent = factor();
     return evaluating() ? power(base, exponent) : base;
@@ -288,16 +292,19 @@ class Evaluator {
     for (std::string_view word : {"and", "or", "not", "in", "is", "if", "else", "for", "lambda"}) {
       if (token.text == word) throw SyntaxError{};
     }
-    if (!take("(")) {
-      not_allowed();
-      return int64_t{0};
+    if (token.text == "TRUNC" && take("(")) {
+      Number value = inside();
+      return evaluating() ? truncate(value) : value;
     }
-    Number value = inside();
-    if (token.text != "TRUNC") not_allowed();
-    return evaluating() ? truncate(value) : value;
+    not_allowed();
+    return int64_t{0};
   }
 
   Number inside() {
+    if (take(")")) {
+      not_allowed();
+      return int64_t{0};
+    }
     Number value = either();
     if (!take(")")) throw SyntaxError{};
     return value;

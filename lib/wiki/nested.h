@@ -1,5 +1,6 @@
 // Elements that may enclose each other, dropped with what they enclose.
 #pragma once
+#include <cstring>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -10,16 +11,21 @@
 namespace neox::wiki {
 
 // Drops the spans, which are sorted; one that begins within another is left out.
-inline std::string without_spans(std::string_view text, const std::vector<Span>& spans) {
-  std::string out;
-  out.reserve(text.size());
-  size_t done = 0;
+inline void drop_spans(std::string& text, const std::vector<Span>& spans) {
+  if (spans.empty()) return;
+  char* to = text.data() + spans[0].begin;
+  size_t done = spans[0].begin;
+  auto keep_until = [&](size_t end) {
+    std::memmove(to, text.data() + done, end - done);
+    to += end - done;
+  };
   for (const Span& span : spans) {
     if (span.begin < done) continue;
-    out.append(text.substr(done, span.begin - done));
+    keep_until(span.begin);
     done = span.end;
   }
-  return out.append(text.substr(done));
+  keep_until(text.size());
+  text.resize(static_cast<size_t>(to - text.data()));
 }
 
 // The spans from openings to closings, paired as dropNested() of wikiextractor 3.1.0 pairs them: an
@@ -85,8 +91,7 @@ class NestedSpans {
 
 template <class Open, class Close>
 void drop_nested(std::string& text, Open open, Close close) {
-  std::vector<Span> spans = NestedSpans(open, close).find();
-  if (!spans.empty()) text = without_spans(text, spans);
+  drop_spans(text, NestedSpans(open, close).find());
 }
 
 }  // namespace neox::wiki

@@ -76,35 +76,35 @@ void replace_quoted(std::string& text, std::string_view open, std::string_view c
   text = std::move(out);
 }
 
-// Runs of spaces become one, of four or more dots three.
-void shorten_runs(std::string& text) {
-  size_t to = 0;
-  for (size_t at = 0; at < text.size();) {
-    char c = text[at];
-    size_t end = at + 1;
-    if (c == ' ' || c == '.') {
-      while (end < text.size() && text[end] == c) ++end;
-    }
-    size_t kept = c == ' ' ? 1 : std::min<size_t>(end - at, 3);
-    for (size_t i = 0; i < kept; ++i) text[to++] = c;
-    at = end;
-  }
-  text.resize(to);
+constexpr std::string_view kLeft = "«", kRight = "»";
+
+// Whether a space stays between two texts: not before , : . ) ] » nor behind ( [ «.
+bool keeps_space(std::string_view before, std::string_view behind) {
+  if (!behind.empty() && std::string_view(",:.)]").find(behind[0]) != kNone) return false;
+  if (behind.starts_with(kRight)) return false;
+  return !before.ends_with('[') && !before.ends_with('(') && !before.ends_with(kLeft);
 }
 
-// No space before , : . ) ] >> nor behind ( [ <<.
-void drop_spaces(std::string& text) {
-  constexpr std::string_view kLeft = "«", kRight = "»";
+// Spaces and tabs become one space or none, four or more dots three.
+void shorten_runs(std::string& text) {
+  std::string_view all = text;
   size_t to = 0;
-  for (size_t at = 0; at < text.size(); ++at) {
-    if (text[at] == ' ') {
-      std::string_view next = std::string_view(text).substr(at + 1);
-      bool closes = !next.empty() && std::string_view(",:.)]").find(next[0]) != kNone;
-      if (closes || next.starts_with(kRight)) continue;
-      std::string_view before = std::string_view(text).substr(0, to);
-      if (before.ends_with('[') || before.ends_with('(') || before.ends_with(kLeft)) continue;
+  for (size_t at = 0; at < all.size();) {
+    char c = all[at];
+    if (c != ' ' && c != '.' && c != '\t') {
+      text[to++] = all[at++];
+      continue;
     }
-    text[to++] = text[at];
+    size_t end = at + 1;
+    bool dots = c == '.';
+    while (end < all.size() && (dots ? all[end] == '.' : all[end] == ' ' || all[end] == '\t'))
+      ++end;
+    if (dots) {
+      for (size_t i = std::min<size_t>(end - at, 3); i > 0; --i) text[to++] = '.';
+    } else if (keeps_space(all.substr(0, to), all.substr(end))) {
+      text[to++] = ' ';
+    }
+    at = end;
   }
   text.resize(to);
 }
@@ -241,9 +241,7 @@ void replace_quotes(std::string& text) {
 void tidy_punctuation(std::string& text) {
   replace_in(text, "<<", "«");
   replace_in(text, ">>", "»");
-  std::ranges::replace(text, '\t', ' ');
   shorten_runs(text);
-  drop_spaces(text);
   drop_wordless_lines(text);
   replace_in(text, ",,", ",");
   replace_in(text, ",.", ".");

@@ -127,8 +127,11 @@ Site read_site(std::string_view head) {
 
 std::string text_of(const Page& page) {
   std::string text;
+  size_t bytes = 0;
+  for (std::string_view line : page.lines) bytes += line.size();
+  text.reserve(bytes);
   for (std::string_view line : page.lines) text += line;
-  return repair(text);
+  return repair(std::move(text));
 }
 
 std::vector<Page> read_pages(std::string_view block) {

@@ -35,9 +35,9 @@ Numbers numbers_of(std::string_view name) {
     return made;
   }();
   if (name.empty() || name.size() > 14) return {};
-  std::array<char, 14> lower;
-  std::ranges::transform(name, lower.begin(), ascii_lower);
-  auto found = table.find(std::string_view(lower.data(), name.size()));
+  std::string lower(name);
+  for (char& c : lower) c = ascii_lower(c);
+  auto found = table.find(lower);
   return found == table.end() ? Numbers{} : found->second;
 }
 
@@ -154,9 +154,6 @@ void replace_break_tags(std::string& text) {
   });
 }
 
-void drop_tags(std::string& text) {
-  std::vector<Span> spans = DroppedTags(text).find();
-  if (!spans.empty()) text = without_spans(text, spans);
-}
+void drop_tags(std::string& text) { drop_spans(text, DroppedTags(text).find()); }
 
 }  // namespace neox::wiki

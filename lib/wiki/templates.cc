@@ -115,26 +115,23 @@ ParsedTemplate parse(std::string_view text, int depth) {
 void Templates::add(const Page& page, const Site& site) {
   if (!is_template(page, site) || page.lines.empty()) return;
   if (auto target = redirect_of(page.lines[0])) {
-    redirects_[page.title] = *target;
+    entries_[page.title] = {true, std::string(*target)};
     return;
   }
   std::string text = included_text(text_of(page));
-  if (!text.empty()) texts_[page.title] = std::move(text);
+  if (!text.empty()) entries_[page.title] = {false, std::move(text)};
 }
 
 void Templates::merge(Templates&& later) {
-  auto move = [](auto& to, auto& from) {
-    from.merge(to);  // what `from` has stays in it
-    std::swap(to, from);
-  };
-  move(texts_, later.texts_);
-  move(redirects_, later.redirects_);
+  later.entries_.merge(entries_);  // what `later` has stays in it
+  std::swap(entries_, later.entries_);
 }
 
 const std::string* Templates::find(const std::string& title) const {
-  auto redirect = redirects_.find(title);
-  auto found = texts_.find(redirect == redirects_.end() ? title : redirect->second);
-  return found == texts_.end() ? nullptr : &found->second;
+  auto found = entries_.find(title);
+  if (found != entries_.end() && found->second.redirect) found = entries_.find(found->second.text);
+  if (found == entries_.end() || found->second.redirect) return nullptr;
+  return &found->second.text;
 }
 
 ParsedTemplate parse_template(std::string_view text) { return parse(text, 0); }

@@ -24,10 +24,14 @@ class Templates {
   // By the full title, "Template:Cite book"; follows one redirect. Null where there is none.
   // Thread-safe while nothing is added.
   const std::string* find(const std::string& title) const;
-  size_t size() const { return texts_.size() + redirects_.size(); }
+  size_t size() const { return entries_.size(); }
 
  private:
-  std::unordered_map<std::string, std::string> texts_, redirects_;
+  struct Entry {
+    bool redirect;
+    std::string text;  // or the title that it leads to
+  };
+  std::unordered_map<std::string, Entry> entries_;
 };
 
 struct ParsedParameter;

@@ -1,7 +1,6 @@
 #include "wiki/text.h"
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 
 #include "wiki/tables.h"
@@ -17,17 +16,6 @@ uint8_t byte_at(std::string_view text, size_t at) { return static_cast<uint8_t>(
 bool continues(std::string_view text, size_t at) {
   return at < text.size() && (byte_at(text, at) & 0xC0) == 0x80;
 }
-
-// Digits, letters and "_" 1, white space 2.
-constexpr std::array<uint8_t, 128> kAscii = [] {
-  std::array<uint8_t, 128> kinds{};
-  for (int c = 0; c < 128; ++c) {
-    bool word = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-    bool space = (c >= 9 && c <= 13) || (c >= 28 && c <= 32);
-    kinds[static_cast<size_t>(c)] = word || c == '_' ? 1 : space ? 2 : 0;
-  }
-  return kinds;
-}();
 
 bool any_cased(char32_t code) {
   auto in = [code](const std::vector<CaseRun>& runs) {
@@ -66,9 +54,8 @@ std::string change_case(std::string_view text, const std::vector<CaseRun>& runs,
 
 }  // namespace
 
-Char read_at(std::string_view text, size_t at) {
+Char read_wide_at(std::string_view text, size_t at) {
   uint8_t lead = byte_at(text, at);
-  if (lead < 0x80) return {lead, 1};
   auto next = [&](size_t i) { return static_cast<char32_t>(byte_at(text, at + i) & 0x3F); };
   if (lead >= 0xC2 && lead < 0xE0 && continues(text, at + 1)) {
     return {(lead & 0x1Fu) << 6 | next(1), 2};
@@ -115,24 +102,14 @@ size_t byte_of_char(std::string_view text, size_t n) {
   return at;
 }
 
-bool is_space(char32_t code) {
-  if (code < 128) return kAscii[code] == 2;
+bool is_wide_space(char32_t code) {
   return code == 0x85 || code == 0xA0 || code == 0x1680 || (code >= 0x2000 && code <= 0x200A) ||
          code == 0x2028 || code == 0x2029 || code == 0x202F || code == 0x205F || code == 0x3000;
 }
 
-bool is_word(char32_t code) {
-  if (code < 128) return kAscii[code] == 1;
+bool is_wide_word(char32_t code) {
   auto range = std::ranges::lower_bound(kWordRanges, code, {}, &WordRange::last);
   return range != kWordRanges.end() && range->first <= code;
-}
-
-bool space_at(std::string_view text, size_t at) {
-  return at < text.size() && is_space(read_at(text, at).code);
-}
-
-bool word_at(std::string_view text, size_t at) {
-  return at < text.size() && is_word(read_at(text, at).code);
 }
 
 size_t skip_space(std::string_view text, size_t at) {
@@ -184,16 +161,6 @@ std::string lower_first(std::string_view text) {
   if (text.empty()) return {};
   size_t first = read_at(text, 0).bytes;
   return to_lower(text.substr(0, first)) + std::string(text.substr(first));
-}
-
-char ascii_lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; }
-
-bool has_word_at(std::string_view text, size_t at, std::string_view lower_case) {
-  if (at > text.size() || text.size() - at < lower_case.size()) return false;
-  for (size_t i = 0; i < lower_case.size(); ++i) {
-    if (ascii_lower(text[at + i]) != lower_case[i]) return false;
-  }
-  return true;
 }
 
 std::string replace_all(std::string_view text, std::string_view what, std::string_view by) {

@@ -4,7 +4,10 @@
 // Text is UTF-8; surrogates, which references such as &#xD83D; bring, are coded like other
 // characters until join_surrogates().
 #pragma once
+#include <array>
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <string>
 #include <string_view>
 
@@ -18,7 +21,11 @@ struct Char {
 };
 
 // The character that begins at text[at], or that ends before it. A byte out of place is U+FFFD.
-Char read_at(std::string_view text, size_t at);
+Char read_wide_at(std::string_view text, size_t at);
+inline Char read_at(std::string_view text, size_t at) {
+  auto byte = static_cast<unsigned char>(text[at]);
+  return byte < 0x80 ? Char{byte, 1} : read_wide_at(text, at);
+}
 Char read_before(std::string_view text, size_t at);
 
 void append_char(std::string& text, char32_t code);
@@ -26,11 +33,32 @@ size_t count_chars(std::string_view text);
 // The byte at which the n-th character begins; the size where there are fewer.
 size_t byte_of_char(std::string_view text, size_t n);
 
-bool is_space(char32_t code);  // str.isspace(), \s
-bool is_word(char32_t code);   // \w
+inline constexpr uint8_t kWordChar = 1, kSpaceChar = 2;
+inline constexpr std::array<uint8_t, 128> kAscii = [] {
+  std::array<uint8_t, 128> kinds{};
+  for (int c = 0; c < 128; ++c) {
+    bool word = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+    bool space = (c >= 9 && c <= 13) || (c >= 28 && c <= 32);
+    kinds[static_cast<size_t>(c)] = word || c == '_' ? kWordChar : space ? kSpaceChar : 0;
+  }
+  return kinds;
+}();
+bool is_wide_space(char32_t code);  // of what is not ASCII
+bool is_wide_word(char32_t code);
+
+inline bool is_space(char32_t code) {  // str.isspace(), \s
+  return code < 128 ? kAscii[code] == kSpaceChar : is_wide_space(code);
+}
+inline bool is_word(char32_t code) {  // \w
+  return code < 128 ? kAscii[code] == kWordChar : is_wide_word(code);
+}
 // At a byte of the text; false at its end.
-bool space_at(std::string_view text, size_t at);
-bool word_at(std::string_view text, size_t at);
+inline bool space_at(std::string_view text, size_t at) {
+  return at < text.size() && is_space(read_at(text, at).code);
+}
+inline bool word_at(std::string_view text, size_t at) {
+  return at < text.size() && is_word(read_at(text, at).code);
+}
 // The first place at or behind `at` that is not white space.
 size_t skip_space(std::string_view text, size_t at);
 
@@ -43,13 +71,29 @@ std::string to_upper(std::string_view text);
 std::string upper_first(std::string_view text);
 std::string lower_first(std::string_view text);
 
-char ascii_lower(char c);
+inline char ascii_lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; }
 // Whether the text has the word, given in lower case, at that place, in whatever case.
-bool has_word_at(std::string_view text, size_t at, std::string_view lower_case);
+inline bool has_word_at(std::string_view text, size_t at, std::string_view lower_case) {
+  if (at > text.size() || text.size() - at < lower_case.size()) return false;
+  for (size_t i = 0; i < lower_case.size(); ++i) {
+    if (ascii_lower(text[at + i]) != lower_case[i]) return false;
+  }
+  return true;
+}
 
 // The first of some characters at or behind a place: much faster than find_first_of().
 template <char... kChars>
 size_t find_char(std::string_view text, size_t at) {
+  constexpr uint64_t kOnes = 0x0101010101010101, kTops = kOnes << 7;
+  for (; at + 8 <= text.size(); at += 8) {  // the highest bit of each byte that is one of them
+    uint64_t word = 0;
+    std::memcpy(&word, text.data() + at, sizeof word);
+    auto equal = [word](char c) {
+      uint64_t other = word ^ (kOnes * static_cast<unsigned char>(c));
+      return (other - kOnes) & ~other;
+    };
+    if ((equal(kChars) | ...) & kTops) break;
+  }
   for (; at < text.size(); ++at) {
     if (((text[at] == kChars) || ...)) return at;
   }
@@ -67,7 +111,7 @@ std::string unescape(std::string_view text);
 std::string escape(std::string_view text);
 
 // U+FFFD for each maximal invalid part, as Python's errors="replace".
-std::string repair(std::string_view text);
+std::string repair(std::string text);
 // Two surrogates that belong together become one character, others "?".
 void join_surrogates(std::string& text);
 

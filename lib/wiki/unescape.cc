@@ -86,6 +86,33 @@ Sequence sequence_at(std::string_view text, size_t at) {
   return {have, have == length};
 }
 
+size_t skip_ascii(std::string_view text, size_t at) {
+  for (uint64_t word = 0; at + 8 <= text.size(); at += 8) {
+    std::memcpy(&word, text.data() + at, sizeof word);
+    if (word & 0x8080808080808080) break;
+  }
+  while (at < text.size() && static_cast<uint8_t>(text[at]) < 0x80) ++at;
+  return at;
+}
+
+// The first place at or behind `at` of what is not UTF-8.
+size_t skip_valid(std::string_view text, size_t at) {
+  while ((at = skip_ascii(text, at)) < text.size()) {
+    // A letter of many scripts; sequence_at() knows the others.
+    size_t bytes = static_cast<uint8_t>(text[at]) < 0xE0 ? 2 : 3;
+    bool common = text.size() - at >= 3 && text[at] != '\xE0' && text[at] != '\xED' &&
+                  text[at] < '\xF0' && text[at] >= '\xC2' && (text[at + 1] & 0xC0) == 0x80 &&
+                  (text[at + bytes - 1] & 0xC0) == 0x80;
+    if (!common) {
+      Sequence s = sequence_at(text, at);
+      if (!s.whole) return at;
+      bytes = s.bytes;
+    }
+    at += bytes;
+  }
+  return at;
+}
+
 }  // namespace
 
 std::string unescape(std::string_view text) {
@@ -105,19 +132,16 @@ std::string unescape(std::string_view text) {
   return out.append(text.substr(done));
 }
 
-std::string repair(std::string_view text) {
+std::string repair(std::string text) {
+  size_t at = skip_valid(text, 0);
+  if (at == text.size()) return text;
   std::string out;
-  out.reserve(text.size());
   size_t done = 0;
-  for (size_t at = 0; at < text.size();) {
-    Sequence s = sequence_at(text, at);
-    if (!s.whole) {
-      out.append(text.substr(done, at - done)).append("\xEF\xBF\xBD");
-      done = at + s.bytes;
-    }
-    at += s.bytes;
+  for (; at < text.size(); at = skip_valid(text, done)) {
+    out.append(text, done, at - done).append("\xEF\xBF\xBD");
+    done = at + sequence_at(text, at).bytes;
   }
-  return out.append(text.substr(done));
+  return out.append(text, done);
 }
 
 void join_surrogates(std::string& text) {

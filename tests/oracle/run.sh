@@ -24,6 +24,8 @@ compare() {
 compare unicode_tables.py --check
 compare tokenizer.py --texts 20000
 compare bpe_trainer.py --cases 200 --megabytes 200 --entries 52000
+compare wiki_tables.py --check
+compare wiki.py "$build/tests/wiki_tool"
 compare prepare.py "$build/bin/neox-prepare-data"
 compare chat.py "$build/tests/labels_tool"
 compare sample_order.py "$build/tests/sample_order_tool" --cases 100

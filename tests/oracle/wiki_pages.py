@@ -342,6 +342,37 @@ def random_template(rng):
     return "".join(parts)
 
 
+ENGLISH = ("the of and in to a was river for on with as by at from it an is were bridge town century people built water north "
+           "also which first new after two").split()
+
+
+def sentence(rng):
+    """English, with links and references as dense as in articles."""
+    words = rng.choices(ENGLISH, k=rng.randrange(8, 25))
+    for i, word in enumerate(words):
+        chance = rng.random()
+        if chance < .08:
+            words[i] = f"[[{word} {i}|{word}]]" if chance < .04 else f"[[{word}]]" if chance < .07 else f"''{word}''"
+    text = " ".join(words).capitalize() + "."
+    if rng.random() < .35:
+        text += (f"<ref>{{{{Cite web |url=http://example.org/{rng.randrange(1000)}?a=1&b=2 |title={' '.join(words[:5])} |author=Smith "
+                 "|access-date=2020-01-02}}</ref>")
+    return text + (f" It is {{{{convert|{rng.randrange(900)}|km}}}} long." if rng.random() < .05 else "")
+
+
+def plain_pages(seed, count):
+    """Articles as English Wikipedia has them, of 3 to 50 kB."""
+    rng = random.Random(seed)
+    pages = [page("Template:" + title, text, i + 2, 10) for i, (title, text) in enumerate(TEMPLATES.items())]
+    for i in range(count):
+        parts = [ARTICLES["Alder River"]]
+        for k in range(rng.randrange(2, 40)):
+            heading = f"== Part {k} ==\n\n" if rng.random() < .2 else ""
+            parts.append(heading + " ".join(sentence(rng) for _ in range(rng.randrange(2, 9))))
+        pages.append(page(f"Page {i}", "\n\n".join(parts), 1000 + i))
+    return pages
+
+
 def dump(pages):
     return HEAD + "".join(pages) + "</mediawiki>\n"
 
