@@ -23,6 +23,7 @@ Batch Batches::get(int64_t first, int64_t m) const {
     sampler_.get(split_, first + index + b,
                  {tokens.mutable_data_ptr<int64_t>() + b * (T + 1), width + 1},
                  {weights.mutable_data_ptr<float>() + b * T, width});
+    sampler_.prefetch(split_, first + plan_.global + index + b);  // of the next step
   }
   tokens = tokens.to(device_);
   return {tokens.narrow(1, 0, T), tokens.narrow(1, 1, T), weights.to(device_), first + index};

@@ -25,6 +25,6 @@ compare unicode_tables.py --check
 compare tokenizer.py --texts 20000
 compare bpe_trainer.py --cases 200
 compare prepare.py "$build/bin/neox-prepare-data"
-compare sample_order.py "$build/tests/sample_order_tool" --cases 100
+compare sample_order.py "$build/tests/sample_order_tool" --cases 500
 compare tensorboard.py "$build/bin/neox-plot" "$build/tests/plot_test"
 exit $failed
