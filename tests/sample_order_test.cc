@@ -186,7 +186,7 @@ TEST(SampleIndex, IsTheSameOnTwoThreads) {
   EXPECT_TRUE(index.shuffle == shuffle);
   EXPECT_THAT(error_of([&] {
                 build({.lengths = lengths, .seq = 3}, [n = 0]() mutable {
-                  if (++n > 8) fail(Exit::kRequeue, "stop");
+                  if (++n > 5) fail(Exit::kRequeue, "stop");
                 });
               }),
               HasSubstr("stop"));

@@ -274,8 +274,19 @@ class SamplerOfLabels : public SamplerOf {
     config_.train_paths = {dir_.put("t", {{1, 2, 3}, {4, 5, 6, 8}, {9, 10}})};
     label({{-100, 2, 3}, {-100, -100, -100, -100}, {9, -100}});
   }
-  void label(const testing::Documents& labels) {
+  // Tokens are not negative, so the labels are written 200 too great.
+  void label(testing::Documents labels) {
+    for (auto& document : labels)
+      for (int32_t& value : document) value += 200;
     config_.train_labels = {dir_.put("l", labels, 100'000)};
+    std::string bytes = read_file(dir_ / "l.bin");
+    for (size_t i = 0; i < bytes.size(); i += 4) {
+      int32_t value;
+      std::memcpy(&value, &bytes[i], 4);
+      value -= 200;
+      std::memcpy(&bytes[i], &value, 4);
+    }
+    write_file_atomically(dir_ / "l.bin", bytes);
   }
 };
 

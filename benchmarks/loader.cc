@@ -1,0 +1,147 @@
+// How fast samples are read in shuffled order from a large dataset, beside reading the same bytes
+// with pread(), and how long the sampler takes to start. The dataset is written where it is not
+// there yet: documents of 1 to 2,000 random tokens of 2 bytes.
+//   loader PREFIX [gigabytes [seconds]]
+// Cold: the pages of .bin are dropped first (as far as nobody else maps them) and each sample is
+// asked for a batch ahead, as training does.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <random>
+
+#include "base/error.h"
+#include "base/program.h"
+#include "data/dataset_builder.h"
+#include "data/sampler.h"
+
+namespace {
+
+using namespace neox;
+using Clock = std::chrono::steady_clock;
+constexpr int64_t kSeq = 2048, kAhead = 1024, kVocab = 50304;
+constexpr double kConsumed = 1.3e6;  // tokens per second, 70M on one H200
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+void write_dataset(const std::string& prefix, double bytes) {
+  std::mt19937 random(1);
+  std::vector<int32_t> pool(1 << 20);
+  for (int32_t& token : pool) token = static_cast<int32_t>(random() % 50000);
+  DatasetBuilder builder(prefix, 50257);
+  for (int64_t left = static_cast<int64_t>(bytes / 2); left > 0;) {
+    auto length = static_cast<size_t>(1 + random() % 2000);
+    size_t at = random() % (pool.size() - length);
+    builder.add_document(std::span(pool).subspan(at, length));
+    left -= static_cast<int64_t>(length);
+  }
+  builder.finish();
+}
+
+void drop_pages(const std::string& path) {
+  int fd = ::open(path.c_str(), O_RDONLY);
+  check_io(fd >= 0, "cannot open ", path);
+  ::fdatasync(fd);
+  ::posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+  ::close(fd);
+}
+
+struct Run {
+  const Sampler& sampler;
+  int64_t first;  // other samples in each run
+  double seconds;
+};
+
+// Tokens per second of get().
+double read_samples(const Run& run, bool prefetch) {
+  std::vector<int64_t> tokens(kSeq + 1);
+  std::vector<float> weights(kSeq);
+  if (prefetch)
+    for (int64_t i = 0; i < kAhead; ++i) run.sampler.prefetch(Split::kTrain, run.first + i);
+  auto start = Clock::now();
+  int64_t n = 0;
+  for (; n % 64 || seconds_since(start) < run.seconds; ++n) {
+    if (prefetch) run.sampler.prefetch(Split::kTrain, run.first + n + kAhead);
+    run.sampler.get(Split::kTrain, run.first + n, tokens, weights);
+  }
+  return static_cast<double>(n * kSeq) / seconds_since(start);
+}
+
+// The peer: the bytes alone.
+double pread_samples(const Run& run, const std::string& prefix) {
+  IndexedDataset data(prefix);
+  std::vector<std::array<int64_t, 2>> pieces;
+  std::vector<int64_t> starts(static_cast<size_t>(data.num_sequences()));
+  int64_t at = 0;
+  for (int64_t i = 0; i < data.num_sequences(); ++i) {
+    starts[static_cast<size_t>(i)] = at;
+    at += data.lengths()[i];
+  }
+  for (int64_t n = 0; n < 20'000; ++n)
+    for (const auto& p : run.sampler.pieces(Split::kTrain, run.first + n))
+      pieces.push_back({starts[static_cast<size_t>(p.sequence)] + p.offset, p.tokens});
+  int fd = ::open((prefix + ".bin").c_str(), O_RDONLY);
+  check_io(fd >= 0, "cannot open ", prefix, ".bin");
+  std::vector<char> buffer(2 * (kSeq + 1));
+  auto start = Clock::now();
+  int64_t tokens = 0;
+  for (size_t i = 0; i % 64 || seconds_since(start) < run.seconds; ++i) {
+    auto [position, count] = pieces[i % pieces.size()];
+    if (::pread(fd, buffer.data(), static_cast<size_t>(2 * count), 2 * position) > 0)
+      tokens += count;
+  }
+  ::close(fd);
+  return static_cast<double>(tokens) / seconds_since(start);
+}
+
+void print(const char* what, std::vector<double> rates) {
+  std::sort(rates.begin(), rates.end());
+  double median = rates[rates.size() / 2];
+  std::printf("%-28s %8.1f million tokens/s (%.1f .. %.1f) = %.0f x one H200\n", what, median / 1e6,
+              rates.front() / 1e6, rates.back() / 1e6, median / kConsumed);
+}
+
+int run(int argc, char** argv) {
+  check_usage(argc > 1, "loader PREFIX [gigabytes [seconds]]");
+  const std::string prefix = argv[1];
+  const double gigabytes = argc > 2 ? std::strtod(argv[2], nullptr) : 20;
+  const double seconds = argc > 3 ? std::strtod(argv[3], nullptr) : 2;
+  if (!std::filesystem::exists(prefix + ".idx")) write_dataset(prefix, gigabytes * 1e9);
+  DataConfig config;
+  config.train_paths = {prefix};
+  config.cache_dir = prefix + ".index";
+  const int64_t samples = IndexedDataset(prefix).num_tokens() / kSeq;
+  auto open = [&] { return Sampler(config, kSeq, kVocab, -1, {.train = samples}); };
+  auto start = Clock::now();
+  open();
+  std::printf("start, index built or found  %8.3f s\n", seconds_since(start));
+  start = Clock::now();
+  Sampler sampler = open();
+  std::printf("start, index found           %8.3f s\n", seconds_since(start));
+  std::vector<double> cold, warm, peer;
+  for (int round = 0; round < 5; ++round) {
+    Run next{sampler, round * samples / 5, seconds};
+    drop_pages(prefix + ".bin");
+    cold.push_back(read_samples(next, true));
+    next.seconds = seconds / 4;  // samples that were read just now
+    warm.push_back(read_samples(next, false));
+    peer.push_back(pread_samples(next, prefix));
+  }
+  print("cold, asked for ahead", cold);
+  print("warm", warm);
+  print("warm, pread of the bytes", peer);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return neox::run_program("loader", [&] { return run(argc, argv); });
+}
