@@ -39,7 +39,7 @@ Batch Batches::get(int64_t first, int64_t m) const {
     sampler_.get(split_, run.first + b,
                  {tokens.mutable_data_ptr<int64_t>() + b * (T + 1), width + 1},
                  {weights.mutable_data_ptr<float>() + b * T, width});
-    sampler_.prefetch(split_, first + plan_.global + index + b);  // of the next step
+    sampler_.prefetch(split_, run.first + form_.plan.global + b);  // of the next step
   }
   Batch batch{.first_sample = run.first};
   const BoundaryRules& rules = form_.boundaries;
