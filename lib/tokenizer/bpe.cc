@@ -37,9 +37,8 @@ struct ByteSpelling {
 
 bool occurs_in_utf8(int byte) { return byte != 0xC0 && byte != 0xC1 && byte < 0xF5; }
 
-constexpr uint32_t kNone = (1u << 21) - 1;  // no id
 constexpr uint64_t kEmpty = UINT64_MAX;
-constexpr size_t kShortWord = 128;  // up to here trying every pair beats a queue
+constexpr size_t kShortWord = 120;  // up to here trying every pair beats a queue
 
 }  // namespace
 
@@ -64,50 +63,93 @@ bool from_byte_level(std::string_view text, std::string& bytes) {
 
 Bpe::Bpe(const std::vector<std::string>& tokens, const std::vector<BpeMerge>& merges,
          WholeWords whole_words) {
-  check_io(tokens.size() < size_t{1} << kIdBits && merges.size() < kNever, "the vocabulary has ",
-           tokens.size(), " tokens and ", merges.size(), " merges; at most ", (1 << kIdBits) - 1,
-           " and ", kNever - 1, " are supported");
-  std::fill(byte_ids_, byte_ids_ + 256, kNone);
+  constexpr size_t kMost = kNoSymbol - 256;
+  check_io(merges.size() <= kMost, "the tokenizer has ", merges.size(), " merges; at most ", kMost,
+           " are supported");
+  std::vector<uint32_t> symbols(tokens.size(), kNoSymbol);  // of each id
+  ids_.assign(256 + merges.size(), -1);
+  read_tokens(tokens, whole_words, symbols);
+  read_merges(merges, symbols);
+  byte_ranks_.resize(1 << 16);
+  for (uint32_t i = 0; i < byte_ranks_.size(); ++i) byte_ranks_[i] = rank(i & 255, i >> 8);
+}
+
+void Bpe::read_tokens(const std::vector<std::string>& tokens, WholeWords whole_words,
+                      std::vector<uint32_t>& symbols) {
   std::string bytes;
   for (size_t id = 0; id < tokens.size(); ++id) {
     if (!from_byte_level(tokens[id], bytes)) continue;
-    if (bytes.size() == 1) byte_ids_[static_cast<uint8_t>(bytes[0])] = static_cast<uint32_t>(id);
     if (whole_words == WholeWords::kFirst) words_[bytes] = static_cast<int32_t>(id);
+    if (bytes.size() != 1) continue;
+    symbols[id] = static_cast<uint8_t>(bytes[0]);
+    ids_[symbols[id]] = static_cast<int32_t>(id);
   }
   for (int b = 0; b < 256; ++b)
-    check_io(byte_ids_[b] != kNone || !occurs_in_utf8(b),
+    check_io(ids_[static_cast<size_t>(b)] >= 0 || !occurs_in_utf8(b),
              "the vocabulary has no token for the byte ", b, " (\"",
              to_byte_level(std::string(1, static_cast<char>(b))),
              "\"), so text that holds it would be lost");
-  size_t slots = std::bit_ceil(2 * merges.size() + 2);
-  shift_ = 64 - std::countr_zero(slots);
-  table_.assign(slots, kEmpty);
-  wholes_.resize(merges.size());
-  for (size_t rank = 0; rank < merges.size(); ++rank)
-    insert(merges[rank], static_cast<uint32_t>(rank));
-  byte_ranks_.resize(1 << 16);
-  for (size_t i = 0; i < byte_ranks_.size(); ++i)
-    byte_ranks_[i] = rank(byte_ids_[i & 255], byte_ids_[i >> 8]);
 }
 
-void Bpe::insert(const BpeMerge& merge, uint32_t rank) {
-  uint64_t pair = static_cast<uint64_t>(merge.left) << kIdBits | static_cast<uint64_t>(merge.right);
-  table_[slot_of(pair)] = pair << kRankBits | rank;
-  wholes_[rank] = static_cast<uint32_t>(merge.whole);
+void Bpe::read_merges(const std::vector<BpeMerge>& merges, std::vector<uint32_t>& symbols) {
+  bool is_plain = true;
+  for (uint32_t rank = 0; rank < merges.size(); ++rank) {
+    uint32_t& symbol = symbols[static_cast<size_t>(merges[rank].whole)];
+    if (symbol == kNoSymbol) symbol = 256 + rank;
+    is_plain &= symbol == 256 + rank;
+    ids_[256 + rank] = merges[rank].whole;
+  }
+  std::unordered_map<uint64_t, uint32_t> ranks;  // of equal merges the last
+  for (uint32_t rank = 0; rank < merges.size(); ++rank) {
+    if (!is_plain) wholes_.push_back(symbols[static_cast<size_t>(merges[rank].whole)]);
+    uint64_t left = symbols[static_cast<size_t>(merges[rank].left)];
+    uint64_t right = symbols[static_cast<size_t>(merges[rank].right)];
+    if (left != kNoSymbol && right != kNoSymbol)  // else nothing ever makes these
+      ranks[left << kSymbolBits | right] = rank;
+  }
+  std::vector<uint64_t> entries;
+  entries.reserve(ranks.size());
+  for (auto [pair, rank] : ranks) entries.push_back(pair << kRankBits | rank);
+  fill(entries);
 }
 
-// Where the pair is, or the empty slot where it belongs.
-inline size_t Bpe::slot_of(uint64_t pair) const {
-  size_t slot = pair * 0x9E3779B97F4A7C15u >> shift_;
-  while (table_[slot] >> kRankBits != pair && table_[slot] != kEmpty)
-    slot = (slot + 1) & (table_.size() - 1);
-  return slot;
+inline Bpe::Slots Bpe::slots_of(uint64_t pair) const {
+  uint64_t hash = pair * hash_;
+  return {hash >> shift_, (hash ^ hash << 25) >> shift_};
 }
 
-// Of the merge of two ids; kNever where there is none.
+// Puts an entry into one of its places; what was there goes to its other one, and so on. False
+// where that does not end.
+bool Bpe::insert(uint64_t entry) {
+  size_t to = slots_of(entry >> kRankBits).first;
+  for (int moves = 0; moves < 500; ++moves) {
+    std::swap(entry, table_[to]);
+    if (entry == kEmpty) return true;
+    auto [first, second] = slots_of(entry >> kRankBits);
+    to = to == first ? second : first;
+  }
+  return false;
+}
+
+void Bpe::fill(const std::vector<uint64_t>& entries) {
+  size_t slots = std::bit_ceil(2 * entries.size() + 2);
+  hash_ = 0x9E3779B97F4A7C15u;
+  for (int attempt = 1;; ++attempt) {
+    shift_ = 64 - std::countr_zero(slots);
+    table_.assign(slots, kEmpty);
+    if (std::all_of(entries.begin(), entries.end(), [&](uint64_t e) { return insert(e); })) return;
+    hash_ = hash_ * 0xD1342543DE82EF95u + 2;  // stays odd
+    if (attempt % 8 == 0) slots *= 2;
+  }
+}
+
+// Of the merge of two symbols; kNever where there is none.
 inline uint32_t Bpe::rank(uint32_t left, uint32_t right) const {
-  uint64_t pair = static_cast<uint64_t>(left) << kIdBits | right;
-  return static_cast<uint32_t>(table_[slot_of(pair)]) & kNever;
+  uint64_t pair = static_cast<uint64_t>(left) << kSymbolBits | right;
+  auto [first, second] = slots_of(pair);
+  uint64_t one = table_[first], other = table_[second];
+  uint64_t found = one >> kRankBits == pair ? one : other;
+  return found >> kRankBits == pair ? static_cast<uint32_t>(found) & kNever : kNever;
 }
 
 void Bpe::encode(std::string_view word, std::vector<int32_t>& ids) const {
@@ -120,53 +162,58 @@ void Bpe::encode(std::string_view word, std::vector<int32_t>& ids) const {
 // Symbols stay in their places, so that a candidate (rank and place in one number) stays right
 // until a neighbour changes, and the best one is the least of an array.
 void Bpe::merge_short(std::string_view word, std::vector<int32_t>& ids) const {
-  constexpr uint32_t kPlaceBits = 7, kNoMerge = kNever << kPlaceBits;
-  static_assert(kShortWord <= 1 << kPlaceBits);
-  uint32_t symbols[kShortWord], best_of[kShortWord];
-  uint8_t next[kShortWord], previous[kShortWord];
-  uint32_t n = static_cast<uint32_t>(word.size()), padded = (n + 3) & ~3u;
-  auto byte = [&](uint32_t at) { return static_cast<uint8_t>(word[at]); };
-  for (uint32_t i = 0; i < n; ++i) {
-    symbols[i] = byte_ids_[byte(i)];
+  constexpr int kPlaceBits = 7, kNoMerge = static_cast<int>(kNever << kPlaceBits);
+  static_assert(kShortWord + 4 <= 1 << kPlaceBits);
+  uint32_t symbols[kShortWord + 2];  // with one that never merges at both ends
+  int best_of[kShortWord + 4];
+  uint8_t next[kShortWord + 2], previous[kShortWord + 2];
+  uint32_t n = static_cast<uint32_t>(word.size()), padded = (n + 4) & ~3u;
+  auto candidate = [](uint32_t rank, uint32_t at) {
+    return static_cast<int>(rank << kPlaceBits | at);
+  };
+  auto byte = [&](uint32_t at) { return static_cast<uint8_t>(word[at - 1]); };
+  for (uint32_t i = 1; i <= n; ++i) {
+    symbols[i] = byte(i);
     next[i] = static_cast<uint8_t>(i + 1), previous[i] = static_cast<uint8_t>(i - 1);
   }
-  for (uint32_t i = 0; i + 1 < n; ++i)
-    best_of[i] = byte_ranks_[byte(i) | static_cast<size_t>(byte(i + 1)) << 8] << kPlaceBits | i;
-  for (uint32_t i = n - 1; i < padded; ++i) best_of[i] = kNoMerge;
+  symbols[0] = symbols[n + 1] = kNoSymbol;
+  next[n + 1] = static_cast<uint8_t>(n + 1);
+  for (uint32_t i = 1; i < n; ++i)
+    best_of[i] = candidate(byte_ranks_[byte(i) | static_cast<size_t>(byte(i + 1)) << 8], i);
+  for (uint32_t i = n; i < padded; ++i) best_of[i] = kNoMerge;
+  best_of[0] = kNoMerge;
   for (;;) {
-    uint32_t best = kNoMerge;
-    for (uint32_t i = 0; i < padded; i += 4)
-      for (uint32_t j = 0; j < 4; ++j) best = std::min(best, best_of[i + j]);
+    int best = kNoMerge;
+    for (uint32_t i = 0; i < padded; ++i) best = std::min(best, best_of[i]);
     if (best >= kNoMerge) break;
-    uint32_t at = best & ((1 << kPlaceBits) - 1), gone = next[at], after = next[gone];
-    uint32_t whole = wholes_[best >> kPlaceBits];
-    symbols[at] = whole;
+    uint32_t at = static_cast<uint32_t>(best) & ((1 << kPlaceBits) - 1);
+    uint32_t gone = next[at], after = next[gone], before = previous[at];
+    uint32_t made = whole(static_cast<uint32_t>(best) >> kPlaceBits);
+    symbols[at] = made;
     next[at] = static_cast<uint8_t>(after);
-    best_of[gone] = best_of[at] = kNoMerge;
-    if (after < n) {
-      previous[after] = static_cast<uint8_t>(at);
-      best_of[at] = rank(whole, symbols[after]) << kPlaceBits | at;
-    }
-    if (at > 0) {
-      uint32_t before = previous[at];
-      best_of[before] = rank(symbols[before], whole) << kPlaceBits | before;
-    }
+    previous[after] = static_cast<uint8_t>(at);
+    best_of[gone] = kNoMerge;
+    best_of[at] = candidate(rank(made, symbols[after]), at);
+    best_of[before] = candidate(rank(symbols[before], made), before);
   }
-  for (uint32_t i = 0; i < n; i = next[i]) ids.push_back(static_cast<int32_t>(symbols[i]));
+  int32_t found[kShortWord], *end = found;
+  for (uint32_t i = 1; i <= n; i = next[i]) *end++ = ids_[symbols[i]];
+  ids.insert(ids.end(), found, end);
 }
 
 void Bpe::merge_long(std::string_view word, std::vector<int32_t>& ids) const {
   struct Symbol {
-    uint32_t id;  // kNone once it is part of its left neighbour
+    uint32_t symbol;  // kNoSymbol once it is part of its left neighbour
     size_t previous, next;
   };
   using Candidate = std::pair<uint32_t, size_t>;  // rank, position of the left symbol
   std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> queue;
   size_t n = word.size();
   std::vector<Symbol> symbols(n);
-  for (size_t i = 0; i < n; ++i)
-    symbols[i] = {byte_ids_[static_cast<uint8_t>(word[i])], i - 1, i + 1};
-  auto rank_at = [&](size_t at) { return rank(symbols[at].id, symbols[symbols[at].next].id); };
+  for (size_t i = 0; i < n; ++i) symbols[i] = {static_cast<uint8_t>(word[i]), i - 1, i + 1};
+  auto rank_at = [&](size_t at) {
+    return rank(symbols[at].symbol, symbols[symbols[at].next].symbol);
+  };
   auto push = [&](size_t at) {
     if (symbols[at].next == n) return;
     if (uint32_t found = rank_at(at); found != kNever) queue.emplace(found, at);
@@ -176,16 +223,16 @@ void Bpe::merge_long(std::string_view word, std::vector<int32_t>& ids) const {
     auto [rank, at] = queue.top();
     queue.pop();
     Symbol& left = symbols[at];
-    if (left.id == kNone || left.next == n) continue;
+    if (left.symbol == kNoSymbol || left.next == n) continue;
     if (rank_at(at) != rank) continue;  // a merge nearby has changed the pair
-    left.id = wholes_[rank];
-    symbols[left.next].id = kNone;
+    left.symbol = whole(rank);
+    symbols[left.next].symbol = kNoSymbol;
     left.next = symbols[left.next].next;
     if (left.next < n) symbols[left.next].previous = at;
     if (left.previous < n) push(left.previous);
     push(at);
   }
-  for (size_t i = 0; i < n; i = symbols[i].next) ids.push_back(static_cast<int32_t>(symbols[i].id));
+  for (size_t i = 0; i < n; i = symbols[i].next) ids.push_back(ids_[symbols[i].symbol]);
 }
 
 }  // namespace neox

@@ -32,20 +32,33 @@ class Bpe {
   void encode(std::string_view word, std::vector<int32_t>& ids) const;
 
  private:
-  // Ranks are below 2^22, ids below 2^21, so that a pair and its rank fit into 64 bits.
-  static constexpr int kRankBits = 22, kIdBits = 21;
-  static constexpr uint32_t kNever = (1u << kRankBits) - 1;
-  void insert(const BpeMerge& merge, uint32_t rank);
-  size_t slot_of(uint64_t pair) const;
+  // Inside, a byte is the symbol of its value, and what the merge of rank r makes is the symbol
+  // 256 + r (where merges make the same token, that of one of them): so the way from a merge to its
+  // result needs no memory. A pair of symbols and the rank of its merge fit into 64 bits.
+  static constexpr int kRankBits = 22, kSymbolBits = 21;
+  static constexpr uint32_t kNever = (1u << kRankBits) - 1, kNoSymbol = (1u << kSymbolBits) - 1;
+  void read_tokens(const std::vector<std::string>& tokens, WholeWords whole_words,
+                   std::vector<uint32_t>& symbols);
+  void read_merges(const std::vector<BpeMerge>& merges, std::vector<uint32_t>& symbols);
+  struct Slots {
+    size_t first, second;
+  };
+  Slots slots_of(uint64_t pair) const;
+  bool insert(uint64_t entry);
+  void fill(const std::vector<uint64_t>& entries);
   uint32_t rank(uint32_t left, uint32_t right) const;
+  uint32_t whole(uint32_t rank) const { return wholes_.empty() ? 256 + rank : wholes_[rank]; }
   void merge_short(std::string_view word, std::vector<int32_t>& ids) const;
   void merge_long(std::string_view word, std::vector<int32_t>& ids) const;
 
-  uint32_t byte_ids_[256];
+  std::vector<int32_t> ids_;          // of each symbol
+  std::vector<uint32_t> wholes_;      // of each rank, where some is not 256 + rank; else empty
   std::vector<uint32_t> byte_ranks_;  // of two bytes
-  std::vector<uint64_t> table_;       // pair << kRankBits | rank, open addressing
+  // pair << kRankBits | rank, in one of two places that the hash of the pair names (cuckoo
+  // hashing), so that a look-up, which mostly finds nothing, takes no branch.
+  std::vector<uint64_t> table_;
+  uint64_t hash_ = 0;
   int shift_ = 0;
-  std::vector<uint32_t> wholes_;                    // of each rank
   std::unordered_map<std::string, int32_t> words_;  // with WholeWords::kFirst only
 };
 

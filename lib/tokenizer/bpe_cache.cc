@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstdlib>
 #include <cstring>
 #include <new>
 
@@ -17,7 +16,6 @@ constexpr size_t kInPlace = 4;                       // ids
 constexpr size_t kReadable = 16;                     // bytes that are read of every word in a batch
 constexpr int kMinLineBits = 10, kMaxLineBits = 19;  // 64 KiB to 32 MiB
 constexpr size_t kMaxMany = 1 << 22, kMaxLongData = 1 << 24;
-constexpr size_t kHugePage = 2 << 20;
 constexpr size_t kCachesOfThread = 4;
 
 constexpr uint64_t kMix = 0x9E3779B97F4A7C15u, kMixHigh = 0xD6E8FEB86659FD93u;
@@ -60,7 +58,7 @@ uint64_t count_of(uint64_t high) { return high >> 56; }
 
 }  // namespace
 
-void WordCache::Free::operator()(Line* lines) const { std::free(lines); }
+void WordCache::Free::operator()(Line* lines) const { munmap(lines, bytes); }
 
 WordCache::WordCache(std::shared_ptr<const WordRules> rules)
     : rules_(std::move(rules)), long_words_(1 << 8), keys_(kMaxStarts), found_(kMaxStarts * 4 + 4) {
@@ -81,11 +79,11 @@ WordCache& WordCache::of_thread(const std::shared_ptr<const WordRules>& rules) {
 
 void WordCache::resize(int line_bits) {
   size_t count = size_t{1} << line_bits, bytes = count * sizeof(Line);
-  auto* fresh = static_cast<Line*>(std::aligned_alloc(bytes < kHugePage ? 64 : kHugePage, bytes));
-  if (!fresh) throw std::bad_alloc();
-  if (bytes >= kHugePage) madvise(fresh, bytes, MADV_HUGEPAGE);  // only a hint
-  std::memset(static_cast<void*>(fresh), 0, bytes);
-  std::unique_ptr<Line, Free> old(fresh);
+  // Anonymous pages are zero, and are there once they are used.
+  void* pages = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (pages == MAP_FAILED) throw std::bad_alloc();
+  madvise(pages, bytes, MADV_HUGEPAGE);  // only a hint
+  std::unique_ptr<Line, Free> old(static_cast<Line*>(pages), Free{bytes});
   lines_.swap(old);
   size_t old_count = old ? size_t{1} << line_bits_ : 0;
   line_bits_ = line_bits;

@@ -45,6 +45,7 @@ class WordCache {
     Slot slots[2];
   };
   struct Free {
+    size_t bytes;
     void operator()(Line* lines) const;
   };
   struct Key {
