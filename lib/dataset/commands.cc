@@ -111,7 +111,7 @@ int count(const Arguments& arguments, std::ostream& out) {
 void show_run(const Program& program, std::ostream& out) {
   ConfigOptions options{
       .files = program.get<std::vector<std::string>>("dataset"),
-      .directory = given<std::string>(program, "conf-dir").value_or(""),
+      .directory = given<std::string>(program, "directory").value_or(""),
       .overrides =
           given<std::vector<std::string>>(program, "set").value_or(std::vector<std::string>())};
   Config config = load_config(options);
@@ -148,7 +148,7 @@ int show(const Arguments& arguments, std::ostream& out) {
   add("rank", number("R")->default_value(0), "data rank, counted from 0");
   add("ranks", number("N")->default_value(1),
       "data ranks: those of the job / (pipe_parallel_size x model_parallel_size)");
-  add("conf-dir,d", text("DIR"), "directory of the configuration files");
+  add("directory,d", text("DIR"), "directory of the configuration files");
   add("set", texts("KEY=VALUE"), "on top of the configuration");
   if (!program.parse(arguments)) return 0;
   check_usage(program.has("document") != program.has("step"),
