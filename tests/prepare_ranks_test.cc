@@ -149,6 +149,21 @@ TEST_F(PrepareRanks, OneLongText) {
   EXPECT_TRUE(std::equal(tokens.begin(), tokens.end(), whole.begin(), whole.end()));
 }
 
+// So that memory does not hold its tokens at full size.
+TEST_F(PrepareRanks, ALongTextOfJsonIsTokenizedInParts) {
+  std::string text;
+  for (int i = 0; text.size() < 3 << 20; ++i) text += concat("the cat ", i, i % 5 ? " sat" : " é");
+  prepare(1, "out",
+          {"--append-eod", "--input", dir_.put("a.jsonl", "{\"text\": \"" + text + "\"}")});
+  Tokenizer tokenizer = Tokenizer::from_json(dir_ / "tokenizer.json");
+  std::vector<int32_t> whole = tokenizer.encode(text);
+  whole.push_back(tokenizer.end_of_document());
+  std::vector<uint16_t> wanted(whole.begin(), whole.end());
+  EXPECT_TRUE(read_file(dir_ / "out_text_document.bin") ==
+              std::string(reinterpret_cast<const char*>(wanted.data()), 2 * wanted.size()));
+  EXPECT_EQ(IndexedDataset(dir_ / "out_text_document").num_sequences(), 1);
+}
+
 TEST_F(PrepareRanks, MaxDocumentsAreTheFirstOfAll) {
   std::string input = dir_.put("a.jsonl", lines(100) + "bad\n");
   for (const char* most : {"1", "7", "40", "60", "85"})

@@ -7,7 +7,8 @@
 namespace neox {
 namespace {
 
-constexpr size_t kPiece = 1 << 15;  // tokens that stay in the cache until they are narrowed
+constexpr size_t kPiece = 1 << 15;     // tokens that stay in the cache until they are narrowed
+constexpr size_t kLongText = 1 << 20;  // bytes
 
 // No learning from these tokens.
 constexpr int32_t kIgnored = -100;
@@ -30,18 +31,35 @@ class Encoding {
   void add_key(const std::vector<Document>& documents, size_t key, DocumentEncoder::Part part) {
     EncodedKey& out = to_.keys[key];
     for (size_t i = 0; i < documents.size(); ++i) {
-      size_t before = tokens_.size();
-      rules_.encoder.encode(documents[i].texts[key], part, tokens_, labels_);
-      auto count = static_cast<int64_t>(tokens_.size() - before);
+      int64_t count = add_text(documents[i].texts[key], part, out);
       out.lengths.push_back(count);
       to_.documents[i].text_bytes += static_cast<int64_t>(documents[i].texts[key].size());
       to_.documents[i].empty &= count == 0;
-      if (tokens_.size() >= kPiece) move_to(out);
     }
     move_to(out);
   }
 
  private:
+  // Returns the number of tokens. A very long text goes in parts, as that of a file does.
+  int64_t add_text(std::string_view text, DocumentEncoder::Part part, EncodedKey& out) {
+    int64_t count = 0;
+    while (text.size() > kLongText && rules_.texts == BlockRules::Texts::kParts) {
+      size_t cut = next_cut(text, kLongText, InputFile::Format::kText, {.texts = rules_.texts});
+      if (cut == text.size()) break;
+      count += add_part(text.substr(0, cut), DocumentEncoder::Part::kGoesOn, out);
+      text.remove_prefix(cut);
+    }
+    return count + add_part(text, part, out);
+  }
+
+  int64_t add_part(std::string_view text, DocumentEncoder::Part part, EncodedKey& out) {
+    size_t before = tokens_.size();
+    rules_.encoder.encode(text, part, tokens_, labels_);
+    auto count = static_cast<int64_t>(tokens_.size() - before);
+    if (tokens_.size() >= kPiece) move_to(out);
+    return count;
+  }
+
   void move_to(EncodedKey& out) {
     append_tokens(tokens_, rules_.type, rules_.vocab, 0, out.tokens);
     append_tokens(labels_, TokenType::kInt32, rules_.vocab, kIgnored, out.labels);

@@ -18,6 +18,7 @@ struct EncodingRules {
   const DocumentEncoder& encoder;
   TokenType type = TokenType::kUint16;  // of tokens; of labels it is int32
   int64_t vocab = 0;
+  BlockRules::Texts texts = BlockRules::Texts::kWhole;  // how the encoder may take a long text
 };
 
 // The documents of a block for one key, back to back.

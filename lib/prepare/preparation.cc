@@ -114,7 +114,7 @@ class Preparation {
   void read(const std::vector<Slice>& slices, const std::atomic<bool>& stop) {
     BlockReader reader(slices, blocks_, share_->point().place);
     int64_t in_flight = 4 * (options_.workers + 1) * BlockReader::kBlockBytes;
-    EncodingRules rules{options_.rules, encoder_, type_, tokenizer_.vocab_size()};
+    EncodingRules rules{options_.rules, encoder_, type_, tokenizer_.vocab_size(), blocks_.texts};
     Pipeline<Block, EncodedBlock> pipeline(
         {.read = [&] { return reader.next(); },
          .size = [](const Block& block) { return static_cast<int64_t>(block.text.size()); },

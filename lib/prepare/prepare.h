@@ -49,7 +49,8 @@ struct PrepareOptions {
   // All options that the output depends on, as text: a run that was killed is gone on with by one
   // of the same options only.
   std::string identity = {};
-  double save_seconds = 10;  // how much work a killed run may lose, about; 0: none but blocks in work
+  double save_seconds =
+      10;  // how much work a killed run may lose, about; 0: none but blocks in work
 };
 
 struct PreparedDataset {
