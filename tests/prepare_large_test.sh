@@ -64,7 +64,7 @@ if [[ $seconds ]]; then grep "goes on where a run was interrupted" log.0 || fail
 
 for ((i = 0; i < pieces; ++i)); do cat piece_text_document.bin; done | cmp - out_text_document.bin || fail "another .bin"
 documents=$(wc -l < piece.jsonl)
-lengths() { tail -c +35 "$1_text_document.idx" | head -c $((4 * documents * $2)); }
+lengths() { head -c $((34 + 4 * documents * $2)) "$1_text_document.idx" | tail -c +35; }
 for ((i = 0; i < pieces; ++i)); do lengths piece 1; done | cmp - <(lengths out "$pieces") || fail "other lengths"
 [[ $(stat -c %s out_text_document.idx) == $((34 + 20 * documents * pieces + 8)) ]] || fail "the size of .idx"
 ! compgen -G '*.tmp-*' > /dev/null || fail "files are left: $(echo *.tmp-*)"
