@@ -22,7 +22,7 @@ compare() {
 }
 
 compare unicode_tables.py --check
-compare tokenizer.py --texts 20000
+compare tokenizer.py --texts 100000
 compare bpe_trainer.py --cases 200
 compare prepare.py "$build/bin/neox-prepare-data"
 compare sample_order.py "$build/tests/sample_order_tool" --cases 100
