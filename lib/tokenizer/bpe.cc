@@ -183,8 +183,12 @@ void Bpe::merge_short(std::string_view word, std::vector<int32_t>& ids) const {
   for (uint32_t i = n; i < padded; ++i) best_of[i] = kNoMerge;
   best_of[0] = kNoMerge;
   for (;;) {
-    int best = kNoMerge;
-    for (uint32_t i = 0; i < padded; ++i) best = std::min(best, best_of[i]);
+    int best = kNoMerge, other = kNoMerge;
+    for (uint32_t i = 0; i < padded; i += 4) {
+      best = std::min(std::min(best, best_of[i]), best_of[i + 2]);
+      other = std::min(std::min(other, best_of[i + 1]), best_of[i + 3]);
+    }
+    best = std::min(best, other);
     if (best >= kNoMerge) break;
     uint32_t at = static_cast<uint32_t>(best) & ((1 << kPlaceBits) - 1);
     uint32_t gone = next[at], after = next[gone], before = previous[at];

@@ -41,7 +41,7 @@ Sequence next_sequence(std::string_view text, size_t at) {
   return {wanted, true};
 }
 
-constexpr size_t kBlock = 64;
+constexpr size_t kBlock = 128;
 
 // Whether all bytes of a block are below `limit`. Compilers make vector instructions of it.
 bool is_below(const char* block, uint8_t limit) {

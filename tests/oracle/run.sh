@@ -22,7 +22,7 @@ compare() {
 }
 
 compare unicode_tables.py --check
-compare tokenizer.py --texts 20000
+compare tokenizer.py --texts 100000
 compare bpe_trainer.py --cases 200 --megabytes 200 --entries 52000
 compare wiki_tables.py --check
 compare wiki.py "$build/tests/wiki_tool"
