@@ -105,10 +105,14 @@ void describe_input(const InputFiles& input) {
   auto lines = std::count_if(input.files.begin(), input.files.end(), [](const InputFile& file) {
     return file.format == InputFile::Format::kJsonLines;
   });
-  auto text = static_cast<int64_t>(input.files.size()) - lines;
+  auto archives = std::count_if(input.files.begin(), input.files.end(), [](const InputFile& file) {
+    return file.packing == InputFile::Packing::kTar || file.packing == InputFile::Packing::kZip;
+  });
+  auto text = static_cast<int64_t>(input.files.size()) - lines - archives;
   std::vector<std::string> parts;
   if (lines > 0) parts.push_back(concat(lines, " of JSON lines"));
   if (text > 0) parts.push_back(concat(text, " of text"));
+  if (archives > 0) parts.push_back(concat(archives, " archives"));
   log_info("input: ", human_bytes(static_cast<double>(input.bytes)),
            ", files: ", join(parts, " and "));
   if (!input.left_out.empty())
