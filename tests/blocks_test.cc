@@ -119,8 +119,8 @@ class Blocks : public ::testing::Test {
  protected:
   Blocks() {
     std::string lines, prose;
-    for (int i = 0; i < 25000; ++i) lines += concat("{\"text\": \"", i, "\"}\n");
-    for (int i = 0; i < 32000; ++i) prose += concat("the cat ", i, i % 9 ? " " : "\n");
+    for (int i = 0; i < 18000; ++i) lines += concat("{\"text\": \"", i, "\"}\n");
+    for (int i = 0; i < 22000; ++i) prose += concat("the cat ", i, i % 9 ? " " : "\n");
     std::string mark = "\xEF\xBB\xBF";
     std::vector<testing::Member> members = {
         {"a.jsonl", lines}, {"b.txt", mark + prose}, {"c", "x"}, {"d.txt", prose}};

@@ -109,7 +109,7 @@ class Xz : public Decoder {
 
  private:
   // Several threads only within this much memory.
-  static constexpr uint64_t kThreadingBytes = 256 << 20;
+  static constexpr uint64_t kThreadingBytes = 128 << 20;
 
   void begin() {
     lzma_mt options{};

@@ -129,14 +129,16 @@ bool was_trained(const PrepareOptions& options, const InputFiles& input, int ran
 }
 
 void describe_input(const InputFiles& input) {
-  using Format = InputFile::Format;
-  constexpr std::pair<Format, const char*> kFormats[] = {
-      {Format::kJsonLines, "JSON lines"}, {Format::kText, "text"}, {Format::kWiki, "wiki dumps"}};
+  auto kind = [](const InputFile& file) {
+    using enum InputFile::Packing;
+    return file.packing == kTar || file.packing == kZip ? 3 : static_cast<int>(file.format);
+  };
+  constexpr const char* kKinds[] = {" of JSON lines", " of text", " wiki dumps", " archives"};
   std::vector<std::string> parts;
-  for (auto [format, name] : kFormats)
+  for (int k = 0; k < 4; ++k)
     if (auto n = std::count_if(input.files.begin(), input.files.end(),
-                               [&](const InputFile& file) { return file.format == format; }))
-      parts.push_back(concat(n, " of ", name));
+                               [&](const InputFile& file) { return kind(file) == k; }))
+      parts.push_back(concat(n, kKinds[k]));
   log_info("input: ", human_bytes(static_cast<double>(input.bytes)),
            ", files: ", join(parts, " and "));
   if (!input.left_out.empty())
