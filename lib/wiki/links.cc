@@ -161,7 +161,9 @@ size_t skip_url(std::string_view text, size_t at) {
 
 // The end of an address that begins there; kNone where none does.
 size_t end_of_url(std::string_view text, size_t at) {
-  if (at == text.size() || text[at] == '[') return kNone;
+  constexpr size_t kLongest = 12;  // of the protocols
+  std::string_view head = text.substr(at, kLongest);
+  if (head.find(':') == kNone && !head.starts_with("//")) return kNone;
   for (std::string_view protocol : kProtocols) {
     if (!has_word_at(text, at, protocol)) continue;
     size_t begin = at + protocol.size(), end = skip_url(text, begin);
