@@ -80,7 +80,8 @@ constexpr std::string_view kLeft = "«", kRight = "»";
 
 // Whether a space stays between two texts: not before , : . ) ] » nor behind ( [ «.
 bool keeps_space(std::string_view before, std::string_view behind) {
-  if (!behind.empty() && std::string_view(",:.)]").find(behind[0]) != kNone) return false;
+  char next = behind.empty() ? '\0' : behind[0];
+  if (next == ',' || next == ':' || next == '.' || next == ')' || next == ']') return false;
   if (behind.starts_with(kRight)) return false;
   return !before.ends_with('[') && !before.ends_with('(') && !before.ends_with(kLeft);
 }
