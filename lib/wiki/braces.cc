@@ -132,6 +132,7 @@ std::vector<Span> match_braces(std::string_view text, Braces which) {
 
 std::vector<std::string_view> split_parts(std::string_view text) {
   std::vector<std::string_view> parts;
+  parts.reserve(8);
   size_t begin = 0, at = 0;
   auto split_until = [&](size_t end) {
     for (size_t bar; (bar = text.find('|', at)) < end; begin = at = bar + 1) {

@@ -242,9 +242,12 @@ void Expander::substitute(const ParsedTemplate& parsed, const Parameters& parame
       if (spend(piece.text.size())) out += piece.text;
       continue;
     }
-    std::string name;
-    substitute(piece.parameter->name, parameters, depth + 1, name);
-    if (has_calls(name)) name = expand(name);
+    std::string made;
+    std::string_view name = piece.parameter->plain_name.value_or("");
+    if (!piece.parameter->plain_name) {
+      substitute(piece.parameter->name, parameters, depth + 1, made);
+      name = made = expand(made);
+    }
     auto found = parameters.find(name);
     if (found != parameters.end()) {
       if (spend(found->second.size())) out += found->second;

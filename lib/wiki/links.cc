@@ -10,24 +10,14 @@ namespace neox::wiki {
 
 namespace {
 
-// What "[" has opened and "]" closed: pairs of brackets, in order.
-struct Pair {
-  size_t at;
-  bool opens;
-};
-
-// Each two brackets of a kind, from left to right.
-std::vector<Pair> bracket_pairs(std::string_view text) {
-  std::vector<Pair> pairs;
+// Calls use(place, opens) for each two brackets of a kind, from left to right.
+template <class Use>
+void for_pairs(std::string_view text, Use use) {
   for (size_t at = 0; (at = find_char<'[', ']'>(text, at)) != kNone;) {
-    if (at + 1 < text.size() && text[at + 1] == text[at]) {
-      pairs.push_back({at, text[at] == '['});
-      at += 2;
-    } else {
-      ++at;
-    }
+    bool pair = at + 1 < text.size() && text[at + 1] == text[at];
+    if (pair) use(at, text[at] == '[');
+    at += pair ? 2 : 1;
   }
-  return pairs;
 }
 
 // The outermost [[ ]] of a text, in order; what is not closed ends the search.
@@ -53,24 +43,23 @@ std::vector<Span> balanced(std::string_view text) {
   return spans;
 }
 
-// Where the link closes that the last pair of each run of "[" opens; kNone: nowhere. By the place
-// of the pair, ascending.
+// Links by the place where they open, ascending; close is kNone where nothing closes them.
 struct Closing {
   size_t open, close;
 };
 
-std::vector<Closing> closings(const std::vector<Pair>& pairs) {
+std::vector<Closing> closings(std::string_view text) {
   std::vector<Closing> found;
   std::vector<size_t> open;
-  for (const Pair& pair : pairs) {
-    if (pair.opens) {
+  for_pairs(text, [&](size_t at, bool opens) {
+    if (opens) {
       open.push_back(found.size());
-      found.push_back({pair.at, kNone});
+      found.push_back({at, kNone});
     } else if (!open.empty()) {
-      found[open.back()].close = pair.at;
+      found[open.back()].close = at;
       open.pop_back();
     }
-  }
+  });
   return found;
 }
 
@@ -78,7 +67,7 @@ std::vector<Closing> closings(const std::vector<Pair>& pairs) {
 // closed by the end of the text, become two.
 std::string collapse_doubled(std::string_view text) {
   if (text.find("[[[") == kNone) return std::string(text);
-  std::vector<Closing> links = closings(bracket_pairs(text));
+  std::vector<Closing> links = closings(text);
   std::string out;
   size_t done = 0;
   for (size_t at; (at = text.find("[[[", done)) != kNone;) {
@@ -105,9 +94,15 @@ std::string collapse_doubled(std::string_view text) {
 constexpr std::string_view kUnclosed{"\0\0", 2};  // stands for "[[" that nothing closes
 
 void hide_unclosed(std::string& text) {
-  for (const Closing& link : closings(bracket_pairs(text))) {
-    if (link.close == kNone) text.replace(link.open, 2, kUnclosed);
-  }
+  std::vector<size_t> open;
+  for_pairs(text, [&](size_t at, bool opens) {
+    if (opens) {
+      open.push_back(at);
+    } else if (!open.empty()) {
+      open.pop_back();
+    }
+  });
+  for (size_t at : open) text.replace(at, 2, kUnclosed);
 }
 
 bool kept_prefix(std::string_view prefix) {
@@ -161,7 +156,9 @@ size_t skip_url(std::string_view text, size_t at) {
 
 // The end of an address that begins there; kNone where none does.
 size_t end_of_url(std::string_view text, size_t at) {
-  if (at == text.size() || text[at] == '[') return kNone;
+  constexpr size_t kLongest = 12;  // of the protocols
+  std::string_view head = text.substr(at, kLongest);
+  if (head.find(':') == kNone && !head.starts_with("//")) return kNone;
   for (std::string_view protocol : kProtocols) {
     if (!has_word_at(text, at, protocol)) continue;
     size_t begin = at + protocol.size(), end = skip_url(text, begin);

@@ -80,33 +80,32 @@ constexpr std::string_view kLeft = "«", kRight = "»";
 
 // Whether a space stays between two texts: not before , : . ) ] » nor behind ( [ «.
 bool keeps_space(std::string_view before, std::string_view behind) {
-  if (!behind.empty() && std::string_view(",:.)]").find(behind[0]) != kNone) return false;
+  char next = behind.empty() ? '\0' : behind[0];
+  if (next == ',' || next == ':' || next == '.' || next == ')' || next == ']') return false;
   if (behind.starts_with(kRight)) return false;
   return !before.ends_with('[') && !before.ends_with('(') && !before.ends_with(kLeft);
 }
 
 // Spaces and tabs become one space or none, four or more dots three.
 void shorten_runs(std::string& text) {
-  std::string_view all = text;
-  size_t to = 0;
-  for (size_t at = 0; at < all.size();) {
-    char c = all[at];
+  const char *at = text.data(), *last = at + text.size();
+  char *begin = text.data(), *to = begin;
+  while (at < last) {
+    char c = *at++;
     if (c != ' ' && c != '.' && c != '\t') {
-      text[to++] = all[at++];
+      *to++ = c;
       continue;
     }
-    size_t end = at + 1;
+    const char* run = at - 1;
     bool dots = c == '.';
-    while (end < all.size() && (dots ? all[end] == '.' : all[end] == ' ' || all[end] == '\t'))
-      ++end;
+    while (at < last && (dots ? *at == '.' : *at == ' ' || *at == '\t')) ++at;
     if (dots) {
-      for (size_t i = std::min<size_t>(end - at, 3); i > 0; --i) text[to++] = '.';
-    } else if (keeps_space(all.substr(0, to), all.substr(end))) {
-      text[to++] = ' ';
+      for (ptrdiff_t i = std::min<ptrdiff_t>(at - run, 3); i > 0; --i) *to++ = '.';
+    } else if (keeps_space({begin, to}, {at, last})) {
+      *to++ = ' ';
     }
-    at = end;
   }
-  text.resize(to);
+  text.resize(static_cast<size_t>(to - begin));
 }
 
 // Where a line of no words that begins behind the line end at `at` ends; kNone where it has words.

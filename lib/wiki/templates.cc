@@ -82,6 +82,7 @@ ParsedTemplate parse(std::string_view text, int depth);
 ParsedParameter parse_parameter(std::string_view text, int depth) {
   std::vector<std::string_view> parts = split_parts(text);
   ParsedParameter parameter{.name = parse(parts[0], depth)};
+  if (depth <= kMaxParameterDepth && parts[0].find("{{") == kNone) parameter.plain_name = parts[0];
   if (parts.size() > 1) parameter.otherwise = parse(parts[1], depth);
   return parameter;
 }

@@ -48,6 +48,8 @@ struct ParsedTemplate {
 // {{{name|value}}}; both may hold parameters and calls.
 struct ParsedParameter {
   ParsedTemplate name;
+  // The name where it holds neither parameters nor calls.
+  std::optional<std::string_view> plain_name;
   std::optional<ParsedTemplate> otherwise;
 };
 
