@@ -5,6 +5,7 @@
 // Cold: the pages of .bin are dropped first (as far as nobody else maps them) and each sample is
 // asked for a batch ahead, as training does.
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -53,29 +54,44 @@ void drop_pages(const std::string& path) {
   ::close(fd);
 }
 
+double cpu_seconds() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+struct Rate {
+  double wall, cpu;  // tokens per second
+};
+
 struct Run {
   const Sampler& sampler;
   int64_t first;  // other samples in each run
   double seconds;
 };
 
-// Tokens per second of get().
-double read_samples(const Run& run, bool prefetch) {
+// Of get().
+Rate read_samples(const Run& run, bool prefetch) {
   std::vector<int64_t> tokens(kSeq + 1);
   std::vector<float> weights(kSeq);
   if (prefetch)
     for (int64_t i = 0; i < kAhead; ++i) run.sampler.prefetch(Split::kTrain, run.first + i);
   auto start = Clock::now();
+  const double cpu = cpu_seconds();
   int64_t n = 0;
   for (; n % 64 || seconds_since(start) < run.seconds; ++n) {
     if (prefetch) run.sampler.prefetch(Split::kTrain, run.first + n + kAhead);
     run.sampler.get(Split::kTrain, run.first + n, tokens, weights);
   }
-  return static_cast<double>(n * kSeq) / seconds_since(start);
+  const auto done = static_cast<double>(n * kSeq);
+  return {done / seconds_since(start), done / (cpu_seconds() - cpu)};
 }
 
 // The peer: the bytes alone.
-double pread_samples(const Run& run, const std::string& prefix) {
+Rate pread_samples(const Run& run, const std::string& prefix) {
   IndexedDataset data(prefix);
   std::vector<std::array<int64_t, 2>> pieces;
   std::vector<int64_t> starts(static_cast<size_t>(data.num_sequences()));
@@ -91,6 +107,7 @@ double pread_samples(const Run& run, const std::string& prefix) {
   check_io(fd >= 0, "cannot open ", prefix, ".bin");
   std::vector<char> buffer(2 * (kSeq + 1));
   auto start = Clock::now();
+  const double cpu = cpu_seconds();
   int64_t tokens = 0;
   for (size_t i = 0; i % 64 || seconds_since(start) < run.seconds; ++i) {
     auto [position, count] = pieces[i % pieces.size()];
@@ -98,14 +115,16 @@ double pread_samples(const Run& run, const std::string& prefix) {
       tokens += count;
   }
   ::close(fd);
-  return static_cast<double>(tokens) / seconds_since(start);
+  const auto done = static_cast<double>(tokens);
+  return {done / seconds_since(start), done / (cpu_seconds() - cpu)};
 }
 
-void print(const char* what, std::vector<double> rates) {
-  std::sort(rates.begin(), rates.end());
-  double median = rates[rates.size() / 2];
-  std::printf("%-28s %8.1f million tokens/s (%.1f .. %.1f) = %.0f x one H200\n", what, median / 1e6,
-              rates.front() / 1e6, rates.back() / 1e6, median / kConsumed);
+void print(const char* what, std::vector<Rate> rates) {
+  std::sort(rates.begin(), rates.end(), [](Rate a, Rate b) { return a.wall < b.wall; });
+  Rate median = rates[rates.size() / 2];
+  std::printf("%-25s %7.1f million tokens/s (%.1f .. %.1f) = %.0f x one H200; %.1f by CPU time\n",
+              what, median.wall / 1e6, rates.front().wall / 1e6, rates.back().wall / 1e6,
+              median.wall / kConsumed, median.cpu / 1e6);
 }
 
 int run(int argc, char** argv) {
@@ -125,7 +144,7 @@ int run(int argc, char** argv) {
   start = Clock::now();
   Sampler sampler = open();
   std::printf("start, index found           %8.3f s\n", seconds_since(start));
-  std::vector<double> cold, warm, peer;
+  std::vector<Rate> cold, warm, peer;
   for (int round = 0; round < 5; ++round) {
     Run next{sampler, round * samples / 5, seconds};
     drop_pages(prefix + ".bin");

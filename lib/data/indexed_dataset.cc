@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <limits>
+#include <type_traits>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -194,13 +196,15 @@ void IndexedDataset::copy(int64_t sequence, int64_t offset, std::span<int64_t> t
   UnalignedSpan<T> source(bin_.bytes().subspan(
       static_cast<size_t>(positions_[sequence] + offset * static_cast<int64_t>(sizeof(T))),
       tokens.size() * sizeof(T)));
-  uint64_t greatest = 0;  // a negative number is a great one
+  std::make_unsigned_t<T> greatest = 0;  // narrow, as it takes the most of them at once
   for (size_t i = 0; i < tokens.size(); ++i) {
-    tokens[i] = source[static_cast<int64_t>(i)];
-    greatest = std::max(greatest, static_cast<uint64_t>(tokens[i]));
+    const T token = source[static_cast<int64_t>(i)];
+    greatest = std::max(greatest, static_cast<std::make_unsigned_t<T>>(token));
+    tokens[i] = token;
   }
-  if (greatest < static_cast<uint64_t>(vocab_)) return;  // kAnyNumber: the greatest of all
   if (vocab_ == kAnyNumber) return;
+  const bool negative = greatest > std::make_unsigned_t<T>(std::numeric_limits<T>::max());
+  if (!negative && static_cast<uint64_t>(greatest) < static_cast<uint64_t>(vocab_)) return;
   for (size_t i = 0; i < tokens.size(); ++i)
     if (tokens[i] < 0 || tokens[i] >= vocab_)
       fail_token(sequence, offset + static_cast<int64_t>(i), tokens[i]);
