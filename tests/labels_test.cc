@@ -241,6 +241,16 @@ TEST_F(Labels, OfBadConversationsAreErrorsWithTheirLineOrSkipped) {
   EXPECT_THAT(error_of([&] { prepare_data(texts, alone); }), HasSubstr("in.txt is text"));
 }
 
+TEST_F(Labels, WantTextsWhole) {
+  auto takes_parts = [&](const Arguments& more) {
+    PrepareOptions wanted = options(more);
+    return DocumentEncoder(wanted, *tokenizer_).takes_parts();
+  };
+  EXPECT_TRUE(takes_parts({}));
+  EXPECT_FALSE(takes_parts({"--mask-before-token", "1"}));
+  EXPECT_FALSE(takes_parts({"--chat-template", "plain", "--no-mask"}));
+}
+
 TEST_F(Labels, HaveTheNamesOfGptNeoxsTools) {
   PrepareOptions mask = options({"--mask-before-token", "1"});
   EXPECT_EQ(DocumentEncoder(mask, *tokenizer_).label_name("text"), "label");

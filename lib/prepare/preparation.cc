@@ -65,7 +65,7 @@ class Preparation {
         control_(control),
         rank_(static_cast<size_t>(control.rank())) {
     blocks_.separator = options.rules.separator;
-    if (tokenizer.parts_at_words()) blocks_.texts = BlockRules::Texts::kParts;
+    if (encoder_.takes_parts()) blocks_.texts = BlockRules::Texts::kParts;
     for (const std::string& key : options.rules.keys)
       result_.datasets.push_back({.prefix = options.output_prefix + "_" + key + "_document"});
     result_.vocab = tokenizer.vocab_size();
