@@ -241,6 +241,23 @@ TEST_F(Labels, OfBadConversationsAreErrorsWithTheirLineOrSkipped) {
   EXPECT_THAT(error_of([&] { prepare_data(texts, alone); }), HasSubstr("in.txt is text"));
 }
 
+TEST_F(Labels, OfADocumentStandBehindThoseOfTheOneBefore) {
+  const std::string other = R"([{"role": "user", "content": "Q"}])";
+  for (const Arguments& more : {Arguments{"--mask-before-token", id("Q")},
+                                {"--chat-template", "chatml"},
+                                {"--chat-template", "chatml", "--for-rm"}}) {
+    PrepareOptions wanted = options(more);
+    DocumentEncoder encoder(wanted, *tokenizer_);
+    Encoded both, one = encode(other, more), two = encode(kChat, more);
+    for (const std::string& text : {other, kChat})
+      encoder.encode(text, DocumentEncoder::Part::kLast, both.tokens, both.labels);
+    one.tokens.insert(one.tokens.end(), two.tokens.begin(), two.tokens.end());
+    one.labels.insert(one.labels.end(), two.labels.begin(), two.labels.end());
+    EXPECT_EQ(both.tokens, one.tokens);
+    EXPECT_EQ(both.labels, one.labels);
+  }
+}
+
 TEST_F(Labels, WantTextsWhole) {
   auto takes_parts = [&](const Arguments& more) {
     PrepareOptions wanted = options(more);
