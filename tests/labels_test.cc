@@ -241,6 +241,33 @@ TEST_F(Labels, OfBadConversationsAreErrorsWithTheirLineOrSkipped) {
   EXPECT_THAT(error_of([&] { prepare_data(texts, alone); }), HasSubstr("in.txt is text"));
 }
 
+TEST_F(Labels, OfADocumentStandBehindThoseOfTheOneBefore) {
+  const std::string other = R"([{"role": "user", "content": "Q"}])";
+  for (const Arguments& more : {Arguments{"--mask-before-token", id("Q")},
+                                {"--chat-template", "chatml"},
+                                {"--chat-template", "chatml", "--for-rm"}}) {
+    PrepareOptions wanted = options(more);
+    DocumentEncoder encoder(wanted, *tokenizer_);
+    Encoded both, one = encode(other, more), two = encode(kChat, more);
+    for (const std::string& text : {other, kChat})
+      encoder.encode(text, DocumentEncoder::Part::kLast, both.tokens, both.labels);
+    one.tokens.insert(one.tokens.end(), two.tokens.begin(), two.tokens.end());
+    one.labels.insert(one.labels.end(), two.labels.begin(), two.labels.end());
+    EXPECT_EQ(both.tokens, one.tokens);
+    EXPECT_EQ(both.labels, one.labels);
+  }
+}
+
+TEST_F(Labels, WantTextsWhole) {
+  auto takes_parts = [&](const Arguments& more) {
+    PrepareOptions wanted = options(more);
+    return DocumentEncoder(wanted, *tokenizer_).takes_parts();
+  };
+  EXPECT_TRUE(takes_parts({}));
+  EXPECT_FALSE(takes_parts({"--mask-before-token", "1"}));
+  EXPECT_FALSE(takes_parts({"--chat-template", "plain", "--no-mask"}));
+}
+
 TEST_F(Labels, HaveTheNamesOfGptNeoxsTools) {
   PrepareOptions mask = options({"--mask-before-token", "1"});
   EXPECT_EQ(DocumentEncoder(mask, *tokenizer_).label_name("text"), "label");

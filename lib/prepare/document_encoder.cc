@@ -37,18 +37,21 @@ bool DocumentEncoder::has_labels() const {
          (options_.chat && options_.chat->learn != Learn::kEverything);
 }
 
+bool DocumentEncoder::takes_parts() const {
+  return !options_.chat && !has_labels() && tokenizer_.parts_at_words();
+}
+
 std::string DocumentEncoder::label_name(const std::string& key) const {
   return options_.chat ? key + "_label" : "label";
 }
 
 void DocumentEncoder::encode(std::string_view text, Part part, std::vector<int32_t>& tokens,
                              std::vector<int32_t>& labels) const {
+  check(part == Part::kLast || takes_parts(), "a part of a text where all of it is wanted");
   if (options_.chat) return encode_chat(text, tokens, labels);
   size_t begin = tokens.size();
   encode_text(text, part, tokens);
-  if (!has_labels()) return;
-  check(part == Part::kLast, "labels want a whole text");
-  mask_beginning(begin, tokens, labels);
+  if (has_labels()) mask_beginning(begin, tokens, labels);
 }
 
 void DocumentEncoder::encode_text(std::string_view text, Part part,

@@ -16,9 +16,10 @@ class DocumentEncoder {
   // Both must outlive the encoder. Throws Error (64) for options that the tokenizer cannot fulfil.
   DocumentEncoder(const PrepareOptions& options, const Tokenizer& tokenizer);
 
-  // Whether a dataset of labels is written beside that of the tokens. Then both are of int32, and a
-  // text comes whole, never in parts.
+  // Whether a dataset of labels is written beside that of the tokens. Then both are of int32.
   bool has_labels() const;
+  // Whether a text may come in parts, cut where Tokenizer::parts_at_words() allows it.
+  bool takes_parts() const;
   // The name of the labels of a key, as GPT-NeoX's tools have it: <prefix>_<name>_document.
   std::string label_name(const std::string& key) const;
 

@@ -37,7 +37,7 @@ class Preparation {
     blocks_.separator = options.rules.separator;
     // Whether a text is left out shows only where all of it is there.
     bool whole = options.rules.invalid_utf8 == DocumentRules::InvalidUtf8::kSkip;
-    if (tokenizer.parts_at_words() && !whole) blocks_.texts = BlockRules::Texts::kParts;
+    if (encoder_.takes_parts() && !whole) blocks_.texts = BlockRules::Texts::kParts;
     blocks_.threads = options.workers;
     // Where there are labels, which go down to -100, both are int32: so GPT-NeoX's tools do it.
     type_ = encoder_.has_labels() ? TokenType::kInt32 : token_type_of(tokenizer.vocab_size());
