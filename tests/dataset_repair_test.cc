@@ -57,6 +57,13 @@ TEST(Repair, KnowsDocumentsOfSeveralSequencesAndOfNone) {
   EXPECT_EQ(read_file(a + ".idx"), right.bytes());
 }
 
+TEST(Repair, LetsATextEndInThatTokenItself) {
+  Directory dir;
+  std::string a = put(dir, "a", {.lengths = {2, 1}}, {5, 0, 0, 6, 0});
+  EXPECT_THAT(neox_data({"repair", a, "--in-place"}), HasSubstr("2 documents got"));
+  EXPECT_EQ(read_file(a + ".idx"), (Index{.lengths = {3, 2}}.bytes()));
+}
+
 TEST(Repair, TellsJoinedDatasetsApart) {
   Directory dir;  // the second document was counted, the others were not
   std::string a = put(dir, "a", {.lengths = {3, 3, 4}}, kTokens);
