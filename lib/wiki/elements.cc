@@ -1,6 +1,7 @@
 // Elements that are dropped with what they enclose.
-#include <bitset>
-#include <unordered_map>
+#include <array>
+#include <optional>
+#include <vector>
 
 #include "wiki/nested.h"
 #include "wiki/tag_scan.h"
@@ -18,99 +19,125 @@ constexpr std::string_view kElements[] = {
     "small",    "inputbox", "includeonly", "categorytree"};
 constexpr size_t kNumElements = std::size(kElements);
 
+constexpr size_t kNoinclude = 2;
+
 size_t element_of(std::string_view name) {
-  static const std::unordered_map<std::string_view, size_t> numbers = [] {
-    std::unordered_map<std::string_view, size_t> made;
-    for (size_t i = 0; i < kNumElements; ++i) made.emplace(kElements[i], i);
+  // By first letters, in lower case.
+  static const std::array<std::vector<size_t>, 128> numbers = [] {
+    std::array<std::vector<size_t>, 128> made;
+    for (size_t i = 0; i < kNumElements; ++i) {
+      made[static_cast<size_t>(kElements[i][0])].push_back(i);
+    }
     return made;
   }();
-  if (name.empty() || name.size() > 12) return kNumElements;
-  std::string lower(name);
-  for (char& c : lower) c = ascii_lower(c);
-  auto found = numbers.find(lower);
-  return found == numbers.end() ? kNumElements : found->second;
+  if (name.empty()) return kNumElements;
+  for (size_t element : numbers[static_cast<size_t>(ascii_lower(name[0]))]) {
+    if (is_name(name, kElements[element])) return element;
+  }
+  return kNumElements;
 }
 
-using Present = std::bitset<kNumElements>;
+// A < with the name of an element.
+struct Head {
+  size_t at;
+  TagHead tag;
+  size_t element;
+};
 
-Present elements_in(std::string_view text) {
-  Present present;
+std::vector<Head> heads_in(std::string_view text) {
+  std::vector<Head> heads;
   for (size_t at = 0; (at = text.find('<', at)) != kNone; ++at) {
-    size_t element = element_of(read_tag_head(text, at).name);
-    if (element < kNumElements) present.set(element);
+    TagHead tag = read_tag_head(text, at);
+    size_t element = element_of(tag.name);
+    if (element < kNumElements) heads.push_back({at, tag, element});
   }
-  return present;
+  return heads;
 }
 
 // <name ...>, but not <name ... />.
-std::optional<Span> next_opening(std::string_view text, std::string_view name, size_t from) {
-  for (size_t at = from; (at = text.find('<', at)) != kNone; ++at) {
-    TagHead head = read_tag_head(text, at);
-    if (head.closing || !is_name(head.name, name)) continue;
-    size_t end = end_of_opening(text, head.end);
-    if (end != kNone && text[end - 1] != '/') return Span{at, end + 1};
-  }
-  return {};
+size_t end_of_element_opening(std::string_view text, const TagHead& tag) {
+  size_t end = tag.closing ? kNone : end_of_opening(text, tag.end);
+  return end != kNone && text[end - 1] != '/' ? end : kNone;
 }
 
 // </name>
-std::optional<Span> next_closing(std::string_view text, std::string_view name, size_t from) {
-  for (size_t at = from; (at = text.find('<', at)) != kNone; ++at) {
-    TagHead head = read_tag_head(text, at);
-    if (!head.closing || !is_name(head.name, name)) continue;
-    size_t end = end_of_closing(text, head);
-    if (end != kNone) return Span{at, end + 1};
-  }
-  return {};
-}
-
-void drop_all(std::string& text, std::string_view name,
-              std::optional<Span> (*next)(std::string_view, std::string_view, size_t)) {
-  std::vector<Span> spans;
-  for (size_t from = 0;;) {
-    std::optional<Span> span = next(text, name, from);
-    if (!span) break;
-    spans.push_back(*span);
-    from = span->end;
-  }
-  drop_spans(text, spans);
-}
-
-void drop_element(std::string& text, std::string_view name) {
-  // What is searched stays as it is until all spans are found.
-  std::string_view all = text;
-  drop_nested(
-      text, [&](size_t from) { return next_opening(all, name, from); },
-      [&](size_t from) { return next_closing(all, name, from); });
-  drop_all(text, name, next_closing);
+size_t end_of_element_closing(std::string_view text, const TagHead& tag) {
+  return tag.closing ? end_of_closing(text, tag) : kNone;
 }
 
 // <noinclude> or <noinclude/>
-std::optional<Span> next_noinclude(std::string_view text, std::string_view name, size_t from) {
-  for (size_t at = from; (at = text.find('<', at)) != kNone; ++at) {
-    TagHead head = read_tag_head(text, at);
-    if (head.closing || !is_name(head.name, name)) continue;
-    size_t end = skip_space(text, head.end);
-    if (end < text.size() && text[end] == '/') end = skip_space(text, end + 1);
-    if (end < text.size() && text[end] == '>') return Span{at, end + 1};
-  }
-  return {};
+size_t end_of_noinclude(std::string_view text, const TagHead& tag) {
+  if (tag.closing) return kNone;
+  size_t end = skip_space(text, tag.end);
+  if (end < text.size() && text[end] == '/') end = skip_space(text, end + 1);
+  return end < text.size() && text[end] == '>' ? end : kNone;
 }
+
+using EndOf = size_t (*)(std::string_view, const TagHead&);
+
+// The tags of an element, one after another, by places that ascend.
+class TagFinder {
+ public:
+  TagFinder(std::string_view text, const std::vector<Head>& heads, size_t element, EndOf end_of)
+      : text_(text), heads_(&heads), element_(element), end_of_(end_of) {}
+
+  std::optional<Span> operator()(size_t from) {
+    for (; next_ < heads_->size(); ++next_) {
+      const Head& head = (*heads_)[next_];
+      if (head.element != element_ || head.at < from) continue;
+      size_t end = end_of_(text_, head.tag);
+      if (end != kNone) return Span{head.at, end + 1};
+    }
+    return {};
+  }
+
+ private:
+  std::string_view text_;
+  const std::vector<Head>* heads_;
+  size_t element_, next_ = 0;
+  EndOf end_of_;
+};
+
+class ElementDropper {
+ public:
+  explicit ElementDropper(std::string& text) : text_(text), heads_(heads_in(text)) {}
+
+  void run() {
+    for (size_t element = 0; element < kNumElements && !heads_.empty(); ++element) {
+      drop(NestedSpans(finder(element, end_of_element_opening),
+                       finder(element, end_of_element_closing))
+               .find());
+      drop_each(element, end_of_element_closing);
+    }
+    drop_each(kNoinclude, end_of_noinclude);
+    drop_each(kNoinclude, end_of_element_closing);
+  }
+
+ private:
+  TagFinder finder(size_t element, EndOf end_of) const { return {text_, heads_, element, end_of}; }
+
+  void drop_each(size_t element, EndOf end_of) {
+    TagFinder next = finder(element, end_of);
+    std::vector<Span> spans;
+    while (std::optional<Span> span = next(spans.empty() ? 0 : spans.back().end)) {
+      spans.push_back(*span);
+    }
+    drop(spans);
+  }
+
+  void drop(const std::vector<Span>& spans) {
+    if (spans.empty()) return;
+    drop_spans(text_, spans);
+    heads_ = heads_in(text_);  // what was apart may now stand together and be a tag
+  }
+
+  std::string& text_;
+  std::vector<Head> heads_;
+};
 
 }  // namespace
 
-void drop_elements(std::string& text) {
-  Present present = elements_in(text);
-  for (size_t i = 0; i < kNumElements; ++i) {
-    if (!present[i]) continue;
-    size_t bytes = text.size();
-    drop_element(text, kElements[i]);
-    // What was apart may now stand together and be a tag.
-    if (text.size() != bytes) present = elements_in(text);
-  }
-  drop_all(text, "noinclude", next_noinclude);
-  drop_all(text, "noinclude", next_closing);
-}
+void drop_elements(std::string& text) { ElementDropper(text).run(); }
 
 void drop_tables(std::string& text) {
   std::string_view all = text;

@@ -25,6 +25,32 @@ bool any_cased(char32_t code) {
   return in(kUpperRuns) || in(kLowerRuns);
 }
 
+// Marks within words, of which the end of a word does not depend.
+bool within_words(char32_t code) {
+  constexpr std::u32string_view kMarks = U"'.:^`\u00AD\u00B7\u2018\u2019\u2024\u2027";
+  return kMarks.find(code) != kMarks.npos || (code >= 0x300 && code < 0x370);
+}
+
+constexpr int kMaxMarks = 16;
+
+bool cased_before(std::string_view text, size_t at) {
+  for (int i = 0; at > 0 && i < kMaxMarks; ++i) {
+    Char c = read_before(text, at);
+    if (!within_words(c.code)) return any_cased(c.code);
+    at -= c.bytes;
+  }
+  return false;
+}
+
+bool cased_behind(std::string_view text, size_t at) {
+  for (int i = 0; at < text.size() && i < kMaxMarks; ++i) {
+    Char c = read_at(text, at);
+    if (!within_words(c.code)) return any_cased(c.code);
+    at += c.bytes;
+  }
+  return false;
+}
+
 void append_case(std::string& out, char32_t code, const std::vector<CaseRun>& runs,
                  const std::vector<CaseString>& strings) {
   auto several = std::ranges::lower_bound(strings, code, {}, &CaseString::code);
@@ -144,9 +170,8 @@ std::string to_lower(std::string_view text) {
     out += change_case(text.substr(at, sigma - at), kLowerRuns, kLowerStrings);
     if (sigma == text.size()) break;
     at = sigma + kSigma.size();
-    bool inside = sigma > 0 && any_cased(read_before(text, sigma).code);
-    bool last = at == text.size() || !any_cased(read_at(text, at).code);
-    append_char(out, inside && last ? 0x3C2 : 0x3C3);
+    bool last = cased_before(text, sigma) && !cased_behind(text, at);
+    append_char(out, last ? 0x3C2 : 0x3C3);
   }
   return out;
 }
