@@ -223,7 +223,7 @@ TEST_F(Download, RefusesAFileOfAnotherSizeBeforeItComes) {
 TEST_F(Download, GoesOnBehindARedirectAndASilence) {
   HttpServer other({.files = {{"/there", content_}}, .stall_after = content_.size() / 2 + 1});
   HttpServer server({.files = {}, .redirects = {{"/f", other.url("/there")}}});
-  EXPECT_EQ(fetch(file(server), {.stall_seconds = 1}), "");
+  ASSERT_EQ(fetch(file(server), {.stall_seconds = 1}), "");
   EXPECT_EQ(read_file(dir_ / "got/f"), content_);
   EXPECT_THAT(other.requests().back(), HasSubstr("If-Range: \"1\""));
   HttpServer circle({.files = {}, .redirects = {{"/f", "/f"}}});
