@@ -74,6 +74,23 @@ std::string differences(const RunIdentity& a, const RunIdentity& b) {
   return join(names, ", ");
 }
 
+// What conversations are written by, which may stand in files.
+std::string describe(const std::optional<ChatOptions>& chat) {
+  if (!chat) return "";
+  const ChatTemplate& style = chat->style;
+  std::vector<std::string> parts = {style.begin,
+                                    style.default_system,
+                                    style.generation_prompt,
+                                    std::to_string(static_cast<int>(style.space)),
+                                    std::to_string(static_cast<int>(style.order)),
+                                    chat->role,
+                                    chat->eos};
+  for (const ChatTemplate::Role& role : style.roles)
+    for (const std::string& part : {role.name, role.before, role.after, role.within})
+      parts.push_back(part);
+  return digest(Json(parts).dump(-1, ' ', true, Json::error_handler_t::replace));
+}
+
 }  // namespace
 
 RunIdentity identity_of(const PrepareOptions& options, const InputFiles& input, int ranks) {
@@ -82,6 +99,7 @@ RunIdentity identity_of(const PrepareOptions& options, const InputFiles& input, 
   return {{"the options", options.identity},
           {"the tokenizer", digest(tokenizer)},
           {"the input", describe_files(input)},
+          {"the chat template", describe(options.chat)},
           {"the number of tasks", std::to_string(ranks)},
           {"the program", concat(kVersion, " ", build_id())}};
 }

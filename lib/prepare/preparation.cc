@@ -41,8 +41,9 @@ class Preparation {
     blocks_.threads = options.workers;
     // Where there are labels, which go down to -100, both are int32: so GPT-NeoX's tools do it.
     type_ = encoder_.has_labels() ? TokenType::kInt32 : token_type_of(tokenizer.vocab_size());
-    plan("_document");
-    if (encoder_.has_labels()) plan("_label_document");
+    for (const std::string& key : options.rules.keys) plan(key);
+    if (encoder_.has_labels())
+      for (const std::string& key : options.rules.keys) plan(encoder_.label_name(key));
     share_ = std::make_unique<Share>(options_, plan_, control.rank(), control.size());
     result_.vocab = tokenizer.vocab_size();
   }
@@ -62,9 +63,8 @@ class Preparation {
   }
 
  private:
-  void plan(const char* ending) {
-    for (const std::string& key : options_.rules.keys)
-      plan_.push_back({options_.output_prefix + "_" + key + ending, type_});
+  void plan(const std::string& name) {
+    plan_.push_back({options_.output_prefix + "_" + name + "_document", type_});
   }
 
   // The files and the place where to begin. Rank 0 looks what decides the output.
