@@ -163,10 +163,12 @@ TEST_F(Corpus, IsFetchedOnTheLoginNodeAndPreparedByManyRanks) {
 TEST_F(Corpus, WithoutARouteTellsTheCommandForTheLoginNode) {
   dir_.put("data/20B_tokenizer.json", json_);
   for (int ranks : {1, 3})
-    EXPECT_THAT(refusal({"--shards", "0-1"}, ranks),
-                AllOf(HasSubstr("http://192.0.2.1/"),
-                      HasSubstr("neox-prepare-data cats --data-path " + (dir_ / "data")),
-                      HasSubstr(" --shards 0-1 "), HasSubstr("--download-only")));
+    EXPECT_THAT(
+        refusal({"--shards", "0-1"}, ranks),
+        AllOf(HasSubstr("http://192.0.2.1/"),
+              HasSubstr("neox-prepare-data cats --data-path " + (dir_ / "data")),
+              HasSubstr(" --shards 0-1 "), HasSubstr(" --corpora " + (dir_ / "corpora.yml")),
+              HasSubstr("--download-only")));
 }
 
 TEST_F(Corpus, WhoseAddressesHaveGoneSaysWhatToDo) {

@@ -134,13 +134,16 @@ class HttpServer {
     size_t begin = request.find(' ') + 1;
     std::string address = request.substr(begin, request.find(' ', begin) - begin);
     if (auto other = served.redirects.find(address); other != served.redirects.end())
-      return send_all(connection, concat("HTTP/1.1 302 Found\r\nLocation: ", other->second,
-                                         "\r\nETag: \"other\"\r\nContent-Length: 0\r\n\r\n"));
+      return send_all(
+          connection,
+          concat("HTTP/1.1 302 Found\r\nLocation: ", other->second,
+                 "\r\nETag: \"other\"\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"));
     auto file = served.files.find(address);
     int status = served.status ? served.status : file == served.files.end() ? 404 : 200;
     if (status != 200)
       return send_all(connection,
-                      concat("HTTP/1.1 ", status, " Error\r\nContent-Length: 5\r\n\r\nerror"));
+                      concat("HTTP/1.1 ", status,
+                             " Error\r\nConnection: close\r\nContent-Length: 5\r\n\r\nerror"));
     send_file(connection, file->second, request, served);
   }
 
@@ -151,7 +154,8 @@ class HttpServer {
     if (served.ranges && !range.empty() && (condition.empty() || condition == served.etag)) {
       size_t dash = range.find('-'), from = std::stoul(range.substr(6)), whole = content.size();
       if (from >= whole)
-        return send_all(connection, "HTTP/1.1 416 Range\r\nContent-Length: 0\r\n\r\n");
+        return send_all(connection,
+                        "HTTP/1.1 416 Range\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
       content.remove_prefix(from);
       if (dash + 1 < range.size())
         content = content.substr(0, std::stoul(range.substr(dash + 1)) - from + 1);
@@ -159,7 +163,8 @@ class HttpServer {
                     from + content.size() - 1, "/", whole, "\r\n");
     }
     if (!served.etag.empty()) head += "ETag: " + served.etag + "\r\n";
-    send_all(connection, concat(head, "Content-Length: ", content.size(), "\r\n\r\n"));
+    send_all(connection,
+             concat(head, "Connection: close\r\nContent-Length: ", content.size(), "\r\n\r\n"));
     size_t end = std::string::npos;
     if (served.cut_after > 0) end = served.cut_after;
     if (served.stall_after > 0) end = served.stall_after;

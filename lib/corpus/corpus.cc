@@ -58,7 +58,7 @@ class Fetching {
            const std::atomic<bool>& stop)
       : corpus_(corpus),
         options_(options),
-        registry_(read_registry(corpus.registry)),
+        registry_(read_registry(corpus.registry.empty() ? default_registry() : corpus.registry)),
         download_(corpus.download) {
     download_.stop = &stop;
     download_.advice = advice();
@@ -85,6 +85,7 @@ class Fetching {
   std::string advice() const {
     std::string command =
         "neox-prepare-data " + corpus_.name + " --data-path " + full_path(corpus_.data_path);
+    if (!corpus_.registry.empty()) command += " --corpora " + full_path(corpus_.registry);
     if (!corpus_.shards.empty()) command += " --shards " + corpus_.shards;
     const TokenizerFile& tokenizer = options_.tokenizer;
     if (!options_.train_vocab) {

@@ -14,8 +14,8 @@
 namespace neox {
 
 struct CorpusOptions {
-  std::string name;  // "": none is asked for
-  fs::path registry;
+  std::string name;          // "": none is asked for
+  fs::path registry = {};    // the table named on the command line; "": the project's
   RegistryEntry entry = {};  // of that name
   fs::path data_path = {};
   std::string shards = {};  // "0-3,7": these of its files; "": all

@@ -52,8 +52,8 @@ CorpusOptions read_corpus_options(const Program& program, const std::string& dat
   options.name = program.get<std::string>("corpus");
   check_usage(!options.name.empty() && options.name.find('/') == std::string::npos, options.name,
               " is not the name of a corpus; files are given with --input");
-  options.registry = registry_of(program);
-  options.entry = read_registry(options.registry).corpus(options.name);
+  if (program.has("corpora")) options.registry = program.get<std::string>("corpora");
+  options.entry = read_registry(registry_of(program)).corpus(options.name);
   check_usage(options.entry.urls.empty() || !program.has("input"), "both a corpus, ", options.name,
               ", and --input are given; leave one out");
   check_usage(!options.entry.urls.empty() || program.has("input"), options.name,
