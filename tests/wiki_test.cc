@@ -159,6 +159,7 @@ TEST(WikiPages, ThatAreNotWholeAreLeftOut) {
 TEST(WikiExtractor, RepairsTextThatIsNotUnicode) {
   EXPECT_EQ(text_of_article("a\xFF\xE2\x82 b &amp;#xD83D;&amp;#xDE00; &amp;#xD800;"),
             "a\xEF\xBF\xBD\xEF\xBF\xBD b \xF0\x9F\x98\x80 ?");
+  EXPECT_EQ(extract(dump_of({{"A\xE2", "x"}})).at(0).title, "A\xEF\xBF\xBD");
 }
 
 std::string times(std::string_view text, int n) {
