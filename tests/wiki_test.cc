@@ -159,6 +159,9 @@ TEST(WikiPages, ThatAreNotWholeAreLeftOut) {
 TEST(WikiExtractor, RepairsTextThatIsNotUnicode) {
   EXPECT_EQ(text_of_article("a\xFF\xE2\x82 b &amp;#xD83D;&amp;#xDE00; &amp;#xD800;"),
             "a\xEF\xBF\xBD\xEF\xBF\xBD b \xF0\x9F\x98\x80 ?");
+  Article article = extract(dump_of({{"A\xE2", "{{PAGENAME}}"}})).at(0);
+  EXPECT_EQ(article.title, "A\xEF\xBF\xBD");
+  EXPECT_EQ(article.text, article.title);
 }
 
 std::string times(std::string_view text, int n) {

@@ -48,11 +48,13 @@ std::string Extractor::clean(std::string_view title, std::string_view wikitext) 
 
 std::optional<Article> Extractor::extract(const Page& page) {
   if (!is_article(page, site_)) return {};
-  return Article{.id = page.id,
-                 .revid = page.revision,
-                 .url = site_.url + "?curid=" + page.id,
-                 .title = repair(page.title),
-                 .text = clean(page.title, text_of(page))};
+  std::string title = repair(page.title);
+  std::string text = clean(title, text_of(page));
+  return Article{.id = repair(page.id),
+                 .revid = repair(page.revision),
+                 .url = repair(site_.url + "?curid=" + page.id),
+                 .title = std::move(title),
+                 .text = std::move(text)};
 }
 
 }  // namespace neox::wiki

@@ -14,7 +14,7 @@
 
 namespace neox::wiki {
 
-// An article under the names that wikiextractor gives its fields.
+// An article under the names that wikiextractor gives its fields; all are valid UTF-8.
 struct Article {
   std::string id, revid, url, title, text;
 };
