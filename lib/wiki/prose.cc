@@ -35,12 +35,12 @@ void replace_in_lines(std::string& text, std::string_view quote, std::string_vie
   std::string_view all = text;
   std::string out;
   out.reserve(text.size());
-  size_t done = 0;
+  size_t done = 0, line_end = 0;
   for (size_t at = 0; (at = all.find(quote, at)) != kNone;) {
     size_t begin = at + quote.size();
     size_t end = all.find(quote, begin);
     if (end == kNone) break;
-    size_t line_end = all.find('\n', begin);
+    if (line_end < begin) line_end = all.find('\n', begin);
     if (line_end < end) {
       at = line_end;
       continue;
@@ -143,6 +143,16 @@ struct Heading {
   std::string_view title;
 };
 
+// The first of so many "=" in a row; kNone where there are none.
+size_t find_run(std::string_view line, size_t length, size_t from) {
+  size_t begin = from;
+  for (size_t at = from; at < line.size(); ++at) {
+    if (line[at] != '=') begin = at + 1;
+    if (at + 1 - begin == length) return begin;
+  }
+  return kNone;
+}
+
 // == Title ==: as many "=" on both sides as there are, at least two.
 std::optional<Heading> heading_of(std::string_view line) {
   size_t run = std::min(line.find_first_not_of('='), line.size());
@@ -155,7 +165,7 @@ std::optional<Heading> heading_of(std::string_view line) {
   size_t level = std::min(run, longest);
   if (level < 2) return {};
   size_t begin = skip_space(line, level);
-  size_t end = line.find(std::string(level, '='), begin);
+  size_t end = find_run(line, level, begin);
   if (end == kNone) return {};
   return Heading{level, strip_right(line.substr(begin, end - begin))};
 }
