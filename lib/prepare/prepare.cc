@@ -23,6 +23,7 @@ double now() {
 }
 
 Tokenizer load_tokenizer(const TokenizerFile& file) {
+  if (file.type == TokenizerFile::Type::kCharacters) return Tokenizer::characters();
   return file.type == TokenizerFile::Type::kGpt2 ? Tokenizer::from_gpt2(file.vocab, file.merges)
                                                  : Tokenizer::from_json(file.vocab);
 }
@@ -184,10 +185,14 @@ std::string summary(const PrepareOptions& options, const PrepareResult& result) 
         concat(with_commas(result.repaired),
                " documents had bytes that are not UTF-8, or lone surrogates; they were replaced\n");
   bool gpt2 = options.tokenizer.type == TokenizerFile::Type::kGpt2;
+  bool characters = options.tokenizer.type == TokenizerFile::Type::kCharacters;
   text += "\nTo train on it, put into the configuration:\n";
-  text += concat("  data_path: ", result.datasets.front().prefix,
-                 "\n  tokenizer_type: ", gpt2 ? "GPT2BPETokenizer" : "HFTokenizer",
-                 "\n  vocab_file: ", options.tokenizer.vocab, "\n");
+  text += concat("  data_path: ", result.datasets.front().prefix, "\n  tokenizer_type: ",
+                 gpt2         ? "GPT2BPETokenizer"
+                 : characters ? "CharLevelTokenizer"
+                              : "HFTokenizer",
+                 "\n");
+  if (!characters) text += concat("  vocab_file: ", options.tokenizer.vocab, "\n");
   if (gpt2) text += concat("  merge_file: ", options.tokenizer.merges, "\n");
   return text;
 }
