@@ -280,6 +280,20 @@ TEST_F(TokenizerTest, AcceptsSequencesOfOneAndPlainTemplates) {
   EXPECT_EQ(load(root).encode("cafe\u0301 of"), small().encode("cafe\u0301 of"));
 }
 
+TEST_F(TokenizerTest, CharactersAreBytes) {
+  Tokenizer tokenizer = Tokenizer::characters();
+  EXPECT_EQ(tokenizer.vocab_size(), 512);
+  EXPECT_EQ(tokenizer.end_of_document(), 0);
+  std::string text = "a\xC3\xA9\n<|endoftext|>  z";
+  std::vector<int32_t> ids = tokenizer.encode(text);
+  EXPECT_EQ(ids, std::vector<int32_t>(reinterpret_cast<const uint8_t*>(text.data()),
+                                      reinterpret_cast<const uint8_t*>(text.data()) + text.size()));
+  ids.push_back(0);
+  ids.push_back(511);
+  EXPECT_EQ(tokenizer.decode(ids), text);
+  EXPECT_EQ(tokenizer.encode(std::string(3'000'000, 'a')).size(), 3'000'000u);
+}
+
 TEST_F(TokenizerTest, SaysThatThereIsNoEndOfDocument) {
   TrainedBpe none = train_bpe({.vocab_size = 256, .special_tokens = {}}, each({}));
   write_tokenizer_json(dir_ / "none.json", none);

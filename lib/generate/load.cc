@@ -34,6 +34,7 @@ Dtypes dtypes_of(Precision precision) {
 
 std::unique_ptr<Tokenizer> load_tokenizer(const Config& config) {
   const TokenizerConfig& t = config.tokenizer;
+  if (t.type == "CharLevelTokenizer") return std::make_unique<Tokenizer>(Tokenizer::characters());
   if (t.vocab_file.empty()) return nullptr;
   for (auto [key, file] : {std::pair{"vocab_file", t.vocab_file}, {"merge_file", t.merge_file}})
     check_io(file.empty() || fs::exists(file), config.where(key), ": ", key, " names ",

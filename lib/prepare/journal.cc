@@ -94,7 +94,8 @@ std::string describe(const std::optional<ChatOptions>& chat) {
 }  // namespace
 
 RunIdentity identity_of(const PrepareOptions& options, const InputFiles& input, int ranks) {
-  std::string tokenizer = read_file(options.tokenizer.vocab);
+  std::string tokenizer;
+  if (!options.tokenizer.vocab.empty()) tokenizer += read_file(options.tokenizer.vocab);
   if (!options.tokenizer.merges.empty()) tokenizer += read_file(options.tokenizer.merges);
   return {{"the options", options.identity},
           {"the tokenizer", digest(tokenizer)},

@@ -25,6 +25,7 @@ double now() {
 }
 
 Tokenizer load_tokenizer(const TokenizerFile& file) {
+  if (file.type == TokenizerFile::Type::kCharacters) return Tokenizer::characters();
   return file.type == TokenizerFile::Type::kGpt2 ? Tokenizer::from_gpt2(file.vocab, file.merges)
                                                  : Tokenizer::from_json(file.vocab);
 }
@@ -222,6 +223,7 @@ std::string summary(const PrepareOptions& options, const PrepareResult& result) 
         concat(with_commas(result.repaired),
                " documents had bytes that are not UTF-8, or lone surrogates; they were replaced\n");
   bool gpt2 = options.tokenizer.type == TokenizerFile::Type::kGpt2;
+  bool characters = options.tokenizer.type == TokenizerFile::Type::kCharacters;
   text += "\nTo train on it, put into the configuration:\n";
   size_t keys = options.rules.keys.size();
   const std::string& prefix = result.datasets.front().prefix;
@@ -230,8 +232,12 @@ std::string summary(const PrepareOptions& options, const PrepareResult& result) 
   else
     text += concat("  train_data_paths: [", prefix, "]\n  train_label_data_paths: [",
                    result.datasets[keys].prefix, "]\n");
-  text += concat("  tokenizer_type: ", gpt2 ? "GPT2BPETokenizer" : "HFTokenizer",
-                 "\n  vocab_file: ", options.tokenizer.vocab, "\n");
+  text += concat("  tokenizer_type: ",
+                 gpt2         ? "GPT2BPETokenizer"
+                 : characters ? "CharLevelTokenizer"
+                              : "HFTokenizer",
+                 "\n");
+  if (!characters) text += concat("  vocab_file: ", options.tokenizer.vocab, "\n");
   if (gpt2) text += concat("  merge_file: ", options.tokenizer.merges, "\n");
   return text;
 }

@@ -18,8 +18,8 @@
 namespace neox {
 
 struct TokenizerFile {
-  enum class Type { kHuggingFace, kGpt2 } type = Type::kHuggingFace;
-  std::string vocab, merges;  // merges: with kGpt2 only
+  enum class Type { kHuggingFace, kGpt2, kCharacters } type = Type::kHuggingFace;
+  std::string vocab, merges;  // merges: with kGpt2 only; none with kCharacters
 };
 
 // Documents that are conversations.

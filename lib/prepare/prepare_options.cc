@@ -98,15 +98,21 @@ TokenizerFile read_tokenizer(const Program& program, const PrepareDefaults& defa
   std::string type = given<std::string>(program, "tokenizer-type")
                          .value_or(merges ? "GPT2BPETokenizer" : "HFTokenizer");
   static const std::set<std::string> kOthers = {
-      "HFGPT2Tokenizer",      "CharLevelTokenizer",     "TiktokenTokenizer",
-      "SPMTokenizer",         "SentencePieceTokenizer", "GPTSentencePieceTokenizer",
-      "Llama2Tokenizer",      "BertWordPieceLowerCase", "BertWordPieceCase",
-      "HuggingFaceTokenizer", "NullTokenizer"};
+      "HFGPT2Tokenizer",        "TiktokenTokenizer",         "SPMTokenizer",
+      "SentencePieceTokenizer", "GPTSentencePieceTokenizer", "Llama2Tokenizer",
+      "BertWordPieceLowerCase", "BertWordPieceCase",         "HuggingFaceTokenizer",
+      "NullTokenizer"};
   check_usage(!kOthers.contains(type), "--tokenizer-type ", type,
-              " is not supported; HFTokenizer (a tokenizer.json of byte-level BPE) and "
-              "GPT2BPETokenizer (vocab.json and merges.txt) are");
+              " is not supported; HFTokenizer (a tokenizer.json of byte-level BPE), "
+              "GPT2BPETokenizer (vocab.json and merges.txt) and CharLevelTokenizer are");
+  if (type == "CharLevelTokenizer") {
+    for (const char* option : {"vocab-file", "merge-file", "train-tokenizer"})
+      check_usage(!program.has(option), "--", option,
+                  " has no use with CharLevelTokenizer, whose entries are the bytes; leave it out");
+    return {.type = TokenizerFile::Type::kCharacters, .vocab = {}, .merges = {}};
+  }
   check_usage(type == "HFTokenizer" || type == "GPT2BPETokenizer", "--tokenizer-type ", type,
-              " is unknown; give HFTokenizer or GPT2BPETokenizer");
+              " is unknown; give HFTokenizer, GPT2BPETokenizer or CharLevelTokenizer");
   check_usage(!(program.has("tokenizer-path") && program.has("vocab-file")),
               "--tokenizer-path and --vocab-file exclude each other");
   if (type == "HFTokenizer") {

@@ -156,6 +156,10 @@ void Bpe::encode(std::string_view word, std::vector<int32_t>& ids) const {
   if (!words_.empty())
     if (auto found = words_.find(std::string(word)); found != words_.end())
       return ids.push_back(found->second);
+  if (wholes_.empty() && ids_.size() == 256) {  // there are no merges
+    for (char byte : word) ids.push_back(ids_[static_cast<uint8_t>(byte)]);
+    return;
+  }
   word.size() <= kShortWord ? merge_short(word, ids) : merge_long(word, ids);
 }
 

@@ -132,6 +132,18 @@ Tokenizer Tokenizer::from_gpt2(const std::filesystem::path& vocab,
   return Tokenizer(Impl::make(read_gpt2_files(vocab, merges)));
 }
 
+Tokenizer Tokenizer::characters() {
+  constexpr size_t kEntries = 512;
+  TokenizerFiles files{.name = "CharLevelTokenizer", .words = TokenizerFiles::Words::kWhole};
+  files.tokens.resize(kEntries);
+  for (size_t byte = 0; byte < 256; ++byte)
+    files.tokens[byte] = to_byte_level(std::string(1, static_cast<char>(byte)));
+  std::unique_ptr<Impl> impl = Impl::make(std::move(files));
+  impl->end_of_document = 0;
+  impl->special[0] = true;
+  return Tokenizer(std::move(impl));
+}
+
 Tokenizer::Tokenizer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
 Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
@@ -158,9 +170,8 @@ void Tokenizer::encode(std::string_view text, std::vector<int32_t>& ids) const {
 // spaces do not stand there; what else might lie around it makes the answer no.
 bool Tokenizer::parts_at_words() const {
   const TokenizerFiles& files = impl_->files;
-  if (files.prefix == TokenizerFiles::Prefix::kSpace ||
-      files.words == TokenizerFiles::Words::kWhole)
-    return false;
+  if (files.prefix == TokenizerFiles::Prefix::kSpace) return false;
+  if (files.words == TokenizerFiles::Words::kWhole && !files.merges.empty()) return false;
   return std::none_of(files.added.begin(), files.added.end(), [](const AddedToken& token) {
     bool space = token.content.find(' ') != std::string::npos;
     bool only = token.content.find_first_not_of(' ') == std::string::npos;

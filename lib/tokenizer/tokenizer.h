@@ -1,5 +1,5 @@
-// Byte-level BPE tokenizers, with the ids of Hugging Face's Python library `tokenizers`. Immutable
-// after loading, so any number of threads may encode at once.
+// Byte-level BPE tokenizers, with the ids of Hugging Face's Python library `tokenizers`, and one of
+// bytes. Immutable after loading, so any number of threads may encode at once.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -20,6 +20,11 @@ class Tokenizer {
   static Tokenizer from_gpt2(const std::filesystem::path& vocab,
                              const std::filesystem::path& merges);
 
+  // GPT-NeoX's CharLevelTokenizer: the ids of a text are the bytes of its UTF-8, of 512 entries the
+  // first ends documents. decode() gives the text again, where GPT-NeoX's detokenize() gives a
+  // character for each byte.
+  static Tokenizer characters();
+
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;
   ~Tokenizer();
@@ -39,7 +44,8 @@ class Tokenizer {
   std::string token_bytes(int32_t id) const;
 
   int64_t vocab_size() const;       // 1 + the greatest id
-  int32_t end_of_document() const;  // "<|endoftext|>"; throws where the tokenizer has none
+  // "<|endoftext|>", 0 of characters(); throws where the tokenizer has none.
+  int32_t end_of_document() const;
   bool has_end_of_document() const;
 
  private:
