@@ -104,6 +104,24 @@ TEST_F(Prepare, WritesADatasetForEachKey) {
   EXPECT_THAT(texts("text"), ElementsAre("a", "b"));
 }
 
+// As GPT-NeoX's preprocess_data_with_mask.py: both are int32, and the label of what is not learnt
+// is -100.
+TEST_F(Prepare, WritesLabelsBesideTheTokens) {
+  Tokenizer tokenizer = Tokenizer::from_json(dir_ / "tokenizer.json");
+  std::vector<int32_t> tokens = tokenizer.encode("the cat"), labels = tokens;
+  labels[0] = -100;
+  std::vector<int32_t> other = tokenizer.encode("hat");
+  prepare({dir_.put("a.jsonl", "{\"text\": \"the cat\"}\n{\"text\": \"\"}\n{\"text\": \"hat\"}")},
+          {"--mask-before-token", std::to_string(tokens[0])});
+  auto bytes = [&](std::vector<int32_t> ids) {
+    ids.insert(ids.end(), other.begin(), other.end());
+    return std::string(reinterpret_cast<const char*>(ids.data()), 4 * ids.size());
+  };
+  EXPECT_EQ(read_file(dir_ / "out_text_document.bin"), bytes(tokens));
+  EXPECT_EQ(read_file(dir_ / "out_label_document.bin"), bytes(labels));
+  EXPECT_EQ(read_file(dir_ / "out_label_document.idx"), read_file(dir_ / "out_text_document.idx"));
+}
+
 TEST_F(Prepare, ReadsTextFilesAsDocuments) {
   dir_.put("corpus/b.txt", "second\n\nparagraph\n");
   dir_.put("corpus/a", "first\r\n");
