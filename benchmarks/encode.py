@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Rates of encoding on one and two threads: ours with cold caches, `tokenizers` and tiktoken, on the same texts in one run.
 
-Usage: encode.py TOKENIZER.json CORPUS.jsonl [--mb 200] [--rounds 5] [--peer-mb 8] [--threads 1 2] [--program FILE]
+Usage: encode.py TOKENIZER.json CORPUS.jsonl [--mb 200] [--ids-mb N] [--rounds 5] [--peer-mb 8] [--threads 1 2] [--program FILE]
 
 Needs tokenizers and tiktoken, and the target `encode` of a build. Ids are compared document by document over all of
 --mb with `tokenizers`; any difference ends with 1. In each round ours encodes everything, from empty caches in new
@@ -106,16 +106,21 @@ def timed(action, threads):
     return time.perf_counter() - wall, (time.process_time() - cpu) / threads
 
 
-def count_differences(ours, peer, texts, path):
-    different = 0
+def count_differences(ours, peer, texts, limit, path):
+    """(different, compared) documents of the first `limit` bytes."""
+    different = compared = size = 0
     batches = [texts[i:i + 256] for i in range(0, len(texts), 256)]
     found = ours.ids(path)
     for batch in batches:
+        if size >= limit:
+            break
+        size += sum(len(t.encode()) for t in batch)
+        compared += len(batch)
         for text, encoding in zip(batch, peer.encode_batch_fast(batch)):
             if next(found) != struct.pack(f"<{len(encoding.ids)}i", *encoding.ids):
                 different += 1
                 print(f"DIFFERENT ids: {text[:80]!r}...")
-    return different
+    return different, compared
 
 
 def parts(texts, size):
@@ -161,6 +166,7 @@ def main():
     parser.add_argument("tokenizer")
     parser.add_argument("corpus")
     parser.add_argument("--mb", type=float, default=200)
+    parser.add_argument("--ids-mb", type=float, default=1e9, help="compare ids up to here only")
     parser.add_argument("--peer-mb", type=float, default=8)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, nargs="*", default=[1, 2])
@@ -181,8 +187,9 @@ def main():
                 data = text.encode()
                 f.write(struct.pack("<I", len(data)) + data)
         ours = Ours(program, options.tokenizer, frames)
-        different = count_differences(ours, peer, texts, f"{folder}/ids")
-        print(f"{len(texts)} documents, {os.path.getsize(frames) / 1e6:.1f} MB: ids of {different} differ from tokenizers {tokenizers.__version__}")
+        different, compared = count_differences(ours, peer, texts, options.ids_mb * 1e6, f"{folder}/ids")
+        print(f"{len(texts)} documents, {os.path.getsize(frames) / 1e6:.1f} MB; of {compared} compared, the ids of {different} "
+              f"differ from tokenizers {tokenizers.__version__}", flush=True)
         if [exact.encode(t) for t in texts[:200]] != [e.ids for e in peer.encode_batch_fast(texts[:200])]:
             print("tiktoken gives other ids than tokenizers")
         alone = None

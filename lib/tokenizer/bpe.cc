@@ -175,6 +175,8 @@ void Bpe::merge_short(std::string_view word, std::vector<int32_t>& ids) const {
   auto candidate = [](uint32_t rank, uint32_t at) {
     return static_cast<int>(rank << kPlaceBits | at);
   };
+  // By value: of std::min's references compilers choose one and load again.
+  auto least = [](int a, int b) { return a < b ? a : b; };
   auto byte = [&](uint32_t at) { return static_cast<uint8_t>(word[at - 1]); };
   for (uint32_t i = 1; i <= n; ++i) {
     symbols[i] = byte(i);
@@ -189,10 +191,10 @@ void Bpe::merge_short(std::string_view word, std::vector<int32_t>& ids) const {
   for (;;) {
     int best = kNoMerge, other = kNoMerge;
     for (uint32_t i = 0; i < padded; i += 4) {
-      best = std::min(std::min(best, best_of[i]), best_of[i + 2]);
-      other = std::min(std::min(other, best_of[i + 1]), best_of[i + 3]);
+      best = least(best, least(best_of[i], best_of[i + 2]));
+      other = least(other, least(best_of[i + 1], best_of[i + 3]));
     }
-    best = std::min(best, other);
+    best = least(best, other);
     if (best >= kNoMerge) break;
     uint32_t at = static_cast<uint32_t>(best) & ((1 << kPlaceBits) - 1);
     uint32_t gone = next[at], after = next[gone], before = previous[at];

@@ -14,7 +14,7 @@ constexpr size_t kShort = 15;                        // bytes of a word that fit
 constexpr size_t kLong = 1024;                       // longer words are not kept
 constexpr size_t kInPlace = 4;                       // ids
 constexpr size_t kReadable = 16;                     // bytes that are read of every word in a batch
-constexpr int kMinLineBits = 10, kMaxLineBits = 19;  // 64 KiB to 32 MiB
+constexpr int kMinLineBits = 11, kMaxLineBits = 19;  // 128 KiB to 32 MiB, by steps of 4 times
 constexpr size_t kMaxMany = 1 << 22, kMaxLongData = 1 << 24;
 constexpr size_t kCachesOfThread = 4;
 
@@ -54,6 +54,14 @@ uint64_t hash_long(std::string_view word) {
   return hash ^ hash >> 32;
 }
 
+constexpr int kHashShift = 32;  // the offset of a line is taken from the better half of the hash
+
+// A shift by a constant and a mask, where an index would need a shift by a variable.
+template <class T>
+T* at_offset(T* from, uint64_t bytes) {
+  return reinterpret_cast<T*>(reinterpret_cast<char*>(from) + bytes);
+}
+
 uint64_t count_of(uint64_t high) { return high >> 56; }
 
 }  // namespace
@@ -87,6 +95,7 @@ void WordCache::resize(int line_bits) {
   lines_.swap(old);
   size_t old_count = old ? size_t{1} << line_bits_ : 0;
   line_bits_ = line_bits;
+  line_mask_ = (count - 1) * sizeof(Line);
   used_ = 0;
   for (size_t i = 0; i < old_count; ++i)
     for (const Slot& slot : old.get()[i].slots) {
@@ -99,16 +108,18 @@ void WordCache::resize(int line_bits) {
 }
 
 inline WordCache::Line* WordCache::line_of(uint64_t low, uint64_t high) const {
-  return lines_.get() + ((low * kMix + high * kMixHigh) >> (64 - line_bits_));
+  return at_offset(lines_.get(), (low * kMix + high * kMixHigh) >> kHashShift & line_mask_);
+}
+
+// 0 where the slot has the word of the key.
+inline uint64_t WordCache::difference(const Slot& slot, const Key& key) {
+  return (slot.low ^ key.low) | ((slot.high ^ key.high) << 8);
 }
 
 inline const WordCache::Slot* WordCache::find(const Key& key) {
   const Slot* slots = key.line->slots;
-  auto differs = [&](const Slot& slot) {
-    return (slot.low ^ key.low) | ((slot.high ^ key.high) << 8);
-  };
-  if (!differs(slots[0])) return slots;
-  return differs(slots[1]) ? nullptr : slots + 1;
+  if (!difference(slots[0], key)) return slots;
+  return difference(slots[1], key) ? nullptr : slots + 1;
 }
 
 WordCache::Key WordCache::key_of(std::string_view word) const {
@@ -240,42 +251,47 @@ size_t WordCache::encode_batch(std::string_view text, size_t base, std::span<con
   const char* from = text.data() + base;
   size_t words = starts.size() - 1, readable = words;
   while (readable && base + starts[readable - 1] + kReadable > text.size()) --readable;
-  Key* keys = keys_.data();
-  for (size_t i = 0; i < readable; ++i) {
-    size_t bytes = starts[i + 1] - starts[i];
-    const char* word = from + starts[i];
-    const Mask& mask = kMasks.of[std::min(bytes, kShort + 1)];
-    uint64_t low = ~load(word) & mask.low, high = ~load(word + 8) & mask.high;
-    Line* line = line_of(low, high);
-    __builtin_prefetch(line);
-    keys[i] = {low, high, line};
-  }
+  find_lines(from, starts.first(readable + 1));
   int32_t *begin = found_.data(), *out = begin;
   for (size_t i = 0; i < words; ++i) {
-    if (i < readable) {
+    const Key* keys = keys_.data();
+    for (; i < readable; ++i) {
       const Slot* slots = keys[i].line->slots;
-      auto differs = [&](const Slot& slot) {
-        return (slot.low ^ keys[i].low) | ((slot.high ^ keys[i].high) << 8);
-      };
-      uint64_t second = differs(slots[1]);
-      const Slot* slot = differs(slots[0]) ? slots + 1 : slots;
-      uint64_t count = count_of(slot->high);
-      bool is_found = slot == slots || !second;
-      count = is_found ? count : 0;
-      if (count - 1 < kInPlace) [[likely]] {
-        std::memcpy(out, slot->ids, sizeof slot->ids);
-        out += count;
-        continue;
-      }
+      uint64_t first = difference(slots[0], keys[i]), second = difference(slots[1], keys[i]);
+      const Slot* slot = first ? slots + 1 : slots;
+      uint64_t count = first && second ? 0 : count_of(slot->high);
+      if (count - 1 >= kInPlace) [[unlikely]]
+        break;
+      std::memcpy(out, slot->ids, sizeof slot->ids);
+      out += count;
     }
+    if (i == words) break;
     ids.insert(ids.end(), begin, out);
     out = begin;
     std::string_view word(from + starts[i], starts[i + 1] - starts[i]);
     if (size_t left = encode_any(word, ids)) return base + starts[i + 1] - left;
   }
   ids.insert(ids.end(), begin, out);
-  if (used_ > size_t{1} << line_bits_ && line_bits_ < kMaxLineBits) resize(line_bits_ + 1);
+  if (used_ > size_t{1} << line_bits_ && line_bits_ < kMaxLineBits) resize(line_bits_ + 2);
   return base + starts.back();
+}
+
+// Fills keys_ with those of the words between `starts`, and calls their lines into the cache. Reads
+// kReadable bytes of each word.
+void WordCache::find_lines(const char* from, std::span<const uint32_t> starts) {
+  Line* lines = lines_.get();
+  const uint64_t mask = line_mask_;
+  Key* key = keys_.data();
+  uint32_t start = starts[0];
+  for (uint32_t end : starts.subspan(1)) {
+    const char* word = from + start;
+    const Mask& kept = kMasks.of[std::min<size_t>(end - start, kShort + 1)];
+    uint64_t low = ~load(word) & kept.low, high = ~load(word + 8) & kept.high;
+    Line* line = at_offset(lines, (low * kMix + high * kMixHigh) >> kHashShift & mask);
+    __builtin_prefetch(line);
+    *key++ = {low, high, line};
+    start = end;
+  }
 }
 
 void WordCache::encode_text(std::string_view text, std::vector<int32_t>& ids) {

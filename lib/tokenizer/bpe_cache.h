@@ -57,6 +57,7 @@ class WordCache {
     uint64_t hash = 0;
     uint32_t at = 0, bytes = 0, count = 0;
   };
+  static uint64_t difference(const Slot& slot, const Key& key);
   static const Slot* find(const Key& key);
   Line* line_of(uint64_t low, uint64_t high) const;
   Key key_of(std::string_view word) const;
@@ -66,6 +67,7 @@ class WordCache {
   void encode_new(std::string_view word, std::vector<int32_t>& ids) const;
   size_t encode_run(size_t blanks, std::vector<int32_t>& ids) const;
   bool is_run(std::string_view word) const;
+  void find_lines(const char* from, std::span<const uint32_t> starts);
   size_t encode_batch(std::string_view text, size_t base, std::span<const uint32_t> starts,
                       std::vector<int32_t>& ids);
   void keep(const Key& key, std::span<const int32_t> ids);
@@ -74,6 +76,7 @@ class WordCache {
   std::shared_ptr<const WordRules> rules_;
   std::unique_ptr<Line, Free> lines_;
   int line_bits_ = 0;
+  uint64_t line_mask_ = 0;  // of offsets in bytes
   size_t used_ = 0, evicted_ = 0;
   std::vector<int32_t> many_;
   std::vector<LongSlot> long_words_;

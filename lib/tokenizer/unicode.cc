@@ -56,12 +56,20 @@ size_t skip_blocks(std::string_view text, size_t at, uint8_t limit) {
   return at;
 }
 
+// Eight bytes that are not all ASCII have one of these bits.
+constexpr uint64_t kHighBits = 0x8080808080808080u;
+
 // The first position from `at` on where text is not ASCII.
 size_t skip_ascii(std::string_view text, size_t at) {
-  at = skip_blocks(text, at, 0x80);
+  for (; at + kBlock <= text.size(); at += kBlock) {
+    uint64_t words[kBlock / 8], all = 0;
+    std::memcpy(words, text.data() + at, kBlock);
+    for (uint64_t word : words) all |= word;
+    if (all & kHighBits) break;
+  }
   for (uint64_t word; at + 8 <= text.size(); at += 8) {
     std::memcpy(&word, text.data() + at, 8);
-    if (word & 0x8080808080808080u) break;
+    if (word & kHighBits) break;
   }
   while (at < text.size() && static_cast<uint8_t>(text[at]) < 0x80) ++at;
   return at;
