@@ -152,20 +152,22 @@ inline uint32_t Bpe::rank(uint32_t left, uint32_t right) const {
   return found >> kRankBits == pair ? static_cast<uint32_t>(found) & kNever : kNever;
 }
 
-void Bpe::encode(std::string_view word, std::vector<int32_t>& ids) const {
+int32_t* Bpe::encode(std::string_view word, int32_t* out) const {
   if (!words_.empty())
-    if (auto found = words_.find(std::string(word)); found != words_.end())
-      return ids.push_back(found->second);
+    if (auto found = words_.find(std::string(word)); found != words_.end()) {
+      *out++ = found->second;
+      return out;
+    }
   if (wholes_.empty() && ids_.size() == 256) {  // there are no merges
-    for (char byte : word) ids.push_back(ids_[static_cast<uint8_t>(byte)]);
-    return;
+    for (char byte : word) *out++ = ids_[static_cast<uint8_t>(byte)];
+    return out;
   }
-  word.size() <= kShortWord ? merge_short(word, ids) : merge_long(word, ids);
+  return word.size() <= kShortWord ? merge_short(word, out) : merge_long(word, out);
 }
 
 // Symbols stay in their places, so that a candidate (rank and place in one number) stays right
 // until a neighbour changes, and the best one is the least of an array.
-void Bpe::merge_short(std::string_view word, std::vector<int32_t>& ids) const {
+int32_t* Bpe::merge_short(std::string_view word, int32_t* out) const {
   constexpr int kPlaceBits = 7, kNoMerge = static_cast<int>(kNever << kPlaceBits);
   static_assert(kShortWord + 4 <= 1 << kPlaceBits);
   uint32_t symbols[kShortWord + 2];  // with one that never merges at both ends
@@ -206,12 +208,11 @@ void Bpe::merge_short(std::string_view word, std::vector<int32_t>& ids) const {
     best_of[at] = candidate(rank(made, symbols[after]), at);
     best_of[before] = candidate(rank(symbols[before], made), before);
   }
-  int32_t found[kShortWord], *end = found;
-  for (uint32_t i = 1; i <= n; i = next[i]) *end++ = ids_[symbols[i]];
-  ids.insert(ids.end(), found, end);
+  for (uint32_t i = 1; i <= n; i = next[i]) *out++ = ids_[symbols[i]];
+  return out;
 }
 
-void Bpe::merge_long(std::string_view word, std::vector<int32_t>& ids) const {
+int32_t* Bpe::merge_long(std::string_view word, int32_t* out) const {
   struct Symbol {
     uint32_t symbol;  // kNoSymbol once it is part of its left neighbour
     size_t previous, next;
@@ -242,7 +243,8 @@ void Bpe::merge_long(std::string_view word, std::vector<int32_t>& ids) const {
     if (left.previous < n) push(left.previous);
     push(at);
   }
-  for (size_t i = 0; i < n; i = symbols[i].next) ids.push_back(ids_[symbols[i].symbol]);
+  for (size_t i = 0; i < n; i = symbols[i].next) *out++ = ids_[symbols[i].symbol];
+  return out;
 }
 
 }  // namespace neox

@@ -28,8 +28,9 @@ class Bpe {
   Bpe(const std::vector<std::string>& tokens, const std::vector<BpeMerge>& merges,
       WholeWords whole_words);
 
-  // Appends the ids of a word: UTF-8, not empty. Takes O(n log n) for n bytes.
-  void encode(std::string_view word, std::vector<int32_t>& ids) const;
+  // Writes the ids of a word (UTF-8, not empty) to `out`, which has room for one for each byte;
+  // returns their end. Takes O(n log n) for n bytes.
+  int32_t* encode(std::string_view word, int32_t* out) const;
 
  private:
   // Inside, a byte is the symbol of its value, and what the merge of rank r makes is the symbol
@@ -48,8 +49,8 @@ class Bpe {
   void fill(const std::vector<uint64_t>& entries);
   uint32_t rank(uint32_t left, uint32_t right) const;
   uint32_t whole(uint32_t rank) const { return wholes_.empty() ? 256 + rank : wholes_[rank]; }
-  void merge_short(std::string_view word, std::vector<int32_t>& ids) const;
-  void merge_long(std::string_view word, std::vector<int32_t>& ids) const;
+  int32_t* merge_short(std::string_view word, int32_t* out) const;
+  int32_t* merge_long(std::string_view word, int32_t* out) const;
 
   std::vector<int32_t> ids_;          // of each symbol
   std::vector<uint32_t> wholes_;      // of each rank, where some is not 256 + rank; else empty

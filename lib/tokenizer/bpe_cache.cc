@@ -69,7 +69,11 @@ uint64_t count_of(uint64_t high) { return high >> 56; }
 void WordCache::Free::operator()(Line* lines) const { munmap(lines, bytes); }
 
 WordCache::WordCache(std::shared_ptr<const WordRules> rules)
-    : rules_(std::move(rules)), long_words_(1 << 8), keys_(kMaxStarts), found_(kMaxStarts * 4 + 4) {
+    : rules_(std::move(rules)),
+      long_words_(1 << 8),
+      keys_(kMaxStarts),
+      found_(kMaxStarts + kInPlace)  // words have at most one id for each byte
+{
   resize(kMinLineBits);
 }
 
@@ -159,40 +163,29 @@ bool WordCache::is_run(std::string_view word) const {
   return !rules_->blank_runs.empty() && word.size() > 1 && word[0] == ' ' && word[1] == ' ';
 }
 
-// Returns the blanks that are left, 0 or 1.
-size_t WordCache::encode_run(size_t blanks, std::vector<int32_t>& ids) const {
+WordCache::Written WordCache::encode_run(size_t blanks, int32_t* out) const {
   const std::vector<int32_t>& runs = rules_->blank_runs;
-  size_t longest = runs.size() - 1;
-  ids.insert(ids.end(), blanks / longest, runs[longest]);
-  size_t left = blanks % longest;
-  if (left < 2) return left;
-  ids.push_back(runs[left]);
-  return 0;
+  size_t longest = runs.size() - 1, left = blanks % longest;
+  out = std::fill_n(out, blanks / longest, runs[longest]);
+  if (left < 2) return {out, left};
+  *out++ = runs[left];
+  return {out, 0};
 }
 
-void WordCache::encode_new(std::string_view word, std::vector<int32_t>& ids) const {
-  rules_->bpe.encode(word, ids);
-}
-
-// A word that fits into a slot.
-void WordCache::encode_known_or_new(std::string_view word, const Key& key,
-                                    std::vector<int32_t>& ids) {
+// A word that fits into a slot, and no run that is longer than a token.
+int32_t* WordCache::encode_known_or_new(std::string_view word, const Key& key, int32_t* out) {
   if (const Slot* slot = find(key)) {
     size_t count = count_of(slot->high);
     const int32_t* from = count <= kInPlace ? slot->ids : many_.data() + slot->ids[0];
-    ids.insert(ids.end(), from, from + count);
-    return;
+    return std::copy(from, from + count, out);
   }
-  size_t before = ids.size();
-  if (is_run(word) && word.size() < rules_->blank_runs.size())
-    ids.push_back(rules_->blank_runs[word.size()]);
-  else
-    encode_new(word, ids);
-  keep(key, std::span(ids).subspan(before));
+  int32_t* end = is_run(word) ? encode_run(word.size(), out).end : rules_->bpe.encode(word, out);
+  keep(key, {out, end});
+  return end;
 }
 
-void WordCache::encode_long(std::string_view word, std::vector<int32_t>& ids) {
-  if (word.size() > kLong) return encode_new(word, ids);
+int32_t* WordCache::encode_long(std::string_view word, int32_t* out) {
+  if (word.size() > kLong) return rules_->bpe.encode(word, out);
   uint64_t hash = hash_long(word);
   size_t at = hash & (long_words_.size() - 1);
   for (; long_words_[at].bytes; at = (at + 1) & (long_words_.size() - 1)) {
@@ -200,50 +193,55 @@ void WordCache::encode_long(std::string_view word, std::vector<int32_t>& ids) {
     if (slot.hash != hash || slot.bytes != word.size()) continue;
     const char* data = long_data_.data() + slot.at;
     if (std::memcmp(data + slot.count * sizeof(int32_t), word.data(), word.size())) continue;
-    size_t before = ids.size();
-    ids.resize(before + slot.count);
-    std::memcpy(ids.data() + before, data, slot.count * sizeof(int32_t));
-    return;
+    std::memcpy(out, data, slot.count * sizeof(int32_t));
+    return out + slot.count;
   }
-  size_t before = ids.size();
-  encode_new(word, ids);
-  size_t count = ids.size() - before, ids_bytes = count * sizeof(int32_t);
-  if (long_data_.size() + ids_bytes + word.size() > kMaxLongData) {
+  int32_t* end = rules_->bpe.encode(word, out);
+  keep_long(word, at, hash, {out, end});
+  return end;
+}
+
+// `slot` is the free one where the look-up of the word ends.
+void WordCache::keep_long(std::string_view word, size_t slot, uint64_t hash,
+                          std::span<const int32_t> ids) {
+  if (long_data_.size() + ids.size_bytes() + word.size() > kMaxLongData) {
     std::fill(long_words_.begin(), long_words_.end(), LongSlot{});
     long_data_.clear();
     num_long_ = 0;
-    at = hash & (long_words_.size() - 1);
+    slot = hash & (long_words_.size() - 1);
   }
-  long_words_[at] = {hash, static_cast<uint32_t>(long_data_.size()),
-                     static_cast<uint32_t>(word.size()), static_cast<uint32_t>(count)};
-  const char* bytes = reinterpret_cast<const char*>(ids.data() + before);
-  long_data_.insert(long_data_.end(), bytes, bytes + ids_bytes);
+  long_words_[slot] = {hash, static_cast<uint32_t>(long_data_.size()),
+                       static_cast<uint32_t>(word.size()), static_cast<uint32_t>(ids.size())};
+  const char* bytes = reinterpret_cast<const char*>(ids.data());
+  long_data_.insert(long_data_.end(), bytes, bytes + ids.size_bytes());
   long_data_.insert(long_data_.end(), word.begin(), word.end());
   if (++num_long_ * 2 < long_words_.size()) return;
   std::vector<LongSlot> old(long_words_.size() * 2);
   old.swap(long_words_);
-  for (const LongSlot& slot : old) {
-    if (!slot.bytes) continue;
-    at = slot.hash & (long_words_.size() - 1);
-    while (long_words_[at].bytes) at = (at + 1) & (long_words_.size() - 1);
-    long_words_[at] = slot;
+  for (const LongSlot& one : old) {
+    if (!one.bytes) continue;
+    slot = one.hash & (long_words_.size() - 1);
+    while (long_words_[slot].bytes) slot = (slot + 1) & (long_words_.size() - 1);
+    long_words_[slot] = one;
   }
 }
 
-// Returns how many blanks at the end of a run no token covers.
-size_t WordCache::encode_any(std::string_view word, std::vector<int32_t>& ids) {
-  if (word.size() <= kShort && !(is_run(word) && word.size() >= rules_->blank_runs.size())) {
-    encode_known_or_new(word, key_of(word), ids);
-    return 0;
-  }
-  if (is_run(word)) return encode_run(word.size(), ids);
-  encode_long(word, ids);
-  return 0;
+WordCache::Written WordCache::encode_any(std::string_view word, int32_t* out) {
+  if (is_run(word) && word.size() >= rules_->blank_runs.size()) return encode_run(word.size(), out);
+  if (word.size() <= kShort) return {encode_known_or_new(word, key_of(word), out), 0};
+  return is_run(word) ? encode_run(word.size(), out) : Written{encode_long(word, out), 0};
 }
 
-void WordCache::encode_word(std::string_view word, std::vector<int32_t>& ids) {
-  word.size() <= kShort ? encode_known_or_new(word, key_of(word), ids) : encode_long(word, ids);
+// Returns how many blanks are left.
+size_t WordCache::append(std::string_view word, std::vector<int32_t>& ids) {
+  size_t before = ids.size();
+  ids.resize(before + word.size());
+  auto [end, left] = encode_any(word, ids.data() + before);
+  ids.resize(static_cast<size_t>(end - ids.data()));
+  return left;
 }
+
+void WordCache::encode_word(std::string_view word, std::vector<int32_t>& ids) { append(word, ids); }
 
 // Encodes the words between `starts`, which count from `base`. Returns where the next one starts.
 size_t WordCache::encode_batch(std::string_view text, size_t base, std::span<const uint32_t> starts,
@@ -266,10 +264,13 @@ size_t WordCache::encode_batch(std::string_view text, size_t base, std::span<con
       out += count;
     }
     if (i == words) break;
-    ids.insert(ids.end(), begin, out);
-    out = begin;
     std::string_view word(from + starts[i], starts[i + 1] - starts[i]);
-    if (size_t left = encode_any(word, ids)) return base + starts[i + 1] - left;
+    auto [end, left] = encode_any(word, out);
+    out = end;
+    if (left) {
+      ids.insert(ids.end(), begin, out);
+      return base + starts[i + 1] - left;
+    }
   }
   ids.insert(ids.end(), begin, out);
   if (used_ > size_t{1} << line_bits_ && line_bits_ < kMaxLineBits) resize(line_bits_ + 2);
@@ -301,11 +302,11 @@ void WordCache::encode_text(std::string_view text, std::vector<int32_t>& ids) {
     std::span<const uint32_t> starts = scanner.next();
     if (starts.empty()) continue;
     size_t first = scanner.base() + starts[0], last = scanner.base() + starts.back();
-    size_t left = first > word ? encode_any(text.substr(word, first - word), ids) : 0;
+    size_t left = first > word ? append(text.substr(word, first - word), ids) : 0;
     word = left ? first - left : encode_batch(text, scanner.base(), starts, ids);
     if (word != last) scanner.restart(word);
   }
-  while (word < text.size()) word = text.size() - encode_any(text.substr(word), ids);
+  while (word < text.size()) word = text.size() - append(text.substr(word), ids);
 }
 
 }  // namespace neox

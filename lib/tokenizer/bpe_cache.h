@@ -61,12 +61,19 @@ class WordCache {
   static const Slot* find(const Key& key);
   Line* line_of(uint64_t low, uint64_t high) const;
   Key key_of(std::string_view word) const;
-  void encode_known_or_new(std::string_view word, const Key& key, std::vector<int32_t>& ids);
-  size_t encode_any(std::string_view word, std::vector<int32_t>& ids);
-  void encode_long(std::string_view word, std::vector<int32_t>& ids);
-  void encode_new(std::string_view word, std::vector<int32_t>& ids) const;
-  size_t encode_run(size_t blanks, std::vector<int32_t>& ids) const;
+  // These write the ids of a word to `out`, which has room for one for each byte, and return their
+  // end.
+  int32_t* encode_known_or_new(std::string_view word, const Key& key, int32_t* out);
+  int32_t* encode_long(std::string_view word, int32_t* out);
+  void keep_long(std::string_view word, size_t slot, uint64_t hash, std::span<const int32_t> ids);
+  struct Written {
+    int32_t* end;
+    size_t left;  // blanks at the end of a run that no token covers, 0 or 1
+  };
+  Written encode_any(std::string_view word, int32_t* out);
+  Written encode_run(size_t blanks, int32_t* out) const;
   bool is_run(std::string_view word) const;
+  size_t append(std::string_view word, std::vector<int32_t>& ids);
   void find_lines(const char* from, std::span<const uint32_t> starts);
   size_t encode_batch(std::string_view text, size_t base, std::span<const uint32_t> starts,
                       std::vector<int32_t>& ids);
