@@ -2,6 +2,7 @@
 #include <iostream>
 
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/program.h"
 #include "base/text.h"
 #include "base/version.h"
@@ -47,6 +48,7 @@ void prepare_in_job(const Program& program, const ProcessInfo& process,
 }  // namespace
 
 int main(int argc, char** argv) {
+  share_freed_memory();  // blocks go from the reader to the workers and the writer
   return run_program("neox-prepare-data", [&] {
     std::vector<std::string> arguments = canonical_arguments({argv, argv + argc});
     Program program = prepare_program();

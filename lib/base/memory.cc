@@ -15,6 +15,11 @@ void keep_freed_memory() {
   ::mallopt(M_TOP_PAD, 64 << 20);
 }
 
+void share_freed_memory() {
+  keep_freed_memory();
+  ::mallopt(M_ARENA_MAX, 1);
+}
+
 int64_t peak_memory() {
   struct rusage usage {};
   ::getrusage(RUSAGE_SELF, &usage);

@@ -8,6 +8,8 @@ namespace neox {
 // Freed memory stays with the process instead of going back to the kernel, which would give it back
 // page by page, zeroed. Call first in main().
 void keep_freed_memory();
+// And what one thread frees, another may take. Call first in main().
+void share_freed_memory();
 
 // Greatest resident size of the process so far, in bytes.
 int64_t peak_memory();
