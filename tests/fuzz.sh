@@ -7,7 +7,7 @@ repo=$(cd "$(dirname "$0")/.." && pwd)
 dir=$1 seconds=${2-600}
 mkdir -p "$dir/corpus" && cd "$dir"
 clang=$(command -v clang++ || command -v clang++-14) || { echo "clang++ is not found"; exit 77; }
-flags=(-std=c++20 -O1 -g -I "$repo/lib" -I "$repo/tests" -fsanitize=address,undefined -fno-sanitize-recover=all)
+flags=(-std=c++20 -O1 -g -I "$repo/lib" -I "$repo/tests" "-fsanitize=address,undefined" -fno-sanitize-recover=all)
 echo 'extern "C" int LLVMFuzzerTestOneInput(const unsigned char*, unsigned long) { return 0; }' > probe.cc
 "$clang" -fsanitize=fuzzer probe.cc -o probe 2> probe.log || { echo "clang++ has no libFuzzer"; exit 77; }
 
