@@ -40,6 +40,18 @@ bool occurs_in_utf8(int byte) { return byte != 0xC0 && byte != 0xC1 && byte < 0x
 constexpr uint64_t kEmpty = UINT64_MAX;
 constexpr size_t kShortWord = 120;  // up to here trying every pair beats a queue
 
+// By value: of std::min's references compilers choose one and load again.
+inline int least(int a, int b) { return a < b ? a : b; }
+
+inline int least_of(const int* values, uint32_t count) {  // a multiple of 4, not 0
+  int even = values[0], odd = values[1];
+  for (uint32_t i = 0; i < count; i += 4) {
+    even = least(even, least(values[i], values[i + 2]));
+    odd = least(odd, least(values[i + 1], values[i + 3]));
+  }
+  return least(even, odd);
+}
+
 }  // namespace
 
 std::string to_byte_level(std::string_view bytes) {
@@ -177,8 +189,6 @@ int32_t* Bpe::merge_short(std::string_view word, int32_t* out) const {
   auto candidate = [](uint32_t rank, uint32_t at) {
     return static_cast<int>(rank << kPlaceBits | at);
   };
-  // By value: of std::min's references compilers choose one and load again.
-  auto least = [](int a, int b) { return a < b ? a : b; };
   auto byte = [&](uint32_t at) { return static_cast<uint8_t>(word[at - 1]); };
   for (uint32_t i = 1; i <= n; ++i) {
     symbols[i] = byte(i);
@@ -191,12 +201,7 @@ int32_t* Bpe::merge_short(std::string_view word, int32_t* out) const {
   for (uint32_t i = n; i < padded; ++i) best_of[i] = kNoMerge;
   best_of[0] = kNoMerge;
   for (;;) {
-    int best = kNoMerge, other = kNoMerge;
-    for (uint32_t i = 0; i < padded; i += 4) {
-      best = least(best, least(best_of[i], best_of[i + 2]));
-      other = least(other, least(best_of[i + 1], best_of[i + 3]));
-    }
-    best = least(best, other);
+    int best = least_of(best_of, padded);
     if (best >= kNoMerge) break;
     uint32_t at = static_cast<uint32_t>(best) & ((1 << kPlaceBits) - 1);
     uint32_t gone = next[at], after = next[gone], before = previous[at];

@@ -13,7 +13,7 @@ job=$(train_job straight "${two_by_two[@]}")
 wait_for "$job" 90 COMPLETED
 
 job=$(train_job killed "${two_by_two[@]}")
-wait_until 60 "a checkpoint" saved killed 40
+wait_until 180 "a checkpoint" saved killed 40
 victim=$(tasks "$job" neox-train 2)
 [[ $victim =~ ^[0-9]+$ ]] || fail "processes of rank 2: '$victim'"
 since=$EPOCHREALTIME

@@ -160,7 +160,7 @@ elastic_on_four() {
   new_run elastic "${long[@]}"
   train_alone alone
   job=$(elastic_job elastic 2-4 2)
-  wait_until 60 "a checkpoint" saved elastic 20
+  wait_until 180 "a checkpoint" saved elastic 20
   [[ $(field "$job" NumNodes) == 4 ]] || fail "the job has $(field "$job" NumNodes) nodes"
 }
 

@@ -9,8 +9,8 @@ wait_until 15 "all ranks to end after a node was lost" no_tasks "$job" neox-trai
 say "all ranks have ended within $(elapsed "$since") s"
 expect "$fsx/elastic/job.out" 'ranks? (4|5|4-5) on node3'
 
-wait_until 60 "the restart" restarted "$job"
-wait_for "$job" 120 COMPLETED
+wait_until 180 "the restart" restarted "$job"
+wait_for "$job" 240 COMPLETED
 expect "$fsx/elastic/job.out" 'resuming from .*global_step'
 [[ $(field "$job" NumNodes) == 3 ]] || fail "the job ended on $(field "$job" NumNodes) nodes"
 same_losses alone elastic "$long_steps" 1e-5

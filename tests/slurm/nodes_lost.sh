@@ -12,13 +12,13 @@ login ip link set port4 down
 "$here/slurm_cluster" kill-node node1
 say "node1 is dead, node4 cut off with stopped tasks"
 
-wait_until 60 "the restart" restarted "$job"
-wait_until 60 "a step of the new life" grep -q 'resuming from' "$fsx/elastic/job.out"
+wait_until 180 "the restart" restarted "$job"
+wait_until 180 "a step of the new life" grep -q 'resuming from' "$fsx/elastic/job.out"
 login ip link set port4 up
 kill -CONT "${orphans[@]}"
 wait_until 20 "the end of the orphans" gone "${orphans[@]}"
 say "the orphans have ended"
-wait_for "$job" 120 COMPLETED
+wait_for "$job" 240 COMPLETED
 [[ $(field "$job" NumNodes) == 2 ]] || fail "the job ended on $(field "$job" NumNodes) nodes"
 same_losses alone elastic "$long_steps" 1e-5
 if ls -d "$fsx"/elastic/save/*.tmp-* 2> /dev/null; then fail "unfinished checkpoints are left"; fi

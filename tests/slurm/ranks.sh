@@ -20,7 +20,7 @@ set -e
 dir=$fsx
 $ranks
 $1")
-  wait_for "$id" 60 COMPLETED
+  wait_for "$id" 180 COMPLETED
 }
 
 job 'ranks srun SLURM_PROCID srun

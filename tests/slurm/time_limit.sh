@@ -13,7 +13,7 @@ job=$(train_job straight "${two_by_two[@]}")
 wait_for "$job" 90 COMPLETED
 
 job=$(train_job warned "${two_by_two[@]}")
-wait_until 60 "a step" at_step warned 20
+wait_until 180 "a step" at_step warned 20
 login scancel --signal=USR1 --batch "$job"
 wait_until 20 "the requeue" state_is "$job" PENDING
 expect "$fsx/warned/job.out" 'asked to by SIGUSR1' 'Exited with exit code 75'
