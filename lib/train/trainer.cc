@@ -37,8 +37,9 @@ Trainer::Trainer(const TrainerParts& parts, Start start)
               "the training data is not that with which the run of ",
               fresh_ ? "" : start.checkpoint->dir().string(), " began (fingerprint ", data,
               ", there ", state_.dataset_hash,
-              "), so which samples were already seen is not known. Give it the data_path, seed, "
-              "split and seq_length it began with, or give the new data a save directory of its "
+              "), so which samples were already seen is not known. Give it the data paths and "
+              "weights, data_order, seed, split and seq_length it began with, or give the new data "
+              "a save directory of its "
               "own.");
   state_.dataset_hash = data;
   if (fresh_) return;
