@@ -14,7 +14,7 @@ mv "$temp/first" "$temp/an other/place"
 tree="$temp/an other/place"
 cd /
 
-for program in neox-train neox-generate neox-prepare-data neox-data neox-plot; do
+for program in neox-train neox-generate neox-prepare-data neox-data neox-convert neox-plot; do
   version=$("$tree/bin/$program" --version) || fail "$program --version ended with $?"
   [[ $version == "$program (neox.cpp) "* ]] || fail "$program --version prints" "$version"
   [ -e "$tree/share/bash-completion/completions/$program" ] || fail "no completion of $program"

@@ -48,6 +48,27 @@ void claim_run(const std::filesystem::path& run_dir, const std::string& life);
 void save_checkpoint(const SaveOptions& options, std::span<const StateChunk> chunks,
                      const TrainState& state, Control& control);
 
+// Writes a checkpoint part by part, alone: memory is that of one part. Nothing stands under the
+// final name before finish(), and nothing is left of a writer that did not finish.
+class CheckpointWriter {
+ public:
+  CheckpointWriter(const SaveOptions& options, int64_t iteration);
+  CheckpointWriter(const CheckpointWriter&) = delete;
+  CheckpointWriter& operator=(const CheckpointWriter&) = delete;
+  ~CheckpointWriter();
+
+  // One more rank file, with these chunks.
+  void add(std::span<const StateChunk> chunks);
+  // Throws unless every element of every tensor was added exactly once.
+  void finish(const TrainState& state);
+
+ private:
+  SaveOptions options_;
+  int64_t iteration_;
+  std::filesystem::path temporary_;
+  std::vector<std::string> replies_;  // of the files so far
+};
+
 class Checkpoint {
  public:
   // Opens <dir>/global_step<N>. Throws unless it is complete and undamaged in its index and train
@@ -79,5 +100,9 @@ class Checkpoint {
 // that holds a DeepSpeed/GPT-NeoX or Megatron checkpoint instead is an error that names it.
 std::optional<std::filesystem::path> find_checkpoint(const std::filesystem::path& run_dir,
                                                      std::optional<int64_t> iteration = {});
+
+// What a user means by a directory: a checkpoint itself, or the newest complete one of a run
+// directory. Throws where there is none.
+std::filesystem::path checkpoint_in(const std::filesystem::path& dir);
 
 }  // namespace neox

@@ -168,4 +168,13 @@ std::optional<fs::path> find_checkpoint(const fs::path& run_dir, std::optional<i
   return std::nullopt;
 }
 
+fs::path checkpoint_in(const fs::path& dir) {
+  if (is_there(dir / kCompleteFile)) return dir;
+  auto found = find_checkpoint(dir);
+  check_io(found.has_value(), dir.string(),
+           ": no checkpoint there; give the `save` directory of a run, or a global_step directory "
+           "in it");
+  return *found;
+}
+
 }  // namespace neox

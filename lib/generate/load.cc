@@ -4,21 +4,8 @@
 #include "checkpoint/checkpoint.h"
 
 namespace neox {
-namespace {
 
 namespace fs = std::filesystem;
-
-fs::path checkpoint_in(const fs::path& dir) {
-  if (fs::exists(dir / "COMPLETE")) return dir;
-  auto found = find_checkpoint(dir);
-  check_io(found.has_value(), dir.string(),
-           ": no checkpoint there; give the `save` directory of a run, or a global_step directory "
-           "in it");
-  return *found;
-}
-
-}  // namespace
-
 Dtypes dtypes_of(Precision precision) {
   switch (precision) {
     case Precision::kFp64:

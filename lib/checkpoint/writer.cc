@@ -1,0 +1,30 @@
+#include "base/error.h"
+#include "checkpoint/writing.h"
+
+namespace neox {
+
+CheckpointWriter::CheckpointWriter(const SaveOptions& options, int64_t iteration)
+    : options_(options),
+      iteration_(iteration),
+      temporary_(options.dir / temporary_name(iteration, options.life)) {
+  start_directory(options_, temporary_);
+}
+
+CheckpointWriter::~CheckpointWriter() {
+  std::error_code ignored;
+  std::filesystem::remove_all(temporary_, ignored);
+}
+
+void CheckpointWriter::add(std::span<const StateChunk> chunks) {
+  auto file = static_cast<int>(replies_.size());
+  replies_.push_back(write_rank_file(temporary_ / rank_file_name(file), chunks));
+}
+
+void CheckpointWriter::finish(const TrainState& state) {
+  check(state.iteration == iteration_, "a train state of iteration ", state.iteration,
+        " for a checkpoint of iteration ", iteration_);
+  finish_directory(temporary_, replies_, state);
+  publish_whole(options_, temporary_, iteration_);
+}
+
+}  // namespace neox

@@ -1,0 +1,34 @@
+// The steps of writing a checkpoint, in their order: what save_checkpoint(), whose ranks take them
+// together, and CheckpointWriter, which takes them alone, have in common.
+#pragma once
+#include <chrono>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/layout.h"
+
+namespace neox {
+
+using SaveClock = std::chrono::steady_clock;
+
+// An empty directory of that name in the run directory.
+void start_directory(const SaveOptions& options, const fs::path& temporary);
+
+// HDF5 lays the file out, the payload is written at the places it gave, HDF5 adds the catalog.
+// Returns what finish_directory() compares with the file that it finds: "<bytes> <checksum of all
+// that belongs to no box>", or "" where there is nothing to write.
+std::string write_rank_file(const fs::path& path, std::span<const StateChunk> chunks);
+
+// Index, train state, COMPLETE. replies: what write_rank_file() returned for each of the files.
+// Returns the bytes of the rank files. Throws unless every element was written exactly once.
+int64_t finish_directory(const fs::path& dir, const std::vector<std::string>& replies,
+                         const TrainState& state);
+
+// The final name, and `latest`.
+void publish_whole(const SaveOptions& options, const fs::path& temporary, int64_t iteration);
+
+void log_saved(const fs::path& dir, int64_t bytes, SaveClock::time_point start);
+
+}  // namespace neox

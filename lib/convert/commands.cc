@@ -1,0 +1,138 @@
+#include "convert/commands.h"
+
+#include <cctype>
+#include <charconv>
+#include <cmath>
+
+#include "base/error.h"
+#include "base/program.h"
+#include "base/text.h"
+#include "convert/convert.h"
+#include "convert/inspect.h"
+
+namespace neox {
+namespace {
+
+using Arguments = std::vector<std::string>;
+namespace po = boost::program_options;
+
+auto text(const char* name) { return po::value<std::string>()->value_name(name); }
+
+// "5GB", "500MB", "1GiB", "1000000".
+int64_t bytes_of(const std::string& words) {
+  struct Unit {
+    const char* name;
+    double bytes;
+  };
+  constexpr Unit kUnits[] = {{"", 1},         {"B", 1},           {"KB", 1e3},
+                             {"MB", 1e6},     {"GB", 1e9},        {"TB", 1e12},
+                             {"KIB", 1024.0}, {"MIB", 1048576.0}, {"GIB", 1073741824.0}};
+  double amount = 0;
+  auto [end, error] = std::from_chars(words.data(), words.data() + words.size(), amount);
+  std::string unit(
+      trim(std::string_view(end, static_cast<size_t>(words.data() + words.size() - end))));
+  for (char& c : unit) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  for (const Unit& u : kUnits)
+    if (error == std::errc() && unit == u.name && amount > 0 && amount * u.bytes < 1e18)
+      return std::llround(amount * u.bytes);
+  fail(Exit::kUsage, "--max-shard-size ", words, ": write a size such as 5GB or 500MB");
+}
+
+std::string format_list() {
+  std::string list = "The formats are:\n";
+  for (const Format& format : formats())
+    list += concat("  ", format.name, std::string(10 - std::string(format.name).size(), ' '),
+                   format.words, "\n");
+  return list;
+}
+
+std::vector<std::string> two_paths(const Program& program, const char* what) {
+  auto paths = program.has("path") ? program.get<Arguments>("path") : Arguments();
+  check_usage(paths.size() == 2, what, "; found ", paths.size(), ". See neox-convert --help.");
+  return paths;
+}
+
+int convert_model(const Arguments& arguments, std::ostream& out) {
+  Program program(
+      {.name = "neox-convert",
+       .summary = "Converts checkpoints between formats.",
+       .usage = "[--from X] --to Y SRC DST",
+       .description =
+           format_list() +
+           "\nThe weights are converted, with configuration and tokenizer; the optimizer's state\n"
+           "is not. DST must not exist. A run starts from converted weights with load: DST and\n"
+           "finetune: true.\n\nOther commands, each with --help:\n"
+           "  inspect SRC  tensors with shapes, types and statistics, and the train state\n"
+           "  diff A B     the largest differences\n",
+       .examples = "  neox-convert --to neox.cpp models/pythia-70m checkpoints/pythia-70m\n"
+                   "  neox-convert --to hf checkpoints/my-run models/my-run --dtype fp16\n"
+                   "  neox-convert inspect checkpoints/my-run\n"
+                   "  neox-convert diff models/my-run checkpoints/my-run\n"});
+  auto add = program.options().add_options();
+  add("path", po::value<Arguments>(), "SRC and DST");
+  add("from", text("FORMAT"), "format of SRC (default: what it looks like)");
+  add("to", text("FORMAT"), "format of DST");
+  add("dtype", text("TYPE"), "fp32, fp16, bf16 or fp64 (default: as in SRC)");
+  add("max-shard-size", text("SIZE")->default_value("5GB"), "hf: of a file of tensors");
+  add("padded-vocab", po::value<int64_t>()->value_name("N"),
+      "rows of embedding and head: new ones are zeros, the last ones are cut off (default: as in "
+      "SRC)");
+  program.positional("path", 2);
+  if (!program.parse(arguments)) return 0;
+  auto paths = two_paths(program, "give SRC and DST");
+  check_usage(program.has("to"), "to which format? Give --to hf or --to neox.cpp");
+  ConvertOptions options{.to = program.get<std::string>("to"),
+                         .source = paths[0],
+                         .target = paths[1],
+                         .max_shard_bytes = bytes_of(program.get<std::string>("max-shard-size"))};
+  if (program.has("from")) options.from = program.get<std::string>("from");
+  if (program.has("padded-vocab")) options.rows = program.get<int64_t>("padded-vocab");
+  if (program.has("dtype")) {
+    options.dtype = parameter_type(program.get<std::string>("dtype"));
+    check_usage(options.dtype.has_value(), "--dtype ", program.get<std::string>("dtype"),
+                ": give fp32, fp16, bf16 or fp64");
+  }
+  out << convert(options);
+  return 0;
+}
+
+int inspect_one(const Arguments& arguments, std::ostream& out) {
+  Program program({.name = "neox-convert inspect",
+                   .summary = "Shows the tensors of a checkpoint, and its train state.",
+                   .usage = "SRC",
+                   .description = format_list() + "A single .safetensors file will do.\n",
+                   .examples = "  neox-convert inspect models/pythia-70m\n"
+                               "  neox-convert inspect checkpoints/my-run/global_step1000\n"});
+  program.options().add_options()("path", text("SRC"), "what to look at");
+  program.positional("path", 1);
+  if (!program.parse(arguments)) return 0;
+  check_usage(program.has("path"), "inspect what? Give a directory. See neox-convert --help.");
+  out << inspect(program.get<std::string>("path"));
+  return 0;
+}
+
+int diff_two(const Arguments& arguments, std::ostream& out) {
+  Program program({.name = "neox-convert diff",
+                   .summary = "Shows how the tensors of two checkpoints differ.",
+                   .usage = "A B",
+                   .description = "Of two formats the parameters are compared, of one format all "
+                                  "tensors.\n",
+                   .examples = "  neox-convert diff run/global_step1000 run/global_step2000\n"});
+  program.options().add_options()("path", po::value<Arguments>(), "A and B");
+  program.positional("path", 2);
+  if (!program.parse(arguments)) return 0;
+  auto paths = two_paths(program, "give two checkpoints");
+  out << diff(paths[0], paths[1]);
+  return 0;
+}
+
+}  // namespace
+
+int run_convert_command(const Arguments& arguments, std::ostream& out) {
+  Arguments rest(arguments.begin() + (arguments.empty() ? 0 : 1), arguments.end());
+  if (!arguments.empty() && arguments[0] == "inspect") return inspect_one(rest, out);
+  if (!arguments.empty() && arguments[0] == "diff") return diff_two(rest, out);
+  return convert_model(arguments, out);
+}
+
+}  // namespace neox

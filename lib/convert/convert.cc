@@ -1,0 +1,152 @@
+#include "convert/convert.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/progress.h"
+#include "base/text.h"
+
+namespace neox {
+namespace {
+
+// "layers.12.mlp" is "layers.*.mlp": the layers stand in one line of the table.
+std::string over_layers(const std::string& name) {
+  std::vector<std::string> parts = split(name, '.');
+  for (std::string& part : parts)
+    if (!part.empty() && std::ranges::all_of(part, [](char c) { return c >= '0' && c <= '9'; })) {
+      part = "*";
+      break;
+    }
+  return join(parts, ".");
+}
+
+struct Row {
+  std::string from, to, what;
+};
+
+// Equal rows stand once, with their number.
+std::string render(const std::vector<Row>& rows) {
+  std::vector<std::pair<Row, int64_t>> lines;
+  std::map<std::string, size_t> known;
+  size_t from = 0, to = 0;
+  for (const Row& row : rows) {
+    auto [at, fresh] = known.try_emplace(row.from + '\n' + row.to + '\n' + row.what, lines.size());
+    if (fresh) lines.emplace_back(row, 0);
+    ++lines[at->second].second;
+    from = std::max(from, row.from.size());
+    to = std::max(to, row.to.size());
+  }
+  std::string text;
+  for (auto& [row, count] : lines) {
+    row.from.resize(from, ' ');
+    row.to.resize(to, ' ');
+    text += concat("  ", row.from, "  ", row.to, "  ", row.what,
+                   count > 1 ? concat("  x ", count) : "", "\n");
+  }
+  return text;
+}
+
+std::string table(const ModelFiles& model, const std::vector<at::ScalarType>& types) {
+  std::vector<Row> rows;
+  for (size_t i = 0; i < model.tensors.size(); ++i) {
+    const ModelTensor& t = model.tensors[i];
+    std::string type = type_words(types[i]);
+    if (types[i] != t.info.dtype) type += " -> " + type_words(t.info.dtype);
+    if (!t.note.empty()) type += ", " + t.note;
+    std::string from;
+    for (const std::string& name : t.from) from += (from.empty() ? "" : " ") + over_layers(name);
+    rows.push_back({from, over_layers(t.info.name), concat(to_string(t.info.shape), " ", type)});
+  }
+  for (const Ignored& ignored : model.ignored)
+    rows.push_back({over_layers(ignored.name), "-", "left out: " + ignored.reason});
+  return render(rows);
+}
+
+int64_t bytes_of(const ModelFiles& model) {
+  int64_t bytes = 0;
+  for (const ModelTensor& t : model.tensors) bytes += t.info.bytes();
+  return bytes;
+}
+
+void check_target(const ConvertOptions& options) {
+  std::error_code error;
+  check_usage(!options.target.empty() && !fs::exists(fs::symlink_status(options.target, error)),
+              options.target.string(), " exists; name a directory that does not, or remove it");
+}
+
+void check_space(const fs::path& target, int64_t bytes) {
+  int64_t room = free_bytes(target);
+  check_io(room > bytes, "the tensors have ", human_bytes(static_cast<double>(bytes)), ", but ",
+           human_bytes(static_cast<double>(room)), " are free at ", target.string());
+}
+
+void check_rows(const ConvertOptions& options) {
+  check_usage(options.rows.value_or(1) > 0, "--padded-vocab ", options.rows.value_or(1),
+              ": must be at least 1");
+  check_usage(options.max_shard_bytes > 0, "--max-shard-size must be positive");
+}
+
+// Each read of a tensor moves the bar.
+void show_progress(ModelFiles& model, Progress& progress) {
+  for (ModelTensor& t : model.tensors)
+    t.read = [read = t.read, &progress, bytes = t.info.bytes()] {
+      at::Tensor tensor = read();
+      progress.add(bytes);
+      return tensor;
+    };
+}
+
+void write_whole(const Format& to, const ModelFiles& model, const ConvertOptions& options) {
+  fs::path parent = fs::absolute(options.target).lexically_normal();
+  if (!parent.has_filename()) parent = parent.parent_path();
+  fs::path final_dir = parent;
+  parent = parent.parent_path();
+  fs::path temporary = parent / concat(final_dir.filename().string(), ".tmp-", ::getpid());
+  make_directories(temporary);
+  try {
+    to.write(
+        model,
+        {.dir = temporary, .final_dir = final_dir, .max_shard_bytes = options.max_shard_bytes});
+    sync_directory(temporary);
+    std::error_code error;
+    fs::rename(temporary, final_dir, error);
+    check_io(!error, "cannot give ", temporary.string(), " the name ", final_dir.string(), ": ",
+             describe_errno(error.value()));
+    sync_directory(parent);
+  } catch (...) {
+    std::error_code ignored;
+    fs::remove_all(temporary, ignored);
+    throw;
+  }
+}
+
+}  // namespace
+
+std::string convert(const ConvertOptions& options) {
+  const Format& to = format_named(options.to);
+  check_target(options);
+  check_rows(options);
+  const Format& from =
+      options.from.empty() ? detect_format(options.source) : format_named(options.from);
+  ModelFiles model = from.open(options.source);
+  std::vector<at::ScalarType> types;
+  for (const ModelTensor& t : model.tensors) types.push_back(t.info.dtype);
+  if (options.rows) set_rows(model, *options.rows);
+  if (options.dtype) set_dtype(model, *options.dtype);
+  std::string text = table(model, types);
+  int64_t bytes = bytes_of(model);
+  check_space(options.target, bytes);
+  log_info(from.name, " -> ", to.name, ": ", model.tensors.size(), " tensors, ",
+           human_bytes(static_cast<double>(bytes)));
+  Progress progress({.label = "convert", .unit = "B", .total = bytes});
+  show_progress(model, progress);
+  write_whole(to, model, options);
+  progress.finish();
+  return text;
+}
+
+}  // namespace neox

@@ -1,0 +1,48 @@
+// The formats that models are read from and written to.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "convert/model_files.h"
+
+namespace neox {
+
+struct Target {
+  fs::path dir;        // exists, is empty, and will get the name
+  fs::path final_dir;  // of the whole
+  int64_t max_shard_bytes = 5'000'000'000;
+};
+
+struct Format {
+  const char* name;
+  const char* words;
+  // Does the directory (or file) look like it?
+  bool (*is_there)(const fs::path& path);
+  // Reads names and configuration, no tensors. Throws for what it cannot read completely.
+  ModelFiles (*open)(const fs::path& path);
+  // Its tensors by the names that the files give them, for looking at them.
+  std::shared_ptr<const TensorSource> (*open_tensors)(const fs::path& path);
+  // Writes all files into target.dir, a tensor or a layer in memory at a time.
+  void (*write)(const ModelFiles& model, const Target& target);
+};
+
+std::span<const Format> formats();
+// Throws (64) for a name that is not known.
+const Format& format_named(const std::string& name);
+// Throws (74) where the path looks like no format, or like more than one.
+const Format& detect_format(const fs::path& path);
+
+bool is_hf(const fs::path& path);
+ModelFiles open_hf(const fs::path& path);
+void write_hf(const ModelFiles& model, const Target& target);
+
+bool is_neox_cpp(const fs::path& path);
+ModelFiles open_neox_cpp(const fs::path& path);
+std::shared_ptr<const TensorSource> open_neox_cpp_tensors(const fs::path& path);
+void write_neox_cpp(const ModelFiles& model, const Target& target);
+
+// Copies the files that go along into the directory.
+void copy_companions(const ModelFiles& model, const fs::path& dir);
+
+}  // namespace neox

@@ -1,0 +1,30 @@
+// The fields of a config.json of transformers, each of which must be asked for or be known to say
+// nothing of the model.
+#pragma once
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+namespace neox {
+
+// Each function takes a field out and throws (74) where it has another type; null is as if absent.
+class HfFields {
+ public:
+  HfFields(nlohmann::json fields, const std::string& where);
+  int64_t integer(const char* name, int64_t fallback);
+  double number(const char* name, double fallback);
+  std::optional<double> maybe_number(const char* name);
+  bool flag(const char* name, bool fallback);
+  std::string text(const char* name, const std::string& fallback);
+  nlohmann::json take(const char* name);  // of any type; null where there is none
+  // Throws naming a field that is left and that may change what the model computes.
+  void finish() const;
+  const std::string& where() const { return where_; }
+
+ private:
+  nlohmann::json fields_;
+  std::string where_;
+};
+
+}  // namespace neox

@@ -1,0 +1,62 @@
+// A model in neox.cpp's terms, whatever files it comes from: what every reader of a format returns
+// and every writer takes.
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/file.h"
+#include "config/config.h"
+#include "convert/tensor_source.h"
+
+namespace neox {
+
+// A parameter by the name and shape that lib/model gives it, and where it comes from.
+struct ModelTensor {
+  TensorInfo info;
+  std::vector<std::string> from;  // names in the source
+  std::function<at::Tensor()> read;
+  std::string note = {};  // what is not plain copying
+};
+
+// A file that goes along: tokenizer.json, generation_config.json ...
+struct Companion {
+  std::string name;  // where it goes
+  fs::path path;     // where it is
+};
+
+struct Ignored {
+  std::string name;    // in the source
+  std::string reason;  // the rule
+};
+
+struct ModelFiles {
+  std::string where;  // the source, for messages
+  Config config;      // model and tokenizer; model.vocab is the rows of the embedding
+  std::shared_ptr<const TensorSource> files;
+  std::vector<ModelTensor> tensors;  // embedding, layers, head
+  std::vector<Ignored> ignored;
+  std::vector<Companion> companions;
+};
+
+// The names by which a format calls a parameter, the one that is written first.
+using Names = std::function<std::vector<std::string>(const std::string& ours)>;
+// The reason why a tensor of a format is left out; "" where it must not be.
+using IgnoreRule = std::function<std::string(const std::string& theirs)>;
+
+// Fills tensors and ignored from files, for formats that store parameters as they are. Throws (74)
+// for a parameter that is missing or has another shape, and for a tensor that is neither a
+// parameter nor ignored: every tensor of the source is accounted for.
+void map_tensors(ModelFiles& model, const Names& names, const IgnoreRule& ignore);
+
+// Converts every parameter to the type.
+void set_dtype(ModelFiles& model, at::ScalarType dtype);
+// Gives embedding and head that many rows: new ones are zeros, and the last ones are cut off.
+void set_rows(ModelFiles& model, int64_t rows);
+
+// "layers.3" for the tensors of a layer, else the name itself: what is written together.
+std::string group_of(const std::string& name);
+
+}  // namespace neox

@@ -1,0 +1,167 @@
+// Checkpoints of neox.cpp.
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "checkpoint/checkpoint.h"
+#include "convert/formats.h"
+#include "model/parameters.h"
+
+namespace neox {
+namespace {
+
+constexpr const char* kCompanionDir = "hf";
+constexpr std::string_view kParam = "param/";
+
+// "param/embed_in.weight", "adam_m/embed_in.weight" ...
+class CheckpointTensors : public TensorSource {
+ public:
+  explicit CheckpointTensors(const fs::path& dir) : checkpoint_(checkpoint_in(dir)) {
+    for (const auto& t : checkpoint_.tensors())
+      tensors_.push_back({concat(t.state, "/", t.name), t.dtype, t.shape});
+  }
+  const std::vector<TensorInfo>& tensors() const override { return tensors_; }
+  const Checkpoint& checkpoint() const { return checkpoint_; }
+  at::Tensor read(const std::string& name) const override {
+    auto found = std::ranges::find(tensors_, name, &TensorInfo::name);
+    check_io(found != tensors_.end(), checkpoint_.dir().string(), " holds no ", name);
+    size_t slash = name.find('/');
+    at::Tensor tensor = at::empty(found->shape, found->dtype);
+    StateChunk chunk{
+        .buffer = name,
+        .state = name.substr(0, slash),
+        .data = tensor.view({-1}),
+        .placements = {{name.substr(slash + 1), found->shape, whole(found->shape), 0}}};
+    checkpoint_.read({&chunk, 1});
+    return tensor;
+  }
+
+ private:
+  Checkpoint checkpoint_;
+  std::vector<TensorInfo> tensors_;
+};
+
+std::string optimizer_state(const std::string& theirs) {
+  return theirs.starts_with(kParam) ? "" : "state of the optimizer";
+}
+
+// The tokenizer of the run, and what belongs to it.
+void add_companions(ModelFiles& model) {
+  const TokenizerConfig& t = model.config.tokenizer;
+  if (t.vocab_file.empty()) return;
+  if (!fs::exists(t.vocab_file)) {
+    log_warning("the tokenizer ", t.vocab_file.string(), ", with which ", model.where,
+                " was trained, is not there, so it is not copied");
+    return;
+  }
+  bool single = t.merge_file.empty();
+  model.companions.push_back({single ? "tokenizer.json" : "vocab.json", t.vocab_file});
+  if (!single) model.companions.push_back({"merges.txt", t.merge_file});
+  for (const char* name : {"generation_config.json", "tokenizer_config.json", "config.json",
+                           "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"}) {
+    fs::path path = t.vocab_file.parent_path() / name;
+    if (fs::exists(path)) model.companions.push_back({name, path});
+  }
+}
+
+// key=value of the tokenizer where it will be.
+std::vector<std::string> tokenizer_settings(const ModelFiles& model, const fs::path& dir) {
+  auto path = [&](const char* name) { return concat("\"", (dir / name).string(), "\""); };
+  std::set<std::string> names;
+  for (const Companion& companion : model.companions) names.insert(companion.name);
+  if (names.contains("tokenizer.json"))
+    return {"tokenizer_type=HFTokenizer", "vocab_file=" + path("tokenizer.json"),
+            "merge_file=null"};
+  if (names.contains("vocab.json") && names.contains("merges.txt"))
+    return {"tokenizer_type=GPT2BPETokenizer", "vocab_file=" + path("vocab.json"),
+            "merge_file=" + path("merges.txt")};
+  log_warning(model.where, " has no tokenizer.json: neox-generate needs --vocab-file");
+  return {"vocab_file=null", "merge_file=null"};
+}
+
+const char* precision_of(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::ScalarType::Half:
+      return "fp16";
+    case at::ScalarType::BFloat16:
+      return "bfloat16";
+    case at::ScalarType::Double:
+      return "fp64";
+    default:
+      return "fp32";
+  }
+}
+
+// What neox-generate needs to find architecture and tokenizer, and a run to begin from the weights.
+TrainState weights_state(const ModelFiles& model, const fs::path& final_dir) {
+  std::vector<std::string> settings =
+      tokenizer_settings(model, fs::absolute(final_dir) / kCompanionDir);
+  settings.push_back(concat("padded_vocab_size=", model.config.model.vocab));
+  settings.push_back(concat("precision=", precision_of(model.tensors.at(0).info.dtype)));
+  Config config =
+      load_config({.texts = {{model.where, model.config.text()}}, .overrides = settings});
+  return {.padded_vocab = model.config.model.vocab,
+          .architecture = architecture(model.config.model),
+          .config = config.text()};
+}
+
+// Parameters of one layer, each in a dataset of its own.
+std::vector<StateChunk> chunks_of(std::span<const ModelTensor> tensors) {
+  std::vector<StateChunk> chunks;
+  for (const ModelTensor& t : tensors) {
+    at::Tensor data = t.read().contiguous().view({-1});
+    chunks.push_back({.buffer = t.info.name,
+                      .state = "param",
+                      .data = data,
+                      .placements = {{t.info.name, t.info.shape, whole(t.info.shape), 0}}});
+  }
+  return chunks;
+}
+
+}  // namespace
+
+bool is_neox_cpp(const fs::path& path) {
+  if (!fs::is_directory(path)) return false;
+  if (fs::exists(path / "COMPLETE")) return true;
+  for (const auto& entry : fs::directory_iterator(path))
+    if (entry.path().filename().string().starts_with("global_step") &&
+        fs::exists(entry.path() / "COMPLETE"))
+      return true;
+  return false;
+}
+
+std::shared_ptr<const TensorSource> open_neox_cpp_tensors(const fs::path& path) {
+  return std::make_shared<CheckpointTensors>(path);
+}
+
+ModelFiles open_neox_cpp(const fs::path& path) {
+  auto files = std::make_shared<CheckpointTensors>(path);
+  const Checkpoint& checkpoint = files->checkpoint();
+  ModelFiles model{.where = checkpoint.dir().string(), .config = {}, .files = files};
+  model.config = load_config({.texts = {{model.where, checkpoint.state().config}}});
+  model.config.model.vocab = checkpoint.state().padded_vocab;
+  map_tensors(
+      model, [](const std::string& ours) { return std::vector{std::string(kParam) + ours}; },
+      optimizer_state);
+  add_companions(model);
+  return model;
+}
+
+void write_neox_cpp(const ModelFiles& model, const Target& target) {
+  if (!model.companions.empty()) copy_companions(model, target.dir / kCompanionDir);
+  TrainState state = weights_state(model, target.final_dir);
+  CheckpointWriter writer({.dir = target.dir}, state.iteration);
+  std::span<const ModelTensor> left = model.tensors;
+  while (!left.empty()) {
+    size_t n = 1;
+    while (n < left.size() && group_of(left[n].info.name) == group_of(left[0].info.name)) ++n;
+    writer.add(chunks_of(left.first(n)));
+    left = left.subspan(n);
+  }
+  writer.finish(state);
+}
+
+}  // namespace neox

@@ -1,0 +1,109 @@
+// Safetensors files: what is refused, and what is written.
+#include <ATen/ops/full.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+
+#include "convert/safetensors.h"
+#include "data_files.h"
+#include "safetensors_files.h"
+
+namespace neox::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+// The error of reading such a file.
+std::string reading(const Directory& dir, const std::string& content) {
+  dir.put("x.safetensors", content);
+  return error_of([&] { SafetensorsFile(dir / "x.safetensors"); });
+}
+
+TEST(Safetensors, BrokenFilesAreRefusedByName) {
+  Directory dir;
+  auto header = [&](const std::string& text, size_t data = 8) {
+    return reading(dir, file_of(text, std::string(data, 'x')));
+  };
+  auto tensor = [](const char* name, const char* rest) {
+    return concat("\"", name, "\":{", rest, "}");
+  };
+  std::string a = tensor("a", R"("dtype":"F32","shape":[1],"data_offsets":[0,4])"),
+              b = tensor("b", R"("dtype":"F32","shape":[1],"data_offsets":[4,8])");
+  EXPECT_EQ(header("{" + a + "," + b + "}"), "");
+  EXPECT_THAT(reading(dir, "abc"), HasSubstr("has 3 bytes: it is truncated"));
+  EXPECT_THAT(reading(dir, std::string("\xff\xff\0\0\0\0\0\0{}", 10)),
+              HasSubstr("its header alone"));
+  EXPECT_THAT(reading(dir, std::string(8, '\x7f')), HasSubstr("more than 100000000 are not read"));
+  EXPECT_THAT(header("[]"), HasSubstr("has no header"));
+  EXPECT_THAT(header("{\"a\":"), HasSubstr("not readable JSON"));
+  EXPECT_THAT(header("{" + a + "," + a + "}"), HasSubstr("the key a stands there twice"));
+  EXPECT_THAT(header("{\"a\":" + std::string(20, '[')), HasSubstr("nested"));
+  EXPECT_THAT(header("{" + a + "," + b + "}", 7), HasSubstr("is truncated: its tensors have 8"));
+  EXPECT_THAT(header("{" + a + "," + b + "}", 9), HasSubstr("1 bytes after its last tensor"));
+  EXPECT_THAT(header("{" + b + "}"), HasSubstr("between the header and b, belong to no tensor"));
+  std::string c = tensor("c", R"("dtype":"F32","shape":[1],"data_offsets":[2,6])");
+  EXPECT_THAT(header("{" + a + "," + c + "}"), HasSubstr("before the end of a at 4: they overlap"));
+}
+
+TEST(Safetensors, WrongEntriesAreRefusedByName) {
+  Directory dir;
+  auto entry = [&](const char* text) {
+    return reading(dir, file_of(concat("{\"a\":{", text, "}}"), std::string(8, 'x')));
+  };
+  EXPECT_THAT(entry(R"("dtype":"Q4","shape":[2],"data_offsets":[0,8])"),
+              HasSubstr("tensor a has the type Q4, which is not known"));
+  EXPECT_THAT(entry(R"("dtype":"F32","shape":[3],"data_offsets":[0,8])"),
+              HasSubstr("has 12 bytes, but"));
+  EXPECT_THAT(entry(R"("dtype":"F32","shape":[2],"data_offsets":[8,0])"),
+              HasSubstr("data_offsets are [8,0]"));
+  EXPECT_THAT(entry(R"("dtype":"F32","shape":[-2],"data_offsets":[0,8])"),
+              HasSubstr("has -2 where"));
+  EXPECT_THAT(entry(R"("dtype":"F32","shape":[2.0],"data_offsets":[0,8])"),
+              HasSubstr("has 2.0 where"));
+  EXPECT_THAT(entry(R"("dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0])"),
+              HasSubstr("which no file can hold"));
+  EXPECT_THAT(entry(R"("dtype":"F32","shape":[2])"), HasSubstr("should have dtype, shape"));
+  EXPECT_THAT(entry(R"("dtype":"F32","shape":[2],"data_offsets":[0,8],"more":1)"),
+              HasSubstr("and nothing else"));
+}
+
+// Any byte may be wrong: an Error or a file, and nothing else.
+TEST(Safetensors, DamagedHeadersAreErrors) {
+  Directory dir;
+  const std::string whole = file_of(
+      R"({"a":{"dtype":"F32","shape":[1,2],"data_offsets":[0,8]},"b":{"dtype":"F16","shape":[2],"data_offsets":[8,12]}})",
+      std::string(12, 'x'));
+  std::mt19937 rng(3);
+  int opened = 0;
+  for (int i = 0; i < 3000; ++i) {
+    std::string damaged = whole;
+    for (int flips = 0; flips <= i % 3; ++flips)
+      damaged[rng() % (whole.size() - 12)] = static_cast<char>(rng());
+    opened += reading(dir, damaged).empty();
+  }
+  EXPECT_LT(opened, 1000);
+}
+
+TEST(Safetensors, FilesThatAreWrittenAreReadBack) {
+  Directory dir;
+  std::vector<TensorInfo> infos = {{"half", at::kHalf, {3}},
+                                   {"scalar", at::kDouble, {}},
+                                   {"none", at::kFloat, {0, 4}},
+                                   {"whole", at::kFloat, {2, 2}}};
+  SafetensorsWriter writer(dir.path(), infos, 1 << 20);
+  std::map<std::string, at::Tensor> tensors;
+  for (const TensorInfo& info : infos) {
+    tensors[info.name] = at::full(info.shape, 1.25, info.dtype);
+    writer.write(info.name, tensors[info.name]);
+  }
+  writer.finish();
+  SafetensorsFile file(dir / "model.safetensors");
+  for (const auto& [name, tensor] : tensors) EXPECT_TRUE(file.read(name).equal(tensor)) << name;
+  EXPECT_EQ(read_file(dir / "model.safetensors")[8], '{');
+  EXPECT_EQ(static_cast<unsigned char>(read_file(dir / "model.safetensors")[0]) % 8, 0);
+}
+
+}  // namespace
+}  // namespace neox::testing
