@@ -132,6 +132,19 @@ TEST_F(Packed, DocumentsTrainAsEachAlone) {
   EXPECT_LE(distance({packed}, alone_), 1e-5);
 }
 
+TEST_F(Packed, DocumentsTrainAsEachAloneWithScoresOfTheDistance) {
+  case_.config.kv_heads = 1;
+  for (int64_t window : {0, 2})
+    for (auto positions : {PositionEmbedding::kAlibi, PositionEmbedding::kLearned}) {
+      case_.config.position_embedding = positions;
+      case_.config.window = window;
+      Batch packed = part(0, 16);
+      EXPECT_GT(distance({packed}, alone_), 1e-3);
+      add_boundaries(packed, 0);
+      EXPECT_LE(distance({packed}, alone_), 1e-12) << window;
+    }
+}
+
 class LayoutsWithDocuments : public ::testing::TestWithParam<Layout> {};
 
 TEST_P(LayoutsWithDocuments, EqualOneRank) {

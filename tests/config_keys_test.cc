@@ -135,17 +135,11 @@ struct Refused {
 
 TEST_F(ConfigTest, WhatIsNotSupportedYetIsRefusedWithTheReason) {
   const Refused cases[] = {
-      {"norm: rmsnorm", "norms other than layernorm"},
-      {"activation: swiglu", "supported is gelu"},
-      {"pos_emb: alibi", "supported is rotary, none"},
+      {"norm: scalenorm", "supported is layernorm, rmsnorm"},
+      {"opt_pos_emb_offset: 2", "unused rows"},
       {"lr_decay_style: exponential", "supported is constant, linear, cosine"},
       {"optimizer: {type: Lion}", "supported is adam"},
       {"optimizer: {params: {momentum: 0.9}}", "SGD"},
-      {"gpt_j_tied: true", "set it to false"},
-      {"use_bias_in_mlp: false", "set it to true"},
-      {"use_bias_in_attn_linear: false", "attention without biases"},
-      {"sliding_window_width: 4096", "remove the key"},
-      {"use_qk_layernorm: true", "norms of queries"},
       {"sequence_parallel: true", "sequence parallelism"},
       {"moe_num_experts: 8", "mixtures of experts"},
       {"te_mha: true", "Transformer Engine"},

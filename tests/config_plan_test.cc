@@ -118,6 +118,41 @@ TEST_F(ConfigTest, PythiaFilesAreThePublishedModels) {
   }
 }
 
+TEST_F(ConfigTest, OtherFamiliesHaveTheirPublishedSizes) {
+  const std::string llama =
+      "num_layers: 32\nhidden_size: 4096\nnum_attention_heads: 32\nnorm: rmsnorm\n"
+      "activation: swiglu\nuse_bias_in_attn_linear: false\nuse_bias_in_mlp: false\n"
+      "no_weight_tying: true\n";
+  auto size = [&](const std::string& lines, int64_t vocab) {
+    ModelConfig model = load(lines).model;
+    model.vocab = vocab;
+    return num_parameters(model);
+  };
+  EXPECT_EQ(size("num_layers: 12\nhidden_size: 768\nnum_attention_heads: 12\n"
+                 "max_position_embeddings: 1024\npos_emb: learned\nno_weight_tying: false",
+                 50257),
+            124439808);
+  EXPECT_EQ(size(llama + "intermediate_size: 33024", 32000), 6738415616);  // LLaMA 7B
+  EXPECT_EQ(size(llama + "intermediate_size: 43008\nnum_kv_heads: 8", 32000),
+            7241732096);  // Mistral
+}
+
+TEST_F(ConfigTest, EstimateCountsWhatTensorParallelismSplits) {
+  const std::string lines =
+      "num_layers: 4\nhidden_size: 64\nnum_attention_heads: 4\nnum_kv_heads: 2\nnorm: rmsnorm\n"
+      "activation: swiglu\nintermediate_size: 288\nuse_bias_in_mlp: false\npos_emb: learned\n"
+      "max_position_embeddings: 40\nno_weight_tying: true\n";
+  auto one = estimate(load(lines), 128, 1);
+  // Matrices of queries, keys and values, of the output, of gate and up, and down; biases; norms.
+  int64_t split = 64 * (128 + 64 + 192 + 96) + 128, whole = 64 + 2 * 64;
+  EXPECT_EQ(one.positions, 40 * 64);
+  EXPECT_EQ(one.blocks, 4 * (split + whole));
+  EXPECT_EQ(one.parameters, one.blocks + 2 * 128 * 64 + 40 * 64 + 64);
+  EXPECT_EQ(one.activation_bytes_kept, 8 * 32 * 64 * 4 * 2 * (8 + 8 + 4 * 3));
+  auto two = estimate(load(lines + "model_parallel_size: 2"), 128, 2);
+  EXPECT_EQ(two.rank_parameters, 4 * (split / 2 + whole) + 128 * 64 + 40 * 64 + 64);
+}
+
 TEST_F(ConfigTest, PythiaWritesItsPublishedCheckpoints) {
   auto config = load_config(
       {.files = {"70M"}, .directory = NEOX_SOURCE_DIR "/configs/pythia", .overrides = {"save=x"}});

@@ -148,7 +148,17 @@ TEST_F(ConfigTest, ImpossibleValuesNamePlaceAndCure) {
       {"num_layers: 1000000000000", "must be at most 65536"},
       {"seq_length: -3", "must be at least 1"},
       {"max_position_embeddings: 16", "max_position_embeddings is 16, less than seq_length 32"},
-      {"num_kv_heads: 2", "grouped-query attention is not supported yet"},
+      {"num_kv_heads: 3", "num_kv_heads 3 does not divide num_attention_heads 4"},
+      {"num_kv_heads: 0", "must be at least 1"},
+      {"model_parallel_size: 2\nnum_kv_heads: 1", "does not divide num_kv_heads 1"},
+      {"sliding_window_width: 0", "must be at least 1"},
+      {"gpt_j_tied: true", "set gpt_j_residual to true"},
+      {"rms_norm_epsilon: 0\nnorm: rmsnorm", "rms_norm_epsilon is 0"},
+      {"intermediate_size: 512\nactivation: swiglu", "three times the width that is meant"},
+      {"intermediate_size: 100\nmlp_multiple_of: 8", "do not share out"},
+      {"rpe_max_distance: 16\npos_emb: rpe", "more than half of rpe_num_buckets 32"},
+      {"rope_scaling: {factor: 0.5}", "must be at least 1"},
+      {"rope_scaling: {high_freq_factor: 1}", "less than high_freq_factor 1"},
       {"rotary_pct: 0.2", "rotates 3 dimensions; their number must be even and positive"},
       {"rotary_pct: 0.01", "rotates 0 dimensions"},
       {"rotary_pct: 1.5", "must lie between 0 and 1"},
@@ -230,7 +240,6 @@ TEST_F(ConfigTest, ImpossibleValuesNamePlaceAndCure) {
 TEST_F(ConfigTest, MissingKeysAreNamed) {
   EXPECT_TRUE(has(fails("num_layers: null"), "num_layers is missing"));
   EXPECT_TRUE(has(fails("train_iters: null"), "train_iters is missing"));
-  EXPECT_TRUE(has(fails("pos_emb: null"), "NeoX's default, learned, is not supported yet"));
   EXPECT_TRUE(has(fails("train_batch_size: null"), "neither train_batch_size nor"));
 }
 
@@ -248,6 +257,39 @@ TEST_F(ConfigTest, OtherWidthsAndPathsAreTaken) {
   EXPECT_EQ(config.train.sample_tokens, 9);
   EXPECT_TRUE(has(config.notes.at(0), "wandb sync"));
   EXPECT_EQ(load("").model.intermediate, 256);
+}
+
+TEST_F(ConfigTest, TheWidthOfTheMlpFollowsNeoX) {
+  auto widths = [&](const std::string& lines) {
+    auto model = load(lines).model;
+    return concat(model.mlp_inputs(), " ", model.intermediate);
+  };
+  EXPECT_EQ(widths("intermediate_size: 33024\nactivation: swiglu"), "22016 11008");
+  EXPECT_EQ(widths("intermediate_size: 516\nactivation: relu"), "516 516");
+  EXPECT_EQ(widths("hidden_size: 4096\nactivation: geglu\nmlp_multiple_of: 256"), "11264 5632");
+  EXPECT_EQ(widths("intermediate_size: 512\nactivation: glu\nmlp_multiple_of: 8"), "352 176");
+  EXPECT_EQ(widths("intermediate_size: 512\nmlp_multiple_of: 8"), "512 512");
+}
+
+TEST_F(ConfigTest, OtherFamiliesAreTaken) {
+  auto m = load(
+               "pos_emb: rotary\nnorm: rmsnorm\nrms_norm_epsilon: 1e-6\nactivation: swiglu\n"
+               "intermediate_size: 516\nnum_kv_heads: 2\nuse_bias_in_attn_linear: false\n"
+               "use_bias_in_mlp: false\nsliding_window_width: 7\nuse_qk_layernorm: true\n"
+               "gpt_j_residual: true\ngpt_j_tied: true\nrope_scaling: {factor: 32}")
+               .model;
+  EXPECT_EQ(m.norm, Norm::kRmsNorm);
+  EXPECT_EQ(m.norm_eps, 1e-6);
+  EXPECT_EQ(m.activation, Activation::kSilu);
+  EXPECT_TRUE(m.gated && m.qk_norm && m.tied_norms && !m.attention_bias && !m.mlp_bias);
+  EXPECT_EQ(m.groups(), 2);
+  EXPECT_EQ(m.window, 7);
+  EXPECT_EQ(m.rotary_scaling.factor, 32);
+  EXPECT_EQ(m.rotary_scaling.original_positions, 8192);
+  EXPECT_EQ(load("pos_emb: null").model.position_embedding, PositionEmbedding::kLearned);
+  EXPECT_EQ(load("pos_emb: alibi").model.position_embedding, PositionEmbedding::kAlibi);
+  EXPECT_EQ(load("bias_gelu_fusion: true\nactivation: geglu").model.activation,
+            Activation::kGeluErf);
 }
 
 TEST_F(ConfigTest, DataMayBeBlended) {

@@ -21,11 +21,13 @@ using Tokens = std::vector<int32_t>;
 // A tiny model of random weights.
 class TinyModel {
  public:
-  TinyModel(const Layout& layout, Communicator& world)
+  TinyModel(const Layout& layout, Communicator& world, const ModelOption& option = {})
       : mesh_(layout, world),
-        model_(config(), mesh_, {.dtypes = {}, .keeping = GradientKeeping::kNone}) {}
-  static ModelConfig config() {
-    ModelConfig config = TinyOptions().model;
+        model_(config(option), mesh_, {.dtypes = {}, .keeping = GradientKeeping::kNone}) {}
+  static ModelConfig config(const ModelOption& option = {}) {
+    TinyOptions options;
+    if (option.set) option.set(options);
+    ModelConfig config = options.model;
     config.positions = 24;
     config.init_std = 1;  // random weights repeat themselves less
     return config;
@@ -83,6 +85,25 @@ TEST(Generate, EveryLayoutGivesTheSameText) {
         texts[static_cast<size_t>(world.rank())] = TinyModel(layout, world).text(sampling);
       });
       for (const Tokens& text : texts) EXPECT_EQ(text, wanted) << to_string(layout);
+    }
+  }
+}
+
+TEST(Generate, NeitherCacheNorLayoutChangesTheTextOfOtherModels) {
+  const Sampling sampling{.max_tokens = 8};
+  at::set_num_threads(1);
+  for (const ModelOption& option : kModelOptions) {
+    auto world = self_communicator();
+    TinyModel model({}, *world, option);
+    Tokens wanted = model.text(sampling), text = {3, 14, 15};
+    while (text.size() < 9) text.push_back(model.likeliest_after(text));
+    EXPECT_TRUE(std::equal(text.begin() + 3, text.end(), wanted.begin())) << option.name;
+    for (Layout layout : {Layout{.tp = 2}, {.pp = 2}}) {
+      std::vector<Tokens> texts(2);
+      run_thread_ranks(2, [&](Communicator& ranks, Control&) {
+        texts[static_cast<size_t>(ranks.rank())] = TinyModel(layout, ranks, option).text(sampling);
+      });
+      for (const Tokens& other : texts) EXPECT_EQ(other, wanted) << option.name;
     }
   }
 }

@@ -78,6 +78,25 @@ TEST_P(Layouts, EqualOneRankWithRecomputationAndLargerMicroBatches) {
 
 INSTANTIATE_TEST_SUITE_P(All, Layouts, testing::ValuesIn(kLayouts));
 
+class LayoutsOfOptions : public testing::TestWithParam<ModelOption> {};
+
+TEST_P(LayoutsOfOptions, EqualOneRank) {
+  at::set_num_threads(1);
+  TinyOptions plain, options;
+  GetParam().set(options);
+  TinyResult one = TinyRun({}, options).train(0, 3);
+  EXPECT_NE(one.steps[0].loss, TinyRun({}, plain).train(0, 1).steps[0].loss);
+  for (Layout layout : {Layout{.tp = 2}, {.pp = 2}, {.shard = 2}, {.pp = 2, .tp = 2}}) {
+    TinyResult many = TinyRun(layout, options).train(0, 3);
+    EXPECT_LE(distance(many.steps, one.steps), kTolerance) << to_string(layout);
+    EXPECT_LE(distance(many.state, one.state), kTolerance) << to_string(layout);
+    EXPECT_EQ(many.copies_differ, "") << to_string(layout);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, LayoutsOfOptions, testing::ValuesIn(kModelOptions),
+                         [](const auto& info) { return std::string(info.param.name); });
+
 TEST(LayoutsGolden, ClippingIsActiveAndTheLossFalls) {
   at::set_num_threads(1);
   TinyResult one = TinyRun({}, {}).train(0, 20);

@@ -34,20 +34,61 @@ struct ModelCase {
   int64_t batch = 0;
 };
 
+struct CaseActivation {
+  Activation function;
+  bool gated = false;
+};
+
+inline CaseActivation case_activation(const std::string& name) {
+  using enum Activation;
+  static const std::map<std::string, CaseActivation> kNames = {
+      {"gelu", {kGeluErf}},     {"gelu_tanh", {kGeluTanh}}, {"relu", {kRelu}},
+      {"silu", {kSilu}},        {"swish", {kSilu}},         {"softsign", {kSoftsign}},
+      {"mish", {kMish}},        {"swiglu", {kSilu, true}},  {"geglu", {kGeluErf, true}},
+      {"reglu", {kRelu, true}}, {"glu", {kSigmoid, true}},  {"bilinear", {kIdentity, true}}};
+  return kNames.at(name);
+}
+
+// What a case does not say is as in GPT-NeoX (DEFAULTS of tests/oracle/families.py).
 inline ModelCase model_case(const nlohmann::json& j) {
+  using enum PositionEmbedding;
+  static const std::map<std::string, PositionEmbedding> kPositions = {{"rotary", kRotary},
+                                                                      {"learned", kLearned},
+                                                                      {"sinusoidal", kSinusoidal},
+                                                                      {"alibi", kAlibi},
+                                                                      {"rpe", kRelative}};
   int64_t hidden = j.at("hidden"), seq = j.at("seq");
+  CaseActivation activation = case_activation(j.at("activation"));
+  bool rms = j.value("norm", "layernorm") == "rmsnorm";
   ModelConfig config{.layers = j.at("layers"),
                      .hidden = hidden,
                      .heads = j.at("heads"),
                      .seq = seq,
                      .positions = seq,
                      .vocab = j.at("vocab"),
-                     .intermediate = 4 * hidden,
-                     .rotary_pct = j.at("rotary_pct"),
-                     .parallel_residual = j.at("parallel_residual"),
-                     .tied_embedding = j.at("tied_embedding"),
-                     .activation = j.at("activation") == "gelu_tanh" ? Activation::kGeluTanh
-                                                                     : Activation::kGeluErf};
+                     .intermediate = j.value("intermediate", 4 * hidden),
+                     .position_embedding = kPositions.at(j.value("pos_emb", "rotary")),
+                     .rotary_pct = j.value("rotary_pct", 1.0),
+                     .norm_eps = j.value("norm_eps", 1e-5),
+                     .parallel_residual = j.value("parallel_residual", false),
+                     .tied_embedding = j.value("tied_embedding", false),
+                     .activation = activation.function,
+                     .kv_heads = j.value("kv_heads", int64_t{0}),
+                     .window = j.value("window", int64_t{0}),
+                     .norm = rms ? Norm::kRmsNorm : Norm::kLayerNorm,
+                     .gated = activation.gated,
+                     .attention_bias = j.value("attention_bias", true),
+                     .mlp_bias = j.value("mlp_bias", true),
+                     .tied_norms = j.value("tied_norms", false),
+                     .qk_norm = j.value("qk_norm", false),
+                     .rpe_buckets = j.value("rpe_num_buckets", int64_t{32}),
+                     .rpe_max_distance = j.value("rpe_max_distance", int64_t{128})};
+  if (j.contains("rope_scaling")) {
+    const nlohmann::json& scaling = j.at("rope_scaling");
+    config.rotary_scaling = {scaling.at("factor"), scaling.at("low_freq_factor"),
+                             scaling.at("high_freq_factor"),
+                             scaling.at("original_max_position_embeddings")};
+  }
   return {j.at("name"), config, j.at("batch")};
 }
 
@@ -167,12 +208,12 @@ struct Worst {
 // gradient is rounding, which Adam scales up to whole steps. Sets those rows to zero, to be
 // compared where rounding differs.
 inline Tensors without_inert_rows(const ModelCase& c, Tensors tensors) {
-  int64_t H = c.config.heads, D = c.config.hidden / H;
+  int64_t K = c.config.groups(), G = c.config.group_queries(), D = c.config.head_size();
   auto rotary = static_cast<int64_t>(static_cast<double>(D) * c.config.rotary_pct);
   for (auto& [name, t] : tensors)
     if (name.ends_with("query_key_value.bias")) {
       t = t.clone();
-      t.view({H, 3, D}).select(1, 1).narrow(1, rotary, D - rotary).zero_();
+      t.view({K, G + 2, D}).select(1, G).narrow(1, rotary, D - rotary).zero_();
     }
   return tensors;
 }

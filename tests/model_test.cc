@@ -1,5 +1,7 @@
 // GptNeoX against transformers' GPTNeoXForCausalLM and a PyTorch training loop, by the sketches
 // that tests/oracle/model.py keeps in tests/golden.
+#include <set>
+
 #include "model_cases.h"
 
 namespace neox {
@@ -79,7 +81,10 @@ TEST_P(Golden, RecomputationChangesNothing) {
   for (const auto& [name, t] : plain.gradients()) EXPECT_TRUE(t.equal(other.at(name))) << name;
 }
 
-TEST_P(Golden, TrainingStepsEqualThoseOfPyTorch) {
+// The cases of two layers and more.
+class GoldenTraining : public Golden {};
+
+TEST_P(GoldenTraining, StepsEqualThoseOfPyTorch) {
   nlohmann::json file = golden("model_trajectory.json"), want = of(file);
   ModelCase c = model_case(want);
   ModelRun run(c, {.dtypes = kind().dtypes});
@@ -101,6 +106,47 @@ TEST_P(Golden, TrainingStepsEqualThoseOfPyTorch) {
   EXPECT_LE(parameter.distance, kind().trajectory) << parameter.name;
 }
 
+TEST_P(Golden, ParametersAreAsManyAsTheConfigurationSays) {
+  ModelConfig config = model_case(of(golden("model_sketches.json"))).config;
+  ParameterParts parts = parameter_parts(config);
+  int64_t block = 0, whole = 0, all = num_elements(embedding_param(config).spec.shape);
+  for (const ModelParam& p : layer_params(config, 0)) {
+    block += num_elements(p.spec.shape);
+    whole += p.spec.tp_dim ? 0 : num_elements(p.spec.shape);
+  }
+  for (const auto& params :
+       {position_params(config), distance_params(config), final_params(config)})
+    for (const ModelParam& p : params) all += num_elements(p.spec.shape);
+  EXPECT_EQ(block, parts.block);
+  EXPECT_EQ(whole, parts.block_whole);
+  EXPECT_EQ(all + config.layers * block, num_parameters(config));
+}
+
+TEST(Architecture, DiffersWhereAnythingDiffers) {
+  std::set<std::string> texts;
+  nlohmann::json cases = read_golden("model_sketches.json").at("cases");
+  for (const auto& j : cases) texts.insert(architecture(model_case(j).config));
+  ModelConfig c = model_case(cases[0]).config;
+  auto add = [&](auto change) {
+    ModelConfig other = c;
+    change(other);
+    texts.insert(architecture(other));
+  };
+  add([](auto& o) { o.kv_heads = 1; });
+  add([](auto& o) { o.window = 3; });
+  add([](auto& o) { o.norm = Norm::kRmsNorm; });
+  add([](auto& o) { o.gated = true; });
+  add([](auto& o) { o.attention_bias = false; });
+  add([](auto& o) { o.mlp_bias = false; });
+  add([](auto& o) { o.tied_norms = true; });
+  add([](auto& o) { o.qk_norm = true; });
+  add([](auto& o) { o.rotary_scaling.factor = 2; });
+  EXPECT_EQ(texts.size(), cases.size() + 9);
+  EXPECT_EQ(architecture(c),
+            "2 layers, hidden 64, 2 heads, intermediate 256, vocabulary 96, untied embedding, "
+            "parallel residual, rotary 0.25 base 10000, gelu (tanh), norm eps 1e-05");
+}
+
 class GoldenBf16 : public testing::TestWithParam<int> {};
 
 TEST_P(GoldenBf16, LossesFollowAPyTorchLoopWithMasterParameters) {
@@ -116,15 +162,18 @@ TEST_P(GoldenBf16, LossesFollowAPyTorchLoopWithMasterParameters) {
     EXPECT_NEAR(reports[s].loss / want.at("bf16_losses")[s].get<double>(), 1, 5e-3) << s;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, GoldenBf16, testing::Values(0, 1, 2));
+INSTANTIATE_TEST_SUITE_P(All, GoldenBf16, testing::Range(0, 6));
 
-const char* const kShapes[] = {"Head32", "Head64", "Head80"};
+const char* const kShapes[] = {"Head32", "Head64", "Head80", "Gpt2",       "Llama",
+                               "Alibi",  "Llama3", "QkNorm", "Sinusoidal", "Relative"};
 const auto name_of = [](const auto& info) {
   return std::string(kShapes[std::get<0>(info.param)]) + "_" + std::get<1>(info.param)->name;
 };
 INSTANTIATE_TEST_SUITE_P(All, Golden,
-                         testing::Combine(testing::Values(0, 1, 2),
-                                          testing::Values(&kFp64, &kFp32)),
+                         testing::Combine(testing::Range(0, 10), testing::Values(&kFp64, &kFp32)),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(All, GoldenTraining,
+                         testing::Combine(testing::Range(0, 6), testing::Values(&kFp64, &kFp32)),
                          name_of);
 
 }  // namespace

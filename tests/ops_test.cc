@@ -53,11 +53,11 @@ TEST(Rotary, EqualsTheAtenFormulaForwardAndBackward) {
   int64_t B = 2, T = 5, H = 3, D = 14, first = 4;
   for (int64_t rotary : {14, 6, 2}) {
     for (auto [type, tolerance] : kTolerances) {
-      RotaryTable table = rotary_table(9, rotary, 10000, at::kCPU);
+      RotaryTable table = rotary_table(9, {.rotary = rotary}, at::kCPU);
       at::ScalarType wide = type == at::kDouble ? at::kDouble : at::kFloat;
       Tensor x = at::randn({B, T, H * 3 * D}, at::kDouble).to(type).set_requires_grad(true);
       Tensor dy = at::randn({B, T, H * 3 * D}, at::kDouble).to(type);
-      Tensor y = rotate_positions_(x * 1, H, table, first);
+      Tensor y = rotate_positions_(x * 1, {H}, table, first);
       y.backward(dy);
       Tensor x2 = x.detach().to(wide).set_requires_grad(true);
       Tensor y2 = rotated(x2.view({B, T, H, 3, D}), table, first).view({B, T, H * 3 * D});
@@ -69,9 +69,9 @@ TEST(Rotary, EqualsTheAtenFormulaForwardAndBackward) {
 }
 
 TEST(Rotary, LeavesValuesAndTheRestOfAHeadAsTheyAre) {
-  RotaryTable table = rotary_table(8, 4, 10000, at::kCPU);
+  RotaryTable table = rotary_table(8, {.rotary = 4}, at::kCPU);
   Tensor x = at::randn({1, 8, 2 * 3 * 6});
-  Tensor y = rotate_positions_(x.clone(), 2, table, 0).view({1, 8, 2, 3, 6});
+  Tensor y = rotate_positions_(x.clone(), {2}, table, 0).view({1, 8, 2, 3, 6});
   Tensor before = x.view({1, 8, 2, 3, 6});
   EXPECT_TRUE(y.select(3, 2).equal(before.select(3, 2)));
   EXPECT_TRUE(y.narrow(4, 4, 2).equal(before.narrow(4, 4, 2)));
@@ -80,12 +80,12 @@ TEST(Rotary, LeavesValuesAndTheRestOfAHeadAsTheyAre) {
 }
 
 TEST(Rotary, RefusesPositionsBeyondItsTable) {
-  RotaryTable table = rotary_table(8, 4, 10000, at::kCPU);
-  EXPECT_NO_THROW(rotate_positions_(at::randn({1, 3, 12}), 1, table, 5));
-  EXPECT_THROW(rotate_positions_(at::randn({1, 3, 12}), 1, table, 6), Error);
-  RotaryTable none = rotary_table(2, 0, 10000, at::kCPU);
+  RotaryTable table = rotary_table(8, {.rotary = 4}, at::kCPU);
+  EXPECT_NO_THROW(rotate_positions_(at::randn({1, 3, 12}), {1}, table, 5));
+  EXPECT_THROW(rotate_positions_(at::randn({1, 3, 12}), {1}, table, 6), Error);
+  RotaryTable none = rotary_table(2, {.rotary = 0}, at::kCPU);
   Tensor x = at::randn({1, 3, 12});
-  EXPECT_TRUE(rotate_positions_(x.clone(), 1, none, 0).equal(x));
+  EXPECT_TRUE(rotate_positions_(x.clone(), {1}, none, 0).equal(x));
 }
 
 struct HeadInputs {

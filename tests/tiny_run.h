@@ -45,6 +45,80 @@ struct TinyOptions {
   GradientKeeping keeping = GradientKeeping::kFull;
 };
 
+// What other models have.
+struct ModelOption {
+  const char* name = "";
+  void (*set)(TinyOptions&) = nullptr;
+};
+
+inline void like_gpt2(TinyOptions& o) {
+  o.model.position_embedding = PositionEmbedding::kLearned;
+  o.model.parallel_residual = false;
+  o.model.tied_embedding = true;
+}
+
+inline void like_llama(TinyOptions& o) {
+  o.model.norm = Norm::kRmsNorm;
+  o.model.activation = Activation::kSilu;
+  o.model.gated = true;
+  o.model.kv_heads = 2;
+  o.model.parallel_residual = o.model.attention_bias = o.model.mlp_bias = false;
+  o.model.hidden_dropout = o.model.attention_dropout = 0;
+}
+
+inline const std::vector<ModelOption> kModelOptions = {
+    {"Gpt2", like_gpt2},
+    {"Gpt2WithDocuments", [](TinyOptions& o) { like_gpt2(o), o.end_of_document = 3; }},
+    {"Llama", like_llama},
+    {"LlamaWithWindow",
+     [](TinyOptions& o) {
+       like_llama(o);
+       o.model.window = 2;
+       o.model.tied_embedding = true;
+     }},
+    {"GroupedQueriesWithDropout", [](TinyOptions& o) { o.model.kv_heads = 2; }},
+    {"Alibi",
+     [](TinyOptions& o) {
+       o.model.position_embedding = PositionEmbedding::kAlibi;
+       o.model.kv_heads = 2;
+       o.end_of_document = 3;
+     }},
+    {"AlibiWithoutDropout",
+     [](TinyOptions& o) {
+       o.model.position_embedding = PositionEmbedding::kAlibi;
+       o.model.hidden_dropout = o.model.attention_dropout = 0;
+       o.recompute = 2;
+       o.end_of_document = 3;
+     }},
+    {"RelativePositions",
+     [](TinyOptions& o) {
+       o.model.position_embedding = PositionEmbedding::kRelative;
+       o.model.rpe_buckets = 4;
+       o.model.rpe_max_distance = 5;
+     }},
+    {"RelativePositionsRecomputed",
+     [](TinyOptions& o) {
+       o.model.position_embedding = PositionEmbedding::kRelative;
+       o.model.hidden_dropout = o.model.attention_dropout = 0;
+       o.recompute = 1;
+       o.end_of_document = 3;
+       o.keeping = GradientKeeping::kChunk;
+     }},
+    {"GatedWithBiasAndOneNorm",
+     [](TinyOptions& o) {
+       o.model.gated = true;
+       o.model.tied_norms = true;
+       o.model.activation = Activation::kMish;
+     }},
+    {"NormsOfQueriesAndKeys", [](TinyOptions& o) { o.model.qk_norm = true; }},
+    {"RmsNormsOfQueriesAndKeys",
+     [](TinyOptions& o) {
+       like_llama(o);
+       o.model.qk_norm = true;
+       o.model.position_embedding = PositionEmbedding::kSinusoidal;
+     }},
+};
+
 // What a batch says of its documents.
 inline void add_boundaries(Batch& batch, int64_t end_of_document) {
   batch.documents = at::empty_like(batch.tokens);

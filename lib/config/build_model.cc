@@ -28,12 +28,12 @@ void read_shape(KeyReader& keys, ModelConfig& model) {
   keys.require(model.hidden % model.heads == 0, "hidden_size", "hidden_size ", model.hidden,
                " is not divisible by num_attention_heads ", model.heads, " (",
                keys.where("num_attention_heads"), ")");
-  int64_t kv = keys.maybe_integer("num_kv_heads").value_or(model.heads);
-  keys.require(kv == model.heads, "num_kv_heads", "num_kv_heads ", kv,
-               " differs from num_attention_heads ", model.heads, " (",
-               keys.where("num_attention_heads"),
-               "); grouped-query attention is not supported yet, so remove the key");
-  keys.mark("num_kv_heads", Effect::kInput);
+  if (keys.maybe_integer("num_kv_heads")) {
+    model.kv_heads = keys.integer_from("num_kv_heads", 1, 1 << 20);
+    keys.require(model.heads % model.kv_heads == 0, "num_kv_heads", "num_kv_heads ", model.kv_heads,
+                 " does not divide num_attention_heads ", model.heads, " (",
+                 keys.where("num_attention_heads"), ")");
+  }
   model.seq = keys.integer_from("seq_length", 1, 1 << 24);
   if (keys.maybe_integer("max_position_embeddings")) {
     model.positions = keys.integer_from("max_position_embeddings", 1, 1 << 30);
@@ -44,21 +44,80 @@ void read_shape(KeyReader& keys, ModelConfig& model) {
   keys.require(model.positions >= model.seq, "max_position_embeddings",
                "max_position_embeddings is ", model.positions, ", less than seq_length ", model.seq,
                " (", keys.where("seq_length"), ")");
-  if (keys.maybe_integer("intermediate_size")) {
-    model.intermediate = keys.integer_from("intermediate_size", 1, 1 << 22);
-  } else {
-    model.intermediate = 4 * model.hidden;
-    keys.derive("intermediate_size", std::to_string(model.intermediate), "hidden_size");
-  }
+  if (keys.maybe_integer("sliding_window_width"))
+    model.window = keys.integer_from("sliding_window_width", 1, 1 << 30);
 }
 
-void read_positions(KeyReader& keys, ModelConfig& model) {
-  check_usage(keys.given("pos_emb") != nullptr,
-              "pos_emb is not given, and NeoX's default, learned, is not supported yet; write "
-              "pos_emb: rotary (as Pythia) or pos_emb: none");
-  bool rotary = keys.choice("pos_emb") == "rotary";
-  model.position_embedding = rotary ? PositionEmbedding::kRotary : PositionEmbedding::kNone;
-  if (!rotary) return;
+struct NamedActivation {
+  Activation function;
+  bool gated = false;
+};
+
+NamedActivation named_activation(const std::string& name, bool tanh) {
+  using enum Activation;
+  static const std::map<std::string, NamedActivation> kNames = {{"gelu", {kGeluErf}},
+                                                                {"relu", {kRelu}},
+                                                                {"silu", {kSilu}},
+                                                                {"swish", {kSilu}},
+                                                                {"softsign", {kSoftsign}},
+                                                                {"mish", {kMish}},
+                                                                {"geglu", {kGeluErf, true}},
+                                                                {"reglu", {kRelu, true}},
+                                                                {"swiglu", {kSilu, true}},
+                                                                {"glu", {kSigmoid, true}},
+                                                                {"bilinear", {kIdentity, true}}};
+  return tanh && name == "gelu" ? NamedActivation{kGeluTanh} : kNames.at(name);
+}
+
+int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+
+// NeoX's rule (ParallelMLP): two thirds of intermediate_size are shared out over gate and up; both
+// are rounded up to mlp_multiple_of.
+void read_width(KeyReader& keys, ModelConfig& model) {
+  int64_t given = 4 * model.hidden;
+  bool absent = !keys.maybe_integer("intermediate_size");
+  if (!absent) given = keys.integer_from("intermediate_size", 1, 1 << 24);
+  if (absent) keys.derive("intermediate_size", std::to_string(given), "hidden_size");
+  int64_t multiple = keys.integer_from("mlp_multiple_of", 1, 1 << 20);
+  int64_t inputs = model.gated ? given * 2 / 3 : given;
+  model.intermediate = round_up(model.gated ? inputs / 2 : inputs, multiple);
+  bool fits = round_up(inputs, 2 * multiple) == model.mlp_inputs();
+  if (!model.gated) fits = multiple == 1 || fits;
+  keys.require(fits && model.intermediate > 0, "intermediate_size", "intermediate_size ", given,
+               " with mlp_multiple_of ", multiple, " (", keys.where("mlp_multiple_of"), ") makes ",
+               inputs, " columns, which do not share out; write ",
+               model.gated ? "three times the width that is meant" : "a multiple of it");
+}
+
+void read_mlp(KeyReader& keys, ModelConfig& model) {
+  bool tanh = keys.flag("bias_gelu_fusion");
+  keys.require(!tanh || !keys.flag("onnx_safe"), "onnx_safe", "onnx_safe and bias_gelu_fusion (",
+               keys.where("bias_gelu_fusion"),
+               ") exclude each other, as in NeoX; set one of them to false");
+  keys.record_input("onnx_safe");
+  NamedActivation activation = named_activation(keys.choice("activation"), tanh);
+  model.activation = activation.function;
+  model.gated = activation.gated;
+  model.mlp_bias = keys.flag("use_bias_in_mlp");
+  read_width(keys, model);
+}
+
+void read_norms(KeyReader& keys, ModelConfig& model) {
+  bool rms = keys.choice("norm") == "rmsnorm";
+  model.norm = rms ? Norm::kRmsNorm : Norm::kLayerNorm;
+  const char* key = rms ? "rms_norm_epsilon" : "layernorm_epsilon";
+  model.norm_eps = keys.number(key);
+  keys.require(model.norm_eps > 0, key, key, " is ", shortest(model.norm_eps),
+               "; it must be positive (usual: 1e-5)");
+  model.qk_norm = keys.flag("use_qk_layernorm");
+  model.parallel_residual = keys.flag("gpt_j_residual");
+  model.tied_norms = keys.flag("gpt_j_tied");
+  keys.require(!model.tied_norms || model.parallel_residual, "gpt_j_tied",
+               "gpt_j_tied is true, but attention and MLP are not parallel; set gpt_j_residual to "
+               "true, or remove gpt_j_tied");
+}
+
+void read_rotary(KeyReader& keys, ModelConfig& model) {
   model.rotary_pct = keys.number_in("rotary_pct", 0, 1);
   model.rotary_base = keys.number("rotary_emb_base");
   keys.require(model.rotary_base > 1, "rotary_emb_base", "rotary_emb_base is ",
@@ -69,6 +128,38 @@ void read_positions(KeyReader& keys, ModelConfig& model) {
                shortest(model.rotary_pct), " of head size ", head_size, " (hidden_size ",
                model.hidden, " / num_attention_heads ", model.heads, ") rotates ", rotated,
                " dimensions; their number must be even and positive");
+  if (!keys.given("rope_scaling")) return;
+  RotaryScaling& scaling = model.rotary_scaling;
+  keys.choice("rope_scaling.rope_type");
+  scaling.factor = keys.number("rope_scaling.factor");
+  scaling.low_freq_factor = keys.number("rope_scaling.low_freq_factor");
+  scaling.high_freq_factor = keys.number("rope_scaling.high_freq_factor");
+  scaling.original_positions =
+      keys.integer_from("rope_scaling.original_max_position_embeddings", 1, 1 << 30);
+  keys.require(scaling.factor >= 1, "rope_scaling.factor", "rope_scaling.factor is ",
+               shortest(scaling.factor), "; it must be at least 1");
+  keys.require(scaling.low_freq_factor > 0 && scaling.high_freq_factor > scaling.low_freq_factor,
+               "rope_scaling", "rope_scaling: low_freq_factor ", shortest(scaling.low_freq_factor),
+               " must be positive and less than high_freq_factor ",
+               shortest(scaling.high_freq_factor));
+}
+
+void read_positions(KeyReader& keys, ModelConfig& model) {
+  using enum PositionEmbedding;
+  static const std::map<std::string, PositionEmbedding> kNames = {
+      {"learned", kLearned}, {"rotary", kRotary}, {"sinusoidal", kSinusoidal},
+      {"alibi", kAlibi},     {"rpe", kRelative},  {"none", kNone}};
+  model.position_embedding = kNames.at(keys.choice("pos_emb"));
+  keys.require(model.position_embedding != kSinusoidal || model.hidden % 2 == 0, "pos_emb",
+               "pos_emb: sinusoidal needs an even hidden_size, not ", model.hidden);
+  if (model.position_embedding == kRotary) read_rotary(keys, model);
+  if (model.position_embedding != kRelative) return;
+  model.rpe_buckets = keys.integer_from("rpe_num_buckets", 2, 1 << 20);
+  model.rpe_max_distance = keys.integer_from("rpe_max_distance", 1, 1 << 30);
+  keys.require(model.rpe_max_distance > model.rpe_buckets / 2, "rpe_max_distance",
+               "rpe_max_distance is ", model.rpe_max_distance,
+               "; it must be more than half of rpe_num_buckets ", model.rpe_buckets, " (",
+               keys.where("rpe_num_buckets"), ")");
 }
 
 // NeoX's rule: each entry [types, count] adds the pattern `count` times; "all" fills every layer.
@@ -124,17 +215,10 @@ ModelConfig read_model(KeyReader& keys) {
   read_shape(keys, model);
   read_positions(keys, model);
   check_attention(keys, model);
-  model.norm_eps = keys.number("layernorm_epsilon");
-  keys.require(model.norm_eps > 0, "layernorm_epsilon", "layernorm_epsilon is ",
-               shortest(model.norm_eps), "; it must be positive (usual: 1e-5)");
-  model.parallel_residual = keys.flag("gpt_j_residual");
+  read_norms(keys, model);
+  read_mlp(keys, model);
+  model.attention_bias = keys.flag("use_bias_in_attn_linear");
   model.tied_embedding = !keys.flag("no_weight_tying");
-  bool tanh = keys.flag("bias_gelu_fusion");
-  keys.require(!tanh || !keys.flag("onnx_safe"), "onnx_safe", "onnx_safe and bias_gelu_fusion (",
-               keys.where("bias_gelu_fusion"),
-               ") exclude each other, as in NeoX; set one of them to false");
-  keys.record_input("onnx_safe");
-  model.activation = tanh ? Activation::kGeluTanh : Activation::kGeluErf;
   model.init_method = init_method(keys.choice("init_method"));
   model.output_init_method = init_method(keys.choice("output_layer_init_method"));
   model.init_std = keys.number("init_method_std");
@@ -161,6 +245,9 @@ LayoutConfig read_layout(KeyReader& keys, const ModelConfig& model) {
   keys.require(model.heads % layout.tensor == 0, "model_parallel_size", "model_parallel_size ",
                layout.tensor, " does not divide num_attention_heads ", model.heads, " (",
                keys.where("num_attention_heads"), ")");
+  keys.require(model.groups() % layout.tensor == 0, "model_parallel_size", "model_parallel_size ",
+               layout.tensor, " does not divide num_kv_heads ", model.groups(), " (",
+               keys.where("num_kv_heads"), ")");
   keys.require(model.intermediate % layout.tensor == 0, "model_parallel_size",
                "model_parallel_size ", layout.tensor, " does not divide intermediate_size ",
                model.intermediate, " (", keys.where("intermediate_size"), ")");

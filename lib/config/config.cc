@@ -58,13 +58,28 @@ int64_t padded_vocab(const Config& config, int64_t vocab) {
   return (vocab + multiple - 1) / multiple * multiple;
 }
 
+ParameterParts parameter_parts(const ModelConfig& m) {
+  int64_t h = m.hidden, D = m.head_size(), norm = m.norm == Norm::kLayerNorm ? 2 : 1;
+  int64_t qkv = (m.heads + 2 * m.groups()) * D, up = m.mlp_inputs();
+  int64_t matrices = h * (qkv + m.heads * D + up + m.intermediate);
+  int64_t split_biases = (m.attention_bias ? qkv : 0) + (m.mlp_bias ? up : 0);
+  using enum PositionEmbedding;
+  ParameterParts parts;
+  parts.block_whole = norm * h * (m.tied_norms ? 1 : 2) + (m.qk_norm ? 2 * norm * D : 0) +
+                      (m.attention_bias ? h : 0) + (m.mlp_bias ? h : 0);
+  parts.block = matrices + split_biases + parts.block_whole;
+  parts.embedding = m.vocab * h;
+  parts.positions = m.position_embedding == kLearned    ? m.positions * h
+                    : m.position_embedding == kRelative ? m.rpe_buckets * m.heads
+                                                        : 0;
+  parts.final_norm = norm * h;
+  parts.head = m.tied_embedding ? 0 : parts.embedding;
+  return parts;
+}
+
 int64_t num_parameters(const ModelConfig& model) {
-  int64_t h = model.hidden, ffn = model.intermediate;
-  int64_t attention = (3 * h * h + 3 * h) + (h * h + h);
-  int64_t mlp = (h * ffn + ffn) + (ffn * h + h);
-  int64_t block = attention + mlp + 4 * h;  // two norms of weight and bias
-  int64_t embeddings = (model.tied_embedding ? 1 : 2) * model.vocab * h;
-  return model.layers * block + 2 * h + embeddings;
+  ParameterParts p = parameter_parts(model);
+  return p.embedding + p.positions + model.layers * p.block + p.final_norm + p.head;
 }
 
 }  // namespace neox

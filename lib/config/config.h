@@ -11,8 +11,18 @@
 namespace neox {
 
 enum class Precision { kFp32, kFp16, kBf16, kFp64 };
-enum class Activation { kGeluErf, kGeluTanh };
-enum class PositionEmbedding { kRotary, kNone };
+enum class Activation {
+  kGeluErf,
+  kGeluTanh,
+  kRelu,
+  kSilu,
+  kSoftsign,
+  kMish,
+  kSigmoid,
+  kIdentity,
+};
+enum class Norm { kLayerNorm, kRmsNorm };
+enum class PositionEmbedding { kRotary, kNone, kLearned, kSinusoidal, kAlibi, kRelative };
 enum class InitMethod {
   kNormal,                      // N(0, init_std)
   kScaledNormal,                // N(0, init_std / sqrt(2 L))
@@ -25,12 +35,18 @@ enum class InitMethod {
   kScaledOrthogonal,
 };
 
+// Llama 3's stretching of rotary wavelengths; factor 1: none.
+struct RotaryScaling {
+  double factor = 1, low_freq_factor = 1, high_freq_factor = 4;
+  int64_t original_positions = 8192;
+};
+
 struct ModelConfig {
   int64_t layers = 0, hidden = 0, heads = 0;
-  int64_t seq = 0;        // tokens of a training sample
-  int64_t positions = 0;  // max_position_embeddings
-  int64_t vocab = 0;      // padded; 0 until the tokenizer, the config or a checkpoint says it
-  int64_t intermediate = 0;
+  int64_t seq = 0;           // tokens of a training sample
+  int64_t positions = 0;     // max_position_embeddings
+  int64_t vocab = 0;         // padded; 0 until the tokenizer, the config or a checkpoint says it
+  int64_t intermediate = 0;  // columns of the MLP's output matrix
   PositionEmbedding position_embedding = PositionEmbedding::kRotary;
   double rotary_pct = 1.0, rotary_base = 10000, norm_eps = 1e-5;
   bool parallel_residual = false;  // gpt_j_residual
@@ -39,6 +55,20 @@ struct ModelConfig {
   InitMethod init_method = InitMethod::kNormal, output_init_method = InitMethod::kScaledNormal;
   double init_std = 0.02;
   double hidden_dropout = 0, attention_dropout = 0;
+  int64_t kv_heads = 0;  // num_kv_heads; 0: as many as heads
+  int64_t window = 0;    // a token sees itself and so many before it; 0: all
+  Norm norm = Norm::kLayerNorm;
+  bool gated = false;  // the MLP is activation(gate) * up
+  bool attention_bias = true, mlp_bias = true;
+  bool tied_norms = false;  // gpt_j_tied: attention and MLP share a norm
+  bool qk_norm = false;     // norms over each head of queries and keys
+  RotaryScaling rotary_scaling;
+  int64_t rpe_buckets = 32, rpe_max_distance = 128;  // of kRelative, T5's
+
+  int64_t head_size() const { return hidden / heads; }
+  int64_t groups() const { return kv_heads > 0 ? kv_heads : heads; }  // of keys and values
+  int64_t group_queries() const { return heads / groups(); }
+  int64_t mlp_inputs() const { return gated ? 2 * intermediate : intermediate; }
 };
 
 struct LayoutConfig {
@@ -223,6 +253,13 @@ int64_t padded_vocab(const Config& config, int64_t vocab);
 
 // Exact number of parameters; vocab must be known (padded).
 int64_t num_parameters(const ModelConfig& model);
+
+struct ParameterParts {
+  int64_t embedding = 0, positions = 0, final_norm = 0, head = 0;
+  int64_t block = 0;        // of one layer
+  int64_t block_whole = 0;  // of these, what tensor parallelism does not split
+};
+ParameterParts parameter_parts(const ModelConfig& model);
 
 // The table of --explain: every effective key, its value and where it comes from, in the groups
 // used, derived, without effect; then the notes.

@@ -31,22 +31,23 @@ int64_t data_ranks(const Config& config, int64_t world) {
 }
 
 void count_parameters(Estimate& e, const ModelConfig& model) {
-  e.embedding = model.vocab * model.hidden;
-  e.head = model.tied_embedding ? 0 : e.embedding;
-  e.final_norm = 2 * model.hidden;
+  ParameterParts parts = parameter_parts(model);
+  e.embedding = parts.embedding;
+  e.positions = parts.positions;
+  e.head = parts.head;
+  e.final_norm = parts.final_norm;
   e.parameters = num_parameters(model);
-  e.blocks = e.parameters - e.embedding - e.head - e.final_norm;
+  e.blocks = model.layers * parts.block;
 }
 
 // Elements on the fullest stage: whole layers, what tp splits divided by it. A tied head has its
 // copy of the embedding on the last stage.
 int64_t fullest_stage(const Estimate& e, const Config& config) {
-  const ModelConfig& model = config.model;
+  ParameterParts parts = parameter_parts(config.model);
   int64_t tp = config.layout.tensor, pp = config.layout.pipe;
-  int64_t whole = 6 * model.hidden;  // of a block: norms, biases of dense and of the MLP's output
-  int64_t block = (e.blocks / model.layers - whole) / tp + whole;
-  int64_t layers = divide_up(model.layers, pp) * block;
-  int64_t first = e.embedding / tp, last = e.embedding / tp + e.final_norm;
+  int64_t block = (parts.block - parts.block_whole) / tp + parts.block_whole;
+  int64_t layers = divide_up(config.model.layers, pp) * block;
+  int64_t first = e.embedding / tp + e.positions, last = e.embedding / tp + e.final_norm;
   if (pp > 1) return layers + std::max(first, last);
   return layers + first + e.final_norm + e.head / tp;
 }
@@ -63,24 +64,47 @@ void count_state(Estimate& e, const Config& config) {
   e.moment_bytes = 2 * chunk * state;
 }
 
+// Where scores depend on the distance of tokens they have a mask, which all layers share; where it
+// is learned, attention keeps the scores and their softmax.
+struct ScoreBytes {
+  double mask = 0, block = 0;
+};
+
+ScoreBytes score_bytes(const Config& config, int64_t micro, int64_t size) {
+  const ModelConfig& model = config.model;
+  bool learned = model.position_embedding == PositionEmbedding::kRelative;
+  bool by_head = learned || model.position_embedding == PositionEmbedding::kAlibi;
+  double pairs = static_cast<double>(model.seq * model.seq * size),
+         heads = static_cast<double>(model.heads / config.layout.tensor);
+  return {.mask = by_head            ? heads * pairs
+                  : model.window > 0 ? pairs
+                                     : 0,
+          .block = learned ? 2 * static_cast<double>(micro) * heads * pairs : 0};
+}
+
 // Korthikanti et al. 2022 (arXiv 2205.05198), section 4, for attention that stores no matrix of
-// scores: T B h (10 + 24 / tp) values of two bytes for each block, of which 2 are dropout masks.
+// scores: T B (10 h + (8 h + 4 f) / tp) bytes for each block in 16 bits, of which 2 h are dropout
+// masks; f is the width of the MLP, twice that of a gated one.
 void count_activations(Estimate& e, const Config& config) {
   const ModelConfig& model = config.model;
   int64_t size = element_bytes(config.precision.type);
   int64_t tokens = e.batch.micro * model.seq;
   double masks = model.hidden_dropout > 0 ? 2.0 : 0.0;
-  double per_value =
-      static_cast<double>(size) / 2 * (8 + 24.0 / static_cast<double>(config.layout.tensor)) +
-      masks;
+  double width = static_cast<double>(model.mlp_inputs()) / static_cast<double>(model.hidden);
+  double per_value = static_cast<double>(size) / 2 *
+                         (8 + (8 + 4 * width) / static_cast<double>(config.layout.tensor)) +
+                     masks;
   auto input = tokens * model.hidden;
-  double block = static_cast<double>(input) * per_value;
+  ScoreBytes scores = score_bytes(config, e.batch.micro, size);
+  double block = static_cast<double>(input) * per_value + scores.block;
   int64_t layers = divide_up(model.layers, config.layout.pipe);
   int64_t in_flight = std::min(config.layout.pipe, e.batch.accumulation);
   int64_t group = std::min(config.train.recompute_layers, layers);
-  e.activation_bytes_kept = static_cast<int64_t>(block * static_cast<double>(layers * in_flight));
-  e.activation_bytes_recomputed = divide_up(layers, group) * in_flight * input * size +
-                                  static_cast<int64_t>(block * static_cast<double>(group));
+  e.activation_bytes_kept =
+      static_cast<int64_t>(block * static_cast<double>(layers * in_flight) + scores.mask);
+  e.activation_bytes_recomputed =
+      divide_up(layers, group) * in_flight * input * size +
+      static_cast<int64_t>(block * static_cast<double>(group) + scores.mask);
   e.activation_bytes =
       config.train.recompute ? e.activation_bytes_recomputed : e.activation_bytes_kept;
   int64_t state = std::max<int64_t>(size, 4);
@@ -150,7 +174,7 @@ std::string render_memory(const Estimate& e, const Config& config) {
   out += line("together", human_bytes(static_cast<double>(e.memory_bytes)),
               "and what libraries and buffers of communication take");
   out +=
-      "  Activations by T B h (10 + 24/tp) bytes a block in 16 bits, without a matrix of "
+      "  Activations by T B (10 h + (8 h + 4 f)/tp) bytes a block in 16 bits, without a matrix of "
       "scores\n  (Korthikanti et al. 2022); wider types in proportion, masks only with "
       "dropout.\n";
   return out;
@@ -205,11 +229,13 @@ Estimate estimate(const Config& config, int64_t vocab, int64_t world,
 std::string render(const Estimate& e, const Config& config) {
   std::string out = "Parameters\n";
   out += line("embedding", with_commas(e.embedding));
+  if (e.positions) out += line("positions", with_commas(e.positions));
   out += line("blocks", with_commas(e.blocks), concat(config.model.layers, " layers"));
   out += line("final norm", with_commas(e.final_norm));
   out += line("head", with_commas(e.head), e.head ? "" : "shares the embedding");
   out += line("together", with_commas(e.parameters),
-              with_commas(e.parameters - e.embedding - e.head) + " without embedding and head");
+              with_commas(e.parameters - e.embedding - e.positions - e.head) +
+                  " without embeddings and head");
   double flops = e.flops_per_token * static_cast<double>(e.tokens_per_step);
   char step[32], run[32];
   std::snprintf(step, sizeof step, "%.3g", flops);

@@ -13,7 +13,7 @@ inline constexpr int64_t kLogitElements = 8 << 20;
 
 struct Estimate {
   // Of the whole model.
-  int64_t embedding = 0, blocks = 0, final_norm = 0, head = 0, parameters = 0;
+  int64_t embedding = 0, positions = 0, blocks = 0, final_norm = 0, head = 0, parameters = 0;
 
   int64_t world = 0, data_ranks = 0;
   BatchPlan batch;

@@ -164,6 +164,7 @@ std::string key_table_markdown() {
   for (const KeyGroup& group : neox_keys()) add_table(out, group.title, group.rows);
   for (const KeyGroup& group : neox_keys()) add_nested(out, group.rows, "");
   add_table(out, "Keys that GPT-NeoX does not have", own_keys());
+  add_nested(out, own_keys(), "");
   return out.substr(1);
 }
 

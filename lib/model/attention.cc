@@ -1,16 +1,19 @@
-// The attention of GptNeoX: q, k, v are [B, H, T, D] with positions already rotated into them.
-// Attention within documents: on a CPU each is computed alone; elsewhere, and with dropout, a mask
-// is added to the scores.
+// The attention of GptNeoX: positions are already rotated into q and k. Attention within documents:
+// on a CPU each is computed alone; elsewhere, with dropout, and where scores depend on the distance
+// of tokens (a window, ALiBi), a mask is added to the scores.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/embedding.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/softmax.h>
+#include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <span>
@@ -27,11 +30,11 @@ Tensor future(int64_t T, const Tensor& like) {
   return at::ones({T, T}, like.options().dtype(at::kBool)).triu(1);
 }
 
-// [B, 1, T, T], to be added to scores: 0, or -inf where the key lies ahead or in another document.
-Tensor mask_of(const Tensor& documents, at::ScalarType dtype) {
-  Tensor other = documents.unsqueeze(1).not_equal(documents.unsqueeze(2));  // [B, T, T]
-  Tensor hidden = other.logical_or_(future(documents.size(1), documents)).unsqueeze(1);
-  return at::zeros(hidden.sizes(), documents.options().dtype(dtype)).masked_fill_(hidden, kHidden);
+// From each of the queries first .. last - 1 back to each of the keys 0 .. last - 1:
+// [queries, keys].
+Tensor distances(int64_t first, int64_t last, const at::TensorOptions& options) {
+  auto positions = [&](int64_t from) { return at::arange(from, last, options.dtype(at::kLong)); };
+  return positions(first).unsqueeze(1) - positions(0).unsqueeze(0);
 }
 
 // The lengths of the runs of equal numbers [T].
@@ -52,21 +55,72 @@ std::vector<int64_t> runs(const Tensor& numbers) {
 GptNeoX::Pass GptNeoX::pass_of(const Batch& batch) const {
   Pass pass{.first_sample = batch.first_sample,
             .training = at::GradMode::is_enabled(),
-            .documents = batch.documents};
+            .documents = batch.documents,
+            .positions = batch.positions};
   bool dropout = pass.training && config_.attention_dropout > 0;
-  if (batch.documents.defined() && (dropout || !batch.documents.is_cpu()))
-    pass.mask = mask_of(batch.documents, options_.dtypes.param);
+  bool documents = batch.documents.defined() && (dropout || !batch.documents.is_cpu());
+  if (documents || scores_depend_on_distance())
+    pass.mask = score_mask(0, batch.tokens.size(1), batch.documents);
+  pass.bias = score_bias(0, batch.tokens.size(1));
   if (batch.positions.defined()) pass.rotary = rows_at(rotary_, batch.positions);
   return pass;
 }
 
+bool GptNeoX::scores_depend_on_distance() const {
+  bool windowed =
+      config_.window > 0 && config_.window < std::max(config_.positions, config_.seq) - 1;
+  return windowed || slopes_.defined() ||
+         config_.position_embedding == PositionEmbedding::kRelative;
+}
+
+// T5's bias of the scores of the queries first .. last - 1, [1, H, queries, keys], or undefined.
+// Half of the buckets are distances, the others grow with their logarithm; all times the root of D,
+// as GPT-NeoX has it (ParallelRelativePositionBias).
+Tensor GptNeoX::score_bias(int64_t first, int64_t last) const {
+  if (config_.position_embedding != PositionEmbedding::kRelative) return {};
+  int64_t buckets = config_.rpe_buckets, exact = buckets / 2;
+  double most =
+      std::log(static_cast<double>(config_.rpe_max_distance) / static_cast<double>(exact));
+  Tensor distance = distances(first, last, hidden_options()).clamp_min(0);
+  Tensor log = (distance.clamp_min(1).to(at::kFloat) / static_cast<double>(exact)).log() / most;
+  Tensor far = (log * static_cast<double>(buckets - exact)).to(at::kLong) + exact;
+  Tensor bucket = at::where(distance < exact, distance, far.clamp_max(buckets - 1));
+  Tensor bias = at::embedding(param("relative_attention_bias.weight"), bucket);
+  return bias.permute({2, 0, 1}).unsqueeze(0) * std::sqrt(static_cast<double>(config_.head_size()));
+}
+
+// To be added to the scores of the queries first .. last - 1 and the keys 0 .. last - 1: [B or 1,
+// H or 1, queries, keys]. -inf where the key lies ahead, in another document, or before the window;
+// else 0, or ALiBi's slope for each position between them. documents: undefined, or [B, T].
+Tensor GptNeoX::score_mask(int64_t first, int64_t last, const Tensor& documents) const {
+  Tensor distance = distances(first, last, hidden_options());
+  Tensor hidden = (distance < 0).view({1, 1, last - first, last});
+  if (config_.window > 0) hidden = hidden.logical_or(distance > config_.window);
+  if (documents.defined())
+    hidden =
+        hidden.logical_or(documents.unsqueeze(1).not_equal(documents.unsqueeze(2)).unsqueeze(1));
+  Tensor scores = slopes_.defined() ? (slopes_ * -distance).unsqueeze(0)
+                                    : at::zeros(hidden.sizes(), hidden_options());
+  return scores.masked_fill(hidden, kHidden);
+}
+
+// Keys or values [B, K, T, D] as each query of a group sees them: [B, H, T, D].
+Tensor GptNeoX::for_queries(const Tensor& keys) const {
+  int64_t B = keys.size(0), K = keys.size(1), T = keys.size(2), D = keys.size(3),
+          G = config_.group_queries();
+  return keys.unsqueeze(2).expand({B, K, G, T, D}).reshape({B, K * G, T, D});
+}
+
+// q [B, H, T, D]; k, v [B, K, T, D].
 Tensor GptNeoX::attend(const Tensor& q, const Tensor& k, const Tensor& v, int64_t l,
                        const Pass& pass) {
-  if (pass.cache) return attend_cached(q, k, v, l, *pass.cache);
-  if (pass.training && config_.attention_dropout > 0) return attend_with_dropout(q, k, v, l, pass);
-  if (pass.mask.defined()) return at::scaled_dot_product_attention(q, k, v, pass.mask);
-  if (pass.documents.defined()) return attend_in_documents(q, k, v, pass.documents);
-  return at::scaled_dot_product_attention(q, k, v, {}, 0.0, true);
+  if (pass.cache) return attend_cached(q, k, v, l, pass);
+  Tensor keys = for_queries(k), values = for_queries(v);
+  if (pass.training && config_.attention_dropout > 0)
+    return attend_with_dropout(q, keys, values, l, pass);
+  if (pass.mask.defined()) return at::scaled_dot_product_attention(q, keys, values, pass.mask);
+  if (pass.documents.defined()) return attend_in_documents(q, keys, values, pass.documents);
+  return at::scaled_dot_product_attention(q, keys, values, {}, 0.0, true);
 }
 
 // Document by document, each as a text of its own. On a CPU of one core, T = 2048, H = 8, D = 64,
@@ -103,22 +157,18 @@ Tensor GptNeoX::attend_with_dropout(const Tensor& q, const Tensor& k, const Tens
 }
 
 Tensor GptNeoX::attend_cached(const Tensor& q, const Tensor& k, const Tensor& v, int64_t l,
-                              KvCache& cache) {
+                              const Pass& pass) {
+  KvCache& cache = *pass.cache;
   auto i = static_cast<size_t>(l - first_layer_);
   int64_t T = q.size(2), end = cache.length + T;
   check(end <= cache.keys[i].size(2), "the key/value cache holds ", cache.keys[i].size(2),
         " positions, not ", end);
   cache.keys[i].narrow(2, cache.length, T).copy_(k);
   cache.values[i].narrow(2, cache.length, T).copy_(v);
-  if (cache.length == 0) return at::scaled_dot_product_attention(q, k, v, {}, 0.0, true);
-  Tensor keys = cache.keys[i].narrow(2, 0, end), values = cache.values[i].narrow(2, 0, end);
-  if (T == 1) return at::scaled_dot_product_attention(q, keys, values);
-  auto positions = [&](int64_t from, int64_t to) {
-    return at::arange(from, to, q.options().dtype(at::kLong));
-  };
-  Tensor visible =
-      positions(0, end).unsqueeze(0) <= positions(cache.length, end).unsqueeze(1);  // [T, end]
-  return at::scaled_dot_product_attention(q, keys, values, visible);
+  Tensor keys = for_queries(cache.keys[i].narrow(2, 0, end)),
+         values = for_queries(cache.values[i].narrow(2, 0, end));
+  if (pass.mask.defined()) return at::scaled_dot_product_attention(q, keys, values, pass.mask);
+  return at::scaled_dot_product_attention(q, keys, values, {}, 0.0, T > 1);
 }
 
 }  // namespace neox

@@ -1,7 +1,8 @@
-// GPT-NeoX: the layers of this rank's pipeline stage, split over tp. The same code runs on one rank
-// and on many.
+// The decoders that GPT-NeoX's configurations describe (GPT-NeoX, GPT-2, LLaMA ...): the layers of
+// this rank's pipeline stage, split over tp. The same code runs on one rank and on many.
 //
-// B T H D V: batch, time, heads, head size, vocabulary; H and V count this rank's share of tp.
+// B T H D V: batch, time, heads, head size, vocabulary; H and V count this rank's share of tp, and
+// so does K, the heads of keys and values.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -32,7 +33,7 @@ struct Batch {
 
 // Keys and values of earlier positions, for generation.
 struct KvCache {
-  std::vector<Tensor> keys, values;  // one of this stage's layers each: [B, H, capacity, D]
+  std::vector<Tensor> keys, values;  // one of this stage's layers each: [B, K, capacity, D]
   int64_t length = 0;                // positions filled
 };
 
@@ -81,30 +82,42 @@ class GptNeoX {
     bool training = false;
     KvCache* cache = nullptr;  // generation
     Tensor documents = {};     // as in Batch
-    Tensor mask = {};          // [B, 1, T, T]: -inf for what a token does not see; or undefined
+    Tensor positions = {};     // as in Batch
+    Tensor mask = {};          // to be added to the scores, as of score_mask(); or undefined
+    Tensor bias = {};          // the same, with gradients, as of score_bias(); only with a mask
     RotaryTable rotary = {};   // of the batch's positions; undefined: 0 .. T - 1
   };
   Pass pass_of(const Batch& batch) const;
   void add_buffers();
-  void add_buffer(const std::string& name, const std::vector<ModelParam>& params);
-  Sharing sharing(bool split, bool tied_ends) const;
+  void add_position_tables();
+  void add_buffer(const std::string& name, const std::vector<ModelParam>& params,
+                  Communicator* stages = nullptr);
+  Sharing sharing(bool split, Communicator* stages) const;
 
   Tensor embed(const Tensor& tokens, const Pass& pass);
+  Tensor embed_positions(int64_t T, const Pass& pass);
   Tensor layers(Tensor x, const Pass& pass);
   Tensor layer(const Tensor& x, int64_t l, const Pass& pass);
   Tensor attention(const Tensor& x, int64_t l, const Pass& pass);
+  Tensor query_key_value(const Tensor& x, int64_t l, const Pass& pass);
   Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, int64_t l, const Pass& pass);
   Tensor attend_in_documents(const Tensor& q, const Tensor& k, const Tensor& v,
                              const Tensor& documents);
   Tensor attend_with_dropout(const Tensor& q, const Tensor& k, const Tensor& v, int64_t l,
                              const Pass& pass);
   Tensor attend_cached(const Tensor& q, const Tensor& k, const Tensor& v, int64_t l,
-                       KvCache& cache);
+                       const Pass& pass);
+  Tensor for_queries(const Tensor& keys) const;
+  bool scores_depend_on_distance() const;
+  Tensor score_mask(int64_t first, int64_t last, const Tensor& documents) const;
+  Tensor score_bias(int64_t first, int64_t last) const;
   Tensor mlp(const Tensor& x, int64_t l);
-  Tensor norm(const Tensor& x, const std::string& name);
+  Tensor norm(const Tensor& x, const Tensor& weight, const Tensor& bias) const;
+  Tensor norm(const Tensor& x, const std::string& name) const;
   Tensor drop(const Tensor& x, double p, const std::string& site, const Pass& pass,
               int64_t offset = 0);
   std::string prefix(int64_t l) const { return "layers." + std::to_string(l) + "."; }
+  Tensor bias(const std::string& name) const;
   const Tensor& head_weight() const;
 
   ModelConfig config_;
@@ -114,6 +127,8 @@ class GptNeoX {
   std::vector<std::unique_ptr<ParamBuffer>> buffers_;
   std::map<std::string, Tensor> params_;
   RotaryTable rotary_;
+  Tensor sinusoids_;  // [positions, hidden]; undefined: positions are not added as sinusoids
+  Tensor slopes_;     // [H, 1, 1] of ALiBi; undefined: none
 };
 
 }  // namespace neox

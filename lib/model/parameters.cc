@@ -8,6 +8,7 @@
 
 #include <cmath>
 #include <map>
+#include <utility>
 
 #include "base/error.h"
 #include "ops/random.h"
@@ -88,40 +89,75 @@ at::Tensor initial_values(const Placement& p, InitMethod method, const ModelConf
 
 }  // namespace
 
+namespace {
+
+using enum InitKind;
+
+// A norm over `size` values: a weight, and a bias where that kind of norm has one.
+void add_norm(std::vector<ModelParam>& params, const ModelConfig& c, const std::string& name,
+              int64_t size) {
+  params.push_back({{name + ".weight", {size}, std::nullopt, false}, kOnes});
+  if (c.norm == Norm::kLayerNorm)
+    params.push_back({{name + ".bias", {size}, std::nullopt, false}, kZeros});
+}
+
+// The two matrices of attention or MLP: `in` and `out` say their names, `width` rows of the one and
+// `inner` columns of the other are split.
+struct Branch {
+  std::string in, out;
+  int64_t width, inner;
+  bool bias;
+};
+
+void add_branch(std::vector<ModelParam>& params, const Branch& b, int64_t h) {
+  params.push_back({{b.in + ".weight", {b.width, h}, 0, true}, kWeight});
+  if (b.bias) params.push_back({{b.in + ".bias", {b.width}, 0, false}, kZeros});
+  params.push_back({{b.out + ".weight", {h, b.inner}, 1, true}, kOutputWeight});
+  if (b.bias) params.push_back({{b.out + ".bias", {h}, std::nullopt, false}, kZeros});
+}
+
+}  // namespace
+
 std::vector<ModelParam> layer_params(const ModelConfig& c, int64_t layer) {
-  std::string prefix = "layers." + std::to_string(layer) + ".";
-  int64_t h = c.hidden, f = c.intermediate;
-  using enum InitKind;
-  auto norm = [&](const char* name, const char* part, InitKind init) {
-    return ModelParam{{prefix + name + part, {h}, std::nullopt, false}, init};
-  };
-  return {
-      norm("input_layernorm", ".weight", kOnes),
-      norm("input_layernorm", ".bias", kZeros),
-      norm("post_attention_layernorm", ".weight", kOnes),
-      norm("post_attention_layernorm", ".bias", kZeros),
-      // Rows [head, {q,k,v}, D]: a tp split keeps heads whole.
-      {{prefix + "attention.query_key_value.weight", {3 * h, h}, 0, true}, kWeight},
-      {{prefix + "attention.query_key_value.bias", {3 * h}, 0, false}, kZeros},
-      {{prefix + "attention.dense.weight", {h, h}, 1, true}, kOutputWeight},
-      {{prefix + "attention.dense.bias", {h}, std::nullopt, false}, kZeros},
-      {{prefix + "mlp.dense_h_to_4h.weight", {f, h}, 0, true}, kWeight},
-      {{prefix + "mlp.dense_h_to_4h.bias", {f}, 0, false}, kZeros},
-      {{prefix + "mlp.dense_4h_to_h.weight", {h, f}, 1, true}, kOutputWeight},
-      {{prefix + "mlp.dense_4h_to_h.bias", {h}, std::nullopt, false}, kZeros},
-  };
+  std::string prefix = "layers." + std::to_string(layer) + ".", attention = prefix + "attention.",
+              mlp = prefix + "mlp.";
+  int64_t h = c.hidden, D = c.head_size();
+  std::vector<ModelParam> params;
+  add_norm(params, c, prefix + "input_layernorm", h);
+  if (!c.tied_norms) add_norm(params, c, prefix + "post_attention_layernorm", h);
+  if (c.qk_norm)
+    for (const char* name : {"query_layernorm", "key_layernorm"})
+      add_norm(params, c, attention + name, D);
+  add_branch(params,
+             {attention + "query_key_value", attention + "dense", (c.heads + 2 * c.groups()) * D,
+              c.heads * D, c.attention_bias},
+             h);
+  add_branch(
+      params,
+      {mlp + "dense_h_to_4h", mlp + "dense_4h_to_h", c.mlp_inputs(), c.intermediate, c.mlp_bias},
+      h);
+  return params;
 }
 
 ModelParam embedding_param(const ModelConfig& c) {
-  return {{"embed_in.weight", {c.vocab, c.hidden}, 0, true}, InitKind::kWeight};
+  return {{"embed_in.weight", {c.vocab, c.hidden}, 0, true}, kWeight};
+}
+
+std::vector<ModelParam> position_params(const ModelConfig& c) {
+  if (c.position_embedding != PositionEmbedding::kLearned) return {};
+  return {{{"embed_positions.weight", {c.positions, c.hidden}, std::nullopt, true}, kWeight}};
+}
+
+std::vector<ModelParam> distance_params(const ModelConfig& c) {
+  if (c.position_embedding != PositionEmbedding::kRelative) return {};
+  return {{{"relative_attention_bias.weight", {c.rpe_buckets, c.heads}, 1, true}, kWeight}};
 }
 
 std::vector<ModelParam> final_params(const ModelConfig& c) {
-  std::vector<ModelParam> params = {
-      {{"final_layer_norm.weight", {c.hidden}, std::nullopt, false}, InitKind::kOnes},
-      {{"final_layer_norm.bias", {c.hidden}, std::nullopt, false}, InitKind::kZeros}};
+  std::vector<ModelParam> params;
+  add_norm(params, c, "final_layer_norm", c.hidden);
   if (!c.tied_embedding)
-    params.push_back({{"embed_out.weight", {c.vocab, c.hidden}, 0, true}, InitKind::kWeight});
+    params.push_back({{"embed_out.weight", {c.vocab, c.hidden}, 0, true}, kWeight});
   return params;
 }
 
@@ -149,15 +185,56 @@ void initialize(ParamBuffer& buffer, const std::vector<ModelParam>& params,
   }
 }
 
+namespace {
+
+std::string position_text(const ModelConfig& c) {
+  switch (c.position_embedding) {
+    case PositionEmbedding::kRotary:
+      return concat("rotary ", c.rotary_pct, " base ", c.rotary_base);
+    case PositionEmbedding::kLearned:
+      return concat(c.positions, " learned positions");
+    case PositionEmbedding::kSinusoidal:
+      return "sinusoidal positions";
+    case PositionEmbedding::kAlibi:
+      return "ALiBi";
+    case PositionEmbedding::kRelative:
+      return concat("relative positions in ", c.rpe_buckets, " buckets to ", c.rpe_max_distance);
+    case PositionEmbedding::kNone:
+      break;
+  }
+  return "no positions";
+}
+
+std::string activation_text(const ModelConfig& c) {
+  static constexpr const char* kNames[] = {"gelu (erf)", "gelu (tanh)", "relu",    "silu",
+                                           "softsign",   "mish",        "sigmoid", "identity"};
+  return concat(c.gated ? "gated " : "", kNames[static_cast<size_t>(c.activation)]);
+}
+
+}  // namespace
+
+// What GPT-NeoX's Pythia has is not named but where it differs: the text of older checkpoints.
 std::string architecture(const ModelConfig& c) {
-  return concat(c.layers, " layers, hidden ", c.hidden, ", ", c.heads, " heads, intermediate ",
-                c.intermediate, ", vocabulary ", c.vocab, c.tied_embedding ? ", tied" : ", untied",
-                " embedding, ", c.parallel_residual ? "parallel" : "sequential", " residual, ",
-                c.position_embedding == PositionEmbedding::kRotary
-                    ? concat("rotary ", c.rotary_pct, " base ", c.rotary_base)
-                    : std::string("no positions"),
-                ", ", c.activation == Activation::kGeluTanh ? "gelu (tanh)" : "gelu (erf)",
-                ", norm eps ", c.norm_eps);
+  const RotaryScaling& r = c.rotary_scaling;
+  std::string kv = c.groups() == c.heads ? "" : concat(" (", c.groups(), " of keys and values)");
+  std::string text =
+      concat(c.layers, " layers, hidden ", c.hidden, ", ", c.heads, " heads", kv, ", intermediate ",
+             c.intermediate, ", vocabulary ", c.vocab, c.tied_embedding ? ", tied" : ", untied",
+             " embedding, ", c.parallel_residual ? "parallel" : "sequential", " residual, ",
+             position_text(c), ", ", activation_text(c), ", norm eps ", c.norm_eps);
+  if (c.position_embedding == PositionEmbedding::kRotary && r.factor != 1)
+    text += concat(", rotary scaling ", r.factor, " of ", r.low_freq_factor, "..",
+                   r.high_freq_factor, " waves in ", r.original_positions);
+  if (c.window > 0) text += concat(", window ", c.window);
+  const std::pair<bool, const char*> differences[] = {
+      {c.norm == Norm::kRmsNorm, ", RMS norms"},
+      {c.tied_norms, ", one norm for attention and MLP"},
+      {c.qk_norm, ", norms of queries and keys"},
+      {!c.attention_bias, ", attention without biases"},
+      {!c.mlp_bias, ", MLP without biases"}};
+  for (const auto& [is, words] : differences)
+    if (is) text += words;
+  return text;
 }
 
 }  // namespace neox

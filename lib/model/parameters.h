@@ -1,5 +1,10 @@
-// The only list of GPT-NeoX's parameters: names, global shapes, how tp splits them and how they
-// start. Names are those of Hugging Face's GPTNeoXForCausalLM without "gpt_neox.".
+// The only list of the model's parameters: names, global shapes, how tp splits them and how they
+// start. Names are those of Hugging Face's GPTNeoXForCausalLM without "gpt_neox."; what that model
+// does not have: embed_positions.weight, relative_attention_bias.weight (T5's name),
+// attention.query_layernorm, attention.key_layernorm.
+//
+// Rows of query_key_value: [group, {its queries ..., k, v}, D]; of a gated dense_h_to_4h:
+// [column of dense_4h_to_h, {gate, up}].
 #pragma once
 #include <string>
 #include <vector>
@@ -19,6 +24,10 @@ struct ModelParam {
 std::vector<ModelParam> layer_params(const ModelConfig& config, int64_t layer);
 ModelParam embedding_param(
     const ModelConfig& config);  // embed_in.weight [V, hidden], also the head where tied
+// The learned table [positions, hidden], or nothing.
+std::vector<ModelParam> position_params(const ModelConfig& config);
+// T5's table [buckets, heads] of what is added to scores, one for all layers, or nothing.
+std::vector<ModelParam> distance_params(const ModelConfig& config);
 std::vector<ModelParam> final_params(
     const ModelConfig& config);  // final norm, and the head where untied
 

@@ -7,9 +7,9 @@
 
 namespace neox {
 
-// part(x), without its activations. part must be a pure function of x and of parameters, which get
-// their gradients.
-at::Tensor recomputed(const at::Tensor& x,
-                      const std::function<at::Tensor(const at::Tensor&)>& part);
+// part(x, shared), without its activations. part must be a pure function of x, of shared, which may
+// be undefined, and of parameters; all get their gradients.
+at::Tensor recomputed(const at::Tensor& x, const at::Tensor& shared,
+                      const std::function<at::Tensor(const at::Tensor&, const at::Tensor&)>& part);
 
 }  // namespace neox

@@ -1,5 +1,9 @@
 // Which parameters a rank of GptNeoX holds, in which buffers.
+#include <ATen/ops/cat.h>
+#include <ATen/ops/tensor.h>
+
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -49,6 +53,21 @@ Ranges balanced(const std::vector<double>& costs, size_t parts) {
   return least_ranges(costs.size(), parts, square, std::plus<>());
 }
 
+// Of all heads, in double. A power of two: head i of n has 2^(-8 (i + 1) / n); else those of the
+// power below, and then every second one of the power above (Press et al., "Train Short, Test
+// Long", arXiv 2108.12409, and its code).
+Tensor alibi_slopes(int64_t heads) {
+  std::vector<double> slopes;
+  auto add = [&](int64_t n, int64_t from, int64_t by) {
+    for (int64_t i = from; i < n && std::ssize(slopes) < heads; i += by)
+      slopes.push_back(std::exp2(-8.0 * static_cast<double>(i + 1) / static_cast<double>(n)));
+  };
+  auto below = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(heads)));
+  add(below, 0, 1);
+  add(2 * below, 0, 2);
+  return at::tensor(slopes, at::kDouble);
+}
+
 }  // namespace
 
 std::vector<std::pair<int64_t, int64_t>> partition_layers(const ModelConfig& c, int stages,
@@ -73,28 +92,54 @@ GptNeoX::GptNeoX(const ModelConfig& config, Mesh& mesh, const ModelOptions& opti
   int64_t tp = mesh.tp().size();
   check_usage(config.heads % tp == 0, "model_parallel_size ", tp, " does not divide the ",
               config.heads, " attention heads");
+  check_usage(config.groups() % tp == 0, "model_parallel_size ", tp, " does not divide the ",
+              config.groups(), " heads of keys and values (num_kv_heads)");
   auto stage = static_cast<size_t>(mesh.pp().rank());
   std::tie(first_layer_, last_layer_) =
       partition_layers(config, mesh.pp().size(), options.partition)[stage];
   add_buffers();
-  auto rotary = config.position_embedding == PositionEmbedding::kRotary
-                    ? static_cast<int64_t>(static_cast<double>(config.hidden / config.heads) *
-                                           config.rotary_pct)
-                    : 0;
-  rotary_ = rotary_table(std::max(config.positions, config.seq), rotary, config.rotary_base,
-                         options.device);
+  add_position_tables();
+}
+
+void GptNeoX::add_position_tables() {
+  using enum PositionEmbedding;
+  const ModelConfig& c = config_;
+  const RotaryScaling& scaling = c.rotary_scaling;
+  int64_t positions = std::max(c.positions, c.seq), tp = mesh_.tp().size();
+  auto width = static_cast<int64_t>(static_cast<double>(c.head_size()) * c.rotary_pct);
+  RotaryAngles angles{.rotary = c.position_embedding == kRotary ? width : 0,
+                      .base = c.rotary_base,
+                      .factor = scaling.factor,
+                      .low = scaling.low_freq_factor,
+                      .high = scaling.high_freq_factor,
+                      .original = scaling.original_positions};
+  rotary_ = rotary_table(positions, angles, options_.device);
+  if (c.position_embedding == kSinusoidal) {
+    RotaryTable table = rotary_table(positions, {.rotary = c.hidden}, options_.device);
+    sinusoids_ = at::cat({table.sin, table.cos}, 1).to(options_.dtypes.param);
+  }
+  if (c.position_embedding == kAlibi)
+    slopes_ = alibi_slopes(c.heads)
+                  .narrow(0, c.heads / tp * mesh_.tp().rank(), c.heads / tp)
+                  .to(hidden_options())
+                  .view({-1, 1, 1});
 }
 
 void GptNeoX::add_buffers() {
   bool first = mesh_.first_stage(), last = mesh_.last_stage();
-  if (first || (last && config_.tied_embedding)) add_buffer("embed_in", {embedding_param(config_)});
+  if (first || (last && config_.tied_embedding))
+    add_buffer("embed_in", {embedding_param(config_)},
+               config_.tied_embedding ? &mesh_.pp_ends() : nullptr);
+  add_buffer("relative_attention_bias", distance_params(config_), &mesh_.pp());
+  if (first) add_buffer("embed_positions", position_params(config_));
   for (int64_t l = first_layer_; l < last_layer_; ++l)
     add_buffer("layers." + std::to_string(l), layer_params(config_, l));
   if (last) add_buffer("final", final_params(config_));
 }
 
-// One buffer for each kind among the parameters.
-void GptNeoX::add_buffer(const std::string& name, const std::vector<ModelParam>& params) {
+// One buffer for each kind among the parameters. stages: those that hold them too, or null.
+void GptNeoX::add_buffer(const std::string& name, const std::vector<ModelParam>& params,
+                         Communicator* stages) {
   for (bool decay : {true, false}) {
     for (bool split : {true, false}) {
       std::vector<ParamSpec> specs;
@@ -104,9 +149,8 @@ void GptNeoX::add_buffer(const std::string& name, const std::vector<ModelParam>&
       std::string full_name = name + (decay ? ".decay" : ".plain") + (split ? ".split" : "");
       BufferOptions options{options_.dtypes, options_.device, options_.keeping, mesh_.tp().rank(),
                             mesh_.tp().size()};
-      bool tied_ends = config_.tied_embedding && name == "embed_in";
       buffers_.push_back(
-          std::make_unique<ParamBuffer>(full_name, specs, sharing(split, tied_ends), options));
+          std::make_unique<ParamBuffer>(full_name, specs, sharing(split, stages), options));
       ParamBuffer& buffer = *buffers_.back();
       if (options_.start == ModelOptions::kInitialValues) {
         initialize(buffer, params, config_, options_.seed);
@@ -117,7 +161,7 @@ void GptNeoX::add_buffer(const std::string& name, const std::vector<ModelParam>&
   }
 }
 
-Sharing GptNeoX::sharing(bool split, bool tied_ends) const {
+Sharing GptNeoX::sharing(bool split, Communicator* stages) const {
   Sharing s{.shard = &mesh_.shard(), .sum = {&mesh_.replicate()}};
   auto add_copies = [&](Communicator& group) {
     s.copy = s.copy * group.size() + group.rank();
@@ -125,9 +169,9 @@ Sharing GptNeoX::sharing(bool split, bool tied_ends) const {
   };
   add_copies(mesh_.replicate());
   if (!split) add_copies(mesh_.tp());
-  if (tied_ends) {
-    s.sum.push_back(&mesh_.pp_ends());
-    add_copies(mesh_.pp_ends());
+  if (stages) {
+    s.sum.push_back(stages);
+    add_copies(*stages);
   }
   return s;
 }

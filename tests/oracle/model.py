@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Peer of tests/model_test.cc and tests/oracle_model_test.cc: transformers and PyTorch.
+"""Peer of tests/model_test.cc and tests/oracle_model_test.cc: transformers and PyTorch (families.py).
 
   model.py --golden      writes tests/golden/model_sketches.json and model_trajectory.json
   model.py --live DIR    writes weights, logits, gradients and trajectories as safetensors into DIR
@@ -20,7 +20,8 @@ os.environ["OMP_NUM_THREADS"] = "1"
 import numpy as np
 import torch
 from safetensors.torch import save_file
-from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
+
+import families
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 SIGNS = 16
@@ -33,6 +34,27 @@ CASES = [
     dict(name="head80", layers=2, heads=2, hidden=160, vocab=107, batch=2, seq=48, rotary_pct=0.25,
          parallel_residual=True, tied_embedding=False, activation="gelu"),
 ]
+LLAMA = dict(family="llama", layers=2, heads=4, kv_heads=2, hidden=56, vocab=96, batch=2, seq=24, intermediate=72,
+             norm="rmsnorm", norm_eps=1e-6, activation="swiglu", attention_bias=False, mlp_bias=False)
+SMALL = dict(family="decoder", layers=1, heads=2, hidden=20, vocab=31, batch=2, seq=9, intermediate=24)
+# The other families and options; the golden files have those that are not `live`.
+FAMILIES = [
+    dict(name="gpt2", family="gpt2", layers=2, heads=4, hidden=48, vocab=97, batch=2, seq=20, pos_emb="learned",
+         rotary_pct=0.0, tied_embedding=True, activation="gelu_tanh"),
+    LLAMA | dict(name="llama"),
+    SMALL | dict(name="alibi", layers=2, heads=6, kv_heads=3, hidden=60, seq=21, pos_emb="alibi", rotary_pct=0.0,
+                 parallel_residual=True, tied_norms=True, mlp_bias=False, activation="geglu", window=7),
+    LLAMA | dict(name="llama3", layers=1, tied_embedding=True,
+                 rope_scaling=dict(factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0,
+                                   original_max_position_embeddings=16)),
+    SMALL | dict(name="qk_norm", kv_heads=1, norm="rmsnorm", qk_norm=True, activation="silu", attention_bias=False),
+    SMALL | dict(name="sinusoidal", pos_emb="sinusoidal", rotary_pct=0.0, activation="relu"),
+    SMALL | dict(name="rpe", kv_heads=1, seq=15, pos_emb="rpe", rotary_pct=0.0, rpe_num_buckets=6, rpe_max_distance=9,
+                 activation="gelu"),
+    LLAMA | dict(name="mistral", family="mistral", window=6, live=True),
+    SMALL | dict(name="qk_layernorm", heads=5, qk_norm=True, activation="reglu", live=True),
+] + [SMALL | dict(name=name, activation=name, mlp_bias=name < "g", live=True)
+     for name in ("softsign", "mish", "swish", "bilinear", "glu")]
 TRAINING = dict(steps=20, lr=1e-3, min_lr=1e-4, warmup_iters=4, decay_iters=20, beta1=0.9,
                 beta2=0.95, eps=1e-8, weight_decay=0.1, gradient_clipping=1.0)
 
@@ -89,24 +111,16 @@ def softmax_in_double():
 
 
 def peer(case, dtype):
-    config = GPTNeoXConfig(
-        vocab_size=case["vocab"], hidden_size=case["hidden"], num_hidden_layers=case["layers"],
-        num_attention_heads=case["heads"], intermediate_size=4 * case["hidden"],
-        hidden_act={"gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh"}[case["activation"]],
-        max_position_embeddings=case["seq"], layer_norm_eps=1e-5,
-        rope_parameters=dict(rope_type="default", rope_theta=10000.0,
-                             partial_rotary_factor=case["rotary_pct"]),
-        use_parallel_residual=case["parallel_residual"], tie_word_embeddings=case["tied_embedding"],
-        attention_dropout=0.0, hidden_dropout=0.0, use_cache=False, attn_implementation="eager")
-    model = GPTNeoXForCausalLM(config).to(dtype).train()
-    with torch.no_grad():
-        for name, p in named(model):
-            p.copy_(torch.from_numpy(made_up(case, name, tuple(p.shape))))
-    return model
+    return families.build(case, lambda name, shape: made_up(case, name, shape)).to(dtype)
+
+
+def of_parameters(case, model, what):
+    """what(p) of each parameter, by our names and in our layouts."""
+    return families.ours(case, {name: what(p) for name, p in model.named_parameters()})
 
 
 def named(model):
-    """(name without its prefix, parameter); a tied head is the embedding."""
+    """(our name, parameter) of a GPTNeoXForCausalLM; a tied head is the embedding."""
     seen = [(n.removeprefix("gpt_neox."), p) for n, p in model.named_parameters()]
     return [(("embed_out.weight" if n == "lm_head.weight" else n), p) for n, p in seen]
 
@@ -141,19 +155,20 @@ def without_inert_rows(case, name, tensor):
     rounding differs."""
     if not name.endswith("query_key_value.bias"):
         return tensor
-    size = case["hidden"] // case["heads"]
-    rows = tensor.detach().clone().view(case["heads"], 3, size)
-    rows[:, 1, int(size * case["rotary_pct"]):] = 0
+    shape = families.Shape(case)
+    rows = tensor.detach().clone().view(shape.groups, shape.queries + 2, shape.size)
+    rows[:, shape.queries, int(shape.size * shape.rotary_pct):] = 0
     return rows.view(-1)
 
 
 def train(case, dtype, c):
     """Losses, gradient norms, final parameters. bfloat16 trains a float copy of its parameters."""
-    model = peer(case, dtype)
-    names, params = zip(*named(model))
     half = dtype == torch.bfloat16
-    masters = [torch.nn.Parameter(torch.from_numpy(made_up(case, n, tuple(p.shape))).float())
-               for n, p in zip(names, params)] if half else params
+    model = peer(case, torch.float64)
+    masters = [torch.nn.Parameter(p.detach().float()) for p in model.parameters()] if half else None
+    model = model.to(dtype)
+    names, params = zip(*model.named_parameters())
+    masters = masters or params
     groups = [dict(params=[p for p in masters if p.dim() == 2], weight_decay=c["weight_decay"]),
               dict(params=[p for p in masters if p.dim() != 2], weight_decay=0.0)]
     optimizer = torch.optim.AdamW(groups, lr=c["lr"], betas=(c["beta1"], c["beta2"]), eps=c["eps"])
@@ -173,7 +188,7 @@ def train(case, dtype, c):
                 for master, p in zip(masters, params):
                     p.copy_(master)
         losses.append(loss.item())
-    return losses, norms, dict(zip(names, masters))
+    return losses, norms, families.ours(case, {n: p.detach() for n, p in zip(names, masters)})
 
 
 # ---- files ---------------------------------------------------------------------------------------
@@ -188,11 +203,13 @@ def write_json(path, value):
 
 def write_golden():
     sketches, trajectories = [], []
-    for case in CASES:
+    for case in CASES + [case for case in FAMILIES if "live" not in case]:
         model, logits, loss = gradients(case, torch.float64)
-        tensors = {"logits": logits} | {n: p.grad for n, p in named(model)}
+        tensors = {"logits": logits} | of_parameters(case, model, lambda p: p.grad)
         sketches.append(case | dict(
             loss=loss.item(), sketches={n: sketch(n, t) for n, t in tensors.items()}))
+        if case["layers"] < 2:
+            continue
         losses, norms, params = train(case, torch.float64, TRAINING)
         bf16_losses, _, _ = train(case, torch.bfloat16, TRAINING)
         kept = {n: without_inert_rows(case, n, t) for n, t in params.items()}
@@ -206,21 +223,24 @@ def write_golden():
 def write_live(folder):
     folder.mkdir(parents=True, exist_ok=True)
     dtypes = dict(fp64=torch.float64, fp32=torch.float32, bf16=torch.bfloat16)
-    for case in CASES:
+    for case in CASES + FAMILIES:
+        training = TRAINING | dict(steps=50, decay_iters=50)
         for kind, dtype in dtypes.items():
-            start = {"weight/" + n: p.detach().clone() for n, p in named(peer(case, torch.float64))}
-            meta = dict(case=json.dumps(case), training=json.dumps(TRAINING))
+            start = peer(case, torch.float64)
+            start = {"weight/" + n: t for n, t in of_parameters(case, start, lambda p: p.detach().clone()).items()}
+            meta = dict(case=json.dumps(case), training=json.dumps(training))
             if kind != "bf16":
                 model, logits, loss = gradients(case, dtype)
                 tensors = start | {"tokens": tokens(case, 0), "logits": logits.detach(),
                                    "loss": loss.detach()}
-                tensors |= {"grad/" + n: p.grad for n, p in named(model)}
+                grads = of_parameters(case, model, lambda p: p.grad)
+                tensors |= {"grad/" + n: t for n, t in grads.items()}
                 write_tensors(folder / f"{case['name']}.{kind}.safetensors", tensors, meta)
-            losses, norms, params = train(case, dtype, TRAINING)
-            steps = torch.stack([tokens(case, s) for s in range(TRAINING["steps"])])
+            losses, norms, params = train(case, dtype, training)
+            steps = torch.stack([tokens(case, s) for s in range(training["steps"])])
             tensors = start | {"tokens": steps, "losses": torch.tensor(losses, dtype=torch.float64),
                                "grad_norms": torch.tensor(norms, dtype=torch.float64)}
-            tensors |= {"param/" + n: p.detach() for n, p in params.items()}
+            tensors |= {"param/" + n: t for n, t in params.items()}
             write_tensors(folder / f"{case['name']}.{kind}.trajectory.safetensors", tensors, meta)
 
 
