@@ -1,6 +1,8 @@
 // Batch arithmetic, the estimate of --dry-run, and the Pythia files.
 #include "config_fixture.h"
 
+#include <cstdlib>
+
 #include "config/estimate.h"
 
 namespace neox {
@@ -186,6 +188,11 @@ TEST_F(ConfigTest, EstimateCountsPartsAndChunks) {
   auto mics = load(model + "zero_optimization: {stage: 1, mics_shard_size: 2}");
   EXPECT_EQ(estimate(mics, 128, 4).moment_bytes, 4 * e.parameters);
   EXPECT_THROW(estimate(mics, 128, 3), Error);
+  auto lion = estimate(load(model + "optimizer: {type: lion}"), 128, 4);
+  EXPECT_EQ(lion.moment_bytes, 4 * e.parameters);
+  auto muon = estimate(load(model + "optimizer: {type: muon}"), 128, 4);
+  EXPECT_LE(std::abs(muon.moment_bytes - 4 * (2 * e.parameters - e.blocks)), 8);
+  EXPECT_EQ(estimate(load(model + "optimizer: {type: sgd}"), 128, 4).moment_bytes, 0);
 }
 
 TEST_F(ConfigTest, EstimateFollowsTheLayout) {

@@ -75,6 +75,60 @@ TEST_F(ConfigTest, OptimizerComesFromItsDictionary) {
   EXPECT_EQ(plain.weight_decay, 0.1);
 }
 
+TEST_F(ConfigTest, OptimizersHaveParametersOfTheirOwn) {
+  auto optimizer = [&](const std::string& text) { return load("optimizer: " + text).optimizer; };
+  EXPECT_EQ(optimizer("{type: Lion}").beta2, 0.99);
+  EXPECT_EQ(optimizer("{type: SGD, params: {momentum: 0.9, nesterov: true}}").momentum, 0.9);
+  EXPECT_EQ(optimizer("{type: Adam, params: {adam_w_mode: false}}").decay, DecayKind::kCoupled);
+  auto muon = optimizer("{type: Muon, params: {lr: 0.01, muon_lr: 0.02, adam_lr: 0.001}}");
+  EXPECT_EQ(muon.eps, 1e-10);
+  EXPECT_EQ(muon.momentum, 0.95);
+  EXPECT_DOUBLE_EQ(muon.muon_lr_factor, 2);
+  EXPECT_DOUBLE_EQ(muon.adam_lr_factor, 0.1);
+  EXPECT_EQ(optimizer("{type: OneBitAdam, params: {freeze_step: 40}}").freeze_step, 40);
+  EXPECT_TRUE(has(fails("optimizer: {type: onebitadam}\nzero_optimization: {stage: 1}"), "to 0"));
+  EXPECT_TRUE(
+      has(fails("optimizer: {type: muon}\nzero_optimization: {cpu_offload: true}"), "host"));
+  EXPECT_EQ(optimizer("{type: cpu_adam}").place, StatePlace::kHost);
+  EXPECT_TRUE(has(fails("optimizer: {params: {momentum: 0.9}}"),
+                  "momentum is a parameter of SGD and Muon; optimizer.type is adam (default)"));
+  EXPECT_TRUE(
+      has(fails("optimizer: {type: sgd, params: {betas: [0.9, 0.9]}}"), "of Adam, Lion and"));
+  EXPECT_TRUE(has(fails("optimizer: {type: sgd, params: {nesterov: true}}"), "needs a momentum"));
+}
+
+TEST_F(ConfigTest, OffloadedOptimizersKeepTheirStateOnTheHost) {
+  for (const char* zero : {"{cpu_offload: true}", "{stage: 1, offload_optimizer: {device: cpu}}"})
+    EXPECT_EQ(load(std::string("zero_optimization: ") + zero).optimizer.place, StatePlace::kHost);
+  for (const char* zero : {"{stage: 1}", "{offload_optimizer: {device: none, pin_memory: true}}"})
+    EXPECT_EQ(load(std::string("zero_optimization: ") + zero).optimizer.place, StatePlace::kDevice);
+}
+
+TEST_F(ConfigTest, MegatronsSchedulesHaveMegatronsFormula) {
+  auto wsd = load("lr_decay_style: WSD\nlr_wsd_decay_iters: 20\nlr_wsd_decay_style: minus_sqrt");
+  EXPECT_EQ(wsd.schedule.formula, LrFormula::kMegatron);
+  EXPECT_EQ(wsd.schedule.wsd_decay, WsdDecay::kMinusSqrt);
+  EXPECT_EQ(wsd.schedule.wsd_decay_iters, 20);
+  EXPECT_EQ(load("lr_decay_style: inverse-square-root").schedule.formula, LrFormula::kMegatron);
+  EXPECT_TRUE(has(fails("lr_decay_style: WSD"), "lr_wsd_decay_iters is missing"));
+  EXPECT_TRUE(has(fails("lr_decay_style: WSD\nlr_wsd_decay_iters: 100"), "there are 99 steps"));
+  EXPECT_TRUE(has(fails("lr_wsd_decay_iters: 9"), "is for lr_decay_style: WSD alone"));
+  EXPECT_TRUE(has(fails("lr_schedule_compat: v1\nlr_decay_style: inverse-square-root"), "remove"));
+  EXPECT_TRUE(has(fails("lr_schedule_compat: megatron\nlr_decay_style: exponential"), "remove"));
+}
+
+TEST_F(ConfigTest, ScheduleIsComparedWithAndTakenFromAnother) {
+  Config config = load("lr_decay_style: cosine\nmin_lr: 1e-5"), saved = load("min_lr: 2e-5");
+  EXPECT_EQ(schedule_difference(config, config), "");
+  EXPECT_EQ(schedule_difference(config, saved), "min_lr");
+  take_schedule(config, saved);
+  EXPECT_EQ(schedule_difference(config, saved), "");
+  EXPECT_EQ(config.schedule.min_lr, 2e-5);
+  EXPECT_TRUE(has(config.text(), "lr_decay_style: linear\n"));
+  EXPECT_EQ(load("override_lr_scheduler: true").schedule.on_resume, ScheduleOnResume::kOfConfig);
+  EXPECT_TRUE(has(fails("override_lr_scheduler: true\nuse_checkpoint_lr_scheduler: true"), "keep"));
+}
+
 TEST_F(ConfigTest, CopiesMustAgreeWithTheirOriginal) {
   EXPECT_EQ(fails("lr: 1e-3\noptimizer_type: adam\nzero_stage: 0\nbatch_size: 4\n"
                   "train_micro_batch_size_per_gpu: 4"),
@@ -82,7 +136,8 @@ TEST_F(ConfigTest, CopiesMustAgreeWithTheirOriginal) {
   EXPECT_TRUE(
       has(fails("lr: 2e-3"), "a.yml:1: lr is a copy of optimizer.params.lr, which is 0.001"));
   EXPECT_TRUE(has(fails("zero_stage: 1"), "zero_optimization.stage, which is 0 (default)"));
-  EXPECT_TRUE(has(fails("optimizer_type: lion"), "supported is Adam"));
+  EXPECT_TRUE(has(fails("optimizer_type: lion"), "optimizer.type, which is adam (default)"));
+  EXPECT_EQ(fails("optimizer_type: Lion\noptimizer: {type: lion}"), "");
   EXPECT_TRUE(has(fails("batch_size: 4"), "set that one"));
   EXPECT_TRUE(has(fails("weight_decay: 0.1\noptimizer: {params: {weight_decay: 0.2}}"), "copy"));
   EXPECT_EQ(load("optimizer: {params: {weight_decay: 0.2}}").optimizer.weight_decay, 0.2);

@@ -2,6 +2,7 @@
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
+#include "optimizer_cases.h"
 #include "tiny_run.h"
 
 namespace neox {
@@ -96,6 +97,54 @@ TEST_P(LayoutsOfOptions, EqualOneRank) {
 
 INSTANTIATE_TEST_SUITE_P(All, LayoutsOfOptions, testing::ValuesIn(kModelOptions),
                          [](const auto& info) { return std::string(info.param.name); });
+
+class Optimizers : public testing::TestWithParam<OptimizerCase> {};
+
+TEST_P(Optimizers, EqualOneRankAtEveryLayout) {
+  at::set_num_threads(1);
+  TinyOptions options = tiny_options(GetParam());
+  TinyResult want = TinyRun({}, options).train(0, kSteps);
+  for (Layout layout : std::vector<Layout>{
+           {.tp = 2}, {.pp = 2}, {.shard = 2}, {.pp = 2, .tp = 2}, {.replicate = 2, .shard = 3}}) {
+    if (!has_layout(GetParam(), layout)) continue;
+    TinyResult got = TinyRun(layout, options).train(0, kSteps);
+    EXPECT_LE(distance(got.steps, want.steps), kTolerance) << to_string(layout);
+    EXPECT_LE(distance(got.state, want.state), kTolerance) << to_string(layout);
+    EXPECT_EQ(got.copies_differ, "") << to_string(layout);
+  }
+}
+
+TEST_P(Optimizers, ChangeEveryParameter) {
+  at::set_num_threads(1);
+  TinyOptions options = tiny_options(GetParam());
+  WholeState start = TinyRun({}, options).train(0, 0).state,
+             end = TinyRun({}, options).train(0, 2).state;
+  for (const auto& [name, t] : start) EXPECT_FALSE(t.equal(end.at(name))) << name;
+}
+
+TEST(OneBitAdam, IsExactAtEveryLayoutUntilItFreezes) {
+  at::set_num_threads(1);
+  TinyOptions options = tiny_options(optimizer_cases().back());
+  options.optimizer.freeze_step = kSteps;
+  TinyResult want = TinyRun({}, options).train(0, kSteps);
+  for (Layout layout : std::vector<Layout>{{.replicate = 3}, {.pp = 2, .replicate = 2, .tp = 2}}) {
+    TinyResult got = TinyRun(layout, options).train(0, kSteps);
+    EXPECT_LE(distance(got.state, want.state), kTolerance) << to_string(layout);
+  }
+}
+
+// Two more steps with signs on two replicas, whose parameters stay the same bits.
+TEST(OneBitAdam, KeepsReplicasEqualAfterItFreezes) {
+  at::set_num_threads(1);
+  TinyOptions options = tiny_options(optimizer_cases().back());
+  options.model.tied_embedding = true;
+  TinyResult two = TinyRun({.pp = 2, .replicate = 2, .tp = 2}, options).train(0, kSteps);
+  EXPECT_EQ(two.copies_differ, "");
+  EXPECT_TRUE(two.steps.back().finite);
+  EXPECT_GT(distance(two.state, TinyRun({}, options).train(0, kSteps).state), 1e-6);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Optimizers, testing::ValuesIn(optimizer_cases()));
 
 TEST(LayoutsGolden, ClippingIsActiveAndTheLossFalls) {
   at::set_num_threads(1);

@@ -1,51 +1,39 @@
-// Learning rates, loss scale and AdamW against golden values of tests/oracle/optim.py; skipped
-// steps.
-#include "optim/adamw.h"
-
+// Learning rates and loss scale against golden values of tests/oracle/optim.py; skipped steps.
 #include <ATen/Parallel.h>
-#include <ATen/ops/cat.h>
-#include <ATen/ops/full.h>
-#include <ATen/ops/randn.h>
-#include <ATen/ops/tensor.h>
-#include <ATen/ops/zeros_like.h>
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
 #include <set>
 
-#include "base/error.h"
-#include "base/file.h"
 #include "optim/loss_scale.h"
 #include "optim/schedule.h"
+#include "optim_golden.h"
 #include "tiny_run.h"
 
 namespace neox {
 namespace {
 
-using at::Tensor;
-
-const nlohmann::json& golden() {
-  static const auto all = nlohmann::json::parse(
-      read_file(fs::path(NEOX_SOURCE_DIR) / "tests" / "golden" / "model_optim.json"));
-  return all;
-}
-
-Tensor scalar(double value) { return at::full({}, value, at::kDouble); }
-
-double relative(const Tensor& a, const Tensor& b) {
-  return ((a - b).norm() / b.norm()).to(at::kDouble).item<double>();
-}
-
-TEST(LearningRate, EqualsTheFormulasOfNeox) {
+TEST(LearningRate, EqualsTheFormulasOfNeoxAndMegatron) {
   const std::map<std::string, LrDecay> decays = {
-      {"constant", LrDecay::kConstant}, {"linear", LrDecay::kLinear}, {"cosine", LrDecay::kCosine}};
+      {"constant", LrDecay::kConstant}, {"linear", LrDecay::kLinear},
+      {"cosine", LrDecay::kCosine},     {"exponential", LrDecay::kExponential},
+      {"WSD", LrDecay::kWsd},           {"inverse-square-root", LrDecay::kInverseSquareRoot}};
+  const std::map<std::string, LrFormula> formulas = {
+      {"v1", LrFormula::kV1}, {"v2", LrFormula::kV2}, {"megatron", LrFormula::kMegatron}};
+  const std::map<std::string, WsdDecay> wsd = {{"exponential", WsdDecay::kExponential},
+                                               {"linear", WsdDecay::kLinear},
+                                               {"cosine", WsdDecay::kCosine},
+                                               {"minus_sqrt", WsdDecay::kMinusSqrt}};
   for (const auto& j : golden().at("rates")) {
     ScheduleConfig c{.decay = decays.at(j.at("style")),
-                     .formula = j.at("formula") == "v1" ? LrFormula::kV1 : LrFormula::kV2,
+                     .formula = formulas.at(j.at("formula")),
                      .lr = j.at("lr"),
                      .min_lr = j.at("min_lr"),
                      .decay_iters = j.at("decay_iters"),
                      .warmup_iters = j.at("warmup_iters")};
+    if (j.at("style") == "WSD") {
+      c.wsd_decay = wsd.at(j.at("wsd_style"));
+      c.wsd_decay_iters = j.at("wsd_iters");
+    }
     for (size_t i = 0; i < j.at("steps").size(); ++i) {
       double want = j.at("rates")[i];
       EXPECT_NEAR(learning_rate(c, j.at("steps")[i]), want, 1e-13 * c.lr)
@@ -123,69 +111,6 @@ TEST(LossScale, IsConstantWhereItIsStaticAndOneForOtherTypes) {
   EXPECT_EQ(one.state().scale, 1);
 }
 
-TEST(AdamW, EqualsPyTorchOverFiveUpdates) {
-  for (const auto& j : golden().at("adamw")) {
-    at::ScalarType type = j.at("dtype") == "float64" ? at::kDouble : at::kFloat;
-    double tolerance = type == at::kDouble ? 1e-14 : 1e-6;
-    auto tensor = [&](const nlohmann::json& values) {
-      return at::tensor(values.get<std::vector<double>>(), at::kDouble).to(type);
-    };
-    Tensor p = tensor(j.at("start")), m = at::zeros_like(p), v = at::zeros_like(p);
-    AdamWConstants constants{j.at("beta1"), j.at("beta2"), j.at("eps"), j.at("weight_decay")};
-    for (size_t step = 0; step < j.at("grads").size(); ++step) {
-      // What `scale` undoes is a power of two, so that the gradient stays the same.
-      adamw(p, tensor(j.at("grads")[step]) * 8, m, v, constants,
-            {scalar(j.at("lr")), scalar(0.125), scalar(static_cast<double>(step + 1)), scalar(1)});
-      EXPECT_LE(relative(p, tensor(j.at("params")[step])), tolerance) << "update " << step + 1;
-    }
-    EXPECT_LE(relative(m, tensor(j.at("m"))), tolerance);
-    EXPECT_LE(relative(v, tensor(j.at("v"))), tolerance);
-  }
-}
-
-struct Chain {  // the same in ATen, an operation at a time
-  Tensor p, m, v;
-  void step(const Tensor& grad, const AdamWConstants& c, double lr, double t) {
-    m = m * c.beta1 + grad * (1 - c.beta1);
-    v = v * c.beta2 + grad * grad * (1 - c.beta2);
-    Tensor root = (v / (1 - std::pow(c.beta2, t))).sqrt() + c.eps;
-    p = p * (1 - lr * c.weight_decay) - m / (1 - std::pow(c.beta1, t)) / root * lr;
-  }
-};
-
-TEST(AdamW, EqualsAnAtenChainOnTensorsOfManyBlocks) {
-  for (at::ScalarType type : {at::kDouble, at::kFloat}) {
-    Tensor p = at::randn({200003}, type), m = at::zeros_like(p), v = at::zeros_like(p);
-    Chain chain{p.clone(), m.clone(), v.clone()};
-    AdamWConstants c{0.9, 0.999, 1e-8, 0.01};
-    for (int t = 1; t <= 3; ++t) {
-      Tensor grad = at::randn({200003}, type);
-      adamw(p, grad, m, v, c, {scalar(1e-2), scalar(1), scalar(t), scalar(1)});
-      chain.step(grad, c, 1e-2, t);
-    }
-    double tolerance = type == at::kDouble ? 1e-14 : 1e-6;
-    EXPECT_LE(relative(p, chain.p), tolerance);
-    EXPECT_LE(relative(m, chain.m), tolerance);
-    EXPECT_LE(relative(v, chain.v), tolerance);
-  }
-}
-
-TEST(AdamW, ChangesNothingWhereTheGradientIsNotFinite) {
-  Tensor p = at::randn({9}), m = at::randn({9}), v = at::randn({9}).square();
-  Tensor p0 = p.clone(), m0 = m.clone(), v0 = v.clone();
-  Tensor grad = at::full({9}, std::numeric_limits<double>::quiet_NaN(), at::kFloat);
-  adamw(p, grad, m, v, {0.9, 0.95, 1e-8, 0.1}, {scalar(1), scalar(1), scalar(1), scalar(0)});
-  EXPECT_TRUE(p.equal(p0) && m.equal(m0) && v.equal(v0));
-}
-
-TEST(AdamW, RefusesTypesThatItHasNoKernelFor) {
-  Tensor p = at::randn({3}), m = at::zeros_like(p), v = at::zeros_like(p);
-  AdamWScalars scalars{scalar(1), scalar(1), scalar(1), scalar(1)};
-  EXPECT_THROW(adamw(p, p.to(at::kDouble), m, v, {}, scalars), Error);
-  Tensor half = p.to(at::kHalf);
-  EXPECT_THROW(adamw(half, half, half, half, {}, scalars), Error);
-}
-
 // Parameters of fp16, gradients and state of fp32.
 TinyOptions half_options(double initial_scale, int64_t window) {
   TinyOptions options;
@@ -193,6 +118,19 @@ TinyOptions half_options(double initial_scale, int64_t window) {
   options.precision = fp16(initial_scale, window, 1, 1);
   options.model.hidden_dropout = options.model.attention_dropout = 0;
   return options;
+}
+
+// On a CPU the host is the device: an offloaded optimizer is the optimizer itself, also where the
+// masters are no views of the parameters.
+TEST(Offloaded, OnTheHostIsTheOptimizerItself) {
+  at::set_num_threads(1);
+  TinyOptions here, there;
+  there.optimizer.place = StatePlace::kHost;
+  here.dtypes = there.dtypes = {at::kFloat, at::kFloat, at::kDouble};
+  TinyResult a = TinyRun({.shard = 2}, here).train(0, 4);
+  TinyResult b = TinyRun({.shard = 2}, there).train(0, 4);
+  EXPECT_EQ(distance(a.state, b.state), 0);
+  EXPECT_EQ(distance(a.steps, b.steps), 0);
 }
 
 TEST(SkippedStep, LeavesStateAndLearningRateButTakesNewData) {

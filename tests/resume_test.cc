@@ -5,6 +5,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "data_files.h"
+#include "optimizer_cases.h"
 #include "tiny_run.h"
 
 namespace neox {
@@ -29,12 +30,9 @@ const std::vector<Ranks> kRanks = {
     {{.pp = 3, .replicate = 2, .tp = 2}},
 };
 
-class Resume : public ::testing::TestWithParam<bool> {
+class ResumeTest : public ::testing::Test {
  protected:
-  Resume() {
-    at::set_num_threads(1);
-    options_.model.tied_embedding = GetParam();
-  }
+  ResumeTest() { at::set_num_threads(1); }
   TinyRun run(const Ranks& ranks) const {
     TinyOptions options = options_;
     options.keeping = ranks.keeping;
@@ -63,8 +61,20 @@ class Resume : public ::testing::TestWithParam<bool> {
     });
   }
 
+  void expect_bitwise(const Ranks& ranks) const {
+    TinyResult whole = run(ranks).train(0, kSteps), got = resume(ranks, save(ranks));
+    std::vector<StepReport> wanted(whole.steps.begin() + kSaved, whole.steps.end());
+    EXPECT_EQ(distance(got.steps, wanted), 0) << to_string(ranks.layout);
+    EXPECT_EQ(distance(got.state, whole.state), 0) << to_string(ranks.layout);
+  }
+
   TinyOptions options_;
   testing::Directory dir_;
+};
+
+class Resume : public ResumeTest, public ::testing::WithParamInterface<bool> {
+ protected:
+  Resume() { options_.model.tied_embedding = GetParam(); }
 };
 
 TEST_P(Resume, OfEveryLayoutFromEveryOtherIsTheUninterruptedRun) {
@@ -83,15 +93,22 @@ TEST_P(Resume, OfEveryLayoutFromEveryOtherIsTheUninterruptedRun) {
 }
 
 TEST_P(Resume, AtTheSameLayoutIsBitwise) {
-  for (const Ranks& ranks : {kRanks[0], kRanks[5], kRanks[7]}) {
-    TinyResult whole = run(ranks).train(0, kSteps), got = resume(ranks, save(ranks));
-    std::vector<StepReport> wanted(whole.steps.begin() + kSaved, whole.steps.end());
-    EXPECT_EQ(distance(got.steps, wanted), 0) << to_string(ranks.layout);
-    EXPECT_EQ(distance(got.state, whole.state), 0) << to_string(ranks.layout);
-  }
+  for (const Ranks& ranks : {kRanks[0], kRanks[5], kRanks[7]}) expect_bitwise(ranks);
 }
 
 INSTANTIATE_TEST_SUITE_P(TiedEmbedding, Resume, ::testing::Bool());
+
+class ResumeOptimizer : public ResumeTest, public ::testing::WithParamInterface<OptimizerCase> {};
+
+TEST_P(ResumeOptimizer, IsBitwise) {
+  options_ = tiny_options(GetParam());
+  expect_bitwise({{}});
+  expect_bitwise({{.pp = 2, .tp = 2}});
+  Ranks sharded{{.shard = 3}, GradientKeeping::kChunk};
+  if (has_layout(GetParam(), sharded.layout)) expect_bitwise(sharded);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, ResumeOptimizer, ::testing::ValuesIn(optimizer_cases()));
 
 }  // namespace
 }  // namespace neox

@@ -16,6 +16,7 @@
 
 #include "comm/thread.h"
 #include "data/boundaries.h"
+#include "optim/optimizer.h"
 #include "train/step.h"
 
 namespace neox {
@@ -43,6 +44,8 @@ struct TinyOptions {
   bool masked = true;
   int64_t end_of_document = -1;  // a third of the tokens, and attention and positions follow it
   GradientKeeping keeping = GradientKeeping::kFull;
+  OptimizerConfig optimizer{
+      .lr = 1e-3, .beta2 = 0.95, .weight_decay = 0.1, .gradient_clipping = 0.5};
 };
 
 // What other models have.
@@ -176,11 +179,12 @@ class TinyRun {
         .start = steps.begin ? ModelOptions::kZeros : ModelOptions::kInitialValues,
         .dtypes = options_.dtypes,
         .keeping = options_.keeping,
-        .recompute_layers = options_.recompute};
+        .recompute_layers = options_.recompute,
+        .chunking = chunking_of(options_.optimizer)};
     GptNeoX model(options_.model, mesh, model_options);
     Config config;
     config.precision = options_.precision;
-    config.optimizer = {.lr = 1e-3, .beta2 = 0.95, .weight_decay = 0.1, .gradient_clipping = 0.5};
+    config.optimizer = options_.optimizer;
     config.schedule = {.decay = LrDecay::kCosine,
                        .lr = 1e-3,
                        .min_lr = 1e-4,

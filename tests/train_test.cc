@@ -137,7 +137,9 @@ TEST(Signals, BeforeTheFirstStepSaveNothing) {
   Config config = load_config({.files = {run.dir() / "tiny.yml"}});
   StopFlag stop{SIGTERM};
   for (int ranks : {1, 3}) {
-    std::string error = error_of([&] { train_threads(config, ranks, {at::kCPU, stop, "life", {}}); });
+    std::string error = error_of([&] {
+      train_threads(config, ranks, {at::kCPU, stop, "life", {}});
+    });
     EXPECT_TRUE(has(error, "75: ")) << error;
     EXPECT_TRUE(has(error, "asked to stop by SIGTERM before the first step")) << error;
   }
@@ -198,6 +200,34 @@ TEST(Elastic, ThreeRanksGoOnWhereOneStopped) {
   EXPECT_TRUE(has(ended.err, "shard 3 x tp 1, batch of 5 samples = 2 x 3 ranks x 1")) << ended.err;
   for (auto [step, loss] : one.losses()) EXPECT_NEAR(changed.losses().at(step), loss, 1e-5) << step;
   EXPECT_EQ(changed.state(20).consumed_samples, 100);
+}
+
+// A schedule is compared on resume; 10 steps of decay from 0.01 to 0.001, then 12 asked for.
+TEST(Schedule, OfAResumedRunIsTheOldOneUnlessAnotherIsChosen) {
+  const Strings first = {"train_iters=10", "exit_interval=6", "warmup=0"},
+                longer = {"train_iters=12", "warmup=0"};
+  Training kept, overridden;
+  for (Training* run : {&kept, &overridden}) ASSERT_EQ(run->train(first).code, 0);
+  Ended refused = kept.train(longer);
+  EXPECT_EQ(refused.code, 64);
+  EXPECT_TRUE(has(refused.err, "lr_decay_iters is 12, but")) << refused.err;
+  EXPECT_TRUE(has(refused.err, "began with 10")) << refused.err;
+  EXPECT_EQ(kept.train(longer + Strings{"use_checkpoint_lr_scheduler=true"}).code, 0);
+  EXPECT_EQ(overridden.train(longer + Strings{"override_lr_scheduler=true"}).code, 0);
+  auto rate = [](double part) { return 0.001 + 0.0045 * (std::cos(M_PI * part) + 1); };
+  EXPECT_NEAR(kept.metric("train/learning_rate")[8], rate(0.7), 1e-9);
+  EXPECT_NEAR(overridden.metric("train/learning_rate")[8], rate(7.0 / 12), 1e-9);
+  EXPECT_EQ(kept.train(longer).code, 64);  // the schedule that was kept is the run's
+}
+
+TEST(Optimizer, GoesOnAsTheRunBegan) {
+  Training run;
+  ASSERT_EQ(run.train({"train_iters=4"}).code, 0);
+  Strings lion = run.command({"train_iters=4", "optimizer={type: Lion, params: {lr: 0.01}}"});
+  Ended ended = Child(lion).end();
+  EXPECT_EQ(ended.code, 64);
+  EXPECT_TRUE(has(ended.err, "lion_m, but")) << ended.err;
+  EXPECT_TRUE(has(ended.err, "adam_m, adam_v")) << ended.err;
 }
 
 TEST(NotFinite, EndsTheRunWithStepAndCure) {

@@ -5,6 +5,9 @@
 
 namespace neox {
 
+// `copy` repeats `key` under another name: an error where it does not agree with its value.
+void check_copy(KeyReader& keys, const std::string& copy, const std::string& key, double value);
+
 ModelConfig read_model(KeyReader& keys);
 LayoutConfig read_layout(KeyReader& keys, const ModelConfig& model);
 TokenizerConfig read_tokenizer(KeyReader& keys, const LayoutConfig& layout);

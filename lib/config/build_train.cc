@@ -1,4 +1,4 @@
-// Precision, optimizer, learning rate, batch, data, checkpoints.
+// Precision and batch.
 #include <cmath>
 
 #include "base/text.h"
@@ -98,6 +98,8 @@ Precision choose_precision(KeyReader& keys) {
   return first.precision;
 }
 
+}  // namespace
+
 void check_copy(KeyReader& keys, const std::string& copy, const std::string& key, double value) {
   auto given = keys.maybe_number(copy);
   keys.mark(copy, Effect::kInput);
@@ -105,20 +107,6 @@ void check_copy(KeyReader& keys, const std::string& copy, const std::string& key
     keys.require(*given == value, copy, copy, " is a copy of ", key, ", which is ", shortest(value),
                  " (", keys.where(key), "); set that one and remove this");
 }
-
-void read_betas(KeyReader& keys, OptimizerConfig& optimizer) {
-  auto betas = keys.numbers("optimizer.params.betas");
-  bool good = betas.size() == 2;
-  for (double beta : betas) good &= beta >= 0 && beta < 1;
-  keys.require(good, "optimizer.params.betas",
-               "optimizer.params.betas must be two numbers of at least 0 and less than 1, such as "
-               "[0.9, 0.95]; found ",
-               keys.given("optimizer.params.betas") ? keys.given("optimizer.params.betas")->show()
-                                                    : std::string());
-  optimizer.beta1 = betas[0], optimizer.beta2 = betas[1];
-}
-
-}  // namespace
 
 PrecisionConfig read_precision(KeyReader& keys) {
   PrecisionConfig precision;
@@ -138,83 +126,6 @@ PrecisionConfig read_precision(KeyReader& keys) {
   keys.require(precision.min_loss_scale > 0, "fp16.min_loss_scale", "fp16.min_loss_scale is ",
                shortest(precision.min_loss_scale), "; it must be positive");
   return precision;
-}
-
-OptimizerConfig read_optimizer(KeyReader& keys) {
-  OptimizerConfig optimizer;
-  keys.choice("optimizer.type");
-  keys.record("optimizer.type", "adam");
-  std::string copy = keys.text("optimizer_type");
-  keys.mark("optimizer_type", Effect::kInput);
-  std::string name = copy;
-  for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  keys.require(name == "adam" || name == "adamw", "optimizer_type", "optimizer_type: ", copy,
-               " is not supported yet; supported is Adam (set in optimizer.type)");
-  optimizer.lr = keys.number("optimizer.params.lr");
-  keys.require(optimizer.lr > 0, "optimizer.params.lr", "optimizer.params.lr is ",
-               shortest(optimizer.lr), "; it must be positive");
-  check_copy(keys, "lr", "optimizer.params.lr", optimizer.lr);
-  read_betas(keys, optimizer);
-  optimizer.eps = keys.number("optimizer.params.eps");
-  keys.require(optimizer.eps > 0, "optimizer.params.eps", "optimizer.params.eps is ",
-               shortest(optimizer.eps), "; it must be positive (usual: 1e-8)");
-  optimizer.weight_decay = keys.number("weight_decay");
-  if (!keys.given("weight_decay") && keys.given("optimizer.params.weight_decay")) {
-    optimizer.weight_decay = keys.number("optimizer.params.weight_decay");
-    keys.derive("weight_decay", shortest(optimizer.weight_decay), "optimizer.params.weight_decay");
-  }
-  check_copy(keys, "optimizer.params.weight_decay", "weight_decay", optimizer.weight_decay);
-  keys.require(optimizer.weight_decay >= 0, "weight_decay", "weight_decay is ",
-               shortest(optimizer.weight_decay), "; it must not be negative");
-  optimizer.gradient_clipping = keys.number("gradient_clipping");
-  keys.require(optimizer.gradient_clipping >= 0, "gradient_clipping", "gradient_clipping is ",
-               shortest(optimizer.gradient_clipping), "; it must not be negative (0: none)");
-  const Value* clip = keys.given("clip_grad");
-  if (clip && clip->number() != optimizer.gradient_clipping)
-    keys.note(concat(clip->place.text(), ": clip_grad: ", clip->text,
-                     " has no effect, as in NeoX: gradient_clipping is ",
-                     shortest(optimizer.gradient_clipping), " (", keys.where("gradient_clipping"),
-                     "); set gradient_clipping instead"));
-  return optimizer;
-}
-
-ScheduleConfig read_schedule(KeyReader& keys, int64_t train_iters) {
-  ScheduleConfig schedule;
-  std::string style = keys.choice("lr_decay_style");
-  schedule.decay = style == "constant" ? LrDecay::kConstant
-                   : style == "cosine" ? LrDecay::kCosine
-                                       : LrDecay::kLinear;
-  schedule.formula = keys.choice("lr_schedule_compat") == "v1" ? LrFormula::kV1 : LrFormula::kV2;
-  schedule.lr = keys.number("optimizer.params.lr");
-  schedule.min_lr = keys.number_in("min_lr", 0, schedule.lr);
-  auto fraction = keys.maybe_number("lr_decay_fraction");
-  keys.mark("lr_decay_fraction", Effect::kInput);
-  if (fraction) keys.number_in("lr_decay_fraction", 0, 1);
-  if (fraction) keys.mark("lr_decay_fraction", Effect::kInput);
-  auto iters = keys.maybe_integer("lr_decay_iters");
-  keys.require(!fraction || !iters, "lr_decay_fraction", "lr_decay_fraction and lr_decay_iters (",
-               keys.where("lr_decay_iters"), ") exclude each other; remove one");
-  if (!iters) {
-    double share = fraction.value_or(1) * static_cast<double>(train_iters);
-    iters = static_cast<int64_t>(std::floor(share));
-    keys.derive("lr_decay_iters", std::to_string(*iters),
-                fraction ? "lr_decay_fraction and train_iters" : "train_iters");
-  }
-  keys.require(*iters > 0, fraction ? "lr_decay_fraction" : "lr_decay_iters", "lr_decay_iters is ",
-               *iters, "; it must be positive");
-  schedule.decay_iters = *iters;
-  double warmup = keys.number("warmup");
-  keys.require(warmup >= 0 && warmup < 1, "warmup", "warmup is ", shortest(warmup),
-               "; it is a share of lr_decay_iters, so at least 0 and less than 1");
-  schedule.warmup_iters = warmup * static_cast<double>(*iters);
-  bool rises = schedule.decay == LrDecay::kCosine && schedule.formula == LrFormula::kV2;
-  if (train_iters > *iters && rises)
-    keys.note(concat("train_iters ", train_iters, " (", keys.where("train_iters"),
-                     ") is greater than lr_decay_iters ", *iters, " (",
-                     keys.where("lr_decay_iters"),
-                     "): after the end of the cosine, NeoX's formula lets the learning rate rise "
-                     "again; make them equal, or set lr_schedule_compat: v1"));
-  return schedule;
 }
 
 BatchConfig read_batch(KeyReader& keys) {

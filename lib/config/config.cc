@@ -20,6 +20,10 @@ Config load_config(const ConfigOptions& options) {
   config.model.vocab = config.tokenizer.padded_vocab_size.value_or(0);
   config.precision = read_precision(keys);
   config.optimizer = read_optimizer(keys);
+  bool one_bit = config.optimizer.kind == OptimizerKind::kOneBitAdam;
+  keys.require(!one_bit || config.layout.zero_stage == 0, "zero_optimization.stage",
+               "optimizer.type: onebitadam (", keys.where("optimizer.type"),
+               ") compresses what whole replicas send; set zero_optimization.stage to 0");
   config.batch = read_batch(keys);
   config.data = read_data(keys);
   config.train = read_train(keys);
@@ -75,6 +79,19 @@ ParameterParts parameter_parts(const ModelConfig& m) {
   parts.final_norm = norm * h;
   parts.head = m.tied_embedding ? 0 : parts.embedding;
   return parts;
+}
+
+double state_per_parameter(const OptimizerConfig& optimizer, double share_in_layers) {
+  switch (optimizer.kind) {
+    case OptimizerKind::kSgd:
+      return optimizer.momentum == 0 ? 0 : 1;
+    case OptimizerKind::kLion:
+      return 1;
+    case OptimizerKind::kMuon:
+      return 2 - share_in_layers;
+    default:
+      return 2;
+  }
 }
 
 int64_t num_parameters(const ModelConfig& model) {

@@ -126,17 +126,32 @@ struct PrecisionConfig {
   double min_loss_scale = 1;
 };
 
+enum class OptimizerKind { kAdam, kSgd, kLion, kMuon, kOneBitAdam };
+enum class DecayKind { kDecoupled, kCoupled };  // coupled: added to the gradient (Adam alone)
+enum class StatePlace { kDevice, kHost };       // of master parameters and optimizer state
+
 struct OptimizerConfig {
+  OptimizerKind kind = OptimizerKind::kAdam;
   double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
   double weight_decay = 0.1;
   double gradient_clipping = 1.0;  // 0: none
+  DecayKind decay = DecayKind::kDecoupled;
+  bool bias_correction = true;         // of Adam's moments
+  double momentum = 0, dampening = 0;  // of SGD; Muon has the first
+  bool nesterov = false;
+  StatePlace place = StatePlace::kDevice;
+  int64_t freeze_step = 100000;  // of 1-bit Adam: its last step with whole gradients
+  double muon_lr_factor = 1, adam_lr_factor = 1;  // of Muon's two parts
 };
 
-enum class LrDecay { kConstant, kLinear, kCosine };
-enum class LrFormula {
-  kV1,
-  kV2
-};  // kV1: as Pythia was trained (NeoX 1.0); kV2: NeoX main since May 2026
+enum class LrDecay { kConstant, kLinear, kCosine, kExponential, kInverseSquareRoot, kWsd };
+// kV1: as Pythia was trained (NeoX 1.0); kV2: NeoX main since May 2026; kMegatron: Megatron-Core,
+// and all inverse square roots and WSD.
+enum class LrFormula { kV1, kV2, kMegatron };
+// The last part of WSD (warm-up, stable, decay).
+enum class WsdDecay { kExponential, kLinear, kCosine, kMinusSqrt };
+// Where the run that is resumed had another schedule.
+enum class ScheduleOnResume { kMustAgree, kOfConfig, kOfCheckpoint };
 
 struct ScheduleConfig {
   LrDecay decay = LrDecay::kLinear;
@@ -144,6 +159,9 @@ struct ScheduleConfig {
   double lr = 1e-3, min_lr = 0;
   int64_t decay_iters = 0;
   double warmup_iters = 0;  // warmup x lr_decay_iters, not rounded
+  WsdDecay wsd_decay = WsdDecay::kExponential;
+  int64_t wsd_decay_iters = 0;  // the last of decay_iters
+  ScheduleOnResume on_resume = ScheduleOnResume::kMustAgree;
 };
 
 enum class CheckpointScale { kLinear, kLog };
@@ -212,6 +230,8 @@ struct Config {
 
   // "70M.yml:12" of a key, or "default"; for messages about values that fail later.
   std::string where(const std::string& key) const;
+  // The effective value of a key as YAML; "null" where it has none.
+  std::string value(const std::string& key) const;
   // The effective config as YAML text: the same text for the same run, whatever files it came from.
   std::string text() const;
 };
@@ -235,6 +255,12 @@ struct ConfigOptions {
 // nearest key.
 Config load_config(const ConfigOptions& options);
 
+// A key of the learning rate's schedule whose effective value is not the same in both; "" where
+// the schedules are the same.
+std::string schedule_difference(const Config& a, const Config& b);
+// Puts the schedule of `saved` into `config`.
+void take_schedule(Config& config, const Config& saved);
+
 // The batch of a run on `data_ranks` ranks that hold different samples.
 struct BatchPlan {
   int64_t global = 0, micro = 0;
@@ -250,6 +276,10 @@ BatchPlan plan_batch(const Config& config, int64_t data_ranks,
 // The vocabulary that the embedding has: padded_vocab_size, or `vocab` rounded up to a multiple of
 // make_vocab_size_divisible_by x model_parallel_size.
 int64_t padded_vocab(const Config& config, int64_t vocab);
+
+// Elements of optimizer state for each parameter: Adam's two moments, SGD's momentum ...
+// share_in_layers: of the parameters, those in matrices of layers.
+double state_per_parameter(const OptimizerConfig& optimizer, double share_in_layers);
 
 // Exact number of parameters; vocab must be known (padded).
 int64_t num_parameters(const ModelConfig& model);

@@ -52,6 +52,12 @@ int64_t fullest_stage(const Estimate& e, const Config& config) {
   return layers + first + e.final_norm + e.head / tp;
 }
 
+// Norms and biases of layers, less than a hundredth of them, count as matrices.
+double state_of_each(const Estimate& e, const Config& config) {
+  return state_per_parameter(config.optimizer,
+                             static_cast<double>(e.blocks) / static_cast<double>(e.parameters));
+}
+
 void count_state(Estimate& e, const Config& config) {
   e.rank_parameters = fullest_stage(e, config);
   int64_t n = e.rank_parameters, size = element_bytes(config.precision.type);
@@ -61,7 +67,11 @@ void count_state(Estimate& e, const Config& config) {
   e.parameter_bytes = n * size;
   e.gradient_bytes = (config.layout.zero_stage >= 2 ? chunk : n) * state;
   e.master_bytes = size < 4 ? chunk * 4 : 0;
-  e.moment_bytes = 2 * chunk * state;
+  e.moment_bytes =
+      static_cast<int64_t>(state_of_each(e, config) * static_cast<double>(chunk)) * state;
+  if (config.optimizer.kind == OptimizerKind::kOneBitAdam)  // what compression lost: not saved
+    e.moment_bytes += (chunk + divide_up(chunk, e.data_ranks)) * state;
+  if (config.optimizer.place == StatePlace::kHost) e.master_bytes = chunk * state;
 }
 
 // Where scores depend on the distance of tokens they have a mask, which all layers share; where it
@@ -133,7 +143,9 @@ int64_t count_checkpoints(const Config& config) {
 void count_disk(Estimate& e, const Config& config) {
   int64_t keep = config.checkpoint.keep_last;
   int64_t state = std::max<int64_t>(element_bytes(config.precision.type), 4);
-  e.checkpoint_bytes = e.parameters * 3 * state;
+  e.checkpoint_bytes =
+      static_cast<int64_t>(static_cast<double>(e.parameters) * (1 + state_of_each(e, config))) *
+      state;
   e.num_checkpoints = count_checkpoints(config);
   e.num_kept = keep > 0 ? std::min(keep, e.num_checkpoints) : e.num_checkpoints;
   // The oldest goes only after the newest is complete.
@@ -151,6 +163,19 @@ std::string line(const std::string& name, const std::string& value, const std::s
   return out + (words.empty() ? "" : "  " + words) + '\n';
 }
 
+const char* moments_of(const OptimizerConfig& optimizer) {
+  switch (optimizer.kind) {
+    case OptimizerKind::kSgd:
+      return "SGD's momentum";
+    case OptimizerKind::kLion:
+      return "Lion's moment";
+    case OptimizerKind::kMuon:
+      return "Muon's and Adam's moments";
+    default:
+      return "Adam's moments";
+  }
+}
+
 std::string render_memory(const Estimate& e, const Config& config) {
   std::string out = "Memory of the fullest rank\n";
   int64_t stage = config.layout.zero_stage;
@@ -158,11 +183,14 @@ std::string render_memory(const Estimate& e, const Config& config) {
               human_count(static_cast<double>(e.rank_parameters)) + " on this rank");
   out += line("gradients", human_bytes(static_cast<double>(e.gradient_bytes)),
               stage >= 2 ? "the owned chunk (ZeRO 2)" : "");
+  std::string place =
+      concat(stage >= 1 ? "the owned chunk" : "",
+             config.optimizer.place == StatePlace::kHost ? ", in host memory beside a GPU" : "");
+  if (place.starts_with(", ")) place.erase(0, 2);
   if (e.master_bytes)
-    out += line("master weights", human_bytes(static_cast<double>(e.master_bytes)),
-                stage >= 1 ? "the owned chunk" : "");
-  out += line("Adam's moments", human_bytes(static_cast<double>(e.moment_bytes)),
-              stage >= 1 ? "the owned chunk" : "");
+    out += line("master weights", human_bytes(static_cast<double>(e.master_bytes)), place);
+  out +=
+      line(moments_of(config.optimizer), human_bytes(static_cast<double>(e.moment_bytes)), place);
   bool recompute = config.train.recompute;
   out += line("activations", human_bytes(static_cast<double>(e.activation_bytes)),
               concat(recompute ? "recomputed by layer; kept they would be "
@@ -183,7 +211,7 @@ std::string render_memory(const Estimate& e, const Config& config) {
 std::string render_disk(const Estimate& e, const Config& config) {
   std::string out = "Disk\n";
   out += line("a checkpoint", human_bytes(static_cast<double>(e.checkpoint_bytes)),
-              concat(e.files_per_checkpoint, " files; parameters and two moments"));
+              concat(e.files_per_checkpoint, " files; parameters and optimizer state"));
   if (config.checkpoint.save.empty()) return out + line("checkpoints", "none", "save is not set");
   out += line("checkpoints", with_commas(e.num_checkpoints),
               config.checkpoint.keep_last

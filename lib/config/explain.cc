@@ -28,6 +28,12 @@ std::string idle_reason(const Setting& setting) {
   return row->words;
 }
 
+const Setting* find_setting(const Config& config, const std::string& key) {
+  auto at = std::lower_bound(config.settings.begin(), config.settings.end(), key,
+                             [](const Setting& s, const std::string& k) { return s.key < k; });
+  return at != config.settings.end() && at->key == key ? &*at : nullptr;
+}
+
 std::string table(const Config& config, const char* title, Effect group) {
   size_t key_width = 0, value_width = 0;
   for (const Setting& setting : config.settings) {
@@ -128,9 +134,13 @@ void add_nested(std::string& out, std::span<const KeyRow> rows, const std::strin
 }  // namespace
 
 std::string Config::where(const std::string& key) const {
-  auto at = std::lower_bound(settings.begin(), settings.end(), key,
-                             [](const Setting& s, const std::string& k) { return s.key < k; });
-  return at != settings.end() && at->key == key ? at->source : "default";
+  const Setting* setting = find_setting(*this, key);
+  return setting ? setting->source : "default";
+}
+
+std::string Config::value(const std::string& key) const {
+  const Setting* setting = find_setting(*this, key);
+  return setting ? setting->value : "null";
 }
 
 std::string Config::text() const {

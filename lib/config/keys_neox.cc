@@ -137,14 +137,16 @@ constexpr KeyRow kOptimizer[] = {
 
 constexpr KeyRow kSchedule[] = {
     {"lr_decay_style", kChoice, "linear", kUsed, "how the learning rate decays",
-     "constant|linear|cosine", "exponential"},
+     "constant|linear|cosine|exponential|inverse-square-root|WSD"},
     {"lr_decay_iters", kInt, "null", kUsed,
      "end of the decay; default lr_decay_fraction x train_iters, or train_iters"},
     {"lr_decay_fraction", kNumber, "null", kUsed, "lr_decay_iters as a share of train_iters"},
     {"min_lr", kNumber, "0.0", kUsed, "the learning rate decays to this"},
     {"warmup", kNumber, "0.01", kUsed, "warm-up as a share of lr_decay_iters"},
-    {"override_lr_scheduler", kBool, "false", kRefused, "another schedule on resume"},
-    {"use_checkpoint_lr_scheduler", kBool, "false", kRefused, "another schedule on resume"},
+    {"override_lr_scheduler", kBool, "false", kUsed,
+     "true: a resumed run takes this schedule, not its checkpoint's"},
+    {"use_checkpoint_lr_scheduler", kBool, "false", kUsed,
+     "true: a resumed run takes its checkpoint's schedule"},
 };
 
 constexpr const char* kWandb = "there is no Weights & Biases here; see use_wandb";
@@ -452,10 +454,18 @@ constexpr KeyRow kOwn[] = {
     {"data_cache_path", kText, "null", kUsed,
      "directory of built sample indices (Megatron's key); default: index-cache beside the data"},
     {"lr_schedule_compat", kChoice, "v2", kUsed,
-     "v1: the formulas of NeoX 1.0, with which Pythia was trained; v2: those of today", "v1|v2"},
+     "v1: the formulas of NeoX 1.0, with which Pythia was trained; v2: those of today; megatron: "
+     "Megatron-Core's",
+     "v1|v2|megatron"},
+    {"lr_wsd_decay_style", kChoice, "exponential", kUsed,
+     "the decay that ends lr_decay_style: WSD (Megatron's key)",
+     "exponential|linear|cosine|minus_sqrt"},
+    {"lr_wsd_decay_iters", kInt, "null", kUsed,
+     "its steps, the last of lr_decay_iters (Megatron's key)"},
     {"sample_prompts", kTexts, "null", kUsed,
      "texts to go on with at each evaluation, in maximum_tokens tokens"},
-    {"exit_duration_in_mins", kNumber, "null", kUsed, "save and stop after so many minutes (Megatron's key)"},
+    {"exit_duration_in_mins", kNumber, "null", kUsed,
+     "save and stop after so many minutes (Megatron's key)"},
     {"reset_attention_mask", kBool, "false", kUsed,
      "true: tokens see only tokens of their own document (Megatron's key)"},
     {"reset_position_ids", kBool, "false", kUsed,

@@ -8,18 +8,31 @@ using enum Fate;
 
 constexpr KeyRow kOptimizerParams[] = {
     {"lr", kNumber, "0.001", kUsed, "greatest learning rate"},
-    {"betas", kNumbers, "[0.9, 0.999]", kUsed, "decay of the two moments"},
-    {"eps", kNumber, "1e-08", kUsed, "added to the root of the second moment"},
+    {"betas", kNumbers, "null", kUsed,
+     "decay of the two moments; default [0.9, 0.999], Lion [0.9, 0.99], Muon [0.9, 0.95]"},
+    {"eps", kNumber, "null", kUsed,
+     "added to the root of the second moment; default 1e-8, Muon 1e-10"},
     {"weight_decay", kNumber, "null", kUsed, "a copy of weight_decay; must agree with it"},
-    {"bias_correction", kBool, "true", kRefused, "Adam without bias correction"},
-    {"adam_w_mode", kBool, "true", kRefused, "Adam with coupled weight decay"},
+    {"bias_correction", kBool, "true", kUsed, "false: Adam's moments as they are"},
+    {"adam_w_mode", kBool, "true", kUsed, "false: Adam's weight decay is added to the gradient"},
     {"amsgrad", kBool, "false", kRefused, "AMSGrad"},
-    {"momentum", kNumber, "null", kRefused, "SGD"},
+    {"momentum", kNumber, "null", kUsed, "of SGD (default 0: none) and of Muon (0.95)"},
+    {"dampening", kNumber, "0", kUsed, "of SGD's momentum"},
+    {"nesterov", kBool, "false", kUsed, "true: Nesterov's momentum of SGD"},
+    {"muon_lr", kNumber, "null", kUsed,
+     "lr of Muon's matrices; it follows the schedule of lr in proportion; default lr"},
+    {"adam_lr", kNumber, "null", kUsed, "the same for the parameters that Muon leaves to AdamW"},
+    {"freeze_step", kInt, "100000", kUsed,
+     "of 1-bit Adam: steps with whole gradients, after which signs are sent"},
+    {"cuda_aware", kBool, "false", kNoEffect, "the job's communicator sends the signs"},
+    {"comm_backend_name", kText, "null", kNoEffect, "the job's communicator sends the signs"},
+    {"ns_method", kChoice, "gram", kNoEffect, "speed only: both compute the same", "gram|standard"},
 };
 
 constexpr KeyRow kOptimizer[] = {
-    {"type", kChoice, "adam", kUsed, "Adam is AdamW (decoupled decay), as in NeoX", "adam|adamw",
-     "onebitadam|cpu_adam|cpu_torch_adam|sm3|madgrad_wd|sgd|lion"},
+    {"type", kChoice, "adam", kUsed,
+     "Adam is AdamW (decoupled decay), as in NeoX; cpu_adam: its state lies in host memory",
+     "adam|adamw|cpu_adam|cpu_torch_adam|sgd|lion|muon|onebitadam", "sm3|madgrad_wd"},
     {"params", kDict, "null", kUsed, "", "", "", kOptimizerParams},
 };
 
@@ -56,6 +69,19 @@ constexpr const char* kSpeed = "speed only; sizes are chosen by themselves";
 constexpr const char* kOffload = "state in host memory or on disk";
 constexpr const char* kStage3 = "for stage 3 only";
 
+constexpr KeyRow kOffloadOptimizer[] = {
+    {"device", kChoice, "none", kUsed,
+     "cpu: master parameters and optimizer state lie in host memory, where updates happen",
+     "none|cpu", "nvme"},
+    {"nvme_path", kText, "null", kNoEffect, "for device: nvme only"},
+    {"pin_memory", kBool, "false", kNoEffect, kSpeed},
+    {"buffer_count", kInt, "4", kNoEffect, kSpeed},
+    {"pipeline_read", kBool, "false", kNoEffect, kSpeed},
+    {"pipeline_write", kBool, "false", kNoEffect, kSpeed},
+    {"fast_init", kBool, "false", kNoEffect, kSpeed},
+    {"ratio", kNumber, "1", kRefused, "offloading a part of the state"},
+};
+
 constexpr KeyRow kZero[] = {
     {"stage", kInt, "0", kUsed,
      "0: whole state on each data rank; 1: optimizer state in chunks; 2: gradients too"},
@@ -71,10 +97,10 @@ constexpr KeyRow kZero[] = {
     {"round_robin_gradients", kBool, "false", kNoEffect, kSpeed},
     {"use_multi_rank_bucket_allreduce", kBool, "true", kNoEffect, kSpeed},
     {"ignore_unused_parameters", kBool, "true", kNoEffect, "every parameter is used"},
-    {"cpu_offload", kBool, "false", kRefused, kOffload},
+    {"cpu_offload", kBool, "false", kUsed, "older name of offload_optimizer: {device: cpu}"},
     {"cpu_offload_params", kBool, "false", kRefused, kOffload},
     {"cpu_offload_use_pin_memory", kBool, "false", kNoEffect, "for cpu_offload only"},
-    {"offload_optimizer", kDict, "null", kRefused, kOffload},
+    {"offload_optimizer", kDict, "null", kUsed, "", "", "", kOffloadOptimizer},
     {"offload_param", kDict, "null", kRefused, kOffload},
     {"load_from_fp32_weights", kBool, "true", kNoEffect, "checkpoints hold the fp32 weights"},
     {"elastic_checkpoint", kBool, "false", kNoEffect, "every checkpoint fits every layout"},

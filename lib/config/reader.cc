@@ -10,12 +10,6 @@ namespace {
 
 using Kind = Value::Kind;
 
-bool equal_words(std::string_view a, std::string_view b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](unsigned char x, unsigned char y) {
-    return std::tolower(x) == std::tolower(y);
-  });
-}
-
 // One spelling for one value: True and yes are true, 1.0 is 1.
 std::string canonical(const Value& value) {
   switch (value.kind) {
@@ -39,6 +33,12 @@ std::string canonical(const Value& value) {
 }
 
 }  // namespace
+
+bool equal_words(std::string_view a, std::string_view b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](unsigned char x, unsigned char y) {
+    return std::tolower(x) == std::tolower(y);
+  });
+}
 
 const Value* KeyReader::given(const std::string& key) const {
   const Value* at = &root_;

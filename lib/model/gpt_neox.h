@@ -45,6 +45,7 @@ struct ModelOptions {
   int64_t recompute_layers = 0;  // 0: keep all activations
   int64_t seed = 1234;           // of initial values and dropout
   std::string partition;         // pipe_partition_method
+  Chunking chunking = Chunking::kElements;
 };
 
 // The layers [first, last) of each of `stages` pipeline stages.

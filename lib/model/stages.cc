@@ -148,7 +148,7 @@ void GptNeoX::add_buffer(const std::string& name, const std::vector<ModelParam>&
       if (specs.empty()) continue;
       std::string full_name = name + (decay ? ".decay" : ".plain") + (split ? ".split" : "");
       BufferOptions options{options_.dtypes, options_.device, options_.keeping, mesh_.tp().rank(),
-                            mesh_.tp().size()};
+                            mesh_.tp().size(), options_.chunking};
       buffers_.push_back(
           std::make_unique<ParamBuffer>(full_name, specs, sharing(split, stages), options));
       ParamBuffer& buffer = *buffers_.back();

@@ -4,19 +4,18 @@
 
 #include <cmath>
 
-#include "base/error.h"
-
 namespace neox {
 namespace {
 
 template <class T>
 struct Factors {  // what does not depend on the element
-  T beta1, beta2, rest1, rest2, eps, keep, step_size, root_correction, scale;
+  T beta1, beta2, rest1, rest2, eps, keep, step_size, root_correction, scale, l2;
 };
 
 template <class T>
 Factors<T> factors(const AdamWConstants& c, double lr, double scale, double step) {
-  double correction1 = 1 - std::pow(c.beta1, step), correction2 = 1 - std::pow(c.beta2, step);
+  double correction1 = 1 - c.bias_correction * std::pow(c.beta1, step),
+         correction2 = 1 - c.bias_correction * std::pow(c.beta2, step);
   return {static_cast<T>(c.beta1),
           static_cast<T>(c.beta2),
           static_cast<T>(1 - c.beta1),  // in double: 1 - float(0.999) is 1.3e-5 off
@@ -25,14 +24,15 @@ Factors<T> factors(const AdamWConstants& c, double lr, double scale, double step
           static_cast<T>(1 - lr * c.weight_decay),
           static_cast<T>(lr / correction1),
           static_cast<T>(1 / std::sqrt(correction2)),
-          static_cast<T>(scale)};
+          static_cast<T>(scale),
+          static_cast<T>(c.l2)};
 }
 
 template <class T>
 [[gnu::always_inline]] inline void update(T* param, const T* grad, T* m, T* v, int64_t n,
                                           const Factors<T>& f) {
   for (int64_t i = 0; i < n; ++i) {
-    T g = grad[i] * f.scale;
+    T g = grad[i] * f.scale + f.l2 * param[i];
     m[i] = f.beta1 * m[i] + f.rest1 * g;
     v[i] = f.beta2 * v[i] + f.rest2 * g * g;
     T root = std::sqrt(v[i]) * f.root_correction;
@@ -65,22 +65,14 @@ void adamw_cpu(at::Tensor& param, const at::Tensor& grad, at::Tensor& m, at::Ten
 }  // namespace
 
 void adamw(at::Tensor& param, const at::Tensor& grad, at::Tensor& m, at::Tensor& v,
-           const AdamWConstants& constants, const AdamWScalars& s) {
-  at::ScalarType type = param.scalar_type();
-  check(grad.scalar_type() == type && m.scalar_type() == type && v.scalar_type() == type,
-        "AdamW: parameters of type ", type, " with gradients of type ", grad.scalar_type(),
-        " and moments of type ", m.scalar_type());
-  check(type == at::kFloat || type == at::kDouble, "AdamW: no kernel for type ", type);
-  if (param.is_cuda()) {
-    return adamw_cuda(
-        param.mutable_data_ptr(), grad.const_data_ptr(), m.mutable_data_ptr(), v.mutable_data_ptr(),
-        type == at::kFloat ? AdamWType::kFloat : AdamWType::kDouble, param.numel(), constants,
-        {s.lr.const_data_ptr<double>(), s.scale.const_data_ptr<double>(),
-         s.step.const_data_ptr<double>(), s.finite.const_data_ptr<double>()});
-  }
+           const AdamWConstants& constants, const UpdateScalars& s) {
+  UpdateType type = update_type("AdamW", param, grad, {m, v});
+  if (param.is_cuda())
+    return adamw_cuda(param.mutable_data_ptr(), grad.const_data_ptr(), m.mutable_data_ptr(),
+                      v.mutable_data_ptr(), type, param.numel(), constants, device_scalars(s));
   if (s.finite.item<double>() == 0) return;
   double lr = s.lr.item<double>(), scale = s.scale.item<double>(), step = s.step.item<double>();
-  if (type == at::kFloat)
+  if (type == UpdateType::kFloat)
     adamw_cpu<float>(param, grad, m, v, factors<float>(constants, lr, scale, step));
   else
     adamw_cpu<double>(param, grad, m, v, factors<double>(constants, lr, scale, step));

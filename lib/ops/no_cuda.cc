@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "ops/adamw.h"
 #include "ops/cuda_build.h"
+#include "ops/one_moment.h"
 #include "ops/random.h"
 
 namespace neox {
@@ -12,9 +13,19 @@ void dropout_cuda(const void*, void*, DropoutType, int64_t, int64_t, double, con
   fail(Exit::kInternal, "dropout on a GPU: this program was built without CUDA");
 }
 
-void adamw_cuda(void*, const void*, void*, void*, AdamWType, int64_t, const AdamWConstants&,
-                const AdamWDeviceScalars&) {
+void adamw_cuda(void*, const void*, void*, void*, UpdateType, int64_t, const AdamWConstants&,
+                const UpdateDeviceScalars&) {
   fail(Exit::kInternal, "AdamW on a GPU: this program was built without CUDA");
+}
+
+void sgd_cuda(void*, const void*, void*, UpdateType, int64_t, const SgdConstants&,
+              const UpdateDeviceScalars&) {
+  fail(Exit::kInternal, "SGD on a GPU: this program was built without CUDA");
+}
+
+void lion_cuda(void*, const void*, void*, UpdateType, int64_t, const LionConstants&,
+               const UpdateDeviceScalars&) {
+  fail(Exit::kInternal, "Lion on a GPU: this program was built without CUDA");
 }
 
 }  // namespace neox

@@ -1,4 +1,5 @@
-// Learning rates as GPT-NeoX computes them (megatron/learning_rates.py).
+// Learning rates as GPT-NeoX (megatron/learning_rates.py) and Megatron-Core
+// (optimizer_param_scheduler.py) compute them.
 #pragma once
 #include <vector>
 

@@ -8,6 +8,8 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 
 #include "base/error.h"
 
@@ -29,16 +31,17 @@ ParamBuffer::ParamBuffer(std::string name, std::vector<ParamSpec> specs, Sharing
       specs_(std::move(specs)),
       sharing_(std::move(sharing)),
       options_(options) {
-  int64_t n = 0;
   for (const ParamSpec& spec : specs_) {
     check(spec.decay == decay() && spec.tp_dim.has_value() == specs_.front().tp_dim.has_value(),
           "buffer ", name_, ": ", spec.name, " is of another kind than ", specs_.front().name);
     boxes_.push_back(tp_box(spec, options.tp_rank, options.tp_size));
-    offsets_.push_back(n);
-    n += boxes_.back().numel();
   }
+  bool whole = options.chunking == Chunking::kWholeTensors && layer_matrices();
+  if (whole)
+    place_whole_tensors();
+  else
+    place_elements();
   int64_t shards = sharing_.shard->size(), mine = sharing_.shard->rank();
-  chunk_ = (n + shards - 1) / shards;
   const Dtypes& types = options.dtypes;
   auto zeros = [&](int64_t size, at::ScalarType type) {
     return at::zeros({size}, at::dtype(type).device(options.device));
@@ -56,6 +59,38 @@ ParamBuffer::ParamBuffer(std::string name, std::vector<ParamSpec> specs, Sharing
 }
 
 ParamBuffer::~ParamBuffer() = default;
+
+bool ParamBuffer::layer_matrices() const {
+  return std::ranges::all_of(specs_, [](const ParamSpec& spec) {
+    return spec.shape.size() == 2 && spec.tp_dim && spec.name.starts_with("layers.");
+  });
+}
+
+void ParamBuffer::place_elements() {
+  int64_t n = 0, shards = sharing_.shard->size();
+  for (const Box& box : boxes_) {
+    offsets_.push_back(n);
+    n += box.numel();
+  }
+  chunk_ = (n + shards - 1) / shards;
+}
+
+// The largest first, each to the rank that has least.
+void ParamBuffer::place_whole_tensors() {
+  std::vector<int64_t> used(static_cast<size_t>(sharing_.shard->size()), 0);
+  std::vector<size_t> order(boxes_.size()), owner(boxes_.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, std::greater<>(), [&](size_t i) { return boxes_[i].numel(); });
+  offsets_.resize(boxes_.size());
+  for (size_t i : order) {
+    auto least = std::ranges::min_element(used);
+    owner[i] = static_cast<size_t>(least - used.begin());
+    offsets_[i] = *least;
+    *least += boxes_[i].numel();
+  }
+  chunk_ = *std::ranges::max_element(used);
+  for (size_t i = 0; i < boxes_.size(); ++i) offsets_[i] += static_cast<int64_t>(owner[i]) * chunk_;
+}
 
 void ParamBuffer::add_leaf(const Box& box, int64_t offset) {
   // variable_data() has a version counter of its own, so publish() may write between forward and
@@ -104,7 +139,19 @@ void ParamBuffer::sync() {
 
 at::Tensor ParamBuffer::squared_norm() const {
   at::NoGradGuard no_grad;
-  return at::dot(chunk_grad_, chunk_grad_).to(at::kDouble).div(sharing_.copies);
+  at::Tensor squares = at::dot(chunk_grad_, chunk_grad_).to(at::kDouble);
+  return squares.div(sharing_.copies / (stands_for_ * stands_for_));
+}
+
+void ParamBuffer::leave_unsummed(const Communicator& group) {
+  auto removed = std::erase(sharing_.sum, &group);
+  check(removed == 1, "buffer ", name_, ": gradients are not summed over that group");
+  stands_for_ = group.size();
+}
+
+void ParamBuffer::move_master(at::Device device) {
+  at::NoGradGuard no_grad;
+  master_ = master_.to(device);
 }
 
 void ParamBuffer::publish() {
@@ -125,6 +172,7 @@ std::vector<Placement> ParamBuffer::placements(int64_t begin, int64_t end) const
       found.push_back({specs_[i].name, specs_[i].shape, box, offsets_[i] + offset - from});
     });
   }
+  std::ranges::sort(found, {}, &Placement::offset);
   return found;
 }
 

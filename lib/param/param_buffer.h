@@ -37,11 +37,19 @@ enum class GradientKeeping {
   kNone,   // generation: parameters without gradients
 };
 
+// What may be cut where a bucket is shared out over the shards.
+enum class Chunking {
+  kElements,      // anything: chunks of equal size
+  kWholeTensors,  // no matrix of a layer: each has one owner, and chunks are as large as the
+                  // largest
+};
+
 struct BufferOptions {
   Dtypes dtypes;
   at::Device device = at::kCPU;
   GradientKeeping keeping = GradientKeeping::kFull;
   int tp_rank = 0, tp_size = 1;
+  Chunking chunking = Chunking::kElements;
 };
 
 class ParamBuffer {
@@ -55,6 +63,8 @@ class ParamBuffer {
   const std::string& name() const { return name_; }
   bool decay() const { return specs_.front().decay; }
   const std::vector<ParamSpec>& specs() const { return specs_; }
+  // All of them are matrices of layers that tp splits: no embedding, head, norm or bias.
+  bool layer_matrices() const;
   const at::Tensor& param(size_t i) const {
     return leaves_[i];
   }  // this rank's box of specs()[i]; a leaf
@@ -69,6 +79,11 @@ class ParamBuffer {
   // The owned chunk, flat, in Dtypes::state, and its gradient in Dtypes::grad after finish_sync().
   at::Tensor& master() { return master_; }
   at::Tensor& grad() { return chunk_grad_; }
+  // Keeps the master on another device, or on the host, from now on; nothing where it is there.
+  void move_master(at::Device device);
+  // From now on gradients are not summed over `group`, which is one of those of the Sharing: each
+  // rank's own, times the size of the group, stands for the sum. The optimizer makes up for it.
+  void leave_unsummed(const Communicator& group);
   // Sum of squares of grad(), 0-dim double, divided by the number of copies: the sum over the world
   // counts each element once.
   at::Tensor squared_norm() const;
@@ -84,6 +99,8 @@ class ParamBuffer {
 
  private:
   class Hook;
+  void place_elements();
+  void place_whole_tensors();
   void add_leaf(const Box& box, int64_t offset);
   void gradient_ready();
   void sync();
@@ -96,9 +113,10 @@ class ParamBuffer {
   std::vector<int64_t> offsets_;
   std::vector<at::Tensor> leaves_;
   int64_t chunk_ = 0;
-  at::Tensor data_, grad_;  // flat, padded to shard->size() chunks; grad_ is undefined with kChunk
+  at::Tensor data_, grad_;          // flat, shard->size() chunks; elements of no parameter stay 0
   at::Tensor master_, chunk_grad_;  // owned chunk; views of the above where type and size allow it
-  size_t awaited_ = 0;              // gradients that the armed sync still waits for; 0: not armed
+  double stands_for_ = 1;  // gradients: the size of the group that they are not summed over
+  size_t awaited_ = 0;     // gradients that the armed sync still waits for; 0: not armed
 };
 
 }  // namespace neox

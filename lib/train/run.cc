@@ -14,6 +14,7 @@
 #include "data/step_samples.h"
 #include "generate/load.h"
 #include "model/device.h"
+#include "optim/optimizer.h"
 #include "train/ranks.h"
 #include "train/trainer.h"
 
@@ -47,7 +48,8 @@ ModelOptions model_options(const Config& config, bool resumes, at::Device device
           .keeping = zero2 ? GradientKeeping::kChunk : GradientKeeping::kFull,
           .recompute_layers = config.train.recompute ? config.train.recompute_layers : 0,
           .seed = config.train.seed,
-          .partition = config.layout.partition_method};
+          .partition = config.layout.partition_method,
+          .chunking = chunking_of(config.optimizer)};
 }
 
 BoundaryRules boundary_rules(const Config& config, const Tokenizer* tokenizer) {

@@ -90,6 +90,19 @@ void check_architecture(const Config& config, const TrainState& state, const std
               "\nGive the run its own save and load directories, or the config of that model.");
 }
 
+// The schedule of the run that wrote the checkpoint, unless the config says which one to take.
+void choose_schedule(Config& config, const TrainState& state, const std::string& dir) {
+  if (state.config.empty() || config.schedule.on_resume == ScheduleOnResume::kOfConfig) return;
+  Config saved = load_config({.texts = {{dir + " (its configuration)", state.config}}});
+  if (config.schedule.on_resume == ScheduleOnResume::kOfCheckpoint)
+    return take_schedule(config, saved);
+  std::string key = schedule_difference(config, saved);
+  check_usage(key.empty(), config.where(key), ": ", key, " is ", config.value(key),
+              ", but the run of ", dir, " began with ", saved.value(key),
+              "; go on with use_checkpoint_lr_scheduler: true (its schedule) or "
+              "override_lr_scheduler: true (this one)");
+}
+
 }  // namespace
 
 Start find_start(Config& config, const Tokenizer* tokenizer, int64_t data_ranks, Control& control) {
@@ -100,6 +113,7 @@ Start find_start(Config& config, const Tokenizer* tokenizer, int64_t data_ranks,
     check_vocab(config, start.state, tokenizer, dir);
     config.model.vocab = start.state.padded_vocab;
     check_architecture(config, start.state, dir);
+    choose_schedule(config, start.state, dir);
     start.batch = plan_batch(config, data_ranks, start.state.global_batch);
     return start;
   }

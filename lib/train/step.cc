@@ -19,7 +19,7 @@ TrainStep::TrainStep(GptNeoX& model, const Config& config, double nominal_weight
     : model_(model),
       clip_(config.optimizer.gradient_clipping),
       nominal_weight_(nominal_weight),
-      optimizer_(config.optimizer, model.buffers()),
+      optimizer_(make_optimizer(config.optimizer, model.buffers(), model.mesh())),
       loss_scale_(config.precision, model.hidden_options().device()) {
   at::Device device = model.hidden_options().device();
   rates_ = at::tensor(learning_rates(config.schedule, config.train.iters), at::kDouble).to(device);
@@ -50,7 +50,7 @@ Tensor TrainStep::update(const Tensor& totals) {
   if (clip_ > 0) scale = unscale * (clip_ / (norm + 1e-6)).clamp_max(1);
   Tensor lr = rates_.index_select(0, steps_.clamp_max(rates_.numel() - 1).view({1})).squeeze(0);
   Tensor result = at::stack({loss, norm, lr, loss_scale_.value(), finite, totals[3]});
-  optimizer_.step({lr, scale, (steps_ + 1).to(at::kDouble), finite});
+  optimizer_->step({lr, scale, (steps_ + 1).to(at::kDouble), finite});
   steps_ += finite.to(at::kLong);
   loss_scale_.update(finite);
   publish();
@@ -73,7 +73,7 @@ std::vector<StateChunk> TrainStep::owned() {
   for (size_t i = 0; i < buffers.size(); ++i) {
     auto placements = buffers[i]->placements(0, buffers[i]->chunk_size());
     chunks.push_back({buffers[i]->name(), "param", buffers[i]->master(), placements});
-    for (const auto& [state, tensor] : optimizer_.state(i))
+    for (const auto& [state, tensor] : optimizer_->state(i))
       chunks.push_back({buffers[i]->name(), state, tensor, placements});
   }
   return chunks;
@@ -81,18 +81,22 @@ std::vector<StateChunk> TrainStep::owned() {
 
 std::vector<StateChunk> TrainStep::written() {
   std::vector<StateChunk> chunks = owned();
-  size_t states = chunks.size() / model_.buffers().size();
-  for (size_t i = 0; i < chunks.size(); ++i) {
-    ParamBuffer& buffer = *model_.buffers()[i / states];
-    auto [from, to] = buffer.written();
-    chunks[i].data = chunks[i].data.narrow(0, from, to - from);
-    chunks[i].placements = buffer.placements(from, to);
+  auto chunk = chunks.begin();
+  for (ParamBuffer* buffer : model_.buffers()) {
+    auto [from, to] = buffer->written();
+    for (; chunk != chunks.end() && chunk->buffer == buffer->name(); ++chunk) {
+      chunk->data = chunk->data.narrow(0, from, to - from);
+      chunk->placements = buffer->placements(from, to);
+    }
   }
   return chunks;
 }
 
 int64_t TrainStep::optimizer_steps() const { return steps_.item<int64_t>(); }
 
-void TrainStep::restore(int64_t optimizer_steps) { steps_.fill_(optimizer_steps); }
+void TrainStep::restore(int64_t optimizer_steps) {
+  steps_.fill_(optimizer_steps);
+  optimizer_->begin(optimizer_steps);
+}
 
 }  // namespace neox

@@ -1,13 +1,14 @@
 // One training step and all that it changes: parameters, moments, loss scale, the count of
 // successful steps. Nothing in a step waits for the host.
 #pragma once
+#include <memory>
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
 #include "config/config.h"
 #include "model/gpt_neox.h"
-#include "optim/adamw.h"
 #include "optim/loss_scale.h"
+#include "optim/optimizer.h"
 #include "train/pipeline.h"
 
 namespace neox {
@@ -46,7 +47,7 @@ class TrainStep {
 
   GptNeoX& model_;
   double clip_, nominal_weight_;
-  AdamW optimizer_;
+  std::unique_ptr<Optimizer> optimizer_;
   LossScale loss_scale_;
   Tensor rates_;  // learning rate by successful steps
   Tensor steps_;  // 0-dim int64: successful steps

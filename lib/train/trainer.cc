@@ -1,9 +1,11 @@
 #include "train/trainer.h"
 
 #include <algorithm>
+#include <set>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/text.h"
 
 namespace neox {
 namespace {
@@ -15,6 +17,26 @@ ReportOptions report_options(const TrainerParts& p, const Start& start) {
           .first_iteration = start.state.iteration,
           .global_batch = start.batch.global,
           .ranks = p.control.size()};
+}
+
+std::set<std::string> states_of(const auto& tensors) {
+  std::set<std::string> states;
+  for (const auto& tensor : tensors) states.insert(tensor.state);
+  return states;
+}
+
+// A checkpoint of another optimizer has other state.
+void check_states(const Checkpoint& checkpoint, const std::vector<StateChunk>& chunks,
+                  const Config& config) {
+  std::set<std::string> there = states_of(checkpoint.tensors()), wanted = states_of(chunks);
+  bool all = std::ranges::includes(there, wanted);
+  there.erase("param"), wanted.erase("param");
+  check_usage(all, config.where("optimizer.type"), ": optimizer.type ",
+              config.value("optimizer.type"), " goes on from the states ",
+              join(std::vector(wanted.begin(), wanted.end()), ", "), ", but ",
+              checkpoint.dir().string(), " has ",
+              there.empty() ? "none" : join(std::vector(there.begin(), there.end()), ", "),
+              "; go on with the optimizer that the run began with");
 }
 
 }  // namespace
@@ -44,6 +66,7 @@ Trainer::Trainer(const TrainerParts& parts, Start start)
   state_.dataset_hash = data;
   if (fresh_) return;
   auto chunks = step_.owned();
+  check_states(*start.checkpoint, chunks, p_.config);
   start.checkpoint->read(chunks);
   step_.publish();
   step_.restore(state_.optimizer_steps);

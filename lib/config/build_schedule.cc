@@ -1,0 +1,154 @@
+// Learning rates: read, compared, and taken from another configuration.
+#include <algorithm>
+#include <cmath>
+
+#include "base/text.h"
+#include "config/build.h"
+
+namespace neox {
+namespace {
+
+// What decides the schedule; with Megatron's keys, what GPT-NeoX compares on resume.
+constexpr const char* kScheduleKeys[] = {"optimizer.params.lr",
+                                         "min_lr",
+                                         "lr_decay_style",
+                                         "lr_decay_iters",
+                                         "warmup",
+                                         "lr_schedule_compat",
+                                         "lr_wsd_decay_style",
+                                         "lr_wsd_decay_iters"};
+
+bool is_schedule_key(const std::string& key) {
+  return std::find(std::begin(kScheduleKeys), std::end(kScheduleKeys), key) !=
+         std::end(kScheduleKeys);
+}
+
+template <class T>
+struct Word {
+  const char* word;
+  T value;
+};
+
+constexpr Word<LrDecay> kDecays[] = {{"constant", LrDecay::kConstant},
+                                     {"linear", LrDecay::kLinear},
+                                     {"cosine", LrDecay::kCosine},
+                                     {"exponential", LrDecay::kExponential},
+                                     {"inverse-square-root", LrDecay::kInverseSquareRoot},
+                                     {"WSD", LrDecay::kWsd}};
+constexpr Word<LrFormula> kFormulas[] = {
+    {"v1", LrFormula::kV1}, {"v2", LrFormula::kV2}, {"megatron", LrFormula::kMegatron}};
+constexpr Word<WsdDecay> kWsdDecays[] = {{"exponential", WsdDecay::kExponential},
+                                         {"linear", WsdDecay::kLinear},
+                                         {"cosine", WsdDecay::kCosine},
+                                         {"minus_sqrt", WsdDecay::kMinusSqrt}};
+
+template <class T, size_t N>
+T value_of(const Word<T> (&words)[N], const std::string& word) {
+  for (const Word<T>& w : words)
+    if (word == w.word) return w.value;
+  return words[0].value;
+}
+
+// Two decays are only Megatron's, one is only NeoX's.
+LrFormula read_formula(KeyReader& keys, LrDecay decay, const std::string& style) {
+  const std::string key = "lr_schedule_compat";
+  bool of_megatron = decay == LrDecay::kInverseSquareRoot || decay == LrDecay::kWsd;
+  if (of_megatron && !keys.given(key)) {
+    keys.derive(key, "megatron", "lr_decay_style");
+    return LrFormula::kMegatron;
+  }
+  LrFormula formula = value_of(kFormulas, keys.choice(key));
+  bool megatron = formula == LrFormula::kMegatron;
+  keys.require(!of_megatron || megatron, key, key, ": ", keys.choice(key),
+               " has no lr_decay_style ", style, " (", keys.where("lr_decay_style"),
+               "), which is Megatron's; remove ", key);
+  keys.require(!megatron || decay != LrDecay::kExponential, key, key,
+               ": megatron has no lr_decay_style exponential (", keys.where("lr_decay_style"),
+               "), which is GPT-NeoX's; remove ", key);
+  return formula;
+}
+
+void read_wsd(KeyReader& keys, ScheduleConfig& schedule) {
+  for (const char* key : {"lr_wsd_decay_style", "lr_wsd_decay_iters"})
+    keys.require(schedule.decay == LrDecay::kWsd || !keys.given(key), key, key,
+                 " is for lr_decay_style: WSD alone; here it is ", keys.choice("lr_decay_style"),
+                 " (", keys.where("lr_decay_style"), ")");
+  if (schedule.decay != LrDecay::kWsd) return;
+  schedule.wsd_decay = value_of(kWsdDecays, keys.choice("lr_wsd_decay_style"));
+  auto room = schedule.decay_iters - static_cast<int64_t>(std::ceil(schedule.warmup_iters));
+  schedule.wsd_decay_iters = keys.integer_from("lr_wsd_decay_iters", 1);
+  keys.require(schedule.wsd_decay_iters <= room, "lr_wsd_decay_iters", "lr_wsd_decay_iters is ",
+               schedule.wsd_decay_iters,
+               ", but between the end of the warm-up and lr_decay_iters (", schedule.decay_iters,
+               ", ", keys.where("lr_decay_iters"), ") there are ", room, " steps");
+}
+
+ScheduleOnResume read_on_resume(KeyReader& keys) {
+  const std::string ours = "override_lr_scheduler", theirs = "use_checkpoint_lr_scheduler";
+  bool config = keys.flag(ours), checkpoint = keys.flag(theirs);
+  keys.require(!config || !checkpoint, theirs, theirs, " and ", ours, " (", keys.where(ours),
+               ") exclude each other; keep one");
+  return config       ? ScheduleOnResume::kOfConfig
+         : checkpoint ? ScheduleOnResume::kOfCheckpoint
+                      : ScheduleOnResume::kMustAgree;
+}
+
+}  // namespace
+
+ScheduleConfig read_schedule(KeyReader& keys, int64_t train_iters) {
+  ScheduleConfig schedule;
+  std::string style = keys.choice("lr_decay_style");
+  schedule.decay = value_of(kDecays, style);
+  schedule.formula = read_formula(keys, schedule.decay, style);
+  schedule.lr = keys.number("optimizer.params.lr");
+  schedule.min_lr = keys.number_in("min_lr", 0, schedule.lr);
+  auto fraction = keys.maybe_number("lr_decay_fraction");
+  keys.mark("lr_decay_fraction", Effect::kInput);
+  if (fraction) keys.number_in("lr_decay_fraction", 0, 1);
+  if (fraction) keys.mark("lr_decay_fraction", Effect::kInput);
+  auto iters = keys.maybe_integer("lr_decay_iters");
+  keys.require(!fraction || !iters, "lr_decay_fraction", "lr_decay_fraction and lr_decay_iters (",
+               keys.where("lr_decay_iters"), ") exclude each other; remove one");
+  if (!iters) {
+    double share = fraction.value_or(1) * static_cast<double>(train_iters);
+    iters = static_cast<int64_t>(std::floor(share));
+    keys.derive("lr_decay_iters", std::to_string(*iters),
+                fraction ? "lr_decay_fraction and train_iters" : "train_iters");
+  }
+  keys.require(*iters > 0, fraction ? "lr_decay_fraction" : "lr_decay_iters", "lr_decay_iters is ",
+               *iters, "; it must be positive");
+  schedule.decay_iters = *iters;
+  double warmup = keys.number("warmup");
+  keys.require(warmup >= 0 && warmup < 1, "warmup", "warmup is ", shortest(warmup),
+               "; it is a share of lr_decay_iters, so at least 0 and less than 1");
+  schedule.warmup_iters = warmup * static_cast<double>(*iters);
+  read_wsd(keys, schedule);
+  schedule.on_resume = read_on_resume(keys);
+  bool rises = schedule.decay == LrDecay::kCosine && schedule.formula == LrFormula::kV2;
+  if (train_iters > *iters && rises)
+    keys.note(concat("train_iters ", train_iters, " (", keys.where("train_iters"),
+                     ") is greater than lr_decay_iters ", *iters, " (",
+                     keys.where("lr_decay_iters"),
+                     "): after the end of the cosine, NeoX's formula lets the learning rate rise "
+                     "again; make them equal, or set lr_schedule_compat: v1"));
+  return schedule;
+}
+
+std::string schedule_difference(const Config& a, const Config& b) {
+  for (const char* key : kScheduleKeys)
+    if (a.value(key) != b.value(key)) return key;
+  return "";
+}
+
+void take_schedule(Config& config, const Config& saved) {
+  ScheduleOnResume on_resume = config.schedule.on_resume;
+  config.schedule = saved.schedule;
+  config.schedule.on_resume = on_resume;
+  config.optimizer.lr = saved.optimizer.lr;
+  std::erase_if(config.settings, [](const Setting& s) { return is_schedule_key(s.key); });
+  for (const Setting& setting : saved.settings)
+    if (is_schedule_key(setting.key)) config.settings.push_back(setting);
+  std::ranges::sort(config.settings, {}, &Setting::key);
+}
+
+}  // namespace neox

@@ -1,0 +1,84 @@
+#include <c10/cuda/CUDAStream.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "ops/one_moment.h"
+
+namespace neox {
+namespace {
+
+template <class T>
+__global__ void sgd_kernel(T* param, const T* grad, T* m, int64_t n, SgdConstants c,
+                           UpdateDeviceScalars s) {
+  if (*s.finite == 0) return;
+  bool nesterov = c.nesterov == Nesterov::kYes;
+  T scale = *s.scale, l2 = c.weight_decay, momentum = c.momentum, lr = *s.lr,
+    fresh = *s.step == 1 ? 1 : 1 - c.dampening, of_gradient = !m || nesterov ? 1 : 0,
+    of_moment = !m         ? 0
+                : nesterov ? c.momentum
+                           : 1;
+  int64_t stride = int64_t{gridDim.x} * blockDim.x;
+  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < n; i += stride) {
+    T g = grad[i] * scale + l2 * param[i], moment = 0;
+    if (m) moment = m[i] = momentum * m[i] + fresh * g;
+    param[i] -= lr * (of_gradient * g + of_moment * moment);
+  }
+}
+
+template <class T>
+__global__ void lion_kernel(T* param, const T* grad, T* m, int64_t n, LionConstants c,
+                            UpdateDeviceScalars s) {
+  if (*s.finite == 0) return;
+  T scale = *s.scale, lr = *s.lr, keep = 1 - *s.lr * c.weight_decay, beta1 = c.beta1,
+    rest1 = 1 - c.beta1, beta2 = c.beta2, rest2 = 1 - c.beta2;
+  int64_t stride = int64_t{gridDim.x} * blockDim.x;
+  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < n; i += stride) {
+    T g = grad[i] * scale, direction = beta1 * m[i] + rest1 * g;
+    param[i] = param[i] * keep - lr * static_cast<T>((direction > 0) - (direction < 0));
+    m[i] = beta2 * m[i] + rest2 * g;
+  }
+}
+
+constexpr int kThreads = 256;
+
+unsigned blocks_of(int64_t n) {
+  return static_cast<unsigned>(std::min<int64_t>((n + kThreads - 1) / kThreads, 16384));
+}
+
+void check_launch(const char* name, int64_t n) {
+  cudaError_t status = cudaGetLastError();
+  check(status == cudaSuccess, name, " of ", n, " elements: ", cudaGetErrorString(status));
+}
+
+}  // namespace
+
+void sgd_cuda(void* param, const void* grad, void* m, UpdateType type, int64_t n,
+              const SgdConstants& constants, const UpdateDeviceScalars& scalars) {
+  if (n == 0) return;
+  auto run = [&]<class T>(T* p) {
+    sgd_kernel<T><<<blocks_of(n), kThreads, 0, c10::cuda::getCurrentCUDAStream()>>>(
+        p, static_cast<const T*>(grad), static_cast<T*>(m), n, constants, scalars);
+  };
+  if (type == UpdateType::kFloat)
+    run(static_cast<float*>(param));
+  else
+    run(static_cast<double*>(param));
+  check_launch("SGD", n);
+}
+
+void lion_cuda(void* param, const void* grad, void* m, UpdateType type, int64_t n,
+               const LionConstants& constants, const UpdateDeviceScalars& scalars) {
+  if (n == 0) return;
+  auto run = [&]<class T>(T* p) {
+    lion_kernel<T><<<blocks_of(n), kThreads, 0, c10::cuda::getCurrentCUDAStream()>>>(
+        p, static_cast<const T*>(grad), static_cast<T*>(m), n, constants, scalars);
+  };
+  if (type == UpdateType::kFloat)
+    run(static_cast<float*>(param));
+  else
+    run(static_cast<double*>(param));
+  check_launch("Lion", n);
+}
+
+}  // namespace neox

@@ -1,0 +1,96 @@
+#include "optim/elementwise.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/zeros_like.h>
+
+#include "ops/adamw.h"
+#include "ops/one_moment.h"
+
+namespace neox {
+namespace {
+
+using State = std::vector<at::Tensor>;
+using Update = void (*)(const OptimizerConfig&, double weight_decay, at::Tensor& master,
+                        const at::Tensor& grad, State& state, const UpdateScalars& scalars);
+
+void update_adam(const OptimizerConfig& c, double weight_decay, at::Tensor& master,
+                 const at::Tensor& grad, State& state, const UpdateScalars& scalars) {
+  bool coupled = c.decay == DecayKind::kCoupled;
+  adamw(master, grad, state[0], state[1],
+        {.beta1 = c.beta1,
+         .beta2 = c.beta2,
+         .eps = c.eps,
+         .weight_decay = coupled ? 0 : weight_decay,
+         .l2 = coupled ? weight_decay : 0,
+         .bias_correction = c.bias_correction ? 1.0 : 0.0},
+        scalars);
+}
+
+void update_sgd(const OptimizerConfig& c, double weight_decay, at::Tensor& master,
+                const at::Tensor& grad, State& state, const UpdateScalars& scalars) {
+  at::Tensor momentum = state.empty() ? at::Tensor() : state[0];
+  sgd(master, grad, momentum,
+      {.momentum = c.momentum,
+       .dampening = c.dampening,
+       .weight_decay = weight_decay,
+       .nesterov = c.nesterov ? Nesterov::kYes : Nesterov::kNo},
+      scalars);
+}
+
+void update_lion(const OptimizerConfig& c, double weight_decay, at::Tensor& master,
+                 const at::Tensor& grad, State& state, const UpdateScalars& scalars) {
+  lion(master, grad, state[0], {c.beta1, c.beta2, weight_decay}, scalars);
+}
+
+Update update_of(OptimizerKind kind) {
+  switch (kind) {
+    case OptimizerKind::kSgd:
+      return update_sgd;
+    case OptimizerKind::kLion:
+      return update_lion;
+    default:
+      return update_adam;
+  }
+}
+
+}  // namespace
+
+std::vector<const char*> elementwise_state(const OptimizerConfig& config) {
+  if (config.kind == OptimizerKind::kLion) return {"lion_m"};
+  if (config.kind != OptimizerKind::kSgd) return {"adam_m", "adam_v"};
+  if (config.momentum == 0) return {};
+  return {"sgd_m"};
+}
+
+UpdateScalars scalars_on(at::Device device, const UpdateScalars& s) {
+  return {s.lr.to(device), s.scale.to(device), s.step.to(device), s.finite.to(device)};
+}
+
+Elementwise::Elementwise(const OptimizerConfig& config, std::vector<ParamBuffer*> buffers)
+    : config_(config), buffers_(std::move(buffers)), names_(elementwise_state(config)) {
+  for (ParamBuffer* buffer : buffers_) {
+    State& state = state_.emplace_back();
+    for (size_t i = 0; i < names_.size(); ++i) state.push_back(at::zeros_like(buffer->master()));
+  }
+}
+
+void Elementwise::step(const UpdateScalars& scalars) {
+  at::NoGradGuard no_grad;
+  if (buffers_.empty()) return;
+  Update update = update_of(config_.kind);
+  UpdateScalars there = scalars_on(buffers_.front()->master().device(), scalars);
+  for (size_t i = 0; i < buffers_.size(); ++i) {
+    ParamBuffer& buffer = *buffers_[i];
+    at::Tensor grad = buffer.grad().to(buffer.master().options());
+    update(config_, buffer.decay() ? config_.weight_decay : 0, buffer.master(), grad, state_[i],
+           there);
+  }
+}
+
+std::vector<std::pair<std::string, at::Tensor>> Elementwise::state(size_t i) const {
+  std::vector<std::pair<std::string, at::Tensor>> named;
+  for (size_t k = 0; k < names_.size(); ++k) named.emplace_back(names_[k], state_[i][k]);
+  return named;
+}
+
+}  // namespace neox
