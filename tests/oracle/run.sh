@@ -30,5 +30,6 @@ compare prepare.py "$build/bin/neox-prepare-data"
 compare chat.py "$build/tests/labels_tool"
 compare sample_order.py "$build/tests/sample_order_tool" --cases 500
 compare dataset_tool.py "$build/bin/neox-data" --cases 140
+compare torchfile.py "$build/tests/torchfile_tool"
 compare tensorboard.py "$build/bin/neox-plot" "$build/tests/plot_test"
 exit $failed

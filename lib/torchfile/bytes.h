@@ -1,0 +1,29 @@
+// Numbers and texts in spans of bytes.
+#pragma once
+#include <bit>
+#include <cstddef>
+#include <cstring>
+#include <span>
+#include <string_view>
+
+namespace neox::torchfile {
+
+static_assert(std::endian::native == std::endian::little);
+
+// The little-endian number at the start of the bytes, which are long enough.
+template <class T>
+T little(std::span<const std::byte> bytes) {
+  T value;
+  std::memcpy(&value, bytes.data(), sizeof value);
+  return value;
+}
+
+inline std::string_view text(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+inline std::span<const std::byte> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text.data(), text.size()));
+}
+
+}  // namespace neox::torchfile
