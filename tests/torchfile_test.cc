@@ -138,7 +138,7 @@ TEST(TorchFile, SwapsTheBytesOfBigEndianFiles) {
   RecordList records = kSix;
   records[0].second = raw("\0\0\0\0?\x80\0\0@\0\0\0@@\0\0@\x80\0\0@\xa0\0\0");
   records.push_back({"a/byteorder", "big"});
-  std::string bytes = file_of(pickle_of({ints({2, 2}), ints({3, 2}), 1}), records);
+  std::string bytes = file_of(pickle_of({ints({2, 2}), ints({3, 1}), 1}), records);
   TorchFile file = read(bytes);
   at::Tensor tensor = to_tensor(file.root().tensor());
   EXPECT_EQ(tensor[0][0].item<float>(), 1);

@@ -112,7 +112,7 @@ std::string step(const Job& job, const Profile& profile) {
       out += concat("step+=(--mpi=", shell_quote(job.mpi), ")\n");
     out +=
         "# With Slurm's default, mixed, a rank can leave MPI_Init before another is ready for its "
-        "messages, which then crashes.\nexport SLURM_PMIX_FENCE=${SLURM_PMIX_FENCE:-tree}\n";
+        "messages, which then crashes.\nexport SLURM_PMIX_FENCE=${SLURM_PMIX_FENCE:-ring}\n";
   }
   if (profile.auto_resume == AutoResume::kWhereInstalled)
     out +=

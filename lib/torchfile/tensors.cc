@@ -210,8 +210,8 @@ Node* Builder::persistent(Value id) {
       storage.dtype = dtype_of_storage(type.substr(module.size()));
   storage.swapped = records_.swapped;
   storage.bytes = records_.data(key);
-  bool untyped = type == "torch.storage.UntypedStorage" || !storage.dtype;
-  int64_t item = untyped ? 1 : info(*storage.dtype).bytes, bytes = 0;
+  if (type == "torch.storage.UntypedStorage") storage.dtype = DType::kUInt8;
+  int64_t item = storage.dtype ? info(*storage.dtype).bytes : 1, bytes = 0;
   check_pickle(!__builtin_mul_overflow(a[4].as_int(), item, &bytes) &&
                    static_cast<uint64_t>(bytes) <= storage.bytes.size(),
                "data/", key, " has ", storage.bytes.size(), " bytes, ", a[4].as_int(),

@@ -18,7 +18,7 @@ constexpr std::string_view kLegacyMagic{"\x8a\x0al\xfc\x9c\x46\xf9\x20\x6a\xa8\x
 // Names the formats that people may take for this one.
 void check_is_zip(std::string_view text, const std::string& file) {
   if (text.starts_with("PK")) return;
-  bool legacy = text.starts_with("\x80") && text.substr(2).starts_with(kLegacyMagic);
+  bool legacy = text.size() > 2 && text[0] == '\x80' && text.substr(2).starts_with(kLegacyMagic);
   bool tar = text.size() > 262 && text.substr(257, 5) == "ustar";
   constexpr const char* kDo =
       "; load it with PyTorch (torch.load) and save it again (torch.save): files of PyTorch 1.6 "

@@ -44,7 +44,7 @@ std::string_view kind_name(Kind kind);  // "a dict"
 struct Storage {
   std::string key;                   // N of the record data/N; "" for a NumPy array
   std::string location;              // "cpu", "cuda:0": where the tensor was
-  std::optional<DType> dtype;        // nothing: untyped, or of a type that is not read
+  std::optional<DType> dtype;        // uint8: also an untyped one; nothing: not read
   std::span<const std::byte> bytes;  // a part of the file
   bool swapped = false;              // bytes of a number are in the order of a big-endian machine
 };

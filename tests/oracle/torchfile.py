@@ -115,7 +115,8 @@ class Describe:
         }
 
     def object(self, value):
-        made = list(value.__reduce_ex__(2)) + [None] * 3
+        reduce = copyreg.dispatch_table.get(type(value))
+        made = list(reduce(value) if reduce else value.__reduce_ex__(2)) + [None] * 3
         function, arguments, state, items, entries = made[:5]
         json_ = {}
         if function is copyreg.__newobj__:
