@@ -60,7 +60,9 @@ void expect_golden_updates(const char* name, const Update& update) {
       EXPECT_LE(relative(p, tensor(j.at("params")[step])), tolerance)
           << name << ", update " << step + 1;
     }
-    if (m.defined()) EXPECT_LE(relative(m, tensor(j.at("m"))), tolerance) << name;
+    if (m.defined()) {
+      EXPECT_LE(relative(m, tensor(j.at("m"))), tolerance) << name;
+    }
   }
 }
 
