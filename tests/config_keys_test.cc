@@ -154,8 +154,6 @@ TEST_F(ConfigTest, WhatIsNotSupportedYetIsRefusedWithTheReason) {
       {"data_impl: cached", "supported is infer, mmap"},
       {"train_reward_data_paths: [x]", "reward data"},
       {"pos_train_data_paths: [x]", "pairwise data"},
-      {"finetune: true", "loading weights alone"},
-      {"no_load_optim: true", "loading weights alone"},
       {"override_lr_scheduler: true", "another schedule"},
       {"use_checkpoint_lr_scheduler: true", "another schedule"},
       {"train_epochs: 2", "epochs"},
