@@ -148,8 +148,6 @@ TEST_F(ConfigTest, WhatIsNotSupportedYetIsRefusedWithTheReason) {
       {"data_impl: cached", "supported is infer, mmap"},
       {"train_reward_data_paths: [x]", "reward data"},
       {"pos_train_data_paths: [x]", "pairwise data"},
-      {"finetune: true", "loading weights alone"},
-      {"no_load_optim: true", "loading weights alone"},
       {"train_epochs: 2", "epochs"},
       {"curriculum_learning: {enabled: true}", "curriculum"},
       {"zero_optimization: {cpu_offload_params: true}", "host memory"},

@@ -393,6 +393,16 @@ TEST_F(ConfigTest, PaddedVocabularyIsAMultiple) {
   }
 }
 
+TEST_F(ConfigTest, ARunMayBeginFromAnothersWeights) {
+  const std::string two = "save: a\nload: b\ncheckpoint_factor: 10\n";
+  EXPECT_EQ(load(two).checkpoint.resume, Resume::kWhole);
+  EXPECT_EQ(load(two + "no_load_optim: true").checkpoint.resume, Resume::kNoOptimizer);
+  EXPECT_EQ(load(two + "finetune: true\nno_load_optim: true").checkpoint.resume, Resume::kWeights);
+  EXPECT_TRUE(has(fails("finetune: true"), "a.yml:1: finetune is true, but load is not given"));
+  EXPECT_TRUE(has(fails("no_load_optim: true\nsave: a\nload: a\ncheckpoint_factor: 10"),
+                  "give save another directory"));
+}
+
 TEST_F(ConfigTest, CheckpointsAreSavedAtTheStepsOfNeox) {
   auto linear = load("save: x\ncheckpoint_factor: 1000\nextra_save_iters: [0, 1, 512]").checkpoint;
   for (int64_t step : {0, 1, 512, 1000, 143000}) EXPECT_TRUE(linear.saves_at(step)) << step;

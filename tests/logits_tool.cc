@@ -7,6 +7,7 @@
 #include <fstream>
 #include <iostream>
 
+#include "base/error.h"
 #include "base/program.h"
 #include "generate/generate.h"
 #include "generate/load.h"

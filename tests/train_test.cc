@@ -173,6 +173,55 @@ TEST(Saving, KeepsTheLastCheckpoints) {
   EXPECT_EQ(run.saved(), (std::vector<int64_t>{18, 20}));
 }
 
+// The parameters alone.
+Tensors weights(Tensors all) {
+  std::erase_if(all, [](const auto& entry) { return !entry.first.starts_with("param/"); });
+  return all;
+}
+
+TEST(Finetune, BeginsFromTheWeightsAloneAndThenGoesOnFromItsOwn) {
+  Training first, second;
+  ASSERT_EQ(first.train({"train_iters=10"}).code, 0);
+  Strings settings = {"finetune=true", "load=" + first.save(), "extra_save_iters=[0]"};
+  Ended begun = second.train(settings + Strings{"exit_interval=10"});
+  ASSERT_EQ(begun.code, 0) << begun.err;
+  EXPECT_TRUE(has(begun.err, "starting from the weights of " + first.step_dir(10))) << begun.err;
+  EXPECT_EQ(difference(weights(second.tensors(0)), weights(first.tensors(10))), "");
+  EXPECT_EQ(second.state(10).consumed_samples, 50);
+  Ended again = second.train(settings);
+  ASSERT_EQ(again.code, 0) << again.err;
+  EXPECT_TRUE(has(again.err, "resuming from " + second.step_dir(10))) << again.err;
+  Training straight;
+  ASSERT_EQ(straight.train(settings).code, 0);
+  expect_same(straight, second, 20);
+}
+
+TEST(Finetune, WithoutTheOptimizersStateProgressStays) {
+  Training first, second;
+  ASSERT_EQ(first.train({"exit_interval=10"}).code, 0);
+  Ended ended = second.train({"no_load_optim=true", "load=" + first.save()});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  EXPECT_EQ(second.losses().begin()->first, 11);
+  EXPECT_EQ(second.state(20).optimizer_steps, 10);
+  EXPECT_EQ(second.state(20).consumed_samples, 100);
+}
+
+TEST(Finetune, BeginsFromWhatWasConverted) {
+  Training first, second;
+  ASSERT_EQ(first.train({"train_iters=10"}).code, 0);
+  for (const Strings& step :
+       {Strings{"--to", "hf", first.save(), second.dir() / "hf"},
+        Strings{"--to", "neox.cpp", second.dir() / "hf", second.dir() / "in"}})
+    ASSERT_EQ(Child(Strings{program("neox-convert")} + step).end().code, 0);
+  Strings load = {"load=" + second.dir() / "in", "extra_save_iters=[0]"};
+  Ended refused = second.train(load);
+  EXPECT_EQ(refused.code, 64);
+  EXPECT_TRUE(has(refused.err, "holds weights alone, as neox-convert writes them")) << refused.err;
+  Ended ended = second.train(load + Strings{"finetune=true"});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  EXPECT_EQ(difference(weights(second.tensors(0)), weights(first.tensors(10))), "");
+}
+
 TEST(Saving, OnALogScale) {
   Training run;
   ASSERT_EQ(run.train({"checkpoint_factor=2", "checkpoint_scale=log"}).code, 0);

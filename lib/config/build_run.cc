@@ -3,6 +3,24 @@
 #include "config/build.h"
 
 namespace neox {
+namespace {
+
+// A run that begins from another's checkpoint has checkpoints of its own to go on from.
+Resume read_resume(KeyReader& keys, const CheckpointConfig& checkpoint) {
+  Resume resume = keys.flag("no_load_optim") ? Resume::kNoOptimizer : Resume::kWhole;
+  if (keys.flag("finetune")) resume = Resume::kWeights;
+  if (resume == Resume::kWhole) return resume;
+  const std::string key = resume == Resume::kWeights ? "finetune" : "no_load_optim";
+  keys.require(!checkpoint.load.empty(), key, key, " is true, but load is not given; add load, ",
+               "the directory of the checkpoint to begin from");
+  keys.require(checkpoint.load != checkpoint.save, key, key, " is true, and load and save (",
+               keys.where("save"), ") are both ", checkpoint.save.string(),
+               "; the run begins from the checkpoint in load and, once it has saved, goes on from "
+               "its own: give save another directory");
+  return resume;
+}
+
+}  // namespace
 
 TrainConfig read_train(KeyReader& keys) {
   TrainConfig train;
@@ -36,6 +54,7 @@ CheckpointConfig read_checkpoint(KeyReader& keys) {
   checkpoint.save = keys.text("save");
   checkpoint.load = keys.text("load");
   if (keys.maybe_integer("iteration")) checkpoint.iteration = keys.integer_from("iteration", 0);
+  checkpoint.resume = read_resume(keys, checkpoint);
   bool log = keys.choice("checkpoint_scale") == "log";
   checkpoint.scale = log ? CheckpointScale::kLog : CheckpointScale::kLinear;
   checkpoint.factor = keys.maybe_number("checkpoint_factor").value_or(0);

@@ -165,10 +165,16 @@ struct ScheduleConfig {
 };
 
 enum class CheckpointScale { kLinear, kLog };
+enum class Resume {
+  kWhole,
+  kNoOptimizer,  // no_load_optim: parameters and progress; moments, schedule and loss scale anew
+  kWeights,      // finetune: parameters alone, from iteration 0
+};
 
 struct CheckpointConfig {
   std::filesystem::path save, load;  // empty: none
   std::optional<int64_t> iteration;  // load this step, not the newest
+  Resume resume = Resume::kWhole;    // what of `load` counts, until `save` has a checkpoint
   double factor = 0;                 // checkpoint_factor; 0: none
   CheckpointScale scale = CheckpointScale::kLinear;
   std::vector<int64_t> extra_save_iters;

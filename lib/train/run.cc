@@ -78,7 +78,10 @@ void say_start(const Config& config, const Start& start, const Mesh& mesh, at::D
         "fp16 is several times slower than fp32 on a CPU; --set precision=bfloat16 or --set "
         "precision=fp32 is faster");
   for (const std::string& note : config.notes) log_info("note: ", note);
-  if (start.checkpoint) log_info("resuming from ", start.checkpoint->dir().string());
+  if (start.checkpoint)
+    log_info(start.resume == Resume::kWeights ? "starting from the weights of " : "resuming from ",
+             start.checkpoint->dir().string(),
+             start.resume == Resume::kNoOptimizer ? " without its optimizer's state" : "");
 }
 
 std::function<void()> poll_stop(const StopFlag& stop) {

@@ -41,18 +41,26 @@ void check_save_is_free(const Config& config) {
               "; to start anew give another save directory, or remove that one");
 }
 
+// The checkpoint of a run that began from another's: it goes on from its own.
+std::optional<fs::path> begun_before(const CheckpointConfig& c) {
+  if (c.resume == Resume::kWhole || c.save.empty()) return std::nullopt;
+  return find_checkpoint(c.save);
+}
+
 // Rank 0 looks, so that all ranks take the same one.
 std::optional<Checkpoint> open_checkpoint(const Config& config, Control& control) {
   const CheckpointConfig& c = config.checkpoint;
   std::string found;
   if (control.rank() == 0) {
     check_save(config);
-    check_save_is_free(config);
+    found = begun_before(c).value_or("").string();
+    if (found.empty()) check_save_is_free(config);
     std::error_code absent;
     check_usage(!fs::is_regular_file(c.load, absent), config.where("load"), ": load names ",
                 c.load.string(),
                 ", which is a file; give the directory that holds the global_step directories");
-    if (!c.load.empty()) found = find_checkpoint(c.load, c.iteration).value_or("").string();
+    if (found.empty() && !c.load.empty())
+      found = find_checkpoint(c.load, c.iteration).value_or("").string();
   }
   found = control.gather(found)[0];
   if (!found.empty()) return Checkpoint(found);
@@ -108,16 +116,26 @@ void choose_schedule(Config& config, const TrainState& state, const std::string&
 Start find_start(Config& config, const Tokenizer* tokenizer, int64_t data_ranks, Control& control) {
   Start start{.checkpoint = open_checkpoint(config, control)};
   if (start.checkpoint) {
-    start.state = start.checkpoint->state();
-    std::string dir = start.checkpoint->dir().string();
-    check_vocab(config, start.state, tokenizer, dir);
-    config.model.vocab = start.state.padded_vocab;
-    check_architecture(config, start.state, dir);
-    choose_schedule(config, start.state, dir);
-    start.batch = plan_batch(config, data_ranks, start.state.global_batch);
-    return start;
+    TrainState stored = start.checkpoint->state();
+    fs::path dir = start.checkpoint->dir();
+    check_vocab(config, stored, tokenizer, dir.string());
+    config.model.vocab = stored.padded_vocab;
+    check_architecture(config, stored, dir.string());
+    bool own = same_directory(dir.parent_path(), config.checkpoint.save);
+    if (!own) start.resume = config.checkpoint.resume;
+    if (start.resume != Resume::kWeights) {
+      check_usage(
+          stored.global_batch > 0, dir.string(),
+          " holds weights alone, as neox-convert writes them; set finetune: true to begin a "
+          "run from them");
+      choose_schedule(config, stored, dir.string());
+      start.state = stored;
+      start.batch = plan_batch(config, data_ranks, stored.global_batch);
+      return start;
+    }
+  } else {
+    config.model.vocab = first_vocab(config, tokenizer);
   }
-  config.model.vocab = first_vocab(config, tokenizer);
   start.batch = plan_batch(config, data_ranks);
   start.state.global_batch = start.batch.global;
   start.state.dataset_samples = config.train.iters * start.batch.global;

@@ -11,11 +11,13 @@ namespace neox {
 
 struct Start {
   std::optional<Checkpoint> checkpoint;  // empty: a fresh start
+  Resume resume = Resume::kWhole;        // what of it counts
   TrainState state;                      // of the checkpoint, or of a fresh start
   BatchPlan batch;
 };
 
-// Collective over control. Finds what `load` names, checks that it fits the config, and completes
+// Collective over control. Finds what `load` names, or with finetune and no_load_optim what `save`
+// holds already, checks that it fits the config, and completes
 // config.model.vocab. `load` that holds nothing is an error unless it is also `save`. tokenizer may
 // be null. data_ranks: ranks that hold different samples.
 Start find_start(Config& config, const Tokenizer* tokenizer, int64_t data_ranks, Control& control);

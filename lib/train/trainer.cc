@@ -51,7 +51,7 @@ Trainer::Trainer(const TrainerParts& parts, Start start)
                      {start.batch, parts.config.model.seq, parts.boundaries}, parts.model.mesh(),
                      parts.model.hidden_options().device()),
       report_(parts.config, report_options(parts, start)),
-      fresh_(!start.checkpoint.has_value()),
+      fresh_(!start.checkpoint.has_value() || start.resume == Resume::kWeights),
       waits_for_host_(parts.model.hidden_options().device().is_cpu()) {
   state_.config = p_.config.text();
   std::string data = p_.sampler.fingerprint();
@@ -64,14 +64,23 @@ Trainer::Trainer(const TrainerParts& parts, Start start)
               "a save directory of its "
               "own.");
   state_.dataset_hash = data;
-  if (fresh_) return;
+  if (start.checkpoint) load(*start.checkpoint, start.resume);
+}
+
+void Trainer::load(const Checkpoint& checkpoint, Resume resume) {
   auto chunks = step_.owned();
-  check_states(*start.checkpoint, chunks, p_.config);
-  start.checkpoint->read(chunks);
+  if (resume == Resume::kWhole)
+    check_states(checkpoint, chunks, p_.config);
+  else
+    std::erase_if(chunks, [](const StateChunk& chunk) { return chunk.state != "param"; });
+  checkpoint.read(chunks);
   step_.publish();
+  if (resume != Resume::kWhole) return;
   step_.restore(state_.optimizer_steps);
   step_.loss_scale().restore({state_.loss_scale, state_.growth, state_.hysteresis});
-  saved_at_ = p_.config.checkpoint.load == p_.config.checkpoint.save ? state_.iteration : -1;
+  const CheckpointConfig& c = p_.config.checkpoint;
+  bool own = c.load == c.save || c.resume != Resume::kWhole;
+  saved_at_ = own ? state_.iteration : -1;
 }
 
 Exit Trainer::run() {

@@ -40,6 +40,7 @@ class Trainer {
   Exit run();
 
  private:
+  void load(const Checkpoint& checkpoint, Resume resume);
   Exit train_loop();
   void take_step();
   // Why this rank would stop now: a signal or the time; "" where it goes on.
