@@ -74,17 +74,24 @@ int convert_model(const Arguments& arguments, std::ostream& out) {
   add("to", text("FORMAT"), "format of DST");
   add("dtype", text("TYPE"), "fp32, fp16, bf16 or fp64 (default: as in SRC)");
   add("max-shard-size", text("SIZE")->default_value("5GB"), "hf: of a file of tensors");
+  add("tensor-parallel", po::value<int64_t>()->value_name("N")->default_value(1),
+      "neox: tensor-parallel ranks that DST is for");
+  add("pipeline-parallel", po::value<int64_t>()->value_name("N")->default_value(1),
+      "neox: pipeline stages that DST is for; 0: pipe_parallel_size: 0");
   add("padded-vocab", po::value<int64_t>()->value_name("N"),
       "rows of embedding and head: new ones are zeros, the last ones are cut off (default: as in "
       "SRC)");
   program.positional("path", 2);
   if (!program.parse(arguments)) return 0;
   auto paths = two_paths(program, "give SRC and DST");
-  check_usage(program.has("to"), "to which format? Give --to hf or --to neox.cpp");
+  check_usage(program.has("to"),
+              "to which format? Give --to with one of those of neox-convert --help");
   ConvertOptions options{.to = program.get<std::string>("to"),
                          .source = paths[0],
                          .target = paths[1],
-                         .max_shard_bytes = bytes_of(program.get<std::string>("max-shard-size"))};
+                         .max_shard_bytes = bytes_of(program.get<std::string>("max-shard-size")),
+                         .tensor_parallel = program.get<int64_t>("tensor-parallel"),
+                         .pipeline_parallel = program.get<int64_t>("pipeline-parallel")};
   if (program.has("from")) options.from = program.get<std::string>("from");
   if (program.has("padded-vocab")) options.rows = program.get<int64_t>("padded-vocab");
   if (program.has("dtype")) {

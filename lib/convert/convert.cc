@@ -61,14 +61,29 @@ std::string table(const ModelFiles& model, const std::vector<at::ScalarType>& ty
     for (const std::string& name : t.from) from += (from.empty() ? "" : " ") + over_layers(name);
     rows.push_back({from, over_layers(t.info.name), concat(to_string(t.info.shape), " ", type)});
   }
+  if (model.train) {
+    std::string states;
+    for (const StateTensor& s : model.tensors.at(0).states)
+      states += (states.empty() ? "" : ", ") + s.state;
+    rows.push_back({"state of the optimizer", states,
+                    concat("of each, fp32; iteration ", model.train->iteration, ", step ",
+                           model.train->optimizer_steps, ", ", model.train->consumed_samples,
+                           " samples taken, loss scale ", model.train->loss_scale)});
+  }
   for (const Ignored& ignored : model.ignored)
     rows.push_back({over_layers(ignored.name), "-", "left out: " + ignored.reason});
   return render(rows);
 }
 
+int64_t state_bytes(const ModelTensor& t) {
+  return num_elements(t.info.shape) * static_cast<int64_t>(sizeof(float));
+}
+
 int64_t bytes_of(const ModelFiles& model) {
   int64_t bytes = 0;
-  for (const ModelTensor& t : model.tensors) bytes += t.info.bytes();
+  for (const ModelTensor& t : model.tensors) {
+    bytes += t.info.bytes() + static_cast<int64_t>(t.states.size()) * state_bytes(t);
+  }
   return bytes;
 }
 
@@ -84,20 +99,32 @@ void check_space(const fs::path& target, int64_t bytes) {
            human_bytes(static_cast<double>(room)), " are free at ", target.string());
 }
 
-void check_rows(const ConvertOptions& options) {
+void check_numbers(const ConvertOptions& options) {
   check_usage(options.rows.value_or(1) > 0, "--padded-vocab ", options.rows.value_or(1),
               ": must be at least 1");
+  check_usage(options.tensor_parallel > 0, "--tensor-parallel ", options.tensor_parallel,
+              ": must be at least 1");
+  check_usage(options.pipeline_parallel >= 0, "--pipeline-parallel ", options.pipeline_parallel,
+              ": must be at least 0");
   check_usage(options.max_shard_bytes > 0, "--max-shard-size must be positive");
+}
+
+using Read = std::function<at::Tensor()>;
+
+Read counted(Read read, Progress& progress, int64_t bytes) {
+  return [read = std::move(read), &progress, bytes] {
+    at::Tensor tensor = read();
+    progress.add(bytes);
+    return tensor;
+  };
 }
 
 // Each read of a tensor moves the bar.
 void show_progress(ModelFiles& model, Progress& progress) {
-  for (ModelTensor& t : model.tensors)
-    t.read = [read = t.read, &progress, bytes = t.info.bytes()] {
-      at::Tensor tensor = read();
-      progress.add(bytes);
-      return tensor;
-    };
+  for (ModelTensor& t : model.tensors) {
+    t.read = counted(t.read, progress, t.info.bytes());
+    for (StateTensor& s : t.states) s.read = counted(s.read, progress, state_bytes(t));
+  }
 }
 
 void write_whole(const Format& to, const ModelFiles& model, const ConvertOptions& options) {
@@ -108,9 +135,11 @@ void write_whole(const Format& to, const ModelFiles& model, const ConvertOptions
   fs::path temporary = parent / concat(final_dir.filename().string(), ".tmp-", ::getpid());
   make_directories(temporary);
   try {
-    to.write(
-        model,
-        {.dir = temporary, .final_dir = final_dir, .max_shard_bytes = options.max_shard_bytes});
+    to.write(model, {.dir = temporary,
+                     .final_dir = final_dir,
+                     .max_shard_bytes = options.max_shard_bytes,
+                     .tensor_parallel = options.tensor_parallel,
+                     .pipeline_parallel = options.pipeline_parallel});
     sync_directory(temporary);
     std::error_code error;
     fs::rename(temporary, final_dir, error);
@@ -129,7 +158,7 @@ void write_whole(const Format& to, const ModelFiles& model, const ConvertOptions
 std::string convert(const ConvertOptions& options) {
   const Format& to = format_named(options.to);
   check_target(options);
-  check_rows(options);
+  check_numbers(options);
   const Format& from =
       options.from.empty() ? detect_format(options.source) : format_named(options.from);
   ModelFiles model = from.open(options.source);
@@ -137,6 +166,8 @@ std::string convert(const ConvertOptions& options) {
   for (const ModelTensor& t : model.tensors) types.push_back(t.info.dtype);
   if (options.rows) set_rows(model, *options.rows);
   if (options.dtype) set_dtype(model, *options.dtype);
+  if (to.holds == Format::Holds::kWeights)
+    drop_train_state(model, concat(to.name, " holds weights alone"));
   std::string text = table(model, types);
   int64_t bytes = bytes_of(model);
   check_space(options.target, bytes);

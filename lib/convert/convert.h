@@ -16,6 +16,7 @@ struct ConvertOptions {
   std::optional<at::ScalarType> dtype;  // as in the source
   std::optional<int64_t> rows;          // of embedding and head; as in the source
   int64_t max_shard_bytes = 5'000'000'000;
+  int64_t tensor_parallel = 1, pipeline_parallel = 1;
 };
 
 // Returns the table of what became of each tensor of the source. Throws and leaves nothing behind

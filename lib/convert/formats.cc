@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "convert/safetensors.h"
 
@@ -14,10 +15,10 @@ std::shared_ptr<const TensorSource> open_hf_tensors(const fs::path& path) {
 }
 
 constexpr Format kFormats[] = {
-    {"hf", "Hugging Face: a directory with config.json and safetensors", is_hf, open_hf,
-     open_hf_tensors, write_hf},
-    {"neox.cpp", "a run directory of neox-train, or a global_step directory in it", is_neox_cpp,
-     open_neox_cpp, open_neox_cpp_tensors, write_neox_cpp},
+    {"hf", "Hugging Face: a directory with config.json and safetensors", Format::Holds::kWeights,
+     is_hf, open_hf, open_hf_tensors, write_hf},
+    {"neox.cpp", "a run directory of neox-train, or a global_step directory in it",
+     Format::Holds::kTraining, is_neox_cpp, open_neox_cpp, open_neox_cpp_tensors, write_neox_cpp},
 };
 
 std::string names() {
@@ -49,6 +50,24 @@ const Format& detect_format(const fs::path& path) {
   check_io(found, path.string(), " looks like none of the formats ", names(),
            "; name a directory with config.json and safetensors, or the save directory of a run");
   return *found;
+}
+
+void add_tokenizer(ModelFiles& model) {
+  const TokenizerConfig& t = model.config.tokenizer;
+  if (t.vocab_file.empty()) return;
+  if (!fs::exists(t.vocab_file)) {
+    log_warning("the tokenizer ", t.vocab_file.string(), ", with which ", model.where,
+                " was trained, is not there, so it is not copied");
+    return;
+  }
+  bool single = t.merge_file.empty();
+  model.companions.push_back({single ? "tokenizer.json" : "vocab.json", t.vocab_file});
+  if (!single) model.companions.push_back({"merges.txt", t.merge_file});
+  for (const char* name : {"generation_config.json", "tokenizer_config.json", "config.json",
+                           "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"}) {
+    fs::path path = t.vocab_file.parent_path() / name;
+    if (fs::exists(path)) model.companions.push_back({name, path});
+  }
 }
 
 void copy_companions(const ModelFiles& model, const fs::path& dir) {

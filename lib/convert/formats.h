@@ -12,11 +12,13 @@ struct Target {
   fs::path dir;        // exists, is empty, and will get the name
   fs::path final_dir;  // of the whole
   int64_t max_shard_bytes = 5'000'000'000;
+  int64_t tensor_parallel = 1, pipeline_parallel = 1;  // ranks that the files are for
 };
 
 struct Format {
   const char* name;
   const char* words;
+  enum class Holds { kWeights, kTraining } holds;
   // Does the directory (or file) look like it?
   bool (*is_there)(const fs::path& path);
   // Reads names and configuration, no tensors. Throws for what it cannot read completely.
@@ -42,6 +44,8 @@ ModelFiles open_neox_cpp(const fs::path& path);
 std::shared_ptr<const TensorSource> open_neox_cpp_tensors(const fs::path& path);
 void write_neox_cpp(const ModelFiles& model, const Target& target);
 
+// Makes the tokenizer that the configuration names, and what lies beside it, go along.
+void add_tokenizer(ModelFiles& model);
 // Copies the files that go along into the directory.
 void copy_companions(const ModelFiles& model, const fs::path& dir);
 

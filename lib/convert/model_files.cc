@@ -15,14 +15,6 @@ namespace {
 
 constexpr size_t kNamed = 5;  // in a message
 
-std::vector<ParamSpec> parameters(const ModelConfig& config) {
-  std::vector<ParamSpec> specs = {embedding_param(config).spec};
-  for (int64_t layer = 0; layer < config.layers; ++layer)
-    for (const ModelParam& p : layer_params(config, layer)) specs.push_back(p.spec);
-  for (const ModelParam& p : final_params(config)) specs.push_back(p.spec);
-  return specs;
-}
-
 bool splits_vocabulary(const std::string& name) {
   return name == "embed_in.weight" || name == "embed_out.weight";
 }
@@ -66,6 +58,18 @@ ModelTensor take(const ModelFiles& model, const ParamSpec& spec, const Names& na
 
 }  // namespace
 
+std::vector<ParamSpec> parameters(const ModelConfig& config) {
+  std::vector<ParamSpec> specs = {embedding_param(config).spec};
+  auto add = [&](const std::vector<ModelParam>& params) {
+    for (const ModelParam& p : params) specs.push_back(p.spec);
+  };
+  add(position_params(config));
+  add(distance_params(config));
+  for (int64_t layer = 0; layer < config.layers; ++layer) add(layer_params(config, layer));
+  add(final_params(config));
+  return specs;
+}
+
 void map_tensors(ModelFiles& model, const Names& names, const IgnoreRule& ignore) {
   Infos left;
   for (const TensorInfo& info : model.files->tensors()) left[info.name] = &info;
@@ -87,7 +91,15 @@ void map_tensors(ModelFiles& model, const Names& names, const IgnoreRule& ignore
        more ? concat(" and ", more, " more") : "");
 }
 
+void drop_train_state(ModelFiles& model, const std::string& reason) {
+  if (!model.train) return;
+  model.train.reset();
+  for (ModelTensor& t : model.tensors) t.states.clear();
+  model.ignored.push_back({"state of the optimizer", reason});
+}
+
 void set_dtype(ModelFiles& model, at::ScalarType dtype) {
+  drop_train_state(model, "with --dtype the weights alone are converted");
   for (ModelTensor& t : model.tensors) {
     t.info.dtype = dtype;
     t.read = [read = t.read, dtype, name = t.info.name] { return cast(read(), dtype, name); };
@@ -98,6 +110,7 @@ void set_rows(ModelFiles& model, int64_t rows) {
   int64_t had = model.config.model.vocab;
   model.config.model.vocab = rows;
   if (rows == had) return;
+  drop_train_state(model, "with --padded-vocab the weights alone are converted");
   for (ModelTensor& t : model.tensors) {
     if (!splits_vocabulary(t.info.name)) continue;
     t.info.shape[0] = rows;

@@ -3,22 +3,32 @@
 #pragma once
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/file.h"
+#include "checkpoint/train_state.h"
 #include "config/config.h"
 #include "convert/tensor_source.h"
+#include "param/param_buffer.h"
 
 namespace neox {
+
+// What training keeps beside a parameter: fp32, of its shape.
+struct StateTensor {
+  std::string state;  // "param": the master, which stands for the parameter; "adam_m" ...
+  std::function<at::Tensor()> read;
+};
 
 // A parameter by the name and shape that lib/model gives it, and where it comes from.
 struct ModelTensor {
   TensorInfo info;
   std::vector<std::string> from;  // names in the source
   std::function<at::Tensor()> read;
-  std::string note = {};  // what is not plain copying
+  std::string note = {};                 // what is not plain copying
+  std::vector<StateTensor> states = {};  // where the model has a train state
 };
 
 // A file that goes along: tokenizer.json, generation_config.json ...
@@ -39,7 +49,14 @@ struct ModelFiles {
   std::vector<ModelTensor> tensors;  // embedding, layers, head
   std::vector<Ignored> ignored;
   std::vector<Companion> companions;
+  int64_t iteration = 0;  // steps that the weights have had
+  // Training goes on from here: `states` of all tensors are there. Without architecture and config,
+  // which the writer adds.
+  std::optional<TrainState> train = {};
 };
+
+// All parameters of a model: embedding, positions, layers, final norm, head.
+std::vector<ParamSpec> parameters(const ModelConfig& config);
 
 // The names by which a format calls a parameter, the one that is written first.
 using Names = std::function<std::vector<std::string>(const std::string& ours)>;
@@ -51,9 +68,13 @@ using IgnoreRule = std::function<std::string(const std::string& theirs)>;
 // parameter nor ignored: every tensor of the source is accounted for.
 void map_tensors(ModelFiles& model, const Names& names, const IgnoreRule& ignore);
 
-// Converts every parameter to the type.
+// Leaves the weights alone.
+void drop_train_state(ModelFiles& model, const std::string& reason);
+
+// Converts every parameter to the type; the weights alone are left.
 void set_dtype(ModelFiles& model, at::ScalarType dtype);
-// Gives embedding and head that many rows: new ones are zeros, and the last ones are cut off.
+// Gives embedding and head that many rows: new ones are zeros, and the last ones are cut off; the
+// weights alone are left.
 void set_rows(ModelFiles& model, int64_t rows);
 
 // "layers.3" for the tensors of a layer, else the name itself: what is written together.

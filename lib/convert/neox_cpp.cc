@@ -48,25 +48,6 @@ std::string optimizer_state(const std::string& theirs) {
   return theirs.starts_with(kParam) ? "" : "state of the optimizer";
 }
 
-// The tokenizer of the run, and what belongs to it.
-void add_companions(ModelFiles& model) {
-  const TokenizerConfig& t = model.config.tokenizer;
-  if (t.vocab_file.empty()) return;
-  if (!fs::exists(t.vocab_file)) {
-    log_warning("the tokenizer ", t.vocab_file.string(), ", with which ", model.where,
-                " was trained, is not there, so it is not copied");
-    return;
-  }
-  bool single = t.merge_file.empty();
-  model.companions.push_back({single ? "tokenizer.json" : "vocab.json", t.vocab_file});
-  if (!single) model.companions.push_back({"merges.txt", t.merge_file});
-  for (const char* name : {"generation_config.json", "tokenizer_config.json", "config.json",
-                           "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"}) {
-    fs::path path = t.vocab_file.parent_path() / name;
-    if (fs::exists(path)) model.companions.push_back({name, path});
-  }
-}
-
 // key=value of the tokenizer where it will be.
 std::vector<std::string> tokenizer_settings(const ModelFiles& model, const fs::path& dir) {
   auto path = [&](const char* name) { return concat("\"", (dir / name).string(), "\""); };
@@ -95,28 +76,36 @@ const char* precision_of(at::ScalarType dtype) {
   }
 }
 
-// What neox-generate needs to find architecture and tokenizer, and a run to begin from the weights.
-TrainState weights_state(const ModelFiles& model, const fs::path& final_dir) {
+// What neox-generate needs to find architecture and tokenizer, and a run to begin from the weights,
+// or to go on.
+TrainState train_state(const ModelFiles& model, const fs::path& final_dir) {
   std::vector<std::string> settings =
       tokenizer_settings(model, fs::absolute(final_dir) / kCompanionDir);
   settings.push_back(concat("padded_vocab_size=", model.config.model.vocab));
-  settings.push_back(concat("precision=", precision_of(model.tensors.at(0).info.dtype)));
+  if (!model.train)
+    settings.push_back(concat("precision=", precision_of(model.tensors.at(0).info.dtype)));
   Config config =
       load_config({.texts = {{model.where, model.config.text()}}, .overrides = settings});
-  return {.padded_vocab = model.config.model.vocab,
-          .architecture = architecture(model.config.model),
-          .config = config.text()};
+  TrainState state = model.train.value_or(TrainState());
+  state.padded_vocab = model.config.model.vocab;
+  state.architecture = architecture(model.config.model);
+  state.config = config.text();
+  return state;
 }
 
 // Parameters of one layer, each in a dataset of its own.
 std::vector<StateChunk> chunks_of(std::span<const ModelTensor> tensors) {
   std::vector<StateChunk> chunks;
   for (const ModelTensor& t : tensors) {
-    at::Tensor data = t.read().contiguous().view({-1});
-    chunks.push_back({.buffer = t.info.name,
-                      .state = "param",
-                      .data = data,
-                      .placements = {{t.info.name, t.info.shape, whole(t.info.shape), 0}}});
+    auto add = [&](const std::string& state, const at::Tensor& tensor) {
+      chunks.push_back({.buffer = t.info.name,
+                        .state = state,
+                        .data = tensor.contiguous().view({-1}),
+                        .placements = {{t.info.name, t.info.shape, whole(t.info.shape), 0}}});
+    };
+    bool master = std::ranges::count(t.states, "param", &StateTensor::state) > 0;
+    if (!master) add("param", t.read());
+    for (const StateTensor& s : t.states) add(s.state, s.read());
   }
   return chunks;
 }
@@ -143,16 +132,17 @@ ModelFiles open_neox_cpp(const fs::path& path) {
   ModelFiles model{.where = checkpoint.dir().string(), .config = {}, .files = files};
   model.config = load_config({.texts = {{model.where, checkpoint.state().config}}});
   model.config.model.vocab = checkpoint.state().padded_vocab;
+  model.iteration = checkpoint.state().iteration;
   map_tensors(
       model, [](const std::string& ours) { return std::vector{std::string(kParam) + ours}; },
       optimizer_state);
-  add_companions(model);
+  add_tokenizer(model);
   return model;
 }
 
 void write_neox_cpp(const ModelFiles& model, const Target& target) {
   if (!model.companions.empty()) copy_companions(model, target.dir / kCompanionDir);
-  TrainState state = weights_state(model, target.final_dir);
+  TrainState state = train_state(model, target.final_dir);
   CheckpointWriter writer({.dir = target.dir}, state.iteration);
   std::span<const ModelTensor> left = model.tensors;
   while (!left.empty()) {

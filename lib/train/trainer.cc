@@ -55,7 +55,8 @@ Trainer::Trainer(const TrainerParts& parts, Start start)
       waits_for_host_(parts.model.hidden_options().device().is_cpu()) {
   state_.config = p_.config.text();
   std::string data = p_.sampler.fingerprint();
-  check_usage(fresh_ || state_.dataset_hash == data,
+  // Empty: a checkpoint of another program, which does not say.
+  check_usage(fresh_ || state_.dataset_hash.empty() || state_.dataset_hash == data,
               "the training data is not that with which the run of ",
               fresh_ ? "" : start.checkpoint->dir().string(), " began (fingerprint ", data,
               ", there ", state_.dataset_hash,
