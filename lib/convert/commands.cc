@@ -1,5 +1,6 @@
 #include "convert/commands.h"
 
+#include <algorithm>
 #include <cctype>
 #include <charconv>
 #include <cmath>
@@ -40,9 +41,13 @@ int64_t bytes_of(const std::string& words) {
 
 std::string format_list() {
   std::string list = "The formats are:\n";
-  for (const Format& format : formats())
-    list += concat("  ", format.name, std::string(10 - std::string(format.name).size(), ' '),
-                   format.words, "\n");
+  size_t width = 0;
+  for (const Format& format : formats()) width = std::max(width, std::string(format.name).size());
+  for (const Format& format : formats()) {
+    std::string name = format.name;
+    name.resize(width + 2, ' ');
+    list += concat("  ", name, format.words, "\n");
+  }
   return list;
 }
 

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "convert/megatron.h"
 #include "convert/safetensors.h"
 
 namespace neox {
@@ -14,11 +15,24 @@ std::shared_ptr<const TensorSource> open_hf_tensors(const fs::path& path) {
   return open_safetensors(path);
 }
 
+// Asked for by name.
+bool never_found(const fs::path&) { return false; }
+
 constexpr Format kFormats[] = {
     {"hf", "Hugging Face: a directory with config.json and safetensors", Format::Holds::kWeights,
      is_hf, open_hf, open_hf_tensors, write_hf},
     {"neox.cpp", "a run directory of neox-train, or a global_step directory in it",
      Format::Holds::kTraining, is_neox_cpp, open_neox_cpp, open_neox_cpp_tensors, write_neox_cpp},
+    {"megatron", "Megatron-LM: mp_rank directories, --ckpt-format torch", Format::Holds::kWeights,
+     is_megatron, open_megatron, open_megatron_tensors, write_megatron},
+    {"megatron-dist", "Megatron-LM: torch_dist, read alone", Format::Holds::kWeights,
+     is_megatron_dist, open_megatron_dist, open_megatron_dist_tensors, write_megatron_dist},
+    {"megatron-deepspeed", "Megatron-DeepSpeed: mp_rank or layer files in global_step",
+     Format::Holds::kWeights, is_megatron_deepspeed, open_megatron_deepspeed,
+     open_megatron_deepspeed_tensors, write_megatron_deepspeed},
+    {"megatron-deepspeed-thirds", "the same with all queries first, since December 2024",
+     Format::Holds::kWeights, never_found, open_megatron_deepspeed_thirds,
+     open_megatron_deepspeed_tensors, write_megatron_deepspeed_thirds},
 };
 
 std::string names() {

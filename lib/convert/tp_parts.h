@@ -1,58 +1,47 @@
-// How other programs cut a parameter over the ranks of tensor parallelism, and in which order they
-// keep its rows: joining the parts into a parameter of lib/model, and cutting it again. Differences
-// between formats are PartRules.
+// How GPT-NeoX shares a parameter out over its tensor-parallel ranks, and back. Pure functions of
+// tensors.
 #pragma once
 #include <ATen/core/Tensor.h>
 
-#include <string>
+#include <cstdint>
 #include <vector>
 
-#include "config/config.h"
 #include "shard/box.h"
 
 namespace neox {
 
-enum class Cut {
-  kRows,     // parts follow each other in dimension 0 (column-parallel layers, embeddings)
-  kColumns,  // in dimension 1 (row-parallel layers)
-  kCopies,   // each rank has all of it; copies that drifted apart are averaged, with a warning
-  kSum,      // each rank adds its own (biases of row-parallel layers in GPT-NeoX's gpt_j_residual)
+enum class TpSplit {
+  kNone,     // each rank has the whole
+  kRows,     // a run of rows
+  kColumns,  // a run of columns
+  kQkv,      // rows of a run of groups: a rank has its queries, then its keys, then its values;
+             // here they are [group, {its queries ..., k, v}, D]
+  kGated,    // rows of a run of columns of the output matrix: a rank has up, then gate; here they
+             // are [column, {gate, up}]
+  kQkvLast,  // as kQkv of as many keys as queries: a rank has [head, D, {q, k, v}]
+  kGateUp,   // as kGated: a rank has gate, then up
+  kSummed,   // each rank has a summand
 };
 
-// Of the rows of one part. Ours are [group, {its queries ..., k, v}, D] and, gated,
-// [column, {gate, up}]: any cut between groups or columns is a cut between ranks.
-enum class RowOrder {
-  kOurs,
-  kThirds,     // all queries, all keys, all values of the part: [{q, k, v}, head, D]
-  kHeadsLast,  // [head, D, {q, k, v}], as many keys as queries
-  kGateUp,     // the gate's rows of the part, then as many of up
-  kUpGate,
+struct TpForm {
+  TpSplit split = TpSplit::kNone;
+  int64_t groups = 1, group_queries = 1;  // of kQkv
 };
 
-struct PartRule {
-  Cut cut = Cut::kCopies;
-  RowOrder order = RowOrder::kOurs;
-};
+// The shape of a rank's part. Throws (64) where `ranks` does not divide what is split.
+Dims part_shape(const TpForm& form, const Dims& shape, int64_t ranks);
 
-// What a format does with the parameters that are not cut plainly.
-struct PartLayout {
-  RowOrder qkv = RowOrder::kOurs;      // kOurs, kThirds or kHeadsLast
-  RowOrder gated = RowOrder::kGateUp;  // kOurs, kGateUp or kUpGate
-  Cut output_bias = Cut::kCopies;      // of attention.dense and dense_4h_to_h: kCopies or kSum
-};
+// A rank's part, contiguous.
+at::Tensor part_of(const TpForm& form, const at::Tensor& tensor, int64_t rank, int64_t ranks);
 
-// Of a parameter by our name: the dimension that lib/model splits is the one that all of them do.
-PartRule part_rule(const ParamSpec& ours, const ModelConfig& model, const PartLayout& layout);
+// kMean is for the moments of an optimizer: a summand has the gradient of the sum.
+enum class Summands { kSum, kMean };
 
-// Throws (64) where the parameter cannot be cut into so many parts.
-Dims part_shape(const ParamSpec& ours, const PartRule& rule, const ModelConfig& model,
-                int64_t parts);
+// The whole of the parts of all ranks, contiguous. Copies of kNone that differ become their mean.
+at::Tensor join_parts(const TpForm& form, const std::vector<at::Tensor>& parts,
+                      Summands summands = Summands::kSum);
 
-// The parameter in our order, contiguous. The parts have the shape of part_shape() and one type.
-at::Tensor join_parts(const std::vector<at::Tensor>& parts, const ParamSpec& ours,
-                      const PartRule& rule, const ModelConfig& model);
-// Part number `part` of `parts`, contiguous. Of a kSum, the first part has all and the others 0.
-at::Tensor cut_part(const at::Tensor& whole, const ParamSpec& ours, const PartRule& rule,
-                    const ModelConfig& model, int64_t part, int64_t parts);
+// Are all equal, bit for bit?
+bool all_equal(const std::vector<at::Tensor>& parts);
 
 }  // namespace neox

@@ -94,6 +94,12 @@ class Pickler {
     for (const auto& [key, value] : dict.entries) add(key), add(value);
     out_ += 'u';
   }
+  void put(const Item::Object& object) {
+    global(object.module, object.name);
+    out_ += ")\x81";
+    put(Item::Dict{false, object.attributes});
+    out_ += 'b';
+  }
   void put_ordered_dict() {
     global("collections", "OrderedDict");
     out_ += ")R";

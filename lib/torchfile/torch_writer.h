@@ -1,4 +1,4 @@
-// Writes files that PyTorch reads with torch.load(weights_only=True).
+// Writes files that PyTorch reads with torch.load(weights_only=True), objects aside.
 //
 //   Item module = Item::ordered_dict({{"weight", NewTensor{DType::kFloat32, {3, 4}, data}}});
 //   write_torch_file("model.pt", Item::dict({{"module", module}, {"iteration", 1000}}));
@@ -46,9 +46,14 @@ class Item {
     bool ordered;
     Entries entries;
   };
+  // With a class and its attributes; weights_only=True must be told of the class.
+  struct Object {
+    std::string module, name;
+    Entries attributes;
+  };
   using Tensor = std::shared_ptr<const NewTensor>;
   using Content = std::variant<std::monostate, bool, int64_t, double, std::string, Bytes, List,
-                               Tuple, Dict, Tensor>;
+                               Tuple, Dict, Object, Tensor>;
 
   Item() = default;  // None
   template <std::integral T>
@@ -68,6 +73,9 @@ class Item {
   static Item dict(Entries entries) { return Item(Content(Dict{false, std::move(entries)})); }
   static Item ordered_dict(Entries entries) {
     return Item(Content(Dict{true, std::move(entries)}));
+  }
+  static Item object(std::string module, std::string name, Entries attributes) {
+    return Item(Content(Object{std::move(module), std::move(name), std::move(attributes)}));
   }
 
   const Content& content() const { return content_; }

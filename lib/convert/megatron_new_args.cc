@@ -1,0 +1,116 @@
+// Of a new checkpoint.
+#include <cmath>
+
+#include "base/error.h"
+#include "convert/megatron_args.h"
+
+namespace neox {
+namespace {
+
+using torchfile::Item;
+
+void check_expressible(const ModelConfig& model, const MegatronLayout& layout) {
+  using enum PositionEmbedding;
+  PositionEmbedding positions = model.position_embedding;
+  bool deep_speed = layout.kind == MegatronKind::kDeepSpeed, rotary = positions == kRotary;
+  bool gelu = model.activation == Activation::kGeluErf || model.activation == Activation::kGeluTanh;
+  const RotaryScaling& scaling = model.rotary_scaling;
+  bool llama3 = scaling.low_freq_factor == 1 && scaling.high_freq_factor == 4 &&
+                scaling.original_positions == 8192 && !deep_speed;
+  const std::pair<bool, const char*> kRules[] = {
+      {!model.parallel_residual, "a parallel residual (gpt_j_residual)"},
+      {rotary || positions == kLearned || positions == kNone,
+       "positions other than rotary, learned or none"},
+      {model.gated ? model.activation == Activation::kSilu : gelu,
+       "an activation other than GELU and SwiGLU"},
+      {model.attention_bias == model.mlp_bias, "biases in attention or MLP alone"},
+      {model.window == 0, "a sliding window"},
+      {!model.qk_norm || !deep_speed, "norms of queries and keys"},
+      {!rotary || scaling.factor == 1 || llama3, "this scaling of rotary frequencies"},
+      {!rotary || model.rotary_base == std::floor(model.rotary_base),
+       "a base of rotary frequencies that is not whole"},
+      {!layout.thirds || model.groups() == model.heads,
+       "fewer heads of keys than of queries in thirds"}};
+  for (const auto& [has, words] : kRules)
+    check_usage(has, "the model has ", words, ", which ",
+                deep_speed ? "Megatron-DeepSpeed" : "Megatron-LM", " does not have");
+}
+
+void add_positions(Item::Entries& args, const ModelConfig& model) {
+  using enum PositionEmbedding;
+  PositionEmbedding positions = model.position_embedding;
+  bool rotary = positions == kRotary, learned = positions == kLearned;
+  args.insert(args.end(), {{"max_position_embeddings", model.positions},
+                           {"position_embedding_type", rotary    ? "rope"
+                                                       : learned ? "learned_absolute"
+                                                                 : "none"},
+                           {"add_position_embedding", learned},
+                           {"use_rotary_position_embeddings", rotary},
+                           {"rotary_percent", model.rotary_pct},
+                           {"rotary_base", static_cast<int64_t>(model.rotary_base)},
+                           {"rope_theta", static_cast<int64_t>(model.rotary_base)},
+                           {"rotary_interleaved", false},
+                           {"rotary_seq_len_interpolation_factor", Item()},
+                           {"use_rope_scaling", rotary && model.rotary_scaling.factor != 1},
+                           {"rope_scaling_factor", model.rotary_scaling.factor}});
+}
+
+void add_layers(Item::Entries& args, const ModelConfig& model, const MegatronLayout& layout) {
+  bool tanh = model.activation == Activation::kGeluTanh && !model.gated,
+       rms = model.norm == Norm::kRmsNorm;
+  bool deep_speed = layout.kind == MegatronKind::kDeepSpeed;
+  const char* norm = deep_speed ? rms ? "rmsnorm" : "layernorm" : rms ? "RMSNorm" : "LayerNorm";
+  args.insert(args.end(), {{"num_layers", model.layers},
+                           {"encoder_num_layers", model.layers},
+                           {"hidden_size", model.hidden},
+                           {"ffn_hidden_size", model.intermediate},
+                           {"num_attention_heads", model.heads},
+                           {"kv_channels", model.head_size()},
+                           {"group_query_attention", model.groups() != model.heads},
+                           {"num_query_groups", model.groups()},
+                           {"num_key_value_heads", model.groups()},
+                           {"qk_layernorm", model.qk_norm},
+                           {"normalization", norm},
+                           {"layernorm_epsilon", model.norm_eps},
+                           {"apply_layernorm_1p", false},
+                           {"apply_residual_connection_post_layernorm", false},
+                           {"swiglu", model.gated},
+                           {"squared_relu", false},
+                           {"bias_gelu_fusion", tanh && model.mlp_bias},
+                           {"openai_gelu", tanh && !model.mlp_bias},
+                           {"onnx_safe", Item()},
+                           {"add_bias_linear", model.mlp_bias},
+                           {"add_qkv_bias", model.mlp_bias},
+                           {"untie_embeddings_and_output_weights", !model.tied_embedding},
+                           {"hidden_dropout", model.hidden_dropout},
+                           {"attention_dropout", model.attention_dropout},
+                           {"init_method_std", model.init_std}});
+}
+
+}  // namespace
+
+Item megatron_args(const Config& config, const MegatronLayout& layout, int64_t iteration) {
+  const ModelConfig& model = config.model;
+  check_expressible(model, layout);
+  Item::Entries args;
+  add_layers(args, model, layout);
+  add_positions(args, model);
+  args.insert(args.end(), {{"seq_length", model.seq},
+                           {"padded_vocab_size", model.vocab},
+                           {"make_vocab_size_divisible_by", config.tokenizer.pad_to_multiple},
+                           {"tokenizer_type", "GPT2BPETokenizer"},
+                           {"tensor_model_parallel_size", layout.tensor},
+                           {"pipeline_model_parallel_size", layout.pipeline},
+                           {"virtual_pipeline_model_parallel_size", Item()},
+                           {"iteration", iteration},
+                           {"consumed_train_samples", 0},
+                           {"consumed_valid_samples", 0}});
+  if (layout.kind == MegatronKind::kDeepSpeed) {
+    args.push_back({"num_experts", Item::list({1})});
+    args.push_back({"no_pipeline_parallel", layout.pipeline == 0});
+  }
+  if (layout.thirds) args.push_back({"ds_sequence_parallel_fpdt", false});
+  return Item::object("argparse", "Namespace", std::move(args));
+}
+
+}  // namespace neox

@@ -1,0 +1,261 @@
+// Writes weights as Megatron-LM (before Megatron-Core) and Megatron-DeepSpeed save them.
+#include <algorithm>
+#include <cstdio>
+#include <map>
+
+#include "base/error.h"
+#include "convert/megatron.h"
+#include "convert/megatron_names.h"
+#include "torchfile/tensor.h"
+#include "torchfile/torch_writer.h"
+
+namespace neox {
+namespace {
+
+using torchfile::Item;
+using Entries = Item::Entries;
+using Read = std::function<at::Tensor(const ModelTensor&)>;
+
+constexpr double kVersion = 3;  // checkpoint_version
+constexpr const char* kTokenizerDir = "tokenizer";
+
+template <class... Numbers>
+std::string numbered(const char* format, Numbers... numbers) {
+  char text[96];
+  std::snprintf(text, sizeof text, format, static_cast<int>(numbers)...);
+  return text;
+}
+
+// A rank's part of a parameter, under its name in the whole model.
+struct Written {
+  std::string name;
+  const ModelTensor* from;
+  TpForm form;
+};
+
+struct Plan {
+  const ModelFiles& model;
+  MegatronLayout layout;
+  std::vector<Written> all;
+};
+
+Plan plan_of(const ModelFiles& model, MegatronLayout layout) {
+  const ModelConfig& config = model.config.model;
+  check_usage(layout.tensor > 0 && config.groups() % layout.tensor == 0, "--tensor-parallel ",
+              layout.tensor, " does not divide the ", config.groups(), " heads of keys and values");
+  check_usage(config.intermediate % layout.tensor == 0, "--tensor-parallel ", layout.tensor,
+              " does not divide the ", config.intermediate, " columns of the MLP");
+  check_usage(config.vocab % layout.tensor == 0, "--tensor-parallel ", layout.tensor,
+              " does not divide the ", config.vocab,
+              " rows of the embedding; --padded-vocab gives "
+              "it more");
+  int64_t stages = std::max<int64_t>(layout.pipeline, 1);
+  check_usage(config.layers % stages == 0, "--pipeline-parallel ", stages, " does not divide the ",
+              config.layers, " layers");
+  Plan plan{model, layout, {}};
+  TpSplit qkv = layout.thirds ? TpSplit::kQkv : TpSplit::kRows;
+  std::map<std::string, ParamSpec> specs;
+  for (const ParamSpec& spec : parameters(config)) specs[spec.name] = spec;
+  for (const ModelTensor& t : model.tensors)
+    plan.all.push_back(
+        {megatron_names(t.info.name)[0], &t, megatron_form(specs.at(t.info.name), config, qkv)});
+  return plan;
+}
+
+// Read when it is its turn.
+Item item_of(const Written& w, int64_t rank, int64_t ranks, const Read& read) {
+  torchfile::NewTensor tensor;
+  tensor.dtype = torchfile::dtype_of(w.from->info.dtype);
+  tensor.sizes = part_shape(w.form, w.from->info.shape, ranks);
+  tensor.data = [w, rank, ranks, read](const torchfile::NewTensor::Write& write) {
+    at::Tensor part = part_of(w.form, read(*w.from), rank, ranks);
+    write({static_cast<const std::byte*>(part.const_data_ptr()), part.nbytes()});
+  };
+  return tensor;
+}
+
+// Puts the item into dicts of dicts by its name: "embedding.word_embeddings.weight".
+struct Tree {
+  std::map<std::string, Tree> inner;
+  Entries leaves;
+
+  void put(const std::string& name, Item item) {
+    size_t dot = name.find('.');
+    if (dot == std::string::npos)
+      leaves.emplace_back(name, std::move(item));
+    else
+      inner[name.substr(0, dot)].put(name.substr(dot + 1), std::move(item));
+  }
+  Item item() const {
+    Entries entries = leaves;
+    for (const auto& [name, tree] : inner) entries.emplace_back(name, tree.item());
+    return Item::ordered_dict(std::move(entries));
+  }
+};
+
+struct Stage {
+  int64_t number = 0, count = 1;
+};
+
+constexpr std::string_view kModel = "language_model.", kEncoder = "language_model.encoder.";
+constexpr std::string_view kLayers = "layers.";
+
+// Is it on that stage?
+bool is_on(const Stage& stage, const std::string& ours, const ModelConfig& config) {
+  int64_t layers = config.layers / stage.count;
+  if (ours.starts_with(kLayers))
+    return std::stoll(ours.substr(kLayers.size())) / layers == stage.number;
+  bool at_end = ours.starts_with("final_layer_norm.") || ours.starts_with("embed_out.");
+  return stage.number == (at_end ? stage.count - 1 : 0);
+}
+
+// In the encoder of a stage, whose layers count from 0.
+std::string stage_name(const std::string& name, int64_t layers) {
+  if (!name.starts_with(kLayers)) return name;
+  int64_t layer = std::stoll(name.substr(kLayers.size()));
+  return concat(kLayers, layer % layers, name.substr(name.find('.', kLayers.size())));
+}
+
+// The model of one rank: the encoder's tensors in one dict, all others in dicts of dicts.
+Item model_of(const Plan& plan, int64_t rank, Stage stage) {
+  const ModelConfig& config = plan.model.config.model;
+  Read read = [](const ModelTensor& t) { return t.read(); };
+  Entries encoder, model;
+  Tree tree;
+  for (const Written& w : plan.all) {
+    Item item = item_of(w, rank, plan.layout.tensor, read);
+    bool copied = config.tied_embedding && w.from->info.name == "embed_in.weight";
+    if (copied && stage.number > 0 && stage.number == stage.count - 1)
+      model.emplace_back("word_embeddings_for_head", Item::ordered_dict({{"weight", item}}));
+    if (!is_on(stage, w.from->info.name, config)) continue;
+    if (w.name.starts_with(kEncoder))
+      encoder.emplace_back(stage_name(w.name.substr(kEncoder.size()), config.layers / stage.count),
+                           item);
+    else
+      tree.put(w.name.substr(kModel.size()), item);
+  }
+  if (!encoder.empty()) tree.leaves.emplace_back("encoder", Item::ordered_dict(encoder));
+  model.emplace_back("language_model", tree.item());
+  return Item::dict(std::move(model));
+}
+
+Entries header_of(const Plan& plan) {
+  return {{"args", megatron_args(plan.model.config, plan.layout, plan.model.iteration)},
+          {"checkpoint_version", kVersion},
+          {"iteration", plan.model.iteration}};
+}
+
+// What DeepSpeed looks for in its files beside the client's state.
+Entries engine_of(const Plan& plan, Item module) {
+  return {{"module", std::move(module)},
+          {"buffer_names", Item::list({})},
+          {"optimizer", Item()},
+          {"param_shapes", Item()},
+          {"frozen_param_shapes", Item()},
+          {"shared_params", Item()},
+          {"frozen_param_fragments", Item()},
+          {"lr_scheduler", Item()},
+          {"data_sampler", Item()},
+          {"random_ltd", Item()},
+          {"sparse_tensor_module_names", Item::list({})},
+          {"skipped_steps", 0},
+          {"global_steps", plan.model.iteration},
+          {"global_samples", 0},
+          {"dp_world_size", 1},
+          {"mp_world_size", plan.layout.tensor},
+          {"ds_config", Item::dict({})},
+          {"ds_version", "0.10.0"}};
+}
+
+// A pipeline's layer, as its own file names its tensors: 1 embedding, 2 .. L + 1, L + 2, L + 3.
+std::pair<int64_t, std::string> place_of(const Plan& plan, const Written& w) {
+  int64_t layers = plan.model.config.model.layers;
+  const std::string& ours = w.from->info.name;
+  std::string last = ours.substr(ours.find_last_of('.') + 1);
+  if (ours.starts_with("embed_in.")) return {1, "word_embeddings." + last};
+  if (ours.starts_with("embed_positions.")) return {1, "position_embeddings." + last};
+  if (ours.starts_with("final_layer_norm.")) return {layers + 2, last};
+  if (ours.starts_with("embed_out.")) return {layers + 3, "lm_head." + last};
+  std::string name = w.name.substr(kEncoder.size() + kLayers.size());
+  return {std::stoll(name) + 2, name.substr(name.find('.') + 1)};
+}
+
+// One layer in memory at a time.
+void write_layers(const Plan& plan, const fs::path& dir) {
+  int64_t ranks = plan.layout.tensor;
+  for (int64_t layer = 1; layer <= plan.model.config.model.layers + 3; ++layer) {
+    std::map<const ModelTensor*, at::Tensor> tensors;
+    Read read = [&](const ModelTensor& t) {
+      at::Tensor& tensor = tensors[&t];
+      if (!tensor.defined()) tensor = t.read();
+      return tensor;
+    };
+    for (int64_t rank = 0; rank < ranks; ++rank) {
+      Entries entries;
+      for (const Written& w : plan.all)
+        if (auto [at, name] = place_of(plan, w); at == layer)
+          entries.emplace_back(name, item_of(w, rank, ranks, read));
+      if (entries.empty()) continue;
+      torchfile::write_torch_file(
+          dir / numbered("layer_%02d-model_%02d-model_states.pt", layer, rank),
+          Item::ordered_dict(std::move(entries)));
+    }
+  }
+}
+
+void write_deepspeed(const ModelFiles& model, const Target& target, bool thirds) {
+  Plan plan = plan_of(model, {.kind = MegatronKind::kDeepSpeed,
+                              .thirds = thirds,
+                              .tensor = target.tensor_parallel,
+                              .pipeline = target.pipeline_parallel});
+  std::string step = numbered("global_step%d", model.iteration);
+  fs::path dir = target.dir / step;
+  make_directories(dir);
+  bool pipeline = plan.layout.pipeline > 0;
+  if (pipeline) write_layers(plan, dir);
+  int64_t files = plan.layout.tensor * std::max<int64_t>(plan.layout.pipeline, 1);
+  for (int64_t rank = 0; rank < files; ++rank) {
+    Entries entries = engine_of(plan, pipeline ? Item() : model_of(plan, rank, {}));
+    for (auto& entry : header_of(plan)) entries.push_back(std::move(entry));
+    torchfile::write_torch_file(dir / numbered("mp_rank_%02d_model_states.pt", rank),
+                                Item::dict(std::move(entries)));
+  }
+  if (!model.companions.empty()) copy_companions(model, target.dir / kTokenizerDir);
+  sync_directory(dir);
+  write_file_atomically(target.dir / "latest_checkpointed_iteration.txt", concat(model.iteration));
+  write_file_atomically(target.dir / "latest", step);
+}
+
+}  // namespace
+
+void write_megatron(const ModelFiles& model, const Target& target) {
+  int64_t stages = std::max<int64_t>(target.pipeline_parallel, 1);
+  Plan plan = plan_of(
+      model,
+      {.kind = MegatronKind::kMegatron, .tensor = target.tensor_parallel, .pipeline = stages});
+  bool released = model.iteration == 0;
+  fs::path dir = target.dir / (released ? "release" : numbered("iter_%07d", model.iteration));
+  for (int64_t p = 0; p < stages; ++p)
+    for (int64_t t = 0; t < plan.layout.tensor; ++t) {
+      fs::path rank =
+          dir / (stages > 1 ? numbered("mp_rank_%02d_%03d", t, p) : numbered("mp_rank_%02d", t));
+      make_directories(rank);
+      Entries entries = header_of(plan);
+      entries.emplace_back("model", model_of(plan, t, {p, stages}));
+      torchfile::write_torch_file(rank / "model_optim_rng.pt", Item::dict(std::move(entries)));
+      sync_directory(rank);
+    }
+  if (!model.companions.empty()) copy_companions(model, target.dir / kTokenizerDir);
+  sync_directory(dir);
+  write_file_atomically(target.dir / "latest_checkpointed_iteration.txt",
+                        released ? "release" : concat(model.iteration));
+}
+
+void write_megatron_deepspeed(const ModelFiles& model, const Target& target) {
+  write_deepspeed(model, target, false);
+}
+void write_megatron_deepspeed_thirds(const ModelFiles& model, const Target& target) {
+  write_deepspeed(model, target, true);
+}
+
+}  // namespace neox
