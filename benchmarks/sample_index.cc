@@ -3,14 +3,15 @@
 // the other), which it must equal.
 //   sample_index [documents [mean_length [seq [samples]]]]
 // Default: 300 million documents of 1,000 tokens in samples of 2,048: 300 billion tokens.
-#include <sys/resource.h>
 
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <numeric>
 #include <random>
 
+#include "base/memory.h"
 #include "base/program.h"
 #include "base/text.h"
 #include "data/pages.h"
@@ -25,20 +26,7 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-double cpu_seconds() {
-  rusage usage{};
-  ::getrusage(RUSAGE_SELF, &usage);
-  auto seconds = [](const timeval& t) {
-    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-}
-
-double peak_bytes() {
-  rusage usage{};
-  ::getrusage(RUSAGE_SELF, &usage);
-  return 1024.0 * static_cast<double>(usage.ru_maxrss);
-}
+double cpu_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
 // From 1 to twice the mean.
 void simulate(std::span<int32_t> lengths, int64_t mean) {
@@ -86,7 +74,7 @@ int run(int argc, char** argv) {
                 seq = argument(3, 2048), samples = argument(4, documents * mean / seq * 99 / 100);
   Pages<int32_t> lengths(documents);
   simulate(lengths.span(), mean);
-  const double before = peak_bytes();
+  const double before = static_cast<double>(peak_memory());
   auto start = Clock::now();
   double cpu = cpu_seconds();
   SampleIndex index =
@@ -97,7 +85,8 @@ int run(int argc, char** argv) {
               with_commas(static_cast<int64_t>(index.documents.size())).c_str(),
               with_commas(index.num_samples()).c_str(), static_cast<long long>(seq));
   std::printf("built       %7.2f s  %7.2f s of CPU time  peak %s, %s of it lengths\n", built,
-              built_cpu, human_bytes(peak_bytes()).c_str(), human_bytes(before).c_str());
+              built_cpu, human_bytes(static_cast<double>(peak_memory())).c_str(),
+              human_bytes(before).c_str());
   std::fflush(stdout);
   start = Clock::now();
   cpu = cpu_seconds();

@@ -14,4 +14,4 @@ _neox() {
     mapfile -t COMPREPLY < <(compgen -f -- "$word")
   fi
 }
-complete -o filenames -F _neox neox-train neox-data neox-prepare-data neox-generate neox-convert neox-plot neox-submit
+complete -o filenames -F _neox neox-train neox-data neox-prepare-data neox-generate neox-convert neox-plot neox-submit neox-doctor

@@ -64,6 +64,14 @@ void write_file_atomically(const fs::path& path, std::string_view content) {
   sync_directory(path.parent_path().empty() ? "." : path.parent_path());
 }
 
+fs::path installed_config(const std::string& name) {
+  std::error_code error;
+  fs::path bin = fs::read_symlink("/proc/self/exe", error).parent_path();
+  auto in = [&](const char* place) { return (bin / place / name).lexically_normal(); };
+  fs::path installed = in("../share/neox/configs"), built = in("../../../configs");
+  return fs::exists(installed) || !fs::exists(built) ? installed : built;
+}
+
 void make_directories(const fs::path& dir) {
   std::error_code error;
   fs::create_directories(dir, error);

@@ -17,6 +17,10 @@ std::string read_file(const fs::path& path);
 // never a part.
 void write_file_atomically(const fs::path& path, std::string_view content);
 
+// A file of configs/, where the program is installed or in the tree that it is built in. Where it
+// is in neither, the place that it has when installed.
+fs::path installed_config(const std::string& name);
+
 // Creates the directory and its parents.
 void make_directories(const fs::path& dir);
 

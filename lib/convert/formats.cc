@@ -66,22 +66,18 @@ const Format& detect_format(const fs::path& path) {
   return *found;
 }
 
-void add_tokenizer(ModelFiles& model) {
+bool add_tokenizer(ModelFiles& model) {
   const TokenizerConfig& t = model.config.tokenizer;
-  if (t.vocab_file.empty()) return;
+  if (t.vocab_file.empty()) return false;
   if (!fs::exists(t.vocab_file)) {
     log_warning("the tokenizer ", t.vocab_file.string(), ", with which ", model.where,
                 " was trained, is not there, so it is not copied");
-    return;
+    return false;
   }
   bool single = t.merge_file.empty();
   model.companions.push_back({single ? "tokenizer.json" : "vocab.json", t.vocab_file});
   if (!single) model.companions.push_back({"merges.txt", t.merge_file});
-  for (const char* name : {"generation_config.json", "tokenizer_config.json", "config.json",
-                           "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"}) {
-    fs::path path = t.vocab_file.parent_path() / name;
-    if (fs::exists(path)) model.companions.push_back({name, path});
-  }
+  return true;
 }
 
 void copy_companions(const ModelFiles& model, const fs::path& dir) {

@@ -44,8 +44,9 @@ ModelFiles open_neox_cpp(const fs::path& path);
 std::shared_ptr<const TensorSource> open_neox_cpp_tensors(const fs::path& path);
 void write_neox_cpp(const ModelFiles& model, const Target& target);
 
-// Makes the tokenizer that the configuration names, and what lies beside it, go along.
-void add_tokenizer(ModelFiles& model);
+// Makes the tokenizer that the configuration names go along; false where it names none, or none that
+// is there.
+bool add_tokenizer(ModelFiles& model);
 // Copies the files that go along into the directory.
 void copy_companions(const ModelFiles& model, const fs::path& dir);
 

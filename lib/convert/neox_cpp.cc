@@ -48,6 +48,15 @@ std::string optimizer_state(const std::string& theirs) {
   return theirs.starts_with(kParam) ? "" : "state of the optimizer";
 }
 
+// The tokenizer and what lies beside it, or what came along from Hugging Face.
+void add_companions(ModelFiles& model, const fs::path& checkpoint) {
+  fs::path dir = checkpoint.parent_path() / kCompanionDir;
+  if (add_tokenizer(model)) dir = model.config.tokenizer.vocab_file.parent_path();
+  for (const char* name : {"generation_config.json", "tokenizer_config.json", "config.json",
+                           "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"})
+    if (fs::exists(dir / name)) model.companions.push_back({name, dir / name});
+}
+
 // key=value of the tokenizer where it will be.
 std::vector<std::string> tokenizer_settings(const ModelFiles& model, const fs::path& dir) {
   auto path = [&](const char* name) { return concat("\"", (dir / name).string(), "\""); };
@@ -136,7 +145,7 @@ ModelFiles open_neox_cpp(const fs::path& path) {
   map_tensors(
       model, [](const std::string& ours) { return std::vector{std::string(kParam) + ours}; },
       optimizer_state);
-  add_tokenizer(model);
+  add_companions(model, checkpoint.dir());
   return model;
 }
 

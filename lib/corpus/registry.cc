@@ -279,16 +279,10 @@ Registry read_registry(const fs::path& file) {
 }
 
 fs::path default_registry() {
-  std::error_code error;
-  fs::path bin = fs::read_symlink("/proc/self/exe", error).parent_path();
-  fs::path first;
-  for (const char* place : {"../share/neox/configs", "../../../configs"}) {
-    fs::path file = (bin / place / "corpora.yml").lexically_normal();
-    if (fs::exists(file)) return file;
-    if (first.empty()) first = file;
-  }
-  fail(Exit::kIo, "the table of corpora ", first.string(),
-       " is not there; name it with --corpora FILE");
+  fs::path file = installed_config("corpora.yml");
+  check_io(fs::exists(file), "the table of corpora ", file.string(),
+           " is not there; name it with --corpora FILE");
+  return file;
 }
 
 }  // namespace neox

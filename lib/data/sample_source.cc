@@ -13,7 +13,6 @@
 namespace neox {
 namespace {
 
-constexpr int64_t kMasked = -100;
 constexpr const char* kFolder = "index-cache";
 // Smaller indices are built faster than a file is written; they are kept only where asked for.
 constexpr int64_t kKeptFrom = 1 << 20;
@@ -35,7 +34,7 @@ bool all_masked(const IndexedDataset& labels, int64_t sequence, int64_t most) {
   std::vector<int64_t> values(
       static_cast<size_t>(std::min<int64_t>(labels.lengths()[sequence], most)));
   labels.get(sequence, 0, values);
-  return std::all_of(values.begin(), values.end(), [](int64_t v) { return v == kMasked; });
+  return std::all_of(values.begin(), values.end(), [](int64_t v) { return v == kMaskedLabel; });
 }
 
 // The documents that GPT-NeoX passes over where samples are of whole documents.

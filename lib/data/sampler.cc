@@ -13,7 +13,6 @@ namespace neox {
 namespace {
 
 constexpr std::array<const char*, 3> kSplitNames = {"train", "valid", "test"};
-constexpr int64_t kMasked = -100;
 
 using Datasets = std::vector<SourceDataset>;
 
@@ -150,7 +149,7 @@ void Sampler::Impl::apply_labels(const SampleSource::Piece& piece, std::span<con
   const IndexedDataset& data = *piece.dataset->labels;
   data.get(piece.sequence, piece.offset, labels);
   for (size_t i = 0; i < labels.size(); ++i)
-    if (labels[i] != tokens[i] && labels[i] != kMasked)
+    if (labels[i] != tokens[i] && labels[i] != kMaskedLabel)
       fail(Exit::kIo, data.prefix(), ".bin: label ", labels[i], " at position ",
            piece.offset + static_cast<int64_t>(i), " of sequence ", piece.sequence, ", where ",
            piece.dataset->text->prefix(), " has the token ", tokens[i],
@@ -206,7 +205,7 @@ void Sampler::get(Split split, int64_t id, std::span<int64_t> tokens,
       labels.resize(n);
       impl_->apply_labels(piece, tokens.subspan(done, n), labels);
       for (size_t i = 0; i < n; ++i)  // weight t is that of predicting token t + 1
-        if (labels[i] == kMasked && done + i > 0) weights[done + i - 1] = 0;
+        if (labels[i] == kMaskedLabel && done + i > 0) weights[done + i - 1] = 0;
     }
     done += n;
   });

@@ -113,15 +113,10 @@ ChatTemplate read_chat_template(const std::string& name_or_file, const fs::path&
 }
 
 fs::path chat_template_table() {
-  std::error_code error;
-  fs::path bin = fs::read_symlink("/proc/self/exe", error).parent_path(), first;
-  for (const char* place : {"../share/neox/configs", "../../../configs"}) {
-    fs::path file = (bin / place / "chat_templates.yml").lexically_normal();
-    if (fs::exists(file)) return file;
-    if (first.empty()) first = file;
-  }
-  fail(Exit::kIo, "the table of chat templates ", first.string(),
-       " is not there; give --chat-template a file with one");
+  fs::path file = installed_config("chat_templates.yml");
+  check_io(fs::exists(file), "the table of chat templates ", file.string(),
+           " is not there; give --chat-template a file with one");
+  return file;
 }
 
 ChatTemplate with_special_tokens(ChatTemplate style, const std::string& bos,

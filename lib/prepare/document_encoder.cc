@@ -4,11 +4,10 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "data/indexed_dataset.h"
 
 namespace neox {
 namespace {
-
-constexpr int32_t kMasked = -100;  // the label that nothing is learnt from
 
 using Learn = ChatOptions::Learn;
 
@@ -71,7 +70,7 @@ void DocumentEncoder::mask_beginning(size_t begin, const std::vector<int32_t>& t
   auto first = tokens.begin() + static_cast<int64_t>(begin);
   auto found = std::search(first, tokens.end(), wanted.begin(), wanted.end());
   auto learnt = found == tokens.end() ? first : found + static_cast<int64_t>(wanted.size());
-  labels.insert(labels.end(), static_cast<size_t>(learnt - first), kMasked);
+  labels.insert(labels.end(), static_cast<size_t>(learnt - first), kMaskedLabel);
   labels.insert(labels.end(), learnt, tokens.end());
 }
 
@@ -89,7 +88,7 @@ void DocumentEncoder::encode_chat(std::string_view json, std::vector<int32_t>& t
     std::string whole;
     for (const ChatTurn& turn : turns) whole += turn.text;
     tokenizer_.encode(whole, tokens);
-    if (has_labels()) labels.resize(labels.size() + tokens.size() - begin, kMasked);
+    if (has_labels()) labels.resize(labels.size() + tokens.size() - begin, kMaskedLabel);
     return end_chat(begin, tokens, labels);
   }
   for (const ChatTurn& turn : turns) {
@@ -100,7 +99,7 @@ void DocumentEncoder::encode_chat(std::string_view json, std::vector<int32_t>& t
     if (learnt)
       labels.insert(labels.end(), tokens.begin() + static_cast<int64_t>(from), tokens.end());
     else
-      labels.resize(labels.size() + tokens.size() - from, kMasked);
+      labels.resize(labels.size() + tokens.size() - from, kMaskedLabel);
   }
   end_chat(begin, tokens, labels);
 }
@@ -112,9 +111,9 @@ void DocumentEncoder::end_chat(size_t begin, std::vector<int32_t>& tokens,
   if (tokens.size() == begin) return;
   auto add = [&](int32_t token, bool learnt) {
     tokens.push_back(token);
-    if (has_labels()) labels.push_back(learnt ? token : kMasked);
+    if (has_labels()) labels.push_back(learnt ? token : kMaskedLabel);
   };
-  auto last_learnt = [&] { return !has_labels() || labels.back() != kMasked; };
+  auto last_learnt = [&] { return !has_labels() || labels.back() != kMaskedLabel; };
   if (options_.chat->learn == Learn::kVerdict) add(eos_, false);
   if (options_.chat->learn == Learn::kVerdict) add(eos_, true);
   if (options_.chat->learn == Learn::kReplies || options_.chat->learn == Learn::kLastTurn)

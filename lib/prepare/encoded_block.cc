@@ -10,9 +10,6 @@ namespace {
 constexpr size_t kPiece = 1 << 15;     // tokens that stay in the cache until they are narrowed
 constexpr size_t kLongText = 1 << 20;  // bytes
 
-// No learning from these tokens.
-constexpr int32_t kIgnored = -100;
-
 class Encoding {
  public:
   Encoding(const EncodingRules& rules, EncodedBlock& to) : rules_(rules), to_(to) {}
@@ -62,7 +59,7 @@ class Encoding {
 
   void move_to(EncodedKey& out) {
     append_tokens(tokens_, rules_.type, rules_.vocab, 0, out.tokens);
-    append_tokens(labels_, TokenType::kInt32, rules_.vocab, kIgnored, out.labels);
+    append_tokens(labels_, TokenType::kInt32, rules_.vocab, kMaskedLabel, out.labels);
     tokens_.clear();
     labels_.clear();
   }

@@ -1,7 +1,6 @@
 #include "prepare/journal.h"
 
 #include <sys/stat.h>
-#include <xxhash.h>
 
 #include <nlohmann/json.hpp>
 
@@ -10,6 +9,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/version.h"
+#include "data/fingerprint.h"
 
 namespace neox {
 
@@ -25,10 +25,9 @@ constexpr const char* kJournal = ".tmp-journal-";
 constexpr const char* kUnfinished = "new";
 
 std::string digest(std::string_view text) {
-  XXH128_hash_t hash = XXH3_128bits(text.data(), text.size());
-  XXH128_canonical_t bytes;
-  XXH128_canonicalFromHash(&bytes, hash);
-  return hexadecimal({reinterpret_cast<const char*>(bytes.digest), sizeof bytes.digest});
+  Fingerprint hash;
+  hash.add(text);
+  return hash.hex();
 }
 
 std::string describe_files(const InputFiles& input) {
