@@ -64,7 +64,10 @@ void check_copies(const ModelFiles& model) {
 }
 
 void add_companions(ModelFiles& model, const fs::path& dir) {
-  if (!fs::is_directory(dir)) return add_tokenizer(model);
+  if (!fs::is_directory(dir)) {
+    add_tokenizer(model);
+    return;
+  }
   for (const auto& entry : fs::directory_iterator(dir))
     if (entry.is_regular_file())
       model.companions.push_back({entry.path().filename().string(), entry.path()});
