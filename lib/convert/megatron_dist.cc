@@ -110,7 +110,9 @@ MegatronFiles open_megatron_dist_files(const fs::path& path) {
   MegatronFiles all{.dir = *step, .main = open_common(*dir), .args = {}};
   Value common = all.main->root();
   if (!common.items().empty()) common = common.items()[0];
-  all.args = common.at("args");
+  std::optional<Value> args = common.find("args");
+  check_io(args.has_value(), all.main->name(), " has no args, which say what the model is");
+  all.args = *args;
   all.version = number_at(common, "checkpoint_version");
   all.iteration = static_cast<int64_t>(number_at(common, "iteration"));
   for (const auto& [name, tensor] : dir->tensors()) add_tensor(all.parts, dir, name);
