@@ -19,6 +19,8 @@ constexpr Format kFormats[] = {
      is_hf, open_hf, open_hf_tensors, write_hf},
     {"neox.cpp", "a run directory of neox-train, or a global_step directory in it",
      Format::Holds::kTraining, is_neox_cpp, open_neox_cpp, open_neox_cpp_tensors, write_neox_cpp},
+    {"neox", "GPT-NeoX: a save directory with `latest`, or a global_step directory in it",
+     Format::Holds::kWeights, is_neox, open_neox, open_neox_tensors, write_neox},
 };
 
 std::string names() {
