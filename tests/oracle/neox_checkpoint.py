@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Peer of neox-convert for GPT-NeoX's checkpoints: small models of neox_model.py, saved by deepspeed_files.py.
 
-  neox_checkpoint.py BIN_DIRECTORY LOGITS_TOOL
+  neox_checkpoint.py BIN_DIRECTORY LOGITS_TOOL [--case PART_OF_A_NAME]
 
 For each model: what neox-convert makes of the checkpoint has its parameters, masters and moments bit for bit, and its
 logits; a run that is trained here, saved and converted goes on in neox-train with the losses that it has here; and
@@ -179,7 +179,7 @@ def own_config(s, case, folder):
     for part in configs(s, case, folder).values():
         keys |= {k.replace("-", "_"): v for k, v in part.items()}
     keys |= dict(model_parallel_size=1, pipe_parallel_size=1, make_vocab_size_divisible_by=s.vocab, precision="fp32",
-                 load=str(folder / "ours"), save=str(folder / "more"), tensorboard_dir=str(folder / "board"),
+                 load=str(folder / "ours"), save=str(folder / "more"), log_dir=str(folder / "board"),
                  extra_save_iters=[], data_cache_path=str(folder / "cache"))
     (folder / "own.yml").write_text(json.dumps(keys))
     return folder / "own.yml"
@@ -349,9 +349,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("bin", type=Path)
     parser.add_argument("tool", type=Path)
+    parser.add_argument("--case", default="")
     options = parser.parse_args()
     torch.set_num_threads(1)
     for seed, case in enumerate(CASES):
+        if options.case not in case["name"]:
+            continue
         with tempfile.TemporaryDirectory() as folder:
             check_case(options, case, seed, Path(folder))
     print(f"{len(CASES)} checkpoints of GPT-NeoX, there and back")
