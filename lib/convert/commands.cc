@@ -64,15 +64,18 @@ int convert_model(const Arguments& arguments, std::ostream& out) {
        .usage = "[--from X] --to Y SRC DST",
        .description =
            format_list() +
-           "\nThe weights are converted, with configuration and tokenizer; the optimizer's state\n"
-           "is not. DST must not exist. A run starts from converted weights with load: DST and\n"
-           "finetune: true.\n\nOther commands, each with --help:\n"
+           "\nThe weights are converted, with configuration and tokenizer; from neox to neox.cpp\n"
+           "the optimizer's state too: a run goes on with load: DST. From converted weights it\n"
+           "starts with load: DST and finetune: true. DST must not exist.\n\n"
+           "Other commands, each with --help:\n"
            "  inspect SRC  tensors with shapes, types and statistics, and the train state\n"
            "  diff A B     the largest differences\n",
-       .examples = "  neox-convert --to neox.cpp models/pythia-70m checkpoints/pythia-70m\n"
-                   "  neox-convert --to hf checkpoints/my-run models/my-run --dtype fp16\n"
-                   "  neox-convert inspect checkpoints/my-run\n"
-                   "  neox-convert diff models/my-run checkpoints/my-run\n"});
+       .examples =
+           "  neox-convert --to neox.cpp models/pythia-70m checkpoints/pythia-70m\n"
+           "  neox-convert --to hf checkpoints/my-run models/my-run --dtype fp16\n"
+           "  neox-convert --to neox checkpoints/my-run models/for-neox --tensor-parallel 2\n"
+           "  neox-convert inspect checkpoints/my-run\n"
+           "  neox-convert diff models/my-run checkpoints/my-run\n"});
   auto add = program.options().add_options();
   add("path", po::value<Arguments>(), "SRC and DST");
   add("from", text("FORMAT"), "format of SRC (default: what it looks like)");

@@ -33,6 +33,8 @@ constexpr Format kFormats[] = {
     {"megatron-deepspeed-thirds", "the same with all queries first, since December 2024",
      Format::Holds::kWeights, never_found, open_megatron_deepspeed_thirds,
      open_megatron_deepspeed_tensors, write_megatron_deepspeed_thirds},
+    {"neox", "GPT-NeoX: a save directory with `latest`, or a global_step directory in it",
+     Format::Holds::kWeights, is_neox, open_neox, open_neox_tensors, write_neox},
 };
 
 std::string names() {

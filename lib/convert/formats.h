@@ -44,6 +44,11 @@ ModelFiles open_neox_cpp(const fs::path& path);
 std::shared_ptr<const TensorSource> open_neox_cpp_tensors(const fs::path& path);
 void write_neox_cpp(const ModelFiles& model, const Target& target);
 
+bool is_neox(const fs::path& path);
+ModelFiles open_neox(const fs::path& path);
+std::shared_ptr<const TensorSource> open_neox_tensors(const fs::path& path);
+void write_neox(const ModelFiles& model, const Target& target);
+
 // Makes the tokenizer that the configuration names go along; false where it names none, or none that
 // is there.
 bool add_tokenizer(ModelFiles& model);

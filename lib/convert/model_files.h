@@ -12,7 +12,7 @@
 #include "checkpoint/train_state.h"
 #include "config/config.h"
 #include "convert/tensor_source.h"
-#include "param/param_buffer.h"
+#include "shard/box.h"
 
 namespace neox {
 

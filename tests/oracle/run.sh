@@ -32,5 +32,6 @@ compare sample_order.py "$build/tests/sample_order_tool" --cases 500
 compare dataset_tool.py "$build/bin/neox-data" --cases 140
 compare torchfile.py "$build/tests/torchfile_tool"
 compare convert.py "$build/bin" "$build/tests/logits_tool"
+compare neox_checkpoint.py "$build/bin" "$build/tests/logits_tool"
 compare tensorboard.py "$build/bin/neox-plot" "$build/tests/plot_test"
 exit $failed

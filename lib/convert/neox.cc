@@ -1,0 +1,335 @@
+// Reads checkpoints of GPT-NeoX.
+#include <ATen/ops/cat.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "convert/formats.h"
+#include "convert/neox_files.h"
+#include "convert/neox_names.h"
+#include "convert/neox_optimizer.h"
+#include "torchfile/tensor.h"
+
+namespace neox {
+namespace {
+
+using torchfile::Kind;
+using torchfile::TorchFile;
+using torchfile::Value;
+using Parts = std::vector<std::vector<const NeoxTensor*>>;  // [rank][name of the way]
+
+// The run's own configuration files, which GPT-NeoX saves along.
+std::vector<std::string> config_files(const NeoxFiles& files) {
+  fs::path dir = files.dir() / "configs";
+  std::vector<std::string> names;
+  if (fs::is_directory(dir))
+    for (const auto& entry : fs::directory_iterator(dir))
+      if (entry.is_regular_file()) names.push_back(entry.path().string());
+  check_io(!names.empty(), dir.string(),
+           " has no configuration; put the YAML files there that the run was started with");
+  std::ranges::sort(names);
+  return names;
+}
+
+// Does a file mention the key, with underscores or with hyphens?
+bool mentions(const std::vector<std::string>& files, std::string_view key) {
+  return std::ranges::any_of(files, [&](const std::string& file) {
+    std::string text = read_file(file);
+    std::ranges::replace(text, '-', '_');
+    return text.find(key) != std::string::npos;
+  });
+}
+
+// A configuration that describes the model alone, as neox-convert writes it, gets what a run needs
+// besides.
+std::vector<std::string> missing_settings(const std::vector<std::string>& files) {
+  std::vector<std::string> settings;
+  if (!mentions(files, "train_iters") && !mentions(files, "train_epochs"))
+    settings.push_back("train_iters=1");
+  if (!mentions(files, "train_batch_size") && !mentions(files, "train_micro_batch_size_per_gpu"))
+    settings.push_back("train_micro_batch_size_per_gpu=1");
+  return settings;
+}
+
+Config load_configs(const NeoxFiles& files) {
+  ConfigOptions options{.files = config_files(files)};
+  options.defaults = missing_settings(options.files);
+  Config config = load_config(options);
+  check_neox_has(config.model);
+  check_io(config.layout.tensor == files.tensor_parallel(), config.where("model_parallel_size"),
+           ": model_parallel_size is ", config.layout.tensor, ", but ", files.dir().string(),
+           " has files of ", files.tensor_parallel(), " tensor-parallel ranks");
+  return config;
+}
+
+int64_t rows_of_embedding(const NeoxFiles& files) {
+  const NeoxTensor* part = files.find(0, 0, "word_embeddings.weight");
+  check_io(part && part->ref->sizes.size() == 2, files.file_of(0, 0),
+           " has no word_embeddings.weight [rows, hidden]");
+  return part->ref->sizes[0] * files.tensor_parallel();
+}
+
+// The parts of a parameter in the way that rank 0 names it.
+Parts find_parts(const NeoxFiles& files, const NeoxPlace& place) {
+  auto there = [&](const auto& way) {
+    return std::ranges::all_of(
+        way, [&](const std::string& name) { return files.find(place.layer, 0, name); });
+  };
+  auto way = std::ranges::find_if(place.names, there);
+  if (way == place.names.end()) {
+    std::vector<std::string> known, others;
+    for (const auto& names : place.names) known.push_back(join(names, " and "));
+    for (const NeoxTensor* t : files.layer(place.layer, 0)) others.push_back(t->name);
+    std::string near = nearest(known[0], others);
+    fail(Exit::kIo, files.file_of(place.layer, 0), " has no ", join(known, " or "),
+         near.empty() ? "" : "; it has " + near);
+  }
+  Parts parts;
+  for (int64_t rank = 0; rank < files.tensor_parallel(); ++rank) {
+    parts.emplace_back();
+    for (const std::string& name : *way) {
+      parts.back().push_back(files.find(place.layer, rank, name));
+      check_io(parts.back().back(), files.file_of(place.layer, rank), " has no ", name,
+               ", which that of rank 0 has");
+    }
+  }
+  return parts;
+}
+
+// All tensors of a way have the columns of the part, and together its rows.
+void check_shapes(const NeoxFiles& files, const Parts& parts, const Dims& shape,
+                  const std::string& ours) {
+  for (const auto& names : parts) {
+    Dims found = names[0]->ref->sizes;
+    for (size_t i = 1; i < names.size() && !found.empty() && !names[i]->ref->sizes.empty(); ++i)
+      found[0] += names[i]->ref->sizes[0];
+    check_io(found == shape, files.file_of(names[0]->layer, names[0]->rank), ": ", names[0]->name,
+             " is ", to_string(found), ", but ", to_string(shape), " by the configuration (", ours,
+             ")");
+  }
+}
+
+at::ScalarType type_of(const NeoxFiles& files, const Parts& parts) {
+  auto type = [&](const NeoxTensor* t) { return torchfile::scalar_type(t->ref->dtype); };
+  for (const auto& names : parts)
+    for (const NeoxTensor* t : names) {
+      check_io(parameter_type(type_words(type(t))).has_value(), files.file_of(t->layer, t->rank),
+               ": ", t->name, " has the type ", type_words(type(t)),
+               "; parameters are fp32, fp16, bf16 or fp64");
+      check_io(type(t) == type(parts[0][0]), files.file_of(t->layer, t->rank), ": ", t->name,
+               " has the type ", type_words(type(t)), ", on rank 0 ",
+               type_words(type(parts[0][0])));
+    }
+  return type(parts[0][0]);
+}
+
+// What the readers of a parameter share.
+struct Source {
+  std::shared_ptr<const NeoxFiles> files;
+  std::shared_ptr<const NeoxOptimizer> optimizer;
+  NeoxPlace place;
+  Parts parts;
+  Dims shape;
+};
+
+template <class ReadPart>
+std::vector<at::Tensor> read_parts(const Source& source, const ReadPart& read) {
+  std::vector<at::Tensor> parts;
+  for (const auto& names : source.parts) {
+    std::vector<at::Tensor> rows;
+    for (const NeoxTensor* t : names) rows.push_back(read(*t));
+    parts.push_back(rows.size() == 1 ? rows[0] : at::cat(rows));
+  }
+  return parts;
+}
+
+at::Tensor read_weight(const Source& source) {
+  const NeoxFiles& files = *source.files;
+  auto parts =
+      read_parts(source, [&](const NeoxTensor& t) { return files.read(files.full_name(t)); });
+  const NeoxTensor& first = *source.parts[0][0];
+  if (source.place.form.split == TpSplit::kNone && !all_equal(parts))
+    log_warning(files.dir().string(), ": the copies of ", first.layer, ".", first.name, " of the ",
+                parts.size(), " tensor-parallel ranks differ; their mean is taken");
+  return join_parts(source.place.form, parts);
+}
+
+at::Tensor read_state(const Source& source, const std::string& state) {
+  auto parts = read_parts(source, [&](const NeoxTensor& t) {
+    return source.optimizer->read(state, t).view(t.ref->sizes);
+  });
+  return join_parts(source.place.form, parts, state == "param" ? Summands::kSum : Summands::kMean);
+}
+
+std::string note_of(const TpForm& form, int64_t ranks) {
+  if (form.split == TpSplit::kSummed && ranks > 1)
+    return concat("the sum over ", ranks, " ranks (moments: the mean)");
+  bool permuted = form.split == TpSplit::kQkv || form.split == TpSplit::kGated;
+  return permuted ? "rows in another order" : "";
+}
+
+ModelTensor tensor_of(const std::shared_ptr<Source>& source, const ParamSpec& spec) {
+  const NeoxFiles& files = *source->files;
+  const TpForm& form = source->place.form;
+  check_shapes(files, source->parts, part_shape(form, spec.shape, files.tensor_parallel()),
+               spec.name);
+  ModelTensor t{.info = {spec.name, type_of(files, source->parts), spec.shape},
+                .from = {},
+                .read = [source] { return read_weight(*source); },
+                .note = note_of(form, files.tensor_parallel())};
+  for (const NeoxTensor* part : source->parts[0])
+    t.from.push_back(concat(part->layer, ".", part->name));
+  if (source->optimizer->absent().empty())
+    for (const auto& names : source->parts)
+      for (const NeoxTensor* part : names) source->optimizer->check(*part);
+  for (const std::string& state : source->optimizer->states())
+    t.states.push_back({state, [source, state] { return read_state(*source, state); }});
+  return t;
+}
+
+// A tensor that is there once more must not say something else.
+void check_copy(const NeoxFiles& files, const NeoxTensor& copy) {
+  if (copy.name != kNeoxRelative) return;
+  const NeoxTensor* first = files.find(2, copy.rank, kNeoxRelative);
+  check_io(first && files.read(files.full_name(*first)).equal(files.read(files.full_name(copy))),
+           files.file_of(copy.layer, copy.rank), ": ", kNeoxRelative,
+           " differs from that of the first block; one for all blocks is supported");
+}
+
+void account(ModelFiles& model, const NeoxFiles& files, const std::set<const NeoxTensor*>& used) {
+  for (const NeoxTensor& t : files.all()) {
+    if (used.contains(&t)) continue;
+    std::string reason = neox_ignores(model.config.model, t.layer, t.name);
+    check_io(!reason.empty(), files.file_of(t.layer, t.rank), " holds ", t.name, " ",
+             to_string(t.ref->sizes), " of layer ", t.layer, ", which has no place in the model");
+    check_copy(files, t);
+    model.ignored.push_back({concat(t.layer, ".", t.name), reason});
+  }
+}
+
+std::optional<int64_t> integer(const TorchFile& file, const char* path) {
+  auto value = file.root().find(path);
+  if (!value || !value->is(Kind::kInt)) return std::nullopt;
+  return value->as_int();
+}
+
+int64_t global_batch(const TorchFile& file, const Config& config) {
+  if (auto batch = integer(file, "ds_config.train_batch_size")) return *batch;
+  return plan_batch(config, integer(file, "dp_world_size").value_or(1)).global;
+}
+
+// DeepSpeed counts the steps since the last overflow; the scale grows at multiples of the window.
+void add_loss_scale(TrainState& state, const Value& scaler) {
+  auto count = [&](const char* key, int64_t otherwise) {
+    auto value = scaler.find(key);
+    return value && value->is(Kind::kInt) ? value->as_int() : otherwise;
+  };
+  auto whole = [&](const char* key, int64_t otherwise) {
+    auto value = scaler.find(key);
+    if (!value || (!value->is(Kind::kInt) && !value->is(Kind::kFloat))) return otherwise;
+    return std::max<int64_t>(1, std::llround(value->as_float()));
+  };
+  state.loss_scale = scaler.at("cur_scale").as_float();
+  int64_t since = count("cur_iter", 0) - 1 - count("last_overflow_iter", -1);
+  state.growth = std::max<int64_t>(0, since) % whole("scale_window", 1000);
+  state.hysteresis = count("cur_hysteresis", 1);
+}
+
+// Why training cannot go on; "" where it can.
+std::string why_weights_alone(const NeoxFiles& files, const NeoxOptimizer& optimizer) {
+  if (!optimizer.absent().empty()) return optimizer.absent();
+  if (files.states().empty()) return "there is no mp_rank file";
+  std::vector<std::string> missing = missing_settings(config_files(files));
+  return missing.empty() ? "" : "configs/ does not say " + split(missing[0], '=')[0];
+}
+
+void add_train_state(ModelFiles& model, const NeoxFiles& files, const NeoxOptimizer& optimizer) {
+  if (std::string why = why_weights_alone(files, optimizer); !why.empty()) {
+    for (ModelTensor& t : model.tensors) t.states.clear();
+    model.ignored.push_back({"state of the optimizer", why});
+    return;
+  }
+  const TorchFile& file = files.states()[0];
+  const Config& config = model.config;
+  TrainState state{.iteration = model.iteration};
+  state.optimizer_steps =
+      integer(file, "lr_scheduler.num_iters")
+          .value_or(state.iteration - integer(file, "skipped_steps").value_or(0));
+  state.global_batch = global_batch(file, config);
+  state.consumed_samples = state.iteration * state.global_batch;
+  state.dataset_samples = config.train.iters * state.global_batch;
+  state.hysteresis = config.precision.hysteresis;
+  if (config.precision.type == Precision::kFp16) {
+    auto scaler = loss_scaler(files.partitions().empty() ? file : files.partitions()[0][0]);
+    check_io(scaler.has_value(), file.name(),
+             " is of a run in fp16, but its optimizer has no loss scale (cur_scale)");
+    add_loss_scale(state, *scaler);
+  }
+  if (int64_t step = optimizer.step(); step > 0 && step != state.optimizer_steps)
+    model.ignored.push_back({concat("step ", step, " of the optimizer"),
+                             concat("the correction of the moments goes on from ",
+                                    state.optimizer_steps, ", the step of the learning rate")});
+  model.train = state;
+}
+
+struct Reason {
+  const char* key;
+  const char* reason;
+};
+constexpr const char* kRandom = "random numbers are functions of seed and step";
+constexpr Reason kReasons[] = {
+    {"random_rng_state", kRandom},
+    {"np_rng_state", kRandom},
+    {"torch_rng_state", kRandom},
+    {"cuda_rng_state", kRandom},
+    {"rng_tracker_states", kRandom},
+    {"lr_scheduler", "follows from configuration and step"},
+    {"data_sampler", "the state of a curriculum"},
+    {"random_ltd", "the state of random token dropping"},
+    {"checkpoint_validation_logits", "can be computed"},
+};
+
+void name_left_out(ModelFiles& model, const TorchFile& file) {
+  for (const Reason& r : kReasons)
+    if (auto value = file.root().find(r.key); value && !value->is(Kind::kNone))
+      model.ignored.push_back({r.key, r.reason});
+}
+
+}  // namespace
+
+bool is_neox(const fs::path& path) { return looks_like_neox(path); }
+
+std::shared_ptr<const TensorSource> open_neox_tensors(const fs::path& path) {
+  return std::make_shared<NeoxFiles>(path);
+}
+
+ModelFiles open_neox(const fs::path& path) {
+  auto files = std::make_shared<const NeoxFiles>(path);
+  ModelFiles model{.where = files->dir().string(), .config = load_configs(*files), .files = files};
+  model.config.model.vocab = rows_of_embedding(*files);
+  auto optimizer = std::make_shared<const NeoxOptimizer>(files, model.config);
+  std::set<const NeoxTensor*> used;
+  for (const ParamSpec& spec : parameters(model.config.model)) {
+    NeoxPlace place = neox_place(model.config.model, spec.name);
+    Parts parts = find_parts(*files, place);
+    for (const auto& names : parts) used.insert(names.begin(), names.end());
+    auto source = std::make_shared<Source>(Source{files, optimizer, place, parts, spec.shape});
+    model.tensors.push_back(tensor_of(source, spec));
+  }
+  account(model, *files, used);
+  if (!files->states().empty()) {
+    const TorchFile& file = files->states()[0];
+    for (const char* key : {"iteration", "total_iters", "global_steps"})
+      if (model.iteration == 0) model.iteration = integer(file, key).value_or(0);
+    name_left_out(model, file);
+  }
+  add_train_state(model, *files, *optimizer);
+  add_tokenizer(model);
+  return model;
+}
+
+}  // namespace neox

@@ -1,0 +1,221 @@
+// Writes checkpoints that GPT-NeoX loads with finetune: true: weights, without an optimizer.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/pow.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <functional>
+#include <map>
+
+#include "base/error.h"
+#include "checkpoint/raw_file.h"
+#include "convert/formats.h"
+#include "convert/neox_names.h"
+#include "convert/neox_yaml.h"
+#include "torchfile/tensor.h"
+#include "torchfile/torch_writer.h"
+
+namespace neox {
+namespace {
+
+using torchfile::Item;
+using torchfile::new_tensor;
+using Entries = Item::Entries;
+using Read = std::function<at::Tensor(const ModelTensor&)>;
+
+constexpr const char* kTokenizerDir = "tokenizer";
+
+// A tensor of a layer of the pipeline: a rank's part of a parameter, or a constant.
+struct Written {
+  int64_t layer = 0;
+  std::string name;
+  const ModelTensor* from = nullptr;  // null: a constant
+  TpForm form = {};
+  std::function<at::Tensor(int64_t rank, int64_t ranks)> constant = {};
+};
+
+// Of a power of two of heads a geometric series; the others get every second of the next one.
+double slope(int64_t head, int64_t heads) {
+  double n = std::exp2(std::floor(std::log2(static_cast<double>(heads))));
+  auto h = static_cast<double>(head);
+  return h < n ? std::exp2(-8 * (h + 1) / n) : std::exp2(-8 * (2 * (h - n) + 1) / (2 * n));
+}
+
+at::Tensor slopes(const ModelConfig& m, int64_t rank, int64_t ranks) {
+  int64_t n = m.heads / ranks;
+  at::Tensor values = at::arange(n, at::kFloat);
+  for (int64_t i = 0; i < n; ++i)
+    values.mutable_data_ptr<float>()[i] = static_cast<float>(slope(rank * n + i, m.heads));
+  return values;
+}
+
+at::Tensor frequencies(const ModelConfig& m) {
+  at::Tensor exponents = at::arange(0, m.hidden, 2, at::kFloat) / static_cast<double>(m.hidden);
+  return at::pow(10000.0, exponents).reciprocal();
+}
+
+// What GPT-NeoX's modules have besides the parameters: buffers, copies.
+void add_others(std::vector<Written>& all, const ModelFiles& model) {
+  const ModelConfig& m = model.config.model;
+  if (m.position_embedding == PositionEmbedding::kSinusoidal)
+    all.push_back({.name = "position_embeddings.inv_freq",
+                   .constant = [&m](int64_t, int64_t) { return frequencies(m); }});
+  std::vector<Written> copies;
+  for (int64_t layer = 2; layer < m.layers + 2; ++layer) {
+    if (m.position_embedding == PositionEmbedding::kAlibi)
+      all.push_back({.layer = layer,
+                     .name = "attention.alibi_embed.slopes",
+                     .constant = [&m](int64_t rank, int64_t n) { return slopes(m, rank, n); }});
+    for (const Written& w : all) {
+      bool relative = w.name == kNeoxRelative && w.layer == 2 && layer > 2;
+      if (relative) copies.push_back({layer, w.name, w.from, w.form});
+      constexpr std::string_view kNorm = "input_layernorm.";
+      if (m.tied_norms && w.layer == layer && w.name.starts_with(kNorm))
+        copies.push_back(
+            {layer, "post_attention_layernorm." + w.name.substr(kNorm.size()), w.from, w.form});
+    }
+  }
+  all.insert(all.end(), copies.begin(), copies.end());
+}
+
+std::vector<Written> all_written(const ModelFiles& model) {
+  std::vector<Written> all;
+  for (const ModelTensor& t : model.tensors) {
+    NeoxPlace place = neox_place(model.config.model, t.info.name);
+    all.push_back({place.layer, place.names[0][0], &t, place.form});
+  }
+  add_others(all, model);
+  return all;
+}
+
+// Read when it is its turn.
+Item item_of(const Written& w, int64_t rank, int64_t ranks, const Read& read) {
+  if (!w.from) return new_tensor(w.constant(rank, ranks));
+  torchfile::NewTensor tensor;
+  tensor.dtype = torchfile::dtype_of(w.from->info.dtype);
+  tensor.sizes = part_shape(w.form, w.from->info.shape, ranks);
+  tensor.data = [&w, rank, ranks, read](const torchfile::NewTensor::Write& write) {
+    at::Tensor part = part_of(w.form, read(*w.from), rank, ranks);
+    write({static_cast<const std::byte*>(part.const_data_ptr()), part.nbytes()});
+  };
+  return tensor;
+}
+
+std::string numbered(const char* format, int64_t a, int64_t b = 0) {
+  char text[96];
+  std::snprintf(text, sizeof text, format, static_cast<int>(a), static_cast<int>(b));
+  return text;
+}
+
+// One layer in memory at a time.
+void write_layers(const ModelFiles& model, const std::vector<Written>& all, const fs::path& dir,
+                  int64_t ranks) {
+  for (int64_t layer = 0; layer < neox_layers(model.config.model); ++layer) {
+    std::map<const ModelTensor*, at::Tensor> tensors;
+    Read read = [&](const ModelTensor& t) {
+      at::Tensor& tensor = tensors[&t];
+      if (!tensor.defined()) tensor = t.read();
+      return tensor;
+    };
+    for (int64_t rank = 0; rank < ranks; ++rank) {
+      Entries entries;
+      for (const Written& w : all)
+        if (w.layer == layer) entries.emplace_back(w.name, item_of(w, rank, ranks, read));
+      if (entries.empty()) continue;
+      torchfile::write_torch_file(
+          dir / numbered("layer_%02d-model_%02d-model_states.pt", layer, rank),
+          Item::ordered_dict(std::move(entries)));
+    }
+  }
+}
+
+// One tensor in memory at a time, each read once for every rank.
+Item module_of(const std::vector<Written>& all, int64_t rank, int64_t ranks) {
+  Entries entries;
+  for (const Written& w : all)
+    entries.emplace_back(concat("sequential.", w.layer, ".", w.name),
+                         item_of(w, rank, ranks, [](const ModelTensor& t) { return t.read(); }));
+  return Item::ordered_dict(std::move(entries));
+}
+
+bool has_companion(const ModelFiles& model, const char* name) {
+  return std::ranges::count(model.companions, name, &Companion::name) > 0;
+}
+
+std::string tokenizer_type(const ModelFiles& model) {
+  if (has_companion(model, "tokenizer.json")) return "HFTokenizer";
+  return has_companion(model, "vocab.json") ? "GPT2BPETokenizer" : model.config.tokenizer.type;
+}
+
+Item arguments(const ModelFiles& model, const NeoxLayout& layout) {
+  const ModelConfig& m = model.config.model;
+  return Item::dict({{"num_layers", m.layers},
+                     {"hidden_size", m.hidden},
+                     {"num_attention_heads", m.heads},
+                     {"max_position_embeddings", m.positions},
+                     {"make_vocab_size_divisible_by", neox_vocab_multiple(model.config, layout)},
+                     {"padded_vocab_size", m.vocab},
+                     {"tokenizer_type", tokenizer_type(model)},
+                     {"model_parallel_size", layout.tensor}});
+}
+
+// What DeepSpeed's engine and GPT-NeoX look for when they load the weights.
+Item state_of(const ModelFiles& model, Item module, const NeoxLayout& layout) {
+  return Item::dict({{"module", std::move(module)},
+                     {"buffer_names", Item::list({})},
+                     {"optimizer", Item()},
+                     {"param_shapes", Item()},
+                     {"frozen_param_shapes", Item()},
+                     {"shared_params", Item()},
+                     {"lr_scheduler", Item()},
+                     {"data_sampler", Item()},
+                     {"random_ltd", Item()},
+                     {"sparse_tensor_module_names", Item::list({})},
+                     {"skipped_steps", 0},
+                     {"global_steps", model.iteration},
+                     {"global_samples", 0},
+                     {"dp_world_size", 1},
+                     {"mp_world_size", layout.tensor * std::max<int64_t>(layout.pipe, 1)},
+                     {"iteration", model.iteration},
+                     {"args", arguments(model, layout)}});
+}
+
+// The keys of the tokenizer where it will be.
+std::string tokenizer_yaml(const ModelFiles& model, const fs::path& dir) {
+  std::string yaml = concat("tokenizer_type: ", tokenizer_type(model), "\n");
+  auto add = [&](const char* key, const char* name) {
+    if (has_companion(model, name)) yaml += concat(key, ": \"", (dir / name).string(), "\"\n");
+  };
+  bool single = has_companion(model, "tokenizer.json");
+  add("vocab_file", single ? "tokenizer.json" : "vocab.json");
+  if (!single) add("merge_file", "merges.txt");
+  return yaml;
+}
+
+}  // namespace
+
+void write_neox(const ModelFiles& model, const Target& target) {
+  NeoxLayout layout{target.tensor_parallel, target.pipeline_parallel};
+  std::string yaml = neox_yaml(model.config, layout);
+  std::string tag = concat("global_step", model.iteration);
+  fs::path dir = target.dir / tag;
+  make_directories(dir / "configs");
+  std::vector<Written> all = all_written(model);
+  for (const Written& w : all)
+    if (w.from) part_shape(w.form, w.from->info.shape, layout.tensor);
+  if (layout.pipe > 0) write_layers(model, all, dir, layout.tensor);
+  for (int64_t rank = 0; rank < layout.tensor * std::max<int64_t>(layout.pipe, 1); ++rank) {
+    Item module = layout.pipe > 0 ? Item() : module_of(all, rank, layout.tensor);
+    torchfile::write_torch_file(dir / numbered("mp_rank_%02d_model_states.pt", rank),
+                                state_of(model, module, layout));
+  }
+  if (!model.companions.empty()) copy_companions(model, target.dir / kTokenizerDir);
+  yaml += tokenizer_yaml(model, fs::absolute(target.final_dir) / kTokenizerDir);
+  write_flushed(dir / "configs" / "model.yml", yaml);
+  write_flushed(target.dir / "latest", tag);
+  sync_directory(dir);
+}
+
+}  // namespace neox
