@@ -15,6 +15,8 @@ std::shared_ptr<const TensorSource> open_hf_tensors(const fs::path& path) {
   return open_safetensors(path);
 }
 
+// DeepSpeed names the files of both.
+bool is_neox_alone(const fs::path& path) { return is_neox(path) && !is_megatron_deepspeed(path); }
 // Asked for by name.
 bool never_found(const fs::path&) { return false; }
 
@@ -34,7 +36,7 @@ constexpr Format kFormats[] = {
      Format::Holds::kWeights, never_found, open_megatron_deepspeed_thirds,
      open_megatron_deepspeed_tensors, write_megatron_deepspeed_thirds},
     {"neox", "GPT-NeoX: a save directory with `latest`, or a global_step directory in it",
-     Format::Holds::kWeights, is_neox, open_neox, open_neox_tensors, write_neox},
+     Format::Holds::kWeights, is_neox_alone, open_neox, open_neox_tensors, write_neox},
 };
 
 std::string names() {

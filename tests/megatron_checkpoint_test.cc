@@ -1,0 +1,350 @@
+// Checkpoints of Megatron-LM and Megatron-DeepSpeed: orders of rows, layouts there and back, what
+// args say, and what is refused.
+#include <ATen/ops/cat.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
+#include <gmock/gmock.h>
+
+#include "convert/megatron_names.h"
+#include "megatron_files.h"
+
+namespace neox::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+using enum TpSplit;
+
+// What opening the files says.
+std::string opening(const fs::path& path) {
+  return error_of([&] { open_megatron(path); });
+}
+
+// Converts, and says what is left where that fails.
+std::string converting(const Directory& dir, const char* from, const fs::path& source) {
+  std::string error = error_of(
+      [&] { convert({.from = from, .to = "neox.cpp", .source = source, .target = dir / "out"}); });
+  for (const std::string& name : dir.list())
+    if (name.starts_with("out")) error += " LEFT " + name;
+  return error;
+}
+
+const char* name_of(const char* ours) {
+  static std::string name;
+  name = megatron_names(ours)[0];
+  return name.c_str();
+}
+
+// ---- orders of rows -----------------------------------------------------------------------------
+
+// Rows [group, {q ..., k, v}, D] of as many heads, each with its number.
+at::Tensor numbered_rows(int64_t heads, int64_t size) {
+  return at::arange(heads * 3 * size, at::kFloat).view({heads, 3, size});
+}
+
+TEST(MegatronRows, OfVersion0AreThirdsOfARank) {
+  at::Tensor ours = numbered_rows(4, 5);
+  std::vector<at::Tensor> ranks;
+  for (int64_t rank : {0, 1})
+    ranks.push_back(ours.narrow(0, 2 * rank, 2).transpose(0, 1).reshape({30}));
+  EXPECT_TRUE(join_parts({kQkv, 4, 1}, ranks).equal(ours.view({60})));
+}
+
+TEST(MegatronRows, OfVersion1HaveThePartsLast) {
+  at::Tensor ours = numbered_rows(4, 5);
+  std::vector<at::Tensor> ranks;
+  for (int64_t rank : {0, 1})
+    ranks.push_back(ours.narrow(0, 2 * rank, 2).transpose(1, 2).reshape({30}));
+  EXPECT_TRUE(join_parts({kQkvLast, 4, 1}, ranks).equal(ours.view({60})));
+}
+
+TEST(MegatronRows, OfGatedMlpsAreGateThenUpOfARank) {
+  at::Tensor gate = at::arange(0, 6, at::kFloat), up = at::arange(10, 16, at::kFloat);
+  std::vector<at::Tensor> ranks;
+  for (int64_t rank : {0, 1})
+    ranks.push_back(at::cat({gate.narrow(0, 3 * rank, 3), up.narrow(0, 3 * rank, 3)}));
+  EXPECT_TRUE(join_parts({kGateUp}, ranks).equal(at::stack({gate, up}, 1).view({12})));
+}
+
+TEST(MegatronRows, AreCutTheWayTheyAreJoined) {
+  at::Tensor whole = at::arange(60 * 7, at::kFloat).view({60, 7});
+  for (TpForm form : {TpForm{kQkvLast, 4, 1}, TpForm{kGateUp}}) {
+    std::vector<at::Tensor> parts;
+    for (int64_t rank : {0, 1}) parts.push_back(part_of(form, whole, rank, 2));
+    EXPECT_EQ(parts[0].sizes().vec(), part_shape(form, {60, 7}, 2));
+    EXPECT_TRUE(join_parts(form, parts).equal(whole));
+  }
+}
+
+// ---- there and back -----------------------------------------------------------------------------
+
+TEST(Megatron, ReadsWhatItWrites) {
+  for (const char* yaml : {kGpt2, kLlama})
+    for (auto [tensor, pipeline] : {std::pair{1, 1}, {2, 1}, {1, 4}, {2, 2}}) {
+      Directory dir;
+      ModelFiles model = model_of(yaml);
+      write_megatron(model, target_of(dir.path(), tensor, pipeline));
+      EXPECT_EQ(detect_format(dir.path()).name, std::string("megatron"));
+      ModelFiles read = open_megatron(dir.path());
+      EXPECT_EQ(difference(read, model), "") << tensor << " x " << pipeline;
+      EXPECT_EQ(read.iteration, 3);
+    }
+}
+
+TEST(Megatron, IsReadFromItsIterationDirectoryToo) {
+  Directory dir;
+  write_megatron(model_of(kGpt2), target_of(dir.path(), 1, 1));
+  EXPECT_EQ(difference(open_megatron(dir.path() / "iter_0000003"), model_of(kGpt2)), "");
+}
+
+TEST(MegatronDeepSpeed, ReadsWhatItWrites) {
+  for (auto write : {write_megatron_deepspeed, write_megatron_deepspeed_thirds})
+    for (auto [tensor, pipeline] : {std::pair{1, 0}, {2, 0}, {1, 1}, {2, 2}}) {
+      Directory dir;
+      ModelFiles model = model_of(kGpt2);
+      write(model, target_of(dir.path(), tensor, pipeline));
+      EXPECT_EQ(detect_format(dir.path()).name, std::string("megatron-deepspeed"));
+      EXPECT_EQ(difference(open_megatron_deepspeed(dir.path()), model), "");
+    }
+}
+
+TEST(MegatronDeepSpeed, HasThirdsWhereAskedFor) {
+  Directory dir;
+  ModelFiles model = model_of(kGpt2);
+  write_megatron_deepspeed(model, target_of(dir.path(), 2, 0));
+  EXPECT_EQ(difference(open_megatron_deepspeed_thirds(dir.path()), model),
+            "layers.0.attention.query_key_value.weight");
+}
+
+TEST(Megatron, WritesNoGroupsInThirds) {
+  Directory dir;
+  std::string error = error_of(
+      [&] { write_megatron_deepspeed_thirds(model_of(kLlama), target_of(dir.path(), 1, 1)); });
+  EXPECT_THAT(error, AllOf(StartsWith("64"), HasSubstr("fewer heads of keys")));
+}
+
+TEST(Megatron, IsCutOnlyWhereItDivides) {
+  Directory dir;
+  auto writing = [&](int64_t tensor, int64_t pipeline) {
+    return error_of(
+        [&] { write_megatron(model_of(kLlama), target_of(dir.path(), tensor, pipeline)); });
+  };
+  EXPECT_THAT(writing(4, 1), AllOf(StartsWith("64"), HasSubstr("2 heads of keys")));
+  EXPECT_THAT(writing(1, 3), AllOf(StartsWith("64"), HasSubstr("4 layers")));
+}
+
+TEST(Megatron, RefusesModelsThatItDoesNotHave) {
+  Directory dir;
+  for (auto [key, words] : {std::pair{"gpt_j_residual: true\n", "parallel residual"},
+                            {"activation: relu\n", "activation"},
+                            {"use_bias_in_mlp: false\n", "biases in attention"},
+                            {"sliding_window_width: 3\n", "sliding window"}}) {
+    ModelFiles model = model_of(kGpt2 + std::string(key));
+    EXPECT_THAT(error_of([&] { write_megatron(model, target_of(dir.path(), 1, 1)); }),
+                AllOf(StartsWith("64"), HasSubstr(words)));
+  }
+}
+
+// ---- what args say ------------------------------------------------------------------------------
+
+TEST(MegatronArgs, RefuseByNameWhatIsNotSupported) {
+  for (auto [name, value, shown] : {std::tuple{"num_experts", Item(8), "8"},
+                                    {"squared_relu", Item(true), "True"},
+                                    {"apply_layernorm_1p", Item(true), "True"},
+                                    {"rotary_interleaved", Item(true), "True"},
+                                    {"rope_type", Item("yarn"), "yarn"},
+                                    {"position_embedding_type", Item("relative"), "relative"},
+                                    {"normalization", Item("Other"), "Other"},
+                                    {"kv_channels", Item(7), "7"},
+                                    {"window_size", Item::list({4, 4}), "[4, 4]"},
+                                    {"hidden_size", Item("20"), "20"}}) {
+    Directory dir;
+    Rank rank(model_of(kGpt2));
+    rank.args[name] = value;
+    EXPECT_THAT(opening(rank.write(dir.path())),
+                AllOf(StartsWith("74"), HasSubstr(concat("args.", name, " is ", shown))));
+  }
+}
+
+TEST(MegatronArgs, OfFeaturesThatAreOffSayNothing) {
+  Directory dir;
+  Rank rank(model_of(kGpt2));
+  rank.args["num_experts"] = Item::list({1});
+  rank.args["mtp_num_layers"] = 0;
+  rank.args["softmax_type"] = "vanilla";
+  rank.args["no_such_field"] = Item::dict({{"a", 1}});
+  EXPECT_EQ(opening(rank.write(dir.path())), "");
+}
+
+TEST(MegatronArgs, TellTheFormulaOfGelu) {
+  for (auto [fused, activation] :
+       {std::pair{true, Activation::kGeluTanh}, {false, Activation::kGeluErf}}) {
+    Directory dir;
+    Rank rank(model_of(kGpt2));
+    rank.args["bias_gelu_fusion"] = fused;
+    EXPECT_EQ(open_megatron(rank.write(dir.path())).config.model.activation, activation);
+  }
+}
+
+TEST(MegatronArgs, MustAgreeWithTheEmbedding) {
+  Directory dir;
+  Rank rank(model_of(kGpt2));
+  rank.args["padded_vocab_size"] = kVocabRows + 4;
+  EXPECT_THAT(opening(rank.write(dir.path())),
+              AllOf(StartsWith("74"), HasSubstr("28 rows"), HasSubstr("is 32")));
+}
+
+TEST(MegatronArgs, AreNeeded) {
+  Directory dir;
+  Rank rank(model_of(kGpt2));
+  rank.args.erase("num_attention_heads");
+  EXPECT_THAT(opening(rank.write(dir.path())), HasSubstr("args.num_attention_heads is missing"));
+}
+
+// ---- versions and tensors
+// ------------------------------------------------------------------------
+
+TEST(Megatron, ReadsTheVersionsOfItsRows) {
+  ModelFiles model = model_of(kGpt2);
+  for (auto [version, split] :
+       {std::pair{0, kQkv}, {1, kQkvLast}, {2, TpSplit::kRows}, {3, TpSplit::kRows}}) {
+    Directory dir;
+    Rank rank(model);
+    rank.state["checkpoint_version"] = static_cast<double>(version);
+    for (auto& [name, tensor] : rank.tensors)
+      if (name.find("query_key_value") != std::string::npos)
+        tensor = part_of({split, 4, 1}, tensor, 0, 1);
+    EXPECT_EQ(difference(open_megatron(rank.write(dir.path())), model), "") << version;
+  }
+}
+
+TEST(Megatron, RefusesOtherVersions) {
+  Directory dir;
+  Rank rank(model_of(kGpt2));
+  rank.state["checkpoint_version"] = 4.0;
+  EXPECT_THAT(
+      converting(dir, "megatron", rank.write(dir / "in")),
+      AllOf(StartsWith("74"), HasSubstr("checkpoint_version is 4"), Not(HasSubstr("LEFT"))));
+}
+
+TEST(Megatron, RefusesGroupsInOldVersions) {
+  Directory dir;
+  Rank rank(model_of(kLlama));
+  rank.state["checkpoint_version"] = 1.0;
+  EXPECT_THAT(opening(rank.write(dir.path())),
+              AllOf(StartsWith("74"), HasSubstr("2 heads of keys for 4")));
+}
+
+TEST(Megatron, AccountsForEveryTensor) {
+  Directory dir;
+  Rank more(model_of(kGpt2)), less(model_of(kGpt2)), other(model_of(kGpt2));
+  more.tensors["language_model.pooler.dense.weight"] = at::zeros({20, 20});
+  less.tensors.erase(name_of("layers.2.mlp.dense_h_to_4h.bias"));
+  other.tensors[name_of("layers.1.attention.dense.weight")] = at::zeros({20, 21});
+  EXPECT_THAT(converting(dir, "megatron", more.write(dir / "more")),
+              AllOf(StartsWith("74"), HasSubstr("pooler.dense.weight"), Not(HasSubstr("LEFT"))));
+  EXPECT_THAT(opening(less.write(dir / "less")),
+              AllOf(StartsWith("74"), HasSubstr("layers.2.mlp")));
+  EXPECT_THAT(opening(other.write(dir / "other")),
+              AllOf(StartsWith("74"), HasSubstr("[20, 21], but [20, 20]")));
+}
+
+TEST(Megatron, LeavesOutWhatIsNoParameter) {
+  Directory dir;
+  ModelFiles model = model_of(kGpt2);
+  Rank rank(model);
+  rank.tensors["language_model.encoder.layers.0.mlp.fc._extra_state"] = at::zeros({3});
+  rank.tensors["word_embeddings_for_head.weight"] = model.tensors[0].read();
+  ModelFiles read = open_megatron(rank.write(dir.path()));
+  EXPECT_EQ(difference(read, model), "");
+  EXPECT_EQ(read.ignored.size(), 2U);
+}
+
+TEST(Megatron, RefusesAHeadThatIsNotTheEmbedding) {
+  Directory dir;
+  Rank rank(model_of(kGpt2));
+  rank.tensors["word_embeddings_for_head.weight"] = at::zeros({kVocabRows, 20});
+  EXPECT_THAT(opening(rank.write(dir.path())),
+              AllOf(StartsWith("74"), HasSubstr("differs from the embedding")));
+}
+
+// ---- ranks
+// ---------------------------------------------------------------------------------------
+
+struct Saved {
+  Directory dir;
+  explicit Saved(int64_t tensor = 2, int64_t pipeline = 2) {
+    write_megatron(model_of(kGpt2), target_of(dir.path() / "in", tensor, pipeline));
+  }
+  fs::path in() const { return dir.path() / "in"; }
+  fs::path rank(const char* name) const {
+    return in() / "iter_0000003" / name / "model_optim_rng.pt";
+  }
+};
+
+TEST(Megatron, NamesTheRankThatIsMissing) {
+  Saved saved;
+  fs::remove_all(saved.rank("mp_rank_01_001").parent_path());
+  EXPECT_THAT(converting(saved.dir, "megatron", saved.in()),
+              AllOf(StartsWith("74"), HasSubstr("lacks tensor-parallel rank 1 of pipeline stage 1"),
+                    HasSubstr("2 x 2"), Not(HasSubstr("LEFT"))));
+}
+
+TEST(Megatron, NamesTheFileThatIsCutOff) {
+  Saved saved;
+  fs::path file = saved.rank("mp_rank_01_000");
+  fs::resize_file(file, fs::file_size(file) - 1000);
+  EXPECT_THAT(converting(saved.dir, "megatron", saved.in()),
+              AllOf(StartsWith("74"), HasSubstr(file.string()), Not(HasSubstr("LEFT"))));
+}
+
+TEST(Megatron, RefusesRanksOfAnotherModel) {
+  Saved saved(2, 1), other(1, 1);
+  fs::copy_file(other.rank("mp_rank_00"), saved.rank("mp_rank_01"),
+                fs::copy_options::overwrite_existing);
+  EXPECT_THAT(opening(saved.in()), AllOf(StartsWith("74"), HasSubstr("mp_rank_01"),
+                                         HasSubstr("but"), HasSubstr("mp_rank_00")));
+}
+
+TEST(Megatron, RefusesAStageTwice) {
+  Saved saved;
+  for (const char* rank : {"mp_rank_00_00", "mp_rank_01_00"})
+    fs::copy_file(saved.rank((rank + std::string("0")).c_str()),
+                  saved.rank((rank + std::string("1")).c_str()),
+                  fs::copy_options::overwrite_existing);
+  EXPECT_THAT(opening(saved.in()), AllOf(StartsWith("74"), HasSubstr("is also in")));
+}
+
+TEST(Megatron, RefusesATrackerThatSaysNothing) {
+  Saved saved;
+  std::ofstream(saved.in() / "latest_checkpointed_iteration.txt") << "../3";
+  EXPECT_THAT(opening(saved.in()), AllOf(StartsWith("74"), HasSubstr("neither a number")));
+}
+
+TEST(MegatronDeepSpeed, NamesWhatIsMissing) {
+  for (auto [pipeline, file, words] :
+       {std::tuple{1, "layer_03-model_01-model_states.pt", "tensor-parallel rank 1 of 2"},
+        {0, "mp_rank_01_model_states.pt", "lacks mp_rank_01_model_states.pt"},
+        {1, "mp_rank_00_model_states.pt", "has no mp_rank_00_model_states.pt"}}) {
+    Directory dir;
+    write_megatron_deepspeed(model_of(kGpt2), target_of(dir.path() / "in", 2, pipeline));
+    fs::remove(dir.path() / "in/global_step3" / file);
+    EXPECT_THAT(converting(dir, "megatron-deepspeed", dir.path() / "in"),
+                AllOf(StartsWith("74"), HasSubstr(words), Not(HasSubstr("LEFT"))));
+  }
+}
+
+TEST(MegatronDeepSpeed, RefusesZero3AndExperts) {
+  for (auto [file, words] : {std::pair{"zero_pp_rank_0_mp_rank_00_model_states.pt", "ZeRO 3"},
+                             {"layer_02_expert_0_mp_rank_00_model_states.pt", "experts"}}) {
+    Directory dir;
+    write_megatron_deepspeed(model_of(kGpt2), target_of(dir.path(), 1, 0));
+    std::ofstream(dir.path() / "global_step3" / file) << "x";
+    EXPECT_THAT(error_of([&] { open_megatron_deepspeed(dir.path()); }),
+                AllOf(StartsWith("74"), HasSubstr(words)));
+  }
+}
+
+}  // namespace
+}  // namespace neox::testing
