@@ -83,9 +83,10 @@ int convert_model(const Arguments& arguments, std::ostream& out) {
   add("dtype", text("TYPE"), "fp32, fp16, bf16 or fp64 (default: as in SRC)");
   add("max-shard-size", text("SIZE")->default_value("5GB"), "hf: of a file of tensors");
   add("tensor-parallel", po::value<int64_t>()->value_name("N")->default_value(1),
-      "neox: tensor-parallel ranks that DST is for");
+      "neox, megatron: tensor-parallel ranks that DST is for");
   add("pipeline-parallel", po::value<int64_t>()->value_name("N")->default_value(1),
-      "neox: pipeline stages that DST is for; 0: pipe_parallel_size: 0");
+      "neox, megatron: pipeline stages that DST is for; 0: pipe_parallel_size: 0, "
+      "--no-pipeline-parallel");
   add("padded-vocab", po::value<int64_t>()->value_name("N"),
       "rows of embedding and head: new ones are zeros, the last ones are cut off (default: as in "
       "SRC)");

@@ -1,5 +1,6 @@
 """Megatron-Core on a CPU, for megatron_checkpoint.py: its GPTModel's logits, and its torch_dist checkpoints."""
 import contextlib
+import sys
 import warnings
 
 warnings.simplefilter("ignore")
@@ -10,6 +11,7 @@ import torch.distributed.checkpoint as dcp
 torch.cuda.synchronize = lambda *_: None
 torch.cuda.current_device = lambda: "cpu"
 
+path = list(sys.path)  # one of the imports takes the first entry away
 from megatron.core import dist_checkpointing, parallel_state
 from megatron.core.dist_checkpointing.strategies import torch as strategies
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
@@ -17,6 +19,7 @@ from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.tensor_parallel import random
 from megatron.core.transformer.transformer_config import TransformerConfig
 
+sys.path[:] = path
 random.CudaRNGStatesTracker.fork = lambda *_: contextlib.nullcontext()
 
 
