@@ -12,7 +12,7 @@ import numpy as np
 import torch
 import torch.distributed.checkpoint as dcp
 
-from megatron_model import NAMES, TYPES, Gpt, layer_part, order_of, rank_part
+from megatron_model import NAMES, TYPES, Gpt, layer_part, nested, order_of, rank_part
 from megatron_peer import save_core
 
 
