@@ -78,7 +78,8 @@ TEST_F(ConfigTest, UnknownKeysNameTheNearest) {
 
 TEST_F(ConfigTest, ForeignKeysNameTheOneThatIsMeant) {
   EXPECT_TRUE(
-      has(fails("gas: 1"), "a.yml:1: unknown key 'gas'; here it is gradient_accumulation_"));
+      has(fails("gradient_accumulation: 1"),
+          "a.yml:1: unknown key 'gradient_accumulation'; here it is gradient_accumulation_"));
   EXPECT_TRUE(has(fails("save_interval: 9"), "here it is checkpoint_factor"));
   EXPECT_TRUE(has(fails("warmup_iters: 9"), "here it is warmup, a share"));
   EXPECT_TRUE(has(fails("betas: [0.9, 0.95]"), "did you mean optimizer.params.betas?"));
@@ -159,7 +160,8 @@ TEST_F(ConfigTest, WhatIsNotSupportedYetIsRefusedWithTheReason) {
       {"eval_tasks: [lambada]", "evaluation tasks"},
       {"autotuning: {enabled: true}", "tuning"},
       {"data_types: {grad_accum_dtype: bf16}", "supported is fp32"},
-      {"tokenizer_type: SPMTokenizer", "supported is GPT2BPETokenizer, HFTokenizer, CharLevelTokenizer"},
+      {"tokenizer_type: SPMTokenizer",
+       "supported is GPT2BPETokenizer, HFTokenizer, CharLevelTokenizer"},
   };
   for (const Refused& refused : cases) {
     std::string text = fails(refused.text);
