@@ -14,6 +14,9 @@ class BadFiles : public ::testing::TestWithParam<Case> {};
 
 TEST_P(BadFiles, EndsWithAMessage) { expect_refused(GetParam()); }
 
+// A run that was done goes on, with the schedule of the longer one.
+const Strings kLonger = {"train_iters=30", "override_lr_scheduler=true"};
+
 const Case kData[] = {
     {"missing bin",
      74,
@@ -145,23 +148,19 @@ const Case kSave[] = {
      74,
      {"DIR/save/global_step30", "(ENOSPC)", "free space there"},
      [](Scene& s) {
-       return What{
-           {"train_iters=30"}, {}, Training::fault(s.save(), ENOSPC, "NEOX_FAULT_BYTES=300000")};
+       return What{kLonger, {}, Training::fault(s.save(), ENOSPC, "NEOX_FAULT_BYTES=300000")};
      }},
     {"used-up quota",
      74,
      {"DIR/save/global_step30", "(EDQUOT)", "your quota there is used up"},
      [](Scene& s) {
-       return What{
-           {"train_iters=30"}, {}, Training::fault(s.save(), EDQUOT, "NEOX_FAULT_BYTES=300000")};
+       return What{kLonger, {}, Training::fault(s.save(), EDQUOT, "NEOX_FAULT_BYTES=300000")};
      }},
     {"full disk of the metrics",
      74,
      {"DIR/log/metrics.jsonl", "(ENOSPC)"},
      [](Scene& s) {
-       return What{{"train_iters=30"},
-                   {},
-                   Training::fault(s.dir() / "log", ENOSPC, "NEOX_FAULT_BYTES=900")};
+       return What{kLonger, {}, Training::fault(s.dir() / "log", ENOSPC, "NEOX_FAULT_BYTES=900")};
      }},
     {"save of another run",
      64,
@@ -208,7 +207,7 @@ const Case kLoad[] = {
      {"DIR/save/global_step20/rank_00000.h5 is damaged", "DIR/save/global_step10"},
      [](Scene& s) {
        flip(s.of_step(20, "rank_00000.h5"), 300000);
-       return What{{"train_iters=30"}};
+       return What{kLonger};
      }},
     {"truncated HDF5",
      74,

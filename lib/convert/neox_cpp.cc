@@ -48,23 +48,28 @@ std::string optimizer_state(const std::string& theirs) {
   return theirs.starts_with(kParam) ? "" : "state of the optimizer";
 }
 
-// The tokenizer of the run, and what belongs to it.
-void add_companions(ModelFiles& model) {
+// The tokenizer of the run; false where it has none, or none that is there.
+bool add_tokenizer(ModelFiles& model) {
   const TokenizerConfig& t = model.config.tokenizer;
-  if (t.vocab_file.empty()) return;
+  if (t.vocab_file.empty()) return false;
   if (!fs::exists(t.vocab_file)) {
     log_warning("the tokenizer ", t.vocab_file.string(), ", with which ", model.where,
                 " was trained, is not there, so it is not copied");
-    return;
+    return false;
   }
   bool single = t.merge_file.empty();
   model.companions.push_back({single ? "tokenizer.json" : "vocab.json", t.vocab_file});
   if (!single) model.companions.push_back({"merges.txt", t.merge_file});
+  return true;
+}
+
+// The tokenizer and what lies beside it, or what came along from Hugging Face.
+void add_companions(ModelFiles& model, const fs::path& checkpoint) {
+  fs::path dir = checkpoint.parent_path() / kCompanionDir;
+  if (add_tokenizer(model)) dir = model.config.tokenizer.vocab_file.parent_path();
   for (const char* name : {"generation_config.json", "tokenizer_config.json", "config.json",
-                           "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"}) {
-    fs::path path = t.vocab_file.parent_path() / name;
-    if (fs::exists(path)) model.companions.push_back({name, path});
-  }
+                           "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"})
+    if (fs::exists(dir / name)) model.companions.push_back({name, dir / name});
 }
 
 // key=value of the tokenizer where it will be.
@@ -146,7 +151,7 @@ ModelFiles open_neox_cpp(const fs::path& path) {
   map_tensors(
       model, [](const std::string& ours) { return std::vector{std::string(kParam) + ours}; },
       optimizer_state);
-  add_companions(model);
+  add_companions(model, checkpoint.dir());
   return model;
 }
 

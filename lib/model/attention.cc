@@ -116,8 +116,10 @@ Tensor GptNeoX::attend(const Tensor& q, const Tensor& k, const Tensor& v, int64_
                        const Pass& pass) {
   if (pass.cache) return attend_cached(q, k, v, l, pass);
   Tensor keys = for_queries(k), values = for_queries(v);
-  if (pass.training && config_.attention_dropout > 0)
-    return attend_with_dropout(q, keys, values, l, pass);
+  // SDPA takes another kernel, which rounds otherwise, for a mask with a gradient, and
+  // recomputation begins without gradients.
+  if (pass.training && (config_.attention_dropout > 0 || pass.bias.defined()))
+    return attend_by_probabilities(q, keys, values, l, pass);
   if (pass.mask.defined()) return at::scaled_dot_product_attention(q, keys, values, pass.mask);
   if (pass.documents.defined()) return attend_in_documents(q, keys, values, pass.documents);
   return at::scaled_dot_product_attention(q, keys, values, {}, 0.0, true);
@@ -142,9 +144,9 @@ Tensor GptNeoX::attend_in_documents(const Tensor& q, const Tensor& k, const Tens
   return at::cat(samples, 0);
 }
 
-// The probabilities are held, because the mask is a function of their positions.
-Tensor GptNeoX::attend_with_dropout(const Tensor& q, const Tensor& k, const Tensor& v, int64_t l,
-                                    const Pass& pass) {
+// The probabilities are held, because the mask of dropout is a function of their positions.
+Tensor GptNeoX::attend_by_probabilities(const Tensor& q, const Tensor& k, const Tensor& v,
+                                        int64_t l, const Pass& pass) {
   int64_t H = q.size(1), T = q.size(2), D = q.size(3);
   Tensor scores = at::matmul(q, k.transpose(2, 3)) / std::sqrt(static_cast<double>(D));
   scores = pass.mask.defined() ? scores + pass.mask : scores.masked_fill(future(T, q), kHidden);

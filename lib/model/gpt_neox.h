@@ -104,8 +104,8 @@ class GptNeoX {
   Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, int64_t l, const Pass& pass);
   Tensor attend_in_documents(const Tensor& q, const Tensor& k, const Tensor& v,
                              const Tensor& documents);
-  Tensor attend_with_dropout(const Tensor& q, const Tensor& k, const Tensor& v, int64_t l,
-                             const Pass& pass);
+  Tensor attend_by_probabilities(const Tensor& q, const Tensor& k, const Tensor& v, int64_t l,
+                                 const Pass& pass);
   Tensor attend_cached(const Tensor& q, const Tensor& k, const Tensor& v, int64_t l,
                        const Pass& pass);
   Tensor for_queries(const Tensor& keys) const;

@@ -1,0 +1,103 @@
+// What the keys of optimizer and learning rate mean.
+#include "base/text.h"
+#include "config_fixture.h"
+
+namespace neox {
+namespace {
+
+TEST_F(ConfigTest, OptimizerComesFromItsDictionary) {
+  auto adam = load(
+                  "optimizer: {type: AdamW, params: {lr: 6e-4, betas: [0.9, 0.95], eps: 1e-7}}\n"
+                  "weight_decay: 0.01\ngradient_clipping: 0.5")
+                  .optimizer;
+  EXPECT_EQ(adam.lr, 6e-4);
+  EXPECT_EQ(adam.beta2, 0.95);
+  EXPECT_EQ(adam.eps, 1e-7);
+  EXPECT_EQ(adam.weight_decay, 0.01);
+  EXPECT_EQ(adam.gradient_clipping, 0.5);
+  auto plain = load("").optimizer;
+  EXPECT_EQ(plain.lr, 1e-3);
+  EXPECT_EQ(plain.beta2, 0.999);
+  EXPECT_EQ(plain.weight_decay, 0.1);
+}
+
+TEST_F(ConfigTest, OptimizersHaveParametersOfTheirOwn) {
+  auto optimizer = [&](const std::string& text) { return load("optimizer: " + text).optimizer; };
+  EXPECT_EQ(optimizer("{type: Lion}").beta2, 0.99);
+  EXPECT_EQ(optimizer("{type: SGD, params: {momentum: 0.9, nesterov: true}}").momentum, 0.9);
+  EXPECT_EQ(optimizer("{type: Adam, params: {adam_w_mode: false}}").decay, DecayKind::kCoupled);
+  auto muon = optimizer("{type: Muon, params: {lr: 0.01, muon_lr: 0.02, adam_lr: 0.001}}");
+  EXPECT_EQ(muon.eps, 1e-10);
+  EXPECT_EQ(muon.momentum, 0.95);
+  EXPECT_DOUBLE_EQ(muon.muon_lr_factor, 2);
+  EXPECT_DOUBLE_EQ(muon.adam_lr_factor, 0.1);
+  EXPECT_EQ(optimizer("{type: OneBitAdam, params: {freeze_step: 40}}").freeze_step, 40);
+  EXPECT_TRUE(has(fails("optimizer: {type: onebitadam}\nzero_optimization: {stage: 1}"), "to 0"));
+  EXPECT_TRUE(
+      has(fails("optimizer: {type: muon}\nzero_optimization: {cpu_offload: true}"), "host"));
+  EXPECT_EQ(optimizer("{type: cpu_adam}").place, StatePlace::kHost);
+  EXPECT_TRUE(has(fails("optimizer: {params: {momentum: 0.9}}"),
+                  "momentum is a parameter of SGD and Muon; optimizer.type is adam (default)"));
+  EXPECT_TRUE(
+      has(fails("optimizer: {type: sgd, params: {betas: [0.9, 0.9]}}"), "of Adam, Lion and"));
+  EXPECT_TRUE(has(fails("optimizer: {type: sgd, params: {nesterov: true}}"), "needs a momentum"));
+}
+
+TEST_F(ConfigTest, OffloadedOptimizersKeepTheirStateOnTheHost) {
+  for (const char* zero : {"{cpu_offload: true}", "{stage: 1, offload_optimizer: {device: cpu}}"})
+    EXPECT_EQ(load(std::string("zero_optimization: ") + zero).optimizer.place, StatePlace::kHost);
+  for (const char* zero : {"{stage: 1}", "{offload_optimizer: {device: none, pin_memory: true}}"})
+    EXPECT_EQ(load(std::string("zero_optimization: ") + zero).optimizer.place, StatePlace::kDevice);
+}
+
+TEST_F(ConfigTest, MegatronsSchedulesHaveMegatronsFormula) {
+  auto wsd = load("lr_decay_style: WSD\nlr_wsd_decay_iters: 20\nlr_wsd_decay_style: minus_sqrt");
+  EXPECT_EQ(wsd.schedule.formula, LrFormula::kMegatron);
+  EXPECT_EQ(wsd.schedule.wsd_decay, WsdDecay::kMinusSqrt);
+  EXPECT_EQ(wsd.schedule.wsd_decay_iters, 20);
+  EXPECT_EQ(load("lr_decay_style: inverse-square-root").schedule.formula, LrFormula::kMegatron);
+  EXPECT_TRUE(has(fails("lr_decay_style: WSD"), "lr_wsd_decay_iters is missing"));
+  EXPECT_TRUE(has(fails("lr_decay_style: WSD\nlr_wsd_decay_iters: 100"), "there are 99 steps"));
+  EXPECT_TRUE(has(fails("lr_wsd_decay_iters: 9"), "is for lr_decay_style: WSD alone"));
+  EXPECT_TRUE(has(fails("lr_schedule_compat: v1\nlr_decay_style: inverse-square-root"), "remove"));
+  EXPECT_TRUE(has(fails("lr_schedule_compat: megatron\nlr_decay_style: exponential"), "remove"));
+}
+
+TEST_F(ConfigTest, ScheduleIsComparedWithAndTakenFromAnother) {
+  Config config = load("lr_decay_style: cosine\nmin_lr: 1e-5"), saved = load("min_lr: 2e-5");
+  EXPECT_EQ(schedule_difference(config, config), "");
+  EXPECT_EQ(schedule_difference(config, saved), "min_lr");
+  take_schedule(config, saved);
+  EXPECT_EQ(schedule_difference(config, saved), "");
+  EXPECT_EQ(config.schedule.min_lr, 2e-5);
+  EXPECT_TRUE(has(config.text(), "lr_decay_style: linear\n"));
+  EXPECT_EQ(load("override_lr_scheduler: true").schedule.on_resume, ScheduleOnResume::kOfConfig);
+  EXPECT_TRUE(has(fails("override_lr_scheduler: true\nuse_checkpoint_lr_scheduler: true"), "keep"));
+}
+
+TEST_F(ConfigTest, GradientClippingWinsOverClipGrad) {
+  auto config = load("clip_grad: 0.5");
+  EXPECT_EQ(config.optimizer.gradient_clipping, 1.0);
+  EXPECT_TRUE(has(config.notes.at(0), "clip_grad: 0.5 has no effect, as in NeoX"));
+}
+
+TEST_F(ConfigTest, DecayAndWarmUpFollowTrainIters) {
+  auto schedule = load("train_iters: 143000\nlr_decay_style: cosine").schedule;
+  EXPECT_EQ(schedule.decay_iters, 143000);
+  EXPECT_DOUBLE_EQ(schedule.warmup_iters, 1430.0);
+  EXPECT_EQ(schedule.formula, LrFormula::kV2);
+  auto part = load("train_iters: 99\nlr_decay_fraction: 0.9\nwarmup: 0.1\nlr_schedule_compat: v1");
+  EXPECT_EQ(part.schedule.decay_iters, 89);
+  EXPECT_DOUBLE_EQ(part.schedule.warmup_iters, 8.9);
+  EXPECT_EQ(part.schedule.formula, LrFormula::kV1);
+  EXPECT_TRUE(has(fails("lr_decay_iters: 5\nlr_decay_fraction: 0.5"), "exclude each other"));
+}
+
+TEST_F(ConfigTest, CosineThatRisesAgainIsSaid) {
+  const std::string lines = "lr_decay_style: cosine\nlr_decay_iters: 50";
+  EXPECT_TRUE(has(load(lines).notes.at(0), "rise again"));
+  EXPECT_TRUE(load(lines + "\nlr_schedule_compat: v1").notes.empty());
+}
+
+}  // namespace
+}  // namespace neox
