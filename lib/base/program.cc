@@ -42,7 +42,8 @@ void Program::fail_unknown(const std::string& option) const {
   std::string near = nearest(option, names);
   std::string words = near.empty() ? "" : "; did you mean " + near + "?";
   if (others_.suggest && option.starts_with("--")) words = others_.suggest(option, names);
-  fail(Exit::kUsage, "unknown option ", option, words, " See ", info_.name, " --help.");
+  fail(Exit::kUsage, "unknown option ", option, words, words.ends_with('?') ? "" : ".", " See ",
+       info_.name, " --help.");
 }
 
 bool Program::parse(const std::vector<std::string>& arguments) {
