@@ -34,6 +34,8 @@ struct File {
   int64_t vocab = 50257;
 };
 
+void PrintTo(const File& file, std::ostream* out) { *out << file.name; }
+
 // Sizes: Brown et al. 2020, table 2.1; in the last two groups Ascend's --model_size, Pythia's names
 // (Biderman et al. 2023, table 1) and those of FORGE's release, whose large model has more layers
 // than its file. t9k's Megatron jobs have a tokenizer of 52,000 entries.
