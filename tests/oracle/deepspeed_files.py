@@ -16,7 +16,9 @@ VERSION = "0.16.5"
 
 
 def stand_in(module, name, base=object):
-    """A class that is pickled by the name it has in DeepSpeed."""
+    """A class that is pickled by the name it has in DeepSpeed, or that of DeepSpeed where it is loaded."""
+    if hasattr(sys.modules.get(module), name):
+        return getattr(sys.modules[module], name)
     made = type(name, (base,), {"__module__": module})
     for i in range(1, len(module.split(".")) + 1):
         path = ".".join(module.split(".")[:i])
@@ -30,7 +32,7 @@ Fragment = stand_in("deepspeed.utils.tensor_fragment", "fragment_address")
 
 
 def scaler(run):
-    made = Scaler()
+    made = Scaler.__new__(Scaler)
     made.__dict__.update(cur_scale=run.scale, cur_iter=run.iteration, last_overflow_iter=run.last_overflow,
                          scale_factor=2.0, scale_window=run.window, min_scale=1, delayed_shift=2, cur_hysteresis=1,
                          consecutive_hysteresis=False, raise_error_at_min_scale=True, dynamic=True, dtype=torch.half)
@@ -129,7 +131,7 @@ def slices(group, start, size):
     for full, _, _, shape in group:
         begin, end = max(at, start), min(at + shape.numel(), start + size)
         if begin < end:
-            made[full] = Fragment()
+            made[full] = Fragment.__new__(Fragment)
             made[full].__dict__.update(numel=end - begin, start=begin - start)
         at += shape.numel()
     return made

@@ -184,7 +184,8 @@ def rotate(s, x):
     angles = torch.cat([angles, angles], -1)
     turned, rest = x[..., :n], x[..., n:]
     a, b = turned.chunk(2, -1)
-    return torch.cat([turned * angles.cos() + torch.cat([-b, a], -1) * angles.sin(), rest], -1)
+    turned = turned * angles.cos() + torch.cat([-b, a], -1) * angles.sin()
+    return torch.cat([turned.to(x.dtype), rest], -1)
 
 
 def slopes(n):
@@ -224,7 +225,7 @@ def attention(s, x, p, rank, tp):
         buckets = torch.tensor([[bucket(s, max(i - j, 0)) for j in range(T)] for i in range(T)])
         scores = scores + p["attention.rpe.weight"][buckets].permute(2, 0, 1) * math.sqrt(s.size)
     mask = distance < 0
-    context = scores.masked_fill(mask, float("-inf")).softmax(-1) @ v
+    context = scores.masked_fill(mask, float("-inf")).softmax(-1).to(v.dtype) @ v
     return F.linear(context.transpose(1, 2).reshape(B, T, -1), p["attention.dense.weight"])
 
 
