@@ -1,4 +1,5 @@
 """A GPT as Megatron computes it, and the parts that its tensor-parallel ranks have, for megatron_checkpoint.py."""
+import collections
 from types import SimpleNamespace
 
 import torch
