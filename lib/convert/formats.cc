@@ -4,17 +4,17 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "convert/safetensors.h"
+#include "convert/weights.h"
 
 namespace neox {
 namespace {
 
 std::shared_ptr<const TensorSource> open_hf_tensors(const fs::path& path) {
-  return open_safetensors(path);
+  return open_weights(path);
 }
 
 constexpr Format kFormats[] = {
-    {"hf", "Hugging Face: a directory with config.json and safetensors", is_hf, open_hf,
+    {"hf", "Hugging Face: a directory with config.json and its tensors", is_hf, open_hf,
      open_hf_tensors, write_hf},
     {"neox.cpp", "a run directory of neox-train, or a global_step directory in it", is_neox_cpp,
      open_neox_cpp, open_neox_cpp_tensors, write_neox_cpp},
@@ -47,7 +47,7 @@ const Format& detect_format(const fs::path& path) {
     found = &format;
   }
   check_io(found, path.string(), " looks like none of the formats ", names(),
-           "; name a directory with config.json and safetensors, or the save directory of a run");
+           "; name a directory with config.json and its tensors, or the save directory of a run");
   return *found;
 }
 
