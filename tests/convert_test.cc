@@ -2,167 +2,23 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <ATen/ops/full.h>
+
+#include <atomic>
+#include <chrono>
 #include <cstring>
-#include <map>
-#include <nlohmann/json.hpp>
-#include <random>
-#include <sstream>
+#include <thread>
 
 #include "checkpoint/checkpoint.h"
-#include "convert/commands.h"
-#include "convert/convert.h"
-#include "convert/gpt_neox_hf.h"
-#include "convert/inspect.h"
-#include "convert/safetensors.h"
-#include "data_files.h"
-#include "safetensors_files.h"
+#include "convert/formats.h"
+#include "convert/hf_family.h"
+#include "convert/read_ahead.h"
+#include "convert_fixture.h"
 
 namespace neox::testing {
 namespace {
 
 using ::testing::HasSubstr;
-using Json = nlohmann::ordered_json;
-
-struct Made {
-  std::string name;
-  Dims shape;
-};
-
-int64_t item(const std::string& type) { return type == "F32" ? 4 : type == "F64" ? 8 : 2; }
-
-// Numbers of the type in -1..1, as bytes.
-std::string numbers(const std::string& type, int64_t n, std::mt19937& rng) {
-  std::string bytes;
-  for (int64_t i = 0; i < n; ++i) {
-    uint32_t bits = (rng() & 0x807fffff) | 0x3f000000;  // +-[0.5, 1)
-    auto half = static_cast<uint16_t>((bits >> 16 & 0x8000) | 0x3800 | (rng() & 0x3ff));
-    auto brain = static_cast<uint16_t>(bits >> 16);
-    const void* from = type == "F32"   ? static_cast<const void*>(&bits)
-                       : type == "F16" ? static_cast<const void*>(&half)
-                                       : static_cast<const void*>(&brain);
-    bytes.append(static_cast<const char*>(from), static_cast<size_t>(item(type)));
-  }
-  return bytes;
-}
-
-std::string tensors_file(const std::vector<Made>& tensors, const std::string& type, int seed) {
-  std::mt19937 rng(static_cast<unsigned>(seed));
-  Json header = {{"__metadata__", {{"format", "pt"}}}};
-  std::string data;
-  for (const Made& t : tensors) {
-    auto begin = data.size();
-    data += numbers(type, num_elements(t.shape), rng);
-    header[t.name] = {{"dtype", type}, {"shape", t.shape}, {"data_offsets", {begin, data.size()}}};
-  }
-  return file_of(header.dump(), data);
-}
-
-constexpr int64_t kHidden = 12, kVocab = 29, kFfn = 20;
-
-Json tiny_config() {
-  return {{"architectures", {"GPTNeoXForCausalLM"}},
-          {"model_type", "gpt_neox"},
-          {"hidden_size", kHidden},
-          {"num_hidden_layers", 2},
-          {"num_attention_heads", 3},
-          {"intermediate_size", kFfn},
-          {"max_position_embeddings", 48},
-          {"vocab_size", kVocab},
-          {"rotary_pct", 0.5},
-          {"rotary_emb_base", 5000},
-          {"layer_norm_eps", 1e-6},
-          {"hidden_act", "gelu_fast"},
-          {"bos_token_id", 3},
-          {"eos_token_id", 4},
-          {"torch_dtype", "float32"},
-          {"use_cache", true}};
-}
-
-std::vector<Made> tiny_tensors() {
-  const std::vector<Made> layer = {{"input_layernorm.weight", {kHidden}},
-                                   {"input_layernorm.bias", {kHidden}},
-                                   {"post_attention_layernorm.weight", {kHidden}},
-                                   {"post_attention_layernorm.bias", {kHidden}},
-                                   {"attention.query_key_value.weight", {3 * kHidden, kHidden}},
-                                   {"attention.query_key_value.bias", {3 * kHidden}},
-                                   {"attention.dense.weight", {kHidden, kHidden}},
-                                   {"attention.dense.bias", {kHidden}},
-                                   {"mlp.dense_h_to_4h.weight", {kFfn, kHidden}},
-                                   {"mlp.dense_h_to_4h.bias", {kFfn}},
-                                   {"mlp.dense_4h_to_h.weight", {kHidden, kFfn}},
-                                   {"mlp.dense_4h_to_h.bias", {kHidden}}};
-  std::vector<Made> all = {{"gpt_neox.embed_in.weight", {kVocab, kHidden}}};
-  for (const char* prefix : {"gpt_neox.layers.0.", "gpt_neox.layers.1."})
-    for (const Made& t : layer) all.push_back({prefix + t.name, t.shape});
-  all.push_back({"gpt_neox.final_layer_norm.weight", {kHidden}});
-  all.push_back({"gpt_neox.final_layer_norm.bias", {kHidden}});
-  all.push_back({"embed_out.weight", {kVocab, kHidden}});
-  return all;
-}
-
-using Bytes = std::map<std::string, std::string>;
-
-// Type, shape and bytes of each tensor.
-Bytes bytes_of(const fs::path& path) {
-  Bytes all;
-  auto source = open_safetensors(path);
-  for (const TensorInfo& info : source->tensors()) {
-    at::Tensor t = source->read(info.name);
-    all[info.name] = concat(type_words(info.dtype), to_string(info.shape)) +
-                     std::string(static_cast<const char*>(t.const_data_ptr()), t.nbytes());
-  }
-  return all;
-}
-
-class Convert : public ::testing::Test {
- protected:
-  std::string model(const std::vector<Made>& tensors = tiny_tensors(),
-                    const Json& config = tiny_config(), const std::string& type = "F32") {
-    dir_.put("hf/config.json", config.dump());
-    dir_.put("hf/model.safetensors", tensors_file(tensors, type, 7));
-    return dir_ / "hf";
-  }
-  // The same in two files.
-  std::string sharded() {
-    auto all = tiny_tensors();
-    std::vector<Made> a(all.begin(), all.begin() + 9), b(all.begin() + 9, all.end());
-    Json map;
-    for (const Made& t : a) map[t.name] = "a.safetensors";
-    for (const Made& t : b) map[t.name] = "b.safetensors";
-    dir_.put("hf/config.json", tiny_config().dump());
-    dir_.put("hf/a.safetensors", tensors_file(a, "F32", 1));
-    dir_.put("hf/b.safetensors", tensors_file(b, "F32", 2));
-    dir_.put("hf/model.safetensors.index.json", Json{{"weight_map", map}}.dump());
-    return dir_ / "hf";
-  }
-  std::string run(std::vector<std::string> arguments) const {
-    std::ostringstream out;
-    EXPECT_EQ(run_convert_command(arguments, out), 0);
-    return out.str();
-  }
-  std::string to_ours(const std::string& name, const std::vector<std::string>& more = {}) const {
-    std::vector<std::string> arguments = {"--to", "neox.cpp", dir_ / "hf", dir_ / name};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    return run(arguments);
-  }
-  std::string to_hf(const std::string& from, const std::string& name,
-                    const std::vector<std::string>& more = {}) const {
-    std::vector<std::string> arguments = {"--to", "hf", dir_ / from, dir_ / name};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    return run(arguments);
-  }
-  // The error of converting hf/, after which nothing but hf/ is there.
-  std::string error() const {
-    std::string text = error_of([&] { to_ours("out"); });
-    EXPECT_THAT(dir_.list(), ::testing::ElementsAre("hf"));
-    return text;
-  }
-  Json written_config(const std::string& name) const {
-    return Json::parse(read_file(dir_ / (name + "/config.json")));
-  }
-
-  Directory dir_;
-};
 
 TEST_F(Convert, ThereAndBackIsTheSameBitForBit) {
   for (const char* type : {"F32", "F16", "BF16"}) {
@@ -231,7 +87,7 @@ TEST_F(Convert, TypesAreConverted) {
   model();
   EXPECT_THAT(to_ours("half", {"--dtype", "bf16"}), HasSubstr("fp32 -> bf16"));
   auto source = open_neox_cpp_tensors(dir_ / "half");
-  auto want = open_safetensors(dir_ / "hf");
+  auto want = open_weights(dir_ / "hf");
   for (const TensorInfo& info : want->tensors()) {
     std::string ours = info.name.starts_with("gpt_neox.") ? info.name.substr(9) : info.name;
     EXPECT_TRUE(source->read("param/" + ours).equal(want->read(info.name).to(at::kBFloat16)))
@@ -258,7 +114,7 @@ TEST_F(Convert, BuffersOfTransformersAreLeftOutByName) {
   tensors.push_back({"gpt_neox.layers.1.attention.bias", {1, 1, 2, 2}});
   model(tensors);
   std::string table = to_ours("ours");
-  EXPECT_THAT(table, HasSubstr("left out: follows from rotary_emb_base"));
+  EXPECT_THAT(table, HasSubstr("left out: follows from the rotary base"));
   EXPECT_THAT(table, HasSubstr("left out: the causal mask, a constant"));
 }
 
@@ -288,9 +144,8 @@ TEST_F(Convert, WrongModelsAreRefusedAndLeaveNothing) {
   model(tensors);
   EXPECT_THAT(error(), HasSubstr("has no gpt_neox.layers.0.post_attention_layernorm.weight [12]"));
   model();
-  dir_.put("hf/pytorch_model.bin", "");
   fs::remove(dir_ / "hf/model.safetensors");
-  EXPECT_THAT(error(), HasSubstr("has neither model.safetensors nor"));
+  EXPECT_THAT(error(), HasSubstr("has none of model.safetensors,"));
 }
 
 TEST_F(Convert, MissingOrForeignShardsAreRefused) {
@@ -310,10 +165,12 @@ TEST_F(Convert, FieldsThatAreNotUnderstoodAreRefused) {
     model(tiny_tensors(), config);
     return error();
   };
-  EXPECT_THAT(with("model_type", "llama"), HasSubstr("model_type is llama; supported is gpt_neox"));
+  EXPECT_THAT(with("model_type", "opt"),
+              HasSubstr("model_type is opt; supported are gpt_neox (GPTNeoXForCausalLM), gpt2"));
   EXPECT_THAT(with("architectures", {"GPTNeoXModel"}), HasSubstr("architectures is"));
-  EXPECT_THAT(with("hidden_act", "silu"), HasSubstr("hidden_act is silu; supported are gelu"));
-  EXPECT_THAT(with("attention_bias", false), HasSubstr("attention_bias is false"));
+  EXPECT_THAT(with("hidden_act", "quick_gelu"),
+              HasSubstr("hidden_act is quick_gelu; supported are gelu"));
+  EXPECT_THAT(with("attention_bias", false), HasSubstr("no place in the model: "));
   EXPECT_THAT(with("rope_scaling", {{"type", "linear"}, {"factor", 2}}),
               HasSubstr("rope_scaling.type is linear"));
   EXPECT_THAT(with("rope_theta", 1e6), HasSubstr("rope_theta is 1e+06, but another field gives"));
@@ -325,12 +182,13 @@ TEST_F(Convert, FieldsThatAreNotUnderstoodAreRefused) {
 }
 
 TEST_F(Convert, FieldsOfNewerTransformersAreRead) {
-  nlohmann::json config = {{"model_type", "gpt_neox"}, {"hidden_size", 64}};
+  nlohmann::json config = tiny_config();
+  for (const char* name : {"rotary_pct", "rotary_emb_base"}) config.erase(name);
   config["rope_parameters"] = {
-      {"rope_theta", 20000.0}, {"partial_rotary_factor", 0.75}, {"rope_type", "default"}};
-  std::string yaml = gpt_neox_yaml(config, "config.json");
-  EXPECT_THAT(yaml, HasSubstr("rotary_emb_base: 20000.0\n"));
-  EXPECT_THAT(yaml, HasSubstr("rotary_pct: 0.75\n"));
+      {"rope_theta", 20000.0}, {"partial_rotary_factor", 1.0}, {"rope_type", "default"}};
+  ModelConfig read = config_of(family_of(config, "c.json"), config, "c.json").model;
+  EXPECT_EQ(read.rotary_base, 20000);
+  EXPECT_EQ(read.rotary_pct, 1);
 }
 
 TEST_F(Convert, TargetIsNotOverwritten) {
@@ -387,6 +245,46 @@ TEST_F(Convert, CommandLineIsChecked) {
                 run({"--to", "hf", dir_ / "nowhere", dir_ / "out"});
               }),
               HasSubstr("74: " + dir_ / "nowhere" + " does not exist"));
+}
+
+// Tensors 0, 1, 2 ... of 8 bytes; reads are counted.
+ModelFiles counting_model(int64_t tensors, std::atomic<int64_t>& reads) {
+  ModelFiles model;
+  for (int64_t i = 0; i < tensors; ++i)
+    model.tensors.push_back({.info = {concat(i), at::kLong, {1}}, .from = {}, .read = [&reads, i] {
+                               check_io(i != 7, "tensor 7 is bad");
+                               ++reads;
+                               return at::full({1}, i, at::kLong);
+                             }});
+  return model;
+}
+
+TEST(ReadAhead, GivesEachTensorInAnyOrder) {
+  std::atomic<int64_t> reads = 0;
+  ModelFiles model = counting_model(6, reads);
+  ReadAhead ahead(model, 16);
+  for (size_t i : {0u, 1u, 1u, 4u, 2u, 3u, 0u, 4u, 5u})
+    EXPECT_EQ(model.tensors[i].read().item<int64_t>(), static_cast<int64_t>(i));
+  EXPECT_EQ(reads, 6 + 3);
+}
+
+TEST(ReadAhead, ReadsNoFurtherThanItMay) {
+  std::atomic<int64_t> reads = 0;
+  ModelFiles model = counting_model(6, reads);
+  ReadAhead ahead(model, 16);
+  model.tensors[0].read();
+  while (reads < 3) std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(reads, 3);
+}
+
+TEST(ReadAhead, FailsWhereTheTensorIsAskedFor) {
+  std::atomic<int64_t> reads = 0;
+  ModelFiles model = counting_model(9, reads);
+  ReadAhead ahead(model, 1000);
+  for (size_t i = 0; i < 7; ++i) model.tensors[i].read();
+  EXPECT_EQ(error_of([&] { model.tensors[7].read(); }), "74: tensor 7 is bad");
+  EXPECT_EQ(model.tensors[8].read().item<int64_t>(), 8);
 }
 
 TEST(CheckpointWriter, LeavesNothingThatWasNotFinished) {

@@ -67,12 +67,16 @@ void RawFile::reserve(int64_t bytes) {
 }
 
 void RawFile::write(std::span<const std::byte> bytes, int64_t offset) {
-  if (bytes.size() >= kBlock && static_cast<size_t>(offset) % kPage == 0) {
-    size_t pages = bytes.size() / kPage * kPage;
-    write_direct(bytes.first(pages), offset);
-    bytes = bytes.subspan(pages);
-    offset += static_cast<int64_t>(pages);
-  }
+  if (bytes.size() < kBlock) return write_cached(bytes, offset);
+  size_t head = (kPage - static_cast<size_t>(offset) % kPage) % kPage;  // up to the next page
+  size_t pages = (bytes.size() - head) / kPage * kPage;
+  auto at = [&](size_t byte) { return offset + static_cast<int64_t>(byte); };
+  write_cached(bytes.first(head), offset);
+  write_direct(bytes.subspan(head, pages), at(head));
+  write_cached(bytes.subspan(head + pages), at(head + pages));
+}
+
+void RawFile::write_cached(std::span<const std::byte> bytes, int64_t offset) {
   while (!bytes.empty()) {
     ssize_t n = ::pwrite(fd_, bytes.data(), std::min(bytes.size(), kPiece), offset);
     if (n < 0 && errno == EINTR) continue;

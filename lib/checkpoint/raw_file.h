@@ -37,6 +37,7 @@ class RawFile {
   void close();
 
  private:
+  void write_cached(std::span<const std::byte> bytes, int64_t offset);
   void write_direct(std::span<const std::byte> bytes, int64_t offset);
   [[noreturn]] void fail_write(int error, int64_t asked) const;
 

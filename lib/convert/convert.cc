@@ -9,9 +9,12 @@
 #include "base/log.h"
 #include "base/progress.h"
 #include "base/text.h"
+#include "convert/read_ahead.h"
 
 namespace neox {
 namespace {
+
+constexpr int64_t kAhead = 256 << 20;  // read before it is asked for
 
 // "layers.12.mlp" is "layers.*.mlp": the layers stand in one line of the table.
 std::string over_layers(const std::string& name) {
@@ -173,6 +176,7 @@ std::string convert(const ConvertOptions& options) {
   check_space(options.target, bytes);
   log_info(from.name, " -> ", to.name, ": ", model.tensors.size(), " tensors, ",
            human_bytes(static_cast<double>(bytes)));
+  ReadAhead ahead(model, kAhead);
   Progress progress({.label = "convert", .unit = "B", .total = bytes});
   show_progress(model, progress);
   write_whole(to, model, options);

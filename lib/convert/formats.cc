@@ -6,13 +6,13 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "convert/megatron.h"
-#include "convert/safetensors.h"
+#include "convert/weights.h"
 
 namespace neox {
 namespace {
 
 std::shared_ptr<const TensorSource> open_hf_tensors(const fs::path& path) {
-  return open_safetensors(path);
+  return open_weights(path);
 }
 
 // DeepSpeed names the files of both.
@@ -21,7 +21,7 @@ bool is_neox_alone(const fs::path& path) { return is_neox(path) && !is_megatron_
 bool never_found(const fs::path&) { return false; }
 
 constexpr Format kFormats[] = {
-    {"hf", "Hugging Face: a directory with config.json and safetensors", Format::Holds::kWeights,
+    {"hf", "Hugging Face: a directory with config.json and its tensors", Format::Holds::kWeights,
      is_hf, open_hf, open_hf_tensors, write_hf},
     {"neox.cpp", "a run directory of neox-train, or a global_step directory in it",
      Format::Holds::kTraining, is_neox_cpp, open_neox_cpp, open_neox_cpp_tensors, write_neox_cpp},
@@ -66,7 +66,7 @@ const Format& detect_format(const fs::path& path) {
     found = &format;
   }
   check_io(found, path.string(), " looks like none of the formats ", names(),
-           "; name a directory with config.json and safetensors, or the save directory of a run");
+           "; name a directory with config.json and its tensors, or the save directory of a run");
   return *found;
 }
 

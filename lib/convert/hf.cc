@@ -4,9 +4,10 @@
 #include "base/error.h"
 #include "checkpoint/raw_file.h"
 #include "convert/formats.h"
-#include "convert/gpt_neox_hf.h"
+#include "convert/hf_family.h"
 #include "convert/json.h"
 #include "convert/safetensors.h"
+#include "convert/weights.h"
 
 namespace neox {
 namespace {
@@ -16,14 +17,10 @@ using Json = nlohmann::ordered_json;
 constexpr const char* kConfigName = "config.json";
 
 // Beside config.json and the tensors.
-constexpr const char* kCompanions[] = {"generation_config.json",
-                                       "tokenizer.json",
-                                       "tokenizer_config.json",
-                                       "special_tokens_map.json",
-                                       "added_tokens.json",
-                                       "vocab.json",
-                                       "merges.txt",
-                                       "chat_template.jinja"};
+constexpr const char* kCompanions[] = {
+    "generation_config.json",  "tokenizer.json",    "tokenizer.model", "tokenizer_config.json",
+    "special_tokens_map.json", "added_tokens.json", "vocab.json",      "merges.txt",
+    "chat_template.jinja"};
 
 constexpr const char* kTokenIds[] = {"bos_token_id", "eos_token_id", "pad_token_id"};
 
@@ -67,6 +64,16 @@ Json end_of_text(const ModelFiles& model) {
   }
 }
 
+// Of the config.json that was converted once; "" where there was none.
+std::string former_type(const ModelFiles& model) {
+  const Companion* file = companion(model, kConfigName);
+  if (!file) return "";
+  nlohmann::json was = read_json(file->path);
+  return was.is_object() && was.contains("model_type") && was["model_type"].is_string()
+             ? was["model_type"].get<std::string>()
+             : "";
+}
+
 // From the config.json that was converted once, else what the tokenizer says.
 void add_token_ids(const ModelFiles& model, Json& config) {
   if (const Companion* file = companion(model, kConfigName)) {
@@ -104,23 +111,22 @@ void add_tokenizer_config(const ModelFiles& model, const fs::path& dir) {
 
 }  // namespace
 
-bool is_hf(const fs::path& path) {
-  return path.extension() == ".safetensors" || fs::exists(path / kConfigName);
-}
+bool is_hf(const fs::path& path) { return is_weights_file(path) || fs::exists(path / kConfigName); }
 
 ModelFiles open_hf(const fs::path& path) {
   check_io(fs::is_directory(path), path.string(),
            " is not a directory; a model needs config.json beside its tensors");
   fs::path config = path / kConfigName;
   check_io(fs::exists(config), config.string(), " is missing");
-  ModelFiles model{.where = path.string(), .config = {}, .files = open_safetensors(path)};
-  std::string yaml = gpt_neox_yaml(read_json(config), config.string());
-  // A run of one step: what a configuration must say beside the model.
-  yaml += "train_iters: 1\ntrain_micro_batch_size_per_gpu: 1\n";
-  model.config = load_config({.texts = {{config.string() + ", as GPT-NeoX's keys", yaml}}});
-  bool tied = model.config.model.tied_embedding;
-  map_tensors(model, gpt_neox_names,
-              [&](const std::string& name) { return gpt_neox_ignores(name, tied); });
+  nlohmann::json json = read_json(config);
+  const HfFamily& family = family_of(json, config.string());
+  ModelFiles model{.where = path.string(),
+                   .config = config_of(family, json, config.string()),
+                   .files = open_weights(path)};
+  const ModelConfig& shape = model.config.model;
+  map_pieces(
+      model, [&](const ParamSpec& ours) { return pieces_of(family, shape, ours.name, ours.shape); },
+      [&](const std::string& name) { return ignored_by(family, name, shape.tied_embedding); });
   check_tied(model);
   for (const char* name : kCompanions)
     if (fs::exists(path / name)) model.companions.push_back({name, path / name});
@@ -129,19 +135,25 @@ ModelFiles open_hf(const fs::path& path) {
 }
 
 void write_hf(const ModelFiles& model, const Target& target) {
+  const ModelConfig& shape = model.config.model;
+  const HfFamily& family = family_for(shape, former_type(model));
   copy_companions(model, target.dir);
   std::vector<TensorInfo> infos;
-  auto theirs = [](const ModelTensor& t) { return gpt_neox_names(t.info.name)[0]; };
-  for (const ModelTensor& t : model.tensors) {
-    infos.push_back(t.info);
-    infos.back().name = theirs(t);
-  }
-  Json config = gpt_neox_json(model.config.model, torch_name(infos.at(0).dtype));
+  auto names = [&](const ModelTensor& t) {
+    return pieces_of(family, shape, t.info.name, t.info.shape).pieces;
+  };
+  for (const ModelTensor& t : model.tensors)
+    for (const Pieces::Piece& piece : names(t))
+      infos.push_back({piece.names[0], t.info.dtype, piece.shape});
+  Json config = json_of(family, shape, torch_name(infos.at(0).dtype));
   add_token_ids(model, config);
   write_file_atomically(target.dir / kConfigName, config.dump(2) + "\n");
   add_tokenizer_config(model, target.dir);
   SafetensorsWriter writer(target.dir, infos, target.max_shard_bytes);
-  for (const ModelTensor& t : model.tensors) writer.write(theirs(t), t.read().contiguous());
+  for (const ModelTensor& t : model.tensors) {
+    std::vector<at::Tensor> pieces = take_apart(family, shape, t.info.name, t.read());
+    for (size_t i = 0; i < pieces.size(); ++i) writer.write(names(t)[i].names[0], pieces[i]);
+  }
   writer.finish();
 }
 

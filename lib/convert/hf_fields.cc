@@ -87,17 +87,6 @@ Json HfFields::take(const char* name) {
   return value;
 }
 
-int64_t HfFields::integer(const char* name, int64_t fallback) {
-  Json value = take(name);
-  if (value.is_null()) return fallback;
-  check_io(value.is_number_integer(), where_, ": ", name, " is ", value.dump(), ", not an integer");
-  return value.get<int64_t>();
-}
-
-double HfFields::number(const char* name, double fallback) {
-  return maybe_number(name).value_or(fallback);
-}
-
 std::optional<double> HfFields::maybe_number(const char* name) {
   Json value = take(name);
   if (value.is_null()) return std::nullopt;
@@ -119,11 +108,14 @@ std::string HfFields::text(const char* name, const std::string& fallback) {
   return value.get<std::string>();
 }
 
-void HfFields::finish() const {
+void HfFields::finish(std::span<const char* const> silent) const {
+  auto says_nothing = [&](const std::string& name) {
+    return std::ranges::find(kSilent, name) != std::end(kSilent) ||
+           std::ranges::find(silent, name) != silent.end();
+  };
   for (const auto& [name, value] : fields_.items()) {
     bool off = value.is_null() || value == false;  // is_encoder_decoder, quantization_config ...
-    check_io(off || std::ranges::find(kSilent, name) != std::end(kSilent), where_, ": the field ",
-             name, " (", value.dump(),
+    check_io(off || says_nothing(name), where_, ": the field ", name, " (", value.dump(),
              ") is not known: what it changes in the model would be lost");
   }
 }

@@ -1,9 +1,9 @@
 // The fields of a config.json of transformers, each of which must be asked for or be known to say
 // nothing of the model.
 #pragma once
-#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <string>
 
 namespace neox {
@@ -12,14 +12,14 @@ namespace neox {
 class HfFields {
  public:
   HfFields(nlohmann::json fields, const std::string& where);
-  int64_t integer(const char* name, int64_t fallback);
-  double number(const char* name, double fallback);
   std::optional<double> maybe_number(const char* name);
   bool flag(const char* name, bool fallback);
   std::string text(const char* name, const std::string& fallback);
+  bool has(const char* name) const { return fields_.contains(name); }  // null too
   nlohmann::json take(const char* name);  // of any type; null where there is none
-  // Throws naming a field that is left and that may change what the model computes.
-  void finish() const;
+  // Throws naming a field that is left and that may change what the model computes. silent: fields
+  // of this architecture that do not.
+  void finish(std::span<const char* const> silent = {}) const;
   const std::string& where() const { return where_; }
 
  private:

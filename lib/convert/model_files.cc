@@ -31,29 +31,47 @@ at::Tensor cast(const at::Tensor& from, at::ScalarType dtype, const std::string&
 
 using Infos = std::map<std::string, const TensorInfo*>;
 
-// Takes the parameter out of what is left.
-ModelTensor take(const ModelFiles& model, const ParamSpec& spec, const Names& names, Infos& left) {
-  std::vector<std::string> known;
-  for (const std::string& name : names(spec.name)) {
-    known.push_back(name);
+// Takes the piece out of what is left.
+TensorInfo take(const ModelFiles& model, const Pieces::Piece& piece, Infos& left) {
+  for (const std::string& name : piece.names) {
     auto found = left.find(name);
     if (found == left.end()) continue;
     TensorInfo info = *found->second;
-    check_io(info.shape == spec.shape, model.where, ": ", name, " is ", to_string(info.shape),
-             ", but ", to_string(spec.shape), " by the configuration");
+    check_io(info.shape == piece.shape, model.where, ": ", name, " is ", to_string(info.shape),
+             ", but ", to_string(piece.shape), " by the configuration");
     bool floating = parameter_type(type_words(info.dtype)).has_value();
     check_io(floating, model.where, ": ", name, " has the type ", type_words(info.dtype),
              "; parameters are fp32, fp16, bf16 or fp64");
     left.erase(found);
-    info.name = spec.name;
-    auto files = model.files;
-    return {info, {name}, [files, name] { return files->read(name); }};
+    return info;
   }
   std::vector<std::string> others;
   for (const auto& [name, info] : left) others.push_back(name);
-  std::string near = nearest(known[0], others);
-  fail(Exit::kIo, model.where, " has no ", join(known, " or "), " ", to_string(spec.shape),
+  std::string near = nearest(piece.names.at(0), others);
+  fail(Exit::kIo, model.where, " has no ", join(piece.names, " or "), " ", to_string(piece.shape),
        near.empty() ? "" : "; it has " + near);
+}
+
+ModelTensor take_all(const ModelFiles& model, const ParamSpec& spec, const Pieces& pieces,
+                     Infos& left) {
+  ModelTensor made{
+      .info = {spec.name, {}, spec.shape}, .from = {}, .read = {}, .note = pieces.note};
+  for (const Pieces::Piece& piece : pieces.pieces) {
+    TensorInfo info = take(model, piece, left);
+    bool first = made.from.empty();
+    check_io(first || info.dtype == made.info.dtype, model.where, ": ", info.name, " is ",
+             type_words(info.dtype), ", but ", first ? "" : made.from[0], ", which it belongs to, ",
+             type_words(made.info.dtype));
+    made.info.dtype = info.dtype;
+    made.from.push_back(info.name);
+  }
+  made.read = [files = model.files, names = made.from, join = pieces.join] {
+    if (!join) return files->read(names[0]);
+    std::vector<at::Tensor> read;
+    for (const std::string& name : names) read.push_back(files->read(name));
+    return join(read);
+  };
+  return made;
 }
 
 }  // namespace
@@ -70,11 +88,11 @@ std::vector<ParamSpec> parameters(const ModelConfig& config) {
   return specs;
 }
 
-void map_tensors(ModelFiles& model, const Names& names, const IgnoreRule& ignore) {
+void map_pieces(ModelFiles& model, const PiecesOf& pieces, const IgnoreRule& ignore) {
   Infos left;
   for (const TensorInfo& info : model.files->tensors()) left[info.name] = &info;
   for (const ParamSpec& spec : parameters(model.config.model))
-    model.tensors.push_back(take(model, spec, names, left));
+    model.tensors.push_back(take_all(model, spec, pieces(spec), left));
   std::vector<std::string> unknown;
   for (const auto& [name, info] : left) {
     std::string reason = ignore(name);
@@ -89,6 +107,11 @@ void map_tensors(ModelFiles& model, const Names& names, const IgnoreRule& ignore
   fail(Exit::kIo, model.where,
        " holds tensors that have no place in the model: ", join(unknown, ", "),
        more ? concat(" and ", more, " more") : "");
+}
+
+void map_tensors(ModelFiles& model, const Names& names, const IgnoreRule& ignore) {
+  auto whole = [&](const ParamSpec& ours) { return Pieces{{{names(ours.name), ours.shape}}}; };
+  map_pieces(model, whole, ignore);
 }
 
 void drop_train_state(ModelFiles& model, const std::string& reason) {

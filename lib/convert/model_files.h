@@ -58,14 +58,29 @@ struct ModelFiles {
 // All parameters of a model: embedding, positions, layers, final norm, head.
 std::vector<ParamSpec> parameters(const ModelConfig& config);
 
+// The tensors of a format that a parameter is made of, in order.
+struct Pieces {
+  struct Piece {
+    std::vector<std::string> names;  // any one of them; the first is written
+    Dims shape;
+  };
+  std::vector<Piece> pieces;
+  // Makes the parameter of them; empty: of the one piece, as it is.
+  std::function<at::Tensor(const std::vector<at::Tensor>&)> join = {};
+  std::string note = {};
+};
+using PiecesOf = std::function<Pieces(const ParamSpec& ours)>;
+
 // The names by which a format calls a parameter, the one that is written first.
 using Names = std::function<std::vector<std::string>(const std::string& ours)>;
 // The reason why a tensor of a format is left out; "" where it must not be.
 using IgnoreRule = std::function<std::string(const std::string& theirs)>;
 
-// Fills tensors and ignored from files, for formats that store parameters as they are. Throws (74)
-// for a parameter that is missing or has another shape, and for a tensor that is neither a
-// parameter nor ignored: every tensor of the source is accounted for.
+// Fills tensors and ignored from files. Throws (74) for a piece that is missing or has another
+// shape or type, and for a tensor that is neither a piece nor ignored: every tensor of the source
+// is accounted for.
+void map_pieces(ModelFiles& model, const PiecesOf& pieces, const IgnoreRule& ignore);
+// The same for formats that store parameters as they are.
 void map_tensors(ModelFiles& model, const Names& names, const IgnoreRule& ignore);
 
 // Leaves the weights alone.

@@ -52,8 +52,9 @@ std::string optimizer_state(const std::string& theirs) {
 void add_companions(ModelFiles& model, const fs::path& checkpoint) {
   fs::path dir = checkpoint.parent_path() / kCompanionDir;
   if (add_tokenizer(model)) dir = model.config.tokenizer.vocab_file.parent_path();
-  for (const char* name : {"generation_config.json", "tokenizer_config.json", "config.json",
-                           "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"})
+  for (const char* name :
+       {"generation_config.json", "tokenizer_config.json", "config.json", "special_tokens_map.json",
+        "added_tokens.json", "chat_template.jinja", "tokenizer.model"})
     if (fs::exists(dir / name)) model.companions.push_back({name, dir / name});
 }
 

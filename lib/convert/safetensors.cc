@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "base/text.h"
 #include "convert/json.h"
 #include "convert/safetensors_types.h"
 
@@ -15,8 +14,6 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr uint64_t kMostHeader = 100'000'000;
-constexpr const char* kIndexName = "model.safetensors.index.json";
-constexpr const char* kSingleName = "model.safetensors";
 
 const fs::path& regular_file(const fs::path& path) {
   std::error_code error;
@@ -95,56 +92,6 @@ void check_spans(const std::vector<std::pair<TensorInfo, Span>>& entries, uint64
   check_io(at == data, where, " has ", data - at, " bytes after its last tensor");
 }
 
-class ShardedFiles : public TensorSource {
- public:
-  explicit ShardedFiles(const fs::path& index) : index_(index.string()) {
-    Json json = read_json(index);
-    check_io(json.is_object() && json.contains("weight_map") && json["weight_map"].is_object(),
-             index_, " has no weight_map");
-    for (const auto& [name, file] : json["weight_map"].items()) {
-      check_io(file.is_string(), index_, ": the file of ", name, " is ", file.dump());
-      add_file(index.parent_path(), file.get<std::string>());
-      file_of_[name] = file.get<std::string>();
-    }
-    for (const auto& [file, content] : files_) add_tensors(file, *content);
-    if (tensors_.size() != file_of_.size()) fail_missing();
-  }
-  const std::vector<TensorInfo>& tensors() const override { return tensors_; }
-  at::Tensor read(const std::string& name) const override {
-    auto file = file_of_.find(name);
-    check_io(file != file_of_.end(), index_, " names no tensor ", name);
-    return files_.at(file->second)->read(name);
-  }
-
- private:
-  void add_file(const fs::path& dir, const std::string& file) {
-    if (files_.contains(file)) return;
-    check_io(fs::path(file).filename() == file && file.ends_with(".safetensors"), index_,
-             " names the file ", file, "; it must be a .safetensors file beside it");
-    check_io(fs::exists(dir / file), (dir / file).string(), " is missing; ", index_, " names it");
-    files_[file] = std::make_unique<SafetensorsFile>(dir / file);
-  }
-  void add_tensors(const std::string& file, const SafetensorsFile& content) {
-    for (const TensorInfo& info : content.tensors()) {
-      auto named = file_of_.find(info.name);
-      check_io(named != file_of_.end() && named->second == file, index_, " does not say that ",
-               info.name, " is in ", file, ", where it is");
-      tensors_.push_back(info);
-    }
-  }
-  [[noreturn]] void fail_missing() const {
-    std::map<std::string, std::string> left = file_of_;
-    for (const TensorInfo& info : tensors_) left.erase(info.name);
-    fail(Exit::kIo, index_, " says that ", left.begin()->first, " is in ", left.begin()->second,
-         ", where it is not");
-  }
-
-  std::string index_;
-  std::map<std::string, std::unique_ptr<SafetensorsFile>> files_;
-  std::map<std::string, std::string> file_of_;
-  std::vector<TensorInfo> tensors_;
-};
-
 }  // namespace
 
 SafetensorsFile::SafetensorsFile(const fs::path& path)
@@ -173,17 +120,6 @@ at::Tensor SafetensorsFile::read(const std::string& name) const {
   file_.read({static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes()},
              offsets_[found->second]);
   return tensor;
-}
-
-std::unique_ptr<TensorSource> open_safetensors(const fs::path& path) {
-  if (!fs::is_directory(path)) return std::make_unique<SafetensorsFile>(path);
-  bool single = fs::exists(path / kSingleName), index = fs::exists(path / kIndexName);
-  check_io(!single || !index, path.string(), " has both ", kSingleName, " and ", kIndexName,
-           ": which of them is the model is not clear; move one away");
-  if (single) return std::make_unique<SafetensorsFile>(path / kSingleName);
-  check_io(index, path.string(), " has neither ", kSingleName, " nor ", kIndexName,
-           fs::exists(path / "pytorch_model.bin") ? "; pytorch_model.bin is not read yet" : "");
-  return std::make_unique<ShardedFiles>(path / kIndexName);
 }
 
 }  // namespace neox

@@ -29,10 +29,6 @@ class SafetensorsFile : public TensorSource {
   std::vector<int64_t> offsets_;           // in the file
 };
 
-// The tensors of a model: of a .safetensors file, or of a directory with model.safetensors, or with
-// model.safetensors.index.json and the files that it names. Throws where index and files disagree.
-std::unique_ptr<TensorSource> open_safetensors(const fs::path& path);
-
 // Writes model.safetensors, or model-00001-of-0000N.safetensors and their index where the tensors
 // have more than max_bytes: files hold as many as fit, and at least one.
 class SafetensorsWriter {

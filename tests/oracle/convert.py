@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Peer of neox-convert: random small GPTNeoXForCausalLM of transformers, there and back.
+"""Peer of neox-convert: random small models of transformers, there and back.
 
   convert.py BIN_DIRECTORY LOGITS_TOOL
 
-For each model: its safetensors become a checkpoint whose logits and greedy tokens are those of
+For each model of GPTNeoXForCausalLM, GPT2LMHeadModel, LlamaForCausalLM and MistralForCausalLM: its
+safetensors or pytorch_model.bin become a checkpoint whose logits and greedy tokens are those of
 transformers; the checkpoint becomes safetensors with the same tensors bit for bit, which
 transformers loads and computes the same logits with.
 """
@@ -11,6 +12,7 @@ import os
 
 os.environ["OMP_NUM_THREADS"] = "1"
 import argparse
+import json
 import subprocess
 import tempfile
 from pathlib import Path
@@ -19,7 +21,9 @@ import numpy as np
 import torch
 from safetensors.torch import load_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import AutoTokenizer, GPTNeoXConfig, GPTNeoXForCausalLM, PreTrainedTokenizerFast
+from transformers import (AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel, GPTNeoXConfig,
+                          GPTNeoXForCausalLM, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM,
+                          PreTrainedTokenizerFast)
 from transformers.utils import logging
 
 logging.set_verbosity_error()
@@ -32,37 +36,105 @@ TEXT = "the quick brown fox jumps over the lazy dog and the cat sat on the mat w
 BOUND = dict(fp32=1e-5, bf16=2e-2, fp16=2e-2)
 TYPES = dict(fp32=torch.float32, bf16=torch.bfloat16, fp16=torch.float16)
 
+NEOX = dict(family="gpt_neox", hidden_size=64, num_attention_heads=4)
+GPT2 = dict(family="gpt2", n_embd=60, n_head=3)
+LLAMA = dict(family="llama", hidden_size=80, num_attention_heads=4, num_key_value_heads=2)
+MISTRAL = LLAMA | dict(family="mistral", sliding_window=11)
+
+
+def rope(theta=10000.0, **scaling):
+    return dict(rope_parameters=dict(rope_theta=theta, rope_type="llama3" if scaling else "default", **scaling))
+
+
+LLAMA3 = rope(500000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+              original_max_position_embeddings=32)
+
+# file: "bin" for pytorch_model.bin; spelling: 4 for config.json as transformers 4 writes it.
 CASES = [
-    dict(name="head16", hidden_size=64, num_attention_heads=4, rotary_pct=0.25),
-    dict(name="odd head size", hidden_size=39, num_attention_heads=3, rotary_pct=0.5),
-    dict(name="tied", hidden_size=40, num_attention_heads=2, rotary_pct=1.0,
-         tie_word_embeddings=True, hidden_act="gelu_new"),
-    dict(name="sequential, sharded", hidden_size=60, num_attention_heads=5, rotary_pct=0.5,
-         use_parallel_residual=False, hidden_act="gelu_fast", shard="60KB", layers=3),
-    dict(name="rotary base, odd sizes", hidden_size=22, num_attention_heads=2, rotary_pct=0.4,
-         rotary_emb_base=50000, intermediate_size=37, vocab_size=311, layer_norm_eps=1e-6),
-    dict(name="bf16", hidden_size=64, num_attention_heads=4, rotary_pct=0.25, kind="bf16"),
-    dict(name="fp16", hidden_size=64, num_attention_heads=4, rotary_pct=0.25, kind="fp16"),
+    NEOX | dict(name="neox: head16", rotary_pct=0.25),
+    NEOX | dict(name="neox: odd head size", hidden_size=39, num_attention_heads=3, rotary_pct=0.5),
+    NEOX | dict(name="neox: tied", hidden_size=40, num_attention_heads=2, rotary_pct=1.0,
+                tie_word_embeddings=True, hidden_act="gelu_new"),
+    NEOX | dict(name="neox: sequential, sharded", hidden_size=60, num_attention_heads=5, rotary_pct=0.5,
+                use_parallel_residual=False, hidden_act="gelu_fast", shard="60KB", layers=3),
+    NEOX | dict(name="neox: rotary base, odd sizes", hidden_size=22, num_attention_heads=2, rotary_pct=0.4,
+                rotary_emb_base=50000, intermediate_size=37, vocab_size=311, layer_norm_eps=1e-6),
+    NEOX | dict(name="neox: no biases of attention, relu, bin", attention_bias=False, hidden_act="relu", file="bin"),
+    NEOX | dict(name="neox: bf16", rotary_pct=0.25, kind="bf16"),
+    NEOX | dict(name="neox: fp16", rotary_pct=0.25, kind="fp16"),
+    GPT2 | dict(name="gpt2: head20, tied"),
+    GPT2 | dict(name="gpt2: untied, sharded, odd sizes", n_embd=39, n_head=3, tie_word_embeddings=False, n_inner=50,
+                vocab_size=311, layer_norm_epsilon=1e-6, activation_function="gelu", shard="60KB", layers=3),
+    GPT2 | dict(name="gpt2: bin", file="bin", n_embd=72),
+    GPT2 | dict(name="gpt2: bin, sharded, bf16", file="bin", shard="60KB", kind="bf16"),
+    LLAMA | dict(name="llama: head20, grouped"),
+    LLAMA | dict(name="llama: head24, one group, tied, sharded", hidden_size=72, num_attention_heads=3,
+                 num_key_value_heads=1, tie_word_embeddings=True, shard="60KB", layers=3),
+    LLAMA | dict(name="llama: as many groups as heads, bin, transformers 4", num_key_value_heads=4, file="bin",
+                 spelling=4),
+    LLAMA | dict(name="llama: biases, llama3, odd sizes", attention_bias=True, mlp_bias=True, intermediate_size=51,
+                 vocab_size=311, rms_norm_eps=1e-5) | LLAMA3,
+    LLAMA | dict(name="llama: llama3, transformers 4, sharded", spelling=4, shard="60KB") | LLAMA3,
+    LLAMA | dict(name="llama: bf16", kind="bf16"),
+    LLAMA | dict(name="llama: fp16, gelu", kind="fp16", hidden_act="gelu"),
+    MISTRAL | dict(name="mistral: window, head20"),
+    MISTRAL | dict(name="mistral: no window, one group, bin", sliding_window=None, num_key_value_heads=1, file="bin"),
+    MISTRAL | dict(name="mistral: base, tied, transformers 4, sharded", tie_word_embeddings=True, spelling=4,
+                   shard="60KB") | rope(1e6),
+    MISTRAL | dict(name="mistral: bf16", kind="bf16"),
 ]
+
+FAMILIES = dict(gpt_neox=(GPTNeoXConfig, GPTNeoXForCausalLM), gpt2=(GPT2Config, GPT2LMHeadModel),
+                llama=(LlamaConfig, LlamaForCausalLM), mistral=(MistralConfig, MistralForCausalLM))
 
 
 def build(case, seed):
-    case = dict(case)
-    kind, layers = case.pop("kind", "fp32"), case.pop("layers", 2)
-    shard = case.pop("shard", "5GB")
-    name = case.pop("name")
-    defaults = dict(vocab_size=ENTRIES + 4, intermediate_size=3 * case["hidden_size"],
-                    bos_token_id=0, eos_token_id=0, num_hidden_layers=layers,
-                    max_position_embeddings=128)
-    config = GPTNeoXConfig(**{**defaults, **case})
+    case = {name: value for name, value in case.items() if name not in ("name", "shard", "file", "spelling")}
+    kind, layers, family = case.pop("kind", "fp32"), case.pop("layers", 2), case.pop("family")
+    defaults = dict(vocab_size=ENTRIES + 4, bos_token_id=0, eos_token_id=0)
+    if family == "gpt2":
+        defaults |= dict(n_layer=layers, n_positions=128)
+    else:
+        defaults |= dict(num_hidden_layers=layers, max_position_embeddings=128,
+                         intermediate_size=3 * case["hidden_size"])
+    make_config, make_model = FAMILIES[family]
     torch.manual_seed(seed)
-    model = GPTNeoXForCausalLM(config).eval()
+    model = make_model(make_config(**{**defaults, **case})).eval()
     with torch.no_grad():
-        for parameter_name, p in model.named_parameters():
+        for name, p in model.named_parameters():
             p.copy_(torch.randn_like(p) * (0.3 if p.dim() == 1 else 1.5 / p.shape[-1] ** 0.5))
-            if "norm" in parameter_name and parameter_name.endswith("weight"):
+            if ("norm" in name or "ln_" in name) and name.endswith("weight"):
                 p.add_(1)
-    return name, model.to(TYPES[kind]), kind, shard
+    return model.to(TYPES[kind]), kind
+
+
+def write_as_bin(model, folder):
+    """pytorch_model.bin in place of safetensors, in as many files."""
+    files = sorted(folder.glob("*.safetensors"))
+    state = model.state_dict()
+    names = list(state)
+    share = -(-len(names) // len(files))
+    where = {}
+    for n in range(len(files)):
+        file = f"pytorch_model-{n + 1:05}-of-{len(files):05}.bin" if len(files) > 1 else "pytorch_model.bin"
+        part = names[n * share:(n + 1) * share]
+        torch.save({name: state[name] for name in part}, folder / file)
+        where |= {name: file for name in part}
+    for path in [*files, folder / "model.safetensors.index.json"]:
+        path.unlink(missing_ok=True)
+    if len(files) > 1:
+        (folder / "pytorch_model.bin.index.json").write_text(json.dumps(dict(metadata={}, weight_map=where)))
+
+
+def respell(folder):
+    """config.json as transformers 4 wrote it."""
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    scaling = config.pop("rope_parameters")
+    config["rope_theta"] = scaling.pop("rope_theta")
+    config["rope_scaling"] = None if scaling == dict(rope_type="default") else scaling
+    config["torch_dtype"] = config.pop("dtype")
+    path.write_text(json.dumps(config))
 
 
 def tokenizer(folder):
@@ -107,46 +179,62 @@ def greedy(model, batch):
     return batch[0, -NEW:].tolist()
 
 
+@torch.no_grad()
+def logits_of(model, batch):
+    return model(batch).logits[0].float().numpy()
+
+
 def check_case(options, case, seed, folder):
-    name, model, kind, shard = build(case, seed)
+    name, shard = case["name"], case.get("shard", "5GB")
+    model, kind = build(case, seed)
     hf, ours, back = folder / "hf", folder / "ours", folder / "back"
     model.save_pretrained(hf, max_shard_size=shard)
-    bpe = tokenizer(hf)
+    # Of a model that was made in fp32, .to() would round the rotary frequencies too.
+    model = AutoModelForCausalLM.from_pretrained(hf, dtype=TYPES[kind]).eval()
+    bpe, saved = tokenizer(hf), tensors(hf)
     assert (len(list(hf.glob("*.safetensors"))) > 1) == (shard != "5GB"), "number of shards"
+    if case.get("file") == "bin":
+        write_as_bin(model, hf)
+    if case.get("spelling") == 4:
+        respell(hf)
     run(options.bin / "neox-convert", "--to", "neox.cpp", hf, ours)
 
     prompt = bpe.encode("the quick dog sat on a fox").ids
     batch = torch.tensor([prompt])
-    with torch.no_grad():
-        want = model(batch).logits[0].float().numpy()
-    tokens = greedy(model, batch)
+    want, likeliest = logits_of(model, batch), greedy(model, batch)
     words = run(options.tool, ours, {"bf16": "bfloat16"}.get(kind, kind), NEW, folder / "logits",
                 stdin=" ".join(map(str, prompt)))
     got = np.fromfile(folder / "logits", np.float32).reshape(len(prompt), -1)
     distance = apart(got, want)
     assert distance <= BOUND[kind], f"{name}: logits are {distance} apart"
     if kind == "fp32":
-        assert [int(w) for w in words.split()] == tokens, f"{name}: greedy tokens differ"
+        assert [int(w) for w in words.split()] == likeliest, f"{name}: greedy tokens differ"
 
     run(options.bin / "neox-convert", "--to", "hf", ours, back, "--max-shard-size", shard)
-    a, b = tensors(hf), tensors(back)
-    assert a.keys() == b.keys(), f"{name}: {a.keys() ^ b.keys()}"
-    for tensor_name in a:
-        assert same_bits(a[tensor_name], b[tensor_name]), f"{name}: {tensor_name} differs"
-    again, info = GPTNeoXForCausalLM.from_pretrained(
-        back, dtype=TYPES[kind], output_loading_info=True)
-    assert not any(info[k] for k in ("missing_keys", "unexpected_keys", "mismatched_keys")), info
-    with torch.no_grad():
-        logits = again.eval()(batch).logits[0].float().numpy()
+    check_back(name, back, saved, model, kind, case)
+    again = AutoModelForCausalLM.from_pretrained(back, dtype=TYPES[kind]).eval()
+    logits = logits_of(again, batch)
     if case.get("hidden_act") == "gelu_fast":  # comes back as gelu_new, the same with other rounding
         assert apart(logits, want) <= 1e-6, f"{name}: {apart(logits, want)} after the way back"
     else:
         assert np.array_equal(logits, want), f"{name}: logits after the way back differ"
+    assert AutoTokenizer.from_pretrained(back).encode(TEXT) == bpe.encode(TEXT).ids, "tokenizer"
+    print(f"{name}: logits {distance:.1e} apart, {len(saved)} tensors equal")
+
+
+def check_back(name, back, saved, model, kind, case):
+    """The files have the same tensors, and transformers makes the same model of them."""
+    found = tensors(back)
+    assert saved.keys() == found.keys(), f"{name}: {saved.keys() ^ found.keys()}"
+    for tensor_name in saved:
+        assert same_bits(saved[tensor_name], found[tensor_name]), f"{name}: {tensor_name} differs"
+    again, info = AutoModelForCausalLM.from_pretrained(back, dtype=TYPES[kind], output_loading_info=True)
+    assert type(again) is FAMILIES[case["family"]][1], f"{name}: came back as {type(again).__name__}"
+    assert not any(info[k] for k in ("missing_keys", "unexpected_keys", "mismatched_keys")), info
     state = model.state_dict()
+    assert state.keys() == again.state_dict().keys(), name
     for key, value in again.state_dict().items():
         assert same_bits(value, state[key]), f"{name}: state dict: {key}"
-    assert AutoTokenizer.from_pretrained(back).encode(TEXT) == bpe.encode(TEXT).ids, "tokenizer"
-    print(f"{name}: logits {distance:.1e} apart, {len(a)} tensors equal")
 
 
 def main():

@@ -1,0 +1,231 @@
+// config.json of the families, there and back.
+#include <algorithm>
+#include <map>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "convert/hf_family.h"
+#include "convert/hf_fields.h"
+#include "convert/hf_rotary.h"
+#include "model/parameters.h"
+
+namespace neox {
+namespace {
+
+using Json = nlohmann::json;
+using Keys = std::map<std::string, Json>;
+
+struct ActivationName {
+  const char* name;
+  Activation activation;
+  const char *plain, *gated;  // our key `activation`; "" where we have none
+};
+
+// The first of each kind is written. The other names are of the same formula.
+constexpr ActivationName kActivations[] = {{"gelu", Activation::kGeluErf, "gelu", "geglu"},
+                                           {"gelu_new", Activation::kGeluTanh, "gelu", ""},
+                                           {"gelu_fast", Activation::kGeluTanh, "gelu", ""},
+                                           {"gelu_pytorch_tanh", Activation::kGeluTanh, "gelu", ""},
+                                           {"relu", Activation::kRelu, "relu", "reglu"},
+                                           {"silu", Activation::kSilu, "silu", "swiglu"},
+                                           {"swish", Activation::kSilu, "silu", "swiglu"},
+                                           {"mish", Activation::kMish, "mish", ""},
+                                           {"sigmoid", Activation::kSigmoid, "", "glu"},
+                                           {"linear", Activation::kIdentity, "", "bilinear"}};
+
+std::string key_of(const ActivationName& a, bool gated) { return gated ? a.gated : a.plain; }
+
+void add_activation(const HfFamily& family, HfFields& fields, Keys& keys) {
+  std::string name = fields.text(family.activation_field, family.activation);
+  std::vector<std::string> names;
+  for (const ActivationName& a : kActivations) {
+    std::string key = key_of(a, family.gated);
+    if (key.empty()) continue;
+    names.push_back(a.name);
+    if (name != a.name) continue;
+    keys["activation"] = key;
+    keys["bias_gelu_fusion"] = a.activation == Activation::kGeluTanh;
+    return;
+  }
+  fail(Exit::kIo, fields.where(), ": ", family.activation_field, " is ", name, "; supported are ",
+       join(names, ", "));
+}
+
+const char* activation_name(const HfFamily& family, const ModelConfig& model) {
+  for (const ActivationName& a : kActivations)
+    if (a.activation == model.activation && !key_of(a, family.gated).empty()) return a.name;
+  return nullptr;
+}
+
+Json member_of(const ModelConfig& model, const HfField& field) {
+  Json value = std::visit(
+      [&](auto member) -> Json {
+        if constexpr (std::is_member_function_pointer_v<decltype(member)>)
+          return (model.*member)();
+        else
+          return model.*member;
+      },
+      field.member);
+  if (field.form != HfField::kOneLess) return value;
+  return model.window > 0 ? Json(value.get<int64_t>() + 1) : Json();
+}
+
+void check_type(const HfField& field, const Json& value, const std::string& where) {
+  constexpr int64_t kMost = int64_t{1} << 40;
+  bool real = std::holds_alternative<double ModelConfig::*>(field.member);
+  bool flag = std::holds_alternative<bool ModelConfig::*>(field.member);
+  bool fits = flag ? value.is_boolean() : real ? value.is_number() : value.is_number_integer();
+  check_io(fits, where, ": ", field.theirs, " is ", value.dump(), ", not ",
+           flag   ? "true or false"
+           : real ? "a number"
+                  : "an integer");
+  check_io(flag || real || (value >= 0 && value <= kMost), where, ": ", field.theirs, " is ",
+           value.dump(), "; it must be at least 0 and at most ", kMost);
+}
+
+// The field's value, or what its absence stands for; null where the key is not to be given.
+Json value_of(HfFields& fields, const HfField& field) {
+  bool none = fields.has(field.theirs) && field.null == HfField::kNone;
+  Json value = fields.take(field.theirs);
+  if (value.is_null() && !none) value = Json::parse(field.absent);
+  if (!value.is_null()) check_type(field, value, fields.where());
+  return value;
+}
+
+Json key_value(const HfField& field, const Json& value, const std::string& where) {
+  switch (field.form) {
+    case HfField::kPlain:
+      return value;
+    case HfField::kTripled:
+      return 3 * value.get<int64_t>();
+    case HfField::kNot:
+      return !value.get<bool>();
+    case HfField::kOneLess:
+      break;
+  }
+  check_io(value > 1, where, ": ", field.theirs, " is ", value.dump(),
+           ", which is not supported; it must be at least 2");
+  return value.get<int64_t>() - 1;
+}
+
+// A run of one step: what a configuration must say beside the model.
+Config config_with(const HfFamily& family, const Keys& keys, const std::string& where) {
+  std::string yaml = family.yaml;
+  for (const auto& [key, value] : keys) yaml += concat(key, ": ", value.dump(), "\n");
+  yaml += "train_iters: 1\ntrain_micro_batch_size_per_gpu: 1\n";
+  return load_config({.texts = {{where + ", as GPT-NeoX's keys", yaml}}});
+}
+
+std::string option_text(const Json& value) {
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
+// What two models may differ in, by our keys.
+Json options_of(const ModelConfig& m) {
+  constexpr const char* kPositions[] = {"rotary", "none", "learned", "sinusoidal", "alibi", "rpe"};
+  constexpr const char* kFormulas[] = {"gelu (erf)", "gelu (tanh)", "relu",    "silu",
+                                       "softsign",   "mish",        "sigmoid", "identity"};
+  return {
+      {"pos_emb", kPositions[static_cast<size_t>(m.position_embedding)]},
+      {"rotary_pct", m.rotary_pct},
+      {"rope_scaling.factor", m.rotary_scaling.factor},
+      {"activation", concat(m.gated ? "gated " : "", kFormulas[static_cast<size_t>(m.activation)])},
+      {"norm", m.norm == Norm::kRmsNorm ? "rmsnorm" : "layernorm"},
+      {"gpt_j_residual", m.parallel_residual},
+      {"gpt_j_tied", m.tied_norms},
+      {"use_qk_layernorm", m.qk_norm},
+      {"use_bias_in_attn_linear", m.attention_bias},
+      {"use_bias_in_mlp", m.mlp_bias},
+      {"num_kv_heads", m.groups()},
+      {"sliding_window_width", m.window}};
+}
+
+// What the family does not have of the model; "" where it has all.
+std::string lacks(const HfFamily& family, const ModelConfig& model) {
+  ModelConfig there;
+  try {
+    there = config_of(family, json_of(family, model, "float32"), family.architecture).model;
+  } catch (const Error& e) { return e.what(); }
+  if (architecture(there) == architecture(model)) return "";
+  Json wanted = options_of(model), found = options_of(there);
+  std::vector<std::string> words;
+  for (const auto& [key, value] : wanted.items())
+    if (value != found[key]) words.push_back(concat(key, ": ", option_text(value)));
+  if (words.empty()) words = {architecture(model) + " (but " + architecture(there) + ")"};
+  return concat(family.architecture, " has no ", join(words, ", no "));
+}
+
+}  // namespace
+
+const HfFamily& family_of(const Json& config, const std::string& where) {
+  HfFields fields(config, where);
+  std::string type = fields.text("model_type", "");
+  Json names = fields.take("architectures");
+  std::vector<std::string> supported;
+  for (const HfFamily& family : hf_families()) {
+    supported.push_back(concat(family.type, " (", family.architecture, ")"));
+    if (type != family.type) continue;
+    check_io(names.is_null() || names == Json::array({family.architecture}), where,
+             ": architectures is ", names.dump(), "; supported is ", family.architecture);
+    return family;
+  }
+  fail(Exit::kIo, where, ": model_type is ", type, "; supported are ", join(supported, ", "));
+}
+
+Config config_of(const HfFamily& family, const Json& json, const std::string& where) {
+  HfFields fields(json, where);
+  fields.take("model_type");
+  fields.take("architectures");
+  Keys keys;
+  std::vector<std::pair<const HfField*, Json>> compared;
+  for (const HfField& field : family.fields) {
+    Json value = value_of(fields, field);
+    if (value.is_null()) continue;
+    if (field.key)
+      keys[field.key] = key_value(field, value, where);
+    else
+      compared.emplace_back(&field, value);
+  }
+  keys["seq_length"] = keys.at("max_position_embeddings");
+  add_activation(family, fields, keys);
+  Json rotary = rotary_keys(family.rotary, fields, keys.at("seq_length").get<int64_t>());
+  for (const auto& [key, value] : rotary.items()) keys[key] = value;
+  for (const char* name : family.must_be_true)
+    check_io(fields.flag(name, true), where, ": ", name, " is false, which is not supported");
+  fields.finish(family.silent);
+  Config config = config_with(family, keys, where);
+  for (const auto& [field, value] : compared) {
+    Json by_others = member_of(config.model, *field);
+    check_io(value == by_others, where, ": ", field->theirs, " is ", value.dump(), ", but ",
+             by_others.dump(), " by other fields; that they differ is not supported");
+  }
+  return config;
+}
+
+nlohmann::ordered_json json_of(const HfFamily& family, const ModelConfig& model,
+                               const std::string& dtype) {
+  nlohmann::ordered_json json = {
+      {"architectures", nlohmann::ordered_json::array({family.architecture})},
+      {"model_type", family.type}};
+  for (const HfField& field : family.fields) json[field.theirs] = member_of(model, field);
+  if (const char* name = activation_name(family, model)) json[family.activation_field] = name;
+  add_rotary_fields(family.rotary, model, json);
+  json["torch_dtype"] = dtype;
+  json["use_cache"] = true;
+  return json;
+}
+
+const HfFamily& family_for(const ModelConfig& model, const std::string& type) {
+  std::vector<const HfFamily*> order;
+  for (const HfFamily& family : hf_families()) order.push_back(&family);
+  std::ranges::stable_partition(order, [&](const HfFamily* f) { return f->type == type; });
+  std::vector<std::string> reasons;
+  for (const HfFamily* family : order) {
+    std::string reason = lacks(*family, model);
+    if (reason.empty()) return *family;
+    reasons.push_back(reason);
+  }
+  fail(Exit::kUsage, "transformers has no architecture for this model: ", join(reasons, "; "));
+}
+
+}  // namespace neox

@@ -1,0 +1,184 @@
+// The table of architectures.
+#include "convert/hf_family.h"
+
+namespace neox {
+namespace {
+
+using M = ModelConfig;
+using F = HfField;
+using T = HfTensor;
+
+constexpr HfBuffer kFrequencies = {".rotary_emb.inv_freq", "follows from the rotary base"};
+
+std::vector<HfField> operator+(std::vector<HfField> a, const std::vector<HfField>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+HfFamily gpt_neox() {
+  return {
+      .architecture = "GPTNeoXForCausalLM",
+      .type = "gpt_neox",
+      .yaml = "pos_emb: rotary\n",
+      .rotary = HfFamily::kShare,
+      .activation_field = "hidden_act",
+      .activation = "gelu",
+      .gated = false,
+      .fields = {{"num_hidden_layers", "num_layers", &M::layers, "44"},
+                 {"hidden_size", "hidden_size", &M::hidden, "6144"},
+                 {"num_attention_heads", "num_attention_heads", &M::heads, "64"},
+                 {"intermediate_size", "intermediate_size", &M::intermediate, "24576"},
+                 {"max_position_embeddings", "max_position_embeddings", &M::positions, "2048"},
+                 {"vocab_size", "padded_vocab_size", &M::vocab, "50432"},
+                 {"layer_norm_eps", "layernorm_epsilon", &M::norm_eps, "1e-5"},
+                 {"use_parallel_residual", "gpt_j_residual", &M::parallel_residual, "true"},
+                 {"tie_word_embeddings", "no_weight_tying", &M::tied_embedding, "false", F::kNot},
+                 {"attention_bias", "use_bias_in_attn_linear", &M::attention_bias, "true"},
+                 {"hidden_dropout", "hidden_dropout", &M::hidden_dropout, "0.0"},
+                 {"attention_dropout", "attention_dropout", &M::attention_dropout, "0.0"},
+                 {"initializer_range", "init_method_std", &M::init_std, "0.02"}},
+      .must_be_true = {},
+      .silent = {},
+      .tensors = {{"embed_in", {"gpt_neox.embed_in"}},
+                  {"layers.*.input_layernorm", {"gpt_neox.layers.*.input_layernorm"}},
+                  {"layers.*.post_attention_layernorm",
+                   {"gpt_neox.layers.*.post_attention_layernorm"}},
+                  {"layers.*.attention.query_key_value",
+                   {"gpt_neox.layers.*.attention.query_key_value"}},
+                  {"layers.*.attention.dense", {"gpt_neox.layers.*.attention.dense"}},
+                  {"layers.*.mlp.dense_h_to_4h", {"gpt_neox.layers.*.mlp.dense_h_to_4h"}},
+                  {"layers.*.mlp.dense_4h_to_h", {"gpt_neox.layers.*.mlp.dense_4h_to_h"}},
+                  {"final_layer_norm", {"gpt_neox.final_layer_norm"}},
+                  {"embed_out", {"embed_out|lm_head"}}},
+      .layers = {"gpt_neox.layers."},
+      .buffers = {{".attention.bias", "the causal mask, a constant"},
+                  {".attention.masked_bias", "a constant of the mask"},
+                  kFrequencies}};
+}
+
+// The first files of the weights have names without "transformer.".
+HfFamily gpt2() {
+  return {
+      .architecture = "GPT2LMHeadModel",
+      .type = "gpt2",
+      .yaml = "pos_emb: learned\n",
+      .rotary = HfFamily::kNoRotary,
+      .activation_field = "activation_function",
+      .activation = "gelu_new",
+      .gated = false,
+      .fields = {{"n_layer", "num_layers", &M::layers, "12"},
+                 {"n_embd", "hidden_size", &M::hidden, "768"},
+                 {"n_head", "num_attention_heads", &M::heads, "12"},
+                 {"n_inner", "intermediate_size", &M::intermediate, "null", F::kPlain, F::kNone},
+                 {"n_positions", "max_position_embeddings", &M::positions, "1024"},
+                 {"vocab_size", "padded_vocab_size", &M::vocab, "50257"},
+                 {"layer_norm_epsilon", "layernorm_epsilon", &M::norm_eps, "1e-5"},
+                 {"tie_word_embeddings", "no_weight_tying", &M::tied_embedding, "true", F::kNot},
+                 {"resid_pdrop", "hidden_dropout", &M::hidden_dropout, "0.1"},
+                 {"embd_pdrop", nullptr, &M::hidden_dropout, "0.1"},
+                 {"attn_pdrop", "attention_dropout", &M::attention_dropout, "0.1"},
+                 {"initializer_range", "init_method_std", &M::init_std, "0.02"}},
+      .must_be_true = {"scale_attn_weights"},
+      .silent = {"n_ctx", "reorder_and_upcast_attn", "summary_activation", "summary_first_dropout",
+                 "summary_proj_to_labels", "summary_type", "summary_use_proj"},
+      .tensors = {{"embed_in", {"transformer.wte|wte"}},
+                  {"embed_positions", {"transformer.wpe|wpe"}},
+                  {"layers.*.input_layernorm", {"transformer.h.*.ln_1|h.*.ln_1"}},
+                  {"layers.*.post_attention_layernorm", {"transformer.h.*.ln_2|h.*.ln_2"}},
+                  {"layers.*.attention.query_key_value",
+                   {"transformer.h.*.attn.c_attn|h.*.attn.c_attn"},
+                   T::kTurnedInThirds},
+                  {"layers.*.attention.dense",
+                   {"transformer.h.*.attn.c_proj|h.*.attn.c_proj"},
+                   T::kTurned},
+                  {"layers.*.mlp.dense_h_to_4h",
+                   {"transformer.h.*.mlp.c_fc|h.*.mlp.c_fc"},
+                   T::kTurned},
+                  {"layers.*.mlp.dense_4h_to_h",
+                   {"transformer.h.*.mlp.c_proj|h.*.mlp.c_proj"},
+                   T::kTurned},
+                  {"final_layer_norm", {"transformer.ln_f|ln_f"}},
+                  {"embed_out", {"lm_head"}}},
+      .layers = {"transformer.h.", "h."},
+      .buffers = {{".attn.bias", "the causal mask, a constant"},
+                  {".attn.masked_bias", "a constant of the mask"}}};
+}
+
+// What LlamaForCausalLM and MistralForCausalLM share.
+std::vector<HfField> llama_fields() {
+  return {{"num_hidden_layers", "num_layers", &M::layers, "32"},
+          {"hidden_size", "hidden_size", &M::hidden, "4096"},
+          {"num_attention_heads", "num_attention_heads", &M::heads, "32"},
+          {"head_dim", nullptr, &M::head_size, "null"},
+          {"vocab_size", "padded_vocab_size", &M::vocab, "32000"},
+          {"rms_norm_eps", "rms_norm_epsilon", &M::norm_eps, "1e-6"},
+          {"tie_word_embeddings", "no_weight_tying", &M::tied_embedding, "false", F::kNot},
+          {"attention_dropout", "attention_dropout", &M::attention_dropout, "0.0"},
+          {"initializer_range", "init_method_std", &M::init_std, "0.02"}};
+}
+
+HfFamily llama_like(const char* architecture, const char* type, const char* yaml) {
+  return {.architecture = architecture,
+          .type = type,
+          .yaml = yaml,
+          .rotary = HfFamily::kWhole,
+          .activation_field = "hidden_act",
+          .activation = "silu",
+          .gated = true,
+          .fields = {},
+          .must_be_true = {},
+          .silent = {"pretraining_tp", "max_sequence_length"},
+          .tensors = {{"embed_in", {"model.embed_tokens"}},
+                      {"layers.*.input_layernorm", {"model.layers.*.input_layernorm"}},
+                      {"layers.*.post_attention_layernorm",
+                       {"model.layers.*.post_attention_layernorm"}},
+                      {"layers.*.attention.query_key_value",
+                       {"model.layers.*.self_attn.q_proj", "model.layers.*.self_attn.k_proj",
+                        "model.layers.*.self_attn.v_proj"},
+                       T::kQueryKeyValue},
+                      {"layers.*.attention.dense", {"model.layers.*.self_attn.o_proj"}},
+                      {"layers.*.mlp.dense_h_to_4h",
+                       {"model.layers.*.mlp.gate_proj", "model.layers.*.mlp.up_proj"},
+                       T::kGateUp},
+                      {"layers.*.mlp.dense_4h_to_h", {"model.layers.*.mlp.down_proj"}},
+                      {"final_layer_norm", {"model.norm"}},
+                      {"embed_out", {"lm_head"}}},
+          .layers = {"model.layers."},
+          .buffers = {kFrequencies}};
+}
+
+HfFamily llama() {
+  HfFamily family = llama_like("LlamaForCausalLM", "llama", "pos_emb: rotary\nnorm: rmsnorm\n");
+  family.fields =
+      llama_fields() +
+      std::vector<HfField>{
+          {"num_key_value_heads", "num_kv_heads", &M::groups, "null", F::kPlain, F::kNone},
+          {"intermediate_size", "intermediate_size", &M::intermediate, "11008", F::kTripled},
+          {"max_position_embeddings", "max_position_embeddings", &M::positions, "2048"},
+          {"attention_bias", "use_bias_in_attn_linear", &M::attention_bias, "false"},
+          {"mlp_bias", "use_bias_in_mlp", &M::mlp_bias, "false"}};
+  return family;
+}
+
+HfFamily mistral() {
+  HfFamily family = llama_like("MistralForCausalLM", "mistral",
+                               "pos_emb: rotary\nnorm: rmsnorm\n"
+                               "use_bias_in_attn_linear: false\nuse_bias_in_mlp: false\n");
+  family.fields =
+      llama_fields() +
+      std::vector<HfField>{
+          {"num_key_value_heads", "num_kv_heads", &M::groups, "8", F::kPlain, F::kNone},
+          {"intermediate_size", "intermediate_size", &M::intermediate, "14336", F::kTripled},
+          {"max_position_embeddings", "max_position_embeddings", &M::positions, "131072"},
+          {"sliding_window", "sliding_window_width", &M::window, "4096", F::kOneLess, F::kNone}};
+  return family;
+}
+
+}  // namespace
+
+std::span<const HfFamily> hf_families() {
+  static const std::vector<HfFamily> kAll = {gpt_neox(), gpt2(), llama(), mistral()};
+  return kAll;
+}
+
+}  // namespace neox

@@ -1,0 +1,102 @@
+// The architectures of Hugging Face's transformers that are decoders of ours, as data: the fields
+// of config.json that are our keys, and the tensors that our parameters are made of. Pure
+// functions.
+#pragma once
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "config/config.h"
+#include "convert/model_files.h"
+
+namespace neox {
+
+// A field of config.json that is one of our keys.
+struct HfField {
+  using Member = std::variant<int64_t ModelConfig::*, double ModelConfig::*, bool ModelConfig::*,
+                              int64_t (ModelConfig::*)() const>;
+  enum Form {
+    kPlain,
+    kTripled,  // our key is three times the field: the width of a gated MLP
+    kOneLess,  // our key and member are one less; member 0 is null
+    kNot,      // our key is the opposite; the member is the field
+  };
+  enum Null { kAbsent, kNone };  // what null means: as if absent, or that the key is not given
+
+  const char* theirs;
+  const char* key;  // nullptr: follows from other fields, and is only compared
+  Member member;
+  const char* absent;  // JSON; "null": the key is not given
+  Form form = kPlain;
+  Null null = kAbsent;
+};
+
+// A parameter, less its .weight or .bias, and the tensors it is made of. '*' is a layer's number.
+struct HfTensor {
+  enum Form {
+    kPlain,
+    kTurned,          // a matrix is stored the other way round, [in, out]
+    kQueryKeyValue,   // of [heads, D], [groups, D], [groups, D]
+    kTurnedInThirds,  // turned, and all queries stand before all keys and all values
+    kGateUp,
+  };
+  const char* ours;
+  std::vector<const char*> theirs;  // "a|b" where there are two names for it; the first is written
+  Form form = kPlain;
+};
+
+struct HfBuffer {
+  const char* end;  // of the name of a tensor of a layer that is no parameter
+  const char* reason;
+};
+
+struct HfFamily {
+  enum Rotary {
+    kNoRotary,
+    kShare,  // rotary_pct and rotary_emb_base
+    kWhole,  // rope_theta, all of each head
+  };
+  const char* architecture;  // "GPTNeoXForCausalLM"
+  const char* type;          // "gpt_neox": model_type
+  const char* yaml;          // keys of ours that it fixes
+  Rotary rotary;
+  const char* activation_field;
+  const char* activation;  // where the field is absent
+  bool gated;
+  std::vector<HfField> fields;
+  std::vector<const char*> must_be_true;  // fields; absent is true
+  std::vector<const char*> silent;        // fields that say nothing of the model
+  std::vector<HfTensor> tensors;
+  std::vector<const char*> layers;  // how names of the tensors of a layer begin
+  std::vector<HfBuffer> buffers;
+};
+
+// In the order in which they are tried for writing.
+std::span<const HfFamily> hf_families();
+
+// By model_type and architectures. Throws (74) for any other.
+const HfFamily& family_of(const nlohmann::json& config, const std::string& where);
+
+// The configuration of the model. A field that is not given has transformers' default. Throws (74)
+// for fields that are not known, or whose value is not supported; `where` names the file.
+Config config_of(const HfFamily& family, const nlohmann::json& json, const std::string& where);
+
+// config.json without the fields that say nothing of the model.
+nlohmann::ordered_json json_of(const HfFamily& family, const ModelConfig& model,
+                               const std::string& dtype);
+
+// The family whose config.json describes exactly this model: the one of that type, if it does, else
+// the first. Throws (64) where none does, naming for each what it does not have.
+const HfFamily& family_for(const ModelConfig& model, const std::string& type);
+
+Pieces pieces_of(const HfFamily& family, const ModelConfig& model, const std::string& ours,
+                 const Dims& shape);
+// The same way back: the tensors of pieces_of(), contiguous.
+std::vector<at::Tensor> take_apart(const HfFamily& family, const ModelConfig& model,
+                                   const std::string& ours, const at::Tensor& tensor);
+// Why a tensor is not a parameter; "" where no rule says so.
+std::string ignored_by(const HfFamily& family, const std::string& theirs, bool tied);
+
+}  // namespace neox

@@ -1,0 +1,383 @@
+// The families of transformers: layouts by construction, configurations of all spellings, files of
+// PyTorch, and what is refused.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/equal.h>
+
+#include "checkpoint/checkpoint.h"
+#include "convert/formats.h"
+#include "convert/hf_family.h"
+#include "convert_fixture.h"
+#include "torchfile/tensor.h"
+
+namespace neox::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr int64_t kWidth = 24, kHeads = 4, kGroups = 2, kSize = 6, kInner = 14, kPositions = 32;
+
+struct Model {
+  Json config;
+  std::vector<Made> tensors;
+};
+
+void add_layer(std::vector<Made>& all, int layer, const char* begin, std::vector<Made> tensors) {
+  for (Made& t : tensors) all.push_back({concat(begin, layer, ".", t.name), t.shape});
+}
+
+Model llama() {
+  Json config = {{"architectures", {"LlamaForCausalLM"}},
+                 {"model_type", "llama"},
+                 {"hidden_size", kWidth},
+                 {"num_hidden_layers", 2},
+                 {"num_attention_heads", kHeads},
+                 {"num_key_value_heads", kGroups},
+                 {"head_dim", kSize},
+                 {"intermediate_size", kInner},
+                 {"max_position_embeddings", kPositions},
+                 {"vocab_size", kVocab},
+                 {"rms_norm_eps", 1e-5},
+                 {"hidden_act", "silu"},
+                 {"rope_theta", 500000.0},
+                 {"pretraining_tp", 1},
+                 {"torch_dtype", "float32"}};
+  std::vector<Made> all = {{"model.embed_tokens.weight", {kVocab, kWidth}}};
+  for (int layer : {0, 1})
+    add_layer(all, layer, "model.layers.",
+              {{"input_layernorm.weight", {kWidth}},
+               {"post_attention_layernorm.weight", {kWidth}},
+               {"self_attn.q_proj.weight", {kHeads * kSize, kWidth}},
+               {"self_attn.k_proj.weight", {kGroups * kSize, kWidth}},
+               {"self_attn.v_proj.weight", {kGroups * kSize, kWidth}},
+               {"self_attn.o_proj.weight", {kWidth, kHeads * kSize}},
+               {"mlp.gate_proj.weight", {kInner, kWidth}},
+               {"mlp.up_proj.weight", {kInner, kWidth}},
+               {"mlp.down_proj.weight", {kWidth, kInner}}});
+  all.push_back({"model.norm.weight", {kWidth}});
+  all.push_back({"lm_head.weight", {kVocab, kWidth}});
+  return {config, all};
+}
+
+Model biased_llama() {
+  Model model = llama();
+  model.config["attention_bias"] = true;
+  model.config["mlp_bias"] = true;
+  std::vector<Made> tensors = model.tensors;
+  for (const Made& t : tensors)
+    if (t.name.find("_proj") != std::string::npos)
+      model.tensors.push_back({t.name.substr(0, t.name.size() - 6) + "bias", {t.shape[0]}});
+  return model;
+}
+
+Model mistral(const Json& window = 9) {
+  Model model = llama();
+  model.config["architectures"] = {"MistralForCausalLM"};
+  model.config["model_type"] = "mistral";
+  model.config["sliding_window"] = window;
+  model.config.erase("pretraining_tp");
+  return model;
+}
+
+Model gpt2(const std::string& prefix = "transformer.") {
+  Json config = {{"architectures", {"GPT2LMHeadModel"}},
+                 {"model_type", "gpt2"},
+                 {"n_embd", kWidth},
+                 {"n_layer", 2},
+                 {"n_head", kHeads},
+                 {"n_inner", nullptr},
+                 {"n_ctx", 32},
+                 {"n_positions", kPositions},
+                 {"vocab_size", kVocab},
+                 {"resid_pdrop", 0.1},
+                 {"summary_type", "cls_index"}};
+  std::vector<Made> all = {{prefix + "wte.weight", {kVocab, kWidth}},
+                           {prefix + "wpe.weight", {kPositions, kWidth}}};
+  for (int layer : {0, 1})
+    add_layer(all, layer, (prefix + "h.").c_str(),
+              {{"ln_1.weight", {kWidth}},
+               {"ln_1.bias", {kWidth}},
+               {"attn.c_attn.weight", {kWidth, 3 * kWidth}},
+               {"attn.c_attn.bias", {3 * kWidth}},
+               {"attn.c_proj.weight", {kWidth, kWidth}},
+               {"attn.c_proj.bias", {kWidth}},
+               {"ln_2.weight", {kWidth}},
+               {"ln_2.bias", {kWidth}},
+               {"mlp.c_fc.weight", {kWidth, 4 * kWidth}},
+               {"mlp.c_fc.bias", {4 * kWidth}},
+               {"mlp.c_proj.weight", {4 * kWidth, kWidth}},
+               {"mlp.c_proj.bias", {kWidth}}});
+  all.push_back({prefix + "ln_f.weight", {kWidth}});
+  all.push_back({prefix + "ln_f.bias", {kWidth}});
+  return {config, all};
+}
+
+class Families : public Convert {
+ protected:
+  std::string put(const Model& m, const std::string& type = "F32") {
+    return model(m.tensors, m.config, type);
+  }
+  std::string refusal(const Model& m) {
+    put(m);
+    return error();
+  }
+  at::Tensor theirs(const std::string& name) const { return open_weights(dir_ / "hf")->read(name); }
+  at::Tensor ours(const std::string& name) const {
+    return open_neox_cpp_tensors(dir_ / "ours")->read("param/" + name);
+  }
+  ModelConfig read(const Json& config) const {
+    return config_of(family_of(config, "c.json"), config, "c.json").model;
+  }
+  // Of pytorch_model.bin, from the safetensors that are there.
+  void to_torch(const std::vector<std::string>& names, const std::string& file) const {
+    auto from = open_weights(dir_ / "hf/model.safetensors");
+    torchfile::Item::Entries entries;
+    for (const std::string& name : names)
+      entries.emplace_back(name, torchfile::new_tensor(from->read(name)));
+    torchfile::write_torch_file(dir_ / ("hf/" + file), torchfile::Item::ordered_dict(entries));
+  }
+};
+
+TEST_F(Families, LlamaRowsOfQueriesKeysAndValuesStandGroupByGroup) {
+  put(llama());
+  to_ours("ours");
+  at::Tensor all = ours("layers.1.attention.query_key_value.weight");
+  const std::string attention = "model.layers.1.self_attn.";
+  at::Tensor q = theirs(attention + "q_proj.weight"), k = theirs(attention + "k_proj.weight"),
+             v = theirs(attention + "v_proj.weight");
+  for (int64_t g = 0; g < kGroups; ++g)
+    for (int64_t d = 0; d < kSize; ++d) {
+      int64_t block = g * 4 * kSize;  // two heads of queries, keys, values
+      EXPECT_TRUE(all[block + d].equal(q[2 * g * kSize + d]));
+      EXPECT_TRUE(all[block + kSize + d].equal(q[(2 * g + 1) * kSize + d]));
+      EXPECT_TRUE(all[block + 2 * kSize + d].equal(k[g * kSize + d]));
+      EXPECT_TRUE(all[block + 3 * kSize + d].equal(v[g * kSize + d]));
+    }
+}
+
+TEST_F(Families, LlamaGateAndUpAlternate) {
+  put(biased_llama());
+  to_ours("ours");
+  for (const char* part : {"weight", "bias"}) {
+    at::Tensor all = ours(concat("layers.0.mlp.dense_h_to_4h.", part));
+    at::Tensor gate = theirs(concat("model.layers.0.mlp.gate_proj.", part)),
+               up = theirs(concat("model.layers.0.mlp.up_proj.", part));
+    for (int64_t i = 0; i < kInner; ++i) {
+      EXPECT_TRUE(all[2 * i].equal(gate[i])) << part << i;
+      EXPECT_TRUE(all[2 * i + 1].equal(up[i])) << part << i;
+    }
+  }
+}
+
+TEST_F(Families, Gpt2MatricesAreTurnedAndHeadsStandTogether) {
+  put(gpt2());
+  to_ours("ours");
+  at::Tensor weight = ours("layers.1.attention.query_key_value.weight"),
+             bias = ours("layers.1.attention.query_key_value.bias");
+  at::Tensor thirds = theirs("transformer.h.1.attn.c_attn.weight").t(),
+             thirds_bias = theirs("transformer.h.1.attn.c_attn.bias");
+  for (int64_t head = 0; head < kHeads; ++head)
+    for (int64_t part = 0; part < 3; ++part)
+      for (int64_t d = 0; d < kSize; ++d) {
+        int64_t here = (head * 3 + part) * kSize + d, there = part * kWidth + head * kSize + d;
+        EXPECT_TRUE(weight[here].equal(thirds[there])) << here;
+        EXPECT_TRUE(bias[here].equal(thirds_bias[there])) << here;
+      }
+  EXPECT_TRUE(ours("layers.0.mlp.dense_h_to_4h.weight")
+                  .equal(theirs("transformer.h.0.mlp.c_fc.weight").t()));
+  EXPECT_TRUE(ours("embed_positions.weight").equal(theirs("transformer.wpe.weight")));
+}
+
+TEST_F(Families, ComeBackBitForBitWithTheirConfiguration) {
+  int number = 0;
+  for (const Model& m : {llama(), biased_llama(), mistral(), mistral(nullptr), gpt2()}) {
+    put(m, number % 2 ? "BF16" : "F32");
+    std::string there = concat("ours", number), back = concat("back", number++);
+    to_ours(there);
+    to_hf(there, back, {"--max-shard-size", "20kB"});
+    EXPECT_EQ(bytes_of(dir_ / back), bytes_of(dir_ / "hf")) << m.config;
+    Json config = written_config(back);
+    for (const auto& [name, value] : m.config.items())
+      if (config.contains(name) && name != "torch_dtype" && name != "n_inner") {
+        EXPECT_EQ(config[name], value) << name;
+      }
+    fs::remove_all(dir_ / "hf");
+  }
+}
+
+TEST_F(Families, TiedModelsHaveNoHead) {
+  Model m = llama();
+  m.config["tie_word_embeddings"] = true;
+  m.tensors.pop_back();
+  put(m);
+  to_ours("ours");
+  to_hf("ours", "back");
+  EXPECT_EQ(bytes_of(dir_ / "back"), bytes_of(dir_ / "hf"));
+  m = gpt2();
+  m.tensors.push_back({"lm_head.weight", {kVocab, kWidth}});
+  put(m);
+  EXPECT_THAT(error_of([&] { to_ours("out"); }),
+              HasSubstr("lm_head.weight differs from the embedding"));
+}
+
+TEST_F(Families, Gpt2IsReadUnderItsOldNamesAndWithItsMask) {
+  Model m = gpt2("");
+  m.tensors.push_back({"h.0.attn.bias", {1, 1, 32, 32}});
+  put(m);
+  EXPECT_THAT(to_ours("ours"), HasSubstr("left out: the causal mask, a constant"));
+  to_hf("ours", "back");
+  EXPECT_TRUE(bytes_of(dir_ / "back").contains("transformer.h.1.attn.c_attn.weight"));
+}
+
+TEST_F(Families, RopeIsReadInBothSpellings) {
+  Json old = llama().config, fresh = old;
+  const Json scaling = {{"factor", 8.0},
+                        {"low_freq_factor", 1.0},
+                        {"high_freq_factor", 4.0},
+                        {"original_max_position_embeddings", 16}};
+  old["rope_scaling"] = scaling;
+  old["rope_scaling"]["rope_type"] = "llama3";
+  fresh.erase("rope_theta");
+  fresh["rope_parameters"] = old["rope_scaling"];
+  fresh["rope_parameters"]["rope_theta"] = 500000.0;
+  for (const Json& config : {old, fresh}) {
+    ModelConfig m = read(config);
+    EXPECT_EQ(m.rotary_base, 500000);
+    EXPECT_EQ(m.rotary_scaling.factor, 8);
+    EXPECT_EQ(m.rotary_scaling.original_positions, 16);
+  }
+  Json written = json_of(family_for(read(old), ""), read(old), "float32");
+  EXPECT_EQ(read(written).rotary_scaling.high_freq_factor, 4);
+  EXPECT_EQ(written["rope_scaling"]["rope_type"], "llama3");
+}
+
+TEST_F(Families, WindowOfNothingIsNotTheUsualWindow) {
+  EXPECT_EQ(read(mistral(9).config).window, 8);
+  EXPECT_EQ(read(mistral(nullptr).config).window, 0);
+  Json config = mistral().config;
+  config.erase("sliding_window");
+  EXPECT_EQ(read(config).window, 4095);
+  config["num_key_value_heads"] = nullptr;
+  EXPECT_EQ(read(config).groups(), kHeads);
+}
+
+TEST_F(Families, FieldsThatHaveNoPlaceAreRefused) {
+  auto with = [&](Model m, const char* field, const Json& value) {
+    m.config[field] = value;
+    return refusal(m);
+  };
+  EXPECT_THAT(with(llama(), "head_dim", 8), HasSubstr("head_dim is 8, but 6 by other fields"));
+  EXPECT_THAT(with(llama(), "sliding_window", 8), HasSubstr("sliding_window (8) is not known"));
+  EXPECT_THAT(with(llama(), "partial_rotary_factor", 0.5),
+              HasSubstr("partial_rotary_factor is 0.5, but all of each head is rotated"));
+  EXPECT_THAT(with(llama(), "rope_scaling", {{"rope_type", "yarn"}, {"factor", 2}}),
+              HasSubstr("rope_scaling.rope_type is yarn; only default and llama3"));
+  EXPECT_THAT(with(llama(), "rope_scaling", {{"rope_type", "llama3"}, {"factor", 2}}),
+              HasSubstr("rope_scaling lacks low_freq_factor"));
+  EXPECT_THAT(with(llama(), "hidden_act", "gelu_new"), HasSubstr("hidden_act is gelu_new"));
+  EXPECT_THAT(with(mistral(), "attention_bias", true), HasSubstr("attention_bias (true) is not"));
+  EXPECT_THAT(with(mistral(), "sliding_window", 1), HasSubstr("it must be at least 2"));
+  EXPECT_THAT(with(gpt2(), "scale_attn_weights", false), HasSubstr("scale_attn_weights is false"));
+  EXPECT_THAT(with(gpt2(), "scale_attn_by_inverse_layer_idx", true), HasSubstr("is not known"));
+  EXPECT_THAT(with(gpt2(), "embd_pdrop", 0.2), HasSubstr("embd_pdrop is 0.2, but 0.1 by other"));
+  EXPECT_THAT(with(gpt2(), "architectures", {"GPT2Model"}), HasSubstr("architectures is"));
+}
+
+TEST_F(Families, WrongTensorsAreRefused) {
+  Model m = llama();
+  m.tensors.erase(m.tensors.begin() + 4);
+  EXPECT_THAT(refusal(m), HasSubstr("has no model.layers.0.self_attn.k_proj.weight [12, 24]"));
+  m = llama();
+  m.tensors[5].shape = {kWidth, kWidth};
+  EXPECT_THAT(refusal(m),
+              HasSubstr("v_proj.weight is [24, 24], but [12, 24] by the configuration"));
+  m = biased_llama();
+  m.config["mlp_bias"] = false;
+  EXPECT_THAT(refusal(m), HasSubstr("no place in the model: model.layers.0.mlp.down_proj.bias"));
+  m = gpt2();
+  m.tensors[4].shape = {3 * kWidth, kWidth};
+  EXPECT_THAT(refusal(m), HasSubstr("c_attn.weight is [72, 24], but [24, 72] by"));
+  m = gpt2();
+  m.config = llama().config;
+  EXPECT_THAT(refusal(m), HasSubstr("has no model.embed_tokens.weight [29, 24]"));
+}
+
+TEST_F(Families, MissingShardsAndTruncatedFilesAreRefused) {
+  Model m = mistral();
+  sharded(m.tensors, m.config);
+  fs::resize_file(dir_ / "hf/b.safetensors", fs::file_size(dir_ / "hf/b.safetensors") - 1);
+  EXPECT_THAT(error(), HasSubstr("b.safetensors is truncated"));
+  fs::remove(dir_ / "hf/b.safetensors");
+  EXPECT_THAT(error(), HasSubstr("hf/b.safetensors is missing; "));
+}
+
+TEST_F(Families, FilesOfPyTorchAreRead) {
+  Model m = gpt2();
+  put(m);
+  Bytes want = bytes_of(dir_ / "hf");
+  std::vector<std::string> names;
+  for (const Made& t : m.tensors) names.push_back(t.name);
+  to_torch(names, "pytorch_model.bin");
+  fs::rename(dir_ / "hf/model.safetensors", dir_ / "kept");
+  to_ours("ours");
+  to_hf("ours", "back");
+  EXPECT_EQ(bytes_of(dir_ / "back"), want);
+  EXPECT_THAT(run({"inspect", dir_ / "hf/pytorch_model.bin"}), HasSubstr("wpe"));
+}
+
+TEST_F(Families, ShardsOfPyTorchAreReadAndTheirIndexIsChecked) {
+  Model m = gpt2();
+  put(m);
+  Bytes want = bytes_of(dir_ / "hf");
+  std::vector<std::string> a, b;
+  Json map;
+  for (const Made& t : m.tensors) (a.size() < 9 ? a : b).push_back(t.name);
+  for (const std::string& name : a) map[name] = "a.bin";
+  for (const std::string& name : b) map[name] = "b.bin";
+  to_torch(a, "a.bin");
+  to_torch(b, "b.bin");
+  dir_.put("hf/pytorch_model.bin.index.json", Json{{"weight_map", map}}.dump());
+  fs::remove(dir_ / "hf/model.safetensors");
+  to_ours("ours");
+  to_hf("ours", "back");
+  EXPECT_EQ(bytes_of(dir_ / "back"), want);
+  for (const char* name : {"ours", "back"}) fs::remove_all(dir_ / name);
+  fs::resize_file(dir_ / "hf/b.bin", fs::file_size(dir_ / "hf/b.bin") / 2);
+  EXPECT_THAT(error(), HasSubstr("b.bin"));
+  fs::remove(dir_ / "hf/b.bin");
+  EXPECT_THAT(error(), HasSubstr("b.bin is missing"));
+}
+
+TEST_F(Families, WhatIsNoStateDictIsRefused) {
+  put(gpt2());
+  fs::remove(dir_ / "hf/model.safetensors");
+  using torchfile::Item;
+  auto with = [&](const Item& root) {
+    torchfile::write_torch_file(dir_ / "hf/pytorch_model.bin", root);
+    return error();
+  };
+  EXPECT_THAT(with(Item::list({1})), HasSubstr("holds a list instead of a state dict"));
+  EXPECT_THAT(with(Item::dict({{"model", Item::dict({})}})), HasSubstr("model is a dict, not a"));
+  dir_.put("hf/pytorch_model.bin", "PK is not enough");
+  EXPECT_THAT(error(), HasSubstr("pytorch_model.bin"));
+}
+
+TEST_F(Families, OptionsWithoutAPlaceAreNamed) {
+  ModelConfig m = read(llama().config);
+  EXPECT_STREQ(family_for(m, "").type, "llama");
+  EXPECT_STREQ(family_for(m, "mistral").type, "mistral");
+  m.window = 7;
+  EXPECT_STREQ(family_for(m, "llama").type, "mistral");
+  m.attention_bias = true;
+  std::string text = error_of([&] { family_for(m, ""); });
+  EXPECT_THAT(text, HasSubstr("64: transformers has no architecture for this model: "));
+  EXPECT_THAT(text, HasSubstr("LlamaForCausalLM has no sliding_window_width: 7;"));
+  EXPECT_THAT(text, HasSubstr("MistralForCausalLM has no use_bias_in_attn_linear: true"));
+  m = read(gpt2().config);
+  m.position_embedding = PositionEmbedding::kAlibi;
+  EXPECT_THAT(error_of([&] { family_for(m, ""); }),
+              HasSubstr("GPT2LMHeadModel has no pos_emb: alibi"));
+}
+
+}  // namespace
+}  // namespace neox::testing
