@@ -33,5 +33,6 @@ compare dataset_tool.py "$build/bin/neox-data" --cases 140
 compare torchfile.py "$build/tests/torchfile_tool"
 compare convert.py "$build/bin" "$build/tests/logits_tool"
 compare neox_checkpoint.py "$build/bin" "$build/tests/logits_tool"
+compare neox_deepspeed.py "$build/bin"
 compare tensorboard.py "$build/bin/neox-plot" "$build/tests/plot_test"
 exit $failed
