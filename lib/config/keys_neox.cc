@@ -54,7 +54,8 @@ constexpr KeyRow kModel[] = {
     {"rpe_num_buckets", kInt, "32", kUsed,
      "with pos_emb: rpe, T5's: distances that have a value of their own, half of them exactly"},
     {"rpe_max_distance", kInt, "128", kUsed, "longer distances have the value of the last bucket"},
-    {"opt_pos_emb_offset", kInt, "0", kRefused, "a table of positions that begins with unused rows"},
+    {"opt_pos_emb_offset", kInt, "0", kRefused,
+     "a table of positions that begins with unused rows"},
     {"no_weight_tying", kBool, "false", kUsed, "true: the head has weights of its own"},
     {"attention_config", kPattern, "null", kUsed,
      "[[[types], count or \"all\"], ...]; the types global and flash give the same result"},
@@ -154,7 +155,8 @@ constexpr const char* kComet = "there is no Comet here; metrics are TensorBoard 
 
 constexpr KeyRow kLogging[] = {
     {"use_wandb", kBool, "null", kNoEffect,
-     "there is no Weights & Biases here; `wandb sync` reads the TensorBoard files"},
+     "there is no Weights & Biases here; `wandb sync --sync-tensorboard` (before 0.30) reads the "
+     "TensorBoard files"},
     {"wandb_group", kText, "null", kNoEffect, kWandb},
     {"wandb_run_name", kText, "null", kNoEffect, kWandb},
     {"wandb_team", kText, "null", kNoEffect, kWandb},
@@ -183,9 +185,10 @@ constexpr KeyRow kLogging[] = {
     {"gradient_noise_scale_cpu_offload", kBool, "false", kNoEffect, "not logged yet"},
     {"memory_profiling", kBool, "false", kNoEffect, "no profiler is started"},
     {"memory_profiling_path", kText, "null", kNoEffect, "no profiler is started"},
-    {"profile", kBool, "false", kNoEffect, "no profiler is started"},
-    {"profile_step_start", kInt, "10", kNoEffect, "no profiler is started"},
-    {"profile_step_stop", kInt, "12", kNoEffect, "no profiler is started"},
+    {"profile", kBool, "false", kUsed,
+     "write a trace of some steps to log_dir (or here), and a table of their time"},
+    {"profile_step_start", kInt, "10", kUsed, "profile: steps that are done before it starts"},
+    {"profile_step_stop", kInt, "12", kUsed, "profile: the last step of it"},
 };
 
 constexpr const char* kLauncher = "the launcher says it";
@@ -403,7 +406,7 @@ const KeyRow kDeepspeed[] = {
      activation_checkpointing_keys()},
     {"sparse_attention", kDict, "null", kRefused, "sparse attention"},
     {"data_efficiency", kDict, "null", kRefused, "data efficiency"},
-    {"tensorboard", kDict, "null", kNoEffect, kMonitor, "", "", monitor_keys()},
+    {"tensorboard", kDict, "null", kUsed, "", "", "", tensorboard_keys()},
     {"wandb", kDict, "null", kNoEffect, kWandb, "", "", monitor_keys()},
     {"csv_monitor", kDict, "null", kNoEffect, kMonitor, "", "", monitor_keys()},
     {"elasticity", kDict, "null", kRefused,
@@ -448,8 +451,11 @@ constexpr KeyRow kRopeScaling[] = {
 };
 
 constexpr KeyRow kOwn[] = {
+    {"gas", kInt, "null", kUsed,
+     "gradient_accumulation_steps in files of 2023; must agree with it"},
     {"rope_scaling", kDict, "null", kUsed,
      "Llama 3's stretching of rotary wavelengths (Hugging Face's key)", "", "", kRopeScaling},
+    {"profile_ranks", kInts, "[0]", kUsed, "profile: of these ranks"},
     {"data_order", kChoice, "neox", kUsed, "whose order the samples come in, bit for bit",
      "neox|megatron|megatron-core"},
     {"data_cache_path", kText, "null", kUsed,

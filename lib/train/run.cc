@@ -14,6 +14,7 @@
 #include "data/step_samples.h"
 #include "generate/load.h"
 #include "model/device.h"
+#include "ops/product.h"
 #include "optim/optimizer.h"
 #include "train/ranks.h"
 #include "train/trainer.h"
@@ -73,7 +74,12 @@ void say_start(const Config& config, const Start& start, const Mesh& mesh, at::D
            to_string(mesh.layout()), ", batch of ", start.batch.global,
            " samples = ", start.batch.micro, " x ", mesh.layout().replicate * mesh.layout().shard,
            " ranks x ", start.batch.accumulation, " micro-batches");
-  if (config.precision.type == Precision::kFp16 && device.is_cpu())
+  Precision type = config.precision.type;
+  bool half = device.is_cpu() && (type == Precision::kFp16 || type == Precision::kBf16);
+  if (half && cpu_is_slow_in_half())
+    log_info("this CPU is slower in ", name_of(type),
+             " than in fp32, so products are computed in fp32");
+  else if (half && type == Precision::kFp16)
     log_warning(
         "fp16 is several times slower than fp32 on a CPU; --set precision=bfloat16 or --set "
         "precision=fp32 is faster");
@@ -141,20 +147,20 @@ Exit train_threads(const Config& config, int ranks, const RunPlace& place) {
   return exit;
 }
 
-std::string dry_run(const Config& config, int ranks) {
+std::string dry_run(const Config& config, int64_t ranks) {
   Config complete = config;
   std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(config);
-  // Without a tokenizer at hand: the 20B tokenizer's, which Pythia has.
-  int64_t vocab = config.model.vocab > 0
-                      ? config.model.vocab
-                      : padded_vocab(config, tokenizer ? tokenizer->vocab_size() : 50277);
+  // Without a tokenizer at hand: GPT-2's, or the 20B tokenizer, which Pythia has.
+  bool gpt2 = config.tokenizer.type == "GPT2BPETokenizer";
+  int64_t entries = tokenizer ? tokenizer->vocab_size() : gpt2 ? 50257 : 50277;
+  int64_t vocab = config.model.vocab > 0 ? config.model.vocab : padded_vocab(config, entries);
   complete.model.vocab = vocab;
   std::optional<int64_t> room;
   if (!config.checkpoint.save.empty()) room = free_bytes(config.checkpoint.save);
   std::string text = render(estimate(complete, vocab, ranks, room), complete);
   if (!tokenizer && config.model.vocab == 0)
-    text += concat("No vocab_file is given: computed for the vocabulary of Pythia, ", vocab,
-                   " entries.\n");
+    text += concat("No vocab_file is given: computed for the vocabulary of ",
+                   gpt2 ? "GPT-2" : "Pythia", ", padded to ", vocab, " entries.\n");
   return text;
 }
 
