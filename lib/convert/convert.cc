@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -85,7 +86,8 @@ int64_t state_bytes(const ModelTensor& t) {
 int64_t bytes_of(const ModelFiles& model) {
   int64_t bytes = 0;
   for (const ModelTensor& t : model.tensors) {
-    bytes += t.info.bytes() + static_cast<int64_t>(t.states.size()) * state_bytes(t);
+    if (!has_master(t)) bytes += t.info.bytes();
+    bytes += static_cast<int64_t>(t.states.size()) * state_bytes(t);
   }
   return bytes;
 }
@@ -114,15 +116,16 @@ void check_numbers(const ConvertOptions& options) {
 
 using Read = std::function<at::Tensor()>;
 
+// The first read counts.
 Read counted(Read read, Progress& progress, int64_t bytes) {
-  return [read = std::move(read), &progress, bytes] {
+  return [read = std::move(read), &progress, bytes]() mutable {
     at::Tensor tensor = read();
-    progress.add(bytes);
+    progress.add(std::exchange(bytes, 0));
     return tensor;
   };
 }
 
-// Each read of a tensor moves the bar.
+// Reading a tensor moves the bar.
 void show_progress(ModelFiles& model, Progress& progress) {
   for (ModelTensor& t : model.tensors) {
     t.read = counted(t.read, progress, t.info.bytes());

@@ -34,5 +34,6 @@ compare torchfile.py "$build/tests/torchfile_tool"
 compare convert.py "$build/bin" "$build/tests/logits_tool"
 compare neox_checkpoint.py "$build/bin" "$build/tests/logits_tool"
 compare megatron_checkpoint.py "$build/bin" "$build/tests/logits_tool"
+compare neox_deepspeed.py "$build/bin"
 compare tensorboard.py "$build/bin/neox-plot" "$build/tests/plot_test"
 exit $failed
