@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -112,9 +113,10 @@ void check_numbers(const ConvertOptions& options) {
 using Read = std::function<at::Tensor()>;
 
 Read counted(Read read, Progress& progress, int64_t bytes) {
-  return [read = std::move(read), &progress, bytes] {
+  // A writer may read it once for each rank's file.
+  return [read = std::move(read), &progress, bytes, done = false]() mutable {
     at::Tensor tensor = read();
-    progress.add(bytes);
+    if (!std::exchange(done, true)) progress.add(bytes);
     return tensor;
   };
 }
