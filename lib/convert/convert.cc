@@ -83,7 +83,8 @@ int64_t state_bytes(const ModelTensor& t) {
 int64_t bytes_of(const ModelFiles& model) {
   int64_t bytes = 0;
   for (const ModelTensor& t : model.tensors) {
-    bytes += t.info.bytes() + static_cast<int64_t>(t.states.size()) * state_bytes(t);
+    if (!has_master(t)) bytes += t.info.bytes();
+    bytes += static_cast<int64_t>(t.states.size()) * state_bytes(t);
   }
   return bytes;
 }
@@ -112,16 +113,16 @@ void check_numbers(const ConvertOptions& options) {
 
 using Read = std::function<at::Tensor()>;
 
+// The first read counts.
 Read counted(Read read, Progress& progress, int64_t bytes) {
-  // A writer may read it once for each rank's file.
-  return [read = std::move(read), &progress, bytes, done = false]() mutable {
+  return [read = std::move(read), &progress, bytes]() mutable {
     at::Tensor tensor = read();
-    if (!std::exchange(done, true)) progress.add(bytes);
+    progress.add(std::exchange(bytes, 0));
     return tensor;
   };
 }
 
-// Each read of a tensor moves the bar.
+// Reading a tensor moves the bar.
 void show_progress(ModelFiles& model, Progress& progress) {
   for (ModelTensor& t : model.tensors) {
     t.read = counted(t.read, progress, t.info.bytes());

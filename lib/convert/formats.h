@@ -49,8 +49,8 @@ ModelFiles open_neox(const fs::path& path);
 std::shared_ptr<const TensorSource> open_neox_tensors(const fs::path& path);
 void write_neox(const ModelFiles& model, const Target& target);
 
-// Makes the tokenizer that the configuration names go along; false where it names none, or none that
-// is there.
+// Makes the tokenizer that the configuration names go along; false where it names none, or none
+// that is there.
 bool add_tokenizer(ModelFiles& model);
 // Copies the files that go along into the directory.
 void copy_companions(const ModelFiles& model, const fs::path& dir);

@@ -58,6 +58,10 @@ ModelTensor take(const ModelFiles& model, const ParamSpec& spec, const Names& na
 
 }  // namespace
 
+bool has_master(const ModelTensor& tensor) {
+  return std::ranges::count(tensor.states, "param", &StateTensor::state) > 0;
+}
+
 std::vector<ParamSpec> parameters(const ModelConfig& config) {
   std::vector<ParamSpec> specs = {embedding_param(config).spec};
   auto add = [&](const std::vector<ModelParam>& params) {

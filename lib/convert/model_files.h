@@ -31,6 +31,9 @@ struct ModelTensor {
   std::vector<StateTensor> states = {};  // where the model has a train state
 };
 
+// Does a state stand for the parameter?
+bool has_master(const ModelTensor& tensor);
+
 // A file that goes along: tokenizer.json, generation_config.json ...
 struct Companion {
   std::string name;  // where it goes

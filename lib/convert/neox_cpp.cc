@@ -112,8 +112,7 @@ std::vector<StateChunk> chunks_of(std::span<const ModelTensor> tensors) {
                         .data = tensor.contiguous().view({-1}),
                         .placements = {{t.info.name, t.info.shape, whole(t.info.shape), 0}}});
     };
-    bool master = std::ranges::count(t.states, "param", &StateTensor::state) > 0;
-    if (!master) add("param", t.read());
+    if (!has_master(t)) add("param", t.read());
     for (const StateTensor& s : t.states) add(s.state, s.read());
   }
   return chunks;
