@@ -117,6 +117,19 @@ TEST(MegatronDeepSpeed, HasThirdsWhereAskedFor) {
             "layers.0.attention.query_key_value.weight");
 }
 
+TEST(Megatron, ReadsFilesOfDeepSpeedInItsDirectories) {
+  Directory dir;
+  ModelFiles model = model_of(kGpt2);
+  write_megatron_deepspeed(model, target_of(dir.path() / "in", 2, 0));
+  for (const char* rank : {"mp_rank_00", "mp_rank_01"}) {
+    fs::path to = dir.path() / "iter_0000003" / rank;
+    fs::create_directories(to);
+    fs::rename(dir.path() / "in/global_step3" / (rank + std::string("_model_states.pt")),
+               to / "model_optim_rng.pt");
+  }
+  EXPECT_EQ(difference(open_megatron(dir.path() / "iter_0000003"), model), "");
+}
+
 TEST(Megatron, WritesNoGroupsInThirds) {
   Directory dir;
   std::string error = error_of(

@@ -49,7 +49,7 @@ int64_t rows_of(const TensorSource& files, const MegatronArgs& args) {
              " rows, but args.padded_vocab_size is ", said);
     return rows;
   }
-  return args.integer("padded_vocab_size");
+  return args.maybe_integer("padded_vocab_size").value_or(1);  // that it is missing is said later
 }
 
 // A copy of the embedding must not say something else.

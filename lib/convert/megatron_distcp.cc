@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "convert/tensor_source.h"
 #include "torchfile/tensor.h"
 
 namespace neox {
@@ -121,6 +122,16 @@ std::shared_ptr<Mapped> map_place(const fs::path& dir, const DistPlace& place,
   return mapped;
 }
 
+// The tensor of a part, which must be what .metadata says.
+torchfile::TensorRef chunk_in(const TorchFile& file, const DistTensor& tensor, size_t chunk) {
+  const torchfile::TensorRef& ref = file.root().tensor();
+  const Box& box = tensor.chunks[chunk].first;
+  bool right = ref.sizes == box.extent && torchfile::scalar_type(ref.dtype) == tensor.dtype;
+  check_io(right, file.name(), " is ", to_string(ref.sizes), " ", torchfile::info(ref.dtype).name,
+           ", but .metadata says ", to_string(box.extent), " ", type_words(tensor.dtype));
+  return ref;
+}
+
 }  // namespace
 
 DistDirectory::DistDirectory(fs::path dir) : dir_(std::move(dir)) {
@@ -158,25 +169,16 @@ at::Tensor DistDirectory::read(const std::string& name, const Box& box) const {
     std::optional<Box> shared = intersect(chunk, box);
     if (!shared) continue;
     std::shared_ptr<Mapped> mapped = map_place(dir_, place, name);
-    at::Tensor from = read_chunk(name, tensor, i, *mapped->part), to = whole;
+    torchfile::TensorRef from = chunk_in(*mapped->part, tensor, i);
+    at::Tensor to = whole;
     for (size_t d = 0; d < box.start.size(); ++d) {
-      auto dim = static_cast<int64_t>(d);
-      from = from.narrow(dim, shared->start[d] - chunk.start[d], shared->extent[d]);
-      to = to.narrow(dim, shared->start[d] - box.start[d], shared->extent[d]);
+      from.offset += (shared->start[d] - chunk.start[d]) * from.strides[d];
+      to = to.narrow(static_cast<int64_t>(d), shared->start[d] - box.start[d], shared->extent[d]);
     }
-    to.copy_(from);
+    from.sizes = shared->extent;
+    to.copy_(torchfile::to_tensor(from));
   }
   return whole;
-}
-
-at::Tensor DistDirectory::read_chunk(const std::string& name, const DistTensor& tensor,
-                                     size_t chunk, const TorchFile& file) const {
-  const torchfile::TensorRef& ref = file.root().tensor();
-  const Box& box = tensor.chunks[chunk].first;
-  bool right = ref.sizes == box.extent && torchfile::scalar_type(ref.dtype) == tensor.dtype;
-  check_io(right, file.name(), " is ", to_string(ref.sizes), " ", torchfile::info(ref.dtype).name,
-           ", but .metadata says ", to_string(box.extent), " for ", name);
-  return torchfile::to_tensor(ref);
 }
 
 std::shared_ptr<const TorchFile> DistDirectory::object(const std::string& name) const {

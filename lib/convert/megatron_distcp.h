@@ -39,8 +39,6 @@ class DistDirectory {
   std::shared_ptr<const torchfile::TorchFile> object(const std::string& name) const;
 
  private:
-  at::Tensor read_chunk(const std::string& name, const DistTensor& tensor, size_t chunk,
-                        const torchfile::TorchFile& file) const;
   void check_place(const std::string& name, const DistPlace& place) const;
 
   fs::path dir_;

@@ -16,6 +16,7 @@ using Visit = std::function<void(const std::string& name, const torchfile::Tenso
 void visit_tensors(Value tree, const std::string& name, const Visit& visit) {
   if (tree.is(Kind::kTensor)) return visit(name, tree.tensor());
   for (const torchfile::Entry& entry : tree.entries()) {
+    if (!entry.key.is(Kind::kString) && !entry.key.is(Kind::kInt)) continue;  // no module's dict
     bool text = entry.key.is(Kind::kString);
     std::string key = text ? std::string(entry.key.text()) : concat(entry.key.as_int());
     visit_tensors(entry.value, name.empty() ? key : name + "." + key, visit);
