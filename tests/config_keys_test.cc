@@ -78,7 +78,8 @@ TEST_F(ConfigTest, UnknownKeysNameTheNearest) {
 
 TEST_F(ConfigTest, ForeignKeysNameTheOneThatIsMeant) {
   EXPECT_TRUE(
-      has(fails("gas: 1"), "a.yml:1: unknown key 'gas'; here it is gradient_accumulation_"));
+      has(fails("gradient_accumulation: 1"),
+          "a.yml:1: unknown key 'gradient_accumulation'; here it is gradient_accumulation_"));
   EXPECT_TRUE(has(fails("save_interval: 9"), "here it is checkpoint_factor"));
   EXPECT_TRUE(has(fails("warmup_iters: 9"), "here it is warmup, a share"));
   EXPECT_TRUE(has(fails("betas: [0.9, 0.95]"), "did you mean optimizer.params.betas?"));

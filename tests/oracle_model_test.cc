@@ -17,7 +17,8 @@ struct Kind {
 };
 
 const Kind kFp64{"fp64", kAll64, 1e-9, 1e-9, 1e-9}, kFp32{"fp32", kAll32, 1e-5, 1e-4, 1e-4},
-    kBf16{"bf16", kHalf16, 0, 2e-2, 2e-2};
+    kBf16{"bf16", kHalf16, 0, 2e-3, 4e-2},
+    kFp16{"fp16", {at::kHalf, at::kFloat, at::kFloat}, 0, 5e-4, 3e-2};
 
 class Live : public testing::TestWithParam<std::tuple<const char*, const Kind*>> {
  protected:
@@ -74,6 +75,10 @@ TEST_P(LiveTraining, LossesAndParametersEqualThoseOfPyTorch) {
   ModelRun run(c, {.dtypes = kind().dtypes});
   load(run, want);
   auto config = training(nlohmann::json::parse(want.metadata.at("training").get<std::string>()));
+  if (&kind() == &kFp16) {
+    config.precision.type = Precision::kFp16;
+    config.precision.static_loss_scale = 1024;  // LOSS_SCALE there
+  }
   auto reports = run.train(config, [&](int64_t step) { return want.at("tokens")[step]; });
   double loss = 0;
   for (size_t s = 0; s < reports.size(); ++s)
@@ -102,7 +107,7 @@ const auto kCases = testing::Values("head32", "head64", "head80", "gpt2", "llama
 INSTANTIATE_TEST_SUITE_P(All, LiveModel, testing::Combine(kCases, testing::Values(&kFp64, &kFp32)),
                          name_of);
 INSTANTIATE_TEST_SUITE_P(All, LiveTraining,
-                         testing::Combine(kCases, testing::Values(&kFp64, &kFp32, &kBf16)),
+                         testing::Combine(kCases, testing::Values(&kFp64, &kFp32, &kBf16, &kFp16)),
                          name_of);
 
 }  // namespace

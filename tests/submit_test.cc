@@ -150,6 +150,19 @@ TEST_F(SubmitTest, CheckedScriptHoldsWhatWasChecked) {
     EXPECT_NE(script.find(line + "\n"), script.npos) << line;
 }
 
+TEST_F(SubmitTest, RunsThatPeopleKnowAreAccepted) {
+  const std::pair<const char*, const char*> kRuns[] = {{"aws/pythia-1-4B", "1"},
+                                                       {"aws/forge-l", "2"},
+                                                       {"ascend/2-7B", "1"},
+                                                       {"t9k/6-7B", "1"},
+                                                       {"megatron/gpt-13b-4xdp-4xpp-4xtp", "8"}};
+  for (auto [name, nodes] : kRuns)
+    EXPECT_EQ(refusal(concat("../", name, ".yml"),
+                      {"--nodes", nodes, "--set", "tokenizer_type=HFTokenizer"}),
+              "")
+        << name;
+}
+
 TEST_F(SubmitTest, LeadGrowsWithTheCheckpoint) {
   auto lead = [&](const std::string& name, const Strings& options) {
     return train(name, options).jobs[0].lead_seconds;

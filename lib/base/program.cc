@@ -1,5 +1,6 @@
 #include "base/program.h"
 
+#include <algorithm>
 #include <iostream>
 
 #include "base/error.h"
@@ -16,6 +17,35 @@ void Program::positional(const std::string& option, int max) {
   positional_.add(option.c_str(), max);
 }
 
+// Asked before Boost reads the next argument: gives a declared option its spelling, and takes what
+// is one of the others.
+std::vector<po::option> Program::take_other(std::vector<std::string>& arguments) const {
+  std::string& first = arguments.front();
+  if (!first.starts_with("--") || first.size() == 2) return {};
+  size_t end = std::min(first.find('='), first.size());
+  std::string name = first.substr(2, end - 2), dashed = name;
+  std::replace(dashed.begin(), dashed.end(), '_', '-');
+  if (all_.find_nothrow(name, false)) return {};
+  if (all_.find_nothrow(dashed, false)) {
+    first.replace(2, name.size(), dashed);
+    return {};
+  }
+  if (!others_.take) return {};
+  std::string value = others_.take(arguments);
+  if (value.empty()) return {};
+  return {po::option(others_.option, {value})};
+}
+
+void Program::fail_unknown(const std::string& option) const {
+  std::vector<std::string> names;
+  for (const auto& declared : all_.options()) names.push_back("--" + declared->long_name());
+  std::string near = nearest(option, names);
+  std::string words = near.empty() ? "" : "; did you mean " + near + "?";
+  if (others_.suggest && option.starts_with("--")) words = others_.suggest(option, names);
+  fail(Exit::kUsage, "unknown option ", option, words, words.ends_with('?') ? "" : ".", " See ",
+       info_.name, " --help.");
+}
+
 bool Program::parse(const std::vector<std::string>& arguments) {
   all_.add(options_);
   po::options_description common("Other");
@@ -23,18 +53,18 @@ bool Program::parse(const std::vector<std::string>& arguments) {
   all_.add(common);
   try {
     int style = po::command_line_style::unix_style & ~po::command_line_style::allow_guessing;
-    po::store(
-        po::command_line_parser(arguments).options(all_).positional(positional_).style(style).run(),
-        args_);
+    po::store(po::command_line_parser(arguments)
+                  .options(all_)
+                  .positional(positional_)
+                  .style(style)
+                  .extra_style_parser([&](std::vector<std::string>& a) { return take_other(a); })
+                  .run(),
+              args_);
     if (has("help")) return std::cout << help(), false;
     if (has("version")) return std::cout << info_.name << " (neox.cpp) " << kVersion << "\n", false;
     po::notify(args_);
   } catch (const po::unknown_option& e) {
-    std::vector<std::string> names;
-    for (const auto& option : all_.options()) names.push_back("--" + option->long_name());
-    std::string near = nearest(e.get_option_name(), names);
-    fail(Exit::kUsage, "unknown option ", e.get_option_name(),
-         near.empty() ? "" : "; did you mean " + near + "?", " See ", info_.name, " --help.");
+    fail_unknown(e.get_option_name());
   } catch (const po::error& e) { fail(Exit::kUsage, e.what(), ". See ", info_.name, " --help."); }
   return true;
 }

@@ -16,6 +16,16 @@ struct ProgramInfo {
   std::string examples;     // command lines with a comment each
 };
 
+// Options that are not declared one by one, such as the keys of a configuration.
+struct OtherOptions {
+  std::string option;  // the declared one that takes their values
+  // Removes one from the front of the arguments, and what belongs to it, and returns its value;
+  // "" where the first argument is none of them.
+  std::function<std::string(std::vector<std::string>&)> take;
+  // What to say of one that is unknown, given the declared ones: "; did you mean --num-layers?"
+  std::function<std::string(const std::string&, std::vector<std::string>)> suggest;
+};
+
 class Program {
  public:
   explicit Program(ProgramInfo info);
@@ -24,7 +34,9 @@ class Program {
   boost::program_options::options_description& options() { return options_; }
   // Names the option that takes what stands alone on the command line; max -1: any number.
   void positional(const std::string& option, int max);
+  void others(OtherOptions others) { others_ = std::move(others); }
 
+  // In the names of options - and _ are the same.
   // Prints help or version and returns false where they were asked for. Throws Error (64) for what
   // it cannot read, naming the nearest valid option.
   bool parse(int argc, char** argv) { return parse({argv + 1, argv + argc}); }
@@ -38,7 +50,11 @@ class Program {
   std::string help() const;
 
  private:
+  std::vector<boost::program_options::option> take_other(std::vector<std::string>& arguments) const;
+  [[noreturn]] void fail_unknown(const std::string& option) const;
+
   ProgramInfo info_;
+  OtherOptions others_;
   boost::program_options::options_description options_, all_;
   boost::program_options::positional_options_description positional_;
   boost::program_options::variables_map args_;

@@ -20,6 +20,24 @@ Resume read_resume(KeyReader& keys, const CheckpointConfig& checkpoint) {
   return resume;
 }
 
+// tensorboard_dir, or what DeepSpeed's dictionary says.
+std::string read_tensorboard(KeyReader& keys) {
+  const std::string key = "tensorboard_dir", dictionary = "tensorboard";
+  std::string dir = keys.text(key);
+  if (!keys.given(dictionary)) return dir;
+  bool enabled = keys.flag(dictionary + ".enabled");
+  std::string path = keys.text(dictionary + ".output_path"),
+              job = keys.text(dictionary + ".job_name");
+  for (const char* part : {".enabled", ".output_path", ".job_name"})
+    keys.mark(dictionary + part, Effect::kInput);
+  if (!enabled || !dir.empty()) return dir;
+  keys.require(!path.empty(), dictionary, dictionary, ".enabled is true, but output_path is not ",
+               "given; add it, or write tensorboard_dir: DIR instead");
+  dir = concat(path, "/", job);
+  keys.derive(key, yaml_text(dir), dictionary);
+  return dir;
+}
+
 }  // namespace
 
 TrainConfig read_train(KeyReader& keys) {
@@ -39,13 +57,14 @@ TrainConfig read_train(KeyReader& keys) {
   train.recompute = keys.flag("checkpoint_activations");
   train.recompute_layers = keys.integer_from("checkpoint_num_layers", 1);
   train.log_dir = keys.text("log_dir");
-  train.tensorboard_dir = keys.text("tensorboard_dir");
+  train.tensorboard_dir = read_tensorboard(keys);
   train.sample_prompts = keys.texts("sample_prompts");
   train.sample_tokens = keys.integer_from("maximum_tokens", 1);
   if (const Value* wandb = keys.given("use_wandb"); wandb && wandb->is_true())
     keys.note(concat(wandb->place.text(),
                      ": use_wandb: there is no Weights & Biases here; the metrics are TensorBoard "
-                     "files (tensorboard_dir), which `wandb sync` uploads"));
+                     "files (tensorboard_dir), which `wandb sync --sync-tensorboard` (wandb "
+                     "before 0.30) uploads"));
   return train;
 }
 

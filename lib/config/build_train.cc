@@ -98,6 +98,18 @@ Precision choose_precision(KeyReader& keys) {
   return first.precision;
 }
 
+// "gas" is its name in files of 2023.
+std::optional<int64_t> read_accumulation(KeyReader& keys, std::optional<int64_t> steps) {
+  if (!keys.given("gas")) return steps;
+  const std::string key = "gradient_accumulation_steps";
+  int64_t gas = keys.integer_from("gas", 1);
+  keys.mark("gas", Effect::kInput);
+  keys.require(!steps || *steps == gas, "gas", "gas is ", gas, ", but ", key, " is ",
+               steps.value_or(0), " (", keys.where(key), "); they are one: remove one of them");
+  if (!steps) keys.derive(key, std::to_string(gas), "gas");
+  return gas;
+}
+
 }  // namespace
 
 void check_copy(KeyReader& keys, const std::string& copy, const std::string& key, double value) {
@@ -139,7 +151,7 @@ BatchConfig read_batch(KeyReader& keys) {
   };
   batch.global = positive("train_batch_size");
   batch.micro = positive("train_micro_batch_size_per_gpu");
-  batch.accumulation = positive("gradient_accumulation_steps");
+  batch.accumulation = read_accumulation(keys, positive("gradient_accumulation_steps"));
   check_usage(batch.global || batch.micro,
               "neither train_batch_size nor train_micro_batch_size_per_gpu is given; set "
               "train_batch_size, the samples of a step over all ranks");

@@ -251,6 +251,7 @@ struct ConfigOptions {
   std::vector<ConfigText> texts;       // merged before the files
   std::vector<std::string> files;      // "70M", "70M.yml", "local.json": merged left to right
   std::filesystem::path directory;     // -d
+  std::string deepspeed_config;        // a file of DeepSpeed's, which wins over those of the run
   std::vector<std::string> overrides;  // "key=value", "optimizer.params.lr=1e-4"
   // "key=value" of a top-level key that neither files nor overrides mention, not even as null. Keys
   // that belong together (save and load; data_path and train_data_paths ...) count as one.

@@ -254,6 +254,14 @@ Estimate estimate(const Config& config, int64_t vocab, int64_t world,
   return e;
 }
 
+int64_t fewest_ranks(const Config& config) {
+  const BatchConfig& batch = config.batch;
+  int64_t data = std::max<int64_t>(config.layout.shard, 1);
+  if (batch.global && batch.micro && batch.accumulation)
+    data = std::max(data, *batch.global / *batch.micro / *batch.accumulation);
+  return config.layout.pipe * config.layout.tensor * data;
+}
+
 std::string render(const Estimate& e, const Config& config) {
   std::string out = "Parameters\n";
   out += line("embedding", with_commas(e.embedding));

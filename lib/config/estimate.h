@@ -38,6 +38,9 @@ struct Estimate {
 Estimate estimate(const Config& config, int64_t vocab, int64_t world,
                   std::optional<int64_t> free_bytes = std::nullopt);
 
+// The fewest ranks that the layout takes, and the batch where all its three numbers are given.
+int64_t fewest_ranks(const Config& config);
+
 // The text of --dry-run.
 std::string render(const Estimate& estimate, const Config& config);
 

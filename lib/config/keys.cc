@@ -34,7 +34,6 @@ struct Hint {
 
 // What users of Megatron, Hugging Face, DeepSpeed and old NeoX files write.
 constexpr Hint kHints[] = {
-    {"gas", "gradient_accumulation_steps"},
     {"gradient_accumulation", "gradient_accumulation_steps"},
     {"global_batch_size", "train_batch_size"},
     {"micro_batch_size", "train_micro_batch_size_per_gpu"},
@@ -59,6 +58,13 @@ constexpr Hint kHints[] = {
     {"max_grad_norm", "gradient_clipping"},
     {"max_steps", "train_iters"},
     {"train_samples", "train_iters, in steps"},
+    {"train_tokens", "train_iters, in steps"},
+    {"lr_decay_samples", "lr_decay_iters, in steps"},
+    {"lr_decay_tokens", "lr_decay_iters, in steps"},
+    {"lr_warmup_samples", "warmup, a share of lr_decay_iters"},
+    {"lr_warmup_tokens", "warmup, a share of lr_decay_iters"},
+    {"no_pipeline_parallel", "pipe_parallel_size: 1"},
+    {"use_flash_attn", "nothing: the fastest kernel is taken by itself"},
     {"num_train_epochs", "train_epochs"},
     {"tensor_model_parallel_size", "model_parallel_size"},
     {"pipeline_model_parallel_size", "pipe_parallel_size"},
@@ -131,10 +137,14 @@ const KeyRow* find_key(std::string_view path) {
   return at == index().end() ? nullptr : at->second;
 }
 
-std::string suggest_key(const std::string& name, const std::string& parent) {
-  std::string prefix = parent.empty() ? "" : parent + '.';
+std::string translate_key(const std::string& name) {
   for (const Hint& hint : kHints)
     if (name == hint.foreign) return concat("; here it is ", hint.meant);
+  return "";
+}
+
+std::string suggest_key(const std::string& name, const std::string& parent) {
+  if (std::string words = translate_key(name); !words.empty()) return words;
   if (std::string key = elsewhere(name); !key.empty())
     return parent.empty() || key.find('.') != key.npos
                ? concat("; did you mean ", key, "?")

@@ -56,6 +56,9 @@ const KeyRow* find_key(std::string_view path);
 // key, or the key that other programs' users mean. Starts with "; " or is empty.
 std::string suggest_key(const std::string& name, const std::string& parent);
 
+// The first half of it: "; here it is num_layers" for a key of other programs, else "".
+std::string translate_key(const std::string& name);
+
 // "an integer", "true or false", "cosine, linear or constant" ...
 std::string describe_type(const KeyRow& row);
 

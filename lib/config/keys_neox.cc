@@ -54,7 +54,8 @@ constexpr KeyRow kModel[] = {
     {"rpe_num_buckets", kInt, "32", kUsed,
      "with pos_emb: rpe, T5's: distances that have a value of their own, half of them exactly"},
     {"rpe_max_distance", kInt, "128", kUsed, "longer distances have the value of the last bucket"},
-    {"opt_pos_emb_offset", kInt, "0", kRefused, "a table of positions that begins with unused rows"},
+    {"opt_pos_emb_offset", kInt, "0", kRefused,
+     "a table of positions that begins with unused rows"},
     {"no_weight_tying", kBool, "false", kUsed, "true: the head has weights of its own"},
     {"attention_config", kPattern, "null", kUsed,
      "[[[types], count or \"all\"], ...]; the types global and flash give the same result"},
@@ -154,7 +155,8 @@ constexpr const char* kComet = "there is no Comet here; metrics are TensorBoard 
 
 constexpr KeyRow kLogging[] = {
     {"use_wandb", kBool, "null", kNoEffect,
-     "there is no Weights & Biases here; `wandb sync` reads the TensorBoard files"},
+     "there is no Weights & Biases here; `wandb sync --sync-tensorboard` (before 0.30) reads the "
+     "TensorBoard files"},
     {"wandb_group", kText, "null", kNoEffect, kWandb},
     {"wandb_run_name", kText, "null", kNoEffect, kWandb},
     {"wandb_team", kText, "null", kNoEffect, kWandb},
@@ -403,7 +405,7 @@ const KeyRow kDeepspeed[] = {
      activation_checkpointing_keys()},
     {"sparse_attention", kDict, "null", kRefused, "sparse attention"},
     {"data_efficiency", kDict, "null", kRefused, "data efficiency"},
-    {"tensorboard", kDict, "null", kNoEffect, kMonitor, "", "", monitor_keys()},
+    {"tensorboard", kDict, "null", kUsed, "", "", "", tensorboard_keys()},
     {"wandb", kDict, "null", kNoEffect, kWandb, "", "", monitor_keys()},
     {"csv_monitor", kDict, "null", kNoEffect, kMonitor, "", "", monitor_keys()},
     {"elasticity", kDict, "null", kRefused,
@@ -448,6 +450,8 @@ constexpr KeyRow kRopeScaling[] = {
 };
 
 constexpr KeyRow kOwn[] = {
+    {"gas", kInt, "null", kUsed,
+     "gradient_accumulation_steps in files of 2023; must agree with it"},
     {"rope_scaling", kDict, "null", kUsed,
      "Llama 3's stretching of rotary wavelengths (Hugging Face's key)", "", "", kRopeScaling},
     {"data_order", kChoice, "neox", kUsed, "whose order the samples come in, bit for bit",

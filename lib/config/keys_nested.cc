@@ -149,6 +149,12 @@ constexpr KeyRow kMonitorKeys[] = {
     {"project", kText, "null", kNoEffect, kMonitor},
 };
 
+constexpr KeyRow kTensorboard[] = {
+    {"enabled", kBool, "false", kUsed, "true: stands for tensorboard_dir, where that is not given"},
+    {"output_path", kText, "null", kUsed, "tensorboard_dir is output_path/job_name"},
+    {"job_name", kText, "DeepSpeedJobName", kUsed, "the last part of tensorboard_dir"},
+};
+
 constexpr const char* kProfiler = "no profiler is started";
 
 constexpr KeyRow kFlopsProfiler[] = {
@@ -205,6 +211,7 @@ std::span<const KeyRow> bf16_keys() { return kBf16; }
 std::span<const KeyRow> zero_keys() { return kZero; }
 std::span<const KeyRow> data_type_keys() { return kDataTypes; }
 std::span<const KeyRow> activation_checkpointing_keys() { return kActivationCheckpointing; }
+std::span<const KeyRow> tensorboard_keys() { return kTensorboard; }
 std::span<const KeyRow> monitor_keys() { return kMonitorKeys; }
 std::span<const KeyRow> flops_profiler_keys() { return kFlopsProfiler; }
 std::span<const KeyRow> comms_logger_keys() { return kCommsLogger; }

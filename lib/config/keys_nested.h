@@ -10,7 +10,8 @@ std::span<const KeyRow> bf16_keys();
 std::span<const KeyRow> zero_keys();
 std::span<const KeyRow> data_type_keys();
 std::span<const KeyRow> activation_checkpointing_keys();
-std::span<const KeyRow> monitor_keys();  // of tensorboard, wandb and csv_monitor
+std::span<const KeyRow> tensorboard_keys();
+std::span<const KeyRow> monitor_keys();  // of wandb and csv_monitor
 std::span<const KeyRow> flops_profiler_keys();
 std::span<const KeyRow> comms_logger_keys();
 std::span<const KeyRow> checkpoint_keys();

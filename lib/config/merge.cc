@@ -5,6 +5,8 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "config/check.h"
+#include "config/keys.h"
 
 namespace neox {
 namespace {
@@ -115,6 +117,25 @@ void override_one(Value& root, const std::string& assignment) {
   set_path(root, split(key, '.'), key, std::move(value));
 }
 
+// DeepSpeed's file, as GPT-NeoX and Megatron-DeepSpeed take it by --deepspeed_config. What
+// DeepSpeed has beside GPT-NeoX's keys belongs into their deepspeed_extra_args.
+void override_from_deepspeed(Value& root, const std::string& name) {
+  std::error_code error;
+  check_usage(fs::is_regular_file(name, error), "--deepspeed-config ", name, ": no such file",
+              nearest_file(name));
+  Value file = read_one({name, read_file(name)}), mine;
+  mine.kind = Value::Kind::kMap;
+  for (size_t i = 0; i < file.items.size(); ++i) {
+    const std::string& key = file.names[i];
+    bool extra = !find_key(key) && find_key("deepspeed_extra_args." + key);
+    std::vector<std::string> path = {key};
+    if (extra) path.insert(path.begin(), "deepspeed_extra_args");
+    set_path(mine, path, key, file.items[i]);
+    set_path(root, path, key, file.items[i]);
+  }
+  check_keys(mine);  // what it asks for first is refused first
+}
+
 // Who names one key of a group has decided about all of it.
 bool is_mentioned(const Value& root, const std::string& key) {
   static const std::vector<std::vector<std::string_view>> kGroups = {
@@ -158,6 +179,7 @@ Value merge_config(const ConfigOptions& options) {
     fs::path path = find_config(name, options.directory);
     merge_into(root, read_one({path.string(), read_file(path)}));
   }
+  if (!options.deepspeed_config.empty()) override_from_deepspeed(root, options.deepspeed_config);
   for (const std::string& assignment : options.overrides) override_one(root, assignment);
   add_defaults(root, options.defaults);
   return root;

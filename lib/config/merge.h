@@ -12,8 +12,8 @@ namespace neox {
 std::filesystem::path find_config(const std::string& name, const std::filesystem::path& directory);
 
 // Left to right: a key may stand in several files only with equal values (a dictionary counts as
-// one value); then the overrides, of which the last one wins; then the defaults, for keys that nobody
-// mentioned. The result is a kMap.
+// one value); then DeepSpeed's file, whose keys win; then the overrides, of which the last one
+// wins; then the defaults, for keys that nobody mentioned. The result is a kMap.
 Value merge_config(const ConfigOptions& options);
 
 }  // namespace neox

@@ -235,11 +235,9 @@ command=(neox-train "$MODEL_CONFIG"
   --default data_path="$DATA_PATH/$DATASET/${DATASET}_text_document" --default vocab_file="$VOCAB_FILE"
   --default save="$CHECKPOINT_PATH" --default load="$CHECKPOINT_PATH")sh";
     case JobKind::kConvert:
-      return R"sh(: "${HF_PATH:=$MODEL_PATH/${name}_hf}"
-# Looked for on the node and in the image: not every version of neox.cpp has a converter.
-# shellcheck disable=SC2016  # the shell that srun starts expands it
-command=(sh -c 'command -v "$0" > /dev/null || { echo "neox: $0 is not there: this version of neox.cpp does not convert checkpoints" >&2; exit 64; }; exec "$0" "$@"'
-  neox-convert "$CHECKPOINT_PATH" "$HF_PATH")sh";
+      return R"sh(: "${CONVERT_TO:=hf}"
+: "${CONVERTED_PATH:=$MODEL_PATH/${name}_$CONVERT_TO}"
+command=(neox-convert --to "$CONVERT_TO" "$CHECKPOINT_PATH" "$CONVERTED_PATH")sh";
     case JobKind::kGenerate:
       return R"sh(command=(neox-generate "$CHECKPOINT_PATH")sh";
     case JobKind::kBuildImage:

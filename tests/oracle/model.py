@@ -55,6 +55,7 @@ FAMILIES = [
     SMALL | dict(name="qk_layernorm", heads=5, qk_norm=True, activation="reglu", live=True),
 ] + [SMALL | dict(name=name, activation=name, mlp_bias=name < "g", live=True)
      for name in ("softsign", "mish", "swish", "bilinear", "glu")]
+LOSS_SCALE = 1024
 TRAINING = dict(steps=20, lr=1e-3, min_lr=1e-4, warmup_iters=4, decay_iters=20, beta1=0.9,
                 beta2=0.95, eps=1e-8, weight_decay=0.1, gradient_clipping=1.0)
 
@@ -162,8 +163,10 @@ def without_inert_rows(case, name, tensor):
 
 
 def train(case, dtype, c):
-    """Losses, gradient norms, final parameters. bfloat16 trains a float copy of its parameters."""
-    half = dtype == torch.bfloat16
+    """Losses, gradient norms, final parameters. bfloat16 and float16 train a float copy of their
+    parameters, float16 with a static scale of the loss."""
+    half = dtype in (torch.bfloat16, torch.float16)
+    scale = LOSS_SCALE if dtype == torch.float16 else 1
     model = peer(case, torch.float64)
     masters = [torch.nn.Parameter(p.detach().float()) for p in model.parameters()] if half else None
     model = model.to(dtype)
@@ -176,9 +179,9 @@ def train(case, dtype, c):
     for step in range(c["steps"]):
         model.zero_grad()
         _, loss = loss_of(model, tokens(case, step))
-        loss.backward()
+        (loss * scale).backward()
         for master, p in zip(masters, params):
-            master.grad = p.grad.to(master.dtype)
+            master.grad = p.grad.to(master.dtype) / scale
         norms.append(torch.nn.utils.clip_grad_norm_(masters, c["gradient_clipping"]).item())
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(step, c)
@@ -222,14 +225,15 @@ def write_golden():
 
 def write_live(folder):
     folder.mkdir(parents=True, exist_ok=True)
-    dtypes = dict(fp64=torch.float64, fp32=torch.float32, bf16=torch.bfloat16)
+    dtypes = dict(fp64=torch.float64, fp32=torch.float32, bf16=torch.bfloat16,
+                  fp16=torch.float16)
     for case in CASES + FAMILIES:
         training = TRAINING | dict(steps=50, decay_iters=50)
         for kind, dtype in dtypes.items():
             start = peer(case, torch.float64)
             start = {"weight/" + n: t for n, t in of_parameters(case, start, lambda p: p.detach().clone()).items()}
             meta = dict(case=json.dumps(case), training=json.dumps(training))
-            if kind != "bf16":
+            if kind in ("fp64", "fp32"):
                 model, logits, loss = gradients(case, dtype)
                 tensors = start | {"tokens": tokens(case, 0), "logits": logits.detach(),
                                    "loss": loss.detach()}

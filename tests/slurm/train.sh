@@ -50,3 +50,11 @@ new_run mpirun "${short[@]}"
 job=$(submit --output="$fsx/mpirun/job.out" "${two_by_two[@]}" --wrap "mpirun neox-train $fsx/mpirun/config.yml")
 wait_for "$job" 90 COMPLETED
 same_losses chained mpirun "$steps" bits
+
+# The newest checkpoint in Hugging Face's form.
+job=$(MODEL_CONFIG=$fsx/chained/config.yml CHECKPOINT_PATH=$fsx/chained/save CONVERTED_PATH=$fsx/chained/hf \
+  submit --output="$fsx/chained/convert.out" "$repo/sbatch/3.convert.sbatch" --dtype bf16)
+wait_for "$job" 60 COMPLETED
+for file in config.json model.safetensors tokenizer.json; do
+  [ -s "$fsx/chained/hf/$file" ] || fail "3.convert.sbatch wrote no $file: $(cat "$fsx/chained/convert.out")"
+done

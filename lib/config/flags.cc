@@ -1,0 +1,67 @@
+#include "config/flags.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "config/keys.h"
+#include "config/reader.h"
+
+namespace neox {
+namespace {
+
+// "--num-layers=12" is num_layers.
+std::string key_of(const std::string& option) {
+  std::string key = option.substr(2, std::min(option.find('='), option.size()) - 2);
+  std::replace(key.begin(), key.end(), '-', '_');
+  return key;
+}
+
+bool is_truth(const std::string& text) {
+  return equal_words(text, "true") || equal_words(text, "false");
+}
+
+// The key that an option without a value sets to true; "" where it needs one.
+std::string switched_on(const std::string& key, const KeyRow& row) {
+  if (row.type == KeyType::kBool) return key;
+  bool enabled = row.type == KeyType::kDict && find_key(key + ".enabled");
+  return enabled ? key + ".enabled" : "";
+}
+
+}  // namespace
+
+std::string take_key_flag(std::vector<std::string>& arguments) {
+  const std::string option = arguments.front();
+  if (!option.starts_with("--")) return "";
+  std::string key = key_of(option);
+  const KeyRow* row = find_key(key);
+  if (!row) return "";
+  arguments.erase(arguments.begin());
+  if (size_t equals = option.find('='); equals != option.npos) return key + option.substr(equals);
+  std::string on = switched_on(key, *row);
+  bool value = !arguments.empty() && !arguments.front().starts_with("--") &&
+               (on.empty() || is_truth(arguments.front()));
+  check_usage(value || !on.empty(), option, ": the value is missing, ", describe_type(*row));
+  if (!value) return on + "=true";
+  std::string assignment = concat(on.empty() ? key : on, "=", arguments.front());
+  arguments.erase(arguments.begin());
+  return assignment;
+}
+
+std::string suggest_key_flag(const std::string& option, std::vector<std::string> options) {
+  std::string key = key_of(option);
+  if (std::string words = translate_key(key); !words.empty()) return words;
+  auto add = [&](std::span<const KeyRow> rows) {
+    for (const KeyRow& row : rows) {
+      std::string name = row.name;
+      std::replace(name.begin(), name.end(), '_', '-');
+      options.push_back("--" + name);
+    }
+  };
+  for (const KeyGroup& group : neox_keys()) add(group.rows);
+  add(own_keys());
+  std::string near = nearest(option, options);
+  return near.empty() ? suggest_key(key, "") : "; did you mean " + near + "?";
+}
+
+}  // namespace neox
