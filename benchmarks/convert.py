@@ -115,6 +115,10 @@ def timed(command, target=None):
     return time.perf_counter() - start, usage.ru_maxrss * 1024
 
 
+def memory(name, peaks):
+    return "" if name == "cp" else f", peak {max(peaks) / 1e6:.0f} MB"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--bin", default=os.path.join(ROOT, "build", "release", "bin"))
@@ -139,14 +143,14 @@ def main():
                 settle(source, forget=True)
                 seconds, peak = timed(command, target)
                 found.setdefault(name, []).append((seconds, peak))
-                print(f"  {name:15} {seconds:6.2f} s {size / seconds / 1e9:6.3f} GB/s, peak {peak / 1e6:6.0f} MB", flush=True)
+                print(f"  {name:15} {seconds:6.2f} s {size / seconds / 1e9:6.3f} GB/s{memory(name, [peak])}", flush=True)
                 if target != ours:
                     shutil.rmtree(target)
             shutil.rmtree(ours)
     rate = {name: statistics.median(size / seconds for seconds, _ in runs) for name, runs in found.items()}
     for name, runs in found.items():
-        print(f"{name:15} median {rate[name] / 1e9:.3f} GB/s, {rate[name] / rate['cp']:.2f} of cp, "
-              f"peak {max(peak for _, peak in runs) / 1e6:.0f} MB")
+        print(f"{name:15} median {rate[name] / 1e9:.3f} GB/s, {rate[name] / rate['cp']:.2f} of cp"
+              f"{memory(name, [peak for _, peak in runs])}")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/remainder.h>
 
 #include <atomic>
 #include <chrono>
@@ -13,6 +16,7 @@
 #include "convert/formats.h"
 #include "convert/hf_family.h"
 #include "convert/read_ahead.h"
+#include "convert/safetensors.h"
 #include "convert_fixture.h"
 
 namespace neox::testing {
@@ -285,6 +289,24 @@ TEST(ReadAhead, FailsWhereTheTensorIsAskedFor) {
   for (size_t i = 0; i < 7; ++i) model.tensors[i].read();
   EXPECT_EQ(error_of([&] { model.tensors[7].read(); }), "74: tensor 7 is bad");
   EXPECT_EQ(model.tensors[8].read().item<int64_t>(), 8);
+}
+
+// Whole pages of large tensors go around the page cache, what lies before and behind them through.
+TEST(SafetensorsWriter, LargeTensorsLieAtAnyOffset) {
+  Directory dir;
+  const int64_t large = (5 << 20) + 77;
+  std::vector<TensorInfo> infos = {{"a", at::kByte, {3}},
+                                   {"b", at::kByte, {large}},
+                                   {"c", at::kByte, {large}},
+                                   {"d", at::kByte, {5}}};
+  std::map<std::string, at::Tensor> made;
+  SafetensorsWriter writer(dir.path(), infos, int64_t{1} << 40);
+  for (const TensorInfo& info : infos)
+    made[info.name] = at::arange(info.shape[0], at::kLong).remainder(251).to(at::kByte);
+  for (const auto& [name, tensor] : made) writer.write(name, tensor);
+  writer.finish();
+  SafetensorsFile file(dir / "model.safetensors");
+  for (const auto& [name, tensor] : made) EXPECT_TRUE(file.read(name).equal(tensor)) << name;
 }
 
 TEST(CheckpointWriter, LeavesNothingThatWasNotFinished) {

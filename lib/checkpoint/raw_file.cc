@@ -19,6 +19,7 @@ namespace {
 
 constexpr size_t kPage = 4096;  // what O_DIRECT asks of memory, offset and size
 constexpr size_t kBlock = 16 << 20;
+constexpr size_t kLeastDirect = 1 << 20;  // shorter writes go through the page cache
 constexpr size_t kPiece = 1 << 30;  // of one system call
 
 int flags_of(RawFile::Mode mode) {
@@ -67,7 +68,7 @@ void RawFile::reserve(int64_t bytes) {
 }
 
 void RawFile::write(std::span<const std::byte> bytes, int64_t offset) {
-  if (bytes.size() < kBlock) return write_cached(bytes, offset);
+  if (bytes.size() < kLeastDirect) return write_cached(bytes, offset);
   size_t head = (kPage - static_cast<size_t>(offset) % kPage) % kPage;  // up to the next page
   size_t pages = (bytes.size() - head) / kPage * kPage;
   auto at = [&](size_t byte) { return offset + static_cast<int64_t>(byte); };
