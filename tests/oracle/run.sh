@@ -28,7 +28,7 @@ compare wiki_tables.py --check
 compare wiki.py "$build/tests/wiki_tool"
 compare prepare.py "$build/bin/neox-prepare-data"
 compare chat.py "$build/tests/labels_tool"
-compare sample_order.py "$build/tests/sample_order_tool" --cases 500
+compare sample_order.py "$build/tests/sample_order_tool" --cases 500 --core
 compare dataset_tool.py "$build/bin/neox-data" --cases 140
 compare torchfile.py "$build/tests/torchfile_tool"
 compare convert.py "$build/bin" "$build/tests/logits_tool"

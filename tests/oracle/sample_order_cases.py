@@ -13,8 +13,11 @@ class Data:
         for length in lengths:
             self.tokens.append(np.arange(first, first + length, dtype=np.int64))
             first += length
-            mask = [labelled and rng.random() < 0.5 for _ in range(length)]
-            if labelled and rng.random() < 0.15:
+            if not labelled:
+                self.labels.append(self.tokens[-1].copy())
+                continue
+            mask = [rng.random() < 0.5 for _ in range(length)]
+            if rng.random() < 0.15:
                 mask = [True] * length
             self.labels.append(np.where(np.array(mask, dtype=bool), MASKED, self.tokens[-1]))
         self.end = first
@@ -104,3 +107,7 @@ def config_of(case, file):
         if case["by_documents"]:
             lines += ["weight_by_num_documents: true", f"weighted_sampler_alpha: {case['alpha']}"]
     pathlib.Path(file).write_text("\n".join(lines) + "\n")
+
+
+def describe(case):
+    return {k: v for k, v in case.items() if k not in ("sets", "weights")} | {"datasets": len(case["sets"][0])}
