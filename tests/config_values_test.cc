@@ -318,5 +318,14 @@ TEST_F(ConfigTest, CheckpointsAreSavedAtTheStepsOfNeox) {
   for (int64_t step : {4, 6, 8, 16, 18}) EXPECT_FALSE(log.saves_at(step)) << step;
 }
 
+TEST_F(ConfigTest, ProfiledStepsAreAskedForByTheirNumbers) {
+  auto profile = load("profile: true\nprofile_step_stop: 20\nprofile_ranks: [0, 8]").train.profile;
+  EXPECT_EQ(profile.start, 10);
+  EXPECT_EQ(profile.stop, 20);
+  EXPECT_EQ(profile.ranks, (std::vector<int64_t>{0, 8}));
+  EXPECT_EQ(load("profile_step_stop: 20").train.profile.stop, 0);
+  EXPECT_TRUE(has(fails("profile: true\nprofile_step_start: 12"), "more than profile_step_start"));
+}
+
 }  // namespace
 }  // namespace neox

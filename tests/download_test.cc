@@ -282,6 +282,15 @@ TEST_F(Download, GoesOnWithSeveralFilesAfterAKill) {
   EXPECT_TRUE(resumed);
 }
 
+TEST_F(Download, TidiesAfterAKillBetweenNamingAndTheEnd) {
+  HttpServer server(several(2));
+  auto all = files(server, 2);
+  EXPECT_EQ(fetch(all), "");
+  write_file_atomically(dir_ / "got/0.part.from", "v1");
+  EXPECT_EQ(fetch(all), "");
+  expect_whole(2);
+}
+
 TEST_F(Download, NamesTheFileWhereTheDiskIsFull) {
   HttpServer server(several(3));
   neox_fault((dir_ / "got").c_str(), ENOSPC, 100000, -1);

@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "model/gpt_neox.h"
 #include "model/head.h"
+#include "ops/product.h"
 #include "ops/random.h"
 #include "ops/rotary.h"
 
@@ -47,6 +48,39 @@ Tensor rotated(const Tensor& qkv, const RotaryTable& table, int64_t first) {
   Tensor y = x * all(table.cos) + turned * all(table.sin);
   Tensor qk = at::cat({y, qkv.narrow(3, 0, 2).narrow(4, 2 * half, D - 2 * half)}, 4);
   return at::cat({qk, qkv.narrow(3, 2, 1)}, 3);
+}
+
+TEST(Product, InFp32IsTheProductOfHalfTypesForwardAndBackward) {
+  int64_t B = 3, T = 40, K = 24, N = 17;
+  for (auto [type, tolerance] : kTolerances) {
+    if (type == at::kDouble || type == at::kFloat) continue;
+    for (bool with_bias : {true, false}) {
+      auto leaf = [&](at::IntArrayRef shape) {
+        return at::randn(shape, at::kFloat).to(type).set_requires_grad(true);
+      };
+      auto wide = [](const Tensor& x) {
+        return x.defined() ? x.detach().to(at::kDouble).set_requires_grad(true) : x;
+      };
+      Tensor x = leaf({B, T, K}), w = leaf({N, K}), b = with_bias ? leaf({N}) : Tensor();
+      Tensor x64 = wide(x), w64 = wide(w), b64 = wide(b), dy = at::randn({B, T, N}).to(type);
+      Tensor y = product_in_fp32(x, w, b), y64 = at::linear(x64, w64, b64);
+      y.backward(dy);
+      y64.backward(dy.to(at::kDouble));
+      EXPECT_EQ(y.scalar_type(), type);
+      EXPECT_LE(relative(y, y64), tolerance);
+      EXPECT_LE(relative(x.grad(), x64.grad()), tolerance);
+      EXPECT_LE(relative(w.grad(), w64.grad()), tolerance);
+      if (!with_bias) continue;
+      EXPECT_LE(relative(b.grad(), b64.grad()), tolerance);
+    }
+  }
+}
+
+TEST(Product, TakesTheTypeOfItsInputsWhereFewRowsAreMultiplied) {
+  Tensor x = at::randn({3, 24}).to(at::kBFloat16), w = at::randn({17, 24}).to(at::kBFloat16);
+  EXPECT_FALSE(multiplied_in_fp32(x));
+  EXPECT_FALSE(multiplied_in_fp32(at::randn({4096, 24})));
+  EXPECT_TRUE(product(x, w).equal(at::linear(x, w)));
 }
 
 TEST(Rotary, EqualsTheAtenFormulaForwardAndBackward) {

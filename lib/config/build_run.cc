@@ -20,6 +20,16 @@ Resume read_resume(KeyReader& keys, const CheckpointConfig& checkpoint) {
   return resume;
 }
 
+ProfileConfig read_profile(KeyReader& keys) {
+  ProfileConfig profile{keys.integer_from("profile_step_start", 0),
+                        keys.integer_from("profile_step_stop", 1), keys.integers("profile_ranks")};
+  if (!keys.flag("profile")) return {};
+  const std::string stop = "profile_step_stop";
+  keys.require(profile.stop > profile.start, stop, stop, " is ", profile.stop,
+               "; it must be more than profile_step_start, ", profile.start);
+  return profile;
+}
+
 // tensorboard_dir, or what DeepSpeed's dictionary says.
 std::string read_tensorboard(KeyReader& keys) {
   const std::string key = "tensorboard_dir", dictionary = "tensorboard";
@@ -58,6 +68,7 @@ TrainConfig read_train(KeyReader& keys) {
   train.recompute_layers = keys.integer_from("checkpoint_num_layers", 1);
   train.log_dir = keys.text("log_dir");
   train.tensorboard_dir = read_tensorboard(keys);
+  train.profile = read_profile(keys);
   train.sample_prompts = keys.texts("sample_prompts");
   train.sample_tokens = keys.integer_from("maximum_tokens", 1);
   if (const Value* wandb = keys.given("use_wandb"); wandb && wandb->is_true())

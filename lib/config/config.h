@@ -184,6 +184,12 @@ struct CheckpointConfig {
   bool saves_at(int64_t iteration) const;
 };
 
+// Steps start + 1 to stop are profiled on these ranks; none where stop is 0.
+struct ProfileConfig {
+  int64_t start = 0, stop = 0;
+  std::vector<int64_t> ranks;
+};
+
 struct TrainConfig {
   int64_t iters = 0;
   int64_t eval_interval = 1000, eval_iters = 100;
@@ -196,6 +202,7 @@ struct TrainConfig {
   std::filesystem::path log_dir, tensorboard_dir;  // empty: none
   std::vector<std::string> sample_prompts;
   int64_t sample_tokens = 64;  // maximum_tokens
+  ProfileConfig profile;
 };
 
 struct GenerateConfig {

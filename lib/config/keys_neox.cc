@@ -185,9 +185,10 @@ constexpr KeyRow kLogging[] = {
     {"gradient_noise_scale_cpu_offload", kBool, "false", kNoEffect, "not logged yet"},
     {"memory_profiling", kBool, "false", kNoEffect, "no profiler is started"},
     {"memory_profiling_path", kText, "null", kNoEffect, "no profiler is started"},
-    {"profile", kBool, "false", kNoEffect, "no profiler is started"},
-    {"profile_step_start", kInt, "10", kNoEffect, "no profiler is started"},
-    {"profile_step_stop", kInt, "12", kNoEffect, "no profiler is started"},
+    {"profile", kBool, "false", kUsed,
+     "write a trace of some steps to log_dir (or here), and a table of their time"},
+    {"profile_step_start", kInt, "10", kUsed, "profile: steps that are done before it starts"},
+    {"profile_step_stop", kInt, "12", kUsed, "profile: the last step of it"},
 };
 
 constexpr const char* kLauncher = "the launcher says it";
@@ -454,6 +455,7 @@ constexpr KeyRow kOwn[] = {
      "gradient_accumulation_steps in files of 2023; must agree with it"},
     {"rope_scaling", kDict, "null", kUsed,
      "Llama 3's stretching of rotary wavelengths (Hugging Face's key)", "", "", kRopeScaling},
+    {"profile_ranks", kInts, "[0]", kUsed, "profile: of these ranks"},
     {"data_order", kChoice, "neox", kUsed, "whose order the samples come in, bit for bit",
      "neox|megatron|megatron-core"},
     {"data_cache_path", kText, "null", kUsed,

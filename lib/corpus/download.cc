@@ -170,6 +170,12 @@ class Download {
   std::vector<std::string> messages_;
 };
 
+// What a process that was killed between naming a whole file and this left beside it.
+void tidy_beside(const fs::path& to) {
+  std::error_code ignored;  // of a directory that others own
+  fs::remove(to.string() + ".part.from", ignored);
+}
+
 std::vector<DownloadFile> missing_of(std::span<const DownloadFile> files,
                                      const DownloadOptions& options) {
   std::vector<DownloadFile> missing;
@@ -177,6 +183,8 @@ std::vector<DownloadFile> missing_of(std::span<const DownloadFile> files,
     if (options.existing == DownloadOptions::Existing::kReplace ||
         !is_downloaded(file.remote, file.to))
       missing.push_back(file);
+    else
+      tidy_beside(file.to);
   return missing;
 }
 

@@ -20,6 +20,7 @@
 
 #include "base/error.h"
 #include "model/gpt_neox.h"
+#include "ops/product.h"
 
 namespace neox {
 namespace {
@@ -120,9 +121,22 @@ Tensor GptNeoX::attend(const Tensor& q, const Tensor& k, const Tensor& v, int64_
   // recomputation begins without gradients.
   if (pass.training && (config_.attention_dropout > 0 || pass.bias.defined()))
     return attend_by_probabilities(q, keys, values, l, pass);
-  if (pass.mask.defined()) return at::scaled_dot_product_attention(q, keys, values, pass.mask);
-  if (pass.documents.defined()) return attend_in_documents(q, keys, values, pass.documents);
-  return at::scaled_dot_product_attention(q, keys, values, {}, 0.0, true);
+  if (multiplied_in_fp32(q)) return attend_in_fp32(q, keys, values, pass);
+  return attend_whole(q, keys, values, pass);
+}
+
+Tensor GptNeoX::attend_whole(const Tensor& q, const Tensor& k, const Tensor& v, const Pass& pass) {
+  if (pass.mask.defined()) return at::scaled_dot_product_attention(q, k, v, pass.mask);
+  if (pass.documents.defined()) return attend_in_documents(q, k, v, pass.documents);
+  return at::scaled_dot_product_attention(q, k, v, {}, 0.0, true);
+}
+
+Tensor GptNeoX::attend_in_fp32(const Tensor& q, const Tensor& k, const Tensor& v,
+                               const Pass& pass) {
+  Pass wide = pass;
+  if (wide.mask.defined()) wide.mask = wide.mask.to(at::kFloat);
+  auto widened = [](const Tensor& x) { return x.to(at::kFloat); };
+  return attend_whole(widened(q), widened(k), widened(v), wide).to(q.scalar_type());
 }
 
 // Document by document, each as a text of its own. On a CPU of one core, T = 2048, H = 8, D = 64,

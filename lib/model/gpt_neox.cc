@@ -18,6 +18,7 @@
 #include "model/head.h"
 #include "model/recompute.h"
 #include "model/tp.h"
+#include "ops/product.h"
 #include "ops/random.h"
 
 namespace neox {
@@ -130,8 +131,8 @@ Tensor GptNeoX::attention(const Tensor& x, int64_t l, const Pass& pass) {
     return part.reshape({B, T, n, D}).transpose(1, 2);
   };
   Tensor y = attend(heads(parts[0], H), heads(parts[1], K), heads(parts[2], K), l, pass);
-  return at::linear(y.transpose(1, 2).reshape({B, T, H * D}),
-                    param(prefix(l) + "attention.dense.weight"));
+  return product(y.transpose(1, 2).reshape({B, T, H * D}),
+                 param(prefix(l) + "attention.dense.weight"));
 }
 
 // [B, T, K, {q ..., k, v}, D], or flat behind T; queries and keys are normed and rotated.
@@ -139,7 +140,7 @@ Tensor GptNeoX::query_key_value(const Tensor& x, int64_t l, const Pass& pass) {
   std::string p = prefix(l) + "attention.";
   int64_t B = x.size(0), T = x.size(1), D = config_.head_size(), G = config_.group_queries(),
           K = config_.groups() / mesh_.tp().size();
-  Tensor qkv = at::linear(x, param(p + "query_key_value.weight"), bias(p + "query_key_value.bias"));
+  Tensor qkv = product(x, param(p + "query_key_value.weight"), bias(p + "query_key_value.bias"));
   if (config_.qk_norm) {
     auto parts = qkv.view({B, T, K, G + 2, D}).split_with_sizes({G, 1, 1}, 3);
     auto normed = [&](const Tensor& part, const std::string& name) {  // each rank norms its heads
@@ -157,14 +158,14 @@ Tensor GptNeoX::query_key_value(const Tensor& x, int64_t l, const Pass& pass) {
 
 Tensor GptNeoX::mlp(const Tensor& x, int64_t l) {
   std::string p = prefix(l) + "mlp.";
-  Tensor y = at::linear(x, param(p + "dense_h_to_4h.weight"), bias(p + "dense_h_to_4h.bias"));
+  Tensor y = product(x, param(p + "dense_h_to_4h.weight"), bias(p + "dense_h_to_4h.bias"));
   if (config_.gated) {
     auto parts = y.view({x.size(0), x.size(1), -1, 2}).unbind(3);  // gate, up [B, T, F]
     y = activated(parts[0], config_.activation) * parts[1];
   } else {
     y = activated(y, config_.activation);
   }
-  return at::linear(y, param(p + "dense_4h_to_h.weight"));
+  return product(y, param(p + "dense_4h_to_h.weight"));
 }
 
 // Over the last dimension.

@@ -106,6 +106,8 @@ class GptNeoX {
                              const Tensor& documents);
   Tensor attend_by_probabilities(const Tensor& q, const Tensor& k, const Tensor& v, int64_t l,
                                  const Pass& pass);
+  Tensor attend_whole(const Tensor& q, const Tensor& k, const Tensor& v, const Pass& pass);
+  Tensor attend_in_fp32(const Tensor& q, const Tensor& k, const Tensor& v, const Pass& pass);
   Tensor attend_cached(const Tensor& q, const Tensor& k, const Tensor& v, int64_t l,
                        const Pass& pass);
   Tensor for_queries(const Tensor& keys) const;

@@ -14,6 +14,7 @@
 #include <algorithm>
 
 #include "config/estimate.h"
+#include "ops/product.h"
 
 namespace neox {
 namespace {
@@ -27,16 +28,17 @@ int64_t rows_at_a_time(int64_t vocab) { return std::max<int64_t>(1, kLogitElemen
 class Head {
  public:
   Head(const Tensor& x, const Tensor& weight, const HeadTargets& t, Communicator& tp, bool training)
-      : x_(x),
-        weight_(weight),
+      : type_(x.scalar_type()),
+        x_(multiplied_in_fp32(x) ? x.to(at::kFloat) : x),
+        weight_(multiplied_in_fp32(x) ? weight.to(at::kFloat) : weight),
         t_(t),
         tp_(tp),
         first_(weight.size(0) * tp.rank()),
         training_(training) {
     loss_ = at::zeros({}, x.options().dtype(at::kDouble));
     if (!training) return;
-    dx_ = at::empty_like(x);
-    auto type = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+    dx_ = at::empty_like(x_);
+    auto type = type_ == at::kDouble ? at::kDouble : at::kFloat;
     dweight_ = at::zeros(weight.sizes(), weight.options().dtype(type));
   }
   void run() {
@@ -45,7 +47,7 @@ class Head {
       run_rows(from, std::min(rows, x_.size(0) - from));
   }
   const Tensor& loss() const { return loss_; }
-  const Tensor& dx() const { return dx_; }
+  Tensor dx() const { return dx_.to(type_); }
   const Tensor& dweight() const { return dweight_; }
 
  private:
@@ -82,7 +84,8 @@ class Head {
       dweight_.add_(at::mm(dlogits.t(), x));
   }
 
-  const Tensor &x_, &weight_;
+  at::ScalarType type_;
+  Tensor x_, weight_;
   const HeadTargets& t_;
   Communicator& tp_;
   int64_t first_;  // global id of the first row of weight

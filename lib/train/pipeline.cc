@@ -4,6 +4,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/record_function.h>
 
 #include <map>
 
@@ -45,6 +46,7 @@ class Run {
   };
 
   void forward(int64_t m) {
+    RECORD_USER_SCOPE("forward");
     Batch batch = batches_(m);
     Tensor x;
     if (!first()) {
@@ -66,6 +68,7 @@ class Run {
   }
 
   void backward(int64_t m) {
+    RECORD_USER_SCOPE("backward");
     Live live = live_.at(m);
     live_.erase(m);
     Tensor dy;

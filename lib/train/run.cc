@@ -14,6 +14,7 @@
 #include "data/step_samples.h"
 #include "generate/load.h"
 #include "model/device.h"
+#include "ops/product.h"
 #include "optim/optimizer.h"
 #include "train/ranks.h"
 #include "train/trainer.h"
@@ -73,7 +74,12 @@ void say_start(const Config& config, const Start& start, const Mesh& mesh, at::D
            to_string(mesh.layout()), ", batch of ", start.batch.global,
            " samples = ", start.batch.micro, " x ", mesh.layout().replicate * mesh.layout().shard,
            " ranks x ", start.batch.accumulation, " micro-batches");
-  if (config.precision.type == Precision::kFp16 && device.is_cpu())
+  Precision type = config.precision.type;
+  bool half = device.is_cpu() && (type == Precision::kFp16 || type == Precision::kBf16);
+  if (half && cpu_is_slow_in_half())
+    log_info("this CPU is slower in ", name_of(type),
+             " than in fp32, so products are computed in fp32");
+  else if (half && type == Precision::kFp16)
     log_warning(
         "fp16 is several times slower than fp32 on a CPU; --set precision=bfloat16 or --set "
         "precision=fp32 is faster");

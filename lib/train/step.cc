@@ -10,6 +10,7 @@
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
+#include <ATen/record_function.h>
 
 #include "optim/schedule.h"
 
@@ -27,6 +28,7 @@ TrainStep::TrainStep(GptNeoX& model, const Config& config, double nominal_weight
 }
 
 Tensor TrainStep::run(int64_t microbatches, const BatchSource& batches, bool stop) {
+  RECORD_USER_SCOPE("step");
   // The seed keeps half-precision gradients in range; update() replaces the nominal divisor by the
   // true one.
   LossSum sum =
@@ -42,6 +44,7 @@ Tensor TrainStep::run(int64_t microbatches, const BatchSource& batches, bool sto
 }
 
 Tensor TrainStep::update(const Tensor& totals) {
+  RECORD_USER_SCOPE("update");
   Tensor weight = totals[2].clamp_min(1e-20), loss = totals[1] / weight;
   Tensor unscale = nominal_weight_ / (weight * loss_scale_.value());
   Tensor norm = totals[0].sqrt() * unscale;

@@ -51,6 +51,8 @@ Trainer::Trainer(const TrainerParts& parts, Start start)
                      {start.batch, parts.config.model.seq, parts.boundaries}, parts.model.mesh(),
                      parts.model.hidden_options().device()),
       report_(parts.config, report_options(parts, start)),
+      profiler_(parts.config,
+                {parts.control.rank(), parts.model.hidden_options().device().is_cuda()}),
       fresh_(!start.checkpoint.has_value() || start.resume == Resume::kWeights),
       waits_for_host_(parts.model.hidden_options().device().is_cpu()) {
   state_.config = p_.config.text();
@@ -107,6 +109,7 @@ Exit Trainer::train_loop() {
     if (due(t.exit_interval)) break;
   }
   read_report();
+  profiler_.finish(state_.iteration);
   std::string why = wants_stop();  // before a save that may change what is due
   bool complete = state_.iteration >= t.iters;
   if (complete && !stop_ && evaluated_at_ != state_.iteration)
@@ -126,6 +129,10 @@ Exit Trainer::train_loop() {
 }
 
 void Trainer::take_step() {
+  if (profiler_.due(state_.iteration)) {
+    read_report();
+    profiler_.at(state_.iteration);
+  }
   int64_t first = state_.consumed_samples;
   auto batches = [&](int64_t m) { return train_batches_.get(first, m); };
   auto start = TimeLimit::Clock::now();

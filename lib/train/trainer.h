@@ -10,6 +10,7 @@
 #include "launch/control.h"
 #include "tokenizer/tokenizer.h"
 #include "train/batches.h"
+#include "train/profiler.h"
 #include "train/report.h"
 #include "train/signals.h"
 #include "train/start.h"
@@ -61,6 +62,7 @@ class Trainer {
   TrainStep step_;
   Batches train_batches_;
   Report report_;
+  StepProfiler profiler_;
   bool fresh_;
   bool waits_for_host_;  // results are read at once: a CPU gains nothing by waiting
   std::optional<Tensor> unread_;

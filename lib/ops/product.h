@@ -1,0 +1,21 @@
+// x W^T + b in the type in which the processor multiplies fastest. A bf16 product has the same sum
+// in fp32: inputs are exact there, and both accumulate in fp32.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+namespace neox {
+
+// Whether this processor's instructions for bf16 and fp16 are slower than those for fp32. Intel's
+// without AMX: with AVX512-BF16 oneDNN has 80 GFLOP/s in bf16 and 148 in fp32 (one core of a Xeon
+// of 2023, 2048 x 512 x 2048), without it less. Others: where AVX512-BF16 is missing.
+bool cpu_is_slow_in_half();
+// Whether products of many rows of this tensor are computed in fp32 for that reason.
+bool multiplied_in_fp32(const at::Tensor& x);
+
+// x [..., K], w [N, K], b [N] or undefined: [..., N]. Few rows, as in generation, are bound by
+// reading w, so they are multiplied as they are.
+at::Tensor product(const at::Tensor& x, const at::Tensor& w, const at::Tensor& b = {});
+// The same, in fp32 whatever the processor.
+at::Tensor product_in_fp32(const at::Tensor& x, const at::Tensor& w, const at::Tensor& b = {});
+
+}  // namespace neox

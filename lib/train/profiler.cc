@@ -1,0 +1,147 @@
+#include "train/profiler.h"
+
+#include <torch/csrc/autograd/profiler_kineto.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <map>
+#include <span>
+#include <tuple>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+
+namespace neox {
+namespace {
+
+namespace kineto = torch::autograd::profiler;
+using torch::profiler::impl::ActivityType;
+
+// Kineto has one session for a process, and ranks may be threads.
+std::atomic<int> profiled_rank{-1};
+
+torch::profiler::impl::ProfilerConfig kineto_config() {
+  constexpr bool kShapes = true, kMemory = true;
+  return torch::profiler::impl::ProfilerConfig(torch::profiler::impl::ProfilerState::KINETO,
+                                               kShapes, kMemory);
+}
+
+std::set<ActivityType> activities(bool gpu) {
+  if (gpu) return {ActivityType::CPU, ActivityType::CUDA};
+  return {ActivityType::CPU};
+}
+
+// The spans on the processor, or those on the device.
+std::vector<Span> spans_of(const kineto::ProfilerResult& result, bool device) {
+  std::vector<Span> spans;
+  for (const auto& event : result.events()) {
+    if ((event.deviceType() != c10::DeviceType::CPU) != device || event.isAsync() ||
+        event.endNs() <= event.startNs())
+      continue;
+    uint64_t thread =
+        device ? static_cast<uint64_t>(event.deviceResourceId()) : event.startThreadId();
+    spans.push_back({event.name(), thread, event.startNs(), event.endNs()});
+  }
+  return spans;
+}
+
+}  // namespace
+
+StepProfiler::StepProfiler(const Config& config, Of of)
+    : config_(config.train.profile),
+      directory_(config.train.log_dir.empty() ? "." : config.train.log_dir),
+      of_(of) {
+  chosen_ = config_.stop > config_.start &&
+            std::ranges::find(config_.ranks, of.rank) != config_.ranks.end();
+  if (!chosen_) return;
+  int nobody = -1;
+  check_usage(profiled_rank.compare_exchange_strong(nobody, of.rank), config.where("profile_ranks"),
+              ": profile_ranks names the ranks ", nobody, " and ", of.rank,
+              ", which are threads of one process; name one of them, or start ranks as processes");
+}
+
+StepProfiler::~StepProfiler() {
+  if (running_) kineto::disableProfiler();
+  if (chosen_) profiled_rank = -1;
+}
+
+bool StepProfiler::due(int64_t done) const {
+  return chosen_ && (running_ ? done >= config_.stop : done == config_.start);
+}
+
+void StepProfiler::at(int64_t done) {
+  if (!due(done)) return;
+  if (running_) {
+    stop(done);
+  } else {
+    started_at_ = done;
+    start();
+  }
+}
+
+void StepProfiler::finish(int64_t done) {
+  if (running_) stop(done);
+}
+
+void StepProfiler::start() {
+  kineto::prepareProfiler(kineto_config(), activities(of_.gpu));
+  kineto::enableProfiler(kineto_config(), activities(of_.gpu), {});
+  running_ = true;
+}
+
+void StepProfiler::stop(int64_t done) {
+  running_ = false;
+  auto result = kineto::disableProfiler();
+  fs::create_directories(directory_);
+  char name[80];
+  std::snprintf(name, sizeof name, "trace_steps_%lld-%lld_rank%05d.json",
+                static_cast<long long>(started_at_ + 1), static_cast<long long>(done), of_.rank);
+  fs::path file = directory_ / name;
+  result->save(file.string());
+  check_io(fs::exists(file), "the trace ", file.string(), " could not be written");
+  constexpr size_t kRows = 12;
+  std::string tables = time_table("operation", self_times(spans_of(*result, false)), kRows);
+  if (of_.gpu) tables += "\n" + time_table("kernel", self_times(spans_of(*result, true)), kRows);
+  log_info("profile of steps ", started_at_ + 1, " to ", done, " of rank ", of_.rank, ": ",
+           file.string(), " (open it in https://ui.perfetto.dev)\n", tables);
+}
+
+std::vector<SelfTime> self_times(std::vector<Span> spans) {
+  std::ranges::sort(spans, [](const Span& a, const Span& b) {
+    return std::tuple(a.thread, a.start, b.end) < std::tuple(b.thread, b.start, a.end);
+  });
+  std::map<std::string, SelfTime> times;
+  std::vector<const Span*> open;
+  for (const Span& span : spans) {
+    while (!open.empty() && (open.back()->thread != span.thread || open.back()->end <= span.start))
+      open.pop_back();
+    double seconds = static_cast<double>(span.end - span.start) / 1e9;
+    if (!open.empty()) times[open.back()->name].seconds -= seconds;
+    times[span.name].seconds += seconds;
+    ++times[span.name].calls;
+    open.push_back(&span);
+  }
+  std::vector<SelfTime> all;
+  for (auto& [name, time] : times) all.push_back({name, time.calls, time.seconds});
+  std::ranges::stable_sort(all, std::greater<>(), &SelfTime::seconds);
+  return all;
+}
+
+std::string time_table(std::string_view title, const std::vector<SelfTime>& times, size_t rows) {
+  double total = 0;
+  for (const SelfTime& time : times) total += time.seconds;
+  char line[64];
+  std::snprintf(line, sizeof line, "  %12s  %7s  %8s  ", "time itself", "share", "calls");
+  std::string table = concat(line, title, "\n");
+  for (const SelfTime& time : std::span(times).first(std::min(rows, times.size()))) {
+    std::snprintf(line, sizeof line, "  %10.3f s  %5.1f %%  %8lld  ", time.seconds,
+                  100 * time.seconds / std::max(total, 1e-9), static_cast<long long>(time.calls));
+    table += line + time.name + "\n";
+  }
+  std::snprintf(line, sizeof line, "  %10.3f s  in all", total);
+  return table + line;
+}
+
+}  // namespace neox

@@ -1,0 +1,71 @@
+// Where the time of a step went: the table, and what a run writes.
+#include "train/profiler.h"
+
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+#include "run_fixture.h"
+
+namespace neox::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(SelfTimes, AreWithoutTheSpansInside) {
+  auto times = self_times({{"inner", 1, 20, 50},
+                           {"outer", 1, 0, 100},
+                           {"inner", 1, 60, 80},
+                           {"innermost", 1, 30, 40},
+                           {"other thread", 2, 10, 20}});
+  ASSERT_EQ(times.size(), 4u);
+  EXPECT_EQ(times[0].name, "outer");
+  EXPECT_DOUBLE_EQ(times[0].seconds, 50e-9);
+  EXPECT_EQ(times[1].name, "inner");
+  EXPECT_EQ(times[1].calls, 2);
+  EXPECT_DOUBLE_EQ(times[1].seconds, 40e-9);
+  double total = 0;
+  for (const SelfTime& time : times) total += time.seconds;
+  EXPECT_DOUBLE_EQ(total, 110e-9);
+}
+
+TEST(SelfTimes, OfSpansThatFollowEachOtherAreWhole) {
+  auto times = self_times({{"b", 1, 10, 30}, {"a", 1, 0, 10}});
+  EXPECT_DOUBLE_EQ(times[0].seconds, 20e-9);
+  EXPECT_DOUBLE_EQ(times[1].seconds, 10e-9);
+}
+
+TEST(TimeTable, HasSharesOfAllAndTheFirstRows) {
+  std::string table = time_table("kernel", {{"mm", 3, 0.75}, {"add", 2, 0.2}, {"x", 1, 0.05}}, 2);
+  EXPECT_THAT(table, HasSubstr("0.750 s   75.0 %         3  mm\n"));
+  EXPECT_THAT(table, HasSubstr("1.000 s  in all"));
+  EXPECT_EQ(table.find("  x"), std::string::npos);
+}
+
+TEST(Profile, OfARunIsATraceOfItsStepsAndATable) {
+  Training run;
+  std::string log = run.dir() / "log";
+  Ended ended =
+      run.train({"profile=true", "profile_step_start=2", "profile_step_stop=4", "train_iters=6"});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  EXPECT_THAT(ended.err, HasSubstr("profile of steps 3 to 4 of rank 0"));
+  EXPECT_THAT(ended.err, HasSubstr("in all"));
+  auto trace = nlohmann::json::parse(read_file(log + "/trace_steps_3-4_rank00000.json"));
+  std::map<std::string, int> names;
+  for (const auto& event : trace.at("traceEvents")) ++names[event.value("name", "")];
+  EXPECT_EQ(names["step"], 2);
+  EXPECT_EQ(names["forward"], 2);  // of one micro-batch each
+  EXPECT_EQ(names["backward"], 2);
+  EXPECT_GT(names["aten::mm"], 0);
+}
+
+TEST(Profile, OfThreadsOfOneProcessIsOfOneRank) {
+  Training run;
+  Ended ended =
+      run.train({"profile=true", "profile_ranks=[0, 1]", "train_batch_size=4"}, {"--spawn", "2"});
+  EXPECT_EQ(ended.code, 64);
+  EXPECT_THAT(ended.err, HasSubstr("threads of one process"));
+}
+
+}  // namespace
+}  // namespace neox::testing
