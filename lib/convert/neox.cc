@@ -299,16 +299,7 @@ void name_left_out(ModelFiles& model, const TorchFile& file) {
       model.ignored.push_back({r.key, r.reason});
 }
 
-}  // namespace
-
-bool is_neox(const fs::path& path) { return looks_like_neox(path); }
-
-std::shared_ptr<const TensorSource> open_neox_tensors(const fs::path& path) {
-  return std::make_shared<NeoxFiles>(path);
-}
-
-ModelFiles open_neox(const fs::path& path) {
-  auto files = std::make_shared<const NeoxFiles>(path);
+ModelFiles open_model(const std::shared_ptr<const NeoxFiles>& files) {
   ModelFiles model{.where = files->dir().string(), .config = load_configs(*files), .files = files};
   model.config.model.vocab = rows_of_embedding(*files);
   auto optimizer = std::make_shared<const NeoxOptimizer>(files, model.config);
@@ -330,6 +321,26 @@ ModelFiles open_neox(const fs::path& path) {
   add_train_state(model, *files, *optimizer);
   add_tokenizer(model);
   return model;
+}
+
+}  // namespace
+
+bool is_neox(const fs::path& path) { return looks_like_neox(path); }
+
+std::shared_ptr<const TensorSource> open_neox_tensors(const fs::path& path) {
+  return std::make_shared<NeoxFiles>(path);
+}
+
+ModelFiles open_neox(const fs::path& path) {
+  auto files = std::make_shared<const NeoxFiles>(path);
+  try {
+    return open_model(files);
+  } catch (const Error& error) {
+    // A value of another kind than expected says so without its file.
+    std::string where = files->dir().string(), what = error.what();
+    if (what.find(where) != what.npos || error.exit() != Exit::kIo) throw;
+    fail(error.exit(), where, ": ", what);
+  }
 }
 
 }  // namespace neox

@@ -38,6 +38,16 @@ int64_t elements(const FlatShares& group, const std::string& key) {
   return sum;
 }
 
+const FlatShare& first_share(const FlatShares& group, const fs::path& dir) {
+  check_io(!group.empty(), dir.string(), ": a group of the optimizer has no parameters");
+  return group[0];
+}
+
+const FlatShare& first_share(const std::vector<FlatShares>& groups, const fs::path& dir) {
+  check_io(!groups.empty(), dir.string(), ": the optimizer of mp_rank 0 has no groups");
+  return first_share(groups[0], dir);
+}
+
 template <class Param>
 int64_t elements_of(const std::vector<Param>& params) {
   int64_t sum = 0;
@@ -62,7 +72,7 @@ NeoxOptimizer::NeoxOptimizer(std::shared_ptr<const NeoxFiles> files, const Confi
   else if (keys_.empty())
     absent_ =
         concat("that of optimizer.type ", config.value("optimizer.type"), " is not converted");
-  else if (!shares_[0].at(0).at(0).find(keys_.begin()->second))
+  else if (!first_share(shares_[0], files_->dir()).find(keys_.begin()->second))
     absent_ = "the optimizer had not stepped yet";
   if (absent_.empty()) open(config);
 }
@@ -71,7 +81,7 @@ void NeoxOptimizer::open(const Config& config) {
   bool zero = !files_->partitions().empty();
   const TorchFile& first = zero ? files_->partitions()[0][0] : files_->states()[0];
   step_ = optimizer_step(first, shares_[0]);
-  if (shares_[0][0][0].master) keys_["param"] = "master";
+  if (first_share(shares_[0], files_->dir()).master) keys_["param"] = "master";
   for (const auto& [ours, theirs] : keys_) states_.push_back(ours);
   std::vector<Params> params = all_params(config);
   for (size_t mp = 0; mp < shares_.size(); ++mp) add_params(mp, params[mp]);
@@ -118,7 +128,7 @@ std::vector<GroupSizes> NeoxOptimizer::sizes_of_stages(int64_t rank) const {
              " groups of parameters; GPT-NeoX has 1 or 2");
     stages.emplace_back();
     for (size_t g = 0; g < shares_[mp].size(); ++g) {
-      bool master = shares_[mp][g].at(0).master.has_value();
+      bool master = first_share(shares_[mp][g], files_->dir()).master.has_value();
       stages.back()[g] = elements(shares_[mp][g], master ? "master" : keys_.begin()->second);
     }
   }

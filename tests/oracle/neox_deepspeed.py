@@ -64,6 +64,10 @@ class Layer(nn.Module):
                 module = getattr(module, part)
             module._parameters[last] = nn.Parameter(value.clone())
 
+    @property
+    def word_embeddings_weight(self):
+        return self.word_embeddings.weight
+
     def forward(self, x):
         return self.function(x, dict(self.named_parameters()))
 
@@ -93,7 +97,7 @@ def pipeline(s, values, stages):
     layers = layers_of(s, values)
     specs = [LayerSpec(Layer, *made) if made else (lambda x: x) for made in layers]
     if s.tied:
-        how = dict(tied_weight_attr="word_embeddings.weight")
+        how = dict(tied_weight_attr="word_embeddings_weight")
         specs[0] = TiedLayerSpec("embed", Layer, *layers[0], **how)
         specs[-1] = TiedLayerSpec("embed", Layer, *layers[0], **how,
                                   forward_fn=lambda m, x: F.linear(x, m.word_embeddings.weight))
