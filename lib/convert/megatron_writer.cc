@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "convert/deepspeed_state.h"
 #include "convert/megatron.h"
 #include "convert/megatron_names.h"
 #include "torchfile/tensor.h"
@@ -145,28 +146,6 @@ Entries header_of(const Plan& plan) {
           {"iteration", plan.model.iteration}};
 }
 
-// What DeepSpeed looks for in its files beside the client's state.
-Entries engine_of(const Plan& plan, Item module) {
-  return {{"module", std::move(module)},
-          {"buffer_names", Item::list({})},
-          {"optimizer", Item()},
-          {"param_shapes", Item()},
-          {"frozen_param_shapes", Item()},
-          {"shared_params", Item()},
-          {"frozen_param_fragments", Item()},
-          {"lr_scheduler", Item()},
-          {"data_sampler", Item()},
-          {"random_ltd", Item()},
-          {"sparse_tensor_module_names", Item::list({})},
-          {"skipped_steps", 0},
-          {"global_steps", plan.model.iteration},
-          {"global_samples", 0},
-          {"dp_world_size", 1},
-          {"mp_world_size", plan.layout.tensor},
-          {"ds_config", Item::dict({})},
-          {"ds_version", "0.10.0"}};
-}
-
 // A pipeline's layer, as its own file names its tensors: 1 embedding, 2 .. L + 1, L + 2, L + 3.
 std::pair<int64_t, std::string> place_of(const Plan& plan, const Written& w) {
   int64_t layers = plan.model.config.model.layers;
@@ -215,7 +194,8 @@ void write_deepspeed(const ModelFiles& model, const Target& target, bool thirds)
   if (pipeline) write_layers(plan, dir);
   int64_t files = plan.layout.tensor * std::max<int64_t>(plan.layout.pipeline, 1);
   for (int64_t rank = 0; rank < files; ++rank) {
-    Entries entries = engine_of(plan, pipeline ? Item() : model_of(plan, rank, {}));
+    Entries entries = deepspeed_state(pipeline ? Item() : model_of(plan, rank, {}),
+                                      plan.model.iteration, plan.layout.tensor);
     for (auto& entry : header_of(plan)) entries.push_back(std::move(entry));
     torchfile::write_torch_file(dir / numbered("mp_rank_%02d_model_states.pt", rank),
                                 Item::dict(std::move(entries)));

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "checkpoint/raw_file.h"
+#include "convert/deepspeed_state.h"
 #include "convert/formats.h"
 #include "convert/neox_names.h"
 #include "convert/neox_yaml.h"
@@ -163,23 +164,11 @@ Item arguments(const ModelFiles& model, const NeoxLayout& layout) {
 
 // What DeepSpeed's engine and GPT-NeoX look for when they load the weights.
 Item state_of(const ModelFiles& model, Item module, const NeoxLayout& layout) {
-  return Item::dict({{"module", std::move(module)},
-                     {"buffer_names", Item::list({})},
-                     {"optimizer", Item()},
-                     {"param_shapes", Item()},
-                     {"frozen_param_shapes", Item()},
-                     {"shared_params", Item()},
-                     {"lr_scheduler", Item()},
-                     {"data_sampler", Item()},
-                     {"random_ltd", Item()},
-                     {"sparse_tensor_module_names", Item::list({})},
-                     {"skipped_steps", 0},
-                     {"global_steps", model.iteration},
-                     {"global_samples", 0},
-                     {"dp_world_size", 1},
-                     {"mp_world_size", layout.tensor * std::max<int64_t>(layout.pipe, 1)},
-                     {"iteration", model.iteration},
-                     {"args", arguments(model, layout)}});
+  Entries entries = deepspeed_state(std::move(module), model.iteration,
+                                    layout.tensor * std::max<int64_t>(layout.pipe, 1));
+  entries.push_back({"iteration", model.iteration});
+  entries.push_back({"args", arguments(model, layout)});
+  return Item::dict(std::move(entries));
 }
 
 // The keys of the tokenizer where it will be.

@@ -52,6 +52,7 @@ up() {
   "$here/slurm_cluster" up --share "$repo" --share "$build" --conf KillWait=30 "$@" > /dev/null
   say "a cluster is up: $*"
 }
+export SLURM_PMIX_FENCE=ring  # otherwise Open MPI may crash in MPI_Init (docs/slurm.md)
 login() { "$here/slurm_cluster" run -- "$@"; }
 
 finish() { # EXIT_CODE
