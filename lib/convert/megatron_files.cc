@@ -1,12 +1,12 @@
 // Megatron-LM's checkpoints of one file for each model-parallel rank.
 #include <algorithm>
-#include <cstdio>
 
 #include "base/error.h"
 #include "base/text.h"
 #include "convert/megatron.h"
 #include "convert/megatron_names.h"
 #include "convert/megatron_tree.h"
+#include "convert/written_parts.h"
 
 namespace neox {
 namespace {
@@ -125,9 +125,7 @@ std::optional<fs::path> megatron_step(const fs::path& path, const char* format) 
                 text.find_first_not_of("0123456789") == std::string::npos;
   check_io(digits, tracker.string(), " says '", text.substr(0, 40),
            "', neither a number nor release");
-  char name[32];
-  std::snprintf(name, sizeof name, format, std::stoi(text));
-  return path / name;
+  return path / numbered(format, std::stoi(text));
 }
 
 MegatronFiles open_megatron_files(const fs::path& path) {

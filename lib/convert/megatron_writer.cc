@@ -1,12 +1,12 @@
 // Writes weights as Megatron-LM (before Megatron-Core) and Megatron-DeepSpeed save them.
 #include <algorithm>
-#include <cstdio>
 #include <map>
 
 #include "base/error.h"
 #include "convert/deepspeed_state.h"
 #include "convert/megatron.h"
 #include "convert/megatron_names.h"
+#include "convert/written_parts.h"
 #include "torchfile/tensor.h"
 #include "torchfile/torch_writer.h"
 
@@ -15,17 +15,9 @@ namespace {
 
 using torchfile::Item;
 using Entries = Item::Entries;
-using Read = std::function<at::Tensor(const ModelTensor&)>;
 
 constexpr double kVersion = 3;  // checkpoint_version
 constexpr const char* kTokenizerDir = "tokenizer";
-
-template <class... Numbers>
-std::string numbered(const char* format, Numbers... numbers) {
-  char text[96];
-  std::snprintf(text, sizeof text, format, static_cast<int>(numbers)...);
-  return text;
-}
 
 // A rank's part of a parameter, under its name in the whole model.
 struct Written {
@@ -63,16 +55,8 @@ Plan plan_of(const ModelFiles& model, MegatronLayout layout) {
   return plan;
 }
 
-// Read when it is its turn.
-Item item_of(const Written& w, int64_t rank, int64_t ranks, const Read& read) {
-  torchfile::NewTensor tensor;
-  tensor.dtype = torchfile::dtype_of(w.from->info.dtype);
-  tensor.sizes = part_shape(w.form, w.from->info.shape, ranks);
-  tensor.data = [w, rank, ranks, read](const torchfile::NewTensor::Write& write) {
-    at::Tensor part = part_of(w.form, read(*w.from), rank, ranks);
-    write({static_cast<const std::byte*>(part.const_data_ptr()), part.nbytes()});
-  };
-  return tensor;
+Item item_of(const Written& w, int64_t rank, int64_t ranks, const ReadTensor& read) {
+  return part_item(*w.from, w.form, rank, ranks, read);
 }
 
 // Puts the item into dicts of dicts by its name: "embedding.word_embeddings.weight".
@@ -120,7 +104,7 @@ std::string stage_name(const std::string& name, int64_t layers) {
 // The model of one rank: the encoder's tensors in one dict, all others in dicts of dicts.
 Item model_of(const Plan& plan, int64_t rank, Stage stage) {
   const ModelConfig& config = plan.model.config.model;
-  Read read = [](const ModelTensor& t) { return t.read(); };
+  ReadTensor read = [](const ModelTensor& t) { return t.read(); };
   Entries encoder, model;
   Tree tree;
   for (const Written& w : plan.all) {
@@ -163,12 +147,7 @@ std::pair<int64_t, std::string> place_of(const Plan& plan, const Written& w) {
 void write_layers(const Plan& plan, const fs::path& dir) {
   int64_t ranks = plan.layout.tensor;
   for (int64_t layer = 1; layer <= plan.model.config.model.layers + 3; ++layer) {
-    std::map<const ModelTensor*, at::Tensor> tensors;
-    Read read = [&](const ModelTensor& t) {
-      at::Tensor& tensor = tensors[&t];
-      if (!tensor.defined()) tensor = t.read();
-      return tensor;
-    };
+    ReadTensor read = reading_once();
     for (int64_t rank = 0; rank < ranks; ++rank) {
       Entries entries;
       for (const Written& w : plan.all)

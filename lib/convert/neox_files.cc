@@ -1,11 +1,11 @@
 #include "convert/neox_files.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <regex>
 
 #include "base/error.h"
 #include "base/text.h"
+#include "convert/written_parts.h"
 #include "torchfile/tensor.h"
 
 namespace neox {
@@ -65,12 +65,6 @@ fs::path step_directory(const fs::path& path) {
   check_io(fs::is_directory(named), (path / "latest").string(), " names ",
            named.filename().string(), ", which is not there; name a global_step directory");
   return named;
-}
-
-std::string numbered(const char* format, int64_t a, int64_t b = 0) {
-  char text[96];
-  std::snprintf(text, sizeof text, format, static_cast<int>(a), static_cast<int>(b));
-  return text;
 }
 
 constexpr const char* kLayerName = "layer_%02d-model_%02d-model_states.pt";

@@ -4,10 +4,7 @@
 #include <ATen/ops/pow.h>
 
 #include <algorithm>
-#include <cmath>
-#include <cstdio>
 #include <functional>
-#include <map>
 
 #include "base/error.h"
 #include "checkpoint/raw_file.h"
@@ -15,6 +12,8 @@
 #include "convert/formats.h"
 #include "convert/neox_names.h"
 #include "convert/neox_yaml.h"
+#include "convert/written_parts.h"
+#include "model/parameters.h"
 #include "torchfile/tensor.h"
 #include "torchfile/torch_writer.h"
 
@@ -24,7 +23,6 @@ namespace {
 using torchfile::Item;
 using torchfile::new_tensor;
 using Entries = Item::Entries;
-using Read = std::function<at::Tensor(const ModelTensor&)>;
 
 constexpr const char* kTokenizerDir = "tokenizer";
 
@@ -37,19 +35,9 @@ struct Written {
   std::function<at::Tensor(int64_t rank, int64_t ranks)> constant = {};
 };
 
-// Of a power of two of heads a geometric series; the others get every second of the next one.
-double slope(int64_t head, int64_t heads) {
-  double n = std::exp2(std::floor(std::log2(static_cast<double>(heads))));
-  auto h = static_cast<double>(head);
-  return h < n ? std::exp2(-8 * (h + 1) / n) : std::exp2(-8 * (2 * (h - n) + 1) / (2 * n));
-}
-
 at::Tensor slopes(const ModelConfig& m, int64_t rank, int64_t ranks) {
   int64_t n = m.heads / ranks;
-  at::Tensor values = at::arange(n, at::kFloat);
-  for (int64_t i = 0; i < n; ++i)
-    values.mutable_data_ptr<float>()[i] = static_cast<float>(slope(rank * n + i, m.heads));
-  return values;
+  return alibi_slopes(m.heads).narrow(0, rank * n, n).to(at::kFloat);
 }
 
 at::Tensor frequencies(const ModelConfig& m) {
@@ -91,35 +79,16 @@ std::vector<Written> all_written(const ModelFiles& model) {
   return all;
 }
 
-// Read when it is its turn.
-Item item_of(const Written& w, int64_t rank, int64_t ranks, const Read& read) {
+Item item_of(const Written& w, int64_t rank, int64_t ranks, const ReadTensor& read) {
   if (!w.from) return new_tensor(w.constant(rank, ranks));
-  torchfile::NewTensor tensor;
-  tensor.dtype = torchfile::dtype_of(w.from->info.dtype);
-  tensor.sizes = part_shape(w.form, w.from->info.shape, ranks);
-  tensor.data = [&w, rank, ranks, read](const torchfile::NewTensor::Write& write) {
-    at::Tensor part = part_of(w.form, read(*w.from), rank, ranks);
-    write({static_cast<const std::byte*>(part.const_data_ptr()), part.nbytes()});
-  };
-  return tensor;
-}
-
-std::string numbered(const char* format, int64_t a, int64_t b = 0) {
-  char text[96];
-  std::snprintf(text, sizeof text, format, static_cast<int>(a), static_cast<int>(b));
-  return text;
+  return part_item(*w.from, w.form, rank, ranks, read);
 }
 
 // One layer in memory at a time.
 void write_layers(const ModelFiles& model, const std::vector<Written>& all, const fs::path& dir,
                   int64_t ranks) {
   for (int64_t layer = 0; layer < neox_layers(model.config.model); ++layer) {
-    std::map<const ModelTensor*, at::Tensor> tensors;
-    Read read = [&](const ModelTensor& t) {
-      at::Tensor& tensor = tensors[&t];
-      if (!tensor.defined()) tensor = t.read();
-      return tensor;
-    };
+    ReadTensor read = reading_once();
     for (int64_t rank = 0; rank < ranks; ++rank) {
       Entries entries;
       for (const Written& w : all)

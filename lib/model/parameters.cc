@@ -5,7 +5,9 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linalg_qr.h>
+#include <ATen/ops/tensor.h>
 
+#include <bit>
 #include <cmath>
 #include <map>
 #include <utility>
@@ -235,6 +237,18 @@ std::string architecture(const ModelConfig& c) {
   for (const auto& [is, words] : differences)
     if (is) text += words;
   return text;
+}
+
+at::Tensor alibi_slopes(int64_t heads) {
+  std::vector<double> slopes;
+  auto add = [&](int64_t n, int64_t from, int64_t by) {
+    for (int64_t i = from; i < n && std::ssize(slopes) < heads; i += by)
+      slopes.push_back(std::exp2(-8.0 * static_cast<double>(i + 1) / static_cast<double>(n)));
+  };
+  auto below = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(heads)));
+  add(below, 0, 1);
+  add(2 * below, 0, 2);
+  return at::tensor(slopes, at::kDouble);
 }
 
 }  // namespace neox

@@ -40,4 +40,9 @@ void initialize(ParamBuffer& buffer, const std::vector<ModelParam>& params,
 // mean the same.
 std::string architecture(const ModelConfig& config);
 
+// ALiBi's slopes of all heads, in double. A power of two: head i of n has 2^(-8 (i + 1) / n); else
+// those of the power below, and then every second one of the power above (Press et al., "Train
+// Short, Test Long", arXiv 2108.12409, and its code).
+at::Tensor alibi_slopes(int64_t heads);
+
 }  // namespace neox

@@ -1,9 +1,7 @@
 // Which parameters a rank of GptNeoX holds, in which buffers.
 #include <ATen/ops/cat.h>
-#include <ATen/ops/tensor.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -51,21 +49,6 @@ Ranges balanced(const std::vector<double>& costs, size_t parts) {
     return x <= greatest ? x * x : std::numeric_limits<double>::infinity();
   };
   return least_ranges(costs.size(), parts, square, std::plus<>());
-}
-
-// Of all heads, in double. A power of two: head i of n has 2^(-8 (i + 1) / n); else those of the
-// power below, and then every second one of the power above (Press et al., "Train Short, Test
-// Long", arXiv 2108.12409, and its code).
-Tensor alibi_slopes(int64_t heads) {
-  std::vector<double> slopes;
-  auto add = [&](int64_t n, int64_t from, int64_t by) {
-    for (int64_t i = from; i < n && std::ssize(slopes) < heads; i += by)
-      slopes.push_back(std::exp2(-8.0 * static_cast<double>(i + 1) / static_cast<double>(n)));
-  };
-  auto below = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(heads)));
-  add(below, 0, 1);
-  add(2 * below, 0, 2);
-  return at::tensor(slopes, at::kDouble);
 }
 
 }  // namespace

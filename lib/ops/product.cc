@@ -3,8 +3,11 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/mm.h>
-#include <cpuid.h>
 #include <torch/csrc/autograd/custom_function.h>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 namespace neox {
 namespace {

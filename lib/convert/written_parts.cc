@@ -1,0 +1,38 @@
+#include "convert/written_parts.h"
+
+#include <cstdio>
+#include <map>
+#include <memory>
+
+#include "torchfile/tensor.h"
+
+namespace neox {
+
+ReadTensor reading_once() {
+  auto tensors = std::make_shared<std::map<const ModelTensor*, at::Tensor>>();
+  return [tensors](const ModelTensor& t) {
+    at::Tensor& tensor = (*tensors)[&t];
+    if (!tensor.defined()) tensor = t.read();
+    return tensor;
+  };
+}
+
+torchfile::Item part_item(const ModelTensor& from, const TpForm& form, int64_t rank, int64_t ranks,
+                          const ReadTensor& read) {
+  torchfile::NewTensor tensor;
+  tensor.dtype = torchfile::dtype_of(from.info.dtype);
+  tensor.sizes = part_shape(form, from.info.shape, ranks);
+  tensor.data = [&from, form, rank, ranks, read](const torchfile::NewTensor::Write& write) {
+    at::Tensor part = part_of(form, read(from), rank, ranks);
+    write({static_cast<const std::byte*>(part.const_data_ptr()), part.nbytes()});
+  };
+  return tensor;
+}
+
+std::string numbered(const char* format, int64_t a, int64_t b) {
+  char text[96];
+  std::snprintf(text, sizeof text, format, static_cast<int>(a), static_cast<int>(b));
+  return text;
+}
+
+}  // namespace neox

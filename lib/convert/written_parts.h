@@ -1,0 +1,26 @@
+// What writers of files for each tensor parallel rank share: a rank's part of a parameter in a file
+// of PyTorch, and the numbers in names of files.
+#pragma once
+#include <functional>
+#include <string>
+
+#include "convert/model_files.h"
+#include "convert/tp_parts.h"
+#include "torchfile/torch_writer.h"
+
+namespace neox {
+
+using ReadTensor = std::function<at::Tensor(const ModelTensor&)>;
+
+// Reads a tensor when it is first asked for and keeps it as long as it lives itself: for the ranks
+// of a layer.
+ReadTensor reading_once();
+
+// A rank's part, read when it is its turn to be written. `from` must outlive the item.
+torchfile::Item part_item(const ModelTensor& from, const TpForm& form, int64_t rank, int64_t ranks,
+                          const ReadTensor& read);
+
+// By printf's rules, with one or two of %d.
+std::string numbered(const char* format, int64_t a, int64_t b = 0);
+
+}  // namespace neox
