@@ -176,6 +176,11 @@ trap 'on_signal TERM' TERM
 
 restarts=${SLURM_RESTART_COUNT:-0}
 say "job $SLURM_JOB_ID (restart $restarts of at most $MAX_RESTARTS) on ${SLURM_JOB_NODELIST:-?}, ${IMAGE:-no image}: ${command[*]}"
+# Slurm names the files and sockets of PMIx after job and step. What a killed step left of them on a node would keep a step of
+# its name from starting there, and its orphans could talk to it: each life of the job leaves out one more number of steps.
+case " ${step[*]} " in
+  *" --mpi=pmix"*) for ((i = restarts % 10; i > 0; i--)); do srun --mpi=none --nodes=1 --ntasks=1 true || true; done ;;
+esac
 started=$SECONDS
 "${step[@]}" "${command[@]}" &
 pid=$!

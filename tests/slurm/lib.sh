@@ -72,6 +72,10 @@ show_logs() {
   done
   echo "--- slurmctld.log"
   tail -n 20 "$SLURM_CLUSTER_DIR/log/slurmctld.log"
+  for log in "$SLURM_CLUSTER_DIR"/log/node*.log; do
+    echo "--- $(basename "$log")"
+    grep -i error "$log" | tail -n 10 || true
+  done
 }
 
 list_interfaces() { ls /sys/class/net; }
