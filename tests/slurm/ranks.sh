@@ -28,7 +28,7 @@ ranks pmix SLURM_PROCID srun --mpi=pmix
 ranks cyclic SLURM_PROCID srun -n8 -m cyclic
 ranks cyclic_pmix SLURM_PROCID srun -n8 -m cyclic --mpi=pmix
 ranks last_nodes SLURM_PROCID srun -r1 -N2 -n4
-ranks one_task SLURM_PROCID srun -N1 -n1
+ranks one_task SLURM_PROCID srun -r2 -N1 -n1
 ranks mpirun OMPI_COMM_WORLD_RANK mpirun
 neox-doctor --ranks > $dir/shell.told && exit 1
 [ $? = 64 ]' -N3 --ntasks-per-node=3
