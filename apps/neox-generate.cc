@@ -7,6 +7,7 @@
 #include "base/memory.h"
 #include "base/program.h"
 #include "generate/session.h"
+#include "launch/front.h"
 #include "launch/openmp.h"
 
 int main(int argc, char** argv) {
@@ -45,6 +46,10 @@ int main(int argc, char** argv) {
         "key=value, on top of the checkpoint's config; e.g. precision=fp32");
     program.positional("checkpoint", 1);
     if (!program.parse(argc, argv)) return 0;
-    return run_session(session_options(program), std::cin, std::cout, ::isatty(STDIN_FILENO) != 0);
+    if constexpr (kFront)
+      become_whole_program();
+    else
+      return run_session(session_options(program), std::cin, std::cout,
+                         ::isatty(STDIN_FILENO) != 0);
   });
 }

@@ -8,7 +8,8 @@
 #include "base/version.h"
 #include "corpus/corpus.h"
 #include "launch/cpu.h"
-#include "rendezvous/job.h"
+#include "launch/front.h"
+#include "rendezvous/alone.h"
 
 namespace {
 
@@ -34,7 +35,11 @@ void prepare_in_job(const Program& program, const ProcessInfo& process,
                     const JoinOptions& options) {
   static const std::atomic<int> no_signal = 0;
   set_log_rank(process.rank, process.size);
-  auto job = join(process, options);
+  std::unique_ptr<Job> job;
+  if constexpr (kFront)
+    job = process.size == 1 ? job_of_one(process) : (become_whole_program(), nullptr);
+  else
+    job = join(process, options);
   job->watch([](const std::string&) {}, no_signal, std::chrono::seconds(20));
   try {
     prepare(program, process, job->control());

@@ -7,9 +7,9 @@
 #include "config/estimate.h"
 #include "config/flags.h"
 #include "config/value.h"
+#include "launch/front.h"
 #include "launch/openmp.h"
 #include "train/job.h"
-#include "train/run.h"
 
 namespace neox {
 namespace {
@@ -85,13 +85,17 @@ int main(int argc, char** argv) {
     if (program.has("keys")) return std::cout << key_table_markdown(), 0;
     int ranks = program.get<int>("spawn");
     check_usage(ranks >= 1, "--spawn ", ranks, ": the number of ranks must be at least 1");
+    if (kFront && !program.has("explain")) become_whole_program();
     Config config = load_config(config_options(program));
     if (program.has("explain")) return std::cout << explain(config), 0;
-    bool fewest = program.args()["spawn"].defaulted();
-    if (program.has("dry-run"))
-      return std::cout << dry_run(config, fewest ? fewest_ranks(config) : ranks), 0;
-    Environment env = environment();
-    return static_cast<int>(train(config, process_info(env, host_name()), env, ranks,
-                                  {argv, argv + argc}, install_stop_signals()));
+    if constexpr (!kFront) {
+      bool fewest = program.args()["spawn"].defaulted();
+      if (program.has("dry-run"))
+        return std::cout << dry_run(config, fewest ? fewest_ranks(config) : ranks), 0;
+      Environment env = environment();
+      return static_cast<int>(train(config, process_info(env, host_name()), env, ranks,
+                                    {argv, argv + argc}, install_stop_signals()));
+    }
+    return 0;
   });
 }

@@ -76,19 +76,34 @@ endfunction()
 # What an installed tree holds, without the tests.
 add_custom_target(programs)
 
-# neox_app(neox-train DEPS train): bin/neox-train from apps/neox-train.cc.
+# neox_app(neox-convert DEPS convert): bin/neox-convert from apps/neox-convert.cc.
+# neox_app(neox-train DEPS train FRONT launch SOURCES lib/x/y.cc): that is libexec/neox-train, and bin/neox-train is the
+# same source with NEOX_FRONT, FRONT and SOURCES, without LibTorch (lib/launch/front.h).
 function(neox_app name)
-  cmake_parse_arguments(ARG "" "" "DEPS;LINK" ${ARGN})
-  list(TRANSFORM ARG_DEPS PREPEND neox::)
-  add_executable(${name} ${PROJECT_SOURCE_DIR}/apps/${name}.cc)
-  target_compile_options(${name} PRIVATE ${NEOX_WARNINGS})
-  target_link_libraries(${name} PRIVATE ${ARG_DEPS} ${ARG_LINK})
-  neox_precompile(${name} code)
-  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
-  neox_set_rpath(${name})
-  add_dependencies(programs ${name})
+  cmake_parse_arguments(ARG "" "" "DEPS;FRONT;SOURCES" ${ARGN})
+  if(ARG_FRONT)
+    neox_executable(${name}-whole ${name} libexec "" "${ARG_DEPS}")
+    neox_executable(${name} ${name} bin "${ARG_SOURCES}" "${ARG_FRONT}")
+    target_compile_definitions(${name} PRIVATE NEOX_FRONT)
+    add_dependencies(${name} ${name}-whole)
+  else()
+    neox_executable(${name} ${name} bin "" "${ARG_DEPS}")
+  endif()
   neox_manual(${name})
-  install(TARGETS ${name} RUNTIME_DEPENDENCY_SET neox_programs RUNTIME DESTINATION bin)
+endfunction()
+
+function(neox_executable target name place sources deps)
+  list(TRANSFORM deps PREPEND neox::)
+  list(TRANSFORM sources PREPEND ${PROJECT_SOURCE_DIR}/)
+  add_executable(${target} ${PROJECT_SOURCE_DIR}/apps/${name}.cc ${sources})
+  target_compile_options(${target} PRIVATE ${NEOX_WARNINGS})
+  target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/lib)
+  target_link_libraries(${target} PRIVATE ${deps})
+  neox_precompile(${target} code)
+  set_target_properties(${target} PROPERTIES OUTPUT_NAME ${name} RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/${place})
+  neox_set_rpath(${target})
+  add_dependencies(programs ${target})
+  install(TARGETS ${target} RUNTIME_DEPENDENCY_SET neox_programs RUNTIME DESTINATION ${place})
 endfunction()
 
 # The man page is made of --help, and the completion script asks --help for the options.

@@ -27,18 +27,18 @@ main() {
 # The programs that need LibTorch go to libexec, each with a launcher in bin that knows where LibTorch is; the others
 # run as they are. No file keeps a path of this machine.
 install_tree() {
-  local program rpath
+  local program rpath place
   cmake --install "build/$1" --prefix "$tree" --strip > "$work/log" 2>&1 ||
     fail 70 "cmake --install failed:" "$(tail -n 10 "$work/log")"
-  mkdir "$tree/libexec"
   find "$tree/lib" -type f -name '*.so*' -exec patchelf --remove-rpath {} +
-  for program in "$tree"/bin/*; do
+  for program in "$tree"/bin/* "$tree"/libexec/*; do
     rpath=$(patchelf --print-rpath "$program")
     patchelf --force-rpath --set-rpath "\$ORIGIN/../lib" "$program"
     if patchelf --print-needed "$program" | grep -q '^lib\(torch\|c10\)'; then
-      mv "$program" "$tree/libexec/"
-      launcher "$rpath" > "$program"
-      chmod 755 "$program"
+      place=$tree/bin/${program##*/}
+      mv -n "$program" "$tree/libexec/"
+      launcher "$rpath" > "$place"
+      chmod 755 "$place"
     fi
   done
 }

@@ -13,7 +13,7 @@
 #include "config/estimate.h"
 #include "config/flags.h"
 #include "config_fixture.h"
-#include "train/run.h"
+#include "train/job.h"
 
 namespace neox {
 namespace {

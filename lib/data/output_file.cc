@@ -156,6 +156,9 @@ void OutputFile::write(std::span<const std::byte> bytes) {
 
 void OutputFile::write_out(std::span<const std::byte> bytes) {
   write_at(fd_, bytes, position_, path_);
+  // The disk begins to write now, not when sync() waits for all of it; only a hint.
+  if (std::ssize(bytes) == kBufferBytes)
+    ::sync_file_range(fd_, position_, std::ssize(bytes), SYNC_FILE_RANGE_WRITE);
   position_ += std::ssize(bytes);
 }
 

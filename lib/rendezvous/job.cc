@@ -3,29 +3,13 @@
 #include <exception>
 
 #include "base/error.h"
+#include "rendezvous/alone.h"
 #include "rendezvous/heart.h"
 #include "rendezvous/meet.h"
 #include "rendezvous/store_control.h"
 
 namespace neox {
 namespace {
-
-class AloneJob : public Job {
- public:
-  explicit AloneJob(const ProcessInfo& process) : process_(process), hosts_{process.host} {}
-  const ProcessInfo& process() const override { return process_; }
-  Control& control() override { return control_; }
-  const std::vector<std::string>& hosts() const override { return hosts_; }
-  void watch(std::function<void(const std::string&)>, const std::atomic<int>&,
-             std::chrono::seconds) override {}
-  void failed(const std::string&, Exit) noexcept override {}
-  void check_all_alive() const override {}
-
- private:
-  ProcessInfo process_;
-  std::vector<std::string> hosts_;
-  AloneControl control_;
-};
 
 class StoreJob : public Job {
  public:
@@ -62,7 +46,7 @@ class StoreJob : public Job {
 }  // namespace
 
 std::unique_ptr<Job> join(const ProcessInfo& process, const JoinOptions& options) {
-  if (process.size == 1) return std::make_unique<AloneJob>(process);
+  if (process.size == 1) return job_of_one(process);
   return std::make_unique<StoreJob>(process, options, meet(process, options));
 }
 

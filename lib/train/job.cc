@@ -4,6 +4,7 @@
 #include <torch/version.h>
 
 #include <mutex>
+#include <optional>
 
 #include "base/build_id.h"
 #include "base/file.h"
@@ -14,6 +15,8 @@
 #include "comm/nccl_communicator.h"
 #include "comm/network.h"
 #include "comm/world.h"
+#include "config/estimate.h"
+#include "generate/load.h"
 #include "launch/cpu.h"
 #include "launch/spawn.h"
 #include "model/device.h"
@@ -164,6 +167,23 @@ Exit train(const Config& config, const ProcessInfo& process, const Environment& 
   } catch (const std::exception& e) {
     fail(Exit::kInternal, "rank ", process.rank, " on ", process.host, ": ", e.what());
   }
+}
+
+std::string dry_run(const Config& config, int64_t ranks) {
+  Config complete = config;
+  std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(config);
+  // Without a tokenizer at hand: GPT-2's, or the 20B tokenizer, which Pythia has.
+  bool gpt2 = config.tokenizer.type == "GPT2BPETokenizer";
+  int64_t entries = tokenizer ? tokenizer->vocab_size() : gpt2 ? 50257 : 50277;
+  int64_t vocab = config.model.vocab > 0 ? config.model.vocab : padded_vocab(config, entries);
+  complete.model.vocab = vocab;
+  std::optional<int64_t> room;
+  if (!config.checkpoint.save.empty()) room = free_bytes(config.checkpoint.save);
+  std::string text = render(estimate(complete, vocab, ranks, room), complete);
+  if (!tokenizer && config.model.vocab == 0)
+    text += concat("No vocab_file is given: computed for the vocabulary of ",
+                   gpt2 ? "GPT-2" : "Pythia", ", padded to ", vocab, " entries.\n");
+  return text;
 }
 
 }  // namespace neox

@@ -17,4 +17,7 @@ namespace neox {
 Exit train(const Config& config, const ProcessInfo& process, const Environment& env, int spawn,
            const std::vector<std::string>& arguments, const StopFlag& stop);
 
+// The text of --dry-run: what the run will need, without building the model.
+std::string dry_run(const Config& config, int64_t ranks);
+
 }  // namespace neox

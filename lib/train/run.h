@@ -27,7 +27,4 @@ Exit train_rank(Config config, Communicator& world, Control& control, const RunP
 // Trains on `ranks` ranks of this process: threads on the CPU.
 Exit train_threads(const Config& config, int ranks, const RunPlace& place);
 
-// The text of --dry-run: what the run will need, without building the model.
-std::string dry_run(const Config& config, int64_t ranks);
-
 }  // namespace neox

@@ -1,0 +1,32 @@
+#include "launch/front.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+
+namespace neox {
+
+void become_whole_program() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  std::string command(std::istreambuf_iterator<char>(file), {});
+  std::vector<char*> arguments;
+  for (size_t at = 0; at < command.size(); at = command.find('\0', at) + 1)
+    arguments.push_back(&command[at]);
+  arguments.push_back(nullptr);
+  std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe");
+  std::filesystem::path whole = self.parent_path().parent_path() / "libexec" / self.filename();
+  std::cout << std::flush;
+  ::execv(whole.c_str(), arguments.data());
+  fail(Exit::kIo, "cannot start ", whole.string(), ", which does the work of ", self.string(), ": ",
+       describe_errno(errno), "; copy the whole tree, not bin alone");
+}
+
+}  // namespace neox
