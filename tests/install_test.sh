@@ -14,14 +14,15 @@ mv "$temp/first" "$temp/an other/place"
 tree="$temp/an other/place"
 cd /
 
-for program in neox-train neox-generate neox-prepare-data neox-data neox-convert neox-plot; do
-  version=$("$tree/bin/$program" --version) || fail "$program --version ended with $?"
-  [[ $version == "$program (neox.cpp) "* ]] || fail "$program --version prints" "$version"
+for path in "$tree"/bin/* "$tree"/libexec/*; do
+  program=${path##*/}
+  version=$("$path" --version) || fail "$path --version ended with $?"
+  [[ $version == "$program (neox.cpp) "* ]] || fail "$path --version prints" "$version"
   [ -e "$tree/share/bash-completion/completions/$program" ] || fail "no completion of $program"
   if command -v help2man > /dev/null; then
     grep -q "$program" "$tree/share/man/man1/$program.1" || fail "no manual page of $program"
   fi
-  loaded=$(ldd "$tree/bin/$program")
+  loaded=$(ldd "$path")
   ! grep 'not found' <<< "$loaded" || fail "$program lacks libraries" "$loaded"
   # What is not of the C and C++ run time comes out of the tree or of LibTorch's wheel.
   others=$(sed -n 's/.*=> \(.*\) (0x.*/\1/p' <<< "$loaded" | xargs -d '\n' realpath |
@@ -29,6 +30,17 @@ for program in neox-train neox-generate neox-prepare-data neox-data neox-convert
     grep -v "^$(realpath "$tree")/lib/" | grep -vE '/torch/lib/|/nvidia/' || true)
   [ -z "$others" ] || fail "$program loads from outside the tree" "$others"
 done
+
+# What starts without LibTorch, and says where the rest should be.
+for program in neox-train neox-generate neox-prepare-data; do
+  [ -e "$tree/libexec/$program" ] || fail "there is no libexec/$program"
+  ! ldd "$tree/bin/$program" | grep -E 'libtorch|libc10' || fail "bin/$program loads LibTorch"
+done
+mkdir "$temp/alone"
+cp "$tree/bin/neox-train" "$temp/alone"
+code=0
+said=$(LD_LIBRARY_PATH="$tree/lib" "$temp/alone/neox-train" none.yml 2>&1) || code=$?
+[[ $code == 74 && $said == *"cannot start $temp/libexec/neox-train"*"copy the whole tree"* ]] || fail "bin/neox-train alone ends with $code" "$said"
 
 for library in "$tree"/lib/*.so*; do
   ! readelf -d "$library" | grep RUNPATH || fail "$library has a RUNPATH, which hides the programs' RPATH"
@@ -39,11 +51,11 @@ done
 "$tree/bin/neox-train" 70M -d "$tree/share/neox/configs/pythia" --explain > /dev/null || fail "the installed configs cannot be read"
 
 # On another machine LibTorch lies elsewhere: nothing but the link `site` leads to it.
-torch=$(ldd "$tree/bin/neox-train" | sed -n 's/.*libtorch_cpu.so => \(.*\) (0x.*/\1/p')
+torch=$(ldd "$tree/libexec/neox-train" | sed -n 's/.*libtorch_cpu.so => \(.*\) (0x.*/\1/p')
 site=${torch%/torch/lib/*}
 mkdir "$temp/elsewhere"
 ln -s "$site/torch" "$site/nvidia" "$temp/elsewhere/"
 ln -s "$temp/elsewhere" "$tree/site"
-loaded=$(ldd "$tree/bin/neox-train")
-[[ $loaded == *"$tree/bin/../site/torch/lib/libtorch_cpu.so"* ]] || fail "the link site is not followed" "$loaded"
-"$tree/bin/neox-train" --version > /dev/null || fail "neox-train does not run through the link site"
+loaded=$(ldd "$tree/libexec/neox-train")
+[[ $loaded == *"$tree/libexec/../site/torch/lib/libtorch_cpu.so"* ]] || fail "the link site is not followed" "$loaded"
+"$tree/bin/neox-train" 70M -d "$tree/share/neox/configs/pythia" --dry-run > /dev/null || fail "neox-train does not run through the link site"
