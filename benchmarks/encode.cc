@@ -6,6 +6,7 @@
 #include <ctime>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <fstream>
@@ -38,33 +39,47 @@ struct Work {
   double cpu_seconds = 0;
 };
 
-// One of `threads` equal parts by bytes.
-Work encode_part(const Tokenizer& tokenizer, const Texts& texts, size_t part, size_t threads) {
+// Texts in runs of about a megabyte, as a thread is free for one.
+constexpr size_t kRunBytes = 1 << 20;
+
+Work encode_runs(const Tokenizer& tokenizer, const Texts& texts, const std::vector<size_t>& runs,
+                 std::atomic<size_t>& next) {
   Work work;
-  size_t all = 0, before = 0;
-  for (std::string_view text : texts) all += text.size();
   std::vector<int32_t> ids;
-  for (std::string_view text : texts) {
-    bool is_mine = std::min(before * threads / all, threads - 1) == part;
-    before += text.size();
-    if (!is_mine) continue;
-    ids.clear();
-    tokenizer.encode(text, ids);
-    work.ids += ids.size();
-  }
+  for (size_t run; (run = next++) + 1 < runs.size();)
+    for (size_t i = runs[run]; i < runs[run + 1]; ++i) {
+      ids.clear();
+      tokenizer.encode(texts[i], ids);
+      work.ids += ids.size();
+    }
   timespec cpu;
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &cpu);
   work.cpu_seconds = static_cast<double>(cpu.tv_sec) + static_cast<double>(cpu.tv_nsec) * 1e-9;
   return work;
 }
 
+// Where runs begin, and the end.
+std::vector<size_t> runs_of(const Texts& texts) {
+  std::vector<size_t> runs = {0};
+  size_t bytes = 0;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    if ((bytes += texts[i].size()) < kRunBytes) continue;
+    runs.push_back(i + 1);
+    bytes = 0;
+  }
+  if (runs.back() != texts.size()) runs.push_back(texts.size());
+  return runs;
+}
+
 void time_once(const Tokenizer& tokenizer, const Texts& texts, size_t threads) {
   std::vector<Work> work(threads);
+  std::vector<size_t> runs = runs_of(texts);
+  std::atomic<size_t> next = 0;
   auto start = std::chrono::steady_clock::now();
   {
     std::vector<std::jthread> running;
     for (size_t i = 0; i < threads; ++i)
-      running.emplace_back([&, i] { work[i] = encode_part(tokenizer, texts, i, threads); });
+      running.emplace_back([&, i] { work[i] = encode_runs(tokenizer, texts, runs, next); });
   }
   std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   Work sum;
