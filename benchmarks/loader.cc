@@ -8,13 +8,14 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
 #include <filesystem>
 #include <random>
+#include <thread>
 
 #include "base/error.h"
 #include "base/program.h"
@@ -25,7 +26,8 @@ namespace {
 
 using namespace neox;
 using Clock = std::chrono::steady_clock;
-constexpr int64_t kSeq = 2048, kAhead = 1024, kVocab = 50304;
+constexpr int64_t kSeq = 2048, kAhead = 1024, kVocab = 50304, kPlaces = 200'000;
+constexpr size_t kReaders = 64;      // reads that wait for the disk at a time
 constexpr double kConsumed = 1.3e6;  // tokens per second, 70M on one H200
 
 double seconds_since(Clock::time_point start) {
@@ -83,29 +85,44 @@ Rate read_samples(const Run& run, bool prefetch) {
   return {done / seconds_since(start), done / (cpu_seconds() - cpu)};
 }
 
-// The peer: the bytes alone.
-Rate pread_samples(const Run& run, const std::string& prefix) {
-  IndexedDataset data(prefix);
-  std::vector<std::array<int64_t, 2>> pieces;
+// Where the samples' bytes lie in .bin, in the order of get().
+struct Place {
+  int64_t position, tokens;
+};
+std::vector<Place> places(const Run& run, const IndexedDataset& data) {
+  std::vector<Place> pieces;
   std::vector<int64_t> starts(static_cast<size_t>(data.num_sequences()));
   int64_t at = 0;
   for (int64_t i = 0; i < data.num_sequences(); ++i) {
     starts[static_cast<size_t>(i)] = at;
     at += data.lengths()[i];
   }
-  for (int64_t n = 0; n < 20'000; ++n)
+  for (int64_t n = 0; n < kPlaces; ++n)
     for (const auto& p : run.sampler.pieces(Split::kTrain, run.first + n))
-      pieces.push_back({starts[static_cast<size_t>(p.sequence)] + p.offset, p.tokens});
+      pieces.push_back({2 * (starts[static_cast<size_t>(p.sequence)] + p.offset), p.tokens});
+  return pieces;
+}
+
+// The peer: the bytes alone, by pread() of so many threads.
+Rate pread_samples(const Run& run, const std::string& prefix, size_t threads) {
+  std::vector<Place> pieces = places(run, IndexedDataset(prefix));
   int fd = ::open((prefix + ".bin").c_str(), O_RDONLY);
   check_io(fd >= 0, "cannot open ", prefix, ".bin");
-  std::vector<char> buffer(2 * (kSeq + 1));
+  ::posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
   auto start = Clock::now();
   const double cpu = cpu_seconds();
-  int64_t tokens = 0;
-  for (size_t i = 0; i % 64 || seconds_since(start) < run.seconds; ++i) {
-    auto [position, count] = pieces[i % pieces.size()];
-    if (::pread(fd, buffer.data(), static_cast<size_t>(2 * count), 2 * position) > 0)
-      tokens += count;
+  std::atomic<size_t> next = 0;
+  std::atomic<int64_t> tokens = 0;
+  auto read = [&] {
+    std::vector<char> buffer(2 * (kSeq + 1));
+    for (size_t i; (i = next++) < pieces.size() && seconds_since(start) < run.seconds;)
+      if (::pread(fd, buffer.data(), static_cast<size_t>(2 * pieces[i].tokens),
+                  pieces[i].position) > 0)
+        tokens += pieces[i].tokens;
+  };
+  {
+    std::vector<std::jthread> readers;
+    for (size_t i = 0; i < threads; ++i) readers.emplace_back(read);
   }
   ::close(fd);
   const auto done = static_cast<double>(tokens);
@@ -137,16 +154,20 @@ int run(int argc, char** argv) {
   start = Clock::now();
   Sampler sampler = open();
   std::printf("start, index found           %8.3f s\n", seconds_since(start));
-  std::vector<Rate> cold, warm, peer;
+  std::vector<Rate> cold, warm, peer, cold_peer;
   for (int round = 0; round < 5; ++round) {
     Run next{sampler, round * samples / 5, seconds};
     drop_pages(prefix + ".bin");
     cold.push_back(read_samples(next, true));
     next.seconds = seconds / 4;  // samples that were read just now
     warm.push_back(read_samples(next, false));
-    peer.push_back(pread_samples(next, prefix));
+    peer.push_back(pread_samples(next, prefix, 1));
+    Run later{sampler, round * samples / 5 + samples / 10, seconds};
+    drop_pages(prefix + ".bin");
+    cold_peer.push_back(pread_samples(later, prefix, kReaders));
   }
   print("cold, asked for ahead", cold);
+  print("cold, pread, 64 threads", cold_peer);
   print("warm", warm);
   print("warm, pread of the bytes", peer);
   return 0;
