@@ -29,6 +29,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/error.h"
@@ -134,9 +135,10 @@ void run_memory(const Bench& bench) {
   auto read = [&] {
     if (!cpu) return void(at::amax(from));
     const auto* words = reinterpret_cast<const uint64_t*>(from.const_data_ptr<int64_t>());
-    at::parallel_for(0, count, 1 << 16, [&](int64_t begin, int64_t end) {
-      sink = read_words(words + begin, end - begin);
-    });
+    int64_t part = count / at::get_num_threads();
+    std::vector<std::jthread> threads;
+    for (int64_t begin = 0; begin + part <= count; begin += part)
+      threads.emplace_back([&, begin] { sink = read_words(words + begin, part); });
   };
   bench.run({"memory read", "bytes/s", "", bytes, read});
   // A copy moves each byte twice.

@@ -46,7 +46,7 @@ class Runner:
                 print(file.read())
         for failure in self.failed:
             lines.note("failed:", failure)
-        return 1 if self.failed else 0
+        return 70 if self.failed else 0
 
     def threads(self):
         """Each number of threads in turn; a GPU's host takes all."""

@@ -52,7 +52,7 @@ SUITES = {
                quick=("--quick",), large=("--large",), threads="none"),),
         "writing, stalling for and reading a training state; torch.save, torch.distributed.checkpoint", disk=True),
     "collectives": Suite((
-        Command(("mpirun", "--allow-run-as-root", "-n", "2", "{tools}/collectives", "--rounds", "{rounds}", "--json", "1"),
+        Command(("mpirun", "--allow-run-as-root", "-n", "2", "{tools}/collectives", "--rounds", "{rounds}"),
                 quick=("--least", "4", "--most", "64"), devices=("cpu",), threads="none", peers=False),),
         "bus bandwidth of the back ends between processes and threads, and of MPI itself"),
     "tokenizer": Suite((

@@ -1,4 +1,4 @@
-"""The settings in which the peers of the train suite are tried, likely best first.
+"""The settings in which the peers of the train suite are tried, one after the other while there is time.
 
 impl        transformers: GPTNeoXForCausalLM; plain: peers/neox_torch.py
 precision   fp32; amp: bf16 autocast over fp32 weights; master: bf16 weights, fp32 masters and Adam state; bf16: Adam's state too
@@ -13,17 +13,18 @@ KEYS = ("impl", "precision", "compile", "attention", "loss", "malloc", "matmul")
 HF, OWN = "transformers", "plain"
 
 SETTINGS = {
-    "cpu": [
-        (HF, "amp", "default", "eager", "full", "tuned", "highest"),
-        (OWN, "fp32", "default", "eager", "chunked", "tuned", "highest"),
-        (HF, "fp32", "default", "eager", "full", "tuned", "highest"),
+    "cpu": [  # those that need no compiler first
         (HF, "fp32", "none", "sdpa", "full", "tuned", "highest"),
-        (OWN, "fp32", "default", "sdpa", "chunked", "tuned", "highest"),
-        (OWN, "amp", "default", "eager", "chunked", "tuned", "highest"),
         (HF, "amp", "none", "sdpa", "full", "tuned", "highest"),
         (OWN, "fp32", "none", "sdpa", "chunked", "tuned", "highest"),
-        (OWN, "amp", "default", "eager", "full", "tuned", "highest"),
+        (OWN, "fp32", "default", "eager", "chunked", "tuned", "highest"),
+        (HF, "amp", "default", "eager", "full", "tuned", "highest"),
+        (HF, "fp32", "default", "eager", "full", "tuned", "highest"),
+        (OWN, "fp32", "default", "sdpa", "chunked", "tuned", "highest"),
+        (OWN, "amp", "default", "eager", "chunked", "tuned", "highest"),
+        (OWN, "amp", "none", "sdpa", "chunked", "tuned", "highest"),
         (OWN, "fp32", "default", "*", "*", "tuned", "medium"),
+        (OWN, "amp", "default", "eager", "full", "tuned", "highest"),
         (OWN, "bf16", "none", "sdpa", "chunked", "tuned", "highest"),
         (HF, "bf16", "none", "sdpa", "full", "tuned", "highest"),
         (HF, "amp", "none", "sdpa", "full", "default", "highest"),
@@ -64,6 +65,7 @@ MICROS = {"cpu": {}, "cuda": {
     "410m": [16, 8], "1b": [16, 8, 4], "1.4b": [16, 8, 4], "2.8b": [8, 4, 2], "6.9b": [2, 1], "12b": [1]}}
 ROWS = {"cpu": 512, "cuda": 8192}  # tokens of a chunk of the loss
 
+ENVIRONMENT = {"cpu": {}, "cuda": {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}}
 # What a careful user sets instead of preloading another allocator.
 MALLOC = {"default": {}, "tuned": {
     "MALLOC_MMAP_THRESHOLD_": str(4 << 30), "MALLOC_TRIM_THRESHOLD_": str(64 << 30),
