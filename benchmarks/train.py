@@ -26,6 +26,7 @@ GROUPS = {"cpu": lambda s: s["precision"] == "fp32", "cuda": lambda s: s["impl"]
 LEAST_STEPS = {"cpu": 2, "cuda": 12}
 TOGETHER = {"70m": 4, "160m": 4, "410m": 2}  # settings that compile at the same time on a GPU
 SHARES = {"410m": 1.3, "1.4b": 2}  # of the time, where others have 1
+NEAR = 0.75  # of the best rate: what is further behind takes no turns
 RESIDENT = 0.2  # share of the memory that a waiting peer may hold
 
 
@@ -117,10 +118,11 @@ class Case:
                 self.drop_losers()
 
     def finalists(self):
-        """The best of each group, the best of all first."""
+        """The best of each group that is near the best of all, which is the first."""
         group, best = GROUPS[self.a.device], {}
+        top = max((rate for rate, _ in self.rates.values()), default=0)
         for name, (rate, setting) in sorted(self.rates.items(), key=lambda r: -r[1][0]):
-            if rate > 0:
+            if rate > NEAR * top:
                 best.setdefault(group(setting), name)
         return list(best.values())
 

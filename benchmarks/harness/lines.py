@@ -2,7 +2,7 @@
 
     {"case": "70m, seq 2048, 1 thread", "who": "ours fp32", "metric": "tokens/s", "value": 372.0, "round": 0}
 
-`who` begins with "ours" for ours. Other keys are free; what the tables know of: `better` ("lower" where less is better),
+`who` begins with "ours" for ours. Other keys are free; what the tables know of: `better` ("lower" or "higher"),
 `phase` ("sweep": a setting that was tried, not compared), `error` (instead of value), `flops` (of a unit of the value),
 `dtype` (whose matmul rate is the ceiling), `peak_bytes`, `note`.
 """
@@ -10,6 +10,8 @@ import json
 import os
 import statistics
 import sys
+
+LESS_IS_BETTER = {"s", "ms", "us", "bytes", "MB", "GB"}  # where a line does not say `better`
 
 
 def say(**line):
@@ -42,7 +44,7 @@ def is_ours(line):
 
 
 def higher_is_better(line):
-    return line.get("better", "higher") == "higher"
+    return line.get("better", "lower" if line.get("metric") in LESS_IS_BETTER else "higher") == "higher"
 
 
 def spread(values):

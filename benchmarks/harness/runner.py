@@ -94,7 +94,7 @@ class Runner:
     def filled(self, name, command, threads):
         a = self.a
         words = {
-            "python": a.python, "bin": os.path.join(a.build, "bin"), "tools": os.path.join(a.build, "benchmarks"),
+            "python": a.python, "build": a.build, "bin": os.path.join(a.build, "bin"), "tools": os.path.join(a.build, "benchmarks"),
             "here": str(HERE), "out": a.out, "folder": a.folder, "device": a.device, "threads": threads,
             "rounds": 1 if a.quick else a.rounds, "budget": int(self.left()), "versions": self.packages,
             "shapes": self.shapes(name)}

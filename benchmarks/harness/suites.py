@@ -1,7 +1,7 @@
 """The suites of benchmarks/run, as data: which programs print their lines, and with what arguments.
 
 Words in braces are filled in by the runner:
-  {python} of the peers  {bin} of the build  {tools} its benchmark programs  {here} this directory  {out} the results
+  {python} of the peers  {build} and of it {bin}, {tools}: benchmark programs  {here} this directory  {out} the results
   {folder} on the disk to measure  {device} {threads} {rounds} {budget} {versions}  {corpus} JSON lines  {tokenizer}
 """
 from dataclasses import dataclass
@@ -48,8 +48,8 @@ SUITES = {
                quick=("--quick",), large=("--large",)),),
         "tokens/s of neox-generate and of transformers' generate", {"cpu": "160m,410m", "cuda": "410m,1.4b"}),
     "checkpoint": Suite((
-        python("checkpoint.py", "--device", "{device}", "--folder", "{folder}", "--rounds", "{rounds}",
-               quick=("--quick",), large=("--large",), threads="none"),),
+        python("checkpoint.py", "--folder", "{folder}", "--rounds", "{rounds}", "--build", "{build}",
+               quick=("--shape", "14m"), large=("--shape", "1.4b"), threads="none"),),
         "writing, stalling for and reading a training state; torch.save, torch.distributed.checkpoint", disk=True),
     "collectives": Suite((
         Command(("mpirun", "--allow-run-as-root", "-n", "2", "{tools}/collectives", "--rounds", "{rounds}"),
