@@ -24,8 +24,10 @@ OURS = {"cpu": ["fp32", "bf16"], "cuda": ["bf16"]}
 # Which of the peers' settings compete for a place in the rounds: the best of each group.
 GROUPS = {"cpu": lambda s: s["precision"] == "fp32", "cuda": lambda s: s["impl"]}
 LEAST_STEPS = {"cpu": 2, "cuda": 12}
-TOGETHER = {"70m": 4, "160m": 4, "410m": 2}  # settings that compile at the same time on a GPU
+AHEAD = {"cpu": 1, "cuda": 3}  # workers that start, and import, while another one is measured
+SWEEP = {"cpu": 0.6, "cuda": 0.7}  # share of the time for trying settings
 SHARES = {"410m": 1.3, "1.4b": 2}  # of the time, where others have 1
+LEAST_SECONDS = 15  # before the end of the time in which no other setting begins
 NEAR = 0.75  # of the best rate: what is further behind takes no turns
 RESIDENT = 0.2  # share of the memory that a waiting peer may hold
 
@@ -62,18 +64,22 @@ class Case:
         best = max([self.our_rate, *(rate for rate, _ in self.rates.values())])
         return max(least, min(200, int(best * self.a.seconds / (self.micros[0] * self.a.seq))))
 
-    def start(self, name, setting):
-        """A worker that was told its setting."""
+    def start(self, setting):
+        """A worker that imports, and then waits for its setting."""
         command = [self.a.python, str(ROOT / "benchmarks/peers/train_step.py")]
         device = self.a.device
         environment = {"TORCHINDUCTOR_CACHE_DIR": os.path.abspath(self.a.cache), **settings.ENVIRONMENT[device],
                        **settings.MALLOC[setting["malloc"]]}
+        return process.Worker(command, self.threads, self.log, environment)
+
+    def build(self, worker, name, setting, until):
+        """Its answer after a first step."""
+        device = self.a.device
         lines.note(f"{self.name}: {name}")
-        worker = process.Worker(command, self.threads, self.log, environment)
         worker.ask({**setting, "shape": self.shape, "seq": self.a.seq, "device": device,
                     "micros": settings.MICROS[device].get(self.shape, [1]),
                     "rows": settings.ROWS[device], "backend": self.a.backend})
-        return worker
+        return worker.answer(until)
 
     def measure(self, worker, until):
         worker.ask({"steps": 1 if self.a.quick else LEAST_STEPS[self.a.device], "seconds": self.a.seconds})
@@ -83,32 +89,32 @@ class Case:
         return settings.name_of(setting, self.a.versions)
 
     def remember(self, line):
-        """A setting that an earlier run tried."""
-        if line.get("phase") == "sweep" and line["case"] == self.name:
+        """A setting that an earlier run tried to its end."""
+        mine = line.get("phase") == "sweep" and line["case"] == self.name
+        if mine and line.get("error") != process.TOO_LONG:
             self.rates[line["who"]] = (line.get("value", 0), line["setting"])
 
     def sweep(self, until):
         """Tries what is left to try, a few at a time, until the deadline."""
         left = list(settings.settings_of(self.a.device, self.shape, self.a.quick))
-        together = TOGETHER.get(self.shape, 1) if self.a.device == "cuda" else 1
-        while left and time.monotonic() < until:
+        while left and time.monotonic() < until - LEAST_SECONDS:
             best = max(self.rates.values(), key=lambda r: r[0], default=(0, None))[1]
             batch = {}
-            while left and len(batch) < together:
+            while left and len(batch) < AHEAD[self.a.device]:
                 setting = settings.resolve(left.pop(0), best)
                 if self.name_of(setting) not in self.rates:
                     batch[self.name_of(setting)] = setting
-            self.try_settings(batch, min(until, time.monotonic() + self.a.limit))
+            self.try_settings(batch, until)
         if left:
             lines.note(f"{self.name}: {len(left)} settings left out for lack of time")
 
     def try_settings(self, batch, until):
-        workers = {name: self.start(name, setting) for name, setting in batch.items()}
-        started = {name: worker.answer(until) for name, worker in workers.items()}
+        workers = {name: self.start(setting) for name, setting in batch.items()}
         for name, worker in workers.items():
-            found = started[name]
+            limit = min(until, time.monotonic() + self.a.limit)
+            found = self.build(worker, name, batch[name], limit)
             if "error" not in found:
-                found = {**found, **self.measure(worker, until)}
+                found = {**found, **self.measure(worker, limit)}
             self.rates[name] = (found.get("tokens_s", 0), batch[name])
             self.say(name, found, batch[name]["precision"], phase="sweep", setting=batch[name])
             if "error" in found or found["held_bytes"] > self.may_hold:
@@ -152,8 +158,8 @@ class Case:
         setting = self.rates[name][1]
         worker = self.waiting.pop(name, None)
         if worker is None:
-            worker = self.start(name, setting)
-            found = worker.answer(self.until)
+            worker = self.start(setting)
+            found = self.build(worker, name, setting, self.until)
             if "error" in found:
                 worker.end()
                 return self.say(name, found, setting["precision"], round=number)
@@ -168,7 +174,8 @@ class Case:
         try:
             if not self.a.no_peers:
                 begin = time.monotonic()
-                self.sweep(begin + (0.6 if self.a.rounds else 1) * (self.until - begin))
+                share = SWEEP[self.a.device] if self.a.rounds else 1
+                self.sweep(begin + share * (self.until - begin))
             number = 0
             while number < self.a.rounds and time.monotonic() < self.until - self.took:
                 begin = time.monotonic()

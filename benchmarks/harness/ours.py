@@ -77,7 +77,7 @@ class NeoxTrain:
         hidden = {"CUDA_VISIBLE_DEVICES": ""} if self.device == "cpu" else {}
         status, _, errors = process.run([self.program, path], self.threads, until, hidden)
         if status != 0:
-            return {"error": "took longer than it may" if status is None else errors.strip()[-300:]}
+            return {"error": process.TOO_LONG if status is None else errors.strip()[-300:]}
         return {**self.measured(os.path.join(log, "metrics.jsonl"), micro), **self.told(errors)}
 
     def measured(self, path, micro):

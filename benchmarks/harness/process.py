@@ -12,6 +12,7 @@ import time
 
 POOLS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS")
 PR_SET_PDEATHSIG = 1
+TOO_LONG = "took longer than it may"
 
 
 def on_cpus(threads):
@@ -61,7 +62,7 @@ class Worker:
         while b"\n" not in self.buffer:
             left = until - time.monotonic()
             if left <= 0 or not select.select([self.process.stdout], [], [], left)[0]:
-                return {"error": "took longer than it may"}
+                return {"error": TOO_LONG}
             piece = os.read(self.process.stdout.fileno(), 65536)
             if not piece:
                 return {"error": f"ended with {self.process.wait()}"}

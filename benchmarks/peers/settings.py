@@ -32,10 +32,11 @@ SETTINGS = {
     ],
     "cuda": [
         (OWN, "master", "default", "cudnn", "full", "default", "high"),
-        (OWN, "master", "default", "flash", "full", "default", "high"),
+        (OWN, "master", "default+graph", "cudnn", "full", "default", "high"),
         (OWN, "master", "default", "*", "chunked", "default", "high"),
-        (OWN, "master", "default+graph", "*", "*", "default", "high"),
         (HF, "amp", "default", "sdpa", "full", "default", "high"),
+        (OWN, "master", "default", "flash", "full", "default", "high"),
+        (OWN, "master", "default+graph", "*", "chunked", "default", "high"),
         (HF, "master", "default", "*", "full", "default", "high"),
         (OWN, "amp", "default", "*", "*", "default", "high"),
         (OWN, "master", "max-autotune-no-cudagraphs", "*", "*", "default", "high"),
