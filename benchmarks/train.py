@@ -96,7 +96,7 @@ class Case:
 
     def sweep(self, until):
         """Tries what is left to try, a few at a time, until the deadline."""
-        left = list(settings.settings_of(self.a.device, self.shape, self.a.quick))
+        left = list(settings.settings_of(self.a.device, self.shape, self.a.quick))[:self.a.tries]
         while left and time.monotonic() < until - LEAST_SECONDS:
             best = max(self.rates.values(), key=lambda r: r[0], default=(0, None))[1]
             batch = {}
@@ -196,6 +196,7 @@ def options():
     p.add_argument("--rounds", type=int, default=3)
     p.add_argument("--seconds", type=float, default=2, help="about how long a measurement takes")
     p.add_argument("--budget", type=float, default=1e6, help="seconds for all of it")
+    p.add_argument("--tries", type=int, help="only the first so many settings of the peers; 0: those of --lines")
     p.add_argument("--limit", type=float, default=150, help="seconds for a setting of the peers")
     p.add_argument("--program", help="neox-train; default: that of the build of this device")
     p.add_argument("--python", default=sys.executable, help="of the peers")
