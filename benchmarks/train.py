@@ -60,7 +60,9 @@ class Case:
 
     def steps(self):
         """How many make about --seconds, by the best rate known."""
-        least = 1 if self.a.quick else LEAST_STEPS[self.a.device]
+        if self.a.quick:
+            return 1
+        least = LEAST_STEPS[self.a.device]
         best = max([self.our_rate, *(rate for rate, _ in self.rates.values())])
         return max(least, min(200, int(best * self.a.seconds / (self.micros[0] * self.a.seq))))
 

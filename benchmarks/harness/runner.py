@@ -108,8 +108,8 @@ class Runner:
         argv = [part.format(**words) for part in argv]
         for program in argv[:2]:
             if program.startswith(("/", ".")) and not os.path.exists(program):
-                raise FileNotFoundError(f"{program} is missing; build it: cmake --build {a.build} --target "
-                                        f"{os.path.basename(program)}")
+                how = "" if program.endswith(".py") else f": cmake --build {a.build} --target {os.path.basename(program)}"
+                raise FileNotFoundError(f"{program} is missing{how}")
         return argv
 
     def left(self):
