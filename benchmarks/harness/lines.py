@@ -3,7 +3,7 @@
     {"case": "70m, seq 2048, 1 thread", "who": "ours fp32", "metric": "tokens/s", "value": 372.0, "round": 0}
 
 `who` begins with "ours" for ours. Other keys are free; what the tables know of: `better` ("lower" or "higher"),
-`phase` ("sweep": a setting that was tried, not compared), `error` (instead of value), `flops` (of a unit of the value),
+`phase` ("sweep", or a round below 0: a setting that was tried, not compared), `error` (instead of value), `flops` (of a unit of the value),
 `dtype` (whose matmul rate is the ceiling), `peak_bytes`, `note`.
 """
 import json

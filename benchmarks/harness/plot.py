@@ -4,7 +4,7 @@ import html
 from harness.lines import higher_is_better, is_ours, spread
 from harness.table import figures, human, values
 
-WIDTH, BAR, GAP, LEFT, RIGHT = 900, 16, 14, 330, 190
+WIDTH, BAR, GAP, LEFT, RIGHT = 1000, 16, 14, 430, 170
 OURS, PEER, INK = "#1f6feb", "#9aa4af", "#1b1f24"
 
 
@@ -17,7 +17,7 @@ def bar(y, who, lines, longest):
     """One side: its name, its bar, a line from the least to the greatest round, its median."""
     middle, least, most = spread(values(lines))
     room = (WIDTH - LEFT - RIGHT) / longest if longest else 0
-    name = who if len(who) <= 52 else who[:51] + "…"
+    name = who if len(who) <= 72 else who[:71] + "…"
     middle_y = y + BAR / 2
     return [text(LEFT - 8, y + BAR - 4, name, "end"),
             f'<rect x="{LEFT}" y="{y}" width="{middle * room:.1f}" height="{BAR - 3}" '

@@ -56,7 +56,7 @@ class Runner:
         chosen = (SUITES[name].shapes or {}).get(self.a.device, "")
         if self.a.large and name == "train":
             chosen = LARGE_SHAPES
-        return self.a.shapes or ("tiny" if self.a.quick else chosen)
+        return self.a.shapes or ({"train": "tiny"}.get(name, "14m") if self.a.quick else chosen)
 
     def ceilings(self, name):
         """Of the machine, before the suite that is divided by them."""
@@ -165,6 +165,10 @@ class Runner:
                 self.take({"suite": suite, "threads": threads, "device": self.a.device, **line}, number)
 
     def take(self, line, number):
+        if line["threads"] and "thread" not in line["case"]:
+            line["case"] += f", {line['threads']} thread{'s' * (line['threads'] > 1)}"
+        if line.get("round", 0) < 0:  # before the rounds
+            line["phase"] = "sweep"
         if number is not None or "round" in line:
             line["round"] = line.get("round", number) + self.earlier.get(line["case"], 0)
         last = self.lines[-1]["case"] if self.lines else line["case"]

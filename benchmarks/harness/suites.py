@@ -44,9 +44,10 @@ SUITES = {
                 quick=("--quick",), peers=False),),
         "fused operations, the same from ATen's parts, and the memory's rate"),
     "generate": Suite((
-        python("generate.py", "--device", "{device}", "--threads", "{threads}", "--rounds", "{rounds}",
-               quick=("--quick",), large=("--large",)),),
-        "tokens/s of neox-generate and of transformers' generate", {"cpu": "160m,410m", "cuda": "410m,1.4b"}),
+        python("generate.py", "--shapes", "{shapes}", "--threads", "{threads}", "--rounds", "{rounds}", "--program",
+               "{tools}/generate_ours", quick=("--settings", "bf16:dynamic", "--tokens", "4", "--prompt", "16"),
+               devices=("cpu",)),),
+        "tokens/s of our generation and of transformers' generate", {"cpu": "160m,410m"}),
     "checkpoint": Suite((
         python("checkpoint.py", "--folder", "{folder}", "--rounds", "{rounds}", "--build", "{build}",
                quick=("--shape", "14m"), large=("--shape", "1.4b"), threads="none"),),

@@ -86,7 +86,7 @@ def row(who, lines, reference, ceilings):
     plain = "" if unit in UNITS else unit
     against = ratios(reference, lines) if reference and not is_ours(one) else []
     return {
-        "case": one["case"], "who": who, "": plain,
+        "case": one["case"], "who": who, "unit": plain,
         "median (least..most)": with_spread(values(lines), lambda v: number(v) if plain else human(v, unit)),
         "model FLOP/s": human(rate, "FLOP/s") if rate else "",
         "of matmul": f"{rate / matmul:.0%}" if matmul else "",
