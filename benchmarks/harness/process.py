@@ -45,7 +45,7 @@ class Worker:
     def __init__(self, command, threads, log, more_environment=None):
         pin, environment = on_cpus(threads)
         self.log = open(log, "ab")
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0,
                                         stderr=self.log, preexec_fn=pin, start_new_session=True,
                                         env={**environment, **(more_environment or {})})
         self.buffer = b""
@@ -53,7 +53,6 @@ class Worker:
     def ask(self, question):
         try:
             self.process.stdin.write(json.dumps(question).encode() + b"\n")
-            self.process.stdin.flush()
         except BrokenPipeError:
             pass  # answer() says so
 
