@@ -30,7 +30,7 @@ torch.optim.AdamW(model.parameters(), fused=True)
 
 def wall(command):
     begin = time.perf_counter()
-    status, _, errors = process.run(command)
+    status, _, errors, _ = process.run(command)
     if status:
         sys.exit(f"{command[0]} ended with {status}: {errors[-300:]}")
     return time.perf_counter() - begin

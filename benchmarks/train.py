@@ -55,6 +55,8 @@ class Case:
         flops = train_flops_per_token(self.shape, self.a.seq)
         memory = found.get("device_bytes") or found["peak_bytes"]
         rest = {k: v for k, v in found.items() if k in ("steps", "loss", "ready_s", "micro", "start_s")}
+        if self.a.device == "cpu":
+            rest["per_cpu_second"] = round(found["tokens_cpu_s"], 2)
         lines.say(**line, value=round(found["tokens_s"], 2), flops=flops, dtype=dtype,
                   peak_bytes=int(memory), **rest)
 

@@ -65,9 +65,10 @@ class NeoxTrain:
         self.group = 4 if device == "cuda" else 1  # steps of one measurement, as for the peers
 
     def run(self, shape, micro, precision, steps, until):
-        """{"tokens_s", "steps", "peak_bytes", "ready_s", "loss"} or {"error"}.
+        """{"tokens_s", "tokens_cpu_s", "steps", "peak_bytes", "ready_s", "loss"} or {"error"}.
 
-        The figure is that of the median step, the first one left out; on a GPU of the median run of four."""
+        tokens_s is that of the median step, the first one left out; on a GPU of the median run of four. tokens_cpu_s
+        is by the CPU time of the whole process, times the threads."""
         log = tempfile.mkdtemp(dir=self.folder)
         path = os.path.join(log, "config.json")
         steps = -(-steps // self.group) * self.group + 1
@@ -75,10 +76,11 @@ class NeoxTrain:
         with open(path, "w", encoding="utf-8") as file:
             json.dump({**config, "log_dir": log}, file)
         hidden = {"CUDA_VISIBLE_DEVICES": ""} if self.device == "cpu" else {}
-        status, _, errors = process.run([self.program, path], self.threads, until, hidden)
+        status, _, errors, cpu = process.run([self.program, path], self.threads, until, hidden)
         if status != 0:
             return {"error": process.TOO_LONG if status is None else errors.strip()[-300:]}
-        return {**self.measured(os.path.join(log, "metrics.jsonl"), micro), **self.told(errors)}
+        return {**self.measured(os.path.join(log, "metrics.jsonl"), micro), **self.told(errors),
+                "tokens_cpu_s": steps * micro * self.seq * max(1, self.threads) / cpu}
 
     def measured(self, path, micro):
         metrics = read_metrics(path)

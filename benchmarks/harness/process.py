@@ -4,6 +4,7 @@ A child leads a session of its own, so that it can be ended with all it started,
 import ctypes
 import json
 import os
+import resource
 import select
 import signal
 import subprocess
@@ -77,14 +78,18 @@ class Worker:
 
 
 def run(command, threads=0, until=None, more_environment=None):
-    """Runs a command to its end: (status, or None past the time.monotonic() `until`; output; errors)."""
+    """Runs a command to its end: (status, or None past the time.monotonic() `until`; output; errors; CPU seconds)."""
     pin, environment = on_cpus(threads)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                preexec_fn=pin, start_new_session=True,
                                env={**environment, **(more_environment or {})})
     try:
         out, errors = process.communicate(timeout=until and max(0.1, until - time.monotonic()))
-        return process.returncode, out, errors
+        status = process.returncode
     except subprocess.TimeoutExpired:
         end(process)
-        return None, *process.communicate()
+        out, errors = process.communicate()
+        status = None
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return status, out, errors, used.ru_utime + used.ru_stime - before.ru_utime - before.ru_stime

@@ -88,6 +88,7 @@ def row(who, lines, reference, ceilings):
     return {
         "case": one["case"], "who": who, "unit": plain,
         "median (least..most)": with_spread(values(lines), lambda v: number(v) if plain else human(v, unit)),
+        "per CPU second": with_spread([line["per_cpu_second"] for line in lines], number) if "per_cpu_second" in one else "",
         "model FLOP/s": human(rate, "FLOP/s") if rate else "",
         "of matmul": f"{rate / matmul:.0%}" if matmul else "",
         "of published peak": f"{rate / ceilings.published:.1%}" if rate and ceilings.published else "",

@@ -195,15 +195,17 @@ class Trainer:
             self.go()
             self.synchronize()
             times, group = [], 4 if self.cuda else 1
-            begin = time.perf_counter()
+            begin, begin_cpu = time.perf_counter(), time.process_time()
             while len(times) * group < steps or time.perf_counter() - begin < seconds:
                 at = time.perf_counter()
                 for _ in range(group):
                     loss = self.go()
                 self.synchronize()
                 times.append((time.perf_counter() - at) / group)
-        return {"tokens_s": self.micro * self.s["seq"] / statistics.median(times),
-                "steps": len(times) * group, "loss": loss.item(), "peak_bytes": self.peak()}
+        tokens, steps = self.micro * self.s["seq"], len(times) * group
+        cpu = (time.process_time() - begin_cpu) / torch.get_num_threads()
+        return {"tokens_s": tokens / statistics.median(times), "tokens_cpu_s": steps * tokens / cpu, "steps": steps,
+                "loss": loss.item(), "peak_bytes": self.peak()}
 
     def peak(self):
         if self.cuda:
