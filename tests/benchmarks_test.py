@@ -12,7 +12,7 @@ import xml.dom.minidom
 TREE, BUILD = (pathlib.Path(p).resolve() for p in sys.argv[1:3])
 sys.path.insert(0, str(TREE / "benchmarks"))
 from harness import lines, ours, plot, process, shapes, table  # noqa: E402
-from harness.suites import SUITES  # noqa: E402
+from harness.suites import SUITES, with_options  # noqa: E402
 from peers import settings  # noqa: E402
 
 
@@ -63,6 +63,10 @@ class Tables(unittest.TestCase):
         self.assertEqual(len(table.comparison([tried, failed], table.Ceilings([]))), 0)
         self.assertLess(text.index("| peer | 50 | 2 GB |"), text.index("| other | a / b |"))
 
+    def test_share_of_the_copy_rate_is_shown(self):
+        rows = table.comparison(rounds("ours", 1, 2, 3, **{"of copy rate": 0.871}), table.Ceilings([]))
+        self.assertEqual(rows[0]["of copy rate"], "87%")
+
     def test_empty_columns_are_left_out(self):
         text = table.markdown(table.comparison(rounds("ours", 10), table.Ceilings([])))
         self.assertNotIn("published", text)
@@ -106,6 +110,10 @@ class Parts(unittest.TestCase):
         for listed in [*settings.SETTINGS.values(), settings.LARGE]:
             names = [settings.name_of(settings.resolve(s, None), "") for s in listed if "*" not in s]
             self.assertEqual(len(names), len(set(names)))
+
+    def test_an_option_that_is_given_again_replaces_the_first(self):
+        self.assertEqual(with_options(["x", "--a", "1", "--b"], ["--a", "2", "--c", "--d", "3"]),
+                         ["x", "--a", "2", "--b", "--c", "--d", "3"])
 
     def test_programs_of_the_suites_are_here_where_they_are_ours(self):
         for name in ("train", "tokenizer", "prepare", "convert", "startup"):

@@ -8,7 +8,7 @@ import sys
 import time
 
 from harness import lines, machine, plot, process, shapes, table
-from harness.suites import LARGE_SHAPES, SUITES
+from harness.suites import LARGE_SHAPES, SUITES, with_options
 
 HERE = pathlib.Path(__file__).resolve().parents[1]
 LEFT_OUT = 15  # seconds before the end in which nothing new begins
@@ -98,7 +98,8 @@ class Runner:
             "here": str(HERE), "out": a.out, "folder": a.folder, "device": a.device, "threads": threads,
             "rounds": 1 if a.quick else a.rounds, "budget": int(self.left()), "versions": self.packages,
             "shapes": self.shapes(name)}
-        argv = [*command.argv, *(command.quick if a.quick else ()), *(command.large if a.large else ())]
+        argv = with_options(command.argv, command.large if a.large else ())
+        argv = with_options(argv, command.quick if a.quick else ())
         if name == "train":
             argv += ["--seq", "64"] if a.quick else []
             argv += ["--no-peers"] if a.no_peers or not self.packages else []

@@ -12,8 +12,8 @@ CPU_SHAPES, GPU_SHAPES, LARGE_SHAPES = "14m,70m,160m", "70m,160m,410m,1.4b", "2.
 @dataclass(frozen=True)
 class Command:
     argv: tuple
-    quick: tuple = ()         # added with --quick
-    large: tuple = ()         # added with --large
+    quick: tuple = ()         # options of --quick, and of --large
+    large: tuple = ()
     devices: tuple = ("cpu", "cuda")
     threads: str = "each"     # each: once for each number of --threads; all: {threads} is the list; none: it has none
     rounds: str = "inside"    # inside: it takes turns itself; outside: the runner repeats it for each round
@@ -28,6 +28,20 @@ class Suite:
     disk: bool = False        # measure the disk too
 
 
+def with_options(argv, more):
+    """The arguments with more options; one that is there already gets the new value."""
+    argv, more = list(argv), list(more)
+    while more:
+        option = more.pop(0)
+        value = [more.pop(0)] if more and not more[0].startswith("--") else []
+        if option in argv:
+            at = argv.index(option)
+            argv[at + 1:at + 1 + len(value)] = value
+        else:
+            argv += [option, *value]
+    return argv
+
+
 def python(script, *arguments, **more):
     return Command(("{python}", "{here}/" + script, *arguments), **more)
 
@@ -40,8 +54,10 @@ SUITES = {
         "tokens/s of neox-train, and of the best setting of transformers and of a plain PyTorch GPT-NeoX",
         {"cpu": CPU_SHAPES, "cuda": GPU_SHAPES}),
     "kernels": Suite((
-        Command(("{tools}/kernels", "--device", "{device}", "--threads", "{threads}", "--rounds", "{rounds}"),
-                quick=("--quick",), peers=False),),
+        Command(("{tools}/kernels", "--rounds", "{rounds}", "--dtype", "fp32", "--shapes", "70m,410m", "--tokens", "2048"),
+                quick=("--shapes", "70m"), devices=("cpu",), peers=False),
+        Command(("{tools}/kernels", "--rounds", "{rounds}", "--dtype", "bf16", "--device", "cuda"),
+                quick=("--shapes", "70m"), devices=("cuda",), peers=False),),
         "fused operations, the same from ATen's parts, and the memory's rate"),
     "generate": Suite((
         python("generate.py", "--shapes", "{shapes}", "--threads", "{threads}", "--rounds", "{rounds}", "--program",
