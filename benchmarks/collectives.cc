@@ -1,6 +1,6 @@
 // Bus bandwidth of the collectives, for ranks as threads and as MPI processes, against MPI's own
-// calls on the same memory in the same run. Rounds of all sides alternate; each line has the median
-// of the rounds' times, and the least and the largest ratio of a round.
+// calls on the same memory in the same run. Rounds of all sides alternate. Prints a JSON line for
+// each (harness/lines.py).
 //
 //   cmake --build build/release --target collectives
 //   mpirun -n 2 build/release/benchmarks/collectives [--least KIB] [--most KIB] [--rounds N]
@@ -10,7 +10,6 @@
 // 1) / n / seconds for the other two, bytes being those of the whole tensor.
 #include <ATen/ops/full.h>
 #include <mpi.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -30,7 +29,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 struct Side {
-  const char* name;
+  std::string name;
   std::vector<double> seconds = {};  // per call, by round
 };
 
@@ -82,11 +81,6 @@ void meet() {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
-double median(std::vector<double> v) {
-  std::sort(v.begin(), v.end());
-  return v[v.size() / 2];
-}
-
 class Benchmark {
  public:
   Benchmark(Communicator& world, int rounds) : world_(world), rounds_(rounds) {}
@@ -96,7 +90,7 @@ class Benchmark {
     int64_t numel = bytes / 4 / n * n;
     int calls = static_cast<int>(std::clamp<int64_t>((int64_t{64} << 20) / bytes, 1, 1000));
     Tensor full = at::full({numel}, 0.0f), mine = at::full({numel / n}, 0.0f);
-    Side mpi{"MPI itself"}, plugin{"mpi"}, threads{"thread"};
+    Side mpi{mpi_plugin("").library}, plugin{"ours, processes by MPI"}, threads{"ours, threads"};
     for (int round = 0; round < rounds_; ++round) {
       meet();
       mpi.seconds.push_back(time_of(calls, [&] { operation.peer(full, mine); }));
@@ -108,8 +102,7 @@ class Benchmark {
     }
     if (world_.rank() != 0) return;
     double bus_bytes = double(numel) * 4 * operation.bus_factor * (n - 1) / n;
-    for (const Side* side : {&mpi, &plugin, &threads})
-      print(operation, bytes, bus_bytes, mpi, *side);
+    for (const Side* side : {&mpi, &plugin, &threads}) print(operation, bytes, bus_bytes, *side);
   }
 
  private:
@@ -123,15 +116,13 @@ class Benchmark {
     return seconds;
   }
 
-  void print(const Operation& operation, int64_t bytes, double bus_bytes, const Side& mpi,
-             const Side& side) const {
-    std::vector<double> ratios;
-    for (size_t i = 0; i < mpi.seconds.size(); ++i)
-      ratios.push_back(mpi.seconds[i] / side.seconds[i]);
-    auto [least, most] = std::minmax_element(ratios.begin(), ratios.end());
-    std::printf("%-15s %9.0f KiB  %-10s %9.1f us  %7.2f GB/s  ratio %5.2f (%.2f-%.2f)\n",
-                operation.name, double(bytes) / 1024, side.name, median(side.seconds) * 1e6,
-                bus_bytes / median(side.seconds) / 1e9, median(ratios), *least, *most);
+  void print(const Operation& operation, int64_t bytes, double bus_bytes, const Side& side) const {
+    for (size_t round = 0; round < side.seconds.size(); ++round)
+      std::printf(R"({"case": "%s, %ld KiB, %d ranks", "who": "%s", "metric": "bytes/s", )"
+                  R"("value": %.6g, "round": %zu})"
+                  "\n",
+                  operation.name, bytes >> 10, world_.size(), side.name.c_str(),
+                  bus_bytes / side.seconds[round], round);
     std::fflush(stdout);
   }
 
@@ -154,9 +145,6 @@ int main(int argc, char** argv) {
       {.chunk_bytes = option(argc, argv, "--chunk", MpiOptions{}.chunk_bytes >> 10) << 10,
        .direct_bytes = option(argc, argv, "--direct", MpiOptions{}.direct_bytes >> 10) << 10});
   Benchmark benchmark(*world, static_cast<int>(option(argc, argv, "--rounds", 7)));
-  if (world->rank() == 0)
-    std::printf("%d ranks, %ld cores, %s; ratio: MPI's time / ours\n", world->size(),
-                ::sysconf(_SC_NPROCESSORS_ONLN), mpi_plugin("").library);
   auto all = operations();
   all.resize(std::min(all.size(), static_cast<size_t>(option(argc, argv, "--operations", 3))));
   for (const Operation& operation : all)

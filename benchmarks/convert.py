@@ -2,8 +2,8 @@
 """neox-convert against cp: a GPTNeoXForCausalLM of the Pythia-1.4B shape to a checkpoint of neox.cpp and back.
 
 Each round copies the files of the model (cp, then fsync of each file), converts them, and converts the checkpoint back; before
-each step the source is dropped from the page cache, and what a step wrote is removed after the next one. Prints a line for each
-step (seconds, bytes written per second, peak memory of the process), then the medians and the share of cp's rate.
+each step the source is dropped from the page cache, and what a step wrote is removed after the next one. Prints the lines of
+harness/lines.py.
 
     python3 benchmarks/convert.py --type fp32 --rounds 3 --folder /a/disk/with/room
 """
@@ -11,7 +11,6 @@ import argparse
 import json
 import os
 import shutil
-import statistics
 import struct
 import subprocess
 import sys
@@ -21,6 +20,9 @@ import time
 import numpy as np
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(ROOT, "benchmarks"))
+from harness import lines  # noqa: E402
+
 SHAPES = {"160m": (12, 768, 12), "410m": (24, 1024, 16), "1.4b": (24, 2048, 16)}  # layers, hidden, heads
 VOCAB = 50304
 TYPES = {"fp32": ("F32", 4, "float32"), "bf16": ("BF16", 2, "bfloat16")}
@@ -115,10 +117,6 @@ def timed(command, target=None):
     return time.perf_counter() - start, usage.ru_maxrss * 1024
 
 
-def memory(name, peaks):
-    return "" if name == "cp" else f", peak {max(peaks) / 1e6:.0f} MB"
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--bin", default=os.path.join(ROOT, "build", "release", "bin"))
@@ -129,28 +127,23 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     a = parser.parse_args()
     convert = os.path.join(a.bin, "neox-convert")
-    found = {}
     with tempfile.TemporaryDirectory(dir=a.folder, prefix="convert-benchmark-") as folder:
         hf, copy, ours, back = (os.path.join(folder, name) for name in ("hf", "copy", "ours", "back"))
         make_model(hf, a.shape, a.type, a.shard_gb * 1e9)
         size = sum(os.path.getsize(path) for path in files_of(hf))
-        print(f"{a.shape}, {a.type}: {size / 1e9:.2f} GB in {len(files_of(hf)) - 2} files", flush=True)
-        steps = [("cp", hf, copy, ["cp", "-r", "--reflink=never", hf, copy]),
-                 ("hf -> neox.cpp", hf, ours, [convert, "--to", "neox.cpp", hf, ours]),
-                 ("neox.cpp -> hf", ours, back, [convert, "--to", "hf", ours, back, "--max-shard-size", "2GB"])]
-        for _ in range(a.rounds):
+        case = f"convert {a.shape}, {a.type}, {size / 1e9:.2f} GB in {len(files_of(hf)) - 2} files"
+        steps = [("cp and fsync", hf, copy, ["cp", "-r", "--reflink=never", hf, copy]),
+                 ("ours, from Hugging Face", hf, ours, [convert, "--to", "neox.cpp", hf, ours]),
+                 ("ours, to Hugging Face", ours, back, [convert, "--to", "hf", ours, back, "--max-shard-size", "2GB"])]
+        for number in range(a.rounds):
             for name, source, target, command in steps:
                 settle(source, forget=True)
                 seconds, peak = timed(command, target)
-                found.setdefault(name, []).append((seconds, peak))
-                print(f"  {name:15} {seconds:6.2f} s {size / seconds / 1e9:6.3f} GB/s{memory(name, [peak])}", flush=True)
+                lines.say(case=case, who=name, metric="bytes/s", value=size / seconds, round=number,
+                          peak_bytes=peak if name.startswith("ours") else 0)
                 if target != ours:
                     shutil.rmtree(target)
             shutil.rmtree(ours)
-    rate = {name: statistics.median(size / seconds for seconds, _ in runs) for name, runs in found.items()}
-    for name, runs in found.items():
-        print(f"{name:15} median {rate[name] / 1e9:.3f} GB/s, {rate[name] / rate['cp']:.2f} of cp"
-              f"{memory(name, [peak for _, peak in runs])}")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Rates of encoding on one and two threads: ours with cold caches, `tokenizers` and tiktoken, on the same texts in one run.
 
-Usage: encode.py TOKENIZER.json CORPUS.jsonl [--mb 200] [--ids-mb N] [--rounds 5] [--peer-mb 8] [--threads 1 2] [--program FILE]
+Usage: encode.py TOKENIZER.json CORPUS.jsonl [--mb 200] [--ids-mb N] [--rounds 5] [--peer-mb 8] [--threads 1,2] [--program FILE]
+Prints the lines of harness/lines.py.
 
 Needs tokenizers and tiktoken, and the target `encode` of a build. Ids are compared document by document over all of
 --mb with `tokenizers`; any difference ends with 1. In each round ours encodes everything, from empty caches in new
@@ -15,13 +16,15 @@ import json
 import os
 import pathlib
 import re
-import statistics
 import struct
 import subprocess
 import sys
 import tempfile
 import time
 import unicodedata
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from harness import lines  # noqa: E402
 
 
 def read_texts(path, limit):
@@ -119,7 +122,7 @@ def count_differences(ours, peer, texts, limit, path):
         for text, encoding in zip(batch, peer.encode_batch_fast(batch)):
             if next(found) != struct.pack(f"<{len(encoding.ids)}i", *encoding.ids):
                 different += 1
-                print(f"DIFFERENT ids: {text[:80]!r}...")
+                lines.note(f"DIFFERENT ids: {text[:80]!r}...")
     return different, compared
 
 
@@ -134,13 +137,8 @@ def parts(texts, size):
             part, bytes_ = [], 0
 
 
-def spread(values):
-    return f"{statistics.median(values):7.1f} ({min(values):.1f}-{max(values):.1f})"
-
-
 def measure(ours, peers, texts, options, threads):
     size = sum(len(t.encode()) for t in texts)
-    rates = {name: ([], []) for name in ["ours", *peers]}
     cut = list(parts(texts, options.peer_mb * 1e6)) or [(texts, size)]
     for turn in range(options.rounds):
         part, part_size = cut[turn % len(cut)]
@@ -149,16 +147,9 @@ def measure(ours, peers, texts, options, threads):
         for name, encode in peers.items():
             times[name] = part_size, timed(lambda: [encode(b) for b in batches], threads)
         for name, (bytes_, seconds) in times.items():
-            for rate, one in zip(rates[name], seconds):
-                rate.append(bytes_ / one / 1e6)
-    print(f"{threads} thread{'s' * (threads > 1)}, MB/s, median (least-greatest) of {options.rounds} rounds")
-    for name, (wall, cpu) in rates.items():
-        print(f"  {name:18} wall {spread(wall)}   per CPU second of a thread {spread(cpu)}")
-    for name in peers:
-        for kind, what in enumerate(("wall", "CPU")):
-            ratios = [a / b for a, b in zip(rates["ours"][kind], rates[name][kind])]
-            print(f"  ours / {name}, {what}: {spread(ratios)}")
-    return rates["ours"]
+            for kind, one in zip(("", ", per CPU second of a thread"), seconds):
+                lines.say(case=f"encode, {threads} thread{'s' * (threads > 1)}{kind}", who=name, metric="MB/s",
+                          value=round(bytes_ / one / 1e6, 3), round=turn)
 
 
 def main():
@@ -169,13 +160,14 @@ def main():
     parser.add_argument("--ids-mb", type=float, default=1e9, help="compare ids up to here only")
     parser.add_argument("--peer-mb", type=float, default=8)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--threads", type=int, nargs="*", default=[1, 2])
+    parser.add_argument("--threads", type=lambda text: [int(t) for t in text.split(",")], default=[1, 2])
     parser.add_argument("--program")
     options = parser.parse_args()
     os.environ["TOKENIZERS_PARALLELISM"] = "true"
     os.environ["RAYON_NUM_THREADS"] = str(max(options.threads))
     build = pathlib.Path(__file__).resolve().parents[1] / "build"
     program = options.program or (glob.glob(f"{build}/*/benchmarks/encode") or sys.exit("build the target encode first"))[0]
+    import tiktoken
     import tokenizers
     peer, exact = tokenizers.Tokenizer.from_file(options.tokenizer), Tiktoken(options.tokenizer)
     texts = read_texts(options.corpus, options.mb * 1e6)
@@ -188,24 +180,19 @@ def main():
                 f.write(struct.pack("<I", len(data)) + data)
         ours = Ours(program, options.tokenizer, frames)
         different, compared = count_differences(ours, peer, texts, options.ids_mb * 1e6, f"{folder}/ids")
-        print(f"{len(texts)} documents, {os.path.getsize(frames) / 1e6:.1f} MB; of {compared} compared, the ids of {different} "
-              f"differ from tokenizers {tokenizers.__version__}", flush=True)
+        lines.note(f"{len(texts)} documents, {os.path.getsize(frames) / 1e6:.1f} MB; of {compared} compared, the ids of "
+                   f"{different} differ from tokenizers {tokenizers.__version__}")
         if [exact.encode(t) for t in texts[:200]] != [e.ids for e in peer.encode_batch_fast(texts[:200])]:
-            print("tiktoken gives other ids than tokenizers")
-        alone = None
+            lines.note("tiktoken gives other ids than tokenizers")
         for threads in options.threads:
             os.sched_setaffinity(ours.process.pid, cpus[-threads:])
             os.sched_setaffinity(0, cpus[-threads:])
             for task in os.listdir("/proc/self/task"):
                 os.sched_setaffinity(int(task), cpus[-threads:])
-            peers = {"encode_batch_fast": peer.encode_batch_fast}
+            peers = {f"tokenizers {tokenizers.__version__}, encode_batch_fast": peer.encode_batch_fast}
             if threads == 1:
-                peers["tiktoken exact"] = lambda batch: [exact.encode(t) for t in batch]
-            rates = measure(ours, peers, texts, options, threads)
-            alone = alone or rates
-            if threads > 1:
-                print(f"  ours on {threads} threads / on {options.threads[0]}, wall: "
-                      f"{statistics.median(rates[0]) / statistics.median(alone[0]):.2f}")
+                peers[f"tiktoken {tiktoken.__version__}, made exact"] = lambda batch: [exact.encode(t) for t in batch]
+            measure(ours, peers, texts, options, threads)
     return 1 if different else 0
 
 

@@ -6,6 +6,7 @@ time, none at one worker) and of Megatron-LM's tools/preprocess_data.py (workers
 tokenizers, multiprocessing, numpy. All run alternately, each round in processes of their own, bound to as many CPUs as there are
 workers. The peer reads the first --mb of the corpus and is timed without its start; neox-prepare-data reads the whole corpus
 --copies times and is timed with everything. Both read the same part once more, and the files are compared byte for byte.
+Prints the lines of harness/lines.py.
 
     python3 benchmarks/prepare.py --corpus corpus.jsonl --tokenizer 20B_tokenizer.json --rounds 3
 """
@@ -13,7 +14,6 @@ import argparse
 import json
 import multiprocessing
 import os
-import statistics
 import struct
 import subprocess
 import sys
@@ -22,7 +22,11 @@ import threading
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(ROOT, "benchmarks"))
+from harness import lines  # noqa: E402
+
 STYLES = ("neox", "megatron")
+NAMES = {"neox": "GPT-NeoX", "megatron": "Megatron-LM"}
 TOKENIZER, EOD = None, 0
 
 
@@ -133,7 +137,7 @@ def compare(a, part, folder):
             with open(f"{folder}/ours_text_document.{ending}", "rb") as x, open(f"{folder}/{style}.{ending}", "rb") as y:
                 if x.read() != y.read():
                     sys.exit(f"{style} writes another .{ending}")
-    print("the .bin and .idx of all are the same")
+    lines.note("the .bin and .idx of all are the same")
 
 
 def measure(a, part, workers, folder):
@@ -142,7 +146,7 @@ def measure(a, part, workers, folder):
     prefix = os.path.join(folder, "whole")
     _, wall, cpu, peak = ours(a, [a.corpus] * a.copies, workers, prefix)
     mb = a.copies * text_bytes(a.corpus) / 1e6
-    rows.append(("neox-prepare-data", mb / wall, mb / cpu, peak))
+    rows.append(("ours", mb / wall, mb / cpu, peak))
     for ending in ("bin", "idx"):
         os.remove(f"{prefix}_text_document.{ending}")
     mb = text_bytes(part) / 1e6
@@ -150,7 +154,7 @@ def measure(a, part, workers, folder):
         out, _, _, peak = child([sys.executable, __file__, "--peer", style, "--corpus", part, "--tokenizer", a.tokenizer,
                                    "--workers", str(workers), "--out", os.path.join(folder, style)], workers)
         said = json.loads(out)
-        rows.append((style, mb / said["seconds"], mb / said["cpu"], peak))
+        rows.append((f"as {NAMES[style]}'s, with tokenizers", mb / said["seconds"], mb / said["cpu"], peak))
     return rows
 
 
@@ -164,17 +168,11 @@ def text_bytes(path):
     return SIZES[path]
 
 
-def table(workers, rounds):
-    print(f"\n{workers} worker(s), {len(rounds)} rounds: MB of text a second, best (median, min..max), MB per CPU second, peak memory")
-    best = {}
-    for i, (side, *_) in enumerate(rounds[0]):
-        rates = [rows[i][1] for rows in rounds]
-        best[side] = (max(rates), max(rows[i][2] for rows in rounds))
-        print(f"  {side:18} {best[side][0]:8.1f} ({statistics.median(rates):.1f}, {min(rates):.1f}..{max(rates):.1f})"
-              f"  {best[side][1]:8.1f}  {max(rows[i][3] for rows in rounds) / 1e6:6.0f} MB")
-    mine = best.pop("neox-prepare-data")
-    for side, (rate, per_cpu) in best.items():
-        print(f"  {mine[0] / rate:.0f} x {side} ({mine[1] / per_cpu:.0f} x per CPU second)")
+def say(workers, number, rows):
+    case = f"JSON lines to .bin/.idx, {workers} worker{'s' * (workers > 1)}"
+    for who, per_second, per_cpu_second, peak in rows:
+        for kind, rate in (("", per_second), (", per CPU second", per_cpu_second)):
+            lines.say(case=case + kind, who=who, metric="MB/s", value=round(rate, 3), peak_bytes=peak, round=number)
 
 
 def main():
@@ -198,7 +196,8 @@ def main():
             while f.tell() < a.mb * 1e6 and (line := source.readline()):
                 f.write(line)
         for workers in map(int, a.workers.split(",")):
-            table(workers, [measure(a, part, workers, folder) for _ in range(a.rounds)])
+            for number in range(a.rounds):
+                say(workers, number, measure(a, part, workers, folder))
         compare(a, part, folder)
 
 

@@ -1,162 +1,235 @@
 #!/usr/bin/env python3
-"""Training on the CPU: neox-train against transformers' eager GPTNeoXForCausalLM on PyTorch, in the same run.
+"""The train suite: neox-train beside the best setting of transformers and of a plain PyTorch GPT-NeoX, in one run.
 
-A step is forward, backward, clipping to 1.0 and AdamW on 2048 tokens of the Pythia-70M shape. Both sides run alternately, each
-round in a process of its own, on the same cores. The peer's bf16 is autocast over fp32 weights; ours is bf16 weights with fp32
-masters. Prints a line for each process and a table with the best, the median and the spread of the rounds.
+For each shape, the peers' settings (peers/settings.py) are tried shortly; then ours and the best of them take turns for some rounds.
+Prints the lines of harness/lines.py. With --lines FILE, what an earlier run tried there is not tried again.
 
-    python3 benchmarks/train.py --rounds 3 --threads 1
+    python3 benchmarks/train.py --shapes 70m --threads 1 --rounds 3
 """
 import argparse
-import json
 import os
-import statistics
-import struct
-import subprocess
+import pathlib
 import sys
 import tempfile
 import time
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-SHAPES = {"14m": (6, 128, 4), "70m": (6, 512, 8), "160m": (12, 768, 12)}  # layers, hidden, heads
-VOCAB = 50304
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+from harness import lines, machine, process  # noqa: E402
+from harness.ours import NeoxTrain  # noqa: E402
+from harness.shapes import train_flops_per_token  # noqa: E402
+from peers import settings  # noqa: E402
+
+OURS = {"cpu": ["fp32", "bf16"], "cuda": ["bf16"]}
+# Which of the peers' settings compete for a place in the rounds: the best of each group.
+GROUPS = {"cpu": lambda s: s["precision"] == "fp32", "cuda": lambda s: s["impl"]}
+LEAST_STEPS = {"cpu": 2, "cuda": 12}
+AHEAD = {"cpu": 1, "cuda": 3}  # workers that start, and import, while another one is measured
+SWEEP = {"cpu": 0.6, "cuda": 0.7}  # share of the time for trying settings
+SHARES = {"410m": 1.3, "1.4b": 2}  # of the time, where others have 1
+LEAST_SECONDS = 15  # before the end of the time in which no other setting begins
+NEAR = 0.75  # of the best rate: what is further behind takes no turns
+RESIDENT = 0.2  # share of the memory that a waiting peer may hold
 
 
-def flops_per_token(shape, seq):
-    """6 N + 6 L h T with N the parameters of blocks and head, attention counted causal."""
-    layers, hidden, _ = SHAPES[shape]
-    return 6 * (layers * (12 * hidden * hidden + 13 * hidden) + VOCAB * hidden) + 6 * layers * hidden * seq
+class Case:
+    """One shape on one device with so many threads: its peers, its figures, its deadline."""
+
+    def __init__(self, a, shape, threads, folder, until):
+        self.a, self.shape, self.threads, self.until = a, shape, threads, until
+        unit = f"{threads} thread{'s' * (threads != 1)}" if a.device == "cpu" else "GPU"
+        self.name = f"{shape}, seq {a.seq}, {unit}"
+        self.log = os.path.join(folder, "peers.log")
+        self.ours = NeoxTrain(a.program, a.device, threads, a.seq, folder)
+        total = machine.gpu_memory_bytes() if a.device == "cuda" else machine.memory_bytes()
+        self.may_hold = RESIDENT * total
+        self.waiting = {}  # name -> Worker that could run again
+        self.rates = {}    # of the peers: name -> (tokens/s, setting)
+        self.our_rate = self.took = 0
+        self.micros = list(settings.MICROS[a.device].get(shape, [1]))  # the first is the one that fits
+
+    def say(self, who, found, dtype, **more):
+        line = {"suite": "train", "case": self.name, "who": who, "metric": "tokens/s", **more}
+        if "error" in found:
+            return lines.say(**line, error=found["error"])
+        flops = train_flops_per_token(self.shape, self.a.seq)
+        memory = found.get("device_bytes") or found["peak_bytes"]
+        rest = {k: v for k, v in found.items() if k in ("steps", "loss", "ready_s", "micro", "start_s")}
+        if self.a.device == "cpu":
+            rest["per_cpu_second"] = round(found["tokens_cpu_s"], 2)
+        lines.say(**line, value=round(found["tokens_s"], 2), flops=flops, dtype=dtype,
+                  peak_bytes=int(memory), **rest)
+
+    def steps(self):
+        """How many make about --seconds, by the best rate known."""
+        if self.a.quick:
+            return 1
+        least = LEAST_STEPS[self.a.device]
+        best = max([self.our_rate, *(rate for rate, _ in self.rates.values())])
+        return max(least, min(200, int(best * self.a.seconds / (self.micros[0] * self.a.seq))))
+
+    def start(self, setting):
+        """A worker that imports, and then waits for its setting."""
+        command = [self.a.python, str(ROOT / "benchmarks/peers/train_step.py")]
+        device = self.a.device
+        environment = {"TORCHINDUCTOR_CACHE_DIR": os.path.abspath(self.a.cache), **settings.ENVIRONMENT[device],
+                       **settings.MALLOC[setting["malloc"]]}
+        return process.Worker(command, self.threads, self.log, environment)
+
+    def build(self, worker, name, setting, until):
+        """Its answer after a first step."""
+        device = self.a.device
+        lines.note(f"{self.name}: {name}")
+        worker.ask({**setting, "shape": self.shape, "seq": self.a.seq, "device": device,
+                    "micros": settings.MICROS[device].get(self.shape, [1]),
+                    "rows": settings.ROWS[device], "backend": self.a.backend})
+        return worker.answer(until)
+
+    def measure(self, worker, until):
+        worker.ask({"steps": 1 if self.a.quick else LEAST_STEPS[self.a.device], "seconds": self.a.seconds})
+        return worker.answer(until)
+
+    def name_of(self, setting):
+        return settings.name_of(setting, self.a.versions)
+
+    def remember(self, line):
+        """A setting that an earlier run tried to its end."""
+        mine = line.get("phase") == "sweep" and line["case"] == self.name
+        if mine and line.get("error") != process.TOO_LONG:
+            self.rates[line["who"]] = (line.get("value", 0), line["setting"])
+
+    def sweep(self, until):
+        """Tries what is left to try, a few at a time, until the deadline."""
+        left = list(settings.settings_of(self.a.device, self.shape, self.a.quick))[:self.a.tries]
+        while left and time.monotonic() < until - LEAST_SECONDS:
+            best = max(self.rates.values(), key=lambda r: r[0], default=(0, None))[1]
+            batch = {}
+            while left and len(batch) < AHEAD[self.a.device]:
+                setting = settings.resolve(left.pop(0), best)
+                if self.name_of(setting) not in self.rates:
+                    batch[self.name_of(setting)] = setting
+            self.try_settings(batch, until)
+        if left:
+            lines.note(f"{self.name}: {len(left)} settings left out for lack of time")
+
+    def try_settings(self, batch, until):
+        workers = {name: self.start(setting) for name, setting in batch.items()}
+        for name, worker in workers.items():
+            limit = min(until, time.monotonic() + self.a.limit)
+            found = self.build(worker, name, batch[name], limit)
+            if "error" not in found:
+                found = {**found, **self.measure(worker, limit)}
+            self.rates[name] = (found.get("tokens_s", 0), batch[name])
+            self.say(name, found, batch[name]["precision"], phase="sweep", setting=batch[name])
+            if "error" in found or found["held_bytes"] > self.may_hold:
+                worker.end()
+            else:
+                self.waiting[name] = worker
+                self.drop_losers()
+
+    def finalists(self):
+        """The best of each group that is near the best of all, which is the first."""
+        group, best = GROUPS[self.a.device], {}
+        top = max((rate for rate, _ in self.rates.values()), default=0)
+        for name, (rate, setting) in sorted(self.rates.items(), key=lambda r: -r[1][0]):
+            if rate > NEAR * top:
+                best.setdefault(group(setting), name)
+        return list(best.values())
+
+    def drop_losers(self):
+        for name in set(self.waiting) - set(self.finalists()):
+            self.waiting.pop(name).end()
+
+    def round(self, number):
+        """Each of ours and each finalist once."""
+        for precision in OURS[self.a.device]:
+            found = self.run_ours(precision)
+            self.our_rate = max(self.our_rate, found.get("tokens_s", 0))
+            self.say(f"ours {precision}", found, precision, round=number)
+        for name in self.finalists():
+            if time.monotonic() < self.until:
+                self.round_of_peer(name, number)
+
+    def run_ours(self, precision):
+        """With as many samples of a step as fit, as the peers."""
+        while True:
+            found = self.ours.run(self.shape, self.micros[0], precision, self.steps(), self.until)
+            if "error" not in found or len(self.micros) == 1 or "memory" not in found["error"]:
+                return {**found, "micro": self.micros[0]}
+            self.micros.pop(0)
+
+    def round_of_peer(self, name, number):
+        setting = self.rates[name][1]
+        worker = self.waiting.pop(name, None)
+        if worker is None:
+            worker = self.start(setting)
+            found = self.build(worker, name, setting, self.until)
+            if "error" in found:
+                worker.end()
+                return self.say(name, found, setting["precision"], round=number)
+        found = self.measure(worker, self.until)
+        self.say(name, found, setting["precision"], round=number)
+        if "error" in found or found["held_bytes"] > self.may_hold:
+            worker.end()
+        else:
+            self.waiting[name] = worker
+
+    def run(self):
+        try:
+            if not self.a.no_peers:
+                begin = time.monotonic()
+                share = SWEEP[self.a.device] if self.a.rounds else 1
+                self.sweep(begin + share * (self.until - begin))
+            number = 0
+            while number < self.a.rounds and time.monotonic() < self.until - self.took:
+                begin = time.monotonic()
+                self.round(number)
+                self.took = time.monotonic() - begin
+                number += 1
+        finally:
+            for worker in self.waiting.values():
+                worker.end()
 
 
-def pin(threads):
-    cpus = sorted(os.sched_getaffinity(0))[-threads:]
-    os.sched_setaffinity(0, cpus)
-    os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = str(threads)
-
-
-def peer(a):
-    """One process of the peer: prints a JSON line."""
-    start = time.time()
-    pin(a.threads)
-    import resource
-    import torch
-    import transformers
-    transformers.logging.set_verbosity_error()
-    torch.set_num_threads(a.threads)
-    layers, hidden, heads = SHAPES[a.shape]
-    config = transformers.GPTNeoXConfig(
-        vocab_size=VOCAB, hidden_size=hidden, num_hidden_layers=layers, num_attention_heads=heads, intermediate_size=4 * hidden,
-        rotary_pct=0.25, max_position_embeddings=2048, use_parallel_residual=True, hidden_act="gelu_pytorch_tanh",
-        tie_word_embeddings=False, attention_dropout=0.0, hidden_dropout=0.0)
-    model = transformers.GPTNeoXForCausalLM(config).train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.01, fused=True)
-    ids = torch.randint(0, VOCAB, (1, a.seq), generator=torch.Generator().manual_seed(1))
-    ready = time.time() - start
-    seconds, cpu = [], []
-    for _ in range(a.steps + 1):
-        begin, begin_cpu = time.perf_counter(), time.process_time()
-        optimizer.zero_grad(set_to_none=True)
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=a.precision == "bf16"):
-            loss = model(input_ids=ids, labels=ids, use_cache=False).loss
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        loss.item()
-        seconds.append(time.perf_counter() - begin)
-        cpu.append(time.process_time() - begin_cpu)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    print(json.dumps({"tok_s": a.seq / min(seconds[1:]), "tok_cpu_s": a.seq * a.threads / min(cpu[1:]), "peak": peak,
-                      "ready": ready}))
-
-
-def write_data(prefix, tokens):
-    """A dataset of one document of pseudo-random tokens."""
-    state, out = 1, bytearray()
-    for _ in range(tokens):
-        state = (state * 1103515245 + 12345) & 0x7FFFFFFF
-        out += struct.pack("<H", (state >> 8) % VOCAB)
-    with open(prefix + ".bin", "wb") as f:
-        f.write(out)
-    with open(prefix + ".idx", "wb") as f:
-        f.write(b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, 8, 1, 2) + struct.pack("<i", tokens) + struct.pack("<qqq", 0, 0, 1))
-
-
-def ours(a, folder):
-    """One process of neox-train: the same numbers from its metrics."""
-    layers, hidden, heads = SHAPES[a.shape]
-    log = tempfile.mkdtemp(dir=folder)
-    config = {
-        "num_layers": layers, "hidden_size": hidden, "num_attention_heads": heads, "seq_length": a.seq,
-        "max_position_embeddings": 2048, "pos_emb": "rotary", "rotary_pct": 0.25, "no_weight_tying": True, "gpt_j_residual": True,
-        "bias_gelu_fusion": True, "train_batch_size": 1, "train_micro_batch_size_per_gpu": 1, "train_iters": a.steps + 1,
-        "padded_vocab_size": VOCAB, "data_path": os.path.join(folder, "data"), "split": "1,0,0", "eval_iters": 0, "log_interval": 1,
-        "optimizer": {"type": "Adam", "params": {"lr": 1e-4, "betas": [0.9, 0.95], "eps": 1e-8}}, "lr_decay_style": "constant",
-        "weight_decay": 0.01, "gradient_clipping": 1.0, "log_dir": log,
-        "precision": "bfloat16" if a.precision == "bf16" else "fp32"}
-    path = os.path.join(log, "config.json")
-    with open(path, "w") as f:
-        json.dump(config, f)
-    before = os.times()
-    run = subprocess.run([a.program, path], capture_output=True, text=True, preexec_fn=lambda: pin(a.threads))
-    after = os.times()
-    if run.returncode != 0:
-        sys.exit(run.stderr)
-    seconds = {}
-    with open(os.path.join(log, "metrics.jsonl")) as f:
-        for line in map(json.loads, f):
-            if "runtime/iteration_time" in line:
-                seconds[line["step"]] = line["runtime/iteration_time"]
-    cpu = (after.children_user + after.children_system - before.children_user - before.children_system) / (a.steps + 1)
-    ready = next(l.split("ready after ")[1] for l in run.stderr.splitlines() if "ready after" in l)
-    peak = next(l.split("peak memory ")[1] for l in run.stderr.splitlines() if "peak memory" in l)
-    number, unit = peak.split()
-    return {"tok_s": a.seq / min(seconds[s] for s in seconds if s > 1), "tok_cpu_s": a.seq * a.threads / cpu,
-            "peak": float(number) * {"MB": 1e6, "GB": 1e9}[unit], "ready": float(ready.split()[0])}
-
-
-def table(rows, a):
-    print(f"\n{a.shape}, {a.seq} tokens a step, {a.threads} thread(s), {a.rounds} rounds, best (median, min..max of the rounds)")
-    for precision in a.precisions.split(","):
-        best = {}
-        for side in ("neox-train", "transformers"):
-            mine = [r for r in rows if r["side"] == side and r["precision"] == precision]
-            rates = [r["tok_s"] for r in mine]
-            best[side] = max(rates)
-            print(f"  {precision} {side:13} {max(rates):7.0f} tokens/s ({statistics.median(rates):.0f}, {min(rates):.0f}..{max(rates):.0f})"
-                  f"  {max(rates) * flops_per_token(a.shape, a.seq) / 1e9:6.1f} GFLOP/s  {max(r['tok_cpu_s'] for r in mine):6.0f} tokens per CPU second"
-                  f"  peak {max(r['peak'] for r in mine) / 1e9:.2f} GB  ready after {min(r['ready'] for r in mine):.2f} s")
-        pairs = [r["tok_s"] / p["tok_s"] for r, p in zip([r for r in rows if r["side"] == "neox-train" and r["precision"] == precision],
-                                                         [r for r in rows if r["side"] == "transformers" and r["precision"] == precision])]
-        print(f"  {precision} ratio of the best {best['neox-train'] / best['transformers']:.2f}, of the pairs {min(pairs):.2f}..{max(pairs):.2f}")
+def options():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--shapes", default="70m,160m")
+    p.add_argument("--seq", type=int, default=2048)
+    p.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    p.add_argument("--threads", default="1", help="numbers of threads, on the CPU; 0: all")
+    p.add_argument("--rounds", type=int, default=3)
+    p.add_argument("--seconds", type=float, default=2, help="about how long a measurement takes")
+    p.add_argument("--budget", type=float, default=1e6, help="seconds for all of it")
+    p.add_argument("--tries", type=int, help="only the first so many settings of the peers; 0: those of --lines")
+    p.add_argument("--limit", type=float, default=150, help="seconds for a setting of the peers")
+    p.add_argument("--program", help="neox-train; default: that of the build of this device")
+    p.add_argument("--python", default=sys.executable, help="of the peers")
+    p.add_argument("--versions", default="", help="of its packages")
+    p.add_argument("--lines", help="lines of an earlier run")
+    p.add_argument("--cache", help="directory of compiled code; default: one that ends with the run")
+    p.add_argument("--backend", default="inductor", help="of torch.compile")
+    p.add_argument("--no-peers", action="store_true")
+    p.add_argument("--quick", action="store_true", help="one step, few settings: a test")
+    a = p.parse_args()
+    build = {"cpu": "release", "cuda": "cuda"}[a.device]
+    a.program = a.program or str(ROOT / "build" / build / "bin" / "neox-train")
+    return a
 
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--shape", default="70m", choices=SHAPES)
-    p.add_argument("--seq", type=int, default=2048)
-    p.add_argument("--steps", type=int, default=4)
-    p.add_argument("--rounds", type=int, default=3)
-    p.add_argument("--threads", type=int, default=1)
-    p.add_argument("--precisions", default="fp32,bf16")
-    p.add_argument("--precision", default="fp32", help=argparse.SUPPRESS)
-    p.add_argument("--program", default=os.path.join(ROOT, "build/release/bin/neox-train"))
-    p.add_argument("--peer", action="store_true", help=argparse.SUPPRESS)
-    a = p.parse_args()
-    if a.peer:
-        return peer(a)
-    rows = []
-    with tempfile.TemporaryDirectory() as folder:
-        write_data(os.path.join(folder, "data"), 50 * a.seq)
-        for _ in range(a.rounds):
-            for precision in a.precisions.split(","):
-                a.precision = precision
-                command = [sys.executable, os.path.abspath(__file__), "--peer", "--shape", a.shape, "--seq", str(a.seq), "--steps",
-                           str(a.steps), "--threads", str(a.threads), "--precision", precision]
-                other = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout)
-                for side, result in (("neox-train", ours(a, folder)), ("transformers", other)):
-                    rows.append({"side": side, "precision": precision, **result})
-                    print(json.dumps(rows[-1]), flush=True)
-    table(rows, a)
+    process.end_with_parent()
+    a = options()
+    end = time.monotonic() + a.budget
+    threads = [0] if a.device == "cuda" else [int(t) for t in a.threads.split(",")]
+    cases = [(shape, t) for shape in a.shapes.split(",") for t in threads]
+    with tempfile.TemporaryDirectory(prefix="neox-benchmark-") as folder:
+        a.cache = a.cache or os.path.join(folder, "cache")
+        for at, (shape, t) in enumerate(cases):
+            now, shares = time.monotonic(), [SHARES.get(s, 1) for s, _ in cases[at:]]
+            case = Case(a, shape, t, folder, now + (end - now) * shares[0] / sum(shares))
+            for line in lines.read(a.lines):
+                case.remember(line)
+            case.run()
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ import argparse
 import json
 import os
 import pathlib
-import statistics
 import struct
 import subprocess
 import sys
@@ -20,7 +19,8 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests" / "oracle"))
+sys.path[:0] = [str(ROOT / "tests" / "oracle"), str(ROOT / "benchmarks")]
+from harness import lines  # noqa: E402
 
 
 def read_texts(path):
@@ -82,22 +82,19 @@ def main():
     if a.peer:
         return peer(a)
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:a.threads])
-    seconds, equal = {"ours": [], "tokenizers": []}, True
+    equal = True
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         write_frames(read_texts(a.corpus), folder / "frames")
-        for _ in range(a.rounds):
-            for side in seconds:
+        for number in range(a.rounds):
+            for side in ("ours", "tokenizers"):
                 (folder / side).mkdir(exist_ok=True)
                 found = (run_ours(a, folder / side, folder / "frames") if side == "ours" else run_peer(a, folder / side))
-                seconds[side].append(found)
-                print(f"{side:10} {found[0]:7.2f} s wall {found[1]:7.2f} s CPU", flush=True)
+                case = f"train a BPE of {a.entries} entries, {a.threads} thread{'s' * (a.threads > 1)}"
+                for kind, value in zip(("", ", CPU time"), found):
+                    lines.say(case=case + kind, who=side, metric="s", value=value, round=number, better="lower")
             equal &= same(folder / "ours", folder / "tokenizers")
-    for i, kind in enumerate(("wall", "CPU")):
-        ours, theirs = ([x[i] for x in seconds[side]] for side in seconds)
-        print(f"{kind}: {statistics.median(theirs) / statistics.median(ours):.1f} times as fast "
-              f"(ours {min(ours):.2f} .. {max(ours):.2f} s, theirs {min(theirs):.2f} .. {max(theirs):.2f} s)")
-    print("the files are", "equal byte for byte" if equal else "DIFFERENT")
+    lines.note("the files are", "equal byte for byte" if equal else "DIFFERENT")
     return 0 if equal else 1
 
 

@@ -35,5 +35,6 @@ compare convert.py "$build/bin" "$build/tests/logits_tool"
 compare neox_checkpoint.py "$build/bin" "$build/tests/logits_tool"
 compare megatron_checkpoint.py "$build/bin" "$build/tests/logits_tool"
 compare neox_deepspeed.py "$build/bin"
+compare benchmarks.py "$build"
 compare tensorboard.py "$build/bin/neox-plot" "$build/tests/plot_test"
 exit $failed

@@ -1,0 +1,95 @@
+"""Processes of a benchmark: bound to processors, cut off at a deadline, talked to in JSON lines.
+
+A child leads a session of its own, so that it can be ended with all it started, and ends where its parent does."""
+import ctypes
+import json
+import os
+import resource
+import select
+import signal
+import subprocess
+import sys
+import time
+
+POOLS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS")
+PR_SET_PDEATHSIG = 1
+TOO_LONG = "took longer than it may"
+
+
+def on_cpus(threads):
+    """What to do in a child before it starts, and its environment: the last so many processors; 0: all."""
+    cpus = sorted(os.sched_getaffinity(0))[-threads:] if threads else sorted(os.sched_getaffinity(0))
+    environment = dict(os.environ, PYTHONUNBUFFERED="1", HF_HUB_OFFLINE="1")
+    if threads:
+        environment.update({name: str(threads) for name in POOLS})
+    return lambda: (os.sched_setaffinity(0, cpus), end_with_parent()), environment
+
+
+def end_with_parent():
+    """The calling process is ended when its parent is, and by SIGTERM as by an error: with its `finally` parts."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+
+
+def end(process):
+    """Ends a process that leads a session of its own, with all it has started."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass
+    process.wait()
+
+
+class Worker:
+    """A child that answers each JSON line with one JSON line. What else it prints goes to `log`."""
+
+    def __init__(self, command, threads, log, more_environment=None):
+        pin, environment = on_cpus(threads)
+        self.log = open(log, "ab")
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0,
+                                        stderr=self.log, preexec_fn=pin, start_new_session=True,
+                                        env={**environment, **(more_environment or {})})
+        self.buffer = b""
+
+    def ask(self, question):
+        try:
+            self.process.stdin.write(json.dumps(question).encode() + b"\n")
+        except BrokenPipeError:
+            pass  # answer() says so
+
+    def answer(self, until):
+        """The next answer; {"error": ...} where it comes not before time.monotonic() is `until`."""
+        while b"\n" not in self.buffer:
+            left = until - time.monotonic()
+            if left <= 0 or not select.select([self.process.stdout], [], [], left)[0]:
+                return {"error": TOO_LONG}
+            piece = os.read(self.process.stdout.fileno(), 65536)
+            if not piece:
+                return {"error": f"ended with {self.process.wait()}"}
+            self.buffer += piece
+        line, _, self.buffer = self.buffer.partition(b"\n")
+        return json.loads(line)
+
+    def end(self):
+        end(self.process)
+        self.process.stdin.close()
+        self.process.stdout.close()
+        self.log.close()
+
+
+def run(command, threads=0, until=None, more_environment=None):
+    """Runs a command to its end: (status, or None past the time.monotonic() `until`; output; errors; CPU seconds)."""
+    pin, environment = on_cpus(threads)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               preexec_fn=pin, start_new_session=True,
+                               env={**environment, **(more_environment or {})})
+    try:
+        out, errors = process.communicate(timeout=until and max(0.1, until - time.monotonic()))
+        status = process.returncode
+    except subprocess.TimeoutExpired:
+        end(process)
+        out, errors = process.communicate()
+        status = None
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return status, out, errors, used.ru_utime + used.ru_stime - before.ru_utime - before.ru_stime
