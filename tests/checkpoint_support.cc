@@ -29,9 +29,16 @@ class ThreadWorld {
       fail(Exit::kPeerLost, "a rank is missing");
     return result_;
   }
+  // For a second thread of each rank.
+  ThreadWorld& channel() {
+    std::lock_guard lock(mutex_);
+    if (!channel_) channel_ = std::make_unique<ThreadWorld>(size());
+    return *channel_;
+  }
 
  private:
   std::mutex mutex_;
+  std::unique_ptr<ThreadWorld> channel_;
   std::condition_variable changed_;
   std::vector<std::string> texts_, result_;
   int arrived_ = 0;
@@ -45,6 +52,9 @@ class ThreadControl : public Control {
   int size() const override { return world_.size(); }
   std::vector<std::string> gather(const std::string& mine, std::chrono::seconds) override {
     return world_.gather(rank_, mine);
+  }
+  std::unique_ptr<Control> channel(const std::string&, int) override {
+    return std::make_unique<ThreadControl>(world_.channel(), rank_);
   }
 
  private:

@@ -2,6 +2,8 @@
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "base/error.h"
 #include "comm/mesh.h"
 #include "comm/mpi_plugin.h"
@@ -56,6 +58,23 @@ TEST(Comm, AMissingRankIsNamed) {
   EXPECT_NE(error.find("all_reduce sum of 7 x Float in group world: rank 1 did not arrive"),
             std::string::npos)
       << error;
+}
+
+TEST(Comm, ChannelsOfControlDoNotMix) {
+  run_thread_ranks(4, [&](Communicator&, Control& control) {
+    std::unique_ptr<Control> channel;
+    if (control.rank() < 3) channel = control.channel("part", 3);
+    auto rounds = [](Control& on, char name) {
+      for (int round = 0; round < 50; ++round) {
+        auto texts = on.gather(concat(name, round), seconds(60));
+        EXPECT_EQ(texts, std::vector<std::string>(size_t(on.size()), concat(name, round)));
+      }
+    };
+    std::jthread other([&] {
+      if (channel) rounds(*channel, 'b');
+    });
+    rounds(control, 'a');
+  });
 }
 
 TEST(Comm, DifferentCallsAreAnErrorOnEveryRank) {

@@ -224,6 +224,20 @@ TEST_F(ConfigTest, KeptCheckpointsBoundTheDisk) {
   EXPECT_EQ(estimate(load(""), 128, 1).num_checkpoints, 0);
 }
 
+TEST_F(ConfigTest, SavingInTheBackgroundTakesACopyOfWhatARankWrites) {
+  const std::string saved = "save: x\ncheckpoint_factor: 10\nprecision: bfloat16\n";
+  auto copy = [&](const std::string& more, int64_t ranks) {
+    return estimate(load(saved + more), 128, ranks).copy_bytes;
+  };
+  int64_t state = estimate(load(saved), 128, 1).checkpoint_bytes;
+  EXPECT_EQ(copy("", 1), state);
+  EXPECT_NEAR(copy("", 4), state / 4, 48);  // copies share the work
+  EXPECT_NEAR(copy("zero_optimization: {stage: 1, mics_shard_size: 2}", 4), state / 4, 48);
+  EXPECT_EQ(copy("async_save: false", 1), 0);
+  EXPECT_EQ(copy("checkpoint_factor: 100", 1), 0);  // only at the end, when nothing goes on
+  EXPECT_TRUE(has(render(estimate(load(saved), 128, 1), load(saved)), "copy while saving"));
+}
+
 TEST_F(ConfigTest, DryRunTextNamesEveryPart) {
   auto config = load("save: x\ncheckpoint_factor: 10\nprecision: fp16");
   std::string text = render(estimate(config, 128, 1, int64_t{1} << 40), config);

@@ -37,6 +37,8 @@ Fault& fault() {
 }
 
 std::atomic<int> exchange_error = 0;
+std::atomic<int> direct_refused = 0;
+std::atomic<int64_t> direct_writes = 0;
 
 std::mutex& mutex() {
   static std::mutex mutex;
@@ -85,6 +87,7 @@ F* real(const char* name) {
 int open_or_fail(const char* name, const char* path, int flags, mode_t mode) {
   static auto* call = real<int(const char*, int, ...)>(name);
   if ((flags & O_CREAT) && refused(path)) return -1;
+  if ((flags & O_DIRECT) && direct_refused == kFaultDirectOpen) return errno = EINVAL, -1;
   return call(path, flags, mode);
 }
 
@@ -101,6 +104,13 @@ void neox_fault(const char* dir, int error, int64_t bytes, int64_t calls) {
 
 void neox_fault_exchange(int error) { exchange_error = error; }
 
+void neox_fault_direct(int refused) {
+  direct_refused = refused;
+  direct_writes = 0;
+}
+
+int64_t neox_fault_direct_writes() { return direct_writes; }
+
 int64_t neox_fault_calls() {
   std::lock_guard lock(mutex());
   return fault().seen;
@@ -114,6 +124,10 @@ ssize_t write(int fd, const void* data, size_t n) {
 
 ssize_t pwrite(int fd, const void* data, size_t n, off_t offset) {
   static auto* call = real<ssize_t(int, const void*, size_t, off_t)>("pwrite");
+  if (::fcntl(fd, F_GETFL) & O_DIRECT) {
+    if (direct_refused == kFaultDirectWrite) return errno = EINVAL, -1;
+    ++direct_writes;
+  }
   int64_t may = allowed(path_of(fd), static_cast<int64_t>(n));
   return may < 0 ? -1 : call(fd, data, static_cast<size_t>(may), offset);
 }

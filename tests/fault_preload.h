@@ -12,5 +12,10 @@ inline constexpr int kFaultKill = -1;  // instead of an errno: SIGKILL to the ow
 extern "C" void neox_fault(const char* dir, int error, int64_t bytes, int64_t calls);
 // From now on names cannot be exchanged, as on NFS (error 0: they can).
 extern "C" void neox_fault_exchange(int error);
+// From now on a file cannot be opened, or not written, past the page cache (O_DIRECT), as on file
+// systems that have no such way (0: it can). Counts what was written so since.
+inline constexpr int kFaultDirectOpen = 1, kFaultDirectWrite = 2;
+extern "C" void neox_fault_direct(int refused);
+extern "C" int64_t neox_fault_direct_writes();
 // Calls seen since.
 extern "C" int64_t neox_fault_calls();

@@ -66,6 +66,9 @@ TEST(TimeLimit, LeavesTimeForASaveAndTwoSteps) {
   limit.measured_step(5);
   EXPECT_EQ(at(948), "");
   EXPECT_NE(at(951), "");
+  limit.save_under_way(true);  // two saves before the end
+  EXPECT_EQ(at(918), "");
+  EXPECT_NE(at(921), "");
 }
 
 TEST(TimeLimit, StopsAfterTheDurationAndNeverWithoutOne) {

@@ -2,12 +2,14 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
+#include <memory>
 #include <thread>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
@@ -85,6 +87,30 @@ std::string binary(int rank, int bytes) {
   return text;
 }
 
+// Two threads decide about different things at once.
+void gather_on_channels(Job& job) {
+  int ranks = job.process().size, part = std::max(ranks - 1, 1);
+  auto rounds = [&](Control& control, char name) {
+    for (int round = 0; round < number("rounds", 20); ++round) {
+      auto texts = control.gather(concat(name, round, "/", control.rank()), seconds(20));
+      check(texts.size() == static_cast<size_t>(control.size()), "texts of ", texts.size());
+      for (size_t rank = 0; rank < texts.size(); ++rank)
+        check(texts[rank] == concat(name, round, "/", rank), "rank ", rank, " said ", texts[rank]);
+    }
+  };
+  std::unique_ptr<Control> channel;
+  if (job.process().rank < part) channel = job.control().channel("part", part);
+  std::string failure;
+  std::thread other([&] {
+    try {
+      if (channel) rounds(*channel, 'b');
+    } catch (const std::exception& e) { failure = e.what(); }
+  });
+  rounds(job.control(), 'a');
+  other.join();
+  check(failure.empty(), failure);
+}
+
 void gather(Job& job) {
   for (int round = 0; round < number("rounds", 1); ++round) {
     auto texts = job.control().gather(binary(job.process().rank, number("bytes", 100)));
@@ -130,6 +156,7 @@ int run() {
       g_signal, seconds(1));
   std::cerr << "joined" << std::endl;
   if (what == "gather") gather(*job), print_keys(*job);
+  if (what == "channels") gather_on_channels(*job), job->control().barrier();
   if (what == "work" || what == "hang") return work(*job, lost, reason);
   if (what == "barrier") job->control().gather("", seconds(number("wait", 10)));
   if (what == "slow") std::this_thread::sleep_for(milliseconds(1500)), job->control().barrier();

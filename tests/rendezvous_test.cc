@@ -235,6 +235,10 @@ TEST(Control, GathersMoreThanTheStoreTakesAtOnce) {
       Ranks(2, {"do=gather", "bytes=9000001", "rounds=2"}).at(next_ports()).start_all().end(), 0);
 }
 
+TEST(Control, AChannelOfSomeRanksAndTheirJobsDoNotMix) {
+  expect_all(Ranks(3, {"do=channels"}).at(next_ports()).start_all().end(), 0);
+}
+
 TEST(Control, RoundsLeaveNothingInTheStore) {
   auto keys_after = [](const char* rounds) {
     auto ended = Ranks(3, {"do=gather", rounds}).at(next_ports()).start_all().end();

@@ -1,6 +1,7 @@
 // neox-train as users meet it: killed, stopped, started again, at other layouts.
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <cmath>
 #include <csignal>
 
@@ -165,6 +166,39 @@ TEST(Saving, ExtraStepsMayBeginWithZero) {
   Tensors end = run.tensors(20);
   ASSERT_EQ(run.train({"iteration=0"}).code, 0);
   EXPECT_EQ(difference(run.tensors(20), end), "");
+}
+
+TEST(Saving, InTheBackgroundChangesNothing) {
+  for (const Strings& more : {Strings{}, Strings{"--spawn", "4"}}) {
+    Strings settings = more.empty() ? Strings{} : kFourRanks;
+    settings.push_back("checkpoint_factor=1");
+    Training background, waiting;
+    ASSERT_EQ(background.train(settings, more).code, 0);
+    ASSERT_EQ(waiting.train(settings + Strings{"async_save=false"}, more).code, 0);
+    EXPECT_EQ(background.saved(), waiting.saved());
+    expect_same(background, waiting, 20);
+    for (int64_t step : {1, 2, 7, 19})
+      EXPECT_EQ(difference(background.tensors(step), waiting.tensors(step)), "") << step;
+  }
+}
+
+TEST(Saving, AFullDiskInTheBackgroundEndsTheRunAndTheNextGoesOn) {
+  for (const Strings& more : {Strings{}, Strings{"--spawn", "4"}}) {
+    Strings settings = more.empty() ? Strings{} : kFourRanks;
+    settings = settings + Strings{"lr_decay_iters=20", "train_iters=200000"};
+    Training run;
+    Ended ended = run.train(
+        settings, more,
+        {.environment = Training::fault(run.step_dir(20), ENOSPC, "NEOX_FAULT_BYTES=3000")});
+    EXPECT_EQ(ended.code, 74) << ended.err;
+    EXPECT_TRUE(has(ended.err, "cannot save " + run.step_dir(20) + ": rank ")) << ended.err;
+    EXPECT_TRUE(has(ended.err, "No space left on device (ENOSPC)")) << ended.err;
+    EXPECT_EQ(run.saved(), std::vector<int64_t>{10});
+    settings.back() = "train_iters=20";
+    Ended next = run.train(settings, more);
+    EXPECT_TRUE(has(next.err, "resuming from " + run.step_dir(10))) << next.err;
+    EXPECT_EQ(next.code, 0) << next.err;
+  }
 }
 
 TEST(Saving, KeepsTheLastCheckpoints) {

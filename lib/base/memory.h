@@ -14,6 +14,10 @@ void share_freed_memory();
 // Greatest resident size of the process so far, in bytes.
 int64_t peak_memory();
 
+// Bytes that the process may still take, by the machine and by the control groups (version 2) that
+// it is in.
+int64_t available_memory();
+
 // Seconds since the process was started, loading of libraries included.
 double process_age();
 

@@ -1,11 +1,10 @@
 #include "checkpoint/checksum.h"
 
-#include <xxhash.h>
-
 #include <charconv>
 #include <cstdio>
 
 #include "base/error.h"
+#include "checkpoint/checksum_xxh.h"
 
 namespace neox {
 namespace {
@@ -15,7 +14,7 @@ Checksum from_xxh(XXH128_hash_t hash) { return {hash.high64, hash.low64}; }
 }  // namespace
 
 Checksum checksum(std::span<const std::byte> bytes) {
-  return from_xxh(XXH3_128bits(bytes.data(), bytes.size()));
+  return from_xxh(xxh3(bytes.data(), bytes.size()));
 }
 
 Checksum checksum(std::string_view text) {
@@ -49,10 +48,12 @@ Checksummer::Checksummer() : state_(std::make_unique<State>()) {
   check(state_->xxh && XXH3_128bits_reset(state_->xxh) == XXH_OK, "out of memory for a checksum");
 }
 
+Checksummer::Checksummer(Checksummer&&) noexcept = default;
+Checksummer& Checksummer::operator=(Checksummer&&) noexcept = default;
 Checksummer::~Checksummer() = default;
 
 void Checksummer::add(std::span<const std::byte> bytes) {
-  XXH3_128bits_update(state_->xxh, bytes.data(), bytes.size());
+  check(xxh3_add(state_->xxh, bytes.data(), bytes.size()), "cannot add to a checksum");
 }
 
 Checksum Checksummer::sum() const { return from_xxh(XXH3_128bits_digest(state_->xxh)); }

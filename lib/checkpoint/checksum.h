@@ -24,6 +24,8 @@ std::optional<Checksum> parse_checksum(std::string_view text);
 class Checksummer {
  public:
   Checksummer();
+  Checksummer(Checksummer&&) noexcept;
+  Checksummer& operator=(Checksummer&&) noexcept;
   ~Checksummer();
   void add(std::span<const std::byte> bytes);
   Checksum sum() const;

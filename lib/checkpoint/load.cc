@@ -1,6 +1,3 @@
-#include <ATen/ops/from_blob.h>
-#include <c10/core/GradMode.h>
-
 #include <algorithm>
 #include <map>
 
@@ -8,47 +5,12 @@
 #include "base/text.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/layout.h"
+#include "checkpoint/read_boxes.h"
 
 namespace neox {
 namespace {
 
 using TensorKey = std::pair<std::string, std::string>;  // state, name
-
-// A box that somebody wants.
-struct Want {
-  const StateChunk* chunk;
-  const Placement* placement;
-};
-
-at::Tensor part_of(at::Tensor tensor, const Box& of, const Box& part) {
-  for (size_t d = 0; d < part.start.size(); ++d)
-    tensor = tensor.narrow(static_cast<int64_t>(d), part.start[d] - of.start[d], part.extent[d]);
-  return tensor;
-}
-
-bool is_plain(const Want& want, at::ScalarType dtype) {
-  return want.chunk->data.is_cpu() && want.chunk->data.scalar_type() == dtype;
-}
-
-std::span<std::byte> target_bytes(const Want& want) {
-  size_t item = want.chunk->data.element_size();
-  return {static_cast<std::byte*>(want.chunk->data.mutable_data_ptr()) +
-              static_cast<size_t>(want.placement->offset) * item,
-          static_cast<size_t>(want.placement->box.numel()) * item};
-}
-
-// Copies what a stored box and a wanted one share.
-void scatter(const Want& want, const Box& box, std::span<std::byte> bytes, at::ScalarType dtype) {
-  const Placement& p = *want.placement;
-  if (is_plain(want, dtype))
-    return copy_shared(box, bytes.data(), p.box, target_bytes(want).data(),
-                       c10::elementSize(dtype));
-  std::optional<Box> both = intersect(box, p.box);
-  if (!both) return;
-  at::Tensor source = at::from_blob(bytes.data(), box.extent, at::TensorOptions().dtype(dtype));
-  at::Tensor target = want.chunk->data.narrow(0, p.offset, p.box.numel()).view(p.box.extent);
-  part_of(target, p.box, *both).copy_(part_of(source, box, *both));
-}
 
 }  // namespace
 
@@ -67,8 +29,7 @@ struct Checkpoint::Impl {
   using Plan = std::map<const StoredBox*, std::vector<Want>>;
   void plan(const Want& want, Plan& jobs) const;
   void read_file(size_t file, std::span<const StoredBox* const> wanted, const Plan& jobs) const;
-  void read_box(const RawFile& file, const StoredBox& box, const std::vector<Want>& wants) const;
-  void check_sum(const StoredBox& box, std::span<const std::byte> bytes) const;
+  void check_sum(const StoredBox& box, const Checksum& found) const;
 
   Opened opened;
   std::map<TensorKey, size_t> ids;
@@ -112,31 +73,13 @@ void Checkpoint::Impl::plan(const Want& want, Plan& jobs) const {
            to_string(p.box), " lie in none of its files, according to ", kIndexFile);
 }
 
-void Checkpoint::Impl::check_sum(const StoredBox& box, std::span<const std::byte> bytes) const {
-  if (checksum(bytes) == box.sum) return;
+void Checkpoint::Impl::check_sum(const StoredBox& box, const Checksum& found) const {
+  if (found == box.sum) return;
   const Catalog& c = opened.catalog;
   ByteRange range = c.range(box);
   fail(Exit::kIo, (opened.dir / c.files[static_cast<size_t>(c.file_of(box))].name).string(),
        " is damaged: ", c.label(box.tensor), " ", to_string(box.box), ", bytes ", range.begin,
-       " to ", range.end, ", has the checksum ", to_string(checksum(bytes)), ", not ",
-       to_string(box.sum));
-}
-
-void Checkpoint::Impl::read_box(const RawFile& file, const StoredBox& box,
-                                const std::vector<Want>& wants) const {
-  ByteRange range = opened.catalog.range(box);
-  at::ScalarType dtype = tensor(box).dtype;
-  if (wants.size() == 1 && wants[0].placement->box == box.box && is_plain(wants[0], dtype)) {
-    std::span<std::byte> target = target_bytes(wants[0]);
-    file.read(target, range.begin);
-    return check_sum(box, target);
-  }
-  auto size = static_cast<size_t>(range.end - range.begin);
-  auto memory = std::make_unique_for_overwrite<std::byte[]>(size);
-  std::span bytes(memory.get(), size);
-  file.read(bytes, range.begin);
-  check_sum(box, bytes);
-  for (const Want& want : wants) scatter(want, box.box, bytes, dtype);
+       " to ", range.end, ", has the checksum ", to_string(found), ", not ", to_string(box.sum));
 }
 
 // wanted: of this file, in the order of their places.
@@ -147,7 +90,11 @@ void Checkpoint::Impl::read_file(size_t id, std::span<const StoredBox* const> wa
   RawFile file(path, RawFile::Mode::kRead);
   check_io(file.size() == stored.bytes, path.string(), " has ", file.size(), " bytes, not ",
            stored.bytes);
-  for (const StoredBox* box : wanted) read_box(file, *box, jobs.at(box));
+  std::vector<BoxRead> reads;
+  for (const StoredBox* box : wanted)
+    reads.push_back({box, opened.catalog.range(*box), tensor(*box).dtype, &jobs.at(box)});
+  read_boxes(file, reads,
+             [&](const BoxRead& read, const Checksum& sum) { check_sum(*read.box, sum); });
   check_io(checksum_outside(file, ranges[id]) == stored.rest, path.string(),
            " is damaged: the checksum of its bytes outside of tensors is wrong");
 }
@@ -172,7 +119,6 @@ std::vector<Checkpoint::TensorInfo> Checkpoint::tensors() const {
 }
 
 void Checkpoint::read(std::span<StateChunk> chunks) const {
-  c10::AutoGradMode no_grad(false);
   const Catalog& c = impl_->opened.catalog;
   Impl::Plan jobs;
   for (const StateChunk& chunk : chunks)

@@ -1,6 +1,13 @@
+#include <ATen/ops/from_blob.h>
+#include <c10/core/StreamGuard.h>
+
+#include <algorithm>
+#include <cstring>
 #include <span>
 
 #include "base/error.h"
+#include "checkpoint/blocks.h"
+#include "checkpoint/device_stream.h"
 #include "checkpoint/writing.h"
 
 namespace neox {
@@ -34,6 +41,10 @@ void check_chunk(const StateChunk& chunk) {
   }
 }
 
+at::Tensor as_bytes(void* memory, size_t size) {
+  return at::from_blob(memory, {static_cast<int64_t>(size)}, at::TensorOptions().dtype(at::kByte));
+}
+
 // One rank's file: HDF5 lays it out, the payload is written at the places it gave, HDF5 adds the
 // catalog.
 class RankFile {
@@ -41,16 +52,17 @@ class RankFile {
   RankFile(fs::path path, std::span<const StateChunk> chunks) : path_(std::move(path)) {
     for (const StateChunk& chunk : chunks) {
       check_chunk(chunk);
-      if (used_elements(chunk) > 0) chunks_.push_back(&chunk);
+      if (used_elements(chunk) > 0) parts_.push_back({&chunk, 0});
+      if (!stream_) stream_ = current_stream(chunk.data);
     }
   }
   // "<bytes> <checksum of all that belongs to no box>", or "" where this rank owns nothing.
   std::string write() {
-    if (chunks_.empty()) return "";
+    if (parts_.empty()) return "";
     lay_out();
     RawFile file(path_, RawFile::Mode::kWrite);
     file.reserve(file.size());
-    for (size_t i = 0; i < chunks_.size(); ++i) write_chunk(file, *chunks_[i], i);
+    write_payload(file);
     Hdf5File tables(path_, Hdf5File::Mode::kExtend);
     put_catalog(tables, catalog_);
     tables.close();
@@ -61,27 +73,28 @@ class RankFile {
   }
 
  private:
+  struct Part {
+    const StateChunk* chunk;
+    int64_t offset;  // of its dataset in the file
+  };
+  struct Block {
+    size_t part, begin, bytes;  // begin: in the part
+  };
+
   void lay_out() {
     Hdf5File file(path_, Hdf5File::Mode::kCreate);
-    for (const StateChunk* chunk : chunks_) {
-      std::string name = dataset_name(*chunk);
-      int64_t offset = file.add_payload(name, chunk->data.scalar_type(), used_elements(*chunk));
-      catalog_.datasets.push_back({0, name, offset});
-    }
+    for (Part& part : parts_)
+      part.offset = file.add_payload(dataset_name(*part.chunk), part.chunk->data.scalar_type(),
+                                     used_elements(*part.chunk));
     file.close();
+    std::ranges::sort(parts_, {}, &Part::offset);
+    for (const Part& part : parts_) add_to_catalog(part);
   }
-  void write_chunk(RawFile& file, const StateChunk& chunk, size_t dataset) {
-    at::Tensor host = chunk.data.cpu();
-    size_t item = host.element_size();
-    auto all = std::span(static_cast<const std::byte*>(host.const_data_ptr()),
-                         static_cast<size_t>(used_elements(chunk)) * item);
-    for (const Placement& p : chunk.placements) {
-      auto bytes = all.subspan(static_cast<size_t>(p.offset) * item,
-                               static_cast<size_t>(p.box.numel()) * item);
-      catalog_.boxes.push_back(
-          {tensor_id(chunk, p), static_cast<int64_t>(dataset), p.box, p.offset, checksum(bytes)});
-    }
-    file.write(all, catalog_.datasets[dataset].offset);
+  void add_to_catalog(const Part& part) {
+    auto dataset = static_cast<int64_t>(catalog_.datasets.size());
+    catalog_.datasets.push_back({0, dataset_name(*part.chunk), part.offset});
+    for (const Placement& p : part.chunk->placements)
+      catalog_.boxes.push_back({tensor_id(*part.chunk, p), dataset, p.box, p.offset, {}});
   }
   int64_t tensor_id(const StateChunk& chunk, const Placement& p) {
     auto next = static_cast<int64_t>(catalog_.tensors.size());
@@ -90,8 +103,51 @@ class RankFile {
     return at->second;
   }
 
+  void write_payload(RawFile& file) {
+    std::vector<Block> blocks = cut();
+    std::vector<std::span<const std::byte>> bytes(blocks.size());
+    auto offset = [&](size_t i) {
+      return parts_[blocks[i].part].offset + static_cast<int64_t>(blocks[i].begin);
+    };
+    std::vector<ByteRange> ranges;
+    for (const StoredBox& box : catalog_.boxes) ranges.push_back(catalog_.range(box));
+    RangeSums sums(std::move(ranges),
+                   [&](size_t box, const Checksum& sum) { catalog_.boxes[box].sum = sum; });
+    run_blocks(blocks.size(),
+               {.before = [&](size_t i, auto memory) { bytes[i] = bytes_of(blocks[i], memory); },
+                .in_turn = [&](size_t i, auto) { sums.add(bytes[i], offset(i)); },
+                .after = [&](size_t i, auto) { file.write(bytes[i], offset(i)); }});
+  }
+  std::vector<Block> cut() const {
+    std::vector<Block> blocks;
+    for (size_t i = 0; i < parts_.size(); ++i) {
+      const StateChunk& chunk = *parts_[i].chunk;
+      size_t bytes = static_cast<size_t>(used_elements(chunk)) * chunk.data.element_size();
+      for (size_t at = 0; at < bytes; at += kBlockBytes)
+        blocks.push_back({i, at, std::min(kBlockBytes, bytes - at)});
+    }
+    return blocks;
+  }
+  // Where they lie, if they begin at a page, so that the disk can take them from there.
+  std::span<const std::byte> bytes_of(const Block& block, std::span<std::byte> memory) const {
+    const at::Tensor& data = parts_[block.part].chunk->data;
+    if (data.is_cpu()) {
+      const auto* from = static_cast<const std::byte*>(data.const_data_ptr()) + block.begin;
+      if (reinterpret_cast<uintptr_t>(from) % kPageBytes == 0) return {from, block.bytes};
+      std::memcpy(memory.data(), from, block.bytes);
+    } else {
+      auto item = static_cast<size_t>(data.element_size());
+      c10::OptionalStreamGuard on(stream_);
+      at::Tensor part = data.view({-1}).narrow(0, static_cast<int64_t>(block.begin / item),
+                                               static_cast<int64_t>(block.bytes / item));
+      as_bytes(memory.data(), block.bytes).copy_(part.view(at::kByte));
+    }
+    return memory.first(block.bytes);
+  }
+
   fs::path path_;
-  std::vector<const StateChunk*> chunks_;
+  std::optional<c10::Stream> stream_;  // of the device that chunks are on
+  std::vector<Part> parts_;
   Catalog catalog_;
   std::map<std::pair<std::string, std::string>, int64_t> ids_;
 };

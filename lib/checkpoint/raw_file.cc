@@ -6,8 +6,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
-#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -17,10 +15,9 @@
 namespace neox {
 namespace {
 
-constexpr size_t kPage = 4096;  // what O_DIRECT asks of memory, offset and size
-constexpr size_t kBlock = 16 << 20;
-constexpr size_t kLeastDirect = 1 << 20;  // shorter writes go through the page cache
-constexpr size_t kPiece = 1 << 30;  // of one system call
+constexpr size_t kBlock = 1 << 20;
+constexpr size_t kLeastDirect = 1 << 20;  // smaller pieces go through the page cache
+constexpr size_t kPiece = 1 << 30;        // of one system call
 
 int flags_of(RawFile::Mode mode) {
   switch (mode) {
@@ -36,9 +33,7 @@ int flags_of(RawFile::Mode mode) {
 }  // namespace
 
 RawFile::RawFile(const fs::path& path, Mode mode)
-    : path_(path),
-      fd_(::open(path.c_str(), flags_of(mode) | O_CLOEXEC, 0666)),
-      block_(nullptr, std::free) {
+    : path_(path), mode_(mode), fd_(::open(path.c_str(), flags_of(mode) | O_CLOEXEC, 0666)) {
   check_io(fd_ >= 0, mode == Mode::kCreate ? "cannot create " : "cannot open ", path.string(), ": ",
            describe_errno(errno));
 }
@@ -67,14 +62,39 @@ void RawFile::reserve(int64_t bytes) {
   if (result != 0 && errno != EOPNOTSUPP && errno != ENOSYS) fail_write(errno, bytes);
 }
 
+bool RawFile::goes_direct(const std::byte* bytes, size_t size, int64_t offset) const {
+  auto at_page = [](auto number) { return number % kPageBytes == 0; };
+  if (size < kLeastDirect || !at_page(reinterpret_cast<uintptr_t>(bytes)) ||
+      !at_page(static_cast<size_t>(offset)))
+    return false;
+  std::call_once(opened_, [&] {
+    int access = mode_ == Mode::kRead ? O_RDONLY : O_WRONLY;
+    direct_ = ::open(path_.c_str(), access | O_DIRECT | O_CLOEXEC);
+    refused_ = direct_ < 0;
+  });
+  return !refused_;
+}
+
 void RawFile::write(std::span<const std::byte> bytes, int64_t offset) {
-  if (bytes.size() < kLeastDirect) return write_cached(bytes, offset);
-  size_t head = (kPage - static_cast<size_t>(offset) % kPage) % kPage;  // up to the next page
-  size_t pages = (bytes.size() - head) / kPage * kPage;
-  auto at = [&](size_t byte) { return offset + static_cast<int64_t>(byte); };
-  write_cached(bytes.first(head), offset);
-  write_direct(bytes.subspan(head, pages), at(head));
-  write_cached(bytes.subspan(head + pages), at(head + pages));
+  size_t done = write_direct(bytes.first(bytes.size() / kPageBytes * kPageBytes), offset);
+  write_cached(bytes.subspan(done), offset + static_cast<int64_t>(done));
+}
+
+size_t RawFile::write_direct(std::span<const std::byte> bytes, int64_t offset) {
+  size_t done = 0;
+  while (done < bytes.size() && done % kPageBytes == 0) {
+    if (done == 0 && !goes_direct(bytes.data(), bytes.size(), offset)) break;
+    ssize_t n = ::pwrite(direct_, bytes.data() + done, bytes.size() - done,
+                         offset + static_cast<int64_t>(done));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EINVAL) {
+      refused_ = true;
+      break;
+    }
+    if (n <= 0) fail_write(n == 0 ? ENOSPC : errno, static_cast<int64_t>(bytes.size()));
+    done += static_cast<size_t>(n);
+  }
+  return done;
 }
 
 void RawFile::write_cached(std::span<const std::byte> bytes, int64_t offset) {
@@ -84,33 +104,6 @@ void RawFile::write_cached(std::span<const std::byte> bytes, int64_t offset) {
     if (n <= 0) fail_write(n == 0 ? ENOSPC : errno, static_cast<int64_t>(bytes.size()));
     bytes = bytes.subspan(static_cast<size_t>(n));
     offset += n;
-  }
-}
-
-// Through an aligned block, since tensors are not aligned to pages.
-void RawFile::write_direct(std::span<const std::byte> bytes, int64_t offset) {
-  if (!block_) {
-    block_.reset(static_cast<std::byte*>(std::aligned_alloc(kPage, kBlock)));
-    if (!block_) throw std::bad_alloc();
-    direct_ = ::open(path_.c_str(), O_WRONLY | O_DIRECT | O_CLOEXEC);
-  }
-  while (!bytes.empty()) {
-    size_t n = std::min(bytes.size(), kBlock);
-    std::memcpy(block_.get(), bytes.data(), n);
-    for (size_t done = 0; done < n;) {
-      int fd = direct_ >= 0 ? direct_ : fd_;
-      ssize_t wrote =
-          ::pwrite(fd, block_.get() + done, n - done, offset + static_cast<int64_t>(done));
-      if (wrote < 0 && errno == EINTR) continue;
-      if (wrote < 0 && errno == EINVAL && direct_ >= 0) {  // this file system cannot
-        ::close(std::exchange(direct_, -1));
-        continue;
-      }
-      if (wrote <= 0) fail_write(wrote == 0 ? ENOSPC : errno, static_cast<int64_t>(bytes.size()));
-      done += static_cast<size_t>(wrote);
-    }
-    bytes = bytes.subspan(n);
-    offset += static_cast<int64_t>(n);
   }
 }
 
@@ -124,6 +117,25 @@ void RawFile::read(std::span<std::byte> bytes, int64_t offset) const {
     bytes = bytes.subspan(static_cast<size_t>(n));
     offset += n;
   }
+}
+
+size_t RawFile::read_direct(std::span<std::byte> bytes, int64_t offset, size_t least) const {
+  size_t done = 0;
+  while (done < least && done % kPageBytes == 0) {
+    if (done == 0 && !goes_direct(bytes.data(), bytes.size(), offset)) break;
+    ssize_t n = ::pread(direct_, bytes.data() + done, bytes.size() - done,
+                        offset + static_cast<int64_t>(done));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EINVAL) refused_ = true;
+    if (n <= 0) break;  // reading through the page cache says why
+    done += static_cast<size_t>(n);
+  }
+  return std::min(done, least);
+}
+
+void RawFile::read_pages(std::span<std::byte> pages, int64_t offset, size_t least) const {
+  size_t done = read_direct(pages, offset, least);
+  read(pages.subspan(done, least - done), offset + static_cast<int64_t>(done));
 }
 
 void RawFile::close() {

@@ -1,10 +1,12 @@
 // Bytes of a file at offsets, with exact errors: operation, path, cause, and on a full disk the
-// bytes asked for and free. Large writes go around the page cache where the file system allows it.
-// One thread at a time.
+// bytes asked for and free. Large pieces that begin at a page, in memory and in the file, go around
+// the page cache (O_DIRECT), or through it where the file system has no other way. Any thread may
+// read and write, one closes.
 #pragma once
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
@@ -13,6 +15,8 @@
 #include "checkpoint/checksum.h"
 
 namespace neox {
+
+inline constexpr size_t kPageBytes = 4096;  // what O_DIRECT asks of memory, offset and size
 
 struct ByteRange {
   int64_t begin = 0, end = 0;
@@ -33,18 +37,26 @@ class RawFile {
   void write(std::span<const std::byte> bytes, int64_t offset);
   // Throws where the file ends before.
   void read(std::span<std::byte> bytes, int64_t offset) const;
+  // Whole pages from a page of the file on, of which the last may lie beyond its end; throws where
+  // it ends before `least` bytes.
+  void read_pages(std::span<std::byte> pages, int64_t offset, size_t least) const;
   // Flushes to the disk and closes; errors that the file system held back come out here.
   void close();
 
  private:
   void write_cached(std::span<const std::byte> bytes, int64_t offset);
-  void write_direct(std::span<const std::byte> bytes, int64_t offset);
+  // Return how much they could do; the rest goes through the page cache.
+  size_t write_direct(std::span<const std::byte> bytes, int64_t offset);
+  size_t read_direct(std::span<std::byte> bytes, int64_t offset, size_t least) const;
+  bool goes_direct(const std::byte* bytes, size_t size, int64_t offset) const;
   [[noreturn]] void fail_write(int error, int64_t asked) const;
 
   fs::path path_;
+  Mode mode_;
   int fd_ = -1;
-  int direct_ = -1;  // the same file, opened with O_DIRECT
-  std::unique_ptr<std::byte[], void (*)(void*)> block_;
+  mutable std::once_flag opened_;
+  mutable int direct_ = -1;                    // the same file, opened with O_DIRECT
+  mutable std::atomic<bool> refused_ = false;  // by the file system
 };
 
 // The cause, and on a full disk the bytes asked for and free.

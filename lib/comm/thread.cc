@@ -301,10 +301,15 @@ class ThreadControl : public Control {
     });
     return all;
   }
+  std::unique_ptr<Control> channel(const std::string& name, int size) override {
+    std::vector<int> ranks(group_->world_ranks().begin(), group_->world_ranks().begin() + size);
+    return std::make_unique<ThreadControl>(group_->child(channels_++, name, ranks), rank_);
+  }
 
  private:
   std::shared_ptr<Group> group_;
   int rank_;
+  int channels_ = 0;
 };
 
 }  // namespace

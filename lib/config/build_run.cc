@@ -106,6 +106,7 @@ CheckpointConfig read_checkpoint(KeyReader& keys) {
                "checkpoint_factor: 1000 for one every 1000 steps");
   if (keys.maybe_integer("keep_last_n_checkpoints"))
     checkpoint.keep_last = keys.integer_from("keep_last_n_checkpoints", 0);
+  checkpoint.async_save = keys.flag("async_save");
   return checkpoint;
 }
 

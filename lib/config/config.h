@@ -178,7 +178,8 @@ struct CheckpointConfig {
   double factor = 0;                 // checkpoint_factor; 0: none
   CheckpointScale scale = CheckpointScale::kLinear;
   std::vector<int64_t> extra_save_iters;
-  int64_t keep_last = 0;  // 0: keep all
+  int64_t keep_last = 0;   // 0: keep all
+  bool async_save = true;  // training goes on while a copy of its state is written
   // Is the state after `iteration` steps saved? Not asked for step 0, which is saved only where it
   // is in extra_save_iters and the run starts fresh.
   bool saves_at(int64_t iteration) const;

@@ -153,6 +153,14 @@ void count_disk(Estimate& e, const Config& config) {
   e.disk_bytes = most * e.checkpoint_bytes;
   e.files_per_checkpoint = e.world + 4;
   e.num_files = most * e.files_per_checkpoint;
+  bool async = config.checkpoint.async_save && e.num_checkpoints > 1;  // the last one needs none
+  int64_t shard = config.layout.shard > 0 ? config.layout.shard : e.data_ranks;
+  int64_t writers = config.layout.zero_stage >= 1 ? e.data_ranks / shard : e.data_ranks;
+  int64_t owned = divide_up(e.rank_parameters, e.data_ranks / writers);
+  if (async)
+    e.copy_bytes = static_cast<int64_t>(static_cast<double>(divide_up(owned, writers)) *
+                                        (1 + state_of_each(e, config))) *
+                   state;
 }
 
 std::string line(const std::string& name, const std::string& value, const std::string& words = "") {
@@ -201,6 +209,9 @@ std::string render_memory(const Estimate& e, const Config& config) {
               "a few hundred tokens at a time, with their gradients");
   out += line("together", human_bytes(static_cast<double>(e.memory_bytes)),
               "and what libraries and buffers of communication take");
+  if (e.copy_bytes)
+    out += line("copy while saving", human_bytes(static_cast<double>(e.copy_bytes)),
+                "in host memory, beside all that; none with async_save: false");
   out +=
       "  Activations by T B (10 h + (8 h + 4 f)/tp) bytes a block in 16 bits, without a matrix of "
       "scores\n  (Korthikanti et al. 2022); wider types in proportion, masks only with "

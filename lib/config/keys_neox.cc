@@ -471,6 +471,8 @@ constexpr KeyRow kOwn[] = {
      "its steps, the last of lr_decay_iters (Megatron's key)"},
     {"sample_prompts", kTexts, "null", kUsed,
      "texts to go on with at each evaluation, in maximum_tokens tokens"},
+    {"async_save", kBool, "true", kUsed,
+     "training goes on while a copy of its state, in host memory, is written (Megatron's key)"},
     {"exit_duration_in_mins", kNumber, "null", kUsed,
      "save and stop after so many minutes (Megatron's key)"},
     {"reset_attention_mask", kBool, "false", kUsed,

@@ -2,6 +2,7 @@
 // that a checkpoint is whole, comparing configs, telling who is missing.
 #pragma once
 #include <chrono>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,9 @@ class Control {
     return gather(mine, std::chrono::seconds(600));
   }
   void barrier() { gather(""); }
+  // Collective over ranks 0 to size - 1, in the same order of calls on all. A Control of those for
+  // another thread, which is in the way of neither this one nor its other channels.
+  virtual std::unique_ptr<Control> channel(const std::string& name, int size) = 0;
 };
 
 // A job of one rank.
@@ -30,6 +34,9 @@ class AloneControl : public Control {
   int size() const override { return 1; }
   std::vector<std::string> gather(const std::string& mine, std::chrono::seconds) override {
     return {mine};
+  }
+  std::unique_ptr<Control> channel(const std::string&, int) override {
+    return std::make_unique<AloneControl>();
   }
 };
 

@@ -22,7 +22,9 @@ struct Keys {
   std::string beat(int rank) const { return concat(prefix, "beat/", rank); }  // a count, or "bye"
   std::string lost() const { return prefix + "lost"; }  // the reason; empty: nobody
   std::string ask() const { return prefix + "ask"; }    // "1": SIGTERM has come somewhere
-  std::string gather(int64_t sequence) const { return concat(prefix, "gather/", sequence); }
+  std::string gather(const std::string& channel, int64_t sequence) const {
+    return concat(prefix, "gather/", channel, channel.empty() ? "" : "/", sequence);
+  }
 };
 
 struct Meeting {

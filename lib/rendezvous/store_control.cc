@@ -13,6 +13,7 @@ using std::chrono::seconds;
 using std::chrono::steady_clock;
 
 constexpr milliseconds kSlice{500};
+constexpr seconds kConnect{60};
 // The result is pack()ed texts behind this, or a reason why there is none.
 constexpr char kWhole = '+', kNone = '-';
 
@@ -36,12 +37,44 @@ struct StoreControl::Round {
 
 StoreControl::StoreControl(const ProcessInfo& process, const std::vector<std::string>& hosts,
                            Heart& heart, StoreClient& client)
-    : process_(process), hosts_(hosts), heart_(heart), client_(client), keys_(process.life) {
+    : process_(process),
+      hosts_(hosts),
+      heart_(heart),
+      client_(client),
+      keys_(process.life),
+      size_(process.size) {
   client_.on_wait([this](milliseconds) { heart_.check_all_alive(); });
 }
 
+StoreControl::StoreControl(const StoreControl& parent, std::string name, int size,
+                           std::unique_ptr<StoreClient> client)
+    : process_(parent.process_),
+      hosts_(parent.hosts_),
+      heart_(parent.heart_),
+      own_client_(std::move(client)),
+      client_(*own_client_),
+      keys_(process_.life),
+      name_(std::move(name)),
+      size_(size) {
+  client_.on_wait([this](milliseconds) { heart_.check_all_alive(); });
+}
+
+std::unique_ptr<Control> StoreControl::channel(const std::string& name, int size) {
+  auto client = std::make_unique<StoreClient>(client_.address(), keys_.here());
+  using State = StoreClient::State;
+  State state = State::kConnecting;
+  for (auto until = steady_clock::now() + kConnect;
+       state == State::kConnecting && steady_clock::now() < until;) {
+    heart_.check_all_alive();
+    state = client->wait_connected(kSlice);
+  }
+  check_io(state == State::kConnected, "no connection for ", name, " to the store of the job at ",
+           to_string(client_.address()), " ", client->problem());
+  return std::unique_ptr<Control>(new StoreControl(*this, name, size, std::move(client)));
+}
+
 std::vector<std::string> StoreControl::gather(const std::string& mine, seconds deadline) {
-  Round round{keys_.gather(sequence_++), process_.size, deadline, steady_clock::now() + deadline};
+  Round round{key(sequence_++), size_, deadline, steady_clock::now() + deadline};
   std::string result;
   try {
     result = process_.rank == 0 ? collect(round, mine) : contribute(round, mine);
@@ -62,7 +95,7 @@ std::string StoreControl::collect(const Round& round, const std::string& mine) {
   }
   // All that have come to this round have left the one before.
   if (last_bytes_ > 0 && result.front() == kWhole)
-    client_.remove_large(Round{keys_.gather(sequence_ - 2)}.result(), last_bytes_);
+    client_.remove_large(Round{key(sequence_ - 2)}.result(), last_bytes_);
   client_.set_large(round.result(), result);
   last_bytes_ = result.size();
   return result;
@@ -88,7 +121,7 @@ bool StoreControl::wait_until(std::span<const std::string> keys, const Round& ro
 
 std::string StoreControl::name_missing(const Round& round) {
   std::vector<int> missing;
-  for (int rank = 1; rank < process_.size; ++rank)
+  for (int rank = 1; rank < size_; ++rank)
     if (!client_.has(round.text(rank))) missing.push_back(rank);
   if (missing.empty() && process_.rank != 0) missing.push_back(0);
   return concat(name_ranks(missing, hosts_), " did not come within ", round.deadline.count(),

@@ -13,11 +13,16 @@ class StoreControl : public Control {
                StoreClient& client);
   using Control::gather;
   int rank() const override { return process_.rank; }
-  int size() const override { return process_.size; }
+  int size() const override { return size_; }
   std::vector<std::string> gather(const std::string& mine, std::chrono::seconds deadline) override;
+  // Over a connection of its own.
+  std::unique_ptr<Control> channel(const std::string& name, int size) override;
 
  private:
   struct Round;
+  StoreControl(const StoreControl& parent, std::string name, int size,
+               std::unique_ptr<StoreClient> client);
+  std::string key(int64_t sequence) const { return keys_.gather(name_, sequence); }
   std::string collect(const Round& round, const std::string& mine);
   std::string contribute(const Round& round, const std::string& mine);
   bool wait_until(std::span<const std::string> keys, const Round& round);
@@ -26,8 +31,11 @@ class StoreControl : public Control {
   const ProcessInfo& process_;
   const std::vector<std::string>& hosts_;
   Heart& heart_;
+  std::unique_ptr<StoreClient> own_client_;  // of a channel
   StoreClient& client_;
   const Keys keys_;
+  const std::string name_;  // of the channel; empty: the job's
+  const int size_;
   int64_t sequence_ = 0;
   size_t last_bytes_ = 0;  // of the last round's result, which rank 0 removes
 };

@@ -150,7 +150,8 @@ Exit train_process(const Config& config, const ProcessInfo& process, const Envir
 
 Exit train(const Config& config, const ProcessInfo& process, const Environment& env, int spawn,
            const std::vector<std::string>& arguments, const StopFlag& stop) {
-  RunPlace place{pick_device(env, process), stop, process.life, allocation_left(env)};
+  RunPlace place{pick_device(env, process), stop, process.life, allocation_left(env),
+                 process.local_size};
   CpuShare share = cpu_share(env, cpu_counts(), process);
   at::set_num_threads(share.threads);
   if (!share.warning.empty() && process.local_rank == 0) log_warning(share.warning);

@@ -18,6 +18,9 @@ class TrainingControl : public Control {
   int rank() const override { return job_.rank(); }
   int size() const override { return size_; }
   std::vector<std::string> gather(const std::string& mine, std::chrono::seconds deadline) override;
+  std::unique_ptr<Control> channel(const std::string& name, int size) override {
+    return job_.channel(name, size);
+  }
   // Collective: the ranks that idle go on.
   void release();
 

@@ -119,8 +119,8 @@ Exit train_rank(Config config, Communicator& world, Control& control, const RunP
   bool resumes = start.checkpoint.has_value();
   GptNeoX model(config.model, mesh, model_options(config, resumes, place.device));
   TimeLimit limit(place.allocation_left, config.train.exit_duration, guessed_save(config.model));
-  TrainerParts parts{config,     model, sampler,    tokenizer.get(), control,
-                     place.stop, limit, place.life, boundaries};
+  TrainerParts parts{config,     model, sampler,    tokenizer.get(),  control,
+                     place.stop, limit, place.life, place.ranks_here, boundaries};
   Trainer trainer(parts, std::move(start));
   return trainer.run();
 }
@@ -139,8 +139,10 @@ Exit train_threads(const Config& config, int ranks, const RunPlace& place) {
   at::set_num_threads(std::max(1, at::get_num_threads() / ranks));
   std::mutex mutex;
   Exit exit = Exit::kDone;
+  RunPlace shared = place;
+  shared.ranks_here = ranks;
   run_thread_ranks(ranks, [&](Communicator& world, Control& control) {
-    Exit mine = train_rank(config, world, control, place);
+    Exit mine = train_rank(config, world, control, shared);
     std::lock_guard lock(mutex);
     exit = mine;
   });

@@ -19,6 +19,7 @@ struct RunPlace {
   const StopFlag& stop;
   std::string life;                       // of the job; names temporary files
   std::optional<double> allocation_left;  // seconds
+  int ranks_here = 1;                     // that share this machine's memory
 };
 
 // One rank of a run. Collective over world, which the layout must fill.

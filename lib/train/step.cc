@@ -40,6 +40,7 @@ Tensor TrainStep::run(int64_t microbatches, const BatchSource& batches, bool sto
     sum.loss.zero_(), sum.weight.zero_();  // tp ranks hold the same samples
   Tensor totals = at::stack({norm, sum.loss, sum.weight, asked});
   model_.mesh().world().all_reduce(totals);
+  before_update_();
   return update(totals);
 }
 

@@ -1,6 +1,7 @@
 // One training step and all that it changes: parameters, moments, loss scale, the count of
 // successful steps. Nothing in a step waits for the host.
 #pragma once
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -38,6 +39,9 @@ class TrainStep {
   std::vector<StateChunk> written();
   void publish();
 
+  // Called in each step before anything that owned() names is changed.
+  void before_update(std::function<void()> hook) { before_update_ = std::move(hook); }
+
   int64_t optimizer_steps() const;  // waits for the device
   LossScale& loss_scale() { return loss_scale_; }
   void restore(int64_t optimizer_steps);
@@ -51,6 +55,7 @@ class TrainStep {
   LossScale loss_scale_;
   Tensor rates_;  // learning rate by successful steps
   Tensor steps_;  // 0-dim int64: successful steps
+  std::function<void()> before_update_ = [] {};
 };
 
 }  // namespace neox

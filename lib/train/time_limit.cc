@@ -23,10 +23,11 @@ std::string TimeLimit::due(Clock::time_point now) const {
   double passed = Seconds(now - start_).count();
   if (duration_ > 0 && passed >= duration_)
     return concat("exit_duration_in_mins: ", human_duration(duration_), " have passed");
-  double lead = kSaveFactor * save_ + 2 * step_ + kLeaveSeconds;
+  double saving = kSaveFactor * save_ * (under_way_ ? 2 : 1);
+  double lead = saving + 2 * step_ + kLeaveSeconds;
   if (allocation_ && passed + lead >= *allocation_)
     return concat("the allocation ends in ", human_duration(std::max(0.0, *allocation_ - passed)),
-                  ", of which saving may take ", human_duration(kSaveFactor * save_));
+                  ", of which saving may take ", human_duration(saving));
   return "";
 }
 

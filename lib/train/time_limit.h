@@ -20,6 +20,8 @@ class TimeLimit {
             Clock::time_point start = Clock::now());
 
   void measured_save(double seconds) { save_ = seconds; }
+  // A save is being written, which the last one has to wait for.
+  void save_under_way(bool under_way) { under_way_ = under_way; }
   void measured_step(double seconds) { step_ = seconds; }
   // Why the run must stop now, or "".
   std::string due(Clock::time_point now = Clock::now()) const;
@@ -29,6 +31,7 @@ class TimeLimit {
   std::optional<double> allocation_;  // both in seconds after start_
   double duration_;
   double save_, step_ = 0;
+  bool under_way_ = false;
 };
 
 // Seconds until the job's end by NEOX_JOB_END_TIME or SLURM_JOB_END_TIME (Unix time).

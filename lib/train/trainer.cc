@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -99,11 +100,14 @@ Exit Trainer::train_loop() {
   bool saves_zero = std::find(c.extra_save_iters.begin(), c.extra_save_iters.end(), 0) !=
                     c.extra_save_iters.end();
   if (fresh_ && saves_zero) save();
+  bool prepared = false;
   if (state_.iteration >= t.iters)
     log_info("the run is complete: step ", state_.iteration, " of ", t.iters,
              "; a larger train_iters goes on");
   while (state_.iteration < t.iters) {
     take_step();
+    if (saver_) end_of_save(saver_->poll());
+    if (!std::exchange(prepared, true)) prepare_saving();
     if (!stop_ && due(t.eval_interval)) evaluate_and_sample(state_.iteration / t.eval_interval - 1);
     if (stop_) break;
     if (c.saves_at(state_.iteration)) save();
@@ -116,6 +120,7 @@ Exit Trainer::train_loop() {
   if (complete && !stop_ && evaluated_at_ != state_.iteration)
     evaluate_and_sample(state_.iteration / std::max<int64_t>(t.eval_interval, 1));
   if (state_.iteration > 0 && saved_at_ != state_.iteration) save();
+  if (saver_) end_of_save(saver_->wait());
   if (stop_ && !complete) {
     if (p_.control.rank() == 0)
       log_info("stopped at step ", state_.iteration, " of ", t.iters, ": ",
@@ -183,6 +188,23 @@ void Trainer::check_finite(const StepReport& report) {
        state_.consumed_samples - 1, " of the run were in this step).");
 }
 
+void Trainer::prepare_saving() {
+  const CheckpointConfig& c = p_.config.checkpoint;
+  bool any = false;
+  for (int64_t i = state_.iteration; !any && i < p_.config.train.iters; ++i) any = c.saves_at(i);
+  if (!c.async_save || c.save.empty() || !any) return;
+  saver_ = std::make_unique<BackgroundSave>(
+      SaveOptions{.dir = c.save, .life = p_.life, .keep_last = c.keep_last},
+      p_.control.channel("save", p_.control.size()), p_.ranks_here);
+  saver_->prepare(step_.written());
+  step_.before_update([this] { saver_->release(); });
+}
+
+void Trainer::end_of_save(std::optional<double> seconds) {
+  if (seconds) p_.limit.measured_save(*seconds);
+  p_.limit.save_under_way(saver_->under_way());
+}
+
 void Trainer::save() {
   const CheckpointConfig& c = p_.config.checkpoint;
   if (c.save.empty()) return;
@@ -194,9 +216,15 @@ void Trainer::save() {
   state_.growth = scale.growth;
   state_.hysteresis = scale.hysteresis;
   auto chunks = step_.written();
-  save_checkpoint({.dir = c.save, .life = p_.life, .keep_last = c.keep_last}, chunks, state_,
-                  p_.control);
-  p_.limit.measured_save(TimeLimit::Seconds(TimeLimit::Clock::now() - start).count());
+  if (saver_ && !stop_ && state_.iteration < p_.config.train.iters) {
+    saver_->start(chunks, state_);
+    p_.limit.save_under_way(saver_->under_way());
+  } else {
+    if (saver_) end_of_save(saver_->wait());
+    save_checkpoint({.dir = c.save, .life = p_.life, .keep_last = c.keep_last}, chunks, state_,
+                    p_.control);
+    p_.limit.measured_save(TimeLimit::Seconds(TimeLimit::Clock::now() - start).count());
+  }
   saved_at_ = state_.iteration;
   report_.resume();
 }

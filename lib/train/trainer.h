@@ -1,9 +1,11 @@
 // The loop of a run: steps, reports, evaluation, saving, stopping.
 #pragma once
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "base/error.h"
+#include "checkpoint/background.h"
 #include "checkpoint/checkpoint.h"
 #include "config/config.h"
 #include "data/sampler.h"
@@ -28,6 +30,7 @@ struct TrainerParts {  // all must outlive the trainer
   const StopFlag& stop;
   TimeLimit& limit;
   std::string life;  // names temporary files of this life of the job
+  int ranks_here;    // that share this machine's memory
   BoundaryRules boundaries = {};
 };
 
@@ -54,6 +57,10 @@ class Trainer {
   std::optional<double> evaluate(Split split, int64_t index);
   void generate_samples();
   void save();
+  // Collective. Room for a copy of the state, after the first step, when the rest has its memory.
+  void prepare_saving();
+  // Of a save in the background; waits for it where told to.
+  void end_of_save(std::optional<double> seconds);
   bool due(int64_t interval) const { return interval > 0 && state_.iteration % interval == 0; }
 
   TrainerParts p_;
@@ -66,6 +73,7 @@ class Trainer {
   bool fresh_;
   bool waits_for_host_;  // results are read at once: a CPU gains nothing by waiting
   std::optional<Tensor> unread_;
+  std::unique_ptr<BackgroundSave> saver_;  // none: nothing is saved while training goes on
   bool stop_ = false;
   int64_t saved_at_ = -1, evaluated_at_ = -1;
   int64_t skipped_in_a_row_ = 0;
