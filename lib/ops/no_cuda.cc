@@ -1,11 +1,17 @@
 // Stands in for the CUDA sources in a build without CUDA.
 #include "base/error.h"
 #include "ops/adamw.h"
+#include "ops/cross_entropy.h"
 #include "ops/cuda_build.h"
 #include "ops/one_moment.h"
 #include "ops/random.h"
 
 namespace neox {
+namespace {
+
+constexpr const char* kCrossEntropy = "cross entropy on a GPU: this program was built without CUDA";
+
+}  // namespace
 
 bool built_with_cuda() { return false; }
 
@@ -27,5 +33,10 @@ void lion_cuda(void*, const void*, void*, UpdateType, int64_t, const LionConstan
                const UpdateDeviceScalars&) {
   fail(Exit::kInternal, "Lion on a GPU: this program was built without CUDA");
 }
+
+void row_max_cuda(const CrossEntropyRows&) { fail(Exit::kInternal, kCrossEntropy); }
+void exp_sums_cuda(const CrossEntropyRows&) { fail(Exit::kInternal, kCrossEntropy); }
+void gradients_cuda(const CrossEntropyRows&) { fail(Exit::kInternal, kCrossEntropy); }
+void cross_entropy_cuda(const CrossEntropyRows&) { fail(Exit::kInternal, kCrossEntropy); }
 
 }  // namespace neox
