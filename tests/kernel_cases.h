@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
 namespace neox {
 
@@ -56,6 +57,12 @@ class KernelTest : public testing::TestWithParam<KernelCase> {
   void expect_close(const Tensor& got, const Tensor& want, const char* what) const {
     ASSERT_EQ(got.sizes(), want.sizes()) << what;
     EXPECT_LE(relative(got, want), GetParam().tolerance) << what;  // fails where it is NaN
+  }
+  // The gradients of each input that is defined.
+  void expect_gradients(const std::vector<Tensor>& inputs, const std::vector<Tensor>& wants) const {
+    for (size_t i = 0; i < inputs.size(); ++i)
+      if (inputs[i].defined())
+        expect_close(inputs[i].grad(), wants[i].grad(), ("gradient " + std::to_string(i)).c_str());
   }
 };
 

@@ -1,6 +1,5 @@
 #include "ops/cross_entropy.h"
 
-#include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
@@ -52,22 +51,21 @@ template <class T>
     a += exp_of(load(x + i) - top);
     b += exp_of(load(x + i + kLanes) - top);
   }
-  W rest = 0;
   for (; i < n; i += kLanes) {
-    int64_t some = n - i < kLanes ? n - i : kLanes;
-    Lanes<W> y = exp_of(load(x + i, some, top) - top);
-    for (int64_t l = 0; l < some; ++l) rest += y[l];
+    First rest{n - i < kLanes ? n - i : kLanes};
+    a += only(exp_of(load(x + i, rest, top) - top), rest);
   }
-  return sum<W>(a + b) + rest;
+  return sum<W>(a + b);
 }
 
 // x -> exp(x - top) scale.
 template <class T>
 [[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]] void scale_exp(
     T* x, int64_t n, Wide<T> top, Wide<T> scale) {
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) store(x + i, exp_of(load(x + i) - top) * scale);
-  if (i < n) store(x + i, exp_of(load(x + i, n - i, top) - top) * scale, n - i);
+  for_lanes(
+      n, [&](int64_t i, auto part) __attribute__((always_inline)) {
+        store(x + i, exp_of(load(x + i, part) - top) * scale, part);
+      });
 }
 
 template <class T>
@@ -177,8 +175,7 @@ Tensor row_max(const Tensor& logits) {
     row_max_cuda(r);
     return top;
   }
-  AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, logits.scalar_type(), "row_max",
-                                  [&] { row_max_cpu<scalar_t>(r); });
+  with_cpu_type(r.type, [&]<class T>(T*) { row_max_cpu<T>(r); });
   return top;
 }
 
@@ -192,8 +189,7 @@ Tensor exp_sums(const Tensor& logits, const Tensor& top, const LogitTargets& tar
     exp_sums_cuda(r);
     return sums;
   }
-  AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, logits.scalar_type(), "exp_sums",
-                                  [&] { exp_sums_cpu<scalar_t>(r); });
+  with_cpu_type(r.type, [&]<class T>(T*) { exp_sums_cpu<T>(r); });
   return sums;
 }
 
@@ -208,8 +204,7 @@ void gradients_(Tensor& logits, const Tensor& top, const Tensor& sums, const Log
   r.sums = const_cast<void*>(sums.const_data_ptr());
   r.factor = factor.const_data_ptr();
   if (logits.is_cuda()) return gradients_cuda(r);
-  AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, logits.scalar_type(), "gradients",
-                                  [&] { gradients_cpu<scalar_t>(r); });
+  with_cpu_type(r.type, [&]<class T>(T*) { gradients_cpu<T>(r); });
 }
 
 Tensor cross_entropy_(Tensor& logits, const Tensor& targets, const Tensor& factor) {
@@ -225,8 +220,7 @@ Tensor cross_entropy_(Tensor& logits, const Tensor& targets, const Tensor& facto
   if (logits.is_cuda()) {
     cross_entropy_cuda(r);
   } else {
-    AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, logits.scalar_type(), "cross_entropy",
-                                    [&] { cross_entropy_cpu<scalar_t>(r); });
+    with_cpu_type(r.type, [&]<class T>(T*) { cross_entropy_cpu<T>(r); });
   }
   return sums[0].log().sub_(sums[1]);
 }

@@ -104,8 +104,47 @@ bool packs(int64_t columns, Pointers... at) {
 
 inline cudaStream_t stream() { return c10::cuda::getCurrentCUDAStream(); }
 
+inline int64_t multiprocessors() {
+  int device = 0, count = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
+  return std::max(count, 1);
+}
+
 inline unsigned blocks(int64_t n, int64_t most = 0x7FFFFFFF) {
   return static_cast<unsigned>(std::min(n, most));
+}
+
+// A tile: 32 packs of columns; its threads take every eighth row of those of blockIdx.y.
+constexpr int kTileX = 32, kTileY = 8;
+
+__device__ inline int64_t first_row() { return int64_t{blockIdx.y} * kTileY + threadIdx.y; }
+__device__ inline int64_t row_step() { return int64_t{gridDim.y} * kTileY; }
+
+inline dim3 tile_threads() { return dim3(kTileX, kTileY); }
+
+inline dim3 tiles(int64_t columns, int N, unsigned parts) {
+  return dim3(static_cast<unsigned>((columns + kTileX * N - 1) / (kTileX * N)), parts);
+}
+
+// Enough parts of the rows to fill the device, and at least 8 rows for each thread.
+inline int64_t tile_parts(int64_t rows, int64_t columns) {
+  int64_t wanted = multiprocessors() * 8 / std::max<int64_t>(1, columns / (kTileX * 8));
+  return std::clamp<int64_t>(rows / (kTileY * 8), 1, std::max<int64_t>(1, wanted));
+}
+
+// to[at ...] = the sums of a tile's threads over threadIdx.y, in order; every thread calls it.
+template <class W, int N>
+__device__ void sum_over_tile(const W (&sums)[N], W* to, int64_t at, int64_t width) {
+  __shared__ W all[kTileY][kTileX * N + 1];
+#pragma unroll
+  for (int j = 0; j < N; ++j) all[threadIdx.y][j * kTileX + threadIdx.x] = sums[j];
+  __syncthreads();
+  for (int j = static_cast<int>(threadIdx.y); j < N; j += kTileY) {
+    W sum = 0;
+    for (int y = 0; y < kTileY; ++y) sum += all[y][j * kTileX + threadIdx.x];
+    if (at + j < width) to[at + j] = sum;
+  }
 }
 
 inline void check_launch(const char* name, int64_t rows, int64_t columns) {

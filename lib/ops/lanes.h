@@ -12,6 +12,8 @@
 #include <cstring>
 #include <type_traits>
 
+#include "ops/element.h"
+
 namespace neox::lanes {
 
 inline constexpr int64_t kLanes = 16;
@@ -60,17 +62,69 @@ template <class T>
   }
 }
 
-// The first n lanes; the others of what is loaded are `rest`.
+// What is left of x in a T.
 template <class T>
-[[gnu::always_inline]] inline Lanes<Wide<T>> load(const T* from, int64_t n, Wide<T> rest = 0) {
+[[gnu::always_inline]] inline Lanes<Wide<T>> rounded(Lanes<Wide<T>> x) {
+  if constexpr (std::is_same_v<T, Wide<T>>) return x;
+  T narrow[kLanes];
+  store(narrow, x);
+  return load(narrow);
+}
+
+// How many lanes of a step count: all of them, or the last ones of a row.
+struct All {};
+struct First {
+  int64_t n;
+};
+
+template <class T>
+[[gnu::always_inline]] inline Lanes<Wide<T>> load(const T* from, All) {
+  return load(from);
+}
+
+// The other lanes are `rest`.
+template <class T>
+[[gnu::always_inline]] inline Lanes<Wide<T>> load(const T* from, First first, Wide<T> rest = 0) {
   Lanes<Wide<T>> x = Lanes<Wide<T>>{} + rest;
-  for (int64_t i = 0; i < n; ++i) x[i] = static_cast<Wide<T>>(from[i]);
+  for (int64_t i = 0; i < first.n; ++i) x[i] = static_cast<Wide<T>>(from[i]);
   return x;
 }
 
 template <class T>
-[[gnu::always_inline]] inline void store(T* to, Lanes<Wide<T>> x, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) to[i] = static_cast<T>(x[i]);
+[[gnu::always_inline]] inline void store(T* to, Lanes<Wide<T>> x, All) {
+  store(to, x);
+}
+
+template <class T>
+[[gnu::always_inline]] inline void store(T* to, Lanes<Wide<T>> x, First first) {
+  for (int64_t i = 0; i < first.n; ++i) to[i] = static_cast<T>(x[i]);
+}
+
+// The lanes that count; the others 0.
+template <class V>
+[[gnu::always_inline]] inline V only(V x, All) {
+  return x;
+}
+
+template <class V>
+[[gnu::always_inline]] inline V only(V x, First first) {
+  for (int64_t i = first.n; i < kLanes; ++i) x[i] = 0;
+  return x;
+}
+
+// step(i, All or First) for the elements 0 .. n - 1, kLanes at a time. Steps are lambdas with the
+// attribute always_inline.
+template <class Step>
+[[gnu::always_inline]] inline void for_lanes(int64_t n, const Step& step) {
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) step(i, All{});
+  if (i < n) step(i, First{n - i});
+}
+
+// to += x, element by element.
+template <class W, class Part>
+[[gnu::always_inline]] inline void add_to(W* to, Lanes<W> x, Part part) {
+  store(to, load(to, part) + x, part);
 }
 
 template <class V>
@@ -116,6 +170,88 @@ template <class W>
 [[gnu::always_inline]] inline Lanes<double> exp_of(Lanes<double> x) {
   for (int64_t i = 0; i < kLanes; ++i) x[i] = std::exp(x[i]);
   return x;
+}
+
+// Within 1.3e-7 (a rational function, as Eigen has it).
+[[gnu::always_inline]] inline Lanes<float> erf_of(Lanes<float> x) {
+  x = x > 4.0f ? Lanes<float>{} + 4.0f : x;
+  x = x < -4.0f ? Lanes<float>{} - 4.0f : x;
+  Lanes<float> z = x * x;
+  Lanes<float> p = z * -2.72614225801306e-10f + 2.77068142495902e-08f;
+  p = p * z - 2.10102402082508e-06f;
+  p = p * z - 5.69250639462346e-05f;
+  p = p * z - 7.34990630326855e-04f;
+  p = p * z - 2.95459980854025e-03f;
+  p = p * z - 1.60960333262415e-02f;
+  Lanes<float> q = z * -1.45660718464996e-05f - 2.13374055278905e-04f;
+  q = q * z - 1.68282697438203e-03f;
+  q = q * z - 7.37332916720468e-03f;
+  q = q * z - 1.42647390514189e-02f;
+  return x * p / q;
+}
+
+[[gnu::always_inline]] inline Lanes<double> erf_of(Lanes<double> x) {
+  for (int64_t i = 0; i < kLanes; ++i) x[i] = std::erf(x[i]);
+  return x;
+}
+
+// Elements 0, 2, 4 ... and 1, 3, 5 ...
+template <class W>
+struct Pairs {
+  Lanes<W> first, second;
+  [[gnu::always_inline]] Pairs& operator+=(const Pairs& other) {
+    first += other.first;
+    second += other.second;
+    return *this;
+  }
+};
+
+template <class T>
+[[gnu::always_inline]] inline Pairs<Wide<T>> load_pairs(const T* from, All) {
+  auto a = load(from), b = load(from + kLanes);
+  return {__builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30),
+          __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31)};
+}
+
+template <class T>
+[[gnu::always_inline]] inline Pairs<Wide<T>> load_pairs(const T* from, First part) {
+  Pairs<Wide<T>> x{};
+  for (int64_t i = 0; i < part.n; ++i) {
+    x.first[i] = static_cast<Wide<T>>(from[2 * i]);
+    x.second[i] = static_cast<Wide<T>>(from[2 * i + 1]);
+  }
+  return x;
+}
+
+template <class T>
+[[gnu::always_inline]] inline void store_pairs(T* to, const Pairs<Wide<T>>& x, All) {
+  store(to, __builtin_shufflevector(x.first, x.second, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6,
+                                    22, 7, 23));
+  store(to + kLanes, __builtin_shufflevector(x.first, x.second, 8, 24, 9, 25, 10, 26, 11, 27, 12,
+                                             28, 13, 29, 14, 30, 15, 31));
+}
+
+template <class T>
+[[gnu::always_inline]] inline void store_pairs(T* to, const Pairs<Wide<T>>& x, First part) {
+  for (int64_t i = 0; i < part.n; ++i) {
+    to[2 * i] = static_cast<T>(x.first[i]);
+    to[2 * i + 1] = static_cast<T>(x.second[i]);
+  }
+}
+
+// Calls work(T*) with a null pointer of the type.
+template <class Work>
+void with_cpu_type(Element type, const Work& work) {
+  switch (type) {
+    case Element::kFloat:
+      return work(static_cast<float*>(nullptr));
+    case Element::kDouble:
+      return work(static_cast<double*>(nullptr));
+    case Element::kHalf:
+      return work(static_cast<c10::Half*>(nullptr));
+    case Element::kBFloat16:
+      return work(static_cast<c10::BFloat16*>(nullptr));
+  }
 }
 
 }  // namespace neox::lanes
