@@ -1,8 +1,7 @@
-// Rotary embedding and head against ATen's operations; initial values and dropout against what they
+// Products and head against ATen's operations; initial values and dropout against what they
 // are drawn from; the partition of layers.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/cat.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/eye.h>
 #include <ATen/ops/full.h>
@@ -18,6 +17,7 @@
 #include "model/gpt_neox.h"
 #include "model/head.h"
 #include "ops/product.h"
+#include "ops/dropout.h"
 #include "ops/random.h"
 #include "ops/rotary.h"
 
@@ -35,20 +35,6 @@ struct Tolerance {
 };
 const Tolerance kTolerances[] = {
     {at::kDouble, 1e-15}, {at::kFloat, 1e-7}, {at::kHalf, 1e-3}, {at::kBFloat16, 8e-3}};
-
-// x cos + rotate_half(x) sin, as transformers writes it, of [B, T, H, 3, D].
-Tensor rotated(const Tensor& qkv, const RotaryTable& table, int64_t first) {
-  int64_t T = qkv.size(1), half = table.cos.size(1), D = qkv.size(4);
-  auto all = [&](const Tensor& t) {
-    Tensor here = t.narrow(0, first, T);
-    return at::cat({here, here}, 1).view({1, T, 1, 1, 2 * half}).to(qkv.scalar_type());
-  };
-  Tensor x = qkv.narrow(3, 0, 2).narrow(4, 0, 2 * half);
-  Tensor turned = at::cat({-x.narrow(4, half, half), x.narrow(4, 0, half)}, 4);
-  Tensor y = x * all(table.cos) + turned * all(table.sin);
-  Tensor qk = at::cat({y, qkv.narrow(3, 0, 2).narrow(4, 2 * half, D - 2 * half)}, 4);
-  return at::cat({qk, qkv.narrow(3, 2, 1)}, 3);
-}
 
 TEST(Product, InFp32IsTheProductOfHalfTypesForwardAndBackward) {
   int64_t B = 3, T = 40, K = 24, N = 17;
@@ -83,43 +69,22 @@ TEST(Product, TakesTheTypeOfItsInputsWhereFewRowsAreMultiplied) {
   EXPECT_TRUE(product(x, w).equal(at::linear(x, w)));
 }
 
-TEST(Rotary, EqualsTheAtenFormulaForwardAndBackward) {
-  int64_t B = 2, T = 5, H = 3, D = 14, first = 4;
-  for (int64_t rotary : {14, 6, 2}) {
-    for (auto [type, tolerance] : kTolerances) {
-      RotaryTable table = rotary_table(9, {.rotary = rotary}, at::kCPU);
-      at::ScalarType wide = type == at::kDouble ? at::kDouble : at::kFloat;
-      Tensor x = at::randn({B, T, H * 3 * D}, at::kDouble).to(type).set_requires_grad(true);
-      Tensor dy = at::randn({B, T, H * 3 * D}, at::kDouble).to(type);
-      Tensor y = rotate_positions_(x * 1, {H}, table, first);
-      y.backward(dy);
-      Tensor x2 = x.detach().to(wide).set_requires_grad(true);
-      Tensor y2 = rotated(x2.view({B, T, H, 3, D}), table, first).view({B, T, H * 3 * D});
-      y2.backward(dy.to(wide));
-      EXPECT_LE(relative(y.detach(), y2.detach()), tolerance) << type << " " << rotary;
-      EXPECT_LE(relative(x.grad(), x2.grad()), tolerance) << type << " " << rotary;
-    }
-  }
-}
-
 TEST(Rotary, LeavesValuesAndTheRestOfAHeadAsTheyAre) {
   RotaryTable table = rotary_table(8, {.rotary = 4}, at::kCPU);
-  Tensor x = at::randn({1, 8, 2 * 3 * 6});
-  Tensor y = rotate_positions_(x.clone(), {2}, table, 0).view({1, 8, 2, 3, 6});
-  Tensor before = x.view({1, 8, 2, 3, 6});
-  EXPECT_TRUE(y.select(3, 2).equal(before.select(3, 2)));
-  EXPECT_TRUE(y.narrow(4, 4, 2).equal(before.narrow(4, 4, 2)));
-  EXPECT_TRUE(y.select(1, 0).equal(before.select(1, 0)));  // angle 0
-  EXPECT_FALSE(y.narrow(4, 0, 4).equal(before.narrow(4, 0, 4)));
+  Tensor x = at::randn({1, 8, 2 * 3 * 6}), y = x.clone();
+  rotated_heads_(y, {2}, table);
+  Tensor before = x.view({1, 8, 2, 3, 6}), after = y.view({1, 8, 2, 3, 6});
+  EXPECT_TRUE(after.select(3, 2).equal(before.select(3, 2)));
+  EXPECT_TRUE(after.narrow(4, 4, 2).equal(before.narrow(4, 4, 2)));
+  EXPECT_TRUE(after.select(1, 0).equal(before.select(1, 0)));  // angle 0
+  EXPECT_FALSE(after.narrow(4, 0, 4).equal(before.narrow(4, 0, 4)));
 }
 
 TEST(Rotary, RefusesPositionsBeyondItsTable) {
   RotaryTable table = rotary_table(8, {.rotary = 4}, at::kCPU);
-  EXPECT_NO_THROW(rotate_positions_(at::randn({1, 3, 12}), {1}, table, 5));
-  EXPECT_THROW(rotate_positions_(at::randn({1, 3, 12}), {1}, table, 6), Error);
-  RotaryTable none = rotary_table(2, {.rotary = 0}, at::kCPU);
-  Tensor x = at::randn({1, 3, 12});
-  EXPECT_TRUE(rotate_positions_(x.clone(), {1}, none, 0).equal(x));
+  EXPECT_NO_THROW(rows_from(table, 5, 3));
+  EXPECT_THROW(rows_from(table, 6, 3), Error);
+  EXPECT_NO_THROW(rows_from(rotary_table(2, {.rotary = 0}, at::kCPU), 6, 3));
 }
 
 struct HeadInputs {

@@ -9,6 +9,8 @@
 
 #include <vector>
 
+#include "ops/dropout.h"
+
 namespace neox {
 namespace {
 

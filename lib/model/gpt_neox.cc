@@ -5,19 +5,13 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/gelu.h>
-#include <ATen/ops/layer_norm.h>
 #include <ATen/ops/linear.h>
-#include <ATen/ops/mish.h>
-#include <ATen/ops/relu.h>
-#include <ATen/ops/rms_norm.h>
-#include <ATen/ops/sigmoid.h>
-#include <ATen/ops/silu.h>
 
 #include "base/error.h"
 #include "model/head.h"
 #include "model/recompute.h"
 #include "model/tp.h"
+#include "ops/activation.h"
 #include "ops/product.h"
 #include "ops/random.h"
 
@@ -29,35 +23,13 @@ Tensor sum_of(const Tensor& a, const Tensor& b) {
   return !a.defined() ? b : !b.defined() ? a : a + b;
 }
 
-Tensor activated(const Tensor& x, Activation activation) {
-  switch (activation) {
-    case Activation::kGeluErf:
-      return at::gelu(x, "none");
-    case Activation::kGeluTanh:
-      return at::gelu(x, "tanh");
-    case Activation::kRelu:
-      return at::relu(x);
-    case Activation::kSilu:
-      return at::silu(x);
-    case Activation::kSoftsign:
-      return x / (x.abs() + 1);
-    case Activation::kMish:
-      return at::mish(x);
-    case Activation::kSigmoid:
-      return at::sigmoid(x);
-    case Activation::kIdentity:
-      break;
-  }
-  return x;
-}
-
 }  // namespace
 
 Tensor GptNeoX::forward(const Tensor& x, const Batch& batch, const Tensor& seed) {
   Pass pass = pass_of(batch);
   Tensor y = layers(mesh_.first_stage() ? embed(batch.tokens, pass) : x, pass);
   if (!mesh_.last_stage()) return y;
-  Tensor z = copy_to_tp(norm(y, "final_layer_norm"), mesh_.tp());
+  Tensor z = copy_to_tp(norm(y, norm_weight("final_layer_norm"), norm_options()), mesh_.tp());
   HeadTargets targets{batch.targets.flatten(), batch.weights.flatten(), seed};
   return head_loss(z.view({-1, config_.hidden}), head_weight(), targets, mesh_.tp());
 }
@@ -92,100 +64,103 @@ Tensor GptNeoX::layers(Tensor x, const Pass& pass) {
     auto part = [this, from, to, pass](const Tensor& input, const Tensor& bias) {
       Pass here = pass;
       if (bias.defined()) here.mask = pass.mask + bias;
-      Tensor y = input;
+      ResidualSum y{input};
       for (int64_t l = from; l < to; ++l) y = layer(y, l, here);
-      return y;
+      return total(y);
     };
     x = recompute ? recomputed(x, pass.bias, part) : part(x, pass.bias);
   }
   return x;
 }
 
-Tensor GptNeoX::layer(const Tensor& x, int64_t l, const Pass& pass) {
-  std::string p = prefix(l);
-  Tensor attention_bias = bias(p + "attention.dense.bias"),
-         mlp_bias = bias(p + "mlp.dense_4h_to_h.bias");
-  auto branch = [&](const Tensor& partial, const Tensor& b, const char* site) {
-    return drop(sum_of(sum_over_tp(partial, mesh_.tp()), b), config_.hidden_dropout, p + site,
-                pass);
-  };
-  auto input = [&](const Tensor& y, const char* name) {
-    return copy_to_tp(norm(y, p + name), mesh_.tp());
-  };
-  Tensor z = input(x, "input_layernorm"), a = attention(z, l, pass);
+// The terms of its output are added where the next norm reads them.
+ResidualSum GptNeoX::layer(const ResidualSum& input, int64_t l, const Pass& pass) {
+  std::string p = prefix(l), at_attention = p + "attention", at_mlp = p + "mlp";
+  Tensor attention_bias = bias(at_attention + ".dense.bias"),
+         mlp_bias = bias(at_mlp + ".dense_4h_to_h.bias");
+  NormWeight first = norm_weight(p + "input_layernorm"), second;
+  if (!config_.tied_norms) second = norm_weight(p + "post_attention_layernorm");
   if (!config_.parallel_residual) {
-    Tensor y = x + branch(a, attention_bias, "attention");
-    return y + branch(mlp(input(y, "post_attention_layernorm"), l), mlp_bias, "mlp");
+    auto [x, z, none] = add_norms(input, first, {}, norm_options());
+    Tensor a = attention(copy_to_tp(z, mesh_.tp()), l, pass);
+    ResidualSum sum = with_branch({x}, a, attention_bias, at_attention, pass);
+    auto [y, w, nothing] = add_norms(sum, second, {}, norm_options());
+    return with_branch({y}, mlp(copy_to_tp(w, mesh_.tp()), l), mlp_bias, at_mlp, pass);
   }
-  Tensor m = mlp(config_.tied_norms ? z : input(x, "post_attention_layernorm"), l);
+  auto [x, z, w] = add_norms(input, first, second, norm_options());
+  z = copy_to_tp(z, mesh_.tp());
+  Tensor a = attention(z, l, pass);
+  Tensor m = mlp(config_.tied_norms ? z : copy_to_tp(w, mesh_.tp()), l);
   if (config_.hidden_dropout == 0)  // one reduction for both branches
-    return x + sum_of(sum_over_tp(a + m, mesh_.tp()), sum_of(attention_bias, mlp_bias));
-  return x + branch(a, attention_bias, "attention") + branch(m, mlp_bias, "mlp");
+    return {x, sum_over_tp(a + m, mesh_.tp()), sum_of(attention_bias, mlp_bias)};
+  return with_branch(with_branch({x}, a, attention_bias, at_attention, pass), m, mlp_bias, at_mlp,
+                     pass);
+}
+
+ResidualSum GptNeoX::with_branch(const ResidualSum& to, const Tensor& partial, const Tensor& bias,
+                                 const std::string& site, const Pass& pass) {
+  Tensor branch = sum_over_tp(partial, mesh_.tp());
+  if (!pass.training || config_.hidden_dropout == 0) return {total(to), branch, bias};
+  return {dropped_sum(total(to), branch, bias, config_.hidden_dropout, dropout_site(site, pass))};
 }
 
 Tensor GptNeoX::attention(const Tensor& x, int64_t l, const Pass& pass) {
-  int64_t B = x.size(0), T = x.size(1), D = config_.head_size(), G = config_.group_queries(),
-          K = config_.groups() / mesh_.tp().size(), H = K * G;
-  auto parts = query_key_value(x, l, pass).view({B, T, K, G + 2, D}).split_with_sizes({G, 1, 1}, 3);
-  auto heads = [&](const Tensor& part, int64_t n) {
-    return part.reshape({B, T, n, D}).transpose(1, 2);
-  };
-  Tensor y = attend(heads(parts[0], H), heads(parts[1], K), heads(parts[2], K), l, pass);
+  int64_t B = x.size(0), T = x.size(1), H = config_.heads / mesh_.tp().size(),
+          D = config_.head_size();
+  Heads heads = query_key_value(x, l, pass);
+  Tensor y = attend(heads.q, heads.k, heads.v, l, pass);
   return product(y.transpose(1, 2).reshape({B, T, H * D}),
                  param(prefix(l) + "attention.dense.weight"));
 }
 
-// [B, T, K, {q ..., k, v}, D], or flat behind T; queries and keys are normed and rotated.
-Tensor GptNeoX::query_key_value(const Tensor& x, int64_t l, const Pass& pass) {
+// Queries and keys are normed and rotated.
+Heads GptNeoX::query_key_value(const Tensor& x, int64_t l, const Pass& pass) {
   std::string p = prefix(l) + "attention.";
   int64_t B = x.size(0), T = x.size(1), D = config_.head_size(), G = config_.group_queries(),
           K = config_.groups() / mesh_.tp().size();
-  Tensor qkv = product(x, param(p + "query_key_value.weight"), bias(p + "query_key_value.bias"));
-  if (config_.qk_norm) {
-    auto parts = qkv.view({B, T, K, G + 2, D}).split_with_sizes({G, 1, 1}, 3);
-    auto normed = [&](const Tensor& part, const std::string& name) {  // each rank norms its heads
-      Tensor b = bias(name + ".bias");
-      return norm(part, copy_to_tp(param(name + ".weight"), mesh_.tp()),
-                  b.defined() ? copy_to_tp(b, mesh_.tp()) : b);
-    };
-    qkv = at::cat(
-        {normed(parts[0], p + "query_layernorm"), normed(parts[1], p + "key_layernorm"), parts[2]},
-        3);
-  }
-  if (pass.rotary.cos.defined()) return rotate_rows_(qkv, {K, G}, pass.rotary);
-  return rotate_positions_(qkv, {K, G}, rotary_, pass.cache ? pass.cache->length : 0);
+  Tensor weight = param(p + "query_key_value.weight"), b = bias(p + "query_key_value.bias");
+  const RotaryTable& rows = pass.rotary.cos.defined()
+                                ? pass.rotary
+                                : rows_from(rotary_, pass.cache ? pass.cache->length : 0, T);
+  if (!config_.qk_norm)
+    return rotated_heads_(product(x, weight, b.defined() ? b.detach() : b), {K, G}, rows, b);
+  auto parts = product(x, weight, b).view({B, T, K, G + 2, D}).split_with_sizes({G, 1, 1}, 3);
+  auto normed = [&](const Tensor& part, const std::string& name) {  // each rank norms its heads
+    Tensor offset = bias(name + ".bias");
+    return norm(part,
+                {copy_to_tp(param(name + ".weight"), mesh_.tp()),
+                 offset.defined() ? copy_to_tp(offset, mesh_.tp()) : offset},
+                norm_options());
+  };
+  Tensor qkv = at::cat(
+      {normed(parts[0], p + "query_layernorm"), normed(parts[1], p + "key_layernorm"), parts[2]},
+      3);
+  return rotated_heads_(qkv, {K, G}, rows);
 }
 
 Tensor GptNeoX::mlp(const Tensor& x, int64_t l) {
   std::string p = prefix(l) + "mlp.";
-  Tensor y = product(x, param(p + "dense_h_to_4h.weight"), bias(p + "dense_h_to_4h.bias"));
-  if (config_.gated) {
-    auto parts = y.view({x.size(0), x.size(1), -1, 2}).unbind(3);  // gate, up [B, T, F]
-    y = activated(parts[0], config_.activation) * parts[1];
-  } else {
-    y = activated(y, config_.activation);
-  }
+  Tensor y = product(x, param(p + "dense_h_to_4h.weight")), b = bias(p + "dense_h_to_4h.bias");
+  y = config_.gated ? gated(y, b, config_.activation) : activated(y, b, config_.activation);
   return product(y, param(p + "dense_4h_to_h.weight"));
 }
 
-// Over the last dimension.
-Tensor GptNeoX::norm(const Tensor& x, const Tensor& weight, const Tensor& bias) const {
-  if (config_.norm == Norm::kRmsNorm)
-    return at::rms_norm(x, weight.sizes(), weight, config_.norm_eps);
-  return at::layer_norm(x, weight.sizes(), weight, bias, config_.norm_eps);
-}
+NormOptions GptNeoX::norm_options() const { return {config_.norm, config_.norm_eps}; }
 
-Tensor GptNeoX::norm(const Tensor& x, const std::string& name) const {
-  return norm(x, param(name + ".weight"), bias(name + ".bias"));
+NormWeight GptNeoX::norm_weight(const std::string& name) const {
+  return {param(name + ".weight"), bias(name + ".bias")};
 }
 
 Tensor GptNeoX::drop(const Tensor& x, double p, const std::string& site, const Pass& pass,
                      int64_t offset) {
   if (!pass.training || p == 0) return x;
-  return dropout(x, p,
-                 {.key = random_key(options_.seed, "dropout." + site),
-                  .first_sample = pass.first_sample,
-                  .offset = offset});
+  DropoutSite where = dropout_site(site, pass);
+  where.offset = offset;
+  return dropout(x, p, where);
+}
+
+DropoutSite GptNeoX::dropout_site(const std::string& site, const Pass& pass) const {
+  return {.key = random_key(options_.seed, "dropout." + site), .first_sample = pass.first_sample};
 }
 
 Tensor GptNeoX::generate_step(const Tensor& x, const Tensor& tokens, KvCache& cache) {
@@ -198,7 +173,8 @@ Tensor GptNeoX::generate_step(const Tensor& x, const Tensor& tokens, KvCache& ca
   Tensor y = layers(mesh_.first_stage() ? embed(tokens, pass) : x, pass);
   cache.length = last;
   if (!mesh_.last_stage()) return y;
-  Tensor end = norm(y.narrow(1, y.size(1) - 1, 1).squeeze(1), "final_layer_norm");
+  Tensor end = norm(y.narrow(1, y.size(1) - 1, 1).squeeze(1), norm_weight("final_layer_norm"),
+                    norm_options());
   Tensor mine = at::linear(end, head_weight()).t().contiguous();  // [V / tp, B]
   Tensor all = at::empty({config_.vocab, mine.size(1)}, mine.options());
   mesh_.tp().all_gather(mine, all);

@@ -15,6 +15,8 @@
 #include "comm/mesh.h"
 #include "config/config.h"
 #include "model/parameters.h"
+#include "ops/dropout.h"
+#include "ops/norm.h"
 #include "ops/rotary.h"
 #include "param/param_buffer.h"
 
@@ -98,9 +100,11 @@ class GptNeoX {
   Tensor embed(const Tensor& tokens, const Pass& pass);
   Tensor embed_positions(int64_t T, const Pass& pass);
   Tensor layers(Tensor x, const Pass& pass);
-  Tensor layer(const Tensor& x, int64_t l, const Pass& pass);
+  ResidualSum layer(const ResidualSum& input, int64_t l, const Pass& pass);
+  ResidualSum with_branch(const ResidualSum& to, const Tensor& partial, const Tensor& bias,
+                          const std::string& site, const Pass& pass);
   Tensor attention(const Tensor& x, int64_t l, const Pass& pass);
-  Tensor query_key_value(const Tensor& x, int64_t l, const Pass& pass);
+  Heads query_key_value(const Tensor& x, int64_t l, const Pass& pass);
   Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, int64_t l, const Pass& pass);
   Tensor attend_in_documents(const Tensor& q, const Tensor& k, const Tensor& v,
                              const Tensor& documents);
@@ -115,10 +119,11 @@ class GptNeoX {
   Tensor score_mask(int64_t first, int64_t last, const Tensor& documents) const;
   Tensor score_bias(int64_t first, int64_t last) const;
   Tensor mlp(const Tensor& x, int64_t l);
-  Tensor norm(const Tensor& x, const Tensor& weight, const Tensor& bias) const;
-  Tensor norm(const Tensor& x, const std::string& name) const;
+  NormOptions norm_options() const;
+  NormWeight norm_weight(const std::string& name) const;
   Tensor drop(const Tensor& x, double p, const std::string& site, const Pass& pass,
               int64_t offset = 0);
+  DropoutSite dropout_site(const std::string& site, const Pass& pass) const;
   std::string prefix(int64_t l) const { return "layers." + std::to_string(l) + "."; }
   Tensor bias(const std::string& name) const;
   const Tensor& head_weight() const;

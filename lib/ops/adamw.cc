@@ -1,11 +1,19 @@
 #include "ops/adamw.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <cmath>
+
+#include "base/error.h"
+#include "ops/lanes.h"
 
 namespace neox {
 namespace {
+
+using namespace lanes;
 
 template <class T>
 struct Factors {  // what does not depend on the element
@@ -28,54 +36,117 @@ Factors<T> factors(const AdamWConstants& c, double lr, double scale, double step
           static_cast<T>(c.l2)};
 }
 
-template <class T>
-[[gnu::always_inline]] inline void update(T* param, const T* grad, T* m, T* v, int64_t n,
-                                          const Factors<T>& f) {
-  for (int64_t i = 0; i < n; ++i) {
+// The clone for this CPU is chosen when the program is loaded; each is vectorised for its
+// instruction set.
+template <class T, class Copy>
+[[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]] void update_range(
+    const AdamWRange& r, int64_t from, int64_t to, const Factors<T>& f) {
+  T *param = static_cast<T*>(r.param), *m = static_cast<T*>(r.m), *v = static_cast<T*>(r.v);
+  const T* grad = static_cast<const T*>(r.grad);
+  for (int64_t i = from; i < to; ++i) {
     T g = grad[i] * f.scale + f.l2 * param[i];
     m[i] = f.beta1 * m[i] + f.rest1 * g;
     v[i] = f.beta2 * v[i] + f.rest2 * g * g;
     T root = std::sqrt(v[i]) * f.root_correction;
     param[i] = param[i] * f.keep - f.step_size * m[i] / (root + f.eps);
   }
+  if constexpr (!std::is_void_v<Copy>) {
+    Copy* copy = static_cast<Copy*>(r.copy);
+    for_lanes(
+        to - from, [&](int64_t i, auto part) __attribute__((always_inline)) {
+          if constexpr (std::is_same_v<T, Wide<Copy>>)
+            store(copy + from + i, load(param + from + i, part), part);
+          else
+            store(copy + from + i,
+                  __builtin_convertvector(load(param + from + i, part), Lanes<float>), part);
+        });
+  }
 }
 
-// The clone for this CPU is chosen when the program is loaded; each is vectorised for its
-// instruction set.
-[[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]] void update_range(
-    float* param, const float* grad, float* m, float* v, int64_t n, const Factors<float>& f) {
-  update(param, grad, m, v, n, f);
-}
+constexpr int64_t kGrain = 65536, kInCache = 4096;  // elements
 
-[[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]] void update_range(
-    double* param, const double* grad, double* m, double* v, int64_t n, const Factors<double>& f) {
-  update(param, grad, m, v, n, f);
+template <class T, class Copy>
+void adamw_cpu(const AdamWRange& r, const Factors<T>& f) {
+  at::parallel_for(0, r.n, kGrain, [&](int64_t from, int64_t to) {
+    for (int64_t i = from; i < to; i += kInCache)
+      update_range<T, Copy>(r, i, std::min(i + kInCache, to), f);
+  });
 }
 
 template <class T>
-void adamw_cpu(at::Tensor& param, const at::Tensor& grad, at::Tensor& m, at::Tensor& v,
-               const Factors<T>& f) {
-  T *p = param.mutable_data_ptr<T>(), *pm = m.mutable_data_ptr<T>(), *pv = v.mutable_data_ptr<T>();
-  const T* g = grad.const_data_ptr<T>();
-  at::parallel_for(0, param.numel(), 65536, [&](int64_t from, int64_t to) {
-    update_range(p + from, g + from, pm + from, pv + from, to - from, f);
-  });
+void adamw_cpu(const AdamWRange& r, const Factors<T>& f) {
+  if (!r.copy) return adamw_cpu<T, void>(r, f);
+  if (r.copy_type == Element::kBFloat16) return adamw_cpu<T, c10::BFloat16>(r, f);
+  if (r.copy_type == Element::kHalf) return adamw_cpu<T, c10::Half>(r, f);
+  adamw_cpu<T, float>(r, f);
+}
+
+AdamWRange range_of(at::Tensor& param, const at::Tensor& grad, at::Tensor& m, at::Tensor& v,
+                    const at::Tensor& copy) {
+  AdamWRange r{update_type("AdamW", param, grad, {m, v}),
+               param.numel(),
+               param.mutable_data_ptr(),
+               grad.const_data_ptr(),
+               m.mutable_data_ptr(),
+               v.mutable_data_ptr(),
+               nullptr,
+               Element::kFloat};
+  if (!copy.defined()) return r;
+  r.copy_type = element_of("AdamW", copy.scalar_type());
+  check(r.copy_type != Element::kDouble && copy.numel() == r.n && copy.is_contiguous() &&
+            copy.device() == param.device(),
+        "AdamW: a copy of ", copy.numel(), " elements of type ", copy.scalar_type(), " of ", r.n,
+        " parameters");
+  r.copy = copy.mutable_data_ptr();
+  return r;
+}
+
+// In lanes of double.
+template <class T>
+[[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]] double squares_of(const T* x,
+                                                                                        int64_t n) {
+  Lanes<double> a{};
+  for_lanes(
+      n, [&](int64_t i, auto part) __attribute__((always_inline)) {
+        Lanes<double> v = __builtin_convertvector(load(x + i, part), Lanes<double>);
+        a += v * v;
+      });
+  return sum<double>(a);
 }
 
 }  // namespace
 
 void adamw(at::Tensor& param, const at::Tensor& grad, at::Tensor& m, at::Tensor& v,
-           const AdamWConstants& constants, const UpdateScalars& s) {
-  UpdateType type = update_type("AdamW", param, grad, {m, v});
-  if (param.is_cuda())
-    return adamw_cuda(param.mutable_data_ptr(), grad.const_data_ptr(), m.mutable_data_ptr(),
-                      v.mutable_data_ptr(), type, param.numel(), constants, device_scalars(s));
+           const AdamWConstants& constants, const UpdateScalars& s, const at::Tensor& copy) {
+  AdamWRange r = range_of(param, grad, m, v, copy);
+  if (param.is_cuda()) return adamw_cuda(r, constants, device_scalars(s));
   if (s.finite.item<double>() == 0) return;
   double lr = s.lr.item<double>(), scale = s.scale.item<double>(), step = s.step.item<double>();
-  if (type == UpdateType::kFloat)
-    adamw_cpu<float>(param, grad, m, v, factors<float>(constants, lr, scale, step));
+  if (r.type == UpdateType::kFloat)
+    adamw_cpu<float>(r, factors<float>(constants, lr, scale, step));
   else
-    adamw_cpu<double>(param, grad, m, v, factors<double>(constants, lr, scale, step));
+    adamw_cpu<double>(r, factors<double>(constants, lr, scale, step));
+}
+
+at::Tensor sum_of_squares(const at::Tensor& x) {
+  Element type = element_of("the norm of gradients", x.scalar_type());
+  int64_t n = x.numel();
+  check(x.is_contiguous(), "the norm of gradients takes a contiguous tensor");
+  int64_t parts = x.is_cuda() ? sum_of_squares_parts_cuda(n) : (n + kGrain - 1) / kGrain;
+  at::Tensor partial = at::zeros({parts}, x.options().dtype(at::kDouble));
+  auto* sums = partial.mutable_data_ptr<double>();
+  if (x.is_cuda()) {
+    sum_of_squares_cuda(x.const_data_ptr(), type, n, sums, parts);
+    return partial.sum();
+  }
+  with_cpu_type(type, [&]<class T>(T*) {
+    const T* from = x.const_data_ptr<T>();
+    at::parallel_for(0, parts, 1, [&](int64_t first, int64_t last) {
+      for (int64_t p = first; p < last; ++p)
+        sums[p] = squares_of<T>(from + p * kGrain, std::min(kGrain, n - p * kGrain));
+    });
+  });
+  return partial.sum();
 }
 
 }  // namespace neox

@@ -2,6 +2,7 @@
 // corrections and the place of eps as in PyTorch and DeepSpeed's FusedAdam), or of Adam with the
 // decay in its gradient, over flat tensors in one pass.
 #pragma once
+#include "ops/element.h"
 #include "ops/update.h"
 
 namespace neox {
@@ -13,12 +14,30 @@ struct AdamWConstants {
 };
 
 // param, m, v: flat, of one type (float or double); grad: flat, of that type. Contiguous, on one
-// device.
+// device. copy: undefined, or flat, float, half or bfloat16: takes the new parameters, rounded, in
+// the same pass; nothing where nothing changes.
 void adamw(at::Tensor& param, const at::Tensor& grad, at::Tensor& m, at::Tensor& v,
-           const AdamWConstants& constants, const UpdateScalars& scalars);
+           const AdamWConstants& constants, const UpdateScalars& scalars,
+           const at::Tensor& copy = {});
 
-// The CUDA half.
-void adamw_cuda(void* param, const void* grad, void* m, void* v, UpdateType type, int64_t n,
-                const AdamWConstants& constants, const UpdateDeviceScalars& scalars);
+// The sum of the squares of a flat tensor, 0-dim double on its device: summed in double, in an
+// order that depends on the size alone.
+at::Tensor sum_of_squares(const at::Tensor& x);
+
+// What the kernel takes; copy may be null.
+struct AdamWRange {
+  UpdateType type;
+  int64_t n;
+  void* param;
+  const void* grad;
+  void *m, *v, *copy;
+  Element copy_type;
+};
+
+// The CUDA halves. The second leaves a double for each part.
+void adamw_cuda(const AdamWRange& range, const AdamWConstants& constants,
+                const UpdateDeviceScalars& scalars);
+void sum_of_squares_cuda(const void* x, Element type, int64_t n, double* partial, int64_t parts);
+int64_t sum_of_squares_parts_cuda(int64_t n);
 
 }  // namespace neox

@@ -1,54 +1,152 @@
-#include <c10/cuda/CUDAStream.h>
-
-#include <algorithm>
-
-#include "base/error.h"
 #include "ops/adamw.h"
 #include "ops/cuda_build.h"
+#include "ops/cuda_kernels.cuh"
 
 namespace neox {
 namespace {
 
+using namespace cuda;
+
+constexpr int kThreads = 256;
+
 template <class T>
-__global__ void adamw_kernel(T* param, const T* grad, T* m, T* v, int64_t n, AdamWConstants c,
-                             UpdateDeviceScalars s) {
-  if (*s.finite == 0) return;
+struct Factors {  // what does not depend on the element
+  T beta1, beta2, rest1, rest2, eps, keep, step_size, root_correction, scale, l2;
+};
+
+template <class T>
+__device__ Factors<T> factors(const AdamWConstants& c, const UpdateDeviceScalars& s) {
   double lr = *s.lr, correction1 = 1 - c.bias_correction * pow(c.beta1, *s.step),
          correction2 = 1 - c.bias_correction * pow(c.beta2, *s.step);
-  // 1 - beta in double: 1 - float(0.999) is 1.3e-5 off.
-  T beta1 = c.beta1, beta2 = c.beta2, rest1 = 1 - c.beta1, rest2 = 1 - c.beta2, eps = c.eps,
-    keep = 1 - lr * c.weight_decay, step_size = lr / correction1,
-    root_correction = 1 / sqrt(correction2), scale = *s.scale, l2 = c.l2;
-  int64_t stride = int64_t{gridDim.x} * blockDim.x;
-  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < n; i += stride) {
-    T g = grad[i] * scale + l2 * param[i];
-    m[i] = beta1 * m[i] + rest1 * g;
-    v[i] = beta2 * v[i] + rest2 * g * g;
-    T root = sqrt(v[i]) * root_correction;
-    param[i] = param[i] * keep - step_size * m[i] / (root + eps);
+  return {static_cast<T>(c.beta1),
+          static_cast<T>(c.beta2),
+          static_cast<T>(1 - c.beta1),  // in double: 1 - float(0.999) is 1.3e-5 off
+          static_cast<T>(1 - c.beta2),
+          static_cast<T>(c.eps),
+          static_cast<T>(1 - lr * c.weight_decay),
+          static_cast<T>(lr / correction1),
+          static_cast<T>(1 / sqrt(correction2)),
+          static_cast<T>(*s.scale),
+          static_cast<T>(c.l2)};
+}
+
+// Copy: the type of the rounded parameters; void: none.
+template <class T, int N, class Copy>
+__device__ void update(const AdamWRange& r, int64_t i, const Factors<T>& f) {
+  auto *params = static_cast<T*>(r.param), *ms = static_cast<T*>(r.m), *vs = static_cast<T*>(r.v);
+  auto p = load_pack<T, N>(params + i), m = load_pack<T, N>(ms + i), v = load_pack<T, N>(vs + i),
+       grad = load_pack<T, N>(static_cast<const T*>(r.grad) + i);
+#pragma unroll
+  for (int j = 0; j < N; ++j) {
+    T g = grad.at[j] * f.scale + f.l2 * p.at[j];
+    m.at[j] = f.beta1 * m.at[j] + f.rest1 * g;
+    v.at[j] = f.beta2 * v.at[j] + f.rest2 * g * g;
+    T root = sqrt(v.at[j]) * f.root_correction;
+    p.at[j] = p.at[j] * f.keep - f.step_size * m.at[j] / (root + f.eps);
   }
+  store_pack<T, N>(params + i, p);
+  store_pack<T, N>(ms + i, m);
+  store_pack<T, N>(vs + i, v);
+  if constexpr (!std::is_void_v<Copy>) {
+    Pack<Copy, N> copy;
+#pragma unroll
+    for (int j = 0; j < N; ++j) copy.at[j] = static_cast<Copy>(static_cast<float>(p.at[j]));
+    store_pack<Copy, N>(static_cast<Copy*>(r.copy) + i, copy);
+  }
+}
+
+template <class T, int N, class Copy>
+__global__ void __launch_bounds__(kThreads)
+    adamw_kernel(AdamWRange r, AdamWConstants c, UpdateDeviceScalars s) {
+  if (*s.finite == 0) return;
+  __shared__ Factors<T> shared;
+  if (threadIdx.x == 0) shared = factors<T>(c, s);
+  __syncthreads();
+  Factors<T> f = shared;
+  int64_t at = int64_t{blockIdx.x} * kThreads + threadIdx.x, stride = int64_t{gridDim.x} * kThreads;
+  for (int64_t i = at; i < r.n / N; i += stride) update<T, N, Copy>(r, i * N, f);
+  int64_t rest = r.n / N * N + at;
+  if (rest < r.n) update<T, 1, Copy>(r, rest, f);
+}
+
+// One double for each block: elements blockIdx.x, blockIdx.x + gridDim.x ... in packs.
+template <class T, int N>
+__global__ void __launch_bounds__(kThreads) squares_kernel(const T* x, int64_t n, double* partial) {
+  using W = Wide<T>;
+  int64_t at = int64_t{blockIdx.x} * kThreads + threadIdx.x, stride = int64_t{gridDim.x} * kThreads;
+  double sum = 0;
+  for (int64_t i = at; i < n / N; i += stride) {
+    auto pack = load_pack<T, N>(x + i * N);
+#pragma unroll
+    for (int j = 0; j < N; ++j) {
+      double v = static_cast<double>(static_cast<W>(pack.at[j]));
+      sum += v * v;
+    }
+  }
+  int64_t rest = n / N * N + at;
+  if (rest < n) {
+    double v = static_cast<double>(static_cast<W>(x[rest]));
+    sum += v * v;
+  }
+  sum = over_block(sum, Add(), 0.0);
+  if (threadIdx.x == 0) partial[blockIdx.x] = sum;
+}
+
+// Enough blocks to fill the device; each thread takes several packs.
+unsigned blocks_of(int64_t n, int N) {
+  int64_t wanted = (n / N + kThreads - 1) / kThreads;
+  return blocks(std::max<int64_t>(1, std::min(wanted, multiprocessors() * 16)));
+}
+
+bool aligned(std::initializer_list<const void*> all) {
+  return std::ranges::all_of(
+      all, [](const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; });
+}
+
+template <class T, class Copy>
+void launch(const AdamWRange& r, const AdamWConstants& c, const UpdateDeviceScalars& s) {
+  constexpr int N = kPack<T>;
+  if (aligned({r.param, r.grad, r.m, r.v, r.copy}))
+    adamw_kernel<T, N, Copy><<<blocks_of(r.n, N), kThreads, 0, stream()>>>(r, c, s);
+  else
+    adamw_kernel<T, 1, Copy><<<blocks_of(r.n, 1), kThreads, 0, stream()>>>(r, c, s);
+}
+
+template <class T>
+void launch(const AdamWRange& r, const AdamWConstants& c, const UpdateDeviceScalars& s) {
+  if (!r.copy) return launch<T, void>(r, c, s);
+  if (r.copy_type == Element::kBFloat16) return launch<T, __nv_bfloat16>(r, c, s);
+  if (r.copy_type == Element::kHalf) return launch<T, __half>(r, c, s);
+  launch<T, float>(r, c, s);
 }
 
 }  // namespace
 
 bool built_with_cuda() { return true; }
 
-void adamw_cuda(void* param, const void* grad, void* m, void* v, UpdateType type, int64_t n,
-                const AdamWConstants& constants, const UpdateDeviceScalars& scalars) {
-  if (n == 0) return;
-  int threads = 256;
-  auto blocks = static_cast<unsigned>(std::min<int64_t>((n + threads - 1) / threads, 16384));
-  auto run = [&]<class T>(T* p) {
-    adamw_kernel<T><<<blocks, threads, 0, c10::cuda::getCurrentCUDAStream()>>>(
-        p, static_cast<const T*>(grad), static_cast<T*>(m), static_cast<T*>(v), n, constants,
-        scalars);
-  };
-  if (type == UpdateType::kFloat)
-    run(static_cast<float*>(param));
+void adamw_cuda(const AdamWRange& range, const AdamWConstants& constants,
+                const UpdateDeviceScalars& scalars) {
+  if (range.n == 0) return;
+  if (range.type == UpdateType::kFloat)
+    launch<float>(range, constants, scalars);
   else
-    run(static_cast<double*>(param));
-  cudaError_t status = cudaGetLastError();
-  check(status == cudaSuccess, "AdamW of ", n, " elements: ", cudaGetErrorString(status));
+    launch<double>(range, constants, scalars);
+  check_launch("AdamW", range.n, 1);
+}
+
+int64_t sum_of_squares_parts_cuda(int64_t n) { return blocks_of(n, 4); }
+
+void sum_of_squares_cuda(const void* x, Element type, int64_t n, double* partial, int64_t parts) {
+  if (n == 0) return;
+  with_type(type, [&]<class T>(T*) {
+    auto* from = static_cast<const T*>(x);
+    auto grid = static_cast<unsigned>(parts);
+    if (aligned({x}))
+      squares_kernel<T, kPack<T>><<<grid, kThreads, 0, stream()>>>(from, n, partial);
+    else
+      squares_kernel<T, 1><<<grid, kThreads, 0, stream()>>>(from, n, partial);
+  });
+  check_launch("the norm of gradients", n, 1);
 }
 
 }  // namespace neox

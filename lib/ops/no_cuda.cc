@@ -1,31 +1,62 @@
 // Stands in for the CUDA sources in a build without CUDA.
 #include "base/error.h"
+#include "ops/activation.h"
 #include "ops/adamw.h"
+#include "ops/cross_entropy.h"
 #include "ops/cuda_build.h"
+#include "ops/dropout.h"
+#include "ops/norm.h"
 #include "ops/one_moment.h"
-#include "ops/random.h"
+#include "ops/rotary.h"
 
 namespace neox {
+namespace {
+
+[[noreturn]] void refuse(const char* operation) {
+  fail(Exit::kInternal, operation, " on a GPU: this program was built without CUDA");
+}
+
+}  // namespace
 
 bool built_with_cuda() { return false; }
 
-void dropout_cuda(const void*, void*, DropoutType, int64_t, int64_t, double, const DropoutSite&) {
-  fail(Exit::kInternal, "dropout on a GPU: this program was built without CUDA");
+void dropout_cuda(const DropoutRows&) { refuse("dropout"); }
+int64_t dropout_parts_cuda(int64_t, int64_t) { refuse("dropout"); }
+
+void adamw_cuda(const AdamWRange&, const AdamWConstants&, const UpdateDeviceScalars&) {
+  refuse("AdamW");
 }
 
-void adamw_cuda(void*, const void*, void*, void*, UpdateType, int64_t, const AdamWConstants&,
-                const UpdateDeviceScalars&) {
-  fail(Exit::kInternal, "AdamW on a GPU: this program was built without CUDA");
+void sum_of_squares_cuda(const void*, Element, int64_t, double*, int64_t) {
+  refuse("the norm of gradients");
 }
+int64_t sum_of_squares_parts_cuda(int64_t) { refuse("the norm of gradients"); }
 
 void sgd_cuda(void*, const void*, void*, UpdateType, int64_t, const SgdConstants&,
               const UpdateDeviceScalars&) {
-  fail(Exit::kInternal, "SGD on a GPU: this program was built without CUDA");
+  refuse("SGD");
 }
 
 void lion_cuda(void*, const void*, void*, UpdateType, int64_t, const LionConstants&,
                const UpdateDeviceScalars&) {
-  fail(Exit::kInternal, "Lion on a GPU: this program was built without CUDA");
+  refuse("Lion");
 }
+
+void row_max_cuda(const CrossEntropyRows&) { refuse("cross entropy"); }
+void exp_sums_cuda(const CrossEntropyRows&) { refuse("cross entropy"); }
+void gradients_cuda(const CrossEntropyRows&) { refuse("cross entropy"); }
+void cross_entropy_cuda(const CrossEntropyRows&) { refuse("cross entropy"); }
+
+void norm_cuda(const NormRows&) { refuse("a norm"); }
+void norm_gradient_cuda(const NormGradientRows&) { refuse("a norm"); }
+int64_t norm_parts_cuda(int64_t, int64_t) { refuse("a norm"); }
+
+void activation_cuda(const ActivationRows&) { refuse("an activation"); }
+void activation_gradient_cuda(const ActivationRows&) { refuse("an activation"); }
+int64_t activation_parts_cuda(int64_t, int64_t) { refuse("an activation"); }
+
+void rotate_heads_cuda(const HeadRows&) { refuse("rotary embedding"); }
+void head_gradients_cuda(const HeadRows&) { refuse("rotary embedding"); }
+int64_t head_parts_cuda(int64_t, int64_t) { refuse("rotary embedding"); }
 
 }  // namespace neox

@@ -1,92 +1,189 @@
 #include "ops/rotary.h"
 
-#include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/arange.h>
-#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/outer.h>
 #include <ATen/ops/pow.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
 #include <numbers>
+#include <optional>
 
 #include "base/error.h"
+#include "ops/lanes.h"
 
 namespace neox {
 namespace {
 
+using namespace lanes;
 using at::Tensor;
+using torch::autograd::AutogradContext;
+using torch::autograd::tensor_list;
+
+constexpr int64_t kPartRows = 128, kMostParts = 16;  // tokens with column sums of their own
 
 // One head: (a, b) -> (a cos - b sin, b cos + a sin) for the halves a, b of the first 2 * half
-// elements.
-template <class T, class Wide>
-void rotate_head(T* x, const float* cos, const float* sin, Wide sign, int64_t half) {
+// elements; the others as they are. from may be to.
+template <class T>
+[[gnu::always_inline]] inline void rotate_head(const T* from, T* to, const float* cos,
+                                               const float* sin, Wide<T> sign, int64_t half) {
+  using W = Wide<T>;
   for (int64_t i = 0; i < half; ++i) {
-    Wide c = cos[i], s = sin[i] * sign, a = x[i], b = x[i + half];
-    x[i] = static_cast<T>(a * c - b * s);
-    x[i + half] = static_cast<T>(b * c + a * s);
+    W c = cos[i], s = sin[i] * sign, a = static_cast<W>(from[i]),
+      b = static_cast<W>(from[i + half]);
+    to[i] = static_cast<T>(a * c - b * s);
+    to[i + half] = static_cast<T>(b * c + a * s);
   }
 }
 
-void rotate_cpu(const Tensor& qkv, const Tensor& cos, const Tensor& sin, double sign) {
-  int64_t T = qkv.size(1), G = qkv.size(2), parts = qkv.size(3), D = qkv.size(4),
-          half = cos.size(1), rows = cos.size(0);
-  AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, qkv.scalar_type(), "rotary", [&] {
-    using Wide = std::conditional_t<std::is_same_v<scalar_t, double>, double, float>;
-    auto* data = qkv.mutable_data_ptr<scalar_t>();
-    const float *c = cos.const_data_ptr<float>(), *s = sin.const_data_ptr<float>();
-    at::parallel_for(0, qkv.size(0) * T, 64, [&](int64_t from, int64_t to) {
-      for (int64_t row = from; row < to; ++row)
-        for (int64_t g = 0; g < G; ++g)
-          for (int64_t part = 0; part < parts - 1; ++part)
-            rotate_head<scalar_t, Wide>(data + ((row * G + g) * parts + part) * D,
-                                        c + row % rows * half, s + row % rows * half,
-                                        static_cast<Wide>(sign), half);
+template <class T>
+[[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]] void rotate_tokens(
+    const HeadRows& r, int64_t from, int64_t to) {
+  int64_t parts = r.queries + 2;
+  for (int64_t row = from; row < to; ++row) {
+    int64_t at = row % r.table_rows * r.half;
+    for (int64_t head = 0; head < r.groups * parts; ++head) {
+      T* x = static_cast<T*>(r.qkv) + (row * r.groups * parts + head) * r.D;
+      if (head % parts != parts - 1) rotate_head<T>(x, x, r.cos + at, r.sin + at, 1, r.half);
+    }
+  }
+}
+
+// The gradient's elements of one head of one token, or null.
+template <class T>
+const T* head_of(const HeadRows& r, int64_t row, int64_t group, int64_t part) {
+  int64_t which = std::max<int64_t>(0, part - r.queries + 1);  // q, k, v
+  int64_t head = which == 0 ? group * r.queries + part : group;
+  const int64_t* stride = r.stride[which];
+  if (!r.from[which]) return nullptr;
+  return static_cast<const T*>(r.from[which]) + row / r.T * stride[0] + head * stride[1] +
+         row % r.T * stride[2];
+}
+
+// partial: [columns of qkv], to which the rows are added; or null.
+template <class T>
+[[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]] void gather_tokens(
+    const HeadRows& r, int64_t from, int64_t to, Wide<T>* partial) {
+  int64_t parts = r.queries + 2, columns = r.groups * parts * r.D;
+  for (int64_t row = from; row < to; ++row) {
+    int64_t at = row % r.table_rows * r.half;
+    T* out = static_cast<T*>(r.qkv) + row * columns;
+    for (int64_t head = 0; head < r.groups * parts; ++head) {
+      int64_t part = head % parts, half = part == parts - 1 ? 0 : r.half;
+      const T* x = head_of<T>(r, row, head / parts, part);
+      T* y = out + head * r.D;
+      if (!x) {
+        std::fill(y, y + r.D, T(0));
+        continue;
+      }
+      rotate_head<T>(x, y, r.cos + at, r.sin + at, -1, half);
+      std::copy(x + 2 * half, x + r.D, y + 2 * half);
+    }
+    if (partial)
+      for_lanes(
+          columns, [&](int64_t i, auto some) __attribute__((always_inline)) {
+            add_to(partial + i, load(out + i, some), some);
+          });
+  }
+}
+
+HeadRows rows_of(const Tensor& qkv, HeadGroups heads, const RotaryTable& rows) {
+  int64_t parts = heads.groups * (heads.queries + 2);
+  check(qkv.is_contiguous() && qkv.numel() % (qkv.size(0) * qkv.size(1) * parts) == 0,
+        "the heads of ", qkv.sizes(), ": not contiguous, or not of ", parts, " parts");
+  HeadRows r{element_of("rotary embedding", qkv.scalar_type()),
+             qkv.size(0),
+             qkv.size(1),
+             heads.groups,
+             heads.queries,
+             qkv.numel() / (qkv.size(0) * qkv.size(1) * parts)};
+  r.half = rows.cos.size(1);
+  r.table_rows = rows.cos.size(0);
+  r.cos = rows.cos.const_data_ptr<float>();
+  r.sin = rows.sin.const_data_ptr<float>();
+  r.qkv = qkv.mutable_data_ptr();
+  return r;
+}
+
+void rotate(const HeadRows& r, bool cuda) {
+  if (r.half == 0 || r.B * r.T == 0) return;
+  if (cuda) return rotate_heads_cuda(r);
+  with_cpu_type(r.type, [&]<class T>(T*) {
+    at::parallel_for(0, r.B * r.T, 64,
+                     [&](int64_t from, int64_t to) { rotate_tokens<T>(r, from, to); });
+  });
+}
+
+void gather(const HeadRows& r, bool cuda) {
+  int64_t rows = r.B * r.T, columns = r.groups * (r.queries + 2) * r.D;
+  if (rows == 0) return;
+  if (cuda) return head_gradients_cuda(r);
+  with_cpu_type(r.type, [&]<class T>(T*) {
+    at::parallel_for(0, r.parts, 1, [&](int64_t first, int64_t last) {
+      for (int64_t p = first; p < last; ++p)
+        gather_tokens<T>(r, rows * p / r.parts, rows * (p + 1) / r.parts,
+                         r.partial ? static_cast<Wide<T>*>(r.partial) + p * columns : nullptr);
     });
   });
 }
 
-void rotate_aten(const Tensor& qkv, const Tensor& cos, const Tensor& sin, double sign) {
-  int64_t T = qkv.size(1), half = cos.size(1);
-  Tensor qk = qkv.narrow(3, 0, qkv.size(3) - 1);
-  Tensor a = qk.narrow(4, 0, half).clone(), b = qk.narrow(4, half, half).clone();
-  Tensor c = cos.view({-1, T, 1, 1, half}), s = (sin * sign).view({-1, T, 1, 1, half});
-  qk.narrow(4, 0, half).copy_(a * c - b * s);
-  qk.narrow(4, half, half).copy_(b * c + a * s);
+// Tensors over qkv's memory, which autograd takes for tensors of their own.
+tensor_list heads_over(const Tensor& qkv, const HeadRows& r) {
+  at::AutoDispatchBelowADInplaceOrView guard;
+  Tensor all = qkv.view({r.B, r.T, r.groups, r.queries + 2, r.D});
+  auto heads = [&](int64_t first, int64_t count) {
+    return all.narrow(3, first, count).reshape({r.B, r.T, r.groups * count, r.D}).transpose(1, 2);
+  };
+  return {heads(0, r.queries), heads(r.queries, 1), heads(r.queries + 1, 1)};
 }
 
-Tensor per_head(const Tensor& qkv, HeadGroups heads) {
-  return qkv.view({qkv.size(0), qkv.size(1), heads.groups, heads.queries + 2, -1});
-}
-
-void rotate(const Tensor& qkv, const Tensor& cos, const Tensor& sin, double sign) {
-  if (qkv.is_cpu())
-    rotate_cpu(qkv, cos, sin, sign);
-  else
-    rotate_aten(qkv, cos, sin, sign);
-}
-
-class Rotary : public torch::autograd::Function<Rotary> {
+class RotatedHeads : public torch::autograd::Function<RotatedHeads> {
  public:
-  static Tensor forward(torch::autograd::AutogradContext* context, Tensor qkv, HeadGroups heads,
-                        Tensor cos, Tensor sin) {
-    rotate(per_head(qkv, heads), cos, sin, 1);
-    context->mark_dirty({qkv});
-    context->saved_data["groups"] = heads.groups;
-    context->saved_data["queries"] = heads.queries;
-    context->saved_data["cos"] = cos;
-    context->saved_data["sin"] = sin;
-    return qkv;
+  static tensor_list forward(AutogradContext* context, const Tensor& qkv,
+                             const std::optional<Tensor>& bias, HeadGroups heads, Tensor cos,
+                             Tensor sin) {
+    HeadRows r = rows_of(qkv, heads, {cos, sin});
+    rotate(r, qkv.is_cuda());
+    auto& saved = context->saved_data;
+    saved["groups"] = heads.groups;
+    saved["queries"] = heads.queries;
+    saved["cos"] = cos;
+    saved["sin"] = sin;
+    saved["shape"] = qkv.sizes().vec();
+    saved["bias"] = bias.has_value();
+    context->set_materialize_grads(false);
+    return heads_over(qkv, r);
   }
-  static torch::autograd::tensor_list backward(torch::autograd::AutogradContext* context,
-                                               torch::autograd::tensor_list grad) {
-    Tensor d = grad[0].clone(at::MemoryFormat::Contiguous);
-    HeadGroups heads{context->saved_data["groups"].toInt(), context->saved_data["queries"].toInt()};
-    rotate(per_head(d, heads), context->saved_data["cos"].toTensor(),
-           context->saved_data["sin"].toTensor(), -1);
-    return {d, {}, {}, {}};
+
+  static tensor_list backward(AutogradContext* context, tensor_list grad) {
+    auto& saved = context->saved_data;
+    auto some = std::ranges::find_if(grad, [](const Tensor& g) { return g.defined(); });
+    check(some != grad.end(), "no gradient reached the heads of queries, keys or values");
+    Tensor dqkv = at::empty(saved["shape"].toIntVector(), some->options());
+    HeadRows r = rows_of(dqkv, {saved["groups"].toInt(), saved["queries"].toInt()},
+                         {saved["cos"].toTensor(), saved["sin"].toTensor()});
+    for (size_t i = 0; i < 3; ++i) {
+      if (!grad[i].defined()) continue;
+      if (grad[i].stride(3) != 1) grad[i] = grad[i].contiguous();
+      r.from[i] = grad[i].const_data_ptr();
+      for (int64_t d : {0, 1, 2}) r.stride[i][d] = grad[i].stride(d);
+    }
+    int64_t rows = r.B * r.T, columns = dqkv.numel() / std::max<int64_t>(1, rows);
+    r.parts = dqkv.is_cuda() ? head_parts_cuda(rows, columns)
+                             : std::clamp<int64_t>(rows / kPartRows, 1, kMostParts);
+    Tensor partial;
+    if (saved["bias"].toBool()) {
+      auto wide = dqkv.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+      partial = at::zeros({r.parts, columns}, dqkv.options().dtype(wide));
+      r.partial = partial.mutable_data_ptr();
+    }
+    gather(r, dqkv.is_cuda());
+    return {dqkv, partial.defined() ? partial.sum(0) : partial, {}, {}, {}};
   }
 };
 
@@ -118,21 +215,18 @@ RotaryTable rows_at(const RotaryTable& table, const Tensor& positions) {
   return {table.cos.index_select(0, at), table.sin.index_select(0, at)};
 }
 
-Tensor rotate_positions_(Tensor qkv, HeadGroups heads, const RotaryTable& table,
-                         int64_t first_position) {
-  if (table.cos.size(1) == 0) return qkv;
-  int64_t T = qkv.size(1);
-  check(first_position + T <= table.cos.size(0), "positions ", first_position, "..",
-        first_position + T, " are beyond the ", table.cos.size(0),
-        " that the model has (max_position_embeddings)");
-  return rotate_rows_(
-      qkv, heads, {table.cos.narrow(0, first_position, T), table.sin.narrow(0, first_position, T)});
+RotaryTable rows_from(const RotaryTable& table, int64_t first, int64_t T) {
+  if (table.cos.size(1) == 0) return table;
+  check(first + T <= table.cos.size(0), "positions ", first, "..", first + T, " are beyond the ",
+        table.cos.size(0), " that the model has (max_position_embeddings)");
+  return {table.cos.narrow(0, first, T), table.sin.narrow(0, first, T)};
 }
 
-Tensor rotate_rows_(Tensor qkv, HeadGroups heads, const RotaryTable& rows) {
-  if (rows.cos.size(1) == 0) return qkv;
-  check(qkv.is_contiguous(), "the rotary embedding takes a contiguous tensor");
-  return Rotary::apply(qkv, heads, rows.cos, rows.sin);
+Heads rotated_heads_(const Tensor& qkv, HeadGroups heads, const RotaryTable& rows,
+                     const Tensor& bias) {
+  tensor_list out = RotatedHeads::apply(
+      qkv, bias.defined() ? std::optional<Tensor>(bias) : std::nullopt, heads, rows.cos, rows.sin);
+  return {out[0], out[1], out[2]};
 }
 
 }  // namespace neox

@@ -1,0 +1,205 @@
+#include "ops/activation.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "base/error.h"
+#include "ops/activation_formulas.h"
+#include "ops/lanes.h"
+
+namespace neox {
+namespace {
+
+using namespace lanes;
+using at::Tensor;
+using torch::autograd::AutogradContext;
+using torch::autograd::tensor_list;
+
+constexpr int64_t kPartRows = 128, kMostParts = 16;  // rows with column sums of their own, on a CPU
+
+template <class Element>
+struct LaneMath {
+  using W = Element;
+  [[gnu::always_inline]] static Lanes<W> exp(Lanes<W> x) { return exp_of(x); }
+  [[gnu::always_inline]] static Lanes<W> erf(Lanes<W> x) { return erf_of(x); }
+};
+
+template <class T>
+[[gnu::always_inline]] inline Activated<Lanes<Wide<T>>> activate_lanes(Activation a,
+                                                                       Lanes<Wide<T>> x) {
+  return activate<LaneMath<Wide<T>>>(a, x);
+}
+
+template <class T>
+[[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]] void activate_rows(
+    const ActivationRows& r, int64_t from, int64_t to) {
+  const T *x = static_cast<const T*>(r.x), *bias = static_cast<const T*>(r.bias);
+  T* out = static_cast<T*>(r.out);
+  for (int64_t row = from; row < to; ++row) {
+    const T* here = x + row * r.columns;
+    T* there = out + row * r.columns;
+    for_lanes(
+        r.columns, [&](int64_t i, auto part) __attribute__((always_inline)) {
+          Lanes<Wide<T>> v = load(here + i, part);
+          if (bias) v += load(bias + i, part);
+          store(there + i, activate_lanes<T>(r.activation, v).value, part);
+        });
+  }
+}
+
+template <class T>
+[[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]] void gate_rows(
+    const ActivationRows& r, int64_t from, int64_t to) {
+  const T *x = static_cast<const T*>(r.x), *bias = static_cast<const T*>(r.bias);
+  T* out = static_cast<T*>(r.out);
+  for (int64_t row = from; row < to; ++row) {
+    const T* here = x + row * 2 * r.columns;
+    T* there = out + row * r.columns;
+    for_lanes(
+        r.columns, [&](int64_t i, auto part) __attribute__((always_inline)) {
+          auto v = load_pairs(here + 2 * i, part);
+          if (bias) v += load_pairs(bias + 2 * i, part);
+          store(there + i, activate_lanes<T>(r.activation, v.first).value * v.second, part);
+        });
+  }
+}
+
+// partial: [columns], to which the rows' gradients of the bias are added; or null.
+template <class T>
+[[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]] void activation_gradients(
+    const ActivationRows& r, int64_t from, int64_t to, Wide<T>* partial) {
+  const T *x = static_cast<const T*>(r.x), *bias = static_cast<const T*>(r.bias),
+          *dout = static_cast<const T*>(r.dout);
+  T* dx = static_cast<T*>(r.dx);
+  for (int64_t row = from; row < to; ++row) {
+    int64_t start = row * r.columns;
+    for_lanes(
+        r.columns, [&](int64_t i, auto part) __attribute__((always_inline)) {
+          Lanes<Wide<T>> v = load(x + start + i, part);
+          if (bias) v += load(bias + i, part);
+          v = activate_lanes<T>(r.activation, v).slope * load(dout + start + i, part);
+          store(dx + start + i, v, part);
+          if (partial) add_to(partial + i, v, part);
+        });
+  }
+}
+
+template <class T>
+[[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]] void gate_gradients(
+    const ActivationRows& r, int64_t from, int64_t to, Wide<T>* partial) {
+  const T *x = static_cast<const T*>(r.x), *bias = static_cast<const T*>(r.bias),
+          *dout = static_cast<const T*>(r.dout);
+  T* dx = static_cast<T*>(r.dx);
+  for (int64_t row = from; row < to; ++row) {
+    int64_t start = row * r.columns;
+    for_lanes(
+        r.columns, [&](int64_t i, auto part) __attribute__((always_inline)) {
+          auto v = load_pairs(x + 2 * (start + i), part);
+          if (bias) v += load_pairs(bias + 2 * i, part);
+          auto [value, slope] = activate_lanes<T>(r.activation, v.first);
+          Lanes<Wide<T>> d = load(dout + start + i, part);
+          Pairs<Wide<T>> dv{slope * v.second * d, value * d};
+          store_pairs(dx + 2 * (start + i), dv, part);
+          if (!partial) return;
+          dv += load_pairs(partial + 2 * i, part);
+          store_pairs(partial + 2 * i, dv, part);
+        });
+  }
+}
+
+void activation_cpu(const ActivationRows& r) {
+  int64_t grain = std::max<int64_t>(1, 16384 / std::max<int64_t>(1, r.columns));
+  with_cpu_type(r.type, [&]<class T>(T*) {
+    at::parallel_for(0, r.rows, grain, [&](int64_t from, int64_t to) {
+      r.gated ? gate_rows<T>(r, from, to) : activate_rows<T>(r, from, to);
+    });
+  });
+}
+
+void activation_gradient_cpu(const ActivationRows& r) {
+  int64_t width = r.gated ? 2 * r.columns : r.columns;
+  with_cpu_type(r.type, [&]<class T>(T*) {
+    at::parallel_for(0, r.parts, 1, [&](int64_t first, int64_t last) {
+      for (int64_t p = first; p < last; ++p) {
+        int64_t from = r.rows * p / r.parts, to = r.rows * (p + 1) / r.parts;
+        auto* sums = r.partial ? static_cast<Wide<T>*>(r.partial) + p * width : nullptr;
+        r.gated ? gate_gradients<T>(r, from, to, sums) : activation_gradients<T>(r, from, to, sums);
+      }
+    });
+  });
+}
+
+ActivationRows rows_of(const Tensor& x, const Tensor& bias, Activation activation, bool gated) {
+  int64_t width = x.size(-1), columns = gated ? width / 2 : width;
+  check(!bias.defined() || (bias.sizes() == at::IntArrayRef{width} && bias.is_contiguous() &&
+                            bias.scalar_type() == x.scalar_type()),
+        "activation of ", x.sizes(), " of type ", x.scalar_type(), ": the bias is ",
+        bias.defined() ? bias.sizes() : x.sizes());
+  ActivationRows r{element_of("activation", x.scalar_type()), activation, gated,
+                   x.numel() / std::max<int64_t>(1, width), columns};
+  r.x = x.const_data_ptr();
+  r.bias = bias.defined() ? bias.const_data_ptr() : nullptr;
+  return r;
+}
+
+class BiasActivation : public torch::autograd::Function<BiasActivation> {
+ public:
+  static Tensor forward(AutogradContext* context, const Tensor& given,
+                        const std::optional<Tensor>& bias, int64_t activation, bool gated) {
+    Tensor x = given.contiguous(), b = bias.value_or(Tensor());
+    ActivationRows r = rows_of(x, b, static_cast<Activation>(activation), gated);
+    auto shape = x.sizes().vec();
+    shape.back() = r.columns;
+    Tensor y = at::empty(shape, x.options());
+    r.out = y.mutable_data_ptr();
+    if (r.rows > 0) x.is_cuda() ? activation_cuda(r) : activation_cpu(r);
+    context->save_for_backward({x, b});
+    context->saved_data["activation"] = activation;
+    context->saved_data["gated"] = gated;
+    return y;
+  }
+
+  static tensor_list backward(AutogradContext* context, tensor_list grad) {
+    auto saved = context->get_saved_variables();
+    const Tensor &x = saved[0], &bias = saved[1];
+    auto activation = static_cast<Activation>(context->saved_data["activation"].toInt());
+    ActivationRows r = rows_of(x, bias, activation, context->saved_data["gated"].toBool());
+    Tensor dout = grad[0].contiguous(), dx = at::empty_like(x), partial;
+    r.parts = x.is_cuda() ? activation_parts_cuda(r.rows, r.columns)
+                          : std::clamp<int64_t>(r.rows / kPartRows, 1, kMostParts);
+    r.dout = dout.const_data_ptr();
+    r.dx = dx.mutable_data_ptr();
+    if (bias.defined()) {
+      auto wide = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+      partial = at::zeros({r.parts, x.size(-1)}, x.options().dtype(wide));
+      r.partial = partial.mutable_data_ptr();
+    }
+    if (r.rows > 0) x.is_cuda() ? activation_gradient_cuda(r) : activation_gradient_cpu(r);
+    return {dx, partial.defined() ? partial.sum(0) : partial, {}, {}};
+  }
+};
+
+Tensor apply(const Tensor& x, const Tensor& bias, Activation activation, bool gated) {
+  return BiasActivation::apply(x, bias.defined() ? std::optional<Tensor>(bias) : std::nullopt,
+                               static_cast<int64_t>(activation), gated);
+}
+
+}  // namespace
+
+Tensor activated(const Tensor& x, const Tensor& bias, Activation activation) {
+  return apply(x, bias, activation, false);
+}
+
+Tensor gated(const Tensor& x, const Tensor& bias, Activation activation) {
+  check(x.size(-1) % 2 == 0, "a gated activation takes pairs, not rows of ", x.size(-1));
+  return apply(x, bias, activation, true);
+}
+
+}  // namespace neox

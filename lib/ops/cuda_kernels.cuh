@@ -1,0 +1,156 @@
+// What CUDA kernels share: the types of elements, accesses of 16 bytes, and sums over warps and
+// blocks in a fixed order. Types of 16 bits are computed in float.
+#pragma once
+#include <c10/cuda/CUDAStream.h>
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+
+#include "base/error.h"
+#include "ops/element.h"
+
+namespace neox::cuda {
+
+template <class T>
+using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
+
+// N elements that are loaded and stored at once.
+template <class T, int N>
+struct alignas(N * sizeof(T)) Pack {
+  T at[N];
+};
+
+// Elements in 16 bytes.
+template <class T>
+constexpr int kPack = 16 / static_cast<int>(sizeof(T));
+
+template <class T, int N>
+__device__ Pack<T, N> load_pack(const T* from) {
+  return *reinterpret_cast<const Pack<T, N>*>(from);
+}
+
+template <class T, int N>
+__device__ void store_pack(T* to, const Pack<T, N>& pack) {
+  *reinterpret_cast<Pack<T, N>*>(to) = pack;
+}
+
+constexpr unsigned kAllLanes = 0xFFFFFFFFu;
+
+struct Add {
+  template <class W>
+  __device__ W operator()(W a, W b) const {
+    return a + b;
+  }
+};
+
+struct Larger {
+  template <class W>
+  __device__ W operator()(W a, W b) const {
+    return a > b ? a : b;
+  }
+};
+
+// The same on every thread of the warp.
+template <class W, class Op>
+__device__ W over_warp(W x, Op op) {
+  for (int step = 16; step > 0; step /= 2) x = op(x, __shfl_xor_sync(kAllLanes, x, step));
+  return x;
+}
+
+// The same on every thread of the block, of which each calls it. `empty` changes nothing.
+template <class W, class Op>
+__device__ W over_block(W x, Op op, W empty) {
+  __shared__ W parts[32];
+  unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = (blockDim.x + 31) / 32;
+  x = over_warp(x, op);
+  __syncthreads();  // parts may be in use by the call before
+  if (lane == 0) parts[warp] = x;
+  __syncthreads();
+  return over_warp(lane < warps ? parts[lane] : empty, op);
+}
+
+template <class W>
+__device__ W exp_of(W x) {
+  if constexpr (std::is_same_v<W, float>)
+    return __expf(x);
+  else
+    return exp(x);
+}
+
+// Calls work(T*) with a null pointer of the type.
+template <class Work>
+void with_type(Element type, const Work& work) {
+  switch (type) {
+    case Element::kFloat:
+      return work(static_cast<float*>(nullptr));
+    case Element::kDouble:
+      return work(static_cast<double*>(nullptr));
+    case Element::kHalf:
+      return work(static_cast<__half*>(nullptr));
+    case Element::kBFloat16:
+      return work(static_cast<__nv_bfloat16*>(nullptr));
+  }
+}
+
+// Whether accesses of 16 bytes fit rows of `columns` elements at these places; null counts as one.
+template <class T, class... Pointers>
+bool packs(int64_t columns, Pointers... at) {
+  auto aligned = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; };
+  return columns % kPack<T> == 0 && (aligned(at) && ...);
+}
+
+inline cudaStream_t stream() { return c10::cuda::getCurrentCUDAStream(); }
+
+inline int64_t multiprocessors() {
+  int device = 0, count = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
+  return std::max(count, 1);
+}
+
+inline unsigned blocks(int64_t n, int64_t most = 0x7FFFFFFF) {
+  return static_cast<unsigned>(std::min(n, most));
+}
+
+// A tile: 32 packs of columns; its threads take every eighth row of those of blockIdx.y.
+constexpr int kTileX = 32, kTileY = 8;
+
+__device__ inline int64_t first_row() { return int64_t{blockIdx.y} * kTileY + threadIdx.y; }
+__device__ inline int64_t row_step() { return int64_t{gridDim.y} * kTileY; }
+
+inline dim3 tile_threads() { return dim3(kTileX, kTileY); }
+
+inline dim3 tiles(int64_t columns, int N, unsigned parts) {
+  return dim3(static_cast<unsigned>((columns + kTileX * N - 1) / (kTileX * N)), parts);
+}
+
+// Enough parts of the rows to fill the device, and at least 8 rows for each thread.
+inline int64_t tile_parts(int64_t rows, int64_t columns) {
+  int64_t wanted = multiprocessors() * 8 / std::max<int64_t>(1, columns / (kTileX * 8));
+  return std::clamp<int64_t>(rows / (kTileY * 8), 1, std::max<int64_t>(1, wanted));
+}
+
+// to[at ...] = the sums of a tile's threads over threadIdx.y, in order; every thread calls it.
+template <class W, int N>
+__device__ void sum_over_tile(const W (&sums)[N], W* to, int64_t at, int64_t width) {
+  __shared__ W all[kTileY][kTileX * N + 1];
+#pragma unroll
+  for (int j = 0; j < N; ++j) all[threadIdx.y][j * kTileX + threadIdx.x] = sums[j];
+  __syncthreads();
+  for (int j = static_cast<int>(threadIdx.y); j < N; j += kTileY) {
+    W sum = 0;
+    for (int y = 0; y < kTileY; ++y) sum += all[y][j * kTileX + threadIdx.x];
+    if (at + j < width) to[at + j] = sum;
+  }
+}
+
+inline void check_launch(const char* name, int64_t rows, int64_t columns) {
+  cudaError_t status = cudaGetLastError();
+  check(status == cudaSuccess, name, " of ", rows, " x ", columns,
+        " elements: ", cudaGetErrorString(status));
+}
+
+}  // namespace neox::cuda

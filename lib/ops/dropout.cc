@@ -1,0 +1,171 @@
+#include "ops/dropout.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "base/error.h"
+#include "ops/lanes.h"
+
+namespace neox {
+namespace {
+
+using namespace lanes;
+using at::Tensor;
+using torch::autograd::AutogradContext;
+using torch::autograd::tensor_list;
+
+constexpr int64_t kPartRows = 128, kMostParts = 16;  // rows with column sums of their own, on a CPU
+constexpr int64_t kBits = 512;                       // random words at a time
+
+// The bits of positions 4 first .. 4 first + kBits - 1: lane (position % 4) of block position / 4.
+[[gnu::always_inline]] inline void random_bits(uint64_t key, uint64_t sample, int64_t first,
+                                               uint32_t* bits) {
+  uint32_t word[4][kBits / 4];
+  for (int64_t i = 0; i < kBits / 4; ++i) {
+    Random4 block = philox(key, static_cast<uint64_t>(first + i), sample);
+    for (int lane = 0; lane < 4; ++lane) word[lane][i] = block.v[lane];
+  }
+  for (int64_t i = 0; i < kBits / 4; ++i)
+    for (int lane = 0; lane < 4; ++lane) bits[4 * i + lane] = word[lane][i];
+}
+
+// Elements from .. to - 1 of a row that lies in one sample, with their bits.
+template <class T>
+[[gnu::always_inline]] inline void mask_elements(const DropoutRows& r, int64_t row, int64_t from,
+                                                 int64_t n, const uint32_t* bits,
+                                                 Wide<T>* partial) {
+  using W = Wide<T>;
+  int64_t start = row * r.columns + from;
+  const T *x = static_cast<const T*>(r.x) + start,
+          *residual = r.residual ? static_cast<const T*>(r.residual) + start : nullptr,
+          *bias = r.bias ? static_cast<const T*>(r.bias) + from : nullptr;
+  T* y = static_cast<T*>(r.y) + start;
+  auto scale = static_cast<W>(r.scale);
+  for_lanes(
+      n, [&](int64_t i, auto part) __attribute__((always_inline)) {
+        Lanes<W> v = load(x + i, part), kept;
+        if (bias) v = rounded<T>(v + load(bias + i, part));
+        for (int64_t l = 0; l < kLanes; ++l) kept[l] = bits[i + l] < r.drop_below ? W(0) : scale;
+        v = rounded<T>(kept == W(0) ? Lanes<W>{} : v * kept);
+        if (partial) add_to(partial + from + i, v, part);
+        if (residual) v += load(residual + i, part);
+        store(y + i, v, part);
+      });
+}
+
+template <class T>
+[[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]] void mask_rows(
+    const DropoutRows& r, int64_t first, int64_t last, Wide<T>* partial) {
+  uint32_t bits[kBits + kLanes] = {};
+  for (int64_t row = first; row < last; ++row) {
+    int64_t sample = row * r.columns / r.per_sample;
+    int64_t position = r.site.offset + row * r.columns % r.per_sample;
+    for (int64_t done = 0; done < r.columns;) {
+      int64_t block = (position + done) / 4, skip = (position + done) % 4;
+      int64_t n = std::min(kBits - skip, r.columns - done);
+      random_bits(r.site.key, static_cast<uint64_t>(r.site.first_sample + sample), block, bits);
+      mask_elements<T>(r, row, done, n, bits + skip, partial);
+      done += n;
+    }
+  }
+}
+
+void dropout_cpu(const DropoutRows& r) {
+  with_cpu_type(r.type, [&]<class T>(T*) {
+    at::parallel_for(0, r.parts, 1, [&](int64_t first, int64_t last) {
+      for (int64_t p = first; p < last; ++p)
+        mask_rows<T>(r, r.rows * p / r.parts, r.rows * (p + 1) / r.parts,
+                     r.partial ? static_cast<Wide<T>*>(r.partial) + p * r.columns : nullptr);
+    });
+  });
+}
+
+// x as rows of its last dimension, or of a sample where that has none.
+DropoutRows rows_of(const Tensor& x, double p, const DropoutSite& site) {
+  int64_t samples = std::max<int64_t>(1, x.size(0)), per_sample = x.numel() / samples;
+  int64_t columns = std::max<int64_t>(1, x.dim() > 1 ? x.size(-1) : per_sample);
+  DropoutRows r{element_of("dropout", x.scalar_type()), x.numel() / columns, columns, per_sample};
+  r.parts = x.is_cuda() ? dropout_parts_cuda(r.rows, columns)
+                        : std::clamp<int64_t>(r.rows / kPartRows, 1, kMostParts);
+  r.site = site;
+  r.drop_below = static_cast<uint32_t>(std::llround(p * 4294967296.0));
+  r.scale = 1 / (1 - p);
+  r.x = x.const_data_ptr();
+  return r;
+}
+
+void mask(const DropoutRows& r, const Tensor& like) {
+  if (r.rows > 0) like.is_cuda() ? dropout_cuda(r) : dropout_cpu(r);
+}
+
+class DroppedSum : public torch::autograd::Function<DroppedSum> {
+ public:
+  static Tensor forward(AutogradContext* context, const std::optional<Tensor>& residual,
+                        const Tensor& given, const std::optional<Tensor>& bias, double p,
+                        int64_t key, int64_t first_sample, int64_t offset) {
+    Tensor x = given.contiguous(), y = at::empty_like(x), with;
+    DropoutRows r = rows_of(x, p, {static_cast<uint64_t>(key), first_sample, offset});
+    if (residual) with = residual->contiguous();
+    check(!residual || (with.sizes() == x.sizes() && with.scalar_type() == x.scalar_type()),
+          "dropout of ", x.sizes(), " to be added to ", residual ? with.sizes() : x.sizes());
+    check(!bias || (bias->sizes() == at::IntArrayRef{x.size(-1)} && bias->is_contiguous() &&
+                    bias->scalar_type() == x.scalar_type()),
+          "dropout of ", x.sizes(), " with a bias of ", bias ? bias->sizes() : x.sizes());
+    if (residual) r.residual = with.const_data_ptr();
+    if (bias) r.bias = bias->const_data_ptr();
+    r.y = y.mutable_data_ptr();
+    mask(r, x);
+    auto& saved = context->saved_data;
+    saved["p"] = p;
+    saved["site"] = std::vector<int64_t>{key, first_sample, offset};
+    saved["residual"] = residual.has_value();
+    saved["bias"] = bias.has_value();
+    return y;
+  }
+
+  static tensor_list backward(AutogradContext* context, tensor_list grad) {
+    auto& saved = context->saved_data;
+    auto site = saved["site"].toIntVector();
+    Tensor dy = grad[0].contiguous(), dx = at::empty_like(dy), partial;
+    DropoutRows r =
+        rows_of(dy, saved["p"].toDouble(), {static_cast<uint64_t>(site[0]), site[1], site[2]});
+    if (saved["bias"].toBool()) {
+      auto wide = dy.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+      partial = at::zeros({r.parts, r.columns}, dy.options().dtype(wide));
+      r.partial = partial.mutable_data_ptr();
+    }
+    r.y = dx.mutable_data_ptr();
+    mask(r, dy);
+    return {saved["residual"].toBool() ? grad[0] : Tensor(),
+            dx,
+            partial.defined() ? partial.sum(0) : partial,
+            {},
+            {},
+            {},
+            {}};
+  }
+};
+
+}  // namespace
+
+Tensor dropout(const Tensor& x, double p, const DropoutSite& site) {
+  if (p == 0) return x;
+  return DroppedSum::apply(std::nullopt, x, std::nullopt, p, static_cast<int64_t>(site.key),
+                           site.first_sample, site.offset);
+}
+
+Tensor dropped_sum(const Tensor& residual, const Tensor& x, const Tensor& bias, double p,
+                   const DropoutSite& site) {
+  return DroppedSum::apply(std::optional<Tensor>(residual), x,
+                           bias.defined() ? std::optional<Tensor>(bias) : std::nullopt, p,
+                           static_cast<int64_t>(site.key), site.first_sample, site.offset);
+}
+
+}  // namespace neox

@@ -1,0 +1,107 @@
+// Dropout with what stands around it, and the kernels of the optimizer's step, against ATen.
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros_like.h>
+
+#include "base/error.h"
+#include "kernel_cases.h"
+#include "ops/adamw.h"
+#include "ops/dropout.h"
+
+namespace neox {
+namespace {
+
+class Dropouts : public KernelTest {
+ protected:
+  // 0 or 1 / (1 - p) for each element, from Philox itself.
+  static Tensor mask(at::IntArrayRef shape, double p, const DropoutSite& site) {
+    Tensor m = at::ones(shape, at::kDouble);
+    int64_t per_sample = m.numel() / shape[0];
+    auto* at = m.mutable_data_ptr<double>();
+    for (int64_t i = 0; i < m.numel(); ++i) {
+      int64_t position = site.offset + i % per_sample;
+      Random4 block = philox(site.key, static_cast<uint64_t>(position / 4),
+                             static_cast<uint64_t>(site.first_sample + i / per_sample));
+      at[i] = block.v[position % 4] < p * 4294967296.0 ? 0 : 1 / (1 - p);
+    }
+    return m;
+  }
+};
+
+TEST_P(Dropouts, MasksAreThoseOfPhiloxWhateverTheShape) {
+  for (std::vector<int64_t> shape :
+       {std::vector<int64_t>{3, 5, 7}, {2, 9, 64}, {2, 3, 1200}, {4, 33}})
+    for (int64_t offset : {0, 3, 8}) {
+      DropoutSite site{.key = 77, .first_sample = 5, .offset = offset};
+      Tensor y = dropout(on(at::ones(shape, GetParam().type)), 0.3, site);
+      EXPECT_TRUE((y != 0).cpu().equal(mask(shape, 0.3, site) != 0));
+      expect_close(y, mask(shape, 0.3, site), "value");
+    }
+}
+
+TEST_P(Dropouts, AddBiasAndResidualAndTheirGradients) {
+  DropoutSite site{.key = 9, .first_sample = 1};
+  for (int64_t C : {20, 64}) {
+    std::vector<Tensor> in{leaf({2, 150, C}), leaf({2, 150, C}), leaf({C})}, want;
+    for (const Tensor& t : in) want.push_back(reference(t));
+    Tensor got = dropped_sum(in[0], in[1], in[2], 0.25, site), d = random(got.sizes());
+    Tensor y = want[0] + (want[1] + want[2]) * mask({2, 150, C}, 0.25, site);
+    expect_close(got, y, "value");
+    got.backward(d);
+    y.backward(reference(d));
+    expect_gradients(in, want);
+  }
+}
+
+TEST_P(Dropouts, RefuseAResidualOfAnotherShape) {
+  EXPECT_THROW(dropped_sum(random({2, 3}), random({2, 4}), {}, 0.5, {}), Error);
+  EXPECT_THROW(dropped_sum(random({2, 4}), random({2, 4}), random({3}), 0.5, {}), Error);
+}
+
+class Updates : public KernelTest {
+ protected:
+  Tensor scalar(double x) const { return on(at::full({}, x, at::kDouble)); }
+};
+
+TEST_P(Updates, SquaresAreSummedInDouble) {
+  for (int64_t n : {0, 1, 17, 65536, 200003}) {
+    Tensor x = random({n}), want = reference(x).square().sum();
+    EXPECT_NEAR(sum_of_squares(x).item<double>(), want.item<double>(),
+                1e-12 * static_cast<double>(n));
+  }
+}
+
+TEST_P(Updates, AdamWCopiesTheNewParametersRounded) {
+  at::ScalarType type = GetParam().type == at::kDouble ? at::kDouble : at::kFloat;
+  for (int64_t n : {3, 4096, 100003}) {
+    auto flat = [&] { return on(at::randn({n}, type)); };
+    Tensor p = flat(), m = flat(), v = flat().square(), grad = flat();
+    Tensor p2 = p.clone(), m2 = m.clone(), v2 = v.clone();
+    Tensor copy = on(at::ones({n}, type == at::kDouble ? at::kFloat : GetParam().type));
+    AdamWConstants c{0.9, 0.95, 1e-8, 0.1};
+    UpdateScalars s{scalar(1e-2), scalar(0.5), scalar(3), scalar(1)};
+    adamw(p, grad, m, v, c, s, copy);
+    adamw(p2, grad, m2, v2, c, s);
+    EXPECT_TRUE(p.equal(p2) && m.equal(m2) && v.equal(v2));
+    EXPECT_TRUE(copy.equal(p.to(copy.scalar_type())));
+    s.finite = scalar(0);
+    adamw(p, grad, m, v, c, s, copy);
+    EXPECT_TRUE(p.equal(p2));
+  }
+}
+
+TEST_P(Updates, AdamWEqualsAnAtenChain) {
+  at::ScalarType type = GetParam().type == at::kDouble ? at::kDouble : at::kFloat;
+  Tensor p = on(at::randn({10007}, type)), m = at::zeros_like(p), v = at::zeros_like(p);
+  Tensor grad = on(at::randn({10007}, type)), g = reference(grad), want = reference(p);
+  adamw(p, grad, m, v, {0.9, 0.95, 1e-8, 0.1}, {scalar(1e-2), scalar(0.5), scalar(1), scalar(1)});
+  g = g * 0.5;
+  want = want * (1 - 1e-3) - g / (g.abs() + 1e-8) * 1e-2;
+  expect_close(p, want, "parameters");
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Dropouts, testing::ValuesIn(kKernelCases), kernel_case_name);
+INSTANTIATE_TEST_SUITE_P(All, Updates, testing::ValuesIn(kKernelCases), kernel_case_name);
+
+}  // namespace
+}  // namespace neox
