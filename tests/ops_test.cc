@@ -49,7 +49,7 @@ TEST(Product, InFp32IsTheProductOfHalfTypesForwardAndBackward) {
       };
       Tensor x = leaf({B, T, K}), w = leaf({N, K}), b = with_bias ? leaf({N}) : Tensor();
       Tensor x64 = wide(x), w64 = wide(w), b64 = wide(b), dy = at::randn({B, T, N}).to(type);
-      Tensor y = product_in_fp32(x, w, b), y64 = at::linear(x64, w64, b64);
+      Tensor y = product_in(at::kFloat, x, w, b), y64 = at::linear(x64, w64, b64);
       y.backward(dy);
       y64.backward(dy.to(at::kDouble));
       EXPECT_EQ(y.scalar_type(), type);

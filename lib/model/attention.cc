@@ -20,6 +20,7 @@
 
 #include "base/error.h"
 #include "model/gpt_neox.h"
+#include "ops/causal_attention.h"
 #include "ops/product.h"
 
 namespace neox {
@@ -128,7 +129,7 @@ Tensor GptNeoX::attend(const Tensor& q, const Tensor& k, const Tensor& v, int64_
 Tensor GptNeoX::attend_whole(const Tensor& q, const Tensor& k, const Tensor& v, const Pass& pass) {
   if (pass.mask.defined()) return at::scaled_dot_product_attention(q, k, v, pass.mask);
   if (pass.documents.defined()) return attend_in_documents(q, k, v, pass.documents);
-  return at::scaled_dot_product_attention(q, k, v, {}, 0.0, true);
+  return causal_attention(q, k, v);
 }
 
 Tensor GptNeoX::attend_in_fp32(const Tensor& q, const Tensor& k, const Tensor& v,
@@ -151,8 +152,7 @@ Tensor GptNeoX::attend_in_documents(const Tensor& q, const Tensor& k, const Tens
     std::vector<Tensor> queries = parts(q_of[b]), keys = parts(k_of[b]), values = parts(v_of[b]),
                         done;
     for (size_t i = 0; i < lengths.size(); ++i)
-      done.push_back(
-          at::scaled_dot_product_attention(queries[i], keys[i], values[i], {}, 0.0, true));
+      done.push_back(causal_attention(queries[i], keys[i], values[i]));
     samples.push_back(at::cat(done, 2));  // [1, H, T, D]
   }
   return at::cat(samples, 0);

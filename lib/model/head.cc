@@ -5,16 +5,20 @@
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/linear.h>
+#include <ATen/ops/maximum.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "config/estimate.h"
+#include "ops/leaf_gradient.h"
 #include "ops/product.h"
+#include "ops/split_softmax.h"
 
 namespace neox {
 namespace {
@@ -22,75 +26,115 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 
+// Products of this many columns leave logits in the second-level cache for the pass over them.
+constexpr int64_t kColumns = 1536;
+constexpr int64_t kEvenRows = 64;  // chunks of a multiple are multiplied faster
+
 // Rows whose logits exist at one time.
-int64_t rows_at_a_time(int64_t vocab) { return std::max<int64_t>(1, kLogitElements / vocab); }
+int64_t rows_at_a_time(int64_t vocab) {
+  int64_t rows = kLogitElements / vocab;
+  return std::max<int64_t>(1, rows > kEvenRows ? rows / kEvenRows * kEvenRows : rows);
+}
 
 class Head {
  public:
   Head(const Tensor& x, const Tensor& weight, const HeadTargets& t, Communicator& tp, bool training)
       : type_(x.scalar_type()),
-        x_(multiplied_in_fp32(x) ? x.to(at::kFloat) : x),
-        weight_(multiplied_in_fp32(x) ? weight.to(at::kFloat) : weight),
+        product_(multiplied_in_fp32(x) ? at::kFloat : type_),
+        wide_(type_ == at::kDouble ? at::kDouble : at::kFloat),
+        x_(x.to(product_)),
+        weight_(weight),
         t_(t),
         tp_(tp),
         first_(weight.size(0) * tp.rank()),
+        rows_(std::min(rows_at_a_time(weight.size(0)), std::max<int64_t>(1, x.size(0)))),
+        columns_(x.is_cpu() ? kColumns : weight.size(0)),
         training_(training) {
     loss_ = at::zeros({}, x.options().dtype(at::kDouble));
+    logits_ = at::empty({rows_ * weight.size(0)}, x.options().dtype(wide_));
     if (!training) return;
     dx_ = at::empty_like(x_);
-    auto type = type_ == at::kDouble ? at::kDouble : at::kFloat;
-    dweight_ = at::zeros(weight.sizes(), weight.options().dtype(type));
+    dweight_ = kept_gradient(weight, wide_);
+    in_place_ = dweight_.defined();
+    if (!in_place_) dweight_ = at::zeros(weight.sizes(), weight.options().dtype(wide_));
   }
   void run() {
-    int64_t rows = rows_at_a_time(weight_.size(0));
-    for (int64_t from = 0; from < x_.size(0); from += rows)
-      run_rows(from, std::min(rows, x_.size(0) - from));
+    for (int64_t from = 0; from < x_.size(0); from += rows_)
+      run_rows(from, std::min(rows_, x_.size(0) - from));
   }
   const Tensor& loss() const { return loss_; }
   Tensor dx() const { return dx_.to(type_); }
-  const Tensor& dweight() const { return dweight_; }
+  // Undefined where it has been added to the kept gradient already.
+  Tensor dweight() const { return in_place_ ? Tensor() : dweight_; }
 
  private:
   void run_rows(int64_t from, int64_t rows) {
-    Tensor x = x_.narrow(0, from, rows);
-    Tensor local = t_.targets.narrow(0, from, rows) - first_;
-    Tensor mine = (local >= 0).logical_and_(local < weight_.size(0));
-    Tensor column = local.clamp(0, weight_.size(0) - 1).unsqueeze(1);  // [rows, 1]
-    Tensor logits = at::linear(x, weight_);
-    if (logits.scalar_type() != at::kDouble) logits = logits.to(at::kFloat);
-    Tensor top = logits.amax(1);
+    Tensor x = x_.narrow(0, from, rows), local = t_.targets.narrow(0, from, rows) - first_;
+    Tensor at_target = at::zeros({rows}, logits_.options());
+    std::vector<SoftmaxBlock> blocks = forward(x, local, at_target);
+    Tensor top = blocks[0].top.clone();
+    for (const SoftmaxBlock& block : blocks) at::maximum_out(top, top, block.top);
     tp_.all_reduce(top, Communicator::Op::kMax);
-    logits.sub_(top.unsqueeze(1));
-    Tensor at_target = logits.gather(1, column).squeeze(1) * mine;
-    logits.exp_();
-    Tensor sums = at::stack({logits.sum(1), at_target});  // [2, rows]
+    Tensor sums = at::stack({at::zeros_like(top), at_target});  // [2, rows]
+    for (const SoftmaxBlock& block : blocks) sums[0] += (block.top - top).exp_().mul_(block.sum);
     tp_.all_reduce(sums);
-    Tensor weights = t_.weights.narrow(0, from, rows).to(logits.scalar_type());
-    loss_ += ((sums[0].log() - sums[1]) * weights).to(at::kDouble).sum();
+    Tensor weights = t_.weights.narrow(0, from, rows).to(wide_);
+    loss_ += ((sums[0].log() - (sums[1] - top)) * weights).to(at::kDouble).sum();
     if (!training_) return;
-    Tensor factor =
-        weights.to(at::kDouble).mul_(t_.seed).to(logits.scalar_type());  // d loss / d token loss
-    logits.mul_((factor / sums[0]).unsqueeze(1));
-    logits.scatter_add_(1, column, (mine * -factor).unsqueeze(1));
-    add_gradients(from, rows, x, logits.to(x.scalar_type()));
-  }
-
-  void add_gradients(int64_t from, int64_t rows, const Tensor& x, const Tensor& dlogits) {
+    Tensor share = weights.to(at::kDouble).mul_(t_.seed).to(wide_);  // d loss / d token loss
+    Tensor factor = share / sums[0];
     Tensor dx = dx_.narrow(0, from, rows);
-    at::mm_out(dx, dlogits, weight_);
-    if (dweight_.scalar_type() == x.scalar_type())
-      at::addmm_out(dweight_, dweight_, dlogits.t(), x);
-    else
-      dweight_.add_(at::mm(dlogits.t(), x));
+    for (size_t i = 0; i < blocks.size(); ++i) {
+      softmax_backward(blocks[i], (blocks[i].top - top).exp_().mul_(factor), share);
+      add_gradients(i, x, blocks[i].scores.to(product_), dx);
+    }
   }
 
-  at::ScalarType type_;
-  Tensor x_, weight_;
+  // The blocks lie one behind the other, so that products write and read consecutive memory.
+  std::vector<SoftmaxBlock> forward(const Tensor& x, const Tensor& target, Tensor& at_target) {
+    std::vector<SoftmaxBlock> blocks;
+    int64_t rows = x.size(0), V = weight_.size(0);
+    for (int64_t first = 0; first < V; first += columns_) {
+      int64_t n = std::min(columns_, V - first);
+      SoftmaxBlock block{logits_.narrow(0, first * rows, n * rows).view({rows, n}), target - first,
+                         at::empty({rows}, logits_.options()),
+                         at::empty({rows}, logits_.options())};
+      if (product_ == wide_)
+        at::mm_out(block.scores, x, weight_of(first, n).t());
+      else
+        block.scores.copy_(at::mm(x, weight_of(first, n).t()));
+      softmax_forward(block, at_target);
+      blocks.push_back(std::move(block));
+    }
+    return blocks;
+  }
+
+  Tensor weight_of(int64_t first, int64_t n) const {
+    return weight_.narrow(0, first, n).to(product_);
+  }
+
+  void add_gradients(size_t i, const Tensor& x, const Tensor& dlogits, Tensor& dx) {
+    int64_t first = static_cast<int64_t>(i) * columns_, n = dlogits.size(1);
+    if (i == 0)
+      at::mm_out(dx, dlogits, weight_of(first, n));
+    else
+      at::addmm_out(dx, dx, dlogits, weight_of(first, n));
+    Tensor dweight = dweight_.narrow(0, first, n);
+    if (product_ == wide_)
+      at::addmm_out(dweight, dweight, dlogits.t(), x);
+    else
+      dweight.add_(at::mm(dlogits.t(), x));
+  }
+
+  at::ScalarType type_, product_, wide_;  // of x, of what is multiplied, of sums
+  Tensor x_;
+  const Tensor& weight_;
   const HeadTargets& t_;
   Communicator& tp_;
   int64_t first_;  // global id of the first row of weight
-  bool training_;
-  Tensor loss_, dx_, dweight_;
+  int64_t rows_, columns_;
+  bool training_, in_place_ = false;
+  Tensor loss_, logits_, dx_, dweight_;
 };
 
 class HeadLoss : public torch::autograd::Function<HeadLoss> {
@@ -101,17 +145,12 @@ class HeadLoss : public torch::autograd::Function<HeadLoss> {
     HeadTargets t{targets, weights, seed};
     Head head(x, weight, t, *reinterpret_cast<Communicator*>(tp), true);
     head.run();
-    context->saved_data["dx"] = head.dx();
-    context->saved_data["dweight"] = head.dweight();
+    context->saved_data["gradients"] = std::vector<Tensor>{head.dx(), head.dweight()};
     return head.loss();
   }
   static tensor_list backward(AutogradContext* context, tensor_list) {
-    return {context->saved_data["dx"].toTensor(),
-            context->saved_data["dweight"].toTensor(),
-            {},
-            {},
-            {},
-            {}};
+    auto gradients = context->saved_data["gradients"].toTensorVector();
+    return {gradients[0], gradients[1], {}, {}, {}, {}};
   }
 };
 

@@ -1,6 +1,9 @@
 #include "ops/product.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/mm.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -8,6 +11,8 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
+
+#include "ops/leaf_gradient.h"
 
 namespace neox {
 namespace {
@@ -34,25 +39,49 @@ bool fast_in_half() { return true; }
 
 Tensor rows_of(const Tensor& x) { return x.reshape({-1, x.size(-1)}); }
 
-class ProductInFp32 : public torch::autograd::Function<ProductInFp32> {
+// On the CPU: multiplies in `type`, and adds the gradient of a leaf straight to its buffer.
+class Product : public torch::autograd::Function<Product> {
  public:
   static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& w,
-                        const std::optional<Tensor>& b) {
+                        const std::optional<Tensor>& b, at::ScalarType type) {
     context->save_for_backward({x, w});
     context->saved_data["bias"] = b.has_value();
-    Tensor bias = b ? b->to(at::kFloat) : Tensor();
-    return at::linear(x.to(at::kFloat), w.to(at::kFloat), bias).to(x.scalar_type());
+    context->saved_data["type"] = static_cast<int64_t>(type);
+    auto shape = x.sizes().vec();
+    shape.back() = w.size(0);
+    Tensor y = at::empty(shape, x.options().dtype(type));  // no view, so that it may be rotated
+    multiply(rows_of(x).to(type), w.to(type).t(), b ? b->to(type) : Tensor(), rows_of(y));
+    return y.to(x.scalar_type());
   }
   static tensor_list backward(AutogradContext* context, tensor_list grad) {
     auto saved = context->get_saved_variables();
     const Tensor &x = saved[0], &w = saved[1];
-    at::ScalarType type = x.scalar_type();
-    Tensor dy = rows_of(grad[0]).to(at::kFloat), dx, dw, db;
-    if (context->needs_input_grad(0)) dx = at::mm(dy, w.to(at::kFloat)).to(type).view(x.sizes());
-    if (context->needs_input_grad(1)) dw = at::mm(dy.t(), rows_of(x).to(at::kFloat)).to(type);
+    auto type = static_cast<at::ScalarType>(context->saved_data["type"].toInt());
+    Tensor dy = rows_of(grad[0]).to(type), dx, dw, db;
+    if (context->needs_input_grad(0))
+      dx = at::mm(dy, w.to(type)).to(x.scalar_type()).view(x.sizes());
+    if (context->needs_input_grad(1)) dw = weight_gradient(w, dy, rows_of(x).to(type));
     if (context->saved_data["bias"].toBool() && context->needs_input_grad(2))
-      db = dy.sum(0).to(type);
-    return {dx, dw, db};
+      db = dy.sum(0).to(x.scalar_type());
+    return {dx, dw, db, {}};
+  }
+
+ private:
+  static void multiply(const Tensor& x, const Tensor& w, const Tensor& b, Tensor y) {
+    if (b.defined())
+      at::addmm_out(y, b, x, w);
+    else
+      at::mm_out(y, x, w);
+  }
+  // Undefined where it has been added already.
+  static Tensor weight_gradient(const Tensor& w, const Tensor& dy, const Tensor& x) {
+    Tensor kept = kept_gradient(w, x.scalar_type());
+    if (!kept.defined()) return at::mm(dy.t(), x).to(gradient_type(w));
+    at::addmm_out(kept, kept, dy.t(), x);
+    return {};
+  }
+  static at::ScalarType gradient_type(const Tensor& w) {
+    return w.grad_dtype().value_or(w.scalar_type());
   }
 };
 
@@ -69,12 +98,13 @@ bool multiplied_in_fp32(const Tensor& x) {
 }
 
 Tensor product(const Tensor& x, const Tensor& w, const Tensor& b) {
-  if (multiplied_in_fp32(x)) return product_in_fp32(x, w, b);
-  return at::linear(x, w, b);
+  if (multiplied_in_fp32(x)) return product_in(at::kFloat, x, w, b);
+  bool trained = at::GradMode::is_enabled() && w.requires_grad();
+  return trained && x.is_cpu() ? product_in(x.scalar_type(), x, w, b) : at::linear(x, w, b);
 }
 
-Tensor product_in_fp32(const Tensor& x, const Tensor& w, const Tensor& b) {
-  return ProductInFp32::apply(x, w, b.defined() ? std::optional<Tensor>(b) : std::nullopt);
+Tensor product_in(at::ScalarType type, const Tensor& x, const Tensor& w, const Tensor& b) {
+  return Product::apply(x, w, b.defined() ? std::optional<Tensor>(b) : std::nullopt, type);
 }
 
 }  // namespace neox

@@ -15,7 +15,8 @@ bool multiplied_in_fp32(const at::Tensor& x);
 // x [..., K], w [N, K], b [N] or undefined: [..., N]. Few rows, as in generation, are bound by
 // reading w, so they are multiplied as they are.
 at::Tensor product(const at::Tensor& x, const at::Tensor& w, const at::Tensor& b = {});
-// The same, in fp32 whatever the processor.
-at::Tensor product_in_fp32(const at::Tensor& x, const at::Tensor& w, const at::Tensor& b = {});
+// The same, multiplied in `type`, on a CPU.
+at::Tensor product_in(at::ScalarType type, const at::Tensor& x, const at::Tensor& w,
+                      const at::Tensor& b = {});
 
 }  // namespace neox

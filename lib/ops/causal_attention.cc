@@ -1,0 +1,157 @@
+#include "ops/causal_attention.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/scaled_dot_product_attention.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "ops/softmax_rows.h"
+
+namespace neox {
+namespace {
+
+using at::Tensor;
+using torch::autograd::AutogradContext;
+using torch::autograd::tensor_list;
+
+constexpr int64_t kQueries = 128;  // of a block: with 2048 keys, their scores take 1 MB
+constexpr int64_t kKeys = 512;     // of a block of the backward pass
+
+// The same layout as `like` for one who goes on with [B, T, H, D].
+Tensor heads_inside(const Tensor& like) {
+  return at::empty({like.size(0), like.size(2), like.size(1), like.size(3)}, like.options())
+      .transpose(1, 2);
+}
+
+float scale_of(const Tensor& q) { return 1 / std::sqrt(static_cast<float>(q.size(-1))); }
+
+// Columns [first, last) of a row as they are up to `seen`, and 0 behind.
+void clear_behind(float* row, int64_t seen, int64_t n) {
+  if (seen < n) std::memset(row + seen, 0, static_cast<size_t>(n - seen) * sizeof(float));
+}
+
+// One head of one sample.
+struct Head {
+  Tensor q, k, v, out;  // [T, D]
+  float* log_sum;       // [T]
+};
+
+void forward(const Head& head, Tensor& workspace) {
+  int64_t T = head.q.size(0);
+  float scale = scale_of(head.q);
+  for (int64_t from = 0; from < T; from += kQueries) {
+    int64_t n = std::min(kQueries, T - from), keys = from + n;
+    Tensor scores = workspace.narrow(0, 0, n * keys).view({n, keys});
+    at::mm_out(scores, head.q.narrow(0, from, n), head.k.narrow(0, 0, keys).t());
+    auto* row = scores.mutable_data_ptr<float>();
+    for (int64_t i = 0; i < n; ++i, row += keys) {
+      int64_t seen = from + i + 1;
+      float top = scale * row_max(row, seen), sum = row_exp(row, seen, scale, top);
+      row_multiply(row, seen, 1 / sum);
+      clear_behind(row, seen, keys);
+      head.log_sum[from + i] = top + std::log(sum);
+    }
+    Tensor out = head.out.narrow(0, from, n);
+    at::mm_out(out, scores, head.v.narrow(0, 0, keys));
+  }
+}
+
+struct HeadGradients {
+  Tensor dout, dq, dk, dv;  // [T, D]; dq, dk, dv are added to
+};
+
+void add_product(Tensor sum, const Tensor& a, const Tensor& b) { at::addmm_out(sum, sum, a, b); }
+
+void backward(const Head& head, const HeadGradients& d, Tensor& workspace) {
+  int64_t T = head.q.size(0), D = head.q.size(1);
+  float scale = scale_of(head.q);
+  const float *out = head.out.const_data_ptr<float>(), *dout = d.dout.const_data_ptr<float>();
+  int64_t out_stride = head.out.stride(0), dout_stride = d.dout.stride(0);
+  for (int64_t from = 0; from < T; from += kQueries) {
+    int64_t n = std::min(kQueries, T - from);
+    float dot[kQueries];
+    for (int64_t i = 0; i < n; ++i)
+      dot[i] = row_dot(out + (from + i) * out_stride, dout + (from + i) * dout_stride, D);
+    Tensor q = head.q.narrow(0, from, n), dy = d.dout.narrow(0, from, n);
+    for (int64_t key = 0; key < from + n; key += kKeys) {
+      int64_t keys = std::min(kKeys, from + n - key);
+      Tensor p = workspace.narrow(0, 0, n * keys).view({n, keys});
+      Tensor ds = workspace.narrow(0, kQueries * kKeys, n * keys).view({n, keys});
+      Tensor k = head.k.narrow(0, key, keys), v = head.v.narrow(0, key, keys);
+      at::mm_out(p, q, k.t());
+      at::mm_out(ds, dy, v.t());
+      auto *p_row = p.mutable_data_ptr<float>(), *ds_row = ds.mutable_data_ptr<float>();
+      for (int64_t i = 0; i < n; ++i, p_row += keys, ds_row += keys) {
+        int64_t seen = std::clamp<int64_t>(from + i + 1 - key, 0, keys);
+        row_exp_backward(p_row, ds_row, seen, scale, head.log_sum[from + i], dot[i]);
+        clear_behind(p_row, seen, keys);
+        clear_behind(ds_row, seen, keys);
+      }
+      add_product(d.dv.narrow(0, key, keys), p.t(), dy);
+      add_product(d.dk.narrow(0, key, keys), ds.t(), q);
+      add_product(d.dq.narrow(0, from, n), ds, k);
+    }
+  }
+}
+
+// f(sample, head, workspace) of all heads, over the threads.
+template <class F>
+void each_head(const Tensor& q, int64_t workspace_size, F f) {
+  int64_t H = q.size(1);
+  at::parallel_for(0, q.size(0) * H, 1, [&](int64_t from, int64_t to) {
+    at::NoGradGuard no_grad;
+    Tensor workspace = at::empty({workspace_size}, q.options());
+    for (int64_t i = from; i < to; ++i) f(i / H, i % H, workspace);
+  });
+}
+
+class CausalAttention : public torch::autograd::Function<CausalAttention> {
+ public:
+  static Tensor forward(AutogradContext* context, const Tensor& q, const Tensor& k,
+                        const Tensor& v) {
+    Tensor out = heads_inside(q),
+           log_sum = at::empty({q.size(0), q.size(1), q.size(2)}, q.options());
+    int64_t queries = std::min(kQueries, q.size(2));
+    each_head(q, queries * q.size(2), [&](int64_t b, int64_t h, Tensor& workspace) {
+      neox::forward(head(q, k, v, out, log_sum, b, h), workspace);
+    });
+    context->save_for_backward({q, k, v, out, log_sum});
+    return out;
+  }
+
+  static tensor_list backward(AutogradContext* context, tensor_list grad) {
+    auto s = context->get_saved_variables();
+    Tensor dout = grad[0].stride(3) == 1 ? grad[0] : grad[0].contiguous();
+    Tensor dq = heads_inside(s[0]).zero_(), dk = heads_inside(s[1]).zero_(),
+           dv = heads_inside(s[2]).zero_();
+    each_head(s[0], 2 * kQueries * kKeys, [&](int64_t b, int64_t h, Tensor& workspace) {
+      neox::backward(head(s[0], s[1], s[2], s[3], s[4], b, h),
+                     {dout[b][h], dq[b][h], dk[b][h], dv[b][h]}, workspace);
+    });
+    return {dq, dk, dv};
+  }
+
+ private:
+  static Head head(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& out,
+                   const Tensor& log_sum, int64_t b, int64_t h) {
+    return {q[b][h], k[b][h], v[b][h], out[b][h], log_sum[b][h].mutable_data_ptr<float>()};
+  }
+};
+
+}  // namespace
+
+Tensor causal_attention(const Tensor& q, const Tensor& k, const Tensor& v) {
+  if (!q.is_cpu() || q.scalar_type() != at::kFloat)
+    return at::scaled_dot_product_attention(q, k, v, {}, 0.0, true);
+  return CausalAttention::apply(q, k, v);
+}
+
+}  // namespace neox

@@ -1,0 +1,13 @@
+// Attention in which each query sees the keys up to its own position: softmax(q k^T / sqrt(D)) v.
+// On the CPU in float block by block, forward and backward, without what lies ahead; elsewhere by
+// ATen's fused kernels, which are also its reference.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+namespace neox {
+
+// q, k, v [B, H, T, D], of one type: [B, H, T, D], whose heads lie beside each other in memory.
+// Scores of a few hundred queries of a head exist at one time.
+at::Tensor causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
+
+}  // namespace neox

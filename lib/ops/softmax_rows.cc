@@ -1,0 +1,78 @@
+#include "ops/softmax_rows.h"
+
+#include <bit>
+#include <limits>
+
+namespace neox {
+namespace {
+
+constexpr float kLeast = -87;
+
+// To 2 units in the last place, as Cephes' expf: 2^n by the exponent's bits, a polynomial on
+// [-ln 2 / 2, ln 2 / 2]. n are the last bits of a sum with 1.5 x 2^23.
+[[gnu::always_inline]] inline float exp_of(float x) {
+  constexpr float kRound = 12582912, kLog2e = 1.44269504088896341F, kHigh = 0.693359375F,
+                  kLow = -2.12194440e-4F;
+  x = x < kLeast ? kLeast : x;
+  float shifted = x * kLog2e + kRound, n = shifted - kRound;
+  float r = x - n * kHigh - n * kLow;
+  float p = 1.9875691500e-4F;
+  p = p * r + 1.3981999507e-3F;
+  p = p * r + 8.3334519073e-3F;
+  p = p * r + 4.1665795894e-2F;
+  p = p * r + 1.6666665459e-1F;
+  p = p * r + 5.0000001201e-1F;
+  p = p * (r * r) + (r + 1);
+  uint32_t power = std::bit_cast<uint32_t>(shifted) << 23;
+  return std::bit_cast<float>(std::bit_cast<uint32_t>(p) + power);
+}
+
+}  // namespace
+
+// The clone for this CPU is chosen when the program is loaded.
+[[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]] float row_max(const float* x,
+                                                                                    int64_t n) {
+  float top = -std::numeric_limits<float>::infinity();
+#pragma omp simd reduction(max : top)
+  for (int64_t i = 0; i < n; ++i) top = x[i] > top ? x[i] : top;
+  return top;
+}
+
+[[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]] float row_exp(float* x,
+                                                                                    int64_t n,
+                                                                                    float scale,
+                                                                                    float top) {
+  float sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < n; ++i) {
+    float e = exp_of(scale * x[i] - top);
+    x[i] = e;
+    sum += e;
+  }
+  return sum;
+}
+
+[[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]] void row_multiply(
+    float* x, int64_t n, float factor) {
+  for (int64_t i = 0; i < n; ++i) x[i] *= factor;
+}
+
+[[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]] void row_exp_backward(
+    float* __restrict x, float* __restrict dx, int64_t n, float scale, float log_sum, float dot) {
+  for (int64_t i = 0; i < n; ++i) {
+    float e = exp_of(scale * x[i] - log_sum);
+    x[i] = e;
+    dx[i] = e * (dx[i] - dot) * scale;
+  }
+}
+
+[[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]] float row_dot(const float* x,
+                                                                                    const float* y,
+                                                                                    int64_t n) {
+  float sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < n; ++i) sum += x[i] * y[i];
+  return sum;
+}
+
+}  // namespace neox

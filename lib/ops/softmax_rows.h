@@ -1,0 +1,20 @@
+// The softmax of float rows on the CPU, step by step, for what computes its scores block by block
+// and never holds them all. Sixteen columns at a time; a row's sums do not depend on the number of
+// threads.
+#pragma once
+#include <cstdint>
+
+namespace neox {
+
+// The greatest of x [n]; -inf of none.
+float row_max(const float* x, int64_t n);
+// x = exp(scale x - top), of which the sum is returned. scale x - top must not be far above 0;
+// values below e^-87 are e^-87.
+float row_exp(float* x, int64_t n, float scale, float top);
+void row_multiply(float* x, int64_t n, float factor);
+// The softmax again and its gradient: x = exp(scale x - log_sum), dx = scale x (dx - dot), where
+// dot is the sum of x dx over the row.
+void row_exp_backward(float* x, float* dx, int64_t n, float scale, float log_sum, float dot);
+float row_dot(const float* x, const float* y, int64_t n);
+
+}  // namespace neox

@@ -1,0 +1,22 @@
+// The softmax of rows that come in blocks of columns, and the gradient of a cross entropy through
+// it. What all blocks of a row have in common is combined by the caller. ATen's operations, but for
+// float on the CPU, which takes one pass for each function.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+namespace neox {
+
+struct SoftmaxBlock {
+  at::Tensor scores;    // [rows, n] contiguous; double or float
+  at::Tensor column;    // [rows] int64: each row's target, counted from this block's first column
+  at::Tensor top, sum;  // [rows]: greatest score, and the sum of exp(score - top)
+};
+
+// scores become exp(score - top); top and sum are set. Where the target lies in the block, its
+// score is added to at_target [rows].
+void softmax_forward(SoftmaxBlock& block, at::Tensor& at_target);
+
+// scores become scores x factor [rows], less `share` [rows] at the target.
+void softmax_backward(SoftmaxBlock& block, const at::Tensor& factor, const at::Tensor& share);
+
+}  // namespace neox
