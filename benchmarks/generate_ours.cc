@@ -94,9 +94,15 @@ struct Run {
   // Behind a prompt that is the same for each row: as many texts at once as the batch has.
   void decode(int64_t round) const {
     KvCache cache = model.new_cache(o.batch, o.prompt + o.tokens + 1);
-    at::Tensor prompt = at::randint(50304, {o.batch, o.prompt}, at::kLong), next;
-    double prefill =
-        seconds([&] { next = model.generate_step({}, prompt, cache).argmax(-1, true); });
+    at::Tensor prompt = at::randint(50304, {1, o.prompt}, at::kLong);
+    at::Tensor next = at::empty({o.batch, 1}, at::kLong);
+    double prefill = seconds([&] {
+      for (int64_t b = 0; b < o.batch; ++b) {
+        KvCache row = cache.row(b);
+        next[b].fill_(model.generate_step({}, prompt, row).argmax());
+        cache.lengths[static_cast<size_t>(b)] = row.lengths.front();
+      }
+    });
     double time = seconds([&] {
       for (int64_t i = 0; i < o.tokens; ++i) {
         at::Tensor logits = model.generate_step({}, next, cache);

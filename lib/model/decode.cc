@@ -44,7 +44,7 @@ void KvCache::drop_row(int64_t b) {
   lengths.pop_back();
 }
 
-KvCache GptNeoX::new_cache(int64_t batch, int64_t capacity) const {
+KvCache GptNeoX::new_cache(int64_t batch, int64_t capacity) {
   at::NoGradGuard no_grad;
   int64_t D = config_.head_size(), K = config_.groups() / mesh_.layout().tp;
   KvCache cache{.lengths = std::vector<int64_t>(static_cast<size_t>(batch), 0)};
@@ -59,14 +59,16 @@ KvCache GptNeoX::new_cache(int64_t batch, int64_t capacity) const {
   return cache;
 }
 
-DecodeSource GptNeoX::decode_source(int64_t capacity) const {
+DecodeSource GptNeoX::decode_source(int64_t capacity) {
   bool learned = config_.position_embedding == PositionEmbedding::kLearned;
   DecodeSource source{.config = config_,
                       .first_layer = first_layer_,
                       .last_layer = last_layer_,
                       .param = [this](const std::string& name) { return bias(name); },
                       .rotary = rotary_,
-                      .positions = learned ? param("embed_positions.weight") : sinusoids_};
+                      .positions = learned ? param("embed_positions.weight") : sinusoids_,
+                      .attend = [this](const Tensor& q, const Tensor& k,
+                                       const Tensor& v) { return attend_prompt(q, k, v); }};
   Tensor by_distance = score_bias(capacity - 1, capacity);
   if (slopes_.defined() || by_distance.defined()) {
     Tensor added = score_mask(capacity - 1, capacity, {});
@@ -84,6 +86,8 @@ Tensor GptNeoX::generate_step(const Tensor& x, const Tensor& tokens, KvCache& ca
   check(last <= cache.capacity(), "the key/value cache holds ", cache.capacity(),
         " positions, not ", last);
   if (cache.fused && T == 1) return cache.fused->step(tokens, cache);
+  if (cache.fused && B == 1 && last == T && cache.fused->takes_prompt(T))
+    return cache.fused->prompt(tokens, cache);
   Pass pass = cached_pass(T, cache);
   Tensor y = layers(mesh_.first_stage() ? embed(tokens, pass) : x, pass);
   for (int64_t& length : cache.lengths) length += T;
@@ -121,6 +125,16 @@ GptNeoX::Pass GptNeoX::cached_pass(int64_t T, KvCache& cache) const {
   pass.mask = at::cat(masks, 0);
   if (!biases.empty()) pass.bias = at::cat(biases, 0);
   return pass;
+}
+
+// The same for a whole text in float.
+Tensor GptNeoX::attend_prompt(const Tensor& q, const Tensor& k, const Tensor& v) {
+  Pass pass;
+  int64_t T = q.size(2);
+  if (scores_depend_on_distance()) pass.mask = score_mask(0, T, {}).to(at::kFloat);
+  Tensor by_distance = score_bias(0, T);
+  if (by_distance.defined()) pass.mask = pass.mask + by_distance.to(at::kFloat);
+  return attend(q, k, v, first_layer_, pass);
 }
 
 // q [B, H, T, D]; k, v [B, K, T, D].

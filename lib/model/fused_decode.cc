@@ -41,10 +41,6 @@ WeightType weight_type(const Tensor& x) {
   return x.scalar_type() == at::kFloat ? WeightType::kFloat : WeightType::kBfloat16;
 }
 
-void add(const float* from, int64_t n, float* to) {
-  for (int64_t i = 0; i < n; ++i) to[i] += from[i];
-}
-
 Tensor zero_rows(int64_t rows, int64_t columns) {
   return at::zeros({rows, padded_row(columns)}, at::kFloat);
 }
@@ -53,6 +49,13 @@ Tensor zero_rows(int64_t rows, int64_t columns) {
 void* positions_of(const Tensor& cache, int64_t b, int64_t g, int64_t position) {
   int64_t at = b * cache.stride(0) + g * cache.stride(1) + position * cache.stride(2);
   return static_cast<char*>(cache.mutable_data_ptr()) + at * cache.element_size();
+}
+
+// That `more` positions behind those of the cache are within the model's.
+void check_positions(const KvCache& cache, int64_t more, int64_t positions) {
+  int64_t last = *std::ranges::max_element(cache.lengths) + more;
+  check(last <= positions, "positions up to ", last, " are beyond the ", positions,
+        " that the model has (max_position_embeddings)");
 }
 
 }  // namespace
@@ -66,7 +69,8 @@ FusedDecode::FusedDecode(const DecodeSource& s)
       cos_(s.rotary.cos.contiguous()),
       sin_(s.rotary.sin.contiguous()),
       added_(in_float(s.added)),
-      type_(weight_type(embedding_)) {
+      type_(weight_type(embedding_)),
+      attend_(s.attend) {
   for (int64_t l = s.first_layer; l < s.last_layer; ++l) {
     std::string p = "layers." + std::to_string(l) + ".";
     layers_.push_back({.attention_norm = norm(s, p + "input_layernorm"),
@@ -91,7 +95,7 @@ FusedDecode::Norm FusedDecode::norm(const DecodeSource& s, const std::string& na
 }
 
 FusedDecode::Linear FusedDecode::linear(const DecodeSource& s, const std::string& name) const {
-  Tensor weight = s.param(name + ".weight");
+  Tensor weight = s.param(name + ".weight").detach();
   return {.values = weight,
           .weight = {weight.const_data_ptr(), weight_type(weight), weight.size(0), weight.size(1)},
           .bias = {in_float(s.param(name + ".bias"))}};
@@ -118,30 +122,31 @@ void FusedDecode::reserve(int64_t rows, int64_t capacity, int threads) {
 Tensor FusedDecode::step(const Tensor& tokens, KvCache& cache) {
   int threads = at::get_num_threads();
   reserve(tokens.size(0), cache.capacity(), threads);
-  embed(tokens, cache);
+  check_positions(cache, 1, cos_.size(0));
+  Tensor positions = at::tensor(at::ArrayRef<int64_t>(cache.lengths));
+  x_.values.narrow(0, 0, rows_).narrow(1, 0, config_.hidden).copy_(embedded(tokens, positions));
   Tensor logits = at::empty({rows_, head_.weight.rows}, at::kFloat);
-  FloatRows y{logits.mutable_data_ptr<float>(), rows_, logits.size(1)};
   run_team(threads, [&](Team& team) {
     for (size_t l = 0; l < layers_.size(); ++l) layer(l, team, cache);
-    Scratch& scratch = scratch_[static_cast<size_t>(team.rank())];
-    norm_rows(final_norm_, scratch);
-    auto [from, to] = team.share(head_.weight.rows, kRowMultiple);
-    kernels_.multiply(head_.weight, from, to, scratch.normed.rows(rows_), y);
+    head(team, logits);
   });
   for (int64_t& length : cache.lengths) ++length;
   return logits;
 }
 
-void FusedDecode::embed(const Tensor& tokens, const KvCache& cache) {
-  int64_t position = *std::ranges::max_element(cache.lengths), most = cos_.size(0);
-  check(position < most, "position ", position, " is beyond the ", most,
-        " that the model has (max_position_embeddings)");
+// The logits [B, V] of what the layers left.
+void FusedDecode::head(Team& team, const Tensor& logits) {
+  Scratch& scratch = scratch_[static_cast<size_t>(team.rank())];
+  norm_rows(final_norm_, scratch);
+  auto [from, to] = team.share(head_.weight.rows, kRowMultiple);
+  FloatRows y{logits.mutable_data_ptr<float>(), rows_, logits.size(1)};
+  kernels_.multiply(head_.weight, from, to, scratch.normed.rows(rows_), y);
+}
+
+// [tokens, hidden] float, of any tensor of tokens and their positions [tokens].
+Tensor FusedDecode::embedded(const Tensor& tokens, const Tensor& positions) const {
   Tensor x = at::embedding(embedding_, tokens.flatten()).to(at::kFloat);
-  if (positions_.defined()) {
-    Tensor at = at::tensor(at::ArrayRef<int64_t>(cache.lengths));
-    x.add_(positions_.index_select(0, at).to(at::kFloat));
-  }
-  x_.values.narrow(0, 0, rows_).narrow(1, 0, config_.hidden).copy_(x);
+  return positions_.defined() ? x + positions_.index_select(0, positions).to(at::kFloat) : x;
 }
 
 void FusedDecode::layer(size_t l, Team& team, KvCache& cache) {
@@ -181,7 +186,8 @@ void FusedDecode::project(const Linear& linear, Team::Share share, const FloatRo
   kernels_.multiply(linear.weight, share.begin, share.end, x, y);
   if (const float* bias = linear.bias.data())
     for (int64_t b = 0; b < rows_; ++b)
-      add(bias + share.begin, share.end - share.begin, y.data + b * y.stride + share.begin);
+      kernels_.add(bias + share.begin, share.end - share.begin,
+                   y.data + b * y.stride + share.begin);
 }
 
 void FusedDecode::mlp_in(const Layer& layer, Team& team, const FloatRows& x) const {
@@ -189,55 +195,73 @@ void FusedDecode::mlp_in(const Layer& layer, Team& team, const FloatRows& x) con
   int64_t times = config_.gated ? 2 : 1;
   project(layer.in, {from * times, to * times}, x, config_.gated ? gated_ : inner_);
   FloatRows in = gated_.rows(rows_), out = inner_.rows(rows_);
-  for (int64_t b = 0; b < rows_; ++b) {
-    const float* pairs = in.data + b * in.stride;  // gate, up
-    float* y = out.data + b * out.stride;
-    if (config_.gated)
-      for (int64_t i = from; i < to; ++i) y[i] = pairs[2 * i];
-    if (activation_) activation_(y + from, to - from);
-    if (config_.gated)
-      for (int64_t i = from; i < to; ++i) y[i] *= pairs[2 * i + 1];
-  }
+  for (int64_t b = 0; b < rows_; ++b)
+    activate(in.data + b * in.stride, out.data + b * out.stride, {from, to});
+}
+
+// Columns of one row. pairs: gate and up, of a gated MLP; else y has the inputs already.
+void FusedDecode::activate(const float* pairs, float* y, Team::Share columns) const {
+  auto [from, to] = columns;
+  if (config_.gated)
+    for (int64_t i = from; i < to; ++i) y[i] = pairs[2 * i];
+  if (activation_) activation_(y + from, to - from);
+  if (config_.gated)
+    for (int64_t i = from; i < to; ++i) y[i] *= pairs[2 * i + 1];
 }
 
 void FusedDecode::attend(size_t l, Team& team, KvCache& cache) {
   int64_t groups = config_.groups();
   auto [from, to] = team.share(rows_ * groups);
   float* scores = scratch_[static_cast<size_t>(team.rank())].row.rows(1).data;
-  for (int64_t i = from; i < to; ++i) attend_group(l, cache, {i / groups, i % groups, scores});
+  for (int64_t i = from; i < to; ++i) {
+    int64_t row = i / groups;
+    attend_group(l, cache, {row, i % groups, cache.lengths[static_cast<size_t>(row)]}, scores);
+  }
 }
 
-void FusedDecode::attend_group(size_t l, KvCache& cache, const Item& item) {
-  const Layer& layer = layers_[l];
-  int64_t b = item.row, g = item.group, G = config_.group_queries(), D = config_.head_size(),
-          position = cache.lengths[static_cast<size_t>(b)], half = cos_.size(1);
-  FloatRows qkv = qkv_.rows(rows_), out = attended_.rows(rows_);
-  float* q = qkv.data + b * qkv.stride + g * (G + 2) * D;  // queries, key, value
+// A group of heads {queries, key, value}: queries and key are normed and rotated in place.
+void FusedDecode::place_heads(const Layer& layer, float* heads, int64_t position) const {
+  int64_t G = config_.group_queries(), D = config_.head_size(), half = cos_.size(1);
   for (int64_t i = 0; i <= G; ++i) {
-    float* head = q + i * D;
+    float* head = heads + i * D;
     if (config_.qk_norm)
       kernels_.norm((i < G ? layer.query_norm : layer.key_norm).kernel, head, D, head);
     if (half > 0)
       kernels_.rotate(head, cos_.const_data_ptr<float>() + position * half,
                       sin_.const_data_ptr<float>() + position * half, half);
   }
-  const Tensor &keys = cache.keys[l], &values = cache.values[l];
-  kernels_.store(q + G * D, D, type_, positions_of(keys, b, g, position));
-  kernels_.store(q + (G + 1) * D, D, type_, positions_of(values, b, g, position));
-  int64_t window = config_.window > 0 ? config_.window : position, capacity = cache.capacity();
-  CacheAttention a{.q = q,
+}
+
+void FusedDecode::store_heads(size_t l, const KvCache& cache, const float* heads,
+                              const Item& item) const {
+  int64_t G = config_.group_queries(), D = config_.head_size();
+  auto to = [&](const Tensor& all) {
+    return positions_of(all, item.row, item.group, item.position);
+  };
+  kernels_.store(heads + G * D, D, type_, to(cache.keys[l]));
+  kernels_.store(heads + (G + 1) * D, D, type_, to(cache.values[l]));
+}
+
+void FusedDecode::attend_group(size_t l, KvCache& cache, const Item& item, float* scores) {
+  int64_t b = item.row, g = item.group, G = config_.group_queries(), D = config_.head_size();
+  FloatRows qkv = qkv_.rows(rows_), out = attended_.rows(rows_);
+  float* heads = qkv.data + b * qkv.stride + g * (G + 2) * D;
+  place_heads(layers_[l], heads, item.position);
+  store_heads(l, cache, heads, item);
+  int64_t window = config_.window > 0 ? config_.window : item.position, capacity = cache.capacity();
+  CacheAttention a{.q = heads,
                    .queries = G,
                    .q_stride = D,
                    .D = D,
-                   .keys = positions_of(keys, b, g, 0),
-                   .values = positions_of(values, b, g, 0),
+                   .keys = positions_of(cache.keys[l], b, g, 0),
+                   .values = positions_of(cache.values[l], b, g, 0),
                    .type = type_,
-                   .first = std::max<int64_t>(0, position - window),
-                   .last = position + 1,
-                   .scores = item.scores,
+                   .first = std::max<int64_t>(0, item.position - window),
+                   .last = item.position + 1,
+                   .scores = scores,
                    .out = out.data + b * out.stride + g * G * D};
   if (added_.defined()) {
-    a.added = added_.const_data_ptr<float>() + g * G * capacity + capacity - 1 - position;
+    a.added = added_.const_data_ptr<float>() + g * G * capacity + capacity - 1 - item.position;
     a.added_stride = capacity;
   }
   kernels_.attend(a);
@@ -248,8 +272,8 @@ void FusedDecode::add_output(const Linear& linear, Team& team, const Buffer& in)
   project(linear, share, in.rows(rows_), out_);
   FloatRows x = x_.rows(rows_), y = out_.rows(rows_);
   for (int64_t b = 0; b < rows_; ++b)
-    add(y.data + b * y.stride + share.begin, share.end - share.begin,
-        x.data + b * x.stride + share.begin);
+    kernels_.add(y.data + b * y.stride + share.begin, share.end - share.begin,
+                 x.data + b * x.stride + share.begin);
 }
 
 }  // namespace neox

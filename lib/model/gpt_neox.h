@@ -65,7 +65,7 @@ class GptNeoX {
   // token. Collective over tp. Advances the cache.
   Tensor generate_step(const Tensor& x, const Tensor& tokens, KvCache& cache);
   // Rows without positions yet. The model must outlive it, and its parameters keep their values.
-  KvCache new_cache(int64_t batch, int64_t capacity) const;
+  KvCache new_cache(int64_t batch, int64_t capacity);
 
   const ModelConfig& config() const { return config_; }
   Mesh& mesh() { return mesh_; }
@@ -88,7 +88,8 @@ class GptNeoX {
   };
   Pass pass_of(const Batch& batch) const;
   Pass cached_pass(int64_t T, KvCache& cache) const;
-  DecodeSource decode_source(int64_t capacity) const;
+  DecodeSource decode_source(int64_t capacity);
+  Tensor attend_prompt(const Tensor& q, const Tensor& k, const Tensor& v);
   void add_buffers();
   void add_position_tables();
   void add_buffer(const std::string& name, const std::vector<ModelParam>& params,

@@ -59,6 +59,8 @@ struct RowKernels {
   // softmax(q k^T / sqrt(D) + added) v
   void (*attend)(const CacheAttention& a);
   void (*store)(const float* x, int64_t n, WeightType type, void* to);
+  void (*widen)(const uint16_t* x, int64_t n, float* to);  // from bf16
+  void (*add)(const float* x, int64_t n, float* to);       // to += x
   // In GPT-NeoX's half-split form, on the first 2 * half elements.
   void (*rotate)(float* x, const float* cos, const float* sin, int64_t half);
   Pointwise gelu_erf, gelu_tanh, relu, silu, softsign, mish, sigmoid;

@@ -257,6 +257,14 @@ void store_as(const float* x, int64_t n, WeightType type, void* to) {
   }
 }
 
+void widen(const uint16_t* x, int64_t n, float* to) {
+  for (int64_t i = 0; i < n; i += kLanes) store_some(to + i, load_some(x + i, n - i), n - i);
+}
+
+void add(const float* x, int64_t n, float* to) {
+  for (int64_t i = 0; i < n; ++i) to[i] += x[i];
+}
+
 void rotate(float* x, const float* cos, const float* sin, int64_t half) {
   for (int64_t i = 0; i < half; ++i) {
     float a = x[i], b = x[i + half];
@@ -310,8 +318,21 @@ void sigmoid(float* x, int64_t n) {
 }
 
 constexpr RowKernels kernels_named(const char* name) {
-  return {name,      multiply, norm, attend,   store_as, rotate, gelu_erf,
-          gelu_tanh, relu,     silu, softsign, mish,     sigmoid};
+  return {.name = name,
+          .multiply = multiply,
+          .norm = norm,
+          .attend = attend,
+          .store = store_as,
+          .widen = widen,
+          .add = add,
+          .rotate = rotate,
+          .gelu_erf = gelu_erf,
+          .gelu_tanh = gelu_tanh,
+          .relu = relu,
+          .silu = silu,
+          .softsign = softsign,
+          .mish = mish,
+          .sigmoid = sigmoid};
 }
 
 }  // namespace
