@@ -85,8 +85,8 @@ TEST_F(AsyncTest, FilesAreThoseOfASynchronousSave) {
 }
 
 TEST_F(AsyncTest, LargeStateMayChangeAfterTheRelease) {
-  model_ = model_of(at::kFloat, {2, 1'600'001});
-  ASSERT_EQ(save_async(big(2, 1'600'001), 1, 2), Texts(2));
+  model_ = model_of(at::kFloat, {1, 1'300'001});
+  ASSERT_EQ(save_async(big(1, 1'300'001), 1, 2), Texts(1));
   for (int64_t step : {1, 2}) EXPECT_EQ(read_back(dir_ / step_name(step), step), "");
 }
 
@@ -144,6 +144,7 @@ TEST_F(AsyncTest, AFullDiskLeavesTheOlderCheckpoint) {
 }
 
 TEST_F(AsyncTest, AKillAtAnyCallHurtsNothing) {
+  model_ = model_of(at::kFloat, {13, 7});
   Layout layout = filled(1, 1);
   ASSERT_EQ(save_async(layout, 1, 1), Texts(1));
   auto killed = [&](int64_t call) {
@@ -168,8 +169,8 @@ TEST_F(AsyncTest, AKillAtAnyCallHurtsNothing) {
 }
 
 TEST_F(AsyncTest, WithAndWithoutThePageCacheTheBytesAreTheSame) {
-  Layout layout = big(1, 1'600'001);
-  model_ = model_of(at::kFloat, {1, 1'600'001});
+  Layout layout = big(1, 1'300'001);
+  model_ = model_of(at::kFloat, {1, 1'300'001});
   fill(layout, 1);
   Texts boxes;
   for (int refuse : {0, kFaultDirectOpen, kFaultDirectWrite}) {
