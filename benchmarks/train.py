@@ -213,6 +213,8 @@ def options():
     a = p.parse_args()
     build = {"cpu": "release", "cuda": "cuda"}[a.device]
     a.program = a.program or str(ROOT / "build" / build / "bin" / "neox-train")
+    if not os.path.exists(a.program):
+        sys.exit(f"{a.program} is missing: build it (env/build.sh), or name another with --program")
     return a
 
 
