@@ -20,6 +20,7 @@
 #include "launch/cpu.h"
 #include "launch/spawn.h"
 #include "model/device.h"
+#include "ops/cpu_arena.h"
 #include "rendezvous/job.h"
 #include "train/ranks.h"
 #include "train/run.h"
@@ -154,6 +155,7 @@ Exit train(const Config& config, const ProcessInfo& process, const Environment& 
                  process.local_size};
   CpuShare share = cpu_share(env, cpu_counts(), process);
   at::set_num_threads(share.threads);
+  if (place.device.is_cpu()) use_cpu_arena();
   if (!share.warning.empty() && process.local_rank == 0) log_warning(share.warning);
   if (spawn > 1 && place.device.is_cuda()) return spawn_ranks(arguments, process, spawn, stop);
   if (process.size == 1) return train_threads(config, spawn, place);

@@ -1,0 +1,116 @@
+#include "ops/cpu_arena.h"
+
+#include <c10/core/Allocator.h>
+#include <c10/core/CPUAllocator.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <mutex>
+
+#include "base/error.h"
+#include "base/log.h"
+
+namespace neox {
+namespace {
+
+constexpr size_t kLarge = 256 << 10;  // bytes from which on a tensor lies in the arena
+constexpr size_t kLine = 64;          // alignment: a cache line
+constexpr size_t kGap = 2 * kLine;  // between tensors, so that not all begin at the same cache sets
+constexpr size_t kHugePage = 2 << 20;
+
+c10::Device cpu() { return c10::Device(c10::DeviceType::CPU); }
+
+class Arena : public c10::Allocator {
+ public:
+  // `base`: the start of `size` bytes of addresses, a multiple of kHugePage.
+  Arena(char* base, size_t size, c10::Allocator& small) : base_(base), size_(size), small_(small) {
+    free_[0] = size;
+  }
+
+  c10::DataPtr allocate(size_t n) override {
+    if (n < kLarge) return small_.allocate(n);
+    char* at = base_ + take((n + kLine - 1) / kLine * kLine + kGap);
+    report(at, static_cast<int64_t>(n));
+    return {at, at, &give_back, cpu()};
+  }
+  void copy_data(void* to, const void* from, size_t n) const override {
+    default_copy_data(to, from, n);
+  }
+
+  static Arena* the;  // tensors outlive everything else, and so does their memory
+
+ private:
+  size_t take(size_t n) {
+    std::lock_guard lock(mutex_);
+    auto hole = std::ranges::find_if(free_, [&](const auto& h) { return h.second >= n; });
+    check(hole != free_.end(), "no ", n, " bytes of memory for a tensor");
+    auto [at, size] = *hole;
+    free_.erase(hole);
+    if (size > n) free_[at + n] = size - n;
+    used_[at] = n;
+    return at;
+  }
+
+  static void give_back(void* data) {
+    std::lock_guard lock(the->mutex_);
+    auto at = static_cast<size_t>(static_cast<char*>(data) - the->base_);
+    auto block = the->used_.find(at);
+    size_t n = block->second;
+    the->used_.erase(block);
+    report(data, -static_cast<int64_t>(n));
+    the->join(at, n);
+  }
+
+  // A hole [at, at + n), with those that it touches.
+  void join(size_t at, size_t n) {
+    auto next = free_.lower_bound(at);
+    if (next != free_.end() && next->first == at + n) {
+      n += next->second;
+      next = free_.erase(next);
+    }
+    if (next != free_.begin()) {
+      auto before = std::prev(next);
+      if (before->first + before->second == at) {
+        before->second += n;
+        return;
+      }
+    }
+    free_[at] = n;
+  }
+
+  static void report(void* data, int64_t change) {
+    if (c10::memoryProfilingEnabled()) c10::reportMemoryUsageToProfiler(data, change, 0, 0, cpu());
+  }
+
+  char* base_;
+  size_t size_;
+  c10::Allocator& small_;
+  std::mutex mutex_;
+  std::map<size_t, size_t> free_, used_;  // start: bytes
+};
+
+Arena* Arena::the = nullptr;
+
+}  // namespace
+
+void use_cpu_arena() {
+  if (Arena::the) return;
+  auto memory =
+      static_cast<size_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  size_t size = 2 * memory / kHugePage * kHugePage;  // addresses, of which holes take some
+  void* found = ::mmap(nullptr, size + kHugePage, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (found == MAP_FAILED)
+    return log_warning("no ", size,
+                       " bytes of addresses for tensors (ulimit -v?): steps will be slower");
+  auto address = reinterpret_cast<uintptr_t>(found);
+  char* base = static_cast<char*>(found) + (kHugePage - address % kHugePage) % kHugePage;
+  ::madvise(base, size, MADV_HUGEPAGE);  // where the kernel has them
+  Arena::the = new Arena(base, size, *c10::GetDefaultCPUAllocator());
+  c10::SetCPUAllocator(Arena::the, 1);
+}
+
+}  // namespace neox

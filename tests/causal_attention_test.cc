@@ -1,0 +1,81 @@
+// Attention block by block against ATen's in double; gradients that go straight to their buffers.
+#include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/scaled_dot_product_attention.h>
+#include <gtest/gtest.h>
+
+#include "ops/causal_attention.h"
+#include "ops/product.h"
+
+namespace neox {
+namespace {
+
+using at::Tensor;
+
+double relative(const Tensor& a, const Tensor& b) {
+  return ((a.to(at::kDouble) - b).norm() / b.norm()).item<double>();
+}
+
+// Queries, keys and values as they lie in a fused product: [B, T, H, {q, k, v}, D].
+struct Attended {
+  Tensor qkv, out;
+  template <class F>
+  Attended(const Tensor& values, at::ScalarType type, F attend)
+      : qkv(values.to(type).set_requires_grad(true)) {
+    auto part = [&](int64_t i) { return qkv.select(3, i).transpose(1, 2); };
+    out = attend(part(0), part(1), part(2));
+    (out * at::ones({1}, out.options()).expand_as(out).cumsum(2).cos()).sum().backward();
+  }
+};
+
+Tensor by_aten(const Tensor& q, const Tensor& k, const Tensor& v) {
+  return at::scaled_dot_product_attention(q, k, v, {}, 0.0, true);
+}
+
+TEST(CausalAttention, EqualsAtensInDoubleForwardAndBackward) {
+  // One query, less than a block, several blocks of queries and of keys, none of them full.
+  for (int64_t T : {1, 37, 128, 1100})
+    for (int64_t D : {16, 80}) {
+      Tensor values = at::randn({2, T, 3, 3, D}, at::kDouble) * 2;
+      Attended got(values, at::kFloat, causal_attention), want(values, at::kDouble, by_aten);
+      EXPECT_LE(relative(got.out, want.out), 2e-6) << T << " " << D;
+      EXPECT_LE(relative(got.qkv.grad(), want.qkv.grad()), 2e-6) << T << " " << D;
+    }
+}
+
+TEST(CausalAttention, HasTheSameBitsOnAnyNumberOfThreads) {
+  Tensor values = at::randn({1, 300, 5, 3, 32}, at::kDouble);
+  int threads = at::get_num_threads();
+  at::set_num_threads(1);
+  Attended one(values, at::kFloat, causal_attention);
+  at::set_num_threads(2);
+  Attended two(values, at::kFloat, causal_attention);
+  at::set_num_threads(threads);
+  EXPECT_TRUE(one.out.equal(two.out));
+  EXPECT_TRUE(one.qkv.grad().equal(two.qkv.grad()));
+}
+
+TEST(CausalAttention, StaysFiniteWithScoresBeyondTheRangeOfExp) {
+  Attended got(at::randn({1, 200, 2, 3, 16}, at::kDouble) * 300, at::kFloat, causal_attention);
+  EXPECT_TRUE(got.out.isfinite().all().item<bool>());
+  EXPECT_TRUE(got.qkv.grad().isfinite().all().item<bool>());
+}
+
+TEST(Product, AddsTheGradientOfAWeightToTheBufferThatIsKeptForIt) {
+  for (at::ScalarType type : {at::kDouble, at::kFloat}) {
+    Tensor x = at::randn({3, 4}, type), w = at::randn({5, 4}, type).set_requires_grad(true);
+    Tensor buffer = at::full({5, 4}, 7.0, type);
+    w.mutable_grad() = buffer;
+    product(x, w).sum().backward();
+    Tensor want = at::full({5, 4}, 7.0, at::kDouble) + x.to(at::kDouble).sum(0);
+    EXPECT_LE(relative(buffer, want), 1e-6);
+    EXPECT_TRUE(w.grad().is_same(buffer));
+  }
+}
+
+}  // namespace
+}  // namespace neox
