@@ -236,6 +236,14 @@ TEST_F(Program, TakesPromptsFromOptionsFilesAndStandardInput) {
   EXPECT_EQ(generate({}, "the\nand\n").out, both);
 }
 
+TEST_F(Program, BatchesKeepTextsAndOrder) {
+  Strings prompts = {"--file", run().dir().put("prompts", "the\nof the and\nand\nto be of the\n"),
+                     "--num-samples", "2"};
+  std::string alone = text(prompts);
+  prompts.insert(prompts.end(), {"--batch-size", "3"});
+  EXPECT_EQ(text(prompts), alone);
+}
+
 TEST_F(Program, SeedsDecideTheSamples) {
   auto sample = [](const Strings& more) {
     Strings arguments = {"--prompt", "the", "--temperature", "1"};

@@ -2,7 +2,6 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/full.h>
 
 #include <algorithm>
 #include <cmath>
@@ -17,21 +16,126 @@ namespace {
 
 using Transfer = Communicator::Transfer;
 
-// One pass of tokens [1, t] through all stages: the logits [V] on the last one.
+// One pass of tokens [B, t] through all stages: the logits [B, V] on the last one.
 Tensor pass_through(GptNeoX& model, const Tensor& tokens, KvCache& cache) {
   Mesh& mesh = model.mesh();
   Tensor x;
   if (!mesh.first_stage()) {
-    x = at::empty({1, tokens.size(1), model.config().hidden}, model.hidden_options());
+    x = at::empty({tokens.size(0), tokens.size(1), model.config().hidden}, model.hidden_options());
     std::vector<Transfer> receive = {{Transfer::kReceive, mesh.pp().rank() - 1, x}};
     mesh.pp().exchange(receive);
   }
   Tensor y = model.generate_step(x, tokens, cache);
-  if (mesh.last_stage()) return y.squeeze(0);
+  if (mesh.last_stage()) return y;
   std::vector<Transfer> send = {{Transfer::kSend, mesh.pp().rank() + 1, y.contiguous()}};
   mesh.pp().exchange(send);
   return {};
 }
+
+Tensor row_of(std::span<const int32_t> tokens) {
+  Tensor row = at::empty({1, static_cast<int64_t>(tokens.size())}, at::kLong);
+  std::copy(tokens.begin(), tokens.end(), row.mutable_data_ptr<int64_t>());
+  return row;
+}
+
+// The texts of a list of requests, a batch of them at a time. Prompts are read one by one, so that
+// a text is the same in any company.
+class Texts {
+ public:
+  Texts(GptNeoX& model, std::span<const TextRequest> requests, const TextOptions& options)
+      : model_(model), requests_(requests), options_(options), texts_(requests.size()) {
+    int64_t capacity = 1;
+    for (const TextRequest& r : requests)
+      capacity = std::max(capacity, std::ssize(r.prompt) + most(r));
+    int64_t rows = std::min(options.batch_size, std::max<int64_t>(1, std::ssize(requests)));
+    cache_ = model.new_cache(rows, capacity);
+    cache_.lengths.clear();
+  }
+
+  std::vector<std::vector<int32_t>> run() {
+    while (next_ < requests_.size() || !rows_.empty()) {
+      while (next_ < requests_.size() && std::ssize(rows_) < options_.batch_size) start(next_++);
+      if (!rows_.empty()) step();
+    }
+    return std::move(texts_);
+  }
+
+ private:
+  // The number of tokens that may follow.
+  int64_t most(const TextRequest& r) const {
+    int64_t positions = std::max(model_.config().positions, model_.config().seq),
+            length = std::ssize(r.prompt);
+    check_usage(length > 0, "the prompt is empty: give at least one token of text");
+    check_usage(length < positions, "the prompt has ", length, " tokens; the model has ", positions,
+                " positions: shorten the prompt");
+    return std::min(r.sampling.max_tokens, positions - length);
+  }
+
+  void start(size_t request) {
+    auto row = static_cast<int64_t>(rows_.size());
+    cache_.lengths.push_back(0);
+    KvCache one = cache_.row(row);
+    Tensor logits = pass_through(model_, on_device(row_of(requests_[request].prompt)), one);
+    cache_.lengths.back() = one.lengths.front();
+    rows_.push_back(request);
+    accept(row, chosen(logits, {&request, 1}).front());
+  }
+
+  void step() {
+    std::vector<int32_t> last;
+    for (size_t request : rows_) last.push_back(texts_[request].back());
+    Tensor logits = pass_through(model_, on_device(row_of(last).t().contiguous()), cache_);
+    std::vector<int64_t> tokens = chosen(logits, rows_);
+    for (int64_t row = std::ssize(rows_) - 1; row >= 0; --row)
+      accept(row, tokens[static_cast<size_t>(row)]);
+  }
+
+  // The next tokens of these requests, from the last stage.
+  std::vector<int64_t> chosen(const Tensor& logits, std::span<const size_t> requests) {
+    Mesh& mesh = model_.mesh();
+    Tensor next = at::empty({std::ssize(requests)}, at::kLong);
+    if (mesh.last_stage()) {
+      Tensor host = logits.cpu();
+      for (size_t i = 0; i < requests.size(); ++i) {
+        const TextRequest& r = requests_[requests[i]];
+        auto length = std::ssize(r.prompt) + std::ssize(texts_[requests[i]]);
+        auto row = static_cast<int64_t>(i);
+        next.mutable_data_ptr<int64_t>()[i] = choose(host[row], r.sampling, length);
+      }
+    }
+    next = on_device(next);
+    mesh.pp().broadcast(next, mesh.pp().size() - 1);
+    next = next.cpu();
+    const auto* ids = next.const_data_ptr<int64_t>();
+    return {ids, ids + next.numel()};
+  }
+
+  // A row's new token, or the end of its text, after which the last row takes its place.
+  void accept(int64_t row, int64_t id) {
+    size_t request = rows_[static_cast<size_t>(row)];
+    auto token = static_cast<int32_t>(id);
+    bool more = !(options_.end && token == *options_.end);
+    if (more) {
+      texts_[request].push_back(token);
+      more = !options_.on_token || options_.on_token(request, token);
+    }
+    if (more && std::ssize(texts_[request]) < most(requests_[request])) return;
+    rows_[static_cast<size_t>(row)] = rows_.back();
+    rows_.pop_back();
+    cache_.drop_row(row);
+    if (options_.on_end) options_.on_end(request);
+  }
+
+  Tensor on_device(const Tensor& x) const { return x.to(model_.hidden_options().device()); }
+
+  GptNeoX& model_;
+  std::span<const TextRequest> requests_;
+  const TextOptions& options_;
+  std::vector<std::vector<int32_t>> texts_;
+  std::vector<size_t> rows_;  // the request of each row of the cache
+  size_t next_ = 0;
+  KvCache cache_;
+};
 
 // The bytes at the end of `text` that begin a UTF-8 character without finishing it.
 size_t unfinished_bytes(const std::string& text) {
@@ -77,35 +181,16 @@ int64_t choose(const Tensor& logits, const Sampling& s, int64_t position) {
   return order[count - 1];
 }
 
-std::vector<int32_t> generate(GptNeoX& model, std::span<const int32_t> prompt,
-                              const Sampling& sampling, std::optional<int32_t> end,
-                              const OnToken& on_token) {
+std::vector<std::vector<int32_t>> generate(GptNeoX& model, std::span<const TextRequest> requests,
+                                           const TextOptions& options) {
   at::NoGradGuard no_grad;
-  int64_t positions = std::max(model.config().positions, model.config().seq),
-          length = static_cast<int64_t>(prompt.size());
-  check_usage(length > 0, "the prompt is empty: give at least one token of text");
-  check_usage(length < positions, "the prompt has ", length, " tokens; the model has ", positions,
-              " positions: shorten the prompt");
-  int64_t most = std::min(sampling.max_tokens, positions - length);
-  KvCache cache = model.new_cache(1, length + most);
-  Mesh& mesh = model.mesh();
-  at::Device device = model.hidden_options().device();
-  Tensor tokens = at::empty({1, length}, at::kLong);
-  std::copy(prompt.begin(), prompt.end(), tokens.mutable_data_ptr<int64_t>());
-  tokens = tokens.to(device);
-  std::vector<int32_t> result;
-  for (int64_t i = 0; i < most; ++i) {
-    Tensor logits = pass_through(model, tokens, cache);
-    Tensor next = at::empty({1, 1}, at::dtype(at::kLong).device(device));
-    if (mesh.last_stage()) next.fill_(choose(logits.cpu(), sampling, length + i));
-    mesh.pp().broadcast(next, mesh.pp().size() - 1);
-    auto token = static_cast<int32_t>(next.item<int64_t>());
-    if (end && token == *end) break;
-    result.push_back(token);
-    if (on_token && !on_token(token)) break;
-    tokens = next;
-  }
-  return result;
+  return Texts(model, requests, options).run();
+}
+
+std::vector<int32_t> generate(GptNeoX& model, std::span<const int32_t> prompt,
+                              const Sampling& sampling, std::optional<int32_t> end) {
+  TextRequest request{{prompt.begin(), prompt.end()}, sampling};
+  return generate(model, {&request, 1}, {.end = end}).front();
 }
 
 std::string TextStream::add(int32_t token) {

@@ -1,4 +1,5 @@
 // Text from a model: greedy, or sampled with temperature, top-k and top-p, with a key/value cache.
+// Several texts at once read the weights once for all of them, and none depends on the others.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -24,15 +25,27 @@ struct Sampling {
 // The next token for logits [V] (on the CPU, float): the likeliest, or drawn by the rules above.
 int64_t choose(const Tensor& logits, const Sampling& sampling, int64_t position);
 
-// Called with each new token; false ends the text.
-using OnToken = std::function<bool(int32_t token)>;
+struct TextRequest {
+  std::vector<int32_t> prompt;
+  Sampling sampling;
+};
 
-// The tokens that follow the prompt, up to max_tokens, the model's positions, or `end`, which is
-// not part of the result. Collective over the mesh's pp and tp axes; all ranks get the tokens and
-// must give the same arguments.
+struct TextOptions {
+  int64_t batch_size = 1;      // texts at once: a finished one makes room for the next
+  std::optional<int32_t> end;  // the token that ends a text and is not part of it
+  // Called with each new token of a text, and when no more follow; false from on_token ends it.
+  std::function<bool(size_t request, int32_t token)> on_token = {};
+  std::function<void(size_t request)> on_end = {};
+};
+
+// The tokens that follow each prompt, up to max_tokens, the model's positions, or the end token.
+// Collective over the mesh's pp and tp axes; all ranks get the tokens and must give the same
+// arguments.
+std::vector<std::vector<int32_t>> generate(GptNeoX& model, std::span<const TextRequest> requests,
+                                           const TextOptions& options);
+// One text.
 std::vector<int32_t> generate(GptNeoX& model, std::span<const int32_t> prompt,
-                              const Sampling& sampling, std::optional<int32_t> end,
-                              const OnToken& on_token = {});
+                              const Sampling& sampling, std::optional<int32_t> end);
 
 // Turns tokens into text as they come: keeps back bytes until they are whole UTF-8 characters.
 // Bytes that do not form UTF-8 become U+FFFD, as in Tokenizer::decode().

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "checkpoint/checkpoint.h"
+#include "generate/huge_pages.h"
 
 namespace neox {
 
@@ -68,6 +69,7 @@ LoadedModel::LoadedModel(const fs::path& dir, const std::vector<std::string>& ov
         {buffer->name(), "param", buffer->master(), buffer->placements(0, buffer->chunk_size())});
   checkpoint.read(chunks);
   for (ParamBuffer* buffer : model_->buffers()) buffer->publish();
+  use_huge_pages(*model_);
 }
 
 }  // namespace neox

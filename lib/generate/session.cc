@@ -17,6 +17,44 @@ std::optional<T> given(const Program& program, const char* option) {
   return program.get<T>(option);
 }
 
+// Texts that grow side by side and are printed one after the other: of the first that is not
+// finished, each part as it comes.
+class Answers {
+ public:
+  Answers(const Tokenizer& tokenizer, std::ostream& out) : tokenizer_(tokenizer), out_(out) {}
+  void add(const std::string& prompt) { answers_.push_back({TextStream(tokenizer_), prompt}); }
+  bool add(size_t i, int32_t token) {
+    answers_[i].waiting += answers_[i].stream.add(token);
+    print();
+    return out_.good();
+  }
+  void end(size_t i) {
+    answers_[i].waiting += answers_[i].stream.rest() + "\n";
+    answers_[i].ended = true;
+    print();
+  }
+
+ private:
+  struct Answer {
+    TextStream stream;
+    std::string waiting;
+    bool ended = false;
+  };
+  void print() {
+    for (; first_ < answers_.size(); ++first_) {
+      Answer& answer = answers_[first_];
+      out_ << answer.waiting << std::flush;
+      answer.waiting.clear();
+      if (!answer.ended) return;
+    }
+  }
+
+  const Tokenizer& tokenizer_;
+  std::ostream& out_;
+  std::vector<Answer> answers_;
+  size_t first_ = 0;
+};
+
 class Session {
  public:
   Session(const SessionOptions& options, std::ostream& out)
@@ -24,29 +62,34 @@ class Session {
         out_(out),
         loaded_(options.checkpoint, options.overrides, pick_device(environment())) {}
 
-  void answer(const std::string& prompt) {
-    for (int64_t i = 0; i < options_.num_samples; ++i) answer_once(prompt, i);
+  // The texts of all prompts, in their order.
+  void answer(const std::vector<std::string>& prompts) {
+    std::vector<TextRequest> requests;
+    Answers answers(loaded_.tokenizer(), out_);
+    for (const std::string& prompt : prompts) {
+      std::vector<int32_t> tokens = loaded_.tokenizer().encode(prompt);
+      for (int64_t i = 0; i < options_.num_samples; ++i) {
+        requests.push_back({tokens, sampling(i)});
+        answers.add(prompt);
+      }
+    }
+    TextOptions options{.batch_size = options_.batch_size,
+                        .on_token = [&](size_t i, int32_t token) { return answers.add(i, token); },
+                        .on_end = [&](size_t i) { answers.end(i); }};
+    if (loaded_.tokenizer().has_end_of_document())
+      options.end = loaded_.tokenizer().end_of_document();
+    generate(loaded_.model(), requests, options);
   }
 
  private:
-  void answer_once(const std::string& prompt, int64_t sample) {
+  Sampling sampling(int64_t sample) const {
     const GenerateConfig& defaults = loaded_.config().generate;
-    Sampling sampling{.max_tokens = options_.max_tokens.value_or(defaults.max_tokens),
-                      .temperature = options_.temperature.value_or(defaults.temperature),
-                      .top_k = options_.top_k.value_or(defaults.top_k),
-                      .top_p = options_.top_p.value_or(defaults.top_p),
-                      .vocab = loaded_.tokenizer().vocab_size(),
-                      .key = random_key(options_.seed, concat("generate.", sample))};
-    const Tokenizer& tokenizer = loaded_.tokenizer();
-    std::optional<int32_t> end;
-    if (tokenizer.has_end_of_document()) end = tokenizer.end_of_document();
-    TextStream text(tokenizer);
-    out_ << prompt << std::flush;
-    generate(loaded_.model(), tokenizer.encode(prompt), sampling, end, [&](int32_t token) {
-      out_ << text.add(token) << std::flush;
-      return out_.good();
-    });
-    out_ << text.rest() << std::endl;
+    return {.max_tokens = options_.max_tokens.value_or(defaults.max_tokens),
+            .temperature = options_.temperature.value_or(defaults.temperature),
+            .top_k = options_.top_k.value_or(defaults.top_k),
+            .top_p = options_.top_p.value_or(defaults.top_p),
+            .vocab = loaded_.tokenizer().vocab_size(),
+            .key = random_key(options_.seed, concat("generate.", sample))};
   }
 
   const SessionOptions& options_;
@@ -73,6 +116,8 @@ SessionOptions session_options(const Program& program) {
   o.top_p = given<double>(program, "top-p");
   o.seed = program.get<int64_t>("seed");
   o.num_samples = program.get<int64_t>("num-samples");
+  o.batch_size = program.get<int64_t>("batch-size");
+  check_usage(o.batch_size > 0, "--batch-size ", o.batch_size, ": must be at least 1");
   check_usage(o.max_tokens.value_or(1) > 0, "--max-tokens ", o.max_tokens.value_or(1),
               ": must be at least 1");
   check_usage(o.num_samples > 0, "--num-samples ", o.num_samples, ": must be at least 1");
@@ -91,11 +136,11 @@ int run_session(const SessionOptions& options, std::istream& in, std::ostream& o
   if (!options.file.empty())
     for (const std::string& line : split(read_file(options.file), '\n'))
       if (!trim(line).empty()) prompts.push_back(line);
-  for (const std::string& prompt : prompts) session.answer(prompt);
+  session.answer(prompts);
   if (!options.prompts.empty() || !options.file.empty()) return 0;
   if (interactive) out << "Type a prompt and press Enter; Ctrl-D ends.\n";
   for (std::string line; (interactive ? out << "> " << std::flush : out), std::getline(in, line);)
-    if (!trim(line).empty()) session.answer(line);
+    if (!trim(line).empty()) session.answer({line});
   if (interactive) out << "\n";
   return 0;
 }

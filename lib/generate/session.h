@@ -17,7 +17,7 @@ struct SessionOptions {
   std::filesystem::path file;  // of prompts, one a line
   std::optional<int64_t> max_tokens, top_k;
   std::optional<double> temperature, top_p;
-  int64_t seed = 1234, num_samples = 1;
+  int64_t seed = 1234, num_samples = 1, batch_size = 1;
 };
 
 SessionOptions session_options(const Program& program);

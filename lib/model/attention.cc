@@ -172,19 +172,4 @@ Tensor GptNeoX::attend_by_probabilities(const Tensor& q, const Tensor& k, const 
   return at::matmul(probabilities, v);
 }
 
-Tensor GptNeoX::attend_cached(const Tensor& q, const Tensor& k, const Tensor& v, int64_t l,
-                              const Pass& pass) {
-  KvCache& cache = *pass.cache;
-  auto i = static_cast<size_t>(l - first_layer_);
-  int64_t T = q.size(2), end = cache.length + T;
-  check(end <= cache.keys[i].size(2), "the key/value cache holds ", cache.keys[i].size(2),
-        " positions, not ", end);
-  cache.keys[i].narrow(2, cache.length, T).copy_(k);
-  cache.values[i].narrow(2, cache.length, T).copy_(v);
-  Tensor keys = for_queries(cache.keys[i].narrow(2, 0, end)),
-         values = for_queries(cache.values[i].narrow(2, 0, end));
-  if (pass.mask.defined()) return at::scaled_dot_product_attention(q, keys, values, pass.mask);
-  return at::scaled_dot_product_attention(q, keys, values, {}, 0.0, T > 1);
-}
-
 }  // namespace neox

@@ -4,7 +4,6 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/embedding.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/layer_norm.h>
 #include <ATen/ops/linear.h>
@@ -78,7 +77,7 @@ Tensor GptNeoX::embed_positions(int64_t T, const Pass& pass) {
   const Tensor& table = learned ? param("embed_positions.weight") : sinusoids_;
   if (!table.defined()) return {};
   if (pass.positions.defined()) return at::embedding(table, pass.positions);
-  int64_t first = pass.cache ? pass.cache->length : 0;
+  int64_t first = pass.cache ? pass.cache->lengths.front() : 0;
   check(first + T <= table.size(0), "positions ", first, "..", first + T, " are beyond the ",
         table.size(0), " that the model has (max_position_embeddings)");
   return table.narrow(0, first, T);
@@ -153,7 +152,7 @@ Tensor GptNeoX::query_key_value(const Tensor& x, int64_t l, const Pass& pass) {
         3);
   }
   if (pass.rotary.cos.defined()) return rotate_rows_(qkv, {K, G}, pass.rotary);
-  return rotate_positions_(qkv, {K, G}, rotary_, pass.cache ? pass.cache->length : 0);
+  return rotate_positions_(qkv, {K, G}, rotary_, pass.cache ? pass.cache->lengths.front() : 0);
 }
 
 Tensor GptNeoX::mlp(const Tensor& x, int64_t l) {
@@ -186,33 +185,6 @@ Tensor GptNeoX::drop(const Tensor& x, double p, const std::string& site, const P
                  {.key = random_key(options_.seed, "dropout." + site),
                   .first_sample = pass.first_sample,
                   .offset = offset});
-}
-
-Tensor GptNeoX::generate_step(const Tensor& x, const Tensor& tokens, KvCache& cache) {
-  at::NoGradGuard no_grad;
-  Pass pass{.cache = &cache};
-  int64_t first = cache.length, last = first + tokens.size(1);
-  if (scores_depend_on_distance() || (first > 0 && last > first + 1))
-    pass.mask = score_mask(first, last, {});
-  pass.bias = score_bias(first, last);
-  Tensor y = layers(mesh_.first_stage() ? embed(tokens, pass) : x, pass);
-  cache.length = last;
-  if (!mesh_.last_stage()) return y;
-  Tensor end = norm(y.narrow(1, y.size(1) - 1, 1).squeeze(1), "final_layer_norm");
-  Tensor mine = at::linear(end, head_weight()).t().contiguous();  // [V / tp, B]
-  Tensor all = at::empty({config_.vocab, mine.size(1)}, mine.options());
-  mesh_.tp().all_gather(mine, all);
-  return all.t();
-}
-
-KvCache GptNeoX::new_cache(int64_t batch, int64_t capacity) const {
-  int64_t D = config_.head_size(), K = config_.groups() / mesh_.layout().tp;
-  KvCache cache;
-  for (int64_t l = first_layer_; l < last_layer_; ++l) {
-    cache.keys.push_back(at::empty({batch, K, capacity, D}, hidden_options()));
-    cache.values.push_back(at::empty({batch, K, capacity, D}, hidden_options()));
-  }
-  return cache;
 }
 
 std::vector<int64_t> GptNeoX::hidden_shape(const Batch& batch) const {

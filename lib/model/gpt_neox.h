@@ -14,6 +14,7 @@
 
 #include "comm/mesh.h"
 #include "config/config.h"
+#include "model/kv_cache.h"
 #include "model/parameters.h"
 #include "ops/rotary.h"
 #include "param/param_buffer.h"
@@ -31,12 +32,6 @@ struct Batch {
   Tensor positions = {};  // [B, T] int64; undefined: 0 .. T - 1
 };
 
-// Keys and values of earlier positions, for generation.
-struct KvCache {
-  std::vector<Tensor> keys, values;  // one of this stage's layers each: [B, K, capacity, D]
-  int64_t length = 0;                // positions filled
-};
-
 struct ModelOptions {
   enum Start { kInitialValues, kZeros } start = kInitialValues;  // kZeros: a checkpoint follows
   Dtypes dtypes;
@@ -47,6 +42,8 @@ struct ModelOptions {
   std::string partition;         // pipe_partition_method
   Chunking chunking = Chunking::kElements;
 };
+
+struct DecodeSource;
 
 // The layers [first, last) of each of `stages` pipeline stages.
 std::vector<std::pair<int64_t, int64_t>> partition_layers(const ModelConfig& config, int stages,
@@ -63,11 +60,12 @@ class GptNeoX {
   // call backward with 1. Collective over tp.
   Tensor forward(const Tensor& x, const Batch& batch, const Tensor& seed);
 
-  // The same for tokens [B, t] that follow cache.length earlier ones, without gradients: hidden
-  // states [B, t, hidden], or on the last stage the logits [B, V of all ranks] of the last token.
-  // Collective over tp. Advances the cache.
+  // The same for tokens [B, t] that follow those in the rows of the cache, without gradients:
+  // hidden states [B, t, hidden], or on the last stage the logits [B, V of all ranks] of the last
+  // token. Collective over tp. Advances the cache.
   Tensor generate_step(const Tensor& x, const Tensor& tokens, KvCache& cache);
-  KvCache new_cache(int64_t batch, int64_t capacity) const;
+  // Rows without positions yet. The model must outlive it, and its parameters keep their values.
+  KvCache new_cache(int64_t batch, int64_t capacity);
 
   const ModelConfig& config() const { return config_; }
   Mesh& mesh() { return mesh_; }
@@ -89,6 +87,9 @@ class GptNeoX {
     RotaryTable rotary = {};   // of the batch's positions; undefined: 0 .. T - 1
   };
   Pass pass_of(const Batch& batch) const;
+  Pass cached_pass(int64_t T, KvCache& cache) const;
+  DecodeSource decode_source(int64_t capacity);
+  Tensor attend_prompt(const Tensor& q, const Tensor& k, const Tensor& v);
   void add_buffers();
   void add_position_tables();
   void add_buffer(const std::string& name, const std::vector<ModelParam>& params,

@@ -1,0 +1,161 @@
+// Generation by GptNeoX's own layers: prompts, and steps that no fused kernel covers; the reference
+// for those that one does.
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/scaled_dot_product_attention.h>
+#include <ATen/ops/tensor.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "base/error.h"
+#include "model/fused_decode.h"
+#include "model/gpt_neox.h"
+
+namespace neox {
+namespace {
+
+bool all_equal(const std::vector<int64_t>& lengths) {
+  return std::ranges::all_of(lengths, [&](int64_t n) { return n == lengths.front(); });
+}
+
+}  // namespace
+
+KvCache KvCache::row(int64_t b) const {
+  KvCache one{.lengths = {lengths[static_cast<size_t>(b)]}, .fused = fused};
+  for (const Tensor& k : keys) one.keys.push_back(k.narrow(0, b, 1));
+  for (const Tensor& v : values) one.values.push_back(v.narrow(0, b, 1));
+  return one;
+}
+
+void KvCache::drop_row(int64_t b) {
+  int64_t last = rows() - 1, length = lengths.back();
+  auto move = [&](const Tensor& x) {
+    x[b].narrow(1, 0, length).copy_(x[last].narrow(1, 0, length));
+  };
+  if (b != last)
+    for (size_t l = 0; l < keys.size(); ++l) move(keys[l]), move(values[l]);
+  lengths[static_cast<size_t>(b)] = length;
+  lengths.pop_back();
+}
+
+KvCache GptNeoX::new_cache(int64_t batch, int64_t capacity) {
+  at::NoGradGuard no_grad;
+  int64_t D = config_.head_size(), K = config_.groups() / mesh_.layout().tp;
+  KvCache cache{.lengths = std::vector<int64_t>(static_cast<size_t>(batch), 0)};
+  for (int64_t l = first_layer_; l < last_layer_; ++l) {
+    cache.keys.push_back(at::empty({batch, K, capacity, D}, hidden_options()));
+    cache.values.push_back(at::empty({batch, K, capacity, D}, hidden_options()));
+  }
+  at::ScalarType type = options_.dtypes.param;
+  bool whole = mesh_.tp().size() == 1 && mesh_.pp().size() == 1;
+  if (whole && options_.device.is_cpu() && (type == at::kFloat || type == at::kBFloat16))
+    cache.fused = std::make_shared<FusedDecode>(decode_source(capacity));
+  return cache;
+}
+
+DecodeSource GptNeoX::decode_source(int64_t capacity) {
+  bool learned = config_.position_embedding == PositionEmbedding::kLearned;
+  DecodeSource source{.config = config_,
+                      .first_layer = first_layer_,
+                      .last_layer = last_layer_,
+                      .param = [this](const std::string& name) { return bias(name); },
+                      .rotary = rotary_,
+                      .positions = learned ? param("embed_positions.weight") : sinusoids_,
+                      .attend = [this](const Tensor& q, const Tensor& k,
+                                       const Tensor& v) { return attend_prompt(q, k, v); }};
+  Tensor by_distance = score_bias(capacity - 1, capacity);
+  if (slopes_.defined() || by_distance.defined()) {
+    Tensor added = score_mask(capacity - 1, capacity, {});
+    if (by_distance.defined()) added = added + by_distance;
+    source.added = added.view({-1, capacity});
+  }
+  return source;
+}
+
+Tensor GptNeoX::generate_step(const Tensor& x, const Tensor& tokens, KvCache& cache) {
+  at::NoGradGuard no_grad;
+  int64_t B = cache.rows(), T = tokens.size(1);
+  int64_t last = *std::ranges::max_element(cache.lengths) + T;
+  check(tokens.size(0) == B, "tokens of ", tokens.size(0), " rows for a key/value cache of ", B);
+  check(last <= cache.capacity(), "the key/value cache holds ", cache.capacity(),
+        " positions, not ", last);
+  if (cache.fused && T == 1) return cache.fused->step(tokens, cache);
+  if (cache.fused && B == 1 && last == T && cache.fused->takes_prompt(T))
+    return cache.fused->prompt(tokens, cache);
+  Pass pass = cached_pass(T, cache);
+  Tensor y = layers(mesh_.first_stage() ? embed(tokens, pass) : x, pass);
+  for (int64_t& length : cache.lengths) length += T;
+  if (!mesh_.last_stage()) return y;
+  Tensor end = norm(y.narrow(1, y.size(1) - 1, 1).squeeze(1), "final_layer_norm");
+  Tensor mine = at::linear(end, head_weight()).t().contiguous();  // [V / tp, B]
+  Tensor all = at::empty({config_.vocab, mine.size(1)}, mine.options());
+  mesh_.tp().all_gather(mine, all);
+  return all.t();
+}
+
+GptNeoX::Pass GptNeoX::cached_pass(int64_t T, KvCache& cache) const {
+  Pass pass{.cache = &cache};
+  int64_t first = cache.lengths.front(), last = first + T;
+  if (all_equal(cache.lengths)) {
+    if (scores_depend_on_distance() || (first > 0 && T > 1))
+      pass.mask = score_mask(first, last, {});
+    pass.bias = score_bias(first, last);
+    return pass;
+  }
+  auto integers = hidden_options().dtype(at::kLong);
+  Tensor lengths = at::tensor(at::ArrayRef<int64_t>(cache.lengths), integers);
+  pass.positions = lengths.unsqueeze(1) + at::arange(T, integers);  // [B, T]
+  pass.rotary = rows_at(rotary_, pass.positions);
+  last = *std::ranges::max_element(cache.lengths) + T;
+  std::vector<Tensor> masks, biases;  // [1, H or 1, T, last] of each row
+  for (int64_t n : cache.lengths) {
+    auto padded = [&](const Tensor& scores, double value) {
+      return at::constant_pad_nd(scores, {0, last - n - T}, value);
+    };
+    masks.push_back(padded(score_mask(n, n + T, {}), -std::numeric_limits<double>::infinity()));
+    Tensor by_distance = score_bias(n, n + T);
+    if (by_distance.defined()) biases.push_back(padded(by_distance, 0));
+  }
+  pass.mask = at::cat(masks, 0);
+  if (!biases.empty()) pass.bias = at::cat(biases, 0);
+  return pass;
+}
+
+// The same for a whole text in float.
+Tensor GptNeoX::attend_prompt(const Tensor& q, const Tensor& k, const Tensor& v) {
+  Pass pass;
+  int64_t T = q.size(2);
+  if (scores_depend_on_distance()) pass.mask = score_mask(0, T, {}).to(at::kFloat);
+  Tensor by_distance = score_bias(0, T);
+  if (by_distance.defined()) pass.mask = pass.mask + by_distance.to(at::kFloat);
+  return attend(q, k, v, first_layer_, pass);
+}
+
+// q [B, H, T, D]; k, v [B, K, T, D].
+Tensor GptNeoX::attend_cached(const Tensor& q, const Tensor& k, const Tensor& v, int64_t l,
+                              const Pass& pass) {
+  KvCache& cache = *pass.cache;
+  auto i = static_cast<size_t>(l - first_layer_);
+  int64_t T = q.size(2), longest = *std::ranges::max_element(cache.lengths);
+  auto seen = [&](const Tensor& all, const Tensor& x) {
+    for (int64_t b = 0; b < cache.rows(); ++b)
+      all[b].narrow(1, cache.lengths[static_cast<size_t>(b)], T).copy_(x[b]);
+    return for_queries(all.narrow(0, 0, cache.rows()).narrow(2, 0, longest + T));
+  };
+  Tensor keys = seen(cache.keys[i], k), values = seen(cache.values[i], v);
+  if (longest == 0) {
+    Pass prompt = pass;
+    prompt.cache = nullptr;
+    return attend(q, k, v, l, prompt);
+  }
+  if (pass.mask.defined()) return at::scaled_dot_product_attention(q, keys, values, pass.mask);
+  return at::scaled_dot_product_attention(q, keys, values);
+}
+
+}  // namespace neox

@@ -1,0 +1,279 @@
+#include "model/fused_decode.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/embedding.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace neox {
+namespace {
+
+Pointwise pointwise(Activation activation, const RowKernels& k) {
+  switch (activation) {
+    case Activation::kGeluErf:
+      return k.gelu_erf;
+    case Activation::kGeluTanh:
+      return k.gelu_tanh;
+    case Activation::kRelu:
+      return k.relu;
+    case Activation::kSilu:
+      return k.silu;
+    case Activation::kSoftsign:
+      return k.softsign;
+    case Activation::kMish:
+      return k.mish;
+    case Activation::kSigmoid:
+      return k.sigmoid;
+    case Activation::kIdentity:
+      break;
+  }
+  return nullptr;
+}
+
+Tensor in_float(const Tensor& x) { return x.defined() ? x.to(at::kFloat).contiguous() : x; }
+
+WeightType weight_type(const Tensor& x) {
+  return x.scalar_type() == at::kFloat ? WeightType::kFloat : WeightType::kBfloat16;
+}
+
+Tensor zero_rows(int64_t rows, int64_t columns) {
+  return at::zeros({rows, padded_row(columns)}, at::kFloat);
+}
+
+// The memory of one row and group of a layer's keys or values.
+void* positions_of(const Tensor& cache, int64_t b, int64_t g, int64_t position) {
+  int64_t at = b * cache.stride(0) + g * cache.stride(1) + position * cache.stride(2);
+  return static_cast<char*>(cache.mutable_data_ptr()) + at * cache.element_size();
+}
+
+// That `more` positions behind those of the cache are within the model's.
+void check_positions(const KvCache& cache, int64_t more, int64_t positions) {
+  int64_t last = *std::ranges::max_element(cache.lengths) + more;
+  check(last <= positions, "positions up to ", last, " are beyond the ", positions,
+        " that the model has (max_position_embeddings)");
+}
+
+}  // namespace
+
+FusedDecode::FusedDecode(const DecodeSource& s)
+    : config_(s.config),
+      kernels_(row_kernels()),
+      activation_(pointwise(s.config.activation, kernels_)),
+      embedding_(s.param("embed_in.weight")),
+      positions_(s.positions),
+      cos_(s.rotary.cos.contiguous()),
+      sin_(s.rotary.sin.contiguous()),
+      added_(in_float(s.added)),
+      type_(weight_type(embedding_)),
+      attend_(s.attend) {
+  for (int64_t l = s.first_layer; l < s.last_layer; ++l) {
+    std::string p = "layers." + std::to_string(l) + ".";
+    layers_.push_back({.attention_norm = norm(s, p + "input_layernorm"),
+                       .mlp_norm = norm(s, p + "post_attention_layernorm"),
+                       .query_norm = norm(s, p + "attention.query_layernorm"),
+                       .key_norm = norm(s, p + "attention.key_layernorm"),
+                       .qkv = linear(s, p + "attention.query_key_value"),
+                       .dense = linear(s, p + "attention.dense"),
+                       .in = linear(s, p + "mlp.dense_h_to_4h"),
+                       .out = linear(s, p + "mlp.dense_4h_to_h")});
+  }
+  final_norm_ = norm(s, "final_layer_norm");
+  head_ = linear(s, config_.tied_embedding ? "embed_in" : "embed_out");
+}
+
+FusedDecode::Norm FusedDecode::norm(const DecodeSource& s, const std::string& name) const {
+  Norm norm{.weight = {in_float(s.param(name + ".weight"))},
+            .bias = {in_float(s.param(name + ".bias"))}};
+  norm.kernel = {norm.weight.data(), norm.bias.data(), static_cast<float>(config_.norm_eps),
+                 config_.norm == neox::Norm::kRmsNorm};
+  return norm;
+}
+
+FusedDecode::Linear FusedDecode::linear(const DecodeSource& s, const std::string& name) const {
+  Tensor weight = s.param(name + ".weight").detach();
+  return {.values = weight,
+          .weight = {weight.const_data_ptr(), weight_type(weight), weight.size(0), weight.size(1)},
+          .bias = {in_float(s.param(name + ".bias"))}};
+}
+
+void FusedDecode::reserve(int64_t rows, int64_t capacity, int threads) {
+  rows_ = rows;
+  bool enough = x_.values.defined() && x_.values.size(0) >= rows &&
+                scratch_.size() >= static_cast<size_t>(threads) &&
+                scratch_[0].row.values.size(1) >= capacity;
+  if (enough) return;
+  const ModelConfig& c = config_;
+  int64_t heads = c.heads * c.head_size();
+  x_.values = zero_rows(rows, c.hidden);
+  qkv_.values = zero_rows(rows, heads + 2 * c.groups() * c.head_size());
+  attended_.values = zero_rows(rows, heads);
+  inner_.values = zero_rows(rows, c.intermediate);
+  gated_.values = zero_rows(rows, c.mlp_inputs());
+  out_.values = zero_rows(rows, c.hidden);
+  scratch_.assign(static_cast<size_t>(threads), {});
+  for (Scratch& s : scratch_) s = {{zero_rows(rows, c.hidden)}, {zero_rows(1, capacity)}};
+}
+
+Tensor FusedDecode::step(const Tensor& tokens, KvCache& cache) {
+  int threads = at::get_num_threads();
+  reserve(tokens.size(0), cache.capacity(), threads);
+  check_positions(cache, 1, cos_.size(0));
+  Tensor positions = at::tensor(at::ArrayRef<int64_t>(cache.lengths));
+  x_.values.narrow(0, 0, rows_).narrow(1, 0, config_.hidden).copy_(embedded(tokens, positions));
+  Tensor logits = at::empty({rows_, head_.weight.rows}, at::kFloat);
+  run_team(threads, [&](Team& team) {
+    for (size_t l = 0; l < layers_.size(); ++l) layer(l, team, cache);
+    head(team, logits);
+  });
+  for (int64_t& length : cache.lengths) ++length;
+  return logits;
+}
+
+// The logits [B, V] of what the layers left.
+void FusedDecode::head(Team& team, const Tensor& logits) {
+  Scratch& scratch = scratch_[static_cast<size_t>(team.rank())];
+  norm_rows(final_norm_, scratch);
+  auto [from, to] = team.share(head_.weight.rows, kRowMultiple);
+  FloatRows y{logits.mutable_data_ptr<float>(), rows_, logits.size(1)};
+  kernels_.multiply(head_.weight, from, to, scratch.normed.rows(rows_), y);
+}
+
+// [tokens, hidden] float, of any tensor of tokens and their positions [tokens].
+Tensor FusedDecode::embedded(const Tensor& tokens, const Tensor& positions) const {
+  Tensor x = at::embedding(embedding_, tokens.flatten()).to(at::kFloat);
+  return positions_.defined() ? x + positions_.index_select(0, positions).to(at::kFloat) : x;
+}
+
+void FusedDecode::layer(size_t l, Team& team, KvCache& cache) {
+  const Layer& layer = layers_[l];
+  Scratch& scratch = scratch_[static_cast<size_t>(team.rank())];
+  FloatRows normed = scratch.normed.rows(rows_);
+  norm_rows(layer.attention_norm, scratch);
+  project(layer.qkv, team.share(layer.qkv.weight.rows, kRowMultiple), normed, qkv_);
+  if (config_.parallel_residual) {
+    if (!config_.tied_norms) norm_rows(layer.mlp_norm, scratch);
+    mlp_in(layer, team, normed);
+  }
+  team.meet();
+  attend(l, team, cache);
+  team.meet();
+  add_output(layer.dense, team, attended_);
+  if (!config_.parallel_residual) {
+    team.meet();
+    norm_rows(layer.mlp_norm, scratch);
+    mlp_in(layer, team, normed);
+    team.meet();
+  }
+  add_output(layer.out, team, inner_);
+  team.meet();
+}
+
+// Each thread norms all rows: that takes less time than waiting for another one.
+void FusedDecode::norm_rows(const Norm& norm, Scratch& scratch) const {
+  FloatRows x = x_.rows(rows_), y = scratch.normed.rows(rows_);
+  for (int64_t b = 0; b < rows_; ++b)
+    kernels_.norm(norm.kernel, x.data + b * x.stride, config_.hidden, y.data + b * y.stride);
+}
+
+void FusedDecode::project(const Linear& linear, Team::Share share, const FloatRows& x,
+                          const Buffer& out) const {
+  FloatRows y = out.rows(rows_);
+  kernels_.multiply(linear.weight, share.begin, share.end, x, y);
+  if (const float* bias = linear.bias.data())
+    for (int64_t b = 0; b < rows_; ++b)
+      kernels_.add(bias + share.begin, share.end - share.begin,
+                   y.data + b * y.stride + share.begin);
+}
+
+void FusedDecode::mlp_in(const Layer& layer, Team& team, const FloatRows& x) const {
+  auto [from, to] = team.share(config_.intermediate, kRowMultiple);
+  int64_t times = config_.gated ? 2 : 1;
+  project(layer.in, {from * times, to * times}, x, config_.gated ? gated_ : inner_);
+  FloatRows in = gated_.rows(rows_), out = inner_.rows(rows_);
+  for (int64_t b = 0; b < rows_; ++b)
+    activate(in.data + b * in.stride, out.data + b * out.stride, {from, to});
+}
+
+// Columns of one row. pairs: gate and up, of a gated MLP; else y has the inputs already.
+void FusedDecode::activate(const float* pairs, float* y, Team::Share columns) const {
+  auto [from, to] = columns;
+  if (config_.gated)
+    for (int64_t i = from; i < to; ++i) y[i] = pairs[2 * i];
+  if (activation_) activation_(y + from, to - from);
+  if (config_.gated)
+    for (int64_t i = from; i < to; ++i) y[i] *= pairs[2 * i + 1];
+}
+
+void FusedDecode::attend(size_t l, Team& team, KvCache& cache) {
+  int64_t groups = config_.groups();
+  auto [from, to] = team.share(rows_ * groups);
+  float* scores = scratch_[static_cast<size_t>(team.rank())].row.rows(1).data;
+  for (int64_t i = from; i < to; ++i) {
+    int64_t row = i / groups;
+    attend_group(l, cache, {row, i % groups, cache.lengths[static_cast<size_t>(row)]}, scores);
+  }
+}
+
+// A group of heads {queries, key, value}: queries and key are normed and rotated in place.
+void FusedDecode::place_heads(const Layer& layer, float* heads, int64_t position) const {
+  int64_t G = config_.group_queries(), D = config_.head_size(), half = cos_.size(1);
+  for (int64_t i = 0; i <= G; ++i) {
+    float* head = heads + i * D;
+    if (config_.qk_norm)
+      kernels_.norm((i < G ? layer.query_norm : layer.key_norm).kernel, head, D, head);
+    if (half > 0)
+      kernels_.rotate(head, cos_.const_data_ptr<float>() + position * half,
+                      sin_.const_data_ptr<float>() + position * half, half);
+  }
+}
+
+void FusedDecode::store_heads(size_t l, const KvCache& cache, const float* heads,
+                              const Item& item) const {
+  int64_t G = config_.group_queries(), D = config_.head_size();
+  auto to = [&](const Tensor& all) {
+    return positions_of(all, item.row, item.group, item.position);
+  };
+  kernels_.store(heads + G * D, D, type_, to(cache.keys[l]));
+  kernels_.store(heads + (G + 1) * D, D, type_, to(cache.values[l]));
+}
+
+void FusedDecode::attend_group(size_t l, KvCache& cache, const Item& item, float* scores) {
+  int64_t b = item.row, g = item.group, G = config_.group_queries(), D = config_.head_size();
+  FloatRows qkv = qkv_.rows(rows_), out = attended_.rows(rows_);
+  float* heads = qkv.data + b * qkv.stride + g * (G + 2) * D;
+  place_heads(layers_[l], heads, item.position);
+  store_heads(l, cache, heads, item);
+  int64_t window = config_.window > 0 ? config_.window : item.position, capacity = cache.capacity();
+  CacheAttention a{.q = heads,
+                   .queries = G,
+                   .q_stride = D,
+                   .D = D,
+                   .keys = positions_of(cache.keys[l], b, g, 0),
+                   .values = positions_of(cache.values[l], b, g, 0),
+                   .type = type_,
+                   .first = std::max<int64_t>(0, item.position - window),
+                   .last = item.position + 1,
+                   .scores = scores,
+                   .out = out.data + b * out.stride + g * G * D};
+  if (added_.defined()) {
+    a.added = added_.const_data_ptr<float>() + g * G * capacity + capacity - 1 - item.position;
+    a.added_stride = capacity;
+  }
+  kernels_.attend(a);
+}
+
+void FusedDecode::add_output(const Linear& linear, Team& team, const Buffer& in) {
+  Team::Share share = team.share(config_.hidden, kRowMultiple);
+  project(linear, share, in.rows(rows_), out_);
+  FloatRows x = x_.rows(rows_), y = out_.rows(rows_);
+  for (int64_t b = 0; b < rows_; ++b)
+    kernels_.add(y.data + b * y.stride + share.begin, share.end - share.begin,
+                 x.data + b * x.stride + share.begin);
+}
+
+}  // namespace neox

@@ -1,0 +1,119 @@
+// Steps of one token, and prompts, on a CPU, for the whole model on one rank: a layer is three to
+// five passes over its weights by a team of threads, with activations in float. A step runs at the
+// rate of the memory, a prompt at that of products in float, for which bf16 is converted in parts.
+// Any model that GptNeoX runs in float or bf16; the weights stay where they are.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "config/config.h"
+#include "model/kv_cache.h"
+#include "ops/rotary.h"
+#include "ops/row_kernels.h"
+#include "ops/team.h"
+
+namespace neox {
+
+using at::Tensor;
+
+// What the steps take from a model.
+struct DecodeSource {
+  ModelConfig config;
+  int64_t first_layer = 0, last_layer = 0;
+  std::function<Tensor(const std::string&)>
+      param;  // undefined where the model has none of the name
+  RotaryTable rotary;
+  Tensor positions;  // [positions, hidden], added to embeddings; or undefined
+  Tensor added;      // to scores, [H, capacity]: the last column for the token itself; or undefined
+  // Of a prompt's queries [1, H, T, D], keys and values [1, K, T, D], all float.
+  std::function<Tensor(const Tensor&, const Tensor&, const Tensor&)> attend;
+};
+
+class FusedDecode {
+ public:
+  explicit FusedDecode(const DecodeSource& source);
+  // tokens [B, 1] int64 for the cache's rows: logits [B, V], float. The cache grows by one.
+  Tensor step(const Tensor& tokens, KvCache& cache);
+  // Whether prompt() is the fastest way for so many tokens: bf16 is not slow on every processor.
+  bool takes_prompt(int64_t tokens) const;
+  // tokens [1, T] int64 for a cache of one row without positions: the logits [1, V] of the last.
+  Tensor prompt(const Tensor& tokens, KvCache& cache);
+
+ private:
+  struct Vector {
+    Tensor values;  // float, or undefined
+    const float* data() const {
+      return values.defined() ? values.const_data_ptr<float>() : nullptr;
+    }
+  };
+  struct Norm {
+    Vector weight, bias;
+    RowNorm kernel;
+  };
+  struct Linear {
+    Tensor values;
+    WeightMatrix weight;  // those values
+    Vector bias;
+  };
+  struct Layer {
+    Norm attention_norm, mlp_norm, query_norm, key_norm;
+    Linear qkv, dense, in, out;
+  };
+  struct Buffer {
+    Tensor values;  // [rows, stride] float
+    FloatRows rows(int64_t count) const {
+      return {values.mutable_data_ptr<float>(), count, values.size(1)};
+    }
+  };
+  struct Item {  // of attention: the queries of a row that see the same keys
+    int64_t row, group, position;
+  };
+  struct Scratch {  // of one thread
+    Buffer normed, row;
+  };
+
+  Norm norm(const DecodeSource& source, const std::string& name) const;
+  Linear linear(const DecodeSource& source, const std::string& name) const;
+  void reserve(int64_t rows, int64_t capacity, int threads);
+  Tensor embedded(const Tensor& tokens, const Tensor& positions) const;
+  void place_heads(const Layer& layer, float* heads, int64_t position) const;
+  void store_heads(size_t l, const KvCache& cache, const float* heads, const Item& item) const;
+  void layer(size_t l, Team& team, KvCache& cache);
+  void norm_rows(const Norm& norm, Scratch& scratch) const;
+  void project(const Linear& linear, Team::Share share, const FloatRows& x, const Buffer& y) const;
+  void mlp_in(const Layer& layer, Team& team, const FloatRows& x) const;
+  void activate(const float* pairs, float* y, Team::Share columns) const;
+  void head(Team& team, const Tensor& logits);
+  void attend(size_t l, Team& team, KvCache& cache);
+  void attend_group(size_t l, KvCache& cache, const Item& item, float* scores);
+  void add_output(const Linear& linear, Team& team, const Buffer& in);
+  void reserve_prompt(int64_t tokens, int threads);
+  void prompt_layer(size_t l, KvCache& cache, int threads);
+  void prompt_norm(const Norm& norm, Team& team);
+  void prompt_product(const Linear& linear, Team& team, const Tensor& x, const Tensor& y);
+  void prompt_heads(size_t l, Team& team, const KvCache& cache);
+  void prompt_mlp(const Layer& layer, Team& team);
+  void prompt_output(const Linear& linear, Team& team, const Tensor& in);
+
+  ModelConfig config_;
+  const RowKernels& kernels_;
+  Pointwise activation_;  // null: none
+  std::vector<Layer> layers_;
+  Norm final_norm_;
+  Linear head_;
+  Tensor embedding_, positions_, cos_, sin_, added_;
+  WeightType type_;
+  int64_t rows_ = 0;
+  Buffer x_, qkv_, attended_, inner_, gated_, out_;
+  std::vector<Scratch> scratch_;
+  std::function<Tensor(const Tensor&, const Tensor&, const Tensor&)> attend_;
+  struct Prompt {  // [T, ...] float; parts: of one thread, a part of a matrix
+    Tensor x, normed, qkv, attended, inner, gated, out;
+    std::vector<Tensor> parts;
+  } prompt_;
+};
+
+}  // namespace neox

@@ -1,0 +1,28 @@
+// Keys and values of earlier positions, for generation. Allocated once, for `capacity` positions of
+// each row; rows are texts of their own, of any length.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace neox {
+
+class FusedDecode;
+
+struct KvCache {
+  std::vector<at::Tensor> keys, values;  // one of this stage's layers each: [B, K, capacity, D]
+  std::vector<int64_t> lengths;          // [B]: positions filled
+  // Steps of one token by fused kernels; null: by the model's own layers, which are the reference.
+  std::shared_ptr<FusedDecode> fused = nullptr;
+
+  int64_t rows() const { return static_cast<int64_t>(lengths.size()); }
+  int64_t capacity() const { return keys.front().size(2); }
+  // One row as a cache of its own, on the same memory; its length is not the original's.
+  KvCache row(int64_t b) const;
+  // The last row takes the place of row b, which is forgotten.
+  void drop_row(int64_t b);
+};
+
+}  // namespace neox

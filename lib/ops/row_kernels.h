@@ -1,0 +1,77 @@
+// Arithmetic of decoding on a CPU: matrices of weights times a few rows of activations, and what a
+// decoder does between such products. Weights are float or bf16 as they lie in the model, all else
+// is float. A matrix is read once for all rows, at the rate of the memory; what a row gives does
+// not depend on the other rows, bit for bit. Functions work on what they are given, in the calling
+// thread; threads share the work by rows of the weights and by heads.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+namespace neox {
+
+enum class WeightType { kFloat, kBfloat16 };
+
+// Activations start at 64 bytes and are as long, padded with zeros, as this multiple of floats.
+constexpr int64_t kRowMultiple = 16;
+inline int64_t padded_row(int64_t n) {
+  return (n + kRowMultiple - 1) / kRowMultiple * kRowMultiple;
+}
+
+struct WeightMatrix {
+  const void* data = nullptr;  // [rows, columns]
+  WeightType type = WeightType::kFloat;
+  int64_t rows = 0, columns = 0;
+};
+
+// Rows of floats, `stride` apart.
+struct FloatRows {
+  float* data = nullptr;
+  int64_t count = 0, stride = 0;
+};
+
+struct RowNorm {
+  const float *weight = nullptr, *bias = nullptr;  // bias may be null
+  float eps = 0;
+  bool rms = false;
+};
+
+// Queries of one row that see the same keys and values.
+struct CacheAttention {
+  const float* q = nullptr;  // [queries, D], `q_stride` apart
+  int64_t queries = 0, q_stride = 0, D = 0;
+  const void *keys = nullptr, *values = nullptr;  // [positions, D]
+  WeightType type = WeightType::kFloat;
+  int64_t first = 0, last = 0;   // the positions that are seen
+  const float* added = nullptr;  // to the scores of each query, [queries, positions]; or null
+  int64_t added_stride = 0;
+  float* scores = nullptr;  // scratch: padded_row(last)
+  float* out = nullptr;     // [queries, D]
+};
+
+using Pointwise = void (*)(float* x, int64_t n);  // in place
+
+struct RowKernels {
+  const char* name;
+  // y[r][n] = sum over k of x[r][k] w[n][k] for n in [from, to) and all rows of x.
+  void (*multiply)(const WeightMatrix& w, int64_t from, int64_t to, const FloatRows& x,
+                   const FloatRows& y);
+  void (*norm)(const RowNorm& norm, const float* x, int64_t n, float* y);
+  // softmax(q k^T / sqrt(D) + added) v
+  void (*attend)(const CacheAttention& a);
+  void (*store)(const float* x, int64_t n, WeightType type, void* to);
+  void (*widen)(const uint16_t* x, int64_t n, float* to);  // from bf16
+  void (*add)(const float* x, int64_t n, float* to);       // to += x
+  // In GPT-NeoX's half-split form, on the first 2 * half elements.
+  void (*rotate)(float* x, const float* cos, const float* sin, int64_t half);
+  Pointwise gelu_erf, gelu_tanh, relu, silu, softsign, mish, sigmoid;
+};
+
+// Those that this processor runs, the fastest last.
+std::vector<const RowKernels*> all_row_kernels();
+// The fastest.
+const RowKernels& row_kernels();
+
+// Those of one instruction set.
+extern const RowKernels kPlainRowKernels, kAvx2RowKernels, kAvx512RowKernels;
+
+}  // namespace neox

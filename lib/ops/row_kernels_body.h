@@ -1,0 +1,339 @@
+// The functions of RowKernels over the vectors of one instruction set. The file that includes it
+// defines, in an anonymous namespace, Floats and kLanes, load() of both types, sum() and keep(),
+// and kRegisters. All is in that namespace too: compiled for another processor, a function with a
+// name that the linker sees could end up in programs for this one. No <cmath>, no <algorithm> for
+// the same reason.
+#include <cstring>
+
+#include "ops/row_kernels.h"
+
+namespace neox {
+namespace {
+
+typedef int32_t Ints __attribute__((vector_size(4 * kLanes)));
+
+inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+inline Floats all(float x) { return Floats{} + x; }
+inline Floats greater(Floats a, Floats b) { return a > b ? a : b; }
+inline Floats smaller(Floats a, Floats b) { return a < b ? a : b; }
+inline void store(float* p, Floats v) { std::memcpy(p, &v, sizeof v); }
+
+// The first n <= kLanes elements, then zeros.
+template <class T>
+inline Floats load_some(const T* p, int64_t n) {
+  if (n >= kLanes) return load(p);
+  T some[kLanes] = {};
+  for (int64_t i = 0; i < n; ++i) some[i] = p[i];
+  return load(some);
+}
+inline void store_some(float* p, Floats v, int64_t n) {
+  if (n >= kLanes) return store(p, v);
+  for (int64_t i = 0; i < n; ++i) p[i] = v[i];
+}
+
+// Rows of weights that are multiplied with B rows of activations at once: as many as leave the sums
+// in registers.
+template <int B>
+constexpr int weight_rows() {
+  return kRegisters >= 32 ? (B == 8 ? 3 : 4) : (B == 8 ? 1 : B == 4 ? 2 : 4);
+}
+
+// Where the memory is asked for what comes later: a line for each line that is used.
+struct Ahead {
+  const char* at;
+  int64_t step;
+  inline void next() {
+    __builtin_prefetch(at, 0, 2);
+    at += step;
+  }
+};
+
+// sums[r][b] += the products of n columns.
+template <int R, int B, class T>
+inline __attribute__((always_inline)) void tile(const T* w, int64_t columns, int64_t n,
+                                                const float* x, int64_t x_stride, Floats* sums,
+                                                Ahead& ahead) {
+  constexpr int64_t kLine = 64 / sizeof(T);
+  Floats s[R][B];
+  for (int r = 0; r < R; ++r)
+    for (int b = 0; b < B; ++b) s[r][b] = sums[r * B + b];
+  int64_t k = 0;
+  for (; k + kLine <= n; k += kLine) {
+    for (int r = 0; r < R; ++r) ahead.next();
+#pragma GCC unroll 16
+    for (int64_t u = k; u < k + kLine; u += kLanes) {
+      Floats wide[R];
+      for (int r = 0; r < R; ++r) wide[r] = load(w + r * columns + u);
+      for (int b = 0; b < B; ++b) {
+        Floats v = load(x + b * x_stride + u);
+        if (R > 1) keep(v);
+        for (int r = 0; r < R; ++r) s[r][b] += wide[r] * v;
+      }
+    }
+  }
+  for (; k < n; k += kLanes)
+    for (int r = 0; r < R; ++r) {
+      Floats wide = load_some(w + r * columns + k, n - k);
+      for (int b = 0; b < B; ++b) s[r][b] += wide * load(x + b * x_stride + k);
+    }
+  for (int r = 0; r < R; ++r)
+    for (int b = 0; b < B; ++b) sums[r * B + b] = s[r][b];
+}
+
+constexpr int64_t kPanel = 12;  // rows of weights, a multiple of all weight_rows()
+
+// y of `rows` <= kPanel rows of weights and B rows of activations, whose columns are taken in
+// pieces that stay in the innermost cache.
+template <int B, class T>
+inline void panel(const T* w, int64_t columns, int64_t rows, const FloatRows& x, const FloatRows& y,
+                  Ahead& ahead) {
+  constexpr int R = weight_rows<B>();
+  constexpr int64_t kPiece = B == 1 ? int64_t{1} << 40 : 4096 / B;
+  Floats sums[kPanel * B] = {};
+  for (int64_t k = 0; k < columns; k += kPiece) {
+    int64_t n = least(kPiece, columns - k), r = 0;
+    for (; r + R <= rows; r += R)
+      tile<R, B>(w + r * columns + k, columns, n, x.data + k, x.stride, sums + r * B, ahead);
+    for (; r < rows; ++r)
+      tile<1, B>(w + r * columns + k, columns, n, x.data + k, x.stride, sums + r * B, ahead);
+  }
+  for (int64_t r = 0; r < rows; ++r)
+    for (int b = 0; b < B; ++b) y.data[b * y.stride + r] = sum(sums[r * B + b]);
+}
+
+template <class T>
+inline void multiply_rows(const T* w, const WeightMatrix& m, int64_t from, int64_t to,
+                          const FloatRows& x, const FloatRows& y) {
+  constexpr int64_t kDistance = 8192;
+  int64_t at_once = x.count == 1 ? weight_rows<1>() : kPanel;
+  for (int64_t n = from; n < to; n += at_once) {
+    int64_t rows = least(at_once, to - n);
+    const T* first = w + n * m.columns;
+    Ahead ahead{reinterpret_cast<const char*>(first + rows * m.columns) + kDistance, 64};
+    for (int64_t b = 0; b < x.count; ahead.step = 0) {
+      FloatRows in{x.data + b * x.stride, x.count - b, x.stride},
+          out{y.data + b * y.stride + n, x.count - b, y.stride};
+      int64_t left = x.count - b;
+      if (left >= 8)
+        panel<8>(first, m.columns, rows, in, out, ahead), b += 8;
+      else if (left >= 4)
+        panel<4>(first, m.columns, rows, in, out, ahead), b += 4;
+      else if (left >= 2)
+        panel<2>(first, m.columns, rows, in, out, ahead), b += 2;
+      else
+        panel<1>(first, m.columns, rows, in, out, ahead), b += 1;
+    }
+  }
+}
+
+void multiply(const WeightMatrix& w, int64_t from, int64_t to, const FloatRows& x,
+              const FloatRows& y) {
+  if (w.type == WeightType::kFloat)
+    multiply_rows(static_cast<const float*>(w.data), w, from, to, x, y);
+  else
+    multiply_rows(static_cast<const uint16_t*>(w.data), w, from, to, x, y);
+}
+
+inline float root(float x) { return __builtin_sqrtf(x); }
+
+void norm(const RowNorm& norm, const float* x, int64_t n, float* y) {
+  Floats total{}, squares{};
+  auto size = static_cast<float>(n);
+  float mean = 0;
+  if (!norm.rms) {
+    for (int64_t k = 0; k < n; k += kLanes) total += load_some(x + k, n - k);
+    mean = sum(total) / size;
+  }
+  int64_t k = 0;
+  for (; k + kLanes <= n; k += kLanes) {
+    Floats d = load(x + k) - mean;
+    squares += d * d;
+  }
+  float rest = 0;
+  for (; k < n; ++k) rest += (x[k] - mean) * (x[k] - mean);
+  float scale = 1 / root((sum(squares) + rest) / size + norm.eps);
+  for (k = 0; k < n; k += kLanes) {
+    Floats v = (load_some(x + k, n - k) - mean) * scale * load_some(norm.weight + k, n - k);
+    if (norm.bias) v += load_some(norm.bias + k, n - k);
+    store_some(y + k, v, n - k);
+  }
+}
+
+// e^x within 2 units in the last place (the polynomial of Cephes' expf); at least 1e-38.
+inline Floats exponential(Floats x) {
+  x = smaller(greater(x, all(-87.3f)), all(88.3f));
+  Floats n = x * 1.44269504f + 12582912.0f;  // the nearest integer in the lowest bits
+  Ints power = reinterpret_cast<Ints>(n) << 23;
+  n -= 12582912.0f;
+  Floats r = x - n * 0.693359375f - n * -2.12194440e-4f;
+  Floats p = all(1.9875691500e-4f);
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  Floats e = p * r * r + r + 1.0f;
+  return reinterpret_cast<Floats>(reinterpret_cast<Ints>(e) + power);
+}
+
+template <class T>
+inline float dot(const float* q, const T* k, int64_t D) {
+  Floats s{};
+  int64_t d = 0;
+  for (; d + kLanes <= D; d += kLanes) s += load(q + d) * load(k + d);
+  if (d < D) s += load_some(q + d, D - d) * load_some(k + d, D - d);
+  return sum(s);
+}
+
+// scores[j] becomes e^(score - the greatest); returns their sum. The scores are padded to vectors.
+inline float exponentials(float* scores, int64_t n) {
+  for (int64_t j = n; j % kLanes != 0; ++j) scores[j] = -3e38f;
+  Floats most = all(-3e38f), total{};
+  for (int64_t j = 0; j < n; j += kLanes) most = greater(most, load(scores + j));
+  float top = most[0];
+  for (int i = 1; i < kLanes; ++i) top = most[i] > top ? most[i] : top;
+  int64_t j = 0;
+  for (; j + kLanes <= n; j += kLanes) {
+    Floats e = exponential(load(scores + j) - top);
+    total += e;
+    store(scores + j, e);
+  }
+  if (j == n) return sum(total);
+  store(scores + j, exponential(load(scores + j) - top));
+  return sum(total + load_some(scores + j, n - j));
+}
+
+template <int N, class T>
+inline void weighted_sum(const float* weights, const T* values, int64_t D, int64_t n, float scale,
+                         float* out) {
+  Floats s[N] = {};
+  for (int64_t j = 0; j < n; ++j)
+    for (int i = 0; i < N; ++i) s[i] += load(values + j * D + i * kLanes) * weights[j];
+  for (int i = 0; i < N; ++i) store(out + i * kLanes, s[i] * scale);
+}
+
+template <class T>
+inline void attend_query(const CacheAttention& a, int64_t query) {
+  const float* q = a.q + query * a.q_stride;
+  const float* added = a.added ? a.added + query * a.added_stride + a.first : nullptr;
+  int64_t n = a.last - a.first, D = a.D, d = 0;
+  const T *keys = static_cast<const T*>(a.keys) + a.first * D,
+          *values = static_cast<const T*>(a.values) + a.first * D;
+  float scale = 1 / root(static_cast<float>(D));
+  for (int64_t j = 0; j < n; ++j) {
+    a.scores[j] = dot(q, keys + j * D, D) * scale;
+    if (added) a.scores[j] += added[j];
+  }
+  scale = 1 / exponentials(a.scores, n);
+  float* out = a.out + query * D;
+  for (; d + 4 * kLanes <= D; d += 4 * kLanes)
+    weighted_sum<4>(a.scores, values + d, D, n, scale, out + d);
+  for (; d + kLanes <= D; d += kLanes) weighted_sum<1>(a.scores, values + d, D, n, scale, out + d);
+  if (d == D) return;
+  Floats s{};
+  for (int64_t j = 0; j < n; ++j) s += load_some(values + j * D + d, D - d) * a.scores[j];
+  store_some(out + d, s * scale, D - d);
+}
+
+void attend(const CacheAttention& a) {
+  for (int64_t query = 0; query < a.queries; ++query)
+    if (a.type == WeightType::kFloat)
+      attend_query<float>(a, query);
+    else
+      attend_query<uint16_t>(a, query);
+}
+
+void store_as(const float* x, int64_t n, WeightType type, void* to) {
+  if (type == WeightType::kFloat) {
+    std::memcpy(to, x, static_cast<size_t>(n) * sizeof(float));
+    return;
+  }
+  auto* half = static_cast<uint16_t*>(to);
+  for (int64_t i = 0; i < n; ++i) {
+    uint32_t bits;
+    std::memcpy(&bits, x + i, sizeof bits);
+    uint32_t even = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16;  // to the nearest, ties to even
+    half[i] = static_cast<uint16_t>((bits & 0x7FFFFFFF) > 0x7F800000 ? 0x7FC0 : even);
+  }
+}
+
+void widen(const uint16_t* x, int64_t n, float* to) {
+  for (int64_t i = 0; i < n; i += kLanes) store_some(to + i, load_some(x + i, n - i), n - i);
+}
+
+void add(const float* x, int64_t n, float* to) {
+  for (int64_t i = 0; i < n; ++i) to[i] += x[i];
+}
+
+void rotate(float* x, const float* cos, const float* sin, int64_t half) {
+  for (int64_t i = 0; i < half; ++i) {
+    float a = x[i], b = x[i + half];
+    x[i] = a * cos[i] - b * sin[i];
+    x[i + half] = b * cos[i] + a * sin[i];
+  }
+}
+
+template <class F>
+inline void for_each(float* x, int64_t n, const F& f) {
+  for (int64_t i = 0; i < n; i += kLanes) store_some(x + i, f(load_some(x + i, n - i)), n - i);
+}
+
+inline Floats logistic(Floats x) { return 1.0f / (1.0f + exponential(-x)); }
+
+// The complementary error function of |x| by Abramowitz and Stegun 7.1.26: within 1.5e-7.
+void gelu_erf(float* x, int64_t n) {
+  for_each(x, n, [](Floats v) {
+    Floats z = greater(v, -v) * 0.707106781f, t = 1.0f / (1.0f + z * 0.3275911f);
+    Floats p = all(1.061405429f);
+    p = p * t - 1.453152027f;
+    p = p * t + 1.421413741f;
+    p = p * t - 0.284496736f;
+    p = p * t + 0.254829592f;
+    Floats far = p * t * exponential(-z * z);
+    return v * 0.5f * (v > 0 ? 2.0f - far : far);
+  });
+}
+void gelu_tanh(float* x, int64_t n) {
+  for_each(x, n,
+           [](Floats v) { return v * logistic((v + v * v * v * 0.044715f) * 1.5957691216f); });
+}
+void relu(float* x, int64_t n) {
+  for_each(x, n, [](Floats v) { return greater(v, Floats{}); });
+}
+void silu(float* x, int64_t n) {
+  for_each(x, n, [](Floats v) { return v * logistic(v); });
+}
+void softsign(float* x, int64_t n) {
+  for_each(x, n, [](Floats v) { return v / (1.0f + greater(v, -v)); });
+}
+// x tanh(log(1 + e^x))
+void mish(float* x, int64_t n) {
+  for_each(x, n, [](Floats v) {
+    Floats e = exponential(smaller(v, all(20.0f))), m = e * (e + 2.0f);
+    return v * (m / (m + 2.0f));
+  });
+}
+void sigmoid(float* x, int64_t n) {
+  for_each(x, n, [](Floats v) { return logistic(v); });
+}
+
+constexpr RowKernels kernels_named(const char* name) {
+  return {.name = name,
+          .multiply = multiply,
+          .norm = norm,
+          .attend = attend,
+          .store = store_as,
+          .widen = widen,
+          .add = add,
+          .rotate = rotate,
+          .gelu_erf = gelu_erf,
+          .gelu_tanh = gelu_tanh,
+          .relu = relu,
+          .silu = silu,
+          .softsign = softsign,
+          .mish = mish,
+          .sigmoid = sigmoid};
+}
+
+}  // namespace
+}  // namespace neox

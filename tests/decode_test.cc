@@ -1,0 +1,169 @@
+// Generation with fused kernels and of several texts at once: the model's own layers and texts
+// alone are the references.
+#include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/stack.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "generate/generate.h"
+#include "run_fixture.h"
+#include "tiny_run.h"
+
+namespace neox::testing {
+namespace {
+
+using Tokens = std::vector<int32_t>;
+using Texts = std::vector<Tokens>;
+
+class Model {
+ public:
+  explicit Model(const ModelOption& option = {}, at::ScalarType type = at::kFloat)
+      : world_(self_communicator()),
+        mesh_({}, *world_),
+        model_(config(option), mesh_,
+               {.dtypes = {type, type, type}, .keeping = GradientKeeping::kNone}) {}
+  static ModelConfig config(const ModelOption& option) {
+    TinyOptions options;
+    if (option.set) option.set(options);
+    ModelConfig config = options.model;
+    config.positions = 24;
+    config.init_std = 1;
+    return config;
+  }
+  GptNeoX& operator*() { return model_; }
+
+  // The logits behind prompts of 1, 4, 9 ... tokens, then of steps of one token, [steps, B, V].
+  Tensor logits(int64_t batch, bool fused) {
+    at::NoGradGuard no_grad;
+    at::manual_seed(1);
+    KvCache cache = model_.new_cache(batch, 24);
+    if (!fused) cache.fused = nullptr;
+    int64_t vocab = model_.config().vocab;
+    std::vector<Tensor> all;
+    for (int64_t b = 0; b < batch; ++b) {
+      KvCache row = cache.row(b);
+      model_.generate_step({}, at::randint(vocab, {1, (b + 1) * (b + 1)}, at::kLong), row);
+      cache.lengths[static_cast<size_t>(b)] = row.lengths.front();
+    }
+    for (int i = 0; i < 6; ++i)
+      all.push_back(model_.generate_step({}, at::randint(vocab, {batch, 1}, at::kLong), cache));
+    return at::stack(all).to(at::kFloat);
+  }
+
+  Texts texts(const std::vector<TextRequest>& requests, int64_t batch_size,
+              std::optional<int32_t> end = {}) {
+    return generate(model_, requests, {.batch_size = batch_size, .end = end});
+  }
+
+ private:
+  std::unique_ptr<Communicator> world_;
+  Mesh mesh_;
+  GptNeoX model_;
+};
+
+double relative(const Tensor& a, const Tensor& b) {
+  return ((a - b).norm() / b.norm()).item<double>();
+}
+
+TEST(FusedDecode, GivesTheLogitsOfTheModelsOwnLayers) {
+  for (int threads : {1, 3}) {
+    at::set_num_threads(threads);
+    for (ModelOption option : kModelOptions) {
+      Model model(option);
+      ASSERT_TRUE((*model).new_cache(1, 1).fused) << option.name;
+      for (int64_t batch : {1, 4})
+        EXPECT_LT(relative(model.logits(batch, true), model.logits(batch, false)), 3e-6)
+            << option.name << " batch " << batch;
+    }
+  }
+  at::set_num_threads(1);
+}
+
+TEST(FusedDecode, KeepsActivationsOfHalfWeightsInFloat) {
+  for (const ModelOption& option : kModelOptions) {
+    Model half(option, at::kBFloat16);
+    EXPECT_LT(relative(half.logits(3, true), half.logits(3, false)), 0.05) << option.name;
+  }
+}
+
+TEST(FusedDecode, IsForFloatAndBf16) {
+  EXPECT_FALSE((*Model({}, at::kDouble)).new_cache(1, 1).fused);
+}
+
+// Prompts of many lengths, of which some end early.
+std::vector<TextRequest> requests(const Sampling& sampling) {
+  std::vector<TextRequest> all;
+  for (int32_t i = 0; i < 9; ++i) {
+    TextRequest r{.sampling = sampling};
+    for (int32_t t = 0; t <= i * 5 % 7; ++t) r.prompt.push_back((3 * i + 5 * t) % 11);
+    r.sampling.max_tokens = 4 + i;
+    all.push_back(r);
+  }
+  return all;
+}
+
+TEST(Batch, ChangesNoText) {
+  at::set_num_threads(1);
+  for (at::ScalarType type : {at::kFloat, at::kBFloat16, at::kDouble})
+    for (const ModelOption& option : kModelOptions)
+      for (Sampling sampling : {Sampling{}, {.temperature = 1, .top_p = 0.9, .key = 7}}) {
+        Model model(option, type);
+        std::vector<TextRequest> all = requests(sampling);
+        Texts alone;
+        for (const TextRequest& r : all) alone.push_back(model.texts({r}, 1).front());
+        EXPECT_EQ(model.texts(all, 4), alone) << option.name;
+        EXPECT_EQ(model.texts(all, 100), alone) << option.name;
+      }
+}
+
+TEST(Batch, EndsEachTextAtItsEnd) {
+  Model model;
+  std::vector<TextRequest> all = requests({});
+  Texts open = model.texts(all, 4);
+  int32_t end = open[8][2];
+  Texts ended = model.texts(all, 4, end);
+  for (size_t i = 0; i < all.size(); ++i)
+    EXPECT_EQ(ended[i], Tokens(open[i].begin(), std::ranges::find(open[i], end)));
+  EXPECT_LT(ended[8].size(), open[8].size());
+}
+
+TEST(Batch, TellsOfTokensAndEnds) {
+  Model model;
+  std::vector<TextRequest> all = requests({});
+  Texts seen(all.size());
+  std::set<size_t> ended;
+  Texts texts = generate(*model, all,
+                         {.batch_size = 3,
+                          .on_token =
+                              [&](size_t i, int32_t token) {
+                                EXPECT_FALSE(ended.contains(i));
+                                seen[i].push_back(token);
+                                return i != 2 || seen[i].size() < 2;
+                              },
+                          .on_end = [&](size_t i) { ended.insert(i); }});
+  EXPECT_EQ(seen, texts);
+  EXPECT_EQ(ended.size(), all.size());
+  EXPECT_EQ(texts[2].size(), 2u);
+}
+
+TEST(Batch, EveryLayoutGivesTheSameTexts) {
+  std::vector<TextRequest> all = requests({});
+  at::set_num_threads(1);
+  Texts wanted = Model().texts(all, 4);
+  for (Layout layout : {Layout{.pp = 2}, {.tp = 2}}) {
+    std::vector<Texts> texts(2);
+    run_thread_ranks(2, [&](Communicator& world, Control&) {
+      Mesh mesh(layout, world);
+      GptNeoX model(Model::config({}), mesh, {.keeping = GradientKeeping::kNone});
+      texts[static_cast<size_t>(world.rank())] = generate(model, all, {.batch_size = 4});
+    });
+    for (const Texts& other : texts) EXPECT_EQ(other, wanted) << to_string(layout);
+  }
+}
+
+}  // namespace
+}  // namespace neox::testing

@@ -1,0 +1,172 @@
+// The arithmetic of decoding for each instruction set that this processor has, against ATen in
+// double, at sizes that fill no vector.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/layer_norm.h>
+#include <ATen/ops/linspace.h>
+#include <ATen/ops/mish.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/rms_norm.h>
+#include <ATen/ops/silu.h>
+#include <ATen/ops/softmax.h>
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cmath>
+#include <limits>
+
+#include "ops/row_kernels.h"
+#include "ops/team.h"
+
+namespace neox {
+namespace {
+
+using at::Tensor;
+
+double relative(const Tensor& a, const Tensor& b) {
+  Tensor x = a.to(at::kDouble), y = b.to(at::kDouble);
+  return ((x - y).norm() / y.norm()).item<double>();
+}
+
+FloatRows rows(const Tensor& x) { return {x.mutable_data_ptr<float>(), x.size(0), x.size(1)}; }
+
+Tensor padded(const Tensor& x) {
+  Tensor y = at::zeros({x.size(0), padded_row(x.size(1))}, at::kFloat);
+  y.narrow(1, 0, x.size(1)).copy_(x);
+  return y;
+}
+
+WeightMatrix matrix(const Tensor& w) {
+  WeightType type = w.scalar_type() == at::kFloat ? WeightType::kFloat : WeightType::kBfloat16;
+  return {w.const_data_ptr(), type, w.size(0), w.size(1)};
+}
+
+class Kernels : public ::testing::TestWithParam<const RowKernels*> {
+ protected:
+  const RowKernels& k = *GetParam();
+};
+INSTANTIATE_TEST_SUITE_P(Of, Kernels, ::testing::ValuesIn(all_row_kernels()),
+                         [](const auto& info) { return std::string(info.param->name); });
+
+TEST_P(Kernels, MultiplyAnyShape) {
+  for (at::ScalarType type : {at::kFloat, at::kBFloat16})
+    for (int64_t columns : {1, 31, 96, 1061})
+      for (int64_t batch : {1, 2, 3, 4, 7, 8, 19}) {
+        Tensor w = at::randn({37, columns}).to(type), x = at::randn({batch, columns});
+        Tensor y = at::zeros({batch, 40}, at::kFloat);
+        k.multiply(matrix(w), 2, 37, rows(padded(x)), rows(y));
+        Tensor wanted = x.to(at::kDouble).matmul(w.to(at::kDouble).t()).narrow(1, 2, 35);
+        EXPECT_LT(relative(y.narrow(1, 2, 35), wanted), 1e-6) << columns << " " << batch;
+        EXPECT_EQ(y.narrow(1, 0, 2).abs().sum().item<float>(), 0);
+        EXPECT_EQ(y.narrow(1, 37, 3).abs().sum().item<float>(), 0);
+      }
+}
+
+TEST_P(Kernels, MultiplyARowAlikeInAnyCompany) {
+  for (at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    Tensor w = at::randn({50, 1061}).to(type), x = padded(at::randn({19, 1061}));
+    Tensor all = at::zeros({19, 50}, at::kFloat), one = at::zeros({1, 50}, at::kFloat);
+    k.multiply(matrix(w), 0, 50, rows(x), rows(all));
+    for (int64_t b = 0; b < 19; ++b) {
+      for (int64_t n : {0, 13})
+        k.multiply(matrix(w), n, n ? 50 : 13, rows(x.narrow(0, b, 1)), rows(one));
+      EXPECT_TRUE(one[0].equal(all[b])) << b;
+    }
+  }
+}
+
+TEST_P(Kernels, Norm) {
+  for (int64_t n : {5, 16, 83}) {
+    Tensor x = at::randn({n}) * 3 + 1, w = at::randn({n}), b = at::randn({n}), y = at::empty({n});
+    const auto *from = x.const_data_ptr<float>(), *weight = w.const_data_ptr<float>();
+    k.norm({weight, b.const_data_ptr<float>(), 1e-5f, false}, from, n, y.mutable_data_ptr<float>());
+    EXPECT_LT(relative(y, at::layer_norm(x, {n}, w, b, 1e-5)), 1e-6) << n;
+    k.norm({weight, nullptr, 1e-5f, true}, from, n, y.mutable_data_ptr<float>());
+    EXPECT_LT(relative(y, at::rms_norm(x, {n}, w, 1e-5)), 1e-6) << n;
+  }
+}
+
+TEST_P(Kernels, Attend) {
+  for (at::ScalarType type : {at::kFloat, at::kBFloat16})
+    for (int64_t D : {5, 64, 80})
+      for (int64_t first : {0, 3}) {
+        int64_t T = 41, queries = 3;
+        Tensor q = at::randn({queries, D}), keys = at::randn({T, D}).to(type),
+               values = at::randn({T, D}).to(type), added = at::randn({queries, T}) * 2;
+        Tensor scores = at::empty({padded_row(T)}), out = at::zeros({queries, D});
+        k.attend({.q = q.const_data_ptr<float>(),
+                  .queries = queries,
+                  .q_stride = D,
+                  .D = D,
+                  .keys = keys.const_data_ptr(),
+                  .values = values.const_data_ptr(),
+                  .type = matrix(keys).type,
+                  .first = first,
+                  .last = T,
+                  .added = added.const_data_ptr<float>(),
+                  .added_stride = T,
+                  .scores = scores.mutable_data_ptr<float>(),
+                  .out = out.mutable_data_ptr<float>()});
+        auto seen = [&](const Tensor& x) { return x.narrow(0, first, T - first).to(at::kDouble); };
+        Tensor s = q.to(at::kDouble).matmul(seen(keys).t()) / std::sqrt(static_cast<double>(D)) +
+                   added.narrow(1, first, T - first);
+        EXPECT_LT(relative(out, at::softmax(s, 1).matmul(seen(values))), 1e-6) << D;
+      }
+}
+
+TEST_P(Kernels, ApplyEachActivation) {
+  Tensor x = at::linspace(-30, 30, 2003, at::kFloat), wide = x.to(at::kDouble);
+  std::vector<std::pair<Pointwise, Tensor>> cases = {
+      {k.gelu_erf, at::gelu(wide)}, {k.gelu_tanh, at::gelu(wide, "tanh")}, {k.relu, wide.relu()},
+      {k.silu, at::silu(wide)},     {k.softsign, wide / (1 + wide.abs())}, {k.mish, at::mish(wide)},
+      {k.sigmoid, wide.sigmoid()}};
+  for (size_t i = 0; i < cases.size(); ++i) {
+    Tensor y = x.clone();
+    cases[i].first(y.mutable_data_ptr<float>(), y.numel());
+    double worst = ((y - cases[i].second).abs() / (1 + wide.abs())).max().item<double>();
+    EXPECT_LT(worst, 3e-7) << i;
+  }
+}
+
+TEST_P(Kernels, RoundAsATen) {
+  Tensor x = at::randn({1001}), y = at::empty({1001}, at::kBFloat16);
+  x[7] = std::numeric_limits<float>::quiet_NaN();
+  x[8] = std::numeric_limits<float>::infinity();
+  k.store(x.const_data_ptr<float>(), 1001, WeightType::kBfloat16, y.mutable_data_ptr());
+  EXPECT_TRUE(y[7].isnan().item<bool>());
+  x[7] = y[7] = 0;
+  EXPECT_TRUE(at::equal(y, x.to(at::kBFloat16)));
+}
+
+TEST(Team, SeesWhatTheOthersWroteBeforeTheyMet) {
+  std::vector<int> written(3, 0);
+  std::atomic<int> wrong = 0;
+  run_team(3, [&](Team& team) {
+    for (int round = 1; round < 2000; ++round) {
+      written[static_cast<size_t>(team.rank())] = round;
+      team.meet();
+      for (int rank = 0; rank < team.size(); ++rank)
+        if (written[static_cast<size_t>(rank)] != round) ++wrong;
+      team.meet();
+    }
+  });
+  EXPECT_EQ(wrong, 0);
+}
+
+TEST(Team, DealsOutEveryItemOnce) {
+  int64_t next = 0;
+  Team::Meeting* none = nullptr;
+  for (int rank = 0; rank < 5; ++rank) {
+    auto [begin, end] = Team(rank, 5, *none).share(83, 16);
+    EXPECT_EQ(begin, next);
+    EXPECT_TRUE(end % 16 == 0 || end == 83);
+    next = end;
+  }
+  EXPECT_EQ(next, 83);
+}
+
+}  // namespace
+}  // namespace neox
