@@ -9,6 +9,7 @@
 #include <ATen/ops/linear.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <limits>
@@ -49,8 +50,9 @@ KvCache GptNeoX::new_cache(int64_t batch, int64_t capacity) {
   int64_t D = config_.head_size(), K = config_.groups() / mesh_.layout().tp;
   KvCache cache{.lengths = std::vector<int64_t>(static_cast<size_t>(batch), 0)};
   for (int64_t l = first_layer_; l < last_layer_; ++l) {
-    cache.keys.push_back(at::empty({batch, K, capacity, D}, hidden_options()));
-    cache.values.push_back(at::empty({batch, K, capacity, D}, hidden_options()));
+    // Zeros, because what lies behind a short row is read, with weight 0, beside a longer one.
+    cache.keys.push_back(at::zeros({batch, K, capacity, D}, hidden_options()));
+    cache.values.push_back(at::zeros({batch, K, capacity, D}, hidden_options()));
   }
   at::ScalarType type = options_.dtypes.param;
   bool whole = mesh_.tp().size() == 1 && mesh_.pp().size() == 1;
