@@ -25,7 +25,7 @@ int main(int argc, char** argv) {
             "or a global_step directory.\n"
             "Without --prompt or --file it asks for prompts, one a line.\n"
             "Weights have the type that the run trained with; --set precision=bf16 (fp32) "
-            "gives another. On a CPU a text of bf16 weights takes half the time of fp32.",
+            "gives another. On a CPU bf16 is the faster one.",
         .examples =
             "  neox-generate build/quickstart/checkpoints --prompt \"The secret of\"\n"
             "  neox-generate checkpoints/global_step1000 --prompt \"Once\" --temperature "
@@ -46,8 +46,8 @@ int main(int argc, char** argv) {
         "seed", po::value<int64_t>()->default_value(1234), "equal seeds give equal texts")(
         "num-samples", po::value<int64_t>()->default_value(1), "texts for each prompt")(
         "batch-size", po::value<int64_t>()->default_value(1),
-        "texts at once, which changes none of them: 8 take little longer than one")(
-        "vocab-file", po::value<std::string>(), "tokenizer, where it has moved since training")(
+        "texts at once; it changes none of them")("vocab-file", po::value<std::string>(),
+                                                  "tokenizer, where it has moved since training")(
         "merge-file", po::value<std::string>(), "its merges.txt (GPT-2 files)")(
         "set", po::value<std::vector<std::string>>(),
         "key=value, on top of the checkpoint's config; e.g. precision=fp32");
