@@ -19,6 +19,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/memory.h"
 #include "checkpoint/background.h"
 
 namespace neox {
@@ -216,6 +217,7 @@ class Driver {
 
 int main(int argc, char** argv) try {
   using namespace neox;
+  keep_freed_memory();  // as neox-train
   check_usage(argc == 4, "checkpoint DIR SHAPE THREADS");
   at::set_num_threads(std::atoi(argv[3]));
   Driver driver(argv[1], find_shape(argv[2]));
