@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <iterator>
 #include <map>
 #include <mutex>
@@ -39,6 +40,8 @@ class Arena : public c10::Allocator {
   void copy_data(void* to, const void* from, size_t n) const override {
     default_copy_data(to, from, n);
   }
+
+  bool holds(const char* data) const { return data >= base_ && data < base_ + size_; }
 
   static Arena* the;  // tensors outlive everything else, and so does their memory
 
@@ -111,6 +114,22 @@ void use_cpu_arena() {
   ::madvise(base, size, MADV_HUGEPAGE);  // where the kernel has them
   Arena::the = new Arena(base, size, *c10::GetDefaultCPUAllocator());
   c10::SetCPUAllocator(Arena::the, 1);
+}
+
+void clear(at::Tensor& tensor) {
+  bool here = tensor.is_cpu() && Arena::the;
+  char* first = here ? static_cast<char*>(tensor.mutable_data_ptr()) : nullptr;
+  if (!here || !Arena::the->holds(first)) {
+    tensor.zero_();
+    return;
+  }
+  char* last = first + tensor.nbytes();
+  char *from = first + (kHugePage - reinterpret_cast<uintptr_t>(first) % kHugePage) % kHugePage,
+       *to = last - reinterpret_cast<uintptr_t>(last) % kHugePage;
+  if (from >= to || ::madvise(from, static_cast<size_t>(to - from), MADV_DONTNEED) != 0)
+    from = to = last;
+  std::memset(first, 0, static_cast<size_t>(from - first));
+  std::memset(to, 0, static_cast<size_t>(last - to));
 }
 
 }  // namespace neox
