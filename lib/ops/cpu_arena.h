@@ -15,4 +15,8 @@ void use_cpu_arena();
 // anew, cleared, when they are written to: a gradient takes no memory before it is computed.
 void clear(at::Tensor& tensor);
 
+// Gives the pages between the tensors of the arena back to the kernel: called as backward leaves
+// layer after layer, their activations make room for their gradients.
+void give_back_freed_memory();
+
 }  // namespace neox

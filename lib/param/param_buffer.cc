@@ -115,7 +115,9 @@ void ParamBuffer::before_backward(bool last_microbatch) {
 }
 
 void ParamBuffer::gradient_ready() {
-  if (awaited_ > 0 && --awaited_ == 0) sync();
+  if (awaited_ == 0 || --awaited_ > 0) return;
+  sync();
+  if (options_.device.is_cpu() && layer_matrices()) give_back_freed_memory();
 }
 
 void ParamBuffer::finish_sync() {
