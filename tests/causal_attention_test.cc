@@ -1,4 +1,5 @@
-// Attention block by block against ATen's in double; gradients that go straight to their buffers.
+// Attention block by block against ATen's in double; gradients that go straight to their buffers;
+// where tensors lie.
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/full.h>
@@ -6,9 +7,12 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
+#include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 
 #include "ops/causal_attention.h"
+#include "ops/cpu_arena.h"
+#include "ops/embedding.h"
 #include "ops/product.h"
 
 namespace neox {
@@ -75,6 +79,32 @@ TEST(Product, AddsTheGradientOfAWeightToTheBufferThatIsKeptForIt) {
     EXPECT_LE(relative(buffer, want), 1e-6);
     EXPECT_TRUE(w.grad().is_same(buffer));
   }
+}
+
+TEST(Embedding, AddsTheGradientsOfItsRowsToTheBufferThatIsKept) {
+  Tensor w = at::randn({5, 3}).set_requires_grad(true), buffer = at::full({5, 3}, 7.0, at::kFloat);
+  w.mutable_grad() = buffer;
+  Tensor rows = at::tensor({4, 1, 4}, at::kLong);
+  Tensor x = embedding_rows(w, rows.view({1, 3}));
+  EXPECT_TRUE(x.detach().equal(w.detach().index_select(0, rows).view({1, 3, 3})));
+  (x * 2).sum().backward();
+  Tensor counts = at::tensor({0, 1, 0, 0, 2}, at::kFloat).unsqueeze(1);
+  EXPECT_TRUE(buffer.equal((7 + 2 * counts).expand({5, 3})));
+}
+
+TEST(CpuArena, HoldsWhatTensorsHoldAndClears) {
+  use_cpu_arena();
+  Tensor one = at::ones({3 << 20}), two = at::full({1 << 20}, 2.0, at::kFloat);
+  clear(one);
+  EXPECT_EQ(one.sum().item<double>(), 0);
+  EXPECT_TRUE(two.eq(2).all().item<bool>());
+  const void* place = two.const_data_ptr();
+  two.reset();
+  EXPECT_EQ(at::ones({1 << 20}).const_data_ptr(), place) << "freed memory is taken again";
+  one.fill_(1);
+  Tensor part = one.narrow(0, 7, 2 << 20);
+  clear(part);
+  EXPECT_EQ(one.sum().item<double>(), 1 << 20);
 }
 
 }  // namespace

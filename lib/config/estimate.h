@@ -9,7 +9,7 @@ namespace neox {
 
 // Elements of logits that exist at one time: the head works through its tokens in chunks of that
 // size.
-inline constexpr int64_t kLogitElements = 26 << 20;
+inline constexpr int64_t kLogitElements = 13 << 20;
 
 struct Estimate {
   // Of the whole model.

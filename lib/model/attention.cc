@@ -122,7 +122,8 @@ Tensor GptNeoX::attend(const Tensor& q, const Tensor& k, const Tensor& v, int64_
   // recomputation begins without gradients.
   if (pass.training && (config_.attention_dropout > 0 || pass.bias.defined()))
     return attend_by_probabilities(q, keys, values, l, pass);
-  if (multiplied_in_fp32(q)) return attend_in_fp32(q, keys, values, pass);
+  if (multiplied_in_fp32(q) && (pass.mask.defined() || pass.documents.defined()))
+    return attend_in_fp32(q, keys, values, pass);
   return attend_whole(q, keys, values, pass);
 }
 

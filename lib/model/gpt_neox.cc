@@ -12,6 +12,7 @@
 #include "model/recompute.h"
 #include "model/tp.h"
 #include "ops/activation.h"
+#include "ops/embedding.h"
 #include "ops/product.h"
 #include "ops/random.h"
 
@@ -39,7 +40,7 @@ Tensor GptNeoX::embed(const Tensor& tokens, const Pass& pass) {
   int64_t rows = weight.size(0);
   Tensor local = tokens - rows * mesh_.tp().rank();
   Tensor mine = (local >= 0).logical_and_(local < rows);
-  Tensor x = at::embedding(weight, local.clamp(0, rows - 1)) * mine.unsqueeze(-1);
+  Tensor x = embedding_rows(weight, local.clamp(0, rows - 1)) * mine.unsqueeze(-1);
   Tensor y = sum_of(sum_over_tp(x, mesh_.tp()), embed_positions(tokens.size(1), pass));
   return drop(y, config_.hidden_dropout, "embedding", pass);
 }

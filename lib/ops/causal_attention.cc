@@ -13,6 +13,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "ops/product.h"
 #include "ops/softmax_rows.h"
 
 namespace neox {
@@ -113,33 +114,37 @@ void each_head(const Tensor& q, int64_t workspace_size, F f) {
   });
 }
 
+// Half types are kept as they are and widened for the computation.
 class CausalAttention : public torch::autograd::Function<CausalAttention> {
  public:
   static Tensor forward(AutogradContext* context, const Tensor& q, const Tensor& k,
                         const Tensor& v) {
-    Tensor out = heads_inside(q),
-           log_sum = at::empty({q.size(0), q.size(1), q.size(2)}, q.options());
-    int64_t queries = std::min(kQueries, q.size(2));
-    each_head(q, queries * q.size(2), [&](int64_t b, int64_t h, Tensor& workspace) {
-      neox::forward(head(q, k, v, out, log_sum, b, h), workspace);
+    Tensor wide_q = wide(q), wide_k = wide(k), wide_v = wide(v), out = heads_inside(wide_q);
+    int64_t B = q.size(0), H = q.size(1), T = q.size(2);
+    Tensor log_sum = at::empty({B, H, T}, wide_q.options());
+    each_head(wide_q, std::min(kQueries, T) * T, [&](int64_t b, int64_t h, Tensor& workspace) {
+      neox::forward(head(wide_q, wide_k, wide_v, out, log_sum, b, h), workspace);
     });
+    out = out.to(q.scalar_type());
     context->save_for_backward({q, k, v, out, log_sum});
     return out;
   }
 
   static tensor_list backward(AutogradContext* context, tensor_list grad) {
     auto s = context->get_saved_variables();
-    Tensor dout = grad[0].stride(3) == 1 ? grad[0] : grad[0].contiguous();
-    Tensor dq = heads_inside(s[0]).zero_(), dk = heads_inside(s[1]).zero_(),
-           dv = heads_inside(s[2]).zero_();
-    each_head(s[0], 2 * kQueries * kKeys, [&](int64_t b, int64_t h, Tensor& workspace) {
-      neox::backward(head(s[0], s[1], s[2], s[3], s[4], b, h),
-                     {dout[b][h], dq[b][h], dk[b][h], dv[b][h]}, workspace);
+    Tensor q = wide(s[0]), k = wide(s[1]), v = wide(s[2]), out = wide(s[3]), dout = wide(grad[0]);
+    if (dout.stride(3) != 1) dout = dout.contiguous();
+    Tensor dq = heads_inside(q).zero_(), dk = heads_inside(k).zero_(), dv = heads_inside(v).zero_();
+    each_head(q, 2 * kQueries * kKeys, [&](int64_t b, int64_t h, Tensor& workspace) {
+      neox::backward(head(q, k, v, out, s[4], b, h), {dout[b][h], dq[b][h], dk[b][h], dv[b][h]},
+                     workspace);
     });
-    return {dq, dk, dv};
+    auto type = s[0].scalar_type();
+    return {dq.to(type), dk.to(type), dv.to(type)};
   }
 
  private:
+  static Tensor wide(const Tensor& x) { return x.to(at::kFloat); }
   static Head head(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& out,
                    const Tensor& log_sum, int64_t b, int64_t h) {
     return {q[b][h], k[b][h], v[b][h], out[b][h], log_sum[b][h].mutable_data_ptr<float>()};
@@ -149,8 +154,8 @@ class CausalAttention : public torch::autograd::Function<CausalAttention> {
 }  // namespace
 
 Tensor causal_attention(const Tensor& q, const Tensor& k, const Tensor& v) {
-  if (!q.is_cpu() || q.scalar_type() != at::kFloat)
-    return at::scaled_dot_product_attention(q, k, v, {}, 0.0, true);
+  bool here = q.is_cpu() && (q.scalar_type() == at::kFloat || multiplied_in_fp32(q));
+  if (!here) return at::scaled_dot_product_attention(q, k, v, {}, 0.0, true);
   return CausalAttention::apply(q, k, v);
 }
 

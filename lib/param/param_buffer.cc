@@ -12,6 +12,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "ops/cpu_arena.h"
 
 namespace neox {
 
@@ -106,7 +107,7 @@ void ParamBuffer::add_leaf(const Box& box, int64_t offset) {
 
 void ParamBuffer::begin_step() {
   at::NoGradGuard no_grad;
-  (grad_.defined() ? grad_ : chunk_grad_).zero_();
+  clear(grad_.defined() ? grad_ : chunk_grad_);
 }
 
 void ParamBuffer::before_backward(bool last_microbatch) {
@@ -114,7 +115,9 @@ void ParamBuffer::before_backward(bool last_microbatch) {
 }
 
 void ParamBuffer::gradient_ready() {
-  if (awaited_ > 0 && --awaited_ == 0) sync();
+  if (awaited_ == 0 || --awaited_ > 0) return;
+  sync();
+  if (options_.device.is_cpu() && layer_matrices()) give_back_freed_memory();
 }
 
 void ParamBuffer::finish_sync() {
