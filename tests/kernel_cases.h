@@ -24,11 +24,11 @@ struct KernelCase {
 
 inline const KernelCase kKernelCases[] = {{"cpu_double", at::kCPU, at::kDouble, 1e-12},
                                           {"cpu_float", at::kCPU, at::kFloat, 1e-6},
-                                          {"cpu_half", at::kCPU, at::kHalf, 1e-3},
+                                          {"cpu_half", at::kCPU, at::kHalf, 2e-3},
                                           {"cpu_bfloat16", at::kCPU, at::kBFloat16, 8e-3},
                                           {"cuda_double", at::kCUDA, at::kDouble, 1e-12},
                                           {"cuda_float", at::kCUDA, at::kFloat, 2e-6},
-                                          {"cuda_half", at::kCUDA, at::kHalf, 1e-3},
+                                          {"cuda_half", at::kCUDA, at::kHalf, 2e-3},
                                           {"cuda_bfloat16", at::kCUDA, at::kBFloat16, 8e-3}};
 
 // A test of a kernel: GetParam() is the case; skipped where its device is missing.

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "config/estimate.h"
+#include "ops/cross_entropy.h"
 #include "ops/leaf_gradient.h"
 #include "ops/product.h"
 #include "ops/split_softmax.h"
@@ -48,10 +49,10 @@ class Head {
         tp_(tp),
         first_(weight.size(0) * tp.rank()),
         rows_(std::min(rows_at_a_time(weight.size(0)), std::max<int64_t>(1, x.size(0)))),
-        columns_(x.is_cpu() ? kColumns : weight.size(0)),
+        by_columns_(x.is_cpu() && wide_ == at::kFloat),
         training_(training) {
     loss_ = at::zeros({}, x.options().dtype(at::kDouble));
-    logits_ = at::empty({rows_ * weight.size(0)}, x.options().dtype(wide_));
+    if (by_columns_) logits_ = at::empty({rows_ * weight.size(0)}, x.options().dtype(wide_));
     if (!training) return;
     dx_ = at::empty_like(x_);
     dweight_ = kept_gradient(weight, wide_);
@@ -59,8 +60,10 @@ class Head {
     if (!in_place_) dweight_ = at::zeros(weight.sizes(), weight.options().dtype(wide_));
   }
   void run() {
-    for (int64_t from = 0; from < x_.size(0); from += rows_)
-      run_rows(from, std::min(rows_, x_.size(0) - from));
+    for (int64_t from = 0; from < x_.size(0); from += rows_) {
+      int64_t rows = std::min(rows_, x_.size(0) - from);
+      by_columns_ ? run_by_columns(from, rows) : run_rows(from, rows);
+    }
   }
   const Tensor& loss() const { return loss_; }
   Tensor dx() const { return dx_.to(type_); }
@@ -69,6 +72,28 @@ class Head {
 
  private:
   void run_rows(int64_t from, int64_t rows) {
+    Tensor x = x_.narrow(0, from, rows), dx = training_ ? dx_.narrow(0, from, rows) : Tensor();
+    LogitTargets targets{t_.targets.narrow(0, from, rows), first_};
+    Tensor logits = at::mm(x, weight_of(0, weight_.size(0)).t()), top = row_max(logits);
+    tp_.all_reduce(top, Communicator::Op::kMax);
+    Tensor sums = exp_sums(logits, top, targets);
+    tp_.all_reduce(sums);
+    add_loss(from, sums[0].log() - sums[1]);
+    if (!training_) return;
+    Tensor share = share_of(from, rows);
+    gradients_(logits, top, sums, targets, share);
+    add_gradients(0, x, logits, dx);
+  }
+
+  void add_loss(int64_t from, const Tensor& losses) {
+    loss_ += (losses * t_.weights.narrow(0, from, losses.size(0)).to(wide_)).to(at::kDouble).sum();
+  }
+  // What the gradients of rows are multiplied by.
+  Tensor share_of(int64_t from, int64_t rows) const {
+    return t_.weights.narrow(0, from, rows).to(at::kDouble).mul(t_.seed).to(wide_);
+  }
+
+  void run_by_columns(int64_t from, int64_t rows) {
     Tensor x = x_.narrow(0, from, rows), local = t_.targets.narrow(0, from, rows) - first_;
     Tensor at_target = at::zeros({rows}, logits_.options());
     std::vector<SoftmaxBlock> blocks = forward(x, local, at_target);
@@ -78,11 +103,9 @@ class Head {
     Tensor sums = at::stack({at::zeros_like(top), at_target});  // [2, rows]
     for (const SoftmaxBlock& block : blocks) sums[0] += (block.top - top).exp_().mul_(block.sum);
     tp_.all_reduce(sums);
-    Tensor weights = t_.weights.narrow(0, from, rows).to(wide_);
-    loss_ += ((sums[0].log() - (sums[1] - top)) * weights).to(at::kDouble).sum();
+    add_loss(from, sums[0].log() - (sums[1] - top));
     if (!training_) return;
-    Tensor share = weights.to(at::kDouble).mul_(t_.seed).to(wide_);  // d loss / d token loss
-    Tensor factor = share / sums[0];
+    Tensor share = share_of(from, rows), factor = share / sums[0];
     Tensor dx = dx_.narrow(0, from, rows);
     for (size_t i = 0; i < blocks.size(); ++i) {
       softmax_backward(blocks[i], (blocks[i].top - top).exp_().mul_(factor), share);
@@ -94,8 +117,8 @@ class Head {
   std::vector<SoftmaxBlock> forward(const Tensor& x, const Tensor& target, Tensor& at_target) {
     std::vector<SoftmaxBlock> blocks;
     int64_t rows = x.size(0), V = weight_.size(0);
-    for (int64_t first = 0; first < V; first += columns_) {
-      int64_t n = std::min(columns_, V - first);
+    for (int64_t first = 0; first < V; first += kColumns) {
+      int64_t n = std::min(kColumns, V - first);
       SoftmaxBlock block{logits_.narrow(0, first * rows, n * rows).view({rows, n}), target - first,
                          at::empty({rows}, logits_.options()),
                          at::empty({rows}, logits_.options())};
@@ -114,7 +137,7 @@ class Head {
   }
 
   void add_gradients(size_t i, const Tensor& x, const Tensor& dlogits, Tensor& dx) {
-    int64_t first = static_cast<int64_t>(i) * columns_, n = dlogits.size(1);
+    int64_t first = static_cast<int64_t>(i) * kColumns, n = dlogits.size(1);
     if (i == 0)
       at::mm_out(dx, dlogits, weight_of(first, n));
     else
@@ -132,8 +155,8 @@ class Head {
   const HeadTargets& t_;
   Communicator& tp_;
   int64_t first_;  // global id of the first row of weight
-  int64_t rows_, columns_;
-  bool training_, in_place_ = false;
+  int64_t rows_;
+  bool by_columns_, training_, in_place_ = false;
   Tensor loss_, logits_, dx_, dweight_;
 };
 

@@ -48,6 +48,8 @@ class Arena : public c10::Allocator {
     report(at, static_cast<int64_t>(n));
     return {at, at, &give_back, cpu()};
   }
+  // For ATen's kernels that take memory without a tensor.
+  c10::DeleterFnPtr raw_deleter() const override { return &give_back_raw; }
   void copy_data(void* to, const void* from, size_t n) const override {
     default_copy_data(to, from, n);
   }
@@ -84,6 +86,10 @@ class Arena : public c10::Allocator {
     the->used_.erase(block);
     report(data, -static_cast<int64_t>(n));
     the->join(at, n);
+  }
+
+  static void give_back_raw(void* data) {
+    the->holds(static_cast<char*>(data)) ? give_back(data) : the->small_.raw_deleter()(data);
   }
 
   // A hole [at, at + n), with those that it touches.

@@ -12,8 +12,6 @@ using at::Tensor;
 
 constexpr int64_t kRowsAtLeast = 8;  // that a thread takes
 
-bool by_rows(const Tensor& scores) { return scores.is_cpu() && scores.scalar_type() == at::kFloat; }
-
 // f(row, its scores, its target) of all rows, over the threads.
 template <class F>
 void each_row(SoftmaxBlock& block, F f) {
@@ -27,25 +25,10 @@ void each_row(SoftmaxBlock& block, F f) {
 
 bool inside(int64_t column, int64_t n) { return column >= 0 && column < n; }
 
-Tensor inside(const SoftmaxBlock& block) {
-  return (block.column >= 0).logical_and_(block.column < block.scores.size(1));
-}
-
-Tensor nearest(const SoftmaxBlock& block) {
-  return block.column.clamp(0, block.scores.size(1) - 1).unsqueeze(1);
-}
-
 }  // namespace
 
 void softmax_forward(SoftmaxBlock& block, Tensor& at_target) {
   Tensor& scores = block.scores;
-  if (!by_rows(scores)) {
-    at_target += scores.gather(1, nearest(block)).squeeze(1) * inside(block);
-    block.top.copy_(scores.amax(1));
-    scores.sub_(block.top.unsqueeze(1)).exp_();
-    block.sum.copy_(scores.sum(1));
-    return;
-  }
   int64_t n = scores.size(1);
   auto *top = block.top.mutable_data_ptr<float>(), *sum = block.sum.mutable_data_ptr<float>(),
        *target = at_target.mutable_data_ptr<float>();
@@ -58,11 +41,6 @@ void softmax_forward(SoftmaxBlock& block, Tensor& at_target) {
 
 void softmax_backward(SoftmaxBlock& block, const Tensor& factor, const Tensor& share) {
   Tensor& scores = block.scores;
-  if (!by_rows(scores)) {
-    scores.mul_(factor.unsqueeze(1));
-    scores.scatter_add_(1, nearest(block), (inside(block) * -share).unsqueeze(1));
-    return;
-  }
   int64_t n = scores.size(1);
   const auto *factors = factor.const_data_ptr<float>(), *shares = share.const_data_ptr<float>();
   each_row(block, [&](int64_t row, float* x, int64_t column) {

@@ -1,13 +1,13 @@
 // The softmax of rows that come in blocks of columns, and the gradient of a cross entropy through
-// it. What all blocks of a row have in common is combined by the caller. ATen's operations, but for
-// float on the CPU, which takes one pass for each function.
+// it, on the CPU in float: one pass for each function. What all blocks of a row have in common is
+// combined by the caller.
 #pragma once
 #include <ATen/core/Tensor.h>
 
 namespace neox {
 
 struct SoftmaxBlock {
-  at::Tensor scores;    // [rows, n] contiguous; double or float
+  at::Tensor scores;    // [rows, n] contiguous
   at::Tensor column;    // [rows] int64: each row's target, counted from this block's first column
   at::Tensor top, sum;  // [rows]: greatest score, and the sum of exp(score - top)
 };

@@ -1,6 +1,7 @@
 #include "train/trainer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <utility>
 
@@ -12,6 +13,9 @@ namespace neox {
 namespace {
 
 constexpr int64_t kMostSkips = 50;  // as GPT-NeoX (megatron/utils.py)
+
+// Which sign a NaN has depends on the processor's instructions, and says nothing.
+double without_sign_of_nan(double x) { return std::isnan(x) ? std::abs(x) : x; }
 
 ReportOptions report_options(const TrainerParts& p, const Start& start) {
   return {.speaks = p.control.rank() == 0,
@@ -181,7 +185,8 @@ void Trainer::check_finite(const StepReport& report) {
   fail(Exit::kNotFinite, "step ", state_.iteration, ": ",
        scaled ? concat(kMostSkips, " steps in a row overflowed in fp16, the loss scale is ",
                        report.loss_scale)
-              : concat("the loss is ", report.loss, " and the gradient norm ", report.grad_norm),
+              : concat("the loss is ", without_sign_of_nan(report.loss), " and the gradient norm ",
+                       without_sign_of_nan(report.grad_norm)),
        ". The parameters are those of the last finite step. Go on from an earlier checkpoint with "
        "a lower learning rate, more ",
        "warm-up or precision: bfloat16 (samples ", state_.consumed_samples - batch_.global, "..",

@@ -230,10 +230,10 @@ train_micro_batch_size_per_gpu: 1
 log_interval: 10
 eval_interval: 1000
 eval_iters: 0
-optimizer: {type: Adam, params: {lr: 0.01, betas: [0.9, 0.95]}}
+optimizer: {type: Adam, params: {lr: 0.003, betas: [0.9, 0.95]}}
 lr_decay_style: cosine
 warmup: 0.1
-min_lr: 0.001
+min_lr: 0.0003
 weight_decay: 0.1
 gradient_clipping: 1.0
 save: $fsx/$1/save
