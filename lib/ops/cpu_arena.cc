@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
 #include <iterator>
 #include <map>
 #include <mutex>
@@ -24,16 +23,6 @@ constexpr size_t kGap = 2 * kLine;  // between tensors, so that not all begin at
 constexpr size_t kHugePage = 2 << 20;
 
 c10::Device cpu() { return c10::Device(c10::DeviceType::CPU); }
-
-// Gives the huge pages [from, to) inside [first, last) back, which are zeros then; {last, last}
-// where there are none.
-std::pair<char*, char*> give_back_pages(char* first, char* last) {
-  char *from = first + (kHugePage - reinterpret_cast<uintptr_t>(first) % kHugePage) % kHugePage,
-       *to = last - reinterpret_cast<uintptr_t>(last) % kHugePage;
-  if (from >= to || ::madvise(from, static_cast<size_t>(to - from), MADV_DONTNEED) != 0)
-    return {last, last};
-  return {from, to};
-}
 
 class Arena : public c10::Allocator {
  public:
@@ -54,13 +43,6 @@ class Arena : public c10::Allocator {
     default_copy_data(to, from, n);
   }
 
-  void give_back_holes() {
-    std::lock_guard lock(mutex_);
-    size_t touched = std::exchange(touched_, 0);
-    for (auto [at, size] : free_)
-      if (at < touched) give_back_pages(base_ + at, base_ + std::min(at + size, touched));
-    if (!used_.empty()) touched_ = used_.rbegin()->first + used_.rbegin()->second;
-  }
   bool holds(const char* data) const { return data >= base_ && data < base_ + size_; }
 
   static Arena* the;  // tensors outlive everything else, and so does their memory
@@ -74,7 +56,6 @@ class Arena : public c10::Allocator {
     free_.erase(hole);
     if (size > n) free_[at + n] = size - n;
     used_[at] = n;
-    touched_ = std::max(touched_, at + n);
     return at;
   }
 
@@ -118,7 +99,6 @@ class Arena : public c10::Allocator {
   c10::Allocator& small_;
   std::mutex mutex_;
   std::map<size_t, size_t> free_, used_;  // start: bytes
-  size_t touched_ = 0;                    // behind it no page was written to
 };
 
 Arena* Arena::the = nullptr;
@@ -140,23 +120,6 @@ void use_cpu_arena() {
   ::madvise(base, size, MADV_HUGEPAGE);  // where the kernel has them
   Arena::the = new Arena(base, size, *c10::GetDefaultCPUAllocator());
   c10::SetCPUAllocator(Arena::the, 1);
-}
-
-void clear(at::Tensor& tensor) {
-  bool here = tensor.is_cpu() && Arena::the;
-  char* first = here ? static_cast<char*>(tensor.mutable_data_ptr()) : nullptr;
-  if (!here || !Arena::the->holds(first)) {
-    tensor.zero_();
-    return;
-  }
-  char* last = first + tensor.nbytes();
-  auto [from, to] = give_back_pages(first, last);
-  std::memset(first, 0, static_cast<size_t>(from - first));
-  std::memset(to, 0, static_cast<size_t>(last - to));
-}
-
-void give_back_freed_memory() {
-  if (Arena::the) Arena::the->give_back_holes();
 }
 
 }  // namespace neox

@@ -12,7 +12,6 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "ops/cpu_arena.h"
 
 namespace neox {
 
@@ -107,7 +106,7 @@ void ParamBuffer::add_leaf(const Box& box, int64_t offset) {
 
 void ParamBuffer::begin_step() {
   at::NoGradGuard no_grad;
-  clear(grad_.defined() ? grad_ : chunk_grad_);
+  (grad_.defined() ? grad_ : chunk_grad_).zero_();
 }
 
 void ParamBuffer::before_backward(bool last_microbatch) {
@@ -115,9 +114,7 @@ void ParamBuffer::before_backward(bool last_microbatch) {
 }
 
 void ParamBuffer::gradient_ready() {
-  if (awaited_ == 0 || --awaited_ > 0) return;
-  sync();
-  if (options_.device.is_cpu() && layer_matrices()) give_back_freed_memory();
+  if (awaited_ > 0 && --awaited_ == 0) sync();
 }
 
 void ParamBuffer::finish_sync() {
