@@ -81,9 +81,9 @@ add_custom_target(programs)
 # same source with NEOX_FRONT, FRONT and SOURCES, without LibTorch (lib/launch/front.h).
 function(neox_app name)
   cmake_parse_arguments(ARG "" "" "DEPS;FRONT;SOURCES" ${ARGN})
-  if(ARG_FRONT)
-    neox_executable(${name}-whole ${name} libexec "" "${ARG_DEPS}")
+  if(ARG_FRONT)  # the first gives ninja the target of this name
     neox_executable(${name} ${name} bin "${ARG_SOURCES}" "${ARG_FRONT}")
+    neox_executable(${name}-whole ${name} libexec "" "${ARG_DEPS}")
     target_compile_definitions(${name} PRIVATE NEOX_FRONT)
     add_dependencies(${name} ${name}-whole)
   else()
