@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "config/estimate.h"
+#include "ops/bf16_product.h"
 #include "ops/cross_entropy.h"
 #include "ops/leaf_gradient.h"
 #include "ops/product.h"
@@ -50,11 +51,12 @@ class Head {
         first_(weight.size(0) * tp.rank()),
         rows_(std::min(rows_at_a_time(weight.size(0)), std::max<int64_t>(1, x.size(0)))),
         by_columns_(x.is_cpu() && wide_ == at::kFloat),
+        by_kernels_(bf16_multiplies(x_)),
         training_(training) {
     loss_ = at::zeros({}, x.options().dtype(at::kDouble));
     if (by_columns_) logits_ = at::empty({rows_ * weight.size(0)}, x.options().dtype(wide_));
     if (!training) return;
-    dx_ = at::empty_like(x_);
+    dx_ = by_kernels_ ? at::zeros(x_.sizes(), x_.options().dtype(wide_)) : at::empty_like(x_);
     dweight_ = kept_gradient(weight, wide_);
     in_place_ = dweight_.defined();
     if (!in_place_) dweight_ = at::zeros(weight.sizes(), weight.options().dtype(wide_));
@@ -122,7 +124,9 @@ class Head {
       SoftmaxBlock block{logits_.narrow(0, first * rows, n * rows).view({rows, n}), target - first,
                          at::empty({rows}, logits_.options()),
                          at::empty({rows}, logits_.options())};
-      if (product_ == wide_)
+      if (by_kernels_)
+        bf16_product_out(block.scores, x, weight_of(first, n));
+      else if (product_ == wide_)
         at::mm_out(block.scores, x, weight_of(first, n).t());
       else
         block.scores.copy_(at::mm(x, weight_of(first, n).t()));
@@ -138,11 +142,16 @@ class Head {
 
   void add_gradients(size_t i, const Tensor& x, const Tensor& dlogits, Tensor& dx) {
     int64_t first = static_cast<int64_t>(i) * kColumns, n = dlogits.size(1);
+    Tensor weight = weight_of(first, n), dweight = dweight_.narrow(0, first, n);
+    if (by_kernels_) {
+      add_bf16_product(dx, dlogits, weight.t());
+      add_bf16_product(dweight, dlogits.t(), x.t());
+      return;
+    }
     if (i == 0)
-      at::mm_out(dx, dlogits, weight_of(first, n));
+      at::mm_out(dx, dlogits, weight);
     else
-      at::addmm_out(dx, dx, dlogits, weight_of(first, n));
-    Tensor dweight = dweight_.narrow(0, first, n);
+      at::addmm_out(dx, dx, dlogits, weight);
     if (product_ == wide_)
       at::addmm_out(dweight, dweight, dlogits.t(), x);
     else
@@ -156,7 +165,7 @@ class Head {
   Communicator& tp_;
   int64_t first_;  // global id of the first row of weight
   int64_t rows_;
-  bool by_columns_, training_, in_place_ = false;
+  bool by_columns_, by_kernels_, training_, in_place_ = false;
   Tensor loss_, logits_, dx_, dweight_;
 };
 

@@ -12,6 +12,7 @@
 #include <cpuid.h>
 #endif
 
+#include "ops/bf16_product.h"
 #include "ops/leaf_gradient.h"
 
 namespace neox {
@@ -34,6 +35,7 @@ bool fast_in_half() {
   return __builtin_cpu_supports("avx512bf16") && !__builtin_cpu_is("intel");
 }
 #else
+bool has_amx() { return false; }
 bool fast_in_half() { return true; }
 #endif
 
@@ -50,7 +52,7 @@ class Product : public torch::autograd::Function<Product> {
     auto shape = x.sizes().vec();
     shape.back() = w.size(0);
     Tensor y = at::empty(shape, x.options().dtype(type));  // no view, so that it may be rotated
-    multiply(rows_of(x).to(type), w.to(type).t(), b ? b->to(type) : Tensor(), rows_of(y));
+    multiply(rows_of(x).to(type), w.to(type), b ? b->to(type) : Tensor(), rows_of(y));
     return y.to(x.scalar_type());
   }
   static tensor_list backward(AutogradContext* context, tensor_list grad) {
@@ -59,7 +61,7 @@ class Product : public torch::autograd::Function<Product> {
     auto type = static_cast<at::ScalarType>(context->saved_data["type"].toInt());
     Tensor dy = rows_of(grad[0]).to(type), dx, dw, db;
     if (context->needs_input_grad(0))
-      dx = at::mm(dy, w.to(type)).to(x.scalar_type()).view(x.sizes());
+      dx = input_gradient(dy, w.to(type)).to(x.scalar_type()).view(x.sizes());
     if (context->needs_input_grad(1)) dw = weight_gradient(w, dy, rows_of(x).to(type));
     if (context->saved_data["bias"].toBool() && context->needs_input_grad(2))
       db = dy.sum(0).to(x.scalar_type());
@@ -68,17 +70,36 @@ class Product : public torch::autograd::Function<Product> {
 
  private:
   static void multiply(const Tensor& x, const Tensor& w, const Tensor& b, Tensor y) {
-    if (b.defined())
-      at::addmm_out(y, b, x, w);
+    if (bf16_multiplies(x))
+      bf16_product_out(y, x, w, b);
+    else if (b.defined())
+      at::addmm_out(y, b, x, w.t());
     else
-      at::mm_out(y, x, w);
+      at::mm_out(y, x, w.t());
+  }
+  static Tensor input_gradient(const Tensor& dy, const Tensor& w) {
+    if (!bf16_multiplies(dy)) return at::mm(dy, w);
+    Tensor dx = at::empty({dy.size(0), w.size(1)}, dy.options());
+    bf16_product_out(dx, dy, w.t());
+    return dx;
   }
   // Undefined where it has been added already.
   static Tensor weight_gradient(const Tensor& w, const Tensor& dy, const Tensor& x) {
+    if (bf16_multiplies(x)) return bf16_weight_gradient(w, dy, x);
     Tensor kept = kept_gradient(w, x.scalar_type());
     if (!kept.defined()) return at::mm(dy.t(), x).to(gradient_type(w));
     at::addmm_out(kept, kept, dy.t(), x);
     return {};
+  }
+  static Tensor bf16_weight_gradient(const Tensor& w, const Tensor& dy, const Tensor& x) {
+    Tensor kept = kept_gradient(w, at::kFloat);
+    if (kept.defined()) {
+      add_bf16_product(kept, dy.t(), x.t());
+      return {};
+    }
+    Tensor dw = at::empty(w.sizes(), w.options().dtype(gradient_type(w)));
+    bf16_product_out(dw, dy.t(), x.t());
+    return dw;
   }
   static at::ScalarType gradient_type(const Tensor& w) {
     return w.grad_dtype().value_or(w.scalar_type());
@@ -86,6 +107,11 @@ class Product : public torch::autograd::Function<Product> {
 };
 
 }  // namespace
+
+bool cpu_has_amx() {
+  static const bool kHas = has_amx();
+  return kHas;
+}
 
 bool cpu_is_slow_in_half() {
   static const bool kSlow = !fast_in_half();
@@ -100,7 +126,9 @@ bool multiplied_in_fp32(const Tensor& x) {
 Tensor product(const Tensor& x, const Tensor& w, const Tensor& b) {
   if (multiplied_in_fp32(x)) return product_in(at::kFloat, x, w, b);
   bool trained = at::GradMode::is_enabled() && w.requires_grad();
-  return trained && x.is_cpu() ? product_in(x.scalar_type(), x, w, b) : at::linear(x, w, b);
+  bool by_kernels = bf16_multiplies(x) && x.numel() >= kManyRows * x.size(-1);
+  return (trained && x.is_cpu()) || by_kernels ? product_in(x.scalar_type(), x, w, b)
+                                               : at::linear(x, w, b);
 }
 
 Tensor product_in(at::ScalarType type, const Tensor& x, const Tensor& w, const Tensor& b) {

@@ -1,0 +1,247 @@
+#include <cpuid.h>
+#include <immintrin.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "ops/bf16_kernels.h"
+
+namespace neox {
+namespace {
+
+constexpr int64_t kLanes = 16;
+
+__m512bh as_bf16(__m512i x) { return reinterpret_cast<__m512bh>(x); }
+
+// 16 rows of 16 numbers become their columns.
+[[gnu::always_inline]] inline void transpose(__m512i (&r)[kLanes]) {
+  __m512i t[kLanes];
+  for (int i = 0; i < 16; i += 2) {
+    t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
+    t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+  }
+  for (int i = 0; i < 16; i += 4) {
+    r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+    r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+    r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+    r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+  }
+  for (int i = 0; i < 4; ++i) {
+    __m512i a = _mm512_shuffle_i32x4(r[i], r[i + 4], 0x88),
+            b = _mm512_shuffle_i32x4(r[i], r[i + 4], 0xdd),
+            c = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0x88),
+            d = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0xdd);
+    t[i] = _mm512_shuffle_i32x4(a, c, 0x88);
+    t[i + 8] = _mm512_shuffle_i32x4(a, c, 0xdd);
+    t[i + 4] = _mm512_shuffle_i32x4(b, d, 0x88);
+    t[i + 12] = _mm512_shuffle_i32x4(b, d, 0xdd);
+  }
+  for (int i = 0; i < 16; ++i) r[i] = t[i];
+}
+
+// 16 numbers of a pair go to rows [row, row + 16) of the groups.
+template <int64_t kGroup>
+[[gnu::always_inline]] inline void store_pair(uint32_t* to, int64_t row, int64_t pair,
+                                              int64_t pairs, __m512i x) {
+  if constexpr (kGroup == 8) {
+    uint32_t* first = to + (row / 8 * pairs + pair) * 8;
+    _mm256_store_si256(reinterpret_cast<__m256i*>(first), _mm512_castsi512_si256(x));
+    _mm256_store_si256(reinterpret_cast<__m256i*>(first + pairs * 8),
+                       _mm512_extracti64x4_epi64(x, 1));
+  } else {
+    _mm512_store_si512(to + (row / kGroup * pairs + pair) * kGroup + row % kGroup, x);
+  }
+}
+
+// The half of store_pair() that has a group: the rows end with it.
+void store_last_half(uint32_t* to, int64_t row, int64_t pair, int64_t pairs, __m512i x) {
+  _mm256_store_si256(reinterpret_cast<__m256i*>(to + (row / 8 * pairs + pair) * 8),
+                     _mm512_castsi512_si256(x));
+}
+
+template <int64_t kGroup>
+[[gnu::always_inline]] inline void store(uint32_t* to, int64_t row, int64_t pair, int64_t pairs,
+                                         int64_t padded, __m512i x) {
+  if (kGroup == 8 && row + kLanes > padded)
+    store_last_half(to, row, pair, pairs, x);
+  else
+    store_pair<kGroup>(to, row, pair, pairs, x);
+}
+
+// Depth lies consecutively: 16 rows by 16 pairs at a time.
+template <int64_t kGroup>
+void pack_along_depth(const Bf16Matrix& m, uint32_t* to) {
+  int64_t pairs = pairs_of(m.depth), padded = padded_to(m.rows, kGroup);
+  for (int64_t row = 0; row < padded; row += kLanes) {
+    for (int64_t pair = 0; pair < pairs; pair += kLanes) {
+      int64_t left = std::min<int64_t>(2 * kLanes, m.depth - 2 * pair);
+      auto mask = static_cast<__mmask32>((uint64_t{1} << left) - 1);
+      __m512i r[kLanes];
+#pragma GCC unroll 16
+      for (int64_t i = 0; i < kLanes; ++i)
+        r[i] = row + i < m.rows
+                   ? _mm512_maskz_loadu_epi16(mask, m.data + (row + i) * m.row_stride + 2 * pair)
+                   : _mm512_setzero_si512();
+      transpose(r);
+      int64_t n = std::min(kLanes, pairs - pair);
+      for (int64_t i = 0; i < n; ++i) store<kGroup>(to, row, pair + i, pairs, padded, r[i]);
+    }
+  }
+}
+
+// Rows lie consecutively: 16 of them from two depths at a time.
+template <int64_t kGroup>
+void pack_across_depth(const Bf16Matrix& m, uint32_t* to) {
+  int64_t pairs = pairs_of(m.depth), padded = padded_to(m.rows, kGroup);
+  for (int64_t row = 0; row < padded; row += kLanes) {
+    int64_t left = std::clamp<int64_t>(m.rows - row, 0, kLanes);
+    auto mask = static_cast<__mmask16>((1U << left) - 1);
+    for (int64_t pair = 0; pair < pairs; ++pair) {
+      const uint16_t* from = m.data + 2 * pair * m.depth_stride + row;
+      __m512i low = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, from)),
+              high = _mm512_setzero_si512();
+      if (2 * pair + 1 < m.depth)
+        high = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, from + m.depth_stride));
+      store<kGroup>(to, row, pair, pairs, padded,
+                    _mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
+    }
+  }
+}
+
+template <int64_t kGroup>
+void pack(const Bf16Matrix& m, uint32_t* to) {
+  m.depth_stride == 1 ? pack_along_depth<kGroup>(m, to) : pack_across_depth<kGroup>(m, to);
+}
+
+template <int kVectors>
+using Tile = __m512[kTileRows][kVectors];
+
+template <int kVectors>
+[[gnu::always_inline]] inline void add_pairs(const PackedRows& a, const uint32_t* b, int64_t pairs,
+                                             Tile<kVectors>& sum) {
+  const uint32_t* row = a.data;
+  for (int64_t pair = 0; pair < pairs; ++pair, row += a.pair, b += kTileColumns) {
+    __m512i columns[kVectors];
+#pragma GCC unroll 2
+    for (int j = 0; j < kVectors; ++j) columns[j] = _mm512_load_si512(b + j * kLanes);
+#pragma GCC unroll 8
+    for (int i = 0; i < kTileRows; ++i) {
+      __m512i x = _mm512_set1_epi32(static_cast<int>(row[i]));
+#pragma GCC unroll 2
+      for (int j = 0; j < kVectors; ++j)
+        sum[i][j] = _mm512_dpbf16_ps(sum[i][j], as_bf16(x), as_bf16(columns[j]));
+    }
+  }
+}
+
+// Rows and columns of a tile that the product has.
+struct Valid {
+  int64_t rows, columns;
+};
+
+template <int kVectors>
+[[gnu::always_inline]] inline void store_float(const Tile<kVectors>& sum, const ProductSum& c,
+                                               const Valid& valid) {
+  auto* to = static_cast<float*>(c.data);
+#pragma GCC unroll 8
+  for (int i = 0; i < kTileRows; ++i, to += c.stride) {
+    if (i >= valid.rows) return;
+#pragma GCC unroll 2
+    for (int j = 0; j < kVectors; ++j) {
+      int64_t left = std::clamp<int64_t>(valid.columns - j * kLanes, 0, kLanes);
+      auto mask = static_cast<__mmask16>((1U << left) - 1);
+      __m512 y = sum[i][j];
+      if (c.add) y = _mm512_add_ps(y, _mm512_maskz_loadu_ps(mask, to + j * kLanes));
+      _mm512_mask_storeu_ps(to + j * kLanes, mask, y);
+    }
+  }
+}
+
+template <int kVectors>
+[[gnu::always_inline]] inline void store_half(const Tile<kVectors>& sum, const ProductSum& c,
+                                              const Valid& valid) {
+  auto* to = static_cast<uint16_t*>(c.data);
+#pragma GCC unroll 8
+  for (int i = 0; i < kTileRows; ++i, to += c.stride) {
+    if (i >= valid.rows) return;
+#pragma GCC unroll 2
+    for (int j = 0; j < kVectors; ++j) {
+      int64_t left = std::clamp<int64_t>(valid.columns - j * kLanes, 0, kLanes);
+      auto mask = static_cast<__mmask16>((1U << left) - 1);
+      auto y = reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(sum[i][j]));
+      _mm256_mask_storeu_epi16(to + j * kLanes, mask, y);
+    }
+  }
+}
+
+template <int kVectors>
+[[gnu::always_inline]] inline void begin_tile(Tile<kVectors>& sum, const float* bias,
+                                              int64_t columns) {
+#pragma GCC unroll 2
+  for (int j = 0; j < kVectors; ++j) {
+    __m512 first = _mm512_setzero_ps();
+    if (bias) {
+      int64_t left = std::clamp<int64_t>(columns - j * kLanes, 0, kLanes);
+      first = _mm512_maskz_loadu_ps(static_cast<__mmask16>((1U << left) - 1), bias + j * kLanes);
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < kTileRows; ++i) sum[i][j] = first;
+  }
+}
+
+// What a tile of floats adds to is far away: it is on its way while the tile is computed.
+void fetch_tile(const ProductSum& c, const Valid& valid) {
+  const auto* from = static_cast<const float*>(c.data);
+  for (int64_t i = 0; i < valid.rows; ++i, from += c.stride) {
+    _mm_prefetch(reinterpret_cast<const char*>(from), _MM_HINT_T0);
+    _mm_prefetch(reinterpret_cast<const char*>(from + valid.columns - 1), _MM_HINT_T0);
+  }
+}
+
+template <int kVectors>
+void multiply_tile(const PackedRows& a, const uint32_t* b, int64_t pairs, const ProductSum& c,
+                   const Valid& valid) {
+  Tile<kVectors> sum;
+  begin_tile<kVectors>(sum, c.bias, valid.columns);
+  if (c.add) fetch_tile(c, valid);
+  add_pairs<kVectors>(a, b, pairs, sum);
+  if (c.half)
+    store_half<kVectors>(sum, c, valid);
+  else
+    store_float<kVectors>(sum, c, valid);
+}
+
+ProductSum at_tile(const ProductSum& c, int64_t m, int64_t n) {
+  ProductSum tile = c;
+  int64_t bytes = c.half ? 2 : 4;
+  tile.data = static_cast<char*>(c.data) + (m * c.stride + n) * bytes;
+  if (c.bias) tile.bias = c.bias + n;
+  return tile;
+}
+
+}  // namespace
+
+bool has_bf16_kernels() {
+  static const bool kHas = __builtin_cpu_supports("avx512bf16") &&
+                           __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+  return kHas;
+}
+
+void pack_rows(const Bf16Matrix& m, uint32_t* to) { pack<kTileRows>(m, to); }
+void pack_columns(const Bf16Matrix& m, uint32_t* to) { pack<kTileColumns>(m, to); }
+
+void multiply_packed(const PackedRows& a, const uint32_t* b, int64_t pairs, const ProductSum& c,
+                     int64_t M, int64_t N) {
+  for (int64_t n = 0; n < N; n += kTileColumns, b += pairs * kTileColumns) {
+    for (int64_t m = 0; m < M; m += kTileRows) {
+      PackedRows rows{a.data + m / kTileRows * a.group, a.group, a.pair};
+      Valid valid{std::min(kTileRows, M - m), std::min(kTileColumns, N - n)};
+      if (valid.columns > kLanes)
+        multiply_tile<2>(rows, b, pairs, at_tile(c, m, n), valid);
+      else
+        multiply_tile<1>(rows, b, pairs, at_tile(c, m, n), valid);
+    }
+  }
+}
+
+}  // namespace neox

@@ -1,0 +1,132 @@
+#include "ops/bf16_product.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "ops/product.h"
+
+namespace neox {
+namespace {
+
+using at::Tensor;
+
+// Packed columns that are kept for all rows, and packed rows that stay in the second-level cache of
+// a core for all these columns.
+constexpr int64_t kColumnBytes = 8 << 20, kRowBytes = 320 << 10;
+constexpr int64_t kGroupsAtLeast = 2;  // that a thread packs
+
+int64_t block_of(int64_t bytes, int64_t pairs, int64_t tile) {
+  return std::max(tile, bytes / (pairs * 4) / tile * tile);
+}
+
+void pack_all_columns(const Bf16Matrix& b, uint32_t* to) {
+  int64_t groups = padded_to(b.rows, kTileColumns) / kTileColumns, pairs = pairs_of(b.depth);
+  at::parallel_for(0, groups, kGroupsAtLeast, [&](int64_t from, int64_t until) {
+    int64_t first = from * kTileColumns, end = std::min(until * kTileColumns, b.rows);
+    pack_columns(b.narrow(first, end - first), to + first * pairs);
+  });
+}
+
+ProductSum part_of(const ProductSum& c, int64_t m, int64_t n) {
+  ProductSum part = c;
+  part.data = static_cast<char*>(c.data) + (m * c.stride + n) * (c.half ? 2 : 4);
+  if (c.bias) part.bias = c.bias + n;
+  return part;
+}
+
+struct Range {
+  int64_t from, end;
+};
+
+// All rows of a in the range by the packed columns, some rows at a time. Of one thread.
+void multiply_rows(const Bf16Matrix& a, Range rows, const uint32_t* columns, int64_t N,
+                   const ProductSum& c) {
+  int64_t pairs = pairs_of(a.depth);
+  int64_t block =
+      std::min(block_of(kRowBytes, pairs, kTileRows), padded_to(rows.end - rows.from, kTileRows));
+  Tensor room = room_for_pairs(block * pairs);
+  for (int64_t m = rows.from; m < rows.end; m += block) {
+    int64_t n = std::min(block, rows.end - m);
+    pack_rows(a.narrow(m, n), pairs_in(room));
+    multiply_packed({pairs_in(room), pairs * kTileRows}, columns, pairs, part_of(c, m, 0), n, N);
+  }
+}
+
+// The share of the busiest thread's work that all threads have on average.
+double balance(int64_t groups) {
+  int64_t threads = at::in_parallel_region() ? 1 : at::get_num_threads();
+  int64_t most = (groups + threads - 1) / threads;
+  return static_cast<double>(groups) / static_cast<double>(most * threads);
+}
+
+void multiply_columns(const Bf16Matrix& a, const uint32_t* columns, int64_t N,
+                      const ProductSum& c) {
+  int64_t row_groups = padded_to(a.rows, kTileRows) / kTileRows,
+          column_groups = padded_to(N, kTileColumns) / kTileColumns, pairs = pairs_of(a.depth);
+  if (balance(row_groups) >= balance(column_groups)) {
+    at::parallel_for(0, row_groups, 1, [&](int64_t from, int64_t until) {
+      Range rows{from * kTileRows, std::min(until * kTileRows, a.rows)};
+      multiply_rows(a, rows, columns, N, c);
+    });
+    return;
+  }
+  at::parallel_for(0, column_groups, 1, [&](int64_t from, int64_t until) {
+    int64_t first = from * kTileColumns, end = std::min(until * kTileColumns, N);
+    multiply_rows(a, {0, a.rows}, columns + first * pairs, end - first, part_of(c, 0, first));
+  });
+}
+
+void multiply(const Bf16Matrix& a, const Bf16Matrix& b, const ProductSum& c) {
+  int64_t pairs = pairs_of(a.depth), block = block_of(kColumnBytes, pairs, kTileColumns);
+  Tensor room = room_for_pairs(std::min(block, padded_to(b.rows, kTileColumns)) * pairs);
+  for (int64_t n = 0; n < b.rows; n += block) {
+    int64_t columns = std::min(block, b.rows - n);
+    pack_all_columns(b.narrow(n, columns), pairs_in(room));
+    multiply_columns(a, pairs_in(room), columns, part_of(c, 0, n));
+  }
+}
+
+// Rows or depth lie consecutively in it.
+Tensor readable(const Tensor& x) {
+  return x.stride(1) == 1 || x.stride(0) == 1 ? x : x.contiguous();
+}
+
+void run(const Tensor& y, const Tensor& a, const Tensor& b, ProductSum sum) {
+  check(y.stride(1) == 1 && a.size(1) == b.size(1) && y.size(0) == a.size(0) &&
+            y.size(1) == b.size(0),
+        "a product of ", a.sizes(), " and ", b.sizes(), " into ", y.sizes());
+  Tensor rows = readable(a), columns = readable(b);
+  sum.data = y.mutable_data_ptr();
+  sum.stride = y.stride(0);
+  multiply(bf16_matrix(rows), bf16_matrix(columns), sum);
+}
+
+}  // namespace
+
+bool bf16_multiplies(const Tensor& x) {
+  return x.is_cpu() && x.scalar_type() == at::kBFloat16 && has_bf16_kernels() &&
+         !cpu_is_slow_in_half() && !cpu_has_amx();
+}
+
+Bf16Matrix bf16_matrix(const Tensor& x) {
+  return {static_cast<const uint16_t*>(x.const_data_ptr()), x.size(0), x.size(1), x.stride(0),
+          x.stride(1)};
+}
+
+Tensor room_for_pairs(int64_t n) { return at::empty({n}, at::kInt); }
+
+void bf16_product_out(const Tensor& y, const Tensor& a, const Tensor& b, const Tensor& bias) {
+  Tensor wide = bias.defined() ? bias.detach().to(at::kFloat).contiguous() : bias;
+  run(y, a, b,
+      {.half = y.scalar_type() == at::kBFloat16,
+       .bias = wide.defined() ? wide.const_data_ptr<float>() : nullptr});
+}
+
+void add_bf16_product(const Tensor& y, const Tensor& a, const Tensor& b) {
+  run(y, a, b, {.add = true});
+}
+
+}  // namespace neox

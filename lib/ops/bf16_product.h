@@ -1,0 +1,29 @@
+// Products of bf16 tensors by the kernels of bf16_kernels.h, over the threads.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include "ops/bf16_kernels.h"
+
+namespace neox {
+
+// Whether the kernels take this tensor: bf16 on a CPU that has them, and does not have AMX, whose
+// tiles oneDNN knows how to fill.
+bool bf16_multiplies(const at::Tensor& x);
+
+// As the kernels see a matrix [rows, depth]; rows or depth lie consecutively.
+Bf16Matrix bf16_matrix(const at::Tensor& x);
+
+// Room for so many pairs, on 64 bytes.
+at::Tensor room_for_pairs(int64_t n);
+inline uint32_t* pairs_in(const at::Tensor& room) {
+  return reinterpret_cast<uint32_t*>(room.mutable_data_ptr<int32_t>());
+}
+
+// y [M, N] = a [M, K] b [N, K]^T + bias [N], sums in float. y is float or bf16, its rows lie
+// consecutively; bias is undefined, or of any type.
+void bf16_product_out(const at::Tensor& y, const at::Tensor& a, const at::Tensor& b,
+                      const at::Tensor& bias = {});
+// y += a b^T; y is float.
+void add_bf16_product(const at::Tensor& y, const at::Tensor& a, const at::Tensor& b);
+
+}  // namespace neox

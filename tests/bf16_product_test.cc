@@ -1,0 +1,97 @@
+// Products of bf16 by this processor's dot products, against double.
+#include "ops/bf16_product.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/randn.h>
+#include <gtest/gtest.h>
+
+#include "ops/product.h"
+
+namespace neox {
+namespace {
+
+using at::Tensor;
+
+class Bf16Product : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!has_bf16_kernels()) GTEST_SKIP() << "this processor has no AVX512-BF16";
+  }
+};
+
+double relative(const Tensor& a, const Tensor& b) {
+  return ((a.to(at::kDouble) - b).norm() / b.norm()).item<double>();
+}
+
+Tensor random(int64_t rows, int64_t columns, bool transposed) {
+  Tensor x = transposed ? at::randn({columns, rows}).t() : at::randn({rows, columns});
+  return x.to(at::kBFloat16);
+}
+
+// Rows and columns beside whole tiles and packed blocks, odd depths, operands of either order.
+const std::vector<std::array<int64_t, 3>> kShapes = {{1, 1, 1},      {8, 32, 2},   {7, 31, 33},
+                                                     {9, 49, 64},    {130, 80, 7}, {260, 300, 1030},
+                                                     {40, 5000, 900}};
+
+TEST_F(Bf16Product, EqualsDoubleForAllShapesAndOrders) {
+  for (auto [M, N, K] : kShapes)
+    for (int order = 0; order < 4; ++order) {
+      Tensor a = random(M, K, order & 1), b = random(N, K, order & 2), bias = at::randn({N});
+      Tensor want = at::mm(a.to(at::kDouble), b.to(at::kDouble).t());
+      Tensor y = at::full({M, N + 3}, 7.0).narrow(1, 1, N);
+      bf16_product_out(y, a, b);
+      EXPECT_LE(relative(y, want), 1e-6) << M << " " << N << " " << K << " " << order;
+      add_bf16_product(y, a, b);
+      EXPECT_LE(relative(y, want * 2), 1e-6) << M << " " << N << " " << K << " " << order;
+      bf16_product_out(y, a, b, bias);
+      EXPECT_LE(relative(y, want + bias), 1e-6) << M << " " << N << " " << K << " " << order;
+      Tensor half = at::empty({M, N}, at::kBFloat16);
+      bf16_product_out(half, a, b);
+      EXPECT_LE(relative(half, want), 4e-3) << M << " " << N << " " << K << " " << order;
+    }
+}
+
+TEST_F(Bf16Product, LeavesWhatIsBesideItsResult) {
+  Tensor all = at::full({10, 40}, 7.0);
+  bf16_product_out(all.narrow(1, 1, 37).narrow(0, 0, 9), random(9, 5, false), random(37, 5, false));
+  EXPECT_TRUE(all.select(1, 0).eq(7).all().item<bool>());
+  EXPECT_TRUE(all.narrow(1, 38, 2).eq(7).all().item<bool>());
+  EXPECT_TRUE(all[9].eq(7).all().item<bool>());
+}
+
+TEST_F(Bf16Product, HasTheSameBitsOnAnyNumberOfThreads) {
+  int threads = at::get_num_threads();
+  for (auto [M, N, K] : kShapes) {
+    Tensor a = random(M, K, false), b = random(N, K, true), y[2];
+    for (int i : {0, 1}) {
+      at::set_num_threads(i + 1);
+      bf16_product_out(y[i] = at::empty({M, N}), a, b);
+    }
+    EXPECT_TRUE(y[0].equal(y[1])) << M << " " << N << " " << K;
+  }
+  at::set_num_threads(threads);
+}
+
+TEST_F(Bf16Product, TrainsAParameterWithAnFp32Gradient) {
+  if (cpu_is_slow_in_half() || cpu_has_amx()) GTEST_SKIP() << "this processor multiplies otherwise";
+  Tensor values = at::randn({96, 48}).to(at::kBFloat16), w = values.clone().set_requires_grad(true);
+  w.set_grad_dtype(at::kFloat);
+  w.mutable_grad() = at::full({96, 48}, 0.5);
+  Tensor kept = w.grad(), x = at::randn({3, 100, 48}).to(at::kBFloat16).set_requires_grad(true);
+  Tensor dy = at::randn({3, 100, 96}).to(at::kBFloat16);
+  product(x, w).backward(dy);
+  Tensor rows = dy.view({300, 96}).to(at::kDouble);
+  EXPECT_TRUE(w.grad().is_same(kept));
+  EXPECT_LE(relative(kept - 0.5, at::mm(rows.t(), x.detach().view({300, 48}).to(at::kDouble))),
+            1e-6);
+  EXPECT_LE(relative(x.grad().view({300, 48}), at::mm(rows, values.to(at::kDouble))), 4e-3);
+}
+
+}  // namespace
+}  // namespace neox
