@@ -1,4 +1,4 @@
-// Products of bf16 by this processor's dot products, against double.
+// Products and attention of bf16 by this processor's dot products, against double.
 #include "ops/bf16_product.h"
 
 #include <ATen/Parallel.h>
@@ -9,8 +9,10 @@
 #include <ATen/ops/mm.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/scaled_dot_product_attention.h>
 #include <gtest/gtest.h>
 
+#include "ops/bf16_attention.h"
 #include "ops/product.h"
 
 namespace neox {
@@ -91,6 +93,60 @@ TEST_F(Bf16Product, TrainsAParameterWithAnFp32Gradient) {
   EXPECT_LE(relative(kept - 0.5, at::mm(rows.t(), x.detach().view({300, 48}).to(at::kDouble))),
             1e-6);
   EXPECT_LE(relative(x.grad().view({300, 48}), at::mm(rows, values.to(at::kDouble))), 4e-3);
+}
+
+// Queries, keys and values as they lie in a fused product, [B, T, H, {q, k, v}, D], and the
+// gradients of a sum that tells positions and dimensions apart.
+struct Attended {
+  Tensor qkv, out;
+  template <class F>
+  Attended(const Tensor& values, F attend) : qkv(values.detach().clone().set_requires_grad(true)) {
+    auto part = [&](int64_t i) { return qkv.select(3, i).transpose(1, 2); };
+    out = attend(part(0), part(1), part(2));
+    Tensor factor = at::ones_like(out, at::kDouble).cumsum(2).cos() +
+                    at::ones_like(out, at::kDouble).cumsum(3).sin();
+    (out * factor.to(out.scalar_type())).sum().backward();
+  }
+};
+
+Tensor by_aten(const Tensor& q, const Tensor& k, const Tensor& v) {
+  return at::scaled_dot_product_attention(q, k, v, {}, 0.0, true);
+}
+
+TEST_F(Bf16Product, AttendsAsDoubleDoes) {
+  for (int64_t T : {1, 2, 37, 128, 131, 600, 1100})
+    for (int64_t D : {16, 64, 80, 7}) {
+      Tensor values = (at::randn({2, T, 3, 3, D}) * 2).to(at::kBFloat16);
+      Attended got(values, bf16_causal_attention), want(values.to(at::kDouble), by_aten);
+      EXPECT_LE(relative(got.out, want.out), 5e-3) << T << " " << D;
+      // The gradients of one position alone: queries have none but for rounding.
+      double far = T > 1 ? relative(got.qkv.grad(), want.qkv.grad()) : 0;
+      EXPECT_LE(far, 1.2e-2) << T << " " << D;
+    }
+}
+
+// Where one key has nearly all the weight, gradients are small differences; ATen rounds them too.
+TEST_F(Bf16Product, AttendsWithScoresFarApart) {
+  Tensor values = at::randn({1, 300, 2, 3, 32}) * 2;
+  values.select(3, 0).mul_(100);
+  values = values.to(at::kBFloat16);
+  Attended got(values, bf16_causal_attention), want(values.to(at::kDouble), by_aten),
+      aten(values, by_aten);
+  EXPECT_LE(relative(got.out, want.out), 5e-3);
+  EXPECT_LE(relative(got.qkv.grad(), want.qkv.grad()),
+            1.5 * relative(aten.qkv.grad(), want.qkv.grad()));
+}
+
+TEST_F(Bf16Product, AttendsWithTheSameBitsOnAnyNumberOfThreads) {
+  Tensor values = at::randn({1, 300, 5, 3, 32}).to(at::kBFloat16);
+  int threads = at::get_num_threads();
+  at::set_num_threads(1);
+  Attended one(values, bf16_causal_attention);
+  at::set_num_threads(2);
+  Attended two(values, bf16_causal_attention);
+  at::set_num_threads(threads);
+  EXPECT_TRUE(one.out.equal(two.out));
+  EXPECT_TRUE(one.qkv.grad().equal(two.qkv.grad()));
 }
 
 }  // namespace

@@ -37,6 +37,12 @@ struct PackedRows {
   int64_t group = 0, pair = kTileRows;
 };
 
+// Columns of a product, as pack_columns() has them: groups lie `group` apart.
+struct PackedColumns {
+  const uint32_t* data = nullptr;
+  int64_t group = 0;
+};
+
 // Where a product goes: c [M, N], of float or bf16.
 struct ProductSum {
   void* data = nullptr;
@@ -46,8 +52,8 @@ struct ProductSum {
   const float* bias = nullptr;  // [N], added; or null
 };
 
-// c[m][n] = sum over pairs of a[m] b[n], M x N; b of pack_columns() with as many pairs.
-void multiply_packed(const PackedRows& a, const uint32_t* b, int64_t pairs, const ProductSum& c,
-                     int64_t M, int64_t N);
+// c[m][n] = sum over the first so many pairs of a[m] b[n], M x N.
+void multiply_packed(const PackedRows& a, const PackedColumns& b, int64_t pairs,
+                     const ProductSum& c, int64_t M, int64_t N);
 
 }  // namespace neox

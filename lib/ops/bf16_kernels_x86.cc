@@ -230,16 +230,17 @@ bool has_bf16_kernels() {
 void pack_rows(const Bf16Matrix& m, uint32_t* to) { pack<kTileRows>(m, to); }
 void pack_columns(const Bf16Matrix& m, uint32_t* to) { pack<kTileColumns>(m, to); }
 
-void multiply_packed(const PackedRows& a, const uint32_t* b, int64_t pairs, const ProductSum& c,
-                     int64_t M, int64_t N) {
-  for (int64_t n = 0; n < N; n += kTileColumns, b += pairs * kTileColumns) {
+void multiply_packed(const PackedRows& a, const PackedColumns& b, int64_t pairs,
+                     const ProductSum& c, int64_t M, int64_t N) {
+  const uint32_t* columns = b.data;
+  for (int64_t n = 0; n < N; n += kTileColumns, columns += b.group) {
     for (int64_t m = 0; m < M; m += kTileRows) {
       PackedRows rows{a.data + m / kTileRows * a.group, a.group, a.pair};
       Valid valid{std::min(kTileRows, M - m), std::min(kTileColumns, N - n)};
       if (valid.columns > kLanes)
-        multiply_tile<2>(rows, b, pairs, at_tile(c, m, n), valid);
+        multiply_tile<2>(rows, columns, pairs, at_tile(c, m, n), valid);
       else
-        multiply_tile<1>(rows, b, pairs, at_tile(c, m, n), valid);
+        multiply_tile<1>(rows, columns, pairs, at_tile(c, m, n), valid);
     }
   }
 }

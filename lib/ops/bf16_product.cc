@@ -51,7 +51,8 @@ void multiply_rows(const Bf16Matrix& a, Range rows, const uint32_t* columns, int
   for (int64_t m = rows.from; m < rows.end; m += block) {
     int64_t n = std::min(block, rows.end - m);
     pack_rows(a.narrow(m, n), pairs_in(room));
-    multiply_packed({pairs_in(room), pairs * kTileRows}, columns, pairs, part_of(c, m, 0), n, N);
+    multiply_packed({pairs_in(room), pairs * kTileRows}, {columns, pairs * kTileColumns}, pairs,
+                    part_of(c, m, 0), n, N);
   }
 }
 

@@ -13,6 +13,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "ops/bf16_attention.h"
+#include "ops/bf16_product.h"
 #include "ops/product.h"
 #include "ops/softmax_rows.h"
 
@@ -154,6 +156,7 @@ class CausalAttention : public torch::autograd::Function<CausalAttention> {
 }  // namespace
 
 Tensor causal_attention(const Tensor& q, const Tensor& k, const Tensor& v) {
+  if (bf16_multiplies(q)) return bf16_causal_attention(q, k, v);
   bool here = q.is_cpu() && (q.scalar_type() == at::kFloat || multiplied_in_fp32(q));
   if (!here) return at::scaled_dot_product_attention(q, k, v, {}, 0.0, true);
   return CausalAttention::apply(q, k, v);

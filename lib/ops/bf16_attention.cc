@@ -1,0 +1,310 @@
+#include "ops/bf16_attention.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "ops/bf16_product.h"
+#include "ops/bf16_softmax.h"
+
+namespace neox {
+namespace {
+
+using at::Tensor;
+using torch::autograd::AutogradContext;
+using torch::autograd::tensor_list;
+
+// Blocks of scores and what is made of them stay in the second-level cache of a core.
+constexpr int64_t kQueries = 128, kKeys = 256;  // of the forward pass
+constexpr int64_t kBackQueries = 128, kBackKeys = 128;
+constexpr float kLog2e = 1.44269504F;
+
+// Sixty-four bytes apart, from one allocation per thread.
+class Room {
+ public:
+  explicit Room(int64_t words) : room_(room_for_pairs(words)), next_(pairs_in(room_)) {}
+  uint32_t* words(int64_t n) {
+    uint32_t* here = next_;
+    next_ += padded_to(n, 16);
+    return here;
+  }
+  float* floats(int64_t n) { return reinterpret_cast<float*>(words(n)); }
+  uint16_t* halves(int64_t n) { return reinterpret_cast<uint16_t*>(words((n + 1) / 2)); }
+
+ private:
+  Tensor room_;
+  uint32_t* next_;
+};
+
+// The same numbers with the other dimension as depth.
+Bf16Matrix transposed(const Bf16Matrix& m) {
+  return {m.data, m.depth, m.rows, m.depth_stride, m.row_stride};
+}
+
+int64_t columns_size(int64_t rows, int64_t depth) {
+  return padded_to(rows, kTileColumns) * pairs_of(depth);
+}
+int64_t rows_size(int64_t rows, int64_t depth) {
+  return padded_to(rows, kTileRows) * pairs_of(depth);
+}
+
+struct Scales {
+  float score, log2;  // 1 / sqrt(D), and in units of log 2
+  explicit Scales(int64_t D) : score(1 / std::sqrt(static_cast<float>(D))), log2(score * kLog2e) {}
+};
+
+// One head of one sample, [T, D] each.
+struct HeadInput {
+  Bf16Matrix q, k, v;
+};
+
+// --- forward ---
+
+struct ForwardRoom {
+  Room room;
+  uint32_t *k, *v, *q, *pairs;
+  float *scores, *out, *top, *sum, *rescale;
+  ForwardRoom(int64_t T, int64_t D)
+      : room(rows_size(T, D) + (T / kKeys + 1) * columns_size(D, kKeys) +
+             columns_size(kQueries, D) + kQueries * (kKeys / 2 + kKeys + D + 3) + 512),
+        k(room.words(rows_size(T, D))),
+        v(room.words((T / kKeys + 1) * columns_size(D, kKeys))),
+        q(room.words(columns_size(kQueries, D))),
+        pairs(room.words(kQueries * kKeys / 2)),
+        scores(room.floats(kQueries * kKeys)),
+        out(room.floats(kQueries * D)),
+        top(room.floats(kQueries)),
+        sum(room.floats(kQueries)),
+        rescale(room.floats(kQueries)) {}
+};
+
+class HeadForward {
+ public:
+  HeadForward(const HeadInput& head, ForwardRoom& room)
+      : head_(head), room_(room), T_(head.q.rows), D_(head.q.depth), scales_(D_) {
+    pack_rows(head.k, room.k);
+    for (int64_t key = 0; key < T_; key += kKeys)
+      pack_columns(transposed(head.v.narrow(key, std::min(kKeys, T_ - key))), values_of(key));
+  }
+  // out [T, D], rows `stride` apart; log_sum [T], of log 2.
+  void run(uint16_t* out, int64_t stride, float* log_sum) {
+    for (int64_t query = 0; query < T_; query += kQueries) {
+      int64_t n = std::min(kQueries, T_ - query);
+      attend(query, n);
+      for (int64_t i = 0; i < n; ++i) {
+        log_sum[query + i] = room_.top[i] + std::log2(room_.sum[i]);
+        room_.rescale[i] = 1 / room_.sum[i];
+      }
+      store_rows(room_.out, n, D_, room_.rescale, out + query * stride, stride);
+    }
+  }
+
+ private:
+  uint32_t* values_of(int64_t key) const { return room_.v + key / kKeys * columns_size(D_, kKeys); }
+
+  void attend(int64_t query, int64_t n) {
+    pack_columns(head_.q.narrow(query, n), room_.q);
+    std::fill_n(room_.top, kQueries, kNoScore);
+    std::fill_n(room_.sum, kQueries, 0.0F);
+    for (int64_t key = 0; key < query + n; key += kKeys)
+      add_keys(query, n, key, std::min(kKeys, query + n - key));
+  }
+
+  void add_keys(int64_t query, int64_t n, int64_t key, int64_t keys) {
+    int64_t wide = padded_to(n, 16), packed = pairs_of(std::min(kKeys, T_ - key));
+    PackedRows k{room_.k + key * pairs_of(D_), pairs_of(D_) * kTileRows};
+    multiply_packed(k, {room_.q, pairs_of(D_) * kTileColumns}, pairs_of(D_),
+                    {.data = room_.scores, .stride = wide}, keys, n);
+    softmax_keys({room_.scores, keys, wide, key, query, scales_.log2},
+                 {room_.top, room_.sum, room_.rescale}, room_.pairs);
+    if (key > 0) scale_rows(room_.out, n, D_, room_.rescale);
+    multiply_packed({room_.pairs, kTileRows, wide}, {values_of(key), packed * kTileColumns},
+                    pairs_of(keys), {.data = room_.out, .stride = D_, .add = key > 0}, n, D_);
+  }
+
+  HeadInput head_;
+  ForwardRoom& room_;
+  int64_t T_, D_;
+  Scales scales_;
+};
+
+// --- backward ---
+
+struct BackwardRoom {
+  Room room;
+  uint32_t *q, *dy, *q_t, *dy_t, *k, *v, *k_t, *p, *ds, *ds_rows_packed;
+  uint16_t* ds_rows;
+  float *scores, *dp, *dq, *dk, *dv, *dot;
+  BackwardRoom(int64_t T, int64_t D)
+      : room(2 * rows_size(T, D) + 2 * blocks(T) * columns_size(D, kBackQueries) +
+             2 * columns_size(kBackKeys, D) + columns_size(D, kBackKeys) +
+             4 * kBackQueries * kBackKeys + kBackQueries * kBackKeys + T * D + 2 * kBackKeys * D +
+             T + 512),
+        q(room.words(rows_size(T, D))),
+        dy(room.words(rows_size(T, D))),
+        q_t(room.words(blocks(T) * columns_size(D, kBackQueries))),
+        dy_t(room.words(blocks(T) * columns_size(D, kBackQueries))),
+        k(room.words(columns_size(kBackKeys, D))),
+        v(room.words(columns_size(kBackKeys, D))),
+        k_t(room.words(columns_size(D, kBackKeys))),
+        p(room.words(kBackQueries * kBackKeys / 2)),
+        ds(room.words(kBackQueries * kBackKeys / 2)),
+        ds_rows_packed(room.words(kBackQueries * kBackKeys / 2)),
+        ds_rows(room.halves(kBackQueries * kBackKeys)),
+        scores(room.floats(kBackQueries * kBackKeys)),
+        dp(room.floats(kBackQueries * kBackKeys)),
+        dq(room.floats(T * D)),
+        dk(room.floats(kBackKeys * D)),
+        dv(room.floats(kBackKeys * D)),
+        dot(room.floats(T)) {}
+  static int64_t blocks(int64_t T) { return (T + kBackQueries - 1) / kBackQueries; }
+};
+
+struct HeadOutput {
+  Bf16Matrix out, dout;
+  const float* log_sum;
+};
+struct HeadGradients {
+  uint16_t *dq, *dk, *dv;
+  int64_t stride;
+};
+
+class HeadBackward {
+ public:
+  HeadBackward(const HeadInput& head, const HeadOutput& y, BackwardRoom& room)
+      : head_(head), y_(y), r_(room), T_(head.q.rows), D_(head.q.depth), scales_(D_) {
+    pack_rows(head.q, r_.q);
+    pack_rows(y.dout, r_.dy);
+    for (int64_t i = 0; i < T_; i += kBackQueries) {
+      int64_t n = std::min(kBackQueries, T_ - i);
+      pack_columns(transposed(head.q.narrow(i, n)), block(r_.q_t, i));
+      pack_columns(transposed(y.dout.narrow(i, n)), block(r_.dy_t, i));
+    }
+    for (int64_t i = 0; i < T_; ++i)
+      r_.dot[i] =
+          dot_bf16(y.out.data + i * y.out.row_stride, y.dout.data + i * y.dout.row_stride, D_);
+  }
+  void run(const HeadGradients& to) {
+    std::fill_n(r_.dq, T_ * D_, 0.0F);
+    for (int64_t key = 0; key < T_; key += kBackKeys) {
+      int64_t keys = std::min(kBackKeys, T_ - key);
+      pack_keys(key, keys);
+      for (int64_t query = key / kBackQueries * kBackQueries; query < T_; query += kBackQueries)
+        add_block(query, std::min(kBackQueries, T_ - query), key, keys);
+      store_rows(r_.dk, keys, D_, nullptr, to.dk + key * to.stride, to.stride);
+      store_rows(r_.dv, keys, D_, nullptr, to.dv + key * to.stride, to.stride);
+    }
+    store_rows(r_.dq, T_, D_, nullptr, to.dq, to.stride);
+  }
+
+ private:
+  uint32_t* block(uint32_t* all, int64_t query) const {
+    return all + query / kBackQueries * columns_size(D_, kBackQueries);
+  }
+
+  void pack_keys(int64_t key, int64_t keys) {
+    pack_columns(head_.k.narrow(key, keys), r_.k);
+    pack_columns(head_.v.narrow(key, keys), r_.v);
+    pack_columns(transposed(head_.k.narrow(key, keys)), r_.k_t);
+    std::fill_n(r_.dk, keys * D_, 0.0F);
+    std::fill_n(r_.dv, keys * D_, 0.0F);
+  }
+
+  void add_block(int64_t query, int64_t n, int64_t key, int64_t keys) {
+    int64_t pairs = pairs_of(D_), wide = padded_to(keys, 16), columns = pairs * kTileColumns,
+            columns_t = pairs_of(n) * kTileColumns;
+    auto rows = [&](const uint32_t* all) {
+      return PackedRows{all + query * pairs, pairs * kTileRows};
+    };
+    multiply_packed(rows(r_.q), {r_.k, columns}, pairs, {.data = r_.scores, .stride = wide}, n,
+                    keys);
+    multiply_packed(rows(r_.dy), {r_.v, columns}, pairs, {.data = r_.dp, .stride = wide}, n, keys);
+    softmax_backward_queries({r_.scores, r_.dp, n, wide, query, key, scales_.score, scales_.log2,
+                              y_.log_sum + query, r_.dot + query},
+                             {r_.p, r_.ds, r_.ds_rows});
+    multiply_packed({r_.p, kTileRows, wide}, {block(r_.dy_t, query), columns_t}, pairs_of(n),
+                    {.data = r_.dv, .stride = D_, .add = true}, keys, D_);
+    multiply_packed({r_.ds, kTileRows, wide}, {block(r_.q_t, query), columns_t}, pairs_of(n),
+                    {.data = r_.dk, .stride = D_, .add = true}, keys, D_);
+    pack_rows({r_.ds_rows, n, keys, wide, 1}, r_.ds_rows_packed);
+    multiply_packed({r_.ds_rows_packed, pairs_of(keys) * kTileRows},
+                    {r_.k_t, pairs_of(keys) * kTileColumns}, pairs_of(keys),
+                    {.data = r_.dq + query * D_, .stride = D_, .add = true}, n, D_);
+  }
+
+  HeadInput head_;
+  HeadOutput y_;
+  BackwardRoom& r_;
+  int64_t T_, D_;
+  Scales scales_;
+};
+
+// --- of tensors ---
+
+// [B, H, T, D] for one who goes on with [B, T, H, D].
+Tensor heads_inside(const Tensor& like) {
+  return at::empty({like.size(0), like.size(2), like.size(1), like.size(3)}, like.options())
+      .transpose(1, 2);
+}
+
+Bf16Matrix head_of(const Tensor& x, int64_t b, int64_t h) {
+  return {static_cast<const uint16_t*>(x.const_data_ptr()) + b * x.stride(0) + h * x.stride(1),
+          x.size(2), x.size(3), x.stride(2), x.stride(3)};
+}
+uint16_t* writable(const Bf16Matrix& m) { return const_cast<uint16_t*>(m.data); }
+
+// f(sample, head, room) of all heads, over the threads.
+template <class RoomOf, class F>
+void each_head(const Tensor& q, F f) {
+  int64_t H = q.size(1);
+  at::parallel_for(0, q.size(0) * H, 1, [&](int64_t from, int64_t to) {
+    at::NoGradGuard no_grad;
+    RoomOf room(q.size(2), q.size(3));
+    for (int64_t i = from; i < to; ++i) f(i / H, i % H, room);
+  });
+}
+
+class Attention : public torch::autograd::Function<Attention> {
+ public:
+  static Tensor forward(AutogradContext* context, const Tensor& q, const Tensor& k,
+                        const Tensor& v) {
+    Tensor out = heads_inside(q),
+           log_sum = at::empty({q.size(0), q.size(1), q.size(2)}, q.options().dtype(at::kFloat));
+    each_head<ForwardRoom>(q, [&](int64_t b, int64_t h, ForwardRoom& room) {
+      Bf16Matrix to = head_of(out, b, h);
+      HeadForward({head_of(q, b, h), head_of(k, b, h), head_of(v, b, h)}, room)
+          .run(writable(to), to.row_stride, log_sum[b][h].mutable_data_ptr<float>());
+    });
+    context->save_for_backward({q, k, v, out, log_sum});
+    return out;
+  }
+
+  static tensor_list backward(AutogradContext* context, tensor_list grad) {
+    auto s = context->get_saved_variables();
+    const Tensor &q = s[0], &k = s[1], &v = s[2], &out = s[3], &log_sum = s[4];
+    Tensor dout = grad[0].stride(3) == 1 ? grad[0] : grad[0].contiguous();
+    Tensor dq = heads_inside(q), dk = heads_inside(k), dv = heads_inside(v);
+    each_head<BackwardRoom>(q, [&](int64_t b, int64_t h, BackwardRoom& room) {
+      auto of = [&](const Tensor& x) { return head_of(x, b, h); };
+      HeadBackward({of(q), of(k), of(v)},
+                   {of(out), of(dout), log_sum[b][h].const_data_ptr<float>()}, room)
+          .run({writable(of(dq)), writable(of(dk)), writable(of(dv)), dq.stride(2)});
+    });
+    return {dq, dk, dv};
+  }
+};
+
+Tensor with_rows(const Tensor& x) { return x.stride(3) == 1 ? x : x.contiguous(); }
+
+}  // namespace
+
+Tensor bf16_causal_attention(const Tensor& q, const Tensor& k, const Tensor& v) {
+  return Attention::apply(with_rows(q), with_rows(k), with_rows(v));
+}
+
+}  // namespace neox

@@ -1,0 +1,12 @@
+// Causal attention of bf16 by the kernels of bf16_kernels.h: scores exist block by block, in float
+// (Dao et al., FlashAttention-2, arXiv 2307.08691); probabilities and the gradients of scores are
+// rounded to bf16 for the products.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+namespace neox {
+
+// q, k, v [B, H, T, D], as causal_attention() has them; bf16_multiplies(q).
+at::Tensor bf16_causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
+
+}  // namespace neox

@@ -1,0 +1,140 @@
+#include "ops/bf16_softmax.h"
+
+#include <immintrin.h>
+
+#include <algorithm>
+
+namespace neox {
+namespace {
+
+constexpr int64_t kLanes = 16;
+
+__mmask16 first_lanes(int64_t n) {
+  return static_cast<__mmask16>((1U << std::clamp<int64_t>(n, 0, kLanes)) - 1);
+}
+__mmask16 lanes_from(int64_t n) { return static_cast<__mmask16>(~first_lanes(n)); }
+
+// 2^x to 2 units in the last place: the integer part by the exponent, and for the rest, in
+// [-1/2, 1/2], the polynomial of least relative error (1.1e-7).
+[[gnu::always_inline]] inline __m512 exp2_of(__m512 x) {
+  __m512 n = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  __m512 f = _mm512_sub_ps(x, n), p = _mm512_set1_ps(1.32647273e-3F);
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(9.67151299e-3F));
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(5.55073358e-2F));
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(2.40222424e-1F));
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(6.93147004e-1F));
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(1.0F));
+  return _mm512_scalef_ps(p, n);
+}
+
+// bf16 of both, in pairs: the first in the lower halves.
+[[gnu::always_inline]] inline __m512i paired(__m512 first, __m512 second) {
+  const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24,
+                                         8, 23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+  auto both = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(second, first));
+  return _mm512_permutexvar_epi16(order, both);
+}
+
+// Sixteen queries.
+void softmax_column(const KeyScores& s, const SoftmaxState& state, int64_t column,
+                    uint32_t* pairs) {
+  const float* x = s.data + column;
+  const __m512 scale = _mm512_set1_ps(s.scale), none = _mm512_set1_ps(kNoScore);
+  int64_t query = s.first_query + column;  // sees the keys up to itself
+  auto seen = [&](int64_t key) { return lanes_from(s.first_key + key - query); };
+  __m512 top = none;
+  for (int64_t k = 0; k < s.keys; ++k)
+    top = _mm512_mask_max_ps(top, seen(k), top, _mm512_loadu_ps(x + k * s.columns));
+  __m512 before = _mm512_loadu_ps(state.top + column);
+  top = _mm512_max_ps(before, _mm512_mul_ps(top, scale));
+  __m512 rescale = exp2_of(_mm512_sub_ps(before, top));
+  __m512 sum = _mm512_mul_ps(_mm512_loadu_ps(state.sum + column), rescale);
+  auto value = [&](int64_t k) {
+    __m512 e = exp2_of(_mm512_fmsub_ps(_mm512_loadu_ps(x + k * s.columns), scale, top));
+    return _mm512_maskz_mov_ps(seen(k), e);
+  };
+  for (int64_t k = 0; k < s.keys; k += 2) {
+    __m512 first = value(k), second = k + 1 < s.keys ? value(k + 1) : _mm512_setzero_ps();
+    sum = _mm512_add_ps(sum, _mm512_add_ps(first, second));
+    _mm512_storeu_si512(pairs + k / 2 * s.columns + column, paired(first, second));
+  }
+  _mm512_storeu_ps(state.top + column, top);
+  _mm512_storeu_ps(state.sum + column, sum);
+  _mm512_storeu_ps(state.rescale + column, rescale);
+}
+
+struct Gradient {
+  __m512 p, ds;
+};
+
+// Sixteen keys of a query.
+[[gnu::always_inline]] inline Gradient gradient(const QueryScores& s, int64_t query, int64_t key) {
+  const float* x = s.scores + query * s.keys + key;
+  __m512 log_sum = _mm512_set1_ps(s.log_sum[query]), dot = _mm512_set1_ps(s.dot[query]);
+  __m512 p = exp2_of(_mm512_fmsub_ps(_mm512_loadu_ps(x), _mm512_set1_ps(s.score_scale), log_sum));
+  p = _mm512_maskz_mov_ps(first_lanes(s.first_query + query - s.first_key - key + 1), p);
+  __m512 dp = _mm512_loadu_ps(s.gradients + query * s.keys + key);
+  return {p, _mm512_mul_ps(_mm512_mul_ps(p, _mm512_set1_ps(s.scale)), _mm512_sub_ps(dp, dot))};
+}
+
+void store_half(uint16_t* to, __mmask16 mask, __m512 x) {
+  _mm256_mask_storeu_epi16(to, mask, reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x)));
+}
+
+}  // namespace
+
+void softmax_keys(const KeyScores& s, const SoftmaxState& state, uint32_t* pairs) {
+  for (int64_t column = 0; column < s.columns; column += kLanes)
+    softmax_column(s, state, column, pairs);
+}
+
+void softmax_backward_queries(const QueryScores& s, const ScoreGradients& to) {
+  for (int64_t query = 0; query < s.queries; query += 2) {
+    bool both = query + 1 < s.queries;
+    for (int64_t key = 0; key < s.keys; key += kLanes) {
+      Gradient first = gradient(s, query, key), second = {};
+      store_half(to.rows + query * s.keys + key, 0xffff, first.ds);
+      if (both) {
+        second = gradient(s, query + 1, key);
+        store_half(to.rows + (query + 1) * s.keys + key, 0xffff, second.ds);
+      }
+      int64_t at = query / 2 * s.keys + key;
+      _mm512_storeu_si512(to.probabilities + at, paired(first.p, second.p));
+      _mm512_storeu_si512(to.pairs + at, paired(first.ds, second.ds));
+    }
+  }
+}
+
+float dot_bf16(const uint16_t* x, const uint16_t* y, int64_t n) {
+  __m512 sum = _mm512_setzero_ps();
+  for (int64_t i = 0; i < n; i += 2 * kLanes) {
+    auto mask = static_cast<__mmask32>((uint64_t{1} << std::min<int64_t>(n - i, 2 * kLanes)) - 1);
+    sum = _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(_mm512_maskz_loadu_epi16(mask, x + i)),
+                           reinterpret_cast<__m512bh>(_mm512_maskz_loadu_epi16(mask, y + i)));
+  }
+  return _mm512_reduce_add_ps(sum);
+}
+
+void scale_rows(float* x, int64_t n, int64_t D, const float* factors) {
+  for (int64_t row = 0; row < n; ++row, x += D) {
+    if (factors[row] == 1) continue;
+    for (int64_t d = 0; d < D; d += kLanes) {
+      __mmask16 mask = first_lanes(D - d);
+      __m512 y = _mm512_mul_ps(_mm512_maskz_loadu_ps(mask, x + d), _mm512_set1_ps(factors[row]));
+      _mm512_mask_storeu_ps(x + d, mask, y);
+    }
+  }
+}
+
+void store_rows(const float* x, int64_t n, int64_t D, const float* factors, uint16_t* to,
+                int64_t stride) {
+  for (int64_t row = 0; row < n; ++row, x += D, to += stride) {
+    __m512 factor = _mm512_set1_ps(factors ? factors[row] : 1);
+    for (int64_t d = 0; d < D; d += kLanes) {
+      __mmask16 mask = first_lanes(D - d);
+      store_half(to + d, mask, _mm512_mul_ps(_mm512_maskz_loadu_ps(mask, x + d), factor));
+    }
+  }
+}
+
+}  // namespace neox
