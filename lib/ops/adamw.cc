@@ -43,6 +43,7 @@ template <class T, class Copy>
     const AdamWRange& r, int64_t from, int64_t to, const Factors<T>& f) {
   T *param = static_cast<T*>(r.param), *m = static_cast<T*>(r.m), *v = static_cast<T*>(r.v);
   const T* grad = static_cast<const T*>(r.grad);
+#pragma omp simd
   for (int64_t i = from; i < to; ++i) {
     T g = grad[i] * f.scale + f.l2 * param[i];
     m[i] = f.beta1 * m[i] + f.rest1 * g;

@@ -39,33 +39,23 @@ __m512bh as_bf16(__m512i x) { return reinterpret_cast<__m512bh>(x); }
   for (int i = 0; i < 16; ++i) r[i] = t[i];
 }
 
-// 16 numbers of a pair go to rows [row, row + 16) of the groups.
-template <int64_t kGroup>
-[[gnu::always_inline]] inline void store_pair(uint32_t* to, int64_t row, int64_t pair,
-                                              int64_t pairs, __m512i x) {
-  if constexpr (kGroup == 8) {
-    uint32_t* first = to + (row / 8 * pairs + pair) * 8;
-    _mm256_store_si256(reinterpret_cast<__m256i*>(first), _mm512_castsi512_si256(x));
-    _mm256_store_si256(reinterpret_cast<__m256i*>(first + pairs * 8),
-                       _mm512_extracti64x4_epi64(x, 1));
-  } else {
-    _mm512_store_si512(to + (row / kGroup * pairs + pair) * kGroup + row % kGroup, x);
-  }
-}
+constexpr int64_t kAhead = 8;  // pairs that are fetched before they are read
 
-// The half of store_pair() that has a group: the rows end with it.
-void store_last_half(uint32_t* to, int64_t row, int64_t pair, int64_t pairs, __m512i x) {
-  _mm256_store_si256(reinterpret_cast<__m256i*>(to + (row / 8 * pairs + pair) * 8),
-                     _mm512_castsi512_si256(x));
-}
+void fetch(const uint16_t* from) { _mm_prefetch(reinterpret_cast<const char*>(from), _MM_HINT_T0); }
 
+// 16 numbers of a pair go to the rows from `row` on, as far as there are groups.
 template <int64_t kGroup>
 [[gnu::always_inline]] inline void store(uint32_t* to, int64_t row, int64_t pair, int64_t pairs,
                                          int64_t padded, __m512i x) {
-  if (kGroup == 8 && row + kLanes > padded)
-    store_last_half(to, row, pair, pairs, x);
-  else
-    store_pair<kGroup>(to, row, pair, pairs, x);
+  uint32_t* here = to + (row / kGroup * pairs + pair) * kGroup + row % kGroup;
+  if constexpr (kGroup >= kLanes) {
+    _mm512_store_si512(here, x);
+  } else {
+    _mm256_store_si256(reinterpret_cast<__m256i*>(here), _mm512_castsi512_si256(x));
+    if (row + kGroup < padded)
+      _mm256_store_si256(reinterpret_cast<__m256i*>(here + pairs * kGroup),
+                         _mm512_extracti64x4_epi64(x, 1));
+  }
 }
 
 // Depth lies consecutively: 16 rows by 16 pairs at a time.
@@ -78,10 +68,11 @@ void pack_along_depth(const Bf16Matrix& m, uint32_t* to) {
       auto mask = static_cast<__mmask32>((uint64_t{1} << left) - 1);
       __m512i r[kLanes];
 #pragma GCC unroll 16
-      for (int64_t i = 0; i < kLanes; ++i)
-        r[i] = row + i < m.rows
-                   ? _mm512_maskz_loadu_epi16(mask, m.data + (row + i) * m.row_stride + 2 * pair)
-                   : _mm512_setzero_si512();
+      for (int64_t i = 0; i < kLanes; ++i) {
+        const uint16_t* from = m.data + (row + i) * m.row_stride + 2 * pair;
+        r[i] = row + i < m.rows ? _mm512_maskz_loadu_epi16(mask, from) : _mm512_setzero_si512();
+        fetch(from + kLanes * m.row_stride);
+      }
       transpose(r);
       int64_t n = std::min(kLanes, pairs - pair);
       for (int64_t i = 0; i < n; ++i) store<kGroup>(to, row, pair + i, pairs, padded, r[i]);
@@ -89,21 +80,28 @@ void pack_along_depth(const Bf16Matrix& m, uint32_t* to) {
   }
 }
 
-// Rows lie consecutively: 16 of them from two depths at a time.
+// Rows lie consecutively: 32 of them, a line of the cache, from two depths at a time.
 template <int64_t kGroup>
 void pack_across_depth(const Bf16Matrix& m, uint32_t* to) {
+  constexpr int64_t kRows = 2 * kLanes;
   int64_t pairs = pairs_of(m.depth), padded = padded_to(m.rows, kGroup);
-  for (int64_t row = 0; row < padded; row += kLanes) {
-    int64_t left = std::clamp<int64_t>(m.rows - row, 0, kLanes);
-    auto mask = static_cast<__mmask16>((1U << left) - 1);
+  for (int64_t row = 0; row < padded; row += kRows) {
+    int64_t left = std::clamp<int64_t>(m.rows - row, 0, kRows);
+    auto mask = static_cast<__mmask32>((uint64_t{1} << left) - 1);
     for (int64_t pair = 0; pair < pairs; ++pair) {
       const uint16_t* from = m.data + 2 * pair * m.depth_stride + row;
-      __m512i low = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, from)),
-              high = _mm512_setzero_si512();
-      if (2 * pair + 1 < m.depth)
-        high = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, from + m.depth_stride));
-      store<kGroup>(to, row, pair, pairs, padded,
-                    _mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
+      __m512i even = _mm512_maskz_loadu_epi16(mask, from), odd = _mm512_setzero_si512();
+      if (2 * pair + 1 < m.depth) odd = _mm512_maskz_loadu_epi16(mask, from + m.depth_stride);
+      fetch(from + 2 * kAhead * m.depth_stride);
+      fetch(from + (2 * kAhead + 1) * m.depth_stride);
+      for (int half = 0; half < 2 && row + half * kLanes < padded; ++half) {
+        auto part = [&](__m512i x) {
+          return _mm512_cvtepu16_epi32(half ? _mm512_extracti64x4_epi64(x, 1)
+                                            : _mm512_castsi512_si256(x));
+        };
+        store<kGroup>(to, row + half * kLanes, pair, pairs, padded,
+                      _mm512_or_si512(part(even), _mm512_slli_epi32(part(odd), 16)));
+      }
     }
   }
 }

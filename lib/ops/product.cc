@@ -15,6 +15,11 @@
 #include "ops/bf16_product.h"
 #include "ops/leaf_gradient.h"
 
+// MKL, inside LibTorch, asks this function of its own, and takes kernels without AVX-512 on
+// processors of other makers that have it: with this one in its place, fp32 products of a Zen 4
+// core went from 80 to 105 GFLOP/s, of 115.
+extern "C" int mkl_serv_intel_cpu_true() { return 1; }
+
 namespace neox {
 namespace {
 
