@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "kernel_cases.h"
+#include "ops/activated_product.h"
 #include "ops/activation.h"
 #include "ops/norm.h"
 #include "ops/rotary.h"
@@ -167,6 +168,25 @@ TEST_P(Activations, GatedOnesMultiplyByTheOtherHalf) {
       Tensor got = gated(in[0], in[1], a), d = random(got.sizes());
       auto parts = (want[0] + want[1]).view({2, 150, F, 2}).unbind(3);
       Tensor y = aten(parts[0], a) * parts[1];
+      expect_close(got, y, "value");
+      got.backward(d);
+      y.backward(reference(d));
+      expect_gradients(in, want);
+    }
+}
+
+// Gradients that go to a kept buffer and those that are returned.
+TEST_P(Activations, BeforeAProductKeepTheirInputAlone) {
+  for (bool is_gated : {false, true})
+    for (bool kept : {false, true}) {
+      SCOPED_TRACE(is_gated);
+      std::vector<Tensor> in{leaf({2, 150, 64}), leaf({64}), leaf({24, is_gated ? 32 : 64})};
+      std::vector<Tensor> want{reference(in[0]), reference(in[1]), reference(in[2])};
+      if (kept) in[2].mutable_grad() = at::zeros_like(in[2]);
+      Tensor got = activated_product(in[0], in[1], Activation::kGeluTanh, is_gated, in[2]);
+      auto of_reference = is_gated ? gated : activated;
+      Tensor y = at::linear(of_reference(want[0], want[1], Activation::kGeluTanh), want[2]);
+      Tensor d = random(got.sizes());
       expect_close(got, y, "value");
       got.backward(d);
       y.backward(reference(d));

@@ -125,6 +125,7 @@ TEST(Head, TakesAVocabularySoLargeThatTokensPassInChunks) {
   // 64 rows of logits at a time, then 6; on the CPU 1536 columns at a time.
   expect_cross_entropy(head_inputs(70, 2, 300007, at::kFloat), 1e-6);
   expect_cross_entropy(head_inputs(20, 3, 4000, at::kDouble), 1e-12);
+  expect_cross_entropy(head_inputs(70, 48, 5001, at::kBFloat16), 1e-2);
 }
 
 TEST(Head, StaysFiniteWithLogitsBeyondTheRangeOfExp) {

@@ -11,7 +11,7 @@
 #include "model/head.h"
 #include "model/recompute.h"
 #include "model/tp.h"
-#include "ops/activation.h"
+#include "ops/activated_product.h"
 #include "ops/embedding.h"
 #include "ops/product.h"
 #include "ops/random.h"
@@ -120,9 +120,10 @@ Heads GptNeoX::query_key_value(const Tensor& x, int64_t l, const Pass& pass) {
   int64_t B = x.size(0), T = x.size(1), D = config_.head_size(), G = config_.group_queries(),
           K = config_.groups() / mesh_.tp().size();
   Tensor weight = param(p + "query_key_value.weight"), b = bias(p + "query_key_value.bias");
-  const RotaryTable& rows = pass.rotary.cos.defined()
-                                ? pass.rotary
-                                : rows_from(rotary_, pass.cache ? pass.cache->lengths.front() : 0, T);
+  const RotaryTable& rows =
+      pass.rotary.cos.defined()
+          ? pass.rotary
+          : rows_from(rotary_, pass.cache ? pass.cache->lengths.front() : 0, T);
   if (!config_.qk_norm)
     return rotated_heads_(product(x, weight, b.defined() ? b.detach() : b), {K, G}, rows, b);
   auto parts = product(x, weight, b).view({B, T, K, G + 2, D}).split_with_sizes({G, 1, 1}, 3);
@@ -142,8 +143,8 @@ Heads GptNeoX::query_key_value(const Tensor& x, int64_t l, const Pass& pass) {
 Tensor GptNeoX::mlp(const Tensor& x, int64_t l) {
   std::string p = prefix(l) + "mlp.";
   Tensor y = product(x, param(p + "dense_h_to_4h.weight")), b = bias(p + "dense_h_to_4h.bias");
-  y = config_.gated ? gated(y, b, config_.activation) : activated(y, b, config_.activation);
-  return product(y, param(p + "dense_4h_to_h.weight"));
+  return activated_product(y, b, config_.activation, config_.gated,
+                           param(p + "dense_4h_to_h.weight"));
 }
 
 NormOptions GptNeoX::norm_options() const { return {config_.norm, config_.norm_eps}; }

@@ -54,7 +54,7 @@ class Head {
         by_kernels_(bf16_multiplies(x_)),
         training_(training) {
     loss_ = at::zeros({}, x.options().dtype(at::kDouble));
-    if (by_columns_) logits_ = at::empty({rows_ * weight.size(0)}, x.options().dtype(wide_));
+    if (by_columns_) logits_ = at::empty({rows_ * weight.size(0)}, x.options().dtype(kept_type()));
     if (!training) return;
     dx_ = by_kernels_ ? at::zeros(x_.sizes(), x_.options().dtype(wide_)) : at::empty_like(x_);
     dweight_ = kept_gradient(weight, wide_);
@@ -97,7 +97,7 @@ class Head {
 
   void run_by_columns(int64_t from, int64_t rows) {
     Tensor x = x_.narrow(0, from, rows), local = t_.targets.narrow(0, from, rows) - first_;
-    Tensor at_target = at::zeros({rows}, logits_.options());
+    Tensor at_target = at::zeros({rows}, x.options().dtype(wide_));
     std::vector<SoftmaxBlock> blocks = forward(x, local, at_target);
     Tensor top = blocks[0].top.clone();
     for (const SoftmaxBlock& block : blocks) at::maximum_out(top, top, block.top);
@@ -109,9 +109,10 @@ class Head {
     if (!training_) return;
     Tensor share = share_of(from, rows), factor = share / sums[0];
     Tensor dx = dx_.narrow(0, from, rows);
+    Tensor at_targets = (sums[1] - top).exp_().mul_(factor).sub_(share);
     for (size_t i = 0; i < blocks.size(); ++i) {
-      softmax_backward(blocks[i], (blocks[i].top - top).exp_().mul_(factor), share);
-      add_gradients(i, x, blocks[i].scores.to(product_), dx);
+      softmax_backward(blocks[i], (blocks[i].top - top).exp_().mul_(factor), at_targets);
+      add_gradients(i, x, blocks[i].kept.to(product_), dx);
     }
   }
 
@@ -119,11 +120,13 @@ class Head {
   std::vector<SoftmaxBlock> forward(const Tensor& x, const Tensor& target, Tensor& at_target) {
     std::vector<SoftmaxBlock> blocks;
     int64_t rows = x.size(0), V = weight_.size(0);
+    auto scores = at::empty({by_kernels_ ? rows * kColumns : 0}, x.options().dtype(wide_));
+    auto row_values = [&] { return at::empty({rows}, x.options().dtype(wide_)); };
     for (int64_t first = 0; first < V; first += kColumns) {
       int64_t n = std::min(kColumns, V - first);
-      SoftmaxBlock block{logits_.narrow(0, first * rows, n * rows).view({rows, n}), target - first,
-                         at::empty({rows}, logits_.options()),
-                         at::empty({rows}, logits_.options())};
+      Tensor kept = logits_.narrow(0, first * rows, n * rows).view({rows, n});
+      SoftmaxBlock block{by_kernels_ ? scores.narrow(0, 0, n * rows).view({rows, n}) : kept, kept,
+                         target - first, row_values(), row_values()};
       if (by_kernels_)
         bf16_product_out(block.scores, x, weight_of(first, n));
       else if (product_ == wide_)
@@ -135,6 +138,9 @@ class Head {
     }
     return blocks;
   }
+
+  // What is kept of the logits of some rows: kernels round it for their products in any case.
+  at::ScalarType kept_type() const { return by_kernels_ ? at::kBFloat16 : wide_; }
 
   Tensor weight_of(int64_t first, int64_t n) const {
     return weight_.narrow(0, first, n).to(product_);

@@ -73,7 +73,7 @@ template <class T>
 
 // partial: [columns], to which the rows' gradients of the bias are added; or null.
 template <class T>
-[[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]] void activation_gradients(
+[[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]] void activate_gradients(
     const ActivationRows& r, int64_t from, int64_t to, Wide<T>* partial) {
   const T *x = static_cast<const T*>(r.x), *bias = static_cast<const T*>(r.bias),
           *dout = static_cast<const T*>(r.dout);
@@ -130,7 +130,7 @@ void activation_gradient_cpu(const ActivationRows& r) {
       for (int64_t p = first; p < last; ++p) {
         int64_t from = r.rows * p / r.parts, to = r.rows * (p + 1) / r.parts;
         auto* sums = r.partial ? static_cast<Wide<T>*>(r.partial) + p * width : nullptr;
-        r.gated ? gate_gradients<T>(r, from, to, sums) : activation_gradients<T>(r, from, to, sums);
+        r.gated ? gate_gradients<T>(r, from, to, sums) : activate_gradients<T>(r, from, to, sums);
       }
     });
   });
@@ -168,21 +168,10 @@ class BiasActivation : public torch::autograd::Function<BiasActivation> {
 
   static tensor_list backward(AutogradContext* context, tensor_list grad) {
     auto saved = context->get_saved_variables();
-    const Tensor &x = saved[0], &bias = saved[1];
     auto activation = static_cast<Activation>(context->saved_data["activation"].toInt());
-    ActivationRows r = rows_of(x, bias, activation, context->saved_data["gated"].toBool());
-    Tensor dout = grad[0].contiguous(), dx = at::empty_like(x), partial;
-    r.parts = x.is_cuda() ? activation_parts_cuda(r.rows, r.columns)
-                          : std::clamp<int64_t>(r.rows / kPartRows, 1, kMostParts);
-    r.dout = dout.const_data_ptr();
-    r.dx = dx.mutable_data_ptr();
-    if (bias.defined()) {
-      auto wide = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-      partial = at::zeros({r.parts, x.size(-1)}, x.options().dtype(wide));
-      r.partial = partial.mutable_data_ptr();
-    }
-    if (r.rows > 0) x.is_cuda() ? activation_gradient_cuda(r) : activation_gradient_cpu(r);
-    return {dx, partial.defined() ? partial.sum(0) : partial, {}, {}};
+    auto [dx, dbias] = activation_gradients(grad[0], saved[0], saved[1], activation,
+                                            context->saved_data["gated"].toBool());
+    return {dx, dbias, {}, {}};
   }
 };
 
@@ -200,6 +189,23 @@ Tensor activated(const Tensor& x, const Tensor& bias, Activation activation) {
 Tensor gated(const Tensor& x, const Tensor& bias, Activation activation) {
   check(x.size(-1) % 2 == 0, "a gated activation takes pairs, not rows of ", x.size(-1));
   return apply(x, bias, activation, true);
+}
+
+ActivationGradients activation_gradients(const Tensor& grad, const Tensor& given,
+                                         const Tensor& bias, Activation activation, bool gated) {
+  Tensor x = given.contiguous(), dout = grad.contiguous(), dx = at::empty_like(x), partial;
+  ActivationRows r = rows_of(x, bias, activation, gated);
+  r.parts = x.is_cuda() ? activation_parts_cuda(r.rows, r.columns)
+                        : std::clamp<int64_t>(r.rows / kPartRows, 1, kMostParts);
+  r.dout = dout.const_data_ptr();
+  r.dx = dx.mutable_data_ptr();
+  if (bias.defined()) {
+    auto wide = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+    partial = at::zeros({r.parts, x.size(-1)}, x.options().dtype(wide));
+    r.partial = partial.mutable_data_ptr();
+  }
+  if (r.rows > 0) x.is_cuda() ? activation_gradient_cuda(r) : activation_gradient_cpu(r);
+  return {dx, partial.defined() ? partial.sum(0) : partial};
 }
 
 }  // namespace neox

@@ -15,6 +15,13 @@ at::Tensor activated(const at::Tensor& x, const at::Tensor& bias, Activation act
 // activation(gate) up [..., F] of x + bias = {gate, up} [..., F, 2], flat: x [..., 2 F].
 at::Tensor gated(const at::Tensor& x, const at::Tensor& bias, Activation activation);
 
+// The gradients of x and, where there is one, of the bias from that of the result.
+struct ActivationGradients {
+  at::Tensor x, bias;
+};
+ActivationGradients activation_gradients(const at::Tensor& dout, const at::Tensor& x,
+                                         const at::Tensor& bias, Activation activation, bool gated);
+
 // What the kernels take. Columns are the result's. Backward reads dout and writes dx of x's shape;
 // partial [parts, columns of x], float or of double double, takes the bias's gradient summed over
 // each part of the rows; null: none.

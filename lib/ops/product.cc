@@ -46,6 +46,44 @@ bool fast_in_half() { return true; }
 
 Tensor rows_of(const Tensor& x) { return x.reshape({-1, x.size(-1)}); }
 
+void multiply(const Tensor& x, const Tensor& w, const Tensor& b, Tensor y) {
+  if (bf16_multiplies(x))
+    bf16_product_out(y, x, w, b);
+  else if (b.defined())
+    at::addmm_out(y, b, x, w.t());
+  else
+    at::mm_out(y, x, w.t());
+}
+
+Tensor input_gradient(const Tensor& dy, const Tensor& w) {
+  if (!bf16_multiplies(dy)) return at::mm(dy, w);
+  Tensor dx = at::empty({dy.size(0), w.size(1)}, dy.options());
+  bf16_product_out(dx, dy, w.t());
+  return dx;
+}
+
+at::ScalarType gradient_type(const Tensor& w) { return w.grad_dtype().value_or(w.scalar_type()); }
+
+Tensor bf16_weight_gradient(const Tensor& w, const Tensor& dy, const Tensor& x) {
+  Tensor kept = kept_gradient(w, at::kFloat);
+  if (kept.defined()) {
+    add_bf16_product(kept, dy.t(), x.t());
+    return {};
+  }
+  Tensor dw = at::empty(w.sizes(), w.options().dtype(gradient_type(w)));
+  bf16_product_out(dw, dy.t(), x.t());
+  return dw;
+}
+
+// Undefined where it has been added already.
+Tensor weight_gradient(const Tensor& w, const Tensor& dy, const Tensor& x) {
+  if (bf16_multiplies(x)) return bf16_weight_gradient(w, dy, x);
+  Tensor kept = kept_gradient(w, x.scalar_type());
+  if (!kept.defined()) return at::mm(dy.t(), x).to(gradient_type(w));
+  at::addmm_out(kept, kept, dy.t(), x);
+  return {};
+}
+
 // On the CPU: multiplies in `type`, and adds the gradient of a leaf straight to its buffer.
 class Product : public torch::autograd::Function<Product> {
  public:
@@ -72,44 +110,11 @@ class Product : public torch::autograd::Function<Product> {
       db = dy.sum(0).to(x.scalar_type());
     return {dx, dw, db, {}};
   }
-
- private:
-  static void multiply(const Tensor& x, const Tensor& w, const Tensor& b, Tensor y) {
-    if (bf16_multiplies(x))
-      bf16_product_out(y, x, w, b);
-    else if (b.defined())
-      at::addmm_out(y, b, x, w.t());
-    else
-      at::mm_out(y, x, w.t());
-  }
-  static Tensor input_gradient(const Tensor& dy, const Tensor& w) {
-    if (!bf16_multiplies(dy)) return at::mm(dy, w);
-    Tensor dx = at::empty({dy.size(0), w.size(1)}, dy.options());
-    bf16_product_out(dx, dy, w.t());
-    return dx;
-  }
-  // Undefined where it has been added already.
-  static Tensor weight_gradient(const Tensor& w, const Tensor& dy, const Tensor& x) {
-    if (bf16_multiplies(x)) return bf16_weight_gradient(w, dy, x);
-    Tensor kept = kept_gradient(w, x.scalar_type());
-    if (!kept.defined()) return at::mm(dy.t(), x).to(gradient_type(w));
-    at::addmm_out(kept, kept, dy.t(), x);
-    return {};
-  }
-  static Tensor bf16_weight_gradient(const Tensor& w, const Tensor& dy, const Tensor& x) {
-    Tensor kept = kept_gradient(w, at::kFloat);
-    if (kept.defined()) {
-      add_bf16_product(kept, dy.t(), x.t());
-      return {};
-    }
-    Tensor dw = at::empty(w.sizes(), w.options().dtype(gradient_type(w)));
-    bf16_product_out(dw, dy.t(), x.t());
-    return dw;
-  }
-  static at::ScalarType gradient_type(const Tensor& w) {
-    return w.grad_dtype().value_or(w.scalar_type());
-  }
 };
+
+at::ScalarType type_of_product(const Tensor& x) {
+  return multiplied_in_fp32(x) ? at::kFloat : x.scalar_type();
+}
 
 }  // namespace
 
@@ -138,6 +143,18 @@ Tensor product(const Tensor& x, const Tensor& w, const Tensor& b) {
 
 Tensor product_in(at::ScalarType type, const Tensor& x, const Tensor& w, const Tensor& b) {
   return Product::apply(x, w, b.defined() ? std::optional<Tensor>(b) : std::nullopt, type);
+}
+
+Tensor product_input_gradient(const Tensor& dy, const Tensor& w) {
+  auto shape = dy.sizes().vec();
+  shape.back() = w.size(1);
+  at::ScalarType type = type_of_product(dy);
+  return input_gradient(rows_of(dy).to(type), w.to(type)).to(dy.scalar_type()).view(shape);
+}
+
+Tensor product_weight_gradient(const Tensor& dy, const Tensor& x, const Tensor& w) {
+  at::ScalarType type = type_of_product(x);
+  return weight_gradient(w, rows_of(dy).to(type), rows_of(x).to(type));
 }
 
 }  // namespace neox

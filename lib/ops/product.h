@@ -21,4 +21,9 @@ at::Tensor product(const at::Tensor& x, const at::Tensor& w, const at::Tensor& b
 at::Tensor product_in(at::ScalarType type, const at::Tensor& x, const at::Tensor& w,
                       const at::Tensor& b = {});
 
+// The gradients of product(): of x [..., K] from dy [..., N], and of w from both, undefined where
+// it has been added to w's kept gradient already. Of CPU tensors.
+at::Tensor product_input_gradient(const at::Tensor& dy, const at::Tensor& w);
+at::Tensor product_weight_gradient(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& w);
+
 }  // namespace neox

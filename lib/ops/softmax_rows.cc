@@ -27,6 +27,12 @@ constexpr float kLeast = -87;
   return std::bit_cast<float>(std::bit_cast<uint32_t>(p) + power);
 }
 
+// Of a finite number, to the nearest, ties to even.
+[[gnu::always_inline]] inline uint16_t bf16_of(float x) {
+  auto bits = std::bit_cast<uint32_t>(x);
+  return static_cast<uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+}
+
 }  // namespace
 
 // The clone for this CPU is chosen when the program is loaded.
@@ -55,6 +61,17 @@ constexpr float kLeast = -87;
 [[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]] void row_multiply(
     float* x, int64_t n, float factor) {
   for (int64_t i = 0; i < n; ++i) x[i] *= factor;
+}
+
+[[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]] void row_multiply(
+    uint16_t* x, int64_t n, float factor) {
+  for (int64_t i = 0; i < n; ++i)
+    x[i] = bf16_of(std::bit_cast<float>(static_cast<uint32_t>(x[i]) << 16) * factor);
+}
+
+[[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]] void row_round(
+    const float* __restrict x, int64_t n, uint16_t* __restrict to) {
+  for (int64_t i = 0; i < n; ++i) to[i] = bf16_of(x[i]);
 }
 
 [[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]] void row_exp_backward(

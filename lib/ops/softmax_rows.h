@@ -12,6 +12,9 @@ float row_max(const float* x, int64_t n);
 // values below e^-87 are e^-87.
 float row_exp(float* x, int64_t n, float scale, float top);
 void row_multiply(float* x, int64_t n, float factor);
+// The same for bf16, by their bits, rounded to the nearest; and what rounds to them.
+void row_multiply(uint16_t* x, int64_t n, float factor);
+void row_round(const float* x, int64_t n, uint16_t* to);
 // The softmax again and its gradient: x = exp(scale x - log_sum), dx = scale x (dx - dot), where
 // dot is the sum of x dx over the row.
 void row_exp_backward(float* x, float* dx, int64_t n, float scale, float log_sum, float dot);

@@ -7,16 +7,17 @@
 namespace neox {
 
 struct SoftmaxBlock {
-  at::Tensor scores;    // [rows, n] contiguous
+  at::Tensor scores;    // [rows, n] contiguous; used by softmax_forward() alone
+  at::Tensor kept;      // [rows, n] contiguous, float or bf16; may be scores
   at::Tensor column;    // [rows] int64: each row's target, counted from this block's first column
   at::Tensor top, sum;  // [rows]: greatest score, and the sum of exp(score - top)
 };
 
-// scores become exp(score - top); top and sum are set. Where the target lies in the block, its
+// kept becomes exp(score - top); top and sum are set. Where the target lies in the block, its
 // score is added to at_target [rows].
 void softmax_forward(SoftmaxBlock& block, at::Tensor& at_target);
 
-// scores become scores x factor [rows], less `share` [rows] at the target.
-void softmax_backward(SoftmaxBlock& block, const at::Tensor& factor, const at::Tensor& share);
+// kept becomes kept x factor [rows], and at the target `target` [rows], which is not rounded twice.
+void softmax_backward(SoftmaxBlock& block, const at::Tensor& factor, const at::Tensor& target);
 
 }  // namespace neox
