@@ -6,6 +6,7 @@
 #include <ATen/ops/mm.h>
 #include <ATen/ops/rand.h>
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -21,12 +22,14 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "checkpoint/background.h"
+#include "ops/cpu_arena.h"
 
 namespace neox {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr size_t kRawBlock = size_t{16} << 20;
+constexpr size_t kHugePage = 2 << 20;
 constexpr int kRawThreads = 4, kStepsBefore = 3;
 
 double since(Clock::time_point start) {
@@ -109,6 +112,7 @@ class Driver {
  public:
   Driver(fs::path dir, const Shape& shape) : dir_(std::move(dir)), chunks_(state_of(shape)) {
     for (const StateChunk& chunk : chunks_) bytes_ += static_cast<int64_t>(chunk.data.nbytes());
+    ::madvise(raw_memory_.get(), kRawThreads * kRawBlock, MADV_HUGEPAGE);  // the disk's best
     std::memset(raw_memory_.get(), 1, kRawThreads * kRawBlock);
     a_ = at::rand({1024, 1024}, at::kFloat);
     saver_ = std::make_unique<BackgroundSave>(options(), std::make_unique<AloneControl>(), 1);
@@ -208,7 +212,7 @@ class Driver {
   int64_t bytes_ = 0, step_ = 0;
   at::Tensor a_;
   std::unique_ptr<std::byte[], void (*)(void*)> raw_memory_{
-      static_cast<std::byte*>(std::aligned_alloc(4096, kRawThreads* kRawBlock)), std::free};
+      static_cast<std::byte*>(std::aligned_alloc(kHugePage, kRawThreads* kRawBlock)), std::free};
   std::unique_ptr<BackgroundSave> saver_;
 };
 
@@ -217,7 +221,7 @@ class Driver {
 
 int main(int argc, char** argv) try {
   using namespace neox;
-  keep_freed_memory();  // as neox-train
+  keep_freed_memory(), use_cpu_arena();  // as neox-train
   check_usage(argc == 4, "checkpoint DIR SHAPE THREADS");
   at::set_num_threads(std::atoi(argv[3]));
   Driver driver(argv[1], find_shape(argv[2]));

@@ -1,6 +1,7 @@
 // Saving and reading back: any writers, any readers, all types.
 #include "checkpoint/checkpoint.h"
 
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/full.h>
 
 #include <algorithm>
@@ -277,6 +278,44 @@ TEST_F(CheckpointTest, H5pyReadsIt) {
       std::string line = concat(state, " ", spec.name, " ", dtype_name(spec.dtype), " ", shape, " ",
                                 static_cast<int64_t>(sum), "\n");
       EXPECT_NE(text.find(line), std::string::npos) << line << text;
+    }
+}
+
+// Tensors of several blocks in memory that begins `shift` elements after a page, where the disk can
+// take and put whole blocks (0) or not; `gap` elements lie between them. Filled with -999.
+Layout large_layout(int64_t shift, int64_t gap) {
+  StateChunk chunk{"large", "param", {}, {}};
+  int64_t end = 0;
+  for (auto [name, size] : {std::pair{"a", int64_t{3} << 20},
+                            {"b", int64_t{1031}},
+                            {"c", int64_t{2} << 20},
+                            {"d", (int64_t{3} << 20) + 5}}) {
+    chunk.placements.push_back({name, {size}, whole({size}), end});
+    end += size + gap;
+  }
+  auto bytes = static_cast<size_t>(end + shift) * sizeof(float);
+  void* memory = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+  chunk.data = at::from_blob(memory, {end + shift}, std::free, at::kFloat).fill_(-999);
+  chunk.data = chunk.data.narrow(0, shift, end);
+  return {{chunk}};
+}
+
+TEST_F(CheckpointTest, LargeTensorsComeBackWhereverTheyLie) {
+  for (int64_t shift : {0, 3})
+    for (int64_t gap : {0, 1024, 1}) {
+      Layout saved = large_layout(shift, gap);
+      fill(saved, 7);
+      save_alone({.dir = dir_}, saved, 7);
+      for (auto [to, apart] : {std::pair{int64_t{0}, gap}, {0, 2048}, {1, gap}}) {
+        SCOPED_TRACE(concat(shift, " ", gap, " to ", to, " ", apart));
+        Layout read = large_layout(to, apart);
+        Checkpoint(find_checkpoint(dir_).value()).read(read[0]);
+        EXPECT_EQ(difference(read, 7), "");
+        const StateChunk& chunk = read[0][0];
+        const Placement& last = chunk.placements.back();
+        at::Tensor rest = chunk.data.narrow(0, last.offset + last.box.numel(), apart);
+        EXPECT_TRUE(rest.eq(-999).all().item<bool>());
+      }
     }
 }
 

@@ -84,19 +84,19 @@ class BoxReader {
     RangeSums sums(std::move(ranges), [&](size_t i, const Checksum& sum) { read(boxes_[i], sum); });
     // One device: all chunks of a rank are on the same.
     auto stream = current_stream(boxes_[0].wants->front().chunk->data);
-    run_blocks(blocks_.size(), {.before = [&](size_t i, auto memory) { load(blocks_[i], memory); },
-                                .in_turn =
-                                    [&](size_t i, auto memory) {
-                                      sums.add(memory.first(blocks_[i].bytes()), blocks_[i].begin);
-                                    },
-                                .after =
-                                    [&](size_t i, auto memory) {
-                                      c10::AutoGradMode no_grad(false);
-                                      c10::OptionalStreamGuard on(stream);
-                                      for (size_t b = blocks_[i].first_box;
-                                           b <= blocks_[i].last_box; ++b)
-                                        deliver(boxes_[b], blocks_[i], memory);
-                                    }});
+    run_blocks(
+        blocks_.size(),
+        {.before = [&](size_t i, auto memory) { load(blocks_[i], memory); },
+         .in_turn = [&](size_t i,
+                        auto memory) { sums.add(place_of(blocks_[i], memory), blocks_[i].begin); },
+         .after =
+             [&](size_t i, auto memory) {
+               if (target_of(blocks_[i])) return;
+               c10::AutoGradMode no_grad(false);
+               c10::OptionalStreamGuard on(stream);
+               for (size_t b = blocks_[i].first_box; b <= blocks_[i].last_box; ++b)
+                 deliver(boxes_[b], blocks_[i], memory);
+             }});
   }
 
  private:
@@ -112,7 +112,35 @@ class BoxReader {
     int64_t missing;
   };
 
+  // Where the disk puts a block that is wanted as it is stored, whole pages by whole pages; null:
+  // it goes through the memory of the block.
+  std::byte* target_of(const Block& block) const {
+    if (block.begin % kPage != 0 || block.end % kPage != 0) return nullptr;
+    std::byte* target = nullptr;
+    for (size_t b = block.first_box; b <= block.last_box; ++b) {
+      const BoxRead& box = boxes_[b];
+      const Want& want = box.wants->front();
+      if (box.wants->size() > 1 || !is_plain(want, box.dtype) ||
+          want.placement->box != box.box->box)
+        return nullptr;
+      int64_t from = std::max(box.range.begin, block.begin);
+      std::byte* here = target_bytes(want).data() + (from - box.range.begin);
+      if (b == block.first_box && from == block.begin) target = here;
+      bool follows = b == block.first_box || box.range.begin == boxes_[b - 1].range.end;
+      if (!target || !follows || here != target + (from - block.begin)) return nullptr;
+    }
+    return reinterpret_cast<uintptr_t>(target) % kPageBytes == 0 ? target : nullptr;
+  }
+
+  // The bytes of a block that was loaded.
+  std::span<std::byte> place_of(const Block& block, std::span<std::byte> memory) const {
+    std::byte* target = target_of(block);
+    return {target ? target : memory.data(), block.bytes()};
+  }
+
   void load(const Block& block, std::span<std::byte> memory) const {
+    if (std::byte* target = target_of(block))
+      return file_.read_pages({target, block.bytes()}, block.begin, block.bytes());
     size_t pages = (block.bytes() + kPageBytes - 1) / kPageBytes;
     file_.read_pages(memory.first(pages * kPageBytes), block.begin, block.bytes());
   }

@@ -21,6 +21,8 @@ constexpr size_t kLarge = 256 << 10;  // bytes from which on a tensor lies in th
 constexpr size_t kLine = 64;          // alignment: a cache line
 constexpr size_t kGap = 2 * kLine;  // between tensors, so that not all begin at the same cache sets
 constexpr size_t kHugePage = 2 << 20;
+// Tensors of this size begin at a page, so that a disk takes them from where they lie (O_DIRECT).
+constexpr size_t kDirect = 4 << 20, kPage = 4096;
 
 c10::Device cpu() { return c10::Device(c10::DeviceType::CPU); }
 
@@ -33,7 +35,7 @@ class Arena : public c10::Allocator {
 
   c10::DataPtr allocate(size_t n) override {
     if (n < kLarge) return small_.allocate(n);
-    char* at = base_ + take((n + kLine - 1) / kLine * kLine + kGap);
+    char* at = base_ + take((n + kLine - 1) / kLine * kLine + kGap, n < kDirect ? kLine : kPage);
     report(at, static_cast<int64_t>(n));
     return {at, at, &give_back, cpu()};
   }
@@ -48,13 +50,18 @@ class Arena : public c10::Allocator {
   static Arena* the;  // tensors outlive everything else, and so does their memory
 
  private:
-  size_t take(size_t n) {
+  // n bytes at a multiple of `alignment`.
+  size_t take(size_t n, size_t alignment) {
+    auto begin = [&](size_t at) { return (at + alignment - 1) / alignment * alignment; };
     std::lock_guard lock(mutex_);
-    auto hole = std::ranges::find_if(free_, [&](const auto& h) { return h.second >= n; });
+    auto hole = std::ranges::find_if(
+        free_, [&](const auto& h) { return begin(h.first) + n <= h.first + h.second; });
     check(hole != free_.end(), "no ", n, " bytes of memory for a tensor");
-    auto [at, size] = *hole;
+    auto [from, size] = *hole;
+    size_t at = begin(from), end = from + size;
     free_.erase(hole);
-    if (size > n) free_[at + n] = size - n;
+    if (at > from) free_[from] = at - from;
+    if (end > at + n) free_[at + n] = end - at - n;
     used_[at] = n;
     return at;
   }
