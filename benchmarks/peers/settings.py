@@ -13,16 +13,16 @@ KEYS = ("impl", "precision", "compile", "attention", "loss", "malloc", "matmul")
 HF, OWN = "transformers", "plain"
 
 SETTINGS = {
-    "cpu": [  # those that need no compiler first
-        (HF, "fp32", "none", "sdpa", "full", "tuned", "highest"),
+    "cpu": [  # those that were the best on some processor first
         (HF, "amp", "none", "sdpa", "full", "tuned", "highest"),
-        (OWN, "fp32", "none", "sdpa", "chunked", "tuned", "highest"),
-        (OWN, "fp32", "default", "eager", "chunked", "tuned", "highest"),
         (HF, "amp", "default", "eager", "full", "tuned", "highest"),
+        (HF, "fp32", "none", "sdpa", "full", "tuned", "highest"),
+        (OWN, "amp", "default", "eager", "chunked", "tuned", "highest"),
+        (OWN, "fp32", "default", "eager", "chunked", "tuned", "highest"),
+        (OWN, "amp", "none", "sdpa", "chunked", "tuned", "highest"),
+        (OWN, "fp32", "none", "sdpa", "chunked", "tuned", "highest"),
         (HF, "fp32", "default", "eager", "full", "tuned", "highest"),
         (OWN, "fp32", "default", "sdpa", "chunked", "tuned", "highest"),
-        (OWN, "amp", "default", "eager", "chunked", "tuned", "highest"),
-        (OWN, "amp", "none", "sdpa", "chunked", "tuned", "highest"),
         (OWN, "fp32", "default", "*", "*", "tuned", "medium"),
         (OWN, "amp", "default", "eager", "full", "tuned", "highest"),
         (OWN, "bf16", "none", "sdpa", "chunked", "tuned", "highest"),

@@ -5,9 +5,9 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "base/error.h"
+#include "ops/adamw_formulas.h"
 #include "ops/lanes.h"
 
 namespace neox {
@@ -15,42 +15,15 @@ namespace {
 
 using namespace lanes;
 
-template <class T>
-struct Factors {  // what does not depend on the element
-  T beta1, beta2, rest1, rest2, eps, keep, step_size, root_correction, scale, l2;
-};
-
-template <class T>
-Factors<T> factors(const AdamWConstants& c, double lr, double scale, double step) {
-  double correction1 = 1 - c.bias_correction * std::pow(c.beta1, step),
-         correction2 = 1 - c.bias_correction * std::pow(c.beta2, step);
-  return {static_cast<T>(c.beta1),
-          static_cast<T>(c.beta2),
-          static_cast<T>(1 - c.beta1),  // in double: 1 - float(0.999) is 1.3e-5 off
-          static_cast<T>(1 - c.beta2),
-          static_cast<T>(c.eps),
-          static_cast<T>(1 - lr * c.weight_decay),
-          static_cast<T>(lr / correction1),
-          static_cast<T>(1 / std::sqrt(correction2)),
-          static_cast<T>(scale),
-          static_cast<T>(c.l2)};
-}
-
 // The clone for this CPU is chosen when the program is loaded; each is vectorised for its
 // instruction set.
 template <class T, class Copy>
 [[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]] void update_range(
-    const AdamWRange& r, int64_t from, int64_t to, const Factors<T>& f) {
+    const AdamWRange& r, int64_t from, int64_t to, const AdamWFactors<T>& f) {
   T *param = static_cast<T*>(r.param), *m = static_cast<T*>(r.m), *v = static_cast<T*>(r.v);
   const T* grad = static_cast<const T*>(r.grad);
 #pragma omp simd
-  for (int64_t i = from; i < to; ++i) {
-    T g = grad[i] * f.scale + f.l2 * param[i];
-    m[i] = f.beta1 * m[i] + f.rest1 * g;
-    v[i] = f.beta2 * v[i] + f.rest2 * g * g;
-    T root = std::sqrt(v[i]) * f.root_correction;
-    param[i] = param[i] * f.keep - f.step_size * m[i] / (root + f.eps);
-  }
+  for (int64_t i = from; i < to; ++i) adamw_element(param[i], grad[i], m[i], v[i], f);
   if constexpr (!std::is_void_v<Copy>) {
     Copy* copy = static_cast<Copy*>(r.copy);
     for_lanes(
@@ -67,7 +40,7 @@ template <class T, class Copy>
 constexpr int64_t kGrain = 65536, kInCache = 4096;  // elements
 
 template <class T, class Copy>
-void adamw_cpu(const AdamWRange& r, const Factors<T>& f) {
+void adamw_cpu(const AdamWRange& r, const AdamWFactors<T>& f) {
   at::parallel_for(0, r.n, kGrain, [&](int64_t from, int64_t to) {
     for (int64_t i = from; i < to; i += kInCache)
       update_range<T, Copy>(r, i, std::min(i + kInCache, to), f);
@@ -75,7 +48,7 @@ void adamw_cpu(const AdamWRange& r, const Factors<T>& f) {
 }
 
 template <class T>
-void adamw_cpu(const AdamWRange& r, const Factors<T>& f) {
+void adamw_cpu(const AdamWRange& r, const AdamWFactors<T>& f) {
   if (!r.copy) return adamw_cpu<T, void>(r, f);
   if (r.copy_type == Element::kBFloat16) return adamw_cpu<T, c10::BFloat16>(r, f);
   if (r.copy_type == Element::kHalf) return adamw_cpu<T, c10::Half>(r, f);
@@ -124,9 +97,9 @@ void adamw(at::Tensor& param, const at::Tensor& grad, at::Tensor& m, at::Tensor&
   if (s.finite.item<double>() == 0) return;
   double lr = s.lr.item<double>(), scale = s.scale.item<double>(), step = s.step.item<double>();
   if (r.type == UpdateType::kFloat)
-    adamw_cpu<float>(r, factors<float>(constants, lr, scale, step));
+    adamw_cpu<float>(r, adamw_factors<float>(constants, lr, scale, step));
   else
-    adamw_cpu<double>(r, factors<double>(constants, lr, scale, step));
+    adamw_cpu<double>(r, adamw_factors<double>(constants, lr, scale, step));
 }
 
 at::Tensor sum_of_squares(const at::Tensor& x) {

@@ -1,4 +1,4 @@
-#include "ops/adamw.h"
+#include "ops/adamw_formulas.h"
 #include "ops/cuda_build.h"
 #include "ops/cuda_kernels.cuh"
 
@@ -9,41 +9,14 @@ using namespace cuda;
 
 constexpr int kThreads = 256;
 
-template <class T>
-struct Factors {  // what does not depend on the element
-  T beta1, beta2, rest1, rest2, eps, keep, step_size, root_correction, scale, l2;
-};
-
-template <class T>
-__device__ Factors<T> factors(const AdamWConstants& c, const UpdateDeviceScalars& s) {
-  double lr = *s.lr, correction1 = 1 - c.bias_correction * pow(c.beta1, *s.step),
-         correction2 = 1 - c.bias_correction * pow(c.beta2, *s.step);
-  return {static_cast<T>(c.beta1),
-          static_cast<T>(c.beta2),
-          static_cast<T>(1 - c.beta1),  // in double: 1 - float(0.999) is 1.3e-5 off
-          static_cast<T>(1 - c.beta2),
-          static_cast<T>(c.eps),
-          static_cast<T>(1 - lr * c.weight_decay),
-          static_cast<T>(lr / correction1),
-          static_cast<T>(1 / sqrt(correction2)),
-          static_cast<T>(*s.scale),
-          static_cast<T>(c.l2)};
-}
-
 // Copy: the type of the rounded parameters; void: none.
 template <class T, int N, class Copy>
-__device__ void update(const AdamWRange& r, int64_t i, const Factors<T>& f) {
+__device__ void update(const AdamWRange& r, int64_t i, const AdamWFactors<T>& f) {
   auto *params = static_cast<T*>(r.param), *ms = static_cast<T*>(r.m), *vs = static_cast<T*>(r.v);
   auto p = load_pack<T, N>(params + i), m = load_pack<T, N>(ms + i), v = load_pack<T, N>(vs + i),
        grad = load_pack<T, N>(static_cast<const T*>(r.grad) + i);
 #pragma unroll
-  for (int j = 0; j < N; ++j) {
-    T g = grad.at[j] * f.scale + f.l2 * p.at[j];
-    m.at[j] = f.beta1 * m.at[j] + f.rest1 * g;
-    v.at[j] = f.beta2 * v.at[j] + f.rest2 * g * g;
-    T root = sqrt(v.at[j]) * f.root_correction;
-    p.at[j] = p.at[j] * f.keep - f.step_size * m.at[j] / (root + f.eps);
-  }
+  for (int j = 0; j < N; ++j) adamw_element(p.at[j], grad.at[j], m.at[j], v.at[j], f);
   store_pack<T, N>(params + i, p);
   store_pack<T, N>(ms + i, m);
   store_pack<T, N>(vs + i, v);
@@ -59,10 +32,10 @@ template <class T, int N, class Copy>
 __global__ void __launch_bounds__(kThreads)
     adamw_kernel(AdamWRange r, AdamWConstants c, UpdateDeviceScalars s) {
   if (*s.finite == 0) return;
-  __shared__ Factors<T> shared;
-  if (threadIdx.x == 0) shared = factors<T>(c, s);
+  __shared__ AdamWFactors<T> shared;
+  if (threadIdx.x == 0) shared = adamw_factors<T>(c, *s.lr, *s.scale, *s.step);
   __syncthreads();
-  Factors<T> f = shared;
+  AdamWFactors<T> f = shared;
   int64_t at = int64_t{blockIdx.x} * kThreads + threadIdx.x, stride = int64_t{gridDim.x} * kThreads;
   for (int64_t i = at; i < r.n / N; i += stride) update<T, N, Copy>(r, i * N, f);
   int64_t rest = r.n / N * N + at;

@@ -4,6 +4,8 @@
 #include <ATen/ops/embedding.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "ops/leaf_gradient.h"
+
 namespace neox {
 namespace {
 
@@ -19,7 +21,7 @@ class EmbeddingRows : public torch::autograd::Function<EmbeddingRows> {
   }
   static tensor_list backward(AutogradContext* context, tensor_list grad) {
     auto saved = context->get_saved_variables();
-    Tensor kept = saved[0].grad(), dy = grad[0].reshape({-1, saved[0].size(1)});
+    Tensor kept = kept_gradient(saved[0]), dy = grad[0].reshape({-1, saved[0].size(1)});
     kept.index_add_(0, saved[1].flatten(), dy.to(kept.scalar_type()));
     return {Tensor(), Tensor()};
   }
@@ -29,8 +31,7 @@ class EmbeddingRows : public torch::autograd::Function<EmbeddingRows> {
 
 // ATen's gradient is a table of its own, mostly zeros, that is added to the kept one.
 at::Tensor embedding_rows(const Tensor& weight, const Tensor& rows) {
-  bool straight = weight.is_cpu() && at::GradMode::is_enabled() && weight.requires_grad() &&
-                  weight.is_leaf() && weight.grad().defined();
+  bool straight = weight.is_cpu() && at::GradMode::is_enabled() && kept_gradient(weight).defined();
   return straight ? EmbeddingRows::apply(weight, rows) : at::embedding(weight, rows);
 }
 

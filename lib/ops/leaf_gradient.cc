@@ -2,9 +2,12 @@
 
 namespace neox {
 
+at::Tensor kept_gradient(const at::Tensor& leaf) {
+  return leaf.is_leaf() && leaf.requires_grad() ? leaf.grad() : at::Tensor();
+}
+
 at::Tensor kept_gradient(const at::Tensor& leaf, at::ScalarType type) {
-  if (!leaf.is_leaf() || !leaf.requires_grad()) return {};
-  at::Tensor grad = leaf.grad();
+  at::Tensor grad = kept_gradient(leaf);
   return grad.defined() && grad.scalar_type() == type ? grad : at::Tensor();
 }
 
