@@ -123,6 +123,8 @@ class Parts(unittest.TestCase):
     def test_memory_is_read_in_its_units(self):
         self.assertEqual(ours.said("x peak memory 1.5 GB\ny peak memory 900 MB", "peak memory"), 1.5e9)
         self.assertEqual(ours.said("nothing", "peak memory"), 0)
+        both = "peak memory 1.50 GB, on the GPU 30.4 GB"  # as neox-train says it
+        self.assertEqual((ours.said(both, "peak memory"), ours.said(both, "on the GPU")), (1.5e9, 30.4e9))
 
     def test_a_worker_that_hangs_is_an_error_and_is_ended(self):
         worker = process.Worker(["sleep", "60"], 1, os.devnull)

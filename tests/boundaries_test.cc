@@ -59,7 +59,7 @@ class Documents : public ::testing::TestWithParam<int> {
       Batch one = batch_;
       one.weights = at::zeros_like(batch_.weights);
       one.weights.view({-1})[i] = 1;
-      losses[i] = evaluate_microbatches(run.model(), 1, [&](int64_t) { return one; }).loss;
+      losses[i] = Pipeline(run.model()).evaluate(1, [&](int64_t) { return one; }).loss;
     }
     return losses.view(batch_.tokens.sizes());
   }
@@ -104,8 +104,9 @@ class Packed : public ::testing::Test {
   std::pair<double, Tensors> train(const std::vector<Batch>& batches) const {
     ModelRun run(case_, {.dtypes = kAll64});
     auto source = [&](int64_t m) { return batches[static_cast<size_t>(m)]; };
-    LossSum sum = train_microbatches(run.model(), static_cast<int64_t>(batches.size()), source,
-                                     at::ones({}, at::kDouble));
+    LossSum sum =
+        Pipeline(run.model())
+            .train(static_cast<int64_t>(batches.size()), source, at::ones({}, at::kDouble));
     return {sum.loss.item<double>(), run.gradients()};
   }
   double distance(const std::vector<Batch>& a, const std::vector<Batch>& b) const {

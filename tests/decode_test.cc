@@ -1,8 +1,12 @@
-// Generation with fused kernels and of several texts at once: the model's own layers and texts
-// alone are the references.
+// Generation with fused kernels, in recorded steps, and of several texts at once: the model's own
+// layers and texts alone are the references.
+#include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/stack.h>
 #include <gtest/gtest.h>
@@ -10,6 +14,8 @@
 #include <set>
 
 #include "generate/generate.h"
+#include "model/decode_replay.h"
+#include "rerun_recorder.h"
 #include "run_fixture.h"
 #include "tiny_run.h"
 
@@ -19,13 +25,17 @@ namespace {
 using Tokens = std::vector<int32_t>;
 using Texts = std::vector<Tokens>;
 
+enum class By { kLayers, kFused, kReplay };
+
 class Model {
  public:
-  explicit Model(const ModelOption& option = {}, at::ScalarType type = at::kFloat)
+  explicit Model(const ModelOption& option = {}, at::ScalarType type = at::kFloat,
+                 at::Device device = at::kCPU)
       : world_(self_communicator()),
         mesh_({}, *world_),
-        model_(config(option), mesh_,
-               {.dtypes = {type, type, type}, .keeping = GradientKeeping::kNone}) {}
+        model_(
+            config(option), mesh_,
+            {.dtypes = {type, type, type}, .device = device, .keeping = GradientKeeping::kNone}) {}
   static ModelConfig config(const ModelOption& option) {
     TinyOptions options;
     if (option.set) option.set(options);
@@ -37,11 +47,12 @@ class Model {
   GptNeoX& operator*() { return model_; }
 
   // The logits behind prompts of 1, 4, 9 ... tokens, then of steps of one token, [steps, B, V].
-  Tensor logits(int64_t batch, bool fused) {
+  Tensor logits(int64_t batch, By by) {
     at::NoGradGuard no_grad;
     at::manual_seed(1);
     KvCache cache = model_.new_cache(batch, 24);
-    if (!fused) cache.fused = nullptr;
+    if (by != By::kFused) cache.fused = nullptr;
+    if (by == By::kReplay) cache.replay = replay();
     int64_t vocab = model_.config().vocab;
     std::vector<Tensor> all;
     for (int64_t b = 0; b < batch; ++b) {
@@ -53,6 +64,11 @@ class Model {
       all.push_back(model_.generate_step({}, at::randint(vocab, {batch, 1}, at::kLong), cache));
     return at::stack(all).to(at::kFloat);
   }
+
+  std::shared_ptr<DecodeReplay> replay() {
+    return std::make_shared<DecodeReplay>(std::make_unique<RerunRecorder>(calls));
+  }
+  RerunRecorder::Calls calls;
 
   Texts texts(const std::vector<TextRequest>& requests, int64_t batch_size,
               std::optional<int32_t> end = {}) {
@@ -76,7 +92,7 @@ TEST(FusedDecode, GivesTheLogitsOfTheModelsOwnLayers) {
       Model model(option);
       ASSERT_TRUE((*model).new_cache(1, 1).fused) << option.name;
       for (int64_t batch : {1, 4})
-        EXPECT_LT(relative(model.logits(batch, true), model.logits(batch, false)), 1e-5)
+        EXPECT_LT(relative(model.logits(batch, By::kFused), model.logits(batch, By::kLayers)), 1e-5)
             << option.name << " batch " << batch;
     }
   }
@@ -86,7 +102,8 @@ TEST(FusedDecode, GivesTheLogitsOfTheModelsOwnLayers) {
 TEST(FusedDecode, IsNearTheModelsOwnLayersInBf16) {
   for (const ModelOption& option : kModelOptions) {
     Model half(option, at::kBFloat16);
-    EXPECT_LT(relative(half.logits(3, true), half.logits(3, false)), 0.2) << option.name;
+    EXPECT_LT(relative(half.logits(3, By::kFused), half.logits(3, By::kLayers)), 0.2)
+        << option.name;
   }
 }
 
@@ -104,6 +121,76 @@ std::vector<TextRequest> requests(const Sampling& sampling) {
     all.push_back(r);
   }
   return all;
+}
+
+TEST(ReplayedDecode, GivesTheLogitsOfTheModelsOwnLayers) {
+  at::set_num_threads(1);
+  for (const ModelOption& option : kModelOptions)
+    for (int64_t batch : {1, 4}) {
+      Model model(option, at::kDouble);
+      EXPECT_LT(relative(model.logits(batch, By::kReplay), model.logits(batch, By::kLayers)), 1e-6)
+          << option.name << " batch " << batch;
+      EXPECT_EQ(model.calls.recorded, 1);
+      EXPECT_EQ(model.calls.replayed, 6 - Replay::kWarmUps);
+    }
+}
+
+// Rows that end make room, which the steps then compute in vain; the shapes stay.
+TEST(ReplayedDecode, GoesOnAfterARowHasEnded) {
+  at::NoGradGuard no_grad;
+  at::set_num_threads(1);
+  Model model({}, at::kDouble);
+  auto logits = [&](bool replayed) {
+    KvCache cache = (*model).new_cache(3, 24);
+    if (replayed) cache.replay = model.replay();
+    std::vector<Tensor> all;
+    for (int64_t i = 0; i < 9; ++i) {
+      if (i == 2) cache.drop_row(0);
+      if (i == 4) cache.lengths.push_back(0);
+      Tensor tokens = at::arange(cache.rows(), at::kLong).unsqueeze(1) + i;
+      all.push_back((*model).generate_step({}, tokens, cache).flatten());
+    }
+    return at::cat(all);
+  };
+  EXPECT_LT(relative(logits(true), logits(false)), 1e-12);
+  EXPECT_EQ(model.calls.recorded, 1);
+}
+
+TEST(ReplayedDecode, LooksAtMoreKeysWhereARowIsLonger) {
+  at::NoGradGuard no_grad;
+  at::set_num_threads(1);
+  constexpr int64_t kPart = DecodeReplay::kSeen;
+  ModelConfig config = Model::config({});
+  config.positions = 3 * kPart;
+  auto world = self_communicator();
+  Mesh mesh({}, *world);
+  GptNeoX model(
+      config, mesh,
+      {.dtypes = {at::kDouble, at::kDouble, at::kDouble}, .keeping = GradientKeeping::kNone});
+  RerunRecorder::Calls calls;
+  auto logits = [&](bool replayed) {
+    KvCache cache = model.new_cache(1, 2 * kPart);
+    if (replayed)
+      cache.replay = std::make_shared<DecodeReplay>(std::make_unique<RerunRecorder>(calls));
+    std::vector<Tensor> all;
+    model.generate_step({}, at::arange(kPart - 4, at::kLong).remainder(28).unsqueeze(0), cache);
+    for (int64_t i = 0; i < 8; ++i)
+      all.push_back(model.generate_step({}, at::full({1, 1}, i, at::kLong), cache));
+    return at::stack(all);
+  };
+  EXPECT_LT(relative(logits(true), logits(false)), 1e-12);
+  EXPECT_EQ(calls.recorded, 2);
+}
+
+TEST(ReplayedDecode, OnAGpuGivesTheTextsOfTheCpu) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "no GPU";
+  std::vector<TextRequest> all = requests({});
+  for (const ModelOption& option : kModelOptions) {
+    Model gpu(option, at::kDouble, at::Device(at::kCUDA, 0)), cpu(option, at::kDouble);
+    ASSERT_TRUE((*gpu).new_cache(1, 1).replay);
+    for (int64_t batch_size : {1, 4})
+      EXPECT_EQ(gpu.texts(all, batch_size), cpu.texts(all, batch_size)) << option.name;
+  }
 }
 
 void expect_unchanged(const ModelOption& option, at::ScalarType type, int64_t batch_size) {

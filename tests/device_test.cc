@@ -1,11 +1,17 @@
 #include "model/device.h"
 
+#include <ATen/Context.h>
+#include <ATen/SDPBackend.h>
 #include <ATen/Version.h>
 #include <gtest/gtest.h>
 #include <torch/version.h>
 
+#include <iostream>
+#include <set>
+
 #include "base/error.h"
 #include "model/driver.h"
+#include "model/gpus.h"
 
 namespace neox {
 namespace {
@@ -22,6 +28,30 @@ std::string error_of(int visible, const ProcessInfo& process, const Environment&
     return e.what();
   }
   return "";
+}
+
+TEST(AttentionOrder, PutsCudnnFirstWhereItIsFasterAndRight) {
+  auto first = [](int major, int64_t cudnn) {
+    std::vector<int64_t> order = attention_order(major, cudnn);
+    EXPECT_EQ(std::set(order.begin(), order.end()).size(), 4u);
+    return static_cast<at::SDPBackend>(order.front());
+  };
+  using enum at::SDPBackend;
+  EXPECT_EQ(first(9, 91900), cudnn_attention);
+  EXPECT_EQ(first(10, 91900), cudnn_attention);
+  EXPECT_EQ(first(8, 91900), flash_attention);
+  EXPECT_EQ(first(9, 91002), flash_attention);
+}
+
+TEST(AttentionKernel, OnAGpuIsAFusedOneForEachHeadSize) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "no GPU";
+  use_gpu(0);
+  for (int64_t head : {32, 64, 80, 128, 256}) {
+    std::string kernel = attention_kernel(0, at::kBFloat16, 2048, head);
+    std::cout << head << ": " << kernel << "\n";
+    EXPECT_NE(kernel, "plain products") << head;
+  }
+  EXPECT_GT(gpu_peak_memory(0), 0);
 }
 
 TEST(ChooseGpu, TakesTheLocalRankWhereAllAreVisible) {

@@ -40,7 +40,7 @@ class TinyModel {
     at::NoGradGuard no_grad;
     auto T = static_cast<int64_t>(tokens.size());
     Batch batch{at::tensor(at::ArrayRef<int32_t>(tokens)).to(at::kLong).view({1, T}),
-                at::empty({1, T}, at::kLong).zero_(), at::empty({1, T}, at::kFloat).zero_(), 0};
+                at::empty({1, T}, at::kLong).zero_(), at::empty({1, T}, at::kFloat).zero_()};
     batch.weights[0][T - 1] = 1;
     std::vector<double> losses;
     for (int64_t v = 0; v < config().vocab; ++v) {

@@ -245,8 +245,8 @@ class ModelRun {
   // The mean loss of the batch; gradients() are its gradients.
   double loss(const Batch& batch) {
     auto n = static_cast<double>(batch.tokens.numel());
-    LossSum sum = train_microbatches(
-        model_, 1, [&](int64_t) { return batch; }, at::full({}, 1 / n, at::kDouble));
+    LossSum sum = Pipeline(model_).train(
+        1, [&](int64_t) { return batch; }, at::full({}, 1 / n, at::kDouble));
     EXPECT_EQ(sum.weight.item<double>(), n);
     return sum.loss.item<double>() / n;
   }

@@ -11,6 +11,7 @@
 #include <ATen/ops/rand.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
@@ -299,7 +300,8 @@ TEST(Dropout, DropsTheFractionAskedForAndScalesTheRestExactly) {
 
 TEST(Dropout, MasksOfSamplesPlacesAndSeedsAreIndependent) {
   auto mask = [](int64_t seed, const char* place, int64_t sample) {
-    DropoutSite site{.key = random_key(seed, place), .first_sample = sample};
+    DropoutSite site{.key = random_key(seed, place),
+                     .first_sample = at::scalar_tensor(sample, at::kLong)};
     return dropout(at::ones({1, 1 << 18}), 0.5, site) != 0;
   };
   Tensor one = mask(1, "a", 0);

@@ -1,6 +1,7 @@
 // Optimizers and their updates against golden values of tests/oracle/optim.py, made by PyTorch and
 // numpy.
 #include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/linalg_svdvals.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/tensor.h>
@@ -60,9 +61,7 @@ void expect_golden_updates(const char* name, const Update& update) {
       EXPECT_LE(relative(p, tensor(j.at("params")[step])), tolerance)
           << name << ", update " << step + 1;
     }
-    if (m.defined()) {
-      EXPECT_LE(relative(m, tensor(j.at("m"))), tolerance) << name;
-    }
+    if (m.defined()) { EXPECT_LE(relative(m, tensor(j.at("m"))), tolerance) << name; }
   }
 }
 
@@ -158,6 +157,15 @@ TEST(Muon, MakesSingularValuesOfAboutOne) {
   EXPECT_LT(values.max().item<double>(), 1.3);
 }
 
+// A step of one micro-batch that gives the buffer's only parameter this gradient.
+void backward(ParamBuffer& buffer, const Tensor& gradient) {
+  buffer.begin_step();
+  buffer.before_backward(true);
+  (buffer.param(0) * gradient).sum().backward();
+  buffer.after_backward();
+  buffer.finish_sync();
+}
+
 // Each rank with gradients of its own: summed until the freeze, then sent as signs.
 void one_bit_rank(const nlohmann::json& j, Communicator& world) {
   auto tensor = [&](const nlohmann::json& values) {
@@ -174,8 +182,7 @@ void one_bit_rank(const nlohmann::json& j, Communicator& world) {
   OneBitAdam adam(config, {&buffer}, mesh);
   buffer.master().copy_(start);
   for (size_t step = 0; step < j.at("grads").size(); ++step) {
-    buffer.grad().copy_(tensor(j.at("grads")[step][static_cast<size_t>(world.rank())]));
-    buffer.finish_sync();
+    backward(buffer, tensor(j.at("grads")[step][static_cast<size_t>(world.rank())]));
     adam.step({scalar(j.at("lr")), scalar(1), scalar(static_cast<double>(step + 1)), scalar(1)});
     EXPECT_LE(relative(buffer.master(), tensor(j.at("params")[step])), 1e-13)
         << world.size() << " ranks, update " << step + 1;
@@ -194,6 +201,50 @@ TEST(OneBitAdam, RefusesStateInChunks) {
     Mesh mesh({.shard = 2}, world);
     EXPECT_THROW(OneBitAdam({.kind = OptimizerKind::kOneBitAdam}, {}, mesh), Error);
   });
+}
+
+using Strings = std::vector<std::string>;
+
+// A group of one that tells of its sums.
+class Teller : public Communicator {
+ public:
+  explicit Teller(Strings& log) : log_(log) {}
+  int rank() const override { return 0; }
+  int size() const override { return 1; }
+  void all_reduce(Tensor& t, Op) override { log_.push_back(concat("sum of ", t.numel())); }
+  void reduce_scatter(const Tensor&, Tensor& mine) override {
+    log_.push_back(concat("scatter of ", mine.numel()));
+  }
+  void all_gather(const Tensor&, Tensor&) override {}
+  void broadcast(Tensor&, int) override {}
+  void exchange(std::span<Transfer>) override {}
+  std::unique_ptr<Communicator> split(int, const std::string&) override { return nullptr; }
+  void abort(const std::string&) override {}
+
+ private:
+  Strings& log_;
+};
+
+TEST(Sync, BeginsWhileBackwardGoesOn) {
+  Strings log;
+  Teller shard(log), replicas(log), stages(log);
+  Sharing sharing{.shard = &shard, .sum = {&replicas}, .sum_at_end = {&stages}};
+  auto buffer = [&](const char* name, int64_t n) {
+    return std::make_unique<ParamBuffer>(
+        name, std::vector<ParamSpec>{{.name = name, .shape = {n}, .tp_dim = {}}}, sharing,
+        BufferOptions{});
+  };
+  auto first = buffer("first", 3), second = buffer("second", 1);
+  first->param(0).register_hook([&](const Tensor&) { log.push_back("gradient of the first"); });
+  for (bool last : {false, true}) {
+    first->before_backward(last), second->before_backward(last);
+    (first->param(0) * 2 * second->param(0)).sum().backward();
+    first->after_backward(), second->after_backward();
+  }
+  first->finish_sync(), second->finish_sync();
+  EXPECT_EQ(log,
+            (Strings{"gradient of the first", "scatter of 1", "sum of 1", "gradient of the first",
+                     "scatter of 3", "sum of 3", "sum of 3", "sum of 1"}));
 }
 
 TEST(WholeTensors, HaveOneOwnerEach) {

@@ -6,10 +6,12 @@
 #include <nlohmann/json.hpp>
 
 #include "run_fixture.h"
+#include "train/report.h"
 
 namespace neox::testing {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
 TEST(SelfTimes, AreWithoutTheSpansInside) {
@@ -57,6 +59,41 @@ TEST(Profile, OfARunIsATraceOfItsStepsAndATable) {
   EXPECT_EQ(names["forward"], 2);  // of one micro-batch each
   EXPECT_EQ(names["backward"], 2);
   EXPECT_GT(names["aten::mm"], 0);
+}
+
+TEST(Memory, OfARunIsToldByPart) {
+  Training run;
+  Ended ended = run.train({"memory_profiling=true", "train_iters=5"});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  EXPECT_THAT(ended.err,
+              ContainsRegex("memory of rank 0: parameters [0-9.]+ .B, gradients [0-9.]+ .B, "
+                            "optimizer [0-9.]+ .B, activations and the rest"));
+  EXPECT_EQ(run.train({"train_iters=6"}).err.find("memory of rank"), std::string::npos);
+}
+
+TEST(Memory, OfParametersGradientsAndMomentsIsFourNumbersEachInFp32) {
+  auto world = self_communicator();
+  Mesh mesh({}, *world);
+  ModelConfig shape{
+      .layers = 1, .hidden = 8, .heads = 2, .seq = 4, .vocab = 10, .intermediate = 32};
+  Config config;
+  config.train.iters = 1;
+  GptNeoX model(shape, mesh, {}), half(shape, mesh, {.dtypes = {at::kBFloat16}});
+  TrainStep::Memory whole = TrainStep(model, config, 1).memory();
+  int64_t n = num_parameters(shape);
+  EXPECT_EQ(whole.parameters, 4 * n);
+  EXPECT_EQ(whole.gradients, 4 * n);
+  EXPECT_EQ(whole.optimizer, 8 * n);
+  TrainStep::Memory mixed = TrainStep(half, config, 1).memory();
+  EXPECT_EQ(mixed.parameters, 2 * n);
+  EXPECT_EQ(mixed.optimizer, 12 * n);  // with the masters
+}
+
+// What benchmarks/harness/ours.py reads.
+TEST(Memory, OfTheGpuStandsBehindThatOfTheHost) {
+  EXPECT_EQ(peak_memory_text(1'500'000'000, 30'400'000'000),
+            "peak memory 1.50 GB, on the GPU 30.4 GB");
+  EXPECT_EQ(peak_memory_text(1'500'000'000, 0), "peak memory 1.50 GB");
 }
 
 TEST(Profile, OfThreadsOfOneProcessIsOfOneRank) {

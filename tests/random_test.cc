@@ -5,6 +5,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -46,9 +47,9 @@ TEST(Random, KeysOfDifferentNamesAndSeedsDiffer) {
 }
 
 TEST(Dropout, IsAFunctionOfSampleAndPositionOnly) {
-  DropoutSite site{.key = 9, .first_sample = 40};
+  DropoutSite site{.key = 9, .first_sample = at::scalar_tensor(40, at::kLong)};
   at::Tensor x = at::ones({4, 6, 10}, at::kDouble), y = dropout(x, 0.3, site);
-  site.first_sample = 42;
+  site.first_sample = at::scalar_tensor(42, at::kLong);
   EXPECT_TRUE(dropout(x.narrow(0, 0, 2), 0.3, site).equal(y.narrow(0, 2, 2)));
   site.offset = 20;  // the last four rows of a sample's six
   EXPECT_TRUE(dropout(x.narrow(0, 0, 2).narrow(1, 0, 4), 0.3, site)
@@ -67,8 +68,10 @@ TEST(Dropout, OnAGpuEqualsTheCpu) {
   if (!at::hasCUDA()) GTEST_SKIP() << "no GPU";
   for (at::ScalarType type : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16}) {
     at::Tensor x = at::ones({3, 5, 7}, type);
-    DropoutSite site{.key = 11, .first_sample = 2, .offset = 3};
-    EXPECT_TRUE(dropout(x.to(at::kCUDA), 0.4, site).cpu().equal(dropout(x, 0.4, site)));
+    DropoutSite site{.key = 11, .first_sample = at::scalar_tensor(2, at::kLong), .offset = 3};
+    DropoutSite there = site;
+    there.first_sample = site.first_sample.to(at::kCUDA);
+    EXPECT_TRUE(dropout(x.to(at::kCUDA), 0.4, there).cpu().equal(dropout(x, 0.4, site)));
   }
 }
 

@@ -6,6 +6,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/scalar_tensor.h>
 
 #include <functional>
 #include <map>
@@ -44,6 +45,8 @@ struct TinyOptions {
   bool masked = true;
   int64_t end_of_document = -1;  // a third of the tokens, and attention and positions follow it
   GradientKeeping keeping = GradientKeeping::kFull;
+  at::Device device = at::kCPU;
+  std::function<std::unique_ptr<GraphRecorder>()> recorder = {};  // of each rank; or none
   OptimizerConfig optimizer{
       .lr = 1e-3, .beta2 = 0.95, .weight_decay = 0.1, .gradient_clipping = 0.5};
 };
@@ -167,6 +170,14 @@ class TinyRun {
     return result;
   }
 
+  Batch batch(int64_t step, int64_t index) const {
+    Batch b = batch_on_host(step, index);
+    for (Tensor* t :
+         {&b.tokens, &b.targets, &b.weights, &b.first_sample, &b.documents, &b.positions})
+      if (t->defined()) *t = t->to(options_.device);
+    return b;
+  }
+
  private:
   struct Steps {
     int64_t first, last;
@@ -178,6 +189,7 @@ class TinyRun {
     ModelOptions model_options{
         .start = steps.begin ? ModelOptions::kZeros : ModelOptions::kInitialValues,
         .dtypes = options_.dtypes,
+        .device = options_.device,
         .keeping = options_.keeping,
         .recompute_layers = options_.recompute,
         .chunking = chunking_of(options_.optimizer)};
@@ -191,7 +203,9 @@ class TinyRun {
                        .decay_iters = 20,
                        .warmup_iters = 2};
     config.train.iters = 20;
-    TrainStep step(model, config, static_cast<double>(options_.batch * options_.model.seq));
+    auto recorder = options_.recorder ? options_.recorder() : nullptr;
+    TrainStep step(model, config, static_cast<double>(options_.batch * options_.model.seq),
+                   recorder.get());
     if (steps.begin) steps.begin(step, control);
     int64_t ranks = mesh.data().size(),
             microbatches = (options_.batch + ranks * options_.micro - 1) / (ranks * options_.micro);
@@ -204,13 +218,15 @@ class TinyRun {
     if (steps.end) steps.end(step, control);
   }
 
-  Batch batch(int64_t step, int64_t index) const {
+  Batch batch_on_host(int64_t step, int64_t index) const {
     int64_t T = options_.model.seq, first = index * options_.micro;
     Batch b{at::empty({options_.micro, T}, at::kLong), at::empty({options_.micro, T}, at::kLong),
-            at::full({options_.micro, T}, 0.0, at::kFloat), step * options_.batch + first};
+            at::full({options_.micro, T}, 0.0, at::kFloat),
+            at::scalar_tensor(step * options_.batch + first, at::kLong)};
+    int64_t first_sample = step * options_.batch + first;
     for (int64_t i = 0; i < options_.micro; ++i) {
       for (int64_t t = 0; t <= T; ++t) {
-        auto id = static_cast<uint64_t>((b.first_sample + i) * (T + 1) + t);
+        auto id = static_cast<uint64_t>((first_sample + i) * (T + 1) + t);
         auto token = static_cast<int64_t>(mix(id) % static_cast<uint64_t>(options_.model.vocab));
         if (options_.end_of_document >= 0 && mix(id + 2000000) % 3 == 0)
           token = options_.end_of_document;
@@ -243,7 +259,7 @@ class TinyRun {
         if (!t.defined())
           t = at::full(p.shape, std::numeric_limits<double>::quiet_NaN(), chunk.data.scalar_type());
         Tensor to = part(t, p),
-               mine = chunk.data.narrow(0, p.offset, p.box.numel()).view(p.box.extent);
+               mine = chunk.data.narrow(0, p.offset, p.box.numel()).view(p.box.extent).cpu();
         Tensor known = to.isnan().logical_not();
         if (!to.masked_select(known).equal(mine.masked_select(known)))
           result.copies_differ = p.name;

@@ -1,6 +1,7 @@
 // Dropout with what stands around it, and the kernels of the optimizer's step, against ATen.
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/zeros_like.h>
 
 #include "base/error.h"
@@ -13,15 +14,16 @@ namespace {
 
 class Dropouts : public KernelTest {
  protected:
+  Tensor sample(int64_t number) const { return on(at::scalar_tensor(number, at::kLong)); }
   // 0 or 1 / (1 - p) for each element, from Philox itself.
   static Tensor mask(at::IntArrayRef shape, double p, const DropoutSite& site) {
     Tensor m = at::ones(shape, at::kDouble);
-    int64_t per_sample = m.numel() / shape[0];
+    int64_t per_sample = m.numel() / shape[0], first = site.first_sample.item<int64_t>();
     auto* at = m.mutable_data_ptr<double>();
     for (int64_t i = 0; i < m.numel(); ++i) {
       int64_t position = site.offset + i % per_sample;
       Random4 block = philox(site.key, static_cast<uint64_t>(position / 4),
-                             static_cast<uint64_t>(site.first_sample + i / per_sample));
+                             static_cast<uint64_t>(first + i / per_sample));
       at[i] = block.v[position % 4] < p * 4294967296.0 ? 0 : 1 / (1 - p);
     }
     return m;
@@ -32,7 +34,7 @@ TEST_P(Dropouts, MasksAreThoseOfPhiloxWhateverTheShape) {
   for (std::vector<int64_t> shape :
        {std::vector<int64_t>{3, 5, 7}, {2, 9, 64}, {2, 3, 1200}, {4, 33}})
     for (int64_t offset : {0, 3, 8}) {
-      DropoutSite site{.key = 77, .first_sample = 5, .offset = offset};
+      DropoutSite site{.key = 77, .first_sample = sample(5), .offset = offset};
       Tensor y = dropout(on(at::ones(shape, GetParam().type)), 0.3, site);
       EXPECT_TRUE((y != 0).cpu().equal(mask(shape, 0.3, site) != 0));
       expect_close(y, mask(shape, 0.3, site), "value");
@@ -40,7 +42,7 @@ TEST_P(Dropouts, MasksAreThoseOfPhiloxWhateverTheShape) {
 }
 
 TEST_P(Dropouts, AddBiasAndResidualAndTheirGradients) {
-  DropoutSite site{.key = 9, .first_sample = 1};
+  DropoutSite site{.key = 9, .first_sample = sample(1)};
   for (int64_t C : {20, 64}) {
     std::vector<Tensor> in{leaf({2, 150, C}), leaf({2, 150, C}), leaf({C})}, want;
     for (const Tensor& t : in) want.push_back(reference(t));

@@ -70,6 +70,8 @@ TrainConfig read_train(KeyReader& keys) {
   train.tensorboard_dir = read_tensorboard(keys);
   train.profile = read_profile(keys);
   train.sample_prompts = keys.texts("sample_prompts");
+  train.memory_profiling = keys.flag("memory_profiling");
+  if (keys.given("enable_cuda_graph")) train.cuda_graph = keys.flag("enable_cuda_graph");
   train.sample_tokens = keys.integer_from("maximum_tokens", 1);
   if (const Value* wandb = keys.given("use_wandb"); wandb && wandb->is_true())
     keys.note(concat(wandb->place.text(),

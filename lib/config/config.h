@@ -204,6 +204,9 @@ struct TrainConfig {
   std::vector<std::string> sample_prompts;
   int64_t sample_tokens = 64;  // maximum_tokens
   ProfileConfig profile;
+  bool memory_profiling = false;  // memory by part in the log
+  // On a GPU the step is recorded once and started as a whole; not given: where one rank trains.
+  std::optional<bool> cuda_graph;
 };
 
 struct GenerateConfig {

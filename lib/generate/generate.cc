@@ -126,7 +126,11 @@ class Texts {
     if (options_.on_end) options_.on_end(request);
   }
 
-  Tensor on_device(const Tensor& x) const { return x.to(model_.hidden_options().device()); }
+  // A GPU copies by itself, out of pinned memory.
+  Tensor on_device(const Tensor& x) const {
+    at::Device device = model_.hidden_options().device();
+    return device.is_cpu() ? x : x.pin_memory().to(device, true);
+  }
 
   GptNeoX& model_;
   std::span<const TextRequest> requests_;

@@ -33,10 +33,10 @@ Tensor future(int64_t T, const Tensor& like) {
 }
 
 // From each of the queries first .. last - 1 back to each of the keys 0 .. last - 1:
-// [queries, keys].
+// [1, 1, queries, keys].
 Tensor distances(int64_t first, int64_t last, const at::TensorOptions& options) {
   auto positions = [&](int64_t from) { return at::arange(from, last, options.dtype(at::kLong)); };
-  return positions(first).unsqueeze(1) - positions(0).unsqueeze(0);
+  return positions(first).view({1, 1, -1, 1}) - positions(0);
 }
 
 // The lengths of the runs of equal numbers [T].
@@ -76,33 +76,43 @@ bool GptNeoX::scores_depend_on_distance() const {
 }
 
 // T5's bias of the scores of the queries first .. last - 1, [1, H, queries, keys], or undefined.
-// Half of the buckets are distances, the others grow with their logarithm; all times the root of D,
-// as GPT-NeoX has it (ParallelRelativePositionBias).
 Tensor GptNeoX::score_bias(int64_t first, int64_t last) const {
+  if (config_.position_embedding != PositionEmbedding::kRelative) return {};
+  return bias_at(distances(first, last, hidden_options()));
+}
+
+// The same at distances [B, 1, queries, keys]: [B, H, queries, keys]. Half of the buckets are
+// distances, the others grow with their logarithm; all times the root of D, as GPT-NeoX has it
+// (ParallelRelativePositionBias).
+Tensor GptNeoX::bias_at(const Tensor& from) const {
   if (config_.position_embedding != PositionEmbedding::kRelative) return {};
   int64_t buckets = config_.rpe_buckets, exact = buckets / 2;
   double most =
       std::log(static_cast<double>(config_.rpe_max_distance) / static_cast<double>(exact));
-  Tensor distance = distances(first, last, hidden_options()).clamp_min(0);
+  Tensor distance = from.clamp_min(0);
   Tensor log = (distance.clamp_min(1).to(at::kFloat) / static_cast<double>(exact)).log() / most;
   Tensor far = (log * static_cast<double>(buckets - exact)).to(at::kLong) + exact;
   Tensor bucket = at::where(distance < exact, distance, far.clamp_max(buckets - 1));
-  Tensor bias = at::embedding(param("relative_attention_bias.weight"), bucket);
-  return bias.permute({2, 0, 1}).unsqueeze(0) * std::sqrt(static_cast<double>(config_.head_size()));
+  Tensor bias = at::embedding(param("relative_attention_bias.weight"), bucket.squeeze(1));
+  return bias.permute({0, 3, 1, 2}) * std::sqrt(static_cast<double>(config_.head_size()));
 }
 
 // To be added to the scores of the queries first .. last - 1 and the keys 0 .. last - 1: [B or 1,
 // H or 1, queries, keys]. -inf where the key lies ahead, in another document, or before the window;
 // else 0, or ALiBi's slope for each position between them. documents: undefined, or [B, T].
 Tensor GptNeoX::score_mask(int64_t first, int64_t last, const Tensor& documents) const {
-  Tensor distance = distances(first, last, hidden_options());
-  Tensor hidden = (distance < 0).view({1, 1, last - first, last});
+  return mask_at(distances(first, last, hidden_options()), documents);
+}
+
+// The same at distances [B or 1, 1, queries, keys].
+Tensor GptNeoX::mask_at(const Tensor& distance, const Tensor& documents) const {
+  Tensor hidden = distance < 0;
   if (config_.window > 0) hidden = hidden.logical_or(distance > config_.window);
   if (documents.defined())
     hidden =
         hidden.logical_or(documents.unsqueeze(1).not_equal(documents.unsqueeze(2)).unsqueeze(1));
-  Tensor scores = slopes_.defined() ? (slopes_ * -distance).unsqueeze(0)
-                                    : at::zeros(hidden.sizes(), hidden_options());
+  Tensor scores =
+      slopes_.defined() ? slopes_ * -distance : at::zeros(hidden.sizes(), hidden_options());
   return scores.masked_fill(hidden, kHidden);
 }
 

@@ -15,6 +15,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "model/decode_replay.h"
 #include "model/fused_decode.h"
 #include "model/gpt_neox.h"
 
@@ -58,6 +59,8 @@ KvCache GptNeoX::new_cache(int64_t batch, int64_t capacity) {
   bool whole = mesh_.tp().size() == 1 && mesh_.pp().size() == 1;
   if (whole && options_.device.is_cpu() && (type == at::kFloat || type == at::kBFloat16))
     cache.fused = std::make_shared<FusedDecode>(decode_source(capacity));
+  if (options_.device.is_cuda())
+    cache.replay = std::make_shared<DecodeReplay>(graph_recorder(options_.device));
   return cache;
 }
 
@@ -90,9 +93,15 @@ Tensor GptNeoX::generate_step(const Tensor& x, const Tensor& tokens, KvCache& ca
   if (cache.fused && T == 1) return cache.fused->step(tokens, cache);
   if (cache.fused && B == 1 && last == T && cache.fused->takes_prompt(T))
     return cache.fused->prompt(tokens, cache);
-  Pass pass = cached_pass(T, cache);
-  Tensor y = layers(mesh_.first_stage() ? embed(tokens, pass) : x, pass);
+  bool replayed = cache.replay && T == 1;
+  Tensor y =
+      replayed ? replayed_step(x, tokens, cache) : step_output(x, tokens, cached_pass(T, cache));
   for (int64_t& length : cache.lengths) length += T;
+  return y;
+}
+
+Tensor GptNeoX::step_output(const Tensor& x, const Tensor& tokens, const Pass& pass) {
+  Tensor y = layers(mesh_.first_stage() ? embed(tokens, pass) : x, pass);
   if (!mesh_.last_stage()) return y;
   Tensor end = norm(y.narrow(1, y.size(1) - 1, 1).squeeze(1), norm_weight("final_layer_norm"),
                     norm_options());
@@ -143,6 +152,7 @@ Tensor GptNeoX::attend_prompt(const Tensor& q, const Tensor& k, const Tensor& v)
 // q [B, H, T, D]; k, v [B, K, T, D].
 Tensor GptNeoX::attend_cached(const Tensor& q, const Tensor& k, const Tensor& v, int64_t l,
                               const Pass& pass) {
+  if (pass.lengths.defined()) return attend_replayed(q, k, v, l, pass);
   KvCache& cache = *pass.cache;
   auto i = static_cast<size_t>(l - first_layer_);
   int64_t T = q.size(2), longest = *std::ranges::max_element(cache.lengths);

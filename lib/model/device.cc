@@ -2,9 +2,11 @@
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
+#include <ATen/SDPBackend.h>
 #include <ATen/Version.h>
 #include <torch/version.h>
 
+#include <algorithm>
 #include <map>
 #include <sstream>
 
@@ -56,6 +58,15 @@ at::Device pick_device(const Environment& env, const ProcessInfo& process) {
 }
 
 at::Device pick_device(const Environment& env) { return pick_device(env, {.host = host_name()}); }
+
+std::vector<int64_t> attention_order(int major, int64_t cudnn) {
+  std::vector kernels = {at::SDPBackend::flash_attention, at::SDPBackend::efficient_attention,
+                         at::SDPBackend::math, at::SDPBackend::cudnn_attention};
+  if (major >= 9 && cudnn > 91500) std::ranges::rotate(kernels, kernels.end() - 1);
+  std::vector<int64_t> order;
+  for (at::SDPBackend kernel : kernels) order.push_back(static_cast<int64_t>(kernel));
+  return order;
+}
 
 GpuChoice choose_gpu(int visible, const ProcessInfo& process, const Environment& env) {
   if (visible >= process.local_size) return {process.local_rank, ""};

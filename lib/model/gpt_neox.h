@@ -25,9 +25,10 @@ namespace neox {
 
 // A micro-batch on the device.
 struct Batch {
-  Tensor tokens, targets;    // [B, T] int64
-  Tensor weights;            // [B, T] float; 0: not counted
-  int64_t first_sample = 0;  // number of the first sample in the run: keys dropout
+  Tensor tokens, targets;  // [B, T] int64
+  Tensor weights;          // [B, T] float; 0: not counted
+  // 0-dim int64: the number of the first sample in the run, which keys dropout; undefined: 0.
+  Tensor first_sample = {};
   // [B, T] int64: the number of each token's document in the sample, outside of which it sees
   // nothing; undefined: it sees all tokens before it.
   Tensor documents = {};
@@ -79,7 +80,7 @@ class GptNeoX {
 
  private:
   struct Pass {  // what a layer must know beside its input; recomputation keeps a copy
-    int64_t first_sample = 0;
+    Tensor first_sample = {};  // as in Batch
     bool training = false;
     KvCache* cache = nullptr;  // generation
     Tensor documents = {};     // as in Batch
@@ -87,9 +88,16 @@ class GptNeoX {
     Tensor mask = {};          // to be added to the scores, as of score_mask(); or undefined
     Tensor bias = {};          // the same, with gradients, as of score_bias(); only with a mask
     RotaryTable rotary = {};   // of the batch's positions; undefined: 0 .. T - 1
+    // A step of generation that can be recorded: lengths [B] int64 of the cache's rows, of which
+    // the first `seen` keys are looked at, with mask [B K, G, seen]; or undefined.
+    Tensor lengths = {};
+    int64_t seen = 0;
   };
   Pass pass_of(const Batch& batch) const;
   Pass cached_pass(int64_t T, KvCache& cache) const;
+  Pass replayed_pass(const Tensor& lengths, int64_t seen, KvCache& cache) const;
+  Tensor replayed_step(const Tensor& x, const Tensor& tokens, KvCache& cache);
+  Tensor step_output(const Tensor& x, const Tensor& tokens, const Pass& pass);
   DecodeSource decode_source(int64_t capacity);
   Tensor attend_prompt(const Tensor& q, const Tensor& k, const Tensor& v);
   void add_buffers();
@@ -115,10 +123,14 @@ class GptNeoX {
   Tensor attend_in_fp32(const Tensor& q, const Tensor& k, const Tensor& v, const Pass& pass);
   Tensor attend_cached(const Tensor& q, const Tensor& k, const Tensor& v, int64_t l,
                        const Pass& pass);
+  Tensor attend_replayed(const Tensor& q, const Tensor& k, const Tensor& v, int64_t l,
+                         const Pass& pass);
   Tensor for_queries(const Tensor& keys) const;
   bool scores_depend_on_distance() const;
   Tensor score_mask(int64_t first, int64_t last, const Tensor& documents) const;
   Tensor score_bias(int64_t first, int64_t last) const;
+  Tensor mask_at(const Tensor& distance, const Tensor& documents) const;
+  Tensor bias_at(const Tensor& distance) const;
   Tensor mlp(const Tensor& x, int64_t l);
   NormOptions norm_options() const;
   NormWeight norm_weight(const std::string& name) const;
@@ -133,6 +145,7 @@ class GptNeoX {
   Mesh& mesh_;
   ModelOptions options_;
   int64_t first_layer_ = 0, last_layer_ = 0;
+  std::shared_ptr<SideStream> side_;  // beside which gradients are summed
   std::vector<std::unique_ptr<ParamBuffer>> buffers_;
   std::map<std::string, Tensor> params_;
   RotaryTable rotary_;

@@ -10,12 +10,15 @@
 namespace neox {
 
 class FusedDecode;
+struct DecodeReplay;
 
 struct KvCache {
   std::vector<at::Tensor> keys, values;  // one of this stage's layers each: [B, K, capacity, D]
   std::vector<int64_t> lengths;          // [B]: positions filled
   // Steps of one token by fused kernels; null: by the model's own layers, which are the reference.
   std::shared_ptr<FusedDecode> fused = nullptr;
+  // Steps of one token that can be recorded, as on GPUs; or null.
+  std::shared_ptr<DecodeReplay> replay = nullptr;
 
   int64_t rows() const { return static_cast<int64_t>(lengths.size()); }
   int64_t capacity() const { return keys.front().size(2); }

@@ -80,6 +80,7 @@ GptNeoX::GptNeoX(const ModelConfig& config, Mesh& mesh, const ModelOptions& opti
   auto stage = static_cast<size_t>(mesh.pp().rank());
   std::tie(first_layer_, last_layer_) =
       partition_layers(config, mesh.pp().size(), options.partition)[stage];
+  side_ = std::make_shared<SideStream>(options.device);
   add_buffers();
   add_position_tables();
 }
@@ -130,8 +131,13 @@ void GptNeoX::add_buffer(const std::string& name, const std::vector<ModelParam>&
         if (p.spec.decay == decay && p.spec.tp_dim.has_value() == split) specs.push_back(p.spec);
       if (specs.empty()) continue;
       std::string full_name = name + (decay ? ".decay" : ".plain") + (split ? ".split" : "");
-      BufferOptions options{options_.dtypes,   options_.device,   options_.keeping,
-                            mesh_.tp().rank(), mesh_.tp().size(), options_.chunking};
+      BufferOptions options{options_.dtypes,
+                            options_.device,
+                            options_.keeping,
+                            mesh_.tp().rank(),
+                            mesh_.tp().size(),
+                            options_.chunking,
+                            side_};
       buffers_.push_back(
           std::make_unique<ParamBuffer>(full_name, specs, sharing(split, stages), options));
       ParamBuffer& buffer = *buffers_.back();
@@ -153,7 +159,7 @@ Sharing GptNeoX::sharing(bool split, Communicator* stages) const {
   add_copies(mesh_.replicate());
   if (!split) add_copies(mesh_.tp());
   if (stages) {
-    s.sum.push_back(stages);
+    s.sum_at_end.push_back(stages);
     add_copies(*stages);
   }
   return s;

@@ -64,13 +64,14 @@ template <class T>
 [[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]] void mask_rows(
     const DropoutRows& r, int64_t first, int64_t last, Wide<T>* partial) {
   uint32_t bits[kBits + kLanes] = {};
+  int64_t first_sample = r.first_sample ? *r.first_sample : 0;
   for (int64_t row = first; row < last; ++row) {
     int64_t sample = row * r.columns / r.per_sample;
-    int64_t position = r.site.offset + row * r.columns % r.per_sample;
+    int64_t position = r.offset + row * r.columns % r.per_sample;
     for (int64_t done = 0; done < r.columns;) {
       int64_t block = (position + done) / 4, skip = (position + done) % 4;
       int64_t n = std::min(kBits - skip, r.columns - done);
-      random_bits(r.site.key, static_cast<uint64_t>(r.site.first_sample + sample), block, bits);
+      random_bits(r.key, static_cast<uint64_t>(first_sample + sample), block, bits);
       mask_elements<T>(r, row, done, n, bits + skip, partial);
       done += n;
     }
@@ -94,7 +95,13 @@ DropoutRows rows_of(const Tensor& x, double p, const DropoutSite& site) {
   DropoutRows r{element_of("dropout", x.scalar_type()), x.numel() / columns, columns, per_sample};
   r.parts = x.is_cuda() ? dropout_parts_cuda(r.rows, columns)
                         : std::clamp<int64_t>(r.rows / kPartRows, 1, kMostParts);
-  r.site = site;
+  const Tensor& first = site.first_sample;
+  check(!first.defined() || (first.device() == x.device() && first.scalar_type() == at::kLong),
+        "dropout on ", x.device(), ": the number of the first sample is ", first.toString(), " on ",
+        first.defined() ? first.device() : x.device());
+  r.key = site.key;
+  r.first_sample = first.defined() ? first.const_data_ptr<int64_t>() : nullptr;
+  r.offset = site.offset;
   r.drop_below = static_cast<uint32_t>(std::llround(p * 4294967296.0));
   r.scale = 1 / (1 - p);
   r.x = x.const_data_ptr();
@@ -105,13 +112,18 @@ void mask(const DropoutRows& r, const Tensor& like) {
   if (r.rows > 0) like.is_cuda() ? dropout_cuda(r) : dropout_cpu(r);
 }
 
+std::optional<Tensor> if_defined(const Tensor& x) {
+  return x.defined() ? std::optional<Tensor>(x) : std::nullopt;
+}
+
 class DroppedSum : public torch::autograd::Function<DroppedSum> {
  public:
   static Tensor forward(AutogradContext* context, const std::optional<Tensor>& residual,
                         const Tensor& given, const std::optional<Tensor>& bias, double p,
-                        int64_t key, int64_t first_sample, int64_t offset) {
+                        int64_t key, const std::optional<Tensor>& first_sample, int64_t offset) {
     Tensor x = given.contiguous(), y = at::empty_like(x), with;
-    DropoutRows r = rows_of(x, p, {static_cast<uint64_t>(key), first_sample, offset});
+    DropoutRows r =
+        rows_of(x, p, {static_cast<uint64_t>(key), first_sample.value_or(Tensor()), offset});
     if (residual) with = residual->contiguous();
     check(!residual || (with.sizes() == x.sizes() && with.scalar_type() == x.scalar_type()),
           "dropout of ", x.sizes(), " to be added to ", residual ? with.sizes() : x.sizes());
@@ -124,7 +136,8 @@ class DroppedSum : public torch::autograd::Function<DroppedSum> {
     mask(r, x);
     auto& saved = context->saved_data;
     saved["p"] = p;
-    saved["site"] = std::vector<int64_t>{key, first_sample, offset};
+    saved["site"] = std::vector<int64_t>{key, offset};
+    context->save_for_backward({first_sample.value_or(Tensor())});
     saved["residual"] = residual.has_value();
     saved["bias"] = bias.has_value();
     return y;
@@ -135,7 +148,8 @@ class DroppedSum : public torch::autograd::Function<DroppedSum> {
     auto site = saved["site"].toIntVector();
     Tensor dy = grad[0].contiguous(), dx = at::empty_like(dy), partial;
     DropoutRows r =
-        rows_of(dy, saved["p"].toDouble(), {static_cast<uint64_t>(site[0]), site[1], site[2]});
+        rows_of(dy, saved["p"].toDouble(),
+                {static_cast<uint64_t>(site[0]), context->get_saved_variables()[0], site[1]});
     if (saved["bias"].toBool()) {
       auto wide = dy.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
       partial = at::zeros({r.parts, r.columns}, dy.options().dtype(wide));
@@ -158,14 +172,14 @@ class DroppedSum : public torch::autograd::Function<DroppedSum> {
 Tensor dropout(const Tensor& x, double p, const DropoutSite& site) {
   if (p == 0) return x;
   return DroppedSum::apply(std::nullopt, x, std::nullopt, p, static_cast<int64_t>(site.key),
-                           site.first_sample, site.offset);
+                           if_defined(site.first_sample), site.offset);
 }
 
 Tensor dropped_sum(const Tensor& residual, const Tensor& x, const Tensor& bias, double p,
                    const DropoutSite& site) {
-  return DroppedSum::apply(std::optional<Tensor>(residual), x,
-                           bias.defined() ? std::optional<Tensor>(bias) : std::nullopt, p,
-                           static_cast<int64_t>(site.key), site.first_sample, site.offset);
+  return DroppedSum::apply(std::optional<Tensor>(residual), x, if_defined(bias), p,
+                           static_cast<int64_t>(site.key), if_defined(site.first_sample),
+                           site.offset);
 }
 
 }  // namespace neox

@@ -10,10 +10,11 @@ namespace neox {
 
 // Where the elements of a dropout's input lie in the global tensor: dimension 0 counts samples,
 // from first_sample on; the rest of a sample, flattened, starts at position `offset` of that
-// sample's global elements.
+// sample's global elements. The number lies where the input does, so that a step that is recorded
+// once can run for any samples.
 struct DropoutSite {
   uint64_t key = 0;
-  int64_t first_sample = 0;
+  at::Tensor first_sample = {};  // 0-dim int64; undefined: 0
   int64_t offset = 0;
 };
 
@@ -29,11 +30,14 @@ at::Tensor dropped_sum(const at::Tensor& residual, const at::Tensor& x, const at
 
 // What the kernels take: y = residual + mask(x + bias), where residual and bias may be null. Rows
 // of `columns` elements, per_sample elements in each sample, of which `columns` is a divisor.
-// partial [parts, columns], float or of double double: sums of the rows of y; or null.
+// partial [parts, columns], float or of double double: sums of the rows of y; or null. first_sample
+// may be null, for 0.
 struct DropoutRows {
   Element type;
   int64_t rows, columns, per_sample, parts;
-  DropoutSite site;
+  uint64_t key;
+  const int64_t* first_sample;
+  int64_t offset;
   uint32_t drop_below;  // of the 32 random bits of an element
   double scale;
   const void *residual, *x, *bias;

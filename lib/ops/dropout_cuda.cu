@@ -14,8 +14,7 @@ struct Bits {
   uint32_t at[N];
   __device__ Bits(const DropoutRows& r, int64_t sample, int64_t position) {
     auto block = [&](int64_t p) {
-      return philox(r.site.key, static_cast<uint64_t>(p / 4),
-                    static_cast<uint64_t>(r.site.first_sample + sample));
+      return philox(r.key, static_cast<uint64_t>(p / 4), static_cast<uint64_t>(sample));
     };
     if (N % 4 == 0 && position % 4 == 0) {
 #pragma unroll
@@ -45,11 +44,12 @@ __global__ void __launch_bounds__(kTileX* kTileY) dropout_kernel(DropoutRows r) 
 #pragma unroll
     for (int j = 0; j < N; ++j) bias[j] = static_cast<W>(b.at[j]);
   }
+  int64_t first_sample = r.first_sample ? *r.first_sample : 0;
   for (int64_t row = first_row(); row < r.rows && column < r.columns; row += row_step()) {
     int64_t start = row * r.columns + column;
     auto x = load_pack<T, N>(static_cast<const T*>(r.x) + start), residual = x;
     if (r.residual) residual = load_pack<T, N>(static_cast<const T*>(r.residual) + start);
-    Bits<N> bits(r, start / r.per_sample, r.site.offset + start % r.per_sample);
+    Bits<N> bits(r, first_sample + start / r.per_sample, r.offset + start % r.per_sample);
 #pragma unroll
     for (int j = 0; j < N; ++j) {
       W v = static_cast<W>(x.at[j]);

@@ -87,6 +87,10 @@ void Elementwise::step(const UpdateScalars& scalars) {
   }
 }
 
+std::string Elementwise::host_work() const {
+  return config_.place == StatePlace::kHost ? "the optimizer's state is in host memory" : "";
+}
+
 std::vector<std::pair<std::string, at::Tensor>> Elementwise::state(size_t i) const {
   std::vector<std::pair<std::string, at::Tensor>> named;
   for (size_t k = 0; k < names_.size(); ++k) named.emplace_back(names_[k], state_[i][k]);

@@ -12,6 +12,7 @@ class Elementwise : public Optimizer {
  public:
   Elementwise(const OptimizerConfig& config, std::vector<ParamBuffer*> buffers);
   void step(const UpdateScalars& scalars) override;
+  std::string host_work() const override;
   std::vector<std::pair<std::string, at::Tensor>> state(size_t i) const override;
 
  private:

@@ -11,6 +11,7 @@ class Muon : public Optimizer {
   Muon(const OptimizerConfig& config, std::vector<ParamBuffer*> buffers, Communicator& tp);
   // Collective over tp.
   void step(const UpdateScalars& scalars) override;
+  std::string host_work() const override { return others_->host_work(); }
   // {"muon_m", ...} of matrices of layers; Adam's of others.
   std::vector<std::pair<std::string, at::Tensor>> state(size_t i) const override;
 

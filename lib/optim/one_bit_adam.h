@@ -18,6 +18,7 @@ class OneBitAdam : public Optimizer {
   void step(const UpdateScalars& scalars) override;
   std::vector<std::pair<std::string, at::Tensor>> state(size_t i) const override;
   void begin(int64_t steps) override;
+  std::string host_work() const override { return "1-bit Adam asks whether a step was finite"; }
 
  private:
   void freeze();

@@ -23,6 +23,9 @@ class Optimizer {
   virtual void step(const UpdateScalars& scalars) = 0;
   // Goes on after so many steps; called before the first step of a resumed run.
   virtual void begin(int64_t /*steps*/) {}
+  // Why step() waits for the device, or does otherwise than the step before; "" where it never
+  // does.
+  virtual std::string host_work() const { return ""; }
   // State of buffer i as it is named in checkpoints: {"adam_m", ...}, {"adam_v", ...}; flat, like
   // its master().
   virtual std::vector<std::pair<std::string, at::Tensor>> state(size_t i) const = 0;

@@ -31,6 +31,7 @@ ParamBuffer::ParamBuffer(std::string name, std::vector<ParamSpec> specs, Sharing
       specs_(std::move(specs)),
       sharing_(std::move(sharing)),
       options_(options) {
+  if (!options_.side) options_.side = std::make_shared<SideStream>(options.device);
   for (const ParamSpec& spec : specs_) {
     check(spec.decay == decay() && spec.tp_dim.has_value() == specs_.front().tp_dim.has_value(),
           "buffer ", name_, ": ", spec.name, " is of another kind than ", specs_.front().name);
@@ -110,31 +111,52 @@ void ParamBuffer::begin_step() {
 }
 
 void ParamBuffer::before_backward(bool last_microbatch) {
+  last_microbatch_ = last_microbatch;
   if (last_microbatch || options_.keeping == GradientKeeping::kChunk) awaited_ = leaves_.size();
+  if (grad_.defined()) return;
+  for (at::Tensor& leaf : leaves_) leaf.mutable_grad().reset();  // of a backward that was given up
 }
 
 void ParamBuffer::gradient_ready() {
   if (awaited_ > 0 && --awaited_ == 0) sync();
 }
 
+void ParamBuffer::after_backward() {
+  options_.side->join();
+  held_.clear();
+}
+
 void ParamBuffer::finish_sync() {
   at::NoGradGuard no_grad;
   check(awaited_ == 0, "buffer ", name_, ": backward left ", awaited_,
         " parameters without a gradient");
-  for (Communicator* group : sharing_.sum) group->all_reduce(chunk_grad_);
+  for (Communicator* group : sharing_.sum_at_end) group->all_reduce(chunk_grad_);
 }
 
 void ParamBuffer::sync() {
   at::NoGradGuard no_grad;
-  if (grad_.defined()) return sharing_.shard->reduce_scatter(grad_, chunk_grad_);
+  if (grad_.defined())
+    return options_.side->run([this] {
+      sharing_.shard->reduce_scatter(grad_, chunk_grad_);
+      sum_chunk();
+    });
   at::Tensor full = at::zeros({chunk_ * sharing_.shard->size()}, chunk_grad_.options());
   for (size_t i = 0; i < leaves_.size(); ++i) {
     full.narrow(0, offsets_[i], boxes_[i].numel()).copy_(leaves_[i].grad().flatten());
     leaves_[i].mutable_grad().reset();
   }
   at::Tensor mine = at::zeros_like(chunk_grad_);
-  sharing_.shard->reduce_scatter(full, mine);
-  chunk_grad_.add_(mine);
+  held_ = {full, mine};
+  options_.side->run([&] {
+    sharing_.shard->reduce_scatter(full, mine);
+    chunk_grad_.add_(mine);
+    sum_chunk();
+  });
+}
+
+void ParamBuffer::sum_chunk() {
+  if (!last_microbatch_) return;
+  for (Communicator* group : sharing_.sum) group->all_reduce(chunk_grad_);
 }
 
 at::Tensor ParamBuffer::squared_norm() const {
@@ -174,6 +196,14 @@ std::vector<Placement> ParamBuffer::placements(int64_t begin, int64_t end) const
   }
   std::ranges::sort(found, {}, &Placement::offset);
   return found;
+}
+
+ParamBuffer::Memory ParamBuffer::memory() const {
+  auto bytes = [](const at::Tensor& t) {
+    return t.defined() ? static_cast<int64_t>(t.nbytes()) : 0;
+  };
+  bool apart = !master_.is_alias_of(data_);
+  return {bytes(data_), bytes(grad_.defined() ? grad_ : chunk_grad_), apart ? bytes(master_) : 0};
 }
 
 std::pair<int64_t, int64_t> ParamBuffer::written() const {

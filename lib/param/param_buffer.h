@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
+#include "comm/side_stream.h"
 #include "shard/box.h"
 
 namespace neox {
@@ -24,8 +25,10 @@ struct Dtypes {
 
 // Who owns and who shares the parameters of one bucket.
 struct Sharing {
-  Communicator* shard;             // this rank owns chunk shard->rank() of shard->size()
-  std::vector<Communicator*> sum;  // gradients are also summed over these
+  Communicator* shard;  // this rank owns chunk shard->rank() of shard->size()
+  // Gradients are also summed over these: as soon as backward has left the bucket; at the end of
+  // the step, by ranks that stand elsewhere in the pipeline.
+  std::vector<Communicator*> sum, sum_at_end = {};
   int copy = 0,
       copies =
           1;  // the world holds `copies` equal copies of the owned chunk; this one is number `copy`
@@ -50,6 +53,8 @@ struct BufferOptions {
   GradientKeeping keeping = GradientKeeping::kFull;
   int tp_rank = 0, tp_size = 1;
   Chunking chunking = Chunking::kElements;
+  // Beside which gradients are summed; null: one of its own.
+  std::shared_ptr<SideStream> side = nullptr;
 };
 
 class ParamBuffer {
@@ -70,10 +75,12 @@ class ParamBuffer {
   }  // this rank's box of specs()[i]; a leaf
 
   // Gradients. begin_step() forgets them; before each backward the trainer calls before_backward(),
-  // which lets the bucket start its sync as soon as that backward has left it where that is due;
-  // finish_sync() waits for the sum. Collective.
+  // which lets the bucket start its sync, beside the rest of that backward, as soon as it has left
+  // the bucket where that is due; after_backward() joins it, and finish_sync() ends the sum.
+  // Collective.
   void begin_step();
   void before_backward(bool last_microbatch);
+  void after_backward();
   void finish_sync();
 
   // The owned chunk, flat, in Dtypes::state, and its gradient in Dtypes::grad after finish_sync().
@@ -93,6 +100,11 @@ class ParamBuffer {
   // The boxes in elements [begin, end) of the owned chunk; offsets count from begin.
   std::vector<Placement> placements(int64_t begin, int64_t end) const;
   int64_t chunk_size() const { return chunk_; }
+  // Bytes here. master: beyond params, where it is of another type.
+  struct Memory {
+    int64_t params, grads, master;
+  };
+  Memory memory() const;
   // The elements of the owned chunk that this rank writes to a checkpoint: the copies divide the
   // work.
   std::pair<int64_t, int64_t> written() const;
@@ -104,6 +116,7 @@ class ParamBuffer {
   void add_leaf(const Box& box, int64_t offset);
   void gradient_ready();
   void sync();
+  void sum_chunk();
 
   std::string name_;
   std::vector<ParamSpec> specs_;
@@ -116,7 +129,9 @@ class ParamBuffer {
   at::Tensor data_, grad_;          // flat, shard->size() chunks; elements of no parameter stay 0
   at::Tensor master_, chunk_grad_;  // owned chunk; views of the above where type and size allow it
   double stands_for_ = 1;  // gradients: the size of the group that they are not summed over
-  size_t awaited_ = 0;     // gradients that the armed sync still waits for; 0: not armed
+  bool last_microbatch_ = false;
+  std::vector<at::Tensor> held_;  // by what runs beside
+  size_t awaited_ = 0;            // gradients that the armed sync still waits for; 0: not armed
 };
 
 }  // namespace neox

@@ -1,26 +1,12 @@
 #include "train/batches.h"
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
+
+#include <algorithm>
 
 #include "data/boundaries.h"
 
 namespace neox {
-namespace {
-
-// [B, T] of the inputs among tokens [B, T + 1].
-template <class Rule>
-Tensor by_sample(const Tensor& tokens, int64_t end_of_document, const Rule& rule) {
-  int64_t B = tokens.size(0), T = tokens.size(1) - 1;
-  auto width = static_cast<size_t>(T);
-  Tensor found = at::empty({B, T}, at::kLong);
-  for (int64_t b = 0; b < B; ++b)
-    rule(std::span(tokens.const_data_ptr<int64_t>() + b * (T + 1), width), end_of_document,
-         std::span(found.mutable_data_ptr<int64_t>() + b * T, width));
-  return found;
-}
-
-}  // namespace
 
 Batches::Batches(const Sampler& sampler, Split split, const BatchForm& form, Mesh& mesh,
                  at::Device device)
@@ -30,28 +16,71 @@ Batches::Batches(const Sampler& sampler, Split split, const BatchForm& form, Mes
       data_rank_{mesh.data().rank(), mesh.data().size()},
       device_(device) {}
 
-Batch Batches::get(int64_t first, int64_t m) const {
-  int64_t B = form_.plan.micro, T = form_.seq;
-  SampleRun run = micro_batch(form_.plan, data_rank_, first, m);
-  Tensor tokens = at::zeros({B, T + 1}, at::kLong), weights = at::zeros({B, T}, at::kFloat);
-  auto width = static_cast<size_t>(T);
-  for (int64_t b = 0; b < run.size; ++b) {
-    sampler_.get(split_, run.first + b,
-                 {tokens.mutable_data_ptr<int64_t>() + b * (T + 1), width + 1},
-                 {weights.mutable_data_ptr<float>() + b * T, width});
-    sampler_.prefetch(split_, run.first + form_.plan.global + b);  // of the next step
+Batch Batches::get(int64_t first, int64_t m) {
+  Place place{first, m};
+  bool known = ahead_.valid() && expected_ == place;
+  HostBatch host = known ? ahead_.get() : read(place);
+  if (form_.read == BatchForm::Read::kAhead) {
+    expected_ = behind(place);
+    ahead_ = std::async(std::launch::async, [this, next = expected_] { return read(next); });
   }
-  Batch batch{.first_sample = run.first};
-  const BoundaryRules& rules = form_.boundaries;
-  if (rules.attention == BoundaryRules::At::kRespected)
-    batch.documents = by_sample(tokens, rules.end_of_document, number_documents).to(device_);
-  if (rules.positions == BoundaryRules::At::kRespected)
-    batch.positions = by_sample(tokens, rules.end_of_document, restart_positions).to(device_);
-  tokens = tokens.to(device_);
-  batch.tokens = tokens.narrow(1, 0, T);
-  batch.targets = tokens.narrow(1, 1, T);
-  batch.weights = weights.to(device_);
+  auto there = [this](const Tensor& x) { return x.defined() ? x.to(device_, true) : x; };
+  Tensor tokens = there(host.tokens);
+  return {.tokens = tokens.narrow(1, 0, form_.seq),
+          .targets = tokens.narrow(1, 1, form_.seq),
+          .weights = there(host.weights),
+          .first_sample = there(host.first_sample),
+          .documents = there(host.documents),
+          .positions = there(host.positions)};
+}
+
+Batches::Place Batches::behind(const Place& place) const {
+  if (place.m + 1 < form_.plan.accumulation) return {place.first, place.m + 1};
+  return {place.first + form_.plan.global, 0};
+}
+
+Batches::HostBatch Batches::read(const Place& place) const {
+  int64_t B = form_.plan.micro, T = form_.seq;
+  SampleRun run = micro_batch(form_.plan, data_rank_, place.first, place.m);
+  HostBatch batch{.tokens = host_tensor({B, T + 1}, at::kLong),
+                  .weights = host_tensor({B, T}, at::kFloat),
+                  .first_sample = host_tensor({}, at::kLong)};
+  *batch.first_sample.mutable_data_ptr<int64_t>() = run.first;
+  auto width = static_cast<size_t>(T);
+  for (int64_t b = 0; b < B; ++b) {
+    std::span tokens(batch.tokens.mutable_data_ptr<int64_t>() + b * (T + 1), width + 1);
+    std::span weights(batch.weights.mutable_data_ptr<float>() + b * T, width);
+    if (b < run.size) {
+      sampler_.get(split_, run.first + b, tokens, weights);
+      sampler_.prefetch(split_, run.first + form_.plan.global + b);  // of the next step
+    } else {
+      std::ranges::fill(tokens, 0);
+      std::ranges::fill(weights, 0.0F);
+    }
+  }
+  using At = BoundaryRules::At;
+  if (form_.boundaries.attention == At::kRespected)
+    batch.documents = by_sample(batch.tokens, number_documents);
+  if (form_.boundaries.positions == At::kRespected)
+    batch.positions = by_sample(batch.tokens, restart_positions);
   return batch;
+}
+
+Tensor Batches::host_tensor(at::IntArrayRef shape, at::ScalarType type) const {
+  return at::empty(shape, at::dtype(type).pinned_memory(device_.is_cuda()));
+}
+
+// [B, T] of the inputs among tokens [B, T + 1].
+Tensor Batches::by_sample(const Tensor& tokens, void (*rule)(std::span<const int64_t>, int64_t,
+                                                             std::span<int64_t>)) const {
+  int64_t B = tokens.size(0), T = form_.seq;
+  auto width = static_cast<size_t>(T);
+  Tensor found = host_tensor({B, T}, at::kLong);
+  for (int64_t b = 0; b < B; ++b)
+    rule(std::span(tokens.const_data_ptr<int64_t>() + b * (T + 1), width),
+         form_.boundaries.end_of_document,
+         std::span(found.mutable_data_ptr<int64_t>() + b * T, width));
+  return found;
 }
 
 }  // namespace neox

@@ -1,5 +1,8 @@
 // Micro-batches of a step for one data rank: which samples it holds, as tensors on the device.
 #pragma once
+#include <future>
+#include <optional>
+
 #include "config/config.h"
 #include "data/sampler.h"
 #include "data/step_samples.h"
@@ -17,23 +20,42 @@ struct BatchForm {
   BatchPlan plan;
   int64_t seq = 0;
   BoundaryRules boundaries = {};
+  // kAhead: a thread reads the next one meanwhile, into memory from which a GPU copies by itself.
+  enum class Read { kWhenAsked, kAhead } read = Read::kWhenAsked;
 };
 
 class Batches {
  public:
   Batches(const Sampler& sampler, Split split, const BatchForm& form, Mesh& mesh,
           at::Device device);
+  Batches(const Batches&) = delete;
 
   // Micro-batch m of the step whose first sample is `first`, of the samples of micro_batch(). Those
-  // beyond the step's batch have weight 0.
-  Batch get(int64_t first, int64_t m) const;
+  // beyond the step's batch have weight 0. What goes wrong in reading ahead is thrown by the get()
+  // of that micro-batch.
+  Batch get(int64_t first, int64_t m);
 
  private:
+  struct Place {
+    int64_t first, m;
+    bool operator==(const Place&) const = default;
+  };
+  struct HostBatch {
+    Tensor tokens, weights, first_sample, documents, positions;  // tokens: [B, T + 1]
+  };
+  HostBatch read(const Place& place) const;
+  Place behind(const Place& place) const;
+  Tensor host_tensor(at::IntArrayRef shape, at::ScalarType type) const;
+  Tensor by_sample(const Tensor& tokens,
+                   void (*rule)(std::span<const int64_t>, int64_t, std::span<int64_t>)) const;
+
   const Sampler& sampler_;
   Split split_;
   BatchForm form_;
   DataRank data_rank_;
   at::Device device_;
+  Place expected_{-1, -1};
+  std::future<HostBatch> ahead_;  // of expected_; last, as it reads the others
 };
 
 }  // namespace neox

@@ -2,119 +2,158 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/record_function.h>
 
-#include <map>
-
-#include "train/schedule.h"
+#include <algorithm>
 
 namespace neox {
 namespace {
 
 using Transfer = Communicator::Transfer;
 
-class Run {
- public:
-  Run(GptNeoX& model, int64_t microbatches, const BatchSource& batches, const Tensor& seed)
-      : model_(model),
-        pp_(model.mesh().pp()),
-        microbatches_(microbatches),
-        batches_(batches),
-        seed_(seed) {
-    auto zero = [&] { return at::zeros({}, model.hidden_options().dtype(at::kDouble)); };
-    sum_ = {zero(), zero()};
-  }
+std::vector<Tensor> inputs_of(const Batch& b, const Tensor& seed) {
+  return {b.tokens, b.targets, b.weights, b.first_sample, b.documents, b.positions, seed};
+}
 
-  // The sends of the last action and the receives of the next go out as one group: one at a time
-  // could deadlock.
-  LossSum run(const std::vector<Action>& actions) {
-    for (const Action& action : actions) {
-      if (action.kind == Action::kForward)
-        forward(action.microbatch);
-      else
-        backward(action.microbatch);
-    }
-    flush();
-    return sum_;
-  }
-
- private:
-  struct Live {  // a micro-batch between its forward and its backward
-    Tensor input, output;
-  };
-
-  void forward(int64_t m) {
-    RECORD_USER_SCOPE("forward");
-    Batch batch = batches_(m);
-    Tensor x;
-    if (!first()) {
-      x = at::empty(model_.hidden_shape(batch), model_.hidden_options());
-      pending_.push_back({Transfer::kReceive, pp_.rank() - 1, x});
-    }
-    flush();
-    bool training = at::GradMode::is_enabled();
-    if (!first()) x.set_requires_grad(training);
-    Tensor y = model_.forward(x, batch, seed_);
-    if (last()) {
-      at::NoGradGuard no_grad;
-      sum_.loss += y;
-      sum_.weight += batch.weights.to(at::kDouble).sum();
-    } else {
-      pending_.push_back({Transfer::kSend, pp_.rank() + 1, y.detach().contiguous()});
-    }
-    if (training) live_[m] = {x, y};
-  }
-
-  void backward(int64_t m) {
-    RECORD_USER_SCOPE("backward");
-    Live live = live_.at(m);
-    live_.erase(m);
-    Tensor dy;
-    if (!last()) {
-      dy = at::empty_like(live.output);
-      pending_.push_back({Transfer::kReceive, pp_.rank() + 1, dy});
-    }
-    flush();
-    for (ParamBuffer* buffer : model_.buffers()) buffer->before_backward(m == microbatches_ - 1);
-    live.output.backward(dy);
-    if (!first())
-      pending_.push_back({Transfer::kSend, pp_.rank() - 1, live.input.grad().contiguous()});
-  }
-
-  void flush() {
-    pp_.exchange(pending_);
-    pending_.clear();
-  }
-  bool first() const { return model_.mesh().first_stage(); }
-  bool last() const { return model_.mesh().last_stage(); }
-
-  GptNeoX& model_;
-  Communicator& pp_;
-  int64_t microbatches_;
-  const BatchSource& batches_;
-  Tensor seed_;
-  std::vector<Transfer> pending_;
-  std::map<int64_t, Live> live_;
-  LossSum sum_;
-};
+Batch batch_of(const std::vector<Tensor>& in) { return {in[0], in[1], in[2], in[3], in[4], in[5]}; }
 
 }  // namespace
 
-LossSum train_microbatches(GptNeoX& model, int64_t microbatches, const BatchSource& batches,
-                           const Tensor& seed) {
-  for (ParamBuffer* buffer : model.buffers()) buffer->begin_step();
-  Communicator& pp = model.mesh().pp();
-  LossSum sum =
-      Run(model, microbatches, batches, seed).run(one_f_one_b(pp.rank(), pp.size(), microbatches));
-  for (ParamBuffer* buffer : model.buffers()) buffer->finish_sync();
+// A micro-batch between its forward and its backward.
+struct Pipeline::Slot {
+  Slot(GraphRecorder* recorder, int pool, bool is_last)
+      : replay(recorder, "the training step", pool), last_of_step(is_last) {}
+
+  // A place to receive into that stays where it is.
+  static void reserve(Tensor& place, at::IntArrayRef shape, const at::TensorOptions& options) {
+    if (!place.defined() || place.sizes() != shape) place = at::empty(shape, options);
+  }
+
+  // Lets go of what only this micro-batch needed.
+  void rest() {
+    batch = Batch();
+    x.reset();
+    y.reset();
+  }
+
+  Replay replay;
+  bool last_of_step, training = false;
+  Batch batch;
+  Tensor seed;
+  Tensor received, dy;  // from the stage before, the hidden state; from the one behind, a gradient
+  Tensor x, y;          // the hidden states as autograd knows them
+};
+
+Pipeline::Pipeline(GptNeoX& model, GraphRecorder* recorder)
+    : model_(model),
+      pp_(model.mesh().pp()),
+      recorder_(recorder),
+      begin_(recorder, "the start of the training step") {
+  auto zero = [&] { return at::zeros({}, model.hidden_options().dtype(at::kDouble)); };
+  sum_ = {zero(), zero()};
+}
+
+Pipeline::~Pipeline() = default;
+
+LossSum Pipeline::train(int64_t microbatches, const BatchSource& batches, const Tensor& seed) {
+  begin_.begin({});
+  begin_.run([this] {
+    for (ParamBuffer* buffer : model_.buffers()) buffer->begin_step();
+  });
+  int64_t in_flight = std::min<int64_t>(pp_.size() - pp_.rank(), microbatches);
+  LossSum sum = run(one_f_one_b(pp_.rank(), pp_.size(), microbatches),
+                    {microbatches, batches, seed, true, in_flight});
+  for (ParamBuffer* buffer : model_.buffers()) buffer->finish_sync();
   return sum;
 }
 
-LossSum evaluate_microbatches(GptNeoX& model, int64_t microbatches, const BatchSource& batches) {
+LossSum Pipeline::evaluate(int64_t microbatches, const BatchSource& batches) {
   at::NoGradGuard no_grad;
-  return Run(model, microbatches, batches, {}).run(forward_only(microbatches));
+  return run(forward_only(microbatches), {microbatches, batches, {}, false, 1});
+}
+
+// The sends of the last action and the receives of the next go out as one group: one at a time
+// could deadlock.
+LossSum Pipeline::run(const std::vector<Action>& actions, const Run& run) {
+  {
+    at::NoGradGuard no_grad;
+    sum_.loss.zero_(), sum_.weight.zero_();
+  }
+  for (const Action& action : actions) {
+    if (action.kind == Action::kForward)
+      forward(action.microbatch, run);
+    else
+      backward(action.microbatch, run);
+  }
+  flush();
+  return sum_;
+}
+
+Pipeline::Slot& Pipeline::slot_of(int64_t m, const Run& run) {
+  int64_t number = run.training ? m % run.slots : -1;  // evaluation is not recorded
+  bool last_of_step = run.training && m == run.microbatches - 1;
+  std::unique_ptr<Slot>& slot = slots_[{number, last_of_step}];
+  if (!slot)
+    slot = std::make_unique<Slot>(run.training ? recorder_ : nullptr,
+                                  static_cast<int>(std::max<int64_t>(number, 0)), last_of_step);
+  return *slot;
+}
+
+void Pipeline::forward(int64_t m, const Run& run) {
+  Slot& slot = slot_of(m, run);
+  slot.training = run.training;
+  Batch batch = run.batches(m);
+  if (!first()) {
+    Slot::reserve(slot.received, model_.hidden_shape(batch), model_.hidden_options());
+    pending_.push_back({Transfer::kReceive, pp_.rank() - 1, slot.received});
+  }
+  flush();
+  std::vector<Tensor> inputs = slot.replay.begin(inputs_of(batch, run.seed));
+  slot.batch = batch_of(inputs);
+  slot.seed = inputs.back();
+  bool together = alone() && run.training;  // with its backward
+  if (!together) slot.replay.run([this, &slot] { forward_pass(slot); });
+  if (!last()) pending_.push_back({Transfer::kSend, pp_.rank() + 1, slot.y.detach().contiguous()});
+}
+
+void Pipeline::backward(int64_t m, const Run& run) {
+  Slot& slot = slot_of(m, run);
+  if (!last()) {
+    Slot::reserve(slot.dy, slot.y.sizes(), slot.y.options());
+    pending_.push_back({Transfer::kReceive, pp_.rank() + 1, slot.dy});
+  }
+  flush();
+  slot.replay.run([this, &slot] {
+    if (alone()) forward_pass(slot);
+    backward_pass(slot);
+  });
+  if (!first()) pending_.push_back({Transfer::kSend, pp_.rank() - 1, slot.x.grad().contiguous()});
+  if (!slot.replay.recorded()) slot.rest();
+}
+
+void Pipeline::forward_pass(Slot& slot) {
+  RECORD_USER_SCOPE("forward");
+  if (!first()) slot.x = slot.received.detach().set_requires_grad(slot.training);
+  slot.y = model_.forward(slot.x, slot.batch, slot.seed);
+  if (!last()) return;
+  at::NoGradGuard no_grad;
+  sum_.loss += slot.y;
+  sum_.weight += slot.batch.weights.to(at::kDouble).sum();
+}
+
+void Pipeline::backward_pass(Slot& slot) {
+  RECORD_USER_SCOPE("backward");
+  for (ParamBuffer* buffer : model_.buffers()) buffer->before_backward(slot.last_of_step);
+  Tensor y = slot.y;
+  slot.y = y.detach();  // without what its gradient needed
+  y.backward(last() ? Tensor() : slot.dy);
+  for (ParamBuffer* buffer : model_.buffers()) buffer->after_backward();
+}
+
+void Pipeline::flush() {
+  pp_.exchange(pending_);
+  pending_.clear();
 }
 
 }  // namespace neox

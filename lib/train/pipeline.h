@@ -2,8 +2,13 @@
 // their gradients with its neighbours. One stage is plain gradient accumulation by the same loop.
 #pragma once
 #include <functional>
+#include <map>
+#include <memory>
+#include <vector>
 
 #include "model/gpt_neox.h"
+#include "model/replay.h"
+#include "train/schedule.h"
 
 namespace neox {
 
@@ -13,13 +18,50 @@ struct LossSum {
   Tensor loss, weight;  // 0-dim double, of this rank's samples; 0 but on the last stage
 };
 
-// Forward and backward of all micro-batches; gradients are in the buffers, their sync started. seed
-// (0-dim double) multiplies them. Collective over the mesh's pp and tp axes, and over data where a
-// buffer syncs.
-LossSum train_microbatches(GptNeoX& model, int64_t microbatches, const BatchSource& batches,
-                           const Tensor& seed);
+// What a stage does with a micro-batch is recorded where there is a recorder: forward and backward,
+// each by itself, or both as one where the stage is the only one. A micro-batch has the slot that
+// is its number modulo those in flight; what is recorded belongs to a slot, and the slots of those
+// behind which gradients are summed are others. Exchanges stay outside.
+class Pipeline {
+ public:
+  explicit Pipeline(GptNeoX& model, GraphRecorder* recorder = nullptr);
+  ~Pipeline();
 
-// Forward alone, without dropout.
-LossSum evaluate_microbatches(GptNeoX& model, int64_t microbatches, const BatchSource& batches);
+  // Forward and backward of all micro-batches; gradients are in the buffers, their sync started.
+  // seed (0-dim double) multiplies them. The result is valid until the next step. Collective over
+  // the mesh's pp and tp axes, and over data where a buffer syncs.
+  LossSum train(int64_t microbatches, const BatchSource& batches, const Tensor& seed);
+  // Forward alone, without dropout.
+  LossSum evaluate(int64_t microbatches, const BatchSource& batches);
+
+ private:
+  struct Slot;
+  struct Run {
+    int64_t microbatches;
+    const BatchSource& batches;
+    const Tensor& seed;
+    bool training;
+    int64_t slots;
+  };
+
+  LossSum run(const std::vector<Action>& actions, const Run& run);
+  void forward(int64_t m, const Run& run);
+  void backward(int64_t m, const Run& run);
+  void forward_pass(Slot& slot);
+  void backward_pass(Slot& slot);
+  Slot& slot_of(int64_t m, const Run& run);
+  void flush();
+  bool first() const { return model_.mesh().first_stage(); }
+  bool last() const { return model_.mesh().last_stage(); }
+  bool alone() const { return first() && last(); }
+
+  GptNeoX& model_;
+  Communicator& pp_;
+  GraphRecorder* recorder_;
+  LossSum sum_;
+  Replay begin_;  // clears gradients
+  std::map<std::pair<int64_t, bool>, std::unique_ptr<Slot>> slots_;
+  std::vector<Communicator::Transfer> pending_;
+};
 
 }  // namespace neox

@@ -1,11 +1,13 @@
 #include "train/report.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "model/gpus.h"
 
 namespace neox {
 namespace {
@@ -17,6 +19,12 @@ std::string format(const char* pattern, double value) {
 }
 
 }  // namespace
+
+std::string peak_memory_text(int64_t bytes, int64_t gpu_bytes) {
+  auto text = [](int64_t n) { return human_bytes(static_cast<double>(n)); };
+  std::string line = "peak memory " + text(bytes);
+  return gpu_bytes > 0 ? line + ", on the GPU " + text(gpu_bytes) : line;
+}
 
 double train_flops_per_token(const ModelConfig& m) {
   ModelConfig blocks = m;
@@ -124,7 +132,20 @@ void Report::begin() {
 void Report::finish() {
   if (!options_.speaks) return;
   progress_->finish();
-  log_info("peak memory ", human_bytes(static_cast<double>(peak_memory())));
+  at::Device device = options_.device;
+  log_info(peak_memory_text(peak_memory(), device.is_cuda() ? gpu_peak_memory(device.index()) : 0));
+}
+
+void Report::memory(const TrainStep::Memory& parts) {
+  if (!options_.speaks) return;
+  at::Device device = options_.device;
+  int64_t all = device.is_cuda() ? gpu_peak_memory(device.index()) : peak_memory();
+  auto text = [](int64_t bytes) { return human_bytes(static_cast<double>(bytes)); };
+  log_info("memory of rank 0: parameters ", text(parts.parameters), ", gradients ",
+           text(parts.gradients), ", optimizer ", text(parts.optimizer),
+           ", activations and the rest ",
+           text(std::max<int64_t>(0, all - parts.parameters - parts.gradients - parts.optimizer)),
+           ", at most ", text(all), " together");
 }
 
 }  // namespace neox

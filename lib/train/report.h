@@ -16,6 +16,7 @@ namespace neox {
 struct ReportOptions {
   bool speaks = true;
   int64_t first_iteration = 0;  // steps taken before
+  at::Device device = at::kCPU;
   int64_t global_batch = 0, ranks = 1;
 };
 
@@ -28,6 +29,8 @@ class Report {
   void step(int64_t iteration, const StepReport& step);
   void evaluation(int64_t iteration, const char* split, double loss);
   void samples(int64_t iteration, const std::string& text);
+  // What holds this rank's memory, by the greatest there was so far.
+  void memory(const TrainStep::Memory& parts);
   // Time that is no training: evaluation, saving.
   void pause();
   void resume();
@@ -50,6 +53,9 @@ class Report {
   int64_t skipped_ = 0;       // steps since the last line that changed nothing
   double flops_per_token_;
 };
+
+// "peak memory 1.2 GB, on the GPU 30.4 GB"; the latter where there is one.
+std::string peak_memory_text(int64_t bytes, int64_t gpu_bytes);
 
 // Work of training on one token, forward and backward: 6 N + 6 L h T, with N the parameters of
 // blocks and head, attention counted causal.

@@ -14,6 +14,7 @@
 #include "data/step_samples.h"
 #include "generate/load.h"
 #include "model/device.h"
+#include "model/gpus.h"
 #include "ops/product.h"
 #include "optim/optimizer.h"
 #include "train/ranks.h"
@@ -83,6 +84,11 @@ void say_start(const Config& config, const Start& start, const Mesh& mesh, at::D
     log_warning(
         "fp16 is several times slower than fp32 on a CPU; --set precision=bfloat16 or --set "
         "precision=fp32 is faster");
+  if (device.is_cuda())
+    log_info("attention by ",
+             attention_kernel(device.index(), dtypes_of(type).param, config.model.seq,
+                              config.model.head_size()),
+             " where nothing but order hides tokens (heads of ", config.model.head_size(), ")");
   for (const std::string& note : config.notes) log_info("note: ", note);
   if (start.checkpoint)
     log_info(start.resume == Resume::kWeights ? "starting from the weights of " : "resuming from ",

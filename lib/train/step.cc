@@ -2,8 +2,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/full.h>
-#include <ATen/ops/full_like.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/minimum.h>
 #include <ATen/ops/stack.h>
@@ -11,37 +10,65 @@
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <ATen/record_function.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "optim/schedule.h"
 
 namespace neox {
 
-TrainStep::TrainStep(GptNeoX& model, const Config& config, double nominal_weight)
+namespace {
+
+// A copy to the host that the device makes when it has come so far.
+ReportToCome to_host(const Tensor& x) {
+  if (x.is_cpu()) return {x.clone(), std::nullopt};
+  Tensor host = at::empty(x.sizes(), x.options().device(at::kCPU).pinned_memory(true));
+  host.copy_(x, true);
+  c10::Event arrival(x.device().type());
+  arrival.record(c10::impl::VirtualGuardImpl(x.device().type()).getStream(x.device()));
+  return {host, std::move(arrival)};
+}
+
+}  // namespace
+
+TrainStep::TrainStep(GptNeoX& model, const Config& config, double nominal_weight,
+                     GraphRecorder* recorder)
     : model_(model),
+      pipeline_(model, recorder),
       clip_(config.optimizer.gradient_clipping),
       nominal_weight_(nominal_weight),
       optimizer_(make_optimizer(config.optimizer, model.buffers(), model.mesh())),
-      loss_scale_(config.precision, model.hidden_options().device()) {
+      loss_scale_(config.precision, model.hidden_options().device()),
+      add_up_(host_work().empty() ? recorder : nullptr, "the norm of gradients"),
+      update_(host_work().empty() ? recorder : nullptr, "the update of parameters") {
   at::Device device = model.hidden_options().device();
   rates_ = at::tensor(learning_rates(config.schedule, config.train.iters), at::kDouble).to(device);
   steps_ = at::zeros({}, at::dtype(at::kLong).device(device));
+  asked_ = at::zeros({}, at::dtype(at::kDouble).device(device));
 }
 
-Tensor TrainStep::run(int64_t microbatches, const BatchSource& batches, bool stop) {
+ReportToCome TrainStep::run(int64_t microbatches, const BatchSource& batches, bool stop) {
   RECORD_USER_SCOPE("step");
   // The seed keeps half-precision gradients in range; update() replaces the nominal divisor by the
   // true one.
-  LossSum sum =
-      train_microbatches(model_, microbatches, batches, loss_scale_.value() / nominal_weight_);
+  LossSum sum = pipeline_.train(microbatches, batches, loss_scale_.value() / nominal_weight_);
   at::NoGradGuard no_grad;
-  Tensor norm = at::zeros_like(sum.loss), asked = at::full_like(sum.loss, stop ? 1.0 : 0.0);
-  for (ParamBuffer* buffer : model_.buffers()) norm += buffer->squared_norm();
-  if (model_.mesh().tp().rank() != 0)
-    sum.loss.zero_(), sum.weight.zero_();  // tp ranks hold the same samples
-  Tensor totals = at::stack({norm, sum.loss, sum.weight, asked});
-  model_.mesh().world().all_reduce(totals);
+  asked_.fill_(stop ? 1.0 : 0.0);
+  add_up_.begin({});
+  add_up_.run([this, sum] { totals_ = totals(sum); });
+  model_.mesh().world().all_reduce(totals_);
   before_update_();
-  return update(totals);
+  update_.begin({});
+  update_.run([this] { result_ = update(totals_); });
+  return to_host(result_);
+}
+
+Tensor TrainStep::totals(const LossSum& sum) const {
+  Tensor norm = at::zeros_like(sum.loss);
+  for (ParamBuffer* buffer : model_.buffers()) norm += buffer->squared_norm();
+  Tensor none = at::zeros_like(norm);
+  if (model_.mesh().tp().rank() != 0)  // tp ranks hold the same samples
+    return at::stack({norm, none, none, asked_});
+  return at::stack({norm, sum.loss, sum.weight, asked_});
 }
 
 Tensor TrainStep::update(const Tensor& totals) {
@@ -61,14 +88,28 @@ Tensor TrainStep::update(const Tensor& totals) {
   return result;
 }
 
-StepReport TrainStep::read(const Tensor& result) {
-  Tensor host = result.cpu();
-  const auto* v = host.const_data_ptr<double>();
+StepReport TrainStep::read(const ReportToCome& report) {
+  if (report.arrival) report.arrival->synchronize();
+  const auto* v = report.values.const_data_ptr<double>();
   return {v[0], v[1], v[2], v[3], v[4] != 0, v[5] != 0};
 }
 
 void TrainStep::publish() {
   for (ParamBuffer* buffer : model_.buffers()) buffer->publish();
+}
+
+TrainStep::Memory TrainStep::memory() const {
+  Memory all;
+  auto buffers = model_.buffers();
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    ParamBuffer::Memory m = buffers[i]->memory();
+    all.parameters += m.params;
+    all.gradients += m.grads;
+    all.optimizer += m.master;
+    for (const auto& [name, state] : optimizer_->state(i))
+      all.optimizer += static_cast<int64_t>(state.nbytes());
+  }
+  return all;
 }
 
 std::vector<StateChunk> TrainStep::owned() {

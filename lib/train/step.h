@@ -1,9 +1,13 @@
 // One training step and all that it changes: parameters, moments, loss scale, the count of
-// successful steps. Nothing in a step waits for the host.
+// successful steps. Nothing in a step waits for the host, and where there is a recorder the host
+// starts a step as a few graphs.
 #pragma once
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
+
+#include <c10/core/Event.h>
 
 #include "checkpoint/checkpoint.h"
 #include "config/config.h"
@@ -23,15 +27,29 @@ struct StepReport {
   bool stop = false;   // some rank was asked to stop
 };
 
+// A report on its way from the device.
+struct ReportToCome {
+  Tensor values;                      // on the host
+  std::optional<c10::Event> arrival;  // none: they are there
+};
+
 class TrainStep {
  public:
-  // nominal_weight: what the weights of a step's batch sum to when no token is masked.
-  TrainStep(GptNeoX& model, const Config& config, double nominal_weight);
+  // nominal_weight: what the weights of a step's batch sum to when no token is masked. recorder:
+  // null where nothing is recorded.
+  TrainStep(GptNeoX& model, const Config& config, double nominal_weight,
+            GraphRecorder* recorder = nullptr);
 
-  // Collective over the world. `stop`: this rank was asked to stop. The result stays on the device
-  // until read().
-  Tensor run(int64_t microbatches, const BatchSource& batches, bool stop);
-  static StepReport read(const Tensor& result);
+  // Collective over the world. `stop`: this rank was asked to stop.
+  ReportToCome run(int64_t microbatches, const BatchSource& batches, bool stop);
+  // Waits for that step alone, not for what was started behind it.
+  static StepReport read(const ReportToCome& report);
+
+  // Bytes of this rank that stay from step to step.
+  struct Memory {
+    int64_t parameters = 0, gradients = 0, optimizer = 0;
+  };
+  Memory memory() const;
 
   // Parameters and moments that this rank owns: all of it to load into, its share of it to save.
   // After loading: publish().
@@ -42,19 +60,27 @@ class TrainStep {
   // Called in each step before anything that owned() names is changed.
   void before_update(std::function<void()> hook) { before_update_ = std::move(hook); }
 
+  // Why the update is not recorded, or "".
+  std::string host_work() const { return optimizer_->host_work(); }
+
   int64_t optimizer_steps() const;  // waits for the device
   LossScale& loss_scale() { return loss_scale_; }
   void restore(int64_t optimizer_steps);
 
  private:
-  Tensor update(const Tensor& totals);  // [norm^2, loss, weight, stop] over the world
+  Tensor totals(const LossSum& sum) const;
+  Tensor update(const Tensor& totals);  // over the world
 
   GptNeoX& model_;
+  Pipeline pipeline_;
   double clip_, nominal_weight_;
   std::unique_ptr<Optimizer> optimizer_;
   LossScale loss_scale_;
   Tensor rates_;  // learning rate by successful steps
   Tensor steps_;  // 0-dim int64: successful steps
+  Replay add_up_, update_;
+  Tensor asked_;            // 0-dim double: 1 where this rank was asked to stop
+  Tensor totals_, result_;  // [norm^2, loss, weight, stop]; as in StepReport
   std::function<void()> before_update_ = [] {};
 };
 

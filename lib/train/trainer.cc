@@ -12,7 +12,8 @@
 namespace neox {
 namespace {
 
-constexpr int64_t kMostSkips = 50;  // as GPT-NeoX (megatron/utils.py)
+constexpr int64_t kSettled = Replay::kWarmUps + 1;  // steps after which memory does not grow
+constexpr int64_t kMostSkips = 50;                  // as GPT-NeoX (megatron/utils.py)
 
 // Which sign a NaN has depends on the processor's instructions, and says nothing.
 double without_sign_of_nan(double x) { return std::isnan(x) ? std::abs(x) : x; }
@@ -20,8 +21,18 @@ double without_sign_of_nan(double x) { return std::isnan(x) ? std::abs(x) : x; }
 ReportOptions report_options(const TrainerParts& p, const Start& start) {
   return {.speaks = p.control.rank() == 0,
           .first_iteration = start.state.iteration,
+          .device = p.model.hidden_options().device(),
           .global_batch = start.batch.global,
           .ranks = p.control.size()};
+}
+
+// On a CPU, reading ahead takes a core from the step.
+BatchForm train_form(const TrainerParts& p, const Start& start) {
+  bool gpu = p.model.hidden_options().device().is_cuda();
+  return {.plan = start.batch,
+          .seq = p.config.model.seq,
+          .boundaries = p.boundaries,
+          .read = gpu ? BatchForm::Read::kAhead : BatchForm::Read::kWhenAsked};
 }
 
 std::set<std::string> states_of(const auto& tensors) {
@@ -50,16 +61,23 @@ Trainer::Trainer(const TrainerParts& parts, Start start)
     : p_(parts),
       batch_(start.batch),
       state_(start.state),
+      recorder_(parts.config.train.cuda_graph.value_or(parts.control.size() == 1)
+                    ? graph_recorder(parts.model.hidden_options().device())
+                    : nullptr),
       step_(parts.model, parts.config,
-            static_cast<double>(start.batch.global * parts.config.model.seq)),
-      train_batches_(parts.sampler, Split::kTrain,
-                     {start.batch, parts.config.model.seq, parts.boundaries}, parts.model.mesh(),
+            static_cast<double>(start.batch.global * parts.config.model.seq), recorder_.get()),
+      train_batches_(parts.sampler, Split::kTrain, train_form(parts, start), parts.model.mesh(),
                      parts.model.hidden_options().device()),
       report_(parts.config, report_options(parts, start)),
       profiler_(parts.config,
                 {parts.control.rank(), parts.model.hidden_options().device().is_cuda()}),
       fresh_(!start.checkpoint.has_value() || start.resume == Resume::kWeights),
       waits_for_host_(parts.model.hidden_options().device().is_cpu()) {
+  if (recorder_ && p_.control.rank() == 0) {
+    std::string why = step_.host_work();
+    log_info("CUDA graphs: the step is recorded once and then started as a whole",
+             why.empty() ? "" : concat(", but for the update: ", why));
+  }
   state_.config = p_.config.text();
   std::string data = p_.sampler.fingerprint();
   // Empty: a checkpoint of another program, which does not say.
@@ -146,15 +164,16 @@ void Trainer::take_step() {
   int64_t first = state_.consumed_samples;
   auto batches = [&](int64_t m) { return train_batches_.get(first, m); };
   auto start = TimeLimit::Clock::now();
-  Tensor result = step_.run(batch_.accumulation, batches, !wants_stop().empty());
+  ReportToCome result = step_.run(batch_.accumulation, batches, !wants_stop().empty());
   read_report();  // of the step before, while the device works on this one
-  unread_ = result;
+  unread_ = std::move(result);
   ++state_.iteration;
   state_.consumed_samples += batch_.global;
   const TrainConfig& t = p_.config.train;
   bool needed = p_.config.checkpoint.saves_at(state_.iteration) || due(t.eval_interval) ||
                 due(t.exit_interval);
   if (waits_for_host_ || needed) read_report();
+  if (t.memory_profiling && ++steps_here_ == kSettled) report_.memory(step_.memory());
   p_.limit.measured_step(TimeLimit::Seconds(TimeLimit::Clock::now() - start).count());
 }
 

@@ -66,17 +66,19 @@ class Trainer {
   TrainerParts p_;
   BatchPlan batch_;
   TrainState state_;
+  std::unique_ptr<GraphRecorder> recorder_;  // null: nothing is recorded
   TrainStep step_;
   Batches train_batches_;
   Report report_;
   StepProfiler profiler_;
   bool fresh_;
   bool waits_for_host_;  // results are read at once: a CPU gains nothing by waiting
-  std::optional<Tensor> unread_;
+  std::optional<ReportToCome> unread_;
   std::unique_ptr<BackgroundSave> saver_;  // none: nothing is saved while training goes on
   bool stop_ = false;
   int64_t saved_at_ = -1, evaluated_at_ = -1;
   int64_t skipped_in_a_row_ = 0;
+  int64_t steps_here_ = 0;  // of this start
 };
 
 }  // namespace neox

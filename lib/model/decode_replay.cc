@@ -1,0 +1,80 @@
+// Generation by GptNeoX's own layers in steps that can be recorded.
+#include "model/decode_replay.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/baddbmm.h>
+#include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/matmul.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "model/gpt_neox.h"
+
+namespace neox {
+namespace {
+
+// Through memory from which a GPU copies by itself.
+Tensor on_device(const std::vector<int64_t>& numbers, at::Device device) {
+  auto options = at::dtype(at::kLong).pinned_memory(device.is_cuda());
+  Tensor host = at::empty({std::ssize(numbers)}, options);
+  std::ranges::copy(numbers, host.mutable_data_ptr<int64_t>());
+  return host.to(device, true);
+}
+
+// With zeros for the rows behind those that x has.
+Tensor with_rows(const Tensor& x, int64_t rows) {
+  if (!x.defined() || x.size(0) == rows) return x;
+  std::vector<int64_t> padding(2 * static_cast<size_t>(x.dim()), 0);
+  padding.back() = rows - x.size(0);
+  return at::constant_pad_nd(x, padding);
+}
+
+}  // namespace
+
+Tensor GptNeoX::replayed_step(const Tensor& x, const Tensor& tokens, KvCache& cache) {
+  int64_t rows = cache.keys.front().size(0), used = cache.rows(), part = DecodeReplay::kSeen;
+  int64_t longest = *std::ranges::max_element(cache.lengths) + 1;
+  int64_t seen = std::min((longest + part - 1) / part * part, cache.capacity());
+  std::vector<int64_t> lengths = cache.lengths;
+  lengths.resize(static_cast<size_t>(rows), 0);
+  DecodeReplay::Step& step = cache.replay->step(seen);
+  std::vector<Tensor> in = step.replay.begin(
+      {with_rows(x, rows), with_rows(tokens, rows), on_device(lengths, options_.device)});
+  KvCache all{.keys = cache.keys, .values = cache.values, .lengths = lengths};
+  step.replay.run([this, &step, all, in, seen]() mutable {
+    step.output = step_output(in[0], in[1], replayed_pass(in[2], seen, all));
+  });
+  return step.output.narrow(0, 0, used).clone();
+}
+
+GptNeoX::Pass GptNeoX::replayed_pass(const Tensor& lengths, int64_t seen, KvCache& cache) const {
+  Pass pass{.cache = &cache, .positions = lengths.unsqueeze(1), .lengths = lengths, .seen = seen};
+  pass.rotary = rows_at(rotary_, pass.positions);
+  Tensor distance = lengths.view({-1, 1, 1, 1}) - at::arange(seen, lengths.options());
+  pass.mask = mask_at(distance, {});
+  if (Tensor bias = bias_at(distance); bias.defined()) pass.mask = pass.mask + bias;
+  int64_t B = lengths.size(0), G = config_.group_queries(), H = config_.heads / mesh_.layout().tp;
+  pass.mask = pass.mask.expand({B, H, 1, seen}).reshape({B * H / G, G, seen});
+  return pass;
+}
+
+// q [B, H, 1, D]; k, v [B, K, 1, D]. The queries of a group are multiplied with its keys as they
+// lie in the cache.
+Tensor GptNeoX::attend_replayed(const Tensor& q, const Tensor& k, const Tensor& v, int64_t l,
+                                const Pass& pass) {
+  auto i = static_cast<size_t>(l - first_layer_);
+  int64_t B = k.size(0), K = k.size(1), D = k.size(3);
+  Tensor place = pass.lengths.view({B, 1, 1, 1}).expand({B, K, 1, D});
+  auto seen = [&](Tensor& all, const Tensor& x) {  // [B K, seen, D]
+    return all.scatter_(2, place, x).narrow(2, 0, pass.seen).flatten(0, 1);
+  };
+  Tensor keys = seen(pass.cache->keys[i], k), values = seen(pass.cache->values[i], v);
+  Tensor scores = at::baddbmm(pass.mask, q.reshape({B * K, -1, D}), keys.transpose(1, 2), 1,
+                              1 / std::sqrt(static_cast<double>(D)));
+  return at::matmul(scores.softmax(-1), values).view({B, -1, 1, D});
+}
+
+}  // namespace neox

@@ -1,0 +1,79 @@
+#include "model/graphs.h"
+
+#include <ATen/core/CachingHostAllocator.h>
+#include <ATen/cuda/CUDAGraph.h>
+#include <ATen/cuda/MemPool.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include <map>
+
+namespace neox {
+namespace {
+
+class CudaRecorder : public GraphRecorder {
+ public:
+  explicit CudaRecorder(c10::DeviceIndex device) : device_(device) {
+    if (c10::cuda::getCurrentCUDAStream(device) != c10::cuda::getDefaultCUDAStream(device)) return;
+    c10::cuda::device_synchronize();
+    c10::cuda::setCurrentCUDAStream(c10::cuda::getStreamFromPool(false, device));
+  }
+
+  Work record(int pool, const Work& work) override {
+    // Other threads, such as one that writes a checkpoint, go on using the device meanwhile.
+    constexpr auto kMode = cudaStreamCaptureModeThreadLocal;
+    // What steps before have left in the allocator's hands is not at hand while recording.
+    c10::cuda::device_synchronize();
+    c10::cuda::CUDACachingAllocator::emptyCache();
+    auto graph = std::make_shared<at::cuda::CUDAGraph>();
+    auto memory = pools_.try_emplace(pool).first->second.id();
+    graph->capture_begin(memory, kMode);
+    try {
+      work();
+      graph->capture_end();
+    } catch (...) {
+      abandon(*graph, memory);
+      throw;
+    }
+    return [graph] { graph->replay(); };
+  }
+
+ private:
+  // After an error in the work, or at the end of recording, the stream may still record, and the
+  // allocators still serve it out of the pool; after one that came later they do not.
+  void abandon(at::cuda::CUDAGraph& graph, c10::MempoolId_t memory) {
+    namespace allocator = c10::cuda::CUDACachingAllocator;
+    cudaStream_t stream = c10::cuda::getCurrentCUDAStream(device_);
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    (void)cudaStreamIsCapturing(stream, &status);
+    cudaGraph_t unfinished = nullptr;
+    if (status != cudaStreamCaptureStatusNone) (void)cudaStreamEndCapture(stream, &unfinished);
+    if (unfinished) (void)cudaGraphDestroy(unfinished);
+    (void)cudaGetLastError();
+    if (has_ended(graph)) return;  // it lets go of the pool by itself
+    allocator::endAllocateToPool(device_, memory);
+    allocator::releasePool(device_, memory);
+    at::getHostAllocator(at::kCUDA)->end_allocate_to_pool(memory);
+    at::getHostAllocator(at::kCUDA)->release_pool(memory);
+  }
+  static bool has_ended(at::cuda::CUDAGraph& graph) {
+    try {
+      graph.pool();
+      return true;
+    } catch (const c10::Error&) { return false; }
+  }
+
+  c10::DeviceIndex device_;
+  std::map<int, at::cuda::MemPool> pools_;
+};
+
+}  // namespace
+
+std::unique_ptr<GraphRecorder> graph_recorder(at::Device device) {
+  if (!device.is_cuda()) return nullptr;
+  return std::make_unique<CudaRecorder>(device.index());
+}
+
+}  // namespace neox

@@ -1,0 +1,286 @@
+// Recorded steps: on a CPU by a recorder that runs again what it was given, on a GPU by CUDA
+// graphs.
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/record_function.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "comm/side_stream.h"
+#include "model/replay.h"
+#include "rerun_recorder.h"
+#include "tiny_run.h"
+
+namespace neox {
+namespace {
+
+using Calls = RerunRecorder::Calls;
+using Tensors = std::vector<Tensor>;
+
+Tensor number(double value) { return at::full({}, value, at::kDouble); }
+
+TEST(Replay, RunsAsItIsThenRecordsOnceThenReplays) {
+  Calls calls;
+  RerunRecorder recorder(calls);
+  Replay replay(&recorder, "a sum");
+  for (int pass = 1; pass <= 5; ++pass) {
+    replay.begin({number(pass)});
+    replay.run([] {});
+    replay.run([] {});
+    bool recorded = pass > Replay::kWarmUps;
+    EXPECT_EQ(replay.recorded(), recorded);
+    EXPECT_EQ(calls.recorded, recorded ? 2 : 0) << pass;  // two units
+    EXPECT_EQ(calls.replayed, recorded ? 2 * (pass - Replay::kWarmUps) : 0) << pass;
+  }
+}
+
+TEST(Replay, CopiesInputsToWhereTheRecordedWorkReadsThem) {
+  Calls calls;
+  RerunRecorder recorder(calls);
+  Replay replay(&recorder, "a sum");
+  Tensor sum = number(0);
+  for (int pass = 1; pass <= 6; ++pass) {
+    Tensors in = replay.begin({number(pass), {}});
+    EXPECT_FALSE(in[1].defined());
+    replay.run([&sum, x = in[0]] { sum += x; });
+  }
+  EXPECT_EQ(sum.item<double>(), 21);
+  EXPECT_EQ(calls.recorded, 1);
+}
+
+TEST(Replay, BeginsAgainWithOtherShapes) {
+  Calls calls;
+  RerunRecorder recorder(calls);
+  Replay replay(&recorder, "a sum");
+  Tensor sum = number(0);
+  auto pass = [&](const Tensor& x, const Tensor& y) {
+    Tensors in = replay.begin({x, y});
+    replay.run([&sum, in] { sum += in[1].defined() ? (in[0] + in[1]).sum() : in[0].sum(); });
+  };
+  auto ones = [](int64_t n) { return at::ones({n}, at::kDouble); };
+  for (int i = 0; i < 4; ++i) pass(ones(3), {});
+  for (int i = 0; i < 4; ++i) pass(ones(5), {});
+  for (int i = 0; i < 4; ++i) pass(ones(5), ones(5));
+  for (int i = 0; i < 4; ++i) pass(ones(5).to(at::kFloat), ones(5));
+  EXPECT_EQ(sum.item<double>(), 4 * (3 + 5 + 10 + 10));
+  EXPECT_EQ(calls.recorded, 4);
+  EXPECT_EQ(calls.replayed, 8);
+}
+
+TEST(Replay, GoesOnAsItIsWhereItCannotBeRecorded) {
+  RefusingRecorder recorder(0);
+  Replay replay(&recorder, "a sum");
+  Tensor sum = number(0);
+  for (int pass = 1; pass <= 4; ++pass) {
+    Tensors in = replay.begin({number(pass)});
+    replay.run([&sum, x = in[0]] { sum += x; });
+    EXPECT_FALSE(replay.recorded());
+  }
+  EXPECT_EQ(sum.item<double>(), 10);
+}
+
+TEST(Replay, EndsWhereALaterUnitCannotBeRecorded) {
+  RefusingRecorder recorder(1);
+  Replay replay(&recorder, "the training step");
+  for (int pass = 1; pass <= Replay::kWarmUps; ++pass)
+    replay.begin({}), replay.run([] {}), replay.run([] {});
+  replay.begin({});
+  replay.run([] {});
+  try {
+    replay.run([] {});
+    FAIL();
+  } catch (const Error& e) {
+    std::string text = e.what();
+    EXPECT_NE(text.find("the training step"), std::string::npos) << text;
+    EXPECT_NE(text.find("enable_cuda_graph: false"), std::string::npos) << text;
+    EXPECT_EQ(text.find("by a test"), std::string::npos) << text;  // one line
+  }
+}
+
+constexpr int64_t kSteps = 6;
+
+TinyResult run(const Layout& layout, TinyOptions options, Calls* calls) {
+  at::set_num_threads(1);
+  if (calls) options.recorder = [calls] { return std::make_unique<RerunRecorder>(*calls); };
+  return TinyRun(layout, options).train(0, kSteps);
+}
+
+void expect_equal(const Layout& layout, const TinyOptions& options) {
+  Calls calls;
+  TinyResult plain = run(layout, options, nullptr), recorded = run(layout, options, &calls);
+  EXPECT_EQ(distance(recorded.steps, plain.steps), 0) << to_string(layout);
+  EXPECT_EQ(distance(recorded.state, plain.state), 0) << to_string(layout);
+  EXPECT_GT(calls.replayed, 0);
+}
+
+class RecordedLayouts : public testing::TestWithParam<Layout> {};
+
+TEST_P(RecordedLayouts, TakeTheSameSteps) {
+  TinyOptions options;
+  expect_equal(GetParam(), options);
+  options.keeping = GradientKeeping::kChunk;
+  options.recompute = 2;
+  options.batch = 13;
+  expect_equal(GetParam(), options);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, RecordedLayouts,
+                         testing::Values(Layout{}, Layout{.tp = 2}, Layout{.shard = 3},
+                                         Layout{.replicate = 2, .shard = 2}, Layout{.pp = 2},
+                                         Layout{.pp = 4}, Layout{.pp = 2, .shard = 2, .tp = 2}));
+
+class RecordedModels : public testing::TestWithParam<ModelOption> {};
+
+TEST_P(RecordedModels, TakeTheSameSteps) {
+  TinyOptions options;
+  GetParam().set(options);
+  expect_equal({}, options);
+  expect_equal({.pp = 2}, options);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, RecordedModels, testing::ValuesIn(kModelOptions),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST(RecordedSteps, AreThreeGraphsAndOneForEachKindOfMicroBatch) {
+  Calls calls;
+  TinyOptions options;  // five micro-batches, of which the last one is of another kind
+  run({}, options, &calls);
+  EXPECT_EQ(calls.recorded, 5);
+  int64_t passes = 3 * (kSteps - 2) + (5 * kSteps - kSteps - 2) + (kSteps - 2);
+  EXPECT_EQ(calls.replayed, passes);
+}
+
+TEST(RecordedSteps, AreRightAfterStepsThatOverflow) {
+  TinyOptions options;
+  options.precision = {.type = Precision::kFp16, .initial_loss_scale = 0x1p513, .hysteresis = 1};
+  Calls calls;
+  TinyResult plain = run({}, options, nullptr), recorded = run({}, options, &calls);
+  EXPECT_FALSE(plain.steps[0].finite);
+  EXPECT_FALSE(plain.steps[3].finite);  // replayed
+  EXPECT_TRUE(plain.steps[5].finite);
+  for (size_t i = 0; i < plain.steps.size(); ++i) {
+    EXPECT_EQ(recorded.steps[i].finite, plain.steps[i].finite) << i;
+    EXPECT_EQ(recorded.steps[i].loss_scale, plain.steps[i].loss_scale) << i;
+    EXPECT_EQ(recorded.steps[i].lr, plain.steps[i].lr) << i;
+  }
+  EXPECT_EQ(distance(recorded.state, plain.state), 0);
+}
+
+// Their update does not look the same from one step to the next, or waits for the host.
+TEST(RecordedSteps, LeaveOutTheUpdateOfOptimizersThatAskTheHost) {
+  for (auto change : std::vector<void (*)(OptimizerConfig&)>{
+           [](OptimizerConfig& c) { c.kind = OptimizerKind::kOneBitAdam, c.freeze_step = 4; },
+           [](OptimizerConfig& c) { c.place = StatePlace::kHost; },
+           [](OptimizerConfig& c) {
+             c.kind = OptimizerKind::kMuon, c.place = StatePlace::kHost;
+           }}) {
+    TinyOptions options;
+    change(options.optimizer);
+    Calls calls;
+    TinyResult plain = run({}, options, nullptr), recorded = run({}, options, &calls);
+    EXPECT_EQ(distance(recorded.state, plain.state), 0);
+    EXPECT_EQ(calls.recorded, 3);
+  }
+}
+
+// A micro-batch whose recording is given up has been begun, and is taken again.
+TEST(RecordedSteps, AreTheSameWhereRecordingIsGivenUp) {
+  for (GradientKeeping keeping : {GradientKeeping::kFull, GradientKeeping::kChunk}) {
+    TinyOptions options;
+    options.keeping = keeping;
+    TinyResult plain = run({}, options, nullptr);
+    options.recorder = [] { return std::make_unique<RefusingRecorder>(0); };
+    TinyResult refused = TinyRun({}, options).train(0, kSteps);
+    EXPECT_EQ(distance(refused.state, plain.state), 0);
+  }
+}
+
+// Operations whose result the host waits for, and which cannot be recorded.
+constexpr const char* kWaits[] = {
+    "aten::_local_scalar_dense", "aten::nonzero",    "aten::equal",
+    "aten::masked_select",       "aten::unique_dim", "aten::_unique2"};
+
+class RecordedWaits {
+ public:
+  RecordedWaits() {
+    found().clear();
+    handle_ = at::addGlobalCallback(at::RecordFunctionCallback(&note).scopes(
+        {at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION}));
+  }
+  ~RecordedWaits() { at::removeCallback(handle_); }
+  static std::map<std::string, int>& found() {
+    static std::map<std::string, int> names;
+    return names;
+  }
+
+ private:
+  static std::unique_ptr<at::ObserverContext> note(const at::RecordFunction& function) {
+    std::string name = function.name();
+    for (const char* wait : kWaits)
+      if (name == wait) ++found()[name];
+    return nullptr;
+  }
+  at::CallbackHandle handle_;
+};
+
+TEST_P(RecordedModels, AskTheDeviceForNothing) {
+  TinyOptions options;
+  GetParam().set(options);
+  auto world = self_communicator();
+  Mesh mesh({}, *world);
+  GptNeoX model(options.model, mesh,
+                {.dtypes = options.dtypes, .recompute_layers = options.recompute});
+  Batch batch = TinyRun({}, options).batch(0, 0);
+  Tensor seed = number(1);
+  RecordedWaits waits;
+  Pipeline(model).train(
+      2, [&](int64_t) { return batch; }, seed);
+  for (const auto& [name, count] : RecordedWaits::found())
+    ADD_FAILURE() << name << " " << count << " times";
+}
+
+TEST(CudaGraphs, TakeTheSameStepsAsKernelsOneByOne) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "no GPU";
+  for (bool dropout : {true, false})
+    for (auto keeping : {GradientKeeping::kFull, GradientKeeping::kChunk}) {
+      TinyOptions options;
+      options.device = at::Device(at::kCUDA, 0);
+      options.keeping = keeping;
+      if (!dropout) options.model.hidden_dropout = options.model.attention_dropout = 0;
+      TinyResult plain = TinyRun({}, options).train(0, kSteps);
+      options.recorder = [] { return graph_recorder(at::Device(at::kCUDA, 0)); };
+      TinyResult recorded = TinyRun({}, options).train(0, kSteps);
+      EXPECT_LE(distance(recorded.steps, plain.steps), 1e-12);
+      EXPECT_LE(distance(recorded.state, plain.state), 1e-12);
+    }
+}
+
+TEST(SideStream, OnAGpuRunsBehindWhatWasBeforeAndIsJoined) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "no GPU";
+  at::Device gpu(at::kCUDA, 0);
+  SideStream side(gpu);
+  Tensor x = at::ones({4000, 4000}, at::device(gpu)), sum = at::zeros({}, at::device(gpu));
+  for (int i = 0; i < 20; ++i) {
+    x = at::mm(x, x) / 4000;  // ones again
+    side.run([&] { sum += x.mean(); });
+    side.join();
+  }
+  EXPECT_NEAR(sum.item<float>(), 20, 1e-3);
+}
+
+TEST(CudaGraphs, RefuseWorkThatWaitsForTheHost) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "no GPU";
+  at::Device gpu(at::kCUDA, 0);
+  auto recorder = graph_recorder(gpu);
+  Tensor x = at::ones({3}, at::device(gpu)), y = at::ones({3}, at::device(gpu));
+  EXPECT_ANY_THROW(recorder->record(0, [&] { x[0].item(); }));
+  auto work = recorder->record(0, [&] { y += x; });  // and goes on
+  work(), work();
+  EXPECT_EQ(y.sum().item<float>(), 9);
+}
+
+}  // namespace
+}  // namespace neox
