@@ -1,0 +1,144 @@
+// Compiled for AVX-512 with dot products of bf16: pairs of weights are multiplied and summed in one
+// instruction, where widening them takes five. Activations are rounded to bf16 for it.
+#include <cstdlib>
+
+#include "ops/row_kernels_avx512.h"
+
+#include "ops/row_kernels_body.h"
+
+namespace neox {
+namespace {
+
+constexpr int64_t kPairs = 2 * kLanes;  // columns of one vector
+
+// Rows of activations in bf16, zeros up to whole vectors.
+class RoundedRows {
+ public:
+  RoundedRows(const FloatRows& x, int64_t columns)
+      : stride_((columns + kPairs - 1) / kPairs * kPairs),
+        data_(static_cast<uint16_t*>(
+            std::aligned_alloc(64, static_cast<size_t>(x.count * stride_) * sizeof(uint16_t)))) {
+    int64_t n = padded_row(columns);
+    for (int64_t b = 0; b < x.count; ++b)
+      for (int64_t k = 0; k < stride_; k += kPairs) {
+        const float* from = x.data + b * x.stride + k;
+        Floats low = load(from), high = k + kLanes < n ? load(from + kLanes) : Floats{};
+        auto both =
+            _mm512_cvtne2ps_pbh(reinterpret_cast<__m512>(high), reinterpret_cast<__m512>(low));
+        _mm512_store_si512(data_ + b * stride_ + k, reinterpret_cast<__m512i>(both));
+      }
+  }
+  ~RoundedRows() { std::free(data_); }
+  RoundedRows(const RoundedRows&) = delete;
+  RoundedRows& operator=(const RoundedRows&) = delete;
+  const uint16_t* row(int64_t b) const { return data_ + b * stride_; }
+  int64_t stride() const { return stride_; }
+
+ private:
+  int64_t stride_;
+  uint16_t* data_;
+};
+
+inline __m512bh load_pairs(const uint16_t* p) {
+  return reinterpret_cast<__m512bh>(_mm512_loadu_si512(p));
+}
+inline __m512bh load_some_pairs(const uint16_t* p, int64_t n) {
+  auto mask = static_cast<__mmask32>((uint64_t{1} << least(n, kPairs)) - 1);
+  return reinterpret_cast<__m512bh>(_mm512_maskz_loadu_epi16(mask, p));
+}
+
+// Weights that are multiplied together, and the activations.
+struct PairTile {
+  const uint16_t *w, *x;
+  int64_t columns, x_stride;  // from row to row
+  int64_t n;                  // columns of this part
+};
+
+constexpr int64_t kPanelRows = kLanes;  // rows of weights: their sums are one vector
+
+// sums[b * kPanelRows + r] += the products of n columns, of R rows of weights and B of activations.
+template <int R, int B>
+inline __attribute__((always_inline)) void pair_tile(const PairTile& t, Floats* sums,
+                                                     Ahead& ahead) {
+  __m512 s[R][B];
+  for (int r = 0; r < R; ++r)
+    for (int b = 0; b < B; ++b) s[r][b] = reinterpret_cast<__m512>(sums[b * kPanelRows + r]);
+  auto add = [&](int64_t k, auto load) __attribute__((always_inline)) {
+    __m512bh w[R];
+    for (int r = 0; r < R; ++r) w[r] = load(t.w + r * t.columns + k);
+    for (int b = 0; b < B; ++b) {
+      __m512bh x = load_pairs(t.x + b * t.x_stride + k);
+      for (int r = 0; r < R; ++r) s[r][b] = _mm512_dpbf16_ps(s[r][b], w[r], x);
+    }
+  };
+  int64_t k = 0;
+  for (; k + kPairs <= t.n; k += kPairs) {
+    for (int r = 0; r < R; ++r) ahead.next();
+    add(k, load_pairs);
+  }
+  if (k < t.n) add(k, [&](const uint16_t* p) { return load_some_pairs(p, t.n - k); });
+  for (int r = 0; r < R; ++r)
+    for (int b = 0; b < B; ++b) sums[b * kPanelRows + r] = reinterpret_cast<Floats>(s[r][b]);
+}
+
+// As panel() of the body: up to kPanelRows rows of weights and B rows of activations.
+template <int B>
+inline void pair_panel(const PairTile& all, int64_t rows, const FloatRows& y, Ahead& ahead) {
+  constexpr int R = B == 8 ? 2 : 4;
+  constexpr int64_t kPiece = B == 1 ? int64_t{1} << 40 : 8192 / B;
+  Floats total[B][kPanelRows] = {};
+  for (int64_t k = 0; k < all.columns; k += kPiece) {
+    PairTile t = all;
+    t.n = least(kPiece, all.columns - k);
+    t.x += k;
+    int64_t r = 0;
+    auto at = [&](int64_t row) {
+      t.w = all.w + row * all.columns + k;
+      return t;
+    };
+    for (; r + R <= rows; r += R) pair_tile<R, B>(at(r), total[0] + r, ahead);
+    for (; r < rows; ++r) pair_tile<1, B>(at(r), total[0] + r, ahead);
+  }
+  for (int b = 0; b < B; ++b) store_some(y.data + b * y.stride, sums(total[b]), rows);
+}
+
+void multiply_pairs(const WeightMatrix& m, int64_t from, int64_t to, const FloatRows& x,
+                    const FloatRows& y) {
+  constexpr int64_t kDistance = 8192;
+  RoundedRows rounded(x, m.columns);
+  for (int64_t n = from; n < to; n += kPanelRows) {
+    int64_t rows = least(kPanelRows, to - n);
+    const uint16_t* w = static_cast<const uint16_t*>(m.data) + n * m.columns;
+    int64_t lead = x.count == 1 ? least(rows, 4) : rows;
+    Ahead ahead{reinterpret_cast<const char*>(w + lead * m.columns) + kDistance, 64};
+    for (int64_t b = 0; b < x.count; ahead.step = 0) {
+      PairTile tile{w, rounded.row(b), m.columns, rounded.stride(), 0};
+      int64_t left = x.count - b;
+      FloatRows out{y.data + b * y.stride + n, left, y.stride};
+      if (left >= 8)
+        pair_panel<8>(tile, rows, out, ahead), b += 8;
+      else if (left >= 4)
+        pair_panel<4>(tile, rows, out, ahead), b += 4;
+      else if (left >= 2)
+        pair_panel<2>(tile, rows, out, ahead), b += 2;
+      else
+        pair_panel<1>(tile, rows, out, ahead), b += 1;
+    }
+  }
+}
+
+void multiply_by_pairs(const WeightMatrix& w, int64_t from, int64_t to, const FloatRows& x,
+                       const FloatRows& y) {
+  w.type == WeightType::kFloat ? multiply(w, from, to, x, y) : multiply_pairs(w, from, to, x, y);
+}
+
+constexpr RowKernels with_pairs(RowKernels kernels) {
+  kernels.multiply = multiply_by_pairs;
+  return kernels;
+}
+
+}  // namespace
+
+const RowKernels kAvx512Bf16RowKernels = with_pairs(kernels_named("avx512bf16"));
+
+}  // namespace neox
