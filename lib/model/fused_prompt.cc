@@ -116,7 +116,9 @@ void FusedDecode::prompt_product(const Linear& linear, Team& team, const Tensor&
   if (x.size(0) <= kFewRows) {
     kernels_.multiply(w, from, to, rows_of(x), rows_of(y));
   } else if (bf16_multiplies(linear.values)) {
-    Tensor in = x.narrow(1, 0, w.columns).to(at::kBFloat16);
+    Tensor in = at::empty({x.size(0), w.columns}, at::kBFloat16);
+    for (int64_t t = 0; t < x.size(0); ++t)
+      kernels_.store(rows_of(x).data + t * x.size(1), w.columns, type_, in[t].mutable_data_ptr());
     if (from < to)
       bf16_product_out(y.narrow(1, from, to - from), in, linear.values.narrow(0, from, to - from));
   } else {

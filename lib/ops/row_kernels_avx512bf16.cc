@@ -11,6 +11,22 @@ namespace {
 
 constexpr int64_t kPairs = 2 * kLanes;  // columns of one vector
 
+// To the nearest bf16, ties to even; numbers below 1.2e-38 become 0.
+inline __m512i rounded(Floats low, Floats high) {
+  return reinterpret_cast<__m512i>(
+      _mm512_cvtne2ps_pbh(reinterpret_cast<__m512>(high), reinterpret_cast<__m512>(low)));
+}
+
+void store_rounded(const float* x, int64_t n, WeightType type, void* to) {
+  int64_t i = 0;
+  if (type == WeightType::kBfloat16)
+    for (; i + kPairs <= n; i += kPairs)
+      _mm512_storeu_si512(static_cast<uint16_t*>(to) + i,
+                          rounded(load(x + i), load(x + i + kLanes)));
+  int64_t bytes = type == WeightType::kFloat ? 4 : 2;
+  store_as(x + i, n - i, type, static_cast<char*>(to) + i * bytes);
+}
+
 // Rows of activations in bf16, zeros up to whole vectors.
 class RoundedRows {
  public:
@@ -23,9 +39,7 @@ class RoundedRows {
       for (int64_t k = 0; k < stride_; k += kPairs) {
         const float* from = x.data + b * x.stride + k;
         Floats low = load(from), high = k + kLanes < n ? load(from + kLanes) : Floats{};
-        auto both =
-            _mm512_cvtne2ps_pbh(reinterpret_cast<__m512>(high), reinterpret_cast<__m512>(low));
-        _mm512_store_si512(data_ + b * stride_ + k, reinterpret_cast<__m512i>(both));
+        _mm512_store_si512(data_ + b * stride_ + k, rounded(low, high));
       }
   }
   ~RoundedRows() { std::free(data_); }
@@ -73,7 +87,7 @@ inline __attribute__((always_inline)) void pair_tile(const PairTile& t, Floats* 
   };
   int64_t k = 0;
   for (; k + kPairs <= t.n; k += kPairs) {
-    for (int r = 0; r < R; ++r) ahead.next();
+    for (int r = 0; r < R && B > 1; ++r) ahead.next();
     add(k, load_pairs);
   }
   if (k < t.n) add(k, [&](const uint16_t* p) { return load_some_pairs(p, t.n - k); });
@@ -84,7 +98,9 @@ inline __attribute__((always_inline)) void pair_tile(const PairTile& t, Floats* 
 // As panel() of the body: up to kPanelRows rows of weights and B rows of activations.
 template <int B>
 inline void pair_panel(const PairTile& all, int64_t rows, const FloatRows& y, Ahead& ahead) {
-  constexpr int R = B == 8 ? 2 : 4;
+  // For one row of activations what counts is how the memory is read: line after line, the
+  // processor fetches by itself what comes next.
+  constexpr int R = B == 1 ? 1 : B == 8 ? 2 : 4;
   constexpr int64_t kPiece = B == 1 ? int64_t{1} << 40 : 8192 / B;
   Floats total[B][kPanelRows] = {};
   for (int64_t k = 0; k < all.columns; k += kPiece) {
@@ -109,8 +125,7 @@ void multiply_pairs(const WeightMatrix& m, int64_t from, int64_t to, const Float
   for (int64_t n = from; n < to; n += kPanelRows) {
     int64_t rows = least(kPanelRows, to - n);
     const uint16_t* w = static_cast<const uint16_t*>(m.data) + n * m.columns;
-    int64_t lead = x.count == 1 ? least(rows, 4) : rows;
-    Ahead ahead{reinterpret_cast<const char*>(w + lead * m.columns) + kDistance, 64};
+    Ahead ahead{reinterpret_cast<const char*>(w + rows * m.columns) + kDistance, 64};
     for (int64_t b = 0; b < x.count; ahead.step = 0) {
       PairTile tile{w, rounded.row(b), m.columns, rounded.stride(), 0};
       int64_t left = x.count - b;
@@ -134,6 +149,7 @@ void multiply_by_pairs(const WeightMatrix& w, int64_t from, int64_t to, const Fl
 
 constexpr RowKernels with_pairs(RowKernels kernels) {
   kernels.multiply = multiply_by_pairs;
+  kernels.store = store_rounded;
   return kernels;
 }
 
