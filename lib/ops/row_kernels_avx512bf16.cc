@@ -53,12 +53,8 @@ class RoundedRows {
   uint16_t* data_;
 };
 
-inline __m512bh load_pairs(const uint16_t* p) {
-  return reinterpret_cast<__m512bh>(_mm512_loadu_si512(p));
-}
-inline __m512bh load_some_pairs(const uint16_t* p, int64_t n) {
-  auto mask = static_cast<__mmask32>((uint64_t{1} << least(n, kPairs)) - 1);
-  return reinterpret_cast<__m512bh>(_mm512_maskz_loadu_epi16(mask, p));
+inline __m512i load_some_pairs(const uint16_t* p, int64_t n) {
+  return _mm512_maskz_loadu_epi16(static_cast<__mmask32>((uint64_t{1} << n) - 1), p);
 }
 
 // Weights that are multiplied together, and the activations.
@@ -66,32 +62,51 @@ struct PairTile {
   const uint16_t *w, *x;
   int64_t columns, x_stride;  // from row to row
   int64_t n;                  // columns of this part
+  bool first;                 // of the parts
 };
 
 constexpr int64_t kPanelRows = kLanes;  // rows of weights: their sums are one vector
 
-// sums[b * kPanelRows + r] += the products of n columns, of R rows of weights and B of activations.
+// s[r][b] += the products of the pairs of w[r] and of those at x of row b.
+template <int R, int B>
+inline __attribute__((always_inline)) void add_pairs(const __m512i (&w)[R], const uint16_t* x,
+                                                     int64_t x_stride, __m512 (&s)[R][B]) {
+#pragma GCC unroll 8
+  for (int b = 0; b < B; ++b) {
+    __m512i in = _mm512_load_si512(x + b * x_stride);
+#pragma GCC unroll 4
+    for (int r = 0; r < R; ++r)
+      s[r][b] = _mm512_dpbf16_ps(s[r][b], reinterpret_cast<__m512bh>(w[r]),
+                                 reinterpret_cast<__m512bh>(in));
+  }
+}
+
+// sums[b * kPanelRows + r] = what is there, or nothing for the first part, and the products of n
+// columns, of R rows of weights and B of activations.
 template <int R, int B>
 inline __attribute__((always_inline)) void pair_tile(const PairTile& t, Floats* sums,
                                                      Ahead& ahead) {
   __m512 s[R][B];
+#pragma GCC unroll 4
   for (int r = 0; r < R; ++r)
-    for (int b = 0; b < B; ++b) s[r][b] = reinterpret_cast<__m512>(sums[b * kPanelRows + r]);
-  auto add = [&](int64_t k, auto load) __attribute__((always_inline)) {
-    __m512bh w[R];
-    for (int r = 0; r < R; ++r) w[r] = load(t.w + r * t.columns + k);
-    for (int b = 0; b < B; ++b) {
-      __m512bh x = load_pairs(t.x + b * t.x_stride + k);
-      for (int r = 0; r < R; ++r) s[r][b] = _mm512_dpbf16_ps(s[r][b], w[r], x);
-    }
-  };
+#pragma GCC unroll 8
+    for (int b = 0; b < B; ++b)
+      s[r][b] = t.first ? _mm512_setzero_ps() : reinterpret_cast<__m512>(sums[b * kPanelRows + r]);
   int64_t k = 0;
+  __m512i w[R];
   for (; k + kPairs <= t.n; k += kPairs) {
     for (int r = 0; r < R && B > 1; ++r) ahead.next();
-    add(k, load_pairs);
+#pragma GCC unroll 4
+    for (int r = 0; r < R; ++r) w[r] = _mm512_loadu_si512(t.w + r * t.columns + k);
+    add_pairs(w, t.x + k, t.x_stride, s);
   }
-  if (k < t.n) add(k, [&](const uint16_t* p) { return load_some_pairs(p, t.n - k); });
+  if (k < t.n) {
+    for (int r = 0; r < R; ++r) w[r] = load_some_pairs(t.w + r * t.columns + k, t.n - k);
+    add_pairs(w, t.x + k, t.x_stride, s);
+  }
+#pragma GCC unroll 4
   for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
     for (int b = 0; b < B; ++b) sums[b * kPanelRows + r] = reinterpret_cast<Floats>(s[r][b]);
 }
 
@@ -102,11 +117,12 @@ inline void pair_panel(const PairTile& all, int64_t rows, const FloatRows& y, Ah
   // processor fetches by itself what comes next.
   constexpr int R = B == 1 ? 1 : B == 8 ? 2 : 4;
   constexpr int64_t kPiece = B == 1 ? int64_t{1} << 40 : 8192 / B;
-  Floats total[B][kPanelRows] = {};
+  Floats total[B][kPanelRows];  // of rows beyond the last one nothing is kept
   for (int64_t k = 0; k < all.columns; k += kPiece) {
     PairTile t = all;
     t.n = least(kPiece, all.columns - k);
     t.x += k;
+    t.first = k == 0;
     int64_t r = 0;
     auto at = [&](int64_t row) {
       t.w = all.w + row * all.columns + k;
@@ -127,7 +143,7 @@ void multiply_pairs(const WeightMatrix& m, int64_t from, int64_t to, const Float
     const uint16_t* w = static_cast<const uint16_t*>(m.data) + n * m.columns;
     Ahead ahead{reinterpret_cast<const char*>(w + rows * m.columns) + kDistance, 64};
     for (int64_t b = 0; b < x.count; ahead.step = 0) {
-      PairTile tile{w, rounded.row(b), m.columns, rounded.stride(), 0};
+      PairTile tile{w, rounded.row(b), m.columns, rounded.stride(), 0, true};
       int64_t left = x.count - b;
       FloatRows out{y.data + b * y.stride + n, left, y.stride};
       if (left >= 8)
