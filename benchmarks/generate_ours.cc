@@ -57,8 +57,9 @@ ModelConfig config_of(const Shape& s) {
 // Bytes per second of all threads that read a large buffer once.
 double read_rate(int threads) {
   constexpr int64_t kBytes = int64_t{1} << 30;
-  at::Tensor buffer = at::empty({kBytes / 8}, at::kLong).fill_(1);
+  at::Tensor buffer = at::empty({kBytes / 8}, at::kLong);
   use_huge_pages(buffer.mutable_data_ptr(), kBytes);
+  buffer.fill_(1);
   const auto* words = buffer.const_data_ptr<int64_t>();
   std::atomic<int64_t> sum = 0;
   double best = 1e9;

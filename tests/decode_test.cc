@@ -65,6 +65,19 @@ class Model {
     return at::stack(all).to(at::kFloat);
   }
 
+  // Behind a prompt of many tokens, then of a step, [2, V].
+  Tensor logits_of_prompt(int64_t tokens, bool fused) {
+    at::NoGradGuard no_grad;
+    at::manual_seed(1);
+    KvCache cache = model_.new_cache(1, 24);
+    if (!fused) cache.fused = nullptr;
+    int64_t vocab = model_.config().vocab;
+    std::vector<Tensor> all;
+    for (int64_t n : {tokens, int64_t{1}})
+      all.push_back(model_.generate_step({}, at::randint(vocab, {1, n}, at::kLong), cache));
+    return at::stack(all).to(at::kFloat);
+  }
+
   std::shared_ptr<DecodeReplay> replay() {
     return std::make_shared<DecodeReplay>(std::make_unique<RerunRecorder>(calls));
   }
@@ -105,6 +118,20 @@ TEST(FusedDecode, IsNearTheModelsOwnLayersInBf16) {
     EXPECT_LT(relative(half.logits(3, By::kFused), half.logits(3, By::kLayers)), 0.2)
         << option.name;
   }
+}
+
+TEST(FusedDecode, ReadsLongPromptsAsTheModelsOwnLayers) {
+  for (int threads : {1, 3}) {
+    at::set_num_threads(threads);
+    for (auto [type, tolerance] : {std::pair{at::kFloat, 1e-5}, {at::kBFloat16, 0.2}})
+      for (const ModelOption& option : kModelOptions) {
+        Model model(option, type);
+        EXPECT_LT(relative(model.logits_of_prompt(21, true), model.logits_of_prompt(21, false)),
+                  tolerance)
+            << option.name << " " << type << " on " << threads;
+      }
+  }
+  at::set_num_threads(1);
 }
 
 TEST(FusedDecode, IsForFloatAndBf16) {

@@ -2,6 +2,7 @@
 // it comes; neox-generate.
 #include <ATen/Parallel.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 
@@ -65,6 +66,15 @@ TEST(Choose, NeverTakesAnIdThatOnlyPadsTheVocabulary) {
   at::Tensor logits = at::arange(8, at::kFloat);
   EXPECT_EQ(choose(logits, {.vocab = 5}, 0), 4);
   EXPECT_EQ(choose(logits, {}, 0), 7);
+}
+
+TEST(Choose, FindsTheFirstOfTheGreatestAnywhere) {
+  for (int64_t i = 0; i < 37; ++i) {
+    at::Tensor logits = at::full({37}, -2.0);
+    logits[i] = logits[36] = -1.0;
+    EXPECT_EQ(choose(logits, {}, 0), i);
+  }
+  EXPECT_EQ(choose(at::full({37}, std::nan("")), {}, 0), 0);
 }
 
 TEST(Generate, TheCacheChangesNothing) {

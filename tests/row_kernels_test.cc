@@ -53,9 +53,10 @@ INSTANTIATE_TEST_SUITE_P(Of, Kernels, ::testing::ValuesIn(all_row_kernels()),
 
 TEST_P(Kernels, MultiplyAnyShape) {
   for (at::ScalarType type : {at::kFloat, at::kBFloat16})
-    for (int64_t columns : {1, 31, 96, 1061})
+    for (int64_t columns : {1, 31, 96, 1061, 4170})
       for (int64_t batch : {1, 2, 3, 4, 7, 8, 19}) {
-        Tensor w = at::randn({37, columns}).to(type), x = at::randn({batch, columns});
+        Tensor w = at::randn({37, columns}).to(type);
+        Tensor x = at::randn({batch, columns}).to(type).to(at::kFloat);  // exact in any product
         Tensor y = at::zeros({batch, 40}, at::kFloat);
         k.multiply(matrix(w), 2, 37, rows(padded(x)), rows(y));
         Tensor wanted = x.to(at::kDouble).matmul(w.to(at::kDouble).t()).narrow(1, 2, 35);
@@ -63,6 +64,13 @@ TEST_P(Kernels, MultiplyAnyShape) {
         EXPECT_EQ(y.narrow(1, 0, 2).abs().sum().item<float>(), 0);
         EXPECT_EQ(y.narrow(1, 37, 3).abs().sum().item<float>(), 0);
       }
+}
+
+TEST_P(Kernels, RoundActivationsToBf16AtMost) {
+  Tensor w = at::randn({37, 1061}).to(at::kBFloat16), x = at::randn({3, 1061});
+  Tensor y = at::zeros({3, 37}, at::kFloat);
+  k.multiply(matrix(w), 0, 37, rows(padded(x)), rows(y));
+  EXPECT_LT(relative(y, x.to(at::kDouble).matmul(w.to(at::kDouble).t())), 2.5e-3);
 }
 
 TEST_P(Kernels, MultiplyARowAlikeInAnyCompany) {

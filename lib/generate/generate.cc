@@ -4,7 +4,9 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "base/error.h"
@@ -141,6 +143,19 @@ class Texts {
   KvCache cache_;
 };
 
+// The first of the greatest; 0 where none is a number.
+int64_t likeliest(std::span<const float> scores) {
+  constexpr size_t kLanes = 16;  // as many comparisons do not wait for each other
+  std::array<float, kLanes> top;
+  top.fill(-std::numeric_limits<float>::infinity());
+  size_t i = 0;
+  for (; i + kLanes <= scores.size(); i += kLanes)
+    for (size_t j = 0; j < kLanes; ++j) top[j] = std::max(top[j], scores[i + j]);
+  for (; i < scores.size(); ++i) top[0] = std::max(top[0], scores[i]);
+  auto found = std::ranges::find(scores, std::ranges::max(top));
+  return found == scores.end() ? 0 : found - scores.begin();
+}
+
 // The bytes at the end of `text` that begin a UTF-8 character without finishing it.
 size_t unfinished_bytes(const std::string& text) {
   for (size_t back = 1; back <= 3 && back <= text.size(); ++back) {
@@ -159,8 +174,8 @@ int64_t choose(const Tensor& logits, const Sampling& s, int64_t position) {
   int64_t n = s.vocab > 0 ? std::min(s.vocab, logits.size(0)) : logits.size(0);
   Tensor scores = logits.to(at::kFloat).contiguous();
   const auto* score = scores.const_data_ptr<float>();
-  auto likeliest = [&] { return std::max_element(score, score + n) - score; };
-  if (s.temperature == 0 && s.top_k == 0 && s.top_p == 0) return likeliest();
+  if (s.temperature == 0 && s.top_k == 0 && s.top_p == 0)
+    return likeliest({score, static_cast<size_t>(n)});
   double temperature = s.temperature > 0 ? s.temperature : 1;
   std::vector<int64_t> order(static_cast<size_t>(n));
   std::iota(order.begin(), order.end(), 0);

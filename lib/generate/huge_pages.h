@@ -7,7 +7,7 @@
 
 namespace neox {
 
-// Where the kernel has such pages left; what it holds stays as it is.
+// Where the kernel has such pages left; what they hold stays as it is.
 void use_huge_pages(void* data, int64_t bytes);
 // The parameters, on a CPU.
 void use_huge_pages(GptNeoX& model);

@@ -18,6 +18,7 @@
 #include "model/decode_replay.h"
 #include "model/fused_decode.h"
 #include "model/gpt_neox.h"
+#include "ops/bf16_product.h"
 
 namespace neox {
 namespace {
@@ -139,13 +140,16 @@ GptNeoX::Pass GptNeoX::cached_pass(int64_t T, KvCache& cache) const {
   return pass;
 }
 
-// The same for a whole text in float.
+// The same for a whole text, given in float.
 Tensor GptNeoX::attend_prompt(const Tensor& q, const Tensor& k, const Tensor& v) {
   Pass pass;
   int64_t T = q.size(2);
   if (scores_depend_on_distance()) pass.mask = score_mask(0, T, {}).to(at::kFloat);
   Tensor by_distance = score_bias(0, T);
   if (by_distance.defined()) pass.mask = pass.mask + by_distance.to(at::kFloat);
+  auto own = [&](const Tensor& x) { return x.to(options_.dtypes.param); };
+  if (!pass.mask.defined() && bf16_multiplies(own(q)))
+    return attend(own(q), own(k), own(v), first_layer_, pass).to(at::kFloat);
   return attend(q, k, v, first_layer_, pass);
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "model/fused_decode.h"
+#include "ops/bf16_product.h"
 #include "ops/product.h"
 
 namespace neox {
@@ -24,7 +25,8 @@ FloatRows rows_of(const Tensor& x) { return {x.mutable_data_ptr<float>(), x.size
 }  // namespace
 
 bool FusedDecode::takes_prompt(int64_t tokens) const {
-  return type_ == WeightType::kFloat || tokens <= kFewRows || cpu_is_slow_in_half();
+  return type_ == WeightType::kFloat || tokens <= kFewRows || cpu_is_slow_in_half() ||
+         bf16_multiplies(embedding_);
 }
 
 void FusedDecode::reserve_prompt(int64_t T, int threads) {
@@ -113,6 +115,12 @@ void FusedDecode::prompt_product(const Linear& linear, Team& team, const Tensor&
   auto [from, to] = team.share(w.rows, kRowMultiple);
   if (x.size(0) <= kFewRows) {
     kernels_.multiply(w, from, to, rows_of(x), rows_of(y));
+  } else if (bf16_multiplies(linear.values)) {
+    Tensor in = at::empty({x.size(0), w.columns}, at::kBFloat16);
+    for (int64_t t = 0; t < x.size(0); ++t)
+      kernels_.store(rows_of(x).data + t * x.size(1), w.columns, type_, in[t].mutable_data_ptr());
+    if (from < to)
+      bf16_product_out(y.narrow(1, from, to - from), in, linear.values.narrow(0, from, to - from));
   } else {
     Tensor in = x.narrow(1, 0, w.columns);
     const Tensor& scratch = prompt_.parts[static_cast<size_t>(team.rank())];

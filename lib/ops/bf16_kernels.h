@@ -56,4 +56,9 @@ struct ProductSum {
 void multiply_packed(const PackedRows& a, const PackedColumns& b, int64_t pairs,
                      const ProductSum& c, int64_t M, int64_t N);
 
+// The same for a product of few rows, such as a prompt's: its transposed, so that the larger matrix
+// is the one that need not be packed. c[n][m] = sum over a[m] b[n], for all rows of a and N of b;
+// the depth of a lies consecutively and is even.
+void multiply_unpacked(const Bf16Matrix& a, const PackedColumns& b, const ProductSum& c, int64_t N);
+
 }  // namespace neox

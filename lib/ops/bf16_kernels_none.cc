@@ -17,6 +17,9 @@ void multiply_packed(const PackedRows&, const PackedColumns&, int64_t, const Pro
                      int64_t) {
   none();
 }
+void multiply_unpacked(const Bf16Matrix&, const PackedColumns&, const ProductSum&, int64_t) {
+  none();
+}
 void softmax_keys(const KeyScores&, const SoftmaxState&, uint32_t*) { none(); }
 void softmax_backward_queries(const QueryScores&, const ScoreGradients&) { none(); }
 float dot_bf16(const uint16_t*, const uint16_t*, int64_t) { none(); }

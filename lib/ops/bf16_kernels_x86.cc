@@ -209,6 +209,84 @@ void multiply_tile(const PackedRows& a, const uint32_t* b, int64_t pairs, const 
     store_float<kVectors>(sum, c, valid);
 }
 
+// The first `rows` <= kTileRows rows of a matrix as they lie; the others are read as the first.
+struct UnpackedRows {
+  const uint16_t* at[kTileRows];
+  explicit UnpackedRows(const Bf16Matrix& m) {
+    for (int64_t i = 0; i < kTileRows; ++i) at[i] = m.data + (i < m.rows ? i : 0) * m.row_stride;
+  }
+};
+
+int pair_at(const uint16_t* p) {
+  int pair;
+  std::memcpy(&pair, p, sizeof pair);
+  return pair;
+}
+
+template <int kVectors>
+[[gnu::always_inline]] inline void add_pairs(const UnpackedRows& a, const uint32_t* b,
+                                             int64_t pairs, Tile<kVectors>& sum) {
+  UnpackedRows row = a;
+  for (int64_t pair = 0; pair < pairs; ++pair, b += kTileColumns) {
+    __m512i columns[kVectors];
+#pragma GCC unroll 2
+    for (int j = 0; j < kVectors; ++j) columns[j] = _mm512_load_si512(b + j * kLanes);
+#pragma GCC unroll 8
+    for (int i = 0; i < kTileRows; ++i) {
+      __m512i x = _mm512_set1_epi32(pair_at(row.at[i] + 2 * pair));
+#pragma GCC unroll 2
+      for (int j = 0; j < kVectors; ++j)
+        sum[i][j] = _mm512_dpbf16_ps(sum[i][j], as_bf16(x), as_bf16(columns[j]));
+    }
+  }
+}
+
+// The rows of a tile as columns of c, beginning at c.data.
+template <int kVectors>
+[[gnu::always_inline]] inline void store_transposed(const Tile<kVectors>& sum, const ProductSum& c,
+                                                    const Valid& valid) {
+  auto mask = static_cast<__mmask8>((1U << valid.rows) - 1);
+  __m256 bias = c.bias ? _mm256_maskz_loadu_ps(mask, c.bias) : _mm256_setzero_ps();
+#pragma GCC unroll 2
+  for (int j = 0; j < kVectors; ++j) {
+    __m512i r[kLanes] = {};
+#pragma GCC unroll 8
+    for (int i = 0; i < kTileRows; ++i) r[i] = _mm512_castps_si512(sum[i][j]);
+    transpose(r);
+    int64_t n = std::clamp<int64_t>(valid.columns - j * kLanes, 0, kLanes);
+    for (int64_t i = 0; i < n; ++i) {
+      int64_t at = (j * kLanes + i) * c.stride;
+      __m256 y = _mm256_add_ps(_mm512_castps512_ps256(_mm512_castsi512_ps(r[i])), bias);
+      auto* wide = static_cast<float*>(c.data) + at;
+      if (c.half)
+        _mm_mask_storeu_epi16(static_cast<uint16_t*>(c.data) + at, mask,
+                              reinterpret_cast<__m128i>(_mm256_cvtneps_pbh(y)));
+      else
+        _mm256_mask_storeu_ps(wide, mask,
+                              c.add ? _mm256_add_ps(y, _mm256_maskz_loadu_ps(mask, wide)) : y);
+    }
+  }
+}
+
+template <int kVectors>
+void multiply_transposed_tile(const UnpackedRows& a, const uint32_t* b, int64_t pairs,
+                              const ProductSum& c, const Valid& valid) {
+  Tile<kVectors> sum;
+  begin_tile<kVectors>(sum, nullptr, 0);
+  add_pairs<kVectors>(a, b, pairs, sum);
+  store_transposed<kVectors>(sum, c, valid);
+}
+
+// Lines of a matrix, a part at a time, ahead of their use.
+void fetch_rows(const Bf16Matrix& m, int64_t part, int64_t parts) {
+  constexpr int64_t kLine = 64 / sizeof(uint16_t);
+  int64_t lines = (m.depth + kLine - 1) / kLine;
+  for (int64_t i = 0; i < m.rows; ++i)
+    for (int64_t line = lines * part / parts; line < lines * (part + 1) / parts; ++line)
+      _mm_prefetch(reinterpret_cast<const char*>(m.data + i * m.row_stride + line * kLine),
+                   _MM_HINT_T1);
+}
+
 ProductSum at_tile(const ProductSum& c, int64_t m, int64_t n) {
   ProductSum tile = c;
   int64_t bytes = c.half ? 2 : 4;
@@ -239,6 +317,27 @@ void multiply_packed(const PackedRows& a, const PackedColumns& b, int64_t pairs,
         multiply_tile<2>(rows, columns, pairs, at_tile(c, m, n), valid);
       else
         multiply_tile<1>(rows, columns, pairs, at_tile(c, m, n), valid);
+    }
+  }
+}
+
+void multiply_unpacked(const Bf16Matrix& a, const PackedColumns& b, const ProductSum& c,
+                       int64_t N) {
+  int64_t pairs = a.depth / 2, groups = padded_to(N, kTileColumns) / kTileColumns;
+  for (int64_t m = 0; m < a.rows; m += kTileRows) {
+    Valid valid{std::min(kTileRows, a.rows - m), 0};
+    UnpackedRows rows(a.narrow(m, valid.rows));
+    int64_t next = std::min(m + kTileRows, a.rows);
+    Bf16Matrix ahead = a.narrow(next, std::min(kTileRows, a.rows - next));
+    for (int64_t group = 0; group < groups; ++group) {
+      int64_t n = group * kTileColumns;
+      const uint32_t* columns = b.data + group * b.group;
+      valid.columns = std::min(kTileColumns, N - n);
+      fetch_rows(ahead, group, groups);
+      if (valid.columns > kLanes)
+        multiply_transposed_tile<2>(rows, columns, pairs, at_tile(c, n, m), valid);
+      else
+        multiply_transposed_tile<1>(rows, columns, pairs, at_tile(c, n, m), valid);
     }
   }
 }

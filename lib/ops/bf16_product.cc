@@ -80,7 +80,31 @@ void multiply_columns(const Bf16Matrix& a, const uint32_t* columns, int64_t N,
   });
 }
 
+// Up to so many rows, packing b costs more than reading it with a row of tiles for each block of a,
+// whose packed rows stay in the second-level cache of a core.
+constexpr int64_t kFewRows = 1024, kFewRowBytes = 512 << 10;
+
+bool takes_few_rows(const Bf16Matrix& a, const Bf16Matrix& b) {
+  return a.rows <= kFewRows && b.depth_stride == 1 && b.depth % 2 == 0;
+}
+
+void multiply_few_rows(const Bf16Matrix& a, const Bf16Matrix& b, const ProductSum& c) {
+  int64_t pairs = pairs_of(a.depth), block = block_of(kFewRowBytes, pairs, kTileColumns),
+          groups = padded_to(b.rows, kTileRows) / kTileRows;
+  Tensor room = room_for_pairs(std::min(block, padded_to(a.rows, kTileColumns)) * pairs);
+  for (int64_t m = 0; m < a.rows; m += block) {
+    int64_t rows = std::min(block, a.rows - m);
+    pack_columns(a.narrow(m, rows), pairs_in(room));
+    at::parallel_for(0, groups, 1, [&](int64_t from, int64_t until) {
+      int64_t first = from * kTileRows, end = std::min(until * kTileRows, b.rows);
+      multiply_unpacked(b.narrow(first, end - first), {pairs_in(room), pairs * kTileColumns},
+                        part_of(c, m, first), rows);
+    });
+  }
+}
+
 void multiply(const Bf16Matrix& a, const Bf16Matrix& b, const ProductSum& c) {
+  if (takes_few_rows(a, b)) return multiply_few_rows(a, b, c);
   int64_t pairs = pairs_of(a.depth), block = block_of(kColumnBytes, pairs, kTileColumns);
   Tensor room = room_for_pairs(std::min(block, padded_to(b.rows, kTileColumns)) * pairs);
   for (int64_t n = 0; n < b.rows; n += block) {

@@ -1,8 +1,10 @@
 // Arithmetic of decoding on a CPU: matrices of weights times a few rows of activations, and what a
 // decoder does between such products. Weights are float or bf16 as they lie in the model, all else
-// is float. A matrix is read once for all rows, at the rate of the memory; what a row gives does
-// not depend on the other rows, bit for bit. Functions work on what they are given, in the calling
-// thread; threads share the work by rows of the weights and by heads.
+// is float; with dot products of bf16 (AVX512-BF16) the activations are rounded to bf16 where they
+// are multiplied with weights of bf16, and the sums are float. A matrix is read once for all rows,
+// at the rate of the memory; what a row gives does not depend on the other rows, bit for bit.
+// Functions work on what they are given, in the calling thread; threads share the work by rows of
+// the weights and by heads.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -72,6 +74,6 @@ std::vector<const RowKernels*> all_row_kernels();
 const RowKernels& row_kernels();
 
 // Those of one instruction set.
-extern const RowKernels kPlainRowKernels, kAvx2RowKernels, kAvx512RowKernels;
+extern const RowKernels kPlainRowKernels, kAvx2RowKernels, kAvx512RowKernels, kAvx512Bf16RowKernels;
 
 }  // namespace neox

@@ -21,6 +21,11 @@ inline float sum(Floats v) {
   s = _mm_add_ps(s, _mm_movehl_ps(s, s));
   return _mm_cvtss_f32(_mm_add_ss(s, _mm_shuffle_ps(s, s, 1)));
 }
+inline Floats sums(const Floats (&v)[kLanes]) {
+  Floats s;
+  for (int64_t i = 0; i < kLanes; ++i) s[i] = sum(v[i]);
+  return s;
+}
 // Held in a register instead of loaded again for each use.
 inline void keep(Floats& v) { asm("" : "+x"(v)); }
 

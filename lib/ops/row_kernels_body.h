@@ -1,8 +1,8 @@
 // The functions of RowKernels over the vectors of one instruction set. The file that includes it
-// defines, in an anonymous namespace, Floats and kLanes, load() of both types, sum() and keep(),
-// and kRegisters. All is in that namespace too: compiled for another processor, a function with a
-// name that the linker sees could end up in programs for this one. No <cmath>, no <algorithm> for
-// the same reason.
+// defines, in an anonymous namespace, Floats and kLanes, load() of both types, sum(), sums() (that
+// of kLanes vectors) and keep(), and kRegisters. All is in that namespace too: compiled for another
+// processor, a function with a name that the linker sees could end up in programs for this one. No
+// <cmath>, no <algorithm> for the same reason.
 #include <cstring>
 
 #include "ops/row_kernels.h"
@@ -176,13 +176,46 @@ inline Floats exponential(Floats x) {
   return reinterpret_cast<Floats>(reinterpret_cast<Ints>(e) + power);
 }
 
-template <class T>
-inline float dot(const float* q, const T* k, int64_t D) {
-  Floats s{};
+// out[i] = the product of q and row i of N keys.
+template <int64_t N, class T>
+inline __attribute__((always_inline)) void products(const float* q, const T* keys, int64_t D,
+                                                    Floats (&out)[N]) {
+  for (Floats& s : out) s = Floats{};
   int64_t d = 0;
-  for (; d + kLanes <= D; d += kLanes) s += load(q + d) * load(k + d);
-  if (d < D) s += load_some(q + d, D - d) * load_some(k + d, D - d);
-  return sum(s);
+  for (; d + kLanes <= D; d += kLanes) {
+    Floats x = load(q + d);
+#pragma GCC unroll 16
+    for (int64_t i = 0; i < N; ++i) out[i] += x * load(keys + i * D + d);
+  }
+  if (d == D) return;
+  Floats x = load_some(q + d, D - d);
+  for (int64_t i = 0; i < N; ++i) out[i] += x * load_some(keys + i * D + d, D - d);
+}
+
+inline void fetch(const void* from, int64_t bytes) {
+  for (int64_t i = 0; i < bytes; i += 64)
+    __builtin_prefetch(static_cast<const char*>(from) + i, 0, 2);
+}
+
+// scores[j] = q keys[j] * scale of n keys. Meanwhile the values, which come next, are fetched.
+template <class T>
+inline void score(const float* q, const T* keys, const T* values, int64_t D, int64_t n, float scale,
+                  float* scores) {
+  constexpr int64_t kDistance = 4096 / sizeof(T);
+  const int64_t bytes = kLanes * D * static_cast<int64_t>(sizeof(T));
+  int64_t j = 0;
+  for (; j + kLanes <= n; j += kLanes) {
+    fetch(keys + j * D + kDistance, bytes);
+    fetch(values + j * D, bytes);
+    Floats s[kLanes];
+    products<kLanes>(q, keys + j * D, D, s);
+    store(scores + j, sums(s) * scale);
+  }
+  for (; j < n; ++j) {
+    Floats s[1];
+    products<1>(q, keys + j * D, D, s);
+    scores[j] = sum(s[0]) * scale;
+  }
 }
 
 // scores[j] becomes e^(score - the greatest); returns their sum. The scores are padded to vectors.
@@ -220,10 +253,8 @@ inline void attend_query(const CacheAttention& a, int64_t query) {
   const T *keys = static_cast<const T*>(a.keys) + a.first * D,
           *values = static_cast<const T*>(a.values) + a.first * D;
   float scale = 1 / root(static_cast<float>(D));
-  for (int64_t j = 0; j < n; ++j) {
-    a.scores[j] = dot(q, keys + j * D, D) * scale;
-    if (added) a.scores[j] += added[j];
-  }
+  score(q, keys, values, D, n, scale, a.scores);
+  for (int64_t j = 0; added && j < n; ++j) a.scores[j] += added[j];
   scale = 1 / exponentials(a.scores, n);
   float* out = a.out + query * D;
   for (; d + 4 * kLanes <= D; d += 4 * kLanes)

@@ -23,6 +23,11 @@ inline Floats load(const uint16_t* p) {
   return reinterpret_cast<Floats>(wide);
 }
 inline float sum(Floats v) { return (v[0] + v[2]) + (v[1] + v[3]); }
+inline Floats sums(const Floats (&v)[kLanes]) {
+  Floats s;
+  for (int64_t i = 0; i < kLanes; ++i) s[i] = sum(v[i]);
+  return s;
+}
 inline void keep(Floats&) {}
 
 }  // namespace

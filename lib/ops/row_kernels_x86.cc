@@ -6,9 +6,14 @@ std::vector<const RowKernels*> all_row_kernels() {
   std::vector<const RowKernels*> all = {&kPlainRowKernels};
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
     all.push_back(&kAvx2RowKernels);
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512vl"))
-    all.push_back(&kAvx512RowKernels);
+  bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                __builtin_cpu_supports("avx512vl");
+  bool pairs = avx512 && __builtin_cpu_supports("avx512bf16");
+  // Intel's processors take longer for a dot product of pairs than for two of floats.
+  bool slow_pairs = __builtin_cpu_is("intel");
+  if (pairs && slow_pairs) all.push_back(&kAvx512Bf16RowKernels);
+  if (avx512) all.push_back(&kAvx512RowKernels);
+  if (pairs && !slow_pairs) all.push_back(&kAvx512Bf16RowKernels);
   return all;
 }
 
