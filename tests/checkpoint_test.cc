@@ -282,8 +282,8 @@ TEST_F(CheckpointTest, H5pyReadsIt) {
 }
 
 // Tensors of several blocks in memory that begins `shift` elements after a page, where the disk can
-// take and put whole blocks (0) or not; `gap` elements lie between them. Filled with -999.
-Layout large_layout(int64_t shift, int64_t gap) {
+// take and put whole blocks (0) or not; `gap` elements lie behind each. Filled with `rest`.
+Layout large_layout(int64_t shift, int64_t gap, float rest) {
   StateChunk chunk{"large", "param", {}, {}};
   int64_t end = 0;
   for (auto [name, size] : {std::pair{"a", int64_t{3} << 20},
@@ -295,7 +295,7 @@ Layout large_layout(int64_t shift, int64_t gap) {
   }
   auto bytes = static_cast<size_t>(end + shift) * sizeof(float);
   void* memory = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
-  chunk.data = at::from_blob(memory, {end + shift}, std::free, at::kFloat).fill_(-999);
+  chunk.data = at::from_blob(memory, {end + shift}, std::free, at::kFloat).fill_(rest);
   chunk.data = chunk.data.narrow(0, shift, end);
   return {{chunk}};
 }
@@ -303,18 +303,18 @@ Layout large_layout(int64_t shift, int64_t gap) {
 TEST_F(CheckpointTest, LargeTensorsComeBackWhereverTheyLie) {
   for (int64_t shift : {0, 3})
     for (int64_t gap : {0, 1024, 1}) {
-      Layout saved = large_layout(shift, gap);
+      Layout saved = large_layout(shift, gap, -999);
       fill(saved, 7);
       save_alone({.dir = dir_}, saved, 7);
       for (auto [to, apart] : {std::pair{int64_t{0}, gap}, {0, 2048}, {1, gap}}) {
         SCOPED_TRACE(concat(shift, " ", gap, " to ", to, " ", apart));
-        Layout read = large_layout(to, apart);
+        Layout read = large_layout(to, apart, -1);
         Checkpoint(find_checkpoint(dir_).value()).read(read[0]);
         EXPECT_EQ(difference(read, 7), "");
-        const StateChunk& chunk = read[0][0];
-        const Placement& last = chunk.placements.back();
-        at::Tensor rest = chunk.data.narrow(0, last.offset + last.box.numel(), apart);
-        EXPECT_TRUE(rest.eq(-999).all().item<bool>());
+        for (const Placement& p : read[0][0].placements) {
+          at::Tensor behind = read[0][0].data.narrow(0, p.offset + p.box.numel(), apart);
+          EXPECT_TRUE(behind.eq(-1).all().item<bool>()) << p.name;
+        }
       }
     }
 }
