@@ -148,8 +148,8 @@ Tensor GptNeoX::attend_prompt(const Tensor& q, const Tensor& k, const Tensor& v)
   Tensor by_distance = score_bias(0, T);
   if (by_distance.defined()) pass.mask = pass.mask + by_distance.to(at::kFloat);
   auto own = [&](const Tensor& x) { return x.to(options_.dtypes.param); };
-  if (!pass.mask.defined() && bf16_multiplies(own(q)))
-    return attend(own(q), own(k), own(v), first_layer_, pass).to(at::kFloat);
+  if (Tensor own_q = own(q); !pass.mask.defined() && bf16_multiplies(own_q))
+    return attend(own_q, own(k), own(v), first_layer_, pass).to(at::kFloat);
   return attend(q, k, v, first_layer_, pass);
 }
 

@@ -50,6 +50,13 @@ struct ProductSum {
   bool half = false;            // bf16
   bool add = false;             // to what is there; float only
   const float* bias = nullptr;  // [N], added; or null
+  // The part of it that begins at row m and column n.
+  ProductSum at(int64_t m, int64_t n) const {
+    ProductSum part = *this;
+    part.data = static_cast<char*>(data) + (m * stride + n) * (half ? 2 : 4);
+    if (bias) part.bias = bias + n;
+    return part;
+  }
 };
 
 // c[m][n] = sum over the first so many pairs of a[m] b[n], M x N.

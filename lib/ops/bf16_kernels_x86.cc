@@ -132,6 +132,12 @@ template <int kVectors>
   }
 }
 
+// Those of the tile's vector j that are columns of the product.
+__mmask16 lanes_of(int64_t columns, int j) {
+  int64_t left = std::clamp<int64_t>(columns - j * kLanes, 0, kLanes);
+  return static_cast<__mmask16>((1U << left) - 1);
+}
+
 // Rows and columns of a tile that the product has.
 struct Valid {
   int64_t rows, columns;
@@ -146,8 +152,7 @@ template <int kVectors>
     if (i >= valid.rows) return;
 #pragma GCC unroll 2
     for (int j = 0; j < kVectors; ++j) {
-      int64_t left = std::clamp<int64_t>(valid.columns - j * kLanes, 0, kLanes);
-      auto mask = static_cast<__mmask16>((1U << left) - 1);
+      __mmask16 mask = lanes_of(valid.columns, j);
       __m512 y = sum[i][j];
       if (c.add) y = _mm512_add_ps(y, _mm512_maskz_loadu_ps(mask, to + j * kLanes));
       _mm512_mask_storeu_ps(to + j * kLanes, mask, y);
@@ -164,8 +169,7 @@ template <int kVectors>
     if (i >= valid.rows) return;
 #pragma GCC unroll 2
     for (int j = 0; j < kVectors; ++j) {
-      int64_t left = std::clamp<int64_t>(valid.columns - j * kLanes, 0, kLanes);
-      auto mask = static_cast<__mmask16>((1U << left) - 1);
+      __mmask16 mask = lanes_of(valid.columns, j);
       auto y = reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(sum[i][j]));
       _mm256_mask_storeu_epi16(to + j * kLanes, mask, y);
     }
@@ -178,10 +182,7 @@ template <int kVectors>
 #pragma GCC unroll 2
   for (int j = 0; j < kVectors; ++j) {
     __m512 first = _mm512_setzero_ps();
-    if (bias) {
-      int64_t left = std::clamp<int64_t>(columns - j * kLanes, 0, kLanes);
-      first = _mm512_maskz_loadu_ps(static_cast<__mmask16>((1U << left) - 1), bias + j * kLanes);
-    }
+    if (bias) first = _mm512_maskz_loadu_ps(lanes_of(columns, j), bias + j * kLanes);
 #pragma GCC unroll 8
     for (int i = 0; i < kTileRows; ++i) sum[i][j] = first;
   }
@@ -287,14 +288,6 @@ void fetch_rows(const Bf16Matrix& m, int64_t part, int64_t parts) {
                    _MM_HINT_T1);
 }
 
-ProductSum at_tile(const ProductSum& c, int64_t m, int64_t n) {
-  ProductSum tile = c;
-  int64_t bytes = c.half ? 2 : 4;
-  tile.data = static_cast<char*>(c.data) + (m * c.stride + n) * bytes;
-  if (c.bias) tile.bias = c.bias + n;
-  return tile;
-}
-
 }  // namespace
 
 bool has_bf16_kernels() {
@@ -314,9 +307,9 @@ void multiply_packed(const PackedRows& a, const PackedColumns& b, int64_t pairs,
       PackedRows rows{a.data + m / kTileRows * a.group, a.group, a.pair};
       Valid valid{std::min(kTileRows, M - m), std::min(kTileColumns, N - n)};
       if (valid.columns > kLanes)
-        multiply_tile<2>(rows, columns, pairs, at_tile(c, m, n), valid);
+        multiply_tile<2>(rows, columns, pairs, c.at(m, n), valid);
       else
-        multiply_tile<1>(rows, columns, pairs, at_tile(c, m, n), valid);
+        multiply_tile<1>(rows, columns, pairs, c.at(m, n), valid);
     }
   }
 }
@@ -335,9 +328,9 @@ void multiply_unpacked(const Bf16Matrix& a, const PackedColumns& b, const Produc
       valid.columns = std::min(kTileColumns, N - n);
       fetch_rows(ahead, group, groups);
       if (valid.columns > kLanes)
-        multiply_transposed_tile<2>(rows, columns, pairs, at_tile(c, n, m), valid);
+        multiply_transposed_tile<2>(rows, columns, pairs, c.at(n, m), valid);
       else
-        multiply_transposed_tile<1>(rows, columns, pairs, at_tile(c, n, m), valid);
+        multiply_transposed_tile<1>(rows, columns, pairs, c.at(n, m), valid);
     }
   }
 }

@@ -30,13 +30,6 @@ void pack_all_columns(const Bf16Matrix& b, uint32_t* to) {
   });
 }
 
-ProductSum part_of(const ProductSum& c, int64_t m, int64_t n) {
-  ProductSum part = c;
-  part.data = static_cast<char*>(c.data) + (m * c.stride + n) * (c.half ? 2 : 4);
-  if (c.bias) part.bias = c.bias + n;
-  return part;
-}
-
 struct Range {
   int64_t from, end;
 };
@@ -52,7 +45,7 @@ void multiply_rows(const Bf16Matrix& a, Range rows, const uint32_t* columns, int
     int64_t n = std::min(block, rows.end - m);
     pack_rows(a.narrow(m, n), pairs_in(room));
     multiply_packed({pairs_in(room), pairs * kTileRows}, {columns, pairs * kTileColumns}, pairs,
-                    part_of(c, m, 0), n, N);
+                    c.at(m, 0), n, N);
   }
 }
 
@@ -76,7 +69,7 @@ void multiply_columns(const Bf16Matrix& a, const uint32_t* columns, int64_t N,
   }
   at::parallel_for(0, column_groups, 1, [&](int64_t from, int64_t until) {
     int64_t first = from * kTileColumns, end = std::min(until * kTileColumns, N);
-    multiply_rows(a, {0, a.rows}, columns + first * pairs, end - first, part_of(c, 0, first));
+    multiply_rows(a, {0, a.rows}, columns + first * pairs, end - first, c.at(0, first));
   });
 }
 
@@ -98,7 +91,7 @@ void multiply_few_rows(const Bf16Matrix& a, const Bf16Matrix& b, const ProductSu
     at::parallel_for(0, groups, 1, [&](int64_t from, int64_t until) {
       int64_t first = from * kTileRows, end = std::min(until * kTileRows, b.rows);
       multiply_unpacked(b.narrow(first, end - first), {pairs_in(room), pairs * kTileColumns},
-                        part_of(c, m, first), rows);
+                        c.at(m, first), rows);
     });
   }
 }
@@ -110,7 +103,7 @@ void multiply(const Bf16Matrix& a, const Bf16Matrix& b, const ProductSum& c) {
   for (int64_t n = 0; n < b.rows; n += block) {
     int64_t columns = std::min(block, b.rows - n);
     pack_all_columns(b.narrow(n, columns), pairs_in(room));
-    multiply_columns(a, pairs_in(room), columns, part_of(c, 0, n));
+    multiply_columns(a, pairs_in(room), columns, c.at(0, n));
   }
 }
 
