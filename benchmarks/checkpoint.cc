@@ -3,8 +3,11 @@
 // stdin, each answered by a line of JSON: write, async, load, raw_write, raw_read, copy.
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/rand.h>
+#include <ATen/ops/randn.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -12,9 +15,11 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <iostream>
 #include <thread>
 
@@ -76,7 +81,14 @@ std::vector<Buffer> buffers_of(const Shape& shape) {
   return buffers;
 }
 
-std::vector<StateChunk> state_of(const Shape& shape) {
+int64_t parameters_of(const Shape& shape) {
+  int64_t count = 0;
+  for (const Buffer& buffer : buffers_of(shape))
+    for (const auto& [name, dims] : buffer.tensors) count += num_elements(dims);
+  return count;
+}
+
+std::vector<StateChunk> state_of(const Shape& shape, at::Device device) {
   std::vector<StateChunk> chunks;
   for (const Buffer& buffer : buffers_of(shape))
     for (auto [state, type] : {std::pair{"param", at::kBFloat16}, std::pair{"master", at::kFloat},
@@ -87,7 +99,7 @@ std::vector<StateChunk> state_of(const Shape& shape) {
         chunk.placements.push_back({name, dims, whole(dims), size});
         size += num_elements(dims);
       }
-      chunk.data = at::rand({size}, at::TensorOptions().dtype(type));
+      chunk.data = at::rand({size}, at::device(device).dtype(type));
       chunks.push_back(std::move(chunk));
     }
   return chunks;
@@ -110,11 +122,19 @@ void say(const std::string& what, double seconds, int64_t bytes, const std::stri
 
 class Driver {
  public:
-  Driver(fs::path dir, const Shape& shape) : dir_(std::move(dir)), chunks_(state_of(shape)) {
+  Driver(fs::path dir, const Shape& shape, at::Device device)
+      : dir_(std::move(dir)), device_(device), chunks_(state_of(shape, device)) {
     for (const StateChunk& chunk : chunks_) bytes_ += static_cast<int64_t>(chunk.data.nbytes());
     ::madvise(raw_memory_.get(), kRawThreads * kRawBlock, MADV_HUGEPAGE);  // the disk's best
     std::memset(raw_memory_.get(), 1, kRawThreads * kRawBlock);
-    a_ = at::rand({1024, 1024}, at::kFloat);
+    int64_t side = device.is_cpu() ? 1024 : 8192;
+    a_ = at::randn({side, side},
+                   at::device(device).dtype(device.is_cpu() ? at::kFloat : at::kBFloat16));
+    product_ = at::empty_like(a_);
+    if (!device.is_cpu()) {
+      auto flops = 6.0 * static_cast<double>(parameters_of(shape)) * kStepTokens;
+      products_ = std::max(1, static_cast<int>(flops / std::pow(side, 3) / 2));
+    }
     saver_ = std::make_unique<BackgroundSave>(options(), std::make_unique<AloneControl>(), 1);
     saver_->prepare(chunks_);
   }
@@ -148,29 +168,47 @@ class Driver {
     Checkpoint(dir).read(chunks_);
     say("load", since(start), bytes_);
   }
-  // What the processor does in a step, about.
-  double compute() const {
+  // What the processor does in a step, about: on a GPU as many products as a step of kStepTokens
+  // has work, and then an update of the state, which waits for its copy.
+  double compute() {
+    return step([] {}, [] {});
+  }
+  double step(const std::function<void()>& before, const std::function<void()>& before_update) {
     auto start = Clock::now();
-    for (int i = 0; i < 60; ++i) at::mm(a_, a_);
+    before();
+    for (int i = 0; i < products_; ++i) at::mm_out(product_, a_, a_);
+    before_update();
+    if (!device_.is_cpu()) {
+      for (StateChunk& chunk : chunks_) chunk.data.add_(0);
+      c10::impl::VirtualGuardImpl(device_.type()).synchronizeDevice(device_.index());
+    }
     return since(start);
   }
-  // Steps before, and while a save is written: where it stalls them, and what they lose.
+  // Steps before, and while a save is written: where it stalls them, and what they lose. On a CPU
+  // the stall is what the calls take; on a GPU, where the device waits, how much longer the step
+  // takes in which the save begins.
   void async() {
     std::vector<double> before;
     for (int i = 0; i < kStepsBefore; ++i) before.push_back(compute());
     std::ranges::sort(before);
+    double usual = before[kStepsBefore / 2], in_calls = 0;
     auto start = Clock::now();
-    saver_->start(chunks_, next_state());
-    double stall = since(start), computed = compute();
-    auto release = Clock::now();
-    saver_->release();
-    stall += since(release);
+    auto timed = [&](const std::function<void()>& call) {
+      return [&in_calls, call] {
+        auto begin = Clock::now();
+        call();
+        in_calls += since(begin);
+      };
+    };
+    double first = step(timed([&] { saver_->start(chunks_, next_state()); }),
+                        timed([&] { saver_->release(); }));
+    double computed = first - in_calls, stall = device_.is_cpu() ? in_calls : first - usual;
     int steps = 1;
     for (; saver_->under_way() && !saver_->poll(); ++steps) computed += compute();
-    double lost = computed - steps * before[kStepsBefore / 2];
+    double lost = computed + in_calls - stall - steps * usual;
     say("async", since(start), bytes_,
-        concat(", \"stall\": ", stall, ", \"steps\": ", steps,
-               ", \"step\": ", before[kStepsBefore / 2], ", \"lost_in_steps\": ", lost));
+        concat(", \"stall\": ", stall, ", \"steps\": ", steps, ", \"step\": ", usual,
+               ", \"lost_in_steps\": ", lost));
   }
   void copy() {
     std::vector<std::byte> there(kRawBlock);
@@ -207,10 +245,13 @@ class Driver {
     if (!write) fs::remove(path);
   }
 
+  static constexpr double kStepTokens = 32768;  // 16 samples of 2048
   fs::path dir_;
+  at::Device device_;
   std::vector<StateChunk> chunks_;
   int64_t bytes_ = 0, step_ = 0;
-  at::Tensor a_;
+  int products_ = 60;  // of a step
+  at::Tensor a_, product_;
   std::unique_ptr<std::byte[], void (*)(void*)> raw_memory_{
       static_cast<std::byte*>(std::aligned_alloc(kHugePage, kRawThreads* kRawBlock)), std::free};
   std::unique_ptr<BackgroundSave> saver_;
@@ -222,9 +263,11 @@ class Driver {
 int main(int argc, char** argv) try {
   using namespace neox;
   keep_freed_memory(), use_cpu_arena();  // as neox-train
-  check_usage(argc == 4, "checkpoint DIR SHAPE THREADS");
+  check_usage(argc == 5, "checkpoint DIR SHAPE THREADS DEVICE");
   at::set_num_threads(std::atoi(argv[3]));
-  Driver driver(argv[1], find_shape(argv[2]));
+  at::Device device(argv[4]);
+  if (device.is_cuda()) device = at::Device(at::kCUDA, 0);
+  Driver driver(argv[1], find_shape(argv[2]), device);
   for (std::string command; std::getline(std::cin, command);) driver.run(command);
 } catch (const std::exception& e) {
   std::fprintf(stderr, "checkpoint: %s\n", e.what());

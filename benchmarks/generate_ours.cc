@@ -1,24 +1,32 @@
 // Generation by GptNeoX with initial values of a Pythia shape, for benchmarks/generate.py: decoding
-// greedily behind a prompt, and prompts alone. One JSON object per line.
+// greedily behind prompts of equal length, as generate() does it, and prompts alone. One JSON
+// object per line.
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/randint.h>
+#include <ATen/ops/sum.h>
+#include <ATen/ops/tensor.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 #include <atomic>
 #include <boost/program_options.hpp>
 #include <chrono>
-#include <cstring>
+#include <functional>
 #include <iostream>
 #include <map>
 
 #include "base/error.h"
 #include "base/memory.h"
 #include "generate/generate.h"
-#include "generate/huge_pages.h"
 #include "generate/load.h"
+#include "launch/environment.h"
 #include "launch/openmp.h"
+#include "model/device.h"
+#include "ops/cpu_arena.h"
 #include "ops/team.h"
 
 namespace neox {
@@ -35,11 +43,9 @@ double seconds(const std::function<void()>& work) {
 struct Shape {
   int64_t layers, hidden, heads;
 };
-const std::map<std::string, Shape> kShapes = {{"14m", {6, 128, 4}},
-                                              {"70m", {6, 512, 8}},
-                                              {"160m", {12, 768, 12}},
-                                              {"410m", {24, 1024, 16}},
-                                              {"1b", {16, 2048, 8}}};
+const std::map<std::string, Shape> kShapes = {{"14m", {6, 128, 4}},    {"70m", {6, 512, 8}},
+                                              {"160m", {12, 768, 12}}, {"410m", {24, 1024, 16}},
+                                              {"1b", {16, 2048, 8}},   {"1.4b", {24, 2048, 16}}};
 
 ModelConfig config_of(const Shape& s) {
   return {.layers = s.layers,
@@ -54,29 +60,53 @@ ModelConfig config_of(const Shape& s) {
           .tied_embedding = false};
 }
 
+// Seconds until the device has done what the work gave it.
+double device_seconds(at::Device device, const std::function<void()>& work) {
+  auto wait = [&] {
+    if (!device.is_cpu())
+      c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
+  };
+  wait();
+  return seconds([&] { work(), wait(); });
+}
+
+double best_of_four(at::Device device, const std::function<void()>& work) {
+  double best = 1e9;
+  for (int i = 0; i < 4; ++i) best = std::min(best, device_seconds(device, work));
+  return best;
+}
+
 // Bytes per second of all threads that read a large buffer once.
 double read_rate(int threads) {
   constexpr int64_t kBytes = int64_t{1} << 30;
   at::Tensor buffer = at::empty({kBytes / 8}, at::kLong);
-  use_huge_pages(buffer.mutable_data_ptr(), kBytes);
   buffer.fill_(1);
   const auto* words = buffer.const_data_ptr<int64_t>();
   std::atomic<int64_t> sum = 0;
-  double best = 1e9;
-  for (int i = 0; i < 4; ++i)
-    best = std::min(best, seconds([&] {
-                      run_team(threads, [&](Team& team) {
-                        auto [from, to] = team.share(buffer.numel(), 512);
-                        int64_t mine = 0;
-                        for (int64_t k = from; k < to; ++k) mine ^= words[k];
-                        sum += mine;
-                      });
-                    }));
+  double best = best_of_four(at::kCPU, [&] {
+    run_team(threads, [&](Team& team) {
+      auto [from, to] = team.share(buffer.numel(), 512);
+      int64_t mine = 0;
+      for (int64_t k = from; k < to; ++k) mine ^= words[k];
+      sum += mine;
+    });
+  });
   return sum >= 0 ? static_cast<double>(kBytes) / best : 0;
 }
 
+// Bytes per second of a device that sums up a large buffer, or copies it, which moves each byte
+// twice: the better of the two.
+double device_rate(at::Device device) {
+  constexpr int64_t kBytes = int64_t{4} << 30;
+  at::Tensor from = at::ones({kBytes / 4}, at::device(device).dtype(at::kFloat)),
+             to = at::empty_like(from), sum = at::empty({}, from.options());
+  double copied = best_of_four(device, [&] { to.copy_(from); });
+  double read = best_of_four(device, [&] { at::sum_out(sum, from); });
+  return static_cast<double>(kBytes) / std::min(copied / 2, read);
+}
+
 struct Options {
-  std::string shape, precision;
+  std::string shape, precision, device;
   int64_t batch = 1, prompt = 128, tokens = 64, rounds = 3;
 };
 
@@ -84,6 +114,7 @@ struct Run {
   GptNeoX& model;
   const Options& o;
   double weight_bytes = 0;
+  std::vector<int32_t> prompt = {};
 
   void print(const std::string& metric, double value, int64_t round,
              const std::string& more) const {
@@ -92,66 +123,97 @@ struct Run {
               << ", \"round\": " << round << more << "}" << std::endl;
   }
 
-  // Behind a prompt that is the same for each row: as many texts at once as the batch has.
-  void decode(int64_t round) const {
-    KvCache cache = model.new_cache(o.batch, o.prompt + o.tokens + 1);
-    at::Tensor prompt = at::randint(50304, {1, o.prompt}, at::kLong);
-    at::Tensor next = at::empty({o.batch, 1}, at::kLong);
-    double prefill = seconds([&] {
+  // When all texts had their n-th token, in seconds.
+  std::vector<double> times_of_tokens(int64_t tokens) const {
+    std::vector<TextRequest> requests(static_cast<size_t>(o.batch),
+                                      {prompt, {.max_tokens = tokens}});
+    std::vector<double> times(static_cast<size_t>(tokens));
+    std::vector<size_t> had(requests.size());
+    auto start = Clock::now();
+    generate(model, requests, {.batch_size = o.batch, .on_token = [&](size_t i, int32_t) {
+                                 times[had[i]++] =
+                                     std::chrono::duration<double>(Clock::now() - start).count();
+                                 return true;
+                               }});
+    return times;
+  }
+
+  // From the token on behind which steps are recorded, and libraries warm.
+  void decode(int64_t round, double memory_rate) const {
+    constexpr size_t kFirst = 8, kSpell = 8;
+    std::vector<double> times =
+        times_of_tokens(static_cast<int64_t>(kFirst) + std::max<int64_t>(o.tokens, kSpell) + 1);
+    double best = 1e9;
+    for (size_t i = kFirst; i + kSpell < times.size(); ++i)
+      best = std::min(best, (times[i + kSpell] - times[i]) / static_cast<double>(kSpell));
+    double step = (times.back() - times[kFirst]) / static_cast<double>(times.size() - 1 - kFirst);
+    auto batch = static_cast<double>(o.batch);
+    print("decode tokens/s", batch / step, round,
+          concat(", \"weights GB/s\": ", weight_bytes / step / 1e9, ", \"of ceiling\": ",
+                 weight_bytes / step / memory_rate, ", \"best spell tokens/s\": ", batch / best,
+                 ", \"best spell weights GB/s\": ", weight_bytes / best / 1e9,
+                 ", \"first token s\": ", times.front()));
+  }
+
+  void prefill(int64_t round) const {
+    KvCache cache = model.new_cache(o.batch, o.prompt + 1);
+    at::Tensor tokens = at::tensor(at::ArrayRef<int32_t>(prompt), at::kLong).unsqueeze(0);
+    at::Device device = model.hidden_options().device();
+    tokens = tokens.to(device);
+    double time = device_seconds(device, [&] {
       for (int64_t b = 0; b < o.batch; ++b) {
         KvCache row = cache.row(b);
-        next[b].fill_(model.generate_step({}, prompt, row).argmax());
-        cache.lengths[static_cast<size_t>(b)] = row.lengths.front();
+        model.generate_step({}, tokens, row).argmax();
       }
     });
-    double time = 0, best = 1e9;
-    for (int64_t i = 0; i < o.tokens; ++i) {
-      double step = seconds([&] {
-        at::Tensor logits = model.generate_step({}, next, cache);
-        for (int64_t b = 0; b < o.batch; ++b)
-          next.mutable_data_ptr<int64_t>()[b] = choose(logits[b], {}, 0);
-      });
-      time += step;
-      best = std::min(best, step);
-    }
-    auto steps = static_cast<double>(o.tokens), batch = static_cast<double>(o.batch);
-    print("decode tokens/s", batch * steps / time, round,
-          concat(", \"weights GB/s\": ", weight_bytes * steps / time / 1e9,
-                 ", \"best step tokens/s\": ", batch / best,
-                 ", \"best step weights GB/s\": ", weight_bytes / best / 1e9));
-    print("prefill tokens/s", static_cast<double>(o.batch * o.prompt) / prefill, round, "");
+    print("prefill tokens/s", static_cast<double>(o.batch * o.prompt) / time, round, "");
   }
 };
+
+at::Device device_of(const Options& o) {
+  if (o.device == "cpu") return at::kCPU;
+  check_usage(o.device == "cuda", "--device ", o.device, ": expected cpu or cuda");
+  at::Device device = pick_device(environment());
+  check_usage(device.is_cuda(), "--device cuda: there is no GPU, or this build has no CUDA");
+  return device;
+}
 
 void run(const Options& o) {
   at::NoGradGuard no_grad;
   int threads = at::get_num_threads();
+  at::Device device = device_of(o);
+  if (device.is_cpu()) use_cpu_arena();  // as neox-generate
   auto world = self_communicator();
   Mesh mesh({}, *world);
   Dtypes dtypes = dtypes_of(o.precision == "bf16" ? Precision::kBf16 : Precision::kFp32);
   dtypes.state = dtypes.param;
   ModelConfig config = config_of(kShapes.at(o.shape));
-  GptNeoX model(config, mesh, {.dtypes = dtypes, .keeping = GradientKeeping::kNone});
-  use_huge_pages(model);
+  GptNeoX model(config, mesh,
+                {.dtypes = dtypes, .device = device, .keeping = GradientKeeping::kNone});
   double elements = -static_cast<double>(config.vocab * config.hidden);  // embed_in is not read
   for (ParamBuffer* buffer : model.buffers()) elements += static_cast<double>(buffer->chunk_size());
   Run run{model, o, elements * (o.precision == "bf16" ? 2 : 4)};
+  at::Tensor prompt = at::randint(config.vocab, {o.prompt}, at::kInt);
+  run.prompt.assign(prompt.const_data_ptr<int32_t>(), prompt.const_data_ptr<int32_t>() + o.prompt);
   for (int64_t round = 0; round < o.rounds; ++round) {
-    run.print("memory read GB/s", read_rate(threads) / 1e9, round, "");
-    run.decode(round);
+    double rate = device.is_cpu() ? read_rate(threads) : device_rate(device);
+    run.print("memory read GB/s", rate / 1e9, round, "");
+    run.prefill(round);
+    run.decode(round, rate);
   }
 }
 
 }  // namespace
 }  // namespace neox
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   namespace po = boost::program_options;
   neox::let_openmp_threads_sleep();
   neox::keep_freed_memory();
   neox::Options o;
   po::options_description options;
-  options.add_options()("shape", po::value(&o.shape)->default_value("160m"))(
+  options.add_options()("device", po::value(&o.device)->default_value("cpu"))(
+      "shape", po::value(&o.shape)->default_value("160m"))(
       "precision", po::value(&o.precision)->default_value("bf16"))(
       "batch", po::value(&o.batch)->default_value(1))("prompt",
                                                       po::value(&o.prompt)->default_value(128))(
@@ -161,4 +223,7 @@ int main(int argc, char** argv) {
   po::store(po::parse_command_line(argc, argv, options), given);
   po::notify(given);
   neox::run(o);
+} catch (const std::exception& e) {
+  std::cerr << "generate_ours: " << e.what() << "\n";
+  return 70;
 }

@@ -1,6 +1,7 @@
 // The fused operations beside the same made of ATen's, forward and backward, at the shapes of
 // Pythia: time, bytes that must be moved, and their share of the copy rate measured in the same
-// round. One JSON object per line.
+// round; the LM head with its loss beside its three products alone, and the memory that it takes.
+// One JSON object per line.
 //   kernels [--device cuda] [--dtype bf16] [--shapes 70m,410m,1.4b] [--tokens 2048,16384] [--rounds
 //   3]
 #include <ATen/TensorOperators.h>
@@ -11,14 +12,18 @@
 #include <ATen/ops/dot.h>
 #include <ATen/ops/dropout.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/layer_norm.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/randn_like.h>
 #include <ATen/ops/silu.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
+#include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <chrono>
@@ -29,6 +34,9 @@
 
 #include "base/error.h"
 #include "base/program.h"
+#include "comm/communicator.h"
+#include "extra_memory.h"
+#include "model/head.h"
 #include "ops/activation.h"
 #include "ops/adamw.h"
 #include "ops/cross_entropy.h"
@@ -67,11 +75,6 @@ struct Case {
   Operation ours, aten;
 };
 
-void wait(at::Device device) {
-  if (device.is_cuda())
-    c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
-}
-
 // Of one run, after warming up: the best of three spells of at least 0.05 s.
 double seconds_of(at::Device device, const std::function<void()>& run) {
   auto spell = [&](int64_t runs) {
@@ -88,19 +91,24 @@ double seconds_of(at::Device device, const std::function<void()>& run) {
   return best / static_cast<double>(runs);
 }
 
+void say(const Setting& s, const std::string& name, const char* who, const nlohmann::json& more) {
+  nlohmann::json line{{"suite", "kernels"},
+                      {"case", concat(name, " ", s.shape.name, " ", s.tokens, " tokens")},
+                      {"who", who},
+                      {"round", s.round},
+                      {"dtype", c10::toString(c10::typeMetaToScalarType(s.options.dtype()))}};
+  line.update(more);
+  std::cout << line << std::endl;
+}
+
 void report(const Setting& s, const std::string& name, const char* who, double bytes,
             double seconds) {
-  nlohmann::json line{{"case", concat(name, " ", s.shape.name, " ", s.tokens, " tokens")},
-                      {"who", who},
-                      {"metric", "GB/s"},
-                      {"value", bytes / seconds * 1e-9},
-                      {"round", s.round},
-                      {"microseconds", seconds * 1e6},
-                      {"bytes", bytes},
-                      {"of copy rate", bytes / seconds * 1e-9 / s.copy_rate},
-                      {"dtype", c10::toString(c10::typeMetaToScalarType(s.options.dtype()))},
-                      {"device", s.options.device().str()}};
-  std::cout << line << std::endl;
+  say(s, name, who,
+      {{"metric", "GB/s"},
+       {"value", bytes / seconds * 1e-9},
+       {"microseconds", seconds * 1e6},
+       {"bytes", bytes},
+       {"of ceiling", bytes / seconds * 1e-9 / s.copy_rate}});
 }
 
 Tensors with_gradients(const Tensors& tensors) {
@@ -286,11 +294,55 @@ Case squares(const Setting& s) {
           [](const Tensors& x) -> Tensors { return {at::dot(x[0], x[0])}; }};
 }
 
+// What the head's three products take without it: logits, and both gradients.
+double seconds_of_products(const Setting& s, const Tensor& x, const Tensor& weight) {
+  at::NoGradGuard no_grad;
+  Tensor logits = at::empty({x.size(0), kVocab}, s.options), dx = at::empty_like(x),
+         dweight = at::empty_like(weight);
+  return seconds_of(s.options.device(), [&] {
+    at::mm_out(logits, x, weight.t());
+    at::mm_out(dx, logits, weight);
+    at::mm_out(dweight, logits.t(), x);
+  });
+}
+
+// Forward and backward. Ours adds to the weight's gradient where it is kept, in float.
+void run_head(const Setting& s) {
+  at::Device device = s.options.device();
+  int64_t h = s.shape.hidden, N = device.is_cuda() ? s.tokens : 512;
+  Tensor x = s.random({N, h}), weight = s.random({kVocab, h}) * 0.02, plain = weight.clone();
+  Tensor targets = at::randint(kVocab, {N}, s.options.dtype(at::kLong));
+  double products = seconds_of_products(s, x, weight);
+  for (Tensor* leaf : {&x, &weight, &plain}) leaf->set_requires_grad(true);
+  weight.set_grad_dtype(at::kFloat);
+  weight.mutable_grad() = at::zeros(weight.sizes(), s.options.dtype(at::kFloat));
+  auto world = self_communicator();
+  HeadTargets counted{targets, at::ones({N}, s.options.dtype(at::kFloat)),
+                      at::full({}, 1.0 / static_cast<double>(N), s.options.dtype(at::kDouble))};
+  auto measured = [&](const char* who, const std::function<void()>& run) {
+    double seconds = seconds_of(device, run), work = 6e-12 * static_cast<double>(N * h * kVocab);
+    say(s, "LM head and loss", who,
+        {{"metric", "TFLOP/s"}, {"value", work / seconds}, {"of ceiling", products / seconds}});
+    x.mutable_grad() = plain.mutable_grad() = Tensor();
+    say(s, "LM head and loss, extra memory", who,
+        {{"metric", "MB"}, {"value", extra_bytes(device, run) * 1e-6}});
+  };
+  measured("ours", [&] {
+    x.mutable_grad() = Tensor();
+    head_loss(x, weight, counted, *world).backward();
+  });
+  measured("ATen", [&] {
+    x.mutable_grad() = plain.mutable_grad() = Tensor();
+    at::cross_entropy_loss(at::linear(x, plain).to(at::kFloat), targets).backward();
+  });
+}
+
 void run_setting(Setting s, bool once) {
   s.copy_rate = copy_rate(s.options);
   report(s, "copy", "ATen", 1e9 * s.copy_rate, 1);
   double row = static_cast<double>(s.tokens) * static_cast<double>(s.options.dtype().itemsize());
   for (auto make : {norms, bias_gelu, swiglu, heads, dropped}) run_case(s, make(s, row));
+  run_head(s);
   if (!once) return;  // these do not depend on the tokens
   for (auto make : {cross_entropy, adamw_step, squares}) run_case(s, make(s));
 }
@@ -316,7 +368,10 @@ int main(int argc, char** argv) {
         "rounds", boost::program_options::value<int>()->default_value(3), "of all cases");
     if (!program.parse(argc, argv)) return 0;
     auto type = program.get<std::string>("dtype") == "bf16" ? at::kBFloat16 : at::kFloat;
-    auto options = at::dtype(type).device(at::Device(program.get<std::string>("device")));
+    auto name = program.get<std::string>("device");
+    check_usage(name == "cpu" || name == "cuda", "--device ", name, ": expected cpu or cuda");
+    at::Device device = name == "cpu" ? at::Device(at::kCPU) : at::Device(at::kCUDA, 0);
+    auto options = at::dtype(type).device(device);
     auto shapes = words(program.get<std::string>("shapes"));
     auto tokens = words(program.get<std::string>("tokens"));
     for (int round = 0; round < program.get<int>("rounds"); ++round)

@@ -53,6 +53,8 @@ TEST_F(Bf16Product, EqualsDoubleForAllShapesAndOrders) {
       EXPECT_LE(relative(y, want * 2), 1e-6) << M << " " << N << " " << K << " " << order;
       bf16_product_out(y, a, b, bias);
       EXPECT_LE(relative(y, want + bias), 1e-6) << M << " " << N << " " << K << " " << order;
+      add_bf16_product(y, a, b, bias);
+      EXPECT_LE(relative(y, 2 * (want + bias)), 1e-6) << M << " " << N << " " << K << " " << order;
       Tensor half = at::empty({M, N}, at::kBFloat16);
       bf16_product_out(half, a, b);
       EXPECT_LE(relative(half, want), 4e-3) << M << " " << N << " " << K << " " << order;

@@ -11,10 +11,12 @@
 #include <ATen/ops/stack.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <set>
 
 #include "generate/generate.h"
 #include "model/decode_replay.h"
+#include "recorded_waits.h"
 #include "rerun_recorder.h"
 #include "run_fixture.h"
 #include "tiny_run.h"
@@ -25,17 +27,26 @@ namespace {
 using Tokens = std::vector<int32_t>;
 using Texts = std::vector<Tokens>;
 
+using Recorder = std::function<std::unique_ptr<GraphRecorder>(at::Device)>;
+
+// On a CPU too.
+Recorder rerun(RerunRecorder::Calls& calls) {
+  return [&calls](at::Device) { return std::make_unique<RerunRecorder>(calls); };
+}
+
 enum class By { kLayers, kFused, kReplay };
 
 class Model {
  public:
   explicit Model(const ModelOption& option = {}, at::ScalarType type = at::kFloat,
-                 at::Device device = at::kCPU)
+                 at::Device device = at::kCPU, Recorder recorder = graph_recorder)
       : world_(self_communicator()),
         mesh_({}, *world_),
-        model_(
-            config(option), mesh_,
-            {.dtypes = {type, type, type}, .device = device, .keeping = GradientKeeping::kNone}) {}
+        model_(config(option), mesh_,
+               {.dtypes = {type, type, type},
+                .device = device,
+                .keeping = GradientKeeping::kNone,
+                .recorder = std::move(recorder)}) {}
   static ModelConfig config(const ModelOption& option) {
     TinyOptions options;
     if (option.set) option.set(options);
@@ -52,7 +63,7 @@ class Model {
     at::manual_seed(1);
     KvCache cache = model_.new_cache(batch, 24);
     if (by != By::kFused) cache.fused = nullptr;
-    if (by == By::kReplay) cache.replay = replay();
+    if (by == By::kReplay) cache.replay = replay(batch);
     int64_t vocab = model_.config().vocab;
     std::vector<Tensor> all;
     for (int64_t b = 0; b < batch; ++b) {
@@ -78,8 +89,8 @@ class Model {
     return at::stack(all).to(at::kFloat);
   }
 
-  std::shared_ptr<DecodeReplay> replay() {
-    return std::make_shared<DecodeReplay>(std::make_unique<RerunRecorder>(calls));
+  std::shared_ptr<DecodeReplay> replay(int64_t rows) {
+    return std::make_shared<DecodeReplay>(rerun(calls)(at::kCPU), rows, at::kCPU);
   }
   RerunRecorder::Calls calls;
 
@@ -169,13 +180,16 @@ TEST(ReplayedDecode, GoesOnAfterARowHasEnded) {
   Model model({}, at::kDouble);
   auto logits = [&](bool replayed) {
     KvCache cache = (*model).new_cache(3, 24);
-    if (replayed) cache.replay = model.replay();
+    if (replayed) cache.replay = model.replay(3);
     std::vector<Tensor> all;
     for (int64_t i = 0; i < 9; ++i) {
       if (i == 2) cache.drop_row(0);
       if (i == 4) cache.lengths.push_back(0);
       Tensor tokens = at::arange(cache.rows(), at::kLong).unsqueeze(1) + i;
       all.push_back((*model).generate_step({}, tokens, cache).flatten());
+      if (replayed && i == 3) {  // an empty row stays where it is
+        EXPECT_EQ(cache.replay->lengths()[2].item<int64_t>(), 0);
+      }
     }
     return at::cat(all);
   };
@@ -198,7 +212,7 @@ TEST(ReplayedDecode, LooksAtMoreKeysWhereARowIsLonger) {
   auto logits = [&](bool replayed) {
     KvCache cache = model.new_cache(1, 2 * kPart);
     if (replayed)
-      cache.replay = std::make_shared<DecodeReplay>(std::make_unique<RerunRecorder>(calls));
+      cache.replay = std::make_shared<DecodeReplay>(rerun(calls)(at::kCPU), 1, at::kCPU);
     std::vector<Tensor> all;
     model.generate_step({}, at::arange(kPart - 4, at::kLong).remainder(28).unsqueeze(0), cache);
     for (int64_t i = 0; i < 8; ++i)
@@ -209,6 +223,82 @@ TEST(ReplayedDecode, LooksAtMoreKeysWhereARowIsLonger) {
   EXPECT_EQ(calls.recorded, 2);
 }
 
+TEST(TokensOnTheDevice, AreThoseThatTheHostChooses) {
+  at::set_num_threads(1);
+  for (const ModelOption& option : kModelOptions)
+    for (Sampling sampling :
+         {Sampling{}, {.vocab = 19}, {.temperature = 1, .top_k = 9, .key = 7}}) {
+      RerunRecorder::Calls calls;
+      Model device(option, at::kDouble, at::kCPU, rerun(calls)), host(option, at::kDouble);
+      std::vector<TextRequest> all = requests(sampling);
+      for (int64_t batch_size : {1, 4})
+        EXPECT_EQ(device.texts(all, batch_size), host.texts(all, batch_size)) << option.name;
+      EXPECT_GT(calls.replayed, 20);
+    }
+}
+
+TEST(TokensOnTheDevice, BehindTheEndOfATextAreNotSeen) {
+  RerunRecorder::Calls calls;
+  Model device({}, at::kDouble, at::kCPU, rerun(calls)), host({}, at::kDouble);
+  std::vector<TextRequest> all = requests({});
+  Texts open = host.texts(all, 4);
+  for (size_t place : {size_t{0}, size_t{2}, size_t{5}}) {
+    int32_t end = open[8][place];
+    Texts ended = device.texts(all, 4, end);
+    EXPECT_EQ(ended, host.texts(all, 4, end));
+    EXPECT_LE(ended[8].size(), place);
+  }
+}
+
+TEST(TokensOnTheDevice, AreToldInTheirOrderUntilTheCallerEndsATextOfThem) {
+  RerunRecorder::Calls calls;
+  Model device({}, at::kDouble, at::kCPU, rerun(calls));
+  std::vector<TextRequest> all = requests({});
+  Texts open = device.texts(all, 3), seen(all.size());
+  std::vector<size_t> ended;
+  Texts texts = generate(*device, all,
+                         {.batch_size = 3,
+                          .on_token =
+                              [&](size_t i, int32_t token) {
+                                seen[i].push_back(token);
+                                return i % 2 == 0 || seen[i].size() < 2;
+                              },
+                          .on_end = [&](size_t i) { ended.push_back(i); }});
+  EXPECT_EQ(seen, texts);
+  EXPECT_EQ(std::set(ended.begin(), ended.end()).size(), all.size());
+  EXPECT_EQ(ended.size(), all.size());
+  for (size_t i = 0; i < all.size(); ++i)
+    EXPECT_EQ(texts[i], Tokens(open[i].begin(), i % 2 == 0 ? open[i].end() : open[i].begin() + 2));
+}
+
+TEST(TokensOnTheDevice, AreReadSomeStepsBehind) {
+  constexpr int kTokens = 14, kAhead = 3;
+  RerunRecorder::Calls calls;
+  Model device({}, at::kDouble, at::kCPU, rerun(calls));
+  TextRequest request{{1, 2, 3}, {.max_tokens = kTokens}};
+  std::vector<int> steps;  // that the device was given, at each token
+  generate(*device, {&request, 1}, {.on_token = [&](size_t, int32_t) {
+    steps.push_back(calls.replayed);
+    return true;
+  }});
+  ASSERT_EQ(steps.size(), size_t{kTokens});
+  for (int i = 0; i < kTokens; ++i)  // the first one is of the prompt
+    EXPECT_EQ(steps[static_cast<size_t>(i)],
+              std::max(0, std::min(i + kAhead, kTokens - 1) - Replay::kWarmUps))
+        << i;
+}
+
+TEST(TokensOnTheDevice, AskItForNothing) {
+  at::set_num_threads(1);
+  for (const ModelOption& option : kModelOptions) {
+    RerunRecorder::Calls calls;
+    Model device(option, at::kDouble, at::kCPU, rerun(calls));
+    RecordedWaits waits;
+    device.texts(requests({}), 4, 3);
+    EXPECT_EQ(RecordedWaits::found(), (std::map<std::string, int>{})) << option.name;
+  }
+}
+
 TEST(ReplayedDecode, OnAGpuGivesTheTextsOfTheCpu) {
   if (!at::hasCUDA()) GTEST_SKIP() << "no GPU";
   std::vector<TextRequest> all = requests({});
@@ -216,7 +306,8 @@ TEST(ReplayedDecode, OnAGpuGivesTheTextsOfTheCpu) {
     Model gpu(option, at::kDouble, at::Device(at::kCUDA, 0)), cpu(option, at::kDouble);
     ASSERT_TRUE((*gpu).new_cache(1, 1).replay);
     for (int64_t batch_size : {1, 4})
-      EXPECT_EQ(gpu.texts(all, batch_size), cpu.texts(all, batch_size)) << option.name;
+      for (auto end : {std::optional<int32_t>(), {3}})
+        EXPECT_EQ(gpu.texts(all, batch_size, end), cpu.texts(all, batch_size, end)) << option.name;
   }
 }
 
@@ -270,16 +361,20 @@ TEST(Batch, TellsOfTokensAndEnds) {
 TEST(Batch, EveryLayoutGivesTheSameTexts) {
   std::vector<TextRequest> all = requests({});
   at::set_num_threads(1);
+  RerunRecorder::Calls calls;
   Texts wanted = Model().texts(all, 4);
-  for (Layout layout : {Layout{.pp = 2}, {.tp = 2}}) {
-    std::vector<Texts> texts(2);
-    run_thread_ranks(2, [&](Communicator& world, Control&) {
-      Mesh mesh(layout, world);
-      GptNeoX model(Model::config({}), mesh, {.keeping = GradientKeeping::kNone});
-      texts[static_cast<size_t>(world.rank())] = generate(model, all, {.batch_size = 4});
-    });
-    for (const Texts& other : texts) EXPECT_EQ(other, wanted) << to_string(layout);
-  }
+  for (const Recorder& recorder : {Recorder(graph_recorder), rerun(calls)})
+    for (Layout layout : {Layout{.pp = 2}, {.tp = 2}}) {
+      std::vector<Texts> texts(2);
+      run_thread_ranks(2, [&](Communicator& world, Control&) {
+        Mesh mesh(layout, world);
+        GptNeoX model(Model::config({}), mesh,
+                      {.keeping = GradientKeeping::kNone, .recorder = recorder});
+        texts[static_cast<size_t>(world.rank())] = generate(model, all, {.batch_size = 4});
+      });
+      for (const Texts& other : texts) EXPECT_EQ(other, wanted) << to_string(layout);
+    }
+  EXPECT_GT(calls.replayed, 20);
 }
 
 }  // namespace

@@ -5,12 +5,12 @@
 #include <ATen/ops/mm.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
-#include <ATen/record_function.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
 #include "comm/side_stream.h"
 #include "model/replay.h"
+#include "recorded_waits.h"
 #include "rerun_recorder.h"
 #include "tiny_run.h"
 
@@ -198,34 +198,6 @@ TEST(RecordedSteps, AreTheSameWhereRecordingIsGivenUp) {
   }
 }
 
-// Operations whose result the host waits for, and which cannot be recorded.
-constexpr const char* kWaits[] = {
-    "aten::_local_scalar_dense", "aten::nonzero",    "aten::equal",
-    "aten::masked_select",       "aten::unique_dim", "aten::_unique2"};
-
-class RecordedWaits {
- public:
-  RecordedWaits() {
-    found().clear();
-    handle_ = at::addGlobalCallback(at::RecordFunctionCallback(&note).scopes(
-        {at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION}));
-  }
-  ~RecordedWaits() { at::removeCallback(handle_); }
-  static std::map<std::string, int>& found() {
-    static std::map<std::string, int> names;
-    return names;
-  }
-
- private:
-  static std::unique_ptr<at::ObserverContext> note(const at::RecordFunction& function) {
-    std::string name = function.name();
-    for (const char* wait : kWaits)
-      if (name == wait) ++found()[name];
-    return nullptr;
-  }
-  at::CallbackHandle handle_;
-};
-
 TEST_P(RecordedModels, AskTheDeviceForNothing) {
   TinyOptions options;
   GetParam().set(options);
@@ -238,8 +210,7 @@ TEST_P(RecordedModels, AskTheDeviceForNothing) {
   RecordedWaits waits;
   Pipeline(model).train(
       2, [&](int64_t) { return batch; }, seed);
-  for (const auto& [name, count] : RecordedWaits::found())
-    ADD_FAILURE() << name << " " << count << " times";
+  EXPECT_EQ(RecordedWaits::found(), (std::map<std::string, int>{}));
 }
 
 TEST(CudaGraphs, TakeTheSameStepsAsKernelsOneByOne) {
@@ -265,8 +236,8 @@ TEST(SideStream, OnAGpuRunsBehindWhatWasBeforeAndIsJoined) {
   Tensor x = at::ones({4000, 4000}, at::device(gpu)), sum = at::zeros({}, at::device(gpu));
   for (int i = 0; i < 20; ++i) {
     x = at::mm(x, x) / 4000;  // ones again
-    side.run([&] { sum += x.mean(); });
-    side.join();
+    SideStream::Work join = side.run([&] { sum += x.mean(); });
+    join();
   }
   EXPECT_NEAR(sum.item<float>(), 20, 1e-3);
 }

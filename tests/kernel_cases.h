@@ -3,6 +3,7 @@
 #include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/randn.h>
 #include <gtest/gtest.h>
 
@@ -45,6 +46,13 @@ class KernelTest : public testing::TestWithParam<KernelCase> {
     return random(shape, scale).set_requires_grad(true);
   }
   Tensor on(const Tensor& x) const { return x.to(GetParam().device); }
+  // The same values, a leaf where x is one, where no access of more than an element is aligned.
+  static Tensor shifted(const Tensor& x) {
+    if (!x.defined()) return x;
+    Tensor all = at::empty({x.numel() + 1}, x.options().requires_grad(false));
+    Tensor y = all.narrow(0, 1, x.numel()).view(x.sizes());
+    return y.copy_(x.detach()).set_requires_grad(x.requires_grad());
+  }
   // The same values in double on the CPU, for the reference: a leaf where x is one.
   static Tensor reference(const Tensor& x) {
     if (!x.defined()) return x;

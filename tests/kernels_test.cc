@@ -10,6 +10,8 @@
 #include <ATen/ops/randint.h>
 #include <ATen/ops/stack.h>
 
+#include <limits>
+
 #include "base/error.h"
 #include "ops/cross_entropy.h"
 
@@ -25,8 +27,8 @@ class CrossEntropy : public KernelTest {
     auto wide = GetParam().type == at::kDouble ? at::kDouble : at::kFloat;
     return {random({N, V}, 3), on(at::randint(V, {N}, at::kLong)), on(at::rand({N}, wide))};
   }
-  void expect_equal_to_aten(int64_t N, int64_t V) const {
-    Inputs in = inputs(N, V);
+  void expect_equal_to_aten(const Inputs& given) const {
+    Inputs in = given;
     Tensor want = reference(in.logits).set_requires_grad(true);
     Tensor loss = at::cross_entropy_loss(want, in.targets.cpu(), {}, at::Reduction::None);
     loss.backward(in.factor.cpu().to(at::kDouble));
@@ -40,11 +42,27 @@ class CrossEntropy : public KernelTest {
 };
 
 TEST_P(CrossEntropy, EqualsAtensAndItsGradient) {
-  for (int64_t V : {2, 15, 16, 17, 47, 64, 1000, 50304}) expect_equal_to_aten(5, V);
+  for (int64_t V : {2, 15, 16, 17, 47, 64, 1000, 50304}) expect_equal_to_aten(inputs(5, V));
+  expect_equal_to_aten(inputs(1, 6288));
+}
+
+TEST_P(CrossEntropy, TakesLogitsThatBeginAnywhere) {
+  Inputs in = inputs(3, 1000);
+  in.logits = shifted(in.logits);
+  expect_equal_to_aten(in);
+}
+
+TEST_P(CrossEntropy, OfMinusInfinityIsAProbabilityOfZero) {
+  for (int64_t V : {1000, 1001}) {
+    Inputs in = inputs(3, V);
+    in.logits.narrow(1, 0, 600).fill_(-std::numeric_limits<double>::infinity());
+    in.targets.fill_(700);
+    expect_equal_to_aten(in);
+  }
 }
 
 TEST_P(CrossEntropy, OfTwoPartsOfAVocabularyIsThatOfTheWhole) {
-  for (auto [V, split] : {std::pair{96, 64}, std::pair{101, 37}}) {
+  for (auto [V, split] : {std::pair{96, 64}, std::pair{101, 37}, std::pair{50304, 25152}}) {
     Inputs in = inputs(7, V);
     Tensor want = in.logits.clone(), loss = cross_entropy_(want, in.targets, in.factor);
     Tensor a = in.logits.narrow(1, 0, split).contiguous(),
@@ -68,11 +86,13 @@ TEST_P(CrossEntropy, StaysFiniteBeyondTheRangeOfExp) {
 }
 
 TEST_P(CrossEntropy, OfNotANumberIsNotANumber) {
-  Inputs in = inputs(3, 50);
-  in.logits[1][20] = std::nan("");
-  Tensor loss = cross_entropy_(in.logits, in.targets, in.factor).cpu();
-  EXPECT_TRUE(loss.isnan().equal(at::full({3}, 0) ==
-                                 at::stack({at::full({}, 1), at::full({}, 0), at::full({}, 1)})));
+  for (int64_t V : {50, 64, 4096}) {
+    Inputs in = inputs(3, V);
+    in.logits[1][20] = std::nan("");
+    Tensor loss = cross_entropy_(in.logits, in.targets, in.factor).cpu();
+    EXPECT_TRUE(loss.isnan().equal(at::full({3}, 0) ==
+                                   at::stack({at::full({}, 1), at::full({}, 0), at::full({}, 1)})));
+  }
 }
 
 TEST_P(CrossEntropy, RefusesStatisticsOfOtherRows) {

@@ -122,6 +122,19 @@ TEST_P(Optimizers, ChangeEveryParameter) {
   for (const auto& [name, t] : start) EXPECT_FALSE(t.equal(end.at(name))) << name;
 }
 
+TEST_P(Optimizers, PublishTheRoundedMasters) {
+  at::set_num_threads(1);
+  TinyOptions options = tiny_options(GetParam());
+  options.dtypes = {at::kBFloat16, at::kFloat, at::kFloat};
+  options.precision = {.type = Precision::kBf16};
+  for (Layout layout : std::vector<Layout>{{}, {.shard = 2}, {.tp = 2}}) {
+    if (!has_layout(GetParam(), layout)) continue;
+    TinyResult run = TinyRun(layout, options).train(0, 3);
+    EXPECT_EQ(run.copies_differ, "") << to_string(layout);
+    EXPECT_TRUE(run.steps.back().finite) << to_string(layout);
+  }
+}
+
 TEST(OneBitAdam, IsExactAtEveryLayoutUntilItFreezes) {
   at::set_num_threads(1);
   TinyOptions options = tiny_options(optimizer_cases().back());

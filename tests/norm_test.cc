@@ -29,8 +29,8 @@ class Norms : public KernelTest {
     return b.defined() ? y + b : y;
   }
   // x, added, bias, weight, bias, weight, bias.
-  std::vector<Tensor> inputs(int64_t C) const {
-    std::vector<Tensor> in{leaf({3, 50, C}, 2), leaf({3, 50, C})};
+  std::vector<Tensor> inputs(int64_t C, int64_t T = 50) const {
+    std::vector<Tensor> in{leaf({3, T, C}, 2), leaf({3, T, C})};
     for (int i = 0; i < 5; ++i) in.push_back(leaf({C}));
     return in;
   }
@@ -65,6 +65,22 @@ TEST_P(Norms, EqualAtensAndItsGradients) {
       std::vector<Tensor> in = inputs(C);
       expect_equal_to_aten(in, {kind, 1e-5});
     }
+}
+
+TEST_P(Norms, OfTheWidthsOfModelsAndOfSingleTokens) {
+  for (int64_t C : {128, 768, 4096, 5120, 8200, 12288}) {
+    SCOPED_TRACE(C);
+    expect_equal_to_aten(inputs(C, 1), {Norm::kLayerNorm, 1e-5});
+  }
+}
+
+TEST_P(Norms, TakeInputsThatBeginAnywhere) {
+  for (int64_t C : {64, 2056, 12288}) {
+    SCOPED_TRACE(C);
+    std::vector<Tensor> in = inputs(C, 7);
+    for (Tensor& t : in) t = shifted(t);
+    expect_equal_to_aten(in, {Norm::kLayerNorm, 1e-5});
+  }
 }
 
 TEST_P(Norms, TakeAnyPartOfTheirInputs) {
@@ -175,6 +191,27 @@ TEST_P(Activations, GatedOnesMultiplyByTheOtherHalf) {
     }
 }
 
+TEST_P(Activations, TakeInputsThatBeginAnywhereAndSingleRows) {
+  for (int64_t F : {32, 1030})
+    for (int64_t rows : {1, 70}) {
+      SCOPED_TRACE(F);
+      Tensor x = random({rows, 2 * F}), b = random({2 * F}), d = random({rows, 2 * F});
+      std::vector<Tensor> in{shifted(x).set_requires_grad(true),
+                             shifted(b).set_requires_grad(true)};
+      std::vector<Tensor> want{reference(in[0]), reference(in[1])};
+      Tensor got = activated(in[0], in[1], Activation::kMish),
+             pairs = gated(in[0], in[1], Activation::kSilu);
+      Tensor sum = want[0] + want[1], parts = sum.view({rows, F, 2});
+      Tensor y = at::mish(sum), y2 = at::silu(parts.select(2, 0)) * parts.select(2, 1);
+      expect_close(got, y, "value");
+      expect_close(pairs, y2, "gated value");
+      Tensor d2 = random({rows, F});
+      ((got * shifted(d)).sum() + (pairs * shifted(d2)).sum()).backward();
+      ((y * reference(d)).sum() + (y2 * reference(d2)).sum()).backward();
+      expect_gradients(in, want);
+    }
+}
+
 // Gradients that go to a kept buffer and those that are returned.
 TEST_P(Activations, BeforeAProductKeepTheirInputAlone) {
   for (bool is_gated : {false, true})
@@ -251,6 +288,25 @@ TEST_P(RotatedHeads, EqualTheFormulaAndItsGradients) {
         RotaryTable table = rotary_table(80, {.rotary = rotary}, GetParam().device);
         expect_equal_to_aten(heads, D, rows_from(table, 9, 70));
       }
+}
+
+TEST_P(RotatedHeads, OfTheSizesOfModels) {
+  for (int64_t D : {32, 64, 80, 128, 256})
+    for (int64_t rotary : {D / 4, D}) {
+      SCOPED_TRACE(D);
+      RotaryTable table = rotary_table(70, {.rotary = rotary}, GetParam().device);
+      expect_equal_to_aten({2, 1}, D, table);
+    }
+}
+
+TEST_P(RotatedHeads, WithoutGradientsOfSomeAreZerosThere) {
+  RotaryTable table = rotary_table(5, {.rotary = 8}, GetParam().device);
+  Tensor x = leaf({1, 5, 3, 16}), d = random({1, 1, 5, 16});
+  Heads heads = rotated_heads_(x.clone(), {1}, table);
+  heads.v.backward(d);
+  Tensor parts = x.grad().view({5, 3, 16});
+  EXPECT_TRUE(parts.narrow(1, 0, 2).eq(0).all().item<bool>());
+  EXPECT_TRUE(parts.select(1, 2).equal(d.view({5, 16})));
 }
 
 TEST_P(RotatedHeads, TakePositionsOfEachToken) {

@@ -47,6 +47,7 @@ struct TinyOptions {
   GradientKeeping keeping = GradientKeeping::kFull;
   at::Device device = at::kCPU;
   std::function<std::unique_ptr<GraphRecorder>()> recorder = {};  // of each rank; or none
+  std::function<std::shared_ptr<SideStream>()> side = {};         // of each rank; or the device's
   OptimizerConfig optimizer{
       .lr = 1e-3, .beta2 = 0.95, .weight_decay = 0.1, .gradient_clipping = 0.5};
 };
@@ -145,7 +146,9 @@ using WholeState = std::map<std::string, at::Tensor>;
 struct TinyResult {
   std::vector<StepReport> steps;
   WholeState state;
-  std::string copies_differ;  // a parameter whose copies are not bitwise equal, if there is one
+  // A parameter whose copies are not bitwise equal, or which is published as other values than the
+  // rounded master's, if there is one.
+  std::string copies_differ;
 };
 
 inline uint64_t mix(uint64_t x) {
@@ -167,6 +170,7 @@ class TinyRun {
     run_thread_ranks(layout_.size(), [&](Communicator& world, Control& control) {
       run_rank(world, control, {first, last, begin, end}, result);
     });
+    compare_published(result);
     return result;
   }
 
@@ -192,7 +196,8 @@ class TinyRun {
         .device = options_.device,
         .keeping = options_.keeping,
         .recompute_layers = options_.recompute,
-        .chunking = chunking_of(options_.optimizer)};
+        .chunking = chunking_of(options_.optimizer),
+        .side = options_.side ? options_.side() : nullptr};
     GptNeoX model(options_.model, mesh, model_options);
     Config config;
     config.precision = options_.precision;
@@ -214,7 +219,9 @@ class TinyRun {
       StepReport report = TrainStep::read(step.run(microbatches, batches, false));
       if (world.rank() == 0) result.steps.push_back(report);
     }
-    collect(model, step, result);
+    collect(step, result);
+    for (ParamBuffer* buffer : model.buffers()) buffer->finish_publish();  // outside the lock
+    collect_published(model, result);
     if (steps.end) steps.end(step, control);
   }
 
@@ -250,7 +257,7 @@ class TinyRun {
 
   // Puts what this rank owns into the whole tensors; what another rank put there before must be the
   // same bits.
-  void collect(GptNeoX& model, TrainStep& step, TinyResult& result) {
+  void collect(TrainStep& step, TinyResult& result) {
     at::NoGradGuard no_grad;
     std::lock_guard lock(mutex_);
     for (const StateChunk& chunk : step.owned()) {
@@ -266,22 +273,39 @@ class TinyRun {
         to.copy_(mine);
       }
     }
+  }
+
+  void collect_published(GptNeoX& model, TinyResult& result) {
+    std::lock_guard lock(mutex_);
     for (ParamBuffer* buffer : model.buffers()) {
       for (size_t i = 0; i < buffer->specs().size(); ++i) {
         const ParamSpec& spec = buffer->specs()[i];
-        Tensor& t = published_[spec.name + "/" +
-                               std::to_string(spec.tp_dim ? model.mesh().tp().rank() : 0)];
-        Tensor mine = buffer->param(i).detach().clone();
-        if (t.defined() && !t.equal(mine)) result.copies_differ = spec.name;
-        t = mine;
+        int tp = spec.tp_dim ? model.mesh().tp().rank() : 0;
+        Published& there = published_[spec.name + "/" + std::to_string(tp)];
+        Tensor mine = buffer->param(i).detach().cpu().clone();
+        if (there.values.defined() && !there.values.equal(mine)) result.copies_differ = spec.name;
+        there = {{spec.name, spec.shape, tp_box(spec, tp, model.mesh().tp().size())}, mine};
       }
     }
   }
 
+  void compare_published(TinyResult& result) const {
+    for (const auto& [name, there] : published_) {
+      Tensor master = part(result.state.at("param/" + there.place.name), there.place);
+      if (!there.values.equal(master.to(there.values.scalar_type())))
+        result.copies_differ = name + " as published";
+    }
+  }
+
+  struct Published {
+    Placement place;
+    Tensor values;
+  };
+
   Layout layout_;
   TinyOptions options_;
   std::mutex mutex_;
-  WholeState published_;
+  std::map<std::string, Published> published_;  // by name and rank of tp
 };
 
 // The greatest |a - b| over all tensors of two states; infinite where they do not have the same

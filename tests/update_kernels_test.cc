@@ -8,6 +8,7 @@
 #include "kernel_cases.h"
 #include "ops/adamw.h"
 #include "ops/dropout.h"
+#include "ops/one_moment.h"
 
 namespace neox {
 namespace {
@@ -55,6 +56,13 @@ TEST_P(Dropouts, AddBiasAndResidualAndTheirGradients) {
   }
 }
 
+TEST_P(Dropouts, TakeInputsThatBeginAnywhere) {
+  DropoutSite site{.key = 9, .first_sample = sample(1)};
+  Tensor residual = random({2, 9, 64}), x = random({2, 9, 64}), bias = random({64});
+  Tensor want = dropped_sum(residual, x, bias, 0.25, site);
+  EXPECT_TRUE(dropped_sum(shifted(residual), shifted(x), shifted(bias), 0.25, site).equal(want));
+}
+
 TEST_P(Dropouts, RefuseAResidualOfAnotherShape) {
   EXPECT_THROW(dropped_sum(random({2, 3}), random({2, 4}), {}, 0.5, {}), Error);
   EXPECT_THROW(dropped_sum(random({2, 4}), random({2, 4}), random({3}), 0.5, {}), Error);
@@ -67,9 +75,10 @@ class Updates : public KernelTest {
 
 TEST_P(Updates, SquaresAreSummedInDouble) {
   for (int64_t n : {0, 1, 17, 65536, 200003}) {
-    Tensor x = random({n}), want = reference(x).square().sum();
-    EXPECT_NEAR(sum_of_squares(x).item<double>(), want.item<double>(),
-                1e-12 * static_cast<double>(n));
+    Tensor x = random({n});
+    double want = reference(x).square().sum().item<double>(), far = 1e-12 * static_cast<double>(n);
+    EXPECT_NEAR(sum_of_squares(x).item<double>(), want, far);
+    EXPECT_NEAR(sum_of_squares(shifted(x)).item<double>(), want, far);
   }
 }
 
@@ -100,6 +109,50 @@ TEST_P(Updates, AdamWEqualsAnAtenChain) {
   g = g * 0.5;
   want = want * (1 - 1e-3) - g / (g.abs() + 1e-8) * 1e-2;
   expect_close(p, want, "parameters");
+}
+
+TEST_P(Updates, AdamWTakesInputsThatBeginAnywhere) {
+  at::ScalarType type = GetParam().type == at::kDouble ? at::kDouble : at::kFloat;
+  auto flat = [&] { return on(at::randn({1003}, type)); };
+  Tensor p = flat(), m = flat(), v = flat().square(), grad = flat();
+  Tensor p2 = shifted(p), m2 = shifted(m), v2 = shifted(v);
+  AdamWConstants c{0.9, 0.95, 1e-8, 0.1};
+  UpdateScalars s{scalar(1e-2), scalar(0.5), scalar(3), scalar(1)};
+  adamw(p, grad, m, v, c, s);
+  adamw(p2, shifted(grad), m2, v2, c, s);
+  EXPECT_TRUE(p.equal(p2) && m.equal(m2) && v.equal(v2));
+}
+
+TEST_P(Updates, SgdEqualsAnAtenChain) {
+  at::ScalarType type = GetParam().type == at::kDouble ? at::kDouble : at::kFloat;
+  for (double momentum : {0.0, 0.9})
+    for (Nesterov nesterov : {Nesterov::kNo, Nesterov::kYes})
+      for (double step : {1.0, 2.0}) {
+        if (momentum == 0 && nesterov == Nesterov::kYes) continue;
+        Tensor p = on(at::randn({1003}, type)), grad = on(at::randn({1003}, type)), m;
+        if (momentum != 0) m = at::zeros_like(p);
+        Tensor g = reference(grad) * 0.5 + reference(p) * 0.1, moment = g;
+        if (momentum != 0 && step > 1) moment = g * (1 - 0.25);
+        if (nesterov == Nesterov::kYes) moment = g + moment * momentum;
+        Tensor want = reference(p) - moment * 1e-2;
+        sgd(p, grad, m, {momentum, 0.25, 0.1, nesterov},
+            {scalar(1e-2), scalar(0.5), scalar(step), scalar(1)});
+        expect_close(p, want, "parameters");
+        Tensor before = p.clone();
+        sgd(p, grad, m, {momentum}, {scalar(1e-2), scalar(0.5), scalar(step), scalar(0)});
+        EXPECT_TRUE(p.equal(before));
+      }
+}
+
+TEST_P(Updates, LionEqualsAnAtenChain) {
+  at::ScalarType type = GetParam().type == at::kDouble ? at::kDouble : at::kFloat;
+  Tensor p = on(at::randn({1003}, type)), m = on(at::randn({1003}, type)), before = m.clone();
+  Tensor grad = on(at::randn({1003}, type)), g = reference(grad) * 0.5;
+  Tensor direction = reference(m) * 0.9 + g * 0.1;
+  Tensor want = reference(p) * (1 - 1e-3) - direction.sign() * 1e-2;
+  lion(p, grad, m, {0.9, 0.95, 0.1}, {scalar(1e-2), scalar(0.5), scalar(1), scalar(1)});
+  expect_close(p, want, "parameters");
+  expect_close(m, reference(before) * 0.95 + g * 0.05, "moments");
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Dropouts, testing::ValuesIn(kKernelCases), kernel_case_name);

@@ -4,17 +4,13 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <memory>
+
 namespace neox {
 namespace {
 
 c10::Stream stream_of_this_thread(at::Device device) {
   return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
-}
-
-void order(const c10::Stream& first, const c10::Stream& second) {
-  c10::Event event(first.device_type());
-  event.record(first);
-  event.block(second);
 }
 
 }  // namespace
@@ -25,17 +21,22 @@ SideStream::SideStream(at::Device device) {
     stream_ = c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device, true);
 }
 
-void SideStream::run(const std::function<void()>& work) {
-  if (!stream_) return work();
-  order(stream_of_this_thread(stream_->device()), *stream_);
-  busy_ = true;
-  c10::StreamGuard guard(*stream_);
-  work();
-}
-
-void SideStream::join() {
-  if (busy_) order(*stream_, stream_of_this_thread(stream_->device()));
-  busy_ = false;
+SideStream::Work SideStream::run(const Work& work) {
+  if (!stream_) {
+    work();
+    return {};
+  }
+  at::Device device = stream_->device();
+  c10::Event begin(device.type());
+  auto end = std::make_shared<c10::Event>(device.type());
+  begin.record(stream_of_this_thread(device));
+  begin.block(*stream_);
+  {
+    c10::StreamGuard guard(*stream_);
+    work();
+  }
+  end->record(*stream_);
+  return [work, end, device] { end->block(stream_of_this_thread(device)); };
 }
 
 }  // namespace neox

@@ -11,16 +11,19 @@ namespace neox {
 
 class SideStream {
  public:
+  using Work = std::function<void()>;
   explicit SideStream(at::Device device);
-  // What `work` starts runs behind all that this thread's stream has been given so far, beside what
-  // it is given next. The tensors it uses must live, and stay as they are, until join().
-  void run(const std::function<void()>& work);
-  // What this thread's stream is given from now on runs behind all of it.
-  void join();
+  virtual ~SideStream() = default;
+  SideStream(const SideStream&) = delete;
+
+  // What `work` starts runs behind all that this thread's stream has been given so far, and behind
+  // the work before it, beside what that stream is given next. Returns the join: what the stream of
+  // the thread that calls it is given from then on runs behind the work. It holds what `work`
+  // holds; the tensors that are used must stay as they are until it is called. Empty: all is done.
+  virtual Work run(const Work& work);
 
  private:
   std::optional<c10::Stream> stream_;
-  bool busy_ = false;
 };
 
 }  // namespace neox

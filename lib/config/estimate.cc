@@ -117,9 +117,7 @@ void count_activations(Estimate& e, const Config& config) {
       static_cast<int64_t>(block * static_cast<double>(group) + scores.mask);
   e.activation_bytes =
       config.train.recompute ? e.activation_bytes_recomputed : e.activation_bytes_kept;
-  int64_t state = std::max<int64_t>(size, 4);
-  e.logit_bytes =
-      2 * std::min(tokens * (model.vocab / config.layout.tensor), kLogitElements) * state;
+  e.logit_bytes = std::min(tokens * (model.vocab / config.layout.tensor), kGpuLogitElements) * size;
 }
 
 int64_t count_checkpoints(const Config& config) {
@@ -206,7 +204,7 @@ std::string render_memory(const Estimate& e, const Config& config) {
                      human_bytes(static_cast<double>(recompute ? e.activation_bytes_kept
                                                                : e.activation_bytes_recomputed))));
   out += line("logits", human_bytes(static_cast<double>(e.logit_bytes)),
-              "a few hundred tokens at a time, with their gradients");
+              "some 2000 tokens at a time, gradients in their place");
   out += line("together", human_bytes(static_cast<double>(e.memory_bytes)),
               "and what libraries and buffers of communication take");
   if (e.copy_bytes)

@@ -2,14 +2,18 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <deque>
 #include <limits>
 #include <numeric>
 
 #include "base/error.h"
+#include "model/decode_replay.h"
 #include "ops/random.h"
 #include "tokenizer/unicode.h"
 
@@ -40,29 +44,53 @@ Tensor row_of(std::span<const int32_t> tokens) {
   return row;
 }
 
+bool is_greedy(const Sampling& s) { return s.temperature == 0 && s.top_k == 0 && s.top_p == 0; }
+
+// New tokens of some requests, on their way from the device or there.
+struct NewTokens {
+  std::vector<size_t> requests;
+  Tensor tokens;  // [requests] int64 on the host
+  std::optional<c10::Event> copied = {};
+};
+
 // The texts of a list of requests, a batch of them at a time. Prompts are read one by one, so that
-// a text is the same in any company.
+// a text is the same in any company. Where steps are replayed on a device and all are greedy, a
+// step takes its tokens from the one before it on the device; the host looks at them some steps
+// behind, and leaves aside what follows the end of a text.
 class Texts {
  public:
   Texts(GptNeoX& model, std::span<const TextRequest> requests, const TextOptions& options)
-      : model_(model), requests_(requests), options_(options), texts_(requests.size()) {
+      : model_(model),
+        requests_(requests),
+        options_(options),
+        texts_(requests.size()),
+        begun_(requests.size()),
+        ended_(requests.size()) {
     int64_t capacity = 1;
     for (const TextRequest& r : requests)
       capacity = std::max(capacity, std::ssize(r.prompt) + most(r));
     int64_t rows = std::min(options.batch_size, std::max<int64_t>(1, std::ssize(requests)));
     cache_ = model.new_cache(rows, capacity);
     cache_.lengths.clear();
+    choose_where();
   }
 
   std::vector<std::vector<int32_t>> run() {
     while (next_ < requests_.size() || !rows_.empty()) {
-      while (next_ < requests_.size() && std::ssize(rows_) < options_.batch_size) start(next_++);
+      while (next_ < requests_.size() && std::ssize(rows_) < options_.batch_size) {
+        start(next_++);
+        receive(behind_);
+      }
       if (!rows_.empty()) step();
+      receive(behind_);
     }
+    receive(0);
     return std::move(texts_);
   }
 
  private:
+  static constexpr size_t kBehind = 3;  // steps, so that the device always has the next one
+
   // The number of tokens that may follow.
   int64_t most(const TextRequest& r) const {
     int64_t positions = std::max(model_.config().positions, model_.config().seq),
@@ -73,27 +101,49 @@ class Texts {
     return std::min(r.sampling.max_tokens, positions - length);
   }
 
+  void choose_where() {
+    auto alike = [&](const TextRequest& r) {
+      return is_greedy(r.sampling) && r.sampling.vocab == requests_.front().sampling.vocab;
+    };
+    if (!cache_.replay || cache_.fused || model_.mesh().pp().size() > 1 || requests_.empty() ||
+        !std::ranges::all_of(requests_, alike))
+      return;
+    cache_.replay->vocab = requests_.front().sampling.vocab;
+    behind_ = kBehind;
+  }
+
+  bool on_device() const { return behind_ > 0; }
+
   void start(size_t request) {
     auto row = static_cast<int64_t>(rows_.size());
     cache_.lengths.push_back(0);
     KvCache one = cache_.row(row);
-    Tensor logits = pass_through(model_, on_device(row_of(requests_[request].prompt)), one);
+    Tensor logits = pass_through(model_, there(row_of(requests_[request].prompt)), one);
     cache_.lengths.back() = one.lengths.front();
     rows_.push_back(request);
-    accept(row, chosen(logits, {&request, 1}).front());
+    if (on_device())
+      cache_.replay->choose(logits, row), send({request}, row);
+    else
+      arriving_.push_back(chosen(logits, {request}));
+    count({&request, 1});
   }
 
   void step() {
-    std::vector<int32_t> last;
-    for (size_t request : rows_) last.push_back(texts_[request].back());
-    Tensor logits = pass_through(model_, on_device(row_of(last).t().contiguous()), cache_);
-    std::vector<int64_t> tokens = chosen(logits, rows_);
-    for (int64_t row = std::ssize(rows_) - 1; row >= 0; --row)
-      accept(row, tokens[static_cast<size_t>(row)]);
+    std::vector<size_t> requests = rows_;
+    if (on_device()) {
+      model_.greedy_step(cache_);
+      send(requests, 0);
+    } else {
+      std::vector<int32_t> last;
+      for (size_t request : rows_) last.push_back(texts_[request].back());
+      Tensor tokens = there(row_of(last).t().contiguous());
+      arriving_.push_back(chosen(pass_through(model_, tokens, cache_), requests));
+    }
+    count(requests);
   }
 
   // The next tokens of these requests, from the last stage.
-  std::vector<int64_t> chosen(const Tensor& logits, std::span<const size_t> requests) {
+  NewTokens chosen(const Tensor& logits, std::vector<size_t> requests) {
     Mesh& mesh = model_.mesh();
     Tensor next = at::empty({std::ssize(requests)}, at::kLong);
     if (mesh.last_stage()) {
@@ -105,16 +155,46 @@ class Texts {
         next.mutable_data_ptr<int64_t>()[i] = choose(host[row], r.sampling, length);
       }
     }
-    next = on_device(next);
+    next = there(next);
     mesh.pp().broadcast(next, mesh.pp().size() - 1);
-    next = next.cpu();
-    const auto* ids = next.const_data_ptr<int64_t>();
-    return {ids, ids + next.numel()};
+    return {std::move(requests), next.cpu()};
   }
 
-  // A row's new token, or the end of its text, after which the last row takes its place.
-  void accept(int64_t row, int64_t id) {
-    size_t request = rows_[static_cast<size_t>(row)];
+  // The last tokens of the rows from this one on go to the host.
+  void send(std::vector<size_t> requests, int64_t first_row) {
+    Tensor tokens = cache_.replay->tokens.narrow(0, first_row, std::ssize(requests)).flatten();
+    at::Device device = tokens.device();
+    NewTokens sent{std::move(requests),
+                   at::empty(tokens.sizes(),
+                             tokens.options().device(at::kCPU).pinned_memory(!device.is_cpu()))};
+    sent.tokens.copy_(tokens, true);
+    if (!device.is_cpu()) {
+      sent.copied.emplace(device.type());
+      sent.copied->record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+    }
+    arriving_.push_back(std::move(sent));
+  }
+
+  // One token more of each; those that may have no more make room.
+  void count(std::span<const size_t> requests) {
+    for (auto request = requests.rbegin(); request != requests.rend(); ++request)
+      if (++begun_[*request] >= most(requests_[*request])) drop(*request);
+  }
+
+  // All but the last `behind` of the tokens on their way.
+  void receive(size_t behind) {
+    while (arriving_.size() > behind) {
+      NewTokens next = std::move(arriving_.front());
+      arriving_.pop_front();
+      if (next.copied) next.copied->synchronize();
+      for (size_t i = next.requests.size(); i-- > 0;)
+        if (!ended_[next.requests[i]])
+          accept(next.requests[i], next.tokens.const_data_ptr<int64_t>()[i]);
+    }
+  }
+
+  // A text's new token, or its end.
+  void accept(size_t request, int64_t id) {
     auto token = static_cast<int32_t>(id);
     bool more = !(options_.end && token == *options_.end);
     if (more) {
@@ -122,14 +202,22 @@ class Texts {
       more = !options_.on_token || options_.on_token(request, token);
     }
     if (more && std::ssize(texts_[request]) < most(requests_[request])) return;
-    rows_[static_cast<size_t>(row)] = rows_.back();
-    rows_.pop_back();
-    cache_.drop_row(row);
+    ended_[request] = true;
+    drop(request);
     if (options_.on_end) options_.on_end(request);
   }
 
+  // The last row takes the place of this request's, if it has one.
+  void drop(size_t request) {
+    auto row = std::ranges::find(rows_, request);
+    if (row == rows_.end()) return;
+    cache_.drop_row(row - rows_.begin());
+    *row = rows_.back();
+    rows_.pop_back();
+  }
+
   // A GPU copies by itself, out of pinned memory.
-  Tensor on_device(const Tensor& x) const {
+  Tensor there(const Tensor& x) const {
     at::Device device = model_.hidden_options().device();
     return device.is_cpu() ? x : x.pin_memory().to(device, true);
   }
@@ -138,9 +226,13 @@ class Texts {
   std::span<const TextRequest> requests_;
   const TextOptions& options_;
   std::vector<std::vector<int32_t>> texts_;
+  std::vector<int64_t> begun_;  // tokens of each text, with those that the host has not seen
+  std::vector<bool> ended_;
   std::vector<size_t> rows_;  // the request of each row of the cache
   size_t next_ = 0;
   KvCache cache_;
+  std::deque<NewTokens> arriving_;
+  size_t behind_ = 0;  // so many of which the host does not wait for
 };
 
 // The first of the greatest; 0 where none is a number.
@@ -174,8 +266,7 @@ int64_t choose(const Tensor& logits, const Sampling& s, int64_t position) {
   int64_t n = s.vocab > 0 ? std::min(s.vocab, logits.size(0)) : logits.size(0);
   Tensor scores = logits.to(at::kFloat).contiguous();
   const auto* score = scores.const_data_ptr<float>();
-  if (s.temperature == 0 && s.top_k == 0 && s.top_p == 0)
-    return likeliest({score, static_cast<size_t>(n)});
+  if (is_greedy(s)) return likeliest({score, static_cast<size_t>(n)});
   double temperature = s.temperature > 0 ? s.temperature : 1;
   std::vector<int64_t> order(static_cast<size_t>(n));
   std::iota(order.begin(), order.end(), 0);

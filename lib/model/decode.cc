@@ -27,6 +27,14 @@ bool all_equal(const std::vector<int64_t>& lengths) {
   return std::ranges::all_of(lengths, [&](int64_t n) { return n == lengths.front(); });
 }
 
+// The positions filled after T more tokens.
+int64_t filled_after(int64_t T, const KvCache& cache) {
+  int64_t last = *std::ranges::max_element(cache.lengths) + T;
+  check(last <= cache.capacity(), "the key/value cache holds ", cache.capacity(),
+        " positions, not ", last);
+  return last;
+}
+
 }  // namespace
 
 KvCache KvCache::row(int64_t b) const {
@@ -41,8 +49,10 @@ void KvCache::drop_row(int64_t b) {
   auto move = [&](const Tensor& x) {
     x[b].narrow(1, 0, length).copy_(x[last].narrow(1, 0, length));
   };
-  if (b != last)
+  if (b != last) {
     for (size_t l = 0; l < keys.size(); ++l) move(keys[l]), move(values[l]);
+    if (replay) replay->tokens[b].copy_(replay->tokens[last]);
+  }
   lengths[static_cast<size_t>(b)] = length;
   lengths.pop_back();
 }
@@ -60,8 +70,8 @@ KvCache GptNeoX::new_cache(int64_t batch, int64_t capacity) {
   bool whole = mesh_.tp().size() == 1 && mesh_.pp().size() == 1;
   if (whole && options_.device.is_cpu() && (type == at::kFloat || type == at::kBFloat16))
     cache.fused = std::make_shared<FusedDecode>(decode_source(capacity));
-  if (options_.device.is_cuda())
-    cache.replay = std::make_shared<DecodeReplay>(graph_recorder(options_.device));
+  if (auto recorder = options_.recorder(options_.device))
+    cache.replay = std::make_shared<DecodeReplay>(std::move(recorder), batch, options_.device);
   return cache;
 }
 
@@ -87,10 +97,8 @@ DecodeSource GptNeoX::decode_source(int64_t capacity) {
 Tensor GptNeoX::generate_step(const Tensor& x, const Tensor& tokens, KvCache& cache) {
   at::NoGradGuard no_grad;
   int64_t B = cache.rows(), T = tokens.size(1);
-  int64_t last = *std::ranges::max_element(cache.lengths) + T;
   check(tokens.size(0) == B, "tokens of ", tokens.size(0), " rows for a key/value cache of ", B);
-  check(last <= cache.capacity(), "the key/value cache holds ", cache.capacity(),
-        " positions, not ", last);
+  int64_t last = filled_after(T, cache);
   if (cache.fused && T == 1) return cache.fused->step(tokens, cache);
   if (cache.fused && B == 1 && last == T && cache.fused->takes_prompt(T))
     return cache.fused->prompt(tokens, cache);
@@ -99,6 +107,13 @@ Tensor GptNeoX::generate_step(const Tensor& x, const Tensor& tokens, KvCache& ca
       replayed ? replayed_step(x, tokens, cache) : step_output(x, tokens, cached_pass(T, cache));
   for (int64_t& length : cache.lengths) length += T;
   return y;
+}
+
+void GptNeoX::greedy_step(KvCache& cache) {
+  at::NoGradGuard no_grad;
+  filled_after(1, cache);
+  replayed_logits({}, cache);
+  for (int64_t& length : cache.lengths) ++length;
 }
 
 Tensor GptNeoX::step_output(const Tensor& x, const Tensor& tokens, const Pass& pass) {
@@ -140,17 +155,15 @@ GptNeoX::Pass GptNeoX::cached_pass(int64_t T, KvCache& cache) const {
   return pass;
 }
 
-// The same for a whole text, given in float.
+// Attention of a whole text. In float where bf16 is slow.
 Tensor GptNeoX::attend_prompt(const Tensor& q, const Tensor& k, const Tensor& v) {
   Pass pass;
   int64_t T = q.size(2);
   if (scores_depend_on_distance()) pass.mask = score_mask(0, T, {}).to(at::kFloat);
   Tensor by_distance = score_bias(0, T);
   if (by_distance.defined()) pass.mask = pass.mask + by_distance.to(at::kFloat);
-  auto own = [&](const Tensor& x) { return x.to(options_.dtypes.param); };
-  if (Tensor own_q = own(q); !pass.mask.defined() && bf16_multiplies(own_q))
-    return attend(own_q, own(k), own(v), first_layer_, pass).to(at::kFloat);
-  return attend(q, k, v, first_layer_, pass);
+  if (!pass.mask.defined() && bf16_multiplies(q)) return attend(q, k, v, first_layer_, pass);
+  return attend(q.to(at::kFloat), k.to(at::kFloat), v.to(at::kFloat), first_layer_, pass);
 }
 
 // q [B, H, T, D]; k, v [B, K, T, D].

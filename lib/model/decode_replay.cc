@@ -3,10 +3,11 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/argmax.h>
 #include <ATen/ops/baddbmm.h>
 #include <ATen/ops/constant_pad_nd.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/matmul.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <cmath>
@@ -15,14 +16,6 @@
 
 namespace neox {
 namespace {
-
-// Through memory from which a GPU copies by itself.
-Tensor on_device(const std::vector<int64_t>& numbers, at::Device device) {
-  auto options = at::dtype(at::kLong).pinned_memory(device.is_cuda());
-  Tensor host = at::empty({std::ssize(numbers)}, options);
-  std::ranges::copy(numbers, host.mutable_data_ptr<int64_t>());
-  return host.to(device, true);
-}
 
 // With zeros for the rows behind those that x has.
 Tensor with_rows(const Tensor& x, int64_t rows) {
@@ -34,20 +27,53 @@ Tensor with_rows(const Tensor& x, int64_t rows) {
 
 }  // namespace
 
+DecodeReplay::DecodeReplay(std::unique_ptr<GraphRecorder> by, int64_t num_rows, at::Device device)
+    : recorder(std::move(by)) {
+  auto integers = at::device(device).dtype(at::kLong);
+  tokens = at::zeros({num_rows, 1}, integers);
+  rows = at::zeros({2, num_rows}, integers);
+}
+
+// Through memory from which a GPU copies by itself.
+void DecodeReplay::place(std::vector<int64_t> lengths) {
+  if (lengths == placed) return;
+  auto options = at::dtype(at::kLong).pinned_memory(rows.is_cuda());
+  Tensor host = at::zeros(rows.sizes(), options);
+  std::ranges::copy(lengths, host.mutable_data_ptr<int64_t>());
+  std::fill_n(host.mutable_data_ptr<int64_t>() + rows.size(1), lengths.size(), 1);
+  rows.copy_(host, true);
+  placed = std::move(lengths);
+}
+
+void DecodeReplay::choose(const Tensor& logits, int64_t first_row) {
+  Tensor known = vocab > 0 ? logits.narrow(1, 0, std::min(vocab, logits.size(1))) : logits;
+  Tensor to = tokens.narrow(0, first_row, logits.size(0));
+  at::argmax_out(to, known, 1, true);  // the first of equal ones, as choose() on the host
+}
+
 Tensor GptNeoX::replayed_step(const Tensor& x, const Tensor& tokens, KvCache& cache) {
-  int64_t rows = cache.keys.front().size(0), used = cache.rows(), part = DecodeReplay::kSeen;
+  int64_t used = cache.rows();
+  cache.replay->tokens.narrow(0, 0, used).copy_(tokens, true);
+  return replayed_logits(x, cache).narrow(0, 0, used).clone();
+}
+
+// [rows, V], or hidden states, of replay->tokens, which the likeliest next ones replace.
+const Tensor& GptNeoX::replayed_logits(const Tensor& x, KvCache& cache) {
+  DecodeReplay& replay = *cache.replay;
+  int64_t rows = cache.keys.front().size(0), part = DecodeReplay::kSeen;
   int64_t longest = *std::ranges::max_element(cache.lengths) + 1;
   int64_t seen = std::min((longest + part - 1) / part * part, cache.capacity());
-  std::vector<int64_t> lengths = cache.lengths;
-  lengths.resize(static_cast<size_t>(rows), 0);
-  DecodeReplay::Step& step = cache.replay->step(seen);
-  std::vector<Tensor> in = step.replay.begin(
-      {with_rows(x, rows), with_rows(tokens, rows), on_device(lengths, options_.device)});
-  KvCache all{.keys = cache.keys, .values = cache.values, .lengths = lengths};
-  step.replay.run([this, &step, all, in, seen]() mutable {
-    step.output = step_output(in[0], in[1], replayed_pass(in[2], seen, all));
+  replay.place(cache.lengths);
+  DecodeReplay::Step& step = replay.step(seen);
+  std::vector<Tensor> in = step.replay.begin({with_rows(x, rows)});
+  KvCache all{.keys = cache.keys, .values = cache.values, .lengths = cache.lengths};
+  step.replay.run([this, &replay, &step, all, in, seen]() mutable {
+    step.output = step_output(in[0], replay.tokens, replayed_pass(replay.lengths(), seen, all));
+    if (mesh_.last_stage()) replay.choose(step.output, 0);
+    replay.lengths().add_(replay.in_use());
   });
-  return step.output.narrow(0, 0, used).clone();
+  for (int64_t& length : replay.placed) ++length;
+  return step.output;
 }
 
 GptNeoX::Pass GptNeoX::replayed_pass(const Tensor& lengths, int64_t seen, KvCache& cache) const {

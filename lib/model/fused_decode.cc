@@ -37,10 +37,6 @@ Pointwise pointwise(Activation activation, const RowKernels& k) {
 
 Tensor in_float(const Tensor& x) { return x.defined() ? x.to(at::kFloat).contiguous() : x; }
 
-WeightType weight_type(const Tensor& x) {
-  return x.scalar_type() == at::kFloat ? WeightType::kFloat : WeightType::kBfloat16;
-}
-
 Tensor zero_rows(int64_t rows, int64_t columns) {
   return at::zeros({rows, padded_row(columns)}, at::kFloat);
 }

@@ -29,9 +29,13 @@ struct DecodeSource {
   RotaryTable rotary;
   Tensor positions;  // [positions, hidden], added to embeddings; or undefined
   Tensor added;      // to scores, [H, capacity]: the last column for the token itself; or undefined
-  // Of a prompt's queries [1, H, T, D], keys and values [1, K, T, D], all float.
+  // Of a prompt's queries [1, H, T, D], keys and values [1, K, T, D], all of the weights' type.
   std::function<Tensor(const Tensor&, const Tensor&, const Tensor&)> attend;
 };
+
+inline WeightType weight_type(const Tensor& x) {
+  return x.scalar_type() == at::kFloat ? WeightType::kFloat : WeightType::kBfloat16;
+}
 
 class FusedDecode {
  public:
@@ -93,8 +97,13 @@ class FusedDecode {
   void add_output(const Linear& linear, Team& team, const Buffer& in);
   void reserve_prompt(int64_t tokens, int threads);
   void prompt_layer(size_t l, KvCache& cache, int threads);
+  void prompt_keys(size_t l, const KvCache& cache, int threads);
   void prompt_norm(const Norm& norm, Team& team);
   void prompt_product(const Linear& linear, Team& team, const Tensor& x, const Tensor& y);
+  static void half_product(const Linear& linear, Team::Share columns, const Tensor& x,
+                           const Tensor& y, bool add);
+  void float_product(const Linear& linear, Team::Share columns, const Tensor& scratch,
+                     const Tensor& x, const Tensor& y) const;
   void prompt_heads(size_t l, Team& team, const KvCache& cache);
   void prompt_mlp(const Layer& layer, Team& team);
   void prompt_output(const Linear& linear, Team& team, const Tensor& in);
@@ -111,9 +120,11 @@ class FusedDecode {
   Buffer x_, qkv_, attended_, inner_, gated_, out_;
   std::vector<Scratch> scratch_;
   std::function<Tensor(const Tensor&, const Tensor&, const Tensor&)> attend_;
-  struct Prompt {  // [T, ...] float; parts: of one thread, a part of a matrix
-    Tensor x, normed, qkv, attended, inner, gated, out;
-    std::vector<Tensor> parts;
+  struct Prompt {                    // [T, ...]
+    Tensor x, qkv, mlp, out;         // float
+    Tensor queries;                  // of the weights' type
+    Tensor normed, attended, inner;  // what products take: bf16 where it is multiplied, or float
+    std::vector<Tensor> parts;       // of one thread, float: a part of a matrix, or a row
   } prompt_;
 };
 

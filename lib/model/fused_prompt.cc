@@ -22,6 +22,11 @@ constexpr int64_t kPart = int64_t{1} << 18;
 
 FloatRows rows_of(const Tensor& x) { return {x.mutable_data_ptr<float>(), x.size(0), x.size(1)}; }
 
+void* row_of(const Tensor& x, int64_t t, int64_t column = 0) {
+  int64_t at = t * x.size(1) + column;
+  return static_cast<char*>(x.mutable_data_ptr()) + at * x.element_size();
+}
+
 }  // namespace
 
 bool FusedDecode::takes_prompt(int64_t tokens) const {
@@ -31,20 +36,21 @@ bool FusedDecode::takes_prompt(int64_t tokens) const {
 
 void FusedDecode::reserve_prompt(int64_t T, int threads) {
   const ModelConfig& c = config_;
-  auto rows = [&](int64_t columns) {
-    Tensor x = at::empty({T, padded_row(columns)}, at::kFloat);
+  auto rows = [&](int64_t columns, at::ScalarType type) {
+    Tensor x = at::empty({T, padded_row(columns)}, type);
     if (columns != x.size(1)) x.zero_();
     return x;
   };
+  at::ScalarType factors = T > kFewRows && bf16_multiplies(embedding_) ? at::kBFloat16 : at::kFloat;
   int64_t heads = c.heads * c.head_size();
-  prompt_ = {rows(c.hidden),
-             rows(c.hidden),
-             rows(heads + 2 * c.groups() * c.head_size()),
-             rows(heads),
-             rows(c.intermediate),
-             rows(c.mlp_inputs()),
-             rows(c.hidden),
-             {}};
+  prompt_ = {.x = rows(c.hidden, at::kFloat),
+             .qkv = rows(heads + 2 * c.groups() * c.head_size(), at::kFloat),
+             .mlp = rows(c.mlp_inputs(), at::kFloat),
+             .out = rows(c.hidden, at::kFloat),
+             .queries = at::empty({T, heads}, embedding_.scalar_type()),
+             .normed = rows(c.hidden, factors),
+             .attended = rows(heads, factors),
+             .inner = rows(c.intermediate, factors)};
   int64_t widest = std::max({c.hidden, c.intermediate, heads});
   for (int i = 0; i < threads; ++i)
     prompt_.parts.push_back(at::empty({std::max(kPart, kRowMultiple * widest)}, at::kFloat));
@@ -58,32 +64,40 @@ Tensor FusedDecode::prompt(const Tensor& tokens, KvCache& cache) {
         " positions that the model has (max_position_embeddings)");
   reserve_prompt(T, threads);
   prompt_.x.narrow(1, 0, config_.hidden).copy_(embedded(tokens, at::arange(T, at::kLong)));
-  for (size_t l = 0; l < layers_.size(); ++l) prompt_layer(l, cache, threads);
-  cache.lengths[0] = T;
+  size_t last = layers_.size() - 1;
+  for (size_t l = 0; l < last; ++l) prompt_layer(l, cache, threads);
+  // Of the last layer the other tokens' keys and values are all that is needed.
+  prompt_keys(last, cache, threads);
+  cache.lengths[0] = T - 1;
   reserve(1, cache.capacity(), threads);
   x_.values.narrow(0, 0, 1).copy_(prompt_.x.narrow(0, T - 1, 1));
   prompt_ = {};
   Tensor logits = at::empty({1, head_.weight.rows}, at::kFloat);
-  run_team(threads, [&](Team& team) { head(team, logits); });
+  run_team(threads, [&](Team& team) {
+    layer(last, team, cache);
+    head(team, logits);
+  });
+  cache.lengths[0] = T;
   return logits;
+}
+
+// Queries, keys and values of a layer, of which the cache gets the latter.
+void FusedDecode::prompt_keys(size_t l, const KvCache& cache, int threads) {
+  run_team(threads, [&](Team& team) {
+    prompt_norm(layers_[l].attention_norm, team);
+    prompt_product(layers_[l].qkv, team, prompt_.normed, prompt_.qkv);
+    team.meet();
+    prompt_heads(l, team, cache);
+  });
 }
 
 void FusedDecode::prompt_layer(size_t l, KvCache& cache, int threads) {
   const Layer& layer = layers_[l];
-  int64_t T = prompt_.x.size(0), G = config_.group_queries(), D = config_.head_size(),
-          K = config_.groups();
-  run_team(threads, [&](Team& team) {
-    prompt_norm(layer.attention_norm, team);
-    prompt_product(layer.qkv, team, prompt_.normed, prompt_.qkv);
-    team.meet();
-    prompt_heads(l, team, cache);
-  });
-  Tensor heads = prompt_.qkv.narrow(1, 0, K * (G + 2) * D).view({1, T, K, G + 2, D});
-  auto part = [&](int64_t from, int64_t n) {
-    return heads.narrow(3, from, n).reshape({1, T, K * n, D}).transpose(1, 2);
-  };
-  Tensor y = attend_(part(0, G), part(G, 1), part(G + 1, 1));  // [1, H, T, D]
-  prompt_.attended.narrow(1, 0, K * G * D).copy_(y.transpose(1, 2).reshape({T, K * G * D}));
+  int64_t T = prompt_.x.size(0), H = config_.heads, D = config_.head_size();
+  prompt_keys(l, cache, threads);
+  Tensor q = prompt_.queries.view({1, T, H, D}).transpose(1, 2);
+  Tensor y = attend_(q, cache.keys[l].narrow(2, 0, T), cache.values[l].narrow(2, 0, T));
+  prompt_.attended.narrow(1, 0, H * D).copy_(y.transpose(1, 2).reshape({T, H * D}));
   run_team(threads, [&](Team& team) {
     if (config_.parallel_residual) {
       if (!config_.tied_norms) prompt_norm(layer.mlp_norm, team);
@@ -101,10 +115,13 @@ void FusedDecode::prompt_layer(size_t l, KvCache& cache, int threads) {
 }
 
 void FusedDecode::prompt_norm(const Norm& norm, Team& team) {
-  FloatRows x = rows_of(prompt_.x), y = rows_of(prompt_.normed);
+  FloatRows x = rows_of(prompt_.x);
+  float* y = prompt_.parts[static_cast<size_t>(team.rank())].mutable_data_ptr<float>();
   auto [from, to] = team.share(x.count);
-  for (int64_t t = from; t < to; ++t)
-    kernels_.norm(norm.kernel, x.data + t * x.stride, config_.hidden, y.data + t * y.stride);
+  for (int64_t t = from; t < to; ++t) {
+    kernels_.norm(norm.kernel, x.data + t * x.stride, config_.hidden, y);
+    kernels_.store(y, config_.hidden, weight_type(prompt_.normed), row_of(prompt_.normed, t));
+  }
   team.meet();
 }
 
@@ -113,37 +130,49 @@ void FusedDecode::prompt_product(const Linear& linear, Team& team, const Tensor&
                                  const Tensor& y) {
   const WeightMatrix& w = linear.weight;
   auto [from, to] = team.share(w.rows, kRowMultiple);
-  if (x.size(0) <= kFewRows) {
+  if (x.scalar_type() == at::kBFloat16) return half_product(linear, {from, to}, x, y, false);
+  if (x.size(0) <= kFewRows)
     kernels_.multiply(w, from, to, rows_of(x), rows_of(y));
-  } else if (bf16_multiplies(linear.values)) {
-    Tensor in = at::empty({x.size(0), w.columns}, at::kBFloat16);
-    for (int64_t t = 0; t < x.size(0); ++t)
-      kernels_.store(rows_of(x).data + t * x.size(1), w.columns, type_, in[t].mutable_data_ptr());
-    if (from < to)
-      bf16_product_out(y.narrow(1, from, to - from), in, linear.values.narrow(0, from, to - from));
-  } else {
-    Tensor in = x.narrow(1, 0, w.columns);
-    const Tensor& scratch = prompt_.parts[static_cast<size_t>(team.rank())];
-    int64_t at_once = scratch.numel() / w.columns / kRowMultiple * kRowMultiple;
-    for (int64_t n = from; n < to; n += at_once) {
-      int64_t rows = std::min(at_once, to - n);
-      Tensor part = linear.values.narrow(0, n, rows);
-      if (w.type == WeightType::kBfloat16) {
-        part = scratch.narrow(0, 0, rows * w.columns).view({rows, w.columns});
-        kernels_.widen(static_cast<const uint16_t*>(w.data) + n * w.columns, rows * w.columns,
-                       part.mutable_data_ptr<float>());
-      }
-      Tensor out = y.narrow(1, n, rows);
-      at::mm_out(out, in, part.t());
-    }
-  }
+  else
+    float_product(linear, {from, to}, prompt_.parts[static_cast<size_t>(team.rank())], x, y);
   if (const float* bias = linear.bias.data())
     for (int64_t t = 0; t < y.size(0); ++t)
       kernels_.add(bias + from, to - from, rows_of(y).data + t * y.size(1) + from);
 }
 
+// With the bias. add: to what y has.
+void FusedDecode::half_product(const Linear& linear, Team::Share columns, const Tensor& x,
+                               const Tensor& y, bool add) {
+  auto [from, to] = columns;
+  if (from == to) return;
+  Tensor w = linear.values.narrow(0, from, to - from), bias = linear.bias.values;
+  if (bias.defined()) bias = bias.narrow(0, from, to - from);
+  auto product = add ? add_bf16_product : bf16_product_out;
+  product(y.narrow(1, from, to - from), x.narrow(1, 0, w.size(1)), w, bias);
+}
+
+// Without the bias. Weights of bf16 are converted in parts.
+void FusedDecode::float_product(const Linear& linear, Team::Share columns, const Tensor& scratch,
+                                const Tensor& x, const Tensor& y) const {
+  const WeightMatrix& w = linear.weight;
+  Tensor in = x.narrow(1, 0, w.columns);
+  int64_t at_once = scratch.numel() / w.columns / kRowMultiple * kRowMultiple;
+  for (int64_t n = columns.begin; n < columns.end; n += at_once) {
+    int64_t rows = std::min(at_once, columns.end - n);
+    Tensor part = linear.values.narrow(0, n, rows);
+    if (w.type == WeightType::kBfloat16) {
+      part = scratch.narrow(0, 0, rows * w.columns).view({rows, w.columns});
+      kernels_.widen(static_cast<const uint16_t*>(w.data) + n * w.columns, rows * w.columns,
+                     part.mutable_data_ptr<float>());
+    }
+    Tensor out = y.narrow(1, n, rows);
+    at::mm_out(out, in, part.t());
+  }
+}
+
 void FusedDecode::prompt_heads(size_t l, Team& team, const KvCache& cache) {
-  int64_t size = (config_.group_queries() + 2) * config_.head_size();
+  int64_t queries = config_.group_queries() * config_.head_size(),
+          size = queries + 2 * config_.head_size();
   FloatRows qkv = rows_of(prompt_.qkv);
   auto [from, to] = team.share(qkv.count);
   for (int64_t t = from; t < to; ++t)
@@ -151,24 +180,31 @@ void FusedDecode::prompt_heads(size_t l, Team& team, const KvCache& cache) {
       float* heads = qkv.data + t * qkv.stride + g * size;
       place_heads(layers_[l], heads, t);
       store_heads(l, cache, heads, {0, g, t});
+      kernels_.store(heads, queries, type_, row_of(prompt_.queries, t, g * queries));
     }
 }
 
 // inner: what the MLP's second matrix multiplies.
 void FusedDecode::prompt_mlp(const Layer& layer, Team& team) {
-  const Tensor& out = config_.gated ? prompt_.gated : prompt_.inner;
-  prompt_product(layer.in, team, prompt_.normed, out);
+  prompt_product(layer.in, team, prompt_.normed, prompt_.mlp);
   if (config_.gated) team.meet();  // pairs were dealt out by rows of the matrix
   auto [from, to] =
       team.share(config_.gated ? config_.intermediate : layer.in.weight.rows, kRowMultiple);
-  for (int64_t t = 0; t < out.size(0); ++t)
-    activate(rows_of(prompt_.gated).data + t * prompt_.gated.size(1),
-             rows_of(prompt_.inner).data + t * prompt_.inner.size(1), {from, to});
+  FloatRows in = rows_of(prompt_.mlp);
+  float* y = prompt_.parts[static_cast<size_t>(team.rank())].mutable_data_ptr<float>();
+  for (int64_t t = 0; t < in.count; ++t) {
+    float* row = in.data + t * in.stride;
+    activate(row, config_.gated ? y : row, {from, to});
+    kernels_.store((config_.gated ? y : row) + from, to - from, weight_type(prompt_.inner),
+                   row_of(prompt_.inner, t, from));
+  }
 }
 
 void FusedDecode::prompt_output(const Linear& linear, Team& team, const Tensor& in) {
-  prompt_product(linear, team, in, prompt_.out);
   auto [from, to] = team.share(config_.hidden, kRowMultiple);
+  if (in.scalar_type() == at::kBFloat16)
+    return half_product(linear, {from, to}, in, prompt_.x, true);
+  prompt_product(linear, team, in, prompt_.out);
   FloatRows x = rows_of(prompt_.x), y = rows_of(prompt_.out);
   for (int64_t t = 0; t < x.count; ++t)
     kernels_.add(y.data + t * y.stride + from, to - from, x.data + t * x.stride + from);

@@ -37,10 +37,7 @@ Tensor GptNeoX::forward(const Tensor& x, const Batch& batch, const Tensor& seed)
 
 Tensor GptNeoX::embed(const Tensor& tokens, const Pass& pass) {
   const Tensor& weight = param("embed_in.weight");
-  int64_t rows = weight.size(0);
-  Tensor local = tokens - rows * mesh_.tp().rank();
-  Tensor mine = (local >= 0).logical_and_(local < rows);
-  Tensor x = embedding_rows(weight, local.clamp(0, rows - 1)) * mine.unsqueeze(-1);
+  Tensor x = embedding_rows(weight, tokens - weight.size(0) * mesh_.tp().rank());
   Tensor y = sum_of(sum_over_tp(x, mesh_.tp()), embed_positions(tokens.size(1), pass));
   return drop(y, config_.hidden_dropout, "embedding", pass);
 }
@@ -178,13 +175,13 @@ const Tensor& GptNeoX::param(const std::string& name) const {
   check(found != params_.end(), name,
         " is not a parameter of this pipeline stage, which has layers ", first_layer_, "..",
         last_layer_);
-  return found->second;
+  auto [buffer, place] = found->second;
+  return buffer->param(place);
 }
 
 // Undefined where the model has none of that name.
 Tensor GptNeoX::bias(const std::string& name) const {
-  auto found = params_.find(name);
-  return found == params_.end() ? Tensor() : found->second;
+  return params_.contains(name) ? param(name) : Tensor();
 }
 
 const Tensor& GptNeoX::head_weight() const {

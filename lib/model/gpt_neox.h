@@ -6,6 +6,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -14,6 +15,7 @@
 
 #include "comm/mesh.h"
 #include "config/config.h"
+#include "model/graphs.h"
 #include "model/kv_cache.h"
 #include "model/parameters.h"
 #include "ops/dropout.h"
@@ -44,6 +46,10 @@ struct ModelOptions {
   int64_t seed = 1234;           // of initial values and dropout
   std::string partition;         // pipe_partition_method
   Chunking chunking = Chunking::kElements;
+  // Beside which gradients are summed and parameters gathered; null: one of its own.
+  std::shared_ptr<SideStream> side = nullptr;
+  // Records steps of generation; where it gives null they are not recorded.
+  std::function<std::unique_ptr<GraphRecorder>(at::Device)> recorder = graph_recorder;
 };
 
 struct DecodeSource;
@@ -67,6 +73,9 @@ class GptNeoX {
   // hidden states [B, t, hidden], or on the last stage the logits [B, V of all ranks] of the last
   // token. Collective over tp. Advances the cache.
   Tensor generate_step(const Tensor& x, const Tensor& tokens, KvCache& cache);
+  // The same on one stage for the cache's replay->tokens, which the likeliest next ones replace:
+  // the host waits for nothing.
+  void greedy_step(KvCache& cache);
   // Rows without positions yet. The model must outlive it, and its parameters keep their values.
   KvCache new_cache(int64_t batch, int64_t capacity);
 
@@ -75,7 +84,7 @@ class GptNeoX {
   std::vector<int64_t> hidden_shape(const Batch& batch) const;
   at::TensorOptions hidden_options() const;
   std::vector<ParamBuffer*> buffers();
-  // By global name; a leaf. Throws for a parameter of another stage.
+  // By global name; a leaf, as of ParamBuffer::param(). Throws for a parameter of another stage.
   const Tensor& param(const std::string& name) const;
 
  private:
@@ -97,6 +106,7 @@ class GptNeoX {
   Pass cached_pass(int64_t T, KvCache& cache) const;
   Pass replayed_pass(const Tensor& lengths, int64_t seen, KvCache& cache) const;
   Tensor replayed_step(const Tensor& x, const Tensor& tokens, KvCache& cache);
+  const Tensor& replayed_logits(const Tensor& x, KvCache& cache);
   Tensor step_output(const Tensor& x, const Tensor& tokens, const Pass& pass);
   DecodeSource decode_source(int64_t capacity);
   Tensor attend_prompt(const Tensor& q, const Tensor& k, const Tensor& v);
@@ -145,9 +155,8 @@ class GptNeoX {
   Mesh& mesh_;
   ModelOptions options_;
   int64_t first_layer_ = 0, last_layer_ = 0;
-  std::shared_ptr<SideStream> side_;  // beside which gradients are summed
   std::vector<std::unique_ptr<ParamBuffer>> buffers_;
-  std::map<std::string, Tensor> params_;
+  std::map<std::string, std::pair<ParamBuffer*, size_t>> params_;  // by name: the buffer, the place
   RotaryTable rotary_;
   Tensor sinusoids_;  // [positions, hidden]; undefined: positions are not added as sinusoids
   Tensor slopes_;     // [H, 1, 1] of ALiBi; undefined: none

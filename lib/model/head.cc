@@ -32,9 +32,10 @@ using torch::autograd::tensor_list;
 constexpr int64_t kColumns = 1536;
 constexpr int64_t kEvenRows = 64;  // chunks of a multiple are multiplied faster
 
-// Rows whose logits exist at one time.
-int64_t rows_at_a_time(int64_t vocab) {
-  int64_t rows = kLogitElements / vocab;
+// Rows whose logits exist at one time. On a GPU more of them: each chunk reads and writes the
+// gradient of the weights once, which is in the caches of a CPU while a block of columns is.
+int64_t rows_at_a_time(int64_t vocab, bool cuda) {
+  int64_t rows = (cuda ? kGpuLogitElements : kLogitElements) / vocab;
   return std::max<int64_t>(1, rows > kEvenRows ? rows / kEvenRows * kEvenRows : rows);
 }
 
@@ -49,7 +50,8 @@ class Head {
         t_(t),
         tp_(tp),
         first_(weight.size(0) * tp.rank()),
-        rows_(std::min(rows_at_a_time(weight.size(0)), std::max<int64_t>(1, x.size(0)))),
+        rows_(
+            std::min(rows_at_a_time(weight.size(0), x.is_cuda()), std::max<int64_t>(1, x.size(0)))),
         by_columns_(x.is_cpu() && wide_ == at::kFloat),
         by_kernels_(bf16_multiplies(x_)),
         training_(training) {
@@ -148,20 +150,12 @@ class Head {
 
   void add_gradients(size_t i, const Tensor& x, const Tensor& dlogits, Tensor& dx) {
     int64_t first = static_cast<int64_t>(i) * kColumns, n = dlogits.size(1);
-    Tensor weight = weight_of(first, n), dweight = dweight_.narrow(0, first, n);
-    if (by_kernels_) {
-      add_bf16_product(dx, dlogits, weight.t());
-      add_bf16_product(dweight, dlogits.t(), x.t());
-      return;
-    }
-    if (i == 0)
+    Tensor weight = weight_of(first, n);
+    if (i == 0 && !by_kernels_)  // with kernels dx is zeros
       at::mm_out(dx, dlogits, weight);
     else
-      at::addmm_out(dx, dx, dlogits, weight);
-    if (product_ == wide_)
-      at::addmm_out(dweight, dweight, dlogits.t(), x);
-    else
-      dweight.add_(at::mm(dlogits.t(), x));
+      add_product(dx, dlogits, weight);
+    add_product(dweight_.narrow(0, first, n), dlogits.t(), x);
   }
 
   at::ScalarType type_, product_, wide_;  // of x, of what is multiplied, of sums

@@ -80,7 +80,7 @@ GptNeoX::GptNeoX(const ModelConfig& config, Mesh& mesh, const ModelOptions& opti
   auto stage = static_cast<size_t>(mesh.pp().rank());
   std::tie(first_layer_, last_layer_) =
       partition_layers(config, mesh.pp().size(), options.partition)[stage];
-  side_ = std::make_shared<SideStream>(options.device);
+  if (!options_.side) options_.side = std::make_shared<SideStream>(options.device);
   add_buffers();
   add_position_tables();
 }
@@ -131,13 +131,9 @@ void GptNeoX::add_buffer(const std::string& name, const std::vector<ModelParam>&
         if (p.spec.decay == decay && p.spec.tp_dim.has_value() == split) specs.push_back(p.spec);
       if (specs.empty()) continue;
       std::string full_name = name + (decay ? ".decay" : ".plain") + (split ? ".split" : "");
-      BufferOptions options{options_.dtypes,
-                            options_.device,
-                            options_.keeping,
-                            mesh_.tp().rank(),
-                            mesh_.tp().size(),
-                            options_.chunking,
-                            side_};
+      BufferOptions options{options_.dtypes,   options_.device,   options_.keeping,
+                            mesh_.tp().rank(), mesh_.tp().size(), options_.chunking,
+                            options_.side};
       buffers_.push_back(
           std::make_unique<ParamBuffer>(full_name, specs, sharing(split, stages), options));
       ParamBuffer& buffer = *buffers_.back();
@@ -145,7 +141,7 @@ void GptNeoX::add_buffer(const std::string& name, const std::vector<ModelParam>&
         initialize(buffer, params, config_, options_.seed);
         buffer.publish();
       }
-      for (size_t i = 0; i < specs.size(); ++i) params_[specs[i].name] = buffer.param(i);
+      for (size_t i = 0; i < specs.size(); ++i) params_[specs[i].name] = {&buffer, i};
     }
   }
 }

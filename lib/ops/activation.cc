@@ -4,7 +4,6 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
@@ -12,6 +11,7 @@
 
 #include "base/error.h"
 #include "ops/activation_formulas.h"
+#include "ops/column_sums.h"
 #include "ops/lanes.h"
 
 namespace neox {
@@ -21,8 +21,6 @@ using namespace lanes;
 using at::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
-
-constexpr int64_t kPartRows = 128, kMostParts = 16;  // rows with column sums of their own, on a CPU
 
 template <class Element>
 struct LaneMath {
@@ -126,12 +124,9 @@ void activation_cpu(const ActivationRows& r) {
 void activation_gradient_cpu(const ActivationRows& r) {
   int64_t width = r.gated ? 2 * r.columns : r.columns;
   with_cpu_type(r.type, [&]<class T>(T*) {
-    at::parallel_for(0, r.parts, 1, [&](int64_t first, int64_t last) {
-      for (int64_t p = first; p < last; ++p) {
-        int64_t from = r.rows * p / r.parts, to = r.rows * (p + 1) / r.parts;
-        auto* sums = r.partial ? static_cast<Wide<T>*>(r.partial) + p * width : nullptr;
-        r.gated ? gate_gradients<T>(r, from, to, sums) : activate_gradients<T>(r, from, to, sums);
-      }
+    each_row_part(r.rows, r.parts, [&](int64_t from, int64_t to, int64_t p) {
+      auto* sums = r.partial ? static_cast<Wide<T>*>(r.partial) + p * width : nullptr;
+      r.gated ? gate_gradients<T>(r, from, to, sums) : activate_gradients<T>(r, from, to, sums);
     });
   });
 }
@@ -195,13 +190,11 @@ ActivationGradients activation_gradients(const Tensor& grad, const Tensor& given
                                          const Tensor& bias, Activation activation, bool gated) {
   Tensor x = given.contiguous(), dout = grad.contiguous(), dx = at::empty_like(x), partial;
   ActivationRows r = rows_of(x, bias, activation, gated);
-  r.parts = x.is_cuda() ? activation_parts_cuda(r.rows, r.columns)
-                        : std::clamp<int64_t>(r.rows / kPartRows, 1, kMostParts);
+  r.parts = x.is_cuda() ? activation_parts_cuda(r.rows, r.columns) : row_parts(r.rows);
   r.dout = dout.const_data_ptr();
   r.dx = dx.mutable_data_ptr();
   if (bias.defined()) {
-    auto wide = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-    partial = at::zeros({r.parts, x.size(-1)}, x.options().dtype(wide));
+    partial = part_sums({r.parts, x.size(-1)}, x);
     r.partial = partial.mutable_data_ptr();
   }
   if (r.rows > 0) x.is_cuda() ? activation_gradient_cuda(r) : activation_gradient_cpu(r);

@@ -20,16 +20,19 @@ struct DeviceMath {
 template <class T, int N, bool kGated>
 struct Columns {
   static constexpr int kInputs = kGated ? 2 * N : N;
+  static constexpr int kAligned = N == 1 ? 1 : kInputs;  // single pairs may begin anywhere
+  using Inputs = Pack<T, kInputs, kAligned>;
   int64_t i = (int64_t{blockIdx.x} * kTileX + threadIdx.x) * N;  // the first column
   Wide<T> bias[kInputs] = {};
   __device__ explicit Columns(const ActivationRows& r) {
     if (!r.bias || i >= r.columns) return;
-    auto pack = load_pack<T, kInputs>(static_cast<const T*>(r.bias) + i * kInputs / N);
+    Inputs pack = load_pack<T, kInputs, kAligned>(static_cast<const T*>(r.bias) + i * kInputs / N);
 #pragma unroll
     for (int j = 0; j < kInputs; ++j) bias[j] = static_cast<Wide<T>>(pack.at[j]);
   }
-  __device__ Pack<T, kInputs> inputs(const ActivationRows& r, int64_t row) const {
-    return load_pack<T, kInputs>(static_cast<const T*>(r.x) + (row * r.columns + i) * kInputs / N);
+  __device__ Inputs inputs(const ActivationRows& r, int64_t row) const {
+    return load_pack<T, kInputs, kAligned>(static_cast<const T*>(r.x) +
+                                           (row * r.columns + i) * kInputs / N);
   }
 };
 
@@ -79,7 +82,7 @@ __global__ void __launch_bounds__(kTileX* kTileY) activation_gradient_kernel(Act
       x.at[at] = static_cast<T>(slope * d);
     }
     int64_t to = (row * r.columns + columns.i) * Mine::kInputs / N;
-    store_pack<T, Mine::kInputs>(static_cast<T*>(r.dx) + to, x);
+    store_pack<T, Mine::kInputs, Mine::kAligned>(static_cast<T*>(r.dx) + to, x);
   }
   if (!r.partial) return;
   int64_t width = r.columns * Mine::kInputs / N;

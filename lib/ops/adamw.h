@@ -21,7 +21,7 @@ void adamw(at::Tensor& param, const at::Tensor& grad, at::Tensor& m, at::Tensor&
            const at::Tensor& copy = {});
 
 // The sum of the squares of a flat tensor, 0-dim double on its device: summed in double, in an
-// order that depends on the size alone.
+// order that depends on the size alone, and on a GPU on whether x begins at a multiple of 16 bytes.
 at::Tensor sum_of_squares(const at::Tensor& x);
 
 // What the kernel takes; copy may be null.

@@ -107,7 +107,10 @@ void adamw_cuda(const AdamWRange& range, const AdamWConstants& constants,
   check_launch("AdamW", range.n, 1);
 }
 
-int64_t sum_of_squares_parts_cuda(int64_t n) { return blocks_of(n, 4); }
+// Not of the size of the device, so that the sum is the same on each; 2048 blocks fill any.
+int64_t sum_of_squares_parts_cuda(int64_t n) {
+  return std::clamp<int64_t>(n / (4 * kThreads), 1, 2048);
+}
 
 void sum_of_squares_cuda(const void* x, Element type, int64_t n, double* partial, int64_t parts) {
   if (n == 0) return;

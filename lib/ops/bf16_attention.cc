@@ -246,12 +246,6 @@ class HeadBackward {
 
 // --- of tensors ---
 
-// [B, H, T, D] for one who goes on with [B, T, H, D].
-Tensor heads_inside(const Tensor& like) {
-  return at::empty({like.size(0), like.size(2), like.size(1), like.size(3)}, like.options())
-      .transpose(1, 2);
-}
-
 Bf16Matrix head_of(const Tensor& x, int64_t b, int64_t h) {
   return {static_cast<const uint16_t*>(x.const_data_ptr()) + b * x.stride(0) + h * x.stride(1),
           x.size(2), x.size(3), x.stride(2), x.stride(3)};
@@ -302,6 +296,11 @@ class Attention : public torch::autograd::Function<Attention> {
 Tensor with_rows(const Tensor& x) { return x.stride(3) == 1 ? x : x.contiguous(); }
 
 }  // namespace
+
+Tensor heads_inside(const Tensor& like) {
+  return at::empty({like.size(0), like.size(2), like.size(1), like.size(3)}, like.options())
+      .transpose(1, 2);
+}
 
 Tensor bf16_causal_attention(const Tensor& q, const Tensor& k, const Tensor& v) {
   return Attention::apply(with_rows(q), with_rows(k), with_rows(v));

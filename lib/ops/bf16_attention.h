@@ -9,4 +9,7 @@ namespace neox {
 // q, k, v [B, H, T, D], as causal_attention() has them; bf16_multiplies(q).
 at::Tensor bf16_causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
 
+// Room for a tensor of the shape of `like`, [B, H, T, D], that lies in memory as [B, T, H, D].
+at::Tensor heads_inside(const at::Tensor& like);
+
 }  // namespace neox

@@ -13,19 +13,26 @@ constexpr int64_t kLanes = 16;
 
 __m512bh as_bf16(__m512i x) { return reinterpret_cast<__m512bh>(x); }
 
-// 16 rows of 16 numbers become their columns.
-[[gnu::always_inline]] inline void transpose(__m512i (&r)[kLanes]) {
-  __m512i t[kLanes];
-  for (int i = 0; i < 16; i += 2) {
+// In each quarter of the vectors: four rows of four numbers become their columns.
+template <int kRows>
+[[gnu::always_inline]] inline void transpose_quarters(__m512i (&r)[kRows]) {
+  __m512i t[kRows];
+  for (int i = 0; i < kRows; i += 2) {
     t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
     t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
   }
-  for (int i = 0; i < 16; i += 4) {
+  for (int i = 0; i < kRows; i += 4) {
     r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
     r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
     r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
     r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
   }
+}
+
+// 16 rows of 16 numbers become their columns.
+[[gnu::always_inline]] inline void transpose(__m512i (&r)[kLanes]) {
+  __m512i t[kLanes];
+  transpose_quarters(r);
   for (int i = 0; i < 4; ++i) {
     __m512i a = _mm512_shuffle_i32x4(r[i], r[i + 4], 0x88),
             b = _mm512_shuffle_i32x4(r[i], r[i + 4], 0xdd),
@@ -242,6 +249,35 @@ template <int kVectors>
   }
 }
 
+// 8 rows of 16 numbers become 16 columns of 8: columns i and i + 4 of the first half of r[i], and
+// of the second half of r[i + 4].
+[[gnu::always_inline]] inline void transpose(__m512i (&r)[kTileRows]) {
+  const __m512i low = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11),
+                high = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
+  transpose_quarters(r);
+  for (int i = 0; i < 4; ++i) {
+    __m512i first = r[i];
+    r[i] = _mm512_permutex2var_epi64(first, low, r[i + 4]);
+    r[i + 4] = _mm512_permutex2var_epi64(first, high, r[i + 4]);
+  }
+}
+
+__m256 upper_half(__m512 x) {
+  return _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(x), 1));
+}
+
+// 8 sums of a column of c.
+[[gnu::always_inline]] inline void store_column(__m256 y, const ProductSum& c, int64_t at,
+                                                __mmask8 mask) {
+  auto* wide = static_cast<float*>(c.data) + at;
+  if (c.half)
+    _mm_mask_storeu_epi16(static_cast<uint16_t*>(c.data) + at, mask,
+                          reinterpret_cast<__m128i>(_mm256_cvtneps_pbh(y)));
+  else
+    _mm256_mask_storeu_ps(wide, mask,
+                          c.add ? _mm256_add_ps(y, _mm256_maskz_loadu_ps(mask, wide)) : y);
+}
+
 // The rows of a tile as columns of c, beginning at c.data.
 template <int kVectors>
 [[gnu::always_inline]] inline void store_transposed(const Tile<kVectors>& sum, const ProductSum& c,
@@ -250,21 +286,18 @@ template <int kVectors>
   __m256 bias = c.bias ? _mm256_maskz_loadu_ps(mask, c.bias) : _mm256_setzero_ps();
 #pragma GCC unroll 2
   for (int j = 0; j < kVectors; ++j) {
-    __m512i r[kLanes] = {};
+    __m512i r[kTileRows];
 #pragma GCC unroll 8
     for (int i = 0; i < kTileRows; ++i) r[i] = _mm512_castps_si512(sum[i][j]);
     transpose(r);
-    int64_t n = std::clamp<int64_t>(valid.columns - j * kLanes, 0, kLanes);
-    for (int64_t i = 0; i < n; ++i) {
-      int64_t at = (j * kLanes + i) * c.stride;
-      __m256 y = _mm256_add_ps(_mm512_castps512_ps256(_mm512_castsi512_ps(r[i])), bias);
-      auto* wide = static_cast<float*>(c.data) + at;
-      if (c.half)
-        _mm_mask_storeu_epi16(static_cast<uint16_t*>(c.data) + at, mask,
-                              reinterpret_cast<__m128i>(_mm256_cvtneps_pbh(y)));
-      else
-        _mm256_mask_storeu_ps(wide, mask,
-                              c.add ? _mm256_add_ps(y, _mm256_maskz_loadu_ps(mask, wide)) : y);
+#pragma GCC unroll 8
+    for (int i = 0; i < kTileRows; ++i) {
+      int64_t column = j * kLanes + i % 4 + i / 4 * 8;
+      __m512 pair = _mm512_castsi512_ps(r[i]);
+      if (column < valid.columns)
+        store_column(_mm256_add_ps(_mm512_castps512_ps256(pair), bias), c, column * c.stride, mask);
+      if (column + 4 < valid.columns)
+        store_column(_mm256_add_ps(upper_half(pair), bias), c, (column + 4) * c.stride, mask);
     }
   }
 }

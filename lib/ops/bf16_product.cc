@@ -112,11 +112,15 @@ Tensor readable(const Tensor& x) {
   return x.stride(1) == 1 || x.stride(0) == 1 ? x : x.contiguous();
 }
 
-void run(const Tensor& y, const Tensor& a, const Tensor& b, ProductSum sum) {
+void run(const Tensor& y, const Tensor& a, const Tensor& b, const Tensor& bias, ProductSum sum) {
   check(y.stride(1) == 1 && a.size(1) == b.size(1) && y.size(0) == a.size(0) &&
             y.size(1) == b.size(0),
         "a product of ", a.sizes(), " and ", b.sizes(), " into ", y.sizes());
-  Tensor rows = readable(a), columns = readable(b);
+  Tensor rows = readable(a), columns = readable(b), wide = bias;
+  if (bias.defined()) {
+    wide = bias.detach().to(at::kFloat).contiguous();
+    sum.bias = wide.const_data_ptr<float>();
+  }
   sum.data = y.mutable_data_ptr();
   sum.stride = y.stride(0);
   multiply(bf16_matrix(rows), bf16_matrix(columns), sum);
@@ -137,14 +141,13 @@ Bf16Matrix bf16_matrix(const Tensor& x) {
 Tensor room_for_pairs(int64_t n) { return at::empty({n}, at::kInt); }
 
 void bf16_product_out(const Tensor& y, const Tensor& a, const Tensor& b, const Tensor& bias) {
-  Tensor wide = bias.defined() ? bias.detach().to(at::kFloat).contiguous() : bias;
-  run(y, a, b,
-      {.half = y.scalar_type() == at::kBFloat16,
-       .bias = wide.defined() ? wide.const_data_ptr<float>() : nullptr});
+  run(y, a, b, bias, {.half = y.scalar_type() == at::kBFloat16});
 }
 
-void add_bf16_product(const Tensor& y, const Tensor& a, const Tensor& b) {
-  run(y, a, b, {.add = true});
+void add_bf16_product(const Tensor& y, const Tensor& a, const Tensor& b, const Tensor& bias) {
+  check(y.scalar_type() == at::kFloat, "a product of bf16 is added to float, not to ",
+        y.scalar_type());
+  run(y, a, b, bias, {.add = true});
 }
 
 }  // namespace neox

@@ -23,7 +23,8 @@ inline uint32_t* pairs_in(const at::Tensor& room) {
 // consecutively; bias is undefined, or of any type.
 void bf16_product_out(const at::Tensor& y, const at::Tensor& a, const at::Tensor& b,
                       const at::Tensor& bias = {});
-// y += a b^T; y is float.
-void add_bf16_product(const at::Tensor& y, const at::Tensor& a, const at::Tensor& b);
+// y += a b^T + bias; y is float.
+void add_bf16_product(const at::Tensor& y, const at::Tensor& a, const at::Tensor& b,
+                      const at::Tensor& bias = {});
 
 }  // namespace neox

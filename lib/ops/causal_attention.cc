@@ -28,12 +28,6 @@ using torch::autograd::tensor_list;
 constexpr int64_t kQueries = 128;  // of a block: with 2048 keys, their scores take 1 MB
 constexpr int64_t kKeys = 512;     // of a block of the backward pass
 
-// The same layout as `like` for one who goes on with [B, T, H, D].
-Tensor heads_inside(const Tensor& like) {
-  return at::empty({like.size(0), like.size(2), like.size(1), like.size(3)}, like.options())
-      .transpose(1, 2);
-}
-
 float scale_of(const Tensor& q) { return 1 / std::sqrt(static_cast<float>(q.size(-1))); }
 
 // Columns [first, last) of a row as they are up to `seen`, and 0 behind.

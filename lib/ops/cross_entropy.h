@@ -30,8 +30,8 @@ at::Tensor exp_sums(const at::Tensor& logits, const at::Tensor& top, const Logit
 void gradients_(at::Tensor& logits, const at::Tensor& top, const at::Tensor& sums,
                 const LogitTargets& targets, const at::Tensor& factor);
 
-// All of it for a vocabulary that is whole: the loss of each row, [N], with the same bits. With a
-// factor logits turn into gradients; undefined, they stay.
+// All of it for a vocabulary that is whole: the loss of each row, [N]; on a CPU with the same bits.
+// With a factor logits turn into gradients; undefined, they stay.
 at::Tensor cross_entropy_(at::Tensor& logits, const at::Tensor& targets, const at::Tensor& factor);
 
 // What the kernels take. Statistics and factor are float, or double where the logits are.

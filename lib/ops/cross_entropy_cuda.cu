@@ -20,7 +20,7 @@ struct Seen {
       sum = sum * exp_of(top - x);
       top = x;
     }
-    sum += exp_of(x - top);
+    sum += x == top ? W(1) : exp_of(x - top);  // both may be -inf
   }
 };
 
@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(kThreads) cross_entropy_kernel(CrossEntropyRow
     for (int j = 0; j < N; ++j) seen.add(static_cast<W>(x.at[j]));
   });
   W top = over_block(seen.top, Larger(), static_cast<W>(-INFINITY));
-  W mine = seen.sum > 0 ? seen.sum * exp_of(seen.top - top) : 0;
+  W mine = seen.sum == 0 ? 0 : seen.sum * exp_of(seen.top - top);  // not a number stays so
   W sum = over_block(mine, Add(), W(0));
   if (threadIdx.x == 0) {
     auto* sums = static_cast<W*>(r.sums);

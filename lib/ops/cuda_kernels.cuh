@@ -17,9 +17,9 @@ namespace neox::cuda {
 template <class T>
 using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
-// N elements that are loaded and stored at once.
-template <class T, int N>
-struct alignas(N * sizeof(T)) Pack {
+// N elements, loaded and stored as many at once as are aligned together.
+template <class T, int N, int kAligned = N>
+struct alignas(kAligned * sizeof(T)) Pack {
   T at[N];
 };
 
@@ -27,14 +27,14 @@ struct alignas(N * sizeof(T)) Pack {
 template <class T>
 constexpr int kPack = 16 / static_cast<int>(sizeof(T));
 
-template <class T, int N>
-__device__ Pack<T, N> load_pack(const T* from) {
-  return *reinterpret_cast<const Pack<T, N>*>(from);
+template <class T, int N, int kAligned = N>
+__device__ Pack<T, N, kAligned> load_pack(const T* from) {
+  return *reinterpret_cast<const Pack<T, N, kAligned>*>(from);
 }
 
-template <class T, int N>
-__device__ void store_pack(T* to, const Pack<T, N>& pack) {
-  *reinterpret_cast<Pack<T, N>*>(to) = pack;
+template <class T, int N, int kAligned = N>
+__device__ void store_pack(T* to, const Pack<T, N, kAligned>& pack) {
+  *reinterpret_cast<Pack<T, N, kAligned>*>(to) = pack;
 }
 
 constexpr unsigned kAllLanes = 0xFFFFFFFFu;

@@ -1,9 +1,7 @@
 #include "ops/dropout.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
@@ -11,6 +9,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "ops/column_sums.h"
 #include "ops/lanes.h"
 
 namespace neox {
@@ -21,8 +20,7 @@ using at::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 
-constexpr int64_t kPartRows = 128, kMostParts = 16;  // rows with column sums of their own, on a CPU
-constexpr int64_t kBits = 512;                       // random words at a time
+constexpr int64_t kBits = 512;  // random words at a time
 
 // The bits of positions 4 first .. 4 first + kBits - 1: lane (position % 4) of block position / 4.
 [[gnu::always_inline]] inline void random_bits(uint64_t key, uint64_t sample, int64_t first,
@@ -80,10 +78,9 @@ template <class T>
 
 void dropout_cpu(const DropoutRows& r) {
   with_cpu_type(r.type, [&]<class T>(T*) {
-    at::parallel_for(0, r.parts, 1, [&](int64_t first, int64_t last) {
-      for (int64_t p = first; p < last; ++p)
-        mask_rows<T>(r, r.rows * p / r.parts, r.rows * (p + 1) / r.parts,
-                     r.partial ? static_cast<Wide<T>*>(r.partial) + p * r.columns : nullptr);
+    each_row_part(r.rows, r.parts, [&](int64_t from, int64_t to, int64_t p) {
+      mask_rows<T>(r, from, to,
+                   r.partial ? static_cast<Wide<T>*>(r.partial) + p * r.columns : nullptr);
     });
   });
 }
@@ -93,8 +90,7 @@ DropoutRows rows_of(const Tensor& x, double p, const DropoutSite& site) {
   int64_t samples = std::max<int64_t>(1, x.size(0)), per_sample = x.numel() / samples;
   int64_t columns = std::max<int64_t>(1, x.dim() > 1 ? x.size(-1) : per_sample);
   DropoutRows r{element_of("dropout", x.scalar_type()), x.numel() / columns, columns, per_sample};
-  r.parts = x.is_cuda() ? dropout_parts_cuda(r.rows, columns)
-                        : std::clamp<int64_t>(r.rows / kPartRows, 1, kMostParts);
+  r.parts = x.is_cuda() ? dropout_parts_cuda(r.rows, columns) : row_parts(r.rows);
   const Tensor& first = site.first_sample;
   check(!first.defined() || (first.device() == x.device() && first.scalar_type() == at::kLong),
         "dropout on ", x.device(), ": the number of the first sample is ", first.toString(), " on ",
@@ -151,8 +147,7 @@ class DroppedSum : public torch::autograd::Function<DroppedSum> {
         rows_of(dy, saved["p"].toDouble(),
                 {static_cast<uint64_t>(site[0]), context->get_saved_variables()[0], site[1]});
     if (saved["bias"].toBool()) {
-      auto wide = dy.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-      partial = at::zeros({r.parts, r.columns}, dy.options().dtype(wide));
+      partial = part_sums({r.parts, r.columns}, dy);
       r.partial = partial.mutable_data_ptr();
     }
     r.y = dx.mutable_data_ptr();

@@ -5,6 +5,7 @@
 #include "ops/cross_entropy.h"
 #include "ops/cuda_build.h"
 #include "ops/dropout.h"
+#include "ops/embedding.h"
 #include "ops/norm.h"
 #include "ops/one_moment.h"
 #include "ops/rotary.h"
@@ -22,6 +23,9 @@ bool built_with_cuda() { return false; }
 
 void dropout_cuda(const DropoutRows&) { refuse("dropout"); }
 int64_t dropout_parts_cuda(int64_t, int64_t) { refuse("dropout"); }
+
+void embedding_rows_cuda(const EmbeddingRows&) { refuse("an embedding"); }
+void embedding_gradient_cuda(const EmbeddingGradient&) { refuse("the gradient of an embedding"); }
 
 void adamw_cuda(const AdamWRange&, const AdamWConstants&, const UpdateDeviceScalars&) {
   refuse("AdamW");

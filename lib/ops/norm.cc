@@ -4,13 +4,13 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 #include <optional>
 
 #include "base/error.h"
+#include "ops/column_sums.h"
 #include "ops/norm_cpu.h"
 
 namespace neox {
@@ -21,8 +21,6 @@ using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 using Maybe = std::optional<Tensor>;
 
-constexpr int64_t kPartRows = 128, kMostParts = 16;  // rows with column sums of their own, on a CPU
-
 void norm_cpu(const NormRows& r) {
   int64_t grain = std::max<int64_t>(1, 32768 / std::max<int64_t>(1, r.columns));
   auto rows = [&]<class T>(T*) {
@@ -32,18 +30,11 @@ void norm_cpu(const NormRows& r) {
   with_cpu_type(r.type, rows);
 }
 
-int64_t parts_of(const Tensor& x, int64_t rows, int64_t columns) {
-  if (x.is_cuda()) return norm_parts_cuda(rows, columns);
-  return std::clamp<int64_t>(rows / kPartRows, 1, kMostParts);
-}
-
 void norm_gradient_cpu(const NormGradientRows& r) {
   auto rows = [&]<class T>(T*) {
     auto work = r.norms > 0 ? norm_gradient_rows<T> : bias_gradient_rows<T>;
-    at::parallel_for(0, r.parts, 1, [&](int64_t first, int64_t last) {
-      for (int64_t p = first; p < last; ++p)
-        work(r, r.rows * p / r.parts, r.rows * (p + 1) / r.parts,
-             static_cast<Wide<T>*>(r.partial) + p * r.sums * r.columns);
+    each_row_part(r.rows, r.parts, [&](int64_t from, int64_t to, int64_t p) {
+      work(r, from, to, static_cast<Wide<T>*>(r.partial) + p * r.sums * r.columns);
     });
   };
   with_cpu_type(r.type, rows);
@@ -124,7 +115,7 @@ class Norms : public torch::autograd::Function<Norms> {
     NormGradientRows r = gradient_rows(saved, grad, has("rms"), has("bias"));
     const Tensor& like = saved.empty() ? grad[0] : saved[0];
     Tensor dx = saved.empty() ? grad[0] : at::empty_like(like);
-    Tensor partial = at::zeros({r.parts, r.sums, r.columns}, statistics(like));
+    Tensor partial = part_sums({r.parts, r.sums, r.columns}, like);
     r.dx = dx.mutable_data_ptr();
     r.partial = partial.mutable_data_ptr();
     if (r.rows > 0 && r.sums > 0) like.is_cuda() ? norm_gradient_cuda(r) : norm_gradient_cpu(r);
@@ -164,7 +155,7 @@ class Norms : public torch::autograd::Function<Norms> {
     const Tensor& like = saved.empty() ? grad[0] : saved[0];
     int64_t columns = like.size(-1), rows = like.numel() / columns;
     NormGradientRows r{element_of("norm", like.scalar_type()), rows, columns,
-                       parts_of(like, rows, columns)};
+                       like.is_cuda() ? norm_parts_cuda(rows, columns) : row_parts(rows)};
     r.kind = rms ? Norm::kRmsNorm : Norm::kLayerNorm;
     r.norms = saved.empty() ? 0 : saved[4].defined() ? 2 : 1;
     r.sums = 2 * r.norms + bias;

@@ -1,6 +1,7 @@
 // LayerNorm and RMSNorm over the last dimension, with what lies around them in a residual network:
 // the sum that is normed is formed in the same pass, and two norms of one sum share its statistics.
-// Gradients of weights are summed in a fixed order, which does not depend on the number of threads.
+// Gradients of weights are summed in a fixed order, which does not depend on the number of threads,
+// but on a GPU on its number of multiprocessors.
 #pragma once
 #include <ATen/core/Tensor.h>
 

@@ -188,27 +188,32 @@ __global__ void __launch_bounds__(512) norm_gradient_kernel(NormGradientRows r) 
   }
 }
 
-constexpr int kMostThreads = 512;
+constexpr int kMostThreads = 512, kMostColumns = 16384;
 
-// The fewest packs of N columns for each of at most kMostThreads threads: 1, 2, 4, or 16 of one.
-int packs_for(int64_t columns, int N) {
-  for (int packs : {1, 2, 4, N == 1 ? 16 : 4})
-    if (columns <= int64_t{packs} * N * kMostThreads) return packs;
+[[noreturn]] void refuse(int64_t columns) {
   fail(Exit::kInternal, "norm of rows of ", columns, " elements: a GPU's kernels take up to ",
-       (N == 1 ? 16 : 4 * N) * kMostThreads);
+       kMostColumns);
+}
+
+// The fewest packs of N columns for each of at most kMostThreads threads: 1, 2, 4, or as many as
+// the longest rows take.
+int packs_for(int64_t columns, int N) {
+  for (int packs : {1, 2, 4, kMostColumns / kMostThreads / N})
+    if (columns <= int64_t{packs} * N * kMostThreads) return packs;
+  refuse(columns);
 }
 
 template <class T, int N>
 void launch_norm(const NormRows& r) {
+  constexpr int kPacks = kMostColumns / 1024 / N;
   if (r.columns <= 4 * N * 32)
     norm_kernel<T, N, 4, 32><<<blocks((r.rows + 3) / 4), 128, 0, stream()>>>(r);
   else if (r.columns <= 4 * N * 256)
     norm_kernel<T, N, 4, 256><<<blocks(r.rows), 256, 0, stream()>>>(r);
-  else if (r.columns <= 8 * N * 1024)
-    norm_kernel<T, N, 8, 1024><<<blocks(r.rows), 1024, 0, stream()>>>(r);
+  else if (r.columns <= kMostColumns)
+    norm_kernel<T, N, kPacks, 1024><<<blocks(r.rows), 1024, 0, stream()>>>(r);
   else
-    fail(Exit::kInternal, "norm of rows of ", r.columns, " elements: a GPU's kernels take up to ",
-         8 * N * 1024);
+    refuse(r.columns);
 }
 
 template <class T, int N>
@@ -249,7 +254,7 @@ void launch_gradient(const NormGradientRows& r) {
     case 4:
       return launch_gradient<T, N, 4>(r);
     default:
-      return launch_gradient < T, N, N == 1 ? 16 : 4 > (r);
+      return launch_gradient<T, N, kMostColumns / kMostThreads / N>(r);
   }
 }
 

@@ -1,5 +1,6 @@
 #include "ops/product.h"
 
+#include <ATen/OpMathType.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/addmm.h>
@@ -67,27 +68,20 @@ Tensor input_gradient(const Tensor& dy, const Tensor& w) {
 
 at::ScalarType gradient_type(const Tensor& w) { return w.grad_dtype().value_or(w.scalar_type()); }
 
-Tensor bf16_weight_gradient(const Tensor& w, const Tensor& dy, const Tensor& x) {
-  Tensor kept = kept_gradient(w, at::kFloat);
+// Undefined where it has been added already.
+Tensor weight_gradient(const Tensor& w, const Tensor& dy, const Tensor& x) {
+  Tensor kept = kept_gradient(w, at::toOpMathType(x.scalar_type()));
   if (kept.defined()) {
-    add_bf16_product(kept, dy.t(), x.t());
+    add_product(kept, dy.t(), x);
     return {};
   }
+  if (!bf16_multiplies(x)) return at::mm(dy.t(), x).to(gradient_type(w));
   Tensor dw = at::empty(w.sizes(), w.options().dtype(gradient_type(w)));
   bf16_product_out(dw, dy.t(), x.t());
   return dw;
 }
 
-// Undefined where it has been added already.
-Tensor weight_gradient(const Tensor& w, const Tensor& dy, const Tensor& x) {
-  if (bf16_multiplies(x)) return bf16_weight_gradient(w, dy, x);
-  Tensor kept = kept_gradient(w, x.scalar_type());
-  if (!kept.defined()) return at::mm(dy.t(), x).to(gradient_type(w));
-  at::addmm_out(kept, kept, dy.t(), x);
-  return {};
-}
-
-// On the CPU: multiplies in `type`, and adds the gradient of a leaf straight to its buffer.
+// Multiplies in `type`, and adds the gradient of a leaf straight to its buffer.
 class Product : public torch::autograd::Function<Product> {
  public:
   static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& w,
@@ -140,8 +134,19 @@ Tensor product(const Tensor& x, const Tensor& w, const Tensor& b) {
   if (multiplied_in_fp32(x)) return product_in(at::kFloat, x, w, b);
   bool trained = at::GradMode::is_enabled() && w.requires_grad();
   bool by_kernels = bf16_multiplies(x) && x.numel() >= kKernelRows * x.size(-1);
-  return (trained && x.is_cpu()) || by_kernels ? product_in(x.scalar_type(), x, w, b)
-                                               : at::linear(x, w, b);
+  return trained || by_kernels ? product_in(x.scalar_type(), x, w, b) : at::linear(x, w, b);
+}
+
+void add_product(const Tensor& sum, const Tensor& a, const Tensor& b) {
+  Tensor to = sum;
+  if (bf16_multiplies(a))
+    add_bf16_product(to, a, b.t());
+  else if (sum.scalar_type() == a.scalar_type())
+    at::addmm_out(to, to, a, b);
+  else if (a.is_cuda())
+    at::addmm_out(to, to, a, b, sum.scalar_type());
+  else
+    to.add_(at::mm(a, b));
 }
 
 Tensor product_in(at::ScalarType type, const Tensor& x, const Tensor& w, const Tensor& b) {

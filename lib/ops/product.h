@@ -17,12 +17,16 @@ bool multiplied_in_fp32(const at::Tensor& x);
 // x [..., K], w [N, K], b [N] or undefined: [..., N]. Few rows, as in generation, are bound by
 // reading w, so they are multiplied as they are.
 at::Tensor product(const at::Tensor& x, const at::Tensor& w, const at::Tensor& b = {});
-// The same, multiplied in `type`, on a CPU.
+// The same, multiplied in `type`.
 at::Tensor product_in(at::ScalarType type, const at::Tensor& x, const at::Tensor& w,
                       const at::Tensor& b = {});
 
+// sum [M, N] += a [M, K] b [K, N]. The sum may be of the type in which a and b, of 16 bits, are
+// summed: float.
+void add_product(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b);
+
 // The gradients of product(): of x [..., K] from dy [..., N], and of w from both, undefined where
-// it has been added to w's kept gradient already. Of CPU tensors.
+// it has been added to w's kept gradient already.
 at::Tensor product_input_gradient(const at::Tensor& dy, const at::Tensor& w);
 at::Tensor product_weight_gradient(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& w);
 

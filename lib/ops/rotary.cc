@@ -15,6 +15,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "ops/column_sums.h"
 #include "ops/lanes.h"
 
 namespace neox {
@@ -24,8 +25,6 @@ using namespace lanes;
 using at::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
-
-constexpr int64_t kPartRows = 128, kMostParts = 16;  // tokens with column sums of their own
 
 // One head: (a, b) -> (a cos - b sin, b cos + a sin) for the halves a, b of the first 2 * half
 // elements; the others as they are. from may be to.
@@ -124,10 +123,9 @@ void gather(const HeadRows& r, bool cuda) {
   if (rows == 0) return;
   if (cuda) return head_gradients_cuda(r);
   with_cpu_type(r.type, [&]<class T>(T*) {
-    at::parallel_for(0, r.parts, 1, [&](int64_t first, int64_t last) {
-      for (int64_t p = first; p < last; ++p)
-        gather_tokens<T>(r, rows * p / r.parts, rows * (p + 1) / r.parts,
-                         r.partial ? static_cast<Wide<T>*>(r.partial) + p * columns : nullptr);
+    each_row_part(rows, r.parts, [&](int64_t from, int64_t to, int64_t p) {
+      gather_tokens<T>(r, from, to,
+                       r.partial ? static_cast<Wide<T>*>(r.partial) + p * columns : nullptr);
     });
   });
 }
@@ -174,12 +172,10 @@ class RotatedHeads : public torch::autograd::Function<RotatedHeads> {
       for (int64_t d : {0, 1, 2}) r.stride[i][d] = grad[i].stride(d);
     }
     int64_t rows = r.B * r.T, columns = dqkv.numel() / std::max<int64_t>(1, rows);
-    r.parts = dqkv.is_cuda() ? head_parts_cuda(rows, columns)
-                             : std::clamp<int64_t>(rows / kPartRows, 1, kMostParts);
+    r.parts = dqkv.is_cuda() ? head_parts_cuda(rows, columns) : row_parts(rows);
     Tensor partial;
     if (saved["bias"].toBool()) {
-      auto wide = dqkv.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-      partial = at::zeros({r.parts, columns}, dqkv.options().dtype(wide));
+      partial = part_sums({r.parts, columns}, dqkv);
       r.partial = partial.mutable_data_ptr();
     }
     gather(r, dqkv.is_cuda());

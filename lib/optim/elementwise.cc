@@ -10,36 +10,41 @@ namespace neox {
 namespace {
 
 using State = std::vector<at::Tensor>;
-using Update = void (*)(const OptimizerConfig&, double weight_decay, at::Tensor& master,
-                        const at::Tensor& grad, State& state, const UpdateScalars& scalars);
+using Update = void (*)(const OptimizerConfig&, ParamBuffer&, const at::Tensor& grad, State&,
+                        const UpdateScalars&);
 
-void update_adam(const OptimizerConfig& c, double weight_decay, at::Tensor& master,
-                 const at::Tensor& grad, State& state, const UpdateScalars& scalars) {
+double decay_of(const OptimizerConfig& c, const ParamBuffer& buffer) {
+  return buffer.decay() ? c.weight_decay : 0;
+}
+
+void update_adam(const OptimizerConfig& c, ParamBuffer& buffer, const at::Tensor& grad,
+                 State& state, const UpdateScalars& scalars) {
   bool coupled = c.decay == DecayKind::kCoupled;
-  adamw(master, grad, state[0], state[1],
+  double decay = decay_of(c, buffer);
+  adamw(buffer.master(), grad, state[0], state[1],
         {.beta1 = c.beta1,
          .beta2 = c.beta2,
          .eps = c.eps,
-         .weight_decay = coupled ? 0 : weight_decay,
-         .l2 = coupled ? weight_decay : 0,
+         .weight_decay = coupled ? 0 : decay,
+         .l2 = coupled ? decay : 0,
          .bias_correction = c.bias_correction ? 1.0 : 0.0},
-        scalars);
+        scalars, buffer.take_copy());
 }
 
-void update_sgd(const OptimizerConfig& c, double weight_decay, at::Tensor& master,
-                const at::Tensor& grad, State& state, const UpdateScalars& scalars) {
+void update_sgd(const OptimizerConfig& c, ParamBuffer& buffer, const at::Tensor& grad, State& state,
+                const UpdateScalars& scalars) {
   at::Tensor momentum = state.empty() ? at::Tensor() : state[0];
-  sgd(master, grad, momentum,
+  sgd(buffer.master(), grad, momentum,
       {.momentum = c.momentum,
        .dampening = c.dampening,
-       .weight_decay = weight_decay,
+       .weight_decay = decay_of(c, buffer),
        .nesterov = c.nesterov ? Nesterov::kYes : Nesterov::kNo},
       scalars);
 }
 
-void update_lion(const OptimizerConfig& c, double weight_decay, at::Tensor& master,
-                 const at::Tensor& grad, State& state, const UpdateScalars& scalars) {
-  lion(master, grad, state[0], {c.beta1, c.beta2, weight_decay}, scalars);
+void update_lion(const OptimizerConfig& c, ParamBuffer& buffer, const at::Tensor& grad,
+                 State& state, const UpdateScalars& scalars) {
+  lion(buffer.master(), grad, state[0], {c.beta1, c.beta2, decay_of(c, buffer)}, scalars);
 }
 
 Update update_of(OptimizerKind kind) {
@@ -82,8 +87,7 @@ void Elementwise::step(const UpdateScalars& scalars) {
   for (size_t i = 0; i < buffers_.size(); ++i) {
     ParamBuffer& buffer = *buffers_[i];
     at::Tensor grad = buffer.grad().to(buffer.master().options());
-    update(config_, buffer.decay() ? config_.weight_decay : 0, buffer.master(), grad, state_[i],
-           there);
+    update(config_, buffer, grad, state_[i], there);
   }
 }
 

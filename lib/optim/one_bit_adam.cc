@@ -47,7 +47,7 @@ void OneBitAdam::step(const UpdateScalars& s) {
            .eps = config_.eps,
            .weight_decay = buffer.decay() ? config_.weight_decay : 0,
            .bias_correction = 0},
-          s);
+          s, buffer.take_copy());
   }
   begin(static_cast<int64_t>(s.step.item<double>()));
 }

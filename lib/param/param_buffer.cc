@@ -1,7 +1,6 @@
 #include "param/param_buffer.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/dot.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/function_hook.h>
@@ -10,10 +9,19 @@
 #include <algorithm>
 #include <functional>
 #include <numeric>
+#include <utility>
 
 #include "base/error.h"
+#include "ops/adamw.h"
 
 namespace neox {
+namespace {
+
+void join(SideStream::Work& beside) {
+  if (SideStream::Work wait = std::exchange(beside, nullptr)) wait();
+}
+
+}  // namespace
 
 // Called by autograd right after it has accumulated into the gradient of a leaf.
 class ParamBuffer::Hook : public torch::autograd::PostAccumulateGradHook {
@@ -121,10 +129,7 @@ void ParamBuffer::gradient_ready() {
   if (awaited_ > 0 && --awaited_ == 0) sync();
 }
 
-void ParamBuffer::after_backward() {
-  options_.side->join();
-  held_.clear();
-}
+void ParamBuffer::after_backward() { join(sum_); }
 
 void ParamBuffer::finish_sync() {
   at::NoGradGuard no_grad;
@@ -135,19 +140,20 @@ void ParamBuffer::finish_sync() {
 
 void ParamBuffer::sync() {
   at::NoGradGuard no_grad;
-  if (grad_.defined())
-    return options_.side->run([this] {
+  if (grad_.defined()) {
+    sum_ = options_.side->run([this] {
       sharing_.shard->reduce_scatter(grad_, chunk_grad_);
       sum_chunk();
     });
+    return;
+  }
   at::Tensor full = at::zeros({chunk_ * sharing_.shard->size()}, chunk_grad_.options());
   for (size_t i = 0; i < leaves_.size(); ++i) {
     full.narrow(0, offsets_[i], boxes_[i].numel()).copy_(leaves_[i].grad().flatten());
     leaves_[i].mutable_grad().reset();
   }
   at::Tensor mine = at::zeros_like(chunk_grad_);
-  held_ = {full, mine};
-  options_.side->run([&] {
+  sum_ = options_.side->run([this, full, mine]() mutable {
     sharing_.shard->reduce_scatter(full, mine);
     chunk_grad_.add_(mine);
     sum_chunk();
@@ -161,8 +167,7 @@ void ParamBuffer::sum_chunk() {
 
 at::Tensor ParamBuffer::squared_norm() const {
   at::NoGradGuard no_grad;
-  at::Tensor squares = at::dot(chunk_grad_, chunk_grad_).to(at::kDouble);
-  return squares.div(sharing_.copies / (stands_for_ * stands_for_));
+  return sum_of_squares(chunk_grad_).div(sharing_.copies / (stands_for_ * stands_for_));
 }
 
 void ParamBuffer::leave_unsummed(const Communicator& group) {
@@ -176,11 +181,29 @@ void ParamBuffer::move_master(at::Device device) {
   master_ = master_.to(device);
 }
 
+at::Tensor ParamBuffer::owned_params() const {
+  return data_.narrow(0, sharing_.shard->rank() * chunk_, chunk_);
+}
+
+at::Tensor ParamBuffer::take_copy() {
+  copied_ = !master_.is_alias_of(data_) && master_.device() == data_.device();
+  return copied_ ? owned_params() : at::Tensor();
+}
+
 void ParamBuffer::publish() {
   at::NoGradGuard no_grad;
-  at::Tensor own = data_.narrow(0, sharing_.shard->rank() * chunk_, chunk_);
-  if (own.data_ptr() != master_.data_ptr()) own.copy_(master_);
-  sharing_.shard->all_gather(own, data_);
+  at::Tensor own = owned_params();
+  bool copied = std::exchange(copied_, false) || master_.is_alias_of(data_);
+  if (!copied) own.copy_(master_);
+  if (sharing_.shard->size() == 1) return;  // nothing to wait for
+  gather_ = options_.side->run([this, own] { sharing_.shard->all_gather(own, data_); });
+}
+
+void ParamBuffer::finish_publish() { join(gather_); }
+
+const at::Tensor& ParamBuffer::param(size_t i) {
+  finish_publish();
+  return leaves_[i];
 }
 
 std::vector<Placement> ParamBuffer::placements(int64_t begin, int64_t end) const {

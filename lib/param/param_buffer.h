@@ -53,7 +53,7 @@ struct BufferOptions {
   GradientKeeping keeping = GradientKeeping::kFull;
   int tp_rank = 0, tp_size = 1;
   Chunking chunking = Chunking::kElements;
-  // Beside which gradients are summed; null: one of its own.
+  // Beside which gradients are summed and parameters gathered; null: one of its own.
   std::shared_ptr<SideStream> side = nullptr;
 };
 
@@ -70,9 +70,9 @@ class ParamBuffer {
   const std::vector<ParamSpec>& specs() const { return specs_; }
   // All of them are matrices of layers that tp splits: no embedding, head, norm or bias.
   bool layer_matrices() const;
-  const at::Tensor& param(size_t i) const {
-    return leaves_[i];
-  }  // this rank's box of specs()[i]; a leaf
+  // This rank's box of specs()[i]; a leaf. What this thread's stream is given from now on runs
+  // behind the last publish().
+  const at::Tensor& param(size_t i);
 
   // Gradients. begin_step() forgets them; before each backward the trainer calls before_backward(),
   // which lets the bucket start its sync, beside the rest of that backward, as soon as it has left
@@ -88,14 +88,21 @@ class ParamBuffer {
   at::Tensor& grad() { return chunk_grad_; }
   // Keeps the master on another device, or on the host, from now on; nothing where it is there.
   void move_master(at::Device device);
+  // The owned chunk of the parameters, flat, where it is a rounded copy of the master on the same
+  // device; else undefined. Who takes it writes it in the pass that updates the master, and the
+  // next publish() does not copy.
+  at::Tensor take_copy();
   // From now on gradients are not summed over `group`, which is one of those of the Sharing: each
   // rank's own, times the size of the group, stands for the sum. The optimizer makes up for it.
   void leave_unsummed(const Communicator& group);
   // Sum of squares of grad(), 0-dim double, divided by the number of copies: the sum over the world
   // counts each element once.
   at::Tensor squared_norm() const;
-  // Owned chunks to every rank's parameters. Collective over shard.
+  // Starts to send owned chunks to every rank's parameters, beside what follows. The owned chunk
+  // may be read meanwhile. Collective over shard.
   void publish();
+  // Joins it, as param() does.
+  void finish_publish();
 
   // The boxes in elements [begin, end) of the owned chunk; offsets count from begin.
   std::vector<Placement> placements(int64_t begin, int64_t end) const;
@@ -117,6 +124,7 @@ class ParamBuffer {
   void gradient_ready();
   void sync();
   void sum_chunk();
+  at::Tensor owned_params() const;
 
   std::string name_;
   std::vector<ParamSpec> specs_;
@@ -130,8 +138,9 @@ class ParamBuffer {
   at::Tensor master_, chunk_grad_;  // owned chunk; views of the above where type and size allow it
   double stands_for_ = 1;  // gradients: the size of the group that they are not summed over
   bool last_microbatch_ = false;
-  std::vector<at::Tensor> held_;  // by what runs beside
-  size_t awaited_ = 0;            // gradients that the armed sync still waits for; 0: not armed
+  bool copied_ = false;            // the master, to where take_copy() said
+  size_t awaited_ = 0;             // gradients that the armed sync still waits for; 0: not armed
+  SideStream::Work sum_, gather_;  // the joins of what runs beside; empty: nothing does
 };
 
 }  // namespace neox

@@ -39,7 +39,8 @@ TrainStep::TrainStep(GptNeoX& model, const Config& config, double nominal_weight
       optimizer_(make_optimizer(config.optimizer, model.buffers(), model.mesh())),
       loss_scale_(config.precision, model.hidden_options().device()),
       add_up_(host_work().empty() ? recorder : nullptr, "the norm of gradients"),
-      update_(host_work().empty() ? recorder : nullptr, "the update of parameters") {
+      update_(host_work().empty() ? recorder : nullptr, "the update of parameters"),
+      recorded_(recorder != nullptr) {
   at::Device device = model.hidden_options().device();
   rates_ = at::tensor(learning_rates(config.schedule, config.train.iters), at::kDouble).to(device);
   steps_ = at::zeros({}, at::dtype(at::kLong).device(device));
@@ -85,6 +86,8 @@ Tensor TrainStep::update(const Tensor& totals) {
   steps_ += finite.to(at::kLong);
   loss_scale_.update(finite);
   publish();
+  if (recorded_)
+    for (ParamBuffer* buffer : model_.buffers()) buffer->finish_publish();
   return result;
 }
 

@@ -52,7 +52,7 @@ class TrainStep {
   Memory memory() const;
 
   // Parameters and moments that this rank owns: all of it to load into, its share of it to save.
-  // After loading: publish().
+  // After loading: publish(), whose end the first use of each bucket's parameters waits for.
   std::vector<StateChunk> owned();
   std::vector<StateChunk> written();
   void publish();
@@ -79,6 +79,7 @@ class TrainStep {
   Tensor rates_;  // learning rate by successful steps
   Tensor steps_;  // 0-dim int64: successful steps
   Replay add_up_, update_;
+  bool recorded_;           // units of a step are, out of which nothing may reach
   Tensor asked_;            // 0-dim double: 1 where this rank was asked to stop
   Tensor totals_, result_;  // [norm^2, loss, weight, stop]; as in StepReport
   std::function<void()> before_update_ = [] {};

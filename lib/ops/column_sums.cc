@@ -1,0 +1,27 @@
+#include "ops/column_sums.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+
+namespace neox {
+
+int64_t row_parts(int64_t rows) {
+  constexpr int64_t kRowsAtLeast = 128, kMost = 16;
+  return std::clamp<int64_t>(rows / kRowsAtLeast, 1, kMost);
+}
+
+void each_row_part(int64_t rows, int64_t parts,
+                   const std::function<void(int64_t, int64_t, int64_t)>& work) {
+  at::parallel_for(0, parts, 1, [&](int64_t first, int64_t last) {
+    for (int64_t p = first; p < last; ++p) work(rows * p / parts, rows * (p + 1) / parts, p);
+  });
+}
+
+at::Tensor part_sums(at::IntArrayRef shape, const at::Tensor& like) {
+  auto type = like.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  return at::zeros(shape, like.options().dtype(type));
+}
+
+}  // namespace neox

@@ -1,0 +1,126 @@
+// As much of CUDA as the kernels use, on the CPU, for sources that rewrite.cmake has gone over.
+// Blocks run one after the other, their threads as fibers of the calling thread, each until it
+// waits for others, in an order that can be chosen: results of kernels without races do not depend
+// on it. What a GPU leaves undefined throws Fault; shared memory holds NaN at first. Exactly one
+// host thread may launch.
+#pragma once
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
+#include <math.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <source_location>
+#include <stdexcept>
+#include <utility>
+
+#define __global__
+#define __device__
+
+struct uint3 {
+  unsigned x, y, z;
+};
+struct dim3 : uint3 {
+  dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : uint3{x_, y_, z_} {}
+};
+using __half = c10::Half;
+using __nv_bfloat16 = c10::BFloat16;
+struct cudaStream_t {};
+enum cudaError_t { cudaSuccess, cudaErrorInvalidConfiguration };
+enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount };
+
+inline uint3 threadIdx, blockIdx, blockDim, gridDim;
+
+namespace cuda_on_cpu {
+
+struct Fault : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+enum class Order { kForward, kReversed, kShuffled };  // of blocks, and of their threads
+
+struct Device {
+  Order order = Order::kForward;
+  int multiprocessors = 2;
+  cudaError_t error = cudaSuccess;
+  int64_t blocks = 0;       // run so far
+  size_t shared_bytes = 0;  // of the block that runs
+};
+inline Device device;
+
+// Throws what is thrown by a thread. A size beyond the limits is an error of the device.
+void run_grid(dim3 grid, dim3 block, const std::function<void()>& thread);
+
+struct Launch {
+  dim3 grid, block;
+  template <class... P>
+  void run(void (*kernel)(P...), std::type_identity_t<P>... arguments) const {
+    run_grid(grid, block, [&] { kernel(arguments...); });
+  }
+};
+inline Launch launch(dim3 grid, dim3 block, size_t, cudaStream_t) { return {grid, block}; }
+
+// Throws where a block has more threads than the kernel is compiled for.
+void check_bounds(unsigned threads);
+void take_shared(size_t bytes);
+[[noreturn]] void fail_alignment(const void* at, size_t alignment);
+
+// A variable of every block's own.
+template <class T>
+class Shared {
+  int64_t block_ = -1;
+  alignas(16) std::byte memory_[sizeof(T)];
+
+ public:
+  T& here() {
+    if (std::exchange(block_, device.blocks) != device.blocks) {
+      take_shared(sizeof(T));
+      std::memset(memory_, 0xFF, sizeof(T));
+    }
+    return *reinterpret_cast<T*>(memory_);
+  }
+};
+
+template <class To, class From>
+To& aligned(From* from) {
+  if (reinterpret_cast<uintptr_t>(from) % alignof(To) != 0) fail_alignment(from, alignof(To));
+  return *reinterpret_cast<To*>(from);
+}
+
+// The 8 bytes that the lane whose number differs by these bits brings, when all 32 have come.
+uint64_t exchange(uint64_t mine, unsigned mask, unsigned lanes, const std::source_location& where);
+void meet_block(const std::source_location& where);
+
+}  // namespace cuda_on_cpu
+
+inline void __syncthreads(std::source_location where = std::source_location::current()) {
+  cuda_on_cpu::meet_block(where);
+}
+
+template <class T>
+T __shfl_xor_sync(unsigned mask, T x, unsigned lanes,
+                  std::source_location where = std::source_location::current()) {
+  uint64_t bits = 0;
+  std::memcpy(&bits, &x, sizeof x);
+  bits = cuda_on_cpu::exchange(bits, mask, lanes, where);
+  std::memcpy(&x, &bits, sizeof x);
+  return x;
+}
+
+// As the GPU's: the product is rounded, so that errors grow with x.
+inline float __expf(float x) { return exp2f(x * 1.44269504f); }
+
+inline void cudaGetDevice(int* index) { *index = 0; }
+inline void cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
+  *value = cuda_on_cpu::device.multiprocessors;
+}
+inline cudaError_t cudaGetLastError() {
+  return std::exchange(cuda_on_cpu::device.error, cudaSuccess);
+}
+inline const char* cudaGetErrorString(cudaError_t) { return "invalid configuration argument"; }
+
+namespace c10::cuda {
+inline cudaStream_t getCurrentCUDAStream() { return {}; }
+}  // namespace c10::cuda

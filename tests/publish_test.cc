@@ -1,0 +1,101 @@
+// Parameters are gathered beside the next forward pass, gradients summed beside the backward pass,
+// and nothing reads them before they are there: with a second stream that is as late as it may be,
+// steps are the same bits.
+#include <ATen/Parallel.h>
+#include <ATen/ops/tensor.h>
+#include <gtest/gtest.h>
+
+#include "late_stream.h"
+#include "rerun_recorder.h"
+#include "tiny_run.h"
+
+namespace neox {
+namespace {
+
+constexpr int64_t kSteps = 4;
+
+struct LateCase {
+  const char* name = "";
+  void (*set)(TinyOptions&) = nullptr;
+};
+
+const LateCase kCases[] = {{"plain", [](TinyOptions&) {}},
+                           {"Zero2, tied, sequential",
+                            [](TinyOptions& o) {
+                              o.keeping = GradientKeeping::kChunk;
+                              o.model.tied_embedding = true;
+                              o.model.parallel_residual = false;
+                            }},
+                           {"recomputed",
+                            [](TinyOptions& o) {
+                              o.recompute = 2;
+                              o.micro = 2;
+                            }},
+                           {"relative positions, bf16",
+                            [](TinyOptions& o) {
+                              o.model.position_embedding = PositionEmbedding::kRelative;
+                              o.model.rpe_buckets = 4;
+                              o.model.rpe_max_distance = 5;
+                              o.dtypes = {at::kBFloat16, at::kFloat, at::kFloat};
+                              o.precision = {.type = Precision::kBf16};
+                            }},
+                           {"recorded", [](TinyOptions& o) {
+                              static RerunRecorder::Calls calls;
+                              o.recorder = [] { return std::make_unique<RerunRecorder>(calls); };
+                            }}};
+
+class LateLayouts : public testing::TestWithParam<Layout> {};
+
+TEST_P(LateLayouts, TakeTheSameSteps) {
+  at::set_num_threads(1);
+  for (const LateCase& c : kCases) {
+    TinyOptions options;
+    c.set(options);
+    TinyResult plain = TinyRun(GetParam(), options).train(0, kSteps);
+    options.side = [] { return std::make_shared<LateStream>(); };
+    TinyResult late = TinyRun(GetParam(), options).train(0, kSteps);
+    EXPECT_EQ(distance(late.steps, plain.steps), 0) << c.name;
+    EXPECT_EQ(distance(late.state, plain.state), 0) << c.name;
+    EXPECT_EQ(late.copies_differ, "") << c.name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, LateLayouts,
+                         testing::Values(Layout{.shard = 2}, Layout{.shard = 3},
+                                         Layout{.replicate = 2, .shard = 2},
+                                         Layout{.shard = 3, .tp = 2}, Layout{.pp = 2, .shard = 3},
+                                         Layout{.pp = 4, .shard = 2},
+                                         Layout{.pp = 2, .shard = 2, .tp = 2}));
+
+TEST(Publish, IsWaitedForWhereABucketIsUsed) {
+  run_thread_ranks(2, [](Communicator& world, Control&) {
+    auto side = std::make_shared<LateStream>();
+    ParamBuffer buffer("b", {{.name = "w", .shape = {5}, .tp_dim = {}}},
+                       {.shard = &world, .sum = {}}, {.side = side});
+    const Tensor& w = buffer.param(0);
+    buffer.master().fill_(world.rank() + 1);
+    buffer.publish();
+    Tensor before = w.detach().clone();
+    EXPECT_EQ(before[world.rank() == 0 ? 4 : 0].item<double>(), 0);  // the other rank's
+    EXPECT_TRUE(buffer.param(0).equal(at::tensor({1., 1., 1., 2., 2.}, at::kFloat)));
+    EXPECT_EQ(side->waiting(), 0);
+  });
+}
+
+// One bucket for the embedding, three for each layer, two behind them.
+TEST(Publish, IsWaitedForLayerByLayer) {
+  at::set_num_threads(1);
+  run_thread_ranks(2, [](Communicator& world, Control&) {
+    auto side = std::make_shared<LateStream>();
+    TinyOptions options;
+    Mesh mesh({.shard = 2}, world);
+    GptNeoX model(options.model, mesh, {.dtypes = options.dtypes, .side = side});
+    EXPECT_EQ(side->waiting(), 18);
+    Batch batch = TinyRun({}, options).batch(0, 0);
+    Pipeline(model).evaluate(1, [&](int64_t) { return batch; });
+    EXPECT_EQ(side->left(), (std::vector<int64_t>{17, 14, 11, 8, 5, 2, 0}));
+  });
+}
+
+}  // namespace
+}  // namespace neox
