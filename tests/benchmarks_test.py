@@ -63,9 +63,9 @@ class Tables(unittest.TestCase):
         self.assertEqual(len(table.comparison([tried, failed], table.Ceilings([]))), 0)
         self.assertLess(text.index("| peer | 50 | 2 GB |"), text.index("| other | a / b |"))
 
-    def test_share_of_the_copy_rate_is_shown(self):
-        rows = table.comparison(rounds("ours", 1, 2, 3, **{"of copy rate": 0.871}), table.Ceilings([]))
-        self.assertEqual(rows[0]["of copy rate"], "87%")
+    def test_share_of_the_ceiling_is_shown(self):
+        rows = table.comparison(rounds("ours", 1, 2, 3, **{"of ceiling": 0.871}), table.Ceilings([]))
+        self.assertEqual(rows[0]["of ceiling"], "87%")
 
     def test_empty_columns_are_left_out(self):
         text = table.markdown(table.comparison(rounds("ours", 10), table.Ceilings([])))
@@ -116,9 +116,18 @@ class Parts(unittest.TestCase):
                          ["x", "--a", "2", "--b", "--c", "--d", "3"])
 
     def test_programs_of_the_suites_are_here_where_they_are_ours(self):
-        for name in ("train", "tokenizer", "prepare", "convert", "startup"):
-            for command in SUITES[name].commands:
-                self.assertTrue((TREE / "benchmarks" / command.argv[1].removeprefix("{here}/")).exists(), name)
+        for name, suite in SUITES.items():
+            for command in suite.commands:
+                if command.argv[0] == "{python}":
+                    self.assertTrue((TREE / "benchmarks" / command.argv[1].removeprefix("{here}/")).exists(), name)
+
+    def test_every_suite_for_a_gpu_tells_its_programs_so(self):
+        for name in ("train", "kernels", "generate", "checkpoint"):
+            chosen = [c for c in SUITES[name].commands if "cuda" in c.devices]
+            self.assertTrue(chosen, name)
+            for command in chosen:
+                given = command.argv[command.argv.index("--device") + 1]
+                self.assertIn(given, ("cuda", "{device}"), name)
 
     def test_memory_is_read_in_its_units(self):
         self.assertEqual(ours.said("x peak memory 1.5 GB\ny peak memory 900 MB", "peak memory"), 1.5e9)
@@ -170,6 +179,45 @@ class Run(unittest.TestCase):
         done = self.bench("trian")
         self.assertEqual(done.returncode, 64)
         self.assertIn("invalid choice: 'trian'", done.stderr)
+
+
+class OnGpu(unittest.TestCase):
+    """benchmarks/on_gpu.sh over a build and a Python that are made up."""
+
+    def run_parts(self, folder, *parts, seconds=60):
+        for place in ("build/tests", "site/torch", "tmp"):
+            pathlib.Path(folder, place).mkdir(parents=True)
+        pathlib.Path(folder, "site/torch/__init__.py").touch()
+        for name in ("random", "kernels", "device", "graphs", "decode", "batches"):
+            program = pathlib.Path(folder, f"build/tests/{name}_test")
+            program.write_text(f"#!/bin/sh\necho this is {name}\nexit {3 if name == 'kernels' else 0}\n")
+            program.chmod(0o755)
+        environment = {**os.environ, "PYTHONPATH": f"{folder}/site", "TMPDIR": f"{folder}/tmp"}
+        return subprocess.run([str(TREE / "benchmarks/on_gpu.sh"), "--device", "cpu", "--quick", "--build", f"{folder}/build", "--python",
+                               sys.executable, f"{folder}/out", str(seconds), *parts], capture_output=True, text=True, timeout=100,
+                              env=environment)
+
+    def test_a_part_that_fails_is_named_and_the_others_run(self):
+        with tempfile.TemporaryDirectory() as folder:
+            done = self.run_parts(folder, "tests", "kernels")
+            self.assertEqual(done.returncode, 70, done.stderr)
+            self.assertIn("kernels_test FAILED (3)", done.stdout)
+            self.assertIn("batches_test passed", done.stdout)
+            self.assertIn("failed: tests kernels", done.stdout)
+            self.assertIn("this is decode", pathlib.Path(folder, "out/tests.txt").read_text())
+            self.assertIn("--target kernels", pathlib.Path(folder, "out/log.txt").read_text())
+            self.assertTrue(pathlib.Path(folder, "out/report.md").exists())
+
+    def test_what_has_no_time_left_is_named(self):
+        with tempfile.TemporaryDirectory() as folder:
+            done = self.run_parts(folder, "tests", seconds=20)
+            self.assertEqual(done.returncode, 70)
+            self.assertIn("tests: no time left", done.stdout)
+
+    def test_unknown_part_is_a_usage_error(self):
+        done = subprocess.run([str(TREE / "benchmarks/on_gpu.sh"), "out", "60", "trian"], capture_output=True, text=True, timeout=20)
+        self.assertEqual(done.returncode, 64)
+        self.assertIn("there is no part trian", done.stderr)
 
 
 if __name__ == "__main__":
