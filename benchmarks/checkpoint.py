@@ -6,7 +6,9 @@ The state is that of a Pythia shape in training: bf16 weights, fp32 master, m, v
   ours    durable save (files, directory and rename flushed), cold load, asynchronous save beside computing
   peers   torch.save + fsync, torch.load (cold, and mapped), DCP save (flushed), load (cold), async_save beside computing
 and prints a line of JSON for each figure; a summary of medians follows on stderr. "Cold": the files were dropped from the page
-cache. "stall": how long training waits in calls; "lost": that, and by how much the steps of computing beside it took longer.
+cache. "stall": how long training waits in calls, or on a GPU how much longer the step takes in which a save begins, at whose end the
+state is updated; "lost": that, and by how much the steps of computing beside it took longer. A GPU's step is as many bf16 products as
+32768 tokens are worth.
 
     cmake --build build/release --target checkpoint
     python3 benchmarks/checkpoint.py --folder /a/disk/with/room --rounds 3
@@ -24,6 +26,7 @@ import warnings
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SHAPES = {"14m": (6, 128), "70m": (6, 512), "160m": (12, 768), "410m": (24, 1024), "1.4b": (24, 2048)}
 VOCAB = 50304
+STEP_TOKENS = 32768  # as in checkpoint.cc
 
 
 def arguments():
@@ -32,9 +35,13 @@ def arguments():
     a.add_argument("--shape", default="160m", choices=SHAPES)
     a.add_argument("--threads", type=int, default=os.cpu_count())
     a.add_argument("--rounds", type=int, default=3)
-    a.add_argument("--skip", default="", help="of ours, torch, dcp, async: left out, with commas")
-    a.add_argument("--build", default=os.path.join(ROOT, "build/release"))
-    return a.parse_args()
+    a.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="where the state is")
+    a.add_argument("--skip", default="", help="of raw, ours, torch, dcp, async: left out, with commas")
+    a.add_argument("--no-peers", action="store_true")
+    a.add_argument("--build", help="default: build/release, or build/cuda")
+    a = a.parse_args()
+    a.build = a.build or os.path.join(ROOT, "build", {"cpu": "release", "cuda": "cuda"}[a.device])
+    return a
 
 
 def drop(path):
@@ -58,7 +65,7 @@ def sync(path):
 class Ours:
     def __init__(self, a, folder):
         program = os.path.join(a.build, "benchmarks/checkpoint")
-        self.child = subprocess.Popen([program, folder, a.shape, str(a.threads)], stdin=subprocess.PIPE,
+        self.child = subprocess.Popen([program, folder, a.shape, str(a.threads), a.device], stdin=subprocess.PIPE,
                                       stdout=subprocess.PIPE, text=True)
 
     def __call__(self, command):
@@ -79,7 +86,7 @@ class Peers:
         import torch
         import torch.distributed as dist
         import torch.distributed.checkpoint as dcp
-        self.torch, self.dcp, self.dist, self.folder = torch, dcp, dist, folder
+        self.torch, self.dcp, self.dist, self.folder, self.cuda = torch, dcp, dist, folder, a.device == "cuda"
         torch.set_num_threads(a.threads)
         warnings.simplefilter("ignore")
         layers, h = SHAPES[a.shape]
@@ -89,18 +96,30 @@ class Peers:
                          "up.w": (4 * h, h), "up.b": (4 * h,), "down.w": (h, 4 * h), "down.b": (h,)}.items():
                 shapes[f"{i}.{n}"] = s
         kinds = {"param": torch.bfloat16, "master": torch.float32, "m": torch.float32, "v": torch.float32}
-        self.state = {k: {n: torch.rand(s, dtype=t) for n, s in shapes.items()} for k, t in kinds.items()}
+        self.state = {k: {n: torch.rand(s, dtype=t, device=a.device) for n, s in shapes.items()} for k, t in kinds.items()}
         self.bytes = sum(t.nbytes for g in self.state.values() for t in g.values())
-        self.a = torch.rand(1024, 1024)
+        side = 8192 if self.cuda else 1024
+        self.a = torch.randn(side, side, device=a.device, dtype=torch.bfloat16 if self.cuda else torch.float32)
+        work = 6 * sum(t.numel() for t in self.state["param"].values()) * STEP_TOKENS
+        self.products = max(1, work // (2 * side ** 3)) if self.cuda else 60
+        self.stager = None
+        if self.cuda:  # the best that it has: a copy into pinned memory, while training goes on
+            from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
+            self.stager = DefaultStager(StagingOptions(use_shared_memory=False))
         dist.init_process_group("cpu:gloo", init_method=f"file://{folder}/meet", rank=0, world_size=1)
 
     def path(self, name):
         return os.path.join(self.folder, name)
 
-    def compute(self):
+    def compute(self, before_update=lambda: None):
         start = time.perf_counter()
-        for _ in range(60):
+        for _ in range(self.products):
             self.torch.mm(self.a, self.a)
+        before_update()
+        if self.cuda:
+            for tensors in self.state.values():
+                self.torch._foreach_add_(list(tensors.values()), 0)
+            self.torch.cuda.synchronize()
         return time.perf_counter() - start
 
     def torch_files(self):
@@ -142,9 +161,12 @@ class Peers:
         where = self.path("dcp")
         step = statistics.median(self.compute() for _ in range(3))
         start = time.perf_counter()
-        future = self.dcp.async_save(self.state, checkpoint_id=where)
+        answer = self.dcp.async_save(self.state, checkpoint_id=where, async_stager=self.stager)
         stall = time.perf_counter() - start
-        steps, computed = 0, 0.0
+        steps, computed, future = 0, 0.0, getattr(answer, "upload_completion", answer)
+        if self.cuda:
+            first = stall + self.compute(answer.staging_completion.result)
+            stall, steps, computed = first - step, 1, step
         while not future.done() or not steps:
             computed += self.compute()
             steps += 1
@@ -153,6 +175,8 @@ class Peers:
         return stall, computed - steps * step
 
     def close(self):
+        if self.stager:
+            self.stager.close()
         self.dist.destroy_process_group()
 
 
@@ -171,29 +195,31 @@ def main():
     def rate(case, who, answer, n):
         note(case, who, "GB/s", answer["bytes"] / answer["seconds"] / 1e9, n, seconds=answer["seconds"])
 
+    ours = peers = None
     try:
         ours = Ours(a, folder)
-        peers = Peers(a, folder)
-        torch = f"torch {peers.torch.__version__}"
+        if not a.no_peers:
+            peers = Peers(a, folder)
+            torch = f"torch {peers.torch.__version__}"
         for n in range(-1, a.rounds):  # one to warm up
             told = (lambda *_, **__: None) if n < 0 else note
             tell = (lambda *_: None) if n < 0 else rate
-            tell("save", "raw O_DIRECT", ours("raw_write"), n)
-            tell("cold load", "raw O_DIRECT", ours("raw_read"), n)
+            if "raw" not in skip:
+                tell("save", "raw O_DIRECT", ours("raw_write"), n)
+                tell("cold load", "raw O_DIRECT", ours("raw_read"), n)
             if "ours" not in skip:
                 tell("save", "ours", ours("write"), n)
                 tell("cold load", "ours", ours("load"), n)
-            if n < 0 and "async" in skip:
-                continue
             if "async" not in skip:
                 answer = ours("async")
-                told("async save", "ours", "stall s", answer["stall"], n, step=answer["step"], steps=answer["steps"])
-                told("async save", "ours", "lost s", answer["stall"] + answer["lost_in_steps"], n)
-                told("async save", "ours", "until durable s", answer["seconds"], n)
+                told("async save", "ours", "stall s", answer["stall"], n, step=answer["step"], steps=answer["steps"], better="lower")
+                told("async save", "ours", "lost s", answer["stall"] + answer["lost_in_steps"], n, better="lower")
+                told("async save", "ours", "until durable s", answer["seconds"], n, better="lower")
+            if peers and "async" not in skip:
                 stall, lost = peers.dcp_async()
-                told("async save", f"DCP, {torch}", "stall s", stall, n)
-                told("async save", f"DCP, {torch}", "lost s", stall + lost, n)
-            if n < 0:
+                told("async save", f"DCP, {torch}", "stall s", stall, n, better="lower")
+                told("async save", f"DCP, {torch}", "lost s", stall + lost, n, better="lower")
+            if n < 0 or not peers:
                 continue
             if "torch" not in skip:
                 saved, cold, touched = peers.torch_files()
@@ -204,12 +230,14 @@ def main():
                 saved, cold = peers.dcp_files()
                 rate("save", f"DCP, {torch}", {"bytes": peers.bytes, "seconds": saved}, n)
                 rate("cold load", f"DCP, {torch}", {"bytes": peers.bytes, "seconds": cold}, n)
-        ours.close()
-        peers.close()
         for (case, who, metric), values in found.items():
             print(f"{case:12} {who:44} {statistics.median(values):8.3f} {metric} ({min(values):.3f}..{max(values):.3f})",
                   file=sys.stderr)
     finally:
+        if ours:
+            ours.close()
+        if peers:
+            peers.close()
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Greedy generation on the CPU: ours (generate_ours) against transformers' GPTNeoXForCausalLM, in the same run.
+"""The generate suite: ours (generate_ours) beside transformers' GPTNeoXForCausalLM, greedily, in the same run.
 
-Both decode behind prompts of equal length with random weights of a Pythia shape; each process has one shape and batch. The peer is
-given its best setting: fp32 or bf16 weights, a dynamic or static cache, compiled or not, with malloc keeping memory and huge pages.
-All settings are tried first; the best of each metric then alternates with ours. Ours also prints the rate at which as many threads
-read memory, the ceiling of decoding. Prints one JSON object per line, and a table of ratios on stderr.
+Both decode behind prompts of equal length with random weights of a Pythia shape. The peer's settings (bf16 or fp32 weights, a dynamic or
+a static cache, torch.compile and its modes; malloc that keeps memory, and huge pages) are tried first, on a GPU those of all shapes and
+batches started at once, so that they compile beside each other, and measured one after the other; then ours and the best of them take
+turns. "of ceiling": the bytes of the weights that a step reads, by the best rate at which this device read or copied memory in the
+same program. Prints the lines of harness/lines.py.
 
     cmake --build build/release --target generate_ours
     python3 benchmarks/generate.py --shapes 160m,410m --rounds 3
@@ -12,147 +13,183 @@ read memory, the ceiling of decoding. Prints one JSON object per line, and a tab
 import argparse
 import json
 import os
-import statistics
-import subprocess
+import pathlib
 import sys
+import tempfile
 import time
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-SHAPES = {"14m": (6, 128, 4), "70m": (6, 512, 8), "160m": (12, 768, 12), "410m": (24, 1024, 16), "1b": (16, 2048, 8)}
-VOCAB = 50304
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+from harness import lines, process  # noqa: E402
+from harness.shapes import num_parameters  # noqa: E402
+
+SETTINGS = {
+    "cpu": ["bf16:dynamic", "bf16:static", "bf16:static+default", "fp32:dynamic", "fp32:static", "fp32:static+default"],
+    "cuda": ["bf16:static+reduce-overhead", "bf16:dynamic", "bf16:static+max-autotune"]}
+TOGETHER = {"cpu": 1, "cuda": 8}  # workers that start, and compile, at once
+TOKENS = {"cpu": 32, "cuda": 100}  # behind a prompt of 128 they stay within 256 positions, for which our steps are recorded once
+LEAST_SECONDS = 20  # before the end of the time in which nothing new begins
+BYTES = {"bf16": 2, "fp32": 4}
+METRICS = {"decode": "decode tokens/s", "prefill": "prefill tokens/s"}
 TUNED = "glibc.malloc.hugetlb=1:glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=4294967296:glibc.malloc.top_pad=67108864"
-SETTINGS = [f"{dtype}:{cache}" for dtype in ("bf16", "fp32") for cache in ("dynamic", "static", "static+compile")]
 
 
-def environment(threads):
-    cpus = sorted(os.sched_getaffinity(0))[-threads:]
-    os.sched_setaffinity(0, cpus)
-    os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = str(threads)
+class Case:
+    """One shape and batch: its peers and their rates, and how fast memory is."""
+
+    def __init__(self, a, shape, batch, folder):
+        self.a, self.shape, self.batch = a, shape, batch
+        self.name = f"{shape} batch {batch}"
+        self.log = os.path.join(folder, "peers.log")
+        self.memory_rate = 0
+        self.workers, self.rates = {}, {}  # of each setting
+
+    def say(self, who, metric, value, weights, **more):
+        line = {"suite": "generate", "case": f"{self.name}, prompt {self.a.prompt}", "who": who, "metric": metric, "value": round(value, 2), **more}
+        if metric == METRICS["decode"] and self.memory_rate:
+            read = num_parameters(self.shape)[1] * BYTES[weights] * value / self.batch
+            line |= {"weights GB/s": round(read / 1e9, 2), "of ceiling": round(read / self.memory_rate, 4)}
+        lines.say(**line)
+
+    def start(self, setting):
+        environment = {"TORCHINDUCTOR_CACHE_DIR": self.a.cache, "GLIBC_TUNABLES": TUNED if self.a.device == "cpu" else ""}
+        worker = process.Worker([self.a.python, str(ROOT / "benchmarks/peers/generate_step.py")], self.a.threads, self.log, environment)
+        worker.ask({"shape": self.shape, "batch": self.batch, "setting": setting, "device": self.a.device,
+                    "threads": self.a.threads, "prompt": self.a.prompt, "tokens": self.a.tokens})
+        self.workers[setting] = worker
+
+    def measure(self, setting, **more):
+        """One measurement of a peer that is ready; where it fails it is ended."""
+        worker = self.workers[setting]
+        worker.ask({})
+        found = worker.answer(self.a.until)
+        if "error" in found:
+            return self.failed(setting, found["error"], **more)
+        self.rates[setting] = found
+        for key, metric in METRICS.items():
+            self.say(self.who(setting), metric, found[key], setting.split(":")[0], **more)
+
+    def failed(self, setting, error, **more):
+        self.workers.pop(setting).end()
+        lines.say(suite="generate", case=f"{self.name}, prompt {self.a.prompt}", who=self.who(setting), metric=METRICS["decode"], error=error,
+                  **more)
+
+    def who(self, setting):
+        version = next((v for v in self.a.versions.split(", ") if v.startswith("transformers ")), "transformers")
+        return f"{version} {setting}"
+
+    def best(self):
+        """The settings with the best rate of each metric."""
+        alive = {s: r for s, r in self.rates.items() if s in self.workers}
+        return {max(alive, key=lambda s: alive[s][key]) for key in METRICS} if alive else set()
+
+    def drop_losers(self):
+        for setting in set(self.workers) & set(self.rates) - self.best():
+            self.workers.pop(setting).end()
+
+    def ours(self, number):
+        a = self.a
+        status, out, errors, _ = process.run(
+            [a.program, "--device", a.device, "--shape", self.shape, "--batch", str(self.batch), "--precision", a.precision,
+             "--prompt", str(a.prompt), "--tokens", str(a.tokens), "--rounds", "2"], a.threads, a.until)
+        found = [line for line in map(lines.parse, out.splitlines()) if line and line["round"] == 1]  # the first one warms up
+        who = f"ours {a.precision}"
+        if status != 0 or not found:
+            return lines.say(suite="generate", case=f"{self.name}, prompt {a.prompt}", who=who, metric=METRICS["decode"], round=number,
+                             error=process.TOO_LONG if status is None else errors.strip()[-300:])
+        for line in found:
+            if line["metric"] == "memory read GB/s":
+                self.memory_rate = max(self.memory_rate, line["value"] * 1e9)
+        for line in found:
+            more = {k: line[k] for k in ("best spell tokens/s", "first token s") if k in line}
+            self.say(who, line["metric"], line["value"], a.precision, round=number, **more)
 
 
-def peer(a):
-    """One process of the peer: prints its lines."""
-    environment(a.threads)
-    import torch
-    import transformers
-    transformers.logging.set_verbosity_error()
-    torch.set_num_threads(a.threads)
-    dtype, cache = a.peer.split(":")
-    layers, hidden, heads = SHAPES[a.shape]
-    config = transformers.GPTNeoXConfig(
-        vocab_size=VOCAB, hidden_size=hidden, num_hidden_layers=layers, num_attention_heads=heads, intermediate_size=4 * hidden,
-        rotary_pct=0.25, max_position_embeddings=2048, use_parallel_residual=True, hidden_act="gelu", tie_word_embeddings=False)
-    model = transformers.GPTNeoXForCausalLM._from_config(config, dtype=torch.bfloat16 if dtype == "bf16" else torch.float32).eval()
-    ids = torch.randint(0, VOCAB, (a.batch, a.prompt), generator=torch.Generator().manual_seed(1))
-    options = dict(do_sample=False, pad_token_id=0, eos_token_id=None, attention_mask=torch.ones_like(ids))
-    if cache != "dynamic":
-        options["cache_implementation"] = "static"
-    if cache == "static":
-        options["disable_compile"] = True
-    if cache == "static+compile":
-        from transformers.generation.configuration_utils import CompileConfig
-        options["compile_config"] = CompileConfig(mode=None, fullgraph=False, dynamic=False)
-        options["compile_config"]._compile_all_devices = True
-
-    @torch.no_grad()
-    def seconds(tokens):
-        start = time.perf_counter()
-        if tokens == 0:
-            model(input_ids=ids, use_cache=True, logits_to_keep=1)
-        else:
-            model.generate(ids, max_new_tokens=tokens, min_new_tokens=tokens, **options)
-        return time.perf_counter() - start
-
-    short, long = 2, 2 + a.tokens
-    for tokens in (0, short, long):  # warm
-        seconds(tokens)
-    for round in range(a.repeats):
-        decode = a.batch * a.tokens / (seconds(long) - seconds(short))
-        line = {"case": f"{a.shape} batch {a.batch}", "who": f"transformers {transformers.__version__} {a.peer}", "round": a.round + round}
-        print(json.dumps({**line, "metric": "decode tokens/s", "value": decode}))
-        print(json.dumps({**line, "metric": "prefill tokens/s", "value": a.batch * a.prompt / seconds(0)}))
+def time_left(a):
+    return time.monotonic() < a.until - LEAST_SECONDS
 
 
-def lines_of(command, environ=None):
-    run = subprocess.run(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **(environ or {})})
-    if run.returncode != 0:
-        print(f"failed: {' '.join(command)}", file=sys.stderr)
-        return []
-    return [json.loads(line) for line in run.stdout.splitlines() if line.startswith("{")]
+def sweep(a, cases):
+    """Each setting of each case once."""
+    left = [(case, setting) for setting in a.settings.split(",") for case in cases]
+    while left and time_left(a):
+        batch, left = left[:TOGETHER[a.device]], left[TOGETHER[a.device]:]
+        for case, setting in batch:
+            lines.note(f"{case.name}: {setting}")
+            case.start(setting)
+        limit = min(a.until, time.monotonic() + a.limit)
+        ready = []
+        for case, setting in batch:
+            found = case.workers[setting].answer(limit)
+            if "error" in found:
+                case.failed(setting, found["error"], phase="sweep")
+            else:
+                lines.note(f"{case.name}: {setting} ready after {found['start_s']} s")
+                ready.append((case, setting))
+        for case, setting in ready:
+            case.measure(setting, phase="sweep")
+        for case in cases:
+            case.drop_losers()
+    if left:
+        lines.note(f"{len(left)} settings left out for lack of time")
 
 
-def peer_lines(a, shape, batch, setting, round, repeats):
-    return lines_of([sys.executable, os.path.abspath(__file__), "--peer", setting, "--shape", shape, "--batch", str(batch), "--round", str(round),
-                     "--threads", str(a.threads), "--prompt", str(a.prompt), "--tokens", str(a.tokens), "--repeats", str(repeats)],
-                    {"GLIBC_TUNABLES": TUNED})
+def rounds(a, cases):
+    """Ours and the best peers in turn, as long as there is time for one more round."""
+    took = 0
+    for number in range(a.rounds):
+        begin = time.monotonic()
+        if begin + max(took, LEAST_SECONDS) > a.until:
+            return lines.note(f"{a.rounds - number} rounds left out for lack of time")
+        for case in cases:
+            case.ours(number)
+            for setting in sorted(case.best()):
+                case.measure(setting, round=number)
+        took = time.monotonic() - begin
 
 
-def our_lines(a, shape, batch, precision, round):
-    lines = lines_of([a.program, "--shape", shape, "--batch", str(batch), "--precision", precision, "--prompt", str(a.prompt), "--tokens",
-                      str(a.tokens), "--rounds", "2"])
-    return [{**line, "case": f"{shape} batch {batch}", "who": f"ours {precision}", "round": round}
-            for line in lines if line["round"] == 1 or line["metric"] != "prefill tokens/s"]  # the first prompt is a warm-up
-
-
-def best_settings(lines):
-    """The peer's setting with the best rate of each metric."""
-    best = {}
-    for line in lines:
-        if line["value"] > best.get(line["metric"], (0, ""))[0]:
-            best[line["metric"]] = (line["value"], line["who"].split()[-1])
-    return {who for _, who in best.values()}
-
-
-def table(rows):
-    def values(case, who, metric):
-        return [r["value"] for r in rows if r["case"] == case and r["who"].startswith(who) and r["metric"] == metric]
-    for case in dict.fromkeys(r["case"] for r in rows):
-        read = values(case, "ours", "memory read GB/s")
-        used = [r["weights GB/s"] for r in rows if r["case"] == case and "weights GB/s" in r]
-        for metric in ("decode tokens/s", "prefill tokens/s"):
-            ours, theirs = values(case, "ours", metric), values(case, "transformers", metric)
-            if not ours or not theirs:
-                continue
-            show = lambda v: f"{max(v):8.1f} ({statistics.median(v):.1f}, {min(v):.1f}..{max(v):.1f})"
-            print(f"{case} {metric}: ours {show(ours)}, peer {show(theirs)}, ratio of the best {max(ours) / max(theirs):.2f}, of the medians "
-                  f"{statistics.median(ours) / statistics.median(theirs):.2f}", file=sys.stderr)
-        if read and used:
-            print(f"{case} weights {max(used):.1f} GB/s (median {statistics.median(used):.1f}) of {max(read):.1f} (median "
-                  f"{statistics.median(read):.1f}): {100 * max(used) / max(read):.0f} %", file=sys.stderr)
-
-
-def main():
+def options():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     p.add_argument("--shapes", default="160m,410m")
     p.add_argument("--batches", default="1,8")
     p.add_argument("--precision", default="bf16", help="of our weights")
-    p.add_argument("--settings", default=",".join(SETTINGS), help="of the peer")
-    p.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    p.add_argument("--settings", help="of the peer: WEIGHTS:CACHE, where CACHE is dynamic, static, or static+MODE of torch.compile")
+    p.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="0: all")
     p.add_argument("--prompt", type=int, default=128)
-    p.add_argument("--tokens", type=int, default=32)
+    p.add_argument("--tokens", type=int, help="behind a prompt")
     p.add_argument("--rounds", type=int, default=3)
-    p.add_argument("--program", default=os.path.join(ROOT, "build/release/benchmarks/generate_ours"))
-    for name in ("--shape", "--peer"):
-        p.add_argument(name, help=argparse.SUPPRESS)
-    for name in ("--batch", "--round", "--repeats"):
-        p.add_argument(name, type=int, default=1, help=argparse.SUPPRESS)
+    p.add_argument("--budget", type=float, default=1e6, help="seconds for all of it")
+    p.add_argument("--limit", type=float, default=200, help="seconds in which the peers must be ready")
+    p.add_argument("--program", help="generate_ours; default: that of the build of this device")
+    p.add_argument("--python", default=sys.executable, help="of the peers")
+    p.add_argument("--versions", default="", help="of its packages")
+    p.add_argument("--cache", help="directory of compiled code; default: one that ends with the run")
+    p.add_argument("--no-peers", action="store_true")
     a = p.parse_args()
-    if a.peer:
-        return peer(a)
-    environment(a.threads)
-    rows = []
-    for shape in a.shapes.split(","):
-        for batch in map(int, a.batches.split(",")):
-            tried = [line for setting in a.settings.split(",") for line in peer_lines(a, shape, batch, setting, -1, 1)]
-            for line in tried:
-                print(json.dumps(line), flush=True)
-            for round in range(a.rounds):
-                mine = our_lines(a, shape, batch, a.precision, round)
-                theirs = [line for setting in sorted(best_settings(tried)) for line in peer_lines(a, shape, batch, setting, round, 1)]
-                for line in mine + theirs:
-                    rows.append(line)
-                    print(json.dumps(line), flush=True)
-    table(rows)
+    a.until = time.monotonic() + a.budget
+    a.settings = a.settings or ",".join(SETTINGS[a.device])
+    a.tokens = a.tokens or TOKENS[a.device]
+    a.program = a.program or str(ROOT / "build" / {"cpu": "release", "cuda": "cuda"}[a.device] / "benchmarks/generate_ours")
+    if not os.path.exists(a.program):
+        sys.exit(f"{a.program} is missing: build its target generate_ours, or name another with --program")
+    return a
+
+
+def main():
+    process.end_with_parent()
+    a = options()
+    with tempfile.TemporaryDirectory(prefix="neox-benchmark-") as folder:
+        a.cache = os.path.abspath(a.cache or os.path.join(folder, "cache"))
+        cases = [Case(a, shape, int(batch), folder) for shape in a.shapes.split(",") for batch in a.batches.split(",")]
+        try:
+            if not a.no_peers:
+                sweep(a, cases)
+            rounds(a, cases)
+        finally:
+            for case in cases:
+                for worker in case.workers.values():
+                    worker.end()
 
 
 if __name__ == "__main__":

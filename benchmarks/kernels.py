@@ -1,33 +1,21 @@
 #!/usr/bin/env python3
-"""The operations of kernels.cc as torch.compile makes them, timed alike: one JSON object per line.
+"""The operations of kernels.cc as torch.compile makes them, timed alike. Prints the lines of harness/lines.py.
 
     python3 benchmarks/kernels.py --device cuda --dtype bf16
 """
 import argparse
-import json
+import pathlib
+import sys
 import time
 
 import torch
 import torch.nn.functional as F
 
-SHAPES = {"70m": (6, 512, 8), "410m": (24, 1024, 16), "1.4b": (24, 2048, 16)}  # layers, hidden, heads
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "benchmarks"))
+from harness import lines  # noqa: E402
+from harness.shapes import SHAPES  # noqa: E402
+
 VOCAB, SEQ = 50304, 2048
-
-
-def seconds_of(device, run):
-    """Of one run: the best of three spells of at least 0.05 s, after warming up."""
-    def spell(runs):
-        if device == "cuda":
-            torch.cuda.synchronize()
-        start = time.perf_counter()
-        for _ in range(runs):
-            run()
-        if device == "cuda":
-            torch.cuda.synchronize()
-        return time.perf_counter() - start
-    run()
-    runs = int(min(1000, max(1, 0.05 / spell(1))))
-    return min(spell(runs) for _ in range(3)) / runs
 
 
 def norms(x, added, bias, w1, b1, w2, b2):
@@ -59,44 +47,130 @@ def heads(qkv, cos, sin, count):
     return turned(q), turned(k), v
 
 
-def cases(shape, tokens, make):
-    """Name, bytes forward and backward, function, inputs."""
-    _, hidden, count = SHAPES[shape]
-    wide, size = 4 * hidden, make(1).element_size()
-    rotary = hidden // count // 4
-    angle = torch.outer(torch.arange(SEQ), 1e4 ** (-torch.arange(0, rotary, 2) / rotary)).repeat(1, 2)
-    cos, sin = (t.to(make(1)) for t in (angle.cos(), angle.sin()))
-    row = tokens * hidden * size
-    yield ("sum and two LayerNorms", 5 * row, 5 * row, norms,
-           [make(tokens, hidden), make(tokens, hidden)] + [make(hidden) for _ in range(5)])
-    yield "bias and GELU", 8 * row, 12 * row, bias_gelu, [make(tokens, wide), make(wide)]
-    yield "SwiGLU", 12 * row, 20 * row, swiglu, [make(tokens, 2 * wide), make(2 * wide)]
-    yield ("rotary in the split of heads", row, 6 * row, lambda x: heads(x, cos, sin, count),
-           [make(tokens // SEQ, SEQ, 3 * hidden)])
-    yield ("residual, bias and dropout", 3 * row, 2 * row, dropped,
-           [make(tokens, hidden), make(tokens, hidden), make(hidden)])
+def cross_entropy(logits, targets):
+    """The losses of rows, and their gradients, as one function."""
+    x = logits.float()
+    total = x.logsumexp(-1, keepdim=True)
+    onehot = torch.arange(x.shape[-1], device=x.device) == targets[:, None]
+    losses = total.squeeze(-1) - x.gather(-1, targets[:, None]).squeeze(-1)
+    return losses, (((x - total).exp() - onehot.float()) * 1e-3).to(logits.dtype)
 
 
-def measure(a, shape, tokens, round_):
-    dtype = torch.bfloat16 if a.dtype == "bf16" else torch.float32
+def adamw(p, grad, m, v, copy):
+    m.lerp_(grad, 0.1)
+    v.mul_(0.95).addcmul_(grad, grad, value=0.05)
+    p.mul_(1 - 1e-5).sub_(1e-4 * (m / 0.271) / ((v / 0.142625).sqrt() + 1e-8))
+    if copy is not None:
+        copy.copy_(p)
+    return ()
 
-    def make(*size):
-        return torch.randn(*size, device=a.device, dtype=dtype)
 
-    def report(name, amount, seconds):
-        print(json.dumps({"case": f"{name} {shape} {tokens} tokens", "who": f"torch.compile {torch.__version__}",
-                          "metric": "GB/s", "value": amount / seconds * 1e-9, "round": round_,
-                          "microseconds": seconds * 1e6, "bytes": amount}), flush=True)
-    for name, forward, backward, function, inputs in cases(shape, tokens, make):
-        compiled = torch.compile(function)
+def head_loss(x, weight, targets):
+    return F.cross_entropy(F.linear(x, weight).float(), targets)
+
+
+class Bench:
+    def __init__(self, a, shape, tokens, number):
+        self.a, self.shape, self.tokens, self.number, self.cuda = a, shape, tokens, number, a.device == "cuda"
+        self.dtype = torch.bfloat16 if a.dtype == "bf16" else torch.float32
+
+    def make(self, *size, dtype=None):
+        return torch.randn(*size, device=self.a.device, dtype=dtype or self.dtype)
+
+    def settle(self):
+        if self.cuda:
+            torch.cuda.synchronize()
+
+    def seconds_of(self, run):
+        """Of one run: the best of three spells of at least 0.05 s, after warming up."""
+        def spell(runs):
+            self.settle()
+            start = time.perf_counter()
+            for _ in range(runs):
+                run()
+            self.settle()
+            return time.perf_counter() - start
+        run()
+        runs = int(min(1000, max(1, 0.05 / spell(1))))
+        return min(spell(runs) for _ in range(3)) / runs
+
+    def say(self, name, metric, value, **more):
+        lines.say(suite="kernels", case=f"{name} {self.shape} {self.tokens} tokens", who=f"torch.compile {torch.__version__}", metric=metric,
+                  value=value, round=self.number, **more)
+
+    def report(self, name, amount, seconds):
+        self.say(name, "GB/s", amount / seconds * 1e-9, microseconds=seconds * 1e6, bytes=amount)
+
+    def cases(self):
+        """Name, bytes forward and backward, function, inputs."""
+        _, hidden, count, _ = SHAPES[self.shape]
+        tokens, make, wide, size = self.tokens, self.make, 4 * hidden, self.make(1).element_size()
+        rotary = hidden // count // 4
+        angle = torch.outer(torch.arange(SEQ), 1e4 ** (-torch.arange(0, rotary, 2) / rotary)).repeat(1, 2)
+        cos, sin = (t.to(make(1)) for t in (angle.cos(), angle.sin()))
+        row = tokens * hidden * size
+        yield ("sum and two LayerNorms", 5 * row, 5 * row, norms,
+               [make(tokens, hidden), make(tokens, hidden)] + [make(hidden) for _ in range(5)])
+        yield "bias and GELU", 8 * row, 12 * row, bias_gelu, [make(tokens, wide), make(wide)]
+        yield "SwiGLU", 12 * row, 20 * row, swiglu, [make(tokens, 2 * wide), make(2 * wide)]
+        yield ("rotary in the split of heads", row, 6 * row, lambda x: heads(x, cos, sin, count),
+               [make(tokens // SEQ, SEQ, 3 * hidden)])
+        yield ("residual, bias and dropout", 3 * row, 2 * row, dropped,
+               [make(tokens, hidden), make(tokens, hidden), make(hidden)])
+
+    def cases_without_backward(self):
+        layers, hidden, _, _ = SHAPES[self.shape]
+        rows, n, size = 2048 if self.cuda else 160, 12 * layers * hidden * hidden, self.make(1).element_size()
+        targets = torch.randint(VOCAB, (rows,), device=self.a.device)
+        yield ("softmax cross entropy and its gradient", 2 * rows * VOCAB * size, lambda x: cross_entropy(x, targets),
+               [self.make(rows, VOCAB)])
+        flat = [self.make(n, dtype=torch.float32) for _ in range(4)]
+        flat[3].square_()
+        copy = self.make(n) if self.dtype != torch.float32 else None
+        yield "AdamW", n * (28 + (2 if copy is not None else 0)), adamw, [*flat, copy]
+        yield "norm of gradients", 4 * n, lambda x: x.square().sum(), [self.make(n, dtype=torch.float32)]
+
+    def run(self, first):
+        for name, forward, backward, function, inputs in self.cases():
+            self.both_ways(name, forward, backward, function, inputs)
+        self.head()
+        if not first:  # these do not depend on the tokens
+            return
+        for name, amount, function, inputs in self.cases_without_backward():
+            compiled = torch.compile(function, dynamic=False)
+            with torch.no_grad():
+                self.report(name + " forward", amount, self.seconds_of(lambda: compiled(*inputs)))
+
+    def both_ways(self, name, forward, backward, function, inputs):
+        compiled = torch.compile(function, dynamic=False)
         with torch.no_grad():
-            report(name + " forward", forward, seconds_of(a.device, lambda: compiled(*inputs)))
+            self.report(name + " forward", forward, self.seconds_of(lambda: compiled(*inputs)))
         for t in inputs:
             t.requires_grad_(True)
         outputs = compiled(*inputs)
         grads = [torch.randn_like(t) for t in outputs]
-        report(name + " backward", backward,
-               seconds_of(a.device, lambda: torch.autograd.grad(outputs, inputs, grads, retain_graph=True)))
+        self.report(name + " backward", backward,
+                    self.seconds_of(lambda: torch.autograd.grad(outputs, inputs, grads, retain_graph=True)))
+
+    def head(self):
+        _, hidden, _, _ = SHAPES[self.shape]
+        rows = self.tokens if self.cuda else 512
+        x, weight = self.make(rows, hidden).requires_grad_(), (self.make(VOCAB, hidden) * 0.02).requires_grad_()
+        targets = torch.randint(VOCAB, (rows,), device=self.a.device)
+        compiled = torch.compile(head_loss, dynamic=False)
+
+        def run():
+            x.grad = weight.grad = None
+            compiled(x, weight, targets).backward()
+        seconds = self.seconds_of(run)
+        self.say("LM head and loss", "TFLOP/s", 6e-12 * rows * hidden * VOCAB / seconds)
+        if self.cuda:
+            x.grad = weight.grad = None
+            torch.cuda.reset_peak_memory_stats()
+            before = torch.cuda.memory_allocated()
+            run()
+            self.settle()
+            self.say("LM head and loss, extra memory", "MB", (torch.cuda.max_memory_allocated() - before) * 1e-6)
 
 
 def main():
@@ -107,10 +181,12 @@ def main():
     p.add_argument("--tokens", default="2048,16384")
     p.add_argument("--rounds", type=int, default=3)
     a = p.parse_args()
-    for round_ in range(a.rounds):
+    torch._dynamo.config.recompile_limit = 1000  # of functions that are compiled for each size
+    tokens = [int(n) for n in a.tokens.split(",")]
+    for number in range(a.rounds):
         for shape in a.shapes.split(","):
-            for tokens in map(int, a.tokens.split(",")):
-                measure(a, shape, tokens, round_)
+            for n in tokens:
+                Bench(a, shape, n, number).run(n == tokens[0])
 
 
 if __name__ == "__main__":

@@ -40,6 +40,26 @@ def end(process):
     process.wait()
 
 
+class Answers:
+    """A worker's side: `say` answers; an error within `with` is the last answer, and the parent goes on with other settings."""
+
+    def __init__(self):
+        self.to = os.fdopen(os.dup(1), "w")  # a copy of its own: compilers may print on stdout
+        os.dup2(2, 1)
+
+    def say(self, answer):
+        print(json.dumps(answer), file=self.to, flush=True)
+
+    def __enter__(self):
+        return self.say
+
+    def __exit__(self, kind, error, trace):
+        if not isinstance(error, Exception):
+            return False
+        self.say({"error": f"{kind.__name__}: {' '.join(str(error).split())}"[:300]})
+        return True
+
+
 class Worker:
     """A child that answers each JSON line with one JSON line. What else it prints goes to `log`."""
 

@@ -100,9 +100,7 @@ class Runner:
             "shapes": self.shapes(name)}
         argv = with_options(command.argv, command.large if a.large else ())
         argv = with_options(argv, command.quick if a.quick else ())
-        if name == "train":
-            argv += ["--seq", "64"] if a.quick else []
-            argv += ["--no-peers"] if a.no_peers or not self.packages else []
+        argv = with_options(argv, command.alone if a.no_peers or not self.packages else ())
         for word, find in (("corpus", self.corpus), ("tokenizer", self.tokenizer)):
             if any("{%s}" % word in part for part in argv):
                 words[word] = find()

@@ -18,6 +18,7 @@ class Command:
     threads: str = "each"     # each: once for each number of --threads; all: {threads} is the list; none: it has none
     rounds: str = "inside"    # inside: it takes turns itself; outside: the runner repeats it for each round
     peers: bool = True        # without the peers' packages it measures nothing
+    alone: tuple = ()         # options where there are no peers
 
 
 @dataclass(frozen=True)
@@ -46,27 +47,35 @@ def python(script, *arguments, **more):
     return Command(("{python}", "{here}/" + script, *arguments), **more)
 
 
+CPU_KERNELS = ("--rounds", "{rounds}", "--dtype", "fp32", "--shapes", "70m,410m", "--tokens", "2048")
+GPU_KERNELS = ("--rounds", "{rounds}", "--dtype", "bf16", "--shapes", "410m,1.4b", "--tokens", "16384", "--device", "cuda")
+
 SUITES = {
     "train": Suite((
         python("train.py", "--shapes", "{shapes}", "--device", "{device}", "--threads", "{threads}", "--rounds", "{rounds}",
                "--budget", "{budget}", "--program", "{bin}/neox-train", "--python", "{python}", "--versions", "{versions}",
-               "--lines", "{out}/lines.jsonl", "--cache", "{out}/compiled", quick=("--quick",), peers=False),),
+               "--lines", "{out}/lines.jsonl", "--cache", "{out}/compiled", quick=("--quick", "--seq", "64"), peers=False,
+               alone=("--no-peers",)),),
         "tokens/s of neox-train, and of the best setting of transformers and of a plain PyTorch GPT-NeoX",
         {"cpu": CPU_SHAPES, "cuda": GPU_SHAPES}),
     "kernels": Suite((
-        Command(("{tools}/kernels", "--rounds", "{rounds}", "--dtype", "fp32", "--shapes", "70m,410m", "--tokens", "2048"),
-                quick=("--shapes", "70m"), devices=("cpu",), peers=False),
-        Command(("{tools}/kernels", "--rounds", "{rounds}", "--dtype", "bf16", "--device", "cuda"),
-                quick=("--shapes", "70m"), devices=("cuda",), peers=False),),
-        "fused operations, the same from ATen's parts, and the memory's rate"),
+        Command(("{tools}/kernels", *CPU_KERNELS), quick=("--shapes", "70m"), devices=("cpu",), peers=False),
+        python("kernels.py", *CPU_KERNELS, quick=("--shapes", "70m"), devices=("cpu",)),
+        Command(("{tools}/kernels", *GPU_KERNELS), quick=("--shapes", "70m"), devices=("cuda",), peers=False, threads="none"),
+        python("kernels.py", *GPU_KERNELS, quick=("--shapes", "70m"), devices=("cuda",), threads="none")),
+        "fused operations, the same from ATen's parts and by torch.compile, and the rates of memory and products"),
     "generate": Suite((
-        python("generate.py", "--shapes", "{shapes}", "--threads", "{threads}", "--rounds", "{rounds}", "--program",
-               "{tools}/generate_ours", quick=("--settings", "bf16:dynamic", "--tokens", "4", "--prompt", "16"),
-               devices=("cpu",)),),
-        "tokens/s of our generation and of transformers' generate", {"cpu": "160m,410m"}),
+        python("generate.py", "--shapes", "{shapes}", "--device", "{device}", "--threads", "{threads}", "--rounds", "{rounds}",
+               "--budget", "{budget}", "--program", "{tools}/generate_ours", "--python", "{python}", "--versions", "{versions}",
+               "--cache", "{out}/compiled", quick=("--settings", "bf16:dynamic", "--tokens", "8", "--prompt", "16"), peers=False,
+               alone=("--no-peers",)),),
+        "tokens/s of our generation and of transformers' generate", {"cpu": "160m,410m", "cuda": "410m,1.4b"}),
     "checkpoint": Suite((
         python("checkpoint.py", "--folder", "{folder}", "--rounds", "{rounds}", "--build", "{build}",
-               quick=("--shape", "14m"), large=("--shape", "1.4b"), threads="none"),),
+               quick=("--shape", "14m"), large=("--shape", "1.4b"), devices=("cpu",), threads="none", peers=False, alone=("--no-peers",)),
+        python("checkpoint.py", "--device", "cuda", "--shape", "1.4b", "--skip", "raw,ours,torch,dcp", "--folder", "{folder}", "--rounds",
+               "{rounds}", "--build", "{build}", quick=("--shape", "14m"), devices=("cuda",), threads="none", peers=False,
+               alone=("--no-peers",))),
         "writing, stalling for and reading a training state; torch.save, torch.distributed.checkpoint", disk=True),
     "collectives": Suite((
         Command(("mpirun", "--allow-run-as-root", "-n", "2", "{tools}/collectives", "--rounds", "{rounds}"),

@@ -92,7 +92,7 @@ def row(who, lines, reference, ceilings):
         "model FLOP/s": human(rate, "FLOP/s") if rate else "",
         "of matmul": f"{rate / matmul:.0%}" if matmul else "",
         "of published peak": f"{rate / ceilings.published:.1%}" if rate and ceilings.published else "",
-        "of copy rate": f"{spread([l['of copy rate'] for l in lines])[0]:.0%}" if "of copy rate" in one else "",
+        "of ceiling": f"{spread([l['of ceiling'] for l in lines])[0]:.0%}" if "of ceiling" in one else "",
         "peak memory": human(memory, "bytes") if memory else "",
         "ours is better by": with_spread(against, lambda v: f"{v:.2f}") if against else "",
         "note": next((line["note"] for line in lines if "note" in line), "")}

@@ -16,6 +16,7 @@ import time
 START = time.perf_counter()
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import torch  # noqa: E402
+from harness.process import Answers  # noqa: E402
 from harness.shapes import SHAPES  # noqa: E402
 from peers import neox_torch as peer  # noqa: E402
 
@@ -240,25 +241,18 @@ def start(s):
 
 
 def main():
-    answers = os.fdopen(os.dup(1), "w")  # a copy of its own: compilers may print on stdout
-    os.dup2(2, 1)
-
-    def say(answer):
-        print(json.dumps(answer), file=answers, flush=True)
-
+    answers = Answers()
     s = json.loads(sys.stdin.readline())
     if s["device"] == "cpu":
         torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", os.cpu_count())))
     torch.set_float32_matmul_precision(s["matmul"])
-    try:
+    with answers as say:
         trainer = start(s)
         say({"micro": trainer.micro, "start_s": time.perf_counter() - START, "held_bytes": trainer.release()})
         for line in sys.stdin:
             asked = json.loads(line)
             found = trainer.run(asked["steps"], asked["seconds"])
             say({**found, "held_bytes": trainer.release()})
-    except Exception as error:  # told to the parent, which goes on with other settings
-        say({"error": f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]})
 
 
 if __name__ == "__main__":
