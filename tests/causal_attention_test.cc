@@ -2,6 +2,7 @@
 // where tensors lie.
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/any.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/ones.h>
@@ -10,8 +11,11 @@
 #include <ATen/ops/tensor.h>
 #include <c10/core/Allocator.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
+#include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "ops/causal_attention.h"
 #include "ops/cpu_arena.h"
@@ -102,6 +106,23 @@ TEST(CpuArena, TakesFreedMemoryAgain) {
   const void* place = two.const_data_ptr();
   two.reset();
   EXPECT_EQ(at::ones({1 << 20}).const_data_ptr(), place);
+}
+
+// Whose pages come into being one by one, if the memory is new; else they are written.
+TEST(CpuArena, GivesZerosThatAreNotWrittenBefore) {
+  use_cpu_arena();
+  constexpr int64_t kBytes = 64 << 20, kPage = 4096;
+  Tensor x = untouched_zeros(kBytes, at::kByte);
+  char* first = static_cast<char*>(x.mutable_data_ptr());
+  std::vector<unsigned char> resident(kBytes / kPage);
+  ASSERT_EQ(::mincore(first, kBytes, resident.data()), 0);
+  EXPECT_LE(std::ranges::count(resident, 1), kBytes / kPage / 2);  // by other tests
+  EXPECT_FALSE(x.any().item<bool>());
+  x.fill_(1);
+  x.reset();
+  x = untouched_zeros(kBytes, at::kByte);
+  EXPECT_EQ(x.const_data_ptr(), first);
+  EXPECT_FALSE(x.any().item<bool>());
 }
 
 // As some kernels of ATen do.

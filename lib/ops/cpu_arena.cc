@@ -1,11 +1,13 @@
 #include "ops/cpu_arena.h"
 
+#include <ATen/ops/empty.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <iterator>
 #include <map>
 #include <mutex>
@@ -47,6 +49,13 @@ class Arena : public c10::Allocator {
 
   bool holds(const char* data) const { return data >= base_ && data < base_ + size_; }
 
+  // Of the memory that begins here, and lies in the arena: the bytes that had been in use before it
+  // was taken. Those behind them are the kernel's zeros.
+  size_t stale(const char* data) {
+    std::lock_guard lock(mutex_);
+    return used_.at(static_cast<size_t>(data - base_)).stale;
+  }
+
   static Arena* the;  // tensors outlive everything else, and so does their memory
 
  private:
@@ -62,7 +71,8 @@ class Arena : public c10::Allocator {
     free_.erase(hole);
     if (at > from) free_[from] = at - from;
     if (end > at + n) free_[at + n] = end - at - n;
-    used_[at] = n;
+    used_[at] = {n, at < ever_used_ ? std::min(n, ever_used_ - at) : 0};
+    ever_used_ = std::max(ever_used_, at + n);
     return at;
   }
 
@@ -70,7 +80,7 @@ class Arena : public c10::Allocator {
     std::lock_guard lock(the->mutex_);
     auto at = static_cast<size_t>(static_cast<char*>(data) - the->base_);
     auto block = the->used_.find(at);
-    size_t n = block->second;
+    size_t n = block->second.bytes;
     the->used_.erase(block);
     report(data, -static_cast<int64_t>(n));
     the->join(at, n);
@@ -101,11 +111,16 @@ class Arena : public c10::Allocator {
     if (c10::memoryProfilingEnabled()) c10::reportMemoryUsageToProfiler(data, change, 0, 0, cpu());
   }
 
+  struct Block {
+    size_t bytes, stale;
+  };
+
   char* base_;
-  size_t size_;
+  size_t size_, ever_used_ = 0;  // behind that no byte was ever given away
   c10::Allocator& small_;
   std::mutex mutex_;
-  std::map<size_t, size_t> free_, used_;  // start: bytes
+  std::map<size_t, size_t> free_;  // start: bytes
+  std::map<size_t, Block> used_;   // start: what
 };
 
 Arena* Arena::the = nullptr;
@@ -127,6 +142,14 @@ void use_cpu_arena() {
   ::madvise(base, size, MADV_HUGEPAGE);  // where the kernel has them
   Arena::the = new Arena(base, size, *c10::GetDefaultCPUAllocator());
   c10::SetCPUAllocator(Arena::the, 1);
+}
+
+at::Tensor untouched_zeros(int64_t n, const at::TensorOptions& options) {
+  at::Tensor x = at::empty({n}, options);
+  auto* data = static_cast<char*>(x.mutable_data_ptr());
+  if (!Arena::the || !Arena::the->holds(data)) return x.zero_();
+  std::memset(data, 0, std::min(Arena::the->stale(data), x.nbytes()));
+  return x;
 }
 
 }  // namespace neox

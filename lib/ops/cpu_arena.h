@@ -2,6 +2,7 @@
 // frees the next one takes again, lowest addresses first, so that after the first step nothing is
 // asked of the kernel.
 #pragma once
+#include <ATen/core/Tensor.h>
 
 namespace neox {
 
@@ -9,5 +10,9 @@ namespace neox {
 // call before threads are started. Nothing changes, and a line of the log says so, where the system
 // does not give the addresses (ulimit -v). The second call does nothing.
 void use_cpu_arena();
+
+// n zeros. In parts of the arena that are used for the first time they are the kernel's own: a page
+// comes into being when it is first read or written, not now.
+at::Tensor untouched_zeros(int64_t n, const at::TensorOptions& options);
 
 }  // namespace neox

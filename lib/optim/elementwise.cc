@@ -1,9 +1,9 @@
 #include "optim/elementwise.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/zeros_like.h>
 
 #include "ops/adamw.h"
+#include "ops/cpu_arena.h"
 #include "ops/one_moment.h"
 
 namespace neox {
@@ -75,7 +75,8 @@ Elementwise::Elementwise(const OptimizerConfig& config, std::vector<ParamBuffer*
     : config_(config), buffers_(std::move(buffers)), names_(elementwise_state(config)) {
   for (ParamBuffer* buffer : buffers_) {
     State& state = state_.emplace_back();
-    for (size_t i = 0; i < names_.size(); ++i) state.push_back(at::zeros_like(buffer->master()));
+    for (size_t i = 0; i < names_.size(); ++i)
+      state.push_back(untouched_zeros(buffer->master().numel(), buffer->master().options()));
   }
 }
 

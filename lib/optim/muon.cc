@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ops/cpu_arena.h"
 #include "ops/orthogonal.h"
 
 namespace neox {
@@ -43,7 +44,8 @@ Muon::Muon(const OptimizerConfig& config, std::vector<ParamBuffer*> buffers, Com
     bool matrices = buffer->layer_matrices();
     place_.push_back(matrices ? matrices_.size() : others.size());
     if (matrices)
-      matrices_.push_back({buffer, at::zeros_like(buffer->master())});
+      matrices_.push_back(
+          {buffer, untouched_zeros(buffer->master().numel(), buffer->master().options())});
     else
       others.push_back(buffer);
   }

@@ -2,10 +2,10 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/zeros_like.h>
 
 #include "base/error.h"
 #include "ops/adamw.h"
+#include "ops/cpu_arena.h"
 
 namespace neox {
 
@@ -14,8 +14,8 @@ OneBitAdam::OneBitAdam(const OptimizerConfig& config, std::vector<ParamBuffer*> 
   check_usage(mesh.shard().size() == 1,
               "1-bit Adam compresses what whole replicas send; set zero_optimization.stage: 0");
   for (ParamBuffer* buffer : buffers_) {
-    m_.push_back(at::zeros_like(buffer->master()));
-    v_.push_back(at::zeros_like(buffer->master()));
+    m_.push_back(untouched_zeros(buffer->master().numel(), buffer->master().options()));
+    v_.push_back(untouched_zeros(buffer->master().numel(), buffer->master().options()));
   }
 }
 

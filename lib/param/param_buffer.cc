@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "ops/adamw.h"
+#include "ops/cpu_arena.h"
 
 namespace neox {
 namespace {
@@ -53,7 +54,7 @@ ParamBuffer::ParamBuffer(std::string name, std::vector<ParamSpec> specs, Sharing
   int64_t shards = sharing_.shard->size(), mine = sharing_.shard->rank();
   const Dtypes& types = options.dtypes;
   auto zeros = [&](int64_t size, at::ScalarType type) {
-    return at::zeros({size}, at::dtype(type).device(options.device));
+    return untouched_zeros(size, at::dtype(type).device(options.device));
   };
   data_ = zeros(chunk_ * shards, types.param);
   at::Tensor own = data_.narrow(0, mine * chunk_, chunk_);
@@ -115,10 +116,12 @@ void ParamBuffer::add_leaf(const Box& box, int64_t offset) {
 
 void ParamBuffer::begin_step() {
   at::NoGradGuard no_grad;
+  if (untouched_ && data_.is_cpu()) return;  // a GPU may have the step recorded
   (grad_.defined() ? grad_ : chunk_grad_).zero_();
 }
 
 void ParamBuffer::before_backward(bool last_microbatch) {
+  untouched_ = false;
   last_microbatch_ = last_microbatch;
   if (last_microbatch || options_.keeping == GradientKeeping::kChunk) awaited_ = leaves_.size();
   if (grad_.defined()) return;

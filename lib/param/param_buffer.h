@@ -139,6 +139,7 @@ class ParamBuffer {
   double stands_for_ = 1;  // gradients: the size of the group that they are not summed over
   bool last_microbatch_ = false;
   bool copied_ = false;            // the master, to where take_copy() said
+  bool untouched_ = true;          // the gradients, since they were made
   size_t awaited_ = 0;             // gradients that the armed sync still waits for; 0: not armed
   SideStream::Work sum_, gather_;  // the joins of what runs beside; empty: nothing does
 };
