@@ -231,20 +231,42 @@ int pair_at(const uint16_t* p) {
   return pair;
 }
 
+// Memory that is wanted next, fetched a little at a time: all at once it would keep what is wanted
+// now waiting.
+class Ahead {
+  static constexpr int64_t kLine = 64;
+  const char* at_;
+  int64_t step_;
+
+ public:
+  Ahead(const Bf16Matrix& m, int64_t times)
+      : at_(reinterpret_cast<const char*>(m.data)),
+        step_(padded_to(2 * m.rows * m.row_stride / times, kLine)) {}
+  void fetch() {
+    for (int64_t i = 0; i < step_; i += kLine) _mm_prefetch(at_ + i, _MM_HINT_T1);
+    at_ += step_;
+  }
+};
+
+constexpr int64_t kAtOnce = 16;  // pairs, between which something is fetched
+
 template <int kVectors>
 [[gnu::always_inline]] inline void add_pairs(const UnpackedRows& a, const uint32_t* b,
-                                             int64_t pairs, Tile<kVectors>& sum) {
+                                             int64_t pairs, Ahead& ahead, Tile<kVectors>& sum) {
   UnpackedRows row = a;
-  for (int64_t pair = 0; pair < pairs; ++pair, b += kTileColumns) {
-    __m512i columns[kVectors];
+  for (int64_t pair = 0; pair < pairs;) {
+    ahead.fetch();
+    for (int64_t end = std::min(pair + kAtOnce, pairs); pair < end; ++pair, b += kTileColumns) {
+      __m512i columns[kVectors];
 #pragma GCC unroll 2
-    for (int j = 0; j < kVectors; ++j) columns[j] = _mm512_load_si512(b + j * kLanes);
+      for (int j = 0; j < kVectors; ++j) columns[j] = _mm512_load_si512(b + j * kLanes);
 #pragma GCC unroll 8
-    for (int i = 0; i < kTileRows; ++i) {
-      __m512i x = _mm512_set1_epi32(pair_at(row.at[i] + 2 * pair));
+      for (int i = 0; i < kTileRows; ++i) {
+        __m512i x = _mm512_set1_epi32(pair_at(row.at[i] + 2 * pair));
 #pragma GCC unroll 2
-      for (int j = 0; j < kVectors; ++j)
-        sum[i][j] = _mm512_dpbf16_ps(sum[i][j], as_bf16(x), as_bf16(columns[j]));
+        for (int j = 0; j < kVectors; ++j)
+          sum[i][j] = _mm512_dpbf16_ps(sum[i][j], as_bf16(x), as_bf16(columns[j]));
+      }
     }
   }
 }
@@ -303,22 +325,12 @@ template <int kVectors>
 }
 
 template <int kVectors>
-void multiply_transposed_tile(const UnpackedRows& a, const uint32_t* b, int64_t pairs,
+void multiply_transposed_tile(const UnpackedRows& a, const uint32_t* b, int64_t pairs, Ahead& ahead,
                               const ProductSum& c, const Valid& valid) {
   Tile<kVectors> sum;
   begin_tile<kVectors>(sum, nullptr, 0);
-  add_pairs<kVectors>(a, b, pairs, sum);
+  add_pairs<kVectors>(a, b, pairs, ahead, sum);
   store_transposed<kVectors>(sum, c, valid);
-}
-
-// Lines of a matrix, a part at a time, ahead of their use.
-void fetch_rows(const Bf16Matrix& m, int64_t part, int64_t parts) {
-  constexpr int64_t kLine = 64 / sizeof(uint16_t);
-  int64_t lines = (m.depth + kLine - 1) / kLine;
-  for (int64_t i = 0; i < m.rows; ++i)
-    for (int64_t line = lines * part / parts; line < lines * (part + 1) / parts; ++line)
-      _mm_prefetch(reinterpret_cast<const char*>(m.data + i * m.row_stride + line * kLine),
-                   _MM_HINT_T1);
 }
 
 }  // namespace
@@ -347,23 +359,33 @@ void multiply_packed(const PackedRows& a, const PackedColumns& b, int64_t pairs,
   }
 }
 
+// A few tiles of rows meet a group of columns in turn: what they write then fills whole lines of
+// the cache, in few places at a time. All rows meet so many columns before the next ones.
 void multiply_unpacked(const Bf16Matrix& a, const PackedColumns& b, const ProductSum& c,
                        int64_t N) {
+  constexpr int64_t kBlock = 32768;  // elements of rows: a small part of a level-2 cache
+  constexpr int64_t kMost = 128;     // columns
+  if (N > kMost) {
+    multiply_unpacked(a, b, c, kMost);
+    PackedColumns rest{b.data + kMost / kTileColumns * b.group, b.group};
+    return multiply_unpacked(a, rest, c.at(kMost, 0), N - kMost);
+  }
   int64_t pairs = a.depth / 2, groups = padded_to(N, kTileColumns) / kTileColumns;
-  for (int64_t m = 0; m < a.rows; m += kTileRows) {
-    Valid valid{std::min(kTileRows, a.rows - m), 0};
-    UnpackedRows rows(a.narrow(m, valid.rows));
-    int64_t next = std::min(m + kTileRows, a.rows);
-    Bf16Matrix ahead = a.narrow(next, std::min(kTileRows, a.rows - next));
-    for (int64_t group = 0; group < groups; ++group) {
-      int64_t n = group * kTileColumns;
-      const uint32_t* columns = b.data + group * b.group;
-      valid.columns = std::min(kTileColumns, N - n);
-      fetch_rows(ahead, group, groups);
-      if (valid.columns > kLanes)
-        multiply_transposed_tile<2>(rows, columns, pairs, c.at(n, m), valid);
-      else
-        multiply_transposed_tile<1>(rows, columns, pairs, c.at(n, m), valid);
+  int64_t tiles = std::max<int64_t>(2, kBlock / a.depth / kTileRows), rows = tiles * kTileRows;
+  for (int64_t first = 0; first < a.rows; first += rows) {
+    int64_t end = std::min(first + rows, a.rows);
+    Ahead ahead(a.narrow(end, std::min(rows, a.rows - end)),
+                groups * tiles * (padded_to(pairs, kAtOnce) / kAtOnce));
+    for (int64_t n = 0; n < N; n += kTileColumns) {
+      const uint32_t* columns = b.data + n / kTileColumns * b.group;
+      for (int64_t m = first; m < end; m += kTileRows) {
+        Valid valid{std::min(kTileRows, end - m), std::min(kTileColumns, N - n)};
+        UnpackedRows tile(a.narrow(m, valid.rows));
+        if (valid.columns > kLanes)
+          multiply_transposed_tile<2>(tile, columns, pairs, ahead, c.at(n, m), valid);
+        else
+          multiply_transposed_tile<1>(tile, columns, pairs, ahead, c.at(n, m), valid);
+      }
     }
   }
 }
