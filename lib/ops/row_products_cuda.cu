@@ -1,0 +1,271 @@
+// A warp takes kRows rows of the weights, or a slice of their columns where there are few rows, so
+// that all loads of a small matrix are under way at once; the warps of a block that share rows add
+// up in order. The first weights are loaded before a block waits for the kernel that makes x; a
+// norm is computed by each block for itself.
+#include "ops/activation_formulas.h"
+#include "ops/cuda_kernels.cuh"
+#include "ops/row_products.h"
+
+namespace neox {
+namespace {
+
+using namespace cuda;
+
+constexpr int kThreads = 256, kWarps = kThreads / 32, kRows = 4;
+// Of a small matrix's: with two steps of kRows x 16 bytes for each lane, 8 MB are under way.
+constexpr int64_t kWantedWarps = 2048;
+
+struct Job {
+  ProductRows rows;
+  int slices;  // warps that share rows
+  unsigned blocks_each[2];
+};
+
+// Of a multiprocessor's.
+template <class T, int kB>
+constexpr int kBlocks = sizeof(T) > 2 ? 1
+                        : kB <= 2     ? 4
+                        : kB == 4     ? 3
+                                      : 2;
+
+// What this thread works on.
+template <class T>
+struct Place {
+  const ProductRows::Sum& sum;
+  int slices, warp, lane, block_row, first_row;
+  int first_steps, steps;  // of the first term, and of both
+
+  __device__ Place(const Job& job, bool second)
+      : sum(job.rows.sums[second ? 1 : 0]),
+        slices(job.slices),
+        warp(static_cast<int>(threadIdx.x) / 32),
+        lane(static_cast<int>(threadIdx.x) % 32) {
+    unsigned block = blockIdx.x - (second ? job.blocks_each[0] : 0);
+    block_row = static_cast<int>(block) * rows_of_block();
+    first_row = block_row + warp / slices * kRows;
+    first_steps = steps_of(0);
+    steps = first_steps + (sum.num_terms > 1 ? steps_of(1) : 0);
+  }
+  __device__ int columns(int term) const { return static_cast<int>(sum.terms[term].columns); }
+  __device__ int steps_of(int term) const {
+    int width = 32 * slices * kPack<T>;
+    return (columns(term) + width - 1) / width;
+  }
+  __device__ int rows_of_block() const { return kWarps / slices * kRows; }
+  __device__ int term(int step) const { return step < first_steps ? 0 : 1; }
+  // The column at which this lane stands; behind the last one there is nothing.
+  __device__ int column(int step) const {
+    int of_term = step < first_steps ? step : step - first_steps;
+    return ((of_term * slices + warp % slices) * 32 + lane) * kPack<T>;
+  }
+  __device__ bool has(int step) const { return step < steps && column(step) < columns(term(step)); }
+};
+
+template <class T>
+__device__ void load_weights(const Place<T>& p, int step, Words<T> (&w)[kRows]) {
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) w[r] = {};
+  if (!p.has(step)) return;
+  const ProductRows::Term& term = p.sum.terms[p.term(step)];
+  const T* from = static_cast<const T*>(term.weight) + p.column(step) + p.first_row * term.columns;
+  int more = static_cast<int>(p.sum.rows) - p.first_row - 1;  // rows behind the first one
+#pragma unroll
+  for (int r = 0; r < kRows; ++r)
+    w[r] = load_words_once<T>(from + (r < more ? r : more) * term.columns);
+}
+
+// x: [B, columns].
+template <class T, int kB>
+__device__ void add_products(const Place<T>& p, int step, int64_t B, const T* normed,
+                             const Words<T> (&w)[kRows], Wide<T> (&sums)[kRows * kB]) {
+  using W = Wide<T>;
+  if (!p.has(step)) return;
+  const ProductRows::Term& term = p.sum.terms[p.term(step)];
+  const T* x = (term.norm_weight ? normed : static_cast<const T*>(term.x)) + p.column(step);
+  Words<T> rows[kB];
+#pragma unroll
+  for (int b = 0; b < kB; ++b) rows[b] = load_words<T>(x + (b < B ? b : B - 1) * term.columns);
+#pragma unroll
+  for (int j = 0; j < kPack<T>; ++j) {
+    W weights[kRows];
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) weights[r] = w[r][j];
+#pragma unroll
+    for (int b = 0; b < kB; ++b) {
+      W value = rows[b][j];
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) sums[r * kB + b] += weights[r] * value;
+    }
+  }
+}
+
+// normed [kB, columns] = the term's rows, each by kWarps / kB warps.
+template <class T, int kB>
+__device__ void norm_rows(const ProductRows::Term& term, const ProductRows& r, T* normed) {
+  using W = Wide<T>;
+  constexpr int kEach = kWarps / kB, kStep = kEach * 32 * kPack<T>;
+  __shared__ W parts[kWarps];
+  int warp = static_cast<int>(threadIdx.x) / 32, b = warp / kEach;
+  int first = static_cast<int>(threadIdx.x) % (kEach * 32) * kPack<T>,
+      end = b < r.B ? static_cast<int>(term.columns) : 0;
+  const T* x = static_cast<const T*>(term.x) + b * term.columns;
+  auto over_row = [&](auto value_of) {  // the sum of value_of(x)
+    W sum = 0;
+#pragma unroll 1  // registers are taken by weights
+    for (int i = first; i < end; i += kStep) {
+      Words<T> pack = load_words<T>(x + i);
+#pragma unroll
+      for (int j = 0; j < kPack<T>; ++j) sum += value_of(pack[j]);
+    }
+    sum = over_warp(sum, Add());
+    __syncthreads();  // parts may be in use by the call before
+    if (threadIdx.x % 32 == 0) parts[warp] = sum;
+    __syncthreads();
+    W all = 0;
+    for (int i = 0; i < kEach; ++i) all += parts[b * kEach + i];
+    return all / static_cast<W>(term.columns);
+  };
+  W mean = 0;
+  if (r.options.kind == Norm::kLayerNorm) mean = over_row([](W v) { return v; });
+  W square = over_row([mean](W v) { return (v - mean) * (v - mean); });
+  W scale = 1 / sqrt(square + static_cast<W>(r.options.eps));
+#pragma unroll 1
+  for (int i = first; i < end; i += kStep) {
+    Words<T> pack = load_words<T>(x + i), weight, bias{};
+    weight = load_words<T>(static_cast<const T*>(term.norm_weight) + i);
+    if (term.norm_bias) bias = load_words<T>(static_cast<const T*>(term.norm_bias) + i);
+    Pack<T, kPack<T>> y;
+#pragma unroll
+    for (int j = 0; j < kPack<T>; ++j)
+      y.at[j] = static_cast<T>((pack[j] - mean) * scale * weight[j] + bias[j]);
+    store_pack<T, kPack<T>>(normed + b * term.columns + i, y);
+  }
+  __syncthreads();
+}
+
+// The result of which a thread takes care, if any: row `row` of the block's.
+template <class T>
+struct Result {
+  int row, b, n;
+  bool exists;
+  __device__ Result(const Place<T>& p, int64_t B) {
+    int tid = static_cast<int>(threadIdx.x);
+    row = tid % p.rows_of_block();
+    b = tid / p.rows_of_block();
+    n = p.block_row + row;
+    exists = b < B && n < p.sum.rows;
+  }
+  __device__ Wide<T> bias(const Place<T>& p) const {
+    Wide<T> sum = 0;
+    for (int t = 0; t < p.sum.num_terms && exists; ++t)
+      if (auto* bias = static_cast<const T*>(p.sum.terms[t].bias))
+        sum += static_cast<Wide<T>>(bias[n]);
+    return sum;
+  }
+  __device__ Wide<T> residual(const Place<T>& p) const {
+    if (!exists || !p.sum.residual) return 0;
+    return static_cast<Wide<T>>(static_cast<const T*>(p.sum.residual)[b * p.sum.rows + n]);
+  }
+};
+
+// Every thread calls it: gate and up lie with neighbours.
+template <class T>
+__device__ void store_result(const Place<T>& p, const Result<T>& at, Wide<T> value) {
+  using W = Wide<T>;
+  W up = __shfl_xor_sync(kAllLanes, value, 1);
+  if (!at.exists || (p.sum.gated && at.n % 2 != 0)) return;
+  if (p.sum.activation != Activation::kIdentity)
+    value = activate<DeviceMath<W>>(p.sum.activation, value).value;
+  auto* out = static_cast<T*>(p.sum.out);
+  if (p.sum.gated)
+    out[(at.b * p.sum.rows + at.n) / 2] = static_cast<T>(value * up);
+  else
+    out[at.b * p.sum.rows + at.n] = static_cast<T>(value);
+}
+
+// What the norm reads beside x.
+template <class T>
+__device__ void prefetch_norm(const ProductRows::Term& term) {
+  for (const void* from : {term.norm_weight, term.norm_bias})
+    for (int64_t i = threadIdx.x * 128; from && i < term.columns * int64_t{sizeof(T)};
+         i += kThreads * 128)
+      prefetch(static_cast<const char*>(from) + i);
+}
+
+template <class T, int kB>
+__global__ void __launch_bounds__(kThreads, kBlocks<T, kB>)
+    product_kernel(const __grid_constant__ Job job) {
+  using W = Wide<T>;
+  __shared__ W parts[kWarps][kRows * kB];
+  extern __shared__ uint4 memory[];
+  T* normed = reinterpret_cast<T*>(memory);
+  Place<T> p(job, blockIdx.x >= job.blocks_each[0]);
+  Result<T> result(p, job.rows.B);
+  next_kernel_may_begin();
+  Words<T> now[kRows], next[kRows];
+  load_weights(p, 0, now);
+  load_weights(p, 1, next);
+  prefetch_norm<T>(p.sum.terms[0]);
+  W rest = result.bias(p);
+  wait_for_kernel_before();
+  rest += result.residual(p);
+  if (p.sum.terms[0].norm_weight) norm_rows<T, kB>(p.sum.terms[0], job.rows, normed);
+  W sums[kRows * kB] = {};
+  for (int step = 0; step < p.steps; ++step) {
+    add_products<T, kB>(p, step, job.rows.B, normed, now, sums);
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) now[r] = next[r];
+    load_weights(p, step + 2, next);
+  }
+  W sum = sums_over_warp(sums);
+  constexpr int kLanes = 32 / (kRows * kB);
+  if (p.lane % kLanes == 0) parts[p.warp][p.lane / kLanes] = sum;
+  __syncthreads();
+  for (int i = 0; i < p.slices && result.exists; ++i)
+    rest += parts[result.row / kRows * p.slices + i][result.row % kRows * kB + result.b];
+  store_result(p, result, rest);
+}
+
+template <class T>
+Job job_of(const ProductRows& r) {
+  Job job{.rows = r, .slices = 1, .blocks_each = {}};
+  int64_t groups = 0, columns = 0;
+  for (int i = 0; i < r.num_sums; ++i) {
+    groups += (r.sums[i].rows + kRows - 1) / kRows;
+    for (const ProductRows::Term& t : r.sums[i].terms) columns = std::max(columns, t.columns);
+  }
+  while (job.slices < kWarps && groups * job.slices < kWantedWarps &&
+         columns > 32 * job.slices * kPack<T>)
+    job.slices *= 2;
+  int64_t rows = kWarps / job.slices * kRows;
+  for (int i = 0; i < r.num_sums; ++i)
+    job.blocks_each[i] = blocks((r.sums[i].rows + rows - 1) / rows);
+  return job;
+}
+
+}  // namespace
+
+void row_products_cuda(const ProductRows& r) {
+  with_type(r.type, [&]<class T>(T*) {
+    Job job = job_of<T>(r);
+    auto launch = [&]<int kB>(std::integral_constant<int, kB>) {
+      size_t shared = 0;
+      for (int i = 0; i < r.num_sums; ++i)
+        if (const ProductRows::Term& t = r.sums[i].terms[0]; t.norm_weight)
+          shared = std::max(shared, static_cast<size_t>(r.B * t.columns) * sizeof(T));
+      launch_early(product_kernel<T, kB>,
+                   {job.blocks_each[0] + job.blocks_each[1], kThreads, shared}, job);
+    };
+    if (r.B == 1)
+      launch(std::integral_constant<int, 1>());
+    else if (r.B == 2)
+      launch(std::integral_constant<int, 2>());
+    else if (r.B <= 4)
+      launch(std::integral_constant<int, 4>());
+    else
+      launch(std::integral_constant<int, 8>());
+  });
+  check_launch("a product of rows", r.B, r.sums[0].rows);
+}
+
+}  // namespace neox
