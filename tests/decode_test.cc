@@ -34,21 +34,24 @@ Recorder rerun(RerunRecorder::Calls& calls) {
   return [&calls](at::Device) { return std::make_unique<RerunRecorder>(calls); };
 }
 
-enum class By { kLayers, kFused, kReplay };
+enum class By { kLayers, kFused, kReplay, kRowKernels };
 
 class Model {
  public:
   explicit Model(const ModelOption& option = {}, at::ScalarType type = at::kFloat,
-                 at::Device device = at::kCPU, Recorder recorder = graph_recorder)
+                 at::Device device = at::kCPU, Recorder recorder = graph_recorder,
+                 int64_t hidden = 20)
       : world_(self_communicator()),
         mesh_({}, *world_),
-        model_(config(option), mesh_,
+        model_(config(option, hidden), mesh_,
                {.dtypes = {type, type, type},
                 .device = device,
                 .keeping = GradientKeeping::kNone,
                 .recorder = std::move(recorder)}) {}
-  static ModelConfig config(const ModelOption& option) {
+  static ModelConfig config(const ModelOption& option, int64_t hidden = 20) {
     TinyOptions options;
+    options.model.hidden = hidden;
+    options.model.intermediate = 4 * hidden;
     if (option.set) option.set(options);
     ModelConfig config = options.model;
     config.positions = 24;
@@ -63,7 +66,8 @@ class Model {
     at::manual_seed(1);
     KvCache cache = model_.new_cache(batch, 24);
     if (by != By::kFused) cache.fused = nullptr;
-    if (by == By::kReplay) cache.replay = replay(batch);
+    if (by == By::kReplay || by == By::kRowKernels) cache.replay = replay(batch);
+    if (by == By::kRowKernels) cache.replay->use_row_kernels(model_.config().heads);
     int64_t vocab = model_.config().vocab;
     std::vector<Tensor> all;
     for (int64_t b = 0; b < batch; ++b) {
@@ -173,14 +177,29 @@ TEST(ReplayedDecode, GivesTheLogitsOfTheModelsOwnLayers) {
     }
 }
 
+TEST(ReplayedDecode, ByKernelsForFewRowsGivesTheLogitsOfTheModelsOwnLayers) {
+  at::set_num_threads(1);
+  for (const ModelOption& option : kModelOptions)
+    for (int64_t batch : {1, 4}) {
+      Model model(option, at::kDouble);
+      if ((*model).config().qk_norm) continue;  // these have none
+      EXPECT_LT(relative(model.logits(batch, By::kRowKernels), model.logits(batch, By::kLayers)),
+                1e-6)
+          << option.name << " batch " << batch;
+      EXPECT_EQ(model.calls.recorded, 1);
+    }
+}
+
 // Rows that end make room, which the steps then compute in vain; the shapes stay.
 TEST(ReplayedDecode, GoesOnAfterARowHasEnded) {
   at::NoGradGuard no_grad;
   at::set_num_threads(1);
   Model model({}, at::kDouble);
-  auto logits = [&](bool replayed) {
+  auto logits = [&](By by) {
+    bool replayed = by != By::kLayers;
     KvCache cache = (*model).new_cache(3, 24);
     if (replayed) cache.replay = model.replay(3);
+    if (by == By::kRowKernels) cache.replay->use_row_kernels((*model).config().heads);
     std::vector<Tensor> all;
     for (int64_t i = 0; i < 9; ++i) {
       if (i == 2) cache.drop_row(0);
@@ -193,8 +212,10 @@ TEST(ReplayedDecode, GoesOnAfterARowHasEnded) {
     }
     return at::cat(all);
   };
-  EXPECT_LT(relative(logits(true), logits(false)), 1e-12);
-  EXPECT_EQ(model.calls.recorded, 1);
+  Tensor wanted = logits(By::kLayers);
+  EXPECT_LT(relative(logits(By::kReplay), wanted), 1e-12);
+  EXPECT_LT(relative(logits(By::kRowKernels), wanted), 1e-12);
+  EXPECT_EQ(model.calls.recorded, 2);
 }
 
 TEST(ReplayedDecode, LooksAtMoreKeysWhereARowIsLonger) {
@@ -302,13 +323,18 @@ TEST(TokensOnTheDevice, AskItForNothing) {
 TEST(ReplayedDecode, OnAGpuGivesTheTextsOfTheCpu) {
   if (!at::hasCUDA()) GTEST_SKIP() << "no GPU";
   std::vector<TextRequest> all = requests({});
-  for (const ModelOption& option : kModelOptions) {
-    Model gpu(option, at::kDouble, at::Device(at::kCUDA, 0)), cpu(option, at::kDouble);
-    ASSERT_TRUE((*gpu).new_cache(1, 1).replay);
-    for (int64_t batch_size : {1, 4})
-      for (auto end : {std::optional<int32_t>(), {3}})
-        EXPECT_EQ(gpu.texts(all, batch_size, end), cpu.texts(all, batch_size, end)) << option.name;
-  }
+  for (const ModelOption& option : kModelOptions)
+    for (int64_t hidden : {20, 64}) {
+      Model gpu(option, at::kDouble, at::Device(at::kCUDA, 0), graph_recorder, hidden),
+          cpu(option, at::kDouble, at::kCPU, graph_recorder, hidden);
+      auto replay = (*gpu).new_cache(1, 1).replay;
+      ASSERT_TRUE(replay);
+      EXPECT_EQ(replay->arrived.defined(), hidden == 64 && !(*gpu).config().qk_norm) << option.name;
+      for (int64_t batch_size : {1, 4})
+        for (auto end : {std::optional<int32_t>(), {3}})
+          EXPECT_EQ(gpu.texts(all, batch_size, end), cpu.texts(all, batch_size, end))
+              << option.name << " hidden " << hidden;
+    }
 }
 
 void expect_unchanged(const ModelOption& option, at::ScalarType type, int64_t batch_size) {

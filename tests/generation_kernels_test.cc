@@ -74,6 +74,13 @@ class CachedAttention : public KernelTest {
              .lengths = in.cache.lengths.cpu(),
              .seen = s.seen,
              .added = reference(in.cache.added)};
+    int64_t B = in.qkv.size(0), K = s.heads.groups, G = s.heads.queries;
+    if (!s.added) cache.added = at::zeros({B * K, G, s.seen}, at::kDouble);
+    for (int64_t b = 0; b < B; ++b) {
+      int64_t behind = s.lengths[static_cast<size_t>(b)] + 1;
+      Tensor hidden = cache.added.narrow(0, b * K, K).narrow(2, behind, s.seen - behind);
+      hidden.fill_(-std::numeric_limits<double>::infinity());
+    }
     RotaryTable rows = rows_at({in.table.cos.cpu(), in.table.sin.cpu()}, cache.lengths);
     Heads heads = rotated_heads_(reference(in.qkv), s.heads, rows);
     return attend_cached_step(heads.q, heads.k, heads.v, cache).flatten(1);

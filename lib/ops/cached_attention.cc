@@ -18,14 +18,15 @@ namespace {
 
 using at::Tensor;
 
-// [B K, G or 1, seen], of q's type.
-Tensor scores_added(const Tensor& q, int64_t K, const CacheStep& cache) {
+// [B K, G or 1, seen], with -inf behind a row's token.
+Tensor scores_added(const CacheStep& cache) {
   constexpr double kHidden = -std::numeric_limits<double>::infinity();
-  int64_t B = q.size(0), seen = cache.seen;
+  int64_t B = cache.keys.size(0), K = cache.keys.size(1), seen = cache.seen;
   Tensor ahead =
       at::arange(seen, cache.lengths.options()) > cache.lengths.unsqueeze(1);  // [B, seen]
   Tensor hidden = ahead.unsqueeze(1).expand({B, K, seen}).reshape({B * K, 1, seen});
-  Tensor added = cache.added.defined() ? cache.added : at::zeros(hidden.sizes(), q.options());
+  Tensor added =
+      cache.added.defined() ? cache.added : at::zeros(hidden.sizes(), cache.keys.options());
   return added.masked_fill(hidden, kHidden);
 }
 
@@ -85,8 +86,8 @@ Tensor attend_cached_step(const Tensor& q, const Tensor& k, const Tensor& v,
     return all.scatter_(2, place, x).narrow(2, 0, cache.seen).flatten(0, 1);
   };
   Tensor keys = seen(cache.keys, k), values = seen(cache.values, v);
-  Tensor scores = at::baddbmm(scores_added(q, K, cache), q.reshape({B * K, -1, D}),
-                              keys.transpose(1, 2), 1, 1 / std::sqrt(static_cast<double>(D)));
+  Tensor scores = at::baddbmm(cache.added, q.reshape({B * K, -1, D}), keys.transpose(1, 2), 1,
+                              1 / std::sqrt(static_cast<double>(D)));
   return at::matmul(scores.softmax(-1), values).view({B, -1, D});
 }
 
@@ -95,7 +96,9 @@ Tensor cached_attention_(const Tensor& qkv, HeadGroups heads, const RotaryTable&
   check_cache(qkv, heads, cache);
   if (qkv.is_cuda()) return on_gpu(qkv, heads, table, cache);
   auto [q, k, v] = rotated_heads_(qkv, heads, rows_at(table, cache.lengths));
-  return attend_cached_step(q, k, v, cache).flatten(1);
+  CacheStep hiding = cache;
+  hiding.added = scores_added(cache);
+  return attend_cached_step(q, k, v, hiding).flatten(1);
 }
 
 }  // namespace neox

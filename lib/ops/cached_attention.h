@@ -19,7 +19,8 @@ struct CacheStep {
   at::Tensor arrived = {};  // [B H] int32, zeros before and after; for a GPU only
 };
 
-// q [B, H, 1, D]; k, v [B, K, 1, D]: attended [B, H, D]. By ATen's operations.
+// q [B, H, 1, D]; k, v [B, K, 1, D]: attended [B, H, D]. By ATen's operations; cache.added, [B K, G
+// or 1, seen], must hide what lies behind a token.
 at::Tensor attend_cached_step(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                               const CacheStep& cache);
 
