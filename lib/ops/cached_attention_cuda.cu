@@ -216,22 +216,38 @@ __device__ bool is_last(const CacheRows& r, const Place& p, Common<T, kQ>& s) {
   return s.last;
 }
 
-// Past the first level of the cache, in which there may be what lay there before.
+// Past the first level of the cache, in which there may be what lay there before. The loads of some
+// parts are under way together.
 template <class T>
 __device__ void join_parts(const CacheRows& r, const Place& p) {
   using W = Wide<T>;
-  int64_t parts = p.length / p.keys + 1, stride = r.D + 2;
-  for (int n = static_cast<int>(threadIdx.x); n < p.queries * r.D; n += kThreads) {
-    int g = n / static_cast<int>(r.D), i = n % static_cast<int>(r.D);
+  constexpr int kTogether = 8;
+  constexpr W kNone = -static_cast<W>(INFINITY);
+  int parts = static_cast<int>(p.length / p.keys) + 1, D = static_cast<int>(r.D);
+  for (int n = static_cast<int>(threadIdx.x); n < p.queries * D; n += kThreads) {
+    int g = n / D, i = n % D;
     const W* part = part_of<T>(r, p, g, 0);
-    W top = -static_cast<W>(INFINITY), sum = 0, total = 0;
-#pragma unroll 4
-    for (int64_t k = 0; k < parts; ++k) top = Larger()(__ldcg(part + k * stride + r.D), top);
-#pragma unroll 4
-    for (int64_t k = 0; k < parts; ++k) {
-      W weight = exp_of(__ldcg(part + k * stride + r.D) - top);
-      sum += weight * __ldcg(part + k * stride + i);
-      total += weight * __ldcg(part + k * stride + r.D + 1);
+    W top = kNone, sum = 0, total = 0;
+    for (int k = 0; k < parts; k += kTogether) {
+      W tops[kTogether], totals[kTogether], sums[kTogether], next = top;
+#pragma unroll
+      for (int u = 0; u < kTogether; ++u) {
+        bool any = k + u < parts;
+        const W* at = part + (any ? k + u : 0) * (D + 2);
+        sums[u] = __ldcg(at + i);
+        tops[u] = any ? __ldcg(at + D) : kNone;
+        totals[u] = __ldcg(at + D + 1);
+      }
+#pragma unroll
+      for (int u = 0; u < kTogether; ++u) next = Larger()(tops[u], next);
+      if (next == kNone) continue;
+      W kept = exp_of(top - next);
+      sum *= kept, total *= kept, top = next;
+#pragma unroll
+      for (int u = 0; u < kTogether; ++u) {
+        W weight = exp_of(tops[u] - top);
+        sum += weight * sums[u], total += weight * totals[u];
+      }
     }
     static_cast<T*>(r.out)[p.head(r, g) * r.D + i] = static_cast<T>(sum / total);
   }

@@ -63,10 +63,6 @@ __device__ Words<T> load_words_once(const T* from) {
   return {{__ldcs(reinterpret_cast<const uint4*>(from))}};
 }
 
-__device__ inline void prefetch([[maybe_unused]] const void* from) {
-  NV_IF_TARGET(NV_IS_DEVICE, (asm volatile("prefetch.global.L2 [%0];" ::"l"(from));))
-}
-
 constexpr unsigned kAllLanes = 0xFFFFFFFFu;
 
 struct Add {

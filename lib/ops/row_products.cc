@@ -12,7 +12,8 @@ namespace {
 
 using at::Tensor;
 
-constexpr size_t kMostNormedBytes = 40 << 10;  // that fit into a block's memory beside its sums
+// Rows, weight and bias of a norm, that fit into a block's memory beside its sums.
+constexpr size_t kMostNormedBytes = 40 << 10;
 
 // By ATen's operations.
 Tensor result(const RowSum& sum, const NormOptions& options) {
@@ -52,11 +53,12 @@ ProductRows::Term term_of(const RowTerm& term, int64_t N) {
 
 // With norms that are not part of the kernel computed.
 RowSum with_large_norms(RowSum sum, const NormOptions& options) {
-  for (RowTerm& term : sum.terms)
-    if (term.norm.weight.defined() && term.x.nbytes() > kMostNormedBytes) {
-      term.x = norm(term.x, term.norm, options);
-      term.norm = {};
-    }
+  for (RowTerm& term : sum.terms) {
+    if (!term.norm.weight.defined()) continue;
+    if (term.x.nbytes() + 2 * term.norm.weight.nbytes() <= kMostNormedBytes) continue;
+    term.x = norm(term.x, term.norm, options);
+    term.norm = {};
+  }
   return sum;
 }
 

@@ -24,8 +24,8 @@ struct Job {
 // Of a multiprocessor's.
 template <class T, int kB>
 constexpr int kBlocks = sizeof(T) > 2 ? 1
-                        : kB <= 2     ? 4
-                        : kB == 4     ? 3
+                        : kB == 1     ? 4
+                        : kB == 2     ? 3
                                       : 2;
 
 // What this thread works on.
@@ -99,7 +99,7 @@ __device__ void add_products(const Place<T>& p, int step, int64_t B, const T* no
   }
 }
 
-// normed [kB, columns] = the term's rows, each by kWarps / kB warps.
+// normed [B, columns] = the term's rows, each by kWarps / kB warps. Behind them: copy_norm().
 template <class T, int kB>
 __device__ void norm_rows(const ProductRows::Term& term, const ProductRows& r, T* normed) {
   using W = Wide<T>;
@@ -131,9 +131,9 @@ __device__ void norm_rows(const ProductRows::Term& term, const ProductRows& r, T
   W scale = 1 / sqrt(square + static_cast<W>(r.options.eps));
 #pragma unroll 1
   for (int i = first; i < end; i += kStep) {
-    Words<T> pack = load_words<T>(x + i), weight, bias{};
-    weight = load_words<T>(static_cast<const T*>(term.norm_weight) + i);
-    if (term.norm_bias) bias = load_words<T>(static_cast<const T*>(term.norm_bias) + i);
+    const T* weights = normed + r.B * term.columns + i;
+    Words<T> pack = load_words<T>(x + i), weight = load_words<T>(weights),
+             bias = load_words<T>(weights + term.columns);
     Pack<T, kPack<T>> y;
 #pragma unroll
     for (int j = 0; j < kPack<T>; ++j)
@@ -183,13 +183,17 @@ __device__ void store_result(const Place<T>& p, const Result<T>& at, Wide<T> val
     out[at.b * p.sum.rows + at.n] = static_cast<T>(value);
 }
 
-// What the norm reads beside x.
+// The norm's weight and bias, or zeros, behind the rows that it makes.
 template <class T>
-__device__ void prefetch_norm(const ProductRows::Term& term) {
-  for (const void* from : {term.norm_weight, term.norm_bias})
-    for (int64_t i = threadIdx.x * 128; from && i < term.columns * int64_t{sizeof(T)};
-         i += kThreads * 128)
-      prefetch(static_cast<const char*>(from) + i);
+__device__ void copy_norm(const ProductRows::Term& term, T* to) {
+  int columns = static_cast<int>(term.columns), n = static_cast<int>(threadIdx.x) * kPack<T>;
+#pragma unroll 1
+  for (; n < 2 * columns; n += kThreads * kPack<T>) {
+    auto* from = static_cast<const T*>(n < columns ? term.norm_weight : term.norm_bias);
+    Pack<T, kPack<T>> pack{};
+    if (from) pack = load_pack<T, kPack<T>>(from + n % columns);
+    store_pack<T, kPack<T>>(to + n, pack);
+  }
 }
 
 template <class T, int kB>
@@ -205,11 +209,12 @@ __global__ void __launch_bounds__(kThreads, kBlocks<T, kB>)
   Words<T> now[kRows], next[kRows];
   load_weights(p, 0, now);
   load_weights(p, 1, next);
-  prefetch_norm<T>(p.sum.terms[0]);
+  const ProductRows::Term& term = p.sum.terms[0];
+  if (term.norm_weight) copy_norm<T>(term, normed + job.rows.B * term.columns);
   W rest = result.bias(p);
   wait_for_kernel_before();
   rest += result.residual(p);
-  if (p.sum.terms[0].norm_weight) norm_rows<T, kB>(p.sum.terms[0], job.rows, normed);
+  if (term.norm_weight) norm_rows<T, kB>(term, job.rows, normed);
   W sums[kRows * kB] = {};
   for (int step = 0; step < p.steps; ++step) {
     add_products<T, kB>(p, step, job.rows.B, normed, now, sums);
@@ -252,7 +257,7 @@ void row_products_cuda(const ProductRows& r) {
       size_t shared = 0;
       for (int i = 0; i < r.num_sums; ++i)
         if (const ProductRows::Term& t = r.sums[i].terms[0]; t.norm_weight)
-          shared = std::max(shared, static_cast<size_t>(r.B * t.columns) * sizeof(T));
+          shared = std::max(shared, static_cast<size_t>((r.B + 2) * t.columns) * sizeof(T));
       launch_early(product_kernel<T, kB>,
                    {job.blocks_each[0] + job.blocks_each[1], kThreads, shared}, job);
     };
