@@ -12,6 +12,7 @@
 
 #include <string>
 
+#include "base/error.h"
 #include "kernel_cases.h"
 #include "ops/activation.h"
 #include "ops/adamw.h"
@@ -226,6 +227,21 @@ TEST_P(InAnyOrder, CrossEntropyIsTheSame) {
   }
 }
 
+class OnlyAligned : public KernelTest {};
+
+TEST_P(OnlyAligned, KeysAndWeightsAreTaken) {
+  Tensor weight = random({4, 16}), x = random({1, 16}), cache = random({1, 1, 9, 64});
+  RotaryTable table = rotary_table(9, {}, at::kCPU);
+  CacheStep step{shifted(cache), cache, at::zeros({1}, at::kLong), 9, {}, at::zeros({1}, at::kInt)};
+  EXPECT_THROW(cached_attention_(random({1, 1, 192}), {1}, table, step), Error);
+  EXPECT_THROW(row_products({{.terms = {{x, shifted(weight)}}}}, {}), Error);
+  EXPECT_THROW(row_products({{.terms = {{shifted(x), weight}}}}, {}), Error);
+  EXPECT_THROW(row_products({{.terms = {{random({9, 16}), weight}}}}, {}), Error);
+  EXPECT_NO_THROW(row_products({{.terms = {{x, weight}}}}, {}));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, OnlyAligned, testing::ValuesIn(kKernelCases, kKernelCases + 4),
+                         kernel_case_name);
 INSTANTIATE_TEST_SUITE_P(All, InAnyOrder, testing::ValuesIn(kKernelCases, kKernelCases + 4),
                          kernel_case_name);
 

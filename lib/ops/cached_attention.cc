@@ -50,6 +50,9 @@ Tensor on_gpu(const Tensor& qkv, HeadGroups heads, const RotaryTable& table,
   check(takes_cached_attention(D), "heads of ", D, " elements: expected a multiple of 8 up to 256");
   check(cache.arrived.defined() && cache.arrived.numel() >= B * H, "no counters for ", B * H,
         " heads");
+  for (const Tensor& x : {cache.keys, cache.values})
+    check(reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 16 == 0, "a cache ", x.sizes(),
+          " does not begin at a multiple of 16 bytes");
   Tensor added = cache.added.defined() ? cache.added.contiguous() : cache.added;
   Tensor out = at::empty({B, H * D}, qkv.options());
   CacheRows r{.type = element_of("attention to a cache", qkv.scalar_type()),
