@@ -153,6 +153,8 @@ TEST_P(RowProducts, OfTwoTermsAndAResidualAreOneSum) {
     RowSum sum{.terms = {a, b}, .residual = random({s.B, s.N})};
     Tensor want = reference(sum.residual) + product(a, reference(a.x)) + product(b, reference(b.x));
     expect_close(row_products({sum}, {}).front(), want, "sum");
+    std::swap(sum.terms[0], sum.terms[1]);
+    expect_close(row_products({sum}, {}).front(), want, "sum of the shorter one first");
   }
 }
 

@@ -33,7 +33,6 @@ template <class T>
 struct Place {
   const ProductRows::Sum& sum;
   int slices, warp, lane, block_row, first_row;
-  int first_steps, steps;  // of the first term, and of both
 
   __device__ Place(const Job& job, bool second)
       : sum(job.rows.sums[second ? 1 : 0]),
@@ -43,48 +42,56 @@ struct Place {
     unsigned block = blockIdx.x - (second ? job.blocks_each[0] : 0);
     block_row = static_cast<int>(block) * rows_of_block();
     first_row = block_row + warp / slices * kRows;
-    first_steps = steps_of(0);
-    steps = first_steps + (sum.num_terms > 1 ? steps_of(1) : 0);
-  }
-  __device__ int columns(int term) const { return static_cast<int>(sum.terms[term].columns); }
-  __device__ int steps_of(int term) const {
-    int width = 32 * slices * kPack<T>;
-    return (columns(term) + width - 1) / width;
   }
   __device__ int rows_of_block() const { return kWarps / slices * kRows; }
-  __device__ int term(int step) const { return step < first_steps ? 0 : 1; }
-  // The column at which this lane stands; behind the last one there is nothing.
-  __device__ int column(int step) const {
-    int of_term = step < first_steps ? step : step - first_steps;
-    return ((of_term * slices + warp % slices) * 32 + lane) * kPack<T>;
+  __device__ int first_column() const { return (warp % slices * 32 + lane) * kPack<T>; }
+  __device__ int width() const { return slices * 32 * kPack<T>; }  // of a step
+};
+
+// Goes in steps over the columns of one term after the other, in the rows of weights or of x.
+template <class T>
+struct Walk {
+  const T* at;                       // the first row, at this lane's column
+  int term = 0, start = 0, columns;  // the first of the step, and all of the term
+
+  __device__ Walk(const Place<T>& p, const T* rows)
+      : at(rows + p.first_column()), columns(static_cast<int>(p.sum.terms[0].columns)) {}
+  __device__ bool ended() const { return start >= columns; }
+  __device__ bool has(const Place<T>& p) const { return start + p.first_column() < columns; }
+  template <class RowsOf>
+  __device__ void advance(const Place<T>& p, const RowsOf& rows_of) {
+    start += p.width();
+    at += p.width();
+    if (!ended() || term + 1 >= p.sum.num_terms) return;
+    const ProductRows::Term& next = p.sum.terms[++term];
+    start = 0;
+    columns = static_cast<int>(next.columns);
+    at = rows_of(next) + p.first_column();
   }
-  __device__ bool has(int step) const { return step < steps && column(step) < columns(term(step)); }
 };
 
 template <class T>
-__device__ void load_weights(const Place<T>& p, int step, Words<T> (&w)[kRows]) {
-#pragma unroll
-  for (int r = 0; r < kRows; ++r) w[r] = {};
-  if (!p.has(step)) return;
-  const ProductRows::Term& term = p.sum.terms[p.term(step)];
-  const T* from = static_cast<const T*>(term.weight) + p.column(step) + p.first_row * term.columns;
+__device__ void load_weights(const Place<T>& p, Walk<T>& walk, Words<T> (&w)[kRows]) {
+  auto rows_of = [&p](const ProductRows::Term& term) {
+    return static_cast<const T*>(term.weight) + p.first_row * term.columns;
+  };
   int more = static_cast<int>(p.sum.rows) - p.first_row - 1;  // rows behind the first one
 #pragma unroll
   for (int r = 0; r < kRows; ++r)
-    w[r] = load_words_once<T>(from + (r < more ? r : more) * term.columns);
+    if (walk.has(p))  // else nothing looks at them
+      w[r] = load_words_once<T>(walk.at + int64_t{r < more ? r : more} * walk.columns);
+  walk.advance(p, rows_of);
 }
 
-// x: [B, columns].
+// sums += the weights' rows times those of x, of which there are B, at this step.
 template <class T, int kB>
-__device__ void add_products(const Place<T>& p, int step, int64_t B, const T* normed,
-                             const Words<T> (&w)[kRows], Wide<T> (&sums)[kRows * kB]) {
+__device__ void add_products(const Walk<T>& x, int B, const Words<T> (&w)[kRows],
+                             Wide<T> (&sums)[kRows * kB]) {
   using W = Wide<T>;
-  if (!p.has(step)) return;
-  const ProductRows::Term& term = p.sum.terms[p.term(step)];
-  const T* x = (term.norm_weight ? normed : static_cast<const T*>(term.x)) + p.column(step);
   Words<T> rows[kB];
 #pragma unroll
-  for (int b = 0; b < kB; ++b) rows[b] = load_words<T>(x + (b < B ? b : B - 1) * term.columns);
+  for (int b = 0; b < kB; ++b)
+    rows[b] = load_words<T>(x.at + int64_t{b < B ? b : B - 1} * x.columns);
 #pragma unroll
   for (int j = 0; j < kPack<T>; ++j) {
     W weights[kRows];
@@ -206,21 +213,25 @@ __global__ void __launch_bounds__(kThreads, kBlocks<T, kB>)
   Place<T> p(job, blockIdx.x >= job.blocks_each[0]);
   Result<T> result(p, job.rows.B);
   next_kernel_may_begin();
-  Words<T> now[kRows], next[kRows];
-  load_weights(p, 0, now);
-  load_weights(p, 1, next);
   const ProductRows::Term& term = p.sum.terms[0];
+  Walk<T> weights(p, static_cast<const T*>(term.weight) + p.first_row * term.columns);
+  Words<T> now[kRows], next[kRows];
+  load_weights(p, weights, now);
+  load_weights(p, weights, next);
   if (term.norm_weight) copy_norm<T>(term, normed + job.rows.B * term.columns);
   W rest = result.bias(p);
   wait_for_kernel_before();
   rest += result.residual(p);
   if (term.norm_weight) norm_rows<T, kB>(term, job.rows, normed);
   W sums[kRows * kB] = {};
-  for (int step = 0; step < p.steps; ++step) {
-    add_products<T, kB>(p, step, job.rows.B, normed, now, sums);
+  Walk<T> x(p, term.norm_weight ? normed : static_cast<const T*>(term.x));
+  auto rows_of = [](const ProductRows::Term& t) { return static_cast<const T*>(t.x); };
+#pragma unroll 2
+  for (; !x.ended(); x.advance(p, rows_of)) {
+    if (x.has(p)) add_products<T, kB>(x, static_cast<int>(job.rows.B), now, sums);
 #pragma unroll
     for (int r = 0; r < kRows; ++r) now[r] = next[r];
-    load_weights(p, step + 2, next);
+    load_weights(p, weights, next);
   }
   W sum = sums_over_warp(sums);
   constexpr int kLanes = 32 / (kRows * kB);
