@@ -1,6 +1,7 @@
 // The fused operations beside the same made of ATen's, forward and backward, at the shapes of
 // Pythia: time, bytes that must be moved, and their share of the copy rate measured in the same
-// round; the LM head with its loss beside its three products alone, and the memory that it takes.
+// round; the LM head with its loss beside its three products alone, and the memory that it takes;
+// on a GPU also the kernels of generation's steps.
 // One JSON object per line.
 //   kernels [--device cuda] [--dtype bf16] [--shapes 70m,410m,1.4b] [--tokens 2048,16384] [--rounds
 //   3]
@@ -26,7 +27,6 @@
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include <chrono>
 #include <functional>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -36,6 +36,7 @@
 #include "base/program.h"
 #include "comm/communicator.h"
 #include "extra_memory.h"
+#include "kernel_timing.h"
 #include "model/head.h"
 #include "ops/activation.h"
 #include "ops/adamw.h"
@@ -49,23 +50,12 @@ namespace {
 using namespace neox;
 using at::Tensor;
 using Tensors = std::vector<Tensor>;
+using Shape = KernelShape;
+using Setting = KernelSetting;
 using Operation = std::function<Tensors(const Tensors&)>;
 
-struct Shape {
-  const char* name;
-  int64_t layers, hidden, heads;
-};
 const Shape kShapes[] = {{"70m", 6, 512, 8}, {"410m", 24, 1024, 16}, {"1.4b", 24, 2048, 16}};
 constexpr int64_t kVocab = 50304, kSeq = 2048;
-
-struct Setting {
-  at::TensorOptions options;
-  Shape shape;
-  int64_t tokens;
-  int round = 0;
-  double copy_rate = 0;  // GB/s, read and written
-  Tensor random(at::IntArrayRef size) const { return at::randn(size, options); }
-};
 
 // The operation's elements are moved forward and backward at least once.
 struct Case {
@@ -74,42 +64,6 @@ struct Case {
   Tensors inputs;            // floating ones get gradients where there is a backward pass
   Operation ours, aten;
 };
-
-// Of one run, after warming up: the best of three spells of at least 0.05 s.
-double seconds_of(at::Device device, const std::function<void()>& run) {
-  auto spell = [&](int64_t runs) {
-    wait(device);
-    auto start = std::chrono::steady_clock::now();
-    for (int64_t i = 0; i < runs; ++i) run();
-    wait(device);
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  };
-  run();
-  auto runs = static_cast<int64_t>(std::clamp(0.05 / spell(1), 1.0, 1000.0));
-  double best = spell(runs);
-  for (int i = 0; i < 2; ++i) best = std::min(best, spell(runs));
-  return best / static_cast<double>(runs);
-}
-
-void say(const Setting& s, const std::string& name, const char* who, const nlohmann::json& more) {
-  nlohmann::json line{{"suite", "kernels"},
-                      {"case", concat(name, " ", s.shape.name, " ", s.tokens, " tokens")},
-                      {"who", who},
-                      {"round", s.round},
-                      {"dtype", c10::toString(c10::typeMetaToScalarType(s.options.dtype()))}};
-  line.update(more);
-  std::cout << line << std::endl;
-}
-
-void report(const Setting& s, const std::string& name, const char* who, double bytes,
-            double seconds) {
-  say(s, name, who,
-      {{"metric", "GB/s"},
-       {"value", bytes / seconds * 1e-9},
-       {"microseconds", seconds * 1e6},
-       {"bytes", bytes},
-       {"of ceiling", bytes / seconds * 1e-9 / s.copy_rate}});
-}
 
 Tensors with_gradients(const Tensors& tensors) {
   Tensors chosen;
@@ -345,6 +299,7 @@ void run_setting(Setting s, bool once) {
   run_head(s);
   if (!once) return;  // these do not depend on the tokens
   for (auto make : {cross_entropy, adamw_step, squares}) run_case(s, make(s));
+  if (s.options.device().is_cuda()) run_decoding(s);
 }
 
 std::vector<std::string> words(const std::string& list) {

@@ -7,16 +7,21 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/randint.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 
 #include <string>
 
+#include "base/error.h"
 #include "kernel_cases.h"
 #include "ops/activation.h"
 #include "ops/adamw.h"
+#include "ops/cached_attention.h"
 #include "ops/cross_entropy.h"
 #include "ops/dropout.h"
 #include "ops/norm.h"
 #include "ops/rotary.h"
+#include "ops/row_products.h"
 
 namespace neox {
 namespace {
@@ -178,6 +183,34 @@ TEST_P(InAnyOrder, HeadsAreTheSame) {
   }
 }
 
+TEST_P(InAnyOrder, AttentionToACacheIsTheSame) {
+  for (int64_t D : {64, 128}) {
+    SCOPED_TRACE(D);
+    RotaryTable table = rotary_table(300, {.rotary = D / 4}, at::kCPU);
+    Tensor qkv = random({2, 1, 6 * D}), lengths = at::tensor({299, 31}, at::kLong),
+           arrived = at::zeros({8}, at::kInt), keys = random({2, 1, 300, D}),
+           values = random({2, 1, 300, D});
+    expect_the_same([&] {
+      CacheStep cache{keys.clone(), values.clone(), lengths, 300, {}, arrived};
+      Tensor y = cached_attention_(qkv, {1, 4}, table, cache);
+      return at::cat({y.flatten(), cache.keys.flatten(), cache.values.flatten()});
+    });
+  }
+}
+
+TEST_P(InAnyOrder, ProductsOfRowsAreTheSame) {
+  for (auto [C, N] : {std::pair{520, 48}, {64, 8200}}) {
+    SCOPED_TRACE(C);
+    RowTerm a{random({3, C}), random({N, C}), random({N}), {random({C}), random({C})}},
+        b{a.x, random({N, C}), {}, {random({C})}};
+    expect_the_same([&] {
+      auto both = row_products({{.terms = {a}}, {.terms = {b}, .gated = true}}, {});
+      RowSum sum{.terms = {{both[0], a.weight.t().contiguous()}}, .residual = a.x};
+      return at::cat({both[0].flatten(), both[1].flatten(), row_products({sum}, {})[0].flatten()});
+    });
+  }
+}
+
 TEST_P(InAnyOrder, CrossEntropyIsTheSame) {
   for (int64_t V : {50, 6288, 50257}) {
     Tensor logits = random({3, V}, 3), targets = at::randint(V, {3}, at::kLong);
@@ -194,6 +227,21 @@ TEST_P(InAnyOrder, CrossEntropyIsTheSame) {
   }
 }
 
+class OnlyAligned : public KernelTest {};
+
+TEST_P(OnlyAligned, KeysAndWeightsAreTaken) {
+  Tensor weight = random({4, 16}), x = random({1, 16}), cache = random({1, 1, 9, 64});
+  RotaryTable table = rotary_table(9, {}, at::kCPU);
+  CacheStep step{shifted(cache), cache, at::zeros({1}, at::kLong), 9, {}, at::zeros({1}, at::kInt)};
+  EXPECT_THROW(cached_attention_(random({1, 1, 192}), {1}, table, step), Error);
+  EXPECT_THROW(row_products({{.terms = {{x, shifted(weight)}}}}, {}), Error);
+  EXPECT_THROW(row_products({{.terms = {{shifted(x), weight}}}}, {}), Error);
+  EXPECT_THROW(row_products({{.terms = {{random({9, 16}), weight}}}}, {}), Error);
+  EXPECT_NO_THROW(row_products({{.terms = {{x, weight}}}}, {}));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, OnlyAligned, testing::ValuesIn(kKernelCases, kKernelCases + 4),
+                         kernel_case_name);
 INSTANTIATE_TEST_SUITE_P(All, InAnyOrder, testing::ValuesIn(kKernelCases, kKernelCases + 4),
                          kernel_case_name);
 

@@ -7,107 +7,17 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/full.h>
-#include <ATen/ops/randint.h>
 #include <ATen/ops/stack.h>
 #include <gtest/gtest.h>
 
-#include <functional>
 #include <set>
 
-#include "generate/generate.h"
-#include "model/decode_replay.h"
+#include "decode_model.h"
 #include "recorded_waits.h"
-#include "rerun_recorder.h"
 #include "run_fixture.h"
-#include "tiny_run.h"
 
 namespace neox::testing {
 namespace {
-
-using Tokens = std::vector<int32_t>;
-using Texts = std::vector<Tokens>;
-
-using Recorder = std::function<std::unique_ptr<GraphRecorder>(at::Device)>;
-
-// On a CPU too.
-Recorder rerun(RerunRecorder::Calls& calls) {
-  return [&calls](at::Device) { return std::make_unique<RerunRecorder>(calls); };
-}
-
-enum class By { kLayers, kFused, kReplay };
-
-class Model {
- public:
-  explicit Model(const ModelOption& option = {}, at::ScalarType type = at::kFloat,
-                 at::Device device = at::kCPU, Recorder recorder = graph_recorder)
-      : world_(self_communicator()),
-        mesh_({}, *world_),
-        model_(config(option), mesh_,
-               {.dtypes = {type, type, type},
-                .device = device,
-                .keeping = GradientKeeping::kNone,
-                .recorder = std::move(recorder)}) {}
-  static ModelConfig config(const ModelOption& option) {
-    TinyOptions options;
-    if (option.set) option.set(options);
-    ModelConfig config = options.model;
-    config.positions = 24;
-    config.init_std = 1;
-    return config;
-  }
-  GptNeoX& operator*() { return model_; }
-
-  // The logits behind prompts of 1, 4, 9 ... tokens, then of steps of one token, [steps, B, V].
-  Tensor logits(int64_t batch, By by) {
-    at::NoGradGuard no_grad;
-    at::manual_seed(1);
-    KvCache cache = model_.new_cache(batch, 24);
-    if (by != By::kFused) cache.fused = nullptr;
-    if (by == By::kReplay) cache.replay = replay(batch);
-    int64_t vocab = model_.config().vocab;
-    std::vector<Tensor> all;
-    for (int64_t b = 0; b < batch; ++b) {
-      KvCache row = cache.row(b);
-      model_.generate_step({}, at::randint(vocab, {1, (b + 1) * (b + 1)}, at::kLong), row);
-      cache.lengths[static_cast<size_t>(b)] = row.lengths.front();
-    }
-    for (int i = 0; i < 6; ++i)
-      all.push_back(model_.generate_step({}, at::randint(vocab, {batch, 1}, at::kLong), cache));
-    return at::stack(all).to(at::kFloat);
-  }
-
-  // Behind a prompt of many tokens, then of a step, [2, V].
-  Tensor logits_of_prompt(int64_t tokens, bool fused) {
-    at::NoGradGuard no_grad;
-    at::manual_seed(1);
-    KvCache cache = model_.new_cache(1, 24);
-    if (!fused) cache.fused = nullptr;
-    int64_t vocab = model_.config().vocab;
-    std::vector<Tensor> all;
-    for (int64_t n : {tokens, int64_t{1}})
-      all.push_back(model_.generate_step({}, at::randint(vocab, {1, n}, at::kLong), cache));
-    return at::stack(all).to(at::kFloat);
-  }
-
-  std::shared_ptr<DecodeReplay> replay(int64_t rows) {
-    return std::make_shared<DecodeReplay>(rerun(calls)(at::kCPU), rows, at::kCPU);
-  }
-  RerunRecorder::Calls calls;
-
-  Texts texts(const std::vector<TextRequest>& requests, int64_t batch_size,
-              std::optional<int32_t> end = {}) {
-    return generate(model_, requests, {.batch_size = batch_size, .end = end});
-  }
-
- private:
-  std::unique_ptr<Communicator> world_;
-  Mesh mesh_;
-  GptNeoX model_;
-};
-
-double relative(const Tensor& a, const Tensor& b) {
-  return ((a - b).norm() / b.norm()).item<double>();
-}
 
 TEST(FusedDecode, GivesTheLogitsOfTheModelsOwnLayers) {
   for (int threads : {1, 3}) {
@@ -173,14 +83,29 @@ TEST(ReplayedDecode, GivesTheLogitsOfTheModelsOwnLayers) {
     }
 }
 
+TEST(ReplayedDecode, ByKernelsForFewRowsGivesTheLogitsOfTheModelsOwnLayers) {
+  at::set_num_threads(1);
+  for (const ModelOption& option : kModelOptions)
+    for (int64_t batch : {1, 4}) {
+      Model model(option, at::kDouble);
+      if ((*model).config().qk_norm) continue;  // these have none
+      EXPECT_LT(relative(model.logits(batch, By::kRowKernels), model.logits(batch, By::kLayers)),
+                1e-6)
+          << option.name << " batch " << batch;
+      EXPECT_EQ(model.calls.recorded, 1);
+    }
+}
+
 // Rows that end make room, which the steps then compute in vain; the shapes stay.
 TEST(ReplayedDecode, GoesOnAfterARowHasEnded) {
   at::NoGradGuard no_grad;
   at::set_num_threads(1);
   Model model({}, at::kDouble);
-  auto logits = [&](bool replayed) {
+  auto logits = [&](By by) {
+    bool replayed = by != By::kLayers;
     KvCache cache = (*model).new_cache(3, 24);
     if (replayed) cache.replay = model.replay(3);
+    if (by == By::kRowKernels) cache.replay->use_row_kernels((*model).config().heads);
     std::vector<Tensor> all;
     for (int64_t i = 0; i < 9; ++i) {
       if (i == 2) cache.drop_row(0);
@@ -193,8 +118,10 @@ TEST(ReplayedDecode, GoesOnAfterARowHasEnded) {
     }
     return at::cat(all);
   };
-  EXPECT_LT(relative(logits(true), logits(false)), 1e-12);
-  EXPECT_EQ(model.calls.recorded, 1);
+  Tensor wanted = logits(By::kLayers);
+  EXPECT_LT(relative(logits(By::kReplay), wanted), 1e-12);
+  EXPECT_LT(relative(logits(By::kRowKernels), wanted), 1e-12);
+  EXPECT_EQ(model.calls.recorded, 2);
 }
 
 TEST(ReplayedDecode, LooksAtMoreKeysWhereARowIsLonger) {
@@ -302,13 +229,18 @@ TEST(TokensOnTheDevice, AskItForNothing) {
 TEST(ReplayedDecode, OnAGpuGivesTheTextsOfTheCpu) {
   if (!at::hasCUDA()) GTEST_SKIP() << "no GPU";
   std::vector<TextRequest> all = requests({});
-  for (const ModelOption& option : kModelOptions) {
-    Model gpu(option, at::kDouble, at::Device(at::kCUDA, 0)), cpu(option, at::kDouble);
-    ASSERT_TRUE((*gpu).new_cache(1, 1).replay);
-    for (int64_t batch_size : {1, 4})
-      for (auto end : {std::optional<int32_t>(), {3}})
-        EXPECT_EQ(gpu.texts(all, batch_size, end), cpu.texts(all, batch_size, end)) << option.name;
-  }
+  for (const ModelOption& option : kModelOptions)
+    for (int64_t hidden : {20, 64}) {
+      Model gpu(option, at::kDouble, at::Device(at::kCUDA, 0), graph_recorder, hidden),
+          cpu(option, at::kDouble, at::kCPU, graph_recorder, hidden);
+      auto replay = (*gpu).new_cache(1, 1).replay;
+      ASSERT_TRUE(replay);
+      EXPECT_EQ(replay->arrived.defined(), hidden == 64 && !(*gpu).config().qk_norm) << option.name;
+      for (int64_t batch_size : {1, 4})
+        for (auto end : {std::optional<int32_t>(), {3}})
+          EXPECT_EQ(gpu.texts(all, batch_size, end), cpu.texts(all, batch_size, end))
+              << option.name << " hidden " << hidden;
+    }
 }
 
 void expect_unchanged(const ModelOption& option, at::ScalarType type, int64_t batch_size) {

@@ -19,6 +19,7 @@
 #include "model/fused_decode.h"
 #include "model/gpt_neox.h"
 #include "ops/bf16_product.h"
+#include "ops/cached_attention.h"
 
 namespace neox {
 namespace {
@@ -70,8 +71,10 @@ KvCache GptNeoX::new_cache(int64_t batch, int64_t capacity) {
   bool whole = mesh_.tp().size() == 1 && mesh_.pp().size() == 1;
   if (whole && options_.device.is_cpu() && (type == at::kFloat || type == at::kBFloat16))
     cache.fused = std::make_shared<FusedDecode>(decode_source(capacity));
-  if (auto recorder = options_.recorder(options_.device))
+  if (auto recorder = options_.recorder(options_.device)) {
     cache.replay = std::make_shared<DecodeReplay>(std::move(recorder), batch, options_.device);
+    if (takes_row_kernels(batch)) cache.replay->use_row_kernels(config_.heads);
+  }
   return cache;
 }
 
@@ -117,7 +120,9 @@ void GptNeoX::greedy_step(KvCache& cache) {
 }
 
 Tensor GptNeoX::step_output(const Tensor& x, const Tensor& tokens, const Pass& pass) {
-  Tensor y = layers(mesh_.first_stage() ? embed(tokens, pass) : x, pass);
+  Tensor first = mesh_.first_stage() ? embed(tokens, pass) : x;
+  if (pass.arrived.defined()) return row_step(first, pass);
+  Tensor y = layers(first, pass);
   if (!mesh_.last_stage()) return y;
   Tensor end = norm(y.narrow(1, y.size(1) - 1, 1).squeeze(1), norm_weight("final_layer_norm"),
                     norm_options());
@@ -169,7 +174,7 @@ Tensor GptNeoX::attend_prompt(const Tensor& q, const Tensor& k, const Tensor& v)
 // q [B, H, T, D]; k, v [B, K, T, D].
 Tensor GptNeoX::attend_cached(const Tensor& q, const Tensor& k, const Tensor& v, int64_t l,
                               const Pass& pass) {
-  if (pass.lengths.defined()) return attend_replayed(q, k, v, l, pass);
+  if (pass.lengths.defined()) return attend_cached_step(q, k, v, cache_step(l, pass)).unsqueeze(2);
   KvCache& cache = *pass.cache;
   auto i = static_cast<size_t>(l - first_layer_);
   int64_t T = q.size(2), longest = *std::ranges::max_element(cache.lengths);

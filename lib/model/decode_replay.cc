@@ -4,15 +4,13 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/argmax.h>
-#include <ATen/ops/baddbmm.h>
 #include <ATen/ops/constant_pad_nd.h>
-#include <ATen/ops/matmul.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "model/gpt_neox.h"
+#include "ops/cached_attention.h"
 
 namespace neox {
 namespace {
@@ -68,7 +66,7 @@ const Tensor& GptNeoX::replayed_logits(const Tensor& x, KvCache& cache) {
   std::vector<Tensor> in = step.replay.begin({with_rows(x, rows)});
   KvCache all{.keys = cache.keys, .values = cache.values, .lengths = cache.lengths};
   step.replay.run([this, &replay, &step, all, in, seen]() mutable {
-    step.output = step_output(in[0], replay.tokens, replayed_pass(replay.lengths(), seen, all));
+    step.output = step_output(in[0], replay.tokens, replayed_pass(replay, seen, all));
     if (mesh_.last_stage()) replay.choose(step.output, 0);
     replay.lengths().add_(replay.in_use());
   });
@@ -76,8 +74,12 @@ const Tensor& GptNeoX::replayed_logits(const Tensor& x, KvCache& cache) {
   return step.output;
 }
 
-GptNeoX::Pass GptNeoX::replayed_pass(const Tensor& lengths, int64_t seen, KvCache& cache) const {
+GptNeoX::Pass GptNeoX::replayed_pass(const DecodeReplay& replay, int64_t seen,
+                                     KvCache& cache) const {
+  Tensor lengths = replay.lengths();
   Pass pass{.cache = &cache, .positions = lengths.unsqueeze(1), .lengths = lengths, .seen = seen};
+  pass.arrived = replay.arrived;
+  if (pass.arrived.defined() && !scores_depend_on_distance()) return pass;
   pass.rotary = rows_at(rotary_, pass.positions);
   Tensor distance = lengths.view({-1, 1, 1, 1}) - at::arange(seen, lengths.options());
   pass.mask = mask_at(distance, {});
@@ -87,20 +89,15 @@ GptNeoX::Pass GptNeoX::replayed_pass(const Tensor& lengths, int64_t seen, KvCach
   return pass;
 }
 
-// q [B, H, 1, D]; k, v [B, K, 1, D]. The queries of a group are multiplied with its keys as they
-// lie in the cache.
-Tensor GptNeoX::attend_replayed(const Tensor& q, const Tensor& k, const Tensor& v, int64_t l,
-                                const Pass& pass) {
+// Of one layer's keys and values.
+CacheStep GptNeoX::cache_step(int64_t l, const Pass& pass) const {
   auto i = static_cast<size_t>(l - first_layer_);
-  int64_t B = k.size(0), K = k.size(1), D = k.size(3);
-  Tensor place = pass.lengths.view({B, 1, 1, 1}).expand({B, K, 1, D});
-  auto seen = [&](Tensor& all, const Tensor& x) {  // [B K, seen, D]
-    return all.scatter_(2, place, x).narrow(2, 0, pass.seen).flatten(0, 1);
-  };
-  Tensor keys = seen(pass.cache->keys[i], k), values = seen(pass.cache->values[i], v);
-  Tensor scores = at::baddbmm(pass.mask, q.reshape({B * K, -1, D}), keys.transpose(1, 2), 1,
-                              1 / std::sqrt(static_cast<double>(D)));
-  return at::matmul(scores.softmax(-1), values).view({B, -1, 1, D});
+  return {.keys = pass.cache->keys[i],
+          .values = pass.cache->values[i],
+          .lengths = pass.lengths,
+          .seen = pass.seen,
+          .added = pass.mask,
+          .arrived = pass.arrived};
 }
 
 }  // namespace neox

@@ -28,6 +28,10 @@ struct DecodeReplay {
   }
   // From now on rows stand where the host says, and the others stay empty.
   void place(std::vector<int64_t> lengths);
+  // Layers run by kernels for few rows (GptNeoX::row_step) from now on.
+  void use_row_kernels(int64_t heads) {
+    arrived = at::zeros({rows.size(1) * heads}, rows.options().dtype(at::kInt));
+  }
   at::Tensor lengths() const { return rows[0]; }
   at::Tensor in_use() const { return rows[1]; }
   // The likeliest tokens by logits [n, V] become the last ones of the rows from this one on.
@@ -38,6 +42,7 @@ struct DecodeReplay {
   at::Tensor tokens;            // [rows, 1] int64: the last one of each
   int64_t vocab = 0;            // only ids below it are chosen; 0: all
   at::Tensor rows;              // [{length, 1 of a row in use}, rows] int64
+  at::Tensor arrived;           // as of CacheStep; undefined: the model's own layers
   std::vector<int64_t> placed;  // the lengths that are in it
 };
 

@@ -52,6 +52,8 @@ struct ModelOptions {
   std::function<std::unique_ptr<GraphRecorder>(at::Device)> recorder = graph_recorder;
 };
 
+struct CacheStep;
+struct DecodeReplay;
 struct DecodeSource;
 
 // The layers [first, last) of each of `stages` pipeline stages.
@@ -101,10 +103,12 @@ class GptNeoX {
     // the first `seen` keys are looked at, with mask [B K, G, seen]; or undefined.
     Tensor lengths = {};
     int64_t seen = 0;
+    // As of CacheStep: layers run by row_step(), the mask only holds what depends on distances.
+    Tensor arrived = {};
   };
   Pass pass_of(const Batch& batch) const;
   Pass cached_pass(int64_t T, KvCache& cache) const;
-  Pass replayed_pass(const Tensor& lengths, int64_t seen, KvCache& cache) const;
+  Pass replayed_pass(const DecodeReplay& replay, int64_t seen, KvCache& cache) const;
   Tensor replayed_step(const Tensor& x, const Tensor& tokens, KvCache& cache);
   const Tensor& replayed_logits(const Tensor& x, KvCache& cache);
   Tensor step_output(const Tensor& x, const Tensor& tokens, const Pass& pass);
@@ -133,8 +137,10 @@ class GptNeoX {
   Tensor attend_in_fp32(const Tensor& q, const Tensor& k, const Tensor& v, const Pass& pass);
   Tensor attend_cached(const Tensor& q, const Tensor& k, const Tensor& v, int64_t l,
                        const Pass& pass);
-  Tensor attend_replayed(const Tensor& q, const Tensor& k, const Tensor& v, int64_t l,
-                         const Pass& pass);
+  CacheStep cache_step(int64_t l, const Pass& pass) const;
+  bool takes_row_kernels(int64_t rows) const;
+  Tensor row_step(const Tensor& x, const Pass& pass);
+  Tensor row_layer(const Tensor& x, int64_t l, const Pass& pass);
   Tensor for_queries(const Tensor& keys) const;
   bool scores_depend_on_distance() const;
   Tensor score_mask(int64_t first, int64_t last, const Tensor& documents) const;

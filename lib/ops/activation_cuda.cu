@@ -9,13 +9,6 @@ namespace {
 
 using namespace cuda;
 
-template <class Element>
-struct DeviceMath {
-  using W = Element;
-  static __device__ W exp(W x) { return exp_of(x); }
-  static __device__ W erf(W x) { return ::erf(x); }
-};
-
 // N results of a thread's: their inputs, of which gated ones have two each.
 template <class T, int N, bool kGated>
 struct Columns {

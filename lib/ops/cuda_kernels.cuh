@@ -4,6 +4,7 @@
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#include <nv/target>
 
 #include <algorithm>
 #include <cstdint>
@@ -37,6 +38,31 @@ __device__ void store_pack(T* to, const Pack<T, N, kAligned>& pack) {
   *reinterpret_cast<Pack<T, N, kAligned>*>(to) = pack;
 }
 
+// N elements that wait in registers as whole words, where a Pack of 16-bit types that is loaded
+// under a condition takes a register for each element.
+template <class T, int N = kPack<T>>
+struct Words {
+  uint4 words[N / kPack<T>];
+  __device__ Wide<T> operator[](int i) const {
+    return static_cast<Wide<T>>(reinterpret_cast<const T*>(words)[i]);
+  }
+};
+
+template <class T, int N = kPack<T>>
+__device__ Words<T, N> load_words(const T* from) {
+  Words<T, N> x;
+#pragma unroll
+  for (int i = 0; i < N / kPack<T>; ++i)
+    x.words[i] = *reinterpret_cast<const uint4*>(from + i * kPack<T>);
+  return x;
+}
+
+// Of what is read once, such as weights: nothing else makes room for it.
+template <class T>
+__device__ Words<T> load_words_once(const T* from) {
+  return {{__ldcs(reinterpret_cast<const uint4*>(from))}};
+}
+
 constexpr unsigned kAllLanes = 0xFFFFFFFFu;
 
 struct Add {
@@ -60,6 +86,25 @@ __device__ W over_warp(W x, Op op) {
   return x;
 }
 
+// On lane l the sum over the warp of x[l / (32 / N)]; N: a power of two up to 32.
+template <int kStep = 16, class W, int N>
+__device__ W sums_over_warp(const W (&x)[N]) {
+  if constexpr (N == 1) {
+    W sum = x[0];
+    for (int step = kStep; step > 0; step /= 2) sum += __shfl_xor_sync(kAllLanes, sum, step);
+    return sum;
+  } else {
+    W half[N / 2];
+    bool upper = threadIdx.x & kStep;
+#pragma unroll
+    for (int j = 0; j < N / 2; ++j) {
+      W mine = upper ? x[j + N / 2] : x[j], other = upper ? x[j] : x[j + N / 2];
+      half[j] = mine + __shfl_xor_sync(kAllLanes, other, kStep);
+    }
+    return sums_over_warp<kStep / 2>(half);
+  }
+}
+
 // The same on every thread of the block, of which each calls it. `empty` changes nothing.
 template <class W, class Op>
 __device__ W over_block(W x, Op op, W empty) {
@@ -79,6 +124,14 @@ __device__ W exp_of(W x) {
   else
     return exp(x);
 }
+
+// For ops/activation_formulas.h.
+template <class Element>
+struct DeviceMath {
+  using W = Element;
+  static __device__ W exp(W x) { return exp_of(x); }
+  static __device__ W erf(W x) { return ::erf(x); }
+};
 
 // Calls work(T*) with a null pointer of the type.
 template <class Work>
@@ -109,6 +162,44 @@ inline int64_t multiprocessors() {
   cudaGetDevice(&device);
   cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
   return std::max(count, 1);
+}
+
+// Kernels that are launched early (programmatic dependent launch; from compute capability 9.0 on,
+// elsewhere they are launched as others are) begin as soon as all blocks of the kernel before have
+// begun and said so. Until they wait they read only what no kernel writes that may still run, and
+// write nothing.
+__device__ inline void next_kernel_may_begin() {
+  NV_IF_TARGET(NV_PROVIDES_SM_90, (asm volatile("griddepcontrol.launch_dependents;");))
+}
+// Until all that the kernel before has written is there.
+__device__ inline void wait_for_kernel_before() {
+  NV_IF_TARGET(NV_PROVIDES_SM_90, (asm volatile("griddepcontrol.wait;" ::: "memory");))
+}
+
+struct LaunchShape {
+  dim3 grid;
+  unsigned threads;
+  size_t shared_bytes = 0;
+};
+
+template <class Arguments>
+void launch_early(void (*kernel)(Arguments), const LaunchShape& shape, const Arguments& arguments) {
+  int device = 0, capability = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&capability, cudaDevAttrComputeCapabilityMajor, device);
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = shape.grid;
+  config.blockDim = dim3(shape.threads);
+  config.dynamicSmemBytes = shape.shared_bytes;
+  config.stream = stream();
+  config.attrs = &early;
+  config.numAttrs = capability >= 9 ? 1 : 0;
+  cudaError_t status = cudaLaunchKernelEx(&config, kernel, arguments);
+  check(status == cudaSuccess, "a kernel of ", shape.grid.x, " x ", shape.grid.y, " x ",
+        shape.grid.z, " blocks: ", cudaGetErrorString(status));
 }
 
 inline unsigned blocks(int64_t n, int64_t most = 0x7FFFFFFF) {

@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "ops/activation.h"
 #include "ops/adamw.h"
+#include "ops/cached_attention.h"
 #include "ops/cross_entropy.h"
 #include "ops/cuda_build.h"
 #include "ops/dropout.h"
@@ -9,6 +10,7 @@
 #include "ops/norm.h"
 #include "ops/one_moment.h"
 #include "ops/rotary.h"
+#include "ops/row_products.h"
 
 namespace neox {
 namespace {
@@ -20,6 +22,8 @@ namespace {
 }  // namespace
 
 bool built_with_cuda() { return false; }
+
+void cached_attention_cuda(const CacheRows&) { refuse("attention to a cache"); }
 
 void dropout_cuda(const DropoutRows&) { refuse("dropout"); }
 int64_t dropout_parts_cuda(int64_t, int64_t) { refuse("dropout"); }
@@ -58,6 +62,8 @@ int64_t norm_parts_cuda(int64_t, int64_t) { refuse("a norm"); }
 void activation_cuda(const ActivationRows&) { refuse("an activation"); }
 void activation_gradient_cuda(const ActivationRows&) { refuse("an activation"); }
 int64_t activation_parts_cuda(int64_t, int64_t) { refuse("an activation"); }
+
+void row_products_cuda(const ProductRows&) { refuse("a product of rows"); }
 
 void rotate_heads_cuda(const HeadRows&) { refuse("rotary embedding"); }
 void head_gradients_cuda(const HeadRows&) { refuse("rotary embedding"); }

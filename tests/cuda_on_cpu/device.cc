@@ -198,7 +198,7 @@ void run_grid(dim3 grid, dim3 threads, const std::function<void()>& thread) {
   }
 }
 
-void check_bounds(unsigned threads) {
+void check_bounds(unsigned threads, unsigned) {
   if (block.threads > threads)
     throw Fault("a block of " + std::to_string(block.threads) + " threads of a kernel for " +
                 std::to_string(threads));
@@ -208,6 +208,16 @@ void take_shared(size_t bytes) {
   device.shared_bytes += bytes;
   if (device.shared_bytes > kMostShared)
     throw Fault("a block takes " + std::to_string(device.shared_bytes) + " bytes of shared memory");
+}
+
+void* dynamic_shared() {
+  alignas(16) static std::byte memory[kMostShared];
+  static int64_t of_block = -1;
+  if (std::exchange(of_block, device.blocks) != device.blocks) {
+    take_shared(device.dynamic_bytes);
+    std::memset(memory, 0xFF, device.dynamic_bytes);
+  }
+  return memory;
 }
 
 void fail_alignment(const void* at, size_t alignment) {

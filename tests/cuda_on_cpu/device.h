@@ -25,11 +25,32 @@ struct uint3 {
 struct dim3 : uint3 {
   dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : uint3{x_, y_, z_} {}
 };
+struct alignas(16) uint4 {
+  unsigned x, y, z, w;
+};
 using __half = c10::Half;
 using __nv_bfloat16 = c10::BFloat16;
 struct cudaStream_t {};
 enum cudaError_t { cudaSuccess, cudaErrorInvalidConfiguration };
-enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount };
+enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount, cudaDevAttrComputeCapabilityMajor };
+
+// Kernels end before others begin.
+#define NV_IF_TARGET(...)
+#define __grid_constant__
+enum cudaLaunchAttributeID { cudaLaunchAttributeProgrammaticStreamSerialization };
+struct cudaLaunchAttribute {
+  cudaLaunchAttributeID id;
+  struct {
+    int programmaticStreamSerializationAllowed;
+  } val;
+};
+struct cudaLaunchConfig_t {
+  dim3 gridDim, blockDim;
+  size_t dynamicSmemBytes;
+  cudaStream_t stream;
+  cudaLaunchAttribute* attrs;
+  unsigned numAttrs;
+};
 
 inline uint3 threadIdx, blockIdx, blockDim, gridDim;
 
@@ -45,8 +66,9 @@ struct Device {
   Order order = Order::kForward;
   int multiprocessors = 2;
   cudaError_t error = cudaSuccess;
-  int64_t blocks = 0;       // run so far
-  size_t shared_bytes = 0;  // of the block that runs
+  int64_t blocks = 0;        // run so far
+  size_t shared_bytes = 0;   // of the block that runs
+  size_t dynamic_bytes = 0;  // of them, those that the launch asks for
 };
 inline Device device;
 
@@ -55,15 +77,19 @@ void run_grid(dim3 grid, dim3 block, const std::function<void()>& thread);
 
 struct Launch {
   dim3 grid, block;
+  size_t shared_bytes;
   template <class... P>
   void run(void (*kernel)(P...), std::type_identity_t<P>... arguments) const {
+    device.dynamic_bytes = shared_bytes;
     run_grid(grid, block, [&] { kernel(arguments...); });
   }
 };
-inline Launch launch(dim3 grid, dim3 block, size_t, cudaStream_t) { return {grid, block}; }
+inline Launch launch(dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t) {
+  return {grid, block, shared_bytes};
+}
 
 // Throws where a block has more threads than the kernel is compiled for.
-void check_bounds(unsigned threads);
+void check_bounds(unsigned threads, unsigned blocks = 1);
 void take_shared(size_t bytes);
 [[noreturn]] void fail_alignment(const void* at, size_t alignment);
 
@@ -82,6 +108,9 @@ class Shared {
     return *reinterpret_cast<T*>(memory_);
   }
 };
+
+// The memory of every block that the launch asks for.
+void* dynamic_shared();
 
 template <class To, class From>
 To& aligned(From* from) {
@@ -112,12 +141,30 @@ T __shfl_xor_sync(unsigned mask, T x, unsigned lanes,
 // As the GPU's: the product is rounded, so that errors grow with x.
 inline float __expf(float x) { return exp2f(x * 1.44269504f); }
 
+inline void __threadfence() {}
+template <class T>
+T __ldcg(const T* from) {
+  return *from;
+}
+template <class T>
+T __ldcs(const T* from) {
+  return cuda_on_cpu::aligned<const T>(from);
+}
+inline int atomicAdd(int* to, int more) { return std::exchange(*to, *to + more); }
+
 inline void cudaGetDevice(int* index) { *index = 0; }
-inline void cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
-  *value = cuda_on_cpu::device.multiprocessors;
+inline void cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
+  *value = attribute == cudaDevAttrMultiProcessorCount ? cuda_on_cpu::device.multiprocessors : 9;
 }
 inline cudaError_t cudaGetLastError() {
   return std::exchange(cuda_on_cpu::device.error, cudaSuccess);
+}
+template <class... P>
+cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(P...),
+                               std::type_identity_t<P>... arguments) {
+  cuda_on_cpu::launch(config->gridDim, config->blockDim, config->dynamicSmemBytes, config->stream)
+      .run(kernel, arguments...);
+  return cudaGetLastError();
 }
 inline const char* cudaGetErrorString(cudaError_t) { return "invalid configuration argument"; }
 
