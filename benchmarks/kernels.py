@@ -1,4 +1,4 @@
-#!/ usr / bin / env python3
+#!/usr/bin/env python3
 """The operations of kernels.cc as torch.compile makes them, timed alike. Prints the lines of harness/lines.py.
 
     python3 benchmarks/kernels.py --device cuda --dtype bf16
