@@ -23,7 +23,8 @@ import sys
 import time
 import warnings
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+from harness.arguments import build_of
+
 SHAPES = {"14m": (6, 128), "70m": (6, 512), "160m": (12, 768), "410m": (24, 1024), "1.4b": (24, 2048)}
 VOCAB = 50304
 STEP_TOKENS = 32768  # as in checkpoint.cc
@@ -40,7 +41,7 @@ def arguments():
     a.add_argument("--no-peers", action="store_true")
     a.add_argument("--build", help="default: build/release, or build/cuda")
     a = a.parse_args()
-    a.build = a.build or os.path.join(ROOT, "build", {"cpu": "release", "cuda": "cuda"}[a.device])
+    a.build = a.build or str(build_of(a.device))
     return a
 
 

@@ -20,7 +20,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
-from harness import lines, process  # noqa: E402
+from harness import arguments, lines, process  # noqa: E402
 from harness.shapes import num_parameters  # noqa: E402
 
 SETTINGS = {
@@ -150,7 +150,7 @@ def rounds(a, cases):
 
 def options():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    arguments.add_to(p, "generate_ours", 200, "seconds in which the peers must be ready")
     p.add_argument("--shapes", default="160m,410m")
     p.add_argument("--batches", default="1,8")
     p.add_argument("--precision", default="bf16", help="of our weights")
@@ -158,21 +158,11 @@ def options():
     p.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="0: all")
     p.add_argument("--prompt", type=int, default=128)
     p.add_argument("--tokens", type=int, help="behind a prompt")
-    p.add_argument("--rounds", type=int, default=3)
-    p.add_argument("--budget", type=float, default=1e6, help="seconds for all of it")
-    p.add_argument("--limit", type=float, default=200, help="seconds in which the peers must be ready")
-    p.add_argument("--program", help="generate_ours; default: that of the build of this device")
-    p.add_argument("--python", default=sys.executable, help="of the peers")
-    p.add_argument("--versions", default="", help="of its packages")
-    p.add_argument("--cache", help="directory of compiled code; default: one that ends with the run")
-    p.add_argument("--no-peers", action="store_true")
     a = p.parse_args()
     a.until = time.monotonic() + a.budget
     a.settings = a.settings or ",".join(SETTINGS[a.device])
     a.tokens = a.tokens or TOKENS[a.device]
-    a.program = a.program or str(ROOT / "build" / {"cpu": "release", "cuda": "cuda"}[a.device] / "benchmarks/generate_ours")
-    if not os.path.exists(a.program):
-        sys.exit(f"{a.program} is missing: build its target generate_ours, or name another with --program")
+    a.program = arguments.program_of(a, "benchmarks/generate_ours", "build its target generate_ours")
     return a
 
 

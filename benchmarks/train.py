@@ -15,7 +15,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
-from harness import lines, machine, process  # noqa: E402
+from harness import arguments, lines, machine, process  # noqa: E402
 from harness.ours import NeoxTrain  # noqa: E402
 from harness.shapes import train_flops_per_token  # noqa: E402
 from peers import settings  # noqa: E402
@@ -195,26 +195,15 @@ def options():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--shapes", default="70m,160m")
     p.add_argument("--seq", type=int, default=2048)
-    p.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    arguments.add_to(p, "neox-train", 150, "seconds for a setting of the peers")
     p.add_argument("--threads", default="1", help="numbers of threads, on the CPU; 0: all")
-    p.add_argument("--rounds", type=int, default=3)
     p.add_argument("--seconds", type=float, default=2, help="about how long a measurement takes")
-    p.add_argument("--budget", type=float, default=1e6, help="seconds for all of it")
     p.add_argument("--tries", type=int, help="only the first so many settings of the peers; 0: those of --lines")
-    p.add_argument("--limit", type=float, default=150, help="seconds for a setting of the peers")
-    p.add_argument("--program", help="neox-train; default: that of the build of this device")
-    p.add_argument("--python", default=sys.executable, help="of the peers")
-    p.add_argument("--versions", default="", help="of its packages")
     p.add_argument("--lines", help="lines of an earlier run")
-    p.add_argument("--cache", help="directory of compiled code; default: one that ends with the run")
     p.add_argument("--backend", default="inductor", help="of torch.compile")
-    p.add_argument("--no-peers", action="store_true")
     p.add_argument("--quick", action="store_true", help="one step, few settings: a test")
     a = p.parse_args()
-    build = {"cpu": "release", "cuda": "cuda"}[a.device]
-    a.program = a.program or str(ROOT / "build" / build / "bin" / "neox-train")
-    if not os.path.exists(a.program):
-        sys.exit(f"{a.program} is missing: build it (env/build.sh), or name another with --program")
+    a.program = arguments.program_of(a, "bin/neox-train", "build it (env/build.sh)")
     return a
 
 

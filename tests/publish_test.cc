@@ -14,41 +14,34 @@ namespace {
 
 constexpr int64_t kSteps = 4;
 
-struct LateCase {
-  const char* name = "";
-  void (*set)(TinyOptions&) = nullptr;
-};
-
-const LateCase kCases[] = {{"plain", [](TinyOptions&) {}},
-                           {"Zero2, tied, sequential",
-                            [](TinyOptions& o) {
-                              o.keeping = GradientKeeping::kChunk;
-                              o.model.tied_embedding = true;
-                              o.model.parallel_residual = false;
-                            }},
-                           {"recomputed",
-                            [](TinyOptions& o) {
-                              o.recompute = 2;
-                              o.micro = 2;
-                            }},
-                           {"relative positions, bf16",
-                            [](TinyOptions& o) {
-                              o.model.position_embedding = PositionEmbedding::kRelative;
-                              o.model.rpe_buckets = 4;
-                              o.model.rpe_max_distance = 5;
-                              o.dtypes = {at::kBFloat16, at::kFloat, at::kFloat};
-                              o.precision = {.type = Precision::kBf16};
-                            }},
-                           {"recorded", [](TinyOptions& o) {
-                              static RerunRecorder::Calls calls;
-                              o.recorder = [] { return std::make_unique<RerunRecorder>(calls); };
-                            }}};
+const ModelOption kCases[] = {{"plain", [](TinyOptions&) {}},
+                              {"Zero2, tied, sequential",
+                               [](TinyOptions& o) {
+                                 o.keeping = GradientKeeping::kChunk;
+                                 o.model.tied_embedding = true;
+                                 o.model.parallel_residual = false;
+                               }},
+                              {"recomputed",
+                               [](TinyOptions& o) {
+                                 o.recompute = 2;
+                                 o.micro = 2;
+                               }},
+                              {"relative positions, bf16",
+                               [](TinyOptions& o) {
+                                 with_relative_positions(o);
+                                 o.dtypes = {at::kBFloat16, at::kFloat, at::kFloat};
+                                 o.precision = {.type = Precision::kBf16};
+                               }},
+                              {"recorded", [](TinyOptions& o) {
+                                 static RerunRecorder::Calls calls;
+                                 o.recorder = [] { return std::make_unique<RerunRecorder>(calls); };
+                               }}};
 
 class LateLayouts : public testing::TestWithParam<Layout> {};
 
 TEST_P(LateLayouts, TakeTheSameSteps) {
   at::set_num_threads(1);
-  for (const LateCase& c : kCases) {
+  for (const ModelOption& c : kCases) {
     TinyOptions options;
     c.set(options);
     TinyResult plain = TinyRun(GetParam(), options).train(0, kSteps);

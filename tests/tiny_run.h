@@ -73,6 +73,12 @@ inline void like_llama(TinyOptions& o) {
   o.model.hidden_dropout = o.model.attention_dropout = 0;
 }
 
+inline void with_relative_positions(TinyOptions& o) {
+  o.model.position_embedding = PositionEmbedding::kRelative;
+  o.model.rpe_buckets = 4;
+  o.model.rpe_max_distance = 5;
+}
+
 inline const std::vector<ModelOption> kModelOptions = {
     {"Gpt2", like_gpt2},
     {"Gpt2WithDocuments", [](TinyOptions& o) { like_gpt2(o), o.end_of_document = 3; }},
@@ -97,12 +103,7 @@ inline const std::vector<ModelOption> kModelOptions = {
        o.recompute = 2;
        o.end_of_document = 3;
      }},
-    {"RelativePositions",
-     [](TinyOptions& o) {
-       o.model.position_embedding = PositionEmbedding::kRelative;
-       o.model.rpe_buckets = 4;
-       o.model.rpe_max_distance = 5;
-     }},
+    {"RelativePositions", with_relative_positions},
     {"RelativePositionsRecomputed",
      [](TinyOptions& o) {
        o.model.position_embedding = PositionEmbedding::kRelative;

@@ -6,20 +6,13 @@
 #include "ops/row_products.h"
 
 namespace neox {
-namespace {
-
-bool begins_aligned(const Tensor& x) {
-  return reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 16 == 0;
-}
-
-}  // namespace
 
 bool GptNeoX::takes_row_kernels(int64_t rows) const {
   bool fits = rows <= kMostProductRows && config_.hidden % kRowProductColumns == 0 &&
               config_.intermediate % kRowProductColumns == 0 &&
               takes_cached_attention(config_.head_size());
   for (const auto& [name, place] : params_)
-    fits = fits && begins_aligned(place.first->param(place.second));
+    fits = fits && takes_wide_loads(place.first->param(place.second).const_data_ptr());
   return fits && options_.device.is_cuda() && mesh_.tp().size() == 1 && !config_.qk_norm;
 }
 

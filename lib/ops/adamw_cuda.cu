@@ -72,8 +72,7 @@ unsigned blocks_of(int64_t n, int N) {
 }
 
 bool aligned(std::initializer_list<const void*> all) {
-  return std::ranges::all_of(
-      all, [](const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; });
+  return std::ranges::all_of(all, takes_wide_loads);
 }
 
 template <class T, class Copy>

@@ -51,7 +51,7 @@ Tensor on_gpu(const Tensor& qkv, HeadGroups heads, const RotaryTable& table,
   check(cache.arrived.defined() && cache.arrived.numel() >= B * H, "no counters for ", B * H,
         " heads");
   for (const Tensor& x : {cache.keys, cache.values})
-    check(reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 16 == 0, "a cache ", x.sizes(),
+    check(takes_wide_loads(x.const_data_ptr()), "a cache ", x.sizes(),
           " does not begin at a multiple of 16 bytes");
   Tensor added = cache.added.defined() ? cache.added.contiguous() : cache.added;
   Tensor out = at::empty({B, H * D}, qkv.options());

@@ -151,8 +151,7 @@ void with_type(Element type, const Work& work) {
 // Whether accesses of 16 bytes fit rows of `columns` elements at these places; null counts as one.
 template <class T, class... Pointers>
 bool packs(int64_t columns, Pointers... at) {
-  auto aligned = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; };
-  return columns % kPack<T> == 0 && (aligned(at) && ...);
+  return columns % kPack<T> == 0 && (takes_wide_loads(at) && ...);
 }
 
 inline cudaStream_t stream() { return c10::cuda::getCurrentCUDAStream(); }

@@ -32,8 +32,8 @@ void check_operand(const Tensor& x, at::IntArrayRef shape, const Tensor& like) {
   check(x.sizes() == shape && x.is_contiguous() && x.scalar_type() == like.scalar_type(),
         "an operand of a product of rows is ", x.scalar_type(), " ", x.sizes(), ", expected ",
         like.scalar_type(), " ", shape, ", contiguous");
-  check(reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 16 == 0,
-        "an operand of a product of rows ", shape, " does not begin at a multiple of 16 bytes");
+  check(takes_wide_loads(x.const_data_ptr()), "an operand of a product of rows ", shape,
+        " does not begin at a multiple of 16 bytes");
 }
 
 const void* pointer(const Tensor& x) { return x.defined() ? x.const_data_ptr() : nullptr; }
