@@ -1,0 +1,140 @@
+// The device, the last error, the log, and what LibTorch asks the driver.
+#include "machine.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+
+namespace cuda_stand_in {
+namespace {
+thread_local cudaError_t last_error = cudaSuccess;
+}
+
+std::lock_guard<std::recursive_mutex> lock() {
+  static auto* mutex = new std::recursive_mutex;
+  return std::lock_guard<std::recursive_mutex>(*mutex);
+}
+
+void note(const std::string& line) {
+  static std::ofstream* log = [] {
+    const char* name = std::getenv("CUDA_STAND_IN_LOG");
+    return name ? new std::ofstream(name, std::ios::app) : nullptr;
+  }();
+  if (log) *log << line << "\n" << std::flush;
+}
+
+cudaError_t refuse(cudaError_t error, const std::string& what) {
+  note("refused: " + what);
+  std::fprintf(stderr, "CUDA stand-in: refused: %s\n", what.c_str());
+  return last_error = error;
+}
+
+}  // namespace cuda_stand_in
+
+using namespace cuda_stand_in;
+
+extern "C" {
+
+cudaError_t cudaGetDeviceCount(int* count) { return *count = 1, cudaSuccess; }
+cudaError_t cudaGetDevice(int* device) { return *device = 0, cudaSuccess; }
+cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+cudaError_t cudaDeviceCanAccessPeer(int* can, int, int) { return *can = 0, cudaSuccess; }
+cudaError_t cudaDriverGetVersion(int* version) { return *version = kVersion, cudaSuccess; }
+cudaError_t cudaRuntimeGetVersion(int* version) { return *version = kVersion, cudaSuccess; }
+cudaError_t cudaPeekAtLastError() { return last_error; }
+const char* cudaGetErrorName(cudaError_t) { return "an error of the stand-in"; }
+const char* cudaGetErrorString(cudaError_t) { return "refused by the stand-in for CUDA"; }
+
+cudaError_t cudaGetLastError() {
+  cudaError_t error = last_error;
+  last_error = cudaSuccess;
+  return error;
+}
+
+cudaError_t cudaDeviceGetPCIBusId(char* text, int size, int) {
+  std::snprintf(text, static_cast<size_t>(size), "0000:00:1e.0");
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  *least = 0;
+  *greatest = -5;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int) {
+  *p = {};
+  std::strcpy(p->name, "NVIDIA H200 (stand-in)");
+  p->major = 9;
+  p->totalGlobalMem = kMemory;
+  p->multiProcessorCount = kProcessors;
+  p->warpSize = 32;
+  p->maxThreadsPerBlock = p->maxThreadsDim[0] = p->maxThreadsDim[1] = 1024;
+  p->maxThreadsDim[2] = 64;
+  p->maxGridSize[0] = 2147483647;
+  p->maxGridSize[1] = p->maxGridSize[2] = 65535;
+  p->maxThreadsPerMultiProcessor = 2048;
+  p->maxBlocksPerMultiProcessor = 32;
+  p->regsPerBlock = p->regsPerMultiprocessor = 65536;
+  p->sharedMemPerBlock = kSharedMemory;
+  p->sharedMemPerBlockOptin = kMostSharedMemory;
+  p->sharedMemPerMultiprocessor = 228 << 10;
+  p->l2CacheSize = 60 << 20;
+  p->textureAlignment = 512;
+  p->unifiedAddressing = p->canMapHostMemory = p->concurrentKernels = 1;
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
+  switch (attribute) {
+    case cudaDevAttrMultiProcessorCount:
+      return *value = kProcessors, cudaSuccess;
+    case cudaDevAttrMaxSharedMemoryPerBlock:
+      return *value = kSharedMemory, cudaSuccess;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+      return *value = kMostSharedMemory, cudaSuccess;
+    case cudaDevAttrComputeCapabilityMajor:
+      return *value = 9, cudaSuccess;
+    case cudaDevAttrComputeCapabilityMinor:
+      return *value = 0, cudaSuccess;
+    case cudaDevAttrMaxThreadsPerMultiProcessor:
+      return *value = 2048, cudaSuccess;
+    case cudaDevAttrMaxThreadsPerBlock:
+      return *value = 1024, cudaSuccess;
+    case cudaDevAttrWarpSize:
+      return *value = 32, cudaSuccess;
+    case cudaDevAttrMaxGridDimX:
+      return *value = 2147483647, cudaSuccess;
+    case cudaDevAttrMaxGridDimY:
+    case cudaDevAttrMaxGridDimZ:
+      return *value = 65535, cudaSuccess;
+    case cudaDevAttrL2CacheSize:
+      return *value = 60 << 20, cudaSuccess;
+    default:
+      note(concat("attribute ", static_cast<int>(attribute), " is not known"));
+      return *value = 0, cudaSuccess;
+  }
+}
+
+// The driver's functions are found by dlsym, if they are here.
+cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** function, unsigned,
+                                             unsigned long long,
+                                             cudaDriverEntryPointQueryResult* result) {
+  note(concat("the driver's ", name, " is asked for"));
+  *function = nullptr;
+  if (result) *result = cudaDriverEntryPointSymbolNotFound;
+  return cudaErrorSymbolNotFound;
+}
+
+int cuDriverGetVersion(int* version) { return *version = kVersion, 0; }
+int cuCtxSetCurrent(void*) { return 0; }
+int cuCtxGetCurrent(void** context) { return *context = &last_error, 0; }
+int cuDevicePrimaryCtxRetain(void** context, int) { return *context = &last_error, 0; }
+int cuDevicePrimaryCtxGetState(int, unsigned* flags, int* active) {
+  *flags = 0;
+  *active = 1;
+  return 0;
+}
+
+}  // extern "C"

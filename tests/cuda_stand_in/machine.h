@@ -1,0 +1,53 @@
+// A GPU that does everything but arithmetic, for a process on a machine that has none: what
+// LibTorch and our kernels call of CUDA's runtime and driver, of cuBLAS and cuDNN. It is
+// preloaded (LD_PRELOAD=libcuda.so.1), and stands for one H200.
+//
+// - Device memory is the host's. Streams keep what they were given until somebody waits for it:
+//   later than any GPU, so that memory that is used again too early shows.
+// - Kernels are checked (size of the launch, shared memory) and named, not run. What only kernels
+// write
+//   holds what lay there before, at first zeros.
+// - Captures follow the CUDA programming guide: what CUDA refuses in or beside one is refused, and
+//   said on the error output with "refused"; copies of pageable memory in a capture, too, because
+//   a replay would read what lies there then.
+// - CUDA_STAND_IN_LOG=FILE: one line for each launch, copy, wait and allocation.
+// - CUDA_STAND_IN_READS="1.0 7": where the host reads as many numbers of 8 bytes, it finds these,
+//   doubles where they have a point, so that a program goes on that looks at its results.
+//
+// One lock holds for all functions.
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include <functional>
+#include <mutex>
+#include <string>
+
+#include "base/error.h"
+
+namespace cuda_stand_in {
+
+using neox::concat;
+
+inline constexpr size_t kMemory = 150754820096, kSharedMemory = 48 << 10,
+                        kMostSharedMemory = 227 << 10;
+inline constexpr int kProcessors = 132, kVersion = 13000;
+
+std::lock_guard<std::recursive_mutex> lock();
+
+// A line of the log.
+void note(const std::string& line);
+// The same, and on the error output; the result is what cudaGetLastError() gives next.
+cudaError_t refuse(cudaError_t error, const std::string& what);
+
+// Behind what the stream has, or as a node of the capture that it is in.
+void enqueue(cudaStream_t stream, const std::string& what, std::function<void()> work = {});
+bool is_captured(cudaStream_t stream);
+void wait_for(cudaStream_t stream);
+void wait_for_all();
+// An error where a capture forbids a call that might wait; it ends that capture.
+cudaError_t check_no_capture(const char* call);
+
+// "pageable", "pinned" or "device".
+std::string kind_of(const void* memory);
+
+}  // namespace cuda_stand_in

@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# What the programs ask of a GPU, on a machine without one (tests/cuda_stand_in): nothing that CUDA would refuse, also while a
+# step is recorded; and in a step of a run that is under way no wait, no allocation, and next to nothing but recorded work.
+# Usage: gpu_calls_test.sh BUILD_DIRECTORY LIBRARY
+set -euo pipefail
+bin=$(cd "$1" && pwd)/bin library=$2
+unset CUDA_VISIBLE_DEVICES
+export OMP_NUM_THREADS=1
+temp=$(mktemp -d)
+trap 'rm -rf "$temp"' EXIT
+cd "$temp"
+failed=0
+
+fail() { echo "FAILED: $*"; failed=1; }
+
+# on_gpu NAME COMMAND...: NAME.out, and NAME.calls, what was asked of the GPU.
+on_gpu() {
+  local name=$1
+  shift
+  CUDA_STAND_IN_LOG=$PWD/$name.calls LD_PRELOAD=$library "$@" > "$name.out" 2>&1 || { fail "$name"; tail -n 5 "$name.out"; }
+  grep '^refused' "$name.calls" && fail "$name: CUDA refuses that"
+  return 0
+}
+
+# What is asked from one step's report to the next, the last but one of a run.
+steady_step() {
+  awk '/copy of 48, device to pinned/ { before = step; step = ""; next } { step = step $0 "\n" } END { printf "%s", before }' "$1.calls"
+}
+
+# train NAME [KEY=VALUE...]: nine steps, of which a report says that they were finite.
+train() {
+  local name=$1 setting options=()
+  shift
+  for setting in "$@"; do options+=(--set "$setting"); done
+  CUDA_STAND_IN_READS="1.0 1.0 0.001 1.0 1.0 0.0" on_gpu "$name" "$bin/neox-train" tiny.yml "${options[@]}"
+  grep -q 'step 9/9' "$name.out" || fail "$name: ends early: $(tail -n 3 "$name.out")"
+}
+
+# recorded NAME [KEY=VALUE...]: a steady step is graphs and a few kernels between them; the wait is for an earlier step's report.
+recorded() {
+  train "$@"
+  steady_step "$1" > step
+  [ "$(grep -c 'graph of' step)" -ge 4 ] || fail "$1: the step is not recorded: $(grep -c 'graph of' step) graphs"
+  [ "$(grep -cE 'kernel|product|cuDNN' step)" -le 12 ] || fail "$1: $(grep -cE 'kernel|product|cuDNN' step) kernels beside the graphs"
+  grep '^wait' step | grep -vE ' [1-9][0-9]* pieces of work before its end' && fail "$1: a step waits"
+  grep -E '^allocates|pageable' step && fail "$1: a step allocates, or copies pageable memory"
+  echo "$1: graphs of $(sed -n 's/.*graph of \([0-9]*\) nodes/\1/p' step | xargs) nodes"
+}
+
+for line in {1..400}; do echo "Line $line: the quick brown fox jumps over $((line * 7919 % 1000)) lazy dogs."; done > text
+"$bin/neox-prepare-data" --input text --output-prefix data --tokenizer-type HFTokenizer --vocab-file tokenizer.json \
+  --train-tokenizer 300 --append-eod --workers 1 > prepare.log 2>&1 || { cat prepare.log; exit 1; }
+cat > tiny.yml << END
+{num_layers: 3, hidden_size: 64, num_attention_heads: 4, seq_length: 64, max_position_embeddings: 64, pos_emb: rotary, rotary_pct: 0.25,
+ no_weight_tying: true, gpt_j_residual: true, precision: bfloat16, train_iters: 9, log_interval: 1, train_batch_size: 8,
+ train_micro_batch_size_per_gpu: 8, eval_iters: 0, split: "1,0,0", data_path: data_text_document, tokenizer_type: HFTokenizer,
+ vocab_file: tokenizer.json, optimizer: {type: Adam, params: {lr: 1.0e-3}}, gradient_clipping: 1.0}
+END
+
+recorded plain
+recorded accumulated train_micro_batch_size_per_gpu=2
+recorded fp16 precision=fp16
+recorded fp32 precision=fp32
+recorded dropout hidden_dropout=0.1 attention_dropout=0.1
+recorded recomputed checkpoint_activations=true
+recorded gpt2 pos_emb=learned gpt_j_residual=false no_weight_tying=false
+recorded alibi pos_emb=alibi
+recorded relative pos_emb=rpe
+recorded grouped num_kv_heads=2 norm=rmsnorm activation=swiglu
+recorded documents reset_attention_mask=true eod_mask_loss=true reset_position_ids=true
+recorded muon optimizer.type=Muon
+recorded zero zero_optimization.stage=1
+recorded saved save=saved checkpoint_factor=3 async_save=true
+train eager enable_cuda_graph=false profile=true profile_step_start=4 profile_step_stop=6 memory_profiling=true
+train offloaded zero_optimization='{stage: 1, offload_optimizer: {device: cpu}}'
+train onebit optimizer.type=OneBitAdam
+
+# A token is one graph, and the host looks at it later.
+CUDA_STAND_IN_READS=7 on_gpu greedy "$bin/neox-generate" saved --prompt "Line" --max-tokens 40
+[ "$(grep -c 'graph of' greedy.calls)" -ge 30 ] || fail "greedy: the steps of generation are not recorded"
+[ "$(grep -cE '^wait for an event .* [1-9][0-9]* pieces' greedy.calls)" -ge 30 ] || fail "greedy: each token is waited for"
+on_gpu sampled "$bin/neox-generate" saved --prompt "Line" --max-tokens 20 --temperature 0.8 --num-samples 12
+[ $failed = 0 ] && echo "nothing that CUDA refuses"
+exit $failed
