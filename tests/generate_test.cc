@@ -10,6 +10,7 @@
 #include <set>
 
 #include "generate/generate.h"
+#include "ops/random.h"
 #include "run_fixture.h"
 #include "tiny_run.h"
 #include "tokenizer/unicode.h"
@@ -166,6 +167,33 @@ TEST(Choose, DrawsFromTheSoftmax) {
   // The likeliest two have 0.73 of the weight.
   expect_frequencies({.temperature = 1, .top_p = 0.72, .key = 5}, {0, e(3), 0, 0, e(2.5)});
   expect_frequencies({.temperature = 1, .top_p = 0.75, .key = 5}, {0, e(3), 0, e(2), e(2.5)});
+}
+
+// The same draw from all ids, sorted.
+int64_t choice_of_all(const at::Tensor& logits, const Sampling& s, int64_t position) {
+  auto [scores, ids] = logits.sort(/*stable=*/true, /*dim=*/0, /*descending=*/true);
+  at::Tensor weights = ((scores - scores[0]).to(at::kDouble) / s.temperature).exp();
+  if (s.top_k > 0) weights = weights.narrow(0, 0, std::min(s.top_k, weights.size(0)));
+  at::Tensor before = weights.cumsum(0) - weights;
+  if (s.top_p > 0) weights = weights.masked_select(before < s.top_p * weights.sum());
+  float u = 0;
+  uniform_at(s.key, position, {&u, 1});
+  int64_t rank = (weights.cumsum(0) <= u * weights.sum()).sum().item<int64_t>();
+  return ids[std::min(rank, weights.size(0) - 1)].item<int64_t>();
+}
+
+TEST(Choose, IsTheDrawFromAllIdsSorted) {
+  at::Tensor flat = at::arange(5000, at::kFloat).remainder(7),
+             steep = flat * 3 + flat.flip(0) * 0.5;
+  for (double temperature : {0.3, 1.0, 50.0})
+    for (int64_t top_k : {0, 1, 40, 4999, 6000})
+      for (double top_p : {0.0, 0.5, 0.999, 1.0})
+        for (const at::Tensor& logits : {flat, steep})
+          for (int64_t position = 0; position < 8; ++position) {
+            Sampling s{.temperature = temperature, .top_k = top_k, .top_p = top_p, .key = 3};
+            ASSERT_EQ(choose(logits, s, position), choice_of_all(logits, s, position))
+                << temperature << " " << top_k << " " << top_p << " " << position;
+          }
 }
 
 // The tokens of the single bytes of a text.
