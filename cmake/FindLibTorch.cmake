@@ -63,7 +63,9 @@ find_package_handle_standard_args(LibTorch REQUIRED_VARS LibTorch_ROOT ${require
 if(LibTorch_FOUND AND NOT TARGET LibTorch::torch)
   add_library(LibTorch::torch INTERFACE IMPORTED)
   target_include_directories(LibTorch::torch SYSTEM INTERFACE ${LibTorch_ROOT}/include/torch/csrc/api/include)
-  target_link_libraries(LibTorch::torch INTERFACE LibTorch::torch_cpu LibTorch::c10)
+  target_link_libraries(LibTorch::torch INTERFACE LibTorch::torch_cpu LibTorch::c10 gomp)
+  # In a file that is compiled without OpenMP, at::parallel_for is a plain loop.
+  target_compile_options(LibTorch::torch INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fopenmp>)
   if(LibTorch_CUDA_FOUND)
     # Nothing refers to libtorch_cuda by name: its kernels register themselves when it is loaded.
     target_link_options(LibTorch::torch INTERFACE "LINKER:--push-state,--no-as-needed,${LibTorch_torch_cuda_LIBRARY},--pop-state")

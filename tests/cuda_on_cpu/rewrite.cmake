@@ -13,4 +13,6 @@ string(REGEX REPLACE "__launch_bounds__\\(([^()]*)\\)([ \n]+[a-z_]+\\([^()]*\\) 
   text "${text}")
 string(REGEX REPLACE "\\*reinterpret_cast<([^*<>]*(<[^<>]*>)?)\\*>\\(" "cuda_on_cpu::aligned<\\1>(" text "${text}")
 string(REPLACE ".is_cuda()" ".is_cpu()" text "${text}")
+# The halves for a CPU are not called there: one kind of processor is enough.
+string(REGEX REPLACE "\\[\\[gnu::target_clones[^]]*\\]\\]" "" text "${text}")
 file(WRITE ${TO} "#line 1 \"${FROM}\"\n${text}")
