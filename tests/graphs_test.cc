@@ -274,7 +274,7 @@ TEST(CudaGraphs, TakeTheSameStepsInBf16) {
       options.model.seq = options.model.positions = 128, options.model.vocab = 512;
       options.model.rotary_pct = 0.25, options.model.init_std = 0.02;
       options.model.hidden_dropout = options.model.attention_dropout = 0;
-      expect_equal_on_gpu(options, {}, {.graphs = 2e-2, .cpu = 0.1});
+      expect_equal_on_gpu(options, {}, {.graphs = 2e-2, .cpu = 2e-2});
     }
 }
 
@@ -299,6 +299,15 @@ TEST(CudaGraphs, RefuseWorkThatWaitsForTheHost) {
   EXPECT_ANY_THROW(recorder->record(0, [&] { x[0].item(); }));
   auto work = recorder->record(0, [&] { y += x; });  // and goes on
   work(), work();
+  EXPECT_EQ(y.sum().item<float>(), 9);
+}
+
+TEST(CudaGraphs, TakeAPoolAgainThatNoGraphUses) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "no GPU";
+  at::Device gpu(at::kCUDA, 0);
+  auto recorder = graph_recorder(gpu);
+  Tensor y = at::zeros({3}, at::device(gpu));
+  for (int i = 0; i < 3; ++i) recorder->record(1, [&] { y += at::ones({3}, at::device(gpu)); })();
   EXPECT_EQ(y.sum().item<float>(), 9);
 }
 
