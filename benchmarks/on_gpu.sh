@@ -2,12 +2,12 @@
 # Tests and benchmarks on a machine with a GPU that is had for minutes, where nothing can be built or fetched: one part
 # after the other, each no longer than its limit, until the seconds are over. What was found lies in OUT at any time.
 # Usage: benchmarks/on_gpu.sh [--build DIR|ARCHIVE] [--device cpu] [--python PYTHON] [--quick] OUT SECONDS PART...
-#   PART: tests memcheck kernels checkpoint generate train    ARCHIVE: made by env/gpu_kit.sh    --quick: a trial
+#   PART: tests memcheck kernels checkpoint profile generate train    ARCHIVE: made by env/gpu_kit.sh    --quick: a trial
 # Exit codes: 0; 64 usage; 70 where a part failed.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-declare -A limit=([tests]=200 [memcheck]=150 [kernels]=200 [checkpoint]=130 [generate]=480 [train]=540)
-tests=(random_test kernels_test device_test graphs_test decode_test batches_test)
+declare -A limit=([tests]=200 [memcheck]=150 [kernels]=200 [checkpoint]=130 [profile]=90 [generate]=480 [train]=540)
+tests=(random_test kernels_test device_test graphs_test decode_test batches_test nccl_test)
 build=$here/../build/cuda device=cuda python=python3 quick=() failed=() work=${TMPDIR:-/tmp}/neox-on-gpu-$UID
 
 usage() { sed -n '2,6s/^# //p' "$0"; exit "$1"; }
@@ -75,6 +75,13 @@ run_memcheck() {
     "$build/tests/kernels_test" '--gtest_filter=*/cuda_*' > "$out/memcheck.txt" 2>&1
 }
 
+run_profile() {
+  local shapes=70m,410m,1.4b seq=2048
+  [ ${#quick[@]} -eq 0 ] || shapes=tiny seq=64
+  timeout -k 5 "$(seconds profile)" "$python" "$here/step_profile.py" --device "$device" --shapes "$shapes" --seq "$seq" \
+    --program "$build/bin/neox-train" --budget $(($(seconds profile) - 10)) > "$out/profile.txt" 2>&1
+}
+
 run_suite() {
   "$python" "$here/run" "$1" --device "$device" --build "$build" --python "$python" --out "$work/results" --folder "$work" \
     --budget $(($(seconds "$1") - 20)) "${quick[@]}" > "$work/table.txt" 2>> "$log"
@@ -90,7 +97,7 @@ for part in "$@"; do
   [ "$(seconds "$part")" -gt 25 ] || { say "$part: no time left"; failed+=("$part"); continue; }
   say "$part, at most $(seconds "$part") s"
   case $part in
-    tests|memcheck) "run_$part" ;;
+    tests|memcheck|profile) "run_$part" ;;
     *) run_suite "$part" ;;
   esac || { failed+=("$part"); say "$part FAILED"; }
   keep

@@ -54,7 +54,7 @@ class Case:
             return lines.say(**line, error=found["error"])
         flops = train_flops_per_token(self.shape, self.a.seq)
         memory = found.get("device_bytes") or found["peak_bytes"]
-        rest = {k: v for k, v in found.items() if k in ("steps", "loss", "ready_s", "micro", "start_s")}
+        rest = {k: v for k, v in found.items() if k in ("steps", "loss", "ready_s", "micro", "start_s", "note")}
         if self.a.device == "cpu":
             rest["per_cpu_second"] = round(found["tokens_cpu_s"], 2)
         lines.say(**line, value=round(found["tokens_s"], 2), flops=flops, dtype=dtype,
@@ -212,7 +212,7 @@ def main():
     a = options()
     end = time.monotonic() + a.budget
     threads = [0] if a.device == "cuda" else [int(t) for t in a.threads.split(",")]
-    cases = [(shape, t) for shape in a.shapes.split(",") for t in threads]
+    cases, failed = [(shape, t) for shape in a.shapes.split(",") for t in threads], False
     with tempfile.TemporaryDirectory(prefix="neox-benchmark-") as folder:
         a.cache = a.cache or os.path.join(folder, "cache")
         for at, (shape, t) in enumerate(cases):
@@ -220,8 +220,13 @@ def main():
             case = Case(a, shape, t, folder, now + (end - now) * shares[0] / sum(shares))
             for line in lines.read(a.lines):
                 case.remember(line)
-            case.run()
+            try:
+                case.run()
+            except Exception as error:  # the other shapes are measured all the same
+                failed = True
+                lines.note(f"{case.name}: {type(error).__name__}: {error}")
+    return 70 if failed else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -7,7 +7,7 @@ source "$(dirname "$0")/common.sh"
 
 programs=(bin/neox-train libexec/neox-train)
 programs+=(benchmarks/ceilings benchmarks/kernels benchmarks/generate_ours benchmarks/checkpoint)
-for name in random kernels device graphs decode batches; do programs+=("tests/${name}_test"); done
+for name in random kernels device graphs decode batches nccl; do programs+=("tests/${name}_test"); done
 
 main() {
   case ${1-} in

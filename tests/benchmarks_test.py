@@ -135,6 +135,11 @@ class Parts(unittest.TestCase):
         both = "peak memory 1.50 GB, on the GPU 30.4 GB"  # as neox-train says it
         self.assertEqual((ours.said(both, "peak memory"), ours.said(both, "on the GPU")), (1.5e9, 30.4e9))
 
+    def test_a_warning_of_ours_is_noted(self):
+        told = ours.NeoxTrain("x", "cpu", 1, 64, ".").told
+        self.assertEqual(told("12:00:01 ready after 2.5 s\n12:00:02 warning: no graph: why\n12:00:03 x")["note"], "no graph: why")
+        self.assertNotIn("note", told("12:00:01 ready after 2.5 s"))
+
     def test_a_worker_that_hangs_is_an_error_and_is_ended(self):
         worker = process.Worker(["sleep", "60"], 1, os.devnull)
         self.assertIn("longer", worker.answer(time.monotonic() + 0.1)["error"])
@@ -168,6 +173,13 @@ class Run(unittest.TestCase):
             self.assertIn("neox.cpp", results["facts"]["ours"])
             xml.dom.minidom.parse(f"{out}/train.svg")
 
+    def test_profile_is_the_log_with_its_table_of_operations(self):
+        done = subprocess.run([sys.executable, str(TREE / "benchmarks/step_profile.py"), "--shapes", "tiny", "--seq", "64",
+                               "--program", str(BUILD / "bin/neox-train")], capture_output=True, text=True, timeout=100)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("== tiny, 1 x 64 tokens", done.stdout)
+        self.assertIn("profile of steps 9 to 12", done.stdout)
+
     def test_program_that_is_missing_is_named(self):
         with tempfile.TemporaryDirectory() as out:
             done = subprocess.run([sys.executable, str(TREE / "benchmarks/run"), "kernels", "--quick", "--out", out, "--build", out],
@@ -188,7 +200,7 @@ class OnGpu(unittest.TestCase):
         for place in ("build/tests", "site/torch", "tmp"):
             pathlib.Path(folder, place).mkdir(parents=True)
         pathlib.Path(folder, "site/torch/__init__.py").touch()
-        for name in ("random", "kernels", "device", "graphs", "decode", "batches"):
+        for name in ("random", "kernels", "device", "graphs", "decode", "batches", "nccl"):
             program = pathlib.Path(folder, f"build/tests/{name}_test")
             program.write_text(f"#!/bin/sh\necho this is {name}\nexit {3 if name == 'kernels' else 0}\n")
             program.chmod(0o755)

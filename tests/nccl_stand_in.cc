@@ -2,6 +2,8 @@
 
 #include <ATen/ops/from_blob.h>
 
+#include <utility>
+
 #include "base/error.h"
 
 namespace neox::testing {
@@ -115,8 +117,11 @@ NcclResult NcclStandIn::init(NcclComm& comm, int size, const std::string& id, in
 NcclResult NcclStandIn::split(NcclComm parent, int color, int key, NcclComm& child) {
   if (parent && key != of(parent).ranks->rank())
     note("a split that changes the order of the ranks");
-  return operate(parent, concat("split by ", color),
-                 [&] { child = add(of(parent).ranks->split(color, "split")); });
+  return operate(parent, concat("split by ", color), [&] {
+    NcclComm made = add(of(parent).ranks->split(color, "split"));
+    child = polls_in_progress > 0 ? nullptr : made;
+    if (!child) of(parent).child = made, of(parent).place = &child;
+  });
 }
 
 NcclResult NcclStandIn::rank_and_size(NcclComm comm, int& rank, int& size) {
@@ -154,6 +159,8 @@ NcclResult NcclStandIn::async_error(NcclComm comm, NcclResult& found) {
   if (of(comm).polls > 0) {
     --of(comm).polls;
     found = kNcclInProgress;
+  } else if (NcclComm* place = std::exchange(of(comm).place, nullptr)) {
+    *place = of(comm).child;
   }
   return kNcclSuccess;
 }

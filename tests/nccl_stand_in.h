@@ -64,6 +64,8 @@ class NcclStandIn : public NcclApi {
     std::unique_ptr<Communicator> ranks;
     bool ended = false;
     int polls = 0;
+    // What a split makes, and where it is put once this one is ready, as by NCCL.
+    NcclComm child = nullptr, *place = nullptr;
   };
 
   void note(const std::string& call);

@@ -64,22 +64,22 @@ class NeoxTrain:
         self.seq, self.folder = seq, folder
         self.group = 4 if device == "cuda" else 1  # steps of one measurement, as for the peers
 
-    def run(self, shape, micro, precision, steps, until):
-        """{"tokens_s", "tokens_cpu_s", "steps", "peak_bytes", "ready_s", "loss"} or {"error"}.
+    def run(self, shape, micro, precision, steps, until, more_keys=None):
+        """{"tokens_s", "tokens_cpu_s", "steps", "peak_bytes", "ready_s", "loss", "log"} or {"error", "log"}.
 
         tokens_s is that of the median step, the first one left out; on a GPU of the median run of four. tokens_cpu_s
-        is by the CPU time of the whole process, times the threads."""
+        is by the CPU time of the whole process, times the threads. more_keys: of the configuration."""
         log = tempfile.mkdtemp(dir=self.folder)
         path = os.path.join(log, "config.json")
         steps = -(-steps // self.group) * self.group + 1
         config = config_of(shape, self.seq, micro, steps, precision, self.folder)
         with open(path, "w", encoding="utf-8") as file:
-            json.dump({**config, "log_dir": log}, file)
+            json.dump({**config, "log_dir": log, **(more_keys or {})}, file)
         hidden = {"CUDA_VISIBLE_DEVICES": ""} if self.device == "cpu" else {}
         status, _, errors, cpu = process.run([self.program, path], self.threads, until, hidden)
         if status != 0:
-            return {"error": process.TOO_LONG if status is None else errors.strip()[-300:]}
-        return {**self.measured(os.path.join(log, "metrics.jsonl"), micro), **self.told(errors),
+            return {"error": process.TOO_LONG if status is None else errors.strip()[-300:], "log": errors}
+        return {**self.measured(os.path.join(log, "metrics.jsonl"), micro), **self.told(errors), "log": errors,
                 "tokens_cpu_s": steps * micro * self.seq * max(1, self.threads) / cpu}
 
     def measured(self, path, micro):
@@ -92,6 +92,6 @@ class NeoxTrain:
                 "loss": metrics[max(metrics)].get("train/lm_loss")}
 
     def told(self, errors):
-        ready = re.search(r"ready after ([\d.]+) s", errors)
+        ready, warning = re.search(r"ready after ([\d.]+) s", errors), re.search(r"\bwarning: (.*)", errors)
         return {"peak_bytes": said(errors, "peak memory"), "device_bytes": said(errors, "on the GPU"),
-                "ready_s": float(ready.group(1)) if ready else None}
+                "ready_s": float(ready.group(1)) if ready else None, **({"note": warning.group(1)[:200]} if warning else {})}

@@ -166,10 +166,7 @@ NcclGroup& split_group(NcclProcess& process, NcclGroup& parent, int color,
   NcclHandle& made = process.add_handle();
   NcclGroup& group = process.add_group(name, made);
   process.set_up(parent, {.name = "split"}, made, [&] {
-    NcclComm child = nullptr;
-    NcclResult result = process.api().split(parent.handle->comm, color, parent.rank, child);
-    made.comm = child;
-    return result;
+    return process.api().split(parent.handle->comm, color, parent.rank, made.begun);
   });
   process.set_up(group, {.name = "rank_and_size"}, made,
                  [&] { return process.api().rank_and_size(made.comm, group.rank, group.size); });
@@ -224,9 +221,8 @@ std::unique_ptr<Communicator> nccl_communicator(std::shared_ptr<NcclApi> api, Co
   first.rank = rank;
   first.size = size;
   process->set_up(first, {.name = "init"}, made, [&] {
-    NcclComm comm = nullptr;
-    NcclResult result = api->init(comm, size, id, rank);
-    made.comm = comm;
+    NcclResult result = api->init(made.begun, size, id, rank);
+    made.comm = made.begun;
     return result;
   });
   Shared owner(process, first);

@@ -70,6 +70,7 @@ void NcclProcess::set_up(NcclGroup& group, NcclOperation operation, NcclHandle& 
   NcclResult result = call_locked(call);
   // Only when the parent of a split is ready is the child's handle there.
   wait_ready(operation, *group.handle, result);
+  made.comm = made.begun;
   wait_ready(operation, made, kNcclInProgress);
   std::lock_guard lock(state_);
   made.ready = true;

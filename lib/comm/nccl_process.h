@@ -32,6 +32,8 @@ struct NcclTimes {
 };
 
 struct NcclHandle {
+  // Where the library puts it, at a time of its own: a split's when the parent is ready again.
+  NcclComm begun = nullptr;
   // null: not begun, or ended. Atomic, since an abort does not wait for a call that hangs.
   std::atomic<NcclComm> comm = nullptr;
   bool ready = false;  // to be asked for errors by the watchdog
@@ -74,7 +76,7 @@ class NcclProcess {
   // all communicators of the process, and with abort()'s reason after one.
   void run(NcclGroup& group, NcclOperation operation,
            c10::function_ref<NcclResult(CudaStream)> call);
-  // The same for init and split, which make `made`: waits for it too, and records no event.
+  // The same for init and split, which begin `made`: waits for it too, and records no event.
   void set_up(NcclGroup& group, NcclOperation operation, NcclHandle& made,
               c10::function_ref<NcclResult()> call);
   // Ends a communicator, collectively unless all are aborted. During the unwinding of an exception

@@ -204,7 +204,7 @@ std::string render_memory(const Estimate& e, const Config& config) {
                      human_bytes(static_cast<double>(recompute ? e.activation_bytes_kept
                                                                : e.activation_bytes_recomputed))));
   out += line("logits", human_bytes(static_cast<double>(e.logit_bytes)),
-              "some 2000 tokens at a time, gradients in their place");
+              "some 8000 tokens at a time, gradients in their place");
   out += line("together", human_bytes(static_cast<double>(e.memory_bytes)),
               "and what libraries and buffers of communication take");
   if (e.copy_bytes)

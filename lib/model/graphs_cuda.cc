@@ -13,6 +13,24 @@
 namespace neox {
 namespace {
 
+at::HostAllocator& pinned_memory() { return *at::getHostAllocator(at::kCUDA); }
+
+// Memory that graphs share. Held here too, since LibTorch's allocator of pinned memory refuses to
+// record with a pool that its last graph has left.
+class GraphPool {
+ public:
+  GraphPool() {
+    pinned_memory().begin_allocate_to_pool(id(), [](c10::Stream) { return false; });
+    pinned_memory().end_allocate_to_pool(id());
+  }
+  ~GraphPool() { pinned_memory().release_pool(id()); }
+  GraphPool(const GraphPool&) = delete;
+  c10::MempoolId_t id() { return memory_.id(); }
+
+ private:
+  at::cuda::MemPool memory_;
+};
+
 class CudaRecorder : public GraphRecorder {
  public:
   explicit CudaRecorder(c10::DeviceIndex device) : device_(device) {
@@ -29,8 +47,8 @@ class CudaRecorder : public GraphRecorder {
     c10::cuda::CUDACachingAllocator::emptyCache();
     auto graph = std::make_shared<at::cuda::CUDAGraph>();
     auto memory = pools_.try_emplace(pool).first->second.id();
-    graph->capture_begin(memory, kMode);
     try {
+      graph->capture_begin(memory, kMode);
       work();
       graph->capture_end();
     } catch (...) {
@@ -55,8 +73,8 @@ class CudaRecorder : public GraphRecorder {
     if (has_ended(graph)) return;  // it lets go of the pool by itself
     allocator::endAllocateToPool(device_, memory);
     allocator::releasePool(device_, memory);
-    at::getHostAllocator(at::kCUDA)->end_allocate_to_pool(memory);
-    at::getHostAllocator(at::kCUDA)->release_pool(memory);
+    pinned_memory().end_allocate_to_pool(memory);
+    pinned_memory().release_pool(memory);
   }
   static bool has_ended(at::cuda::CUDAGraph& graph) {
     try {
@@ -66,7 +84,7 @@ class CudaRecorder : public GraphRecorder {
   }
 
   c10::DeviceIndex device_;
-  std::map<int, at::cuda::MemPool> pools_;
+  std::map<int, GraphPool> pools_;
 };
 
 }  // namespace

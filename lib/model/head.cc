@@ -32,11 +32,15 @@ using torch::autograd::tensor_list;
 constexpr int64_t kColumns = 1536;
 constexpr int64_t kEvenRows = 64;  // chunks of a multiple are multiplied faster
 
-// Rows whose logits exist at one time. On a GPU more of them: each chunk reads and writes the
-// gradient of the weights once, which is in the caches of a CPU while a block of columns is.
-int64_t rows_at_a_time(int64_t vocab, bool cuda) {
-  int64_t rows = (cuda ? kGpuLogitElements : kLogitElements) / vocab;
-  return std::max<int64_t>(1, rows > kEvenRows ? rows / kEvenRows * kEvenRows : rows);
+// How many of so many rows have logits at one time. On a GPU more: each chunk reads and writes the
+// gradient of the weights once, which is in the caches of a CPU while a block of columns is, and
+// the products of few rows leave multiprocessors without work.
+int64_t rows_at_a_time(int64_t rows, int64_t vocab, bool cuda) {
+  int64_t most = std::max<int64_t>(1, (cuda ? kGpuLogitElements : kLogitElements) / vocab);
+  if (rows <= most) return std::max<int64_t>(1, rows);
+  if (most > kEvenRows) most = most / kEvenRows * kEvenRows;
+  int64_t chunks = (rows + most - 1) / most, each = (rows + chunks - 1) / chunks;
+  return std::min(most, (each + kEvenRows - 1) / kEvenRows * kEvenRows);
 }
 
 class Head {
@@ -50,8 +54,7 @@ class Head {
         t_(t),
         tp_(tp),
         first_(weight.size(0) * tp.rank()),
-        rows_(
-            std::min(rows_at_a_time(weight.size(0), x.is_cuda()), std::max<int64_t>(1, x.size(0)))),
+        rows_(rows_at_a_time(x.size(0), weight.size(0), x.is_cuda())),
         by_columns_(x.is_cpu() && wide_ == at::kFloat),
         by_kernels_(bf16_multiplies(x_)),
         training_(training) {
@@ -77,16 +80,24 @@ class Head {
  private:
   void run_rows(int64_t from, int64_t rows) {
     Tensor x = x_.narrow(0, from, rows), dx = training_ ? dx_.narrow(0, from, rows) : Tensor();
-    LogitTargets targets{t_.targets.narrow(0, from, rows), first_};
-    Tensor logits = at::mm(x, weight_of(0, weight_.size(0)).t()), top = row_max(logits);
+    Tensor logits = at::mm(x, weight_of(0, weight_.size(0)).t());
+    Tensor share = training_ ? share_of(from, rows) : Tensor();
+    add_loss(from, to_gradients(logits, t_.targets.narrow(0, from, rows), share));
+    if (training_) add_gradients(0, x, logits, dx);
+  }
+
+  // The losses of rows, whose logits become gradients where there is a share to multiply them. Rows
+  // of the whole vocabulary are read from memory and written once, those of a part of it are read
+  // three times.
+  Tensor to_gradients(Tensor& logits, const Tensor& targets, const Tensor& share) {
+    if (tp_.size() == 1) return cross_entropy_(logits, targets, share);
+    LogitTargets columns{targets, first_};
+    Tensor top = row_max(logits);
     tp_.all_reduce(top, Communicator::Op::kMax);
-    Tensor sums = exp_sums(logits, top, targets);
+    Tensor sums = exp_sums(logits, top, columns);
     tp_.all_reduce(sums);
-    add_loss(from, sums[0].log() - sums[1]);
-    if (!training_) return;
-    Tensor share = share_of(from, rows);
-    gradients_(logits, top, sums, targets, share);
-    add_gradients(0, x, logits, dx);
+    if (share.defined()) gradients_(logits, top, sums, columns, share);
+    return sums[0].log() - sums[1];
   }
 
   void add_loss(int64_t from, const Tensor& losses) {
