@@ -160,6 +160,17 @@ TEST(Saving, ExitIntervalEndsTheRunAndTheNextGoesOn) {
   expect_same(straight, parts, 20);
 }
 
+TEST(Saving, ABatchThatIsNotTheRunsIsNamedAndNotTaken) {
+  Training run;
+  ASSERT_EQ(run.train({"exit_interval=10"}).code, 0);
+  Ended ended = run.train({"train_batch_size=10"});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  EXPECT_TRUE(has(ended.err, "train_batch_size is 10, but the run of " + run.step_dir(10) +
+                                 " began with 5, which it keeps"))
+      << ended.err;
+  EXPECT_EQ(run.state(20).consumed_samples, 20 * 5);
+}
+
 TEST(Saving, ExtraStepsMayBeginWithZero) {
   Training run;
   ASSERT_EQ(run.train({"extra_save_iters=[0, 3]"}).code, 0);
