@@ -239,7 +239,7 @@ const Case kLoad[] = {
      }},
     {"no complete checkpoint",
      74,
-     {"no checkpoint in DIR/save can be used", "remove"},
+     {"no checkpoint in DIR/save can be used", "put a whole copy there"},
      [](Scene& s) {
        for (int64_t step : {10, 20}) fs::remove(s.of_step(step, "COMPLETE"));
        return What{};

@@ -140,5 +140,27 @@ const Case kGenerate[] = {
 };
 INSTANTIATE_TEST_SUITE_P(All, Generated, ::testing::ValuesIn(kGenerate), name_of);
 
+// A program under a shell that has done `before`.
+Ended under_shell(const std::string& before, const Strings& command) {
+  Strings all = {"/bin/sh", "-c", before + " exec \"$0\" \"$@\""};
+  all.insert(all.end(), command.begin(), command.end());
+  return Child(all).end();
+}
+
+TEST(Output, ThatAFullDiskTookIsAnError) {
+  for (const char* name : {"neox-train", "neox-generate"}) {
+    Ended ended = under_shell("exec > /dev/full;", {program(name), "--help"});
+    EXPECT_EQ(ended.code, 74);
+    EXPECT_NE(ended.err.find("standard output: No space left"), std::string::npos) << ended.err;
+  }
+}
+
+TEST(Output, BeyondTheLimitOfFileSizesIsAnErrorWithAMessage) {
+  Training run;
+  Ended ended = under_shell("ulimit -f 100;", run.command({}));
+  EXPECT_EQ(ended.code, 74);
+  EXPECT_NE(ended.err.find("ulimit -f"), std::string::npos) << ended.err;
+}
+
 }  // namespace
 }  // namespace neox::testing

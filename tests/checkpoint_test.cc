@@ -206,6 +206,29 @@ TEST_F(CheckpointTest, LeftoversOfOldLivesGoWhenTheyAreOld) {
   EXPECT_TRUE(fs::exists(dir_ / "mine.tmp-a"));
 }
 
+TEST_F(CheckpointTest, LeftoversOfOtherLivesGoAtOnceWhereThisOneIsTheOwner) {
+  for (const char* name : {"global_step3.tmp-killed", "global_step3.tmp-own"}) {
+    fs::create_directories(dir_ / name);
+    write_file_atomically(dir_ / name / "rank_00000.h5", "x");
+  }
+  claim_run(dir_, "own");
+  save_all({.dir = dir_, .life = "own"}, filled(1, 4), 4);
+  EXPECT_FALSE(fs::exists(dir_ / "global_step3.tmp-killed"));
+  EXPECT_TRUE(fs::exists(dir_ / "global_step3.tmp-own"));
+}
+
+TEST_F(CheckpointTest, ARunThatWasTakenOverEndsForGood) {
+  claim_run(dir_, "later");
+  Texts errors = save_all({.dir = dir_, .life = "earlier"}, filled(1, 4), 4);
+  EXPECT_TRUE(all_contain(errors, "was taken over by a later run (later)")) << errors[0];
+  EXPECT_FALSE(fs::exists(dir_ / "global_step4"));
+  Exit exit = Exit::kDone;
+  try {
+    check_claim(dir_, "earlier");
+  } catch (const Error& e) { exit = e.exit(); }
+  EXPECT_EQ(exit, Exit::kUsage);  // a requeued job would take the directory back
+}
+
 TEST_F(CheckpointTest, AReaderOfAnotherArchitectureIsTold) {
   save_all({.dir = dir_}, filled(2, 1), 1);
   Checkpoint checkpoint(dir_ / "global_step1");

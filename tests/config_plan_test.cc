@@ -162,7 +162,7 @@ TEST_F(ConfigTest, PythiaWritesItsPublishedCheckpoints) {
   // Step 0 and 1, 2, 4 ... 512, and every 1000: 154 in the suite.
   EXPECT_EQ(e.num_checkpoints, 154);
   EXPECT_EQ(e.checkpoint_bytes, 12 * e.parameters);
-  EXPECT_EQ(e.files_per_checkpoint, 12);
+  EXPECT_EQ(e.files_per_checkpoint, 11);
   EXPECT_EQ(e.disk_bytes, 154 * e.checkpoint_bytes);
   EXPECT_EQ(e.tokens_per_step, 2097152);
   EXPECT_NEAR(e.flops_per_token / 1e9, 0.306, 0.001);

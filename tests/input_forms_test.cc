@@ -273,6 +273,7 @@ TEST_F(InputForms, WhatIsNotReadIsRefusedByName) {
               HasSubstr("an archive in an archive"));
   EXPECT_THAT(refusal({tar("b.7z", "7z\xbc\xaf\x27\x1c...")}), HasSubstr("a.tar: b.7z is a 7z"));
   EXPECT_THAT(refusal({dir_.put("a.rar", "Rar!\x1a\x07...")}), HasSubstr("RAR"));
+  EXPECT_THAT(refusal({dir_.put("a.parquet", "PAR1...")}), HasSubstr("is a Parquet file"));
   EXPECT_THAT(refusal({dir_.put("a.txt",
                                 "\xff\xfe"
                                 "a")}),

@@ -152,10 +152,23 @@ TEST(Saving, ExitIntervalEndsTheRunAndTheNextGoesOn) {
   ASSERT_EQ(straight.train().code, 0);
   const Strings seven = {"exit_interval=7", "checkpoint_factor=1000"};
   for (std::vector<int64_t> saved : {std::vector<int64_t>{7}, {7, 14}, {7, 14, 20}}) {
-    ASSERT_EQ(parts.train(seven).code, 0);
+    Ended ended = parts.train(seven);
+    ASSERT_EQ(ended.code, 0);
     EXPECT_EQ(parts.saved(), saved);
+    EXPECT_EQ(has(ended.err, "exit_interval is 7; the same command goes on"), saved.back() < 20);
   }
   expect_same(straight, parts, 20);
+}
+
+TEST(Saving, ABatchThatIsNotTheRunsIsNamedAndNotTaken) {
+  Training run;
+  ASSERT_EQ(run.train({"exit_interval=10"}).code, 0);
+  Ended ended = run.train({"train_batch_size=10"});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  EXPECT_TRUE(has(ended.err, "train_batch_size is 10, but the run of " + run.step_dir(10) +
+                                 " began with 5, which it keeps"))
+      << ended.err;
+  EXPECT_EQ(run.state(20).consumed_samples, 20 * 5);
 }
 
 TEST(Saving, ExtraStepsMayBeginWithZero) {
@@ -320,6 +333,15 @@ TEST(NotFinite, EndsTheRunWithStepAndCure) {
   EXPECT_TRUE(has(ended.err, "neox-train: step ")) << ended.err;
   EXPECT_TRUE(has(ended.err, "the loss is nan")) << ended.err;
   EXPECT_TRUE(has(ended.err, "a lower learning rate")) << ended.err;
+}
+
+TEST(Reports, ACompleteRunStartedAgainEvaluatesTheSameSamples) {
+  Training run;
+  const Strings settings = {"eval_interval=10", "eval_iters=2"};
+  ASSERT_EQ(run.train(settings).code, 0);
+  double first = run.metric("validation/lm_loss").at(20);
+  ASSERT_EQ(run.train(settings).code, 0);
+  EXPECT_EQ(run.metric("validation/lm_loss").at(20), first);
 }
 
 TEST(Reports, SamplesAndEvaluationsAreInTheMetrics) {

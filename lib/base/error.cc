@@ -14,6 +14,9 @@ std::string describe_errno(int error) {
       return text +
              " (EDQUOT): your quota there is used up, though the file system may have room; "
              "free some of your files, or ask for more";
+    case EFBIG:
+      return text +
+             " (EFBIG): larger than a limit of this shell (ulimit -f), or of the file system";
     case EROFS:
       return text + " (EROFS): choose a directory that can be written";
     case EACCES:

@@ -1,6 +1,8 @@
 #include "base/program.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <csignal>
 #include <iostream>
 
 #include "base/error.h"
@@ -79,9 +81,25 @@ std::string Program::help() const {
   return out.str();
 }
 
+namespace {
+
+// Output that a full disk took must not pass as done.
+int end_output(int code) {
+  errno = 0;
+  std::cout.flush();
+  if (code == 0 && !std::cout)
+    fail(Exit::kIo, "cannot write to standard output",
+         errno == 0 ? "" : ": " + describe_errno(errno));
+  return code;
+}
+
+}  // namespace
+
 int run_program(const std::string& name, const std::function<int()>& body) {
+  // A limit on the size of files (ulimit -f) becomes an error of the write, which has a message.
+  std::signal(SIGXFSZ, SIG_IGN);
   try {
-    return body();
+    return end_output(body());
   } catch (const Error& e) {
     std::cerr << name << ": " << e.what() << "\n";
     return static_cast<int>(e.exit());

@@ -90,7 +90,8 @@ std::string list_steps(const RunDir& run) {
 
 [[noreturn]] void fail_foreign(const RunDir& run) {
   fail(Exit::kIo, run.dir.string(), " holds ", run.foreign[0],
-       ", which must be converted first; or name another directory");
+       "; convert it with neox-convert --to neox.cpp ", run.dir.string(),
+       " NEW, or name another directory");
 }
 
 fs::path find_iteration(const RunDir& run, int64_t iteration) {
@@ -157,12 +158,13 @@ std::optional<fs::path> find_checkpoint(const fs::path& run_dir, std::optional<i
     faults.push_back(fault);
   }
   check_io(faults.empty(), "no checkpoint in ", run_dir.string(),
-           " can be used: ", join(faults, "; "), "; remove what is there to start anew");
+           " can be used: ", join(faults, "; "),
+           "; put a whole copy there, or move what is there away, to start from the beginning");
   if (!run.foreign.empty()) fail_foreign(run);
   check_io(run.latest.empty(), (run_dir / kLatestFile).string(), " names ", run.latest,
            ", which is not there",
            run.unfinished.empty() ? "" : "; what is left is " + join(run.unfinished, ", "),
-           "; remove `latest` to start anew");
+           "; put it back, or remove `latest`, to start from the beginning");
   for (const std::string& name : run.unfinished)
     log_warning((run_dir / name).string(), " is what was left of a checkpoint; it is passed over");
   return std::nullopt;

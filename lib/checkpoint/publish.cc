@@ -49,6 +49,13 @@ bool is_stale(const fs::path& path) {
   return newest < fs::file_time_type::clock::now() - kStale;
 }
 
+// What another life wrote, once this one owns the directory, can never be published.
+bool is_fenced(const fs::path& run_dir, const std::string& name, const std::string& life) {
+  if (name.ends_with(concat(".tmp-", life))) return false;
+  fs::path owner = run_dir / kClaimFile;
+  return is_there(owner) && read_file(owner) == life;
+}
+
 // "global_step10.tmp-77.0" with mark ".tmp-".
 bool is_marked(const std::string& name, const char* mark) {
   size_t at = name.find(mark);
@@ -75,8 +82,9 @@ void check_claim(const fs::path& run_dir, const std::string& life) {
   if (!is_there(path)) return;
   std::string owner = read_file(path);
   if (owner != life)
-    fail(Exit::kPeerLost, run_dir.string(), " was taken over by a later run (", owner,
-         "); this one (", life, ") saves nothing more there");
+    fail(Exit::kUsage, run_dir.string(), " was taken over by a later run (", owner, "); this one (",
+         life, ") saves nothing more there. Let one run at a time save there, or ",
+         "give this one another save directory");
 }
 
 void publish(const fs::path& temporary, const fs::path& final_dir, const std::string& life) {
@@ -100,6 +108,8 @@ void prune(const fs::path& run_dir, int64_t keep_last, int64_t iteration, const 
   for (const auto& entry : fs::directory_iterator(run_dir, error)) {
     std::string name = entry.path().filename().string();
     if (is_marked(name, ".deleting-") || name == temporary_name(iteration, life))
+      remove_logged(entry);
+    else if (is_marked(name, ".tmp-") && is_fenced(run_dir, name, life))
       remove_logged(entry);
     else if ((is_marked(name, ".tmp-") || name.starts_with("latest.tmp-")) && is_stale(entry))
       remove_logged(entry);

@@ -149,7 +149,7 @@ void count_disk(Estimate& e, const Config& config) {
   // The oldest goes only after the newest is complete.
   int64_t most = std::min(e.num_kept + (keep > 0), e.num_checkpoints);
   e.disk_bytes = most * e.checkpoint_bytes;
-  e.files_per_checkpoint = e.world + 4;
+  e.files_per_checkpoint = e.world + 3;  // index.h5, train_state.json, COMPLETE
   e.num_files = most * e.files_per_checkpoint;
   bool async = config.checkpoint.async_save && e.num_checkpoints > 1;  // the last one needs none
   int64_t shard = config.layout.shard > 0 ? config.layout.shard : e.data_ranks;

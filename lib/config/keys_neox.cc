@@ -342,20 +342,21 @@ constexpr KeyRow kTraining[] = {
     {"mup_width_scale", kInt, "2", kNoEffect, kOnlyMup},
 };
 
-constexpr const char* kGenerate = "neox-generate has an option for it";
-
 constexpr KeyRow kTextgen[] = {
-    {"text_gen_type", kText, "null", kNoEffect, kGenerate},
+    {"text_gen_type", kText, "null", kNoEffect,
+     "neox-generate takes --prompt, --file or standard input"},
     {"precompute_model_name", kText, "null", kRefused, "precomputed log-probabilities"},
     {"temperature", kNumber, "0.0", kUsed, "of generated text; 0: the likeliest token"},
     {"top_p", kNumber, "0.0", kUsed, "sample from the likeliest tokens of this share; 0: all"},
     {"top_k", kInt, "0", kUsed, "sample from the likeliest so many tokens; 0: all"},
-    {"return_logits", kBool, "false", kNoEffect, kGenerate},
+    {"return_logits", kBool, "false", kNoEffect, "neox-generate gives texts alone"},
     {"maximum_tokens", kInt, "64", kUsed, "longest generated text, in tokens"},
-    {"prompt_end", kText, "\"\\n\"", kNoEffect, kGenerate},
-    {"sample_input_file", kText, "null", kNoEffect, kGenerate},
-    {"sample_output_file", kText, "samples.txt", kNoEffect, kGenerate},
-    {"num_samples", kInt, "1", kNoEffect, kGenerate},
+    {"prompt_end", kText, "\"\\n\"", kNoEffect,
+     "a prompt of neox-generate is a line, or a --prompt"},
+    {"sample_input_file", kText, "null", kNoEffect, "neox-generate --file"},
+    {"sample_output_file", kText, "samples.txt", kNoEffect,
+     "neox-generate writes to standard output"},
+    {"num_samples", kInt, "1", kNoEffect, "neox-generate --num-samples"},
     {"recompute", kBool, "false", kNoEffect, "the key/value cache is always used"},
     {"eval_results_prefix", kText, "\"\"", kNoEffect, "for eval_tasks only"},
     {"eval_tasks", kTexts, "null", kRefused, "evaluation tasks"},

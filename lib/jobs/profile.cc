@@ -120,7 +120,7 @@ Profile load_profile(const std::string& name, const std::vector<fs::path>& direc
               "the path of a file");
   std::string near = nearest(name, names);
   fail(Exit::kUsage, "--profile ", name, ": there is no such profile",
-       near.empty() ? "" : "; did you mean " + near + "?", " There are: ", join(names, ", "),
+       near.empty() ? "." : "; did you mean " + near + "?", " There are: ", join(names, ", "),
        "; or give the path of a file of your own");
 }
 

@@ -107,7 +107,7 @@ ChatTemplate read_chat_template(const std::string& name_or_file, const fs::path&
   }
   std::string near = nearest(name_or_file, names);
   fail(Exit::kUsage, "--chat-template ", name_or_file, " is not known",
-       near.empty() ? "" : "; did you mean " + near + "?", " There are ", join(names, ", "),
+       near.empty() ? "." : "; did you mean " + near + "?", " There are ", join(names, ", "),
        ", or a YAML file of yours with one (docs/fine-tuning.md); the Jinja of a "
        "tokenizer_config.json is not interpreted");
 }

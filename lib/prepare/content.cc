@@ -23,6 +23,9 @@ constexpr Refused kRefused[] = {
     {"LZIP\x01", "compressed with lzip", "lzip -dk"},
     {"\x1f\x9d", "compressed with compress", "uncompress -k"},
     {"\x02\x21\x4c\x18", "compressed in lz4's old format", "lz4 -dk"},
+    {"PAR1", "a Parquet file",
+     "python3 -c \"import sys, pandas; pandas.read_parquet(sys.argv[1]).to_json('NEW.jsonl', "
+     "orient='records', lines=True)\""},
     {"\xff\xfe", "text in UTF-16", "iconv -f UTF-16 -t UTF-8 -o NEW"},
     {"\xfe\xff", "text in UTF-16", "iconv -f UTF-16 -t UTF-8 -o NEW"},
 };

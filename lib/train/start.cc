@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "model/parameters.h"
 
 namespace neox {
@@ -111,6 +112,14 @@ void choose_schedule(Config& config, const TrainState& state, const std::string&
               "override_lr_scheduler: true (this one)");
 }
 
+void say_kept_batch(const Config& config, const TrainState& state, const std::string& dir) {
+  int64_t asked = config.batch.global.value_or(state.global_batch);
+  if (asked != state.global_batch)
+    log_warning(config.where("train_batch_size"), ": train_batch_size is ", asked,
+                ", but the run of ", dir, " began with ", state.global_batch,
+                ", which it keeps; another batch is another run (finetune: true)");
+}
+
 }  // namespace
 
 Start find_start(Config& config, const Tokenizer* tokenizer, int64_t data_ranks, Control& control) {
@@ -129,6 +138,7 @@ Start find_start(Config& config, const Tokenizer* tokenizer, int64_t data_ranks,
           " holds weights alone, as neox-convert writes them; set finetune: true to begin a "
           "run from them");
       choose_schedule(config, stored, dir.string());
+      if (control.rank() == 0) say_kept_batch(config, stored, dir.string());
       start.state = stored;
       start.batch = plan_batch(config, data_ranks, stored.global_batch);
       return start;

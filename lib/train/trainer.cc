@@ -140,20 +140,25 @@ Exit Trainer::train_loop() {
   std::string why = wants_stop();  // before a save that may change what is due
   bool complete = state_.iteration >= t.iters;
   if (complete && !stop_ && evaluated_at_ != state_.iteration)
-    evaluate_and_sample(state_.iteration / std::max<int64_t>(t.eval_interval, 1));
+    evaluate_and_sample((state_.iteration - 1) / std::max<int64_t>(t.eval_interval, 1));
   if (state_.iteration > 0 && saved_at_ != state_.iteration) save();
   if (saver_) end_of_save(saver_->wait());
-  if (stop_ && !complete) {
-    if (p_.control.rank() == 0)
-      log_info("stopped at step ", state_.iteration, " of ", t.iters, ": ",
-               why.empty() ? "another rank asked for it" : why,
-               c.save.empty() ? "; nothing was saved, because save is not set"
-                              : "; the same command goes on from there");
-    return Exit::kRequeue;
+  if (!complete) {
+    say_stopped(!stop_        ? concat("exit_interval is ", t.exit_interval)
+                : why.empty() ? "another rank asked for it"
+                              : why);
+    return stop_ ? Exit::kRequeue : Exit::kDone;
   }
-  if (complete && !stop_)
+  if (!stop_)
     if (auto loss = evaluate(Split::kTest, 0)) report_.evaluation(state_.iteration, "test", *loss);
   return Exit::kDone;
+}
+
+void Trainer::say_stopped(const std::string& why) const {
+  if (p_.control.rank() != 0) return;
+  log_info("stopped at step ", state_.iteration, " of ", p_.config.train.iters, ": ", why,
+           p_.config.checkpoint.save.empty() ? "; nothing was saved, because save is not set"
+                                             : "; the same command goes on from there");
 }
 
 void Trainer::take_step() {

@@ -46,6 +46,7 @@ class Trainer {
  private:
   void load(const Checkpoint& checkpoint, Resume resume);
   Exit train_loop();
+  void say_stopped(const std::string& why) const;
   void take_step();
   // Why this rank would stop now: a signal or the time; "" where it goes on.
   std::string wants_stop() const;
