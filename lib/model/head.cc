@@ -78,11 +78,12 @@ class Head {
   void run_rows(int64_t from, int64_t rows) {
     Tensor x = x_.narrow(0, from, rows), dx = training_ ? dx_.narrow(0, from, rows) : Tensor();
     LogitTargets targets{t_.targets.narrow(0, from, rows), first_};
-    Tensor logits = at::mm(x, weight_of(0, weight_.size(0)).t()), top = row_max(logits);
+    Tensor logits = at::mm(x, weight_of(0, weight_.size(0)).t());
+    Tensor own = row_statistics(logits, targets), top = own[0].clone();
     tp_.all_reduce(top, Communicator::Op::kMax);
-    Tensor sums = exp_sums(logits, top, targets);
+    Tensor sums = sums_below(top, own);
     tp_.all_reduce(sums);
-    add_loss(from, sums[0].log() - sums[1]);
+    add_loss(from, sums[0].log() - (sums[1] - top));
     if (!training_) return;
     Tensor share = share_of(from, rows);
     gradients_(logits, top, sums, targets, share);

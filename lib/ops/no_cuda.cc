@@ -51,8 +51,6 @@ void lion_cuda(void*, const void*, void*, UpdateType, int64_t, const LionConstan
   refuse("Lion");
 }
 
-void row_max_cuda(const CrossEntropyRows&) { refuse("cross entropy"); }
-void exp_sums_cuda(const CrossEntropyRows&) { refuse("cross entropy"); }
 void gradients_cuda(const CrossEntropyRows&) { refuse("cross entropy"); }
 void cross_entropy_cuda(const CrossEntropyRows&) { refuse("cross entropy"); }
 
