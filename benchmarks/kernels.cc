@@ -1,8 +1,8 @@
 // The fused operations beside the same made of ATen's, forward and backward, at the shapes of
-// Pythia: time, bytes that must be moved, and their share of the copy rate measured in the same
-// round; the LM head with its loss beside its three products alone, and the memory that it takes;
-// on a GPU also the kernels of generation's steps.
-// One JSON object per line.
+// Pythia, on a GPU recorded as CUDA graphs: time, bytes that must be moved, and their share of the
+// copy rate measured in the same round; the LM head with its loss beside its three products alone,
+// and the memory that it takes; on a GPU also the kernels of generation's steps. One JSON object
+// per line.
 //   kernels [--device cuda] [--dtype bf16] [--shapes 70m,410m,1.4b] [--tokens 2048,16384] [--rounds
 //   3]
 #include <ATen/TensorOperators.h>
@@ -72,18 +72,26 @@ Tensors with_gradients(const Tensors& tensors) {
   return chosen;
 }
 
+// Gradients of our vectors, of weights and biases, are float, as where a model keeps them.
+void keep_float_gradients(const Tensors& inputs, bool ours) {
+  for (const Tensor& t : inputs)
+    if (t.dim() == 1 && t.requires_grad() && t.is_cuda())
+      Tensor(t).set_grad_dtype(ours ? at::kFloat : t.scalar_type());
+}
+
 void measure(const Setting& s, const Case& c, const char* who, const Operation& operation) {
   at::Device device = s.options.device();
   {
     at::NoGradGuard no_grad;
     report(s, c.name + " forward", who, c.forward,
-           seconds_of(device, [&] { operation(c.inputs); }));
+           recorded_seconds_of(device, [&] { operation(c.inputs); }));
   }
   if (c.backward == 0) return;
+  keep_float_gradients(c.inputs, who == std::string("ours"));
   Tensors outputs = with_gradients(operation(c.inputs)), inputs = with_gradients(c.inputs), grads;
   for (const Tensor& y : outputs) grads.push_back(at::randn_like(y));
   report(s, c.name + " backward", who, c.backward,
-         seconds_of(device, [&] { torch::autograd::grad(outputs, inputs, grads, true); }));
+         recorded_seconds_of(device, [&] { torch::autograd::grad(outputs, inputs, grads, true); }));
 }
 
 void run_case(const Setting& s, Case c) {
@@ -97,7 +105,8 @@ void run_case(const Setting& s, Case c) {
 double copy_rate(const at::TensorOptions& options) {
   int64_t n = options.device().is_cuda() ? int64_t{1} << 28 : int64_t{1} << 24;
   Tensor a = at::randn({n}, options.dtype(at::kFloat)), b = at::empty_like(a);
-  return static_cast<double>(8 * n) * 1e-9 / seconds_of(options.device(), [&] { b.copy_(a); });
+  return static_cast<double>(8 * n) * 1e-9 /
+         recorded_seconds_of(options.device(), [&] { b.copy_(a); });
 }
 
 Case norms(const Setting& s, double row) {
@@ -253,7 +262,7 @@ double seconds_of_products(const Setting& s, const Tensor& x, const Tensor& weig
   at::NoGradGuard no_grad;
   Tensor logits = at::empty({x.size(0), kVocab}, s.options), dx = at::empty_like(x),
          dweight = at::empty_like(weight);
-  return seconds_of(s.options.device(), [&] {
+  return recorded_seconds_of(s.options.device(), [&] {
     at::mm_out(logits, x, weight.t());
     at::mm_out(dx, logits, weight);
     at::mm_out(dweight, logits.t(), x);
@@ -274,7 +283,8 @@ void run_head(const Setting& s) {
   HeadTargets counted{targets, at::ones({N}, s.options.dtype(at::kFloat)),
                       at::full({}, 1.0 / static_cast<double>(N), s.options.dtype(at::kDouble))};
   auto measured = [&](const char* who, const std::function<void()>& run) {
-    double seconds = seconds_of(device, run), work = 6e-12 * static_cast<double>(N * h * kVocab);
+    double seconds = recorded_seconds_of(device, run),
+           work = 6e-12 * static_cast<double>(N * h * kVocab);
     say(s, "LM head and loss", who,
         {{"metric", "TFLOP/s"}, {"value", work / seconds}, {"of ceiling", products / seconds}});
     x.mutable_grad() = plain.mutable_grad() = Tensor();
@@ -327,6 +337,8 @@ int main(int argc, char** argv) {
     check_usage(name == "cpu" || name == "cuda", "--device ", name, ": expected cpu or cuda");
     at::Device device = name == "cpu" ? at::Device(at::kCPU) : at::Device(at::kCUDA, 0);
     auto options = at::dtype(type).device(device);
+    // From here on a stream that can be recorded: autograd runs backward on that of forward.
+    graph_recorder(device);
     auto shapes = words(program.get<std::string>("shapes"));
     auto tokens = words(program.get<std::string>("tokens"));
     for (int round = 0; round < program.get<int>("rounds"); ++round)

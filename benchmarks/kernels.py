@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The operations of kernels.cc as torch.compile makes them, timed alike. Prints the lines of harness/lines.py.
+"""The operations of kernels.cc as torch.compile makes them, timed alike: on a GPU recorded as CUDA graphs. Prints the lines of
+harness/lines.py; an operation that does not compile is such a line too.
 
     python3 benchmarks/kernels.py --device cuda --dtype bf16
 """
@@ -16,6 +17,8 @@ from harness import lines  # noqa: E402
 from harness.shapes import SHAPES  # noqa: E402
 
 VOCAB, SEQ = 50304, 2048
+RUNS = 5       # of a function in one CUDA graph
+COMPILED = {}  # of each name, shape and number of tokens
 
 
 def norms(x, added, bias, w1, b1, w2, b2):
@@ -81,8 +84,32 @@ class Bench:
         if self.cuda:
             torch.cuda.synchronize()
 
+    def compiled(self, name, function):
+        return COMPILED.setdefault((name, self.shape, self.tokens), torch.compile(function, dynamic=False))
+
+    def recorded(self, run):
+        """Work that does so many runs at once, and how many; on a CPU, and where it cannot be recorded, one."""
+        if not self.cuda:
+            return run, 1
+        for _ in range(3):
+            run()
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph, stream=torch.cuda.current_stream()):
+                for _ in range(RUNS):
+                    run()
+        except RuntimeError as e:
+            lines.note(f"not recorded: {str(e).splitlines()[0]}")
+            torch.cuda.synchronize()
+            return run, 1
+        return graph.replay, RUNS
+
     def seconds_of(self, run):
         """Of one run: the best of three spells of at least 0.05 s, after warming up."""
+        work, runs = self.recorded(run)
+        return self.best_of_spells(work) / runs
+
+    def best_of_spells(self, run):
         def spell(runs):
             self.settle()
             start = time.perf_counter()
@@ -94,12 +121,18 @@ class Bench:
         runs = int(min(1000, max(1, 0.05 / spell(1))))
         return min(spell(runs) for _ in range(3)) / runs
 
-    def say(self, name, metric, value, **more):
+    def attempt(self, name, work):
+        try:
+            work()
+        except Exception as e:  # compilers fail in many ways; the next operation may not
+            self.say(name, "GB/s", error=f"{type(e).__name__}: {' '.join(str(e).split())}"[:300])
+
+    def say(self, name, metric, **more):
         lines.say(suite="kernels", case=f"{name} {self.shape} {self.tokens} tokens", who=f"torch.compile {torch.__version__}", metric=metric,
-                  value=value, round=self.number, **more)
+                  round=self.number, **more)
 
     def report(self, name, amount, seconds):
-        self.say(name, "GB/s", amount / seconds * 1e-9, microseconds=seconds * 1e6, bytes=amount)
+        self.say(name, "GB/s", value=amount / seconds * 1e-9, microseconds=seconds * 1e6, bytes=amount)
 
     def cases(self):
         """Name, bytes forward and backward, function, inputs."""
@@ -131,20 +164,22 @@ class Bench:
         yield "norm of gradients", 4 * n, lambda x: x.square().sum(), [self.make(n, dtype=torch.float32)]
 
     def run(self, first):
-        for name, forward, backward, function, inputs in self.cases():
-            self.both_ways(name, forward, backward, function, inputs)
-        self.head()
+        for case in self.cases():
+            self.attempt(case[0], lambda: self.both_ways(*case))
+        self.attempt("LM head and loss", self.head)
         if not first:  # these do not depend on the tokens
             return
-        for name, amount, function, inputs in self.cases_without_backward():
-            compiled = torch.compile(function, dynamic=False)
-            with torch.no_grad():
-                self.report(name + " forward", amount, self.seconds_of(lambda: compiled(*inputs)))
+        for case in self.cases_without_backward():
+            self.attempt(case[0], lambda: self.forward(*case))
+
+    def forward(self, name, amount, function, inputs):
+        compiled = self.compiled(name, function)
+        with torch.no_grad():
+            self.report(name + " forward", amount, self.seconds_of(lambda: compiled(*inputs)))
 
     def both_ways(self, name, forward, backward, function, inputs):
-        compiled = torch.compile(function, dynamic=False)
-        with torch.no_grad():
-            self.report(name + " forward", forward, self.seconds_of(lambda: compiled(*inputs)))
+        self.forward(name, forward, function, inputs)
+        compiled = self.compiled(name, function)
         for t in inputs:
             t.requires_grad_(True)
         outputs = compiled(*inputs)
@@ -157,20 +192,20 @@ class Bench:
         rows = self.tokens if self.cuda else 512
         x, weight = self.make(rows, hidden).requires_grad_(), (self.make(VOCAB, hidden) * 0.02).requires_grad_()
         targets = torch.randint(VOCAB, (rows,), device=self.a.device)
-        compiled = torch.compile(head_loss, dynamic=False)
+        compiled = self.compiled("head", head_loss)
 
         def run():
             x.grad = weight.grad = None
             compiled(x, weight, targets).backward()
         seconds = self.seconds_of(run)
-        self.say("LM head and loss", "TFLOP/s", 6e-12 * rows * hidden * VOCAB / seconds)
+        self.say("LM head and loss", "TFLOP/s", value=6e-12 * rows * hidden * VOCAB / seconds)
         if self.cuda:
             x.grad = weight.grad = None
             torch.cuda.reset_peak_memory_stats()
             before = torch.cuda.memory_allocated()
             run()
             self.settle()
-            self.say("LM head and loss, extra memory", "MB", (torch.cuda.max_memory_allocated() - before) * 1e-6)
+            self.say("LM head and loss, extra memory", "MB", value=(torch.cuda.max_memory_allocated() - before) * 1e-6)
 
 
 def main():
@@ -183,6 +218,8 @@ def main():
     a = p.parse_args()
     torch._dynamo.config.recompile_limit = 1000  # of functions that are compiled for each size
     tokens = [int(n) for n in a.tokens.split(",")]
+    if a.device == "cuda":  # one that can be recorded: backward runs on the stream of forward
+        torch.cuda.set_stream(torch.cuda.Stream())
     for number in range(a.rounds):
         for shape in a.shapes.split(","):
             for n in tokens:

@@ -13,6 +13,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "ops/column_sums.h"
 #include "ops/cross_entropy.h"
 
 namespace neox {
@@ -67,12 +68,13 @@ TEST_P(CrossEntropy, OfTwoPartsOfAVocabularyIsThatOfTheWhole) {
     Tensor want = in.logits.clone(), loss = cross_entropy_(want, in.targets, in.factor);
     Tensor a = in.logits.narrow(1, 0, split).contiguous(),
            b = in.logits.narrow(1, split, V - split).contiguous();
-    Tensor top = at::maximum(row_max(a), row_max(b));
     LogitTargets first{in.targets, 0}, second{in.targets, split};
-    Tensor sums = exp_sums(a, top, first) + exp_sums(b, top, second);
+    Tensor of_a = row_statistics(a, first), of_b = row_statistics(b, second);
+    Tensor top = at::maximum(of_a[0], of_b[0]);
+    Tensor sums = sums_below(top, of_a) + sums_below(top, of_b);
     gradients_(a, top, sums, first, in.factor);
     gradients_(b, top, sums, second, in.factor);
-    expect_close(sums[0].log() - sums[1], loss.cpu(), "loss");
+    expect_close(sums[0].log() - (sums[1] - top), loss.cpu(), "loss");
     expect_close(at::cat({a, b}, 1), want.cpu(), "gradient");
   }
 }
@@ -97,14 +99,30 @@ TEST_P(CrossEntropy, OfNotANumberIsNotANumber) {
 
 TEST_P(CrossEntropy, RefusesStatisticsOfOtherRows) {
   Inputs in = inputs(4, 10);
-  Tensor top = row_max(in.logits), sums = exp_sums(in.logits, top, {in.targets});
-  EXPECT_THROW(exp_sums(in.logits, top.narrow(0, 0, 3), {in.targets}), Error);
-  EXPECT_THROW(exp_sums(in.logits, top, {in.targets.narrow(0, 0, 3)}), Error);
-  EXPECT_THROW(gradients_(in.logits, top, sums[0], {in.targets}, in.factor), Error);
+  Tensor own = row_statistics(in.logits, {in.targets}), sums = own.narrow(0, 1, 2);
+  EXPECT_THROW(row_statistics(in.logits, {in.targets.narrow(0, 0, 3)}), Error);
+  EXPECT_THROW(gradients_(in.logits, own[0].narrow(0, 0, 3), sums, {in.targets}, in.factor), Error);
+  EXPECT_THROW(gradients_(in.logits, own[0], sums[0], {in.targets}, in.factor), Error);
   EXPECT_THROW(cross_entropy_(in.logits, in.targets, in.factor.to(at::kLong)), Error);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, CrossEntropy, testing::ValuesIn(kKernelCases), kernel_case_name);
+
+class SumOfParts : public KernelTest {};
+
+TEST_P(SumOfParts, IsThatOfAten) {
+  auto wide = GetParam().type == at::kDouble ? at::kDouble : at::kFloat;
+  for (int64_t columns : {1, 33, 1024, 5121})
+    for (int64_t parts : {1, 7, 132}) {
+      Tensor x = random({parts, columns}).to(wide);
+      Tensor sum = sum_of_parts(x), narrow = sum_of_parts(x.view({parts, 1, columns}));
+      EXPECT_EQ(narrow.sizes(), (at::IntArrayRef{1, columns}));
+      EXPECT_TRUE(narrow[0].equal(sum));
+      expect_close(sum, reference(x).sum(0), "sum");
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, SumOfParts, testing::ValuesIn(kKernelCases), kernel_case_name);
 
 }  // namespace
 }  // namespace neox

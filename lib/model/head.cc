@@ -86,18 +86,16 @@ class Head {
     if (training_) add_gradients(0, x, logits, dx);
   }
 
-  // The losses of rows, whose logits become gradients where there is a share to multiply them. Rows
-  // of the whole vocabulary are read from memory and written once, those of a part of it are read
-  // three times.
+  // The losses of rows, whose logits become gradients where there is a share to multiply them.
   Tensor to_gradients(Tensor& logits, const Tensor& targets, const Tensor& share) {
-    if (tp_.size() == 1) return cross_entropy_(logits, targets, share);
+    if (tp_.size() == 1) return cross_entropy_(logits, targets, share);  // in one kernel
     LogitTargets columns{targets, first_};
-    Tensor top = row_max(logits);
+    Tensor own = row_statistics(logits, columns), top = own[0].clone();
     tp_.all_reduce(top, Communicator::Op::kMax);
-    Tensor sums = exp_sums(logits, top, columns);
+    Tensor sums = sums_below(top, own);
     tp_.all_reduce(sums);
     if (share.defined()) gradients_(logits, top, sums, columns, share);
-    return sums[0].log() - sums[1];
+    return sums[0].log() - (sums[1] - top);
   }
 
   void add_loss(int64_t from, const Tensor& losses) {

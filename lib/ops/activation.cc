@@ -27,6 +27,7 @@ struct LaneMath {
   using W = Element;
   [[gnu::always_inline]] static Lanes<W> exp(Lanes<W> x) { return exp_of(x); }
   [[gnu::always_inline]] static Lanes<W> erf(Lanes<W> x) { return erf_of(x); }
+  [[gnu::always_inline]] static Lanes<W> inverse(Lanes<W> x) { return W(1) / x; }
 };
 
 template <class T>
@@ -198,7 +199,7 @@ ActivationGradients activation_gradients(const Tensor& grad, const Tensor& given
     r.partial = partial.mutable_data_ptr();
   }
   if (r.rows > 0) x.is_cuda() ? activation_gradient_cuda(r) : activation_gradient_cpu(r);
-  return {dx, partial.defined() ? partial.sum(0) : partial};
+  return {dx, partial.defined() ? sum_of_parts(partial) : partial};
 }
 
 }  // namespace neox

@@ -1,6 +1,8 @@
 #include "ops/column_sums.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -21,7 +23,16 @@ void each_row_part(int64_t rows, int64_t parts,
 
 at::Tensor part_sums(at::IntArrayRef shape, const at::Tensor& like) {
   auto type = like.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  return at::zeros(shape, like.options().dtype(type));
+  auto options = like.options().dtype(type);
+  return like.is_cuda() && like.numel() > 0 ? at::empty(shape, options) : at::zeros(shape, options);
+}
+
+at::Tensor sum_of_parts(const at::Tensor& parts) {
+  if (!parts.is_cuda() || parts.numel() == 0) return parts.sum(0);
+  at::Tensor sum = at::empty(parts.sizes().slice(1), parts.options());
+  sum_of_parts_cuda({element_of("the sum of parts", parts.scalar_type()), parts.size(0),
+                     sum.numel(), parts.const_data_ptr(), sum.mutable_data_ptr()});
+  return sum;
 }
 
 }  // namespace neox

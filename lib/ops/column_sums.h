@@ -6,6 +6,8 @@
 
 #include <functional>
 
+#include "ops/element.h"
+
 namespace neox {
 
 // How many parts a CPU makes of so many rows.
@@ -15,7 +17,20 @@ int64_t row_parts(int64_t rows);
 void each_row_part(int64_t rows, int64_t parts,
                    const std::function<void(int64_t, int64_t, int64_t)>& work);
 
-// Zeros for the sums of the parts, where the rows are of the type of `like`: float or double.
+// Room for the sums of the parts of the rows of `like`, float or double: on a CPU, and where there
+// are no rows, zeros; on a GPU all of it is written.
 at::Tensor part_sums(at::IntArrayRef shape, const at::Tensor& like);
+
+// parts [parts, ...], contiguous: added up, in their order.
+at::Tensor sum_of_parts(const at::Tensor& parts);
+
+// What the CUDA half takes.
+struct PartSums {
+  Element type;  // float or double
+  int64_t parts, columns;
+  const void* from;  // [parts, columns]
+  void* to;          // [columns]
+};
+void sum_of_parts_cuda(const PartSums& sums);
 
 }  // namespace neox

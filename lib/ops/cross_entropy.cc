@@ -4,6 +4,8 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 
+#include <limits>
+
 #include "base/error.h"
 #include "ops/lanes.h"
 
@@ -69,12 +71,6 @@ template <class T>
 }
 
 template <class T>
-void exp_sums_of(const Row<T>& row, Wide<T> top, Wide<T>* sum, Wide<T>* at_target) {
-  *sum = exp_sum_of(row.logits, row.columns, top);
-  *at_target = row.has_target() ? static_cast<Wide<T>>(row.logits[row.target]) - top : 0;
-}
-
-template <class T>
 void gradient_of(const Row<T>& row, Wide<T> top, Wide<T> sum, Wide<T> factor) {
   using W = Wide<T>;
   W scale = factor / sum, chosen = 0;
@@ -91,23 +87,7 @@ void for_rows(const CrossEntropyRows& r, const Work& work) {
   int64_t grain = std::max<int64_t>(1, 32768 / std::max<int64_t>(1, r.columns));
   at::parallel_for(0, r.rows, grain, [&](int64_t from, int64_t to) {
     for (int64_t i = from; i < to; ++i)
-      work(Row<T>{static_cast<T*>(r.logits) + i * r.columns, r.columns,
-                  r.target ? r.target[i] - r.first : -1},
-           i);
-  });
-}
-
-template <class T>
-void row_max_cpu(const CrossEntropyRows& r) {
-  auto* top = static_cast<Wide<T>*>(r.top);
-  for_rows<T>(r, [&](const Row<T>& row, int64_t i) { top[i] = max_of(row.logits, row.columns); });
-}
-
-template <class T>
-void exp_sums_cpu(const CrossEntropyRows& r) {
-  auto *top = static_cast<Wide<T>*>(r.top), *sums = static_cast<Wide<T>*>(r.sums);
-  for_rows<T>(r, [&](const Row<T>& row, int64_t i) {
-    exp_sums_of(row, top[i], sums + i, sums + r.rows + i);
+      work(Row<T>{static_cast<T*>(r.logits) + i * r.columns, r.columns, r.target[i] - r.first}, i);
   });
 }
 
@@ -126,7 +106,9 @@ void cross_entropy_cpu(const CrossEntropyRows& r) {
   auto* factor = static_cast<const Wide<T>*>(r.factor);
   for_rows<T>(r, [&](const Row<T>& row, int64_t i) {
     top[i] = max_of(row.logits, row.columns);
-    exp_sums_of(row, top[i], sums + i, sums + r.rows + i);
+    bool any = top[i] > -std::numeric_limits<Wide<T>>::infinity();
+    sums[i] = exp_sum_of(row.logits, row.columns, any ? top[i] : Wide<T>(0));
+    sums[r.rows + i] = row.has_target() ? static_cast<Wide<T>>(row.logits[row.target]) : 0;
     if (factor) gradient_of(row, top[i], sums[i], factor[i]);
   });
 }
@@ -157,7 +139,6 @@ CrossEntropyRows rows_of(const Tensor& logits, const Tensor& targets, int64_t fi
                      nullptr,
                      nullptr,
                      nullptr};
-  if (!targets.defined()) return r;
   check(targets.scalar_type() == at::kLong && targets.is_contiguous() && targets.numel() == r.rows,
         "cross entropy of logits ", logits.sizes(), ": targets are ", targets.sizes(), " of type ",
         targets.scalar_type());
@@ -165,31 +146,29 @@ CrossEntropyRows rows_of(const Tensor& logits, const Tensor& targets, int64_t fi
   return r;
 }
 
-}  // namespace
-
-Tensor row_max(const Tensor& logits) {
-  CrossEntropyRows r = rows_of(logits, {}, 0);
-  Tensor top = new_statistics(logits, {r.rows});
-  r.top = top.mutable_data_ptr();
+// [3, N]: maximum, sum and target's logit; with a factor logits turn into gradients.
+Tensor statistics_of(CrossEntropyRows& r, const Tensor& logits) {
+  Tensor found = new_statistics(logits, {3, r.rows});
+  r.top = found.mutable_data_ptr();
+  r.sums = found.narrow(0, 1, 2).mutable_data_ptr();
   if (logits.is_cuda()) {
-    row_max_cuda(r);
-    return top;
+    cross_entropy_cuda(r);
+  } else {
+    with_cpu_type(r.type, [&]<class T>(T*) { cross_entropy_cpu<T>(r); });
   }
-  with_cpu_type(r.type, [&]<class T>(T*) { row_max_cpu<T>(r); });
-  return top;
+  return found;
 }
 
-Tensor exp_sums(const Tensor& logits, const Tensor& top, const LogitTargets& targets) {
+}  // namespace
+
+Tensor row_statistics(const Tensor& logits, const LogitTargets& targets) {
   CrossEntropyRows r = rows_of(logits, targets.column, targets.first);
-  check_statistics("the maximum", top, logits, r.rows);
-  Tensor sums = new_statistics(logits, {2, r.rows});
-  r.top = const_cast<void*>(top.const_data_ptr());
-  r.sums = sums.mutable_data_ptr();
-  if (logits.is_cuda()) {
-    exp_sums_cuda(r);
-    return sums;
-  }
-  with_cpu_type(r.type, [&]<class T>(T*) { exp_sums_cpu<T>(r); });
+  return statistics_of(r, logits);
+}
+
+Tensor sums_below(const Tensor& top, const Tensor& statistics) {
+  Tensor sums = statistics.narrow(0, 1, 2).clone();
+  sums[0].mul_((statistics[0] - top).exp_());
   return sums;
 }
 
@@ -209,20 +188,13 @@ void gradients_(Tensor& logits, const Tensor& top, const Tensor& sums, const Log
 
 Tensor cross_entropy_(Tensor& logits, const Tensor& targets, const Tensor& factor) {
   CrossEntropyRows r = rows_of(logits, targets, 0);
-  Tensor statistics = new_statistics(logits, {3, r.rows}), sums = statistics.narrow(0, 1, 2);
-  r.top = statistics.mutable_data_ptr();
-  r.sums = sums.mutable_data_ptr();
   if (factor.defined()) {
     check_statistics("the factor", factor, logits, r.rows);
     r.logits = logits.mutable_data_ptr();
     r.factor = factor.const_data_ptr();
   }
-  if (logits.is_cuda()) {
-    cross_entropy_cuda(r);
-  } else {
-    with_cpu_type(r.type, [&]<class T>(T*) { cross_entropy_cpu<T>(r); });
-  }
-  return sums[0].log().sub_(sums[1]);
+  Tensor found = statistics_of(r, logits);
+  return found[1].log().sub_(found[2] - found[0]);
 }
 
 }  // namespace neox

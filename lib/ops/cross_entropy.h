@@ -2,9 +2,10 @@
 // probabilities nor a second tensor of that size exist. A vocabulary may be split over ranks: they
 // reduce the rows' statistics between the calls.
 //
-//   top = row_max(logits)                                   -> all_reduce(max)
-//   sums = exp_sums(logits, top, targets)                   -> all_reduce(sum)
-//   loss of each row = sums[0].log() - sums[1]
+//   own = row_statistics(logits, targets)
+//   top = own[0].clone()                                    -> all_reduce(max)
+//   sums = sums_below(top, own)                             -> all_reduce(sum)
+//   loss of each row = sums[0].log() - (sums[1] - top)
 //   gradients_(logits, top, sums, targets, factor)
 #pragma once
 #include <ATen/core/Tensor.h>
@@ -20,10 +21,13 @@ struct LogitTargets {
   int64_t first = 0;
 };
 
-at::Tensor row_max(const at::Tensor& logits);  // [N]
+// [3, N], of the columns here: the maximum, the sum of exp(logit - maximum), and the logit of the
+// target, 0 where that is another rank's.
+at::Tensor row_statistics(const at::Tensor& logits, const LogitTargets& targets);
 
-// [2, N]: the sum of exp(logit - top), and logit - top of the target, 0 where it is another rank's.
-at::Tensor exp_sums(const at::Tensor& logits, const at::Tensor& top, const LogitTargets& targets);
+// [2, N] of such statistics: the sum of exp(logit - top), top being that of all columns; and the
+// target's logit.
+at::Tensor sums_below(const at::Tensor& top, const at::Tensor& statistics);
 
 // In place: logit -> factor (exp(logit - top) / sums[0] - [column is the target]); factor [N] of
 // the statistics' type.
@@ -38,15 +42,13 @@ at::Tensor cross_entropy_(at::Tensor& logits, const at::Tensor& targets, const a
 struct CrossEntropyRows {
   Element type;
   int64_t rows, columns;
-  const int64_t* target;  // null: statistics without one
+  const int64_t* target;
   int64_t first;
   void *logits, *top, *sums;  // [N, V], [N], [2, N]
   const void* factor;         // null: logits stay
 };
 
-// The CUDA halves. The last does all in one pass where top, sums and factor are those of the rows.
-void row_max_cuda(const CrossEntropyRows& rows);
-void exp_sums_cuda(const CrossEntropyRows& rows);
+// The CUDA halves: gradients for given statistics, and statistics with gradients, or without.
 void gradients_cuda(const CrossEntropyRows& rows);
 void cross_entropy_cuda(const CrossEntropyRows& rows);
 

@@ -10,47 +10,45 @@ namespace {
 using namespace cuda;
 
 constexpr int kThreads = 512;
+// Of a multiprocessor's; with two, the rows that are read a second time fit the L2 cache.
+constexpr int kBlocks = 2;
 
 // The maximum of what a thread has seen, and the sum of exp(x - top).
 template <class W>
 struct Seen {
   W top = -INFINITY, sum = 0;
-  __device__ void add(W x) {
-    if (x > top) {
-      sum = sum * exp_of(top - x);
-      top = x;
-    }
-    sum += x == top ? W(1) : exp_of(x - top);  // both may be -inf
+  template <int N, class Elements>
+  __device__ void add(const Elements& x) {
+    W larger = top;
+#pragma unroll
+    for (int j = 0; j < N; ++j) larger = fmax(larger, x[j]);
+    W base = base_of(larger);
+    sum *= exp_of(top - base);
+#pragma unroll
+    for (int j = 0; j < N; ++j) sum += exp_of(x[j] - base);
+    top = larger;
   }
+  __device__ W sum_for(W other) const { return sum * exp_of(top - base_of(other)); }
+
+ private:
+  static __device__ W base_of(W x) { return x > -INFINITY ? x : W(0); }  // all may be -inf
 };
 
-// Calls work(index, N elements) over the row, where N divides the columns.
+// Calls work(index, N elements) over the row, where N divides the columns. kTogether of a thread's
+// loads are under way at once.
 template <class T, int N, class Work>
 __device__ void for_packs(const T* row, int64_t columns, const Work& work) {
-  for (int64_t i = int64_t{threadIdx.x} * N; i < columns; i += int64_t{kThreads} * N)
-    work(i, load_pack<T, N>(row + i));
-}
-
-template <class T, int N>
-__device__ Wide<T> max_of(const T* row, int64_t columns) {
-  using W = Wide<T>;
-  W top = -INFINITY;
-  for_packs<T, N>(row, columns, [&](int64_t, const Pack<T, N>& x) {
+  constexpr int kTogether = 4;
+  constexpr int64_t kStep = kThreads * N;
+  for (int64_t first = int64_t{threadIdx.x} * N; first < columns; first += kTogether * kStep) {
+    Held<T, N> x[kTogether];
 #pragma unroll
-    for (int j = 0; j < N; ++j) top = Larger()(top, static_cast<W>(x.at[j]));
-  });
-  return over_block(top, Larger(), static_cast<W>(-INFINITY));
-}
-
-template <class T, int N>
-__device__ Wide<T> exp_sum_of(const T* row, int64_t columns, Wide<T> top) {
-  using W = Wide<T>;
-  W sum = 0;
-  for_packs<T, N>(row, columns, [&](int64_t, const Pack<T, N>& x) {
+    for (int u = 0; u < kTogether; ++u)
+      if (first + u * kStep < columns) x[u] = load_held<T, N>(row + first + u * kStep);
 #pragma unroll
-    for (int j = 0; j < N; ++j) sum += exp_of(static_cast<W>(x.at[j]) - top);
-  });
-  return over_block(sum, Add(), W(0));
+    for (int u = 0; u < kTogether; ++u)
+      if (first + u * kStep < columns) work(first + u * kStep, x[u]);
+  }
 }
 
 template <class T, int N>
@@ -58,13 +56,15 @@ __device__ void to_gradients(T* row, int64_t columns, int64_t target, Wide<T> to
                              Wide<T> factor) {
   using W = Wide<T>;
   W scale = factor / sum;
-  for_packs<T, N>(row, columns, [&](int64_t i, Pack<T, N> x) {
+  for_packs<T, N>(row, columns, [&](int64_t i, const Held<T, N>& x) {
+    Pack<T, N> y;
 #pragma unroll
-    for (int j = 0; j < N; ++j) {
-      W p = exp_of(static_cast<W>(x.at[j]) - top) * scale;
-      x.at[j] = static_cast<T>(i + j == target ? p - factor : p);
-    }
-    store_pack<T, N>(row + i, x);
+    for (int j = 0; j < N; ++j) y.at[j] = static_cast<T>(exp_of(x[j] - top) * scale);
+    bool has_target = target >= i && target < i + N;
+    W chosen = has_target ? static_cast<W>(row[target]) : 0;
+    store_pack<T, N>(row + i, y);
+    // The probability of the target and 1 are close to each other: T would round their difference.
+    if (has_target) row[target] = static_cast<T>(exp_of(chosen - top) * scale - factor);
   });
 }
 
@@ -74,31 +74,14 @@ struct RowOf {
   int64_t target;  // a column, or outside
   __device__ explicit RowOf(const CrossEntropyRows& r)
       : row(static_cast<T*>(r.logits) + blockIdx.x * r.columns),
-        target(r.target ? r.target[blockIdx.x] - r.first : -1) {}
-  __device__ Wide<T> at_target(const CrossEntropyRows& r, Wide<T> top) const {
-    return target >= 0 && target < r.columns ? static_cast<Wide<T>>(row[target]) - top : 0;
+        target(r.target[blockIdx.x] - r.first) {}
+  __device__ Wide<T> at_target(const CrossEntropyRows& r) const {
+    return target >= 0 && target < r.columns ? static_cast<Wide<T>>(row[target]) : 0;
   }
 };
 
 template <class T, int N>
-__global__ void __launch_bounds__(kThreads) row_max_kernel(CrossEntropyRows r) {
-  Wide<T> top = max_of<T, N>(RowOf<T>(r).row, r.columns);
-  if (threadIdx.x == 0) static_cast<Wide<T>*>(r.top)[blockIdx.x] = top;
-}
-
-template <class T, int N>
-__global__ void __launch_bounds__(kThreads) exp_sums_kernel(CrossEntropyRows r) {
-  RowOf<T> row(r);
-  Wide<T> top = static_cast<Wide<T>*>(r.top)[blockIdx.x];
-  Wide<T> sum = exp_sum_of<T, N>(row.row, r.columns, top);
-  if (threadIdx.x != 0) return;
-  auto* sums = static_cast<Wide<T>*>(r.sums);
-  sums[blockIdx.x] = sum;
-  sums[r.rows + blockIdx.x] = row.at_target(r, top);
-}
-
-template <class T, int N>
-__global__ void __launch_bounds__(kThreads) gradients_kernel(CrossEntropyRows r) {
+__global__ void __launch_bounds__(kThreads, kBlocks) gradients_kernel(CrossEntropyRows r) {
   using W = Wide<T>;
   RowOf<T> row(r);
   to_gradients<T, N>(row.row, r.columns, row.target, static_cast<W*>(r.top)[blockIdx.x],
@@ -107,22 +90,19 @@ __global__ void __launch_bounds__(kThreads) gradients_kernel(CrossEntropyRows r)
 }
 
 template <class T, int N>
-__global__ void __launch_bounds__(kThreads) cross_entropy_kernel(CrossEntropyRows r) {
+__global__ void __launch_bounds__(kThreads, kBlocks) cross_entropy_kernel(CrossEntropyRows r) {
   using W = Wide<T>;
   RowOf<T> row(r);
   Seen<W> seen;
-  for_packs<T, N>(row.row, r.columns, [&](int64_t, const Pack<T, N>& x) {
-#pragma unroll
-    for (int j = 0; j < N; ++j) seen.add(static_cast<W>(x.at[j]));
-  });
+  for_packs<T, N>(row.row, r.columns,
+                  [&](int64_t, const Held<T, N>& x) { seen.template add<N>(x); });
   W top = over_block(seen.top, Larger(), static_cast<W>(-INFINITY));
-  W mine = seen.sum == 0 ? 0 : seen.sum * exp_of(seen.top - top);  // not a number stays so
-  W sum = over_block(mine, Add(), W(0));
+  W sum = over_block(seen.sum_for(top), Add(), W(0));
   if (threadIdx.x == 0) {
     auto* sums = static_cast<W*>(r.sums);
     static_cast<W*>(r.top)[blockIdx.x] = top;
     sums[blockIdx.x] = sum;
-    sums[r.rows + blockIdx.x] = row.at_target(r, top);
+    sums[r.rows + blockIdx.x] = row.at_target(r);
   }
   __syncthreads();  // the target's logit is read above and overwritten below
   if (r.factor)
@@ -144,18 +124,6 @@ void for_type(const char* name, const CrossEntropyRows& r, const Launch& launch)
 }
 
 }  // namespace
-
-void row_max_cuda(const CrossEntropyRows& r) {
-  for_type("row_max", r, [&]<class T, int N>(T*, std::integral_constant<int, N>) {
-    row_max_kernel<T, N><<<blocks(r.rows), kThreads, 0, stream()>>>(r);
-  });
-}
-
-void exp_sums_cuda(const CrossEntropyRows& r) {
-  for_type("exp_sums", r, [&]<class T, int N>(T*, std::integral_constant<int, N>) {
-    exp_sums_kernel<T, N><<<blocks(r.rows), kThreads, 0, stream()>>>(r);
-  });
-}
 
 void gradients_cuda(const CrossEntropyRows& r) {
   for_type("gradients", r, [&]<class T, int N>(T*, std::integral_constant<int, N>) {

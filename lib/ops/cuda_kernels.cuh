@@ -22,6 +22,7 @@ using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
 template <class T, int N, int kAligned = N>
 struct alignas(kAligned * sizeof(T)) Pack {
   T at[N];
+  __device__ Wide<T> operator[](int i) const { return static_cast<Wide<T>>(at[i]); }
 };
 
 // Elements in 16 bytes.
@@ -33,9 +34,61 @@ __device__ Pack<T, N, kAligned> load_pack(const T* from) {
   return *reinterpret_cast<const Pack<T, N, kAligned>*>(from);
 }
 
+// Two elements of 16 bits as one word, the first one low.
+__device__ inline unsigned pair_of(__nv_bfloat16 a, __nv_bfloat16 b) {
+  __nv_bfloat162 pair = __halves2bfloat162(a, b);
+  return *reinterpret_cast<unsigned*>(&pair);
+}
+__device__ inline unsigned pair_of(__half a, __half b) {
+  __half2 pair = __halves2half2(a, b);
+  return *reinterpret_cast<unsigned*>(&pair);
+}
+
+// All elements of 16 bits, as words.
+template <class T>
+__device__ uint4 words_of(const Pack<T, 8>& pack) {
+  return {pair_of(pack.at[0], pack.at[1]), pair_of(pack.at[2], pack.at[3]),
+          pair_of(pack.at[4], pack.at[5]), pair_of(pack.at[6], pack.at[7])};
+}
+template <class T>
+__device__ uint2 words_of(const Pack<T, 4>& pack) {
+  return {pair_of(pack.at[0], pack.at[1]), pair_of(pack.at[2], pack.at[3])};
+}
+
+// Into global memory in one access.
+__device__ inline void store_words(void* to, uint4 x) {
+  NV_IF_ELSE_TARGET(NV_IS_DEVICE,
+                    (asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(x.x),
+                                  "r"(x.y), "r"(x.z), "r"(x.w)
+                                  : "memory");),
+                    (*reinterpret_cast<uint4*>(to) = x;))
+}
+__device__ inline void store_words(void* to, uint2 x) {
+  NV_IF_ELSE_TARGET(NV_IS_DEVICE,
+                    (asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(to), "r"(x.x), "r"(x.y)
+                                  : "memory");),
+                    (*reinterpret_cast<uint2*>(to) = x;))
+}
+
+// Into global memory; elements of 16 bits up to eight at once, where the compiler would store them
+// two at a time.
 template <class T, int N, int kAligned = N>
 __device__ void store_pack(T* to, const Pack<T, N, kAligned>& pack) {
-  *reinterpret_cast<Pack<T, N, kAligned>*>(to) = pack;
+  if constexpr (sizeof(T) == 2 && N >= 4 && kAligned == N)
+    store_words(to, words_of(pack));
+  else
+    *reinterpret_cast<Pack<T, N, kAligned>*>(to) = pack;
+}
+
+// Into shared memory.
+template <class T>
+__device__ void put_pack(T* to, const Pack<T, kPack<T>>& pack) {
+  if constexpr (sizeof(T) == 2) {
+    uint4 words = words_of(pack);
+    *reinterpret_cast<uint4*>(to) = words;
+  } else {
+    *reinterpret_cast<Pack<T, kPack<T>>*>(to) = pack;
+  }
 }
 
 // N elements that wait in registers as whole words, where a Pack of 16-bit types that is loaded
@@ -55,6 +108,18 @@ __device__ Words<T, N> load_words(const T* from) {
   for (int i = 0; i < N / kPack<T>; ++i)
     x.words[i] = *reinterpret_cast<const uint4*>(from + i * kPack<T>);
   return x;
+}
+
+// N elements that wait in registers, in as few as they fit into.
+template <class T, int N>
+using Held = std::conditional_t<N % kPack<T> == 0, Words<T, N>, Pack<T, N>>;
+
+template <class T, int N>
+__device__ Held<T, N> load_held(const T* from) {
+  if constexpr (N % kPack<T> == 0)
+    return load_words<T, N>(from);
+  else
+    return load_pack<T, N>(from);
 }
 
 // Of what is read once, such as weights: nothing else makes room for it.
@@ -125,12 +190,22 @@ __device__ W exp_of(W x) {
     return exp(x);
 }
 
+// 1 / x within two units in the last place, where dividing takes a dozen instructions.
+template <class W>
+__device__ W inverse_of(W x) {
+  if constexpr (std::is_same_v<W, float>)
+    return __fdividef(1.0f, x);
+  else
+    return 1 / x;
+}
+
 // For ops/activation_formulas.h.
 template <class Element>
 struct DeviceMath {
   using W = Element;
   static __device__ W exp(W x) { return exp_of(x); }
   static __device__ W erf(W x) { return ::erf(x); }
+  static __device__ W inverse(W x) { return inverse_of(x); }
 };
 
 // Calls work(T*) with a null pointer of the type.
@@ -176,8 +251,7 @@ __device__ inline void wait_for_kernel_before() {
 }
 
 struct LaunchShape {
-  dim3 grid;
-  unsigned threads;
+  dim3 grid, threads;
   size_t shared_bytes = 0;
 };
 
@@ -191,7 +265,7 @@ void launch_early(void (*kernel)(Arguments), const LaunchShape& shape, const Arg
   early.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
   config.gridDim = shape.grid;
-  config.blockDim = dim3(shape.threads);
+  config.blockDim = shape.threads;
   config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = stream();
   config.attrs = &early;
@@ -204,6 +278,25 @@ void launch_early(void (*kernel)(Arguments), const LaunchShape& shape, const Arg
 inline unsigned blocks(int64_t n, int64_t most = 0x7FFFFFFF) {
   return static_cast<unsigned>(std::min(n, most));
 }
+
+// A number that grows in equal steps, as a multiple of `size` and what is left: dividing 64-bit
+// numbers anew takes dozens of instructions.
+struct Divided {
+  int64_t whole, part, size, step_whole, step_part;
+  __device__ Divided(int64_t x, int64_t size, int64_t step)
+      : whole(x / size),
+        part(x % size),
+        size(size),
+        step_whole(step / size),
+        step_part(step % size) {}
+  __device__ void advance() {
+    whole += step_whole;
+    part += step_part;
+    if (part < size) return;
+    part -= size;
+    ++whole;
+  }
+};
 
 // A tile: 32 packs of columns; its threads take every eighth row of those of blockIdx.y.
 constexpr int kTileX = 32, kTileY = 8;

@@ -154,7 +154,7 @@ class DroppedSum : public torch::autograd::Function<DroppedSum> {
     mask(r, dy);
     return {saved["residual"].toBool() ? grad[0] : Tensor(),
             dx,
-            partial.defined() ? partial.sum(0) : partial,
+            partial.defined() ? sum_of_parts(partial) : partial,
             {},
             {},
             {},

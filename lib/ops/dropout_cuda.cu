@@ -8,7 +8,7 @@ namespace {
 
 using namespace cuda;
 
-// The bits of the N elements from a position on.
+// The bits of the N elements from a position on, which is a multiple of four where N is.
 template <int N>
 struct Bits {
   uint32_t at[N];
@@ -16,20 +16,16 @@ struct Bits {
     auto block = [&](int64_t p) {
       return philox(r.key, static_cast<uint64_t>(p / 4), static_cast<uint64_t>(sample));
     };
-    if (N % 4 == 0 && position % 4 == 0) {
 #pragma unroll
-      for (int j = 0; j < N; j += 4) {
-        Random4 four = block(position + j);
-#pragma unroll
-        for (int lane = 0; lane < 4 && j + lane < N; ++lane) at[j + lane] = four.v[lane];
-      }
-      return;
-    }
-#pragma unroll
-    for (int j = 0; j < N; ++j) {
+    for (int j = 0; j < N; j += N % 4 == 0 ? 4 : 1) {
       Random4 four = block(position + j);
-      int lane = static_cast<int>((position + j) % 4);
-      at[j] = lane == 0 ? four.v[0] : lane == 1 ? four.v[1] : lane == 2 ? four.v[2] : four.v[3];
+      if constexpr (N % 4 == 0) {
+#pragma unroll
+        for (int lane = 0; lane < 4; ++lane) at[j + lane] = four.v[lane];
+      } else {
+        int lane = static_cast<int>((position + j) % 4);
+        at[j] = lane == 0 ? four.v[0] : lane == 1 ? four.v[1] : lane == 2 ? four.v[2] : four.v[3];
+      }
     }
   }
 };
@@ -45,18 +41,20 @@ __global__ void __launch_bounds__(kTileX* kTileY) dropout_kernel(DropoutRows r) 
     for (int j = 0; j < N; ++j) bias[j] = static_cast<W>(b.at[j]);
   }
   int64_t first_sample = r.first_sample ? *r.first_sample : 0;
-  for (int64_t row = first_row(); row < r.rows && column < r.columns; row += row_step()) {
+  Divided sample(first_row(), r.per_sample / r.columns, row_step());
+  for (int64_t row = first_row(); row < r.rows && column < r.columns;
+       row += row_step(), sample.advance()) {
     int64_t start = row * r.columns + column;
     auto x = load_pack<T, N>(static_cast<const T*>(r.x) + start), residual = x;
     if (r.residual) residual = load_pack<T, N>(static_cast<const T*>(r.residual) + start);
-    Bits<N> bits(r, first_sample + start / r.per_sample, r.offset + start % r.per_sample);
+    Bits<N> bits(r, first_sample + sample.whole, r.offset + sample.part * r.columns + column);
 #pragma unroll
     for (int j = 0; j < N; ++j) {
-      W v = static_cast<W>(x.at[j]);
+      W v = x[j];
       if (r.bias) v = static_cast<W>(static_cast<T>(v + bias[j]));
       v = bits.at[j] < r.drop_below ? W(0) : static_cast<W>(static_cast<T>(v * scale));
       sums[j] += v;
-      if (r.residual) v += static_cast<W>(residual.at[j]);
+      if (r.residual) v += residual[j];
       x.at[j] = static_cast<T>(v);
     }
     store_pack<T, N>(static_cast<T*>(r.y) + start, x);
@@ -77,7 +75,7 @@ int64_t dropout_parts_cuda(int64_t rows, int64_t columns) { return tile_parts(ro
 
 void dropout_cuda(const DropoutRows& r) {
   with_type(r.type, [&]<class T>(T*) {
-    if (packs<T>(r.columns, r.x, r.residual, r.bias, r.y))
+    if (r.offset % 4 == 0 && packs<T>(r.columns, r.x, r.residual, r.bias, r.y))
       launch<T, kPack<T>>(r);
     else
       launch<T, 1>(r);

@@ -3,6 +3,7 @@
 #include "ops/activation.h"
 #include "ops/adamw.h"
 #include "ops/cached_attention.h"
+#include "ops/column_sums.h"
 #include "ops/cross_entropy.h"
 #include "ops/cuda_build.h"
 #include "ops/dropout.h"
@@ -50,8 +51,6 @@ void lion_cuda(void*, const void*, void*, UpdateType, int64_t, const LionConstan
   refuse("Lion");
 }
 
-void row_max_cuda(const CrossEntropyRows&) { refuse("cross entropy"); }
-void exp_sums_cuda(const CrossEntropyRows&) { refuse("cross entropy"); }
 void gradients_cuda(const CrossEntropyRows&) { refuse("cross entropy"); }
 void cross_entropy_cuda(const CrossEntropyRows&) { refuse("cross entropy"); }
 
@@ -62,6 +61,8 @@ int64_t norm_parts_cuda(int64_t, int64_t) { refuse("a norm"); }
 void activation_cuda(const ActivationRows&) { refuse("an activation"); }
 void activation_gradient_cuda(const ActivationRows&) { refuse("an activation"); }
 int64_t activation_parts_cuda(int64_t, int64_t) { refuse("an activation"); }
+
+void sum_of_parts_cuda(const PartSums&) { refuse("the sum of parts"); }
 
 void row_products_cuda(const ProductRows&) { refuse("a product of rows"); }
 

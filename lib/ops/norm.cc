@@ -119,7 +119,7 @@ class Norms : public torch::autograd::Function<Norms> {
     r.dx = dx.mutable_data_ptr();
     r.partial = partial.mutable_data_ptr();
     if (r.rows > 0 && r.sums > 0) like.is_cuda() ? norm_gradient_cuda(r) : norm_gradient_cpu(r);
-    Tensor sums = partial.sum(0);
+    Tensor sums = sum_of_parts(partial);
     auto sum_if = [&](bool given, int64_t i) { return given ? sums[i] : Tensor(); };
     return {dx,
             has("added") ? dx : Tensor(),

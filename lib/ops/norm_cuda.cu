@@ -1,6 +1,7 @@
 // A row is kept in registers between its statistics and its results: a warp takes one of up to 4
-// packs a lane, else a block does. Backward, each thread keeps the same columns for all rows of its
-// block, whose sums leave it once.
+// packs a lane, else a block does. Backward, a block takes as many rows at once as have room in it;
+// each thread keeps the same columns for all of its rows, whose sums leave the block once, and has
+// the next row on the way while it computes one.
 #include "ops/cuda_kernels.cuh"
 #include "ops/norm.h"
 
@@ -18,24 +19,30 @@ __device__ W over_row(W x) {
     return over_block(x, Add(), W(0));
 }
 
+// What a lane holds of one row's pack.
 template <class T, int N>
-__device__ Pack<T, N> sum_at(const NormRows& r, int64_t row, int64_t i) {
-  using W = Wide<T>;
-  int64_t at = row * r.columns + i;
-  Pack<T, N> x = load_pack<T, N>(static_cast<const T*>(r.x) + at), added, bias;
-  if (r.added) added = load_pack<T, N>(static_cast<const T*>(r.added) + at);
-  if (r.bias) bias = load_pack<T, N>(static_cast<const T*>(r.bias) + i);
-  if (!r.sum) return x;
-#pragma unroll
-  for (int j = 0; j < N; ++j) {
-    W more = r.added ? static_cast<W>(added.at[j]) : W(0);
-    if (r.bias) more += static_cast<W>(bias.at[j]);
-    more = static_cast<W>(static_cast<T>(more));  // as where they are added one after the other
-    x.at[j] = static_cast<T>(static_cast<W>(x.at[j]) + more);
+struct Summands {
+  Held<T, N> x, added, bias;
+  __device__ void load(const NormRows& r, int64_t row, int64_t i) {
+    int64_t at = row * r.columns + i;
+    x = load_held<T, N>(static_cast<const T*>(r.x) + at);
+    if (r.added) added = load_held<T, N>(static_cast<const T*>(r.added) + at);
+    if (r.bias) bias = load_held<T, N>(static_cast<const T*>(r.bias) + i);
   }
-  store_pack<T, N>(static_cast<T*>(r.sum) + at, x);
-  return x;
-}
+  // Rounded as where they are added one after the other.
+  __device__ Pack<T, N> sum(const NormRows& r) const {
+    using W = Wide<T>;
+    Pack<T, N> y;
+#pragma unroll
+    for (int j = 0; j < N; ++j) {
+      W more = r.added ? added[j] : W(0);
+      if (r.bias) more += bias[j];
+      more = static_cast<W>(static_cast<T>(more));
+      y.at[j] = static_cast<T>(r.sum ? x[j] + more : x[j]);
+    }
+    return y;
+  }
+};
 
 template <class T, int N, int Packs, int Lanes>
 __device__ void write_norm(const NormRows& r, int n, int64_t row, const Wide<T> (&x)[Packs][N]) {
@@ -64,12 +71,17 @@ __global__ void __launch_bounds__(Lanes == 32 ? 128 : Lanes) norm_kernel(NormRow
   auto column = [](int k) {
     return int64_t{k * Lanes + static_cast<int>(threadIdx.x) % Lanes} * N;
   };
+  Summands<T, N> held[Packs] = {};
+#pragma unroll
+  for (int k = 0; k < Packs; ++k)  // all are under way before the first is used
+    if (column(k) < r.columns) held[k].load(r, row, column(k));
 #pragma unroll
   for (int k = 0; k < Packs; ++k) {
-    Pack<T, N> pack{};
-    if (column(k) < r.columns) pack = sum_at<T, N>(r, row, column(k));
+    Pack<T, N> sum = held[k].sum(r);
+    if (r.sum && column(k) < r.columns)
+      store_pack<T, N>(static_cast<T*>(r.sum) + row * r.columns + column(k), sum);
 #pragma unroll
-    for (int j = 0; j < N; ++j) total += x[k][j] = static_cast<W>(pack.at[j]);
+    for (int j = 0; j < N; ++j) total += x[k][j] = sum[j];
   }
   if (r.norms == 0) return;
   W C = r.columns, mean = 0;
@@ -95,100 +107,168 @@ __global__ void __launch_bounds__(Lanes == 32 ? 128 : Lanes) norm_kernel(NormRow
   for (int n = 0; n < r.norms; ++n) write_norm<T, N, Packs, Lanes>(r, n, row, x);
 }
 
-// What a thread holds of one row.
+constexpr int kMostThreads = 512, kMostColumns = 16384;
+
+// What a thread holds of one row; zeros behind the last one.
 template <class T, int N, int Packs, int Norms>
 struct GradientRow {
-  Pack<T, N> sum[Packs], dout[Norms][Packs], dsum[Packs];
-};
+  Held<T, N> sum[Packs], dsum[Packs], dout[Norms][Packs];
+  Wide<T> mean, scale;
 
-template <class T, int N>
-__device__ Pack<T, N> load_or_zeros(const void* from, int64_t at) {
-  if (from) return load_pack<T, N>(static_cast<const T*>(from) + at);
-  Pack<T, N> zeros;
-#pragma unroll
-  for (int j = 0; j < N; ++j) zeros.at[j] = static_cast<T>(0.0f);
-  return zeros;
-}
-
-template <class T, int N, int Packs, int Norms>
-__global__ void __launch_bounds__(512) norm_gradient_kernel(NormGradientRows r) {
-  using W = Wide<T>;
-  W sums[2 * Norms + 1][Packs][N] = {}, weight[Norms][Packs][N] = {};
-  auto column = [](int k) {
-    return int64_t{k * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x)} * N;
-  };
-  W C = r.columns;
-#pragma unroll
-  for (int k = 0; k < Packs; ++k) {
-    if (column(k) >= r.columns) continue;
-#pragma unroll
-    for (int n = 0; n < Norms; ++n) {
-      Pack<T, N> w = load_pack<T, N>(static_cast<const T*>(r.weight[n]) + column(k));
-#pragma unroll
-      for (int j = 0; j < N; ++j) weight[n][k][j] = static_cast<W>(w.at[j]);
-    }
-  }
-  for (int64_t row = blockIdx.x; row < r.rows; row += gridDim.x) {
-    GradientRow<T, N, Packs, Norms> g;
+  __device__ void load(const NormGradientRows& r, int64_t row, int lane, int lanes) {
+    bool exists = row < r.rows;
+    mean = exists ? static_cast<const Wide<T>*>(r.mean)[row] : 0;
+    scale = exists ? static_cast<const Wide<T>*>(r.scale)[row] : 0;
 #pragma unroll
     for (int k = 0; k < Packs; ++k) {
-      bool inside = column(k) < r.columns;
-      int64_t at = row * r.columns + column(k);
-      g.sum[k] = load_or_zeros<T, N>(inside ? r.sum : nullptr, at);
-      g.dsum[k] = load_or_zeros<T, N>(inside ? r.dsum : nullptr, at);
+      int64_t column = int64_t{k * lanes + lane} * N, at = row * r.columns + column;
+      bool inside = exists && column < r.columns;
+      take(sum[k], inside ? r.sum : nullptr, at);
+      take(dsum[k], inside ? r.dsum : nullptr, at);
 #pragma unroll
-      for (int n = 0; n < Norms; ++n)
-        g.dout[n][k] = load_or_zeros<T, N>(inside ? r.dout[n] : nullptr, at);
+      for (int n = 0; n < Norms; ++n) take(dout[n][k], inside ? r.dout[n] : nullptr, at);
     }
-    W mean = static_cast<const W*>(r.mean)[row], scale = static_cast<const W*>(r.scale)[row];
-    W plain = 0, projected = 0;
+  }
+
+ private:
+  static __device__ void take(Held<T, N>& x, const void* from, int64_t at) {
+    if (from)
+      x = load_held<T, N>(static_cast<const T*>(from) + at);
+    else
+      x = {};
+  }
+};
+
+template <class W>
+using Two = Pack<W, 2>;
+
+// Sums of two values over the `lanes` threads of each row of a block. Calls take turns, 0 and 1, at
+// the room for them, so that one barrier is enough.
+template <class W>
+__device__ Two<W> over_row(const Two<W>& x, int lanes, int turn) {
+  __shared__ Two<W> parts[2][kMostThreads / 32];
+  int warp = static_cast<int>(threadIdx.x) / 32, warps = lanes / 32, first = warp / warps * warps;
+  W mine = sums_over_warp(x.at);
+  if (threadIdx.x % 16 == 0) parts[turn][warp].at[threadIdx.x % 32 / 16] = mine;
+  __syncthreads();
+  Two<W> sum = parts[turn][first];
+#pragma unroll 4
+  for (int w = first + 1; w < first + warps; ++w) {
+    Two<W> part = parts[turn][w];
+    sum.at[0] += part.at[0], sum.at[1] += part.at[1];
+  }
+  return sum;
+}
+
+// to [columns at at ...] = the sums of a block's rows, in order; every thread calls it.
+template <class W, int N>
+__device__ void sum_over_rows(const W (&sums)[N], W* to, int64_t at, int64_t columns, int lanes) {
+  __shared__ W all[N][kMostThreads];
+  __syncthreads();  // it may be in use by the call before
+#pragma unroll
+  for (int j = 0; j < N; ++j) all[j][threadIdx.x] = sums[j];
+  __syncthreads();
+  if (static_cast<int>(threadIdx.x) >= lanes || at >= columns) return;
+  constexpr int M = N < kPack<W> ? N : kPack<W>;
+#pragma unroll
+  for (int j = 0; j < N; j += M) {
+    Pack<W, M> whole{};
+    for (unsigned t = threadIdx.x; t < blockDim.x; t += static_cast<unsigned>(lanes)) {
+#pragma unroll
+      for (int m = 0; m < M; ++m) whole.at[m] += all[j + m][t];
+    }
+    store_pack(to + at + j, whole);
+  }
+}
+
+// What a thread keeps for all rows: weights, and sums of the gradients of weight and bias of each
+// norm and of the bias before them.
+template <class T, int N, int Packs, int Norms>
+struct GradientColumns {
+  using W = Wide<T>;
+  using Row = GradientRow<T, N, Packs, Norms>;
+  Held<T, N> weight[Norms][Packs];
+  W sums[2 * Norms + 1][Packs][N] = {};
+
+  __device__ GradientColumns(const NormGradientRows& r, int lane, int lanes) {
+#pragma unroll
+    for (int k = 0; k < Packs; ++k) {
+      int64_t column = int64_t{k * lanes + lane} * N;
+#pragma unroll
+      for (int n = 0; n < Norms; ++n) {
+        weight[n][k] = {};
+        if (column < r.columns)
+          weight[n][k] = load_held<T, N>(static_cast<const T*>(r.weight[n]) + column);
+      }
+    }
+  }
+  // d: the gradient of what is normed; returns this thread's part of its sum, and of its sum with
+  // that as weight.
+  __device__ Two<W> add(const Row& g, W (&d)[Packs][N]) {
+    Two<W> both{};
 #pragma unroll
     for (int k = 0; k < Packs; ++k) {
 #pragma unroll
       for (int j = 0; j < N; ++j) {
-        W normed = (static_cast<W>(g.sum[k].at[j]) - mean) * scale, d = 0;
+        W normed = (g.sum[k][j] - g.mean) * g.scale;
+        d[k][j] = 0;
 #pragma unroll
         for (int n = 0; n < Norms; ++n) {
-          W dout = static_cast<W>(g.dout[n][k].at[j]);
+          W dout = g.dout[n][k][j];
           sums[2 * n][k][j] += dout * normed;
           sums[2 * n + 1][k][j] += dout;
-          d += dout * weight[n][k][j];
+          d[k][j] += dout * weight[n][k][j];
         }
-        plain += d;
-        projected += d * normed;
+        both.at[0] += d[k][j];
+        both.at[1] += d[k][j] * normed;
       }
     }
-    W of_mean = r.kind == Norm::kLayerNorm ? over_block(plain, Add(), W(0)) / C : W(0);
-    W of_deviation = over_block(projected, Add(), W(0)) / C;
+    return both;
+  }
+};
+
+// lanes: threads of a row.
+template <class T, int N, int Packs, int Norms>
+__global__ void __launch_bounds__(kMostThreads, 1)
+    norm_gradient_kernel(NormGradientRows r, int lanes) {
+  using W = Wide<T>;
+  int lane = static_cast<int>(threadIdx.x) % lanes, group = static_cast<int>(threadIdx.x) / lanes,
+      at_once = static_cast<int>(blockDim.x) / lanes;
+  auto column = [&](int k) { return int64_t{k * lanes + lane} * N; };
+  GradientColumns<T, N, Packs, Norms> mine(r, lane, lanes);
+  W share = W(1) / static_cast<W>(r.columns), d[Packs][N];
+  int64_t row = int64_t{blockIdx.x} * at_once + group, step = int64_t{gridDim.x} * at_once;
+  GradientRow<T, N, Packs, Norms> next;
+  next.load(r, row, lane, lanes);
+  for (int turn = 0; row - group < r.rows; row += step, turn ^= 1) {  // all threads end together
+    GradientRow<T, N, Packs, Norms> g = next;
+    if constexpr (Packs == 1) next.load(r, row + step, lane, lanes);
+    Two<W> both = over_row(mine.add(g, d), lanes, turn);
+    W of_mean = r.kind == Norm::kLayerNorm ? both[0] * share : W(0), of_deviation = both[1] * share;
 #pragma unroll
     for (int k = 0; k < Packs; ++k) {
       Pack<T, N> dx;
 #pragma unroll
       for (int j = 0; j < N; ++j) {
-        W normed = (static_cast<W>(g.sum[k].at[j]) - mean) * scale, d = 0;
-#pragma unroll
-        for (int n = 0; n < Norms; ++n) d += static_cast<W>(g.dout[n][k].at[j]) * weight[n][k][j];
-        d = (d - of_mean - normed * of_deviation) * scale + static_cast<W>(g.dsum[k].at[j]);
-        dx.at[j] = static_cast<T>(d);
-        sums[2 * Norms][k][j] += static_cast<W>(dx.at[j]);
+        W normed = (g.sum[k][j] - g.mean) * g.scale;
+        W x = (d[k][j] - of_mean - normed * of_deviation) * g.scale + g.dsum[k][j];
+        mine.sums[2 * Norms][k][j] += x;
+        dx.at[j] = static_cast<T>(x);
       }
-      if (column(k) < r.columns)
+      if (row < r.rows && column(k) < r.columns)
         store_pack<T, N>(static_cast<T*>(r.dx) + row * r.columns + column(k), dx);
     }
+    if constexpr (Packs > 1) next.load(r, row + step, lane, lanes);
   }
+  next_kernel_may_begin();
 #pragma unroll
   for (int s = 0; s < 2 * Norms + 1; ++s) {
+    W* to = static_cast<W*>(r.partial) + (blockIdx.x * r.sums + s) * r.columns;
 #pragma unroll
-    for (int k = 0; k < Packs; ++k) {
-      if (s >= r.sums || column(k) >= r.columns) continue;
-      W* to = static_cast<W*>(r.partial) + (blockIdx.x * r.sums + s) * r.columns + column(k);
-#pragma unroll
-      for (int j = 0; j < N; ++j) to[j] = sums[s][k][j];
-    }
+    for (int k = 0; k < Packs; ++k)
+      if (s < r.sums) sum_over_rows(mine.sums[s][k], to, column(k), r.columns, lanes);
   }
 }
-
-constexpr int kMostThreads = 512, kMostColumns = 16384;
 
 [[noreturn]] void refuse(int64_t columns) {
   fail(Exit::kInternal, "norm of rows of ", columns, " elements: a GPU's kernels take up to ",
@@ -205,13 +285,24 @@ int packs_for(int64_t columns, int N) {
 
 template <class T, int N>
 void launch_norm(const NormRows& r) {
-  constexpr int kPacks = kMostColumns / 1024 / N;
+  auto launch = [&]<int Packs, int Lanes>(std::integral_constant<int, Packs>,
+                                          std::integral_constant<int, Lanes>) {
+    constexpr unsigned kRows = Lanes == 32 ? 4 : 1;
+    norm_kernel<T, N, Packs, Lanes>
+        <<<blocks((r.rows + kRows - 1) / kRows), Lanes * kRows, 0, stream()>>>(r);
+  };
+  using std::integral_constant;
+  integral_constant<int, 256> block;
   if (r.columns <= 4 * N * 32)
-    norm_kernel<T, N, 4, 32><<<blocks((r.rows + 3) / 4), 128, 0, stream()>>>(r);
+    launch(integral_constant<int, 4>(), integral_constant<int, 32>());
+  else if (r.columns <= N * 256)
+    launch(integral_constant<int, 1>(), block);
+  else if (r.columns <= 2 * N * 256)
+    launch(integral_constant<int, 2>(), block);
   else if (r.columns <= 4 * N * 256)
-    norm_kernel<T, N, 4, 256><<<blocks(r.rows), 256, 0, stream()>>>(r);
+    launch(integral_constant<int, 4>(), block);
   else if (r.columns <= kMostColumns)
-    norm_kernel<T, N, kPacks, 1024><<<blocks(r.rows), 1024, 0, stream()>>>(r);
+    launch(integral_constant<int, kMostColumns / 1024 / N>(), integral_constant<int, 1024>());
   else
     refuse(r.columns);
 }
@@ -231,12 +322,13 @@ __global__ void __launch_bounds__(kTileX* kTileY) bias_gradient_kernel(NormGradi
 
 template <class T, int N, int Packs>
 void launch_gradient(const NormGradientRows& r) {
-  int64_t threads = (r.columns + N * Packs - 1) / (N * Packs);
-  auto whole = static_cast<unsigned>((threads + 31) / 32 * 32);
+  int64_t packs_of_row = (r.columns + N * Packs - 1) / (N * Packs);
+  int lanes = static_cast<int>((packs_of_row + 31) / 32 * 32),
+      threads = kMostThreads / lanes * lanes;
   if (r.norms == 1)
-    norm_gradient_kernel<T, N, Packs, 1><<<blocks(r.parts), whole, 0, stream()>>>(r);
+    norm_gradient_kernel<T, N, Packs, 1><<<blocks(r.parts), threads, 0, stream()>>>(r, lanes);
   else
-    norm_gradient_kernel<T, N, Packs, 2><<<blocks(r.parts), whole, 0, stream()>>>(r);
+    norm_gradient_kernel<T, N, Packs, 2><<<blocks(r.parts), threads, 0, stream()>>>(r, lanes);
 }
 
 template <class T, int N>
@@ -261,8 +353,9 @@ void launch_gradient(const NormGradientRows& r) {
 }  // namespace
 
 int64_t norm_parts_cuda(int64_t rows, int64_t columns) {
-  int64_t blocks = multiprocessors() * (columns < 2048 ? 4 : 2);
-  return std::max<int64_t>(1, std::min(blocks, (rows + 15) / 16));
+  // A block fills a multiprocessor's registers; each of its rows at once gets at least four.
+  int64_t at_once = std::max<int64_t>(1, kMostThreads * 8 / std::max<int64_t>(columns, 1));
+  return std::clamp<int64_t>(rows / (4 * at_once), 1, multiprocessors());
 }
 
 void norm_cuda(const NormRows& r) {

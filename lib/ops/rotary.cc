@@ -179,7 +179,7 @@ class RotatedHeads : public torch::autograd::Function<RotatedHeads> {
       r.partial = partial.mutable_data_ptr();
     }
     gather(r, dqkv.is_cuda());
-    return {dqkv, partial.defined() ? partial.sum(0) : partial, {}, {}, {}};
+    return {dqkv, partial.defined() ? sum_of_parts(partial) : partial, {}, {}, {}};
   }
 };
 

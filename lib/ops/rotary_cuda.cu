@@ -9,6 +9,12 @@ namespace {
 
 using namespace cuda;
 
+template <int N>
+__device__ auto load_angles(const float* from) {
+  constexpr int kAligned = N < 4 ? 1 : 4;
+  return load_pack<float, N, kAligned>(from);
+}
+
 template <class T, int N>
 __global__ void rotate_kernel(HeadRows r, int64_t n) {
   using W = Wide<T>;
@@ -18,12 +24,12 @@ __global__ void rotate_kernel(HeadRows r, int64_t n) {
     int64_t at = i % packs * N, head = i / packs % heads, row = i / packs / heads;
     head += head / (r.queries + 1);  // values are not turned
     int64_t turn = row % r.table_rows * r.half + at;
+    auto cos = load_angles<N>(r.cos + turn), sin = load_angles<N>(r.sin + turn);
     T* x = static_cast<T*>(r.qkv) + (row * r.groups * (r.queries + 2) + head) * r.D + at;
     auto a = load_pack<T, N>(x), b = load_pack<T, N>(x + r.half);
 #pragma unroll
     for (int j = 0; j < N; ++j) {
-      W c = r.cos[turn + j], s = r.sin[turn + j], u = static_cast<W>(a.at[j]),
-        v = static_cast<W>(b.at[j]);
+      W c = cos.at[j], s = sin.at[j], u = a[j], v = b[j];
       a.at[j] = static_cast<T>(u * c - v * s);
       b.at[j] = static_cast<T>(v * c + u * s);
     }
@@ -46,22 +52,30 @@ struct Source {
   }
 };
 
+// A row of the gradient: its sample and token, and its row of the table.
+struct Token {
+  Divided place, turn;
+  __device__ explicit Token(const HeadRows& r)
+      : place(first_row(), r.T, row_step()), turn(first_row(), r.table_rows, row_step()) {}
+  __device__ void advance() { place.advance(), turn.advance(); }
+};
+
 template <class T, int N>
-__device__ Pack<T, N> gradient_at(const HeadRows& r, const Source& s, int64_t row) {
+__device__ Pack<T, N> gradient_at(const HeadRows& r, const Source& s, const Token& token) {
   using W = Wide<T>;
   const int64_t* stride = r.stride[s.which];
-  const T* x = static_cast<const T*>(r.from[s.which]) + row / r.T * stride[0] + s.head * stride[1] +
-               row % r.T * stride[2] + s.at;
+  const T* x = static_cast<const T*>(r.from[s.which]) + token.place.whole * stride[0] +
+               s.head * stride[1] + token.place.part * stride[2] + s.at;
   auto mine = load_pack<T, N>(x);
   if (!s.turned) return mine;
   bool first = s.at < r.half;
   auto other = load_pack<T, N>(first ? x + r.half : x - r.half);
-  int64_t turn = row % r.table_rows * r.half + (first ? s.at : s.at - r.half);
+  int64_t turn = token.turn.part * r.half + (first ? s.at : s.at - r.half);
+  auto cos = load_angles<N>(r.cos + turn), sin = load_angles<N>(r.sin + turn);
 #pragma unroll
   for (int j = 0; j < N; ++j) {
-    W c = r.cos[turn + j], sine = first ? r.sin[turn + j] : -r.sin[turn + j];
-    mine.at[j] =
-        static_cast<T>(static_cast<W>(mine.at[j]) * c + static_cast<W>(other.at[j]) * sine);
+    W sine = first ? sin.at[j] : -sin.at[j];
+    mine.at[j] = static_cast<T>(mine[j] * cos.at[j] + other[j] * sine);
   }
   return mine;
 }
@@ -71,11 +85,13 @@ __global__ void __launch_bounds__(kTileX* kTileY) gradient_kernel(HeadRows r, in
   using W = Wide<T>;
   Source source(r, N);
   W sums[N] = {};
-  for (int64_t row = first_row(); row < r.B * r.T && source.column < columns; row += row_step()) {
+  Token token(r);
+  for (int64_t row = first_row(); row < r.B * r.T && source.column < columns;
+       row += row_step(), token.advance()) {
     Pack<T, N> d;
 #pragma unroll
     for (int j = 0; j < N; ++j) d.at[j] = static_cast<T>(0.0f);
-    if (r.from[source.which]) d = gradient_at<T, N>(r, source, row);
+    if (r.from[source.which]) d = gradient_at<T, N>(r, source, token);
 #pragma unroll
     for (int j = 0; j < N; ++j) sums[j] += static_cast<W>(d.at[j]);
     store_pack<T, N>(static_cast<T*>(r.qkv) + row * columns + source.column, d);
@@ -91,7 +107,7 @@ bool heads_pack(const HeadRows& r) {
   bool fit = r.D % kPack<T> == 0 && r.half % kPack<T> == 0;
   for (int i = 0; i < 3; ++i)
     for (int64_t stride : r.stride[i]) fit = fit && (!r.from[i] || stride % kPack<T> == 0);
-  return fit && packs<T>(r.D, r.qkv, r.from[0], r.from[1], r.from[2]);
+  return fit && packs<T>(r.D, r.qkv, r.from[0], r.from[1], r.from[2], r.cos, r.sin);
 }
 
 constexpr int kThreads = 256;

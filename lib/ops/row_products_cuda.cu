@@ -145,7 +145,7 @@ __device__ void norm_rows(const ProductRows::Term& term, const ProductRows& r, T
 #pragma unroll
     for (int j = 0; j < kPack<T>; ++j)
       y.at[j] = static_cast<T>((pack[j] - mean) * scale * weight[j] + bias[j]);
-    store_pack<T, kPack<T>>(normed + b * term.columns + i, y);
+    put_pack(normed + b * term.columns + i, y);
   }
   __syncthreads();
 }
@@ -199,7 +199,7 @@ __device__ void copy_norm(const ProductRows::Term& term, T* to) {
     auto* from = static_cast<const T*>(n < columns ? term.norm_weight : term.norm_bias);
     Pack<T, kPack<T>> pack{};
     if (from) pack = load_pack<T, kPack<T>>(from + n % columns);
-    store_pack<T, kPack<T>>(to + n, pack);
+    put_pack(to + n, pack);
   }
 }
 

@@ -25,17 +25,30 @@ struct uint3 {
 struct dim3 : uint3 {
   dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : uint3{x_, y_, z_} {}
 };
+struct alignas(8) uint2 {
+  unsigned x, y;
+};
 struct alignas(16) uint4 {
   unsigned x, y, z, w;
 };
 using __half = c10::Half;
 using __nv_bfloat16 = c10::BFloat16;
+struct alignas(4) __half2 {
+  __half x, y;
+};
+struct alignas(4) __nv_bfloat162 {
+  __nv_bfloat16 x, y;
+};
+inline __half2 __halves2half2(__half a, __half b) { return {a, b}; }
+inline __nv_bfloat162 __halves2bfloat162(__nv_bfloat16 a, __nv_bfloat16 b) { return {a, b}; }
 struct cudaStream_t {};
 enum cudaError_t { cudaSuccess, cudaErrorInvalidConfiguration };
 enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount, cudaDevAttrComputeCapabilityMajor };
 
 // Kernels end before others begin.
 #define NV_IF_TARGET(...)
+#define NV_IF_ELSE_TARGET(target, then, other) NEOX_WITHOUT_PARENTHESES other
+#define NEOX_WITHOUT_PARENTHESES(...) __VA_ARGS__
 #define __grid_constant__
 enum cudaLaunchAttributeID { cudaLaunchAttributeProgrammaticStreamSerialization };
 struct cudaLaunchAttribute {
@@ -140,6 +153,7 @@ T __shfl_xor_sync(unsigned mask, T x, unsigned lanes,
 
 // As the GPU's: the product is rounded, so that errors grow with x.
 inline float __expf(float x) { return exp2f(x * 1.44269504f); }
+inline float __fdividef(float x, float y) { return x / y; }
 
 inline void __threadfence() {}
 template <class T>
