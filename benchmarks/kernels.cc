@@ -253,7 +253,7 @@ Case squares(const Setting& s) {
           4.0 * static_cast<double>(n),
           0,
           {at::randn({n}, s.options.dtype(at::kFloat))},
-          [](const Tensors& x) -> Tensors { return {sum_of_squares(x[0])}; },
+          [](const Tensors& x) -> Tensors { return {sum_of_squares({{x[0]}})}; },
           [](const Tensors& x) -> Tensors { return {at::dot(x[0], x[0])}; }};
 }
 

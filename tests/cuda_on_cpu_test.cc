@@ -264,11 +264,11 @@ TEST(CudaOnCpu, SumsOfSquaresDoNotDependOnTheSizeOfTheDevice) {
   Tensor x = at::randn({300'000}, at::kFloat);
   auto on = [&](int multiprocessors) {
     device.multiprocessors = multiprocessors;
-    return sum_of_squares(x).item<double>();
+    return sum_of_squares({{x}}).item<double>();
   };
   double large = on(132);
   EXPECT_EQ(on(2), large);
-  for (const Tensor& sum : in_each_order([&] { return sum_of_squares(x); }))
+  for (const Tensor& sum : in_each_order([&] { return sum_of_squares({{x}}); }))
     EXPECT_EQ(sum.item<double>(), large);
 }
 

@@ -77,8 +77,10 @@ TEST_P(Updates, SquaresAreSummedInDouble) {
   for (int64_t n : {0, 1, 17, 65536, 200003}) {
     Tensor x = random({n});
     double want = reference(x).square().sum().item<double>(), far = 1e-12 * static_cast<double>(n);
-    EXPECT_NEAR(sum_of_squares(x).item<double>(), want, far);
-    EXPECT_NEAR(sum_of_squares(shifted(x)).item<double>(), want, far);
+    EXPECT_NEAR(sum_of_squares({{x}}).item<double>(), want, far);
+    EXPECT_NEAR(sum_of_squares({{shifted(x)}}).item<double>(), want, far);
+    Tensor both = sum_of_squares({{x, 0.5}, {shifted(x), 3}, {random({0})}});
+    EXPECT_NEAR(both.item<double>(), 3.5 * want, 4 * far);
   }
 }
 

@@ -2,7 +2,7 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/zeros.h>
+#include <ATen/ops/empty.h>
 
 #include <algorithm>
 
@@ -88,6 +88,21 @@ template <class T>
   return sum<double>(a);
 }
 
+void sum_of_squares_cpu(const SquaresRange& r) {
+  with_cpu_type(r.type, [&]<class T>(T*) {
+    const T* from = static_cast<const T*>(r.x);
+    at::parallel_for(0, r.parts, 1, [&](int64_t first, int64_t last) {
+      for (int64_t p = first; p < last; ++p)
+        r.sums[p] = r.weight * squares_of<T>(from + p * kGrain, std::min(kGrain, r.n - p * kGrain));
+    });
+  });
+}
+
+int64_t parts_of(const at::Tensor& x) {
+  if (x.numel() == 0) return 0;
+  return x.is_cuda() ? sum_of_squares_parts_cuda(x.numel()) : (x.numel() + kGrain - 1) / kGrain;
+}
+
 }  // namespace
 
 void adamw(at::Tensor& param, const at::Tensor& grad, at::Tensor& m, at::Tensor& v,
@@ -102,24 +117,23 @@ void adamw(at::Tensor& param, const at::Tensor& grad, at::Tensor& m, at::Tensor&
     adamw_cpu<double>(r, adamw_factors<double>(constants, lr, scale, step));
 }
 
-at::Tensor sum_of_squares(const at::Tensor& x) {
-  Element type = element_of("the norm of gradients", x.scalar_type());
-  int64_t n = x.numel();
-  check(x.is_contiguous(), "the norm of gradients takes a contiguous tensor");
-  int64_t parts = x.is_cuda() ? sum_of_squares_parts_cuda(n) : (n + kGrain - 1) / kGrain;
-  at::Tensor partial = at::zeros({parts}, x.options().dtype(at::kDouble));
+at::Tensor sum_of_squares(const std::vector<WeightedSquares>& tensors) {
+  check(!tensors.empty(), "the norm of gradients takes one tensor or more");
+  int64_t all = 0;
+  for (const WeightedSquares& t : tensors) all += parts_of(t.x);
+  at::Tensor partial = at::empty({all}, tensors[0].x.options().dtype(at::kDouble));
   auto* sums = partial.mutable_data_ptr<double>();
-  if (x.is_cuda()) {
-    sum_of_squares_cuda(x.const_data_ptr(), type, n, sums, parts);
-    return partial.sum();
+  for (const auto& [x, weight] : tensors) {
+    check(x.is_contiguous(), "the norm of gradients takes contiguous tensors");
+    SquaresRange r{x.const_data_ptr(),
+                   element_of("the norm of gradients", x.scalar_type()),
+                   x.numel(),
+                   weight,
+                   sums,
+                   parts_of(x)};
+    if (r.parts > 0) x.is_cuda() ? sum_of_squares_cuda(r) : sum_of_squares_cpu(r);
+    sums += r.parts;
   }
-  with_cpu_type(type, [&]<class T>(T*) {
-    const T* from = x.const_data_ptr<T>();
-    at::parallel_for(0, parts, 1, [&](int64_t first, int64_t last) {
-      for (int64_t p = first; p < last; ++p)
-        sums[p] = squares_of<T>(from + p * kGrain, std::min(kGrain, n - p * kGrain));
-    });
-  });
   return partial.sum();
 }
 

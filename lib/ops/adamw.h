@@ -2,6 +2,8 @@
 // corrections and the place of eps as in PyTorch and DeepSpeed's FusedAdam), or of Adam with the
 // decay in its gradient, over flat tensors in one pass.
 #pragma once
+#include <vector>
+
 #include "ops/element.h"
 #include "ops/update.h"
 
@@ -20,11 +22,18 @@ void adamw(at::Tensor& param, const at::Tensor& grad, at::Tensor& m, at::Tensor&
            const AdamWConstants& constants, const UpdateScalars& scalars,
            const at::Tensor& copy = {});
 
-// The sum of the squares of a flat tensor, 0-dim double on its device: summed in double, in an
-// order that depends on the size alone, and on a GPU on whether x begins at a multiple of 16 bytes.
-at::Tensor sum_of_squares(const at::Tensor& x);
+// A flat tensor whose squares count `weight` times.
+struct WeightedSquares {
+  at::Tensor x;
+  double weight = 1;
+};
 
-// What the kernel takes; copy may be null.
+// The sum of the squares of one or more of them on one device, 0-dim double there: summed in
+// double, in an order that depends on the sizes alone, and on a GPU on which x begin at multiples
+// of 16 bytes.
+at::Tensor sum_of_squares(const std::vector<WeightedSquares>& tensors);
+
+// What the kernels take; copy may be null.
 struct AdamWRange {
   UpdateType type;
   int64_t n;
@@ -34,10 +43,20 @@ struct AdamWRange {
   Element copy_type;
 };
 
-// The CUDA halves. The second leaves a double for each part.
+// A double for each of `parts` parts of x.
+struct SquaresRange {
+  const void* x;
+  Element type;
+  int64_t n;
+  double weight;
+  double* sums;
+  int64_t parts;
+};
+
+// The CUDA halves.
 void adamw_cuda(const AdamWRange& range, const AdamWConstants& constants,
                 const UpdateDeviceScalars& scalars);
-void sum_of_squares_cuda(const void* x, Element type, int64_t n, double* partial, int64_t parts);
+void sum_of_squares_cuda(const SquaresRange& range);
 int64_t sum_of_squares_parts_cuda(int64_t n);
 
 }  // namespace neox

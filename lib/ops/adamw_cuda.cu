@@ -44,8 +44,10 @@ __global__ void __launch_bounds__(kThreads)
 
 // One double for each block: elements blockIdx.x, blockIdx.x + gridDim.x ... in packs.
 template <class T, int N>
-__global__ void __launch_bounds__(kThreads) squares_kernel(const T* x, int64_t n, double* partial) {
+__global__ void __launch_bounds__(kThreads) squares_kernel(SquaresRange r) {
   using W = Wide<T>;
+  const T* x = static_cast<const T*>(r.x);
+  int64_t n = r.n;
   int64_t at = int64_t{blockIdx.x} * kThreads + threadIdx.x, stride = int64_t{gridDim.x} * kThreads;
   double sum = 0;
   for (int64_t i = at; i < n / N; i += stride) {
@@ -62,7 +64,7 @@ __global__ void __launch_bounds__(kThreads) squares_kernel(const T* x, int64_t n
     sum += v * v;
   }
   sum = over_block(sum, Add(), 0.0);
-  if (threadIdx.x == 0) partial[blockIdx.x] = sum;
+  if (threadIdx.x == 0) r.sums[blockIdx.x] = r.weight * sum;
 }
 
 // Enough blocks to fill the device; each thread takes several packs.
@@ -111,17 +113,14 @@ int64_t sum_of_squares_parts_cuda(int64_t n) {
   return std::clamp<int64_t>(n / (4 * kThreads), 1, 2048);
 }
 
-void sum_of_squares_cuda(const void* x, Element type, int64_t n, double* partial, int64_t parts) {
-  if (n == 0) return;
-  with_type(type, [&]<class T>(T*) {
-    auto* from = static_cast<const T*>(x);
-    auto grid = static_cast<unsigned>(parts);
-    if (aligned({x}))
-      squares_kernel<T, kPack<T>><<<grid, kThreads, 0, stream()>>>(from, n, partial);
+void sum_of_squares_cuda(const SquaresRange& r) {
+  with_type(r.type, [&]<class T>(T*) {
+    if (aligned({r.x}))
+      squares_kernel<T, kPack<T>><<<blocks(r.parts), kThreads, 0, stream()>>>(r);
     else
-      squares_kernel<T, 1><<<grid, kThreads, 0, stream()>>>(from, n, partial);
+      squares_kernel<T, 1><<<blocks(r.parts), kThreads, 0, stream()>>>(r);
   });
-  check_launch("the norm of gradients", n, 1);
+  check_launch("the norm of gradients", r.n, 1);
 }
 
 }  // namespace neox

@@ -36,9 +36,7 @@ void adamw_cuda(const AdamWRange&, const AdamWConstants&, const UpdateDeviceScal
   refuse("AdamW");
 }
 
-void sum_of_squares_cuda(const void*, Element, int64_t, double*, int64_t) {
-  refuse("the norm of gradients");
-}
+void sum_of_squares_cuda(const SquaresRange&) { refuse("the norm of gradients"); }
 int64_t sum_of_squares_parts_cuda(int64_t) { refuse("the norm of gradients"); }
 
 void sgd_cuda(void*, const void*, void*, UpdateType, int64_t, const SgdConstants&,

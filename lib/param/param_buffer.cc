@@ -12,7 +12,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "ops/adamw.h"
 #include "ops/cpu_arena.h"
 
 namespace neox {
@@ -168,9 +167,8 @@ void ParamBuffer::sum_chunk() {
   for (Communicator* group : sharing_.sum) group->all_reduce(chunk_grad_);
 }
 
-at::Tensor ParamBuffer::squared_norm() const {
-  at::NoGradGuard no_grad;
-  return sum_of_squares(chunk_grad_).div(sharing_.copies / (stands_for_ * stands_for_));
+WeightedSquares ParamBuffer::squares() const {
+  return {chunk_grad_, stands_for_ * stands_for_ / static_cast<double>(sharing_.copies)};
 }
 
 void ParamBuffer::leave_unsummed(const Communicator& group) {

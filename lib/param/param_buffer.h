@@ -13,6 +13,7 @@
 
 #include "comm/communicator.h"
 #include "comm/side_stream.h"
+#include "ops/adamw.h"
 #include "shard/box.h"
 
 namespace neox {
@@ -95,9 +96,8 @@ class ParamBuffer {
   // From now on gradients are not summed over `group`, which is one of those of the Sharing: each
   // rank's own, times the size of the group, stands for the sum. The optimizer makes up for it.
   void leave_unsummed(const Communicator& group);
-  // Sum of squares of grad(), 0-dim double, divided by the number of copies: the sum over the world
-  // counts each element once.
-  at::Tensor squared_norm() const;
+  // grad(), whose squares count so much that the sum over the world has each element once.
+  WeightedSquares squares() const;
   // Starts to send owned chunks to every rank's parameters, beside what follows. The owned chunk
   // may be read meanwhile. Collective over shard.
   void publish();

@@ -12,6 +12,7 @@
 #include <ATen/record_function.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include "ops/adamw.h"
 #include "optim/schedule.h"
 
 namespace neox {
@@ -64,8 +65,9 @@ ReportToCome TrainStep::run(int64_t microbatches, const BatchSource& batches, bo
 }
 
 Tensor TrainStep::totals(const LossSum& sum) const {
-  Tensor norm = at::zeros_like(sum.loss);
-  for (ParamBuffer* buffer : model_.buffers()) norm += buffer->squared_norm();
+  std::vector<WeightedSquares> squares;
+  for (const ParamBuffer* buffer : model_.buffers()) squares.push_back(buffer->squares());
+  Tensor norm = sum_of_squares(squares);
   Tensor none = at::zeros_like(norm);
   if (model_.mesh().tp().rank() != 0)  // tp ranks hold the same samples
     return at::stack({norm, none, none, asked_});
