@@ -58,9 +58,10 @@ class Head {
         by_columns_(x.is_cpu() && wide_ == at::kFloat),
         by_kernels_(bf16_multiplies(x_)),
         training_(training) {
-    loss_ = at::zeros({}, x.options().dtype(at::kDouble));
+    losses_ = at::empty({x.size(0)}, x.options().dtype(wide_));
     if (by_columns_) logits_ = at::empty({rows_ * weight.size(0)}, x.options().dtype(kept_type()));
     if (!training) return;
+    share_ = t.weights.to(at::kDouble).mul(t.seed).to(wide_);
     dx_ = by_kernels_ ? at::zeros(x_.sizes(), x_.options().dtype(wide_)) : at::empty_like(x_);
     dweight_ = kept_gradient(weight, wide_);
     in_place_ = dweight_.defined();
@@ -72,7 +73,7 @@ class Head {
       by_columns_ ? run_by_columns(from, rows) : run_rows(from, rows);
     }
   }
-  const Tensor& loss() const { return loss_; }
+  Tensor loss() const { return (losses_ * t_.weights.to(wide_)).to(at::kDouble).sum(); }
   Tensor dx() const { return dx_.to(type_); }
   // Undefined where it has been added to the kept gradient already.
   Tensor dweight() const { return in_place_ ? Tensor() : dweight_; }
@@ -81,8 +82,9 @@ class Head {
   void run_rows(int64_t from, int64_t rows) {
     Tensor x = x_.narrow(0, from, rows), dx = training_ ? dx_.narrow(0, from, rows) : Tensor();
     Tensor logits = at::mm(x, weight_of(0, weight_.size(0)).t());
-    Tensor share = training_ ? share_of(from, rows) : Tensor();
-    add_loss(from, to_gradients(logits, t_.targets.narrow(0, from, rows), share));
+    Tensor share = training_ ? share_.narrow(0, from, rows) : Tensor();
+    losses_.narrow(0, from, rows)
+        .copy_(to_gradients(logits, t_.targets.narrow(0, from, rows), share));
     if (training_) add_gradients(0, x, logits, dx);
   }
 
@@ -98,14 +100,6 @@ class Head {
     return sums[0].log() - (sums[1] - top);
   }
 
-  void add_loss(int64_t from, const Tensor& losses) {
-    loss_ += (losses * t_.weights.narrow(0, from, losses.size(0)).to(wide_)).to(at::kDouble).sum();
-  }
-  // What the gradients of rows are multiplied by.
-  Tensor share_of(int64_t from, int64_t rows) const {
-    return t_.weights.narrow(0, from, rows).to(at::kDouble).mul(t_.seed).to(wide_);
-  }
-
   void run_by_columns(int64_t from, int64_t rows) {
     Tensor x = x_.narrow(0, from, rows), local = t_.targets.narrow(0, from, rows) - first_;
     Tensor at_target = at::zeros({rows}, x.options().dtype(wide_));
@@ -116,9 +110,9 @@ class Head {
     Tensor sums = at::stack({at::zeros_like(top), at_target});  // [2, rows]
     for (const SoftmaxBlock& block : blocks) sums[0] += (block.top - top).exp_().mul_(block.sum);
     tp_.all_reduce(sums);
-    add_loss(from, sums[0].log() - (sums[1] - top));
+    losses_.narrow(0, from, rows).copy_(sums[0].log() - (sums[1] - top));
     if (!training_) return;
-    Tensor share = share_of(from, rows), factor = share / sums[0];
+    Tensor share = share_.narrow(0, from, rows), factor = share / sums[0];
     Tensor dx = dx_.narrow(0, from, rows);
     Tensor at_targets = (sums[1] - top).exp_().mul_(factor).sub_(share);
     for (size_t i = 0; i < blocks.size(); ++i) {
@@ -175,7 +169,8 @@ class Head {
   int64_t first_;  // global id of the first row of weight
   int64_t rows_;
   bool by_columns_, by_kernels_, training_, in_place_ = false;
-  Tensor loss_, logits_, dx_, dweight_;
+  Tensor losses_, share_;  // of each row; what its gradients are multiplied by
+  Tensor logits_, dx_, dweight_;
 };
 
 class HeadLoss : public torch::autograd::Function<HeadLoss> {
