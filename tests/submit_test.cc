@@ -231,7 +231,7 @@ TEST_F(SubmitTest, PathsAreThoseInTheContainer) {
 TEST_F(SubmitTest, TooLittleMemoryIsRefused) {
   Strings options = {"--set", "model_parallel_size=1", "--gpus-per-node", "a100:8"};
   expect_refused("12B.yml", options,
-                 {"16 ranks: the fullest rank needs about 88.9 GB",
+                 {"16 ranks: the fullest rank needs about 89.5 GB",
                   "a GPU of 40.0 GB has room for 36.0 GB", "--set model_parallel_size=4: "});
   options.insert(options.end(), {"--gpu-memory", "141"});
   EXPECT_EQ(refusal("12B.yml", options), "");
