@@ -1,0 +1,13 @@
+// How well a global batch suits the ranks.
+#pragma once
+#include <string>
+
+#include "config/config.h"
+
+namespace neox {
+
+// That the batch leaves data ranks without work, or fills up more than a tenth of what they compute
+// with samples of weight 0, and what would mend it; "" where it does neither.
+std::string badly_used_ranks(const BatchPlan& plan, int64_t data_ranks);
+
+}  // namespace neox
