@@ -66,6 +66,13 @@ BatchPlan plan_batch(const Config& config, int64_t data_ranks,
   return plan;
 }
 
+std::string to_string(const BatchPlan& plan, int64_t data_ranks) {
+  return concat("batch of ", plan.global,
+                plan.global == 1 ? " sample = " : " samples = ", plan.micro, " x ", data_ranks,
+                data_ranks == 1 ? " rank x " : " ranks x ", plan.accumulation,
+                plan.accumulation == 1 ? " micro-batch" : " micro-batches");
+}
+
 std::string badly_used_ranks(const BatchPlan& plan, int64_t data_ranks) {
   int64_t busy = divide_up(plan.global, plan.micro);
   if (busy < data_ranks)
@@ -76,10 +83,9 @@ std::string badly_used_ranks(const BatchPlan& plan, int64_t data_ranks) {
                   " or fewer ranks");
   int64_t places = plan.micro * plan.accumulation * data_ranks, empty = places - plan.global;
   if (empty * 10 <= places) return "";
-  return concat("the batch of ", plan.global, " samples fills ", plan.micro, " x ", data_ranks,
-                " ranks x ", plan.accumulation, " micro-batches up with ", empty,
-                " samples of weight 0, which cost as much as others; a train_batch_size of ",
-                places, " takes the same time");
+  return concat("the ", to_string(plan, data_ranks), " computes as long as one of ", places,
+                ": the rest is filled up with weight 0; take a train_batch_size of ", places,
+                ", or another train_micro_batch_size_per_gpu");
 }
 
 }  // namespace neox

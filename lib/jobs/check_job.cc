@@ -226,10 +226,9 @@ void note_elastic(const Job& job, const Config& config, const std::vector<Estima
                   Notes& notes) {
   for (size_t i = 0; i < found.size(); ++i) {
     const Estimate& e = found[i];
-    notes.push_back(concat(shape(job, ends(job.nodes)[i]), ": batch of ", e.batch.global,
-                           " samples = ", e.batch.micro, " x ", e.data_ranks, " ranks x ",
-                           e.batch.accumulation, " micro-batches, about ",
-                           human_bytes(static_cast<double>(e.memory_bytes)), " a rank"));
+    notes.push_back(concat(shape(job, ends(job.nodes)[i]), ": ", to_string(e.batch, e.data_ranks),
+                           ", about ", human_bytes(static_cast<double>(e.memory_bytes)),
+                           " a rank"));
     std::string bad = badly_used_ranks(e.batch, e.data_ranks);
     if (!bad.empty()) notes.push_back(bad);
   }
