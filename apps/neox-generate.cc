@@ -31,13 +31,14 @@ int main(int argc, char** argv) {
             "  neox-generate checkpoints/global_step1000 --prompt \"Once\" --temperature "
             "0.8 --top-p 0.9 --seed 7\n"
             "  neox-generate checkpoints --file prompts.txt --batch-size 8 --num-samples 3\n"
+            "  neox-generate checkpoints --prompt \"\" --num-samples 10 --temperature 1 --json\n"
             "  neox-generate checkpoints --prompt \"Once\" --set precision=bf16\n",
     });
     program.options().add_options()("checkpoint", po::value<std::string>(),
                                     "run or global_step directory")(
         "prompt", po::value<std::vector<std::string>>(),
-        "text to continue; may be given several times")("file", po::value<std::string>(),
-                                                        "file of prompts, one a line")(
+        "text to continue; may be given several times; empty: a text without a prompt")(
+        "file", po::value<std::string>(), "file of prompts, one a line")(
         "max-tokens", po::value<int64_t>(),
         "at most so many new tokens (default: maximum_tokens of the config)")(
         "temperature", po::value<double>(), "0: the likeliest token; higher: more varied")(
@@ -45,6 +46,8 @@ int main(int argc, char** argv) {
         "top-p", po::value<double>(), "draw among the likeliest tokens that sum to p only")(
         "seed", po::value<int64_t>()->default_value(1234), "equal seeds give equal texts")(
         "num-samples", po::value<int64_t>()->default_value(1), "texts for each prompt")(
+        "json",
+        "an object a line for each text: context, text (without the prompt), length, finished")(
         "batch-size", po::value<int64_t>()->default_value(1),
         "texts at once; it changes none of them")("vocab-file", po::value<std::string>(),
                                                   "tokenizer, where it has moved since training")(

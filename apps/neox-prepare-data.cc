@@ -9,6 +9,7 @@
 #include "corpus/corpus.h"
 #include "launch/cpu.h"
 #include "launch/front.h"
+#include "prepare/interrupt.h"
 #include "rendezvous/alone.h"
 
 namespace {
@@ -65,6 +66,7 @@ int main(int argc, char** argv) {
       std::cout << check.text;
       return static_cast<int>(check.exit);
     }
+    end_when_interrupted();
     prepare_in_job(program, process_info(environment(), host_name()),
                    {.must_agree = {{"the version of neox-prepare-data", kVersion},
                                    {"the command line", join(arguments, " ")}}});

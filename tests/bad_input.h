@@ -55,6 +55,14 @@ inline std::string larger_tokenizer(const Scene& scene) {
   return scene.dir().put("larger.json", json.dump());
 }
 
+// The same without <|endoftext|>.
+inline std::string tokenizer_without_end(const Scene& scene) {
+  std::string json = read_file(Material::get() / "tokenizer.json");
+  for (size_t at; (at = json.find("<|endoftext|>")) != json.npos;)
+    json.replace(at, 13, "<|start|>");
+  return scene.dir().put("endless.json", json);
+}
+
 struct What {
   Strings settings = {}, more = {}, environment = {};
 };

@@ -94,7 +94,12 @@ const Case kGenerate[] = {
      [](Scene& s) {
        return What{{}, {s.dir() / "nothing", "--prompt", "x"}};
      }},
-    {"empty prompt", 64, {"the prompt is empty"}, with_checkpoint({"--prompt", ""})},
+    {"empty prompt without an end of documents",
+     64,
+     {"the prompt is empty", "no <|endoftext|>", "give a prompt"},
+     [](Scene& s) {
+       return What{{}, {s.save(), "--prompt", "", "--vocab-file", tokenizer_without_end(s)}};
+     }},
     {"long prompt",
      64,
      {"prompt has 6", "48 positions", "shorten"},

@@ -106,7 +106,9 @@ TEST_F(ConfigTest, WrongTypesSayWhatWasFoundAndWhatIsAllowed) {
   EXPECT_TRUE(has(fails("gpt_j_residual: 1"), "1 (a number); allowed is true or false"));
   EXPECT_TRUE(has(fails("save: true"), "put it in quotes"));
   EXPECT_TRUE(has(fails("load: None"), "write null"));
-  EXPECT_TRUE(has(fails("optimizer: Adam"), "allowed is a dictionary"));
+  EXPECT_TRUE(has(fails("optimizer: Adam"),
+                  "allowed is a dictionary, such as optimizer: {type: Adam, params: {lr: 6e-4}}"));
+  EXPECT_TRUE(has(fails("fp16: true"), "a dictionary, such as fp16: {enabled: true}"));
   EXPECT_TRUE(has(fails("train_data_paths: data/x"), "write [data/x]"));
   EXPECT_TRUE(has(fails("optimizer: {params: {betas: [0.9, x]}}"), "a list of numbers"));
   EXPECT_TRUE(has(fails("extra_save_iters: [1, 2.5]"), "a list of integers"));

@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 
+#include "config/batch.h"
 #include "config/estimate.h"
 
 namespace neox {
@@ -34,6 +35,24 @@ TEST_F(ConfigTest, WhatIsNotGivenIsDerived) {
                                   "gradient_accumulation_steps: null"),
                              2)),
             "64 = 4 x 8");
+}
+
+TEST(BatchPlan, IsSaidInWords) {
+  EXPECT_EQ(to_string(BatchPlan{.global = 64, .micro = 4, .accumulation = 8}, 2),
+            "batch of 64 samples = 4 x 2 ranks x 8 micro-batches");
+  EXPECT_EQ(to_string(BatchPlan{.global = 1, .micro = 1, .accumulation = 1}, 1),
+            "batch of 1 sample = 1 x 1 rank x 1 micro-batch");
+}
+
+TEST(BatchPlan, SaysWhereRanksAreBadlyUsed) {
+  auto said = [](const BatchPlan& plan, int64_t ranks) { return badly_used_ranks(plan, ranks); };
+  EXPECT_EQ(said({.global = 64, .micro = 4, .accumulation = 4}, 4), "");
+  EXPECT_EQ(said({.global = 1024, .micro = 8, .accumulation = 43}, 3), "");
+  EXPECT_TRUE(
+      has(said({.global = 5, .micro = 2, .accumulation = 1}, 4),
+          "5 samples in micro-batches of 2 leaves 1 of 4 data-parallel ranks without work"));
+  EXPECT_TRUE(has(said({.global = 17, .micro = 2, .accumulation = 3}, 4),
+                  "17 samples = 2 x 4 ranks x 3 micro-batches computes as long as one of 24"));
 }
 
 TEST_F(ConfigTest, AllThreeMustAgreeAtAFirstStart) {

@@ -18,10 +18,12 @@
 #include "convert/read_ahead.h"
 #include "convert/safetensors.h"
 #include "convert_fixture.h"
+#include "tokenizer/bpe_trainer.h"
 
 namespace neox::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 TEST_F(Convert, ThereAndBackIsTheSameBitForBit) {
@@ -249,6 +251,43 @@ TEST_F(Convert, CommandLineIsChecked) {
                 run({"--to", "hf", dir_ / "nowhere", dir_ / "out"});
               }),
               HasSubstr("74: " + dir_ / "nowhere" + " does not exist"));
+}
+
+TEST_F(Convert, CommandsAndOptionsWithoutUseAreNamed) {
+  model();
+  EXPECT_THAT(error_of([&] {
+                run({"inspct", dir_ / "hf"});
+              }),
+              HasSubstr("64: no command 'inspct'; did you mean neox-convert inspect?"));
+  for (const char* option : {"--tensor-parallel", "--pipeline-parallel"})
+    EXPECT_THAT(error_of([&] {
+                  to_ours("out", {option, "2"});
+                }),
+                HasSubstr(concat("64: ", option, ": the files of neox.cpp are the same")));
+}
+
+TEST_F(Convert, RowsThatTheTokenizerUsesAreNotCutOff) {
+  model();
+  ::testing::internal::CaptureStderr();
+  to_ours("unknown", {"--padded-vocab", "21"});
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("cuts off rows 21..28 of"));
+  write_tokenizer_json(
+      dir_ / "hf/tokenizer.json",
+      train_bpe({.vocab_size = 256, .special_tokens = {}}, [](std::string&) { return false; }));
+  EXPECT_THAT(error_of([&] {
+                to_ours("known", {"--padded-vocab", "21"});
+              }),
+              AllOf(HasSubstr("64: --padded-vocab 21"), HasSubstr("has 256 entries, so rows")));
+  to_ours("known", {"--padded-vocab", "256"});
+}
+
+TEST_F(Convert, IncompleteCheckpointsOfOursAreNamed) {
+  model();
+  to_ours("ours");
+  fs::remove(dir_ / "ours/global_step0/COMPLETE");
+  for (const char* path : {"ours", "ours/global_step0"})
+    EXPECT_THAT(error_of([&] { to_hf(path, "back"); }),
+                AllOf(HasSubstr("74: "), HasSubstr("not complete: it has no COMPLETE")));
 }
 
 // Tensors 0, 1, 2 ... of 8 bytes; reads are counted.

@@ -14,6 +14,7 @@ using ::testing::AllOf;
 using testing::Directory;
 using testing::Documents;
 using ::testing::ElementsAre;
+using testing::error_of;
 using testing::files;
 using ::testing::HasSubstr;
 using testing::Index;
@@ -37,6 +38,23 @@ TEST(Count, AddsUpDatasets) {
   EXPECT_THAT(text, HasSubstr("2               2                   5  uint16"));
   EXPECT_THAT(text, HasSubstr("3               3                   9"));
   EXPECT_THAT(text, HasSubstr("(2 datasets)"));
+}
+
+TEST(Count, GoesOnBehindADatasetThatCannotBeRead) {
+  Directory dir;
+  std::string a = dir.put("a", kA), b = dir.put("b", kB);
+  std::ostringstream out;
+  EXPECT_THAT(error_of([&] {
+                run_data_command({"count", a, dir / "none", b}, out);
+              }),
+              AllOf(StartsWith("74: "), HasSubstr("none")));
+  EXPECT_THAT(out.str(), AllOf(HasSubstr(b), HasSubstr("(2 datasets)")));
+}
+
+TEST(Amounts, OfOneAreSingular) {
+  Directory dir;
+  EXPECT_THAT(neox_data({"merge", dir.put("a", Documents{{7}}), "--output-prefix", dir / "m"}),
+              HasSubstr("1 document, 1 sequence, 1 token, 2 B"));
 }
 
 TEST(Count, TakesBothFilesOfADatasetForOne) {

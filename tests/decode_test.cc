@@ -190,7 +190,7 @@ TEST(TokensOnTheDevice, AreToldInTheirOrderUntilTheCallerEndsATextOfThem) {
                                 seen[i].push_back(token);
                                 return i % 2 == 0 || seen[i].size() < 2;
                               },
-                          .on_end = [&](size_t i) { ended.push_back(i); }});
+                          .on_end = [&](size_t i, TextEnd) { ended.push_back(i); }});
   EXPECT_EQ(seen, texts);
   EXPECT_EQ(std::set(ended.begin(), ended.end()).size(), all.size());
   EXPECT_EQ(ended.size(), all.size());
@@ -275,7 +275,7 @@ TEST(Batch, TellsOfTokensAndEnds) {
   Model model;
   std::vector<TextRequest> all = requests({});
   Texts seen(all.size());
-  std::set<size_t> ended;
+  std::map<size_t, TextEnd> ended;
   Texts texts = generate(*model, all,
                          {.batch_size = 3,
                           .on_token =
@@ -284,10 +284,12 @@ TEST(Batch, TellsOfTokensAndEnds) {
                                 seen[i].push_back(token);
                                 return i != 2 || seen[i].size() < 2;
                               },
-                          .on_end = [&](size_t i) { ended.insert(i); }});
+                          .on_end = [&](size_t i, TextEnd how) { ended[i] = how; }});
   EXPECT_EQ(seen, texts);
   EXPECT_EQ(ended.size(), all.size());
   EXPECT_EQ(texts[2].size(), 2u);
+  EXPECT_EQ(ended[2], TextEnd::kCaller);
+  EXPECT_EQ(ended[0], TextEnd::kLength);
 }
 
 TEST(Batch, EveryLayoutGivesTheSameTexts) {

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <set>
 
+#include "base/text.h"
 #include "generate/generate.h"
 #include "ops/random.h"
 #include "run_fixture.h"
@@ -19,6 +20,7 @@ namespace neox::testing {
 namespace {
 
 using Tokens = std::vector<int32_t>;
+using Json = nlohmann::json;
 
 // A tiny model of random weights.
 class TinyModel {
@@ -272,6 +274,37 @@ TEST_F(Program, TakesPromptsFromOptionsFilesAndStandardInput) {
   EXPECT_EQ(both, text({"--prompt", "the"}) + text({"--prompt", "and"}));
   EXPECT_EQ(text({"--file", run().dir().put("prompts", "the\n\nand\n")}), both);
   EXPECT_EQ(generate({}, "the\nand\n").out, both);
+}
+
+// The lines of --json, without what took time.
+Json json_lines(const std::string& out) {
+  Json all = Json::array();
+  for (const std::string& line : split(out, '\n'))
+    if (!line.empty()) all.push_back(Json::parse(line));
+  for (Json& line : all) EXPECT_EQ(line.erase("duration_seconds"), 1u);
+  return all;
+}
+
+TEST_F(Program, JsonHasALineForEachTextInTheirOrder) {
+  Strings prompts = {"--file", run().dir().put("prompts", "the\nand\n"), "--num-samples", "2"};
+  std::string plain = text(prompts), rebuilt;
+  prompts.insert(prompts.end(), {"--json", "--batch-size", "3"});
+  Json lines = json_lines(text(prompts));
+  ASSERT_EQ(lines.size(), 4u);
+  for (const Json& line : lines) {
+    rebuilt += line["context"].get<std::string>() + line["text"].get<std::string>() + "\n";
+    EXPECT_EQ(line.size(), 5u) << line;
+    EXPECT_EQ(line["finished"], line["length"] < 12) << line;
+  }
+  EXPECT_EQ(rebuilt, plain);
+}
+
+TEST_F(Program, TextsWithoutAPromptBeginBehindTheEndOfADocument) {
+  Json empty = json_lines(text({"--prompt", "", "--json"}));
+  Json behind = json_lines(text({"--prompt", "<|endoftext|>", "--json"}));
+  EXPECT_EQ(empty[0]["context"], "");
+  EXPECT_EQ(empty[0]["text"], behind[0]["text"]);
+  EXPECT_GT(empty[0]["length"], 0);
 }
 
 TEST_F(Program, BatchesKeepTextsAndOrder) {

@@ -166,6 +166,21 @@ TEST_F(MetricsTest, ResumedRunVoidsWhatItRepeats) {
   EXPECT_EQ(loss_of(dir_ / "tb"), "1:11 2:12 3:33 4:34");
 }
 
+TEST_F(MetricsTest, FreshStartKeepsAnEarlierRunUnderAnotherName) {
+  for (double loss : {5, 4, 3}) {
+    testing::internal::CaptureStderr();
+    Metrics({.dir = dir_}).write(7, {{"train/lm_loss", loss}});
+    EXPECT_EQ(testing::internal::GetCapturedStderr().find("had 1 step of an earlier run, the last "
+                                                          "one step 7") != std::string::npos,
+              loss < 5);
+  }
+  EXPECT_EQ(loss_of(dir_), "7:3");
+  EXPECT_EQ(loss_of(dir_ / "metrics-1.jsonl"), "7:5");
+  EXPECT_EQ(loss_of(dir_ / "metrics-2.jsonl"), "7:4");
+  Metrics({.dir = dir_, .first_step = 8}).write(8, {{"train/lm_loss", 2}});
+  EXPECT_EQ(loss_of(dir_), "7:3 8:2");
+}
+
 TEST_F(MetricsTest, LastLineForAStepCounts) {
   RunLog run =
       read_metrics("{\"step\":1,\"x\":1,\"y\":5}\n{\"step\":2,\"x\":2}\n{\"step\":1,\"x\":3}\n");

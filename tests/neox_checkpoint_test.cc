@@ -324,6 +324,10 @@ TEST_F(NeoxOptimizerState, TrainingGoesOnWhereItWas) {
   std::map<std::string, int> states;
   for (const auto& t : checkpoint.tensors()) ++states[t.state];
   EXPECT_EQ(states, (std::map<std::string, int>{{"param", 40}, {"adam_m", 40}, {"adam_v", 40}}));
+  std::vector<Ignored> left_out = open_neox_cpp(dir_ / "out").ignored;
+  ASSERT_EQ(left_out.size(), 1u);
+  EXPECT_EQ(left_out[0].name, "adam_m/* adam_v/*");
+  EXPECT_EQ(left_out[0].reason, "state of the optimizer, 80 tensors");
 }
 
 TEST_F(NeoxOptimizerState, IsLeftOutByNameWithAnotherType) {

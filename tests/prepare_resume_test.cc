@@ -14,6 +14,7 @@
 #include "comm/thread.h"
 #include "data_files.h"
 #include "fault_preload.h"
+#include "prepare/interrupt.h"
 #include "prepare/prepare_options.h"
 #include "tokenizer/bpe_trainer.h"
 
@@ -25,6 +26,7 @@ using testing::Directory;
 using ::testing::ElementsAre;
 using testing::error_of;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 using Arguments = std::vector<std::string>;
 
@@ -59,7 +61,6 @@ class PrepareResume : public ::testing::Test {
     return text;
   }
 
-  // Saves as often as it can.
   PrepareResult prepare(int ranks, const std::string& name, const Arguments& more = {}) {
     Arguments arguments = {"--output-prefix", dir_ / name, "--vocab-file", dir_ / "tokenizer.json",
                            "--input",         dir_ / "in", "--workers",    "2",
@@ -68,7 +69,7 @@ class PrepareResume : public ::testing::Test {
     Program program = prepare_program();
     check(program.parse(arguments), "help was asked");
     PrepareOptions options = read_prepare_options(program);
-    options.save_seconds = 0;
+    options.save_seconds = save_seconds_;
     PrepareResult result;
     run_thread_ranks(ranks, [&](Communicator&, Control& control) {
       PrepareResult mine = prepare_data(options, control);
@@ -99,6 +100,30 @@ class PrepareResume : public ::testing::Test {
     return killed([&] {
       neox_fault(dir_.path().c_str(), kFaultKill, -1, call);
       prepare(ranks, "out", more);
+    });
+  }
+
+  // "75: " and what a child of that body writes to standard error, where signals interrupt it.
+  std::string said_by_child(const std::function<void()>& body) {
+    std::string said = dir_ / "said";
+    pid_t pid = ::fork();
+    check(pid >= 0, "fork");
+    if (pid == 0) {
+      static_cast<void>(::freopen(said.c_str(), "w", stderr));
+      end_when_interrupted();
+      ::_exit(run_program("program", [&] { return body(), 0; }));
+    }
+    int status = 0;
+    check(::waitpid(pid, &status, 0) == pid, "waitpid");
+    std::string text = concat(WIFEXITED(status) ? WEXITSTATUS(status) : -1, ": ", read_file(said));
+    fs::remove(said);
+    return text;
+  }
+  std::string interrupted() {
+    return said_by_child([&] {
+      PolledInterrupts polled;
+      ::raise(SIGINT);
+      prepare(1, "out");
     });
   }
 
@@ -136,6 +161,7 @@ class PrepareResume : public ::testing::Test {
 
   Directory dir_;
   std::string input_;
+  double save_seconds_ = 0;  // of prepare(): as often as it can
   int64_t bytes_ = 0;
   PrepareResult whole_;
 };
@@ -192,6 +218,35 @@ TEST_F(PrepareResume, RemovesWhatOthersHaveLeft) {
   prepare(2, "out");
   expect_same("out", "whole");
   expect_no_rest();
+}
+
+TEST_F(PrepareResume, AnInterruptedRunSaysWhetherTheNextOneGoesOn) {
+  save_seconds_ = 10;
+  EXPECT_THAT(interrupted(), AllOf(StartsWith("75: "), HasSubstr("interrupted by Ctrl-C"),
+                                   HasSubstr("nothing is kept: the same command begins anew")));
+  expect_no_rest();
+  save_seconds_ = 0;
+  EXPECT_TRUE(killed_at_call(40, 1));
+  EXPECT_THAT(interrupted(), AllOf(StartsWith("75: "), HasSubstr("the same command goes on there"),
+                                   HasSubstr("interrupted by Ctrl-C")));
+  EXPECT_GT(prepare(1, "out").resumed_bytes, 0);
+  expect_same("out", "whole");
+  expect_no_rest();
+}
+
+TEST_F(PrepareResume, AnInterruptBeforeThereIsSomethingToSaveEndsAtOnce) {
+  EXPECT_THAT(said_by_child([] { ::raise(SIGINT); }),
+              AllOf(StartsWith("75: "), HasSubstr("interrupted; the same command goes on")));
+}
+
+TEST_F(PrepareResume, SaysWhatItReplaces) {
+  auto said = [&] {
+    ::testing::internal::CaptureStderr();
+    prepare(1, "new");
+    return ::testing::internal::GetCapturedStderr();
+  };
+  EXPECT_THAT(said(), Not(HasSubstr("are replaced")));
+  EXPECT_THAT(said(), HasSubstr("new_text_document.{bin,idx} are there; they are replaced"));
 }
 
 TEST_F(PrepareResume, ADamagedJournalIsNotUsed) {

@@ -215,6 +215,11 @@ TEST_F(Prepare, NamesInputThatCannotBeRead) {
   EXPECT_THAT(refusal({dir_ / "dir"}), HasSubstr("no file is there"));
 }
 
+TEST_F(Prepare, SaysWhatTokenizerItExpects) {
+  dir_.put("tokenizer.json", "cat");
+  EXPECT_THAT(refusal({dir_.put("a.txt", "cat")}), HasSubstr("Expected are a tokenizer.json"));
+}
+
 TEST_F(Prepare, NamesOutputThatCannotBeWritten) {
   std::string input = dir_.put("a.txt", "cat");
   PrepareOptions options = options_of(

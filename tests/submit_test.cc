@@ -13,6 +13,7 @@
 #include "jobs/check_job.h"
 #include "jobs/job_script.h"
 #include "jobs/request.h"
+#include "tokenizer/bpe_trainer.h"
 
 namespace neox {
 namespace {
@@ -197,35 +198,88 @@ TEST_F(SubmitTest, WrongBatchIsRefused) {
                  {"4 nodes x 8 tasks = 32 ranks", "2048"});
 }
 
+TEST_F(SubmitTest, MissingFilesAreNotesUnlessItSubmits) {
+  fs::remove_all(dir_ / "enwik8");
+  fs::remove_all(dir_ / "tokenizers");
+  SubmitRequest found = train("70M.yml", {"--set", "save=/none/a/b", "--set", "load=/none/a/b"});
+  std::string notes = join(found.notes, "\n");
+  for (const char* part :
+       {"enwik8_text_document.bin does not exist", "vocab_file", "the folder /none/a does not"})
+    EXPECT_NE(notes.find(part), notes.npos) << part << " is not in: " << notes;
+  EXPECT_NE(job_script(found.jobs[0], found.profile).find("neox-train"), std::string::npos);
+}
+
 TEST_F(SubmitTest, MissingFilesAreRefused) {
   fs::remove(dir_ / "enwik8/enwik8_text_document.idx");
-  expect_refused("70M.yml", {},
+  expect_refused("70M.yml", {"--submit"},
                  {"DIR/enwik8/enwik8_text_document.idx does not exist", "by DATA_PATH, DATASET",
                   "neox-submit prepare-data train"});
-  EXPECT_EQ(refusal("70M.yml", {"--after", "7"}), "");
+  EXPECT_EQ(refusal("70M.yml", {"--submit", "--after", "7"}), "");
   fs::remove(dir_ / "tokenizers/20B_tokenizer.json");
-  expect_refused("70M.yml", {"--set", "data_path=" + dir_.string() + "/x"},
+  expect_refused("70M.yml", {"--submit", "--set", "data_path=" + dir_.string() + "/x"},
                  {"--set: data_path is DIR/x, but DIR/x.bin"});
   std::ofstream(dir_ / "enwik8/enwik8_text_document.idx") << "x";
-  expect_refused("70M.yml", {}, {"vocab_file DIR/tokenizers/20B_tokenizer.json does not exist"});
+  expect_refused("70M.yml", {"--submit"},
+                 {"vocab_file DIR/tokenizers/20B_tokenizer.json does not exist"});
 }
 
 TEST_F(SubmitTest, SaveWithoutFolderOrLoadIsRefused) {
-  expect_refused("70M.yml", {"--set", "save=/none/a/b", "--set", "load=/none/a/b"},
+  expect_refused("70M.yml", {"--submit", "--set", "save=/none/a/b", "--set", "load=/none/a/b"},
                  {"the folder /none/a does not exist", "mkdir -p /none/a"});
   expect_refused("70M.yml", {"--set", "save=/tmp/a"}, {"load is not set", "--set load=/tmp/a"});
 }
 
 TEST_F(SubmitTest, PathsAreThoseInTheContainer) {
-  Strings at = {"--container", "/x.sqsh",
-                "--mounts",    dir_.string() + ":/w",
-                "--set",       "data_path=/w/enwik8/enwik8_text_document",
-                "--set",       "vocab_file=/w/tokenizers/20B_tokenizer.json",
-                "--set",       "save=/w/c",
-                "--set",       "load=/w/c"};
+  std::string image = dir_ / "x.sqsh";
+  std::ofstream(dir_ / "x.sqsh") << "x";
+  Strings at = {"--container",
+                image,
+                "--submit",
+                "--mounts",
+                dir_.string() + ":/w",
+                "--set",
+                "data_path=/w/enwik8/enwik8_text_document",
+                "--set",
+                "vocab_file=/w/tokenizers/20B_tokenizer.json",
+                "--set",
+                "save=/w/c",
+                "--set",
+                "load=/w/c"};
   EXPECT_EQ(refusal("70M.yml", at), "");
-  at[3] = "/none:/w";
+  at[4] = "/none:/w";
   expect_refused("70M.yml", at, {"/w/enwik8/enwik8_text_document.bin does not exist"});
+}
+
+TEST_F(SubmitTest, ImagesAndMountsAreLookedAt) {
+  expect_refused("70M.yml", {"--submit", "--container", "/x.sqsh"},
+                 {"--container /x.sqsh", "no such file", "neox-submit build-image"});
+  std::string notes = join(train("70M.yml", {"--container", "/x.sqsh"}).notes, "\n");
+  EXPECT_NE(notes.find("--container /x.sqsh: there is no such file"), notes.npos) << notes;
+  EXPECT_EQ(refusal("70M.yml", {"--submit", "--container", "docker://x#y:1"}), "");
+  expect_refused("70M.yml", {"--mounts", "/a:/a,foo"}, {"--mounts /a:/a,foo", "'foo'", "FROM:TO"});
+}
+
+// A tokenizer of 300 entries in place of Pythia's.
+TEST_F(SubmitTest, MemoryIsThatForTheTokenizer) {
+  auto needed = [&](const Strings& more) {
+    Strings options = {"--set", "model_parallel_size=1", "--gpus-per-node", "a100:8"};
+    options.insert(options.end(), more.begin(), more.end());
+    std::string text = refusal("12B.yml", options);
+    return text.substr(text.find("needs about"), 30);
+  };
+  std::string of_pythia = needed({});
+  std::string notes = join(train("70M.yml", {}).notes, "\n");
+  EXPECT_NE(notes.find("computed for 50,277 entries"), notes.npos) << notes;
+  bool more = true;
+  TrainedBpe small = train_bpe({.vocab_size = 300}, [&](std::string& text) {
+    text = "the and of to";
+    return std::exchange(more, false);
+  });
+  write_tokenizer_json((dir_ / "tokenizers/20B_tokenizer.json").string(), small);
+  notes = join(train("70M.yml", {}).notes, "\n");
+  EXPECT_EQ(notes.find("entries"), notes.npos) << notes;
+  EXPECT_NE(needed({}), of_pythia);
+  EXPECT_EQ(needed({"--set", "padded_vocab_size=50304"}), of_pythia);
 }
 
 TEST_F(SubmitTest, TooLittleMemoryIsRefused) {

@@ -294,6 +294,7 @@ TEST(Elastic, ThreeRanksGoOnWhereOneStopped) {
   Ended ended = changed.train({"zero_optimization.stage=1"}, {"--spawn", "3"});
   ASSERT_EQ(ended.code, 0) << ended.err;
   EXPECT_TRUE(has(ended.err, "shard 3 x tp 1, batch of 5 samples = 2 x 3 ranks x 1")) << ended.err;
+  EXPECT_TRUE(has(ended.err, "warning: the batch of 5 samples")) << ended.err;
   for (auto [step, loss] : one.losses()) EXPECT_NEAR(changed.losses().at(step), loss, 1e-5) << step;
   EXPECT_EQ(changed.state(20).consumed_samples, 100);
 }

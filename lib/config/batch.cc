@@ -1,7 +1,8 @@
 // Global batch = micro-batch x accumulation x data ranks.
+#include "config/batch.h"
+
 #include "base/error.h"
 #include "base/text.h"
-#include "config/config.h"
 
 namespace neox {
 namespace {
@@ -63,6 +64,28 @@ BatchPlan plan_batch(const Config& config, int64_t data_ranks,
   if (all_given && product(ranks_micro, given_steps) != plan.global)
     fail_disagreement(config, data_ranks, product(ranks_micro, given_steps));
   return plan;
+}
+
+std::string to_string(const BatchPlan& plan, int64_t data_ranks) {
+  return concat("batch of ", plan.global,
+                plan.global == 1 ? " sample = " : " samples = ", plan.micro, " x ", data_ranks,
+                data_ranks == 1 ? " rank x " : " ranks x ", plan.accumulation,
+                plan.accumulation == 1 ? " micro-batch" : " micro-batches");
+}
+
+std::string badly_used_ranks(const BatchPlan& plan, int64_t data_ranks) {
+  int64_t busy = divide_up(plan.global, plan.micro);
+  if (busy < data_ranks)
+    return concat("the batch of ", plan.global, plan.global == 1 ? " sample" : " samples",
+                  " in micro-batches of ", plan.micro, " leaves ", data_ranks - busy, " of ",
+                  data_ranks, " data-parallel ranks without work; take a larger train_batch_size",
+                  plan.micro > 1 ? ", a smaller train_micro_batch_size_per_gpu" : "",
+                  " or fewer ranks");
+  int64_t places = plan.micro * plan.accumulation * data_ranks, empty = places - plan.global;
+  if (empty * 10 <= places) return "";
+  return concat("the ", to_string(plan, data_ranks), " computes as long as one of ", places,
+                ": the rest is filled up with weight 0; take a train_batch_size of ", places,
+                ", or another train_micro_batch_size_per_gpu");
 }
 
 }  // namespace neox

@@ -155,6 +155,26 @@ std::string suggest_key(const std::string& name, const std::string& parent) {
   return concat("; ", parent, " may hold ", join(siblings(parent), ", "));
 }
 
+namespace {
+
+// ", such as {...}" with keys that it has, or "".
+std::string dictionary_example(const KeyRow& row) {
+  static constexpr std::pair<std::string_view, const char*> kExamples[] = {
+      {"optimizer", "{type: Adam, params: {lr: 6e-4}}"},
+      {"params", "{lr: 6e-4}"},
+      {"zero_optimization", "{stage: 1}"},
+      {"data_types", "{grad_accum_dtype: fp32}"},
+      {"rope_scaling", "{rope_type: llama3, factor: 8}"}};
+  for (auto [name, example] : kExamples)
+    if (row.name == name) return concat(", such as ", row.name, ": ", example);
+  for (const KeyRow& child : row.children)
+    if (child.name == std::string_view("enabled"))
+      return concat(", such as ", row.name, ": {enabled: true}");
+  return "";
+}
+
+}  // namespace
+
 std::string describe_type(const KeyRow& row) {
   switch (row.type) {
     case KeyType::kBool:
@@ -176,7 +196,7 @@ std::string describe_type(const KeyRow& row) {
     case KeyType::kPattern:
       return "a list such as [[[\"flash\"], 6]] or [[[\"global\"], \"all\"]]";
     case KeyType::kDict:
-      return "a dictionary, such as {enabled: true}";
+      return "a dictionary" + dictionary_example(row);
     case KeyType::kAny:
       return "any value";
   }

@@ -142,12 +142,27 @@ int diff_two(const Arguments& arguments, std::ostream& out) {
   return 0;
 }
 
+// What is neither an option nor a path may be meant as a command.
+void check_command(const Arguments& arguments) {
+  static const Arguments kCommands = {"inspect", "diff"};
+  const std::string& word = arguments[0];
+  bool converts = std::ranges::any_of(arguments, [](const std::string& a) {
+    return a == "--to" || a.starts_with("--to=") || a == "--help" || a == "--version";
+  });
+  std::error_code error;
+  if (converts || word.starts_with("-") || fs::exists(word, error)) return;
+  std::string near = nearest(word, kCommands);
+  check_usage(near.empty(), "no command '", word, "'; did you mean neox-convert ", near,
+              "? See neox-convert --help.");
+}
+
 }  // namespace
 
 int run_convert_command(const Arguments& arguments, std::ostream& out) {
   Arguments rest(arguments.begin() + (arguments.empty() ? 0 : 1), arguments.end());
   if (!arguments.empty() && arguments[0] == "inspect") return inspect_one(rest, out);
   if (!arguments.empty() && arguments[0] == "diff") return diff_two(rest, out);
+  if (!arguments.empty()) check_command(arguments);
   return convert_model(arguments, out);
 }
 

@@ -11,6 +11,7 @@
 #include "base/progress.h"
 #include "base/text.h"
 #include "convert/read_ahead.h"
+#include "tokenizer/tokenizer.h"
 
 namespace neox {
 namespace {
@@ -104,14 +105,46 @@ void check_space(const fs::path& target, int64_t bytes) {
            human_bytes(static_cast<double>(room)), " are free at ", target.string());
 }
 
-void check_numbers(const ConvertOptions& options) {
+void check_numbers(const ConvertOptions& options, const Format& to) {
   check_usage(options.rows.value_or(1) > 0, "--padded-vocab ", options.rows.value_or(1),
               ": must be at least 1");
   check_usage(options.tensor_parallel > 0, "--tensor-parallel ", options.tensor_parallel,
               ": must be at least 1");
   check_usage(options.pipeline_parallel >= 0, "--pipeline-parallel ", options.pipeline_parallel,
               ": must be at least 0");
+  bool alone = options.tensor_parallel == 1 && options.pipeline_parallel == 1;
+  check_usage(
+      alone || to.files == Format::Files::kForRanks,
+      options.tensor_parallel > 1 ? "--tensor-parallel" : "--pipeline-parallel", ": the files of ",
+      to.name,
+      " are the same for any number of ranks; leave it out, or convert to neox or megatron");
   check_usage(options.max_shard_bytes > 0, "--max-shard-size must be positive");
+}
+
+// Entries of the tokenizer that goes along; nothing where there is none of a kind that is known.
+std::optional<int64_t> entries_of(const ModelFiles& model) {
+  std::map<std::string, fs::path> files;
+  for (const Companion& companion : model.companions) files[companion.name] = companion.path;
+  try {
+    if (files.contains("tokenizer.json"))
+      return Tokenizer::from_json(files["tokenizer.json"]).vocab_size();
+    if (files.contains("vocab.json") && files.contains("merges.txt"))
+      return Tokenizer::from_gpt2(files["vocab.json"], files["merges.txt"]).vocab_size();
+  } catch (const Error&) {}  // of another kind
+  return std::nullopt;
+}
+
+// The rows that are cut off must be padding.
+void check_rows(const ModelFiles& model, int64_t rows) {
+  int64_t had = model.config.model.vocab;
+  if (rows >= had) return;
+  auto entries = entries_of(model);
+  check_usage(!entries || rows >= *entries, "--padded-vocab ", rows, ": the tokenizer of ",
+              model.where, " has ", entries.value_or(0),
+              " entries, so rows in use would be cut off; give at least that number");
+  if (!entries)
+    log_warning("--padded-vocab ", rows, " cuts off rows ", rows, "..", had - 1, " of ",
+                model.where, "; without its tokenizer it is not known whether they are in use");
 }
 
 using Read = std::function<at::Tensor()>;
@@ -164,13 +197,13 @@ void write_whole(const Format& to, const ModelFiles& model, const ConvertOptions
 std::string convert(const ConvertOptions& options) {
   const Format& to = format_named(options.to);
   check_target(options);
-  check_numbers(options);
+  check_numbers(options, to);
   const Format& from =
       options.from.empty() ? detect_format(options.source) : format_named(options.from);
   ModelFiles model = from.open(options.source);
   std::vector<at::ScalarType> types;
   for (const ModelTensor& t : model.tensors) types.push_back(t.info.dtype);
-  if (options.rows) set_rows(model, *options.rows);
+  if (options.rows) check_rows(model, *options.rows), set_rows(model, *options.rows);
   if (options.dtype) set_dtype(model, *options.dtype);
   if (to.holds == Format::Holds::kWeights)
     drop_train_state(model, concat(to.name, " holds weights alone"));

@@ -22,21 +22,24 @@ bool never_found(const fs::path&) { return false; }
 
 constexpr Format kFormats[] = {
     {"hf", "Hugging Face: a directory with config.json and its tensors", Format::Holds::kWeights,
-     is_hf, open_hf, open_hf_tensors, write_hf},
+     Format::Files::kWhole, is_hf, open_hf, open_hf_tensors, write_hf},
     {"neox.cpp", "a run directory of neox-train, or a global_step directory in it",
-     Format::Holds::kTraining, is_neox_cpp, open_neox_cpp, open_neox_cpp_tensors, write_neox_cpp},
+     Format::Holds::kTraining, Format::Files::kWhole, is_neox_cpp, open_neox_cpp,
+     open_neox_cpp_tensors, write_neox_cpp},
     {"megatron", "Megatron-LM: mp_rank directories, --ckpt-format torch", Format::Holds::kWeights,
-     is_megatron, open_megatron, open_megatron_tensors, write_megatron},
+     Format::Files::kForRanks, is_megatron, open_megatron, open_megatron_tensors, write_megatron},
     {"megatron-dist", "Megatron-LM: torch_dist, read alone", Format::Holds::kWeights,
-     is_megatron_dist, open_megatron_dist, open_megatron_dist_tensors, write_megatron_dist},
+     Format::Files::kWhole, is_megatron_dist, open_megatron_dist, open_megatron_dist_tensors,
+     write_megatron_dist},
     {"megatron-deepspeed", "Megatron-DeepSpeed: mp_rank or layer files in global_step",
-     Format::Holds::kWeights, is_megatron_deepspeed, open_megatron_deepspeed,
-     open_megatron_deepspeed_tensors, write_megatron_deepspeed},
+     Format::Holds::kWeights, Format::Files::kForRanks, is_megatron_deepspeed,
+     open_megatron_deepspeed, open_megatron_deepspeed_tensors, write_megatron_deepspeed},
     {"megatron-deepspeed-thirds", "the same with all queries first, since December 2024",
-     Format::Holds::kWeights, never_found, open_megatron_deepspeed_thirds,
+     Format::Holds::kWeights, Format::Files::kForRanks, never_found, open_megatron_deepspeed_thirds,
      open_megatron_deepspeed_tensors, write_megatron_deepspeed_thirds},
     {"neox", "GPT-NeoX: a save directory with `latest`, or a global_step directory in it",
-     Format::Holds::kWeights, is_neox_alone, open_neox, open_neox_tensors, write_neox},
+     Format::Holds::kWeights, Format::Files::kForRanks, is_neox_alone, open_neox, open_neox_tensors,
+     write_neox},
 };
 
 std::string names() {
@@ -65,6 +68,7 @@ const Format& detect_format(const fs::path& path) {
              format.name, "; say with --from which it is");
     found = &format;
   }
+  if (!found) check_no_unfinished_neox_cpp(path);
   check_io(found, path.string(), " looks like none of the formats ", names(),
            "; name a directory with config.json and its tensors, or the save directory of a run");
   return *found;

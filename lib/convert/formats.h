@@ -19,6 +19,8 @@ struct Format {
   const char* name;
   const char* words;
   enum class Holds { kWeights, kTraining } holds;
+  // Are its files for ranks, as many as the target says?
+  enum class Files { kWhole, kForRanks } files;
   // Does the directory (or file) look like it?
   bool (*is_there)(const fs::path& path);
   // Reads names and configuration, no tensors. Throws for what it cannot read completely.
@@ -41,6 +43,9 @@ void write_hf(const ModelFiles& model, const Target& target);
 
 bool is_neox_cpp(const fs::path& path);
 ModelFiles open_neox_cpp(const fs::path& path);
+// Throws (74) saying what is missing where the path holds checkpoints of neox.cpp and none is
+// complete.
+void check_no_unfinished_neox_cpp(const fs::path& path);
 std::shared_ptr<const TensorSource> open_neox_cpp_tensors(const fs::path& path);
 void write_neox_cpp(const ModelFiles& model, const Target& target);
 

@@ -6,7 +6,9 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/layout.h"
 #include "convert/formats.h"
 #include "model/parameters.h"
 
@@ -46,6 +48,25 @@ class CheckpointTensors : public TensorSource {
 
 std::string optimizer_state(const std::string& theirs) {
   return theirs.starts_with(kParam) ? "" : "state of the optimizer";
+}
+
+// The optimizer's tensors stand in one line, by their kinds.
+void sum_up_ignored(ModelFiles& model) {
+  if (model.ignored.empty()) return;
+  std::set<std::string> kinds;
+  for (const Ignored& ignored : model.ignored)
+    kinds.insert(ignored.name.substr(0, ignored.name.find('/')) + "/*");
+  std::string names = join(std::vector(kinds.begin(), kinds.end()), " ");
+  model.ignored = {
+      {names, concat(model.ignored[0].reason, ", ", model.ignored.size(), " tensors")}};
+}
+
+// Does it hold what a save writes?
+bool has_parts(const fs::path& dir) {
+  std::error_code error;
+  for (const char* name : {kIndexFile, kStateFile})
+    if (fs::exists(dir / name, error)) return true;
+  return fs::exists(dir / rank_file_name(0), error);
 }
 
 // The tokenizer and what lies beside it, or what came along from Hugging Face.
@@ -131,6 +152,16 @@ bool is_neox_cpp(const fs::path& path) {
   return false;
 }
 
+void check_no_unfinished_neox_cpp(const fs::path& path) {
+  if (!fs::is_directory(path)) return;
+  check_io(!has_parts(path), path.string(),
+           " is a checkpoint of neox.cpp that is not complete: it has no ", kCompleteFile,
+           newest_beside(path));
+  for (const auto& entry : fs::directory_iterator(path))
+    if (entry.path().filename().string().starts_with("global_step") && has_parts(entry.path()))
+      checkpoint_in(path);
+}
+
 std::shared_ptr<const TensorSource> open_neox_cpp_tensors(const fs::path& path) {
   return std::make_shared<CheckpointTensors>(path);
 }
@@ -145,6 +176,7 @@ ModelFiles open_neox_cpp(const fs::path& path) {
   map_tensors(
       model, [](const std::string& ours) { return std::vector{std::string(kParam) + ours}; },
       optimizer_state);
+  sum_up_ignored(model);
   add_companions(model, checkpoint.dir());
   return model;
 }

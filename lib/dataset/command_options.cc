@@ -71,9 +71,11 @@ std::optional<int64_t> end_of_document(const Program& program, const Tokenizer* 
 }
 
 std::string amounts(const Totals& totals) {
-  return concat(with_commas(totals.documents), " documents, ", with_commas(totals.sequences),
-                " sequences, ", with_commas(totals.tokens), " tokens, ",
-                human_bytes(static_cast<double>(totals.bytes)));
+  auto counted = [](int64_t n, const char* noun) {
+    return concat(with_commas(n), " ", noun, n == 1 ? ", " : "s, ");
+  };
+  return counted(totals.documents, "document") + counted(totals.sequences, "sequence") +
+         counted(totals.tokens, "token") + human_bytes(static_cast<double>(totals.bytes));
 }
 
 }  // namespace neox

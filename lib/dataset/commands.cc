@@ -88,23 +88,32 @@ void print_row(std::ostream& out, const std::string& name, const Totals& totals,
 }
 
 int count(const Arguments& arguments, std::ostream& out) {
-  Program program({.name = "neox-data count",
-                   .summary = "Counts the documents, sequences and tokens of datasets.",
-                   .usage = "PREFIX...",
-                   .description = "Reads .idx alone. With several datasets the sum comes last.\n",
-                   .examples = "  neox-data count data/pile_text_document\n"
-                               "  neox-data count data/*/*.idx\n"});
+  Program program(
+      {.name = "neox-data count",
+       .summary = "Counts the documents, sequences and tokens of datasets.",
+       .usage = "PREFIX...",
+       .description =
+           "Reads .idx alone. With several datasets the sum comes last; one that cannot be read\n"
+           "is left out of it, and is an error in the end.\n",
+       .examples = "  neox-data count data/pile_text_document\n"
+                   "  neox-data count data/*/*.idx\n"});
   add_dataset(program);
   if (!program.parse(arguments)) return 0;
   Totals sum;
-  std::vector<std::string> names = prefixes(program);
+  Exit exit = Exit::kDone;
+  std::vector<std::string> names = prefixes(program), damaged;
   out << "      documents       sequences              tokens    type      .bin  dataset\n";
-  for (const std::string& prefix : names) {
-    DatasetInfo info = count_dataset(prefix);
-    print_row(out, info.prefix, info.totals, name_of(info.type));
-    sum += info.totals;
-  }
-  if (names.size() > 1) print_row(out, concat("(", names.size(), " datasets)"), sum, "");
+  for (const std::string& prefix : names) try {
+      DatasetInfo info = count_dataset(prefix);
+      print_row(out, info.prefix, info.totals, name_of(info.type));
+      sum += info.totals;
+    } catch (const Error& e) {
+      damaged.push_back(e.what());
+      exit = e.exit();
+    }
+  if (names.size() > 1)
+    print_row(out, concat("(", names.size() - damaged.size(), " datasets)"), sum, "");
+  if (!damaged.empty()) fail(exit, join(damaged, "\n"));
   return 0;
 }
 

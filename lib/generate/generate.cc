@@ -117,6 +117,7 @@ class Texts {
   bool on_device() const { return behind_ > 0; }
 
   void start(size_t request) {
+    if (options_.on_start) options_.on_start(request);
     auto row = static_cast<int64_t>(rows_.size());
     cache_.lengths.push_back(0);
     KvCache one = cache_.row(row);
@@ -198,15 +199,17 @@ class Texts {
   // A text's new token, or its end.
   void accept(size_t request, int64_t id) {
     auto token = static_cast<int32_t>(id);
-    bool more = !(options_.end && token == *options_.end);
-    if (more) {
-      texts_[request].push_back(token);
-      more = !options_.on_token || options_.on_token(request, token);
-    }
-    if (more && std::ssize(texts_[request]) < most(requests_[request])) return;
+    if (options_.end && token == *options_.end) return end(request, TextEnd::kToken);
+    texts_[request].push_back(token);
+    if (options_.on_token && !options_.on_token(request, token))
+      return end(request, TextEnd::kCaller);
+    if (std::ssize(texts_[request]) >= most(requests_[request])) end(request, TextEnd::kLength);
+  }
+
+  void end(size_t request, TextEnd how) {
     ended_[request] = true;
     drop(request);
-    if (options_.on_end) options_.on_end(request);
+    if (options_.on_end) options_.on_end(request, how);
   }
 
   // The last row takes the place of this request's, if it has one.

@@ -30,12 +30,17 @@ struct TextRequest {
   Sampling sampling;
 };
 
+// What ended a text: the end token, its greatest length, or false from on_token.
+enum class TextEnd { kToken, kLength, kCaller };
+
 struct TextOptions {
   int64_t batch_size = 1;      // texts at once: a finished one makes room for the next
   std::optional<int32_t> end;  // the token that ends a text and is not part of it
-  // Called with each new token of a text, and when no more follow; false from on_token ends it.
+  // Called when the prompt of a text is begun, with each new token of it, and when no more follow;
+  // false from on_token ends it.
+  std::function<void(size_t request)> on_start = {};
   std::function<bool(size_t request, int32_t token)> on_token = {};
-  std::function<void(size_t request)> on_end = {};
+  std::function<void(size_t request, TextEnd how)> on_end = {};
 };
 
 // The tokens that follow each prompt, up to max_tokens, the model's positions, or the end token.

@@ -3,7 +3,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/text.h"
-#include "generate/generate.h"
+#include "generate/answers.h"
 #include "generate/load.h"
 #include "model/device.h"
 #include "ops/random.h"
@@ -17,44 +17,6 @@ std::optional<T> given(const Program& program, const char* option) {
   return program.get<T>(option);
 }
 
-// Texts that grow side by side and are printed one after the other: of the first that is not
-// finished, each part as it comes.
-class Answers {
- public:
-  Answers(const Tokenizer& tokenizer, std::ostream& out) : tokenizer_(tokenizer), out_(out) {}
-  void add(const std::string& prompt) { answers_.push_back({TextStream(tokenizer_), prompt}); }
-  bool add(size_t i, int32_t token) {
-    answers_[i].waiting += answers_[i].stream.add(token);
-    print();
-    return out_.good();
-  }
-  void end(size_t i) {
-    answers_[i].waiting += answers_[i].stream.rest() + "\n";
-    answers_[i].ended = true;
-    print();
-  }
-
- private:
-  struct Answer {
-    TextStream stream;
-    std::string waiting;
-    bool ended = false;
-  };
-  void print() {
-    for (; first_ < answers_.size(); ++first_) {
-      Answer& answer = answers_[first_];
-      out_ << answer.waiting << std::flush;
-      answer.waiting.clear();
-      if (!answer.ended) return;
-    }
-  }
-
-  const Tokenizer& tokenizer_;
-  std::ostream& out_;
-  std::vector<Answer> answers_;
-  size_t first_ = 0;
-};
-
 class Session {
  public:
   Session(const SessionOptions& options, std::ostream& out)
@@ -65,23 +27,34 @@ class Session {
   // The texts of all prompts, in their order.
   void answer(const std::vector<std::string>& prompts) {
     std::vector<TextRequest> requests;
-    Answers answers(loaded_.tokenizer(), out_);
+    Answers answers(loaded_.tokenizer(), options_.form, out_);
     for (const std::string& prompt : prompts) {
-      std::vector<int32_t> tokens = loaded_.tokenizer().encode(prompt);
+      std::vector<int32_t> tokens = tokens_of(prompt);
       for (int64_t i = 0; i < options_.num_samples; ++i) {
         requests.push_back({tokens, sampling(i)});
         answers.add(prompt);
       }
     }
     TextOptions options{.batch_size = options_.batch_size,
+                        .on_start = [&](size_t i) { answers.start(i); },
                         .on_token = [&](size_t i, int32_t token) { return answers.add(i, token); },
-                        .on_end = [&](size_t i) { answers.end(i); }};
+                        .on_end = [&](size_t i, TextEnd how) { answers.end(i, how); }};
     if (loaded_.tokenizer().has_end_of_document())
       options.end = loaded_.tokenizer().end_of_document();
     generate(loaded_.model(), requests, options);
   }
 
  private:
+  // A text without a prompt begins where documents begin, as in GPT-NeoX.
+  std::vector<int32_t> tokens_of(const std::string& prompt) const {
+    const Tokenizer& tokenizer = loaded_.tokenizer();
+    if (!prompt.empty()) return tokenizer.encode(prompt);
+    check_usage(tokenizer.has_end_of_document(),
+                "the prompt is empty, and the tokenizer has no <|endoftext|> that such a text "
+                "could begin with: give a prompt of at least one token");
+    return {tokenizer.end_of_document()};
+  }
+
   Sampling sampling(int64_t sample) const {
     const GenerateConfig& defaults = loaded_.config().generate;
     return {.max_tokens = options_.max_tokens.value_or(defaults.max_tokens),
@@ -105,6 +78,7 @@ SessionOptions session_options(const Program& program) {
   SessionOptions o{.checkpoint = program.get<std::string>("checkpoint")};
   o.prompts = given<std::vector<std::string>>(program, "prompt").value_or(o.prompts);
   o.overrides = given<std::vector<std::string>>(program, "set").value_or(o.overrides);
+  if (program.has("json")) o.form = TextForm::kJson;
   o.file = given<std::string>(program, "file").value_or("");
   if (auto vocab = given<std::string>(program, "vocab-file"))
     o.overrides.push_back("vocab_file=" + *vocab);
@@ -138,6 +112,7 @@ int run_session(const SessionOptions& options, std::istream& in, std::ostream& o
       if (!trim(line).empty()) prompts.push_back(line);
   session.answer(prompts);
   if (!options.prompts.empty() || !options.file.empty()) return 0;
+  interactive = interactive && options.form == TextForm::kPlain;
   if (interactive) out << "Type a prompt and press Enter; Ctrl-D ends.\n";
   for (std::string line; (interactive ? out << "> " << std::flush : out), std::getline(in, line);)
     if (!trim(line).empty()) session.answer({line});

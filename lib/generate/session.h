@@ -11,10 +11,16 @@
 
 namespace neox {
 
+// kPlain: each prompt and each part of its text as it comes. kJson: each text when it is finished,
+// an object a line with the keys that GPT-NeoX writes (megatron/text_generation_utils.py,
+// generate_samples_from_prompt).
+enum class TextForm { kPlain, kJson };
+
 struct SessionOptions {
   std::filesystem::path checkpoint;
   std::vector<std::string> prompts, overrides;
   std::filesystem::path file;  // of prompts, one a line
+  TextForm form = TextForm::kPlain;
   std::optional<int64_t> max_tokens, top_k;
   std::optional<double> temperature, top_p;
   int64_t seed = 1234, num_samples = 1, batch_size = 1;
@@ -22,7 +28,8 @@ struct SessionOptions {
 
 SessionOptions session_options(const Program& program);
 
-// Without prompts or file the prompts are the lines of `in`; `interactive` shows where to type.
+// Without prompts or file the prompts are the lines of `in`; `interactive` shows where to type,
+// unless the output is JSON.
 // Returns an exit code.
 int run_session(const SessionOptions& options, std::istream& in, std::ostream& out,
                 bool interactive);

@@ -7,16 +7,17 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "config/batch.h"
 #include "config/estimate.h"
 
 namespace neox {
 namespace {
 
 namespace fs = std::filesystem;
+using Notes = std::vector<std::string>;
 
 constexpr int kLeastLead = 180;
-constexpr double kUsable = 0.9;          // of a GPU's memory; the rest is libraries' and buffers'
-constexpr int64_t kPythiaVocab = 50277;  // where no vocabulary is known
+constexpr double kUsable = 0.9;  // of a GPU's memory; the rest is libraries' and buffers'
 
 std::string shape(const Job& job, int nodes) {
   return concat(nodes, nodes == 1 ? " node x " : " nodes x ", job.tasks_per_node,
@@ -29,8 +30,15 @@ std::vector<int> ends(NodeRange nodes) {
   return {nodes.min, nodes.max};
 }
 
-int64_t vocab_of(const Config& config) {
-  return config.model.vocab > 0 ? config.model.vocab : padded_vocab(config, kPythiaVocab);
+int64_t vocab_of(const Config& config, const CheckOptions& options) {
+  return config.model.vocab > 0 ? config.model.vocab : padded_vocab(config, options.entries);
+}
+
+// Of a GPU, in bytes, where it is known.
+std::optional<double> room_of(const Job& job, const CheckOptions& options) {
+  auto memory = options.gpu_memory ? options.gpu_memory : known_gpu_memory(job.gpus.type);
+  if (job.gpus.per_node == 0 || !memory) return std::nullopt;
+  return *memory * 1e9 * kUsable;
 }
 
 // Where a path comes from, for messages.
@@ -40,7 +48,7 @@ std::string origin(const Config& config, const std::string& key) {
 }
 
 // One task drives one GPU.
-void check_tasks(const Job& job, std::vector<std::string>& notes) {
+void check_tasks(const Job& job, Notes& notes) {
   int tasks = job.tasks_per_node, gpus = job.gpus.per_node;
   check_usage(gpus == 0 || tasks <= gpus, "--tasks-per-node ", tasks, " with --gpus-per-node ",
               gpus, ": each task drives one GPU; take --tasks-per-node ", gpus);
@@ -84,21 +92,23 @@ std::string nodes_for_batch(const Job& job, const Config& config) {
   return concat("\n  --nodes ", cell / per_node);
 }
 
-Estimate estimate_on(const Job& job, const Config& config, int nodes) {
+Estimate estimate_on(const Job& job, const Config& config, int nodes, const CheckOptions& options) {
   try {
-    return estimate(config, vocab_of(config), int64_t{nodes} * job.tasks_per_node);
+    return estimate(config, vocab_of(config, options), int64_t{nodes} * job.tasks_per_node);
   } catch (const Error& e) {
     fail(e.exit(), shape(job, nodes), ": ", e.what(), nodes_for_batch(job, config));
   }
 }
 
 // Changes that make the model fit; each alone.
-std::string memory_fixes(const Job& job, const Config& config, int nodes, double room) {
+std::string memory_fixes(const Job& job, const Config& config, int nodes,
+                         const CheckOptions& options) {
+  double room = room_of(job, options).value();
   int64_t world = int64_t{nodes} * job.tasks_per_node;
   std::string fixes;
   auto offer = [&](const Config& changed, const std::string& words) {
     try {
-      Estimate e = estimate(changed, vocab_of(changed), world);
+      Estimate e = estimate(changed, vocab_of(changed, options), world);
       if (static_cast<double>(e.memory_bytes) > room) return false;
       fixes += concat("\n  --set ", words, ": ", human_bytes(static_cast<double>(e.memory_bytes)));
       return true;
@@ -127,40 +137,40 @@ std::string memory_fixes(const Job& job, const Config& config, int nodes, double
 
 void check_memory(const Job& job, const Config& config, int nodes, const Estimate& need,
                   const CheckOptions& options) {
-  auto memory = options.gpu_memory ? options.gpu_memory : known_gpu_memory(job.gpus.type);
-  if (job.gpus.per_node == 0 || !memory) return;
-  double room = *memory * 1e9 * kUsable, bytes = static_cast<double>(need.memory_bytes);
-  if (bytes <= room) return;
+  auto room = room_of(job, options);
+  double bytes = static_cast<double>(need.memory_bytes);
+  if (!room || bytes <= *room) return;
   fail(Exit::kUsage, shape(job, nodes), ": the fullest rank needs about ", human_bytes(bytes),
        " (weights ", human_bytes(static_cast<double>(need.parameter_bytes)), ", gradients ",
        human_bytes(static_cast<double>(need.gradient_bytes)), ", optimizer ",
        human_bytes(static_cast<double>(need.master_bytes + need.moment_bytes)), ", activations ",
        human_bytes(static_cast<double>(need.activation_bytes)), "), but a GPU of ",
-       human_bytes(*memory * 1e9), " has room for ", human_bytes(room), ".",
-       memory_fixes(job, config, nodes, room));
+       human_bytes(*room / kUsable), " has room for ", human_bytes(*room), ".",
+       memory_fixes(job, config, nodes, options));
 }
 
-// The path on this machine of a path in the container.
-fs::path outside(const std::string& path, const std::string& mounts) {
-  for (const std::string& mount : split(mounts, ',')) {
-    auto parts = split(mount, ':');
-    if (parts.size() >= 2 && (path + "/").starts_with(parts[1] + "/"))
-      return parts[0] + path.substr(parts[1].size());
-  }
-  return path;
+// A missing path is refused, or noted where nothing is submitted.
+template <class... Parts>
+void expect_path(bool there, const CheckOptions& options, Notes& notes, const Parts&... parts) {
+  if (there) return;
+  check_usage(options.files == CheckOptions::Files::kMayBeMissing, parts...);
+  notes.push_back(concat(parts...));
 }
 
-void check_data(const Config& config, const CheckOptions& options) {
+void check_data(const Config& config, const CheckOptions& options, Notes& notes) {
   const DataConfig& data = config.data;
   std::error_code error;
   auto check_prefix = [&](const std::string& key, const std::string& prefix) {
-    for (const char* ending : {".bin", ".idx"})
-      check_usage(fs::exists(outside(prefix + ending, options.mounts), error), origin(config, key),
-                  ": ", key, " is ", prefix, ", but ", prefix, ending,
+    for (const std::string& file : {prefix + ".bin", prefix + ".idx"}) {
+      bool there = fs::exists(path_outside(file, options.mounts), error);
+      expect_path(there, options, notes, origin(config, key), ": ", key, " is ", prefix, ", but ",
+                  file,
                   " does not exist. Prepare it first (neox-submit prepare-data train ... does both,"
                   " one after the other), wait for the job that does (--after JOBID), or name "
                   "another with --set ",
                   key, "=PREFIX");
+      if (!there) return;
+    }
   };
   for (const auto& path : data.blend_paths) check_prefix("data_path", path);
   if (data.blend_paths.empty() && !data.data_path.empty())
@@ -169,14 +179,13 @@ void check_data(const Config& config, const CheckOptions& options) {
   for (const auto& path : data.valid_paths) check_prefix("valid_data_paths", path);
   for (const auto& path : data.test_paths) check_prefix("test_data_paths", path);
   std::string vocab = config.tokenizer.vocab_file;
-  check_usage(vocab.empty() || fs::exists(outside(vocab, options.mounts), error),
-              config.where("vocab_file"), ": vocab_file ", vocab,
+  expect_path(vocab.empty() || fs::exists(path_outside(vocab, options.mounts), error), options,
+              notes, config.where("vocab_file"), ": vocab_file ", vocab,
               " does not exist. neox-submit prepare-data fetches the 20B tokenizer; or name "
               "another with --set vocab_file=FILE");
 }
 
-void check_save(const Config& config, const CheckOptions& options,
-                std::vector<std::string>& notes) {
+void check_save(const Config& config, const CheckOptions& options, Notes& notes) {
   std::string save = config.checkpoint.save;
   if (save.empty()) {
     notes.push_back("save is not set: a requeued job starts from the beginning");
@@ -187,15 +196,15 @@ void check_save(const Config& config, const CheckOptions& options,
               "--set load=",
               save);
   std::error_code error;
-  fs::path parent = outside(fs::absolute(save).parent_path(), options.mounts);
+  fs::path parent = path_outside(fs::absolute(save).parent_path(), options.mounts);
   bool made = options.files == CheckOptions::Files::kPreparedBefore;
-  check_usage(made || fs::is_directory(parent, error), origin(config, "save"), ": save is ", save,
-              ", but the folder ", parent.string(), " does not exist; make it (mkdir -p ",
-              parent.string(), "), or name another with --set save=DIR --set load=DIR");
+  expect_path(made || fs::is_directory(parent, error), options, notes, origin(config, "save"),
+              ": save is ", save, ", but the folder ", parent.string(),
+              " does not exist; make it (mkdir -p ", parent.string(),
+              "), or name another with --set save=DIR --set load=DIR");
 }
 
-int lead_for(const Estimate& e, const Job& job, const CheckOptions& options,
-             std::vector<std::string>& notes) {
+int lead_for(const Estimate& e, const Job& job, const CheckOptions& options, Notes& notes) {
   double seconds = static_cast<double>(e.checkpoint_bytes) / (options.write_rate * 1e6);
   int needed = std::max(kLeastLead, static_cast<int>(std::ceil(seconds * 1.5 + 60)));
   int lead = options.lead_seconds.value_or(needed);
@@ -214,17 +223,14 @@ int lead_for(const Estimate& e, const Job& job, const CheckOptions& options,
 }
 
 void note_elastic(const Job& job, const Config& config, const std::vector<Estimate>& found,
-                  std::vector<std::string>& notes) {
+                  Notes& notes) {
   for (size_t i = 0; i < found.size(); ++i) {
     const Estimate& e = found[i];
-    notes.push_back(concat(shape(job, ends(job.nodes)[i]), ": batch of ", e.batch.global,
-                           " samples = ", e.batch.micro, " x ", e.data_ranks, " ranks x ",
-                           e.batch.accumulation, " micro-batches, about ",
-                           human_bytes(static_cast<double>(e.memory_bytes)), " a rank"));
-    if (e.batch.global < e.data_ranks)
-      notes.push_back(concat("the batch of ", e.batch.global, " samples leaves ",
-                             e.data_ranks - e.batch.global, " of ", e.data_ranks,
-                             " data-parallel ranks without work"));
+    notes.push_back(concat(shape(job, ends(job.nodes)[i]), ": ", to_string(e.batch, e.data_ranks),
+                           ", about ", human_bytes(static_cast<double>(e.memory_bytes)),
+                           " a rank"));
+    std::string bad = badly_used_ranks(e.batch, e.data_ranks);
+    if (!bad.empty()) notes.push_back(bad);
   }
   if (found.size() > 1 && found[0].batch.global != found[1].batch.global)
     notes.push_back(
@@ -245,14 +251,24 @@ CheckedJob check_job(const Job& job, const Config& config, const CheckOptions& o
   std::vector<Estimate> found;
   for (int nodes : ends(job.nodes)) {
     check_layout(job, config, nodes);
-    found.push_back(estimate_on(job, config, nodes));
+    found.push_back(estimate_on(job, config, nodes, options));
     check_memory(job, config, nodes, found.back(), options);
   }
-  if (options.files == CheckOptions::Files::kMustExist) check_data(config, options);
+  if (options.files != CheckOptions::Files::kPreparedBefore)
+    check_data(config, options, checked.notes);
   check_save(config, options, checked.notes);
   note_elastic(job, config, found, checked.notes);
   checked.lead_seconds = lead_for(found[0], job, options, checked.notes);
   return checked;
+}
+
+fs::path path_outside(const std::string& path, const std::string& mounts) {
+  for (const std::string& mount : split(mounts, ',')) {
+    auto parts = split(mount, ':');
+    if (parts.size() >= 2 && (path + "/").starts_with(parts[1] + "/"))
+      return parts[0] + path.substr(parts[1].size());
+  }
+  return path;
 }
 
 std::optional<int64_t> parse_slurm_time(const std::string& text) {

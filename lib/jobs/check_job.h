@@ -1,6 +1,7 @@
 // Does the configuration fit the allocation that a training job asks for? By arithmetic and by
 // looking at files; nothing is started.
 #pragma once
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,13 +11,18 @@
 
 namespace neox {
 
+inline constexpr int64_t kPythiaEntries = 50277;  // of the tokenizer of GPT-NeoX-20B
+
 struct CheckOptions {
-  enum class Files { kMustExist, kPreparedBefore };
-  Files files = Files::kMustExist;   // data and tokenizer: now, or once an earlier job has ended
+  // Data, tokenizer and the folder of save: a missing one is refused, or a note, or an earlier job
+  // makes it.
+  enum class Files { kMustExist, kMayBeMissing, kPreparedBefore };
+  Files files = Files::kMustExist;
   std::string mounts;                // FROM:TO,...; paths of the config are those in the container
   double write_rate = 300;           // MB/s, of a save
   std::optional<double> gpu_memory;  // GB; without: of the GPU's type, where that is known
   std::optional<int> lead_seconds;   // as asked for
+  int64_t entries = kPythiaEntries;  // of the vocabulary, where padded_vocab_size is not given
 };
 
 struct CheckedJob {
@@ -27,6 +33,9 @@ struct CheckedJob {
 // Throws Error (64) with the numbers and what would mend it: tasks and GPUs, layout, batch, memory
 // of a GPU, files, time limit. With a range of nodes both ends must fit.
 CheckedJob check_job(const Job& job, const Config& config, const CheckOptions& options);
+
+// The path on this machine of a path in the container.
+std::filesystem::path path_outside(const std::string& path, const std::string& mounts);
 
 // Seconds of "90", "90:00", "1:30:00", "2-12", "2-12:30", "2-12:30:00" (minutes alone, as in
 // Slurm); nothing for UNLIMITED and what is no time.

@@ -10,6 +10,7 @@
 #include "jobs/job_script.h"
 #include "jobs/script_parts.h"
 #include "jobs/submit.h"
+#include "jobs/vocabulary.h"
 
 namespace neox {
 namespace {
@@ -21,7 +22,8 @@ const char* const kDescription =
     "Renders the sbatch script of a job for a kind of cluster, and prints it; with --submit it is\n"
     "handed to Slurm. Several jobs in one call run one after the other, each if the one before it\n"
     "succeeded. With a CONFIG the training job is checked first: ranks, batch, layout, memory,\n"
-    "files, time for saving. Options behind -- go to sbatch as they are. --nodes, --time, tasks\n"
+    "files (missing ones are errors with --submit), time for saving. Options behind -- go to "
+    "sbatch as they are. --nodes, --time, tasks\n"
     "and GPUs are those of the training job, where there is one.";
 
 const char* const kExamples =
@@ -169,6 +171,31 @@ void decide(Job& job, const Program& program, const std::vector<std::string>& co
   for (const auto& [name, value] : decided) job.values.emplace(name, value);
 }
 
+// FROM:TO and FROM:TO:OPTIONS, separated by commas.
+std::string mounts_of(const Program& program) {
+  auto mounts = program.get<std::string>("mounts");
+  for (const std::string& mount : split(mounts, ',')) {
+    auto parts = split(mount, ':');
+    check_usage(parts.size() >= 2 && !parts[0].empty() && !parts[1].empty(), "--mounts ", mounts,
+                ": '", mount, "' is no pair; write FROM:TO, such as /fsx:/fsx");
+  }
+  return mounts;
+}
+
+// An image that is a file must be there, unless a job before this one builds it; names of a
+// registry are left to the cluster.
+void check_image(const Program& program, const std::vector<JobKind>& kinds,
+                 SubmitRequest& request) {
+  if (!program.has("container") || std::ranges::count(kinds, JobKind::kBuildImage) > 0) return;
+  auto image = program.get<std::string>("container");
+  std::error_code error;
+  if (!(image.starts_with("/") || image.starts_with(".")) || fs::exists(image, error)) return;
+  std::string text = concat("--container ", image,
+                            ": there is no such file; neox-submit build-image makes the image");
+  check_usage(!program.has("submit"), text);
+  request.notes.push_back(text);
+}
+
 // What was said by options; these hold with and without a configuration.
 void read_values(const Program& program, Job& job) {
   auto take = [&](const char* option, const char* variable) {
@@ -176,7 +203,7 @@ void read_values(const Program& program, Job& job) {
   };
   if (job.kind != JobKind::kBuildImage) {
     take("container", "IMAGE");
-    take("mounts", "CONTAINER_MOUNT");
+    if (program.has("mounts")) job.values["CONTAINER_MOUNT"] = mounts_of(program);
   }
   if (job.kind == JobKind::kTrain && program.has("max-restarts"))
     job.values["MAX_RESTARTS"] =
@@ -226,6 +253,7 @@ void check_training(Job& job, const Program& program, const std::vector<std::str
               ": MB/s of the shared file system, such as 300");
   if (program.has("lead"))
     options.lead_seconds = positive(program.get<std::string>("lead"), "lead");
+  options.entries = vocabulary_entries(config, options.mounts, request.notes);
   CheckedJob checked = check_job(job, config, options);
   job.lead_seconds = checked.lead_seconds;
   request.notes.insert(request.notes.end(), checked.notes.begin(), checked.notes.end());
@@ -307,8 +335,10 @@ SubmitRequest read_submit_request(const Program& program, const std::vector<std:
   std::vector<std::string> words = texts(program, "what");
   std::vector<JobKind> kinds = read_kinds(words);
   std::vector<std::string> configs = find_configs(words);
+  check_image(program, kinds, request);
   bool trains = std::ranges::count(kinds, JobKind::kTrain) > 0;
-  auto files = CheckOptions::Files::kMustExist;
+  auto files =
+      program.has("submit") ? CheckOptions::Files::kMustExist : CheckOptions::Files::kMayBeMissing;
   if (program.has("after")) files = CheckOptions::Files::kPreparedBefore;
   for (JobKind kind : kinds) {
     Job job = read_job(kind, program, sbatch, request.profile);

@@ -4,8 +4,11 @@
 #include <chrono>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/error.h"
+#include "base/log.h"
+#include "metrics/run.h"
 
 namespace neox {
 namespace {
@@ -58,6 +61,28 @@ bool ends_within_line(const fs::path& path) {
   return MappedFile(path).text().back() != '\n';
 }
 
+// A run that starts afresh would make the steps of an earlier one void: they get a file of their
+// own.
+void set_aside(const fs::path& path) {
+  std::error_code absent;
+  if (!fs::is_regular_file(path, absent)) return;
+  std::set<int64_t> steps;
+  for (const auto& [tag, points] : read_metrics(read_file(path)).series)
+    for (const Point& point : points) steps.insert(point.step);
+  if (steps.empty()) return;
+  fs::path kept;
+  for (int n = 1; kept.empty() || fs::exists(kept); ++n)
+    kept = path.parent_path() / concat("metrics-", n, ".jsonl");
+  std::error_code error;
+  fs::rename(path, kept, error);
+  check_io(!error, "cannot give ", path.string(), " of an earlier run the name ", kept.string(),
+           ": ", describe_errno(error.value()));
+  log_warning(path.string(), " had ", steps.size(), steps.size() == 1 ? " step" : " steps",
+              " of an earlier run, the last one step ", *steps.rbegin(),
+              "; this run starts afresh, so they are now in ", kept.filename().string(),
+              ". Give each run its own log_dir");
+}
+
 }  // namespace
 
 Metrics::Metrics(const MetricsConfig& config) {
@@ -65,6 +90,7 @@ Metrics::Metrics(const MetricsConfig& config) {
   if (!config.dir.empty()) {
     make_directories(config.dir);
     fs::path path = config.dir / kMetricsFile;
+    if (config.first_step == 0) set_aside(path);
     bool torn = ends_within_line(path);
     lines_ = std::make_unique<AppendFile>(path, AppendFile::Open::kExtend);
     if (torn) lines_->append("\n");

@@ -38,8 +38,9 @@ struct MetricsConfig {
 
 class Metrics {
  public:
-  // Makes the directories; begins a new life in files that are there. Throws where it cannot write
-  // (exit code 74), here and below.
+  // Makes the directories. Begins a new life in files that are there; where first_step is 0, a
+  // metrics.jsonl with steps gets the name metrics-N.jsonl first, with a warning. Throws where it
+  // cannot write (exit code 74), here and below.
   explicit Metrics(const MetricsConfig& config);
 
   // May be called several times for a step (training, then validation).

@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "prepare/document_encoder.h"
 #include "prepare/encoded_block.h"
+#include "prepare/interrupt.h"
 #include "prepare/pipeline.h"
 #include "prepare/share.h"
 #include "prepare/together.h"
@@ -56,9 +57,14 @@ class Preparation {
     if (progress_) progress_->finish();
     return result_;
   } catch (...) {
-    if (share_->keep_for_later() && rank_ == 0)
+    bool kept = share_->keep_for_later();
+    if (rank_ > 0) throw;
+    progress_.reset();
+    if (kept)
       log_info("what is tokenized is kept beside the output, in ", options_.output_prefix,
                "*.tmp-*: the same command goes on there; without these files it begins afresh");
+    else
+      log_info("nothing is kept: the same command begins anew");
     throw;
   }
 
@@ -80,6 +86,10 @@ class Preparation {
                          }});
     for (const std::string& bytes : said) result_.resumed_bytes += std::stoll(bytes);
     if (rank_ > 0) return;
+    for (const DatasetPlan& data : plan_)
+      if (fs::exists(data.prefix + ".bin") || fs::exists(data.prefix + ".idx"))
+        log_info(data.prefix,
+                 ".{bin,idx} are there; they are replaced once the new ones are whole");
     if (result_.resumed_bytes > 0)
       log_info("goes on where a run was interrupted: ", bytes_of(result_.resumed_bytes), " of ",
                bytes_of(input_.bytes), " of input are done");
@@ -92,10 +102,13 @@ class Preparation {
   }
 
   std::vector<std::string> tokenize_all() {
-    return work_together(control_,
-                         {.work = [&](const std::atomic<bool>& stop) { return tokenize(stop); },
-                          .progress = [&] { return how_far(); },
-                          .heard = [&](std::span<const std::string> ranks) { hear(ranks); }});
+    PolledInterrupts polled;
+    std::vector<std::string> tallies = work_together(
+        control_, {.work = [&](const std::atomic<bool>& stop) { return tokenize(stop); },
+                   .progress = [&] { return how_far(); },
+                   .heard = [&](std::span<const std::string> ranks) { hear(ranks); }});
+    PolledInterrupts::check();
+    return tallies;
   }
 
   std::string tokenize(const std::atomic<bool>& stop) {
@@ -122,6 +135,7 @@ class Preparation {
          .write =
              [&](const Block& block, const EncodedBlock& e) {
                bool more = share_->add(block, e);
+               PolledInterrupts::check();
                show_point();
                return more && !stop;
              }},

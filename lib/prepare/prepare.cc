@@ -26,8 +26,16 @@ double now() {
 
 Tokenizer load_tokenizer(const TokenizerFile& file) {
   if (file.type == TokenizerFile::Type::kCharacters) return Tokenizer::characters();
-  return file.type == TokenizerFile::Type::kGpt2 ? Tokenizer::from_gpt2(file.vocab, file.merges)
-                                                 : Tokenizer::from_json(file.vocab);
+  bool gpt2 = file.type == TokenizerFile::Type::kGpt2;
+  try {
+    return gpt2 ? Tokenizer::from_gpt2(file.vocab, file.merges) : Tokenizer::from_json(file.vocab);
+  } catch (const Error& e) {
+    fail(e.exit(), e.what(), "\nExpected are ",
+         gpt2 ? "GPT-2's vocab.json as --vocab-file and its merges.txt as --merge-file"
+              : "a tokenizer.json of Hugging Face (byte-level BPE) as --vocab-file, such as "
+                "20B_tokenizer.json, which neox-prepare-data fetches with a corpus; or, with "
+                "--merge-file, GPT-2's vocab.json; or --train-tokenizer N, which makes one");
+  }
 }
 
 // The documents of files one by one, for the trainer.
@@ -210,8 +218,9 @@ PrepareResult prepare_data(const PrepareOptions& given, Control& control) {
 std::string summary(const PrepareOptions& options, const PrepareResult& result) {
   std::string text;
   for (const PreparedDataset& data : result.datasets)
-    text += concat(data.prefix, ".{bin,idx}: ", with_commas(data.documents), " documents, ",
-                   with_commas(data.tokens), " tokens, ",
+    text += concat(data.prefix, ".{bin,idx}: ", with_commas(data.documents),
+                   data.documents == 1 ? " document, " : " documents, ", with_commas(data.tokens),
+                   data.tokens == 1 ? " token, " : " tokens, ",
                    human_bytes(static_cast<double>(data.bytes)), "\n");
   text += concat(human_bytes(static_cast<double>(result.text_bytes)), " of text in ",
                  human_duration(result.seconds), ", ",

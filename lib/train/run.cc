@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "comm/mesh.h"
 #include "comm/thread.h"
+#include "config/batch.h"
 #include "config/estimate.h"
 #include "data/step_samples.h"
 #include "generate/load.h"
@@ -71,10 +72,11 @@ BoundaryRules boundary_rules(const Config& config, const Tokenizer* tokenizer) {
 void say_start(const Config& config, const Start& start, const Mesh& mesh, at::Device device) {
   log_info("neox-train: ", human_count(static_cast<double>(num_parameters(config.model))),
            " parameters (", architecture(config.model), ")");
+  int64_t data_ranks = mesh.layout().replicate * mesh.layout().shard;
   log_info("device ", describe_device(device), ", ", name_of(config.precision.type), ", ",
-           to_string(mesh.layout()), ", batch of ", start.batch.global,
-           " samples = ", start.batch.micro, " x ", mesh.layout().replicate * mesh.layout().shard,
-           " ranks x ", start.batch.accumulation, " micro-batches");
+           to_string(mesh.layout()), ", ", to_string(start.batch, data_ranks));
+  std::string bad = badly_used_ranks(start.batch, data_ranks);
+  if (!bad.empty()) log_warning(bad);
   Precision type = config.precision.type;
   bool half = device.is_cpu() && (type == Precision::kFp16 || type == Precision::kBf16);
   if (half && cpu_is_slow_in_half())

@@ -1,0 +1,16 @@
+// How well a global batch suits the ranks.
+#pragma once
+#include <string>
+
+#include "config/config.h"
+
+namespace neox {
+
+// "batch of 64 samples = 4 x 4 ranks x 4 micro-batches".
+std::string to_string(const BatchPlan& plan, int64_t data_ranks);
+
+// That the batch leaves data ranks without work, or fills up more than a tenth of what they compute
+// with samples of weight 0, and what would mend it; "" where it does neither.
+std::string badly_used_ranks(const BatchPlan& plan, int64_t data_ranks);
+
+}  // namespace neox

@@ -1,0 +1,24 @@
+// Ctrl-C, SIGTERM, SIGUSR1 and SIGUSR2 while data are prepared: the process says so and ends with
+// 75, since the same command goes on. Where work in progress has something to save, it looks for
+// itself and comes to its end.
+#pragma once
+
+namespace neox {
+
+// From now on these signals end the process at once, but for what PolledInterrupts says.
+void end_when_interrupted();
+
+// While one lives, the first signal is left to check(); a second Ctrl-C ends the process at once.
+// Any number of threads may have one.
+class PolledInterrupts {
+ public:
+  PolledInterrupts();
+  ~PolledInterrupts();
+  PolledInterrupts(const PolledInterrupts&) = delete;
+  PolledInterrupts& operator=(const PolledInterrupts&) = delete;
+
+  // Throws Error (75) once a signal has come. Any thread.
+  static void check();
+};
+
+}  // namespace neox
