@@ -100,8 +100,9 @@ class Embedding : public torch::autograd::Function<Embedding> {
   static Tensor forward(AutogradContext* context, const Tensor& weight, const Tensor& rows,
                         int64_t first) {
     context->saved_data["first"] = first;
-    context->save_for_backward({weight, rows});
-    return rows_of({weight, first}, rows.contiguous());
+    Tensor at = rows.contiguous();
+    context->save_for_backward({weight, at});
+    return rows_of({weight, first}, at);
   }
   static tensor_list backward(AutogradContext* context, tensor_list grad) {
     auto saved = context->get_saved_variables();

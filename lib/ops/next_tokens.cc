@@ -1,7 +1,5 @@
 #include "ops/next_tokens.h"
 
-#include <ATen/TensorOperators.h>
-
 #include <algorithm>
 #include <array>
 #include <limits>

@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(kThreads) tokens_kernel(TokenRows r) {
   if (mine.value == greatest) {
 #pragma unroll
     for (int j = N - 1; j >= 0; --j) {
-      int column = min(mine.at + j, n - 1);
+      int column = mine.at + j < n ? mine.at + j : n - 1;
       if (static_cast<float>(row[column]) == greatest) left = n - column;
     }
   }
