@@ -1,17 +1,21 @@
 // Steps of one token at Pythia's shapes: the layers' products and attention, each alone and all
-// together, recorded as a CUDA graph, beside the layers made of ATen's operations.
+// together, and the choice of the next token, recorded as CUDA graphs, beside the same made of
+// ATen's operations.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/argmax.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/layer_norm.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 
 #include "kernel_timing.h"
 #include "model/graphs.h"
 #include "ops/cached_attention.h"
+#include "ops/next_tokens.h"
 #include "ops/row_products.h"
 
 namespace neox {
@@ -19,7 +23,7 @@ namespace {
 
 using at::Tensor;
 
-constexpr int64_t kSeen = 1024;  // keys
+constexpr int64_t kSeen = 1024, kVocab = 50304;  // keys, and logits of a row
 
 struct Layer {
   NormWeight first, second;
@@ -51,6 +55,7 @@ class Decoding {
     table_ = rotary_table(kSeen, {.rotary = h / H / 4}, s.options.device());
     lengths_ = at::full({rows}, kSeen - 1, s.options.dtype(at::kLong));
     arrived_ = at::zeros({rows * H}, s.options.dtype(at::kInt));
+    logits_ = s.random({rows, kVocab});
   }
 
   void run() {
@@ -66,6 +71,7 @@ class Decoding {
     });
     y = x_;
     time("layers", "ATen", 12 * h * h + keys * h, [this, &y](const Layer& l) { y = aten(l, y); });
+    time_choice();
   }
 
  private:
@@ -82,6 +88,18 @@ class Decoding {
     double bytes = elements * static_cast<double>(s_.options.dtype().itemsize()) *
                    static_cast<double>(s_.shape.layers);
     report(s_, concat("decoding ", rows_, ": ", name), who, bytes, seconds_of(device, step));
+  }
+  // Once for each layer, too, so that what it takes to start a graph does not count.
+  void time_choice() {
+    auto logits = static_cast<double>(rows_ * kVocab);
+    Tensor more = at::zeros_like(lengths_), tokens = at::zeros_like(lengths_.unsqueeze(1));
+    time("next tokens", "ours", logits, [&](const Layer&) {
+      next_tokens(logits_, 0, {tokens, lengths_, more});
+    });
+    time("next tokens", "ATen", logits, [&](const Layer&) {
+      at::argmax_out(tokens, logits_, 1, true);
+      lengths_.add_(more);
+    });
   }
   std::vector<Tensor> into(const Layer& l, const Tensor& x) const {
     return row_products(
@@ -115,7 +133,7 @@ class Decoding {
   const KernelSetting& s_;
   int64_t rows_;
   std::vector<Layer> layers_;
-  Tensor x_, heads_, inner_, lengths_, arrived_;
+  Tensor x_, heads_, inner_, lengths_, arrived_, logits_;
   RotaryTable table_;
 };
 

@@ -21,6 +21,7 @@
 #include "ops/cached_attention.h"
 #include "ops/cross_entropy.h"
 #include "ops/dropout.h"
+#include "ops/next_tokens.h"
 #include "ops/norm.h"
 #include "ops/rotary.h"
 #include "ops/row_products.h"
@@ -222,6 +223,17 @@ TEST_P(InAnyOrder, ProductsOfRowsAreTheSame) {
       auto both = row_products({{.terms = {a}}, {.terms = {b}, .gated = true}}, {});
       RowSum sum{.terms = {{both[0], a.weight.t().contiguous()}}, .residual = a.x};
       return at::cat({both[0].flatten(), both[1].flatten(), row_products({sum}, {})[0].flatten()});
+    });
+  }
+}
+
+TEST_P(InAnyOrder, TheNextTokensAreTheSame) {
+  for (int64_t V : {50, 6288, 50257}) {
+    Tensor logits = random({3, V}).round(), more = at::tensor({1, 0, 1}, at::kLong);
+    expect_the_same([&] {
+      Tensor tokens = at::zeros({3, 1}, at::kLong), lengths = at::tensor({4, 0, 6}, at::kLong);
+      next_tokens(logits, V - 5, {tokens, lengths, more});
+      return at::cat({tokens.flatten(), lengths});
     });
   }
 }

@@ -1,11 +1,13 @@
 // The kernels of generation's steps of one token against ATen's operations in double, for each
 // type, on the CPU and, where there is one, on a GPU.
 #include <ATen/ops/arange.h>
+#include <ATen/ops/argmax.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/layer_norm.h>
 #include <ATen/ops/linear.h>
+#include <ATen/ops/randint.h>
 #include <ATen/ops/silu.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
@@ -15,6 +17,7 @@
 #include "base/error.h"
 #include "kernel_cases.h"
 #include "ops/cached_attention.h"
+#include "ops/next_tokens.h"
 #include "ops/row_products.h"
 
 namespace neox {
@@ -187,6 +190,79 @@ TEST_P(RowProducts, OfAGateMultiplyWhatItLetsThrough) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, RowProducts, testing::ValuesIn(kKernelCases), kernel_case_name);
+
+class NextToken : public KernelTest {
+ protected:
+  static constexpr float kNan = std::numeric_limits<float>::quiet_NaN(),
+                         kInfinity = std::numeric_limits<float>::infinity();
+
+  Tensor integers(at::IntArrayRef values) const { return on(at::tensor(values, at::kLong)); }
+  Tensor chosen(const Tensor& logits, int64_t vocab) const {
+    Tensor tokens = on(at::full({logits.size(0), 1}, 77, at::kLong));
+    next_tokens(logits, vocab, {.tokens = tokens});
+    return tokens.flatten().cpu();
+  }
+  // Of one row: `rest`, but these at their columns.
+  int64_t chosen_of(int64_t V, float rest, const std::vector<std::pair<int64_t, float>>& others) {
+    Tensor logits = on(at::full({1, V}, rest, GetParam().type));
+    for (auto [column, value] : others) logits.select(1, column).fill_(value);
+    return chosen(logits, 0).item<int64_t>();
+  }
+};
+
+// Values of which many are equal, in rows and memory of any alignment, up to several rounds.
+TEST_P(NextToken, IsAtensFirstGreatestOne) {
+  for (int64_t V : {1, 7, 8, 1000, 8200, 50304, 70001})
+    for (int64_t vocab : {int64_t{0}, V / 2 + 1, V, V + 9}) {
+      SCOPED_TRACE(testing::Message() << V << ", " << vocab);
+      Tensor logits = on(at::randint(-90, V < 2000 ? -1 : 90, {3, V}, at::kLong));
+      logits = logits.to(GetParam().type) / 4;
+      Tensor known = logits.narrow(1, 0, vocab > 0 ? std::min(vocab, V) : V).cpu();
+      Tensor want = at::argmax(known.to(at::kFloat), 1);
+      EXPECT_TRUE(chosen(logits, vocab).equal(want));
+      EXPECT_TRUE(chosen(shifted(logits), vocab).equal(want));
+    }
+}
+
+TEST_P(NextToken, OfOneGreatestOneIsFoundAnywhere) {
+  for (int64_t V : {8205, 33001})
+    for (int64_t column = 0; column < V; column += column < 40 || column > V - 40 ? 1 : 997)
+      EXPECT_EQ(chosen_of(V, -3, {{column, -2}}), column);
+}
+
+TEST_P(NextToken, IsNeverNotANumber) {
+  for (int64_t V : {64, 67, 20011}) {
+    EXPECT_EQ(chosen_of(V, kNan, {}), 0);
+    EXPECT_EQ(chosen_of(V, kNan, {{9, -kInfinity}, {50, -kInfinity}}), 9);
+    EXPECT_EQ(chosen_of(V, kNan, {{9, -kInfinity}, {51, -7}, {52, -7}}), 51);
+    EXPECT_EQ(chosen_of(V, -kInfinity, {{0, kNan}}), 1);
+    EXPECT_EQ(chosen_of(V, -1, {{0, kNan}, {13, kInfinity}, {V - 1, kNan}}), 13);
+    EXPECT_EQ(chosen_of(V, -1, {{V - 2, 0.0f}, {V - 1, -0.0f}}), V - 2);
+    EXPECT_EQ(chosen_of(V, -1, {{V - 2, -0.0f}, {V - 1, 0.0f}}), V - 2);
+  }
+}
+
+TEST_P(NextToken, MovesItsRowOnByWhatIsAsked) {
+  Tensor lengths = integers({5, 0, 7}), tokens = integers({1, 1, 1}).unsqueeze(1);
+  next_tokens(random({3, 40}), 0, {tokens, lengths, integers({1, 0, 1})});
+  EXPECT_TRUE(lengths.cpu().equal(at::tensor({6, 0, 8}, at::kLong)));
+  next_tokens(random({3, 40}), 0, {tokens});
+  EXPECT_TRUE(lengths.cpu().equal(at::tensor({6, 0, 8}, at::kLong)));
+}
+
+TEST_P(NextToken, OfRowsThatLieApartIsTheSame) {
+  Tensor logits = random({90, 3}).t();
+  EXPECT_TRUE(chosen(logits, 80).equal(chosen(logits.contiguous(), 80)));
+}
+
+TEST_P(NextToken, RefusesWhatDoesNotFit) {
+  Tensor logits = random({3, 40}), three = integers({1, 1, 1});
+  EXPECT_THROW(next_tokens(logits, 0, {integers({1, 1})}), Error);
+  EXPECT_THROW(next_tokens(logits, 0, {three.to(at::kInt)}), Error);
+  EXPECT_THROW(next_tokens(logits, 0, {three, three, integers({1})}), Error);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, NextToken, testing::ValuesIn(kKernelCases), kernel_case_name);
 
 }  // namespace
 }  // namespace neox

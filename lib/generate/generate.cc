@@ -7,7 +7,6 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <deque>
 #include <functional>
@@ -16,6 +15,7 @@
 
 #include "base/error.h"
 #include "model/decode_replay.h"
+#include "ops/next_tokens.h"
 #include "ops/random.h"
 #include "tokenizer/unicode.h"
 
@@ -239,19 +239,6 @@ class Texts {
   std::deque<NewTokens> arriving_;
   size_t behind_ = 0;  // so many of which the host does not wait for
 };
-
-// The first of the greatest; 0 where none is a number.
-int64_t likeliest(std::span<const float> scores) {
-  constexpr size_t kLanes = 16;  // as many comparisons do not wait for each other
-  std::array<float, kLanes> top;
-  top.fill(-std::numeric_limits<float>::infinity());
-  size_t i = 0;
-  for (; i + kLanes <= scores.size(); i += kLanes)
-    for (size_t j = 0; j < kLanes; ++j) top[j] = std::max(top[j], scores[i + j]);
-  for (; i < scores.size(); ++i) top[0] = std::max(top[0], scores[i]);
-  auto found = std::ranges::find(scores, std::ranges::max(top));
-  return found == scores.end() ? 0 : found - scores.begin();
-}
 
 // Ids by their weight, of which the greatest is 1; ties by id: `most` of them, or so many at least
 // as weigh more than `mass` together. What is light is not sorted where it is not asked for.

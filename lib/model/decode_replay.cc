@@ -3,7 +3,6 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
-#include <ATen/ops/argmax.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/zeros.h>
 
@@ -11,6 +10,7 @@
 
 #include "model/gpt_neox.h"
 #include "ops/cached_attention.h"
+#include "ops/next_tokens.h"
 
 namespace neox {
 namespace {
@@ -44,9 +44,14 @@ void DecodeReplay::place(std::vector<int64_t> lengths) {
 }
 
 void DecodeReplay::choose(const Tensor& logits, int64_t first_row) {
-  Tensor known = vocab > 0 ? logits.narrow(1, 0, std::min(vocab, logits.size(1))) : logits;
-  Tensor to = tokens.narrow(0, first_row, logits.size(0));
-  at::argmax_out(to, known, 1, true);  // the first of equal ones, as choose() on the host
+  next_tokens(logits, vocab, {.tokens = tokens.narrow(0, first_row, logits.size(0))});
+}
+
+void DecodeReplay::advance(const Tensor& logits) {
+  if (logits.defined())
+    next_tokens(logits, vocab, {.tokens = tokens, .lengths = lengths(), .more = in_use()});
+  else
+    lengths().add_(in_use());
 }
 
 Tensor GptNeoX::replayed_step(const Tensor& x, const Tensor& tokens, KvCache& cache) {
@@ -67,8 +72,7 @@ const Tensor& GptNeoX::replayed_logits(const Tensor& x, KvCache& cache) {
   KvCache all{.keys = cache.keys, .values = cache.values, .lengths = cache.lengths};
   step.replay.run([this, &replay, &step, all, in, seen]() mutable {
     step.output = step_output(in[0], replay.tokens, replayed_pass(replay, seen, all));
-    if (mesh_.last_stage()) replay.choose(step.output, 0);
-    replay.lengths().add_(replay.in_use());
+    replay.advance(mesh_.last_stage() ? step.output : Tensor());
   });
   for (int64_t& length : replay.placed) ++length;
   return step.output;

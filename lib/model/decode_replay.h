@@ -36,6 +36,8 @@ struct DecodeReplay {
   at::Tensor in_use() const { return rows[1]; }
   // The likeliest tokens by logits [n, V] become the last ones of the rows from this one on.
   void choose(const at::Tensor& logits, int64_t first_row);
+  // The same for all rows, which move on. Logits undefined, as on other stages: they only move on.
+  void advance(const at::Tensor& logits);
 
   std::unique_ptr<GraphRecorder> recorder;
   std::map<int64_t, Step> steps;

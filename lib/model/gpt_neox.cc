@@ -37,7 +37,7 @@ Tensor GptNeoX::forward(const Tensor& x, const Batch& batch, const Tensor& seed)
 
 Tensor GptNeoX::embed(const Tensor& tokens, const Pass& pass) {
   const Tensor& weight = param("embed_in.weight");
-  Tensor x = embedding_rows(weight, tokens - weight.size(0) * mesh_.tp().rank());
+  Tensor x = embedding_rows(weight, tokens, weight.size(0) * mesh_.tp().rank());
   Tensor y = sum_of(sum_over_tp(x, mesh_.tp()), embed_positions(tokens.size(1), pass));
   return drop(y, config_.hidden_dropout, "embedding", pass);
 }

@@ -6,24 +6,24 @@
 
 namespace neox {
 
-// weight [V, hidden], rows int64 [...]: [..., hidden]; zeros where a row is none of 0 .. V - 1,
-// because it is in another rank's part.
-at::Tensor embedding_rows(const at::Tensor& weight, const at::Tensor& rows);
+// weight [V, hidden]: rows first .. first + V - 1 of the table; rows int64 [...]: [..., hidden],
+// with zeros for rows that are in another rank's part.
+at::Tensor embedding_rows(const at::Tensor& weight, const at::Tensor& rows, int64_t first = 0);
 
 // What the CUDA kernels take.
 struct EmbeddingRows {
   Element type;
-  int64_t n, columns, table_rows;
-  const int64_t* rows;  // [n]
-  const void* table;    // [table_rows, columns]
-  void* out;            // [n, columns]
+  int64_t n, columns, first, table_rows;  // first: the number of the table's first row
+  const int64_t* rows;                    // [n]
+  const void* table;                      // [table_rows, columns]
+  void* out;                              // [n, columns]
 };
 
 // dy is added to the table's rows. Ids are sorted, and equal ones are summed in the order in which
 // they stand: first in pieces of kEmbeddingPiece, then the pieces of an id.
 struct EmbeddingGradient {
   Element type;  // of dy; the table is float, or double where dy is
-  int64_t n, columns, table_rows;
+  int64_t n, columns, first, table_rows;
   const int32_t* ids;    // [n]
   const int64_t* order;  // [n]: where in dy they stand
   const void* dy;        // [n, columns]

@@ -14,7 +14,9 @@ constexpr int kThreads = 256;
 
 template <class T, int N>
 __global__ void __launch_bounds__(kThreads) rows_kernel(EmbeddingRows r) {
-  int64_t column = (int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * N, row = r.rows[blockIdx.x];
+  next_kernel_may_begin();
+  int64_t column = (int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * N,
+          row = r.rows[blockIdx.x] - r.first;
   if (column >= r.columns) return;
   Pack<T, N> x;
   if (row >= 0 && row < r.table_rows) {
@@ -35,6 +37,7 @@ __device__ void store(W* to, const W (&x)[N]) {
 // To a row of the table, if it has one; in accesses of up to 16 bytes.
 template <class W, int N>
 __device__ void add(const EmbeddingGradient& g, int64_t row, int64_t column, const W (&x)[N]) {
+  row -= g.first;
   if (row < 0 || row >= g.table_rows) return;
   W* to = static_cast<W*>(g.table) + row * g.columns + column;
   constexpr int M = N < kPack<W> ? N : kPack<W>;

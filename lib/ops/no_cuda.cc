@@ -8,6 +8,7 @@
 #include "ops/cuda_build.h"
 #include "ops/dropout.h"
 #include "ops/embedding.h"
+#include "ops/next_tokens.h"
 #include "ops/norm.h"
 #include "ops/one_moment.h"
 #include "ops/rotary.h"
@@ -61,6 +62,8 @@ void activation_gradient_cuda(const ActivationRows&) { refuse("an activation"); 
 int64_t activation_parts_cuda(int64_t, int64_t) { refuse("an activation"); }
 
 void sum_of_parts_cuda(const PartSums&) { refuse("the sum of parts"); }
+
+void next_tokens_cuda(const TokenRows&) { refuse("the choice of tokens"); }
 
 void row_products_cuda(const ProductRows&) { refuse("a product of rows"); }
 
