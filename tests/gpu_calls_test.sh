@@ -3,7 +3,7 @@
 # step is recorded; and in a step of a run that is under way no wait, no allocation, and next to nothing but recorded work.
 # Usage: gpu_calls_test.sh BUILD_DIRECTORY LIBRARY
 set -euo pipefail
-bin=$(cd "$1" && pwd)/bin library=$2
+bin=$(cd "$1" && pwd)/bin library=$(realpath "$2")
 unset CUDA_VISIBLE_DEVICES
 export OMP_NUM_THREADS=1
 temp=$(mktemp -d)
