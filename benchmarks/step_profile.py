@@ -23,9 +23,7 @@ def options():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--shapes", default="70m,410m")
     p.add_argument("--seq", type=int, default=2048)
-    p.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
-    p.add_argument("--budget", type=float, default=1e6, help="seconds for all of it")
-    p.add_argument("--program", help="neox-train; default: that of the build of this device")
+    arguments.add_program(p, "neox-train")
     a = p.parse_args()
     a.program = arguments.program_of(a, "bin/neox-train", "build it (env/build.sh)")
     return a

@@ -117,11 +117,13 @@ NcclResult NcclStandIn::init(NcclComm& comm, int size, const std::string& id, in
 NcclResult NcclStandIn::split(NcclComm parent, int color, int key, NcclComm& child) {
   if (parent && key != of(parent).ranks->rank())
     note("a split that changes the order of the ranks");
-  return operate(parent, concat("split by ", color), [&] {
+  NcclResult found = operate(parent, concat("split by ", color), [&] {
     NcclComm made = add(of(parent).ranks->split(color, "split"));
     child = polls_in_progress > 0 ? nullptr : made;
     if (!child) of(parent).child = made, of(parent).place = &child;
   });
+  // NCCL 2.28 says success of a split that is under way.
+  return found == kNcclInProgress ? kNcclSuccess : found;
 }
 
 NcclResult NcclStandIn::rank_and_size(NcclComm comm, int& rank, int& size) {

@@ -10,12 +10,16 @@ def build_of(device):
     return ROOT / "build" / {"cpu": "release", "cuda": "cuda"}[device]
 
 
-def add_to(parser, program, limit, limited):
+def add_program(parser, program):
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
-    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--budget", type=float, default=1e6, help="seconds for all of it")
-    parser.add_argument("--limit", type=float, default=limit, help=limited)
     parser.add_argument("--program", help=f"{program}; default: that of the build of this device")
+
+
+def add_to(parser, program, limit, limited):
+    add_program(parser, program)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--limit", type=float, default=limit, help=limited)
     parser.add_argument("--python", default=sys.executable, help="of the peers")
     parser.add_argument("--versions", default="", help="of its packages")
     parser.add_argument("--cache", help="directory of compiled code; default: one that ends with the run")

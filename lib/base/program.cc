@@ -42,7 +42,7 @@ void Program::fail_unknown(const std::string& option) const {
   std::vector<std::string> names;
   for (const auto& declared : all_.options()) names.push_back("--" + declared->long_name());
   std::string near = nearest(option, names);
-  std::string words = near.empty() ? "" : "; did you mean " + near + "?";
+  std::string words = did_you_mean(near);
   if (others_.suggest && option.starts_with("--")) words = others_.suggest(option, names);
   fail(Exit::kUsage, "unknown option ", option, words, words.ends_with('?') ? "" : ".", " See ",
        info_.name, " --help.");

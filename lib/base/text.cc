@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <numeric>
 
+#include "base/error.h"
+
 namespace neox {
 namespace {
 
@@ -68,6 +70,10 @@ std::string with_commas(int64_t n) {
   return text;
 }
 
+std::string counted(int64_t n, std::string_view noun) {
+  return concat(n, " ", noun, n == 1 ? "" : "s");
+}
+
 std::string hexadecimal(std::string_view bytes) {
   std::string text;
   for (unsigned char byte : bytes) {
@@ -111,6 +117,10 @@ std::string nearest(std::string_view word, std::span<const std::string> candidat
     if (d < best) best = d, found = candidate;
   }
   return found;
+}
+
+std::string did_you_mean(const std::string& near, std::string_view otherwise) {
+  return near.empty() ? std::string(otherwise) : "; did you mean " + near + "?";
 }
 
 }  // namespace neox

@@ -20,6 +20,9 @@ std::string human_duration(double seconds);
 // 2097152 is "2,097,152".
 std::string with_commas(int64_t n);
 
+// "1 rank", "3 ranks".
+std::string counted(int64_t n, std::string_view noun);
+
 // Two digits for each byte: "n1" is "6e31".
 std::string hexadecimal(std::string_view bytes);
 
@@ -30,5 +33,8 @@ std::string join(std::span<const std::string> parts, std::string_view separator)
 // The candidate with the smallest edit distance to `word`, or "" where none is near enough to be
 // meant.
 std::string nearest(std::string_view word, std::span<const std::string> candidates);
+
+// "; did you mean NEAR?", or `otherwise` where nothing is near.
+std::string did_you_mean(const std::string& near, std::string_view otherwise = "");
 
 }  // namespace neox

@@ -68,8 +68,9 @@ void NcclProcess::set_up(NcclGroup& group, NcclOperation operation, NcclHandle& 
                          c10::function_ref<NcclResult()> call) {
   begin(group, operation);
   NcclResult result = call_locked(call);
-  // Only when the parent of a split is ready is the child's handle there.
-  wait_ready(operation, *group.handle, result);
+  // Only when the parent of a split is ready is the child's handle there, and ncclCommSplit() says
+  // success before (NCCL 2.28).
+  wait_ready(operation, *group.handle, result == kNcclSuccess ? kNcclInProgress : result);
   made.comm = made.begun;
   wait_ready(operation, made, kNcclInProgress);
   std::lock_guard lock(state_);

@@ -67,18 +67,17 @@ BatchPlan plan_batch(const Config& config, int64_t data_ranks,
 }
 
 std::string to_string(const BatchPlan& plan, int64_t data_ranks) {
-  return concat("batch of ", plan.global,
-                plan.global == 1 ? " sample = " : " samples = ", plan.micro, " x ", data_ranks,
-                data_ranks == 1 ? " rank x " : " ranks x ", plan.accumulation,
+  return concat("batch of ", counted(plan.global, "sample"), " = ", plan.micro, " x ",
+                counted(data_ranks, "rank"), " x ", plan.accumulation,
                 plan.accumulation == 1 ? " micro-batch" : " micro-batches");
 }
 
 std::string badly_used_ranks(const BatchPlan& plan, int64_t data_ranks) {
   int64_t busy = divide_up(plan.global, plan.micro);
   if (busy < data_ranks)
-    return concat("the batch of ", plan.global, plan.global == 1 ? " sample" : " samples",
-                  " in micro-batches of ", plan.micro, " leaves ", data_ranks - busy, " of ",
-                  data_ranks, " data-parallel ranks without work; take a larger train_batch_size",
+    return concat("the batch of ", counted(plan.global, "sample"), " in micro-batches of ",
+                  plan.micro, " leaves ", data_ranks - busy, " of ", data_ranks,
+                  " data-parallel ranks without work; take a larger train_batch_size",
                   plan.micro > 1 ? ", a smaller train_micro_batch_size_per_gpu" : "",
                   " or fewer ranks");
   int64_t places = plan.micro * plan.accumulation * data_ranks, empty = places - plan.global;

@@ -9,8 +9,6 @@
 namespace neox {
 namespace {
 
-std::string counted(size_t n, const char* what) { return concat(n, " ", what, n == 1 ? "" : "s"); }
-
 void check_weights(const KeyReader& keys, const std::string& key,
                    const std::vector<double>& weights, DataOrder order) {
   double sum = 0;
@@ -39,13 +37,13 @@ void read_split(KeyReader& keys, const std::string& name, DataOrder order,
   const std::string weights_key = name + "_data_weights";
   weights = keys.numbers(weights_key);
   keys.require(weights.empty() || weights.size() == paths.size(), weights_key, weights_key,
-               " holds ", counted(weights.size(), "weight"), " for the ",
-               counted(paths.size(), "data set"), " of ", key, "; give one for each");
+               " holds ", counted(std::ssize(weights), "weight"), " for the ",
+               counted(std::ssize(paths), "data set"), " of ", key, "; give one for each");
   check_weights(keys, weights_key, weights, order);
   const std::string labels_key = name + "_label_data_paths";
   labels = keys.texts(labels_key);
   keys.require(labels.empty() || labels.size() == paths.size(), labels_key, labels_key, " names ",
-               counted(labels.size(), "data set"), " for the ", paths.size(), " of ", key,
+               counted(std::ssize(labels), "data set"), " for the ", paths.size(), " of ", key,
                "; give the labels of each");
 }
 

@@ -285,7 +285,7 @@ std::string render(const Estimate& e, const Config& config) {
   char step[32], run[32];
   std::snprintf(step, sizeof step, "%.3g", flops);
   std::snprintf(run, sizeof run, "%.3g", flops * static_cast<double>(config.train.iters));
-  out += concat("\nWork on ", e.world, e.world == 1 ? " rank" : " ranks", "\n");
+  out += concat("\nWork on ", counted(e.world, "rank"), "\n");
   out += line("a step", with_commas(e.batch.global) + " samples",
               concat(e.data_ranks, " data-parallel ranks x ", e.batch.accumulation,
                      " micro-batches of ", e.batch.micro));

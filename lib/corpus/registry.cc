@@ -64,9 +64,7 @@ class EntryReader {
     for (size_t i = 0; i < map_.names.size(); ++i) {
       if (std::find(taken_.begin(), taken_.end(), map_.names[i]) != taken_.end()) continue;
       std::string near = nearest(map_.names[i], taken_);
-      require(false, map_.items[i],
-              concat("unknown key ", map_.names[i],
-                     near.empty() ? "" : concat("; did you mean ", near, "?")));
+      require(false, map_.items[i], concat("unknown key ", map_.names[i], did_you_mean(near)));
     }
   }
 
@@ -249,8 +247,8 @@ RegistryEntry Registry::corpus(const std::string& name) const {
     return found;
   }
   std::string near = nearest(name, names);
-  fail(Exit::kUsage, "there is no corpus ", name,
-       near.empty() ? "." : concat("; did you mean ", near, "?"), " There are: ", join(names, ", "),
+  fail(Exit::kUsage, "there is no corpus ", name, did_you_mean(near, "."),
+       " There are: ", join(names, ", "),
        ". Files of your own: --input PATH --output-prefix PREFIX");
 }
 

@@ -330,8 +330,8 @@ int run_data_command(const std::vector<std::string>& arguments, std::ostream& ou
   }
   std::string near = arguments.empty() ? "" : nearest(arguments[0], names);
   fail(Exit::kUsage, arguments.empty() ? "no command is given" : "unknown command ",
-       arguments.empty() ? "" : arguments[0], near.empty() ? "." : "; did you mean " + near + "?",
-       " There are ", join(names, ", "), ". See neox-data --help.");
+       arguments.empty() ? "" : arguments[0], did_you_mean(near, "."), " There are ",
+       join(names, ", "), ". See neox-data --help.");
 }
 
 }  // namespace neox

@@ -27,17 +27,13 @@ void say(RankReport& report, Verdict verdict, const std::string& check, const st
   report.findings.push_back({verdict, check, text});
 }
 
-std::string plural(int64_t n, const std::string& noun) {
-  return concat(n, " ", noun, n == 1 ? "" : "s");
-}
-
 void check_health(size_t index, const Gpu& gpu, RankReport& report) {
   std::string who = concat("GPU ", index, " of ", report.host);
   if (gpu.remap_failed)
     say(report, Verdict::kWrong, "GPU", who + " has no spare memory rows left: replace it");
   if (gpu.ecc_errors > 0)
     say(report, Verdict::kWrong, "GPU",
-        concat(who, " had ", plural(gpu.ecc_errors, "memory error"),
+        concat(who, " had ", counted(gpu.ecc_errors, "memory error"),
                " that ECC could not correct: reset it, or use another node"));
   if (gpu.remap_pending)
     say(report, Verdict::kNote, "GPU",
@@ -93,10 +89,10 @@ void check_efa(const fs::path& sys, uint64_t memlock, RankReport& report) {
   report.facts["EFA"] = concat(found, of_type);
   if (found == expected || (expected == 0 && found > 0))
     say(report, Verdict::kFine, "EFA",
-        found == 0 ? "none" + of_type : plural(found, "adapter") + of_type);
+        found == 0 ? "none" + of_type : counted(found, "adapter") + of_type);
   else
     say(report, Verdict::kWrong, "EFA",
-        concat(plural(found, "adapter"), ", but ", type, " has ", expected,
+        concat(counted(found, "adapter"), ", but ", type, " has ", expected,
                found == 0 ? ": install the EFA driver, start the node with EFA interfaces, and in "
                             "a container mount /dev/infiniband"
                           : ": start the node with all its EFA interfaces"));
@@ -136,15 +132,15 @@ void check_shared_memory(int64_t free, int64_t size, int local_size, RankReport&
                             human_bytes(static_cast<double>(size)));
   if (free >= kSharedBytes * local_size) return say(report, Verdict::kFine, "/dev/shm", text);
   say(report, Verdict::kNote, "/dev/shm",
-      concat(text, ", ", plural(local_size, "rank"), " may need ",
+      concat(text, ", ", counted(local_size, "rank"), " may need ",
              human_bytes(static_cast<double>(kSharedBytes * local_size)),
              ": remove what ended jobs left there; in docker use --ipc=host"));
 }
 
 void check_cpus(const CpuShare& share, const CpuCounts& counts, RankReport& report) {
   say(report, share.warning.empty() ? Verdict::kFine : Verdict::kNote, "CPU",
-      share.warning.empty() ? concat(plural(share.threads, "thread"), " for each rank (",
-                                     share.reason, "), ", plural(counts.online, "CPU"))
+      share.warning.empty() ? concat(counted(share.threads, "thread"), " for each rank (",
+                                     share.reason, "), ", counted(counts.online, "CPU"))
                             : share.warning);
 }
 

@@ -27,11 +27,9 @@ std::unique_ptr<Tokenizer> load_tokenizer(const Config& config) {
   for (auto [key, file] : {std::pair{"vocab_file", t.vocab_file}, {"merge_file", t.merge_file}})
     check_io(file.empty() || fs::exists(file), config.where(key), ": ", key, " names ",
              file.string(), ", which does not exist; say where the tokenizer is");
-  if (t.type == "HFTokenizer")
-    return std::make_unique<Tokenizer>(Tokenizer::from_json(t.vocab_file));
-  check_usage(!t.merge_file.empty(), config.where("tokenizer_type"), ": ", t.type,
-              " needs merge_file beside vocab_file");
-  return std::make_unique<Tokenizer>(Tokenizer::from_gpt2(t.vocab_file, t.merge_file));
+  check_usage(t.type == "HFTokenizer" || !t.merge_file.empty(), config.where("tokenizer_type"),
+              ": ", t.type, " needs merge_file beside vocab_file");
+  return std::make_unique<Tokenizer>(Tokenizer::of_type(t.type, t.vocab_file, t.merge_file));
 }
 
 LoadedModel::LoadedModel(const fs::path& dir, const std::vector<std::string>& overrides,

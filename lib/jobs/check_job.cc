@@ -20,9 +20,8 @@ constexpr int kLeastLead = 180;
 constexpr double kUsable = 0.9;  // of a GPU's memory; the rest is libraries' and buffers'
 
 std::string shape(const Job& job, int nodes) {
-  return concat(nodes, nodes == 1 ? " node x " : " nodes x ", job.tasks_per_node,
-                job.tasks_per_node == 1 ? " task = " : " tasks = ", nodes * job.tasks_per_node,
-                nodes * job.tasks_per_node == 1 ? " rank" : " ranks");
+  return concat(counted(nodes, "node"), " x ", counted(job.tasks_per_node, "task"), " = ",
+                counted(nodes * job.tasks_per_node, "rank"));
 }
 
 std::vector<int> ends(NodeRange nodes) {
@@ -53,9 +52,9 @@ void check_tasks(const Job& job, Notes& notes) {
   check_usage(gpus == 0 || tasks <= gpus, "--tasks-per-node ", tasks, " with --gpus-per-node ",
               gpus, ": each task drives one GPU; take --tasks-per-node ", gpus);
   if (tasks < gpus)
-    notes.push_back(concat(tasks, tasks == 1 ? " task" : " tasks", " per node on ", gpus,
-                           " GPUs: ", gpus - tasks, " stay idle, unless neox-train --spawn ",
-                           gpus / tasks, " starts a process for each"));
+    notes.push_back(concat(counted(tasks, "task"), " per node on ", gpus, " GPUs: ", gpus - tasks,
+                           " stay idle, unless neox-train --spawn ", gpus / tasks,
+                           " starts a process for each"));
 }
 
 void check_layout(const Job& job, const Config& config, int nodes) {

@@ -119,9 +119,8 @@ Profile load_profile(const std::string& name, const std::vector<fs::path>& direc
               ": no profiles are found; they belong in share/neox/profiles beside bin, or give "
               "the path of a file");
   std::string near = nearest(name, names);
-  fail(Exit::kUsage, "--profile ", name, ": there is no such profile",
-       near.empty() ? "." : "; did you mean " + near + "?", " There are: ", join(names, ", "),
-       "; or give the path of a file of your own");
+  fail(Exit::kUsage, "--profile ", name, ": there is no such profile", did_you_mean(near, "."),
+       " There are: ", join(names, ", "), "; or give the path of a file of your own");
 }
 
 std::vector<fs::path> profile_directories(const fs::path& bin) {

@@ -114,8 +114,8 @@ std::vector<JobKind> read_kinds(std::vector<std::string>& words) {
                                                   "generate"};
   std::string near = words.empty() ? "" : nearest(words[0], kNames);
   check_usage(!kinds.empty(), words.empty() ? "no job is named" : concat("no job '", words[0], "'"),
-              near.empty() ? "." : "; did you mean " + near + "?",
-              " The jobs: ", join(kNames, ", "), ". See neox-submit --help.");
+              did_you_mean(near, "."), " The jobs: ", join(kNames, ", "),
+              ". See neox-submit --help.");
   words.erase(words.begin(), words.begin() + static_cast<std::ptrdiff_t>(n));
   return kinds;
 }

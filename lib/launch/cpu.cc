@@ -39,8 +39,7 @@ CpuShare share_of(const Environment& env, const CpuCounts& counts, const Process
                                 std::max(counts.allowed, 1)),
             .reason = "SLURM_CPUS_PER_TASK"};
   return {.threads = std::max(node / process.local_size, 1),
-          .reason = concat(node, node == 1 ? " CPU for " : " CPUs for ", process.local_size,
-                           process.local_size == 1 ? " rank" : " ranks")};
+          .reason = concat(counted(node, "CPU"), " for ", counted(process.local_size, "rank"))};
 }
 
 std::string warning_of(const Environment& env, const CpuCounts& counts, const ProcessInfo& process,

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "metrics/run.h"
 
 namespace neox {
@@ -77,7 +78,7 @@ void set_aside(const fs::path& path) {
   fs::rename(path, kept, error);
   check_io(!error, "cannot give ", path.string(), " of an earlier run the name ", kept.string(),
            ": ", describe_errno(error.value()));
-  log_warning(path.string(), " had ", steps.size(), steps.size() == 1 ? " step" : " steps",
+  log_warning(path.string(), " had ", counted(std::ssize(steps), "step"),
               " of an earlier run, the last one step ", *steps.rbegin(),
               "; this run starts afresh, so they are now in ", kept.filename().string(),
               ". Give each run its own log_dir");

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "model/driver.h"
 #include "model/gpus.h"
 #include "ops/cuda_build.h"
@@ -109,8 +110,7 @@ std::string shared_gpu(const std::vector<std::string>& gpus) {
 
 std::string describe_device(const at::Device& device) {
   if (!device.is_cpu()) return device.str();
-  return concat("CPU, ", at::get_num_threads(),
-                at::get_num_threads() == 1 ? " thread, " : " threads, ", at::get_cpu_capability());
+  return concat("CPU, ", counted(at::get_num_threads(), "thread"), ", ", at::get_cpu_capability());
 }
 
 }  // namespace neox

@@ -34,29 +34,12 @@ struct Seen {
   static __device__ W base_of(W x) { return x > -INFINITY ? x : W(0); }  // all may be -inf
 };
 
-// Calls work(index, N elements) over the row, where N divides the columns. kTogether of a thread's
-// loads are under way at once.
-template <class T, int N, class Work>
-__device__ void for_packs(const T* row, int64_t columns, const Work& work) {
-  constexpr int kTogether = 4;
-  constexpr int64_t kStep = kThreads * N;
-  for (int64_t first = int64_t{threadIdx.x} * N; first < columns; first += kTogether * kStep) {
-    Held<T, N> x[kTogether];
-#pragma unroll
-    for (int u = 0; u < kTogether; ++u)
-      if (first + u * kStep < columns) x[u] = load_held<T, N>(row + first + u * kStep);
-#pragma unroll
-    for (int u = 0; u < kTogether; ++u)
-      if (first + u * kStep < columns) work(first + u * kStep, x[u]);
-  }
-}
-
 template <class T, int N>
 __device__ void to_gradients(T* row, int64_t columns, int64_t target, Wide<T> top, Wide<T> sum,
                              Wide<T> factor) {
   using W = Wide<T>;
   W scale = factor / sum;
-  for_packs<T, N>(row, columns, [&](int64_t i, const Held<T, N>& x) {
+  for_packs<kThreads, T, N>(row, columns, [&](int64_t i, const Held<T, N>& x) {
     Pack<T, N> y;
 #pragma unroll
     for (int j = 0; j < N; ++j) y.at[j] = static_cast<T>(exp_of(x[j] - top) * scale);
@@ -94,8 +77,8 @@ __global__ void __launch_bounds__(kThreads, kBlocks) cross_entropy_kernel(CrossE
   using W = Wide<T>;
   RowOf<T> row(r);
   Seen<W> seen;
-  for_packs<T, N>(row.row, r.columns,
-                  [&](int64_t, const Held<T, N>& x) { seen.template add<N>(x); });
+  for_packs<kThreads, T, N>(row.row, r.columns,
+                            [&](int64_t, const Held<T, N>& x) { seen.template add<N>(x); });
   W top = over_block(seen.top, Larger(), static_cast<W>(-INFINITY));
   W sum = over_block(seen.sum_for(top), Add(), W(0));
   if (threadIdx.x == 0) {

@@ -122,6 +122,23 @@ __device__ Held<T, N> load_held(const T* from) {
     return load_pack<T, N>(from);
 }
 
+// A block of kThreads calls work(index, N elements) over a row of n, which N divides. kTogether of
+// a thread's loads are under way at once.
+template <int kThreads, class T, int N, int kTogether = 4, class Index, class Work>
+__device__ void for_packs(const T* row, Index n, const Work& work) {
+  constexpr Index kStep = kThreads * N;
+#pragma unroll 1
+  for (Index first = static_cast<Index>(threadIdx.x) * N; first < n; first += kTogether * kStep) {
+    Held<T, N> x[kTogether];
+#pragma unroll
+    for (int u = 0; u < kTogether; ++u)
+      if (first + u * kStep < n) x[u] = load_held<T, N>(row + first + u * kStep);
+#pragma unroll
+    for (int u = 0; u < kTogether; ++u)
+      if (first + u * kStep < n) work(first + u * kStep, x[u]);
+  }
+}
+
 // Of what is read once, such as weights: nothing else makes room for it.
 template <class T>
 __device__ Words<T> load_words_once(const T* from) {

@@ -26,23 +26,14 @@ struct Greatest {
   }
 };
 
-// Of this thread's part of the row's first n. The loads of some packs are under way together.
+// Of this thread's part of the row's first n.
 template <class T, int N>
 __device__ Greatest greatest_of(const T* row, int n) {
-  constexpr int kTogether = N > 1 ? 4 : 8, kStep = kThreads * N;
   Greatest found;
   int whole = n / N * N, rest = whole + static_cast<int>(threadIdx.x);
   T last = row[rest < n ? rest : 0];  // behind the whole packs
-#pragma unroll 1
-  for (int i = static_cast<int>(threadIdx.x) * N; i < whole; i += kTogether * kStep) {
-    Held<T, N> packs[kTogether];
-#pragma unroll
-    for (int u = 0; u < kTogether; ++u)
-      if (i + u * kStep < whole) packs[u] = load_held<T, N>(row + i + u * kStep);
-#pragma unroll
-    for (int u = 0; u < kTogether; ++u)
-      if (i + u * kStep < whole) found.take<N>(packs[u], i + u * kStep);
-  }
+  for_packs<kThreads, T, N, N == 1 ? 8 : 4>(
+      row, whole, [&](int i, const Held<T, N>& x) { found.take<N>(x, i); });
   if (rest < n) found.take<1>(&last, rest);
   return found;
 }

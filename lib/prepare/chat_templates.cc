@@ -22,9 +22,9 @@ void allow(const Value& map, const std::vector<std::string>& known) {
   for (size_t i = 0; i < map.names.size(); ++i) {
     bool found = std::find(known.begin(), known.end(), map.names[i]) != known.end();
     std::string near = nearest(map.names[i], known);
-    require(found, map.items[i],
-            concat("unknown key ", map.names[i], near.empty() ? "" : "; did you mean " + near + "?",
-                   " There are ", join(known, ", ")));
+    require(
+        found, map.items[i],
+        concat("unknown key ", map.names[i], did_you_mean(near), " There are ", join(known, ", ")));
   }
 }
 
@@ -106,8 +106,8 @@ ChatTemplate read_chat_template(const std::string& name_or_file, const fs::path&
     names.push_back(style.name);
   }
   std::string near = nearest(name_or_file, names);
-  fail(Exit::kUsage, "--chat-template ", name_or_file, " is not known",
-       near.empty() ? "." : "; did you mean " + near + "?", " There are ", join(names, ", "),
+  fail(Exit::kUsage, "--chat-template ", name_or_file, " is not known", did_you_mean(near, "."),
+       " There are ", join(names, ", "),
        ", or a YAML file of yours with one (docs/fine-tuning.md); the Jinja of a "
        "tokenizer_config.json is not interpreted");
 }

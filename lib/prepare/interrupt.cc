@@ -4,10 +4,10 @@
 
 #include <atomic>
 #include <csignal>
-#include <initializer_list>
 #include <string_view>
 
 #include "base/error.h"
+#include "base/signals.h"
 
 namespace neox {
 namespace {
@@ -30,13 +30,7 @@ void on_signal(int number) {
 
 }  // namespace
 
-void end_when_interrupted() {
-  struct sigaction action {};
-  action.sa_handler = on_signal;
-  action.sa_flags = SA_RESTART;
-  ::sigemptyset(&action.sa_mask);
-  for (int number : {SIGUSR1, SIGUSR2, SIGTERM, SIGINT}) ::sigaction(number, &action, nullptr);
-}
+void end_when_interrupted() { on_stop_signals(on_signal); }
 
 PolledInterrupts::PolledInterrupts() { ++g_polls; }
 
@@ -45,11 +39,7 @@ PolledInterrupts::~PolledInterrupts() { --g_polls; }
 void PolledInterrupts::check() {
   int number = g_signal;
   if (number == 0) return;
-  fail(Exit::kRequeue, "interrupted by ",
-       number == SIGINT    ? "Ctrl-C"
-       : number == SIGTERM ? "SIGTERM"
-       : number == SIGUSR1 ? "SIGUSR1"
-                           : "SIGUSR2");
+  fail(Exit::kRequeue, "interrupted by ", signal_name(number));
 }
 
 }  // namespace neox

@@ -132,6 +132,12 @@ Tokenizer Tokenizer::from_gpt2(const std::filesystem::path& vocab,
   return Tokenizer(Impl::make(read_gpt2_files(vocab, merges)));
 }
 
+Tokenizer Tokenizer::of_type(std::string_view type, const std::filesystem::path& vocab,
+                             const std::filesystem::path& merges) {
+  if (type == "CharLevelTokenizer") return characters();
+  return type == "HFTokenizer" ? from_json(vocab) : from_gpt2(vocab, merges);
+}
+
 Tokenizer Tokenizer::characters() {
   constexpr size_t kEntries = 512;
   TokenizerFiles files{.name = "CharLevelTokenizer", .words = TokenizerFiles::Words::kWhole};

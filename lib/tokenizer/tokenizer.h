@@ -24,6 +24,9 @@ class Tokenizer {
   // first ends documents. decode() gives the text again, where GPT-NeoX's detokenize() gives a
   // character for each byte.
   static Tokenizer characters();
+  // By GPT-NeoX's tokenizer_type: HFTokenizer, GPT2BPETokenizer or CharLevelTokenizer.
+  static Tokenizer of_type(std::string_view type, const std::filesystem::path& vocab,
+                           const std::filesystem::path& merges);
 
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;
@@ -43,7 +46,7 @@ class Tokenizer {
   // The raw bytes of one token, for printing text as it comes; "" for an id it does not have.
   std::string token_bytes(int32_t id) const;
 
-  int64_t vocab_size() const;       // 1 + the greatest id
+  int64_t vocab_size() const;  // 1 + the greatest id
   // "<|endoftext|>", 0 of characters(); throws where the tokenizer has none.
   int32_t end_of_document() const;
   bool has_end_of_document() const;

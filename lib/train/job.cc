@@ -9,6 +9,7 @@
 #include "base/build_id.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/signals.h"
 #include "base/text.h"
 #include "base/version.h"
 #include "comm/nccl.h"
@@ -68,8 +69,8 @@ void say_network(const ProcessInfo& process, const Environment& env) {
 void say_job(const Config& config, const Job& job, const at::Device& device,
              const Environment& env) {
   const ProcessInfo& process = job.process();
-  log_info(process.size, process.size == 1 ? " rank by " : " ranks by ", process.launcher, " (",
-           rank_map(job.hosts()), "), ", device.is_cuda() ? "NCCL" : "MPI");
+  log_info(counted(process.size, "rank"), " by ", process.launcher, " (", rank_map(job.hosts()),
+           "), ", device.is_cuda() ? "NCCL" : "MPI");
   for (const std::string& note : process.notes) log_info("note: ", note);
   if (device.is_cuda()) say_network(process, env);
   const auto& save = config.checkpoint.save;

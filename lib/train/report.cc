@@ -83,7 +83,7 @@ void Report::log_interval(int64_t iteration, const StepReport& step) {
              " | lr ", format("%.3e", step.lr), " | grad norm ", format("%.3f", step.grad_norm));
   if (config_.precision.type == Precision::kFp16)
     line += concat(" | loss scale ", format("%g", step.loss_scale));
-  if (skipped_ > 0) line += concat(" | ", skipped_, skipped_ == 1 ? " step" : " steps", " skipped");
+  if (skipped_ > 0) line += concat(" | ", counted(skipped_, "step"), " skipped");
   line += concat(" | ", format("%.1f", samples), " samples/s | ", with_commas(std::llround(tokens)),
                  " tokens/s | ", human_count(flops), "FLOP/s");
   if (iteration < config_.train.iters) line += " | " + human_duration(left) + " left";

@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/signals.h"
 #include "base/text.h"
 #include "comm/mesh.h"
 #include "comm/thread.h"

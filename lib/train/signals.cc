@@ -1,7 +1,8 @@
 #include "train/signals.h"
 
 #include <csignal>
-#include <initializer_list>
+
+#include "base/signals.h"
 
 namespace neox {
 namespace {
@@ -16,27 +17,8 @@ void on_signal(int number) {
 }  // namespace
 
 const StopFlag& install_stop_signals() {
-  struct sigaction action {};
-  action.sa_handler = on_signal;
-  action.sa_flags = SA_RESTART;
-  ::sigemptyset(&action.sa_mask);
-  for (int number : {SIGUSR1, SIGUSR2, SIGTERM, SIGINT}) ::sigaction(number, &action, nullptr);
+  on_stop_signals(on_signal);
   return g_stop;
-}
-
-const char* signal_name(int number) {
-  switch (number) {
-    case SIGUSR1:
-      return "SIGUSR1";
-    case SIGUSR2:
-      return "SIGUSR2";
-    case SIGTERM:
-      return "SIGTERM";
-    case SIGINT:
-      return "Ctrl-C";
-    default:
-      return "a signal";
-  }
 }
 
 }  // namespace neox
