@@ -122,6 +122,25 @@ __device__ Held<T, N> load_held(const T* from) {
     return load_pack<T, N>(from);
 }
 
+template <class T, int N>
+__device__ Held<T, N> held_of(const Pack<T, N>& pack) {
+  if constexpr (N == kPack<T> && sizeof(T) == 2)
+    return {{words_of(pack)}};
+  else if constexpr (N == kPack<T>)
+    return {{*reinterpret_cast<const uint4*>(pack.at)}};
+  else
+    return pack;
+}
+
+template <class T, int N>
+__device__ void store_held(T* to, const Pack<T, N>& x) {
+  store_pack(to, x);
+}
+template <class T>
+__device__ void store_held(T* to, const Words<T>& x) {
+  store_words(to, x.words[0]);
+}
+
 // A block of kThreads calls work(index, N elements) over a row of n, which N divides. kTogether of
 // a thread's loads are under way at once.
 template <int kThreads, class T, int N, int kTogether = 4, class Index, class Work>
@@ -296,22 +315,24 @@ inline unsigned blocks(int64_t n, int64_t most = 0x7FFFFFFF) {
   return static_cast<unsigned>(std::min(n, most));
 }
 
-// A number that grows in equal steps, as a multiple of `size` and what is left: dividing 64-bit
-// numbers anew takes dozens of instructions.
+// A number of rows that grows in equal steps, as a multiple of `size` and what is left: dividing
+// anew takes dozens of instructions.
 struct Divided {
-  int64_t whole, part, size, step_whole, step_part;
+  int whole, part, size, step_whole, step_part;
   __device__ Divided(int64_t x, int64_t size, int64_t step)
-      : whole(x / size),
-        part(x % size),
-        size(size),
-        step_whole(step / size),
-        step_part(step % size) {}
-  __device__ void advance() {
+      : whole(static_cast<int>(x / size)),
+        part(static_cast<int>(x % size)),
+        size(static_cast<int>(size)),
+        step_whole(static_cast<int>(step / size)),
+        step_part(static_cast<int>(step % size)) {}
+  // Whether `whole` has grown by one more than step_whole.
+  __device__ bool advance() {
     whole += step_whole;
     part += step_part;
-    if (part < size) return;
+    if (part < size) return false;
     part -= size;
     ++whole;
+    return true;
   }
 };
 
@@ -327,9 +348,27 @@ inline dim3 tiles(int64_t columns, int N, unsigned parts) {
   return dim3(static_cast<unsigned>((columns + kTileX * N - 1) / (kTileX * N)), parts);
 }
 
-// Enough parts of the rows to fill the device, and at least 8 rows for each thread.
-inline int64_t tile_parts(int64_t rows, int64_t columns) {
-  int64_t wanted = multiprocessors() * 8 / std::max<int64_t>(1, columns / (kTileX * 8));
+// A tile's thread calls x = load(row) for its rows, of which kTogether are under way at once, and
+// work(row, x), both in the order of the rows.
+template <int kTogether, class Load, class Work>
+__device__ void for_rows(int64_t all, const Load& load, const Work& work) {
+  auto rows = static_cast<int>(all), step = static_cast<int>(row_step());
+#pragma unroll 1
+  for (auto row = static_cast<int>(first_row()); row < rows; row += kTogether * step) {
+    decltype(load(row)) x[kTogether];
+#pragma unroll
+    for (int u = 0; u < kTogether; ++u)
+      if (row + u * step < rows) x[u] = load(row + u * step);
+#pragma unroll
+    for (int u = 0; u < kTogether; ++u)
+      if (row + u * step < rows) work(row + u * step, x[u]);
+  }
+}
+
+// Enough parts of the rows to fill the device with so many blocks for each multiprocessor, and at
+// least 8 rows for each thread.
+inline int64_t tile_parts(int64_t rows, int64_t columns, int64_t blocks = 8) {
+  int64_t wanted = multiprocessors() * blocks / std::max<int64_t>(1, columns / (kTileX * 8));
   return std::clamp<int64_t>(rows / (kTileY * 8), 1, std::max<int64_t>(1, wanted));
 }
 

@@ -38,67 +38,86 @@ __global__ void rotate_kernel(HeadRows r, int64_t n) {
   }
 }
 
-// Where a thread's N columns come from: one of q, k, v, a head of it, and a place in that head.
-struct Source {
-  int64_t column, which, head, at;
-  bool turned;  // has a partner, half the turned elements away
-  __device__ Source(const HeadRows& r, int N)
-      : column((int64_t{blockIdx.x} * kTileX + threadIdx.x) * N) {
-    int64_t all = column / r.D, group = all / (r.queries + 2), part = all % (r.queries + 2);
-    at = column % r.D;
-    which = part < r.queries ? 0 : part - r.queries + 1;
-    head = which == 0 ? group * r.queries + part : group;
-    turned = which < 2 && at < 2 * r.half;
-  }
-};
-
-// A row of the gradient: its sample and token, and its row of the table.
-struct Token {
-  Divided place, turn;
-  __device__ explicit Token(const HeadRows& r)
-      : place(first_row(), r.T, row_step()), turn(first_row(), r.table_rows, row_step()) {}
-  __device__ void advance() { place.advance(), turn.advance(); }
-};
-
+// Where a thread's N columns of the gradient come from, row after row.
 template <class T, int N>
-__device__ Pack<T, N> gradient_at(const HeadRows& r, const Source& s, const Token& token) {
-  using W = Wide<T>;
-  const int64_t* stride = r.stride[s.which];
-  const T* x = static_cast<const T*>(r.from[s.which]) + token.place.whole * stride[0] +
-               s.head * stride[1] + token.place.part * stride[2] + s.at;
-  auto mine = load_pack<T, N>(x);
-  if (!s.turned) return mine;
-  bool first = s.at < r.half;
-  auto other = load_pack<T, N>(first ? x + r.half : x - r.half);
-  int64_t turn = token.turn.part * r.half + (first ? s.at : s.at - r.half);
-  auto cos = load_angles<N>(r.cos + turn), sin = load_angles<N>(r.sin + turn);
-#pragma unroll
-  for (int j = 0; j < N; ++j) {
-    W sine = first ? sin.at[j] : -sin.at[j];
-    mine.at[j] = static_cast<T>(mine[j] * cos.at[j] + other[j] * sine);
-  }
-  return mine;
-}
+class Source {
+ public:
+  struct Row {
+    Held<T, N> mine, partner;
+    int turn;  // row of the table
+  };
 
-template <class T, int N>
-__global__ void __launch_bounds__(kTileX* kTileY) gradient_kernel(HeadRows r, int64_t columns) {
-  using W = Wide<T>;
-  Source source(r, N);
-  W sums[N] = {};
-  Token token(r);
-  for (int64_t row = first_row(); row < r.B * r.T && source.column < columns;
-       row += row_step(), token.advance()) {
+  __device__ Source(const HeadRows& r, int64_t column) : token_(first_row(), r.T, row_step()) {
+    int64_t head = column / r.D, group = head / (r.queries + 2), part = head % (r.queries + 2);
+    int64_t which = part < r.queries ? 0 : part - r.queries + 1, at = column % r.D;
+    const int64_t* stride = r.stride[which];
+    if (which == 0) group = group * r.queries + part;
+    given_ = r.from[which];
+    next_ = static_cast<const T*>(r.from[which]) + token_.whole * stride[0] + group * stride[1] +
+            token_.part * stride[2] + at;
+    step_ = token_.step_whole * stride[0] + token_.step_part * stride[2];
+    wrap_ = step_ + stride[0] - r.T * stride[2];
+    turned_ = given_ && which < 2 && at < 2 * r.half;
+    half_ = static_cast<int>(r.half);
+    first_ = at < r.half;
+    pair_ = static_cast<int>(first_ ? at : at - r.half);
+    by_token_ = r.table_rows == r.T;
+  }
+
+  __device__ Row load(int row) {
+    Row x{{}, {}, by_token_ ? token_.part : row};
+    if (given_) x.mine = load_held<T, N>(next_);
+    if (turned_) x.partner = load_held<T, N>(next_ + (first_ ? half_ : -half_));
+    next_ += token_.advance() ? wrap_ : step_;
+    return x;
+  }
+
+  __device__ Held<T, N> turned_back(const HeadRows& r, const Row& row) const {
+    using W = Wide<T>;
+    if (!turned_) return row.mine;
+    int turn = row.turn * half_ + pair_;
+    auto cos = load_angles<N>(r.cos + turn), sin = load_angles<N>(r.sin + turn);
     Pack<T, N> d;
 #pragma unroll
-    for (int j = 0; j < N; ++j) d.at[j] = static_cast<T>(0.0f);
-    if (r.from[source.which]) d = gradient_at<T, N>(r, source, token);
-#pragma unroll
-    for (int j = 0; j < N; ++j) sums[j] += static_cast<W>(d.at[j]);
-    store_pack<T, N>(static_cast<T*>(r.qkv) + row * columns + source.column, d);
+    for (int j = 0; j < N; ++j) {
+      W sine = first_ ? sin.at[j] : -sin.at[j];
+      d.at[j] = static_cast<T>(row.mine[j] * cos.at[j] + row.partner[j] * sine);
+    }
+    return held_of(d);
   }
-  if (!r.partial) return;
-  sum_over_tile<W, N>(sums, static_cast<W*>(r.partial) + blockIdx.y * columns, source.column,
-                      columns);
+
+ private:
+  const T* next_;
+  int64_t step_, wrap_;  // to the next row, and where that is another sample's
+  Divided token_;
+  bool given_, turned_, first_, by_token_;  // first_: of a pair of elements
+  int half_, pair_;
+};
+
+// Rows that a thread has under way at once, and blocks for which a multiprocessor has registers.
+constexpr int kTogether = 3, kBlocks = 3;
+
+template <class T, int N>
+__global__ void __launch_bounds__(kTileX* kTileY, kBlocks)
+    gradient_kernel(HeadRows r, int64_t columns) {
+  using W = Wide<T>;
+  int64_t column = (int64_t{blockIdx.x} * kTileX + threadIdx.x) * N;
+  W sums[N] = {};
+  if (column < columns) {
+    Source<T, N> source(r, column);
+    T* to = static_cast<T*>(r.qkv) + column;
+    auto width = static_cast<int>(columns);
+    for_rows<kTogether>(
+        r.B * r.T, [&](int row) { return source.load(row); },
+        [&](int row, const auto& x) {
+          Held<T, N> d = source.turned_back(r, x);
+#pragma unroll
+          for (int j = 0; j < N; ++j) sums[j] += d[j];
+          store_held(to + int64_t{row} * width, d);
+        });
+  }
+  if (r.partial)
+    sum_over_tile<W, N>(sums, static_cast<W*>(r.partial) + blockIdx.y * columns, column, columns);
 }
 
 // Packs of N fit where every head, both halves and every stride are multiples of N.
@@ -114,7 +133,9 @@ constexpr int kThreads = 256;
 
 }  // namespace
 
-int64_t head_parts_cuda(int64_t rows, int64_t columns) { return tile_parts(rows, columns); }
+int64_t head_parts_cuda(int64_t rows, int64_t columns) {
+  return tile_parts(rows, columns, kBlocks);
+}
 
 void rotate_heads_cuda(const HeadRows& r) {
   int64_t pairs = r.B * r.T * r.groups * (r.queries + 1) * r.half;
