@@ -25,7 +25,9 @@ struct KernelSetting {
   KernelShape shape;
   int64_t tokens;
   int round = 0;
-  double copy_rate = 0;  // GB/s, read and written
+  double copy_rate = 0;   // GB/s, read and written
+  std::string only = {};  // what the names of measured cases contain
+  bool wants(const std::string& name) const { return name.find(only) != std::string::npos; }
   at::Tensor random(at::IntArrayRef size) const { return at::randn(size, options); }
 };
 

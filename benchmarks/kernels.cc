@@ -4,7 +4,7 @@
 // and the memory that it takes; on a GPU also the kernels of generation's steps. One JSON object
 // per line.
 //   kernels [--device cuda] [--dtype bf16] [--shapes 70m,410m,1.4b] [--tokens 2048,16384] [--rounds
-//   3]
+//   3] [--only rotary]
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_fused_adamw.h>
@@ -96,6 +96,7 @@ void measure(const Setting& s, const Case& c, const char* who, const Operation& 
 }
 
 void run_case(const Setting& s, Case c) {
+  if (!s.wants(c.name)) return;
   if (c.backward > 0)
     for (Tensor& t : c.inputs)
       if (t.is_floating_point()) t.set_requires_grad(true);
@@ -310,10 +311,10 @@ void run_setting(Setting s, bool once) {
   report(s, "copy", "ATen", 1e9 * s.copy_rate, 1);
   double row = static_cast<double>(s.tokens) * static_cast<double>(s.options.dtype().itemsize());
   for (auto make : {norms, bias_gelu, swiglu, heads, dropped}) run_case(s, make(s, row));
-  run_head(s);
+  if (s.wants("LM head and loss")) run_head(s);
   if (!once) return;  // these do not depend on the tokens
   for (auto make : {cross_entropy, adamw_step, squares}) run_case(s, make(s));
-  if (s.options.device().is_cuda()) run_decoding(s);
+  if (s.options.device().is_cuda() && s.wants("decoding")) run_decoding(s);
 }
 
 std::vector<std::string> words(const std::string& list) {
@@ -334,6 +335,7 @@ int main(int argc, char** argv) {
     program.options().add_options()("device", text("cpu"), "cpu or cuda")(
         "dtype", text("fp32"), "fp32 or bf16")("shapes", text("70m,410m,1.4b"), "of Pythia")(
         "tokens", text("2048,16384"), "multiples of 2048")(
+        "only", text(""), "cases whose name contains this, such as rotary or decoding")(
         "rounds", boost::program_options::value<int>()->default_value(3), "of all cases");
     if (!program.parse(argc, argv)) return 0;
     auto type = program.get<std::string>("dtype") == "bf16" ? at::kBFloat16 : at::kFloat;
@@ -349,7 +351,8 @@ int main(int argc, char** argv) {
       for (const Shape& shape : kShapes)
         for (const std::string& n : tokens)
           if (std::ranges::find(shapes, shape.name) != shapes.end())
-            run_setting({options, shape, std::stoll(n), round}, n == tokens.front());
+            run_setting({options, shape, std::stoll(n), round, 0, program.get<std::string>("only")},
+                        n == tokens.front());
     return 0;
   });
 }

@@ -30,35 +30,55 @@ struct Bits {
   }
 };
 
+// Elements j of a row, rounded all at once: one at a time, it takes a slow unit.
+template <class T, int N, class Value>
+__device__ Held<T, N> rounded(const Value& value) {
+  Pack<T, N> x;
+#pragma unroll
+  for (int j = 0; j < N; ++j) x.at[j] = static_cast<T>(value(j));
+  return held_of(x);
+}
+
+// What a thread holds of one row, and where that lies in which sample.
 template <class T, int N>
-__global__ void __launch_bounds__(kTileX* kTileY) dropout_kernel(DropoutRows r) {
+struct Row {
+  Held<T, N> x, residual;
+  int sample, place;  // place: in rows
+};
+
+// Rows that a thread has under way at once, and blocks for which a multiprocessor has registers.
+constexpr int kTogether = 2, kBlocks = 3;
+
+template <class T, int N>
+__global__ void __launch_bounds__(kTileX* kTileY, kBlocks) dropout_kernel(DropoutRows r) {
   using W = Wide<T>;
   int64_t column = (int64_t{blockIdx.x} * kTileX + threadIdx.x) * N;
-  W scale = r.scale, bias[N] = {}, sums[N] = {};
-  if (r.bias && column < r.columns) {
-    auto b = load_pack<T, N>(static_cast<const T*>(r.bias) + column);
-#pragma unroll
-    for (int j = 0; j < N; ++j) bias[j] = static_cast<W>(b.at[j]);
-  }
+  bool inside = column < r.columns;
+  W scale = r.scale, sums[N] = {};
+  Held<T, N> bias{};
+  if (r.bias && inside) bias = load_held<T, N>(static_cast<const T*>(r.bias) + column);
   int64_t first_sample = r.first_sample ? *r.first_sample : 0;
   Divided sample(first_row(), r.per_sample / r.columns, row_step());
-  for (int64_t row = first_row(); row < r.rows && column < r.columns;
-       row += row_step(), sample.advance()) {
+  auto load = [&](int row) {
     int64_t start = row * r.columns + column;
-    auto x = load_pack<T, N>(static_cast<const T*>(r.x) + start), residual = x;
-    if (r.residual) residual = load_pack<T, N>(static_cast<const T*>(r.residual) + start);
-    Bits<N> bits(r, first_sample + sample.whole, r.offset + sample.part * r.columns + column);
+    Row<T, N> x{{}, {}, sample.whole, sample.part};
+    x.x = load_held<T, N>(static_cast<const T*>(r.x) + start);
+    if (r.residual) x.residual = load_held<T, N>(static_cast<const T*>(r.residual) + start);
+    sample.advance();
+    return x;
+  };
+  auto work = [&](int row, const Row<T, N>& x) {
+    Bits<N> bits(r, first_sample + x.sample, r.offset + x.place * r.columns + column);
+    Held<T, N> with_bias = x.x;
+    if (r.bias) with_bias = rounded<T, N>([&](int j) { return x.x[j] + bias[j]; });
+    Held<T, N> y = rounded<T, N>(
+        [&](int j) { return bits.at[j] < r.drop_below ? W(0) : with_bias[j] * scale; });
 #pragma unroll
-    for (int j = 0; j < N; ++j) {
-      W v = x[j];
-      if (r.bias) v = static_cast<W>(static_cast<T>(v + bias[j]));
-      v = bits.at[j] < r.drop_below ? W(0) : static_cast<W>(static_cast<T>(v * scale));
-      sums[j] += v;
-      if (r.residual) v += residual[j];
-      x.at[j] = static_cast<T>(v);
-    }
-    store_pack<T, N>(static_cast<T*>(r.y) + start, x);
-  }
+    for (int j = 0; j < N; ++j) sums[j] += y[j];
+    if (r.residual) y = rounded<T, N>([&](int j) { return y[j] + x.residual[j]; });
+    store_held(static_cast<T*>(r.y) + row * r.columns + column, y);
+  };
+  if (inside) for_rows<kTogether>(r.rows, load, work);
   if (!r.partial) return;
   sum_over_tile<W, N>(sums, static_cast<W*>(r.partial) + blockIdx.y * r.columns, column, r.columns);
 }
@@ -71,7 +91,9 @@ void launch(const DropoutRows& r) {
 
 }  // namespace
 
-int64_t dropout_parts_cuda(int64_t rows, int64_t columns) { return tile_parts(rows, columns); }
+int64_t dropout_parts_cuda(int64_t rows, int64_t columns) {
+  return tile_parts(rows, columns, kBlocks);
+}
 
 void dropout_cuda(const DropoutRows& r) {
   with_type(r.type, [&]<class T>(T*) {
