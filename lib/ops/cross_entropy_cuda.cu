@@ -1,6 +1,6 @@
 // A block takes a row. Its logits are read once for their maximum and the sum of exponentials
-// together, which each thread keeps for the part that it has seen, and once more for the gradients,
-// mostly from the L2 cache.
+// together, which each thread keeps for the part that it has seen, and once more for the gradients:
+// from shared memory where two rows fit into a multiprocessor's, else mostly from the L2 cache.
 #include "ops/cross_entropy.h"
 #include "ops/cuda_kernels.cuh"
 
@@ -34,12 +34,13 @@ struct Seen {
   static __device__ W base_of(W x) { return x > -INFINITY ? x : W(0); }  // all may be -inf
 };
 
+// Reads `from`, which is the row or a copy.
 template <class T, int N>
-__device__ void to_gradients(T* row, int64_t columns, int64_t target, Wide<T> top, Wide<T> sum,
-                             Wide<T> factor) {
+__device__ void to_gradients(const T* from, T* row, int64_t columns, int64_t target, Wide<T> top,
+                             Wide<T> sum, Wide<T> factor) {
   using W = Wide<T>;
   W scale = factor / sum;
-  for_packs<kThreads, T, N>(row, columns, [&](int64_t i, const Held<T, N>& x) {
+  for_packs<kThreads, T, N>(from, columns, [&](int64_t i, const Held<T, N>& x) {
     Pack<T, N> y;
 #pragma unroll
     for (int j = 0; j < N; ++j) y.at[j] = static_cast<T>(exp_of(x[j] - top) * scale);
@@ -67,18 +68,47 @@ template <class T, int N>
 __global__ void __launch_bounds__(kThreads, kBlocks) gradients_kernel(CrossEntropyRows r) {
   using W = Wide<T>;
   RowOf<T> row(r);
-  to_gradients<T, N>(row.row, r.columns, row.target, static_cast<W*>(r.top)[blockIdx.x],
+  to_gradients<T, N>(row.row, row.row, r.columns, row.target, static_cast<W*>(r.top)[blockIdx.x],
                      static_cast<W*>(r.sums)[blockIdx.x],
                      static_cast<const W*>(r.factor)[blockIdx.x]);
 }
 
 template <class T, int N>
+__device__ void see(Seen<Wide<T>>& seen, const T* row, int64_t columns) {
+  for_packs<kThreads, T, N>(row, columns,
+                            [&](int64_t, const Held<T, N>& x) { seen.template add<N>(x); });
+}
+
+template <class T, int N>
+__device__ void copy_row(T* to, const T* row, int64_t columns) {
+  for (auto i = static_cast<int>(threadIdx.x) * N; i < columns; i += kThreads * N)
+    copy_async(to + i, row + i);
+  end_copies();
+}
+
+// A copy of the row is under way in two parts: of each a thread reads only what it has copied.
+template <class T, int N>
+__device__ void copy_and_see(Seen<Wide<T>>& seen, T* copy, const T* row, int64_t columns) {
+  int64_t part = columns / 2 / (kThreads * N) * (kThreads * N);
+  copy_row<T, N>(copy, row, part);
+  copy_row<T, N>(copy + part, row + part, columns - part);
+  wait_for_copies<1>();
+  see<T, N>(seen, copy, part);
+  wait_for_copies<0>();
+  see<T, N>(seen, copy + part, columns - part);
+}
+
+template <class T, int N, bool kCopies>
 __global__ void __launch_bounds__(kThreads, kBlocks) cross_entropy_kernel(CrossEntropyRows r) {
   using W = Wide<T>;
+  extern __shared__ uint4 copied[];
   RowOf<T> row(r);
+  T* from = kCopies ? reinterpret_cast<T*>(copied) : row.row;
   Seen<W> seen;
-  for_packs<kThreads, T, N>(row.row, r.columns,
-                            [&](int64_t, const Held<T, N>& x) { seen.template add<N>(x); });
+  if constexpr (kCopies)
+    copy_and_see<T, N>(seen, from, row.row, r.columns);
+  else
+    see<T, N>(seen, from, r.columns);
   W top = over_block(seen.top, Larger(), static_cast<W>(-INFINITY));
   W sum = over_block(seen.sum_for(top), Add(), W(0));
   if (threadIdx.x == 0) {
@@ -89,8 +119,28 @@ __global__ void __launch_bounds__(kThreads, kBlocks) cross_entropy_kernel(CrossE
   }
   __syncthreads();  // the target's logit is read above and overwritten below
   if (r.factor)
-    to_gradients<T, N>(row.row, r.columns, row.target, top, sum,
+    to_gradients<T, N>(from, row.row, r.columns, row.target, top, sum,
                        static_cast<const W*>(r.factor)[blockIdx.x]);
+}
+
+// With what a kernel takes itself and 1 KB that the device takes, twice.
+bool copies_fit(int64_t bytes) {
+  return kBlocks * (bytes + 4096) <= device_attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor);
+}
+
+template <class T, int N>
+void launch_cross_entropy(const CrossEntropyRows& r) {
+  if constexpr (N == kPack<T>) {
+    size_t bytes = static_cast<size_t>(r.columns) * sizeof(T);
+    if (r.factor && copies_fit(static_cast<int64_t>(bytes))) {
+      auto kernel = cross_entropy_kernel<T, N, true>;
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                           static_cast<int>(bytes));
+      kernel<<<blocks(r.rows), kThreads, bytes, stream()>>>(r);
+      return;
+    }
+  }
+  cross_entropy_kernel<T, N, false><<<blocks(r.rows), kThreads, 0, stream()>>>(r);
 }
 
 // launch(T*, N): N elements at a time where rows begin at multiples of 16 bytes, else one.
@@ -116,7 +166,7 @@ void gradients_cuda(const CrossEntropyRows& r) {
 
 void cross_entropy_cuda(const CrossEntropyRows& r) {
   for_type("cross_entropy", r, [&]<class T, int N>(T*, std::integral_constant<int, N>) {
-    cross_entropy_kernel<T, N><<<blocks(r.rows), kThreads, 0, stream()>>>(r);
+    launch_cross_entropy<T, N>(r);
   });
 }
 

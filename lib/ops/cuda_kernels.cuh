@@ -164,6 +164,25 @@ __device__ Words<T> load_words_once(const T* from) {
   return {{__ldcs(reinterpret_cast<const uint4*>(from))}};
 }
 
+// 16 bytes on their way into shared memory, past registers and the L1 cache.
+__device__ inline void copy_async(void* shared, const void* from) {
+  NV_IF_ELSE_TARGET(NV_IS_DEVICE,
+                    (asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
+                                      static_cast<unsigned>(__cvta_generic_to_shared(shared))),
+                                  "l"(from)
+                                  : "memory");),
+                    (*reinterpret_cast<uint4*>(shared) = *reinterpret_cast<const uint4*>(from);))
+}
+// Those of this thread since it last called this become a group.
+__device__ inline void end_copies() {
+  NV_IF_TARGET(NV_IS_DEVICE, (asm volatile("cp.async.commit_group;" ::: "memory");))
+}
+// Until all of this thread's groups but the last kLast are there, for this thread.
+template <int kLast>
+__device__ void wait_for_copies() {
+  NV_IF_TARGET(NV_IS_DEVICE, (asm volatile("cp.async.wait_group %0;" ::"n"(kLast) : "memory");))
+}
+
 constexpr unsigned kAllLanes = 0xFFFFFFFFu;
 
 struct Add {
@@ -267,11 +286,15 @@ bool packs(int64_t columns, Pointers... at) {
 
 inline cudaStream_t stream() { return c10::cuda::getCurrentCUDAStream(); }
 
-inline int64_t multiprocessors() {
-  int device = 0, count = 0;
+inline int64_t device_attribute(cudaDeviceAttr attribute) {
+  int device = 0, value = 0;
   cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
-  return std::max(count, 1);
+  cudaDeviceGetAttribute(&value, attribute, device);
+  return value;
+}
+
+inline int64_t multiprocessors() {
+  return std::max<int64_t>(device_attribute(cudaDevAttrMultiProcessorCount), 1);
 }
 
 // Kernels that are launched early (programmatic dependent launch; from compute capability 9.0 on,
@@ -293,9 +316,6 @@ struct LaunchShape {
 
 template <class Arguments>
 void launch_early(void (*kernel)(Arguments), const LaunchShape& shape, const Arguments& arguments) {
-  int device = 0, capability = 0;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&capability, cudaDevAttrComputeCapabilityMajor, device);
   cudaLaunchAttribute early{};
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   early.val.programmaticStreamSerializationAllowed = 1;
@@ -305,7 +325,7 @@ void launch_early(void (*kernel)(Arguments), const LaunchShape& shape, const Arg
   config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = stream();
   config.attrs = &early;
-  config.numAttrs = capability >= 9 ? 1 : 0;
+  config.numAttrs = device_attribute(cudaDevAttrComputeCapabilityMajor) >= 9 ? 1 : 0;
   cudaError_t status = cudaLaunchKernelEx(&config, kernel, arguments);
   check(status == cudaSuccess, "a kernel of ", shape.grid.x, " x ", shape.grid.y, " x ",
         shape.grid.z, " blocks: ", cudaGetErrorString(status));

@@ -21,7 +21,7 @@ namespace cuda_on_cpu {
 namespace {
 
 constexpr unsigned kMostThreads = 1024, kWarp = 32;
-constexpr size_t kMostShared = 48 * 1024;
+constexpr size_t kMostShared = 48 * 1024, kMostAllowed = 227 * 1024;
 // Not a power of two: the tops of all stacks would share the same sets of a cache.
 constexpr size_t kStack = 128 * 1024 + 320;
 
@@ -192,6 +192,7 @@ void run_grid(dim3 grid, dim3 threads, const std::function<void()>& thread) {
       blockIdx = {i % grid.x, i / grid.x % grid.y, i / grid.x / grid.y};
       run_block(order);
     }
+    device.allowed_bytes = 0;
   } catch (...) {
     block.stacks.reset();  // threads are left in the middle of the kernel
     throw;
@@ -206,12 +207,13 @@ void check_bounds(unsigned threads, unsigned) {
 
 void take_shared(size_t bytes) {
   device.shared_bytes += bytes;
-  if (device.shared_bytes > kMostShared)
+  if (device.shared_bytes > std::max(kMostShared, device.allowed_bytes + kMostShared / 8) ||
+      device.shared_bytes > kMostAllowed)
     throw Fault("a block takes " + std::to_string(device.shared_bytes) + " bytes of shared memory");
 }
 
 void* dynamic_shared() {
-  alignas(16) static std::byte memory[kMostShared];
+  alignas(16) static std::byte memory[kMostAllowed];
   static int64_t of_block = -1;
   if (std::exchange(of_block, device.blocks) != device.blocks) {
     take_shared(device.dynamic_bytes);

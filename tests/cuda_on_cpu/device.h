@@ -43,7 +43,12 @@ inline __half2 __halves2half2(__half a, __half b) { return {a, b}; }
 inline __nv_bfloat162 __halves2bfloat162(__nv_bfloat16 a, __nv_bfloat16 b) { return {a, b}; }
 struct cudaStream_t {};
 enum cudaError_t { cudaSuccess, cudaErrorInvalidConfiguration };
-enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount, cudaDevAttrComputeCapabilityMajor };
+enum cudaDeviceAttr {
+  cudaDevAttrMultiProcessorCount,
+  cudaDevAttrComputeCapabilityMajor,
+  cudaDevAttrMaxSharedMemoryPerMultiprocessor
+};
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
 
 // Kernels end before others begin.
 #define NV_IF_TARGET(...)
@@ -82,6 +87,7 @@ struct Device {
   int64_t blocks = 0;        // run so far
   size_t shared_bytes = 0;   // of the block that runs
   size_t dynamic_bytes = 0;  // of them, those that the launch asks for
+  size_t allowed_bytes = 0;  // of them, those that the next launch may ask for
 };
 inline Device device;
 
@@ -168,7 +174,13 @@ inline int atomicAdd(int* to, int more) { return std::exchange(*to, *to + more);
 
 inline void cudaGetDevice(int* index) { *index = 0; }
 inline void cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
-  *value = attribute == cudaDevAttrMultiProcessorCount ? cuda_on_cpu::device.multiprocessors : 9;
+  *value = attribute == cudaDevAttrMultiProcessorCount      ? cuda_on_cpu::device.multiprocessors
+           : attribute == cudaDevAttrComputeCapabilityMajor ? 9
+                                                            : 228 * 1024;
+}
+template <class Kernel>
+void cudaFuncSetAttribute(Kernel, cudaFuncAttribute, int bytes) {
+  cuda_on_cpu::device.allowed_bytes = static_cast<size_t>(bytes);
 }
 inline cudaError_t cudaGetLastError() {
   return std::exchange(cuda_on_cpu::device.error, cudaSuccess);
