@@ -43,7 +43,8 @@ recorded() {
   [ "$(grep -c 'graph of' step)" -ge 4 ] || fail "$1: the step is not recorded: $(grep -c 'graph of' step) graphs"
   [ "$(grep -cE 'kernel|product|cuDNN' step)" -le 12 ] || fail "$1: $(grep -cE 'kernel|product|cuDNN' step) kernels beside the graphs"
   grep '^wait' step | grep -vE ' [1-9][0-9]* pieces of work before its end' && fail "$1: a step waits"
-  grep -E '^allocates|pageable' step && fail "$1: a step allocates, or copies pageable memory"
+  # How many batches are read ahead of the GPU, and so how much pinned memory they take, is the host's speed.
+  grep -E '^allocates|pageable' step | grep -v '^allocates pinned' && fail "$1: a step allocates, or copies pageable memory"
   echo "$1: graphs of $(sed -n 's/.*graph of \([0-9]*\) nodes/\1/p' step | xargs) nodes"
 }
 

@@ -103,6 +103,27 @@ TEST_P(Norms, OfASumAreThoseOfTheRoundedSum) {
   EXPECT_TRUE(norm(both.sum, {in[5], in[6]}, {}).equal(both.second));
 }
 
+TEST_P(Norms, OfTwoBranchesAreThoseOfTheirRoundedSum) {
+  for (int64_t C : {5, 96, 512}) {
+    std::vector<Tensor> in = inputs(C);
+    Tensor other = leaf(in[1].sizes());
+    auto norms = [&](const ResidualSum& sum) {
+      return add_norms(sum, {in[3], in[4]}, {in[5], in[6]}, {});
+    };
+    SumAndNorms want = norms({in[0], in[1] + other, in[2]});
+    SumAndNorms got = norms({in[0], in[1], in[2], other});
+    EXPECT_TRUE(got.sum.equal(want.sum));
+    EXPECT_TRUE(got.first.equal(want.first));
+    EXPECT_TRUE(got.second.equal(want.second));
+    Tensor d = random(in[0].sizes());
+    ((got.sum + got.first) * d).sum().backward();
+    EXPECT_TRUE(other.grad().equal(in[1].grad()));
+    EXPECT_TRUE(other.grad().equal(in[0].grad()));
+  }
+  Tensor x = random({3, 8});
+  EXPECT_THROW(total({x, {}, {}, x}), Error);
+}
+
 TEST_P(Norms, OfNothingAddsAndSumsTheGradientOfTheBias) {
   std::vector<Tensor> in{leaf({3, 50, 40}), leaf({3, 50, 40}), leaf({40})}, want;
   for (const Tensor& t : in) want.push_back(reference(t));

@@ -89,8 +89,11 @@ ResidualSum GptNeoX::layer(const ResidualSum& input, int64_t l, const Pass& pass
   z = copy_to_tp(z, mesh_.tp());
   Tensor a = attention(z, l, pass);
   Tensor m = mlp(config_.tied_norms ? z : copy_to_tp(w, mesh_.tp()), l);
-  if (config_.hidden_dropout == 0)  // one reduction for both branches
-    return {x, sum_over_tp(a + m, mesh_.tp()), sum_of(attention_bias, mlp_bias)};
+  if (config_.hidden_dropout == 0) {
+    Tensor biases = sum_of(attention_bias, mlp_bias);
+    if (mesh_.tp().size() == 1) return {x, a, biases, m};
+    return {x, sum_over_tp(a + m, mesh_.tp()), biases};  // one reduction for both branches
+  }
   return with_branch(with_branch({x}, a, attention_bias, at_attention, pass), m, mlp_bias, at_mlp,
                      pass);
 }

@@ -54,15 +54,16 @@ void check_vector(const char* what, const Tensor& t, const Tensor& x) {
         " of type ", t.scalar_type());
 }
 
-// x, added, bias, then weight and bias of each norm.
+// x, what is added to it, then weight and bias of each norm.
 struct NormInputs {
-  Tensor x, added, bias, weight[2], offset[2];
+  Tensor x, added, added2, bias, weight[2], offset[2];
   int norms() const { return weight[0].defined() + weight[1].defined(); }
   bool sums() const { return added.defined() || bias.defined(); }
   void check_shapes() const {
-    check(
-        !added.defined() || (added.sizes() == x.sizes() && added.scalar_type() == x.scalar_type()),
-        "norm of a sum of ", x.sizes(), " and ", added.defined() ? added.sizes() : x.sizes());
+    for (const Tensor& t : {added, added2})
+      check(!t.defined() || (t.sizes() == x.sizes() && t.scalar_type() == x.scalar_type()),
+            "norm of a sum of ", x.sizes(), " and ", t.defined() ? t.sizes() : x.sizes());
+    check(added.defined() || !added2.defined(), "norm of a sum: the second branch without a first");
     check_vector("the added bias", bias, x);
     for (int n = 0; n < 2; ++n) {
       check_vector("the weight", weight[n], x);
@@ -75,15 +76,18 @@ class Norms : public torch::autograd::Function<Norms> {
  public:
   // The sum and each norm.
   static tensor_list forward(AutogradContext* context, const Tensor& x, const Maybe& added,
-                             const Maybe& bias, const Maybe& weight, const Maybe& offset,
-                             const Maybe& weight2, const Maybe& offset2, bool rms, double eps) {
+                             const Maybe& added2, const Maybe& bias, const Maybe& weight,
+                             const Maybe& offset, const Maybe& weight2, const Maybe& offset2,
+                             bool rms, double eps) {
     auto or_none = [](const Maybe& t) { return t.value_or(Tensor()); };
     NormInputs in{x.contiguous(),
                   or_none(added),
+                  or_none(added2),
                   or_none(bias),
                   {or_none(weight), or_none(weight2)},
                   {or_none(offset), or_none(offset2)}};
-    if (in.added.defined()) in.added = in.added.contiguous();
+    for (Tensor* t : {&in.added, &in.added2})
+      if (t->defined()) *t = t->contiguous();
     in.check_shapes();
     NormRows r = rows_of(in, rms, eps);
     tensor_list out{in.sums() ? at::empty_like(in.x) : x.view_as(x)};
@@ -101,6 +105,7 @@ class Norms : public torch::autograd::Function<Norms> {
     auto& saved = context->saved_data;
     saved["rms"] = rms;
     saved["added"] = in.added.defined();
+    saved["added2"] = in.added2.defined();
     saved["bias"] = in.bias.defined();
     saved["offset"] = in.offset[0].defined();
     saved["offset2"] = in.offset[1].defined();
@@ -123,6 +128,7 @@ class Norms : public torch::autograd::Function<Norms> {
     auto sum_if = [&](bool given, int64_t i) { return given ? sums[i] : Tensor(); };
     return {dx,
             has("added") ? dx : Tensor(),
+            has("added2") ? dx : Tensor(),
             sum_if(has("bias"), r.sums - 1),
             sum_if(r.norms > 0, 0),
             sum_if(has("offset"), 1),
@@ -142,6 +148,7 @@ class Norms : public torch::autograd::Function<Norms> {
                in.norms(),
                data(in.x),
                data(in.added),
+               data(in.added2),
                data(in.bias)};
     for (int n = 0; n < 2; ++n) {
       r.weight[n] = data(in.weight[n]);
@@ -181,15 +188,15 @@ Tensor norm(const Tensor& x, const NormWeight& weight, const NormOptions& option
 }
 
 Tensor total(const ResidualSum& sum) {
-  if (!sum.added.defined() && !sum.bias.defined()) return sum.x;
+  if (!sum.added.defined() && !sum.added2.defined() && !sum.bias.defined()) return sum.x;
   return add_norms(sum, {}, {}, {}).sum;
 }
 
 SumAndNorms add_norms(const ResidualSum& sum, const NormWeight& first, const NormWeight& second,
                       const NormOptions& options) {
-  tensor_list out = Norms::apply(sum.x, maybe(sum.added), maybe(sum.bias), maybe(first.weight),
-                                 maybe(first.bias), maybe(second.weight), maybe(second.bias),
-                                 options.kind == Norm::kRmsNorm, options.eps);
+  tensor_list out = Norms::apply(sum.x, maybe(sum.added), maybe(sum.added2), maybe(sum.bias),
+                                 maybe(first.weight), maybe(first.bias), maybe(second.weight),
+                                 maybe(second.bias), options.kind == Norm::kRmsNorm, options.eps);
   auto or_none = [&](size_t i) { return i < out.size() ? out[i] : Tensor(); };
   return {out[0], or_none(1), or_none(2)};
 }

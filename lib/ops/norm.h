@@ -23,9 +23,10 @@ struct NormWeight {
 // + eps) weight + bias. Statistics are float, of double double. Differentiable.
 at::Tensor norm(const at::Tensor& x, const NormWeight& weight, const NormOptions& options);
 
-// x + (added + bias): [..., C], [..., C], [C]. Either of the last two may be undefined.
+// x + ((added + added2) + bias): [..., C], the bias [C]. All but x may be undefined, added where
+// added2 is.
 struct ResidualSum {
-  at::Tensor x, added = {}, bias = {};
+  at::Tensor x, added = {}, bias = {}, added2 = {};
 };
 
 // The sum, rounded to its type as if one were added after the other. Where there is nothing to add,
@@ -48,7 +49,7 @@ struct NormRows {
   int64_t rows, columns;
   NormOptions options;
   int norms;  // 0, 1 or 2
-  const void *x, *added, *bias;
+  const void *x, *added, *added2, *bias;
   const void *weight[2], *offset[2];
   void *sum, *out[2];  // sum: null where nothing is added
   void *mean, *scale;  // [rows]: 1 / deviation

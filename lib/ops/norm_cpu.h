@@ -8,14 +8,17 @@ namespace {
 
 using namespace lanes;
 
-// sum <- x + (added + bias).
+// sum <- x + ((added + added2) + bias).
 template <class T>
-[[gnu::always_inline]] inline void form_sum(const NormRows& r, const T* x, const T* added, T* to) {
-  const T* bias = static_cast<const T*>(r.bias);
+[[gnu::always_inline]] inline void form_sum(const NormRows& r, int64_t start, const T* x, T* to) {
+  auto row_of = [start](const void* t) { return t ? static_cast<const T*>(t) + start : nullptr; };
+  const T *added = row_of(r.added), *added2 = row_of(r.added2),
+          *bias = static_cast<const T*>(r.bias);
   for_lanes(
       r.columns, [&](int64_t i, auto part) __attribute__((always_inline)) {
         Lanes<Wide<T>> more{};
         if (added) more = load(added + i, part);
+        if (added2) more = rounded<T>(more + load(added2 + i, part));
         if (bias) more += load(bias + i, part);
         store(to + i, load(x + i, part) + rounded<T>(more), part);
       });
@@ -50,7 +53,7 @@ template <class T>
     const T* x = static_cast<const T*>(r.x) + start;
     if (r.sum) {
       T* sum = static_cast<T*>(r.sum) + start;
-      form_sum(r, x, r.added ? static_cast<const T*>(r.added) + start : nullptr, sum);
+      form_sum(r, start, x, sum);
       x = sum;
     }
     if (r.norms == 0) continue;

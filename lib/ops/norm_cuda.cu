@@ -22,11 +22,12 @@ __device__ W over_row(W x) {
 // What a lane holds of one row's pack.
 template <class T, int N>
 struct Summands {
-  Held<T, N> x, added, bias;
+  Held<T, N> x, added, added2, bias;
   __device__ void load(const NormRows& r, int64_t row, int64_t i) {
     int64_t at = row * r.columns + i;
     x = load_held<T, N>(static_cast<const T*>(r.x) + at);
     if (r.added) added = load_held<T, N>(static_cast<const T*>(r.added) + at);
+    if (r.added2) added2 = load_held<T, N>(static_cast<const T*>(r.added2) + at);
     if (r.bias) bias = load_held<T, N>(static_cast<const T*>(r.bias) + i);
   }
   // Rounded as where they are added one after the other.
@@ -36,6 +37,7 @@ struct Summands {
 #pragma unroll
     for (int j = 0; j < N; ++j) {
       W more = r.added ? added[j] : W(0);
+      if (r.added2) more = static_cast<W>(static_cast<T>(more + added2[j]));
       if (r.bias) more += bias[j];
       more = static_cast<W>(static_cast<T>(more));
       y.at[j] = static_cast<T>(r.sum ? x[j] + more : x[j]);
@@ -360,7 +362,7 @@ int64_t norm_parts_cuda(int64_t rows, int64_t columns) {
 
 void norm_cuda(const NormRows& r) {
   with_type(r.type, [&]<class T>(T*) {
-    if (packs<T>(r.columns, r.x, r.added, r.bias, r.weight[0], r.weight[1], r.offset[0],
+    if (packs<T>(r.columns, r.x, r.added, r.added2, r.bias, r.weight[0], r.weight[1], r.offset[0],
                  r.offset[1]))
       launch_norm<T, kPack<T>>(r);
     else
