@@ -95,7 +95,7 @@ class Source {
 };
 
 // Rows that a thread has under way at once, and blocks for which a multiprocessor has registers.
-constexpr int kTogether = 3, kBlocks = 3;
+constexpr int kTogether = 2, kBlocks = 4;
 
 template <class T, int N>
 __global__ void __launch_bounds__(kTileX* kTileY, kBlocks)
