@@ -116,8 +116,9 @@ class Decoding {
                               .arrived = arrived_});
   }
   static Tensor out(const Layer& l, const Tensor& x, const Tensor& inner, const Tensor& attended) {
-    RowSum sum{.terms = {{inner, l.out, l.out_bias}, {attended, l.dense, l.dense_bias}},
-               .residual = x};
+    RowTerm mlp{inner, l.out, l.out_bias};
+    mlp.early = true;
+    RowSum sum{.terms = {mlp, {attended, l.dense, l.dense_bias}}, .residual = x};
     return row_products({sum}, {}).front();
   }
   Tensor aten(const Layer& l, const Tensor& x) const {

@@ -206,11 +206,17 @@ TEST_P(InAnyOrder, AttentionToACacheIsTheSame) {
     Tensor qkv = random({2, 1, 6 * D}), lengths = at::tensor({299, 31}, at::kLong),
            arrived = at::zeros({8}, at::kInt), keys = random({2, 1, 300, D}),
            values = random({2, 1, 300, D});
-    expect_the_same([&] {
+    auto run = [&] {
       CacheStep cache{keys.clone(), values.clone(), lengths, 300, {}, arrived};
       Tensor y = cached_attention_(qkv, {1, 4}, table, cache);
       return at::cat({y.flatten(), cache.keys.flatten(), cache.values.flatten()});
-    });
+    };
+    expect_the_same(run);
+    Tensor by_one_block = reference(run());
+    device.multiprocessors = 8;  // a row's keys are shared out
+    expect_the_same(run);
+    expect_close(run(), by_one_block, "shared out");
+    device.multiprocessors = 2;
   }
 }
 

@@ -50,7 +50,9 @@ Tensor GptNeoX::row_layer(const Tensor& x, int64_t l, const Pass& pass) {
   RowSum heads = sum({term(x, "attention.query_key_value", first)});
   if (config_.parallel_residual) {
     std::vector<Tensor> both = run({heads, inner(x)});
-    return run({sum({term(both[1], "mlp.dense_4h_to_h"), attended(both[0])}, x)}).front();
+    RowTerm mlp = term(both[1], "mlp.dense_4h_to_h");
+    mlp.early = true;  // attention is launched behind `both`, and the sum behind attention
+    return run({sum({mlp, attended(both[0])}, x)}).front();
   }
   Tensor y = run({sum({attended(run({heads}).front())}, x)}).front();
   return run({sum({term(run({inner(y)}).front(), "mlp.dense_4h_to_h")}, y)}).front();

@@ -33,7 +33,7 @@ at::Tensor cached_attention_(const at::Tensor& qkv, HeadGroups heads, const Rota
 constexpr bool takes_cached_attention(int64_t D) { return D % 8 == 0 && D > 0 && D <= 256; }
 
 // What the kernel takes; null where a tensor is missing. A block is of kCacheThreads threads, of
-// which `lanes` share a key, 8 elements each; each thread takes part in kCacheSteps keys.
+// which `lanes` share a key, 8 elements each; each thread takes part in kCacheSteps keys at once.
 constexpr int64_t kCacheThreads = 256, kCacheSteps = 4;
 
 struct CacheRows {
@@ -44,7 +44,7 @@ struct CacheRows {
   const int64_t* lengths;
   const void* added;
   void *keys, *values, *out;
-  void* partial;  // [B, H, splits, D + 2] float, or double: sums, maximum, total of each part
+  void* partial;  // [B, H, splits, D + 2] float, or double: sums, maximum, total of up to so many
   int32_t* arrived;
 
   int64_t lanes() const {  // a power of two
@@ -52,8 +52,8 @@ struct CacheRows {
     while (8 * n < D) n *= 2;
     return n;
   }
-  int64_t keys_of_block() const { return kCacheThreads / lanes() * kCacheSteps; }
-  int64_t splits() const { return (seen + keys_of_block() - 1) / keys_of_block(); }
+  int64_t keys_at_once() const { return kCacheThreads / lanes() * kCacheSteps; }
+  int64_t splits() const { return (seen + keys_at_once() - 1) / keys_at_once(); }
 };
 
 // The CUDA half.

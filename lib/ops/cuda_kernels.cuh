@@ -312,20 +312,24 @@ __device__ inline void wait_for_kernel_before() {
 struct LaunchShape {
   dim3 grid, threads;
   size_t shared_bytes = 0;
+  unsigned cluster = 1;  // blocks in x
 };
 
 template <class Arguments>
 void launch_early(void (*kernel)(Arguments), const LaunchShape& shape, const Arguments& arguments) {
-  cudaLaunchAttribute early{};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute how[2] = {};
+  how[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  how[0].val.programmaticStreamSerializationAllowed = 1;
+  how[1].id = cudaLaunchAttributeClusterDimension;
+  how[1].val.clusterDim = {shape.cluster, 1, 1};
   cudaLaunchConfig_t config{};
   config.gridDim = shape.grid;
   config.blockDim = shape.threads;
   config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = stream();
-  config.attrs = &early;
-  config.numAttrs = device_attribute(cudaDevAttrComputeCapabilityMajor) >= 9 ? 1 : 0;
+  config.attrs = how;
+  bool can = device_attribute(cudaDevAttrComputeCapabilityMajor) >= 9;
+  config.numAttrs = !can ? 0 : shape.cluster > 1 ? 2 : 1;
   cudaError_t status = cudaLaunchKernelEx(&config, kernel, arguments);
   check(status == cudaSuccess, "a kernel of ", shape.grid.x, " x ", shape.grid.y, " x ",
         shape.grid.z, " blocks: ", cudaGetErrorString(status));

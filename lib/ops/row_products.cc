@@ -67,9 +67,11 @@ ProductRows::Sum sum_of(const RowSum& sum, const Tensor& out) {
   int64_t B = x.size(0), N = sum.terms.front().weight.size(0);
   check(sum.terms.size() <= RowSum::kMostTerms && (!sum.gated || N % 2 == 0), sum.terms.size(),
         " products are added, of ", N, " columns");
+  check(!sum.terms.back().early, "the last product of a sum does not wait for its rows");
   check_operand(sum.residual, {B, N}, x);
   ProductRows::Sum s{.terms = {},
                      .num_terms = static_cast<int>(sum.terms.size()),
+                     .num_early = sum.terms.front().early ? 1 : 0,
                      .residual = pointer(sum.residual),
                      .out = out.mutable_data_ptr(),
                      .rows = N,

@@ -18,13 +18,16 @@ struct RowTerm {
   at::Tensor weight;     // [N, C]
   at::Tensor bias = {};  // [N] or undefined
   NormWeight norm = {};  // its weight undefined: x as it is
+  // x was there before the kernel that is launched last before this one let others begin, as for
+  // what attention to a cache (ops/cached_attention.h) has waited for: its product need not wait.
+  bool early = false;
 };
 
 // One result [B, N] of x's type: residual + the terms, or activation(terms), or, gated, of the
 // terms {gate, up} [B, N / 2, 2] activation(gate) up [B, N / 2]. Sums are float, of double double.
 struct RowSum {
   static constexpr size_t kMostTerms = 2;
-  std::vector<RowTerm> terms;  // one or two; a norm only where there is one
+  std::vector<RowTerm> terms;  // one or two; a norm only where there is one; early only the first
   at::Tensor residual = {};    // [B, N] or undefined
   Activation activation = Activation::kIdentity;
   bool gated = false;
@@ -44,7 +47,7 @@ struct ProductRows {
   };
   struct Sum {
     Term terms[RowSum::kMostTerms];
-    int num_terms;
+    int num_terms, num_early;
     const void* residual;
     void* out;
     int64_t rows;  // of the weights

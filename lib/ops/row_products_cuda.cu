@@ -1,9 +1,10 @@
 // A warp takes kRows rows of the weights, or a slice of their columns where there are few rows, so
 // that all loads of a small matrix are under way at once; the warps of a block that share rows add
-// up in order. The first weights are loaded before a block waits for the kernel that makes x; a
+// up in order. The first weights are loaded before a block waits for the kernel that makes x, and
+// of one row an early term is multiplied before (of more, registers would not do for both loops); a
 // norm is computed by each block for itself.
 #include "ops/activation_formulas.h"
-#include "ops/cuda_kernels.cuh"
+#include "ops/decode_kernels.cuh"
 #include "ops/row_products.h"
 
 namespace neox {
@@ -84,14 +85,16 @@ __device__ void load_weights(const Place<T>& p, Walk<T>& walk, Words<T> (&w)[kRo
 }
 
 // sums += the weights' rows times those of x, of which there are B, at this step.
-template <class T, int kB>
+template <class T, int kB, bool kEarly>
 __device__ void add_products(const Walk<T>& x, int B, const Words<T> (&w)[kRows],
                              Wide<T> (&sums)[kRows * kB]) {
   using W = Wide<T>;
   Words<T> rows[kB];
 #pragma unroll
-  for (int b = 0; b < kB; ++b)
-    rows[b] = load_words<T>(x.at + int64_t{b < B ? b : B - 1} * x.columns);
+  for (int b = 0; b < kB; ++b) {
+    const T* from = x.at + int64_t{b < B ? b : B - 1} * x.columns;
+    rows[b] = kEarly ? load_words_fresh(from) : load_words<T>(from);
+  }
 #pragma unroll
   for (int j = 0; j < kPack<T>; ++j) {
     W weights[kRows];
@@ -219,20 +222,23 @@ __global__ void __launch_bounds__(kThreads, kBlocks<T, kB>)
   load_weights(p, weights, now);
   load_weights(p, weights, next);
   if (term.norm_weight) copy_norm<T>(term, normed + job.rows.B * term.columns);
-  W rest = result.bias(p);
-  wait_for_kernel_before();
-  rest += result.residual(p);
-  if (term.norm_weight) norm_rows<T, kB>(term, job.rows, normed);
-  W sums[kRows * kB] = {};
+  W rest = result.bias(p), sums[kRows * kB] = {};
   Walk<T> x(p, term.norm_weight ? normed : static_cast<const T*>(term.x));
   auto rows_of = [](const ProductRows::Term& t) { return static_cast<const T*>(t.x); };
-#pragma unroll 2
-  for (; !x.ended(); x.advance(p, rows_of)) {
-    if (x.has(p)) add_products<T, kB>(x, static_cast<int>(job.rows.B), now, sums);
+  auto step = [&](auto early) {
+    if (x.has(p)) add_products<T, kB, early>(x, static_cast<int>(job.rows.B), now, sums);
 #pragma unroll
     for (int r = 0; r < kRows; ++r) now[r] = next[r];
     load_weights(p, weights, next);
-  }
+    x.advance(p, rows_of);
+  };
+  if constexpr (kB == 1)
+    while (x.term < p.sum.num_early && !x.ended()) step(std::true_type());
+  wait_for_kernel_before();
+  rest += result.residual(p);
+  if (term.norm_weight) norm_rows<T, kB>(term, job.rows, normed);
+#pragma unroll 2
+  while (!x.ended()) step(std::false_type());
   W sum = sums_over_warp(sums);
   constexpr int kLanes = 32 / (kRows * kB);
   if (p.lane % kLanes == 0) parts[p.warp][p.lane / kLanes] = sum;

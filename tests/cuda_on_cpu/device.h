@@ -46,7 +46,8 @@ enum cudaError_t { cudaSuccess, cudaErrorInvalidConfiguration };
 enum cudaDeviceAttr {
   cudaDevAttrMultiProcessorCount,
   cudaDevAttrComputeCapabilityMajor,
-  cudaDevAttrMaxSharedMemoryPerMultiprocessor
+  cudaDevAttrMaxSharedMemoryPerMultiprocessor,
+  cudaDevAttrClusterLaunch
 };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
 
@@ -55,11 +56,15 @@ enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
 #define NV_IF_ELSE_TARGET(target, then, other) NEOX_WITHOUT_PARENTHESES other
 #define NEOX_WITHOUT_PARENTHESES(...) __VA_ARGS__
 #define __grid_constant__
-enum cudaLaunchAttributeID { cudaLaunchAttributeProgrammaticStreamSerialization };
+enum cudaLaunchAttributeID {
+  cudaLaunchAttributeProgrammaticStreamSerialization,
+  cudaLaunchAttributeClusterDimension
+};
 struct cudaLaunchAttribute {
   cudaLaunchAttributeID id;
   struct {
     int programmaticStreamSerializationAllowed;
+    uint3 clusterDim;
   } val;
 };
 struct cudaLaunchConfig_t {
@@ -174,9 +179,9 @@ inline int atomicAdd(int* to, int more) { return std::exchange(*to, *to + more);
 
 inline void cudaGetDevice(int* index) { *index = 0; }
 inline void cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
-  *value = attribute == cudaDevAttrMultiProcessorCount      ? cuda_on_cpu::device.multiprocessors
-           : attribute == cudaDevAttrComputeCapabilityMajor ? 9
-                                                            : 228 * 1024;
+  const int values[] = {cuda_on_cpu::device.multiprocessors, 9, 228 * 1024,
+                        0};  // blocks run one by one, not in clusters
+  *value = values[attribute];
 }
 template <class Kernel>
 void cudaFuncSetAttribute(Kernel, cudaFuncAttribute, int bytes) {
