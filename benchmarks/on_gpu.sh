@@ -82,8 +82,11 @@ run_profile() {
     --program "$build/bin/neox-train" --budget $(($(seconds profile) - 10)) > "$out/profile.txt" 2>&1
 }
 
+# A round of checkpoints, ours and the peer's, is 40 GB to a disk.
 run_suite() {
-  "$python" "$here/run" "$1" --device "$device" --build "$build" --python "$python" --out "$work/results" --folder "$work" \
+  local rounds=3
+  [ "$1" != checkpoint ] || rounds=1
+  "$python" "$here/run" "$1" --rounds $rounds --device "$device" --build "$build" --python "$python" --out "$work/results" --folder "$work" \
     --budget $(($(seconds "$1") - 20)) "${quick[@]}" > "$work/table.txt" 2>> "$log"
 }
 

@@ -73,6 +73,25 @@ __global__ void __launch_bounds__(kThreads, kBlocks) gradients_kernel(CrossEntro
                      static_cast<const W*>(r.factor)[blockIdx.x]);
 }
 
+// 16 bytes on their way into shared memory, past registers and the L1 cache.
+__device__ inline void copy_async(void* shared, const void* from) {
+  NV_IF_ELSE_TARGET(NV_IS_DEVICE,
+                    (asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
+                                      static_cast<unsigned>(__cvta_generic_to_shared(shared))),
+                                  "l"(from)
+                                  : "memory");),
+                    (*reinterpret_cast<uint4*>(shared) = *reinterpret_cast<const uint4*>(from);))
+}
+// Those of this thread since it last called this become a group.
+__device__ inline void end_copies() {
+  NV_IF_TARGET(NV_IS_DEVICE, (asm volatile("cp.async.commit_group;" ::: "memory");))
+}
+// Until all of this thread's groups but the last kLast are there, for this thread.
+template <int kLast>
+__device__ void wait_for_copies() {
+  NV_IF_TARGET(NV_IS_DEVICE, (asm volatile("cp.async.wait_group %0;" ::"n"(kLast) : "memory");))
+}
+
 template <class T, int N>
 __device__ void see(Seen<Wide<T>>& seen, const T* row, int64_t columns) {
   for_packs<kThreads, T, N>(row, columns,

@@ -164,25 +164,6 @@ __device__ Words<T> load_words_once(const T* from) {
   return {{__ldcs(reinterpret_cast<const uint4*>(from))}};
 }
 
-// 16 bytes on their way into shared memory, past registers and the L1 cache.
-__device__ inline void copy_async(void* shared, const void* from) {
-  NV_IF_ELSE_TARGET(NV_IS_DEVICE,
-                    (asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
-                                      static_cast<unsigned>(__cvta_generic_to_shared(shared))),
-                                  "l"(from)
-                                  : "memory");),
-                    (*reinterpret_cast<uint4*>(shared) = *reinterpret_cast<const uint4*>(from);))
-}
-// Those of this thread since it last called this become a group.
-__device__ inline void end_copies() {
-  NV_IF_TARGET(NV_IS_DEVICE, (asm volatile("cp.async.commit_group;" ::: "memory");))
-}
-// Until all of this thread's groups but the last kLast are there, for this thread.
-template <int kLast>
-__device__ void wait_for_copies() {
-  NV_IF_TARGET(NV_IS_DEVICE, (asm volatile("cp.async.wait_group %0;" ::"n"(kLast) : "memory");))
-}
-
 constexpr unsigned kAllLanes = 0xFFFFFFFFu;
 
 struct Add {

@@ -55,8 +55,10 @@ Report::Report(const Config& config, const ReportOptions& options)
                                                            .plain = Progress::Plain::kNever});
 }
 
-void Report::step(int64_t iteration, const StepReport& step) {
+void Report::step(int64_t iteration, const StepReport& step, std::optional<double> seconds) {
   if (!options_.speaks) return;
+  device_seconds_ += seconds.value_or(0);
+  device_steps_ += seconds.has_value();
   Scalars scalars = {
       {"train/lm_loss", step.loss},
       {"train/learning_rate", step.lr},
@@ -73,7 +75,8 @@ void Report::step(int64_t iteration, const StepReport& step) {
 
 void Report::log_interval(int64_t iteration, const StepReport& step) {
   int64_t steps = std::max<int64_t>(iteration - marked_iteration_, 1);
-  double seconds = std::max(seconds_since_mark(), 1e-9) / static_cast<double>(steps);
+  double all = device_steps_ == steps ? device_seconds_ - paused_seconds_ : seconds_since_mark();
+  double seconds = std::max(all, 1e-9) / static_cast<double>(steps);
   double samples = static_cast<double>(options_.global_batch) / seconds;
   double tokens = samples * static_cast<double>(config_.model.seq),
          flops = tokens * flops_per_token_;
@@ -95,7 +98,8 @@ void Report::log_interval(int64_t iteration, const StepReport& step) {
                    {"runtime/tokens_per_sec", tokens},
                    {"runtime/flops_per_sec_per_gpu", flops / static_cast<double>(options_.ranks)}});
   mark_ = Clock::now();
-  paused_seconds_ = 0;
+  paused_seconds_ = device_seconds_ = 0;
+  device_steps_ = 0;
   marked_iteration_ = iteration;
   skipped_ = 0;
 }

@@ -25,8 +25,9 @@ class Report {
   Report(const Config& config, const ReportOptions& options);
 
   void begin();  // just before the first step
-  // After each step, in order.
-  void step(int64_t iteration, const StepReport& step);
+  // After each step, in order. seconds: that it took a device, where that has a clock; the host
+  // hears of it later where it is busy, such as while it records the next one.
+  void step(int64_t iteration, const StepReport& step, std::optional<double> seconds = {});
   void evaluation(int64_t iteration, const char* split, double loss);
   void samples(int64_t iteration, const std::string& text);
   // What holds this rank's memory, by the greatest there was so far.
@@ -48,8 +49,9 @@ class Report {
   std::optional<Metrics> metrics_;
   std::unique_ptr<Progress> progress_;
   Clock::time_point mark_ = Clock::now(), paused_;
-  double paused_seconds_ = 0;
+  double paused_seconds_ = 0, device_seconds_ = 0;
   int64_t marked_iteration_;  // of mark_
+  int64_t device_steps_ = 0;  // since then, in device_seconds_
   int64_t skipped_ = 0;       // steps since the last line that changed nothing
   double flops_per_token_;
 };

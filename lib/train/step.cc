@@ -24,7 +24,7 @@ ReportToCome to_host(const Tensor& x) {
   if (x.is_cpu()) return {x.clone(), std::nullopt};
   Tensor host = at::empty(x.sizes(), x.options().device(at::kCPU).pinned_memory(true));
   host.copy_(x, true);
-  c10::Event arrival(x.device().type());
+  c10::Event arrival(x.device().type(), c10::EventFlag::BACKEND_DEFAULT);  // with a clock
   arrival.record(c10::impl::VirtualGuardImpl(x.device().type()).getStream(x.device()));
   return {host, std::move(arrival)};
 }

@@ -19,6 +19,12 @@ constexpr int64_t kMostSkips = 50;                  // as GPT-NeoX (megatron/uti
 // Which sign a NaN has depends on the processor's instructions, and says nothing.
 double without_sign_of_nan(double x) { return std::isnan(x) ? std::abs(x) : x; }
 
+std::optional<double> seconds_between(const std::optional<c10::Event>& begin,
+                                      const std::optional<c10::Event>& end) {
+  if (!begin || !end) return std::nullopt;
+  return begin->elapsedTime(*end) * 1e-3;
+}
+
 ReportOptions report_options(const TrainerParts& p, const Start& start) {
   return {.speaks = p.control.rank() == 0,
           .first_iteration = start.state.iteration,
@@ -191,6 +197,8 @@ std::string Trainer::wants_stop() const {
 void Trainer::read_report() {
   if (!unread_) return;
   StepReport report = TrainStep::read(*unread_);
+  std::optional<double> seconds = seconds_between(last_arrival_, unread_->arrival);
+  last_arrival_ = std::move(unread_->arrival);
   unread_.reset();
   // After an abort a device's results are garbage: say that a rank is lost, not that the loss is.
   p_.model.mesh().world().exchange({});
@@ -199,7 +207,7 @@ void Trainer::read_report() {
   int64_t iteration = state_.iteration;
   check_finite(report);
   stop_ = stop_ || report.stop;
-  report_.step(iteration, report);
+  report_.step(iteration, report, seconds);
 }
 
 void Trainer::check_finite(const StepReport& report) {

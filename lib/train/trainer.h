@@ -75,6 +75,7 @@ class Trainer {
   bool fresh_;
   bool waits_for_host_;  // results are read at once: a CPU gains nothing by waiting
   std::optional<ReportToCome> unread_;
+  std::optional<c10::Event> last_arrival_;  // of the report before
   std::unique_ptr<BackgroundSave> saver_;  // none: nothing is saved while training goes on
   bool stop_ = false;
   int64_t saved_at_ = -1, evaluated_at_ = -1;
