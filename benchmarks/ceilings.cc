@@ -14,7 +14,6 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/mkldnn_linear.h>
-#include <ATen/ops/neg.h>
 #include <ATen/ops/randn.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
@@ -145,8 +144,6 @@ void run_memory(const Bench& bench) {
   bench.run({"memory read", "bytes/s", "", bytes, read});
   // A copy moves each byte twice.
   bench.run({"memory copy, read and written", "bytes/s", "", 2 * bytes, [&] { to.copy_(from); }});
-  bench.run({"memory negated, read and written", "bytes/s", "", 2 * bytes,
-             [&] { at::neg_out(to, from); }});
 }
 
 // Blocks past the page cache, as dd oflag=direct writes them; the write ends with fsync.

@@ -141,21 +141,28 @@ __device__ void store_held(T* to, const Words<T>& x) {
   store_words(to, x.words[0]);
 }
 
-// A block of kThreads calls work(index, N elements) over a row of n, which N divides. kTogether of
-// a thread's loads are under way at once.
+// x = load(i) and work(i, x), both in order, for i = first, first + step .. below end. kTogether
+// loads are under way at once.
+template <int kTogether, class Index, class Load, class Work>
+__device__ void load_ahead(Index first, Index end, Index step, const Load& load, const Work& work) {
+#pragma unroll 1
+  for (; first < end; first += kTogether * step) {
+    decltype(load(first)) x[kTogether];
+#pragma unroll
+    for (int u = 0; u < kTogether; ++u)
+      if (first + u * step < end) x[u] = load(first + u * step);
+#pragma unroll
+    for (int u = 0; u < kTogether; ++u)
+      if (first + u * step < end) work(first + u * step, x[u]);
+  }
+}
+
+// A block of kThreads calls work(index, N elements) over a row of n, which N divides.
 template <int kThreads, class T, int N, int kTogether = 4, class Index, class Work>
 __device__ void for_packs(const T* row, Index n, const Work& work) {
-  constexpr Index kStep = kThreads * N;
-#pragma unroll 1
-  for (Index first = static_cast<Index>(threadIdx.x) * N; first < n; first += kTogether * kStep) {
-    Held<T, N> x[kTogether];
-#pragma unroll
-    for (int u = 0; u < kTogether; ++u)
-      if (first + u * kStep < n) x[u] = load_held<T, N>(row + first + u * kStep);
-#pragma unroll
-    for (int u = 0; u < kTogether; ++u)
-      if (first + u * kStep < n) work(first + u * kStep, x[u]);
-  }
+  load_ahead<kTogether>(
+      static_cast<Index>(threadIdx.x) * N, n, Index{kThreads * N},
+      [row](Index i) { return load_held<T, N>(row + i); }, work);
 }
 
 // Of what is read once, such as weights: nothing else makes room for it.
@@ -353,21 +360,11 @@ inline dim3 tiles(int64_t columns, int N, unsigned parts) {
   return dim3(static_cast<unsigned>((columns + kTileX * N - 1) / (kTileX * N)), parts);
 }
 
-// A tile's thread calls x = load(row) for its rows, of which kTogether are under way at once, and
-// work(row, x), both in the order of the rows.
+// A tile's thread does so for its rows.
 template <int kTogether, class Load, class Work>
-__device__ void for_rows(int64_t all, const Load& load, const Work& work) {
-  auto rows = static_cast<int>(all), step = static_cast<int>(row_step());
-#pragma unroll 1
-  for (auto row = static_cast<int>(first_row()); row < rows; row += kTogether * step) {
-    decltype(load(row)) x[kTogether];
-#pragma unroll
-    for (int u = 0; u < kTogether; ++u)
-      if (row + u * step < rows) x[u] = load(row + u * step);
-#pragma unroll
-    for (int u = 0; u < kTogether; ++u)
-      if (row + u * step < rows) work(row + u * step, x[u]);
-  }
+__device__ void for_rows(int64_t rows, const Load& load, const Work& work) {
+  load_ahead<kTogether>(static_cast<int>(first_row()), static_cast<int>(rows),
+                        static_cast<int>(row_step()), load, work);
 }
 
 // Enough parts of the rows to fill the device with so many blocks for each multiprocessor, and at
