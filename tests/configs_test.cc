@@ -3,7 +3,6 @@
 // read.
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <fstream>
 #include <set>
 

@@ -9,7 +9,6 @@
 #include <csignal>
 #include <functional>
 #include <random>
-#include <thread>
 
 #include "comm/thread.h"
 #include "data_files.h"

@@ -1,6 +1,5 @@
 #include "checkpoint/layout.h"
 
-#include <algorithm>
 #include <charconv>
 #include <cstdio>
 

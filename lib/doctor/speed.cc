@@ -4,7 +4,6 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/ones.h>
-#include <ATen/ops/sum.h>
 
 #include <algorithm>
 #include <chrono>

@@ -1,6 +1,5 @@
 // A Slurm job of one of the programs, as data: what job_script() renders.
 #pragma once
-#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>

@@ -1,7 +1,6 @@
 // Hands job scripts to Slurm: sbatch as a child process.
 #pragma once
 #include <ostream>
-#include <string>
 #include <vector>
 
 #include "jobs/job.h"

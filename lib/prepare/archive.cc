@@ -4,7 +4,6 @@
 #include <archive_entry.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
 #include <utility>
 

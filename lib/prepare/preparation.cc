@@ -1,10 +1,8 @@
 #include "prepare/preparation.h"
 
-#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <utility>
 
 #include "base/error.h"
 #include "base/log.h"

@@ -1,6 +1,5 @@
 #include "rendezvous/address.h"
 
-#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>

@@ -1,5 +1,4 @@
 // NumPy's scalars and arrays, as its versions 1 and 2 pickle them.
-#include <bit>
 #include <cmath>
 
 #include "torchfile/builder.h"

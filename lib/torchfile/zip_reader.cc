@@ -1,7 +1,6 @@
 #include "torchfile/zip_reader.h"
 
 #include <algorithm>
-#include <optional>
 #include <vector>
 
 #include "base/error.h"
