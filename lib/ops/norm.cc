@@ -1,5 +1,6 @@
 #include "ops/norm.h"
 
+#include <ATen/OpMathType.h>
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
@@ -41,7 +42,7 @@ void norm_gradient_cpu(const NormGradientRows& r) {
 }
 
 at::TensorOptions statistics(const Tensor& x) {
-  return x.options().dtype(x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
+  return x.options().dtype(at::toOpMathType(x.scalar_type()));
 }
 
 const void* data(const Tensor& t) { return t.defined() ? t.const_data_ptr() : nullptr; }
