@@ -9,6 +9,16 @@
 namespace neox {
 namespace {
 
+// The most data sets that can be blended.
+size_t most_sets(DataOrder order) { return order == DataOrder::kMegatronCore ? 32766 : 254; }
+
+std::optional<double> number_of(std::string_view word) {
+  double value = 0;
+  auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+  if (error != std::errc() || end != word.data() + word.size()) return std::nullopt;
+  return value;
+}
+
 void check_weights(const KeyReader& keys, const std::string& key,
                    const std::vector<double>& weights, DataOrder order) {
   double sum = 0;
@@ -28,12 +38,12 @@ void read_split(KeyReader& keys, const std::string& name, DataOrder order,
                 std::vector<std::string>& paths, std::vector<double>& weights,
                 std::vector<std::string>& labels) {
   const std::string key = name + "_data_paths";
-  const size_t most = order == DataOrder::kMegatronCore ? 32766 : 254;
   paths = keys.texts(key);
   for (const std::string& path : paths)
     keys.require(!trim(path).empty(), key, key, " holds an empty name");
-  keys.require(paths.size() <= most, key, key, " names ", paths.size(), " data sets; at most ",
-               most, " can be blended in this data_order, and 32766 in megatron-core's");
+  keys.require(paths.size() <= most_sets(order), key, key, " names ", paths.size(),
+               " data sets; at most ", most_sets(order),
+               " can be blended in this data_order, and 32766 in megatron-core's");
   const std::string weights_key = name + "_data_weights";
   weights = keys.numbers(weights_key);
   keys.require(weights.empty() || weights.size() == paths.size(), weights_key, weights_key,
@@ -56,12 +66,9 @@ void check_split(const KeyReader& keys, const std::string& text) {
   auto shares = split(text, text.find(',') != text.npos ? ',' : '/');
   for (const std::string& part : shares) {
     std::string_view number = trim(part);
-    double share = 0;
-    auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), share);
-    bool good =
-        error == std::errc() && end == number.data() + number.size() && share >= 0 && share < 1e18;
-    keys.require(good, "split", "split is \"", text, "\", in which \"", number, "\" is no share",
-                 form);
+    double share = number_of(number).value_or(-1);
+    keys.require(share >= 0 && share < 1e18, "split", "split is \"", text, "\", in which \"",
+                 number, "\" is no share", form);
     sum += share;
   }
   keys.require(shares.size() <= 3, "split", "split is \"", text, "\", with ", shares.size(),
@@ -73,13 +80,6 @@ DataOrder read_order(KeyReader& keys) {
   std::string order = keys.choice("data_order");
   if (order == "megatron") return DataOrder::kMegatron;
   return order == "megatron-core" ? DataOrder::kMegatronCore : DataOrder::kNeox;
-}
-
-std::optional<double> number_of(const std::string& word) {
-  double value = 0;
-  auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
-  if (error != std::errc() || end != word.data() + word.size()) return std::nullopt;
-  return value;
 }
 
 // data_path of Megatron's orders is what its --data-path takes: a prefix; or weights and prefixes
@@ -103,9 +103,8 @@ void read_blend(KeyReader& keys, DataConfig& data) {
       data.blend_paths.push_back(words[i]);
     else
       data.blend_weights.push_back(*number_of(words[i]));
-  const size_t most = data.order == DataOrder::kMegatronCore ? 32766 : 254;
-  keys.require(data.blend_paths.size() <= most, "data_path", "data_path names ",
-               data.blend_paths.size(), " data sets; at most ", most,
+  keys.require(data.blend_paths.size() <= most_sets(data.order), "data_path", "data_path names ",
+               data.blend_paths.size(), " data sets; at most ", most_sets(data.order),
                " can be blended in this data_order");
   check_weights(keys, "data_path", data.blend_weights, data.order);
 }
