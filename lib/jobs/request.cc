@@ -131,10 +131,9 @@ std::string expand(std::string text, const Values& values) {
 // What the variables of a script are in this environment.
 Values decided_values(JobKind kind, const Environment& env) {
   Values values;
-  for (const Variable& variable : script_variables(kind)) {
-    auto given = env.find(variable.name);
-    bool set = given != env.end() && !given->second.empty();
-    values[variable.name] = set ? given->second : expand(variable.value, values);
+  for (const auto& [name, fallback, comment] : script_variables(kind)) {
+    std::string given = variable(env, name);
+    values[name] = given.empty() ? expand(fallback, values) : given;
   }
   return values;
 }
@@ -214,10 +213,8 @@ void read_values(const Program& program, Job& job) {
 std::string programs_to_add(const Job& job, const Surroundings& here) {
   auto image = job.values.find("IMAGE");
   if (image == job.values.end() || !image->second.empty()) return "";
-  auto path = here.environment.find("PATH");
-  auto places = split(path == here.environment.end() ? "" : path->second, ':');
   std::error_code error;
-  for (const std::string& place : places)
+  for (const std::string& place : split(variable(here.environment, "PATH"), ':'))
     if (fs::exists(fs::path(place) / "neox-train", error)) return "";
   return fs::exists(here.programs / "neox-train", error) ? here.programs.string() : "";
 }

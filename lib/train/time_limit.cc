@@ -33,9 +33,8 @@ std::string TimeLimit::due(Clock::time_point now) const {
 
 std::optional<double> allocation_left(const Environment& env) {
   for (const char* name : {"NEOX_JOB_END_TIME", "SLURM_JOB_END_TIME"}) {
-    auto found = env.find(name);
-    if (found == env.end() || found->second.empty()) continue;
-    const std::string& text = found->second;
+    std::string text = variable(env, name);
+    if (text.empty()) continue;
     int64_t end = 0;
     auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), end);
     check_usage(error == std::errc() && rest == text.data() + text.size(), name, "=", text,
