@@ -60,10 +60,7 @@ Terminal terminal_of(int fd) {
     return std::string(value ? value : "");
   });
   struct winsize size {};
-  if (::ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) {
-    terminal.columns = size.ws_col;
-    if (size.ws_row > 0) terminal.rows = size.ws_row;
-  }
+  if (::ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) terminal.columns = size.ws_col;
   return terminal;
 }
 
