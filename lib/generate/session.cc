@@ -103,21 +103,20 @@ SessionOptions session_options(const Program& program) {
   return o;
 }
 
-int run_session(const SessionOptions& options, std::istream& in, std::ostream& out,
-                bool interactive) {
+void run_session(const SessionOptions& options, std::istream& in, std::ostream& out,
+                 bool interactive) {
   Session session(options, out);
   std::vector<std::string> prompts = options.prompts;
   if (!options.file.empty())
     for (const std::string& line : split(read_file(options.file), '\n'))
       if (!trim(line).empty()) prompts.push_back(line);
   session.answer(prompts);
-  if (!options.prompts.empty() || !options.file.empty()) return 0;
+  if (!options.prompts.empty() || !options.file.empty()) return;
   interactive = interactive && options.form == TextForm::kPlain;
   if (interactive) out << "Type a prompt and press Enter; Ctrl-D ends.\n";
   for (std::string line; (interactive ? out << "> " << std::flush : out), std::getline(in, line);)
     if (!trim(line).empty()) session.answer({line});
   if (interactive) out << "\n";
-  return 0;
 }
 
 }  // namespace neox
