@@ -7,9 +7,9 @@
 #include <cstdio>
 
 #include "data_files.h"
+#include "generated_text.h"
 #include "prepare/pipeline.h"
 #include "prepare/prepare_options.h"
-#include "tokenizer/bpe_trainer.h"
 
 namespace neox {
 namespace {
@@ -33,12 +33,9 @@ PrepareOptions options_of(const Arguments& arguments) {
 class Prepare : public ::testing::Test {
  protected:
   Prepare() {
-    const std::vector<std::string> texts = {"the cat and the hat", "that cat sat there"};
-    size_t next = 0;
-    write_tokenizer_json(dir_ / "tokenizer.json",
-                         train_bpe({.vocab_size = 280}, [&](std::string& text) {
-                           return next < texts.size() ? text = texts[next++], true : false;
-                         }));
+    write_tokenizer_json(
+        dir_ / "tokenizer.json",
+        train_bpe({.vocab_size = 280}, each({"the cat and the hat", "that cat sat there"})));
   }
 
   PrepareResult prepare(const Arguments& inputs, Arguments more = {}) {
@@ -255,8 +252,7 @@ TEST_F(Prepare, TrainsGpt2Files) {
 }
 
 TEST_F(Prepare, WantsATokenForEndsOfDocuments) {
-  TrainedBpe trained =
-      train_bpe({.vocab_size = 256, .special_tokens = {}}, [](std::string&) { return false; });
+  TrainedBpe trained = train_bpe({.vocab_size = 256, .special_tokens = {}}, each({}));
   write_tokenizer_json(dir_ / "tokenizer.json", trained);
   EXPECT_THAT(refusal({dir_.put("a.txt", "cat")}, {"--append-eod"}),
               AllOf(StartsWith("64: "), HasSubstr("no token <|endoftext|>")));
