@@ -58,14 +58,11 @@ void add_options(Program& program) {
 }
 
 ConfigOptions config_options(const Program& program) {
-  auto all = [&](const char* option) {
-    return program.has(option) ? program.get<Strings>(option) : Strings();
-  };
-  ConfigOptions options{.files = all("config"),
+  ConfigOptions options{.files = program.list("config"),
                         .directory = program.get<std::string>("directory"),
                         .deepspeed_config = program.get<std::string>("deepspeed-config"),
-                        .overrides = all("set"),
-                        .defaults = all("default")};
+                        .overrides = program.list("set"),
+                        .defaults = program.list("default")};
   if (program.has("checkpoint-dir"))
     for (const char* key : {"save", "load"})
       options.overrides.insert(

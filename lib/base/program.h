@@ -3,6 +3,7 @@
 #pragma once
 #include <boost/program_options.hpp>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -46,6 +47,14 @@ class Program {
   template <class T>
   T get(const std::string& option) const {
     return args_[option].as<T>();
+  }
+  template <class T>
+  std::optional<T> given(const std::string& option) const {
+    return has(option) ? std::optional(get<T>(option)) : std::nullopt;
+  }
+  // The values of an option of many; none where it is not given.
+  std::vector<std::string> list(const std::string& option) const {
+    return given<std::vector<std::string>>(option).value_or(std::vector<std::string>());
   }
   std::string help() const;
 

@@ -52,7 +52,7 @@ std::string format_list() {
 }
 
 std::vector<std::string> two_paths(const Program& program, const char* what) {
-  auto paths = program.has("path") ? program.get<Arguments>("path") : Arguments();
+  auto paths = program.list("path");
   check_usage(paths.size() == 2, what, "; found ", paths.size(), ". See neox-convert --help.");
   return paths;
 }

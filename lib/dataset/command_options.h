@@ -23,12 +23,6 @@ inline auto texts(const char* name) {
   return boost::program_options::value<std::vector<std::string>>()->composing()->value_name(name);
 }
 
-template <class T>
-std::optional<T> given(const Program& program, const std::string& option) {
-  if (!program.has(option)) return std::nullopt;
-  return program.get<T>(option);
-}
-
 // The option --dataset, which is all that stands alone on the command line.
 void add_dataset(Program& program);
 // Its prefixes, at least one. One of the two files, or both (as of data/*), stand for the prefix.

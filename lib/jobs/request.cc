@@ -99,11 +99,6 @@ void read_slurm(const Program& program, const std::vector<std::string>& sbatch, 
   }
 }
 
-std::vector<std::string> texts(const Program& program, const std::string& option) {
-  if (!program.has(option)) return {};
-  return program.get<std::vector<std::string>>(option);
-}
-
 // The leading words of the command line that are jobs; the rest are configurations.
 std::vector<JobKind> read_kinds(std::vector<std::string>& words) {
   std::vector<JobKind> kinds;
@@ -139,7 +134,7 @@ Values decided_values(JobKind kind, const Environment& env) {
 }
 
 std::string image_of(const Program& program, const Environment& env) {
-  if (program.has("container")) return program.get<std::string>("container");
+  if (auto image = program.given<std::string>("container")) return *image;
   for (const char* name : {"IMAGE", "ENROOT_IMAGE"})
     if (auto found = env.find(name); found != env.end()) return found->second;
   return "";
@@ -198,7 +193,7 @@ void check_image(const Program& program, const std::vector<JobKind>& kinds,
 // What was said by options; these hold with and without a configuration.
 void read_values(const Program& program, Job& job) {
   auto take = [&](const char* option, const char* variable) {
-    if (program.has(option)) job.values[variable] = program.get<std::string>(option);
+    if (auto value = program.given<std::string>(option)) job.values[variable] = *value;
   };
   if (job.kind != JobKind::kBuildImage) {
     take("container", "IMAGE");
@@ -231,21 +226,20 @@ ConfigOptions config_options(const Job& job, const std::vector<std::string>& con
 }
 
 std::optional<double> gigabytes(const Program& program) {
-  if (!program.has("gpu-memory")) return std::nullopt;
-  double memory = program.get<double>("gpu-memory");
-  check_usage(memory > 0, "--gpu-memory ", memory, ": GB of one GPU, such as 80");
+  auto memory = program.given<double>("gpu-memory");
+  check_usage(memory.value_or(1) > 0, "--gpu-memory ", memory.value_or(1),
+              ": GB of one GPU, such as 80");
   return memory;
 }
 
 void check_training(Job& job, const Program& program, const std::vector<std::string>& configs,
                     CheckOptions::Files files, SubmitRequest& request) {
-  Config config = load_config(config_options(job, configs, texts(program, "set")));
+  Config config = load_config(config_options(job, configs, program.list("set")));
   CheckOptions options{
       .files = files,
       .mounts = job.values.at("IMAGE").empty() ? "" : job.values.at("CONTAINER_MOUNT"),
-      .write_rate = request.profile.write_rate,
+      .write_rate = program.given<double>("write-rate").value_or(request.profile.write_rate),
       .gpu_memory = gigabytes(program)};
-  if (program.has("write-rate")) options.write_rate = program.get<double>("write-rate");
   check_usage(options.write_rate > 0, "--write-rate ", options.write_rate,
               ": MB/s of the shared file system, such as 300");
   if (program.has("lead"))
@@ -262,7 +256,7 @@ Job read_job(JobKind kind, const Program& program, const std::vector<std::string
   read_slurm(program, sbatch, job);
   read_values(program, job);
   if (kind == JobKind::kTrain)
-    for (const std::string& assignment : texts(program, "set"))
+    for (const std::string& assignment : program.list("set"))
       job.arguments.insert(job.arguments.end(), {"--set", assignment});
   return job;
 }
@@ -325,11 +319,11 @@ SubmitRequest read_submit_request(const Program& program, const std::vector<std:
                                   const Surroundings& here) {
   SubmitRequest request;
   read_action(program, request);
-  std::string name = program.has("profile") ? program.get<std::string>("profile") : "generic";
+  std::string name = program.given<std::string>("profile").value_or("generic");
   request.profile = load_profile(name, profile_directories(here.programs));
   request.notes = request.profile.notes;
   if (program.has("partition")) request.notes.clear();  // they are about the partition
-  std::vector<std::string> words = texts(program, "what");
+  std::vector<std::string> words = program.list("what");
   std::vector<JobKind> kinds = read_kinds(words);
   std::vector<std::string> configs = find_configs(words);
   check_image(program, kinds, request);
@@ -343,7 +337,7 @@ SubmitRequest read_submit_request(const Program& program, const std::vector<std:
     if (kind == kinds.front()) job.slurm.after = word(program, "after");
     if (kinds.size() == 1) job.name = word(program, "job-name");
     if (kind == kinds.back())
-      for (const auto& argument : texts(program, "arg")) job.arguments.push_back(argument);
+      for (const auto& argument : program.list("arg")) job.arguments.push_back(argument);
     if (!configs.empty()) decide(job, program, configs, here);
     if (kind == JobKind::kTrain && !configs.empty()) {
       job.configs.assign(configs.begin() + 1, configs.end());
