@@ -57,7 +57,7 @@ std::vector<std::string> two_paths(const Program& program, const char* what) {
   return paths;
 }
 
-int convert_model(const Arguments& arguments, std::ostream& out) {
+Program convert_program() {
   Program program(
       {.name = "neox-convert",
        .summary = "Converts checkpoints between formats.",
@@ -91,24 +91,31 @@ int convert_model(const Arguments& arguments, std::ostream& out) {
       "rows of embedding and head: new ones are zeros, the last ones are cut off (default: as in "
       "SRC)");
   program.positional("path", 2);
-  if (!program.parse(arguments)) return 0;
+  return program;
+}
+
+ConvertOptions convert_options(const Program& program) {
   auto paths = two_paths(program, "give SRC and DST");
   check_usage(program.has("to"),
               "to which format? Give --to with one of those of neox-convert --help");
-  ConvertOptions options{.to = program.get<std::string>("to"),
+  ConvertOptions options{.from = program.given<std::string>("from").value_or(""),
+                         .to = program.get<std::string>("to"),
                          .source = paths[0],
                          .target = paths[1],
+                         .rows = program.given<int64_t>("padded-vocab"),
                          .max_shard_bytes = bytes_of(program.get<std::string>("max-shard-size")),
                          .tensor_parallel = program.get<int64_t>("tensor-parallel"),
                          .pipeline_parallel = program.get<int64_t>("pipeline-parallel")};
-  if (program.has("from")) options.from = program.get<std::string>("from");
-  if (program.has("padded-vocab")) options.rows = program.get<int64_t>("padded-vocab");
-  if (program.has("dtype")) {
-    options.dtype = parameter_type(program.get<std::string>("dtype"));
-    check_usage(options.dtype.has_value(), "--dtype ", program.get<std::string>("dtype"),
-                ": give fp32, fp16, bf16 or fp64");
+  if (auto type = program.given<std::string>("dtype")) {
+    options.dtype = parameter_type(*type);
+    check_usage(options.dtype.has_value(), "--dtype ", *type, ": give fp32, fp16, bf16 or fp64");
   }
-  out << convert(options);
+  return options;
+}
+
+int convert_model(const Arguments& arguments, std::ostream& out) {
+  Program program = convert_program();
+  if (program.parse(arguments)) out << convert(convert_options(program));
   return 0;
 }
 
