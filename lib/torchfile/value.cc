@@ -46,16 +46,6 @@ int64_t TensorRef::numel() const {
   return n;
 }
 
-bool TensorRef::is_contiguous() const {
-  int64_t stride = 1;
-  for (size_t d = sizes.size(); d-- > 0;) {
-    if (sizes[d] == 0) return true;
-    if (sizes[d] != 1 && strides[d] != stride) return false;
-    stride *= sizes[d];
-  }
-  return true;
-}
-
 Kind Value::kind() const { return node_ ? node_->kind : Kind::kNone; }
 
 void Value::check_kind(Kind wanted) const {
