@@ -61,7 +61,7 @@ void write_file_atomically(const fs::path& path, std::string_view content) {
     ::unlink(part.c_str());
     throw;
   }
-  sync_directory(path.parent_path().empty() ? "." : path.parent_path());
+  sync_directory(directory_of(path));
 }
 
 fs::path installed_config(const std::string& name) {
@@ -70,6 +70,10 @@ fs::path installed_config(const std::string& name) {
   auto in = [&](const char* place) { return (bin / place / name).lexically_normal(); };
   fs::path installed = in("../share/neox/configs"), built = in("../../../configs");
   return fs::exists(installed) || !fs::exists(built) ? installed : built;
+}
+
+fs::path directory_of(const fs::path& file) {
+  return file.has_parent_path() ? file.parent_path() : ".";
 }
 
 void make_directories(const fs::path& dir) {

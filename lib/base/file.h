@@ -21,6 +21,9 @@ void write_file_atomically(const fs::path& path, std::string_view content);
 // is in neither, the place that it has when installed.
 fs::path installed_config(const std::string& name);
 
+// Of a file; "." where its path names none.
+fs::path directory_of(const fs::path& file);
+
 // Creates the directory and its parents.
 void make_directories(const fs::path& dir);
 

@@ -42,11 +42,6 @@ int64_t lengths_end(const DatasetState& state) {
   return kHeaderBytes + 4 * std::max<int64_t>(state.part.documents - 1, 0);
 }
 
-fs::path directory_of(const std::string& prefix) {
-  fs::path dir = fs::path(prefix).parent_path();
-  return dir.empty() ? "." : dir;
-}
-
 OutputFile open_part(const std::string& prefix, const char* ending, const DatasetOptions& options) {
   auto how = options.from ? OutputFile::Open::kTakeOver : OutputFile::Open::kCreate;
   make_directories(directory_of(prefix));

@@ -41,7 +41,7 @@ std::vector<std::string> datasets_in(const fs::path& dir) {
 
 // What the user may have meant by a prefix without files: " Did you mean ...?" or a list.
 std::string advice(const fs::path& prefix) {
-  fs::path dir = prefix.parent_path().empty() ? "." : prefix.parent_path();
+  fs::path dir = directory_of(prefix);
   std::error_code error;
   if (!fs::is_directory(dir, error)) return " The directory " + dir.string() + " does not exist.";
   std::vector<std::string> found = datasets_in(dir);

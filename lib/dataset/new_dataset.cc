@@ -24,7 +24,7 @@ const std::string& check_free(const std::string& prefix) {
   for (const char* ending : {".bin", ".idx"})
     check_usage(!fs::exists(prefix + ending, error), prefix, ending,
                 " exists; name another --output-prefix, or remove it first");
-  if (fs::path dir = fs::path(prefix).parent_path(); !dir.empty()) make_directories(dir);
+  make_directories(directory_of(prefix));
   return prefix;
 }
 
@@ -112,8 +112,7 @@ void NewDataset::publish() {
     ::unlink((prefix_ + ".bin").c_str());
     throw;
   }
-  fs::path dir = fs::path(prefix_).parent_path();
-  sync_directory(dir.empty() ? "." : dir);
+  sync_directory(directory_of(prefix_));
 }
 
 }  // namespace neox

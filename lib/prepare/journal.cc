@@ -127,8 +127,7 @@ void Journal::save(const SharePoint& point) const {
   file.write(std::as_bytes(std::span(text)));
   file.flush_to_disk();
   file.publish();
-  fs::path dir = path_.parent_path();
-  sync_directory(dir.empty() ? "." : dir);
+  sync_directory(directory_of(path_));
 }
 
 void Journal::remove() const {

@@ -157,7 +157,7 @@ void ZipWriter::publish() {
   check_call(::rename(part_.c_str(), path_.c_str()) == 0, "rename the finished file");
   ::close(fd_);
   fd_ = -1;
-  sync_directory(path_.parent_path().empty() ? "." : path_.parent_path());
+  sync_directory(directory_of(path_));
 }
 
 }  // namespace neox::torchfile
