@@ -2,6 +2,7 @@
 // code.
 #pragma once
 #include <boost/program_options.hpp>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -26,6 +27,17 @@ struct OtherOptions {
   // What to say of one that is unknown, given the declared ones: "; did you mean --num-layers?"
   std::function<std::string(const std::string&, std::vector<std::string>)> suggest;
 };
+
+// The value of an option, by its name in --help.
+inline auto text(const char* name) {
+  return boost::program_options::value<std::string>()->value_name(name);
+}
+inline auto number(const char* name) {
+  return boost::program_options::value<int64_t>()->value_name(name);
+}
+inline auto texts(const char* name) {
+  return boost::program_options::value<std::vector<std::string>>()->composing()->value_name(name);
+}
 
 class Program {
  public:

@@ -17,8 +17,6 @@ namespace {
 using Arguments = std::vector<std::string>;
 namespace po = boost::program_options;
 
-auto text(const char* name) { return po::value<std::string>()->value_name(name); }
-
 // "5GB", "500MB", "1GiB", "1000000".
 int64_t bytes_of(const std::string& words) {
   struct Unit {
@@ -82,12 +80,12 @@ Program convert_program() {
   add("to", text("FORMAT"), "format of DST");
   add("dtype", text("TYPE"), "fp32, fp16, bf16 or fp64 (default: as in SRC)");
   add("max-shard-size", text("SIZE")->default_value("5GB"), "hf: of a file of tensors");
-  add("tensor-parallel", po::value<int64_t>()->value_name("N")->default_value(1),
+  add("tensor-parallel", number("N")->default_value(1),
       "neox, megatron: tensor-parallel ranks that DST is for");
-  add("pipeline-parallel", po::value<int64_t>()->value_name("N")->default_value(1),
+  add("pipeline-parallel", number("N")->default_value(1),
       "neox, megatron: pipeline stages that DST is for; 0: pipe_parallel_size: 0, "
       "--no-pipeline-parallel");
-  add("padded-vocab", po::value<int64_t>()->value_name("N"),
+  add("padded-vocab", number("N"),
       "rows of embedding and head: new ones are zeros, the last ones are cut off (default: as in "
       "SRC)");
   program.positional("path", 2);

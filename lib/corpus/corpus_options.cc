@@ -23,7 +23,6 @@ std::string table_of_corpora(const Program& program) {
 }
 
 void add_corpus_options(Program& program) {
-  auto text = [](const char* name) { return po::value<std::string>()->value_name(name); };
   auto add = program.options().add_options();
   add("corpus", text("NAME"), "corpus to fetch and prepare; the name alone does it too");
   add("list", "print the corpora and end");

@@ -285,14 +285,11 @@ Program submit_program() {
                    .usage = "JOB... [CONFIG...] [options] [-- options of sbatch]",
                    .description = kDescription,
                    .examples = kExamples});
-  auto text = [](const char* name) { return po::value<std::string>()->value_name(name); };
   auto add = program.options().add_options();
-  add("what", po::value<std::vector<std::string>>()->value_name("WORD..."),
+  add("what", texts("WORD..."),
       "build-image, prepare-data, train, convert, generate; then configurations");
-  add("set", po::value<std::vector<std::string>>()->value_name("KEY=VALUE"),
-      "for neox-train: overrides the configuration");
-  add("arg", po::value<std::vector<std::string>>()->value_name("WORD"),
-      "a further argument of the (last) job's program; may be repeated");
+  add("set", texts("KEY=VALUE"), "for neox-train: overrides the configuration");
+  add("arg", texts("WORD"), "a further argument of the (last) job's program; may be repeated");
   add("nodes", text("N|MIN-MAX"), "nodes (2 for training, else 1); a range: as many as are free");
   add("gpus-per-node", text("[TYPE:]N"), "GPUs, and tasks, of a node (8); 0: a job on CPUs");
   add("tasks-per-node", text("N"), "ranks of a node, where they are not one for each GPU");

@@ -9,7 +9,6 @@
 namespace neox {
 namespace {
 
-namespace po = boost::program_options;
 using Learn = ChatOptions::Learn;
 
 constexpr const char* kOnlyWithChat[] = {"generation-role", "only-last", "for-rm", "no-mask"};
@@ -76,7 +75,6 @@ void read_chat(const Program& program, PrepareOptions& options) {
 }  // namespace
 
 void add_label_options(Program& program) {
-  auto text = [](const char* name) { return po::value<std::string>()->value_name(name); };
   auto add = program.options().add_options();
   add("mask-before-token", text("ID[,ID...]"),
       "write labels too: nothing is learnt up to where these tokens stand in a row");

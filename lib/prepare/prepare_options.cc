@@ -213,16 +213,11 @@ Program prepare_program() {
                    .usage = "CORPUS [options], or --input PATH... --output-prefix PREFIX [options]",
                    .description = kDescription,
                    .examples = kExamples});
-  auto texts = [](const char* name) {
-    return po::value<std::vector<std::string>>()->multitoken()->composing()->value_name(name);
-  };
-  auto text = [](const char* name) { return po::value<std::string>()->value_name(name); };
-  auto number = [](const char* name) { return po::value<int64_t>()->value_name(name); };
   auto add = program.options().add_options();
-  add("input", texts("PATH..."),
+  add("input", texts("PATH...")->multitoken(),
       "files, directories, patterns ('data/*.jsonl.zst'), also as a list separated by commas");
   add("output-prefix", text("PREFIX"), "path and first part of the names of the output");
-  add("jsonl-keys", texts("KEY...")->default_value({"text"}, "text"),
+  add("jsonl-keys", texts("KEY...")->multitoken()->default_value({"text"}, "text"),
       "keys of the JSON objects; each gives a dataset");
   add("split-on", text("LINE"), "part text files into documents at lines that equal this");
   add("max-documents", number("N"), "stop after so many documents");
