@@ -75,11 +75,24 @@ size_t skip_ascii(std::string_view text, size_t at) {
   return at;
 }
 
+// The bytes of what has two or three and is valid, where that is quick to see; else 0.
+size_t common_letter(std::string_view text, size_t at) {
+  auto byte = [&](size_t i) { return static_cast<uint8_t>(text[at + i]); };
+  if (text.size() - at < 3 || byte(0) < 0xC2 || byte(0) >= 0xF0) return 0;
+  size_t bytes = byte(0) < 0xE0 ? 2 : 3;
+  bool plain = byte(0) != 0xE0 && byte(0) != 0xED && (byte(1) & 0xC0) == 0x80 &&
+               (byte(bytes - 1) & 0xC0) == 0x80;
+  return plain ? bytes : 0;
+}
+
 size_t first_invalid(std::string_view text) {
   for (size_t at = skip_ascii(text, 0); at < text.size(); at = skip_ascii(text, at)) {
-    Sequence next = next_sequence(text, at);
-    if (!next.valid) return at;
-    at += next.bytes;
+    do {
+      Sequence next{common_letter(text, at), true};
+      if (next.bytes == 0) next = next_sequence(text, at);
+      if (!next.valid) return at;
+      at += next.bytes;
+    } while (at < text.size() && static_cast<uint8_t>(text[at]) >= 0x80);
   }
   return text.size();
 }
