@@ -1,5 +1,4 @@
 // The data: which files, how they are blended and cut, and in whose order their samples come.
-#include <charconv>
 #include <cmath>
 #include <optional>
 
@@ -11,13 +10,6 @@ namespace {
 
 // The most data sets that can be blended.
 size_t most_sets(DataOrder order) { return order == DataOrder::kMegatronCore ? 32766 : 254; }
-
-std::optional<double> number_of(std::string_view word) {
-  double value = 0;
-  auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
-  if (error != std::errc() || end != word.data() + word.size()) return std::nullopt;
-  return value;
-}
 
 void check_weights(const KeyReader& keys, const std::string& key,
                    const std::vector<double>& weights, DataOrder order) {
@@ -66,7 +58,7 @@ void check_split(const KeyReader& keys, const std::string& text) {
   auto shares = split(text, text.find(',') != text.npos ? ',' : '/');
   for (const std::string& part : shares) {
     std::string_view number = trim(part);
-    double share = number_of(number).value_or(-1);
+    double share = number_of<double>(number).value_or(-1);
     keys.require(share >= 0 && share < 1e18, "split", "split is \"", text, "\", in which \"",
                  number, "\" is no share", form);
     sum += share;
@@ -93,7 +85,7 @@ void read_blend(KeyReader& keys, DataConfig& data) {
   if (data.order == DataOrder::kNeox || words.size() < 2) return;
   bool weighted = words.size() % 2 == 0;
   for (size_t i = 0; weighted && i < words.size(); i += 2)
-    weighted = number_of(words[i]).has_value();
+    weighted = number_of<double>(words[i]).has_value();
   keys.require(weighted || data.order == DataOrder::kMegatronCore, "data_path", "data_path is \"",
                data.data_path,
                "\"; with data_order megatron it is one prefix, or weights and prefixes in turn, "
@@ -102,7 +94,7 @@ void read_blend(KeyReader& keys, DataConfig& data) {
     if (!weighted || i % 2)
       data.blend_paths.push_back(words[i]);
     else
-      data.blend_weights.push_back(*number_of(words[i]));
+      data.blend_weights.push_back(*number_of<double>(words[i]));
   keys.require(data.blend_paths.size() <= most_sets(data.order), "data_path", "data_path names ",
                data.blend_paths.size(), " data sets; at most ", most_sets(data.order),
                " can be blended in this data_order");

@@ -1,7 +1,6 @@
 #include "prepare/label_options.h"
 
 #include <algorithm>
-#include <charconv>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -16,11 +15,8 @@ constexpr const char* kOnlyWithChat[] = {"generation-role", "only-last", "for-rm
 std::vector<int32_t> read_ids(const std::string& text) {
   std::vector<int32_t> ids;
   for (const std::string& part : split(text, ',')) {
-    std::string_view number = trim(part);
-    int32_t id = -1;
-    auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), id);
-    check_usage(error == std::errc() && end == number.data() + number.size() && id >= 0,
-                "--mask-before-token ", text, ": '", part,
+    int32_t id = number_of<int32_t>(trim(part)).value_or(-1);
+    check_usage(id >= 0, "--mask-before-token ", text, ": '", part,
                 "' is no token id; give the ids of a text that stands before what is learnt, such "
                 "as 0,1,1270");
     ids.push_back(id);
