@@ -26,27 +26,26 @@ void check_weights(const KeyReader& keys, const std::string& key,
 }
 
 // The lists of one split, which go with each other.
-void read_split(KeyReader& keys, const std::string& name, DataOrder order,
-                std::vector<std::string>& paths, std::vector<double>& weights,
-                std::vector<std::string>& labels) {
+DataSets read_split(KeyReader& keys, const std::string& name, DataOrder order) {
   const std::string key = name + "_data_paths";
-  paths = keys.texts(key);
+  std::vector<std::string> paths = keys.texts(key);
   for (const std::string& path : paths)
     keys.require(!trim(path).empty(), key, key, " holds an empty name");
   keys.require(paths.size() <= most_sets(order), key, key, " names ", paths.size(),
                " data sets; at most ", most_sets(order),
                " can be blended in this data_order, and 32766 in megatron-core's");
   const std::string weights_key = name + "_data_weights";
-  weights = keys.numbers(weights_key);
+  std::vector<double> weights = keys.numbers(weights_key);
   keys.require(weights.empty() || weights.size() == paths.size(), weights_key, weights_key,
                " holds ", counted(std::ssize(weights), "weight"), " for the ",
                counted(std::ssize(paths), "data set"), " of ", key, "; give one for each");
   check_weights(keys, weights_key, weights, order);
   const std::string labels_key = name + "_label_data_paths";
-  labels = keys.texts(labels_key);
+  std::vector<std::string> labels = keys.texts(labels_key);
   keys.require(labels.empty() || labels.size() == paths.size(), labels_key, labels_key, " names ",
                counted(std::ssize(labels), "data set"), " for the ", paths.size(), " of ", key,
                "; give the labels of each");
+  return {paths, weights, labels};
 }
 
 // NeoX's rule: the separator is "," where there is one, else "/"; then numbers, of which missing
@@ -92,13 +91,13 @@ void read_blend(KeyReader& keys, DataConfig& data) {
                "such as \"0.3 data/a 0.7 data/b\"");
   for (size_t i = 0; i < words.size(); ++i)
     if (!weighted || i % 2)
-      data.blend_paths.push_back(words[i]);
+      data.blend.paths.push_back(words[i]);
     else
-      data.blend_weights.push_back(*number_of<double>(words[i]));
-  keys.require(data.blend_paths.size() <= most_sets(data.order), "data_path", "data_path names ",
-               data.blend_paths.size(), " data sets; at most ", most_sets(data.order),
+      data.blend.weights.push_back(*number_of<double>(words[i]));
+  keys.require(data.blend.paths.size() <= most_sets(data.order), "data_path", "data_path names ",
+               data.blend.paths.size(), " data sets; at most ", most_sets(data.order),
                " can be blended in this data_order");
-  check_weights(keys, "data_path", data.blend_weights, data.order);
+  check_weights(keys, "data_path", data.blend.weights, data.order);
 }
 
 void read_packing(KeyReader& keys, DataConfig& data) {
@@ -121,7 +120,7 @@ void read_sampling(KeyReader& keys, DataConfig& data) {
   keys.require(!data.weight_by_documents || data.order == DataOrder::kNeox, key, key,
                " is GPT-NeoX's, and data_order is ", keys.choice("data_order"), " (",
                keys.where("data_order"), "); give weights");
-  keys.require(!data.weight_by_documents || !data.train_paths.empty(), key, key,
+  keys.require(!data.weight_by_documents || !data.train.paths.empty(), key, key,
                " needs train_data_paths, a list of the data sets to weigh");
   keys.require(std::isfinite(data.sampling_alpha) && data.sampling_alpha >= 0,
                "weighted_sampler_alpha", "weighted_sampler_alpha is ",
@@ -142,7 +141,7 @@ void check_together(const KeyReader& keys, const DataConfig& data) {
     bool given = keys.given(key) && !keys.given(key)->items.empty();
     keys.require(!given || data.data_path.empty(), key, key, " and data_path (",
                  keys.where("data_path"), ") exclude each other; remove one");
-    keys.require(!given || !data.train_paths.empty(), key, key,
+    keys.require(!given || !data.train.paths.empty(), key, key,
                  " is given without train_data_paths; give that too");
   }
 }
@@ -153,9 +152,9 @@ DataConfig read_data(KeyReader& keys) {
   DataConfig data;
   data.order = read_order(keys);
   data.data_path = keys.text("data_path");
-  read_split(keys, "train", data.order, data.train_paths, data.train_weights, data.train_labels);
-  read_split(keys, "valid", data.order, data.valid_paths, data.valid_weights, data.valid_labels);
-  read_split(keys, "test", data.order, data.test_paths, data.test_weights, data.test_labels);
+  data.train = read_split(keys, "train", data.order);
+  data.valid = read_split(keys, "valid", data.order);
+  data.test = read_split(keys, "test", data.order);
   check_together(keys, data);
   read_blend(keys, data);
   read_packing(keys, data);

@@ -171,12 +171,12 @@ void check_data(const Config& config, const CheckOptions& options, Notes& notes)
       if (!there) return;
     }
   };
-  for (const auto& path : data.blend_paths) check_prefix("data_path", path);
-  if (data.blend_paths.empty() && !data.data_path.empty())
+  for (const auto& path : data.blend.paths) check_prefix("data_path", path);
+  if (data.blend.paths.empty() && !data.data_path.empty())
     check_prefix("data_path", data.data_path);
-  for (const auto& path : data.train_paths) check_prefix("train_data_paths", path);
-  for (const auto& path : data.valid_paths) check_prefix("valid_data_paths", path);
-  for (const auto& path : data.test_paths) check_prefix("test_data_paths", path);
+  for (const auto& path : data.train.paths) check_prefix("train_data_paths", path);
+  for (const auto& path : data.valid.paths) check_prefix("valid_data_paths", path);
+  for (const auto& path : data.test.paths) check_prefix("test_data_paths", path);
   std::string vocab = config.tokenizer.vocab_file;
   expect_path(vocab.empty() || fs::exists(path_outside(vocab, options.mounts), error), options,
               notes, config.where("vocab_file"), ": vocab_file ", vocab,
