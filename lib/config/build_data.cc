@@ -1,6 +1,5 @@
 // The data: which files, how they are blended and cut, and in whose order their samples come.
 #include <cmath>
-#include <optional>
 
 #include "base/text.h"
 #include "config/build.h"

@@ -13,11 +13,6 @@ namespace {
 constexpr int64_t kHeaderBytes = 34;
 constexpr int64_t kChunk = 1 << 17;  // lengths that are read back at once
 
-template <class T>
-void write_value(OutputFile& file, T value) {
-  file.write(std::as_bytes(std::span(&value, 1)));
-}
-
 DatasetPart sum(std::span<const DatasetPart> parts) {
   DatasetPart all;
   for (const DatasetPart& part : parts) {
@@ -119,7 +114,7 @@ void DatasetBuilder::begin_document(int64_t tokens) {
 }
 
 void DatasetBuilder::end_document() {
-  if (state_.part.documents > 0) write_value(idx_, static_cast<int32_t>(state_.last));
+  if (state_.part.documents > 0) idx_.write_value(static_cast<int32_t>(state_.last));
 }
 
 void DatasetBuilder::add_document(std::span<const int32_t> tokens) {
@@ -192,11 +187,7 @@ void DatasetBuilder::write_index(OutputFile& idx, std::span<const DatasetPart> p
   int64_t first = sum(parts.first(static_cast<size_t>(rank_))).documents;
   if (rank_ == 0) {
     idx.seek(0);
-    idx.write(std::as_bytes(std::span("MMIDIDX\0", 9)));
-    write_value<uint64_t>(idx, 1);
-    write_value<uint8_t>(idx, static_cast<uint8_t>(type_));
-    write_value<int64_t>(idx, all);
-    write_value<int64_t>(idx, all + 1);
+    write_index_header(idx, type_, all, all);
   } else {
     idx.seek(kHeaderBytes + 4 * first);
     idx.copy(idx_, kHeaderBytes, 4 * mine);
@@ -219,7 +210,7 @@ void DatasetBuilder::write_index(OutputFile& idx, std::span<const DatasetPart> p
     at += std::ssize(lengths);
   });
   idx.seek(kHeaderBytes + 12 * all + 8 * at);
-  if (static_cast<size_t>(rank_) + 1 == parts.size()) write_value(idx, all);
+  if (static_cast<size_t>(rank_) + 1 == parts.size()) idx.write_value(all);
 }
 
 void DatasetBuilder::place(std::span<const DatasetPart> parts) {
@@ -245,23 +236,33 @@ void DatasetBuilder::place(std::span<const DatasetPart> parts) {
   idx.flush_to_disk();
 }
 
-void DatasetBuilder::publish() {
-  // An .idx is never beside a .bin that is not its own, whenever the machine stops.
-  ::unlink((prefix_ + ".idx").c_str());
-  bin_.publish();
-  try {
-    idx_.publish();
-  } catch (...) {
-    ::unlink((prefix_ + ".bin").c_str());
-    throw;
-  }
-  sync_directory(directory_of(prefix_));
-}
+void DatasetBuilder::publish() { publish_dataset(prefix_, bin_, idx_); }
 
 void DatasetBuilder::finish() {
   DatasetPart alone = part();
   place(std::span(&alone, 1));
   publish();
+}
+
+void write_index_header(OutputFile& idx, TokenType type, int64_t sequences, int64_t documents) {
+  idx.write(std::as_bytes(std::span("MMIDIDX\0", 9)));
+  idx.write_value<uint64_t>(1);
+  idx.write_value(static_cast<uint8_t>(type));
+  idx.write_value(sequences);
+  idx.write_value(documents + 1);
+}
+
+void publish_dataset(const std::string& prefix, OutputFile& bin, OutputFile& idx) {
+  // An .idx is never beside a .bin that is not its own, whenever the machine stops.
+  ::unlink((prefix + ".idx").c_str());
+  bin.publish();
+  try {
+    idx.publish();
+  } catch (...) {
+    ::unlink((prefix + ".bin").c_str());
+    throw;
+  }
+  sync_directory(directory_of(prefix));
 }
 
 void remove_parts(const std::string& prefix, int first) {
