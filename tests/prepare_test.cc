@@ -310,11 +310,11 @@ TEST(PrepareOptions, NamesWhatIsMissingOrRefused) {
               HasSubstr("ends in a slash"));
 }
 
-TEST(Pipeline, KeepsTheOrderAndRethrowsInOrder) {
+TEST(OrderedPipeline, KeepsTheOrderAndRethrowsInOrder) {
   for (int bad : {-1, 0, 40, 99}) {
     int next = 0;
     std::vector<int> written;
-    Pipeline<int, int> pipeline(
+    OrderedPipeline<int, int> pipeline(
         {.read = [&]() { return next < 100 ? std::optional(next++) : std::nullopt; },
          .size = [](const int&) { return 1; },
          .work =
@@ -331,10 +331,10 @@ TEST(Pipeline, KeepsTheOrderAndRethrowsInOrder) {
   }
 }
 
-TEST(Pipeline, EndsWhereTheReaderOrTheWriterDoes) {
+TEST(OrderedPipeline, EndsWhereTheReaderOrTheWriterDoes) {
   auto run = [](int fail_at, int enough) {
     int next = 0, written = 0;
-    Pipeline<int, int> pipeline(
+    OrderedPipeline<int, int> pipeline(
         {.read = [&]() -> std::optional<int> {
            if (next == fail_at) fail(Exit::kIo, "disk");
            return next++;
@@ -351,10 +351,10 @@ TEST(Pipeline, EndsWhereTheReaderOrTheWriterDoes) {
 }
 
 // The writer once waited forever where a worker took the end after the writer had looked.
-TEST(Pipeline, EndsHoweverItsThreadsInterleave) {
+TEST(OrderedPipeline, EndsHoweverItsThreadsInterleave) {
   for (int i = 0; i < 1000; ++i) {
     int next = 0, written = 0;
-    Pipeline<int, int> pipeline(
+    OrderedPipeline<int, int> pipeline(
         {.read = [&] { return next < i % 4 ? std::optional(next++) : std::nullopt; },
          .size = [](const int&) { return 1; },
          .work = [](const int& item, int& result) { result = item; },

@@ -10,8 +10,8 @@
 namespace neox {
 namespace {
 
-constexpr int64_t kHeaderBytes = 34;
-constexpr int64_t kChunk = 1 << 17;  // lengths that are read back at once
+constexpr int64_t kHeaderBytes = kIdxHeaderBytes;
+constexpr int64_t kLengthsAtOnce = 1 << 17;  // lengths that are read back at once
 
 DatasetPart sum(std::span<const DatasetPart> parts) {
   DatasetPart all;
@@ -48,7 +48,7 @@ template <class Use>
 void for_lengths(OutputFile& idx, int64_t count, const Use& use) {
   std::vector<int32_t> lengths;
   for (int64_t at = 0; at < count; at += std::ssize(lengths)) {
-    lengths.resize(static_cast<size_t>(std::min(kChunk, count - at)));
+    lengths.resize(static_cast<size_t>(std::min(kLengthsAtOnce, count - at)));
     idx.read(std::as_writable_bytes(std::span(lengths)), kHeaderBytes + 4 * at);
     use(std::span<const int32_t>(lengths));
   }

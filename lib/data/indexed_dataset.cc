@@ -15,7 +15,6 @@ namespace {
 
 constexpr char kMagic[9] = {'M', 'M', 'I', 'D', 'I', 'D', 'X', 0, 0};
 constexpr char kOldMagic[8] = {'T', 'N', 'T', 'I', 'D', 'X', 0, 0};
-constexpr size_t kHeaderBytes = 34;
 constexpr const char* kAgain = "; write the data again with neox-prepare-data, or copy it again";
 
 template <class T>
@@ -35,8 +34,8 @@ void check_header(std::span<const std::byte> bytes, const std::string& path) {
   size_t seen = std::min(bytes.size(), sizeof kMagic);
   check_io(seen == 0 || std::memcmp(bytes.data(), kMagic, seen) == 0, path,
            ": not the index of a dataset: it does not begin with MMIDIDX", kAgain);
-  check_io(bytes.size() >= kHeaderBytes, path, " is truncated: ", bytes.size(),
-           " bytes, and the header alone has ", kHeaderBytes, kAgain);
+  check_io(bytes.size() >= kIdxHeaderBytes, path, " is truncated: ", bytes.size(),
+           " bytes, and the header alone has ", kIdxHeaderBytes, kAgain);
   auto version = load<uint64_t>(bytes, 9);
   check_io(version == 1, path, ": version ", version, " of the format; only 1 is known", kAgain);
   int code = load<uint8_t>(bytes, 17);
@@ -98,7 +97,7 @@ DatasetIndex read_index(std::span<const std::byte> bytes, const std::string& pat
   constexpr uint64_t kTooMany = uint64_t{1} << 56;
   check_io(sequences < kTooMany && boundaries < kTooMany, path, " is damaged: its header says ",
            sequences, " sequences and ", boundaries, " document boundaries", kAgain);
-  uint64_t wanted = kHeaderBytes + 12 * sequences + 8 * boundaries;
+  uint64_t wanted = kIdxHeaderBytes + 12 * sequences + 8 * boundaries;
   check_io(bytes.size() >= wanted, path, " is truncated: its header says ", sequences,
            " sequences and ", boundaries, " document boundaries, which take ", wanted,
            " bytes, but it has ", bytes.size(), kAgain);
@@ -106,9 +105,9 @@ DatasetIndex read_index(std::span<const std::byte> bytes, const std::string& pat
   check_io(multimodal || bytes.size() == wanted, path, " has ", bytes.size() - wanted,
            " bytes more than its header says", kAgain);
   return {.type = static_cast<TokenType>(load<uint8_t>(bytes, 17)),
-          .lengths = bytes.subspan(kHeaderBytes, 4 * sequences),
-          .positions = bytes.subspan(kHeaderBytes + 4 * sequences, 8 * sequences),
-          .documents = bytes.subspan(kHeaderBytes + 12 * sequences, 8 * boundaries),
+          .lengths = bytes.subspan(kIdxHeaderBytes, 4 * sequences),
+          .positions = bytes.subspan(kIdxHeaderBytes + 4 * sequences, 8 * sequences),
+          .documents = bytes.subspan(kIdxHeaderBytes + 12 * sequences, 8 * boundaries),
           .multimodal = multimodal};
 }
 

@@ -62,6 +62,8 @@ struct DatasetIndex {
 // Of the bytes of a file, which the index refers to. Throws Error (74) that names `path`.
 DatasetIndex read_index(std::span<const std::byte> bytes, const std::string& path);
 
+inline constexpr size_t kIdxHeaderBytes = 34;
+
 class IndexedDataset {
  public:
   static constexpr int64_t kAnyToken = INT64_MAX;

@@ -209,7 +209,7 @@ int verify(const Arguments& arguments, std::ostream& out) {
   VerifyOptions options = verify_options(program);
   bool sound = true;
   for (const std::string& prefix : prefixes(program)) {
-    Verdict verdict = verify_dataset(prefix, options);
+    Verification verdict = verify_dataset(prefix, options);
     for (const std::string& finding : verdict.findings) out << "wrong: " << finding << "\n";
     for (const std::string& note : verdict.notes) out << "note: " << note << "\n";
     out << prefix << ": " << amounts(verdict.totals) << ": "

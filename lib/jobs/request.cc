@@ -69,7 +69,7 @@ GpuRequest read_gpus(const std::string& text) {
           .per_node = positive(number, "gpus-per-node", 0)};
 }
 
-void read_size(const Program& program, Job& job) {
+void read_size(const Program& program, SlurmJob& job) {
   if (program.has("nodes")) job.nodes = read_nodes(word(program, "nodes"));
   if (program.has("gpus-per-node")) {
     job.gpus = read_gpus(word(program, "gpus-per-node"));
@@ -82,7 +82,7 @@ void read_size(const Program& program, Job& job) {
               ": write minutes, H:M:S, D-H or D-H:M:S");
 }
 
-void read_slurm(const Program& program, const std::vector<std::string>& sbatch, Job& job) {
+void read_slurm(const Program& program, const std::vector<std::string>& sbatch, SlurmJob& job) {
   SlurmOptions& slurm = job.slurm;
   slurm.account = word(program, "account");
   slurm.partition = word(program, "partition");
@@ -149,7 +149,7 @@ std::vector<std::string> find_configs(const std::vector<std::string>& names) {
 }
 
 // The script says itself what was checked: nothing is left to the environment of the job.
-void decide(Job& job, const Program& program, const std::vector<std::string>& configs,
+void decide(SlurmJob& job, const Program& program, const std::vector<std::string>& configs,
             const Surroundings& here) {
   Values decided = decided_values(job.kind, here.environment);
   if (decided.contains("MODEL_CONFIG")) {
@@ -191,7 +191,7 @@ void check_image(const Program& program, const std::vector<JobKind>& kinds,
 }
 
 // What was said by options; these hold with and without a configuration.
-void read_values(const Program& program, Job& job) {
+void read_values(const Program& program, SlurmJob& job) {
   auto take = [&](const char* option, const char* variable) {
     if (auto value = program.given<std::string>(option)) job.values[variable] = *value;
   };
@@ -205,7 +205,7 @@ void read_values(const Program& program, Job& job) {
 }
 
 // Programs beside neox-submit serve where none are in PATH.
-std::string programs_to_add(const Job& job, const Surroundings& here) {
+std::string programs_to_add(const SlurmJob& job, const Surroundings& here) {
   auto image = job.values.find("IMAGE");
   if (image == job.values.end() || !image->second.empty()) return "";
   std::error_code error;
@@ -214,7 +214,7 @@ std::string programs_to_add(const Job& job, const Surroundings& here) {
   return fs::exists(here.programs / "neox-train", error) ? here.programs.string() : "";
 }
 
-ConfigOptions config_options(const Job& job, const std::vector<std::string>& configs,
+ConfigOptions config_options(const SlurmJob& job, const std::vector<std::string>& configs,
                              const std::vector<std::string>& overrides) {
   const Values& v = job.values;
   std::string data = concat(v.at("DATA_PATH"), "/", v.at("DATASET"), "/", v.at("DATASET"));
@@ -232,7 +232,7 @@ std::optional<double> gigabytes(const Program& program) {
   return memory;
 }
 
-void check_training(Job& job, const Program& program, const std::vector<std::string>& configs,
+void check_training(SlurmJob& job, const Program& program, const std::vector<std::string>& configs,
                     CheckOptions::Files files, SubmitRequest& request) {
   Config config = load_config(config_options(job, configs, program.list("set")));
   CheckOptions options{
@@ -250,9 +250,9 @@ void check_training(Job& job, const Program& program, const std::vector<std::str
   request.notes.insert(request.notes.end(), checked.notes.begin(), checked.notes.end());
 }
 
-Job read_job(JobKind kind, const Program& program, const std::vector<std::string>& sbatch,
-             const Profile& profile) {
-  Job job = default_job(kind, profile.gpus_per_node);
+SlurmJob read_job(JobKind kind, const Program& program, const std::vector<std::string>& sbatch,
+                  const Profile& profile) {
+  SlurmJob job = default_job(kind, profile.gpus_per_node);
   read_slurm(program, sbatch, job);
   read_values(program, job);
   if (kind == JobKind::kTrain)
@@ -329,7 +329,7 @@ SubmitRequest read_submit_request(const Program& program, const std::vector<std:
       program.has("submit") ? CheckOptions::Files::kMustExist : CheckOptions::Files::kMayBeMissing;
   if (program.has("after")) files = CheckOptions::Files::kPreparedBefore;
   for (JobKind kind : kinds) {
-    Job job = read_job(kind, program, sbatch, request.profile);
+    SlurmJob job = read_job(kind, program, sbatch, request.profile);
     if (!trains || kind == JobKind::kTrain) read_size(program, job);
     if (kind == kinds.front()) job.slurm.after = word(program, "after");
     if (kinds.size() == 1) job.name = word(program, "job-name");
@@ -350,7 +350,7 @@ SubmitRequest read_submit_request(const Program& program, const std::vector<std:
 void carry_out(const SubmitRequest& request, std::ostream& out) {
   using Action = SubmitRequest::Action;
   if (request.action == Action::kSubmit) return submit_jobs(request.jobs, request.profile, out);
-  for (const Job& job : request.jobs) {
+  for (const SlurmJob& job : request.jobs) {
     std::string script = job_script(job, request.profile);
     if (request.action == Action::kPrint) {
       out << script;

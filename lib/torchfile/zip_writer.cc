@@ -13,8 +13,7 @@
 namespace neox::torchfile {
 namespace {
 
-constexpr uint64_t kAlignment = 64, kLocalBytes = 30;
-constexpr uint32_t kIn64 = 0xffffffff;  // the number stands in the zip64 field
+constexpr uint64_t kAlignment = 64;
 constexpr uint16_t kVersion = 45, kUtf8 = 0x0800, kZip64Field = 1;
 constexpr uint16_t kPaddingField = 0x4246;  // "FB", as PyTorch's own
 
