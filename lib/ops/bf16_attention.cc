@@ -168,7 +168,7 @@ struct HeadOutput {
   Bf16Matrix out, dout;
   const float* log_sum;
 };
-struct HeadGradients {
+struct Bf16Gradients {
   uint16_t *dq, *dk, *dv;
   int64_t stride;
 };
@@ -188,7 +188,7 @@ class HeadBackward {
       r_.dot[i] =
           dot_bf16(y.out.data + i * y.out.row_stride, y.dout.data + i * y.dout.row_stride, D_);
   }
-  void run(const HeadGradients& to) {
+  void run(const Bf16Gradients& to) {
     std::fill_n(r_.dq, T_ * D_, 0.0F);
     for (int64_t key = 0; key < T_; key += kBackKeys) {
       int64_t keys = std::min(kBackKeys, T_ - key);

@@ -23,8 +23,8 @@ using at::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 
-constexpr int64_t kQueries = 128;  // of a block: with 2048 keys, their scores take 1 MB
-constexpr int64_t kKeys = 512;     // of a block of the backward pass
+constexpr int64_t kBlockQueries = 128;  // of a block: with 2048 keys, their scores take 1 MB
+constexpr int64_t kBlockKeys = 512;     // of a block of the backward pass
 
 float scale_of(const Tensor& q) { return 1 / std::sqrt(static_cast<float>(q.size(-1))); }
 
@@ -42,8 +42,8 @@ struct Head {
 void forward(const Head& head, Tensor& workspace) {
   int64_t T = head.q.size(0);
   float scale = scale_of(head.q);
-  for (int64_t from = 0; from < T; from += kQueries) {
-    int64_t n = std::min(kQueries, T - from), keys = from + n;
+  for (int64_t from = 0; from < T; from += kBlockQueries) {
+    int64_t n = std::min(kBlockQueries, T - from), keys = from + n;
     Tensor scores = workspace.narrow(0, 0, n * keys).view({n, keys});
     at::mm_out(scores, head.q.narrow(0, from, n), head.k.narrow(0, 0, keys).t());
     auto* row = scores.mutable_data_ptr<float>();
@@ -68,16 +68,16 @@ void backward(const Head& head, const HeadGradients& d, Tensor& workspace) {
   float scale = scale_of(head.q);
   const float *out = head.out.const_data_ptr<float>(), *dout = d.dout.const_data_ptr<float>();
   int64_t out_stride = head.out.stride(0), dout_stride = d.dout.stride(0);
-  for (int64_t from = 0; from < T; from += kQueries) {
-    int64_t n = std::min(kQueries, T - from);
-    float dot[kQueries];
+  for (int64_t from = 0; from < T; from += kBlockQueries) {
+    int64_t n = std::min(kBlockQueries, T - from);
+    float dot[kBlockQueries];
     for (int64_t i = 0; i < n; ++i)
       dot[i] = row_dot(out + (from + i) * out_stride, dout + (from + i) * dout_stride, D);
     Tensor q = head.q.narrow(0, from, n), dy = d.dout.narrow(0, from, n);
-    for (int64_t key = 0; key < from + n; key += kKeys) {
-      int64_t keys = std::min(kKeys, from + n - key);
+    for (int64_t key = 0; key < from + n; key += kBlockKeys) {
+      int64_t keys = std::min(kBlockKeys, from + n - key);
       Tensor p = workspace.narrow(0, 0, n * keys).view({n, keys});
-      Tensor ds = workspace.narrow(0, kQueries * kKeys, n * keys).view({n, keys});
+      Tensor ds = workspace.narrow(0, kBlockQueries * kBlockKeys, n * keys).view({n, keys});
       Tensor k = head.k.narrow(0, key, keys), v = head.v.narrow(0, key, keys);
       at::mm_out(p, q, k.t());
       at::mm_out(ds, dy, v.t());
@@ -114,7 +114,7 @@ class CausalAttention : public torch::autograd::Function<CausalAttention> {
     Tensor wide_q = wide(q), wide_k = wide(k), wide_v = wide(v), out = heads_inside(wide_q);
     int64_t B = q.size(0), H = q.size(1), T = q.size(2);
     Tensor log_sum = at::empty({B, H, T}, wide_q.options());
-    each_head(wide_q, std::min(kQueries, T) * T, [&](int64_t b, int64_t h, Tensor& workspace) {
+    each_head(wide_q, std::min(kBlockQueries, T) * T, [&](int64_t b, int64_t h, Tensor& workspace) {
       neox::forward(head(wide_q, wide_k, wide_v, out, log_sum, b, h), workspace);
     });
     out = out.to(q.scalar_type());
@@ -127,7 +127,7 @@ class CausalAttention : public torch::autograd::Function<CausalAttention> {
     Tensor q = wide(s[0]), k = wide(s[1]), v = wide(s[2]), out = wide(s[3]), dout = wide(grad[0]);
     if (dout.stride(3) != 1) dout = dout.contiguous();
     Tensor dq = heads_inside(q).zero_(), dk = heads_inside(k).zero_(), dv = heads_inside(v).zero_();
-    each_head(q, 2 * kQueries * kKeys, [&](int64_t b, int64_t h, Tensor& workspace) {
+    each_head(q, 2 * kBlockQueries * kBlockKeys, [&](int64_t b, int64_t h, Tensor& workspace) {
       neox::backward(head(q, k, v, out, s[4], b, h), {dout[b][h], dq[b][h], dk[b][h], dv[b][h]},
                      workspace);
     });

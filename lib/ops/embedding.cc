@@ -20,7 +20,7 @@ using at::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 
-constexpr int64_t kGrain = 16384;  // elements that are worth a thread
+constexpr int64_t kCopyGrain = 16384;  // elements that are worth a thread
 
 // Of a table, or of a rank's part of one.
 struct Part {
@@ -45,15 +45,16 @@ Tensor rows_of(const Part& part, const Tensor& rows) {
   auto bytes = static_cast<size_t>(C) * table.element_size();
   const auto* from = static_cast<const char*>(table.const_data_ptr());
   auto* to = static_cast<char*>(out.mutable_data_ptr());
-  at::parallel_for(0, n, kGrain / std::max<int64_t>(C, 1) + 1, [&](int64_t first, int64_t last) {
-    for (int64_t i = first; i < last; ++i) {
-      char* row = to + static_cast<size_t>(i) * bytes;
-      if (part.has(at[i]))
-        std::memcpy(row, from + static_cast<size_t>(at[i] - part.first) * bytes, bytes);
-      else
-        std::memset(row, 0, bytes);
-    }
-  });
+  at::parallel_for(
+      0, n, kCopyGrain / std::max<int64_t>(C, 1) + 1, [&](int64_t first, int64_t last) {
+        for (int64_t i = first; i < last; ++i) {
+          char* row = to + static_cast<size_t>(i) * bytes;
+          if (part.has(at[i]))
+            std::memcpy(row, from + static_cast<size_t>(at[i] - part.first) * bytes, bytes);
+          else
+            std::memset(row, 0, bytes);
+        }
+      });
   return out;
 }
 
@@ -65,13 +66,15 @@ void add_on_cpu(const Part& part, const Tensor& rows, const Tensor& dy) {
   const auto* at = rows.const_data_ptr<int64_t>();
   const T* from = dy.const_data_ptr<T>();
   W* to = part.table.mutable_data_ptr<W>();
-  at::parallel_for(0, C, kGrain / std::max<int64_t>(n, 1) + 1, [&](int64_t first, int64_t last) {
-    for (int64_t i = 0; i < n; ++i) {
-      if (!part.has(at[i])) continue;
-      W* sum = to + (at[i] - part.first) * C;
-      for (int64_t c = first; c < last; ++c) sum[c] += static_cast<W>(from[i * C + c]);
-    }
-  });
+  at::parallel_for(0, C, kCopyGrain / std::max<int64_t>(n, 1) + 1,
+                   [&](int64_t first, int64_t last) {
+                     for (int64_t i = 0; i < n; ++i) {
+                       if (!part.has(at[i])) continue;
+                       W* sum = to + (at[i] - part.first) * C;
+                       for (int64_t c = first; c < last; ++c)
+                         sum[c] += static_cast<W>(from[i * C + c]);
+                     }
+                   });
 }
 
 // Sizes do not depend on which rows they are, and nothing asks the device, so it can be recorded.

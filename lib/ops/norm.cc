@@ -41,7 +41,7 @@ void norm_gradient_cpu(const NormGradientRows& r) {
   with_cpu_type(r.type, rows);
 }
 
-at::TensorOptions statistics(const Tensor& x) {
+at::TensorOptions statistics_options(const Tensor& x) {
   return x.options().dtype(at::toOpMathType(x.scalar_type()));
 }
 
@@ -95,7 +95,7 @@ class Norms : public torch::autograd::Function<Norms> {
     if (in.sums()) r.sum = out[0].mutable_data_ptr();
     for (int n = 0; n < r.norms; ++n)
       r.out[n] = out.emplace_back(at::empty_like(in.x)).mutable_data_ptr();
-    Tensor mean = at::empty({r.rows}, statistics(x)), scale = at::empty_like(mean);
+    Tensor mean = at::empty({r.rows}, statistics_options(x)), scale = at::empty_like(mean);
     r.mean = mean.mutable_data_ptr();
     r.scale = scale.mutable_data_ptr();
     if (r.rows > 0) x.is_cuda() ? norm_cuda(r) : norm_cpu(r);
