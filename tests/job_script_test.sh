@@ -132,6 +132,14 @@ does_not 'NEOX_JOB_END_TIME'
 run 2.train.sbatch SLURM_JOB_END_TIME=99 END=2026-11-21T15:00:55
 does_not 'NEOX_JOB_END_TIME|squeue'
 
+# An element of an array means itself alone; the last one's number is that of the array.
+array=(SLURM_ARRAY_JOB_ID=7 SLURM_ARRAY_TASK_ID=3)
+run 2.train.sbatch "${array[@]}" CODE=75 END=2026-11-21T15:00:55
+does '^squeue .*-j 7_3 '
+does '^scontrol requeue 7_3$'
+run_signalled TERM 2.train.sbatch "${array[@]}"
+does '^scancel --signal=TERM 7_3$'
+
 # Codes.
 for c in 75 76 137 143; do
   run 2.train.sbatch CODE=$c SLURM_RESTART_COUNT=9

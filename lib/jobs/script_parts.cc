@@ -141,10 +141,13 @@ esac
 )sh";
 
 const char* const kTimeLimit =
-    R"sh(# When the allocation ends, where Slurm itself does not say it to the job (before 23.02).
+    R"sh(# An element of an array by the name that is its alone: the number of the last one stands for the whole array.
+job=${SLURM_ARRAY_TASK_ID:+${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID}
+job=${job:-$SLURM_JOB_ID}
+# When the allocation ends, where Slurm itself does not say it to the job (before 23.02).
 unset NEOX_JOB_END_TIME
 if [ -z "${SLURM_JOB_END_TIME:-}" ]; then
-  end=$(squeue -h -j "$SLURM_JOB_ID" -o %e 2> /dev/null || true)
+  end=$(squeue -h -j "$job" -o %e 2> /dev/null || true)
   if [ -n "$end" ] && end=$(date -d "$end" +%s 2> /dev/null); then export NEOX_JOB_END_TIME=$end; fi
 fi
 )sh";
@@ -165,7 +168,7 @@ on_signal() {
   say "SIG$1 at $(date '+%F %T'), handed to all tasks"
   if [ "$1" = TERM ]; then
     terminated=yes
-    timeout 5 scancel --signal=TERM "$SLURM_JOB_ID" 2> /dev/null || true  # srun would answer a SIGTERM by killing the tasks
+    timeout 5 scancel --signal=TERM "$job" 2> /dev/null || true  # srun would answer a SIGTERM by killing the tasks
   elif [ -n "$pid" ]; then
     while [ $((SECONDS - started)) -lt 2 ]; do sleep 1; done  # srun dies of a signal before it has set itself up
     kill -"$1" "$pid" 2> /dev/null || true
@@ -175,7 +178,7 @@ trap 'on_signal USR1' USR1
 trap 'on_signal TERM' TERM
 
 restarts=${SLURM_RESTART_COUNT:-0}
-say "job $SLURM_JOB_ID (restart $restarts of at most $MAX_RESTARTS) on ${SLURM_JOB_NODELIST:-?}, ${IMAGE:-no image}: ${command[*]}"
+say "job $job (restart $restarts of at most $MAX_RESTARTS) on ${SLURM_JOB_NODELIST:-?}, ${IMAGE:-no image}: ${command[*]}"
 # Slurm names the files and sockets of PMIx after job and step. What a killed step left of them on a node would keep a step of
 # its name from starting there, and its orphans could talk to it: each life of the job leaves out one more number of steps.
 case " ${step[*]} " in
@@ -197,10 +200,10 @@ requeue() {
     say "$1; asks Slurm for restart $((restarts + 1)) of at most $MAX_RESTARTS"
     # What keeps failing at once may need Slurm to see first that a node is dead: each try waits longer.
     if [ "$code" != 75 ] && [ $((SECONDS - started)) -lt 60 ]; then sleep $((restarts < 6 ? 5 * restarts : 30)); fi
-    scontrol requeue "$SLURM_JOB_ID" || say "scontrol requeue failed; submit the job again and it goes on"
+    scontrol requeue "$job" || say "scontrol requeue failed; submit the job again and it goes on"
   fi
 }
-say "job $SLURM_JOB_ID ended with code $code"
+say "job $job ended with code $code"
 end=${SLURM_JOB_END_TIME:-${NEOX_JOB_END_TIME:-}}
 if [ -n "$terminated" ] && { [ -z "$end" ] || [ "$(date +%s)" -lt $((end - 60)) ]; }; then
   say "ended by SIGTERM before its time (scancel, preemption, a failed node): Slurm decides whether it is requeued"
