@@ -77,6 +77,8 @@ run 2.train.sbatch FSX_PATH=/lustre DATASET=pile DATA_PATH=/data NCCL_SOCKET_IFN
 does 'data_path=/data/pile/pile_text_document .*save=/lustre/gpt-neox/70M_checkpoints .* --set train_iters=5$'
 does '^env NCCL_SOCKET_IFNAME=eth0'
 does '^env NCCL_P2P_DISABLE=1'
+run 2.train.sbatch SLURM_EXPORT_ENV=NONE  # of sbatch --export=NONE
+does '^env SLURM_EXPORT_ENV=ALL$'
 run 2.train.sbatch NCCL_SOCKET_IFNAME=
 does '^env NCCL_SOCKET_IFNAME=$'
 run 2.train.sbatch CHECKPOINT_PATH=/c MAX_RESTARTS=0 CODE=75

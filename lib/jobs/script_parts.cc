@@ -83,6 +83,7 @@ name=${name%.*}
 )sh";
 
 const char* const kStep = R"sh(step=(srun -l --kill-on-bad-exit=1)
+export SLURM_EXPORT_ENV=ALL  # what is exported here reaches the tasks, also after sbatch --export=NONE
 if [ -n "${SLURM_CPUS_PER_TASK:-}" ]; then
   export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK  # srun of Slurm 22.05 and later does not take it from sbatch
 else
