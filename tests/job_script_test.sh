@@ -142,6 +142,9 @@ does '^scontrol requeue 7_3$'
 run_signalled TERM 2.train.sbatch "${array[@]}"
 does '^scancel --signal=TERM 7_3$'
 
+run 2.train.sbatch SLURM_HET_SIZE=2
+says 'this job has 2 components; the run takes the nodes of the first one alone'
+
 # Codes.
 for c in 75 76 137 143; do
   run 2.train.sbatch CODE=$c SLURM_RESTART_COUNT=9

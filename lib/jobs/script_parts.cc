@@ -178,6 +178,7 @@ on_signal() {
 trap 'on_signal USR1' USR1
 trap 'on_signal TERM' TERM
 
+if [ -n "${SLURM_HET_SIZE:-}" ]; then say "this job has $SLURM_HET_SIZE components; the run takes the nodes of the first one alone"; fi
 restarts=${SLURM_RESTART_COUNT:-0}
 say "job $job (restart $restarts of at most $MAX_RESTARTS) on ${SLURM_JOB_NODELIST:-?}, ${IMAGE:-no image}: ${command[*]}"
 # Slurm names the files and sockets of PMIx after job and step. What a killed step left of them on a node would keep a step of
