@@ -13,7 +13,7 @@
 
 namespace neox {
 
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Place, slice, offset, line)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(BlockEnd, slice, offset, line)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(DatasetPart, lead, documents, tokens)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(DatasetState, part, last)
 
@@ -60,7 +60,7 @@ SharePoint to_point(const Json& json) {
                    .tally = json.at("tally"),
                    .states = json.at("states"),
                    .finished = json.at("finished")};
-  if (json.contains("place")) point.place = json.at("place").get<Place>();
+  if (json.contains("place")) point.place = json.at("place").get<BlockEnd>();
   return point;
 }
 
