@@ -109,6 +109,9 @@ does_not '--cpu-bind'
 # Images.
 run 2.train.sbatch IMAGE="$here/image.sqsh"
 does "--container-image=$here/image.sqsh --container-mounts=/fsx:/fsx,$here/job:$here/job --container-workdir=$here/job neox-train"
+mkdir "$here/paths" && touch "$here/paths/local.yml"
+run 2.train.sbatch IMAGE="$here/image.sqsh" -- "$here/paths/local.yml" /none/other.yml
+does "--container-mounts=/fsx:/fsx,$here/job:$here/job,$here/paths:$here/paths --"
 run 2.train.sbatch ENROOT_IMAGE="$here/image.sqsh" CONTAINER_MOUNT="$here:$here"
 does "--container-image=$here/image.sqsh --container-mounts=$here:$here --"
 run 2.train.sbatch IMAGE=docker://nvcr.io#x/neox:1 CONTAINER_MOUNT="$here:/work"

@@ -124,7 +124,9 @@ case $IMAGE in
   /* | ./*) [ -e "$IMAGE" ] || die 74 "IMAGE=$IMAGE does not exist; build it (0.build-image.sbatch), or run the programs in PATH with IMAGE=" ;;
 esac
 mount_too "$PWD"
-case ${MODEL_CONFIG:-} in /*) mount_too "${MODEL_CONFIG%/*}" ;; esac
+for word in "${command[@]}"; do  # configurations and tokenizers
+  case $word in /*.yml | /*.yaml | /*.json) if [ -f "$word" ]; then mount_too "${word%/*}"; fi ;; esac
+done
 case $IMAGE in
   "")
     command -v "${command[0]}" > /dev/null ||
