@@ -1,5 +1,9 @@
 // Configurations and command lines that cannot be used, and what neox-generate refuses.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include "bad_input.h"
+#include "base/program.h"
 
 namespace neox::testing {
 namespace {
@@ -158,6 +162,14 @@ TEST(Output, ThatAFullDiskTookIsAnError) {
     EXPECT_EQ(ended.code, 74);
     EXPECT_NE(ended.err.find("standard output: No space left"), std::string::npos) << ended.err;
   }
+}
+
+TEST(Output, NoFileTakesTheNumberOfAClosedStream) {
+  Child child([] {
+    for (int fd : {0, 1, 2}) ::close(fd);
+    return run_program("test", [] { return ::open("/dev/null", O_RDONLY); });
+  });
+  EXPECT_GT(child.end().code, 2);
 }
 
 TEST(Output, BeyondTheLimitOfFileSizesIsAnErrorWithAMessage) {

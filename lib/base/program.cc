@@ -1,5 +1,8 @@
 #include "base/program.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
@@ -93,11 +96,19 @@ int end_output(int code) {
   return code;
 }
 
+// The next files that are opened take the numbers of closed streams, and what is written to a
+// stream would go into them. What is put there can neither be read nor written, as one expects.
+void occupy_closed_streams() {
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd)
+    if (::fcntl(fd, F_GETFD) < 0) ::open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+}
+
 }  // namespace
 
 int run_program(const std::string& name, const std::function<int()>& body) {
   // A limit on the size of files (ulimit -f) becomes an error of the write, which has a message.
   std::signal(SIGXFSZ, SIG_IGN);
+  occupy_closed_streams();
   try {
     return end_output(body());
   } catch (const Error& e) {
