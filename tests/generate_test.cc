@@ -282,6 +282,14 @@ TEST_F(Program, LinesMayEndAsOnWindows) {
   EXPECT_EQ(text({"--file", file}), text({"--prompt", "the", "--prompt", "and"}));
 }
 
+TEST_F(Program, APartOfTheModelIsNotTheModel) {
+  Ended ended =
+      Child({program("neox-generate"), run().save(), "--prompt", "the", "--set", "num_layers=1"})
+          .end();
+  EXPECT_EQ(ended.code, 64);
+  EXPECT_NE(ended.err.find("another model than --set says"), std::string::npos) << ended.err;
+}
+
 TEST_F(Program, AFileWithoutPromptsIsRefused) {
   std::string file = run().dir().put("prompts", "\n \n");
   Ended ended = Child({program("neox-generate"), run().save(), "--file", file}).end();
