@@ -172,6 +172,19 @@ TEST(Output, NoFileTakesTheNumberOfAClosedStream) {
   EXPECT_GT(child.end().code, 2);
 }
 
+TEST(Output, OfTooLittleMemoryHasNoFrames) {
+  Child child([] {
+    return run_program("test", []() -> int {
+      throw std::runtime_error(
+          "can't allocate memory: 9 bytes\nframe #0: c10::alloc_cpu\nframe #1");
+    });
+  });
+  Ended ended = child.end();
+  EXPECT_EQ(ended.code, 70);
+  EXPECT_NE(ended.err.find("9 bytes\nThere is too little memory"), std::string::npos) << ended.err;
+  EXPECT_EQ(ended.err.find("frame #"), std::string::npos) << ended.err;
+}
+
 TEST(Output, BeyondTheLimitOfFileSizesIsAnErrorWithAMessage) {
   Training run;
   Ended ended = under_shell("ulimit -f 100;", run.command({}));

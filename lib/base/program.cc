@@ -96,6 +96,18 @@ int end_output(int code) {
   return code;
 }
 
+// Where memory ran out, LibTorch's list of frames says nothing that helps.
+std::string shown(const std::string& what) {
+  bool memory =
+      what.find("out of memory") != what.npos || what.find("allocate memory") != what.npos;
+  size_t frames = std::min(what.find("\nException raised from"), what.find("\nframe #"));
+  if (!memory || frames == what.npos) return what;
+  return concat(what.substr(0, frames),
+                "\nThere is too little memory. neox-train --dry-run estimates what a run needs; a "
+                "smaller train_micro_batch_size_per_gpu, checkpoint_activations: true and more "
+                "ranks need less.");
+}
+
 // The next files that are opened take the numbers of closed streams, and what is written to a
 // stream would go into them. What is put there can neither be read nor written, as one expects.
 void occupy_closed_streams() {
@@ -112,13 +124,13 @@ int run_program(const std::string& name, const std::function<int()>& body) {
   try {
     return end_output(body());
   } catch (const Error& e) {
-    std::cerr << name << ": " << e.what() << "\n";
+    std::cerr << name << ": " << shown(e.what()) << "\n";
     return static_cast<int>(e.exit());
   } catch (const std::bad_alloc&) {
     std::cerr << name << ": out of memory\n";
     return static_cast<int>(Exit::kInternal);
   } catch (const std::exception& e) {
-    std::cerr << name << ": " << e.what() << "\n";
+    std::cerr << name << ": " << shown(e.what()) << "\n";
     return static_cast<int>(Exit::kInternal);
   }
 }
