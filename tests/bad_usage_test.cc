@@ -106,7 +106,7 @@ const Case kGenerate[] = {
      }},
     {"long prompt",
      64,
-     {"prompt has 6", "48 positions", "shorten"},
+     {"the prompt '77", "has 6", "48 positions", "shorten"},
      with_checkpoint({"--prompt", std::string(60, '7')})},
     {"missing file of prompts", 74, {"no-prompts"}, with_checkpoint({"--file", "/no-prompts"})},
     {"no samples",
