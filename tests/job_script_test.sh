@@ -97,6 +97,11 @@ run 2.train.sbatch CUDA_VISIBLE_DEVICES=0,1
 does_not '--mpi'
 run 2.train.sbatch
 does '--ntasks-per-node=8'
+run 2.train.sbatch CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 SLURM_GPUS_ON_NODE=8 SLURM_GPUS_PER_NODE=h100:4
+does '--ntasks-per-node=4'
+does_not '--mpi'
+run 2.train.sbatch CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 SLURM_GPUS_ON_NODE=8 SLURM_GPUS_PER_NODE=0  # exclusive, and without GPUs
+does '--ntasks-per-node=8 --mpi=pmix'
 run 2.train.sbatch SLURM_JOB_NUM_NODES=1 SLURM_NTASKS_PER_NODE=1
 does '--ntasks-per-node=1'
 does_not '--mpi'

@@ -90,15 +90,17 @@ else
   step+=(--cpu-bind=none)  # every task may use all cores of its node; it takes its share by itself
 fi
 # GPUs talk through NCCL. Tasks on CPUs talk through MPI, whose processes find each other by PMIx.
+# With --exclusive this shell sees all GPUs of its node, and the tasks only those that --gpus-per-node asks for.
 on_gpus() {
-  if [ -n "${CUDA_VISIBLE_DEVICES+set}" ]; then [ -n "$CUDA_VISIBLE_DEVICES" ]; return; fi
-  [ "${SLURM_GPUS_ON_NODE:-0}" != 0 ] || [ -e /dev/nvidia0 ]
+  if [ -z "${CUDA_VISIBLE_DEVICES-unset}" ]; then return 1; fi
+  if [ -n "${SLURM_GPUS_PER_NODE:-}" ]; then [ "${SLURM_GPUS_PER_NODE##*:}" != 0 ]; return; fi
+  [ -n "${CUDA_VISIBLE_DEVICES:-}" ] || [ "${SLURM_GPUS_ON_NODE:-0}" != 0 ] || [ -e /dev/nvidia0 ]
 }
 )sh";
 
 const char* const kTasks =
     R"sh(# Said to srun and not to sbatch: Slurm would fix the number of tasks at the first start, and a job of --nodes=2-4 could not
-# go on with fewer nodes. sbatch --ntasks-per-node=N is taken over.
+# go on with fewer nodes. What sbatch was told is taken over: --ntasks-per-node=N, or --gpus-per-node=N.
 )sh";
 
 const char* const kImage =
