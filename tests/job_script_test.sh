@@ -23,7 +23,7 @@ for i in $(seq "${LASTS:-0}"); do sleep 0.1; done
 exit "${CODE:-0}"'
 stand_in scancel 'echo "scancel $*" >> "$HERE/log"; kill -TERM "$(cat "$HERE/pid")"; exit 1'
 stand_in scontrol 'echo "scontrol $*" >> "$HERE/log"; exit "${SCONTROL_CODE:-0}"'
-stand_in squeue 'echo "squeue $*" >> "$HERE/log"; echo "${END-NONE}"'
+stand_in squeue 'echo "squeue $* in ${SLURM_TIME_FORMAT-}" >> "$HERE/log"; echo "${END-NONE}"'
 stand_in sleep 'echo "sleep $1" >> "$HERE/log"; [ "${1%.*}" -lt 5 ] || set -- 0.1; exec /bin/sleep "$1"'  # nothing waits long
 for program in neox-train neox-prepare-data neox-convert apptainer; do stand_in $program ''; done
 
@@ -135,7 +135,8 @@ ends_with 64
 says 'neox-train is not in PATH'
 
 # The end of the allocation.
-run 2.train.sbatch END=2026-11-21T15:00:55
+run 2.train.sbatch END=2026-11-21T15:00:55 SLURM_TIME_FORMAT=relative
+does '^squeue .* in standard$'
 does "^env NEOX_JOB_END_TIME=$(date -d 2026-11-21T15:00:55 +%s)"
 run 2.train.sbatch END=NONE NEOX_JOB_END_TIME=5
 does_not 'NEOX_JOB_END_TIME'

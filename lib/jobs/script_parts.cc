@@ -152,7 +152,7 @@ job=${job:-$SLURM_JOB_ID}
 # When the allocation ends, where Slurm itself does not say it to the job (before 23.02).
 unset NEOX_JOB_END_TIME
 if [ -z "${SLURM_JOB_END_TIME:-}" ]; then
-  end=$(squeue -h -j "$job" -o %e 2> /dev/null || true)
+  end=$(SLURM_TIME_FORMAT=standard squeue -h -j "$job" -o %e 2> /dev/null || true)
   if [ -n "$end" ] && end=$(date -d "$end" +%s 2> /dev/null); then export NEOX_JOB_END_TIME=$end; fi
 fi
 )sh";
