@@ -302,6 +302,12 @@ TEST_F(SubmitTest, JobsBehindATrainingTakeItsSaveAndNoGpuWhereItHasNone) {
   }
 }
 
+TEST_F(SubmitTest, AJobOnCpusSaysSoWhateverItsNodesHave) {
+  std::string line = "export CUDA_VISIBLE_DEVICES=  # on CPUs";
+  EXPECT_NE(render({"train", "--gpus-per-node", "0"}).find(line), std::string::npos);
+  EXPECT_EQ(render({"train"}).find(line), std::string::npos);
+}
+
 TEST_F(SubmitTest, MoreTasksThanGpusAreRefused) {
   expect_refused("70M.yml", {"--gpus-per-node", "4", "--tasks-per-node", "8"},
                  {"--tasks-per-node 8 with --gpus-per-node 4", "take --tasks-per-node 4"});

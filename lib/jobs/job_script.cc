@@ -102,6 +102,10 @@ std::string command(const Job& job) {
 std::string step(const Job& job, const Profile& profile) {
   std::string out = kStep;
   if (job.kind == JobKind::kTrain) {
+    if (job.gpus.per_node == 0)
+      out +=
+          "export CUDA_VISIBLE_DEVICES=  # on CPUs, whatever --exclusive shows of the nodes' "
+          "GPUs\n";
     std::string tasks = concat(job.tasks_per_node);
     out += kTasks;
     if (job.tasks_per_node == job.gpus.per_node) {
