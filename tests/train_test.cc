@@ -256,7 +256,7 @@ TEST(Finetune, IsRefusedIntoTheDirectoryItBeginsFrom) {
 TEST(Finetune, WithoutTheOptimizersStateProgressStays) {
   Training first, second;
   ASSERT_EQ(first.train({"exit_interval=10"}).code, 0);
-  Ended ended = second.train({"no_load_optim=true", "load=" + first.save()});
+  Ended ended = second.train({"no_load_optim=true", "load=" + first.save(), "min_lr=0"});
   ASSERT_EQ(ended.code, 0) << ended.err;
   EXPECT_EQ(second.losses().begin()->first, 11);
   EXPECT_EQ(second.state(20).optimizer_steps, 10);

@@ -160,7 +160,9 @@ Start find_start(Config& config, const Tokenizer* tokenizer, int64_t data_ranks,
           stored.global_batch > 0, dir.string(),
           " holds weights alone, as neox-convert writes them; set finetune: true to begin a "
           "run from them");
-      choose_schedule(config, stored, dir.string());
+      bool left_out = start.resume == Resume::kNoOptimizer &&
+                      config.schedule.on_resume == ScheduleOnResume::kMustAgree;
+      if (!left_out) choose_schedule(config, stored, dir.string());
       if (control.rank() == 0) say_kept_batch(config, stored, dir.string());
       start.state = stored;
       start.batch = plan_batch(config, data_ranks, stored.global_batch);
