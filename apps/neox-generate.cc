@@ -10,56 +10,65 @@
 #include "launch/front.h"
 #include "launch/openmp.h"
 
+using namespace neox;
+namespace po = boost::program_options;
+
+namespace {
+
+const ProgramInfo kInfo = {
+    "neox-generate", "Generates text from a checkpoint of neox-train.", "CHECKPOINT [options]",
+    "CHECKPOINT is the save directory of a run (its newest checkpoint is taken) or a global_step "
+    "directory.\n"
+    "Without --prompt or --file it asks for prompts, one a line.\n"
+    "Weights have the type that the run trained with; --set precision=bf16 (fp32) gives another. "
+    "On a CPU bf16 is the faster one.",
+    "  neox-generate build/quickstart/checkpoints --prompt \"The secret of\"\n"
+    "  neox-generate checkpoints/global_step1000 --prompt \"Once\" --temperature 0.8 --top-p 0.9 "
+    "--seed 7\n"
+    "  neox-generate checkpoints --file prompts.txt --batch-size 8 --num-samples 3\n"
+    "  neox-generate checkpoints --prompt \"\" --num-samples 10 --temperature 1 --json\n"
+    "  neox-generate checkpoints --prompt \"Once\" --set precision=bf16\n"};
+
+void add_options(Program& program) {
+  using Strings = std::vector<std::string>;
+  auto add = program.options().add_options();
+  add("checkpoint", po::value<std::string>(), "run or global_step directory");
+  add("prompt", po::value<Strings>(),
+      "text to continue; may be given several times; empty: a text without a prompt");
+  add("file", po::value<std::string>(), "file of prompts, one a line");
+  add("max-tokens", po::value<int64_t>(),
+      "at most so many new tokens (default: maximum_tokens of the config)");
+  add("temperature", po::value<double>(), "0: the likeliest token; higher: more varied");
+  add("top-k", po::value<int64_t>(), "draw among the k likeliest tokens only");
+  add("top-p", po::value<double>(), "draw among the likeliest tokens that sum to p only");
+  add("seed", po::value<int64_t>()->default_value(1234), "equal seeds give equal texts");
+  add("num-samples", po::value<int64_t>()->default_value(1), "texts for each prompt");
+  add("json",
+      "an object a line for each text: context, text (without the prompt), length, finished");
+  add("batch-size", po::value<int64_t>()->default_value(1),
+      "texts at once; it changes none of them");
+  add("vocab-file", po::value<std::string>(), "tokenizer, where it has moved since training");
+  add("merge-file", po::value<std::string>(), "its merges.txt (GPT-2 files)");
+  add("set", po::value<Strings>(),
+      "key=value, on top of the checkpoint's config; e.g. precision=fp32");
+  program.positional("checkpoint", 1);
+}
+
+int run(int argc, char** argv) {
+  Program program(kInfo);
+  add_options(program);
+  if (!program.parse(argc, argv)) return 0;
+  if constexpr (kFront)
+    become_whole_program();
+  else
+    run_session(session_options(program), std::cin, std::cout, ::isatty(STDIN_FILENO) != 0);
+  return 0;
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
-  using namespace neox;
-  namespace po = boost::program_options;
   let_openmp_threads_sleep();
   keep_freed_memory();
-  return run_program("neox-generate", [&] {
-    Program program({
-        .name = "neox-generate",
-        .summary = "Generates text from a checkpoint of neox-train.",
-        .usage = "CHECKPOINT [options]",
-        .description =
-            "CHECKPOINT is the save directory of a run (its newest checkpoint is taken) "
-            "or a global_step directory.\n"
-            "Without --prompt or --file it asks for prompts, one a line.\n"
-            "Weights have the type that the run trained with; --set precision=bf16 (fp32) "
-            "gives another. On a CPU bf16 is the faster one.",
-        .examples =
-            "  neox-generate build/quickstart/checkpoints --prompt \"The secret of\"\n"
-            "  neox-generate checkpoints/global_step1000 --prompt \"Once\" --temperature "
-            "0.8 --top-p 0.9 --seed 7\n"
-            "  neox-generate checkpoints --file prompts.txt --batch-size 8 --num-samples 3\n"
-            "  neox-generate checkpoints --prompt \"\" --num-samples 10 --temperature 1 --json\n"
-            "  neox-generate checkpoints --prompt \"Once\" --set precision=bf16\n",
-    });
-    program.options().add_options()("checkpoint", po::value<std::string>(),
-                                    "run or global_step directory")(
-        "prompt", po::value<std::vector<std::string>>(),
-        "text to continue; may be given several times; empty: a text without a prompt")(
-        "file", po::value<std::string>(), "file of prompts, one a line")(
-        "max-tokens", po::value<int64_t>(),
-        "at most so many new tokens (default: maximum_tokens of the config)")(
-        "temperature", po::value<double>(), "0: the likeliest token; higher: more varied")(
-        "top-k", po::value<int64_t>(), "draw among the k likeliest tokens only")(
-        "top-p", po::value<double>(), "draw among the likeliest tokens that sum to p only")(
-        "seed", po::value<int64_t>()->default_value(1234), "equal seeds give equal texts")(
-        "num-samples", po::value<int64_t>()->default_value(1), "texts for each prompt")(
-        "json",
-        "an object a line for each text: context, text (without the prompt), length, finished")(
-        "batch-size", po::value<int64_t>()->default_value(1),
-        "texts at once; it changes none of them")("vocab-file", po::value<std::string>(),
-                                                  "tokenizer, where it has moved since training")(
-        "merge-file", po::value<std::string>(), "its merges.txt (GPT-2 files)")(
-        "set", po::value<std::vector<std::string>>(),
-        "key=value, on top of the checkpoint's config; e.g. precision=fp32");
-    program.positional("checkpoint", 1);
-    if (!program.parse(argc, argv)) return 0;
-    if constexpr (kFront)
-      become_whole_program();
-    else
-      return run_session(session_options(program), std::cin, std::cout,
-                         ::isatty(STDIN_FILENO) != 0);
-  });
+  return run_program("neox-generate", [&] { return run(argc, argv); });
 }

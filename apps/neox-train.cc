@@ -11,20 +11,58 @@
 #include "launch/openmp.h"
 #include "train/job.h"
 
-namespace neox {
+using namespace neox;
+namespace po = boost::program_options;
+
 namespace {
 
 using Strings = std::vector<std::string>;
 
+const ProgramInfo kInfo = {
+    "neox-train", "Trains GPT-NeoX models from GPT-NeoX configuration files.",
+    "CONFIG... [options]",
+    "The files (YAML or JSON) are merged left to right. A run resumes from the newest checkpoint "
+    "by "
+    "itself: start it\n"
+    "again with the same command. SIGUSR1, SIGTERM and Ctrl-C save and stop (exit code 75).\n"
+    "Under srun or mpirun each task is a rank.\n"
+    "Every key of the configuration is an option too: --num-layers 12 is --set num_layers=12.",
+    "  neox-train configs/quickstart.yml\n"
+    "  neox-train 70M local.yml -d configs/pythia --set train_iters=1000\n"
+    "  neox-train configs/t9k/1-3B.yml --vocab_file vocab.json --merge_file merges.txt "
+    "--data_path enwik8/enwik8_text_document --checkpoint_dir runs/1-3B\n"
+    "  neox-train configs/pythia/70M.yml paths.yml --dry-run   # memory, work and disk before you "
+    "start\n"
+    "  neox-train configs/quickstart.yml --explain             # every value and where it comes "
+    "from\n"
+    "  neox-train configs/quickstart.yml --set model_parallel_size=2 --spawn 2\n"};
+
+void add_options(Program& program) {
+  auto add = program.options().add_options();
+  add("config", po::value<Strings>(), "configuration file; .yml may be left out");
+  add("directory,d", po::value<std::string>()->default_value(""),
+      "directory of the configuration files");
+  add("set", po::value<Strings>(), "key=value: overrides the files; dots reach into dictionaries");
+  add("default", po::value<Strings>(),
+      "key=value, where neither files nor --set mention the key (job scripts give paths so)");
+  add("deepspeed-config", po::value<std::string>()->default_value(""),
+      "DeepSpeed's JSON file: its keys win over those of the files");
+  add("checkpoint-dir", po::value<std::string>(), "directory of checkpoints: save and load");
+  add("spawn", po::value<int>()->default_value(1),
+      "ranks for each process: threads on the CPU, processes on GPUs");
+  add("explain", "print every key with its value and where it comes from, and stop");
+  add("dry-run", "print parameters, memory, work, checkpoints and disk of the run, and stop");
+  add("keys", "print the table of all keys (Markdown), and stop");
+  program.positional("config", -1);
+  program.others({.option = "set", .take = take_key_flag, .suggest = suggest_key_flag});
+}
+
 ConfigOptions config_options(const Program& program) {
-  auto all = [&](const char* option) {
-    return program.has(option) ? program.get<Strings>(option) : Strings();
-  };
-  ConfigOptions options{.files = all("config"),
+  ConfigOptions options{.files = program.list("config"),
                         .directory = program.get<std::string>("directory"),
                         .deepspeed_config = program.get<std::string>("deepspeed-config"),
-                        .overrides = all("set"),
-                        .defaults = all("default")};
+                        .overrides = program.list("set"),
+                        .defaults = program.list("default")};
   if (program.has("checkpoint-dir"))
     for (const char* key : {"save", "load"})
       options.overrides.insert(
@@ -33,69 +71,31 @@ ConfigOptions config_options(const Program& program) {
   return options;
 }
 
+int run(int argc, char** argv) {
+  Program program(kInfo);
+  add_options(program);
+  if (!program.parse(argc, argv)) return 0;
+  if (program.has("keys")) return std::cout << key_table_markdown(), 0;
+  int ranks = program.get<int>("spawn");
+  check_usage(ranks >= 1, "--spawn ", ranks, ": the number of ranks must be at least 1");
+  if (kFront && !program.has("explain")) become_whole_program();
+  Config config = load_config(config_options(program));
+  if (program.has("explain")) return std::cout << explain(config), 0;
+  if constexpr (!kFront) {
+    bool fewest = program.args()["spawn"].defaulted();
+    if (program.has("dry-run"))
+      return std::cout << dry_run(config, fewest ? fewest_ranks(config) : ranks), 0;
+    Environment env = environment();
+    return static_cast<int>(train(config, process_info(env, host_name()), env, ranks,
+                                  {argv, argv + argc}, install_stop_signals()));
+  }
+  return 0;
+}
+
 }  // namespace
-}  // namespace neox
 
 int main(int argc, char** argv) {
-  using namespace neox;
-  namespace po = boost::program_options;
   let_openmp_threads_sleep();
   keep_freed_memory();
-  return run_program("neox-train", [&] {
-    Program program({
-        .name = "neox-train",
-        .summary = "Trains GPT-NeoX models from GPT-NeoX configuration files.",
-        .usage = "CONFIG... [options]",
-        .description =
-            "The files (YAML or JSON) are merged left to right. A run resumes from the "
-            "newest checkpoint by itself: start it\n"
-            "again with the same command. SIGUSR1, SIGTERM and Ctrl-C save and stop "
-            "(exit code 75).\nUnder srun or mpirun each task is a rank.\nEvery key of "
-            "the configuration is an option too: --num-layers 12 is --set num_layers=12.",
-        .examples =
-            "  neox-train configs/quickstart.yml\n"
-            "  neox-train 70M local.yml -d configs/pythia --set train_iters=1000\n"
-            "  neox-train configs/t9k/1-3B.yml --vocab_file vocab.json --merge_file merges.txt "
-            "--data_path enwik8/enwik8_text_document --checkpoint_dir runs/1-3B\n"
-            "  neox-train configs/pythia/70M.yml paths.yml --dry-run   # memory, work and "
-            "disk before you start\n"
-            "  neox-train configs/quickstart.yml --explain             # every value and "
-            "where it comes from\n"
-            "  neox-train configs/quickstart.yml --set model_parallel_size=2 --spawn 2\n",
-    });
-    program.options().add_options()("config", po::value<Strings>(),
-                                    "configuration file; .yml may be left out")(
-        "directory,d", po::value<std::string>()->default_value(""),
-        "directory of the configuration files")(
-        "set", po::value<Strings>(),
-        "key=value: overrides the files; dots reach into dictionaries")(
-        "default", po::value<Strings>(),
-        "key=value, where neither files nor --set mention the key (job scripts give paths so)")(
-        "deepspeed-config", po::value<std::string>()->default_value(""),
-        "DeepSpeed's JSON file: its keys win over those of the files")(
-        "checkpoint-dir", po::value<std::string>(), "directory of checkpoints: save and load")(
-        "spawn", po::value<int>()->default_value(1),
-        "ranks for each process: threads on the CPU, processes on GPUs")(
-        "explain", "print every key with its value and where it comes from, and stop")(
-        "dry-run", "print parameters, memory, work, checkpoints and disk of the run, and stop")(
-        "keys", "print the table of all keys (Markdown), and stop");
-    program.positional("config", -1);
-    program.others({.option = "set", .take = take_key_flag, .suggest = suggest_key_flag});
-    if (!program.parse(argc, argv)) return 0;
-    if (program.has("keys")) return std::cout << key_table_markdown(), 0;
-    int ranks = program.get<int>("spawn");
-    check_usage(ranks >= 1, "--spawn ", ranks, ": the number of ranks must be at least 1");
-    if (kFront && !program.has("explain")) become_whole_program();
-    Config config = load_config(config_options(program));
-    if (program.has("explain")) return std::cout << explain(config), 0;
-    if constexpr (!kFront) {
-      bool fewest = program.args()["spawn"].defaulted();
-      if (program.has("dry-run"))
-        return std::cout << dry_run(config, fewest ? fewest_ranks(config) : ranks), 0;
-      Environment env = environment();
-      return static_cast<int>(train(config, process_info(env, host_name()), env, ranks,
-                                    {argv, argv + argc}, install_stop_signals()));
-    }
-    return 0;
-  });
+  return run_program("neox-train", [&] { return run(argc, argv); });
 }

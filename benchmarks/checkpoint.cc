@@ -2,7 +2,6 @@
 // weights, fp32 master, m, v), saved and loaded, beside the disk's own rate. Reads commands from
 // stdin, each answered by a line of JSON: write, async, load, raw_write, raw_read, copy.
 #include <ATen/Parallel.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/rand.h>

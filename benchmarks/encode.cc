@@ -5,7 +5,6 @@
 // frames.
 #include <ctime>
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstring>

@@ -11,7 +11,6 @@ same program. Prints the lines of harness/lines.py.
     python3 benchmarks/generate.py --shapes 160m,410m --rounds 3
 """
 import argparse
-import json
 import os
 import pathlib
 import sys

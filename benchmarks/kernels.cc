@@ -28,7 +28,6 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <functional>
-#include <iostream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 

@@ -144,7 +144,7 @@ int run(int argc, char** argv) {
   const double seconds = argc > 3 ? std::strtod(argv[3], nullptr) : 2;
   if (!std::filesystem::exists(prefix + ".idx")) write_dataset(prefix, gigabytes * 1e9);
   DataConfig config;
-  config.train_paths = {prefix};
+  config.train.paths = {prefix};
   config.cache_dir = prefix + ".index";
   const int64_t samples = IndexedDataset(prefix).num_tokens() / kSeq;
   auto open = [&] { return Sampler(config, kSeq, kVocab, -1, {.train = samples}); };

@@ -68,9 +68,16 @@ function(neox_module name)
   add_library(neox_${name} STATIC ${sources})
   add_library(neox::${name} ALIAS neox_${name})
   target_compile_options(neox_${name} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${NEOX_WARNINGS}>")
+  if(NEOX_COMPILE_TOGETHER)  # what one .cc defines for itself stands in an included file then
+    target_compile_options(neox_${name} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>")
+  endif()
   target_include_directories(neox_${name} PUBLIC ${PROJECT_SOURCE_DIR}/lib)
   target_link_libraries(neox_${name} PUBLIC ${ARG_DEPS} ${ARG_LINK})
   neox_precompile(neox_${name} code)
+  set_target_properties(neox_${name} PROPERTIES UNITY_BUILD ${NEOX_COMPILE_TOGETHER})
+  # Constants of kernels have the same names in many files; newer versions of CMake would join these, too.
+  list(FILTER sources INCLUDE REGEX "\\.cu$")
+  set_property(SOURCE ${sources} PROPERTY SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
 
 # What an installed tree holds, without the tests.

@@ -51,7 +51,6 @@ inline std::string archive_of(const std::vector<Member>& members, const std::str
 
 using Members = std::vector<Member>;
 inline std::string zip_of(const Members& members) { return archive_of(members, "zip"); }
-inline std::string tar_of(const Members& members) { return archive_of(members, "ustar"); }
 
 inline std::string compressed(const std::string& text, const std::string& filter) {
   return archive_of({{"data", text}}, "raw", filter);

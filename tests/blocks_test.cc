@@ -141,7 +141,7 @@ TEST_F(Blocks, GoOnFromEveryPlace) {
   for (auto texts : {BlockRules::Texts::kWhole, BlockRules::Texts::kParts}) {
     BlockRules rules{.texts = texts, .threads = 2};
     std::vector<Slice> slices = slices_of(input_, rules, 0, 1);
-    std::vector<BlockEnd> ends;
+    std::vector<ReadPosition> ends;
     std::vector<std::string> texts_of_blocks;
     BlockReader reader(slices, rules);
     while (auto block = reader.next()) {

@@ -2,7 +2,6 @@
 // expression engine does; slow, and shares nothing with the splitters but the classes of
 // characters.
 #pragma once
-#include <functional>
 #include <string_view>
 #include <vector>
 

@@ -14,14 +14,6 @@
 namespace neox {
 namespace {
 
-NextDocument each(const std::vector<std::string>& documents) {
-  return [documents, at = size_t{0}](std::string& text) mutable {
-    if (at == documents.size()) return false;
-    text = documents[at++];
-    return true;
-  };
-}
-
 // "t h, th e": the merges as text.
 std::string merges_of(const TrainedBpe& trained) {
   std::string text;

@@ -28,6 +28,13 @@ report "custom_function.h takes 2 s; include it in .cc files only" \
 report "kernels take raw pointers; no torch types in .cu files" \
   < <(find lib -name '*.cu' | including '(torch|ATen)/.*')
 
+# Two types of one name in one program are taken for one type, and nothing says so. Modules with a namespace of their own
+# (neox::wiki) are not looked at.
+report "a type of this name stands in another header of namespace neox, too" \
+  < <(find lib -name '*.h' -exec grep -lE '^namespace neox \{' {} + 2>/dev/null | sort |
+      xargs -r grep -HoE '^(struct|class|enum class) [A-Za-z0-9]+ *[:{]' |
+      sed -E 's/^([^:]*):(struct|class|enum class) ([A-Za-z0-9]+).*/\3 \1/' | sort | awk '$1 == name { print $2 } { name = $1 }')
+
 # Tables may be long, and so may tests that are tables of cases.
 long='^(lib/tokenizer/unicode_tables.cc|tests/tokenizer_test.cc|lib/config/keys_[a-z]*.cc|docs/config.md|LICENSE)$|^tests/golden/'
 report "is longer than 400 lines; split it" \

@@ -1,7 +1,6 @@
 // Full disks, quotas, failing calls and kill -9 at any point of a save: the error is exact, and
 // what was saved before stays whole.
 #include <ATen/ops/full.h>
-#include <sched.h>
 #include <signal.h>
 #include <sys/mount.h>
 #include <sys/stat.h>

@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <condition_variable>
 #include <map>
+#include <mutex>
 #include <thread>
 
 #include "base/error.h"

@@ -4,9 +4,7 @@
 #pragma once
 #include <gtest/gtest.h>
 
-#include <condition_variable>
 #include <functional>
-#include <mutex>
 #include <random>
 #include <string>
 #include <vector>

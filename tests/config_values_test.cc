@@ -214,7 +214,7 @@ TEST_F(ConfigTest, OtherWidthsAndPathsAreTaken) {
       "sample_prompts: [\"Once\"]\nmaximum_tokens: 9\nuse_wandb: true");
   EXPECT_EQ(config.model.intermediate, 100);
   EXPECT_EQ(config.model.positions, 32);
-  EXPECT_EQ(config.data.train_paths, Strings{"a"});
+  EXPECT_EQ(config.data.train.paths, Strings{"a"});
   EXPECT_EQ(config.layout.pipe, 1);
   EXPECT_EQ(config.checkpoint.keep_last, 3);
   EXPECT_TRUE(config.data.eod_mask_loss);
@@ -261,9 +261,9 @@ TEST_F(ConfigTest, DataMayBeBlended) {
                   "train_data_paths: [a, b]\ntrain_data_weights: [1, 2.5]\nvalid_data_paths: [c]\n"
                   "train_label_data_paths: [la, lb]\npack_impl: unpacked\nallow_chopped: false")
                   .data;
-  EXPECT_EQ(data.train_paths, (Strings{"a", "b"}));
-  EXPECT_EQ(data.train_weights, (std::vector<double>{1, 2.5}));
-  EXPECT_EQ(data.train_labels, (Strings{"la", "lb"}));
+  EXPECT_EQ(data.train.paths, (Strings{"a", "b"}));
+  EXPECT_EQ(data.train.weights, (std::vector<double>{1, 2.5}));
+  EXPECT_EQ(data.train.labels, (Strings{"la", "lb"}));
   EXPECT_EQ(data.packing, Packing::kUnpacked);
   EXPECT_FALSE(data.allow_chopped);
   data = load("save: s\ncheckpoint_factor: 1\ndata_cache_path: c").data;
@@ -273,13 +273,13 @@ TEST_F(ConfigTest, DataMayBeBlended) {
 
 TEST_F(ConfigTest, MegatronsListOfWeightsAndPrefixesIsTaken) {
   auto data = load("data_path: 30 a 0.7e2 b\ndata_order: megatron").data;
-  EXPECT_EQ(data.blend_paths, (Strings{"a", "b"}));
-  EXPECT_EQ(data.blend_weights, (std::vector<double>{30, 70}));
+  EXPECT_EQ(data.blend.paths, (Strings{"a", "b"}));
+  EXPECT_EQ(data.blend.weights, (std::vector<double>{30, 70}));
   data = load("data_path: a b c\ndata_order: megatron-core").data;
-  EXPECT_EQ(data.blend_paths, (Strings{"a", "b", "c"}));
-  EXPECT_TRUE(data.blend_weights.empty());
+  EXPECT_EQ(data.blend.paths, (Strings{"a", "b", "c"}));
+  EXPECT_TRUE(data.blend.weights.empty());
   data = load("data_path: 1 a").data;  // GPT-NeoX's is one prefix
-  EXPECT_TRUE(data.blend_paths.empty());
+  EXPECT_TRUE(data.blend.paths.empty());
 }
 
 TEST_F(ConfigTest, TooManyDataSetsAreRefused) {

@@ -3,7 +3,6 @@
 // read.
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <fstream>
 #include <set>
 
@@ -308,8 +307,7 @@ std::string read(const Strings& arguments) {
   } catch (const Error& e) { return e.what(); }
   Strings all;
   for (const char* option : {"set", "config"})
-    for (const std::string& value : program.has(option) ? program.get<Strings>(option) : Strings())
-      all.push_back(value);
+    for (const std::string& value : program.list(option)) all.push_back(value);
   if (program.has("dry-run")) all.push_back("dry");
   return join(all, " ");
 }

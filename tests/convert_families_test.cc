@@ -1,7 +1,6 @@
 // The families of transformers: layouts by construction, configurations of all spellings, files of
 // PyTorch, and what is refused.
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/equal.h>
 
 #include "checkpoint/checkpoint.h"
 #include "convert/formats.h"

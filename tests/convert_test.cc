@@ -5,7 +5,6 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
-#include <ATen/ops/remainder.h>
 
 #include <atomic>
 #include <chrono>
@@ -18,7 +17,7 @@
 #include "convert/read_ahead.h"
 #include "convert/safetensors.h"
 #include "convert_fixture.h"
-#include "tokenizer/bpe_trainer.h"
+#include "generated_text.h"
 
 namespace neox::testing {
 namespace {
@@ -271,9 +270,8 @@ TEST_F(Convert, RowsThatTheTokenizerUsesAreNotCutOff) {
   ::testing::internal::CaptureStderr();
   to_ours("unknown", {"--padded-vocab", "21"});
   EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("cuts off rows 21..28 of"));
-  write_tokenizer_json(
-      dir_ / "hf/tokenizer.json",
-      train_bpe({.vocab_size = 256, .special_tokens = {}}, [](std::string&) { return false; }));
+  write_tokenizer_json(dir_ / "hf/tokenizer.json",
+                       train_bpe({.vocab_size = 256, .special_tokens = {}}, each({})));
   EXPECT_THAT(error_of([&] {
                 to_ours("known", {"--padded-vocab", "21"});
               }),

@@ -10,9 +10,9 @@
 #include "corpus/sha256.h"
 #include "corpus_program.h"
 #include "data_files.h"
+#include "generated_text.h"
 #include "http_server.h"
 #include "prepare/prepare.h"
-#include "tokenizer/bpe_trainer.h"
 
 namespace neox {
 namespace {
@@ -43,11 +43,9 @@ class Corpus : public ::testing::Test {
   Corpus() {
     for (const char* name : {"http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"})
       ::unsetenv(name);
-    bool more = true;
-    write_tokenizer_json(dir_ / "made.json", train_bpe({.vocab_size = 280}, [&](std::string& text) {
-                           text = "the cat and the hat in the house with the mouse";
-                           return std::exchange(more, false);
-                         }));
+    write_tokenizer_json(
+        dir_ / "made.json",
+        train_bpe({.vocab_size = 280}, each({"the cat and the hat in the house with the mouse"})));
     json_ = read_file(dir_ / "made.json");
     served_.files["/20B_tokenizer.json"] = json_;
     for (int i = 0; i < 3; ++i) served_.files[concat("/", i, ".jsonl")] = json_lines(texts(i));

@@ -1,6 +1,5 @@
 // Datasets and files for tests, in a directory that goes away with the object.
 #pragma once
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>

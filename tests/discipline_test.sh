@@ -29,6 +29,12 @@ expect lib/a/x.cc "$(seq -f '// %g' 401)"
 expect docs/x.md "$(printf 'TO%s: write this' DO)"
 expect lib/a/x.h "$(printf '// FIX%s' ME)"
 
+# expect() of two headers: the second is named.
+mkdir -p "$bad/lib/b"
+for module in a b; do printf 'namespace neox {\nstruct Place {\n};\n}\n' > "$bad/lib/$module/x.h"; done
+"$here/check_discipline.sh" "$bad" > "$bad/out" 2>&1 && { echo "not noticed: two types of one name"; failed=1; }
+grep -q '^lib/b/x.h: ' "$bad/out" || { echo "lib/b/x.h is not named in:"; cat "$bad/out"; failed=1; }
+
 rm -rf "${bad:?}"/*
 mkdir -p "$bad/lib/a" "$bad/tests/golden"
 printf '#include <ATen/core/Tensor.h>\n#include <c10/core/ScalarType.h>\n' > "$bad/lib/a/x.h"

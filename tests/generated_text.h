@@ -1,10 +1,22 @@
 // Text made on the spot for tests of the tokenizer: the same in tests/oracle/tokenizer_golden.py.
+// And texts as what a tokenizer learns from.
 #pragma once
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "tokenizer/bpe_trainer.h"
+
 namespace neox {
+
+// The documents, one after another.
+inline NextDocument each(const std::vector<std::string>& documents) {
+  return [documents, at = size_t{0}](std::string& text) mutable {
+    if (at == documents.size()) return false;
+    text = documents[at++];
+    return true;
+  };
+}
 
 class TextGenerator {
  public:

@@ -1,8 +1,6 @@
 // The kernels of generation's steps of one token against ATen's operations in double, for each
 // type, on the CPU and, where there is one, on a GPU.
-#include <ATen/ops/arange.h>
 #include <ATen/ops/argmax.h>
-#include <ATen/ops/cat.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/layer_norm.h>

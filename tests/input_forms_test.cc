@@ -7,8 +7,8 @@
 #include "archives.h"
 #include "comm/thread.h"
 #include "data_files.h"
+#include "generated_text.h"
 #include "prepare/prepare_options.h"
-#include "tokenizer/bpe_trainer.h"
 
 namespace neox {
 namespace {
@@ -45,11 +45,8 @@ std::string line_of(const std::string& text) {
 class InputForms : public ::testing::Test {
  protected:
   InputForms() {
-    bool more = true;
-    write_tokenizer_json(dir_ / "tokenizer.json", train_bpe({.vocab_size = 280}, [&](auto& text) {
-                           text = "the cat and the hat";
-                           return std::exchange(more, false);
-                         }));
+    write_tokenizer_json(dir_ / "tokenizer.json",
+                         train_bpe({.vocab_size = 280}, each({"the cat and the hat"})));
     for (unsigned i = 0; i < 7; ++i) texts_.push_back(words(1000 * i + 1, i));
     for (const std::string& text : texts_) lines_ += line_of(text);
   }

@@ -2,7 +2,6 @@
 // processes that were started differently.
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <cstdlib>
 
 #include "run_fixture.h"

@@ -5,9 +5,9 @@
 #include <nlohmann/json.hpp>
 
 #include "data_files.h"
+#include "generated_text.h"
 #include "prepare/document_encoder.h"
 #include "prepare/prepare_options.h"
-#include "tokenizer/bpe_trainer.h"
 
 namespace neox {
 namespace {
@@ -30,12 +30,8 @@ struct Encoded {
 class Labels : public ::testing::Test {
  protected:
   Labels() {
-    bool given = false;
     write_tokenizer_json(dir_ / "plain.json",
-                         train_bpe({.vocab_size = 280}, [&](std::string& text) {
-                           text = "the cat and the hat";
-                           return !std::exchange(given, true);
-                         }));
+                         train_bpe({.vocab_size = 280}, each({"the cat and the hat"})));
     auto json = nlohmann::json::parse(read_file(dir_ / "plain.json"));
     nlohmann::json token = json["added_tokens"][0];
     auto next = Tokenizer::from_json(dir_ / "plain.json").vocab_size();

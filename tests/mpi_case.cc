@@ -5,7 +5,6 @@
 //   mpi_case NAME [MESSAGE_BYTES CHUNK_BYTES DIRECT_BYTES]
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cstdio>
 #include <functional>

@@ -6,9 +6,9 @@
 
 #include "comm/thread.h"
 #include "data_files.h"
+#include "generated_text.h"
 #include "prepare/prepare_options.h"
 #include "prepare/together.h"
-#include "tokenizer/bpe_trainer.h"
 
 namespace neox {
 namespace {
@@ -25,12 +25,9 @@ constexpr int kRanks[] = {2, 3, 5};
 class PrepareRanks : public ::testing::Test {
  protected:
   PrepareRanks() {
-    const Arguments texts = {"the cat and the hat\n", "that cat sat there é"};
-    size_t next = 0;
-    write_tokenizer_json(dir_ / "tokenizer.json",
-                         train_bpe({.vocab_size = 280}, [&](std::string& text) {
-                           return next < texts.size() ? text = texts[next++], true : false;
-                         }));
+    write_tokenizer_json(
+        dir_ / "tokenizer.json",
+        train_bpe({.vocab_size = 280}, each({"the cat and the hat\n", "that cat sat there é"})));
   }
 
   PrepareResult prepare(int ranks, const std::string& name, const Arguments& more) {

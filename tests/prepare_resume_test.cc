@@ -9,14 +9,13 @@
 #include <csignal>
 #include <functional>
 #include <random>
-#include <thread>
 
 #include "comm/thread.h"
 #include "data_files.h"
 #include "fault_preload.h"
+#include "generated_text.h"
 #include "prepare/interrupt.h"
 #include "prepare/prepare_options.h"
-#include "tokenizer/bpe_trainer.h"
 
 namespace neox {
 namespace {
@@ -33,12 +32,9 @@ using Arguments = std::vector<std::string>;
 class PrepareResume : public ::testing::Test {
  protected:
   PrepareResume() {
-    const Arguments texts = {"the cat and the hat\n", "that cat sat there é"};
-    size_t next = 0;
-    write_tokenizer_json(dir_ / "tokenizer.json",
-                         train_bpe({.vocab_size = 280}, [&](std::string& text) {
-                           return next < texts.size() ? text = texts[next++], true : false;
-                         }));
+    write_tokenizer_json(
+        dir_ / "tokenizer.json",
+        train_bpe({.vocab_size = 280}, each({"the cat and the hat\n", "that cat sat there é"})));
     input_ = dir_.put("in/a.jsonl", lines(0, 9000));
     dir_.put("in/b.txt", long_text(40000));
     dir_.put("in/c.jsonl", lines(9000, 18000));

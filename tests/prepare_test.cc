@@ -7,9 +7,9 @@
 #include <cstdio>
 
 #include "data_files.h"
+#include "generated_text.h"
 #include "prepare/pipeline.h"
 #include "prepare/prepare_options.h"
-#include "tokenizer/bpe_trainer.h"
 
 namespace neox {
 namespace {
@@ -33,12 +33,9 @@ PrepareOptions options_of(const Arguments& arguments) {
 class Prepare : public ::testing::Test {
  protected:
   Prepare() {
-    const std::vector<std::string> texts = {"the cat and the hat", "that cat sat there"};
-    size_t next = 0;
-    write_tokenizer_json(dir_ / "tokenizer.json",
-                         train_bpe({.vocab_size = 280}, [&](std::string& text) {
-                           return next < texts.size() ? text = texts[next++], true : false;
-                         }));
+    write_tokenizer_json(
+        dir_ / "tokenizer.json",
+        train_bpe({.vocab_size = 280}, each({"the cat and the hat", "that cat sat there"})));
   }
 
   PrepareResult prepare(const Arguments& inputs, Arguments more = {}) {
@@ -255,8 +252,7 @@ TEST_F(Prepare, TrainsGpt2Files) {
 }
 
 TEST_F(Prepare, WantsATokenForEndsOfDocuments) {
-  TrainedBpe trained =
-      train_bpe({.vocab_size = 256, .special_tokens = {}}, [](std::string&) { return false; });
+  TrainedBpe trained = train_bpe({.vocab_size = 256, .special_tokens = {}}, each({}));
   write_tokenizer_json(dir_ / "tokenizer.json", trained);
   EXPECT_THAT(refusal({dir_.put("a.txt", "cat")}, {"--append-eod"}),
               AllOf(StartsWith("64: "), HasSubstr("no token <|endoftext|>")));
@@ -314,11 +310,11 @@ TEST(PrepareOptions, NamesWhatIsMissingOrRefused) {
               HasSubstr("ends in a slash"));
 }
 
-TEST(Pipeline, KeepsTheOrderAndRethrowsInOrder) {
+TEST(OrderedPipeline, KeepsTheOrderAndRethrowsInOrder) {
   for (int bad : {-1, 0, 40, 99}) {
     int next = 0;
     std::vector<int> written;
-    Pipeline<int, int> pipeline(
+    OrderedPipeline<int, int> pipeline(
         {.read = [&]() { return next < 100 ? std::optional(next++) : std::nullopt; },
          .size = [](const int&) { return 1; },
          .work =
@@ -335,10 +331,10 @@ TEST(Pipeline, KeepsTheOrderAndRethrowsInOrder) {
   }
 }
 
-TEST(Pipeline, EndsWhereTheReaderOrTheWriterDoes) {
+TEST(OrderedPipeline, EndsWhereTheReaderOrTheWriterDoes) {
   auto run = [](int fail_at, int enough) {
     int next = 0, written = 0;
-    Pipeline<int, int> pipeline(
+    OrderedPipeline<int, int> pipeline(
         {.read = [&]() -> std::optional<int> {
            if (next == fail_at) fail(Exit::kIo, "disk");
            return next++;
@@ -355,10 +351,10 @@ TEST(Pipeline, EndsWhereTheReaderOrTheWriterDoes) {
 }
 
 // The writer once waited forever where a worker took the end after the writer had looked.
-TEST(Pipeline, EndsHoweverItsThreadsInterleave) {
+TEST(OrderedPipeline, EndsHoweverItsThreadsInterleave) {
   for (int i = 0; i < 1000; ++i) {
     int next = 0, written = 0;
-    Pipeline<int, int> pipeline(
+    OrderedPipeline<int, int> pipeline(
         {.read = [&] { return next < i % 4 ? std::optional(next++) : std::nullopt; },
          .size = [](const int&) { return 1; },
          .work = [](const int& item, int& result) { result = item; },

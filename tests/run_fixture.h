@@ -18,7 +18,6 @@
 #include "fault_preload.h"
 #include "generated_text.h"
 #include "metrics/run.h"
-#include "tokenizer/bpe_trainer.h"
 #include "tokenizer/tokenizer.h"
 
 namespace neox::testing {
@@ -38,11 +37,7 @@ class Material {
  private:
   Material() {
     auto texts = TextGenerator(7).documents(200, 60);
-    size_t next = 0;
-    write_tokenizer_json(dir_ / "tokenizer.json",
-                         train_bpe({.vocab_size = 300}, [&](std::string& text) {
-                           return next < texts.size() ? text = texts[next++], true : false;
-                         }));
+    write_tokenizer_json(dir_ / "tokenizer.json", train_bpe({.vocab_size = 300}, each(texts)));
     Tokenizer tokenizer = Tokenizer::from_json(dir_ / "tokenizer.json");
     Documents documents;
     for (const std::string& text : texts) documents.push_back(tokenizer.encode(text));

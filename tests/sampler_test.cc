@@ -88,8 +88,8 @@ TEST_F(SamplerOf, CutsTheDatasetByTheSplit) {
 }
 
 TEST_F(SamplerOf, TakesADatasetForEachSplit) {
-  config_.train_paths = {std::exchange(config_.data_path, "")};
-  config_.valid_paths = {dir_.put("v", {{50, 51, 52}})};
+  config_.train.paths = {std::exchange(config_.data_path, "")};
+  config_.valid.paths = {dir_.put("v", {{50, 51, 52}})};
   Sampler sampler = open({.train = 3, .valid = 2, .test = 1});
   EXPECT_LT(get(sampler, 0).tokens[0], 50);
   EXPECT_THAT(get(sampler, 0, Split::kValid).tokens, Each(::testing::Ge(50)));
@@ -100,7 +100,7 @@ TEST_F(SamplerOf, TakesADatasetForEachSplit) {
 // 6 samples are one epoch; 6 * 1.005 are 7, which need a second.
 TEST_F(SamplerOf, AsksForHalfAPercentMoreOfAPath) {
   EXPECT_EQ(open({.train = 6}).size(Split::kTrain), 5);
-  config_.train_paths = {std::exchange(config_.data_path, "")};
+  config_.train.paths = {std::exchange(config_.data_path, "")};
   EXPECT_EQ(open({.train = 6}).size(Split::kTrain), 11);
 }
 
@@ -138,10 +138,10 @@ TEST_F(SamplerOf, SaysWhatASplitLacks) {
 }
 
 TEST_F(SamplerOf, RefusesWhatItCannotDo) {
-  config_.train_paths = {dir_ / "d", dir_ / "e"};
+  config_.train.paths = {dir_ / "d", dir_ / "e"};
   EXPECT_THAT(refusal({.train = 1}), HasSubstr("exclude each other"));
   config_.data_path.clear();
-  config_.train_paths.clear();
+  config_.train.paths.clear();
   EXPECT_THAT(refusal({.train = 1}), HasSubstr("no data"));
   config_.data_path = dir_ / "nothing";
   EXPECT_THAT(refusal({.train = 1}), StartsWith("74: no dataset"));
@@ -170,9 +170,9 @@ class SamplerOfLists : public SamplerOf {
  protected:
   SamplerOfLists() {
     config_.data_path.clear();
-    config_.train_paths = {dir_.put("a", counting(kLengths)), dir_.put("b", {{60, 61}, {62}}),
+    config_.train.paths = {dir_.put("a", counting(kLengths)), dir_.put("b", {{60, 61}, {62}}),
                            dir_.put("c", {{70, 71, 72, 73, 74, 75, 76, 77, 78, 79}})};
-    config_.train_weights = {5, 3, 2};
+    config_.train.weights = {5, 3, 2};
   }
   // Which dataset each of the first samples is of, by its prefix's last letter.
   std::string datasets(const Sampler& sampler, int64_t count) const {
@@ -199,9 +199,9 @@ TEST_F(SamplerOfLists, KnowsTheSizeOfEachRulesBlend) {
   EXPECT_EQ(size(DataOrder::kMegatronCore, 100), 100);
   // Whole epochs of 50, 3 and 10 tokens that give 51, 31 and 21 samples, less one of each.
   EXPECT_EQ(size(DataOrder::kNeox, 100), 55 + 30 + 20);
-  config_.train_weights.clear();  // by what each has in an epoch: 6, 0 and 1 samples
+  config_.train.weights.clear();  // by what each has in an epoch: 6, 0 and 1 samples
   EXPECT_THAT(error_of([&] { size(DataOrder::kMegatronCore, 100); }), HasSubstr("too short"));
-  config_.train_paths.erase(config_.train_paths.begin() + 1);
+  config_.train.paths.erase(config_.train.paths.begin() + 1);
   EXPECT_EQ(size(DataOrder::kMegatronCore, 100), 7);
 }
 
@@ -226,7 +226,7 @@ TEST_F(SamplerOfLists, PiecesAreTheTokens) {
 }
 
 TEST_F(SamplerOfLists, RefusesAnEmptyDataset) {
-  config_.train_paths[1] = dir_.put("e", testing::Documents{});
+  config_.train.paths[1] = dir_.put("e", testing::Documents{});
   EXPECT_THAT(refusal({.train = 1}),
               AllOf(StartsWith("64: train (" + (dir_ / "e")), HasSubstr("no documents")));
 }
@@ -234,28 +234,28 @@ TEST_F(SamplerOfLists, RefusesAnEmptyDataset) {
 TEST_F(SamplerOfLists, FingerprintCoversTheBlend) {
   auto print = [&] { return open({.train = 9}).fingerprint(); };
   std::set<std::string> prints = {print()};
-  config_.train_weights = {5, 2, 3};
+  config_.train.weights = {5, 2, 3};
   prints.insert(print());
   config_.order = DataOrder::kMegatron;
   prints.insert(print());
   config_.order = DataOrder::kMegatronCore;
   prints.insert(print());
-  std::swap(config_.train_paths[0], config_.train_paths[1]);
+  std::swap(config_.train.paths[0], config_.train.paths[1]);
   prints.insert(print());
   EXPECT_EQ(prints.size(), 5u);
 }
 
 TEST_F(SamplerOfLists, MegatronBlendsAnotherWayThanGptNeox) {
-  config_.train_paths.resize(1);
-  config_.train_weights.clear();
+  config_.train.paths.resize(1);
+  config_.train.weights.clear();
   config_.order = DataOrder::kMegatron;  // one dataset is not blended: exactly what is asked
   EXPECT_EQ(open({.train = 6}).size(Split::kTrain), 6);
 }
 
 TEST_F(SamplerOf, BlendsTheSplitsOfSeveralDatasets) {
   config_.order = DataOrder::kMegatron;
-  config_.blend_paths = {dir_ / "d", dir_.put("e", counting(std::vector<int32_t>(10, 9)))};
-  config_.blend_weights = {1, 1};
+  config_.blend.paths = {dir_ / "d", dir_.put("e", counting(std::vector<int32_t>(10, 9)))};
+  config_.blend.weights = {1, 1};
   config_.split = "1,1";
   Sampler sampler = open({.train = 8, .valid = 8});
   std::set<std::string> seen;
@@ -271,14 +271,14 @@ class SamplerOfLabels : public SamplerOf {
  protected:
   SamplerOfLabels() {
     config_.data_path.clear();
-    config_.train_paths = {dir_.put("t", {{1, 2, 3}, {4, 5, 6, 8}, {9, 10}})};
+    config_.train.paths = {dir_.put("t", {{1, 2, 3}, {4, 5, 6, 8}, {9, 10}})};
     label({{-100, 2, 3}, {-100, -100, -100, -100}, {9, -100}});
   }
   // Tokens are not negative, so the labels are written 200 too great.
   void label(testing::Documents labels) {
     for (auto& document : labels)
       for (int32_t& value : document) value += 200;
-    config_.train_labels = {dir_.put("l", labels, 100'000)};
+    config_.train.labels = {dir_.put("l", labels, 100'000)};
     std::string bytes = read_file(dir_ / "l.bin");
     for (size_t i = 0; i < bytes.size(); i += 4) {
       int32_t value;
@@ -334,7 +334,7 @@ TEST_F(SamplerOfLabels, AreAsManyAsTheTokens) {
 }
 
 TEST_F(SamplerOf, LeavesLongDocumentsOutWhereTheyMayNotBeCut) {
-  config_.train_paths = {dir_.put("t", counting({20, 3, 20, 4}))};
+  config_.train.paths = {dir_.put("t", counting({20, 3, 20, 4}))};
   config_.data_path.clear();
   config_.allow_chopped = false;
   for (Packing packing : {Packing::kUnpacked, Packing::kUntilOverflow}) {

@@ -10,10 +10,10 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "generated_text.h"
 #include "jobs/check_job.h"
 #include "jobs/job_script.h"
 #include "jobs/request.h"
-#include "tokenizer/bpe_trainer.h"
 
 namespace neox {
 namespace {
@@ -270,11 +270,7 @@ TEST_F(SubmitTest, MemoryIsThatForTheTokenizer) {
   std::string of_pythia = needed({});
   std::string notes = join(train("70M.yml", {}).notes, "\n");
   EXPECT_NE(notes.find("computed for 50,277 entries"), notes.npos) << notes;
-  bool more = true;
-  TrainedBpe small = train_bpe({.vocab_size = 300}, [&](std::string& text) {
-    text = "the and of to";
-    return std::exchange(more, false);
-  });
+  TrainedBpe small = train_bpe({.vocab_size = 300}, each({"the and of to"}));
   write_tokenizer_json((dir_ / "tokenizers/20B_tokenizer.json").string(), small);
   notes = join(train("70M.yml", {}).notes, "\n");
   EXPECT_EQ(notes.find("entries"), notes.npos) << notes;

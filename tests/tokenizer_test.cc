@@ -11,7 +11,6 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "generated_text.h"
-#include "tokenizer/bpe_trainer.h"
 
 namespace neox {
 namespace {
@@ -36,14 +35,6 @@ std::string hex_of(uint64_t number) {
   char text[17];
   std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(number));
   return text;
-}
-
-NextDocument each(const std::vector<std::string>& documents) {
-  return [documents, at = size_t{0}](std::string& text) mutable {
-    if (at == documents.size()) return false;
-    text = documents[at++];
-    return true;
-  };
 }
 
 // A folder of its own for each test, and a small tokenizer trained once.

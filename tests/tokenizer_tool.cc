@@ -7,7 +7,6 @@
 //       frame) the seconds that reading and learning took, and their CPU time
 //   tokenizer_tool bench FILE TEXT REPEATS    seconds to load; best seconds to encode TEXT once
 #include <chrono>
-#include <cstring>
 #include <ctime>
 #include <iostream>
 #include <limits>

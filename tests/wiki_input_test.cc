@@ -6,8 +6,8 @@
 #include "archives.h"
 #include "comm/thread.h"
 #include "data_files.h"
+#include "generated_text.h"
 #include "prepare/prepare.h"
-#include "tokenizer/bpe_trainer.h"
 
 namespace neox {
 namespace {
@@ -27,11 +27,8 @@ std::string page(int id, const std::string& ns, const std::string& title, const 
 class WikiInput : public ::testing::Test {
  protected:
   WikiInput() {
-    bool more = true;
-    write_tokenizer_json(dir_ / "tokenizer.json", train_bpe({.vocab_size = 280}, [&](auto& text) {
-                           text = "the cat and the hat";
-                           return std::exchange(more, false);
-                         }));
+    write_tokenizer_json(dir_ / "tokenizer.json",
+                         train_bpe({.vocab_size = 280}, each({"the cat and the hat"})));
     dump_ =
         "<mediawiki xml:lang=\"en\">\n  <siteinfo>\n    <sitename>W</sitename>\n"
         "    <base>https://en.example.org/wiki/Main_Page</base>\n    <namespaces>\n"

@@ -61,7 +61,7 @@ void write_file_atomically(const fs::path& path, std::string_view content) {
     ::unlink(part.c_str());
     throw;
   }
-  sync_directory(path.parent_path().empty() ? "." : path.parent_path());
+  sync_directory(directory_of(path));
 }
 
 fs::path installed_config(const std::string& name) {
@@ -81,6 +81,10 @@ bool same_place(const fs::path& a, const fs::path& b) {
   };
   std::error_code absent;
   return !a.empty() && !b.empty() && (fs::equivalent(a, b, absent) || real(a) == real(b));
+}
+
+fs::path directory_of(const fs::path& file) {
+  return file.has_parent_path() ? file.parent_path() : ".";
 }
 
 void make_directories(const fs::path& dir) {

@@ -25,6 +25,9 @@ fs::path installed_config(const std::string& name);
 // place.
 bool same_place(const fs::path& a, const fs::path& b);
 
+// Of a file; "." where its path names none.
+fs::path directory_of(const fs::path& file);
+
 // Creates the directory and its parents.
 void make_directories(const fs::path& dir);
 

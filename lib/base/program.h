@@ -2,7 +2,9 @@
 // code.
 #pragma once
 #include <boost/program_options.hpp>
+#include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,6 +28,17 @@ struct OtherOptions {
   std::function<std::string(const std::string&, std::vector<std::string>)> suggest;
 };
 
+// The value of an option, by its name in --help.
+inline auto text(const char* name) {
+  return boost::program_options::value<std::string>()->value_name(name);
+}
+inline auto number(const char* name) {
+  return boost::program_options::value<int64_t>()->value_name(name);
+}
+inline auto texts(const char* name) {
+  return boost::program_options::value<std::vector<std::string>>()->composing()->value_name(name);
+}
+
 class Program {
  public:
   explicit Program(ProgramInfo info);
@@ -46,6 +59,14 @@ class Program {
   template <class T>
   T get(const std::string& option) const {
     return args_[option].as<T>();
+  }
+  template <class T>
+  std::optional<T> given(const std::string& option) const {
+    return has(option) ? std::optional(get<T>(option)) : std::nullopt;
+  }
+  // The values of an option of many; none where it is not given.
+  std::vector<std::string> list(const std::string& option) const {
+    return given<std::vector<std::string>>(option).value_or(std::vector<std::string>());
   }
   std::string help() const;
 

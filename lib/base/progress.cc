@@ -53,8 +53,7 @@ Progress::Progress(Options options, ProgressScreen screen)
       options_(std::move(options)),
       begin_(screen_.seconds()),
       plain_due_(begin_ + kFirstPlainSeconds),
-      done_(options_.start),
-      plain_done_(options_.start) {
+      done_(options_.start) {
   recent_.push_back({begin_, done_});
 }
 
@@ -111,10 +110,6 @@ void Progress::set_done(int64_t done) {
 }
 
 void Progress::show(double now) {
-  if (options_.plain == Plain::kEvery && done_ - plain_done_ >= options_.every) {
-    plain_done_ = done_;
-    screen_.line(plain_line(now));
-  }
   if (now < look_due_) return;
   look_due_ = now + kLookSeconds;
   Terminal terminal = screen_.terminal();

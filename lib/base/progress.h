@@ -1,7 +1,7 @@
 // Progress of long work, for people. On a terminal one live line is rewritten in place, at most ten
 // times a second; elsewhere plain log lines come at growing intervals (2 s, 12 s, then every 10 s
-// or a twentieth of the time so far), or every so many units. Log lines of any thread appear above
-// the live line. Thread-safe. One at a time: a second one takes the live line over.
+// or a twentieth of the time so far). Log lines of any thread appear above the live line.
+// Thread-safe. One at a time: a second one takes the live line over.
 //
 //   Progress progress({.label = "tokenize", .unit = "documents", .total = n});
 //   for (...) progress.add(1);
@@ -37,7 +37,7 @@ struct ProgressScreen {
 class Progress {
  public:
   static constexpr int64_t kUnknown = -1;
-  enum class Plain { kByTime, kEvery, kNever };
+  enum class Plain { kByTime, kNever };
 
   struct Options {
     std::string label;
@@ -45,7 +45,6 @@ class Progress {
     int64_t total = kUnknown;
     int64_t start = 0;  // done before this Progress began; does not count into the rate
     Plain plain = Plain::kByTime;
-    int64_t every = 1;  // units between plain lines, for kEvery
   };
 
   explicit Progress(Options options, ProgressScreen screen = ProgressScreen::standard_error());
@@ -87,7 +86,7 @@ class Progress {
   double begin_;
   double look_due_ = 0;  // when to look at the terminal again
   double plain_due_;
-  int64_t done_, plain_done_;
+  int64_t done_;
   std::string extra_;
   std::deque<Sample> recent_;  // one a second, the last 20
   bool finished_ = false;

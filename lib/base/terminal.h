@@ -12,7 +12,6 @@ struct Terminal {
   bool colour = false;  // live, and NO_COLOR is not set
   bool utf8 = false;    // the locale's character set; also where the output is a file
   int columns = 80;
-  int rows = 24;
 };
 
 // The value of an environment variable, "" where it is not set.

@@ -1,6 +1,7 @@
 #include "base/text.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <numeric>
@@ -82,6 +83,18 @@ std::string hexadecimal(std::string_view bytes) {
   }
   return text;
 }
+
+template <class T>
+std::optional<T> number_of(std::string_view text) {
+  T number = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+template std::optional<int> number_of(std::string_view);
+template std::optional<int64_t> number_of(std::string_view);
+template std::optional<uint64_t> number_of(std::string_view);
+template std::optional<double> number_of(std::string_view);
 
 std::vector<std::string> split(std::string_view text, char separator) {
   std::vector<std::string> parts;

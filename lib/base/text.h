@@ -1,6 +1,7 @@
 // Numbers and names for people: "1.25 GB", "3 min 20 s", the nearest valid key to a misspelled one.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -25,6 +26,11 @@ std::string counted(int64_t n, std::string_view noun);
 
 // Two digits for each byte: "n1" is "6e31".
 std::string hexadecimal(std::string_view bytes);
+
+// The number that all of the text is, as std::from_chars reads it, or nothing. T: int, int64_t,
+// uint64_t, double.
+template <class T>
+std::optional<T> number_of(std::string_view text);
 
 std::vector<std::string> split(std::string_view text, char separator);
 std::string_view trim(std::string_view text);

@@ -61,10 +61,9 @@ double BackgroundSave::save(std::span<const StateChunk> chunks, const TrainState
 
 void BackgroundSave::start(std::span<const StateChunk> chunks, const TrainState& state) {
   auto start = Clock::now();
-  bool busy =
-      saving_.valid() && saving_.wait_for(std::chrono::seconds(0)) != std::future_status::ready;
+  bool waits = busy();
   ended_ = wait();
-  if (busy && control_->rank() == 0)
+  if (waits && control_->rank() == 0)
     log_warning("step ", state.iteration, " is to be saved while step ", iteration_,
                 " was still being written: training waited ",
                 human_duration(std::chrono::duration<double>(Clock::now() - start).count()),
@@ -86,17 +85,15 @@ void BackgroundSave::release() {
   if (saving_.valid()) snapshot_->release();
 }
 
-std::optional<double> BackgroundSave::end_of_last() {
+bool BackgroundSave::busy() const {
+  return saving_.valid() && saving_.wait_for(std::chrono::seconds(0)) != std::future_status::ready;
+}
+
+std::optional<double> BackgroundSave::poll() { return busy() ? std::nullopt : wait(); }
+
+std::optional<double> BackgroundSave::wait() {
   if (saving_.valid()) ended_ = saving_.get();
   return std::exchange(ended_, std::nullopt);
 }
-
-std::optional<double> BackgroundSave::poll() {
-  if (saving_.valid() && saving_.wait_for(std::chrono::seconds(0)) != std::future_status::ready)
-    return std::nullopt;
-  return end_of_last();
-}
-
-std::optional<double> BackgroundSave::wait() { return end_of_last(); }
 
 }  // namespace neox

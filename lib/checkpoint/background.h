@@ -42,7 +42,7 @@ class BackgroundSave {
  private:
   using Clock = std::chrono::steady_clock;
   double save(std::span<const StateChunk> chunks, const TrainState& state, Clock::time_point start);
-  std::optional<double> end_of_last();
+  bool busy() const;  // a save is being written
 
   SaveOptions options_;
   std::unique_ptr<Control> control_;

@@ -5,7 +5,6 @@
 #include <ATen/core/Tensor.h>
 
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>

@@ -1,7 +1,5 @@
 #include "checkpoint/layout.h"
 
-#include <algorithm>
-#include <charconv>
 #include <cstdio>
 
 #include "base/error.h"
@@ -47,11 +45,8 @@ std::string rank_file_name(int rank) {
 std::optional<int64_t> step_of(std::string_view name) {
   constexpr std::string_view kPrefix = "global_step";
   if (!name.starts_with(kPrefix)) return std::nullopt;
-  int64_t iteration = 0;
-  const char* end = name.data() + name.size();
-  auto [stop, error] = std::from_chars(name.data() + kPrefix.size(), end, iteration);
-  if (error != std::errc() || stop != end || step_name(iteration) != name) return std::nullopt;
-  return iteration;
+  auto iteration = number_of<int64_t>(name.substr(kPrefix.size()));
+  return iteration && step_name(*iteration) == name ? iteration : std::nullopt;
 }
 
 std::string complete_text(std::string_view index, std::string_view state) {

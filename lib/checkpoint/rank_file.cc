@@ -45,8 +45,7 @@ at::Tensor as_bytes(void* memory, size_t size) {
   return at::from_blob(memory, {static_cast<int64_t>(size)}, at::TensorOptions().dtype(at::kByte));
 }
 
-// One rank's file: HDF5 lays it out, the payload is written at the places it gave, HDF5 adds the
-// catalog.
+// One rank's file, by the steps of write_rank_file().
 class RankFile {
  public:
   RankFile(fs::path path, std::span<const StateChunk> chunks) : path_(std::move(path)) {
@@ -56,7 +55,6 @@ class RankFile {
       if (!stream_) stream_ = current_stream(chunk.data);
     }
   }
-  // "<bytes> <checksum of all that belongs to no box>", or "" where this rank owns nothing.
   std::string write() {
     if (parts_.empty()) return "";
     lay_out();

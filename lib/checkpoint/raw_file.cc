@@ -16,8 +16,8 @@ namespace neox {
 namespace {
 
 constexpr size_t kBlock = 1 << 20;
-constexpr size_t kLeastDirect = 1 << 20;  // smaller pieces go through the page cache
-constexpr size_t kPiece = 1 << 30;        // of one system call
+constexpr size_t kLeastDirect = 1 << 20;    // smaller pieces go through the page cache
+constexpr size_t kMostOfOneCall = 1 << 30;  // of one system call
 
 int flags_of(RawFile::Mode mode) {
   switch (mode) {
@@ -99,7 +99,7 @@ size_t RawFile::write_direct(std::span<const std::byte> bytes, int64_t offset) {
 
 void RawFile::write_cached(std::span<const std::byte> bytes, int64_t offset) {
   while (!bytes.empty()) {
-    ssize_t n = ::pwrite(fd_, bytes.data(), std::min(bytes.size(), kPiece), offset);
+    ssize_t n = ::pwrite(fd_, bytes.data(), std::min(bytes.size(), kMostOfOneCall), offset);
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) fail_write(n == 0 ? ENOSPC : errno, static_cast<int64_t>(bytes.size()));
     bytes = bytes.subspan(static_cast<size_t>(n));
@@ -109,7 +109,7 @@ void RawFile::write_cached(std::span<const std::byte> bytes, int64_t offset) {
 
 void RawFile::read(std::span<std::byte> bytes, int64_t offset) const {
   while (!bytes.empty()) {
-    ssize_t n = ::pread(fd_, bytes.data(), std::min(bytes.size(), kPiece), offset);
+    ssize_t n = ::pread(fd_, bytes.data(), std::min(bytes.size(), kMostOfOneCall), offset);
     if (n < 0 && errno == EINTR) continue;
     check_io(n >= 0, "cannot read ", path_.string(), ": ", describe_errno(errno));
     check_io(n > 0, path_.string(), " ends at byte ", size(), ", before byte ",

@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <cstring>
 #include <new>
 #include <thread>
 
@@ -24,7 +23,7 @@ namespace neox {
 namespace {
 
 constexpr size_t kThreads = 2;  // a second one still adds to the rate, and training computes on
-constexpr size_t kPiece = size_t{4} << 20;
+constexpr size_t kCopiedAtOnce = size_t{4} << 20;
 
 size_t pages_of(const StateChunk& chunk) {
   size_t bytes = chunk.data.nbytes();
@@ -135,8 +134,8 @@ void Snapshot::copy_on_cpu() {
     if (!sources_[i].is_cpu()) continue;
     auto* to = static_cast<std::byte*>(copies_[i].data.mutable_data_ptr());
     const auto* from = static_cast<const std::byte*>(sources_[i].const_data_ptr());
-    for (size_t at = 0, all = sources_[i].nbytes(); at < all; at += kPiece)
-      pieces.push_back({to + at, from + at, std::min(kPiece, all - at)});
+    for (size_t at = 0, all = sources_[i].nbytes(); at < all; at += kCopiedAtOnce)
+      pieces.push_back({to + at, from + at, std::min(kCopiedAtOnce, all - at)});
   }
   std::atomic<size_t> next = 0;
   auto copy = [&] {

@@ -2,7 +2,6 @@
 // state. The memory is taken once. One thread calls start() and release(), another finish().
 #pragma once
 #include <condition_variable>
-#include <cstddef>
 #include <memory>
 #include <mutex>
 #include <span>

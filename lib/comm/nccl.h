@@ -2,7 +2,6 @@
 #pragma once
 #include <chrono>
 #include <memory>
-#include <string>
 
 #include "comm/communicator.h"
 #include "comm/nccl_api.h"

@@ -28,6 +28,11 @@ struct World {  // what all threads share
   void check_alive() const {
     if (!aborted.empty()) fail(Exit::kPeerLost, aborted);
   }
+  // The first reason stays. The caller holds the mutex.
+  void abort(const std::string& reason) {
+    if (aborted.empty()) aborted = reason;
+    changed.notify_all();
+  }
 };
 
 struct Slot {  // what one rank brings to a collective
@@ -117,8 +122,7 @@ class Group {
   }
 
   [[noreturn]] void abort_locked(const std::string& reason) {
-    if (world_.aborted.empty()) world_.aborted = reason;
-    world_.changed.notify_all();
+    world_.abort(reason);
     fail(Exit::kPeerLost, reason);
   }
 
@@ -194,7 +198,8 @@ class ThreadCommunicator : public Communicator {
     if (t.is_cpu()) return meet(name, t, [&] { reduce_my_part(op, t); });
     Tensor result;
     meet(name, t, [&] { result = reduced(op, t.numel(), 0).view(t.sizes()); });
-    copy(result, t);
+    at::NoGradGuard no_grad;
+    t.copy_(result);
   }
   void reduce_scatter(const Tensor& full, Tensor& mine) override {
     check(full.numel() == mine.numel() * size(), "reduce_scatter: ", full.numel(),
@@ -243,8 +248,7 @@ class ThreadCommunicator : public Communicator {
   }
   void abort(const std::string& reason) override {
     std::lock_guard lock(group_->world().mutex);
-    if (group_->world().aborted.empty()) group_->world().aborted = reason;
-    group_->world().changed.notify_all();
+    group_->world().abort(reason);
   }
 
  private:
@@ -280,10 +284,6 @@ class ThreadCommunicator : public Communicator {
     return result;
   }
   const Tensor& slot(int rank) const { return group_->slots()[static_cast<size_t>(rank)].tensor; }
-  static void copy(const Tensor& from, Tensor& to) {
-    at::NoGradGuard no_grad;
-    to.copy_(from);
-  }
 
   std::shared_ptr<Group> group_;
   int rank_;
@@ -332,8 +332,7 @@ void run_thread_ranks(int ranks, const RankBody& body, std::chrono::seconds dead
   auto failed = [&](int rank, const std::exception_ptr& error, const char* what) {
     std::lock_guard lock(world.mutex);
     if (!first) first = error, culprit = rank;
-    if (world.aborted.empty()) world.aborted = concat("rank ", rank, " failed: ", what);
-    world.changed.notify_all();
+    world.abort(concat("rank ", rank, " failed: ", what));
   };
   auto run = [&](int rank) {
     set_log_rank(rank, ranks);

@@ -1,13 +1,14 @@
 // The data: which files, how they are blended and cut, and in whose order their samples come.
-#include <charconv>
 #include <cmath>
-#include <optional>
 
 #include "base/text.h"
 #include "config/build.h"
 
 namespace neox {
 namespace {
+
+// The most data sets that can be blended.
+size_t most_sets(DataOrder order) { return order == DataOrder::kMegatronCore ? 32766 : 254; }
 
 void check_weights(const KeyReader& keys, const std::string& key,
                    const std::vector<double>& weights, DataOrder order) {
@@ -24,27 +25,26 @@ void check_weights(const KeyReader& keys, const std::string& key,
 }
 
 // The lists of one split, which go with each other.
-void read_split(KeyReader& keys, const std::string& name, DataOrder order,
-                std::vector<std::string>& paths, std::vector<double>& weights,
-                std::vector<std::string>& labels) {
+DataSets read_split(KeyReader& keys, const std::string& name, DataOrder order) {
   const std::string key = name + "_data_paths";
-  const size_t most = order == DataOrder::kMegatronCore ? 32766 : 254;
-  paths = keys.texts(key);
+  std::vector<std::string> paths = keys.texts(key);
   for (const std::string& path : paths)
     keys.require(!trim(path).empty(), key, key, " holds an empty name");
-  keys.require(paths.size() <= most, key, key, " names ", paths.size(), " data sets; at most ",
-               most, " can be blended in this data_order, and 32766 in megatron-core's");
+  keys.require(paths.size() <= most_sets(order), key, key, " names ", paths.size(),
+               " data sets; at most ", most_sets(order),
+               " can be blended in this data_order, and 32766 in megatron-core's");
   const std::string weights_key = name + "_data_weights";
-  weights = keys.numbers(weights_key);
+  std::vector<double> weights = keys.numbers(weights_key);
   keys.require(weights.empty() || weights.size() == paths.size(), weights_key, weights_key,
                " holds ", counted(std::ssize(weights), "weight"), " for the ",
                counted(std::ssize(paths), "data set"), " of ", key, "; give one for each");
   check_weights(keys, weights_key, weights, order);
   const std::string labels_key = name + "_label_data_paths";
-  labels = keys.texts(labels_key);
+  std::vector<std::string> labels = keys.texts(labels_key);
   keys.require(labels.empty() || labels.size() == paths.size(), labels_key, labels_key, " names ",
                counted(std::ssize(labels), "data set"), " for the ", paths.size(), " of ", key,
                "; give the labels of each");
+  return {paths, weights, labels};
 }
 
 // NeoX's rule: the separator is "," where there is one, else "/"; then numbers, of which missing
@@ -56,12 +56,9 @@ void check_split(const KeyReader& keys, const std::string& text) {
   auto shares = split(text, text.find(',') != text.npos ? ',' : '/');
   for (const std::string& part : shares) {
     std::string_view number = trim(part);
-    double share = 0;
-    auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), share);
-    bool good =
-        error == std::errc() && end == number.data() + number.size() && share >= 0 && share < 1e18;
-    keys.require(good, "split", "split is \"", text, "\", in which \"", number, "\" is no share",
-                 form);
+    double share = number_of<double>(number).value_or(-1);
+    keys.require(share >= 0 && share < 1e18, "split", "split is \"", text, "\", in which \"",
+                 number, "\" is no share", form);
     sum += share;
   }
   keys.require(shares.size() <= 3, "split", "split is \"", text, "\", with ", shares.size(),
@@ -75,13 +72,6 @@ DataOrder read_order(KeyReader& keys) {
   return order == "megatron-core" ? DataOrder::kMegatronCore : DataOrder::kNeox;
 }
 
-std::optional<double> number_of(const std::string& word) {
-  double value = 0;
-  auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
-  if (error != std::errc() || end != word.data() + word.size()) return std::nullopt;
-  return value;
-}
-
 // data_path of Megatron's orders is what its --data-path takes: a prefix; or weights and prefixes
 // in turn; Megatron-Core also prefixes alone.
 void read_blend(KeyReader& keys, DataConfig& data) {
@@ -93,21 +83,20 @@ void read_blend(KeyReader& keys, DataConfig& data) {
   if (data.order == DataOrder::kNeox || words.size() < 2) return;
   bool weighted = words.size() % 2 == 0;
   for (size_t i = 0; weighted && i < words.size(); i += 2)
-    weighted = number_of(words[i]).has_value();
+    weighted = number_of<double>(words[i]).has_value();
   keys.require(weighted || data.order == DataOrder::kMegatronCore, "data_path", "data_path is \"",
                data.data_path,
                "\"; with data_order megatron it is one prefix, or weights and prefixes in turn, "
                "such as \"0.3 data/a 0.7 data/b\"");
   for (size_t i = 0; i < words.size(); ++i)
     if (!weighted || i % 2)
-      data.blend_paths.push_back(words[i]);
+      data.blend.paths.push_back(words[i]);
     else
-      data.blend_weights.push_back(*number_of(words[i]));
-  const size_t most = data.order == DataOrder::kMegatronCore ? 32766 : 254;
-  keys.require(data.blend_paths.size() <= most, "data_path", "data_path names ",
-               data.blend_paths.size(), " data sets; at most ", most,
+      data.blend.weights.push_back(*number_of<double>(words[i]));
+  keys.require(data.blend.paths.size() <= most_sets(data.order), "data_path", "data_path names ",
+               data.blend.paths.size(), " data sets; at most ", most_sets(data.order),
                " can be blended in this data_order");
-  check_weights(keys, "data_path", data.blend_weights, data.order);
+  check_weights(keys, "data_path", data.blend.weights, data.order);
 }
 
 void read_packing(KeyReader& keys, DataConfig& data) {
@@ -130,7 +119,7 @@ void read_sampling(KeyReader& keys, DataConfig& data) {
   keys.require(!data.weight_by_documents || data.order == DataOrder::kNeox, key, key,
                " is GPT-NeoX's, and data_order is ", keys.choice("data_order"), " (",
                keys.where("data_order"), "); give weights");
-  keys.require(!data.weight_by_documents || !data.train_paths.empty(), key, key,
+  keys.require(!data.weight_by_documents || !data.train.paths.empty(), key, key,
                " needs train_data_paths, a list of the data sets to weigh");
   keys.require(std::isfinite(data.sampling_alpha) && data.sampling_alpha >= 0,
                "weighted_sampler_alpha", "weighted_sampler_alpha is ",
@@ -151,7 +140,7 @@ void check_together(const KeyReader& keys, const DataConfig& data) {
     bool given = keys.given(key) && !keys.given(key)->items.empty();
     keys.require(!given || data.data_path.empty(), key, key, " and data_path (",
                  keys.where("data_path"), ") exclude each other; remove one");
-    keys.require(!given || !data.train_paths.empty(), key, key,
+    keys.require(!given || !data.train.paths.empty(), key, key,
                  " is given without train_data_paths; give that too");
   }
 }
@@ -162,9 +151,9 @@ DataConfig read_data(KeyReader& keys) {
   DataConfig data;
   data.order = read_order(keys);
   data.data_path = keys.text("data_path");
-  read_split(keys, "train", data.order, data.train_paths, data.train_weights, data.train_labels);
-  read_split(keys, "valid", data.order, data.valid_paths, data.valid_weights, data.valid_labels);
-  read_split(keys, "test", data.order, data.test_paths, data.test_weights, data.test_labels);
+  data.train = read_split(keys, "train", data.order);
+  data.valid = read_split(keys, "valid", data.order);
+  data.test = read_split(keys, "test", data.order);
   check_together(keys, data);
   read_blend(keys, data);
   read_packing(keys, data);

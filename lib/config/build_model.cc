@@ -207,6 +207,17 @@ void check_attention(KeyReader& keys, const ModelConfig& model) {
   keys.record_input("attention_config");
 }
 
+// The ranks that share one copy of the state; 0: all data ranks.
+int64_t read_shard(KeyReader& keys, int64_t zero_stage) {
+  const std::string key = "zero_optimization.mics_shard_size";
+  int64_t shard = keys.integer(key);
+  keys.require(shard == -1 || shard >= 1, key, key, " is ", shard,
+               "; it must be a number of ranks, or -1 for all data ranks");
+  keys.require(shard <= 1 || zero_stage > 0, key, key, " is ", shard,
+               ", but stage 0 shares nothing; set zero_optimization.stage to 1 or 2");
+  return std::max<int64_t>(shard, 0);
+}
+
 }  // namespace
 
 ModelConfig read_model(KeyReader& keys) {
@@ -266,14 +277,7 @@ LayoutConfig read_layout(KeyReader& keys, const ModelConfig& model) {
                  "zero_stage is a copy of zero_optimization.stage, which is ", layout.zero_stage,
                  " (", keys.where("zero_optimization.stage"), "); set that one and remove this");
   keys.mark("zero_stage", Effect::kInput);
-  int64_t shard = keys.integer("zero_optimization.mics_shard_size");
-  keys.require(shard == -1 || shard >= 1, "zero_optimization.mics_shard_size",
-               "zero_optimization.mics_shard_size is ", shard,
-               "; it must be a number of ranks, or -1 for all data ranks");
-  keys.require(shard <= 1 || layout.zero_stage > 0, "zero_optimization.mics_shard_size",
-               "zero_optimization.mics_shard_size is ", shard,
-               ", but stage 0 shares nothing; set zero_optimization.stage to 1 or 2");
-  layout.shard = std::max<int64_t>(shard, 0);
+  layout.shard = read_shard(keys, layout.zero_stage);
   return layout;
 }
 

@@ -6,20 +6,16 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "config/keys.h"
+#include "config/reader.h"
 
 namespace neox {
 namespace {
 
 using Kind = Value::Kind;
 
-std::string lower(std::string text) {
-  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return text;
-}
-
 bool is_word(const std::string& text, const char* words) {
   for (const std::string& word : split(words, '|'))
-    if (!word.empty() && lower(text) == lower(word)) return true;
+    if (!word.empty() && equal_words(text, word)) return true;
   return false;
 }
 
@@ -119,11 +115,9 @@ bool is_harmless(const KeyRow& row, const Value& value) {
 }
 
 std::string refusal_cure(const KeyRow& row) {
-  if (row.type == KeyType::kDict || std::string(row.fallback) == "null")
-    return *row.allowed ? concat("; supported is ", join(split(row.allowed, '|'), ", "))
-                        : "; remove the key";
   if (*row.allowed) return concat("; supported is ", join(split(row.allowed, '|'), ", "));
-  return concat("; remove the key, or set it to ", row.fallback);
+  bool has_default = row.type != KeyType::kDict && std::string(row.fallback) != "null";
+  return has_default ? concat("; remove the key, or set it to ", row.fallback) : "; remove the key";
 }
 
 void check_fate(const std::string& path, const KeyRow& row, const Value& value) {

@@ -1,7 +1,6 @@
 #include "config/config.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "config/build.h"
 #include "config/check.h"

@@ -3,7 +3,6 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -94,16 +93,18 @@ struct TokenizerConfig {
 enum class DataOrder { kNeox, kMegatron, kMegatronCore };
 enum class Packing { kPacked, kUntilOverflow, kUnpacked };
 
+struct DataSets {
+  std::vector<std::string> paths;   // prefixes of .bin/.idx
+  std::vector<double> weights;      // one for each of the paths, or empty: each counts alike
+                                    // (Megatron-Core: by its size)
+  std::vector<std::string> labels;  // prefixes of labels, one for each of the paths, or empty
+};
+
 struct DataConfig {
   std::string data_path;  // prefix of .bin/.idx, split by `split`; or:
-  std::vector<std::string> train_paths, valid_paths, test_paths;
-  // One for each of the paths, or empty: each counts alike (Megatron-Core: by its size).
-  std::vector<double> train_weights, valid_weights, test_weights;
-  // Prefixes of labels, one for each of the paths, or empty.
-  std::vector<std::string> train_labels, valid_labels, test_labels;
+  DataSets train, valid, test;
   // Of data_path where it is Megatron's list of weights and prefixes; else empty.
-  std::vector<std::string> blend_paths;
-  std::vector<double> blend_weights;
+  DataSets blend;
   bool weight_by_documents = false;  // instead of the weights
   double sampling_alpha = 1;         // weighted_sampler_alpha
   DataOrder order = DataOrder::kNeox;

@@ -253,14 +253,18 @@ Estimate estimate(const Config& config, int64_t vocab, int64_t world,
   count_parameters(e, known.model);
   const ModelConfig& model = known.model;
   e.tokens_per_step = e.batch.global * model.seq;
-  e.flops_per_token = 6.0 * static_cast<double>(e.blocks + e.embedding) +  // head, tied or not
-                      6.0 * static_cast<double>(model.layers * model.hidden * model.seq);
+  e.flops_per_token = train_flops_per_token(model);
   count_state(e, known);
   count_activations(e, known);
   e.memory_bytes = e.parameter_bytes + e.gradient_bytes + e.master_bytes + e.moment_bytes +
                    e.activation_bytes + e.logit_bytes;
   count_disk(e, known);
   return e;
+}
+
+double train_flops_per_token(const ModelConfig& m) {
+  int64_t parameters = m.layers * parameter_parts(m).block + m.vocab * m.hidden;
+  return 6 * static_cast<double>(parameters + m.layers * m.hidden * m.seq);
 }
 
 int64_t fewest_ranks(const Config& config) {

@@ -18,7 +18,7 @@ struct Estimate {
   int64_t world = 0, data_ranks = 0;
   BatchPlan batch;
   int64_t tokens_per_step = 0;
-  double flops_per_token = 0;  // 6 N + 6 L h T, N being blocks and head, attention causal
+  double flops_per_token = 0;  // train_flops_per_token()
 
   // Bytes on the rank that needs most.
   int64_t rank_parameters = 0;  // elements
@@ -38,6 +38,10 @@ struct Estimate {
 // batch. free_bytes: of the file system of `save`, where it is known.
 Estimate estimate(const Config& config, int64_t vocab, int64_t world,
                   std::optional<int64_t> free_bytes = std::nullopt);
+
+// Work of training on one token, forward and backward: 6 N + 6 L h T, N being the parameters of
+// blocks and head, tied or not, attention counted causal. vocab must be known.
+double train_flops_per_token(const ModelConfig& model);
 
 // The fewest ranks that the layout takes, and the batch where all its three numbers are given.
 int64_t fewest_ranks(const Config& config);

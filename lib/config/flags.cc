@@ -60,8 +60,7 @@ std::string suggest_key_flag(const std::string& option, std::vector<std::string>
   };
   for (const KeyGroup& group : neox_keys()) add(group.rows);
   add(own_keys());
-  std::string near = nearest(option, options);
-  return near.empty() ? suggest_key(key, "") : "; did you mean " + near + "?";
+  return did_you_mean(nearest(option, options), suggest_key(key, ""));
 }
 
 }  // namespace neox

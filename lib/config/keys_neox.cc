@@ -125,7 +125,7 @@ constexpr KeyRow kModel[] = {
     {"ffn_dim", kInt, "null", kNoEffect, "for RWKV layers only"},
 };
 
-constexpr KeyRow kOptimizer[] = {
+constexpr KeyRow kOptimizerKeys[] = {
     {"optimizer_type", kText, "adam", kUsed, "a copy of optimizer.type; must agree with it"},
     {"use_bnb_optimizer", kBool, "false", kRefused, "8-bit optimizers"},
     {"zero_stage", kInt, "null", kUsed, "a copy of zero_optimization.stage; must agree with it"},
@@ -373,7 +373,6 @@ constexpr KeyRow kMoe[] = {
     {"moe_jitter_eps", kNumber, "null", kNoEffect, kOnlyMoe},
 };
 
-constexpr const char* kMonitor = "log_dir and tensorboard_dir say where metrics go";
 constexpr const char* kGradSum = "gradients are summed in fp32 (fp64 in fp64)";
 
 const KeyRow kDeepspeed[] = {
@@ -491,7 +490,7 @@ constexpr KeyRow kOwn[] = {
 std::span<const KeyGroup> neox_keys() {
   static const KeyGroup kGroups[] = {
       {"Parallelism", kParallelism}, {"Model", kModel},
-      {"Optimizer", kOptimizer},     {"Learning rate", kSchedule},
+      {"Optimizer", kOptimizerKeys}, {"Learning rate", kSchedule},
       {"Logging", kLogging},         {"Other", kOther},
       {"Tokenizer", kTokenizer},     {"Training and data", kTraining},
       {"Text generation", kTextgen}, {"Mixtures of experts", kMoe},

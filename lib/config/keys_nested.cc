@@ -138,8 +138,6 @@ constexpr KeyRow kActivationCheckpointing[] = {
     {"profile", kBool, "false", kNoEffect, kRecompute},
 };
 
-constexpr const char* kMonitor = "log_dir and tensorboard_dir say where metrics go";
-
 constexpr KeyRow kMonitorKeys[] = {
     {"enabled", kBool, "false", kNoEffect, kMonitor},
     {"output_path", kText, "null", kNoEffect, kMonitor},

@@ -4,6 +4,8 @@
 
 namespace neox {
 
+inline constexpr const char* kMonitor = "log_dir and tensorboard_dir say where metrics go";
+
 std::span<const KeyRow> optimizer_keys();
 std::span<const KeyRow> fp16_keys();
 std::span<const KeyRow> bf16_keys();

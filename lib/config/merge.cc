@@ -20,7 +20,7 @@ bool has_ending(const std::string& name) {
 std::string nearest_file(const fs::path& path) {
   std::vector<std::string> names;
   std::error_code error;
-  fs::path dir = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  fs::path dir = directory_of(path);
   for (const auto& entry : fs::directory_iterator(dir, error))
     if (has_ending(entry.path().filename().string()))
       names.push_back(entry.path().filename().string());

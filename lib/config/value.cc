@@ -8,6 +8,7 @@
 #include <cstdio>
 
 #include "base/error.h"
+#include "base/text.h"
 
 namespace neox {
 namespace {
@@ -68,20 +69,15 @@ std::optional<double> Value::number() const {
   if (kind != Kind::kNumber) return std::nullopt;
   std::string_view digits = text;
   if (digits[0] == '+') digits.remove_prefix(1);
-  double result = 0;
-  auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), result);
-  if (error != std::errc() || end != digits.data() + digits.size() || !std::isfinite(result))
-    return std::nullopt;
-  return result;
+  auto result = number_of<double>(digits);
+  return result && std::isfinite(*result) ? result : std::nullopt;
 }
 
 std::optional<int64_t> Value::integer() const {
   if (kind != Kind::kNumber) return std::nullopt;
   std::string_view digits = text;
   if (digits[0] == '+') digits.remove_prefix(1);
-  int64_t result = 0;
-  auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), result);
-  if (error == std::errc() && end == digits.data() + digits.size()) return result;
+  if (auto result = number_of<int64_t>(digits)) return result;
   auto real = number();
   if (!real || *real != std::floor(*real) || std::abs(*real) > 0x1p53) return std::nullopt;
   return static_cast<int64_t>(*real);

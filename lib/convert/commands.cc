@@ -17,8 +17,6 @@ namespace {
 using Arguments = std::vector<std::string>;
 namespace po = boost::program_options;
 
-auto text(const char* name) { return po::value<std::string>()->value_name(name); }
-
 // "5GB", "500MB", "1GiB", "1000000".
 int64_t bytes_of(const std::string& words) {
   struct Unit {
@@ -52,12 +50,12 @@ std::string format_list() {
 }
 
 std::vector<std::string> two_paths(const Program& program, const char* what) {
-  auto paths = program.has("path") ? program.get<Arguments>("path") : Arguments();
+  auto paths = program.list("path");
   check_usage(paths.size() == 2, what, "; found ", paths.size(), ". See neox-convert --help.");
   return paths;
 }
 
-int convert_model(const Arguments& arguments, std::ostream& out) {
+Program convert_program() {
   Program program(
       {.name = "neox-convert",
        .summary = "Converts checkpoints between formats.",
@@ -82,33 +80,40 @@ int convert_model(const Arguments& arguments, std::ostream& out) {
   add("to", text("FORMAT"), "format of DST");
   add("dtype", text("TYPE"), "fp32, fp16, bf16 or fp64 (default: as in SRC)");
   add("max-shard-size", text("SIZE")->default_value("5GB"), "hf: of a file of tensors");
-  add("tensor-parallel", po::value<int64_t>()->value_name("N")->default_value(1),
+  add("tensor-parallel", number("N")->default_value(1),
       "neox, megatron: tensor-parallel ranks that DST is for");
-  add("pipeline-parallel", po::value<int64_t>()->value_name("N")->default_value(1),
+  add("pipeline-parallel", number("N")->default_value(1),
       "neox, megatron: pipeline stages that DST is for; 0: pipe_parallel_size: 0, "
       "--no-pipeline-parallel");
-  add("padded-vocab", po::value<int64_t>()->value_name("N"),
+  add("padded-vocab", number("N"),
       "rows of embedding and head: new ones are zeros, the last ones are cut off (default: as in "
       "SRC)");
   program.positional("path", 2);
-  if (!program.parse(arguments)) return 0;
+  return program;
+}
+
+ConvertOptions convert_options(const Program& program) {
   auto paths = two_paths(program, "give SRC and DST");
   check_usage(program.has("to"),
               "to which format? Give --to with one of those of neox-convert --help");
-  ConvertOptions options{.to = program.get<std::string>("to"),
+  ConvertOptions options{.from = program.given<std::string>("from").value_or(""),
+                         .to = program.get<std::string>("to"),
                          .source = paths[0],
                          .target = paths[1],
+                         .rows = program.given<int64_t>("padded-vocab"),
                          .max_shard_bytes = bytes_of(program.get<std::string>("max-shard-size")),
                          .tensor_parallel = program.get<int64_t>("tensor-parallel"),
                          .pipeline_parallel = program.get<int64_t>("pipeline-parallel")};
-  if (program.has("from")) options.from = program.get<std::string>("from");
-  if (program.has("padded-vocab")) options.rows = program.get<int64_t>("padded-vocab");
-  if (program.has("dtype")) {
-    options.dtype = parameter_type(program.get<std::string>("dtype"));
-    check_usage(options.dtype.has_value(), "--dtype ", program.get<std::string>("dtype"),
-                ": give fp32, fp16, bf16 or fp64");
+  if (auto type = program.given<std::string>("dtype")) {
+    options.dtype = parameter_type(*type);
+    check_usage(options.dtype.has_value(), "--dtype ", *type, ": give fp32, fp16, bf16 or fp64");
   }
-  out << convert(options);
+  return options;
+}
+
+int convert_model(const Arguments& arguments, std::ostream& out) {
+  Program program = convert_program();
+  if (program.parse(arguments)) out << convert(convert_options(program));
   return 0;
 }
 

@@ -12,7 +12,7 @@
 namespace neox {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr const char* kConfigName = "config.json";
 
@@ -43,7 +43,7 @@ void check_tied(const ModelFiles& model) {
 }
 
 // The number of <|endoftext|> in the tokenizer, or null.
-Json find_end(const ModelFiles& model) {
+OrderedJson find_end(const ModelFiles& model) {
   if (const Companion* file = companion(model, "tokenizer.json")) {
     nlohmann::json json = read_json(file->path);
     for (const auto& token : json.value("added_tokens", nlohmann::json::array()))
@@ -55,7 +55,7 @@ Json find_end(const ModelFiles& model) {
   return nullptr;
 }
 
-Json end_of_text(const ModelFiles& model) {
+OrderedJson end_of_text(const ModelFiles& model) {
   try {
     return find_end(model);
   } catch (const nlohmann::json::exception& e) {
@@ -75,14 +75,14 @@ std::string former_type(const ModelFiles& model) {
 }
 
 // From the config.json that was converted once, else what the tokenizer says.
-void add_token_ids(const ModelFiles& model, Json& config) {
+void add_token_ids(const ModelFiles& model, OrderedJson& config) {
   if (const Companion* file = companion(model, kConfigName)) {
     nlohmann::json was = read_json(file->path);
     for (const char* name : kTokenIds)
       if (was.contains(name)) config[name] = was[name];
     return;
   }
-  Json end = end_of_text(model);
+  OrderedJson end = end_of_text(model);
   config["bos_token_id"] = end;
   config["eos_token_id"] = end;
 }
@@ -103,7 +103,7 @@ const char* torch_name(at::ScalarType dtype) {
 // What transformers needs beside a bare tokenizer.json.
 void add_tokenizer_config(const ModelFiles& model, const fs::path& dir) {
   if (!companion(model, "tokenizer.json") || companion(model, "tokenizer_config.json")) return;
-  Json config = {{"tokenizer_class", "PreTrainedTokenizerFast"}};
+  OrderedJson config = {{"tokenizer_class", "PreTrainedTokenizerFast"}};
   if (!end_of_text(model).is_null())
     for (const char* name : {"bos_token", "eos_token", "unk_token"}) config[name] = kEnd;
   write_flushed(dir / "tokenizer_config.json", config.dump(2) + "\n");
@@ -145,7 +145,7 @@ void write_hf(const ModelFiles& model, const Target& target) {
   for (const ModelTensor& t : model.tensors)
     for (const Pieces::Piece& piece : names(t))
       infos.push_back({piece.names[0], t.info.dtype, piece.shape});
-  Json config = json_of(family, shape, torch_name(infos.at(0).dtype));
+  OrderedJson config = json_of(family, shape, torch_name(infos.at(0).dtype));
   add_token_ids(model, config);
   write_file_atomically(target.dir / kConfigName, config.dump(2) + "\n");
   add_tokenizer_config(model, target.dir);

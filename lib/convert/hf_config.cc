@@ -1,6 +1,7 @@
 // config.json of the families, there and back.
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "base/error.h"
 #include "base/text.h"

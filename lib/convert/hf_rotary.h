@@ -2,7 +2,6 @@
 // of 4, and what GPT-NeoX had before.
 #pragma once
 #include <nlohmann/json.hpp>
-#include <string>
 
 #include "convert/hf_family.h"
 #include "convert/hf_fields.h"

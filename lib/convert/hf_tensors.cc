@@ -2,7 +2,6 @@
 #include <ATen/ops/cat.h>
 
 #include <algorithm>
-#include <functional>
 
 #include "base/error.h"
 #include "base/text.h"

@@ -19,7 +19,7 @@ using torchfile::Value;
 constexpr const char* kCommonFile = "common.pt";
 constexpr const char* kCommonObject = "common_state/shard_0_1";
 constexpr int64_t kMostLayers = 1 << 16;
-constexpr std::string_view kLayers = "decoder.layers.";
+constexpr std::string_view kDecoderLayers = "decoder.layers.";
 
 using Directory = std::shared_ptr<const DistDirectory>;
 
@@ -36,8 +36,9 @@ TensorPart part_of(Directory dir, const std::string& name, Box box, Dims shape) 
 // A tensor of all layers, one after the other, is one for each layer.
 void add_tensor(TensorParts& parts, Directory dir, const std::string& name) {
   const Dims& shape = dir->tensors().at(name).shape;
-  bool in_layers = name.starts_with(kLayers) && name.size() > kLayers.size();
-  bool stacked = in_layers && (name[kLayers.size()] < '0' || name[kLayers.size()] > '9');
+  bool in_layers = name.starts_with(kDecoderLayers) && name.size() > kDecoderLayers.size();
+  bool stacked =
+      in_layers && (name[kDecoderLayers.size()] < '0' || name[kDecoderLayers.size()] > '9');
   if (!stacked || shape.empty()) {
     parts[name] = {part_of(dir, name, whole(shape), shape)};
     return;
@@ -48,7 +49,7 @@ void add_tensor(TensorParts& parts, Directory dir, const std::string& name) {
     Box box = whole(shape);
     box.start[0] = layer;
     box.extent[0] = 1;
-    parts[concat(kLayers, layer, ".", name.substr(kLayers.size()))] = {
+    parts[concat(kDecoderLayers, layer, ".", name.substr(kDecoderLayers.size()))] = {
         part_of(dir, name, std::move(box), one)};
   }
 }

@@ -82,23 +82,24 @@ struct Stage {
   int64_t number = 0, count = 1;
 };
 
-constexpr std::string_view kModel = "language_model.", kEncoder = "language_model.encoder.";
-constexpr std::string_view kLayers = "layers.";
+constexpr std::string_view kModelPrefix = "language_model.",
+                           kEncoderPrefix = "language_model.encoder.";
+constexpr std::string_view kLayersPrefix = "layers.";
 
 // Is it on that stage?
 bool is_on(const Stage& stage, const std::string& ours, const ModelConfig& config) {
   int64_t layers = config.layers / stage.count;
-  if (ours.starts_with(kLayers))
-    return std::stoll(ours.substr(kLayers.size())) / layers == stage.number;
+  if (ours.starts_with(kLayersPrefix))
+    return std::stoll(ours.substr(kLayersPrefix.size())) / layers == stage.number;
   bool at_end = ours.starts_with("final_layer_norm.") || ours.starts_with("embed_out.");
   return stage.number == (at_end ? stage.count - 1 : 0);
 }
 
 // In the encoder of a stage, whose layers count from 0.
 std::string stage_name(const std::string& name, int64_t layers) {
-  if (!name.starts_with(kLayers)) return name;
-  int64_t layer = std::stoll(name.substr(kLayers.size()));
-  return concat(kLayers, layer % layers, name.substr(name.find('.', kLayers.size())));
+  if (!name.starts_with(kLayersPrefix)) return name;
+  int64_t layer = std::stoll(name.substr(kLayersPrefix.size()));
+  return concat(kLayersPrefix, layer % layers, name.substr(name.find('.', kLayersPrefix.size())));
 }
 
 // The model of one rank: the encoder's tensors in one dict, all others in dicts of dicts.
@@ -113,11 +114,11 @@ Item model_of(const Plan& plan, int64_t rank, Stage stage) {
     if (copied && stage.number > 0 && stage.number == stage.count - 1)
       model.emplace_back("word_embeddings_for_head", Item::ordered_dict({{"weight", item}}));
     if (!is_on(stage, w.from->info.name, config)) continue;
-    if (w.name.starts_with(kEncoder))
-      encoder.emplace_back(stage_name(w.name.substr(kEncoder.size()), config.layers / stage.count),
-                           item);
+    if (w.name.starts_with(kEncoderPrefix))
+      encoder.emplace_back(
+          stage_name(w.name.substr(kEncoderPrefix.size()), config.layers / stage.count), item);
     else
-      tree.put(w.name.substr(kModel.size()), item);
+      tree.put(w.name.substr(kModelPrefix.size()), item);
   }
   if (!encoder.empty()) tree.leaves.emplace_back("encoder", Item::ordered_dict(encoder));
   model.emplace_back("language_model", tree.item());
@@ -139,7 +140,7 @@ std::pair<int64_t, std::string> place_of(const Plan& plan, const Written& w) {
   if (ours.starts_with("embed_positions.")) return {1, "position_embeddings." + last};
   if (ours.starts_with("final_layer_norm.")) return {layers + 2, last};
   if (ours.starts_with("embed_out.")) return {layers + 3, "lm_head." + last};
-  std::string name = w.name.substr(kEncoder.size() + kLayers.size());
+  std::string name = w.name.substr(kEncoderPrefix.size() + kLayersPrefix.size());
   return {std::stoll(name) + 2, name.substr(name.find('.') + 1)};
 }
 

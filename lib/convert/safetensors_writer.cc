@@ -10,7 +10,7 @@
 namespace neox {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 struct Name {
   const char* name;
@@ -85,11 +85,12 @@ void SafetensorsWriter::lay_out(size_t number, std::vector<Place*> places) {
   File& file = *files_[number];
   std::ranges::stable_sort(places, std::greater(),
                            [](const Place* p) { return c10::elementSize(p->info.dtype); });
-  Json header = {{"__metadata__", {{"format", "pt"}}}};
+  OrderedJson header = {{"__metadata__", {{"format", "pt"}}}};
   for (Place* place : places) {
     place->file = number, place->offset = file.bytes;
     file.bytes += place->info.bytes();
-    Json entry = {{"dtype", safetensors_name(place->info.dtype)}, {"shape", place->info.shape}};
+    OrderedJson entry = {{"dtype", safetensors_name(place->info.dtype)},
+                         {"shape", place->info.shape}};
     entry["data_offsets"] = {place->offset, file.bytes};
     header[place->info.name] = std::move(entry);
   }
@@ -142,7 +143,7 @@ void SafetensorsWriter::write_index() const {
   nlohmann::json map = nlohmann::json::object();
   for (const auto& [name, place] : places_) map[name] = file_name(place.file);
   for (const auto& file : files_) bytes += file->bytes;
-  Json index = {{"metadata", {{"total_size", bytes}}}};
+  OrderedJson index = {{"metadata", {{"total_size", bytes}}}};
   index["weight_map"] = map;
   write_flushed(dir_ / "model.safetensors.index.json", index.dump(2) + "\n");
 }

@@ -2,8 +2,6 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/stack.h>
-#include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
 

@@ -14,13 +14,13 @@ namespace {
 using Json = nlohmann::json;
 using Source = std::unique_ptr<TensorSource>;
 
-struct Kind {
+struct WeightsKind {
   const char *extension, *single, *index;
   Source (*open)(const fs::path& file);
 };
 
 // The first that is there is read.
-constexpr Kind kKinds[] = {
+constexpr WeightsKind kKinds[] = {
     {".safetensors", "model.safetensors", "model.safetensors.index.json",
      [](const fs::path& file) -> Source { return std::make_unique<SafetensorsFile>(file); }},
     {".bin", "pytorch_model.bin", "pytorch_model.bin.index.json",
@@ -29,7 +29,8 @@ constexpr Kind kKinds[] = {
 
 class ShardedFiles : public TensorSource {
  public:
-  ShardedFiles(const fs::path& index, const Kind& kind) : index_(index.string()), kind_(kind) {
+  ShardedFiles(const fs::path& index, const WeightsKind& kind)
+      : index_(index.string()), kind_(kind) {
     Json json = read_json(index);
     check_io(json.is_object() && json.contains("weight_map") && json["weight_map"].is_object(),
              index_, " has no weight_map");
@@ -72,14 +73,14 @@ class ShardedFiles : public TensorSource {
   }
 
   std::string index_;
-  const Kind& kind_;
+  const WeightsKind& kind_;
   std::map<std::string, Source> files_;
   std::map<std::string, std::string> file_of_;
   std::vector<TensorInfo> tensors_;
 };
 
-const Kind* kind_of_file(const fs::path& path) {
-  for (const Kind& kind : kKinds)
+const WeightsKind* kind_of_file(const fs::path& path) {
+  for (const WeightsKind& kind : kKinds)
     if (path.extension() == kind.extension) return &kind;
   return nullptr;
 }
@@ -90,12 +91,12 @@ bool is_weights_file(const fs::path& path) { return kind_of_file(path) != nullpt
 
 std::unique_ptr<TensorSource> open_weights(const fs::path& path) {
   if (!fs::is_directory(path)) {
-    const Kind* kind = kind_of_file(path);
+    const WeightsKind* kind = kind_of_file(path);
     check_io(kind, path.string(), " is neither a .safetensors nor a .bin file");
     return kind->open(path);
   }
-  const Kind* found = nullptr;
-  for (const Kind& kind : kKinds) {
+  const WeightsKind* found = nullptr;
+  for (const WeightsKind& kind : kKinds) {
     bool single = fs::exists(path / kind.single), index = fs::exists(path / kind.index);
     if (!single && !index) continue;
     if (found) {

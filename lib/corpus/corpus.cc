@@ -124,7 +124,7 @@ class Fetching {
     fs::path copy = fs::is_directory(corpus_.local) ? local_copy(corpus_, entry.name) : fs::path();
     if (!copy.empty()) {
       check_content(file.remote, copy);
-      if (!to.parent_path().empty()) make_directories(to.parent_path());
+      make_directories(directory_of(to));
       return write_file_atomically(to, read_file(copy));
     }
     if (!corpus_.mirror.empty())

@@ -23,7 +23,6 @@ std::string table_of_corpora(const Program& program) {
 }
 
 void add_corpus_options(Program& program) {
-  auto text = [](const char* name) { return po::value<std::string>()->value_name(name); };
   auto add = program.options().add_options();
   add("corpus", text("NAME"), "corpus to fetch and prepare; the name alone does it too");
   add("list", "print the corpora and end");
@@ -58,12 +57,9 @@ CorpusOptions read_corpus_options(const Program& program, const std::string& dat
               ", and --input are given; leave one out");
   check_usage(!options.entry.urls.empty() || program.has("input"), options.name,
               " has no address; name its files with --input PATH");
-  auto value = [&](const char* option) {
-    return program.has(option) ? program.get<std::string>(option) : std::string();
-  };
-  options.data_path = program.has("data-path") ? value("data-path")
-                      : data_dir.empty()       ? "data"
-                                               : data_dir;
+  auto value = [&](const char* option) { return program.given<std::string>(option).value_or(""); };
+  options.data_path =
+      program.given<std::string>("data-path").value_or(data_dir.empty() ? "data" : data_dir);
   options.shards = value("shards");
   options.mirror = value("mirror");
   options.local = value("local-copy");

@@ -215,8 +215,7 @@ void download(std::span<const DownloadFile> files, const std::string& label,
            fs::exists(first) ? " is not whole" : " is not there", more.empty() ? "" : ",", more,
            ", and --offline forbids to fetch it", options.advice.empty() ? "" : "\n",
            options.advice);
-  for (const DownloadFile& file : missing)
-    if (!file.to.parent_path().empty()) make_directories(file.to.parent_path());
+  for (const DownloadFile& file : missing) make_directories(directory_of(file.to));
   Together together(missing, label, options);
   at_once(
       missing.size(), options.files_at_once,

@@ -1,7 +1,6 @@
 #include "corpus/registry.h"
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <set>
 
@@ -16,14 +15,6 @@ constexpr std::string_view kPlaceholder = "{language}";
 constexpr size_t kMostFiles = 100'000;
 
 std::string last_part(const std::string& url) { return url.substr(url.rfind('/') + 1); }
-
-// All of the text is a number without a sign.
-std::optional<size_t> count_in(std::string_view text) {
-  size_t value = 0;
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (text.empty() || error != std::errc() || end != text.data() + text.size()) return {};
-  return value;
-}
 
 // The keys of an entry. Every one is taken once; what is left over is an error.
 class EntryReader {
@@ -187,7 +178,8 @@ std::vector<std::string> expand(const std::string& pattern) {
   if (dots == std::string::npos || open == std::string::npos || close == std::string::npos)
     return {pattern};
   std::string first = pattern.substr(open + 1, dots - open - 1);
-  auto from = count_in(first), to = count_in(pattern.substr(dots + 2, close - dots - 2));
+  auto from = number_of<uint64_t>(first),
+       to = number_of<uint64_t>(pattern.substr(dots + 2, close - dots - 2));
   check_usage(from && to && *from <= *to && *to - *from < kMostFiles, "the counter in ", pattern,
               " must be two numbers that go up, such as {00..29}");
   std::vector<std::string> expanded;
@@ -205,8 +197,8 @@ std::vector<size_t> parse_shards(const std::string& text, size_t count) {
   if (text.empty()) return {chosen.begin(), chosen.end()};
   for (const std::string& part : split(text, ',')) {
     size_t dash = part.find('-');
-    auto from = count_in(part.substr(0, dash));
-    auto to = dash == std::string::npos ? from : count_in(part.substr(dash + 1));
+    auto from = number_of<uint64_t>(part.substr(0, dash));
+    auto to = dash == std::string::npos ? from : number_of<uint64_t>(part.substr(dash + 1));
     check_usage(from && to && *from <= *to && *to < count, "--shards ", text, ": ", part,
                 " is not one or a range of the files 0 .. ", count - 1,
                 "; give it as 0-3 or 0,5,7-9");

@@ -2,7 +2,6 @@
 // head says what each key means).
 #pragma once
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "corpus/download.h"

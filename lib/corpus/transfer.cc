@@ -57,7 +57,7 @@ void PartFile::publish(const fs::path& to) {
            ": ", describe_errno(errno));
   published_ = true;
   fs::remove(from_);
-  sync_directory(to.parent_path().empty() ? "." : to.parent_path());
+  sync_directory(directory_of(to));
 }
 
 namespace {

@@ -4,20 +4,14 @@
 
 #include <algorithm>
 #include <cstring>
-#include <utility>
 
 #include "base/error.h"
 
 namespace neox {
 namespace {
 
-constexpr int64_t kHeaderBytes = 34;
-constexpr int64_t kChunk = 1 << 17;  // lengths that are read back at once
-
-template <class T>
-void write_value(OutputFile& file, T value) {
-  file.write(std::as_bytes(std::span(&value, 1)));
-}
+constexpr int64_t kHeaderBytes = kIdxHeaderBytes;
+constexpr int64_t kLengthsAtOnce = 1 << 17;  // lengths that are read back at once
 
 DatasetPart sum(std::span<const DatasetPart> parts) {
   DatasetPart all;
@@ -43,11 +37,6 @@ int64_t lengths_end(const DatasetState& state) {
   return kHeaderBytes + 4 * std::max<int64_t>(state.part.documents - 1, 0);
 }
 
-fs::path directory_of(const std::string& prefix) {
-  fs::path dir = fs::path(prefix).parent_path();
-  return dir.empty() ? "." : dir;
-}
-
 OutputFile open_part(const std::string& prefix, const char* ending, const DatasetOptions& options) {
   auto how = options.from ? OutputFile::Open::kTakeOver : OutputFile::Open::kCreate;
   make_directories(directory_of(prefix));
@@ -59,7 +48,7 @@ template <class Use>
 void for_lengths(OutputFile& idx, int64_t count, const Use& use) {
   std::vector<int32_t> lengths;
   for (int64_t at = 0; at < count; at += std::ssize(lengths)) {
-    lengths.resize(static_cast<size_t>(std::min(kChunk, count - at)));
+    lengths.resize(static_cast<size_t>(std::min(kLengthsAtOnce, count - at)));
     idx.read(std::as_writable_bytes(std::span(lengths)), kHeaderBytes + 4 * at);
     use(std::span<const int32_t>(lengths));
   }
@@ -125,7 +114,7 @@ void DatasetBuilder::begin_document(int64_t tokens) {
 }
 
 void DatasetBuilder::end_document() {
-  if (state_.part.documents > 0) write_value(idx_, static_cast<int32_t>(state_.last));
+  if (state_.part.documents > 0) idx_.write_value(static_cast<int32_t>(state_.last));
 }
 
 void DatasetBuilder::add_document(std::span<const int32_t> tokens) {
@@ -198,11 +187,7 @@ void DatasetBuilder::write_index(OutputFile& idx, std::span<const DatasetPart> p
   int64_t first = sum(parts.first(static_cast<size_t>(rank_))).documents;
   if (rank_ == 0) {
     idx.seek(0);
-    idx.write(std::as_bytes(std::span("MMIDIDX\0", 9)));
-    write_value<uint64_t>(idx, 1);
-    write_value<uint8_t>(idx, static_cast<uint8_t>(type_));
-    write_value<int64_t>(idx, all);
-    write_value<int64_t>(idx, all + 1);
+    write_index_header(idx, type_, all, all);
   } else {
     idx.seek(kHeaderBytes + 4 * first);
     idx.copy(idx_, kHeaderBytes, 4 * mine);
@@ -225,7 +210,7 @@ void DatasetBuilder::write_index(OutputFile& idx, std::span<const DatasetPart> p
     at += std::ssize(lengths);
   });
   idx.seek(kHeaderBytes + 12 * all + 8 * at);
-  if (static_cast<size_t>(rank_) + 1 == parts.size()) write_value(idx, all);
+  if (static_cast<size_t>(rank_) + 1 == parts.size()) idx.write_value(all);
 }
 
 void DatasetBuilder::place(std::span<const DatasetPart> parts) {
@@ -251,23 +236,33 @@ void DatasetBuilder::place(std::span<const DatasetPart> parts) {
   idx.flush_to_disk();
 }
 
-void DatasetBuilder::publish() {
-  // An .idx is never beside a .bin that is not its own, whenever the machine stops.
-  ::unlink((prefix_ + ".idx").c_str());
-  bin_.publish();
-  try {
-    idx_.publish();
-  } catch (...) {
-    ::unlink((prefix_ + ".bin").c_str());
-    throw;
-  }
-  sync_directory(directory_of(prefix_));
-}
+void DatasetBuilder::publish() { publish_dataset(prefix_, bin_, idx_); }
 
 void DatasetBuilder::finish() {
   DatasetPart alone = part();
   place(std::span(&alone, 1));
   publish();
+}
+
+void write_index_header(OutputFile& idx, TokenType type, int64_t sequences, int64_t documents) {
+  idx.write(std::as_bytes(std::span("MMIDIDX\0", 9)));
+  idx.write_value<uint64_t>(1);
+  idx.write_value(static_cast<uint8_t>(type));
+  idx.write_value(sequences);
+  idx.write_value(documents + 1);
+}
+
+void publish_dataset(const std::string& prefix, OutputFile& bin, OutputFile& idx) {
+  // An .idx is never beside a .bin that is not its own, whenever the machine stops.
+  ::unlink((prefix + ".idx").c_str());
+  bin.publish();
+  try {
+    idx.publish();
+  } catch (...) {
+    ::unlink((prefix + ".bin").c_str());
+    throw;
+  }
+  sync_directory(directory_of(prefix));
 }
 
 void remove_parts(const std::string& prefix, int first) {

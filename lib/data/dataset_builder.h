@@ -103,6 +103,12 @@ class DatasetBuilder {
 void append_tokens(std::span<const int32_t> tokens, TokenType type, int64_t vocab, int32_t least,
                    std::vector<std::byte>& bytes);
 
+// What stands before the arrays of an .idx.
+void write_index_header(OutputFile& idx, TokenType type, int64_t sequences, int64_t documents);
+
+// Names the two files of a dataset; nothing is left under their names if that fails.
+void publish_dataset(const std::string& prefix, OutputFile& bin, OutputFile& idx);
+
 // Removes what builders of this prefix have left of ranks from `first` on.
 void remove_parts(const std::string& prefix, int first);
 

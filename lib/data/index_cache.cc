@@ -20,8 +20,8 @@
 namespace neox {
 namespace {
 
-constexpr char kMagic[8] = {'N', 'E', 'O', 'X', 'S', 'I', 'D', 'X'};
-constexpr size_t kAlignment = 64, kChunk = 64 << 20;
+constexpr char kCacheMagic[8] = {'N', 'E', 'O', 'X', 'S', 'I', 'D', 'X'};
+constexpr size_t kAlignment = 64, kHashedAtOnce = 64 << 20;
 
 struct Header {
   char magic[8];
@@ -33,8 +33,8 @@ struct Header {
 };
 
 size_t aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
-constexpr size_t kHeaderBytes = 192;
-static_assert(sizeof(Header) <= kHeaderBytes && kHeaderBytes % kAlignment == 0);
+constexpr size_t kCacheHeaderBytes = 192;
+static_assert(sizeof(Header) <= kCacheHeaderBytes && kCacheHeaderBytes % kAlignment == 0);
 
 using Hash = std::array<uint64_t, 2>;
 
@@ -47,8 +47,8 @@ Hash hash_of(std::span<const std::byte> bytes) {
 Hash hash_in_chunks(const std::vector<std::span<const std::byte>>& arrays) {
   std::vector<std::span<const std::byte>> chunks;
   for (auto array : arrays)
-    for (size_t at = 0; at < array.size(); at += kChunk)
-      chunks.push_back(array.subspan(at, std::min(kChunk, array.size() - at)));
+    for (size_t at = 0; at < array.size(); at += kHashedAtOnce)
+      chunks.push_back(array.subspan(at, std::min(kHashedAtOnce, array.size() - at)));
   std::vector<Hash> hashes(chunks.size());
   std::atomic<size_t> next = 0;
   auto work = [&] {
@@ -113,17 +113,17 @@ std::optional<StoredArrays> IndexCache::open(const fs::path& path) {
     warn(concat(path.string(), " ", what, "; the index is built again"));
     return std::nullopt;
   };
-  if (bytes.size() < kHeaderBytes) return damaged("is truncated");
+  if (bytes.size() < kCacheHeaderBytes) return damaged("is truncated");
   Header header;
   std::memcpy(&header, bytes.data(), sizeof header);
-  if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0 || header.version != 1 ||
+  if (std::memcmp(header.magic, kCacheMagic, sizeof kCacheMagic) != 0 || header.version != 1 ||
       header.header_hash != hash_of(header))
     return damaged("has a damaged header");
   if (std::string name = path.filename();
       std::string(header.name, strnlen(header.name, sizeof header.name)) != name)
     return damaged("is a copy of another index");
   StoredArrays stored{{}, file};
-  size_t at = kHeaderBytes;
+  size_t at = kCacheHeaderBytes;
   for (uint64_t size : header.bytes) {
     if (size > bytes.size() || at + aligned(size) > bytes.size()) return damaged("is truncated");
     stored.arrays.push_back(bytes.subspan(at, size));
@@ -159,7 +159,7 @@ std::optional<fs::path> IndexCache::writable_directory() {
 
 void IndexCache::store(const fs::path& path, const StoredArrays& built) {
   Header header{};
-  std::copy(std::begin(kMagic), std::end(kMagic), header.magic);
+  std::copy(std::begin(kCacheMagic), std::end(kCacheMagic), header.magic);
   header.version = 1;
   path.filename().string().copy(header.name, sizeof header.name);
   for (size_t i = 0; i < built.arrays.size(); ++i) header.bytes[i] = built.arrays[i].size();
@@ -167,9 +167,9 @@ void IndexCache::store(const fs::path& path, const StoredArrays& built) {
   std::copy(hash.begin(), hash.end(), header.payload_hash);
   header.header_hash = hash_of(header);
   OutputFile file(path, unique_life());
-  const std::array<std::byte, kHeaderBytes> zeros{};
+  const std::array<std::byte, kCacheHeaderBytes> zeros{};
   file.write(std::as_bytes(std::span(&header, 1)));
-  file.write(std::span(zeros).first(kHeaderBytes - sizeof header));
+  file.write(std::span(zeros).first(kCacheHeaderBytes - sizeof header));
   for (auto array : built.arrays) {
     file.write(array);
     file.write(std::span(zeros).first(aligned(array.size()) - array.size()));

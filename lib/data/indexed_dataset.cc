@@ -15,7 +15,6 @@ namespace {
 
 constexpr char kMagic[9] = {'M', 'M', 'I', 'D', 'I', 'D', 'X', 0, 0};
 constexpr char kOldMagic[8] = {'T', 'N', 'T', 'I', 'D', 'X', 0, 0};
-constexpr size_t kHeaderBytes = 34;
 constexpr const char* kAgain = "; write the data again with neox-prepare-data, or copy it again";
 
 template <class T>
@@ -23,6 +22,27 @@ T load(std::span<const std::byte> bytes, size_t at) {
   T value;
   std::memcpy(&value, bytes.data() + at, sizeof value);
   return value;
+}
+
+void check_header(std::span<const std::byte> bytes, const std::string& path) {
+  bool old = bytes.size() >= sizeof kOldMagic &&
+             std::memcmp(bytes.data(), kOldMagic, sizeof kOldMagic) == 0;
+  check_io(
+      !old, path,
+      ": this is the old format TNTIDX (dataset implementations 'lazy' and 'cached'), which is "
+      "not read here; neox-data import turns it into today's");
+  size_t seen = std::min(bytes.size(), sizeof kMagic);
+  check_io(seen == 0 || std::memcmp(bytes.data(), kMagic, seen) == 0, path,
+           ": not the index of a dataset: it does not begin with MMIDIDX", kAgain);
+  check_io(bytes.size() >= kIdxHeaderBytes, path, " is truncated: ", bytes.size(),
+           " bytes, and the header alone has ", kIdxHeaderBytes, kAgain);
+  auto version = load<uint64_t>(bytes, 9);
+  check_io(version == 1, path, ": version ", version, " of the format; only 1 is known", kAgain);
+  int code = load<uint8_t>(bytes, 17);
+  check_io(code != 6 && code != 7, path, ": type code ", code,
+           " says that the .bin holds floating-point numbers, not tokens");
+  check_io((code >= 1 && code <= 5) || code == 8, path, ": unknown type code ", code,
+           " (1 to 5 and 8 are integers)", kAgain);
 }
 
 // The prefixes of whole datasets in a directory: each .idx that has its .bin.
@@ -41,7 +61,7 @@ std::vector<std::string> datasets_in(const fs::path& dir) {
 
 // What the user may have meant by a prefix without files: " Did you mean ...?" or a list.
 std::string advice(const fs::path& prefix) {
-  fs::path dir = prefix.parent_path().empty() ? "." : prefix.parent_path();
+  fs::path dir = directory_of(prefix);
   std::error_code error;
   if (!fs::is_directory(dir, error)) return " The directory " + dir.string() + " does not exist.";
   std::vector<std::string> found = datasets_in(dir);
@@ -70,6 +90,26 @@ void check_exists(const std::string& path, const std::string& prefix, bool other
 }
 
 }  // namespace
+
+DatasetIndex read_index(std::span<const std::byte> bytes, const std::string& path) {
+  check_header(bytes, path);
+  auto sequences = load<uint64_t>(bytes, 18), boundaries = load<uint64_t>(bytes, 26);
+  constexpr uint64_t kTooMany = uint64_t{1} << 56;
+  check_io(sequences < kTooMany && boundaries < kTooMany, path, " is damaged: its header says ",
+           sequences, " sequences and ", boundaries, " document boundaries", kAgain);
+  uint64_t wanted = kIdxHeaderBytes + 12 * sequences + 8 * boundaries;
+  check_io(bytes.size() >= wanted, path, " is truncated: its header says ", sequences,
+           " sequences and ", boundaries, " document boundaries, which take ", wanted,
+           " bytes, but it has ", bytes.size(), kAgain);
+  bool multimodal = bytes.size() == wanted + sequences && sequences > 0;
+  check_io(multimodal || bytes.size() == wanted, path, " has ", bytes.size() - wanted,
+           " bytes more than its header says", kAgain);
+  return {.type = static_cast<TokenType>(load<uint8_t>(bytes, 17)),
+          .lengths = bytes.subspan(kIdxHeaderBytes, 4 * sequences),
+          .positions = bytes.subspan(kIdxHeaderBytes + 4 * sequences, 8 * sequences),
+          .documents = bytes.subspan(kIdxHeaderBytes + 12 * sequences, 8 * boundaries),
+          .multimodal = multimodal};
+}
 
 int64_t token_bytes(TokenType type) {
   switch (type) {
@@ -101,61 +141,19 @@ IndexedDataset::IndexedDataset(const std::string& prefix, int64_t vocab)
   check_exists(bin_path_, prefix_, fs::exists(idx_path_, error));
   idx_ = MappedFile(idx_path_, MappedFile::Access::kSequential);
   bin_ = MappedFile(bin_path_);
-  read_index();
+  index_ = read_index(idx_.bytes(), idx_path_);
+  if (index_.multimodal)
+    warnings_.push_back(idx_path_ + " is multimodal; the modes of its sequences are ignored");
   check_positions();
   check_documents();
 }
 
-void IndexedDataset::check_header(std::span<const std::byte> bytes) const {
-  bool old = bytes.size() >= sizeof kOldMagic &&
-             std::memcmp(bytes.data(), kOldMagic, sizeof kOldMagic) == 0;
-  check_io(
-      !old, idx_path_,
-      ": this is the old format TNTIDX (dataset implementations 'lazy' and 'cached'), which is "
-      "not read here; neox-data import turns it into today's");
-  size_t seen = std::min(bytes.size(), sizeof kMagic);
-  check_io(seen == 0 || std::memcmp(bytes.data(), kMagic, seen) == 0, idx_path_,
-           ": not the index of a dataset: it does not begin with MMIDIDX", kAgain);
-  check_io(bytes.size() >= kHeaderBytes, idx_path_, " is truncated: ", bytes.size(),
-           " bytes, and the header alone has ", kHeaderBytes, kAgain);
-  auto version = load<uint64_t>(bytes, 9);
-  check_io(version == 1, idx_path_, ": version ", version, " of the format; only 1 is known",
-           kAgain);
-  int code = load<uint8_t>(bytes, 17);
-  check_io(code != 6 && code != 7, idx_path_, ": type code ", code,
-           " says that the .bin holds floating-point numbers, not tokens");
-  check_io((code >= 1 && code <= 5) || code == 8, idx_path_, ": unknown type code ", code,
-           " (1 to 5 and 8 are integers)", kAgain);
-}
-
-void IndexedDataset::read_index() {
-  std::span<const std::byte> bytes = idx_.bytes();
-  check_header(bytes);
-  type_ = static_cast<TokenType>(load<uint8_t>(bytes, 17));
-  auto sequences = load<uint64_t>(bytes, 18), boundaries = load<uint64_t>(bytes, 26);
-  constexpr uint64_t kTooMany = uint64_t{1} << 56;
-  check_io(sequences < kTooMany && boundaries < kTooMany, idx_path_,
-           " is damaged: its header says ", sequences, " sequences and ", boundaries,
-           " document boundaries", kAgain);
-  uint64_t wanted = kHeaderBytes + 12 * sequences + 8 * boundaries;
-  check_io(bytes.size() >= wanted, idx_path_, " is truncated: its header says ", sequences,
-           " sequences and ", boundaries, " document boundaries, which take ", wanted,
-           " bytes, but it has ", bytes.size(), kAgain);
-  if (bytes.size() == wanted + sequences && sequences > 0)
-    warnings_.push_back(idx_path_ + " is multimodal; the modes of its sequences are ignored");
-  else
-    check_io(bytes.size() == wanted, idx_path_, " has ", bytes.size() - wanted,
-             " bytes more than its header says", kAgain);
-  lengths_ = bytes.subspan(kHeaderBytes, 4 * sequences);
-  positions_ = bytes.subspan(kHeaderBytes + 4 * sequences, 8 * sequences);
-  documents_ = bytes.subspan(kHeaderBytes + 12 * sequences, 8 * boundaries);
-}
-
 void IndexedDataset::check_positions() {
-  const int64_t size = token_bytes(type_), available = static_cast<int64_t>(bin_.bytes().size());
+  const int64_t size = token_bytes(index_.type),
+                available = static_cast<int64_t>(bin_.bytes().size());
   int64_t outside = -1, not_empty = 0;
   for (int64_t i = 0; i < num_sequences(); ++i) {
-    int64_t length = lengths_[i], position = positions_[i];
+    int64_t length = index_.lengths[i], position = index_.positions[i];
     check_io(length >= 0, idx_path_, " is damaged: sequence ", i, " has the length ", length,
              kAgain);
     num_tokens_ += length;
@@ -168,8 +166,8 @@ void IndexedDataset::check_positions() {
            " bytes (", with_commas(num_tokens_), " tokens), but it has ", available, kAgain);
   if (outside >= 0)
     fail(Exit::kIo, idx_path_, " is damaged: sequence ", outside, " starts at byte ",
-         positions_[outside], " and has ", lengths_[outside], " tokens, but ", bin_path_, " has ",
-         available, " bytes", kAgain);
+         index_.positions[outside], " and has ", index_.lengths[outside], " tokens, but ",
+         bin_path_, " has ", available, " bytes", kAgain);
   if (available == wanted) return;
   std::string text =
       concat(bin_path_, " has ", available - wanted, " bytes more than ", idx_path_, " speaks of");
@@ -182,9 +180,9 @@ void IndexedDataset::check_positions() {
 }
 
 void IndexedDataset::check_documents() {
-  check_io(documents_.size() > 0 && documents_[0] == 0, idx_path_,
+  check_io(index_.documents.size() > 0 && index_.documents[0] == 0, idx_path_,
            " is damaged: its document boundaries do not begin with 0", kAgain);
-  int64_t last = documents_[documents_.size() - 1];
+  int64_t last = index_.documents[index_.documents.size() - 1];
   if (last != num_sequences())
     warnings_.push_back(concat(idx_path_, ": the last document boundary is ", last,
                                ", but there are ", num_sequences(),
@@ -194,7 +192,7 @@ void IndexedDataset::check_documents() {
 template <class T>
 void IndexedDataset::copy(int64_t sequence, int64_t offset, std::span<int64_t> tokens) const {
   UnalignedSpan<T> source(bin_.bytes().subspan(
-      static_cast<size_t>(positions_[sequence] + offset * static_cast<int64_t>(sizeof(T))),
+      static_cast<size_t>(index_.positions[sequence] + offset * static_cast<int64_t>(sizeof(T))),
       tokens.size() * sizeof(T)));
   std::make_unsigned_t<T> greatest = 0;  // narrow, as it takes the most of them at once
   for (size_t i = 0; i < tokens.size(); ++i) {
@@ -213,10 +211,10 @@ void IndexedDataset::copy(int64_t sequence, int64_t offset, std::span<int64_t> t
 void IndexedDataset::get(int64_t sequence, int64_t offset, std::span<int64_t> tokens) const {
   check(sequence >= 0 && sequence < num_sequences(), prefix_, ": sequence ", sequence, " of ",
         num_sequences());
-  check(offset >= 0 && offset + static_cast<int64_t>(tokens.size()) <= lengths_[sequence], prefix_,
-        ": tokens ", offset, " + ", tokens.size(), " of sequence ", sequence, ", which has ",
-        lengths_[sequence]);
-  switch (type_) {
+  check(offset >= 0 && offset + static_cast<int64_t>(tokens.size()) <= index_.lengths[sequence],
+        prefix_, ": tokens ", offset, " + ", tokens.size(), " of sequence ", sequence,
+        ", which has ", index_.lengths[sequence]);
+  switch (index_.type) {
     case TokenType::kUint8:
       return copy<uint8_t>(sequence, offset, tokens);
     case TokenType::kInt8:
@@ -234,9 +232,9 @@ void IndexedDataset::get(int64_t sequence, int64_t offset, std::span<int64_t> to
 
 void IndexedDataset::prefetch(int64_t sequence, int64_t offset, int64_t tokens) const {
   static const auto kPage = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
-  const int64_t size = token_bytes(type_);
+  const int64_t size = token_bytes(index_.type);
   auto first = reinterpret_cast<uintptr_t>(bin_.bytes().data()) +
-               static_cast<uintptr_t>(positions_[sequence] + offset * size);
+               static_cast<uintptr_t>(index_.positions[sequence] + offset * size);
   const uintptr_t end = first + static_cast<uintptr_t>(tokens * size);
   first -= first % kPage;
   ::madvise(reinterpret_cast<void*>(first), end - first, MADV_WILLNEED);
@@ -244,7 +242,7 @@ void IndexedDataset::prefetch(int64_t sequence, int64_t offset, int64_t tokens) 
 
 void IndexedDataset::fail_token(int64_t sequence, int64_t position, int64_t token) const {
   fail(Exit::kIo, bin_path_, ": token id ", token, " at position ", position, " of sequence ",
-       sequence, " (byte ", positions_[sequence] + position * token_bytes(type_),
+       sequence, " (byte ", index_.positions[sequence] + position * token_bytes(index_.type),
        ") is outside the vocabulary of ", vocab_,
        " entries: the data were prepared with another tokenizer; prepare them with the one of this "
        "configuration, or set the vocabulary to theirs");

@@ -47,6 +47,23 @@ inline constexpr int32_t kMaskedLabel = -100;
 // The rule of the tools that write these files: uint16 below 65,500 entries, else int32.
 TokenType token_type_of(int64_t vocab);
 
+// What an .idx says. Only its header and its size were checked.
+struct DatasetIndex {
+  TokenType type = TokenType::kUint16;
+  UnalignedSpan<int32_t> lengths;    // tokens of each sequence
+  UnalignedSpan<int64_t> positions;  // bytes from the start of .bin
+  // The first sequence of each document, then the number of sequences.
+  UnalignedSpan<int64_t> documents;
+  bool multimodal = false;  // the modes of the sequences stand behind these
+
+  int64_t num_sequences() const { return lengths.size(); }
+  int64_t num_documents() const { return documents.size() - 1; }
+};
+// Of the bytes of a file, which the index refers to. Throws Error (74) that names `path`.
+DatasetIndex read_index(std::span<const std::byte> bytes, const std::string& path);
+
+inline constexpr size_t kIdxHeaderBytes = 34;
+
 class IndexedDataset {
  public:
   static constexpr int64_t kAnyToken = INT64_MAX;
@@ -57,13 +74,12 @@ class IndexedDataset {
   explicit IndexedDataset(const std::string& prefix, int64_t vocab = kAnyToken);
 
   const std::string& prefix() const { return prefix_; }
-  TokenType type() const { return type_; }
-  int64_t num_sequences() const { return lengths_.size(); }
-  int64_t num_documents() const { return documents_.size() - 1; }
+  TokenType type() const { return index_.type; }
+  int64_t num_sequences() const { return index_.num_sequences(); }
+  int64_t num_documents() const { return index_.num_documents(); }
   int64_t num_tokens() const { return num_tokens_; }
-  UnalignedSpan<int32_t> lengths() const { return lengths_; }  // tokens of each sequence
-  // The first sequence of each document, then the number of sequences.
-  UnalignedSpan<int64_t> documents() const { return documents_; }
+  UnalignedSpan<int32_t> lengths() const { return index_.lengths; }
+  UnalignedSpan<int64_t> documents() const { return index_.documents; }
 
   // tokens = tokens offset .. offset + tokens.size() - 1 of a sequence.
   void get(int64_t sequence, int64_t offset, std::span<int64_t> tokens) const;
@@ -75,8 +91,6 @@ class IndexedDataset {
   const std::vector<std::string>& warnings() const { return warnings_; }
 
  private:
-  void read_index();
-  void check_header(std::span<const std::byte> bytes) const;
   void check_positions();
   void check_documents();
   template <class T>
@@ -86,10 +100,7 @@ class IndexedDataset {
   std::string prefix_, idx_path_, bin_path_;
   int64_t vocab_;
   MappedFile idx_, bin_;
-  TokenType type_ = TokenType::kUint16;
-  UnalignedSpan<int32_t> lengths_;
-  UnalignedSpan<int64_t> positions_;  // bytes from the start of .bin
-  UnalignedSpan<int64_t> documents_;
+  DatasetIndex index_;
   int64_t num_tokens_ = 0;
   std::vector<std::string> warnings_;
 };

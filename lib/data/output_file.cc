@@ -214,11 +214,10 @@ void OutputFile::publish() {
 }
 
 void remove_numbered(const fs::path& begin, int first) {
-  fs::path dir = begin.parent_path();
   std::string head = begin.filename().string();
   std::vector<fs::path> found;
   std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(dir.empty() ? "." : dir, ignored)) {
+  for (const auto& entry : fs::directory_iterator(directory_of(begin), ignored)) {
     std::string name = entry.path().filename().string();
     if (!name.starts_with(head)) continue;
     int number = -1;

@@ -35,6 +35,10 @@ class OutputFile {
   void seek(int64_t position);
   int64_t position() const { return position_ + static_cast<int64_t>(buffer_.size()); }
   void write(std::span<const std::byte> bytes);
+  template <class T>
+  void write_value(T value) {
+    write(std::as_bytes(std::span(&value, 1)));
+  }
   // Reads what was written; fails where the file ends before.
   void read(std::span<std::byte> bytes, int64_t position);
   // Bytes of another file go to the next place of this one, in the kernel where it can do that, and

@@ -16,17 +16,9 @@ constexpr std::array<const char*, 3> kSplitNames = {"train", "valid", "test"};
 
 using Datasets = std::vector<SourceDataset>;
 
-// What a configuration says of one split with datasets of its own.
-struct SplitPaths {
-  const std::vector<std::string>& paths;
-  const std::vector<double>& weights;
-  const std::vector<std::string>& labels;
-};
-
-std::array<SplitPaths, 3> split_paths(const DataConfig& c) {
-  return {{{c.train_paths, c.train_weights, c.train_labels},
-           {c.valid_paths, c.valid_weights, c.valid_labels},
-           {c.test_paths, c.test_weights, c.test_labels}}};
+// What a configuration says of a split with datasets of its own.
+const DataSets& sets_of(const DataConfig& config, size_t split) {
+  return split == 0 ? config.train : split == 1 ? config.valid : config.test;
 }
 
 // Labels lie beside the tokens, one for each.
@@ -75,7 +67,7 @@ std::shared_ptr<const IndexedDataset> Sampler::Impl::open(const std::string& pre
 
 // Datasets that are cut into train, valid and test by their documents.
 void Sampler::Impl::open_split(const DataConfig& config, int64_t vocab) {
-  std::vector<std::string> prefixes = config.blend_paths;
+  std::vector<std::string> prefixes = config.blend.paths;
   if (prefixes.empty()) prefixes = {config.data_path};
   for (const std::string& prefix : prefixes) {
     auto data = open(prefix, vocab);
@@ -94,9 +86,8 @@ void Sampler::Impl::open_split(const DataConfig& config, int64_t vocab) {
 
 // Datasets of its own for each, which are used whole.
 void Sampler::Impl::open_paths(const DataConfig& config, int64_t vocab) {
-  auto splits = split_paths(config);
   for (size_t i = 0; i < 3; ++i) {
-    const SplitPaths& split = splits[i];
+    const DataSets& split = sets_of(config, i);
     for (size_t k = 0; k < split.paths.size(); ++k) {
       auto data = open(split.paths[k], vocab);
       std::shared_ptr<const IndexedDataset> labels;
@@ -125,10 +116,10 @@ SourceRequest Sampler::Impl::request(const DataConfig& config, size_t split, int
   SourceRequest request{.seq = seq, .samples = wanted};
   const Datasets& of = datasets[split];
   bool paths = config.data_path.empty();
-  request.weights = paths ? split_paths(config)[split].weights : config.blend_weights;
+  request.weights = paths ? sets_of(config, split).weights : config.blend.weights;
   // GPT-NeoX blends even a single path; Megatron blends one only where data_path gives it a weight.
   request.blended =
-      of.size() > 1 || (paths ? config.order == DataOrder::kNeox : !config.blend_weights.empty());
+      of.size() > 1 || (paths ? config.order == DataOrder::kNeox : !config.blend.weights.empty());
   if (config.weight_by_documents) {
     std::vector<int64_t> documents;
     for (const SourceDataset& each : of) documents.push_back(each.text->num_sequences());
@@ -164,7 +155,7 @@ Sampler::Sampler(const DataConfig& config, int64_t seq, int64_t vocab, int32_t e
   impl_->mask_end_of_document = config.eod_mask_loss;
   bool split = !config.data_path.empty();
   bool paths =
-      !(config.train_paths.empty() && config.valid_paths.empty() && config.test_paths.empty());
+      !(config.train.paths.empty() && config.valid.paths.empty() && config.test.paths.empty());
   check_usage(split || paths, "no data: give data_path, or train_data_paths");
   check_usage(!(split && paths),
               "data_path and the lists train_data_paths, valid_data_paths, test_data_paths exclude "

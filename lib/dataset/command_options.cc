@@ -46,8 +46,8 @@ void add_tokenizer(Program& program) {
 }
 
 std::unique_ptr<Tokenizer> read_tokenizer(const Program& program) {
-  auto vocab = given<std::string>(program, "vocab-file");
-  auto merges = given<std::string>(program, "merge-file");
+  auto vocab = program.given<std::string>("vocab-file");
+  auto merges = program.given<std::string>("merge-file");
   check_usage(vocab || !merges, "--merge-file needs --vocab-file beside it");
   if (!vocab) return nullptr;
   return std::make_unique<Tokenizer>(merges ? Tokenizer::from_gpt2(*vocab, *merges)
@@ -65,7 +65,7 @@ std::unique_ptr<Tokenizer> tokenizer_of(const Config& config) {
 }
 
 std::optional<int64_t> end_of_document(const Program& program, const Tokenizer* tokenizer) {
-  if (auto id = given<int64_t>(program, "eod")) return id;
+  if (auto id = program.given<int64_t>("eod")) return id;
   if (tokenizer && tokenizer->has_end_of_document()) return tokenizer->end_of_document();
   return std::nullopt;
 }

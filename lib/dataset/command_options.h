@@ -13,22 +13,6 @@
 
 namespace neox {
 
-inline auto text(const char* name) {
-  return boost::program_options::value<std::string>()->value_name(name);
-}
-inline auto number(const char* name) {
-  return boost::program_options::value<int64_t>()->value_name(name);
-}
-inline auto texts(const char* name) {
-  return boost::program_options::value<std::vector<std::string>>()->composing()->value_name(name);
-}
-
-template <class T>
-std::optional<T> given(const Program& program, const std::string& option) {
-  if (!program.has(option)) return std::nullopt;
-  return program.get<T>(option);
-}
-
 // The option --dataset, which is all that stands alone on the command line.
 void add_dataset(Program& program);
 // Its prefixes, at least one. One of the two files, or both (as of data/*), stand for the prefix.

@@ -37,9 +37,7 @@ int merge(const Arguments& arguments, std::ostream& out) {
   if (!program.parse(arguments)) return 0;
   std::vector<std::string> inputs;
   if (program.has("dataset") || !program.has("input")) inputs = prefixes(program);
-  for (const std::string& input :
-       given<std::vector<std::string>>(program, "input").value_or(std::vector<std::string>()))
-    inputs.push_back(input);
+  for (const std::string& input : program.list("input")) inputs.push_back(input);
   std::string output = output_prefix(program);
   Totals totals = merge_datasets(inputs, output);
   out << output << ": " << amounts(totals) << "\n";
@@ -67,9 +65,9 @@ int split(const Arguments& arguments, std::ostream& out) {
   int rules = program.has("documents") + program.has("tokens") + program.has("shares");
   check_usage(rules == 1, "give one of --documents, --tokens and --shares");
   SplitRule rule;
-  if (auto shares = given<std::string>(program, "shares"))
+  if (auto shares = program.given<std::string>("shares"))
     rule = {.by = SplitRule::By::kShares, .shares = *shares};
-  else if (auto tokens = given<int64_t>(program, "tokens"))
+  else if (auto tokens = program.given<int64_t>("tokens"))
     rule = {.by = SplitRule::By::kTokens, .size = *tokens};
   else
     rule = {.by = SplitRule::By::kDocuments, .size = program.get<int64_t>("documents")};
@@ -118,11 +116,9 @@ int count(const Arguments& arguments, std::ostream& out) {
 }
 
 void show_run(const Program& program, std::ostream& out) {
-  ConfigOptions options{
-      .files = program.get<std::vector<std::string>>("dataset"),
-      .directory = given<std::string>(program, "directory").value_or(""),
-      .overrides =
-          given<std::vector<std::string>>(program, "set").value_or(std::vector<std::string>())};
+  ConfigOptions options{.files = program.get<std::vector<std::string>>("dataset"),
+                        .directory = program.given<std::string>("directory").value_or(""),
+                        .overrides = program.list("set")};
   Config config = load_config(options);
   std::unique_ptr<Tokenizer> tokenizer = read_tokenizer(program);
   if (!tokenizer) tokenizer = tokenizer_of(config);
@@ -178,7 +174,7 @@ VerifyOptions verify_options(const Program& program) {
                         .threads = static_cast<int>(program.get<int64_t>("workers")),
                         .limit = program.get<int64_t>("limit")};
   if (tokenizer) options.vocab = tokenizer->vocab_size();
-  if (auto size = given<int64_t>(program, "vocab-size")) options.vocab = *size;
+  if (auto size = program.given<int64_t>("vocab-size")) options.vocab = *size;
   check_usage(options.vocab > 0, "--vocab-size ", options.vocab, " is not at least 1");
   check_usage(options.threads > 0 && options.threads <= 4096, "--workers ", options.threads,
               " is not in 1 .. 4096");
@@ -213,7 +209,7 @@ int verify(const Arguments& arguments, std::ostream& out) {
   VerifyOptions options = verify_options(program);
   bool sound = true;
   for (const std::string& prefix : prefixes(program)) {
-    Verdict verdict = verify_dataset(prefix, options);
+    Verification verdict = verify_dataset(prefix, options);
     for (const std::string& finding : verdict.findings) out << "wrong: " << finding << "\n";
     for (const std::string& note : verdict.notes) out << "note: " << note << "\n";
     out << prefix << ": " << amounts(verdict.totals) << ": "
@@ -250,7 +246,7 @@ int repair(const Arguments& arguments, std::ostream& out) {
   std::unique_ptr<Tokenizer> tokenizer = read_tokenizer(program);
   std::string prefix = one_prefix(program);
   Repaired done = repair_dataset(
-      prefix, {.output_prefix = given<std::string>(program, "output-prefix").value_or(""),
+      prefix, {.output_prefix = program.given<std::string>("output-prefix").value_or(""),
                .end_of_document = end_of_document(program, tokenizer.get())});
   if (!done.any()) return out << prefix << ": nothing is wrong; nothing was written\n", 0;
   if (done.lengthened > 0)
@@ -259,7 +255,7 @@ int repair(const Arguments& arguments, std::ostream& out) {
   if (done.boundaries != done.boundaries_before)
     out << with_commas(done.boundaries) << " documents, not " << with_commas(done.boundaries_before)
         << "\n";
-  out << given<std::string>(program, "output-prefix").value_or(prefix) << ": "
+  out << program.given<std::string>("output-prefix").value_or(prefix) << ": "
       << amounts(done.totals) << "\n";
   return 0;
 }

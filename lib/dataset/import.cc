@@ -10,7 +10,7 @@
 namespace neox {
 namespace {
 
-constexpr int64_t kHeaderBytes = 56;
+constexpr int64_t kOldHeaderBytes = 56;
 
 struct OldIndex {
   std::string path;
@@ -27,9 +27,9 @@ void check_header(const OldIndex& index, const UnalignedSpan<int64_t>& header) {
   check_io(magic == std::string_view("TNTIDX\0\0", 8), index.path,
            magic.starts_with("MMIDIDX") ? ": this is today's format already"
                                         : ": not of the format TNTIDX");
-  check_io(std::ssize(index.file.bytes()) >= kHeaderBytes, index.path,
+  check_io(std::ssize(index.file.bytes()) >= kOldHeaderBytes, index.path,
            " is truncated: ", index.file.bytes().size(), " bytes, and the header alone has ",
-           kHeaderBytes);
+           kOldHeaderBytes);
   check_io(header[1] == 1, index.path, ": version ", header[1], " of the format; only 1 is known");
   int64_t code = header[2];
   check_io((code >= 1 && code <= 5) || code == 8, index.path, ": type code ", code,
@@ -42,7 +42,7 @@ void check_header(const OldIndex& index, const UnalignedSpan<int64_t>& header) {
 OldIndex read_old_index(const std::string& path) {
   OldIndex index{.path = path, .file = MappedFile(path)};
   std::span<const std::byte> bytes = index.file.bytes();
-  UnalignedSpan<int64_t> header(bytes.first(std::min<size_t>(bytes.size(), kHeaderBytes)));
+  UnalignedSpan<int64_t> header(bytes.first(std::min<size_t>(bytes.size(), kOldHeaderBytes)));
   check_header(index, header);
   index.type = static_cast<TokenType>(header[2]);
   int64_t items = header[4], sizes = header[5], documents = header[6];
@@ -50,11 +50,11 @@ OldIndex read_old_index(const std::string& path) {
   for (int64_t n : {items, sizes, documents})
     check_io(n >= 0 && n < kTooMany, path, " is damaged: its header says ", items, " items, ",
              sizes, " sizes and ", documents, " documents");
-  int64_t wanted = kHeaderBytes + 8 * (2 * (items + 1) + sizes + documents);
+  int64_t wanted = kOldHeaderBytes + 8 * (2 * (items + 1) + sizes + documents);
   check_io(std::ssize(bytes) == wanted, path, " is damaged or truncated: its header says ", items,
            " items, ", sizes, " sizes and ", documents, " documents, which take ", wanted,
            " bytes, but it has ", bytes.size());
-  bytes = bytes.subspan(kHeaderBytes);
+  bytes = bytes.subspan(kOldHeaderBytes);
   for (auto [part, size] : {std::pair{&index.dim_offsets, items + 1},
                             {&index.data_offsets, items + 1},
                             {&index.sizes, sizes},

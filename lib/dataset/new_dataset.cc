@@ -6,16 +6,12 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "data/dataset_builder.h"
 
 namespace neox {
 namespace {
 
 constexpr int64_t kPieceBytes = int64_t{64} << 20;  // between two reports of progress
-
-template <class T>
-void write_value(OutputFile& file, T value) {
-  file.write(std::as_bytes(std::span(&value, 1)));
-}
 
 const std::string& check_free(const std::string& prefix) {
   check_usage(!prefix.empty() && !prefix.ends_with('/'), "--output-prefix '", prefix,
@@ -24,7 +20,7 @@ const std::string& check_free(const std::string& prefix) {
   for (const char* ending : {".bin", ".idx"})
     check_usage(!fs::exists(prefix + ending, error), prefix, ending,
                 " exists; name another --output-prefix, or remove it first");
-  if (fs::path dir = fs::path(prefix).parent_path(); !dir.empty()) make_directories(dir);
+  make_directories(directory_of(prefix));
   return prefix;
 }
 
@@ -59,23 +55,19 @@ Totals write_index(OutputFile& idx, TokenType type, std::span<const IndexPart> p
     all.sequences += part.lengths.size();
     all.documents += part.ends.size();
   }
-  idx.write(std::as_bytes(std::span("MMIDIDX\0", 9)));
-  write_value<uint64_t>(idx, 1);
-  write_value<uint8_t>(idx, static_cast<uint8_t>(type));
-  write_value<int64_t>(idx, all.sequences);
-  write_value<int64_t>(idx, all.documents + 1);
+  write_index_header(idx, type, all.sequences, all.documents);
   for (const IndexPart& part : parts) idx.write(part.lengths.bytes());
   for (const IndexPart& part : parts) {
     for (int64_t i = 0; i < part.lengths.size(); ++i) {
-      write_value<int64_t>(idx, all.tokens * token_bytes(type));
+      idx.write_value<int64_t>(all.tokens * token_bytes(type));
       all.tokens += part.lengths[i];
     }
   }
-  write_value<int64_t>(idx, 0);
+  idx.write_value<int64_t>(0);
   int64_t before = 0;
   for (const IndexPart& part : parts) {
     for (int64_t i = 0; i < part.ends.size(); ++i)
-      write_value<int64_t>(idx, before + part.ends[i] - part.first);
+      idx.write_value<int64_t>(before + part.ends[i] - part.first);
     before += part.lengths.size();
   }
   all.bytes = all.tokens * token_bytes(type);
@@ -104,16 +96,6 @@ Totals NewDataset::write_index(TokenType type, std::span<const IndexPart> parts)
   return all;
 }
 
-void NewDataset::publish() {
-  bin_.publish();  // an .idx is never without its .bin
-  try {
-    idx_.publish();
-  } catch (...) {
-    ::unlink((prefix_ + ".bin").c_str());
-    throw;
-  }
-  fs::path dir = fs::path(prefix_).parent_path();
-  sync_directory(dir.empty() ? "." : dir);
-}
+void NewDataset::publish() { publish_dataset(prefix_, bin_, idx_); }
 
 }  // namespace neox

@@ -8,33 +8,6 @@
 namespace neox {
 namespace {
 
-constexpr size_t kHeaderBytes = 34;
-
-template <class T>
-T load(std::span<const std::byte> bytes, size_t at) {
-  T value;
-  std::memcpy(&value, bytes.data() + at, sizeof value);
-  return value;
-}
-
-void check_header(const std::string& path, std::span<const std::byte> bytes) {
-  auto begins = [&](std::string_view magic) {
-    return bytes.size() >= magic.size() &&
-           std::memcmp(bytes.data(), magic.data(), magic.size()) == 0;
-  };
-  check_io(!begins(std::string_view("TNTIDX\0\0", 8)), path,
-           ": this is the old format TNTIDX; turn it into today's with: neox-data import");
-  check_io(begins(std::string_view("MMIDIDX\0\0", 9)), path,
-           ": not the index of a dataset: it does not begin with MMIDIDX");
-  check_io(bytes.size() >= kHeaderBytes, path, " is truncated: ", bytes.size(),
-           " bytes, and the header alone has ", kHeaderBytes);
-  auto version = load<uint64_t>(bytes, 9);
-  check_io(version == 1, path, ": version ", version, " of the format; only 1 is known");
-  int code = load<uint8_t>(bytes, 17);
-  check_io((code >= 1 && code <= 5) || code == 8, path, ": type code ", code,
-           " is none of an integer (1 to 5, and 8)");
-}
-
 // Findings up to a limit, and how many more there were.
 class List {
  public:
@@ -133,24 +106,12 @@ const char* name_of(TokenType type) {
 }
 
 RawIndex read_raw_index(const std::string& prefix) {
-  RawIndex index{.prefix = prefix, .file = MappedFile(prefix + ".idx")};
-  std::span<const std::byte> bytes = index.file.bytes();
-  check_header(index.idx_path(), bytes);
-  index.type = static_cast<TokenType>(load<uint8_t>(bytes, 17));
-  auto sequences = load<uint64_t>(bytes, 18), boundaries = load<uint64_t>(bytes, 26);
-  constexpr uint64_t kTooMany = uint64_t{1} << 56;
-  uint64_t wanted = kHeaderBytes + 12 * sequences + 8 * boundaries;
-  check_io(sequences < kTooMany && boundaries < kTooMany && bytes.size() >= wanted,
-           index.idx_path(), " is damaged or truncated: its header says ", sequences,
-           " sequences and ", boundaries, " document boundaries, but it has ", bytes.size(),
-           " bytes");
-  check_io(bytes.size() != wanted + sequences || sequences == 0, index.idx_path(),
+  RawIndex index;
+  index.prefix = prefix;
+  index.file = MappedFile(index.idx_path());
+  static_cast<DatasetIndex&>(index) = read_index(index.file.bytes(), index.idx_path());
+  check_io(!index.multimodal, index.idx_path(),
            " is multimodal (it has a mode for each sequence), which neox-data does not handle");
-  check_io(bytes.size() == wanted, index.idx_path(), " has ", bytes.size() - wanted,
-           " bytes more than its header says");
-  index.lengths = bytes.subspan(kHeaderBytes, 4 * sequences);
-  index.positions = bytes.subspan(kHeaderBytes + 4 * sequences, 8 * sequences);
-  index.documents = bytes.subspan(kHeaderBytes + 12 * sequences, 8 * boundaries);
   std::error_code error;
   index.bin_bytes = static_cast<int64_t>(fs::file_size(index.bin_path(), error));
   check_io(!error, "cannot read ", index.bin_path(), ": ", describe_errno(error.value()));

@@ -10,20 +10,13 @@
 
 namespace neox {
 
-// What an .idx says. Only its header and its size were checked.
-struct RawIndex {
+struct RawIndex : DatasetIndex {
   std::string prefix;
   MappedFile file;
-  TokenType type = TokenType::kUint16;
-  UnalignedSpan<int32_t> lengths;
-  UnalignedSpan<int64_t> positions;  // bytes from the start of .bin
-  UnalignedSpan<int64_t> documents;  // boundaries: 0, then the sequences after each document
-  int64_t bin_bytes = 0;             // size of the .bin
+  int64_t bin_bytes = 0;  // size of the .bin
 
   std::string idx_path() const { return prefix + ".idx"; }
   std::string bin_path() const { return prefix + ".bin"; }
-  int64_t num_sequences() const { return lengths.size(); }
-  int64_t num_documents() const { return documents.size() - 1; }
   // Of the lengths; positive ones alone.
   int64_t num_tokens() const;
 };

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <functional>
 #include <numeric>
 #include <vector>
 
@@ -181,8 +180,7 @@ Totals replace_index(const RawIndex& index, const IndexPart& part) {
     ::unlink(old.c_str());
     throw;
   }
-  fs::path dir = fs::path(path).parent_path();
-  sync_directory(dir.empty() ? "." : dir);
+  sync_directory(directory_of(path));
   return totals;
 }
 

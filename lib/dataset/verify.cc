@@ -255,17 +255,17 @@ void add_empty(const RawIndex& index, std::vector<std::string>& notes) {
 
 }  // namespace
 
-Verdict verify_dataset(const std::string& prefix, const VerifyOptions& options) {
+Verification verify_dataset(const std::string& prefix, const VerifyOptions& options) {
   RawIndex index = read_raw_index(prefix);
   StructureFindings structure = structure_findings(index, options.limit);
   bool knows_sequences = structure.sequences.empty();
   bool sound = knows_sequences && structure.size.empty() && structure.documents.empty();
-  Verdict verdict{.totals = {.documents = std::max<int64_t>(index.num_documents(), 0),
-                             .sequences = index.num_sequences(),
-                             .tokens = index.num_tokens(),
-                             .bytes = index.bin_bytes},
-                  .findings = structure.all(),
-                  .notes = {}};
+  Verification verdict{.totals = {.documents = std::max<int64_t>(index.num_documents(), 0),
+                                  .sequences = index.num_sequences(),
+                                  .tokens = index.num_tokens(),
+                                  .bytes = index.bin_bytes},
+                       .findings = structure.all(),
+                       .notes = {}};
   TokenScan scan(index, options, sound);
   Progress progress({.label = "verify", .unit = "B", .total = index.bin_bytes});
   scan.run(progress);

@@ -17,7 +17,7 @@ struct VerifyOptions {
   int64_t limit = 100;  // findings of a kind that are listed; the others are counted
 };
 
-struct Verdict {
+struct Verification {
   Totals totals;
   std::vector<std::string> findings;  // what is wrong, each with its place
   std::vector<std::string> notes;     // what may be meant so
@@ -26,6 +26,6 @@ struct Verdict {
 
 // Reads .idx and .bin once, each thread its own stretches. Throws Error (74) where a file is
 // missing, cannot be read, or has no header that makes sense.
-Verdict verify_dataset(const std::string& prefix, const VerifyOptions& options);
+Verification verify_dataset(const std::string& prefix, const VerifyOptions& options);
 
 }  // namespace neox

@@ -105,7 +105,7 @@ void check_efa(const fs::path& sys, uint64_t memlock, RankReport& report) {
 
 void check_exchange(const Environment& env, int num_nodes, RankReport& report) {
   if (int version = nccl_version(); version > 0) {
-    std::string text = concat(version / 10000, ".", version / 100 % 100, ".", version % 100);
+    std::string text = nccl_version_text(version);
     report.facts["NCCL"] = text;
     NetworkReport network = describe_network({text, env, num_nodes, "/", find_library});
     for (const std::string& line : network.lines) say(report, Verdict::kFine, "NCCL", line);

@@ -45,10 +45,8 @@ Gpu describe(const Nvml& nvml, Device device) {
   std::array<char, 96> name{};
   if (nvml.call("nvmlDeviceGetName", device, name.data(), 96u) == 0) gpu.name = name.data();
   Memory memory{};
-  if (nvml.call("nvmlDeviceGetMemoryInfo", device, &memory) == 0) {
+  if (nvml.call("nvmlDeviceGetMemoryInfo", device, &memory) == 0)
     gpu.memory_bytes = static_cast<int64_t>(memory.total);
-    gpu.memory_used = static_cast<int64_t>(memory.used);
-  }
   unsigned long long errors = 0, reasons = 0;
   if (nvml.call("nvmlDeviceGetTotalEccErrors", device, kUncorrected, kVolatile, &errors) == 0)
     gpu.ecc_errors = static_cast<int64_t>(errors);

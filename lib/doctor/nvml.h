@@ -9,7 +9,7 @@ namespace neox {
 
 struct Gpu {
   std::string name;
-  int64_t memory_bytes = 0, memory_used = 0;
+  int64_t memory_bytes = 0;
   int64_t ecc_errors = 0;           // not corrected, since the driver was loaded
   bool remap_pending = false;       // a damaged row is replaced at the next reset
   bool remap_failed = false;        // no spare rows are left

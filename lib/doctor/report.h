@@ -1,5 +1,6 @@
 // What neox-doctor found on the ranks of a job, their comparison, and how it is shown.
 #pragma once
+#include <chrono>
 #include <map>
 #include <span>
 #include <string>
@@ -23,6 +24,10 @@ struct Rate {
   double value = 0;
   Blame blame = Blame::kNode;
 };
+
+inline double seconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
 
 struct RankReport {
   int rank = 0, local_rank = 0;

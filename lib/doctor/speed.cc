@@ -4,7 +4,6 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/ones.h>
-#include <ATen/ops/sum.h>
 
 #include <algorithm>
 #include <chrono>
@@ -20,10 +19,6 @@ namespace {
 using Steady = std::chrono::steady_clock;
 
 constexpr int kBarriers = 7;
-
-double seconds_since(Steady::time_point begin) {
-  return std::chrono::duration<double>(Steady::now() - begin).count();
-}
 
 // Waits for the device: the host needs the value.
 double last_of(const Tensor& t) { return t.view({-1}).select(0, t.numel() - 1).item<double>(); }

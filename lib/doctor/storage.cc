@@ -26,10 +26,6 @@ using Clock = std::chrono::steady_clock;
 constexpr int64_t kChunk = 4 << 20;
 constexpr int64_t kFewInodes = 10'000;
 
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
 // Mount points write a blank as \040.
 std::string unescape(const std::string& text) {
   std::string out;

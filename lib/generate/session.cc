@@ -13,12 +13,6 @@
 namespace neox {
 namespace {
 
-template <class T>
-std::optional<T> given(const Program& program, const char* option) {
-  if (!program.has(option)) return std::nullopt;
-  return program.get<T>(option);
-}
-
 class Session {
  public:
   Session(const SessionOptions& options, std::ostream& out)
@@ -88,18 +82,18 @@ SessionOptions session_options(const Program& program) {
   check_usage(program.has("checkpoint"),
               "which checkpoint? Give the save directory of a run. See neox-generate --help.");
   SessionOptions o{.checkpoint = program.get<std::string>("checkpoint")};
-  o.prompts = given<std::vector<std::string>>(program, "prompt").value_or(o.prompts);
-  o.overrides = given<std::vector<std::string>>(program, "set").value_or(o.overrides);
+  o.prompts = program.list("prompt");
+  o.overrides = program.list("set");
   if (program.has("json")) o.form = TextForm::kJson;
-  o.file = given<std::string>(program, "file").value_or("");
-  if (auto vocab = given<std::string>(program, "vocab-file"))
+  o.file = program.given<std::string>("file").value_or("");
+  if (auto vocab = program.given<std::string>("vocab-file"))
     o.overrides.push_back("vocab_file=" + *vocab);
-  if (auto merges = given<std::string>(program, "merge-file"))
+  if (auto merges = program.given<std::string>("merge-file"))
     o.overrides.push_back("merge_file=" + *merges);
-  o.max_tokens = given<int64_t>(program, "max-tokens");
-  o.top_k = given<int64_t>(program, "top-k");
-  o.temperature = given<double>(program, "temperature");
-  o.top_p = given<double>(program, "top-p");
+  o.max_tokens = program.given<int64_t>("max-tokens");
+  o.top_k = program.given<int64_t>("top-k");
+  o.temperature = program.given<double>("temperature");
+  o.top_p = program.given<double>("top-p");
   o.seed = program.get<int64_t>("seed");
   o.num_samples = program.get<int64_t>("num-samples");
   o.batch_size = program.get<int64_t>("batch-size");
@@ -115,12 +109,12 @@ SessionOptions session_options(const Program& program) {
   return o;
 }
 
-int run_session(const SessionOptions& options, std::istream& in, std::ostream& out,
-                bool interactive) {
+void run_session(const SessionOptions& options, std::istream& in, std::ostream& out,
+                 bool interactive) {
   std::vector<std::string> prompts = prompts_of(options);
   Session session(options, out);
   session.answer(prompts);
-  if (!prompts.empty()) return 0;
+  if (!prompts.empty()) return;
   interactive = interactive && options.form == TextForm::kPlain;
   if (interactive) out << "Type a prompt and press Enter; Ctrl-D ends.\n";
   auto ask = [&] {
@@ -137,7 +131,6 @@ int run_session(const SessionOptions& options, std::istream& in, std::ostream& o
     }
   }
   if (interactive) out << "\n";
-  return 0;
 }
 
 }  // namespace neox

@@ -30,8 +30,7 @@ SessionOptions session_options(const Program& program);
 
 // Without prompts or file the prompts are the lines of `in`; `interactive` shows where to type,
 // unless the output is JSON.
-// Returns an exit code.
-int run_session(const SessionOptions& options, std::istream& in, std::ostream& out,
-                bool interactive);
+void run_session(const SessionOptions& options, std::istream& in, std::ostream& out,
+                 bool interactive);
 
 }  // namespace neox

@@ -19,7 +19,7 @@ using Notes = std::vector<std::string>;
 constexpr int kLeastLead = 180;
 constexpr double kUsable = 0.9;  // of a GPU's memory; the rest is libraries' and buffers'
 
-std::string shape(const Job& job, int nodes) {
+std::string shape(const SlurmJob& job, int nodes) {
   return concat(counted(nodes, "node"), " x ", counted(job.tasks_per_node, "task"), " = ",
                 counted(nodes * job.tasks_per_node, "rank"));
 }
@@ -34,7 +34,7 @@ int64_t vocab_of(const Config& config, const CheckOptions& options) {
 }
 
 // Of a GPU, in bytes, where it is known.
-std::optional<double> room_of(const Job& job, const CheckOptions& options) {
+std::optional<double> room_of(const SlurmJob& job, const CheckOptions& options) {
   auto memory = options.gpu_memory ? options.gpu_memory : known_gpu_memory(job.gpus.type);
   if (job.gpus.per_node == 0 || !memory) return std::nullopt;
   return *memory * 1e9 * kUsable;
@@ -47,7 +47,7 @@ std::string origin(const Config& config, const std::string& key) {
 }
 
 // One task drives one GPU.
-void check_tasks(const Job& job, Notes& notes) {
+void check_tasks(const SlurmJob& job, Notes& notes) {
   int tasks = job.tasks_per_node, gpus = job.gpus.per_node;
   check_usage(gpus == 0 || tasks <= gpus, "--tasks-per-node ", tasks, " with --gpus-per-node ",
               gpus, ": each task drives one GPU; take --tasks-per-node ", gpus);
@@ -57,7 +57,7 @@ void check_tasks(const Job& job, Notes& notes) {
                            " starts a process for each"));
 }
 
-void check_layout(const Job& job, const Config& config, int nodes) {
+void check_layout(const SlurmJob& job, const Config& config, int nodes) {
   int64_t pipe = config.layout.pipe, tensor = config.layout.tensor, cell = pipe * tensor;
   int64_t world = int64_t{nodes} * job.tasks_per_node;
   if (world % cell == 0) return;
@@ -82,7 +82,7 @@ void check_layout(const Job& job, const Config& config, int nodes) {
 }
 
 // --nodes that makes micro x accumulation x ranks the global batch.
-std::string nodes_for_batch(const Job& job, const Config& config) {
+std::string nodes_for_batch(const SlurmJob& job, const Config& config) {
   const BatchConfig& batch = config.batch;
   if (!batch.global || !batch.micro || !batch.accumulation) return "";
   int64_t cell = config.layout.pipe * config.layout.tensor * *batch.global;
@@ -91,7 +91,8 @@ std::string nodes_for_batch(const Job& job, const Config& config) {
   return concat("\n  --nodes ", cell / per_node);
 }
 
-Estimate estimate_on(const Job& job, const Config& config, int nodes, const CheckOptions& options) {
+Estimate estimate_on(const SlurmJob& job, const Config& config, int nodes,
+                     const CheckOptions& options) {
   try {
     return estimate(config, vocab_of(config, options), int64_t{nodes} * job.tasks_per_node);
   } catch (const Error& e) {
@@ -100,7 +101,7 @@ Estimate estimate_on(const Job& job, const Config& config, int nodes, const Chec
 }
 
 // Changes that make the model fit; each alone.
-std::string memory_fixes(const Job& job, const Config& config, int nodes,
+std::string memory_fixes(const SlurmJob& job, const Config& config, int nodes,
                          const CheckOptions& options) {
   double room = room_of(job, options).value();
   int64_t world = int64_t{nodes} * job.tasks_per_node;
@@ -134,7 +135,7 @@ std::string memory_fixes(const Job& job, const Config& config, int nodes,
                        : " One of these mends it:" + fixes;
 }
 
-void check_memory(const Job& job, const Config& config, int nodes, const Estimate& need,
+void check_memory(const SlurmJob& job, const Config& config, int nodes, const Estimate& need,
                   const CheckOptions& options) {
   auto room = room_of(job, options);
   double bytes = static_cast<double>(need.memory_bytes);
@@ -171,12 +172,12 @@ void check_data(const Config& config, const CheckOptions& options, Notes& notes)
       if (!there) return;
     }
   };
-  for (const auto& path : data.blend_paths) check_prefix("data_path", path);
-  if (data.blend_paths.empty() && !data.data_path.empty())
+  for (const auto& path : data.blend.paths) check_prefix("data_path", path);
+  if (data.blend.paths.empty() && !data.data_path.empty())
     check_prefix("data_path", data.data_path);
-  for (const auto& path : data.train_paths) check_prefix("train_data_paths", path);
-  for (const auto& path : data.valid_paths) check_prefix("valid_data_paths", path);
-  for (const auto& path : data.test_paths) check_prefix("test_data_paths", path);
+  for (const auto& path : data.train.paths) check_prefix("train_data_paths", path);
+  for (const auto& path : data.valid.paths) check_prefix("valid_data_paths", path);
+  for (const auto& path : data.test.paths) check_prefix("test_data_paths", path);
   std::string vocab = config.tokenizer.vocab_file;
   expect_path(vocab.empty() || fs::exists(path_outside(vocab, options.mounts), error), options,
               notes, config.where("vocab_file"), ": vocab_file ", vocab,
@@ -203,7 +204,7 @@ void check_save(const Config& config, const CheckOptions& options, Notes& notes)
               "), or name another with --set save=DIR --set load=DIR");
 }
 
-int lead_for(const Estimate& e, const Job& job, const CheckOptions& options, Notes& notes) {
+int lead_for(const Estimate& e, const SlurmJob& job, const CheckOptions& options, Notes& notes) {
   double seconds = static_cast<double>(e.checkpoint_bytes) / (options.write_rate * 1e6);
   int needed = std::max(kLeastLead, static_cast<int>(std::ceil(seconds * 1.5 + 60)));
   int lead = options.lead_seconds.value_or(needed);
@@ -221,7 +222,7 @@ int lead_for(const Estimate& e, const Job& job, const CheckOptions& options, Not
   return lead;
 }
 
-void note_elastic(const Job& job, const Config& config, const std::vector<Estimate>& found,
+void note_elastic(const SlurmJob& job, const Config& config, const std::vector<Estimate>& found,
                   Notes& notes) {
   for (size_t i = 0; i < found.size(); ++i) {
     const Estimate& e = found[i];
@@ -244,7 +245,7 @@ void note_elastic(const Job& job, const Config& config, const std::vector<Estima
 
 }  // namespace
 
-CheckedJob check_job(const Job& job, const Config& config, const CheckOptions& options) {
+CheckedJob check_job(const SlurmJob& job, const Config& config, const CheckOptions& options) {
   CheckedJob checked;
   check_tasks(job, checked.notes);
   std::vector<Estimate> found;

@@ -32,7 +32,7 @@ struct CheckedJob {
 
 // Throws Error (64) with the numbers and what would mend it: tasks and GPUs, layout, batch, memory
 // of a GPU, files, time limit. With a range of nodes both ends must fit.
-CheckedJob check_job(const Job& job, const Config& config, const CheckOptions& options);
+CheckedJob check_job(const SlurmJob& job, const Config& config, const CheckOptions& options);
 
 // The path on this machine of a path in the container.
 std::filesystem::path path_outside(const std::string& path, const std::string& mounts);

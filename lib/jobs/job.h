@@ -1,6 +1,5 @@
 // A Slurm job of one of the programs, as data: what job_script() renders.
 #pragma once
-#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
@@ -33,7 +32,7 @@ struct SlurmOptions {
   std::vector<std::string> extra;  // "--mem=0": further lines
 };
 
-struct Job {
+struct SlurmJob {
   JobKind kind = JobKind::kTrain;
   std::string name;  // empty: "neox-train" and the like
   NodeRange nodes;
@@ -49,6 +48,6 @@ struct Job {
 };
 
 // The job that `neox-submit <kind>` gives without options, on nodes of so many GPUs.
-Job default_job(JobKind kind, int gpus_per_node);
+SlurmJob default_job(JobKind kind, int gpus_per_node);
 
 }  // namespace neox

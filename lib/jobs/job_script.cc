@@ -29,7 +29,7 @@ void add_gpus(std::string& out, const GpuRequest& gpus, GpuOption style) {
   add_option(out, "gpus-per-node", value);
 }
 
-std::string sbatch_lines(const Job& job, const Profile& profile) {
+std::string sbatch_lines(const SlurmJob& job, const Profile& profile) {
   std::string out;
   add_option(out, "job-name", job.name.empty() ? "neox-" + name_of(job.kind) : job.name);
   add_option(out, "nodes", count(job.nodes));
@@ -56,7 +56,7 @@ std::string sbatch_lines(const Job& job, const Profile& profile) {
   return out;
 }
 
-std::string variable_line(const Variable& variable, const Job& job) {
+std::string variable_line(const Variable& variable, const SlurmJob& job) {
   auto decided = job.values.find(variable.name);
   if (decided != job.values.end())
     return concat(variable.name, "=", shell_quote(decided->second), "\n");
@@ -66,7 +66,7 @@ std::string variable_line(const Variable& variable, const Job& job) {
          variable.comment + '\n';
 }
 
-std::string variables(const Job& job) {
+std::string variables(const SlurmJob& job) {
   std::string out = "# Variables: what your shell exports wins over a default (:=).\n";
   auto table = script_variables(job.kind);
   for (const Variable& variable : table) out += variable_line(variable, job);
@@ -78,7 +78,7 @@ std::string variables(const Job& job) {
 }
 
 // Of the cluster: variables, modules, prologue.
-std::string surroundings(const Job& job, const Profile& profile) {
+std::string surroundings(const SlurmJob& job, const Profile& profile) {
   std::string out;
   bool computes = job.kind == JobKind::kTrain || job.kind == JobKind::kGenerate;
   for (const auto& [name, value] : profile.environment)
@@ -92,14 +92,14 @@ std::string surroundings(const Job& job, const Profile& profile) {
   return concat("\n# The cluster (profile ", profile.name, ").\n", out);
 }
 
-std::string command(const Job& job) {
+std::string command(const SlurmJob& job) {
   std::string out = script_command(job.kind);
   for (const std::string& config : job.configs) out += " " + shell_quote(config);
   for (const std::string& argument : job.arguments) out += " " + shell_quote(argument);
   return out + " \"$@\")\n";
 }
 
-std::string step(const Job& job, const Profile& profile) {
+std::string step(const SlurmJob& job, const Profile& profile) {
   std::string out = kStep;
   if (job.kind == JobKind::kTrain) {
     if (job.gpus.per_node == 0)
@@ -131,7 +131,7 @@ std::string step(const Job& job, const Profile& profile) {
   return out;
 }
 
-std::string body(const Job& job, const Profile& profile) {
+std::string body(const SlurmJob& job, const Profile& profile) {
   if (job.kind == JobKind::kBuildImage) return std::string("\n") + kBuildImage;
   std::string out = "\n";
   if (job.kind == JobKind::kTrain) out += kConfigs;
@@ -160,8 +160,8 @@ std::string file_name(JobKind kind) {
   return number + name_of(kind) + ".sbatch";
 }
 
-Job default_job(JobKind kind, int gpus_per_node) {
-  Job job{.kind = kind};
+SlurmJob default_job(JobKind kind, int gpus_per_node) {
+  SlurmJob job{.kind = kind};
   if (kind == JobKind::kTrain) {
     job.nodes = {2, 2};
     job.gpus.per_node = gpus_per_node;
@@ -182,7 +182,7 @@ std::string shell_quote(const std::string& text) {
   return quoted + "'";
 }
 
-std::string job_script(const Job& job, const Profile& profile) {
+std::string job_script(const SlurmJob& job, const Profile& profile) {
   std::string out = "#!/bin/bash\n";
   for (const std::string& line : script_comment(job.kind)) out += "# " + line + '\n';
   out += "# Written by neox-submit; docs/slurm.md explains it.\n";

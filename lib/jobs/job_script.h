@@ -8,7 +8,7 @@
 
 namespace neox {
 
-std::string job_script(const Job& job, const Profile& profile);
+std::string job_script(const SlurmJob& job, const Profile& profile);
 
 // A word of bash: plain where that is safe, else in single quotes.
 std::string shell_quote(const std::string& text);

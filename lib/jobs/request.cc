@@ -69,7 +69,7 @@ GpuRequest read_gpus(const std::string& text) {
           .per_node = positive(number, "gpus-per-node", 0)};
 }
 
-void read_size(const Program& program, Job& job) {
+void read_size(const Program& program, SlurmJob& job) {
   if (program.has("nodes")) job.nodes = read_nodes(word(program, "nodes"));
   if (program.has("gpus-per-node")) {
     job.gpus = read_gpus(word(program, "gpus-per-node"));
@@ -82,7 +82,7 @@ void read_size(const Program& program, Job& job) {
               ": write minutes, H:M:S, D-H or D-H:M:S");
 }
 
-void read_slurm(const Program& program, const std::vector<std::string>& sbatch, Job& job) {
+void read_slurm(const Program& program, const std::vector<std::string>& sbatch, SlurmJob& job) {
   SlurmOptions& slurm = job.slurm;
   slurm.account = word(program, "account");
   slurm.partition = word(program, "partition");
@@ -103,11 +103,6 @@ void read_slurm(const Program& program, const std::vector<std::string>& sbatch, 
                   ", so that the job is checked with it");
     slurm.extra.push_back(option);
   }
-}
-
-std::vector<std::string> texts(const Program& program, const std::string& option) {
-  if (!program.has(option)) return {};
-  return program.get<std::vector<std::string>>(option);
 }
 
 // The leading words of the command line that are jobs; the rest are configurations.
@@ -137,16 +132,15 @@ std::string expand(std::string text, const Values& values) {
 // What the variables of a script are in this environment.
 Values decided_values(JobKind kind, const Environment& env) {
   Values values;
-  for (const Variable& variable : script_variables(kind)) {
-    auto given = env.find(variable.name);
-    bool set = given != env.end() && !given->second.empty();
-    values[variable.name] = set ? given->second : expand(variable.value, values);
+  for (const auto& [name, fallback, comment] : script_variables(kind)) {
+    std::string given = variable(env, name);
+    values[name] = given.empty() ? expand(fallback, values) : given;
   }
   return values;
 }
 
 std::string image_of(const Program& program, const Environment& env) {
-  if (program.has("container")) return program.get<std::string>("container");
+  if (auto image = program.given<std::string>("container")) return *image;
   for (const char* name : {"IMAGE", "ENROOT_IMAGE"})
     if (auto found = env.find(name); found != env.end()) return found->second;
   return "";
@@ -161,7 +155,7 @@ std::vector<std::string> find_configs(const std::vector<std::string>& names) {
 }
 
 // The script says itself what was checked: nothing is left to the environment of the job.
-void decide(Job& job, const Program& program, const std::vector<std::string>& configs,
+void decide(SlurmJob& job, const Program& program, const std::vector<std::string>& configs,
             const Surroundings& here) {
   Values decided = decided_values(job.kind, here.environment);
   if (decided.contains("MODEL_CONFIG")) {
@@ -203,9 +197,9 @@ void check_image(const Program& program, const std::vector<JobKind>& kinds,
 }
 
 // What was said by options; these hold with and without a configuration.
-void read_values(const Program& program, Job& job) {
+void read_values(const Program& program, SlurmJob& job) {
   auto take = [&](const char* option, const char* variable) {
-    if (program.has(option)) job.values[variable] = program.get<std::string>(option);
+    if (auto value = program.given<std::string>(option)) job.values[variable] = *value;
   };
   if (job.kind != JobKind::kBuildImage) {
     take("container", "IMAGE");
@@ -217,18 +211,16 @@ void read_values(const Program& program, Job& job) {
 }
 
 // Programs beside neox-submit serve where none are in PATH.
-std::string programs_to_add(const Job& job, const Surroundings& here) {
+std::string programs_to_add(const SlurmJob& job, const Surroundings& here) {
   auto image = job.values.find("IMAGE");
   if (image == job.values.end() || !image->second.empty()) return "";
-  auto path = here.environment.find("PATH");
-  auto places = split(path == here.environment.end() ? "" : path->second, ':');
   std::error_code error;
-  for (const std::string& place : places)
+  for (const std::string& place : split(variable(here.environment, "PATH"), ':'))
     if (fs::exists(fs::path(place) / "neox-train", error)) return "";
   return fs::exists(here.programs / "neox-train", error) ? here.programs.string() : "";
 }
 
-ConfigOptions config_options(const Job& job, const std::vector<std::string>& configs,
+ConfigOptions config_options(const SlurmJob& job, const std::vector<std::string>& configs,
                              const std::vector<std::string>& overrides) {
   const Values& v = job.values;
   ConfigOptions options{.files = configs, .directory = {}, .overrides = overrides};
@@ -241,28 +233,27 @@ ConfigOptions config_options(const Job& job, const std::vector<std::string>& con
 }
 
 // What is converted, or generates, is what the run of the configuration saves.
-void take_save(Job& job, const Program& program, const std::vector<std::string>& configs) {
+void take_save(SlurmJob& job, const Program& program, const std::vector<std::string>& configs) {
   if (job.kind != JobKind::kConvert && job.kind != JobKind::kGenerate) return;
-  Config config = load_config(config_options(job, configs, texts(program, "set")));
+  Config config = load_config(config_options(job, configs, program.list("set")));
   job.values["CHECKPOINT_PATH"] = config.checkpoint.save.string();
 }
 
 std::optional<double> gigabytes(const Program& program) {
-  if (!program.has("gpu-memory")) return std::nullopt;
-  double memory = program.get<double>("gpu-memory");
-  check_usage(memory > 0, "--gpu-memory ", memory, ": GB of one GPU, such as 80");
+  auto memory = program.given<double>("gpu-memory");
+  check_usage(memory.value_or(1) > 0, "--gpu-memory ", memory.value_or(1),
+              ": GB of one GPU, such as 80");
   return memory;
 }
 
-void check_training(Job& job, const Program& program, const std::vector<std::string>& configs,
+void check_training(SlurmJob& job, const Program& program, const std::vector<std::string>& configs,
                     CheckOptions::Files files, SubmitRequest& request) {
-  Config config = load_config(config_options(job, configs, texts(program, "set")));
+  Config config = load_config(config_options(job, configs, program.list("set")));
   CheckOptions options{
       .files = files,
       .mounts = job.values.at("IMAGE").empty() ? "" : job.values.at("CONTAINER_MOUNT"),
-      .write_rate = request.profile.write_rate,
+      .write_rate = program.given<double>("write-rate").value_or(request.profile.write_rate),
       .gpu_memory = gigabytes(program)};
-  if (program.has("write-rate")) options.write_rate = program.get<double>("write-rate");
   check_usage(options.write_rate > 0, "--write-rate ", options.write_rate,
               ": MB/s of the shared file system, such as 300");
   if (program.has("lead"))
@@ -273,9 +264,9 @@ void check_training(Job& job, const Program& program, const std::vector<std::str
   request.notes.insert(request.notes.end(), checked.notes.begin(), checked.notes.end());
 }
 
-Job read_job(JobKind kind, const Program& program, const std::vector<std::string>& sbatch,
-             const Profile& profile) {
-  Job job = default_job(kind, profile.gpus_per_node);
+SlurmJob read_job(JobKind kind, const Program& program, const std::vector<std::string>& sbatch,
+                  const Profile& profile) {
+  SlurmJob job = default_job(kind, profile.gpus_per_node);
   read_slurm(program, sbatch, job);
   read_values(program, job);
   if (kind == JobKind::kGenerate && program.has("gpus-per-node")) {
@@ -283,7 +274,7 @@ Job read_job(JobKind kind, const Program& program, const std::vector<std::string
     job.gpus.per_node = std::min(job.gpus.per_node, 1);
   }
   if (kind == JobKind::kTrain)
-    for (const std::string& assignment : texts(program, "set"))
+    for (const std::string& assignment : program.list("set"))
       job.arguments.insert(job.arguments.end(), {"--set", assignment});
   return job;
 }
@@ -312,14 +303,11 @@ Program submit_program() {
                    .usage = "JOB... [CONFIG...] [options] [-- options of sbatch]",
                    .description = kDescription,
                    .examples = kExamples});
-  auto text = [](const char* name) { return po::value<std::string>()->value_name(name); };
   auto add = program.options().add_options();
-  add("what", po::value<std::vector<std::string>>()->value_name("WORD..."),
+  add("what", texts("WORD..."),
       "build-image, prepare-data, train, convert, generate; then configurations");
-  add("set", po::value<std::vector<std::string>>()->value_name("KEY=VALUE"),
-      "for neox-train: overrides the configuration");
-  add("arg", po::value<std::vector<std::string>>()->value_name("WORD"),
-      "a further argument of the (last) job's program; may be repeated");
+  add("set", texts("KEY=VALUE"), "for neox-train: overrides the configuration");
+  add("arg", texts("WORD"), "a further argument of the (last) job's program; may be repeated");
   add("nodes", text("N|MIN-MAX"), "nodes (2 for training, else 1); a range: as many as are free");
   add("gpus-per-node", text("[TYPE:]N"), "GPUs, and tasks, of a node (8); 0: a job on CPUs");
   add("tasks-per-node", text("N"), "ranks of a node, where they are not one for each GPU");
@@ -346,11 +334,11 @@ SubmitRequest read_submit_request(const Program& program, const std::vector<std:
                                   const Surroundings& here) {
   SubmitRequest request;
   read_action(program, request);
-  std::string name = program.has("profile") ? program.get<std::string>("profile") : "generic";
+  std::string name = program.given<std::string>("profile").value_or("generic");
   request.profile = load_profile(name, profile_directories(here.programs));
   request.notes = request.profile.notes;
   if (program.has("partition")) request.notes.clear();  // they are about the partition
-  std::vector<std::string> words = texts(program, "what");
+  std::vector<std::string> words = program.list("what");
   std::vector<JobKind> kinds = read_kinds(words);
   std::vector<std::string> configs = find_configs(words);
   check_image(program, kinds, request);
@@ -359,12 +347,12 @@ SubmitRequest read_submit_request(const Program& program, const std::vector<std:
       program.has("submit") ? CheckOptions::Files::kMustExist : CheckOptions::Files::kMayBeMissing;
   if (program.has("after")) files = CheckOptions::Files::kPreparedBefore;
   for (JobKind kind : kinds) {
-    Job job = read_job(kind, program, sbatch, request.profile);
+    SlurmJob job = read_job(kind, program, sbatch, request.profile);
     if (!trains || kind == JobKind::kTrain) read_size(program, job);
     if (kind == kinds.front()) job.slurm.after = word(program, "after");
     if (kinds.size() == 1) job.name = word(program, "job-name");
     if (kind == kinds.back())
-      for (const auto& argument : texts(program, "arg")) job.arguments.push_back(argument);
+      for (const auto& argument : program.list("arg")) job.arguments.push_back(argument);
     if (!configs.empty()) {
       decide(job, program, configs, here);
       take_save(job, program, configs);
@@ -383,7 +371,7 @@ SubmitRequest read_submit_request(const Program& program, const std::vector<std:
 void carry_out(const SubmitRequest& request, std::ostream& out) {
   using Action = SubmitRequest::Action;
   if (request.action == Action::kSubmit) return submit_jobs(request.jobs, request.profile, out);
-  for (const Job& job : request.jobs) {
+  for (const SlurmJob& job : request.jobs) {
     std::string script = job_script(job, request.profile);
     if (request.action == Action::kPrint) {
       out << script;

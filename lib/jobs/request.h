@@ -16,7 +16,7 @@ struct SubmitRequest {
   enum class Action { kPrint, kWrite, kSubmit };
   Action action = Action::kPrint;
   std::filesystem::path directory;  // of kWrite
-  std::vector<Job> jobs;            // in their order
+  std::vector<SlurmJob> jobs;       // in their order
   Profile profile;
   std::vector<std::string> notes;
 };

@@ -54,7 +54,7 @@ std::string job_id(const std::string& output) {
   return id;
 }
 
-std::string submit(const Job& job, const Profile& profile, const std::string& name) {
+std::string submit(const SlurmJob& job, const Profile& profile, const std::string& name) {
   std::string script = "logs/" + name + ".sbatch";
   write_file_atomically(script, job_script(job, profile));
   Finished finished = run({"sbatch", "--parsable", "--output=logs/%x_%j.out", script});
@@ -65,10 +65,10 @@ std::string submit(const Job& job, const Profile& profile, const std::string& na
 
 }  // namespace
 
-void submit_jobs(std::vector<Job> jobs, const Profile& profile, std::ostream& out) {
+void submit_jobs(std::vector<SlurmJob> jobs, const Profile& profile, std::ostream& out) {
   make_directories("logs");
   std::string before;
-  for (Job& job : jobs) {
+  for (SlurmJob& job : jobs) {
     std::string name = job.name.empty() ? "neox-" + name_of(job.kind) : job.name;
     if (!before.empty()) job.slurm.after = before;
     before = submit(job, profile, name);

@@ -2,9 +2,8 @@
 
 #include <unistd.h>
 
-#include <charconv>
-
 #include "base/error.h"
+#include "base/text.h"
 
 namespace neox {
 
@@ -25,12 +24,10 @@ std::string variable(const Environment& env, const std::string& name) {
 
 int number_variable(const Environment& env, const std::string& name, int low, int high) {
   std::string text = variable(env, name);
-  int value = 0;
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  check_usage(
-      error == std::errc() && end == text.data() + text.size() && value >= low && value <= high,
-      "the environment says ", name, "=", text, ", which is not a number from ", low, " to ", high);
-  return value;
+  auto value = number_of<int>(text);
+  check_usage(value && *value >= low && *value <= high, "the environment says ", name, "=", text,
+              ", which is not a number from ", low, " to ", high);
+  return *value;
 }
 
 std::string gpus_allotted(const Environment& env) {

@@ -19,7 +19,4 @@ int number_variable(const Environment& env, const std::string& name, int low, in
 // the variable that says so, as NAME=value, or "".
 std::string gpus_allotted(const Environment& env);
 
-// ProcessInfo::life without the checks of process_info().
-std::string life_of_job(const Environment& env);
-
 }  // namespace neox

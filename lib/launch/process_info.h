@@ -28,6 +28,9 @@ struct ProcessInfo {
 // not whole, and for sources that contradict each other, naming both.
 ProcessInfo process_info(const Environment& env, const std::string& host);
 
+// ProcessInfo::life without the checks of process_info().
+std::string life_of_job(const Environment& env);
+
 // Numbers the nodes in the order of the ranks, where the launcher did not tell; hosts are those of
 // all ranks, by rank.
 void number_nodes(ProcessInfo& process, const std::vector<std::string>& hosts);

@@ -14,8 +14,8 @@ namespace {
 
 // Okabe and Ito's colours, which people with any colour vision tell apart, darkened where they are
 // too light for lines on white. More series take them again with broken lines.
-constexpr std::array<const char*, 7> kColours = {"#0072b2", "#d55e00", "#009e73", "#b4559a",
-                                                 "#c98a00", "#3ba3dd", "#444444"};
+constexpr std::array<const char*, 7> kSvgColours = {"#0072b2", "#d55e00", "#009e73", "#b4559a",
+                                                    "#c98a00", "#3ba3dd", "#444444"};
 constexpr std::array<const char*, 4> kDashes = {"", "7 3", "2 2", "9 3 2 3"};
 
 constexpr double kFont = 12, kCharacter = 6.9, kSwatch = 20, kLegendRow = 18;
@@ -225,9 +225,9 @@ class SvgChart {
                    "</text>\n");
   }
 
-  static const char* colour(size_t series) { return kColours[series % kColours.size()]; }
+  static const char* colour(size_t series) { return kSvgColours[series % kSvgColours.size()]; }
   static std::string stroke(size_t series) {
-    std::string dash = kDashes[series / kColours.size() % kDashes.size()];
+    std::string dash = kDashes[series / kSvgColours.size() % kDashes.size()];
     return concat("stroke=\"", colour(series), "\"",
                   dash.empty() ? "" : " stroke-dasharray=\"" + dash + "\"");
   }

@@ -11,8 +11,8 @@
 namespace neox {
 namespace {
 
-constexpr std::array<const char*, 6> kColours = {"\033[36m", "\033[33m", "\033[35m",
-                                                 "\033[32m", "\033[34m", "\033[31m"};
+constexpr std::array<const char*, 6> kTerminalColours = {"\033[36m", "\033[33m", "\033[35m",
+                                                         "\033[32m", "\033[34m", "\033[31m"};
 constexpr const char* kPlain = "\033[0m";
 constexpr std::array<const char*, 6> kSigns = {"●", "○", "▲", "□", "◆", "+"};
 constexpr std::array<const char*, 6> kAsciiSigns = {"*", "+", "o", "x", "#", "@"};
@@ -140,7 +140,8 @@ class TextChart {
   }
 
   std::string colour(int series) const {
-    return style_.colour ? kColours[static_cast<size_t>(series) % kColours.size()] : "";
+    return style_.colour ? kTerminalColours[static_cast<size_t>(series) % kTerminalColours.size()]
+                         : "";
   }
   std::string plain() const { return style_.colour ? kPlain : ""; }
   std::string sign(int series) const {

@@ -1,6 +1,5 @@
 #include "metrics/metrics.h"
 
-#include <array>
 #include <chrono>
 #include <cmath>
 #include <nlohmann/json.hpp>

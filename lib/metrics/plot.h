@@ -1,6 +1,5 @@
 // What neox-plot does: scalars of runs as one chart, in a file or in the terminal, or as a list.
 #pragma once
-#include <optional>
 #include <string>
 #include <vector>
 

@@ -1,7 +1,6 @@
 #include "metrics/run.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>

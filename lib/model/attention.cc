@@ -1,6 +1,7 @@
 // The attention of GptNeoX: positions are already rotated into q and k. Attention within documents:
 // on a CPU each is computed alone; elsewhere, with dropout, and where scores depend on the distance
 // of tokens (a window, ALiBi), a mask is added to the scores.
+#include <ATen/OpMathType.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
@@ -175,8 +176,8 @@ Tensor GptNeoX::attend_by_probabilities(const Tensor& q, const Tensor& k, const 
   int64_t H = q.size(1), T = q.size(2), D = q.size(3);
   Tensor scores = at::matmul(q, k.transpose(2, 3)) / std::sqrt(static_cast<double>(D));
   scores = pass.mask.defined() ? scores + pass.mask : scores.masked_fill(future(T, q), kHidden);
-  at::ScalarType wide = q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  Tensor probabilities = at::softmax(scores, -1, wide).to(q.scalar_type());
+  Tensor probabilities =
+      at::softmax(scores, -1, at::toOpMathType(q.scalar_type())).to(q.scalar_type());
   int64_t first_head = H * mesh_.tp().rank();
   probabilities = drop(probabilities, config_.attention_dropout, prefix(l) + "probabilities", pass,
                        first_head * T * T);

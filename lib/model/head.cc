@@ -1,8 +1,8 @@
 #include "model/head.h"
 
+#include <ATen/OpMathType.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/addmm.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/maximum.h>
@@ -48,7 +48,7 @@ class Head {
   Head(const Tensor& x, const Tensor& weight, const HeadTargets& t, Communicator& tp, bool training)
       : type_(x.scalar_type()),
         product_(multiplied_in_fp32(x) ? at::kFloat : type_),
-        wide_(type_ == at::kDouble ? at::kDouble : at::kFloat),
+        wide_(at::toOpMathType(type_)),
         x_(x.to(product_)),
         weight_(weight),
         t_(t),

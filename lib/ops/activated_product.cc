@@ -50,7 +50,7 @@ Tensor activated_product(const Tensor& x, const Tensor& bias, Activation activat
                          const Tensor& w) {
   if (!x.is_cpu() || !at::GradMode::is_enabled())
     return product(activated_or_gated(x, bias, activation, is_gated), w);
-  return ActivatedProduct::apply(x, bias.defined() ? std::optional<Tensor>(bias) : std::nullopt, w,
+  return ActivatedProduct::apply(x, std::optional<Tensor>(bias), w,
                                  static_cast<int64_t>(activation), is_gated);
 }
 

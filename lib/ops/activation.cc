@@ -172,8 +172,8 @@ class BiasActivation : public torch::autograd::Function<BiasActivation> {
 };
 
 Tensor apply(const Tensor& x, const Tensor& bias, Activation activation, bool gated) {
-  return BiasActivation::apply(x, bias.defined() ? std::optional<Tensor>(bias) : std::nullopt,
-                               static_cast<int64_t>(activation), gated);
+  return BiasActivation::apply(x, std::optional<Tensor>(bias), static_cast<int64_t>(activation),
+                               gated);
 }
 
 }  // namespace

@@ -111,7 +111,7 @@ void adamw(at::Tensor& param, const at::Tensor& grad, at::Tensor& m, at::Tensor&
   if (param.is_cuda()) return adamw_cuda(r, constants, device_scalars(s));
   if (s.finite.item<double>() == 0) return;
   double lr = s.lr.item<double>(), scale = s.scale.item<double>(), step = s.step.item<double>();
-  if (r.type == UpdateType::kFloat)
+  if (r.type == Element::kFloat)
     adamw_cpu<float>(r, adamw_factors<float>(constants, lr, scale, step));
   else
     adamw_cpu<double>(r, adamw_factors<double>(constants, lr, scale, step));

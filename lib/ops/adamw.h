@@ -35,7 +35,7 @@ at::Tensor sum_of_squares(const std::vector<WeightedSquares>& tensors);
 
 // What the kernels take; copy may be null.
 struct AdamWRange {
-  UpdateType type;
+  Element type;  // float or double
   int64_t n;
   void* param;
   const void* grad;

@@ -101,7 +101,7 @@ bool built_with_cuda() { return true; }
 void adamw_cuda(const AdamWRange& range, const AdamWConstants& constants,
                 const UpdateDeviceScalars& scalars) {
   if (range.n == 0) return;
-  if (range.type == UpdateType::kFloat)
+  if (range.type == Element::kFloat)
     launch<float>(range, constants, scalars);
   else
     launch<double>(range, constants, scalars);

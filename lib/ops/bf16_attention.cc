@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <vector>
 
 #include "ops/bf16_product.h"
 #include "ops/bf16_softmax.h"

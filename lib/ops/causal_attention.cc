@@ -2,9 +2,7 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/addmm.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -30,7 +28,7 @@ constexpr int64_t kKeys = 512;     // of a block of the backward pass
 
 float scale_of(const Tensor& q) { return 1 / std::sqrt(static_cast<float>(q.size(-1))); }
 
-// Columns [first, last) of a row as they are up to `seen`, and 0 behind.
+// Of a row of n columns those behind the first `seen` become 0.
 void clear_behind(float* row, int64_t seen, int64_t n) {
   if (seen < n) std::memset(row + seen, 0, static_cast<size_t>(n - seen) * sizeof(float));
 }
@@ -64,8 +62,6 @@ void forward(const Head& head, Tensor& workspace) {
 struct HeadGradients {
   Tensor dout, dq, dk, dv;  // [T, D]; dq, dk, dv are added to
 };
-
-void add_product(Tensor sum, const Tensor& a, const Tensor& b) { at::addmm_out(sum, sum, a, b); }
 
 void backward(const Head& head, const HeadGradients& d, Tensor& workspace) {
   int64_t T = head.q.size(0), D = head.q.size(1);

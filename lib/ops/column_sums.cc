@@ -1,5 +1,6 @@
 #include "ops/column_sums.h"
 
+#include <ATen/OpMathType.h>
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
@@ -22,8 +23,7 @@ void each_row_part(int64_t rows, int64_t parts,
 }
 
 at::Tensor part_sums(at::IntArrayRef shape, const at::Tensor& like) {
-  auto type = like.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  auto options = like.options().dtype(type);
+  auto options = like.options().dtype(at::toOpMathType(like.scalar_type()));
   return like.is_cuda() && like.numel() > 0 ? at::empty(shape, options) : at::zeros(shape, options);
 }
 

@@ -11,7 +11,6 @@
 #include <iterator>
 #include <map>
 #include <mutex>
-#include <utility>
 
 #include "base/error.h"
 #include "base/log.h"

@@ -1,5 +1,6 @@
 #include "ops/cross_entropy.h"
 
+#include <ATen/OpMathType.h>
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
@@ -113,9 +114,7 @@ void cross_entropy_cpu(const CrossEntropyRows& r) {
   });
 }
 
-at::ScalarType statistics(const Tensor& logits) {
-  return logits.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-}
+at::ScalarType statistics(const Tensor& logits) { return at::toOpMathType(logits.scalar_type()); }
 
 Tensor new_statistics(const Tensor& logits, at::IntArrayRef shape) {
   return at::empty(shape, logits.options().dtype(statistics(logits)));

@@ -19,6 +19,7 @@ using namespace lanes;
 using at::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
+using Maybe = std::optional<Tensor>;
 
 constexpr int64_t kBits = 512;  // random words at a time
 
@@ -108,34 +109,30 @@ void mask(const DropoutRows& r, const Tensor& like) {
   if (r.rows > 0) like.is_cuda() ? dropout_cuda(r) : dropout_cpu(r);
 }
 
-std::optional<Tensor> if_defined(const Tensor& x) {
-  return x.defined() ? std::optional<Tensor>(x) : std::nullopt;
-}
-
 class DroppedSum : public torch::autograd::Function<DroppedSum> {
  public:
-  static Tensor forward(AutogradContext* context, const std::optional<Tensor>& residual,
-                        const Tensor& given, const std::optional<Tensor>& bias, double p,
-                        int64_t key, const std::optional<Tensor>& first_sample, int64_t offset) {
-    Tensor x = given.contiguous(), y = at::empty_like(x), with;
-    DropoutRows r =
-        rows_of(x, p, {static_cast<uint64_t>(key), first_sample.value_or(Tensor()), offset});
-    if (residual) with = residual->contiguous();
-    check(!residual || (with.sizes() == x.sizes() && with.scalar_type() == x.scalar_type()),
-          "dropout of ", x.sizes(), " to be added to ", residual ? with.sizes() : x.sizes());
-    check(!bias || (bias->sizes() == at::IntArrayRef{x.size(-1)} && bias->is_contiguous() &&
-                    bias->scalar_type() == x.scalar_type()),
-          "dropout of ", x.sizes(), " with a bias of ", bias ? bias->sizes() : x.sizes());
-    if (residual) r.residual = with.const_data_ptr();
-    if (bias) r.bias = bias->const_data_ptr();
+  static Tensor forward(AutogradContext* context, const Maybe& residual, const Tensor& given,
+                        const Maybe& added, double p, int64_t key, const Maybe& first_sample,
+                        int64_t offset) {
+    Tensor x = given.contiguous(), y = at::empty_like(x), with = residual.value_or(Tensor()),
+           bias = added.value_or(Tensor()), first = first_sample.value_or(Tensor());
+    DropoutRows r = rows_of(x, p, {static_cast<uint64_t>(key), first, offset});
+    if (with.defined()) with = with.contiguous();
+    check(!with.defined() || (with.sizes() == x.sizes() && with.scalar_type() == x.scalar_type()),
+          "dropout of ", x.sizes(), " to be added to ", with.defined() ? with.sizes() : x.sizes());
+    check(!bias.defined() || (bias.sizes() == at::IntArrayRef{x.size(-1)} && bias.is_contiguous() &&
+                              bias.scalar_type() == x.scalar_type()),
+          "dropout of ", x.sizes(), " with a bias of ", bias.defined() ? bias.sizes() : x.sizes());
+    if (with.defined()) r.residual = with.const_data_ptr();
+    if (bias.defined()) r.bias = bias.const_data_ptr();
     r.y = y.mutable_data_ptr();
     mask(r, x);
     auto& saved = context->saved_data;
     saved["p"] = p;
     saved["site"] = std::vector<int64_t>{key, offset};
-    context->save_for_backward({first_sample.value_or(Tensor())});
-    saved["residual"] = residual.has_value();
-    saved["bias"] = bias.has_value();
+    context->save_for_backward({first});
+    saved["residual"] = with.defined();
+    saved["bias"] = bias.defined();
     return y;
   }
 
@@ -167,14 +164,13 @@ class DroppedSum : public torch::autograd::Function<DroppedSum> {
 Tensor dropout(const Tensor& x, double p, const DropoutSite& site) {
   if (p == 0) return x;
   return DroppedSum::apply(std::nullopt, x, std::nullopt, p, static_cast<int64_t>(site.key),
-                           if_defined(site.first_sample), site.offset);
+                           Maybe(site.first_sample), site.offset);
 }
 
 Tensor dropped_sum(const Tensor& residual, const Tensor& x, const Tensor& bias, double p,
                    const DropoutSite& site) {
-  return DroppedSum::apply(std::optional<Tensor>(residual), x, if_defined(bias), p,
-                           static_cast<int64_t>(site.key), if_defined(site.first_sample),
-                           site.offset);
+  return DroppedSum::apply(Maybe(residual), x, Maybe(bias), p, static_cast<int64_t>(site.key),
+                           Maybe(site.first_sample), site.offset);
 }
 
 }  // namespace neox

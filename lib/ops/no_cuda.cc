@@ -40,13 +40,10 @@ void adamw_cuda(const AdamWRange&, const AdamWConstants&, const UpdateDeviceScal
 void sum_of_squares_cuda(const SquaresRange&) { refuse("the norm of gradients"); }
 int64_t sum_of_squares_parts_cuda(int64_t) { refuse("the norm of gradients"); }
 
-void sgd_cuda(void*, const void*, void*, UpdateType, int64_t, const SgdConstants&,
-              const UpdateDeviceScalars&) {
+void sgd_cuda(const OneMomentRange&, const SgdConstants&, const UpdateDeviceScalars&) {
   refuse("SGD");
 }
-
-void lion_cuda(void*, const void*, void*, UpdateType, int64_t, const LionConstants&,
-               const UpdateDeviceScalars&) {
+void lion_cuda(const OneMomentRange&, const LionConstants&, const UpdateDeviceScalars&) {
   refuse("Lion");
 }
 

@@ -1,5 +1,6 @@
 #include "ops/norm.h"
 
+#include <ATen/OpMathType.h>
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
@@ -41,7 +42,7 @@ void norm_gradient_cpu(const NormGradientRows& r) {
 }
 
 at::TensorOptions statistics(const Tensor& x) {
-  return x.options().dtype(x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
+  return x.options().dtype(at::toOpMathType(x.scalar_type()));
 }
 
 const void* data(const Tensor& t) { return t.defined() ? t.const_data_ptr() : nullptr; }
@@ -179,8 +180,6 @@ class Norms : public torch::autograd::Function<Norms> {
   }
 };
 
-Maybe maybe(const Tensor& t) { return t.defined() ? Maybe(t) : std::nullopt; }
-
 }  // namespace
 
 Tensor norm(const Tensor& x, const NormWeight& weight, const NormOptions& options) {
@@ -194,9 +193,9 @@ Tensor total(const ResidualSum& sum) {
 
 SumAndNorms add_norms(const ResidualSum& sum, const NormWeight& first, const NormWeight& second,
                       const NormOptions& options) {
-  tensor_list out = Norms::apply(sum.x, maybe(sum.added), maybe(sum.added2), maybe(sum.bias),
-                                 maybe(first.weight), maybe(first.bias), maybe(second.weight),
-                                 maybe(second.bias), options.kind == Norm::kRmsNorm, options.eps);
+  tensor_list out = Norms::apply(sum.x, Maybe(sum.added), Maybe(sum.added2), Maybe(sum.bias),
+                                 Maybe(first.weight), Maybe(first.bias), Maybe(second.weight),
+                                 Maybe(second.bias), options.kind == Norm::kRmsNorm, options.eps);
   auto or_none = [&](size_t i) { return i < out.size() ? out[i] : Tensor(); };
   return {out[0], or_none(1), or_none(2)};
 }

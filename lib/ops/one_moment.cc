@@ -42,25 +42,24 @@ void sgd_range(T* param, const T* grad, T* m, int64_t n, const SgdFactors<T>& f)
 }
 
 template <class T>
-void sgd_cpu(at::Tensor& param, const at::Tensor& grad, at::Tensor& m, const SgdFactors<T>& f) {
-  T *p = param.mutable_data_ptr<T>(), *pm = m.defined() ? m.mutable_data_ptr<T>() : nullptr;
-  const T* g = grad.const_data_ptr<T>();
-  at::parallel_for(0, param.numel(), kGrain, [&](int64_t from, int64_t to) {
+void sgd_cpu(const OneMomentRange& r, const SgdFactors<T>& f) {
+  T *p = static_cast<T*>(r.param), *pm = static_cast<T*>(r.m);
+  const T* g = static_cast<const T*>(r.grad);
+  at::parallel_for(0, r.n, kGrain, [&](int64_t from, int64_t to) {
     sgd_range(p + from, g + from, pm ? pm + from : nullptr, to - from, f);
   });
 }
 
 template <class T>
-void lion_cpu(at::Tensor& param, const at::Tensor& grad, at::Tensor& m, const LionConstants& c,
-              const UpdateScalars& s) {
-  T *p = param.mutable_data_ptr<T>(), *pm = m.mutable_data_ptr<T>();
-  const T* g = grad.const_data_ptr<T>();
+void lion_cpu(const OneMomentRange& r, const LionConstants& c, const UpdateScalars& s) {
+  T *p = static_cast<T*>(r.param), *pm = static_cast<T*>(r.m);
+  const T* g = static_cast<const T*>(r.grad);
   double rate = s.lr.item<double>();
   auto scale = static_cast<T>(s.scale.item<double>()), lr = static_cast<T>(rate),
        keep = static_cast<T>(1 - rate * c.weight_decay), beta1 = static_cast<T>(c.beta1),
        rest1 = static_cast<T>(1 - c.beta1), beta2 = static_cast<T>(c.beta2),
        rest2 = static_cast<T>(1 - c.beta2);
-  at::parallel_for(0, param.numel(), kGrain, [&](int64_t from, int64_t to) {
+  at::parallel_for(0, r.n, kGrain, [&](int64_t from, int64_t to) {
     for (int64_t i = from; i < to; ++i) {
       T x = g[i] * scale;
       p[i] = p[i] * keep - lr * sign(beta1 * pm[i] + rest1 * x);
@@ -69,33 +68,34 @@ void lion_cpu(at::Tensor& param, const at::Tensor& grad, at::Tensor& m, const Li
   });
 }
 
+OneMomentRange range_of(const char* name, at::Tensor& param, const at::Tensor& grad,
+                        at::Tensor& m) {
+  return {update_type(name, param, grad, {m}), param.numel(), param.mutable_data_ptr(),
+          grad.const_data_ptr(), m.defined() ? m.mutable_data_ptr() : nullptr};
+}
+
 }  // namespace
 
 void sgd(at::Tensor& param, const at::Tensor& grad, at::Tensor& m, const SgdConstants& constants,
          const UpdateScalars& s) {
-  UpdateType type = update_type("SGD", param, grad, {m});
-  if (param.is_cuda())
-    return sgd_cuda(param.mutable_data_ptr(), grad.const_data_ptr(),
-                    m.defined() ? m.mutable_data_ptr() : nullptr, type, param.numel(), constants,
-                    device_scalars(s));
+  OneMomentRange r = range_of("SGD", param, grad, m);
+  if (param.is_cuda()) return sgd_cuda(r, constants, device_scalars(s));
   if (s.finite.item<double>() == 0) return;
-  if (type == UpdateType::kFloat)
-    sgd_cpu<float>(param, grad, m, factors<float>(constants, s));
+  if (r.type == Element::kFloat)
+    sgd_cpu<float>(r, factors<float>(constants, s));
   else
-    sgd_cpu<double>(param, grad, m, factors<double>(constants, s));
+    sgd_cpu<double>(r, factors<double>(constants, s));
 }
 
 void lion(at::Tensor& param, const at::Tensor& grad, at::Tensor& m, const LionConstants& constants,
           const UpdateScalars& s) {
-  UpdateType type = update_type("Lion", param, grad, {m});
-  if (param.is_cuda())
-    return lion_cuda(param.mutable_data_ptr(), grad.const_data_ptr(), m.mutable_data_ptr(), type,
-                     param.numel(), constants, device_scalars(s));
+  OneMomentRange r = range_of("Lion", param, grad, m);
+  if (param.is_cuda()) return lion_cuda(r, constants, device_scalars(s));
   if (s.finite.item<double>() == 0) return;
-  if (type == UpdateType::kFloat)
-    lion_cpu<float>(param, grad, m, constants, s);
+  if (r.type == Element::kFloat)
+    lion_cpu<float>(r, constants, s);
   else
-    lion_cpu<double>(param, grad, m, constants, s);
+    lion_cpu<double>(r, constants, s);
 }
 
 }  // namespace neox

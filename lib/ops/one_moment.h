@@ -26,10 +26,19 @@ void sgd(at::Tensor& param, const at::Tensor& grad, at::Tensor& m, const SgdCons
 void lion(at::Tensor& param, const at::Tensor& grad, at::Tensor& m, const LionConstants& constants,
           const UpdateScalars& scalars);
 
-// The CUDA halves; m may be null for SGD.
-void sgd_cuda(void* param, const void* grad, void* m, UpdateType type, int64_t n,
-              const SgdConstants& constants, const UpdateDeviceScalars& scalars);
-void lion_cuda(void* param, const void* grad, void* m, UpdateType type, int64_t n,
-               const LionConstants& constants, const UpdateDeviceScalars& scalars);
+// What the kernels take; m may be null for SGD.
+struct OneMomentRange {
+  Element type;  // float or double
+  int64_t n;
+  void* param;
+  const void* grad;
+  void* m;
+};
+
+// The CUDA halves.
+void sgd_cuda(const OneMomentRange& range, const SgdConstants& constants,
+              const UpdateDeviceScalars& scalars);
+void lion_cuda(const OneMomentRange& range, const LionConstants& constants,
+               const UpdateDeviceScalars& scalars);
 
 }  // namespace neox

@@ -53,32 +53,32 @@ void check_launch(const char* name, int64_t n) {
 
 }  // namespace
 
-void sgd_cuda(void* param, const void* grad, void* m, UpdateType type, int64_t n,
-              const SgdConstants& constants, const UpdateDeviceScalars& scalars) {
-  if (n == 0) return;
+void sgd_cuda(const OneMomentRange& r, const SgdConstants& constants,
+              const UpdateDeviceScalars& scalars) {
+  if (r.n == 0) return;
   auto run = [&]<class T>(T* p) {
-    sgd_kernel<T><<<blocks_of(n), kThreads, 0, c10::cuda::getCurrentCUDAStream()>>>(
-        p, static_cast<const T*>(grad), static_cast<T*>(m), n, constants, scalars);
+    sgd_kernel<T><<<blocks_of(r.n), kThreads, 0, c10::cuda::getCurrentCUDAStream()>>>(
+        p, static_cast<const T*>(r.grad), static_cast<T*>(r.m), r.n, constants, scalars);
   };
-  if (type == UpdateType::kFloat)
-    run(static_cast<float*>(param));
+  if (r.type == Element::kFloat)
+    run(static_cast<float*>(r.param));
   else
-    run(static_cast<double*>(param));
-  check_launch("SGD", n);
+    run(static_cast<double*>(r.param));
+  check_launch("SGD", r.n);
 }
 
-void lion_cuda(void* param, const void* grad, void* m, UpdateType type, int64_t n,
-               const LionConstants& constants, const UpdateDeviceScalars& scalars) {
-  if (n == 0) return;
+void lion_cuda(const OneMomentRange& r, const LionConstants& constants,
+               const UpdateDeviceScalars& scalars) {
+  if (r.n == 0) return;
   auto run = [&]<class T>(T* p) {
-    lion_kernel<T><<<blocks_of(n), kThreads, 0, c10::cuda::getCurrentCUDAStream()>>>(
-        p, static_cast<const T*>(grad), static_cast<T*>(m), n, constants, scalars);
+    lion_kernel<T><<<blocks_of(r.n), kThreads, 0, c10::cuda::getCurrentCUDAStream()>>>(
+        p, static_cast<const T*>(r.grad), static_cast<T*>(r.m), r.n, constants, scalars);
   };
-  if (type == UpdateType::kFloat)
-    run(static_cast<float*>(param));
+  if (r.type == Element::kFloat)
+    run(static_cast<float*>(r.param));
   else
-    run(static_cast<double*>(param));
-  check_launch("Lion", n);
+    run(static_cast<double*>(r.param));
+  check_launch("Lion", r.n);
 }
 
 }  // namespace neox

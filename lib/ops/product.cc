@@ -85,14 +85,15 @@ Tensor weight_gradient(const Tensor& w, const Tensor& dy, const Tensor& x) {
 class Product : public torch::autograd::Function<Product> {
  public:
   static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& w,
-                        const std::optional<Tensor>& b, at::ScalarType type) {
+                        const std::optional<Tensor>& bias, at::ScalarType type) {
+    Tensor b = bias.value_or(Tensor());
     context->save_for_backward({x, w});
-    context->saved_data["bias"] = b.has_value();
+    context->saved_data["bias"] = b.defined();
     context->saved_data["type"] = static_cast<int64_t>(type);
     auto shape = x.sizes().vec();
     shape.back() = w.size(0);
     Tensor y = at::empty(shape, x.options().dtype(type));  // no view, so that it may be rotated
-    multiply(rows_of(x).to(type), w.to(type), b ? b->to(type) : Tensor(), rows_of(y));
+    multiply(rows_of(x).to(type), w.to(type), b.defined() ? b.to(type) : b, rows_of(y));
     return y.to(x.scalar_type());
   }
   static tensor_list backward(AutogradContext* context, tensor_list grad) {
@@ -150,7 +151,7 @@ void add_product(const Tensor& sum, const Tensor& a, const Tensor& b) {
 }
 
 Tensor product_in(at::ScalarType type, const Tensor& x, const Tensor& w, const Tensor& b) {
-  return Product::apply(x, w, b.defined() ? std::optional<Tensor>(b) : std::nullopt, type);
+  return Product::apply(x, w, std::optional<Tensor>(b), type);
 }
 
 Tensor product_input_gradient(const Tensor& dy, const Tensor& w) {

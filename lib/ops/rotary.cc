@@ -153,7 +153,7 @@ class RotatedHeads : public torch::autograd::Function<RotatedHeads> {
     saved["cos"] = cos;
     saved["sin"] = sin;
     saved["shape"] = qkv.sizes().vec();
-    saved["bias"] = bias.has_value();
+    saved["bias"] = bias->defined();
     context->set_materialize_grads(false);
     return heads_over(qkv, r);
   }
@@ -220,8 +220,8 @@ RotaryTable rows_from(const RotaryTable& table, int64_t first, int64_t T) {
 
 Heads rotated_heads_(const Tensor& qkv, HeadGroups heads, const RotaryTable& rows,
                      const Tensor& bias) {
-  tensor_list out = RotatedHeads::apply(
-      qkv, bias.defined() ? std::optional<Tensor>(bias) : std::nullopt, heads, rows.cos, rows.sin);
+  tensor_list out =
+      RotatedHeads::apply(qkv, std::optional<Tensor>(bias), heads, rows.cos, rows.sin);
   return {out[0], out[1], out[2]};
 }
 

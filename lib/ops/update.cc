@@ -9,8 +9,8 @@ UpdateDeviceScalars device_scalars(const UpdateScalars& s) {
           s.step.const_data_ptr<double>(), s.finite.const_data_ptr<double>()};
 }
 
-UpdateType update_type(const char* name, const at::Tensor& param, const at::Tensor& grad,
-                       std::initializer_list<at::Tensor> state) {
+Element update_type(const char* name, const at::Tensor& param, const at::Tensor& grad,
+                    std::initializer_list<at::Tensor> state) {
   at::ScalarType type = param.scalar_type();
   check(grad.scalar_type() == type, name, ": parameters of type ", type, " with gradients of type ",
         grad.scalar_type());
@@ -18,7 +18,7 @@ UpdateType update_type(const char* name, const at::Tensor& param, const at::Tens
     check(!t.defined() || t.scalar_type() == type, name, ": parameters of type ", type,
           " with moments of type ", t.defined() ? t.scalar_type() : type);
   check(type == at::kFloat || type == at::kDouble, name, ": no kernel for type ", type);
-  return type == at::kFloat ? UpdateType::kFloat : UpdateType::kDouble;
+  return type == at::kFloat ? Element::kFloat : Element::kDouble;
 }
 
 }  // namespace neox

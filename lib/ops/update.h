@@ -4,6 +4,8 @@
 
 #include <initializer_list>
 
+#include "ops/element.h"
+
 namespace neox {
 
 // 0-dim double tensors on the device of the parameters, so that nothing waits for the host.
@@ -20,11 +22,9 @@ struct UpdateDeviceScalars {
 };
 UpdateDeviceScalars device_scalars(const UpdateScalars& scalars);
 
-// The types that updates have kernels for.
-enum class UpdateType { kFloat, kDouble };
-// The type of all tensors of one update. Throws, naming the update, where they differ or there is
-// no kernel; undefined tensors count as any type.
-UpdateType update_type(const char* name, const at::Tensor& param, const at::Tensor& grad,
-                       std::initializer_list<at::Tensor> state);
+// The type of all tensors of one update: float or double. Throws, naming the update, where they
+// differ or there is no kernel; undefined tensors count as any type.
+Element update_type(const char* name, const at::Tensor& param, const at::Tensor& grad,
+                    std::initializer_list<at::Tensor> state);
 
 }  // namespace neox

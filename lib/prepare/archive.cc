@@ -4,7 +4,6 @@
 #include <archive_entry.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
 #include <utility>
 
@@ -13,7 +12,7 @@
 namespace neox {
 namespace {
 
-constexpr size_t kReadBytes = 1 << 18;
+constexpr size_t kUnpackedAtOnce = 1 << 18;
 constexpr size_t kTarBlock = 512;
 
 const char* why(archive* from) {
@@ -64,7 +63,7 @@ struct Archive::Callbacks {
 Archive::Archive(std::string path, std::unique_ptr<ByteSource> from)
     : path_(std::move(path)),
       from_(std::move(from)),
-      buffer_(kReadBytes, '\0'),
+      buffer_(kUnpackedAtOnce, '\0'),
       archive_(archive_read_new(), archive_read_free) {
   check(archive_ != nullptr, "libarchive gives no reader");
   archive_read_set_callback_data(archive_.get(), this);

@@ -140,7 +140,8 @@ std::vector<Slice> slices_of(const InputFiles& input, const BlockRules& rules, i
   return slices;
 }
 
-BlockReader::BlockReader(std::vector<Slice> slices, BlockRules rules, std::optional<BlockEnd> from)
+BlockReader::BlockReader(std::vector<Slice> slices, BlockRules rules,
+                         std::optional<ReadPosition> from)
     : slices_(std::move(slices)), rules_(std::move(rules)), from_(from) {
   if (from_) next_slice_ = static_cast<size_t>(from_->slice);
 }

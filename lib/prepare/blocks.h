@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,12 +36,12 @@ std::vector<Slice> slices_of(const InputFiles& input, const BlockRules& rules, i
 class LinesBefore;
 
 // Where a block ends, and reading may go on, in another process too.
-struct BlockEnd {
+struct ReadPosition {
   int64_t slice = 0;   // of the reader's
   int64_t offset = 0;  // of the first byte that was not given out, in the file as text, an archive
                        // being that of its members one after another
   int64_t line = 1;    // its number in the slice, or in the member
-  bool operator==(const BlockEnd&) const = default;
+  bool operator==(const ReadPosition&) const = default;
 };
 
 struct Block {
@@ -52,7 +51,7 @@ struct Block {
   int64_t input_bytes = 0;  // of the input as it is on the disk, that were read for it
   bool begins_document = true, ends_document = true;  // of a text's part
   std::shared_ptr<LinesBefore> before = {};           // the slice; none: it begins the file
-  BlockEnd end = {};
+  ReadPosition end = {};
 
   // In the file, of a line of the block counted from `line`. Thread-safe.
   int64_t number_in_file(int64_t line) const;
@@ -64,7 +63,7 @@ class BlockReader {
  public:
   static constexpr int64_t kBlockBytes = 1 << 18;
   // Begins behind a block that ended at `from`, of the same slices; none: with the first.
-  BlockReader(std::vector<Slice> slices, BlockRules rules, std::optional<BlockEnd> from = {});
+  BlockReader(std::vector<Slice> slices, BlockRules rules, std::optional<ReadPosition> from = {});
   ~BlockReader();
   BlockReader(const BlockReader&) = delete;
   BlockReader& operator=(const BlockReader&) = delete;
@@ -82,7 +81,7 @@ class BlockReader {
 
   std::vector<Slice> slices_;
   BlockRules rules_;
-  std::optional<BlockEnd> from_;
+  std::optional<ReadPosition> from_;
   size_t next_slice_ = 0;
   Slice slice_;
   std::shared_ptr<LinesBefore> before_;
@@ -91,7 +90,7 @@ class BlockReader {
   bool file_begun_ = false;                // a block of it was given out
   bool file_ended_ = false;                // all of it was read
   int64_t line_ = 1;
-  int64_t given_ = 0;     // up to here in blocks, as in BlockEnd
+  int64_t given_ = 0;     // up to here in blocks, as in ReadPosition
   int64_t consumed_ = 0;  // so many bytes of the slice the blocks before say they took
   int64_t left_ = 0;      // that they did not say at the end of the slice before
   std::string rest_;      // read and not yet given out

@@ -1,7 +1,6 @@
 #include "prepare/content.h"
 
 #include <algorithm>
-#include <optional>
 
 #include "base/error.h"
 #include "base/text.h"

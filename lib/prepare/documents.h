@@ -1,7 +1,6 @@
 // The documents of a block of input: the texts of JSON lines by their keys, or the parts of a text.
 // Pure functions; any thread may call them.
 #pragma once
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>

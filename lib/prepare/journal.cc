@@ -13,7 +13,7 @@
 
 namespace neox {
 
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(BlockEnd, slice, offset, line)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ReadPosition, slice, offset, line)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(DatasetPart, lead, documents, tokens)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(DatasetState, part, last)
 
@@ -60,7 +60,7 @@ SharePoint to_point(const Json& json) {
                    .tally = json.at("tally"),
                    .states = json.at("states"),
                    .finished = json.at("finished")};
-  if (json.contains("place")) point.place = json.at("place").get<BlockEnd>();
+  if (json.contains("place")) point.place = json.at("place").get<ReadPosition>();
   return point;
 }
 
@@ -127,8 +127,7 @@ void Journal::save(const SharePoint& point) const {
   file.write(std::as_bytes(std::span(text)));
   file.flush_to_disk();
   file.publish();
-  fs::path dir = path_.parent_path();
-  sync_directory(dir.empty() ? "." : dir);
+  sync_directory(directory_of(path_));
 }
 
 void Journal::remove() const {

@@ -23,8 +23,8 @@ RunIdentity identity_of(const PrepareOptions& options, const InputFiles& input, 
 
 // A place between two blocks of the share of a rank.
 struct SharePoint {
-  std::optional<BlockEnd> place = {};  // none: nothing of the share was read
-  int64_t input_bytes = 0;             // read up to here
+  std::optional<ReadPosition> place = {};  // none: nothing of the share was read
+  int64_t input_bytes = 0;                 // read up to here
   Tally tally = {};
   std::vector<DatasetState> states = {};  // of each dataset
   bool finished = false;                  // nothing is left to read

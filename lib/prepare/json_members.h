@@ -1,6 +1,5 @@
 // Where the members of a JSON object stand in its text.
 #pragma once
-#include <string>
 #include <string_view>
 #include <vector>
 

@@ -1,7 +1,6 @@
 #include "prepare/label_options.h"
 
 #include <algorithm>
-#include <charconv>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -9,7 +8,6 @@
 namespace neox {
 namespace {
 
-namespace po = boost::program_options;
 using Learn = ChatOptions::Learn;
 
 constexpr const char* kOnlyWithChat[] = {"generation-role", "only-last", "for-rm", "no-mask"};
@@ -17,11 +15,8 @@ constexpr const char* kOnlyWithChat[] = {"generation-role", "only-last", "for-rm
 std::vector<int32_t> read_ids(const std::string& text) {
   std::vector<int32_t> ids;
   for (const std::string& part : split(text, ',')) {
-    std::string_view number = trim(part);
-    int32_t id = -1;
-    auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), id);
-    check_usage(error == std::errc() && end == number.data() + number.size() && id >= 0,
-                "--mask-before-token ", text, ": '", part,
+    int32_t id = number_of<int32_t>(trim(part)).value_or(-1);
+    check_usage(id >= 0, "--mask-before-token ", text, ": '", part,
                 "' is no token id; give the ids of a text that stands before what is learnt, such "
                 "as 0,1,1270");
     ids.push_back(id);
@@ -76,7 +71,6 @@ void read_chat(const Program& program, PrepareOptions& options) {
 }  // namespace
 
 void add_label_options(Program& program) {
-  auto text = [](const char* name) { return po::value<std::string>()->value_name(name); };
   auto add = program.options().add_options();
   add("mask-before-token", text("ID[,ID...]"),
       "write labels too: nothing is learnt up to where these tokens stand in a row");

@@ -26,17 +26,17 @@ struct PipelineSteps {
 };
 
 template <class Item, class Result>
-class Pipeline {
+class OrderedPipeline {
  public:
   // At most max_size in flight, and always one item.
-  Pipeline(PipelineSteps<Item, Result> steps, int workers, int64_t max_size)
+  OrderedPipeline(PipelineSteps<Item, Result> steps, int workers, int64_t max_size)
       : steps_(std::move(steps)), workers_(workers), max_size_(max_size) {}
 
   // Rethrows what a step threw, once all items before it are written.
   void run() {
     std::vector<std::jthread> threads;
     struct Stop {  // before the threads are joined, also where write throws
-      Pipeline* pipeline;
+      OrderedPipeline* pipeline;
       ~Stop() { pipeline->stop(); }
     };
     threads.emplace_back([this] { read_all(); });

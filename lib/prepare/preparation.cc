@@ -1,10 +1,8 @@
 #include "prepare/preparation.h"
 
-#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -128,7 +126,7 @@ class Preparation {
     BlockReader reader(slices, blocks_, share_->point().place);
     int64_t in_flight = 4 * (options_.workers + 1) * BlockReader::kBlockBytes;
     EncodingRules rules{options_.rules, encoder_, type_, tokenizer_.vocab_size(), blocks_.texts};
-    Pipeline<Block, EncodedBlock> pipeline(
+    OrderedPipeline<Block, EncodedBlock> pipeline(
         {.read = [&] { return reader.next(); },
          .size = [](const Block& block) { return static_cast<int64_t>(block.text.size()); },
          .work = [&](const Block& block, EncodedBlock& e) { encode_block(block, rules, e); },

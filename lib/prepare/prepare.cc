@@ -85,8 +85,7 @@ void check_not_there(const std::string& path, PrepareOptions::Existing existing)
 // GPT-2's files and, beside its vocab.json, the tokenizer.json that newer libraries read; or that
 // alone.
 void write_tokenizer(const TokenizerFile& file, const TrainedBpe& trained) {
-  for (const std::string& path : {file.vocab, file.merges})
-    if (fs::path dir = fs::path(path).parent_path(); !dir.empty()) make_directories(dir);
+  for (const std::string& path : {file.vocab, file.merges}) make_directories(directory_of(path));
   if (file.type != TokenizerFile::Type::kGpt2) return write_tokenizer_json(file.vocab, trained);
   write_gpt2_files(file.vocab, file.merges, trained);
   write_tokenizer_json(json_beside(file), trained);

@@ -64,15 +64,9 @@ const char* kExamples =
     "  neox-prepare-data --input /usr/share/games/fortunes --split-on % --append-eod \\\n"
     "    --train-tokenizer 4000 --vocab-file data/tokenizer.json --output-prefix data/fortunes\n";
 
-template <class T>
-std::optional<T> given(const Program& program, const std::string& option) {
-  if (!program.has(option)) return std::nullopt;
-  return program.get<T>(option);
-}
-
 std::string need(const Program& program, const std::string& option, const std::string& why,
                  const std::string& otherwise) {
-  auto value = given<std::string>(program, option);
+  auto value = program.given<std::string>(option);
   if (!value && !otherwise.empty()) return otherwise;
   check_usage(value && !value->empty(), "--", option, " is missing: ", why,
               ". See neox-prepare-data --help.");
@@ -95,7 +89,7 @@ void refuse_unsupported(const Program& program) {
 
 TokenizerFile read_tokenizer(const Program& program, const PrepareDefaults& defaults) {
   bool merges = program.has("merge-file");
-  std::string type = given<std::string>(program, "tokenizer-type")
+  std::string type = program.given<std::string>("tokenizer-type")
                          .value_or(merges ? "GPT2BPETokenizer" : "HFTokenizer");
   static const std::set<std::string> kOthers = {
       "HFGPT2Tokenizer",        "TiktokenTokenizer",         "SPMTokenizer",
@@ -149,7 +143,7 @@ DocumentRules read_rules(const Program& program, const PrepareDefaults& defaults
   std::set<std::string> different(rules.keys.begin(), rules.keys.end());
   check_usage(different.size() == rules.keys.size(),
               "--jsonl-keys names a key twice: ", join(rules.keys, " "));
-  rules.separator = given<std::string>(program, "split-on").value_or(defaults.separator);
+  rules.separator = program.given<std::string>("split-on").value_or(defaults.separator);
   check_usage(!program.has("split-on") || !trim(rules.separator).empty(),
               "--split-on wants the line that parts documents, such as %");
   rules.invalid_utf8 = read_invalid_utf8(program);
@@ -165,7 +159,7 @@ void check_prefix(const std::string& prefix) {
 
 int read_workers(const Program& program, const PrepareDefaults& defaults) {
   int workers =
-      given<int>(program, "workers").value_or(defaults.workers > 0 ? defaults.workers : cores());
+      program.given<int>("workers").value_or(defaults.workers > 0 ? defaults.workers : cores());
   check_usage(workers >= 1 && workers <= 4096, "--workers ", workers, " is not in 1 .. 4096");
   return workers;
 }
@@ -219,16 +213,11 @@ Program prepare_program() {
                    .usage = "CORPUS [options], or --input PATH... --output-prefix PREFIX [options]",
                    .description = kDescription,
                    .examples = kExamples});
-  auto texts = [](const char* name) {
-    return po::value<std::vector<std::string>>()->multitoken()->composing()->value_name(name);
-  };
-  auto text = [](const char* name) { return po::value<std::string>()->value_name(name); };
-  auto number = [](const char* name) { return po::value<int64_t>()->value_name(name); };
   auto add = program.options().add_options();
-  add("input", texts("PATH..."),
+  add("input", texts("PATH...")->multitoken(),
       "files, directories, patterns ('data/*.jsonl.zst'), also as a list separated by commas");
   add("output-prefix", text("PREFIX"), "path and first part of the names of the output");
-  add("jsonl-keys", texts("KEY...")->default_value({"text"}, "text"),
+  add("jsonl-keys", texts("KEY...")->multitoken()->default_value({"text"}, "text"),
       "keys of the JSON objects; each gives a dataset");
   add("split-on", text("LINE"), "part text files into documents at lines that equal this");
   add("max-documents", number("N"), "stop after so many documents");
@@ -258,7 +247,7 @@ Program prepare_program() {
 PrepareOptions read_prepare_options(const Program& program, const PrepareDefaults& defaults) {
   refuse_unsupported(program);
   PrepareOptions options;
-  options.inputs = given<std::vector<std::string>>(program, "input").value_or(defaults.inputs);
+  options.inputs = program.given<std::vector<std::string>>("input").value_or(defaults.inputs);
   check_usage(!options.inputs.empty(),
               "--input is missing: files or directories to read, or the name of a corpus. See "
               "neox-prepare-data --help.");
@@ -270,11 +259,11 @@ PrepareOptions read_prepare_options(const Program& program, const PrepareDefault
   read_label_options(program, options);
   options.end_of_document = defaults.end_of_document;
   if (program.has("append-eod")) options.end_of_document = PrepareOptions::EndOfDocument::kAppend;
-  options.max_documents = given<int64_t>(program, "max-documents");
+  options.max_documents = program.given<int64_t>("max-documents");
   check_usage(options.max_documents.value_or(1) > 0, "--max-documents ",
               options.max_documents.value_or(1), " is not positive");
   options.workers = read_workers(program, defaults);
-  options.train_vocab = given<int64_t>(program, "train-tokenizer");
+  options.train_vocab = program.given<int64_t>("train-tokenizer");
   if (program.has("overwrite-tokenizer"))
     options.existing_tokenizer = PrepareOptions::Existing::kReplace;
   options.identity = describe_options(program);

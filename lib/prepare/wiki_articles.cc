@@ -129,7 +129,7 @@ std::shared_ptr<const WikiArticles> WikiArticles::gather(const InputFiles& input
   work_together(control, {.work = [&](const std::atomic<bool>& stop) {
                   wiki->site_ = site_of(input);
                   wiki->clock_ = clock_of(*dump);
-                  if (fs::path dir = mine.parent_path(); !dir.empty()) make_directories(dir);
+                  make_directories(directory_of(mine));
                   write_templates(input, rules, wiki->site_, mine, control, stop);
                   return std::string();
                 }});

@@ -1,6 +1,5 @@
 #include "rendezvous/address.h"
 
-#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -9,12 +8,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <memory>
 #include <utility>
 
 #include "base/error.h"
+#include "base/text.h"
 
 namespace neox {
 namespace {
@@ -89,12 +88,7 @@ std::string to_string(const Address& address) { return concat(address.host, ":",
 
 Address parse_address(const std::string& text) {
   size_t colon = text.rfind(':');
-  int port = 0;
-  const char* end = text.data() + text.size();
-  if (colon != std::string::npos) {
-    auto [at, error] = std::from_chars(text.data() + colon + 1, end, port);
-    if (error != std::errc() || at != end) port = 0;
-  }
+  int port = colon == text.npos ? 0 : number_of<int>(text.substr(colon + 1)).value_or(0);
   check_usage(port > 0 && port < 65536 && colon > 0, "'", text,
               "' is no address of a rendezvous store; HOST:PORT is needed");
   return {text.substr(0, colon), port};

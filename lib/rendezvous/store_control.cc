@@ -13,7 +13,7 @@ using std::chrono::seconds;
 using std::chrono::steady_clock;
 
 constexpr milliseconds kSlice{500};
-constexpr seconds kConnect{60};
+constexpr seconds kConnectAgain{60};
 // The result is pack()ed texts behind this, or a reason why there is none.
 constexpr char kWhole = '+', kNone = '-';
 
@@ -63,7 +63,7 @@ std::unique_ptr<Control> StoreControl::channel(const std::string& name, int size
   auto client = std::make_unique<StoreClient>(client_.address(), keys_.here());
   using State = StoreClient::State;
   State state = State::kConnecting;
-  for (auto until = steady_clock::now() + kConnect;
+  for (auto until = steady_clock::now() + kConnectAgain;
        state == State::kConnecting && steady_clock::now() < until;) {
     heart_.check_all_alive();
     state = client->wait_connected(kSlice);

@@ -1,7 +1,6 @@
 #include "tokenizer/tokenizer.h"
 
 #include <algorithm>
-#include <unordered_set>
 
 #include "base/error.h"
 #include "tokenizer/bpe_cache.h"

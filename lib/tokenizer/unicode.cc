@@ -5,6 +5,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/utf8.h"
 #include "tokenizer/unicode_tables.h"
 
 namespace neox::unicode {
@@ -17,29 +18,6 @@ constexpr uint8_t kFirstUnstableLead = 0xCC;  // of U+0300
 // Hangul syllables are composed by arithmetic (Unicode 15, section 3.12).
 constexpr char32_t kSyllable = 0xAC00, kLead = 0x1100, kVowel = 0x1161, kTail = 0x11A7;
 constexpr char32_t kLeads = 19, kVowels = 21, kTails = 28, kSyllables = kLeads * kVowels * kTails;
-
-struct Sequence {
-  size_t bytes;
-  bool valid;
-};
-
-bool is_within(uint8_t byte, uint8_t low, uint8_t high) { return low <= byte && byte <= high; }
-
-// The sequence at text[at], or the longest part of one that starts there.
-Sequence next_sequence(std::string_view text, size_t at) {
-  auto lead = static_cast<uint8_t>(text[at]);
-  if (lead < 0x80) return {1, true};
-  if (!is_within(lead, 0xC2, 0xF4)) return {1, false};
-  size_t wanted = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
-  uint8_t low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;   // no overlong forms
-  uint8_t high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;  // no surrogates, no more planes
-  for (size_t i = 1; i < wanted; ++i) {
-    if (at + i == text.size()) return {i, false};
-    if (!is_within(static_cast<uint8_t>(text[at + i]), low, high)) return {i, false};
-    low = 0x80, high = 0xBF;
-  }
-  return {wanted, true};
-}
 
 constexpr size_t kBlock = 128;
 
@@ -75,11 +53,24 @@ size_t skip_ascii(std::string_view text, size_t at) {
   return at;
 }
 
+// The bytes of what has two or three and is valid, where that is quick to see; else 0.
+size_t common_letter(std::string_view text, size_t at) {
+  auto byte = [&](size_t i) { return static_cast<uint8_t>(text[at + i]); };
+  if (text.size() - at < 3 || byte(0) < 0xC2 || byte(0) >= 0xF0) return 0;
+  size_t bytes = byte(0) < 0xE0 ? 2 : 3;
+  bool plain = byte(0) != 0xE0 && byte(0) != 0xED && (byte(1) & 0xC0) == 0x80 &&
+               (byte(bytes - 1) & 0xC0) == 0x80;
+  return plain ? bytes : 0;
+}
+
 size_t first_invalid(std::string_view text) {
   for (size_t at = skip_ascii(text, 0); at < text.size(); at = skip_ascii(text, at)) {
-    Sequence next = next_sequence(text, at);
-    if (!next.valid) return at;
-    at += next.bytes;
+    do {
+      Utf8Sequence next{common_letter(text, at), true};
+      if (next.bytes == 0) next = utf8_sequence(text, at);
+      if (!next.valid) return at;
+      at += next.bytes;
+    } while (at < text.size() && static_cast<uint8_t>(text[at]) >= 0x80);
   }
   return text.size();
 }
@@ -195,7 +186,7 @@ std::string_view repair(std::string_view text, std::string& storage) {
   if (at == text.size()) return text;
   storage.assign(text.substr(0, at));
   while (at < text.size()) {
-    Sequence next = next_sequence(text, at);
+    Utf8Sequence next = utf8_sequence(text, at);
     if (next.valid)
       storage.append(text, at, next.bytes);
     else

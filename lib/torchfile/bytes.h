@@ -1,7 +1,8 @@
-// Numbers and texts in spans of bytes.
+// Numbers and texts in spans of bytes, and what zip files are read and written by.
 #pragma once
 #include <bit>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <span>
 #include <string_view>
@@ -17,6 +18,11 @@ T little(std::span<const std::byte> bytes) {
   std::memcpy(&value, bytes.data(), sizeof value);
   return value;
 }
+
+// Of zip files: bytes of a local header before its name, and a number that stands in the zip64
+// field.
+inline constexpr uint64_t kLocalBytes = 30;
+inline constexpr uint32_t kIn64 = 0xffffffff;
 
 inline std::string_view text(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};

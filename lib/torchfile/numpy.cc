@@ -1,5 +1,4 @@
 // NumPy's scalars and arrays, as its versions 1 and 2 pickle them.
-#include <bit>
 #include <cmath>
 
 #include "torchfile/builder.h"
@@ -13,7 +12,7 @@ struct NumpyType {
   DType dtype;
 };
 
-constexpr NumpyType kTypes[] = {
+constexpr NumpyType kNumpyTypes[] = {
     {"f8", DType::kFloat64},   {"f4", DType::kFloat32},     {"f2", DType::kFloat16},
     {"i8", DType::kInt64},     {"i4", DType::kInt32},       {"i2", DType::kInt16},
     {"i1", DType::kInt8},      {"u1", DType::kUInt8},       {"u2", DType::kUInt16},
@@ -33,7 +32,7 @@ std::optional<ElementType> element_type(Value dtype) {
   if (!name.is(Kind::kString)) return {};
   std::span<const Value> state = dtype.state().items();
   bool swapped = state.size() > 1 && state[1].is(Kind::kString) && state[1].text() == ">";
-  for (const NumpyType& type : kTypes)
+  for (const NumpyType& type : kNumpyTypes)
     if (type.name == name.text()) return ElementType{type.dtype, swapped};
   return {};
 }
@@ -125,7 +124,7 @@ Node* scalar(Builder& builder, std::span<const Value> a) {
 }
 
 // (class, shape, type): an array that gets its shape and bytes as its state.
-Node* reconstruct(Builder& builder, std::span<const Value> a) {
+Node* reconstruct_array(Builder& builder, std::span<const Value> a) {
   bool plain = a.size() == 3 && a[0].is(Kind::kGlobal) && a[0].text() == "numpy.ndarray";
   return plain ? builder.make_object(kEmptyArray, {}) : nullptr;
 }
@@ -142,7 +141,7 @@ Node* from_buffer(Builder& builder, std::span<const Value> a) {
 
 const NamedMeaning kNumpy[] = {
     {"numpy._core.multiarray.scalar", scalar},
-    {"numpy._core.multiarray._reconstruct", reconstruct},
+    {"numpy._core.multiarray._reconstruct", reconstruct_array},
     {"numpy._core.numeric._frombuffer", from_buffer},
 };
 

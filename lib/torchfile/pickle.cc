@@ -1,7 +1,6 @@
 #include "torchfile/pickle.h"
 
 #include <bit>
-#include <charconv>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -69,11 +68,9 @@ class Machine {
     return rest.substr(0, end);
   }
   uint64_t number_line() {
-    std::string_view digits = line();
-    uint64_t number = 0;
-    auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
-    check_pickle(error == std::errc() && end == digits.data() + digits.size(), "has no number");
-    return number;
+    auto number = number_of<uint64_t>(line());
+    check_pickle(number.has_value(), "has no number");
+    return *number;
   }
 
   void push(Node* node) { stack_.push_back(node); }

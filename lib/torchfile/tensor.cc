@@ -14,7 +14,7 @@ namespace neox::torchfile {
 namespace {
 
 // In the order of DType.
-constexpr at::ScalarType kTypes[] = {
+constexpr at::ScalarType kScalarTypes[] = {
     at::kDouble,
     at::kFloat,
     at::kHalf,
@@ -44,7 +44,7 @@ at::Tensor view(const std::byte* first, const TensorRef& tensor) {
 }
 
 // Bytes from the first to the last element.
-size_t reach(const TensorRef& tensor) {
+size_t bytes_reached(const TensorRef& tensor) {
   int64_t last = 0;
   for (size_t d = 0; d < tensor.sizes.size(); ++d)
     last += (tensor.sizes[d] - 1) * tensor.strides[d];
@@ -62,13 +62,13 @@ at::Tensor copy(std::span<const std::byte> from, const TensorRef& tensor) {
 
 }  // namespace
 
-at::ScalarType scalar_type(DType dtype) { return kTypes[static_cast<size_t>(dtype)]; }
+at::ScalarType scalar_type(DType dtype) { return kScalarTypes[static_cast<size_t>(dtype)]; }
 
 DType dtype_of(at::ScalarType type) {
-  const auto* found = std::find(std::begin(kTypes), std::end(kTypes), type);
-  check(found != std::end(kTypes), "tensors of type ", c10::toString(type),
+  const auto* found = std::find(std::begin(kScalarTypes), std::end(kScalarTypes), type);
+  check(found != std::end(kScalarTypes), "tensors of type ", c10::toString(type),
         " cannot be written to PyTorch files");
-  return static_cast<DType>(found - std::begin(kTypes));
+  return static_cast<DType>(found - std::begin(kScalarTypes));
 }
 
 at::Tensor to_tensor(const TensorRef& tensor) {
@@ -76,8 +76,8 @@ at::Tensor to_tensor(const TensorRef& tensor) {
   if (tensor.numel() == 0)
     return at::empty_strided(tensor.sizes, tensor.strides,
                              at::TensorOptions().dtype(scalar_type(tensor.dtype)));
-  std::span<const std::byte> bytes =
-      tensor.storage->bytes.subspan(static_cast<size_t>(tensor.offset * type.bytes), reach(tensor));
+  std::span<const std::byte> bytes = tensor.storage->bytes.subspan(
+      static_cast<size_t>(tensor.offset * type.bytes), bytes_reached(tensor));
   bool aligned =
       reinterpret_cast<uintptr_t>(bytes.data()) % static_cast<uintptr_t>(type.bytes) == 0;
   bool plain = aligned && (!tensor.storage->swapped || type.word == 1);

@@ -1,8 +1,7 @@
 #include "torchfile/value.h"
 
-#include <charconv>
-
 #include "base/error.h"
+#include "base/text.h"
 #include "torchfile/document.h"
 
 namespace neox::torchfile {
@@ -13,16 +12,9 @@ constexpr std::string_view kKindNames[] = {
     "a string", "bytes",     "a list",   "a tuple",   "a set",   "a dict",
     "a tensor", "a storage", "a global", "an object", "a cycle"};
 
-std::optional<int64_t> number_in(std::string_view text) {
-  int64_t number = 0;
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size() || text.empty()) return {};
-  return number;
-}
-
 bool is_key(Value key, std::string_view text) {
   if (key.is(Kind::kString)) return key.text() == text;
-  return key.is(Kind::kInt) && number_in(text) == key.as_int();
+  return key.is(Kind::kInt) && number_of<int64_t>(text) == key.as_int();
 }
 
 std::optional<Value> entry_of(std::span<const Entry> entries, std::string_view key) {
@@ -44,16 +36,6 @@ int64_t TensorRef::numel() const {
   int64_t n = 1;
   for (int64_t size : sizes) n *= size;
   return n;
-}
-
-bool TensorRef::is_contiguous() const {
-  int64_t stride = 1;
-  for (size_t d = sizes.size(); d-- > 0;) {
-    if (sizes[d] == 0) return true;
-    if (sizes[d] != 1 && strides[d] != stride) return false;
-    stride *= sizes[d];
-  }
-  return true;
 }
 
 Kind Value::kind() const { return node_ ? node_->kind : Kind::kNone; }
@@ -126,7 +108,7 @@ Value Value::state() const { return node_ && node_->parts ? node_->parts->state 
 std::optional<Value> Value::child(std::string_view key) const {
   if (std::optional<Value> entry = entry_of(entries(), key)) return entry;
   if (is(Kind::kList) || is(Kind::kTuple) || is(Kind::kObject)) {
-    std::optional<int64_t> index = number_in(key);
+    std::optional<int64_t> index = number_of<int64_t>(key);
     if (index && *index >= 0 && static_cast<uint64_t>(*index) < items().size())
       return items()[static_cast<size_t>(*index)];
   }

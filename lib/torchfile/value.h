@@ -61,7 +61,6 @@ struct TensorRef {
   bool conjugate = false, negative = false;  // the values are to be conjugated, negated
 
   int64_t numel() const;
-  bool is_contiguous() const;  // row-major without gaps
 };
 
 struct Node;

@@ -1,7 +1,6 @@
 #include "torchfile/zip_reader.h"
 
 #include <algorithm>
-#include <optional>
 #include <vector>
 
 #include "base/error.h"
@@ -12,10 +11,8 @@ namespace {
 
 constexpr uint32_t kLocal = 0x04034b50, kEntry = 0x02014b50, kEnd = 0x06054b50, kEnd64 = 0x06064b50,
                    kLocator64 = 0x07064b50;
-constexpr uint64_t kLocalBytes = 30, kEntryBytes = 46, kEndBytes = 22, kEnd64Bytes = 56,
-                   kLocatorBytes = 20;
+constexpr uint64_t kEntryBytes = 46, kEndBytes = 22, kEnd64Bytes = 56, kLocatorBytes = 20;
 constexpr uint64_t kMaxComment = 0xffff;
-constexpr uint32_t kIn64 = 0xffffffff;  // the number stands in the zip64 field
 
 struct Directory {
   uint64_t entries, bytes, offset;

@@ -13,8 +13,7 @@
 namespace neox::torchfile {
 namespace {
 
-constexpr uint64_t kAlignment = 64, kLocalBytes = 30;
-constexpr uint32_t kIn64 = 0xffffffff;  // the number stands in the zip64 field
+constexpr uint64_t kAlignment = 64;
 constexpr uint16_t kVersion = 45, kUtf8 = 0x0800, kZip64Field = 1;
 constexpr uint16_t kPaddingField = 0x4246;  // "FB", as PyTorch's own
 
@@ -157,7 +156,7 @@ void ZipWriter::publish() {
   check_call(::rename(part_.c_str(), path_.c_str()) == 0, "rename the finished file");
   ::close(fd_);
   fd_ = -1;
-  sync_directory(path_.parent_path().empty() ? "." : path_.parent_path());
+  sync_directory(directory_of(path_));
 }
 
 }  // namespace neox::torchfile

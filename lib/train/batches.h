@@ -1,7 +1,6 @@
 // Micro-batches of a step for one data rank: which samples it holds, as tensors on the device.
 #pragma once
 #include <future>
-#include <optional>
 
 #include "config/config.h"
 #include "data/sampler.h"

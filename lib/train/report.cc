@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "config/estimate.h"
 #include "model/gpus.h"
 
 namespace neox {
@@ -24,13 +25,6 @@ std::string peak_memory_text(int64_t bytes, int64_t gpu_bytes) {
   auto text = [](int64_t n) { return human_bytes(static_cast<double>(n)); };
   std::string line = "peak memory " + text(bytes);
   return gpu_bytes > 0 ? line + ", on the GPU " + text(gpu_bytes) : line;
-}
-
-double train_flops_per_token(const ModelConfig& m) {
-  ModelConfig blocks = m;
-  blocks.vocab = 0;
-  double parameters = static_cast<double>(num_parameters(blocks) + m.vocab * m.hidden);
-  return 6 * parameters + 6 * static_cast<double>(m.layers * m.hidden * m.seq);
 }
 
 std::filesystem::path Report::metrics_dir(const Config& config) {

@@ -59,8 +59,4 @@ class Report {
 // "peak memory 1.2 GB, on the GPU 30.4 GB"; the latter where there is one.
 std::string peak_memory_text(int64_t bytes, int64_t gpu_bytes);
 
-// Work of training on one token, forward and backward: 6 N + 6 L h T, with N the parameters of
-// blocks and head, attention counted causal.
-double train_flops_per_token(const ModelConfig& model);
-
 }  // namespace neox

@@ -1,6 +1,5 @@
 // How a run starts: fresh, or from the newest checkpoint; and what is frozen from then on.
 #pragma once
-#include <memory>
 #include <optional>
 
 #include "checkpoint/checkpoint.h"

@@ -1,6 +1,5 @@
 #include "train/time_limit.h"
 
-#include <charconv>
 #include <ctime>
 
 #include "base/error.h"
@@ -33,14 +32,12 @@ std::string TimeLimit::due(Clock::time_point now) const {
 
 std::optional<double> allocation_left(const Environment& env) {
   for (const char* name : {"NEOX_JOB_END_TIME", "SLURM_JOB_END_TIME"}) {
-    auto found = env.find(name);
-    if (found == env.end() || found->second.empty()) continue;
-    const std::string& text = found->second;
-    int64_t end = 0;
-    auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), end);
-    check_usage(error == std::errc() && rest == text.data() + text.size(), name, "=", text,
+    std::string text = variable(env, name);
+    if (text.empty()) continue;
+    auto end = number_of<int64_t>(text);
+    check_usage(end.has_value(), name, "=", text,
                 ": expected the end of the job in seconds since 1970, as `date +%s` gives");
-    return static_cast<double>(end - std::time(nullptr));
+    return static_cast<double>(*end - std::time(nullptr));
   }
   return std::nullopt;
 }

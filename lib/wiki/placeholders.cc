@@ -2,7 +2,6 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
-#include <vector>
 
 #include "wiki/nested.h"
 #include "wiki/tag_scan.h"

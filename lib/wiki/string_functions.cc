@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "tokenizer/unicode.h"
 #include "wiki/number.h"
 #include "wiki/parser_functions.h"
 #include "wiki/text.h"
@@ -197,7 +198,7 @@ std::string format_number(Arguments a) {
     at += c.bytes;
     if (c.code >= 0x660 && c.code <= 0x669) c.code -= 0x660 - '0';
     if (c.code >= 0x6F0 && c.code <= 0x6F9) c.code -= 0x6F0 - '0';
-    if (c.code != ',') append_char(out, c.code);
+    if (c.code != ',') unicode::append(out, c.code);
   }
   return std::string(strip(out));
 }

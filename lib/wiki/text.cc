@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "tokenizer/unicode.h"
 #include "wiki/tables.h"
 
 namespace neox::wiki {
@@ -63,7 +64,7 @@ void append_case(std::string& out, char32_t code, const std::vector<CaseRun>& ru
       (code - run->first) % static_cast<char32_t>(run->step) == 0) {
     code = static_cast<char32_t>(static_cast<int64_t>(code) + run->distance);
   }
-  append_char(out, code);
+  unicode::append(out, code);
 }
 
 std::string change_case(std::string_view text, const std::vector<CaseRun>& runs,
@@ -101,20 +102,6 @@ Char read_before(std::string_view text, size_t at) {
   while (begin > 0 && at - begin < 4 && continues(text, begin)) --begin;
   Char c = read_at(text, begin);
   return begin + c.bytes == at ? c : Char{kReplacement, 1};
-}
-
-void append_char(std::string& text, char32_t code) {
-  auto put = [&](char32_t byte) { text += static_cast<char>(byte); };
-  if (code < 0x80) {
-    put(code);
-  } else if (code < 0x800) {
-    put(0xC0 | code >> 6), put(0x80 | (code & 0x3F));
-  } else if (code < 0x10000) {
-    put(0xE0 | code >> 12), put(0x80 | (code >> 6 & 0x3F)), put(0x80 | (code & 0x3F));
-  } else {
-    put(0xF0 | code >> 18), put(0x80 | (code >> 12 & 0x3F));
-    put(0x80 | (code >> 6 & 0x3F)), put(0x80 | (code & 0x3F));
-  }
 }
 
 size_t count_chars(std::string_view text) {
@@ -171,7 +158,7 @@ std::string to_lower(std::string_view text) {
     if (sigma == text.size()) break;
     at = sigma + kSigma.size();
     bool last = cased_before(text, sigma) && !cased_behind(text, at);
-    append_char(out, last ? 0x3C2 : 0x3C3);
+    unicode::append(out, last ? 0x3C2 : 0x3C3);
   }
   return out;
 }

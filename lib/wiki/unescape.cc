@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "tokenizer/unicode.h"
 #include "wiki/tables.h"
 #include "wiki/text.h"
 
@@ -64,55 +65,6 @@ Reference read_reference(std::string_view text, size_t at) {
   return {number(name, 10), end + 1};
 }
 
-// The bytes of a well-formed character (table 3-7 of the Unicode standard), or of the longest part
-// of one, which is then not whole.
-struct Sequence {
-  size_t bytes;
-  bool whole;
-};
-
-Sequence sequence_at(std::string_view text, size_t at) {
-  auto byte = [&](size_t i) { return static_cast<uint8_t>(text[at + i]); };
-  uint8_t lead = byte(0);
-  if (lead < 0x80) return {1, true};
-  size_t length = lead < 0xC2 ? 0 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : lead < 0xF5 ? 4 : 0;
-  uint8_t low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
-  uint8_t high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
-  size_t have = 1;
-  for (; have < length && at + have < text.size(); ++have) {
-    if (byte(have) < low || byte(have) > high) break;
-    low = 0x80, high = 0xBF;
-  }
-  return {have, have == length};
-}
-
-size_t skip_ascii(std::string_view text, size_t at) {
-  for (uint64_t word = 0; at + 8 <= text.size(); at += 8) {
-    std::memcpy(&word, text.data() + at, sizeof word);
-    if (word & 0x8080808080808080) break;
-  }
-  while (at < text.size() && static_cast<uint8_t>(text[at]) < 0x80) ++at;
-  return at;
-}
-
-// The first place at or behind `at` of what is not UTF-8.
-size_t skip_valid(std::string_view text, size_t at) {
-  while ((at = skip_ascii(text, at)) < text.size()) {
-    // A letter of many scripts; sequence_at() knows the others.
-    size_t bytes = static_cast<uint8_t>(text[at]) < 0xE0 ? 2 : 3;
-    bool common = text.size() - at >= 3 && text[at] != '\xE0' && text[at] != '\xED' &&
-                  text[at] < '\xF0' && text[at] >= '\xC2' && (text[at + 1] & 0xC0) == 0x80 &&
-                  (text[at + bytes - 1] & 0xC0) == 0x80;
-    if (!common) {
-      Sequence s = sequence_at(text, at);
-      if (!s.whole) return at;
-      bytes = s.bytes;
-    }
-    at += bytes;
-  }
-  return at;
-}
-
 }  // namespace
 
 std::string unescape(std::string_view text) {
@@ -124,7 +76,7 @@ std::string unescape(std::string_view text) {
     Reference found = read_reference(text, at);
     done = found.end ? found.end : at + 1;
     if (found.code) {
-      append_char(out, *found.code);
+      unicode::append(out, *found.code);
     } else {
       out.append(text.substr(at, done - at));
     }
@@ -133,15 +85,9 @@ std::string unescape(std::string_view text) {
 }
 
 std::string repair(std::string text) {
-  size_t at = skip_valid(text, 0);
-  if (at == text.size()) return text;
-  std::string out;
-  size_t done = 0;
-  for (; at < text.size(); at = skip_valid(text, done)) {
-    out.append(text, done, at - done).append("\xEF\xBF\xBD");
-    done = at + sequence_at(text, at).bytes;
-  }
-  return out.append(text, done);
+  std::string repaired;
+  bool valid = unicode::repair(text, repaired).data() == text.data();
+  return valid ? std::move(text) : std::move(repaired);
 }
 
 void join_surrogates(std::string& text) {
@@ -167,7 +113,7 @@ void join_surrogates(std::string& text) {
       out += '?';
       continue;
     }
-    append_char(out, 0x10000 + ((c.code & 0x3FF) << 10 | (low & 0x3FF)));
+    unicode::append(out, 0x10000 + ((c.code & 0x3FF) << 10 | (low & 0x3FF)));
     at += 3;
   }
   text = std::move(out);

@@ -1,0 +1,30 @@
+// What is UTF-8 (Unicode 15, table 3-7).
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace neox {
+
+struct Utf8Sequence {
+  size_t bytes;
+  bool valid;
+};
+
+// The sequence at text[at], or the longest part of one that starts there.
+inline Utf8Sequence utf8_sequence(std::string_view text, size_t at) {
+  auto byte = [&](size_t i) { return static_cast<uint8_t>(text[at + i]); };
+  uint8_t lead = byte(0);
+  if (lead < 0x80) return {1, true};
+  if (lead < 0xC2 || lead > 0xF4) return {1, false};
+  size_t wanted = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+  uint8_t low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;   // no overlong forms
+  uint8_t high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;  // no surrogates, no more planes
+  for (size_t i = 1; i < wanted; ++i) {
+    if (at + i == text.size() || byte(i) < low || byte(i) > high) return {i, false};
+    low = 0x80, high = 0xBF;
+  }
+  return {wanted, true};
+}
+
+}  // namespace neox
