@@ -1,5 +1,9 @@
 // Configurations and command lines that cannot be used, and what neox-generate refuses.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include "bad_input.h"
+#include "base/program.h"
 
 namespace neox::testing {
 namespace {
@@ -102,7 +106,7 @@ const Case kGenerate[] = {
      }},
     {"long prompt",
      64,
-     {"prompt has 6", "48 positions", "shorten"},
+     {"the prompt '77", "has 6", "48 positions", "shorten"},
      with_checkpoint({"--prompt", std::string(60, '7')})},
     {"missing file of prompts", 74, {"no-prompts"}, with_checkpoint({"--file", "/no-prompts"})},
     {"no samples",
@@ -158,6 +162,27 @@ TEST(Output, ThatAFullDiskTookIsAnError) {
     EXPECT_EQ(ended.code, 74);
     EXPECT_NE(ended.err.find("standard output: No space left"), std::string::npos) << ended.err;
   }
+}
+
+TEST(Output, NoFileTakesTheNumberOfAClosedStream) {
+  Child child([] {
+    for (int fd : {0, 1, 2}) ::close(fd);
+    return run_program("test", [] { return ::open("/dev/null", O_RDONLY); });
+  });
+  EXPECT_GT(child.end().code, 2);
+}
+
+TEST(Output, OfTooLittleMemoryHasNoFrames) {
+  Child child([] {
+    return run_program("test", []() -> int {
+      throw std::runtime_error(
+          "can't allocate memory: 9 bytes\nframe #0: c10::alloc_cpu\nframe #1");
+    });
+  });
+  Ended ended = child.end();
+  EXPECT_EQ(ended.code, 70);
+  EXPECT_NE(ended.err.find("9 bytes\nThere is too little memory"), std::string::npos) << ended.err;
+  EXPECT_EQ(ended.err.find("frame #"), std::string::npos) << ended.err;
 }
 
 TEST(Output, BeyondTheLimitOfFileSizesIsAnErrorWithAMessage) {

@@ -1,7 +1,10 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
+#include <fstream>
 #include <thread>
 
 #include "base/error.h"
@@ -94,6 +97,22 @@ TEST(Comm, AnErrorOnOneRankWakesTheOthersAndIsTheOneReported) {
                        world.all_reduce(t);
                      }),
             "rank 2: disk on fire");
+}
+
+TEST(Comm, RanksForWhichThereIsNoThreadEndTheOthers) {
+  rlimit usual{};
+  ASSERT_EQ(::getrlimit(RLIMIT_AS, &usual), 0);
+  int64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  auto room = static_cast<rlim_t>(pages * ::getpagesize() + (int64_t{512} << 20));
+  rlimit little{room, usual.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_AS, &little), 0);
+  std::string error;
+  try {
+    run_thread_ranks(4000, [](Communicator&, Control& control) { control.barrier(); });
+  } catch (const Error& e) { error = e.what(); }
+  ::setrlimit(RLIMIT_AS, &usual);
+  EXPECT_NE(error.find("starts no more threads"), std::string::npos) << error;
 }
 
 TEST(Comm, MeshAxesHoldTheRanksThatDifferInOneCoordinate) {

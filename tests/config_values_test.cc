@@ -95,6 +95,9 @@ TEST_F(ConfigTest, AttentionConfigMustDescribeEveryLayer) {
   EXPECT_TRUE(has(fails(layers + "[[[flash]]]"), "has the entry"));
   EXPECT_TRUE(has(fails(layers + "[flash]"), "describes 1 layers"));
   EXPECT_TRUE(has(fails(layers + "[]"), "describes 0 layers"));
+  // GPT-NeoX's Mamba has heads that divide nothing: that is not what is to be mended.
+  EXPECT_TRUE(has(fails(layers + "[[[mamba], all]]\nhidden_size: 32\nnum_attention_heads: 12"),
+                  "\"mamba\" attention, which is not supported"));
 }
 
 struct Impossible {

@@ -332,6 +332,7 @@ TEST(KeyFlags, TruthValuesMayBeLeftOut) {
 TEST(KeyFlags, UnknownOnesNameTheNearest) {
   EXPECT_TRUE(has(read({"--num-layer", "12"}), "--num-layer; did you mean --num-layers?"));
   EXPECT_TRUE(has(read({"--micro-batch-size", "4"}), "here it is train_micro_batch_size_per_gpu"));
+  EXPECT_TRUE(has(read({"--conf_dir", "configs"}), "here it is -d or --directory"));
   EXPECT_TRUE(has(read({"--tp=2"}), "here it is model_parallel_size"));
   EXPECT_TRUE(has(read({"--dry-runn"}), "did you mean --dry-run?"));
   EXPECT_TRUE(has(read({"--seed"}), "--seed: the value is missing, an integer"));

@@ -11,6 +11,7 @@
 
 #include "base/text.h"
 #include "generate/generate.h"
+#include "generate/session.h"
 #include "ops/random.h"
 #include "run_fixture.h"
 #include "tiny_run.h"
@@ -274,6 +275,37 @@ TEST_F(Program, TakesPromptsFromOptionsFilesAndStandardInput) {
   EXPECT_EQ(both, text({"--prompt", "the"}) + text({"--prompt", "and"}));
   EXPECT_EQ(text({"--file", run().dir().put("prompts", "the\n\nand\n")}), both);
   EXPECT_EQ(generate({}, "the\nand\n").out, both);
+}
+
+TEST_F(Program, LinesMayEndAsOnWindows) {
+  std::string file = run().dir().put("prompts", "the\r\n\r\nand\r\n");
+  EXPECT_EQ(text({"--file", file}), text({"--prompt", "the", "--prompt", "and"}));
+}
+
+TEST_F(Program, APartOfTheModelIsNotTheModel) {
+  Ended ended =
+      Child({program("neox-generate"), run().save(), "--prompt", "the", "--set", "num_layers=1"})
+          .end();
+  EXPECT_EQ(ended.code, 64);
+  EXPECT_NE(ended.err.find("another model than --set says"), std::string::npos) << ended.err;
+}
+
+TEST_F(Program, AFileWithoutPromptsIsRefused) {
+  std::string file = run().dir().put("prompts", "\n \n");
+  Ended ended = Child({program("neox-generate"), run().save(), "--file", file}).end();
+  EXPECT_EQ(ended.code, 74);
+  EXPECT_NE(ended.err.find("holds no prompt; write one a line"), std::string::npos) << ended.err;
+}
+
+TEST_F(Program, APromptThatIsTooLongIsNamedAndEndsNoDialogue) {
+  std::string words;
+  for (int i = 0; i < 60; ++i) words += "and ";
+  SessionOptions options{.checkpoint = run().save(), .max_tokens = 3};
+  std::istringstream typed("the\n" + words + "\nof\n");
+  std::ostringstream out;
+  run_session(options, typed, out, true);
+  EXPECT_NE(out.str().find("the prompt 'and and"), std::string::npos) << out.str();
+  EXPECT_NE(out.str().find("\n> of"), std::string::npos) << out.str();
 }
 
 // The lines of --json, without what took time.

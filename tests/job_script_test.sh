@@ -23,7 +23,7 @@ for i in $(seq "${LASTS:-0}"); do sleep 0.1; done
 exit "${CODE:-0}"'
 stand_in scancel 'echo "scancel $*" >> "$HERE/log"; kill -TERM "$(cat "$HERE/pid")"; exit 1'
 stand_in scontrol 'echo "scontrol $*" >> "$HERE/log"; exit "${SCONTROL_CODE:-0}"'
-stand_in squeue 'echo "squeue $*" >> "$HERE/log"; echo "${END-NONE}"'
+stand_in squeue 'echo "squeue $* in ${SLURM_TIME_FORMAT-}" >> "$HERE/log"; echo "${END-NONE}"'
 stand_in sleep 'echo "sleep $1" >> "$HERE/log"; [ "${1%.*}" -lt 5 ] || set -- 0.1; exec /bin/sleep "$1"'  # nothing waits long
 for program in neox-train neox-prepare-data neox-convert apptainer; do stand_in $program ''; done
 
@@ -77,6 +77,8 @@ run 2.train.sbatch FSX_PATH=/lustre DATASET=pile DATA_PATH=/data NCCL_SOCKET_IFN
 does 'data_path=/data/pile/pile_text_document .*save=/lustre/gpt-neox/70M_checkpoints .* --set train_iters=5$'
 does '^env NCCL_SOCKET_IFNAME=eth0'
 does '^env NCCL_P2P_DISABLE=1'
+run 2.train.sbatch SLURM_EXPORT_ENV=NONE  # of sbatch --export=NONE
+does '^env SLURM_EXPORT_ENV=ALL$'
 run 2.train.sbatch NCCL_SOCKET_IFNAME=
 does '^env NCCL_SOCKET_IFNAME=$'
 run 2.train.sbatch CHECKPOINT_PATH=/c MAX_RESTARTS=0 CODE=75
@@ -95,6 +97,11 @@ run 2.train.sbatch CUDA_VISIBLE_DEVICES=0,1
 does_not '--mpi'
 run 2.train.sbatch
 does '--ntasks-per-node=8'
+run 2.train.sbatch CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 SLURM_GPUS_ON_NODE=8 SLURM_GPUS_PER_NODE=h100:4
+does '--ntasks-per-node=4'
+does_not '--mpi'
+run 2.train.sbatch CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 SLURM_GPUS_ON_NODE=8 SLURM_GPUS_PER_NODE=0  # exclusive, and without GPUs
+does '--ntasks-per-node=8 --mpi=pmix'
 run 2.train.sbatch SLURM_JOB_NUM_NODES=1 SLURM_NTASKS_PER_NODE=1
 does '--ntasks-per-node=1'
 does_not '--mpi'
@@ -107,6 +114,9 @@ does_not '--cpu-bind'
 # Images.
 run 2.train.sbatch IMAGE="$here/image.sqsh"
 does "--container-image=$here/image.sqsh --container-mounts=/fsx:/fsx,$here/job:$here/job --container-workdir=$here/job neox-train"
+mkdir "$here/paths" && touch "$here/paths/local.yml"
+run 2.train.sbatch IMAGE="$here/image.sqsh" -- "$here/paths/local.yml" /none/other.yml
+does "--container-mounts=/fsx:/fsx,$here/job:$here/job,$here/paths:$here/paths --"
 run 2.train.sbatch ENROOT_IMAGE="$here/image.sqsh" CONTAINER_MOUNT="$here:$here"
 does "--container-image=$here/image.sqsh --container-mounts=$here:$here --"
 run 2.train.sbatch IMAGE=docker://nvcr.io#x/neox:1 CONTAINER_MOUNT="$here:/work"
@@ -125,12 +135,24 @@ ends_with 64
 says 'neox-train is not in PATH'
 
 # The end of the allocation.
-run 2.train.sbatch END=2026-11-21T15:00:55
+run 2.train.sbatch END=2026-11-21T15:00:55 SLURM_TIME_FORMAT=relative
+does '^squeue .* in standard$'
 does "^env NEOX_JOB_END_TIME=$(date -d 2026-11-21T15:00:55 +%s)"
 run 2.train.sbatch END=NONE NEOX_JOB_END_TIME=5
 does_not 'NEOX_JOB_END_TIME'
 run 2.train.sbatch SLURM_JOB_END_TIME=99 END=2026-11-21T15:00:55
 does_not 'NEOX_JOB_END_TIME|squeue'
+
+# An element of an array means itself alone; the last one's number is that of the array.
+array=(SLURM_ARRAY_JOB_ID=7 SLURM_ARRAY_TASK_ID=3)
+run 2.train.sbatch "${array[@]}" CODE=75 END=2026-11-21T15:00:55
+does '^squeue .*-j 7_3 '
+does '^scontrol requeue 7_3$'
+run_signalled TERM 2.train.sbatch "${array[@]}"
+does '^scancel --signal=TERM 7_3$'
+
+run 2.train.sbatch SLURM_HET_SIZE=2
+says 'this job has 2 components; the run takes the nodes of the first one alone'
 
 # Codes.
 for c in 75 76 137 143; do

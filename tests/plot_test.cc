@@ -171,6 +171,15 @@ TEST(Plot, DrawsLossOfOneRunWithItsValidation) {
   EXPECT_EQ(two.series[1].name, "b");
 }
 
+TEST(Plot, ARunWithoutTheLossIsNamed) {
+  RunLog run = run_of("a", {{"train/lm_loss", {{1, 0, 5}}}}),
+         other = run_of("b", {{"validation/lm_loss", {{1, 0, 5}}}});
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(chart_of({run, other}, {}).series.size(), 1u);
+  EXPECT_NE(::testing::internal::GetCapturedStderr().find("has no scalar 'train/lm_loss'"),
+            std::string::npos);
+}
+
 TEST(Plot, TimeAxisStartsWithTheRunInAFittingUnit) {
   RunLog run = run_of("a", {{"loss", {{1, 1000, 5}, {2, 1000 + 7200, 4}, {3, 1000 + 36000, 3}}}});
   Chart chart = chart_of({run}, {.x = XAxis::kTime});

@@ -125,7 +125,7 @@ TEST_F(Prepare, ReadsTextFilesAsDocuments) {
   dir_.put("corpus/c/d.md", "{third}");
   dir_.put("corpus/c/e.dat", std::string("\0binary", 7));
   dir_.put("corpus/.hidden", "x");
-  fs::create_symlink("a", dir_ / "corpus/a.u8");
+  for (std::string to : {"a", "."}) fs::create_symlink(to, dir_ / ("corpus/to_" + to));
   prepare({dir_ / "corpus"});
   EXPECT_THAT(texts(), ElementsAre("first\r\n", "second\n\nparagraph\n", "{third}"));
 }
@@ -260,9 +260,9 @@ TEST_F(Prepare, WantsATokenForEndsOfDocuments) {
 
 TEST_F(Prepare, SummaryHasTheLinesOfTheConfiguration) {
   PrepareOptions options = options_of({"--input", dir_.put("a.txt", "cat"), "--output-prefix",
-                                       dir_ / "out", "--vocab-file", dir_ / "tokenizer.json"});
+                                       dir_ / "a #1", "--vocab-file", dir_ / "tokenizer.json"});
   std::string text = summary(options, prepare_data(options, alone_));
-  EXPECT_THAT(text, HasSubstr("data_path: " + (dir_ / "out_text_document")));
+  EXPECT_THAT(text, HasSubstr("data_path: \"" + (dir_ / "a #1_text_document") + "\"\n"));
   EXPECT_THAT(text, HasSubstr("vocab_file: " + (dir_ / "tokenizer.json")));
 }
 

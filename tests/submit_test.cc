@@ -287,6 +287,23 @@ TEST_F(SubmitTest, TooLittleMemoryIsRefused) {
   EXPECT_EQ(refusal("12B.yml", options), "");
 }
 
+TEST_F(SubmitTest, JobsBehindATrainingTakeItsSaveAndNoGpuWhereItHasNone) {
+  SubmitRequest all = request({"train", "convert", "generate", config("70M.yml"), "--set",
+                               "save=/s", "--set", "load=/s", "--gpus-per-node", "0"},
+                              env());
+  ASSERT_EQ(all.jobs.size(), 3u);
+  for (size_t i : {1, 2}) {
+    EXPECT_EQ(all.jobs[i].values.at("CHECKPOINT_PATH"), "/s");
+    EXPECT_EQ(all.jobs[i].gpus.per_node, 0);
+  }
+}
+
+TEST_F(SubmitTest, AJobOnCpusSaysSoWhateverItsNodesHave) {
+  std::string line = "export CUDA_VISIBLE_DEVICES=  # on CPUs";
+  EXPECT_NE(render({"train", "--gpus-per-node", "0"}).find(line), std::string::npos);
+  EXPECT_EQ(render({"train"}).find(line), std::string::npos);
+}
+
 TEST_F(SubmitTest, MoreTasksThanGpusAreRefused) {
   expect_refused("70M.yml", {"--gpus-per-node", "4", "--tasks-per-node", "8"},
                  {"--tasks-per-node 8 with --gpus-per-node 4", "take --tasks-per-node 4"});
@@ -298,6 +315,8 @@ TEST_F(SubmitTest, BadOptionsAreNamed) {
   expect_refused("70M.yml", {"--time", "soon"}, {"--time soon"});
   expect_refused("70M.yml", {"--partition", "a b"}, {"--partition 'a b'"});
   expect_refused("70M.yml", {"--", "mem=0"}, {"'mem=0' behind --"});
+  expect_refused("70M.yml", {"--", "--ntasks-per-node=4"},
+                 {"'--ntasks-per-node=4' behind --: say it before --, as --tasks-per-node"});
   expect_refused("70M.yml", {"--profile", "aws-pc"}, {"did you mean aws-pcs?"});
   expect_refused("7M.yml", {}, {"no such file; did you mean"});
   EXPECT_THROW(request({"tran"}), Error);

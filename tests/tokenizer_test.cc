@@ -409,6 +409,17 @@ TEST_F(TokenizerTest, NamesFilesThatAreMissingOrBroken) {
   EXPECT_NE(json_error(file("{\"a\": \"\xFF\"}")).find("not valid JSON"), std::string::npos);
 }
 
+TEST_F(TokenizerTest, NamesTheOtherKindOfFile) {
+  write_gpt2_files(dir_ / "vocab.json", dir_ / "merges.txt", trained());
+  stdfs::path vocab = dir_ / "vocab.json", whole = file(described().dump());
+  EXPECT_NE(error_of([&] { Tokenizer::from_json(vocab); }).find("take the type GPT2BPETokenizer"),
+            std::string::npos);
+  EXPECT_NE(error_of([&] {
+              Tokenizer::from_gpt2(whole, dir_ / "merges.txt");
+            }).find("take the type HFTokenizer"),
+            std::string::npos);
+}
+
 TEST_F(TokenizerTest, NamesTheLineOfABadMerge) {
   write_gpt2_files(dir_ / "vocab.json", dir_ / "merges.txt", trained());
   auto error = [&](const std::string& merges) {

@@ -176,9 +176,9 @@ TEST(Saving, ExtraStepsMayBeginWithZero) {
   ASSERT_EQ(run.train({"extra_save_iters=[0, 3]"}).code, 0);
   EXPECT_EQ(run.saved(), (std::vector<int64_t>{0, 3, 10, 20}));
   EXPECT_EQ(run.state(0).consumed_samples, 0);
-  Tensors end = run.tensors(20);
-  ASSERT_EQ(run.train({"iteration=0"}).code, 0);
-  EXPECT_EQ(difference(run.tensors(20), end), "");
+  std::string other = run.dir() / "other";
+  ASSERT_EQ(run.train({"iteration=0", "save=" + other}).code, 0);
+  EXPECT_EQ(difference(tensors_of(other + "/global_step20"), run.tensors(20)), "");
 }
 
 TEST(Saving, InTheBackgroundChangesNothing) {
@@ -243,10 +243,20 @@ TEST(Finetune, BeginsFromTheWeightsAloneAndThenGoesOnFromItsOwn) {
   expect_same(straight, second, 20);
 }
 
+TEST(Finetune, IsRefusedIntoTheDirectoryItBeginsFrom) {
+  Training run;
+  ASSERT_EQ(run.train({"train_iters=10"}).code, 0);
+  for (const char* spelling : {"", "/", "/../save"}) {
+    Ended ended = run.train({"finetune=true", "save=" + run.save() + spelling});
+    EXPECT_EQ(ended.code, 64);
+    EXPECT_TRUE(has(ended.err, "give save another directory")) << ended.err;
+  }
+}
+
 TEST(Finetune, WithoutTheOptimizersStateProgressStays) {
   Training first, second;
   ASSERT_EQ(first.train({"exit_interval=10"}).code, 0);
-  Ended ended = second.train({"no_load_optim=true", "load=" + first.save()});
+  Ended ended = second.train({"no_load_optim=true", "load=" + first.save(), "min_lr=0"});
   ASSERT_EQ(ended.code, 0) << ended.err;
   EXPECT_EQ(second.losses().begin()->first, 11);
   EXPECT_EQ(second.state(20).optimizer_steps, 10);
@@ -285,6 +295,22 @@ TEST(Saving, ADoneRunStartedAgainChangesNothing) {
   EXPECT_EQ(run.saved(), (std::vector<int64_t>{10, 20}));
   EXPECT_EQ(difference(run.tensors(20), end), "");
   EXPECT_EQ(run.losses(), losses);
+}
+
+TEST(GoingBack, WantsLaterCheckpointsOutOfTheWayAndGoesOnFromItsOwn) {
+  Training run;
+  ASSERT_EQ(run.train({"checkpoint_factor=5"}).code, 0);
+  const Strings back = {"iteration=5", "checkpoint_factor=5"};
+  Ended refused = run.train(back);
+  EXPECT_EQ(refused.code, 64);
+  EXPECT_TRUE(has(refused.err, "also holds global_step20 of a run that")) << refused.err;
+  for (int64_t step : {10, 15, 20}) fs::remove_all(run.step_dir(step));
+  ASSERT_EQ(run.train(back + Strings{"exit_interval=10", "keep_last_n_checkpoints=1"}).code, 0);
+  Ended again = run.train(back);
+  EXPECT_EQ(again.code, 0);
+  EXPECT_TRUE(has(again.err, "resuming from " + run.step_dir(10))) << again.err;
+  // It looks, and trains no more.
+  EXPECT_EQ(run.train({"iteration=10", "train_iters=10", "override_lr_scheduler=true"}).code, 0);
 }
 
 TEST(Elastic, ThreeRanksGoOnWhereOneStopped) {
@@ -360,6 +386,14 @@ TEST(Reports, SamplesAndEvaluationsAreInTheMetrics) {
   EXPECT_EQ(events.series.at("train/lm_loss").size(), 20u);
   EXPECT_TRUE(
       has(read_file(events.path / fs::directory_iterator(run.dir() / "tb")->path()), "the and"));
+}
+
+TEST(Reports, SamplePromptsThatCannotBeContinuedEndTheRunAtItsStart) {
+  Training run;
+  Ended ended = run.train({"sample_prompts=[\"the" + std::string(300, '!') + "\"]"});
+  EXPECT_EQ(ended.code, 64);
+  EXPECT_TRUE(has(ended.err, "sample_prompts: the prompt 'the!!")) << ended.err;
+  EXPECT_FALSE(fs::exists(run.dir() / "log"));
 }
 
 }  // namespace

@@ -72,6 +72,17 @@ fs::path installed_config(const std::string& name) {
   return fs::exists(installed) || !fs::exists(built) ? installed : built;
 }
 
+bool same_place(const fs::path& a, const fs::path& b) {
+  auto real = [](const fs::path& path) {
+    std::error_code error;
+    fs::path whole = fs::absolute(path), followed = fs::weakly_canonical(whole, error);
+    whole = (error ? whole : followed).lexically_normal();
+    return whole.has_filename() ? whole : whole.parent_path();
+  };
+  std::error_code absent;
+  return !a.empty() && !b.empty() && (fs::equivalent(a, b, absent) || real(a) == real(b));
+}
+
 fs::path directory_of(const fs::path& file) {
   return file.has_parent_path() ? file.parent_path() : ".";
 }

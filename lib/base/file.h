@@ -21,6 +21,10 @@ void write_file_atomically(const fs::path& path, std::string_view content);
 // is in neither, the place that it has when installed.
 fs::path installed_config(const std::string& name);
 
+// Whether both name one place, whatever of it is there: "a", "./a/", a link to a. Empty is no
+// place.
+bool same_place(const fs::path& a, const fs::path& b);
+
 // Of a file; "." where its path names none.
 fs::path directory_of(const fs::path& file);
 

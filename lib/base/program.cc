@@ -1,5 +1,8 @@
 #include "base/program.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
@@ -93,21 +96,41 @@ int end_output(int code) {
   return code;
 }
 
+// Where memory ran out, LibTorch's list of frames says nothing that helps.
+std::string shown(const std::string& what) {
+  bool memory =
+      what.find("out of memory") != what.npos || what.find("allocate memory") != what.npos;
+  size_t frames = std::min(what.find("\nException raised from"), what.find("\nframe #"));
+  if (!memory || frames == what.npos) return what;
+  return concat(what.substr(0, frames),
+                "\nThere is too little memory. neox-train --dry-run estimates what a run needs; a "
+                "smaller train_micro_batch_size_per_gpu, checkpoint_activations: true and more "
+                "ranks need less.");
+}
+
+// The next files that are opened take the numbers of closed streams, and what is written to a
+// stream would go into them. What is put there can neither be read nor written, as one expects.
+void occupy_closed_streams() {
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd)
+    if (::fcntl(fd, F_GETFD) < 0) ::open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+}
+
 }  // namespace
 
 int run_program(const std::string& name, const std::function<int()>& body) {
   // A limit on the size of files (ulimit -f) becomes an error of the write, which has a message.
   std::signal(SIGXFSZ, SIG_IGN);
+  occupy_closed_streams();
   try {
     return end_output(body());
   } catch (const Error& e) {
-    std::cerr << name << ": " << e.what() << "\n";
+    std::cerr << name << ": " << shown(e.what()) << "\n";
     return static_cast<int>(e.exit());
   } catch (const std::bad_alloc&) {
     std::cerr << name << ": out of memory\n";
     return static_cast<int>(Exit::kInternal);
   } catch (const std::exception& e) {
-    std::cerr << name << ": " << e.what() << "\n";
+    std::cerr << name << ": " << shown(e.what()) << "\n";
     return static_cast<int>(Exit::kInternal);
   }
 }

@@ -129,9 +129,8 @@ std::string newest_beside(const fs::path& dir) {
   }
   for (const auto& [step, path] : others)
     if (fault_of(path).empty())
-      return concat(
-          "; the newest other complete checkpoint there is ", path.string(),
-          ": go on from it by moving the damaged one away, or with its number as iteration");
+      return concat("; the newest other complete checkpoint there is ", path.string(),
+                    ": go on from it by moving the damaged one away");
   return "; there is no other complete checkpoint beside it";
 }
 

@@ -8,6 +8,7 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -312,6 +313,11 @@ class ThreadControl : public Control {
   int channels_ = 0;
 };
 
+Error no_thread(int ranks, const std::system_error& e) {
+  return {Exit::kUsage, concat("the system starts no more threads (", e.what(),
+                               "), and there are to be ", ranks, " ranks; take fewer")};
+}
+
 }  // namespace
 
 void run_thread_ranks(int ranks, const RankBody& body, std::chrono::seconds deadline) {
@@ -323,20 +329,27 @@ void run_thread_ranks(int ranks, const RankBody& body, std::chrono::seconds dead
   auto control_group = std::make_shared<Group>(world, "control", all);
   std::exception_ptr first;
   int culprit = 0;
+  auto failed = [&](int rank, const std::exception_ptr& error, const char* what) {
+    std::lock_guard lock(world.mutex);
+    if (!first) first = error, culprit = rank;
+    world.abort(concat("rank ", rank, " failed: ", what));
+  };
   auto run = [&](int rank) {
     set_log_rank(rank, ranks);
     ThreadCommunicator communicator(group, rank);
     ThreadControl control(control_group, rank);
     try {
       body(communicator, control);
-    } catch (const std::exception& e) {
-      std::lock_guard lock(world.mutex);
-      if (!first) first = std::current_exception(), culprit = rank;
-      world.abort(concat("rank ", rank, " failed: ", e.what()));
-    }
+    } catch (const std::exception& e) { failed(rank, std::current_exception(), e.what()); }
   };
   std::vector<std::jthread> threads;
-  for (int r = 0; r < ranks; ++r) threads.emplace_back(run, r);
+  try {
+    for (int r = 0; r < ranks; ++r) threads.emplace_back(run, r);
+  } catch (const std::system_error& e) {
+    auto rank = static_cast<int>(threads.size());
+    Error error = no_thread(ranks, e);
+    failed(rank, std::make_exception_ptr(error), error.what());
+  }
   threads.clear();
   if (!first) return;
   if (ranks == 1) std::rethrow_exception(first);

@@ -22,7 +22,6 @@ InitMethod init_method(const std::string& name) {
 }
 
 void read_shape(KeyReader& keys, ModelConfig& model) {
-  model.layers = keys.integer_from("num_layers", 1, 1 << 16);
   model.hidden = keys.integer_from("hidden_size", 1, 1 << 20);
   model.heads = keys.integer_from("num_attention_heads", 1, 1 << 20);
   keys.require(model.hidden % model.heads == 0, "hidden_size", "hidden_size ", model.hidden,
@@ -223,9 +222,10 @@ int64_t read_shard(KeyReader& keys, int64_t zero_stage) {
 
 ModelConfig read_model(KeyReader& keys) {
   ModelConfig model;
+  model.layers = keys.integer_from("num_layers", 1, 1 << 16);
+  check_attention(keys, model);  // layers of another kind go by other rules of shape
   read_shape(keys, model);
   read_positions(keys, model);
-  check_attention(keys, model);
   read_norms(keys, model);
   read_mlp(keys, model);
   model.attention_bias = keys.flag("use_bias_in_attn_linear");

@@ -1,4 +1,5 @@
 // The training loop, checkpoints, generation.
+#include "base/file.h"
 #include "base/text.h"
 #include "config/build.h"
 
@@ -13,8 +14,9 @@ Resume read_resume(KeyReader& keys, const CheckpointConfig& checkpoint) {
   const std::string key = resume == Resume::kWeights ? "finetune" : "no_load_optim";
   keys.require(!checkpoint.load.empty(), key, key, " is true, but load is not given; add load, ",
                "the directory of the checkpoint to begin from");
-  keys.require(checkpoint.load != checkpoint.save, key, key, " is true, and load and save (",
-               keys.where("save"), ") are both ", checkpoint.save.string(),
+  keys.require(!same_place(checkpoint.load, checkpoint.save), key, key,
+               " is true, and load and save (", keys.where("save"), ") are both ",
+               checkpoint.save.string(),
                "; the run begins from the checkpoint in load and, once it has saved, goes on from "
                "its own: give save another directory");
   return resume;

@@ -13,6 +13,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "model/decode_replay.h"
 #include "ops/next_tokens.h"
 #include "ops/random.h"
@@ -44,6 +45,8 @@ Tensor row_of(std::span<const int32_t> tokens) {
   std::copy(tokens.begin(), tokens.end(), row.mutable_data_ptr<int64_t>());
   return row;
 }
+
+int64_t num_positions(const ModelConfig& model) { return std::max(model.positions, model.seq); }
 
 bool is_greedy(const Sampling& s) { return s.temperature == 0 && s.top_k == 0 && s.top_p == 0; }
 
@@ -94,12 +97,7 @@ class Texts {
 
   // The number of tokens that may follow.
   int64_t most(const TextRequest& r) const {
-    int64_t positions = std::max(model_.config().positions, model_.config().seq),
-            length = std::ssize(r.prompt);
-    check_usage(length > 0, "the prompt is empty: give at least one token of text");
-    check_usage(length < positions, "the prompt has ", length, " tokens; the model has ", positions,
-                " positions: shorten the prompt");
-    return std::min(r.sampling.max_tokens, positions - length);
+    return std::min(r.sampling.max_tokens, num_positions(model_.config()) - std::ssize(r.prompt));
   }
 
   void choose_where() {
@@ -309,6 +307,24 @@ int64_t choose(const Tensor& logits, const Sampling& s, int64_t position) {
   for (int64_t id : order)
     if ((left -= weight[id]) < 0) return id;
   return order.back();
+}
+
+std::vector<int32_t> prompt_tokens(const std::string& prompt, const Tokenizer& tokenizer,
+                                   const ModelConfig& model) {
+  check_usage(!prompt.empty() || tokenizer.has_end_of_document(),
+              "the prompt is empty, and the tokenizer has no <|endoftext|> that such a text "
+              "could begin with: give a prompt of at least one token");
+  if (prompt.empty()) return {tokenizer.end_of_document()};
+  std::vector<int32_t> tokens = tokenizer.encode(prompt);
+  auto positions = num_positions(model);
+  constexpr size_t kShown = 40;
+  size_t shown = std::min(prompt.size(), kShown);
+  while (shown > 0 && shown < prompt.size() && (prompt[shown] & 0xC0) == 0x80) --shown;
+  check_usage(!tokens.empty() && std::ssize(tokens) < positions, "the prompt '",
+              prompt.substr(0, shown), shown < prompt.size() ? " ..." : "", "' has ",
+              counted(std::ssize(tokens), "token"), "; the model has ", positions,
+              " positions: ", tokens.empty() ? "give at least one token" : "shorten the prompt");
+  return tokens;
 }
 
 std::vector<std::vector<int32_t>> generate(GptNeoX& model, std::span<const TextRequest> requests,

@@ -25,8 +25,13 @@ struct Sampling {
 // The next token for logits [V] (on the CPU, float): the likeliest, or drawn by the rules above.
 int64_t choose(const Tensor& logits, const Sampling& sampling, int64_t position);
 
+// The tokens of a prompt for a model. Of an empty one it is the end of a document, behind which the
+// next begins, as in GPT-NeoX. An error where no position is left for a token behind it.
+std::vector<int32_t> prompt_tokens(const std::string& prompt, const Tokenizer& tokenizer,
+                                   const ModelConfig& model);
+
 struct TextRequest {
-  std::vector<int32_t> prompt;
+  std::vector<int32_t> prompt;  // as prompt_tokens() gives them
   Sampling sampling;
 };
 

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "checkpoint/checkpoint.h"
+#include "model/parameters.h"
 #include "ops/cpu_arena.h"
 
 namespace neox {
@@ -40,6 +41,10 @@ LoadedModel::LoadedModel(const fs::path& dir, const std::vector<std::string>& ov
   config_ =
       load_config({.texts = {{checkpoint.dir().string(), state.config}}, .overrides = overrides});
   config_.model.vocab = state.padded_vocab;
+  std::string asked = architecture(config_.model);
+  check_usage(asked == state.architecture, checkpoint.dir().string(),
+              " holds another model than --set says.\n  there: ", state.architecture,
+              "\n  --set: ", asked);
   iteration_ = state.iteration;
   const fs::path& vocab = config_.tokenizer.vocab_file;
   check_io(vocab.empty() || fs::exists(vocab), "the tokenizer ", vocab.string(), ", with which ",

@@ -1,5 +1,7 @@
 #include "generate/session.h"
 
+#include <sstream>
+
 #include "base/error.h"
 #include "base/file.h"
 #include "base/text.h"
@@ -23,7 +25,7 @@ class Session {
     std::vector<TextRequest> requests;
     Answers answers(loaded_.tokenizer(), options_.form, out_);
     for (const std::string& prompt : prompts) {
-      std::vector<int32_t> tokens = tokens_of(prompt);
+      auto tokens = prompt_tokens(prompt, loaded_.tokenizer(), loaded_.model().config());
       for (int64_t i = 0; i < options_.num_samples; ++i) {
         requests.push_back({tokens, sampling(i)});
         answers.add(prompt);
@@ -39,16 +41,6 @@ class Session {
   }
 
  private:
-  // A text without a prompt begins where documents begin, as in GPT-NeoX.
-  std::vector<int32_t> tokens_of(const std::string& prompt) const {
-    const Tokenizer& tokenizer = loaded_.tokenizer();
-    if (!prompt.empty()) return tokenizer.encode(prompt);
-    check_usage(tokenizer.has_end_of_document(),
-                "the prompt is empty, and the tokenizer has no <|endoftext|> that such a text "
-                "could begin with: give a prompt of at least one token");
-    return {tokenizer.end_of_document()};
-  }
-
   Sampling sampling(int64_t sample) const {
     const GenerateConfig& defaults = loaded_.config().generate;
     return {.max_tokens = options_.max_tokens.value_or(defaults.max_tokens),
@@ -63,6 +55,26 @@ class Session {
   std::ostream& out_;
   LoadedModel loaded_;
 };
+
+// Without the end of line that Windows writes.
+std::optional<std::string> next_line(std::istream& in) {
+  std::string line;
+  if (!std::getline(in, line)) return std::nullopt;
+  if (line.ends_with('\r')) line.pop_back();
+  return line;
+}
+
+bool is_blank(const std::string& line) { return trim(line).empty(); }
+
+std::vector<std::string> prompts_of(const SessionOptions& options) {
+  std::vector<std::string> prompts = options.prompts;
+  if (options.file.empty()) return prompts;
+  std::istringstream file(read_file(options.file));
+  while (auto line = next_line(file))
+    if (!is_blank(*line)) prompts.push_back(*line);
+  check_io(!prompts.empty(), options.file.string(), " holds no prompt; write one a line");
+  return prompts;
+}
 
 }  // namespace
 
@@ -99,17 +111,25 @@ SessionOptions session_options(const Program& program) {
 
 void run_session(const SessionOptions& options, std::istream& in, std::ostream& out,
                  bool interactive) {
+  std::vector<std::string> prompts = prompts_of(options);
   Session session(options, out);
-  std::vector<std::string> prompts = options.prompts;
-  if (!options.file.empty())
-    for (const std::string& line : split(read_file(options.file), '\n'))
-      if (!trim(line).empty()) prompts.push_back(line);
   session.answer(prompts);
-  if (!options.prompts.empty() || !options.file.empty()) return;
+  if (!prompts.empty()) return;
   interactive = interactive && options.form == TextForm::kPlain;
   if (interactive) out << "Type a prompt and press Enter; Ctrl-D ends.\n";
-  for (std::string line; (interactive ? out << "> " << std::flush : out), std::getline(in, line);)
-    if (!trim(line).empty()) session.answer({line});
+  auto ask = [&] {
+    if (interactive) out << "> " << std::flush;
+  };
+  ask();
+  for (std::optional<std::string> line; (line = next_line(in)); ask()) {
+    if (is_blank(*line)) continue;
+    try {
+      session.answer({*line});
+    } catch (const Error& e) {
+      if (!interactive || e.exit() != Exit::kUsage) throw;
+      out << e.what() << "\n";  // whoever types may try again
+    }
+  }
   if (interactive) out << "\n";
 }
 

@@ -102,7 +102,17 @@ std::string command(const SlurmJob& job) {
 std::string step(const SlurmJob& job, const Profile& profile) {
   std::string out = kStep;
   if (job.kind == JobKind::kTrain) {
-    out += concat(kTasks, "tasks=${SLURM_NTASKS_PER_NODE:-", job.tasks_per_node,
+    if (job.gpus.per_node == 0)
+      out +=
+          "export CUDA_VISIBLE_DEVICES=  # on CPUs, whatever --exclusive shows of the nodes' "
+          "GPUs\n";
+    std::string tasks = concat(job.tasks_per_node);
+    out += kTasks;
+    if (job.tasks_per_node == job.gpus.per_node) {
+      out += concat("gpus=${SLURM_GPUS_PER_NODE:-", tasks, "}\ngpus=${gpus##*:}\n");
+      tasks = concat("$((gpus > 0 ? gpus : ", tasks, "))");
+    }
+    out += concat("tasks=${SLURM_NTASKS_PER_NODE:-", tasks,
                   "}\nstep+=(--ntasks-per-node=\"$tasks\")\n");
     std::string several = R"([ $((tasks * ${SLURM_JOB_NUM_NODES:-1})) -gt 1 ])";
     if (job.mpi.empty())

@@ -95,6 +95,12 @@ void read_slurm(const Program& program, const std::vector<std::string>& sbatch, 
     bool good = option.starts_with("-") && option.find('\n') == option.npos;
     check_usage(good && option != "--submit", "'", option,
                 "' behind --: options of sbatch stand there, such as -- --mem=0 --exclude=node7");
+    // What the checks are for is said where they see it.
+    for (const char* checked : {"nodes", "ntasks-per-node", "gpus-per-node", "time"})
+      check_usage(option.substr(0, option.find('=')) != concat("--", checked), "'", option,
+                  "' behind --: say it before --, as --",
+                  checked == std::string("ntasks-per-node") ? "tasks-per-node" : checked,
+                  ", so that the job is checked with it");
     slurm.extra.push_back(option);
   }
 }
@@ -217,12 +223,20 @@ std::string programs_to_add(const SlurmJob& job, const Surroundings& here) {
 ConfigOptions config_options(const SlurmJob& job, const std::vector<std::string>& configs,
                              const std::vector<std::string>& overrides) {
   const Values& v = job.values;
+  ConfigOptions options{.files = configs, .directory = {}, .overrides = overrides};
+  options.defaults = {"save=" + v.at("CHECKPOINT_PATH"), "load=" + v.at("CHECKPOINT_PATH")};
+  if (job.kind != JobKind::kTrain) return options;
   std::string data = concat(v.at("DATA_PATH"), "/", v.at("DATASET"), "/", v.at("DATASET"));
-  return {.files = configs,
-          .directory = {},
-          .overrides = overrides,
-          .defaults = {"data_path=" + data + "_text_document", "vocab_file=" + v.at("VOCAB_FILE"),
-                       "save=" + v.at("CHECKPOINT_PATH"), "load=" + v.at("CHECKPOINT_PATH")}};
+  options.defaults.push_back("data_path=" + data + "_text_document");
+  options.defaults.push_back("vocab_file=" + v.at("VOCAB_FILE"));
+  return options;
+}
+
+// What is converted, or generates, is what the run of the configuration saves.
+void take_save(SlurmJob& job, const Program& program, const std::vector<std::string>& configs) {
+  if (job.kind != JobKind::kConvert && job.kind != JobKind::kGenerate) return;
+  Config config = load_config(config_options(job, configs, program.list("set")));
+  job.values["CHECKPOINT_PATH"] = config.checkpoint.save.string();
 }
 
 std::optional<double> gigabytes(const Program& program) {
@@ -255,6 +269,10 @@ SlurmJob read_job(JobKind kind, const Program& program, const std::vector<std::s
   SlurmJob job = default_job(kind, profile.gpus_per_node);
   read_slurm(program, sbatch, job);
   read_values(program, job);
+  if (kind == JobKind::kGenerate && program.has("gpus-per-node")) {
+    job.gpus = read_gpus(word(program, "gpus-per-node"));
+    job.gpus.per_node = std::min(job.gpus.per_node, 1);
+  }
   if (kind == JobKind::kTrain)
     for (const std::string& assignment : program.list("set"))
       job.arguments.insert(job.arguments.end(), {"--set", assignment});
@@ -335,7 +353,10 @@ SubmitRequest read_submit_request(const Program& program, const std::vector<std:
     if (kinds.size() == 1) job.name = word(program, "job-name");
     if (kind == kinds.back())
       for (const auto& argument : program.list("arg")) job.arguments.push_back(argument);
-    if (!configs.empty()) decide(job, program, configs, here);
+    if (!configs.empty()) {
+      decide(job, program, configs, here);
+      take_save(job, program, configs);
+    }
     if (kind == JobKind::kTrain && !configs.empty()) {
       job.configs.assign(configs.begin() + 1, configs.end());
       check_training(job, program, configs, files, request);

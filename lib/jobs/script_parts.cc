@@ -83,21 +83,24 @@ name=${name%.*}
 )sh";
 
 const char* const kStep = R"sh(step=(srun -l --kill-on-bad-exit=1)
+export SLURM_EXPORT_ENV=ALL  # what is exported here reaches the tasks, also after sbatch --export=NONE
 if [ -n "${SLURM_CPUS_PER_TASK:-}" ]; then
   export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK  # srun of Slurm 22.05 and later does not take it from sbatch
 else
   step+=(--cpu-bind=none)  # every task may use all cores of its node; it takes its share by itself
 fi
 # GPUs talk through NCCL. Tasks on CPUs talk through MPI, whose processes find each other by PMIx.
+# With --exclusive this shell sees all GPUs of its node, and the tasks only those that --gpus-per-node asks for.
 on_gpus() {
-  if [ -n "${CUDA_VISIBLE_DEVICES+set}" ]; then [ -n "$CUDA_VISIBLE_DEVICES" ]; return; fi
-  [ "${SLURM_GPUS_ON_NODE:-0}" != 0 ] || [ -e /dev/nvidia0 ]
+  if [ -z "${CUDA_VISIBLE_DEVICES-unset}" ]; then return 1; fi
+  if [ -n "${SLURM_GPUS_PER_NODE:-}" ]; then [ "${SLURM_GPUS_PER_NODE##*:}" != 0 ]; return; fi
+  [ -n "${CUDA_VISIBLE_DEVICES:-}" ] || [ "${SLURM_GPUS_ON_NODE:-0}" != 0 ] || [ -e /dev/nvidia0 ]
 }
 )sh";
 
 const char* const kTasks =
     R"sh(# Said to srun and not to sbatch: Slurm would fix the number of tasks at the first start, and a job of --nodes=2-4 could not
-# go on with fewer nodes. sbatch --ntasks-per-node=N is taken over.
+# go on with fewer nodes. What sbatch was told is taken over: --ntasks-per-node=N, or --gpus-per-node=N.
 )sh";
 
 const char* const kImage =
@@ -123,7 +126,9 @@ case $IMAGE in
   /* | ./*) [ -e "$IMAGE" ] || die 74 "IMAGE=$IMAGE does not exist; build it (0.build-image.sbatch), or run the programs in PATH with IMAGE=" ;;
 esac
 mount_too "$PWD"
-case ${MODEL_CONFIG:-} in /*) mount_too "${MODEL_CONFIG%/*}" ;; esac
+for word in "${command[@]}"; do  # configurations and tokenizers
+  case $word in /*.yml | /*.yaml | /*.json) if [ -f "$word" ]; then mount_too "${word%/*}"; fi ;; esac
+done
 case $IMAGE in
   "")
     command -v "${command[0]}" > /dev/null ||
@@ -141,10 +146,13 @@ esac
 )sh";
 
 const char* const kTimeLimit =
-    R"sh(# When the allocation ends, where Slurm itself does not say it to the job (before 23.02).
+    R"sh(# An element of an array by the name that is its alone: the number of the last one stands for the whole array.
+job=${SLURM_ARRAY_TASK_ID:+${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID}
+job=${job:-$SLURM_JOB_ID}
+# When the allocation ends, where Slurm itself does not say it to the job (before 23.02).
 unset NEOX_JOB_END_TIME
 if [ -z "${SLURM_JOB_END_TIME:-}" ]; then
-  end=$(squeue -h -j "$SLURM_JOB_ID" -o %e 2> /dev/null || true)
+  end=$(SLURM_TIME_FORMAT=standard squeue -h -j "$job" -o %e 2> /dev/null || true)
   if [ -n "$end" ] && end=$(date -d "$end" +%s 2> /dev/null); then export NEOX_JOB_END_TIME=$end; fi
 fi
 )sh";
@@ -165,7 +173,7 @@ on_signal() {
   say "SIG$1 at $(date '+%F %T'), handed to all tasks"
   if [ "$1" = TERM ]; then
     terminated=yes
-    timeout 5 scancel --signal=TERM "$SLURM_JOB_ID" 2> /dev/null || true  # srun would answer a SIGTERM by killing the tasks
+    timeout 5 scancel --signal=TERM "$job" 2> /dev/null || true  # srun would answer a SIGTERM by killing the tasks
   elif [ -n "$pid" ]; then
     while [ $((SECONDS - started)) -lt 2 ]; do sleep 1; done  # srun dies of a signal before it has set itself up
     kill -"$1" "$pid" 2> /dev/null || true
@@ -174,8 +182,9 @@ on_signal() {
 trap 'on_signal USR1' USR1
 trap 'on_signal TERM' TERM
 
+if [ -n "${SLURM_HET_SIZE:-}" ]; then say "this job has $SLURM_HET_SIZE components; the run takes the nodes of the first one alone"; fi
 restarts=${SLURM_RESTART_COUNT:-0}
-say "job $SLURM_JOB_ID (restart $restarts of at most $MAX_RESTARTS) on ${SLURM_JOB_NODELIST:-?}, ${IMAGE:-no image}: ${command[*]}"
+say "job $job (restart $restarts of at most $MAX_RESTARTS) on ${SLURM_JOB_NODELIST:-?}, ${IMAGE:-no image}: ${command[*]}"
 # Slurm names the files and sockets of PMIx after job and step. What a killed step left of them on a node would keep a step of
 # its name from starting there, and its orphans could talk to it: each life of the job leaves out one more number of steps.
 case " ${step[*]} " in
@@ -197,10 +206,10 @@ requeue() {
     say "$1; asks Slurm for restart $((restarts + 1)) of at most $MAX_RESTARTS"
     # What keeps failing at once may need Slurm to see first that a node is dead: each try waits longer.
     if [ "$code" != 75 ] && [ $((SECONDS - started)) -lt 60 ]; then sleep $((restarts < 6 ? 5 * restarts : 30)); fi
-    scontrol requeue "$SLURM_JOB_ID" || say "scontrol requeue failed; submit the job again and it goes on"
+    scontrol requeue "$job" || say "scontrol requeue failed; submit the job again and it goes on"
   fi
 }
-say "job $SLURM_JOB_ID ended with code $code"
+say "job $job ended with code $code"
 end=${SLURM_JOB_END_TIME:-${NEOX_JOB_END_TIME:-}}
 if [ -n "$terminated" ] && { [ -z "$end" ] || [ "$(date +%s)" -lt $((end - 60)) ]; }; then
   say "ended by SIGTERM before its time (scancel, preemption, a failed node): Slurm decides whether it is requeued"

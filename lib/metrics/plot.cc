@@ -133,7 +133,7 @@ Chart chart_of(const std::vector<RunLog>& runs, const PlotRequest& request) {
     for (const std::string& tag : tags) {
       auto found = run.series.find(tag);
       if (found == run.series.end()) {
-        if (!request.tags.empty()) log_warning(run.path.string(), " has no scalar '", tag, "'");
+        log_warning(run.path.string(), " has no scalar '", tag, "'");
         continue;
       }
       std::string name = tags.size() == 1   ? run.name

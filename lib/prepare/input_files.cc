@@ -44,17 +44,23 @@ class Finder {
              error ? describe_errno(error.value()) : "there is no such file or directory");
     if (!fs::is_directory(path)) return add_file(path, Named::kYes);
     std::vector<std::string> found;
-    auto follow = fs::directory_options::follow_directory_symlink;
-    for (fs::recursive_directory_iterator it(path, follow, error), end; it != end;
-         it.increment(error)) {
-      check_io(!error, "cannot read the directory ", path, ": ", describe_errno(error.value()));
-      bool hidden = it->path().filename().string().starts_with('.');
-      if (hidden && it->is_directory()) it.disable_recursion_pending();
-      if (!hidden && it->is_regular_file()) found.push_back(it->path().string());
-    }
-    check_io(!error, "cannot read the directory ", path, ": ", describe_errno(error.value()));
+    list(path, {}, found);
     std::sort(found.begin(), found.end());
     for (const std::string& file : found) add_file(file, Named::kNo);
+  }
+
+  // The files of a directory and of those below it. A link that leads back to one of the
+  // directories above it is not followed.
+  static void list(const fs::path& dir, std::set<fs::path> above, std::vector<std::string>& found) {
+    if (!above.insert(fs::canonical(dir)).second) return;
+    std::error_code error, gone;
+    for (fs::directory_iterator it(dir, error), end; !error && it != end; it.increment(error)) {
+      if (it->path().filename().string().starts_with('.')) continue;
+      if (it->is_directory(gone)) list(it->path(), above, found);
+      if (it->is_regular_file(gone)) found.push_back(it->path().string());
+    }
+    check_io(!error, "cannot read the directory ", dir.string(), ": ",
+             describe_errno(error.value()));
   }
 
   void add_file(const std::string& path, Named named) {

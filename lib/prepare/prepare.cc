@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/progress.h"
 #include "base/text.h"
+#include "config/value.h"
 #include "prepare/input_files.h"
 #include "prepare/journal.h"
 #include "prepare/preparation.h"
@@ -236,17 +237,17 @@ std::string summary(const PrepareOptions& options, const PrepareResult& result) 
   size_t keys = options.rules.keys.size();
   const std::string& prefix = result.datasets.front().prefix;
   if (result.datasets.size() == keys)
-    text += concat("  data_path: ", prefix, "\n");
+    text += concat("  data_path: ", yaml_text(prefix), "\n");
   else
-    text += concat("  train_data_paths: [", prefix, "]\n  train_label_data_paths: [",
-                   result.datasets[keys].prefix, "]\n");
+    text += concat("  train_data_paths: [", yaml_text(prefix), "]\n  train_label_data_paths: [",
+                   yaml_text(result.datasets[keys].prefix), "]\n");
   text += concat("  tokenizer_type: ",
                  gpt2         ? "GPT2BPETokenizer"
                  : characters ? "CharLevelTokenizer"
                               : "HFTokenizer",
                  "\n");
-  if (!characters) text += concat("  vocab_file: ", options.tokenizer.vocab, "\n");
-  if (gpt2) text += concat("  merge_file: ", options.tokenizer.merges, "\n");
+  if (!characters) text += concat("  vocab_file: ", yaml_text(options.tokenizer.vocab), "\n");
+  if (gpt2) text += concat("  merge_file: ", yaml_text(options.tokenizer.merges), "\n");
   return text;
 }
 

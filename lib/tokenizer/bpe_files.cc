@@ -55,6 +55,11 @@ struct Part {
   std::string type() const { return at("type").text(); }
 };
 
+bool is_vocab(const json& root) {
+  auto is_id = [](const json& value) { return value.is_number(); };
+  return root.is_object() && !root.empty() && std::ranges::all_of(root, is_id);
+}
+
 // Ids 0 to n - 1, each once. Python's library would take holes, but then give added tokens ids that
 // collide with the vocabulary.
 std::vector<std::string> read_vocab(const Part& vocab) {
@@ -253,6 +258,9 @@ void read_parts(const Part& root, TokenizerFiles& files) {
 TokenizerFiles read_tokenizer_json(const std::filesystem::path& path) {
   TokenizerFiles files{.name = path.string()};
   json root = parse(files.name, read_file(path));
+  check_io(!is_vocab(root), files.name,
+           " is GPT-2's vocab.json, tokens and their ids alone; give a tokenizer.json, or take the "
+           "type GPT2BPETokenizer, with its merges.txt");
   read_parts({root, files.name}, files);
   return files;
 }
@@ -261,6 +269,10 @@ TokenizerFiles read_gpt2_files(const std::filesystem::path& vocab,
                                const std::filesystem::path& merges) {
   TokenizerFiles files{.name = vocab.string()};
   json root = parse(files.name, read_file(vocab));
+  bool whole = root.is_object() && root.contains("model") && root["model"].is_object();
+  check_io(!whole, files.name,
+           " is a tokenizer.json, which is whole without merges; give GPT-2's vocab.json, or take "
+           "the type HFTokenizer");
   files.tokens = read_vocab({root, files.name});
   Ids ids = index_of(files.tokens);
   std::string merges_name = merges.string();

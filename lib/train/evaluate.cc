@@ -47,18 +47,19 @@ std::optional<double> Trainer::evaluate(Split split, int64_t index) {
 }
 
 void Trainer::generate_samples() {
-  if (!p_.tokenizer) return;
+  if (prompts_.empty()) return;
   const GenerateConfig& g = p_.config.generate;
   std::optional<int32_t> end;
   if (p_.tokenizer->has_end_of_document()) end = p_.tokenizer->end_of_document();
-  for (const std::string& prompt : p_.config.train.sample_prompts) {
+  for (size_t i = 0; i < prompts_.size(); ++i) {
+    const std::string& prompt = p_.config.train.sample_prompts[i];
     Sampling sampling{.max_tokens = p_.config.train.sample_tokens,
                       .temperature = g.temperature,
                       .top_k = g.top_k,
                       .top_p = g.top_p,
                       .vocab = p_.tokenizer->vocab_size(),
                       .key = random_key(p_.config.train.seed, "sample." + prompt)};
-    auto tokens = generate(p_.model, p_.tokenizer->encode(prompt), sampling, end);
+    auto tokens = generate(p_.model, prompts_[i], sampling, end);
     report_.samples(state_.iteration, prompt + p_.tokenizer->decode(tokens));
   }
 }

@@ -8,11 +8,6 @@
 namespace neox {
 namespace {
 
-bool same_directory(const fs::path& a, const fs::path& b) {
-  std::error_code absent;
-  return a == b || fs::equivalent(a, b, absent);
-}
-
 // What would fail at the first save, hours later, fails now.
 void check_save(const Config& config) {
   const fs::path& dir = config.checkpoint.save;
@@ -33,7 +28,7 @@ void check_save(const Config& config) {
 // A run that starts elsewhere must not mix its checkpoints with another's.
 void check_save_is_free(const Config& config) {
   const CheckpointConfig& c = config.checkpoint;
-  if (c.save.empty() || same_directory(c.load, c.save)) return;
+  if (c.save.empty() || same_place(c.load, c.save)) return;
   auto found = find_checkpoint(c.save);
   check_usage(!found, config.where("save"), ": save names ", c.save.string(), ", which holds ",
               found ? found->filename().string() : "", " of an earlier run, but load is ",
@@ -48,6 +43,35 @@ std::optional<fs::path> begun_before(const CheckpointConfig& c) {
   return find_checkpoint(c.save);
 }
 
+// The iteration that the run of a checkpoint went back to, if it did.
+std::optional<int64_t> went_back_to(const fs::path& checkpoint) {
+  std::string text = Checkpoint(checkpoint).state().config;
+  if (text.empty()) return std::nullopt;
+  return load_config({.texts = {{checkpoint.string(), text}}}).checkpoint.iteration;
+}
+
+// The checkpoint in load. A run may go back to an iteration of its own directory, where the next
+// start would take the newest: that must be of the run that went back, which then goes on from it,
+// and not of the one that is given up.
+std::optional<fs::path> checkpoint_to_load(const Config& config) {
+  const CheckpointConfig& c = config.checkpoint;
+  bool goes_back = c.iteration && *c.iteration < config.train.iters && same_place(c.load, c.save);
+  if (!goes_back) return find_checkpoint(c.load, c.iteration);
+  auto newest = find_checkpoint(c.load);
+  if (newest && went_back_to(*newest) == c.iteration) {
+    log_info("the run that went back to iteration ", *c.iteration, " goes on from its own");
+    return newest;
+  }
+  auto chosen = find_checkpoint(c.load, c.iteration);
+  std::string name = newest ? newest->filename().string() : "";
+  check_usage(chosen == newest, config.where("iteration"), ": iteration is ", *c.iteration,
+              ", but ", c.load.string(), " also holds ", name,
+              " of a run that did not go back there, and a later start would go on from that; move "
+              "the later checkpoints away, or remove iteration to go on from ",
+              name);
+  return chosen;
+}
+
 // Rank 0 looks, so that all ranks take the same one.
 std::optional<Checkpoint> open_checkpoint(const Config& config, Control& control) {
   const CheckpointConfig& c = config.checkpoint;
@@ -60,13 +84,12 @@ std::optional<Checkpoint> open_checkpoint(const Config& config, Control& control
     check_usage(!fs::is_regular_file(c.load, absent), config.where("load"), ": load names ",
                 c.load.string(),
                 ", which is a file; give the directory that holds the global_step directories");
-    if (found.empty() && !c.load.empty())
-      found = find_checkpoint(c.load, c.iteration).value_or("").string();
+    if (found.empty() && !c.load.empty()) found = checkpoint_to_load(config).value_or("").string();
   }
   found = control.gather(found)[0];
   if (!found.empty()) return Checkpoint(found);
-  check_usage(c.load.empty() || same_directory(c.load, c.save), config.where("load"),
-              ": load names ", c.load.string(),
+  check_usage(c.load.empty() || same_place(c.load, c.save), config.where("load"), ": load names ",
+              c.load.string(),
               ", where there is no checkpoint; to start afresh leave load out, or give it the "
               "directory of save");
   return std::nullopt;
@@ -130,14 +153,16 @@ Start find_start(Config& config, const Tokenizer* tokenizer, int64_t data_ranks,
     check_vocab(config, stored, tokenizer, dir.string());
     config.model.vocab = stored.padded_vocab;
     check_architecture(config, stored, dir.string());
-    bool own = same_directory(dir.parent_path(), config.checkpoint.save);
+    bool own = same_place(dir.parent_path(), config.checkpoint.save);
     if (!own) start.resume = config.checkpoint.resume;
     if (start.resume != Resume::kWeights) {
       check_usage(
           stored.global_batch > 0, dir.string(),
           " holds weights alone, as neox-convert writes them; set finetune: true to begin a "
           "run from them");
-      choose_schedule(config, stored, dir.string());
+      bool left_out = start.resume == Resume::kNoOptimizer &&
+                      config.schedule.on_resume == ScheduleOnResume::kMustAgree;
+      if (!left_out) choose_schedule(config, stored, dir.string());
       if (control.rank() == 0) say_kept_batch(config, stored, dir.string());
       start.state = stored;
       start.batch = plan_batch(config, data_ranks, stored.global_batch);

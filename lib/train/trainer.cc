@@ -6,9 +6,11 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/signals.h"
 #include "base/text.h"
+#include "generate/generate.h"
 
 namespace neox {
 namespace {
@@ -48,6 +50,19 @@ std::set<std::string> states_of(const auto& tensors) {
   return states;
 }
 
+// What would fail at the first evaluation fails at the start.
+std::vector<std::vector<int32_t>> tokens_of_prompts(const TrainerParts& p) {
+  std::vector<std::vector<int32_t>> all;
+  std::string where = p.config.where("sample_prompts");
+  for (const std::string& prompt : p.config.train.sample_prompts) {
+    check_usage(p.tokenizer, where, ": sample_prompts needs a tokenizer (vocab_file)");
+    try {
+      all.push_back(prompt_tokens(prompt, *p.tokenizer, p.model.config()));
+    } catch (const Error& e) { fail(e.exit(), where, ": sample_prompts: ", e.what()); }
+  }
+  return all;
+}
+
 // A checkpoint of another optimizer has other state.
 void check_states(const Checkpoint& checkpoint, const std::vector<StateChunk>& chunks,
                   const Config& config) {
@@ -66,6 +81,7 @@ void check_states(const Checkpoint& checkpoint, const std::vector<StateChunk>& c
 
 Trainer::Trainer(const TrainerParts& parts, Start start)
     : p_(parts),
+      prompts_(tokens_of_prompts(parts)),
       batch_(start.batch),
       state_(start.state),
       recorder_(parts.config.train.cuda_graph.value_or(parts.control.size() == 1)
@@ -112,7 +128,7 @@ void Trainer::load(const Checkpoint& checkpoint, Resume resume) {
   step_.restore(state_.optimizer_steps);
   step_.loss_scale().restore({state_.loss_scale, state_.growth, state_.hysteresis});
   const CheckpointConfig& c = p_.config.checkpoint;
-  bool own = c.load == c.save || c.resume != Resume::kWhole;
+  bool own = same_place(c.load, c.save) || c.resume != Resume::kWhole;
   saved_at_ = own ? state_.iteration : -1;
 }
 
@@ -130,7 +146,7 @@ Exit Trainer::train_loop() {
                     c.extra_save_iters.end();
   if (fresh_ && saves_zero) save();
   bool prepared = false;
-  if (state_.iteration >= t.iters)
+  if (state_.iteration >= t.iters && p_.control.rank() == 0)
     log_info("the run is complete: step ", state_.iteration, " of ", t.iters,
              "; a larger train_iters goes on");
   while (state_.iteration < t.iters) {

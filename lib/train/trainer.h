@@ -65,6 +65,7 @@ class Trainer {
   bool due(int64_t interval) const { return interval > 0 && state_.iteration % interval == 0; }
 
   TrainerParts p_;
+  std::vector<std::vector<int32_t>> prompts_;  // the tokens of sample_prompts
   BatchPlan batch_;
   TrainState state_;
   std::unique_ptr<GraphRecorder> recorder_;  // null: nothing is recorded
@@ -76,7 +77,7 @@ class Trainer {
   bool waits_for_host_;  // results are read at once: a CPU gains nothing by waiting
   std::optional<ReportToCome> unread_;
   std::optional<c10::Event> last_arrival_;  // of the report before
-  std::unique_ptr<BackgroundSave> saver_;  // none: nothing is saved while training goes on
+  std::unique_ptr<BackgroundSave> saver_;   // none: nothing is saved while training goes on
   bool stop_ = false;
   int64_t saved_at_ = -1, evaluated_at_ = -1;
   int64_t skipped_in_a_row_ = 0;
