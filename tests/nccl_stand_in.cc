@@ -2,6 +2,7 @@
 
 #include <ATen/ops/from_blob.h>
 
+#include <thread>
 #include <utility>
 
 #include "base/error.h"
@@ -145,6 +146,7 @@ NcclResult NcclStandIn::destroy(NcclComm comm) {
 }
 
 NcclResult NcclStandIn::abort(NcclComm comm) {
+  while (graph_lives) std::this_thread::yield();
   note(concat("abort of ", of(comm).number));
   std::lock_guard lock(mutex_);
   if (of(comm).ended) wrong_.push_back("aborted after its end");
@@ -243,7 +245,7 @@ NcclResult NcclStandIn::receive(void* data, size_t bytes, int peer, NcclComm com
 CudaEvent NcclStandIn::make_event() {
   std::lock_guard lock(mutex_);
   calls_.push_back("make_event");
-  return *events_.insert(new int(0)).first;
+  return events_.emplace(new int(0), 0).first->first;
 }
 
 void NcclStandIn::free_event(CudaEvent event) {
@@ -257,10 +259,12 @@ void NcclStandIn::record(CudaEvent event, CudaStream stream) {
   if (is_capturing) wrong_.push_back("an event recorded under capture");
   std::lock_guard lock(mutex_);
   if (!events_.contains(event)) wrong_.push_back("an event recorded that is not there");
+  events_[event] = ++recorded_;
 }
 
-bool NcclStandIn::done(CudaEvent) {
-  if (!device_works) return false;
+bool NcclStandIn::done(CudaEvent event) {
+  std::lock_guard lock(mutex_);
+  if (!device_works || events_[event] > does) return false;
   ++ended;
   return true;
 }

@@ -5,8 +5,8 @@
 #include <atomic>
 #include <condition_variable>
 #include <functional>
+#include <map>
 #include <mutex>
-#include <set>
 #include <vector>
 
 #include "comm/communicator.h"
@@ -23,8 +23,10 @@ class NcclStandIn : public NcclApi {
   std::atomic<int> polls_in_progress{0};  // that many of async_error() after each operation
   std::atomic<NcclResult> result{kNcclSuccess}, state{kNcclSuccess};  // of operations, of polls
   std::atomic<bool> device_works{true}, is_capturing{false}, no_id{false};
-  std::atomic<bool> hangs{false};  // operations return only when something is aborted
-  std::atomic<int> ended{0};       // events found done
+  std::atomic<bool> graph_lives{false};  // that holds operations: abort waits for its end
+  std::atomic<bool> hangs{false};        // operations return only when something is aborted
+  std::atomic<int> ended{0};             // events found done
+  std::atomic<int> does{1 << 30};        // so many of the events that are recorded come to be done
 
   std::vector<std::string> calls();
   std::vector<std::string> wrong();
@@ -79,7 +81,8 @@ class NcclStandIn : public NcclApi {
   bool any_aborted_ = false;
   std::vector<std::string> calls_, wrong_;
   std::vector<std::unique_ptr<Comm>> comms_;
-  std::set<CudaEvent> events_;
+  std::map<CudaEvent, int> events_;  // which one it is of those that were recorded
+  int recorded_ = 0;
   bool in_group_ = false;
   std::vector<Communicator::Transfer> transfers_;
   NcclComm transfers_of_ = nullptr;

@@ -112,6 +112,7 @@ TEST(Nccl, AFailedSendEndsTheGroup) {
   EXPECT_EQ(
       thrown.text,
       "exchange of 14 x Float with rank 0, 0 in group world (rank 0 of 1, operation 2): error 4");
+  a.world.reset();
   EXPECT_EQ(a.nccl->calls(),
             (Strings{"group_start", "send 28 to 0 of 1", "group_end", "abort of 1"}));
 }
@@ -242,6 +243,23 @@ TEST(Nccl, AbortWakesAThreadThatWaits) {
   other.join();
 }
 
+// NCCL's abort waits for the end of graphs that hold its operations: what the error unwinds.
+TEST(Nccl, AnErrorIsThrownBeforeCommunicatorsHaveEnded) {
+  Alone a;
+  a.nccl->graph_lives = true;
+  a.nccl->result = 4;
+  std::atomic<bool> thrown = false;
+  std::thread other([&] {
+    thrown_by([&] { a.world->all_reduce(a.t); });
+    thrown = true;
+  });
+  EXPECT_TRUE(soon([&] { return thrown.load(); }));
+  a.nccl->graph_lives = false;
+  other.join();
+  a.world.reset();
+  EXPECT_EQ(a.nccl->count("abort"), 1);
+}
+
 TEST(Nccl, AnOperationThatDoesNotEndIsNamed) {
   Alone a(kShort);
   a.world->all_reduce(a.t);
@@ -264,6 +282,22 @@ TEST(Nccl, WhatEndsInTimeIsLeftAloneHoweverLongTheRun) {
   }
   EXPECT_LE(a.nccl->count("make_event"), 256);
   EXPECT_EQ(a.nccl->count("abort"), 0);
+}
+
+TEST(Nccl, WhatDoesNotEndIsNoticedHoweverFarTheHostIsAhead) {
+  Alone a(kShort);
+  a.nccl->does = 300;
+  a.nccl->device_works = false;
+  for (int i = 0; i < 400; ++i) a.world->all_reduce(a.t);
+  a.nccl->device_works = true;
+  EXPECT_TRUE(soon([&] { return a.nccl->count("abort") > 0; }));
+  EXPECT_LE(a.nccl->count("make_event"), 256);
+  Thrown thrown = thrown_by([&] { a.world->all_reduce(a.t); });
+  EXPECT_TRUE(contains(thrown.text, "operation 401) has not ended within")) << thrown.text;
+}
+
+TEST(Nccl, ACallThatHangsIsWaitedForLongerThanALostRank) {
+  EXPECT_GT(NcclTimes{}.patience, seconds(5));  // the grace of Job::watch()
 }
 
 TEST(Nccl, ACallThatHangsIsAbortedFromOutside) {
