@@ -1,6 +1,9 @@
 #include "nccl_stand_in.h"
 
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/flip.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/zeros.h>
 
 #include <thread>
 #include <utility>
@@ -179,12 +182,35 @@ NcclResult NcclStandIn::group_start() {
   return kNcclSuccess;
 }
 
+// As ncclTransportP2pSetup() of NCCL 2.28: a group waits for the peers with whom it sends or
+// receives for the first time, whose groups must be the same, the other way round.
+void NcclStandIn::connect(Comm& comm, const std::vector<Communicator::Transfer>& transfers) {
+  using Transfer = Communicator::Transfer;
+  std::map<int, std::pair<Tensor, Tensor>> peers;  // [first to send, to receive]: mine, theirs
+  for (const Transfer& t : transfers) {
+    if (!comm.connected.emplace(t.peer, t.kind).second) continue;
+    auto& [mine, theirs] = peers[t.peer];
+    if (!mine.defined()) mine = at::zeros({2}), theirs = at::zeros({2});
+    mine[t.kind == Transfer::kSend ? 0 : 1] = 1;
+  }
+  std::vector<Transfer> flags;
+  for (auto& [peer, both] : peers) {
+    flags.push_back({Transfer::kSend, peer, both.first});
+    flags.push_back({Transfer::kReceive, peer, both.second});
+  }
+  comm.ranks->exchange(flags);
+  for (auto& [peer, both] : peers)
+    if (!both.first.equal(both.second.flip(0)))
+      wrong_.push_back(concat("a connection with rank ", peer, " that it does not make alike"));
+}
+
 NcclResult NcclStandIn::group_end() {
   note("group_end");
   in_group_ = false;
   auto transfers = std::move(transfers_);
   transfers_.clear();
   if (transfers.empty() || result != kNcclSuccess) return kNcclSuccess;
+  connect(of(transfers_of_), transfers);
   of(transfers_of_).ranks->exchange(transfers);
   return kNcclSuccess;
 }

@@ -1,12 +1,14 @@
 // Stands in for NCCL and CUDA: records the calls, carries them out on the CPU between ranks that
 // are threads, and fails or waits on demand. What NCCL forbids is noted in `wrong`: two calls at
-// once, a communicator used after its end or before it is ready.
+// once, a communicator used after its end or before it is ready, ranks that first send to each
+// other by one and receive by the other in groups that do not match.
 #pragma once
 #include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <map>
 #include <mutex>
+#include <set>
 #include <vector>
 
 #include "comm/communicator.h"
@@ -68,11 +70,13 @@ class NcclStandIn : public NcclApi {
     int polls = 0;
     // What a split makes, and where it is put once this one is ready, as by NCCL.
     NcclComm child = nullptr, *place = nullptr;
+    std::set<std::pair<int, Communicator::Transfer::Kind>> connected = {};
   };
 
   void note(const std::string& call);
   NcclResult operate(NcclComm comm, const std::string& call, const std::function<void()>& work);
   NcclComm add(std::unique_ptr<Communicator> ranks);
+  void connect(Comm& comm, const std::vector<Communicator::Transfer>& transfers);
   Comm& of(NcclComm comm) { return *static_cast<Comm*>(comm); }
 
   Communicator& ranks_;

@@ -1,5 +1,6 @@
 #include "comm/nccl_communicator.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
@@ -11,6 +12,7 @@
 #include "comm/thread.h"
 #include "comm_cases.h"
 #include "nccl_stand_in.h"
+#include "tiny_run.h"
 
 namespace neox {
 namespace {
@@ -132,6 +134,35 @@ TEST(Nccl, AMeshOfItsSplits) {
     EXPECT_EQ(nccl.count("split"), 7);
     EXPECT_EQ(nccl.count("a split that changes"), 0);
   });
+}
+
+// Steps of as many micro-batches as samples, and of one.
+TEST(Nccl, StepsOfAnyLayoutCallItAsItAllows) {
+  at::set_num_threads(1);
+  for (Layout layout : std::vector<Layout>{{.pp = 2},
+                                           {.pp = 4},
+                                           {.replicate = 2, .shard = 2, .tp = 2},
+                                           {.pp = 3, .shard = 2, .tp = 2}}) {
+    for (int64_t micro : {1, 5}) {
+      std::mutex mutex;
+      std::vector<std::shared_ptr<NcclStandIn>> libraries;
+      TinyOptions options;
+      options.micro = micro;
+      options.model.tied_embedding = true;
+      TinyResult want = TinyRun(layout, options).train(0, 2);
+      options.world = [&](Communicator& threads, Control& control) {
+        auto nccl = std::make_shared<NcclStandIn>(threads);
+        {
+          std::lock_guard lock(mutex);
+          libraries.push_back(nccl);
+        }
+        return nccl_communicator(nccl, control, at::kCPU, kTimes);
+      };
+      TinyResult got = TinyRun(layout, options).train(0, 2);
+      EXPECT_LE(distance(got.state, want.state), 1e-12) << to_string(layout);
+      for (const auto& nccl : libraries) EXPECT_EQ(nccl->wrong(), Strings{}) << to_string(layout);
+    }
+  }
 }
 
 TEST(Nccl, AGroupOfOneIsNoCommunicatorAndAWholeGroupSharesItsParents) {
