@@ -34,6 +34,12 @@ struct TrainerParts {  // all must outlive the trainer
   BoundaryRules boundaries = {};
 };
 
+// Whether steps, of training and of samples, are recorded as CUDA graphs. By default not where
+// several ranks train: what goes wrong in a recording of one of them may hang the others.
+inline bool is_recorded(const TrainConfig& config, int ranks) {
+  return config.cuda_graph.value_or(ranks == 1);
+}
+
 class Trainer {
  public:
   // Collective. Loads the checkpoint's state where there is one.
@@ -76,7 +82,7 @@ class Trainer {
   bool waits_for_host_;  // results are read at once: a CPU gains nothing by waiting
   std::optional<ReportToCome> unread_;
   std::optional<c10::Event> last_arrival_;  // of the report before
-  std::unique_ptr<BackgroundSave> saver_;  // none: nothing is saved while training goes on
+  std::unique_ptr<BackgroundSave> saver_;   // none: nothing is saved while training goes on
   bool stop_ = false;
   int64_t saved_at_ = -1, evaluated_at_ = -1;
   int64_t skipped_in_a_row_ = 0;
