@@ -69,7 +69,8 @@ TEST(ChooseGpu, TakesTheOnlyOneAndAdvises) {
 TEST(ChooseGpu, RefusesFewerGpusThanRanksWithBothCounts) {
   EXPECT_EQ(error_of(2, rank_of(3, 4), {{"CUDA_VISIBLE_DEVICES", "0,1"}}),
             "node7: 4 ranks run on this node, but 2 GPUs are visible (CUDA_VISIBLE_DEVICES=0,1): "
-            "ask for --gpus-per-node=4, or start 2 ranks on a node (--ntasks-per-node)");
+            "ask for --gpus-per-node=4 without --gpu-bind, or start 2 ranks on a node "
+            "(--ntasks-per-node)");
 }
 
 TEST(SharedGpu, NamesTwoRanksOfOneGpu) {

@@ -1,7 +1,9 @@
 // A second stream that comes to its work as late as it may, on a CPU: where it is joined. What
 // reads too early reads what was there before.
 #pragma once
+#include <algorithm>
 #include <deque>
+#include <utility>
 #include <vector>
 
 #include "comm/side_stream.h"
@@ -14,6 +16,7 @@ class LateStream : public SideStream {
   Work run(const Work& work) override {
     waiting_.push_back(work);
     int64_t last = ++given_;
+    most_ = std::max(most_, waiting());
     return [this, last] {
       if (done_ >= last) return;
       while (done_ < last) run_next();
@@ -23,6 +26,8 @@ class LateStream : public SideStream {
   // How much had not been run yet, after each join that ran something.
   std::vector<int64_t>& left() { return left_; }
   int64_t waiting() const { return given_ - done_; }
+  // The most that waited at a time since it was asked for last.
+  int64_t most() { return std::exchange(most_, 0); }
 
  private:
   void run_next() {
@@ -33,7 +38,7 @@ class LateStream : public SideStream {
   }
 
   std::deque<Work> waiting_;
-  int64_t given_ = 0, done_ = 0;
+  int64_t given_ = 0, done_ = 0, most_ = 0;
   std::vector<int64_t> left_;
 };
 

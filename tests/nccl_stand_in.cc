@@ -1,7 +1,11 @@
 #include "nccl_stand_in.h"
 
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/flip.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/zeros.h>
 
+#include <thread>
 #include <utility>
 
 #include "base/error.h"
@@ -145,6 +149,7 @@ NcclResult NcclStandIn::destroy(NcclComm comm) {
 }
 
 NcclResult NcclStandIn::abort(NcclComm comm) {
+  while (graph_lives) std::this_thread::yield();
   note(concat("abort of ", of(comm).number));
   std::lock_guard lock(mutex_);
   if (of(comm).ended) wrong_.push_back("aborted after its end");
@@ -177,12 +182,35 @@ NcclResult NcclStandIn::group_start() {
   return kNcclSuccess;
 }
 
+// As ncclTransportP2pSetup() of NCCL 2.28: a group waits for the peers with whom it sends or
+// receives for the first time, whose groups must be the same, the other way round.
+void NcclStandIn::connect(Comm& comm, const std::vector<Communicator::Transfer>& transfers) {
+  using Transfer = Communicator::Transfer;
+  std::map<int, std::pair<Tensor, Tensor>> peers;  // [first to send, to receive]: mine, theirs
+  for (const Transfer& t : transfers) {
+    if (!comm.connected.emplace(t.peer, t.kind).second) continue;
+    auto& [mine, theirs] = peers[t.peer];
+    if (!mine.defined()) mine = at::zeros({2}), theirs = at::zeros({2});
+    mine[t.kind == Transfer::kSend ? 0 : 1] = 1;
+  }
+  std::vector<Transfer> flags;
+  for (auto& [peer, both] : peers) {
+    flags.push_back({Transfer::kSend, peer, both.first});
+    flags.push_back({Transfer::kReceive, peer, both.second});
+  }
+  comm.ranks->exchange(flags);
+  for (auto& [peer, both] : peers)
+    if (!both.first.equal(both.second.flip(0)))
+      wrong_.push_back(concat("a connection with rank ", peer, " that it does not make alike"));
+}
+
 NcclResult NcclStandIn::group_end() {
   note("group_end");
   in_group_ = false;
   auto transfers = std::move(transfers_);
   transfers_.clear();
   if (transfers.empty() || result != kNcclSuccess) return kNcclSuccess;
+  connect(of(transfers_of_), transfers);
   of(transfers_of_).ranks->exchange(transfers);
   return kNcclSuccess;
 }
@@ -243,7 +271,7 @@ NcclResult NcclStandIn::receive(void* data, size_t bytes, int peer, NcclComm com
 CudaEvent NcclStandIn::make_event() {
   std::lock_guard lock(mutex_);
   calls_.push_back("make_event");
-  return *events_.insert(new int(0)).first;
+  return events_.emplace(new int(0), 0).first->first;
 }
 
 void NcclStandIn::free_event(CudaEvent event) {
@@ -257,10 +285,12 @@ void NcclStandIn::record(CudaEvent event, CudaStream stream) {
   if (is_capturing) wrong_.push_back("an event recorded under capture");
   std::lock_guard lock(mutex_);
   if (!events_.contains(event)) wrong_.push_back("an event recorded that is not there");
+  events_[event] = ++recorded_;
 }
 
-bool NcclStandIn::done(CudaEvent) {
-  if (!device_works) return false;
+bool NcclStandIn::done(CudaEvent event) {
+  std::lock_guard lock(mutex_);
+  if (!device_works || events_[event] > does) return false;
   ++ended;
   return true;
 }

@@ -1,10 +1,12 @@
 // Stands in for NCCL and CUDA: records the calls, carries them out on the CPU between ranks that
 // are threads, and fails or waits on demand. What NCCL forbids is noted in `wrong`: two calls at
-// once, a communicator used after its end or before it is ready.
+// once, a communicator used after its end or before it is ready, ranks that first send to each
+// other by one and receive by the other in groups that do not match.
 #pragma once
 #include <atomic>
 #include <condition_variable>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <set>
 #include <vector>
@@ -23,8 +25,10 @@ class NcclStandIn : public NcclApi {
   std::atomic<int> polls_in_progress{0};  // that many of async_error() after each operation
   std::atomic<NcclResult> result{kNcclSuccess}, state{kNcclSuccess};  // of operations, of polls
   std::atomic<bool> device_works{true}, is_capturing{false}, no_id{false};
-  std::atomic<bool> hangs{false};  // operations return only when something is aborted
-  std::atomic<int> ended{0};       // events found done
+  std::atomic<bool> graph_lives{false};  // that holds operations: abort waits for its end
+  std::atomic<bool> hangs{false};        // operations return only when something is aborted
+  std::atomic<int> ended{0};             // events found done
+  std::atomic<int> does{1 << 30};        // so many of the events that are recorded come to be done
 
   std::vector<std::string> calls();
   std::vector<std::string> wrong();
@@ -66,11 +70,13 @@ class NcclStandIn : public NcclApi {
     int polls = 0;
     // What a split makes, and where it is put once this one is ready, as by NCCL.
     NcclComm child = nullptr, *place = nullptr;
+    std::set<std::pair<int, Communicator::Transfer::Kind>> connected = {};
   };
 
   void note(const std::string& call);
   NcclResult operate(NcclComm comm, const std::string& call, const std::function<void()>& work);
   NcclComm add(std::unique_ptr<Communicator> ranks);
+  void connect(Comm& comm, const std::vector<Communicator::Transfer>& transfers);
   Comm& of(NcclComm comm) { return *static_cast<Comm*>(comm); }
 
   Communicator& ranks_;
@@ -79,7 +85,8 @@ class NcclStandIn : public NcclApi {
   bool any_aborted_ = false;
   std::vector<std::string> calls_, wrong_;
   std::vector<std::unique_ptr<Comm>> comms_;
-  std::set<CudaEvent> events_;
+  std::map<CudaEvent, int> events_;  // which one it is of those that were recorded
+  int recorded_ = 0;
   bool in_group_ = false;
   std::vector<Communicator::Transfer> transfers_;
   NcclComm transfers_of_ = nullptr;

@@ -1,5 +1,6 @@
 #include "comm/nccl_communicator.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
@@ -11,6 +12,7 @@
 #include "comm/thread.h"
 #include "comm_cases.h"
 #include "nccl_stand_in.h"
+#include "tiny_run.h"
 
 namespace neox {
 namespace {
@@ -112,6 +114,7 @@ TEST(Nccl, AFailedSendEndsTheGroup) {
   EXPECT_EQ(
       thrown.text,
       "exchange of 14 x Float with rank 0, 0 in group world (rank 0 of 1, operation 2): error 4");
+  a.world.reset();
   EXPECT_EQ(a.nccl->calls(),
             (Strings{"group_start", "send 28 to 0 of 1", "group_end", "abort of 1"}));
 }
@@ -131,6 +134,35 @@ TEST(Nccl, AMeshOfItsSplits) {
     EXPECT_EQ(nccl.count("split"), 7);
     EXPECT_EQ(nccl.count("a split that changes"), 0);
   });
+}
+
+// Steps of as many micro-batches as samples, and of one.
+TEST(Nccl, StepsOfAnyLayoutCallItAsItAllows) {
+  at::set_num_threads(1);
+  for (Layout layout : std::vector<Layout>{{.pp = 2},
+                                           {.pp = 4},
+                                           {.replicate = 2, .shard = 2, .tp = 2},
+                                           {.pp = 3, .shard = 2, .tp = 2}}) {
+    for (int64_t micro : {1, 5}) {
+      std::mutex mutex;
+      std::vector<std::shared_ptr<NcclStandIn>> libraries;
+      TinyOptions options;
+      options.micro = micro;
+      options.model.tied_embedding = true;
+      TinyResult want = TinyRun(layout, options).train(0, 2);
+      options.world = [&](Communicator& threads, Control& control) {
+        auto nccl = std::make_shared<NcclStandIn>(threads);
+        {
+          std::lock_guard lock(mutex);
+          libraries.push_back(nccl);
+        }
+        return nccl_communicator(nccl, control, at::kCPU, kTimes);
+      };
+      TinyResult got = TinyRun(layout, options).train(0, 2);
+      EXPECT_LE(distance(got.state, want.state), 1e-12) << to_string(layout);
+      for (const auto& nccl : libraries) EXPECT_EQ(nccl->wrong(), Strings{}) << to_string(layout);
+    }
+  }
 }
 
 TEST(Nccl, AGroupOfOneIsNoCommunicatorAndAWholeGroupSharesItsParents) {
@@ -242,6 +274,23 @@ TEST(Nccl, AbortWakesAThreadThatWaits) {
   other.join();
 }
 
+// NCCL's abort waits for the end of graphs that hold its operations: what the error unwinds.
+TEST(Nccl, AnErrorIsThrownBeforeCommunicatorsHaveEnded) {
+  Alone a;
+  a.nccl->graph_lives = true;
+  a.nccl->result = 4;
+  std::atomic<bool> thrown = false;
+  std::thread other([&] {
+    thrown_by([&] { a.world->all_reduce(a.t); });
+    thrown = true;
+  });
+  EXPECT_TRUE(soon([&] { return thrown.load(); }));
+  a.nccl->graph_lives = false;
+  other.join();
+  a.world.reset();
+  EXPECT_EQ(a.nccl->count("abort"), 1);
+}
+
 TEST(Nccl, AnOperationThatDoesNotEndIsNamed) {
   Alone a(kShort);
   a.world->all_reduce(a.t);
@@ -264,6 +313,22 @@ TEST(Nccl, WhatEndsInTimeIsLeftAloneHoweverLongTheRun) {
   }
   EXPECT_LE(a.nccl->count("make_event"), 256);
   EXPECT_EQ(a.nccl->count("abort"), 0);
+}
+
+TEST(Nccl, WhatDoesNotEndIsNoticedHoweverFarTheHostIsAhead) {
+  Alone a(kShort);
+  a.nccl->does = 300;
+  a.nccl->device_works = false;
+  for (int i = 0; i < 400; ++i) a.world->all_reduce(a.t);
+  a.nccl->device_works = true;
+  EXPECT_TRUE(soon([&] { return a.nccl->count("abort") > 0; }));
+  EXPECT_LE(a.nccl->count("make_event"), 256);
+  Thrown thrown = thrown_by([&] { a.world->all_reduce(a.t); });
+  EXPECT_TRUE(contains(thrown.text, "operation 401) has not ended within")) << thrown.text;
+}
+
+TEST(Nccl, ACallThatHangsIsWaitedForLongerThanALostRank) {
+  EXPECT_GT(NcclTimes{}.patience, seconds(5));  // the grace of Job::watch()
 }
 
 TEST(Nccl, ACallThatHangsIsAbortedFromOutside) {

@@ -2,6 +2,7 @@
 // and nothing reads them before they are there: with a second stream that is as late as it may be,
 // steps are the same bits.
 #include <ATen/Parallel.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 
@@ -87,6 +88,26 @@ TEST(Publish, IsWaitedForLayerByLayer) {
     Batch batch = TinyRun({}, options).batch(0, 0);
     Pipeline(model).evaluate(1, [&](int64_t) { return batch; });
     EXPECT_EQ(side->left(), (std::vector<int64_t>{17, 14, 11, 8, 5, 2, 0}));
+  });
+}
+
+// Gradients of which the chunk alone is kept take the memory of a few of the 18 buckets.
+TEST(Sync, HoldsFewBucketsThatAreNotKept) {
+  at::set_num_threads(1);
+  run_thread_ranks(2, [](Communicator& world, Control&) {
+    auto side = std::make_shared<LateStream>();
+    TinyOptions options;
+    Mesh mesh({.shard = 2}, world);
+    GptNeoX model(options.model, mesh,
+                  {.dtypes = options.dtypes, .keeping = GradientKeeping::kChunk, .side = side});
+    Batch batch = TinyRun({}, options).batch(0, 0);
+    auto batches = [&](int64_t) { return batch; };
+    Pipeline pipeline(model);
+    pipeline.evaluate(1, batches);  // waits for all parameters
+    EXPECT_EQ(side->most(), 18);
+    pipeline.train(1, batches, at::ones({}, at::kDouble));
+    EXPECT_EQ(side->most(), SideStream::kHeld + 1);
+    EXPECT_EQ(side->waiting(), 0);
   });
 }
 

@@ -48,6 +48,8 @@ struct TinyOptions {
   at::Device device = at::kCPU;
   std::function<std::unique_ptr<GraphRecorder>()> recorder = {};  // of each rank; or none
   std::function<std::shared_ptr<SideStream>()> side = {};         // of each rank; or the device's
+  // Over which a rank trains; or the threads' own.
+  std::function<std::unique_ptr<Communicator>(Communicator& threads, Control&)> world = {};
   OptimizerConfig optimizer{
       .lr = 1e-3, .beta2 = 0.95, .weight_decay = 0.1, .gradient_clipping = 0.5};
 };
@@ -189,7 +191,9 @@ class TinyRun {
     const Hook &begin, &end;
   };
 
-  void run_rank(Communicator& world, Control& control, const Steps& steps, TinyResult& result) {
+  void run_rank(Communicator& threads, Control& control, const Steps& steps, TinyResult& result) {
+    auto made = options_.world ? options_.world(threads, control) : nullptr;
+    Communicator& world = made ? *made : threads;
     Mesh mesh(layout_, world);
     ModelOptions model_options{
         .start = steps.begin ? ModelOptions::kZeros : ModelOptions::kInitialValues,

@@ -1,6 +1,7 @@
 #include "checkpoint/snapshot.h"
 
 #include <ATen/ops/from_blob.h>
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/Event.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/StreamGuard.h>
@@ -67,6 +68,16 @@ struct Snapshot::Device {
         guard(device.type()),
         side(guard.getStreamFromGlobalPool(device)),
         copied(device.type()) {}
+  // Threads begin on the first GPU, where these calls would take a context of another rank's
+  // memory.
+  bool pin(Memory& memory) const {
+    c10::DeviceGuard on(place);
+    return pin_memory(memory.data, memory.bytes);
+  }
+  void wait() const {
+    c10::DeviceGuard on(place);
+    copied.synchronize();
+  }
   c10::Device place;
   c10::impl::VirtualGuardImpl guard;
   c10::Stream side;
@@ -84,7 +95,7 @@ Snapshot::Snapshot(std::span<const StateChunk> chunks) {
     at += pages_of(chunk);
     if (chunk.data.is_cpu() || device_) continue;
     device_ = std::make_unique<Device>(chunk.data.device());
-    memory_->pinned = pin_memory(memory_->data, memory_->bytes);
+    memory_->pinned = device_->pin(*memory_);
   }
 }
 
@@ -158,7 +169,7 @@ void Snapshot::set_copying(bool copying) {
 std::span<const StateChunk> Snapshot::finish() {
   try {
     copy_on_cpu();
-    if (device_) device_->copied.synchronize();
+    if (device_) device_->wait();
   } catch (...) {
     set_copying(false);
     throw;

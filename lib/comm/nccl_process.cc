@@ -1,7 +1,6 @@
 #include "comm/nccl_process.h"
 
 #include <exception>
-#include <vector>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -40,6 +39,7 @@ NcclProcess::~NcclProcess() {
   if (left) abort(concat("rank ", rank_, " failed"));
   changed_.notify_all();
   watchdog_.join();
+  for (std::thread& thread : aborts_) thread.join();
   for (Slot& slot : ring_)
     if (slot.event) api_->free_event(slot.event);
 }
@@ -108,20 +108,15 @@ void NcclProcess::abort(const std::string& reason) {
   changed_.notify_all();
   log_warning(reason, "; on this rank: ", where_it_stands());
   std::unique_lock lock(calls_, times_.patience);
-  std::vector<NcclComm> comms;
-  {
-    std::lock_guard state(state_);
-    for (NcclHandle& handle : handles_)
-      if (NcclComm comm = handle.comm.exchange(nullptr)) comms.push_back(comm);
-  }
-  // At once: each waits for its kernels, which may stand behind those of another communicator.
-  std::vector<std::thread> threads;
-  for (NcclComm comm : comms)
-    threads.emplace_back([this, comm] {
-      api_->enter_thread();
-      api_->abort(comm);
-    });
-  for (std::thread& thread : threads) thread.join();
+  std::lock_guard state(state_);
+  // At once: each waits for its kernels, which may stand behind those of another communicator, and
+  // for the end of graphs that hold its operations, which this thread may have.
+  for (NcclHandle& handle : handles_)
+    if (NcclComm comm = handle.comm.exchange(nullptr))
+      aborts_.emplace_back([this, comm] {
+        api_->enter_thread();
+        api_->abort(comm);
+      });
 }
 
 std::string NcclProcess::where_it_stands() {
@@ -192,17 +187,19 @@ void NcclProcess::check_alive() {
 }
 
 // One thread at a time runs operations, so the slot taken is still free when it is filled. Where
-// the ring is full, the operations in it are older and will be named.
+// the ring is full, its newest slot is for the newest operation, so that none is behind the last.
 void NcclProcess::record(const NcclOperation& operation, CudaStream stream) {
   Slot* slot = nullptr;
+  bool full = false;
   {
     std::lock_guard lock(state_);
-    if (next_ - oldest_ == ring_.size()) return;
-    slot = &ring_[next_ % ring_.size()];
+    full = next_ - oldest_ == ring_.size();
+    slot = &ring_[(full ? next_ - 1 : next_) % ring_.size()];
+    slot->operation = operation;
   }
   if (!slot->event) slot->event = api_->make_event();
-  slot->operation = operation;
   api_->record(slot->event, stream);
+  if (full) return;
   std::lock_guard lock(state_);
   if (oldest_ == next_) progress_ = operation.since;
   ++next_;

@@ -19,6 +19,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "comm/nccl_api.h"
 
@@ -27,8 +28,10 @@ namespace neox {
 struct NcclTimes {
   std::chrono::milliseconds deadline{600'000};  // of an operation, of init, split and finalize
   std::chrono::milliseconds poll{200};          // of the watchdog
-  // Abort waits so long for a call of another thread, then goes on: that call hangs.
-  std::chrono::milliseconds patience{2'000};
+  // Abort waits so long for a call of another thread, then goes on: that call hangs, and may crash
+  // as its communicator is freed. Longer than the grace after which the loss of a rank ends this
+  // process (rendezvous/job.h).
+  std::chrono::milliseconds patience{10'000};
 };
 
 struct NcclHandle {
@@ -84,7 +87,8 @@ class NcclProcess {
   // error is told to the other ranks first.
   void end(NcclGroup& group) noexcept;
 
-  // Any thread. The first reason stays.
+  // Any thread. The first reason stays. Communicators are ended by threads that nothing but this
+  // object's end waits for.
   void abort(const std::string& reason);
   void check_alive();  // throws (76) the reason after an abort
 
@@ -125,6 +129,7 @@ class NcclProcess {
   size_t oldest_ = 0, next_ = 0;  // slots in flight, modulo the ring's size
   Clock::time_point progress_ = Clock::now();
   std::thread watchdog_;
+  std::vector<std::thread> aborts_;
 };
 
 }  // namespace neox

@@ -5,6 +5,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <memory>
+#include <utility>
 
 namespace neox {
 namespace {
@@ -37,6 +38,19 @@ SideStream::Work SideStream::run(const Work& work) {
   }
   end->record(*stream_);
   return [work, end, device] { end->block(stream_of_this_thread(device)); };
+}
+
+SideStream::Work SideStream::run_holding(const Work& work) {
+  auto join = std::make_shared<Work>(run(work));
+  Work once = [join] {
+    if (Work first = std::exchange(*join, nullptr)) first();
+  };
+  held_.push_back(once);
+  if (held_.size() > kHeld) {
+    held_.front()();
+    held_.pop_front();
+  }
+  return once;
 }
 
 }  // namespace neox

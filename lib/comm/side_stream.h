@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Stream.h>
 
+#include <deque>
 #include <functional>
 #include <optional>
 
@@ -21,9 +22,14 @@ class SideStream {
   // the thread that calls it is given from then on runs behind the work. It holds what `work`
   // holds; the tensors that are used must stay as they are until it is called. Empty: all is done.
   virtual Work run(const Work& work);
+  // The same of work that holds memory, which is to be used again: of its joins all but the last
+  // kHeld are called here. Those that it returns may be called all the same.
+  Work run_holding(const Work& work);
+  static constexpr size_t kHeld = 4;
 
  private:
   std::optional<c10::Stream> stream_;
+  std::deque<Work> held_;
 };
 
 }  // namespace neox

@@ -79,7 +79,7 @@ GpuChoice choose_gpu(int visible, const ProcessInfo& process, const Environment&
   std::string allotted = gpus_allotted(env);
   fail(Exit::kUsage, process.host, ": ", process.local_size, " ranks run on this node, but ",
        visible, " GPUs are visible", allotted.empty() ? "" : " (" + allotted + ")",
-       ": ask for --gpus-per-node=", process.local_size, ", or start ", visible,
+       ": ask for --gpus-per-node=", process.local_size, " without --gpu-bind, or start ", visible,
        " ranks on a node (--ntasks-per-node)");
 }
 

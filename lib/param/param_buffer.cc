@@ -155,7 +155,7 @@ void ParamBuffer::sync() {
     leaves_[i].mutable_grad().reset();
   }
   at::Tensor mine = at::zeros_like(chunk_grad_);
-  sum_ = options_.side->run([this, full, mine]() mutable {
+  sum_ = options_.side->run_holding([this, full, mine]() mutable {
     sharing_.shard->reduce_scatter(full, mine);
     chunk_grad_.add_(mine);
     sum_chunk();

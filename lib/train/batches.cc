@@ -1,6 +1,7 @@
 #include "train/batches.h"
 
 #include <ATen/ops/empty.h>
+#include <c10/core/DeviceGuard.h>
 
 #include <algorithm>
 
@@ -22,7 +23,11 @@ Batch Batches::get(int64_t first, int64_t m) {
   HostBatch host = known ? ahead_.get() : read(place);
   if (form_.read == BatchForm::Read::kAhead) {
     expected_ = behind(place);
-    ahead_ = std::async(std::launch::async, [this, next = expected_] { return read(next); });
+    ahead_ = std::async(std::launch::async, [this, next = expected_] {
+      // A thread begins on the first GPU, where pinned memory would take a context of its own.
+      c10::DeviceGuard on(device_);
+      return read(next);
+    });
   }
   auto there = [this](const Tensor& x) { return x.defined() ? x.to(device_, true) : x; };
   Tensor tokens = there(host.tokens);

@@ -35,6 +35,7 @@ std::optional<double> Trainer::evaluate(Split split, int64_t index) {
         {sum.loss, sum.weight, at::full_like(sum.loss, wants_stop().empty() ? 0.0 : 1.0)});
     mesh.world().all_reduce(totals);
     totals = totals.cpu();
+    mesh.world().exchange({});  // as in read_report()
     const auto* v = totals.const_data_ptr<double>();
     loss += v[0];
     weight += v[1];

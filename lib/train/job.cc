@@ -30,15 +30,18 @@
 namespace neox {
 namespace {
 
-JoinOptions join_options(const Config& config, const Environment& env, const StopFlag& stop) {
+JoinOptions join_options(const Config& config, const Environment& env, const RunPlace& place) {
   JoinOptions options;
   options.mpi_plugin = variable(env, "NEOX_MPI_PLUGIN");
-  options.must_agree = {{"the build of neox-train", concat(kVersion, " ", build_id())},
-                        {"the version of LibTorch", TORCH_VERSION}};
+  bool gpu = place.device.is_cuda();
+  options.must_agree = {
+      {"the build of neox-train", concat(kVersion, " ", build_id())},
+      {"the version of LibTorch", TORCH_VERSION},
+      {"what ranks talk through", gpu ? "NCCL " + nccl_version_text(nccl_version()) : "MPI"}};
   for (const Setting& setting : config.settings)
     if (setting.effect != Effect::kNone)
       options.must_agree.emplace_back(setting.key, setting.value);
-  options.poll = [&stop] {
+  options.poll = [&stop = place.stop] {
     if (int signal = stop.load())
       fail(Exit::kRequeue, "asked to stop by ", signal_name(signal),
            " before all ranks had arrived");
@@ -125,17 +128,17 @@ class Abortable {
 Exit train_process(const Config& config, const ProcessInfo& process, const Environment& env,
                    const RunPlace& place) {
   Abortable abortable;  // outlives the job, whose thread uses it
-  auto job = join(process, join_options(config, env, place.stop));
+  auto job = join(process, join_options(config, env, place));
   if (process.rank == 0) say_job(config, *job, place.device, env);
   check_devices_differ(place.device, process, job->control());
   WorldOptions options{.mpi_plugin = variable(env, "NEOX_MPI_PLUGIN")};
   // A rank may be lost before there is a world (the process then ends after the grace), and while
   // this one leaves it.
   job->watch([&](const std::string& reason) { abortable.abort(reason); }, place.stop);
-  std::shared_ptr<Communicator> world =
-      world_communicator(process, job->control(), place.device, options);
-  abortable.set(world);
+  std::shared_ptr<Communicator> world;
   try {
+    world = world_communicator(process, job->control(), place.device, options);
+    abortable.set(world);
     Exit exit = train_in_job(config, *job, *world, place);
     job->control().barrier();  // rank 0, whose store the others need, is not gone before them
     return exit;
@@ -143,7 +146,8 @@ Exit train_process(const Config& config, const ProcessInfo& process, const Envir
     job->check_all_alive();  // throws what this error comes of, where another rank is lost
     const auto* error = dynamic_cast<const Error*>(&e);
     job->failed(e.what(), error ? error->exit() : Exit::kInternal);
-    world->abort(concat("rank ", process.rank, " on ", process.host, " failed: ", e.what()));
+    if (world)
+      world->abort(concat("rank ", process.rank, " on ", process.host, " failed: ", e.what()));
     throw;
   }
 }

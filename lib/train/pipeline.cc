@@ -6,6 +6,7 @@
 #include <ATen/record_function.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace neox {
 namespace {
@@ -56,7 +57,21 @@ Pipeline::Pipeline(GptNeoX& model, GraphRecorder* recorder)
 
 Pipeline::~Pipeline() = default;
 
+// NCCL connects two ranks in the groups in which they first send or receive, and hangs or fails
+// where these are not the same on both: with fewer micro-batches than stages one sends and receives
+// together what the other does apart.
+void Pipeline::meet_neighbours() {
+  std::vector<Transfer> both;
+  for (int peer : {pp_.rank() - 1, pp_.rank() + 1}) {
+    if (peer < 0 || peer >= pp_.size()) continue;
+    both.push_back({Transfer::kSend, peer, at::zeros({1}, model_.hidden_options())});
+    both.push_back({Transfer::kReceive, peer, at::zeros({1}, model_.hidden_options())});
+  }
+  pp_.exchange(both);
+}
+
 LossSum Pipeline::train(int64_t microbatches, const BatchSource& batches, const Tensor& seed) {
+  if (!std::exchange(met_, true)) meet_neighbours();
   begin_.begin({});
   begin_.run([this] {
     for (ParamBuffer* buffer : model_.buffers()) buffer->begin_step();

@@ -50,6 +50,7 @@ class Pipeline {
   void forward_pass(Slot& slot);
   void backward_pass(Slot& slot);
   Slot& slot_of(int64_t m, const Run& run);
+  void meet_neighbours();
   void flush();
   bool first() const { return model_.mesh().first_stage(); }
   bool last() const { return model_.mesh().last_stage(); }
@@ -62,6 +63,7 @@ class Pipeline {
   Replay begin_;  // clears gradients
   std::map<std::pair<int64_t, bool>, std::unique_ptr<Slot>> slots_;
   std::vector<Communicator::Transfer> pending_;
+  bool met_ = false;  // the neighbours
 };
 
 }  // namespace neox

@@ -44,7 +44,9 @@ const char* name_of(Precision precision) {
   }
 }
 
-ModelOptions model_options(const Config& config, bool resumes, at::Device device) {
+std::unique_ptr<GraphRecorder> no_recorder(at::Device) { return nullptr; }
+
+ModelOptions model_options(const Config& config, bool resumes, int ranks, at::Device device) {
   bool zero2 = config.layout.zero_stage >= 2;
   return {.start = resumes ? ModelOptions::kZeros : ModelOptions::kInitialValues,
           .dtypes = dtypes_of(config.precision.type),
@@ -53,7 +55,8 @@ ModelOptions model_options(const Config& config, bool resumes, at::Device device
           .recompute_layers = config.train.recompute ? config.train.recompute_layers : 0,
           .seed = config.train.seed,
           .partition = config.layout.partition_method,
-          .chunking = chunking_of(config.optimizer)};
+          .chunking = chunking_of(config.optimizer),
+          .recorder = is_recorded(config.train, ranks) ? graph_recorder : no_recorder};
 }
 
 BoundaryRules boundary_rules(const Config& config, const Tokenizer* tokenizer) {
@@ -126,7 +129,7 @@ Exit train_rank(Config config, Communicator& world, Control& control, const RunP
   if (first)
     for (const std::string& warning : sampler.warnings()) log_warning(warning);
   bool resumes = start.checkpoint.has_value();
-  GptNeoX model(config.model, mesh, model_options(config, resumes, place.device));
+  GptNeoX model(config.model, mesh, model_options(config, resumes, world.size(), place.device));
   TimeLimit limit(place.allocation_left, config.train.exit_duration, guessed_save(config.model));
   TrainerParts parts{config,     model, sampler,    tokenizer.get(),  control,
                      place.stop, limit, place.life, place.ranks_here, boundaries};

@@ -84,7 +84,7 @@ Trainer::Trainer(const TrainerParts& parts, Start start)
       prompts_(tokens_of_prompts(parts)),
       batch_(start.batch),
       state_(start.state),
-      recorder_(parts.config.train.cuda_graph.value_or(parts.control.size() == 1)
+      recorder_(is_recorded(parts.config.train, parts.control.size())
                     ? graph_recorder(parts.model.hidden_options().device())
                     : nullptr),
       step_(parts.model, parts.config,

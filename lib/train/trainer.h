@@ -34,6 +34,12 @@ struct TrainerParts {  // all must outlive the trainer
   BoundaryRules boundaries = {};
 };
 
+// Whether steps, of training and of samples, are recorded as CUDA graphs. By default not where
+// several ranks train: what goes wrong in a recording of one of them may hang the others.
+inline bool is_recorded(const TrainConfig& config, int ranks) {
+  return config.cuda_graph.value_or(ranks == 1);
+}
+
 class Trainer {
  public:
   // Collective. Loads the checkpoint's state where there is one.

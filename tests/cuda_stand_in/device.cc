@@ -5,11 +5,24 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <set>
 
 namespace cuda_stand_in {
 namespace {
 thread_local cudaError_t last_error = cudaSuccess;
+thread_local int current_device = 0;
+
+std::set<int>& contexts() {
+  static auto* all = new std::set<int>;
+  return *all;
 }
+
+int num_devices() {
+  const char* text = std::getenv("CUDA_STAND_IN_DEVICES");
+  return text ? std::stoi(text) : 1;
+}
+
+}  // namespace
 
 std::lock_guard<std::recursive_mutex> lock() {
   static auto* mutex = new std::recursive_mutex;
@@ -30,15 +43,26 @@ cudaError_t refuse(cudaError_t error, const std::string& what) {
   return last_error = error;
 }
 
+void use_context(const char* call) {
+  auto guard = lock();
+  if (!contexts().insert(current_device).second || contexts().size() == 1) return;
+  refuse(cudaErrorDevicesUnavailable,
+         concat(call, " by a thread whose current GPU is ", current_device, ", not the process's"));
+}
+
 }  // namespace cuda_stand_in
 
 using namespace cuda_stand_in;
 
 extern "C" {
 
-cudaError_t cudaGetDeviceCount(int* count) { return *count = 1, cudaSuccess; }
-cudaError_t cudaGetDevice(int* device) { return *device = 0, cudaSuccess; }
-cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+cudaError_t cudaGetDeviceCount(int* count) { return *count = num_devices(), cudaSuccess; }
+cudaError_t cudaGetDevice(int* device) { return *device = current_device, cudaSuccess; }
+cudaError_t cudaSetDevice(int device) {
+  current_device = device;
+  use_context("cudaSetDevice");
+  return cudaSuccess;
+}
 cudaError_t cudaDeviceCanAccessPeer(int* can, int, int) { return *can = 0, cudaSuccess; }
 cudaError_t cudaDriverGetVersion(int* version) { return *version = kVersion, cudaSuccess; }
 cudaError_t cudaRuntimeGetVersion(int* version) { return *version = kVersion, cudaSuccess; }
@@ -52,8 +76,8 @@ cudaError_t cudaGetLastError() {
   return error;
 }
 
-cudaError_t cudaDeviceGetPCIBusId(char* text, int size, int) {
-  std::snprintf(text, static_cast<size_t>(size), "0000:00:1e.0");
+cudaError_t cudaDeviceGetPCIBusId(char* text, int size, int device) {
+  std::snprintf(text, static_cast<size_t>(size), "0000:%02x:00.0", 0x1e + device);
   return cudaSuccess;
 }
 
@@ -63,8 +87,9 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
   return cudaSuccess;
 }
 
-cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int) {
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int device) {
   *p = {};
+  p->uuid.bytes[0] = static_cast<char>(device);
   std::strcpy(p->name, "NVIDIA H200 (stand-in)");
   p->major = 9;
   p->totalGlobalMem = kMemory;
@@ -131,9 +156,10 @@ int cuDriverGetVersion(int* version) { return *version = kVersion, 0; }
 int cuCtxSetCurrent(void*) { return 0; }
 int cuCtxGetCurrent(void** context) { return *context = &last_error, 0; }
 int cuDevicePrimaryCtxRetain(void** context, int) { return *context = &last_error, 0; }
-int cuDevicePrimaryCtxGetState(int, unsigned* flags, int* active) {
+int cuDevicePrimaryCtxGetState(int device, unsigned* flags, int* active) {
+  auto guard = lock();
   *flags = 0;
-  *active = 1;
+  *active = contexts().contains(device);
   return 0;
 }
 

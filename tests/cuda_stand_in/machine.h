@@ -1,6 +1,6 @@
 // A GPU that does everything but arithmetic, for a process on a machine that has none: what
 // LibTorch and our kernels call of CUDA's runtime and driver, of cuBLAS and cuDNN. It is
-// preloaded (LD_PRELOAD=libcuda.so.1), and stands for one H200.
+// preloaded (LD_PRELOAD=libcuda.so.1), and stands for an H200.
 //
 // - Device memory is the host's. Streams keep what they were given until somebody waits for it:
 //   later than any GPU, so that memory that is used again too early shows.
@@ -11,8 +11,11 @@
 //   said on the error output with "refused"; copies of pageable memory in a capture, too, because
 //   a replay would read what lies there then.
 // - CUDA_STAND_IN_LOG=FILE: one line for each launch, copy, wait and allocation.
-// - CUDA_STAND_IN_READS="1.0 7": where the host reads as many numbers of 8 bytes, it finds these,
-//   doubles where they have a point, so that a program goes on that looks at its results.
+// - CUDA_STAND_IN_READS="1.0 7, 3": where the host reads as many numbers of 8 bytes as a list has,
+//   it finds these, doubles where they have a point, so that a program goes on that looks at its
+//   results.
+// - CUDA_STAND_IN_DEVICES=N: so many GPUs. A process that takes memory for a context on a second
+//   one, as each thread does that forgets to say which is its own, is refused.
 //
 // One lock holds for all functions.
 #pragma once
@@ -44,6 +47,8 @@ void enqueue(cudaStream_t stream, const std::string& what, std::function<void()>
 bool is_captured(cudaStream_t stream);
 void wait_for(cudaStream_t stream);
 void wait_for_all();
+// The calling thread's current GPU has a context from now on.
+void use_context(const char* call);
 // An error where a capture forbids a call that might wait; it ends that capture.
 cudaError_t check_no_capture(const char* call);
 

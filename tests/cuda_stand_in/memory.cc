@@ -66,24 +66,29 @@ cudaError_t release(void* block) {
 
 void copy(void* to, const void* from, size_t bytes) { std::memmove(to, from, bytes); }
 
-// The numbers of CUDA_STAND_IN_READS, as the bytes of 8 each.
-const std::vector<uint64_t>& numbers_to_read() {
-  static const auto* numbers = [] {
+// The lists of CUDA_STAND_IN_READS, as the bytes of 8 for each number, by how many they are.
+const std::map<size_t, std::vector<uint64_t>>& lists_to_read() {
+  static const auto* lists = [] {
     const char* text = std::getenv("CUDA_STAND_IN_READS");
-    std::istringstream words(text ? text : "");
-    auto* all = new std::vector<uint64_t>;
-    for (std::string word; words >> word;)
-      all->push_back(word.find('.') == std::string::npos
-                         ? std::stoull(word)
-                         : std::bit_cast<uint64_t>(std::stod(word)));
+    std::istringstream parts(text ? text : "");
+    auto* all = new std::map<size_t, std::vector<uint64_t>>;
+    for (std::string part; std::getline(parts, part, ',');) {
+      std::istringstream words(part);
+      std::vector<uint64_t> list;
+      for (std::string word; words >> word;)
+        list.push_back(word.find('.') == std::string::npos
+                           ? std::stoull(word)
+                           : std::bit_cast<uint64_t>(std::stod(word)));
+      all->emplace(8 * list.size(), list);
+    }
     return all;
   }();
-  return *numbers;
+  return *lists;
 }
 
 void read_back(void* to, const void* from, size_t bytes) {
-  const std::vector<uint64_t>& numbers = numbers_to_read();
-  copy(to, bytes == 8 * numbers.size() ? numbers.data() : from, bytes);
+  auto list = lists_to_read().find(bytes);
+  copy(to, list == lists_to_read().end() ? from : list->second.data(), bytes);
 }
 
 // Zeros in whole pages take no memory.
@@ -113,6 +118,7 @@ using namespace cuda_stand_in;
 extern "C" {
 
 cudaError_t cudaMalloc(void** to, size_t bytes) {
+  use_context("cudaMalloc");
   auto guard = lock();
   if (auto error = check_no_capture("cudaMalloc")) return error;
   note(concat("allocates ", bytes));
@@ -128,6 +134,7 @@ cudaError_t cudaFree(void* block) {
 }
 
 cudaError_t cudaHostAlloc(void** to, size_t bytes, unsigned) {
+  use_context("cudaHostAlloc");
   auto guard = lock();
   if (auto error = check_no_capture("cudaHostAlloc")) return error;
   note(concat("allocates pinned ", bytes));
@@ -141,6 +148,7 @@ cudaError_t cudaFreeHost(void* block) {
 }
 
 cudaError_t cudaHostRegister(void* block, size_t bytes, unsigned) {
+  use_context("cudaHostRegister");
   auto guard = lock();
   note(concat("pins ", bytes));
   memory().blocks[static_cast<char*>(block)] = {bytes, false};
@@ -148,6 +156,7 @@ cudaError_t cudaHostRegister(void* block, size_t bytes, unsigned) {
 }
 
 cudaError_t cudaHostUnregister(void* block) {
+  use_context("cudaHostUnregister");
   auto guard = lock();
   wait_for_all();
   memory().blocks.erase(static_cast<char*>(block));
@@ -176,19 +185,20 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
 // Of pageable memory at once, as CUDA stages it.
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind,
                             cudaStream_t stream) {
+  use_context("cudaMemcpyAsync");
   auto guard = lock();
   std::string source = kind_of(from), target = kind_of(to),
               what = concat("copy of ", bytes, ", ", source, " to ", target);
   bool staged = source == "pageable" || target == "pageable";
+  bool back = source == "device" && target != "device";
   if (staged && is_captured(stream))
     return refuse(cudaErrorStreamCaptureUnsupported, what + " in a capture");
   if (staged) {
     note("wait for a " + what);
     wait_for(stream);
-    copy(to, from, bytes);
+    (back ? read_back : copy)(to, from, bytes);
     return cudaSuccess;
   }
-  bool back = source == "device" && target == "pinned";
   enqueue(stream, what, [=] { (back ? read_back : copy)(to, from, bytes); });
   return cudaSuccess;
 }

@@ -158,6 +158,7 @@ using namespace cuda_stand_in;
 extern "C" {
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int) {
+  use_context("cudaStreamCreateWithPriority");
   auto guard = lock();
   auto* s = new Stream{.id = ++streams().num_streams};
   streams().all.insert(s);
@@ -173,6 +174,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  use_context("cudaStreamSynchronize");
   auto guard = lock();
   Stream* s = stream_of(stream);
   if (s->capture)
@@ -185,6 +187,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 
 // Something is always left for the first who asks.
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  use_context("cudaStreamQuery");
   auto guard = lock();
   Stream* s = stream_of(stream);
   if (s->capture)
@@ -204,6 +207,7 @@ cudaError_t cudaDeviceSynchronize() {
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t handle, unsigned) {
+  use_context("cudaStreamWaitEvent");
   auto guard = lock();
   Stream* s = stream_of(stream);
   auto* event = reinterpret_cast<Event*>(handle);
@@ -226,6 +230,7 @@ cudaError_t cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback_t call
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  use_context("cudaEventCreateWithFlags");
   *event = reinterpret_cast<cudaEvent_t>(new Event);
   return cudaSuccess;
 }
@@ -233,12 +238,14 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
 cudaError_t cudaEventCreate(cudaEvent_t* event) { return cudaEventCreateWithFlags(event, 0); }
 
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  use_context("cudaEventDestroy");
   auto guard = lock();
   delete reinterpret_cast<Event*>(event);
   return cudaSuccess;
 }
 
 cudaError_t cudaEventRecordWithFlags(cudaEvent_t handle, cudaStream_t stream, unsigned) {
+  use_context("cudaEventRecordWithFlags");
   auto guard = lock();
   Stream* s = stream_of(stream);
   auto* event = reinterpret_cast<Event*>(handle);
@@ -257,6 +264,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 
 // What was recorded is not ready for the first two who ask.
 cudaError_t cudaEventQuery(cudaEvent_t handle) {
+  use_context("cudaEventQuery");
   auto guard = lock();
   auto* event = reinterpret_cast<Event*>(handle);
   if (event->capture)
@@ -270,6 +278,7 @@ cudaError_t cudaEventQuery(cudaEvent_t handle) {
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t handle) {
+  use_context("cudaEventSynchronize");
   auto guard = lock();
   auto* event = reinterpret_cast<Event*>(handle);
   if (event->capture)
@@ -283,6 +292,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t handle) {
 }
 
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t, cudaEvent_t) {
+  use_context("cudaEventElapsedTime");
   *milliseconds = 1;
   return cudaSuccess;
 }
@@ -346,6 +356,7 @@ cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatu
 }
 
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
+  use_context("cudaThreadExchangeStreamCaptureMode");
   std::swap(thread_mode, *mode);
   return cudaSuccess;
 }
