@@ -75,8 +75,9 @@ function(neox_module name)
   target_link_libraries(neox_${name} PUBLIC ${ARG_DEPS} ${ARG_LINK})
   neox_precompile(neox_${name} code)
   set_target_properties(neox_${name} PROPERTIES UNITY_BUILD ${NEOX_COMPILE_TOGETHER})
-  # Constants of kernels have the same names in many files; newer versions of CMake would join these, too.
-  list(FILTER sources INCLUDE REGEX "\\.cu$")
+  # Alone stay kernels, whose constants have the same names in many files (newer versions of CMake would join them, too),
+  # and what stands in for them, which tests replace.
+  list(FILTER sources INCLUDE REGEX "(\\.cu|/no_[a-z]+\\.cc)$")
   set_property(SOURCE ${sources} PROPERTY SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
 

@@ -2,8 +2,19 @@
 
 #include <gtest/gtest.h>
 
+#include "base/program.h"
+
 namespace neox {
 namespace {
+
+TEST(ExitOf, OnlyABrokenGpuAsksForOtherNodes) {
+  const std::string broken = "CUDA error: uncorrectable ECC error encountered";
+  EXPECT_EQ(exit_of(std::runtime_error(broken)), Exit::kPeerLost);
+  EXPECT_EQ(exit_of(Error(Exit::kInternal, "NCCL: " + broken)), Exit::kPeerLost);
+  EXPECT_EQ(exit_of(Error(Exit::kIo, broken)), Exit::kIo);
+  EXPECT_EQ(exit_of(std::runtime_error("CUDA error: an illegal memory access was encountered")),
+            Exit::kInternal);
+}
 
 TEST(Text, HumanNumbersHaveThreeDigits) {
   EXPECT_EQ(human_bytes(1'250'000'000), "1.25 GB");

@@ -117,21 +117,27 @@ void occupy_closed_streams() {
 
 }  // namespace
 
+Exit exit_of(const std::exception& e) {
+  const auto* error = dynamic_cast<const Error*>(&e);
+  Exit exit = error ? error->exit() : Exit::kInternal;
+  std::string_view text = e.what();
+  bool broken = text.find("uncorrectable ECC error") != text.npos ||
+                text.find("uncorrectable NVLink error") != text.npos;
+  return broken && exit == Exit::kInternal ? Exit::kPeerLost : exit;
+}
+
 int run_program(const std::string& name, const std::function<int()>& body) {
   // A limit on the size of files (ulimit -f) becomes an error of the write, which has a message.
   std::signal(SIGXFSZ, SIG_IGN);
   occupy_closed_streams();
   try {
     return end_output(body());
-  } catch (const Error& e) {
-    std::cerr << name << ": " << shown(e.what()) << "\n";
-    return static_cast<int>(e.exit());
   } catch (const std::bad_alloc&) {
     std::cerr << name << ": out of memory\n";
     return static_cast<int>(Exit::kInternal);
   } catch (const std::exception& e) {
     std::cerr << name << ": " << shown(e.what()) << "\n";
-    return static_cast<int>(Exit::kInternal);
+    return static_cast<int>(exit_of(e));
   }
 }
 

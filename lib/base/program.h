@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
+
 namespace neox {
 
 struct ProgramInfo {
@@ -80,6 +82,11 @@ class Program {
   boost::program_options::positional_options_description positional_;
   boost::program_options::variables_map args_;
 };
+
+// The code of a program that ends by this: an Error's own; kPeerLost where CUDA says that memory or
+// link of the GPU are broken (cudaErrorECCUncorrectable, cudaErrorNvlinkUncorrectable), which the
+// same program survives on another GPU; else kInternal.
+Exit exit_of(const std::exception& e);
 
 // Runs the body and turns what it throws into "<name>: <message>" on stderr and an exit code.
 int run_program(const std::string& name, const std::function<int()>& body);

@@ -9,6 +9,7 @@
 #include "base/build_id.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/program.h"
 #include "base/signals.h"
 #include "base/text.h"
 #include "base/version.h"
@@ -144,8 +145,7 @@ Exit train_process(const Config& config, const ProcessInfo& process, const Envir
     return exit;
   } catch (const std::exception& e) {
     job->check_all_alive();  // throws what this error comes of, where another rank is lost
-    const auto* error = dynamic_cast<const Error*>(&e);
-    job->failed(e.what(), error ? error->exit() : Exit::kInternal);
+    job->failed(e.what(), exit_of(e));
     if (world)
       world->abort(concat("rank ", process.rank, " on ", process.host, " failed: ", e.what()));
     throw;
@@ -170,10 +170,8 @@ Exit train(const Config& config, const ProcessInfo& process, const Environment& 
   set_log_rank(process.rank, process.size);
   try {
     return train_process(config, process, env, place);
-  } catch (const Error& e) {
-    fail(e.exit(), "rank ", process.rank, " on ", process.host, ": ", e.what());
   } catch (const std::exception& e) {
-    fail(Exit::kInternal, "rank ", process.rank, " on ", process.host, ": ", e.what());
+    fail(exit_of(e), "rank ", process.rank, " on ", process.host, ": ", e.what());
   }
 }
 

@@ -13,8 +13,8 @@ namespace neox {
 
 class StepProfiler {
  public:
-  // of: the rank whose steps these are, and whether it works on a GPU. Throws (64) where another rank
-  // in this process is profiled.
+  // of: the rank whose steps these are, and whether it works on a GPU. Throws (64) where another
+  // rank in this process is profiled.
   struct Of {
     int rank = 0;
     bool gpu = false;
