@@ -17,6 +17,7 @@
 //                     train/grad_norm  train/tokens (seen so far)             (these two are ours)
 //   each log interval runtime/samples_per_sec  runtime/iteration_time (s)  runtime/steps_per_sec
 //                     runtime/tokens_per_sec  runtime/flops_per_sec_per_gpu
+//   each checkpoint   runtime/save_time (s that training stood for it; ours)
 //   each evaluation   validation/lm_loss  validation/lm_loss_ppl  test/lm_loss  test/lm_loss_ppl
 //   text              config (the effective one)  samples (generated)
 #pragma once

@@ -112,6 +112,10 @@ void Report::samples(int64_t iteration, const std::string& text) {
   metrics_->text(iteration, "samples", text);
 }
 
+void Report::saved(int64_t iteration, double seconds) {
+  if (options_.speaks) metrics_->write(iteration, {{"runtime/save_time", seconds}});
+}
+
 void Report::pause() { paused_ = Clock::now(); }
 
 void Report::resume() {

@@ -30,6 +30,7 @@ class Report {
   void step(int64_t iteration, const StepReport& step, std::optional<double> seconds = {});
   void evaluation(int64_t iteration, const char* split, double loss);
   void samples(int64_t iteration, const std::string& text);
+  void saved(int64_t iteration, double seconds);  // that training stood for it
   // What holds this rank's memory, by the greatest there was so far.
   void memory(const TrainStep::Memory& parts);
   // Time that is no training: evaluation, saving.

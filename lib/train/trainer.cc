@@ -263,7 +263,9 @@ void Trainer::save() {
   const CheckpointConfig& c = p_.config.checkpoint;
   if (c.save.empty()) return;
   report_.pause();
-  auto start = TimeLimit::Clock::now();
+  auto seconds = [start = TimeLimit::Clock::now()] {
+    return TimeLimit::Seconds(TimeLimit::Clock::now() - start).count();
+  };
   LossScale::State scale = step_.loss_scale().state();
   state_.optimizer_steps = step_.optimizer_steps();
   state_.loss_scale = scale.scale;
@@ -277,10 +279,11 @@ void Trainer::save() {
     if (saver_) end_of_save(saver_->wait());
     save_checkpoint({.dir = c.save, .life = p_.life, .keep_last = c.keep_last}, chunks, state_,
                     p_.control);
-    p_.limit.measured_save(TimeLimit::Seconds(TimeLimit::Clock::now() - start).count());
+    p_.limit.measured_save(seconds());
   }
   saved_at_ = state_.iteration;
   report_.resume();
+  report_.saved(saved_at_, seconds());
 }
 
 }  // namespace neox
