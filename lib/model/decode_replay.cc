@@ -43,6 +43,10 @@ void DecodeReplay::place(std::vector<int64_t> lengths) {
   placed = std::move(lengths);
 }
 
+void DecodeReplay::use_row_kernels(int64_t heads) {
+  arrived = at::zeros({rows.size(1) * heads}, rows.options().dtype(at::kInt));
+}
+
 void DecodeReplay::choose(const Tensor& logits, int64_t first_row) {
   next_tokens(logits, vocab, {.tokens = tokens.narrow(0, first_row, logits.size(0))});
 }

@@ -29,9 +29,7 @@ struct DecodeReplay {
   // From now on rows stand where the host says, and the others stay empty.
   void place(std::vector<int64_t> lengths);
   // Layers run by kernels for few rows (GptNeoX::row_step) from now on.
-  void use_row_kernels(int64_t heads) {
-    arrived = at::zeros({rows.size(1) * heads}, rows.options().dtype(at::kInt));
-  }
+  void use_row_kernels(int64_t heads);
   at::Tensor lengths() const { return rows[0]; }
   at::Tensor in_use() const { return rows[1]; }
   // The likeliest tokens by logits [n, V] become the last ones of the rows from this one on.
