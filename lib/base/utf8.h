@@ -1,4 +1,4 @@
-// What is UTF-8 (Unicode 15, table 3-7).
+// What is UTF-8 (Unicode 15, table 3-7), and where a text may be cut.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -25,6 +25,13 @@ inline Utf8Sequence utf8_sequence(std::string_view text, size_t at) {
     low = 0x80, high = 0xBF;
   }
   return {wanted, true};
+}
+
+// The first characters of the text, of at most so many bytes together.
+inline std::string_view first_characters(std::string_view text, size_t bytes) {
+  size_t end = bytes;
+  while (end > 0 && end < text.size() && (static_cast<uint8_t>(text[end]) & 0xC0) == 0x80) --end;
+  return text.substr(0, end);
 }
 
 }  // namespace neox

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "base/utf8.h"
 
 namespace neox {
 namespace {
@@ -86,9 +87,7 @@ std::optional<int64_t> Value::integer() const {
 std::string Value::show() const {
   std::string out = show_all(*this);
   if (out.size() <= kShown) return out;
-  size_t end = kShown;
-  while (end > 0 && (static_cast<unsigned char>(out[end]) & 0xC0) == 0x80) --end;
-  return out.substr(0, end) + "...";
+  return concat(first_characters(out, kShown), "...");
 }
 
 bool same(const Value& a, const Value& b) {

@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "base/utf8.h"
 #include "model/decode_replay.h"
 #include "ops/next_tokens.h"
 #include "ops/random.h"
@@ -318,10 +319,8 @@ std::vector<int32_t> prompt_tokens(const std::string& prompt, const Tokenizer& t
   std::vector<int32_t> tokens = tokenizer.encode(prompt);
   auto positions = num_positions(model);
   constexpr size_t kShown = 40;
-  size_t shown = std::min(prompt.size(), kShown);
-  while (shown > 0 && shown < prompt.size() && (prompt[shown] & 0xC0) == 0x80) --shown;
   check_usage(!tokens.empty() && std::ssize(tokens) < positions, "the prompt '",
-              prompt.substr(0, shown), shown < prompt.size() ? " ..." : "", "' has ",
+              first_characters(prompt, kShown), prompt.size() > kShown ? " ..." : "", "' has ",
               counted(std::ssize(tokens), "token"), "; the model has ", positions,
               " positions: ", tokens.empty() ? "give at least one token" : "shorten the prompt");
   return tokens;

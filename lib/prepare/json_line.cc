@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "base/utf8.h"
 #include "prepare/json_members.h"
 #include "tokenizer/unicode.h"
 
@@ -100,12 +101,7 @@ std::string describe(const Json::exception& e) {
   std::string text = e.what();
   if (size_t at = text.find("column "); at != std::string::npos) text.erase(0, at);
   constexpr size_t kLongest = 160;
-  if (text.size() > kLongest) {
-    size_t end = kLongest;
-    while (end > 0 && (text[end] & 0xC0) == 0x80) --end;
-    text = text.substr(0, end) + " ...";
-  }
-  return text;
+  return text.size() > kLongest ? concat(first_characters(text, kLongest), " ...") : text;
 }
 
 // Where the text had to be changed for it, `line` is what was read, kept in `storage`.
