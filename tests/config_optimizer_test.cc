@@ -21,6 +21,19 @@ TEST_F(ConfigTest, OptimizerComesFromItsDictionary) {
   EXPECT_EQ(plain.weight_decay, 0.1);
 }
 
+TEST_F(ConfigTest, GradientsAreSentInTheTypeThatIsAsked) {
+  auto sent = [&](const std::string& text) { return load(text).precision.gradient_sums; };
+  const std::string key = "\ncommunication_data_type: ";
+  EXPECT_EQ(sent("precision: bf16"), std::nullopt);
+  EXPECT_EQ(sent("precision: bf16" + key + "fp32\nfp32_allreduce: true"), std::nullopt);
+  EXPECT_EQ(sent("precision: bf16" + key + "bf16"), Precision::kBf16);
+  EXPECT_EQ(sent("precision: fp32" + key + "bfp16"), Precision::kBf16);
+  EXPECT_EQ(sent("precision: fp16" + key + "fp16"), Precision::kFp16);
+  EXPECT_TRUE(has(fails("precision: bf16" + key + "fp16"), "65504"));
+  EXPECT_TRUE(has(fails("precision: fp64" + key + "bf16"), "fp64"));
+  EXPECT_TRUE(has(fails("fp32_allreduce: true\nprecision: bf16" + key + "bf16"), ":1"));
+}
+
 TEST_F(ConfigTest, OptimizersHaveParametersOfTheirOwn) {
   auto optimizer = [&](const std::string& text) { return load("optimizer: " + text).optimizer; };
   EXPECT_EQ(optimizer("{type: Lion}").beta2, 0.99);

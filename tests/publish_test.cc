@@ -76,7 +76,7 @@ TEST(Publish, IsWaitedForWhereABucketIsUsed) {
   });
 }
 
-// One bucket for the embedding, three for each layer, two behind them.
+// Two buckets of vectors, one for the embedding, one for each layer, one for the head.
 TEST(Publish, IsWaitedForLayerByLayer) {
   at::set_num_threads(1);
   run_thread_ranks(2, [](Communicator& world, Control&) {
@@ -84,14 +84,14 @@ TEST(Publish, IsWaitedForLayerByLayer) {
     TinyOptions options;
     Mesh mesh({.shard = 2}, world);
     GptNeoX model(options.model, mesh, {.dtypes = options.dtypes, .side = side});
-    EXPECT_EQ(side->waiting(), 18);
+    EXPECT_EQ(side->waiting(), 9);
     Batch batch = TinyRun({}, options).batch(0, 0);
     Pipeline(model).evaluate(1, [&](int64_t) { return batch; });
-    EXPECT_EQ(side->left(), (std::vector<int64_t>{17, 14, 11, 8, 5, 2, 0}));
+    EXPECT_EQ(side->left(), (std::vector<int64_t>{6, 5, 4, 3, 2, 1, 0}));
   });
 }
 
-// Gradients of which the chunk alone is kept take the memory of a few of the 18 buckets.
+// Gradients of which the chunk alone is kept take the memory of a few of the 9 buckets.
 TEST(Sync, HoldsFewBucketsThatAreNotKept) {
   at::set_num_threads(1);
   run_thread_ranks(2, [](Communicator& world, Control&) {
@@ -104,7 +104,7 @@ TEST(Sync, HoldsFewBucketsThatAreNotKept) {
     auto batches = [&](int64_t) { return batch; };
     Pipeline pipeline(model);
     pipeline.evaluate(1, batches);  // waits for all parameters
-    EXPECT_EQ(side->most(), 18);
+    EXPECT_EQ(side->most(), 9);
     pipeline.train(1, batches, at::ones({}, at::kDouble));
     EXPECT_EQ(side->most(), SideStream::kHeld + 1);
     EXPECT_EQ(side->waiting(), 0);

@@ -202,7 +202,8 @@ class TinyRun {
         .keeping = options_.keeping,
         .recompute_layers = options_.recompute,
         .chunking = chunking_of(options_.optimizer),
-        .side = options_.side ? options_.side() : nullptr};
+        .side = options_.side ? options_.side() : nullptr,
+        .tp_side = options_.side ? options_.side() : nullptr};
     GptNeoX model(options_.model, mesh, model_options);
     Config config;
     config.precision = options_.precision;

@@ -110,6 +110,23 @@ std::optional<int64_t> read_accumulation(KeyReader& keys, std::optional<int64_t>
   return gas;
 }
 
+std::optional<Precision> read_gradient_sums(KeyReader& keys, Precision precision) {
+  const std::string key = "communication_data_type";
+  std::string name = keys.choice(key);
+  keys.mark("fp32_allreduce", Effect::kInput);
+  if (name.empty() || name == "fp32") return {};
+  bool fp16 = name == "fp16";
+  keys.require(!keys.flag("fp32_allreduce"), key, key, " is ", name,
+               ", but fp32_allreduce is true (", keys.where("fp32_allreduce"),
+               "); keep one of them");
+  keys.require(precision != Precision::kFp64, key, key, " is ", name,
+               ", but in fp64 gradients are summed in fp64; remove it");
+  keys.require(!fp16 || precision == Precision::kFp16, key, key,
+               " is fp16, whose greatest number is 65504: only the loss scale of precision fp16 "
+               "keeps gradients below that; use bf16");
+  return fp16 ? Precision::kFp16 : Precision::kBf16;
+}
+
 }  // namespace
 
 void check_copy(KeyReader& keys, const std::string& copy, const std::string& key, double value) {
@@ -123,6 +140,7 @@ void check_copy(KeyReader& keys, const std::string& copy, const std::string& key
 PrecisionConfig read_precision(KeyReader& keys) {
   PrecisionConfig precision;
   precision.type = choose_precision(keys);
+  precision.gradient_sums = read_gradient_sums(keys, precision.type);
   if (precision.type != Precision::kFp16) return precision;
   precision.static_loss_scale = keys.number("fp16.loss_scale");
   keys.require(precision.static_loss_scale >= 0, "fp16.loss_scale", "fp16.loss_scale is ",

@@ -121,6 +121,9 @@ struct DataConfig {
 
 struct PrecisionConfig {
   Precision type = Precision::kFp32;
+  // In what gradients are sent and summed over data ranks, where it is less than what they are
+  // accumulated in.
+  std::optional<Precision> gradient_sums = {};
   double static_loss_scale = 0;       // fp16 only; 0: dynamic
   double initial_loss_scale = 65536;  // 2^initial_scale_power
   int64_t loss_scale_window = 1000, hysteresis = 2;

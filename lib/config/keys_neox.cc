@@ -373,7 +373,8 @@ constexpr KeyRow kMoe[] = {
     {"moe_jitter_eps", kNumber, "null", kNoEffect, kOnlyMoe},
 };
 
-constexpr const char* kGradSum = "gradients are summed in fp32 (fp64 in fp64)";
+constexpr const char* kGradSum =
+    "gradients are summed in fp32 (fp64 in fp64) unless communication_data_type says otherwise";
 
 const KeyRow kDeepspeed[] = {
     {"deepspeed", kBool, "true", kNoEffect, "there is no DeepSpeed here"},
@@ -384,7 +385,7 @@ const KeyRow kDeepspeed[] = {
     {"optimizer", kDict, "null", kUsed, "", "", "", optimizer_keys()},
     {"scheduler", kDict, "null", kRefused,
      "a schedule of DeepSpeed; lr_decay_style, warmup and min_lr say it here"},
-    {"fp32_allreduce", kBool, "false", kNoEffect, kGradSum},
+    {"fp32_allreduce", kBool, "false", kUsed, kGradSum},
     {"prescale_gradients", kBool, "false", kNoEffect, kGradSum},
     {"gradient_predivide_factor", kNumber, "1.0", kNoEffect, kGradSum},
     {"sparse_gradients", kBool, "false", kNoEffect, "gradients are dense"},
@@ -400,8 +401,8 @@ const KeyRow kDeepspeed[] = {
     {"dump_state", kBool, "false", kNoEffect, "there is no DeepSpeed here"},
     {"flops_profiler", kDict, "null", kNoEffect, "no profiler is started", "", "",
      flops_profiler_keys()},
-    {"communication_data_type", kChoice, "null", kRefused, "sums of gradients below fp32", "fp32",
-     "fp16|bf16|bfp16"},
+    {"communication_data_type", kChoice, "null", kUsed,
+     "in what gradients are sent and summed over ranks; null: fp32", "fp32|bf16|bfp16|fp16"},
     {"autotuning", kDict, "null", kRefused, "automatic tuning"},
     {"activation_checkpointing", kDict, "null", kNoEffect, kActivations, "", "",
      activation_checkpointing_keys()},

@@ -28,7 +28,7 @@ Tensor GptNeoX::forward(const Tensor& x, const Batch& batch, const Tensor& seed)
   Pass pass = pass_of(batch);
   Tensor y = layers(mesh_.first_stage() ? embed(batch.tokens, pass) : x, pass);
   if (!mesh_.last_stage()) return y;
-  Tensor z = copy_to_tp(norm(y, norm_weight("final_layer_norm"), norm_options()), mesh_.tp());
+  Tensor z = norm(tp_.enter({y}).x, norm_weight("final_layer_norm"), norm_options());
   HeadTargets targets{batch.targets.flatten(), batch.weights.flatten(), seed};
   return head_loss(z.view({-1, config_.hidden}), head_weight(), targets, mesh_.tp());
 }
@@ -36,14 +36,14 @@ Tensor GptNeoX::forward(const Tensor& x, const Batch& batch, const Tensor& seed)
 Tensor GptNeoX::embed(const Tensor& tokens, const Pass& pass) {
   const Tensor& weight = param("embed_in.weight");
   Tensor x = embedding_rows(weight, tokens, weight.size(0) * mesh_.tp().rank());
-  Tensor y = sum_of(sum_over_tp(x, mesh_.tp()), embed_positions(tokens.size(1), pass));
+  Tensor y = sum_of(tp_.leave(x), embed_positions(tokens.size(1), pass));
   return drop(y, config_.hidden_dropout, "embedding", pass);
 }
 
 // What is added to the tokens' embeddings: [B, T, hidden] or [T, hidden], or undefined.
 Tensor GptNeoX::embed_positions(int64_t T, const Pass& pass) {
   bool learned = config_.position_embedding == PositionEmbedding::kLearned;
-  const Tensor& table = learned ? param("embed_positions.weight") : sinusoids_;
+  Tensor table = learned ? tp_.counted_once(param("embed_positions.weight")) : sinusoids_;
   if (!table.defined()) return {};
   if (pass.positions.defined()) return at::embedding(table, pass.positions);
   int64_t first = pass.cache ? pass.cache->lengths.front() : 0;
@@ -62,6 +62,7 @@ Tensor GptNeoX::layers(Tensor x, const Pass& pass) {
       if (bias.defined()) here.mask = pass.mask + bias;
       ResidualSum y{input};
       for (int64_t l = from; l < to; ++l) y = layer(y, l, here);
+      y.bias = tp_.counted_once(y.bias);
       return total(y);
     };
     x = recompute ? recomputed(x, pass.bias, part) : part(x, pass.bias);
@@ -74,23 +75,23 @@ ResidualSum GptNeoX::layer(const ResidualSum& input, int64_t l, const Pass& pass
   std::string p = prefix(l), at_attention = p + "attention", at_mlp = p + "mlp";
   Tensor attention_bias = bias(at_attention + ".dense.bias"),
          mlp_bias = bias(at_mlp + ".dense_4h_to_h.bias");
+  Tensor qkv = param(at_attention + ".query_key_value.weight"),
+         inner = param(at_mlp + ".dense_h_to_4h.weight");
   NormWeight first = norm_weight(p + "input_layernorm"), second;
   if (!config_.tied_norms) second = norm_weight(p + "post_attention_layernorm");
   if (!config_.parallel_residual) {
-    auto [x, z, none] = add_norms(input, first, {}, norm_options());
-    Tensor a = attention(copy_to_tp(z, mesh_.tp()), l, pass);
-    ResidualSum sum = with_branch({x}, a, attention_bias, at_attention, pass);
-    auto [y, w, nothing] = add_norms(sum, second, {}, norm_options());
-    return with_branch({y}, mlp(copy_to_tp(w, mesh_.tp()), l), mlp_bias, at_mlp, pass);
+    auto [x, z, none] = normed(tp_.enter(input, {&qkv}), first);
+    ResidualSum sum =
+        with_branch({x}, attention(z, qkv, l, pass), attention_bias, at_attention, pass);
+    auto [y, w, nothing] = normed(tp_.enter(sum, {&inner}), second);
+    return with_branch({y}, mlp(w, inner, l), mlp_bias, at_mlp, pass);
   }
-  auto [x, z, w] = add_norms(input, first, second, norm_options());
-  z = copy_to_tp(z, mesh_.tp());
-  Tensor a = attention(z, l, pass);
-  Tensor m = mlp(config_.tied_norms ? z : copy_to_tp(w, mesh_.tp()), l);
+  auto [x, z, w] = normed(tp_.enter(input, {&qkv, &inner}), first, second);
+  Tensor a = attention(z, qkv, l, pass), m = mlp(config_.tied_norms ? z : w, inner, l);
   if (config_.hidden_dropout == 0) {
     Tensor biases = sum_of(attention_bias, mlp_bias);
     if (mesh_.tp().size() == 1) return {x, a, biases, m};
-    return {x, sum_over_tp(a + m, mesh_.tp()), biases};  // one reduction for both branches
+    return {x, tp_.leave(a + m), biases};  // one sum over tp for both branches
   }
   return with_branch(with_branch({x}, a, attention_bias, at_attention, pass), m, mlp_bias, at_mlp,
                      pass);
@@ -98,26 +99,35 @@ ResidualSum GptNeoX::layer(const ResidualSum& input, int64_t l, const Pass& pass
 
 ResidualSum GptNeoX::with_branch(const ResidualSum& to, const Tensor& partial, const Tensor& bias,
                                  const std::string& site, const Pass& pass) {
-  Tensor branch = sum_over_tp(partial, mesh_.tp());
+  Tensor branch = tp_.leave(partial);
   if (!pass.training || config_.hidden_dropout == 0) return {total(to), branch, bias};
-  return {dropped_sum(total(to), branch, bias, config_.hidden_dropout, dropout_site(site, pass))};
+  return {dropped_sum(total(to), branch, tp_.counted_once(bias), config_.hidden_dropout,
+                      dropout_site(site, pass))};
 }
 
-Tensor GptNeoX::attention(const Tensor& x, int64_t l, const Pass& pass) {
+// Of what entered tp: the sum goes on with what each rank has whole.
+SumAndNorms GptNeoX::normed(const ResidualSum& sum, const NormWeight& first,
+                            const NormWeight& second) {
+  SumAndNorms all = add_norms(sum, first, second, norm_options());
+  all.sum = tp_.counted_once(all.sum);
+  return all;
+}
+
+Tensor GptNeoX::attention(const Tensor& x, const Tensor& qkv, int64_t l, const Pass& pass) {
   int64_t B = x.size(0), T = x.size(1), H = config_.heads / mesh_.tp().size(),
           D = config_.head_size();
-  Heads heads = query_key_value(x, l, pass);
+  Heads heads = query_key_value(x, qkv, l, pass);
   Tensor y = attend(heads.q, heads.k, heads.v, l, pass);
   return product(y.transpose(1, 2).reshape({B, T, H * D}),
                  param(prefix(l) + "attention.dense.weight"));
 }
 
 // Queries and keys are normed and rotated.
-Heads GptNeoX::query_key_value(const Tensor& x, int64_t l, const Pass& pass) {
+Heads GptNeoX::query_key_value(const Tensor& x, const Tensor& weight, int64_t l, const Pass& pass) {
   std::string p = prefix(l) + "attention.";
   int64_t B = x.size(0), T = x.size(1), D = config_.head_size(), G = config_.group_queries(),
           K = config_.groups() / mesh_.tp().size();
-  Tensor weight = param(p + "query_key_value.weight"), b = bias(p + "query_key_value.bias");
+  Tensor b = bias(p + "query_key_value.bias");
   const RotaryTable& rows =
       pass.rotary.cos.defined()
           ? pass.rotary
@@ -126,11 +136,7 @@ Heads GptNeoX::query_key_value(const Tensor& x, int64_t l, const Pass& pass) {
     return rotated_heads_(product(x, weight, b.defined() ? b.detach() : b), {K, G}, rows, b);
   auto parts = product(x, weight, b).view({B, T, K, G + 2, D}).split_with_sizes({G, 1, 1}, 3);
   auto normed = [&](const Tensor& part, const std::string& name) {  // each rank norms its heads
-    Tensor offset = bias(name + ".bias");
-    return norm(part,
-                {copy_to_tp(param(name + ".weight"), mesh_.tp()),
-                 offset.defined() ? copy_to_tp(offset, mesh_.tp()) : offset},
-                norm_options());
+    return norm(part, norm_weight(name), norm_options());
   };
   Tensor qkv = at::cat(
       {normed(parts[0], p + "query_layernorm"), normed(parts[1], p + "key_layernorm"), parts[2]},
@@ -138,9 +144,9 @@ Heads GptNeoX::query_key_value(const Tensor& x, int64_t l, const Pass& pass) {
   return rotated_heads_(qkv, {K, G}, rows);
 }
 
-Tensor GptNeoX::mlp(const Tensor& x, int64_t l) {
+Tensor GptNeoX::mlp(const Tensor& x, const Tensor& inner, int64_t l) {
   std::string p = prefix(l) + "mlp.";
-  Tensor y = product(x, param(p + "dense_h_to_4h.weight")), b = bias(p + "dense_h_to_4h.bias");
+  Tensor y = product(x, inner), b = bias(p + "dense_h_to_4h.bias");
   return activated_product(y, b, config_.activation, config_.gated,
                            param(p + "dense_4h_to_h.weight"));
 }

@@ -17,6 +17,7 @@
 #include "model/graphs.h"
 #include "model/kv_cache.h"
 #include "model/parameters.h"
+#include "model/tp.h"
 #include "ops/dropout.h"
 #include "ops/norm.h"
 #include "ops/rotary.h"
@@ -47,6 +48,8 @@ struct ModelOptions {
   Chunking chunking = Chunking::kElements;
   // Beside which gradients are summed and parameters gathered; null: one of its own.
   std::shared_ptr<SideStream> side = nullptr;
+  // The same for gradients that are summed over tp.
+  std::shared_ptr<SideStream> tp_side = nullptr;
   // Records steps of generation; where it gives null they are not recorded.
   std::function<std::unique_ptr<GraphRecorder>(at::Device)> recorder = graph_recorder;
 };
@@ -114,6 +117,7 @@ class GptNeoX {
   DecodeSource decode_source(int64_t capacity);
   Tensor attend_prompt(const Tensor& q, const Tensor& k, const Tensor& v);
   void add_buffers();
+  std::vector<ModelParam> vectors() const;
   void add_position_tables();
   void add_buffer(const std::string& name, const std::vector<ModelParam>& params,
                   Communicator* stages = nullptr);
@@ -125,8 +129,10 @@ class GptNeoX {
   ResidualSum layer(const ResidualSum& input, int64_t l, const Pass& pass);
   ResidualSum with_branch(const ResidualSum& to, const Tensor& partial, const Tensor& bias,
                           const std::string& site, const Pass& pass);
-  Tensor attention(const Tensor& x, int64_t l, const Pass& pass);
-  Heads query_key_value(const Tensor& x, int64_t l, const Pass& pass);
+  SumAndNorms normed(const ResidualSum& sum, const NormWeight& first,
+                     const NormWeight& second = {});
+  Tensor attention(const Tensor& x, const Tensor& qkv, int64_t l, const Pass& pass);
+  Heads query_key_value(const Tensor& x, const Tensor& weight, int64_t l, const Pass& pass);
   Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, int64_t l, const Pass& pass);
   Tensor attend_in_documents(const Tensor& q, const Tensor& k, const Tensor& v,
                              const Tensor& documents);
@@ -146,7 +152,7 @@ class GptNeoX {
   Tensor score_bias(int64_t first, int64_t last) const;
   Tensor mask_at(const Tensor& distance, const Tensor& documents) const;
   Tensor bias_at(const Tensor& distance) const;
-  Tensor mlp(const Tensor& x, int64_t l);
+  Tensor mlp(const Tensor& x, const Tensor& inner, int64_t l);
   NormOptions norm_options() const;
   NormWeight norm_weight(const std::string& name) const;
   Tensor drop(const Tensor& x, double p, const std::string& site, const Pass& pass,
@@ -159,6 +165,7 @@ class GptNeoX {
   ModelConfig config_;
   Mesh& mesh_;
   ModelOptions options_;
+  TensorParallel tp_;
   int64_t first_layer_ = 0, last_layer_ = 0;
   std::vector<std::unique_ptr<ParamBuffer>> buffers_;
   std::map<std::string, std::pair<ParamBuffer*, size_t>> params_;  // by name: the buffer, the place

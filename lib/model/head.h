@@ -14,10 +14,10 @@ struct HeadTargets {
 };
 
 // The weighted SUM of the tokens' losses, 0-dim double, equal on all tp ranks. x [N, hidden] behind
-// copy_to_tp, weight [V / tp, hidden]. Gradients are formed in the forward pass, multiplied by
-// `seed`: call backward with 1. That of a weight whose gradient is kept (kept_gradient()) is added
-// there at once, so a pass with gradients must have its backward pass. The softmax runs over the
-// padded vocabulary, in float at least.
+// TensorParallel::enter(), weight [V / tp, hidden]. Gradients are formed in the forward pass,
+// multiplied by `seed`: call backward with 1. That of a weight whose gradient is kept
+// (kept_gradient()) is added there at once, so a pass with gradients must have its backward pass.
+// The softmax runs over the padded vocabulary, in float at least.
 Tensor head_loss(const Tensor& x, const Tensor& weight, const HeadTargets& targets,
                  Communicator& tp);
 

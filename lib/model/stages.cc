@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <iterator>
 #include <limits>
 
 #include "base/error.h"
@@ -51,6 +52,12 @@ Ranges balanced(const std::vector<double>& costs, size_t parts) {
   return least_ranges(costs.size(), parts, square, std::plus<>());
 }
 
+// Those with weight decay, or those without.
+std::vector<ModelParam> of_kind(std::vector<ModelParam> params, bool decay) {
+  std::erase_if(params, [=](const ModelParam& p) { return p.spec.decay != decay; });
+  return params;
+}
+
 }  // namespace
 
 std::vector<std::pair<int64_t, int64_t>> partition_layers(const ModelConfig& c, int stages,
@@ -70,7 +77,11 @@ std::vector<std::pair<int64_t, int64_t>> partition_layers(const ModelConfig& c, 
 }
 
 GptNeoX::GptNeoX(const ModelConfig& config, Mesh& mesh, const ModelOptions& options)
-    : config_(config), mesh_(mesh), options_(options) {
+    : config_(config),
+      mesh_(mesh),
+      options_(options),
+      tp_(mesh.tp(),
+          options.tp_side ? options.tp_side : std::make_shared<SideStream>(options.device)) {
   check(config.vocab > 0, "the size of the vocabulary is not known");
   int64_t tp = mesh.tp().size();
   check_usage(config.heads % tp == 0, "model_parallel_size ", tp, " does not divide the ",
@@ -111,14 +122,26 @@ void GptNeoX::add_position_tables() {
 
 void GptNeoX::add_buffers() {
   bool first = mesh_.first_stage(), last = mesh_.last_stage();
+  add_buffer("vectors", vectors());  // published first, since the first layer waits for them
   if (first || (last && config_.tied_embedding))
     add_buffer("embed_in", {embedding_param(config_)},
                config_.tied_embedding ? &mesh_.pp_ends() : nullptr);
   add_buffer("relative_attention_bias", distance_params(config_), &mesh_.pp());
   if (first) add_buffer("embed_positions", position_params(config_));
   for (int64_t l = first_layer_; l < last_layer_; ++l)
-    add_buffer("layers." + std::to_string(l), layer_params(config_, l));
-  if (last) add_buffer("final", final_params(config_));
+    add_buffer("layers." + std::to_string(l), of_kind(layer_params(config_, l), true));
+  if (last) add_buffer("final", of_kind(final_params(config_), true));
+}
+
+// Norms and biases, few elements: of all layers together.
+std::vector<ModelParam> GptNeoX::vectors() const {
+  std::vector<ModelParam> all;
+  auto add = [&](const std::vector<ModelParam>& params) {
+    std::ranges::copy(of_kind(params, false), std::back_inserter(all));
+  };
+  for (int64_t l = first_layer_; l < last_layer_; ++l) add(layer_params(config_, l));
+  if (mesh_.last_stage()) add(final_params(config_));
+  return all;
 }
 
 // One buffer for each kind among the parameters. stages: those that hold them too, or null.
@@ -153,7 +176,10 @@ Sharing GptNeoX::sharing(bool split, Communicator* stages) const {
     s.copies *= group.size();
   };
   add_copies(mesh_.replicate());
-  if (!split) add_copies(mesh_.tp());
+  if (!split) {
+    s.sum_at_end.push_back(&mesh_.tp());  // TensorParallel leaves parts of their gradients
+    add_copies(mesh_.tp());
+  }
   if (stages) {
     s.sum_at_end.push_back(stages);
     add_copies(*stages);

@@ -81,15 +81,48 @@ Tensor weight_gradient(const Tensor& w, const Tensor& dy, const Tensor& x) {
   return dw;
 }
 
+// What a product leaves behind for the gradient of its weights.
+struct Factors : torch::CustomClassHolder {
+  Tensor dy, x;
+};
+
+c10::intrusive_ptr<Factors> factors_in(AutogradContext& context) {
+  auto found = context.saved_data.find("factors");
+  if (found == context.saved_data.end()) return nullptr;
+  return c10::static_intrusive_pointer_cast<Factors>(found->second.toCapsule());
+}
+
+class LaterGradient : public torch::autograd::Function<LaterGradient> {
+ public:
+  static Tensor forward(AutogradContext* context, const Tensor& w) {
+    context->save_for_backward({w});
+    context->saved_data["factors"] = c10::IValue::make_capsule(c10::make_intrusive<Factors>());
+    context->set_materialize_grads(false);
+    return w.view_as(w);
+  }
+  static tensor_list backward(AutogradContext* context, tensor_list) {
+    auto factors = factors_in(*context);
+    Tensor dy = std::exchange(factors->dy, {}), x = std::exchange(factors->x, {});
+    return {weight_gradient(context->get_saved_variables()[0], dy, x)};
+  }
+  // Those of the node that made w; null where it is none of these.
+  static c10::intrusive_ptr<Factors> of(const Tensor& w) {
+    auto* node = dynamic_cast<torch::autograd::CppNode<LaterGradient>*>(w.grad_fn().get());
+    return node ? factors_in(node->ctx_) : nullptr;
+  }
+};
+
 // Multiplies in `type`, and adds the gradient of a leaf straight to its buffer.
 class Product : public torch::autograd::Function<Product> {
  public:
   static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& w,
-                        const std::optional<Tensor>& bias, at::ScalarType type) {
+                        const std::optional<Tensor>& bias, at::ScalarType type,
+                        const c10::intrusive_ptr<Factors>& later) {
     Tensor b = bias.value_or(Tensor());
     context->save_for_backward({x, w});
     context->saved_data["bias"] = b.defined();
     context->saved_data["type"] = static_cast<int64_t>(type);
+    if (later) context->saved_data["factors"] = c10::IValue::make_capsule(later);
     auto shape = x.sizes().vec();
     shape.back() = w.size(0);
     Tensor y = at::empty(shape, x.options().dtype(type));  // no view, so that it may be rotated
@@ -103,10 +136,16 @@ class Product : public torch::autograd::Function<Product> {
     Tensor dy = rows_of(grad[0]).to(type), dx, dw, db;
     if (context->needs_input_grad(0))
       dx = input_gradient(dy, w.to(type)).to(x.scalar_type()).view(x.sizes());
-    if (context->needs_input_grad(1)) dw = weight_gradient(w, dy, rows_of(x).to(type));
+    if (context->needs_input_grad(1)) {
+      Tensor rows = rows_of(x).to(type);
+      if (auto later = factors_in(*context))
+        later->dy = dy, later->x = rows;
+      else
+        dw = weight_gradient(w, dy, rows);
+    }
     if (context->saved_data["bias"].toBool() && context->needs_input_grad(2))
       db = dy.sum(0).to(x.scalar_type());
-    return {dx, dw, db, {}};
+    return {dx, dw, db, {}, {}};
   }
 };
 
@@ -150,8 +189,10 @@ void add_product(const Tensor& sum, const Tensor& a, const Tensor& b) {
     to.add_(at::mm(a, b));
 }
 
+Tensor with_later_gradient(const Tensor& w) { return LaterGradient::apply(w); }
+
 Tensor product_in(at::ScalarType type, const Tensor& x, const Tensor& w, const Tensor& b) {
-  return Product::apply(x, w, std::optional<Tensor>(b), type);
+  return Product::apply(x, w, std::optional<Tensor>(b), type, LaterGradient::of(w));
 }
 
 Tensor product_input_gradient(const Tensor& dy, const Tensor& w) {

@@ -143,18 +143,17 @@ void ParamBuffer::finish_sync() {
 void ParamBuffer::sync() {
   at::NoGradGuard no_grad;
   if (grad_.defined()) {
-    sum_ = options_.side->run([this] {
-      sharing_.shard->reduce_scatter(grad_, chunk_grad_);
-      sum_chunk();
-    });
+    sum_ = options_.side->run([this] { sum_shards(); });
     return;
   }
-  at::Tensor full = at::zeros({chunk_ * sharing_.shard->size()}, chunk_grad_.options());
+  at::Tensor full =
+      at::zeros({chunk_ * sharing_.shard->size()}, chunk_grad_.options().dtype(sent_type()));
   for (size_t i = 0; i < leaves_.size(); ++i) {
-    full.narrow(0, offsets_[i], boxes_[i].numel()).copy_(leaves_[i].grad().flatten());
-    leaves_[i].mutable_grad().reset();
+    at::Tensor& grad = leaves_[i].mutable_grad();
+    if (grad.defined()) full.narrow(0, offsets_[i], boxes_[i].numel()).copy_(grad.flatten());
+    grad.reset();
   }
-  at::Tensor mine = at::zeros_like(chunk_grad_);
+  at::Tensor mine = at::zeros({chunk_}, full.options());
   sum_ = options_.side->run_holding([this, full, mine]() mutable {
     sharing_.shard->reduce_scatter(full, mine);
     chunk_grad_.add_(mine);
@@ -162,9 +161,27 @@ void ParamBuffer::sync() {
   });
 }
 
+at::ScalarType ParamBuffer::sent_type() const {
+  at::ScalarType given = options_.dtypes.sent;
+  return given == at::ScalarType::Undefined ? options_.dtypes.grad : given;
+}
+
+void ParamBuffer::sum_shards() {
+  Communicator& shard = *sharing_.shard;
+  if (shard.size() > 1) {
+    at::Tensor sent = grad_.to(sent_type()), mine = sent.narrow(0, shard.rank() * chunk_, chunk_);
+    shard.reduce_scatter(sent, mine);
+    if (!mine.is_alias_of(grad_)) chunk_grad_.copy_(mine);
+  }
+  sum_chunk();
+}
+
 void ParamBuffer::sum_chunk() {
-  if (!last_microbatch_) return;
-  for (Communicator* group : sharing_.sum) group->all_reduce(chunk_grad_);
+  auto alone = [](const Communicator* group) { return group->size() == 1; };
+  if (!last_microbatch_ || std::ranges::all_of(sharing_.sum, alone)) return;
+  at::Tensor sent = chunk_grad_.to(sent_type());
+  for (Communicator* group : sharing_.sum) group->all_reduce(sent);
+  if (!sent.is_alias_of(chunk_grad_)) chunk_grad_.copy_(sent);
 }
 
 WeightedSquares ParamBuffer::squares() const {

@@ -22,13 +22,16 @@ struct Dtypes {
   at::ScalarType param = at::kFloat;  // what the forward pass computes with
   at::ScalarType grad = at::kFloat;   // what gradients are accumulated in
   at::ScalarType state = at::kFloat;  // master parameters and optimizer state
+  // What gradients are sent and summed in over `shard` and `sum`; Undefined: as they are.
+  at::ScalarType sent = at::ScalarType::Undefined;
 };
 
 // Who owns and who shares the parameters of one bucket.
 struct Sharing {
   Communicator* shard;  // this rank owns chunk shard->rank() of shard->size()
   // Gradients are also summed over these: as soon as backward has left the bucket; at the end of
-  // the step, by ranks that stand elsewhere in the pipeline.
+  // the step, by ranks that stand elsewhere in the pipeline, or have parts of the gradient of a
+  // whole parameter.
   std::vector<Communicator*> sum, sum_at_end = {};
   int copy = 0,
       copies =
@@ -123,8 +126,10 @@ class ParamBuffer {
   void add_leaf(const Box& box, int64_t offset);
   void gradient_ready();
   void sync();
+  void sum_shards();
   void sum_chunk();
   at::Tensor owned_params() const;
+  at::ScalarType sent_type() const;
 
   std::string name_;
   std::vector<ParamSpec> specs_;

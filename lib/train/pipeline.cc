@@ -119,31 +119,25 @@ void Pipeline::forward(int64_t m, const Run& run) {
   Slot& slot = slot_of(m, run);
   slot.training = run.training;
   Batch batch = run.batches(m);
-  if (!first()) {
-    Slot::reserve(slot.received, model_.hidden_shape(batch), model_.hidden_options());
-    pending_.push_back({Transfer::kReceive, pp_.rank() - 1, slot.received});
-  }
-  flush();
+  if (!first()) Slot::reserve(slot.received, model_.hidden_shape(batch), model_.hidden_options());
+  first() ? flush() : receive(pp_.rank() - 1, slot.received);
   std::vector<Tensor> inputs = slot.replay.begin(inputs_of(batch, run.seed));
   slot.batch = batch_of(inputs);
   slot.seed = inputs.back();
   bool together = alone() && run.training;  // with its backward
   if (!together) slot.replay.run([this, &slot] { forward_pass(slot); });
-  if (!last()) pending_.push_back({Transfer::kSend, pp_.rank() + 1, slot.y.detach().contiguous()});
+  if (!last()) send(pp_.rank() + 1, slot.y.detach());
 }
 
 void Pipeline::backward(int64_t m, const Run& run) {
   Slot& slot = slot_of(m, run);
-  if (!last()) {
-    Slot::reserve(slot.dy, slot.y.sizes(), slot.y.options());
-    pending_.push_back({Transfer::kReceive, pp_.rank() + 1, slot.dy});
-  }
-  flush();
+  if (!last()) Slot::reserve(slot.dy, slot.y.sizes(), slot.y.options());
+  last() ? flush() : receive(pp_.rank() + 1, slot.dy);
   slot.replay.run([this, &slot] {
     if (alone()) forward_pass(slot);
     backward_pass(slot);
   });
-  if (!first()) pending_.push_back({Transfer::kSend, pp_.rank() - 1, slot.x.grad().contiguous()});
+  if (!first()) send(pp_.rank() - 1, slot.x.grad());
   if (!slot.replay.recorded()) slot.rest();
 }
 
@@ -164,6 +158,23 @@ void Pipeline::backward_pass(Slot& slot) {
   slot.y = y.detach();  // without what its gradient needed
   y.backward(last() ? Tensor() : slot.dy);
   for (ParamBuffer* buffer : model_.buffers()) buffer->after_backward();
+}
+
+// All tp ranks of a stage have the same hidden state, so each sends and receives a part of it, and
+// those of the next stage, neighbours on a node, put the parts together.
+Tensor Pipeline::part_of(const Tensor& x) const {
+  Communicator& tp = model_.mesh().tp();
+  return x.view({tp.size(), -1})[tp.rank()];
+}
+
+void Pipeline::send(int peer, const Tensor& x) {
+  pending_.push_back({Transfer::kSend, peer, part_of(x.contiguous())});
+}
+
+void Pipeline::receive(int peer, Tensor& x) {
+  pending_.push_back({Transfer::kReceive, peer, part_of(x)});
+  flush();
+  model_.mesh().tp().all_gather(part_of(x), x);
 }
 
 void Pipeline::flush() {

@@ -51,6 +51,9 @@ class Pipeline {
   void backward_pass(Slot& slot);
   Slot& slot_of(int64_t m, const Run& run);
   void meet_neighbours();
+  void send(int peer, const Tensor& x);
+  void receive(int peer, Tensor& x);
+  Tensor part_of(const Tensor& x) const;
   void flush();
   bool first() const { return model_.mesh().first_stage(); }
   bool last() const { return model_.mesh().last_stage(); }

@@ -46,10 +46,16 @@ const char* name_of(Precision precision) {
 
 std::unique_ptr<GraphRecorder> no_recorder(at::Device) { return nullptr; }
 
+Dtypes training_dtypes(const PrecisionConfig& precision) {
+  Dtypes types = dtypes_of(precision.type);
+  if (precision.gradient_sums) types.sent = dtypes_of(*precision.gradient_sums).param;
+  return types;
+}
+
 ModelOptions model_options(const Config& config, bool resumes, int ranks, at::Device device) {
   bool zero2 = config.layout.zero_stage >= 2;
   return {.start = resumes ? ModelOptions::kZeros : ModelOptions::kInitialValues,
-          .dtypes = dtypes_of(config.precision.type),
+          .dtypes = training_dtypes(config.precision),
           .device = device,
           .keeping = zero2 ? GradientKeeping::kChunk : GradientKeeping::kFull,
           .recompute_layers = config.train.recompute ? config.train.recompute_layers : 0,
