@@ -73,10 +73,22 @@ MALLOC = {"default": {}, "tuned": {
     "MALLOC_TOP_PAD_": str(256 << 20), "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}}
 
 
+def has_bf16():
+    """Whether the processor says that it has them; elsewhere than on x86 Linux, yes."""
+    try:
+        flags = next(line for line in open("/proc/cpuinfo") if line.startswith("flags")).split()
+    except (OSError, StopIteration):
+        return True
+    return "avx512_bf16" in flags or "amx_bf16" in flags
+
+
 def settings_of(device, shape, quick=False):
     if quick:
         return TINY
-    return LARGE if device == "cuda" and shape in DEEP else SETTINGS[device]
+    if device == "cuda":
+        return LARGE if shape in DEEP else SETTINGS[device]
+    # Where the processor has no instructions for bf16, settings in fp32 are the fast ones.
+    return SETTINGS[device] if has_bf16() else sorted(SETTINGS[device], key=lambda s: s[1] != "fp32")
 
 
 def resolve(setting, best):
