@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include "base/error.h"
 #include "model/tp.h"
 #include "ops/product.h"
 #include "tiny_run.h"

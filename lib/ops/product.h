@@ -28,7 +28,7 @@ void add_product(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b
 // The leaf w for one product(), whose backward leaves w's gradient to a node that is made here. Of
 // the nodes that are ready autograd runs the one that was made last, so what lies between this call
 // and the product in forward comes before it, and what lies before this call comes after.
-Tensor with_later_gradient(const Tensor& w);
+at::Tensor with_later_gradient(const at::Tensor& w);
 
 // The gradients of product(): of x [..., K] from dy [..., N], and of w from both, undefined where
 // it has been added to w's kept gradient already.
