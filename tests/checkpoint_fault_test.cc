@@ -187,7 +187,8 @@ TEST_F(FaultTest, FiftyKillsAtRandomMomentsHurtNothing) {
   };
   auto start = std::chrono::steady_clock::now();
   ASSERT_FALSE(killed([&] { child(0, 2); }));
-  std::chrono::duration<double, std::micro> longest = 2 * (std::chrono::steady_clock::now() - start);
+  std::chrono::duration<double, std::micro> longest =
+      2 * (std::chrono::steady_clock::now() - start);
   for (int i = 1; i <= 50; ++i) {
     auto moment = cutter_.below(static_cast<int64_t>(longest.count()));
     ASSERT_TRUE(killed([&] { child(i, INT64_MAX - last); }, moment));

@@ -204,6 +204,10 @@ TEST_F(ConfigTest, EstimateCountsPartsAndChunks) {
   EXPECT_EQ(chunked.gradient_bytes, e.parameters);
   EXPECT_EQ(chunked.master_bytes, e.parameters);
   EXPECT_EQ(chunked.moment_bytes, 2 * e.parameters);
+  auto layers = estimate(load(model + "zero_optimization: {stage: 3}"), 128, 4);
+  int64_t matrices = 12 * 64 * 64 + 7 * 64;  // of a layer, with the biases that tp splits
+  EXPECT_EQ(layers.parameter_bytes, 4 * (e.parameters - 4 * matrices + (4 / 4 + 2) * matrices));
+  EXPECT_EQ(layers.moment_bytes, 2 * e.parameters);
   auto mics = load(model + "zero_optimization: {stage: 1, mics_shard_size: 2}");
   EXPECT_EQ(estimate(mics, 128, 4).moment_bytes, 4 * e.parameters);
   EXPECT_THROW(estimate(mics, 128, 3), Error);

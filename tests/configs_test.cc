@@ -54,7 +54,11 @@ constexpr File kFiles[] = {
     {"t9k/1-3B_zero0.yml", 1.3e9, 4, 2e-4, 16, 4, 1, 1, 0},
     {"t9k/1-3B_zero1.yml", 1.3e9, 4, 2e-4, 16, 4, 1, 1, 1},
     {"t9k/1-3B_zero2.yml", 1.3e9, 4, 2e-4, 16, 4, 1, 1, 2},
+    {"t9k/1-3B_zero3.yml", 1.3e9, 4, 2e-4, 16, 4, 1, 1, 3},
     {"t9k/6-7B.yml", 6.7e9, 8, 1.2e-4, 32, 4, 1, 1, 1},
+    {"t9k/6-7B_zero3.yml", 6.7e9, 8, 1.2e-4, 32, 4, 1, 1, 3},
+    {"t9k/6-7B_zero3_offload.yml", 6.7e9, 8, 1.2e-4, 32, 4, 1, 1, 3},
+    {"t9k/20B_zero3_offload.yml", 20e9, 8, 0.97e-4, 1024, 4, 1, 1, 3, 50277},
     {"t9k/13B_offload.yml", 13e9, 8, 1e-4, 32, 4, 1, 1, 1},
     {"megatron/gpt-125m.yml", 125e6, 1, 6e-4, 256, 16, 1, 1, 2, 52000},
     {"megatron/gpt-125m-2xdp.yml", 125e6, 2, 6e-4, 256, 16, 1, 1, 2, 52000},
@@ -93,12 +97,8 @@ struct Refusal {
   const char* says;
 };
 
-// ZeRO stage 3 and ZeRO++, and the search that would try stage 3.
+// ZeRO++, and the search that would try settings.
 constexpr Refusal kRefused[] = {
-    {"t9k/1-3B_zero3.yml", "zero_optimization.stage: 3 is not supported yet"},
-    {"t9k/6-7B_zero3.yml", "zero_optimization.stage: 3 is not supported yet"},
-    {"t9k/6-7B_zero3_offload.yml", "zero_optimization.stage: 3 is not supported yet"},
-    {"t9k/20B_zero3_offload.yml", "zero_optimization.stage: 3 is not supported yet"},
     {"t9k/6-7B_zero3_plus.yml", "zero_quantized_weights: true is not supported yet"},
     {"t9k/125M_autotune.json", "is not supported yet (automatic tuning)"},
 };
@@ -157,7 +157,7 @@ INSTANTIATE_TEST_SUITE_P(Configs, Files, ::testing::ValuesIn(kFiles), [](const a
   return name;
 });
 
-TEST(Configs, ZeroThreeIsRefusedByName) {
+TEST(Configs, WhatIsNotSupportedIsRefusedByName) {
   for (const Refusal& refusal : kRefused) {
     SCOPED_TRACE(refusal.name);
     try {

@@ -35,7 +35,7 @@ class Model {
         model_(config(option, hidden), mesh_,
                {.dtypes = {type, type, type},
                 .device = device,
-                .keeping = GradientKeeping::kNone,
+                .keeping = Keeping::kNoGradients,
                 .recorder = std::move(recorder)}) {}
   static ModelConfig config(const ModelOption& option, int64_t hidden = 20) {
     TinyOptions options;

@@ -134,7 +134,7 @@ TEST(ReplayedDecode, LooksAtMoreKeysWhereARowIsLonger) {
   Mesh mesh({}, *world);
   GptNeoX model(
       config, mesh,
-      {.dtypes = {at::kDouble, at::kDouble, at::kDouble}, .keeping = GradientKeeping::kNone});
+      {.dtypes = {at::kDouble, at::kDouble, at::kDouble}, .keeping = Keeping::kNoGradients});
   RerunRecorder::Calls calls;
   auto logits = [&](bool replayed) {
     KvCache cache = model.new_cache(1, 2 * kPart);
@@ -303,7 +303,7 @@ TEST(Batch, EveryLayoutGivesTheSameTexts) {
       run_thread_ranks(2, [&](Communicator& world, Control&) {
         Mesh mesh(layout, world);
         GptNeoX model(Model::config({}), mesh,
-                      {.keeping = GradientKeeping::kNone, .recorder = recorder});
+                      {.keeping = Keeping::kNoGradients, .recorder = recorder});
         texts[static_cast<size_t>(world.rank())] = generate(model, all, {.batch_size = 4});
       });
       for (const Texts& other : texts) EXPECT_EQ(other, wanted) << to_string(layout);

@@ -28,7 +28,7 @@ class TinyModel {
  public:
   TinyModel(const Layout& layout, Communicator& world, const ModelOption& option = {})
       : mesh_(layout, world),
-        model_(config(option), mesh_, {.dtypes = {}, .keeping = GradientKeeping::kNone}) {}
+        model_(config(option), mesh_, {.dtypes = {}, .keeping = Keeping::kNoGradients}) {}
   static ModelConfig config(const ModelOption& option = {}) {
     TinyOptions options;
     if (option.set) option.set(options);

@@ -122,7 +122,7 @@ class RecordedLayouts : public testing::TestWithParam<Layout> {};
 TEST_P(RecordedLayouts, TakeTheSameSteps) {
   TinyOptions options;
   expect_equal(GetParam(), options);
-  options.keeping = GradientKeeping::kChunk;
+  options.keeping = Keeping::kParameters;
   options.recompute = 2;
   options.batch = 13;
   expect_equal(GetParam(), options);
@@ -189,7 +189,7 @@ TEST(RecordedSteps, LeaveOutTheUpdateOfOptimizersThatAskTheHost) {
 
 // A micro-batch whose recording is given up has been begun, and is taken again.
 TEST(RecordedSteps, AreTheSameWhereRecordingIsGivenUp) {
-  for (GradientKeeping keeping : {GradientKeeping::kFull, GradientKeeping::kChunk}) {
+  for (Keeping keeping : {Keeping::kAll, Keeping::kParameters}) {
     TinyOptions options;
     options.keeping = keeping;
     TinyResult plain = run({}, options, nullptr);
@@ -253,7 +253,7 @@ void expect_equal_on_gpu(TinyOptions options, const Dtypes& on_cpu, const Tolera
 TEST(CudaGraphs, TakeTheSameStepsAsKernelsOneByOneAndAsTheCpu) {
   if (!at::hasCUDA()) GTEST_SKIP() << "no GPU";
   for (bool dropout : {true, false})
-    for (auto keeping : {GradientKeeping::kFull, GradientKeeping::kChunk}) {
+    for (auto keeping : {Keeping::kAll, Keeping::kParameters}) {
       TinyOptions options;
       options.keeping = keeping;
       if (!dropout) options.model.hidden_dropout = options.model.attention_dropout = 0;

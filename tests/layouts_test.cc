@@ -64,7 +64,7 @@ TEST_P(Layouts, EqualOneRankWithTiedEmbeddingSequentialResidualAndZero2) {
   reference.model.tied_embedding = true;
   reference.model.parallel_residual = false;
   TinyOptions options = reference;
-  options.keeping = GradientKeeping::kChunk;
+  options.keeping = Keeping::kParameters;
   expect_golden("tied", reference, options);
 }
 
@@ -75,6 +75,20 @@ TEST_P(Layouts, EqualOneRankWithRecomputationAndLargerMicroBatches) {
   options.recompute = 2;
   options.micro = 2;
   expect_golden("recomputed", reference, options);
+}
+
+TEST_P(Layouts, EqualOneRankWithZero3) {
+  TinyOptions reference, options;
+  options.keeping = Keeping::kChunks;
+  expect_golden("plain", reference, options);
+}
+
+TEST_P(Layouts, EqualOneRankWithZero3AndRecomputation) {
+  TinyOptions reference, options;
+  options.keeping = Keeping::kChunks;
+  options.recompute = 2;
+  options.micro = 2;
+  expect_golden("plain", reference, options);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Layouts, testing::ValuesIn(kLayouts));
@@ -107,6 +121,7 @@ TEST_P(Optimizers, EqualOneRankAtEveryLayout) {
   for (Layout layout : std::vector<Layout>{
            {.tp = 2}, {.pp = 2}, {.shard = 2}, {.pp = 2, .tp = 2}, {.replicate = 2, .shard = 3}}) {
     if (!has_layout(GetParam(), layout)) continue;
+    options.keeping = layout.shard == 3 ? Keeping::kChunks : Keeping::kAll;
     TinyResult got = TinyRun(layout, options).train(0, kSteps);
     EXPECT_LE(distance(got.steps, want.steps), kTolerance) << to_string(layout);
     EXPECT_LE(distance(got.state, want.state), kTolerance) << to_string(layout);

@@ -2,9 +2,12 @@
 // and nothing reads them before they are there: with a second stream that is as late as it may be,
 // steps are the same bits.
 #include <ATen/Parallel.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
-#include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
+
+#include <algorithm>
 
 #include "late_stream.h"
 #include "rerun_recorder.h"
@@ -18,7 +21,7 @@ constexpr int64_t kSteps = 4;
 const ModelOption kCases[] = {{"plain", [](TinyOptions&) {}},
                               {"Zero2, tied, sequential",
                                [](TinyOptions& o) {
-                                 o.keeping = GradientKeeping::kChunk;
+                                 o.keeping = Keeping::kParameters;
                                  o.model.tied_embedding = true;
                                  o.model.parallel_residual = false;
                                }},
@@ -64,14 +67,15 @@ INSTANTIATE_TEST_SUITE_P(All, LateLayouts,
 TEST(Publish, IsWaitedForWhereABucketIsUsed) {
   run_thread_ranks(2, [](Communicator& world, Control&) {
     auto side = std::make_shared<LateStream>();
-    ParamBuffer buffer("b", {{.name = "w", .shape = {5}, .tp_dim = {}}},
+    ParamBuffer buffer("b", {{.name = "w", .shape = {13}, .tp_dim = {}}},
                        {.shard = &world, .sum = {}}, {.side = side});
     const Tensor& w = buffer.param(0);
     buffer.master().fill_(world.rank() + 1);
     buffer.publish();
     Tensor before = w.detach().clone();
-    EXPECT_EQ(before[world.rank() == 0 ? 4 : 0].item<double>(), 0);  // the other rank's
-    EXPECT_TRUE(buffer.param(0).equal(at::tensor({1., 1., 1., 2., 2.}, at::kFloat)));
+    EXPECT_EQ(before[world.rank() == 0 ? 12 : 0].item<double>(), 0);  // the other rank's
+    EXPECT_EQ(buffer.chunk_size(), 8);                                // 16 bytes of bf16
+    EXPECT_TRUE(buffer.param(0).equal(at::cat({at::ones({8}), at::full({5}, 2.0)})));
     EXPECT_EQ(side->waiting(), 0);
   });
 }
@@ -91,6 +95,70 @@ TEST(Publish, IsWaitedForLayerByLayer) {
   });
 }
 
+// Of the matrices of layers two are there at most at a time, of one that is used and of the next.
+class GatherCounter : public LateStream {
+ public:
+  Work run(const Work& work) override {
+    if (model) most_here = std::max(most_here, here());
+    return LateStream::run(work);
+  }
+  int64_t here() const {
+    return std::ranges::count_if(model->buffers(), [](ParamBuffer* buffer) {
+      int64_t whole = 2 * buffer->chunk_size() * c10::elementSize(buffer->master().scalar_type());
+      return buffer->gathered_around_use() && buffer->memory().params == whole;
+    });
+  }
+  GptNeoX* model = nullptr;
+  int64_t most_here = 0;
+};
+
+TEST(ZeroThree, HoldsTwoLayersAtATime) {
+  at::set_num_threads(1);
+  for (int64_t recompute : {0, 1}) {
+    run_thread_ranks(2, [recompute](Communicator& world, Control&) {
+      auto side = std::make_shared<GatherCounter>();
+      TinyOptions options;
+      Mesh mesh({.shard = 2}, world);
+      GptNeoX model(options.model, mesh,
+                    {.dtypes = options.dtypes,
+                     .keeping = Keeping::kChunks,
+                     .recompute_layers = recompute,
+                     .side = side});
+      side->model = &model;
+      EXPECT_EQ(side->here(), 0);
+      Batch batch = TinyRun({}, options).batch(0, 0);
+      auto batches = [&](int64_t) { return batch; };
+      Pipeline pipeline(model);
+      for (int step : {0, 1}) {
+        pipeline.evaluate(1, batches);
+        EXPECT_EQ(side->here(), 0) << step;
+        pipeline.train(2, batches, at::ones({}, at::kDouble));
+        EXPECT_EQ(side->here(), 0) << step;
+      }
+      EXPECT_EQ(side->most_here, 2);
+      EXPECT_EQ(side->waiting(), 0);
+    });
+  }
+}
+
+TEST(ZeroThree, KeepsWhatGenerationUsesUntilItIsLetGo) {
+  at::set_num_threads(1);
+  run_thread_ranks(2, [](Communicator& world, Control&) {
+    auto side = std::make_shared<GatherCounter>();
+    TinyOptions options;
+    Mesh mesh({.shard = 2}, world);
+    GptNeoX model(options.model, mesh,
+                  {.dtypes = options.dtypes, .keeping = Keeping::kChunks, .side = side});
+    side->model = &model;
+    model.keep_gathered(true);
+    Batch batch = TinyRun({}, options).batch(0, 0);
+    Pipeline(model).evaluate(1, [&](int64_t) { return batch; });
+    EXPECT_EQ(side->here(), options.model.layers);
+    model.keep_gathered(false);
+    EXPECT_EQ(side->here(), 0);
+  });
+}
+
 // Gradients of which the chunk alone is kept take the memory of a few of the 9 buckets.
 TEST(Sync, HoldsFewBucketsThatAreNotKept) {
   at::set_num_threads(1);
@@ -99,7 +167,7 @@ TEST(Sync, HoldsFewBucketsThatAreNotKept) {
     TinyOptions options;
     Mesh mesh({.shard = 2}, world);
     GptNeoX model(options.model, mesh,
-                  {.dtypes = options.dtypes, .keeping = GradientKeeping::kChunk, .side = side});
+                  {.dtypes = options.dtypes, .keeping = Keeping::kParameters, .side = side});
     Batch batch = TinyRun({}, options).batch(0, 0);
     auto batches = [&](int64_t) { return batch; };
     Pipeline pipeline(model);

@@ -39,6 +39,16 @@ TEST(FittingLayout, SaysHowManyRanksOneReplicaNeeds) {
   }
 }
 
+TEST(SpreadGroups, NamesTheFirstTpGroupOnSeveralNodes) {
+  std::vector<std::string> by_three{"a", "a", "a", "b", "b", "b"};
+  EXPECT_EQ(spread_groups({.replicate = 2, .tp = 3}, by_three), "");
+  EXPECT_EQ(spread_groups({.replicate = 6}, by_three), "");
+  EXPECT_EQ(spread_groups({.tp = 2}, by_three), "");  // the others idle
+  std::string said = spread_groups({.pp = 3, .tp = 2}, by_three);
+  EXPECT_TRUE(said.starts_with("model_parallel_size 2: ranks 2 on a, 3 on b share each layer"))
+      << said;
+}
+
 TEST(Idle, RanksAnswerUntilTheyAreReleased) {
   std::mutex mutex;
   std::vector<std::string> seen;

@@ -16,16 +16,17 @@ constexpr int64_t kSaved = 2, kSteps = 4;
 
 struct Ranks {
   Layout layout;
-  GradientKeeping keeping = GradientKeeping::kFull;
+  Keeping keeping = Keeping::kAll;
 };
 
 const std::vector<Ranks> kRanks = {
     {{}},
     {{.tp = 4}},
     {{.pp = 4}},
-    {{.shard = 3}, GradientKeeping::kChunk},
+    {{.shard = 3}, Keeping::kParameters},
     {{.replicate = 2, .tp = 2}},
-    {{.pp = 2, .shard = 3}, GradientKeeping::kChunk},
+    {{.pp = 2, .shard = 3}, Keeping::kParameters},
+    {{.shard = 2, .tp = 2}, Keeping::kChunks},
     {{.replicate = 2, .shard = 2}},
     {{.pp = 3, .replicate = 2, .tp = 2}},
 };
@@ -104,7 +105,7 @@ TEST_P(ResumeOptimizer, IsBitwise) {
   options_ = tiny_options(GetParam());
   expect_bitwise({{}});
   expect_bitwise({{.pp = 2, .tp = 2}});
-  Ranks sharded{{.shard = 3}, GradientKeeping::kChunk};
+  Ranks sharded{{.shard = 3}, Keeping::kParameters};
   if (has_layout(GetParam(), sharded.layout)) expect_bitwise(sharded);
 }
 

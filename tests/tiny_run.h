@@ -44,7 +44,7 @@ struct TinyOptions {
   int64_t recompute = 0;
   bool masked = true;
   int64_t end_of_document = -1;  // a third of the tokens, and attention and positions follow it
-  GradientKeeping keeping = GradientKeeping::kFull;
+  Keeping keeping = Keeping::kAll;
   at::Device device = at::kCPU;
   std::function<std::unique_ptr<GraphRecorder>()> recorder = {};  // of each rank; or none
   std::function<std::shared_ptr<SideStream>()> side = {};         // of each rank; or the device's
@@ -112,7 +112,7 @@ inline const std::vector<ModelOption> kModelOptions = {
        o.model.hidden_dropout = o.model.attention_dropout = 0;
        o.recompute = 1;
        o.end_of_document = 3;
-       o.keeping = GradientKeeping::kChunk;
+       o.keeping = Keeping::kParameters;
      }},
     {"GatedWithBiasAndOneNorm",
      [](TinyOptions& o) {
@@ -226,7 +226,7 @@ class TinyRun {
       if (world.rank() == 0) result.steps.push_back(report);
     }
     collect(step, result);
-    for (ParamBuffer* buffer : model.buffers()) buffer->finish_publish();  // outside the lock
+    for (ParamBuffer* buffer : model.buffers()) buffer->param(0);  // is here, outside the lock
     collect_published(model, result);
     if (steps.end) steps.end(step, control);
   }

@@ -124,7 +124,7 @@ TEST(DataParallel, SumsGradientsInTheTypeThatIsAsked) {
   TinyOptions options;
   TinyResult exact = TinyRun({}, options).train(0, 4);
   options.dtypes.sent = at::kBFloat16;
-  for (GradientKeeping keeping : {GradientKeeping::kFull, GradientKeeping::kChunk}) {
+  for (Keeping keeping : {Keeping::kAll, Keeping::kParameters}) {
     options.keeping = keeping;
     Elements all = sent({.replicate = 2, .shard = 2}, options);
     EXPECT_EQ(all["shard reduce_scatter BFloat16"].size(), 9u);

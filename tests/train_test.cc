@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cmath>
 #include <csignal>
+#include <sstream>
 
 #include "run_fixture.h"
 #include "train/run.h"
@@ -60,7 +61,8 @@ INSTANTIATE_TEST_SUITE_P(
         Setup{"fp32", {}, {}}, Setup{"bf16", {"precision=bfloat16"}, {}}, Setup{"fp16", kFp16, {}},
         Setup{"fp32_ranks", kFourRanks, {"--spawn", "4"}},
         Setup{"bf16_ranks", kFourRanks + Strings{"precision=bfloat16"}, {"--spawn", "4"}},
-        Setup{"fp16_ranks", kFourRanks + kFp16, {"--spawn", "4"}}),
+        Setup{"fp16_ranks", kFourRanks + kFp16, {"--spawn", "4"}},
+        Setup{"zero3", {"zero_optimization.stage=3", "precision=bfloat16"}, {"--spawn", "2"}}),
     [](const auto& info) { return info.param.name; });
 
 TEST(Fp16, ASkippedStepAdvancesTheDataAndNothingElse) {
@@ -386,6 +388,24 @@ TEST(Reports, SamplesAndEvaluationsAreInTheMetrics) {
   EXPECT_EQ(events.series.at("train/lm_loss").size(), 20u);
   EXPECT_TRUE(
       has(read_file(events.path / fs::directory_iterator(run.dir() / "tb")->path()), "the and"));
+}
+
+TEST(Reports, SamplesAreTheSameWhereMatricesAreGatheredAroundTheirUse) {
+  auto samples = [](const std::string& stage) {
+    Training run;
+    Ended ended = run.train({"sample_prompts=[\"the and\"]", "eval_interval=5", "eval_iters=1",
+                             "zero_optimization.stage=" + stage},
+                            {"--spawn", "2"});
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    Strings found;
+    std::istringstream lines(read_file(run.dir() / "log/metrics.jsonl"));
+    for (std::string line; std::getline(lines, line);)
+      if (size_t at = line.find("\"samples\""); at != line.npos) found.push_back(line.substr(at));
+    return found;
+  };
+  Strings whole = samples("1");
+  EXPECT_EQ(whole.size(), 4u);
+  EXPECT_EQ(samples("3"), whole);
 }
 
 TEST(Reports, SamplePromptsThatCannotBeContinuedEndTheRunAtItsStart) {

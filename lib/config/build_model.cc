@@ -214,7 +214,7 @@ int64_t read_shard(KeyReader& keys, int64_t zero_stage) {
   keys.require(shard == -1 || shard >= 1, key, key, " is ", shard,
                "; it must be a number of ranks, or -1 for all data ranks");
   keys.require(shard <= 1 || zero_stage > 0, key, key, " is ", shard,
-               ", but stage 0 shares nothing; set zero_optimization.stage to 1 or 2");
+               ", but stage 0 shares nothing; set zero_optimization.stage to 1, 2 or 3");
   return std::max<int64_t>(shard, 0);
 }
 
@@ -268,10 +268,9 @@ LayoutConfig read_layout(KeyReader& keys, const ModelConfig& model) {
                "pipe_partition_method", "pipe_partition_method is \"", method,
                "\"; supported are \"type:transformer|mlp\", \"uniform\" and \"parameters\"");
   layout.zero_stage = keys.integer_from("zero_optimization.stage", 0);
-  keys.require(layout.zero_stage <= 2, "zero_optimization.stage",
+  keys.require(layout.zero_stage <= 3, "zero_optimization.stage",
                "zero_optimization.stage: ", layout.zero_stage,
-               layout.zero_stage == 3 ? " is not supported yet" : " is unknown",
-               "; supported are 0, 1 and 2");
+               " is unknown; supported are 0, 1, 2 and 3");
   if (keys.given("zero_stage"))
     keys.require(keys.maybe_integer("zero_stage") == layout.zero_stage, "zero_stage",
                  "zero_stage is a copy of zero_optimization.stage, which is ", layout.zero_stage,

@@ -26,6 +26,11 @@ Config load_config(const ConfigOptions& options) {
   config.batch = read_batch(keys);
   config.data = read_data(keys);
   config.train = read_train(keys);
+  keys.require(config.layout.zero_stage < 3 || !config.train.cuda_graph.value_or(false),
+               "enable_cuda_graph",
+               "enable_cuda_graph: true, but memory that is given back within "
+               "a step, as by zero_optimization.stage: 3 (",
+               keys.where("zero_optimization.stage"), "), cannot be recorded; remove one of them");
   config.schedule = read_schedule(keys, config.train.iters);
   config.checkpoint = read_checkpoint(keys);
   config.generate = read_generate(keys);

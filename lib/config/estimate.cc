@@ -58,13 +58,23 @@ double state_of_each(const Estimate& e, const Config& config) {
                              static_cast<double>(e.blocks) / static_cast<double>(e.parameters));
 }
 
+// Elements of the fullest stage that ZeRO 3 does not hold: of its layers' matrices a rank has its
+// chunk, and two layers at a time.
+int64_t let_go(const Config& config, int64_t shard) {
+  if (config.layout.zero_stage < 3 || shard == 1) return 0;
+  ParameterParts parts = parameter_parts(config.model);
+  int64_t layer = (parts.block - parts.block_whole) / config.layout.tensor,
+          layers = divide_up(config.model.layers, config.layout.pipe);
+  return std::max<int64_t>(0, layers * layer - divide_up(layers * layer, shard) - 2 * layer);
+}
+
 void count_state(Estimate& e, const Config& config) {
   e.rank_parameters = fullest_stage(e, config);
   int64_t n = e.rank_parameters, size = element_bytes(config.precision.type);
   int64_t state = std::max<int64_t>(size, 4);  // gradients and moments are fp32 at least
   int64_t shard = config.layout.shard > 0 ? config.layout.shard : e.data_ranks;
   int64_t chunk = config.layout.zero_stage >= 1 ? divide_up(n, shard) : n;
-  e.parameter_bytes = n * size;
+  e.parameter_bytes = (n - let_go(config, shard)) * size;
   e.gradient_bytes = (config.layout.zero_stage >= 2 ? chunk : n) * state;
   e.master_bytes = size < 4 ? chunk * 4 : 0;
   e.moment_bytes =
@@ -185,10 +195,13 @@ const char* moments_of(const OptimizerConfig& optimizer) {
 std::string render_memory(const Estimate& e, const Config& config) {
   std::string out = "Memory of the fullest rank\n";
   int64_t stage = config.layout.zero_stage;
-  out += line("parameters", human_bytes(static_cast<double>(e.parameter_bytes)),
-              human_count(static_cast<double>(e.rank_parameters)) + " on this rank");
+  out +=
+      line("parameters", human_bytes(static_cast<double>(e.parameter_bytes)),
+           human_count(static_cast<double>(e.rank_parameters)) +
+               (stage >= 3 ? " used by this rank: of layers its chunk and two whole ones (ZeRO 3)"
+                           : " on this rank"));
   out += line("gradients", human_bytes(static_cast<double>(e.gradient_bytes)),
-              stage >= 2 ? "the owned chunk (ZeRO 2)" : "");
+              stage >= 2 ? "the owned chunk (ZeRO 2 and 3)" : "");
   std::string place =
       concat(stage >= 1 ? "the owned chunk" : "",
              config.optimizer.place == StatePlace::kHost ? ", in host memory beside a GPU" : "");

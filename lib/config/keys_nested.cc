@@ -67,7 +67,7 @@ constexpr KeyRow kBf16[] = {
 
 constexpr const char* kSpeed = "speed only; sizes are chosen by themselves";
 constexpr const char* kOffload = "state in host memory or on disk";
-constexpr const char* kStage3 = "for stage 3 only";
+constexpr const char* kStage3 = "for stage 3: matrices are gathered a layer ahead of their use";
 
 constexpr KeyRow kOffloadOptimizer[] = {
     {"device", kChoice, "none", kUsed,
@@ -84,9 +84,10 @@ constexpr KeyRow kOffloadOptimizer[] = {
 
 constexpr KeyRow kZero[] = {
     {"stage", kInt, "0", kUsed,
-     "0: whole state on each data rank; 1: optimizer state in chunks; 2: gradients too"},
+     "0: whole state on each data rank; 1: optimizer state in chunks; 2: gradients too; 3: layers' "
+     "matrices too, gathered around their use"},
     {"mics_shard_size", kInt, "-1", kUsed,
-     "ranks that share one copy of the state (stages 1 and 2); -1: all data ranks"},
+     "ranks that share one copy of the state (stages 1 to 3); -1: all data ranks"},
     {"mics_hierarchical_params_gather", kBool, "false", kNoEffect, kSpeed},
     {"allgather_partitions", kBool, "true", kNoEffect, kSpeed},
     {"allgather_bucket_size", kInt, "500000000", kNoEffect, kSpeed},

@@ -66,7 +66,7 @@ LoadedModel::LoadedModel(const fs::path& dir, const std::vector<std::string>& ov
                                      ModelOptions{.start = ModelOptions::kZeros,
                                                   .dtypes = dtypes,
                                                   .device = device,
-                                                  .keeping = GradientKeeping::kNone});
+                                                  .keeping = Keeping::kNoGradients});
   std::vector<StateChunk> chunks;
   for (ParamBuffer* buffer : model_->buffers())
     chunks.push_back(

@@ -118,8 +118,10 @@ std::string memory_fixes(const SlurmJob& job, const Config& config, int nodes,
   changed.train.recompute = true;
   if (!config.train.recompute) offer(changed, "checkpoint_activations=true");
   changed = config;
-  changed.layout.zero_stage = 1;
-  if (config.layout.zero_stage == 0) offer(changed, "zero_optimization.stage=1");
+  for (int64_t stage = config.layout.zero_stage + 1; stage <= 3; ++stage) {
+    changed.layout.zero_stage = stage;
+    if (offer(changed, concat("zero_optimization.stage=", stage))) break;
+  }
   changed = config;
   changed.batch.accumulation.reset();
   for (int64_t micro = config.batch.micro.value_or(1) / 2; micro > 0; micro /= 2) {

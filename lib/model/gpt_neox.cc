@@ -6,6 +6,7 @@
 #include <ATen/ops/embedding.h>
 
 #include "base/error.h"
+#include "model/backward.h"
 #include "model/head.h"
 #include "model/recompute.h"
 #include "model/tp.h"
@@ -61,13 +62,42 @@ Tensor GptNeoX::layers(Tensor x, const Pass& pass) {
       Pass here = pass;
       if (bias.defined()) here.mask = pass.mask + bias;
       ResidualSum y{input};
-      for (int64_t l = from; l < to; ++l) y = layer(y, l, here);
+      for (int64_t l = from; l < to; ++l) y = gathered_layer(y, l, here);
       y.bias = tp_.counted_once(y.bias);
       return total(y);
     };
     x = recompute ? recomputed(x, pass.bias, part) : part(x, pass.bias);
   }
   return x;
+}
+
+// Where its matrices are gathered around their use, those of the next layer are beside it.
+ResidualSum GptNeoX::gathered_layer(const ResidualSum& input, int64_t l, const Pass& pass) {
+  auto gather = [this](int64_t i) {
+    if (first_layer_ <= i && i < last_layer_) matrices(i).gather();
+  };
+  gather(l);
+  if (!matrices(l).gathered_around_use()) return layer(input, l, pass);
+  bool backward = at::GradMode::is_enabled(), recomputed = options_.recompute_layers > 0;
+  if (!backward || !recomputed) gather(l + 1);
+  ResidualSum output = layer(input, l, pass);
+  if (backward)
+    output = with_work_in_backward(output, [this, gather, l](const std::vector<Tensor>&) {
+      gather(l);
+      matrices(l).finish_publish();
+      gather(l - 1);
+    });
+  bool needed_next = backward && (recomputed || l + 1 == last_layer_);
+  if (!needed_next && !keeps_gathered_) matrices(l).let_go();
+  return output;
+}
+
+ParamBuffer& GptNeoX::matrices(int64_t l) { return *matrices_[size_t(l - first_layer_)]; }
+
+void GptNeoX::keep_gathered(bool keeps) {
+  keeps_gathered_ = keeps;
+  if (keeps) return;
+  for (ParamBuffer* buffer : matrices_) buffer->let_go();
 }
 
 // The terms of its output are added where the next norm reads them.

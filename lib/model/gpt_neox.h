@@ -41,7 +41,7 @@ struct ModelOptions {
   enum Start { kInitialValues, kZeros } start = kInitialValues;  // kZeros: a checkpoint follows
   Dtypes dtypes;
   at::Device device = at::kCPU;
-  GradientKeeping keeping = GradientKeeping::kFull;
+  Keeping keeping = Keeping::kAll;
   int64_t recompute_layers = 0;  // 0: keep all activations
   int64_t seed = 1234;           // of initial values and dropout
   std::string partition;         // pipe_partition_method
@@ -82,6 +82,9 @@ class GptNeoX {
   void greedy_step(KvCache& cache);
   // Rows without positions yet. The model must outlive it, and its parameters keep their values.
   KvCache new_cache(int64_t batch, int64_t capacity);
+  // Whether matrices that are gathered around their use stay from then on: generation uses all of
+  // them for each token, and KvCache their addresses. Collective over shard.
+  void keep_gathered(bool keeps);
 
   const ModelConfig& config() const { return config_; }
   Mesh& mesh() { return mesh_; }
@@ -126,7 +129,9 @@ class GptNeoX {
   Tensor embed(const Tensor& tokens, const Pass& pass);
   Tensor embed_positions(int64_t T, const Pass& pass);
   Tensor layers(Tensor x, const Pass& pass);
+  ResidualSum gathered_layer(const ResidualSum& input, int64_t l, const Pass& pass);
   ResidualSum layer(const ResidualSum& input, int64_t l, const Pass& pass);
+  ParamBuffer& matrices(int64_t l);
   ResidualSum with_branch(const ResidualSum& to, const Tensor& partial, const Tensor& bias,
                           const std::string& site, const Pass& pass);
   SumAndNorms normed(const ResidualSum& sum, const NormWeight& first,
@@ -168,6 +173,8 @@ class GptNeoX {
   TensorParallel tp_;
   int64_t first_layer_ = 0, last_layer_ = 0;
   std::vector<std::unique_ptr<ParamBuffer>> buffers_;
+  std::vector<ParamBuffer*> matrices_;  // by layer
+  bool keeps_gathered_ = false;
   std::map<std::string, std::pair<ParamBuffer*, size_t>> params_;  // by name: the buffer, the place
   RotaryTable rotary_;
   Tensor sinusoids_;  // [positions, hidden]; undefined: positions are not added as sinusoids

@@ -128,8 +128,10 @@ void GptNeoX::add_buffers() {
                config_.tied_embedding ? &mesh_.pp_ends() : nullptr);
   add_buffer("relative_attention_bias", distance_params(config_), &mesh_.pp());
   if (first) add_buffer("embed_positions", position_params(config_));
-  for (int64_t l = first_layer_; l < last_layer_; ++l)
+  for (int64_t l = first_layer_; l < last_layer_; ++l) {
     add_buffer("layers." + std::to_string(l), of_kind(layer_params(config_, l), true));
+    matrices_.push_back(buffers_.back().get());
+  }
   if (last) add_buffer("final", of_kind(final_params(config_), true));
 }
 

@@ -3,10 +3,10 @@
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include <optional>
 #include <utility>
 
 #include "base/error.h"
+#include "model/backward.h"
 #include "ops/product.h"
 
 namespace neox {
@@ -15,30 +15,6 @@ namespace {
 using at::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
-
-// The terms of a sum, with whose gradients something is done.
-template <void (TensorParallel::*kDo)(const tensor_list&)>
-class Terms : public torch::autograd::Function<Terms<kDo>> {
- public:
-  static tensor_list forward(AutogradContext* context, const Tensor& x,
-                             const std::optional<Tensor>& added, int64_t tp) {
-    context->saved_data["tp"] = tp;
-    tensor_list same{x.view_as(x)};
-    if (added) same.push_back(added->view_as(*added));
-    return same;
-  }
-  static tensor_list backward(AutogradContext* context, tensor_list grad) {
-    (reinterpret_cast<TensorParallel*>(context->saved_data["tp"].toInt())->*kDo)(grad);
-    return {grad[0], grad.size() > 1 ? grad[1] : Tensor(), {}};
-  }
-};
-
-template <void (TensorParallel::*kDo)(const tensor_list&)>
-ResidualSum through(const ResidualSum& sum, TensorParallel& tp) {
-  auto added = sum.added.defined() ? std::optional(sum.added) : std::nullopt;
-  tensor_list terms = Terms<kDo>::apply(sum.x, added, reinterpret_cast<int64_t>(&tp));
-  return {terms[0], added ? terms[1] : Tensor(), sum.bias};
-}
 
 class CountedOnce : public torch::autograd::Function<CountedOnce> {
  public:
@@ -70,9 +46,9 @@ ResidualSum TensorParallel::enter(const ResidualSum& input,
                                   std::initializer_list<Tensor*> weights) {
   if (tp_.size() == 1 || !at::GradMode::is_enabled()) return input;
   check(!input.added2.defined(), "two branches are added before they are summed over tp");
-  ResidualSum joined = through<&TensorParallel::join_sum>(input, *this);
+  ResidualSum joined = with_work_in_backward(input, [this](const tensor_list&) { join_sum(); });
   for (Tensor* weight : weights) *weight = with_later_gradient(*weight);
-  return through<&TensorParallel::start_sum>(joined, *this);
+  return with_work_in_backward(joined, [this](const tensor_list& grad) { start_sum(grad); });
 }
 
 void TensorParallel::start_sum(const tensor_list& gradients) {
@@ -81,7 +57,7 @@ void TensorParallel::start_sum(const tensor_list& gradients) {
   sum_ = side_->run([this, sum = gradients[0]]() mutable { tp_.all_reduce(sum); });
 }
 
-void TensorParallel::join_sum(const tensor_list&) {
+void TensorParallel::join_sum() {
   if (SideStream::Work wait = std::exchange(sum_, nullptr)) wait();
 }
 

@@ -34,11 +34,11 @@ class TensorParallel {
   // The sum over tp, in place; backward is the identity.
   at::Tensor leave(const at::Tensor& partial);
 
+ private:
   // Called in the backward pass, with the gradients of the input's terms.
   void start_sum(const std::vector<at::Tensor>& gradients);
-  void join_sum(const std::vector<at::Tensor>& gradients);
+  void join_sum();
 
- private:
   Communicator& tp_;
   std::shared_ptr<SideStream> side_;
   SideStream::Work sum_;  // the join of the sum that runs beside; empty: none does

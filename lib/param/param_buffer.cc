@@ -17,6 +17,14 @@
 namespace neox {
 namespace {
 
+// One of several chunks has whole units of so many elements, 16 bytes of 16-bit parameters: where
+// chunks begin elsewhere, NCCL and the optimizer's kernels move element by element.
+constexpr int64_t kChunkUnit = 8;
+
+int64_t in_units(int64_t elements, int64_t shards) {
+  return shards == 1 ? elements : (elements + kChunkUnit - 1) / kChunkUnit * kChunkUnit;
+}
+
 void join(SideStream::Work& beside) {
   if (SideStream::Work wait = std::exchange(beside, nullptr)) wait();
 }
@@ -55,16 +63,19 @@ ParamBuffer::ParamBuffer(std::string name, std::vector<ParamSpec> specs, Sharing
   auto zeros = [&](int64_t size, at::ScalarType type) {
     return untouched_zeros(size, at::dtype(type).device(options.device));
   };
-  data_ = zeros(chunk_ * shards, types.param);
-  at::Tensor own = data_.narrow(0, mine * chunk_, chunk_);
-  master_ = types.state == types.param ? own : zeros(chunk_, types.state);
-  if (options.keeping == GradientKeeping::kFull) {
+  bool apart = options.keeping == Keeping::kChunks && shards > 1 && layer_matrices();
+  data_ = apart ? at::empty({chunk_ * shards}, at::dtype(types.param).device(options.device))
+                : zeros(chunk_ * shards, types.param);
+  own_ = apart ? zeros(chunk_, types.param) : data_.narrow(0, mine * chunk_, chunk_);
+  master_ = types.state == types.param ? own_ : zeros(chunk_, types.state);
+  if (options.keeping == Keeping::kAll) {
     grad_ = zeros(chunk_ * shards, types.grad);
     chunk_grad_ = grad_.narrow(0, mine * chunk_, chunk_);
-  } else if (options.keeping == GradientKeeping::kChunk) {
+  } else if (options.keeping != Keeping::kNoGradients) {
     chunk_grad_ = zeros(chunk_, types.grad);
   }
   for (size_t i = 0; i < specs_.size(); ++i) add_leaf(boxes_[i], offsets_[i]);
+  let_go();
 }
 
 ParamBuffer::~ParamBuffer() = default;
@@ -81,7 +92,7 @@ void ParamBuffer::place_elements() {
     offsets_.push_back(n);
     n += box.numel();
   }
-  chunk_ = (n + shards - 1) / shards;
+  chunk_ = in_units((n + shards - 1) / shards, shards);
 }
 
 // The largest first, each to the rank that has least.
@@ -97,7 +108,7 @@ void ParamBuffer::place_whole_tensors() {
     offsets_[i] = *least;
     *least += boxes_[i].numel();
   }
-  chunk_ = *std::ranges::max_element(used);
+  chunk_ = in_units(*std::ranges::max_element(used), sharing_.shard->size());
   for (size_t i = 0; i < boxes_.size(); ++i) offsets_[i] += static_cast<int64_t>(owner[i]) * chunk_;
 }
 
@@ -106,7 +117,7 @@ void ParamBuffer::add_leaf(const Box& box, int64_t offset) {
   // backward.
   at::Tensor leaf = data_.narrow(0, offset, box.numel()).view(box.extent).variable_data();
   leaves_.push_back(leaf);
-  if (options_.keeping == GradientKeeping::kNone) return;
+  if (options_.keeping == Keeping::kNoGradients) return;
   leaf.set_requires_grad(true);
   leaf.set_grad_dtype(options_.dtypes.grad);
   if (grad_.defined()) leaf.mutable_grad() = grad_.narrow(0, offset, box.numel()).view(box.extent);
@@ -122,7 +133,7 @@ void ParamBuffer::begin_step() {
 void ParamBuffer::before_backward(bool last_microbatch) {
   untouched_ = false;
   last_microbatch_ = last_microbatch;
-  if (last_microbatch || options_.keeping == GradientKeeping::kChunk) awaited_ = leaves_.size();
+  if (last_microbatch || !grad_.defined()) awaited_ = leaves_.size();
   if (grad_.defined()) return;
   for (at::Tensor& leaf : leaves_) leaf.mutable_grad().reset();  // of a backward that was given up
 }
@@ -142,6 +153,7 @@ void ParamBuffer::finish_sync() {
 
 void ParamBuffer::sync() {
   at::NoGradGuard no_grad;
+  let_go();
   if (grad_.defined()) {
     sum_ = options_.side->run([this] { sum_shards(); });
     return;
@@ -199,27 +211,49 @@ void ParamBuffer::move_master(at::Device device) {
   master_ = master_.to(device);
 }
 
-at::Tensor ParamBuffer::owned_params() const {
-  return data_.narrow(0, sharing_.shard->rank() * chunk_, chunk_);
-}
-
 at::Tensor ParamBuffer::take_copy() {
-  copied_ = !master_.is_alias_of(data_) && master_.device() == data_.device();
-  return copied_ ? owned_params() : at::Tensor();
+  copied_ = !master_.is_alias_of(own_) && master_.device() == own_.device();
+  return copied_ ? own_ : at::Tensor();
 }
 
 void ParamBuffer::publish() {
   at::NoGradGuard no_grad;
-  at::Tensor own = owned_params();
-  bool copied = std::exchange(copied_, false) || master_.is_alias_of(data_);
-  if (!copied) own.copy_(master_);
-  if (sharing_.shard->size() == 1) return;  // nothing to wait for
-  gather_ = options_.side->run([this, own] { sharing_.shard->all_gather(own, data_); });
+  bool copied = std::exchange(copied_, false) || master_.is_alias_of(own_);
+  if (!copied) own_.copy_(master_);
+  let_go();
+  if (sharing_.shard->size() == 1 || !here_) return;  // nothing to wait for
+  start_gather();
+}
+
+void ParamBuffer::gather() {
+  if (here_) return;
+  c10::StorageImpl& memory = *data_.storage().unsafeGetStorageImpl();
+  memory.set_data_ptr_noswap(memory.allocator()->allocate(data_.nbytes()));
+  memory.set_nbytes(data_.nbytes());
+  here_ = true;
+  start_gather();
+}
+
+void ParamBuffer::start_gather() {
+  gather_ = options_.side->run([this] {
+    at::NoGradGuard no_grad;
+    sharing_.shard->all_gather(own_, data_);
+  });
+}
+
+void ParamBuffer::let_go() {
+  if (!here_ || !gathered_around_use()) return;
+  finish_publish();
+  c10::StorageImpl& memory = *data_.storage().unsafeGetStorageImpl();
+  memory.set_data_ptr_noswap(at::DataPtr(nullptr, data_.device()));
+  memory.set_nbytes(0);
+  here_ = false;
 }
 
 void ParamBuffer::finish_publish() { join(gather_); }
 
 const at::Tensor& ParamBuffer::param(size_t i) {
+  gather();
   finish_publish();
   return leaves_[i];
 }
@@ -243,8 +277,9 @@ ParamBuffer::Memory ParamBuffer::memory() const {
   auto bytes = [](const at::Tensor& t) {
     return t.defined() ? static_cast<int64_t>(t.nbytes()) : 0;
   };
-  bool apart = !master_.is_alias_of(data_);
-  return {bytes(data_), bytes(grad_.defined() ? grad_ : chunk_grad_), apart ? bytes(master_) : 0};
+  bool apart = !master_.is_alias_of(own_);
+  return {bytes(here_ ? data_ : own_), bytes(grad_.defined() ? grad_ : chunk_grad_),
+          apart ? bytes(master_) : 0};
 }
 
 std::pair<int64_t, int64_t> ParamBuffer::written() const {

@@ -1,5 +1,5 @@
 // A bucket of parameters: one flat buffer with views as autograd leaves, their gradients, and the
-// chunk of both that this rank owns. Data parallelism, ZeRO 1 and ZeRO 2 are the sizes and the
+// chunk of both that this rank owns. Data parallelism and ZeRO 1, 2 and 3 are the sizes and the
 // moments at which chunks are summed and gathered.
 //
 // One rank's object; methods that say "collective" are called by all ranks of the Sharing in the
@@ -38,10 +38,12 @@ struct Sharing {
           1;  // the world holds `copies` equal copies of the owned chunk; this one is number `copy`
 };
 
-enum class GradientKeeping {
-  kFull,   // every rank keeps the whole gradient until the step's last micro-batch (ZeRO 0 and 1)
-  kChunk,  // gradients are summed after each micro-batch and only the owned chunk is kept (ZeRO 2)
-  kNone,   // generation: parameters without gradients
+// What a rank keeps of what it shares, beyond its chunk.
+enum class Keeping {
+  kAll,          // whole parameters, and gradients until the step's last micro-batch (ZeRO 0 and 1)
+  kParameters,   // gradients are summed after each micro-batch, and only the chunk stays (ZeRO 2)
+  kChunks,       // of layers' matrices neither: they are gathered around their use (ZeRO 3)
+  kNoGradients,  // generation: whole parameters without gradients
 };
 
 // What may be cut where a bucket is shared out over the shards.
@@ -54,7 +56,7 @@ enum class Chunking {
 struct BufferOptions {
   Dtypes dtypes;
   at::Device device = at::kCPU;
-  GradientKeeping keeping = GradientKeeping::kFull;
+  Keeping keeping = Keeping::kAll;
   int tp_rank = 0, tp_size = 1;
   Chunking chunking = Chunking::kElements;
   // Beside which gradients are summed and parameters gathered; null: one of its own.
@@ -75,7 +77,8 @@ class ParamBuffer {
   // All of them are matrices of layers that tp splits: no embedding, head, norm or bias.
   bool layer_matrices() const;
   // This rank's box of specs()[i]; a leaf. What this thread's stream is given from now on runs
-  // behind the last publish().
+  // behind the last publish() or gather(), which is called where the parameters are not here.
+  // Collective over shard.
   const at::Tensor& param(size_t i);
 
   // Gradients. begin_step() forgets them; before each backward the trainer calls before_backward(),
@@ -101,10 +104,17 @@ class ParamBuffer {
   void leave_unsummed(const Communicator& group);
   // grad(), whose squares count so much that the sum over the world has each element once.
   WeightedSquares squares() const;
-  // Starts to send owned chunks to every rank's parameters, beside what follows. The owned chunk
-  // may be read meanwhile. Collective over shard.
+  // The masters changed. Starts to send owned chunks to every rank's parameters, beside what
+  // follows; the owned chunk may be read meanwhile. Parameters that are gathered around their use
+  // are let go instead. Collective over shard.
   void publish();
-  // Joins it, as param() does.
+  // Of parameters that are gathered around their use: starts to, where they are not here, and lets
+  // them go. Autograd may hold a parameter that was let go, and must not use it. Collective over
+  // shard.
+  bool gathered_around_use() const { return !own_.is_alias_of(data_); }
+  void gather();
+  void let_go();
+  // Joins what publish() or gather() started, as param() does.
   void finish_publish();
 
   // The boxes in elements [begin, end) of the owned chunk; offsets count from begin.
@@ -123,12 +133,12 @@ class ParamBuffer {
   class Hook;
   void place_elements();
   void place_whole_tensors();
+  void start_gather();
   void add_leaf(const Box& box, int64_t offset);
   void gradient_ready();
   void sync();
   void sum_shards();
   void sum_chunk();
-  at::Tensor owned_params() const;
   at::ScalarType sent_type() const;
 
   std::string name_;
@@ -139,8 +149,10 @@ class ParamBuffer {
   std::vector<int64_t> offsets_;
   std::vector<at::Tensor> leaves_;
   int64_t chunk_ = 0;
-  at::Tensor data_, grad_;          // flat, shard->size() chunks; elements of no parameter stay 0
-  at::Tensor master_, chunk_grad_;  // owned chunk; views of the above where type and size allow it
+  at::Tensor data_, grad_;  // flat, shard->size() chunks; elements of no parameter stay 0
+  // Owned chunk; views of the above, or of each other, where type and size allow it.
+  at::Tensor own_, master_, chunk_grad_;
+  bool here_ = true;       // data_ has memory
   double stands_for_ = 1;  // gradients: the size of the group that they are not summed over
   bool last_microbatch_ = false;
   bool copied_ = false;            // the master, to where take_copy() said

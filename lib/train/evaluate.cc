@@ -50,6 +50,7 @@ std::optional<double> Trainer::evaluate(Split split, int64_t index) {
 void Trainer::generate_samples() {
   if (prompts_.empty()) return;
   const GenerateConfig& g = p_.config.generate;
+  p_.model.keep_gathered(true);
   std::optional<int32_t> end;
   if (p_.tokenizer->has_end_of_document()) end = p_.tokenizer->end_of_document();
   for (size_t i = 0; i < prompts_.size(); ++i) {
@@ -63,6 +64,7 @@ void Trainer::generate_samples() {
     auto tokens = generate(p_.model, prompts_[i], sampling, end);
     report_.samples(state_.iteration, prompt + p_.tokenizer->decode(tokens));
   }
+  p_.model.keep_gathered(false);
 }
 
 }  // namespace neox

@@ -1,6 +1,11 @@
 #include "train/ranks.h"
 
+#include <algorithm>
+#include <numeric>
+#include <span>
+
 #include "base/error.h"
+#include "rendezvous/names.h"
 
 namespace neox {
 namespace {
@@ -22,6 +27,21 @@ Layout fitting_layout(const LayoutConfig& c, int ranks) {
   int data = ranks / model;
   if (c.zero_stage > 0 && shard == 0) shard = data;
   return {.pp = pipe, .replicate = data / shard, .shard = shard, .tp = tensor};
+}
+
+std::string spread_groups(const Layout& layout, const std::vector<std::string>& hosts) {
+  auto tp = static_cast<size_t>(layout.tp), ranks = static_cast<size_t>(layout.size());
+  for (size_t first = 0; first < ranks; first += tp) {
+    std::span group(hosts.begin() + static_cast<std::ptrdiff_t>(first), tp);
+    if (std::ranges::all_of(group, [&](const auto& host) { return host == group[0]; })) continue;
+    std::vector<int> those(tp);
+    std::iota(those.begin(), those.end(), static_cast<int>(first));
+    return concat("model_parallel_size ", layout.tp, ": ", name_ranks(those, hosts),
+                  " share each layer, which then waits for the network between nodes; a "
+                  "--ntasks-per-node that ",
+                  layout.tp, " divides keeps them on one node");
+  }
+  return {};
 }
 
 std::vector<std::string> TrainingControl::gather(const std::string& mine,

@@ -10,6 +10,9 @@ namespace neox {
 // The largest layout that `ranks` ranks fill. Throws where not even one replica fits.
 Layout fitting_layout(const LayoutConfig& config, int ranks);
 
+// What slows each layer down, or empty: tp groups of ranks on several nodes. hosts: by rank.
+std::string spread_groups(const Layout& layout, const std::vector<std::string>& hosts);
+
 // Control of the first `size` ranks of a job, which the others, who idle, take part in.
 class TrainingControl : public Control {
  public:

@@ -52,12 +52,17 @@ Dtypes training_dtypes(const PrecisionConfig& precision) {
   return types;
 }
 
+Keeping keeping_of(int64_t zero_stage) {
+  return zero_stage >= 3   ? Keeping::kChunks
+         : zero_stage == 2 ? Keeping::kParameters
+                           : Keeping::kAll;
+}
+
 ModelOptions model_options(const Config& config, bool resumes, int ranks, at::Device device) {
-  bool zero2 = config.layout.zero_stage >= 2;
   return {.start = resumes ? ModelOptions::kZeros : ModelOptions::kInitialValues,
           .dtypes = training_dtypes(config.precision),
           .device = device,
-          .keeping = zero2 ? GradientKeeping::kChunk : GradientKeeping::kFull,
+          .keeping = keeping_of(config.layout.zero_stage),
           .recompute_layers = config.train.recompute ? config.train.recompute_layers : 0,
           .seed = config.train.seed,
           .partition = config.layout.partition_method,
