@@ -158,19 +158,26 @@ void ParamBuffer::sync() {
     sum_ = options_.side->run([this] { sum_shards(); });
     return;
   }
-  at::Tensor full =
-      at::zeros({chunk_ * sharing_.shard->size()}, chunk_grad_.options().dtype(sent_type()));
-  for (size_t i = 0; i < leaves_.size(); ++i) {
-    at::Tensor& grad = leaves_[i].mutable_grad();
-    if (grad.defined()) full.narrow(0, offsets_[i], boxes_[i].numel()).copy_(grad.flatten());
-    grad.reset();
-  }
+  at::Tensor full = take_gradients();
   at::Tensor mine = at::zeros({chunk_}, full.options());
   sum_ = options_.side->run_holding([this, full, mine]() mutable {
     sharing_.shard->reduce_scatter(full, mine);
     chunk_grad_.add_(mine);
     sum_chunk();
   });
+}
+
+// Those of autograd, flat, of all chunks.
+at::Tensor ParamBuffer::take_gradients() {
+  int64_t whole = chunk_ * sharing_.shard->size();
+  if (leaves_.size() == 1 && boxes_[0].numel() == whole && leaves_[0].grad().defined())
+    return std::exchange(leaves_[0].mutable_grad(), {}).flatten().to(sent_type());
+  at::Tensor full = at::zeros({whole}, chunk_grad_.options().dtype(sent_type()));
+  for (size_t i = 0; i < leaves_.size(); ++i) {
+    at::Tensor grad = std::exchange(leaves_[i].mutable_grad(), {});
+    if (grad.defined()) full.narrow(0, offsets_[i], boxes_[i].numel()).copy_(grad.flatten());
+  }
+  return full;
 }
 
 at::ScalarType ParamBuffer::sent_type() const {

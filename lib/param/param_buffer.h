@@ -137,6 +137,7 @@ class ParamBuffer {
   void add_leaf(const Box& box, int64_t offset);
   void gradient_ready();
   void sync();
+  at::Tensor take_gradients();
   void sum_shards();
   void sum_chunk();
   at::ScalarType sent_type() const;
