@@ -71,20 +71,19 @@ Tensor GptNeoX::layers(Tensor x, const Pass& pass) {
   return x;
 }
 
-// Where its matrices are gathered around their use, those of the next layer are beside it.
+// Where matrices are gathered around their use, those of the next layer are beside it.
 ResidualSum GptNeoX::gathered_layer(const ResidualSum& input, int64_t l, const Pass& pass) {
+  if (options_.keeping == Keeping::kAll) return layer(input, l, pass);
   auto gather = [this](int64_t i) {
     if (first_layer_ <= i && i < last_layer_) matrices(i).gather();
   };
-  gather(l);
-  if (!matrices(l).gathered_around_use()) return layer(input, l, pass);
   bool backward = at::GradMode::is_enabled(), recomputed = options_.recompute_layers > 0;
+  gather(l);
   if (!backward || !recomputed) gather(l + 1);
   ResidualSum output = layer(input, l, pass);
   if (backward)
     output = with_work_in_backward(output, [this, gather, l](const std::vector<Tensor>&) {
-      gather(l);
-      matrices(l).finish_publish();
+      matrices(l).enter_backward();
       gather(l - 1);
     });
   bool needed_next = backward && (recomputed || l + 1 == last_layer_);

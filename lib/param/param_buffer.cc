@@ -135,7 +135,19 @@ void ParamBuffer::before_backward(bool last_microbatch) {
   last_microbatch_ = last_microbatch;
   if (last_microbatch || !grad_.defined()) awaited_ = leaves_.size();
   if (grad_.defined()) return;
-  for (at::Tensor& leaf : leaves_) leaf.mutable_grad().reset();  // of a backward that was given up
+  passing_.reset();  // of a backward that was given up
+  for (at::Tensor& leaf : leaves_) leaf.mutable_grad().reset();
+}
+
+void ParamBuffer::enter_backward() {
+  at::NoGradGuard no_grad;
+  gather();
+  finish_publish();
+  if (grad_.defined()) return;
+  passing_ = at::zeros({chunk_ * sharing_.shard->size()}, chunk_grad_.options());
+  for (size_t i = 0; i < leaves_.size(); ++i)
+    leaves_[i].mutable_grad() =
+        passing_.narrow(0, offsets_[i], boxes_[i].numel()).view(boxes_[i].extent);
 }
 
 void ParamBuffer::gradient_ready() {
@@ -167,8 +179,12 @@ void ParamBuffer::sync() {
   });
 }
 
-// Those of autograd, flat, of all chunks.
+// Those of this backward, flat, of all chunks.
 at::Tensor ParamBuffer::take_gradients() {
+  if (passing_.defined()) {
+    for (at::Tensor& leaf : leaves_) leaf.mutable_grad().reset();
+    return std::exchange(passing_, {}).to(sent_type());
+  }
   int64_t whole = chunk_ * sharing_.shard->size();
   if (leaves_.size() == 1 && boxes_[0].numel() == whole && leaves_[0].grad().defined())
     return std::exchange(leaves_[0].mutable_grad(), {}).flatten().to(sent_type());

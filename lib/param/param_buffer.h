@@ -87,6 +87,9 @@ class ParamBuffer {
   // Collective.
   void begin_step();
   void before_backward(bool last_microbatch);
+  // Backward comes to the bucket: its parameters are here, and where gradients are not kept there
+  // is room that products can add them to. Without it they are copied to where they are sent from.
+  void enter_backward();
   void after_backward();
   void finish_sync();
 
@@ -153,6 +156,7 @@ class ParamBuffer {
   at::Tensor data_, grad_;  // flat, shard->size() chunks; elements of no parameter stay 0
   // Owned chunk; views of the above, or of each other, where type and size allow it.
   at::Tensor own_, master_, chunk_grad_;
+  at::Tensor passing_;  // gradients of one backward, as grad_; from enter_backward() to the sync
   bool here_ = true;       // data_ has memory
   double stands_for_ = 1;  // gradients: the size of the group that they are not summed over
   bool last_microbatch_ = false;
