@@ -274,7 +274,7 @@ TEST(PrepareOptions, TakesBothToolsSpellings) {
   EXPECT_THAT(options.inputs, ElementsAre("a,b"));
   EXPECT_THAT(options.rules.keys, ElementsAre("x", "y"));
   EXPECT_EQ(options.tokenizer.vocab, "v_1.json");
-  EXPECT_EQ(options.tokenizer.type, TokenizerFile::Type::kGpt2);
+  EXPECT_TRUE(options.tokenizer.gpt2());
   EXPECT_EQ(options.workers, 3);
 }
 

@@ -82,7 +82,7 @@ struct BatchConfig {
 };
 
 struct TokenizerConfig {
-  std::string type;  // "HFTokenizer", "GPT2BPETokenizer" or "CharLevelTokenizer"
+  std::string type;  // as of Tokenizer::of_type()
   std::filesystem::path vocab_file, merge_file;
   int64_t pad_to_multiple = 128;  // make_vocab_size_divisible_by, times tensor parallel size
   std::optional<int64_t> padded_vocab_size;

@@ -219,8 +219,8 @@ constexpr KeyRow kOther[] = {
 
 constexpr KeyRow kTokenizer[] = {
     {"tokenizer_type", kChoice, "GPT2BPETokenizer", kUsed, "kind of tokenizer",
-     "GPT2BPETokenizer|HFTokenizer|CharLevelTokenizer",
-     "HFGPT2Tokenizer|SPMTokenizer|TiktokenTokenizer"},
+     "GPT2BPETokenizer|HFTokenizer|SPMTokenizer|CharLevelTokenizer",
+     "HFGPT2Tokenizer|TiktokenTokenizer"},
     {"padded_vocab_size", kInt, "null", kUsed, "rows of the embedding; default: computed"},
 };
 

@@ -126,6 +126,8 @@ std::optional<int64_t> entries_of(const ModelFiles& model) {
   std::map<std::string, fs::path> files;
   for (const Companion& companion : model.companions) files[companion.name] = companion.path;
   try {
+    if (files.contains("tokenizer.model"))
+      return Tokenizer::from_sentencepiece(files["tokenizer.model"]).vocab_size();
     if (files.contains("tokenizer.json"))
       return Tokenizer::from_json(files["tokenizer.json"]).vocab_size();
     if (files.contains("vocab.json") && files.contains("merges.txt"))

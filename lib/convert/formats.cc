@@ -83,7 +83,8 @@ bool add_tokenizer(ModelFiles& model) {
     return false;
   }
   bool single = t.merge_file.empty();
-  model.companions.push_back({single ? "tokenizer.json" : "vocab.json", t.vocab_file});
+  const char* name = t.type == "SPMTokenizer" ? "tokenizer.model" : "tokenizer.json";
+  model.companions.push_back({single ? name : "vocab.json", t.vocab_file});
   if (!single) model.companions.push_back({"merges.txt", t.merge_file});
   return true;
 }

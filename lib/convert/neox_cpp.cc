@@ -84,13 +84,16 @@ std::vector<std::string> tokenizer_settings(const ModelFiles& model, const fs::p
   auto path = [&](const char* name) { return concat("\"", (dir / name).string(), "\""); };
   std::set<std::string> names;
   for (const Companion& companion : model.companions) names.insert(companion.name);
+  if (names.contains("tokenizer.model"))  // from which a tokenizer.json beside it was made
+    return {"tokenizer_type=SPMTokenizer", "vocab_file=" + path("tokenizer.model"),
+            "merge_file=null"};
   if (names.contains("tokenizer.json"))
     return {"tokenizer_type=HFTokenizer", "vocab_file=" + path("tokenizer.json"),
             "merge_file=null"};
   if (names.contains("vocab.json") && names.contains("merges.txt"))
     return {"tokenizer_type=GPT2BPETokenizer", "vocab_file=" + path("vocab.json"),
             "merge_file=" + path("merges.txt")};
-  log_warning(model.where, " has no tokenizer.json: neox-generate needs --vocab-file");
+  log_warning(model.where, " has no tokenizer: neox-generate needs --vocab-file");
   return {"vocab_file=null", "merge_file=null"};
 }
 

@@ -115,6 +115,7 @@ bool has_companion(const ModelFiles& model, const char* name) {
 }
 
 std::string tokenizer_type(const ModelFiles& model) {
+  if (has_companion(model, "tokenizer.model")) return "SPMTokenizer";
   if (has_companion(model, "tokenizer.json")) return "HFTokenizer";
   return has_companion(model, "vocab.json") ? "GPT2BPETokenizer" : model.config.tokenizer.type;
 }
@@ -146,9 +147,12 @@ std::string tokenizer_yaml(const ModelFiles& model, const fs::path& dir) {
   auto add = [&](const char* key, const char* name) {
     if (has_companion(model, name)) yaml += concat(key, ": \"", (dir / name).string(), "\"\n");
   };
-  bool single = has_companion(model, "tokenizer.json");
-  add("vocab_file", single ? "tokenizer.json" : "vocab.json");
-  if (!single) add("merge_file", "merges.txt");
+  if (has_companion(model, "tokenizer.model"))
+    add("vocab_file", "tokenizer.model");
+  else if (has_companion(model, "tokenizer.json"))
+    add("vocab_file", "tokenizer.json");
+  else
+    add("vocab_file", "vocab.json"), add("merge_file", "merges.txt");
   return yaml;
 }
 

@@ -89,10 +89,9 @@ class Fetching {
     if (!corpus_.shards.empty()) command += " --shards " + corpus_.shards;
     const TokenizerFile& tokenizer = options_.tokenizer;
     if (!options_.train_vocab) {
-      bool gpt2 = tokenizer.type == TokenizerFile::Type::kGpt2;
-      command += gpt2 ? " --tokenizer-type GPT2BPETokenizer" : "";
+      command += tokenizer.type == "HFTokenizer" ? "" : " --tokenizer-type " + tokenizer.type;
       command += " --vocab-file " + full_path(tokenizer.vocab);
-      if (gpt2) command += " --merge-file " + full_path(tokenizer.merges);
+      if (tokenizer.gpt2()) command += " --merge-file " + full_path(tokenizer.merges);
     }
     return "On a node with a network, such as the login node, run\n  " + command +
            " --download-only\nand then this again. A copy that you have: --local-copy PATH.";

@@ -41,7 +41,7 @@ void add_dataset(Program& program) {
 
 void add_tokenizer(Program& program) {
   auto add = program.options().add_options();
-  add("vocab-file,v", text("FILE"), "tokenizer.json, or GPT-2's vocab.json");
+  add("vocab-file,v", text("FILE"), "tokenizer.json, GPT-2's vocab.json, or a tokenizer.model");
   add("merge-file,m", text("FILE"), "GPT-2's merges.txt");
 }
 
@@ -50,18 +50,16 @@ std::unique_ptr<Tokenizer> read_tokenizer(const Program& program) {
   auto merges = program.given<std::string>("merge-file");
   check_usage(vocab || !merges, "--merge-file needs --vocab-file beside it");
   if (!vocab) return nullptr;
-  return std::make_unique<Tokenizer>(merges ? Tokenizer::from_gpt2(*vocab, *merges)
-                                            : Tokenizer::from_json(*vocab));
+  const char* type = merges                       ? "GPT2BPETokenizer"
+                     : vocab->ends_with(".model") ? "SPMTokenizer"
+                                                  : "HFTokenizer";
+  return std::make_unique<Tokenizer>(Tokenizer::of_type(type, *vocab, merges.value_or("")));
 }
 
 std::unique_ptr<Tokenizer> tokenizer_of(const Config& config) {
   const TokenizerConfig& t = config.tokenizer;
-  if (t.vocab_file.empty()) return nullptr;
-  bool gpt2 = t.type == "GPT2BPETokenizer";
-  check_usage(!gpt2 || !t.merge_file.empty(), config.where("tokenizer_type"), ": ", t.type,
-              " needs merge_file beside vocab_file");
-  return std::make_unique<Tokenizer>(gpt2 ? Tokenizer::from_gpt2(t.vocab_file, t.merge_file)
-                                          : Tokenizer::from_json(t.vocab_file));
+  if (t.vocab_file.empty() && t.type != "CharLevelTokenizer") return nullptr;
+  return std::make_unique<Tokenizer>(Tokenizer::of_type(t.type, t.vocab_file, t.merge_file));
 }
 
 std::optional<int64_t> end_of_document(const Program& program, const Tokenizer* tokenizer) {

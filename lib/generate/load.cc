@@ -28,8 +28,6 @@ std::unique_ptr<Tokenizer> load_tokenizer(const Config& config) {
   for (auto [key, file] : {std::pair{"vocab_file", t.vocab_file}, {"merge_file", t.merge_file}})
     check_io(file.empty() || fs::exists(file), config.where(key), ": ", key, " names ",
              file.string(), ", which does not exist; say where the tokenizer is");
-  check_usage(t.type == "HFTokenizer" || !t.merge_file.empty(), config.where("tokenizer_type"),
-              ": ", t.type, " needs merge_file beside vocab_file");
   return std::make_unique<Tokenizer>(Tokenizer::of_type(t.type, t.vocab_file, t.merge_file));
 }
 

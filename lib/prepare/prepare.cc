@@ -26,16 +26,16 @@ double now() {
 }
 
 Tokenizer load_tokenizer(const TokenizerFile& file) {
-  if (file.type == TokenizerFile::Type::kCharacters) return Tokenizer::characters();
-  bool gpt2 = file.type == TokenizerFile::Type::kGpt2;
   try {
-    return gpt2 ? Tokenizer::from_gpt2(file.vocab, file.merges) : Tokenizer::from_json(file.vocab);
+    return Tokenizer::of_type(file.type, file.vocab, file.merges);
   } catch (const Error& e) {
+    if (file.type == "SPMTokenizer") throw;
     fail(e.exit(), e.what(), "\nExpected are ",
-         gpt2 ? "GPT-2's vocab.json as --vocab-file and its merges.txt as --merge-file"
-              : "a tokenizer.json of Hugging Face (byte-level BPE) as --vocab-file, such as "
-                "20B_tokenizer.json, which neox-prepare-data fetches with a corpus; or, with "
-                "--merge-file, GPT-2's vocab.json; or --train-tokenizer N, which makes one");
+         file.gpt2()
+             ? "GPT-2's vocab.json as --vocab-file and its merges.txt as --merge-file"
+             : "a tokenizer.json of Hugging Face (byte-level BPE) as --vocab-file, such as "
+               "20B_tokenizer.json, which neox-prepare-data fetches with a corpus; or, with "
+               "--merge-file, GPT-2's vocab.json; or --train-tokenizer N, which makes one");
   }
 }
 
@@ -86,7 +86,7 @@ void check_not_there(const std::string& path, PrepareOptions::Existing existing)
 // alone.
 void write_tokenizer(const TokenizerFile& file, const TrainedBpe& trained) {
   for (const std::string& path : {file.vocab, file.merges}) make_directories(directory_of(path));
-  if (file.type != TokenizerFile::Type::kGpt2) return write_tokenizer_json(file.vocab, trained);
+  if (!file.gpt2()) return write_tokenizer_json(file.vocab, trained);
   write_gpt2_files(file.vocab, file.merges, trained);
   write_tokenizer_json(json_beside(file), trained);
 }
@@ -94,7 +94,7 @@ void write_tokenizer(const TokenizerFile& file, const TrainedBpe& trained) {
 void train_tokenizer(const PrepareOptions& options, const InputFiles& input) {
   const TokenizerFile& file = options.tokenizer;
   check_not_there(file.vocab, options.existing_tokenizer);
-  bool gpt2 = file.type == TokenizerFile::Type::kGpt2;
+  bool gpt2 = file.gpt2();
   if (gpt2) {
     check_usage(file.vocab != json_beside(file), file.vocab,
                 " is the name of the tokenizer.json that is written beside GPT-2's files; give "
@@ -231,8 +231,7 @@ std::string summary(const PrepareOptions& options, const PrepareResult& result) 
     text +=
         concat(with_commas(result.repaired),
                " documents had bytes that are not UTF-8, or lone surrogates; they were replaced\n");
-  bool gpt2 = options.tokenizer.type == TokenizerFile::Type::kGpt2;
-  bool characters = options.tokenizer.type == TokenizerFile::Type::kCharacters;
+  const TokenizerFile& tokenizer = options.tokenizer;
   text += "\nTo train on it, put into the configuration:\n";
   size_t keys = options.rules.keys.size();
   const std::string& prefix = result.datasets.front().prefix;
@@ -241,13 +240,10 @@ std::string summary(const PrepareOptions& options, const PrepareResult& result) 
   else
     text += concat("  train_data_paths: [", yaml_text(prefix), "]\n  train_label_data_paths: [",
                    yaml_text(result.datasets[keys].prefix), "]\n");
-  text += concat("  tokenizer_type: ",
-                 gpt2         ? "GPT2BPETokenizer"
-                 : characters ? "CharLevelTokenizer"
-                              : "HFTokenizer",
-                 "\n");
-  if (!characters) text += concat("  vocab_file: ", yaml_text(options.tokenizer.vocab), "\n");
-  if (gpt2) text += concat("  merge_file: ", yaml_text(options.tokenizer.merges), "\n");
+  text += concat("  tokenizer_type: ", tokenizer.type, "\n");
+  for (auto [key, file] :
+       {std::pair{"vocab_file", tokenizer.vocab}, {"merge_file", tokenizer.merges}})
+    if (!file.empty()) text += concat("  ", key, ": ", yaml_text(file), "\n");
   return text;
 }
 

@@ -18,8 +18,9 @@
 namespace neox {
 
 struct TokenizerFile {
-  enum class Type { kHuggingFace, kGpt2, kCharacters } type = Type::kHuggingFace;
-  std::string vocab, merges;  // merges: with kGpt2 only; none with kCharacters
+  std::string type = "HFTokenizer";  // as of Tokenizer::of_type()
+  std::string vocab, merges;         // merges: of GPT2BPETokenizer; none of CharLevelTokenizer
+  bool gpt2() const { return type == "GPT2BPETokenizer"; }
 };
 
 // Documents that are conversations.

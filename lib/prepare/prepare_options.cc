@@ -87,43 +87,57 @@ void refuse_unsupported(const Program& program) {
               "mmap is the one to use");
 }
 
+void check_tokenizer_type(const std::string& type) {
+  static const std::set<std::string> kHere = {"HFTokenizer", "GPT2BPETokenizer", "SPMTokenizer",
+                                              "CharLevelTokenizer"};
+  static const std::set<std::string> kOthers = {
+      "HFGPT2Tokenizer",           "TiktokenTokenizer",    "SentencePieceTokenizer",
+      "GPTSentencePieceTokenizer", "Llama2Tokenizer",      "BertWordPieceLowerCase",
+      "BertWordPieceCase",         "HuggingFaceTokenizer", "NullTokenizer"};
+  check_usage(kHere.contains(type), "--tokenizer-type ", type, " is ",
+              kOthers.contains(type) ? "not supported" : "unknown",
+              "; give HFTokenizer (a tokenizer.json of byte-level BPE), GPT2BPETokenizer "
+              "(vocab.json and merges.txt), SPMTokenizer (a tokenizer.model of SentencePiece) or "
+              "CharLevelTokenizer");
+}
+
+void check_no_use(const Program& program, const std::string& type,
+                  std::initializer_list<const char*> options, const char* why) {
+  for (const char* option : options)
+    check_usage(!program.has(option), "--", option, " has no use with ", type, ", ", why,
+                "; leave it out");
+}
+
 TokenizerFile read_tokenizer(const Program& program, const PrepareDefaults& defaults) {
   bool merges = program.has("merge-file");
   std::string type = program.given<std::string>("tokenizer-type")
                          .value_or(merges ? "GPT2BPETokenizer" : "HFTokenizer");
-  static const std::set<std::string> kOthers = {
-      "HFGPT2Tokenizer",        "TiktokenTokenizer",         "SPMTokenizer",
-      "SentencePieceTokenizer", "GPTSentencePieceTokenizer", "Llama2Tokenizer",
-      "BertWordPieceLowerCase", "BertWordPieceCase",         "HuggingFaceTokenizer",
-      "NullTokenizer"};
-  check_usage(!kOthers.contains(type), "--tokenizer-type ", type,
-              " is not supported; HFTokenizer (a tokenizer.json of byte-level BPE), "
-              "GPT2BPETokenizer (vocab.json and merges.txt) and CharLevelTokenizer are");
-  if (type == "CharLevelTokenizer") {
-    for (const char* option : {"vocab-file", "merge-file", "train-tokenizer"})
-      check_usage(!program.has(option), "--", option,
-                  " has no use with CharLevelTokenizer, whose entries are the bytes; leave it out");
-    return {.type = TokenizerFile::Type::kCharacters, .vocab = {}, .merges = {}};
-  }
-  check_usage(type == "HFTokenizer" || type == "GPT2BPETokenizer", "--tokenizer-type ", type,
-              " is unknown; give HFTokenizer, GPT2BPETokenizer or CharLevelTokenizer");
+  check_tokenizer_type(type);
   check_usage(!(program.has("tokenizer-path") && program.has("vocab-file")),
               "--tokenizer-path and --vocab-file exclude each other");
+  if (type == "CharLevelTokenizer") {
+    check_no_use(program, type, {"vocab-file", "merge-file", "train-tokenizer"},
+                 "whose entries are the bytes");
+    return {.type = type, .vocab = {}, .merges = {}};
+  }
+  auto file = [&](const char* option, const char* why, const std::string& otherwise) {
+    return need(program, option, why, otherwise);
+  };
+  if (type == "SPMTokenizer") {
+    check_no_use(program, type, {"merge-file", "train-tokenizer", "tokenizer-path"},
+                 "whose --vocab-file is a tokenizer.model");
+    return {type, file("vocab-file", "SentencePiece's tokenizer.model", ""), {}};
+  }
   if (type == "HFTokenizer") {
     check_usage(!merges,
                 "--merge-file has no use with HFTokenizer, whose --vocab-file is a "
                 "tokenizer.json; leave it out, or say --tokenizer-type GPT2BPETokenizer");
-    return {.type = TokenizerFile::Type::kHuggingFace,
-            .vocab = program.has("tokenizer-path")
-                         ? program.get<std::string>("tokenizer-path") + "/tokenizer.json"
-                         : need(program, "vocab-file", "the tokenizer.json", defaults.vocab),
-            .merges = {}};
+    if (auto folder = program.given<std::string>("tokenizer-path"))
+      return {type, *folder + "/tokenizer.json", {}};
+    return {type, file("vocab-file", "the tokenizer.json", defaults.vocab), {}};
   }
-  return {.type = TokenizerFile::Type::kGpt2,
-          .vocab = need(program, "vocab-file", "the vocab.json of GPT2BPETokenizer",
-                        defaults.gpt2_vocab),
-          .merges = need(program, "merge-file", "the merges.txt of GPT2BPETokenizer",
-                         defaults.gpt2_merges)};
+  return {type, file("vocab-file", "the vocab.json of GPT2BPETokenizer", defaults.gpt2_vocab),
+          file("merge-file", "the merges.txt of GPT2BPETokenizer", defaults.gpt2_merges)};
 }
 
 DocumentRules::InvalidUtf8 read_invalid_utf8(const Program& program) {
@@ -225,8 +239,9 @@ Program prepare_program() {
   add("invalid-utf8", text("HOW")->default_value("replace"),
       "documents with bytes that are not UTF-8: replace these, skip the documents, or fail");
   add("tokenizer-type,t", text("TYPE"),
-      "HFTokenizer or GPT2BPETokenizer; by default the latter where --merge-file is given");
-  add("vocab-file,v", text("FILE"), "tokenizer.json, or GPT-2's vocab.json");
+      "HFTokenizer, GPT2BPETokenizer (by default where --merge-file is given), SPMTokenizer or "
+      "CharLevelTokenizer");
+  add("vocab-file,v", text("FILE"), "tokenizer.json, GPT-2's vocab.json, or tokenizer.model");
   add("merge-file,m", text("FILE"), "GPT-2's merges.txt");
   add("append-eod", "end each document with the token <|endoftext|>");
   add("tokenizer-path", text("DIR"), "the tokenizer.json and tokenizer_config.json in there");

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "tokenizer/bpe_cache.h"
 #include "tokenizer/bpe_files.h"
+#include "tokenizer/spm.h"
 #include "tokenizer/unicode.h"
 
 namespace neox {
@@ -32,6 +33,7 @@ std::vector<int32_t> blank_runs(const std::vector<AddedToken>& tokens) {
 
 struct Tokenizer::Impl {
   explicit Impl(TokenizerFiles described);
+  explicit Impl(std::unique_ptr<const Spm> pieces);
   static std::unique_ptr<Impl> make(TokenizerFiles described);
   void encode_piece(std::string_view text, std::vector<int32_t>& ids) const;
   void encode_normalized(std::string_view text, std::vector<int32_t>& ids) const;
@@ -46,6 +48,7 @@ struct Tokenizer::Impl {
   TokenizerFiles files;
   AddedTokenMatcher raw, normalized;  // for texts before and after normalization
   std::shared_ptr<const WordRules> words;
+  std::unique_ptr<const Spm> spm;  // instead of all that, or null
   std::vector<std::string> bytes;  // of each id
   std::vector<bool> special;
   int32_t end_of_document = -1;
@@ -64,6 +67,23 @@ Tokenizer::Impl::Impl(TokenizerFiles described)
     if (files.tokens[id] == kEndOfDocument) end_of_document = static_cast<int32_t>(id);
   }
   for (const AddedToken& token : files.added) set_text(token);
+}
+
+Tokenizer::Impl::Impl(std::unique_ptr<const Spm> pieces)
+    : files{.name = pieces->model().name},
+      raw(std::vector<AddedToken>()),
+      normalized(std::vector<AddedToken>()),
+      spm(std::move(pieces)) {
+  int32_t end_of_text = -1;
+  for (const SpmPiece& piece : spm->model().pieces) {
+    auto id = static_cast<int32_t>(bytes.size());
+    bool control = piece.type == SpmPiece::kControl;
+    bytes.push_back(spm->text_of(id));
+    special.push_back(control);
+    if (piece.text == kEndOfDocument) end_of_document = id;
+    if (control && piece.text == spm->model().end_of_text) end_of_text = id;
+  }
+  if (end_of_document < 0) end_of_document = end_of_text;
 }
 
 std::unique_ptr<Tokenizer::Impl> Tokenizer::Impl::make(TokenizerFiles described) {
@@ -131,10 +151,17 @@ Tokenizer Tokenizer::from_gpt2(const std::filesystem::path& vocab,
   return Tokenizer(Impl::make(read_gpt2_files(vocab, merges)));
 }
 
+Tokenizer Tokenizer::from_sentencepiece(const std::filesystem::path& path) {
+  return Tokenizer(std::make_unique<Impl>(std::make_unique<const Spm>(read_spm_model(path))));
+}
+
 Tokenizer Tokenizer::of_type(std::string_view type, const std::filesystem::path& vocab,
                              const std::filesystem::path& merges) {
   if (type == "CharLevelTokenizer") return characters();
-  return type == "HFTokenizer" ? from_json(vocab) : from_gpt2(vocab, merges);
+  if (type == "SPMTokenizer") return from_sentencepiece(vocab);
+  if (type == "HFTokenizer") return from_json(vocab);
+  check_usage(!merges.empty(), type, " needs merge_file beside vocab_file");
+  return from_gpt2(vocab, merges);
 }
 
 Tokenizer Tokenizer::characters() {
@@ -164,6 +191,7 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text) const {
 void Tokenizer::encode(std::string_view text, std::vector<int32_t>& ids) const {
   std::string repaired, composed;
   text = unicode::repair(text, repaired);
+  if (impl_->spm) return impl_->spm->encode(text, ids);
   impl_->raw.split(
       text, [&](int32_t id) { ids.push_back(id); },
       [&](std::string_view piece) {
@@ -175,6 +203,7 @@ void Tokenizer::encode(std::string_view text, std::vector<int32_t>& ids) const {
 // spaces do not stand there; what else might lie around it makes the answer no.
 bool Tokenizer::parts_at_words() const {
   const TokenizerFiles& files = impl_->files;
+  if (impl_->spm) return false;
   if (files.prefix == TokenizerFiles::Prefix::kSpace) return false;
   if (files.words == TokenizerFiles::Words::kWhole && !files.merges.empty()) return false;
   return std::none_of(files.added.begin(), files.added.end(), [](const AddedToken& token) {
@@ -191,6 +220,7 @@ std::string Tokenizer::decode(const std::vector<int32_t>& ids, Special special) 
     if (special == Special::kSkip && impl_->special[static_cast<size_t>(id)]) continue;
     bytes += impl_->bytes[static_cast<size_t>(id)];
   }
+  if (impl_->spm) impl_->spm->strip(bytes);
   return std::string(unicode::repair(bytes, storage));
 }
 

@@ -1,5 +1,6 @@
-// Byte-level BPE tokenizers, with the ids of Hugging Face's Python library `tokenizers`, and one of
-// bytes. Immutable after loading, so any number of threads may encode at once.
+// Byte-level BPE tokenizers, with the ids of Hugging Face's Python library `tokenizers`, those of
+// SentencePiece, and one of bytes. Immutable after loading, so any number of threads may encode at
+// once.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -20,11 +21,17 @@ class Tokenizer {
   static Tokenizer from_gpt2(const std::filesystem::path& vocab,
                              const std::filesystem::path& merges);
 
+  // SentencePiece's tokenizer.model (bpe or unigram), with the ids of its encode(): no <s> and </s>
+  // around the text, whose control pieces are ordinary text. decode() leaves out the space that
+  // encode() put in front.
+  static Tokenizer from_sentencepiece(const std::filesystem::path& path);
+
   // GPT-NeoX's CharLevelTokenizer: the ids of a text are the bytes of its UTF-8, of 512 entries the
   // first ends documents. decode() gives the text again, where GPT-NeoX's detokenize() gives a
   // character for each byte.
   static Tokenizer characters();
-  // By GPT-NeoX's tokenizer_type: HFTokenizer, GPT2BPETokenizer or CharLevelTokenizer.
+  // By GPT-NeoX's tokenizer_type: HFTokenizer, GPT2BPETokenizer (with merges), SPMTokenizer, or
+  // CharLevelTokenizer (without files).
   static Tokenizer of_type(std::string_view type, const std::filesystem::path& vocab,
                            const std::filesystem::path& merges);
 
@@ -47,7 +54,8 @@ class Tokenizer {
   std::string token_bytes(int32_t id) const;
 
   int64_t vocab_size() const;  // 1 + the greatest id
-  // "<|endoftext|>", 0 of characters(); throws where the tokenizer has none.
+  // "<|endoftext|>"; of SentencePiece else the end of a text, "</s>" (GPT-NeoX takes the unknown
+  // piece there); 0 of characters(). Throws where the tokenizer has none.
   int32_t end_of_document() const;
   bool has_end_of_document() const;
 

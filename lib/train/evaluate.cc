@@ -61,8 +61,10 @@ void Trainer::generate_samples() {
                       .top_p = g.top_p,
                       .vocab = p_.tokenizer->vocab_size(),
                       .key = random_key(p_.config.train.seed, "sample." + prompt)};
-    auto tokens = generate(p_.model, prompts_[i], sampling, end);
-    report_.samples(state_.iteration, prompt + p_.tokenizer->decode(tokens));
+    TextStream stream(*p_.tokenizer);
+    std::string text = prompt;
+    for (int32_t token : generate(p_.model, prompts_[i], sampling, end)) text += stream.add(token);
+    report_.samples(state_.iteration, text + stream.rest());
   }
   p_.model.keep_gathered(false);
 }

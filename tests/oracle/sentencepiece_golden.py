@@ -1,0 +1,31 @@
+#!/usr/bin/env python3
+"""Writes tests/golden/sentencepiece.json: models of SentencePiece, texts, and the ids and decoded texts that it gives.
+
+Usage: sentencepiece_golden.py        Needs sentencepiece 0.2.
+"""
+import base64
+import json
+import pathlib
+import tempfile
+
+from sentencepiece_models import MODELS, documents, peer, train
+
+TEXTS = ["", " ", "   ", "ka", " ka", "ka ", "kato  miren", "solva<sep>du  <sep> to", "▁ka▁▁to", "tab\tnew\nline", "Ａ ﬁ é \u200bB A½",
+         "unknown: ☃☃ 😀 ☃x", "<s>ka</s><unk>", "<|endoftext|>", "12345", "<0x41>", "語漢ー語", "  two  spaces  ", "sol sol", "iii"]
+
+
+def main():
+    golden = []
+    with tempfile.TemporaryDirectory() as folder:
+        for name, options in MODELS.items():
+            model = train(options, pathlib.Path(folder))
+            sp = peer(model)
+            texts = TEXTS + list(documents(2, 8))
+            golden.append({"name": name, "model": base64.b64encode(model).decode(), "pieces": sp.get_piece_size(),
+                           "texts": [{"text": t, "ids": sp.encode(t), "decoded": sp.decode(sp.encode(t))} for t in texts]})
+    path = pathlib.Path(__file__).parents[1] / "golden" / "sentencepiece.json"
+    path.write_text(json.dumps(golden, ensure_ascii=True, indent=0) + "\n")
+
+
+if __name__ == "__main__":
+    main()

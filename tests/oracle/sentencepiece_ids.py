@@ -1,0 +1,60 @@
+#!/usr/bin/env python3
+"""Compares our ids and decoded texts with those of the Python library `sentencepiece`, one by one.
+
+Usage: sentencepiece_ids.py [--texts N] [--seed S]        Needs the built test tool tokenizer_tool.
+
+Models as of sentencepiece_models.py, also with SentencePiece's own tables of characters. Texts: random strings, made-up
+documents, and every code point. Ends with 1 on any difference.
+"""
+import argparse
+import pathlib
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+from sentencepiece_models import MODELS, WITH_TABLES, documents, peer, train
+from tokenizer_peer import RandomTexts, encode_with_tool
+
+GLUE = ["<sep>", "  ", "to", "<|endoftext|>", "▁", "\n", "ﬁ", "é", "e\u0301", "\u200b", "語", "☃", "sol", "<s>", "Ａ", "ⅷ"]
+
+
+def valid(text):
+    return text.decode("utf-8", errors="replace").replace("\0", " ")
+
+
+def compare(name, sp, path, texts):
+    wrong = 0
+    for text, (ids, skipped, _) in zip(texts, encode_with_tool(["spm", path], [t.encode() for t in texts])):
+        want = sp.encode(text)
+        # Bytes that are no UTF-8 become one U+FFFD each there, one for each maximal part here.
+        same_text = "\ufffd" in skipped or skipped == sp.decode(want)
+        wrong += ids != want or not same_text
+        if (ids != want or not same_text) and wrong <= 3:
+            at = next((i for i, (a, b) in enumerate(zip(ids, want)) if a != b), min(len(ids), len(want)))
+            print(f"  {text[:100]!r}\n  token {at}: ours {ids[at:at + 6]}, theirs {want[at:at + 6]}, {skipped[:60]!r}, {sp.decode(want)[:60]!r}")
+    print(f"{name}: {len(texts)} texts: {wrong} differ", flush=True)
+    return wrong
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--texts", type=int, default=5000)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    random_texts = RandomTexts(options.seed, GLUE)
+    texts = [valid(random_texts.text()) for _ in range(options.texts)] + list(documents(options.seed + 5, 500))
+    points = [chr(i) for i in range(1, 0x110000) if not 0xD800 <= i < 0xE000]
+    texts += ["".join(f"ka{c} {c}to" for c in points[i:i + 512]) for i in range(0, len(points), 512)]
+    wrong = 0
+    with tempfile.TemporaryDirectory() as folder:
+        for name, trainer_options in {**MODELS, **WITH_TABLES}.items():
+            path = pathlib.Path(folder) / "tokenizer.model"
+            model = train(trainer_options, pathlib.Path(folder))
+            path.write_bytes(model)
+            wrong += compare(name, peer(model), path, texts)
+    print("all equal" if not wrong else f"{wrong} texts differ")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
