@@ -162,8 +162,8 @@ TEST_F(ConfigTest, WhatIsNotSupportedYetIsRefusedWithTheReason) {
       {"eval_tasks: [lambada]", "evaluation tasks"},
       {"autotuning: {enabled: true}", "tuning"},
       {"data_types: {grad_accum_dtype: bf16}", "supported is fp32"},
-      {"tokenizer_type: SPMTokenizer",
-       "supported is GPT2BPETokenizer, HFTokenizer, CharLevelTokenizer"},
+      {"tokenizer_type: TiktokenTokenizer",
+       "supported is GPT2BPETokenizer, HFTokenizer, SPMTokenizer, CharLevelTokenizer"},
   };
   for (const Refused& refused : cases) {
     std::string text = fails(refused.text);

@@ -80,8 +80,9 @@ TEST_F(Mpirun, RanksLeftOverIdleUntilTheEnd) {
 TEST_F(Mpirun, ARunOfProcessesResumesAsOneProcess) {
   Training straight, parted;
   ASSERT_EQ(straight.train(kFp64).code, 0);
-  ASSERT_EQ(train(parted, 2, kFp64 + Strings{"model_parallel_size=2", "exit_interval=10"}).code, 0);
-  Ended ended = parted.train(kFp64);
+  Ended ended = train(parted, 2, kFp64 + Strings{"model_parallel_size=2", "exit_interval=10"});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  ended = parted.train(kFp64);
   ASSERT_EQ(ended.code, 0) << ended.err;
   expect_near(straight, parted, 1e-12);
 }

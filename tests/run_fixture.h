@@ -22,6 +22,10 @@
 
 namespace neox::testing {
 
+inline bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
 using Strings = std::vector<std::string>;
 
 inline std::string program(const std::string& name) { return NEOX_BUILD_DIR "/bin/" + name; }

@@ -246,10 +246,11 @@ void Spm::encode_unigram(std::string_view text, Ids& ids) const {
   for (auto step = path.rbegin(); step != path.rend(); ++step) add(step->first, step->second, ids);
 }
 
-void Spm::strip(std::string& decoded) const {
-  size_t spaces = std::min(decoded.find_first_not_of(' '), decoded.size());
-  if (!model_.remove_extra_spaces) spaces = std::min<size_t>(spaces, model_.dummy_prefix);
-  decoded.erase(0, spaces);
+bool Spm::strip(int32_t id, std::string_view& text) const {
+  bool space =
+      piece(id).text.starts_with(kSpmSpace) && (model_.dummy_prefix || model_.remove_extra_spaces);
+  if (space) text.remove_prefix(1);
+  return text.empty() && (!space || model_.remove_extra_spaces);
 }
 
 std::string Spm::text_of(int32_t id) const {

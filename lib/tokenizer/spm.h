@@ -1,6 +1,7 @@
 // SentencePiece's encoding of texts: byte-pair encoding of characters (Sennrich et al. 2016; LLaMA,
 // Mistral) and the likeliest pieces of a unigram model (Kudo 2018), with the ids that its version
-// 0.2 gives. Immutable, so any number of threads may encode.
+// 0.2.3 gives (earlier ones round otherwise where two paths are equally likely). Immutable, so any
+// number of threads may encode.
 #pragma once
 #include <cstdint>
 #include <string_view>
@@ -24,8 +25,9 @@ class Spm {
   const SpmModel& model() const { return model_; }
   // The text that a piece stands for; several ids may each have a part of a character.
   std::string text_of(int32_t id) const;
-  // Removes the spaces in front of a decoded text that are not from the text itself.
-  void strip(std::string& decoded) const;
+  // Takes the space that encode() put there from the text of the first piece. Whether the same is
+  // to be done with the next piece.
+  bool strip(int32_t id, std::string_view& text) const;
 
  private:
   struct Word;

@@ -215,12 +215,14 @@ bool Tokenizer::parts_at_words() const {
 
 std::string Tokenizer::decode(const std::vector<int32_t>& ids, Special special) const {
   std::string bytes, storage;
+  bool begins = impl_->spm != nullptr;
   for (int32_t id : ids) {
     if (id < 0 || id >= vocab_size()) continue;
     if (special == Special::kSkip && impl_->special[static_cast<size_t>(id)]) continue;
-    bytes += impl_->bytes[static_cast<size_t>(id)];
+    std::string_view text = impl_->bytes[static_cast<size_t>(id)];
+    if (begins) begins = impl_->spm->strip(id, text);
+    bytes += text;
   }
-  if (impl_->spm) impl_->spm->strip(bytes);
   return std::string(unicode::repair(bytes, storage));
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes tests/golden/sentencepiece.json: models of SentencePiece, texts, and the ids and decoded texts that it gives.
 
-Usage: sentencepiece_golden.py        Needs sentencepiece 0.2.
+Usage: sentencepiece_golden.py        Needs sentencepiece 0.2.3.
 """
 import base64
 import json
