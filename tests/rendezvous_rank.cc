@@ -1,5 +1,6 @@
 #include "rendezvous_rank.h"
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include <fstream>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
@@ -87,6 +89,27 @@ std::string binary(int rank, int bytes) {
   return text;
 }
 
+// For a second no file, and so no connection, can be opened.
+class NoFiles {
+ public:
+  NoFiles() {
+    ::getrlimit(RLIMIT_NOFILE, &usual_);
+    int next = ::dup(0);
+    ::close(next);
+    rlimit none{static_cast<rlim_t>(next), usual_.rlim_max};
+    ::setrlimit(RLIMIT_NOFILE, &none);
+    end_ = std::thread([this] {
+      std::this_thread::sleep_for(seconds(1));
+      ::setrlimit(RLIMIT_NOFILE, &usual_);
+    });
+  }
+  ~NoFiles() { end_.join(); }
+
+ private:
+  rlimit usual_{};
+  std::thread end_;
+};
+
 // Two threads decide about different things at once.
 void gather_on_channels(Job& job) {
   int ranks = job.process().size, part = std::max(ranks - 1, 1);
@@ -99,6 +122,8 @@ void gather_on_channels(Job& job) {
     }
   };
   std::unique_ptr<Control> channel;
+  std::optional<NoFiles> trouble;
+  if (number("trouble", 0) && job.process().rank > 0) trouble.emplace();
   if (job.process().rank < part) channel = job.control().channel("part", part);
   std::string failure;
   std::thread other([&] {

@@ -239,6 +239,10 @@ TEST(Control, AChannelOfSomeRanksAndTheirJobsDoNotMix) {
   expect_all(Ranks(3, {"do=channels"}).at(next_ports()).start_all().end(), 0);
 }
 
+TEST(Control, AChannelIsTriedAgain) {
+  expect_all(Ranks(3, {"do=channels", "trouble=1"}).at(next_ports()).start_all().end(), 0);
+}
+
 TEST(Control, RoundsLeaveNothingInTheStore) {
   auto keys_after = [](const char* rounds) {
     auto ended = Ranks(3, {"do=gather", rounds}).at(next_ports()).start_all().end();

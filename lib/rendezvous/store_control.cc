@@ -1,7 +1,9 @@
 #include "rendezvous/store_control.h"
 
 #include <algorithm>
+#include <thread>
 
+#include "rendezvous/find.h"
 #include "rendezvous/names.h"
 #include "rendezvous/packed.h"
 
@@ -12,7 +14,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using std::chrono::steady_clock;
 
-constexpr milliseconds kSlice{500};
+constexpr milliseconds kSlice{500}, kPause{20};
 constexpr seconds kConnectAgain{60};
 // The result is pack()ed texts behind this, or a reason why there is none.
 constexpr char kWhole = '+', kNone = '-';
@@ -60,16 +62,14 @@ StoreControl::StoreControl(const StoreControl& parent, std::string name, int siz
 }
 
 std::unique_ptr<Control> StoreControl::channel(const std::string& name, int size) {
-  auto client = std::make_unique<StoreClient>(client_.address(), keys_.here());
-  using State = StoreClient::State;
-  State state = State::kConnecting;
-  for (auto until = steady_clock::now() + kConnectAgain;
-       state == State::kConnecting && steady_clock::now() < until;) {
+  Finder finder({client_.address()}, keys_.here());
+  std::unique_ptr<StoreClient> client;
+  for (auto until = steady_clock::now() + kConnectAgain; !(client = finder.look());
+       std::this_thread::sleep_for(kPause)) {
     heart_.check_all_alive();
-    state = client->wait_connected(kSlice);
+    check_io(steady_clock::now() < until, "no connection for ", name,
+             " to the store of the job within ", kConnectAgain.count(), " s: ", finder.problems());
   }
-  check_io(state == State::kConnected, "no connection for ", name, " to the store of the job at ",
-           to_string(client_.address()), " ", client->problem());
   return std::unique_ptr<Control>(new StoreControl(*this, name, size, std::move(client)));
 }
 
