@@ -9,6 +9,10 @@
 
 namespace neox {
 
+// For how long further connections to a store that is known are tried: on a busy node, or from many
+// ranks at once, one attempt may fail.
+inline constexpr std::chrono::seconds kConnectAgain{60};
+
 class Finder {
  public:
   // The store that has this key is the one.

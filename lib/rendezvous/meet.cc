@@ -177,15 +177,13 @@ std::vector<std::string> Arrival::row_keys() const {
 // Before the arrival, since a server that looks up the name of a new client (c10d's does) may be
 // deaf for some seconds, and a heart would take that for its loss.
 void Arrival::connect_heart() {
-  meeting_.heart_client = std::make_unique<StoreClient>(client().address(), keys_.here());
-  StoreClient::State state;
-  while ((state = meeting_.heart_client->wait_connected(kPoll)) ==
-         StoreClient::State::kConnecting) {
+  Finder finder({client().address()}, keys_.here());
+  for (auto until = steady_clock::now() + kConnectAgain; !(meeting_.heart_client = finder.look());
+       std::this_thread::sleep_for(kPoll / 5)) {
     poll();
-    if (late()) break;
+    if (late() || steady_clock::now() > until)
+      throw StoreLost("no second connection to its store: " + finder.problems());
   }
-  if (state != StoreClient::State::kConnected)
-    throw StoreLost("no second connection to its store " + meeting_.heart_client->problem());
 }
 
 void Arrival::arrive() {

@@ -15,7 +15,6 @@ using std::chrono::seconds;
 using std::chrono::steady_clock;
 
 constexpr milliseconds kSlice{500}, kPause{20};
-constexpr seconds kConnectAgain{60};
 // The result is pack()ed texts behind this, or a reason why there is none.
 constexpr char kWhole = '+', kNone = '-';
 
