@@ -25,7 +25,7 @@ class SideStream {
   // The same of work that holds memory, which is to be used again: of its joins all but the last
   // kHeld are called here. Those that it returns may be called all the same.
   Work run_holding(const Work& work);
-  static constexpr size_t kHeld = 4;
+  static constexpr size_t kHeld = 2;
 
  private:
   std::optional<c10::Stream> stream_;

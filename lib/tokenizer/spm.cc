@@ -16,9 +16,10 @@ namespace {
 constexpr float kUnknownPenalty = 10;
 constexpr size_t kLongestKept = 64, kMostKept = 1 << 16;  // of words that a thread remembers
 
+// A table of characters may have written what is no UTF-8.
 size_t bytes_of_character(std::string_view text) {
   auto lead = static_cast<uint8_t>(text[0]);
-  return lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+  return std::min<size_t>(lead < 0xC0 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4, text.size());
 }
 
 std::atomic<uint64_t> models{0};
