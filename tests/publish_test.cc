@@ -25,6 +25,14 @@ const ModelOption kCases[] = {{"plain", [](TinyOptions&) {}},
                                  o.model.tied_embedding = true;
                                  o.model.parallel_residual = false;
                                }},
+                              {"Zero3", [](TinyOptions& o) { o.keeping = Keeping::kChunks; }},
+                              {"Zero3, recomputed, bf16",
+                               [](TinyOptions& o) {
+                                 o.keeping = Keeping::kChunks;
+                                 o.recompute = 2;
+                                 o.dtypes = {at::kBFloat16, at::kFloat, at::kFloat};
+                                 o.precision = {.type = Precision::kBf16};
+                               }},
                               {"recomputed",
                                [](TinyOptions& o) {
                                  o.recompute = 2;
@@ -114,11 +122,15 @@ class GatherCounter : public LateStream {
 
 TEST(ZeroThree, HoldsTwoLayersAtATime) {
   at::set_num_threads(1);
-  for (int64_t recompute : {0, 1}) {
-    run_thread_ranks(2, [recompute](Communicator& world, Control&) {
+  for (auto [layout, recompute] : {std::pair{Layout{.shard = 2}, 0},
+                                   {Layout{.shard = 2}, 1},
+                                   {Layout{.shard = 2}, 2},
+                                   {Layout{.pp = 2, .shard = 2}, 0},
+                                   {Layout{.pp = 2, .shard = 2}, 2}}) {
+    run_thread_ranks(layout.size(), [layout, recompute](Communicator& world, Control&) {
       auto side = std::make_shared<GatherCounter>();
       TinyOptions options;
-      Mesh mesh({.shard = 2}, world);
+      Mesh mesh(layout, world);
       GptNeoX model(options.model, mesh,
                     {.dtypes = options.dtypes,
                      .keeping = Keeping::kChunks,
@@ -132,10 +144,10 @@ TEST(ZeroThree, HoldsTwoLayersAtATime) {
       for (int step : {0, 1}) {
         pipeline.evaluate(1, batches);
         EXPECT_EQ(side->here(), 0) << step;
-        pipeline.train(2, batches, at::ones({}, at::kDouble));
+        pipeline.train(4, batches, at::ones({}, at::kDouble));
         EXPECT_EQ(side->here(), 0) << step;
       }
-      EXPECT_EQ(side->most_here, 2);
+      EXPECT_EQ(side->most_here, 2) << to_string(layout) << ", " << recompute;
       EXPECT_EQ(side->waiting(), 0);
     });
   }

@@ -26,6 +26,8 @@ class SideStream {
   // kHeld are called here. Those that it returns may be called all the same.
   Work run_holding(const Work& work);
   static constexpr size_t kHeld = 2;
+  // Where all of these have been joined, or never will be, as of a recording that was given up.
+  void forget_held() { held_.clear(); }
 
  private:
   std::optional<c10::Stream> stream_;

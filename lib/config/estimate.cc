@@ -58,14 +58,29 @@ double state_of_each(const Estimate& e, const Config& config) {
                              static_cast<double>(e.blocks) / static_cast<double>(e.parameters));
 }
 
+// Elements of a layer's matrices on a rank.
+int64_t matrices(const Config& config) {
+  ParameterParts parts = parameter_parts(config.model);
+  return (parts.block - parts.block_whole) / config.layout.tensor;
+}
+
 // Elements of the fullest stage that ZeRO 3 does not hold: of its layers' matrices a rank has its
-// chunk, and two layers at a time.
+// chunk, and two layers at a time, or all that are recomputed together.
 int64_t let_go(const Config& config, int64_t shard) {
   if (config.layout.zero_stage < 3 || shard == 1) return 0;
-  ParameterParts parts = parameter_parts(config.model);
-  int64_t layer = (parts.block - parts.block_whole) / config.layout.tensor,
-          layers = divide_up(config.model.layers, config.layout.pipe);
-  return std::max<int64_t>(0, layers * layer - divide_up(layers * layer, shard) - 2 * layer);
+  int64_t layers = divide_up(config.model.layers, config.layout.pipe),
+          together = config.train.recompute ? config.train.recompute_layers : 1,
+          all = layers * matrices(config);
+  int64_t held = std::max<int64_t>(2, together) * matrices(config);
+  return std::max<int64_t>(0, all - divide_up(all, shard) - held);
+}
+
+// Elements of the gradients that ZeRO 2 and 3 have on their way: of the layer that backward is in,
+// and of two that are being sent.
+int64_t under_way(const Config& config) {
+  if (config.layout.zero_stage < 2) return 0;
+  int64_t layers = divide_up(config.model.layers, config.layout.pipe);
+  return std::min<int64_t>(3, layers) * matrices(config);
 }
 
 void count_state(Estimate& e, const Config& config) {
@@ -75,7 +90,7 @@ void count_state(Estimate& e, const Config& config) {
   int64_t shard = config.layout.shard > 0 ? config.layout.shard : e.data_ranks;
   int64_t chunk = config.layout.zero_stage >= 1 ? divide_up(n, shard) : n;
   e.parameter_bytes = (n - let_go(config, shard)) * size;
-  e.gradient_bytes = (config.layout.zero_stage >= 2 ? chunk : n) * state;
+  e.gradient_bytes = (config.layout.zero_stage >= 2 ? chunk + under_way(config) : n) * state;
   e.master_bytes = size < 4 ? chunk * 4 : 0;
   e.moment_bytes =
       static_cast<int64_t>(state_of_each(e, config) * static_cast<double>(chunk)) * state;
@@ -201,7 +216,7 @@ std::string render_memory(const Estimate& e, const Config& config) {
                (stage >= 3 ? " used by this rank: of layers its chunk and two whole ones (ZeRO 3)"
                            : " on this rank"));
   out += line("gradients", human_bytes(static_cast<double>(e.gradient_bytes)),
-              stage >= 2 ? "the owned chunk (ZeRO 2 and 3)" : "");
+              stage >= 2 ? "the owned chunk, and three layers under way (ZeRO 2 and 3)" : "");
   std::string place =
       concat(stage >= 1 ? "the owned chunk" : "",
              config.optimizer.place == StatePlace::kHost ? ", in host memory beside a GPU" : "");

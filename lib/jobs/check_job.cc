@@ -118,7 +118,10 @@ std::string memory_fixes(const SlurmJob& job, const Config& config, int nodes,
   changed.train.recompute = true;
   if (!config.train.recompute) offer(changed, "checkpoint_activations=true");
   changed = config;
-  for (int64_t stage = config.layout.zero_stage + 1; stage <= 3; ++stage) {
+  int64_t most = config.optimizer.kind == OptimizerKind::kOneBitAdam ? 0
+                 : config.train.cuda_graph.value_or(false)           ? 2
+                                                                     : 3;
+  for (int64_t stage = config.layout.zero_stage + 1; stage <= most; ++stage) {
     changed.layout.zero_stage = stage;
     if (offer(changed, concat("zero_optimization.stage=", stage))) break;
   }

@@ -62,7 +62,7 @@ Tensor GptNeoX::layers(Tensor x, const Pass& pass) {
       Pass here = pass;
       if (bias.defined()) here.mask = pass.mask + bias;
       ResidualSum y{input};
-      for (int64_t l = from; l < to; ++l) y = gathered_layer(y, l, here);
+      for (int64_t l = from; l < to; ++l) y = gathered_layer(y, l, to, here);
       y.bias = tp_.counted_once(y.bias);
       return total(y);
     };
@@ -71,22 +71,25 @@ Tensor GptNeoX::layers(Tensor x, const Pass& pass) {
   return x;
 }
 
-// Where matrices are gathered around their use, those of the next layer are beside it.
-ResidualSum GptNeoX::gathered_layer(const ResidualSum& input, int64_t l, const Pass& pass) {
+// Where matrices are gathered around their use, those of the next layer are beside it. Layers up to
+// `to` are recomputed together.
+ResidualSum GptNeoX::gathered_layer(const ResidualSum& input, int64_t l, int64_t to,
+                                    const Pass& pass) {
   if (options_.keeping == Keeping::kAll) return layer(input, l, pass);
   auto gather = [this](int64_t i) {
     if (first_layer_ <= i && i < last_layer_) matrices(i).gather();
   };
-  bool backward = at::GradMode::is_enabled(), recomputed = options_.recompute_layers > 0;
+  bool backward = at::GradMode::is_enabled(),
+       again = backward && options_.recompute_layers > 0;  // recomputed, for its backward
   gather(l);
-  if (!backward || !recomputed) gather(l + 1);
+  if (!again || l + 1 < to) gather(l + 1);
   ResidualSum output = layer(input, l, pass);
   if (backward)
     output = with_work_in_backward(output, [this, gather, l](const std::vector<Tensor>&) {
       matrices(l).enter_backward();
       gather(l - 1);
     });
-  bool needed_next = backward && (recomputed || l + 1 == last_layer_);
+  bool needed_next = again || (pass.training && l + 1 == last_layer_ && mesh_.last_stage());
   if (!needed_next && !keeps_gathered_) matrices(l).let_go();
   return output;
 }

@@ -129,7 +129,7 @@ class GptNeoX {
   Tensor embed(const Tensor& tokens, const Pass& pass);
   Tensor embed_positions(int64_t T, const Pass& pass);
   Tensor layers(Tensor x, const Pass& pass);
-  ResidualSum gathered_layer(const ResidualSum& input, int64_t l, const Pass& pass);
+  ResidualSum gathered_layer(const ResidualSum& input, int64_t l, int64_t to, const Pass& pass);
   ResidualSum layer(const ResidualSum& input, int64_t l, const Pass& pass);
   ParamBuffer& matrices(int64_t l);
   ResidualSum with_branch(const ResidualSum& to, const Tensor& partial, const Tensor& bias,

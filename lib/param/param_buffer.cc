@@ -136,6 +136,7 @@ void ParamBuffer::before_backward(bool last_microbatch) {
   if (last_microbatch || !grad_.defined()) awaited_ = leaves_.size();
   if (grad_.defined()) return;
   passing_.reset();  // of a backward that was given up
+  options_.side->forget_held();
   for (at::Tensor& leaf : leaves_) leaf.mutable_grad().reset();
 }
 
