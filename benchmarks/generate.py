@@ -27,6 +27,7 @@ SETTINGS = {
     "cuda": ["bf16:static+reduce-overhead", "bf16:dynamic", "bf16:static+max-autotune"]}
 TOGETHER = {"cpu": 1, "cuda": 8}  # workers that start, and compile, at once
 TOKENS = {"cpu": 32, "cuda": 100}  # behind a prompt of 128 they stay within 256 positions, for which our steps are recorded once
+SWEEP = 0.6  # share of the time for trying the peer's settings
 LEAST_SECONDS = 20  # before the end of the time in which nothing new begins
 BYTES = {"bf16": 2, "fp32": 4}
 METRICS = {"decode": "decode tokens/s", "prefill": "prefill tokens/s"}
@@ -104,19 +105,15 @@ class Case:
             self.say(who, line["metric"], line["value"], a.precision, round=number, **more)
 
 
-def time_left(a):
-    return time.monotonic() < a.until - LEAST_SECONDS
-
-
 def sweep(a, cases):
     """Each setting of each case once."""
     left = [(case, setting) for setting in a.settings.split(",") for case in cases]
-    while left and time_left(a):
+    while left and time.monotonic() < a.sweep_until - LEAST_SECONDS:
         batch, left = left[:TOGETHER[a.device]], left[TOGETHER[a.device]:]
         for case, setting in batch:
             lines.note(f"{case.name}: {setting}")
             case.start(setting)
-        limit = min(a.until, time.monotonic() + a.limit)
+        limit = min(a.sweep_until, time.monotonic() + a.limit)
         ready = []
         for case, setting in batch:
             found = case.workers[setting].answer(limit)
@@ -159,6 +156,7 @@ def options():
     p.add_argument("--tokens", type=int, help="behind a prompt")
     a = p.parse_args()
     a.until = time.monotonic() + a.budget
+    a.sweep_until = a.until - (1 - SWEEP) * a.budget
     a.settings = a.settings or ",".join(SETTINGS[a.device])
     a.tokens = a.tokens or TOKENS[a.device]
     a.program = arguments.program_of(a, "benchmarks/generate_ours", "build its target generate_ours")
