@@ -1,5 +1,7 @@
 #include "rendezvous/find.h"
 
+#include <thread>
+
 #include "base/text.h"
 
 namespace neox {
@@ -33,6 +35,15 @@ std::unique_ptr<StoreClient> Finder::look() {
     }
   }
   return nullptr;
+}
+
+std::unique_ptr<StoreClient> Finder::find(steady_clock::time_point until,
+                                          const std::function<void()>& poll) {
+  for (;; std::this_thread::sleep_for(kLook)) {
+    if (auto client = look()) return client;
+    poll();
+    if (steady_clock::now() > until) return nullptr;
+  }
 }
 
 std::string Finder::problems() const {

@@ -1,6 +1,7 @@
 // Looks for the store of a job behind a row of ports, where other programs may listen too.
 #pragma once
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,6 +21,9 @@ class Finder {
   // Tries each address once, without waiting for one that accepts and says nothing. Null where the
   // store is not there yet.
   std::unique_ptr<StoreClient> look();
+  // Looks until it is there, with poll() after each look. Null where it is not by then.
+  std::unique_ptr<StoreClient> find(std::chrono::steady_clock::time_point until,
+                                    const std::function<void()>& poll);
   // What stood in the way last, such as "node1:29500: Connection refused".
   std::string problems() const;
 

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <thread>
 
 #include "base/log.h"
 #include "base/text.h"
@@ -123,10 +122,7 @@ void Arrival::refuse_twin(int port) {
   std::vector<Address> before = ports("127.0.0.1", port - process_.rendezvous_port);
   if (before.empty()) return;
   meeting_.finder = std::make_unique<Finder>(before, keys_.here());
-  for (auto until = steady_clock::now() + kTwin; !meeting_.client && steady_clock::now() < until;) {
-    meeting_.client = meeting_.finder->look();
-    poll();
-  }
+  meeting_.client = meeting_.finder->find(steady_clock::now() + kTwin, [this] { poll(); });
   twin_ = meeting_.client != nullptr;
   if (twin_) throw Refused(Exit::kUsage, taken_twice(0, client().greeting(), row()));
 }
@@ -142,13 +138,11 @@ void Arrival::find() {
 }
 
 void Arrival::connect() {
-  for (; !(meeting_.client = meeting_.finder->look()); std::this_thread::sleep_for(kPoll / 5)) {
-    poll();
-    if (late())
-      fail(Exit::kPeerLost, "rank 0 did not arrive within ", options_.deadline.count(),
-           " s: no store of job ", process_.life, " at ", where_, " (", meeting_.finder->problems(),
-           "); look at rank 0's log, and whether ", process_.host, " reaches it");
-  }
+  meeting_.client = meeting_.finder->find(until_, [this] { poll(); });
+  if (!meeting_.client)
+    fail(Exit::kPeerLost, "rank 0 did not arrive within ", options_.deadline.count(),
+         " s: no store of job ", process_.life, " at ", where_, " (", meeting_.finder->problems(),
+         "); look at rank 0's log, and whether ", process_.host, " reaches it");
   client().on_wait([this](milliseconds waited) {
     if (waited > kPoll * 10) poll();
     if (steady_clock::now() > until_ + kLinger)
@@ -178,12 +172,10 @@ std::vector<std::string> Arrival::row_keys() const {
 // deaf for some seconds, and a heart would take that for its loss.
 void Arrival::connect_heart() {
   Finder finder({client().address()}, keys_.here());
-  for (auto until = steady_clock::now() + kConnectAgain; !(meeting_.heart_client = finder.look());
-       std::this_thread::sleep_for(kPoll / 5)) {
-    poll();
-    if (late() || steady_clock::now() > until)
-      throw StoreLost("no second connection to its store: " + finder.problems());
-  }
+  auto until = std::min(until_, steady_clock::now() + kConnectAgain);
+  meeting_.heart_client = finder.find(until, [this] { poll(); });
+  if (!meeting_.heart_client)
+    throw StoreLost("no second connection to its store: " + finder.problems());
 }
 
 void Arrival::arrive() {

@@ -1,7 +1,6 @@
 #include "rendezvous/store_control.h"
 
 #include <algorithm>
-#include <thread>
 
 #include "rendezvous/find.h"
 #include "rendezvous/names.h"
@@ -14,7 +13,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using std::chrono::steady_clock;
 
-constexpr milliseconds kSlice{500}, kPause{20};
+constexpr milliseconds kSlice{500};
 // The result is pack()ed texts behind this, or a reason why there is none.
 constexpr char kWhole = '+', kNone = '-';
 
@@ -62,13 +61,10 @@ StoreControl::StoreControl(const StoreControl& parent, std::string name, int siz
 
 std::unique_ptr<Control> StoreControl::channel(const std::string& name, int size) {
   Finder finder({client_.address()}, keys_.here());
-  std::unique_ptr<StoreClient> client;
-  for (auto until = steady_clock::now() + kConnectAgain; !(client = finder.look());
-       std::this_thread::sleep_for(kPause)) {
-    heart_.check_all_alive();
-    check_io(steady_clock::now() < until, "no connection for ", name,
-             " to the store of the job within ", kConnectAgain.count(), " s: ", finder.problems());
-  }
+  auto client =
+      finder.find(steady_clock::now() + kConnectAgain, [this] { heart_.check_all_alive(); });
+  check_io(client != nullptr, "no connection for ", name, " to the store of the job within ",
+           kConnectAgain.count(), " s: ", finder.problems());
   return std::unique_ptr<Control>(new StoreControl(*this, name, size, std::move(client)));
 }
 
