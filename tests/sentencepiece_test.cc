@@ -8,28 +8,13 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "hex.h"
 #include "tokenizer/tokenizer.h"
 
 namespace neox {
 namespace {
 
 using nlohmann::json;
-
-std::string from_base64(const std::string& text) {
-  static const std::string kDigits =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string bytes;
-  uint32_t bits = 0;
-  int count = 0;
-  for (char c : text) {
-    size_t digit = kDigits.find(c);
-    if (digit == kDigits.npos) break;  // '=', at the end
-    bits = bits << 6 | static_cast<uint32_t>(digit);
-    count += 6;
-    if (count >= 8) bytes += static_cast<char>(bits >> (count -= 8) & 0xFF);
-  }
-  return bytes;
-}
 
 class SentencePiece : public testing::Test {
  protected:
@@ -54,7 +39,7 @@ class SentencePiece : public testing::Test {
         json::parse(read_file(NEOX_SOURCE_DIR "/tests/golden/sentencepiece.json"));
     return kGolden;
   }
-  static std::string model(size_t i) { return from_base64(golden().at(i).at("model")); }
+  static std::string model(size_t i) { return from_hex(golden().at(i).at("model")); }
 
   std::string path_;
 };
@@ -63,7 +48,7 @@ TEST_F(SentencePiece, GivesTheIdsAndTextsOfItsLibrary) {
   ASSERT_EQ(golden().size(), 6u);
   for (const json& made : golden()) {
     SCOPED_TRACE(made.at("name").get<std::string>());
-    Tokenizer t = tokenizer(from_base64(made.at("model")));
+    Tokenizer t = tokenizer(from_hex(made.at("model")));
     EXPECT_EQ(t.vocab_size(), made.at("pieces"));
     for (const json& one : made.at("texts")) {
       std::string text = one.at("text");

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "generated_text.h"
+#include "hex.h"
 
 namespace neox {
 namespace {
@@ -22,13 +23,6 @@ const json& golden() {
   static const json kGolden =
       json::parse(read_file(NEOX_SOURCE_DIR "/tests/golden/tokenizer.json"));
   return kGolden;
-}
-
-std::string from_hex(const std::string& hex) {
-  std::string bytes;
-  for (size_t i = 0; i < hex.size(); i += 2)
-    bytes.push_back(static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16)));
-  return bytes;
 }
 
 std::string hex_of(uint64_t number) {

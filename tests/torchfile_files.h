@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "data_files.h"
+#include "hex.h"
 #include "torchfile/bytes.h"
 #include "torchfile/torch_file.h"
 #include "torchfile/zip_writer.h"
@@ -21,13 +22,6 @@ struct Golden {
   std::string name, bytes;
   nlohmann::json value;
 };
-
-inline std::string from_hex(const std::string& digits) {
-  std::string bytes;
-  for (size_t i = 0; i < digits.size(); i += 2)
-    bytes += static_cast<char>(std::stoi(digits.substr(i, 2), nullptr, 16));
-  return bytes;
-}
 
 inline const std::vector<Golden>& goldens() {
   static const std::vector<Golden> all = [] {

@@ -1,6 +1,7 @@
 #include "tokenizer/bpe_added.h"
 
 #include <algorithm>
+#include <map>
 
 #include "base/error.h"
 #include "tokenizer/unicode.h"
@@ -48,40 +49,28 @@ size_t skip_spaces(std::string_view text, size_t at) {
   return at;
 }
 
+std::vector<std::pair<std::string, int32_t>> contents_of(const std::vector<AddedToken>& tokens) {
+  std::vector<std::pair<std::string, int32_t>> contents;
+  std::map<std::string_view, int32_t> ids;
+  for (const AddedToken& token : tokens) {
+    check_io(!token.content.empty(), "the added token ", token.id, " is empty");
+    auto [other, fresh] = ids.emplace(token.content, token.id);
+    check_io(fresh, "the added tokens ", token.id, " and ", other->second, " both match \"",
+             token.content, "\"");
+    contents.emplace_back(token.content, static_cast<int32_t>(contents.size()));
+  }
+  return contents;
+}
+
 }  // namespace
 
-AddedTokenMatcher::AddedTokenMatcher(std::vector<AddedToken> tokens) : tokens_(std::move(tokens)) {
-  for (size_t i = 0; i < tokens_.size(); ++i) add(static_cast<int32_t>(i));
+AddedTokenMatcher::AddedTokenMatcher(std::vector<AddedToken> tokens)
+    : tokens_(std::move(tokens)), contents_(contents_of(tokens_)) {
   if (!tokens_.empty() && tokens_[0].content.size() > 1) start_ = tokens_[0].content.substr(0, 2);
-  for (const AddedToken& token : tokens_)
+  for (const AddedToken& token : tokens_) {
+    starts_[static_cast<uint8_t>(token.content[0])] = true;
     if (!token.content.starts_with(start_)) start_.clear();
-}
-
-int32_t AddedTokenMatcher::child(int32_t node, char c) const {
-  for (auto [byte, next] : nodes_[static_cast<size_t>(node)].children)
-    if (byte == c) return next;
-  return -1;
-}
-
-void AddedTokenMatcher::add(int32_t index) {
-  const AddedToken& token = tokens_[static_cast<size_t>(index)];
-  check_io(!token.content.empty(), "the added token ", token.id, " is empty");
-  int32_t node = 0;
-  for (char c : token.content) {
-    int32_t next = child(node, c);
-    if (next < 0) {
-      next = static_cast<int32_t>(nodes_.size());
-      nodes_[static_cast<size_t>(node)].children.emplace_back(c, next);
-      nodes_.emplace_back();
-    }
-    node = next;
   }
-  int32_t& end = nodes_[static_cast<size_t>(node)].token;
-  check_io(end < 0, "the added tokens ", token.id, " and ",
-           end < 0 ? 0 : tokens_[static_cast<size_t>(end)].id, " both match \"", token.content,
-           "\"");
-  end = index;
-  starts_[static_cast<uint8_t>(token.content[0])] = true;
 }
 
 // The next place where a token may stand. In most texts "<" is frequent and "<|" is not, and even
@@ -100,12 +89,9 @@ size_t AddedTokenMatcher::next_start(std::string_view text, size_t from) const {
 AddedTokenMatcher::Match AddedTokenMatcher::next_match(std::string_view text, size_t from) const {
   for (size_t start = from; (start = next_start(text, start)) < text.size(); ++start) {
     Match found{start, start, nullptr};
-    int32_t node = 0;
-    for (size_t at = start; at < text.size(); ++at) {
-      if (node = child(node, text[at]); node < 0) break;
-      int32_t token = nodes_[static_cast<size_t>(node)].token;
-      if (token >= 0) found.end = at + 1, found.token = &tokens_[static_cast<size_t>(token)];
-    }
+    contents_.each_prefix(text.substr(start), [&](size_t bytes, int32_t token) {
+      found.end = start + bytes, found.token = &tokens_[static_cast<size_t>(token)];
+    });
     if (found.token) return found;
   }
   return {text.size(), text.size(), nullptr};

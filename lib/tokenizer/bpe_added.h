@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "tokenizer/piece_trie.h"
+
 namespace neox {
 
 struct AddedToken {
@@ -35,17 +37,11 @@ class AddedTokenMatcher {
     size_t start, end;
     const AddedToken* token;  // null where there is none
   };
-  struct Node {
-    std::vector<std::pair<char, int32_t>> children;
-    int32_t token = -1;
-  };
-  int32_t child(int32_t node, char c) const;
-  void add(int32_t index);
   size_t next_start(std::string_view text, size_t from) const;
   Match next_match(std::string_view text, size_t from) const;
 
   std::vector<AddedToken> tokens_;
-  std::vector<Node> nodes_ = std::vector<Node>(1);
+  PieceTrie contents_;      // with the places in tokens_
   bool starts_[256] = {};   // bytes that start some token
   std::string start_ = {};  // two bytes that start all tokens, or empty
 };

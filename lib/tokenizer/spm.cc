@@ -8,19 +8,13 @@
 #include <queue>
 
 #include "base/error.h"
-#include "tokenizer/unicode.h"
+#include "base/utf8.h"
 
 namespace neox {
 namespace {
 
 constexpr float kUnknownPenalty = 10;
 constexpr size_t kLongestKept = 64, kMostKept = 1 << 16;  // of words that a thread remembers
-
-// A table of characters may have written what is no UTF-8.
-size_t bytes_of_character(std::string_view text) {
-  auto lead = static_cast<uint8_t>(text[0]);
-  return std::min<size_t>(lead < 0xC0 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4, text.size());
-}
 
 std::atomic<uint64_t> models{0};
 
@@ -47,8 +41,7 @@ PieceTrie Spm::trie_of(bool user_defined_only) const {
   if (!user_defined_only && model_.kind != SpmModel::kUnigram) return PieceTrie({});
   for (size_t id = 0; id < model_.pieces.size(); ++id) {
     const SpmPiece& p = model_.pieces[id];
-    bool in_texts = p.type == SpmPiece::kNormal || p.type == SpmPiece::kUnused;
-    if (p.type == SpmPiece::kUserDefined || (in_texts && !user_defined_only))
+    if (user_defined_only ? p.type == SpmPiece::kUserDefined : p.in_texts())
       chosen.emplace_back(p.text, static_cast<int32_t>(id));
   }
   return PieceTrie(std::move(chosen));
@@ -60,9 +53,7 @@ void Spm::read_pieces() {
   for (size_t i = 0; i < model_.pieces.size(); ++i) {
     const SpmPiece& p = model_.pieces[i];
     auto id = static_cast<int32_t>(i);
-    bool in_texts = p.type == SpmPiece::kNormal || p.type == SpmPiece::kUserDefined ||
-                    p.type == SpmPiece::kUnused;
-    bool fresh = (in_texts ? found_ : reserved_).emplace(p.text, id).second;
+    bool fresh = (p.in_texts() ? found_ : reserved_).emplace(p.text, id).second;
     check_usage(fresh && !p.text.empty(), model_.name, ": piece ", i, " '", p.text,
                 p.text.empty() ? "' is empty" : "' stands there twice");
     if (p.type == SpmPiece::kUnknown) unknown_ = id;
@@ -200,7 +191,7 @@ void Spm::encode_bpe(std::string_view text, Ids& ids) const {
   Word word;
   for (size_t at = 0; at < text.size();) {
     size_t whole = user_defined_.longest(text.substr(at));
-    size_t bytes = whole ? whole : bytes_of_character(text.substr(at));
+    size_t bytes = whole ? whole : utf8_sequence(text, at).bytes;
     int i = static_cast<int>(word.symbols.size());
     word.symbols.push_back({text.substr(at, bytes), i - 1, i + 1, whole > 0});
     at += bytes;
@@ -227,7 +218,7 @@ void Spm::encode_unigram(std::string_view text, Ids& ids) const {
     best[to] = {id, candidate, static_cast<int64_t>(from)};
   };
   for (size_t at = 0, bytes; at < text.size(); at += bytes) {
-    bytes = bytes_of_character(text.substr(at));
+    bytes = utf8_sequence(text, at).bytes;
     bool single = false;
     all_.each_prefix(text.substr(at), [&](size_t length, int32_t id) {
       const SpmPiece& p = piece(id);

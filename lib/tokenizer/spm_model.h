@@ -13,6 +13,7 @@ struct SpmPiece {
   std::string text;
   float score = 0;
   int64_t type = kNormal;
+  bool in_texts() const { return type == kNormal || type == kUserDefined || type == kUnused; }
 };
 
 struct SpmModel {

@@ -3,7 +3,6 @@
 
 Usage: sentencepiece_golden.py        Needs sentencepiece 0.2.3.
 """
-import base64
 import json
 import pathlib
 import tempfile
@@ -21,7 +20,7 @@ def main():
             model = train(options, pathlib.Path(folder))
             sp = peer(model)
             texts = TEXTS + list(documents(2, 8))
-            golden.append({"name": name, "model": base64.b64encode(model).decode(), "pieces": sp.get_piece_size(),
+            golden.append({"name": name, "model": model.hex(), "pieces": sp.get_piece_size(),
                            "texts": [{"text": t, "ids": sp.encode(t), "decoded": sp.decode(sp.encode(t))} for t in texts]})
     path = pathlib.Path(__file__).parents[1] / "golden" / "sentencepiece.json"
     path.write_text(json.dumps(golden, ensure_ascii=True, indent=0) + "\n")

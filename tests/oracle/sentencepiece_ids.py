@@ -13,7 +13,7 @@ import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 from sentencepiece_models import MODELS, WITH_TABLES, documents, peer, train
-from tokenizer_peer import RandomTexts, encode_with_tool
+from tokenizer_peer import RandomTexts, count_different, encode_with_tool
 
 GLUE = ["<sep>", "  ", "to", "<|endoftext|>", "▁", "\n", "ﬁ", "é", "e\u0301", "\u200b", "語", "☃", "sol", "<s>", "Ａ", "ⅷ"]
 
@@ -23,17 +23,13 @@ def valid(text):
 
 
 def compare(name, sp, path, texts):
-    wrong = 0
-    for text, (ids, skipped, _) in zip(texts, encode_with_tool(["spm", path], [t.encode() for t in texts])):
-        want = sp.encode(text)
+    ours = [(ids, skipped) for ids, skipped, _ in encode_with_tool(["spm", path], [t.encode() for t in texts])]
+    theirs = []
+    for text, (_, decoded) in zip(texts, ours):
+        ids = sp.encode(text)
         # Bytes that are no UTF-8 become one U+FFFD each there, one for each maximal part here.
-        same_text = "\ufffd" in skipped or skipped == sp.decode(want)
-        wrong += ids != want or not same_text
-        if (ids != want or not same_text) and wrong <= 3:
-            at = next((i for i, (a, b) in enumerate(zip(ids, want)) if a != b), min(len(ids), len(want)))
-            print(f"  {text[:100]!r}\n  token {at}: ours {ids[at:at + 6]}, theirs {want[at:at + 6]}, {skipped[:60]!r}, {sp.decode(want)[:60]!r}")
-    print(f"{name}: {len(texts)} texts: {wrong} differ", flush=True)
-    return wrong
+        theirs.append((ids, decoded if "\ufffd" in decoded else sp.decode(ids)))
+    return count_different(name, [t.encode() for t in texts], theirs, ours)
 
 
 def main():

@@ -17,7 +17,7 @@ import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import tokenizers
-from tokenizer_peer import RandomTexts, encode_with_tool, run_tool, train_peer
+from tokenizer_peer import RandomTexts, count_different, encode_with_tool, run_tool, train_peer
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 GLUE = ["<|endoftext|>", "<|padding|>", "<|endoftext|", "  ", "    ", " " * 24, "<s>", "<left>", "<both>", "word",
@@ -111,19 +111,9 @@ def all_tokenizers(folder, data):
 
 def compare(name, peer, args, texts):
     strings = [t.decode("utf-8", errors="replace") for t in texts]
-    theirs = [e.ids for e in peer.encode_batch_fast(strings)]
-    ours = encode_with_tool(args, texts)
-    wrong = 0
-    for text, want, (ids, skipped, kept) in zip(texts, theirs, ours):
-        good = (ids == want and skipped == peer.decode(want, skip_special_tokens=True)
-                and kept == peer.decode(want, skip_special_tokens=False))
-        wrong += not good
-        if not good and wrong <= 3:
-            at = next((i for i, (a, b) in enumerate(zip(ids, want)) if a != b), min(len(ids), len(want)))
-            print(f"  {text[:200]!r}\n  token {at}: ours {ids[at:at + 6]}, theirs {want[at:at + 6]}")
-    tokens = sum(map(len, theirs))
-    print(f"{name}: {len(texts)} texts, {sum(map(len, texts))} bytes, {tokens} tokens: {wrong} differ", flush=True)
-    return wrong
+    theirs = [(e.ids, peer.decode(e.ids, skip_special_tokens=True), peer.decode(e.ids, skip_special_tokens=False))
+              for e in peer.encode_batch_fast(strings)]
+    return count_different(name, texts, theirs, encode_with_tool(args, texts))
 
 
 def main():

@@ -43,6 +43,19 @@ def encode_with_tool(args, texts):
             for ids, skipped, kept in zip(*[iter(frames)] * 3)]
 
 
+def count_different(name, texts, theirs, ours):
+    """How many of the tuples of ids and decoded texts differ; shows the first three."""
+    wrong = 0
+    for text, want, found in zip(texts, theirs, ours):
+        wrong += found != want
+        if found != want and wrong <= 3:
+            at = next((i for i, (a, b) in enumerate(zip(found[0], want[0])) if a != b), min(len(found[0]), len(want[0])))
+            print(f"  {text[:200]!r}\n  token {at}: ours {found[0][at:at + 6]}, theirs {want[0][at:at + 6]}")
+    tokens = sum(len(want[0]) for want in theirs)
+    print(f"{name}: {len(texts)} texts, {sum(map(len, texts))} bytes, {tokens} tokens: {wrong} differ", flush=True)
+    return wrong
+
+
 def new_tokenizer(nfc):
     made = tokenizers.Tokenizer(models.BPE())
     if nfc:
