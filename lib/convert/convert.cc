@@ -123,15 +123,12 @@ void check_numbers(const ConvertOptions& options, const Format& to) {
 
 // Entries of the tokenizer that goes along; nothing where there is none of a kind that is known.
 std::optional<int64_t> entries_of(const ModelFiles& model) {
+  auto found = companion_tokenizer(model);
+  if (!found) return std::nullopt;
   std::map<std::string, fs::path> files;
   for (const Companion& companion : model.companions) files[companion.name] = companion.path;
   try {
-    if (files.contains("tokenizer.model"))
-      return Tokenizer::from_sentencepiece(files["tokenizer.model"]).vocab_size();
-    if (files.contains("tokenizer.json"))
-      return Tokenizer::from_json(files["tokenizer.json"]).vocab_size();
-    if (files.contains("vocab.json") && files.contains("merges.txt"))
-      return Tokenizer::from_gpt2(files["vocab.json"], files["merges.txt"]).vocab_size();
+    return Tokenizer::of_type(found->type, files[found->vocab], files[found->merges]).vocab_size();
   } catch (const Error&) {}  // of another kind
   return std::nullopt;
 }

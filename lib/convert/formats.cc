@@ -1,5 +1,6 @@
 #include "convert/formats.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "base/error.h"
@@ -87,6 +88,18 @@ bool add_tokenizer(ModelFiles& model) {
   model.companions.push_back({single ? name : "vocab.json", t.vocab_file});
   if (!single) model.companions.push_back({"merges.txt", t.merge_file});
   return true;
+}
+
+std::optional<CompanionTokenizer> companion_tokenizer(const ModelFiles& model) {
+  auto has = [&](const char* name) {
+    return std::ranges::count(model.companions, name, &Companion::name) > 0;
+  };
+  if (has("tokenizer.model"))  // from which a tokenizer.json beside it was made
+    return {{"SPMTokenizer", "tokenizer.model", ""}};
+  if (has("tokenizer.json")) return {{"HFTokenizer", "tokenizer.json", ""}};
+  if (has("vocab.json") && has("merges.txt"))
+    return {{"GPT2BPETokenizer", "vocab.json", "merges.txt"}};
+  return std::nullopt;
 }
 
 void copy_companions(const ModelFiles& model, const fs::path& dir) {

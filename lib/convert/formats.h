@@ -1,6 +1,7 @@
 // The formats that models are read from and written to.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -57,6 +58,12 @@ void write_neox(const ModelFiles& model, const Target& target);
 // Makes the tokenizer that the configuration names go along; false where it names none, or none
 // that is there.
 bool add_tokenizer(ModelFiles& model);
+// The tokenizer among the files that go along: its type, as of Tokenizer::of_type(), and the names
+// of its files, of which merges may be empty. Nothing where there is none of a kind that is known.
+struct CompanionTokenizer {
+  std::string type, vocab, merges;
+};
+std::optional<CompanionTokenizer> companion_tokenizer(const ModelFiles& model);
 // Copies the files that go along into the directory.
 void copy_companions(const ModelFiles& model, const fs::path& dir);
 

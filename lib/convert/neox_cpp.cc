@@ -81,18 +81,12 @@ void add_companions(ModelFiles& model, const fs::path& checkpoint) {
 
 // key=value of the tokenizer where it will be.
 std::vector<std::string> tokenizer_settings(const ModelFiles& model, const fs::path& dir) {
-  auto path = [&](const char* name) { return concat("\"", (dir / name).string(), "\""); };
-  std::set<std::string> names;
-  for (const Companion& companion : model.companions) names.insert(companion.name);
-  if (names.contains("tokenizer.model"))  // from which a tokenizer.json beside it was made
-    return {"tokenizer_type=SPMTokenizer", "vocab_file=" + path("tokenizer.model"),
-            "merge_file=null"};
-  if (names.contains("tokenizer.json"))
-    return {"tokenizer_type=HFTokenizer", "vocab_file=" + path("tokenizer.json"),
-            "merge_file=null"};
-  if (names.contains("vocab.json") && names.contains("merges.txt"))
-    return {"tokenizer_type=GPT2BPETokenizer", "vocab_file=" + path("vocab.json"),
-            "merge_file=" + path("merges.txt")};
+  auto path = [&](const std::string& name) {
+    return name.empty() ? "null" : concat("\"", (dir / name).string(), "\"");
+  };
+  if (auto found = companion_tokenizer(model))
+    return {"tokenizer_type=" + found->type, "vocab_file=" + path(found->vocab),
+            "merge_file=" + path(found->merges)};
   log_warning(model.where, " has no tokenizer: neox-generate needs --vocab-file");
   return {"vocab_file=null", "merge_file=null"};
 }

@@ -110,14 +110,9 @@ Item module_of(const std::vector<Written>& all, int64_t rank, int64_t ranks) {
   return Item::ordered_dict(std::move(entries));
 }
 
-bool has_companion(const ModelFiles& model, const char* name) {
-  return std::ranges::count(model.companions, name, &Companion::name) > 0;
-}
-
 std::string tokenizer_type(const ModelFiles& model) {
-  if (has_companion(model, "tokenizer.model")) return "SPMTokenizer";
-  if (has_companion(model, "tokenizer.json")) return "HFTokenizer";
-  return has_companion(model, "vocab.json") ? "GPT2BPETokenizer" : model.config.tokenizer.type;
+  auto found = companion_tokenizer(model);
+  return found ? found->type : model.config.tokenizer.type;
 }
 
 Item arguments(const ModelFiles& model, const NeoxLayout& layout) {
@@ -144,15 +139,11 @@ Item state_of(const ModelFiles& model, Item module, const NeoxLayout& layout) {
 // The keys of the tokenizer where it will be.
 std::string tokenizer_yaml(const ModelFiles& model, const fs::path& dir) {
   std::string yaml = concat("tokenizer_type: ", tokenizer_type(model), "\n");
-  auto add = [&](const char* key, const char* name) {
-    if (has_companion(model, name)) yaml += concat(key, ": \"", (dir / name).string(), "\"\n");
+  auto add = [&](const char* key, const std::string& name) {
+    if (!name.empty()) yaml += concat(key, ": \"", (dir / name).string(), "\"\n");
   };
-  if (has_companion(model, "tokenizer.model"))
-    add("vocab_file", "tokenizer.model");
-  else if (has_companion(model, "tokenizer.json"))
-    add("vocab_file", "tokenizer.json");
-  else
-    add("vocab_file", "vocab.json"), add("merge_file", "merges.txt");
+  if (auto found = companion_tokenizer(model))
+    add("vocab_file", found->vocab), add("merge_file", found->merges);
   return yaml;
 }
 
