@@ -11,7 +11,7 @@ namespace {
 using at::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
-using Optional = std::optional<Tensor>;
+using Maybe = std::optional<Tensor>;
 
 struct WorkHolder : torch::CustomClassHolder {
   explicit WorkHolder(std::function<void(const tensor_list&)> w) : work(std::move(w)) {}
@@ -20,12 +20,12 @@ struct WorkHolder : torch::CustomClassHolder {
 
 class Terms : public torch::autograd::Function<Terms> {
  public:
-  static tensor_list forward(AutogradContext* context, const Tensor& x, const Optional& added,
-                             const Optional& added2, const c10::intrusive_ptr<WorkHolder>& holder) {
+  static tensor_list forward(AutogradContext* context, const Tensor& x, const Maybe& added,
+                             const Maybe& added2, const c10::intrusive_ptr<WorkHolder>& holder) {
     context->saved_data["work"] = c10::IValue::make_capsule(holder);
     tensor_list same{x.view_as(x)};
-    for (const Optional& term : {added, added2})
-      if (term) same.push_back(term->view_as(*term));
+    for (const Maybe& term : {added, added2})
+      if (term && term->defined()) same.push_back(term->view_as(*term));
     return same;
   }
   static tensor_list backward(AutogradContext* context, tensor_list grad) {
@@ -36,13 +36,11 @@ class Terms : public torch::autograd::Function<Terms> {
   }
 };
 
-Optional optional(const Tensor& x) { return x.defined() ? Optional(x) : std::nullopt; }
-
 }  // namespace
 
 ResidualSum with_work_in_backward(const ResidualSum& sum,
                                   std::function<void(const tensor_list&)> work) {
-  tensor_list terms = Terms::apply(sum.x, optional(sum.added), optional(sum.added2),
+  tensor_list terms = Terms::apply(sum.x, Maybe(sum.added), Maybe(sum.added2),
                                    c10::make_intrusive<WorkHolder>(std::move(work)));
   terms.resize(3);
   return {terms[0], terms[1], sum.bias, terms[2]};

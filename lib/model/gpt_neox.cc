@@ -71,8 +71,9 @@ Tensor GptNeoX::layers(Tensor x, const Pass& pass) {
   return x;
 }
 
-// Where matrices are gathered around their use, those of the next layer are beside it. Layers up to
-// `to` are recomputed together.
+// Where gradients are not kept, backward makes room for them as it comes to the layer. Where its
+// matrices are gathered around their use, those of the next one are beside it. Layers up to `to`
+// are recomputed together.
 ResidualSum GptNeoX::gathered_layer(const ResidualSum& input, int64_t l, int64_t to,
                                     const Pass& pass) {
   if (options_.keeping == Keeping::kAll) return layer(input, l, pass);

@@ -246,16 +246,15 @@ void ParamBuffer::publish() {
   bool copied = std::exchange(copied_, false) || master_.is_alias_of(own_);
   if (!copied) own_.copy_(master_);
   let_go();
-  if (sharing_.shard->size() == 1 || !here_) return;  // nothing to wait for
+  if (sharing_.shard->size() == 1 || !here()) return;  // nothing to wait for
   start_gather();
 }
 
 void ParamBuffer::gather() {
-  if (here_) return;
+  if (here()) return;
   c10::StorageImpl& memory = *data_.storage().unsafeGetStorageImpl();
   memory.set_data_ptr_noswap(memory.allocator()->allocate(data_.nbytes()));
   memory.set_nbytes(data_.nbytes());
-  here_ = true;
   start_gather();
 }
 
@@ -267,12 +266,11 @@ void ParamBuffer::start_gather() {
 }
 
 void ParamBuffer::let_go() {
-  if (!here_ || !gathered_around_use()) return;
+  if (!here() || !gathered_around_use()) return;
   finish_publish();
   c10::StorageImpl& memory = *data_.storage().unsafeGetStorageImpl();
   memory.set_data_ptr_noswap(at::DataPtr(nullptr, data_.device()));
   memory.set_nbytes(0);
-  here_ = false;
 }
 
 void ParamBuffer::finish_publish() { join(gather_); }
@@ -303,7 +301,7 @@ ParamBuffer::Memory ParamBuffer::memory() const {
     return t.defined() ? static_cast<int64_t>(t.nbytes()) : 0;
   };
   bool apart = !master_.is_alias_of(own_);
-  return {bytes(here_ ? data_ : own_), bytes(grad_.defined() ? grad_ : chunk_grad_),
+  return {bytes(here() ? data_ : own_), bytes(grad_.defined() ? grad_ : chunk_grad_),
           apart ? bytes(master_) : 0};
 }
 

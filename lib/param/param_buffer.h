@@ -136,6 +136,7 @@ class ParamBuffer {
   class Hook;
   void place_elements();
   void place_whole_tensors();
+  bool here() const { return data_.storage().nbytes() > 0; }
   void start_gather();
   void add_leaf(const Box& box, int64_t offset);
   void gradient_ready();
@@ -156,8 +157,7 @@ class ParamBuffer {
   at::Tensor data_, grad_;  // flat, shard->size() chunks; elements of no parameter stay 0
   // Owned chunk; views of the above, or of each other, where type and size allow it.
   at::Tensor own_, master_, chunk_grad_;
-  at::Tensor passing_;  // gradients of one backward, as grad_; from enter_backward() to the sync
-  bool here_ = true;       // data_ has memory
+  at::Tensor passing_;     // gradients of one backward, as grad_; from enter_backward() to the sync
   double stands_for_ = 1;  // gradients: the size of the group that they are not summed over
   bool last_microbatch_ = false;
   bool copied_ = false;            // the master, to where take_copy() said

@@ -120,13 +120,10 @@ TokenizerFile read_tokenizer(const Program& program, const PrepareDefaults& defa
                  "whose entries are the bytes");
     return {.type = type, .vocab = {}, .merges = {}};
   }
-  auto file = [&](const char* option, const char* why, const std::string& otherwise) {
-    return need(program, option, why, otherwise);
-  };
   if (type == "SPMTokenizer") {
     check_no_use(program, type, {"merge-file", "train-tokenizer", "tokenizer-path"},
                  "whose --vocab-file is a tokenizer.model");
-    return {type, file("vocab-file", "SentencePiece's tokenizer.model", ""), {}};
+    return {type, need(program, "vocab-file", "SentencePiece's tokenizer.model", ""), {}};
   }
   if (type == "HFTokenizer") {
     check_usage(!merges,
@@ -134,10 +131,11 @@ TokenizerFile read_tokenizer(const Program& program, const PrepareDefaults& defa
                 "tokenizer.json; leave it out, or say --tokenizer-type GPT2BPETokenizer");
     if (auto folder = program.given<std::string>("tokenizer-path"))
       return {type, *folder + "/tokenizer.json", {}};
-    return {type, file("vocab-file", "the tokenizer.json", defaults.vocab), {}};
+    return {type, need(program, "vocab-file", "the tokenizer.json", defaults.vocab), {}};
   }
-  return {type, file("vocab-file", "the vocab.json of GPT2BPETokenizer", defaults.gpt2_vocab),
-          file("merge-file", "the merges.txt of GPT2BPETokenizer", defaults.gpt2_merges)};
+  return {type,
+          need(program, "vocab-file", "the vocab.json of GPT2BPETokenizer", defaults.gpt2_vocab),
+          need(program, "merge-file", "the merges.txt of GPT2BPETokenizer", defaults.gpt2_merges)};
 }
 
 DocumentRules::InvalidUtf8 read_invalid_utf8(const Program& program) {

@@ -98,8 +98,9 @@ Exit train_in_job(const Config& config, Job& job, Communicator& all, const RunPl
   if (process.rank == 0 && layout.size() < process.size)
     log_warning("the layout ", to_string(layout), " takes ", layout.size(), " of ", process.size,
                 " ranks; idle: ", hosts_of(job.hosts(), layout.size()));
-  std::string spread = spread_groups(layout, job.hosts());
-  if (process.rank == 0 && !spread.empty()) log_warning(spread);
+  if (process.rank == 0)
+    if (std::string spread = spread_groups(layout, job.hosts()); !spread.empty())
+      log_warning(spread);
   if (!trains) return idle(job.control()), Exit::kDone;
   TrainingControl control(job.control(), layout.size());
   Exit exit = train_rank(config, *world, control, place);
