@@ -76,7 +76,8 @@ void add_companions(ModelFiles& model, const fs::path& checkpoint) {
   for (const char* name :
        {"generation_config.json", "tokenizer_config.json", "config.json", "special_tokens_map.json",
         "added_tokens.json", "chat_template.jinja", "tokenizer.model"})
-    if (fs::exists(dir / name)) model.companions.push_back({name, dir / name});
+    if (fs::exists(dir / name) && !std::ranges::count(model.companions, name, &Companion::name))
+      model.companions.push_back({name, dir / name});
 }
 
 // key=value of the tokenizer where it will be.
