@@ -143,7 +143,6 @@ TEST_F(ConfigTest, WhatIsNotSupportedYetIsRefusedWithTheReason) {
       {"opt_pos_emb_offset: 2", "unused rows"},
       {"optimizer: {type: SM3}", "supported is adam"},
       {"optimizer: {params: {amsgrad: true}}", "AMSGrad"},
-      {"sequence_parallel: true", "sequence parallelism"},
       {"moe_num_experts: 8", "mixtures of experts"},
       {"te_mha: true", "Transformer Engine"},
       {"train_impl: dpo", "preferences"},

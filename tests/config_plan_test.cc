@@ -172,6 +172,9 @@ TEST_F(ConfigTest, EstimateCountsWhatTensorParallelismSplits) {
   EXPECT_EQ(one.activation_bytes_kept, 8 * 32 * 64 * 4 * 2 * (8 + 8 + 4 * 3));
   auto two = estimate(load(lines + "model_parallel_size: 2"), 128, 2);
   EXPECT_EQ(two.rank_parameters, 4 * (split / 2 + whole) + 128 * 64 + 40 * 64 + 64);
+  // What is halved, and the norms of one block and their input.
+  auto tokens = estimate(load(lines + "model_parallel_size: 2\nsequence_parallel: true"), 128, 2);
+  EXPECT_EQ(tokens.activation_bytes_kept, one.activation_bytes_kept / 2 + 8 * 32 * 64 * 4 * 3);
 }
 
 TEST_F(ConfigTest, PythiaWritesItsPublishedCheckpoints) {

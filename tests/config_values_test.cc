@@ -133,6 +133,8 @@ TEST_F(ConfigTest, ImpossibleValuesNamePlaceAndCure) {
       {"init_method_std: 0", "must be positive"},
       {"pipe_parallel_size: 3", "more than the 2 layers"},
       {"model_parallel_size: 3", "does not divide num_attention_heads 4"},
+      {"sequence_parallel: true\nmodel_parallel_size: 4\nseq_length: 30",
+       "model_parallel_size 4 (a.yml:2) does not divide seq_length 30 (a.yml:3)"},
       {"intermediate_size: 0", "must be at least 1"},
       {"pipe_partition_method: type:mamba", "supported are \"type:transformer|mlp\""},
       {"zero_optimization: {stage: 7}", "stage: 7 is unknown; supported are 0, 1, 2 and 3"},

@@ -57,20 +57,23 @@ trains 2 sharded zero_optimization.stage=1 train_micro_batch_size_per_gpu=2
 trains 3 chunks zero_optimization.stage=2 train_micro_batch_size_per_gpu=1 train_batch_size=6
 trains 2 gathered zero_optimization.stage=3 train_micro_batch_size_per_gpu=2 save=gathered_saved checkpoint_factor=3 sample_prompts='["Line"]' eval_interval=4 eval_iters=1 split='"8,1,1"' temperature=0.8 maximum_tokens=8
 trains 2 tensor model_parallel_size=2 sample_prompts='["Line"]' eval_interval=4 eval_iters=1 split='"8,1,1"' temperature=0.8 maximum_tokens=8
+trains 2 sequence model_parallel_size=2 sequence_parallel=true hidden_dropout=0.1 train_micro_batch_size_per_gpu=2 sample_prompts='["Line"]' eval_interval=4 eval_iters=1 split='"8,1,1"' temperature=0.8 maximum_tokens=8
 trains 2 stages pipe_parallel_size=2 train_micro_batch_size_per_gpu=2
 trains 4 both model_parallel_size=2 zero_optimization.stage=1 train_micro_batch_size_per_gpu=2 checkpoint_activations=true
 trains 3 short pipe_parallel_size=3
 trains 8 all model_parallel_size=2 pipe_parallel_size=2 zero_optimization.stage=1 train_micro_batch_size_per_gpu=2 no_weight_tying=false
 trains 8 mixed model_parallel_size=2 pipe_parallel_size=2 zero_optimization.stage=3 train_micro_batch_size_per_gpu=2 checkpoint_activations=true
+trains 4 tokens model_parallel_size=2 pipe_parallel_size=2 sequence_parallel=true train_micro_batch_size_per_gpu=2
 trains 2 muon optimizer.type=Muon zero_optimization.stage=1
 trains 2 onebit optimizer.type=OneBitAdam
 trains 2 recorded enable_cuda_graph=true zero_optimization.stage=1 train_micro_batch_size_per_gpu=2 save=recorded_saved checkpoint_factor=3
+trains 2 recorded_tokens enable_cuda_graph=true model_parallel_size=2 sequence_parallel=true train_micro_batch_size_per_gpu=2
 trains 3 idle model_parallel_size=2
 
-for name in replicas sharded gathered tensor both; do
+for name in replicas sharded gathered tensor sequence both; do
   [ "$(operations $name 0)" = "$(operations $name 1)" ] || { operations $name 0 > a; operations $name 1 > b; fail "$name: $(diff a b | head -n 5)"; }
 done
-for name in replicas sharded gathered tensor; do
+for name in replicas sharded gathered tensor sequence; do
   grep -q 'capture' $name.0.calls && fail "$name: something is recorded, though several ranks train"
 done
 

@@ -126,6 +126,10 @@ TEST_P(RecordedLayouts, TakeTheSameSteps) {
   options.recompute = 2;
   options.batch = 13;
   expect_equal(GetParam(), options);
+  options.recompute = 0;
+  options.model.seq = 8;
+  options.splits_tokens = true;
+  expect_equal(GetParam(), options);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, RecordedLayouts,

@@ -91,6 +91,21 @@ TEST_P(Layouts, EqualOneRankWithZero3AndRecomputation) {
   expect_golden("plain", reference, options);
 }
 
+// tp divides the eight tokens; of two samples a part may be a sample, or of both.
+TEST_P(Layouts, EqualOneRankWithSequenceParallelism) {
+  TinyOptions reference;
+  reference.model.seq = 8;
+  TinyOptions options = reference;
+  options.splits_tokens = true;
+  expect_golden("eight", reference, options);
+  options.micro = 2;
+  expect_golden("eight", reference, options);
+  options.keeping = Keeping::kChunks;
+  expect_golden("eight", reference, options);
+  options.recompute = 2;
+  expect_golden("eight", reference, options);
+}
+
 INSTANTIATE_TEST_SUITE_P(All, Layouts, testing::ValuesIn(kLayouts));
 
 class LayoutsOfOptions : public testing::TestWithParam<ModelOption> {};
@@ -98,14 +113,19 @@ class LayoutsOfOptions : public testing::TestWithParam<ModelOption> {};
 TEST_P(LayoutsOfOptions, EqualOneRank) {
   at::set_num_threads(1);
   TinyOptions plain, options;
+  plain.model.seq = options.model.seq = options.model.positions = 8;
   GetParam().set(options);
   TinyResult one = TinyRun({}, options).train(0, 3);
   EXPECT_NE(one.steps[0].loss, TinyRun({}, plain).train(0, 1).steps[0].loss);
-  for (Layout layout : {Layout{.tp = 2}, {.pp = 2}, {.shard = 2}, {.pp = 2, .tp = 2}}) {
-    TinyResult many = TinyRun(layout, options).train(0, 3);
-    EXPECT_LE(distance(many.steps, one.steps), kTolerance) << to_string(layout);
-    EXPECT_LE(distance(many.state, one.state), kTolerance) << to_string(layout);
-    EXPECT_EQ(many.copies_differ, "") << to_string(layout);
+  for (bool splits_tokens : {false, true}) {
+    options.splits_tokens = splits_tokens;
+    for (Layout layout : {Layout{.tp = 2}, {.pp = 2}, {.shard = 2}, {.pp = 2, .tp = 2}}) {
+      if (splits_tokens && layout.tp == 1) continue;
+      TinyResult many = TinyRun(layout, options).train(0, 3);
+      EXPECT_LE(distance(many.steps, one.steps), kTolerance) << to_string(layout);
+      EXPECT_LE(distance(many.state, one.state), kTolerance) << to_string(layout);
+      EXPECT_EQ(many.copies_differ, "") << to_string(layout);
+    }
   }
 }
 

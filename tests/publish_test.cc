@@ -38,6 +38,13 @@ const ModelOption kCases[] = {{"plain", [](TinyOptions&) {}},
                                  o.recompute = 2;
                                  o.micro = 2;
                                }},
+                              {"sequence parallel, bf16",
+                               [](TinyOptions& o) {
+                                 o.model.seq = 8;
+                                 o.splits_tokens = true;
+                                 o.dtypes = {at::kBFloat16, at::kFloat, at::kFloat};
+                                 o.precision = {.type = Precision::kBf16};
+                               }},
                               {"relative positions, bf16",
                                [](TinyOptions& o) {
                                  with_relative_positions(o);

@@ -45,6 +45,7 @@ struct TinyOptions {
   bool masked = true;
   int64_t end_of_document = -1;  // a third of the tokens, and attention and positions follow it
   Keeping keeping = Keeping::kAll;
+  bool splits_tokens = false;
   at::Device device = at::kCPU;
   std::function<std::unique_ptr<GraphRecorder>()> recorder = {};  // of each rank; or none
   std::function<std::shared_ptr<SideStream>()> side = {};         // of each rank; or the device's
@@ -201,6 +202,7 @@ class TinyRun {
         .device = options_.device,
         .keeping = options_.keeping,
         .recompute_layers = options_.recompute,
+        .splits_tokens = options_.splits_tokens,
         .chunking = chunking_of(options_.optimizer),
         .side = options_.side ? options_.side() : nullptr,
         .tp_side = options_.side ? options_.side() : nullptr};

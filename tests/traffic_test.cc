@@ -1,13 +1,13 @@
 // What ranks send each other, how often, and beside what.
 #include <ATen/Parallel.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include "base/error.h"
-#include "model/tp.h"
+#include "model/sequence_parallel.h"
 #include "ops/product.h"
 #include "tiny_run.h"
 
@@ -115,6 +115,34 @@ TEST(TensorParallel, SharesOutWhatStagesSend) {
   EXPECT_EQ(count(all["tp all_gather"], kHiddenState), 1);
 }
 
+// Where a layer's two norms have one input: that is gathered in each direction, and in backward
+// once more for the norms, beside the gradient of what the layer made. Embedding and head once.
+TEST(SequenceParallel, GathersWhatTwoNormsReadOnce) {
+  TinyOptions parallel;
+  parallel.model.seq = 8;
+  parallel.model.hidden_dropout = 0;
+  parallel.splits_tokens = true;
+  TinyOptions sequential = parallel, recomputed = parallel;
+  sequential.model.parallel_residual = false;
+  recomputed.recompute = 1;
+  constexpr int64_t kState = 8 * 20;
+  struct {
+    TinyOptions options;
+    int64_t gathers, scatters;
+  } cases[] = {{parallel, 3 * 5 + 2, 2 * 5 + 2},
+               {sequential, 6 * 5 + 2, 4 * 5 + 2},
+               {recomputed, 3 * 5 + 2, 3 * 5 + 2}};
+  for (const auto& [options, gathers, scatters] : cases) {
+    Elements all = sent({.tp = 2}, options);
+    EXPECT_EQ(count(all["tp all_gather"], kState), gathers);
+    EXPECT_EQ(count(all["tp reduce_scatter"], kState), scatters);
+    EXPECT_EQ(count(all["tp all_reduce"], kState), 0);
+  }
+  Elements staged = sent({.pp = 2, .tp = 2}, parallel);
+  EXPECT_EQ(staged["pp send"], std::vector<int64_t>{kState / 2});
+  EXPECT_EQ(count(staged["tp all_gather"], kState), 3 * 3 + 1);  // three layers, the embedding
+}
+
 TEST(DataParallel, SumsABucketALayer) {
   TinyOptions options;
   EXPECT_EQ(sent({.shard = 2}, options)["shard reduce_scatter"].size(), 1u + 5 + 2 + 1);
@@ -163,22 +191,66 @@ class NotingHook : public torch::autograd::PostAccumulateGradHook {
   std::vector<std::string>& notes_;
 };
 
+// Two products of two norms of one input, x [1, 4, 4], with other weights on each rank.
+struct TwoProducts {
+  Tensor x, scale, weights[2];
+  Entered entered;
+
+  TwoProducts(int rank, std::vector<std::string>& notes)
+      : x(leaf(at::arange(16, at::kDouble).sin().view({1, 4, 4}))),
+        scale(leaf(at::arange(4, at::kDouble).cos())),
+        weights{leaf(at::arange(16, at::kDouble).add(rank).cos().view({4, 4})),
+                leaf(at::arange(16, at::kDouble).sub(rank).sin().view({4, 4}))} {
+    for (Tensor& w : weights)
+      torch::autograd::impl::set_post_acc_grad_hooks(w, std::make_unique<NotingHook>(notes));
+  }
+  static Tensor leaf(const Tensor& x) { return x.set_requires_grad(true); }
+  // Of the tokens that `input` has.
+  Tensor loss(TensorParallel& tp, const Tensor& input) {
+    Tensor first = weights[0], second = weights[1];
+    entered = tp.enter({input}, {&first, &second}, {{scale}, {scale}});
+    Tensor y = product(entered.first, first) + product(entered.second, second).square();
+    Tensor left = tp.leave(y, entered);
+    return (entered.sum.exp() + left.sin()).sum();
+  }
+};
+
+const std::vector<std::string> kWeightsBetween = {"sum begins", "weight", "weight", "sum joined"};
+
 TEST(TensorParallel, ComputesGradientsOfWeightsBesideTheSum) {
   run_thread_ranks(2, [](Communicator& world, Control&) {
     std::vector<std::string> notes;
     TensorParallel tp(world, std::make_shared<NotingStream>(notes));
-    auto leaf = [](at::IntArrayRef shape) { return at::ones(shape).set_requires_grad(true); };
-    Tensor x = leaf({3, 4}), scale = leaf({4}), weights[2] = {leaf({5, 4}), leaf({2, 4})};
-    for (Tensor& w : weights)
-      torch::autograd::impl::set_post_acc_grad_hooks(w, std::make_unique<NotingHook>(notes));
-    Tensor first = weights[0], second = weights[1];
-    ResidualSum in = tp.enter({x * 2, x}, {&first, &second});
-    auto [sum, z, w] = add_norms(in, {scale}, {scale}, {});
-    Tensor y = tp.counted_once(sum).sum() + product(z, first).sum() + product(w, second).sum();
-    y.backward();
-    EXPECT_EQ(notes, (std::vector<std::string>{"sum begins", "weight", "weight", "sum joined"}));
-    EXPECT_TRUE(x.grad().allclose(at::ones({3, 4}) * 3));  // the norms' part is 0: all are equal
-    for (const Tensor& weight : weights) EXPECT_TRUE(weight.grad().defined());
+    TwoProducts run(world.rank(), notes);
+    run.loss(tp, run.x).backward();
+    EXPECT_EQ(notes, kWeightsBetween);
+  });
+}
+
+TEST(SequenceParallel, HasTheGradientsOfTensorParallelism) {
+  run_thread_ranks(2, [](Communicator& world, Control&) {
+    std::vector<std::string> notes, none;
+    TensorParallel tp(world, std::make_shared<SideStream>(at::kCPU));
+    TwoProducts want(world.rank(), none);
+    want.loss(tp, want.x).backward();
+    for (bool keeps_norms : {false, true}) {
+      notes.clear();
+      SequenceParallel sequence(world, std::make_shared<NotingStream>(notes), keeps_norms);
+      TwoProducts got(world.rank(), notes);
+      auto mine = [&](const Tensor& x) { return x.narrow(1, 2 * world.rank(), 2); };
+      Tensor loss = got.loss(sequence, mine(got.x));
+      for (const Tensor& norm : {got.entered.first, got.entered.second})
+        EXPECT_EQ(norm.storage().nbytes(), keeps_norms ? 16 * sizeof(double) : 0);
+      EXPECT_TRUE(got.entered.sum.equal(mine(want.entered.sum)));
+      loss.backward();
+      EXPECT_LT((mine(got.x.grad()) - mine(want.x.grad())).abs().max().item<double>(), 1e-14);
+      for (int i = 0; i < 2; ++i) EXPECT_TRUE(got.weights[i].grad().equal(want.weights[i].grad()));
+      EXPECT_TRUE(got.entered.first.equal(want.entered.first));
+      // Between them, where norms are made again, the input is gathered: begun before the norms.
+      auto expected = kWeightsBetween;
+      if (!keeps_norms) expected.insert(expected.begin(), {"sum begins", "sum joined"});
+      EXPECT_EQ(notes, expected);
+    }
   });
 }
 

@@ -56,6 +56,28 @@ TEST_P(Dropouts, AddBiasAndResidualAndTheirGradients) {
   }
 }
 
+// As where tokens are shared out: parts of two samples and one and a half.
+TEST_P(Dropouts, OfPartsOfSamplesAreThoseOfTheWhole) {
+  for (int64_t C : {20, 64}) {
+    std::vector<Tensor> whole{leaf({3, 6, C}), leaf({3, 6, C}), leaf({C})};
+    Tensor d = on(random({3, 6, C}));
+    DropoutSite site{.key = 9, .first_sample = sample(1), .offset = 4};
+    Tensor want = dropped_sum(whole[0], whole[1], whole[2], 0.25, site);
+    want.backward(d);
+    for (int64_t k : {0, 1}) {
+      auto part = [&](const Tensor& x) { return x.view({2, 3, 3, C})[k]; };
+      auto own = [&](const Tensor& x) { return part(x.detach()).set_requires_grad(true); };
+      Tensor residual = own(whole[0]), x = own(whole[1]);
+      site.before = k * 9 * C;
+      site.per_sample = 6 * C;
+      Tensor got = dropped_sum(residual, x, whole[2].detach(), 0.25, site);
+      EXPECT_TRUE(got.equal(part(want)));
+      got.backward(part(d));
+      EXPECT_TRUE(x.grad().equal(part(whole[1].grad())));
+    }
+  }
+}
+
 TEST_P(Dropouts, TakeInputsThatBeginAnywhere) {
   DropoutSite site{.key = 9, .first_sample = sample(1)};
   Tensor residual = random({2, 9, 64}), x = random({2, 9, 64}), bias = random({64});

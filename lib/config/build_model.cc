@@ -218,6 +218,17 @@ int64_t read_shard(KeyReader& keys, int64_t zero_stage) {
   return std::max<int64_t>(shard, 0);
 }
 
+bool read_sequence_parallel(KeyReader& keys, const ModelConfig& model, int64_t tensor) {
+  const std::string key = "sequence_parallel";
+  if (!keys.flag(key)) return false;
+  if (tensor == 1)
+    keys.note(concat(keys.where(key), ": ", key, " does nothing where model_parallel_size is 1"));
+  keys.require(model.seq % tensor == 0, key, key, ": model_parallel_size ", tensor, " (",
+               keys.where("model_parallel_size"), ") does not divide seq_length ", model.seq, " (",
+               keys.where("seq_length"), "), whose tokens it shares out");
+  return tensor > 1;
+}
+
 }  // namespace
 
 ModelConfig read_model(KeyReader& keys) {
@@ -262,6 +273,7 @@ LayoutConfig read_layout(KeyReader& keys, const ModelConfig& model) {
   keys.require(model.intermediate % layout.tensor == 0, "model_parallel_size",
                "model_parallel_size ", layout.tensor, " does not divide intermediate_size ",
                model.intermediate, " (", keys.where("intermediate_size"), ")");
+  layout.splits_tokens = read_sequence_parallel(keys, model, layout.tensor);
   layout.partition_method = keys.text("pipe_partition_method");
   const std::string& method = layout.partition_method;
   keys.require(method == "type:transformer|mlp" || method == "uniform" || method == "parameters",

@@ -72,6 +72,7 @@ struct ModelConfig {
 
 struct LayoutConfig {
   int64_t pipe = 1, tensor = 1;  // pipe_parallel_size (0 means 1), model_parallel_size
+  bool splits_tokens = false;    // sequence_parallel, where tensor > 1
   int64_t zero_stage = 0;        // 0, 1, 2, 3
   int64_t shard = 0;  // mics_shard_size: ranks that share one copy of the state; 0: all data ranks
   std::string partition_method;  // pipe_partition_method

@@ -119,27 +119,30 @@ ScoreBytes score_bytes(const Config& config, int64_t micro, int64_t size) {
 
 // Korthikanti et al. 2022 (arXiv 2205.05198), section 4, for attention that stores no matrix of
 // scores: T B (10 h + (8 h + 4 f) / tp) bytes for each block in 16 bits, of which 2 h are dropout
-// masks; f is the width of the MLP, twice that of a gated one.
+// masks; f is the width of the MLP, twice that of a gated one. With sequence parallelism tp divides
+// all of it, and the block that runs has its input and norms of all tokens.
 void count_activations(Estimate& e, const Config& config) {
   const ModelConfig& model = config.model;
   int64_t size = element_bytes(config.precision.type);
   int64_t tokens = e.batch.micro * model.seq;
+  int64_t tp = config.layout.tensor, over = config.layout.splits_tokens ? tp : 1;
   double masks = model.hidden_dropout > 0 ? 2.0 : 0.0;
   double width = static_cast<double>(model.mlp_inputs()) / static_cast<double>(model.hidden);
-  double per_value = static_cast<double>(size) / 2 *
-                         (8 + (8 + 4 * width) / static_cast<double>(config.layout.tensor)) +
-                     masks;
-  auto input = tokens * model.hidden;
+  double per_value =
+      static_cast<double>(size) / 2 *
+          (8 / static_cast<double>(over) + (8 + 4 * width) / static_cast<double>(tp)) +
+      masks / static_cast<double>(over);
+  int64_t values = tokens * model.hidden, input = values / over;
   ScoreBytes scores = score_bytes(config, e.batch.micro, size);
-  double block = static_cast<double>(input) * per_value + scores.block;
+  double block = static_cast<double>(values) * per_value + scores.block,
+         once = scores.mask + static_cast<double>(over > 1 ? 3 * values * size : 0);
   int64_t layers = divide_up(model.layers, config.layout.pipe);
   int64_t in_flight = std::min(config.layout.pipe, e.batch.accumulation);
   int64_t group = std::min(config.train.recompute_layers, layers);
   e.activation_bytes_kept =
-      static_cast<int64_t>(block * static_cast<double>(layers * in_flight) + scores.mask);
-  e.activation_bytes_recomputed =
-      divide_up(layers, group) * in_flight * input * size +
-      static_cast<int64_t>(block * static_cast<double>(group) + scores.mask);
+      static_cast<int64_t>(block * static_cast<double>(layers * in_flight) + once);
+  e.activation_bytes_recomputed = divide_up(layers, group) * in_flight * input * size +
+                                  static_cast<int64_t>(block * static_cast<double>(group) + once);
   e.activation_bytes =
       config.train.recompute ? e.activation_bytes_recomputed : e.activation_bytes_kept;
   e.logit_bytes = std::min(tokens * (model.vocab / config.layout.tensor), kGpuLogitElements) * size;
@@ -238,11 +241,11 @@ std::string render_memory(const Estimate& e, const Config& config) {
   if (e.copy_bytes)
     out += line("copy while saving", human_bytes(static_cast<double>(e.copy_bytes)),
                 "in host memory, beside all that; none with async_save: false");
-  out +=
-      "  Activations by T B (10 h + (8 h + 4 f)/tp) bytes a block in 16 bits, without a matrix of "
-      "scores\n  (Korthikanti et al. 2022); wider types in proportion, masks only with "
-      "dropout.\n";
-  return out;
+  const char* formula = config.layout.splits_tokens ? "(18 h + 4 f)/tp" : "(10 h + (8 h + 4 f)/tp)";
+  return out +
+         concat("  Activations by T B ", formula,
+                " bytes a block in 16 bits, without a matrix of scores\n  (Korthikanti et al. "
+                "2022); wider types in proportion, masks only with dropout.\n");
 }
 
 std::string render_disk(const Estimate& e, const Config& config) {

@@ -14,7 +14,9 @@ constexpr KeyRow kParallelism[] = {
      "how the layers are shared out over the stages: type:transformer|mlp, uniform, parameters"},
     {"world_size", kInt, "null", kNoEffect, "the launcher says how many ranks there are"},
     {"is_pipe_parallel", kBool, "false", kNoEffect, "follows from pipe_parallel_size"},
-    {"sequence_parallel", kBool, "false", kRefused, "sequence parallelism"},
+    {"sequence_parallel", kBool, "false", kUsed,
+     "between tensor-parallel layers each rank has a part of the tokens: less memory for "
+     "activations"},
 };
 
 constexpr const char* kInitMethods =

@@ -115,6 +115,11 @@ std::string memory_fixes(const SlurmJob& job, const Config& config, int nodes,
     } catch (const Error&) { return false; }  // does not fit the ranks
   };
   Config changed = config;
+  int64_t tensor = config.layout.tensor;
+  changed.layout.splits_tokens = true;
+  if (tensor > 1 && !config.layout.splits_tokens && config.model.seq % tensor == 0)
+    offer(changed, "sequence_parallel=true");
+  changed = config;
   changed.train.recompute = true;
   if (!config.train.recompute) offer(changed, "checkpoint_activations=true");
   changed = config;

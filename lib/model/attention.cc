@@ -58,6 +58,7 @@ std::vector<int64_t> runs(const Tensor& numbers) {
 GptNeoX::Pass GptNeoX::pass_of(const Batch& batch) const {
   Pass pass{.first_sample = batch.first_sample,
             .training = at::GradMode::is_enabled(),
+            .splits_tokens = splits_tokens(),
             .documents = batch.documents,
             .positions = batch.positions};
   bool dropout = pass.training && config_.attention_dropout > 0;
@@ -178,10 +179,10 @@ Tensor GptNeoX::attend_by_probabilities(const Tensor& q, const Tensor& k, const 
   scores = pass.mask.defined() ? scores + pass.mask : scores.masked_fill(future(T, q), kHidden);
   Tensor probabilities =
       at::softmax(scores, -1, at::toOpMathType(q.scalar_type())).to(q.scalar_type());
-  int64_t first_head = H * mesh_.tp().rank();
-  probabilities = drop(probabilities, config_.attention_dropout, prefix(l) + "probabilities", pass,
-                       first_head * T * T);
-  return at::matmul(probabilities, v);
+  DropoutSite site = dropout_site(prefix(l) + "probabilities", pass);
+  site.offset = H * mesh_.tp().rank() * T * T;  // of the first head
+  double p = pass.training ? config_.attention_dropout : 0;
+  return at::matmul(dropout(probabilities, p, site), v);
 }
 
 }  // namespace neox

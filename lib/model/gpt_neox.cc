@@ -2,6 +2,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/embedding.h>
 
@@ -9,7 +10,6 @@
 #include "model/backward.h"
 #include "model/head.h"
 #include "model/recompute.h"
-#include "model/tp.h"
 #include "ops/activated_product.h"
 #include "ops/embedding.h"
 #include "ops/product.h"
@@ -29,7 +29,7 @@ Tensor GptNeoX::forward(const Tensor& x, const Batch& batch, const Tensor& seed)
   Pass pass = pass_of(batch);
   Tensor y = layers(mesh_.first_stage() ? embed(batch.tokens, pass) : x, pass);
   if (!mesh_.last_stage()) return y;
-  Tensor z = norm(tp_.enter({y}).x, norm_weight("final_layer_norm"), norm_options());
+  Tensor z = tp(pass).enter({y}, {}, norms("final_layer_norm")).first;
   HeadTargets targets{batch.targets.flatten(), batch.weights.flatten(), seed};
   return head_loss(z.view({-1, config_.hidden}), head_weight(), targets, mesh_.tp());
 }
@@ -37,17 +37,23 @@ Tensor GptNeoX::forward(const Tensor& x, const Batch& batch, const Tensor& seed)
 Tensor GptNeoX::embed(const Tensor& tokens, const Pass& pass) {
   const Tensor& weight = param("embed_in.weight");
   Tensor x = embedding_rows(weight, tokens, weight.size(0) * mesh_.tp().rank());
-  Tensor y = sum_of(tp_.leave(x), embed_positions(tokens.size(1), pass));
-  return drop(y, config_.hidden_dropout, "embedding", pass);
+  Tensor y = sum_of(tp(pass).leave(x), embed_positions(tokens, pass));
+  return dropout(y, pass.training ? config_.hidden_dropout : 0, hidden_site("embedding", y, pass));
 }
 
-// What is added to the tokens' embeddings: [B, T, hidden] or [T, hidden], or undefined.
-Tensor GptNeoX::embed_positions(int64_t T, const Pass& pass) {
+// What is added to the tokens' embeddings: of their shape or [T, hidden], or undefined.
+Tensor GptNeoX::embed_positions(const Tensor& tokens, const Pass& pass) {
   bool learned = config_.position_embedding == PositionEmbedding::kLearned;
-  Tensor table = learned ? tp_.counted_once(param("embed_positions.weight")) : sinusoids_;
+  Tensor table = learned ? tp(pass).counted_once(param("embed_positions.weight")) : sinusoids_;
   if (!table.defined()) return {};
-  if (pass.positions.defined()) return at::embedding(table, pass.positions);
-  int64_t first = pass.cache ? pass.cache->lengths.front() : 0;
+  Tensor positions = pass.positions;
+  if (pass.splits_tokens) {
+    if (!positions.defined())
+      positions = at::arange(tokens.size(1), tokens.options()).expand_as(tokens);
+    positions = positions.reshape({mesh_.tp().size(), tokens.size(0), -1})[mesh_.tp().rank()];
+  }
+  if (positions.defined()) return at::embedding(table, positions);
+  int64_t T = tokens.size(1), first = pass.cache ? pass.cache->lengths.front() : 0;
   check(first + T <= table.size(0), "positions ", first, "..", first + T, " are beyond the ",
         table.size(0), " that the model has (max_position_embeddings)");
   return table.narrow(0, first, T);
@@ -63,7 +69,7 @@ Tensor GptNeoX::layers(Tensor x, const Pass& pass) {
       if (bias.defined()) here.mask = pass.mask + bias;
       ResidualSum y{input};
       for (int64_t l = from; l < to; ++l) y = gathered_layer(y, l, to, here);
-      y.bias = tp_.counted_once(y.bias);
+      y.bias = tp(here).counted_once(y.bias);
       return total(y);
     };
     x = recompute ? recomputed(x, pass.bias, part) : part(x, pass.bias);
@@ -110,40 +116,33 @@ ResidualSum GptNeoX::layer(const ResidualSum& input, int64_t l, const Pass& pass
          mlp_bias = bias(at_mlp + ".dense_4h_to_h.bias");
   Tensor qkv = param(at_attention + ".query_key_value.weight"),
          inner = param(at_mlp + ".dense_h_to_4h.weight");
-  NormWeight first = norm_weight(p + "input_layernorm"), second;
-  if (!config_.tied_norms) second = norm_weight(p + "post_attention_layernorm");
   if (!config_.parallel_residual) {
-    auto [x, z, none] = normed(tp_.enter(input, {&qkv}), first);
-    ResidualSum sum =
-        with_branch({x}, attention(z, qkv, l, pass), attention_bias, at_attention, pass);
-    auto [y, w, nothing] = normed(tp_.enter(sum, {&inner}), second);
-    return with_branch({y}, mlp(w, inner, l), mlp_bias, at_mlp, pass);
+    Entered in = tp(pass).enter(input, {&qkv}, norms(p + "input_layernorm"));
+    Tensor a = tp(pass).leave(attention(in.first, qkv, l, pass), in);
+    ResidualSum sum = with_branch({in.sum}, a, attention_bias, at_attention, pass);
+    Entered between = tp(pass).enter(sum, {&inner}, norms(p + "post_attention_layernorm"));
+    Tensor m = tp(pass).leave(mlp(between.first, inner, l), between);
+    return with_branch({between.sum}, m, mlp_bias, at_mlp, pass);
   }
-  auto [x, z, w] = normed(tp_.enter(input, {&qkv, &inner}), first, second);
-  Tensor a = attention(z, qkv, l, pass), m = mlp(config_.tied_norms ? z : w, inner, l);
+  std::string second = config_.tied_norms ? "" : p + "post_attention_layernorm";
+  Entered in = tp(pass).enter(input, {&qkv, &inner}, norms(p + "input_layernorm", second));
+  Tensor a = attention(in.first, qkv, l, pass),
+         m = mlp(config_.tied_norms ? in.first : in.second, inner, l);
   if (config_.hidden_dropout == 0) {
     Tensor biases = sum_of(attention_bias, mlp_bias);
-    if (mesh_.tp().size() == 1) return {x, a, biases, m};
-    return {x, tp_.leave(a + m), biases};  // one sum over tp for both branches
+    if (mesh_.tp().size() == 1) return {in.sum, a, biases, m};
+    return {in.sum, tp(pass).leave(a + m, in), biases};  // one sum over tp for both branches
   }
-  return with_branch(with_branch({x}, a, attention_bias, at_attention, pass), m, mlp_bias, at_mlp,
-                     pass);
+  ResidualSum sum =
+      with_branch({in.sum}, tp(pass).leave(a, in), attention_bias, at_attention, pass);
+  return with_branch(sum, tp(pass).leave(m, in), mlp_bias, at_mlp, pass);
 }
 
-ResidualSum GptNeoX::with_branch(const ResidualSum& to, const Tensor& partial, const Tensor& bias,
+ResidualSum GptNeoX::with_branch(const ResidualSum& to, const Tensor& branch, const Tensor& bias,
                                  const std::string& site, const Pass& pass) {
-  Tensor branch = tp_.leave(partial);
   if (!pass.training || config_.hidden_dropout == 0) return {total(to), branch, bias};
-  return {dropped_sum(total(to), branch, tp_.counted_once(bias), config_.hidden_dropout,
-                      dropout_site(site, pass))};
-}
-
-// Of what entered tp: the sum goes on with what each rank has whole.
-SumAndNorms GptNeoX::normed(const ResidualSum& sum, const NormWeight& first,
-                            const NormWeight& second) {
-  SumAndNorms all = add_norms(sum, first, second, norm_options());
-  all.sum = tp_.counted_once(all.sum);
-  return all;
+  return {dropped_sum(total(to), branch, tp(pass).counted_once(bias), config_.hidden_dropout,
+                      hidden_site(site, branch, pass))};
 }
 
 Tensor GptNeoX::attention(const Tensor& x, const Tensor& qkv, int64_t l, const Pass& pass) {
@@ -190,20 +189,27 @@ NormWeight GptNeoX::norm_weight(const std::string& name) const {
   return {param(name + ".weight"), bias(name + ".bias")};
 }
 
-Tensor GptNeoX::drop(const Tensor& x, double p, const std::string& site, const Pass& pass,
-                     int64_t offset) {
-  if (!pass.training || p == 0) return x;
-  DropoutSite where = dropout_site(site, pass);
-  where.offset = offset;
-  return dropout(x, p, where);
+// second: none where it is empty.
+EntryNorms GptNeoX::norms(const std::string& first, const std::string& second) const {
+  return {norm_weight(first), second.empty() ? NormWeight{} : norm_weight(second), norm_options()};
 }
 
 DropoutSite GptNeoX::dropout_site(const std::string& site, const Pass& pass) const {
   return {.key = random_key(options_.seed, "dropout." + site), .first_sample = pass.first_sample};
 }
 
+// Of a hidden state, or this rank's tokens of one.
+DropoutSite GptNeoX::hidden_site(const std::string& site, const Tensor& x, const Pass& pass) const {
+  DropoutSite where = dropout_site(site, pass);
+  if (!pass.splits_tokens) return where;
+  where.before = x.numel() * mesh_.tp().rank();
+  where.per_sample = x.numel() * mesh_.tp().size() / x.size(0);
+  return where;
+}
+
 std::vector<int64_t> GptNeoX::hidden_shape(const Batch& batch) const {
-  return {batch.tokens.size(0), batch.tokens.size(1), config_.hidden};
+  int64_t B = batch.tokens.size(0), T = batch.tokens.size(1);
+  return {B, splits_tokens() ? T / mesh_.tp().size() : T, config_.hidden};
 }
 
 at::TensorOptions GptNeoX::hidden_options() const {

@@ -17,7 +17,7 @@
 #include "model/graphs.h"
 #include "model/kv_cache.h"
 #include "model/parameters.h"
-#include "model/tp.h"
+#include "model/sequence_parallel.h"
 #include "ops/dropout.h"
 #include "ops/norm.h"
 #include "ops/rotary.h"
@@ -45,6 +45,8 @@ struct ModelOptions {
   int64_t recompute_layers = 0;  // 0: keep all activations
   int64_t seed = 1234;           // of initial values and dropout
   std::string partition;         // pipe_partition_method
+  // Between layers that tp splits, each of its ranks has a part of the tokens: SequenceParallel.
+  bool splits_tokens = false;
   Chunking chunking = Chunking::kElements;
   // Beside which gradients are summed and parameters gathered; null: one of its own.
   std::shared_ptr<SideStream> side = nullptr;
@@ -67,10 +69,10 @@ class GptNeoX {
   // Collective over the mesh, which must outlive the model. Parameters hold their initial values.
   GptNeoX(const ModelConfig& config, Mesh& mesh, const ModelOptions& options);
 
-  // One micro-batch through this stage. x: the hidden state [B, T, hidden] that the stage before
-  // sent; undefined on the first stage. Returns the hidden state, or on the last stage the weighted
-  // SUM of token losses (0-dim double), whose gradients are multiplied by `seed` (0-dim double):
-  // call backward with 1. Collective over tp.
+  // One micro-batch through this stage. x: the hidden state, of hidden_shape(), that the stage
+  // before sent; undefined on the first stage. Returns the hidden state, or on the last the
+  // weighted SUM of token losses (0-dim double), whose gradients are multiplied by `seed` (0-dim
+  // double): call backward with 1. Collective over tp.
   Tensor forward(const Tensor& x, const Batch& batch, const Tensor& seed);
 
   // The same for tokens [B, t] that follow those in the rows of the cache, without gradients:
@@ -88,7 +90,9 @@ class GptNeoX {
 
   const ModelConfig& config() const { return config_; }
   Mesh& mesh() { return mesh_; }
-  std::vector<int64_t> hidden_shape(const Batch& batch) const;
+  // Whether ranks of tp have different tokens' hidden states.
+  bool splits_tokens() const { return options_.splits_tokens && mesh_.tp().size() > 1; }
+  std::vector<int64_t> hidden_shape(const Batch& batch) const;  // of forward()
   at::TensorOptions hidden_options() const;
   std::vector<ParamBuffer*> buffers();
   // By global name; a leaf, as of ParamBuffer::param(). Throws for a parameter of another stage.
@@ -98,6 +102,7 @@ class GptNeoX {
   struct Pass {  // what a layer must know beside its input; recomputation keeps a copy
     Tensor first_sample = {};  // as in Batch
     bool training = false;
+    bool splits_tokens = false;
     KvCache* cache = nullptr;  // generation
     Tensor documents = {};     // as in Batch
     Tensor positions = {};     // as in Batch
@@ -127,15 +132,14 @@ class GptNeoX {
   Sharing sharing(bool split, Communicator* stages) const;
 
   Tensor embed(const Tensor& tokens, const Pass& pass);
-  Tensor embed_positions(int64_t T, const Pass& pass);
+  Tensor embed_positions(const Tensor& tokens, const Pass& pass);
   Tensor layers(Tensor x, const Pass& pass);
   ResidualSum gathered_layer(const ResidualSum& input, int64_t l, int64_t to, const Pass& pass);
   ResidualSum layer(const ResidualSum& input, int64_t l, const Pass& pass);
   ParamBuffer& matrices(int64_t l);
-  ResidualSum with_branch(const ResidualSum& to, const Tensor& partial, const Tensor& bias,
+  TensorParallel& tp(const Pass& pass) { return pass.splits_tokens ? sequence_ : tp_; }
+  ResidualSum with_branch(const ResidualSum& to, const Tensor& branch, const Tensor& bias,
                           const std::string& site, const Pass& pass);
-  SumAndNorms normed(const ResidualSum& sum, const NormWeight& first,
-                     const NormWeight& second = {});
   Tensor attention(const Tensor& x, const Tensor& qkv, int64_t l, const Pass& pass);
   Heads query_key_value(const Tensor& x, const Tensor& weight, int64_t l, const Pass& pass);
   Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, int64_t l, const Pass& pass);
@@ -160,9 +164,9 @@ class GptNeoX {
   Tensor mlp(const Tensor& x, const Tensor& inner, int64_t l);
   NormOptions norm_options() const;
   NormWeight norm_weight(const std::string& name) const;
-  Tensor drop(const Tensor& x, double p, const std::string& site, const Pass& pass,
-              int64_t offset = 0);
+  EntryNorms norms(const std::string& first, const std::string& second = "") const;
   DropoutSite dropout_site(const std::string& site, const Pass& pass) const;
+  DropoutSite hidden_site(const std::string& site, const Tensor& x, const Pass& pass) const;
   std::string prefix(int64_t l) const { return "layers." + std::to_string(l) + "."; }
   Tensor bias(const std::string& name) const;
   const Tensor& head_weight() const;
@@ -171,6 +175,7 @@ class GptNeoX {
   Mesh& mesh_;
   ModelOptions options_;
   TensorParallel tp_;
+  SequenceParallel sequence_;
   int64_t first_layer_ = 0, last_layer_ = 0;
   std::vector<std::unique_ptr<ParamBuffer>> buffers_;
   std::vector<ParamBuffer*> matrices_;  // by layer

@@ -52,6 +52,10 @@ Ranges balanced(const std::vector<double>& costs, size_t parts) {
   return least_ranges(costs.size(), parts, square, std::plus<>());
 }
 
+std::shared_ptr<SideStream> tp_side(const ModelOptions& options) {
+  return options.tp_side ? options.tp_side : std::make_shared<SideStream>(options.device);
+}
+
 // Those with weight decay, or those without.
 std::vector<ModelParam> of_kind(std::vector<ModelParam> params, bool decay) {
   std::erase_if(params, [=](const ModelParam& p) { return p.spec.decay != decay; });
@@ -80,14 +84,16 @@ GptNeoX::GptNeoX(const ModelConfig& config, Mesh& mesh, const ModelOptions& opti
     : config_(config),
       mesh_(mesh),
       options_(options),
-      tp_(mesh.tp(),
-          options.tp_side ? options.tp_side : std::make_shared<SideStream>(options.device)) {
+      tp_(mesh.tp(), tp_side(options)),
+      sequence_(mesh.tp(), tp_side(options), options.recompute_layers > 0) {
   check(config.vocab > 0, "the size of the vocabulary is not known");
   int64_t tp = mesh.tp().size();
   check_usage(config.heads % tp == 0, "model_parallel_size ", tp, " does not divide the ",
               config.heads, " attention heads");
   check_usage(config.groups() % tp == 0, "model_parallel_size ", tp, " does not divide the ",
               config.groups(), " heads of keys and values (num_kv_heads)");
+  check_usage(!options.splits_tokens || config.seq % tp == 0, "model_parallel_size ", tp,
+              " does not divide the ", config.seq, " tokens of a sample (sequence_parallel)");
   auto stage = static_cast<size_t>(mesh.pp().rank());
   std::tie(first_layer_, last_layer_) =
       partition_layers(config, mesh.pp().size(), options.partition)[stage];

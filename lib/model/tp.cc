@@ -42,33 +42,40 @@ class Leave : public torch::autograd::Function<Leave> {
 TensorParallel::TensorParallel(Communicator& tp, std::shared_ptr<SideStream> side)
     : tp_(tp), side_(std::move(side)) {}
 
-ResidualSum TensorParallel::enter(const ResidualSum& input,
-                                  std::initializer_list<Tensor*> weights) {
-  if (tp_.size() == 1 || !at::GradMode::is_enabled()) return input;
-  check(!input.added2.defined(), "two branches are added before they are summed over tp");
-  ResidualSum joined = with_work_in_backward(input, [this](const tensor_list&) { join_sum(); });
+ResidualSum TensorParallel::joined(const ResidualSum& input,
+                                   std::initializer_list<Tensor*> weights) {
+  ResidualSum same = with_work_in_backward(input, [this](const tensor_list&) { join_sum(); });
   for (Tensor* weight : weights) *weight = with_later_gradient(*weight);
-  return with_work_in_backward(joined, [this](const tensor_list& grad) { start_sum(grad); });
-}
-
-void TensorParallel::start_sum(const tensor_list& gradients) {
-  check(gradients.size() == 1 || gradients[1].is_same(gradients[0]),
-        "the terms of a sum have different gradients");
-  sum_ = side_->run([this, sum = gradients[0]]() mutable { tp_.all_reduce(sum); });
+  return same;
 }
 
 void TensorParallel::join_sum() {
   if (SideStream::Work wait = std::exchange(sum_, nullptr)) wait();
 }
 
+Entered TensorParallel::enter(const ResidualSum& input, std::initializer_list<Tensor*> weights,
+                              const EntryNorms& norms) {
+  ResidualSum in = input;
+  if (tp_.size() > 1 && at::GradMode::is_enabled()) {
+    check(!input.added2.defined(), "two branches are added before they are summed over tp");
+    in = with_work_in_backward(joined(input, weights), [this](const tensor_list& gradients) {
+      check(gradients.size() == 1 || gradients[1].is_same(gradients[0]),
+            "the terms of a sum have different gradients");
+      start_sum([this, sum = gradients[0]]() mutable { tp_.all_reduce(sum); });
+    });
+  }
+  auto [sum, first, second] = add_norms(in, norms.first, norms.second, norms.options);
+  return {counted_once(sum), first, second};
+}
+
+Tensor TensorParallel::leave(const Tensor& partial, const Entered&) {
+  if (tp_.size() == 1) return partial;
+  return Leave::apply(partial, reinterpret_cast<int64_t>(&tp_));
+}
+
 Tensor TensorParallel::counted_once(const Tensor& x) {
   if (tp_.size() == 1 || !x.defined() || !at::GradMode::is_enabled()) return x;
   return CountedOnce::apply(x, tp_.rank() == 0);
-}
-
-Tensor TensorParallel::leave(const Tensor& partial) {
-  if (tp_.size() == 1) return partial;
-  return Leave::apply(partial, reinterpret_cast<int64_t>(&tp_));
 }
 
 }  // namespace neox

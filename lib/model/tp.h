@@ -19,28 +19,49 @@
 
 namespace neox {
 
+class GatheredNorms;
+
+struct EntryNorms {
+  NormWeight first, second = {};  // second.weight undefined: one norm
+  NormOptions options = {};
+};
+
+// What split layers read, and the sum that goes past them.
+struct Entered {
+  at::Tensor sum, first, second = {};  // [B, T, hidden]
+  std::shared_ptr<GatheredNorms> gathered = nullptr;
+};
+
 class TensorParallel {
  public:
   // Both outlive what is made here. side: beside which gradients are summed.
   TensorParallel(Communicator& tp, std::shared_ptr<SideStream> side);
+  virtual ~TensorParallel() = default;
 
-  // The input of norms that lead to split layers. Identity; backward sums over tp, and beside that
-  // computes the gradients of `weights`, each of which is replaced by one for one product() behind
-  // the norms. The norms' sum goes on through counted_once().
-  ResidualSum enter(const ResidualSum& input, std::initializer_list<at::Tensor*> weights = {});
+  // Norms of a sum's total for split layers. Backward sums its gradient over tp, and beside that
+  // computes the gradients of `weights`, each of which is replaced by one for one product() of the
+  // norms. The total goes on through counted_once().
+  virtual Entered enter(const ResidualSum& input, std::initializer_list<at::Tensor*> weights,
+                        const EntryNorms& norms);
+  // The sum over tp of what split layers made of what was entered, or of the embedding's parts; in
+  // place. Backward is the identity.
+  virtual at::Tensor leave(const at::Tensor& partial, const Entered& entered = {});
   // Identity; backward keeps the gradient, which is the same on all ranks, on one of them. x may
   // be undefined.
-  at::Tensor counted_once(const at::Tensor& x);
-  // The sum over tp, in place; backward is the identity.
-  at::Tensor leave(const at::Tensor& partial);
+  virtual at::Tensor counted_once(const at::Tensor& x);
 
- private:
-  // Called in the backward pass, with the gradients of the input's terms.
-  void start_sum(const std::vector<at::Tensor>& gradients);
+ protected:
+  // The same terms. In backward join_sum() is called when all gradients of what is made of them are
+  // there, those of the weights among them.
+  ResidualSum joined(const ResidualSum& input, std::initializer_list<at::Tensor*> weights);
+  // Called in the backward pass.
+  void start_sum(const SideStream::Work& sum) { sum_ = side_->run(sum); }
   void join_sum();
 
   Communicator& tp_;
   std::shared_ptr<SideStream> side_;
+
+ private:
   SideStream::Work sum_;  // the join of the sum that runs beside; empty: none does
 };
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <vector>
 
 #include "base/error.h"
 #include "ops/column_sums.h"
@@ -65,8 +66,8 @@ template <class T>
   uint32_t bits[kBits + kLanes] = {};
   int64_t first_sample = r.first_sample ? *r.first_sample : 0;
   for (int64_t row = first; row < last; ++row) {
-    int64_t sample = row * r.columns / r.per_sample;
-    int64_t position = r.offset + row * r.columns % r.per_sample;
+    int64_t start = (r.before + row) * r.columns, sample = start / r.per_sample;
+    int64_t position = r.offset + start % r.per_sample;
     for (int64_t done = 0; done < r.columns;) {
       int64_t block = (position + done) / 4, skip = (position + done) % 4;
       int64_t n = std::min(kBits - skip, r.columns - done);
@@ -90,7 +91,9 @@ void dropout_cpu(const DropoutRows& r) {
 DropoutRows rows_of(const Tensor& x, double p, const DropoutSite& site) {
   int64_t samples = std::max<int64_t>(1, x.size(0)), per_sample = x.numel() / samples;
   int64_t columns = std::max<int64_t>(1, x.dim() > 1 ? x.size(-1) : per_sample);
-  DropoutRows r{element_of("dropout", x.scalar_type()), x.numel() / columns, columns, per_sample};
+  if (site.per_sample > 0) per_sample = site.per_sample;
+  DropoutRows r{element_of("dropout", x.scalar_type()), x.numel() / columns, columns, per_sample,
+                site.before / columns};
   r.parts = x.is_cuda() ? dropout_parts_cuda(r.rows, columns) : row_parts(r.rows);
   const Tensor& first = site.first_sample;
   check(!first.defined() || (first.device() == x.device() && first.scalar_type() == at::kLong),
@@ -109,14 +112,23 @@ void mask(const DropoutRows& r, const Tensor& like) {
   if (r.rows > 0) like.is_cuda() ? dropout_cuda(r) : dropout_cpu(r);
 }
 
+// A site as autograd keeps it.
+std::vector<int64_t> numbers_of(const DropoutSite& site) {
+  return {static_cast<int64_t>(site.key), site.offset, site.before, site.per_sample};
+}
+
+DropoutSite site_of(const std::vector<int64_t>& n, const Tensor& first_sample) {
+  return {static_cast<uint64_t>(n[0]), first_sample, n[1], n[2], n[3]};
+}
+
 class DroppedSum : public torch::autograd::Function<DroppedSum> {
  public:
   static Tensor forward(AutogradContext* context, const Maybe& residual, const Tensor& given,
-                        const Maybe& added, double p, int64_t key, const Maybe& first_sample,
-                        int64_t offset) {
+                        const Maybe& added, double p, const std::vector<int64_t>& site,
+                        const Maybe& first_sample) {
     Tensor x = given.contiguous(), y = at::empty_like(x), with = residual.value_or(Tensor()),
            bias = added.value_or(Tensor()), first = first_sample.value_or(Tensor());
-    DropoutRows r = rows_of(x, p, {static_cast<uint64_t>(key), first, offset});
+    DropoutRows r = rows_of(x, p, site_of(site, first));
     if (with.defined()) with = with.contiguous();
     check(!with.defined() || (with.sizes() == x.sizes() && with.scalar_type() == x.scalar_type()),
           "dropout of ", x.sizes(), " to be added to ", with.defined() ? with.sizes() : x.sizes());
@@ -129,7 +141,7 @@ class DroppedSum : public torch::autograd::Function<DroppedSum> {
     mask(r, x);
     auto& saved = context->saved_data;
     saved["p"] = p;
-    saved["site"] = std::vector<int64_t>{key, offset};
+    saved["site"] = site;
     context->save_for_backward({first});
     saved["residual"] = with.defined();
     saved["bias"] = bias.defined();
@@ -138,11 +150,10 @@ class DroppedSum : public torch::autograd::Function<DroppedSum> {
 
   static tensor_list backward(AutogradContext* context, tensor_list grad) {
     auto& saved = context->saved_data;
-    auto site = saved["site"].toIntVector();
     Tensor dy = grad[0].contiguous(), dx = at::empty_like(dy), partial;
     DropoutRows r =
         rows_of(dy, saved["p"].toDouble(),
-                {static_cast<uint64_t>(site[0]), context->get_saved_variables()[0], site[1]});
+                site_of(saved["site"].toIntVector(), context->get_saved_variables()[0]));
     if (saved["bias"].toBool()) {
       partial = part_sums({r.parts, r.columns}, dy);
       r.partial = partial.mutable_data_ptr();
@@ -154,7 +165,6 @@ class DroppedSum : public torch::autograd::Function<DroppedSum> {
             partial.defined() ? sum_of_parts(partial) : partial,
             {},
             {},
-            {},
             {}};
   }
 };
@@ -163,14 +173,14 @@ class DroppedSum : public torch::autograd::Function<DroppedSum> {
 
 Tensor dropout(const Tensor& x, double p, const DropoutSite& site) {
   if (p == 0) return x;
-  return DroppedSum::apply(std::nullopt, x, std::nullopt, p, static_cast<int64_t>(site.key),
-                           Maybe(site.first_sample), site.offset);
+  return DroppedSum::apply(std::nullopt, x, std::nullopt, p, numbers_of(site),
+                           Maybe(site.first_sample));
 }
 
 Tensor dropped_sum(const Tensor& residual, const Tensor& x, const Tensor& bias, double p,
                    const DropoutSite& site) {
-  return DroppedSum::apply(Maybe(residual), x, Maybe(bias), p, static_cast<int64_t>(site.key),
-                           Maybe(site.first_sample), site.offset);
+  return DroppedSum::apply(Maybe(residual), x, Maybe(bias), p, numbers_of(site),
+                           Maybe(site.first_sample));
 }
 
 }  // namespace neox

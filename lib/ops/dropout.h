@@ -16,6 +16,9 @@ struct DropoutSite {
   uint64_t key = 0;
   at::Tensor first_sample = {};  // 0-dim int64; undefined: 0
   int64_t offset = 0;
+  // The input is a part of whole samples, flattened: so many elements of them are before it, each
+  // has so many. per_sample 0: it is whole samples itself.
+  int64_t before = 0, per_sample = 0;
 };
 
 // Zeroes each element with probability p and scales the others by 1 / (1 - p); differentiable. The
@@ -29,12 +32,12 @@ at::Tensor dropped_sum(const at::Tensor& residual, const at::Tensor& x, const at
                        double p, const DropoutSite& site);
 
 // What the kernels take: y = residual + mask(x + bias), where residual and bias may be null. Rows
-// of `columns` elements, per_sample elements in each sample, of which `columns` is a divisor.
-// partial [parts, columns], float or of double double: sums of the rows of y; or null. first_sample
-// may be null, for 0.
+// of `columns` elements, per_sample elements in each sample, of which `columns` is a divisor;
+// before them come `before` others. partial [parts, columns], float or of double double: sums of
+// the rows of y; or null. first_sample may be null, for 0.
 struct DropoutRows {
   Element type;
-  int64_t rows, columns, per_sample, parts;
+  int64_t rows, columns, per_sample, before, parts;
   uint64_t key;
   const int64_t* first_sample;
   int64_t offset;

@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(kTileX* kTileY, kBlocks) dropout_kernel(Dropou
   Held<T, N> bias{};
   if (r.bias && inside) bias = load_held<T, N>(static_cast<const T*>(r.bias) + column);
   int64_t first_sample = r.first_sample ? *r.first_sample : 0;
-  Divided sample(first_row(), r.per_sample / r.columns, row_step());
+  Divided sample(r.before + first_row(), r.per_sample / r.columns, row_step());
   auto load = [&](int row) {
     int64_t start = row * r.columns + column;
     Row<T, N> x{{}, {}, sample.whole, sample.part};

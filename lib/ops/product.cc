@@ -100,7 +100,8 @@ Tensor weight_gradient(const Tensor& w, const Tensor& dy, const Tensor& x) {
   return dw;
 }
 
-// What a product leaves behind for the gradient of its weights.
+// What a product leaves behind for the gradient of its weights. x is not read before that: it may
+// be filled again until then (GatheredNorms).
 struct Factors : torch::CustomClassHolder {
   Tensor dy, x;
 };
@@ -122,7 +123,7 @@ class LaterGradient : public torch::autograd::Function<LaterGradient> {
   static tensor_list backward(AutogradContext* context, tensor_list) {
     auto factors = factors_in(*context);
     Tensor dy = std::exchange(factors->dy, {}), x = std::exchange(factors->x, {});
-    return {weight_gradient(context->get_saved_variables()[0], dy, x)};
+    return {weight_gradient(context->get_saved_variables()[0], dy, x.to(dy.scalar_type()))};
   }
   // Those of the node that made w; null where it is none of these.
   static c10::intrusive_ptr<Factors> of(const Tensor& w) {
@@ -156,11 +157,10 @@ class Product : public torch::autograd::Function<Product> {
     if (context->needs_input_grad(0))
       dx = input_gradient(dy, w.to(type)).to(x.scalar_type()).view(x.sizes());
     if (context->needs_input_grad(1)) {
-      Tensor rows = rows_of(x).to(type);
       if (auto later = factors_in(*context))
-        later->dy = dy, later->x = rows;
+        later->dy = dy, later->x = rows_of(x);
       else
-        dw = weight_gradient(w, dy, rows);
+        dw = weight_gradient(w, dy, rows_of(x).to(type));
     }
     if (context->saved_data["bias"].toBool() && context->needs_input_grad(2))
       db = dy.sum(0).to(x.scalar_type());

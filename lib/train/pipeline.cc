@@ -160,9 +160,10 @@ void Pipeline::backward_pass(Slot& slot) {
   for (ParamBuffer* buffer : model_.buffers()) buffer->after_backward();
 }
 
-// All tp ranks of a stage have the same hidden state, so each sends and receives a part of it, and
-// those of the next stage, neighbours on a node, put the parts together.
+// Where all tp ranks of a stage have the same hidden state, each sends and receives a part of it,
+// and those of the next stage, neighbours on a node, put the parts together.
 Tensor Pipeline::part_of(const Tensor& x) const {
+  if (model_.splits_tokens()) return x;
   Communicator& tp = model_.mesh().tp();
   return x.view({tp.size(), -1})[tp.rank()];
 }
@@ -174,7 +175,7 @@ void Pipeline::send(int peer, const Tensor& x) {
 void Pipeline::receive(int peer, Tensor& x) {
   pending_.push_back({Transfer::kReceive, peer, part_of(x)});
   flush();
-  model_.mesh().tp().all_gather(part_of(x), x);
+  if (!model_.splits_tokens()) model_.mesh().tp().all_gather(part_of(x), x);
 }
 
 void Pipeline::flush() {

@@ -66,6 +66,7 @@ ModelOptions model_options(const Config& config, bool resumes, int ranks, at::De
           .recompute_layers = config.train.recompute ? config.train.recompute_layers : 0,
           .seed = config.train.seed,
           .partition = config.layout.partition_method,
+          .splits_tokens = config.layout.splits_tokens,
           .chunking = chunking_of(config.optimizer),
           .recorder = is_recorded(config.train, ranks) ? graph_recorder : no_recorder};
 }
@@ -89,7 +90,8 @@ void say_start(const Config& config, const Start& start, const Mesh& mesh, at::D
            " parameters (", architecture(config.model), ")");
   int64_t data_ranks = mesh.layout().replicate * mesh.layout().shard;
   log_info("device ", describe_device(device), ", ", name_of(config.precision.type), ", ",
-           to_string(mesh.layout()), ", ", to_string(start.batch, data_ranks));
+           to_string(mesh.layout()), config.layout.splits_tokens ? " (sequence parallel)" : "",
+           ", ", to_string(start.batch, data_ranks));
   std::string bad = badly_used_ranks(start.batch, data_ranks);
   if (!bad.empty()) log_warning(bad);
   Precision type = config.precision.type;
