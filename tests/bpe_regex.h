@@ -1,7 +1,9 @@
-// GPT-2's regular expression, tried alternative by alternative with backtracking as a regular
-// expression engine does; slow, and shares nothing with the splitters but the classes of
+// The regular expressions of bpe_split.h, tried alternative by alternative with backtracking as a
+// regular expression engine does; slow, and shares nothing with the splitters but the classes of
 // characters.
 #pragma once
+#include <algorithm>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -29,7 +31,47 @@ class BpeRegex {
     return ends.back() - at;
   }
 
+  // Bytes of (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,digits}|
+  //  ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+ at `at`.
+  size_t match_cl100k(size_t at, size_t digits) const {
+    using unicode::Class;
+    for (std::string_view literal : {"'s", "'t", "'re", "'ve", "'m", "'ll", "'d", "'\u017F"})
+      if (folded(text_.substr(at, literal.size())) == literal) return literal.size();
+    for (size_t before : {unicode::read(text_, at).bytes, size_t{0}}) {  // greedy: first with it
+      Class kind = kind_at(at);
+      bool may_be_before = kind != Class::kLetter && kind != Class::kNumber && !is_line(at);
+      if (before && !may_be_before) continue;
+      if (size_t end = plus(at + before, Class::kLetter).back(); end > at + before) return end - at;
+    }
+    if (std::vector<size_t> ends = plus(at, Class::kNumber); ends.size() > 1)
+      return ends[std::min(digits, ends.size() - 1)] - at;
+    for (size_t blank : {1, 0}) {
+      if (blank && !text_.substr(at).starts_with(' ')) continue;
+      size_t end = plus(at + blank, Class::kOther).back();
+      if (end > at + blank) return lines(end) - at;
+    }
+    std::vector<size_t> ends = plus(at, Class::kSpace);
+    for (size_t i = ends.size(); i-- > 0;)  // \s*, giving back one by one
+      if (lines(ends[i]) > ends[i]) return lines(ends[i]) - at;
+    for (size_t i = ends.size(); --i > 0;)
+      if (ends[i] == text_.size() || kind_at(ends[i]) == Class::kSpace) return ends[i] - at;
+    return ends.back() - at;
+  }
+
  private:
+  static std::string folded(std::string_view text) {
+    std::string lower(text);
+    for (char& c : lower)
+      if ('A' <= c && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+    return lower;
+  }
+  bool is_line(size_t at) const {
+    return at < text_.size() && (text_[at] == '\r' || text_[at] == '\n');
+  }
+  size_t lines(size_t at) const {
+    while (is_line(at)) ++at;
+    return at;
+  }
   unicode::Class kind_at(size_t at) const {
     return unicode::Properties::get().category(unicode::read(text_, at).value);
   }

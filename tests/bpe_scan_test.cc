@@ -204,5 +204,26 @@ TEST(WordSplitter, FollowsTheRegularExpression) {
   }
 }
 
+TEST(WordSplitter, FollowsTheRegularExpressionsOfLaterModels) {
+  Random random;
+  for (int i = 0; i < 20'000; ++i) {
+    std::string text;
+    while (random.below(12) > 0) {
+      static const char* kMore[] = {"\r\n",    "\n", "12",       "'LL", "'S", "'vE",
+                                    "'\u017F", "\t", "\u00A0\n", "\r",  "?",  "l"};
+      text += random_text(random, random.below(3)) + kMore[random.below(std::size(kMore))];
+    }
+    for (Words words : {Words::kCl100k, Words::kQwen2}) {
+      size_t at = 0;
+      for (WordSplitter splitter(text, words); !splitter.done();) {
+        size_t want = BpeRegex(text).match_cl100k(at, words == Words::kQwen2 ? 1 : 3);
+        ASSERT_EQ(splitter.next(), text.substr(at, want)) << shown(text);
+        at += want;
+      }
+      ASSERT_EQ(at, text.size());
+    }
+  }
+}
+
 }  // namespace
 }  // namespace neox

@@ -162,7 +162,8 @@ TEST_F(ConfigTest, WhatIsNotSupportedYetIsRefusedWithTheReason) {
       {"autotuning: {enabled: true}", "tuning"},
       {"data_types: {grad_accum_dtype: bf16}", "supported is fp32"},
       {"tokenizer_type: TiktokenTokenizer",
-       "supported is GPT2BPETokenizer, HFTokenizer, SPMTokenizer, CharLevelTokenizer"},
+       "supported is GPT2BPETokenizer, HFTokenizer, SPMTokenizer, Llama2Tokenizer, "
+       "CharLevelTokenizer"},
   };
   for (const Refused& refused : cases) {
     std::string text = fails(refused.text);

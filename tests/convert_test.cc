@@ -135,6 +135,26 @@ TEST_F(Convert, TokenizerGoesAlong) {
     EXPECT_EQ(read_file(fs::path(dir_ / "back") / name), read_file(fs::path(dir_ / "hf") / name));
 }
 
+TEST_F(Convert, TextsBeginAsTransformersBeginsThem) {
+  model();
+  dir_.put("hf/tokenizer.model", "pieces");
+  auto type = [&](const std::string& config) {
+    if (!config.empty()) dir_.put("hf/tokenizer_config.json", config);
+    fs::remove_all(dir_ / "ours");
+    to_ours("ours");
+    std::string text = Checkpoint(dir_ / "ours/global_step0").state().config,
+                key = "tokenizer_type: ";
+    size_t at = text.find(key) + key.size();
+    return text.substr(at, text.find('\n', at) - at);
+  };
+  EXPECT_EQ(type(""), "SPMTokenizer");
+  EXPECT_EQ(type("{\"tokenizer_class\": \"LlamaTokenizer\"}"), "Llama2Tokenizer");
+  EXPECT_EQ(type("{\"tokenizer_class\": \"LlamaTokenizer\", \"add_bos_token\": false}"),
+            "SPMTokenizer");
+  EXPECT_EQ(type("{\"tokenizer_class\": \"T5Tokenizer\"}"), "SPMTokenizer");
+  EXPECT_EQ(type("{\"tokenizer_class\": \"Other\", \"add_bos_token\": true}"), "Llama2Tokenizer");
+}
+
 TEST_F(Convert, WrongModelsAreRefusedAndLeaveNothing) {
   auto tensors = tiny_tensors();
   tensors[5].shape = {kHidden, 3 * kHidden};

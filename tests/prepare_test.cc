@@ -289,7 +289,7 @@ TEST(PrepareOptions, NamesWhatIsMissingOrRefused) {
       {{"--ftfy"}, "--ftfy is not supported"},
       {{"--split-sentences"}, "--split-sentences is not supported"},
       {{"--dataset-impl", "lazy"}, "TNTIDX"},
-      {{"--tokenizer-type", "Llama2Tokenizer"}, "Llama2Tokenizer is not supported"},
+      {{"--tokenizer-type", "GPTSentencePieceTokenizer"}, "has the same ids"},
       {{"--tokenizer-type", "SPMTokenizer", "--merge-file", "m"}, "--merge-file has no use"},
       {{"--tokenizer-type", "Spm"}, "Spm is unknown"},
       {{"--tokenizer-type", "GPT2BPETokenizer"}, "--merge-file is missing"},

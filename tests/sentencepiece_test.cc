@@ -44,6 +44,20 @@ class SentencePiece : public testing::Test {
   std::string path_;
 };
 
+// As sentencepiece's encode(text, add_bos=True).
+TEST_F(SentencePiece, BeginsTextsWhereAskedTo) {
+  tokenizer(model(0));
+  Tokenizer plain = Tokenizer::of_type("SPMTokenizer", path_, ""),
+            llama = Tokenizer::of_type("Llama2Tokenizer", path_, "");
+  std::vector<int32_t> ids = {1}, inner;  // <s>
+  plain.encode("a text", ids);
+  EXPECT_EQ(llama.encode("a text"), ids);
+  EXPECT_EQ(llama.encode(""), std::vector<int32_t>{1});
+  EXPECT_EQ(llama.decode(ids), "a text");
+  llama.encode_plain("a text", inner);
+  EXPECT_EQ(inner, plain.encode("a text"));
+}
+
 TEST_F(SentencePiece, GivesTheIdsAndTextsOfItsLibrary) {
   ASSERT_EQ(golden().size(), 6u);
   for (const json& made : golden()) {

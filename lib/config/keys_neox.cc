@@ -220,8 +220,9 @@ constexpr KeyRow kOther[] = {
 };
 
 constexpr KeyRow kTokenizer[] = {
-    {"tokenizer_type", kChoice, "GPT2BPETokenizer", kUsed, "kind of tokenizer",
-     "GPT2BPETokenizer|HFTokenizer|SPMTokenizer|CharLevelTokenizer",
+    {"tokenizer_type", kChoice, "GPT2BPETokenizer", kUsed,
+     "kind of tokenizer; Llama2Tokenizer is Megatron-LM's",
+     "GPT2BPETokenizer|HFTokenizer|SPMTokenizer|Llama2Tokenizer|CharLevelTokenizer",
      "HFGPT2Tokenizer|TiktokenTokenizer"},
     {"padded_vocab_size", kInt, "null", kUsed, "rows of the embedding; default: computed"},
 };

@@ -6,8 +6,10 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "convert/json.h"
 #include "convert/megatron.h"
 #include "convert/weights.h"
+#include "tokenizer/tokenizer.h"
 
 namespace neox {
 namespace {
@@ -84,18 +86,41 @@ bool add_tokenizer(ModelFiles& model) {
     return false;
   }
   bool single = t.merge_file.empty();
-  const char* name = t.type == "SPMTokenizer" ? "tokenizer.model" : "tokenizer.json";
+  const char* name = Tokenizer::is_sentencepiece(t.type) ? "tokenizer.model" : "tokenizer.json";
   model.companions.push_back({single ? name : "vocab.json", t.vocab_file});
   if (!single) model.companions.push_back({"merges.txt", t.merge_file});
   return true;
 }
+
+namespace {
+
+// Whether transformers puts <s> in front of texts: as tokenizer_config.json says, or as LLaMA's
+// tokenizers do where it says nothing.
+bool begins_texts(const ModelFiles& model) {
+  auto found = std::ranges::find(model.companions, "tokenizer_config.json", &Companion::name);
+  if (found == model.companions.end()) return false;
+  nlohmann::json config = read_json(found->path);
+  auto text = [&](const char* key) {
+    return config.is_object() && config.contains(key) && config[key].is_string()
+               ? config[key].get<std::string>()
+               : std::string();
+  };
+  if (config.is_object() && config.contains("add_bos_token"))
+    return config["add_bos_token"] == true;
+  return text("tokenizer_class").starts_with("Llama");
+}
+
+}  // namespace
 
 std::optional<CompanionTokenizer> companion_tokenizer(const ModelFiles& model) {
   auto has = [&](const char* name) {
     return std::ranges::count(model.companions, name, &Companion::name) > 0;
   };
   if (has("tokenizer.model"))  // from which a tokenizer.json beside it was made
-    return {{"SPMTokenizer", "tokenizer.model", ""}};
+    return {{begins_texts(model) || model.config.tokenizer.type == "Llama2Tokenizer"
+                 ? "Llama2Tokenizer"
+                 : "SPMTokenizer",
+             "tokenizer.model", ""}};
   if (has("tokenizer.json")) return {{"HFTokenizer", "tokenizer.json", ""}};
   if (has("vocab.json") && has("merges.txt"))
     return {{"GPT2BPETokenizer", "vocab.json", "merges.txt"}};

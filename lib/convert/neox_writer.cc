@@ -14,6 +14,7 @@
 #include "convert/neox_yaml.h"
 #include "convert/written_parts.h"
 #include "model/parameters.h"
+#include "tokenizer/tokenizer.h"
 #include "torchfile/tensor.h"
 #include "torchfile/torch_writer.h"
 
@@ -110,9 +111,11 @@ Item module_of(const std::vector<Written>& all, int64_t rank, int64_t ranks) {
   return Item::ordered_dict(std::move(entries));
 }
 
+// By the names that GPT-NeoX knows: it has none for texts behind <s>.
 std::string tokenizer_type(const ModelFiles& model) {
   auto found = companion_tokenizer(model);
-  return found ? found->type : model.config.tokenizer.type;
+  std::string type = found ? found->type : model.config.tokenizer.type;
+  return Tokenizer::is_sentencepiece(type) ? "SPMTokenizer" : type;
 }
 
 Item arguments(const ModelFiles& model, const NeoxLayout& layout) {

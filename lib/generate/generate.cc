@@ -312,11 +312,11 @@ int64_t choose(const Tensor& logits, const Sampling& s, int64_t position) {
 
 std::vector<int32_t> prompt_tokens(const std::string& prompt, const Tokenizer& tokenizer,
                                    const ModelConfig& model) {
-  check_usage(!prompt.empty() || tokenizer.has_end_of_document(),
+  std::vector<int32_t> tokens = tokenizer.encode(prompt);
+  check_usage(!prompt.empty() || !tokens.empty() || tokenizer.has_end_of_document(),
               "the prompt is empty, and the tokenizer has no <|endoftext|> that such a text "
               "could begin with: give a prompt of at least one token");
-  if (prompt.empty()) return {tokenizer.end_of_document()};
-  std::vector<int32_t> tokens = tokenizer.encode(prompt);
+  if (prompt.empty() && tokens.empty()) return {tokenizer.end_of_document()};
   auto positions = num_positions(model);
   constexpr size_t kShown = 40;
   check_usage(!tokens.empty() && std::ssize(tokens) < positions, "the prompt '",

@@ -24,7 +24,8 @@ DocumentEncoder::DocumentEncoder(const PrepareOptions& options, const Tokenizer&
     check_usage(id < tokenizer.vocab_size(), "--mask-before-token names the token ", id, "; ",
                 vocab, " has ", with_commas(tokenizer.vocab_size()));
   if (!options.chat) return;
-  std::vector<int32_t> eos = tokenizer.encode(options.chat->eos);
+  std::vector<int32_t> eos;
+  tokenizer.encode_plain(options.chat->eos, eos);
   check_usage(eos.size() == 1, "the token '", options.chat->eos, "' that ends conversations is ",
               eos.size(), " tokens of ", vocab,
               "; name the right one as eos_token in a tokenizer_config.json beside it");
@@ -74,10 +75,11 @@ void DocumentEncoder::mask_beginning(size_t begin, const std::vector<int32_t>& t
   labels.insert(labels.end(), learnt, tokens.end());
 }
 
-// Each turn is tokenized alone: what asks for a reply has the tokens that it has when the model is
-// asked, and a token is never half of the question and half of the reply. GPT-NeoX's tool takes
-// tokenize(messages 0 .. i) without its first tokenize(messages 0 .. i - 1).size() tokens, which is
-// the same where nothing merges across the border of messages, and another text where it does.
+// The template says what stands around a conversation. Each turn is tokenized alone: what asks for
+// a reply has the tokens that it has when the model is asked, and a token is never half of the
+// question and half of the reply. GPT-NeoX's tool takes tokenize(messages 0 .. i) without its first
+// tokenize(messages 0 .. i - 1).size() tokens, which is the same where nothing merges across the
+// border of messages, and another text where it does.
 void DocumentEncoder::encode_chat(std::string_view json, std::vector<int32_t>& tokens,
                                   std::vector<int32_t>& labels) const {
   const ChatOptions& chat = *options_.chat;
@@ -87,13 +89,13 @@ void DocumentEncoder::encode_chat(std::string_view json, std::vector<int32_t>& t
   if (!by_turn) {
     std::string whole;
     for (const ChatTurn& turn : turns) whole += turn.text;
-    tokenizer_.encode(whole, tokens);
+    tokenizer_.encode_plain(whole, tokens);
     if (has_labels()) labels.resize(labels.size() + tokens.size() - begin, kMaskedLabel);
     return end_chat(begin, tokens, labels);
   }
   for (const ChatTurn& turn : turns) {
     size_t from = tokens.size();
-    tokenizer_.encode(turn.text, tokens);
+    tokenizer_.encode_plain(turn.text, tokens);
     bool learnt =
         turn.role == chat.role && (chat.learn == Learn::kReplies || &turn == &turns.back());
     if (learnt)

@@ -89,16 +89,19 @@ void refuse_unsupported(const Program& program) {
 
 void check_tokenizer_type(const std::string& type) {
   static const std::set<std::string> kHere = {"HFTokenizer", "GPT2BPETokenizer", "SPMTokenizer",
-                                              "CharLevelTokenizer"};
+                                              "Llama2Tokenizer", "CharLevelTokenizer"};
   static const std::set<std::string> kOthers = {
-      "HFGPT2Tokenizer",           "TiktokenTokenizer",    "SentencePieceTokenizer",
-      "GPTSentencePieceTokenizer", "Llama2Tokenizer",      "BertWordPieceLowerCase",
-      "BertWordPieceCase",         "HuggingFaceTokenizer", "NullTokenizer"};
-  check_usage(kHere.contains(type), "--tokenizer-type ", type, " is ",
-              kOthers.contains(type) ? "not supported" : "unknown",
-              "; give HFTokenizer (a tokenizer.json of byte-level BPE), GPT2BPETokenizer "
-              "(vocab.json and merges.txt), SPMTokenizer (a tokenizer.model of SentencePiece) or "
-              "CharLevelTokenizer");
+      "HFGPT2Tokenizer",           "TiktokenTokenizer",      "SentencePieceTokenizer",
+      "GPTSentencePieceTokenizer", "BertWordPieceLowerCase", "BertWordPieceCase",
+      "HuggingFaceTokenizer",      "NullTokenizer"};
+  check_usage(
+      kHere.contains(type), "--tokenizer-type ", type, " is ",
+      kOthers.contains(type) ? "not supported" : "unknown",
+      "; give HFTokenizer (a tokenizer.json of byte-level BPE), GPT2BPETokenizer "
+      "(vocab.json and merges.txt), SPMTokenizer (a tokenizer.model of SentencePiece; "
+      "Megatron-DeepSpeed's "
+      "GPTSentencePieceTokenizer has the same ids), Llama2Tokenizer (the same behind <s>) or "
+      "CharLevelTokenizer");
 }
 
 void check_no_use(const Program& program, const std::string& type,
@@ -120,7 +123,7 @@ TokenizerFile read_tokenizer(const Program& program, const PrepareDefaults& defa
                  "whose entries are the bytes");
     return {.type = type, .vocab = {}, .merges = {}};
   }
-  if (type == "SPMTokenizer") {
+  if (Tokenizer::is_sentencepiece(type)) {
     check_no_use(program, type, {"merge-file", "train-tokenizer", "tokenizer-path"},
                  "whose --vocab-file is a tokenizer.model");
     return {type, need(program, "vocab-file", "SentencePiece's tokenizer.model", ""), {}};
@@ -237,8 +240,8 @@ Program prepare_program() {
   add("invalid-utf8", text("HOW")->default_value("replace"),
       "documents with bytes that are not UTF-8: replace these, skip the documents, or fail");
   add("tokenizer-type,t", text("TYPE"),
-      "HFTokenizer, GPT2BPETokenizer (by default where --merge-file is given), SPMTokenizer or "
-      "CharLevelTokenizer");
+      "HFTokenizer, GPT2BPETokenizer (by default where --merge-file is given), SPMTokenizer, "
+      "Llama2Tokenizer or CharLevelTokenizer");
   add("vocab-file,v", text("FILE"), "tokenizer.json, GPT-2's vocab.json, or tokenizer.model");
   add("merge-file,m", text("FILE"), "GPT-2's merges.txt");
   add("append-eod", "end each document with the token <|endoftext|>");

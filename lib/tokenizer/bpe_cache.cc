@@ -241,8 +241,6 @@ size_t WordCache::append(std::string_view word, std::vector<int32_t>& ids) {
   return left;
 }
 
-void WordCache::encode_word(std::string_view word, std::vector<int32_t>& ids) { append(word, ids); }
-
 // Encodes the words between `starts`, which count from `base`. Returns where the next one starts.
 size_t WordCache::encode_batch(std::string_view text, size_t base, std::span<const uint32_t> starts,
                                std::vector<int32_t>& ids) {
@@ -296,6 +294,41 @@ void WordCache::find_lines(const char* from, std::span<const uint32_t> starts) {
 }
 
 void WordCache::encode_text(std::string_view text, std::vector<int32_t>& ids) {
+  switch (rules_->words) {
+    case Words::kGpt2:
+      return encode_scanned(text, ids);
+    case Words::kWhole:
+      append(text, ids);
+      return;
+    default:
+      return encode_split(text, ids);
+  }
+}
+
+// Batches of as many bytes as those of the scanner.
+void WordCache::encode_split(std::string_view text, std::vector<int32_t>& ids) {
+  size_t base = 0, end = 0;
+  starts_.assign(1, 0);
+  auto encode_found = [&] {
+    if (starts_.size() > 1) encode_batch(text, base, starts_, ids);
+    base = end;
+    starts_.assign(1, 0);
+  };
+  for (WordSplitter words(text, rules_->words); !words.done();) {
+    std::string_view word = words.next();
+    if (end + word.size() - base > kMaxStarts) encode_found();
+    end += word.size();
+    if (word.size() <= kMaxStarts) {
+      starts_.push_back(static_cast<uint32_t>(end - base));
+    } else {
+      append(word, ids);
+      base = end;
+    }
+  }
+  encode_found();
+}
+
+void WordCache::encode_scanned(std::string_view text, std::vector<int32_t>& ids) {
   WordScanner scanner(text, rules_->blank_runs.empty() ? BlankRuns::kSplit : BlankRuns::kCut);
   size_t word = 0;
   while (!scanner.done()) {

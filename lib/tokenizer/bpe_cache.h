@@ -10,12 +10,14 @@
 
 #include "tokenizer/bpe.h"
 #include "tokenizer/bpe_scan.h"
+#include "tokenizer/bpe_split.h"
 
 namespace neox {
 
 // What the ids of words depend on.
 struct WordRules {
   Bpe bpe;
+  Words words = Words::kGpt2;
   // The added token of n blanks in a row for each n from 2 on (0 and 1 are not used), where a
   // tokenizer has such tokens and no other ones that are looked for in the normalized text.
   std::vector<int32_t> blank_runs = {};
@@ -28,9 +30,7 @@ class WordCache {
   // several others since.
   static WordCache& of_thread(const std::shared_ptr<const WordRules>& rules);
 
-  // Appends the ids of a text that is one word: valid UTF-8, not empty.
-  void encode_word(std::string_view word, std::vector<int32_t>& ids);
-  // Appends the ids of the words of a text (valid UTF-8).
+  // Appends the ids of the words of a text (valid UTF-8, not empty).
   void encode_text(std::string_view text, std::vector<int32_t>& ids);
 
  private:
@@ -74,6 +74,8 @@ class WordCache {
   Written encode_run(size_t blanks, int32_t* out) const;
   bool is_run(std::string_view word) const;
   size_t append(std::string_view word, std::vector<int32_t>& ids);
+  void encode_scanned(std::string_view text, std::vector<int32_t>& ids);
+  void encode_split(std::string_view text, std::vector<int32_t>& ids);
   void find_lines(const char* from, std::span<const uint32_t> starts);
   size_t encode_batch(std::string_view text, size_t base, std::span<const uint32_t> starts,
                       std::vector<int32_t>& ids);
@@ -90,6 +92,7 @@ class WordCache {
   std::vector<char> long_data_;
   size_t num_long_ = 0;
   std::vector<Key> keys_;
+  std::vector<uint32_t> starts_;
   std::vector<int32_t> found_;
 };
 

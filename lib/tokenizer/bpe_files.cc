@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <unordered_map>
+#include <utility>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -168,17 +169,65 @@ void read_normalizer(const Part& normalizer, TokenizerFiles& files) {
   }
 }
 
-void read_pre_tokenizer(const Part& splitter, TokenizerFiles& files) {
+// The words of a Split by a regular expression. Spellings of one meaning stand beside each other.
+Words read_split(const Part& split) {
+  static const std::pair<const char*, Words> kPatterns[] = {
+      {R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)",
+       Words::kGpt2},
+      {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+       Words::kCl100k},
+      {R"('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+)",
+       Words::kCl100k},
+      {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+       Words::kQwen2}};
+  Part pattern = split.at("pattern");
+  std::string text = pattern.has("Regex") ? pattern.at("Regex").text() : "";
+  auto known =
+      std::ranges::find(kPatterns, text, [](const auto& p) { return std::string(p.first); });
+  if (known == std::end(kPatterns))
+    pattern.refuse(pattern.value.dump(),
+                   " is not supported; supported are the regular expressions of "
+                   "GPT-2, of cl100k_base (LLaMA 3, OLMo 2) and of Qwen 2");
+  std::string behavior = split.at("behavior").text();
+  bool invert =
+      split.at("invert").flag();  // they cover the text: no difference but in the words for it
+  if (behavior != (invert ? "Removed" : "Isolated"))
+    split.refuse("behavior ", behavior, invert ? " with" : " without",
+                 " invert is not supported; "
+                 "supported are Isolated, and Removed with invert");
+  return known->second;
+}
+
+void read_byte_level(const Part& splitter, TokenizerFiles& files) {
   std::string type = splitter.type();
-  if (type == "Sequence") {
-    std::vector<Part> parts = splitter.at("pretokenizers").items();
-    if (parts.size() == 1) return read_pre_tokenizer(parts[0], files);
-    splitter.refuse("a Sequence of ", parts.size(), "; only ByteLevel alone is supported");
-  }
   if (type != "ByteLevel") splitter.refuse("the type is ", type, "; only ByteLevel is supported");
   if (splitter.at("add_prefix_space").flag()) files.prefix = TokenizerFiles::Prefix::kSpace;
-  if (splitter.has("use_regex") && !splitter.at("use_regex").flag())
-    files.words = TokenizerFiles::Words::kWhole;
+  if (splitter.has("use_regex") && !splitter.at("use_regex").flag()) files.words = Words::kWhole;
+}
+
+// ByteLevel, alone or behind one that makes words, or cuts digits out.
+void read_pre_tokenizer(const Part& splitter, TokenizerFiles& files) {
+  if (splitter.type() != "Sequence") return read_byte_level(splitter, files);
+  std::vector<Part> parts = splitter.at("pretokenizers").items();
+  if (parts.empty() || parts.size() > 2)
+    splitter.refuse("a Sequence of ", parts.size(),
+                    "; supported is ByteLevel, alone or behind a Split or Digits");
+  read_byte_level(parts.back(), files);
+  if (parts.size() == 1) return;
+  const Part& first = parts[0];
+  bool whole = files.words == Words::kWhole;
+  if (files.prefix != TokenizerFiles::Prefix::kNone)
+    parts[1].refuse("add_prefix_space is not supported behind ", first.type());
+  if (first.type() == "Split" && whole) {
+    files.words = read_split(first);
+  } else if (first.type() == "Digits" && !whole) {
+    if (!first.at("individual_digits").flag())
+      first.refuse("individual_digits: false is not supported");
+    files.digits_alone = true;
+  } else {
+    first.refuse("a ", first.type(), " in front of a ByteLevel ", whole ? "without" : "with",
+                 " use_regex is not supported; supported are Split without it and Digits with it");
+  }
 }
 
 void check_decoder(const Part& decoder) {
@@ -191,19 +240,39 @@ void check_decoder(const Part& decoder) {
   if (type != "ByteLevel") decoder.refuse("the type is ", type, "; only ByteLevel is supported");
 }
 
-// Post-processors are welcome as long as they leave the ids of a single text alone.
-void check_post_processor(const Part& processor) {
+int32_t known_id(const Part& id, const TokenizerFiles& files) {
+  int64_t number = id.value.is_number_integer() ? id.value.get<int64_t>() : -1;
+  bool in_model = 0 <= number && number < std::ssize(files.tokens);
+  if (!in_model && !std::ranges::count(files.added, number, &AddedToken::id))
+    id.refuse(id.value.dump(), " is no token of this tokenizer");
+  return static_cast<int32_t>(number);
+}
+
+// What stands around the ids of a single text.
+void read_post_processor(const Part& processor, TokenizerFiles& files) {
   std::string type = processor.type();
   if (type == "ByteLevel") return;
   if (type == "Sequence") {
-    for (const Part& part : processor.at("processors").items()) check_post_processor(part);
+    for (const Part& part : processor.at("processors").items()) read_post_processor(part, files);
     return;
   }
   if (type != "TemplateProcessing")
     processor.refuse("the type is ", type, ", which adds tokens to the ids; not supported");
-  std::vector<Part> single = processor.at("single").items();
-  bool is_plain = single.size() == 1 && single[0].has("Sequence");
-  if (!is_plain) processor.refuse("the template adds tokens to the ids; not supported");
+  if (!files.begin.empty() || !files.end.empty())
+    processor.refuse("a second template is not supported");
+  bool text = false;
+  for (const Part& piece : processor.at("single").items()) {
+    if (piece.has("Sequence")) {
+      if (std::exchange(text, true))
+        piece.refuse("the text stands twice in the template; not supported");
+      continue;
+    }
+    Part special =
+        processor.at("special_tokens").at(piece.at("SpecialToken").at("id").text().c_str());
+    for (const Part& id : special.at("ids").items())
+      (text ? files.end : files.begin).push_back(known_id(id, files));
+  }
+  if (!text) processor.refuse("the template has no place for the text");
 }
 
 // `tokenizers` ignores the ids that the file gives to added tokens: it takes the vocabulary's, or
@@ -248,9 +317,9 @@ void read_parts(const Part& root, TokenizerFiles& files) {
   read_model(root.at("model"), files);
   if (root.has("normalizer")) read_normalizer(root.at("normalizer"), files);
   read_pre_tokenizer(root.at("pre_tokenizer"), files);
-  if (root.has("post_processor")) check_post_processor(root.at("post_processor"));
   check_decoder(root.at("decoder"));
   if (root.has("added_tokens")) read_added(root.at("added_tokens"), files);
+  if (root.has("post_processor")) read_post_processor(root.at("post_processor"), files);
 }
 
 }  // namespace

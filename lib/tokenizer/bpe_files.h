@@ -7,13 +7,13 @@
 
 #include "tokenizer/bpe.h"
 #include "tokenizer/bpe_added.h"
+#include "tokenizer/bpe_split.h"
 
 namespace neox {
 
 struct TokenizerFiles {
   enum class Normalizer { kNone, kNfc };
   enum class Prefix { kNone, kSpace };   // kSpace: a text that does not start with a space gets one
-  enum class Words { kGpt2, kWhole };    // kGpt2: split by GPT-2's regular expression
   std::string name;                      // for error messages
   std::vector<std::string> tokens = {};  // byte-level text of each id of the model
   std::vector<BpeMerge> merges = {};     // best first
@@ -21,7 +21,9 @@ struct TokenizerFiles {
   Bpe::WholeWords whole_words = Bpe::WholeWords::kMergeOnly;
   Normalizer normalizer = Normalizer::kNone;
   Prefix prefix = Prefix::kNone;
+  bool digits_alone = false;  // each character of \p{N} is cut out before words are looked for
   Words words = Words::kGpt2;
+  std::vector<int32_t> begin = {}, end = {};  // the ids that stand around those of a text
 };
 
 // Throws Error with the path and the place for whatever is not byte-level BPE, and for ids that

@@ -1,6 +1,7 @@
 #include "tokenizer/bpe_split.h"
 
 #include <array>
+#include <limits>
 
 namespace neox {
 
@@ -27,6 +28,21 @@ WordSplitter::Char WordSplitter::read(size_t at) const {
   return {properties_.category(code.value), code.bytes};
 }
 
+bool WordSplitter::is(size_t at, Class category) const {
+  return at < text_.size() && read(at).category == category;
+}
+
+// Of at most so many characters of a class.
+size_t WordSplitter::end_of(Class category, size_t at, size_t most) const {
+  for (; most > 0 && is(at, category); --most) at += read(at).bytes;
+  return at;
+}
+
+size_t WordSplitter::end_of_lines(size_t at) const {
+  while (at < text_.size() && (text_[at] == '\r' || text_[at] == '\n')) ++at;
+  return at;
+}
+
 // 2 or 3 where one of the contractions stands at at_, else 0.
 size_t WordSplitter::contraction_bytes() const {
   if (text_[at_] != '\'' || at_ + 1 == text_.size()) return 0;
@@ -34,6 +50,20 @@ size_t WordSplitter::contraction_bytes() const {
   if (first == 's' || first == 't' || first == 'm' || first == 'd') return 2;
   std::string_view two = text_.substr(at_ + 1, 2);
   return two == "re" || two == "ve" || two == "ll" ? 3 : 0;
+}
+
+// The same for upper case too, and for U+017F, which is a small s to the regular expression.
+size_t WordSplitter::contraction_bytes_of_any_case() const {
+  if (text_[at_] != '\'' || at_ + 1 == text_.size()) return 0;
+  auto lower = [&](size_t i) {
+    char c = i < text_.size() ? text_[i] : '\0';
+    return 'A' <= c && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  };
+  if (text_.substr(at_ + 1).starts_with("\u017F")) return 3;
+  char first = lower(at_ + 1), second = lower(at_ + 2);
+  if (first == 's' || first == 't' || first == 'm' || first == 'd') return 2;
+  bool two = (first == 'l' && second == 'l') || ((first == 'r' || first == 'v') && second == 'e');
+  return two ? 3 : 0;
 }
 
 // \s+(?!\S)|\s+ gives back the last of several spaces to what follows.
@@ -48,21 +78,38 @@ size_t WordSplitter::end_of_spaces() const {
   return end;
 }
 
+size_t WordSplitter::end_of_gpt2() const {
+  if (size_t bytes = contraction_bytes()) return at_ + bytes;
+  Char head = read(at_);
+  if (text_[at_] == ' ' && at_ + 1 < text_.size()) head = read(at_ + 1);
+  if (head.category == Class::kSpace) return end_of_spaces();
+  size_t end = at_ + (text_[at_] == ' ') + head.bytes;
+  for (; end < text_.size(); end += head.bytes)
+    if (Class kind = head.category; (head = read(end)).category != kind) break;
+  return end;
+}
+
+size_t WordSplitter::end_of_cl100k() const {
+  constexpr size_t kAll = std::numeric_limits<size_t>::max();
+  if (size_t bytes = contraction_bytes_of_any_case()) return at_ + bytes;
+  Char head = read(at_);
+  bool line = text_[at_] == '\r' || text_[at_] == '\n';
+  if (head.category == Class::kLetter) return end_of(Class::kLetter, at_, kAll);
+  if (head.category == Class::kNumber)
+    return end_of(Class::kNumber, at_, words_ == Words::kQwen2 ? 1 : 3);
+  if (!line && is(at_ + head.bytes, Class::kLetter))
+    return end_of(Class::kLetter, at_ + head.bytes, kAll);
+  size_t other = at_ + (text_[at_] == ' ');
+  if (is(other, Class::kOther)) return end_of_lines(end_of(Class::kOther, other, kAll));
+  size_t spaces = end_of(Class::kSpace, at_, kAll);
+  size_t last = text_.substr(at_, spaces - at_).find_last_of("\r\n");
+  return last != text_.npos ? at_ + last + 1 : end_of_spaces();
+}
+
 std::string_view WordSplitter::next() {
-  size_t start = at_, end = start + contraction_bytes();
-  if (end == start) {
-    Char head = read(start);
-    if (text_[start] == ' ' && start + 1 < text_.size()) head = read(start + 1);
-    if (head.category == Class::kSpace) {
-      end = end_of_spaces();
-    } else {
-      end = start + (text_[start] == ' ') + head.bytes;
-      for (; end < text_.size(); end += head.bytes)
-        if (Class kind = head.category; (head = read(end)).category != kind) break;
-    }
-  }
-  at_ = end;
-  return text_.substr(start, end - start);
+  size_t start = at_;
+  at_ = words_ == Words::kGpt2 ? end_of_gpt2() : end_of_cl100k();
+  return text_.substr(start, at_ - start);
 }
 
 }  // namespace neox

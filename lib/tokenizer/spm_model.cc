@@ -91,6 +91,7 @@ void read_trainer(Message m, SpmModel& model) {
                   "a space in front of a word");
     if (m.field == 35) model.byte_fallback = m.flag();
     if (m.field == 44) model.unknown_text = m.bytes;
+    if (m.field == 46) model.begin_of_text = m.bytes;
     if (m.field == 47) model.end_of_text = m.bytes;
   }
 }

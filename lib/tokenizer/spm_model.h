@@ -23,7 +23,7 @@ struct SpmModel {
   int64_t kind = kUnigram;
   bool byte_fallback = false;  // a character without a piece is written as those of its bytes
   std::string unknown_text = " \xE2\x81\x87 ";
-  std::string end_of_text = "</s>";
+  std::string begin_of_text = "<s>", end_of_text = "</s>";
   // Of the normalizer.
   std::string charsmap;  // precompiled; empty: characters stay as they are
   bool dummy_prefix = true, remove_extra_spaces = true, escape_spaces = true;

@@ -33,8 +33,9 @@ std::vector<int32_t> blank_runs(const std::vector<AddedToken>& tokens) {
 
 struct Tokenizer::Impl {
   explicit Impl(TokenizerFiles described);
-  explicit Impl(std::unique_ptr<const Spm> pieces);
+  Impl(std::unique_ptr<const Spm> pieces, Pieces around);
   static std::unique_ptr<Impl> make(TokenizerFiles described);
+  void encode_digits_alone(std::string_view text, std::vector<int32_t>& ids) const;
   void encode_piece(std::string_view text, std::vector<int32_t>& ids) const;
   void encode_normalized(std::string_view text, std::vector<int32_t>& ids) const;
   std::string_view normalize(std::string_view text, std::string& storage) const {
@@ -58,8 +59,10 @@ Tokenizer::Impl::Impl(TokenizerFiles described)
     : files(std::move(described)),
       raw(added(Stage::kRaw)),
       normalized(added(Stage::kNormalized)),
-      words(std::make_shared<WordRules>(WordRules{
-          .bpe = Bpe(files.tokens, files.merges, files.whole_words), .blank_runs = runs()})) {
+      words(std::make_shared<WordRules>(
+          WordRules{.bpe = Bpe(files.tokens, files.merges, files.whole_words),
+                    .words = files.words,
+                    .blank_runs = runs()})) {
   bytes.resize(files.tokens.size());
   special.resize(files.tokens.size());
   for (size_t id = 0; id < files.tokens.size(); ++id) {
@@ -69,21 +72,26 @@ Tokenizer::Impl::Impl(TokenizerFiles described)
   for (const AddedToken& token : files.added) set_text(token);
 }
 
-Tokenizer::Impl::Impl(std::unique_ptr<const Spm> pieces)
+Tokenizer::Impl::Impl(std::unique_ptr<const Spm> pieces, Pieces around)
     : files{.name = pieces->model().name},
       raw(std::vector<AddedToken>()),
       normalized(std::vector<AddedToken>()),
       spm(std::move(pieces)) {
-  int32_t end_of_text = -1;
+  int32_t begin_of_text = -1, end_of_text = -1;
   for (const SpmPiece& piece : spm->model().pieces) {
     auto id = static_cast<int32_t>(bytes.size());
     bool control = piece.type == SpmPiece::kControl;
     bytes.push_back(spm->text_of(id));
     special.push_back(control);
     if (piece.text == kEndOfDocument) end_of_document = id;
+    if (control && piece.text == spm->model().begin_of_text) begin_of_text = id;
     if (control && piece.text == spm->model().end_of_text) end_of_text = id;
   }
   if (end_of_document < 0) end_of_document = end_of_text;
+  if (around == Pieces::kAlone) return;
+  check_io(begin_of_text >= 0, files.name, ": there is no control piece ",
+           spm->model().begin_of_text, " for texts to begin with");
+  files.begin = {begin_of_text};
 }
 
 std::unique_ptr<Tokenizer::Impl> Tokenizer::Impl::make(TokenizerFiles described) {
@@ -119,19 +127,35 @@ void Tokenizer::Impl::set_text(const AddedToken& token) {
 
 // Those that the words' rules take over from the matcher of normalized text.
 std::vector<int32_t> Tokenizer::Impl::runs() const {
-  bool is_plain =
-      files.words == TokenizerFiles::Words::kGpt2 && files.prefix == TokenizerFiles::Prefix::kNone;
+  bool is_plain = files.words == Words::kGpt2 && files.prefix == TokenizerFiles::Prefix::kNone;
   return is_plain ? blank_runs(added(Stage::kNormalized)) : std::vector<int32_t>();
 }
 
 // The ids of a text between added tokens.
 void Tokenizer::Impl::encode_piece(std::string_view text, std::vector<int32_t>& ids) const {
-  WordCache& cache = WordCache::of_thread(words);
+  if (files.digits_alone) return encode_digits_alone(text, ids);
   std::string prefixed;
   if (files.prefix == TokenizerFiles::Prefix::kSpace && !text.starts_with(' '))
     text = prefixed.append(" ").append(text);
-  files.words == TokenizerFiles::Words::kWhole ? cache.encode_word(text, ids)
-                                               : cache.encode_text(text, ids);
+  WordCache::of_thread(words).encode_text(text, ids);
+}
+
+void Tokenizer::Impl::encode_digits_alone(std::string_view text, std::vector<int32_t>& ids) const {
+  WordCache& cache = WordCache::of_thread(words);
+  const unicode::Properties& properties = unicode::Properties::get();
+  size_t begin = 0;
+  auto encode_to = [&](size_t end) {
+    if (end > begin) cache.encode_text(text.substr(begin, end - begin), ids);
+    begin = end;
+  };
+  for (size_t at = 0, bytes; at < text.size(); at += bytes) {
+    unicode::CodePoint code = unicode::read(text, at);
+    bytes = code.bytes;
+    if (properties.category(code.value) != unicode::Class::kNumber) continue;
+    encode_to(at);
+    encode_to(at + bytes);
+  }
+  encode_to(text.size());
 }
 
 // The ids of a text between added tokens of the raw stage.
@@ -151,14 +175,16 @@ Tokenizer Tokenizer::from_gpt2(const std::filesystem::path& vocab,
   return Tokenizer(Impl::make(read_gpt2_files(vocab, merges)));
 }
 
-Tokenizer Tokenizer::from_sentencepiece(const std::filesystem::path& path) {
-  return Tokenizer(std::make_unique<Impl>(std::make_unique<const Spm>(read_spm_model(path))));
+Tokenizer Tokenizer::from_sentencepiece(const std::filesystem::path& path, Pieces pieces) {
+  return Tokenizer(
+      std::make_unique<Impl>(std::make_unique<const Spm>(read_spm_model(path)), pieces));
 }
 
 Tokenizer Tokenizer::of_type(std::string_view type, const std::filesystem::path& vocab,
                              const std::filesystem::path& merges) {
   if (type == "CharLevelTokenizer") return characters();
-  if (type == "SPMTokenizer") return from_sentencepiece(vocab);
+  if (is_sentencepiece(type))
+    return from_sentencepiece(vocab, type == "SPMTokenizer" ? Pieces::kAlone : Pieces::kBegin);
   if (type == "HFTokenizer") return from_json(vocab);
   check_usage(!merges.empty(), type, " needs merge_file beside vocab_file");
   return from_gpt2(vocab, merges);
@@ -166,7 +192,7 @@ Tokenizer Tokenizer::of_type(std::string_view type, const std::filesystem::path&
 
 Tokenizer Tokenizer::characters() {
   constexpr size_t kEntries = 512;
-  TokenizerFiles files{.name = "CharLevelTokenizer", .words = TokenizerFiles::Words::kWhole};
+  TokenizerFiles files{.name = "CharLevelTokenizer", .words = Words::kWhole};
   files.tokens.resize(kEntries);
   for (size_t byte = 0; byte < 256; ++byte)
     files.tokens[byte] = to_byte_level(std::string(1, static_cast<char>(byte)));
@@ -189,6 +215,13 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text) const {
 }
 
 void Tokenizer::encode(std::string_view text, std::vector<int32_t>& ids) const {
+  const TokenizerFiles& files = impl_->files;
+  ids.insert(ids.end(), files.begin.begin(), files.begin.end());
+  encode_plain(text, ids);
+  ids.insert(ids.end(), files.end.begin(), files.end.end());
+}
+
+void Tokenizer::encode_plain(std::string_view text, std::vector<int32_t>& ids) const {
   std::string repaired, composed;
   text = unicode::repair(text, repaired);
   if (impl_->spm) return impl_->spm->encode(text, ids);
@@ -203,9 +236,9 @@ void Tokenizer::encode(std::string_view text, std::vector<int32_t>& ids) const {
 // spaces do not stand there; what else might lie around it makes the answer no.
 bool Tokenizer::parts_at_words() const {
   const TokenizerFiles& files = impl_->files;
-  if (impl_->spm) return false;
+  if (impl_->spm || !files.begin.empty() || !files.end.empty()) return false;
   if (files.prefix == TokenizerFiles::Prefix::kSpace) return false;
-  if (files.words == TokenizerFiles::Words::kWhole && !files.merges.empty()) return false;
+  if (files.words == Words::kWhole && !files.merges.empty()) return false;
   return std::none_of(files.added.begin(), files.added.end(), [](const AddedToken& token) {
     bool space = token.content.find(' ') != std::string::npos;
     bool only = token.content.find_first_not_of(' ') == std::string::npos;

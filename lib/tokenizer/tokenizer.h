@@ -21,28 +21,37 @@ class Tokenizer {
   static Tokenizer from_gpt2(const std::filesystem::path& vocab,
                              const std::filesystem::path& merges);
 
-  // SentencePiece's tokenizer.model (bpe or unigram), with the ids of its encode(): no <s> and </s>
-  // around the text, whose control pieces are ordinary text. decode() leaves out the space that
-  // encode() put in front.
-  static Tokenizer from_sentencepiece(const std::filesystem::path& path);
+  // SentencePiece's tokenizer.model (bpe or unigram), with the ids of its encode(), whose control
+  // pieces are ordinary text; kBegin: behind "<s>", as LLaMA's and Megatron-LM's Llama2Tokenizer.
+  // decode() leaves out the space that encode() put in front.
+  enum class Pieces { kAlone, kBegin };
+  static Tokenizer from_sentencepiece(const std::filesystem::path& path,
+                                      Pieces pieces = Pieces::kAlone);
 
   // GPT-NeoX's CharLevelTokenizer: the ids of a text are the bytes of its UTF-8, of 512 entries the
   // first ends documents. decode() gives the text again, where GPT-NeoX's detokenize() gives a
   // character for each byte.
   static Tokenizer characters();
   // By GPT-NeoX's tokenizer_type: HFTokenizer, GPT2BPETokenizer (with merges), SPMTokenizer, or
-  // CharLevelTokenizer (without files).
+  // CharLevelTokenizer (without files); or Megatron's Llama2Tokenizer.
   static Tokenizer of_type(std::string_view type, const std::filesystem::path& vocab,
                            const std::filesystem::path& merges);
+  // Whether a type reads a tokenizer.model.
+  static bool is_sentencepiece(std::string_view type) {
+    return type == "SPMTokenizer" || type == "Llama2Tokenizer";
+  }
 
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;
   ~Tokenizer();
 
-  // Bytes that are not UTF-8 are read as U+FFFD, as Python's errors="replace" does.
+  // Bytes that are not UTF-8 are read as U+FFFD, as Python's errors="replace" does. With the tokens
+  // that the tokenizer puts around a text, as LLaMA's in front of it.
   std::vector<int32_t> encode(std::string_view text) const;
   // The same, appended to `ids`.
   void encode(std::string_view text, std::vector<int32_t>& ids) const;
+  // Without those.
+  void encode_plain(std::string_view text, std::vector<int32_t>& ids) const;
   // Whether a text may be cut before a space between ASCII letters or digits: the ids of the parts,
   // joined, are then those of the text.
   bool parts_at_words() const;

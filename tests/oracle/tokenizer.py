@@ -18,9 +18,18 @@ import tempfile
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import tokenizers
 from tokenizer_peer import RandomTexts, count_different, encode_with_tool, run_tool, train_peer
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 
-GLUE = ["<|endoftext|>", "<|padding|>", "<|endoftext|", "  ", "    ", " " * 24, "<s>", "<left>", "<both>", "word",
+# Words of GPT-2; of cl100k_base as LLaMA 3 and as tiktoken write it; of Qwen 2.
+SPLITS = {
+    "gpt2": r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
+    "cl100k": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
+              r"|\s+(?!\S)|\s+",
+    "tiktoken": r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+",
+    "qwen2": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+}
+
+GLUE = [" 'S", "'\u017f", "'Ll", "'rE", "\r\n", "\n \n", "\t\n x", "1234567", "?!\n\n", "<|endoftext|>", "<|padding|>", "<|endoftext|", "  ", "    ", " " * 24, "<s>", "<left>", "<both>", "word",
         "word", "caf\u00e9", "cafe\u0301", "\n\n", " <s> ", "x", "\u00e9", "\u3000", "wordword"]
 
 
@@ -64,6 +73,31 @@ def with_options(folder, name, nfc, merges, edit, prefix=False, regex=True):
     return Tokenizer.from_file(str(path)), ["json", path]
 
 
+def with_split(folder, name, nfc=False, invert=False):
+    """Words by a regular expression, and a template, as LLaMA 3 and Qwen 2 have them."""
+    made = train_peer(corpus(7), 900, nfc)
+    split = pre_tokenizers.Split(Regex(SPLITS[name]), "removed" if invert else "isolated", invert)
+    made.pre_tokenizer = pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    around = {"gpt2": "$A", "cl100k": "<|endoftext|> $A", "tiktoken": "$A <|endoftext|>"}.get(name, "<|endoftext|> $A <|padding|>")
+    tokens = [(t, made.token_to_id(t)) for t in ("<|endoftext|>", "<|padding|>") if t in around]
+    template = processors.TemplateProcessing(single=around, special_tokens=tokens)
+    made.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=False), template])
+    path = folder / f"{name}.json"
+    made.save(str(path))
+    return Tokenizer.from_file(str(path)), ["json", path]
+
+
+def digits_alone(folder):
+    """As StarCoder and SmolLM."""
+    made = train_peer(corpus(8), 900, nfc=False)
+    made.add_tokens(["  ", "   "])
+    made.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True),
+                                                  pre_tokenizers.ByteLevel(add_prefix_space=False)])
+    path = folder / "digits.json"
+    made.save(str(path))
+    return Tokenizer.from_file(str(path)), ["json", path]
+
+
 def gpt2(folder):
     """Ours reads vocab.json and merges.txt; the peer is built as Hugging Face's GPT2TokenizerFast builds it."""
     train_peer(corpus(5), 900, nfc=False).model.save(str(folder))
@@ -101,6 +135,11 @@ def all_tokenizers(folder, data):
         "prefix space": with_options(folder, "prefix", True, "pairs", sequences, prefix=True),
         "no regex": with_options(folder, "noregex", True, "pairs", nothing, regex=False),
         "ignore_merges": with_options(folder, "ignore", True, "strings", lambda d: (whole_words(d), swapped_merges(d))),
+        "GPT-2's split": with_split(folder, "gpt2"),
+        "cl100k": with_split(folder, "cl100k"),
+        "tiktoken's cl100k": with_split(folder, "tiktoken", invert=True),
+        "Qwen 2": with_split(folder, "qwen2", nfc=True),
+        "digits alone": digits_alone(folder),
         "repeated merges": with_options(folder, "repeated", True, "pairs", many_merges_of_one),
     }
     if data and (data / "20B_tokenizer.json").exists():
@@ -134,7 +173,7 @@ def main():
             wrong += compare(f"{name}, random strings", peer, args, strings)
             runs = long_runs() if name != "no regex" else [t[:20_000] for t in long_runs()]
             wrong += compare(f"{name}, long runs", peer, args, runs)
-            if name in ("added tokens", "20B"):
+            if name in ("added tokens", "20B", "cl100k", "Qwen 2", "digits alone"):
                 wrong += compare(f"{name}, every code point", peer, args, every_code_point())
             if real:
                 wrong += compare(f"{name}, real texts", peer, args, real)
