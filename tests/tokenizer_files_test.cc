@@ -111,6 +111,18 @@ TEST_F(TokenizerTest, PutsTheTokensOfItsTemplateAroundATextAlone) {
   EXPECT_TRUE(small().parts_at_words());
 }
 
+TEST_F(TokenizerTest, EndsDocumentsAsLlama3Does) {
+  json root = described();
+  root["added_tokens"].push_back(added(500, "<|end_of_text|>", "special"));
+  EXPECT_EQ(load(root).end_of_document(), small().end_of_document());
+  root["model"]["vocab"].erase("<|endoftext|>");
+  root["model"]["vocab"]["<|other|>"] = 0;
+  root["added_tokens"][0]["content"] = "<|other|>";
+  EXPECT_EQ(load(root).end_of_document(), 500);
+  root["added_tokens"][2]["special"] = false;
+  EXPECT_FALSE(load(root).has_end_of_document());
+}
+
 TEST_F(TokenizerTest, SaysThatThereIsNoEndOfDocument) {
   TrainedBpe none = train_bpe({.vocab_size = 256, .special_tokens = {}}, each({}));
   write_tokenizer_json(dir_ / "none.json", none);

@@ -11,7 +11,7 @@
 namespace neox {
 namespace {
 
-constexpr const char* kEndOfDocument = "<|endoftext|>";
+constexpr const char *kEndOfDocument = "<|endoftext|>", *kEndOfText = "<|end_of_text|>";
 
 enum class Stage { kRaw, kNormalized };
 
@@ -70,6 +70,9 @@ Tokenizer::Impl::Impl(TokenizerFiles described)
     if (files.tokens[id] == kEndOfDocument) end_of_document = static_cast<int32_t>(id);
   }
   for (const AddedToken& token : files.added) set_text(token);
+  for (const AddedToken& token : files.added)
+    if (end_of_document < 0 && token.special && token.content == kEndOfText)
+      end_of_document = token.id;
 }
 
 Tokenizer::Impl::Impl(std::unique_ptr<const Spm> pieces, Pieces around)

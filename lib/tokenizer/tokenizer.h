@@ -63,8 +63,9 @@ class Tokenizer {
   std::string token_bytes(int32_t id) const;
 
   int64_t vocab_size() const;  // 1 + the greatest id
-  // "<|endoftext|>"; of SentencePiece else the end of a text, "</s>" (GPT-NeoX takes the unknown
-  // piece there); 0 of characters(). Throws where the tokenizer has none.
+  // "<|endoftext|>"; else "<|end_of_text|>", as LLaMA 3 has it; of SentencePiece else the end of a
+  // text, "</s>" (GPT-NeoX takes the unknown piece there); 0 of characters(). Throws where the
+  // tokenizer has none.
   int32_t end_of_document() const;
   bool has_end_of_document() const;
 
