@@ -18,6 +18,7 @@
 #include "convert/safetensors.h"
 #include "convert_fixture.h"
 #include "generated_text.h"
+#include "hex.h"
 
 namespace neox::testing {
 namespace {
@@ -133,6 +134,58 @@ TEST_F(Convert, TokenizerGoesAlong) {
   to_hf("ours", "back");
   for (const char* name : {"tokenizer.json", "generation_config.json"})
     EXPECT_EQ(read_file(fs::path(dir_ / "back") / name), read_file(fs::path(dir_ / "hf") / name));
+}
+
+// {"content": ..., "id": ...} and a template that begins with a token, as LLaMA 3 has them.
+TEST_F(Convert, TransformersIsToldWhatTextsBeginAndEndWith) {
+  model();
+  dir_.put(
+      "hf/tokenizer.json",
+      R"({"added_tokens": [{"content": "<|begin|>", "id": 7}, {"content": "<|end_of_text|>", "id": 9}],
+               "post_processor": {"type": "Sequence", "processors": [{"type": "ByteLevel"},
+                 {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<|begin|>", "type_id": 0}},
+                                                           {"Sequence": {"id": "A", "type_id": 0}}]}]}})");
+  to_ours("ours");
+  fs::remove(fs::path(dir_ / "ours/hf/config.json"));
+  to_hf("ours", "back");
+  std::string config = read_file(fs::path(dir_ / "back/config.json")),
+              tokenizer = read_file(fs::path(dir_ / "back/tokenizer_config.json"));
+  EXPECT_THAT(config, HasSubstr("\"bos_token_id\": 7"));
+  EXPECT_THAT(config, HasSubstr("\"eos_token_id\": 9"));
+  EXPECT_THAT(tokenizer, HasSubstr("\"bos_token\": \"<|begin|>\""));
+  EXPECT_THAT(tokenizer, HasSubstr("\"eos_token\": \"<|end_of_text|>\""));
+}
+
+// What a run says counts, not what lies beside its tokenizer.
+TEST_F(Convert, ARunKeepsItsKindOfPieces) {
+  model();
+  std::string pieces =
+      from_hex(nlohmann::json::parse(read_file(NEOX_SOURCE_DIR "/tests/golden/sentencepiece.json"))
+                   .at(0)
+                   .at("model")
+                   .get<std::string>());
+  dir_.put("hf/tokenizer.model", pieces);
+  for (const char* type : {"Llama2Tokenizer", "SPMTokenizer"}) {
+    bool begins = type == std::string("Llama2Tokenizer");
+    dir_.put("hf/tokenizer_config.json",
+             concat("{\"add_bos_token\": ", begins ? "true}" : "false}"));
+    for (const char* made : {"ours", "back", "again"}) fs::remove_all(dir_ / made);
+    to_ours("ours");
+    for (const char* name : {"config.json", "tokenizer_config.json"})
+      fs::remove(fs::path(dir_ / "ours/hf") / name);
+    to_hf("ours", "back");
+    std::string config = read_file(fs::path(dir_ / "back/config.json")),
+                tokenizer = read_file(fs::path(dir_ / "back/tokenizer_config.json"));
+    EXPECT_THAT(config, HasSubstr("\"bos_token_id\": 1"));
+    EXPECT_THAT(config, HasSubstr("\"eos_token_id\": 2"));
+    EXPECT_THAT(tokenizer,
+                HasSubstr(begins ? "\"add_bos_token\": true" : "\"add_bos_token\": false"));
+    dir_.put("ours/hf/tokenizer_config.json",
+             concat("{\"add_bos_token\": ", begins ? "false}" : "true}"));
+    run({"--to", "neox.cpp", dir_ / "ours", dir_ / "again"});
+    EXPECT_THAT(Checkpoint(dir_ / "again/global_step0").state().config,
+                HasSubstr(concat("tokenizer_type: ", type)));
+  }
 }
 
 TEST_F(Convert, TextsBeginAsTransformersBeginsThem) {

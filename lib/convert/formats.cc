@@ -1,6 +1,7 @@
 #include "convert/formats.h"
 
 #include <algorithm>
+#include <array>
 #include <vector>
 
 #include "base/error.h"
@@ -94,33 +95,48 @@ bool add_tokenizer(ModelFiles& model) {
 
 namespace {
 
-// Whether transformers puts <s> in front of texts: as tokenizer_config.json says, or as LLaMA's
-// tokenizers do where it says nothing.
-bool begins_texts(const ModelFiles& model) {
+// Whether transformers puts <s> in front of texts: as tokenizer_config.json says, or as the class
+// does where it says nothing.
+bool begins_texts(const ModelFiles& model) try {
   auto found = std::ranges::find(model.companions, "tokenizer_config.json", &Companion::name);
   if (found == model.companions.end()) return false;
   nlohmann::json config = read_json(found->path);
-  auto text = [&](const char* key) {
-    return config.is_object() && config.contains(key) && config[key].is_string()
-               ? config[key].get<std::string>()
-               : std::string();
-  };
-  if (config.is_object() && config.contains("add_bos_token"))
-    return config["add_bos_token"] == true;
-  return text("tokenizer_class").starts_with("Llama");
+  if (!config.is_object()) return false;
+  if (config.contains("add_bos_token")) return config["add_bos_token"] == true;
+  nlohmann::json name = config.value("tokenizer_class", nlohmann::json());
+  return std::ranges::any_of(
+      std::array{"Llama", "LLaMA", "CodeLlama", "Gemma"},
+      [&](const char* c) { return name.is_string() && name.get<std::string>().starts_with(c); });
+} catch (const Error& e) {
+  log_warning(e.what(), "; texts are taken to begin without <s> (tokenizer_type: SPMTokenizer)");
+  return false;
+}
+
+// A run's own type is known.
+std::string sentencepiece_type(const ModelFiles& model) {
+  const TokenizerConfig& t = model.config.tokenizer;
+  if (!t.vocab_file.empty() && Tokenizer::is_sentencepiece(t.type)) return t.type;
+  return begins_texts(model) ? "Llama2Tokenizer" : "SPMTokenizer";
 }
 
 }  // namespace
+
+void add_run_companions(ModelFiles& model, const fs::path& otherwise) {
+  fs::path dir = add_tokenizer(model) ? model.config.tokenizer.vocab_file.parent_path() : otherwise;
+  for (const char* name :
+       {"generation_config.json", "tokenizer_config.json", "config.json", "special_tokens_map.json",
+        "added_tokens.json", "chat_template.jinja", "tokenizer.model"})
+    if (!dir.empty() && fs::exists(dir / name) &&
+        !std::ranges::count(model.companions, name, &Companion::name))
+      model.companions.push_back({name, dir / name});
+}
 
 std::optional<CompanionTokenizer> companion_tokenizer(const ModelFiles& model) {
   auto has = [&](const char* name) {
     return std::ranges::count(model.companions, name, &Companion::name) > 0;
   };
   if (has("tokenizer.model"))  // from which a tokenizer.json beside it was made
-    return {{begins_texts(model) || model.config.tokenizer.type == "Llama2Tokenizer"
-                 ? "Llama2Tokenizer"
-                 : "SPMTokenizer",
-             "tokenizer.model", ""}};
+    return {{sentencepiece_type(model), "tokenizer.model", ""}};
   if (has("tokenizer.json")) return {{"HFTokenizer", "tokenizer.json", ""}};
   if (has("vocab.json") && has("merges.txt"))
     return {{"GPT2BPETokenizer", "vocab.json", "merges.txt"}};

@@ -58,6 +58,9 @@ void write_neox(const ModelFiles& model, const Target& target);
 // Makes the tokenizer that the configuration names go along; false where it names none, or none
 // that is there.
 bool add_tokenizer(ModelFiles& model);
+// The same with what lies beside it, from Hugging Face; where there is none, what is in
+// `otherwise`.
+void add_run_companions(ModelFiles& model, const fs::path& otherwise = {});
 // The tokenizer among the files that go along: its type, as of Tokenizer::of_type(), and the names
 // of its files, of which merges may be empty. Nothing where there is none of a kind that is known.
 struct CompanionTokenizer {

@@ -8,6 +8,8 @@
 #include "convert/json.h"
 #include "convert/safetensors.h"
 #include "convert/weights.h"
+#include "tokenizer/spm_model.h"
+#include "tokenizer/tokenizer.h"
 
 namespace neox {
 namespace {
@@ -24,7 +26,11 @@ constexpr const char* kCompanions[] = {
 
 constexpr const char* kTokenIds[] = {"bos_token_id", "eos_token_id", "pad_token_id"};
 
-constexpr const char* kEnd = "<|endoftext|>";
+// Tokens that texts begin and end with, as tokenizer.cc takes them, and their numbers; or null.
+struct TextTokens {
+  OrderedJson begin = nullptr, end = nullptr;
+  std::string begin_text = {}, end_text = {}, unknown_text = {};
+};
 
 const Companion* companion(const ModelFiles& model, const std::string& name) {
   auto found = std::ranges::find(model.companions, name, &Companion::name);
@@ -42,26 +48,56 @@ void check_tied(const ModelFiles& model) {
   }
 }
 
-// The number of <|endoftext|> in the tokenizer, or null.
-OrderedJson find_end(const ModelFiles& model) {
-  if (const Companion* file = companion(model, "tokenizer.json")) {
-    nlohmann::json json = read_json(file->path);
-    for (const auto& token : json.value("added_tokens", nlohmann::json::array()))
-      if (token.at("content") == kEnd) return token.at("id");
-    return nullptr;
-  }
-  if (const Companion* file = companion(model, "vocab.json"))
-    return read_json(file->path).value(kEnd, nlohmann::json());
-  return nullptr;
+// The token that a template puts in front of texts; "" where there is none.
+std::string first_of_template(const nlohmann::json& processor) {
+  if (!processor.is_object()) return "";
+  for (const auto& part : processor.value("processors", nlohmann::json::array()))
+    if (std::string found = first_of_template(part); !found.empty()) return found;
+  nlohmann::json single = processor.value("single", nlohmann::json::array());
+  if (single.empty() || !single[0].contains("SpecialToken")) return "";
+  return single[0]["SpecialToken"].at("id");
 }
 
-OrderedJson end_of_text(const ModelFiles& model) {
-  try {
-    return find_end(model);
-  } catch (const nlohmann::json::exception& e) {
-    fail(Exit::kIo, model.where,
-         ": its tokenizer has another form than Hugging Face's: ", e.what());
+TextTokens text_tokens_of_json(const nlohmann::json& json) {
+  TextTokens tokens;
+  for (const char* name : {"<|end_of_text|>", "<|endoftext|>"})
+    for (const auto& token : json.value("added_tokens", nlohmann::json::array()))
+      if (token.at("content") == name)
+        tokens.end = token.at("id"), tokens.end_text = tokens.unknown_text = name;
+  tokens.begin = tokens.end;
+  tokens.begin_text = tokens.end_text;
+  std::string first = first_of_template(json.value("post_processor", nlohmann::json()));
+  for (const auto& token : json.value("added_tokens", nlohmann::json::array()))
+    if (!first.empty() && token.at("content") == first)
+      tokens.begin = token.at("id"), tokens.begin_text = first;
+  return tokens;
+}
+
+TextTokens text_tokens_of_pieces(const SpmModel& model) {
+  TextTokens tokens;
+  int64_t id = 0;
+  for (const SpmPiece& piece : model.pieces) {
+    bool control = piece.type == SpmPiece::kControl;
+    if (piece.type == SpmPiece::kUnknown) tokens.unknown_text = piece.text;
+    if (control && piece.text == model.begin_of_text)
+      tokens.begin = id, tokens.begin_text = piece.text;
+    if (control && piece.text == model.end_of_text) tokens.end = id, tokens.end_text = piece.text;
+    ++id;
   }
+  return tokens;
+}
+
+TextTokens text_tokens(const ModelFiles& model) try {
+  if (const Companion* file = companion(model, "tokenizer.model"))
+    return text_tokens_of_pieces(read_spm_model(file->path));
+  if (const Companion* file = companion(model, "tokenizer.json"))
+    return text_tokens_of_json(read_json(file->path));
+  TextTokens tokens;
+  if (const Companion* file = companion(model, "vocab.json"))
+    tokens.begin = tokens.end = read_json(file->path).value("<|endoftext|>", nlohmann::json());
+  return tokens;
+} catch (const nlohmann::json::exception& e) {
+  fail(Exit::kIo, model.where, ": its tokenizer has another form than Hugging Face's: ", e.what());
 }
 
 // Of the config.json that was converted once; "" where there was none.
@@ -82,9 +118,9 @@ void add_token_ids(const ModelFiles& model, OrderedJson& config) {
       if (was.contains(name)) config[name] = was[name];
     return;
   }
-  OrderedJson end = end_of_text(model);
-  config["bos_token_id"] = end;
-  config["eos_token_id"] = end;
+  TextTokens tokens = text_tokens(model);
+  config["bos_token_id"] = tokens.begin;
+  config["eos_token_id"] = tokens.end;
 }
 
 const char* torch_name(at::ScalarType dtype) {
@@ -100,12 +136,20 @@ const char* torch_name(at::ScalarType dtype) {
   }
 }
 
-// What transformers needs beside a bare tokenizer.json.
+// What transformers needs beside a bare tokenizer.json or tokenizer.model.
 void add_tokenizer_config(const ModelFiles& model, const fs::path& dir) {
-  if (!companion(model, "tokenizer.json") || companion(model, "tokenizer_config.json")) return;
+  auto found = companion_tokenizer(model);
+  if (!found || !found->merges.empty() || companion(model, "tokenizer_config.json")) return;
   OrderedJson config = {{"tokenizer_class", "PreTrainedTokenizerFast"}};
-  if (!end_of_text(model).is_null())
-    for (const char* name : {"bos_token", "eos_token", "unk_token"}) config[name] = kEnd;
+  if (Tokenizer::is_sentencepiece(found->type))
+    config = {{"tokenizer_class", "LlamaTokenizer"},
+              {"add_bos_token", found->type == "Llama2Tokenizer"},
+              {"add_eos_token", false}};
+  TextTokens tokens = text_tokens(model);
+  for (const auto& [name, text] : {std::pair{"bos_token", tokens.begin_text},
+                                   {"eos_token", tokens.end_text},
+                                   {"unk_token", tokens.unknown_text}})
+    if (!text.empty()) config[name] = text;
   write_flushed(dir / "tokenizer_config.json", config.dump(2) + "\n");
 }
 

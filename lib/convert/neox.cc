@@ -319,7 +319,7 @@ ModelFiles open_model(const std::shared_ptr<const NeoxFiles>& files) {
     name_left_out(model, file);
   }
   add_train_state(model, *files, *optimizer);
-  add_tokenizer(model);
+  add_run_companions(model);
   return model;
 }
 

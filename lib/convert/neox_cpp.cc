@@ -69,17 +69,6 @@ bool has_parts(const fs::path& dir) {
   return fs::exists(dir / rank_file_name(0), error);
 }
 
-// The tokenizer and what lies beside it, or what came along from Hugging Face.
-void add_companions(ModelFiles& model, const fs::path& checkpoint) {
-  fs::path dir = checkpoint.parent_path() / kCompanionDir;
-  if (add_tokenizer(model)) dir = model.config.tokenizer.vocab_file.parent_path();
-  for (const char* name :
-       {"generation_config.json", "tokenizer_config.json", "config.json", "special_tokens_map.json",
-        "added_tokens.json", "chat_template.jinja", "tokenizer.model"})
-    if (fs::exists(dir / name) && !std::ranges::count(model.companions, name, &Companion::name))
-      model.companions.push_back({name, dir / name});
-}
-
 // key=value of the tokenizer where it will be.
 std::vector<std::string> tokenizer_settings(const ModelFiles& model, const fs::path& dir) {
   auto path = [&](const std::string& name) {
@@ -175,7 +164,7 @@ ModelFiles open_neox_cpp(const fs::path& path) {
       model, [](const std::string& ours) { return std::vector{std::string(kParam) + ours}; },
       optimizer_state);
   sum_up_ignored(model);
-  add_companions(model, checkpoint.dir());
+  add_run_companions(model, checkpoint.dir().parent_path() / kCompanionDir);
   return model;
 }
 
