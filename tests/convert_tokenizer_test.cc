@@ -1,0 +1,98 @@
+// The tokenizer that goes along with a model, and what other programs are told of it.
+#include <gmock/gmock.h>
+
+#include "checkpoint/checkpoint.h"
+#include "convert_fixture.h"
+#include "hex.h"
+
+namespace neox::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST_F(Convert, TokenizerGoesAlong) {
+  model();
+  dir_.put("hf/tokenizer.json", "{\"model\": {}}");
+  dir_.put("hf/generation_config.json", "{\"eos_token_id\": 4}");
+  to_ours("ours");
+  EXPECT_THAT(Checkpoint(dir_ / "ours/global_step0").state().config,
+              HasSubstr("vocab_file: " + dir_ / "ours/hf/tokenizer.json"));
+  to_hf("ours", "back");
+  for (const char* name : {"tokenizer.json", "generation_config.json"})
+    EXPECT_EQ(read_file(fs::path(dir_ / "back") / name), read_file(fs::path(dir_ / "hf") / name));
+}
+
+// {"content": ..., "id": ...} and a template that begins with a token, as LLaMA 3 has them.
+TEST_F(Convert, TransformersIsToldWhatTextsBeginAndEndWith) {
+  model();
+  dir_.put(
+      "hf/tokenizer.json",
+      R"({"added_tokens": [{"content": "<|begin|>", "id": 7}, {"content": "<|end_of_text|>", "id": 9}],
+               "post_processor": {"type": "Sequence", "processors": [{"type": "ByteLevel"},
+                 {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<|begin|>", "type_id": 0}},
+                                                           {"Sequence": {"id": "A", "type_id": 0}}]}]}})");
+  to_ours("ours");
+  fs::remove(fs::path(dir_ / "ours/hf/config.json"));
+  to_hf("ours", "back");
+  std::string config = read_file(fs::path(dir_ / "back/config.json")),
+              tokenizer = read_file(fs::path(dir_ / "back/tokenizer_config.json"));
+  EXPECT_THAT(config, HasSubstr("\"bos_token_id\": 7"));
+  EXPECT_THAT(config, HasSubstr("\"eos_token_id\": 9"));
+  EXPECT_THAT(tokenizer, HasSubstr("\"bos_token\": \"<|begin|>\""));
+  EXPECT_THAT(tokenizer, HasSubstr("\"eos_token\": \"<|end_of_text|>\""));
+}
+
+// What a run says counts, not what lies beside its tokenizer.
+TEST_F(Convert, ARunKeepsItsKindOfPieces) {
+  model();
+  std::string pieces =
+      from_hex(nlohmann::json::parse(read_file(NEOX_SOURCE_DIR "/tests/golden/sentencepiece.json"))
+                   .at(0)
+                   .at("model")
+                   .get<std::string>());
+  dir_.put("hf/tokenizer.model", pieces);
+  for (const char* type : {"Llama2Tokenizer", "SPMTokenizer"}) {
+    bool begins = type == std::string("Llama2Tokenizer");
+    dir_.put("hf/tokenizer_config.json",
+             concat("{\"add_bos_token\": ", begins ? "true}" : "false}"));
+    for (const char* made : {"ours", "back", "again"}) fs::remove_all(dir_ / made);
+    to_ours("ours");
+    for (const char* name : {"config.json", "tokenizer_config.json"})
+      fs::remove(fs::path(dir_ / "ours/hf") / name);
+    to_hf("ours", "back");
+    std::string config = read_file(fs::path(dir_ / "back/config.json")),
+                tokenizer = read_file(fs::path(dir_ / "back/tokenizer_config.json"));
+    EXPECT_THAT(config, HasSubstr("\"bos_token_id\": 1"));
+    EXPECT_THAT(config, HasSubstr("\"eos_token_id\": 2"));
+    EXPECT_THAT(tokenizer,
+                HasSubstr(begins ? "\"add_bos_token\": true" : "\"add_bos_token\": false"));
+    dir_.put("ours/hf/tokenizer_config.json",
+             concat("{\"add_bos_token\": ", begins ? "false}" : "true}"));
+    run({"--to", "neox.cpp", dir_ / "ours", dir_ / "again"});
+    EXPECT_THAT(Checkpoint(dir_ / "again/global_step0").state().config,
+                HasSubstr(concat("tokenizer_type: ", type)));
+  }
+}
+
+TEST_F(Convert, TextsBeginAsTransformersBeginsThem) {
+  model();
+  dir_.put("hf/tokenizer.model", "pieces");
+  auto type = [&](const std::string& config) {
+    if (!config.empty()) dir_.put("hf/tokenizer_config.json", config);
+    fs::remove_all(dir_ / "ours");
+    to_ours("ours");
+    std::string text = Checkpoint(dir_ / "ours/global_step0").state().config,
+                key = "tokenizer_type: ";
+    size_t at = text.find(key) + key.size();
+    return text.substr(at, text.find('\n', at) - at);
+  };
+  EXPECT_EQ(type(""), "SPMTokenizer");
+  EXPECT_EQ(type("{\"tokenizer_class\": \"LlamaTokenizer\"}"), "Llama2Tokenizer");
+  EXPECT_EQ(type("{\"tokenizer_class\": \"LlamaTokenizer\", \"add_bos_token\": false}"),
+            "SPMTokenizer");
+  EXPECT_EQ(type("{\"tokenizer_class\": \"T5Tokenizer\"}"), "SPMTokenizer");
+  EXPECT_EQ(type("{\"tokenizer_class\": \"Other\", \"add_bos_token\": true}"), "Llama2Tokenizer");
+}
+
+}  // namespace
+}  // namespace neox::testing
