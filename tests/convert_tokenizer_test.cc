@@ -42,6 +42,15 @@ TEST_F(Convert, TransformersIsToldWhatTextsBeginAndEndWith) {
   EXPECT_THAT(tokenizer, HasSubstr("\"eos_token\": \"<|end_of_text|>\""));
 }
 
+TEST_F(Convert, PiecesOfAnotherKindGoAlongAsTheyAre) {
+  model();
+  dir_.put("hf/tokenizer.model", "pieces");
+  to_ours("ours");
+  to_hf("ours", "back");
+  EXPECT_EQ(read_file(fs::path(dir_ / "back/tokenizer.model")), "pieces");
+  EXPECT_FALSE(fs::exists(fs::path(dir_ / "back/tokenizer_config.json")));
+}
+
 // What a run says counts, not what lies beside its tokenizer.
 TEST_F(Convert, ARunKeepsItsKindOfPieces) {
   model();

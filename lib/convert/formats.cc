@@ -78,6 +78,11 @@ const Format& detect_format(const fs::path& path) {
   return *found;
 }
 
+const Companion* companion(const ModelFiles& model, const std::string& name) {
+  auto found = std::ranges::find(model.companions, name, &Companion::name);
+  return found == model.companions.end() ? nullptr : &*found;
+}
+
 bool add_tokenizer(ModelFiles& model) {
   const TokenizerConfig& t = model.config.tokenizer;
   if (t.vocab_file.empty()) return false;
@@ -98,8 +103,8 @@ namespace {
 // Whether transformers puts <s> in front of texts: as tokenizer_config.json says, or as the class
 // does where it says nothing.
 bool begins_texts(const ModelFiles& model) try {
-  auto found = std::ranges::find(model.companions, "tokenizer_config.json", &Companion::name);
-  if (found == model.companions.end()) return false;
+  const Companion* found = companion(model, "tokenizer_config.json");
+  if (!found) return false;
   nlohmann::json config = read_json(found->path);
   if (!config.is_object()) return false;
   if (config.contains("add_bos_token")) return config["add_bos_token"] == true;
@@ -126,15 +131,12 @@ void add_run_companions(ModelFiles& model, const fs::path& otherwise) {
   for (const char* name :
        {"generation_config.json", "tokenizer_config.json", "config.json", "special_tokens_map.json",
         "added_tokens.json", "chat_template.jinja", "tokenizer.model"})
-    if (!dir.empty() && fs::exists(dir / name) &&
-        !std::ranges::count(model.companions, name, &Companion::name))
+    if (!dir.empty() && fs::exists(dir / name) && !companion(model, name))
       model.companions.push_back({name, dir / name});
 }
 
 std::optional<CompanionTokenizer> companion_tokenizer(const ModelFiles& model) {
-  auto has = [&](const char* name) {
-    return std::ranges::count(model.companions, name, &Companion::name) > 0;
-  };
+  auto has = [&](const char* name) { return companion(model, name) != nullptr; };
   if (has("tokenizer.model"))  // from which a tokenizer.json beside it was made
     return {{sentencepiece_type(model), "tokenizer.model", ""}};
   if (has("tokenizer.json")) return {{"HFTokenizer", "tokenizer.json", ""}};

@@ -55,6 +55,8 @@ ModelFiles open_neox(const fs::path& path);
 std::shared_ptr<const TensorSource> open_neox_tensors(const fs::path& path);
 void write_neox(const ModelFiles& model, const Target& target);
 
+// The file of that name that goes along, or null.
+const Companion* companion(const ModelFiles& model, const std::string& name);
 // Makes the tokenizer that the configuration names go along; false where it names none, or none
 // that is there.
 bool add_tokenizer(ModelFiles& model);

@@ -1,7 +1,9 @@
 // Directories of Hugging Face's transformers.
 #include <algorithm>
+#include <optional>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "checkpoint/raw_file.h"
 #include "convert/formats.h"
 #include "convert/hf_family.h"
@@ -31,11 +33,6 @@ struct TextTokens {
   OrderedJson begin = nullptr, end = nullptr;
   std::string begin_text = {}, end_text = {}, unknown_text = {};
 };
-
-const Companion* companion(const ModelFiles& model, const std::string& name) {
-  auto found = std::ranges::find(model.companions, name, &Companion::name);
-  return found == model.companions.end() ? nullptr : &*found;
-}
 
 // A head that is saved beside the embedding that it is tied to must not say something else.
 void check_tied(const ModelFiles& model) {
@@ -75,21 +72,26 @@ TextTokens text_tokens_of_json(const nlohmann::json& json) {
 
 TextTokens text_tokens_of_pieces(const SpmModel& model) {
   TextTokens tokens;
-  int64_t id = 0;
-  for (const SpmPiece& piece : model.pieces) {
-    bool control = piece.type == SpmPiece::kControl;
-    if (piece.type == SpmPiece::kUnknown) tokens.unknown_text = piece.text;
-    if (control && piece.text == model.begin_of_text)
-      tokens.begin = id, tokens.begin_text = piece.text;
-    if (control && piece.text == model.end_of_text) tokens.end = id, tokens.end_text = piece.text;
-    ++id;
-  }
+  if (int32_t id = model.control_piece(model.begin_of_text); id >= 0)
+    tokens.begin = id, tokens.begin_text = model.begin_of_text;
+  if (int32_t id = model.control_piece(model.end_of_text); id >= 0)
+    tokens.end = id, tokens.end_text = model.end_of_text;
+  auto unknown = std::ranges::find(model.pieces, SpmPiece::kUnknown, &SpmPiece::type);
+  if (unknown != model.pieces.end()) tokens.unknown_text = unknown->text;
   return tokens;
 }
 
-TextTokens text_tokens(const ModelFiles& model) try {
+// Nothing where pieces are of a kind that is not read here: they go along all the same.
+std::optional<TextTokens> text_tokens_of_pieces(const fs::path& path) try {
+  return text_tokens_of_pieces(read_spm_model(path));
+} catch (const Error& e) {
+  log_warning(e.what(), "; it goes along as it is, and transformers is told nothing of it");
+  return std::nullopt;
+}
+
+std::optional<TextTokens> text_tokens(const ModelFiles& model) try {
   if (const Companion* file = companion(model, "tokenizer.model"))
-    return text_tokens_of_pieces(read_spm_model(file->path));
+    return text_tokens_of_pieces(file->path);
   if (const Companion* file = companion(model, "tokenizer.json"))
     return text_tokens_of_json(read_json(file->path));
   TextTokens tokens;
@@ -118,7 +120,7 @@ void add_token_ids(const ModelFiles& model, OrderedJson& config) {
       if (was.contains(name)) config[name] = was[name];
     return;
   }
-  TextTokens tokens = text_tokens(model);
+  TextTokens tokens = text_tokens(model).value_or(TextTokens());
   config["bos_token_id"] = tokens.begin;
   config["eos_token_id"] = tokens.end;
 }
@@ -145,10 +147,11 @@ void add_tokenizer_config(const ModelFiles& model, const fs::path& dir) {
     config = {{"tokenizer_class", "LlamaTokenizer"},
               {"add_bos_token", found->type == "Llama2Tokenizer"},
               {"add_eos_token", false}};
-  TextTokens tokens = text_tokens(model);
-  for (const auto& [name, text] : {std::pair{"bos_token", tokens.begin_text},
-                                   {"eos_token", tokens.end_text},
-                                   {"unk_token", tokens.unknown_text}})
+  std::optional<TextTokens> tokens = text_tokens(model);
+  if (!tokens) return;
+  for (const auto& [name, text] : {std::pair{"bos_token", tokens->begin_text},
+                                   {"eos_token", tokens->end_text},
+                                   {"unk_token", tokens->unknown_text}})
     if (!text.empty()) config[name] = text;
   write_flushed(dir / "tokenizer_config.json", config.dump(2) + "\n");
 }

@@ -23,27 +23,21 @@ SequenceParallel& of(AutogradContext* context) {
   return *reinterpret_cast<SequenceParallel*>(context->saved_data["tp"].toInt());
 }
 
-class Gather : public torch::autograd::Function<Gather> {
+// Moves tokens between ranks, one way in forward and the other in backward.
+template <auto kForward, auto kBackward>
+class Exchange : public torch::autograd::Function<Exchange<kForward, kBackward>> {
  public:
-  static Tensor forward(AutogradContext* context, const Tensor& part, int64_t tp) {
+  static Tensor forward(AutogradContext* context, const Tensor& x, int64_t tp) {
     context->saved_data["tp"] = tp;
-    return of(context).gathered(part);
+    return (of(context).*kForward)(x);
   }
   static tensor_list backward(AutogradContext* context, tensor_list grad) {
-    return {of(context).start_scatter(grad[0]), {}};
+    return {(of(context).*kBackward)(grad[0].contiguous()), {}};
   }
 };
 
-class Scatter : public torch::autograd::Function<Scatter> {
- public:
-  static Tensor forward(AutogradContext* context, const Tensor& partial, int64_t tp) {
-    context->saved_data["tp"] = tp;
-    return of(context).scattered(partial);
-  }
-  static tensor_list backward(AutogradContext* context, tensor_list grad) {
-    return {of(context).gathered(grad[0].contiguous()), {}};
-  }
-};
+using Gather = Exchange<&SequenceParallel::gathered, &SequenceParallel::start_scatter>;
+using Scatter = Exchange<&SequenceParallel::scattered, &SequenceParallel::gathered>;
 
 void empty_memory(const c10::Storage& memory) {
   memory.set_data_ptr_noswap(at::DataPtr(nullptr, memory.device()));
@@ -139,8 +133,7 @@ Tensor SequenceParallel::scattered(const Tensor& partial) const {
 
 Tensor SequenceParallel::start_scatter(const Tensor& gradient) {
   Tensor part = empty_tokens(gradient, gradient.size(1) / tp_.size());
-  start_sum(
-      [this, full = gradient.contiguous(), part]() mutable { tp_.reduce_scatter(full, part); });
+  start_sum([this, gradient, part]() mutable { tp_.reduce_scatter(gradient, part); });
   return part;
 }
 

@@ -43,24 +43,17 @@ size_t WordSplitter::end_of_lines(size_t at) const {
   return at;
 }
 
-// 2 or 3 where one of the contractions stands at at_, else 0.
+// 2 or 3 where one of the contractions stands at at_, else 0. Those of later expressions than
+// GPT-2's are of any case, and U+017F is a small s to them.
 size_t WordSplitter::contraction_bytes() const {
-  if (text_[at_] != '\'' || at_ + 1 == text_.size()) return 0;
-  char first = text_[at_ + 1];
-  if (first == 's' || first == 't' || first == 'm' || first == 'd') return 2;
-  std::string_view two = text_.substr(at_ + 1, 2);
-  return two == "re" || two == "ve" || two == "ll" ? 3 : 0;
-}
-
-// The same for upper case too, and for U+017F, which is a small s to the regular expression.
-size_t WordSplitter::contraction_bytes_of_any_case() const {
-  if (text_[at_] != '\'' || at_ + 1 == text_.size()) return 0;
-  auto lower = [&](size_t i) {
+  if (text_[at_] != '\'') return 0;
+  bool any_case = words_ != Words::kGpt2;
+  auto letter = [&](size_t i) {
     char c = i < text_.size() ? text_[i] : '\0';
-    return 'A' <= c && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    return any_case && 'A' <= c && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
   };
-  if (text_.substr(at_ + 1).starts_with("\u017F")) return 3;
-  char first = lower(at_ + 1), second = lower(at_ + 2);
+  if (any_case && text_.substr(at_ + 1).starts_with("\u017F")) return 3;
+  char first = letter(at_ + 1), second = letter(at_ + 2);
   if (first == 's' || first == 't' || first == 'm' || first == 'd') return 2;
   bool two = (first == 'l' && second == 'l') || ((first == 'r' || first == 'v') && second == 'e');
   return two ? 3 : 0;
@@ -91,7 +84,7 @@ size_t WordSplitter::end_of_gpt2() const {
 
 size_t WordSplitter::end_of_cl100k() const {
   constexpr size_t kAll = std::numeric_limits<size_t>::max();
-  if (size_t bytes = contraction_bytes_of_any_case()) return at_ + bytes;
+  if (size_t bytes = contraction_bytes()) return at_ + bytes;
   Char head = read(at_);
   bool line = text_[at_] == '\r' || text_[at_] == '\n';
   if (head.category == Class::kLetter) return end_of(Class::kLetter, at_, kAll);

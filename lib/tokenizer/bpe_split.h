@@ -36,7 +36,6 @@ class WordSplitter {
   size_t end_of(unicode::Class category, size_t at, size_t most) const;
   size_t end_of_lines(size_t at) const;
   size_t contraction_bytes() const;
-  size_t contraction_bytes_of_any_case() const;
   size_t end_of_spaces() const;
   size_t end_of_gpt2() const;
   size_t end_of_cl100k() const;

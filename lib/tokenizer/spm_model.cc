@@ -1,5 +1,6 @@
 #include "tokenizer/spm_model.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <string_view>
@@ -106,6 +107,13 @@ void read_normalizer(Message m, SpmModel& model) {
 }
 
 }  // namespace
+
+int32_t SpmModel::control_piece(std::string_view text) const {
+  auto found = std::ranges::find_if(pieces, [&](const SpmPiece& piece) {
+    return piece.type == SpmPiece::kControl && piece.text == text;
+  });
+  return found == pieces.end() ? -1 : static_cast<int32_t>(found - pieces.begin());
+}
 
 SpmModel read_spm_model(const std::filesystem::path& path) {
   SpmModel model{.name = path.string()};

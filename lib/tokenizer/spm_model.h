@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace neox {
@@ -27,6 +28,9 @@ struct SpmModel {
   // Of the normalizer.
   std::string charsmap;  // precompiled; empty: characters stay as they are
   bool dummy_prefix = true, remove_extra_spaces = true, escape_spaces = true;
+
+  // The id of the control piece of that text, or -1.
+  int32_t control_piece(std::string_view text) const;
 };
 
 // Throws Error with the path for what is no such model, or one that is not supported.

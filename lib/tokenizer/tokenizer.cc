@@ -80,21 +80,18 @@ Tokenizer::Impl::Impl(std::unique_ptr<const Spm> pieces, Pieces around)
       raw(std::vector<AddedToken>()),
       normalized(std::vector<AddedToken>()),
       spm(std::move(pieces)) {
-  int32_t begin_of_text = -1, end_of_text = -1;
   for (const SpmPiece& piece : spm->model().pieces) {
     auto id = static_cast<int32_t>(bytes.size());
-    bool control = piece.type == SpmPiece::kControl;
     bytes.push_back(spm->text_of(id));
-    special.push_back(control);
+    special.push_back(piece.type == SpmPiece::kControl);
     if (piece.text == kEndOfDocument) end_of_document = id;
-    if (control && piece.text == spm->model().begin_of_text) begin_of_text = id;
-    if (control && piece.text == spm->model().end_of_text) end_of_text = id;
   }
-  if (end_of_document < 0) end_of_document = end_of_text;
+  const SpmModel& model = spm->model();
+  if (end_of_document < 0) end_of_document = model.control_piece(model.end_of_text);
   if (around == Pieces::kAlone) return;
-  check_io(begin_of_text >= 0, files.name, ": there is no control piece ",
-           spm->model().begin_of_text, " for texts to begin with");
-  files.begin = {begin_of_text};
+  files.begin = {model.control_piece(model.begin_of_text)};
+  check_io(files.begin[0] >= 0, files.name, ": there is no control piece ", model.begin_of_text,
+           " for texts to begin with");
 }
 
 std::unique_ptr<Tokenizer::Impl> Tokenizer::Impl::make(TokenizerFiles described) {
