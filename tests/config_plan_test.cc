@@ -239,6 +239,17 @@ TEST_F(ConfigTest, RecomputationSavesActivations) {
   EXPECT_EQ(e.activation_bytes_kept, 8 * 32 * 64 * 8 * 64);
 }
 
+TEST_F(ConfigTest, MasksOfScoresAndKeptScoresAreCounted) {
+  auto bytes = [&](const std::string& more) {
+    return estimate(load("num_layers: 8\n" + more), 128, 1).activation_bytes_kept;
+  };
+  // 8 samples of 32 tokens, 4 heads, fp32: masks with the distances they are made of.
+  int64_t pairs = 32 * 32, plain = bytes("");
+  EXPECT_EQ(bytes("sliding_window_width: 8") - plain, pairs * (4 + 2 + 4));
+  EXPECT_EQ(bytes("reset_attention_mask: true") - plain, 8 * pairs * (4 + 2) + pairs * 4);
+  EXPECT_EQ(bytes("attention_dropout: 0.1") - plain, 8 * 2 * 8 * 4 * pairs * 4);
+}
+
 TEST_F(ConfigTest, KeptCheckpointsBoundTheDisk) {
   auto config = load("save: x\ncheckpoint_factor: 10\nkeep_last_n_checkpoints: 2");
   auto e = estimate(config, 128, 1, 1000);

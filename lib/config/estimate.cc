@@ -99,8 +99,9 @@ void count_state(Estimate& e, const Config& config) {
   if (config.optimizer.place == StatePlace::kHost) e.master_bytes = chunk * state;
 }
 
-// Where scores depend on the distance of tokens they have a mask, which all layers share; where it
-// is learned, attention keeps the scores and their softmax.
+// Where scores depend on the distance of tokens, or on documents, they have a mask, which all
+// layers share and which is made of distances of 32 bits and two of what is hidden; where it is
+// learned, or with dropout, attention keeps the scores and their softmax.
 struct ScoreBytes {
   double mask = 0, block = 0;
 };
@@ -109,12 +110,14 @@ ScoreBytes score_bytes(const Config& config, int64_t micro, int64_t size) {
   const ModelConfig& model = config.model;
   bool learned = model.position_embedding == PositionEmbedding::kRelative;
   bool by_head = learned || model.position_embedding == PositionEmbedding::kAlibi;
-  double pairs = static_cast<double>(model.seq * model.seq * size),
-         heads = static_cast<double>(model.heads / config.layout.tensor);
-  return {.mask = by_head            ? heads * pairs
-                  : model.window > 0 ? pairs
-                                     : 0,
-          .block = learned ? 2 * static_cast<double>(micro) * heads * pairs : 0};
+  bool documents = config.data.reset_attention_mask, held = learned || model.attention_dropout > 0;
+  double each = static_cast<double>(model.seq) * static_cast<double>(model.seq),
+         pairs = each * static_cast<double>(size),
+         heads = static_cast<double>(model.heads / config.layout.tensor),
+         samples = documents ? static_cast<double>(micro) : 1;
+  bool masked = by_head || model.window > 0 || documents;
+  return {.mask = masked ? samples * ((by_head ? heads : 1) * pairs + 2 * each) + 4 * each : 0,
+          .block = held ? 2 * static_cast<double>(micro) * heads * pairs : 0};
 }
 
 // Korthikanti et al. 2022 (arXiv 2205.05198), section 4, for attention that stores no matrix of

@@ -34,9 +34,9 @@ Tensor future(int64_t T, const Tensor& like) {
 }
 
 // From each of the queries first .. last - 1 back to each of the keys 0 .. last - 1:
-// [1, 1, queries, keys].
+// [1, 1, queries, keys]. Of 32 bits: with 32,768 tokens they are 4 GB.
 Tensor distances(int64_t first, int64_t last, const at::TensorOptions& options) {
-  auto positions = [&](int64_t from) { return at::arange(from, last, options.dtype(at::kLong)); };
+  auto positions = [&](int64_t from) { return at::arange(from, last, options.dtype(at::kInt)); };
   return positions(first).view({1, 1, -1, 1}) - positions(0);
 }
 
@@ -93,7 +93,7 @@ Tensor GptNeoX::bias_at(const Tensor& from) const {
       std::log(static_cast<double>(config_.rpe_max_distance) / static_cast<double>(exact));
   Tensor distance = from.clamp_min(0);
   Tensor log = (distance.clamp_min(1).to(at::kFloat) / static_cast<double>(exact)).log() / most;
-  Tensor far = (log * static_cast<double>(buckets - exact)).to(at::kLong) + exact;
+  Tensor far = (log * static_cast<double>(buckets - exact)).to(from.scalar_type()) + exact;
   Tensor bucket = at::where(distance < exact, distance, far.clamp_max(buckets - 1));
   Tensor bias = at::embedding(param("relative_attention_bias.weight"), bucket.squeeze(1));
   return bias.permute({0, 3, 1, 2}) * std::sqrt(static_cast<double>(config_.head_size()));
@@ -109,13 +109,15 @@ Tensor GptNeoX::score_mask(int64_t first, int64_t last, const Tensor& documents)
 // The same at distances [B or 1, 1, queries, keys].
 Tensor GptNeoX::mask_at(const Tensor& distance, const Tensor& documents) const {
   Tensor hidden = distance < 0;
-  if (config_.window > 0) hidden = hidden.logical_or(distance > config_.window);
+  if (config_.window > 0) hidden.logical_or_(distance > config_.window);
   if (documents.defined())
     hidden =
         hidden.logical_or(documents.unsqueeze(1).not_equal(documents.unsqueeze(2)).unsqueeze(1));
-  Tensor scores =
-      slopes_.defined() ? slopes_ * -distance : at::zeros(hidden.sizes(), hidden_options());
-  return scores.masked_fill(hidden, kHidden);
+  if (!slopes_.defined())
+    return at::zeros(hidden.sizes(), hidden_options()).masked_fill_(hidden, kHidden);
+  Tensor scores = -slopes_ * distance;
+  bool by_sample = scores.size(0) < hidden.size(0);
+  return by_sample ? scores.masked_fill(hidden, kHidden) : scores.masked_fill_(hidden, kHidden);
 }
 
 // Keys or values [B, K, T, D] as each query of a group sees them: [B, H, T, D].
@@ -175,7 +177,8 @@ Tensor GptNeoX::attend_in_documents(const Tensor& q, const Tensor& k, const Tens
 Tensor GptNeoX::attend_by_probabilities(const Tensor& q, const Tensor& k, const Tensor& v,
                                         int64_t l, const Pass& pass) {
   int64_t H = q.size(1), T = q.size(2), D = q.size(3);
-  Tensor scores = at::matmul(q, k.transpose(2, 3)) / std::sqrt(static_cast<double>(D));
+  // Divided before the product, whose sums could be beyond fp16.
+  Tensor scores = at::matmul(q / std::sqrt(static_cast<double>(D)), k.transpose(2, 3));
   scores = pass.mask.defined() ? scores + pass.mask : scores.masked_fill(future(T, q), kHidden);
   Tensor probabilities =
       at::softmax(scores, -1, at::toOpMathType(q.scalar_type())).to(q.scalar_type());

@@ -30,7 +30,9 @@ Tensor GptNeoX::forward(const Tensor& x, const Batch& batch, const Tensor& seed)
   Tensor y = layers(mesh_.first_stage() ? embed(batch.tokens, pass) : x, pass);
   if (!mesh_.last_stage()) return y;
   Tensor z = tp(pass).enter({y}, {}, norms("final_layer_norm")).first;
-  HeadTargets targets{batch.targets.flatten(), batch.weights.flatten(), seed};
+  // Of samples of one token flatten() gives a view with gaps.
+  HeadTargets targets{batch.targets.flatten().contiguous(), batch.weights.flatten().contiguous(),
+                      seed};
   return head_loss(z.view({-1, config_.hidden}), head_weight(), targets, mesh_.tp());
 }
 

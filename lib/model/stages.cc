@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "model/gpt_neox.h"
+#include "ops/norm.h"
 
 namespace neox {
 namespace {
@@ -94,6 +95,8 @@ GptNeoX::GptNeoX(const ModelConfig& config, Mesh& mesh, const ModelOptions& opti
               config.groups(), " heads of keys and values (num_kv_heads)");
   check_usage(!options.splits_tokens || config.seq % tp == 0, "model_parallel_size ", tp,
               " does not divide the ", config.seq, " tokens of a sample (sequence_parallel)");
+  check_usage(!options.device.is_cuda() || config.hidden <= kMostColumnsOnGpus, "hidden_size is ",
+              config.hidden, "; on GPUs it may be ", kMostColumnsOnGpus, " at most");
   auto stage = static_cast<size_t>(mesh.pp().rank());
   std::tie(first_layer_, last_layer_) =
       partition_layers(config, mesh.pp().size(), options.partition)[stage];

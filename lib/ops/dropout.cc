@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -102,7 +104,9 @@ DropoutRows rows_of(const Tensor& x, double p, const DropoutSite& site) {
   r.key = site.key;
   r.first_sample = first.defined() ? first.const_data_ptr<int64_t>() : nullptr;
   r.offset = site.offset;
-  r.drop_below = static_cast<uint32_t>(std::llround(p * 4294967296.0));
+  // p < 1 may be so near to it that it rounds to 2^32.
+  r.drop_below = static_cast<uint32_t>(
+      std::min<int64_t>(std::llround(p * 4294967296.0), std::numeric_limits<uint32_t>::max()));
   r.scale = 1 / (1 - p);
   r.x = x.const_data_ptr();
   return r;

@@ -15,6 +15,9 @@ struct NormOptions {
   double eps = 1e-5;
 };
 
+// C of tensors on a GPU is not more.
+inline constexpr int kMostColumnsOnGpus = 16384;
+
 struct NormWeight {
   at::Tensor weight, bias = {};  // [C] of x's type; bias may be undefined
 };

@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(Lanes == 32 ? 128 : Lanes) norm_kernel(NormRow
   for (int n = 0; n < r.norms; ++n) write_norm<T, N, Packs, Lanes>(r, n, row, x);
 }
 
-constexpr int kMostThreads = 512, kMostColumns = 16384;
+constexpr int kMostThreads = 512, kMostColumns = kMostColumnsOnGpus;
 
 // What a thread holds of one row; zeros behind the last one.
 template <class T, int N, int Packs, int Norms>
