@@ -49,10 +49,11 @@ function(neox_set_rpath program)
 endfunction()
 
 # neox_module(ops SOURCES philox.cc CUDA philox_cuda.cu STUB no_cuda.cc DEPS base LINK LibTorch::torch)
-# defines neox::ops from lib/ops/. Without NEOX_CUDA the STUB files stand in for the CUDA ones.
+# defines neox::ops from lib/ops/. Without NEOX_CUDA the STUB files stand in for the CUDA ones. WAITS: of programs that
+# wait for disks and people, and is in no other, so that it is compiled at -O1 in two thirds of the time.
 # -Wno-restrict: false alarms of GCC 12 on std::string (GCC bug 105651). Designated initializers leave fields out on purpose.
 function(neox_module name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;CUDA;STUB;DEPS;LINK" ${ARGN})
+  cmake_parse_arguments(ARG "WAITS" "" "SOURCES;CUDA;STUB;DEPS;LINK" ${ARGN})
   set(sources ${ARG_SOURCES})
   if(NEOX_CUDA)
     list(APPEND sources ${ARG_CUDA})
@@ -68,6 +69,9 @@ function(neox_module name)
   add_library(neox_${name} STATIC ${sources})
   add_library(neox::${name} ALIAS neox_${name})
   target_compile_options(neox_${name} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${NEOX_WARNINGS}>")
+  if(ARG_WAITS)
+    target_compile_options(neox_${name} PRIVATE $<$<CONFIG:Release>:-O1>)
+  endif()
   if(NEOX_COMPILE_TOGETHER)  # what one .cc defines for itself stands in an included file then
     target_compile_options(neox_${name} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>")
   endif()
@@ -160,6 +164,9 @@ function(neox_test name)
   target_compile_definitions(${name} PRIVATE NEOX_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
     NEOX_BUILD_DIR="${PROJECT_BINARY_DIR}")
   neox_precompile(${name} test)
+  if(ARG_SOURCES)
+    set_target_properties(${name} PROPERTIES UNITY_BUILD ${NEOX_COMPILE_TOGETHER})
+  endif()
   neox_set_rpath(${name})
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} ENVIRONMENT "OMP_NUM_THREADS=1")

@@ -25,7 +25,7 @@ namespace {
 
 using at::Tensor;
 
-double relative(const Tensor& a, const Tensor& b) {
+double relative_distance(const Tensor& a, const Tensor& b) {
   return ((a.to(at::kDouble) - b).norm() / b.norm()).item<double>();
 }
 
@@ -51,8 +51,8 @@ TEST(CausalAttention, EqualsAtensInDoubleForwardAndBackward) {
     for (int64_t D : {16, 80}) {
       Tensor values = at::randn({2, T, 3, 3, D}, at::kDouble) * 2;
       Attended got(values, at::kFloat, causal_attention), want(values, at::kDouble, by_aten);
-      EXPECT_LE(relative(got.out, want.out), 2e-6) << T << " " << D;
-      EXPECT_LE(relative(got.qkv.grad(), want.qkv.grad()), 2e-6) << T << " " << D;
+      EXPECT_LE(relative_distance(got.out, want.out), 2e-6) << T << " " << D;
+      EXPECT_LE(relative_distance(got.qkv.grad(), want.qkv.grad()), 2e-6) << T << " " << D;
     }
 }
 
@@ -81,7 +81,7 @@ TEST(Product, AddsTheGradientOfAWeightToTheBufferThatIsKeptForIt) {
     w.mutable_grad() = buffer;
     product(x, w).sum().backward();
     Tensor want = at::full({5, 4}, 7.0, at::kDouble) + x.to(at::kDouble).sum(0);
-    EXPECT_LE(relative(buffer, want), 1e-6);
+    EXPECT_LE(relative_distance(buffer, want), 1e-6);
     EXPECT_TRUE(w.grad().is_same(buffer));
   }
 }

@@ -75,7 +75,7 @@ struct Scene {
 };
 
 constexpr const char* kEmbedding = "embedding.word_embeddings.weight";
-constexpr const char* kQkv = "decoder.layers.self_attention.linear_qkv.weight";
+constexpr const char* kQkvOfLayers = "decoder.layers.self_attention.linear_qkv.weight";
 
 TEST(MegatronDist, ReadsStackedLayersInParts) {
   for (const char* yaml : {kGpt2, kLlama}) {
@@ -122,16 +122,16 @@ TEST(MegatronDist, NamesPartsThatOverlap) {
 
 TEST(MegatronDist, NamesHoles) {
   Scene scene;
-  scene.chunk_of(kQkv, 1).in_metadata = false;
-  EXPECT_THAT(scene.error(), AllOf(StartsWith("74"), HasSubstr(kQkv), HasSubstr("of 4608 elements"),
-                                   Not(HasSubstr("LEFT"))));
+  scene.chunk_of(kQkvOfLayers, 1).in_metadata = false;
+  EXPECT_THAT(scene.error(), AllOf(StartsWith("74"), HasSubstr(kQkvOfLayers),
+                                   HasSubstr("of 4608 elements"), Not(HasSubstr("LEFT"))));
 }
 
 TEST(MegatronDist, NamesPartsThatNoFileHas) {
   Scene scene;
-  scene.chunk_of(kQkv, 0).in_storage = false;
-  EXPECT_THAT(scene.error(), AllOf(StartsWith("74"), HasSubstr(kQkv), HasSubstr("no file has"),
-                                   Not(HasSubstr("LEFT"))));
+  scene.chunk_of(kQkvOfLayers, 0).in_storage = false;
+  EXPECT_THAT(scene.error(), AllOf(StartsWith("74"), HasSubstr(kQkvOfLayers),
+                                   HasSubstr("no file has"), Not(HasSubstr("LEFT"))));
 }
 
 TEST(MegatronDist, NamesPartsOfAnotherSize) {

@@ -16,7 +16,7 @@
 namespace neox {
 namespace {
 
-constexpr int64_t kSteps = 4;
+constexpr int64_t kPublished = 4;
 
 const ModelOption kCases[] = {{"plain", [](TinyOptions&) {}},
                               {"Zero2, tied, sequential",
@@ -63,9 +63,9 @@ TEST_P(LateLayouts, TakeTheSameSteps) {
   for (const ModelOption& c : kCases) {
     TinyOptions options;
     c.set(options);
-    TinyResult plain = TinyRun(GetParam(), options).train(0, kSteps);
+    TinyResult plain = TinyRun(GetParam(), options).train(0, kPublished);
     options.side = [] { return std::make_shared<LateStream>(); };
-    TinyResult late = TinyRun(GetParam(), options).train(0, kSteps);
+    TinyResult late = TinyRun(GetParam(), options).train(0, kPublished);
     EXPECT_EQ(distance(late.steps, plain.steps), 0) << c.name;
     EXPECT_EQ(distance(late.state, plain.state), 0) << c.name;
     EXPECT_EQ(late.copies_differ, "") << c.name;
