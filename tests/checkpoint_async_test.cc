@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <limits>
 #include <numeric>
 
 #include "base/error.h"
@@ -102,6 +103,21 @@ TEST_F(AsyncTest, EachSaveWaitsForTheOneBefore) {
 TEST_F(AsyncTest, WithoutMemoryForACopyTheStateIsWrittenFromItsPlace) {
   ASSERT_EQ(save_async(filled(2, 1), 1, 2, 1 << 30), Texts(2));
   EXPECT_EQ(read_back(dir_ / "global_step2", 2), "");
+}
+
+TEST_F(AsyncTest, WhereARankHasNoMemoryForACopyAllWait) {
+  Layout layout = filled(2, 1);
+  Texts errors = run_ranks(2, [&](Control& control) {
+    int rank = control.rank();
+    BackgroundSave saver({.dir = dir_}, control.channel("save", 2),
+                         rank == 1 ? std::numeric_limits<int>::max() : 1);
+    saver.prepare(layout[static_cast<size_t>(rank)]);
+    saver.start(layout[static_cast<size_t>(rank)], state_of(1));
+    EXPECT_FALSE(saver.under_way());
+    EXPECT_TRUE(fs::exists(dir_ / "global_step1"));
+    EXPECT_TRUE(saver.poll().has_value());
+  });
+  for (const std::string& error : errors) EXPECT_EQ(error, "");
 }
 
 TEST_F(AsyncTest, TimeIsToldOnceAndErrorsAreThrownOnce) {

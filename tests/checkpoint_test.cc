@@ -211,14 +211,14 @@ TEST_F(CheckpointTest, LeftoversOfOtherLivesGoAtOnceWhereThisOneIsTheOwner) {
     fs::create_directories(dir_ / name);
     write_file_atomically(dir_ / name / "rank_00000.h5", "x");
   }
-  claim_run(dir_, "own");
+  RunClaim claim(dir_, "own");
   save_all({.dir = dir_, .life = "own"}, filled(1, 4), 4);
   EXPECT_FALSE(fs::exists(dir_ / "global_step3.tmp-killed"));
   EXPECT_TRUE(fs::exists(dir_ / "global_step3.tmp-own"));
 }
 
 TEST_F(CheckpointTest, ARunThatWasTakenOverEndsForGood) {
-  claim_run(dir_, "later");
+  RunClaim claim(dir_, "later");
   Texts errors = save_all({.dir = dir_, .life = "earlier"}, filled(1, 4), 4);
   EXPECT_TRUE(all_contain(errors, "was taken over by a later run (later)")) << errors[0];
   EXPECT_FALSE(fs::exists(dir_ / "global_step4"));
@@ -227,6 +227,31 @@ TEST_F(CheckpointTest, ARunThatWasTakenOverEndsForGood) {
     check_claim(dir_, "earlier");
   } catch (const Error& e) { exit = e.exit(); }
   EXPECT_EQ(exit, Exit::kUsage);  // a requeued job would take the directory back
+}
+
+TEST_F(CheckpointTest, OneRunAtATimeHasTheDirectory) {
+  auto refusal = [&](const std::string& life) -> std::string {
+    try {
+      RunClaim claim(dir_, life);
+      return "";
+    } catch (const Error& e) { return e.exit() == Exit::kUsage ? e.what() : "another code"; }
+  };
+  {
+    RunClaim claim(dir_, "7.0.0");
+    EXPECT_TRUE(refusal("node-99").find("is in use: the run 7.0.0 is saving there") !=
+                std::string::npos);
+    EXPECT_TRUE(refusal("8.0.1").find("is in use") != std::string::npos);
+    EXPECT_TRUE(refusal("77.0.1").find("is in use") != std::string::npos);
+    EXPECT_TRUE(refusal("7.1.0").find("is in use") !=
+                std::string::npos);  // another step of a job that lives
+    check_claim(dir_, "7.0.0");
+    EXPECT_EQ(refusal("7.0.1"), "");  // the same job, restarted
+    EXPECT_THROW(check_claim(dir_, "7.0.0"), Error);
+  }
+  EXPECT_EQ(refusal("node-99"), "");
+  EXPECT_TRUE(sees_claim(dir_, "node-99", std::chrono::seconds(0)));
+  EXPECT_FALSE(sees_claim(dir_, "node-98", std::chrono::seconds(0)));
+  EXPECT_FALSE(sees_claim(dir_ / "none", "node-99", std::chrono::seconds(1)));
 }
 
 TEST_F(CheckpointTest, AReaderOfAnotherArchitectureIsTold) {

@@ -10,7 +10,12 @@ void on_stop_signals(void (*handler)(int number)) {
   action.sa_handler = handler;
   action.sa_flags = SA_RESTART;
   ::sigemptyset(&action.sa_mask);
-  for (int number : {SIGUSR1, SIGUSR2, SIGTERM, SIGINT}) ::sigaction(number, &action, nullptr);
+  for (int number : {SIGUSR1, SIGUSR2, SIGTERM, SIGINT, SIGHUP}) {
+    struct sigaction before {};
+    ::sigaction(number, nullptr, &before);
+    bool nohup = number == SIGHUP && before.sa_handler == SIG_IGN;
+    if (!nohup) ::sigaction(number, &action, nullptr);
+  }
 }
 
 const char* signal_name(int number) {
@@ -23,6 +28,8 @@ const char* signal_name(int number) {
       return "SIGTERM";
     case SIGINT:
       return "Ctrl-C";
+    case SIGHUP:
+      return "SIGHUP";
     default:
       return "a signal";
   }

@@ -68,7 +68,7 @@ void BackgroundSave::start(std::span<const StateChunk> chunks, const TrainState&
                 " was still being written: training waited ",
                 human_duration(std::chrono::duration<double>(Clock::now() - start).count()),
                 "; a larger checkpoint_factor or a faster file system avoids that");
-  if (preparing_.valid()) snapshot_ = preparing_.get();
+  if (preparing_.valid()) agree_on_snapshots();
   iteration_ = state.iteration;
   if (!snapshot_) {
     ended_ = save(chunks, state, start);
@@ -79,6 +79,19 @@ void BackgroundSave::start(std::span<const StateChunk> chunks, const TrainState&
     set_log_rank(control_->rank(), control_->size());
     return save(snapshot_->finish(), state, start);
   });
+}
+
+// A rank without a copy is in the save until all have written, while the others would train on and
+// wait for it where nobody may be so late.
+void BackgroundSave::agree_on_snapshots() {
+  snapshot_ = preparing_.get();
+  size_t without = 0;
+  for (const std::string& has : control_->gather(snapshot_ ? "1" : "")) without += has.empty();
+  if (without == 0) return;
+  snapshot_.reset();
+  if (control_->rank() == 0 && control_->size() > 1)
+    log_warning("all ranks wait while one saves: ", counted(static_cast<int64_t>(without), "rank"),
+                " had no memory for a copy");
 }
 
 void BackgroundSave::release() {

@@ -43,11 +43,12 @@ class BackgroundSave {
   using Clock = std::chrono::steady_clock;
   double save(std::span<const StateChunk> chunks, const TrainState& state, Clock::time_point start);
   bool busy() const;  // a save is being written
+  void agree_on_snapshots();
 
   SaveOptions options_;
   std::unique_ptr<Control> control_;
   int ranks_here_;
-  std::unique_ptr<Snapshot> snapshot_;  // none: no memory for it, or not asked for
+  std::unique_ptr<Snapshot> snapshot_;  // none: a rank had no memory for it, or not asked for
   std::future<std::unique_ptr<Snapshot>> preparing_;
   std::future<double> saving_;
   std::optional<double> ended_;  // not yet told

@@ -4,11 +4,13 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <chrono>
 #include <filesystem>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "checkpoint/train_state.h"
@@ -36,8 +38,27 @@ struct SaveOptions {
 
 // From now on this life of the job alone may publish checkpoints in the run directory: an older one
 // whose processes still run, on a node that the scheduler lost, is refused by save_checkpoint().
-// Called by one rank when the run starts.
-void claim_run(const std::filesystem::path& run_dir, const std::string& life);
+// Held by one rank from the start of the run to its end.
+class RunClaim {
+ public:
+  // Throws Error (64) where another run is at work there, as far as the file system has locks. The
+  // same Slurm job, restarted, takes the directory over.
+  RunClaim(const std::filesystem::path& run_dir, const std::string& life);
+  RunClaim(RunClaim&& other) noexcept : file_(std::exchange(other.file_, -1)) {}
+  RunClaim& operator=(RunClaim&&) = delete;
+  ~RunClaim();
+
+ private:
+  int file_;
+};
+
+// Throws Error (64) where a later life has claimed the run directory.
+void check_claim(const std::filesystem::path& run_dir, const std::string& life);
+
+// Whether this rank sees the claim of another rank of its life; waits a while for a file system
+// that shows other nodes' files late.
+bool sees_claim(const std::filesystem::path& run_dir, const std::string& life,
+                std::chrono::seconds patience);
 
 // Collective over control. Writes <dir>/global_step<N>.tmp-<life>/, makes sure that every element
 // of every tensor was written exactly once, then renames it, updates `latest` and drops old

@@ -46,9 +46,6 @@ Opened open_complete(const fs::path& dir);
 // The newest complete checkpoint beside `dir`, other than it, as the end of a message.
 std::string newest_beside(const fs::path& dir);
 
-// Throws (76) where a later life has claimed the run directory.
-void check_claim(const fs::path& run_dir, const std::string& life);
-
 // Gives the whole checkpoint in `temporary` its final name; one of that name is replaced, at once
 // where the file system can exchange names.
 void publish(const fs::path& temporary, const fs::path& final_dir, const std::string& life);

@@ -71,21 +71,6 @@ void drop(const fs::path& dir, const std::string& life) {
 
 }  // namespace
 
-void claim_run(const fs::path& run_dir, const std::string& life) {
-  make_directories(run_dir);
-  write_file_atomically(run_dir / kClaimFile, life);
-}
-
-void check_claim(const fs::path& run_dir, const std::string& life) {
-  fs::path path = run_dir / kClaimFile;
-  if (!is_there(path)) return;
-  std::string owner = read_file(path);
-  if (owner != life)
-    fail(Exit::kUsage, run_dir.string(), " was taken over by a later run (", owner, "); this one (",
-         life, ") saves nothing more there. Let one run at a time save there, or ",
-         "give this one another save directory");
-}
-
 void publish(const fs::path& temporary, const fs::path& final_dir, const std::string& life) {
   fs::path old = deleting_name(final_dir, life);
   if (!is_dir(final_dir)) {

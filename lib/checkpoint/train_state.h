@@ -16,7 +16,7 @@ struct TrainState {
   int64_t padded_vocab = 0;
   double loss_scale = 1;
   int64_t growth = 0;      // finite steps since the scale last changed
-  int64_t hysteresis = 0;  // overflows left before the scale falls
+  int64_t hysteresis = 0;  // overflows left before the scale falls; 0: there is no dynamic scale
   std::string dataset_hash = {};
   std::string architecture = {};  // what decides the tensors: "6 layers, hidden 512, ..."
   std::string config = {};        // effective config as YAML

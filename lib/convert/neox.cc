@@ -262,7 +262,6 @@ void add_train_state(ModelFiles& model, const NeoxFiles& files, const NeoxOptimi
   state.global_batch = global_batch(file, config);
   state.consumed_samples = state.iteration * state.global_batch;
   state.dataset_samples = config.train.iters * state.global_batch;
-  state.hysteresis = config.precision.hysteresis;
   if (config.precision.type == Precision::kFp16) {
     auto scaler = loss_scaler(files.partitions().empty() ? file : files.partitions()[0][0]);
     check_io(scaler.has_value(), file.name(),

@@ -192,10 +192,18 @@ StoredArrays IndexCache::get(const std::string& name, const std::function<Stored
                  "data_cache_path"));
     return build();
   }
+  std::error_code error;
+  bool absent = !fs::is_regular_file(*directory / name, error);
   FileLock lock(*directory / (name + ".lock"));
   auto start = std::chrono::steady_clock::now();
   for (bool waited = false; !lock.take(); waited = true) {
     if (poll) poll();
+    // Many ranks check the file side by side, not each behind the other.
+    if (absent && fs::is_regular_file(*directory / name, error)) {
+      lock.leave();
+      if (auto found = find(name)) return *found;
+      return build();
+    }
     if (std::chrono::steady_clock::now() - start > wait_) {
       lock.leave();
       warn(concat((*directory / name).string(),

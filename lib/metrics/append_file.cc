@@ -19,11 +19,15 @@ AppendFile::AppendFile(const fs::path& path, Open how)
 
 AppendFile::~AppendFile() { ::close(fd_); }
 
+// What a full disk leaves of a record would spoil those behind it.
 void AppendFile::append(std::string_view bytes) {
+  const off_t before = ::lseek(fd_, 0, SEEK_END);
   while (!bytes.empty()) {
     ssize_t n = ::write(fd_, bytes.data(), bytes.size());
     if (n < 0 && errno == EINTR) continue;
-    check_io(n >= 0, "cannot write metrics to ", path_.string(), ": ", describe_errno(errno));
+    int error = errno;
+    if (n < 0 && before >= 0) (void)!::ftruncate(fd_, before);
+    check_io(n >= 0, "cannot write metrics to ", path_.string(), ": ", describe_errno(error));
     bytes.remove_prefix(static_cast<size_t>(n));
   }
 }

@@ -40,7 +40,8 @@ LossScale::State LossScale::state() const {
 }
 
 void LossScale::restore(const State& state) {
-  if (!dynamic_) return;
+  // Without hysteresis: of a run in another precision, which has no scale.
+  if (!dynamic_ || state.hysteresis == 0) return;
   scale_.fill_(state.scale);
   growth_.fill_(static_cast<double>(state.growth));
   hysteresis_.fill_(static_cast<double>(state.hysteresis));

@@ -19,6 +19,7 @@ class LossScale {
     double scale = 1;
     int64_t growth = 0, hysteresis = 0;
   };
+  bool is_dynamic() const { return dynamic_; }
   State state() const;  // waits for the device
   void restore(const State& state);
 

@@ -129,6 +129,14 @@ class Abortable {
   std::weak_ptr<Communicator> world_;
 };
 
+// An error that comes of a lost rank is not this rank's own.
+void tell(Job& job, const std::exception& e) {
+  try {
+    job.check_all_alive();
+    job.failed(e.what(), exit_of(e));
+  } catch (const std::exception&) {}
+}
+
 Exit train_process(const Config& config, const ProcessInfo& process, const Environment& env,
                    const RunPlace& place) {
   Abortable abortable;  // outlives the job, whose thread uses it
@@ -143,7 +151,9 @@ Exit train_process(const Config& config, const ProcessInfo& process, const Envir
   try {
     world = world_communicator(process, job->control(), place.device, options);
     abortable.set(world);
-    Exit exit = train_in_job(config, *job, *world, place);
+    RunPlace there = place;
+    there.failed = [&](const std::exception& e) { tell(*job, e); };
+    Exit exit = train_in_job(config, *job, *world, there);
     job->control().barrier();  // rank 0, whose store the others need, is not gone before them
     return exit;
   } catch (const std::exception& e) {

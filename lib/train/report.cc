@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <utility>
 
+#include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/text.h"
@@ -49,6 +51,18 @@ Report::Report(const Config& config, const ReportOptions& options)
                                                            .plain = Progress::Plain::kNever});
 }
 
+// A disk that is full after days is no reason to lose them: points are missing until it has room.
+void Report::keep(const std::function<void()>& write) {
+  try {
+    write();
+    if (std::exchange(loses_metrics_, false)) log_info("metrics are written again");
+  } catch (const Error& e) {
+    if (!std::exchange(loses_metrics_, true))
+      log_warning(e.what(),
+                  "; training goes on, and their points are missing until it can be written");
+  }
+}
+
 void Report::step(int64_t iteration, const StepReport& step, std::optional<double> seconds) {
   if (!options_.speaks) return;
   device_seconds_ += seconds.value_or(0);
@@ -60,7 +74,7 @@ void Report::step(int64_t iteration, const StepReport& step, std::optional<doubl
       {"train/tokens", static_cast<double>(iteration * options_.global_batch * config_.model.seq)}};
   if (config_.precision.type == Precision::kFp16)
     scalars.emplace_back("train/loss_scale", step.loss_scale);
-  metrics_->write(iteration, scalars);
+  keep([&] { metrics_->write(iteration, scalars); });
   progress_->update(iteration, "loss " + format("%.4f", step.loss));
   skipped_ += !step.finite;
   if (iteration % config_.train.log_interval == 0 || iteration == config_.train.iters)
@@ -85,12 +99,13 @@ void Report::log_interval(int64_t iteration, const StepReport& step) {
                  " tokens/s | ", human_count(flops), "FLOP/s");
   if (iteration < config_.train.iters) line += " | " + human_duration(left) + " left";
   log_info(line);
-  metrics_->write(iteration,
-                  {{"runtime/samples_per_sec", samples},
-                   {"runtime/iteration_time", seconds},
-                   {"runtime/steps_per_sec", 1 / seconds},
-                   {"runtime/tokens_per_sec", tokens},
-                   {"runtime/flops_per_sec_per_gpu", flops / static_cast<double>(options_.ranks)}});
+  Scalars scalars = {
+      {"runtime/samples_per_sec", samples},
+      {"runtime/iteration_time", seconds},
+      {"runtime/steps_per_sec", 1 / seconds},
+      {"runtime/tokens_per_sec", tokens},
+      {"runtime/flops_per_sec_per_gpu", flops / static_cast<double>(options_.ranks)}};
+  keep([&] { metrics_->write(iteration, scalars); });
   mark_ = Clock::now();
   paused_seconds_ = device_seconds_ = 0;
   device_steps_ = 0;
@@ -103,17 +118,18 @@ void Report::evaluation(int64_t iteration, const char* split, double loss) {
   std::string tag = std::string(split) + "/lm_loss";
   log_info("step ", iteration, " | ", split, " loss ", format("%.4f", loss), " | perplexity ",
            format("%.2f", std::exp(loss)));
-  metrics_->write(iteration, {{tag, loss}, {tag + "_ppl", std::exp(loss)}});
+  keep([&] { metrics_->write(iteration, {{tag, loss}, {tag + "_ppl", std::exp(loss)}}); });
 }
 
 void Report::samples(int64_t iteration, const std::string& text) {
   if (!options_.speaks) return;
   log_info("step ", iteration, " | sample: ", text);
-  metrics_->text(iteration, "samples", text);
+  keep([&] { metrics_->text(iteration, "samples", text); });
 }
 
 void Report::saved(int64_t iteration, double seconds) {
-  if (options_.speaks) metrics_->write(iteration, {{"runtime/save_time", seconds}});
+  if (!options_.speaks) return;
+  keep([&] { metrics_->write(iteration, {{"runtime/save_time", seconds}}); });
 }
 
 void Report::pause() { paused_ = Clock::now(); }

@@ -2,6 +2,7 @@
 // others' are silent.
 #pragma once
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -43,6 +44,7 @@ class Report {
  private:
   using Clock = std::chrono::steady_clock;
   void log_interval(int64_t iteration, const StepReport& step);
+  void keep(const std::function<void()>& write);
   double seconds_since_mark() const;
 
   const Config& config_;
@@ -54,6 +56,7 @@ class Report {
   int64_t marked_iteration_;  // of mark_
   int64_t device_steps_ = 0;  // since then, in device_seconds_
   int64_t skipped_ = 0;       // steps since the last line that changed nothing
+  bool loses_metrics_ = false;
   double flops_per_token_;
 };
 

@@ -1,20 +1,26 @@
 #include "train/run.h"
 
 #include <ATen/Parallel.h>
+#include <linux/magic.h>
+#include <sys/vfs.h>
 
 #include <algorithm>
+#include <chrono>
 #include <mutex>
+#include <optional>
 
 #include "base/file.h"
 #include "base/log.h"
 #include "base/signals.h"
 #include "base/text.h"
+#include "checkpoint/checkpoint.h"
 #include "comm/mesh.h"
 #include "comm/thread.h"
 #include "config/batch.h"
 #include "config/estimate.h"
 #include "data/step_samples.h"
 #include "generate/load.h"
+#include "launch/process_info.h"
 #include "model/device.h"
 #include "model/gpus.h"
 #include "ops/product.h"
@@ -24,6 +30,9 @@
 
 namespace neox {
 namespace {
+
+// A network file system may show other nodes' files only after its cache has expired.
+constexpr std::chrono::seconds kLateFiles{90};
 
 // Seconds that a save may take, until one was measured: parameters and two moments in fp32, at the
 // rate of a small shared file system.
@@ -123,6 +132,41 @@ std::function<void()> poll_stop(const StopFlag& stop) {
   };
 }
 
+void warn_of_passing_files(const Config& config) {
+  struct statfs found {};
+  const fs::path& save = config.checkpoint.save;
+  if (::statfs(save.c_str(), &found) != 0) return;
+  const char* why = found.f_type == OVERLAYFS_SUPER_MAGIC
+                        ? "the container's own files, which go with it"
+                    : found.f_type == TMPFS_MAGIC ? "memory (tmpfs)"
+                                                  : nullptr;
+  if (why)
+    log_warning(config.where("save"), ": save names ", save.string(), ", which lies in ", why,
+                ": checkpoints that are to last need other storage");
+}
+
+// Collective. Rank 0 holds the claim; what it wrote is seen by all, or the storage is not shared.
+std::optional<RunClaim> claim_run(const Config& config, const RunPlace& place, Control& control) {
+  const fs::path& save = config.checkpoint.save;
+  std::optional<RunClaim> claim;
+  if (save.empty()) return claim;
+  if (control.rank() == 0) {
+    claim.emplace(save, place.life);
+    warn_of_passing_files(config);
+  }
+  control.barrier();
+  bool sees = sees_claim(save, place.life, kLateFiles);
+  std::string blind;
+  for (const std::string& host : control.gather(sees ? "" : host_name()))
+    if (!host.empty() && blind.find(host) == blind.npos)
+      blind += (blind.empty() ? "" : ", ") + host;
+  check_usage(blind.empty(), config.where("save"), ": save names ", save.string(),
+              ", where ranks on ", blind,
+              " do not see what rank 0 has written: all nodes need the ",
+              "same storage there, in a container under the same path (CONTAINER_MOUNT)");
+  return claim;
+}
+
 }  // namespace
 
 Exit train_rank(Config config, Communicator& world, Control& control, const RunPlace& place) {
@@ -131,7 +175,7 @@ Exit train_rank(Config config, Communicator& world, Control& control, const RunP
   std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(config);
   Start start = find_start(config, tokenizer.get(), mesh.data().size(), control);
   if (first) say_start(config, start, mesh, place.device);
-  if (first && !config.checkpoint.save.empty()) claim_run(config.checkpoint.save, place.life);
+  std::optional<RunClaim> claim = claim_run(config, place, control);
   poll_stop(place.stop)();
   BoundaryRules boundaries = boundary_rules(config, tokenizer.get());
   Sampler sampler(
@@ -147,7 +191,12 @@ Exit train_rank(Config config, Communicator& world, Control& control, const RunP
   TrainerParts parts{config,     model, sampler,    tokenizer.get(),  control,
                      place.stop, limit, place.life, place.ranks_here, boundaries};
   Trainer trainer(parts, std::move(start));
-  return trainer.run();
+  try {
+    return trainer.run();
+  } catch (const std::exception& e) {
+    place.failed(e);
+    throw;
+  }
 }
 
 Exit train_threads(const Config& config, int ranks, const RunPlace& place) {

@@ -2,6 +2,8 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <exception>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -20,6 +22,8 @@ struct RunPlace {
   std::string life;                       // of the job; names temporary files
   std::optional<double> allocation_left;  // seconds
   int ranks_here = 1;                     // that share this machine's memory
+  // Tells the job of an error before this rank waits for what it still has under way.
+  std::function<void(const std::exception&)> failed = [](const std::exception&) {};
 };
 
 // One rank of a run. Collective over world, which the layout must fill.

@@ -37,17 +37,21 @@ void check_save_is_free(const Config& config) {
               "; to start anew give another save directory, or remove that one");
 }
 
-// The checkpoint of a run that began from another's: it goes on from its own.
-std::optional<fs::path> begun_before(const CheckpointConfig& c) {
-  if (c.resume == Resume::kWhole || c.save.empty()) return std::nullopt;
-  return find_checkpoint(c.save);
+// What the run of a checkpoint said of checkpoints; nothing where another program wrote it.
+CheckpointConfig config_of(const fs::path& checkpoint) {
+  std::string text = Checkpoint(checkpoint).state().config;
+  if (text.empty()) return {};
+  return load_config({.texts = {{checkpoint.string(), text}}}).checkpoint;
 }
 
-// The iteration that the run of a checkpoint went back to, if it did.
-std::optional<int64_t> went_back_to(const fs::path& checkpoint) {
-  std::string text = Checkpoint(checkpoint).state().config;
-  if (text.empty()) return std::nullopt;
-  return load_config({.texts = {{checkpoint.string(), text}}}).checkpoint.iteration;
+// The checkpoint of a run that began from another's: it goes on from its own.
+std::optional<fs::path> begun_before(const CheckpointConfig& c) {
+  if (c.save.empty() || c.load.empty() || same_place(c.load, c.save)) return std::nullopt;
+  auto found = find_checkpoint(c.save);
+  if (!found || c.resume != Resume::kWhole) return found;
+  CheckpointConfig before = config_of(*found);
+  bool same = same_place(before.load, c.load) && before.iteration == c.iteration;
+  return same ? found : std::nullopt;
 }
 
 // The checkpoint in load. A run may go back to an iteration of its own directory, where the next
@@ -58,7 +62,7 @@ std::optional<fs::path> checkpoint_to_load(const Config& config) {
   bool goes_back = c.iteration && *c.iteration < config.train.iters && same_place(c.load, c.save);
   if (!goes_back) return find_checkpoint(c.load, c.iteration);
   auto newest = find_checkpoint(c.load);
-  if (newest && went_back_to(*newest) == c.iteration) {
+  if (newest && config_of(*newest).iteration == c.iteration) {
     log_info("the run that went back to iteration ", *c.iteration, " goes on from its own");
     return newest;
   }

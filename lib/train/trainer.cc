@@ -67,14 +67,15 @@ std::vector<std::vector<int32_t>> tokens_of_prompts(const TrainerParts& p) {
 void check_states(const Checkpoint& checkpoint, const std::vector<StateChunk>& chunks,
                   const Config& config) {
   std::set<std::string> there = states_of(checkpoint.tensors()), wanted = states_of(chunks);
-  bool all = std::ranges::includes(there, wanted);
+  bool same = there == wanted;
   there.erase("param"), wanted.erase("param");
-  check_usage(all, config.where("optimizer.type"), ": optimizer.type ",
+  check_usage(same, config.where("optimizer.type"), ": optimizer.type ",
               config.value("optimizer.type"), " goes on from the states ",
-              join(std::vector(wanted.begin(), wanted.end()), ", "), ", but ",
-              checkpoint.dir().string(), " has ",
+              wanted.empty() ? "none" : join(std::vector(wanted.begin(), wanted.end()), ", "),
+              ", but ", checkpoint.dir().string(), " has ",
               there.empty() ? "none" : join(std::vector(there.begin(), there.end()), ", "),
-              "; go on with the optimizer that the run began with");
+              "; go on with the optimizer that the run began with, or begin a run from its weights "
+              "(finetune: true, and another save directory)");
 }
 
 }  // namespace
@@ -127,8 +128,7 @@ void Trainer::load(const Checkpoint& checkpoint, Resume resume) {
   if (resume != Resume::kWhole) return;
   step_.restore(state_.optimizer_steps);
   step_.loss_scale().restore({state_.loss_scale, state_.growth, state_.hysteresis});
-  const CheckpointConfig& c = p_.config.checkpoint;
-  bool own = same_place(c.load, c.save) || c.resume != Resume::kWhole;
+  bool own = same_place(checkpoint.dir().parent_path(), p_.config.checkpoint.save);
   saved_at_ = own ? state_.iteration : -1;
 }
 
@@ -174,14 +174,17 @@ Exit Trainer::train_loop() {
   }
   if (!stop_)
     if (auto loss = evaluate(Split::kTest, 0)) report_.evaluation(state_.iteration, "test", *loss);
-  return Exit::kDone;
+  if (stop_) say_stopped("the evaluation at the end was asked to stop");
+  return stop_ ? Exit::kRequeue : Exit::kDone;
 }
 
 void Trainer::say_stopped(const std::string& why) const {
   if (p_.control.rank() != 0) return;
+  const CheckpointConfig& c = p_.config.checkpoint;
   log_info("stopped at step ", state_.iteration, " of ", p_.config.train.iters, ": ", why,
-           p_.config.checkpoint.save.empty() ? "; nothing was saved, because save is not set"
-                                             : "; the same command goes on from there");
+           c.save.empty()   ? "; nothing was saved, because save is not set"
+           : c.load.empty() ? concat("; with load: ", c.save.string(), " it goes on from there")
+                            : "; the same command goes on from there");
 }
 
 void Trainer::take_step() {
@@ -223,7 +226,17 @@ void Trainer::read_report() {
   int64_t iteration = state_.iteration;
   check_finite(report);
   stop_ = stop_ || report.stop;
+  watch_claim();
   report_.step(iteration, report, seconds);
+}
+
+// A run that was taken over would train on and find out at its next save.
+void Trainer::watch_claim() {
+  const fs::path& save = p_.config.checkpoint.save;
+  auto now = TimeLimit::Clock::now();
+  if (p_.control.rank() != 0 || save.empty() || now < claim_due_) return;
+  check_claim(save, p_.life);
+  claim_due_ = now + std::chrono::seconds(10);
 }
 
 void Trainer::check_finite(const StepReport& report) {
@@ -266,11 +279,13 @@ void Trainer::save() {
   auto seconds = [start = TimeLimit::Clock::now()] {
     return TimeLimit::Seconds(TimeLimit::Clock::now() - start).count();
   };
-  LossScale::State scale = step_.loss_scale().state();
   state_.optimizer_steps = step_.optimizer_steps();
-  state_.loss_scale = scale.scale;
-  state_.growth = scale.growth;
-  state_.hysteresis = scale.hysteresis;
+  if (step_.loss_scale().is_dynamic()) {  // else that of a run which may go on in fp16 stays
+    LossScale::State scale = step_.loss_scale().state();
+    state_.loss_scale = scale.scale;
+    state_.growth = scale.growth;
+    state_.hysteresis = scale.hysteresis;
+  }
   auto chunks = step_.written();
   if (saver_ && !stop_ && state_.iteration < p_.config.train.iters) {
     saver_->start(chunks, state_);

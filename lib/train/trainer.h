@@ -58,6 +58,7 @@ class Trainer {
   std::string wants_stop() const;
   void read_report();  // of the last step, if it was not read yet
   void check_finite(const StepReport& report);
+  void watch_claim();
   void evaluate_and_sample(int64_t index);
   // Mean loss over eval_iters batches from the index-th evaluation on; nothing where a stop was
   // asked for.
@@ -88,6 +89,7 @@ class Trainer {
   int64_t saved_at_ = -1, evaluated_at_ = -1;
   int64_t skipped_in_a_row_ = 0;
   int64_t steps_here_ = 0;  // of this start
+  TimeLimit::Clock::time_point claim_due_ = {};
 };
 
 }  // namespace neox

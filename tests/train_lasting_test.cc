@@ -1,0 +1,126 @@
+// What would cost a run its work: a log that nobody reads, a terminal that is closed, a second run
+// in its directory, a full disk of metrics, another precision or optimizer.
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <csignal>
+
+#include "run_fixture.h"
+
+namespace neox::testing {
+namespace {
+
+TEST(Lasting, ALogThatNobodyReadsEndsNoRun) {
+  Training run;
+  std::string words;
+  for (const std::string& word : run.command({})) words += "'" + word + "' ";
+  Ended ended =
+      Child({"/bin/bash", "-c", words + "2>&1 | head -n 2 > /dev/null; exit ${PIPESTATUS[0]}"})
+          .end();
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_EQ(run.saved(), (std::vector<int64_t>{10, 20}));
+}
+
+TEST(Lasting, AClosedTerminalSavesAndStops) {
+  Training run;
+  const Strings long_run = {"train_iters=2000", "checkpoint_factor=1000"};
+  Child child = run.start(long_run);
+  ASSERT_TRUE(child.wait_for("step 2/"));
+  child.signal(SIGHUP);
+  Ended ended = child.end();
+  EXPECT_EQ(ended.code, 75) << ended.err;
+  EXPECT_TRUE(has(ended.err, "asked to by SIGHUP")) << ended.err;
+  EXPECT_EQ(run.saved().size(), 1u);
+}
+
+TEST(Lasting, ASecondRunInTheDirectoryIsRefusedAndTheFirstGoesOn) {
+  Training run;
+  const Strings settings = {"train_iters=400", "checkpoint_factor=1000", "log_interval=1"};
+  Child first = run.start(settings);
+  ASSERT_TRUE(first.wait_for("step 2/"));
+  Ended second = run.train(settings);
+  EXPECT_EQ(second.code, 64);
+  EXPECT_TRUE(has(second.err, "is in use: the run ")) << second.err;
+  Ended ended = first.end();
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_EQ(run.losses().size(), 400u);
+  EXPECT_EQ(run.train(settings).code, 0);  // after its end the directory is free
+}
+
+TEST(Lasting, ARunThatIsTakenOverEndsAtOnce) {
+  Training run;
+  Child child = run.start({"train_iters=1000000", "checkpoint_factor=1000000"});
+  ASSERT_TRUE(child.wait_for("step 2/"));
+  write_file_atomically(fs::path(run.save()) / "owner", "9.0.1");
+  Ended ended = child.end();
+  EXPECT_EQ(ended.code, 64);
+  EXPECT_TRUE(has(ended.err, "was taken over by a later run (9.0.1)")) << ended.err;
+}
+
+TEST(Lasting, AFullDiskOfMetricsIsAWarning) {
+  Training run;
+  std::string log = run.dir() / "log";
+  Ended ended =
+      run.train({}, {}, {.environment = Training::fault(log, ENOSPC, "NEOX_FAULT_BYTES=9000")});
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_TRUE(has(ended.err, "No space left on device")) << ended.err;
+  EXPECT_EQ(run.saved(), (std::vector<int64_t>{10, 20}));
+  auto losses = run.losses();  // whole lines as far as they go
+  EXPECT_GT(losses.size(), 0u);
+  EXPECT_LT(losses.size(), 20u);
+}
+
+TEST(Lasting, Fp16BeginsWithItsOwnScaleWhereTheRunHadNone) {
+  Training run;
+  const Strings fp16 = {"precision=fp16", "fp16.initial_scale_power=12"};
+  ASSERT_EQ(run.train({"exit_interval=10"}).code, 0);
+  ASSERT_EQ(run.train(fp16).code, 0);
+  EXPECT_EQ(run.metric("train/loss_scale").at(11), 4096);
+  // A part in fp32 between two in fp16 leaves the scale.
+  Training mixed;
+  ASSERT_EQ(mixed.train({"exit_interval=5", "precision=fp16", "fp16.initial_scale_power=13"}).code,
+            0);
+  ASSERT_EQ(mixed.train({"exit_interval=10"}).code, 0);
+  ASSERT_EQ(mixed.train(fp16).code, 0);
+  EXPECT_EQ(mixed.metric("train/loss_scale").at(11), 8192);
+}
+
+TEST(Lasting, AnotherOptimizerIsRefused) {
+  Training run;
+  ASSERT_EQ(run.train({"exit_interval=10"}).code, 0);
+  Ended ended = run.train(
+      {"optimizer.type=sgd", "optimizer.params.betas=null", "override_lr_scheduler=true"});
+  EXPECT_EQ(ended.code, 64) << ended.err;
+  EXPECT_TRUE(has(ended.err, "goes on from the states none, but ")) << ended.err;
+}
+
+TEST(Lasting, ARunThatBeganFromAnotherGoesOnFromItsOwn) {
+  Training run;
+  ASSERT_EQ(run.train({"exit_interval=10"}).code, 0);
+  const Strings branch = {"save=" + (run.dir() / "branch"), "exit_interval=5"};
+  ASSERT_EQ(run.train(branch).code, 0);
+  Ended ended = run.train(branch);
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_TRUE(has(ended.err, "resuming from " + (run.dir() / "branch/global_step15"))) << ended.err;
+  // One that began elsewhere is not its own.
+  Strings other = branch;
+  other.push_back("load=" + (run.dir() / "elsewhere"));
+  ended = run.train(other);
+  EXPECT_EQ(ended.code, 64);
+  EXPECT_TRUE(has(ended.err, "holds global_step20 of an earlier run")) << ended.err;
+}
+
+TEST(Lasting, SamplesOfOneTokenInBatches) {
+  Training run;
+  EXPECT_EQ(run.train({"seq_length=1", "precision=fp64", "train_iters=2"}).code, 0);
+}
+
+TEST(Lasting, AnIterationWithoutLoadIsRefused) {
+  Training run;
+  Ended ended = run.train({"load=null", "iteration=5"});
+  EXPECT_EQ(ended.code, 64);
+  EXPECT_TRUE(has(ended.err, "iteration is given, but load is not")) << ended.err;
+}
+
+}  // namespace
+}  // namespace neox::testing
