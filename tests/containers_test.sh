@@ -27,7 +27,7 @@ make() { command make --no-print-directory -C "$repo/containers" "$@"; }
   fail "make build" "$(make -n build)"
 if out=$(make -n build BUILDER=kaniko 2>&1); then fail "the builder kaniko is accepted"; fi
 grep -q 'there are docker, podman and buildah' <<< "$out" || fail "make build BUILDER=kaniko" "$out"
-[[ $(make -n image KIND=cpu ENROOT_IMAGE=a.sqsh) == "rm -f a.sqsh"$'\n'"enroot import -o a.sqsh dockerd://neox-cpu:"* ]] ||
+[[ $(make -n image KIND=cpu ENROOT_IMAGE=a.sqsh) == "rm -f \"a.sqsh.new\""$'\n'"enroot import -o \"a.sqsh.new\" dockerd://neox-cpu:"* ]] ||
   fail "make image" "$(make -n image KIND=cpu ENROOT_IMAGE=a.sqsh)"
 
 mmdebstrap --quiet --mode=root --variant=minbase bookworm "$temp/base.tar" "${NEOX_TEST_MIRROR:-http://deb.debian.org/debian}" > "$temp/log" 2>&1 ||

@@ -33,6 +33,8 @@ start() {
   while [ $# -gt 0 ] && [ "$1" != -- ]; do variables+=("$1"); shift; done
   [ $# = 0 ] || shift
   : > "$here/log"
+  rm -f .neox-failures-*
+  if [ -n "${failed_before-}" ]; then echo "$failed_before" > .neox-failures-7; fi
   exec env -i PATH="$here/bin:/usr/bin:/bin" HERE="$here" SLURM_JOB_ID=7 SLURM_JOB_NUM_NODES=2 SLURM_JOB_NODELIST='node[1-2]' \
     CUDA_VISIBLE_DEVICES= "${variables[@]}" bash "$tree/sbatch/$script" "$@"
 }
@@ -121,6 +123,14 @@ run 2.train.sbatch ENROOT_IMAGE="$here/image.sqsh" CONTAINER_MOUNT="$here:$here"
 does "--container-image=$here/image.sqsh --container-mounts=$here:$here --"
 run 2.train.sbatch IMAGE=docker://nvcr.io#x/neox:1 CONTAINER_MOUNT="$here:/work"
 does "--container-image=docker://nvcr.io#x/neox:1 --container-mounts=$here:/work,$here/job:$here/job "
+mkdir "$here/data" "$here/here"  # what is named without a mount is mounted: the folder of it that exists
+run 2.train.sbatch IMAGE="$here/image.sqsh" DATA_PATH="$here/data" CHECKPOINT_PATH="$here/here/new/run" -- --set train_data_paths=/usr/lib
+does "--container-mounts=/fsx:/fsx,$here/job:$here/job,$here/data:$here/data,$here/here:$here/here --"
+cp "$here/image.sqsh" own.sqsh
+run 2.train.sbatch IMAGE=own.sqsh
+does "--container-image=$here/job/own.sqsh "
+run 2.train.sbatch IMAGE=none.sqsh
+ends_with 74
 run 2.train.sbatch IMAGE="$here/image.sif" CUDA_VISIBLE_DEVICES=0
 does "^srun .* $here/bin/apptainer exec --bind /fsx:/fsx,$here/job:$here/job --pwd $here/job --nv $here/image.sif neox-train"
 run 2.train.sbatch IMAGE="$here/image.sif"
@@ -156,15 +166,35 @@ says 'this job has 2 components; the run takes the nodes of the first one alone'
 
 # Codes.
 for c in 75 76 137 143; do
-  run 2.train.sbatch CODE=$c SLURM_RESTART_COUNT=9
+  failed_before=9 run 2.train.sbatch CODE=$c SLURM_RESTART_COUNT=99
   ends_with $c
   does '^scontrol requeue 7$'
+  says 'asks Slurm for restart 10 of at most 10 after failures'
+  [ "$(cat .neox-failures-7)" = 10 ] || complain 'does not count'
   if [ $c = 75 ]; then does_not '^sleep 30$'; else does '^sleep 30$'; fi  # what keeps failing waits for Slurm to see why
-  run 2.train.sbatch CODE=$c SLURM_RESTART_COUNT=10
+  failed_before=10 run 2.train.sbatch CODE=$c
   ends_with $c
   does_not scontrol
   says 'MAX_RESTARTS=10 is reached; submit the job again'
+  [ ! -e .neox-failures-7 ] || complain 'leaves a file'
 done
+# A life that lasts, and saves, is no failure; one that fails after an hour is the first.
+stand_in date 'if [ "$1" = +%s ] && [ -n "${LASTED-}" ]; then
+  if [ -e "$HERE/began" ]; then echo "$LASTED"; rm "$HERE/began"; else echo 0; touch "$HERE/began"; fi
+else exec /bin/date "$@"; fi'
+failed_before=10 run 2.train.sbatch CODE=75 LASTED=300
+does '^scontrol requeue 7$'
+says 'saved and stopped; asks Slurm for a restart$'
+[ "$(cat .neox-failures-7)" = 0 ] || complain 'counts what is none'
+failed_before=10 run 2.train.sbatch CODE=76 LASTED=3599
+does_not scontrol
+failed_before=10 run 2.train.sbatch CODE=76 LASTED=3600
+says 'asks Slurm for restart 1 of at most 10 after failures'
+run 2.train.sbatch CODE=75 LASTED=300 MAX_RESTARTS=0
+does_not scontrol
+rm "$here/bin/date"
+failed_before=3 run 2.train.sbatch
+[ ! -e .neox-failures-7 ] || complain 'leaves a file'
 for c in 0 64 70 74 78; do
   run 2.train.sbatch CODE=$c
   ends_with $c

@@ -66,6 +66,8 @@ std::vector<RankReport> examine(const DoctorJob& job, const DoctorOptions& optio
   ProcessInfo process = job.process;
   number_nodes(process, job.control.gather(process.host));
   RankReport report{.rank = process.rank, .local_rank = process.local_rank, .host = process.host};
+  // --exclude= takes the name that Slurm gives the node.
+  if (std::string node = variable(job.env, "SLURMD_NODENAME"); !node.empty()) report.host = node;
   at::set_num_threads(cpu_share(job.env, cpu_counts(), process).threads);
   check_rank(job.env, report, process);
   if (process.local_rank == 0) {

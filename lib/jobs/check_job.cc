@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "config/batch.h"
 #include "config/estimate.h"
+#include "jobs/container.h"
 
 namespace neox {
 namespace {
@@ -270,15 +271,6 @@ CheckedJob check_job(const SlurmJob& job, const Config& config, const CheckOptio
   note_elastic(job, config, found, checked.notes);
   checked.lead_seconds = lead_for(found[0], job, options, checked.notes);
   return checked;
-}
-
-fs::path path_outside(const std::string& path, const std::string& mounts) {
-  for (const std::string& mount : split(mounts, ',')) {
-    auto parts = split(mount, ':');
-    if (parts.size() >= 2 && (path + "/").starts_with(parts[1] + "/"))
-      return parts[0] + path.substr(parts[1].size());
-  }
-  return path;
 }
 
 std::optional<int64_t> parse_slurm_time(const std::string& text) {

@@ -34,9 +34,6 @@ struct CheckedJob {
 // of a GPU, files, time limit. With a range of nodes both ends must fit.
 CheckedJob check_job(const SlurmJob& job, const Config& config, const CheckOptions& options);
 
-// The path on this machine of a path in the container.
-std::filesystem::path path_outside(const std::string& path, const std::string& mounts);
-
 // Seconds of "90", "90:00", "1:30:00", "2-12", "2-12:30", "2-12:30:00" (minutes alone, as in
 // Slurm); nothing for UNLIMITED and what is no time.
 std::optional<int64_t> parse_slurm_time(const std::string& text);

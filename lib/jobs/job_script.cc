@@ -52,7 +52,8 @@ std::string sbatch_lines(const SlurmJob& job, const Profile& profile) {
                   "\n#SBATCH --kill-on-invalid-dep=yes\n");
   out += "#SBATCH --output=%x_%j.out\n";
   for (const auto& list : {profile.sbatch, slurm.extra})
-    for (const std::string& line : list) out += concat("#SBATCH ", line, "\n");
+    for (const std::string& line : list)
+      out += concat("#SBATCH ", line.find(' ') == line.npos ? line : shell_quote(line), "\n");
   return out;
 }
 

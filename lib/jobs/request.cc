@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "config/merge.h"
 #include "jobs/check_job.h"
+#include "jobs/container.h"
 #include "jobs/job_script.h"
 #include "jobs/script_parts.h"
 #include "jobs/submit.h"
@@ -23,7 +24,7 @@ const char* const kDescription =
     "handed to Slurm. Several jobs in one call run one after the other, each if the one before it\n"
     "succeeded. With a CONFIG the training job is checked first: ranks, batch, layout, memory,\n"
     "files (missing ones are errors with --submit), time for saving. Options behind -- go to "
-    "sbatch as they are. --nodes, --time, tasks\n"
+    "sbatch as they are. --nodes, tasks\n"
     "and GPUs are those of the training job, where there is one.";
 
 const char* const kExamples =
@@ -77,10 +78,18 @@ void read_size(const Program& program, SlurmJob& job) {
   }
   if (program.has("tasks-per-node"))
     job.tasks_per_node = positive(word(program, "tasks-per-node"), "tasks-per-node");
-  job.slurm.time = word(program, "time");
   check_usage(job.slurm.time.empty() || parse_slurm_time(job.slurm.time), "--time ", job.slurm.time,
               ": write minutes, H:M:S, D-H or D-H:M:S");
 }
+
+// Options of sbatch, and of neox-submit.
+struct Checked {
+  const char *name, *letter, *ours;
+};
+constexpr Checked kChecked[] = {{"--nodes", "-N", "nodes"},
+                                {"--ntasks-per-node", "", "tasks-per-node"},
+                                {"--gpus-per-node", "", "gpus-per-node"},
+                                {"--time", "-t", "time"}};
 
 void read_slurm(const Program& program, const std::vector<std::string>& sbatch, SlurmJob& job) {
   SlurmOptions& slurm = job.slurm;
@@ -90,16 +99,17 @@ void read_slurm(const Program& program, const std::vector<std::string>& sbatch, 
   slurm.constraint = word(program, "constraint");
   slurm.reservation = word(program, "reservation");
   slurm.nice = word(program, "nice");
+  slurm.time = word(program, "time");
   job.mpi = word(program, "mpi");
   for (const std::string& option : sbatch) {
     bool good = option.starts_with("-") && option.find('\n') == option.npos;
     check_usage(good && option != "--submit", "'", option,
                 "' behind --: options of sbatch stand there, such as -- --mem=0 --exclude=node7");
     // What the checks are for is said where they see it.
-    for (const char* checked : {"nodes", "ntasks-per-node", "gpus-per-node", "time"})
-      check_usage(option.substr(0, option.find('=')) != concat("--", checked), "'", option,
-                  "' behind --: say it before --, as --",
-                  checked == std::string("ntasks-per-node") ? "tasks-per-node" : checked,
+    for (const auto& [name, letter, ours] : kChecked)
+      check_usage(option.substr(0, option.find('=')) != name &&
+                      (*letter == 0 || !option.starts_with(letter)),
+                  "'", option, "' behind --: say it before --, as --", ours,
                   ", so that the job is checked with it");
     slurm.extra.push_back(option);
   }
@@ -171,27 +181,17 @@ void decide(SlurmJob& job, const Program& program, const std::vector<std::string
   for (const auto& [name, value] : decided) job.values.emplace(name, value);
 }
 
-// FROM:TO and FROM:TO:OPTIONS, separated by commas.
-std::string mounts_of(const Program& program) {
-  auto mounts = program.get<std::string>("mounts");
-  for (const std::string& mount : split(mounts, ',')) {
-    auto parts = split(mount, ':');
-    check_usage(parts.size() >= 2 && !parts[0].empty() && !parts[1].empty(), "--mounts ", mounts,
-                ": '", mount, "' is no pair; write FROM:TO, such as /fsx:/fsx");
-  }
-  return mounts;
-}
-
 // An image that is a file must be there, unless a job before this one builds it; names of a
 // registry are left to the cluster.
-void check_image(const Program& program, const std::vector<JobKind>& kinds,
+void check_image(const Program& program, const std::vector<JobKind>& kinds, const Environment& env,
                  SubmitRequest& request) {
-  if (!program.has("container") || std::ranges::count(kinds, JobKind::kBuildImage) > 0) return;
-  auto image = program.get<std::string>("container");
+  if (std::ranges::count(kinds, JobKind::kBuildImage) > 0) return;
+  std::string image = image_of(program, env);
   std::error_code error;
-  if (!(image.starts_with("/") || image.starts_with(".")) || fs::exists(image, error)) return;
-  std::string text = concat("--container ", image,
-                            ": there is no such file; neox-submit build-image makes the image");
+  if (!is_image_file(image) || fs::exists(image, error)) return;
+  std::string text =
+      concat(program.has("container") ? "--container " : "IMAGE or ENROOT_IMAGE ", image,
+             ": there is no such file; neox-submit build-image makes the image");
   check_usage(!program.has("submit"), text);
   request.notes.push_back(text);
 }
@@ -203,7 +203,11 @@ void read_values(const Program& program, SlurmJob& job) {
   };
   if (job.kind != JobKind::kBuildImage) {
     take("container", "IMAGE");
-    if (program.has("mounts")) job.values["CONTAINER_MOUNT"] = mounts_of(program);
+    auto image = job.values.find("IMAGE");
+    if (image != job.values.end() && is_image_file(image->second))
+      image->second = fs::absolute(image->second).lexically_normal();
+    take("mounts", "CONTAINER_MOUNT");
+    if (program.has("mounts")) check_mounts(job.values["CONTAINER_MOUNT"]);
   }
   if (job.kind == JobKind::kTrain && program.has("max-restarts"))
     job.values["MAX_RESTARTS"] =
@@ -249,9 +253,12 @@ std::optional<double> gigabytes(const Program& program) {
 void check_training(SlurmJob& job, const Program& program, const std::vector<std::string>& configs,
                     CheckOptions::Files files, SubmitRequest& request) {
   Config config = load_config(config_options(job, configs, program.list("set")));
+  bool contained = !job.values.at("IMAGE").empty();
+  std::string& mounts = job.values.at("CONTAINER_MOUNT");
+  if (contained) mounts = mounts_for(config, mounts);
   CheckOptions options{
       .files = files,
-      .mounts = job.values.at("IMAGE").empty() ? "" : job.values.at("CONTAINER_MOUNT"),
+      .mounts = contained ? mounts : "",
       .write_rate = program.given<double>("write-rate").value_or(request.profile.write_rate),
       .gpu_memory = gigabytes(program)};
   check_usage(options.write_rate > 0, "--write-rate ", options.write_rate,
@@ -341,7 +348,7 @@ SubmitRequest read_submit_request(const Program& program, const std::vector<std:
   std::vector<std::string> words = program.list("what");
   std::vector<JobKind> kinds = read_kinds(words);
   std::vector<std::string> configs = find_configs(words);
-  check_image(program, kinds, request);
+  check_image(program, kinds, here.environment, request);
   bool trains = std::ranges::count(kinds, JobKind::kTrain) > 0;
   auto files =
       program.has("submit") ? CheckOptions::Files::kMustExist : CheckOptions::Files::kMayBeMissing;

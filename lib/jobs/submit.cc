@@ -54,10 +54,21 @@ std::string job_id(const std::string& output) {
   return id;
 }
 
+// Where the log lies is said by an option of sbatch that was given, too.
+bool names_log(const SlurmJob& job, const Profile& profile) {
+  auto names = [](const std::string& option) {
+    return option.starts_with("--output") || option.starts_with("-o");
+  };
+  return std::ranges::any_of(profile.sbatch, names) || std::ranges::any_of(job.slurm.extra, names);
+}
+
 std::string submit(const SlurmJob& job, const Profile& profile, const std::string& name) {
   std::string script = "logs/" + name + ".sbatch";
   write_file_atomically(script, job_script(job, profile));
-  Finished finished = run({"sbatch", "--parsable", "--output=logs/%x_%j.out", script});
+  std::vector<std::string> command = {"sbatch", "--parsable"};
+  if (!names_log(job, profile)) command.push_back("--output=logs/%x_%j.out");
+  command.push_back(script);
+  Finished finished = run(command);
   bool good = WIFEXITED(finished.status) && WEXITSTATUS(finished.status) == 0;
   check_io(good, "sbatch refused ", script, "; its reason stands above");
   return job_id(finished.output);
@@ -73,9 +84,10 @@ void submit_jobs(std::vector<SlurmJob> jobs, const Profile& profile, std::ostrea
     if (!before.empty()) job.slurm.after = before;
     before = submit(job, profile, name);
     out << "submitted job " << before << " (" << name << ")"
-        << (job.slurm.after.empty() ? "" : ", which starts after job " + job.slurm.after) << "\n"
-        << "  log:    tail -F logs/" << name << "_" << before << ".out\n"
-        << "  state:  squeue -j " << before << "\n";
+        << (job.slurm.after.empty() ? "" : ", which starts after job " + job.slurm.after) << "\n";
+    if (!names_log(job, profile))
+      out << "  log:    tail -F logs/" << name << "_" << before << ".out\n";
+    out << "  state:  squeue -j " << before << "\n";
     if (job.kind == JobKind::kTrain)
       out << "  save and requeue:  scancel --batch --signal=USR1 " << before << "\n";
     out.flush();

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "jobs/check_job.h"
+#include "jobs/container.h"
 #include "tokenizer/tokenizer.h"
 
 namespace neox {
