@@ -97,6 +97,20 @@ TEST_F(Mpirun, DifferentConfigurationsAreNamed) {
   EXPECT_NE(ended.err.find("rank 1"), std::string::npos) << ended.err;
 }
 
+TEST_F(Mpirun, StorageThatIsNotSharedIsNoticedAtTheStart) {
+  Training run;
+  const Strings settings = {"save=checkpoints", "load=checkpoints", "model_parallel_size=2"};
+  Strings command = {"/usr/bin/env", "mpirun", "--oversubscribe"};
+  for (const char* node : {"a", "b"}) {
+    fs::create_directories(run.dir() / node);
+    if (*node == 'b') command.push_back(":");
+    command = command + Strings{"-np", "1", "-wdir", run.dir() / node} + run.command(settings);
+  }
+  Ended ended = end(command);
+  EXPECT_EQ(ended.code, 64) << ended.err;
+  EXPECT_NE(ended.err.find("do not see what rank 0 has written"), std::string::npos) << ended.err;
+}
+
 TEST_F(Mpirun, AConfigurationErrorOfAllRanksKeepsItsExitCode) {
   Training run;
   Ended ended = train(run, 2, {"data_path=/nowhere/text"});

@@ -110,6 +110,19 @@ TEST(Lasting, ARunThatBeganFromAnotherGoesOnFromItsOwn) {
   EXPECT_TRUE(has(ended.err, "holds global_step20 of an earlier run")) << ended.err;
 }
 
+TEST(Lasting, DataThatBecomesShorterIsNamed) {
+  Training run;
+  std::string data = run.dir() / "own";
+  for (const char* end : {".bin", ".idx"})
+    fs::copy_file((Material::get() / "text") + end, data + end);
+  Child child = run.start({"data_path=" + data, "train_iters=1000000"});
+  ASSERT_TRUE(child.wait_for("step 2/"));
+  fs::resize_file(data + ".bin", 0);
+  Ended ended = child.end();
+  EXPECT_EQ(ended.code, 74);
+  EXPECT_TRUE(has(ended.err, "became shorter or cannot be read")) << ended.err;
+}
+
 TEST(Lasting, SamplesOfOneTokenInBatches) {
   Training run;
   EXPECT_EQ(run.train({"seq_length=1", "precision=fp64", "train_iters=2"}).code, 0);

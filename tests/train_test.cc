@@ -130,6 +130,27 @@ TEST(Signals, AreHeardInEvaluation) {
   expect_same(straight, run, 20);
 }
 
+TEST(Signals, CutAnEvaluationShortAndTheNextStartDoesIt) {
+  Training run;
+  Child child = run.start({"eval_interval=10", "eval_iters=20000"});
+  ASSERT_TRUE(child.wait_for("step 10/20"));
+  child.signal(SIGTERM);
+  ASSERT_EQ(child.end().code, 75);
+  const Strings short_one = {"eval_interval=10", "eval_iters=1"};
+  ASSERT_EQ(run.train(short_one).code, 0);
+  auto found = run.metric("validation/lm_loss");
+  EXPECT_EQ(found.size(), 2u);
+  EXPECT_TRUE(found.contains(10) && found.contains(20));
+  // The last one too: the run is not done before.
+  Training last;
+  Child second = last.start({"eval_interval=20", "eval_iters=20000"});
+  ASSERT_TRUE(second.wait_for("step 20/20"));
+  second.signal(SIGTERM);
+  EXPECT_EQ(second.end().code, 75);
+  ASSERT_EQ(last.train({"eval_interval=20", "eval_iters=1"}).code, 0);
+  EXPECT_TRUE(last.metric("validation/lm_loss").contains(20));
+}
+
 TEST(Signals, BeforeTheFirstStepSaveNothing) {
   Training run;
   Config config = load_config({.files = {run.dir() / "tiny.yml"}});

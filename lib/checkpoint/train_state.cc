@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "base/error.h"
 
@@ -9,6 +10,8 @@ namespace neox {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+constexpr std::string_view kEvaluated = "evaluated";
 
 // Visits every member with its key: the one list of them.
 template <class State, class Visit>
@@ -22,6 +25,7 @@ void each_member(State& state, Visit visit) {
   visit("loss_scale", state.loss_scale);
   visit("growth", state.growth);
   visit("hysteresis", state.hysteresis);
+  visit(kEvaluated, state.evaluated);
   visit("dataset_hash", state.dataset_hash);
   visit("architecture", state.architecture);
   visit("config", state.config);
@@ -37,7 +41,7 @@ std::string to_json(const TrainState& state) {
   check(std::isfinite(state.loss_scale), "a train state with a loss scale of ", state.loss_scale,
         " cannot be saved");
   Json json;
-  each_member(state, [&](const char* key, const auto& value) { json[key] = value; });
+  each_member(state, [&](std::string_view key, const auto& value) { json[key] = value; });
   try {
     return json.dump(2) + "\n";
   } catch (const Json::exception& e) {
@@ -49,12 +53,14 @@ TrainState train_state_from_json(const std::string& text, const std::string& whe
   TrainState state;
   try {
     Json json = Json::parse(text);
-    each_member(state, [&](const char* key, auto& value) {
+    each_member(state, [&](std::string_view key, auto& value) {
+      if (key == kEvaluated && json.is_object() && !json.contains(key)) return;
       check_io(json.is_object() && json.contains(key), where, " lacks ", key);
       check_io(has_type(json[key], value), where, ": ", key, " is ", json[key].dump(),
                ", which is of another type");
       json[key].get_to(value);
     });
+    if (!json.contains(kEvaluated)) state.evaluated = state.iteration;
   } catch (const Json::exception& e) {
     fail(Exit::kIo, where, " is not readable JSON: ", e.what());
   }

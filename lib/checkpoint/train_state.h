@@ -17,6 +17,8 @@ struct TrainState {
   double loss_scale = 1;
   int64_t growth = 0;      // finite steps since the scale last changed
   int64_t hysteresis = 0;  // overflows left before the scale falls; 0: there is no dynamic scale
+  // The last step behind which validation was done; files of before have none, and owe none.
+  int64_t evaluated = -1;
   std::string dataset_hash = {};
   std::string architecture = {};  // what decides the tensors: "6 layers, hidden 512, ..."
   std::string config = {};        // effective config as YAML

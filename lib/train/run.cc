@@ -31,9 +31,6 @@
 namespace neox {
 namespace {
 
-// A network file system may show other nodes' files only after its cache has expired.
-constexpr std::chrono::seconds kLateFiles{90};
-
 // Seconds that a save may take, until one was measured: parameters and two moments in fp32, at the
 // rate of a small shared file system.
 double guessed_save(const ModelConfig& model) {
@@ -132,13 +129,28 @@ std::function<void()> poll_stop(const StopFlag& stop) {
   };
 }
 
-void warn_of_passing_files(const Config& config) {
+// The magic number of the file system that holds the path or will; 0 where it is not told.
+int64_t file_system(const fs::path& path) {
+  std::error_code error;
+  fs::path place = fs::absolute(path);
+  while (!fs::exists(place, error) && place.has_relative_path()) place = place.parent_path();
   struct statfs found {};
+  return ::statfs(place.c_str(), &found) == 0 ? static_cast<int64_t>(found.f_type) : 0;
+}
+
+// What nodes write is seen by others at once, but for file systems with caches that expire.
+std::chrono::seconds lateness(const fs::path& path) {
+  constexpr int64_t kFuse = 0x65735546, kCifs = 0xff534d42;
+  int64_t kind = file_system(path);
+  bool cached = kind == NFS_SUPER_MAGIC || kind == kFuse || kind == kCifs;
+  return std::chrono::seconds(cached ? 65 : 5);
+}
+
+void warn_of_passing_files(const Config& config) {
   const fs::path& save = config.checkpoint.save;
-  if (::statfs(save.c_str(), &found) != 0) return;
-  const char* why = found.f_type == OVERLAYFS_SUPER_MAGIC
-                        ? "the container's own files, which go with it"
-                    : found.f_type == TMPFS_MAGIC ? "memory (tmpfs)"
+  int64_t kind = file_system(save);
+  const char* why = kind == OVERLAYFS_SUPER_MAGIC ? "the container's own files, which go with it"
+                    : kind == TMPFS_MAGIC         ? "memory (tmpfs)"
                                                   : nullptr;
   if (why)
     log_warning(config.where("save"), ": save names ", save.string(), ", which lies in ", why,
@@ -155,7 +167,7 @@ std::optional<RunClaim> claim_run(const Config& config, const RunPlace& place, C
     warn_of_passing_files(config);
   }
   control.barrier();
-  bool sees = sees_claim(save, place.life, kLateFiles);
+  bool sees = sees_claim(save, place.life, lateness(save));
   std::string blind;
   for (const std::string& host : control.gather(sees ? "" : host_name()))
     if (!host.empty() && blind.find(host) == blind.npos)

@@ -145,11 +145,14 @@ Exit Trainer::train_loop() {
   bool saves_zero = std::find(c.extra_save_iters.begin(), c.extra_save_iters.end(), 0) !=
                     c.extra_save_iters.end();
   if (fresh_ && saves_zero) save();
+  // One that a stop cut short.
+  if (!fresh_ && due(t.eval_interval) && state_.evaluated != state_.iteration)
+    evaluate_and_sample(state_.iteration / t.eval_interval - 1);
   bool prepared = false;
   if (state_.iteration >= t.iters && p_.control.rank() == 0)
     log_info("the run is complete: step ", state_.iteration, " of ", t.iters,
              "; a larger train_iters goes on");
-  while (state_.iteration < t.iters) {
+  while (!stop_ && state_.iteration < t.iters) {
     take_step();
     if (saver_) end_of_save(saver_->poll());
     if (!std::exchange(prepared, true)) prepare_saving();
@@ -280,6 +283,7 @@ void Trainer::save() {
     return TimeLimit::Seconds(TimeLimit::Clock::now() - start).count();
   };
   state_.optimizer_steps = step_.optimizer_steps();
+  state_.evaluated = evaluated_at_;
   if (step_.loss_scale().is_dynamic()) {  // else that of a run which may go on in fp16 stays
     LossScale::State scale = step_.loss_scale().state();
     state_.loss_scale = scale.scale;
