@@ -18,7 +18,8 @@ class StoreJob : public Job {
         meeting_(std::move(meeting)),
         heart_(process, meeting_.hosts, {options.heartbeat, options.silence, options.answer},
                std::move(meeting_.heart_client)),
-        control_(process_, meeting_.hosts, heart_, *meeting_.client) {}
+        control_(process_, meeting_.hosts, heart_, *meeting_.client,
+                 std::move(meeting_.channel_client)) {}
   ~StoreJob() override {
     if (std::uncaught_exceptions() > exceptions_)
       failed("it ended by an error of its own", Exit::kInternal);

@@ -30,11 +30,11 @@ struct Refused : Error {
   using Error::Error;
 };
 
-// Each rank needs two sockets at rank 0, and usual limits are 1024 files.
+// Each rank needs three sockets at rank 0, and usual limits are 1024 files.
 void allow_sockets(int ranks) {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  rlim_t needed = static_cast<rlim_t>(ranks) * 2 + 512;
+  rlim_t needed = static_cast<rlim_t>(ranks) * 3 + 512;
   if (limit.rlim_cur >= needed) return;
   limit.rlim_cur = std::min(needed, limit.rlim_max);
   ::setrlimit(RLIMIT_NOFILE, &limit);
@@ -53,7 +53,7 @@ class Arrival {
   void serve();
   void find();
   void connect();
-  void connect_heart();
+  std::unique_ptr<StoreClient> connect_again();
   void refuse_twin(int port);
   void arrive();
   std::string await_verdict();
@@ -88,7 +88,8 @@ Meeting Arrival::run() {
   try {
     process_.rank == 0 ? serve() : find();
     connect();
-    connect_heart();
+    meeting_.heart_client = connect_again();
+    meeting_.channel_client = connect_again();
     arrive();
     obey(await_verdict());
   } catch (const Refused& e) {
@@ -170,12 +171,12 @@ std::vector<std::string> Arrival::row_keys() const {
 
 // Before the arrival, since a server that looks up the name of a new client (c10d's does) may be
 // deaf for some seconds, and a heart would take that for its loss.
-void Arrival::connect_heart() {
+std::unique_ptr<StoreClient> Arrival::connect_again() {
   Finder finder({client().address()}, keys_.here());
   auto until = std::min(until_, steady_clock::now() + kConnectAgain);
-  meeting_.heart_client = finder.find(until, [this] { poll(); });
-  if (!meeting_.heart_client)
-    throw StoreLost("no second connection to its store: " + finder.problems());
+  auto again = finder.find(until, [this] { poll(); });
+  if (!again) throw StoreLost("no further connection to its store: " + finder.problems());
+  return again;
 }
 
 void Arrival::arrive() {

@@ -30,7 +30,7 @@ struct Keys {
 struct Meeting {
   std::unique_ptr<StoreServer> server;  // rank 0's
   std::unique_ptr<Finder> finder;       // with connections to others that are not yet ended
-  std::unique_ptr<StoreClient> client, heart_client;
+  std::unique_ptr<StoreClient> client, heart_client, channel_client;
   std::vector<std::string> hosts;  // by rank
 };
 

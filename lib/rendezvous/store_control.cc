@@ -36,10 +36,12 @@ struct StoreControl::Round {
 };
 
 StoreControl::StoreControl(const ProcessInfo& process, const std::vector<std::string>& hosts,
-                           Heart& heart, StoreClient& client)
+                           Heart& heart, StoreClient& client,
+                           std::unique_ptr<StoreClient> of_channel)
     : process_(process),
       hosts_(hosts),
       heart_(heart),
+      of_channel_(std::move(of_channel)),
       client_(client),
       keys_(process.life),
       size_(process.size) {
@@ -61,8 +63,9 @@ StoreControl::StoreControl(const StoreControl& parent, std::string name, int siz
 
 std::unique_ptr<Control> StoreControl::channel(const std::string& name, int size) {
   Finder finder({client_.address()}, keys_.here());
-  auto client =
-      finder.find(steady_clock::now() + kConnectAgain, [this] { heart_.check_all_alive(); });
+  std::unique_ptr<StoreClient> client = std::move(of_channel_);
+  if (!client)
+    client = finder.find(steady_clock::now() + kConnectAgain, [this] { heart_.check_all_alive(); });
   check_io(client != nullptr, "no connection for ", name, " to the store of the job within ",
            kConnectAgain.count(), " s: ", finder.problems());
   return std::unique_ptr<Control>(new StoreControl(*this, name, size, std::move(client)));

@@ -10,7 +10,7 @@ namespace neox {
 class StoreControl : public Control {
  public:
   StoreControl(const ProcessInfo& process, const std::vector<std::string>& hosts, Heart& heart,
-               StoreClient& client);
+               StoreClient& client, std::unique_ptr<StoreClient> of_channel);
   using Control::gather;
   int rank() const override { return process_.rank; }
   int size() const override { return size_; }
@@ -32,6 +32,7 @@ class StoreControl : public Control {
   const std::vector<std::string>& hosts_;
   Heart& heart_;
   std::unique_ptr<StoreClient> own_client_;  // of a channel
+  std::unique_ptr<StoreClient> of_channel_;  // of the first one, until it is asked for
   StoreClient& client_;
   const Keys keys_;
   const std::string name_;  // of the channel; empty: the job's
