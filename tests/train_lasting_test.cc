@@ -123,6 +123,22 @@ TEST(Lasting, DataThatBecomesShorterIsNamed) {
   EXPECT_TRUE(has(ended.err, "became shorter or cannot be read")) << ended.err;
 }
 
+TEST(Lasting, StepsBeforeATokenThatIsNoneAreSaved) {
+  Training run;
+  std::string data = run.dir() / "own";
+  for (const char* end : {".bin", ".idx"})
+    fs::copy_file((Material::get() / "text") + end, data + end);
+  std::string bytes = read_file(data + ".bin");
+  bytes.replace(bytes.size() / 3 & ~size_t{1}, 2, "\xff\xee");
+  write_file_atomically(data + ".bin", bytes);
+  const Strings settings = {"data_path=" + data, "train_iters=1000", "checkpoint_factor=1000"};
+  Ended ended = run.train(settings);
+  EXPECT_EQ(ended.code, 74);
+  EXPECT_TRUE(has(ended.err, "outside the vocabulary")) << ended.err;
+  ASSERT_EQ(run.saved().size(), 1u) << ended.err;
+  EXPECT_EQ(run.losses().rbegin()->first, run.saved()[0]);
+}
+
 TEST(Lasting, SamplesOfOneTokenInBatches) {
   Training run;
   EXPECT_EQ(run.train({"seq_length=1", "precision=fp64", "train_iters=2"}).code, 0);

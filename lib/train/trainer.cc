@@ -134,9 +134,24 @@ void Trainer::load(const Checkpoint& checkpoint, Resume resume) {
 
 Exit Trainer::run() {
   report_.begin();
-  Exit exit = train_loop();
-  report_.finish();
-  return exit;
+  try {
+    Exit exit = train_loop();
+    report_.finish();
+    return exit;
+  } catch (const Error&) {
+    if (lacks_data_) save_before_the_end();
+    throw;
+  }
+}
+
+// Data that cannot be read leaves the steps before whole. Several ranks have no way to save: the
+// others wait in the step that this one cannot take.
+void Trainer::save_before_the_end() {
+  if (p_.control.size() > 1 || state_.iteration == 0 || saved_at_ == state_.iteration) return;
+  try {
+    stop_ = true;  // not in the background
+    save();
+  } catch (const std::exception& e) { log_warning(e.what()); }
 }
 
 Exit Trainer::train_loop() {
@@ -196,7 +211,12 @@ void Trainer::take_step() {
     profiler_.at(state_.iteration);
   }
   int64_t first = state_.consumed_samples;
-  auto batches = [&](int64_t m) { return train_batches_.get(first, m); };
+  auto batches = [&](int64_t m) {
+    lacks_data_ = true;
+    Batch batch = train_batches_.get(first, m);
+    lacks_data_ = false;
+    return batch;
+  };
   auto start = TimeLimit::Clock::now();
   ReportToCome result = step_.run(batch_.accumulation, batches, !wants_stop().empty());
   read_report();  // of the step before, while the device works on this one

@@ -65,6 +65,7 @@ class Trainer {
   std::optional<double> evaluate(Split split, int64_t index);
   void generate_samples();
   void save();
+  void save_before_the_end();
   // Collective. Room for a copy of the state, after the first step, when the rest has its memory.
   void prepare_saving();
   // Of a save in the background; waits for it where told to.
@@ -85,7 +86,7 @@ class Trainer {
   std::optional<ReportToCome> unread_;
   std::optional<c10::Event> last_arrival_;  // of the report before
   std::unique_ptr<BackgroundSave> saver_;   // none: nothing is saved while training goes on
-  bool stop_ = false;
+  bool stop_ = false, lacks_data_ = false;
   int64_t saved_at_ = -1, evaluated_at_ = -1;
   int64_t skipped_in_a_row_ = 0;
   int64_t steps_here_ = 0;  // of this start
