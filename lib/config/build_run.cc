@@ -102,7 +102,7 @@ CheckpointConfig read_checkpoint(KeyReader& keys) {
                  keys.where("checkpoint_scale"), ") it must be greater than 1, such as 2");
   if (keys.given(key) && !log)
     keys.require(factor >= 1 && keys.maybe_integer(key), key, key, " is ", shortest(factor),
-                 "; with checkpoint_scale: linear it must be a whole number of steps");
+                 "; with checkpoint_scale: linear it must be a whole number of steps, 1 or more");
   checkpoint.extra_save_iters = keys.integers("extra_save_iters");
   for (int64_t step : checkpoint.extra_save_iters)
     keys.require(step >= 0, "extra_save_iters", "extra_save_iters holds ", step,

@@ -27,7 +27,9 @@ std::unique_ptr<Tokenizer> load_tokenizer(const Config& config) {
   if (t.vocab_file.empty()) return nullptr;
   for (auto [key, file] : {std::pair{"vocab_file", t.vocab_file}, {"merge_file", t.merge_file}})
     check_io(file.empty() || fs::exists(file), config.where(key), ": ", key, " names ",
-             file.string(), ", which does not exist; say where the tokenizer is");
+             file.string(), ", which does not exist",
+             file.is_absolute() ? "" : " from " + fs::current_path().string(),
+             "; say where the tokenizer is");
   return std::make_unique<Tokenizer>(Tokenizer::of_type(t.type, t.vocab_file, t.merge_file));
 }
 
