@@ -51,6 +51,17 @@ TEST(Show, PrintsADocument) {
   EXPECT_THAT(neox_data({"show", data, "--document", "2"}), HasSubstr("there is no document 2"));
 }
 
+TEST(Show, PrintsLabelsWithADotForWhatIsMasked) {
+  Directory dir;
+  std::string vocab = put_tokenizer(dir), name = "a_label_document";
+  dir.put(name + ".bin", testing::bytes_of(std::vector<int32_t>{-100, -100, 'H' + 1, 'i' + 1, 0}));
+  dir.put(name + ".idx", testing::Index{.lengths = {5}, .type = TokenType::kInt32}.bytes());
+  EXPECT_EQ(neox_data({"show", dir / name, "--document", "0"}), "0: -100 -100 73 106 0\n");
+  EXPECT_EQ(
+      neox_data({"show", dir / name, "--document", "0", "-v", vocab, "-m", dir / "merges.txt"}),
+      "0: \u00b7Hi<|endoftext|>");
+}
+
 // The ids that follow "sample N" in a report.
 std::vector<std::pair<int64_t, std::string>> samples_in(const std::string& report) {
   std::vector<std::pair<int64_t, std::string>> found;

@@ -126,6 +126,29 @@ TEST(Merge, LeavesNothingOnAFullDisk) {
   }
 }
 
+// Labels as neox-prepare-data writes them beside the tokens.
+std::string put_labels(const Directory& dir, const std::string& name) {
+  dir.put(name + ".bin", testing::bytes_of(std::vector<int32_t>{-100, 5, -100, -100, 7}));
+  dir.put(name + ".idx", Index{.lengths = {2, 3}, .type = TokenType::kInt32}.bytes());
+  return dir / name;
+}
+
+TEST(Labels, AreSoundAndAreNotMergedWithTokens) {
+  Directory dir;
+  std::string labels = put_labels(dir, "in/a_label_document"),
+              more = put_labels(dir, "in/b_label_document");
+  EXPECT_THAT(neox_data({"verify", labels, "--vocab-size", "8"}), HasSubstr(": sound"));
+  EXPECT_THAT(neox_data({"verify", labels, "--vocab-size", "7"}), HasSubstr("token id 7 at"));
+  dir.put("in/a_document.bin", testing::bytes_of(std::vector<int32_t>{1, 2, 3, 4, 5}));
+  dir.put("in/a_document.idx", Index{.lengths = {2, 3}, .type = TokenType::kInt32}.bytes());
+  EXPECT_THAT(neox_data({"merge", dir / "in", "--output-prefix", dir / "m"}),
+              AllOf(StartsWith("64: "), HasSubstr("holds labels, but "), HasSubstr("a_document")));
+  EXPECT_FALSE(fs::exists(dir / "m.bin"));
+  EXPECT_THAT(neox_data({"merge", labels, more, "--output-prefix", dir / "m_label_document"}),
+              StartsWith("0: "));
+  EXPECT_THAT(neox_data({"verify", dir / "m_label_document"}), HasSubstr("10 tokens, 40 B: sound"));
+}
+
 TEST(Split, CutsAtDocuments) {
   Directory dir;
   std::string all = dir.put("all", Documents{{1, 2, 3}, {4}, {5}, {6, 7, 8, 9, 10}, {11}});

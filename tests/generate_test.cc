@@ -37,9 +37,10 @@ class TinyModel {
     config.init_std = 1;  // random weights repeat themselves less
     return config;
   }
-  Tokens text(const Sampling& sampling, std::optional<int32_t> end = {}) {
-    return generate(model_, Tokens{3, 14, 15}, sampling, end);
+  Tokens text(const Sampling& sampling, const Tokens& ends = {}) {
+    return generate(model_, Tokens{3, 14, 15}, sampling, ends);
   }
+  GptNeoX& model() { return model_; }
   // The token with the least loss after these, by a forward pass for each.
   int32_t likeliest_after(const Tokens& tokens) {
     at::NoGradGuard no_grad;
@@ -60,10 +61,10 @@ class TinyModel {
   GptNeoX model_;
 };
 
-Tokens alone(const Sampling& sampling, std::optional<int32_t> end = {}) {
+Tokens alone(const Sampling& sampling, const Tokens& ends = {}) {
   at::set_num_threads(1);
   auto world = self_communicator();
-  return TinyModel({}, *world).text(sampling, end);
+  return TinyModel({}, *world).text(sampling, ends);
 }
 
 TEST(Choose, NeverTakesAnIdThatOnlyPadsTheVocabulary) {
@@ -126,8 +127,21 @@ TEST(Generate, EndsAtTheEndTokenAndAtTheLastPosition) {
   Tokens all = alone({.max_tokens = 100});
   EXPECT_EQ(all.size(), 24u - 3);
   auto end = static_cast<size_t>(std::ranges::find(all, all[4]) - all.begin());
-  EXPECT_EQ(alone({.max_tokens = 100}, all[4]), Tokens(all.begin(), all.begin() + int64_t(end)));
+  EXPECT_EQ(alone({.max_tokens = 100}, {27, all[4]}),
+            Tokens(all.begin(), all.begin() + int64_t(end)));
   EXPECT_EQ(alone({.max_tokens = 2}), Tokens(all.begin(), all.begin() + 2));
+}
+
+TEST(Generate, OfWeightsThatAreNoNumbersIsAnError) {
+  auto world = self_communicator();
+  TinyModel model({}, *world);
+  model.model().buffers().front()->master().fill_(std::numeric_limits<double>::quiet_NaN());
+  model.model().buffers().front()->publish();
+  for (double temperature : {0.0, 1.0}) {
+    std::string error =
+        error_of([&] { model.text({.max_tokens = 3, .temperature = temperature}); });
+    EXPECT_TRUE(has(error, "78: ") && has(error, "the model's greatest logit is nan")) << error;
+  }
 }
 
 TEST(Generate, EqualKeysGiveEqualTexts) {

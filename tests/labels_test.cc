@@ -142,6 +142,18 @@ TEST_F(Labels, EndWithTheTokenOfTheTokenizersConfig) {
   EXPECT_THAT(refusal({"--chat-template", "plain"}), HasSubstr("that ends conversations is"));
 }
 
+TEST_F(Labels, ATemplateWithTheEndOfDocumentsInsideIsWarnedOf) {
+  auto said = [&](const std::string& json, const char* name) {
+    ::testing::internal::CaptureStderr();
+    encode(json, {"--chat-template", name, "--append-eod"});
+    return ::testing::internal::GetCapturedStderr();
+  };
+  const char* one = R"([{"role": "user", "content": "Q"}, {"role": "assistant", "content": "A"}])";
+  EXPECT_THAT(said(one, "zephyr"), HasSubstr("without reset_attention_mask"));
+  EXPECT_THAT(said(kChat, "plain"), HasSubstr("without reset_attention_mask"));
+  for (const char* fine : {"plain", "chatml"}) EXPECT_EQ(said(one, fine), "") << fine;
+}
+
 std::string rendered(const std::string& name, const std::string& json) {
   ChatTemplate style =
       with_special_tokens(read_chat_template(name, chat_template_table()), "<s>", "</s>");

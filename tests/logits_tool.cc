@@ -34,8 +34,7 @@ int run(const std::vector<std::string>& arguments) {
               static_cast<std::streamsize>(logits.nbytes()));
   }
   Sampling greedy{.max_tokens = std::stoll(arguments[2])};
-  for (int32_t token : generate(loaded.model(), prompt, greedy, std::nullopt))
-    std::cout << token << " ";
+  for (int32_t token : generate(loaded.model(), prompt, greedy, {})) std::cout << token << " ";
   std::cout << std::endl;
   return out.good() ? 0 : static_cast<int>(Exit::kIo);
 }

@@ -83,6 +83,12 @@ Totals merge_datasets(const std::vector<std::string>& inputs, const std::string&
     for (const std::string& prefix : datasets_of(input)) {
       indices.push_back(open_sound(prefix));
       bytes += indices.back().bin_bytes;
+      bool labels = holds_labels(prefix, indices.back().type);
+      const RawIndex& first = indices.front();
+      check_usage(labels == holds_labels(first.prefix, first.type), prefix, " holds ",
+                  labels ? "labels" : "tokens", ", but ", first.prefix,
+                  labels ? " tokens" : " labels",
+                  ": merge each kind by itself, with the same files in the same order");
       check_usage(indices.back().type == indices.front().type, indices.back().bin_path(),
                   " has tokens of the type ", name_of(indices.back().type), ", but ",
                   indices.front().bin_path(), " of ", name_of(indices.front().type),

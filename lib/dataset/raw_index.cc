@@ -87,6 +87,10 @@ int64_t RawIndex::num_tokens() const {
   return sum;
 }
 
+bool holds_labels(const std::string& prefix, TokenType type) {
+  return type == TokenType::kInt32 && prefix.ends_with("label_document");
+}
+
 const char* name_of(TokenType type) {
   switch (type) {
     case TokenType::kUint8:

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "data/indexed_dataset.h"
+#include "dataset/raw_index.h"
 
 namespace neox {
 namespace {
@@ -17,11 +18,18 @@ std::string ids_of(std::span<const int64_t> tokens) {
   return text;
 }
 
+// A run of labels that are masked is a dot.
 std::string text_of(const Tokenizer& tokenizer, std::span<const int64_t> tokens) {
-  std::vector<int32_t> ids;
-  for (int64_t token : tokens)  // the tokenizer has no text for ids beyond its own
-    ids.push_back(static_cast<int32_t>(std::min<int64_t>(token, INT32_MAX)));
-  return tokenizer.decode(ids, Tokenizer::Special::kKeep);
+  std::string text;
+  for (size_t i = 0; i < tokens.size();) {
+    bool masked = tokens[i] == kMaskedLabel;
+    std::vector<int32_t> ids;
+    for (; i < tokens.size() && (tokens[i] == kMaskedLabel) == masked; ++i)
+      // The tokenizer has no text for ids beyond its own.
+      ids.push_back(static_cast<int32_t>(std::min<int64_t>(tokens[i], INT32_MAX)));
+    text += masked ? "\u00b7" : tokenizer.decode(ids, Tokenizer::Special::kKeep);
+  }
+  return text;
 }
 
 // "40 x 1, 1 x 0, 23 x 1".
@@ -78,7 +86,10 @@ Sampler open_sampler(const Config& config, const Tokenizer* tokenizer, int64_t g
 }  // namespace
 
 std::string show_document(const std::string& prefix, int64_t document, const Tokenizer* tokenizer) {
-  IndexedDataset data(prefix, tokenizer ? tokenizer->vocab_size() : IndexedDataset::kAnyToken);
+  bool labels = holds_labels(prefix, IndexedDataset(prefix, IndexedDataset::kAnyNumber).type());
+  IndexedDataset data(prefix, labels      ? IndexedDataset::kAnyNumber
+                              : tokenizer ? tokenizer->vocab_size()
+                                          : IndexedDataset::kAnyToken);
   for (const std::string& warning : data.warnings()) log_warning(warning);
   check_usage(document >= 0 && document < data.num_documents(), data.prefix(), " has ",
               data.num_documents(), " documents, counted from 0; there is no document ", document);

@@ -72,6 +72,7 @@ class TokenScan {
   TokenScan(const RawIndex& index, const VerifyOptions& options, bool knows_documents)
       : index_(index),
         options_(options),
+        labels_(holds_labels(index.prefix, index.type)),
         eod_(knows_documents ? options.end_of_document : std::nullopt),
         fd_(::open(index.bin_path().c_str(), O_RDONLY | O_CLOEXEC)),
         num_tokens_(index.num_tokens()),
@@ -155,9 +156,12 @@ class TokenScan {
     Range<T> range(options_.vocab);
     if (!range.holds(tokens))
       for (size_t i = 0; i < tokens.size(); ++i)
-        if (!range.holds(tokens[i])) add_bad({first + static_cast<int64_t>(i), tokens[i]});
+        if (!range.holds(tokens[i]) && !is_masked(tokens[i]))
+          add_bad({first + static_cast<int64_t>(i), tokens[i]});
     if (eod_) look_at_ends(tokens, first);
   }
+
+  bool is_masked(int64_t token) const { return labels_ && token == kMaskedLabel; }
 
   void add_bad(const BadToken& token) {
     std::lock_guard lock(mutex_);
@@ -192,6 +196,7 @@ class TokenScan {
 
   const RawIndex& index_;
   const VerifyOptions& options_;
+  const bool labels_;
   std::optional<int64_t> eod_;
   int fd_;
   const int64_t num_tokens_;

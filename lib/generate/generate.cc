@@ -51,6 +51,14 @@ int64_t num_positions(const ModelConfig& model) { return std::max(model.position
 
 bool is_greedy(const Sampling& s) { return s.temperature == 0 && s.top_k == 0 && s.top_p == 0; }
 
+// Of a model whose weights are no numbers the likeliest token would be the first one.
+void check_numbers(const Tensor& logits) {
+  auto top = logits.amax().item<double>();
+  if (!std::isfinite(top))
+    fail(Exit::kNotFinite, "behind the prompt the model's greatest logit is ", top,
+         ": weights are not finite; neox-convert inspect shows which");
+}
+
 // New tokens of some requests, on their way from the device or there.
 struct NewTokens {
   std::vector<size_t> requests;
@@ -120,6 +128,7 @@ class Texts {
     cache_.lengths.push_back(0);
     KvCache one = cache_.row(row);
     Tensor logits = pass_through(model_, there(row_of(requests_[request].prompt)), one);
+    if (model_.mesh().last_stage()) check_numbers(logits);
     cache_.lengths.back() = one.lengths.front();
     rows_.push_back(request);
     if (on_device())
@@ -197,7 +206,8 @@ class Texts {
   // A text's new token, or its end.
   void accept(size_t request, int64_t id) {
     auto token = static_cast<int32_t>(id);
-    if (options_.end && token == *options_.end) return end(request, TextEnd::kToken);
+    if (std::ranges::find(options_.ends, token) != options_.ends.end())
+      return end(request, TextEnd::kToken);
     texts_[request].push_back(token);
     if (options_.on_token && !options_.on_token(request, token))
       return end(request, TextEnd::kCaller);
@@ -333,9 +343,9 @@ std::vector<std::vector<int32_t>> generate(GptNeoX& model, std::span<const TextR
 }
 
 std::vector<int32_t> generate(GptNeoX& model, std::span<const int32_t> prompt,
-                              const Sampling& sampling, std::optional<int32_t> end) {
+                              const Sampling& sampling, const std::vector<int32_t>& ends) {
   TextRequest request{{prompt.begin(), prompt.end()}, sampling};
-  return generate(model, {&request, 1}, {.end = end}).front();
+  return generate(model, {&request, 1}, {.ends = ends}).front();
 }
 
 std::string TextStream::add(int32_t token) {

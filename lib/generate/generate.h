@@ -35,12 +35,12 @@ struct TextRequest {
   Sampling sampling;
 };
 
-// What ended a text: the end token, its greatest length, or false from on_token.
+// What ended a text: an end token, its greatest length, or false from on_token.
 enum class TextEnd { kToken, kLength, kCaller };
 
 struct TextOptions {
-  int64_t batch_size = 1;      // texts at once: a finished one makes room for the next
-  std::optional<int32_t> end;  // the token that ends a text and is not part of it
+  int64_t batch_size = 1;          // texts at once: a finished one makes room for the next
+  std::vector<int32_t> ends = {};  // tokens that end a text and are not part of it
   // Called when the prompt of a text is begun, with each new token of it, and when no more follow;
   // false from on_token ends it.
   std::function<void(size_t request)> on_start = {};
@@ -48,14 +48,14 @@ struct TextOptions {
   std::function<void(size_t request, TextEnd how)> on_end = {};
 };
 
-// The tokens that follow each prompt, up to max_tokens, the model's positions, or the end token.
+// The tokens that follow each prompt, up to max_tokens, the model's positions, or an end token.
 // Collective over the mesh's pp and tp axes; all ranks get the tokens and must give the same
 // arguments.
 std::vector<std::vector<int32_t>> generate(GptNeoX& model, std::span<const TextRequest> requests,
                                            const TextOptions& options);
 // One text.
 std::vector<int32_t> generate(GptNeoX& model, std::span<const int32_t> prompt,
-                              const Sampling& sampling, std::optional<int32_t> end);
+                              const Sampling& sampling, const std::vector<int32_t>& ends);
 
 // Turns tokens into text as they come: keeps back bytes until they are whole UTF-8 characters.
 // Bytes that do not form UTF-8 become U+FFFD, as in Tokenizer::decode().

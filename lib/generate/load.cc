@@ -1,6 +1,10 @@
 #include "generate/load.h"
 
+#include <nlohmann/json.hpp>
+
 #include "base/error.h"
+#include "base/file.h"
+#include "base/log.h"
 #include "checkpoint/checkpoint.h"
 #include "model/parameters.h"
 #include "ops/cpu_arena.h"
@@ -33,6 +37,40 @@ std::unique_ptr<Tokenizer> load_tokenizer(const Config& config) {
   return std::make_unique<Tokenizer>(Tokenizer::of_type(t.type, t.vocab_file, t.merge_file));
 }
 
+namespace {
+
+// eos_token_id is a number, or a list of them.
+std::vector<int32_t> ends_of(const fs::path& file) {
+  std::vector<int32_t> ids;
+  try {
+    nlohmann::json json = nlohmann::json::parse(read_file(file));
+    nlohmann::json ends = json.is_object() ? json.value("eos_token_id", nlohmann::json()) : json;
+    if (ends.is_number_integer()) ends = nlohmann::json::array({ends});
+    for (const auto& id : ends)
+      if (id.is_number_integer()) ids.push_back(id.get<int32_t>());
+  } catch (const nlohmann::json::exception& e) {
+    log_warning(file.string(), " is not readable JSON (", e.what(),
+                "); which tokens end a text is taken from the tokenizer alone");
+  }
+  return ids;
+}
+
+std::vector<int32_t> ends_of(const fs::path& run_dir, const Tokenizer& tokenizer) {
+  std::vector<int32_t> ends;
+  if (tokenizer.has_end_of_document()) ends.push_back(tokenizer.end_of_document());
+  for (const char* name : {"generation_config.json", "config.json"}) {
+    fs::path file = run_dir / "hf" / name;
+    std::error_code error;
+    if (!fs::is_regular_file(file, error)) continue;
+    std::vector<int32_t> more = ends_of(file);
+    ends.insert(ends.end(), more.begin(), more.end());
+    if (!more.empty()) break;
+  }
+  return ends;
+}
+
+}  // namespace
+
 LoadedModel::LoadedModel(const fs::path& dir, const std::vector<std::string>& overrides,
                          at::Device device) {
   if (device.is_cpu()) use_cpu_arena();  // steps read all weights, a quarter faster from huge pages
@@ -58,6 +96,7 @@ LoadedModel::LoadedModel(const fs::path& dir, const std::vector<std::string>& ov
       config_.tokenizer.vocab_file.string(), " has ", tokenizer_->vocab_size(),
       " entries, the model of ", checkpoint.dir().string(), " only ", state.padded_vocab,
       ": it is not the one that the model was trained with; give that one with --vocab-file");
+  ends_ = ends_of(checkpoint.dir().parent_path(), *tokenizer_);
   world_ = self_communicator();
   mesh_ = std::make_unique<Mesh>(Layout{}, *world_);
   Dtypes dtypes = dtypes_of(config_.precision.type);

@@ -21,10 +21,14 @@ class LoadedModel {
   const Tokenizer& tokenizer() const { return *tokenizer_; }
   const Config& config() const { return config_; }
   int64_t iteration() const { return iteration_; }
+  // The tokens that end a text: the tokenizer's end of a document, and what the files of a model
+  // that was converted say (eos_token_id of hf/generation_config.json, or of hf/config.json).
+  const std::vector<int32_t>& ends() const { return ends_; }
 
  private:
   Config config_;
   int64_t iteration_ = 0;
+  std::vector<int32_t> ends_;
   std::unique_ptr<Communicator> world_;
   std::unique_ptr<Mesh> mesh_;
   std::unique_ptr<GptNeoX> model_;

@@ -13,6 +13,10 @@
 namespace neox {
 namespace {
 
+struct Prompt {
+  std::string text, where = {};  // "prompts.txt:12"
+};
+
 class Session {
  public:
   Session(const SessionOptions& options, std::ostream& out)
@@ -21,11 +25,11 @@ class Session {
         loaded_(options.checkpoint, options.overrides, pick_device(environment())) {}
 
   // The texts of all prompts, in their order.
-  void answer(const std::vector<std::string>& prompts) {
+  void answer(const std::vector<Prompt>& prompts) {
     std::vector<TextRequest> requests;
     Answers answers(loaded_.tokenizer(), options_.form, out_);
-    for (const std::string& prompt : prompts) {
-      auto tokens = prompt_tokens(prompt, loaded_.tokenizer(), loaded_.model().config());
+    for (const auto& [prompt, where] : prompts) {
+      auto tokens = tokens_of(prompt, where);
       for (int64_t i = 0; i < options_.num_samples; ++i) {
         requests.push_back({tokens, sampling(i)});
         answers.add(prompt);
@@ -35,12 +39,20 @@ class Session {
                         .on_start = [&](size_t i) { answers.start(i); },
                         .on_token = [&](size_t i, int32_t token) { return answers.add(i, token); },
                         .on_end = [&](size_t i, TextEnd how) { answers.end(i, how); }};
-    if (loaded_.tokenizer().has_end_of_document())
-      options.end = loaded_.tokenizer().end_of_document();
+    options.ends = loaded_.ends();
     generate(loaded_.model(), requests, options);
   }
 
  private:
+  std::vector<int32_t> tokens_of(const std::string& prompt, const std::string& where) {
+    try {
+      return prompt_tokens(prompt, loaded_.tokenizer(), loaded_.model().config());
+    } catch (const Error& e) {
+      if (where.empty()) throw;
+      fail(e.exit(), where, ": ", e.what());
+    }
+  }
+
   Sampling sampling(int64_t sample) const {
     const GenerateConfig& defaults = loaded_.config().generate;
     return {.max_tokens = options_.max_tokens.value_or(defaults.max_tokens),
@@ -66,12 +78,16 @@ std::optional<std::string> next_line(std::istream& in) {
 
 bool is_blank(const std::string& line) { return trim(line).empty(); }
 
-std::vector<std::string> prompts_of(const SessionOptions& options) {
-  std::vector<std::string> prompts = options.prompts;
+std::vector<Prompt> prompts_of(const SessionOptions& options) {
+  std::vector<Prompt> prompts;
+  for (const std::string& text : options.prompts) prompts.push_back({text});
   if (options.file.empty()) return prompts;
   std::istringstream file(read_file(options.file));
-  while (auto line = next_line(file))
-    if (!is_blank(*line)) prompts.push_back(*line);
+  int64_t number = 0;
+  while (auto line = next_line(file)) {
+    ++number;
+    if (!is_blank(*line)) prompts.push_back({*line, concat(options.file.string(), ":", number)});
+  }
   check_io(!prompts.empty(), options.file.string(), " holds no prompt; write one a line");
   return prompts;
 }
@@ -111,7 +127,7 @@ SessionOptions session_options(const Program& program) {
 
 void run_session(const SessionOptions& options, std::istream& in, std::ostream& out,
                  bool interactive) {
-  std::vector<std::string> prompts = prompts_of(options);
+  std::vector<Prompt> prompts = prompts_of(options);
   Session session(options, out);
   session.answer(prompts);
   if (!prompts.empty()) return;
@@ -124,7 +140,7 @@ void run_session(const SessionOptions& options, std::istream& in, std::ostream& 
   for (std::optional<std::string> line; (line = next_line(in)); ask()) {
     if (is_blank(*line)) continue;
     try {
-      session.answer({*line});
+      session.answer({{*line}});
     } catch (const Error& e) {
       if (!interactive || e.exit() != Exit::kUsage) throw;
       out << e.what() << "\n";  // whoever types may try again

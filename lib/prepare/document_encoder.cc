@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "data/indexed_dataset.h"
 
@@ -106,11 +107,26 @@ void DocumentEncoder::encode_chat(std::string_view json, std::vector<int32_t>& t
   end_chat(begin, tokens, labels);
 }
 
+// reset_attention_mask looks for the end of a document, and finds it there.
+void DocumentEncoder::look_for_ends(std::span<const int32_t> conversation) const {
+  if (!tokenizer_.has_end_of_document() || conversation.empty()) return;
+  auto inside = conversation.first(conversation.size() - 1);
+  if (std::ranges::find(inside, tokenizer_.end_of_document()) == inside.end()) return;
+  if (!said_.exchange(true))
+    log_warning(
+        "conversations by this template have the token that ends documents (id ",
+        tokenizer_.end_of_document(),
+        ") between their messages: train on them without reset_attention_mask and "
+        "reset_position_ids, which would hide from a reply what stands before that token, or "
+        "take a template without {eos} there");
+}
+
 // As GPT-NeoX's tool: nothing where all is learnt; two tokens where a verdict is, of which the
 // second is the input that it is read from; else one, which is learnt where the last turn is.
 void DocumentEncoder::end_chat(size_t begin, std::vector<int32_t>& tokens,
                                std::vector<int32_t>& labels) const {
   if (tokens.size() == begin) return;
+  look_for_ends(std::span(tokens).subspan(begin));
   auto add = [&](int32_t token, bool learnt) {
     tokens.push_back(token);
     if (has_labels()) labels.push_back(learnt ? token : kMaskedLabel);

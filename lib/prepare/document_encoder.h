@@ -1,7 +1,9 @@
 // What becomes of a document of the input: its tokens, and where the run masks parts of it, the
 // labels that training learns from. Immutable; any number of threads may encode at once.
 #pragma once
+#include <atomic>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,13 +36,15 @@ class DocumentEncoder {
   void encode_text(std::string_view text, Part part, std::vector<int32_t>& tokens) const;
   void encode_chat(std::string_view json, std::vector<int32_t>& tokens,
                    std::vector<int32_t>& labels) const;
+  void look_for_ends(std::span<const int32_t> conversation) const;
   void end_chat(size_t begin, std::vector<int32_t>& tokens, std::vector<int32_t>& labels) const;
   void mask_beginning(size_t begin, const std::vector<int32_t>& tokens,
                       std::vector<int32_t>& labels) const;
 
   const PrepareOptions& options_;
   const Tokenizer& tokenizer_;
-  int32_t eos_ = -1;  // behind conversations
+  mutable std::atomic<bool> said_ = false;  // what look_for_ends() has found
+  int32_t eos_ = -1;                        // behind conversations
 };
 
 }  // namespace neox

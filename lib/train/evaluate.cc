@@ -51,8 +51,8 @@ void Trainer::generate_samples() {
   if (prompts_.empty()) return;
   const GenerateConfig& g = p_.config.generate;
   p_.model.keep_gathered(true);
-  std::optional<int32_t> end;
-  if (p_.tokenizer->has_end_of_document()) end = p_.tokenizer->end_of_document();
+  std::vector<int32_t> ends;
+  if (p_.tokenizer->has_end_of_document()) ends = {p_.tokenizer->end_of_document()};
   for (size_t i = 0; i < prompts_.size(); ++i) {
     const std::string& prompt = p_.config.train.sample_prompts[i];
     Sampling sampling{.max_tokens = p_.config.train.sample_tokens,
@@ -63,7 +63,7 @@ void Trainer::generate_samples() {
                       .key = random_key(p_.config.train.seed, "sample." + prompt)};
     TextStream stream(*p_.tokenizer);
     std::string text = prompt;
-    for (int32_t token : generate(p_.model, prompts_[i], sampling, end)) text += stream.add(token);
+    for (int32_t token : generate(p_.model, prompts_[i], sampling, ends)) text += stream.add(token);
     report_.samples(state_.iteration, text + stream.rest());
   }
   p_.model.keep_gathered(false);
