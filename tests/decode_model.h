@@ -88,8 +88,8 @@ class Model {
   RerunRecorder::Calls calls;
 
   Texts texts(const std::vector<TextRequest>& requests, int64_t batch_size,
-              std::optional<int32_t> end = {}) {
-    return generate(model_, requests, {.batch_size = batch_size, .end = end});
+              const std::vector<int32_t>& ends = {}) {
+    return generate(model_, requests, {.batch_size = batch_size, .ends = ends});
   }
 
  private:

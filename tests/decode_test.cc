@@ -171,8 +171,8 @@ TEST(TokensOnTheDevice, BehindTheEndOfATextAreNotSeen) {
   Texts open = host.texts(all, 4);
   for (size_t place : {size_t{0}, size_t{2}, size_t{5}}) {
     int32_t end = open[8][place];
-    Texts ended = device.texts(all, 4, end);
-    EXPECT_EQ(ended, host.texts(all, 4, end));
+    Texts ended = device.texts(all, 4, {end});
+    EXPECT_EQ(ended, host.texts(all, 4, {end}));
     EXPECT_LE(ended[8].size(), place);
   }
 }
@@ -221,7 +221,7 @@ TEST(TokensOnTheDevice, AskItForNothing) {
     RerunRecorder::Calls calls;
     Model device(option, at::kDouble, at::kCPU, rerun(calls));
     RecordedWaits waits;
-    device.texts(requests({}), 4, 3);
+    device.texts(requests({}), 4, {3});
     EXPECT_EQ(RecordedWaits::found(), (std::map<std::string, int>{})) << option.name;
   }
 }
@@ -237,8 +237,8 @@ TEST(ReplayedDecode, OnAGpuGivesTheTextsOfTheCpu) {
       ASSERT_TRUE(replay);
       EXPECT_EQ(replay->arrived.defined(), hidden == 64 && !(*gpu).config().qk_norm) << option.name;
       for (int64_t batch_size : {1, 4})
-        for (auto end : {std::optional<int32_t>(), {3}})
-          EXPECT_EQ(gpu.texts(all, batch_size, end), cpu.texts(all, batch_size, end))
+        for (const Tokens& ends : {Tokens{}, Tokens{3}})
+          EXPECT_EQ(gpu.texts(all, batch_size, ends), cpu.texts(all, batch_size, ends))
               << option.name << " hidden " << hidden;
     }
 }
@@ -265,7 +265,7 @@ TEST(Batch, EndsEachTextAtItsEnd) {
   std::vector<TextRequest> all = requests({});
   Texts open = model.texts(all, 4);
   int32_t end = open[8][2];
-  Texts ended = model.texts(all, 4, end);
+  Texts ended = model.texts(all, 4, {end});
   for (size_t i = 0; i < all.size(); ++i)
     EXPECT_EQ(ended[i], Tokens(open[i].begin(), std::ranges::find(open[i], end)));
   EXPECT_LT(ended[8].size(), open[8].size());
