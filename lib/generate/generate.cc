@@ -51,9 +51,10 @@ int64_t num_positions(const ModelConfig& model) { return std::max(model.position
 
 bool is_greedy(const Sampling& s) { return s.temperature == 0 && s.top_k == 0 && s.top_p == 0; }
 
-// Of a model whose weights are no numbers the likeliest token would be the first one.
-void check_numbers(const Tensor& logits) {
-  auto top = logits.amax().item<double>();
+// Of a model whose weights are no numbers the likeliest token would be the first one. greatest: of
+// the logits behind a prompt, on the host.
+void check_numbers(const Tensor& greatest) {
+  double top = *greatest.const_data_ptr<double>();
   if (!std::isfinite(top))
     fail(Exit::kNotFinite, "behind the prompt the model's greatest logit is ", top,
          ": weights are not finite; neox-convert inspect shows which");
@@ -62,7 +63,8 @@ void check_numbers(const Tensor& logits) {
 // New tokens of some requests, on their way from the device or there.
 struct NewTokens {
   std::vector<size_t> requests;
-  Tensor tokens;  // [requests] int64 on the host
+  Tensor tokens;    // [requests] int64 on the host
+  Tensor top = {};  // the greatest logit behind a prompt; or undefined
   std::optional<c10::Event> copied = {};
 };
 
@@ -128,11 +130,12 @@ class Texts {
     cache_.lengths.push_back(0);
     KvCache one = cache_.row(row);
     Tensor logits = pass_through(model_, there(row_of(requests_[request].prompt)), one);
-    if (model_.mesh().last_stage()) check_numbers(logits);
     cache_.lengths.back() = one.lengths.front();
     rows_.push_back(request);
+    Tensor top = logits.defined() ? logits.amax().to(at::kDouble) : Tensor();
+    if (top.defined() && !on_device()) check_numbers(top.cpu());
     if (on_device())
-      cache_.replay->choose(logits, row), send({request}, row);
+      cache_.replay->choose(logits, row), send({request}, row, top);
     else
       arriving_.push_back(chosen(logits, {request}));
     count({&request, 1});
@@ -171,13 +174,16 @@ class Texts {
   }
 
   // The last tokens of the rows from this one on go to the host.
-  void send(std::vector<size_t> requests, int64_t first_row) {
+  void send(std::vector<size_t> requests, int64_t first_row, const Tensor& top = {}) {
     Tensor tokens = cache_.replay->tokens.narrow(0, first_row, std::ssize(requests)).flatten();
     at::Device device = tokens.device();
-    NewTokens sent{std::move(requests),
-                   at::empty(tokens.sizes(),
-                             tokens.options().device(at::kCPU).pinned_memory(!device.is_cpu()))};
-    sent.tokens.copy_(tokens, true);
+    auto on_its_way = [&](const Tensor& x) {
+      Tensor host =
+          at::empty(x.sizes(), x.options().device(at::kCPU).pinned_memory(!device.is_cpu()));
+      return host.copy_(x, true);
+    };
+    NewTokens sent{std::move(requests), on_its_way(tokens)};
+    if (top.defined()) sent.top = on_its_way(top);
     if (!device.is_cpu()) {
       sent.copied.emplace(device.type());
       sent.copied->record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
@@ -197,6 +203,7 @@ class Texts {
       NewTokens next = std::move(arriving_.front());
       arriving_.pop_front();
       if (next.copied) next.copied->synchronize();
+      if (next.top.defined()) check_numbers(next.top);
       for (size_t i = next.requests.size(); i-- > 0;)
         if (!ended_[next.requests[i]])
           accept(next.requests[i], next.tokens.const_data_ptr<int64_t>()[i]);
