@@ -179,7 +179,7 @@ TEST(Rendezvous, AStopWhileWaitingEndsAll) {
   Ranks ranks(3);
   ranks.at(next_ports()).start(0), ranks.start(1);
   ranks[1].wait_for("waiting");
-  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  std::this_thread::sleep_for(std::chrono::seconds(2));
   ranks[1].signal(SIGTERM);
   auto ended = ranks.end();
   EXPECT_EQ(ended[0].code, kPeerLost);
