@@ -242,11 +242,11 @@ TEST_F(CheckpointTest, OneRunAtATimeHasTheDirectory) {
                 std::string::npos);
     EXPECT_TRUE(refusal("8.0.1").find("is in use") != std::string::npos);
     EXPECT_TRUE(refusal("77.0.1").find("is in use") != std::string::npos);
-    EXPECT_TRUE(refusal("7.1.0").find("is in use") !=
-                std::string::npos);  // another step of a job that lives
     check_claim(dir_, "7.0.0");
-    EXPECT_EQ(refusal("7.0.1"), "");  // the same job, restarted
+    RunClaim restarted(dir_, "7.0.1");  // the same job, whose process of before is not yet gone
     EXPECT_THROW(check_claim(dir_, "7.0.0"), Error);
+    EXPECT_TRUE(refusal("8.0.0").find("the run 7.0.1 is saving") != std::string::npos);
+    EXPECT_EQ(refusal("7.1.0"), "");  // another step of the job
   }
   EXPECT_EQ(refusal("node-99"), "");
   EXPECT_TRUE(sees_claim(dir_, "node-99", std::chrono::seconds(0)));

@@ -20,6 +20,7 @@ echo $$ > "$HERE/pid"; echo "srun $*" >> "$log"; env | sed "s/^/env /" >> "$log"
 trap "echo got USR1 >> $log; sleep ${SAVES:-0}; exit 75" USR1
 trap "echo got TERM >> $log; exit ${TERM_CODE:-75}" TERM
 for i in $(seq "${LASTS:-0}"); do sleep 0.1; done
+if [ -n "${SAVED-}" ]; then echo saved > "$NEOX_FAILURES_FILE"; fi
 exit "${CODE:-0}"'
 stand_in scancel 'echo "scancel $*" >> "$HERE/log"; kill -TERM "$(cat "$HERE/pid")"; exit 1'
 stand_in scontrol 'echo "scontrol $*" >> "$HERE/log"; exit "${SCONTROL_CODE:-0}"'
@@ -126,6 +127,8 @@ does "--container-image=docker://nvcr.io#x/neox:1 --container-mounts=$here:/work
 mkdir "$here/data" "$here/here"  # what is named without a mount is mounted: the folder of it that exists
 run 2.train.sbatch IMAGE="$here/image.sqsh" DATA_PATH="$here/data" CHECKPOINT_PATH="$here/here/new/run" -- --set train_data_paths=/usr/lib
 does "--container-mounts=/fsx:/fsx,$here/job:$here/job,$here/data:$here/data,$here/here:$here/here --"
+run 2.train.sbatch IMAGE="$here/image.sqsh" CONTAINER_MOUNT="$here/data:$here/data/in" -- --set=save="$here/data/x" vocab_file=/opt/none/t.json
+does "--container-mounts=$here/data:$here/data/in,$here/job:$here/job --"
 cp "$here/image.sqsh" own.sqsh
 run 2.train.sbatch IMAGE=own.sqsh
 does "--container-image=$here/job/own.sqsh "
@@ -178,21 +181,19 @@ for c in 75 76 137 143; do
   says 'MAX_RESTARTS=10 is reached; submit the job again'
   [ ! -e .neox-failures-7 ] || complain 'leaves a file'
 done
-# A life that lasts, and saves, is no failure; one that fails after an hour is the first.
-stand_in date 'if [ "$1" = +%s ] && [ -n "${LASTED-}" ]; then
-  if [ -e "$HERE/began" ]; then echo "$LASTED"; rm "$HERE/began"; else echo 0; touch "$HERE/began"; fi
-else exec /bin/date "$@"; fi'
-failed_before=10 run 2.train.sbatch CODE=75 LASTED=300
+# A life that saved is none, or the first of a new row where it failed then.
+failed_before=10 run 2.train.sbatch CODE=75 SAVED=yes
 does '^scontrol requeue 7$'
 says 'saved and stopped; asks Slurm for a restart$'
 [ "$(cat .neox-failures-7)" = 0 ] || complain 'counts what is none'
-failed_before=10 run 2.train.sbatch CODE=76 LASTED=3599
-does_not scontrol
-failed_before=10 run 2.train.sbatch CODE=76 LASTED=3600
+failed_before=10 run 2.train.sbatch CODE=76 SAVED=yes
 says 'asks Slurm for restart 1 of at most 10 after failures'
-run 2.train.sbatch CODE=75 LASTED=300 MAX_RESTARTS=0
+failed_before=saved run 2.train.sbatch CODE=76  # of a life whose node was lost
+says 'asks Slurm for restart 1 of at most 10 after failures'
+run 2.train.sbatch CODE=75 SAVED=yes MAX_RESTARTS=0
 does_not scontrol
-rm "$here/bin/date"
+failed_before=3 run 2.train.sbatch CODE=64
+[ ! -e .neox-failures-7 ] || complain 'leaves a file'
 failed_before=3 run 2.train.sbatch
 [ ! -e .neox-failures-7 ] || complain 'leaves a file'
 for c in 0 64 70 74 78; do

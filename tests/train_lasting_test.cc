@@ -139,6 +139,30 @@ TEST(Lasting, StepsBeforeATokenThatIsNoneAreSaved) {
   EXPECT_EQ(run.losses().rbegin()->first, run.saved()[0]);
 }
 
+TEST(Lasting, ACheckpointOfNoStepIsGoneOnFrom) {
+  Training run;
+  ASSERT_EQ(run.train_killed_at_save(10, {"extra_save_iters=[0]"}).code, -SIGKILL);
+  ASSERT_EQ(run.saved(), std::vector<int64_t>{0});
+  Ended ended = run.train({"extra_save_iters=[0]", "eval_interval=10", "eval_iters=1"});
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_EQ(run.losses().size(), 20u);
+}
+
+TEST(Lasting, TheScriptOfTheJobHearsOfCheckpoints) {
+  Training run;
+  std::string file = run.dir() / "failures";
+  const ChildOptions told = {.environment = {"NEOX_FAILURES_FILE=" + file}};
+  ASSERT_EQ(run.train({"checkpoint_factor=1000", "save=null", "load=null"}, {}, told).code, 0);
+  EXPECT_FALSE(fs::exists(file));
+  for (const char* how : {"async_save=false", "async_save=true"}) {
+    ASSERT_EQ(run.train({how}, {}, told).code, 0);
+    ASSERT_TRUE(fs::exists(file)) << how;
+    EXPECT_EQ(read_file(file), "saved\n");
+    fs::remove(file);
+    fs::remove_all(run.save());
+  }
+}
+
 TEST(Lasting, SamplesOfOneTokenInBatches) {
   Training run;
   EXPECT_EQ(run.train({"seq_length=1", "precision=fp64", "train_iters=2"}).code, 0);

@@ -2,8 +2,11 @@
 // is locked as long as that life's rank 0 lives.
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
+#include <cerrno>
 #include <chrono>
 #include <string_view>
 #include <thread>
@@ -15,18 +18,54 @@
 namespace neox {
 namespace {
 
-// "JOB.STEP.RESTART" of a Slurm job, another restart of the same one: its processes of before may
+// "JOB.STEP.RESTART" of a Slurm job, and another start of the same one: its processes of before may
 // be left on a node that Slurm has lost.
 bool is_restart_of(std::string_view life, std::string_view before) {
-  size_t job = life.find('.'), restart = life.rfind('.');
-  if (job == life.npos || restart == job) return false;
-  return before.starts_with(life.substr(0, job + 1)) &&
-         before.substr(before.rfind('.')) != life.substr(restart);
+  size_t job = life.find('.');
+  bool slurm = job != life.npos && life.rfind('.') != job;
+  return slurm && life != before && before.starts_with(life.substr(0, job + 1));
 }
 
+// Without a mapping, whose file another start may cut short.
 std::string owner_of(const fs::path& run_dir) {
   fs::path path = run_dir / kClaimFile;
-  return is_there(path) ? read_file(path) : "";
+  int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0 && errno == ENOENT) return "";
+  std::array<char, 256> text{};
+  ssize_t n = file < 0 ? -1 : ::read(file, text.data(), text.size());
+  int error = errno;
+  if (file >= 0) ::close(file);
+  check_io(n >= 0, "cannot read ", path.string(), ": ", describe_errno(error));
+  return {text.data(), static_cast<size_t>(n)};
+}
+
+bool is_locked_by_another(int file) {
+  return ::flock(file, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+}
+
+// Whether the descriptor is of the file that has this name now.
+bool is_current(int file, const fs::path& path) {
+  struct stat of_file {
+  }, of_name{};
+  return ::fstat(file, &of_file) == 0 && ::stat(path.c_str(), &of_name) == 0 &&
+         of_file.st_ino == of_name.st_ino && of_file.st_dev == of_name.st_dev;
+}
+
+// The file, locked where the file system has locks; -1 where another run holds it. One that another
+// user has written, or that a lost process of this job still holds, gives way to a new one.
+int lock_owner(const fs::path& path, const std::string& life) {
+  for (int tries = 0;; ++tries) {
+    int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    bool foreign = file < 0 && (errno == EACCES || errno == EPERM) && tries == 0;
+    int error = errno;
+    if (foreign) file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    check_io(file >= 0, "cannot open ", path.string(), ": ", describe_errno(error));
+    bool held = is_locked_by_another(file);
+    if (held && !is_restart_of(life, owner_of(path.parent_path()))) return ::close(file), -1;
+    if (!held && !foreign && is_current(file, path)) return file;
+    if (held || foreign) ::unlink(path.c_str());
+    ::close(file);
+  }
 }
 
 }  // namespace
@@ -34,21 +73,17 @@ std::string owner_of(const fs::path& run_dir) {
 RunClaim::RunClaim(const fs::path& run_dir, const std::string& life) {
   make_directories(run_dir);
   fs::path path = run_dir / kClaimFile;
-  file_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  check_io(file_ >= 0, "cannot open ", path.string(), ": ", describe_errno(errno));
-  bool held = ::flock(file_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-  std::string owner = owner_of(run_dir);
-  bool written = false;
-  if (!held || is_restart_of(life, owner))
-    written = ::ftruncate(file_, 0) == 0 &&
-              ::pwrite(file_, life.data(), life.size(), 0) == static_cast<ssize_t>(life.size()) &&
-              ::fsync(file_) == 0;
-  int error = errno;
-  if (!written) ::close(file_);
-  check_usage(!held || written, run_dir.string(), " is in use: the run ", owner,
+  file_ = lock_owner(path, life);
+  check_usage(file_ >= 0, run_dir.string(), " is in use: the run ", owner_of(run_dir),
               " is saving there. Stop that one first, or give this one another save directory; "
               "where it is certainly dead, on a node that was lost, remove ",
               path.string());
+  bool written =
+      ::ftruncate(file_, 0) == 0 &&
+      ::pwrite(file_, life.data(), life.size(), 0) == static_cast<ssize_t>(life.size()) &&
+      ::fsync(file_) == 0;
+  int error = errno;
+  if (!written) ::close(file_);
   check_io(written, "cannot write ", path.string(), ": ", describe_errno(error));
 }
 

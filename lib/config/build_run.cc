@@ -88,9 +88,6 @@ CheckpointConfig read_checkpoint(KeyReader& keys) {
   checkpoint.save = keys.text("save");
   checkpoint.load = keys.text("load");
   if (keys.maybe_integer("iteration")) checkpoint.iteration = keys.integer_from("iteration", 0);
-  keys.require(!checkpoint.iteration || !checkpoint.load.empty(), "iteration",
-               "iteration is given, but load is not; add load, the directory whose checkpoint of "
-               "that iteration the run begins from");
   checkpoint.resume = read_resume(keys, checkpoint);
   bool log = keys.choice("checkpoint_scale") == "log";
   checkpoint.scale = log ? CheckpointScale::kLog : CheckpointScale::kLinear;

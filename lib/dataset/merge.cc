@@ -85,8 +85,9 @@ Totals merge_datasets(const std::vector<std::string>& inputs, const std::string&
       bytes += indices.back().bin_bytes;
       bool labels = holds_labels(prefix, indices.back().type);
       const RawIndex& first = indices.front();
-      check_usage(labels == holds_labels(first.prefix, first.type), prefix, " holds ",
-                  labels ? "labels" : "tokens", ", but ", first.prefix,
+      bool same = labels == holds_labels(first.prefix, first.type);
+      check_usage(same || !(labels ? first.prefix : prefix).ends_with("_document"), prefix,
+                  " holds ", labels ? "labels" : "tokens", ", but ", first.prefix,
                   labels ? " tokens" : " labels",
                   ": merge each kind by itself, with the same files in the same order");
       check_usage(indices.back().type == indices.front().type, indices.back().bin_path(),

@@ -96,7 +96,9 @@ LoadedModel::LoadedModel(const fs::path& dir, const std::vector<std::string>& ov
       config_.tokenizer.vocab_file.string(), " has ", tokenizer_->vocab_size(),
       " entries, the model of ", checkpoint.dir().string(), " only ", state.padded_vocab,
       ": it is not the one that the model was trained with; give that one with --vocab-file");
-  ends_ = ends_of(checkpoint.dir().parent_path(), *tokenizer_);
+  fs::path step = checkpoint.dir();
+  if (!step.has_filename()) step = step.parent_path();  // "global_step10/"
+  ends_ = ends_of(step.parent_path(), *tokenizer_);
   world_ = self_communicator();
   mesh_ = std::make_unique<Mesh>(Layout{}, *world_);
   Dtypes dtypes = dtypes_of(config_.precision.type);

@@ -27,12 +27,24 @@ std::optional<Mounted> mount_of(const std::string& path, const std::string& moun
   return std::nullopt;
 }
 
-// An image has these itself.
+// An image has these itself, and programs of its own in some of the others.
 bool is_of_system(const fs::path& folder) {
+  constexpr std::array kTop = {"home", "media", "mnt", "opt", "root", "run", "srv", "tmp", "var"};
   constexpr std::array kSystem = {"bin",  "dev",  "etc", "lib", "lib64",
                                   "proc", "sbin", "sys", "usr"};
   auto second = std::next(folder.begin());
-  return second == folder.end() || std::ranges::find(kSystem, second->string()) != kSystem.end();
+  if (second == folder.end()) return true;
+  bool top = std::next(second) == folder.end();
+  return std::ranges::find(kSystem, second->string()) != kSystem.end() ||
+         (top && std::ranges::find(kTop, second->string()) != kTop.end());
+}
+
+// Whether a mount lies below the folder, which a mount of its own would hide.
+bool holds_mount(const std::string& folder, const std::string& mounts) {
+  return std::ranges::any_of(split(mounts, ','), [&](const std::string& mount) {
+    auto parts = split(mount, ':');
+    return parts.size() >= 2 && parts[1].starts_with(folder + "/");
+  });
 }
 
 std::vector<std::string> paths_of(const Config& config) {
@@ -75,7 +87,7 @@ std::string mounts_for(const Config& config, std::string mounts) {
     if (mount_of(path, mounts)) continue;
     fs::path folder = path;
     while (!fs::is_directory(folder, error)) folder = folder.parent_path();
-    if (is_of_system(folder)) continue;
+    if (is_of_system(folder) || holds_mount(folder.string(), mounts)) continue;
     mounts += concat(mounts.empty() ? "" : ",", folder.string(), ":", folder.string());
   }
   return mounts;

@@ -51,9 +51,9 @@ std::string sbatch_lines(const SlurmJob& job, const Profile& profile) {
     out += concat("#SBATCH --dependency=afterok:", slurm.after,
                   "\n#SBATCH --kill-on-invalid-dep=yes\n");
   out += "#SBATCH --output=%x_%j.out\n";
-  for (const auto& list : {profile.sbatch, slurm.extra})
-    for (const std::string& line : list)
-      out += concat("#SBATCH ", line.find(' ') == line.npos ? line : shell_quote(line), "\n");
+  for (const std::string& line : profile.sbatch) out += concat("#SBATCH ", line, "\n");
+  for (const std::string& word : slurm.extra)
+    out += concat("#SBATCH ", word.find(' ') == word.npos ? word : shell_quote(word), "\n");
   return out;
 }
 

@@ -51,7 +51,7 @@ std::vector<Variable> script_variables(JobKind kind) {
     all.push_back({"MODEL_CONFIG", "configs/pythia/70M.yml",
                    "here, one folder up, or in the installed tree"});
   if (kind == JobKind::kTrain)
-    all.push_back({"MAX_RESTARTS", "10", "after failures, one behind the other; 0: none at all"});
+    all.push_back({"MAX_RESTARTS", "10", "after lives without a checkpoint, in a row; 0: none"});
   all.push_back({"CONTAINER_MOUNT", "$FSX_PATH:$FSX_PATH", "FROM:TO[,FROM:TO]... in a container"});
   return all;
 }
@@ -114,11 +114,25 @@ mount_too() {
   done
   mounts+=${mounts:+,}$1:$1
 }
-# mount_for PATH: the folder of it that exists, unless it is one of the system's, which an image has itself.
+# mount_for PATH: the folder of it that exists, unless a mount has it, or it would hide what an image or a mount has.
 mount_for() {
-  local place=$1
+  local place=$1 mount to
+  while [ "${place#/}" = "$place" ] && [ "${place#*=}" != "$place" ]; do place=${place#*=}; done
+  case $place in /*) ;; *) return 0 ;; esac
+  for mount in ${mounts//,/ }; do
+    to=${mount#*:}
+    case $place/ in "${to%%:*}"/*) return 0 ;; esac
+  done
   while [ -n "$place" ] && [ ! -d "$place" ]; do place=${place%/*}; done
-  case $place/ in / | /bin/* | /dev/* | /etc/* | /lib/* | /lib64/* | /proc/* | /sbin/* | /sys/* | /usr/*) ;; *) mount_too "$place" ;; esac
+  case $place/ in
+    / | /bin/* | /dev/* | /etc/* | /lib/* | /lib64/* | /proc/* | /sbin/* | /sys/* | /usr/*) return 0 ;;
+    /home/ | /media/ | /mnt/ | /opt/ | /root/ | /run/ | /srv/ | /tmp/ | /var/) return 0 ;;
+  esac
+  for mount in ${mounts//,/ }; do
+    to=${mount#*:}
+    case ${to%%:*} in "$place"/*) return 0 ;; esac
+  done
+  mount_too "$place"
 }
 # An image is squashfs or of a registry (pyxis), or a .sif (apptainer). IMAGE= (empty): the programs in PATH.
 if [ -z "${IMAGE+set}" ]; then
@@ -140,7 +154,7 @@ mount_too "$PWD"
 for word in "${command[@]}"; do  # configurations, tokenizers, data, checkpoints: /path and key=/path
   case $word in
     /*) mount_for "$word" ;;
-    *=/*) mount_for "${word#*=}" ;;
+    *=/*) mount_for "$word" ;;
     *.yml | *.yaml | *.json) if [ -f "$word" ]; then mount_for "$(realpath "$word")"; fi ;;
   esac
 done
@@ -199,9 +213,11 @@ trap 'on_signal TERM' TERM
 
 if [ -n "${SLURM_HET_SIZE:-}" ]; then say "this job has $SLURM_HET_SIZE components; the run takes the nodes of the first one alone"; fi
 restarts=${SLURM_RESTART_COUNT:-0}
-# How many lives of this job have failed one behind the other; a file, since Slurm counts all restarts alike.
-failures=.neox-failures-$job
-failed=$(cat "$failures" 2> /dev/null) || failed=0
+# How many lives of this job have ended without a checkpoint, one behind the other: Slurm counts all restarts alike.
+# neox-train writes "saved" there.
+export NEOX_FAILURES_FILE=$PWD/.neox-failures-$job
+failed=$(cat "$NEOX_FAILURES_FILE" 2> /dev/null) || true
+case $failed in "" | *[!0-9]*) failed=0 ;; esac
 say "job $job (restart $restarts) on ${SLURM_JOB_NODELIST:-?}, ${IMAGE:-no image}: ${command[*]}"
 # Slurm names the files and sockets of PMIx after job and step. What a killed step left of them on a node would keep a step of
 # its name from starting there, and its orphans could talk to it: each life of the job leaves out one more number of steps.
@@ -209,7 +225,6 @@ case " ${step[*]} " in
   *" --mpi=pmix"*) for ((i = restarts % 10; i > 0; i--)); do srun --mpi=none --nodes=1 --ntasks=1 true || true; done ;;
 esac
 started=$SECONDS
-began=$(date +%s)
 "${step[@]}" "${command[@]}" &
 pid=$!
 # A wait that a trap interrupts ends early; bash keeps the code of srun until it is asked for.
@@ -217,19 +232,16 @@ while kill -0 "$pid" 2> /dev/null; do wait "$pid" || true; done
 code=0
 wait "$pid" || code=$?
 
-# count_failure: a life that trained for a while and saved is none; after an hour of training it is the first of them.
 count_failure() {
-  local lasted=$(($(date +%s) - began))
-  if [ $lasted -ge 3600 ]; then failed=0; fi
-  if [ "$code" != 75 ] || [ $lasted -lt 300 ]; then failed=$((failed + 1)); else failed=0; fi
-  { echo "$failed" > "$failures"; } 2> /dev/null || failed=$((restarts + 1))
+  if [ "$(cat "$NEOX_FAILURES_FILE" 2> /dev/null)" != saved ]; then failed=$((failed + 1)); else failed=$((code == 75 ? 0 : 1)); fi
+  { echo "$failed" > "$NEOX_FAILURES_FILE"; } 2> /dev/null || failed=$((restarts + 1))
 }
 # requeue REASON: the same job again, on the same or other nodes.
 requeue() {
   count_failure
   if [ "$MAX_RESTARTS" = 0 ] || [ "$failed" -gt "$MAX_RESTARTS" ]; then
     say "$1, but MAX_RESTARTS=$MAX_RESTARTS is reached; submit the job again and it goes on"
-    rm -f "$failures"
+    rm -f "$NEOX_FAILURES_FILE"
   else
     if [ "$failed" = 0 ]; then say "$1; asks Slurm for a restart"; else say "$1; asks Slurm for restart $failed of at most $MAX_RESTARTS after failures"; fi
     # What keeps failing at once may need Slurm to see first that a node is dead: each try waits longer.
@@ -243,10 +255,10 @@ if [ -n "$terminated" ] && { [ -z "$end" ] || [ "$(date +%s)" -lt $((end - 60)) 
   say "ended by SIGTERM before its time (scancel, preemption, a failed node): Slurm decides whether it is requeued"
 else
   case $code in
-    0) rm -f "$failures" ;;
     75) requeue "saved and stopped" ;;
     76 | 137 | 143) requeue "a task was lost, or killed (137: often out of memory)" ;;
     138) requeue "stopped before it could save" ;;  # SIGUSR1 found a task that had not yet started
+    *) rm -f "$NEOX_FAILURES_FILE" ;;
   esac
 fi
 exit "$code"

@@ -169,8 +169,12 @@ Exit train_process(const Config& config, const ProcessInfo& process, const Envir
 
 Exit train(const Config& config, const ProcessInfo& process, const Environment& env, int spawn,
            const std::vector<std::string>& arguments, const StopFlag& stop) {
-  RunPlace place{pick_device(env, process), stop, process.life, allocation_left(env),
-                 process.local_size};
+  RunPlace place{pick_device(env, process),
+                 stop,
+                 process.life,
+                 allocation_left(env),
+                 process.local_size,
+                 variable(env, "NEOX_FAILURES_FILE")};
   CpuShare share = cpu_share(env, cpu_counts(), process);
   at::set_num_threads(share.threads);
   if (place.device.is_cpu()) use_cpu_arena();

@@ -85,6 +85,7 @@ LossSum Pipeline::train(int64_t microbatches, const BatchSource& batches, const 
 
 LossSum Pipeline::evaluate(int64_t microbatches, const BatchSource& batches) {
   at::NoGradGuard no_grad;
+  if (!std::exchange(met_, true)) meet_neighbours();
   return run(forward_only(microbatches), {microbatches, batches, {}, false, 1});
 }
 

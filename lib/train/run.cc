@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <fstream>
 #include <mutex>
 #include <optional>
 
@@ -157,6 +158,11 @@ void warn_of_passing_files(const Config& config) {
                 ": checkpoints that are to last need other storage");
 }
 
+// The job's script counts the lives that end without a checkpoint (docs/slurm.md).
+void tell_script(const std::string& failures_file) {
+  if (!failures_file.empty()) std::ofstream(failures_file) << "saved\n";
+}
+
 // Collective. Rank 0 holds the claim; what it wrote is seen by all, or the storage is not shared.
 std::optional<RunClaim> claim_run(const Config& config, const RunPlace& place, Control& control) {
   const fs::path& save = config.checkpoint.save;
@@ -200,8 +206,17 @@ Exit train_rank(Config config, Communicator& world, Control& control, const RunP
   bool resumes = start.checkpoint.has_value();
   GptNeoX model(config.model, mesh, model_options(config, resumes, world.size(), place.device));
   TimeLimit limit(place.allocation_left, config.train.exit_duration, guessed_save(config.model));
-  TrainerParts parts{config,     model, sampler,    tokenizer.get(),  control,
-                     place.stop, limit, place.life, place.ranks_here, boundaries};
+  TrainerParts parts{config,
+                     model,
+                     sampler,
+                     tokenizer.get(),
+                     control,
+                     place.stop,
+                     limit,
+                     place.life,
+                     place.ranks_here,
+                     boundaries,
+                     [&place] { tell_script(place.failures_file); }};
   Trainer trainer(parts, std::move(start));
   try {
     return trainer.run();

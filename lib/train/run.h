@@ -22,6 +22,7 @@ struct RunPlace {
   std::string life;                       // of the job; names temporary files
   std::optional<double> allocation_left;  // seconds
   int ranks_here = 1;                     // that share this machine's memory
+  std::string failures_file = {};         // $NEOX_FAILURES_FILE: of the script that started the job
   // Tells the job of an error before this rank waits for what it still has under way.
   std::function<void(const std::exception&)> failed = [](const std::exception&) {};
 };

@@ -21,9 +21,9 @@ void on_signal(int number) {
 // Of memory that is a file: what the file no longer holds, or the storage no longer gives.
 void on_bus_error(int) {
   constexpr std::string_view kText =
-      "neox-train: SIGBUS: a file that is read as memory, of the training data or the tokenizer, "
-      "became shorter or cannot be read any more. Was it replaced while the run used it? (Write a "
-      "new file and rename it instead.)\n";
+      "neox-train: SIGBUS: a file that is read as memory became shorter or cannot be read any "
+      "more, or /dev/shm is full. Were the training data replaced while the run used them? (Write "
+      "a new file and rename it instead.)\n";
   (void)!::write(STDERR_FILENO, kText.data(), kText.size());
   ::_exit(static_cast<int>(Exit::kIo));
 }

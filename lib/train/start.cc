@@ -84,6 +84,9 @@ std::optional<Checkpoint> open_checkpoint(const Config& config, Control& control
     check_save(config);
     found = begun_before(c).value_or("").string();
     if (found.empty()) check_save_is_free(config);
+    check_usage(!c.iteration || !c.load.empty(), config.where("iteration"),
+                ": iteration is given, but load is not; add load, the directory whose checkpoint "
+                "of that iteration the run begins from");
     std::error_code absent;
     check_usage(!fs::is_regular_file(c.load, absent), config.where("load"), ": load names ",
                 c.load.string(),

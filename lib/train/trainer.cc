@@ -161,7 +161,8 @@ Exit Trainer::train_loop() {
                     c.extra_save_iters.end();
   if (fresh_ && saves_zero) save();
   // One that a stop cut short.
-  if (!fresh_ && due(t.eval_interval) && state_.evaluated != state_.iteration)
+  bool owed = state_.iteration > 0 && state_.evaluated != state_.iteration;
+  if (!fresh_ && owed && due(t.eval_interval))
     evaluate_and_sample(state_.iteration / t.eval_interval - 1);
   bool prepared = false;
   if (state_.iteration >= t.iters && p_.control.rank() == 0)
@@ -192,8 +193,10 @@ Exit Trainer::train_loop() {
   }
   if (!stop_)
     if (auto loss = evaluate(Split::kTest, 0)) report_.evaluation(state_.iteration, "test", *loss);
-  if (stop_) say_stopped("the evaluation at the end was asked to stop");
-  return stop_ ? Exit::kRequeue : Exit::kDone;
+  bool cut = stop_ && t.eval_iters > 0 && !c.save.empty() &&
+             (p_.sampler.has(Split::kValid) || p_.sampler.has(Split::kTest));
+  if (cut) say_stopped("the evaluation at the end was asked to stop");
+  return cut ? Exit::kRequeue : Exit::kDone;
 }
 
 void Trainer::say_stopped(const std::string& why) const {
@@ -258,8 +261,12 @@ void Trainer::watch_claim() {
   const fs::path& save = p_.config.checkpoint.save;
   auto now = TimeLimit::Clock::now();
   if (p_.control.rank() != 0 || save.empty() || now < claim_due_) return;
-  check_claim(save, p_.life);
   claim_due_ = now + std::chrono::seconds(10);
+  try {
+    check_claim(save, p_.life);
+  } catch (const Error& e) {
+    if (e.exit() == Exit::kUsage) throw;  // storage that fails now may be well at the next save
+  }
 }
 
 void Trainer::check_finite(const StepReport& report) {
@@ -292,6 +299,7 @@ void Trainer::prepare_saving() {
 
 void Trainer::end_of_save(std::optional<double> seconds) {
   if (seconds) p_.limit.measured_save(*seconds);
+  if (seconds && p_.control.rank() == 0) p_.saved();
   p_.limit.save_under_way(saver_->under_way());
 }
 
@@ -319,6 +327,7 @@ void Trainer::save() {
     save_checkpoint({.dir = c.save, .life = p_.life, .keep_last = c.keep_last}, chunks, state_,
                     p_.control);
     p_.limit.measured_save(seconds());
+    if (p_.control.rank() == 0) p_.saved();
   }
   saved_at_ = state_.iteration;
   report_.resume();

@@ -32,6 +32,8 @@ struct TrainerParts {  // all must outlive the trainer
   std::string life;  // names temporary files of this life of the job
   int ranks_here;    // that share this machine's memory
   BoundaryRules boundaries = {};
+  // Called on rank 0 when a checkpoint is whole.
+  std::function<void()> saved = [] {};
 };
 
 // Whether steps, of training and of samples, are recorded as CUDA graphs. By default not where
