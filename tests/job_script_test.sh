@@ -127,6 +127,9 @@ does "--container-image=docker://nvcr.io#x/neox:1 --container-mounts=$here:/work
 mkdir "$here/data" "$here/here"  # what is named without a mount is mounted: the folder of it that exists
 run 2.train.sbatch IMAGE="$here/image.sqsh" DATA_PATH="$here/data" CHECKPOINT_PATH="$here/here/new/run" -- --set train_data_paths=/usr/lib
 does "--container-mounts=/fsx:/fsx,$here/job:$here/job,$here/data:$here/data,$here/here:$here/here --"
+mkdir -p "$here/m/tokenizers"
+run 2.train.sbatch IMAGE="$here/image.sqsh" MODEL_PATH="$here/m"
+does "--container-mounts=/fsx:/fsx,$here/job:$here/job,$here/m/tokenizers:$here/m/tokenizers,$here/m:$here/m --"
 run 2.train.sbatch IMAGE="$here/image.sqsh" CONTAINER_MOUNT="$here/data:$here/data/in" -- --set=save="$here/data/x" vocab_file=/opt/none/t.json
 does "--container-mounts=$here/data:$here/data/in,$here/job:$here/job --"
 cp "$here/image.sqsh" own.sqsh
@@ -270,6 +273,8 @@ does '^#SBATCH --nodes=3$'
 does '^#SBATCH --nodes=1$'
 says '^submitted job 21 \(neox-train\), which starts after job 11$'
 says 'tail -F logs/neox-train_21.out'
+submit train configs/pythia/70M.yml --after 5 -- --output=/logs/x.out
+does '^sbatch --parsable logs/neox-train.sbatch$'
 submit train configs/pythia/70M.yml
 ends_with 64
 does_not sbatch

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "data_files.h"
 #include "generated_text.h"
 #include "jobs/check_job.h"
 #include "jobs/job_script.h"
@@ -257,6 +258,49 @@ TEST_F(SubmitTest, ImagesAndMountsAreLookedAt) {
   EXPECT_NE(notes.find("--container /x.sqsh: there is no such file"), notes.npos) << notes;
   EXPECT_EQ(refusal("70M.yml", {"--submit", "--container", "docker://x#y:1"}), "");
   expect_refused("70M.yml", {"--mounts", "/a:/a,foo"}, {"--mounts /a:/a,foo", "'foo'", "FROM:TO"});
+}
+
+TEST_F(SubmitTest, AnImageOfTheEnvironmentIsLookedAtAndPathsBesideItAreMounted) {
+  Environment with = env();
+  with["ENROOT_IMAGE"] = "/none/x.sqsh";
+  try {
+    request({"train", config("70M.yml"), "--submit"}, with);
+    ADD_FAILURE() << "submitted";
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("ENROOT_IMAGE /none/x.sqsh: there is no such file"),
+              std::string::npos)
+        << e.what();
+  }
+  fs::create_directories(dir_ / "a/b");
+  fs::create_directories(dir_ / "hidden");
+  auto mounts = [&](const Strings& more) {
+    Strings options = {"--container", "docker://x#y:1"};
+    options.insert(options.end(), more.begin(), more.end());
+    std::string text = train("70M.yml", options).jobs[0].values.at("CONTAINER_MOUNT");
+    for (size_t at; (at = text.find(dir_.string())) != text.npos;)
+      text.replace(at, dir_.string().size(), "DIR");
+    return text;
+  };
+  EXPECT_EQ(mounts({}), "/fsx:/fsx,DIR/enwik8:DIR/enwik8,DIR/tokenizers:DIR/tokenizers,DIR:DIR");
+  EXPECT_EQ(mounts({"--mounts", dir_.string() + ":" + dir_.string()}), "DIR:DIR");
+  // A folder above one that is mounted would hide it.
+  EXPECT_EQ(mounts({"--mounts", "/x:" + (dir_ / "a/b").string()}),
+            "/x:DIR/a/b,DIR/enwik8:DIR/enwik8,DIR/tokenizers:DIR/tokenizers");
+  EXPECT_EQ(mounts({"--mounts", dir_.string() + ":" + dir_.string(), "--set",
+                    "vocab_file=/opt/none/t.json"}),
+            "DIR:DIR");
+}
+
+TEST_F(SubmitTest, WhatIsCheckedIsSaidBeforeTheDashesAlsoByItsLetter) {
+  for (const char* option : {"-N4", "-t60", "--nodes=4"})
+    EXPECT_NE(testing::error_of([&] {
+                request({"train", "--", option}, env());
+              }).find("say it before --"),
+              std::string::npos)
+        << option;
+  SubmitRequest asked = request({"train", "--", "--comment=a b", "--mem=0"}, env());
+  std::string script = job_script(asked.jobs[0], asked.profile);
+  EXPECT_NE(script.find("\n#SBATCH '--comment=a b'\n#SBATCH --mem=0\n"), script.npos) << script;
 }
 
 // A tokenizer of 300 entries in place of Pythia's.

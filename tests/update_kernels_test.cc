@@ -42,6 +42,12 @@ TEST_P(Dropouts, MasksAreThoseOfPhiloxWhateverTheShape) {
     }
 }
 
+TEST_P(Dropouts, NextToOneLeaveNothing) {
+  DropoutSite site{.key = 77, .first_sample = sample(5)};
+  Tensor y = dropout(on(at::ones({4, 64}, GetParam().type)), 0.9999999999, site);
+  EXPECT_EQ((y != 0).sum().item<int64_t>(), 0);
+}
+
 TEST_P(Dropouts, AddBiasAndResidualAndTheirGradients) {
   DropoutSite site{.key = 9, .first_sample = sample(1)};
   for (int64_t C : {20, 64}) {

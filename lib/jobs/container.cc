@@ -39,11 +39,11 @@ bool is_of_system(const fs::path& folder) {
          (top && std::ranges::find(kTop, second->string()) != kTop.end());
 }
 
-// Whether a mount lies below the folder, which a mount of its own would hide.
+// Whether another folder is mounted below this one, which a mount of its own would hide.
 bool holds_mount(const std::string& folder, const std::string& mounts) {
   return std::ranges::any_of(split(mounts, ','), [&](const std::string& mount) {
     auto parts = split(mount, ':');
-    return parts.size() >= 2 && parts[1].starts_with(folder + "/");
+    return parts.size() >= 2 && parts[0] != parts[1] && parts[1].starts_with(folder + "/");
   });
 }
 

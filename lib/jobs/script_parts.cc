@@ -130,7 +130,7 @@ mount_for() {
   esac
   for mount in ${mounts//,/ }; do
     to=${mount#*:}
-    case ${to%%:*} in "$place"/*) return 0 ;; esac
+    case ${to%%:*} in "$place"/*) if [ "${mount%%:*}" != "${to%%:*}" ]; then return 0; fi ;; esac
   done
   mount_too "$place"
 }
