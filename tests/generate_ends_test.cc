@@ -7,8 +7,8 @@
 namespace neox::testing {
 namespace {
 
-Ended generate_from(const Training& run, const Strings& more) {
-  Strings arguments = {program("neox-generate"), run.save(), "--max-tokens", "12"};
+Ended generate_from(const std::string& from, const Strings& more) {
+  Strings arguments = {program("neox-generate"), from, "--max-tokens", "12"};
   arguments.insert(arguments.end(), more.begin(), more.end());
   return Child(arguments).end();
 }
@@ -19,7 +19,7 @@ TEST(GenerateFrom, APromptOfAFileThatIsTooLongIsNamedByItsLine) {
   std::string words;
   for (int i = 0; i < 60; ++i) words += "and ";
   std::string file = run.dir().put("prompts", "the\n\n" + words + "\n");
-  Ended ended = generate_from(run, {"--file", file});
+  Ended ended = generate_from(run.save(), {"--file", file});
   EXPECT_EQ(ended.code, 64);
   EXPECT_TRUE(has(ended.err, file + ":3: the prompt 'and and")) << ended.err;
 }
@@ -28,17 +28,18 @@ TEST(GenerateFrom, TokensThatAConvertedModelEndsTextsWithEndThem) {
   Training run;
   ASSERT_EQ(run.train().code, 0);
   const Strings asked = {"--prompt", "the and"};
-  std::string whole = generate_from(run, asked).out;
+  std::string whole = generate_from(run.save(), asked).out;
   ASSERT_GT(whole.size(), 8u);
   Tokenizer tokenizer = Tokenizer::from_json(Material::get() / "tokenizer.json");
   int32_t first = tokenizer.encode(whole.substr(7)).at(0);
   fs::path hf = fs::path(run.save()) / "hf";
   fs::create_directories(hf);
   write_file_atomically(hf / "config.json", R"({"eos_token_id": 0})");
-  EXPECT_EQ(generate_from(run, asked).out, whole);
+  EXPECT_EQ(generate_from(run.save(), asked).out, whole);
   write_file_atomically(hf / "generation_config.json",
                         concat(R"({"eos_token_id": [0, )", first, "]}"));
-  EXPECT_EQ(trim(generate_from(run, asked).out), "the and");
+  EXPECT_EQ(trim(generate_from(run.save(), asked).out), "the and");
+  EXPECT_EQ(trim(generate_from(run.step_dir(20) + "/", asked).out), "the and");
 }
 
 }  // namespace

@@ -37,7 +37,7 @@ start() {
   rm -f .neox-failures-*
   if [ -n "${failed_before-}" ]; then echo "$failed_before" > .neox-failures-7; fi
   exec env -i PATH="$here/bin:/usr/bin:/bin" HERE="$here" SLURM_JOB_ID=7 SLURM_JOB_NUM_NODES=2 SLURM_JOB_NODELIST='node[1-2]' \
-    CUDA_VISIBLE_DEVICES= "${variables[@]}" bash "$tree/sbatch/$script" "$@"
+    CUDA_VISIBLE_DEVICES= "${variables[@]}" bash "${scripts:-$tree/sbatch}/$script" "$@"
 }
 # run SCRIPT ...: start, to its end; then the code is in $code, what it and the stand-ins said in log and out.
 run() { (start "$@") > "$here/out" 2>&1; code=$?; }
@@ -273,6 +273,23 @@ does '^#SBATCH --nodes=3$'
 does '^#SBATCH --nodes=1$'
 says '^submitted job 21 \(neox-train\), which starts after job 11$'
 says 'tail -F logs/neox-train_21.out'
+# Paths that stand in a configuration are mounted as those of the command line are.
+d=$here/d
+mkdir -p "$d/enwik8" "$d/tokenizers"
+printf '%s\n' "data_path: $d/enwik8/text" "vocab_file: $d/tokenizers/t.json" "save: $d/new" "load: $d/new" > own.yml
+mounts_of() {
+  env -i PATH="$here/bin:/usr/bin:/bin" "$build/bin/neox-submit" train configs/pythia/70M.yml own.yml \
+    --container docker://x#y:1 --write "$here/scripts" "$@" > "$here/out" 2>&1 || complain 'is not written'
+  scripts=$here/scripts run 2.train.sbatch
+}
+mounts_of
+does "--container-mounts=/fsx:/fsx,$here/job:$here/job,$d/enwik8:$d/enwik8,$d/tokenizers:$d/tokenizers,$d:$d --"
+mounts_of --mounts "$d:$d"
+does "--container-mounts=$d:$d,$here/job:$here/job --"
+mounts_of --mounts "/x:$d/a/b"  # a folder above it would hide it
+does "--container-mounts=/x:$d/a/b,$here/job:$here/job,$d/enwik8:$d/enwik8,$d/tokenizers:$d/tokenizers --"
+mounts_of --mounts "$d:$d" --set vocab_file=/opt/none/t.json
+does "--container-mounts=$d:$d,$here/job:$here/job --"
 submit train configs/pythia/70M.yml --after 5 -- --output=/logs/x.out
 does '^sbatch --parsable logs/neox-train.sbatch$'
 submit train configs/pythia/70M.yml

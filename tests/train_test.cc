@@ -5,6 +5,7 @@
 #include <cmath>
 #include <csignal>
 
+#include "base/signals.h"
 #include "run_fixture.h"
 #include "train/run.h"
 
@@ -101,7 +102,8 @@ void expect_stops_and_goes_on(int signal, const std::string& moment, const Strin
   ASSERT_EQ(ended.code, 75) << ended.err;
   auto saved = stopped.saved();
   ASSERT_EQ(saved.size(), 1u) << ended.err;
-  EXPECT_TRUE(has(ended.err, concat("stopped at step ", saved[0], " of 100: asked to by")))
+  EXPECT_TRUE(has(ended.err, concat("stopped at step ", saved[0], " of 100: asked to by ",
+                                    signal_name(signal))))
       << ended.err;
   EXPECT_EQ(stopped.losses().rbegin()->first, saved[0]);
   ASSERT_EQ(stopped.train(all, more).code, 0);
@@ -110,6 +112,7 @@ void expect_stops_and_goes_on(int signal, const std::string& moment, const Strin
 
 TEST(Signals, Sigusr1SavesAndStops) { expect_stops_and_goes_on(SIGUSR1, "step 5/"); }
 TEST(Signals, SigtermSavesAndStops) { expect_stops_and_goes_on(SIGTERM, "step 1/"); }
+TEST(Signals, AClosedTerminalSavesAndStops) { expect_stops_and_goes_on(SIGHUP, "step 1/"); }
 TEST(Signals, StopAllRanks) {
   expect_stops_and_goes_on(SIGUSR1, "step 5/", kFourRanks, {"--spawn", "4"});
 }

@@ -28,6 +28,9 @@ struct StateChunk {
   std::vector<Placement> placements;  // into data, ascending offsets
 };
 
+// Beside the checkpoints of a model that was converted: the files that came along with it.
+inline constexpr const char* kCompanionDir = "hf";
+
 // Where checkpoints of a run lie and how old ones are dropped.
 struct SaveOptions {
   std::filesystem::path

@@ -26,19 +26,6 @@ bool is_restart_of(std::string_view life, std::string_view before) {
   return slurm && life != before && before.starts_with(life.substr(0, job + 1));
 }
 
-// Without a mapping, whose file another start may cut short.
-std::string owner_of(const fs::path& run_dir) {
-  fs::path path = run_dir / kClaimFile;
-  int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0 && errno == ENOENT) return "";
-  std::array<char, 256> text{};
-  ssize_t n = file < 0 ? -1 : ::read(file, text.data(), text.size());
-  int error = errno;
-  if (file >= 0) ::close(file);
-  check_io(n >= 0, "cannot read ", path.string(), ": ", describe_errno(error));
-  return {text.data(), static_cast<size_t>(n)};
-}
-
 bool is_locked_by_another(int file) {
   return ::flock(file, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
 }
@@ -69,6 +56,19 @@ int lock_owner(const fs::path& path, const std::string& life) {
 }
 
 }  // namespace
+
+// Without a mapping, whose file another start may cut short.
+std::string owner_of(const fs::path& run_dir) {
+  fs::path path = run_dir / kClaimFile;
+  int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0 && errno == ENOENT) return "";
+  std::array<char, 256> text{};
+  ssize_t n = file < 0 ? -1 : ::read(file, text.data(), text.size());
+  int error = errno;
+  if (file >= 0) ::close(file);
+  check_io(n >= 0, "cannot read ", path.string(), ": ", describe_errno(error));
+  return {text.data(), static_cast<size_t>(n)};
+}
 
 RunClaim::RunClaim(const fs::path& run_dir, const std::string& life) {
   make_directories(run_dir);

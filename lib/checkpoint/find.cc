@@ -170,7 +170,7 @@ std::optional<fs::path> find_checkpoint(const fs::path& run_dir, std::optional<i
 }
 
 fs::path checkpoint_in(const fs::path& dir) {
-  if (is_there(dir / kCompleteFile)) return dir;
+  if (is_there(dir / kCompleteFile)) return dir.has_filename() ? dir : dir.parent_path();
   auto found = find_checkpoint(dir);
   check_io(found.has_value(), dir.string(),
            ": no checkpoint there; give the `save` directory of a run, or a global_step directory "

@@ -46,6 +46,9 @@ Opened open_complete(const fs::path& dir);
 // The newest complete checkpoint beside `dir`, other than it, as the end of a message.
 std::string newest_beside(const fs::path& dir);
 
+// The life that has claimed the run directory; "" where none has.
+std::string owner_of(const fs::path& run_dir);
+
 // Gives the whole checkpoint in `temporary` its final name; one of that name is replaced, at once
 // where the file system can exchange names.
 void publish(const fs::path& temporary, const fs::path& final_dir, const std::string& life);

@@ -51,8 +51,7 @@ bool is_stale(const fs::path& path) {
 // What another life wrote, once this one owns the directory, can never be published.
 bool is_fenced(const fs::path& run_dir, const std::string& name, const std::string& life) {
   if (name.ends_with(concat(".tmp-", life))) return false;
-  fs::path owner = run_dir / kClaimFile;
-  return is_there(owner) && read_file(owner) == life;
+  return owner_of(run_dir) == life;
 }
 
 // "global_step10.tmp-77.0" with mark ".tmp-".

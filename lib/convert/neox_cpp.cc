@@ -15,7 +15,6 @@
 namespace neox {
 namespace {
 
-constexpr const char* kCompanionDir = "hf";
 constexpr std::string_view kParam = "param/";
 
 // "param/embed_in.weight", "adam_m/embed_in.weight" ...

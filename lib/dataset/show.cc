@@ -86,10 +86,9 @@ Sampler open_sampler(const Config& config, const Tokenizer* tokenizer, int64_t g
 }  // namespace
 
 std::string show_document(const std::string& prefix, int64_t document, const Tokenizer* tokenizer) {
-  bool labels = holds_labels(prefix, IndexedDataset(prefix, IndexedDataset::kAnyNumber).type());
-  IndexedDataset data(prefix, labels      ? IndexedDataset::kAnyNumber
-                              : tokenizer ? tokenizer->vocab_size()
-                                          : IndexedDataset::kAnyToken);
+  IndexedDataset data(prefix, tokenizer ? tokenizer->vocab_size() : IndexedDataset::kAnyToken);
+  if (holds_labels(data.prefix(), data.type()))
+    data = IndexedDataset(prefix, IndexedDataset::kAnyNumber);
   for (const std::string& warning : data.warnings()) log_warning(warning);
   check_usage(document >= 0 && document < data.num_documents(), data.prefix(), " has ",
               data.num_documents(), " documents, counted from 0; there is no document ", document);

@@ -133,11 +133,13 @@ class Texts {
     cache_.lengths.back() = one.lengths.front();
     rows_.push_back(request);
     Tensor top = logits.defined() ? logits.amax().to(at::kDouble) : Tensor();
-    if (top.defined() && !on_device()) check_numbers(top.cpu());
-    if (on_device())
-      cache_.replay->choose(logits, row), send({request}, row, top);
-    else
+    if (on_device()) {
+      cache_.replay->choose(logits, row);
+      send({request}, row, top);
+    } else {
+      if (top.defined()) check_numbers(top.cpu());
       arriving_.push_back(chosen(logits, {request}));
+    }
     count({&request, 1});
   }
 

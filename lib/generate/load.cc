@@ -43,8 +43,8 @@ namespace {
 std::vector<int32_t> ends_of(const fs::path& file) {
   std::vector<int32_t> ids;
   try {
-    nlohmann::json json = nlohmann::json::parse(read_file(file));
-    nlohmann::json ends = json.is_object() ? json.value("eos_token_id", nlohmann::json()) : json;
+    nlohmann::json ends =
+        nlohmann::json::parse(read_file(file)).value("eos_token_id", nlohmann::json());
     if (ends.is_number_integer()) ends = nlohmann::json::array({ends});
     for (const auto& id : ends)
       if (id.is_number_integer()) ids.push_back(id.get<int32_t>());
@@ -55,11 +55,11 @@ std::vector<int32_t> ends_of(const fs::path& file) {
   return ids;
 }
 
-std::vector<int32_t> ends_of(const fs::path& run_dir, const Tokenizer& tokenizer) {
+std::vector<int32_t> ends_of(const fs::path& companions, const Tokenizer& tokenizer) {
   std::vector<int32_t> ends;
   if (tokenizer.has_end_of_document()) ends.push_back(tokenizer.end_of_document());
   for (const char* name : {"generation_config.json", "config.json"}) {
-    fs::path file = run_dir / "hf" / name;
+    fs::path file = companions / name;
     std::error_code error;
     if (!fs::is_regular_file(file, error)) continue;
     std::vector<int32_t> more = ends_of(file);
@@ -96,9 +96,7 @@ LoadedModel::LoadedModel(const fs::path& dir, const std::vector<std::string>& ov
       config_.tokenizer.vocab_file.string(), " has ", tokenizer_->vocab_size(),
       " entries, the model of ", checkpoint.dir().string(), " only ", state.padded_vocab,
       ": it is not the one that the model was trained with; give that one with --vocab-file");
-  fs::path step = checkpoint.dir();
-  if (!step.has_filename()) step = step.parent_path();  // "global_step10/"
-  ends_ = ends_of(step.parent_path(), *tokenizer_);
+  ends_ = ends_of(checkpoint.dir().parent_path() / kCompanionDir, *tokenizer_);
   world_ = self_communicator();
   mesh_ = std::make_unique<Mesh>(Layout{}, *world_);
   Dtypes dtypes = dtypes_of(config_.precision.type);

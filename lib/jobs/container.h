@@ -3,6 +3,7 @@
 #pragma once
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "config/config.h"
 
@@ -17,8 +18,7 @@ void check_mounts(const std::string& mounts);
 // The path on this machine of a path in the container.
 std::filesystem::path path_outside(const std::string& path, const std::string& mounts);
 
-// Mounts with those that the paths of a configuration need besides: data, tokenizer, checkpoints;
-// of each path that no mount has, the folder that exists, at its own path.
-std::string mounts_for(const Config& config, std::string mounts);
+// Of data, tokenizer and checkpoints: what the script mounts, where it can be.
+std::vector<std::string> absolute_paths(const Config& config);
 
 }  // namespace neox

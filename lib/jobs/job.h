@@ -45,6 +45,7 @@ struct SlurmJob {
   std::vector<std::string> configs;           // further ones, behind MODEL_CONFIG
   std::vector<std::string> arguments;         // of the program
   std::string programs;                       // a directory for the front of PATH
+  std::vector<std::string> paths;             // that its configurations name
 };
 
 // The job that `neox-submit <kind>` gives without options, on nodes of so many GPUs.

@@ -132,12 +132,19 @@ std::string step(const SlurmJob& job, const Profile& profile) {
   return out;
 }
 
+// What a container is to see, as far as it can be mounted.
+std::string paths(const SlurmJob& job) {
+  std::string out = "paths=(\"${command[@]}\"";
+  for (const std::string& path : job.paths) out += " " + shell_quote(path);
+  return out + ")  # configurations, tokenizers, data, checkpoints: /path and key=/path\n";
+}
+
 std::string body(const SlurmJob& job, const Profile& profile) {
   if (job.kind == JobKind::kBuildImage) return std::string("\n") + kBuildImage;
   std::string out = "\n";
   if (job.kind == JobKind::kTrain) out += kConfigs;
   if (job.kind != JobKind::kPrepareData) out += std::string(kName) + '\n';
-  out += command(job) + '\n' + step(job, profile) + '\n' + kImage;
+  out += command(job) + '\n' + step(job, profile) + '\n' + paths(job) + kImage;
   if (job.kind != JobKind::kTrain) return out + '\n' + kRunOnce;
   return out + '\n' + kTimeLimit + '\n' + kRunRequeued;
 }

@@ -78,8 +78,6 @@ void read_size(const Program& program, SlurmJob& job) {
   }
   if (program.has("tasks-per-node"))
     job.tasks_per_node = positive(word(program, "tasks-per-node"), "tasks-per-node");
-  check_usage(job.slurm.time.empty() || parse_slurm_time(job.slurm.time), "--time ", job.slurm.time,
-              ": write minutes, H:M:S, D-H or D-H:M:S");
 }
 
 // Options of sbatch, and of neox-submit.
@@ -100,6 +98,8 @@ void read_slurm(const Program& program, const std::vector<std::string>& sbatch, 
   slurm.reservation = word(program, "reservation");
   slurm.nice = word(program, "nice");
   slurm.time = word(program, "time");
+  check_usage(slurm.time.empty() || parse_slurm_time(slurm.time), "--time ", slurm.time,
+              ": write minutes, H:M:S, D-H or D-H:M:S");
   job.mpi = word(program, "mpi");
   for (const std::string& option : sbatch) {
     bool good = option.starts_with("-") && option.find('\n') == option.npos;
@@ -149,11 +149,13 @@ Values decided_values(JobKind kind, const Environment& env) {
   return values;
 }
 
+// A file by its absolute path: pyxis would ask a registry for another.
 std::string image_of(const Program& program, const Environment& env) {
-  if (auto image = program.given<std::string>("container")) return *image;
-  for (const char* name : {"IMAGE", "ENROOT_IMAGE"})
-    if (auto found = env.find(name); found != env.end()) return found->second;
-  return "";
+  std::string image;
+  for (const char* name : {"ENROOT_IMAGE", "IMAGE"})
+    if (auto found = env.find(name); found != env.end()) image = found->second;
+  if (auto given = program.given<std::string>("container")) image = *given;
+  return is_image_file(image) ? fs::absolute(image).lexically_normal().string() : image;
 }
 
 // The run's configurations, by absolute paths.
@@ -202,10 +204,7 @@ void read_values(const Program& program, SlurmJob& job) {
     if (auto value = program.given<std::string>(option)) job.values[variable] = *value;
   };
   if (job.kind != JobKind::kBuildImage) {
-    take("container", "IMAGE");
-    auto image = job.values.find("IMAGE");
-    if (image != job.values.end() && is_image_file(image->second))
-      image->second = fs::absolute(image->second).lexically_normal();
+    if (program.has("container")) job.values["IMAGE"] = image_of(program, {});
     take("mounts", "CONTAINER_MOUNT");
     if (program.has("mounts")) check_mounts(job.values["CONTAINER_MOUNT"]);
   }
@@ -253,12 +252,10 @@ std::optional<double> gigabytes(const Program& program) {
 void check_training(SlurmJob& job, const Program& program, const std::vector<std::string>& configs,
                     CheckOptions::Files files, SubmitRequest& request) {
   Config config = load_config(config_options(job, configs, program.list("set")));
-  bool contained = !job.values.at("IMAGE").empty();
-  std::string& mounts = job.values.at("CONTAINER_MOUNT");
-  if (contained) mounts = mounts_for(config, mounts);
+  job.paths = absolute_paths(config);
   CheckOptions options{
       .files = files,
-      .mounts = contained ? mounts : "",
+      .mounts = job.values.at("IMAGE").empty() ? "" : job.values.at("CONTAINER_MOUNT"),
       .write_rate = program.given<double>("write-rate").value_or(request.profile.write_rate),
       .gpu_memory = gigabytes(program)};
   check_usage(options.write_rate > 0, "--write-rate ", options.write_rate,

@@ -143,18 +143,16 @@ if [ -z "${IMAGE+set}" ]; then
   fi
 fi
 case $IMAGE in
-  *://* | /* | "") ;;
-  *.sqsh | *.sif) IMAGE=$PWD/$IMAGE ;;  # pyxis would ask a registry for it
+  *://* | /*) ;;
+  ./* | *.sqsh | *.sif) IMAGE=$PWD/$IMAGE ;;  # pyxis would ask a registry for it
 esac
 case $IMAGE in
-  *://*) ;;
   /*) [ -e "$IMAGE" ] || die 74 "IMAGE=$IMAGE does not exist; build it (0.build-image.sbatch), or run the programs in PATH with IMAGE=" ;;
 esac
 mount_too "$PWD"
-for word in "${command[@]}"; do  # configurations, tokenizers, data, checkpoints: /path and key=/path
+for word in "${paths[@]}"; do
   case $word in
-    /*) mount_for "$word" ;;
-    *=/*) mount_for "$word" ;;
+    /* | *=/*) mount_for "$word" ;;
     *.yml | *.yaml | *.json) if [ -f "$word" ]; then mount_for "$(realpath "$word")"; fi ;;
   esac
 done
@@ -232,6 +230,7 @@ while kill -0 "$pid" 2> /dev/null; do wait "$pid" || true; done
 code=0
 wait "$pid" || code=$?
 
+# count_failure: sets `failed`, for this start and the next.
 count_failure() {
   if [ "$(cat "$NEOX_FAILURES_FILE" 2> /dev/null)" != saved ]; then failed=$((failed + 1)); else failed=$((code == 75 ? 0 : 1)); fi
   { echo "$failed" > "$NEOX_FAILURES_FILE"; } 2> /dev/null || failed=$((restarts + 1))

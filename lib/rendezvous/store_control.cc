@@ -62,12 +62,13 @@ StoreControl::StoreControl(const StoreControl& parent, std::string name, int siz
 }
 
 std::unique_ptr<Control> StoreControl::channel(const std::string& name, int size) {
-  Finder finder({client_.address()}, keys_.here());
   std::unique_ptr<StoreClient> client = std::move(of_channel_);
-  if (!client)
+  if (!client) {
+    Finder finder({client_.address()}, keys_.here());
     client = finder.find(steady_clock::now() + kConnectAgain, [this] { heart_.check_all_alive(); });
-  check_io(client != nullptr, "no connection for ", name, " to the store of the job within ",
-           kConnectAgain.count(), " s: ", finder.problems());
+    check_io(client != nullptr, "no connection for ", name, " to the store of the job within ",
+             kConnectAgain.count(), " s: ", finder.problems());
+  }
   return std::unique_ptr<Control>(new StoreControl(*this, name, size, std::move(client)));
 }
 

@@ -25,11 +25,12 @@ std::optional<double> Trainer::evaluate(Split split, int64_t index) {
   Mesh& mesh = p_.model.mesh();
   Batches source(p_.sampler, split, {batch_, p_.config.model.seq, p_.boundaries}, mesh,
                  p_.model.hidden_options().device());
+  Pipeline pipeline(p_.model);
   double loss = 0, weight = 0;
   for (int64_t i = 0; i < iters; ++i) {
     int64_t first = (index * iters + i) * batch_.global;
-    LossSum sum = Pipeline(p_.model).evaluate(batch_.accumulation,
-                                              [&](int64_t m) { return source.get(first, m); });
+    LossSum sum =
+        pipeline.evaluate(batch_.accumulation, [&](int64_t m) { return source.get(first, m); });
     if (mesh.tp().rank() != 0) sum.loss.zero_(), sum.weight.zero_();
     Tensor totals = at::stack(
         {sum.loss, sum.weight, at::full_like(sum.loss, wants_stop().empty() ? 0.0 : 1.0)});

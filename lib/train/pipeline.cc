@@ -61,6 +61,7 @@ Pipeline::~Pipeline() = default;
 // where these are not the same on both: with fewer micro-batches than stages one sends and receives
 // together what the other does apart.
 void Pipeline::meet_neighbours() {
+  if (std::exchange(met_, true)) return;
   std::vector<Transfer> both;
   for (int peer : {pp_.rank() - 1, pp_.rank() + 1}) {
     if (peer < 0 || peer >= pp_.size()) continue;
@@ -71,7 +72,7 @@ void Pipeline::meet_neighbours() {
 }
 
 LossSum Pipeline::train(int64_t microbatches, const BatchSource& batches, const Tensor& seed) {
-  if (!std::exchange(met_, true)) meet_neighbours();
+  meet_neighbours();
   begin_.begin({});
   begin_.run([this] {
     for (ParamBuffer* buffer : model_.buffers()) buffer->begin_step();
@@ -85,7 +86,7 @@ LossSum Pipeline::train(int64_t microbatches, const BatchSource& batches, const 
 
 LossSum Pipeline::evaluate(int64_t microbatches, const BatchSource& batches) {
   at::NoGradGuard no_grad;
-  if (!std::exchange(met_, true)) meet_neighbours();
+  meet_neighbours();
   return run(forward_only(microbatches), {microbatches, batches, {}, false, 1});
 }
 

@@ -298,9 +298,13 @@ void Trainer::prepare_saving() {
 }
 
 void Trainer::end_of_save(std::optional<double> seconds) {
-  if (seconds) p_.limit.measured_save(*seconds);
-  if (seconds && p_.control.rank() == 0) p_.saved();
+  if (seconds) whole(*seconds);
   p_.limit.save_under_way(saver_->under_way());
+}
+
+void Trainer::whole(double seconds) {
+  p_.limit.measured_save(seconds);
+  if (p_.control.rank() == 0) p_.saved();
 }
 
 void Trainer::save() {
@@ -326,8 +330,7 @@ void Trainer::save() {
     if (saver_) end_of_save(saver_->wait());
     save_checkpoint({.dir = c.save, .life = p_.life, .keep_last = c.keep_last}, chunks, state_,
                     p_.control);
-    p_.limit.measured_save(seconds());
-    if (p_.control.rank() == 0) p_.saved();
+    whole(seconds());
   }
   saved_at_ = state_.iteration;
   report_.resume();

@@ -72,6 +72,7 @@ class Trainer {
   void prepare_saving();
   // Of a save in the background; waits for it where told to.
   void end_of_save(std::optional<double> seconds);
+  void whole(double seconds);  // a checkpoint is, after so long
   bool due(int64_t interval) const { return interval > 0 && state_.iteration % interval == 0; }
 
   TrainerParts p_;
@@ -89,7 +90,7 @@ class Trainer {
   std::optional<c10::Event> last_arrival_;  // of the report before
   std::unique_ptr<BackgroundSave> saver_;   // none: nothing is saved while training goes on
   bool stop_ = false, lacks_data_ = false;
-  int64_t saved_at_ = -1, evaluated_at_ = -1;
+  int64_t saved_at_ = -1, evaluated_at_ = -1;  // by this start
   int64_t skipped_in_a_row_ = 0;
   int64_t steps_here_ = 0;  // of this start
   TimeLimit::Clock::time_point claim_due_ = {};
