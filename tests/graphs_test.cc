@@ -83,13 +83,12 @@ TEST(Replay, GoesOnAsItIsWhereItCannotBeRecorded) {
   EXPECT_EQ(sum.item<double>(), 10);
 }
 
-TEST(Replay, EndsWhereALaterUnitCannotBeRecorded) {
-  RefusingRecorder recorder(1);
+void expect_end(RefusingRecorder recorder, int good_units) {
   Replay replay(&recorder, "the training step");
   for (int pass = 1; pass <= Replay::kWarmUps; ++pass)
     replay.begin({}), replay.run([] {}), replay.run([] {});
   replay.begin({});
-  replay.run([] {});
+  for (int unit = 0; unit < good_units; ++unit) replay.run([] {});
   try {
     replay.run([] {});
     FAIL();
@@ -99,6 +98,14 @@ TEST(Replay, EndsWhereALaterUnitCannotBeRecorded) {
     EXPECT_NE(text.find("enable_cuda_graph: false"), std::string::npos) << text;
     EXPECT_EQ(text.find("by a test"), std::string::npos) << text;  // one line
   }
+}
+
+TEST(Replay, EndsWhereALaterUnitCannotBeRecorded) { expect_end(RefusingRecorder(1), 1); }
+
+TEST(Replay, EndsWhereARecordingThatWasAskedForFails) {
+  RefusingRecorder recorder(0);
+  recorder.insists = true;
+  expect_end(recorder, 0);
 }
 
 constexpr int64_t kSteps = 6;

@@ -18,6 +18,8 @@ class GraphRecorder {
   // no tensor holds any more when it is recorded, so it must run in the order in which it was
   // recorded.
   virtual Work record(int pool, const Work& work) = 0;
+
+  bool insists = false;  // what cannot be recorded is an error, rather than run as it is
 };
 
 // Of a GPU: from now on this thread works on a stream that can be recorded, behind all that it has

@@ -58,8 +58,9 @@ void Replay::record(const Work& work) {
   try {
     units_.push_back(recorder_->record(pool_, work));
   } catch (const std::exception& e) {
-    check(unit_ == 0, name_, " cannot be recorded as a CUDA graph: ", first_line(e.what()),
-          "; set ", "enable_cuda_graph: false");
+    check(unit_ == 0 && !recorder_->insists, name_,
+          " cannot be recorded as a CUDA graph: ", first_line(e.what()), "; set ",
+          "enable_cuda_graph: false");
     log_warning(name_,
                 " is not recorded as a CUDA graph, which may cost time: ", first_line(e.what()));
     recorder_ = nullptr;

@@ -26,7 +26,8 @@ class Replay {
   std::vector<at::Tensor> begin(const std::vector<at::Tensor>& inputs);
   // The next unit of the pass. work reads nothing that changes from pass to pass but the inputs and
   // what lies where it lay; on replay the host's part of it does not run. Where the first unit
-  // cannot be recorded, that is said once, and all runs as it is from now on; a later unit throws.
+  // cannot be recorded, that is said once, and all runs as it is from now on; a later unit throws,
+  // and with a recorder that insists the first one does.
   void run(const Work& work);
 
   // This pass is recorded, or replayed: what its work has made stays where it is.

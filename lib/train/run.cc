@@ -51,8 +51,6 @@ const char* name_of(Precision precision) {
   }
 }
 
-std::unique_ptr<GraphRecorder> no_recorder(at::Device) { return nullptr; }
-
 Dtypes training_dtypes(const PrecisionConfig& precision) {
   Dtypes types = dtypes_of(precision.type);
   if (precision.gradient_sums) types.sent = dtypes_of(*precision.gradient_sums).param;
@@ -75,7 +73,9 @@ ModelOptions model_options(const Config& config, bool resumes, int ranks, at::De
           .partition = config.layout.partition_method,
           .splits_tokens = config.layout.splits_tokens,
           .chunking = chunking_of(config.optimizer),
-          .recorder = is_recorded(config.train, ranks) ? graph_recorder : no_recorder};
+          .recorder = [train = config.train, ranks](at::Device device) {
+            return recorder_of(train, ranks, device);
+          }};
 }
 
 BoundaryRules boundary_rules(const Config& config, const Tokenizer* tokenizer) {

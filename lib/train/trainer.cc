@@ -80,14 +80,21 @@ void check_states(const Checkpoint& checkpoint, const std::vector<StateChunk>& c
 
 }  // namespace
 
+std::unique_ptr<GraphRecorder> recorder_of(const TrainConfig& config, int ranks,
+                                           at::Device device) {
+  if (!config.cuda_graph.value_or(ranks == 1)) return nullptr;
+  auto recorder = graph_recorder(device);
+  if (recorder) recorder->insists = config.cuda_graph.has_value();
+  return recorder;
+}
+
 Trainer::Trainer(const TrainerParts& parts, Start start)
     : p_(parts),
       prompts_(tokens_of_prompts(parts)),
       batch_(start.batch),
       state_(start.state),
-      recorder_(is_recorded(parts.config.train, parts.control.size())
-                    ? graph_recorder(parts.model.hidden_options().device())
-                    : nullptr),
+      recorder_(recorder_of(parts.config.train, parts.control.size(),
+                            parts.model.hidden_options().device())),
       step_(parts.model, parts.config,
             static_cast<double>(start.batch.global * parts.config.model.seq), recorder_.get()),
       train_batches_(parts.sampler, Split::kTrain, train_form(parts, start), parts.model.mesh(),

@@ -36,11 +36,10 @@ struct TrainerParts {  // all must outlive the trainer
   std::function<void()> saved = [] {};
 };
 
-// Whether steps, of training and of samples, are recorded as CUDA graphs. By default not where
-// several ranks train: what goes wrong in a recording of one of them may hang the others.
-inline bool is_recorded(const TrainConfig& config, int ranks) {
-  return config.cuda_graph.value_or(ranks == 1);
-}
+// That of a run's steps, of training and of samples, or none. By default none where several ranks
+// train: what goes wrong in a recording of one of them may hang the others. One that was asked for
+// insists, so that no rank alone goes on without.
+std::unique_ptr<GraphRecorder> recorder_of(const TrainConfig& config, int ranks, at::Device device);
 
 class Trainer {
  public:
