@@ -129,7 +129,8 @@ constexpr KeyRow kModel[] = {
 
 constexpr KeyRow kOptimizerKeys[] = {
     {"optimizer_type", kText, "adam", kUsed, "a copy of optimizer.type; must agree with it"},
-    {"use_bnb_optimizer", kBool, "false", kRefused, "8-bit optimizers"},
+    {"use_bnb_optimizer", kBool, "false", kRefused,
+     "8-bit optimizers; zero_optimization.stage shares the optimizer's state out"},
     {"zero_stage", kInt, "null", kUsed, "a copy of zero_optimization.stage; must agree with it"},
     {"zero_reduce_scatter", kBool, "null", kNoEffect, "speed only; a copy of NeoX's own"},
     {"zero_contiguous_gradients", kBool, "null", kNoEffect, "speed only; a copy of NeoX's own"},
@@ -287,7 +288,8 @@ constexpr KeyRow kTraining[] = {
     {"allow_chopped", kBool, "true", kUsed, "not packed: false leaves longer documents out"},
     {"mmap_warmup", kBool, "false", kNoEffect, "the operating system reads ahead"},
     {"save", kText, "null", kUsed, "directory of the checkpoints that are written"},
-    {"s3_path", kText, "null", kRefused, "checkpoints on S3"},
+    {"s3_path", kText, "null", kRefused,
+     "checkpoints on S3; `aws s3 sync` copies the directory of save"},
     {"s3_chunk_size", kInt, "104857600", kNoEffect, "for s3_path only"},
     {"config_files", kAny, "null", kNoEffect, "a record that NeoX writes"},
     {"load", kText, "null", kUsed, "directory of the checkpoint to go on from"},
@@ -306,7 +308,9 @@ constexpr KeyRow kTraining[] = {
     {"batch_size", kInt, "null", kUsed,
      "a copy of train_micro_batch_size_per_gpu; must agree with it"},
     {"train_iters", kInt, "null", kUsed, "steps of the whole run; required"},
-    {"train_epochs", kInt, "null", kRefused, "the length of a run in epochs"},
+    {"train_epochs", kInt, "null", kRefused,
+     "the length of a run in epochs; give train_iters: epochs * tokens / (seq_length * "
+     "train_batch_size), the tokens by neox-data count"},
     {"eval_iters", kInt, "100", kUsed, "batches of an evaluation; 0: none"},
     {"keep_last_n_checkpoints", kInt, "null", kUsed, "older checkpoints are deleted"},
     {"eval_interval", kInt, "1000", kUsed, "steps between evaluations"},
@@ -362,7 +366,8 @@ constexpr KeyRow kTextgen[] = {
     {"num_samples", kInt, "1", kNoEffect, "neox-generate --num-samples"},
     {"recompute", kBool, "false", kNoEffect, "the key/value cache is always used"},
     {"eval_results_prefix", kText, "\"\"", kNoEffect, "for eval_tasks only"},
-    {"eval_tasks", kTexts, "null", kRefused, "evaluation tasks"},
+    {"eval_tasks", kTexts, "null", kRefused,
+     "evaluation tasks; lm-evaluation-harness runs them on what neox-convert --to hf writes"},
 };
 
 constexpr const char* kOnlyMoe = "for mixtures of experts only";
