@@ -1,6 +1,9 @@
 // What is damaged, cut off, lost or foreign is named; nothing of it crashes or goes unseen.
 #include <algorithm>
+#include <atomic>
 #include <fstream>
+#include <set>
+#include <thread>
 
 #include "base/error.h"
 #include "checkpoint/layout.h"
@@ -174,6 +177,20 @@ TEST_F(FindTest, TheNewestCompleteOneWhateverLatestSays) {
   fs::remove(dir_ / "global_step100/COMPLETE");
   EXPECT_EQ(find_checkpoint(dir_), dir_ / "global_step20");
   EXPECT_EQ(find_checkpoint(dir_, 9), dir_ / "global_step9");
+}
+
+TEST_F(FindTest, IsNotMisledByARunThatGoesOn) {
+  save(1);
+  std::atomic<bool> ended = false;
+  std::thread run([&] {
+    for (int64_t step = 2; step < 60; ++step)
+      save_alone({.dir = dir_, .keep_last = 1}, filled(1, step), step);
+    ended = true;
+  });
+  std::set<std::string> errors;
+  while (!ended) errors.insert(error());
+  run.join();
+  EXPECT_EQ(errors, std::set<std::string>{""});
 }
 
 TEST_F(FindTest, AnIterationThatIsNotThereIsToldWhichAre) {

@@ -16,7 +16,8 @@ std::vector<std::string> names_in(const fs::path& dir) {
   std::vector<std::string> names;
   for (fs::directory_iterator it(dir, error), end; !error && it != end; it.increment(error))
     names.push_back(it->path().filename().string());
-  check_io(!error, "cannot list ", dir.string(), ": ", describe_errno(error.value()));
+  bool removed = error == std::errc::no_such_file_or_directory;
+  check_io(!error || removed, "cannot list ", dir.string(), ": ", describe_errno(error.value()));
   std::ranges::sort(names);
   return names;
 }
@@ -88,6 +89,17 @@ std::string list_steps(const RunDir& run) {
   return names.empty() ? "it holds none" : "it holds those of iterations " + join(names, ", ");
 }
 
+// The newest that can be opened, and what is wrong with those before it.
+std::optional<fs::path> newest_whole(const RunDir& run, std::vector<std::string>& faults) {
+  faults.clear();
+  for (const auto& [step, path] : run.steps) {
+    std::string fault = fault_of(path);
+    if (fault.empty()) return path;
+    faults.push_back(fault);
+  }
+  return std::nullopt;
+}
+
 [[noreturn]] void fail_foreign(const RunDir& run) {
   fail(Exit::kIo, run.dir.string(), " holds ", run.foreign[0],
        "; convert it with neox-convert --to neox.cpp ", run.dir.string(),
@@ -147,14 +159,16 @@ std::optional<fs::path> find_checkpoint(const fs::path& run_dir, std::optional<i
   RunDir run = scan(run_dir);
   if (iteration) return find_iteration(run, *iteration);
   std::vector<std::string> faults;
-  for (const auto& [step, path] : run.steps) {
-    std::string fault = fault_of(path);
-    if (fault.empty()) {
-      for (const std::string& newer : faults) log_warning(newer, "; it is passed over");
-      explain_choice(run, path);
-      return path;
-    }
-    faults.push_back(fault);
+  std::optional<fs::path> found = newest_whole(run, faults);
+  // A run that goes on may have removed them meanwhile, behind newer ones.
+  for (RunDir now = scan(run_dir); !found && now.steps != run.steps; now = scan(run_dir)) {
+    run = now;
+    found = newest_whole(run, faults);
+  }
+  if (found) {
+    for (const std::string& newer : faults) log_warning(newer, "; it is passed over");
+    explain_choice(run, *found);
+    return found;
   }
   check_io(faults.empty(), "no checkpoint in ", run_dir.string(),
            " can be used: ", join(faults, "; "),
