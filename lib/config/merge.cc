@@ -107,7 +107,11 @@ std::pair<std::string, Value> read_assignment(const std::string& option,
               option, " key=value, such as --set optimizer.params.lr=1e-4");
   std::string key(trim(assignment.substr(0, equals)));
   std::replace(key.begin(), key.end(), '-', '_');
-  Value value = parse_yaml(assignment.substr(equals + 1), option + " " + key);
+  std::string text = assignment.substr(equals + 1);
+  check_usage(text.find(" #") == text.npos || text.find_first_of("\"'") != text.npos, option, " ",
+              assignment, ": what follows '#' would be a comment; write ", option, " '", key, "=\"",
+              text, "\"'");
+  Value value = parse_yaml(text, option + " " + key);
   set_places(value, {option, 0});
   return {key, std::move(value)};
 }
