@@ -145,8 +145,11 @@ function(neox_install)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/configs DESTINATION share/neox)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/env/profiles DESTINATION share/neox)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/sbatch DESTINATION share/neox USE_SOURCE_PERMISSIONS)
-  install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs/ DESTINATION share/doc/neox)
+  install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs DESTINATION share/doc/neox)
   install(FILES ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION share/doc/neox)
+  foreach(folder configs containers)
+    install(FILES ${PROJECT_SOURCE_DIR}/${folder}/README.md DESTINATION share/doc/neox/${folder})
+  endforeach()
 endfunction()
 
 # neox_test(box_test DEPS shard): tests/box_test.cc and SOURCES. One thread per process: OpenMP threads

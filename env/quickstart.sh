@@ -74,14 +74,14 @@ steps_done() { tail -n 1 "$out/logs/metrics.jsonl" 2>/dev/null | sed -n 's/.*"st
 
 train_with_a_break() {
   local total pid code=0
-  total=$("${train[@]}" --explain | sed -n 's/^train_iters: *\([0-9]*\).*/\1/p')
+  total=$("${train[@]}" --explain | sed -n 's/^ *train_iters  *\([0-9]*\) .*/\1/p')
   step "3/7 Train"
   say "Each step is 8 samples of 256 tokens. Watch the loss fall from ln(4096) = 8.3."
   show "${train[@]}"
   "${train[@]}" &
   pid=$!
   trap 'kill -USR1 '$pid' 2> /dev/null || true' EXIT
-  while kill -0 $pid 2> /dev/null && [ "$(steps_done)" -lt $((${total:-300} / 2)) ]; do sleep 0.3; done
+  while kill -0 $pid 2> /dev/null && [ "$(steps_done)" -lt $((total / 2)) ]; do sleep 0.3; done
   if kill -USR1 $pid 2> /dev/null; then step "4/7 Interrupt: halfway the run gets SIGUSR1, as Slurm sends it before a time limit; it saves and stops"; fi
   wait $pid || code=$?
   trap - EXIT

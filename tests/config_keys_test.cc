@@ -95,7 +95,7 @@ TEST_F(ConfigTest, WrongTypesSayWhatWasFoundAndWhatIsAllowed) {
   EXPECT_TRUE(has(fails("num_layers: \"6\""), "write it without quotes"));
   EXPECT_TRUE(has(fails("num_layers: 010"), "without the leading 0"));
   EXPECT_TRUE(has(fails("num_layers: 1_000"), "a number has no _ in it"));
-  EXPECT_TRUE(has(fails("num_layers: 0x10"), "(text); allowed is an integer"));
+  EXPECT_TRUE(has(fails("num_layers: 0x10"), "allowed is an integer; write it in decimal"));
   EXPECT_TRUE(has(fails("num_layers: 99999999999999999999"), "too large"));
   EXPECT_TRUE(has(fails("num_layers: None"), "write null"));
   EXPECT_TRUE(has(fails("num_layers: [6]"), "[6] (a list)"));

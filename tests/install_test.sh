@@ -48,6 +48,11 @@ done
 for file in share/neox/configs/quickstart.yml share/neox/configs/pythia/70M.yml share/doc/neox/README.md share/doc/neox/LICENSE; do
   [ -e "$tree/$file" ] || fail "$file is not installed"
 done
+while read -r file; do
+  while read -r link; do
+    [ -e "$(dirname "$file")/$link" ] || fail "$file links to $link, which is not there"
+  done < <(grep -oE '\]\([^)#]+' "$file" | cut -c3- | grep -v ://)
+done < <(find "$tree/share/doc/neox" -name '*.md')
 "$tree/bin/neox-train" 70M -d "$tree/share/neox/configs/pythia" --explain > /dev/null || fail "the installed configs cannot be read"
 
 # On another machine LibTorch lies elsewhere: nothing but the link `site` leads to it.

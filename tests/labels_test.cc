@@ -151,7 +151,7 @@ TEST_F(Labels, ATemplateWithTheEndOfDocumentsInsideIsWarnedOf) {
   const char* one = R"([{"role": "user", "content": "Q"}, {"role": "assistant", "content": "A"}])";
   EXPECT_THAT(said(one, "zephyr"), HasSubstr("without reset_attention_mask"));
   EXPECT_THAT(said(kChat, "plain"), HasSubstr("without reset_attention_mask"));
-  for (const char* fine : {"plain", "chatml"}) EXPECT_EQ(said(one, fine), "") << fine;
+  for (const char* fine : {"plain", "chatml", "llama3"}) EXPECT_EQ(said(one, fine), "") << fine;
 }
 
 std::string rendered(const std::string& name, const std::string& json) {

@@ -84,6 +84,10 @@ TEST_F(TokenizerTest, WordsAreThoseOfTheRegularExpression) {
   std::string after = " (the) \n\n and\tof" + shout + "\n";
   expect_words(behind({{"type", "Digits"}, {"individual_digits", true}}, level, true),
                {"it'S ", "1", "2", "3", "4", "5", "6", "7", after, "9"});
+  // Digits goes by Unicode 17, in which this one is a number; the words behind it do not.
+  text = "!\U00011de2's";
+  expect_words(behind({{"type", "Digits"}, {"individual_digits", true}}, level, true),
+               {"!", "\U00011de2", "'s"});
 }
 
 TEST_F(TokenizerTest, PutsTheTokensOfItsTemplateAroundATextAlone) {

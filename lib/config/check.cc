@@ -87,6 +87,8 @@ std::string type_cure(const KeyRow& row, const Value& value) {
     if (digits.size() > 1 && digits[0] == '0' &&
         std::isdigit(static_cast<unsigned char>(digits[1])))
       return "; write it without the leading 0";
+    if (digits.starts_with("0x") || digits.starts_with("0o") || digits.starts_with("0b"))
+      return "; write it in decimal";
   }
   if (row.type == KeyType::kInt && value.kind == Kind::kNumber)
     return value.number() ? "; it has a fraction or is too large" : "; it is too large";

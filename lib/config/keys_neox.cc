@@ -297,7 +297,7 @@ constexpr KeyRow kTraining[] = {
      "checkpoints are verified by checksums"},
     {"checkpoint_scale", kChoice, "linear", kUsed, "meaning of checkpoint_factor", "linear|log"},
     {"checkpoint_factor", kNumber, "null", kUsed,
-     "linear: save every so many steps; log: at its powers"},
+     "linear: save every so many steps; log: at its powers; save needs it, or extra_save_iters"},
     {"extra_save_iters", kInts, "null", kUsed, "more steps to save at; 0: before the first"},
     {"no_save_optim", kBool, "false", kNoEffect, "not read by NeoX either"},
     {"no_save_rng", kBool, "false", kNoEffect, "there is no generator state to save"},
@@ -312,7 +312,7 @@ constexpr KeyRow kTraining[] = {
      "the length of a run in epochs; give train_iters: epochs * tokens / (seq_length * "
      "train_batch_size), the tokens by neox-data count"},
     {"eval_iters", kInt, "100", kUsed, "batches of an evaluation; 0: none"},
-    {"keep_last_n_checkpoints", kInt, "null", kUsed, "older checkpoints are deleted"},
+    {"keep_last_n_checkpoints", kInt, "null", kUsed, "older checkpoints are deleted; 0: none is"},
     {"eval_interval", kInt, "1000", kUsed, "steps between evaluations"},
     {"split", kText, "969, 30, 1", kUsed, "shares of training, validation and test in data_path"},
     {"vocab_file", kText, "null", kUsed, "tokenizer.json or vocab.json"},

@@ -168,6 +168,8 @@ fs::path find_config(const std::string& name, const fs::path& directory) {
   check_usage(!name.empty(), "the name of a configuration file is empty");
   fs::path path = directory / (has_ending(name) ? name : name + ".yml");
   std::error_code error;
+  check_usage(fs::exists(path, error) || name.find('=') == name.npos, name,
+              ": --set takes one key=value; write --set ", name, " for another");
   check_usage(!fs::is_directory(path, error), path.string(), ": is a directory, not a file");
   check_usage(fs::exists(path, error), path.string(), ": no such file", nearest_file(path));
   return path;

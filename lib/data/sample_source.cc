@@ -108,6 +108,7 @@ SampleSource::SampleSource(std::vector<SourceDataset> datasets, const SourceRequ
       datasets_(std::move(datasets)),
       order_(config.order),
       packing_(config.packing),
+      asked_(request.samples),
       seq_(request.seq) {
   const auto n = static_cast<int64_t>(datasets_.size());
   if (!request.blended) {
@@ -116,6 +117,7 @@ SampleSource::SampleSource(std::vector<SourceDataset> datasets, const SourceRequ
     // GPT-NeoX never uses the last sample of its index.
     size_ = order_ == DataOrder::kNeox ? std::max<int64_t>(1, samples - 1) : samples;
     fingerprint_ = keys_[0];
+    shares_ = {1};
   } else {
     BlendPlan plan = plan_blend(order_, request.weights, n, request.samples);
     build_indices(plan.samples, poll);
@@ -171,6 +173,8 @@ void SampleSource::blend(const SourceRequest& request, BlendPlan plan, const Pol
       plan.weights.push_back(static_cast<double>(index.num_samples()));
   }
   size_ = std::max<int64_t>(1, plan.size);
+  double all = numpy_sum(plan.weights);
+  for (double weight : plan.weights) shares_.push_back(weight / all);
   Fingerprint hash;
   hash.add("blend 1");
   hash.add(std::as_bytes(std::span(plan.weights)));
@@ -204,6 +208,17 @@ void SampleSource::check_draws() {
       warnings_.push_back(concat(datasets_[i].name, ": the blend takes ", draws[i],
                                  " samples of it, which has ", indices_[i].num_samples(),
                                  "; its first ones come again"));
+}
+
+std::vector<double> SampleSource::passes() const {
+  std::vector<double> passes;
+  for (size_t i = 0; i < datasets_.size(); ++i) {
+    const SourceDataset& d = datasets_[i];
+    int64_t tokens = 0;
+    for (int64_t k = d.range.first; k < d.range.end; ++k) tokens += d.text->lengths()[k];
+    passes.push_back(shares_[i] * static_cast<double>(asked_ * seq_) / static_cast<double>(tokens));
+  }
+  return passes;
 }
 
 SampleSource::Place SampleSource::place(int64_t id) const {

@@ -47,6 +47,9 @@ class SampleSource {
   template <class Visit>
   void visit(int64_t id, const Visit& visit) const;
 
+  // How often all samples that were asked for read each dataset, packed.
+  std::vector<double> passes() const;
+
   // Of all that the order depends on: a hash.
   const std::string& fingerprint() const { return fingerprint_; }
   const std::vector<std::string>& warnings() const { return warnings_; }
@@ -66,12 +69,13 @@ class SampleSource {
   std::vector<SourceDataset> datasets_;
   std::vector<SampleIndex> indices_;
   std::vector<std::string> keys_;  // hashes of what each index depends on
+  std::vector<double> shares_;     // of each dataset in all samples; sum to 1
   std::span<const uint16_t> blend_dataset_;
   std::span<const uint32_t> blend_sample_;
   std::shared_ptr<const void> blend_memory_;
   DataOrder order_ = DataOrder::kNeox;
   Packing packing_ = Packing::kPacked;
-  int64_t seq_ = 0, size_ = 0;
+  int64_t asked_ = 0, seq_ = 0, size_ = 0;  // samples; tokens; samples
   std::string fingerprint_;
   std::vector<std::string> warnings_;
 };

@@ -213,6 +213,8 @@ void Sampler::prefetch(Split split, int64_t id) const {
   });
 }
 
+std::vector<double> Sampler::passes(Split split) const { return impl_->source(split).passes(); }
+
 std::vector<Sampler::Piece> Sampler::pieces(Split split, int64_t id) const {
   std::vector<Piece> found;
   impl_->source(split).visit(id, [&](const SampleSource::Piece& piece) {

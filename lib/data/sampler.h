@@ -43,6 +43,9 @@ class Sampler {
   void get(Split split, int64_t id, std::span<int64_t> tokens, std::span<float> weights) const;
   // The tokens of the sample will be asked for soon: begins to read them from the disk.
   void prefetch(Split split, int64_t id) const;
+  // How often the samples that were asked for read the tokens of each of the split's datasets,
+  // where samples are packed.
+  std::vector<double> passes(Split split) const;
   // Where the tokens of a sample lie, in their order; together seq + 1 tokens, or fewer where the
   // rest is padding.
   struct Piece {

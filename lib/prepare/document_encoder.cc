@@ -107,15 +107,17 @@ void DocumentEncoder::encode_chat(std::string_view json, std::vector<int32_t>& t
   end_chat(begin, tokens, labels);
 }
 
-// reset_attention_mask looks for the end of a document, and finds it there.
+// reset_attention_mask looks for the end of a document, and finds it there; one that the
+// conversation begins with hides nothing of it.
 void DocumentEncoder::look_for_ends(std::span<const int32_t> conversation) const {
   if (!tokenizer_.has_end_of_document() || conversation.empty()) return;
   auto inside = conversation.first(conversation.size() - 1);
-  if (std::ranges::find(inside, tokenizer_.end_of_document()) == inside.end()) return;
+  int32_t end = tokenizer_.end_of_document();
+  auto first = std::ranges::find_if(inside, [end](int32_t token) { return token != end; });
+  if (std::find(first, inside.end(), end) == inside.end()) return;
   if (!said_.exchange(true))
     log_warning(
-        "conversations by this template have the token that ends documents (id ",
-        tokenizer_.end_of_document(),
+        "conversations by this template have the token that ends documents (id ", end,
         ") between their messages: train on them without reset_attention_mask and "
         "reset_position_ids, which would hide from a reply what stands before that token, or "
         "take a template without {eos} there");

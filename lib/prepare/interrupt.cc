@@ -23,7 +23,8 @@ void on_signal(int number) {
     return;
   }
   constexpr std::string_view kSaid =
-      "\nneox-prepare-data: interrupted; the same command goes on with what is there\n";
+      "\nneox-prepare-data: interrupted; the same command goes on with the files that are whole, "
+      "and does the rest again\n";
   [[maybe_unused]] auto written = ::write(STDERR_FILENO, kSaid.data(), kSaid.size());
   ::_exit(static_cast<int>(Exit::kRequeue));
 }

@@ -21,7 +21,7 @@ struct TokenizerFiles {
   Bpe::WholeWords whole_words = Bpe::WholeWords::kMergeOnly;
   Normalizer normalizer = Normalizer::kNone;
   Prefix prefix = Prefix::kNone;
-  bool digits_alone = false;  // each character of \p{N} is cut out before words are looked for
+  bool digits_alone = false;  // each number is cut out before words are looked for
   Words words = Words::kGpt2;
   std::vector<int32_t> begin = {}, end = {};  // the ids that stand around those of a text
 };

@@ -151,7 +151,7 @@ void Tokenizer::Impl::encode_digits_alone(std::string_view text, std::vector<int
   for (size_t at = 0, bytes; at < text.size(); at += bytes) {
     unicode::CodePoint code = unicode::read(text, at);
     bytes = code.bytes;
-    if (properties.category(code.value) != unicode::Class::kNumber) continue;
+    if (!properties.numeric(code.value)) continue;
     encode_to(at);
     encode_to(at + bytes);
   }

@@ -188,7 +188,8 @@ Exit train(const Config& config, const ProcessInfo& process, const Environment& 
   try {
     return train_process(config, process, env, place);
   } catch (const std::exception& e) {
-    fail(exit_of(e), "rank ", process.rank, " on ", process.host, ": ", e.what());
+    std::string who = concat("rank ", process.rank, " on ", process.host, ": "), what = e.what();
+    fail(exit_of(e), what.starts_with(who) ? "" : who, what);
   }
 }
 

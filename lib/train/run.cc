@@ -130,6 +130,17 @@ std::function<void()> poll_stop(const StopFlag& stop) {
   };
 }
 
+// "each token of the training data is read 3.2 times".
+void say_passes(const Sampler& sampler, const Config& config) {
+  if (config.data.packing != Packing::kPacked) return;
+  std::vector<double> passes = sampler.passes(Split::kTrain);
+  auto [least, most] = std::ranges::minmax(passes);
+  std::string range = human_count(least);
+  if (passes.size() > 1) range = concat(range, " to ", human_count(most));
+  log_info("each token of the training data is read ", range, " times",
+           passes.size() > 1 ? concat(", by its dataset of the ", passes.size()) : "");
+}
+
 // The magic number of the file system that holds the path or will; 0 where it is not told.
 int64_t file_system(const fs::path& path) {
   std::error_code error;
@@ -167,7 +178,10 @@ void tell_script(const std::string& failures_file) {
 std::optional<RunClaim> claim_run(const Config& config, const RunPlace& place, Control& control) {
   const fs::path& save = config.checkpoint.save;
   std::optional<RunClaim> claim;
-  if (save.empty()) return claim;
+  if (save.empty()) {
+    if (control.rank() == 0) log_warning("save is not set, so nothing of this run will be kept");
+    return claim;
+  }
   if (control.rank() == 0) {
     claim.emplace(save, place.life);
     warn_of_passing_files(config);
@@ -201,8 +215,10 @@ Exit train_rank(Config config, Communicator& world, Control& control, const RunP
       static_cast<int32_t>(boundaries.end_of_document),
       sample_counts(config.train, start.state.global_batch, start.state.dataset_samples),
       poll_stop(place.stop));
-  if (first)
+  if (first) {
     for (const std::string& warning : sampler.warnings()) log_warning(warning);
+    say_passes(sampler, config);
+  }
   bool resumes = start.checkpoint.has_value();
   GptNeoX model(config.model, mesh, model_options(config, resumes, world.size(), place.device));
   TimeLimit limit(place.allocation_left, config.train.exit_duration, guessed_save(config.model));

@@ -49,7 +49,8 @@ JINJA = {
     "{{ '<|' + m.role + '|>\\n' + m.content + eos_token + '\\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|assistant|>\\n' }}{% endif %}",
     "plain": LOOP + known(["system", "user", "assistant"]) +
-    "{{ m.role.capitalize() + ': ' + m.content | trim + eos_token }}{% endfor %}"
+    "{{ m.role.capitalize() + ': ' + m.content | trim }}"
+    "{{ eos_token if m.role == 'assistant' else '\\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ 'Assistant:' }}{% endif %}",
 }
 SPECIAL = ["<|im_start|>", "<|im_end|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<s>", "</s>",
