@@ -106,6 +106,12 @@ TEST_F(ConfigTest, DecayAndWarmUpFollowTrainIters) {
   EXPECT_TRUE(has(fails("lr_decay_iters: 5\nlr_decay_fraction: 0.5"), "exclude each other"));
 }
 
+TEST_F(ConfigTest, AFileOfTheFirstGptNeoxIsToldOfItsSchedule) {
+  EXPECT_TRUE(has(load("gas: 1").notes.at(0), "lr_schedule_compat: v1; those of today (v2)"));
+  EXPECT_TRUE(load("gas: 1\nlr_schedule_compat: v2").notes.empty());
+  EXPECT_TRUE(load("gas: 1\nlr_decay_style: constant").notes.empty());
+}
+
 TEST_F(ConfigTest, CosineThatRisesAgainIsSaid) {
   const std::string lines = "lr_decay_style: cosine\nlr_decay_iters: 50";
   EXPECT_TRUE(has(load(lines).notes.at(0), "rise again"));

@@ -79,6 +79,12 @@ TEST_F(ConfigTest, GeluFormulaFollowsTheFusionKey) {
   EXPECT_TRUE(has(fails("bias_gelu_fusion: true\nonnx_safe: true"), "exclude each other"));
 }
 
+TEST_F(ConfigTest, AGatedWidthThatIsNotGivenIsSaid) {
+  const std::string gated = "hidden_size: 96\nactivation: swiglu";
+  EXPECT_TRUE(has(load(gated).notes.at(0), "the gated MLP is 128 wide"));
+  EXPECT_TRUE(load(gated + "\nintermediate_size: 384").notes.empty());
+}
+
 TEST_F(ConfigTest, AttentionConfigMustDescribeEveryLayer) {
   const std::string ok[] = {"[[[\"flash\"], 4]]", "[[[\"global\"], \"all\"]]",
                             "[[[flash, global], 2]]", "[[[flash], 1], [[global], 3]]",
@@ -87,6 +93,7 @@ TEST_F(ConfigTest, AttentionConfigMustDescribeEveryLayer) {
     EXPECT_EQ(fails("num_layers: 4\nattention_config: " + text), "") << text;
   const std::string layers = "num_layers: 4\nattention_config: ";
   EXPECT_TRUE(has(fails(layers + "[[[flash], 3]]"), "describes 3 layers, but num_layers is 4"));
+  EXPECT_TRUE(has(fails(layers + "[[[flash], 6]]"), "describes 6 layers, but num_layers is 4"));
   EXPECT_TRUE(has(fails(layers + "[[[gmlp], all]]"), "\"gmlp\" attention, which is not supported"));
   EXPECT_TRUE(
       has(fails(layers + "[[[flash, flash, flash], all]]"), "does not divide num_layers 4"));

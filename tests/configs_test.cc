@@ -363,8 +363,15 @@ TEST_F(ConfigsTest, DryRunTakesTheFewestRanks) {
   EXPECT_TRUE(has(train({file, "--dry-run"}, 0), "Work on 16 ranks"));
   EXPECT_TRUE(has(train({file, "--dry-run", "--spawn", "64"}, 0), "4 data-parallel ranks x 16"));
   EXPECT_TRUE(has(train({file, "--dry-run", "--spawn", "3"}, 64), "take a multiple of 16"));
-  EXPECT_TRUE(has(train({file, "--dry-run", "--vocab-file", "no/v.json", "--merge-file", "m"}, 74),
-                  "no/v.json"));
+}
+
+TEST_F(ConfigsTest, DryRunSaysWhatIsNotThere) {
+  std::string file = kConfigs + "megatron/gpt-13b-4xdp-4xpp-4xtp.yml";
+  std::string text = train({file, "--dry-run", "--vocab-file", "no/v.json", "--merge-file", "m",
+                            "--data-path", "no/data"},
+                           0);
+  EXPECT_TRUE(has(text, "no/v.json is not there: computed for the vocabulary of GPT-2")) << text;
+  EXPECT_TRUE(has(text, "no/data.idx is not there")) << text;
 }
 
 }  // namespace

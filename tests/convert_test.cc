@@ -18,6 +18,7 @@
 #include "convert/safetensors.h"
 #include "convert_fixture.h"
 #include "generated_text.h"
+#include "model/parameters.h"
 
 namespace neox::testing {
 namespace {
@@ -57,6 +58,18 @@ TEST_F(Convert, ConfigurationComesBack) {
   EXPECT_EQ(config["hidden_act"], "gelu_new");  // another name of the same formula
   EXPECT_EQ(config["use_parallel_residual"], true);
   EXPECT_EQ(config["tie_word_embeddings"], false);
+}
+
+TEST_F(Convert, KeysForARunLieBesideTheCheckpoint) {
+  model();
+  to_ours("ours");
+  Config config = load_config(
+      {.files = {dir_ / "ours/model.yml"}, .overrides = {"train_iters=1", "train_batch_size=1"}});
+  config.model.vocab = *config.tokenizer.padded_vocab_size;
+  EXPECT_EQ(architecture(config.model),
+            Checkpoint(dir_ / "ours/global_step0").state().architecture);
+  EXPECT_EQ(config.value("train_iters"), "1");
+  EXPECT_EQ(config.where("init_method"), "default");
 }
 
 TEST_F(Convert, TiedModelsHaveNoHead) {

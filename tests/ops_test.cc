@@ -201,7 +201,7 @@ TEST(Initial, OrthogonalIsOrthogonalInTheShorterDimension) {
     for (auto method : {InitMethod::kOrthogonal, InitMethod::kScaledOrthogonal}) {
       Tensor w = initial({method, 8, 64, rows, columns}).to(at::kDouble);
       Tensor square = rows < columns ? at::mm(w, w.t()) : at::mm(w.t(), w);
-      double scale = method == InitMethod::kOrthogonal ? 1 : 1.0 / 16;  // 1 / (2 L)
+      double scale = method == InitMethod::kOrthogonal ? 2 : 2.0 / 8;  // 2 / L
       EXPECT_LE((square / scale - at::eye(square.size(0), at::kDouble)).abs().max().item<double>(),
                 1e-5);
     }

@@ -295,6 +295,10 @@ TEST(Finetune, BeginsFromWhatWasConverted) {
   Ended refused = second.train(load);
   EXPECT_EQ(refused.code, 64);
   EXPECT_TRUE(has(refused.err, "holds weights alone, as neox-convert writes them")) << refused.err;
+  Ended other = second.train(load + Strings{"finetune=true", "num_layers=1"});
+  EXPECT_EQ(other.code, 64);
+  for (const char* part : {"num_layers: 2, not 1", "/in/model.yml"})
+    EXPECT_TRUE(has(other.err, part)) << other.err;
   Ended ended = second.train(load + Strings{"finetune=true"});
   ASSERT_EQ(ended.code, 0) << ended.err;
   EXPECT_EQ(difference(weights(second.tensors(0)), weights(first.tensors(10))), "");

@@ -30,6 +30,8 @@ struct StateChunk {
 
 // Beside the checkpoints of a model that was converted: the files that came along with it.
 inline constexpr const char* kCompanionDir = "hf";
+// And the keys of its configuration.
+inline constexpr const char* kModelConfigFile = "model.yml";
 
 // Where checkpoints of a run lie and how old ones are dropped.
 struct SaveOptions {

@@ -172,4 +172,14 @@ DataConfig read_data(KeyReader& keys) {
   return data;
 }
 
+std::vector<std::string> datasets_of(const DataConfig& data) {
+  std::vector<std::string> all;
+  if (!data.data_path.empty()) all.push_back(data.data_path);
+  for (const auto* list :
+       {&data.blend.paths, &data.train.paths, &data.train.labels, &data.valid.paths,
+        &data.valid.labels, &data.test.paths, &data.test.labels})
+    all.insert(all.end(), list->begin(), list->end());
+  return all;
+}
+
 }  // namespace neox

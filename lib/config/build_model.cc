@@ -86,6 +86,9 @@ void read_width(KeyReader& keys, ModelConfig& model) {
                " with mlp_multiple_of ", multiple, " (", keys.where("mlp_multiple_of"), ") makes ",
                inputs, " columns, which do not share out; write ",
                model.gated ? "three times the width that is meant" : "a multiple of it");
+  if (absent && model.gated)
+    keys.note(concat("intermediate_size is not given, so the gated MLP is ", model.intermediate,
+                     " wide; files of GPT-NeoX before 2024 meant twice that, as LLaMA has it"));
 }
 
 void read_mlp(KeyReader& keys, ModelConfig& model) {
@@ -180,8 +183,8 @@ int64_t count_pattern(KeyReader& keys, const Value& entry, int64_t layers) {
     return layers;
   }
   auto times = count.integer();
-  keys.require(times && *times > 0 && *times <= layers, key, key, " has the count ", count.show(),
-               " for ", layers, " layers", form);
+  keys.require(times && *times > 0 && *times <= 1 << 16, key, key, " has the count ", count.show(),
+               form);
   return size * *times;
 }
 
@@ -203,7 +206,8 @@ void check_attention(KeyReader& keys, const ModelConfig& model) {
     if (!names && entry.items[1].text == "all") break;
   }
   keys.require(layers == model.layers, "attention_config", "attention_config describes ", layers,
-               " layers, but num_layers is ", model.layers, " (", keys.where("num_layers"), ")");
+               " layers, but num_layers is ", model.layers, " (", keys.where("num_layers"),
+               "); write [[[\"flash\"], \"all\"]] for as many as there are");
   keys.record_input("attention_config");
 }
 

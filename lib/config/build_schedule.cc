@@ -57,6 +57,12 @@ LrFormula read_formula(KeyReader& keys, LrDecay decay, const std::string& style)
     keys.derive(key, "megatron", "lr_decay_style");
     return LrFormula::kMegatron;
   }
+  if (keys.given("gas") && !keys.given(key) &&
+      (decay == LrDecay::kCosine || decay == LrDecay::kLinear))
+    keys.note(concat("gas (", keys.where("gas"),
+                     ") is of GPT-NeoX 1.0, whose learning rates, with "
+                     "which Pythia was trained, come by lr_schedule_compat: v1; those of today "
+                     "(v2) are taken"));
   LrFormula formula = value_of(kFormulas, keys.choice(key));
   bool megatron = formula == LrFormula::kMegatron;
   keys.require(!of_megatron || megatron, key, key, ": ", keys.choice(key),

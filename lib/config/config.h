@@ -256,7 +256,16 @@ struct Config {
   std::string value(const std::string& key) const;
   // The effective config as YAML text: the same text for the same run, whatever files it came from.
   std::string text() const;
+  // Of text() what makes the model and its tokenizer, without defaults.
+  std::string model_text() const;
 };
+
+// The keys that make the model and have not the same value in both, a line each:
+// "\n  hidden_size: 512, not 768".
+std::string model_difference(const Config& a, const Config& b);
+
+// The prefixes of all datasets that it names, of labels too.
+std::vector<std::string> datasets_of(const DataConfig& data);
 
 // A configuration that is not a file: the one that a checkpoint keeps.
 struct ConfigText {

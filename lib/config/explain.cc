@@ -1,5 +1,6 @@
 // What a configuration says, for people and for other programs.
 #include <algorithm>
+#include <functional>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -131,6 +132,36 @@ void add_nested(std::string& out, std::span<const KeyRow> rows, const std::strin
   }
 }
 
+// Nested, of the settings that are wanted.
+std::string yaml_of(const std::vector<Setting>& settings,
+                    const std::function<bool(const Setting&)>& wanted) {
+  std::string out;
+  std::vector<std::string> open;  // dictionaries that the last line stands in
+  for (const Setting& setting : settings) {
+    if (!wanted(setting)) continue;
+    auto path = split(setting.key, '.');
+    size_t depth = 0;
+    while (depth < open.size() && depth + 1 < path.size() && open[depth] == path[depth]) ++depth;
+    open.resize(depth);
+    for (; depth + 1 < path.size(); ++depth) {
+      out += std::string(2 * depth, ' ') + path[depth] + ":\n";
+      open.push_back(path[depth]);
+    }
+    out += std::string(2 * depth, ' ') + path.back() + ": " + setting.value + '\n';
+  }
+  return out;
+}
+
+// Initial values and the type of the computation are the run's.
+bool is_of_model(const std::string& key) {
+  if (key.starts_with("rope_scaling")) return true;
+  bool of_run = key == "precision" || key.starts_with("init_method") || key.starts_with("output_");
+  return !of_run && std::ranges::any_of(neox_keys(), [&](const KeyGroup& group) {
+    return std::string_view(group.title) == "Model" &&
+           std::ranges::any_of(group.rows, [&](const KeyRow& row) { return key == row.name; });
+  });
+}
+
 }  // namespace
 
 std::string Config::where(const std::string& key) const {
@@ -143,22 +174,23 @@ std::string Config::value(const std::string& key) const {
   return setting ? setting->value : "null";
 }
 
-std::string Config::text() const {
-  std::string out;
-  std::vector<std::string> open;  // dictionaries that the last line stands in
-  for (const Setting& setting : settings) {
-    if (!is_effective(setting)) continue;
-    auto path = split(setting.key, '.');
-    size_t depth = 0;
-    while (depth < open.size() && depth + 1 < path.size() && open[depth] == path[depth]) ++depth;
-    open.resize(depth);
-    for (; depth + 1 < path.size(); ++depth) {
-      out += std::string(2 * depth, ' ') + path[depth] + ":\n";
-      open.push_back(path[depth]);
-    }
-    out += std::string(2 * depth, ' ') + path.back() + ": " + setting.value + '\n';
-  }
-  return out;
+std::string Config::text() const { return yaml_of(settings, is_effective); }
+
+std::string Config::model_text() const {
+  return yaml_of(settings, [](const Setting& setting) {
+    bool tokenizer = setting.key.ends_with("_file") || setting.key == "tokenizer_type" ||
+                     setting.key == "padded_vocab_size";
+    return is_effective(setting) && setting.source != "default" &&
+           (tokenizer || is_of_model(setting.key));
+  });
+}
+
+std::string model_difference(const Config& a, const Config& b) {
+  std::string text;
+  for (const Setting& setting : a.settings)
+    if (is_of_model(setting.key) && b.value(setting.key) != setting.value)
+      text += concat("\n  ", setting.key, ": ", setting.value, ", not ", b.value(setting.key));
+  return text;
 }
 
 std::string explain(const Config& config) {

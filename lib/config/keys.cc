@@ -47,7 +47,7 @@ constexpr Hint kHints[] = {
     {"warmup_steps", "warmup, a share of lr_decay_iters"},
     {"lr_warmup_fraction", "warmup"},
     {"warmup_ratio", "warmup"},
-    {"decay_lr_to", "min_lr"},
+    {"decay_lr_to", "min_lr, a learning rate: decay_lr_to x lr"},
     {"lr_scheduler_type", "lr_decay_style"},
     {"learning_rate", "optimizer.params.lr"},
     {"adam_beta1", "optimizer.params.betas"},

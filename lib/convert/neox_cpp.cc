@@ -95,19 +95,22 @@ const char* precision_of(at::ScalarType dtype) {
 
 // What neox-generate needs to find architecture and tokenizer, and a run to begin from the weights,
 // or to go on.
-TrainState train_state(const ModelFiles& model, const fs::path& final_dir) {
-  std::vector<std::string> settings =
-      tokenizer_settings(model, fs::absolute(final_dir) / kCompanionDir);
-  settings.push_back(concat("padded_vocab_size=", model.config.model.vocab));
-  if (!model.train)
-    settings.push_back(concat("precision=", precision_of(model.tensors.at(0).info.dtype)));
-  Config config =
-      load_config({.texts = {{model.where, model.config.text()}}, .overrides = settings});
+TrainState train_state(const ModelFiles& model, const Config& config) {
   TrainState state = model.train.value_or(TrainState());
   state.padded_vocab = model.config.model.vocab;
   state.architecture = architecture(model.config.model);
   state.config = config.text();
   return state;
+}
+
+// With the tokenizer where it will be.
+Config config_of(const ModelFiles& model, const fs::path& final_dir) {
+  std::vector<std::string> settings =
+      tokenizer_settings(model, fs::absolute(final_dir) / kCompanionDir);
+  settings.push_back(concat("padded_vocab_size=", model.config.model.vocab));
+  if (!model.train)
+    settings.push_back(concat("precision=", precision_of(model.tensors.at(0).info.dtype)));
+  return load_config({.texts = {{model.where, model.config.text()}}, .overrides = settings});
 }
 
 // Parameters of one layer, each in a dataset of its own.
@@ -169,7 +172,10 @@ ModelFiles open_neox_cpp(const fs::path& path) {
 
 void write_neox_cpp(const ModelFiles& model, const Target& target) {
   if (!model.companions.empty()) copy_companions(model, target.dir / kCompanionDir);
-  TrainState state = train_state(model, target.final_dir);
+  Config config = config_of(model, target.final_dir);
+  write_flushed(target.dir / kModelConfigFile,
+                concat("# The model of ", model.where, ", for neox-train\n", config.model_text()));
+  TrainState state = train_state(model, config);
   CheckpointWriter writer({.dir = target.dir}, state.iteration);
   std::span<const ModelTensor> left = model.tensors;
   while (!left.empty()) {

@@ -31,14 +31,10 @@ fs::path path_outside(const std::string& path, const std::string& mounts) {
 }
 
 std::vector<std::string> absolute_paths(const Config& config) {
-  const DataConfig& data = config.data;
-  std::vector<std::string> paths = {data.data_path, config.tokenizer.vocab_file,
-                                    config.tokenizer.merge_file, config.checkpoint.save,
-                                    config.checkpoint.load};
-  for (const auto* list :
-       {&data.blend.paths, &data.train.paths, &data.train.labels, &data.valid.paths,
-        &data.valid.labels, &data.test.paths, &data.test.labels})
-    paths.insert(paths.end(), list->begin(), list->end());
+  std::vector<std::string> paths = datasets_of(config.data);
+  for (const fs::path& path : {config.tokenizer.vocab_file, config.tokenizer.merge_file,
+                               config.checkpoint.save, config.checkpoint.load})
+    paths.push_back(path);
   std::erase_if(paths, [](const std::string& path) { return !path.starts_with("/"); });
   return paths;
 }

@@ -31,8 +31,10 @@ double deviation(InitMethod method, const ModelConfig& c) {
       return std::sqrt(2 / (5 * h));
     case InitMethod::kWangInit:
       return 2 / (L * std::sqrt(h));
+    case InitMethod::kOrthogonal:
+      return std::sqrt(2.0);
     case InitMethod::kScaledOrthogonal:
-      return 1 / std::sqrt(2 * L);
+      return std::sqrt(2 / L);
     default:
       return 1;
   }

@@ -135,8 +135,9 @@ void say_passes(const Sampler& sampler, const Config& config) {
   if (config.data.packing != Packing::kPacked) return;
   std::vector<double> passes = sampler.passes(Split::kTrain);
   auto [least, most] = std::ranges::minmax(passes);
-  std::string range = human_count(least);
-  if (passes.size() > 1) range = concat(range, " to ", human_count(most));
+  auto times = [](double n) { return n < 0.01 ? "less than 0.01" : human_count(n); };
+  std::string range = times(least);
+  if (passes.size() > 1) range = concat(range, " to ", times(most));
   log_info("each token of the training data is read ", range, " times",
            passes.size() > 1 ? concat(", by its dataset of the ", passes.size()) : "");
 }

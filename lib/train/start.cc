@@ -124,9 +124,16 @@ void check_vocab(const Config& config, const TrainState& state, const Tokenizer*
 
 void check_architecture(const Config& config, const TrainState& state, const std::string& dir) {
   std::string mine = architecture(config.model);
-  check_usage(mine == state.architecture, dir,
-              " holds another model.\n  there:  ", state.architecture, "\n  config: ", mine,
-              "\nGive the run its own save and load directories, or the config of that model.");
+  if (mine == state.architecture) return;
+  std::string keys;
+  if (!state.config.empty())
+    keys = model_difference(load_config({.texts = {{dir + " (its configuration)", state.config}}}),
+                            config);
+  fs::path file = fs::path(dir).parent_path() / kModelConfigFile;
+  fail(Exit::kUsage, dir, " holds another model.\n  there:  ", state.architecture,
+       "\n  config: ", mine, keys.empty() ? "" : "\nIts configuration says", keys,
+       "\nGive the run its own save and load directories, or the config of that model",
+       fs::exists(file) ? concat(": ", file.string()) : "", ".");
 }
 
 // The schedule of the run that wrote the checkpoint, unless the config says which one to take.
