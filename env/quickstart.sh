@@ -75,6 +75,7 @@ steps_done() { tail -n 1 "$out/logs/metrics.jsonl" 2>/dev/null | sed -n 's/.*"st
 train_with_a_break() {
   local total pid code=0
   total=$("${train[@]}" --explain | sed -n 's/^ *train_iters  *\([0-9]*\) .*/\1/p')
+  [ -n "$total" ] || fail 70 "neox-train --explain does not say train_iters"
   step "3/7 Train"
   say "Each step is 8 samples of 256 tokens. Watch the loss fall from ln(4096) = 8.3."
   show "${train[@]}"

@@ -70,7 +70,7 @@ const Case kConfig[] = {
      arguments({"--set", "train_iter=3"})},
     {"--set with two values",
      64,
-     {"--set takes one key=value", "--set seed=2"},
+     {"seed=2: no such file; a key is set by --set seed=2"},
      arguments({"--set", "seed=1", "seed=2"})},
     {"no ranks", 64, {"--spawn 0"}, arguments({"--spawn", "0"})},
     {"ranks that are no number", 64, {"--spawn", "two"}, arguments({"--spawn", "two"})},

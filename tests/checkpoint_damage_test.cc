@@ -1,6 +1,7 @@
 // What is damaged, cut off, lost or foreign is named; nothing of it crashes or goes unseen.
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <fstream>
 #include <set>
 #include <thread>
@@ -179,7 +180,18 @@ TEST_F(FindTest, TheNewestCompleteOneWhateverLatestSays) {
   EXPECT_EQ(find_checkpoint(dir_, 9), dir_ / "global_step9");
 }
 
+TEST_F(FindTest, SaysThatLatestIsNotGoneBy) {
+  for (int64_t step : {9, 20}) save(step);
+  put("latest", "global_step9");
+  fs::last_write_time(dir_ / "latest", fs::file_time_type::clock::now() + std::chrono::seconds(1));
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(find_checkpoint(dir_), dir_ / "global_step20");
+  EXPECT_TRUE(
+      has(::testing::internal::GetCapturedStderr(), "names global_step9, but global_step20"));
+}
+
 TEST_F(FindTest, IsNotMisledByARunThatGoesOn) {
+  ::testing::internal::CaptureStderr();
   save(1);
   std::atomic<bool> ended = false;
   std::thread run([&] {
@@ -191,6 +203,9 @@ TEST_F(FindTest, IsNotMisledByARunThatGoesOn) {
   while (!ended) errors.insert(error());
   run.join();
   EXPECT_EQ(errors, std::set<std::string>{""});
+  std::string said = ::testing::internal::GetCapturedStderr();
+  size_t warned = said.find("warning");
+  EXPECT_EQ(warned, said.npos) << said.substr(std::min(warned, said.size()), 300);
 }
 
 TEST_F(FindTest, AnIterationThatIsNotThereIsToldWhichAre) {

@@ -124,7 +124,9 @@ TEST_F(ConfigTest, BadOverridesAreNamed) {
   EXPECT_TRUE(has(fails("seed: 1", {"seed.x=3"}), "cannot be set inside 1 (a.yml:1)"));
   EXPECT_TRUE(has(fails("", {"optimizer..lr=3"}), "empty part"));
   EXPECT_TRUE(has(fails("", {"split=[1"}), "--set split: "));
-  EXPECT_TRUE(has(fails("", {"save=/a #1"}), "a comment; write --set 'save=\"/a #1\"'"));
+  for (const char* cut : {"save=/a #1", "save=#1", "save=/it's #1", "save=/a\t#1", "split=[1 #"})
+    EXPECT_TRUE(has(fails("", {cut}), "would be a comment; write the text in quotes")) << cut;
+  EXPECT_EQ(load("", {"load=/a#1", "save=/a#1", "checkpoint_factor=1"}).checkpoint.save, "/a#1");
   EXPECT_TRUE(has(fails("", {"sed=1"}), "--set: unknown key 'sed'; did you mean 'seed'?"));
   EXPECT_TRUE(has(fails("", {"seed=x"}), "--set: seed is \"x\" (text); allowed is an integer"));
 }

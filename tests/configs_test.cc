@@ -370,8 +370,8 @@ TEST_F(ConfigsTest, DryRunSaysWhatIsNotThere) {
   std::string text = train({file, "--dry-run", "--vocab-file", "no/v.json", "--merge-file", "m",
                             "--data-path", "no/data"},
                            0);
-  EXPECT_TRUE(has(text, "no/v.json is not there: computed for the vocabulary of GPT-2")) << text;
-  EXPECT_TRUE(has(text, "no/data.idx is not there")) << text;
+  for (const char* file : {"no/v.json", "m", "no/data.idx", "no/data.bin"})
+    EXPECT_TRUE(has(text, "\n" + std::string(file) + " is not there")) << text;
 }
 
 }  // namespace

@@ -18,6 +18,7 @@ using testing::Directory;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using testing::error_of;
+using ::testing::DoubleEq;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
@@ -85,6 +86,12 @@ TEST_F(SamplerOf, CutsTheDatasetByTheSplit) {
   EXPECT_EQ(in(Split::kTrain), std::pair(0l, 28l));
   EXPECT_EQ(in(Split::kValid), std::pair(29l, 35l));
   EXPECT_EQ(in(Split::kTest), std::pair(36l, 49l));
+}
+
+TEST_F(SamplerOf, KnowsHowOftenTokensAreRead) {
+  EXPECT_THAT(open({.train = 5}).passes(Split::kTrain), ElementsAre(DoubleEq(5 * 8 / 50.0)));
+  config_.split = "6,2,2";
+  EXPECT_THAT(open({.train = 20}).passes(Split::kTrain), ElementsAre(DoubleEq(20 * 8 / 29.0)));
 }
 
 TEST_F(SamplerOf, TakesADatasetForEachSplit) {
@@ -188,6 +195,11 @@ TEST_F(SamplerOfLists, BlendsByWeight) {
     config_.order = order;
     EXPECT_EQ(datasets(open({.train = 20}), 20), "abcabacabaabcabacaba");
   }
+}
+
+TEST_F(SamplerOfLists, KnowsHowOftenEachIsRead) {
+  EXPECT_THAT(open({.train = 20}).passes(Split::kTrain),
+              ElementsAre(DoubleEq(80 / 50.0), DoubleEq(48 / 3.0), DoubleEq(32 / 10.0)));
 }
 
 TEST_F(SamplerOfLists, KnowsTheSizeOfEachRulesBlend) {

@@ -117,9 +117,19 @@ fs::path find_iteration(const RunDir& run, int64_t iteration) {
   return dir;
 }
 
+// `latest` is written behind a checkpoint; where it is newer than that, and still says the same,
+// somebody has changed it.
+bool was_changed(const RunDir& run, const fs::path& chosen) {
+  std::error_code error;
+  fs::path latest = run.dir / kLatestFile;
+  auto written = fs::last_write_time(latest, error);
+  return !error && written > fs::last_write_time(chosen / kCompleteFile, error) && !error &&
+         trim(read_file(latest)) == run.latest;
+}
+
 void explain_choice(const RunDir& run, const fs::path& chosen) {
   std::string name = chosen.filename().string();
-  if (!run.latest.empty() && run.latest != name)
+  if (!run.latest.empty() && run.latest != name && was_changed(run, chosen))
     log_warning("`latest` in ", run.dir.string(), " names ", run.latest, ", but ", name,
                 " is the newest complete checkpoint and is taken");
   for (const std::string& foreign : run.foreign)
@@ -161,8 +171,10 @@ std::optional<fs::path> find_checkpoint(const fs::path& run_dir, std::optional<i
   std::vector<std::string> faults;
   std::optional<fs::path> found = newest_whole(run, faults);
   // A run that goes on may have removed them meanwhile, behind newer ones.
-  for (RunDir now = scan(run_dir); !found && now.steps != run.steps; now = scan(run_dir)) {
-    run = now;
+  while (!found) {
+    RunDir now = scan(run_dir);
+    if (now.steps == run.steps) break;
+    run = std::move(now);
     found = newest_whole(run, faults);
   }
   if (found) {
@@ -184,7 +196,11 @@ std::optional<fs::path> find_checkpoint(const fs::path& run_dir, std::optional<i
 }
 
 fs::path checkpoint_in(const fs::path& dir) {
-  if (is_there(dir / kCompleteFile)) return dir.has_filename() ? dir : dir.parent_path();
+  if (is_there(dir / kCompleteFile)) {
+    if (step_of(dir.filename().string())) return dir;
+    fs::path whole = fs::absolute(dir).lexically_normal();  // "global_step10/", "."
+    return whole.has_filename() ? whole : whole.parent_path();
+  }
   auto found = find_checkpoint(dir);
   check_io(found.has_value(), dir.string(),
            ": no checkpoint there; give the `save` directory of a run, or a global_step directory "

@@ -86,7 +86,7 @@ void read_width(KeyReader& keys, ModelConfig& model) {
                " with mlp_multiple_of ", multiple, " (", keys.where("mlp_multiple_of"), ") makes ",
                inputs, " columns, which do not share out; write ",
                model.gated ? "three times the width that is meant" : "a multiple of it");
-  if (absent && model.gated)
+  if (absent && keys.choice("activation") == "swiglu")
     keys.note(concat("intermediate_size is not given, so the gated MLP is ", model.intermediate,
                      " wide; files of GPT-NeoX before 2024 meant twice that, as LLaMA has it"));
 }

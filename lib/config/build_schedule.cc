@@ -60,7 +60,7 @@ LrFormula read_formula(KeyReader& keys, LrDecay decay, const std::string& style)
   if (keys.given("gas") && !keys.given(key) &&
       (decay == LrDecay::kCosine || decay == LrDecay::kLinear))
     keys.note(concat("gas (", keys.where("gas"),
-                     ") is of GPT-NeoX 1.0, whose learning rates, with "
+                     ") is of files of Pythia's time, whose learning rates, with "
                      "which Pythia was trained, come by lr_schedule_compat: v1; those of today "
                      "(v2) are taken"));
   LrFormula formula = value_of(kFormulas, keys.choice(key));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstring>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -87,7 +88,8 @@ std::string type_cure(const KeyRow& row, const Value& value) {
     if (digits.size() > 1 && digits[0] == '0' &&
         std::isdigit(static_cast<unsigned char>(digits[1])))
       return "; write it without the leading 0";
-    if (digits.starts_with("0x") || digits.starts_with("0o") || digits.starts_with("0b"))
+    if (digits.size() > 2 && digits[0] == '0' && std::strchr("xXoObB", digits[1]) &&
+        digits.find_first_not_of("0123456789abcdefABCDEF", 2) == digits.npos)
       return "; write it in decimal";
   }
   if (row.type == KeyType::kInt && value.kind == Kind::kNumber)

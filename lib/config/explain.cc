@@ -1,6 +1,8 @@
 // What a configuration says, for people and for other programs.
 #include <algorithm>
+#include <array>
 #include <functional>
+#include <set>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -152,14 +154,17 @@ std::string yaml_of(const std::vector<Setting>& settings,
   return out;
 }
 
-// Initial values and the type of the computation are the run's.
+// Initial values, length and type of the computation are the run's, and padding is done.
 bool is_of_model(const std::string& key) {
+  constexpr std::array kOfRun = {"precision",   "seq_length",      "make_vocab_size_divisible_by",
+                                 "init_method", "init_method_std", "output_layer_init_method"};
   if (key.starts_with("rope_scaling")) return true;
-  bool of_run = key == "precision" || key.starts_with("init_method") || key.starts_with("output_");
-  return !of_run && std::ranges::any_of(neox_keys(), [&](const KeyGroup& group) {
-    return std::string_view(group.title) == "Model" &&
-           std::ranges::any_of(group.rows, [&](const KeyRow& row) { return key == row.name; });
-  });
+  return std::ranges::find(kOfRun, key) == kOfRun.end() &&
+         std::ranges::any_of(neox_keys(), [&](const KeyGroup& group) {
+           return std::string_view(group.title) == "Model" &&
+                  std::ranges::any_of(group.rows,
+                                      [&](const KeyRow& row) { return key == row.name; });
+         });
 }
 
 }  // namespace
@@ -186,10 +191,14 @@ std::string Config::model_text() const {
 }
 
 std::string model_difference(const Config& a, const Config& b) {
+  std::set<std::string> keys;
+  for (const Config* config : {&a, &b})
+    for (const Setting& setting : config->settings)
+      if (is_of_model(setting.key)) keys.insert(setting.key);
   std::string text;
-  for (const Setting& setting : a.settings)
-    if (is_of_model(setting.key) && b.value(setting.key) != setting.value)
-      text += concat("\n  ", setting.key, ": ", setting.value, ", not ", b.value(setting.key));
+  for (const std::string& key : keys)
+    if (a.value(key) != b.value(key))
+      text += concat("\n  ", key, ": ", a.value(key), ", not ", b.value(key));
   return text;
 }
 

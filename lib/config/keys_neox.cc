@@ -485,7 +485,7 @@ constexpr KeyRow kOwn[] = {
      "training goes on while a copy of its state, in host memory, is written (Megatron's key)"},
     {"enable_cuda_graph", kBool, "null", kUsed,
      "on GPUs, the training step is recorded once and started as a whole ever after (DeepSpeed's "
-     "key); default: where one rank trains alone"},
+     "key); default: where one rank trains alone; true: a recording that fails ends the run"},
     {"exit_duration_in_mins", kNumber, "null", kUsed,
      "save and stop after so many minutes (Megatron's key)"},
     {"reset_attention_mask", kBool, "false", kUsed,

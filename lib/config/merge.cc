@@ -100,6 +100,17 @@ void set_places(Value& value, const Place& place) {
 }
 
 // "key=value" of an option such as --set.
+// Whether YAML would take a part of it for a comment.
+bool cuts_a_comment(std::string_view text) {
+  std::string_view value = trim(text);
+  bool quoted = value.starts_with('"') || value.starts_with('\'');
+  if (value.starts_with('[') || value.starts_with('{'))
+    quoted = value.find_first_of("\"'") != value.npos;
+  for (size_t at = text.find('#'); at != text.npos && !quoted; at = text.find('#', at + 1))
+    if (at == 0 || text[at - 1] == ' ' || text[at - 1] == '\t') return true;
+  return false;
+}
+
 std::pair<std::string, Value> read_assignment(const std::string& option,
                                               const std::string& assignment) {
   size_t equals = assignment.find('=');
@@ -108,9 +119,9 @@ std::pair<std::string, Value> read_assignment(const std::string& option,
   std::string key(trim(assignment.substr(0, equals)));
   std::replace(key.begin(), key.end(), '-', '_');
   std::string text = assignment.substr(equals + 1);
-  check_usage(text.find(" #") == text.npos || text.find_first_of("\"'") != text.npos, option, " ",
-              assignment, ": what follows '#' would be a comment; write ", option, " '", key, "=\"",
-              text, "\"'");
+  check_usage(!cuts_a_comment(text), option, " ", assignment,
+              ": what follows '#' would be a comment; write the text in quotes: ", option, " '",
+              key, "=", yaml_text(text), "'");
   Value value = parse_yaml(text, option + " " + key);
   set_places(value, {option, 0});
   return {key, std::move(value)};
@@ -168,8 +179,8 @@ fs::path find_config(const std::string& name, const fs::path& directory) {
   check_usage(!name.empty(), "the name of a configuration file is empty");
   fs::path path = directory / (has_ending(name) ? name : name + ".yml");
   std::error_code error;
-  check_usage(fs::exists(path, error) || name.find('=') == name.npos, name,
-              ": --set takes one key=value; write --set ", name, " for another");
+  check_usage(fs::exists(path, error) || !find_key(name.substr(0, name.find('='))), name,
+              ": no such file; a key is set by --set ", name);
   check_usage(!fs::is_directory(path, error), path.string(), ": is a directory, not a file");
   check_usage(fs::exists(path, error), path.string(), ": no such file", nearest_file(path));
   return path;

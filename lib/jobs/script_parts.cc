@@ -107,8 +107,8 @@ const char* const kImage =
     R"sh(# mount_too FOLDER: at its own path, unless it lies in one that is mounted.
 mounts=$CONTAINER_MOUNT
 mount_too() {
-  local mount to
-  for mount in ${mounts//,/ }; do
+  local mount to IFS=,
+  for mount in $mounts; do
     to=${mount#*:}
     case $1/ in "${to%%:*}"/*) if [ "${mount%%:*}" = "${to%%:*}" ]; then return; fi ;; esac
   done
@@ -116,10 +116,10 @@ mount_too() {
 }
 # mount_for PATH: the folder of it that exists, unless a mount has it, or it would hide what an image or a mount has.
 mount_for() {
-  local place=$1 mount to
+  local place=$1 mount to IFS=,
   while [ "${place#/}" = "$place" ] && [ "${place#*=}" != "$place" ]; do place=${place#*=}; done
   case $place in /*) ;; *) return 0 ;; esac
-  for mount in ${mounts//,/ }; do
+  for mount in $mounts; do
     to=${mount#*:}
     case $place/ in "${to%%:*}"/*) return 0 ;; esac
   done
@@ -128,7 +128,7 @@ mount_for() {
     / | /bin/* | /dev/* | /etc/* | /lib/* | /lib64/* | /proc/* | /sbin/* | /sys/* | /usr/*) return 0 ;;
     /home/ | /media/ | /mnt/ | /opt/ | /root/ | /run/ | /srv/ | /tmp/ | /var/) return 0 ;;
   esac
-  for mount in ${mounts//,/ }; do
+  for mount in $mounts; do
     to=${mount#*:}
     case ${to%%:*} in "$place"/*) if [ "${mount%%:*}" != "${to%%:*}" ]; then return 0; fi ;; esac
   done

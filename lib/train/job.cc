@@ -196,9 +196,18 @@ Exit train(const Config& config, const ProcessInfo& process, const Environment& 
 std::string dry_run(const Config& config, int64_t ranks) {
   Config complete = config;
   std::string missing;
-  for (const fs::path& file : {config.tokenizer.merge_file, config.tokenizer.vocab_file})
-    if (!file.empty() && !fs::exists(file)) missing = file.string();
-  std::unique_ptr<Tokenizer> tokenizer = missing.empty() ? load_tokenizer(config) : nullptr;
+  auto miss = [&](const fs::path& file, const char* what) {
+    std::error_code error;
+    bool there = file.empty() || fs::exists(file, error);
+    if (!there) missing += concat(file.string(), " is not there: ", what, "\n");
+    return !there;
+  };
+  bool no_tokenizer = miss(config.tokenizer.vocab_file, "the run needs its tokenizer") |
+                      miss(config.tokenizer.merge_file, "the run needs its tokenizer");
+  for (const std::string& dataset : datasets_of(config.data))
+    for (const char* ending : {".bin", ".idx"})
+      miss(dataset + ending, "the run needs its data prepared");
+  std::unique_ptr<Tokenizer> tokenizer = no_tokenizer ? nullptr : load_tokenizer(config);
   // Without a tokenizer at hand: GPT-2's, or the 20B tokenizer, which Pythia has.
   bool gpt2 = config.tokenizer.type == "GPT2BPETokenizer";
   int64_t entries = tokenizer ? tokenizer->vocab_size() : gpt2 ? 50257 : 50277;
@@ -208,12 +217,10 @@ std::string dry_run(const Config& config, int64_t ranks) {
   if (!config.checkpoint.save.empty()) room = free_bytes(config.checkpoint.save);
   std::string text = render(estimate(complete, vocab, ranks, room), complete);
   if (!tokenizer && config.model.vocab == 0)
-    text += concat(missing.empty() ? "No vocab_file is given" : concat(missing, " is not there"),
-                   ": computed for the vocabulary of ", gpt2 ? "GPT-2" : "Pythia", ", padded to ",
-                   vocab, " entries.\n");
-  for (const std::string& dataset : datasets_of(config.data))
-    if (!fs::exists(dataset + ".idx") && !fs::exists(dataset))
-      text += concat(dataset, ".idx is not there: the run needs its data prepared.\n");
+    text += concat(no_tokenizer ? "Computed" : "No vocab_file is given: computed",
+                   " for the vocabulary of ", gpt2 ? "GPT-2" : "Pythia", ", padded to ", vocab,
+                   " entries.\n");
+  text += missing;
   for (const std::string& note : config.notes) text += "note: " + note + '\n';
   return text;
 }

@@ -305,11 +305,11 @@ void Trainer::prepare_saving() {
 }
 
 void Trainer::end_of_save(std::optional<double> seconds) {
-  if (seconds) whole(*seconds);
+  if (seconds) checkpoint_saved(*seconds);
   p_.limit.save_under_way(saver_->under_way());
 }
 
-void Trainer::whole(double seconds) {
+void Trainer::checkpoint_saved(double seconds) {
   p_.limit.measured_save(seconds);
   if (p_.control.rank() == 0) p_.saved();
 }
@@ -337,7 +337,7 @@ void Trainer::save() {
     if (saver_) end_of_save(saver_->wait());
     save_checkpoint({.dir = c.save, .life = p_.life, .keep_last = c.keep_last}, chunks, state_,
                     p_.control);
-    whole(seconds());
+    checkpoint_saved(seconds());
   }
   saved_at_ = state_.iteration;
   report_.resume();

@@ -71,7 +71,7 @@ class Trainer {
   void prepare_saving();
   // Of a save in the background; waits for it where told to.
   void end_of_save(std::optional<double> seconds);
-  void whole(double seconds);  // a checkpoint is, after so long
+  void checkpoint_saved(double seconds);
   bool due(int64_t interval) const { return interval > 0 && state_.iteration % interval == 0; }
 
   TrainerParts p_;
