@@ -182,9 +182,10 @@ std::string Config::value(const std::string& key) const {
 std::string Config::text() const { return yaml_of(settings, is_effective); }
 
 std::string Config::model_text() const {
-  return yaml_of(settings, [](const Setting& setting) {
-    bool tokenizer = setting.key.ends_with("_file") || setting.key == "tokenizer_type" ||
-                     setting.key == "padded_vocab_size";
+  constexpr std::array kTokenizer = {"tokenizer_type", "vocab_file", "merge_file",
+                                     "padded_vocab_size"};
+  return yaml_of(settings, [&](const Setting& setting) {
+    bool tokenizer = std::ranges::find(kTokenizer, setting.key) != kTokenizer.end();
     return is_effective(setting) && setting.source != "default" &&
            (tokenizer || is_of_model(setting.key));
   });

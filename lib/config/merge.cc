@@ -99,7 +99,6 @@ void set_places(Value& value, const Place& place) {
   for (Value& item : value.items) set_places(item, place);
 }
 
-// "key=value" of an option such as --set.
 // Whether YAML would take a part of it for a comment.
 bool cuts_a_comment(std::string_view text) {
   std::string_view value = trim(text);
@@ -111,6 +110,7 @@ bool cuts_a_comment(std::string_view text) {
   return false;
 }
 
+// "key=value" of an option such as --set.
 std::pair<std::string, Value> read_assignment(const std::string& option,
                                               const std::string& assignment) {
   size_t equals = assignment.find('=');

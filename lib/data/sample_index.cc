@@ -26,16 +26,6 @@ struct Plan {
   int64_t first_epochs = 1, first_samples = 0;  // the rest comes last
 };
 
-int64_t count_tokens(const UnalignedSpan<int32_t>& lengths, SequenceRange range, const Poll& poll) {
-  int64_t tokens = 0;
-  for (int64_t i = range.first; i < range.end;) {
-    int64_t end = std::min(range.end, i + static_cast<int64_t>(kPollSteps));
-    for (; i < end; ++i) tokens += lengths[i];
-    if (poll) poll();
-  }
-  return tokens;
-}
-
 // Megatron keeps the last epoch apart where less than 80 % of its samples are asked.
 bool last_epoch_apart(const Plan& plan, const SampleRequest& request) {
   if (request.order == DataOrder::kNeox || plan.epochs == 1) return false;
@@ -122,6 +112,16 @@ SampleIndex build_packed(const UnalignedSpan<int32_t>& lengths, const SampleRequ
 }
 
 }  // namespace
+
+int64_t count_tokens(const UnalignedSpan<int32_t>& lengths, SequenceRange range, const Poll& poll) {
+  int64_t tokens = 0;
+  for (int64_t i = range.first; i < range.end;) {
+    int64_t end = std::min(range.end, i + static_cast<int64_t>(kPollSteps));
+    for (; i < end; ++i) tokens += lengths[i];
+    if (poll) poll();
+  }
+  return tokens;
+}
 
 int64_t num_epochs(int64_t tokens, int64_t seq, int64_t samples) {
   return std::max<int64_t>(1, (samples * seq + 1 + tokens - 1) / tokens);

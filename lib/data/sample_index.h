@@ -48,6 +48,10 @@ struct SampleIndex {
 // Most samples, and most documents times epochs, that an index holds.
 inline constexpr int64_t kMaxEntries = UINT32_MAX - 2;
 
+// Of the sequences of the range.
+int64_t count_tokens(const UnalignedSpan<int32_t>& lengths, SequenceRange range,
+                     const Poll& poll = {});
+
 // Epochs that give that many samples: the smallest E >= 1 with (E * tokens - 1) / seq >= samples.
 int64_t num_epochs(int64_t tokens, int64_t seq, int64_t samples);
 

@@ -214,8 +214,7 @@ std::vector<double> SampleSource::passes() const {
   std::vector<double> passes;
   for (size_t i = 0; i < datasets_.size(); ++i) {
     const SourceDataset& d = datasets_[i];
-    int64_t tokens = 0;
-    for (int64_t k = d.range.first; k < d.range.end; ++k) tokens += d.text->lengths()[k];
+    int64_t tokens = count_tokens(d.text->lengths(), d.range);
     passes.push_back(shares_[i] * static_cast<double>(asked_ * seq_) / static_cast<double>(tokens));
   }
   return passes;

@@ -209,7 +209,7 @@ Properties::Properties() : bits_(kCodePoints, 0) {
   mark(letters, static_cast<uint8_t>(Class::kLetter));
   mark(numbers, static_cast<uint8_t>(Class::kNumber));
   mark(spaces, static_cast<uint8_t>(Class::kSpace));
-  mark(unicode::numeric, kNumeric);
+  mark(newer_numbers, kNewerNumber);
   mark(word_characters, kWord);
   mark(combining, kUnstable);
   mark(std::vector<CodeRange>{{kVowel, kVowel + kVowels - 1}, {kTail + 1, kTail + kTails - 1}},

@@ -39,7 +39,9 @@ class Properties {
   static const Properties& get();
   Class category(char32_t code) const { return static_cast<Class>(bits_[code] & 3); }
   // What the pre-tokenizer Digits takes for a number: by a newer Unicode than category().
-  bool numeric(char32_t code) const { return bits_[code] & kNumeric; }
+  bool numeric(char32_t code) const {
+    return category(code) == Class::kNumber || (bits_[code] & kNewerNumber);
+  }
   bool word_character(char32_t code) const { return bits_[code] & kWord; }
   // Whether NFC may move, change or attach it. A text without such code points is NFC.
   bool unstable(char32_t code) const { return bits_[code] & kUnstable; }
@@ -47,7 +49,7 @@ class Properties {
   bool lead_unstable(uint8_t lead) const { return lead_unstable_[lead]; }
 
  private:
-  static constexpr uint8_t kWord = 4, kUnstable = 8, kNumeric = 16;
+  static constexpr uint8_t kWord = 4, kUnstable = 8, kNewerNumber = 16;
   Properties();
   std::string bits_;
   bool lead_unstable_[256] = {};

@@ -23,7 +23,7 @@ struct Decomposition {
 
 extern const std::span<const CodeRange> letters, numbers, spaces;  // \p{L}, \p{N}, \s of GPT-2's
                                                                    // regular expression
-extern const std::span<const CodeRange> numeric;                   // what Digits cuts out
+extern const std::span<const CodeRange> newer_numbers;             // that Digits knows besides
 extern const std::span<const CodeRange> word_characters;           // \w beside an added token
 extern const std::span<const CombiningRange> combining;
 extern const std::span<const Decomposition>

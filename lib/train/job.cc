@@ -165,6 +165,16 @@ Exit train_process(const Config& config, const ProcessInfo& process, const Envir
   }
 }
 
+// A line for each of the files that does not exist.
+std::string not_there(const std::vector<fs::path>& files, const char* needed) {
+  std::string lines;
+  std::error_code error;
+  for (const fs::path& file : files)
+    if (!file.empty() && !fs::exists(file, error))
+      lines += concat(file.string(), " is not there: the run needs ", needed, "\n");
+  return lines;
+}
+
 }  // namespace
 
 Exit train(const Config& config, const ProcessInfo& process, const Environment& env, int spawn,
@@ -195,18 +205,11 @@ Exit train(const Config& config, const ProcessInfo& process, const Environment& 
 
 std::string dry_run(const Config& config, int64_t ranks) {
   Config complete = config;
-  std::string missing;
-  auto miss = [&](const fs::path& file, const char* what) {
-    std::error_code error;
-    bool there = file.empty() || fs::exists(file, error);
-    if (!there) missing += concat(file.string(), " is not there: ", what, "\n");
-    return !there;
-  };
-  bool no_tokenizer = miss(config.tokenizer.vocab_file, "the run needs its tokenizer") |
-                      miss(config.tokenizer.merge_file, "the run needs its tokenizer");
+  const TokenizerConfig& files = config.tokenizer;
+  std::string missing = not_there({files.vocab_file, files.merge_file}, "its tokenizer");
+  bool no_tokenizer = !missing.empty();
   for (const std::string& dataset : datasets_of(config.data))
-    for (const char* ending : {".bin", ".idx"})
-      miss(dataset + ending, "the run needs its data prepared");
+    missing += not_there({dataset + ".bin", dataset + ".idx"}, "its data prepared");
   std::unique_ptr<Tokenizer> tokenizer = no_tokenizer ? nullptr : load_tokenizer(config);
   // Without a tokenizer at hand: GPT-2's, or the 20B tokenizer, which Pythia has.
   bool gpt2 = config.tokenizer.type == "GPT2BPETokenizer";

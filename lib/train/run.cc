@@ -223,9 +223,17 @@ Exit train_rank(Config config, Communicator& world, Control& control, const RunP
   bool resumes = start.checkpoint.has_value();
   GptNeoX model(config.model, mesh, model_options(config, resumes, world.size(), place.device));
   TimeLimit limit(place.allocation_left, config.train.exit_duration, guessed_save(config.model));
-  TrainerParts parts{config,     model, sampler,    tokenizer.get(),  control,
-                     place.stop, limit, place.life, place.ranks_here, boundaries};
-  parts.saved = [&place] { tell_script(place.failures_file); };
+  TrainerParts parts{.config = config,
+                     .model = model,
+                     .sampler = sampler,
+                     .tokenizer = tokenizer.get(),
+                     .control = control,
+                     .stop = place.stop,
+                     .limit = limit,
+                     .life = place.life,
+                     .ranks_here = place.ranks_here,
+                     .boundaries = boundaries,
+                     .saved = [&place] { tell_script(place.failures_file); }};
   Trainer trainer(parts, std::move(start));
   try {
     return trainer.run();

@@ -5,7 +5,7 @@ Usage: unicode_tables.py [--check] [FILE]     (default: lib/tokenizer/unicode_ta
 
 Every property is read off the library itself, code point by code point:
   letter, number, space   how its ByteLevel pre-tokenizer (Oniguruma's \\p{L} \\p{N} \\s) joins the code point to a neighbour
-  numeric                 what its Digits pre-tokenizer cuts out (char::is_numeric of a newer Unicode than Oniguruma's)
+  newer number            what its Digits pre-tokenizer cuts out besides (char::is_numeric of a newer Unicode than Oniguruma's)
   word                    whether an added token with single_word matches beside it (\\w of the Rust regex crate)
   combining class, decomposition   Python's unicodedata proposes them, the library's NFC and NFD must agree; what the
                           library's older tables do not know stays out (it is inert there)
@@ -46,9 +46,11 @@ def splitter_classes():
     return classes
 
 
-def numeric_points():
+def newer_numbers(numbers):
     split = pre_tokenizers.Digits(individual_digits=True).pre_tokenize_str
-    return [p for p in ALL if len(split("a" + chr(p) + "a")) == 3]
+    all_numbers = {p for p in ALL if len(split("a" + chr(p) + "a")) == 3}
+    assert all_numbers >= set(numbers)
+    return sorted(all_numbers - set(numbers))
 
 
 def byte_tokenizer():
@@ -131,14 +133,14 @@ def text():
         f"// Made by tests/oracle/unicode_tables.py from tokenizers {tokenizers.__version__}; not to be edited by hand.\n"
         '#include "tokenizer/unicode_tables.h"\n\nnamespace neox::unicode {\n\n'
         + range_table("kLetters", classes["letter"]) + range_table("kNumbers", classes["number"])
-        + range_table("kNumeric", numeric_points()) + range_table("kSpaces", classes["space"])
+        + range_table("kNewerNumbers", newer_numbers(classes["number"])) + range_table("kSpaces", classes["space"])
         + range_table("kWordCharacters", word_points())
         + table("CombiningRange", "kCombining", (f"{a:#x},{b:#x},{v}" for a, b, v in sorted(combining)))
         + table("Decomposition", "kDecompositions",
                 (f"{p:#x},{a:#x},{b:#x},{str(c).lower()}" for p, a, b, c in decompositions()))
         + "const std::span<const CodeRange> letters = kLetters;\n"
           "const std::span<const CodeRange> numbers = kNumbers;\n"
-          "const std::span<const CodeRange> numeric = kNumeric;\n"
+          "const std::span<const CodeRange> newer_numbers = kNewerNumbers;\n"
           "const std::span<const CodeRange> spaces = kSpaces;\n"
           "const std::span<const CodeRange> word_characters = kWordCharacters;\n"
           "const std::span<const CombiningRange> combining = kCombining;\n"
