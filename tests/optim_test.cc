@@ -74,13 +74,15 @@ PrecisionConfig fp16(double initial, int64_t window, int64_t hysteresis, double 
           .min_loss_scale = least};
 }
 
+const Tensor kCounts = at::scalar_tensor(true);
+
 TEST(LossScale, FollowsDeepspeedStepByStep) {
   for (const auto& j : golden().at("loss_scales")) {
     LossScale scale(fp16(j.at("initial"), j.at("window"), j.at("hysteresis"), j.at("min")),
                     at::kCPU);
     std::vector<double> got;
     for (int overflow : j.at("overflows")) {
-      scale.update(scalar(overflow ? 0 : 1));
+      scale.update(scalar(overflow ? 0 : 1), kCounts);
       got.push_back(scale.state().scale);
     }
     EXPECT_EQ(got, j.at("scales").get<std::vector<double>>()) << "window " << j.at("window");
@@ -95,7 +97,7 @@ TEST(LossScale, ContinuesFromItsStateAfterAnyStep) {
     LossScale resumed(config, at::kCPU);
     resumed.restore(straight.state());
     Tensor finite = scalar(j.at("overflows")[i] == 0 ? 1 : 0);
-    straight.update(finite), resumed.update(finite);
+    straight.update(finite, kCounts), resumed.update(finite, kCounts);
     EXPECT_EQ(resumed.state().scale, straight.state().scale);
     EXPECT_EQ(resumed.state().growth, straight.state().growth);
     EXPECT_EQ(resumed.state().hysteresis, straight.state().hysteresis);
@@ -106,7 +108,8 @@ TEST(LossScale, IsConstantWhereItIsStaticAndOneForOtherTypes) {
   PrecisionConfig config = fp16(64, 1, 1, 1);
   config.static_loss_scale = 128;
   LossScale fixed(config, at::kCPU), one({.type = Precision::kBf16}, at::kCPU);
-  for (double finite : {1.0, 0.0, 0.0}) fixed.update(scalar(finite)), one.update(scalar(finite));
+  for (double finite : {1.0, 0.0, 0.0})
+    fixed.update(scalar(finite), kCounts), one.update(scalar(finite), kCounts);
   EXPECT_EQ(fixed.state().scale, 128);
   EXPECT_EQ(one.state().scale, 1);
 }

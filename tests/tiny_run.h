@@ -224,7 +224,7 @@ class TinyRun {
             microbatches = (options_.batch + ranks * options_.micro - 1) / (ranks * options_.micro);
     for (int64_t s = steps.first; s < steps.last; ++s) {
       auto batches = [&](int64_t m) { return batch(s, m * ranks + mesh.data().rank()); };
-      StepReport report = TrainStep::read(step.run(microbatches, batches, false));
+      StepReport report = TrainStep::read(step.run(microbatches, batches));
       if (world.rank() == 0) result.steps.push_back(report);
     }
     collect(step, result);

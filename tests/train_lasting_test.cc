@@ -117,18 +117,69 @@ TEST(Lasting, DataThatBecomesShorterIsNamed) {
   EXPECT_TRUE(has(ended.err, "became shorter or cannot be read")) << ended.err;
 }
 
-TEST(Lasting, StepsBeforeATokenThatIsNoneAreSaved) {
-  Training run;
+// Puts a token that is none into the data, at that part of it; returns the bytes before.
+std::string damage(const std::string& data, double part) {
+  std::string good = read_file(data + ".bin"), bad = good;
+  bad.replace(static_cast<size_t>(static_cast<double>(bad.size()) * part) & ~size_t{1}, 2,
+              "\xff\xee");
+  write_file_atomically(data + ".bin", bad);
+  return good;
+}
+
+struct Ranks {
+  const char* name;
+  Strings settings, more;
+};
+
+class LastingOn : public ::testing::TestWithParam<Ranks> {};
+
+INSTANTIATE_TEST_SUITE_P(
+    Layouts, LastingOn,
+    ::testing::Values(
+        Ranks{"one", {}, {}}, Ranks{"data", {}, {"--spawn", "3"}},
+        Ranks{"pipeline",
+              {"pipe_parallel_size=2", "model_parallel_size=2", "train_micro_batch_size_per_gpu=1",
+               "reset_attention_mask=true"},
+              {"--spawn", "4"}},
+        Ranks{"fp16",
+              {"precision=fp16", "fp16.initial_scale_power=16", "fp16.hysteresis=3",
+               "fp16.loss_scale_window=4"},
+              {"--spawn", "2"}},
+        Ranks{"zero3", {"zero_optimization.stage=3", "async_save=true"}, {"--spawn", "2"}}),
+    [](const auto& c) { return c.param.name; });
+
+// Of all ranks one meets the token; the run ends as it would have with a checkpoint there.
+TEST_P(LastingOn, ATokenThatIsNoneCostsNoStep) {
+  Training straight, run;
+  Strings settings = {"train_iters=100", "checkpoint_factor=1000"};
+  settings.insert(settings.end(), GetParam().settings.begin(), GetParam().settings.end());
+  ASSERT_EQ(straight.train(settings, GetParam().more).code, 0);
   std::string data = own_data(run);
-  std::string bytes = read_file(data + ".bin");
-  bytes.replace(bytes.size() / 3 & ~size_t{1}, 2, "\xff\xee");
-  write_file_atomically(data + ".bin", bytes);
-  const Strings settings = {"data_path=" + data, "train_iters=1000", "checkpoint_factor=1000"};
-  Ended ended = run.train(settings);
+  settings.push_back("data_path=" + data);
+  std::string good = damage(data, 1 / 3.);
+  Ended ended = run.train(settings, GetParam().more);
   EXPECT_EQ(ended.code, 74);
   EXPECT_TRUE(has(ended.err, "outside the vocabulary")) << ended.err;
   ASSERT_EQ(run.saved().size(), 1u) << ended.err;
   EXPECT_EQ(run.losses().rbegin()->first, run.saved()[0]);
+  write_file_atomically(data + ".bin", good);
+  ASSERT_EQ(run.train(settings, GetParam().more).code, 0);
+  EXPECT_EQ(run.losses(), straight.losses());
+  EXPECT_EQ(run.metric("train/loss_scale"), straight.metric("train/loss_scale"));
+  EXPECT_EQ(difference(run.tensors(100), straight.tensors(100)), "");
+}
+
+TEST_P(LastingOn, ATokenThatIsNoneInAnEvaluationCostsNoStep) {
+  Training run;
+  std::string data = own_data(run);
+  damage(data, 0.94);
+  Strings settings = {"data_path=" + data, "train_iters=20", "checkpoint_factor=1000",
+                      "eval_interval=7", "eval_iters=200"};
+  settings.insert(settings.end(), GetParam().settings.begin(), GetParam().settings.end());
+  Ended ended = run.train(settings, GetParam().more);
+  EXPECT_EQ(ended.code, 74);
+  EXPECT_TRUE(has(ended.err, "outside the vocabulary")) << ended.err;
+  EXPECT_EQ(run.saved(), std::vector<int64_t>{7}) << ended.err;
 }
 
 TEST(Lasting, ACheckpointOfNoStepIsGoneOnFrom) {

@@ -92,6 +92,6 @@ class NeoxTrain:
                 "loss": metrics[max(metrics)].get("train/lm_loss")}
 
     def told(self, errors):
-        ready, warning = re.search(r"ready after ([\d.]+) s", errors), re.search(r"\bwarning: (.*)", errors)
+        ready, warning = re.search(r"ready after ([\d.]+) s", errors), re.search(r"\bwarning: (?!save is not set)(.*)", errors)
         return {"peak_bytes": said(errors, "peak memory"), "device_bytes": said(errors, "on the GPU"),
                 "ready_s": float(ready.group(1)) if ready else None, **({"note": warning.group(1)[:200]} if warning else {})}

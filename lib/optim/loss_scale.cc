@@ -19,7 +19,7 @@ LossScale::LossScale(const PrecisionConfig& config, at::Device device)
   hysteresis_ = scalar(static_cast<double>(config.hysteresis));
 }
 
-void LossScale::update(const at::Tensor& finite) {
+void LossScale::update(const at::Tensor& finite, const at::Tensor& counts) {
   if (!dynamic_) return;
   at::Tensor good = finite != 0, patient = hysteresis_ > 1;
   at::Tensor grown = growth_ + 1, full = grown >= static_cast<double>(config_.loss_scale_window);
@@ -29,9 +29,10 @@ void LossScale::update(const at::Tensor& finite) {
   at::Tensor next_hysteresis =
       at::where(good, at::where(full, static_cast<double>(config_.hysteresis), hysteresis_),
                 at::where(patient, hysteresis_ - 1, hysteresis_));
-  growth_.copy_(at::where(good, at::where(full, 0.0, grown), 0.0));
-  scale_.copy_(next_scale);
-  hysteresis_.copy_(next_hysteresis);
+  at::Tensor next_growth = at::where(good, at::where(full, 0.0, grown), 0.0);
+  growth_.copy_(at::where(counts, next_growth, growth_));
+  scale_.copy_(at::where(counts, next_scale, scale_));
+  hysteresis_.copy_(at::where(counts, next_hysteresis, hysteresis_));
 }
 
 LossScale::State LossScale::state() const {

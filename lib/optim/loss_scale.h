@@ -12,8 +12,9 @@ class LossScale {
   LossScale(const PrecisionConfig& config, at::Device device);
   const at::Tensor& value() const { return scale_; }  // 0-dim double
   // After a step: finite is a 0-dim double, 0 or 1. An overflow uses up the hysteresis, then halves
-  // the scale; a window of finite steps doubles it.
-  void update(const at::Tensor& finite);
+  // the scale; a window of finite steps doubles it. counts, a 0-dim boolean: false leaves all as it
+  // is.
+  void update(const at::Tensor& finite, const at::Tensor& counts);
 
   struct State {
     double scale = 1;

@@ -29,6 +29,12 @@ Batch Batches::get(int64_t first, int64_t m) {
       return read(next);
     });
   }
+  return on_device(host);
+}
+
+Batch Batches::none() { return on_device(read(SampleRun{})); }
+
+Batch Batches::on_device(const HostBatch& host) const {
   auto there = [this](const Tensor& x) { return x.defined() ? x.to(device_, true) : x; };
   Tensor tokens = there(host.tokens);
   return {.tokens = tokens.narrow(1, 0, form_.seq),
@@ -45,8 +51,11 @@ Batches::Place Batches::behind(const Place& place) const {
 }
 
 Batches::HostBatch Batches::read(const Place& place) const {
+  return read(micro_batch(form_.plan, data_rank_, place.first, place.m));
+}
+
+Batches::HostBatch Batches::read(const SampleRun& run) const {
   int64_t B = form_.plan.micro, T = form_.seq;
-  SampleRun run = micro_batch(form_.plan, data_rank_, place.first, place.m);
   HostBatch batch{.tokens = host_tensor({B, T + 1}, at::kLong),
                   .weights = host_tensor({B, T}, at::kFloat),
                   .first_sample = host_tensor({}, at::kLong)};

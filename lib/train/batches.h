@@ -33,6 +33,8 @@ class Batches {
   // beyond the step's batch have weight 0. What goes wrong in reading ahead is thrown by the get()
   // of that micro-batch.
   Batch get(int64_t first, int64_t m);
+  // One of weight 0, which holds no samples.
+  Batch none();
 
  private:
   struct Place {
@@ -43,6 +45,8 @@ class Batches {
     Tensor tokens, weights, first_sample, documents, positions;  // tokens: [B, T + 1]
   };
   HostBatch read(const Place& place) const;
+  HostBatch read(const SampleRun& run) const;
+  Batch on_device(const HostBatch& host) const;
   Place behind(const Place& place) const;
   Tensor host_tensor(at::IntArrayRef shape, at::ScalarType type) const;
   Tensor by_sample(const Tensor& tokens,

@@ -29,15 +29,17 @@ std::optional<double> Trainer::evaluate(Split split, int64_t index) {
   double loss = 0, weight = 0;
   for (int64_t i = 0; i < iters; ++i) {
     int64_t first = (index * iters + i) * batch_.global;
-    LossSum sum =
-        pipeline.evaluate(batch_.accumulation, [&](int64_t m) { return source.get(first, m); });
+    LossSum sum = pipeline.evaluate(batch_.accumulation,
+                                    [&](int64_t m) { return batch_or_none(source, first, m); });
     if (mesh.tp().rank() != 0) sum.loss.zero_(), sum.weight.zero_();
-    Tensor totals = at::stack(
-        {sum.loss, sum.weight, at::full_like(sum.loss, wants_stop().empty() ? 0.0 : 1.0)});
+    RankState mine = rank_state();
+    Tensor totals = at::stack({sum.loss, sum.weight, at::full_like(sum.loss, mine.stop ? 1 : 0),
+                               at::full_like(sum.loss, mine.lacks_data ? 1 : 0)});
     mesh.world().all_reduce(totals);
     totals = totals.cpu();
     mesh.world().exchange({});  // as in read_report()
     const auto* v = totals.const_data_ptr<double>();
+    if (v[3] != 0) end_without_data();
     loss += v[0];
     weight += v[1];
     if (v[2] != 0) {

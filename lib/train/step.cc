@@ -44,16 +44,20 @@ TrainStep::TrainStep(GptNeoX& model, const Config& config, double nominal_weight
   at::Device device = model.hidden_options().device();
   rates_ = at::tensor(learning_rates(config.schedule, config.train.iters), at::kDouble).to(device);
   steps_ = at::zeros({}, at::dtype(at::kLong).device(device));
-  asked_ = at::zeros({}, at::dtype(at::kDouble).device(device));
+  stops_ = at::zeros({}, at::dtype(at::kDouble).device(device));
+  lacks_ = at::zeros_like(stops_);
 }
 
-ReportToCome TrainStep::run(int64_t microbatches, const BatchSource& batches, bool stop) {
+ReportToCome TrainStep::run(int64_t microbatches, const BatchSource& batches,
+                            const std::function<RankState()>& state) {
   RECORD_USER_SCOPE("step");
   // The seed keeps half-precision gradients in range; update() replaces the nominal divisor by the
   // true one.
   LossSum sum = pipeline_.train(microbatches, batches, loss_scale_.value() / nominal_weight_);
   at::NoGradGuard no_grad;
-  asked_.fill_(stop ? 1.0 : 0.0);
+  RankState mine = state();
+  stops_.fill_(mine.stop ? 1.0 : 0.0);
+  lacks_.fill_(mine.lacks_data ? 1.0 : 0.0);
   add_up_.begin({});
   add_up_.run([this, sum] { totals_ = totals(sum); });
   model_.mesh().world().all_reduce(totals_);
@@ -69,8 +73,8 @@ Tensor TrainStep::totals(const LossSum& sum) const {
   Tensor norm = sum_of_squares(squares);
   Tensor none = at::zeros_like(norm);
   if (model_.mesh().tp().rank() != 0)  // tp ranks hold the same samples
-    return at::stack({norm, none, none, asked_});
-  return at::stack({norm, sum.loss, sum.weight, asked_});
+    return at::stack({norm, none, none, stops_, lacks_});
+  return at::stack({norm, sum.loss, sum.weight, stops_, lacks_});
 }
 
 Tensor TrainStep::update(const Tensor& totals) {
@@ -78,14 +82,16 @@ Tensor TrainStep::update(const Tensor& totals) {
   Tensor weight = totals[2].clamp_min(1e-20), loss = totals[1] / weight;
   Tensor unscale = nominal_weight_ / (weight * loss_scale_.value());
   Tensor norm = totals[0].sqrt() * unscale;
-  Tensor finite = at::isfinite(norm).logical_and_(at::isfinite(loss)).to(at::kDouble);
+  Tensor whole = totals[4] == 0;
+  Tensor finite =
+      at::isfinite(norm).logical_and_(at::isfinite(loss)).logical_and_(whole).to(at::kDouble);
   Tensor scale = unscale;
   if (clip_ > 0) scale = unscale * (clip_ / (norm + 1e-6)).clamp_max(1);
   Tensor lr = rates_.index_select(0, steps_.clamp_max(rates_.numel() - 1).view({1})).squeeze(0);
-  Tensor result = at::stack({loss, norm, lr, loss_scale_.value(), finite, totals[3]});
+  Tensor result = at::stack({loss, norm, lr, loss_scale_.value(), finite, totals[3], totals[4]});
   optimizer_->step({lr, scale, (steps_ + 1).to(at::kDouble), finite});
   steps_ += finite.to(at::kLong);
-  loss_scale_.update(finite);
+  loss_scale_.update(finite, whole);
   publish();
   if (recorded_)
     for (ParamBuffer* buffer : model_.buffers()) buffer->finish_publish();
@@ -95,7 +101,7 @@ Tensor TrainStep::update(const Tensor& totals) {
 StepReport TrainStep::read(const ReportToCome& report) {
   if (report.arrival) report.arrival->synchronize();
   const auto* v = report.values.const_data_ptr<double>();
-  return {v[0], v[1], v[2], v[3], v[4] != 0, v[5] != 0};
+  return {v[0], v[1], v[2], v[3], v[4] != 0, v[5] != 0, v[6] != 0};
 }
 
 void TrainStep::publish() {

@@ -25,6 +25,14 @@ struct StepReport {
   double lr = 0, loss_scale = 1;
   bool finite = true;  // false: nothing was updated
   bool stop = false;   // some rank was asked to stop
+  // Some rank could not read its samples: nothing was updated, nor the loss scale.
+  bool lacks_data = false;
+};
+
+// What a rank says to the others with its part of a step.
+struct RankState {
+  bool stop = false;        // it was asked to stop
+  bool lacks_data = false;  // it could not read its samples, and took part without any
 };
 
 // A report on its way from the device.
@@ -40,8 +48,10 @@ class TrainStep {
   TrainStep(GptNeoX& model, const Config& config, double nominal_weight,
             GraphRecorder* recorder = nullptr);
 
-  // Collective over the world. `stop`: this rank was asked to stop.
-  ReportToCome run(int64_t microbatches, const BatchSource& batches, bool stop);
+  // Collective over the world. `state` is asked when all micro-batches were read.
+  ReportToCome run(
+      int64_t microbatches, const BatchSource& batches,
+      const std::function<RankState()>& state = [] { return RankState{}; });
   // Waits for that step alone, not for what was started behind it.
   static StepReport read(const ReportToCome& report);
 
@@ -80,8 +90,8 @@ class TrainStep {
   Tensor steps_;  // 0-dim int64: successful steps
   Replay add_up_, update_;
   bool recorded_;           // units of a step are, out of which nothing may reach
-  Tensor asked_;            // 0-dim double: 1 where this rank was asked to stop
-  Tensor totals_, result_;  // [norm^2, loss, weight, stop]; as in StepReport
+  Tensor stops_, lacks_;    // 0-dim doubles, 0 or 1: this rank's state
+  Tensor totals_, result_;  // [norm^2, loss, weight, stop, lacks_data]; as in StepReport
   std::function<void()> before_update_ = [] {};
 };
 

@@ -141,24 +141,31 @@ void Trainer::load(const Checkpoint& checkpoint, Resume resume) {
 
 Exit Trainer::run() {
   report_.begin();
-  try {
-    Exit exit = train_loop();
-    report_.finish();
-    return exit;
-  } catch (const Error&) {
-    if (lacks_data_) save_before_the_end();
-    throw;
-  }
+  Exit exit = train_loop();
+  report_.finish();
+  return exit;
 }
 
-// Data that cannot be read leaves the steps before whole. Several ranks have no way to save: the
-// others wait in the step that this one cannot take.
-void Trainer::save_before_the_end() {
-  if (p_.control.size() > 1 || state_.iteration == 0 || saved_at_ == state_.iteration) return;
+// The other ranks wait in a step, or an evaluation, for the part of one that cannot read its
+// samples: it takes part without any, and all learn it from the sums.
+Batch Trainer::batch_or_none(Batches& source, int64_t first, int64_t m) {
+  if (!lack_) {
+    try {
+      return source.get(first, m);
+    } catch (const Error& e) { lack_ = e; }
+  }
+  return source.none();
+}
+
+void Trainer::end_without_data() {
+  stop_ = true;  // not in the background
   try {
-    stop_ = true;  // not in the background
-    save();
+    if (state_.iteration > 0 && saved_at_ != state_.iteration) save();
   } catch (const std::exception& e) { log_warning(e.what()); }
+  auto all = p_.control.gather(lack_ ? lack_->what() : "");
+  if (lack_) throw *lack_;
+  auto rank = std::ranges::find_if(all, [](const auto& why) { return !why.empty(); });
+  fail(Exit::kIo, "rank ", rank - all.begin(), " cannot read its samples: ", *rank);
 }
 
 Exit Trainer::train_loop() {
@@ -221,14 +228,10 @@ void Trainer::take_step() {
     profiler_.at(state_.iteration);
   }
   int64_t first = state_.consumed_samples;
-  auto batches = [&](int64_t m) {
-    lacks_data_ = true;
-    Batch batch = train_batches_.get(first, m);
-    lacks_data_ = false;
-    return batch;
-  };
   auto start = TimeLimit::Clock::now();
-  ReportToCome result = step_.run(batch_.accumulation, batches, !wants_stop().empty());
+  ReportToCome result = step_.run(
+      batch_.accumulation, [&](int64_t m) { return batch_or_none(train_batches_, first, m); },
+      [this] { return rank_state(); });
   read_report();  // of the step before, while the device works on this one
   unread_ = std::move(result);
   ++state_.iteration;
@@ -257,6 +260,11 @@ void Trainer::read_report() {
   // The step that is unread is the last one, or the one before where the last has just been
   // started.
   int64_t iteration = state_.iteration;
+  if (report.lacks_data) {  // as does the one behind it, if there is one
+    --state_.iteration;
+    state_.consumed_samples -= batch_.global;
+    end_without_data();
+  }
   check_finite(report);
   stop_ = stop_ || report.stop;
   watch_claim();

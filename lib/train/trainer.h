@@ -66,7 +66,11 @@ class Trainer {
   std::optional<double> evaluate(Split split, int64_t index);
   void generate_samples();
   void save();
-  void save_before_the_end();
+  // A micro-batch of the source, or, from the first on that this rank cannot read, none.
+  Batch batch_or_none(Batches& source, int64_t first, int64_t m);
+  RankState rank_state() const { return {!wants_stop().empty(), lack_.has_value()}; }
+  // Collective. Saves the steps before, then throws what the rank that cannot read has met.
+  [[noreturn]] void end_without_data();
   // Collective. Room for a copy of the state, after the first step, when the rest has its memory.
   void prepare_saving();
   // Of a save in the background; waits for it where told to.
@@ -88,7 +92,8 @@ class Trainer {
   std::optional<ReportToCome> unread_;
   std::optional<c10::Event> last_arrival_;  // of the report before
   std::unique_ptr<BackgroundSave> saver_;   // none: nothing is saved while training goes on
-  bool stop_ = false, lacks_data_ = false;
+  bool stop_ = false;
+  std::optional<Error> lack_;                  // why this rank cannot read its samples
   int64_t saved_at_ = -1, evaluated_at_ = -1;  // by this start
   int64_t skipped_in_a_row_ = 0;
   int64_t steps_here_ = 0;  // of this start
