@@ -90,6 +90,20 @@ TEST(Lasting, AnotherOptimizerIsRefused) {
   EXPECT_TRUE(has(ended.err, "goes on from the states none, but ")) << ended.err;
 }
 
+TEST(Lasting, WhatChangedSinceTheLastStartIsTold) {
+  Training run;
+  ASSERT_EQ(run.train({"exit_interval=10"}).code, 0);
+  Ended ended = run.train({"exit_interval=15", "weight_decay=0.2"});
+  EXPECT_EQ(ended.code, 0);
+  EXPECT_TRUE(has(ended.err,
+                  "not as in the run so far: exit_interval 15 (before: 10), weight_decay 0.2 "
+                  "(before: 0.1)\n"))
+      << ended.err;
+  ended = run.train({"exit_interval=15", "weight_decay=0.2"});
+  EXPECT_TRUE(has(ended.err, "resuming from")) << ended.err;
+  EXPECT_FALSE(has(ended.err, "not as in the run so far")) << ended.err;
+}
+
 TEST(Lasting, ARunThatBeganFromAnotherGoesOnFromItsOwn) {
   Training run;
   ASSERT_EQ(run.train({"exit_interval=10"}).code, 0);

@@ -263,6 +263,9 @@ struct Config {
 // The keys that make the model and have not the same value in both, a line each:
 // "\n  hidden_size: 512, not 768".
 std::string model_difference(const Config& a, const Config& b);
+// The keys that have not the same value in both, but for what is derived from others in `now`:
+// "train_iters 1000 (before: 500), optimizer.type OneBitAdam (before: Adam)".
+std::string changed_keys(const Config& before, const Config& now);
 
 // The prefixes of all datasets that it names, of labels too.
 std::vector<std::string> datasets_of(const DataConfig& data);

@@ -167,6 +167,14 @@ bool is_of_model(const std::string& key) {
          });
 }
 
+std::set<std::string> different_keys(const Config& a, const Config& b) {
+  std::set<std::string> keys;
+  for (const Config* config : {&a, &b})
+    for (const Setting& setting : config->settings)
+      if (a.value(setting.key) != b.value(setting.key)) keys.insert(setting.key);
+  return keys;
+}
+
 }  // namespace
 
 std::string Config::where(const std::string& key) const {
@@ -192,14 +200,20 @@ std::string Config::model_text() const {
 }
 
 std::string model_difference(const Config& a, const Config& b) {
-  std::set<std::string> keys;
-  for (const Config* config : {&a, &b})
-    for (const Setting& setting : config->settings)
-      if (is_of_model(setting.key)) keys.insert(setting.key);
   std::string text;
-  for (const std::string& key : keys)
-    if (a.value(key) != b.value(key))
-      text += concat("\n  ", key, ": ", a.value(key), ", not ", b.value(key));
+  for (const std::string& key : different_keys(a, b))
+    if (is_of_model(key)) text += concat("\n  ", key, ": ", a.value(key), ", not ", b.value(key));
+  return text;
+}
+
+std::string changed_keys(const Config& before, const Config& now) {
+  std::string text;
+  for (const std::string& key : different_keys(before, now)) {
+    const Setting* setting = find_setting(now, key);
+    if (setting && setting->effect != Effect::kUsed) continue;
+    text += concat(text.empty() ? "" : ", ", key, ' ', now.value(key),
+                   " (before: ", before.value(key), ')');
+  }
   return text;
 }
 

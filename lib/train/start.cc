@@ -37,11 +37,16 @@ void check_save_is_free(const Config& config) {
               "; to start anew give another save directory, or remove that one");
 }
 
-// What the run of a checkpoint said of checkpoints; nothing where another program wrote it.
-CheckpointConfig config_of(const fs::path& checkpoint) {
-  std::string text = Checkpoint(checkpoint).state().config;
-  if (text.empty()) return {};
-  return load_config({.texts = {{checkpoint.string(), text}}}).checkpoint;
+// The configuration of the run that wrote the checkpoint; none where another program did.
+std::optional<Config> config_of(const TrainState& state, const fs::path& dir) {
+  if (state.config.empty()) return std::nullopt;
+  return load_config({.texts = {{dir.string() + " (its configuration)", state.config}}});
+}
+
+// What that run said of checkpoints.
+CheckpointConfig checkpoints_of(const fs::path& dir) {
+  auto config = config_of(Checkpoint(dir).state(), dir);
+  return config ? config->checkpoint : CheckpointConfig();
 }
 
 // The checkpoint of a run that began from another's: it goes on from its own.
@@ -49,7 +54,7 @@ std::optional<fs::path> begun_before(const CheckpointConfig& c) {
   if (c.save.empty() || c.load.empty() || same_place(c.load, c.save)) return std::nullopt;
   auto found = find_checkpoint(c.save);
   if (!found || c.resume != Resume::kWhole) return found;
-  CheckpointConfig before = config_of(*found);
+  CheckpointConfig before = checkpoints_of(*found);
   bool same = same_place(before.load, c.load) && before.iteration == c.iteration;
   return same ? found : std::nullopt;
 }
@@ -62,7 +67,7 @@ std::optional<fs::path> checkpoint_to_load(const Config& config) {
   bool goes_back = c.iteration && *c.iteration < config.train.iters && same_place(c.load, c.save);
   if (!goes_back) return find_checkpoint(c.load, c.iteration);
   auto newest = find_checkpoint(c.load);
-  if (newest && config_of(*newest).iteration == c.iteration) {
+  if (newest && checkpoints_of(*newest).iteration == c.iteration) {
     log_info("the run that went back to iteration ", *c.iteration, " goes on from its own");
     return newest;
   }
@@ -122,13 +127,11 @@ void check_vocab(const Config& config, const TrainState& state, const Tokenizer*
               state.padded_vocab, " rows that the embedding of ", dir, " has");
 }
 
-void check_architecture(const Config& config, const TrainState& state, const std::string& dir) {
+void check_architecture(const Config& config, const TrainState& state,
+                        const std::optional<Config>& saved, const std::string& dir) {
   std::string mine = architecture(config.model);
   if (mine == state.architecture) return;
-  std::string keys;
-  if (!state.config.empty())
-    keys = model_difference(load_config({.texts = {{dir + " (its configuration)", state.config}}}),
-                            config);
+  std::string keys = saved ? model_difference(*saved, config) : "";
   fs::path file = fs::path(dir).parent_path() / kModelConfigFile;
   fail(Exit::kUsage, dir, " holds another model.\n  there:  ", state.architecture,
        "\n  config: ", mine, keys.empty() ? "" : "\nIts configuration says", keys,
@@ -137,9 +140,8 @@ void check_architecture(const Config& config, const TrainState& state, const std
 }
 
 // The schedule of the run that wrote the checkpoint, unless the config says which one to take.
-void choose_schedule(Config& config, const TrainState& state, const std::string& dir) {
-  if (state.config.empty() || config.schedule.on_resume == ScheduleOnResume::kOfConfig) return;
-  Config saved = load_config({.texts = {{dir + " (its configuration)", state.config}}});
+void choose_schedule(Config& config, const Config& saved, const std::string& dir) {
+  if (config.schedule.on_resume == ScheduleOnResume::kOfConfig) return;
   if (config.schedule.on_resume == ScheduleOnResume::kOfCheckpoint)
     return take_schedule(config, saved);
   std::string key = schedule_difference(config, saved);
@@ -166,7 +168,8 @@ Start find_start(Config& config, const Tokenizer* tokenizer, int64_t data_ranks,
     fs::path dir = start.checkpoint->dir();
     check_vocab(config, stored, tokenizer, dir.string());
     config.model.vocab = stored.padded_vocab;
-    check_architecture(config, stored, dir.string());
+    std::optional<Config> saved = config_of(stored, dir);
+    check_architecture(config, stored, saved, dir.string());
     bool own = same_place(dir.parent_path(), config.checkpoint.save);
     if (!own) start.resume = config.checkpoint.resume;
     if (start.resume != Resume::kWeights) {
@@ -176,8 +179,9 @@ Start find_start(Config& config, const Tokenizer* tokenizer, int64_t data_ranks,
           "run from them");
       bool left_out = start.resume == Resume::kNoOptimizer &&
                       config.schedule.on_resume == ScheduleOnResume::kMustAgree;
-      if (!left_out) choose_schedule(config, stored, dir.string());
+      if (saved && !left_out) choose_schedule(config, *saved, dir.string());
       if (control.rank() == 0) say_kept_batch(config, stored, dir.string());
+      if (saved) start.changed = changed_keys(*saved, config);
       start.state = stored;
       start.batch = plan_batch(config, data_ranks, stored.global_batch);
       return start;

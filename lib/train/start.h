@@ -1,6 +1,7 @@
 // How a run starts: fresh, or from the newest checkpoint; and what is frozen from then on.
 #pragma once
 #include <optional>
+#include <string>
 
 #include "checkpoint/checkpoint.h"
 #include "config/config.h"
@@ -13,6 +14,7 @@ struct Start {
   Resume resume = Resume::kWhole;        // what of it counts
   TrainState state;                      // of the checkpoint, or of a fresh start
   BatchPlan batch;
+  std::string changed;  // keys that the checkpoint's run gave other values
 };
 
 // Collective over control. Finds what `load` names, or with finetune and no_load_optim what `save`
