@@ -103,5 +103,34 @@ TEST_F(Convert, TextsBeginAsTransformersBeginsThem) {
   EXPECT_EQ(type("{\"tokenizer_class\": \"Other\", \"add_bos_token\": true}"), "Llama2Tokenizer");
 }
 
+TEST_F(Convert, ATokenizerThatIsNoneIsWarnedOf) {
+  model();
+  dir_.put("hf/tokenizer.json", "<html>404</html>");
+  ::testing::internal::CaptureStderr();
+  to_ours("ours");
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              HasSubstr("hf/tokenizer.json is not valid JSON, and is copied as it is"));
+}
+
+// As git clone leaves files of a model where Git LFS is not installed.
+TEST_F(Convert, PointersOfGitLfsAreNamed) {
+  for (const char* name : {"tokenizer.json", "model.safetensors", "config.json"}) {
+    model();
+    dir_.put(std::string("hf/") + name,
+             "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 166029852\n");
+    EXPECT_THAT(error_of([&] { to_ours("ours"); }),
+                HasSubstr(concat(dir_ / "hf/", name,
+                                 " is the pointer that Git LFS left in place of "
+                                 "the file; run `git lfs pull` in ",
+                                 dir_ / "hf")));
+    EXPECT_FALSE(fs::exists(fs::path(dir_ / "ours") / "global_step0"));
+    fs::remove_all(dir_ / "hf"), fs::remove_all(dir_ / "ours");
+  }
+  model();
+  fs::remove(fs::path(dir_ / "hf") / "model.safetensors");
+  dir_.put("hf/pytorch_model.bin", "version https://git-lfs.github.com/spec/v1\n");
+  EXPECT_THAT(error_of([&] { to_ours("ours"); }), HasSubstr("run `git lfs pull` in"));
+}
+
 }  // namespace
 }  // namespace neox::testing

@@ -39,6 +39,12 @@ class Descriptor {
 
 }  // namespace
 
+void check_is_no_pointer(std::string_view begin, const fs::path& path) {
+  check_io(!begin.starts_with("version https://git-lfs.github.com/spec/"), path.string(),
+           " is the pointer that Git LFS left in place of the file; run `git lfs pull` in ",
+           directory_of(path).string(), ", or download the file itself");
+}
+
 std::string read_file(const fs::path& path) {
   MappedFile file(path, MappedFile::Access::kSequential);
   return std::string(file.text());
@@ -99,7 +105,8 @@ void sync_directory(const fs::path& dir) {
   check_call(::fsync(file.get()) == 0, "flush the directory", dir);
 }
 
-MappedFile::MappedFile(const fs::path& path, Access access) {
+// Delegates, so that what throws behind the mapping unmaps it.
+MappedFile::MappedFile(const fs::path& path, Access access) : MappedFile() {
   Descriptor file(path, O_RDONLY, "open");
   struct stat info {};
   check_call(::fstat(file.get(), &info) == 0, "stat", path);
@@ -110,6 +117,7 @@ MappedFile::MappedFile(const fs::path& path, Access access) {
   check_call(p != MAP_FAILED, "map", path);
   ::madvise(p, size_, access == Access::kRandom ? MADV_RANDOM : MADV_SEQUENTIAL);
   data_ = static_cast<const std::byte*>(p);
+  check_is_no_pointer(text(), path);
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept

@@ -11,6 +11,10 @@ namespace neox {
 
 namespace fs = std::filesystem;
 
+// Throws where that is how a Git LFS pointer begins, which a clone without Git LFS has in place of a
+// large file. What reads or maps a whole file asks it.
+void check_is_no_pointer(std::string_view begin, const fs::path& path);
+
 std::string read_file(const fs::path& path);
 
 // Writes beside the path, flushes to the disk, renames: a reader sees the old content or the new,

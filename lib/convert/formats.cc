@@ -147,8 +147,12 @@ std::optional<CompanionTokenizer> companion_tokenizer(const ModelFiles& model) {
 
 void copy_companions(const ModelFiles& model, const fs::path& dir) {
   make_directories(dir);
-  for (const Companion& companion : model.companions)
-    write_file_atomically(dir / companion.name, read_file(companion.path));
+  for (const Companion& companion : model.companions) {
+    std::string text = read_file(companion.path);
+    if (companion.name.ends_with(".json") && !nlohmann::json::accept(text))
+      log_warning(companion.path.string(), " is not valid JSON, and is copied as it is");
+    write_file_atomically(dir / companion.name, text);
+  }
 }
 
 }  // namespace neox

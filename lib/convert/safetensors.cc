@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/error.h"
 #include "convert/json.h"
@@ -29,7 +30,10 @@ std::string header_of(const RawFile& file, const std::string& where) {
   uint64_t length = 0;
   check_io(size >= sizeof length, where, " has ", size,
            " bytes: it is truncated, or no safetensors file");
-  file.read(std::as_writable_bytes(std::span(&length, 1)), 0);
+  std::string begin(std::min<uint64_t>(size, 64), '\0');
+  file.read(std::as_writable_bytes(std::span(begin)), 0);
+  check_is_no_pointer(begin, where);
+  std::memcpy(&length, begin.data(), sizeof length);
   check_io(length <= kMostHeader, where, " says that its header has ", length, " bytes; more than ",
            kMostHeader, " are not read: is it a safetensors file?");
   check_io(length <= size - sizeof length, where, " has ", size, " bytes, but its header alone ",
