@@ -74,7 +74,7 @@ PrecisionConfig fp16(double initial, int64_t window, int64_t hysteresis, double 
           .min_loss_scale = least};
 }
 
-const Tensor kCounts = at::scalar_tensor(true);
+const Tensor kCounts = at::full({}, true, at::kBool);
 
 TEST(LossScale, FollowsDeepspeedStepByStep) {
   for (const auto& j : golden().at("loss_scales")) {
