@@ -18,7 +18,7 @@ namespace {
 struct Fault {
   std::string dir;
   int error = 0;
-  int64_t bytes = -1, calls = -1, seen = 0;
+  int64_t bytes = -1, calls = -1, seen = 0, delay = -1;
 };
 
 int64_t number(const char* name) {
@@ -30,8 +30,12 @@ Fault& fault() {
   static Fault fault = [] {
     const char* dir = std::getenv("NEOX_FAULT_DIR");
     if (!dir) return Fault{};
-    return Fault{dir, static_cast<int>(number("NEOX_FAULT_ERRNO")), number("NEOX_FAULT_BYTES"),
-                 number("NEOX_FAULT_CALLS"), 0};
+    return Fault{dir,
+                 static_cast<int>(number("NEOX_FAULT_ERRNO")),
+                 number("NEOX_FAULT_BYTES"),
+                 number("NEOX_FAULT_CALLS"),
+                 0,
+                 number("NEOX_FAULT_DELAY")};
   }();
   return fault;
 }
@@ -68,6 +72,7 @@ int64_t allowed(const std::string& path, int64_t bytes) {
   Fault& f = fault();
   if (f.dir.empty() || !path.starts_with(f.dir)) return bytes;
   ++f.seen;
+  if (f.delay > 0) ::usleep(static_cast<useconds_t>(f.delay * 1000));
   if (f.calls == 0) return fails(), -1;
   if (f.calls > 0) --f.calls;
   if (f.bytes < 0 || bytes == 0) return bytes;
@@ -99,7 +104,7 @@ extern "C" {
 
 void neox_fault(const char* dir, int error, int64_t bytes, int64_t calls) {
   std::lock_guard lock(mutex());
-  fault() = {dir, error, bytes, calls, 0};
+  fault() = {dir, error, bytes, calls, 0, -1};
 }
 
 void neox_fault_exchange(int error) { exchange_error = error; }

@@ -22,16 +22,20 @@ class Mpirun : public ::testing::Test {
     if (std::system("mpirun --version > /dev/null 2>&1") != 0)
       GTEST_SKIP() << "mpirun is not there";
   }
-  static Ended end(const Strings& command) {
-    return Child(command, {.environment = {"OMPI_ALLOW_RUN_AS_ROOT=1",
-                                           "ASAN_OPTIONS=detect_leaks=0" /* Open MPI's own */,
-                                           "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"},
-                           .limit_seconds = 120})
+  static Ended end(const Strings& command, const Strings& environment = {}) {
+    return Child(command,
+                 {.environment = Strings{"OMPI_ALLOW_RUN_AS_ROOT=1",
+                                         "ASAN_OPTIONS=detect_leaks=0" /* Open MPI's own */,
+                                         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"} +
+                                 environment,
+                  .limit_seconds = 120})
         .end();
   }
-  static Ended train(const Training& run, int ranks, const Strings& settings) {
+  static Ended train(const Training& run, int ranks, const Strings& settings,
+                     const Strings& environment = {}) {
     return end(Strings{"/usr/bin/env", "mpirun", "--oversubscribe", "-np", std::to_string(ranks)} +
-               run.command(settings));
+                   run.command(settings),
+               environment);
   }
 };
 
@@ -85,6 +89,18 @@ TEST_F(Mpirun, ARunOfProcessesResumesAsOneProcess) {
   ended = parted.train(kFp64);
   ASSERT_EQ(ended.code, 0) << ended.err;
   expect_near(straight, parted, 1e-12);
+}
+
+// On slow storage, so that the save of step 1 is still being written when step 2 has failed.
+TEST_F(Mpirun, ASaveUnderWayIsGoodWhereTheNextLossIsNotFinite) {
+  Training run;
+  Ended ended = train(run, 2,
+                      {"optimizer.params.lr=1e30", "min_lr=1e30", "warmup=0", "gradient_clipping=0",
+                       "checkpoint_factor=1"},
+                      Training::fault(run.step_dir(1), ENOSPC, "NEOX_FAULT_DELAY=30"));
+  EXPECT_EQ(ended.code, 78) << ended.err;
+  EXPECT_NE(ended.err.find("step 2: the loss is nan"), std::string::npos) << ended.err;
+  EXPECT_EQ(run.saved(), std::vector<int64_t>{1}) << ended.err;
 }
 
 TEST_F(Mpirun, DifferentConfigurationsAreNamed) {

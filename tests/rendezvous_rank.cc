@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <future>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -73,6 +74,7 @@ JoinOptions join_options() {
   JoinOptions options;
   options.must_agree = {{"config", option("config", "c0ffee")}, {"build", "0.1.0"}};
   options.deadline = seconds(number("deadline", 20));
+  options.patience = seconds(number("patience", 20));
   options.heartbeat = milliseconds(100);
   options.silence = milliseconds(number("silence", 5000)), options.answer = seconds(1);
   options.poll = [said = false]() mutable {
@@ -166,6 +168,16 @@ int work(Job& job, const std::atomic<bool>& lost, const std::string& reason) {
   return static_cast<int>(Exit::kRequeue);
 }
 
+// Fails while a thread waits for the others, as that of a save does, or stays for good.
+[[noreturn]] void fail_alone(Job& job, bool stays) {
+  auto waiting = std::async(std::launch::async, [&] { job.control().gather("", seconds(60)); });
+  std::this_thread::sleep_for(milliseconds(300));
+  job.failed("disk full", Exit::kIo);
+  if (stays) std::this_thread::sleep_for(seconds(60));
+  waiting.get();
+  fail(Exit::kInternal, "others came");
+}
+
 int run() {
   std::atomic<bool> lost = false;
   std::string reason;
@@ -186,6 +198,7 @@ int run() {
   if (what == "barrier") job->control().gather("", seconds(number("wait", 10)));
   if (what == "slow") std::this_thread::sleep_for(milliseconds(1500)), job->control().barrier();
   if (what == "fail") job->failed("disk full", Exit::kIo), fail(Exit::kIo, "disk full");
+  if (what == "fail_alone" || what == "stay") fail_alone(*job, what == "stay");
   if (what == "sleep") std::this_thread::sleep_for(milliseconds(1500));
   if (what == "throw") fail(Exit::kInternal, "a bug");
   return 0;

@@ -147,6 +147,25 @@ TEST(Rendezvous, AMissingRankZeroIsNamed) {
   expect_all(ranks.end(), kPeerLost, "rank 0 did not arrive within 1 s");
 }
 
+TEST(Rendezvous, WhoIsWaitedForIsSaidBeforeTheDeadline) {
+  Ranks ranks(4, {"nodes=node1,node2", "patience=1", "do=barrier"});
+  ranks.at(next_ports()).start(2), ranks.start(3, {"host=nowhere.invalid", "deadline=4"});
+  EXPECT_TRUE(ranks[0].wait_for("still waiting for rank 0 at port"));
+  ranks.start(0), ranks.start(1);
+  EXPECT_TRUE(ranks[2].wait_for("still waiting for rank 3 on node2 of 4"));
+  ranks.start(3);
+  for (size_t rank : {0, 2, 3, 4}) EXPECT_EQ(ranks[rank].end().code, 0) << rank;
+  EXPECT_EQ(ranks[1].end().err.find("still waiting"), std::string::npos);  // node2 has a voice
+}
+
+TEST(Rendezvous, ANameThatDoesNotResolveIsSaidBeforeTheDeadline) {
+  Ranks ranks(2, {"nodes=node1,node2", "patience=1", "host=nowhere.invalid", "deadline=20"});
+  ranks.at(next_ports()).start(1);
+  EXPECT_TRUE(ranks[0].wait_for("(nowhere.invalid: "));
+  ranks[0].signal(SIGTERM);
+  EXPECT_NE(ranks[0].end().code, 0);
+}
+
 TEST(Rendezvous, TwoProcessesOfOneRankAreNamed) {
   for (int twin : {0, 1}) {
     Ranks ranks(3);
@@ -319,6 +338,24 @@ TEST(Watch, AFailedRankWakesTheOthersWithItsReason) {
     expect_all(ended, io, "rank " + std::to_string(victim) + " on here failed: disk full");
     EXPECT_EQ(ranks[static_cast<size_t>(victim)].end().code, static_cast<int>(Exit::kIo));
   }
+}
+
+TEST(Watch, ARankThatFailsWaitsForNobody) {
+  for (int victim : {1, 0}) {
+    Ranks ranks(3);
+    ranks.at(next_ports());
+    for (int rank : {0, 1, 2}) ranks.start(rank, {rank == victim ? "do=fail_alone" : "do=work"});
+    auto start = steady_clock::now();
+    std::string name = "rank " + std::to_string(victim) + " on here failed: disk full";
+    expect_all(ranks.end(), static_cast<int>(Exit::kIo), name);
+    EXPECT_LT(seconds_since(start), 8);
+  }
+}
+
+TEST(Watch, ARankThatFailsAndDoesNotEndIsEnded) {
+  Ranks ranks(2);
+  ranks.at(next_ports()).start(0, {"do=stay"}), ranks.start(1, {"do=work"});
+  expect_all(ranks.end(), static_cast<int>(Exit::kIo), "rank 0 on here failed: disk full");
 }
 
 TEST(Watch, AnErrorThatNobodyReportedWakesTheOthersToo) {

@@ -18,6 +18,7 @@ using std::chrono::steady_clock;
 
 constexpr milliseconds kSignalPoll{100};
 constexpr seconds kTell{2};      // to write why this rank has failed
+constexpr int kUnwind = 12;      // times the grace: for a rank that has failed to end by itself
 constexpr seconds kGoodbye{10};  // rank 0 waits so long for slower ranks to end
 const std::string kBye = "bye";
 
@@ -83,12 +84,25 @@ void Heart::failed(const std::string& reason, Exit exit) noexcept try {
   std::unique_lock lock(mutex_);
   if (!reason_.empty() || !failure_.empty()) return;
   failure_ = to_text({exit, concat(name_of(process_), " failed: ", reason)});
+  if (lost_) end_by_ = steady_clock::now() + kUnwind * grace_;
   changed_.notify_all();
   changed_.wait_for(lock, kTell, [this] { return failure_told_ || !reason_.empty(); });
 } catch (const std::exception&) {}  // out of memory: the others will miss this rank
 
 void Heart::check_all_alive() const {
   std::lock_guard lock(mutex_);
+  throw_lost();
+}
+
+void Heart::check_goes_on() const {
+  std::lock_guard lock(mutex_);
+  throw_lost();
+  if (failure_.empty()) return;
+  Loss own = loss_of(failure_);
+  fail(own.exit, own.reason);
+}
+
+void Heart::throw_lost() const {
   if (!reason_.empty()) fail(exit_, reason_);
 }
 
@@ -206,8 +220,8 @@ void Heart::lose(const std::string& reason, Exit exit) {
 
 // On a thread of its own, since it may hang, and the process is to end then.
 void Heart::start_lost() {
-  if (closing_ || end_by_ != steady_clock::time_point::max()) return;
-  end_by_ = steady_clock::now() + grace_;
+  if (closing_) return;
+  end_by_ = std::min(end_by_, steady_clock::now() + grace_);
   lost_thread_ = std::thread([lost = lost_, reason = reason_] {
     try {
       lost(reason);
@@ -220,8 +234,9 @@ void Heart::await_end() {
   while (!closing_) {
     changed_.wait_until(lock, std::min(end_by_, steady_clock::now() + seconds(1)));
     if (closing_ || steady_clock::now() < end_by_) continue;
-    std::fputs(concat(name_of(process_), ": ", reason_, "\n").c_str(), stderr);
-    ::_exit(static_cast<int>(exit_));
+    Loss loss = reason_.empty() ? loss_of(failure_) : Loss{exit_, reason_};
+    std::fputs(concat(name_of(process_), ": ", loss.reason, "\n").c_str(), stderr);
+    ::_exit(static_cast<int>(loss.exit));
   }
 }
 

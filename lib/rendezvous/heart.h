@@ -36,6 +36,9 @@ class Heart {
 
   // Any thread. Throws the reason where a rank is lost: with 76, or as what the failed rank ended.
   void check_all_alive() const;
+  // The same, also where this rank has said that it failed: for who waits for others, which will
+  // not come then.
+  void check_goes_on() const;
   // For who has found the store gone: throws what is known of it, at least that rank 0 is lost.
   [[noreturn]] void store_is_lost();
 
@@ -60,6 +63,7 @@ class Heart {
   std::chrono::milliseconds patience() const { return hurry_ ? times_.answer : times_.silence; }
   std::string rank_zero() const;
   void start_lost();
+  void throw_lost() const;  // under the mutex
 
   const ProcessInfo process_;
   const std::vector<std::string> hosts_;
@@ -74,7 +78,7 @@ class Heart {
   std::condition_variable changed_;
   std::string reason_;           // why a rank is lost
   Exit exit_ = Exit::kPeerLost;  // as what this process ends then
-  std::string failure_;          // of this rank
+  std::string failure_;          // of this rank, as in the store
   bool failure_told_ = false, closing_ = false;
   const std::atomic<int>* signal_ = nullptr;
   std::function<void(const std::string&)> lost_;

@@ -21,6 +21,7 @@ struct JoinOptions {
   // from most are named.
   std::vector<std::pair<std::string, std::string>> must_agree;
   std::chrono::seconds deadline{300};  // for all ranks to arrive
+  std::chrono::seconds patience{20};   // then the log says who is waited for
   std::chrono::milliseconds heartbeat{500};
   std::chrono::milliseconds silence{8000};  // a rank not heard of for so long is lost
   std::chrono::milliseconds answer{5000};   // the same after SIGTERM
@@ -47,7 +48,8 @@ class Job {
                      const std::atomic<int>& signal,
                      std::chrono::seconds grace = std::chrono::seconds(5)) = 0;
   // This rank ends with `exit` because of `reason`: the others' lost() is called with it, and they
-  // end with that code. Does not throw.
+  // end with that code. What waits for others over control() throws from now on, and where the
+  // process is watched and still there 12 times `grace` later, it ends with `exit`. Does not throw.
   virtual void failed(const std::string& reason, Exit exit) noexcept = 0;
   // Throws why a rank is lost, once one is: with 76, or with the exit code of the rank that failed.
   virtual void check_all_alive() const = 0;

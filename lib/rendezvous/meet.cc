@@ -46,7 +46,9 @@ class Arrival {
       : process_(process),
         options_(options),
         keys_(process.life),
-        until_(steady_clock::now() + options.deadline) {}
+        until_(steady_clock::now() + options.deadline),
+        patience_(options.patience),
+        next_word_(steady_clock::now() + patience_) {}
   Meeting run();
 
  private:
@@ -63,6 +65,8 @@ class Arrival {
   std::vector<Address> ports(const std::string& host, int count) const;
   std::string judge();
   std::string name_missing();
+  template <class Text>
+  void say_waiting(const Text& text);
   void poll() const {
     if (options_.poll) options_.poll();
   }
@@ -78,6 +82,8 @@ class Arrival {
   const JoinOptions& options_;
   Keys keys_;
   steady_clock::time_point until_;
+  seconds patience_;  // until the next word on who is waited for
+  steady_clock::time_point next_word_;
   Meeting meeting_;
   bool twin_ = false;                   // another process is this rank
   std::string where_ = "its own port";  // this rank looks for rank 0
@@ -138,8 +144,24 @@ void Arrival::find() {
       shared ? std::vector{parse_address(*shared)} : ports(host, kPorts), keys_.here());
 }
 
+// A job that does not begin should not look as if it hung: after `patience` it is said who is
+// waited for, then after twice as long each time.
+template <class Text>
+void Arrival::say_waiting(const Text& text) {
+  if (steady_clock::now() < next_word_) return;
+  patience_ *= 2;
+  next_word_ += patience_;
+  log_info("still waiting for ", text());
+}
+
 void Arrival::connect() {
-  meeting_.client = meeting_.finder->find(until_, [this] { poll(); });
+  auto where_it_is = [this] {
+    return concat("rank 0 at ", where_, " (", meeting_.finder->problems(), ')');
+  };
+  meeting_.client = meeting_.finder->find(until_, [this, &where_it_is] {
+    poll();
+    if (process_.local_rank == 0) say_waiting(where_it_is);
+  });
   if (!meeting_.client)
     fail(Exit::kPeerLost, "rank 0 did not arrive within ", options_.deadline.count(),
          " s: no store of job ", process_.life, " at ", where_, " (", meeting_.finder->problems(),
@@ -200,8 +222,14 @@ std::string Arrival::judge() {
 
 std::string Arrival::await_verdict() {
   const std::string key = keys_.verdict();
-  for (; !client().wait({&key, 1}, kPoll); poll())
-    if (late()) return decide({concat(static_cast<int>(Exit::kPeerLost)), name_missing()});
+  auto late_text = [this] {
+    return concat(name_missing(), " did not arrive within ", options_.deadline.count(),
+                  " s; look at their logs and nodes, and whether these reach ", rank_zero_);
+  };
+  for (; !client().wait({&key, 1}, kPoll); poll()) {
+    if (late()) return decide({concat(static_cast<int>(Exit::kPeerLost)), late_text()});
+    if (process_.rank == 0) say_waiting([this] { return name_missing(); });
+  }
   return client().get(key);
 }
 
@@ -212,6 +240,7 @@ void Arrival::obey(const std::string& verdict) {
   meeting_.hosts.assign(parts.begin() + 1, parts.end());
 }
 
+// "rank 2 on node2 of 4"
 std::string Arrival::name_missing() {
   std::vector<int> missing;
   std::vector<std::string> hosts;
@@ -220,9 +249,7 @@ std::string Arrival::name_missing() {
     hosts.push_back(here ? unpack(client().get(keys_.row(rank))).at(1) : "");
     if (!here) missing.push_back(rank);
   }
-  return concat(name_ranks(missing, expected_hosts(process_, hosts)), " of ", process_.size,
-                " did not arrive within ", options_.deadline.count(),
-                " s; look at their logs and nodes, and whether these reach ", rank_zero_);
+  return concat(name_ranks(missing, expected_hosts(process_, hosts)), " of ", process_.size);
 }
 
 // So that all ranks end for the same reason, and not because the store is gone.

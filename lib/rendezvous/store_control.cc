@@ -45,7 +45,7 @@ StoreControl::StoreControl(const ProcessInfo& process, const std::vector<std::st
       client_(client),
       keys_(process.life),
       size_(process.size) {
-  client_.on_wait([this](milliseconds) { heart_.check_all_alive(); });
+  client_.on_wait([this](milliseconds) { heart_.check_goes_on(); });
 }
 
 StoreControl::StoreControl(const StoreControl& parent, std::string name, int size,
@@ -58,14 +58,14 @@ StoreControl::StoreControl(const StoreControl& parent, std::string name, int siz
       keys_(process_.life),
       name_(std::move(name)),
       size_(size) {
-  client_.on_wait([this](milliseconds) { heart_.check_all_alive(); });
+  client_.on_wait([this](milliseconds) { heart_.check_goes_on(); });
 }
 
 std::unique_ptr<Control> StoreControl::channel(const std::string& name, int size) {
   std::unique_ptr<StoreClient> client = std::move(of_channel_);
   if (!client) {
     Finder finder({client_.address()}, keys_.here());
-    client = finder.find(steady_clock::now() + kConnectAgain, [this] { heart_.check_all_alive(); });
+    client = finder.find(steady_clock::now() + kConnectAgain, [this] { heart_.check_goes_on(); });
     check_io(client != nullptr, "no connection for ", name, " to the store of the job within ",
              kConnectAgain.count(), " s: ", finder.problems());
   }
@@ -111,7 +111,7 @@ std::string StoreControl::contribute(const Round& round, const std::string& mine
 
 bool StoreControl::wait_until(std::span<const std::string> keys, const Round& round) {
   for (;;) {
-    heart_.check_all_alive();
+    heart_.check_goes_on();
     auto left = std::chrono::ceil<milliseconds>(round.until - steady_clock::now());
     if (client_.wait(keys, std::clamp(left, milliseconds(1), kSlice))) return true;
     if (left <= milliseconds(0)) return false;

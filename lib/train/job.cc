@@ -129,12 +129,15 @@ class Abortable {
   std::weak_ptr<Communicator> world_;
 };
 
-// An error that comes of a lost rank is not this rank's own.
-void tell(Job& job, const std::exception& e) {
-  try {
-    job.check_all_alive();
-    job.failed(e.what(), exit_of(e));
-  } catch (const std::exception&) {}
+// The others are told first, then know why; operations that still run here end without them, before
+// destructors that wait for the device. Throws where the error comes of a lost rank, and is not
+// this one's own.
+void give_up(Job& job, Communicator* world, const std::exception& e) {
+  job.check_all_alive();
+  job.failed(e.what(), exit_of(e));
+  const ProcessInfo& process = job.process();
+  if (world)
+    world->abort(concat("rank ", process.rank, " on ", process.host, " failed: ", e.what()));
 }
 
 Exit train_process(const Config& config, const ProcessInfo& process, const Environment& env,
@@ -152,15 +155,12 @@ Exit train_process(const Config& config, const ProcessInfo& process, const Envir
     world = world_communicator(process, job->control(), place.device, options);
     abortable.set(world);
     RunPlace there = place;
-    there.failed = [&](const std::exception& e) { tell(*job, e); };
+    there.failed = [&](const std::exception& e) { give_up(*job, world.get(), e); };
     Exit exit = train_in_job(config, *job, *world, there);
     job->control().barrier();  // rank 0, whose store the others need, is not gone before them
     return exit;
   } catch (const std::exception& e) {
-    job->check_all_alive();  // throws what this error comes of, where another rank is lost
-    job->failed(e.what(), exit_of(e));
-    if (world)
-      world->abort(concat("rank ", process.rank, " on ", process.host, " failed: ", e.what()));
+    give_up(*job, world.get(), e);
     throw;
   }
 }

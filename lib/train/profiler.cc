@@ -68,14 +68,14 @@ StepProfiler::~StepProfiler() {
 }
 
 bool StepProfiler::due(int64_t done) const {
-  return chosen_ && (running_ ? done >= config_.stop : done == config_.start);
+  return config_.stop > config_.start && (done == config_.start || done == config_.stop);
 }
 
 void StepProfiler::at(int64_t done) {
-  if (!due(done)) return;
+  if (!chosen_ || !due(done)) return;
   if (running_) {
     stop(done);
-  } else {
+  } else if (done == config_.start) {
     started_at_ = done;
     start();
   }

@@ -24,9 +24,10 @@ class StepProfiler {
   StepProfiler(const StepProfiler&) = delete;
   StepProfiler& operator=(const StepProfiler&) = delete;
 
-  // Is there something to do once `done` steps are done? Then the device must have finished them.
+  // The same on all ranks: does one of them start or stop once `done` steps are done? Then the
+  // device must have finished them.
   bool due(int64_t done) const;
-  // Starts or stops.
+  // Starts or stops where this rank does.
   void at(int64_t done);
   // Stops where it still runs.
   void finish(int64_t done);

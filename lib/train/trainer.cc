@@ -224,7 +224,7 @@ void Trainer::say_stopped(const std::string& why) const {
 
 void Trainer::take_step() {
   if (profiler_.due(state_.iteration)) {
-    read_report();
+    read_report();  // on all ranks, since it may end the run
     profiler_.at(state_.iteration);
   }
   int64_t first = state_.consumed_samples;
@@ -289,6 +289,7 @@ void Trainer::check_finite(const StepReport& report) {
   if (report.finite) return;
   bool scaled = p_.config.precision.type == Precision::kFp16;
   if (scaled && skipped_in_a_row_ < kMostSkips) return;
+  let_save_end();
   fail(Exit::kNotFinite, "step ", state_.iteration, ": ",
        scaled ? concat(kMostSkips, " steps in a row overflowed in fp16, the loss scale is ",
                        report.loss_scale)
@@ -317,6 +318,12 @@ void Trainer::end_of_save(std::optional<double> seconds) {
   p_.limit.save_under_way(saver_->under_way());
 }
 
+void Trainer::let_save_end() {
+  try {
+    if (saver_) end_of_save(saver_->wait());
+  } catch (const std::exception& e) { log_warning(e.what()); }
+}
+
 void Trainer::checkpoint_saved(double seconds) {
   p_.limit.measured_save(seconds);
   if (p_.control.rank() == 0) p_.saved();
@@ -330,6 +337,7 @@ void Trainer::save() {
     return TimeLimit::Seconds(TimeLimit::Clock::now() - start).count();
   };
   state_.optimizer_steps = step_.optimizer_steps();
+  p_.model.mesh().world().exchange({});  // as in read_report(): the state would be garbage
   state_.evaluated = evaluated_at_;
   if (step_.loss_scale().is_dynamic()) {  // else that of a run which may go on in fp16 stays
     LossScale::State scale = step_.loss_scale().state();

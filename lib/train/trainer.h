@@ -73,6 +73,9 @@ class Trainer {
   [[noreturn]] void end_without_data();
   // Collective. Room for a copy of the state, after the first step, when the rest has its memory.
   void prepare_saving();
+  // Collective. Before all ranks end with an error that they share: a save of steps before it,
+  // which another rank's end would break off, is good.
+  void let_save_end();
   // Of a save in the background; waits for it where told to.
   void end_of_save(std::optional<double> seconds);
   void checkpoint_saved(double seconds);
