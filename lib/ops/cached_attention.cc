@@ -53,7 +53,12 @@ Tensor on_gpu(const Tensor& qkv, HeadGroups heads, const RotaryTable& table,
   for (const Tensor& x : {cache.keys, cache.values})
     check(takes_wide_loads(x.const_data_ptr()), "a cache ", x.sizes(),
           " does not begin at a multiple of 16 bytes");
-  Tensor added = cache.added.defined() ? cache.added.contiguous() : cache.added;
+  Tensor added = cache.added;
+  if (added.defined()) {
+    check(added.scalar_type() == qkv.scalar_type(), "added scores of ", added.scalar_type(),
+          " for heads of ", qkv.scalar_type());
+    added = added.contiguous();
+  }
   Tensor out = at::empty({B, H * D}, qkv.options());
   CacheRows r{.type = element_of("attention to a cache", qkv.scalar_type()),
               .B = B,

@@ -94,8 +94,11 @@ class Source {
   int half_, pair_;
 };
 
-// Rows that a thread has under way at once, and blocks for which a multiprocessor has registers.
-constexpr int kTogether = 2, kBlocks = 4;
+// Blocks for which a multiprocessor has registers, and rows of N elements that a thread has under
+// way at once: as many bytes whatever N.
+constexpr int kBlocks = 4;
+template <class T, int N>
+constexpr int kTogether = 2 * std::min(4, kPack<T> / N);
 
 template <class T, int N>
 __global__ void __launch_bounds__(kTileX* kTileY, kBlocks)
@@ -107,7 +110,7 @@ __global__ void __launch_bounds__(kTileX* kTileY, kBlocks)
     Source<T, N> source(r, column);
     T* to = static_cast<T*>(r.qkv) + column;
     auto width = static_cast<int>(columns);
-    for_rows<kTogether>(
+    for_rows<kTogether<T, N>>(
         r.B * r.T, [&](int row) { return source.load(row); },
         [&](int row, const auto& x) {
           Held<T, N> d = source.turned_back(r, x);
@@ -120,13 +123,21 @@ __global__ void __launch_bounds__(kTileX* kTileY, kBlocks)
     sum_over_tile<W, N>(sums, static_cast<W*>(r.partial) + blockIdx.y * columns, column, columns);
 }
 
-// Packs of N fit where every head, both halves and every stride are multiples of N.
-template <class T>
-bool heads_pack(const HeadRows& r) {
-  bool fit = r.D % kPack<T> == 0 && r.half % kPack<T> == 0;
-  for (int i = 0; i < 3; ++i)
-    for (int64_t stride : r.stride[i]) fit = fit && (!r.from[i] || stride % kPack<T> == 0);
-  return fit && packs<T>(r.D, r.qkv, r.from[0], r.from[1], r.from[2], r.cos, r.sin);
+// launch(N), N being the largest pack that fits: every head, both halves and every stride are
+// multiples of it. Pythia 2.8B has halves of 10 in heads of 80, GPT-NeoX-20B 12 in 96.
+template <class T, int N = kPack<T>, class Launch>
+void with_pack(const HeadRows& r, const Launch& launch) {
+  if constexpr (N > 1) {
+    bool fits = r.D % N == 0 && r.half % N == 0;
+    for (int i = 0; i < 3; ++i)
+      for (int64_t stride : r.stride[i]) fits = fits && (!r.from[i] || stride % N == 0);
+    for (const void* p : {static_cast<const void*>(r.qkv), r.from[0], r.from[1], r.from[2]})
+      fits = fits && reinterpret_cast<uintptr_t>(p) % (N * sizeof(T)) == 0;
+    for (const float* p : {r.cos, r.sin})
+      fits = fits && (N < 4 || reinterpret_cast<uintptr_t>(p) % (4 * sizeof(float)) == 0);
+    if (!fits) return with_pack<T, N / 2>(r, launch);
+  }
+  launch(std::integral_constant<int, N>());
 }
 
 constexpr int kThreads = 256;
@@ -145,10 +156,7 @@ void rotate_heads_cuda(const HeadRows& r) {
       rotate_kernel<T, N>
           <<<blocks((n + kThreads - 1) / kThreads, 65536), kThreads, 0, stream()>>>(r, n);
     };
-    if (heads_pack<T>(r))
-      launch(std::integral_constant<int, kPack<T>>());
-    else
-      launch(std::integral_constant<int, 1>());
+    with_pack<T>(r, launch);
   });
   check_launch("rotary embedding", r.B * r.T, r.groups * (r.queries + 2) * r.D);
 }
@@ -160,10 +168,7 @@ void head_gradients_cuda(const HeadRows& r) {
     auto launch = [&]<int N>(std::integral_constant<int, N>) {
       gradient_kernel<T, N><<<tiles(columns, N, parts), tile_threads(), 0, stream()>>>(r, columns);
     };
-    if (heads_pack<T>(r))
-      launch(std::integral_constant<int, kPack<T>>());
-    else
-      launch(std::integral_constant<int, 1>());
+    with_pack<T>(r, launch);
   });
   check_launch("gradient of the heads", r.B * r.T, columns);
 }
