@@ -82,7 +82,7 @@ oracle_python() {
     rm -rf "$venv"
     /usr/bin/python3 -m venv "$venv"
     "$venv/bin/pip" --disable-pip-version-check install --quiet "torch==$torch_version" transformers tokenizers==0.23.3 \
-      numpy safetensors h5py sentencepiece==0.2.3 tensorboard megatron-core==0.16.1 wikiextractor==3.1.0 tiktoken deepspeed==0.16.5 >&2 ||
+      numpy safetensors h5py sentencepiece==0.2.3 tensorboard wandb==0.31.0 megatron-core==0.16.1 wikiextractor==3.1.0 tiktoken deepspeed==0.16.5 >&2 ||
       fail 74 "pip could not install them; is there a network?"
     touch "$venv/whole"
   fi

@@ -228,8 +228,18 @@ TEST_F(ConfigTest, OtherWidthsAndPathsAreTaken) {
   EXPECT_EQ(config.checkpoint.keep_last, 3);
   EXPECT_TRUE(config.data.eod_mask_loss);
   EXPECT_EQ(config.train.sample_tokens, 9);
-  EXPECT_TRUE(has(config.notes.at(0), "wandb sync"));
+  EXPECT_TRUE(has(config.notes.at(0), "use_wandb: nothing is written"));
   EXPECT_EQ(load("").model.intermediate, 256);
+}
+
+TEST_F(ConfigTest, ARunForWeightsAndBiasesIsNamedAsInNeox) {
+  EXPECT_FALSE(load("wandb_group: g").train.wandb);
+  auto config = load("use_wandb: true\nwandb_group: g\nwandb_team: t\nlog_dir: logs");
+  EXPECT_EQ(config.train.wandb->project, "neox");
+  EXPECT_EQ(config.train.wandb->team, "t");
+  EXPECT_EQ(config.train.wandb->group, "g");
+  EXPECT_EQ(config.train.wandb->run_name, "");
+  for (const std::string& note : config.notes) EXPECT_FALSE(has(note, "use_wandb")) << note;
 }
 
 TEST_F(ConfigTest, TheWidthOfTheMlpFollowsNeoX) {

@@ -1,6 +1,7 @@
 // What a run says of itself beside its losses: evaluations and generated samples.
 #include <gtest/gtest.h>
 
+#include <set>
 #include <sstream>
 
 #include "run_fixture.h"
@@ -41,6 +42,25 @@ TEST(Reports, SamplesAreTheSameWhereMatricesAreGatheredAroundTheirUse) {
   Strings whole = samples("1");
   EXPECT_EQ(whole.size(), 4u);
   EXPECT_EQ(samples("3"), whole);
+}
+
+TEST(Reports, StartsOfARunAreOneRunForWeightsAndBiases) {
+  Training run;
+  const Strings settings = {"use_wandb=true", "exit_interval=10"};
+  std::set<std::string> ids;
+  for (int start : {1, 2}) {
+    Ended ended = run.train(settings);
+    ASSERT_EQ(ended.code, 0) << ended.err;
+    EXPECT_TRUE(has(ended.err, "for Weights & Biases: wandb sync ")) << ended.err;
+    int files = 0;
+    for (const auto& entry : fs::directory_iterator(run.dir() / "log/wandb"))
+      for (const auto& file : fs::directory_iterator(entry.path())) {
+        ids.insert(file.path().filename());
+        ++files;
+      }
+    EXPECT_EQ(files, start);
+  }
+  EXPECT_EQ(ids.size(), 1u);
 }
 
 TEST(Reports, SamplePromptsThatCannotBeContinuedEndTheRunAtItsStart) {

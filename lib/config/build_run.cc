@@ -50,6 +50,17 @@ std::string read_tensorboard(KeyReader& keys) {
   return dir;
 }
 
+std::optional<WandbConfig> read_wandb(KeyReader& keys) {
+  WandbConfig wandb{keys.text("wandb_project"), keys.text("wandb_team"), keys.text("wandb_group"),
+                    keys.text("wandb_run_name")};
+  if (!keys.flag("use_wandb")) return std::nullopt;
+  if (keys.text("log_dir").empty() && keys.text("save").empty())
+    keys.note(concat(keys.where("use_wandb"),
+                     ": use_wandb: nothing is written for Weights & Biases, since neither log_dir "
+                     "nor save says where"));
+  return wandb;
+}
+
 }  // namespace
 
 TrainConfig read_train(KeyReader& keys) {
@@ -75,11 +86,7 @@ TrainConfig read_train(KeyReader& keys) {
   train.memory_profiling = keys.flag("memory_profiling");
   if (keys.given("enable_cuda_graph")) train.cuda_graph = keys.flag("enable_cuda_graph");
   train.sample_tokens = keys.integer_from("maximum_tokens", 1);
-  if (const Value* wandb = keys.given("use_wandb"); wandb && wandb->is_true())
-    keys.note(concat(wandb->place.text(),
-                     ": use_wandb: there is no Weights & Biases here; the metrics are TensorBoard "
-                     "files (tensorboard_dir), which `wandb sync --sync-tensorboard` (wandb "
-                     "before 0.30) uploads"));
+  train.wandb = read_wandb(keys);
   return train;
 }
 

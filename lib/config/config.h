@@ -196,6 +196,11 @@ struct ProfileConfig {
   std::vector<int64_t> ranks;
 };
 
+// A run for Weights & Biases, kept in files for `wandb sync`.
+struct WandbConfig {
+  std::string project, team, group, run_name;  // empty: wandb's defaults
+};
+
 struct TrainConfig {
   int64_t iters = 0;
   int64_t eval_interval = 1000, eval_iters = 100;
@@ -206,6 +211,7 @@ struct TrainConfig {
   bool recompute = false;                          // checkpoint_activations
   int64_t recompute_layers = 1;                    // checkpoint_num_layers
   std::filesystem::path log_dir, tensorboard_dir;  // empty: none
+  std::optional<WandbConfig> wandb;
   std::vector<std::string> sample_prompts;
   int64_t sample_tokens = 64;  // maximum_tokens
   ProfileConfig profile;

@@ -153,19 +153,18 @@ constexpr KeyRow kSchedule[] = {
      "true: a resumed run takes its checkpoint's schedule"},
 };
 
-constexpr const char* kWandb = "there is no Weights & Biases here; see use_wandb";
 constexpr const char* kComet = "there is no Comet here; metrics are TensorBoard and JSONL files";
 
 constexpr KeyRow kLogging[] = {
-    {"use_wandb", kBool, "null", kNoEffect,
-     "there is no Weights & Biases here; `wandb sync --sync-tensorboard` (before 0.30) reads the "
-     "TensorBoard files"},
-    {"wandb_group", kText, "null", kNoEffect, kWandb},
-    {"wandb_run_name", kText, "null", kNoEffect, kWandb},
-    {"wandb_team", kText, "null", kNoEffect, kWandb},
-    {"wandb_project", kText, "neox", kNoEffect, kWandb},
-    {"wandb_host", kText, "https://api.wandb.ai", kNoEffect, kWandb},
-    {"wandb_init_all_ranks", kBool, "false", kNoEffect, kWandb},
+    {"use_wandb", kBool, "null", kUsed,
+     "true: a run for Weights & Biases in log_dir (else save), which `wandb sync` uploads"},
+    {"wandb_group", kText, "null", kUsed, "its group"},
+    {"wandb_run_name", kText, "null", kUsed, "its name; null: wandb makes one"},
+    {"wandb_team", kText, "null", kUsed, "its team; null: that of `wandb login`"},
+    {"wandb_project", kText, "neox", kUsed, "its project"},
+    {"wandb_host", kText, "https://api.wandb.ai", kNoEffect,
+     "`wandb sync` uploads to the host of `wandb login`"},
+    {"wandb_init_all_ranks", kBool, "false", kNoEffect, "rank 0 writes for all"},
     {"git_hash", kText, "null", kNoEffect, "the program knows its version"},
     {"log_dir", kText, "null", kUsed, "directory of log and metrics files"},
     {"tensorboard_dir", kText, "null", kUsed, "directory of TensorBoard files"},
@@ -417,7 +416,7 @@ const KeyRow kDeepspeed[] = {
     {"sparse_attention", kDict, "null", kRefused, "sparse attention"},
     {"data_efficiency", kDict, "null", kRefused, "data efficiency"},
     {"tensorboard", kDict, "null", kUsed, "", "", "", tensorboard_keys()},
-    {"wandb", kDict, "null", kNoEffect, kWandb, "", "", monitor_keys()},
+    {"wandb", kDict, "null", kNoEffect, kMonitor, "", "", monitor_keys()},
     {"csv_monitor", kDict, "null", kNoEffect, kMonitor, "", "", monitor_keys()},
     {"elasticity", kDict, "null", kRefused,
      "elastic batches; a run keeps its batch on any number of ranks by itself"},

@@ -100,6 +100,10 @@ Metrics::Metrics(const MetricsConfig& config) {
     events_ = std::make_unique<EventFileWriter>(config.tensorboard_dir);
     events_->write({.time = now, .step = config.first_step, .session_start = true});
   }
+  if (config.wandb && !config.dir.empty())
+    wandb_ = std::make_unique<WandbFileWriter>(
+        config.dir, *config.wandb,
+        config.first_step == 0 ? WandbFileWriter::Begin::kAnew : WandbFileWriter::Begin::kGoesOn);
 }
 
 void Metrics::write(int64_t step, const Scalars& scalars) {
@@ -107,6 +111,7 @@ void Metrics::write(int64_t step, const Scalars& scalars) {
   double now = unix_seconds();
   if (lines_) write_line(*lines_, scalars_line(step, now, scalars));
   if (events_) events_->write({.time = now, .step = step, .scalars = scalars});
+  if (wandb_) wandb_->write(step, now, scalars);
 }
 
 void Metrics::text(int64_t step, const std::string& name, const std::string& text) {
@@ -115,5 +120,11 @@ void Metrics::text(int64_t step, const std::string& name, const std::string& tex
   if (events_)
     events_->write({.time = now, .step = step, .texts = {{name, as_markdown_code(text)}}});
 }
+
+void Metrics::finish() {
+  if (wandb_) wandb_->finish();
+}
+
+fs::path Metrics::wandb_pattern() const { return wandb_ ? wandb_->pattern() : fs::path(); }
 
 }  // namespace neox

@@ -12,6 +12,8 @@
 // Apart from that, the last value of a name for a step counts. A value that is not finite is null
 // there and "nan", "inf" or "-inf" under not_finite, so that every JSON reader takes the file.
 //
+// Where a run for Weights & Biases is configured, the scalars go to its file in `dir` too.
+//
 // Names, those of GPT-NeoX (megatron/logging.py), so that its dashboards carry over:
 //   each step         train/lm_loss  train/learning_rate  train/loss_scale (fp16)
 //                     train/grad_norm  train/tokens (seen so far)             (these two are ours)
@@ -22,9 +24,11 @@
 //   text              config (the effective one)  samples (generated)
 #pragma once
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "metrics/event_file.h"
+#include "metrics/wandb_file.h"
 
 namespace neox {
 
@@ -33,6 +37,7 @@ inline constexpr const char* kMetricsFile = "metrics.jsonl";
 struct MetricsConfig {
   fs::path dir = {};              // of metrics.jsonl; empty: no such file
   fs::path tensorboard_dir = {};  // empty: no event file
+  std::optional<WandbRun> wandb = {};
   int64_t first_step = 0;  // the first that this life of the run may write: 0, or resumed step + 1
 };
 
@@ -46,10 +51,15 @@ class Metrics {
   // May be called several times for a step (training, then validation).
   void write(int64_t step, const Scalars& scalars);
   void text(int64_t step, const std::string& name, const std::string& text);
+  // This life of the run ends as it should.
+  void finish();
+  // What `wandb sync` takes; empty: nothing.
+  fs::path wandb_pattern() const;
 
  private:
   std::unique_ptr<AppendFile> lines_;
   std::unique_ptr<EventFileWriter> events_;
+  std::unique_ptr<WandbFileWriter> wandb_;
 };
 
 }  // namespace neox

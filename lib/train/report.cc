@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/error.h"
@@ -10,6 +11,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "config/estimate.h"
+#include "launch/process_info.h"
 #include "model/gpus.h"
 
 namespace neox {
@@ -19,6 +21,22 @@ std::string format(const char* pattern, double value) {
   char text[64];
   std::snprintf(text, sizeof text, pattern, value);
   return text;
+}
+
+// A canonical YAML value; what is no JSON is a text.
+std::string json_of(const std::string& yaml) {
+  return nlohmann::json::accept(yaml) ? yaml : nlohmann::json(yaml).dump();
+}
+
+std::optional<WandbRun> wandb_run(const Config& config) {
+  if (!config.train.wandb) return std::nullopt;
+  const auto& [project, team, group, name] = *config.train.wandb;
+  WandbRun run{.project = project, .entity = team, .group = group, .name = name};
+  run.host = host_name();
+  for (const Setting& setting : config.settings)
+    if (setting.effect != Effect::kNone)
+      run.config.emplace_back(setting.key, json_of(setting.value));
+  return run;
 }
 
 }  // namespace
@@ -42,8 +60,11 @@ Report::Report(const Config& config, const ReportOptions& options)
   int64_t first = options.first_iteration;
   metrics_.emplace(MetricsConfig{.dir = metrics_dir(config),
                                  .tensorboard_dir = config.train.tensorboard_dir,
+                                 .wandb = wandb_run(config),
                                  .first_step = first == 0 ? 0 : first + 1});
   metrics_->text(first, "config", config.text());
+  if (fs::path runs = metrics_->wandb_pattern(); !runs.empty())
+    log_info("for Weights & Biases: wandb sync ", runs.string());
   progress_ = std::make_unique<Progress>(Progress::Options{.label = "train",
                                                            .unit = "steps",
                                                            .total = config.train.iters,
@@ -150,6 +171,7 @@ void Report::begin() {
 void Report::finish() {
   if (!options_.speaks) return;
   progress_->finish();
+  keep([&] { metrics_->finish(); });
   at::Device device = options_.device;
   log_info(peak_memory_text(peak_memory(), device.is_cuda() ? gpu_peak_memory(device.index()) : 0));
 }

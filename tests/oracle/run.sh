@@ -38,4 +38,5 @@ compare megatron_checkpoint.py "$build/bin" "$build/tests/logits_tool"
 compare neox_deepspeed.py "$build/bin"
 compare benchmarks.py "$build"
 compare tensorboard.py "$build/bin/neox-plot" "$build/tests/plot_test"
+compare wandb.py "$build/tests/wandb_file_test"
 exit $failed
