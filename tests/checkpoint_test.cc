@@ -249,6 +249,11 @@ TEST_F(CheckpointTest, OneRunAtATimeHasTheDirectory) {
     EXPECT_EQ(refusal("7.1.0"), "");  // another step of the job
   }
   EXPECT_EQ(refusal("node-99"), "");
+  for (const char* where : {"node.cluster.org-", "10.0.0.1-", "prterun-node.org-7-", "exp.of.7-"}) {
+    RunClaim claim(dir_, concat(where, "1"));  // no restart of a job, though with dots
+    EXPECT_TRUE(refusal(concat(where, "2")).find("is in use") != std::string::npos) << where;
+  }
+  EXPECT_EQ(refusal("node-99"), "");
   EXPECT_TRUE(sees_claim(dir_, "node-99", std::chrono::seconds(0)));
   EXPECT_FALSE(sees_claim(dir_, "node-98", std::chrono::seconds(0)));
   EXPECT_FALSE(sees_claim(dir_ / "none", "node-99", std::chrono::seconds(1)));

@@ -13,6 +13,7 @@
 #include "doctor/machine.h"
 #include "doctor/speed.h"
 #include "doctor/storage.h"
+#include "launch/efa.h"
 
 namespace neox {
 namespace {
@@ -94,6 +95,16 @@ TEST(Diagnosis, NamesTheNodeThatIsUnlikeTheOthers) {
   EXPECT_THAT(show(diagnosis), HasSubstr("node4: '550.54', where most nodes have '580.95'"));
 }
 
+TEST(Diagnosis, NodesThatDifferHalfAndHalfAreSaidAndNotLeftOut) {
+  std::vector<RankReport> two = {report(0, "node1"), report(1, "node2")};
+  two[0].facts["GPUs"] = "7 x H100", two[1].facts["GPUs"] = "8 x H100";
+  Diagnosis diagnosis = diagnose(two);
+  EXPECT_FALSE(diagnosis.fine());
+  EXPECT_THAT(diagnosis.exclude, IsEmpty());
+  EXPECT_THAT(show(diagnosis),
+              HasSubstr("the nodes differ: '7 x H100' on node1, '8 x H100' on node2"));
+}
+
 TEST(Diagnosis, WhatIsWrongEverywhereExcludesNobody) {
   auto reports = four_nodes();
   for (auto& r : reports) r.findings.push_back({Verdict::kWrong, "memlock", "64 kB"});
@@ -166,12 +177,32 @@ TEST(Gpus, DamageIsNamed) {
                           finding(Verdict::kNote, "GPU", "GPU 5 of node1 is slowed down")));
 }
 
+struct FakeSys {
+  fs::path dir = fs::temp_directory_path() / concat("neox_doctor_test.", ::getpid());
+  ~FakeSys() { fs::remove_all(dir); }
+  void put(const std::string& name, const std::string& text) const {
+    make_directories((dir / name).parent_path());
+    write_file_atomically(dir / name, text);
+  }
+};
+
+TEST(InfiniBand, PortsAreToldByStateAndRate) {
+  FakeSys sys;
+  EXPECT_EQ(fabric_ports(sys.dir), "none");
+  for (const char* device : {"mlx5_0", "mlx5_1", "mlx5_2"}) {
+    std::string name = concat("class/infiniband/", device);
+    bool dead = name.back() == '2';
+    sys.put(name + "/device/vendor", "0x15b3\n");
+    sys.put(name + "/ports/1/state", dead ? "1: DOWN\n" : "4: ACTIVE\n");
+    sys.put(name + "/ports/1/rate", dead ? "10 Gb/sec (4X SDR)\n" : "400 Gb/sec (4X NDR)\n");
+  }
+  EXPECT_EQ(fabric_ports(sys.dir), "2 x ACTIVE 400 Gb/sec (4X NDR), 1 x DOWN 10 Gb/sec (4X SDR)");
+}
+
 TEST(Efa, MissingAdaptersAndLowMemlockAreWrong) {
-  fs::path sys = fs::temp_directory_path() / concat("neox_doctor_test.", ::getpid());
-  auto put = [&](const std::string& name, const std::string& text) {
-    make_directories((sys / name).parent_path());
-    write_file_atomically(sys / name, text);
-  };
+  FakeSys fake;
+  const fs::path& sys = fake.dir;
+  auto put = [&](const std::string& name, const std::string& text) { fake.put(name, text); };
   put("devices/virtual/dmi/id/sys_vendor", "Amazon EC2\n");
   put("devices/virtual/dmi/id/product_name", "p4d.24xlarge\n");
   for (int i = 0; i < 3; ++i)
@@ -180,7 +211,6 @@ TEST(Efa, MissingAdaptersAndLowMemlockAreWrong) {
   check_efa(sys, 65536, report);
   put("class/infiniband/rdmap3/device/vendor", "0x1d0f\n");
   check_efa(sys, RLIM_INFINITY, whole);
-  fs::remove_all(sys);
   EXPECT_THAT(report.findings,
               ElementsAre(finding(Verdict::kWrong, "EFA", "3 adapters, but p4d.24xlarge has 4"),
                           finding(Verdict::kWrong, "memlock", "65.5 kB")));

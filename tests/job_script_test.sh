@@ -9,7 +9,7 @@ here=$(mktemp -d)
 trap 'rm -rf "$here"' EXIT
 here=$(realpath "$here")
 failed=0
-mkdir -p "$here/bin" "$here/job/configs/pythia" "$here/job/sub"
+mkdir -p "$here/bin" "$here/fsx" "$here/job/configs/pythia" "$here/job/sub"
 cp "$tree/configs/pythia/70M.yml" "$here/job/configs/pythia/"
 touch "$here/image.sqsh" "$here/image.sif"
 cd "$here/job" || exit 1
@@ -23,7 +23,8 @@ for i in $(seq "${LASTS:-0}"); do sleep 0.1; done
 if [ -n "${SAVED-}" ]; then echo saved > "$NEOX_FAILURES_FILE"; fi
 exit "${CODE:-0}"'
 stand_in scancel 'echo "scancel $*" >> "$HERE/log"; kill -TERM "$(cat "$HERE/pid")"; exit 1'
-stand_in scontrol 'echo "scontrol $*" >> "$HERE/log"; exit "${SCONTROL_CODE:-0}"'
+stand_in scontrol 'if [ "$1" = show ]; then echo "JobId=7 NtasksPerN:B:S:C=${ASKED:-2}:0:*:* CoreSpec=*"; exit; fi
+echo "scontrol $*" >> "$HERE/log"; exit "${SCONTROL_CODE:-0}"'
 stand_in squeue 'echo "squeue $* in ${SLURM_TIME_FORMAT-}" >> "$HERE/log"; echo "${END-NONE}"'
 stand_in sleep 'echo "sleep $1" >> "$HERE/log"; [ "${1%.*}" -lt 5 ] || set -- 0.1; exec /bin/sleep "$1"'  # nothing waits long
 for program in neox-train neox-prepare-data neox-convert apptainer; do stand_in $program ''; done
@@ -113,23 +114,29 @@ does '--mpi=pmix_v4'
 run 2.train.sbatch SLURM_CPUS_PER_TASK=3
 does '^env SRUN_CPUS_PER_TASK=3'
 does_not '--cpu-bind'
+# What a shell inside another job hands on is not what this job asked for.
+run 2.train.sbatch SLURM_CPUS_PER_TASK=1 SLURM_NTASKS_PER_NODE=1 ASKED=0
+does '--cpu-bind=none --ntasks-per-node=8'
+does_not '^env S[LR].*CPUS_PER_TASK'
+run 2.train.sbatch SLURM_NTASKS_PER_NODE=4 ASKED=4
+does '--ntasks-per-node=4'
 
 # Images.
-run 2.train.sbatch IMAGE="$here/image.sqsh"
-does "--container-image=$here/image.sqsh --container-mounts=/fsx:/fsx,$here/job:$here/job --container-workdir=$here/job neox-train"
+run 2.train.sbatch FSX_PATH="$here/fsx" IMAGE="$here/image.sqsh"
+does "--container-image=$here/image.sqsh --container-mounts=$here/fsx:$here/fsx,$here/job:$here/job --container-workdir=$here/job neox-train"
 mkdir "$here/paths" && touch "$here/paths/local.yml"
-run 2.train.sbatch IMAGE="$here/image.sqsh" -- "$here/paths/local.yml" /none/other.yml
-does "--container-mounts=/fsx:/fsx,$here/job:$here/job,$here/paths:$here/paths --"
+run 2.train.sbatch FSX_PATH="$here/fsx" IMAGE="$here/image.sqsh" -- "$here/paths/local.yml" /none/other.yml
+does "--container-mounts=$here/fsx:$here/fsx,$here/job:$here/job,$here/paths:$here/paths --"
 run 2.train.sbatch ENROOT_IMAGE="$here/image.sqsh" CONTAINER_MOUNT="$here:$here"
 does "--container-image=$here/image.sqsh --container-mounts=$here:$here --"
 run 2.train.sbatch IMAGE=docker://nvcr.io#x/neox:1 CONTAINER_MOUNT="$here:/work"
 does "--container-image=docker://nvcr.io#x/neox:1 --container-mounts=$here:/work,$here/job:$here/job "
 mkdir "$here/data" "$here/here"  # what is named without a mount is mounted: the folder of it that exists
-run 2.train.sbatch IMAGE="$here/image.sqsh" DATA_PATH="$here/data" CHECKPOINT_PATH="$here/here/new/run" -- --set train_data_paths=/usr/lib
-does "--container-mounts=/fsx:/fsx,$here/job:$here/job,$here/data:$here/data,$here/here:$here/here --"
+run 2.train.sbatch FSX_PATH="$here/fsx" IMAGE="$here/image.sqsh" DATA_PATH="$here/data" CHECKPOINT_PATH="$here/here/new/run" -- --set train_data_paths=/usr/lib
+does "--container-mounts=$here/fsx:$here/fsx,$here/job:$here/job,$here/data:$here/data,$here/here:$here/here --"
 mkdir -p "$here/m/tokenizers"
-run 2.train.sbatch IMAGE="$here/image.sqsh" MODEL_PATH="$here/m"
-does "--container-mounts=/fsx:/fsx,$here/job:$here/job,$here/m/tokenizers:$here/m/tokenizers,$here/m:$here/m --"
+run 2.train.sbatch FSX_PATH="$here/fsx" IMAGE="$here/image.sqsh" MODEL_PATH="$here/m"
+does "--container-mounts=$here/fsx:$here/fsx,$here/job:$here/job,$here/m/tokenizers:$here/m/tokenizers,$here/m:$here/m --"
 run 2.train.sbatch IMAGE="$here/image.sqsh" CONTAINER_MOUNT="$here/data:$here/data/in" -- --set=save="$here/data/x" vocab_file=/opt/none/t.json
 does "--container-mounts=$here/data:$here/data/in,$here/job:$here/job --"
 cp "$here/image.sqsh" own.sqsh
@@ -137,8 +144,8 @@ run 2.train.sbatch IMAGE=own.sqsh
 does "--container-image=$here/job/own.sqsh "
 run 2.train.sbatch IMAGE=none.sqsh
 ends_with 74
-run 2.train.sbatch IMAGE="$here/image.sif" CUDA_VISIBLE_DEVICES=0
-does "^srun .* $here/bin/apptainer exec --bind /fsx:/fsx,$here/job:$here/job --pwd $here/job --nv $here/image.sif neox-train"
+run 2.train.sbatch IMAGE="$here/image.sif" CUDA_VISIBLE_DEVICES=0  # without the folder that is mounted by default
+does "^srun .* $here/bin/apptainer exec --bind $here/job:$here/job --pwd $here/job --nv $here/image.sif neox-train"
 run 2.train.sbatch IMAGE="$here/image.sif"
 does_not '--nv'
 run 2.train.sbatch IMAGE=/none/neox.sqsh
@@ -199,7 +206,7 @@ failed_before=3 run 2.train.sbatch CODE=64
 [ ! -e .neox-failures-7 ] || complain 'leaves a file'
 failed_before=3 run 2.train.sbatch
 [ ! -e .neox-failures-7 ] || complain 'leaves a file'
-for c in 0 64 70 74 78; do
+for c in 0 1 64 70 74 78; do  # 1: srun itself, at once
   run 2.train.sbatch CODE=$c
   ends_with $c
   does_not scontrol
@@ -283,7 +290,7 @@ mounts_of() {
   scripts=$here/scripts run 2.train.sbatch
 }
 mounts_of
-does "--container-mounts=/fsx:/fsx,$here/job:$here/job,$d/enwik8:$d/enwik8,$d/tokenizers:$d/tokenizers,$d:$d --"
+does "--container-mounts=$here/job:$here/job,$d/enwik8:$d/enwik8,$d/tokenizers:$d/tokenizers,$d:$d --"
 mounts_of --mounts "$d:$d"
 does "--container-mounts=$d:$d,$here/job:$here/job --"
 mounts_of --mounts "/x:$d/a/b"  # a folder above it would hide it

@@ -103,6 +103,20 @@ TEST_F(Mpirun, ASaveUnderWayIsGoodWhereTheNextLossIsNotFinite) {
   EXPECT_EQ(run.saved(), std::vector<int64_t>{1}) << ended.err;
 }
 
+TEST_F(Mpirun, ASaveUnderWayIsGoodWhereTheNextSamplesCannotBeRead) {
+  Training run;
+  std::string data = own_data(run);
+  damage(data, 1 / 3.);
+  Ended ended = train(
+      run, 2,
+      {"data_path=" + data, "train_iters=100", "checkpoint_factor=1", "keep_last_n_checkpoints=1"},
+      Training::fault(run.save() + "/global_step", EIO, "NEOX_FAULT_DELAY=5"));
+  EXPECT_EQ(ended.code, 74) << ended.err;
+  EXPECT_NE(ended.err.find("outside the vocabulary"), std::string::npos) << ended.err;
+  ASSERT_EQ(run.saved().size(), 1u) << ended.err;
+  EXPECT_EQ(run.losses().rbegin()->first, run.saved()[0]);
+}
+
 TEST_F(Mpirun, DifferentConfigurationsAreNamed) {
   Training run;
   Ended ended = end(Strings{"/usr/bin/env", "mpirun", "--oversubscribe", "-np", "1"} +

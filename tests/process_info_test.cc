@@ -230,6 +230,21 @@ TEST(Explicit, NeedsAllOfTheSet) {
                 HasSubstr("NEOX_MASTER"));
 }
 
+TEST(Slurm, AMasterThatIsNamedIsWhereRanksMeet) {
+  for (const char* more : {"", " RANK=3 WORLD_SIZE=4 LOCAL_RANK=1 MASTER_ADDR=node9"}) {
+    Environment env = with(recorded("srun", 3), concat("NEOX_MASTER=10.0.0.5:15000", more));
+    ProcessInfo info = process_info(env, "node2"),
+                without = process_info(recorded("srun", 3), "node2");
+    EXPECT_EQ(info.rank, without.rank);
+    EXPECT_EQ(info.size, without.size);
+    EXPECT_EQ(info.rendezvous_host, "10.0.0.5");
+    EXPECT_EQ(info.rendezvous_port, 15000);
+    EXPECT_FALSE(info.pmix);
+  }
+  for (const Environment& other : {Environment{}, recorded("mpirun", 2)})
+    EXPECT_THAT(refusal(with(other, "NEOX_MASTER=10.0.0.5:15000")), HasSubstr("not NEOX_RANK"));
+}
+
 TEST(Mpirun, WithoutAServerToMeetAtIsRefused) {
   EXPECT_THAT(refusal(with(recorded("mpirun", 2), "PMIX_NAMESPACE=")), HasSubstr("PMIx"));
 }

@@ -163,4 +163,21 @@ class Training {
   Directory dir_;
 };
 
+// The prefix of a copy of the dataset, to be damaged.
+inline std::string own_data(const Training& run) {
+  std::string data = run.dir() / "own";
+  for (const char* end : {".bin", ".idx"})
+    fs::copy_file((Material::get() / "text") + end, data + end);
+  return data;
+}
+
+// Puts a token that is none into the data, at that part of it; returns the bytes before.
+inline std::string damage(const std::string& data, double part) {
+  std::string good = read_file(data + ".bin"), bad = good;
+  bad.replace(static_cast<size_t>(static_cast<double>(bad.size()) * part) & ~size_t{1}, 2,
+              "\xff\xee");
+  write_file_atomically(data + ".bin", bad);
+  return good;
+}
+
 }  // namespace neox::testing

@@ -10,14 +10,6 @@
 namespace neox::testing {
 namespace {
 
-// The prefix of a copy of the dataset, to be damaged.
-std::string own_data(const Training& run) {
-  std::string data = run.dir() / "own";
-  for (const char* end : {".bin", ".idx"})
-    fs::copy_file((Material::get() / "text") + end, data + end);
-  return data;
-}
-
 TEST(Lasting, ALogThatNobodyReadsEndsNoRun) {
   Training run;
   std::string words;
@@ -131,15 +123,6 @@ TEST(Lasting, DataThatBecomesShorterIsNamed) {
   EXPECT_TRUE(has(ended.err, "became shorter or cannot be read")) << ended.err;
 }
 
-// Puts a token that is none into the data, at that part of it; returns the bytes before.
-std::string damage(const std::string& data, double part) {
-  std::string good = read_file(data + ".bin"), bad = good;
-  bad.replace(static_cast<size_t>(static_cast<double>(bad.size()) * part) & ~size_t{1}, 2,
-              "\xff\xee");
-  write_file_atomically(data + ".bin", bad);
-  return good;
-}
-
 struct Ranks {
   const char* name;
   Strings settings, more;
@@ -194,6 +177,37 @@ TEST_P(LastingOn, ATokenThatIsNoneInAnEvaluationCostsNoStep) {
   EXPECT_EQ(ended.code, 74);
   EXPECT_TRUE(has(ended.err, "outside the vocabulary")) << ended.err;
   EXPECT_EQ(run.saved(), std::vector<int64_t>{7}) << ended.err;
+}
+
+// What fails is the save of step 20 and the next one.
+TEST(Saving, AFullDiskInTheBackgroundEndsTheRunAndTheNextGoesOn) {
+  for (const Strings& more : {Strings{}, Strings{"--spawn", "4"}}) {
+    Strings settings = {"lr_decay_iters=20", "extra_save_iters=[21]", "train_iters=200000"};
+    if (!more.empty())
+      settings.insert(settings.begin(), {"pipe_parallel_size=2", "model_parallel_size=2"});
+    Training run;
+    Ended ended = run.train(settings, more,
+                            {.environment = Training::fault(run.save() + "/global_step2", ENOSPC,
+                                                            "NEOX_FAULT_BYTES=3000")});
+    EXPECT_EQ(ended.code, 74) << ended.err;
+    EXPECT_TRUE(has(ended.err, "cannot save " + run.step_dir(20) + ": rank ")) << ended.err;
+    EXPECT_TRUE(has(ended.err, "No space left on device (ENOSPC)")) << ended.err;
+    EXPECT_EQ(run.saved(), std::vector<int64_t>{10});
+    settings.back() = "train_iters=20";
+    Ended next = run.train(settings, more);
+    EXPECT_TRUE(has(next.err, "resuming from " + run.step_dir(10))) << next.err;
+    EXPECT_EQ(next.code, 0) << next.err;
+  }
+}
+
+TEST(Saving, AFailureInTheBackgroundCostsNoStep) {
+  Training run;
+  Ended ended = run.train(
+      {}, {}, {.environment = Training::fault(run.step_dir(10), EIO, "NEOX_FAULT_CALLS=5")});
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_TRUE(has(ended.err, "warning: cannot save " + run.step_dir(10))) << ended.err;
+  EXPECT_TRUE(has(ended.err, "ends if the next save fails too")) << ended.err;
+  EXPECT_EQ(run.saved(), std::vector<int64_t>{20});
 }
 
 TEST(Lasting, ACheckpointOfNoStepIsGoneOnFrom) {

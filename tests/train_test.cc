@@ -216,25 +216,6 @@ TEST(Saving, InTheBackgroundChangesNothing) {
   }
 }
 
-TEST(Saving, AFullDiskInTheBackgroundEndsTheRunAndTheNextGoesOn) {
-  for (const Strings& more : {Strings{}, Strings{"--spawn", "4"}}) {
-    Strings settings = more.empty() ? Strings{} : kFourRanks;
-    settings = settings + Strings{"lr_decay_iters=20", "train_iters=200000"};
-    Training run;
-    Ended ended = run.train(
-        settings, more,
-        {.environment = Training::fault(run.step_dir(20), ENOSPC, "NEOX_FAULT_BYTES=3000")});
-    EXPECT_EQ(ended.code, 74) << ended.err;
-    EXPECT_TRUE(has(ended.err, "cannot save " + run.step_dir(20) + ": rank ")) << ended.err;
-    EXPECT_TRUE(has(ended.err, "No space left on device (ENOSPC)")) << ended.err;
-    EXPECT_EQ(run.saved(), std::vector<int64_t>{10});
-    settings.back() = "train_iters=20";
-    Ended next = run.train(settings, more);
-    EXPECT_TRUE(has(next.err, "resuming from " + run.step_dir(10))) << next.err;
-    EXPECT_EQ(next.code, 0) << next.err;
-  }
-}
-
 TEST(Saving, KeepsTheLastCheckpoints) {
   Training run;
   ASSERT_EQ(run.train({"checkpoint_factor=3", "keep_last_n_checkpoints=2"}).code, 0);

@@ -45,9 +45,22 @@ void check_is_no_pointer(std::string_view begin, const fs::path& path) {
            directory_of(path).string(), ", or download the file itself");
 }
 
+// Not by a mapping, in which storage that fails would end the process.
 std::string read_file(const fs::path& path) {
-  MappedFile file(path, MappedFile::Access::kSequential);
-  return std::string(file.text());
+  Descriptor file(path, O_RDONLY, "open");
+  struct stat info {};
+  check_call(::fstat(file.get(), &info) == 0, "stat", path);
+  constexpr size_t kMore = 65536;  // files may grow, and some do not tell their size
+  std::string text(static_cast<size_t>(info.st_size) + 1, '\0');
+  size_t size = 0;
+  for (ssize_t n = 1; n != 0; size += static_cast<size_t>(n)) {
+    if (size == text.size()) text.resize(size + kMore);
+    while ((n = ::read(file.get(), text.data() + size, text.size() - size)) < 0)
+      check_call(errno == EINTR, "read", path);
+  }
+  text.resize(size);
+  check_is_no_pointer(text, path);
+  return text;
 }
 
 void write_file_atomically(const fs::path& path, std::string_view content) {

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <set>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -38,10 +39,19 @@ void remove_logged(const fs::path& path) {
                 "; remove it by hand");
 }
 
+// As far as the directory can be read: others may be removing it, or the storage may fail.
+std::vector<fs::path> entries_of(const fs::path& dir) {
+  std::vector<fs::path> entries;
+  std::error_code error;
+  for (fs::directory_iterator at(dir, error), end; !error && at != end; at.increment(error))
+    entries.push_back(at->path());
+  return entries;
+}
+
 bool is_stale(const fs::path& path) {
   std::error_code error;
   auto newest = fs::last_write_time(path, error);
-  for (const auto& entry : fs::directory_iterator(path, error)) {
+  for (const fs::path& entry : entries_of(path)) {
     std::error_code gone;
     newest = std::max(newest, fs::last_write_time(entry, gone));
   }
@@ -80,16 +90,21 @@ void publish(const fs::path& temporary, const fs::path& final_dir, const std::st
   } else {
     remove_logged(old);
     rename_or_throw(final_dir, old);
-    rename_or_throw(temporary, final_dir);
+    try {
+      rename_or_throw(temporary, final_dir);
+    } catch (const Error&) {
+      (void)::rename(old.c_str(), final_dir.c_str());  // the old one stays
+      throw;
+    }
   }
   sync_directory(final_dir.parent_path());
 }
 
-void prune(const fs::path& run_dir, int64_t keep_last, int64_t iteration, const std::string& life) {
-  std::error_code error;
-  std::vector<int64_t> complete;
-  for (const auto& entry : fs::directory_iterator(run_dir, error)) {
-    std::string name = entry.path().filename().string();
+void prune(const fs::path& run_dir, int64_t keep_last, int64_t iteration,
+           const std::string& life) try {
+  std::set<int64_t> complete;
+  for (const fs::path& entry : entries_of(run_dir)) {
+    std::string name = entry.filename().string();
     if (is_marked(name, ".deleting-") || name == temporary_name(iteration, life))
       remove_logged(entry);
     else if (is_marked(name, ".tmp-") && is_fenced(run_dir, name, life))
@@ -97,13 +112,15 @@ void prune(const fs::path& run_dir, int64_t keep_last, int64_t iteration, const 
     else if ((is_marked(name, ".tmp-") || name.starts_with("latest.tmp-")) && is_stale(entry))
       remove_logged(entry);
     else if (auto step = step_of(name);
-             step && step != iteration && is_there(entry.path() / kCompleteFile))
-      complete.push_back(*step);
+             step && step != iteration && is_there(entry / kCompleteFile))
+      complete.insert(*step);
   }
   if (keep_last <= 0) return;
-  std::ranges::sort(complete);
-  for (size_t i = 0; i + static_cast<size_t>(keep_last) < complete.size() + 1; ++i)
-    drop(run_dir / step_name(complete[i]), life);
+  auto left = static_cast<int64_t>(complete.size()) + 1;  // with this one
+  for (auto step = complete.begin(); left > keep_last && step != complete.end(); ++step, --left)
+    drop(run_dir / step_name(*step), life);
+} catch (const std::exception& e) {
+  log_warning("older checkpoints stay in ", run_dir.string(), ": ", e.what());
 }
 
 }  // namespace neox

@@ -87,6 +87,9 @@ void check_efa(const fs::path& sys, uint64_t memlock, RankReport& report) {
   int expected = expected_efa_adapters(type);
   std::string of_type = type.empty() ? "" : " (" + type + ")";
   report.facts["EFA"] = concat(found, of_type);
+  std::string ports = fabric_ports(sys);
+  report.facts["InfiniBand"] = ports;  // a dead one costs a node's share of every exchange
+  if (ports != "none") say(report, Verdict::kFine, "InfiniBand", ports);
   if (found == expected || (expected == 0 && found > 0))
     say(report, Verdict::kFine, "EFA",
         found == 0 ? "none" + of_type : counted(found, "adapter") + of_type);

@@ -130,23 +130,37 @@ void find_slow(Diagnosis& diagnosis) {
     }
 }
 
-// The value that most nodes have.
-std::string usual(const std::vector<NodeRow>& nodes, const std::string& fact) {
-  std::map<std::string, int> votes;
+// value -> the nodes that have it
+using Holders = std::map<std::string, std::vector<std::string>>;
+
+std::map<std::string, Holders> facts_of(const std::vector<NodeRow>& nodes) {
+  std::map<std::string, Holders> facts;
   for (const NodeRow& node : nodes)
-    if (node.facts.contains(fact)) ++votes[node.facts.at(fact)];
-  return std::ranges::max_element(votes, {}, [](const auto& vote) { return vote.second; })->first;
+    for (const auto& [fact, value] : node.facts) facts[fact][value].push_back(node.host);
+  return facts;
 }
 
+// Where two values are held by as many nodes, who is unlike the others is not known: that is said
+// of all, so that none is left out.
 void find_different(Diagnosis& diagnosis) {
-  for (const NodeRow& node : diagnosis.nodes)
-    for (const auto& [fact, value] : node.facts) {
-      std::string most = usual(diagnosis.nodes, fact);
-      if (value == most) continue;
-      add(diagnosis, node.host,
-          {Verdict::kWrong, fact, concat("'", value, "', where most nodes have '", most, "'")});
-      exclude(diagnosis, node.host);
+  auto count = [](const auto& held) { return held.second.size(); };
+  for (const auto& [fact, held] : facts_of(diagnosis.nodes)) {
+    if (held.size() < 2) continue;
+    auto most = std::ranges::max_element(held, {}, count);
+    bool tie = std::ranges::count(held, most->second.size(), count) > 1;
+    std::vector<std::string> all;
+    for (const auto& [value, hosts] : held) {
+      all.push_back(concat("'", value, "' on ", join(hosts, ",")));
+      if (tie || value == most->first) continue;
+      for (const std::string& host : hosts)
+        add(diagnosis, host,
+            {Verdict::kWrong, fact,
+             concat("'", value, "', where most nodes have '", most->first, "'")});
     }
+    if (!tie) continue;
+    for (const NodeRow& node : diagnosis.nodes)
+      add(diagnosis, node.host, {Verdict::kWrong, fact, "the nodes differ: " + join(all, ", ")});
+  }
 }
 
 void find_wrong_clocks(Diagnosis& diagnosis) {

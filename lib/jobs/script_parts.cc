@@ -84,9 +84,10 @@ name=${name%.*}
 
 const char* const kStep = R"sh(step=(srun -l --kill-on-bad-exit=1)
 export SLURM_EXPORT_ENV=ALL  # what is exported here reaches the tasks, also after sbatch --export=NONE
-if [ -n "${SLURM_CPUS_PER_TASK:-}" ]; then
+if [ "${SLURM_CPUS_PER_TASK:-1}" != 1 ]; then  # sbatch makes a 1 of what a shell inside another job has there
   export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK  # srun of Slurm 22.05 and later does not take it from sbatch
 else
+  unset SLURM_CPUS_PER_TASK SRUN_CPUS_PER_TASK
   step+=(--cpu-bind=none)  # every task may use all cores of its node; it takes its share by itself
 fi
 # GPUs talk through NCCL. Tasks on CPUs talk through MPI, whose processes find each other by PMIx.
@@ -101,11 +102,17 @@ on_gpus() {
 const char* const kTasks =
     R"sh(# Said to srun and not to sbatch: Slurm would fix the number of tasks at the first start, and a job of --nodes=2-4 could not
 # go on with fewer nodes. What sbatch was told is taken over: --ntasks-per-node=N, or --gpus-per-node=N.
+if [ -n "${SLURM_NTASKS_PER_NODE:-}" ]; then
+  case $(scontrol show job -o "$SLURM_JOB_ID" 2> /dev/null || true) in
+    *" NtasksPerN:B:S:C=0:"*) unset SLURM_NTASKS_PER_NODE ;;  # sbatch was not: that of a shell inside another job
+  esac
+fi
 )sh";
 
 const char* const kImage =
     R"sh(# mount_too FOLDER: at its own path, unless it lies in one that is mounted.
 mounts=$CONTAINER_MOUNT
+if [ "$mounts" = "$FSX_PATH:$FSX_PATH" ] && [ ! -d "$FSX_PATH" ]; then mounts=""; fi  # a container would not start
 mount_too() {
   local mount to IFS=,
   for mount in $mounts; do
@@ -257,6 +264,9 @@ else
     75) requeue "saved and stopped" ;;
     76 | 137 | 143) requeue "a task was lost, or killed (137: often out of memory)" ;;
     138) requeue "stopped before it could save" ;;  # SIGUSR1 found a task that had not yet started
+    1)  # srun's own, which it also makes of a task that Slurm has killed for its memory
+      if [ $((SECONDS - started)) -ge 60 ]; then requeue "srun ended with 1 (often a task out of memory, see above)"; else rm -f "$NEOX_FAILURES_FILE"; fi
+      ;;
     *) rm -f "$NEOX_FAILURES_FILE" ;;
   esac
 fi

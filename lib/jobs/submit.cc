@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <string_view>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -21,6 +22,25 @@ struct Finished {
   std::string output;
 };
 
+// In a shell inside another job that one's variables would count as what the new one asks for.
+bool is_of_a_job(std::string_view variable) {
+  constexpr std::array kOthers = {
+      "SLURM_CONF=", "SLURM_JWT=", "SLURM_CLUSTERS=", "SLURM_TIME_FORMAT=", "SLURM_MPI_TYPE="};
+  return variable.starts_with("SLURM_") &&
+         std::ranges::none_of(kOthers, [&](auto name) { return variable.starts_with(name); });
+}
+
+std::vector<char*> own_environment() {
+  std::vector<char*> kept;
+  bool in_a_job = false;
+  for (char** variable = ::environ; *variable; ++variable)
+    in_a_job = in_a_job || std::string_view(*variable).starts_with("SLURM_JOB_ID=");
+  for (char** variable = ::environ; *variable; ++variable)
+    if (!in_a_job || !is_of_a_job(*variable)) kept.push_back(*variable);
+  kept.push_back(nullptr);
+  return kept;
+}
+
 // Runs a program of PATH and returns what it wrote to its standard output.
 Finished run(const std::vector<std::string>& command) {
   std::array<int, 2> ends{};
@@ -31,8 +51,10 @@ Finished run(const std::vector<std::string>& command) {
   std::vector<char*> arguments;
   for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
+  std::vector<char*> environment = own_environment();
   pid_t child = 0;
-  int error = ::posix_spawnp(&child, arguments[0], &actions, nullptr, arguments.data(), ::environ);
+  int error =
+      ::posix_spawnp(&child, arguments[0], &actions, nullptr, arguments.data(), environment.data());
   posix_spawn_file_actions_destroy(&actions);
   ::close(ends[1]);
   Finished finished;

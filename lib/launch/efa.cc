@@ -34,6 +34,22 @@ FabricDevices fabric_devices(const fs::path& sys) {
   return found;
 }
 
+std::string fabric_ports(const fs::path& sys) {
+  std::map<std::string, int> ports;
+  std::error_code absent;
+  for (const std::string& device : fabric_devices(sys).others)
+    for (const auto& port :
+         fs::directory_iterator(sys / "class/infiniband" / device / "ports", absent)) {
+      std::string state = first_line(port.path() / "state");  // "4: ACTIVE"
+      size_t name = state.find(": ");
+      if (name != state.npos) state = state.substr(name + 2);
+      ++ports[concat(state, ' ', first_line(port.path() / "rate"))];
+    }
+  std::vector<std::string> texts;
+  for (const auto& [kind, count] : ports) texts.push_back(concat(count, " x ", kind));
+  return texts.empty() ? "none" : join(texts, ", ");
+}
+
 std::string instance_type(const fs::path& sys) {
   fs::path dmi = sys / "devices/virtual/dmi/id";
   return first_line(dmi / "sys_vendor") == "Amazon EC2" ? first_line(dmi / "product_name") : "";

@@ -13,6 +13,10 @@ struct FabricDevices {
 };
 FabricDevices fabric_devices(const std::filesystem::path& sys = "/sys");
 
+// The ports of the others by state and rate: "8 x ACTIVE 400 Gb/sec (4X NDR), 1 x DOWN 10 Gb/sec
+// (4X SDR)"; "none" where there are none.
+std::string fabric_ports(const std::filesystem::path& sys = "/sys");
+
 // "p5.48xlarge"; "" where the firmware does not tell.
 std::string instance_type(const std::filesystem::path& sys = "/sys");
 

@@ -68,7 +68,13 @@ bool in_slurm_step(const Environment& env) {
 }
 
 Launcher launcher_of(const Environment& env) {
-  if (!shown(env, kExplicit).empty()) return Launcher::kExplicit;
+  if (!shown(env, {kExplicit.begin(), kExplicit.end() - 1}).empty()) return Launcher::kExplicit;
+  // Without the others it says where ranks meet that Slurm has numbered.
+  if (has(env, "NEOX_MASTER")) {
+    bool numbered =
+        in_slurm_step(env) && !has(env, "TORCHELASTIC_RUN_ID") && !has(env, "OMPI_COMM_WORLD_RANK");
+    return numbered ? Launcher::kSlurm : Launcher::kExplicit;
+  }
   if (has(env, "TORCHELASTIC_RUN_ID") ||
       has_all(env, {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR"}))
     return Launcher::kTorchrun;
@@ -98,9 +104,7 @@ int port_number(const std::string& name, const std::string& text) {
   return number_variable({{name, text}}, name, 1, 65535);
 }
 
-void read_explicit(const Environment& env, ProcessInfo& info) {
-  require_all(env, kExplicit, "the set of NEOX_* variables that names a rank");
-  read_ranks(env, kExplicit, info);
+void read_master(const Environment& env, ProcessInfo& info) {
   std::string master = variable(env, "NEOX_MASTER");
   size_t colon = master.rfind(':');
   check_usage(colon != std::string::npos && colon > 0, "NEOX_MASTER=", master, " is not HOST:PORT");
@@ -108,6 +112,12 @@ void read_explicit(const Environment& env, ProcessInfo& info) {
   if (info.rendezvous_host.starts_with('[') && info.rendezvous_host.ends_with(']'))
     info.rendezvous_host = info.rendezvous_host.substr(1, colon - 2);
   info.rendezvous_port = port_number("port of NEOX_MASTER", master.substr(colon + 1));
+}
+
+void read_explicit(const Environment& env, ProcessInfo& info) {
+  require_all(env, kExplicit, "the set of NEOX_* variables that names a rank");
+  read_ranks(env, kExplicit, info);
+  read_master(env, info);
   info.launcher = "NEOX_* variables";
 }
 
@@ -206,6 +216,10 @@ void read_slurm(const Environment& env, ProcessInfo& info) {
   info.rendezvous_port = slurm_port(id_variable({{"SLURM_JOB_ID", job}}, "SLURM_JOB_ID"),
                                     id_variable(env, "SLURM_STEP_ID"));
   info.pmix = pmix_server(env);
+  if (has(env, "NEOX_MASTER")) {
+    read_master(env, info);
+    info.pmix = false;  // it would tell another place
+  }
   refuse_foreign_mpirun(env, info);
 }
 

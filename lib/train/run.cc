@@ -223,7 +223,10 @@ Exit train_rank(Config config, Communicator& world, Control& control, const RunP
   }
   bool resumes = start.checkpoint.has_value();
   GptNeoX model(config.model, mesh, model_options(config, resumes, world.size(), place.device));
-  TimeLimit limit(place.allocation_left, config.train.exit_duration, guessed_save(config.model));
+  double guess = guessed_save(config.model);
+  // A life that gave all its time to a save that may be short would never get on.
+  if (place.allocation_left) guess = std::min(guess, *place.allocation_left / 8);
+  TimeLimit limit(place.allocation_left, config.train.exit_duration, guess);
   TrainerParts parts{.config = config,
                      .model = model,
                      .sampler = sampler,

@@ -159,8 +159,12 @@ Batch Trainer::batch_or_none(Batches& source, int64_t first, int64_t m) {
 
 void Trainer::end_without_data() {
   stop_ = true;  // not in the background
+  let_save_end();
   try {
     if (state_.iteration > 0 && saved_at_ != state_.iteration) save();
+  } catch (const Error& e) {
+    if (e.exit() == Exit::kPeerLost) throw;  // nobody comes to the gathering below
+    log_warning(e.what());
   } catch (const std::exception& e) { log_warning(e.what()); }
   auto all = p_.control.gather(lack_ ? lack_->what() : "");
   if (lack_) throw *lack_;
@@ -184,7 +188,7 @@ Exit Trainer::train_loop() {
              "; a larger train_iters goes on");
   while (!stop_ && state_.iteration < t.iters) {
     take_step();
-    if (saver_) end_of_save(saver_->poll());
+    if (saver_) survives([this] { end_of_save(saver_->poll()); });
     if (!std::exchange(prepared, true)) prepare_saving();
     if (!stop_ && due(t.eval_interval)) evaluate_and_sample(state_.iteration / t.eval_interval - 1);
     if (stop_) break;
@@ -197,8 +201,8 @@ Exit Trainer::train_loop() {
   bool complete = state_.iteration >= t.iters;
   if (complete && !stop_ && evaluated_at_ != state_.iteration)
     evaluate_and_sample((state_.iteration - 1) / std::max<int64_t>(t.eval_interval, 1));
+  let_save_end();
   if (state_.iteration > 0 && saved_at_ != state_.iteration) save();
-  if (saver_) end_of_save(saver_->wait());
   if (!complete) {
     say_stopped(!stop_        ? concat("exit_interval is ", t.exit_interval)
                 : why.empty() ? "another rank asked for it"
@@ -321,10 +325,26 @@ void Trainer::end_of_save(std::optional<double> seconds) {
 void Trainer::let_save_end() {
   try {
     if (saver_) end_of_save(saver_->wait());
-  } catch (const std::exception& e) { log_warning(e.what()); }
+  } catch (const std::exception& e) {
+    saved_at_ = -1;
+    log_warning(e.what());
+  }
+}
+
+bool Trainer::survives(const std::function<void()>& saving) try {
+  saving();
+  return true;
+} catch (const Error& e) {
+  if (e.exit() != Exit::kIo || std::exchange(save_failed_, true)) throw;
+  saved_at_ = -1;
+  p_.limit.save_under_way(false);
+  if (p_.control.rank() == 0)
+    log_warning(e.what(), "; training goes on, and ends if the next save fails too");
+  return false;
 }
 
 void Trainer::checkpoint_saved(double seconds) {
+  save_failed_ = false;
   p_.limit.measured_save(seconds);
   if (p_.control.rank() == 0) p_.saved();
 }
@@ -347,10 +367,11 @@ void Trainer::save() {
   }
   auto chunks = step_.written();
   if (saver_ && !stop_ && state_.iteration < p_.config.train.iters) {
-    saver_->start(chunks, state_);
+    auto start = [&] { saver_->start(chunks, state_); };
+    if (!survives(start)) start();  // the one before had failed
     p_.limit.save_under_way(saver_->under_way());
   } else {
-    if (saver_) end_of_save(saver_->wait());
+    let_save_end();
     save_checkpoint({.dir = c.save, .life = p_.life, .keep_last = c.keep_last}, chunks, state_,
                     p_.control);
     checkpoint_saved(seconds());

@@ -73,9 +73,12 @@ class Trainer {
   [[noreturn]] void end_without_data();
   // Collective. Room for a copy of the state, after the first step, when the rest has its memory.
   void prepare_saving();
-  // Collective. Before all ranks end with an error that they share: a save of steps before it,
-  // which another rank's end would break off, is good.
+  // Collective. Before all ranks end, or save what is newer: a save that is under way, which
+  // another rank's end would break off, is good. If it fails, that is said.
   void let_save_end();
+  // Does what may throw the error of a save in the background. The first one costs no step: it is
+  // said, and false is returned. The next one in a row ends the run.
+  bool survives(const std::function<void()>& saving);
   // Of a save in the background; waits for it where told to.
   void end_of_save(std::optional<double> seconds);
   void checkpoint_saved(double seconds);
@@ -98,6 +101,7 @@ class Trainer {
   bool stop_ = false;
   std::optional<Error> lack_;                  // why this rank cannot read its samples
   int64_t saved_at_ = -1, evaluated_at_ = -1;  // by this start
+  bool save_failed_ = false;                   // the last one
   int64_t skipped_in_a_row_ = 0;
   int64_t steps_here_ = 0;  // of this start
   TimeLimit::Clock::time_point claim_due_ = {};
