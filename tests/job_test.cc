@@ -110,7 +110,7 @@ TEST_F(Mpirun, ASaveUnderWayIsGoodWhereTheNextSamplesCannotBeRead) {
   Ended ended = train(
       run, 2,
       {"data_path=" + data, "train_iters=100", "checkpoint_factor=1", "keep_last_n_checkpoints=1"},
-      Training::fault(run.save() + "/global_step", EIO, "NEOX_FAULT_DELAY=5"));
+      Training::fault(run.save() + "/global_step", EIO, "NEOX_FAULT_DELAY=2"));
   EXPECT_EQ(ended.code, 74) << ended.err;
   EXPECT_NE(ended.err.find("outside the vocabulary"), std::string::npos) << ended.err;
   ASSERT_EQ(run.saved().size(), 1u) << ended.err;
