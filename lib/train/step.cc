@@ -56,8 +56,9 @@ ReportToCome TrainStep::run(int64_t microbatches, const BatchSource& batches,
   LossSum sum = pipeline_.train(microbatches, batches, loss_scale_.value() / nominal_weight_);
   at::NoGradGuard no_grad;
   RankState mine = state();
-  stops_.fill_(mine.stop ? 1.0 : 0.0);
-  lacks_.fill_(mine.lacks_data ? 1.0 : 0.0);
+  if (mine.stop != said_.stop) stops_.fill_(mine.stop ? 1.0 : 0.0);
+  if (mine.lacks_data != said_.lacks_data) lacks_.fill_(mine.lacks_data ? 1.0 : 0.0);
+  said_ = mine;
   add_up_.begin({});
   add_up_.run([this, sum] { totals_ = totals(sum); });
   model_.mesh().world().all_reduce(totals_);

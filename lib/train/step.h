@@ -90,6 +90,7 @@ class TrainStep {
   Tensor steps_;  // 0-dim int64: successful steps
   Replay add_up_, update_;
   bool recorded_;           // units of a step are, out of which nothing may reach
+  RankState said_;          // what stops_ and lacks_ hold
   Tensor stops_, lacks_;    // 0-dim doubles, 0 or 1: this rank's state
   Tensor totals_, result_;  // [norm^2, loss, weight, stop, lacks_data]; as in StepReport
   std::function<void()> before_update_ = [] {};
