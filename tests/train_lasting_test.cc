@@ -179,6 +179,15 @@ TEST_P(LastingOn, ATokenThatIsNoneInAnEvaluationCostsNoStep) {
   EXPECT_EQ(run.saved(), std::vector<int64_t>{7}) << ended.err;
 }
 
+TEST(Saving, AFailureOfTheLastSaveIsTheRunsOwn) {
+  Training run;
+  Ended ended =
+      run.train({"exit_interval=15"}, {},
+                {.environment = Training::fault(run.step_dir(15), EIO, "NEOX_FAULT_CALLS=5")});
+  EXPECT_EQ(ended.code, 74) << ended.err;
+  EXPECT_EQ(run.saved(), std::vector<int64_t>{10});
+}
+
 // What fails is the save of step 20 and the next one.
 TEST(Saving, AFullDiskInTheBackgroundEndsTheRunAndTheNextGoesOn) {
   for (const Strings& more : {Strings{}, Strings{"--spawn", "4"}}) {

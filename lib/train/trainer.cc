@@ -201,8 +201,9 @@ Exit Trainer::train_loop() {
   bool complete = state_.iteration >= t.iters;
   if (complete && !stop_ && evaluated_at_ != state_.iteration)
     evaluate_and_sample((state_.iteration - 1) / std::max<int64_t>(t.eval_interval, 1));
-  let_save_end();
+  let_save_end();  // one that has failed is done again
   if (state_.iteration > 0 && saved_at_ != state_.iteration) save();
+  if (saver_) end_of_save(saver_->wait());
   if (!complete) {
     say_stopped(!stop_        ? concat("exit_interval is ", t.exit_interval)
                 : why.empty() ? "another rank asked for it"
