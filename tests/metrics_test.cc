@@ -7,6 +7,7 @@
 #include <random>
 
 #include "base/error.h"
+#include "hex.h"
 #include "metrics/crc32c.h"
 #include "metrics/run.h"
 
@@ -49,13 +50,6 @@ class MetricsTest : public testing::Test {
   fs::path dir_;
 };
 
-std::string hex(std::string_view bytes) {
-  std::string text;
-  char pair[3];
-  for (unsigned char b : bytes) text += (std::snprintf(pair, sizeof pair, "%02x", b), pair);
-  return text;
-}
-
 TEST(Crc32c, HasTheValuesOfRfc3720) {
   EXPECT_EQ(crc32c("123456789"), 0xE3069283u);
   EXPECT_EQ(crc32c(std::string(32, '\0')), 0x8A9136AAu);
@@ -71,7 +65,7 @@ TEST(Crc32c, MaskIsThatOfTensorFlow) {
 // Made by tests/oracle/tensorboard.py golden.
 TEST(EventFile, BytesOfARecordAreThoseOfTensorBoard) {
   Event event{.time = 1.5, .step = 7, .scalars = {{"a/b", 2.5}}};
-  EXPECT_EQ(hex(encode_record(encode_event(event))),
+  EXPECT_EQ(to_hex(encode_record(encode_event(event))),
             "19000000000000008bf1082809000000000000f83f10072a0c0a0a0a03612f6215000020409abc1bac");
 }
 

@@ -8,26 +8,20 @@
 #include <cstdlib>
 #include <set>
 
+#include "hex.h"
 #include "metrics/metrics.h"
 #include "metrics/wire.h"
 
 namespace neox {
 namespace {
 
-std::string hex(std::string_view bytes) {
-  std::string text;
-  char pair[3];
-  for (unsigned char b : bytes) text += (std::snprintf(pair, sizeof pair, "%02x", b), pair);
-  return text;
-}
-
 // Made by tests/oracle/wandb.py golden.
 TEST(WandbLog, RecordsAreCutAtTheEndsOfBlocks) {
-  EXPECT_EQ(hex(wandb_log_record(7, "abc")), "a9209d53030001616263");
-  EXPECT_EQ(hex(wandb_log_record(32768 - 10, "abcdefg")),
+  EXPECT_EQ(to_hex(wandb_log_record(7, "abc")), "a9209d53030001616263");
+  EXPECT_EQ(to_hex(wandb_log_record(32768 - 10, "abcdefg")),
             "478f284103000261626398008b2904000464656667");
-  EXPECT_EQ(hex(wandb_log_record(2 * 32768 - 7, "abc")), "a18e0c3c0000029bd04364030004616263");
-  EXPECT_EQ(hex(wandb_log_record(32768 - 6, "abc")), "000000000000a9209d53030001616263");
+  EXPECT_EQ(to_hex(wandb_log_record(2 * 32768 - 7, "abc")), "a18e0c3c0000029bd04364030004616263");
+  EXPECT_EQ(to_hex(wandb_log_record(32768 - 6, "abc")), "000000000000a9209d53030001616263");
 }
 
 // Of a message, by number; numbers as text.
@@ -85,7 +79,7 @@ class WandbFile : public testing::Test {
 
   static std::vector<Fields> records(const fs::path& path) {
     std::string bytes = read_file(path);
-    EXPECT_EQ(hex(bytes.substr(0, 7)), "3a572642e1be00");
+    EXPECT_EQ(to_hex(bytes.substr(0, 7)), "3a572642e1be00");
     std::vector<Fields> records = records_of(bytes);
     for (size_t i = 0; i < records.size(); ++i)
       EXPECT_EQ(records[i].find(1)->second, std::to_string(i + 1));
