@@ -200,17 +200,15 @@ TEST(InfiniBand, PortsAreToldByStateAndRate) {
 }
 
 TEST(Efa, MissingAdaptersAndLowMemlockAreWrong) {
-  FakeSys fake;
-  const fs::path& sys = fake.dir;
-  auto put = [&](const std::string& name, const std::string& text) { fake.put(name, text); };
-  put("devices/virtual/dmi/id/sys_vendor", "Amazon EC2\n");
-  put("devices/virtual/dmi/id/product_name", "p4d.24xlarge\n");
+  FakeSys sys;
+  sys.put("devices/virtual/dmi/id/sys_vendor", "Amazon EC2\n");
+  sys.put("devices/virtual/dmi/id/product_name", "p4d.24xlarge\n");
   for (int i = 0; i < 3; ++i)
-    put(concat("class/infiniband/rdmap", i, "/device/vendor"), "0x1d0f\n");
+    sys.put(concat("class/infiniband/rdmap", i, "/device/vendor"), "0x1d0f\n");
   RankReport report, whole;
-  check_efa(sys, 65536, report);
-  put("class/infiniband/rdmap3/device/vendor", "0x1d0f\n");
-  check_efa(sys, RLIM_INFINITY, whole);
+  check_efa(sys.dir, 65536, report);
+  sys.put("class/infiniband/rdmap3/device/vendor", "0x1d0f\n");
+  check_efa(sys.dir, RLIM_INFINITY, whole);
   EXPECT_THAT(report.findings,
               ElementsAre(finding(Verdict::kWrong, "EFA", "3 adapters, but p4d.24xlarge has 4"),
                           finding(Verdict::kWrong, "memlock", "65.5 kB")));

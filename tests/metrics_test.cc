@@ -7,7 +7,7 @@
 #include <random>
 
 #include "base/error.h"
-#include "hex.h"
+#include "base/text.h"
 #include "metrics/crc32c.h"
 #include "metrics/run.h"
 
@@ -65,7 +65,7 @@ TEST(Crc32c, MaskIsThatOfTensorFlow) {
 // Made by tests/oracle/tensorboard.py golden.
 TEST(EventFile, BytesOfARecordAreThoseOfTensorBoard) {
   Event event{.time = 1.5, .step = 7, .scalars = {{"a/b", 2.5}}};
-  EXPECT_EQ(to_hex(encode_record(encode_event(event))),
+  EXPECT_EQ(hexadecimal(encode_record(encode_event(event))),
             "19000000000000008bf1082809000000000000f83f10072a0c0a0a0a03612f6215000020409abc1bac");
 }
 

@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <set>
 
-#include "hex.h"
+#include "base/text.h"
 #include "metrics/metrics.h"
 #include "metrics/wire.h"
 
@@ -17,11 +17,12 @@ namespace {
 
 // Made by tests/oracle/wandb.py golden.
 TEST(WandbLog, RecordsAreCutAtTheEndsOfBlocks) {
-  EXPECT_EQ(to_hex(wandb_log_record(7, "abc")), "a9209d53030001616263");
-  EXPECT_EQ(to_hex(wandb_log_record(32768 - 10, "abcdefg")),
+  EXPECT_EQ(hexadecimal(wandb_log_record(7, "abc")), "a9209d53030001616263");
+  EXPECT_EQ(hexadecimal(wandb_log_record(32768 - 10, "abcdefg")),
             "478f284103000261626398008b2904000464656667");
-  EXPECT_EQ(to_hex(wandb_log_record(2 * 32768 - 7, "abc")), "a18e0c3c0000029bd04364030004616263");
-  EXPECT_EQ(to_hex(wandb_log_record(32768 - 6, "abc")), "000000000000a9209d53030001616263");
+  EXPECT_EQ(hexadecimal(wandb_log_record(2 * 32768 - 7, "abc")),
+            "a18e0c3c0000029bd04364030004616263");
+  EXPECT_EQ(hexadecimal(wandb_log_record(32768 - 6, "abc")), "000000000000a9209d53030001616263");
 }
 
 // Of a message, by number; numbers as text.
@@ -79,7 +80,7 @@ class WandbFile : public testing::Test {
 
   static std::vector<Fields> records(const fs::path& path) {
     std::string bytes = read_file(path);
-    EXPECT_EQ(to_hex(bytes.substr(0, 7)), "3a572642e1be00");
+    EXPECT_EQ(hexadecimal(bytes.substr(0, 7)), "3a572642e1be00");
     std::vector<Fields> records = records_of(bytes);
     for (size_t i = 0; i < records.size(); ++i)
       EXPECT_EQ(records[i].find(1)->second, std::to_string(i + 1));
@@ -101,7 +102,7 @@ constexpr int kHistory = 2, kSummary = 3, kRun = 17, kExit = 18;
 TEST_F(WandbFile, ARowHoldsAllThatAStepHas) {
   fs::path path;
   {
-    WandbFileWriter writer(dir_, {.project = "neox"}, WandbFileWriter::Begin::kAnew);
+    WandbFileWriter writer(dir_, {.project = "neox"}, WandbFileWriter::Begin::kAnew, 99);
     path = writer.path();
     writer.write(1, 100, {{"loss", 2.5}});
     writer.write(1, 101, {{"test", NAN}});
@@ -129,7 +130,7 @@ TEST_F(WandbFile, TheRunSaysWhatItIs) {
   WandbRun run{.project = "p", .entity = "team", .group = "g", .name = "first", .host = "node1"};
   std::string large = '"' + std::string(100000, 'x') + '"';
   run.config = {{"hidden_size", "512"}, {"optimizer.params.lr", "0.0006"}, {"large", large}};
-  WandbFileWriter writer(dir_, run, WandbFileWriter::Begin::kAnew);
+  WandbFileWriter writer(dir_, run, WandbFileWriter::Begin::kAnew, 99);
   Fields fields = fields_of(all(records(writer.path()), kRun).at(0));
   const std::map<int, std::string> texts = {
       {2, "team"}, {3, "p"}, {6, "g"}, {8, "first"}, {13, "node1"}};
@@ -146,20 +147,20 @@ TEST_F(WandbFile, StartsThatGoOnHaveOneIdAndOthersTheirOwn) {
   using Begin = WandbFileWriter::Begin;
   std::set<fs::path> files, patterns;
   for (Begin begin : {Begin::kGoesOn, Begin::kGoesOn, Begin::kGoesOn}) {  // the first finds none
-    WandbFileWriter writer(dir_, {}, begin);
+    WandbFileWriter writer(dir_, {}, begin, 99);
     bool resumes = fields_of(all(records(writer.path()), kRun).at(0)).contains(24);
     EXPECT_EQ(resumes, !files.empty());
     files.insert(writer.path()), patterns.insert(writer.pattern());
   }
   EXPECT_EQ(files.size(), 3u);
   EXPECT_EQ(patterns.size(), 1u);
-  patterns.insert(WandbFileWriter(dir_, {}, Begin::kAnew).pattern());
+  patterns.insert(WandbFileWriter(dir_, {}, Begin::kAnew, 99).pattern());
   EXPECT_EQ(patterns.size(), 2u);
 }
 
 TEST_F(WandbFile, WithoutAnEndTheRunHasFailed) {
   fs::path path = [&] {
-    WandbFileWriter writer(dir_, {}, WandbFileWriter::Begin::kAnew);
+    WandbFileWriter writer(dir_, {}, WandbFileWriter::Begin::kAnew, 99);
     writer.write(1, 100, {{"loss", 2.5}});
     return writer.path();
   }();

@@ -12,22 +12,20 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/layout.h"
 
 namespace neox {
 namespace {
 
-bool is_number(std::string_view text) {
-  return !text.empty() && text.find_first_not_of("0123456789") == text.npos;
-}
-
 // "JOB.STEP.RESTART" of a Slurm job, and another start of the same one: its processes of before may
 // be left on a node that Slurm has lost.
 bool is_restart_of(std::string_view life, std::string_view before) {
   size_t job = life.find('.'), restart = life.rfind('.');
-  bool slurm = job != restart && is_number(life.substr(0, job)) &&
-               is_number(life.substr(restart + 1));  // and no "node.cluster.org-99" of other starts
+  bool slurm = job != restart && number_of<uint64_t>(life.substr(0, job)) &&
+               number_of<uint64_t>(
+                   life.substr(restart + 1));  // and no "node.cluster.org-99" of other starts
   return slurm && life != before && before.starts_with(life.substr(0, job + 1));
 }
 

@@ -143,11 +143,10 @@ std::string newest_beside(const fs::path& dir) {
   if (!parent.has_filename()) parent = parent.parent_path();
   std::string own = parent.filename().string();
   parent = parent.parent_path();
-  std::error_code error;
   std::map<int64_t, fs::path, std::greater<>> others;
-  for (fs::directory_iterator it(parent, error), end; !error && it != end; it.increment(error)) {
-    std::string name = it->path().filename().string();
-    if (auto step = step_of(name); step && name != own) others[*step] = it->path();
+  for (const fs::path& entry : entries_of(parent)) {
+    std::string name = entry.filename().string();
+    if (auto step = step_of(name); step && name != own) others[*step] = entry;
   }
   for (const auto& [step, path] : others)
     if (fault_of(path).empty())

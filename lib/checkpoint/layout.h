@@ -43,6 +43,9 @@ struct Opened {
 // Throws naming what is missing or damaged.
 Opened open_complete(const fs::path& dir);
 
+// As far as the directory can be read: others may be removing it, or the storage may fail.
+std::vector<fs::path> entries_of(const fs::path& dir);
+
 // The newest complete checkpoint beside `dir`, other than it, as the end of a message.
 std::string newest_beside(const fs::path& dir);
 

@@ -39,15 +39,6 @@ void remove_logged(const fs::path& path) {
                 "; remove it by hand");
 }
 
-// As far as the directory can be read: others may be removing it, or the storage may fail.
-std::vector<fs::path> entries_of(const fs::path& dir) {
-  std::vector<fs::path> entries;
-  std::error_code error;
-  for (fs::directory_iterator at(dir, error), end; !error && at != end; at.increment(error))
-    entries.push_back(at->path());
-  return entries;
-}
-
 bool is_stale(const fs::path& path) {
   std::error_code error;
   auto newest = fs::last_write_time(path, error);
@@ -79,6 +70,14 @@ void drop(const fs::path& dir, const std::string& life) {
 }
 
 }  // namespace
+
+std::vector<fs::path> entries_of(const fs::path& dir) {
+  std::vector<fs::path> entries;
+  std::error_code error;
+  for (fs::directory_iterator at(dir, error), end; !error && at != end; at.increment(error))
+    entries.push_back(at->path());
+  return entries;
+}
 
 void publish(const fs::path& temporary, const fs::path& final_dir, const std::string& life) {
   fs::path old = deleting_name(final_dir, life);

@@ -103,7 +103,8 @@ Metrics::Metrics(const MetricsConfig& config) {
   if (config.wandb && !config.dir.empty())
     wandb_ = std::make_unique<WandbFileWriter>(
         config.dir, *config.wandb,
-        config.first_step == 0 ? WandbFileWriter::Begin::kAnew : WandbFileWriter::Begin::kGoesOn);
+        config.first_step == 0 ? WandbFileWriter::Begin::kAnew : WandbFileWriter::Begin::kGoesOn,
+        now);
 }
 
 void Metrics::write(int64_t step, const Scalars& scalars) {

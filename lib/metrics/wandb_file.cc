@@ -67,13 +67,6 @@ std::string number_text(double value) {
   return nlohmann::json(value).dump();
 }
 
-double seconds_now() {
-  using namespace std::chrono;
-  return static_cast<double>(
-             duration_cast<microseconds>(system_clock::now().time_since_epoch()).count()) *
-         1e-6;
-}
-
 std::string new_id() {
   constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyz0123456789";
   std::random_device random;
@@ -86,9 +79,9 @@ std::string new_id() {
 // The id of the newest run in the directory: names begin with the time of their start.
 std::string newest_id(const fs::path& dir) {
   std::string newest;
-  std::error_code absent;
-  for (const auto& entry : fs::directory_iterator(dir, absent))
-    if (std::string name = entry.path().filename(); name.starts_with(kPrefix))
+  std::error_code error;
+  for (fs::directory_iterator it(dir, error), end; !error && it != end; it.increment(error))
+    if (std::string name = it->path().filename(); name.starts_with(kPrefix))
       newest = std::max(newest, name);
   return newest.empty() ? "" : newest.substr(newest.rfind('-') + 1);
 }
@@ -100,8 +93,8 @@ std::string start_text(std::time_t time) {
   return {text, std::strftime(text, sizeof text, "%Y%m%d_%H%M%S", &local)};
 }
 
-fs::path new_path(const fs::path& dir, const std::string& id) {
-  std::time_t time = std::time(nullptr);
+fs::path new_path(const fs::path& dir, const std::string& id, double start) {
+  auto time = static_cast<std::time_t>(start);
   fs::path path;
   do path = dir / concat(kPrefix, start_text(time++), '-', id) / concat(kFilePrefix, id, ".wandb");
   while (fs::exists(path));
@@ -148,14 +141,14 @@ std::string wandb_log_record(uint64_t size, std::string_view data) {
   }
 }
 
-WandbFileWriter::WandbFileWriter(const fs::path& dir, const WandbRun& run, Begin begin)
-    : WandbFileWriter(dir / kFolder, run, begin == Begin::kGoesOn ? newest_id(dir / kFolder) : "") {
-}
+WandbFileWriter::WandbFileWriter(const fs::path& dir, const WandbRun& run, Begin begin, double now)
+    : WandbFileWriter(dir / kFolder, run, begin == Begin::kGoesOn ? newest_id(dir / kFolder) : "",
+                      now) {}
 
 WandbFileWriter::WandbFileWriter(const fs::path& dir, const WandbRun& run,
-                                 const std::string& known_id)
-    : file_(new_path(dir, known_id.empty() ? new_id() : known_id), AppendFile::Open::kNew),
-      start_(seconds_now()) {
+                                 const std::string& known_id, double now)
+    : file_(new_path(dir, known_id.empty() ? new_id() : known_id, now), AppendFile::Open::kNew),
+      start_(now) {
   file_.append(kHead);
   size_ = kHead.size();
   std::string producer = wire::Message().bytes(kProducer, concat("neox.cpp ", kVersion)).text();

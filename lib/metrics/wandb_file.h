@@ -27,9 +27,10 @@ std::string wandb_log_record(uint64_t size, std::string_view record);
 
 class WandbFileWriter {
  public:
-  // kGoesOn: the id is that of the newest run in the directory, if there is one.
+  // kGoesOn: the id is that of the newest run in the directory, if there is one. now: seconds since
+  // 1970, as in write().
   enum class Begin { kAnew, kGoesOn };
-  WandbFileWriter(const fs::path& dir, const WandbRun& run, Begin begin);
+  WandbFileWriter(const fs::path& dir, const WandbRun& run, Begin begin, double now);
   // Without finish() before, the run is one that failed.
   ~WandbFileWriter();
 
@@ -41,7 +42,8 @@ class WandbFileWriter {
   const fs::path& path() const { return file_.path(); }
 
  private:
-  WandbFileWriter(const fs::path& dir, const WandbRun& run, const std::string& known_id);
+  WandbFileWriter(const fs::path& dir, const WandbRun& run, const std::string& known_id,
+                  double now);
   std::string id() const;
   void end_row();
   void end(int exit_code);
@@ -49,7 +51,7 @@ class WandbFileWriter {
   void append(int field, const std::string& message);
 
   AppendFile file_;
-  double start_;  // seconds since 1970
+  double start_;
   int64_t records_ = 0;
   uint64_t size_ = 0;  // of the file
   int64_t step_ = -1;

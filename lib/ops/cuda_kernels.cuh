@@ -370,8 +370,7 @@ __device__ void for_rows(int64_t rows, const Load& load, const Work& work) {
 // Enough parts of the rows to fill the device with so many blocks for each multiprocessor, and at
 // least 8 rows for each thread.
 inline int64_t tile_parts(int64_t rows, int64_t columns, int64_t blocks = 8) {
-  int64_t tiles = (columns + kTileX * 8 - 1) / (kTileX * 8);
-  int64_t wanted = multiprocessors() * blocks / std::max<int64_t>(1, tiles);
+  int64_t wanted = multiprocessors() * blocks / std::max<int64_t>(1, tiles(columns, 8, 1).x);
   return std::clamp<int64_t>(rows / (kTileY * 8), 1, std::max<int64_t>(1, wanted));
 }
 
