@@ -4,6 +4,7 @@
 #include <fstream>
 #include <map>
 
+#include "base/error.h"
 #include "base/text.h"
 
 namespace neox {
