@@ -98,6 +98,20 @@ TEST_F(DamageTest, FilesCutOffOrGrownOrEmptyAreNamed) {
   }
 }
 
+// Who relies on another rank's look meets the file itself when it reads.
+TEST_F(DamageTest, AFileThatAnotherRankLookedAtIsNamedWhenItIsRead) {
+  std::string name = open_complete(dir2()).catalog.files.at(0).name;
+  Damage damage(dir2() / name);
+  damage.cut(damage.size() - 1);
+  EXPECT_TRUE(has(error_of([&] { Checkpoint checkpoint(dir2()); }), name));
+  EXPECT_EQ(error_of([&] { Checkpoint checkpoint(dir2(), RankFiles::kLookedAt); }), "");
+  EXPECT_TRUE(has(error_of([&] {
+                    Checkpoint checkpoint(dir2(), RankFiles::kLookedAt);
+                    for (auto& rank : cutter_.layout(model_, 1)) checkpoint.read(rank);
+                  }),
+                  name));
+}
+
 TEST_F(DamageTest, AMissingFileIsNamed) {
   for (const char* name : {"rank_00001.h5", "index.h5", "train_state.json", "COMPLETE"}) {
     fs::rename(dir2() / name, dir_ / "aside");

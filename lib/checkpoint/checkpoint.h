@@ -94,11 +94,15 @@ class CheckpointWriter {
   std::vector<std::string> replies_;  // of the files so far
 };
 
+// Whether the sizes of all rank files are looked at, or another rank has done so: n ranks that look
+// at n files each ask the storage n^2 times.
+enum class RankFiles { kLookAt, kLookedAt };
+
 class Checkpoint {
  public:
   // Opens <dir>/global_step<N>. Throws unless it is complete and undamaged in its index and train
-  // state.
-  explicit Checkpoint(const std::filesystem::path& dir);
+  // state, and has its rank files at their size.
+  explicit Checkpoint(const std::filesystem::path& dir, RankFiles files = RankFiles::kLookAt);
   ~Checkpoint();
   Checkpoint(Checkpoint&&) noexcept;
 

@@ -78,7 +78,7 @@ RunDir scan(const fs::path& dir) {
 // The reason why it cannot be opened, or "".
 std::string fault_of(const fs::path& dir) {
   try {
-    open_complete(dir);
+    check_rank_files(open_complete(dir));
     return "";
   } catch (const Error& e) { return e.what(); }
 }

@@ -40,8 +40,9 @@ struct Opened {
   TrainState state;
   Catalog catalog;
 };
-// Throws naming what is missing or damaged.
+// Throw naming what is missing or damaged: of all but the rank files; a rank file's size.
 Opened open_complete(const fs::path& dir);
+void check_rank_files(const Opened& opened);
 
 // As far as the directory can be read: others may be removing it, or the storage may fail.
 std::vector<fs::path> entries_of(const fs::path& dir);

@@ -99,9 +99,10 @@ void Checkpoint::Impl::read_file(size_t id, std::span<const StoredBox* const> wa
            " is damaged: the checksum of its bytes outside of tensors is wrong");
 }
 
-Checkpoint::Checkpoint(const fs::path& dir) {
+Checkpoint::Checkpoint(const fs::path& dir, RankFiles files) {
   try {
     impl_ = std::make_unique<Impl>(open_complete(dir));
+    if (files == RankFiles::kLookAt) check_rank_files(impl_->opened);
   } catch (const Error& e) { fail(e.exit(), e.what(), newest_beside(dir)); }
 }
 

@@ -99,7 +99,8 @@ std::optional<Checkpoint> open_checkpoint(const Config& config, Control& control
     if (found.empty() && !c.load.empty()) found = checkpoint_to_load(config).value_or("").string();
   }
   found = control.gather(found)[0];
-  if (!found.empty()) return Checkpoint(found);
+  if (!found.empty())
+    return Checkpoint(found, control.rank() == 0 ? RankFiles::kLookAt : RankFiles::kLookedAt);
   check_usage(c.load.empty() || same_place(c.load, c.save), config.where("load"), ": load names ",
               c.load.string(),
               ", where there is no checkpoint; to start afresh leave load out, or give it the "
