@@ -1,4 +1,4 @@
-// Products and attention of bf16 by this processor's dot products, against double.
+// Products and attention of bf16 by the kernels of this processor, against double.
 #include "ops/bf16_product.h"
 
 #include <ATen/Parallel.h>
@@ -19,12 +19,25 @@ namespace {
 
 using at::Tensor;
 
-class Bf16Product : public testing::Test {
+// Of each kind that this processor can run.
+class Bf16Product : public testing::TestWithParam<const Bf16Kernels*> {
  protected:
   void SetUp() override {
-    if (!has_bf16_kernels()) GTEST_SKIP() << "this processor has no AVX512-BF16";
+    std::swap(bf16_kernels(), kernels_);
+    at::manual_seed(1);
   }
+  void TearDown() override { std::swap(bf16_kernels(), kernels_); }
+
+ private:
+  const Bf16Kernels* kernels_ = GetParam();
 };
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Bf16Product);
+INSTANTIATE_TEST_SUITE_P(Kernels, Bf16Product, testing::ValuesIn(all_bf16_kernels()),
+                         [](const auto& kernels) {
+                           std::string name = kernels.param->name;
+                           std::erase(name, '-');
+                           return name;
+                         });
 
 double relative(const Tensor& a, const Tensor& b) {
   return ((a.to(at::kDouble) - b).norm() / b.norm()).item<double>();
@@ -36,11 +49,11 @@ Tensor random(int64_t rows, int64_t columns, bool transposed) {
 }
 
 // Rows and columns beside whole tiles and packed blocks, odd depths, operands of either order.
-const std::vector<std::array<int64_t, 3>> kShapes = {{1, 1, 1},      {8, 32, 2},   {7, 31, 33},
-                                                     {9, 49, 64},    {130, 80, 7}, {260, 300, 1030},
-                                                     {40, 5000, 900}};
+const std::vector<std::array<int64_t, 3>> kShapes = {
+    {1, 1, 1},        {8, 32, 2},      {7, 31, 33},    {9, 49, 64}, {130, 80, 7},
+    {260, 300, 1030}, {40, 5000, 900}, {300, 70, 128}, {33, 47, 96}};
 
-TEST_F(Bf16Product, EqualsDoubleForAllShapesAndOrders) {
+TEST_P(Bf16Product, EqualsDoubleForAllShapesAndOrders) {
   for (auto [M, N, K] : kShapes)
     for (int order = 0; order < 4; ++order) {
       Tensor a = random(M, K, order & 1), b = random(N, K, order & 2), bias = at::randn({N});
@@ -60,7 +73,7 @@ TEST_F(Bf16Product, EqualsDoubleForAllShapesAndOrders) {
     }
 }
 
-TEST_F(Bf16Product, LeavesWhatIsBesideItsResult) {
+TEST_P(Bf16Product, LeavesWhatIsBesideItsResult) {
   Tensor all = at::full({10, 40}, 7.0);
   bf16_product_out(all.narrow(1, 1, 37).narrow(0, 0, 9), random(9, 5, false), random(37, 5, false));
   EXPECT_TRUE(all.select(1, 0).eq(7).all().item<bool>());
@@ -68,7 +81,7 @@ TEST_F(Bf16Product, LeavesWhatIsBesideItsResult) {
   EXPECT_TRUE(all[9].eq(7).all().item<bool>());
 }
 
-TEST_F(Bf16Product, HasTheSameBitsOnAnyNumberOfThreads) {
+TEST_P(Bf16Product, HasTheSameBitsOnAnyNumberOfThreads) {
   int threads = at::get_num_threads();
   for (auto [M, N, K] : kShapes) {
     Tensor a = random(M, K, false), b = random(N, K, true), y[2];
@@ -81,8 +94,7 @@ TEST_F(Bf16Product, HasTheSameBitsOnAnyNumberOfThreads) {
   at::set_num_threads(threads);
 }
 
-TEST_F(Bf16Product, TrainsAParameterWithAnFp32Gradient) {
-  if (cpu_is_slow_in_half() || cpu_has_amx()) GTEST_SKIP() << "this processor multiplies otherwise";
+TEST_P(Bf16Product, TrainsAParameterWithAnFp32Gradient) {
   Tensor values = at::randn({96, 48}).to(at::kBFloat16), w = values.clone().set_requires_grad(true);
   w.set_grad_dtype(at::kFloat);
   w.mutable_grad() = at::full({96, 48}, 0.5);
@@ -114,7 +126,7 @@ Tensor by_aten(const Tensor& q, const Tensor& k, const Tensor& v) {
   return at::scaled_dot_product_attention(q, k, v, {}, 0.0, true);
 }
 
-TEST_F(Bf16Product, AttendsAsDoubleDoes) {
+TEST_P(Bf16Product, AttendsAsDoubleDoes) {
   for (int64_t T : {1, 2, 37, 128, 131, 600, 1100})
     for (int64_t D : {16, 64, 80, 7}) {
       Tensor values = (at::randn({2, T, 3, 3, D}) * 2).to(at::kBFloat16);
@@ -127,7 +139,7 @@ TEST_F(Bf16Product, AttendsAsDoubleDoes) {
 }
 
 // Where one key has nearly all the weight, gradients are small differences; ATen rounds them too.
-TEST_F(Bf16Product, AttendsWithScoresFarApart) {
+TEST_P(Bf16Product, AttendsWithScoresFarApart) {
   Tensor values = at::randn({1, 300, 2, 3, 32}) * 2;
   values.select(3, 0).mul_(100);
   values = values.to(at::kBFloat16);
@@ -138,7 +150,7 @@ TEST_F(Bf16Product, AttendsWithScoresFarApart) {
             1.5 * relative(aten.qkv.grad(), want.qkv.grad()));
 }
 
-TEST_F(Bf16Product, AttendsWithTheSameBitsOnAnyNumberOfThreads) {
+TEST_P(Bf16Product, AttendsWithTheSameBitsOnAnyNumberOfThreads) {
   Tensor values = at::randn({1, 300, 5, 3, 32}).to(at::kBFloat16);
   int threads = at::get_num_threads();
   at::set_num_threads(1);

@@ -49,7 +49,17 @@ int64_t columns_size(int64_t rows, int64_t depth) {
   return padded_to(rows, kTileColumns) * pairs_of(depth);
 }
 int64_t rows_size(int64_t rows, int64_t depth) {
-  return padded_to(rows, kTileRows) * pairs_of(depth);
+  return padded_to(rows, tile_rows()) * pairs_of(depth);
+}
+PackedColumns columns_of(const uint32_t* packed, int64_t depth) {
+  return {packed, pairs_of(depth) * kTileColumns};
+}
+PackedRows rows_of(const uint32_t* packed, int64_t depth) {
+  return {packed, pairs_of(depth) * tile_rows()};
+}
+// Pairs [pairs][wide].
+PackedColumns columns_among(const uint32_t* pairs, int64_t wide) {
+  return {pairs, kTileColumns, wide};
 }
 
 struct Scales {
@@ -64,15 +74,16 @@ struct HeadInput {
 
 // --- forward ---
 
+// Products have queries as columns: scores [keys, queries], and out [D, queries].
 struct ForwardRoom {
   Room room;
   uint32_t *k, *v, *q, *pairs;
   float *scores, *out, *top, *sum, *rescale;
   ForwardRoom(int64_t T, int64_t D)
-      : room(rows_size(T, D) + (T / kKeys + 1) * columns_size(D, kKeys) +
-             columns_size(kQueries, D) + kQueries * (kKeys / 2 + kKeys + D + 3) + 512),
+      : room(rows_size(T, D) + (T / kKeys + 1) * rows_size(D, kKeys) + columns_size(kQueries, D) +
+             kQueries * (kKeys / 2 + kKeys + D + 3) + 512),
         k(room.words(rows_size(T, D))),
-        v(room.words((T / kKeys + 1) * columns_size(D, kKeys))),
+        v(room.words((T / kKeys + 1) * rows_size(D, kKeys))),
         q(room.words(columns_size(kQueries, D))),
         pairs(room.words(kQueries * kKeys / 2)),
         scores(room.floats(kQueries * kKeys)),
@@ -88,7 +99,7 @@ class HeadForward {
       : head_(head), room_(room), T_(head.q.rows), D_(head.q.depth), scales_(D_) {
     pack_rows(head.k, room.k);
     for (int64_t key = 0; key < T_; key += kKeys)
-      pack_columns(transposed(head.v.narrow(key, std::min(kKeys, T_ - key))), values_of(key));
+      pack_rows(transposed(head.v.narrow(key, std::min(kKeys, T_ - key))), values_of(key));
   }
   // out [T, D], rows `stride` apart; log_sum [T], of log 2.
   void run(uint16_t* out, int64_t stride, float* log_sum) {
@@ -99,12 +110,13 @@ class HeadForward {
         log_sum[query + i] = room_.top[i] + std::log2(room_.sum[i]);
         room_.rescale[i] = 1 / room_.sum[i];
       }
-      store_rows(room_.out, n, D_, room_.rescale, out + query * stride, stride);
+      store_columns(outputs(n), room_.rescale, out + query * stride, stride);
     }
   }
 
  private:
-  uint32_t* values_of(int64_t key) const { return room_.v + key / kKeys * columns_size(D_, kKeys); }
+  uint32_t* values_of(int64_t key) const { return room_.v + key / kKeys * rows_size(D_, kKeys); }
+  FloatColumns outputs(int64_t n) const { return {room_.out, kQueries, D_, n}; }
 
   void attend(int64_t query, int64_t n) {
     pack_columns(head_.q.narrow(query, n), room_.q);
@@ -115,15 +127,14 @@ class HeadForward {
   }
 
   void add_keys(int64_t query, int64_t n, int64_t key, int64_t keys) {
-    int64_t wide = padded_to(n, 16), packed = pairs_of(std::min(kKeys, T_ - key));
-    PackedRows k{room_.k + key * pairs_of(D_), pairs_of(D_) * kTileRows};
-    multiply_packed(k, {room_.q, pairs_of(D_) * kTileColumns}, pairs_of(D_),
-                    {.data = room_.scores, .stride = wide}, keys, n);
+    int64_t wide = padded_to(n, kTileColumns), packed = std::min(kKeys, T_ - key);
+    multiply_packed(rows_of(room_.k + key * pairs_of(D_), D_), columns_of(room_.q, D_),
+                    pairs_of(D_), {.data = room_.scores, .stride = wide}, keys, n);
     softmax_keys({room_.scores, keys, wide, key, query, scales_.log2},
                  {room_.top, room_.sum, room_.rescale}, room_.pairs);
-    if (key > 0) scale_rows(room_.out, n, D_, room_.rescale);
-    multiply_packed({room_.pairs, kTileRows, wide}, {values_of(key), packed * kTileColumns},
-                    pairs_of(keys), {.data = room_.out, .stride = D_, .add = key > 0}, n, D_);
+    if (key > 0) scale_columns(outputs(n), room_.rescale);
+    multiply_packed(rows_of(values_of(key), packed), columns_among(room_.pairs, wide),
+                    pairs_of(keys), {.data = room_.out, .stride = kQueries, .add = key > 0}, D_, n);
   }
 
   HeadInput head_;
@@ -134,20 +145,22 @@ class HeadForward {
 
 // --- backward ---
 
+// Products have keys as columns: scores and their gradients [queries, keys], dk and dv [D, keys];
+// but dq [queries, D].
 struct BackwardRoom {
   Room room;
   uint32_t *q, *dy, *q_t, *dy_t, *k, *v, *k_t, *p, *ds, *ds_rows_packed;
   uint16_t* ds_rows;
   float *scores, *dp, *dq, *dk, *dv, *dot;
   BackwardRoom(int64_t T, int64_t D)
-      : room(2 * rows_size(T, D) + 2 * blocks(T) * columns_size(D, kBackQueries) +
+      : room(2 * rows_size(T, D) + 2 * blocks(T) * rows_size(D, kBackQueries) +
              2 * columns_size(kBackKeys, D) + columns_size(D, kBackKeys) +
              4 * kBackQueries * kBackKeys + kBackQueries * kBackKeys + T * D + 2 * kBackKeys * D +
              T + 512),
         q(room.words(rows_size(T, D))),
         dy(room.words(rows_size(T, D))),
-        q_t(room.words(blocks(T) * columns_size(D, kBackQueries))),
-        dy_t(room.words(blocks(T) * columns_size(D, kBackQueries))),
+        q_t(room.words(blocks(T) * rows_size(D, kBackQueries))),
+        dy_t(room.words(blocks(T) * rows_size(D, kBackQueries))),
         k(room.words(columns_size(kBackKeys, D))),
         v(room.words(columns_size(kBackKeys, D))),
         k_t(room.words(columns_size(D, kBackKeys))),
@@ -181,8 +194,8 @@ class HeadBackward {
     pack_rows(y.dout, r_.dy);
     for (int64_t i = 0; i < T_; i += kBackQueries) {
       int64_t n = std::min(kBackQueries, T_ - i);
-      pack_columns(transposed(head.q.narrow(i, n)), block(r_.q_t, i));
-      pack_columns(transposed(y.dout.narrow(i, n)), block(r_.dy_t, i));
+      pack_rows(transposed(head.q.narrow(i, n)), block(r_.q_t, i));
+      pack_rows(transposed(y.dout.narrow(i, n)), block(r_.dy_t, i));
     }
     for (int64_t i = 0; i < T_; ++i)
       r_.dot[i] =
@@ -195,44 +208,43 @@ class HeadBackward {
       pack_keys(key, keys);
       for (int64_t query = key / kBackQueries * kBackQueries; query < T_; query += kBackQueries)
         add_block(query, std::min(kBackQueries, T_ - query), key, keys);
-      store_rows(r_.dk, keys, D_, nullptr, to.dk + key * to.stride, to.stride);
-      store_rows(r_.dv, keys, D_, nullptr, to.dv + key * to.stride, to.stride);
+      store_columns({r_.dk, kBackKeys, D_, keys}, nullptr, to.dk + key * to.stride, to.stride);
+      store_columns({r_.dv, kBackKeys, D_, keys}, nullptr, to.dv + key * to.stride, to.stride);
     }
-    store_rows(r_.dq, T_, D_, nullptr, to.dq, to.stride);
+    store_rows(r_.dq, T_, D_, to.dq, to.stride);
   }
 
  private:
   uint32_t* block(uint32_t* all, int64_t query) const {
-    return all + query / kBackQueries * columns_size(D_, kBackQueries);
+    return all + query / kBackQueries * rows_size(D_, kBackQueries);
   }
 
   void pack_keys(int64_t key, int64_t keys) {
     pack_columns(head_.k.narrow(key, keys), r_.k);
     pack_columns(head_.v.narrow(key, keys), r_.v);
     pack_columns(transposed(head_.k.narrow(key, keys)), r_.k_t);
-    std::fill_n(r_.dk, keys * D_, 0.0F);
-    std::fill_n(r_.dv, keys * D_, 0.0F);
+    std::fill_n(r_.dk, kBackKeys * D_, 0.0F);
+    std::fill_n(r_.dv, kBackKeys * D_, 0.0F);
   }
 
   void add_block(int64_t query, int64_t n, int64_t key, int64_t keys) {
-    int64_t pairs = pairs_of(D_), wide = padded_to(keys, 16), columns = pairs * kTileColumns,
-            columns_t = pairs_of(n) * kTileColumns;
-    auto rows = [&](const uint32_t* all) {
-      return PackedRows{all + query * pairs, pairs * kTileRows};
-    };
-    multiply_packed(rows(r_.q), {r_.k, columns}, pairs, {.data = r_.scores, .stride = wide}, n,
+    int64_t pairs = pairs_of(D_), wide = padded_to(keys, kTileColumns);
+    auto rows = [&](const uint32_t* all) { return rows_of(all + query * pairs, D_); };
+    multiply_packed(rows(r_.q), columns_of(r_.k, D_), pairs, {.data = r_.scores, .stride = wide}, n,
                     keys);
-    multiply_packed(rows(r_.dy), {r_.v, columns}, pairs, {.data = r_.dp, .stride = wide}, n, keys);
+    multiply_packed(rows(r_.dy), columns_of(r_.v, D_), pairs, {.data = r_.dp, .stride = wide}, n,
+                    keys);
     softmax_backward_queries({r_.scores, r_.dp, n, wide, query, key, scales_.score, scales_.log2,
                               y_.log_sum + query, r_.dot + query},
                              {r_.p, r_.ds, r_.ds_rows});
-    multiply_packed({r_.p, kTileRows, wide}, {block(r_.dy_t, query), columns_t}, pairs_of(n),
-                    {.data = r_.dv, .stride = D_, .add = true}, keys, D_);
-    multiply_packed({r_.ds, kTileRows, wide}, {block(r_.q_t, query), columns_t}, pairs_of(n),
-                    {.data = r_.dk, .stride = D_, .add = true}, keys, D_);
+    auto add_to = [&](float* gradient, uint32_t* factors, const uint32_t* among) {
+      multiply_packed(rows_of(block(factors, query), n), columns_among(among, wide), pairs_of(n),
+                      {.data = gradient, .stride = kBackKeys, .add = true}, D_, keys);
+    };
+    add_to(r_.dv, r_.dy_t, r_.p);
+    add_to(r_.dk, r_.q_t, r_.ds);
     pack_rows({r_.ds_rows, n, keys, wide, 1}, r_.ds_rows_packed);
-    multiply_packed({r_.ds_rows_packed, pairs_of(keys) * kTileRows},
-                    {r_.k_t, pairs_of(keys) * kTileColumns}, pairs_of(keys),
+    multiply_packed(rows_of(r_.ds_rows_packed, keys), columns_of(r_.k_t, keys), pairs_of(keys),
                     {.data = r_.dq + query * D_, .stride = D_, .add = true}, n, D_);
   }
 

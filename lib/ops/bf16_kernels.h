@@ -1,16 +1,12 @@
-// Matrix products of bf16 with sums in float, by the dot products of AVX512-BF16, for processors
-// whose vector units they occupy fully (AMD from Zen 4 on). Operands are packed as the processor
-// reads them: pairs of neighbours along the dimension that is summed over ("depth") in 32 bits.
+// Matrix products of bf16 with sums in float, by the tiles of AMX or by the dot products of
+// AVX512-BF16 where these occupy the vector units fully (AMD from Zen 4 on). Operands are packed as
+// the processor reads them: pairs of neighbours along the dimension that is summed over ("depth")
+// in 32 bits.
 #pragma once
 #include <cstdint>
+#include <vector>
 
 namespace neox {
-
-// Whether this processor has the instructions; the functions below must not be called elsewhere.
-bool has_bf16_kernels();
-
-// Tiles of a product: packed operands are groups of so many rows and of so many columns.
-constexpr int64_t kTileRows = 8, kTileColumns = 32;
 
 // bf16 [rows, depth], of which one of the strides is 1.
 struct Bf16Matrix {
@@ -21,26 +17,19 @@ struct Bf16Matrix {
   }
 };
 
-constexpr int64_t pairs_of(int64_t depth) { return (depth + 1) / 2; }
-constexpr int64_t padded_to(int64_t n, int64_t multiple) {
-  return (n + multiple - 1) / multiple * multiple;
-}
+constexpr int64_t kTileColumns = 32;  // of a product, that are computed at once
 
-// Groups [rows / group][pairs][group], zero where there are no rows and no depth. `to` starts at 64
-// bytes and has room for padded_to(rows, group) * pairs.
-void pack_rows(const Bf16Matrix& m, uint32_t* to);     // groups of kTileRows
-void pack_columns(const Bf16Matrix& m, uint32_t* to);  // groups of kTileColumns
-
-// Rows of a product: row r and pair p at data[r / kTileRows * group + p * pair + r % kTileRows].
+// Rows of a product, as pack_rows() has them: groups lie `group` apart.
 struct PackedRows {
   const uint32_t* data = nullptr;
-  int64_t group = 0, pair = kTileRows;
+  int64_t group = 0;
 };
 
-// Columns of a product, as pack_columns() has them: groups lie `group` apart.
+// Columns of a product: column n and pair p at data[n / kTileColumns * group + p * pair + n %
+// kTileColumns].
 struct PackedColumns {
   const uint32_t* data = nullptr;
-  int64_t group = 0;
+  int64_t group = 0, pair = kTileColumns;
 };
 
 // Where a product goes: c [M, N], of float or bf16.
@@ -59,13 +48,49 @@ struct ProductSum {
   }
 };
 
-// c[m][n] = sum over the first so many pairs of a[m] b[n], M x N.
-void multiply_packed(const PackedRows& a, const PackedColumns& b, int64_t pairs,
-                     const ProductSum& c, int64_t M, int64_t N);
+struct Bf16Kernels {
+  const char* name;
+  int64_t tile_rows;       // of a product, that are computed at once
+  int64_t pairs_multiple;  // packed depths are padded to a multiple with zeros
+  int64_t few_rows;        // up to so many rows of a, multiply_unpacked() is the faster way
 
-// The same for a product of few rows, such as a prompt's: its transposed, so that the larger matrix
-// is the one that need not be packed. c[n][m] = sum over a[m] b[n], for all rows of a and N of b;
-// the depth of a lies consecutively and is even.
-void multiply_unpacked(const Bf16Matrix& a, const PackedColumns& b, const ProductSum& c, int64_t N);
+  // Groups of tile_rows rows, or of kTileColumns columns [pairs][kTileColumns], zero where there
+  // are no rows and no depth. `to` starts at 64 bytes and has room for padded_to(rows, group) *
+  // pairs_of(depth).
+  void (*pack_rows)(const Bf16Matrix& m, uint32_t* to);
+  void (*pack_columns)(const Bf16Matrix& m, uint32_t* to);
+
+  // c[m][n] = sum over the first so many pairs of a[m] b[n], M x N.
+  void (*multiply_packed)(const PackedRows& a, const PackedColumns& b, int64_t pairs,
+                          const ProductSum& c, int64_t M, int64_t N);
+
+  // The same for a product of few rows, such as a prompt's: its transposed, so that the larger
+  // matrix is the one that need not be packed. c[n][m] = sum over a[m] b[n], for all rows of a and
+  // N of b; the depth of a lies consecutively and is a multiple of 2 pairs_multiple.
+  void (*multiply_unpacked)(const Bf16Matrix& a, const PackedColumns& b, const ProductSum& c,
+                            int64_t N);
+};
+
+// Those that this processor can run, the fastest last.
+std::vector<const Bf16Kernels*> all_bf16_kernels();
+// The fastest; null where float is faster, or ATen knows better (processors other than x86). Tests
+// put others in their place.
+const Bf16Kernels*& bf16_kernels();
+
+constexpr int64_t padded_to(int64_t n, int64_t multiple) {
+  return (n + multiple - 1) / multiple * multiple;
+}
+inline int64_t tile_rows() { return bf16_kernels()->tile_rows; }
+inline int64_t pairs_of(int64_t depth) {
+  return padded_to((depth + 1) / 2, bf16_kernels()->pairs_multiple);
+}
+inline void pack_rows(const Bf16Matrix& m, uint32_t* to) { bf16_kernels()->pack_rows(m, to); }
+inline void pack_columns(const Bf16Matrix& m, uint32_t* to) { bf16_kernels()->pack_columns(m, to); }
+inline void multiply_packed(const PackedRows& a, const PackedColumns& b, int64_t pairs,
+                            const ProductSum& c, int64_t M, int64_t N) {
+  bf16_kernels()->multiply_packed(a, b, pairs, c, M, N);
+}
+
+extern const Bf16Kernels kAvx512Bf16Kernels, kAmxBf16Kernels;
 
 }  // namespace neox

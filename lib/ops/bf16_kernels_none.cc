@@ -9,21 +9,18 @@ namespace {
 
 }  // namespace
 
-bool has_bf16_kernels() { return false; }
+std::vector<const Bf16Kernels*> all_bf16_kernels() { return {}; }
 
-void pack_rows(const Bf16Matrix&, uint32_t*) { none(); }
-void pack_columns(const Bf16Matrix&, uint32_t*) { none(); }
-void multiply_packed(const PackedRows&, const PackedColumns&, int64_t, const ProductSum&, int64_t,
-                     int64_t) {
-  none();
+const Bf16Kernels*& bf16_kernels() {
+  static const Bf16Kernels* chosen = nullptr;
+  return chosen;
 }
-void multiply_unpacked(const Bf16Matrix&, const PackedColumns&, const ProductSum&, int64_t) {
-  none();
-}
+
 void softmax_keys(const KeyScores&, const SoftmaxState&, uint32_t*) { none(); }
 void softmax_backward_queries(const QueryScores&, const ScoreGradients&) { none(); }
 float dot_bf16(const uint16_t*, const uint16_t*, int64_t) { none(); }
-void scale_rows(float*, int64_t, int64_t, const float*) { none(); }
-void store_rows(const float*, int64_t, int64_t, const float*, uint16_t*, int64_t) { none(); }
+void scale_columns(const FloatColumns&, const float*) { none(); }
+void store_columns(const FloatColumns&, const float*, uint16_t*, int64_t) { none(); }
+void store_rows(const float*, int64_t, int64_t, uint16_t*, int64_t) { none(); }
 
 }  // namespace neox

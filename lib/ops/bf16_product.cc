@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "ops/product.h"
 
 namespace neox {
 namespace {
@@ -38,13 +37,13 @@ struct Range {
 void multiply_rows(const Bf16Matrix& a, Range rows, const uint32_t* columns, int64_t N,
                    const ProductSum& c) {
   int64_t pairs = pairs_of(a.depth);
-  int64_t block =
-      std::min(block_of(kRowBytes, pairs, kTileRows), padded_to(rows.end - rows.from, kTileRows));
+  int64_t block = std::min(block_of(kRowBytes, pairs, tile_rows()),
+                           padded_to(rows.end - rows.from, tile_rows()));
   Tensor room = room_for_pairs(block * pairs);
   for (int64_t m = rows.from; m < rows.end; m += block) {
     int64_t n = std::min(block, rows.end - m);
     pack_rows(a.narrow(m, n), pairs_in(room));
-    multiply_packed({pairs_in(room), pairs * kTileRows}, {columns, pairs * kTileColumns}, pairs,
+    multiply_packed({pairs_in(room), pairs * tile_rows()}, {columns, pairs * kTileColumns}, pairs,
                     c.at(m, 0), n, N);
   }
 }
@@ -58,11 +57,11 @@ double balance(int64_t groups) {
 
 void multiply_columns(const Bf16Matrix& a, const uint32_t* columns, int64_t N,
                       const ProductSum& c) {
-  int64_t row_groups = padded_to(a.rows, kTileRows) / kTileRows,
+  int64_t row_groups = padded_to(a.rows, tile_rows()) / tile_rows(),
           column_groups = padded_to(N, kTileColumns) / kTileColumns, pairs = pairs_of(a.depth);
   if (balance(row_groups) >= balance(column_groups)) {
     at::parallel_for(0, row_groups, 1, [&](int64_t from, int64_t until) {
-      Range rows{from * kTileRows, std::min(until * kTileRows, a.rows)};
+      Range rows{from * tile_rows(), std::min(until * tile_rows(), a.rows)};
       multiply_rows(a, rows, columns, N, c);
     });
     return;
@@ -75,23 +74,25 @@ void multiply_columns(const Bf16Matrix& a, const uint32_t* columns, int64_t N,
 
 // Up to so many rows, packing b costs more than reading it with a row of tiles for each block of a,
 // whose packed rows stay in the second-level cache of a core.
-constexpr int64_t kFewRows = 1024, kFewRowBytes = 512 << 10;
+constexpr int64_t kFewRowBytes = 512 << 10;
 
 bool takes_few_rows(const Bf16Matrix& a, const Bf16Matrix& b) {
-  return a.rows <= kFewRows && b.depth_stride == 1 && b.depth % 2 == 0;
+  return a.rows <= bf16_kernels()->few_rows && b.depth_stride == 1 &&
+         b.depth % (2 * bf16_kernels()->pairs_multiple) == 0;
 }
 
 void multiply_few_rows(const Bf16Matrix& a, const Bf16Matrix& b, const ProductSum& c) {
   int64_t pairs = pairs_of(a.depth), block = block_of(kFewRowBytes, pairs, kTileColumns),
-          groups = padded_to(b.rows, kTileRows) / kTileRows;
+          groups = padded_to(b.rows, tile_rows()) / tile_rows();
   Tensor room = room_for_pairs(std::min(block, padded_to(a.rows, kTileColumns)) * pairs);
   for (int64_t m = 0; m < a.rows; m += block) {
     int64_t rows = std::min(block, a.rows - m);
     pack_columns(a.narrow(m, rows), pairs_in(room));
     at::parallel_for(0, groups, 1, [&](int64_t from, int64_t until) {
-      int64_t first = from * kTileRows, end = std::min(until * kTileRows, b.rows);
-      multiply_unpacked(b.narrow(first, end - first), {pairs_in(room), pairs * kTileColumns},
-                        c.at(m, first), rows);
+      int64_t first = from * tile_rows(), end = std::min(until * tile_rows(), b.rows);
+      bf16_kernels()->multiply_unpacked(b.narrow(first, end - first),
+                                        {pairs_in(room), pairs * kTileColumns}, c.at(m, first),
+                                        rows);
     });
   }
 }
@@ -129,8 +130,7 @@ void run(const Tensor& y, const Tensor& a, const Tensor& b, const Tensor& bias, 
 }  // namespace
 
 bool bf16_multiplies(const Tensor& x) {
-  return x.is_cpu() && x.scalar_type() == at::kBFloat16 && has_bf16_kernels() &&
-         !cpu_is_slow_in_half() && !cpu_has_amx();
+  return x.is_cpu() && x.scalar_type() == at::kBFloat16 && bf16_kernels();
 }
 
 Bf16Matrix bf16_matrix(const Tensor& x) {

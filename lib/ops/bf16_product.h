@@ -6,8 +6,7 @@
 
 namespace neox {
 
-// Whether the kernels take this tensor: bf16 on a CPU that has them, and does not have AMX, whose
-// tiles oneDNN knows how to fill.
+// Whether the kernels take this tensor: bf16 on a CPU that has them.
 bool bf16_multiplies(const at::Tensor& x);
 
 // As the kernels see a matrix [rows, depth]; rows or depth lie consecutively.

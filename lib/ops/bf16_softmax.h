@@ -20,7 +20,7 @@ struct SoftmaxState {
 };
 constexpr float kNoScore = -1e30F;  // top before the first block
 
-// pairs [pairs of keys][columns] = 2^(score - top), 0 where it does not count; updates the state.
+// pairs [pairs_of(keys)][columns] = 2^(score - top), 0 where it does not count; updates the state.
 void softmax_keys(const KeyScores& s, const SoftmaxState& state, uint32_t* pairs);
 
 // Scores and gradients of the probabilities [queries, keys] of a block.
@@ -33,7 +33,7 @@ struct QueryScores {
   const float* dot = nullptr;        // [queries]: of the output and its gradient
 };
 struct ScoreGradients {
-  uint32_t *probabilities = nullptr, *pairs = nullptr;  // [pairs of queries][keys]
+  uint32_t *probabilities = nullptr, *pairs = nullptr;  // [pairs_of(queries)][keys]
   uint16_t* rows = nullptr;                             // [queries][keys]
 };
 
@@ -43,9 +43,16 @@ void softmax_backward_queries(const QueryScores& s, const ScoreGradients& to);
 
 // Sum over x[i] y[i] of bf16 [n].
 float dot_bf16(const uint16_t* x, const uint16_t* y, int64_t n);
-// Rows of floats [n, D] times factors [n] where there are any: in place, or to bf16 rows.
-void scale_rows(float* x, int64_t n, int64_t D, const float* factors);
-void store_rows(const float* x, int64_t n, int64_t D, const float* factors, uint16_t* to,
-                int64_t stride);
+// Rows of floats [n, D] to bf16 rows.
+void store_rows(const float* x, int64_t n, int64_t D, uint16_t* to, int64_t stride);
+
+// Floats [D, n], rows `stride`, a multiple of 16, apart and on 64 bytes.
+struct FloatColumns {
+  float* data = nullptr;
+  int64_t stride = 0, D = 0, n = 0;
+};
+// Columns times factors [n]: in place, or, where there are any, to bf16 rows [n, D].
+void scale_columns(const FloatColumns& x, const float* factors);
+void store_columns(const FloatColumns& x, const float* factors, uint16_t* to, int64_t stride);
 
 }  // namespace neox

@@ -1,18 +1,15 @@
 #include "ops/bf16_softmax.h"
 
-#include <immintrin.h>
-
-#include <algorithm>
+#include "ops/bf16_pack.h"
 
 namespace neox {
 namespace {
 
-constexpr int64_t kLanes = 16;
+using namespace pairs;
 
-__mmask16 first_lanes(int64_t n) {
-  return static_cast<__mmask16>((1U << std::clamp<int64_t>(n, 0, kLanes)) - 1);
-}
-__mmask16 lanes_from(int64_t n) { return static_cast<__mmask16>(~first_lanes(n)); }
+__mmask16 lanes_from(int64_t n) { return static_cast<__mmask16>(~lanes_of(n)); }
+
+void clear(uint32_t* pairs, int64_t n) { std::fill_n(pairs, n, 0U); }
 
 // 2^x to 2 units in the last place: the integer part by the exponent, and for the rest, in
 // [-1/2, 1/2], the polynomial of least relative error (1.1e-7).
@@ -72,7 +69,7 @@ struct Gradient {
   const float* x = s.scores + query * s.keys + key;
   __m512 log_sum = _mm512_set1_ps(s.log_sum[query]), dot = _mm512_set1_ps(s.dot[query]);
   __m512 p = exp2_of(_mm512_fmsub_ps(_mm512_loadu_ps(x), _mm512_set1_ps(s.score_scale), log_sum));
-  p = _mm512_maskz_mov_ps(first_lanes(s.first_query + query - s.first_key - key + 1), p);
+  p = _mm512_maskz_mov_ps(lanes_of(s.first_query + query - s.first_key - key + 1), p);
   __m512 dp = _mm512_loadu_ps(s.gradients + query * s.keys + key);
   return {p, _mm512_mul_ps(_mm512_mul_ps(p, _mm512_set1_ps(s.scale)), _mm512_sub_ps(dp, dot))};
 }
@@ -86,6 +83,8 @@ void store_half(uint16_t* to, __mmask16 mask, __m512 x) {
 void softmax_keys(const KeyScores& s, const SoftmaxState& state, uint32_t* pairs) {
   for (int64_t column = 0; column < s.columns; column += kLanes)
     softmax_column(s, state, column, pairs);
+  int64_t written = (s.keys + 1) / 2;
+  clear(pairs + written * s.columns, (pairs_of(s.keys) - written) * s.columns);
 }
 
 void softmax_backward_queries(const QueryScores& s, const ScoreGradients& to) {
@@ -103,6 +102,9 @@ void softmax_backward_queries(const QueryScores& s, const ScoreGradients& to) {
       _mm512_storeu_si512(to.pairs + at, paired(first.ds, second.ds));
     }
   }
+  int64_t written = (s.queries + 1) / 2, left = (pairs_of(s.queries) - written) * s.keys;
+  clear(to.probabilities + written * s.keys, left);
+  clear(to.pairs + written * s.keys, left);
 }
 
 float dot_bf16(const uint16_t* x, const uint16_t* y, int64_t n) {
@@ -115,24 +117,39 @@ float dot_bf16(const uint16_t* x, const uint16_t* y, int64_t n) {
   return _mm512_reduce_add_ps(sum);
 }
 
-void scale_rows(float* x, int64_t n, int64_t D, const float* factors) {
-  for (int64_t row = 0; row < n; ++row, x += D) {
-    if (factors[row] == 1) continue;
-    for (int64_t d = 0; d < D; d += kLanes) {
-      __mmask16 mask = first_lanes(D - d);
-      __m512 y = _mm512_mul_ps(_mm512_maskz_loadu_ps(mask, x + d), _mm512_set1_ps(factors[row]));
-      _mm512_mask_storeu_ps(x + d, mask, y);
-    }
+void store_rows(const float* x, int64_t n, int64_t D, uint16_t* to, int64_t stride) {
+  for (int64_t row = 0; row < n; ++row, x += D, to += stride)
+    for (int64_t d = 0; d < D; d += kLanes)
+      store_half(to + d, lanes_of(D, d), _mm512_maskz_loadu_ps(lanes_of(D, d), x + d));
+}
+
+void scale_columns(const FloatColumns& x, const float* factors) {
+  for (int64_t i = 0; i < x.n; i += kLanes) {
+    __m512 factor = _mm512_loadu_ps(factors + i);
+    if (_mm512_mask_cmp_ps_mask(lanes_of(x.n, i), factor, _mm512_set1_ps(1), _CMP_NEQ_UQ) == 0)
+      continue;
+    float* at = x.data + i;
+    for (int64_t d = 0; d < x.D; ++d, at += x.stride)
+      _mm512_store_ps(at, _mm512_mul_ps(_mm512_load_ps(at), factor));
   }
 }
 
-void store_rows(const float* x, int64_t n, int64_t D, const float* factors, uint16_t* to,
-                int64_t stride) {
-  for (int64_t row = 0; row < n; ++row, x += D, to += stride) {
-    __m512 factor = _mm512_set1_ps(factors ? factors[row] : 1);
-    for (int64_t d = 0; d < D; d += kLanes) {
-      __mmask16 mask = first_lanes(D - d);
-      store_half(to + d, mask, _mm512_mul_ps(_mm512_maskz_loadu_ps(mask, x + d), factor));
+void store_columns(const FloatColumns& x, const float* factors, uint16_t* to, int64_t stride) {
+  for (int64_t i = 0; i < x.n; i += kLanes) {
+    __m512 factor = factors ? _mm512_loadu_ps(factors + i) : _mm512_set1_ps(1);
+    int64_t n = std::min(kLanes, x.n - i);
+    for (int64_t d = 0; d < x.D; d += kLanes) {
+      __m512i r[kLanes];
+#pragma GCC unroll 16
+      for (int64_t k = 0; k < kLanes; ++k) {
+        const float* from = x.data + (d + k) * x.stride + i;
+        r[k] = d + k < x.D ? _mm512_castps_si512(_mm512_mul_ps(_mm512_load_ps(from), factor))
+                           : _mm512_setzero_si512();
+      }
+      transpose(r);
+      __mmask16 mask = lanes_of(x.D, d);
+      for (int64_t k = 0; k < n; ++k)
+        store_half(to + (i + k) * stride + d, mask, _mm512_castsi512_ps(r[k]));
     }
   }
 }

@@ -11,10 +11,6 @@
 
 #include <cstdlib>
 
-#if defined(__x86_64__)
-#include <cpuid.h>
-#endif
-
 #include "ops/bf16_product.h"
 #include "ops/leaf_gradient.h"
 
@@ -51,21 +47,6 @@ constexpr int64_t kManyRows = 256;  // from here on converting w costs little be
 // From here on the kernels of bf16 are faster than oneDNN's (16 rows, K = 768, N = 3072, one Zen 4
 // core: 85 and 81 GFLOP/s; 32 rows: 162 and 125; 128 rows: 183 and 146).
 constexpr int64_t kKernelRows = 16;
-
-#if defined(__x86_64__)
-bool has_amx() {
-  unsigned a = 0, b = 0, c = 0, d = 0;
-  return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d >> 22 & 1) != 0;  // AMX-BF16
-}
-
-bool fast_in_half() {
-  if (has_amx()) return true;
-  return __builtin_cpu_supports("avx512bf16") && !__builtin_cpu_is("intel");
-}
-#else
-bool has_amx() { return false; }
-bool fast_in_half() { return true; }
-#endif
 
 Tensor rows_of(const Tensor& x) { return x.reshape({-1, x.size(-1)}); }
 
@@ -174,14 +155,12 @@ at::ScalarType type_of_product(const Tensor& x) {
 
 }  // namespace
 
-bool cpu_has_amx() {
-  static const bool kHas = has_amx();
-  return kHas;
-}
-
 bool cpu_is_slow_in_half() {
-  static const bool kSlow = !fast_in_half();
-  return kSlow;
+#if defined(__x86_64__)
+  return bf16_kernels() == nullptr;
+#else
+  return false;
+#endif
 }
 
 bool multiplied_in_fp32(const Tensor& x) {

@@ -9,8 +9,6 @@ namespace neox {
 // without AMX: with AVX512-BF16 oneDNN has 80 GFLOP/s in bf16 and 148 in fp32 (one core of a Xeon
 // of 2023, 2048 x 512 x 2048), without it less. Others: where AVX512-BF16 is missing.
 bool cpu_is_slow_in_half();
-// Whether it has tiles for bf16 (AMX), which oneDNN fills.
-bool cpu_has_amx();
 // Whether products of many rows of this tensor are computed in fp32 for that reason.
 bool multiplied_in_fp32(const at::Tensor& x);
 

@@ -1,0 +1,269 @@
+// A tile has 16 rows of 64 bytes. The product of a tile of rows, 16 pairs of depth each, and of a
+// tile of 16 such pairs with 16 columns each, is added to a tile of 16 x 16 sums in 16 cycles
+// (Intel Architecture Instruction Set Extensions Programming Reference, 319433, chapter 3). Of
+// eight tiles four are sums, so that each of the others is used twice.
+#include <immintrin.h>
+
+#include "ops/bf16_pack.h"
+
+namespace neox {
+namespace amx {
+namespace {
+
+using namespace pairs;
+
+constexpr int64_t kTile = 16;             // rows, and columns of 32 bits, of a tile
+constexpr int64_t kTileRows = 2 * kTile;  // of a block of sums
+constexpr int64_t kTileNumbers = kTile * kTile;
+static_assert(kTileColumns == 2 * kTile);
+
+// The thread's tiles for blocks of so many rows, for as long as this lives.
+class Tiles {
+  struct alignas(64) Config {
+    uint8_t palette = 1, start_row = 0, reserved[14] = {};
+    uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+    uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+  };
+
+ public:
+  explicit Tiles(int64_t block_rows = kTileRows) {
+    Config config;
+    for (int tile : {0, 1, 4}) config.rows[tile] = rows_of(block_rows);
+    for (int tile : {2, 3, 5}) config.rows[tile] = rows_of(block_rows - kTile);
+    asm volatile("" : : "r"(&config) : "memory");  // GCC 12 takes 8 of its bytes for read
+    _tile_loadconfig(&config);
+  }
+  Tiles(const Tiles&) = delete;
+  ~Tiles() { _tile_release(); }
+
+ private:
+  static uint8_t rows_of(int64_t n) {
+    return static_cast<uint8_t>(std::clamp<int64_t>(n, 1, kTile));
+  }
+};
+
+// Packed rows: [groups][pairs / 16][2][16 rows][16 pairs], so that tiles lie consecutively.
+void pack_rows(const Bf16Matrix& m, uint32_t* to) {
+  int64_t pairs = padded_to((m.depth + 1) / 2, kTile);
+  for (int64_t row = 0; row < m.rows; row += kTileRows) {
+    for (int64_t pair = 0; pair < pairs; pair += kTile, to += 2 * kTileNumbers) {
+      __m512i r[2][kTile];
+      if (m.depth_stride == 1) {
+        load_rows(m, row, pair, r[0]);
+        load_rows(m, row + kTile, pair, r[1]);
+      } else {
+#pragma GCC unroll 16
+        for (int64_t i = 0; i < kTile; ++i) {
+          RowPairs both(m, row, pair + i);
+          r[0][i] = both.half(0);
+          r[1][i] = both.half(1);
+        }
+        transpose(r[0]);
+        transpose(r[1]);
+      }
+      for (int64_t i = 0; i < kTileRows; ++i)
+        _mm512_store_si512(to + i * kTile, r[i / kTile][i % kTile]);
+    }
+  }
+}
+
+void pack_columns(const Bf16Matrix& m, uint32_t* to) {
+  pack<kTileColumns>(m, to, padded_to((m.depth + 1) / 2, kTile));
+}
+
+// Two tiles of rows, and what follows them in depth; strides in bytes.
+struct RowTiles {
+  const char* data;
+  int64_t stride, second, step;
+};
+RowTiles packed(const uint32_t* group) {
+  constexpr int64_t kBytes = 4 * kTileNumbers;
+  return {reinterpret_cast<const char*>(group), 4 * kTile, kBytes, 2 * kBytes};
+}
+RowTiles unpacked(const Bf16Matrix& m) {
+  int64_t stride = 2 * m.row_stride;
+  return {reinterpret_cast<const char*>(m.data), stride, kTile * stride, 4 * kTile};
+}
+
+// Rows and columns of a block of sums that the product has.
+struct Valid {
+  int64_t rows, columns;
+};
+
+// Tiles 0 to 3 += the rows' tiles 4 and 5 times the columns' 6 and 7.
+template <bool kTwoRows, bool kTwoColumns>
+[[gnu::always_inline]] inline void add_pairs(const RowTiles& a, const PackedColumns& b,
+                                             int64_t pairs) {
+  const char* rows = a.data;
+  const uint32_t* columns = b.data;
+  for (int64_t pair = 0; pair < pairs; pair += kTile) {
+    _tile_loadd(4, rows, a.stride);
+    _tile_loadd(6, columns, 4 * b.pair);
+    _tile_dpbf16ps(0, 4, 6);
+    if constexpr (kTwoColumns) {
+      _tile_loadd(7, columns + kTile, 4 * b.pair);
+      _tile_dpbf16ps(1, 4, 7);
+    }
+    if constexpr (kTwoRows) {
+      _tile_loadd(5, rows + a.second, a.stride);
+      _tile_dpbf16ps(2, 5, 6);
+      if constexpr (kTwoColumns) _tile_dpbf16ps(3, 5, 7);
+    }
+    rows += a.step;
+    columns += kTile * b.pair;
+  }
+}
+
+void multiply_tiles(const RowTiles& a, const PackedColumns& b, int64_t pairs, const Valid& valid) {
+  bool two_rows = valid.rows > kTile, two_columns = valid.columns > kTile;
+  if (two_rows && two_columns)
+    add_pairs<true, true>(a, b, pairs);
+  else if (two_rows)
+    add_pairs<true, false>(a, b, pairs);
+  else if (two_columns)
+    add_pairs<false, true>(a, b, pairs);
+  else
+    add_pairs<false, false>(a, b, pairs);
+}
+
+void clear_tiles() {
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+}
+
+void load_tiles(const float* from, int64_t stride) {
+  _tile_loadd(0, from, 4 * stride);
+  _tile_loadd(1, from + kTile, 4 * stride);
+  _tile_loadd(2, from + kTile * stride, 4 * stride);
+  _tile_loadd(3, from + kTile * stride + kTile, 4 * stride);
+}
+
+void store_tiles(float* to, int64_t stride) {
+  _tile_stored(0, to, 4 * stride);
+  _tile_stored(1, to + kTile, 4 * stride);
+  _tile_stored(2, to + kTile * stride, 4 * stride);
+  _tile_stored(3, to + kTile * stride + kTile, 4 * stride);
+}
+
+// A block of sums outside the tiles.
+struct alignas(64) Sums {
+  float at[kTileRows][kTileColumns];
+};
+
+[[gnu::always_inline]] inline void store_sums(__m512 y, const ProductSum& c, int64_t at,
+                                              __mmask16 mask) {
+  if (c.half) {
+    auto half = reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(y));
+    return _mm256_mask_storeu_epi16(static_cast<uint16_t*>(c.data) + at, mask, half);
+  }
+  float* to = static_cast<float*>(c.data) + at;
+  if (c.add) y = _mm512_add_ps(y, _mm512_maskz_loadu_ps(mask, to));
+  _mm512_mask_storeu_ps(to, mask, y);
+}
+
+void store(const Sums& sums, const ProductSum& c, const Valid& valid) {
+  for (int64_t j = 0; j < valid.columns; j += kTile) {
+    __mmask16 mask = lanes_of(valid.columns, j);
+    __m512 bias = c.bias ? _mm512_maskz_loadu_ps(mask, c.bias + j) : _mm512_setzero_ps();
+    for (int64_t i = 0; i < valid.rows; ++i)
+      store_sums(_mm512_add_ps(_mm512_load_ps(&sums.at[i][j]), bias), c, i * c.stride + j, mask);
+  }
+}
+
+void transpose(Sums& sums) {
+  auto load = [&](int64_t i, int64_t j, __m512i(&r)[kTile]) {
+    for (int64_t k = 0; k < kTile; ++k) r[k] = _mm512_load_si512(&sums.at[i + k][j]);
+    pairs::transpose(r);
+  };
+  auto store = [&](int64_t i, int64_t j, const __m512i(&r)[kTile]) {
+    for (int64_t k = 0; k < kTile; ++k) _mm512_store_si512(&sums.at[i + k][j], r[k]);
+  };
+  __m512i r[kTile];
+  for (int64_t i : {int64_t{0}, kTile}) load(i, i, r), store(i, i, r);
+  __m512i upper[kTile];
+  load(0, kTile, upper);
+  load(kTile, 0, r);
+  store(0, kTile, r);
+  store(kTile, 0, upper);
+}
+
+void multiply_block(const RowTiles& a, const PackedColumns& b, int64_t pairs, const ProductSum& c,
+                    const Valid& valid) {
+  bool whole = valid.rows == kTileRows && valid.columns == kTileColumns && !c.half && !c.bias;
+  if (!whole) {
+    Sums sums;
+    clear_tiles();
+    multiply_tiles(a, b, pairs, valid);
+    store_tiles(&sums.at[0][0], kTileColumns);
+    return store(sums, c, valid);
+  }
+  auto* to = static_cast<float*>(c.data);
+  c.add ? load_tiles(to, c.stride) : clear_tiles();
+  add_pairs<true, true>(a, b, pairs);
+  store_tiles(to, c.stride);
+}
+
+// What a block adds to is far away: it is on its way before.
+void fetch_sums(const ProductSum& c, const Valid& valid) {
+  const auto* from = static_cast<const float*>(c.data);
+  for (int64_t i = 0; i < valid.rows; ++i, from += c.stride) {
+    _mm_prefetch(reinterpret_cast<const char*>(from), _MM_HINT_T0);
+    _mm_prefetch(reinterpret_cast<const char*>(from + valid.columns - 1), _MM_HINT_T0);
+  }
+}
+
+void multiply_packed(const PackedRows& a, const PackedColumns& b, int64_t pairs,
+                     const ProductSum& c, int64_t M, int64_t N) {
+  Tiles tiles;
+  PackedColumns columns = b;
+  for (int64_t n = 0; n < N; n += kTileColumns, columns.data += b.group) {
+    for (int64_t m = 0; m < M; m += kTileRows) {
+      auto valid = [&](int64_t row) {
+        return Valid{std::min(kTileRows, M - row), std::min(kTileColumns, N - n)};
+      };
+      if (c.add && m + kTileRows < M) fetch_sums(c.at(m + kTileRows, n), valid(m + kTileRows));
+      multiply_block(packed(a.data + m / kTileRows * a.group), columns, pairs, c.at(m, n),
+                     valid(m));
+    }
+  }
+}
+
+// For rows of one block, or of several whole ones.
+void multiply_blocks(const Bf16Matrix& a, const PackedColumns& b, const ProductSum& c, int64_t N) {
+  Tiles tiles(std::min(a.rows, kTileRows));
+  for (int64_t m = 0; m < a.rows; m += kTileRows) {
+    PackedColumns columns = b;
+    for (int64_t n = 0; n < N; n += kTileColumns, columns.data += b.group) {
+      Valid valid{std::min(kTileRows, a.rows), std::min(kTileColumns, N - n)};
+      Sums sums;
+      clear_tiles();
+      multiply_tiles(unpacked(a.narrow(m, valid.rows)), columns, a.depth / 2, valid);
+      store_tiles(&sums.at[0][0], kTileColumns);
+      transpose(sums);
+      store(sums, c.at(n, m), {valid.columns, valid.rows});
+    }
+  }
+}
+
+void multiply_unpacked(const Bf16Matrix& a, const PackedColumns& b, const ProductSum& c,
+                       int64_t N) {
+  int64_t whole = a.rows / kTileRows * kTileRows;
+  if (whole > 0) multiply_blocks(a.narrow(0, whole), b, c, N);
+  if (whole < a.rows) multiply_blocks(a.narrow(whole, a.rows - whole), b, c.at(0, whole), N);
+}
+
+}  // namespace
+}  // namespace amx
+
+const Bf16Kernels kAmxBf16Kernels = {.name = "AMX",
+                                     .tile_rows = amx::kTileRows,
+                                     .pairs_multiple = amx::kTile,
+                                     .few_rows = 256,
+                                     .pack_rows = amx::pack_rows,
+                                     .pack_columns = amx::pack_columns,
+                                     .multiply_packed = amx::multiply_packed,
+                                     .multiply_unpacked = amx::multiply_unpacked};
+
+}  // namespace neox

@@ -1,0 +1,139 @@
+// How operands of bf16 become pairs along their depth, in vectors of AVX-512.
+#pragma once
+#include <immintrin.h>
+
+#include <algorithm>
+
+#include "ops/bf16_kernels.h"
+
+namespace neox::pairs {
+namespace {  // each kind of processor has its own
+
+constexpr int64_t kLanes = 16;
+constexpr int64_t kAhead = 8;  // pairs that are fetched before they are read
+
+inline void fetch(const uint16_t* from) {
+  _mm_prefetch(reinterpret_cast<const char*>(from), _MM_HINT_T0);
+}
+
+// In each quarter of the vectors: four rows of four numbers become their columns.
+template <int kRows>
+[[gnu::always_inline]] inline void transpose_quarters(__m512i (&r)[kRows]) {
+  __m512i t[kRows];
+  for (int i = 0; i < kRows; i += 2) {
+    t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
+    t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+  }
+  for (int i = 0; i < kRows; i += 4) {
+    r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+    r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+    r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+    r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+  }
+}
+
+// 16 rows of 16 numbers become their columns.
+[[gnu::always_inline]] inline void transpose(__m512i (&r)[kLanes]) {
+  __m512i t[kLanes];
+  transpose_quarters(r);
+  for (int i = 0; i < 4; ++i) {
+    __m512i a = _mm512_shuffle_i32x4(r[i], r[i + 4], 0x88),
+            b = _mm512_shuffle_i32x4(r[i], r[i + 4], 0xdd),
+            c = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0x88),
+            d = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0xdd);
+    t[i] = _mm512_shuffle_i32x4(a, c, 0x88);
+    t[i + 8] = _mm512_shuffle_i32x4(a, c, 0xdd);
+    t[i + 4] = _mm512_shuffle_i32x4(b, d, 0x88);
+    t[i + 12] = _mm512_shuffle_i32x4(b, d, 0xdd);
+  }
+  for (int i = 0; i < 16; ++i) r[i] = t[i];
+}
+
+// Those of the 16 numbers from `first` on that there are.
+inline __mmask16 lanes_of(int64_t numbers, int64_t first = 0) {
+  int64_t left = std::clamp<int64_t>(numbers - first, 0, kLanes);
+  return static_cast<__mmask16>((1U << left) - 1);
+}
+
+// The same of 32 numbers of 16 bits.
+inline __mmask32 halves_of(int64_t numbers, int64_t first = 0) {
+  int64_t left = std::clamp<int64_t>(numbers - first, 0, 2 * kLanes);
+  return static_cast<__mmask32>((uint64_t{1} << left) - 1);
+}
+
+// Of 16 rows from `row` on the 16 pairs from `pair` on; depth lies consecutively.
+[[gnu::always_inline]] inline void load_rows(const Bf16Matrix& m, int64_t row, int64_t pair,
+                                             __m512i (&r)[kLanes]) {
+  __mmask32 mask = halves_of(m.depth, 2 * pair);
+#pragma GCC unroll 16
+  for (int64_t i = 0; i < kLanes; ++i) {
+    const uint16_t* from = m.data + (row + i) * m.row_stride + 2 * pair;
+    r[i] = row + i < m.rows ? _mm512_maskz_loadu_epi16(mask, from) : _mm512_setzero_si512();
+    fetch(from + kLanes * m.row_stride);
+  }
+}
+
+// A pair of 32 rows, a line of the cache from two depths; rows lie consecutively.
+struct RowPairs {
+  __m512i even, odd;
+  [[gnu::always_inline]] RowPairs(const Bf16Matrix& m, int64_t row, int64_t pair) {
+    const uint16_t* from = m.data + 2 * pair * m.depth_stride + row;
+    __mmask32 mask = halves_of(m.rows, row);
+    even = odd = _mm512_setzero_si512();
+    if (2 * pair < m.depth) even = _mm512_maskz_loadu_epi16(mask, from);
+    if (2 * pair + 1 < m.depth) odd = _mm512_maskz_loadu_epi16(mask, from + m.depth_stride);
+    fetch(from + 2 * kAhead * m.depth_stride);
+    fetch(from + (2 * kAhead + 1) * m.depth_stride);
+  }
+  // Of the first or the second 16 of them.
+  [[gnu::always_inline]] __m512i half(int which) const {
+    auto part = [&](__m512i x) {
+      return _mm512_cvtepu16_epi32(which ? _mm512_extracti64x4_epi64(x, 1)
+                                         : _mm512_castsi512_si256(x));
+    };
+    return _mm512_or_si512(part(even), _mm512_slli_epi32(part(odd), 16));
+  }
+};
+
+// 16 numbers of a pair go to the rows from `row` on, as far as there are groups.
+template <int64_t kGroup>
+[[gnu::always_inline]] inline void store(uint32_t* to, int64_t row, int64_t pair, int64_t pairs,
+                                         int64_t padded, __m512i x) {
+  uint32_t* here = to + (row / kGroup * pairs + pair) * kGroup + row % kGroup;
+  if constexpr (kGroup >= kLanes) {
+    _mm512_store_si512(here, x);
+  } else {
+    _mm256_store_si256(reinterpret_cast<__m256i*>(here), _mm512_castsi512_si256(x));
+    if (row + kGroup < padded)
+      _mm256_store_si256(reinterpret_cast<__m256i*>(here + pairs * kGroup),
+                         _mm512_extracti64x4_epi64(x, 1));
+  }
+}
+
+// To [rows / kGroup][pairs][kGroup].
+template <int64_t kGroup>
+void pack(const Bf16Matrix& m, uint32_t* to, int64_t pairs) {
+  int64_t padded = padded_to(m.rows, kGroup);
+  if (m.depth_stride == 1) {
+    for (int64_t row = 0; row < padded; row += kLanes) {
+      for (int64_t pair = 0; pair < pairs; pair += kLanes) {
+        __m512i r[kLanes];
+        load_rows(m, row, pair, r);
+        transpose(r);
+        int64_t n = std::min(kLanes, pairs - pair);
+        for (int64_t i = 0; i < n; ++i) store<kGroup>(to, row, pair + i, pairs, padded, r[i]);
+      }
+    }
+    return;
+  }
+  for (int64_t row = 0; row < padded; row += 2 * kLanes) {
+    for (int64_t pair = 0; pair < pairs; ++pair) {
+      RowPairs both(m, row, pair);
+      for (int half = 0; half < 2 && row + half * kLanes < padded; ++half)
+        store<kGroup>(to, row + half * kLanes, pair, pairs, padded, both.half(half));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace neox::pairs
