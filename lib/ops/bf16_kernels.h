@@ -53,6 +53,11 @@ struct Bf16Kernels {
   int64_t tile_rows;       // of a product, that are computed at once
   int64_t pairs_multiple;  // packed depths are padded to a multiple with zeros
   int64_t few_rows;        // up to so many rows of a, multiply_unpacked() is the faster way
+  // Of a large product, by how its rows lie.
+  struct Blocks {
+    int64_t row_bytes;     // packed rows that meet all columns while they stay in a near cache
+    int64_t column_bytes;  // packed columns that are kept for all rows
+  } along_depth, across_depth;
 
   // Groups of tile_rows rows, or of kTileColumns columns [pairs][kTileColumns], zero where there
   // are no rows and no depth. `to` starts at 64 bytes and has room for padded_to(rows, group) *

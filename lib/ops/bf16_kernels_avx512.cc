@@ -224,9 +224,13 @@ void multiply_transposed_tile(const UnpackedRows& a, const uint32_t* b, int64_t 
   store_transposed<kVectors>(sum, c, valid);
 }
 
-void pack_rows(const Bf16Matrix& m, uint32_t* to) { pack<kTileRows>(m, to, (m.depth + 1) / 2); }
+using How = Reading<true, 2 * kLanes>;
+
+void pack_rows(const Bf16Matrix& m, uint32_t* to) {
+  pack<kTileRows, How>(m, to, (m.depth + 1) / 2);
+}
 void pack_columns(const Bf16Matrix& m, uint32_t* to) {
-  pack<kTileColumns>(m, to, (m.depth + 1) / 2);
+  pack<kTileColumns, How>(m, to, (m.depth + 1) / 2);
 }
 
 void multiply_packed(const PackedRows& a, const PackedColumns& b, int64_t pairs,
@@ -282,6 +286,8 @@ const Bf16Kernels kAvx512Bf16Kernels = {.name = "AVX512-BF16",
                                         .tile_rows = avx512::kTileRows,
                                         .pairs_multiple = 1,
                                         .few_rows = 1024,
+                                        .along_depth = {320 << 10, 8 << 20},
+                                        .across_depth = {320 << 10, 8 << 20},
                                         .pack_rows = avx512::pack_rows,
                                         .pack_columns = avx512::pack_columns,
                                         .multiply_packed = avx512::multiply_packed,

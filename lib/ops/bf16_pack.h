@@ -12,6 +12,14 @@ namespace {  // each kind of processor has its own
 constexpr int64_t kLanes = 16;
 constexpr int64_t kAhead = 8;  // pairs that are fetched before they are read
 
+// How a kind of processor reads from its far caches fastest: whether it is told what comes next,
+// and how many rows are read of a depth, where rows lie consecutively, before the next depth.
+template <bool kFetched, int64_t kStrip>
+struct Reading {
+  static constexpr bool kFetches = kFetched;
+  static constexpr int64_t kRows = kStrip;
+};
+
 inline void fetch(const uint16_t* from) {
   _mm_prefetch(reinterpret_cast<const char*>(from), _MM_HINT_T0);
 }
@@ -62,6 +70,7 @@ inline __mmask32 halves_of(int64_t numbers, int64_t first = 0) {
 }
 
 // Of 16 rows from `row` on the 16 pairs from `pair` on; depth lies consecutively.
+template <class How>
 [[gnu::always_inline]] inline void load_rows(const Bf16Matrix& m, int64_t row, int64_t pair,
                                              __m512i (&r)[kLanes]) {
   __mmask32 mask = halves_of(m.depth, 2 * pair);
@@ -69,11 +78,12 @@ inline __mmask32 halves_of(int64_t numbers, int64_t first = 0) {
   for (int64_t i = 0; i < kLanes; ++i) {
     const uint16_t* from = m.data + (row + i) * m.row_stride + 2 * pair;
     r[i] = row + i < m.rows ? _mm512_maskz_loadu_epi16(mask, from) : _mm512_setzero_si512();
-    fetch(from + kLanes * m.row_stride);
+    if constexpr (How::kFetches) fetch(from + kLanes * m.row_stride);
   }
 }
 
 // A pair of 32 rows, a line of the cache from two depths; rows lie consecutively.
+template <class How>
 struct RowPairs {
   __m512i even, odd;
   [[gnu::always_inline]] RowPairs(const Bf16Matrix& m, int64_t row, int64_t pair) {
@@ -82,8 +92,10 @@ struct RowPairs {
     even = odd = _mm512_setzero_si512();
     if (2 * pair < m.depth) even = _mm512_maskz_loadu_epi16(mask, from);
     if (2 * pair + 1 < m.depth) odd = _mm512_maskz_loadu_epi16(mask, from + m.depth_stride);
-    fetch(from + 2 * kAhead * m.depth_stride);
-    fetch(from + (2 * kAhead + 1) * m.depth_stride);
+    if constexpr (How::kFetches) {
+      fetch(from + 2 * kAhead * m.depth_stride);
+      fetch(from + (2 * kAhead + 1) * m.depth_stride);
+    }
   }
   // Of the first or the second 16 of them.
   [[gnu::always_inline]] __m512i half(int which) const {
@@ -111,14 +123,14 @@ template <int64_t kGroup>
 }
 
 // To [rows / kGroup][pairs][kGroup].
-template <int64_t kGroup>
+template <int64_t kGroup, class How>
 void pack(const Bf16Matrix& m, uint32_t* to, int64_t pairs) {
   int64_t padded = padded_to(m.rows, kGroup);
   if (m.depth_stride == 1) {
     for (int64_t row = 0; row < padded; row += kLanes) {
       for (int64_t pair = 0; pair < pairs; pair += kLanes) {
         __m512i r[kLanes];
-        load_rows(m, row, pair, r);
+        load_rows<How>(m, row, pair, r);
         transpose(r);
         int64_t n = std::min(kLanes, pairs - pair);
         for (int64_t i = 0; i < n; ++i) store<kGroup>(to, row, pair + i, pairs, padded, r[i]);
@@ -126,11 +138,14 @@ void pack(const Bf16Matrix& m, uint32_t* to, int64_t pairs) {
     }
     return;
   }
-  for (int64_t row = 0; row < padded; row += 2 * kLanes) {
+  for (int64_t strip = 0; strip < padded; strip += How::kRows) {
+    int64_t end = std::min(padded, strip + How::kRows);
     for (int64_t pair = 0; pair < pairs; ++pair) {
-      RowPairs both(m, row, pair);
-      for (int half = 0; half < 2 && row + half * kLanes < padded; ++half)
-        store<kGroup>(to, row + half * kLanes, pair, pairs, padded, both.half(half));
+      for (int64_t row = strip; row < end; row += 2 * kLanes) {
+        RowPairs<How> both(m, row, pair);
+        for (int half = 0; half < 2 && row + half * kLanes < end; ++half)
+          store<kGroup>(to, row + half * kLanes, pair, pairs, padded, both.half(half));
+      }
     }
   }
 }

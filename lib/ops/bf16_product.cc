@@ -12,10 +12,11 @@ namespace {
 
 using at::Tensor;
 
-// Packed columns that are kept for all rows, and packed rows that stay in the second-level cache of
-// a core for all these columns.
-constexpr int64_t kColumnBytes = 8 << 20, kRowBytes = 320 << 10;
 constexpr int64_t kGroupsAtLeast = 2;  // that a thread packs
+
+const Bf16Kernels::Blocks& blocks_of(const Bf16Matrix& rows) {
+  return rows.depth_stride == 1 ? bf16_kernels()->along_depth : bf16_kernels()->across_depth;
+}
 
 int64_t block_of(int64_t bytes, int64_t pairs, int64_t tile) {
   return std::max(tile, bytes / (pairs * 4) / tile * tile);
@@ -33,11 +34,12 @@ struct Range {
   int64_t from, end;
 };
 
-// All rows of a in the range by the packed columns, some rows at a time. Of one thread.
+// All rows of a in the range by the packed columns, some rows, which stay in the core's cache, at a
+// time. Of one thread.
 void multiply_rows(const Bf16Matrix& a, Range rows, const uint32_t* columns, int64_t N,
                    const ProductSum& c) {
   int64_t pairs = pairs_of(a.depth);
-  int64_t block = std::min(block_of(kRowBytes, pairs, tile_rows()),
+  int64_t block = std::min(block_of(blocks_of(a).row_bytes, pairs, tile_rows()),
                            padded_to(rows.end - rows.from, tile_rows()));
   Tensor room = room_for_pairs(block * pairs);
   for (int64_t m = rows.from; m < rows.end; m += block) {
@@ -99,7 +101,8 @@ void multiply_few_rows(const Bf16Matrix& a, const Bf16Matrix& b, const ProductSu
 
 void multiply(const Bf16Matrix& a, const Bf16Matrix& b, const ProductSum& c) {
   if (takes_few_rows(a, b)) return multiply_few_rows(a, b, c);
-  int64_t pairs = pairs_of(a.depth), block = block_of(kColumnBytes, pairs, kTileColumns);
+  int64_t pairs = pairs_of(a.depth),
+          block = block_of(blocks_of(a).column_bytes, pairs, kTileColumns);
   Tensor room = room_for_pairs(std::min(block, padded_to(b.rows, kTileColumns)) * pairs);
   for (int64_t n = 0; n < b.rows; n += block) {
     int64_t columns = std::min(block, b.rows - n);
