@@ -261,7 +261,8 @@ int64_t part_end(int64_t from, int64_t pairs) {
   return pairs - from <= kPartPairs + kPartPairs / 2 ? pairs : from + kPartPairs;
 }
 
-constexpr int64_t kBatch = 16;  // blocks that meet a part of what is held in turn
+constexpr int64_t kNearBytes = 1 << 20;  // of columns that stay in a second-level cache of 2 MB
+constexpr int64_t kBatch = 16;           // blocks that meet a part of what is held in turn
 
 // A product of one group of rows or of columns, which are held, and of up to kBatch of the others.
 template <Held kHeld>
@@ -289,24 +290,27 @@ void multiply_batch(const PackedRows& a, const PackedColumns& b, int64_t pairs, 
   }
 }
 
+// While columns stay in the second-level cache, rows are held, each group for all of them, and sums
+// are written in their order; of more columns each group is held for all rows.
 void multiply_packed(const PackedRows& a, const PackedColumns& b, int64_t pairs,
                      const ProductSum& c, int64_t M, int64_t N) {
   constexpr int64_t kColumns = kBatch * kTileColumns, kRows = kBatch * kTileRows;
   Tiles tiles;
-  if (M <= kTileRows) {
-    for (int64_t n = 0; n < N; n += kColumns) {
-      PackedColumns columns{b.data + n / kTileColumns * b.group, b.group, b.pair};
-      multiply_batch<Held::kRows>(a, columns, pairs, c.at(0, n), M, std::min(kColumns, N - n));
-    }
+  auto rows = [&](int64_t m) { return PackedRows{a.data + m / kTileRows * a.group, a.group}; };
+  auto columns = [&](int64_t n) {
+    return PackedColumns{b.data + n / kTileColumns * b.group, b.group, b.pair};
+  };
+  if (M <= kTileRows || N * pairs * 4 <= kNearBytes) {
+    for (int64_t m = 0; m < M; m += kTileRows)
+      for (int64_t n = 0; n < N; n += kColumns)
+        multiply_batch<Held::kRows>(rows(m), columns(n), pairs, c.at(m, n),
+                                    std::min(kTileRows, M - m), std::min(kColumns, N - n));
     return;
   }
-  for (int64_t m = 0; m < M; m += kRows) {
-    PackedRows rows{a.data + m / kTileRows * a.group, a.group};
-    PackedColumns columns = b;
-    for (int64_t n = 0; n < N; n += kTileColumns, columns.data += b.group)
-      multiply_batch<Held::kColumns>(rows, columns, pairs, c.at(m, n), std::min(kRows, M - m),
+  for (int64_t m = 0; m < M; m += kRows)
+    for (int64_t n = 0; n < N; n += kTileColumns)
+      multiply_batch<Held::kColumns>(rows(m), columns(n), pairs, c.at(m, n), std::min(kRows, M - m),
                                      std::min(kTileColumns, N - n));
-  }
 }
 
 // For rows of one block, or of several whole ones.
