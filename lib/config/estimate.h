@@ -9,7 +9,7 @@ namespace neox {
 
 // Elements of logits that exist at one time, on a CPU and on a GPU: the head works through its
 // tokens in chunks of that size.
-inline constexpr int64_t kLogitElements = 26 << 20, kGpuLogitElements = 32 * kLogitElements;
+inline constexpr int64_t kLogitElements = 13 << 20, kGpuLogitElements = 32 * kLogitElements;
 
 struct Estimate {
   // Of the whole model.
