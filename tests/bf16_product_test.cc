@@ -73,6 +73,19 @@ TEST_P(Bf16Product, EqualsDoubleForAllShapesAndOrders) {
     }
 }
 
+TEST_P(Bf16Product, MultipliesByAFactorThatWasPacked) {
+  for (auto [M, N, K] : kShapes)
+    for (int order = 0; order < 4; ++order) {
+      Tensor a = random(M, K, order & 1), b = random(N, K, order & 2);
+      Tensor want = at::mm(a.to(at::kDouble), b.to(at::kDouble).t());
+      PackedFactor factor(b);
+      Tensor y = at::full({M, N}, 7.0);
+      for (int64_t from : {int64_t{0}, M / 2})  // one part of the rows behind the other
+        factor.product_out(y.narrow(0, from, M - from), a.narrow(0, from, M - from));
+      EXPECT_LE(relative(y, want), 1e-6) << M << " " << N << " " << K << " " << order;
+    }
+}
+
 TEST_P(Bf16Product, LeavesWhatIsBesideItsResult) {
   Tensor all = at::full({10, 40}, 7.0);
   bf16_product_out(all.narrow(1, 1, 37).narrow(0, 0, 9), random(9, 5, false), random(37, 5, false));

@@ -14,9 +14,12 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "base/error.h"
 #include "model/gpt_neox.h"
 #include "model/head.h"
+#include "ops/bf16_kernels.h"
 #include "ops/dropout.h"
 #include "ops/product.h"
 #include "ops/random.h"
@@ -129,6 +132,20 @@ TEST(Head, TakesAVocabularySoLargeThatTokensPassInChunks) {
   // Where ATen multiplies (few rows without instructions for bf16), it rounds logits.
   expect_cross_entropy(head_inputs(70, 48, 5001, at::kBFloat16),
                        cpu_is_slow_in_half() ? 2e-2 : 1e-2);
+}
+
+// By each kind of kernels, with logits that are kept and with logits that are computed again: some
+// columns and, of 2500 rows, some rows at a time.
+TEST(Head, KeepsLogitsOfBf16OrComputesThemAgain) {
+  for (const Bf16Kernels* kind : all_bf16_kernels())
+    for (bool again : {false, true}) {
+      Bf16Kernels kernels = *kind;
+      kernels.outruns_memory = again;
+      const Bf16Kernels* usual = std::exchange(bf16_kernels(), &kernels);
+      expect_cross_entropy(head_inputs(70, 48, 5001, at::kBFloat16), 1e-2);
+      expect_cross_entropy(head_inputs(2500, 20, 1030, at::kBFloat16), 1e-2);
+      bf16_kernels() = usual;
+    }
 }
 
 TEST(Head, StaysFiniteWithLogitsBeyondTheRangeOfExp) {

@@ -1,6 +1,7 @@
 #include "model/head.h"
 
 #include <ATen/OpMathType.h>
+#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
@@ -31,6 +32,9 @@ using torch::autograd::tensor_list;
 // Products of this many columns leave logits in the second-level cache for the pass over them.
 constexpr int64_t kColumns = 1536;
 constexpr int64_t kEvenRows = 64;  // chunks of a multiple are multiplied faster
+// Where logits are computed again for their gradients: rows that are multiplied by one packed block
+// of the weights, and of them those whose scores stay in a thread's cache.
+constexpr int64_t kRowsAgain = 2048, kColumnsAgain = 1024, kScoreRows = 128;
 
 // How many of so many rows have logits at one time. On a GPU more: each chunk reads and writes the
 // gradient of the weights once, which is in the caches of a CPU while a block of columns is, and
@@ -54,12 +58,16 @@ class Head {
         t_(t),
         tp_(tp),
         first_(weight.size(0) * tp.rank()),
-        rows_(rows_at_a_time(x.size(0), weight.size(0), x.is_cuda())),
         by_columns_(x.is_cpu() && wide_ == at::kFloat),
         by_kernels_(bf16_multiplies(x_)),
+        again_(by_kernels_ && bf16_kernels()->outruns_memory),
+        columns_(again_ ? kColumnsAgain : kColumns),
+        rows_(again_ ? std::min(kRowsAgain, std::max<int64_t>(1, x.size(0)))
+                     : rows_at_a_time(x.size(0), weight.size(0), x.is_cuda())),
         training_(training) {
     losses_ = at::empty({x.size(0)}, x.options().dtype(wide_));
-    if (by_columns_) logits_ = at::empty({rows_ * weight.size(0)}, x.options().dtype(kept_type()));
+    int64_t columns = again_ ? std::min(columns_, weight.size(0)) : weight.size(0);
+    if (by_columns_) logits_ = at::empty({rows_ * columns}, x.options().dtype(kept_type()));
     if (!training) return;
     share_ = t.weights.to(at::kDouble).mul(t.seed).to(wide_);
     dx_ = by_kernels_ ? at::zeros(x_.sizes(), x_.options().dtype(wide_)) : at::empty_like(x_);
@@ -115,33 +123,81 @@ class Head {
     Tensor share = share_.narrow(0, from, rows), factor = share / sums[0];
     Tensor dx = dx_.narrow(0, from, rows);
     Tensor at_targets = (sums[1] - top).exp_().mul_(factor).sub_(share);
+    Tensor log_sum = sums[0].log().add_(top);
     for (size_t i = 0; i < blocks.size(); ++i) {
-      softmax_backward(blocks[i], (blocks[i].top - top).exp_().mul_(factor), at_targets);
-      add_gradients(i, x, blocks[i].kept.to(product_), dx);
+      SoftmaxBlock& block = blocks[i];
+      if (again_) {
+        block.kept = kept_block(0, rows, columns_of(i));
+        each_part(i, x, block, [&](SoftmaxBlock& part, int64_t r, int64_t n) {
+          softmax_again(part, log_sum.narrow(0, r, n), share.narrow(0, r, n),
+                        at_targets.narrow(0, r, n));
+        });
+      } else {
+        softmax_backward(block, (block.top - top).exp_().mul_(factor), at_targets);
+      }
+      add_gradients(i, x, block.kept.to(product_), dx);
     }
   }
 
-  // The blocks lie one behind the other, so that products write and read consecutive memory.
+  // Statistics of all blocks, and what is kept of their logits.
   std::vector<SoftmaxBlock> forward(const Tensor& x, const Tensor& target, Tensor& at_target) {
     std::vector<SoftmaxBlock> blocks;
     int64_t rows = x.size(0), V = weight_.size(0);
-    auto scores = at::empty({by_kernels_ ? rows * kColumns : 0}, x.options().dtype(wide_));
+    bool apart = by_kernels_ && !again_;  // from what is kept
+    auto scores = at::empty({apart ? rows * columns_ : 0}, x.options().dtype(wide_));
     auto row_values = [&] { return at::empty({rows}, x.options().dtype(wide_)); };
-    for (int64_t first = 0; first < V; first += kColumns) {
-      int64_t n = std::min(kColumns, V - first);
-      Tensor kept = logits_.narrow(0, first * rows, n * rows).view({rows, n});
-      SoftmaxBlock block{by_kernels_ ? scores.narrow(0, 0, n * rows).view({rows, n}) : kept, kept,
-                         target - first, row_values(), row_values()};
-      if (by_kernels_)
-        bf16_product_out(block.scores, x, weight_of(first, n));
-      else if (product_ == wide_)
-        at::mm_out(block.scores, x, weight_of(first, n).t());
-      else
-        block.scores.copy_(at::mm(x, weight_of(first, n).t()));
-      softmax_forward(block, at_target);
+    for (int64_t first = 0; first < V; first += columns_) {
+      int64_t n = columns_of(blocks.size());
+      SoftmaxBlock block{{}, {}, target - first, row_values(), row_values()};
+      if (again_) {
+        each_part(blocks.size(), x, block, [&](SoftmaxBlock& part, int64_t r, int64_t m) {
+          Tensor at = at_target.narrow(0, r, m);
+          softmax_forward(part, at);
+        });
+      } else {
+        block.kept = kept_block(first, rows, n);
+        block.scores = apart ? scores.narrow(0, 0, n * rows).view({rows, n}) : block.kept;
+        multiply(block.scores, x, weight_of(first, n));
+        softmax_forward(block, at_target);
+      }
       blocks.push_back(std::move(block));
     }
     return blocks;
+  }
+
+  void multiply(Tensor& scores, const Tensor& x, const Tensor& weight) const {
+    if (by_kernels_)
+      bf16_product_out(scores, x, weight);
+    else if (product_ == wide_)
+      at::mm_out(scores, x, weight.t());
+    else
+      scores.copy_(at::mm(x, weight.t()));
+  }
+
+  // f(part, r, n) of n rows of block i from row r on, whose scores have been computed.
+  template <class F>
+  void each_part(size_t i, const Tensor& x, const SoftmaxBlock& block, F f) const {
+    int64_t columns = columns_of(i), rows = x.size(0),
+            most = std::min(rows, kScoreRows * at::get_num_threads());
+    PackedFactor weight(weight_of(static_cast<int64_t>(i) * columns_, columns));
+    Tensor scores = at::empty({most, columns}, x.options().dtype(wide_));
+    for (int64_t r = 0; r < rows; r += most) {
+      int64_t n = std::min(most, rows - r);
+      auto of = [&](const Tensor& t) { return t.defined() ? t.narrow(0, r, n) : t; };
+      SoftmaxBlock part{scores.narrow(0, 0, n), of(block.kept), of(block.column), of(block.top),
+                        of(block.sum)};
+      weight.product_out(part.scores, of(x));
+      f(part, r, n);
+    }
+  }
+
+  int64_t columns_of(size_t i) const {
+    return std::min(columns_, weight_.size(0) - static_cast<int64_t>(i) * columns_);
+  }
+
+  // The blocks lie one behind the other, so that products write and read consecutive memory.
+  Tensor kept_block(int64_t first, int64_t rows, int64_t columns) const {
+    return logits_.narrow(0, first * rows, columns * rows).view({rows, columns});
   }
 
   // What is kept of the logits of some rows: kernels round it for their products in any case.
@@ -152,7 +208,7 @@ class Head {
   }
 
   void add_gradients(size_t i, const Tensor& x, const Tensor& dlogits, Tensor& dx) {
-    int64_t first = static_cast<int64_t>(i) * kColumns, n = dlogits.size(1);
+    int64_t first = static_cast<int64_t>(i) * columns_, n = dlogits.size(1);
     Tensor weight = weight_of(first, n);
     if (i == 0 && !by_kernels_)  // with kernels dx is zeros
       at::mm_out(dx, dlogits, weight);
@@ -167,8 +223,11 @@ class Head {
   const HeadTargets& t_;
   Communicator& tp_;
   int64_t first_;  // global id of the first row of weight
-  int64_t rows_;
-  bool by_columns_, by_kernels_, training_, in_place_ = false;
+  // again_: logits are not kept but computed again, which lets all rows meet the weights and their
+  // gradient in one pass over these.
+  bool by_columns_, by_kernels_, again_;
+  int64_t columns_, rows_;  // at a time
+  bool training_, in_place_ = false;
   Tensor losses_, share_;  // of each row; what its gradients are multiplied by
   Tensor logits_, dx_, dweight_;
 };

@@ -53,6 +53,7 @@ struct Bf16Kernels {
   int64_t tile_rows;       // of a product, that are computed at once
   int64_t pairs_multiple;  // packed depths are padded to a multiple with zeros
   int64_t few_rows;        // up to so many rows of a, multiply_unpacked() is the faster way
+  bool outruns_memory;     // a large product is sooner computed again than kept
   // Of a large product, by how its rows lie.
   struct Blocks {
     int64_t row_bytes;     // packed rows that meet all columns while they stay in a near cache

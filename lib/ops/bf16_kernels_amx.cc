@@ -345,6 +345,7 @@ const Bf16Kernels kAmxBf16Kernels = {
     .tile_rows = amx::kTileRows,
     .pairs_multiple = amx::kTile,
     .few_rows = 256,
+    .outruns_memory = true,
     .along_depth = {.row_bytes = 0, .column_bytes = 1 << 20},
     .across_depth = {.row_bytes = 1 << 20, .column_bytes = 8 << 20},
     .pack_rows = amx::pack_rows,

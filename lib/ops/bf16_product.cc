@@ -99,6 +99,14 @@ void multiply_few_rows(const Bf16Matrix& a, const Bf16Matrix& b, const ProductSu
   }
 }
 
+// By all packed columns, of which some, which stay in a cache, meet all rows at a time.
+void multiply_all(const Bf16Matrix& a, const uint32_t* columns, int64_t N, const ProductSum& c) {
+  int64_t pairs = pairs_of(a.depth),
+          block = block_of(blocks_of(a).column_bytes, pairs, kTileColumns);
+  for (int64_t n = 0; n < N; n += block)
+    multiply_columns(a, columns + n * pairs, std::min(block, N - n), c.at(0, n));
+}
+
 void multiply(const Bf16Matrix& a, const Bf16Matrix& b, const ProductSum& c) {
   if (takes_few_rows(a, b)) return multiply_few_rows(a, b, c);
   int64_t pairs = pairs_of(a.depth),
@@ -116,17 +124,23 @@ Tensor readable(const Tensor& x) {
   return x.stride(1) == 1 || x.stride(0) == 1 ? x : x.contiguous();
 }
 
-void run(const Tensor& y, const Tensor& a, const Tensor& b, const Tensor& bias, ProductSum sum) {
-  check(y.stride(1) == 1 && a.size(1) == b.size(1) && y.size(0) == a.size(0) &&
-            y.size(1) == b.size(0),
-        "a product of ", a.sizes(), " and ", b.sizes(), " into ", y.sizes());
+void check_sizes(const Tensor& y, const Tensor& a, at::IntArrayRef b) {
+  check(y.stride(1) == 1 && a.size(1) == b[1] && y.size(0) == a.size(0) && y.size(1) == b[0],
+        "a product of ", a.sizes(), " and ", b, " into ", y.sizes());
+}
+
+ProductSum sum_in(const Tensor& y) {
+  return {.data = y.mutable_data_ptr(),
+          .stride = y.stride(0),
+          .half = y.scalar_type() == at::kBFloat16};
+}
+
+void run(const Tensor& a, const Tensor& b, const Tensor& bias, ProductSum sum) {
   Tensor rows = readable(a), columns = readable(b), wide = bias;
   if (bias.defined()) {
     wide = bias.detach().to(at::kFloat).contiguous();
     sum.bias = wide.const_data_ptr<float>();
   }
-  sum.data = y.mutable_data_ptr();
-  sum.stride = y.stride(0);
   multiply(bf16_matrix(rows), bf16_matrix(columns), sum);
 }
 
@@ -144,13 +158,31 @@ Bf16Matrix bf16_matrix(const Tensor& x) {
 Tensor room_for_pairs(int64_t n) { return at::empty({n}, at::kInt); }
 
 void bf16_product_out(const Tensor& y, const Tensor& a, const Tensor& b, const Tensor& bias) {
-  run(y, a, b, bias, {.half = y.scalar_type() == at::kBFloat16});
+  check_sizes(y, a, b.sizes());
+  run(a, b, bias, sum_in(y));
 }
 
 void add_bf16_product(const Tensor& y, const Tensor& a, const Tensor& b, const Tensor& bias) {
+  check_sizes(y, a, b.sizes());
   check(y.scalar_type() == at::kFloat, "a product of bf16 is added to float, not to ",
         y.scalar_type());
-  run(y, a, b, bias, {.add = true});
+  ProductSum sum = sum_in(y);
+  sum.add = true;
+  run(a, b, bias, sum);
+}
+
+PackedFactor::PackedFactor(const Tensor& b)
+    : N_(b.size(0)),
+      K_(b.size(1)),
+      packed_(room_for_pairs(padded_to(N_, kTileColumns) * pairs_of(K_))) {
+  Tensor columns = readable(b);
+  pack_all_columns(bf16_matrix(columns), pairs_in(packed_));
+}
+
+void PackedFactor::product_out(const Tensor& y, const Tensor& a) const {
+  check_sizes(y, a, {N_, K_});
+  Tensor rows = readable(a);
+  multiply_all(bf16_matrix(rows), pairs_in(packed_), N_, sum_in(y));
 }
 
 }  // namespace neox

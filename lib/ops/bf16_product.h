@@ -26,4 +26,16 @@ void bf16_product_out(const at::Tensor& y, const at::Tensor& a, const at::Tensor
 void add_bf16_product(const at::Tensor& y, const at::Tensor& a, const at::Tensor& b,
                       const at::Tensor& bias = {});
 
+// b [N, K] of several products one after the other, packed once.
+class PackedFactor {
+ public:
+  explicit PackedFactor(const at::Tensor& b);
+  // y [M, N] = a [M, K] b^T.
+  void product_out(const at::Tensor& y, const at::Tensor& a) const;
+
+ private:
+  int64_t N_, K_;
+  at::Tensor packed_;
+};
+
 }  // namespace neox

@@ -74,6 +74,11 @@ constexpr float kLeast = -87;
   for (int64_t i = 0; i < n; ++i) to[i] = bf16_of(x[i]);
 }
 
+[[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]] void row_exp_round(
+    const float* __restrict x, int64_t n, float log_sum, float factor, uint16_t* __restrict to) {
+  for (int64_t i = 0; i < n; ++i) to[i] = bf16_of(exp_of(x[i] - log_sum) * factor);
+}
+
 [[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]] void row_exp_backward(
     float* __restrict x, float* __restrict dx, int64_t n, float scale, float log_sum, float dot) {
   for (int64_t i = 0; i < n; ++i) {

@@ -15,6 +15,8 @@ void row_multiply(float* x, int64_t n, float factor);
 // The same for bf16, by their bits, rounded to the nearest; and what rounds to them.
 void row_multiply(uint16_t* x, int64_t n, float factor);
 void row_round(const float* x, int64_t n, uint16_t* to);
+// to = exp(x - log_sum) factor, in bf16.
+void row_exp_round(const float* x, int64_t n, float log_sum, float factor, uint16_t* to);
 // The softmax again and its gradient: x = exp(scale x - log_sum), dx = scale x (dx - dot), where
 // dot is the sum of x dx over the row.
 void row_exp_backward(float* x, float* dx, int64_t n, float scale, float log_sum, float dot);

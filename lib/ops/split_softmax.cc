@@ -26,7 +26,9 @@ void each_row(SoftmaxBlock& block, F f) {
 
 bool inside(int64_t column, int64_t n) { return column >= 0 && column < n; }
 
-bool in_half(const SoftmaxBlock& block) { return block.kept.scalar_type() == at::kBFloat16; }
+bool in_half(const SoftmaxBlock& block) {
+  return block.kept.defined() && block.kept.scalar_type() == at::kBFloat16;
+}
 uint16_t* halves(const Tensor& x) { return static_cast<uint16_t*>(x.mutable_data_ptr()); }
 
 }  // namespace
@@ -58,6 +60,19 @@ void softmax_backward(SoftmaxBlock& block, const Tensor& factor, const Tensor& t
       update(halves(block.kept) + row * n, row, column);
     else
       update(block.kept.mutable_data_ptr<float>() + row * n, row, column);
+  });
+}
+
+void softmax_again(SoftmaxBlock& block, const Tensor& log_sum, const Tensor& factor,
+                   const Tensor& target) {
+  int64_t n = block.scores.size(1);
+  const auto *log_sums = log_sum.const_data_ptr<float>(), *factors = factor.const_data_ptr<float>(),
+             *targets = target.const_data_ptr<float>(),
+             *scores = block.scores.const_data_ptr<float>();
+  uint16_t* kept = halves(block.kept);
+  each_row(block, [&](int64_t row, int64_t column) {
+    row_exp_round(scores + row * n, n, log_sums[row], factors[row], kept + row * n);
+    if (inside(column, n)) set(targets[row], kept + row * n + column);
   });
 }
 
