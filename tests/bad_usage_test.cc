@@ -191,7 +191,8 @@ TEST(Output, OfTooLittleMemoryHasNoFrames) {
 
 TEST(Output, BeyondTheLimitOfFileSizesIsAnErrorWithAMessage) {
   Training run;
-  Ended ended = under_shell("ulimit -f 100;", run.command({}));
+  // HDF5 leaves memory behind where it fails.
+  Ended ended = under_shell("export ASAN_OPTIONS=detect_leaks=0; ulimit -f 100;", run.command({}));
   EXPECT_EQ(ended.code, 74);
   EXPECT_NE(ended.err.find("ulimit -f"), std::string::npos) << ended.err;
 }

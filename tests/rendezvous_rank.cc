@@ -128,7 +128,7 @@ void gather_on_channels(Job& job) {
   if (number("trouble", 0) && job.process().rank > 0) trouble.emplace();
   if (job.process().rank < part) channel = job.control().channel("part", part);
   std::string failure;
-  std::thread other([&] {
+  std::jthread other([&] {  // joined too where this thread fails
     try {
       if (channel) rounds(*channel, 'b');
     } catch (const std::exception& e) { failure = e.what(); }

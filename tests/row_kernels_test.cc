@@ -172,9 +172,8 @@ TEST(Team, SeesWhatTheOthersWroteBeforeTheyMet) {
 
 TEST(Team, DealsOutEveryItemOnce) {
   int64_t next = 0;
-  Team::Meeting* none = nullptr;
   for (int rank = 0; rank < 5; ++rank) {
-    auto [begin, end] = Team(rank, 5, *none).share(83, 16);
+    auto [begin, end] = Team::share_of(rank, 5, 83, 16);
     EXPECT_EQ(begin, next);
     EXPECT_TRUE(end % 16 == 0 || end == 83);
     next = end;

@@ -15,10 +15,10 @@ namespace {
 using ::testing::AllOf;
 using testing::counting;
 using testing::Directory;
+using ::testing::DoubleEq;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using testing::error_of;
-using ::testing::DoubleEq;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;

@@ -20,10 +20,11 @@ class Team {
     int64_t begin, end;
   };
   // This thread's part of n items, which are dealt out in pieces of `multiple`.
-  Share share(int64_t n, int64_t multiple = 1) const {
+  Share share(int64_t n, int64_t multiple = 1) const { return share_of(rank_, size_, n, multiple); }
+  static Share share_of(int64_t rank, int64_t size, int64_t n, int64_t multiple) {
     int64_t pieces = (n + multiple - 1) / multiple;
-    auto bound = [&](int64_t rank) { return std::min(n, pieces * rank / size_ * multiple); };
-    return {bound(rank_), bound(rank_ + 1)};
+    auto bound = [&](int64_t of) { return std::min(n, pieces * of / size * multiple); };
+    return {bound(rank), bound(rank + 1)};
   }
 
  private:
