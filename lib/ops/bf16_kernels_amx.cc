@@ -107,11 +107,6 @@ RowTiles unpacked(const Bf16Matrix& m) {
   return {reinterpret_cast<const char*>(m.data), stride, kTile * stride, 4 * kTile};
 }
 
-// Rows and columns of a block of sums that the product has.
-struct Valid {
-  int64_t rows, columns;
-};
-
 // Which operand the level-1 cache holds: the other passes through it once.
 enum class Held { kRows, kColumns };
 
@@ -221,15 +216,6 @@ void transpose(Sums& sums) {
   load(kTile, 0, r);
   store(0, kTile, r);
   store(kTile, 0, upper);
-}
-
-// What a block adds to is far away: it is on its way before.
-void fetch_sums(const ProductSum& c, const Valid& valid) {
-  const auto* from = static_cast<const float*>(c.data);
-  for (int64_t i = 0; i < valid.rows; ++i, from += c.stride) {
-    _mm_prefetch(reinterpret_cast<const char*>(from), _MM_HINT_T0);
-    _mm_prefetch(reinterpret_cast<const char*>(from + valid.columns - 1), _MM_HINT_T0);
-  }
 }
 
 // A part of the depth of a block, of so many pairs.

@@ -36,11 +36,6 @@ template <int kVectors>
   }
 }
 
-// Rows and columns of a tile that the product has.
-struct Valid {
-  int64_t rows, columns;
-};
-
 template <int kVectors>
 [[gnu::always_inline]] inline void store_float(const Tile<kVectors>& sum, const ProductSum& c,
                                                const Valid& valid) {
@@ -86,21 +81,12 @@ template <int kVectors>
   }
 }
 
-// What a tile of floats adds to is far away: it is on its way while the tile is computed.
-void fetch_tile(const ProductSum& c, const Valid& valid) {
-  const auto* from = static_cast<const float*>(c.data);
-  for (int64_t i = 0; i < valid.rows; ++i, from += c.stride) {
-    _mm_prefetch(reinterpret_cast<const char*>(from), _MM_HINT_T0);
-    _mm_prefetch(reinterpret_cast<const char*>(from + valid.columns - 1), _MM_HINT_T0);
-  }
-}
-
 template <int kVectors>
 void multiply_tile(const uint32_t* a, const PackedColumns& b, int64_t pairs, const ProductSum& c,
                    const Valid& valid) {
   Tile<kVectors> sum;
   begin_tile<kVectors>(sum, c.bias, valid.columns);
-  if (c.add) fetch_tile(c, valid);
+  if (c.add) fetch_sums(c, valid);
   add_pairs<kVectors>(a, b, pairs, sum);
   if (c.half)
     store_half<kVectors>(sum, c, valid);

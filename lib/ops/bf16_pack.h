@@ -1,4 +1,5 @@
-// How operands of bf16 become pairs along their depth, in vectors of AVX-512.
+// What the kernels of bf16 have in common: how operands become pairs along their depth, in vectors
+// of AVX-512, and the sums that a tile has of a product.
 #pragma once
 #include <immintrin.h>
 
@@ -147,6 +148,20 @@ void pack(const Bf16Matrix& m, uint32_t* to, int64_t pairs) {
           store<kGroup>(to, row + half * kLanes, pair, pairs, padded, both.half(half));
       }
     }
+  }
+}
+
+// Rows and columns of a tile that the product has.
+struct Valid {
+  int64_t rows, columns;
+};
+
+// What a tile of floats adds to is far away: it is on its way before.
+inline void fetch_sums(const ProductSum& c, const Valid& valid) {
+  const auto* from = static_cast<const float*>(c.data);
+  for (int64_t i = 0; i < valid.rows; ++i, from += c.stride) {
+    _mm_prefetch(reinterpret_cast<const char*>(from), _MM_HINT_T0);
+    _mm_prefetch(reinterpret_cast<const char*>(from + valid.columns - 1), _MM_HINT_T0);
   }
 }
 
