@@ -131,7 +131,8 @@ class Training {
   // memory behind where they fail.
   static Strings fault(const std::string& dir, int error, const std::string& limit) {
     return {"LD_PRELOAD=" NEOX_BUILD_DIR "/tests/libfault_preload.so", "NEOX_FAULT_DIR=" + dir,
-            concat("NEOX_FAULT_ERRNO=", error), limit, "ASAN_OPTIONS=verify_asan_link_order=0:detect_leaks=0"};
+            concat("NEOX_FAULT_ERRNO=", error), limit,
+            "ASAN_OPTIONS=verify_asan_link_order=0:detect_leaks=0"};
   }
 
   const Directory& dir() const { return dir_; }

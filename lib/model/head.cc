@@ -177,10 +177,9 @@ class Head {
   // f(part, r, n) of n rows of block i from row r on, whose scores have been computed.
   template <class F>
   void each_part(size_t i, const Tensor& x, const SoftmaxBlock& block, F f) const {
-    int64_t columns = columns_of(i), rows = x.size(0),
-            most = std::min(rows, kScoreRows * at::get_num_threads());
-    PackedFactor weight(weight_of(static_cast<int64_t>(i) * columns_, columns));
-    Tensor scores = at::empty({most, columns}, x.options().dtype(wide_));
+    int64_t rows = x.size(0), most = std::min(rows, kScoreRows * at::get_num_threads());
+    PackedFactor weight(weight_of(first_of(i), columns_of(i)));
+    Tensor scores = at::empty({most, columns_of(i)}, x.options().dtype(wide_));
     for (int64_t r = 0; r < rows; r += most) {
       int64_t n = std::min(most, rows - r);
       auto of = [&](const Tensor& t) { return t.defined() ? t.narrow(0, r, n) : t; };
@@ -191,9 +190,9 @@ class Head {
     }
   }
 
-  int64_t columns_of(size_t i) const {
-    return std::min(columns_, weight_.size(0) - static_cast<int64_t>(i) * columns_);
-  }
+  // Of a block: its first column and how many it has.
+  int64_t first_of(size_t i) const { return static_cast<int64_t>(i) * columns_; }
+  int64_t columns_of(size_t i) const { return std::min(columns_, weight_.size(0) - first_of(i)); }
 
   // The blocks lie one behind the other, so that products write and read consecutive memory.
   Tensor kept_block(int64_t first, int64_t rows, int64_t columns) const {
@@ -208,7 +207,7 @@ class Head {
   }
 
   void add_gradients(size_t i, const Tensor& x, const Tensor& dlogits, Tensor& dx) {
-    int64_t first = static_cast<int64_t>(i) * columns_, n = dlogits.size(1);
+    int64_t first = first_of(i), n = dlogits.size(1);
     Tensor weight = weight_of(first, n);
     if (i == 0 && !by_kernels_)  // with kernels dx is zeros
       at::mm_out(dx, dlogits, weight);

@@ -37,35 +37,14 @@ template <int kVectors>
 }
 
 template <int kVectors>
-[[gnu::always_inline]] inline void store_float(const Tile<kVectors>& sum, const ProductSum& c,
-                                               const Valid& valid) {
-  auto* to = static_cast<float*>(c.data);
+[[gnu::always_inline]] inline void store(const Tile<kVectors>& sum, const ProductSum& c,
+                                         const Valid& valid) {
 #pragma GCC unroll 8
-  for (int i = 0; i < kTileRows; ++i, to += c.stride) {
+  for (int i = 0; i < kTileRows; ++i) {
     if (i >= valid.rows) return;
 #pragma GCC unroll 2
-    for (int j = 0; j < kVectors; ++j) {
-      __mmask16 mask = lanes_of(valid.columns, j * kLanes);
-      __m512 y = sum[i][j];
-      if (c.add) y = _mm512_add_ps(y, _mm512_maskz_loadu_ps(mask, to + j * kLanes));
-      _mm512_mask_storeu_ps(to + j * kLanes, mask, y);
-    }
-  }
-}
-
-template <int kVectors>
-[[gnu::always_inline]] inline void store_half(const Tile<kVectors>& sum, const ProductSum& c,
-                                              const Valid& valid) {
-  auto* to = static_cast<uint16_t*>(c.data);
-#pragma GCC unroll 8
-  for (int i = 0; i < kTileRows; ++i, to += c.stride) {
-    if (i >= valid.rows) return;
-#pragma GCC unroll 2
-    for (int j = 0; j < kVectors; ++j) {
-      __mmask16 mask = lanes_of(valid.columns, j * kLanes);
-      auto y = reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(sum[i][j]));
-      _mm256_mask_storeu_epi16(to + j * kLanes, mask, y);
-    }
+    for (int j = 0; j < kVectors; ++j)
+      store_sums(sum[i][j], c, i * c.stride + j * kLanes, lanes_of(valid.columns, j * kLanes));
   }
 }
 
@@ -88,10 +67,7 @@ void multiply_tile(const uint32_t* a, const PackedColumns& b, int64_t pairs, con
   begin_tile<kVectors>(sum, c.bias, valid.columns);
   if (c.add) fetch_sums(c, valid);
   add_pairs<kVectors>(a, b, pairs, sum);
-  if (c.half)
-    store_half<kVectors>(sum, c, valid);
-  else
-    store_float<kVectors>(sum, c, valid);
+  store<kVectors>(sum, c, valid);
 }
 
 // The first `rows` <= kTileRows rows of a matrix as they lie; the others are read as the first.

@@ -165,5 +165,17 @@ inline void fetch_sums(const ProductSum& c, const Valid& valid) {
   }
 }
 
+// 16 sums go to the product, `at` numbers behind its first.
+[[gnu::always_inline]] inline void store_sums(__m512 y, const ProductSum& c, int64_t at,
+                                              __mmask16 mask) {
+  if (c.half) {
+    auto half = reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(y));
+    return _mm256_mask_storeu_epi16(static_cast<uint16_t*>(c.data) + at, mask, half);
+  }
+  float* to = static_cast<float*>(c.data) + at;
+  if (c.add) y = _mm512_add_ps(y, _mm512_maskz_loadu_ps(mask, to));
+  _mm512_mask_storeu_ps(to, mask, y);
+}
+
 }  // namespace
 }  // namespace neox::pairs

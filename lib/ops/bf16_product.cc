@@ -99,18 +99,21 @@ void multiply_few_rows(const Bf16Matrix& a, const Bf16Matrix& b, const ProductSu
   }
 }
 
-// By all packed columns, of which some, which stay in a cache, meet all rows at a time.
+// So many columns, packed, stay in a cache while all rows of a meet them.
+int64_t columns_at_once(const Bf16Matrix& a) {
+  return block_of(blocks_of(a).column_bytes, pairs_of(a.depth), kTileColumns);
+}
+
+// By all packed columns.
 void multiply_all(const Bf16Matrix& a, const uint32_t* columns, int64_t N, const ProductSum& c) {
-  int64_t pairs = pairs_of(a.depth),
-          block = block_of(blocks_of(a).column_bytes, pairs, kTileColumns);
+  int64_t pairs = pairs_of(a.depth), block = columns_at_once(a);
   for (int64_t n = 0; n < N; n += block)
     multiply_columns(a, columns + n * pairs, std::min(block, N - n), c.at(0, n));
 }
 
 void multiply(const Bf16Matrix& a, const Bf16Matrix& b, const ProductSum& c) {
   if (takes_few_rows(a, b)) return multiply_few_rows(a, b, c);
-  int64_t pairs = pairs_of(a.depth),
-          block = block_of(blocks_of(a).column_bytes, pairs, kTileColumns);
+  int64_t pairs = pairs_of(a.depth), block = columns_at_once(a);
   Tensor room = room_for_pairs(std::min(block, padded_to(b.rows, kTileColumns)) * pairs);
   for (int64_t n = 0; n < b.rows; n += block) {
     int64_t columns = std::min(block, b.rows - n);
