@@ -6,6 +6,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/mm.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
@@ -105,6 +106,25 @@ TEST_P(Bf16Product, HasTheSameBitsOnAnyNumberOfThreads) {
     EXPECT_TRUE(y[0].equal(y[1])) << M << " " << N << " " << K;
   }
   at::set_num_threads(threads);
+}
+
+// By packed rows or as they lie, in whole tiles or not: what a row becomes is the same.
+TEST_P(Bf16Product, ARowHasTheSameBitsInAnyCompany) {
+  for (int64_t K : {64, 576, 1090}) {
+    constexpr int64_t kRows = 1100, N = 70;
+    Tensor a = random(kRows, K, false), b = random(N, K, false), bias = at::randn({N});
+    auto products = [&](int64_t m) {
+      Tensor y = at::ones({4, m, N}), rows = a.narrow(0, 0, m);
+      for (int64_t i : {0, 1}) {
+        bf16_product_out(y[i], rows, b, i ? bias : Tensor());
+        add_bf16_product(y[i + 2], rows, b, i ? bias : Tensor());
+      }
+      return y;
+    };
+    Tensor all = products(kRows);
+    for (int64_t m : {1, 17, 100, 256, 300, 1024})
+      EXPECT_TRUE(products(m).equal(all.narrow(1, 0, m))) << m << " " << K;
+  }
 }
 
 TEST_P(Bf16Product, TrainsAParameterWithAnFp32Gradient) {

@@ -60,7 +60,7 @@ class Model {
     int64_t vocab = model_.config().vocab;
     std::vector<Tensor> all;
     for (int64_t b = 0; b < batch; ++b) {
-      KvCache row = cache.row(b);
+      KvCache row = cache.narrow(b, 1);
       model_.generate_step({}, at::randint(vocab, {1, (b + 1) * (b + 1)}, at::kLong), row);
       cache.lengths[static_cast<size_t>(b)] = row.lengths.front();
     }

@@ -13,6 +13,8 @@
 #include <set>
 
 #include "decode_model.h"
+#include "model/fused_decode.h"
+#include "ops/bf16_product.h"
 #include "recorded_waits.h"
 #include "run_fixture.h"
 
@@ -53,6 +55,56 @@ TEST(FusedDecode, ReadsLongPromptsAsTheModelsOwnLayers) {
       }
   }
   at::set_num_threads(1);
+}
+
+// The logits behind prompts, and of a step more, [2 B, V]; undefined where the prompts are not
+// taken together.
+Tensor logits_of_prompts(Model& model, const std::vector<int64_t>& lengths, bool together) {
+  at::NoGradGuard no_grad;
+  at::manual_seed(1);
+  auto rows = std::ssize(lengths);
+  KvCache cache = (*model).new_cache(rows, 24);
+  std::vector<Tensor> tokens, all;
+  for (int64_t n : lengths) tokens.push_back(at::randint(28, {1, n}, at::kLong));
+  if (together) {
+    if (cache.fused->prompts_together(lengths) < lengths.size()) return {};
+    all.push_back(cache.fused->prompts(at::cat(tokens, 1), lengths, cache));
+  }
+  for (int64_t b = 0; b < rows && !together; ++b) {
+    KvCache row = cache.narrow(b, 1);
+    all.push_back((*model).generate_step({}, tokens[static_cast<size_t>(b)], row));
+    cache.lengths[static_cast<size_t>(b)] = row.lengths.front();
+  }
+  all.push_back((*model).generate_step({}, at::randint(28, {rows, 1}, at::kLong), cache));
+  return at::cat(all);
+}
+
+TEST(FusedDecode, ReadsPromptsTogetherWithTheBitsOfEachAlone) {
+  const std::vector<std::vector<int64_t>> kLengths = {{3, 16, 1}, {17, 21, 20, 18}};
+  for (at::ScalarType type : {at::kFloat, at::kBFloat16})
+    for (const auto& lengths : kLengths)
+      for (int64_t hidden : {20, 64})
+        for (const ModelOption& option : kModelOptions) {
+          Model model(option, type, at::kCPU, graph_recorder, hidden);
+          Tensor together = logits_of_prompts(model, lengths, true);
+          bool pairs = type == at::kBFloat16 && bf16_kernels();
+          ASSERT_EQ(together.defined(), lengths.front() == 3 || pairs) << option.name;
+          bool same =
+              !together.defined() || together.equal(logits_of_prompts(model, lengths, false));
+          EXPECT_TRUE(same) << option.name << " " << type << " hidden " << hidden;
+        }
+}
+
+TEST(FusedDecode, ReadsPromptsTogetherThatAreAlike) {
+  Model model({}, at::kBFloat16);
+  auto fused = (*model).new_cache(1, 1).fused;
+  auto together = [&](std::vector<int64_t> lengths) { return fused->prompts_together(lengths); };
+  EXPECT_EQ(together({3, 16, 17, 5}), 2u);
+  if (!bf16_kernels()) GTEST_SKIP() << "no kernels for longer prompts of bf16";
+  EXPECT_EQ(together({17, 30, 16}), 2u);
+  EXPECT_EQ(together({600, 424, 17}), 2u);
+  EXPECT_EQ(together({600, 425}), 1u);
+  EXPECT_EQ(together({2000, 20}), 1u);
 }
 
 TEST(FusedDecode, IsForFloatAndBf16) {

@@ -16,6 +16,7 @@
 #include "base/text.h"
 #include "base/utf8.h"
 #include "model/decode_replay.h"
+#include "model/fused_decode.h"
 #include "ops/next_tokens.h"
 #include "ops/random.h"
 #include "tokenizer/unicode.h"
@@ -42,8 +43,8 @@ Tensor pass_through(GptNeoX& model, const Tensor& tokens, KvCache& cache) {
 }
 
 Tensor row_of(std::span<const int32_t> tokens) {
-  Tensor row = at::empty({1, static_cast<int64_t>(tokens.size())}, at::kLong);
-  std::copy(tokens.begin(), tokens.end(), row.mutable_data_ptr<int64_t>());
+  Tensor row = at::empty({1, std::ssize(tokens)}, at::kLong);
+  std::ranges::copy(tokens, row.mutable_data_ptr<int64_t>());
   return row;
 }
 
@@ -68,10 +69,11 @@ struct NewTokens {
   std::optional<c10::Event> copied = {};
 };
 
-// The texts of a list of requests, a batch of them at a time. Prompts are read one by one, so that
-// a text is the same in any company. Where steps are replayed on a device and all are greedy, a
-// step takes its tokens from the one before it on the device; the host looks at them some steps
-// behind, and leaves aside what follows the end of a text.
+// The texts of a list of requests, a batch of them at a time. Prompts are read one by one, or in a
+// way in which each gives what it gives alone: a text is the same in any company. Where steps are
+// replayed on a device and all are greedy, a step takes its tokens from the one before it on the
+// device; the host looks at them some steps behind, and leaves aside what follows the end of a
+// text.
 class Texts {
  public:
   Texts(GptNeoX& model, std::span<const TextRequest> requests, const TextOptions& options)
@@ -93,7 +95,7 @@ class Texts {
   std::vector<std::vector<int32_t>> run() {
     while (next_ < requests_.size() || !rows_.empty()) {
       while (next_ < requests_.size() && std::ssize(rows_) < options_.batch_size) {
-        start(next_++);
+        start();
         receive(behind_);
       }
       if (!rows_.empty()) step();
@@ -124,23 +126,45 @@ class Texts {
 
   bool on_device() const { return behind_ > 0; }
 
-  void start(size_t request) {
-    if (options_.on_start) options_.on_start(request);
-    auto row = static_cast<int64_t>(rows_.size());
-    cache_.lengths.push_back(0);
-    KvCache one = cache_.row(row);
-    Tensor logits = pass_through(model_, there(row_of(requests_[request].prompt)), one);
-    cache_.lengths.back() = one.lengths.front();
-    rows_.push_back(request);
+  // The next requests, as many as have room and prompts that are best read together.
+  void start() {
+    auto first = std::ssize(rows_);
+    std::vector<int64_t> lengths;
+    auto room =
+        std::min(requests_.size() - next_, static_cast<size_t>(options_.batch_size - first));
+    for (const TextRequest& r : requests_.subspan(next_, room))
+      lengths.push_back(std::ssize(r.prompt));
+    size_t together = cache_.fused ? cache_.fused->prompts_together(lengths) : 0;
+    lengths.resize(std::max<size_t>(1, together));
+    std::vector<size_t> begun(lengths.size());
+    std::iota(begun.begin(), begun.end(), next_);
+    std::vector<int32_t> tokens;
+    for (size_t request : begun) {
+      if (options_.on_start) options_.on_start(request);
+      tokens.insert(tokens.end(), requests_[request].prompt.begin(),
+                    requests_[request].prompt.end());
+    }
+    next_ += begun.size();
+    rows_.insert(rows_.end(), begun.begin(), begun.end());
+    cache_.lengths.resize(rows_.size());
+    KvCache part = cache_.narrow(first, std::ssize(begun));
+    Tensor logits = together > 0 ? cache_.fused->prompts(row_of(tokens), lengths, part)
+                                 : pass_through(model_, there(row_of(tokens)), part);
+    std::ranges::copy(part.lengths, cache_.lengths.begin() + first);
+    take(logits, begun, first);
+  }
+
+  // The first new tokens of some rows.
+  void take(const Tensor& logits, const std::vector<size_t>& begun, int64_t first_row) {
     Tensor top = logits.defined() ? logits.amax().to(at::kDouble) : Tensor();
     if (on_device()) {
-      cache_.replay->choose(logits, row);
-      send({request}, row, top);
+      cache_.replay->choose(logits, first_row);
+      send(begun, first_row, top);
     } else {
       if (top.defined()) check_numbers(top.cpu());
-      arriving_.push_back(chosen(logits, {request}));
+      arriving_.push_back(chosen(logits, begun));
     }
-    count({&request, 1});
+    count(begun);
   }
 
   void step() {

@@ -38,11 +38,12 @@ int64_t filled_after(int64_t T, const KvCache& cache) {
 
 }  // namespace
 
-KvCache KvCache::row(int64_t b) const {
-  KvCache one{.lengths = {lengths[static_cast<size_t>(b)]}, .fused = fused};
-  for (const Tensor& k : keys) one.keys.push_back(k.narrow(0, b, 1));
-  for (const Tensor& v : values) one.values.push_back(v.narrow(0, b, 1));
-  return one;
+KvCache KvCache::narrow(int64_t first, int64_t count) const {
+  auto from = lengths.begin() + first;
+  KvCache part{.lengths = {from, from + count}, .fused = fused};
+  for (const Tensor& k : keys) part.keys.push_back(k.narrow(0, first, count));
+  for (const Tensor& v : values) part.values.push_back(v.narrow(0, first, count));
+  return part;
 }
 
 void KvCache::drop_row(int64_t b) {
@@ -103,8 +104,8 @@ Tensor GptNeoX::generate_step(const Tensor& x, const Tensor& tokens, KvCache& ca
   check(tokens.size(0) == B, "tokens of ", tokens.size(0), " rows for a key/value cache of ", B);
   int64_t last = filled_after(T, cache);
   if (cache.fused && T == 1) return cache.fused->step(tokens, cache);
-  if (cache.fused && B == 1 && last == T && cache.fused->takes_prompt(T))
-    return cache.fused->prompt(tokens, cache);
+  if (cache.fused && B == 1 && last == T && cache.fused->prompts_together({&T, 1}) == 1)
+    return cache.fused->prompts(tokens, {&T, 1}, cache);
   bool replayed = cache.replay && T == 1;
   Tensor y =
       replayed ? replayed_step(x, tokens, cache) : step_output(x, tokens, cached_pass(T, cache));

@@ -7,6 +7,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -42,10 +43,13 @@ class FusedDecode {
   explicit FusedDecode(const DecodeSource& source);
   // tokens [B, 1] int64 for the cache's rows: logits [B, V], float. The cache grows by one.
   Tensor step(const Tensor& tokens, KvCache& cache);
-  // Whether prompt() is the fastest way for so many tokens: bf16 is not slow on every processor.
-  bool takes_prompt(int64_t tokens) const;
-  // tokens [1, T] int64 for a cache of one row without positions: the logits [1, V] of the last.
-  Tensor prompt(const Tensor& tokens, KvCache& cache);
+  // How many prompts of such lengths, from the first one on, prompts() takes at once, so that each
+  // gives the same bits as alone. 0 where it is not the fastest way: bf16 is not slow on every
+  // processor.
+  size_t prompts_together(std::span<const int64_t> lengths) const;
+  // tokens int64 of all prompts, one behind the other, for a cache of a row for each, without
+  // positions: the logits [B, V] of the last ones.
+  Tensor prompts(const Tensor& tokens, std::span<const int64_t> lengths, KvCache& cache);
 
  private:
   struct Vector {
@@ -95,8 +99,9 @@ class FusedDecode {
   void attend(size_t l, Team& team, KvCache& cache);
   void attend_group(size_t l, KvCache& cache, const Item& item, float* scores);
   void add_output(const Linear& linear, Team& team, const Buffer& in);
-  void reserve_prompt(int64_t tokens, int threads);
-  void prompt_layer(size_t l, KvCache& cache, int threads);
+  void reserve_prompts(std::span<const int64_t> lengths, int threads);
+  void prompt_layer(size_t l, const KvCache& cache, std::span<const int64_t> lengths, int threads);
+  void prompt_attention(size_t l, const KvCache& cache, std::span<const int64_t> lengths);
   void prompt_keys(size_t l, const KvCache& cache, int threads);
   void prompt_norm(const Norm& norm, Team& team);
   void prompt_product(const Linear& linear, Team& team, const Tensor& x, const Tensor& y);
@@ -120,7 +125,12 @@ class FusedDecode {
   Buffer x_, qkv_, attended_, inner_, gated_, out_;
   std::vector<Scratch> scratch_;
   std::function<Tensor(const Tensor&, const Tensor&, const Tensor&)> attend_;
-  struct Prompt {                    // [T, ...]
+  struct Place {
+    int64_t row, position;
+  };
+  struct Prompts {                   // [tokens, ...]
+    std::vector<Place> places;       // of the tokens
+    bool few = false;                // tokens of each
     Tensor x, qkv, mlp, out;         // float
     Tensor queries;                  // of the weights' type
     Tensor normed, attended, inner;  // what products take: bf16 where it is multiplied, or float

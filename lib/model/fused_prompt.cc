@@ -14,8 +14,10 @@
 namespace neox {
 namespace {
 
-// Up to so many rows the products are bound by reading the weights.
-constexpr int64_t kFewRows = 16;
+// Up to so many tokens a prompt's products are bound by reading the weights.
+constexpr int64_t kFewTokens = 16;
+// Of prompts that are read together: with more the weights' part of the time is small anyway.
+constexpr int64_t kTokensTogether = 1024;
 // Elements of a matrix that are converted at once: what stays in a core's own cache.
 constexpr int64_t kPart = int64_t{1} << 18;
 
@@ -28,55 +30,77 @@ void* row_of(const Tensor& x, int64_t t, int64_t column = 0) {
 
 }  // namespace
 
-bool FusedDecode::takes_prompt(int64_t tokens) const {
-  return type_ == WeightType::kFloat || tokens <= kFewRows || cpu_is_slow_in_half() ||
-         bf16_multiplies(embedding_);
+size_t FusedDecode::prompts_together(std::span<const int64_t> lengths) const {
+  auto few = [&](size_t i) { return lengths[i] <= kFewTokens; };
+  bool pairs = bf16_multiplies(embedding_);
+  if (!(few(0) || pairs || type_ == WeightType::kFloat || cpu_is_slow_in_half())) return 0;
+  // Of ATen's products in float a row depends on the others.
+  if (!few(0) && !pairs) return 1;
+  size_t count = 1;
+  for (int64_t tokens = lengths[0]; count < lengths.size() && few(count) == few(0); ++count)
+    if ((tokens += lengths[count]) > kTokensTogether) break;
+  return count;
 }
 
-void FusedDecode::reserve_prompt(int64_t T, int threads) {
+// A row for each token of the prompts.
+void FusedDecode::reserve_prompts(std::span<const int64_t> lengths, int threads) {
   const ModelConfig& c = config_;
+  prompt_.few = lengths[0] <= kFewTokens;
+  for (size_t b = 0; b < lengths.size(); ++b) {
+    check(lengths[b] <= cos_.size(0), "a prompt of ", lengths[b], " tokens is longer than the ",
+          cos_.size(0), " positions that the model has (max_position_embeddings)");
+    for (int64_t t = 0; t < lengths[b]; ++t)
+      prompt_.places.push_back({.row = static_cast<int64_t>(b), .position = t});
+  }
+  auto T = static_cast<int64_t>(prompt_.places.size());
   auto rows = [&](int64_t columns, at::ScalarType type) {
     Tensor x = at::empty({T, padded_row(columns)}, type);
     if (columns != x.size(1)) x.zero_();
     return x;
   };
-  at::ScalarType factors = T > kFewRows && bf16_multiplies(embedding_) ? at::kBFloat16 : at::kFloat;
+  at::ScalarType factors = !prompt_.few && bf16_multiplies(embedding_) ? at::kBFloat16 : at::kFloat;
   int64_t heads = c.heads * c.head_size();
-  prompt_ = {.x = rows(c.hidden, at::kFloat),
-             .qkv = rows(heads + 2 * c.groups() * c.head_size(), at::kFloat),
-             .mlp = rows(c.mlp_inputs(), at::kFloat),
-             .out = rows(c.hidden, at::kFloat),
-             .queries = at::empty({T, heads}, embedding_.scalar_type()),
-             .normed = rows(c.hidden, factors),
-             .attended = rows(heads, factors),
-             .inner = rows(c.intermediate, factors)};
+  prompt_.x = rows(c.hidden, at::kFloat);
+  prompt_.qkv = rows(heads + 2 * c.groups() * c.head_size(), at::kFloat);
+  prompt_.mlp = rows(c.mlp_inputs(), at::kFloat);
+  prompt_.out = rows(c.hidden, at::kFloat);
+  prompt_.queries = at::empty({T, heads}, embedding_.scalar_type());
+  prompt_.normed = rows(c.hidden, factors);
+  prompt_.attended = rows(heads, factors);
+  prompt_.inner = rows(c.intermediate, factors);
   int64_t widest = std::max({c.hidden, c.intermediate, heads});
   for (int i = 0; i < threads; ++i)
     prompt_.parts.push_back(at::empty({std::max(kPart, kRowMultiple * widest)}, at::kFloat));
 }
 
-Tensor FusedDecode::prompt(const Tensor& tokens, KvCache& cache) {
-  int64_t T = tokens.size(1);
+Tensor FusedDecode::prompts(const Tensor& tokens, std::span<const int64_t> lengths,
+                            KvCache& cache) {
   int threads = at::get_num_threads();
-  check(cache.rows() == 1 && cache.lengths[0] == 0, "a prompt begins a row of the cache");
-  check(T <= cos_.size(0), "a prompt of ", T, " tokens is longer than the ", cos_.size(0),
-        " positions that the model has (max_position_embeddings)");
-  reserve_prompt(T, threads);
-  prompt_.x.narrow(1, 0, config_.hidden).copy_(embedded(tokens, at::arange(T, at::kLong)));
+  int64_t rows = std::ssize(lengths);
+  check(cache.rows() == rows && std::ranges::all_of(cache.lengths, [](auto n) { return n == 0; }),
+        "a prompt begins a row of the cache");
+  reserve_prompts(lengths, threads);
+  Tensor positions = at::empty({std::ssize(prompt_.places)}, at::kLong);
+  std::ranges::transform(prompt_.places, positions.mutable_data_ptr<int64_t>(), &Place::position);
+  prompt_.x.narrow(1, 0, config_.hidden).copy_(embedded(tokens, positions));
   size_t last = layers_.size() - 1;
-  for (size_t l = 0; l < last; ++l) prompt_layer(l, cache, threads);
+  for (size_t l = 0; l < last; ++l) prompt_layer(l, cache, lengths, threads);
   // Of the last layer the other tokens' keys and values are all that is needed.
   prompt_keys(last, cache, threads);
-  cache.lengths[0] = T - 1;
-  reserve(1, cache.capacity(), threads);
-  x_.values.narrow(0, 0, 1).copy_(prompt_.x.narrow(0, T - 1, 1));
+  reserve(rows, cache.capacity(), threads);
+  for (int64_t b = 0, end = 0; b < rows; ++b) {
+    int64_t length = lengths[static_cast<size_t>(b)];
+    cache.lengths[static_cast<size_t>(b)] = length - 1;
+    end += length;
+    x_.values[b].copy_(prompt_.x[end - 1]);
+  }
   prompt_ = {};
-  Tensor logits = at::empty({1, head_.weight.rows}, at::kFloat);
+  Tensor logits = at::empty({rows, head_.weight.rows}, at::kFloat);
   run_team(threads, [&](Team& team) {
     layer(last, team, cache);
     head(team, logits);
   });
-  cache.lengths[0] = T;
+  cache.lengths.assign(lengths.begin(), lengths.end());
   return logits;
 }
 
@@ -90,13 +114,26 @@ void FusedDecode::prompt_keys(size_t l, const KvCache& cache, int threads) {
   });
 }
 
-void FusedDecode::prompt_layer(size_t l, KvCache& cache, int threads) {
+// Each prompt by itself.
+void FusedDecode::prompt_attention(size_t l, const KvCache& cache,
+                                   std::span<const int64_t> lengths) {
+  int64_t H = config_.heads, D = config_.head_size();
+  for (int64_t b = 0, first = 0, T = 0; b < std::ssize(lengths); ++b, first += T) {
+    T = lengths[static_cast<size_t>(b)];
+    auto seen = [&](const Tensor& all) { return all.narrow(0, b, 1).narrow(2, 0, T); };
+    Tensor q = prompt_.queries.narrow(0, first, T).view({1, T, H, D}).transpose(1, 2);
+    Tensor y = attend_(q, seen(cache.keys[l]), seen(cache.values[l]));
+    prompt_.attended.narrow(0, first, T)
+        .narrow(1, 0, H * D)
+        .copy_(y.transpose(1, 2).reshape({T, H * D}));
+  }
+}
+
+void FusedDecode::prompt_layer(size_t l, const KvCache& cache, std::span<const int64_t> lengths,
+                               int threads) {
   const Layer& layer = layers_[l];
-  int64_t T = prompt_.x.size(0), H = config_.heads, D = config_.head_size();
   prompt_keys(l, cache, threads);
-  Tensor q = prompt_.queries.view({1, T, H, D}).transpose(1, 2);
-  Tensor y = attend_(q, cache.keys[l].narrow(2, 0, T), cache.values[l].narrow(2, 0, T));
-  prompt_.attended.narrow(1, 0, H * D).copy_(y.transpose(1, 2).reshape({T, H * D}));
+  prompt_attention(l, cache, lengths);
   run_team(threads, [&](Team& team) {
     if (config_.parallel_residual) {
       if (!config_.tied_norms) prompt_norm(layer.mlp_norm, team);
@@ -130,7 +167,7 @@ void FusedDecode::prompt_product(const Linear& linear, Team& team, const Tensor&
   const WeightMatrix& w = linear.weight;
   auto [from, to] = team.share(w.rows, kRowMultiple);
   if (x.scalar_type() == at::kBFloat16) return half_product(linear, {from, to}, x, y, false);
-  if (x.size(0) <= kFewRows)
+  if (prompt_.few)
     kernels_.multiply(w, from, to, rows_of(x), rows_of(y));
   else
     float_product(linear, {from, to}, prompt_.parts[static_cast<size_t>(team.rank())], x, y);
@@ -177,8 +214,9 @@ void FusedDecode::prompt_heads(size_t l, Team& team, const KvCache& cache) {
   for (int64_t t = from; t < to; ++t)
     for (int64_t g = 0; g < config_.groups(); ++g) {
       float* heads = qkv.data + t * qkv.stride + g * size;
-      place_heads(layers_[l], heads, t);
-      store_heads(l, cache, heads, {0, g, t});
+      auto [row, position] = prompt_.places[static_cast<size_t>(t)];
+      place_heads(layers_[l], heads, position);
+      store_heads(l, cache, heads, {row, g, position});
       kernels_.store(heads, queries, type_, row_of(prompt_.queries, t, g * queries));
     }
 }

@@ -22,8 +22,8 @@ struct KvCache {
 
   int64_t rows() const { return static_cast<int64_t>(lengths.size()); }
   int64_t capacity() const { return keys.front().size(2); }
-  // One row as a cache of its own, on the same memory; its length is not the original's.
-  KvCache row(int64_t b) const;
+  // Some rows as a cache of their own, on the same memory; their lengths are not the original's.
+  KvCache narrow(int64_t first, int64_t count) const;
   // The last row takes the place of row b, which is forgotten.
   void drop_row(int64_t b);
 };

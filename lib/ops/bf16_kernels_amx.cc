@@ -181,7 +181,18 @@ struct alignas(64) Sums {
   float at[kTileRows][kTileColumns];
 };
 
-void store(const Sums& sums, const ProductSum& c, const Valid& valid) {
+// What a product is added to are its first sums.
+void load(Sums& sums, const ProductSum& c, const Valid& valid) {
+  const auto* from = static_cast<const float*>(c.data);
+  for (int64_t j = 0; j < kTileColumns; j += kTile)
+    for (int64_t i = 0; i < kTileRows; ++i) {
+      __mmask16 mask = i < valid.rows ? lanes_of(valid.columns, j) : __mmask16{0};
+      _mm512_store_ps(&sums.at[i][j], _mm512_maskz_loadu_ps(mask, from + i * c.stride + j));
+    }
+}
+
+void store(const Sums& sums, ProductSum c, const Valid& valid) {
+  c.add = false;  // that has been done
   for (int64_t j = 0; j < valid.columns; j += kTile) {
     __mmask16 mask = lanes_of(valid.columns, j);
     __m512 bias = c.bias ? _mm512_maskz_loadu_ps(mask, c.bias + j) : _mm512_setzero_ps();
@@ -220,7 +231,8 @@ void multiply_part(const RowTiles& a, const PackedColumns& b, const Part& part, 
   bool whole = valid.rows == kTileRows && valid.columns == kTileColumns && !c.half && !c.bias;
   float* to = whole ? static_cast<float*>(c.data) : &sums.at[0][0];
   int64_t stride = whole ? c.stride : kTileColumns;
-  if (part.first && !(whole && c.add))
+  if (part.first && c.add && !whole) load(sums, c, valid);
+  if (part.first && !c.add)
     clear_tiles();
   else
     load_tiles(to, stride);
@@ -229,11 +241,12 @@ void multiply_part(const RowTiles& a, const PackedColumns& b, const Part& part, 
   if (part.last && !whole) store(sums, c, valid);
 }
 
-// Of a group that is held the level-1 cache has room for so many pairs, a part; what is left of all
-// is not worth another one up to half of that.
+// The level-1 cache has room for so many pairs of a group that is held, beside what passes by: the
+// depth is taken in equal parts of no more.
 constexpr int64_t kPartPairs = 256;
-int64_t part_end(int64_t from, int64_t pairs) {
-  return pairs - from <= kPartPairs + kPartPairs / 2 ? pairs : from + kPartPairs;
+int64_t part_of(int64_t pairs) {
+  int64_t parts = (pairs + kPartPairs - 1) / kPartPairs;
+  return padded_to((pairs + parts - 1) / parts, kTile);
 }
 
 constexpr int64_t kNearBytes = 1 << 20;  // of columns that stay in a second-level cache of 2 MB
@@ -251,8 +264,8 @@ void multiply_batch(const PackedRows& a, const PackedColumns& b, int64_t pairs, 
   auto valid = [&](int64_t i) {
     return Valid{std::min(kTileRows, M - i * kDown), std::min(kTileColumns, N - i * kRight)};
   };
-  for (int64_t from = 0, end = 0; from < pairs; from = end) {
-    end = part_end(from, pairs);
+  for (int64_t from = 0, end = 0, step = part_of(pairs); from < pairs; from = end) {
+    end = std::min(from + step, pairs);
     Part part{end - from, from == 0, end == pairs};
     for (int64_t i = 0; i < blocks; ++i) {
       const uint32_t* rows = a.data + (kDown ? i * a.group : 0) + from * kTileRows;
@@ -288,15 +301,23 @@ void multiply_packed(const PackedRows& a, const PackedColumns& b, int64_t pairs,
                                      std::min(kTileColumns, N - n));
 }
 
+// The tiles of a block whose transposed goes to c.
+void begin(Sums& sums, const ProductSum& c, const Valid& valid) {
+  if (!c.add) return clear_tiles();
+  load(sums, c, valid);
+  transpose(sums);
+  load_tiles(&sums.at[0][0], kTileColumns);
+}
+
 // For rows of one block, or of several whole ones.
 void multiply_blocks(const Bf16Matrix& a, const PackedColumns& b, const ProductSum& c, int64_t N) {
   Tiles tiles(std::min(a.rows, kTileRows));
+  Sums sums;
   for (int64_t m = 0; m < a.rows; m += kTileRows) {
     PackedColumns columns = b;
     for (int64_t n = 0; n < N; n += kTileColumns, columns.data += b.group) {
       Valid valid{std::min(kTileRows, a.rows), std::min(kTileColumns, N - n)};
-      Sums sums;
-      clear_tiles();
+      begin(sums, c.at(n, m), {valid.columns, valid.rows});
       multiply_tiles<Held::kRows>(unpacked(a.narrow(m, valid.rows)), columns, a.depth / 2, valid);
       store_tiles(&sums.at[0][0], kTileColumns);
       transpose(sums);

@@ -39,32 +39,35 @@ template <int kVectors>
 template <int kVectors>
 [[gnu::always_inline]] inline void store(const Tile<kVectors>& sum, const ProductSum& c,
                                          const Valid& valid) {
+  __m512 bias[kVectors];
+#pragma GCC unroll 2
+  for (int j = 0; j < kVectors; ++j) {
+    __mmask16 mask = lanes_of(valid.columns, j * kLanes);
+    bias[j] = c.bias ? _mm512_maskz_loadu_ps(mask, c.bias + j * kLanes) : _mm512_setzero_ps();
+  }
 #pragma GCC unroll 8
   for (int i = 0; i < kTileRows; ++i) {
     if (i >= valid.rows) return;
 #pragma GCC unroll 2
     for (int j = 0; j < kVectors; ++j)
-      store_sums(sum[i][j], c, i * c.stride + j * kLanes, lanes_of(valid.columns, j * kLanes));
+      store_sums(_mm512_add_ps(sum[i][j], bias[j]), c, i * c.stride + j * kLanes,
+                 lanes_of(valid.columns, j * kLanes));
   }
 }
 
 template <int kVectors>
-[[gnu::always_inline]] inline void begin_tile(Tile<kVectors>& sum, const float* bias,
-                                              int64_t columns) {
-#pragma GCC unroll 2
-  for (int j = 0; j < kVectors; ++j) {
-    __m512 first = _mm512_setzero_ps();
-    if (bias) first = _mm512_maskz_loadu_ps(lanes_of(columns, j * kLanes), bias + j * kLanes);
+[[gnu::always_inline]] inline void clear(Tile<kVectors>& sum) {
 #pragma GCC unroll 8
-    for (int i = 0; i < kTileRows; ++i) sum[i][j] = first;
-  }
+  for (int i = 0; i < kTileRows; ++i)
+#pragma GCC unroll 2
+    for (int j = 0; j < kVectors; ++j) sum[i][j] = _mm512_setzero_ps();
 }
 
 template <int kVectors>
 void multiply_tile(const uint32_t* a, const PackedColumns& b, int64_t pairs, const ProductSum& c,
                    const Valid& valid) {
   Tile<kVectors> sum;
-  begin_tile<kVectors>(sum, c.bias, valid.columns);
+  clear(sum);
   if (c.add) fetch_sums(c, valid);
   add_pairs<kVectors>(a, b, pairs, sum);
   store<kVectors>(sum, c, valid);
@@ -181,7 +184,7 @@ template <int kVectors>
 void multiply_transposed_tile(const UnpackedRows& a, const uint32_t* b, int64_t pairs, Ahead& ahead,
                               const ProductSum& c, const Valid& valid) {
   Tile<kVectors> sum;
-  begin_tile<kVectors>(sum, nullptr, 0);
+  clear(sum);
   add_pairs<kVectors>(a, b, pairs, ahead, sum);
   store_transposed<kVectors>(sum, c, valid);
 }
