@@ -8,7 +8,6 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/sum.h>
-#include <ATen/ops/tensor.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>

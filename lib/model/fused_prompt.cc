@@ -45,7 +45,7 @@ size_t FusedDecode::prompts_together(std::span<const int64_t> lengths) const {
 // A row for each token of the prompts.
 void FusedDecode::reserve_prompts(std::span<const int64_t> lengths, int threads) {
   const ModelConfig& c = config_;
-  prompt_.few = lengths[0] <= kFewTokens;
+  prompt_ = {.few = lengths[0] <= kFewTokens};
   for (size_t b = 0; b < lengths.size(); ++b) {
     check(lengths[b] <= cos_.size(0), "a prompt of ", lengths[b], " tokens is longer than the ",
           cos_.size(0), " positions that the model has (max_position_embeddings)");
