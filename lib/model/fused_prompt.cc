@@ -21,10 +21,10 @@ constexpr int64_t kTokensTogether = 1024;
 // Elements of a matrix that are converted at once: what stays in a core's own cache.
 constexpr int64_t kPart = int64_t{1} << 18;
 
-FloatRows rows_of(const Tensor& x) { return {x.mutable_data_ptr<float>(), x.size(0), x.size(1)}; }
+FloatRows rows_of(const Tensor& x) { return {x.mutable_data_ptr<float>(), x.size(0), x.stride(0)}; }
 
 void* row_of(const Tensor& x, int64_t t, int64_t column = 0) {
-  int64_t at = t * x.size(1) + column;
+  int64_t at = t * x.stride(0) + column;
   return static_cast<char*>(x.mutable_data_ptr()) + at * x.element_size();
 }
 
@@ -54,7 +54,9 @@ void FusedDecode::reserve_prompts(std::span<const int64_t> lengths, int threads)
   }
   auto T = static_cast<int64_t>(prompt_.places.size());
   auto rows = [&](int64_t columns, at::ScalarType type) {
-    Tensor x = at::empty({T, padded_row(columns)}, type);
+    // Rows that lie a multiple of a kilobyte apart would share few sets of a cache.
+    int64_t size = padded_row(columns), apart = size % 256 == 0 ? size + 32 : size;
+    Tensor x = at::empty({T, apart}, type).narrow(1, 0, size);
     if (columns != x.size(1)) x.zero_();
     return x;
   };
@@ -173,7 +175,7 @@ void FusedDecode::prompt_product(const Linear& linear, Team& team, const Tensor&
     float_product(linear, {from, to}, prompt_.parts[static_cast<size_t>(team.rank())], x, y);
   if (const float* bias = linear.bias.data())
     for (int64_t t = 0; t < y.size(0); ++t)
-      kernels_.add(bias + from, to - from, rows_of(y).data + t * y.size(1) + from);
+      kernels_.add(bias + from, to - from, rows_of(y).data + t * y.stride(0) + from);
 }
 
 // With the bias. add: to what y has.

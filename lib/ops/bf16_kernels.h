@@ -4,6 +4,7 @@
 // in 32 bits.
 #pragma once
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 namespace neox {
@@ -38,9 +39,11 @@ struct ProductSum {
   int64_t stride = 0;
   bool half = false;            // bf16
   bool add = false;             // to what is there; float only
-  const float* bias = nullptr;  // [N], added; or null
-  // The part of it that begins at row m and column n.
+  bool transposed = false;      // c [N, M]
+  const float* bias = nullptr;  // of c's columns, added; or null
+  // The part of it that begins at row m and column n of the product.
   ProductSum at(int64_t m, int64_t n) const {
+    if (transposed) std::swap(m, n);
     ProductSum part = *this;
     part.data = static_cast<char*>(data) + (m * stride + n) * (half ? 2 : 4);
     if (bias) part.bias = bias + n;
@@ -52,11 +55,13 @@ struct Bf16Kernels {
   const char* name;
   int64_t tile_rows;       // of a product, that are computed at once
   int64_t pairs_multiple;  // packed depths are padded to a multiple with zeros
-  int64_t few_rows;        // up to so many rows of a, multiply_unpacked() is the faster way
+  int64_t few_rows;        // up to so many rows of a, a product is sooner had transposed,
+  int64_t few_row_bytes;   // of which, packed, so much meets all of b and stays in a near cache
   bool outruns_memory;     // a large product is sooner computed again than kept
   // Of a large product, by how its rows lie.
   struct Blocks {
-    int64_t row_bytes;     // packed rows that meet all columns while they stay in a near cache
+    int64_t row_bytes;     // packed rows that meet all columns while they stay in a near cache;
+                           // 0: rows are not packed if multiply_unpacked() can read them
     int64_t column_bytes;  // packed columns that are kept for all rows
   } along_depth, across_depth;
 
@@ -70,9 +75,8 @@ struct Bf16Kernels {
   void (*multiply_packed)(const PackedRows& a, const PackedColumns& b, int64_t pairs,
                           const ProductSum& c, int64_t M, int64_t N);
 
-  // The same for a product of few rows, such as a prompt's: its transposed, so that the larger
-  // matrix is the one that need not be packed. c[n][m] = sum over a[m] b[n], for all rows of a and
-  // N of b; the depth of a lies consecutively and is a multiple of 2 pairs_multiple.
+  // The same for all rows of a as they lie: depth lies consecutively and is a multiple of 2
+  // pairs_multiple. c is transposed where along_depth.row_bytes is not 0.
   void (*multiply_unpacked)(const Bf16Matrix& a, const PackedColumns& b, const ProductSum& c,
                             int64_t N);
 };

@@ -93,18 +93,24 @@ void pack_columns(const Bf16Matrix& m, uint32_t* to) {
   pack<kTileColumns, How>(m, to, padded_to((m.depth + 1) / 2, kTile));
 }
 
-// Two tiles of rows, and what follows them in depth; strides in bytes.
+// Two tiles of rows, which follow each other in depth and in groups; strides in bytes.
 struct RowTiles {
   const char* data;
-  int64_t stride, second, step;
+  int64_t stride, second, step, group;
+  RowTiles at(int64_t groups, int64_t pairs) const {
+    RowTiles there = *this;
+    there.data += groups * group + pairs / kTile * step;
+    return there;
+  }
 };
-RowTiles packed(const uint32_t* group) {
+RowTiles packed(const PackedRows& rows) {
   constexpr int64_t kBytes = 4 * kTileNumbers;
-  return {reinterpret_cast<const char*>(group), 4 * kTile, kBytes, 2 * kBytes};
+  return {reinterpret_cast<const char*>(rows.data), 4 * kTile, kBytes, 2 * kBytes, 4 * rows.group};
 }
 RowTiles unpacked(const Bf16Matrix& m) {
   int64_t stride = 2 * m.row_stride;
-  return {reinterpret_cast<const char*>(m.data), stride, kTile * stride, 4 * kTile};
+  return {reinterpret_cast<const char*>(m.data), stride, kTile * stride, 4 * kTile,
+          kTileRows * stride};
 }
 
 // Which operand the level-1 cache holds: the other passes through it once.
@@ -182,7 +188,7 @@ struct alignas(64) Sums {
 };
 
 // What a product is added to are its first sums.
-void load(Sums& sums, const ProductSum& c, const Valid& valid) {
+void load_rows(Sums& sums, const ProductSum& c, const Valid& valid) {
   const auto* from = static_cast<const float*>(c.data);
   for (int64_t j = 0; j < kTileColumns; j += kTile)
     for (int64_t i = 0; i < kTileRows; ++i) {
@@ -191,7 +197,7 @@ void load(Sums& sums, const ProductSum& c, const Valid& valid) {
     }
 }
 
-void store(const Sums& sums, ProductSum c, const Valid& valid) {
+void store_rows(const Sums& sums, ProductSum c, const Valid& valid) {
   c.add = false;  // that has been done
   for (int64_t j = 0; j < valid.columns; j += kTile) {
     __mmask16 mask = lanes_of(valid.columns, j);
@@ -218,6 +224,18 @@ void transpose(Sums& sums) {
   store(kTile, 0, upper);
 }
 
+void load(Sums& sums, const ProductSum& c, const Valid& valid) {
+  if (!c.transposed) return load_rows(sums, c, valid);
+  load_rows(sums, c, {valid.columns, valid.rows});
+  transpose(sums);
+}
+
+void store(Sums& sums, const ProductSum& c, const Valid& valid) {
+  if (!c.transposed) return store_rows(sums, c, valid);
+  transpose(sums);
+  store_rows(sums, c, {valid.columns, valid.rows});
+}
+
 // A part of the depth of a block, of so many pairs.
 struct Part {
   int64_t pairs;
@@ -228,7 +246,8 @@ struct Part {
 template <Held kHeld>
 void multiply_part(const RowTiles& a, const PackedColumns& b, const Part& part, const ProductSum& c,
                    const Valid& valid, Sums& sums) {
-  bool whole = valid.rows == kTileRows && valid.columns == kTileColumns && !c.half && !c.bias;
+  bool whole = valid.rows == kTileRows && valid.columns == kTileColumns && !c.half && !c.bias &&
+               !c.transposed;
   float* to = whole ? static_cast<float*>(c.data) : &sums.at[0][0];
   int64_t stride = whole ? c.stride : kTileColumns;
   if (part.first && c.add && !whole) load(sums, c, valid);
@@ -254,7 +273,7 @@ constexpr int64_t kBatch = 16;           // blocks that meet a part of what is h
 
 // A product of one group of rows or of columns, which are held, and of up to kBatch of the others.
 template <Held kHeld>
-void multiply_batch(const PackedRows& a, const PackedColumns& b, int64_t pairs, const ProductSum& c,
+void multiply_batch(const RowTiles& a, const PackedColumns& b, int64_t pairs, const ProductSum& c,
                     int64_t M, int64_t N) {
   constexpr int64_t kDown = kHeld == Held::kColumns ? kTileRows : 0,
                     kRight = kHeld == Held::kRows ? kTileColumns : 0;
@@ -268,11 +287,10 @@ void multiply_batch(const PackedRows& a, const PackedColumns& b, int64_t pairs, 
     end = std::min(from + step, pairs);
     Part part{end - from, from == 0, end == pairs};
     for (int64_t i = 0; i < blocks; ++i) {
-      const uint32_t* rows = a.data + (kDown ? i * a.group : 0) + from * kTileRows;
       PackedColumns columns = b;
       columns.data += (kRight ? i * b.group : 0) + from * b.pair;
       if (c.add && part.first && i + 1 < blocks) fetch_sums(part_of_c(i + 1), valid(i + 1));
-      multiply_part<kHeld>(packed(rows), columns, part, part_of_c(i), valid(i),
+      multiply_part<kHeld>(a.at(kDown ? i : 0, from), columns, part, part_of_c(i), valid(i),
                            sums[part.first && part.last ? 0 : i]);
     }
   }
@@ -284,7 +302,7 @@ void multiply_packed(const PackedRows& a, const PackedColumns& b, int64_t pairs,
                      const ProductSum& c, int64_t M, int64_t N) {
   constexpr int64_t kColumns = kBatch * kTileColumns, kRows = kBatch * kTileRows;
   Tiles tiles;
-  auto rows = [&](int64_t m) { return PackedRows{a.data + m / kTileRows * a.group, a.group}; };
+  auto rows = [&](int64_t m) { return packed(a).at(m / kTileRows, 0); };
   auto columns = [&](int64_t n) {
     return PackedColumns{b.data + n / kTileColumns * b.group, b.group, b.pair};
   };
@@ -301,36 +319,24 @@ void multiply_packed(const PackedRows& a, const PackedColumns& b, int64_t pairs,
                                      std::min(kTileColumns, N - n));
 }
 
-// The tiles of a block whose transposed goes to c.
-void begin(Sums& sums, const ProductSum& c, const Valid& valid) {
-  if (!c.add) return clear_tiles();
-  load(sums, c, valid);
-  transpose(sums);
-  load_tiles(&sums.at[0][0], kTileColumns);
-}
-
-// For rows of one block, or of several whole ones.
-void multiply_blocks(const Bf16Matrix& a, const PackedColumns& b, const ProductSum& c, int64_t N) {
-  Tiles tiles(std::min(a.rows, kTileRows));
-  Sums sums;
+// Tiles are read as they lie, in groups of as many rows as the last one.
+void multiply_groups(const Bf16Matrix& a, const PackedColumns& b, const ProductSum& c, int64_t N) {
+  constexpr int64_t kColumns = kBatch * kTileColumns;
+  int64_t rows = std::min(a.rows, kTileRows);
+  Tiles tiles(rows);
   for (int64_t m = 0; m < a.rows; m += kTileRows) {
     PackedColumns columns = b;
-    for (int64_t n = 0; n < N; n += kTileColumns, columns.data += b.group) {
-      Valid valid{std::min(kTileRows, a.rows), std::min(kTileColumns, N - n)};
-      begin(sums, c.at(n, m), {valid.columns, valid.rows});
-      multiply_tiles<Held::kRows>(unpacked(a.narrow(m, valid.rows)), columns, a.depth / 2, valid);
-      store_tiles(&sums.at[0][0], kTileColumns);
-      transpose(sums);
-      store(sums, c.at(n, m), {valid.columns, valid.rows});
-    }
+    for (int64_t n = 0; n < N; n += kColumns, columns.data += kBatch * b.group)
+      multiply_batch<Held::kRows>(unpacked(a).at(m / kTileRows, 0), columns, a.depth / 2,
+                                  c.at(m, n), rows, std::min(kColumns, N - n));
   }
 }
 
 void multiply_unpacked(const Bf16Matrix& a, const PackedColumns& b, const ProductSum& c,
                        int64_t N) {
   int64_t whole = a.rows / kTileRows * kTileRows;
-  if (whole > 0) multiply_blocks(a.narrow(0, whole), b, c, N);
-  if (whole < a.rows) multiply_blocks(a.narrow(whole, a.rows - whole), b, c.at(0, whole), N);
+  if (whole > 0) multiply_groups(a.narrow(0, whole), b, c, N);
+  if (whole < a.rows) multiply_groups(a.narrow(whole, a.rows - whole), b, c.at(whole, 0), N);
 }
 
 }  // namespace
@@ -341,6 +347,7 @@ const Bf16Kernels kAmxBf16Kernels = {
     .tile_rows = amx::kTileRows,
     .pairs_multiple = amx::kTile,
     .few_rows = 256,
+    .few_row_bytes = 1 << 20,
     .outruns_memory = true,
     .along_depth = {.row_bytes = 0, .column_bytes = 1 << 20},
     .across_depth = {.row_bytes = 1 << 20, .column_bytes = 8 << 20},

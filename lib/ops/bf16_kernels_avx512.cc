@@ -222,7 +222,7 @@ void multiply_unpacked(const Bf16Matrix& a, const PackedColumns& b, const Produc
   if (N > kMost) {
     multiply_unpacked(a, b, c, kMost);
     PackedColumns rest{b.data + kMost / kTileColumns * b.group, b.group};
-    return multiply_unpacked(a, rest, c.at(kMost, 0), N - kMost);
+    return multiply_unpacked(a, rest, c.at(0, kMost), N - kMost);
   }
   int64_t pairs = a.depth / 2, groups = padded_to(N, kTileColumns) / kTileColumns;
   int64_t tiles = std::max<int64_t>(2, kBlock / a.depth / kTileRows), rows = tiles * kTileRows;
@@ -236,9 +236,9 @@ void multiply_unpacked(const Bf16Matrix& a, const PackedColumns& b, const Produc
         Valid valid{std::min(kTileRows, end - m), std::min(kTileColumns, N - n)};
         UnpackedRows tile(a.narrow(m, valid.rows));
         if (valid.columns > kLanes)
-          multiply_transposed_tile<2>(tile, columns, pairs, ahead, c.at(n, m), valid);
+          multiply_transposed_tile<2>(tile, columns, pairs, ahead, c.at(m, n), valid);
         else
-          multiply_transposed_tile<1>(tile, columns, pairs, ahead, c.at(n, m), valid);
+          multiply_transposed_tile<1>(tile, columns, pairs, ahead, c.at(m, n), valid);
       }
     }
   }
@@ -251,6 +251,7 @@ const Bf16Kernels kAvx512Bf16Kernels = {.name = "AVX512-BF16",
                                         .tile_rows = avx512::kTileRows,
                                         .pairs_multiple = 1,
                                         .few_rows = 1024,
+                                        .few_row_bytes = 512 << 10,
                                         .outruns_memory = false,
                                         .along_depth = {320 << 10, 8 << 20},
                                         .across_depth = {320 << 10, 8 << 20},

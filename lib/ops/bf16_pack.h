@@ -159,9 +159,10 @@ struct Valid {
 // What a tile of floats adds to is far away: it is on its way before.
 inline void fetch_sums(const ProductSum& c, const Valid& valid) {
   const auto* from = static_cast<const float*>(c.data);
-  for (int64_t i = 0; i < valid.rows; ++i, from += c.stride) {
+  auto [rows, columns] = c.transposed ? Valid{valid.columns, valid.rows} : valid;
+  for (int64_t i = 0; i < rows; ++i, from += c.stride) {
     _mm_prefetch(reinterpret_cast<const char*>(from), _MM_HINT_T0);
-    _mm_prefetch(reinterpret_cast<const char*>(from + valid.columns - 1), _MM_HINT_T0);
+    _mm_prefetch(reinterpret_cast<const char*>(from + columns - 1), _MM_HINT_T0);
   }
 }
 

@@ -34,11 +34,19 @@ struct Range {
   int64_t from, end;
 };
 
+bool can_stay_unpacked(const Bf16Matrix& rows) {
+  return rows.depth_stride == 1 && rows.depth % (2 * bf16_kernels()->pairs_multiple) == 0;
+}
+
 // All rows of a in the range by the packed columns, some rows, which stay in the core's cache, at a
 // time. Of one thread.
 void multiply_rows(const Bf16Matrix& a, Range rows, const uint32_t* columns, int64_t N,
                    const ProductSum& c) {
   int64_t pairs = pairs_of(a.depth);
+  if (blocks_of(a).row_bytes == 0 && can_stay_unpacked(a))
+    return bf16_kernels()->multiply_unpacked(a.narrow(rows.from, rows.end - rows.from),
+                                             {columns, pairs * kTileColumns}, c.at(rows.from, 0),
+                                             N);
   int64_t block = std::min(block_of(blocks_of(a).row_bytes, pairs, tile_rows()),
                            padded_to(rows.end - rows.from, tile_rows()));
   Tensor room = room_for_pairs(block * pairs);
@@ -74,26 +82,25 @@ void multiply_columns(const Bf16Matrix& a, const uint32_t* columns, int64_t N,
   });
 }
 
-// Up to so many rows, packing b costs more than reading it with a row of tiles for each block of a,
-// whose packed rows stay in the second-level cache of a core.
-constexpr int64_t kFewRowBytes = 512 << 10;
-
+// Packing b would cost more than reading it for each block of a.
 bool takes_few_rows(const Bf16Matrix& a, const Bf16Matrix& b) {
-  return a.rows <= bf16_kernels()->few_rows && b.depth_stride == 1 &&
-         b.depth % (2 * bf16_kernels()->pairs_multiple) == 0;
+  return a.rows <= bf16_kernels()->few_rows && can_stay_unpacked(b);
 }
 
-void multiply_few_rows(const Bf16Matrix& a, const Bf16Matrix& b, const ProductSum& c) {
-  int64_t pairs = pairs_of(a.depth), block = block_of(kFewRowBytes, pairs, kTileColumns),
+// Its transposed, so that the larger matrix is the one that need not be packed.
+void multiply_few_rows(const Bf16Matrix& a, const Bf16Matrix& b, ProductSum c) {
+  int64_t pairs = pairs_of(a.depth),
+          block = block_of(bf16_kernels()->few_row_bytes, pairs, kTileColumns),
           groups = padded_to(b.rows, tile_rows()) / tile_rows();
   Tensor room = room_for_pairs(std::min(block, padded_to(a.rows, kTileColumns)) * pairs);
+  c.transposed = true;
   for (int64_t m = 0; m < a.rows; m += block) {
     int64_t rows = std::min(block, a.rows - m);
     pack_columns(a.narrow(m, rows), pairs_in(room));
     at::parallel_for(0, groups, 1, [&](int64_t from, int64_t until) {
       int64_t first = from * tile_rows(), end = std::min(until * tile_rows(), b.rows);
       bf16_kernels()->multiply_unpacked(b.narrow(first, end - first),
-                                        {pairs_in(room), pairs * kTileColumns}, c.at(m, first),
+                                        {pairs_in(room), pairs * kTileColumns}, c.at(first, m),
                                         rows);
     });
   }
