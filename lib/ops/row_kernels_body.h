@@ -80,6 +80,19 @@ inline __attribute__((always_inline)) void tile(const T* w, int64_t columns, int
     for (int b = 0; b < B; ++b) sums[r * B + b] = s[r][b];
 }
 
+// sum() of each.
+template <int kCount>
+inline void add_lanes(const Floats (&v)[kCount], float* to) {
+  int i = 0;
+  if constexpr (kCount % kLanes == 0)
+    for (; i < kCount; i += kLanes) {
+      Floats some[kLanes];
+      for (int j = 0; j < kLanes; ++j) some[j] = v[i + j];
+      store(to + i, sums(some));
+    }
+  for (; i < kCount; ++i) to[i] = sum(v[i]);
+}
+
 constexpr int64_t kPanel = 12;  // rows of weights, a multiple of all weight_rows()
 
 // y of `rows` <= kPanel rows of weights and B rows of activations, whose columns are taken in
@@ -89,16 +102,18 @@ inline void panel(const T* w, int64_t columns, int64_t rows, const FloatRows& x,
                   Ahead& ahead) {
   constexpr int R = weight_rows<B>();
   constexpr int64_t kPiece = B == 1 ? int64_t{1} << 40 : 4096 / B;
-  Floats sums[kPanel * B] = {};
+  Floats totals[kPanel * B] = {};
   for (int64_t k = 0; k < columns; k += kPiece) {
     int64_t n = least(kPiece, columns - k), r = 0;
     for (; r + R <= rows; r += R)
-      tile<R, B>(w + r * columns + k, columns, n, x.data + k, x.stride, sums + r * B, ahead);
+      tile<R, B>(w + r * columns + k, columns, n, x.data + k, x.stride, totals + r * B, ahead);
     for (; r < rows; ++r)
-      tile<1, B>(w + r * columns + k, columns, n, x.data + k, x.stride, sums + r * B, ahead);
+      tile<1, B>(w + r * columns + k, columns, n, x.data + k, x.stride, totals + r * B, ahead);
   }
+  float flat[kPanel * B];
+  add_lanes(totals, flat);
   for (int64_t r = 0; r < rows; ++r)
-    for (int b = 0; b < B; ++b) y.data[b * y.stride + r] = sum(sums[r * B + b]);
+    for (int b = 0; b < B; ++b) y.data[b * y.stride + r] = flat[r * B + b];
 }
 
 template <class T>
