@@ -7,6 +7,7 @@
 #include "config/estimate.h"
 #include "config/flags.h"
 #include "config/value.h"
+#include "data/sampler.h"
 #include "launch/front.h"
 #include "launch/openmp.h"
 #include "train/job.h"
@@ -79,7 +80,10 @@ int run(int argc, char** argv) {
   int ranks = program.get<int>("spawn");
   check_usage(ranks >= 1, "--spawn ", ranks, ": the number of ranks must be at least 1");
   if (kFront && !program.has("explain")) become_whole_program();
-  Config config = load_config(config_options(program));
+  ConfigOptions options = config_options(program);
+  if constexpr (!kFront) options.samples_of_epoch = Sampler::samples_of_epoch;
+  Config config = load_config(options);
+  if (kFront && config.train.iters == 0) become_whole_program();  // which reads the data
   if (program.has("explain")) return std::cout << explain(config), 0;
   if constexpr (!kFront) {
     bool fewest = program.args()["spawn"].defaulted();

@@ -150,7 +150,6 @@ TEST_F(ConfigTest, WhatIsNotSupportedYetIsRefusedWithTheReason) {
       {"data_impl: cached", "supported is infer, mmap"},
       {"train_reward_data_paths: [x]", "reward data"},
       {"pos_train_data_paths: [x]", "pairwise data"},
-      {"train_epochs: 2", "epochs"},
       {"curriculum_learning: {enabled: true}", "curriculum"},
       {"zero_optimization: {cpu_offload_params: true}", "host memory"},
       {"zero_optimization: {stage: 1, offload_optimizer: {device: nvme}}", "supported is none"},

@@ -15,7 +15,9 @@ PrecisionConfig read_precision(KeyReader& keys);
 OptimizerConfig read_optimizer(KeyReader& keys);
 BatchConfig read_batch(KeyReader& keys);
 DataConfig read_data(KeyReader& keys);
-TrainConfig read_train(KeyReader& keys);
+// so_far: with model, batch and data.
+TrainConfig read_train(KeyReader& keys, const Config& so_far,
+                       const std::function<int64_t(const Config&)>& samples_of_epoch);
 ScheduleConfig read_schedule(KeyReader& keys, int64_t train_iters);
 CheckpointConfig read_checkpoint(KeyReader& keys);
 GenerateConfig read_generate(KeyReader& keys);

@@ -61,11 +61,49 @@ std::optional<WandbConfig> read_wandb(KeyReader& keys) {
   return wandb;
 }
 
+// An epoch is GPT-NeoX's: an index of one pass over each data set.
+void check_epochs(const KeyReader& keys, const Config& config) {
+  const std::string key = "train_epochs";
+  const DataConfig& data = config.data;
+  bool alike = !data.weight_by_documents && data.blend.weights.empty();
+  for (const DataSets* sets : {&data.train, &data.valid, &data.test})
+    for (double weight : sets->weights) alike = alike && weight == 1;
+  keys.require(alike, key, key, " passes over all data alike, without weights; remove ",
+               "train_data_weights and weight_by_num_documents, or give train_iters instead");
+  keys.require(data.order == DataOrder::kNeox && data.packing == Packing::kPacked, key, key,
+               " is GPT-NeoX's order of packed samples; remove data_order and pack_impl, or give "
+               "train_iters instead");
+  keys.require(config.batch.global.has_value(), key, key,
+               " needs train_batch_size: its steps must not depend on the number of ranks");
+}
+
+int64_t read_iters(KeyReader& keys, int64_t epochs, const Config& config,
+                   const std::function<int64_t(const Config&)>& samples_of_epoch) {
+  bool given = keys.given("train_iters") != nullptr;
+  int64_t asked = given || epochs == 0 ? keys.integer_from("train_iters", 1) : 0;
+  if (epochs == 0) return asked;
+  check_epochs(keys, config);
+  if (!samples_of_epoch) return asked;
+  int64_t samples = samples_of_epoch(config), batch = *config.batch.global;
+  int64_t iters = samples * epochs / batch;
+  keys.require(iters > 0, "train_epochs", "train_epochs ", epochs, " times ", samples,
+               " samples are fewer than a batch, train_batch_size ", batch, " (",
+               keys.where("train_batch_size"), ")");
+  keys.require(!given || iters == asked, "train_iters", "train_iters is ", asked,
+               ", but train_epochs ", epochs, " (", keys.where("train_epochs"), ") are ", iters,
+               " steps: ", samples, " samples an epoch, ", batch,
+               " a step; give one of them alone (--set train_iters=null)");
+  if (!given) keys.derive("train_iters", std::to_string(iters), "train_epochs");
+  return iters;
+}
+
 }  // namespace
 
-TrainConfig read_train(KeyReader& keys) {
+TrainConfig read_train(KeyReader& keys, const Config& so_far,
+                       const std::function<int64_t(const Config&)>& samples_of_epoch) {
   TrainConfig train;
-  train.iters = keys.integer_from("train_iters", 1);
+  if (keys.given("train_epochs")) train.epochs = keys.integer_from("train_epochs", 1);
+  train.iters = read_iters(keys, train.epochs, so_far, samples_of_epoch);
   train.eval_interval = keys.integer_from("eval_interval", 1);
   train.eval_iters = keys.integer_from("eval_iters", 0);
   train.log_interval = keys.integer_from("log_interval", 1);

@@ -83,8 +83,9 @@ void read_wsd(KeyReader& keys, ScheduleConfig& schedule) {
   schedule.wsd_decay = value_of(kWsdDecays, keys.choice("lr_wsd_decay_style"));
   auto room = schedule.decay_iters - static_cast<int64_t>(std::ceil(schedule.warmup_iters));
   schedule.wsd_decay_iters = keys.integer_from("lr_wsd_decay_iters", 1);
-  keys.require(schedule.wsd_decay_iters <= room, "lr_wsd_decay_iters", "lr_wsd_decay_iters is ",
-               schedule.wsd_decay_iters,
+  bool counted = schedule.decay_iters > 0;
+  keys.require(schedule.wsd_decay_iters <= room || !counted, "lr_wsd_decay_iters",
+               "lr_wsd_decay_iters is ", schedule.wsd_decay_iters,
                ", but between the end of the warm-up and lr_decay_iters (", schedule.decay_iters,
                ", ", keys.where("lr_decay_iters"), ") there are ", room, " steps");
 }
@@ -121,8 +122,8 @@ ScheduleConfig read_schedule(KeyReader& keys, int64_t train_iters) {
     keys.derive("lr_decay_iters", std::to_string(*iters),
                 fraction ? "lr_decay_fraction and train_iters" : "train_iters");
   }
-  keys.require(*iters > 0, fraction ? "lr_decay_fraction" : "lr_decay_iters", "lr_decay_iters is ",
-               *iters, "; it must be positive");
+  keys.require(*iters > 0 || train_iters == 0, fraction ? "lr_decay_fraction" : "lr_decay_iters",
+               "lr_decay_iters is ", *iters, "; it must be positive");
   schedule.decay_iters = *iters;
   double warmup = keys.number("warmup");
   keys.require(warmup >= 0 && warmup < 1, "warmup", "warmup is ", shortest(warmup),

@@ -25,7 +25,7 @@ Config load_config(const ConfigOptions& options) {
                ") compresses what whole replicas send; set zero_optimization.stage to 0");
   config.batch = read_batch(keys);
   config.data = read_data(keys);
-  config.train = read_train(keys);
+  config.train = read_train(keys, config, options.samples_of_epoch);
   keys.require(config.layout.zero_stage < 3 || !config.train.cuda_graph.value_or(false),
                "enable_cuda_graph",
                "enable_cuda_graph: true, but memory that is given back within "

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -202,7 +203,8 @@ struct WandbConfig {
 };
 
 struct TrainConfig {
-  int64_t iters = 0;
+  int64_t iters = 0;   // 0: those of the epochs, which nobody has counted
+  int64_t epochs = 0;  // train_epochs, GPT-NeoX's passes over the data; 0: iters were given
   int64_t eval_interval = 1000, eval_iters = 100;
   int64_t log_interval = 100;
   int64_t exit_interval = 0;  // 0: none
@@ -290,6 +292,9 @@ struct ConfigOptions {
   // "key=value" of a top-level key that neither files nor overrides mention, not even as null. Keys
   // that belong together (save and load; data_path and train_data_paths ...) count as one.
   std::vector<std::string> defaults;
+  // Samples that one of train_epochs has, of the configuration as far as it is read (model, batch,
+  // data). Without it train_epochs is not counted.
+  std::function<int64_t(const Config&)> samples_of_epoch;
 };
 
 // Reads, merges, validates. Throws Error (64) with file:line, what was found, what is allowed, the

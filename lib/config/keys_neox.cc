@@ -306,10 +306,10 @@ constexpr KeyRow kTraining[] = {
     {"finetune", kBool, "false", kUsed, "true: the weights of load alone, from iteration 0"},
     {"batch_size", kInt, "null", kUsed,
      "a copy of train_micro_batch_size_per_gpu; must agree with it"},
-    {"train_iters", kInt, "null", kUsed, "steps of the whole run; required"},
-    {"train_epochs", kInt, "null", kRefused,
-     "the length of a run in epochs; give train_iters: epochs * tokens / (seq_length * "
-     "train_batch_size), the tokens by neox-data count"},
+    {"train_iters", kInt, "null", kUsed, "steps of the whole run; required, or train_epochs"},
+    {"train_epochs", kInt, "null", kUsed,
+     "passes over the training data instead of train_iters; an order of its own "
+     "(docs/sample-order.md)"},
     {"eval_iters", kInt, "100", kUsed, "batches of an evaluation; 0: none"},
     {"keep_last_n_checkpoints", kInt, "null", kUsed, "older checkpoints are deleted; 0: none is"},
     {"eval_interval", kInt, "1000", kUsed, "steps between evaluations"},

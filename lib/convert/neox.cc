@@ -48,8 +48,7 @@ bool mentions(const std::vector<std::string>& files, std::string_view key) {
 // besides.
 std::vector<std::string> missing_settings(const std::vector<std::string>& files) {
   std::vector<std::string> settings;
-  if (!mentions(files, "train_iters") && !mentions(files, "train_epochs"))
-    settings.push_back("train_iters=1");
+  if (!mentions(files, "train_iters")) settings.push_back("train_iters=1");
   if (!mentions(files, "train_batch_size") && !mentions(files, "train_micro_batch_size_per_gpu"))
     settings.push_back("train_micro_batch_size_per_gpu=1");
   return settings;
@@ -58,6 +57,7 @@ std::vector<std::string> missing_settings(const std::vector<std::string>& files)
 Config load_configs(const NeoxFiles& files) {
   ConfigOptions options{.files = config_files(files)};
   options.defaults = missing_settings(options.files);
+  if (mentions(options.files, "train_epochs")) options.overrides = {"train_epochs=null"};
   Config config = load_config(options);
   check_neox_has(config.model);
   check_io(config.layout.tensor == files.tensor_parallel(), config.where("model_parallel_size"),

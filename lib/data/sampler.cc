@@ -51,6 +51,7 @@ struct Sampler::Impl {
   std::shared_ptr<const IndexedDataset> open(const std::string& prefix, int64_t vocab);
   void open_split(const DataConfig& config, int64_t vocab);
   void open_paths(const DataConfig& config, int64_t vocab);
+  void open_all(const DataConfig& config, int64_t vocab);
   void check_wanted(size_t split, int64_t wanted);
   SourceRequest request(const DataConfig& config, size_t split, int64_t wanted) const;
   const SampleSource& source(Split split) const;
@@ -99,6 +100,17 @@ void Sampler::Impl::open_paths(const DataConfig& config, int64_t vocab) {
     }
     if (datasets[i].size() != split.paths.size()) datasets[i].clear();
   }
+}
+
+void Sampler::Impl::open_all(const DataConfig& config, int64_t vocab) {
+  bool split = !config.data_path.empty();
+  bool paths =
+      !(config.train.paths.empty() && config.valid.paths.empty() && config.test.paths.empty());
+  check_usage(split || paths, "no data: give data_path, or train_data_paths");
+  check_usage(!(split && paths),
+              "data_path and the lists train_data_paths, valid_data_paths, test_data_paths exclude "
+              "each other; give one or the other");
+  split ? open_split(config, vocab) : open_paths(config, vocab);
 }
 
 void Sampler::Impl::check_wanted(size_t split, int64_t wanted) {
@@ -153,14 +165,7 @@ Sampler::Sampler(const DataConfig& config, int64_t seq, int64_t vocab, int32_t e
   impl_->seq = seq;
   impl_->end_of_document = end_of_document;
   impl_->mask_end_of_document = config.eod_mask_loss;
-  bool split = !config.data_path.empty();
-  bool paths =
-      !(config.train.paths.empty() && config.valid.paths.empty() && config.test.paths.empty());
-  check_usage(split || paths, "no data: give data_path, or train_data_paths");
-  check_usage(!(split && paths),
-              "data_path and the lists train_data_paths, valid_data_paths, test_data_paths exclude "
-              "each other; give one or the other");
-  split ? impl_->open_split(config, vocab) : impl_->open_paths(config, vocab);
+  impl_->open_all(config, vocab);
   const int64_t wanted[] = {counts.train, counts.valid, counts.test};
   for (size_t i = 0; i < 3; ++i) impl_->check_wanted(i, wanted[i]);
   for (size_t i = 0; i < 3; ++i) {
@@ -170,6 +175,16 @@ Sampler::Sampler(const DataConfig& config, int64_t seq, int64_t vocab, int32_t e
     const auto& found = impl_->sources[i].warnings();
     impl_->warnings.insert(impl_->warnings.end(), found.begin(), found.end());
   }
+}
+
+int64_t Sampler::samples_of_epoch(const Config& config) {
+  Impl impl;
+  impl.open_all(config.data, IndexedDataset::kAnyToken);
+  impl.check_wanted(0, 1);
+  int64_t samples = 0;
+  for (const SourceDataset& each : impl.datasets[0])
+    samples += (count_tokens(each.text->lengths(), each.range) - 1) / config.model.seq - 1;
+  return samples;
 }
 
 Sampler::~Sampler() = default;

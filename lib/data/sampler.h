@@ -29,6 +29,9 @@ class Sampler {
   // index is built, and may throw.
   Sampler(const DataConfig& config, int64_t seq, int64_t vocab, int32_t end_of_document,
           const SampleCounts& counts, const std::function<void()>& poll = {});
+  // Of training, in GPT-NeoX's order: what size() is where no more than one epoch is asked; less
+  // than 1 where the data are too short.
+  static int64_t samples_of_epoch(const Config& config);
   ~Sampler();
   Sampler(Sampler&&) noexcept;
 

@@ -10,6 +10,10 @@ SampleRun micro_batch(const BatchPlan& plan, const DataRank& rank, int64_t first
 }
 
 SampleCounts sample_counts(const TrainConfig& train, int64_t global_batch, int64_t train_samples) {
+  if (train.epochs > 0) {
+    int64_t evaluated = train.eval_iters > 0 ? 1 : 0;
+    return {.train = 1, .valid = evaluated, .test = evaluated};
+  }
   int64_t iters = train_samples / global_batch;
   int64_t interval = std::max<int64_t>(train.eval_interval, 1);
   return {.train = train_samples,

@@ -23,7 +23,8 @@ struct DataRank {
 // within the micro-batch, size is below micro.
 SampleRun micro_batch(const BatchPlan& plan, const DataRank& rank, int64_t first, int64_t m);
 
-// What is asked of each split, as GPT-NeoX counts it: it enters the shuffle of the samples.
+// What is asked of each split, as GPT-NeoX counts it: it enters the shuffle of the samples. Of
+// train_epochs it is one sample, which one epoch has, whose samples then come again and again.
 // train_samples: iterations x global batch, of the run's first start.
 SampleCounts sample_counts(const TrainConfig& train, int64_t global_batch, int64_t train_samples);
 

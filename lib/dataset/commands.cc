@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "data/sampler.h"
 #include "dataset/command_options.h"
 #include "dataset/import.h"
 #include "dataset/merge.h"
@@ -118,7 +119,8 @@ int count(const Arguments& arguments, std::ostream& out) {
 void show_run(const Program& program, std::ostream& out) {
   ConfigOptions options{.files = program.get<std::vector<std::string>>("dataset"),
                         .directory = program.given<std::string>("directory").value_or(""),
-                        .overrides = program.list("set")};
+                        .overrides = program.list("set"),
+                        .samples_of_epoch = Sampler::samples_of_epoch};
   Config config = load_config(options);
   std::unique_ptr<Tokenizer> tokenizer = read_tokenizer(program);
   if (!tokenizer) tokenizer = tokenizer_of(config);

@@ -134,6 +134,9 @@ std::function<void()> poll_stop(const StopFlag& stop) {
 // "each token of the training data is read 3.2 times".
 void say_passes(const Sampler& sampler, const Config& config) {
   if (config.data.packing != Packing::kPacked) return;
+  if (config.train.epochs > 0)
+    return log_info("train_epochs ", config.train.epochs, ": ", config.train.iters, " steps, ",
+                    with_commas(sampler.size(Split::kTrain)), " samples an epoch");
   std::vector<double> passes = sampler.passes(Split::kTrain);
   auto [least, most] = std::ranges::minmax(passes);
   auto times = [](double n) { return n < 0.01 ? "less than 0.01" : human_count(n); };

@@ -112,14 +112,14 @@ Trainer::Trainer(const TrainerParts& parts, Start start)
   state_.config = p_.config.text();
   std::string data = p_.sampler.fingerprint();
   // Empty: a checkpoint of another program, which does not say.
-  check_usage(fresh_ || state_.dataset_hash.empty() || state_.dataset_hash == data,
-              "the training data is not that with which the run of ",
-              fresh_ ? "" : start.checkpoint->dir().string(), " began (fingerprint ", data,
-              ", there ", state_.dataset_hash,
-              "), so which samples were already seen is not known. Give it the data paths and "
-              "weights, data_order, seed, split and seq_length it began with, or give the new data "
-              "a save directory of its "
-              "own.");
+  check_usage(
+      fresh_ || state_.dataset_hash.empty() || state_.dataset_hash == data,
+      "the training data is not that with which the run of ",
+      fresh_ ? "" : start.checkpoint->dir().string(), " began (fingerprint ", data, ", there ",
+      state_.dataset_hash,
+      "), so which samples were already seen is not known. Give it the data paths and "
+      "weights, data_order, seed, split, seq_length and train_epochs it began with, or give "
+      "the new data a save directory of its own.");
   state_.dataset_hash = data;
   if (start.checkpoint) load(*start.checkpoint, start.resume);
 }
