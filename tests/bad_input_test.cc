@@ -85,7 +85,7 @@ const Case kData[] = {
      }},
     {"other data than the checkpoint's",
      64,
-     {"training data", "DIR/save/global_step20", "data_order, seed, split and seq_length"},
+     {"training data", "DIR/save/global_step20", "data_order, seed, split, seq_length"},
      [](Scene& s) {
        s.dir().put("other", counting({40, 60}));
        return What{{"data_path=" + (s.dir() / "other"), "split=1"}};
