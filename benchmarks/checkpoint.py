@@ -66,6 +66,8 @@ def sync(path):
 class Ours:
     def __init__(self, a, folder):
         program = os.path.join(a.build, "benchmarks/checkpoint")
+        if not os.path.exists(program):
+            sys.exit(f"{program} is missing: build its target checkpoint, or name another build with --build")
         self.child = subprocess.Popen([program, folder, a.shape, str(a.threads), a.device], stdin=subprocess.PIPE,
                                       stdout=subprocess.PIPE, text=True)
 
