@@ -342,6 +342,13 @@ TEST_F(NeoxOptimizerState, IsLeftOutWhereTheOrderOfSamplesIsNotKnown) {
   EXPECT_THAT(convert(dir), HasSubstr("left out: configs/ does not say train_iters"));
 }
 
+TEST_F(NeoxOptimizerState, IsLeftOutOfARunInEpochs) {
+  fs::path dir = zero(2);
+  std::ofstream(step(dir) / "configs/training.yml")
+      << "train-epochs: 2\ntrain-micro-batch-size-per-gpu: 3\n";
+  EXPECT_THAT(convert(dir), HasSubstr("left out: configs/ does not say train_iters"));
+}
+
 TEST_F(NeoxOptimizerState, MissingPartitionsAreNamed) {
   fs::path dir = zero(3);
   fs::remove(partition(dir, 1));

@@ -296,47 +296,46 @@ void multiply_batch(const RowTiles& a, const PackedColumns& b, int64_t pairs, co
   }
 }
 
-// While columns stay in the second-level cache, rows are held, each group for all of them, and sums
-// are written in their order; of more columns each group is held for all rows.
+constexpr int64_t kBatchColumns = kBatch * kTileColumns, kBatchRows = kBatch * kTileRows;
+
+PackedColumns columns_from(const PackedColumns& b, int64_t n) {
+  return {b.data + n / kTileColumns * b.group, b.group, b.pair};
+}
+
+// Each group of rows is held for all columns, and sums are written in their order.
+void multiply_held_rows(const RowTiles& a, const PackedColumns& b, int64_t pairs,
+                        const ProductSum& c, int64_t M, int64_t N) {
+  for (int64_t m = 0; m < M; m += kTileRows)
+    for (int64_t n = 0; n < N; n += kBatchColumns)
+      multiply_batch<Held::kRows>(a.at(m / kTileRows, 0), columns_from(b, n), pairs, c.at(m, n),
+                                  std::min(kTileRows, M - m), std::min(kBatchColumns, N - n));
+}
+
+// Rows are held while columns stay in the second-level cache; of more columns each group is, for
+// all rows.
 void multiply_packed(const PackedRows& a, const PackedColumns& b, int64_t pairs,
                      const ProductSum& c, int64_t M, int64_t N) {
-  constexpr int64_t kColumns = kBatch * kTileColumns, kRows = kBatch * kTileRows;
   Tiles tiles;
-  auto rows = [&](int64_t m) { return packed(a).at(m / kTileRows, 0); };
-  auto columns = [&](int64_t n) {
-    return PackedColumns{b.data + n / kTileColumns * b.group, b.group, b.pair};
-  };
-  if (M <= kTileRows || N * pairs * 4 <= kNearBytes) {
-    for (int64_t m = 0; m < M; m += kTileRows)
-      for (int64_t n = 0; n < N; n += kColumns)
-        multiply_batch<Held::kRows>(rows(m), columns(n), pairs, c.at(m, n),
-                                    std::min(kTileRows, M - m), std::min(kColumns, N - n));
-    return;
-  }
-  for (int64_t m = 0; m < M; m += kRows)
+  if (M <= kTileRows || N * pairs * 4 <= kNearBytes)
+    return multiply_held_rows(packed(a), b, pairs, c, M, N);
+  for (int64_t m = 0; m < M; m += kBatchRows)
     for (int64_t n = 0; n < N; n += kTileColumns)
-      multiply_batch<Held::kColumns>(rows(m), columns(n), pairs, c.at(m, n), std::min(kRows, M - m),
+      multiply_batch<Held::kColumns>(packed(a).at(m / kTileRows, 0), columns_from(b, n), pairs,
+                                     c.at(m, n), std::min(kBatchRows, M - m),
                                      std::min(kTileColumns, N - n));
 }
 
-// Tiles are read as they lie, in groups of as many rows as the last one.
-void multiply_groups(const Bf16Matrix& a, const PackedColumns& b, const ProductSum& c, int64_t N) {
-  constexpr int64_t kColumns = kBatch * kTileColumns;
-  int64_t rows = std::min(a.rows, kTileRows);
-  Tiles tiles(rows);
-  for (int64_t m = 0; m < a.rows; m += kTileRows) {
-    PackedColumns columns = b;
-    for (int64_t n = 0; n < N; n += kColumns, columns.data += kBatch * b.group)
-      multiply_batch<Held::kRows>(unpacked(a).at(m / kTileRows, 0), columns, a.depth / 2,
-                                  c.at(m, n), rows, std::min(kColumns, N - n));
-  }
-}
-
+// Tiles are read as they lie: whole groups, then one of as many rows as are left.
 void multiply_unpacked(const Bf16Matrix& a, const PackedColumns& b, const ProductSum& c,
                        int64_t N) {
+  auto multiply = [&](int64_t first, int64_t rows) {
+    if (rows == 0) return;
+    Tiles tiles(std::min(rows, kTileRows));
+    multiply_held_rows(unpacked(a.narrow(first, rows)), b, a.depth / 2, c.at(first, 0), rows, N);
+  };
   int64_t whole = a.rows / kTileRows * kTileRows;
-  if (whole > 0) multiply_groups(a.narrow(0, whole), b, c, N);
-  if (whole < a.rows) multiply_groups(a.narrow(whole, a.rows - whole), b, c.at(whole, 0), N);
+  multiply(0, whole);
+  multiply(whole, a.rows - whole);
 }
 
 }  // namespace
