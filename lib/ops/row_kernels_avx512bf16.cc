@@ -29,11 +29,6 @@ void store_rounded(const float* x, int64_t n, WeightType type, void* to) {
   store_as(x + i, n - i, type, static_cast<char*>(to) + i * bytes);
 }
 
-// Up to so many rows of activations are multiplied together, of those that are left.
-constexpr int64_t together(int64_t left) {
-  return left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
-}
-
 // Rows of activations in bf16, zeros up to whole vectors. Of those that are multiplied together the
 // vectors of the same columns lie side by side.
 class RoundedRows {

@@ -1,0 +1,216 @@
+// Products of RowKernels, and what all of its functions use: the first part of row_kernels_body.h.
+#include <cstdlib>
+#include <cstring>
+
+#include "ops/row_kernels.h"
+
+namespace neox {
+namespace {
+
+typedef int32_t Ints __attribute__((vector_size(4 * kLanes)));
+
+inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+inline Floats all(float x) { return Floats{} + x; }
+inline Floats greater(Floats a, Floats b) { return a > b ? a : b; }
+inline Floats smaller(Floats a, Floats b) { return a < b ? a : b; }
+inline void store(float* p, Floats v) { std::memcpy(p, &v, sizeof v); }
+
+// The first n <= kLanes elements, then zeros.
+template <class T>
+inline Floats load_some(const T* p, int64_t n) {
+  if (n >= kLanes) return load(p);
+  T some[kLanes] = {};
+  for (int64_t i = 0; i < n; ++i) some[i] = p[i];
+  return load(some);
+}
+inline void store_some(float* p, Floats v, int64_t n) {
+  if (n >= kLanes) return store(p, v);
+  for (int64_t i = 0; i < n; ++i) p[i] = v[i];
+}
+
+// Rows of weights that are multiplied with B rows of activations at once: as many as leave the sums
+// in registers.
+template <int B>
+constexpr int weight_rows() {
+  return kRegisters >= 32 ? (B == 8 ? 3 : 4) : (B == 8 ? 1 : B == 4 ? 2 : 4);
+}
+
+// Where the memory is asked for what comes later: a line for each line that is used.
+struct Ahead {
+  const char* at;
+  int64_t step;
+  inline void next() {
+    __builtin_prefetch(at, 0, 2);
+    at += step;
+  }
+};
+
+// Vectors of floats that are loaded together: of bf16, neighbours share 32 bits, so the even ones
+// of 2 kLanes columns are one vector and the odd ones another.
+template <class T>
+constexpr int64_t kParts = sizeof(float) / sizeof(T);
+
+template <int>
+inline Floats load_part(const float* p) {
+  return load(p);
+}
+template <int kOdd>
+inline Floats load_part(const uint16_t* p) {
+  Ints pairs;
+  std::memcpy(&pairs, p, sizeof pairs);
+  return reinterpret_cast<Floats>(kOdd ? pairs & static_cast<int32_t>(0xFFFF0000) : pairs << 16);
+}
+
+// sums[r][b] += the products of n columns. x: as OrderedRows has them.
+template <int R, int B, class T>
+inline __attribute__((always_inline)) void tile(const T* w, int64_t columns, int64_t n,
+                                                const float* x, Floats* sums, Ahead& ahead) {
+  constexpr int64_t kLine = 64 / sizeof(T), P = kParts<T>, kWide = P * kLanes;
+  Floats s[R][B];
+  for (int r = 0; r < R; ++r)
+    for (int b = 0; b < B; ++b) s[r][b] = sums[r * B + b];
+  auto add_part = [&]<int kPart>(const T* from, int64_t stride, int64_t u) {
+    Floats wide[R];
+    for (int r = 0; r < R; ++r) wide[r] = load_part<kPart>(from + r * stride);
+    for (int b = 0; b < B; ++b) {
+      Floats v = load(x + u * B + (kPart * B + b) * kLanes);
+      if (R > 1) keep(v);
+      for (int r = 0; r < R; ++r) s[r][b] += wide[r] * v;
+    }
+  };
+  auto add = [&](const T* from, int64_t stride, int64_t u) {
+    add_part.template operator()<0>(from, stride, u);
+    if constexpr (P == 2) add_part.template operator()<1>(from, stride, u);
+  };
+  int64_t k = 0;
+  for (; k + kLine <= n; k += kLine) {
+    for (int r = 0; r < R; ++r) ahead.next();
+#pragma GCC unroll 16
+    for (int64_t u = k; u < k + kLine; u += kWide) add(w + u, columns, u);
+  }
+  for (; k < n; k += kWide) {
+    T some[R * kWide] = {};
+    for (int r = 0; r < R; ++r)
+      for (int64_t i = 0; i < least(kWide, n - k); ++i)
+        some[r * kWide + i] = w[r * columns + k + i];
+    add(some, kWide, k);
+  }
+  for (int r = 0; r < R; ++r)
+    for (int b = 0; b < B; ++b) sums[r * B + b] = s[r][b];
+}
+
+// sum() of each.
+template <int kCount>
+inline void add_lanes(const Floats (&v)[kCount], float* to) {
+  int i = 0;
+  if constexpr (kCount % kLanes == 0)
+    for (; i < kCount; i += kLanes) {
+      Floats some[kLanes];
+      for (int j = 0; j < kLanes; ++j) some[j] = v[i + j];
+      store(to + i, sums(some));
+    }
+  for (; i < kCount; ++i) to[i] = sum(v[i]);
+}
+
+constexpr int64_t kPanel = 12;  // rows of weights, a multiple of all weight_rows()
+
+// y of `rows` <= kPanel rows of weights and B rows of activations, whose columns are taken in
+// pieces that stay in the innermost cache.
+template <int B, class T>
+inline void panel(const T* w, int64_t columns, int64_t rows, const float* x, const FloatRows& y,
+                  Ahead& ahead) {
+  constexpr int R = weight_rows<B>();
+  constexpr int64_t kPiece = B == 1 ? int64_t{1} << 40 : 4096 / B;
+  Floats totals[kPanel * B] = {};
+  for (int64_t k = 0; k < columns; k += kPiece) {
+    int64_t n = least(kPiece, columns - k), r = 0;
+    for (; r + R <= rows; r += R)
+      tile<R, B>(w + r * columns + k, columns, n, x + k * B, totals + r * B, ahead);
+    for (; r < rows; ++r)
+      tile<1, B>(w + r * columns + k, columns, n, x + k * B, totals + r * B, ahead);
+  }
+  float flat[kPanel * B];
+  add_lanes(totals, flat);
+  for (int64_t r = 0; r < rows; ++r)
+    for (int b = 0; b < B; ++b) y.data[b * y.stride + r] = flat[r * B + b];
+}
+
+// Up to so many rows of activations are multiplied together, of those that are left.
+constexpr int64_t together(int64_t left) {
+  return left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
+}
+
+// Activations in the order of the parts of weights, zeros up to whole vectors of all parts. Of rows
+// that are multiplied together the vectors of the same columns lie side by side.
+template <class T>
+class OrderedRows {
+  static constexpr int64_t P = kParts<T>, kWide = P * kLanes,
+                           kStep = kWide > kRowMultiple ? kWide : kRowMultiple;
+
+ public:
+  OrderedRows(const FloatRows& x, int64_t columns)
+      : stride_((columns + kStep - 1) / kStep * kStep),
+        data_(static_cast<float*>(
+            std::aligned_alloc(64, static_cast<size_t>(x.count * stride_) * sizeof(float)))) {
+    for (int64_t b = 0, rows; b < x.count; b += rows) {
+      rows = together(x.count - b);
+      for (int64_t i = 0; i < rows; ++i)
+        for (int64_t k = 0; k < stride_; k += kWide)
+          order(x.data + (b + i) * x.stride + k, padded_row(columns) - k,
+                data_ + b * stride_ + k * rows + i * kLanes, rows * kLanes);
+    }
+  }
+  ~OrderedRows() { std::free(data_); }
+  OrderedRows(const OrderedRows&) = delete;
+  OrderedRows& operator=(const OrderedRows&) = delete;
+  // Of row b, the first of some that are multiplied together, and of the others.
+  const float* rows(int64_t b) const { return data_ + b * stride_; }
+
+ private:
+  // The vectors of all parts, of n numbers, a multiple of kLanes.
+  static void order(const float* from, int64_t n, float* to, int64_t apart) {
+    if constexpr (P == 1) return store(to, load(from));
+    Floats low = load(from), high = n > kLanes ? load(from + kLanes) : Floats{};
+    Ints even{}, odd{};
+    for (int i = 0; i < kLanes; ++i) even[i] = 2 * i, odd[i] = 2 * i + 1;
+    store(to, __builtin_shuffle(low, high, even));
+    store(to + apart, __builtin_shuffle(low, high, odd));
+  }
+
+  int64_t stride_;
+  float* data_;
+};
+
+template <class T>
+inline void multiply_rows(const T* w, const WeightMatrix& m, int64_t from, int64_t to,
+                          const FloatRows& x, const FloatRows& y) {
+  constexpr int64_t kDistance = 8192;
+  OrderedRows<T> ordered(x, m.columns);
+  int64_t at_once = x.count == 1 ? weight_rows<1>() : kPanel;
+  for (int64_t n = from; n < to; n += at_once) {
+    int64_t rows = least(at_once, to - n);
+    const T* first = w + n * m.columns;
+    Ahead ahead{reinterpret_cast<const char*>(first + rows * m.columns) + kDistance, 64};
+    for (int64_t b = 0; b < x.count; ahead.step = 0) {
+      int64_t count = together(x.count - b);
+      auto of_panel = count == 8   ? panel<8, T>
+                      : count == 4 ? panel<4, T>
+                      : count == 2 ? panel<2, T>
+                                   : panel<1, T>;
+      of_panel(first, m.columns, rows, ordered.rows(b),
+               {y.data + b * y.stride + n, count, y.stride}, ahead);
+      b += count;
+    }
+  }
+}
+
+void multiply(const WeightMatrix& w, int64_t from, int64_t to, const FloatRows& x,
+              const FloatRows& y) {
+  if (w.type == WeightType::kFloat)
+    multiply_rows(static_cast<const float*>(w.data), w, from, to, x, y);
+  else
+    multiply_rows(static_cast<const uint16_t*>(w.data), w, from, to, x, y);
+}
+
+}  // namespace
+}  // namespace neox
