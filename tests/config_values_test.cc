@@ -108,11 +108,13 @@ TEST_F(ConfigTest, AttentionConfigMustDescribeEveryLayer) {
 }
 
 struct Impossible {
-  const char* text;
+  std::string text;
   const char* message;
 };
 
 TEST_F(ConfigTest, ImpossibleValuesNamePlaceAndCure) {
+  const std::string yarn =
+      "rope_scaling: {rope_type: yarn, original_max_position_embeddings: 9, factor: ";
   const Impossible cases[] = {
       {"hidden_size: 65", "hidden_size 65 is not divisible by num_attention_heads 4 ("},
       {"num_layers: 0", "must be at least 1"},
@@ -130,6 +132,18 @@ TEST_F(ConfigTest, ImpossibleValuesNamePlaceAndCure) {
       {"rpe_max_distance: 16\npos_emb: rpe", "more than half of rpe_num_buckets 32"},
       {"rope_scaling: {factor: 0.5}", "must be at least 1"},
       {"rope_scaling: {high_freq_factor: 1}", "less than high_freq_factor 1"},
+      {"rope_scaling: {rope_type: dynamic}", "allowed is one of llama3, linear, yarn"},
+      {"rope_scaling: {rope_type: linear}", "linear needs factor"},
+      {"rope_scaling: {rope_type: yarn, factor: 2}", "yarn needs original_max_position_embeddings"},
+      {yarn + "2, beta_slow: 40}", "beta_slow 40 must be positive and less than beta_fast 32"},
+      {yarn + "2, attention_factor: 0}", "attention_factor is 0; it must be positive"},
+      {yarn + "1, attention_factor: 2}", "attention_factor is 2, but factor is 1"},
+      {"rope_scaling: {rope_type: yarn, low_freq_factor: 1}",
+       "low_freq_factor is of rope_type llama3, not of yarn"},
+      {"rope_scaling: {rope_type: linear, truncate: true}",
+       "truncate is of rope_type yarn, not of linear"},
+      {"rope_scaling: {rope_type: linear, original_max_position_embeddings: 9}",
+       "original_max_position_embeddings is not of rope_type linear"},
       {"rotary_pct: 0.2", "rotates 3 dimensions; their number must be even and positive"},
       {"rotary_pct: 0.01", "rotates 0 dimensions"},
       {"rotary_pct: 1.5", "must lie between 0 and 1"},
@@ -269,6 +283,16 @@ TEST_F(ConfigTest, OtherFamiliesAreTaken) {
   EXPECT_EQ(m.window, 7);
   EXPECT_EQ(m.rotary_scaling.factor, 32);
   EXPECT_EQ(m.rotary_scaling.original_positions, 8192);
+  auto linear = load("pos_emb: rotary\nrope_scaling: {rope_type: linear, factor: 2}").model;
+  EXPECT_EQ(linear.rotary_scaling, (RotaryScaling{.kind = RotaryKind::kLinear, .factor = 2}));
+  auto yarn = load(
+                  "pos_emb: rotary\nrope_scaling: {rope_type: yarn, factor: 4, "
+                  "original_max_position_embeddings: 2048, truncate: false, beta_fast: 16}")
+                  .model.rotary_scaling;
+  EXPECT_EQ(yarn.kind, RotaryKind::kYarn);
+  EXPECT_EQ(yarn.beta_fast, 16);
+  EXPECT_FALSE(yarn.truncate);
+  EXPECT_EQ(yarn.attention_factor, 0.1 * std::log(4.0) + 1);
   EXPECT_EQ(load("pos_emb: null").model.position_embedding, PositionEmbedding::kLearned);
   EXPECT_EQ(load("pos_emb: alibi").model.position_embedding, PositionEmbedding::kAlibi);
   EXPECT_EQ(load("bias_gelu_fusion: true\nactivation: geglu").model.activation,

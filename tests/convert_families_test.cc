@@ -269,8 +269,12 @@ TEST_F(Families, FieldsThatHaveNoPlaceAreRefused) {
   EXPECT_THAT(with(llama(), "sliding_window", 8), HasSubstr("sliding_window (8) is not known"));
   EXPECT_THAT(with(llama(), "partial_rotary_factor", 0.5),
               HasSubstr("partial_rotary_factor is 0.5, but all of each head is rotated"));
-  EXPECT_THAT(with(llama(), "rope_scaling", {{"rope_type", "yarn"}, {"factor", 2}}),
-              HasSubstr("rope_scaling.rope_type is yarn; only default and llama3"));
+  EXPECT_THAT(with(llama(), "rope_scaling", {{"rope_type", "longrope"}, {"factor", 2}}),
+              HasSubstr("rope_scaling.rope_type is longrope; supported are default, linear"));
+  EXPECT_THAT(with(llama(), "rope_scaling", {{"rope_type", "linear"}}),
+              HasSubstr("rope_scaling lacks factor"));
+  EXPECT_THAT(with(llama(), "rope_scaling", {{"rope_type", "linear"}, {"factor", 2}, {"beta", 1}}),
+              HasSubstr("beta (1) is not known"));
   EXPECT_THAT(with(llama(), "rope_scaling", {{"rope_type", "llama3"}, {"factor", 2}}),
               HasSubstr("rope_scaling lacks low_freq_factor"));
   EXPECT_THAT(with(llama(), "hidden_act", "gelu_new"), HasSubstr("hidden_act is gelu_new"));

@@ -175,14 +175,44 @@ TEST_F(Convert, FieldsThatAreNotUnderstoodAreRefused) {
   EXPECT_THAT(with("hidden_act", "quick_gelu"),
               HasSubstr("hidden_act is quick_gelu; supported are gelu"));
   EXPECT_THAT(with("attention_bias", false), HasSubstr("no place in the model: "));
-  EXPECT_THAT(with("rope_scaling", {{"type", "linear"}, {"factor", 2}}),
-              HasSubstr("rope_scaling.type is linear"));
+  EXPECT_THAT(with("rope_scaling", {{"type", "dynamic"}, {"factor", 2}}),
+              HasSubstr("rope_scaling.type is dynamic"));
   EXPECT_THAT(with("rope_theta", 1e6), HasSubstr("rope_theta is 1e+06, but another field gives"));
   EXPECT_THAT(with("sliding_window", 128),
               HasSubstr("the field sliding_window (128) is not known"));
   EXPECT_THAT(with("hidden_size", "twelve"),
               HasSubstr("hidden_size is \"twelve\", not an integer"));
   EXPECT_THAT(with("num_attention_heads", 5), HasSubstr("is not divisible by"));
+}
+
+TEST_F(Convert, EachKindOfScalingComesBack) {
+  const Json kinds[] = {{{"rope_type", "linear"}, {"factor", 2.5}},
+                        {{"rope_type", "yarn"}, {"factor", 4}},
+                        {{"type", "yarn"},
+                         {"factor", 4},
+                         {"beta_fast", 20},
+                         {"beta_slow", 2},
+                         {"truncate", false},
+                         {"original_max_position_embeddings", 5},
+                         {"mscale", 1.0},
+                         {"mscale_all_dim", 0.5}}};
+  auto read = [](const Json& config) {
+    return config_of(family_of(config, "c.json"), config, "c.json").model;
+  };
+  std::vector<RotaryScaling> found;
+  for (const Json& kind : kinds) {
+    Json config = tiny_config();
+    config["rope_scaling"] = kind;
+    ModelConfig m = read(config);
+    found.push_back(m.rotary_scaling);
+    EXPECT_EQ(read(json_of(family_for(m, ""), m, "float32")).rotary_scaling, m.rotary_scaling);
+  }
+  EXPECT_EQ(found[0], (RotaryScaling{.kind = RotaryKind::kLinear, .factor = 2.5}));
+  EXPECT_EQ(found[1].original_positions, tiny_config().at("max_position_embeddings"));
+  EXPECT_DOUBLE_EQ(found[1].attention_factor, 0.1 * std::log(4.0) + 1);
+  EXPECT_DOUBLE_EQ(found[2].attention_factor,
+                   (0.1 * std::log(4.0) + 1) / (0.05 * std::log(4.0) + 1));
+  EXPECT_EQ(found[2].original_positions, 5);
 }
 
 TEST_F(Convert, FieldsOfNewerTransformersAreRead) {

@@ -304,6 +304,17 @@ TEST_F(Program, APartOfTheModelIsNotTheModel) {
   EXPECT_NE(ended.err.find("another model than --set says"), std::string::npos) << ended.err;
 }
 
+TEST_F(Program, AModelMayTurnByOtherAngles) {
+  Strings drawn = {"--prompt", "the", "--temperature", "1", "--num-samples", "8"};
+  Strings sharper = drawn;
+  for (const char* set :
+       {"rope_scaling={rope_type: yarn, factor: 2, original_max_position_embeddings: 8, "
+        "attention_factor: 99}",
+        "max_position_embeddings=512"})
+    sharper.insert(sharper.end(), {"--set", set});
+  EXPECT_NE(text(sharper), text(drawn));
+}
+
 TEST_F(Program, AFileWithoutPromptsIsRefused) {
   std::string file = run().dir().put("prompts", "\n \n");
   Ended ended = Child({program("neox-generate"), run().save(), "--file", file}).end();

@@ -159,6 +159,16 @@ TEST(Megatron, RefusesModelsThatItDoesNotHave) {
   }
 }
 
+TEST(Megatron, RefusesScalingThatItDoesNotHave) {
+  for (const char* words : {"{rope_type: linear, factor: 1.5}", "{low_freq_factor: 2}",
+                            "{rope_type: yarn, factor: 2, original_max_position_embeddings: 4}"}) {
+    Directory dir;
+    ModelFiles model = model_of(concat(kLlama, "rope_scaling: ", words, "\n"));
+    EXPECT_THAT(error_of([&] { write_megatron(model, target_of(dir.path(), 1, 1)); }),
+                AllOf(StartsWith("64"), HasSubstr("this scaling of rotary frequencies")));
+  }
+}
+
 // ---- what args say ------------------------------------------------------------------------------
 
 TEST(MegatronArgs, RefuseByNameWhatIsNotSupported) {
@@ -188,6 +198,22 @@ TEST(MegatronArgs, OfFeaturesThatAreOffSayNothing) {
   rank.args["softmax_type"] = "vanilla";
   rank.args["no_such_field"] = Item::dict({{"a", 1}});
   EXPECT_EQ(opening(rank.write(dir.path())), "");
+}
+
+TEST(MegatronArgs, TellHowRotaryFrequenciesAreScaled) {
+  for (auto [words, kind] : {std::pair{"{rope_type: linear, factor: 3}", RotaryKind::kLinear},
+                             {"{rope_type: llama3, factor: 3}", RotaryKind::kLlama3}}) {
+    Directory dir;
+    ModelFiles model = model_of(concat(kLlama, "rope_scaling: ", words, "\n"));
+    write_megatron(model, target_of(dir.path(), 1, 1));
+    EXPECT_EQ(open_megatron(dir.path()).config.model.rotary_scaling,
+              (RotaryScaling{.kind = kind, .factor = 3}));
+  }
+  Directory dir;
+  Rank rank(model_of(kLlama));
+  rank.args["rotary_seq_len_interpolation_factor"] = 2;
+  rank.args["use_rope_scaling"] = true;
+  EXPECT_THAT(opening(rank.write(dir.path())), HasSubstr("together are not supported"));
 }
 
 TEST(MegatronArgs, TellTheFormulaOfGelu) {

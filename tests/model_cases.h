@@ -85,9 +85,16 @@ inline ModelCase model_case(const nlohmann::json& j) {
                      .rpe_max_distance = j.value("rpe_max_distance", int64_t{128})};
   if (j.contains("rope_scaling")) {
     const nlohmann::json& scaling = j.at("rope_scaling");
-    config.rotary_scaling = {scaling.at("factor"), scaling.at("low_freq_factor"),
-                             scaling.at("high_freq_factor"),
-                             scaling.at("original_max_position_embeddings")};
+    RotaryScaling& r = config.rotary_scaling;
+    std::string kind = scaling.value("rope_type", "llama3");
+    r.kind = kind == "yarn"     ? RotaryKind::kYarn
+             : kind == "linear" ? RotaryKind::kLinear
+                                : RotaryKind::kLlama3;
+    r.factor = scaling.at("factor");
+    r.low_freq_factor = scaling.value("low_freq_factor", r.low_freq_factor);
+    r.high_freq_factor = scaling.value("high_freq_factor", r.high_freq_factor);
+    r.original_positions = scaling.value("original_max_position_embeddings", r.original_positions);
+    r.attention_factor = yarn_attention_factor(r.factor);
   }
   return {j.at("name"), config, j.at("batch")};
 }

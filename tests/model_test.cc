@@ -140,8 +140,18 @@ TEST(Architecture, DiffersWhereAnythingDiffers) {
   add([](auto& o) { o.mlp_bias = false; });
   add([](auto& o) { o.tied_norms = true; });
   add([](auto& o) { o.qk_norm = true; });
-  add([](auto& o) { o.rotary_scaling.factor = 2; });
-  EXPECT_EQ(texts.size(), cases.size() + 9);
+  using S = RotaryScaling;
+  constexpr RotaryKind kYarn = RotaryKind::kYarn;
+  for (const S& scaling :
+       {S{.factor = 2}, S{.factor = 2, .low_freq_factor = 2}, S{.factor = 2, .high_freq_factor = 5},
+        S{.factor = 2, .original_positions = 9}, S{.kind = RotaryKind::kLinear, .factor = 2},
+        S{.kind = kYarn, .factor = 2}, S{.kind = kYarn, .factor = 2, .beta_fast = 9},
+        S{.kind = kYarn, .factor = 2, .beta_slow = 2},
+        S{.kind = kYarn, .factor = 2, .truncate = false},
+        S{.kind = kYarn, .factor = 2, .attention_factor = 2},
+        S{.kind = kYarn, .factor = 2, .original_positions = 9}})
+    add([&](auto& o) { o.rotary_scaling = scaling; });
+  EXPECT_EQ(texts.size(), cases.size() + 8 + 11);
   EXPECT_EQ(architecture(c),
             "2 layers, hidden 64, 2 heads, intermediate 256, vocabulary 96, untied embedding, "
             "parallel residual, rotary 0.25 base 10000, gelu (tanh), norm eps 1e-05");
@@ -164,13 +174,14 @@ TEST_P(GoldenBf16, LossesFollowAPyTorchLoopWithMasterParameters) {
 
 INSTANTIATE_TEST_SUITE_P(All, GoldenBf16, testing::Range(0, 6));
 
-const char* const kShapes[] = {"Head32", "Head64", "Head80", "Gpt2",       "Llama",
-                               "Alibi",  "Llama3", "QkNorm", "Sinusoidal", "Relative"};
+const char* const kShapes[] = {"Head32", "Head64", "Head80", "Gpt2",   "Llama",      "Alibi",
+                               "Llama3", "Linear", "Yarn",   "QkNorm", "Sinusoidal", "Relative"};
 const auto name_of = [](const auto& info) {
   return std::string(kShapes[std::get<0>(info.param)]) + "_" + std::get<1>(info.param)->name;
 };
 INSTANTIATE_TEST_SUITE_P(All, Golden,
-                         testing::Combine(testing::Range(0, 10), testing::Values(&kFp64, &kFp32)),
+                         testing::Combine(testing::Range(0, int{std::size(kShapes)}),
+                                          testing::Values(&kFp64, &kFp32)),
                          name_of);
 INSTANTIATE_TEST_SUITE_P(All, GoldenTraining,
                          testing::Combine(testing::Range(0, 6), testing::Values(&kFp64, &kFp32)),

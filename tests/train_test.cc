@@ -245,6 +245,22 @@ TEST(Finetune, BeginsFromTheWeightsAloneAndThenGoesOnFromItsOwn) {
   expect_same(straight, second, 20);
 }
 
+TEST(Finetune, MayTurnByOtherAngles) {
+  Training first, second, straight;
+  ASSERT_EQ(first.train({"train_iters=10"}).code, 0);
+  Strings longer = {"rope_scaling={rope_type: linear, factor: 2}", "rotary_emb_base=20000"};
+  Ended own = first.train(longer);
+  EXPECT_EQ(own.code, 64);
+  EXPECT_TRUE(has(own.err, "holds another model")) << own.err;
+  Strings settings = Strings{"finetune=true", "load=" + first.save(), "exit_interval=1"};
+  Ended ended = second.train(settings + longer);
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  EXPECT_TRUE(has(ended.err, "otherwise than in " + first.step_dir(10))) << ended.err;
+  EXPECT_TRUE(has(ended.err, "rope_scaling.factor: null, not 2")) << ended.err;
+  ASSERT_EQ(straight.train(settings).code, 0);
+  EXPECT_NE(second.losses().at(1), straight.losses().at(1));
+}
+
 TEST(Finetune, IsRefusedIntoTheDirectoryItBeginsFrom) {
   Training run;
   ASSERT_EQ(run.train({"train_iters=10"}).code, 0);

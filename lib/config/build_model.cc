@@ -119,6 +119,70 @@ void read_norms(KeyReader& keys, ModelConfig& model) {
                "true, or remove gpt_j_tied");
 }
 
+// low < high, both positive.
+void read_bounds(KeyReader& keys, std::pair<const char*, double*> low,
+                 std::pair<const char*, double*> high) {
+  for (auto [name, value] : {low, high}) *value = keys.number(concat("rope_scaling.", name));
+  keys.require(*low.second > 0 && *high.second > *low.second, "rope_scaling",
+               "rope_scaling: ", low.first, " ", shortest(*low.second),
+               " must be positive and less than ", high.first, " ", shortest(*high.second));
+}
+
+void read_yarn(KeyReader& keys, RotaryScaling& scaling) {
+  keys.require(keys.given("rope_scaling.original_max_position_embeddings"), "rope_scaling",
+               "rope_scaling: yarn needs original_max_position_embeddings, the context that the "
+               "model was trained with before");
+  read_bounds(keys, {"beta_slow", &scaling.beta_slow}, {"beta_fast", &scaling.beta_fast});
+  scaling.truncate = keys.flag("rope_scaling.truncate");
+  scaling.attention_factor = keys.maybe_number("rope_scaling.attention_factor")
+                                 .value_or(yarn_attention_factor(scaling.factor));
+  keys.require(scaling.attention_factor > 0, "rope_scaling.attention_factor",
+               "rope_scaling.attention_factor is ", shortest(scaling.attention_factor),
+               "; it must be positive");
+  keys.require(scaling.factor > 1 || scaling.attention_factor == 1, "rope_scaling.attention_factor",
+               "rope_scaling.attention_factor is ", shortest(scaling.attention_factor),
+               ", but factor is 1, which is no scaling");
+}
+
+// Keys of other kinds are mistakes.
+void check_kind(const KeyReader& keys, const std::string& kind) {
+  static const std::multimap<std::string, const char*> kKeys = {
+      {"llama3", "low_freq_factor"}, {"llama3", "high_freq_factor"}, {"yarn", "beta_fast"},
+      {"yarn", "beta_slow"},         {"yarn", "truncate"},           {"yarn", "attention_factor"}};
+  for (const auto& [of, name] : kKeys) {
+    std::string key = concat("rope_scaling.", name);
+    keys.require(of == kind || !keys.given(key), key, key, " is of rope_type ", of, ", not of ",
+                 kind);
+  }
+  std::string original = "rope_scaling.original_max_position_embeddings";
+  keys.require(kind != "linear" || !keys.given(original), original, original,
+               " is not of rope_type linear, which divides all positions by factor");
+}
+
+RotaryScaling read_scaling(KeyReader& keys) {
+  static const std::map<std::string, RotaryKind> kNames = {{"llama3", RotaryKind::kLlama3},
+                                                           {"linear", RotaryKind::kLinear},
+                                                           {"yarn", RotaryKind::kYarn}};
+  RotaryScaling scaling;
+  std::string kind = keys.choice("rope_scaling.rope_type");
+  check_kind(keys, kind);
+  scaling.kind = kNames.at(kind);
+  keys.require(kind == "llama3" || keys.given("rope_scaling.factor"), "rope_scaling",
+               "rope_scaling: ", kind, " needs factor, new context / old one");
+  scaling.factor = keys.number("rope_scaling.factor");
+  keys.require(scaling.factor >= 1, "rope_scaling.factor", "rope_scaling.factor is ",
+               shortest(scaling.factor), "; it must be at least 1");
+  if (scaling.kind == RotaryKind::kLinear) return scaling;
+  scaling.original_positions =
+      keys.integer_from("rope_scaling.original_max_position_embeddings", 1, 1 << 30);
+  if (scaling.kind == RotaryKind::kYarn)
+    read_yarn(keys, scaling);
+  else
+    read_bounds(keys, {"low_freq_factor", &scaling.low_freq_factor},
+                {"high_freq_factor", &scaling.high_freq_factor});
+  return scaling;
+}
+
 void read_rotary(KeyReader& keys, ModelConfig& model) {
   model.rotary_pct = keys.number_in("rotary_pct", 0, 1);
   model.rotary_base = keys.number("rotary_emb_base");
@@ -130,20 +194,7 @@ void read_rotary(KeyReader& keys, ModelConfig& model) {
                shortest(model.rotary_pct), " of head size ", head_size, " (hidden_size ",
                model.hidden, " / num_attention_heads ", model.heads, ") rotates ", rotated,
                " dimensions; their number must be even and positive");
-  if (!keys.given("rope_scaling")) return;
-  RotaryScaling& scaling = model.rotary_scaling;
-  keys.choice("rope_scaling.rope_type");
-  scaling.factor = keys.number("rope_scaling.factor");
-  scaling.low_freq_factor = keys.number("rope_scaling.low_freq_factor");
-  scaling.high_freq_factor = keys.number("rope_scaling.high_freq_factor");
-  scaling.original_positions =
-      keys.integer_from("rope_scaling.original_max_position_embeddings", 1, 1 << 30);
-  keys.require(scaling.factor >= 1, "rope_scaling.factor", "rope_scaling.factor is ",
-               shortest(scaling.factor), "; it must be at least 1");
-  keys.require(scaling.low_freq_factor > 0 && scaling.high_freq_factor > scaling.low_freq_factor,
-               "rope_scaling", "rope_scaling: low_freq_factor ", shortest(scaling.low_freq_factor),
-               " must be positive and less than high_freq_factor ",
-               shortest(scaling.high_freq_factor));
+  if (keys.given("rope_scaling")) model.rotary_scaling = read_scaling(keys);
 }
 
 void read_positions(KeyReader& keys, ModelConfig& model) {

@@ -53,6 +53,10 @@ bool CheckpointConfig::saves_at(int64_t iteration) const {
   return false;
 }
 
+double yarn_attention_factor(double factor, double mscale) {
+  return factor <= 1 ? 1 : 0.1 * mscale * std::log(factor) + 1;
+}
+
 int64_t padded_vocab(const Config& config, int64_t vocab) {
   check_usage(vocab > 0, "the vocabulary has ", vocab, " tokens");
   if (auto padded = config.tokenizer.padded_vocab_size) {

@@ -35,11 +35,24 @@ enum class InitMethod {
   kScaledOrthogonal,
 };
 
-// Llama 3's stretching of rotary wavelengths; factor 1: none.
-struct RotaryScaling {
-  double factor = 1, low_freq_factor = 1, high_freq_factor = 4;
-  int64_t original_positions = 8192;
+// How rotary frequencies are changed for contexts longer than original_positions; factor 1: not.
+enum class RotaryKind {
+  kLlama3,  // long waves are stretched
+  kLinear,  // all waves are: positions are divided by the factor
+  kYarn     // dimensions that turn seldom are, and scores are sharper
 };
+struct RotaryScaling {
+  RotaryKind kind = RotaryKind::kLlama3;
+  double factor = 1;
+  double low_freq_factor = 1, high_freq_factor = 4;  // of kLlama3
+  double beta_fast = 32, beta_slow = 1;              // of kYarn: turns in the original context
+  bool truncate = true;                              // of kYarn: to whole dimensions
+  double attention_factor = 1;                       // of kYarn: of rotated queries and keys
+  int64_t original_positions = 8192;                 // of kLlama3 and kYarn
+  bool operator==(const RotaryScaling&) const = default;
+};
+// YaRN's where none is given (transformers: get_mscale).
+double yarn_attention_factor(double factor, double mscale = 1);
 
 struct ModelConfig {
   int64_t layers = 0, hidden = 0, heads = 0;

@@ -449,21 +449,31 @@ constexpr KeyRow kRunner[] = {
 };
 
 constexpr KeyRow kRopeScaling[] = {
-    {"rope_type", kChoice, "llama3", kUsed, "how wavelengths are stretched", "llama3"},
-    {"factor", kNumber, "8.0", kUsed, "long wavelengths are multiplied by it"},
+    {"rope_type", kChoice, "llama3", kUsed,
+     "which wavelengths are stretched: llama3: the long ones; linear: all (position "
+     "interpolation); yarn: of pairs "
+     "that turn seldom",
+     "llama3|linear|yarn"},
+    {"factor", kNumber, "8.0", kUsed, "wavelengths are multiplied by it"},
     {"low_freq_factor", kNumber, "1.0", kUsed,
-     "wavelengths above original_max_position_embeddings / low_freq_factor are long"},
+     "llama3: wavelengths above original_max_position_embeddings / low_freq_factor are long"},
     {"high_freq_factor", kNumber, "4.0", kUsed,
-     "those below original_max_position_embeddings / high_freq_factor stay as they are"},
+     "llama3: those below original_max_position_embeddings / high_freq_factor stay as they are"},
+    {"beta_fast", kNumber, "32", kUsed,
+     "yarn: pairs that turn more often in the original context stay as they are"},
+    {"beta_slow", kNumber, "1", kUsed, "yarn: those that turn less often are stretched whole"},
+    {"truncate", kBool, "true", kUsed, "yarn: both bounds are moved apart to whole pairs"},
+    {"attention_factor", kNumber, "null", kUsed,
+     "yarn: of rotated queries and keys; default: 0.1 ln(factor) + 1"},
     {"original_max_position_embeddings", kInt, "8192", kUsed,
-     "longest context before the stretching"},
+     "longest context before the stretching; yarn needs it, linear has none"},
 };
 
 constexpr KeyRow kOwn[] = {
     {"gas", kInt, "null", kUsed,
      "gradient_accumulation_steps in files of 2023; must agree with it"},
     {"rope_scaling", kDict, "null", kUsed,
-     "Llama 3's stretching of rotary wavelengths (Hugging Face's key)", "", "", kRopeScaling},
+     "rotary positions beyond the context that a model was trained with (Hugging Face's key)", "", "", kRopeScaling},
     {"profile_ranks", kInts, "[0]", kUsed, "profile: of these ranks"},
     {"data_order", kChoice, "neox", kUsed, "whose order the samples come in, bit for bit",
      "neox|megatron|megatron-core"},

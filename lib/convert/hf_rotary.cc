@@ -32,7 +32,6 @@ void agree(std::optional<double>& value, const std::optional<double>& given, con
   value = given;
 }
 
-constexpr const char* kFactors[] = {"factor", "low_freq_factor", "high_freq_factor"};
 constexpr const char* kOriginal = "original_max_position_embeddings";
 
 // The type is given twice where an older version of transformers wrote it.
@@ -40,24 +39,68 @@ std::string type_of(HfFields& rope) {
   std::string type = "default";
   for (const char* name : {"rope_type", "type"}) {
     type = rope.text(name, type);
-    check_io(type == "default" || type == "llama3", rope.where(), ".", name, " is ", type,
-             "; only default and llama3 are supported");
+    bool known = type == "default" || type == "linear" || type == "llama3" || type == "yarn";
+    check_io(known, rope.where(), ".", name, " is ", type,
+             "; supported are default, linear, llama3 and yarn");
   }
   return type;
 }
 
+double needed(HfFields& rope, const char* name) {
+  auto value = rope.maybe_number(name);
+  check_io(value.has_value(), rope.where(), " lacks ", name);
+  return *value;
+}
+
+// What is not given has transformers' defaults, which are ours.
+void add_yarn(HfFields& rope, Json& scaling) {
+  for (const char* name : {"beta_fast", "beta_slow"})
+    if (auto value = rope.maybe_number(name)) scaling[name] = *value;
+  scaling["truncate"] = rope.flag("truncate", true);
+  auto given = rope.maybe_number("attention_factor"), scale = rope.maybe_number("mscale"),
+       all = rope.maybe_number("mscale_all_dim");
+  double factor = scaling.at("factor");
+  if (!given && scale.value_or(0) != 0 && all.value_or(0) != 0)
+    given = yarn_attention_factor(factor, *scale) / yarn_attention_factor(factor, *all);
+  if (given) scaling["attention_factor"] = *given;
+}
+
 // Our rope_scaling; null for none.
 Json scaling_of(HfFields& rope, int64_t positions) {
-  if (type_of(rope) == "default") return nullptr;
-  Json scaling = {{"rope_type", "llama3"}};
-  for (const char* name : kFactors) {
-    auto value = rope.maybe_number(name);
-    check_io(value.has_value(), rope.where(), " lacks ", name);
-    scaling[name] = *value;
-  }
+  std::string type = type_of(rope);
   Json original = rope.take(kOriginal);
+  if (type == "default") return nullptr;
+  Json scaling = {{"rope_type", type}, {"factor", needed(rope, "factor")}};
+  if (type == "linear") return scaling;
   scaling[kOriginal] = original.is_null() ? Json(positions) : original;
+  if (type == "yarn")
+    add_yarn(rope, scaling);
+  else
+    for (const char* name : {"low_freq_factor", "high_freq_factor"})
+      scaling[name] = needed(rope, name);
   return scaling;
+}
+
+nlohmann::ordered_json rope_scaling(const RotaryScaling& r) {
+  switch (r.kind) {
+    case RotaryKind::kLinear:
+      return {{"rope_type", "linear"}, {"factor", r.factor}};
+    case RotaryKind::kYarn:
+      return {{"rope_type", "yarn"},
+              {"factor", r.factor},
+              {"beta_fast", r.beta_fast},
+              {"beta_slow", r.beta_slow},
+              {"truncate", r.truncate},
+              {"attention_factor", r.attention_factor},
+              {kOriginal, r.original_positions}};
+    case RotaryKind::kLlama3:
+      break;
+  }
+  return {{"rope_type", "llama3"},
+          {"factor", r.factor},
+          {"low_freq_factor", r.low_freq_factor},
+          {"high_freq_factor", r.high_freq_factor},
+          {kOriginal, r.original_positions}};
 }
 
 }  // namespace
@@ -96,14 +139,9 @@ void add_rotary_fields(HfFamily::Rotary kind, const ModelConfig& model,
   const RotaryNames& names = names_of(kind);
   config[names.base[0]] = model.rotary_base;
   if (kind == HfFamily::kShare) config[names.share[0]] = model.rotary_pct;
-  const RotaryScaling& r = model.rotary_scaling;
+  bool scaled = model.rotary_scaling.factor != 1;
   config["rope_scaling"] = nullptr;
-  if (r.factor == 1) return;
-  config["rope_scaling"] = {{"rope_type", "llama3"},
-                            {"factor", r.factor},
-                            {"low_freq_factor", r.low_freq_factor},
-                            {"high_freq_factor", r.high_freq_factor},
-                            {kOriginal, r.original_positions}};
+  if (scaled) config["rope_scaling"] = rope_scaling(model.rotary_scaling);
 }
 
 }  // namespace neox

@@ -9,7 +9,7 @@
 namespace neox {
 
 // Takes the fields and gives our keys. positions: max_position_embeddings. Throws (74) where fields
-// contradict each other, and for kinds of scaling other than llama3.
+// contradict each other, and for kinds of scaling that ModelConfig does not have.
 nlohmann::json rotary_keys(HfFamily::Rotary kind, HfFields& fields, int64_t positions);
 
 // Adds the fields that transformers 4 and 5 read.

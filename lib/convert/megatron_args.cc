@@ -73,7 +73,6 @@ constexpr Unsupported kUnsupported[] = {{"activation_func_clamp_value"},
                                         {"rope_type", "rope"},
                                         {"rotary_interleaved"},
                                         {"rotary_scaling_factor", "1.0"},
-                                        {"rotary_seq_len_interpolation_factor", "1"},
                                         {"softmax_scale"},
                                         {"softmax_type", "vanilla"},
                                         {"spec"},
@@ -127,7 +126,13 @@ void add_shape(const MegatronArgs& args, Yaml& yaml) {
 void add_rotary(const MegatronArgs& args, Yaml& yaml) {
   yaml.copy(args, "rotary_percent", "rotary_pct", 1);
   yaml.copy(args, args.has("rotary_base") ? "rotary_base" : "rope_theta", "rotary_emb_base", 10000);
-  if (!args.flag("use_rope_scaling", false)) return;
+  double interpolation = args.number("rotary_seq_len_interpolation_factor", 1);
+  bool llama3 = args.flag("use_rope_scaling", false), linear = interpolation != 1;
+  check_io(!llama3 || !linear, args.where(),
+           ": args.use_rope_scaling and args.rotary_seq_len_interpolation_factor together are not "
+           "supported");
+  if (linear) yaml.add("rope_scaling", Json{{"rope_type", "linear"}, {"factor", interpolation}});
+  if (!llama3) return;
   yaml.add("rope_scaling", Json{{"rope_type", "llama3"},
                                 {"factor", args.number("rope_scaling_factor", 8)},
                                 {"low_freq_factor", 1},

@@ -15,8 +15,9 @@ void check_expressible(const ModelConfig& model, const MegatronLayout& layout) {
   bool deep_speed = layout.kind == MegatronKind::kDeepSpeed, rotary = positions == kRotary;
   bool gelu = model.activation == Activation::kGeluErf || model.activation == Activation::kGeluTanh;
   const RotaryScaling& scaling = model.rotary_scaling;
-  bool llama3 = scaling.low_freq_factor == 1 && scaling.high_freq_factor == 4 &&
-                scaling.original_positions == 8192 && !deep_speed;
+  bool llama3 = scaling.kind == RotaryKind::kLlama3 && scaling.low_freq_factor == 1 &&
+                scaling.high_freq_factor == 4 && scaling.original_positions == 8192;
+  bool linear = scaling.kind == RotaryKind::kLinear && scaling.factor == std::floor(scaling.factor);
   const std::pair<bool, const char*> kRules[] = {
       {!model.parallel_residual, "a parallel residual (gpt_j_residual)"},
       {rotary || positions == kLearned || positions == kNone,
@@ -26,7 +27,8 @@ void check_expressible(const ModelConfig& model, const MegatronLayout& layout) {
       {model.attention_bias == model.mlp_bias, "biases in attention or MLP alone"},
       {model.window == 0, "a sliding window"},
       {!model.qk_norm || !deep_speed, "norms of queries and keys"},
-      {!rotary || scaling.factor == 1 || llama3, "this scaling of rotary frequencies"},
+      {!rotary || scaling.factor == 1 || (!deep_speed && (llama3 || linear)),
+       "this scaling of rotary frequencies"},
       {!rotary || model.rotary_base == std::floor(model.rotary_base),
        "a base of rotary frequencies that is not whole"},
       {!layout.thirds || model.groups() == model.heads,
@@ -40,6 +42,8 @@ void add_positions(Item::Entries& args, const ModelConfig& model) {
   using enum PositionEmbedding;
   PositionEmbedding positions = model.position_embedding;
   bool rotary = positions == kRotary, learned = positions == kLearned;
+  const RotaryScaling& scaling = model.rotary_scaling;
+  bool scaled = rotary && scaling.factor != 1, linear = scaling.kind == RotaryKind::kLinear;
   args.insert(args.end(), {{"max_position_embeddings", model.positions},
                            {"position_embedding_type", rotary    ? "rope"
                                                        : learned ? "learned_absolute"
@@ -50,9 +54,10 @@ void add_positions(Item::Entries& args, const ModelConfig& model) {
                            {"rotary_base", static_cast<int64_t>(model.rotary_base)},
                            {"rope_theta", static_cast<int64_t>(model.rotary_base)},
                            {"rotary_interleaved", false},
-                           {"rotary_seq_len_interpolation_factor", Item()},
-                           {"use_rope_scaling", rotary && model.rotary_scaling.factor != 1},
-                           {"rope_scaling_factor", model.rotary_scaling.factor}});
+                           {"rotary_seq_len_interpolation_factor",
+                            scaled && linear ? Item(static_cast<int64_t>(scaling.factor)) : Item()},
+                           {"use_rope_scaling", scaled && !linear},
+                           {"rope_scaling_factor", linear ? 8.0 : scaling.factor}});
 }
 
 void add_layers(Item::Entries& args, const ModelConfig& model, const MegatronLayout& layout) {

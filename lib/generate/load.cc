@@ -76,13 +76,15 @@ LoadedModel::LoadedModel(const fs::path& dir, const std::vector<std::string>& ov
   if (device.is_cpu()) use_cpu_arena();  // steps read all weights, a quarter faster from huge pages
   Checkpoint checkpoint(checkpoint_in(dir));
   const TrainState& state = checkpoint.state();
-  config_ =
-      load_config({.texts = {{checkpoint.dir().string(), state.config}}, .overrides = overrides});
+  ConfigOptions sources{.texts = {{checkpoint.dir().string(), state.config}}};
+  Config saved = load_config(sources);
+  sources.overrides = overrides;
+  config_ = load_config(sources);
   config_.model.vocab = state.padded_vocab;
-  std::string asked = architecture(config_.model);
-  check_usage(asked == state.architecture, checkpoint.dir().string(),
+  check_usage(architecture(with_angles_of(config_.model, saved.model)) == state.architecture,
+              checkpoint.dir().string(),
               " holds another model than --set says.\n  there: ", state.architecture,
-              "\n  --set: ", asked);
+              "\n  --set: ", architecture(config_.model));
   iteration_ = state.iteration;
   const fs::path& vocab = config_.tokenizer.vocab_file;
   check_io(vocab.empty() || fs::exists(vocab), "the tokenizer ", vocab.string(), ", with which ",

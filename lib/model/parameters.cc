@@ -209,6 +209,23 @@ std::string position_text(const ModelConfig& c) {
   return "no positions";
 }
 
+std::string scaling_text(const RotaryScaling& r) {
+  if (r.factor == 1) return "";
+  std::string text = concat(", rotary scaling ", r.factor);
+  switch (r.kind) {
+    case RotaryKind::kLinear:
+      return text + " of all waves";
+    case RotaryKind::kYarn:
+      return concat(text, " by YaRN, ", r.beta_slow, "..", r.beta_fast, " turns in ",
+                    r.original_positions, r.truncate ? "" : " (not truncated)",
+                    ", attention factor ", r.attention_factor);
+    case RotaryKind::kLlama3:
+      break;
+  }
+  return concat(text, " of ", r.low_freq_factor, "..", r.high_freq_factor, " waves in ",
+                r.original_positions);
+}
+
 std::string activation_text(const ModelConfig& c) {
   static constexpr const char* kNames[] = {"gelu (erf)", "gelu (tanh)", "relu",    "silu",
                                            "softsign",   "mish",        "sigmoid", "identity"};
@@ -219,16 +236,13 @@ std::string activation_text(const ModelConfig& c) {
 
 // What GPT-NeoX's Pythia has is not named but where it differs: the text of older checkpoints.
 std::string architecture(const ModelConfig& c) {
-  const RotaryScaling& r = c.rotary_scaling;
   std::string kv = c.groups() == c.heads ? "" : concat(" (", c.groups(), " of keys and values)");
   std::string text =
       concat(c.layers, " layers, hidden ", c.hidden, ", ", c.heads, " heads", kv, ", intermediate ",
              c.intermediate, ", vocabulary ", c.vocab, c.tied_embedding ? ", tied" : ", untied",
              " embedding, ", c.parallel_residual ? "parallel" : "sequential", " residual, ",
              position_text(c), ", ", activation_text(c), ", norm eps ", c.norm_eps);
-  if (c.position_embedding == PositionEmbedding::kRotary && r.factor != 1)
-    text += concat(", rotary scaling ", r.factor, " of ", r.low_freq_factor, "..",
-                   r.high_freq_factor, " waves in ", r.original_positions);
+  if (c.position_embedding == PositionEmbedding::kRotary) text += scaling_text(c.rotary_scaling);
   if (c.window > 0) text += concat(", window ", c.window);
   const std::pair<bool, const char*> differences[] = {
       {c.norm == Norm::kRmsNorm, ", RMS norms"},
@@ -239,6 +253,12 @@ std::string architecture(const ModelConfig& c) {
   for (const auto& [is, words] : differences)
     if (is) text += words;
   return text;
+}
+
+ModelConfig with_angles_of(ModelConfig model, const ModelConfig& other) {
+  model.rotary_base = other.rotary_base;
+  model.rotary_scaling = other.rotary_scaling;
+  return model;
 }
 
 at::Tensor alibi_slopes(int64_t heads) {

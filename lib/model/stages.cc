@@ -108,15 +108,11 @@ GptNeoX::GptNeoX(const ModelConfig& config, Mesh& mesh, const ModelOptions& opti
 void GptNeoX::add_position_tables() {
   using enum PositionEmbedding;
   const ModelConfig& c = config_;
-  const RotaryScaling& scaling = c.rotary_scaling;
   int64_t positions = std::max(c.positions, c.seq), tp = mesh_.tp().size();
   auto width = static_cast<int64_t>(static_cast<double>(c.head_size()) * c.rotary_pct);
   RotaryAngles angles{.rotary = c.position_embedding == kRotary ? width : 0,
                       .base = c.rotary_base,
-                      .factor = scaling.factor,
-                      .low = scaling.low_freq_factor,
-                      .high = scaling.high_freq_factor,
-                      .original = scaling.original_positions};
+                      .scaling = c.rotary_scaling};
   rotary_ = rotary_table(positions, angles, options_.device);
   if (c.position_embedding == kSinusoidal) {
     RotaryTable table = rotary_table(positions, {.rotary = c.hidden}, options_.device);

@@ -183,14 +183,43 @@ class RotatedHeads : public torch::autograd::Function<RotatedHeads> {
   }
 };
 
-// The share of a frequency that stays grows from 0 at `low` waves in the original context to 1 at
-// `high`.
-Tensor stretched(const Tensor& frequency, const RotaryAngles& a) {
-  if (a.factor == 1) return frequency;
+// The share of a frequency that stays grows from 0 at low_freq_factor waves in the original context
+// to 1 at high_freq_factor.
+Tensor llama3_frequency(const Tensor& frequency, const RotaryScaling& s) {
   Tensor wavelength = 2 * std::numbers::pi / frequency;
-  Tensor kept =
-      ((static_cast<double>(a.original) / wavelength - a.low) / (a.high - a.low)).clamp(0, 1);
-  return (1 - kept) * frequency / a.factor + kept * frequency;
+  Tensor kept = ((static_cast<double>(s.original_positions) / wavelength - s.low_freq_factor) /
+                 (s.high_freq_factor - s.low_freq_factor))
+                    .clamp(0, 1);
+  return (1 - kept) * frequency / s.factor + kept * frequency;
+}
+
+// That share falls from 1 at the pair that turns beta_fast times to 0 at that of beta_slow.
+Tensor yarn_frequency(const Tensor& power, const RotaryAngles& a) {
+  const RotaryScaling& s = a.scaling;
+  auto pair_that_turns = [&](double times) {
+    double waves = static_cast<double>(s.original_positions) / (times * 2 * std::numbers::pi);
+    return static_cast<double>(a.rotary) * std::log(waves) / (2 * std::log(a.base));
+  };
+  double low = pair_that_turns(s.beta_fast), high = pair_that_turns(s.beta_slow);
+  if (s.truncate) low = std::floor(low), high = std::ceil(high);
+  low = std::max(low, 0.0), high = std::min(high, static_cast<double>(a.rotary - 1));
+  if (low == high) high += 0.001;
+  Tensor kept = 1 - ((at::arange(a.rotary / 2, at::kFloat) - low) / (high - low)).clamp(0, 1);
+  return (s.factor * power).reciprocal() * (1 - kept) + power.reciprocal() * kept;
+}
+
+// Of base^(2i / rotary).
+Tensor frequency_of(const Tensor& power, const RotaryAngles& a) {
+  if (a.scaling.factor == 1) return power.reciprocal();
+  switch (a.scaling.kind) {
+    case RotaryKind::kLinear:
+      return power.reciprocal() / a.scaling.factor;
+    case RotaryKind::kYarn:
+      return yarn_frequency(power, a);
+    case RotaryKind::kLlama3:
+      break;
+  }
+  return llama3_frequency(power.reciprocal(), a.scaling);
 }
 
 }  // namespace
@@ -201,9 +230,11 @@ RotaryTable rotary_table(int64_t positions, const RotaryAngles& a, at::Device de
     return {none, none};
   }
   Tensor exponent = at::arange(0, a.rotary, 2, at::kFloat) / static_cast<double>(a.rotary);
-  Tensor frequency = stretched(at::pow(a.base, exponent).reciprocal(), a);
+  Tensor frequency = frequency_of(at::pow(a.base, exponent), a);
   Tensor angle = at::outer(at::arange(positions, at::kFloat), frequency);
-  return {angle.cos().to(device), angle.sin().to(device)};
+  bool sharper = a.scaling.kind == RotaryKind::kYarn && a.scaling.factor != 1;
+  double size = sharper ? a.scaling.attention_factor : 1;
+  return {(angle.cos() * size).to(device), (angle.sin() * size).to(device)};
 }
 
 RotaryTable rows_at(const RotaryTable& table, const Tensor& positions) {

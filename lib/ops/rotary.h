@@ -3,6 +3,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include "config/config.h"
 #include "ops/element.h"
 
 namespace neox {
@@ -11,15 +12,19 @@ struct RotaryTable {
   at::Tensor cos, sin;  // [positions, rotary / 2], float
 };
 
-// Position t turns pair i by t x base^(-2i / rotary), in float, as the reference computes it. A
-// factor above 1 divides the frequencies of waves longer than original / low by it, leaves those of
-// waves shorter than original / high, and goes over from one to the other between (Llama 3.1;
-// transformers 5, rope_type llama3).
+// Position t turns pair i by t x base^(-2i / rotary), in float, as the reference computes it, which
+// is transformers 5 for scaled frequencies. With L the original positions,
+// - kLlama3 divides the frequencies of waves longer than L / low_freq_factor by the factor, leaves
+//   those of waves shorter than L / high_freq_factor, and goes over from one to the other between;
+// - kLinear divides all (position interpolation, arXiv 2306.15595);
+// - kYarn divides those of pairs beyond the one that turns beta_slow times in L, leaves those
+// before
+//   the one that turns beta_fast times, and goes over between; cos and sin are multiplied by
+//   attention_factor (arXiv 2309.00071).
 struct RotaryAngles {
   int64_t rotary = 0;
   double base = 10000;
-  double factor = 1, low = 1, high = 4;
-  int64_t original = 8192;  // positions
+  RotaryScaling scaling = {};
 };
 
 RotaryTable rotary_table(int64_t positions, const RotaryAngles& angles, at::Device device);

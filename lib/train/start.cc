@@ -128,10 +128,14 @@ void check_vocab(const Config& config, const TrainState& state, const Tokenizer*
               state.padded_vocab, " rows that the embedding of ", dir, " has");
 }
 
+// A run that begins from weights alone may turn queries and keys by other angles.
 void check_architecture(const Config& config, const TrainState& state,
-                        const std::optional<Config>& saved, const std::string& dir) {
+                        const std::optional<Config>& saved, const std::string& dir, Resume resume) {
   std::string mine = architecture(config.model);
   if (mine == state.architecture) return;
+  bool any_angles = saved && resume == Resume::kWeights;
+  if (any_angles && architecture(with_angles_of(config.model, saved->model)) == state.architecture)
+    return;
   std::string keys = saved ? model_difference(*saved, config) : "";
   fs::path file = fs::path(dir).parent_path() / kModelConfigFile;
   fail(Exit::kUsage, dir, " holds another model.\n  there:  ", state.architecture,
@@ -170,9 +174,13 @@ Start find_start(Config& config, const Tokenizer* tokenizer, int64_t data_ranks,
     check_vocab(config, stored, tokenizer, dir.string());
     config.model.vocab = stored.padded_vocab;
     std::optional<Config> saved = config_of(stored, dir);
-    check_architecture(config, stored, saved, dir.string());
     bool own = same_place(dir.parent_path(), config.checkpoint.save);
     if (!own) start.resume = config.checkpoint.resume;
+    check_architecture(config, stored, saved, dir.string(), start.resume);
+    std::string other = saved ? model_difference(*saved, config) : "";
+    if (!other.empty() && control.rank() == 0)
+      log_info("the model is used otherwise than in ", dir.string(),
+               ", whose configuration says:", other);
     if (start.resume != Resume::kWeights) {
       check_usage(
           stored.global_batch > 0, dir.string(),

@@ -43,7 +43,8 @@ MISTRAL = LLAMA | dict(family="mistral", sliding_window=11)
 
 
 def rope(theta=10000.0, **scaling):
-    return dict(rope_parameters=dict(rope_theta=theta, rope_type="llama3" if scaling else "default", **scaling))
+    kind = scaling.pop("rope_type", "llama3" if scaling else "default")
+    return dict(rope_parameters=dict(rope_theta=theta, rope_type=kind, **scaling))
 
 
 LLAMA3 = rope(500000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
@@ -62,6 +63,10 @@ CASES = [
     NEOX | dict(name="neox: no biases of attention, relu, bin", attention_bias=False, hidden_act="relu", file="bin"),
     NEOX | dict(name="neox: bf16", rotary_pct=0.25, kind="bf16"),
     NEOX | dict(name="neox: fp16", rotary_pct=0.25, kind="fp16"),
+    NEOX | dict(name="neox: linear scaling", rotary_pct=0.5) | rope(rope_type="linear", factor=2.5,
+                                                                   partial_rotary_factor=0.5),
+    NEOX | dict(name="neox: YaRN, transformers 4", hidden_size=128, rotary_pct=0.5, spelling=4) |
+    rope(rope_type="yarn", factor=8.0, original_max_position_embeddings=64, partial_rotary_factor=0.5),
     GPT2 | dict(name="gpt2: head20, tied"),
     GPT2 | dict(name="gpt2: untied, sharded, odd sizes", n_embd=39, n_head=3, tie_word_embeddings=False, n_inner=50,
                 vocab_size=311, layer_norm_epsilon=1e-6, activation_function="gelu", shard="60KB", layers=3),
@@ -75,6 +80,9 @@ CASES = [
     LLAMA | dict(name="llama: biases, llama3, odd sizes", attention_bias=True, mlp_bias=True, intermediate_size=51,
                  vocab_size=311, rms_norm_eps=1e-5) | LLAMA3,
     LLAMA | dict(name="llama: llama3, transformers 4, sharded", spelling=4, shard="60KB") | LLAMA3,
+    LLAMA | dict(name="llama: YaRN with all its numbers", hidden_size=256) |
+    rope(rope_type="yarn", factor=5.0, beta_fast=20.0, beta_slow=2.0, mscale=0.707, mscale_all_dim=0.4, truncate=False,
+         original_max_position_embeddings=64),
     LLAMA | dict(name="llama: bf16", kind="bf16"),
     LLAMA | dict(name="llama: fp16, gelu", kind="fp16", hidden_act="gelu"),
     MISTRAL | dict(name="mistral: window, head20"),
