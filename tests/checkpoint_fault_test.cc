@@ -9,6 +9,7 @@
 
 #include <cerrno>
 #include <chrono>
+#include <cstring>
 
 #include "base/error.h"
 #include "checkpoint/layout.h"
@@ -199,6 +200,26 @@ TEST_F(FaultTest, FiftyKillsAtRandomMomentsHurtNothing) {
     last = step;
   }
   EXPECT_GT(moved, 2);
+}
+
+TEST_F(FaultTest, AnUnreadableCheckpointIsNoDamagedOne) {
+  for (int64_t step : {10, 20}) ASSERT_EQ(save_all({.dir = dir_}, filled(1, step), step)[0], "");
+  auto found = [&](const char* file, int error) {
+    neox_fault_open((dir_ / "global_step20" / file).c_str(), error);
+    std::string chosen;
+    std::string message =
+        error_of([&] { chosen = find_checkpoint(dir_).value_or("none").filename().string(); });
+    neox_fault_open("", 0);
+    return chosen + message;
+  };
+  for (const char* file : {"COMPLETE", "index.h5", "train_state.json"}) {
+    for (int error : {EIO, ESTALE, EACCES})
+      for (const std::string& part :
+           Texts{std::strerror(error), "step20 may be whole, so nothing older is"})
+        EXPECT_TRUE(has(found(file, error), part)) << found(file, error);
+    EXPECT_EQ(found(file, ENOENT), "global_step10");
+  }
+  EXPECT_EQ(found("COMPLETE", 0), "global_step20");
 }
 
 TEST_F(FaultTest, ARealSmallDiskBecomesFull) {

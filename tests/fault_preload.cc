@@ -44,6 +44,15 @@ std::atomic<int> exchange_error = 0;
 std::atomic<int> direct_refused = 0;
 std::atomic<int64_t> direct_writes = 0;
 
+struct Closed {
+  std::string path;
+  int error = 0;
+};
+Closed& closed() {
+  static Closed closed;
+  return closed;
+}
+
 std::mutex& mutex() {
   static std::mutex mutex;
   return mutex;
@@ -92,6 +101,8 @@ F* real(const char* name) {
 int open_or_fail(const char* name, const char* path, int flags, mode_t mode) {
   static auto* call = real<int(const char*, int, ...)>(name);
   if ((flags & O_CREAT) && refused(path)) return -1;
+  if (!(flags & O_CREAT) && closed().error && closed().path == path)
+    return errno = closed().error, -1;
   if ((flags & O_DIRECT) && direct_refused == kFaultDirectOpen) return errno = EINVAL, -1;
   return call(path, flags, mode);
 }
@@ -108,6 +119,8 @@ void neox_fault(const char* dir, int error, int64_t bytes, int64_t calls) {
 }
 
 void neox_fault_exchange(int error) { exchange_error = error; }
+
+void neox_fault_open(const char* path, int error) { closed() = {path, error}; }
 
 void neox_fault_direct(int refused) {
   direct_refused = refused;

@@ -17,5 +17,7 @@ extern "C" void neox_fault_exchange(int error);
 inline constexpr int kFaultDirectOpen = 1, kFaultDirectWrite = 2;
 extern "C" void neox_fault_direct(int refused);
 extern "C" int64_t neox_fault_direct_writes();
+// From now on the file of this path cannot be opened to be read ("": none).
+extern "C" void neox_fault_open(const char* path, int error);
 // Calls seen since.
 extern "C" int64_t neox_fault_calls();

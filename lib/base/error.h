@@ -27,6 +27,12 @@ class Error : public std::runtime_error {
   Exit exit_;
 };
 
+// A file that is or may be there, but that the system does not give: what it holds is not known.
+class Unreadable : public Error {
+ public:
+  explicit Unreadable(const std::string& message) : Error(Exit::kIo, message) {}
+};
+
 // concat("tp=", 3) is "tp=3".
 template <class... Parts>
 std::string concat(const Parts&... parts) {

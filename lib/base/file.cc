@@ -21,12 +21,21 @@ void check_call(bool ok, const char* what, const fs::path& path) {
   check_io(ok, "cannot ", what, " ", path.string(), ": ", describe_errno(error));
 }
 
+// The same, where nothing is to be written.
+void check_read(bool ok, const char* what, const fs::path& path) {
+  int error = errno;
+  if (ok) return;
+  std::string message = concat("cannot ", what, " ", path.string(), ": ", describe_errno(error));
+  if (error == ENOENT || error == ENOTDIR) throw Error(Exit::kIo, message);
+  throw Unreadable(message);
+}
+
 // A file descriptor that closes itself.
 class Descriptor {
  public:
   Descriptor(const fs::path& path, int flags, const char* what)
       : fd_(::open(path.c_str(), flags | O_CLOEXEC, 0666)) {
-    check_call(fd_ >= 0, what, path);
+    (flags & O_CREAT ? check_call : check_read)(fd_ >= 0, what, path);
   }
   Descriptor(const Descriptor&) = delete;
   Descriptor& operator=(const Descriptor&) = delete;
@@ -49,14 +58,14 @@ void check_is_no_pointer(std::string_view begin, const fs::path& path) {
 std::string read_file(const fs::path& path) {
   Descriptor file(path, O_RDONLY, "open");
   struct stat info {};
-  check_call(::fstat(file.get(), &info) == 0, "stat", path);
+  check_read(::fstat(file.get(), &info) == 0, "stat", path);
   constexpr size_t kMore = 65536;  // files may grow, and some do not tell their size
   std::string text(static_cast<size_t>(info.st_size) + 1, '\0');
   size_t size = 0;
   for (ssize_t n = 1; n != 0; size += static_cast<size_t>(n)) {
     if (size == text.size()) text.resize(size + kMore);
     while ((n = ::read(file.get(), text.data() + size, text.size() - size)) < 0)
-      check_call(errno == EINTR, "read", path);
+      check_read(errno == EINTR, "read", path);
   }
   text.resize(size);
   check_is_no_pointer(text, path);

@@ -66,7 +66,8 @@ RunDir scan(const fs::path& dir) {
   for (const std::string& name : names_in(dir)) {
     fs::path path = dir / name;
     std::optional<int64_t> step = step_of(name);
-    if (step && is_dir(path) && !note(foreign_in(path))) run.steps[*step] = path;
+    if (step && type_of(path) == fs::file_type::directory && !note(foreign_in(path)))
+      run.steps[*step] = path;
     if (name.starts_with("global_step") &&
         (name.find(".tmp-") != std::string::npos || name.find(".deleting-") != std::string::npos))
       run.unfinished.push_back(name);
@@ -75,12 +76,22 @@ RunDir scan(const fs::path& dir) {
   return run;
 }
 
-// The reason why it cannot be opened, or "".
+// What is missing or damaged of it, or "". Throws Unreadable where that cannot be told.
 std::string fault_of(const fs::path& dir) {
   try {
     check_rank_files(open_complete(dir));
     return "";
+  } catch (const Unreadable& e) {
+    throw Unreadable(concat(e.what(), "; ", dir.string(),
+                            " may be whole, so nothing older is taken in its place: start again "
+                            "when it can be read, or move it away"));
   } catch (const Error& e) { return e.what(); }
+}
+
+bool is_whole(const fs::path& dir) {
+  try {
+    return fault_of(dir).empty();
+  } catch (const Unreadable&) { return false; }
 }
 
 std::string list_steps(const RunDir& run) {
@@ -149,7 +160,7 @@ std::string newest_beside(const fs::path& dir) {
     if (auto step = step_of(name); step && name != own) others[*step] = entry;
   }
   for (const auto& [step, path] : others)
-    if (fault_of(path).empty())
+    if (is_whole(path))
       return concat("; the newest other complete checkpoint there is ", path.string(),
                     ": go on from it by moving the damaged one away");
   return "; there is no other complete checkpoint beside it";

@@ -7,7 +7,10 @@ namespace {
 void check_file(const fs::path& path, int64_t bytes) {
   std::error_code error;
   auto found = static_cast<int64_t>(fs::file_size(path, error));
-  check_io(!error, path.string(), " cannot be used: ", describe_errno(error.value()));
+  std::string reason = concat(path.string(), " cannot be used: ", describe_errno(error.value()));
+  bool missing = error == std::errc::no_such_file_or_directory;
+  check_io(!missing, reason);
+  if (error) throw Unreadable(reason);
   check_io(found == bytes, path.string(), " has ", found, " bytes, not the ", bytes,
            " that were saved");
 }
@@ -25,8 +28,9 @@ void check_ranges(const Opened& opened) {
 }  // namespace
 
 Opened open_complete(const fs::path& dir) {
-  check_io(is_dir(dir), dir.string(), " is not there");
-  check_io(is_there(dir / kCompleteFile), dir.string(), " is not complete: it has no ",
+  using enum fs::file_type;
+  check_io(type_of(dir) == directory, dir.string(), " is not there");
+  check_io(type_of(dir / kCompleteFile) != not_found, dir.string(), " is not complete: it has no ",
            kCompleteFile);
   std::string index = read_file(dir / kIndexFile), state = read_file(dir / kStateFile);
   check_complete(dir, read_file(dir / kCompleteFile), index, state);
