@@ -35,6 +35,26 @@ TEST(Lasting, ASecondRunInTheDirectoryIsRefusedAndTheFirstGoesOn) {
   EXPECT_EQ(run.train(settings).code, 0);  // after its end the directory is free
 }
 
+TEST(Lasting, ASecondRunDoesNotBeginFromBehindWhatIsSavedMeanwhile) {
+  Training run;
+  ASSERT_EQ(run.train().code, 0);
+  fs::rename(run.step_dir(20), run.dir() / "step20");
+  write_file_atomically(run.save() + "/latest", "global_step10\n");
+  Child child = run.start(
+      {}, {}, {.environment = Training::fault(run.save() + "/owner", 0, "NEOX_FAULT_DELAY=1000")});
+  ASSERT_TRUE(child.wait_for("resuming from " + run.step_dir(10)));
+  fs::rename(run.dir() / "step20", run.step_dir(20));
+  write_file_atomically(run.save() + "/latest", "global_step20\n");
+  Ended ended = child.end();
+  EXPECT_EQ(ended.code, 75) << ended.err;
+  EXPECT_TRUE(has(ended.err, "another run has saved global_step20 into " + run.save() +
+                                 " while this one began from global_step10"))
+      << ended.err;
+  Ended again = run.train();
+  EXPECT_EQ(again.code, 0);
+  EXPECT_TRUE(has(again.err, "20 of 20")) << again.err;
+}
+
 TEST(Lasting, ARunThatIsTakenOverEndsAtOnce) {
   Training run;
   Child child = run.start({"train_iters=1000000", "checkpoint_factor=1000000"});

@@ -130,6 +130,9 @@ class Checkpoint {
 std::optional<std::filesystem::path> find_checkpoint(const std::filesystem::path& run_dir,
                                                      std::optional<int64_t> iteration = {});
 
+// What the file `latest` of a run directory names; "" where there is none.
+std::string latest_in(const std::filesystem::path& run_dir);
+
 // What a user means by a directory: a checkpoint itself, or the newest complete one of a run
 // directory. Throws where there is none.
 std::filesystem::path checkpoint_in(const std::filesystem::path& dir);

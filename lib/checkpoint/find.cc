@@ -71,8 +71,8 @@ RunDir scan(const fs::path& dir) {
     if (name.starts_with("global_step") &&
         (name.find(".tmp-") != std::string::npos || name.find(".deleting-") != std::string::npos))
       run.unfinished.push_back(name);
-    if (name == kLatestFile) run.latest = trim(read_file(path));
   }
+  run.latest = latest_in(dir);
   return run;
 }
 
@@ -203,6 +203,13 @@ std::optional<fs::path> find_checkpoint(const fs::path& run_dir, std::optional<i
   for (const std::string& name : run.unfinished)
     log_warning((run_dir / name).string(), " is what was left of a checkpoint; it is passed over");
   return std::nullopt;
+}
+
+std::string latest_in(const fs::path& run_dir) {
+  fs::path path = run_dir / kLatestFile;
+  bool none = type_of(path) == fs::file_type::not_found;
+  std::string text = none ? "" : read_file(path);
+  return std::string(trim(text));
 }
 
 fs::path checkpoint_in(const fs::path& dir) {

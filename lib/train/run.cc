@@ -179,8 +179,18 @@ void tell_script(const std::string& failures_file) {
   if (!failures_file.empty()) std::ofstream(failures_file) << "saved\n";
 }
 
+// A run that ended between the look at what is there and the claim may have saved more.
+void check_nothing_newer(const Start& start, const fs::path& save) {
+  std::string latest = latest_in(save);
+  if (latest != start.latest)
+    fail(Exit::kRequeue, "another run has saved ", latest, " into ", save.string(),
+         " while this one began from ", start.latest.empty() ? "nothing" : start.latest,
+         "; start again to go on from there");
+}
+
 // Collective. Rank 0 holds the claim; what it wrote is seen by all, or the storage is not shared.
-std::optional<RunClaim> claim_run(const Config& config, const RunPlace& place, Control& control) {
+std::optional<RunClaim> claim_run(const Config& config, const Start& start, const RunPlace& place,
+                                  Control& control) {
   const fs::path& save = config.checkpoint.save;
   std::optional<RunClaim> claim;
   if (save.empty()) {
@@ -189,6 +199,7 @@ std::optional<RunClaim> claim_run(const Config& config, const RunPlace& place, C
   }
   if (control.rank() == 0) {
     claim.emplace(save, place.life);
+    check_nothing_newer(start, save);
     warn_of_passing_files(config);
   }
   control.barrier();
@@ -212,7 +223,7 @@ Exit train_rank(Config config, Communicator& world, Control& control, const RunP
   std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(config);
   Start start = find_start(config, tokenizer.get(), mesh.data().size(), control);
   if (first) say_start(config, start, mesh, place.device);
-  std::optional<RunClaim> claim = claim_run(config, place, control);
+  std::optional<RunClaim> claim = claim_run(config, start, place, control);
   poll_stop(place.stop)();
   BoundaryRules boundaries = boundary_rules(config, tokenizer.get());
   Sampler sampler(

@@ -167,7 +167,10 @@ void say_kept_batch(const Config& config, const TrainState& state, const std::st
 }  // namespace
 
 Start find_start(Config& config, const Tokenizer* tokenizer, int64_t data_ranks, Control& control) {
+  const fs::path& save = config.checkpoint.save;
+  std::string latest = control.rank() == 0 && !save.empty() ? latest_in(save) : "";
   Start start{.checkpoint = open_checkpoint(config, control)};
+  start.latest = latest;
   if (start.checkpoint) {
     TrainState stored = start.checkpoint->state();
     fs::path dir = start.checkpoint->dir();
