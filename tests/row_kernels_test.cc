@@ -121,6 +121,7 @@ TEST_P(Kernels, Attend) {
                   .last = T,
                   .added = added.const_data_ptr<float>(),
                   .added_stride = T,
+                  .next = first ? keys.const_data_ptr() : nullptr,
                   .scores = scores.mutable_data_ptr<float>(),
                   .out = out.mutable_data_ptr<float>()});
         auto seen = [&](const Tensor& x) { return x.narrow(0, first, T - first).to(at::kDouble); };

@@ -210,10 +210,22 @@ void FusedDecode::attend(size_t l, Team& team, KvCache& cache) {
   int64_t groups = config_.groups();
   auto [from, to] = team.share(rows_ * groups);
   float* scores = scratch_[static_cast<size_t>(team.rank())].row.rows(1).data;
-  for (int64_t i = from; i < to; ++i) {
+  auto item = [&](int64_t i) {
     int64_t row = i / groups;
-    attend_group(l, cache, {row, i % groups, cache.lengths[static_cast<size_t>(row)]}, scores);
+    return Item{row, i % groups, cache.lengths[static_cast<size_t>(row)]};
+  };
+  for (int64_t i = from; i < to; ++i) {
+    const void* next = i + 1 < to ? first_seen(cache.keys[l], item(i + 1)) : nullptr;
+    attend_group(l, cache, item(i), next, scores);
   }
+}
+
+int64_t FusedDecode::first_position(const Item& item) const {
+  return config_.window > 0 ? std::max<int64_t>(0, item.position - config_.window) : 0;
+}
+
+const void* FusedDecode::first_seen(const Tensor& keys, const Item& item) const {
+  return positions_of(keys, item.row, item.group, first_position(item));
 }
 
 // A group of heads {queries, key, value}: queries and key are normed and rotated in place.
@@ -239,13 +251,14 @@ void FusedDecode::store_heads(size_t l, const KvCache& cache, const float* heads
   kernels_.store(heads + (G + 1) * D, D, type_, to(cache.values[l]));
 }
 
-void FusedDecode::attend_group(size_t l, KvCache& cache, const Item& item, float* scores) {
+void FusedDecode::attend_group(size_t l, KvCache& cache, const Item& item, const void* next,
+                               float* scores) {
   int64_t b = item.row, g = item.group, G = config_.group_queries(), D = config_.head_size();
   FloatRows qkv = qkv_.rows(rows_), out = attended_.rows(rows_);
   float* heads = qkv.data + b * qkv.stride + g * (G + 2) * D;
   place_heads(layers_[l], heads, item.position);
   store_heads(l, cache, heads, item);
-  int64_t window = config_.window > 0 ? config_.window : item.position, capacity = cache.capacity();
+  int64_t capacity = cache.capacity();
   CacheAttention a{.q = heads,
                    .queries = G,
                    .q_stride = D,
@@ -253,8 +266,9 @@ void FusedDecode::attend_group(size_t l, KvCache& cache, const Item& item, float
                    .keys = positions_of(cache.keys[l], b, g, 0),
                    .values = positions_of(cache.values[l], b, g, 0),
                    .type = type_,
-                   .first = std::max<int64_t>(0, item.position - window),
+                   .first = first_position(item),
                    .last = item.position + 1,
+                   .next = next,
                    .scores = scores,
                    .out = out.data + b * out.stride + g * G * D};
   if (added_.defined()) {

@@ -97,7 +97,9 @@ class FusedDecode {
   void activate(const float* pairs, float* y, Team::Share columns) const;
   void head(Team& team, const Tensor& logits);
   void attend(size_t l, Team& team, KvCache& cache);
-  void attend_group(size_t l, KvCache& cache, const Item& item, float* scores);
+  int64_t first_position(const Item& item) const;
+  const void* first_seen(const Tensor& keys, const Item& item) const;
+  void attend_group(size_t l, KvCache& cache, const Item& item, const void* next, float* scores);
   void add_output(const Linear& linear, Team& team, const Buffer& in);
   void reserve_prompts(std::span<const int64_t> lengths, int threads);
   void prompt_layer(size_t l, const KvCache& cache, std::span<const int64_t> lengths, int threads);

@@ -46,8 +46,9 @@ struct CacheAttention {
   int64_t first = 0, last = 0;   // the positions that are seen
   const float* added = nullptr;  // to the scores of each query, [queries, positions]; or null
   int64_t added_stride = 0;
-  float* scores = nullptr;  // scratch: padded_row(last)
-  float* out = nullptr;     // [queries, D]
+  const void* next = nullptr;  // keys that another one sees next; or null
+  float* scores = nullptr;     // scratch: padded_row(last)
+  float* out = nullptr;        // [queries, D]
 };
 
 using Pointwise = void (*)(float* x, int64_t n);  // in place

@@ -50,20 +50,22 @@ inline Floats exponential(Floats x) {
   return reinterpret_cast<Floats>(reinterpret_cast<Ints>(e) + power);
 }
 
-// out[i] = the product of q and row i of N keys.
-template <int64_t N, class T>
-inline __attribute__((always_inline)) void products(const float* q, const T* keys, int64_t D,
-                                                    Floats (&out)[N]) {
-  for (Floats& s : out) s = Floats{};
+// The products of q, as OrderedRows has it, and one key.
+template <class T>
+inline __attribute__((always_inline)) Floats product(const float* q, const T* key, int64_t D) {
+  constexpr int64_t P = kParts<T>, kWide = P * kLanes;
+  Floats s{};
+  auto add = [&](const T* from, int64_t d) {
+    s += load_part<0>(from) * load(q + d);
+    if constexpr (P == 2) s += load_part<1>(from) * load(q + d + kLanes);
+  };
   int64_t d = 0;
-  for (; d + kLanes <= D; d += kLanes) {
-    Floats x = load(q + d);
-#pragma GCC unroll 16
-    for (int64_t i = 0; i < N; ++i) out[i] += x * load(keys + i * D + d);
-  }
-  if (d == D) return;
-  Floats x = load_some(q + d, D - d);
-  for (int64_t i = 0; i < N; ++i) out[i] += x * load_some(keys + i * D + d, D - d);
+  for (; d + kWide <= D; d += kWide) add(key + d, d);
+  if (d == D) return s;
+  T some[kWide] = {};
+  for (int64_t i = 0; d + i < D; ++i) some[i] = key[d + i];
+  add(some, d);
+  return s;
 }
 
 inline void fetch(const void* from, int64_t bytes) {
@@ -71,25 +73,27 @@ inline void fetch(const void* from, int64_t bytes) {
     __builtin_prefetch(static_cast<const char*>(from) + i, 0, 2);
 }
 
-// scores[j] = q keys[j] * scale of n keys. Meanwhile the values, which come next, are fetched.
+// Where the memory is asked for what comes so many bytes later.
+constexpr int64_t kAhead = 8192;
+
+// scores[j] = q keys[j] * scale of n keys, before the values.
 template <class T>
 inline void score(const float* q, const T* keys, const T* values, int64_t D, int64_t n, float scale,
                   float* scores) {
-  constexpr int64_t kDistance = 4096 / sizeof(T);
-  const int64_t bytes = kLanes * D * static_cast<int64_t>(sizeof(T));
-  int64_t j = 0;
+  constexpr int64_t kSize = sizeof(T);
+  const char *key = reinterpret_cast<const char*>(keys) + kAhead,
+             *end = reinterpret_cast<const char*>(keys + n * D);
+  int64_t to_values = reinterpret_cast<const char*>(values) - end, j = 0;
   for (; j + kLanes <= n; j += kLanes) {
-    fetch(keys + j * D + kDistance, bytes);
-    fetch(values + j * D, bytes);
     Floats s[kLanes];
-    products<kLanes>(q, keys + j * D, D, s);
+#pragma GCC unroll 16
+    for (int64_t i = 0; i < kLanes; ++i, key += D * kSize) {
+      fetch(key + (key < end ? 0 : to_values), D * kSize);
+      s[i] = product(q, keys + (j + i) * D, D);
+    }
     store(scores + j, sums(s) * scale);
   }
-  for (; j < n; ++j) {
-    Floats s[1];
-    products<1>(q, keys + j * D, D, s);
-    scores[j] = sum(s[0]) * scale;
-  }
+  for (; j < n; ++j) scores[j] = sum(product(q, keys + j * D, D)) * scale;
 }
 
 // scores[j] becomes e^(score - the greatest); returns their sum. The scores are padded to vectors.
@@ -113,22 +117,31 @@ inline float exponentials(float* scores, int64_t n) {
 template <int N, class T>
 inline void weighted_sum(const float* weights, const T* values, int64_t D, int64_t n, float scale,
                          float* out) {
+  constexpr int64_t kSize = sizeof(T);
   Floats s[N] = {};
-  for (int64_t j = 0; j < n; ++j)
+  auto add = [&](int64_t j) {
     for (int i = 0; i < N; ++i) s[i] += load(values + j * D + i * kLanes) * weights[j];
+  };
+  int64_t j = 0, asked = n - kAhead / (D * kSize);
+  for (; j < asked; ++j) {
+    fetch(reinterpret_cast<const char*>(values + j * D) + kAhead, N * kLanes * kSize);
+    add(j);
+  }
+  for (; j < n; ++j) add(j);
   for (int i = 0; i < N; ++i) store(out + i * kLanes, s[i] * scale);
 }
 
 template <class T>
 inline void attend_query(const CacheAttention& a, int64_t query) {
-  const float* q = a.q + query * a.q_stride;
+  OrderedRows<T> q({const_cast<float*>(a.q) + query * a.q_stride, 1, 0}, a.D);
   const float* added = a.added ? a.added + query * a.added_stride + a.first : nullptr;
   int64_t n = a.last - a.first, D = a.D, d = 0;
   const T *keys = static_cast<const T*>(a.keys) + a.first * D,
           *values = static_cast<const T*>(a.values) + a.first * D;
   float scale = 1 / root(static_cast<float>(D));
-  score(q, keys, values, D, n, scale, a.scores);
+  score(q.rows(0), keys, values, D, n, scale, a.scores);
   for (int64_t j = 0; added && j < n; ++j) a.scores[j] += added[j];
+  if (a.next && query + 1 == a.queries) fetch(a.next, kAhead);
   scale = 1 / exponentials(a.scores, n);
   float* out = a.out + query * D;
   for (; d + 4 * kLanes <= D; d += 4 * kLanes)

@@ -156,7 +156,7 @@ class OrderedRows {
       rows = together(x.count - b);
       for (int64_t i = 0; i < rows; ++i)
         for (int64_t k = 0; k < stride_; k += kWide)
-          order(x.data + (b + i) * x.stride + k, padded_row(columns) - k,
+          order(x.data + (b + i) * x.stride + k, columns - k,
                 data_ + b * stride_ + k * rows + i * kLanes, rows * kLanes);
     }
   }
@@ -167,10 +167,11 @@ class OrderedRows {
   const float* rows(int64_t b) const { return data_ + b * stride_; }
 
  private:
-  // The vectors of all parts, of n numbers, a multiple of kLanes.
+  // The vectors of all parts, of the first n numbers.
   static void order(const float* from, int64_t n, float* to, int64_t apart) {
-    if constexpr (P == 1) return store(to, load(from));
-    Floats low = load(from), high = n > kLanes ? load(from + kLanes) : Floats{};
+    if constexpr (P == 1) return store(to, load_some(from, n));
+    Floats low = load_some(from, n),
+           high = n > kLanes ? load_some(from + kLanes, n - kLanes) : Floats{};
     Ints even{}, odd{};
     for (int i = 0; i < kLanes; ++i) even[i] = 2 * i, odd[i] = 2 * i + 1;
     store(to, __builtin_shuffle(low, high, even));
