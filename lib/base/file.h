@@ -11,8 +11,8 @@ namespace neox {
 
 namespace fs = std::filesystem;
 
-// Throws where that is how a Git LFS pointer begins, which a clone without Git LFS has in place of a
-// large file. What reads or maps a whole file asks it.
+// Throws where that is how a Git LFS pointer begins, which a clone without Git LFS has in place of
+// a large file. What reads or maps a whole file asks it.
 void check_is_no_pointer(std::string_view begin, const fs::path& path);
 
 // Throws Unreadable for every cause but that it is not there.
