@@ -1,4 +1,6 @@
 // What the keys mean: precision, model, data, checkpoints.
+#include <cmath>
+
 #include "base/text.h"
 #include "config_fixture.h"
 

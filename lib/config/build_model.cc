@@ -1,5 +1,7 @@
 // Model, layout, tokenizer.
 #include <cmath>
+#include <map>
+#include <utility>
 
 #include "base/text.h"
 #include "config/build.h"

@@ -1,6 +1,7 @@
 #include "config/config.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "config/build.h"
 #include "config/check.h"
