@@ -94,7 +94,7 @@ inline ModelCase model_case(const nlohmann::json& j) {
     r.low_freq_factor = scaling.value("low_freq_factor", r.low_freq_factor);
     r.high_freq_factor = scaling.value("high_freq_factor", r.high_freq_factor);
     r.original_positions = scaling.value("original_max_position_embeddings", r.original_positions);
-    r.attention_factor = yarn_attention_factor(r.factor);
+    if (r.kind == RotaryKind::kYarn) r.attention_factor = yarn_attention_factor(r.factor);
   }
   return {j.at("name"), config, j.at("batch")};
 }

@@ -5,6 +5,11 @@
 
 namespace neox {
 
+void fail_to_read(int error, const std::string& message) {
+  if (error == ENOENT || error == ENOTDIR || error == EISDIR) throw Error(Exit::kIo, message);
+  throw Unreadable(message);
+}
+
 std::string describe_errno(int error) {
   std::string text = std::strerror(error);
   switch (error) {

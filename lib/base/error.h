@@ -32,6 +32,9 @@ class Unreadable : public Error {
  public:
   explicit Unreadable(const std::string& message) : Error(Exit::kIo, message) {}
 };
+// Throws for a file of which the system gave such an errno: Unreadable, or an Error of exit code 74
+// where it says that there is no such file.
+[[noreturn]] void fail_to_read(int error, const std::string& message);
 
 // concat("tp=", 3) is "tp=3".
 template <class... Parts>

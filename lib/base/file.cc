@@ -24,10 +24,8 @@ void check_call(bool ok, const char* what, const fs::path& path) {
 // The same, where nothing is to be written.
 void check_read(bool ok, const char* what, const fs::path& path) {
   int error = errno;
-  if (ok) return;
-  std::string message = concat("cannot ", what, " ", path.string(), ": ", describe_errno(error));
-  if (error == ENOENT || error == ENOTDIR) throw Error(Exit::kIo, message);
-  throw Unreadable(message);
+  if (!ok)
+    fail_to_read(error, concat("cannot ", what, " ", path.string(), ": ", describe_errno(error)));
 }
 
 // A file descriptor that closes itself.

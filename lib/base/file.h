@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 // a large file. What reads or maps a whole file asks it.
 void check_is_no_pointer(std::string_view begin, const fs::path& path);
 
-// Throws Unreadable for every cause but that it is not there.
+// Throws Unreadable for every cause but that there is no such file.
 std::string read_file(const fs::path& path);
 
 // Writes beside the path, flushes to the disk, renames: a reader sees the old content or the new,

@@ -7,10 +7,9 @@ namespace {
 void check_file(const fs::path& path, int64_t bytes) {
   std::error_code error;
   auto found = static_cast<int64_t>(fs::file_size(path, error));
-  std::string reason = concat(path.string(), " cannot be used: ", describe_errno(error.value()));
-  bool missing = error == std::errc::no_such_file_or_directory;
-  check_io(!missing, reason);
-  if (error) throw Unreadable(reason);
+  if (error)
+    fail_to_read(error.value(),
+                 concat(path.string(), " cannot be used: ", describe_errno(error.value())));
   check_io(found == bytes, path.string(), " has ", found, " bytes, not the ", bytes,
            " that were saved");
 }

@@ -148,7 +148,7 @@ void read_yarn(KeyReader& keys, RotaryScaling& scaling) {
 
 // Keys of other kinds are mistakes.
 void check_kind(const KeyReader& keys, const std::string& kind) {
-  static const std::multimap<std::string, const char*> kKeys = {
+  constexpr std::pair<const char*, const char*> kKeys[] = {
       {"llama3", "low_freq_factor"}, {"llama3", "high_freq_factor"}, {"yarn", "beta_fast"},
       {"yarn", "beta_slow"},         {"yarn", "truncate"},           {"yarn", "attention_factor"}};
   for (const auto& [of, name] : kKeys) {

@@ -47,7 +47,7 @@ struct RotaryScaling {
   double low_freq_factor = 1, high_freq_factor = 4;  // of kLlama3
   double beta_fast = 32, beta_slow = 1;              // of kYarn: turns in the original context
   bool truncate = true;                              // of kYarn: to whole dimensions
-  double attention_factor = 1;                       // of kYarn: of rotated queries and keys
+  double attention_factor = 1;                       // of rotated queries and keys; 1 but for kYarn
   int64_t original_positions = 8192;                 // of kLlama3 and kYarn
   bool operator==(const RotaryScaling&) const = default;
 };

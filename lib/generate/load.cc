@@ -77,11 +77,12 @@ LoadedModel::LoadedModel(const fs::path& dir, const std::vector<std::string>& ov
   Checkpoint checkpoint(checkpoint_in(dir));
   const TrainState& state = checkpoint.state();
   ConfigOptions sources{.texts = {{checkpoint.dir().string(), state.config}}};
-  Config saved = load_config(sources);
+  auto saved = [sources] { return load_config(sources).model; };
   sources.overrides = overrides;
   config_ = load_config(sources);
   config_.model.vocab = state.padded_vocab;
-  check_usage(architecture(with_angles_of(config_.model, saved.model)) == state.architecture,
+  check_usage(architecture(config_.model) == state.architecture ||
+                  architecture(with_angles_of(config_.model, saved())) == state.architecture,
               checkpoint.dir().string(),
               " holds another model than --set says.\n  there: ", state.architecture,
               "\n  --set: ", architecture(config_.model));

@@ -233,8 +233,7 @@ RotaryTable rotary_table(int64_t positions, const RotaryAngles& a, at::Device de
   Tensor exponent = at::arange(0, a.rotary, 2, at::kFloat) / static_cast<double>(a.rotary);
   Tensor frequency = frequency_of(at::pow(a.base, exponent), a);
   Tensor angle = at::outer(at::arange(positions, at::kFloat), frequency);
-  bool sharper = a.scaling.kind == RotaryKind::kYarn && a.scaling.factor != 1;
-  double size = sharper ? a.scaling.attention_factor : 1;
+  double size = a.scaling.attention_factor;
   return {(angle.cos() * size).to(device), (angle.sin() * size).to(device)};
 }
 

@@ -17,10 +17,9 @@ struct RotaryTable {
 // - kLlama3 divides the frequencies of waves longer than L / low_freq_factor by the factor, leaves
 //   those of waves shorter than L / high_freq_factor, and goes over from one to the other between;
 // - kLinear divides all (position interpolation, arXiv 2306.15595);
-// - kYarn divides those of pairs beyond the one that turns beta_slow times in L, leaves those
-// before
-//   the one that turns beta_fast times, and goes over between; cos and sin are multiplied by
-//   attention_factor (arXiv 2309.00071).
+// - kYarn divides those of pairs beyond the one that turns beta_slow times in L, leaves those of
+//   pairs before the one that turns beta_fast times, and goes over between (arXiv 2309.00071).
+// cos and sin are multiplied by attention_factor.
 struct RotaryAngles {
   int64_t rotary = 0;
   double base = 10000;

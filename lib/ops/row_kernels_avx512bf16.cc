@@ -1,7 +1,5 @@
 // Compiled for AVX-512 with dot products of bf16: pairs of weights are multiplied and summed in one
 // instruction, where widening them takes five. Activations are rounded to bf16 for it.
-#include <cstdlib>
-
 #include "ops/row_kernels_avx512.h"
 
 #include "ops/row_kernels_body.h"
@@ -29,34 +27,15 @@ void store_rounded(const float* x, int64_t n, WeightType type, void* to) {
   store_as(x + i, n - i, type, static_cast<char*>(to) + i * bytes);
 }
 
-// Rows of activations in bf16, zeros up to whole vectors. Of those that are multiplied together the
-// vectors of the same columns lie side by side.
-class RoundedRows {
- public:
-  RoundedRows(const FloatRows& x, int64_t columns)
-      : stride_((columns + kPairs - 1) / kPairs * kPairs),
-        data_(static_cast<uint16_t*>(
-            std::aligned_alloc(64, static_cast<size_t>(x.count * stride_) * sizeof(uint16_t)))) {
-    int64_t n = padded_row(columns);
-    for (int64_t b = 0, rows; b < x.count; b += rows) {
-      rows = together(x.count - b);
-      for (int64_t k = 0; k < rows * stride_; k += kPairs) {
-        int64_t column = k / rows / kPairs * kPairs, row = b + k / kPairs % rows;
-        const float* from = x.data + row * x.stride + column;
-        Floats low = load(from), high = column + kLanes < n ? load(from + kLanes) : Floats{};
-        _mm512_store_si512(data_ + b * stride_ + k, rounded(low, high));
-      }
-    }
+// As OrderedRows takes it.
+struct InBf16 {
+  using Element = uint16_t;
+  static constexpr int64_t kVector = kPairs, kColumns = kPairs;
+  static void put(const float* from, int64_t n, uint16_t* to, int64_t) {
+    Floats low = load_some(from, n),
+           high = n > kLanes ? load_some(from + kLanes, n - kLanes) : Floats{};
+    _mm512_store_si512(to, rounded(low, high));
   }
-  ~RoundedRows() { std::free(data_); }
-  RoundedRows(const RoundedRows&) = delete;
-  RoundedRows& operator=(const RoundedRows&) = delete;
-  // Of row b, the first of some that are multiplied together, and of the others.
-  const uint16_t* rows(int64_t b) const { return data_ + b * stride_; }
-
- private:
-  int64_t stride_;
-  uint16_t* data_;
 };
 
 inline __m512i load_some_pairs(const uint16_t* p, int64_t n) {
@@ -183,15 +162,14 @@ inline void pair_panel<1>(const PairTile& all, int64_t rows, Ahead&) {
 
 void multiply_pairs(const WeightMatrix& m, int64_t from, int64_t to, const FloatRows& x,
                     const FloatRows& y) {
-  constexpr int64_t kDistance = 8192;
-  RoundedRows rounded(x, m.columns);
+  OrderedRows<InBf16> ordered(x, m.columns);
   for (int64_t n = from; n < to; n += kPanelRows) {
     int64_t rows = least(kPanelRows, to - n);
     const uint16_t* w = static_cast<const uint16_t*>(m.data) + n * m.columns;
     Ahead ahead{reinterpret_cast<const char*>(w + rows * m.columns) + kDistance, 64};
     for (int64_t b = 0; b < x.count; ahead.step = 0) {
       PairTile tile{.w = w,
-                    .x = rounded.rows(b),
+                    .x = ordered.rows(b),
                     .columns = m.columns,
                     .y = y.data + b * y.stride + n,
                     .y_stride = y.stride};

@@ -73,15 +73,12 @@ inline void fetch(const void* from, int64_t bytes) {
     __builtin_prefetch(static_cast<const char*>(from) + i, 0, 2);
 }
 
-// Where the memory is asked for what comes so many bytes later.
-constexpr int64_t kAhead = 8192;
-
 // scores[j] = q keys[j] * scale of n keys, before the values.
 template <class T>
 inline void score(const float* q, const T* keys, const T* values, int64_t D, int64_t n, float scale,
                   float* scores) {
   constexpr int64_t kSize = sizeof(T);
-  const char *key = reinterpret_cast<const char*>(keys) + kAhead,
+  const char *key = reinterpret_cast<const char*>(keys) + kDistance,
              *end = reinterpret_cast<const char*>(keys + n * D);
   int64_t to_values = reinterpret_cast<const char*>(values) - end, j = 0;
   for (; j + kLanes <= n; j += kLanes) {
@@ -122,9 +119,9 @@ inline void weighted_sum(const float* weights, const T* values, int64_t D, int64
   auto add = [&](int64_t j) {
     for (int i = 0; i < N; ++i) s[i] += load(values + j * D + i * kLanes) * weights[j];
   };
-  int64_t j = 0, asked = n - kAhead / (D * kSize);
+  int64_t j = 0, asked = n - kDistance / (D * kSize);
   for (; j < asked; ++j) {
-    fetch(reinterpret_cast<const char*>(values + j * D) + kAhead, N * kLanes * kSize);
+    fetch(reinterpret_cast<const char*>(values + j * D) + kDistance, N * kLanes * kSize);
     add(j);
   }
   for (; j < n; ++j) add(j);
@@ -133,7 +130,7 @@ inline void weighted_sum(const float* weights, const T* values, int64_t D, int64
 
 template <class T>
 inline void attend_query(const CacheAttention& a, int64_t query) {
-  OrderedRows<T> q({const_cast<float*>(a.q) + query * a.q_stride, 1, 0}, a.D);
+  OrderedRows<InParts<T>> q({const_cast<float*>(a.q) + query * a.q_stride, 1, 0}, a.D);
   const float* added = a.added ? a.added + query * a.added_stride + a.first : nullptr;
   int64_t n = a.last - a.first, D = a.D, d = 0;
   const T *keys = static_cast<const T*>(a.keys) + a.first * D,
@@ -141,7 +138,7 @@ inline void attend_query(const CacheAttention& a, int64_t query) {
   float scale = 1 / root(static_cast<float>(D));
   score(q.rows(0), keys, values, D, n, scale, a.scores);
   for (int64_t j = 0; added && j < n; ++j) a.scores[j] += added[j];
-  if (a.next && query + 1 == a.queries) fetch(a.next, kAhead);
+  if (a.next && query + 1 == a.queries) fetch(a.next, kDistance);
   scale = 1 / exponentials(a.scores, n);
   float* out = a.out + query * D;
   for (; d + 4 * kLanes <= D; d += 4 * kLanes)

@@ -35,6 +35,8 @@ constexpr int weight_rows() {
   return kRegisters >= 32 ? (B == 8 ? 3 : 4) : (B == 8 ? 1 : B == 4 ? 2 : 4);
 }
 
+constexpr int64_t kDistance = 8192;  // bytes behind what is read that the memory is asked for
+
 // Where the memory is asked for what comes later: a line for each line that is used.
 struct Ahead {
   const char* at;
@@ -140,36 +142,45 @@ constexpr int64_t together(int64_t left) {
   return left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
 }
 
-// Activations in the order of the parts of weights, zeros up to whole vectors of all parts. Of rows
-// that are multiplied together the vectors of the same columns lie side by side.
-template <class T>
+// Rows of activations as a product reads them, zeros up to whole blocks of Order::kColumns. Of rows
+// that are multiplied together the vectors of the same columns lie side by side. Order::put writes
+// the vectors, Order::kVector elements each and `apart`, of a block's first n numbers.
+template <class Order>
 class OrderedRows {
-  static constexpr int64_t P = kParts<T>, kWide = P * kLanes,
-                           kStep = kWide > kRowMultiple ? kWide : kRowMultiple;
+  using Element = typename Order::Element;
+  static constexpr int64_t kStep = Order::kColumns > kRowMultiple ? Order::kColumns : kRowMultiple;
 
  public:
   OrderedRows(const FloatRows& x, int64_t columns)
       : stride_((columns + kStep - 1) / kStep * kStep),
-        data_(static_cast<float*>(
-            std::aligned_alloc(64, static_cast<size_t>(x.count * stride_) * sizeof(float)))) {
+        data_(static_cast<Element*>(
+            std::aligned_alloc(64, static_cast<size_t>(x.count * stride_) * sizeof(Element)))) {
     for (int64_t b = 0, rows; b < x.count; b += rows) {
       rows = together(x.count - b);
       for (int64_t i = 0; i < rows; ++i)
-        for (int64_t k = 0; k < stride_; k += kWide)
-          order(x.data + (b + i) * x.stride + k, columns - k,
-                data_ + b * stride_ + k * rows + i * kLanes, rows * kLanes);
+        for (int64_t k = 0; k < stride_; k += Order::kColumns)
+          Order::put(x.data + (b + i) * x.stride + k, columns - k,
+                     data_ + b * stride_ + k * rows + i * Order::kVector, rows * Order::kVector);
     }
   }
   ~OrderedRows() { std::free(data_); }
   OrderedRows(const OrderedRows&) = delete;
   OrderedRows& operator=(const OrderedRows&) = delete;
   // Of row b, the first of some that are multiplied together, and of the others.
-  const float* rows(int64_t b) const { return data_ + b * stride_; }
+  const Element* rows(int64_t b) const { return data_ + b * stride_; }
 
  private:
-  // The vectors of all parts, of the first n numbers.
-  static void order(const float* from, int64_t n, float* to, int64_t apart) {
-    if constexpr (P == 1) return store(to, load_some(from, n));
+  int64_t stride_;
+  Element* data_;
+};
+
+// In the order of the parts of weights.
+template <class T>
+struct InParts {
+  using Element = float;
+  static constexpr int64_t kVector = kLanes, kColumns = kParts<T> * kLanes;
+  static void put(const float* from, int64_t n, float* to, int64_t apart) {
+    if constexpr (kParts<T> == 1) return store(to, load_some(from, n));
     Floats low = load_some(from, n),
            high = n > kLanes ? load_some(from + kLanes, n - kLanes) : Floats{};
     Ints even{}, odd{};
@@ -177,16 +188,12 @@ class OrderedRows {
     store(to, __builtin_shuffle(low, high, even));
     store(to + apart, __builtin_shuffle(low, high, odd));
   }
-
-  int64_t stride_;
-  float* data_;
 };
 
 template <class T>
 inline void multiply_rows(const T* w, const WeightMatrix& m, int64_t from, int64_t to,
                           const FloatRows& x, const FloatRows& y) {
-  constexpr int64_t kDistance = 8192;
-  OrderedRows<T> ordered(x, m.columns);
+  OrderedRows<InParts<T>> ordered(x, m.columns);
   int64_t at_once = x.count == 1 ? weight_rows<1>() : kPanel;
   for (int64_t n = from; n < to; n += at_once) {
     int64_t rows = least(at_once, to - n);

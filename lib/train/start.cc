@@ -180,10 +180,6 @@ Start find_start(Config& config, const Tokenizer* tokenizer, int64_t data_ranks,
     bool own = same_place(dir.parent_path(), config.checkpoint.save);
     if (!own) start.resume = config.checkpoint.resume;
     check_architecture(config, stored, saved, dir.string(), start.resume);
-    std::string other = saved ? model_difference(*saved, config) : "";
-    if (!other.empty() && control.rank() == 0)
-      log_info("the model is used otherwise than in ", dir.string(),
-               ", whose configuration says:", other);
     if (start.resume != Resume::kWeights) {
       check_usage(
           stored.global_batch > 0, dir.string(),
@@ -198,6 +194,10 @@ Start find_start(Config& config, const Tokenizer* tokenizer, int64_t data_ranks,
       start.batch = plan_batch(config, data_ranks, stored.global_batch);
       return start;
     }
+    std::string other = saved ? model_difference(*saved, config) : "";
+    if (!other.empty() && control.rank() == 0)
+      log_info("the model is used otherwise than in ", dir.string(),
+               ", whose configuration says:", other);
   } else {
     config.model.vocab = first_vocab(config, tokenizer);
   }
