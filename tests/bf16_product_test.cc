@@ -155,15 +155,21 @@ struct Attended {
   }
 };
 
+constexpr double kScale = 0.2;  // of scores
+
 Tensor by_aten(const Tensor& q, const Tensor& k, const Tensor& v) {
-  return at::scaled_dot_product_attention(q, k, v, {}, 0.0, true);
+  return at::scaled_dot_product_attention(q, k, v, {}, 0.0, true, kScale);
+}
+
+Tensor by_blocks(const Tensor& q, const Tensor& k, const Tensor& v) {
+  return bf16_causal_attention(q, k, v, kScale);
 }
 
 TEST_P(Bf16Product, AttendsAsDoubleDoes) {
   for (int64_t T : {1, 2, 37, 128, 131, 600, 1100})
     for (int64_t D : {16, 64, 80, 7}) {
       Tensor values = (at::randn({2, T, 3, 3, D}) * 2).to(at::kBFloat16);
-      Attended got(values, bf16_causal_attention), want(values.to(at::kDouble), by_aten);
+      Attended got(values, by_blocks), want(values.to(at::kDouble), by_aten);
       EXPECT_LE(relative(got.out, want.out), 5e-3) << T << " " << D;
       // The gradients of one position alone: queries have none but for rounding.
       double far = T > 1 ? relative(got.qkv.grad(), want.qkv.grad()) : 0;
@@ -176,8 +182,7 @@ TEST_P(Bf16Product, AttendsWithScoresFarApart) {
   Tensor values = at::randn({1, 300, 2, 3, 32}) * 2;
   values.select(3, 0).mul_(100);
   values = values.to(at::kBFloat16);
-  Attended got(values, bf16_causal_attention), want(values.to(at::kDouble), by_aten),
-      aten(values, by_aten);
+  Attended got(values, by_blocks), want(values.to(at::kDouble), by_aten), aten(values, by_aten);
   EXPECT_LE(relative(got.out, want.out), 5e-3);
   EXPECT_LE(relative(got.qkv.grad(), want.qkv.grad()),
             1.5 * relative(aten.qkv.grad(), want.qkv.grad()));
@@ -187,9 +192,9 @@ TEST_P(Bf16Product, AttendsWithTheSameBitsOnAnyNumberOfThreads) {
   Tensor values = at::randn({1, 300, 5, 3, 32}).to(at::kBFloat16);
   int threads = at::get_num_threads();
   at::set_num_threads(1);
-  Attended one(values, bf16_causal_attention);
+  Attended one(values, by_blocks);
   at::set_num_threads(2);
-  Attended two(values, bf16_causal_attention);
+  Attended two(values, by_blocks);
   at::set_num_threads(threads);
   EXPECT_TRUE(one.out.equal(two.out));
   EXPECT_TRUE(one.qkv.grad().equal(two.qkv.grad()));

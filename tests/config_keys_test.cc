@@ -154,7 +154,7 @@ TEST_F(ConfigTest, WhatIsNotSupportedYetIsRefusedWithTheReason) {
       {"zero_optimization: {cpu_offload_params: true}", "host memory"},
       {"zero_optimization: {stage: 1, offload_optimizer: {device: nvme}}", "supported is none"},
       {"zero_optimization: {zero_quantized_weights: true}", "quantized"},
-      {"use_mup: true", "muP"},
+      {"coord_check: true", "muP"},
       {"use_bnb_optimizer: true", "8-bit"},
       {"s3_path: s3://x", "S3"},
       {"eval_tasks: [lambada]", "evaluation tasks"},

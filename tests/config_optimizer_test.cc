@@ -118,5 +118,42 @@ TEST_F(ConfigTest, CosineThatRisesAgainIsSaid) {
   EXPECT_TRUE(load(lines + "\nlr_schedule_compat: v1").notes.empty());
 }
 
+TEST_F(ConfigTest, MupTakesTheNarrowModelsWidth) {
+  auto c = load(
+      "use_mup: true\nmup_base_hidden_size: 16\nmup_init_scale: 2\nmup_attn_temp: 0.25\n"
+      "mup_output_temp: 0.5\nmup_embedding_mult: 3\nmup_rp_embedding_mult: 4");
+  ASSERT_TRUE(c.model.mup);
+  EXPECT_EQ(c.model.mup->width, 4);  // hidden_size 64
+  EXPECT_EQ(c.model.mup->init_scale, 2);
+  EXPECT_EQ(c.optimizer.width, 4);
+  EXPECT_EQ(c.model.score_scale(), 1 / (16 * 0.25));
+  EXPECT_EQ(c.model.logit_scale(), 1 / (4 * 0.5));
+  EXPECT_EQ(c.model.embedding_scale(), 3);
+  EXPECT_EQ(c.model.position_scale(), 4);
+  auto without = load("mup_init_scale: 1.0\nmup_attn_temp: 1.0\nuse_mup: false");
+  EXPECT_FALSE(without.model.mup);
+  EXPECT_EQ(without.model.score_scale(), 0.25);
+  EXPECT_EQ(without.optimizer.width, 1);
+}
+
+TEST_F(ConfigTest, MupWithoutWhatItNeedsIsRefused) {
+  const std::string mup = "\nuse_mup: true\nmup_base_hidden_size: 8";
+  const std::pair<std::string, const char*> cases[] = {
+      {"use_mup: true", "use_mup needs mup_base_hidden_size"},
+      {"mup_base_hidden_size: 8", "mup_base_hidden_size needs use_mup: true"},
+      {"mup_init_scale: 2", "mup_init_scale is 2, but use_mup is false"},
+      {"mup_base_hidden_size: 0\nuse_mup: true", "must be at least 1"},
+      {"mup_attn_temp: 0" + mup, "mup_attn_temp is 0; it must be positive"},
+      {"init_method: orthogonal" + mup, "does not go with use_mup (a.yml:2)"},
+      {"save_base_shapes: true" + mup, "mup_base_hidden_size says it"},
+      {"use_mup: true\nmup_base_hidden_size: 8\noptimizer: {type: Lion, params: {lr: 1e-3}}",
+       "use_mup is for Adam and SGD, as in NeoX; optimizer.type is lion (a.yml:3)"}};
+  for (const auto& [text, message] : cases) {
+    std::string error = fails(text);
+    EXPECT_TRUE(starts(error, "a.yml:1: ")) << error;
+    EXPECT_TRUE(has(error, message)) << error;
+  }
+}
+
 }  // namespace
 }  // namespace neox

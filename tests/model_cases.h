@@ -96,6 +96,14 @@ inline ModelCase model_case(const nlohmann::json& j) {
     r.original_positions = scaling.value("original_max_position_embeddings", r.original_positions);
     if (r.kind == RotaryKind::kYarn) r.attention_factor = yarn_attention_factor(r.factor);
   }
+  if (j.contains("mup")) {
+    const nlohmann::json& mup = j.at("mup");
+    config.mup = MupConfig{.width = mup.at("width"),
+                           .score_temperature = mup.value("score_temperature", 1.0),
+                           .logit_temperature = mup.value("logit_temperature", 1.0),
+                           .embedding = mup.value("embedding", 1.0),
+                           .positions = mup.value("positions", 1.0)};
+  }
   return {j.at("name"), config, j.at("batch")};
 }
 
@@ -279,7 +287,9 @@ class ModelRun {
   // Steps of the trainer, each of batches of one sample: accumulation is part of it.
   std::vector<StepReport> train(const Config& config,
                                 const std::function<Tensor(int64_t)>& tokens) {
-    TrainStep step(model_, config, static_cast<double>(case_.batch * case_.config.seq));
+    Config own = config;
+    if (case_.config.mup) own.optimizer.width = case_.config.mup->width;
+    TrainStep step(model_, own, static_cast<double>(case_.batch * case_.config.seq));
     std::vector<StepReport> reports;
     for (int64_t s = 0; s < config.train.iters; ++s) {
       auto source = [&](int64_t m) { return batch_of(tokens(s).narrow(0, m, 1)); };

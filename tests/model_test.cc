@@ -151,7 +151,11 @@ TEST(Architecture, DiffersWhereAnythingDiffers) {
         S{.kind = kYarn, .factor = 2, .attention_factor = 2},
         S{.kind = kYarn, .factor = 2, .original_positions = 9}})
     add([&](auto& o) { o.rotary_scaling = scaling; });
-  EXPECT_EQ(texts.size(), cases.size() + 8 + 11);
+  for (const MupConfig& mup :
+       {MupConfig{}, MupConfig{.width = 2}, MupConfig{.score_temperature = 2},
+        MupConfig{.embedding = 2}, MupConfig{.positions = 2}})
+    add([&](auto& o) { o.mup = mup; });
+  EXPECT_EQ(texts.size(), cases.size() + 8 + 11 + 5);
   EXPECT_EQ(architecture(c),
             "2 layers, hidden 64, 2 heads, intermediate 256, vocabulary 96, untied embedding, "
             "parallel residual, rotary 0.25 base 10000, gelu (tanh), norm eps 1e-05");
@@ -172,10 +176,11 @@ TEST_P(GoldenBf16, LossesFollowAPyTorchLoopWithMasterParameters) {
     EXPECT_NEAR(reports[s].loss / want.at("bf16_losses")[s].get<double>(), 1, 5e-3) << s;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, GoldenBf16, testing::Range(0, 6));
+INSTANTIATE_TEST_SUITE_P(All, GoldenBf16, testing::Range(0, 7));
 
-const char* const kShapes[] = {"Head32", "Head64", "Head80", "Gpt2",   "Llama",      "Alibi",
-                               "Llama3", "Linear", "Yarn",   "QkNorm", "Sinusoidal", "Relative"};
+const char* const kShapes[] = {"Head32", "Head64",     "Head80",   "Gpt2",      "Llama",
+                               "Alibi",  "Mup",        "Llama3",   "Linear",    "Yarn",
+                               "QkNorm", "Sinusoidal", "Relative", "MupLearned"};
 const auto name_of = [](const auto& info) {
   return std::string(kShapes[std::get<0>(info.param)]) + "_" + std::get<1>(info.param)->name;
 };
@@ -184,7 +189,7 @@ INSTANTIATE_TEST_SUITE_P(All, Golden,
                                           testing::Values(&kFp64, &kFp32)),
                          name_of);
 INSTANTIATE_TEST_SUITE_P(All, GoldenTraining,
-                         testing::Combine(testing::Range(0, 6), testing::Values(&kFp64, &kFp32)),
+                         testing::Combine(testing::Range(0, 7), testing::Values(&kFp64, &kFp32)),
                          name_of);
 
 }  // namespace

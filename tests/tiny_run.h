@@ -82,6 +82,16 @@ inline void with_relative_positions(TinyOptions& o) {
   o.model.rpe_max_distance = 5;
 }
 
+inline void with_mup(TinyOptions& o) {
+  o.model.mup = MupConfig{.width = 1.5,
+                          .init_scale = 2,
+                          .score_temperature = 0.5,
+                          .logit_temperature = 0.75,
+                          .embedding = 3,
+                          .positions = 0.5};
+  o.optimizer.width = 1.5;
+}
+
 inline const std::vector<ModelOption> kModelOptions = {
     {"Gpt2", like_gpt2},
     {"Gpt2WithDocuments", [](TinyOptions& o) { like_gpt2(o), o.end_of_document = 3; }},
@@ -127,6 +137,12 @@ inline const std::vector<ModelOption> kModelOptions = {
        like_llama(o);
        o.model.qk_norm = true;
        o.model.position_embedding = PositionEmbedding::kSinusoidal;
+     }},
+    {"MupLikeGpt2", [](TinyOptions& o) { like_gpt2(o), with_mup(o); }},
+    {"MupWithoutDropout",
+     [](TinyOptions& o) {
+       with_mup(o);
+       o.model.hidden_dropout = o.model.attention_dropout = 0;
      }},
 };
 

@@ -12,7 +12,7 @@ ModelConfig read_model(KeyReader& keys);
 LayoutConfig read_layout(KeyReader& keys, const ModelConfig& model);
 TokenizerConfig read_tokenizer(KeyReader& keys, const LayoutConfig& layout);
 PrecisionConfig read_precision(KeyReader& keys);
-OptimizerConfig read_optimizer(KeyReader& keys);
+OptimizerConfig read_optimizer(KeyReader& keys, const ModelConfig& model);
 BatchConfig read_batch(KeyReader& keys);
 DataConfig read_data(KeyReader& keys);
 // so_far: with model, batch and data.

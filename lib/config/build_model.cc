@@ -217,6 +217,40 @@ void read_positions(KeyReader& keys, ModelConfig& model) {
                keys.where("rpe_num_buckets"), ")");
 }
 
+// What another model's tuned values are multiplied by; all 1 where it is that model's own.
+std::optional<MupConfig> read_mup(KeyReader& keys, const ModelConfig& model) {
+  MupConfig mup;
+  const std::pair<const char*, double*> factors[] = {{"mup_init_scale", &mup.init_scale},
+                                                     {"mup_attn_temp", &mup.score_temperature},
+                                                     {"mup_output_temp", &mup.logit_temperature},
+                                                     {"mup_embedding_mult", &mup.embedding},
+                                                     {"mup_rp_embedding_mult", &mup.positions}};
+  const std::string base = "mup_base_hidden_size";
+  if (!keys.flag("use_mup")) {
+    for (auto [key, value] : factors)
+      keys.require(!keys.given(key) || keys.given(key)->number() == 1.0, key, key, " is ",
+                   keys.given(key) ? keys.given(key)->text : "",
+                   ", but use_mup is false; set it to true, or remove this");
+    keys.require(!keys.given(base), base, base, " needs use_mup: true");
+    return std::nullopt;
+  }
+  for (auto [key, value] : factors) {
+    *value = keys.number(key);
+    keys.require(*value > 0, key, key, " is ", shortest(*value), "; it must be positive");
+  }
+  keys.require(keys.maybe_integer(base).has_value(), "use_mup",
+               "use_mup needs mup_base_hidden_size, the hidden_size of the model that lr and "
+               "initial values were tuned on; for that model itself write its own, ",
+               model.hidden);
+  int64_t narrow = keys.integer_from(base, 1, 1 << 20);
+  mup.width = static_cast<double>(model.hidden) / static_cast<double>(narrow);
+  for (const char* key : {"init_method", "output_layer_init_method"})
+    keys.require(!keys.choice(key).ends_with("orthogonal"), key, key, ": ", keys.choice(key),
+                 " does not go with use_mup (", keys.where("use_mup"),
+                 "), as in NeoX; write normal, small_init or wang_init");
+  return mup;
+}
+
 // NeoX's rule: each entry [types, count] adds the pattern `count` times; "all" fills every layer.
 int64_t count_pattern(KeyReader& keys, const Value& entry, int64_t layers) {
   const char* form = "; write [[[\"flash\"], 6]], or [[[\"global\"], \"all\"]]";
@@ -303,6 +337,7 @@ ModelConfig read_model(KeyReader& keys) {
   model.init_std = keys.number("init_method_std");
   keys.require(model.init_std > 0, "init_method_std", "init_method_std is ",
                shortest(model.init_std), "; it must be positive");
+  model.mup = read_mup(keys, model);
   for (auto [key, value] : {std::pair{"hidden_dropout", &model.hidden_dropout},
                             std::pair{"attention_dropout", &model.attention_dropout}}) {
     *value = keys.number(key);

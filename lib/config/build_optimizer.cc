@@ -156,6 +156,13 @@ StatePlace read_place(KeyReader& keys, const Named& asked) {
   return offload ? StatePlace::kHost : asked.place;
 }
 
+void read_width(KeyReader& keys, OptimizerConfig& optimizer, const MupConfig& mup) {
+  bool known = optimizer.kind == OptimizerKind::kAdam || optimizer.kind == OptimizerKind::kSgd;
+  keys.require(known, "use_mup", "use_mup is for Adam and SGD, as in NeoX; optimizer.type is ",
+               keys.choice("optimizer.type"), " (", keys.where("optimizer.type"), ")");
+  optimizer.width = mup.width;
+}
+
 OptimizerConfig read_kind(KeyReader& keys) {
   const Named& asked = named(keys.choice("optimizer.type"));
   keys.record("optimizer.type", asked.name);
@@ -180,7 +187,7 @@ OptimizerConfig read_kind(KeyReader& keys) {
 
 }  // namespace
 
-OptimizerConfig read_optimizer(KeyReader& keys) {
+OptimizerConfig read_optimizer(KeyReader& keys, const ModelConfig& model) {
   OptimizerConfig optimizer = read_kind(keys);
   optimizer.lr = keys.number("optimizer.params.lr");
   keys.require(optimizer.lr > 0, "optimizer.params.lr", "optimizer.params.lr is ",
@@ -204,6 +211,7 @@ OptimizerConfig read_optimizer(KeyReader& keys) {
                      " has no effect, as in NeoX: gradient_clipping is ",
                      shortest(optimizer.gradient_clipping), " (", keys.where("gradient_clipping"),
                      "); set gradient_clipping instead"));
+  if (model.mup) read_width(keys, optimizer, *model.mup);
   return optimizer;
 }
 

@@ -19,7 +19,7 @@ Config load_config(const ConfigOptions& options) {
   config.tokenizer = read_tokenizer(keys, config.layout);
   config.model.vocab = config.tokenizer.padded_vocab_size.value_or(0);
   config.precision = read_precision(keys);
-  config.optimizer = read_optimizer(keys);
+  config.optimizer = read_optimizer(keys, config.model);
   bool one_bit = config.optimizer.kind == OptimizerKind::kOneBitAdam;
   keys.require(!one_bit || config.layout.zero_stage == 0, "zero_optimization.stage",
                "optimizer.type: onebitadam (", keys.where("optimizer.type"),
@@ -52,6 +52,11 @@ bool CheckpointConfig::saves_at(int64_t iteration) const {
     power *= factor;
   }
   return false;
+}
+
+double ModelConfig::score_scale() const {
+  auto D = static_cast<double>(head_size());
+  return 1 / (mup ? D * mup->score_temperature : std::sqrt(D));
 }
 
 double yarn_attention_factor(double factor, double mscale) {

@@ -54,6 +54,16 @@ struct RotaryScaling {
 // YaRN's where none is given (transformers: get_mscale).
 double yarn_attention_factor(double factor, double mscale = 1);
 
+// The maximal update parametrization (Yang et al., "Tensor Programs V", arXiv 2203.03466): learning
+// rate and initial values that are tuned on a narrow model hold for a wide one.
+struct MupConfig {
+  double width = 1;                     // hidden size, of that of the narrow model
+  double init_scale = 1;                // of initial weights
+  double score_temperature = 1;         // scores q k^T are divided by it and D, not by D's root
+  double logit_temperature = 1;         // logits are divided by it and the width
+  double embedding = 1, positions = 1;  // what embeddings, and positions in them, are multiplied by
+};
+
 struct ModelConfig {
   int64_t layers = 0, hidden = 0, heads = 0;
   int64_t seq = 0;           // tokens of a training sample
@@ -77,11 +87,17 @@ struct ModelConfig {
   bool qk_norm = false;     // norms over each head of queries and keys
   RotaryScaling rotary_scaling;
   int64_t rpe_buckets = 32, rpe_max_distance = 128;  // of kRelative, T5's
+  std::optional<MupConfig> mup;
 
   int64_t head_size() const { return hidden / heads; }
   int64_t groups() const { return kv_heads > 0 ? kv_heads : heads; }  // of keys and values
   int64_t group_queries() const { return heads / groups(); }
   int64_t mlp_inputs() const { return gated ? 2 * intermediate : intermediate; }
+  // What these are multiplied by: q k^T, logits, the sum of the embeddings, positions in it.
+  double score_scale() const;
+  double logit_scale() const { return mup ? 1 / (mup->width * mup->logit_temperature) : 1; }
+  double embedding_scale() const { return mup ? mup->embedding : 1; }
+  double position_scale() const { return mup ? mup->positions : 1; }
 };
 
 struct LayoutConfig {
@@ -161,6 +177,7 @@ struct OptimizerConfig {
   StatePlace place = StatePlace::kDevice;
   int64_t freeze_step = 100000;  // of 1-bit Adam: its last step with whole gradients
   double muon_lr_factor = 1, adam_lr_factor = 1;  // of Muon's two parts
+  double width = 1;                               // of muP, as of MupConfig
 };
 
 enum class LrDecay { kConstant, kLinear, kCosine, kExponential, kInverseSquareRoot, kWsd };

@@ -232,7 +232,7 @@ constexpr const char* kWeights = "one for each path; default: all alike";
 constexpr const char* kRewards = "reward data";
 constexpr const char* kPairs = "pairwise data";
 constexpr const char* kOnlyPost = "for train_impl other than normal only";
-constexpr const char* kOnlyMup = "for muP only";
+constexpr const char* kBaseShapes = "mup_base_hidden_size says it";
 constexpr const char* kActivations = "speed and memory only; recomputation is by layer";
 constexpr const char* kDead = "not read by NeoX either; the fp16 dictionary is";
 
@@ -336,16 +336,17 @@ constexpr KeyRow kTraining[] = {
     {"loss_scale_window", kNumber, "1000.0", kNoEffect, kDead},
     {"min_scale", kNumber, "1.0", kNoEffect, kDead},
     {"char_level_ppl", kBool, "false", kNoEffect, "not logged yet"},
-    {"use_mup", kBool, "false", kRefused, "muP"},
-    {"coord_check", kBool, "false", kRefused, "muP"},
-    {"save_base_shapes", kBool, "false", kRefused, "muP"},
-    {"base_shapes_file", kText, "null", kNoEffect, kOnlyMup},
-    {"mup_init_scale", kNumber, "1.0", kNoEffect, kOnlyMup},
-    {"mup_attn_temp", kNumber, "1.0", kNoEffect, kOnlyMup},
-    {"mup_output_temp", kNumber, "1.0", kNoEffect, kOnlyMup},
-    {"mup_embedding_mult", kNumber, "1.0", kNoEffect, kOnlyMup},
-    {"mup_rp_embedding_mult", kNumber, "1.0", kNoEffect, kOnlyMup},
-    {"mup_width_scale", kInt, "2", kNoEffect, kOnlyMup},
+    {"use_mup", kBool, "false", kUsed,
+     "muP: lr and initial values of a narrow model, mup_base_hidden_size, hold for this one"},
+    {"coord_check", kBool, "false", kRefused, "plots of muP"},
+    {"save_base_shapes", kBool, "false", kRefused, kBaseShapes},
+    {"base_shapes_file", kText, "null", kNoEffect, kBaseShapes},
+    {"mup_init_scale", kNumber, "1.0", kUsed, "muP: of initial weights"},
+    {"mup_attn_temp", kNumber, "1.0", kUsed, "muP: attention's scores are divided by it"},
+    {"mup_output_temp", kNumber, "1.0", kUsed, "muP: logits are divided by it"},
+    {"mup_embedding_mult", kNumber, "1.0", kUsed, "muP: of embeddings"},
+    {"mup_rp_embedding_mult", kNumber, "1.0", kUsed, "muP: of positions in embeddings"},
+    {"mup_width_scale", kInt, "2", kNoEffect, kBaseShapes},
 };
 
 constexpr KeyRow kTextgen[] = {
@@ -475,6 +476,8 @@ constexpr KeyRow kOwn[] = {
     {"rope_scaling", kDict, "null", kUsed,
      "rotary positions beyond the context that a model was trained with (Hugging Face's key)", "",
      "", kRopeScaling},
+    {"mup_base_hidden_size", kInt, "null", kUsed,
+     "muP: hidden_size of the model that lr and initial values were tuned on"},
     {"profile_ranks", kInts, "[0]", kUsed, "profile: of these ranks"},
     {"data_order", kChoice, "neox", kUsed, "whose order the samples come in, bit for bit",
      "neox|megatron|megatron-core"},

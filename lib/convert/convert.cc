@@ -204,8 +204,10 @@ std::string convert(const ConvertOptions& options) {
   for (const ModelTensor& t : model.tensors) types.push_back(t.info.dtype);
   if (options.rows) check_rows(model, *options.rows), set_rows(model, *options.rows);
   if (options.dtype) set_dtype(model, *options.dtype);
-  if (to.holds == Format::Holds::kWeights)
+  if (to.holds == Format::Holds::kWeights) {
     drop_train_state(model, concat(to.name, " holds weights alone"));
+    fold_multipliers(model);
+  }
   std::string text = table(model, types);
   int64_t bytes = bytes_of(model);
   check_space(options.target, bytes);

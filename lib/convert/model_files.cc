@@ -1,5 +1,6 @@
 #include "convert/model_files.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -72,6 +73,33 @@ ModelTensor take_all(const ModelFiles& model, const ParamSpec& spec, const Piece
     return join(read);
   };
   return made;
+}
+
+// What a parameter is to be multiplied by, and of which of its rows.
+struct Fold {
+  double factor = 1;
+  bool queries_alone = false;
+};
+
+Fold fold_of(const std::string& name, const ModelConfig& m) {
+  double scores = m.score_scale() * std::sqrt(static_cast<double>(m.head_size()));
+  if (name == "embed_in.weight") return {m.embedding_scale()};
+  if (name == "embed_positions.weight") return {m.embedding_scale() * m.position_scale()};
+  if (name.starts_with("final_layer_norm."))  // a tied head has the embedding's factor too
+    return {m.logit_scale() / (m.tied_embedding ? m.embedding_scale() : 1)};
+  if (name.find(m.qk_norm ? ".query_layernorm." : ".query_key_value.") == std::string::npos)
+    return {};
+  return {scores, !m.qk_norm};
+}
+
+at::Tensor folded(const at::Tensor& from, const Fold& fold, const ModelConfig& m) {
+  at::Tensor to = from.to(at::kDouble, false, true);
+  if (fold.queries_alone) {
+    int64_t G = m.group_queries(), D = m.head_size();
+    to.view({m.groups(), G + 2, D, -1}).narrow(1, 0, G).mul_(fold.factor);
+    return to;
+  }
+  return to.mul_(fold.factor);
 }
 
 }  // namespace
@@ -150,6 +178,27 @@ void set_rows(ModelFiles& model, int64_t rows) {
       return to;
     };
   }
+}
+
+void fold_multipliers(ModelFiles& model) {
+  if (!model.config.model.mup) return;
+  ModelConfig with = model.config.model;
+  check_usage(with.position_embedding != PositionEmbedding::kSinusoidal ||
+                  with.embedding_scale() * with.position_scale() == 1,
+              model.where, ": muP multiplies its sinusoidal positions by ",
+              with.embedding_scale() * with.position_scale(), ", which no other format can say");
+  drop_train_state(model, "muP's multipliers become factors of the weights");
+  for (ModelTensor& t : model.tensors) {
+    Fold fold = fold_of(t.info.name, with);
+    if (fold.factor == 1) continue;
+    std::string what =
+        concat(fold.queries_alone ? "queries " : "", "times ", fold.factor, " (muP)");
+    t.note = t.note.empty() ? what : t.note + ", " + what;
+    t.read = [read = t.read, fold, with, dtype = t.info.dtype, name = t.info.name] {
+      return cast(folded(read(), fold, with), dtype, name);
+    };
+  }
+  model.config.model.mup.reset();
 }
 
 std::string group_of(const std::string& name) {

@@ -94,6 +94,10 @@ void set_dtype(ModelFiles& model, at::ScalarType dtype);
 // weights alone are left.
 void set_rows(ModelFiles& model, int64_t rows);
 
+// muP's multipliers become factors of the parameters, and the model one without muP that computes
+// the same; the weights alone are left. Throws (64) where they cannot.
+void fold_multipliers(ModelFiles& model);
+
 // "layers.3" for the tensors of a layer, else the name itself: what is written together.
 std::string group_of(const std::string& name);
 

@@ -142,9 +142,11 @@ Tensor GptNeoX::attend(const Tensor& q, const Tensor& k, const Tensor& v, int64_
 }
 
 Tensor GptNeoX::attend_whole(const Tensor& q, const Tensor& k, const Tensor& v, const Pass& pass) {
-  if (pass.mask.defined()) return at::scaled_dot_product_attention(q, k, v, pass.mask);
+  double scale = config_.score_scale();
+  if (pass.mask.defined())
+    return at::scaled_dot_product_attention(q, k, v, pass.mask, 0, false, scale);
   if (pass.documents.defined()) return attend_in_documents(q, k, v, pass.documents);
-  return causal_attention(q, k, v);
+  return causal_attention(q, k, v, scale);
 }
 
 Tensor GptNeoX::attend_in_fp32(const Tensor& q, const Tensor& k, const Tensor& v,
@@ -167,7 +169,7 @@ Tensor GptNeoX::attend_in_documents(const Tensor& q, const Tensor& k, const Tens
     std::vector<Tensor> queries = parts(q_of[b]), keys = parts(k_of[b]), values = parts(v_of[b]),
                         done;
     for (size_t i = 0; i < lengths.size(); ++i)
-      done.push_back(causal_attention(queries[i], keys[i], values[i]));
+      done.push_back(causal_attention(queries[i], keys[i], values[i], config_.score_scale()));
     samples.push_back(at::cat(done, 2));  // [1, H, T, D]
   }
   return at::cat(samples, 0);
@@ -176,9 +178,9 @@ Tensor GptNeoX::attend_in_documents(const Tensor& q, const Tensor& k, const Tens
 // The probabilities are held, because the mask of dropout is a function of their positions.
 Tensor GptNeoX::attend_by_probabilities(const Tensor& q, const Tensor& k, const Tensor& v,
                                         int64_t l, const Pass& pass) {
-  int64_t H = q.size(1), T = q.size(2), D = q.size(3);
-  // Divided before the product, whose sums could be beyond fp16.
-  Tensor scores = at::matmul(q / std::sqrt(static_cast<double>(D)), k.transpose(2, 3));
+  int64_t H = q.size(1), T = q.size(2);
+  // Multiplied before the product, whose sums could be beyond fp16.
+  Tensor scores = at::matmul(q * config_.score_scale(), k.transpose(2, 3));
   scores = pass.mask.defined() ? scores + pass.mask : scores.masked_fill(future(T, q), kHidden);
   Tensor probabilities =
       at::softmax(scores, -1, at::toOpMathType(q.scalar_type())).to(q.scalar_type());

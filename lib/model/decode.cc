@@ -125,8 +125,7 @@ Tensor GptNeoX::step_output(const Tensor& x, const Tensor& tokens, const Pass& p
   if (pass.arrived.defined()) return row_step(first, pass);
   Tensor y = layers(first, pass);
   if (!mesh_.last_stage()) return y;
-  Tensor end = norm(y.narrow(1, y.size(1) - 1, 1).squeeze(1), norm_weight("final_layer_norm"),
-                    norm_options());
+  Tensor end = norm(y.narrow(1, y.size(1) - 1, 1).squeeze(1), final_norm(), norm_options());
   Tensor mine = at::linear(end, head_weight()).t().contiguous();  // [V / tp, B]
   Tensor all = at::empty({config_.vocab, mine.size(1)}, mine.options());
   mesh_.tp().all_gather(mine, all);
@@ -190,8 +189,8 @@ Tensor GptNeoX::attend_cached(const Tensor& q, const Tensor& k, const Tensor& v,
     prompt.cache = nullptr;
     return attend(q, k, v, l, prompt);
   }
-  if (pass.mask.defined()) return at::scaled_dot_product_attention(q, keys, values, pass.mask);
-  return at::scaled_dot_product_attention(q, keys, values);
+  std::optional<Tensor> mask = pass.mask.defined() ? std::optional(pass.mask) : std::nullopt;
+  return at::scaled_dot_product_attention(q, keys, values, mask, 0, false, config_.score_scale());
 }
 
 }  // namespace neox

@@ -105,7 +105,8 @@ CacheStep GptNeoX::cache_step(int64_t l, const Pass& pass) const {
           .lengths = pass.lengths,
           .seen = pass.seen,
           .added = pass.mask,
-          .arrived = pass.arrived};
+          .arrived = pass.arrived,
+          .scale = config_.score_scale()};
 }
 
 }  // namespace neox

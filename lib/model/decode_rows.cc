@@ -21,7 +21,7 @@ Tensor GptNeoX::row_step(const Tensor& x, const Pass& pass) {
   Tensor y = x.squeeze(1);
   for (int64_t l = first_layer_; l < last_layer_; ++l) y = row_layer(y, l, pass);
   if (!mesh_.last_stage()) return y.unsqueeze(1);
-  RowTerm head{.x = y, .weight = head_weight(), .norm = norm_weight("final_layer_norm")};
+  RowTerm head{.x = y, .weight = head_weight(), .norm = final_norm()};
   return row_products({{.terms = {head}}}, norm_options()).front();
 }
 

@@ -79,13 +79,18 @@ FusedDecode::FusedDecode(const DecodeSource& s)
                        .in = linear(s, p + "mlp.dense_h_to_4h"),
                        .out = linear(s, p + "mlp.dense_4h_to_h")});
   }
-  final_norm_ = norm(s, "final_layer_norm");
+  final_norm_ = norm(s, "final_layer_norm", config_.logit_scale());
   head_ = linear(s, config_.tied_embedding ? "embed_in" : "embed_out");
 }
 
-FusedDecode::Norm FusedDecode::norm(const DecodeSource& s, const std::string& name) const {
-  Norm norm{.weight = {in_float(s.param(name + ".weight"))},
-            .bias = {in_float(s.param(name + ".bias"))}};
+// With what it gives multiplied by `factor`.
+FusedDecode::Norm FusedDecode::norm(const DecodeSource& s, const std::string& name,
+                                    double factor) const {
+  auto values = [&](const char* part) {
+    Tensor x = in_float(s.param(name + part));
+    return Vector{factor == 1 || !x.defined() ? x : x * factor};
+  };
+  Norm norm{.weight = values(".weight"), .bias = values(".bias")};
   norm.kernel = {norm.weight.data(), norm.bias.data(), static_cast<float>(config_.norm_eps),
                  config_.norm == neox::Norm::kRmsNorm};
   return norm;
@@ -143,7 +148,9 @@ void FusedDecode::head(Team& team, const Tensor& logits) {
 // [tokens, hidden] float, of any tensor of tokens and their positions [tokens].
 Tensor FusedDecode::embedded(const Tensor& tokens, const Tensor& positions) const {
   Tensor x = at::embedding(embedding_, tokens.flatten()).to(at::kFloat);
-  return positions_.defined() ? x + positions_.index_select(0, positions).to(at::kFloat) : x;
+  if (positions_.defined())
+    x += positions_.index_select(0, positions).to(at::kFloat) * config_.position_scale();
+  return x.mul_(config_.embedding_scale());
 }
 
 void FusedDecode::layer(size_t l, Team& team, KvCache& cache) {
@@ -263,6 +270,7 @@ void FusedDecode::attend_group(size_t l, KvCache& cache, const Item& item, const
                    .queries = G,
                    .q_stride = D,
                    .D = D,
+                   .scale = static_cast<float>(config_.score_scale()),
                    .keys = positions_of(cache.keys[l], b, g, 0),
                    .values = positions_of(cache.values[l], b, g, 0),
                    .type = type_,

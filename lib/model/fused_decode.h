@@ -84,7 +84,7 @@ class FusedDecode {
     Buffer normed, row;
   };
 
-  Norm norm(const DecodeSource& source, const std::string& name) const;
+  Norm norm(const DecodeSource& source, const std::string& name, double factor = 1) const;
   Linear linear(const DecodeSource& source, const std::string& name) const;
   void reserve(int64_t rows, int64_t capacity, int threads);
   Tensor embedded(const Tensor& tokens, const Tensor& positions) const;

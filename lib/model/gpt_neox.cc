@@ -23,13 +23,18 @@ Tensor sum_of(const Tensor& a, const Tensor& b) {
   return !a.defined() ? b : !b.defined() ? a : a + b;
 }
 
+// x may be undefined.
+Tensor scaled(const Tensor& x, double factor) {
+  return factor == 1 || !x.defined() ? x : x * factor;
+}
+
 }  // namespace
 
 Tensor GptNeoX::forward(const Tensor& x, const Batch& batch, const Tensor& seed) {
   Pass pass = pass_of(batch);
   Tensor y = layers(mesh_.first_stage() ? embed(batch.tokens, pass) : x, pass);
   if (!mesh_.last_stage()) return y;
-  Tensor z = tp(pass).enter({y}, {}, norms("final_layer_norm")).first;
+  Tensor z = tp(pass).enter({y}, {}, {.first = final_norm(), .options = norm_options()}).first;
   // Of samples of one token flatten() gives a view with gaps.
   HeadTargets targets{batch.targets.flatten().contiguous(), batch.weights.flatten().contiguous(),
                       seed};
@@ -39,7 +44,9 @@ Tensor GptNeoX::forward(const Tensor& x, const Batch& batch, const Tensor& seed)
 Tensor GptNeoX::embed(const Tensor& tokens, const Pass& pass) {
   const Tensor& weight = param("embed_in.weight");
   Tensor x = embedding_rows(weight, tokens, weight.size(0) * mesh_.tp().rank());
-  Tensor y = sum_of(tp(pass).leave(x), embed_positions(tokens, pass));
+  Tensor y = scaled(
+      sum_of(tp(pass).leave(x), scaled(embed_positions(tokens, pass), config_.position_scale())),
+      config_.embedding_scale());
   return dropout(y, pass.training ? config_.hidden_dropout : 0, hidden_site("embedding", y, pass));
 }
 
@@ -189,6 +196,13 @@ NormOptions GptNeoX::norm_options() const { return {config_.norm, config_.norm_e
 
 NormWeight GptNeoX::norm_weight(const std::string& name) const {
   return {param(name + ".weight"), bias(name + ".bias")};
+}
+
+// Of the hidden states that the head multiplies: the logits' scale is a part of it.
+NormWeight GptNeoX::final_norm() const {
+  NormWeight w = norm_weight("final_layer_norm");
+  double scale = config_.logit_scale();
+  return {scaled(w.weight, scale), scaled(w.bias, scale)};
 }
 
 // second: none where it is empty.

@@ -164,6 +164,7 @@ class GptNeoX {
   Tensor mlp(const Tensor& x, const Tensor& inner, int64_t l);
   NormOptions norm_options() const;
   NormWeight norm_weight(const std::string& name) const;
+  NormWeight final_norm() const;
   EntryNorms norms(const std::string& first, const std::string& second = "") const;
   DropoutSite dropout_site(const std::string& site, const Pass& pass) const;
   DropoutSite hidden_site(const std::string& site, const Tensor& x, const Pass& pass) const;

@@ -18,8 +18,26 @@
 namespace neox {
 namespace {
 
+// With muP deviations are those of the narrow model, and of layers' matrices, whose both sides
+// grow, by the root of the width less: what is learnt must not drown (mup.init, version 1.0).
+double width_of(const ModelConfig& c) { return c.mup ? c.mup->width : 1; }
+
+bool layer_matrix(const Placement& p) { return p.name.starts_with("layers."); }
+
+double factor(const Placement& p, const ModelConfig& c) {
+  double scale = c.mup ? c.mup->init_scale : 1;
+  return layer_matrix(p) ? scale / std::sqrt(width_of(c)) : scale;
+}
+
+// The sum of both sides.
+double fan_sum(const Placement& p, const ModelConfig& c) {
+  auto rows = static_cast<double>(p.shape.front()), columns = static_cast<double>(p.shape.back());
+  if (layer_matrix(p)) return (rows + columns) / width_of(c);
+  return rows + (p.shape.back() == c.hidden ? columns / width_of(c) : columns);
+}
+
 double deviation(InitMethod method, const ModelConfig& c) {
-  auto L = static_cast<double>(c.layers), h = static_cast<double>(c.hidden);
+  auto L = static_cast<double>(c.layers), h = static_cast<double>(c.hidden) / width_of(c);
   switch (method) {
     case InitMethod::kNormal:
       return c.init_std;
@@ -72,11 +90,10 @@ at::Tensor initial_values(const Placement& p, InitMethod method, const ModelConf
   uint64_t key = random_key(seed, p.name);
   at::Tensor values = at::empty({p.box.numel()}, at::kFloat);
   auto* out = values.mutable_data_ptr<float>();
-  double fan_sum = static_cast<double>(p.shape.front() + p.shape.back());
   switch (method) {
     case InitMethod::kXavierUniform:
       for_runs(p, out, [&](int64_t at, std::span<float> run) { uniform_at(key, at, run); });
-      return (values * 2 - 1) * std::sqrt(6 / fan_sum);
+      return (values * 2 - 1) * std::sqrt(6 / fan_sum(p, config));
     case InitMethod::kOrthogonal:
     case InitMethod::kScaledOrthogonal: {
       at::Tensor all = orthogonal(key, p.shape);
@@ -86,7 +103,7 @@ at::Tensor initial_values(const Placement& p, InitMethod method, const ModelConf
     }
     default:
       for_runs(p, out, [&](int64_t at, std::span<float> run) { normal_at(key, at, run); });
-      return values.mul_(method == InitMethod::kXavierNormal ? std::sqrt(2 / fan_sum)
+      return values.mul_(method == InitMethod::kXavierNormal ? std::sqrt(2 / fan_sum(p, config))
                                                              : deviation(method, config));
   }
 }
@@ -180,10 +197,11 @@ void initialize(ParamBuffer& buffer, const std::vector<ModelParam>& params,
         to.fill_(1);
         break;
       case InitKind::kWeight:
-        to.copy_(initial_values(p, config.init_method, config, seed));
+        to.copy_(initial_values(p, config.init_method, config, seed)).mul_(factor(p, config));
         break;
       case InitKind::kOutputWeight:
-        to.copy_(initial_values(p, config.output_init_method, config, seed));
+        to.copy_(initial_values(p, config.output_init_method, config, seed))
+            .mul_(factor(p, config));
         break;
     }
   }
@@ -226,6 +244,13 @@ std::string scaling_text(const RotaryScaling& r) {
                 r.original_positions);
 }
 
+std::string multipliers_text(const ModelConfig& c) {
+  if (!c.mup) return "";
+  return concat(", muP with scores times ", c.score_scale(), ", logits times ", c.logit_scale(),
+                ", embeddings times ", c.embedding_scale(), ", positions times ",
+                c.position_scale());
+}
+
 std::string activation_text(const ModelConfig& c) {
   static constexpr const char* kNames[] = {"gelu (erf)", "gelu (tanh)", "relu",    "silu",
                                            "softsign",   "mish",        "sigmoid", "identity"};
@@ -244,6 +269,7 @@ std::string architecture(const ModelConfig& c) {
              position_text(c), ", ", activation_text(c), ", norm eps ", c.norm_eps);
   if (c.position_embedding == PositionEmbedding::kRotary) text += scaling_text(c.rotary_scaling);
   if (c.window > 0) text += concat(", window ", c.window);
+  text += multipliers_text(c);
   const std::pair<bool, const char*> differences[] = {
       {c.norm == Norm::kRmsNorm, ", RMS norms"},
       {c.tied_norms, ", one norm for attention and MLP"},

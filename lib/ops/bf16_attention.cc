@@ -63,13 +63,14 @@ PackedColumns columns_among(const uint32_t* pairs, int64_t wide) {
 }
 
 struct Scales {
-  float score, log2;  // 1 / sqrt(D), and in units of log 2
-  explicit Scales(int64_t D) : score(1 / std::sqrt(static_cast<float>(D))), log2(score * kLog2e) {}
+  float score, log2;  // what they are multiplied by, and in units of log 2
+  explicit Scales(double scale) : score(static_cast<float>(scale)), log2(score * kLog2e) {}
 };
 
 // One head of one sample, [T, D] each.
 struct HeadInput {
   Bf16Matrix q, k, v;
+  double scale;  // of scores
 };
 
 // --- forward ---
@@ -96,7 +97,7 @@ struct ForwardRoom {
 class HeadForward {
  public:
   HeadForward(const HeadInput& head, ForwardRoom& room)
-      : head_(head), room_(room), T_(head.q.rows), D_(head.q.depth), scales_(D_) {
+      : head_(head), room_(room), T_(head.q.rows), D_(head.q.depth), scales_(head.scale) {
     pack_rows(head.k, room.k);
     for (int64_t key = 0; key < T_; key += kKeys)
       pack_rows(transposed(head.v.narrow(key, std::min(kKeys, T_ - key))), values_of(key));
@@ -189,7 +190,7 @@ struct Bf16Gradients {
 class HeadBackward {
  public:
   HeadBackward(const HeadInput& head, const HeadOutput& y, BackwardRoom& room)
-      : head_(head), y_(y), r_(room), T_(head.q.rows), D_(head.q.depth), scales_(D_) {
+      : head_(head), y_(y), r_(room), T_(head.q.rows), D_(head.q.depth), scales_(head.scale) {
     pack_rows(head.q, r_.q);
     pack_rows(y.dout, r_.dy);
     for (int64_t i = 0; i < T_; i += kBackQueries) {
@@ -276,16 +277,17 @@ void each_head(const Tensor& q, F f) {
 
 class Attention : public torch::autograd::Function<Attention> {
  public:
-  static Tensor forward(AutogradContext* context, const Tensor& q, const Tensor& k,
-                        const Tensor& v) {
+  static Tensor forward(AutogradContext* context, const Tensor& q, const Tensor& k, const Tensor& v,
+                        double scale) {
     Tensor out = heads_inside(q),
            log_sum = at::empty({q.size(0), q.size(1), q.size(2)}, q.options().dtype(at::kFloat));
     each_head<ForwardRoom>(q, [&](int64_t b, int64_t h, ForwardRoom& room) {
       Bf16Matrix to = head_of(out, b, h);
-      HeadForward({head_of(q, b, h), head_of(k, b, h), head_of(v, b, h)}, room)
+      HeadForward({head_of(q, b, h), head_of(k, b, h), head_of(v, b, h), scale}, room)
           .run(writable(to), to.row_stride, log_sum[b][h].mutable_data_ptr<float>());
     });
     context->save_for_backward({q, k, v, out, log_sum});
+    context->saved_data["scale"] = scale;
     return out;
   }
 
@@ -294,13 +296,14 @@ class Attention : public torch::autograd::Function<Attention> {
     const Tensor &q = s[0], &k = s[1], &v = s[2], &out = s[3], &log_sum = s[4];
     Tensor dout = grad[0].stride(3) == 1 ? grad[0] : grad[0].contiguous();
     Tensor dq = heads_inside(q), dk = heads_inside(k), dv = heads_inside(v);
+    double scale = context->saved_data["scale"].toDouble();
     each_head<BackwardRoom>(q, [&](int64_t b, int64_t h, BackwardRoom& room) {
       auto of = [&](const Tensor& x) { return head_of(x, b, h); };
-      HeadBackward({of(q), of(k), of(v)},
+      HeadBackward({of(q), of(k), of(v), scale},
                    {of(out), of(dout), log_sum[b][h].const_data_ptr<float>()}, room)
           .run({writable(of(dq)), writable(of(dk)), writable(of(dv)), dq.stride(2)});
     });
-    return {dq, dk, dv};
+    return {dq, dk, dv, {}};
   }
 };
 
@@ -313,8 +316,8 @@ Tensor heads_inside(const Tensor& like) {
       .transpose(1, 2);
 }
 
-Tensor bf16_causal_attention(const Tensor& q, const Tensor& k, const Tensor& v) {
-  return Attention::apply(with_rows(q), with_rows(k), with_rows(v));
+Tensor bf16_causal_attention(const Tensor& q, const Tensor& k, const Tensor& v, double scale) {
+  return Attention::apply(with_rows(q), with_rows(k), with_rows(v), scale);
 }
 
 }  // namespace neox

@@ -7,7 +7,8 @@
 namespace neox {
 
 // q, k, v [B, H, T, D], as causal_attention() has them; bf16_multiplies(q).
-at::Tensor bf16_causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
+at::Tensor bf16_causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                 double scale);
 
 // Room for a tensor of the shape of `like`, [B, H, T, D], that lies in memory as [B, T, H, D].
 at::Tensor heads_inside(const at::Tensor& like);

@@ -28,7 +28,7 @@ struct QueryScores {
   const float *scores = nullptr, *gradients = nullptr;  // rows `keys` apart
   int64_t queries = 0, keys = 0;                        // keys: a multiple of 16
   int64_t first_query = 0, first_key = 0;
-  float scale = 1, score_scale = 1;  // 1 / sqrt(D), and with 1 / ln 2
+  float scale = 1, score_scale = 1;  // of the scores, and with 1 / ln 2
   const float* log_sum = nullptr;    // [queries]: log 2 of the sums
   const float* dot = nullptr;        // [queries]: of the output and its gradient
 };

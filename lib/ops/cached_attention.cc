@@ -8,10 +8,10 @@
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/zeros.h>
 
-#include <cmath>
 #include <limits>
 
 #include "base/error.h"
+#include "ops/causal_attention.h"
 
 namespace neox {
 namespace {
@@ -68,6 +68,7 @@ Tensor on_gpu(const Tensor& qkv, HeadGroups heads, const RotaryTable& table,
               .capacity = cache.keys.size(2),
               .seen = cache.seen,
               .half = table.cos.size(1),
+              .scale = cache.scale.value_or(usual_scale(D)),
               .qkv = qkv.const_data_ptr(),
               .cos = table.cos.const_data_ptr<float>(),
               .sin = table.sin.const_data_ptr<float>(),
@@ -95,7 +96,7 @@ Tensor attend_cached_step(const Tensor& q, const Tensor& k, const Tensor& v,
   };
   Tensor keys = seen(cache.keys, k), values = seen(cache.values, v);
   Tensor scores = at::baddbmm(cache.added, q.reshape({B * K, -1, D}), keys.transpose(1, 2), 1,
-                              1 / std::sqrt(static_cast<double>(D)));
+                              cache.scale.value_or(usual_scale(D)));
   return at::matmul(scores.softmax(-1), values).view({B, -1, D});
 }
 

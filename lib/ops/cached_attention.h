@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 
 #include "ops/element.h"
 #include "ops/rotary.h"
@@ -17,6 +18,7 @@ struct CacheStep {
   int64_t seen;             // keys looked at; those behind a row's token are hidden
   at::Tensor added = {};    // [B K, G, seen], added to scores; or undefined
   at::Tensor arrived = {};  // [B H] int32, zeros before and after; for a GPU only
+  std::optional<double> scale = {};  // of scores; usual_scale()
 };
 
 // q [B, H, 1, D]; k, v [B, K, 1, D]: attended [B, H, D]. By ATen's operations; cache.added, [B K, G
@@ -39,6 +41,7 @@ constexpr int64_t kCacheThreads = 256, kCacheSteps = 4;
 struct CacheRows {
   Element type;
   int64_t B, groups, queries, D, capacity, seen, half;
+  double scale;  // of scores
   const void* qkv;
   const float *cos, *sin;
   const int64_t* lengths;

@@ -34,7 +34,7 @@ using Part = W[kMostD + 2];
 template <class T, int kQ>
 struct Common {  // of a block
   using W = Wide<T>;
-  W q[kQ][kMostD];                     // rotated, times 1 / sqrt(D)
+  W q[kQ][kMostD];                     // rotated, times the scale
   alignas(16) T k[kMostD], v[kMostD];  // of the new token
   float cos[kMostD / 2], sin[kMostD / 2];
   Part<W> warps[kWarps], whole[kQ];
@@ -150,7 +150,7 @@ class Token {
         s_(s),
         D_(static_cast<int>(r.D)),
         half_(static_cast<int>(r.half)),
-        scale_(1 / sqrt(static_cast<W>(r.D))) {}
+        scale_(static_cast<W>(r.scale)) {}
   __device__ void take() const {
     int count = (p_.has_token ? kQ + 2 : kQ) * D_;
 #pragma unroll 1

@@ -26,8 +26,6 @@ using torch::autograd::tensor_list;
 constexpr int64_t kBlockQueries = 128;  // of a block: with 2048 keys, their scores take 1 MB
 constexpr int64_t kBlockKeys = 512;     // of a block of the backward pass
 
-float scale_of(const Tensor& q) { return 1 / std::sqrt(static_cast<float>(q.size(-1))); }
-
 // Of a row of n columns those behind the first `seen` become 0.
 void clear_behind(float* row, int64_t seen, int64_t n) {
   if (seen < n) std::memset(row + seen, 0, static_cast<size_t>(n - seen) * sizeof(float));
@@ -37,11 +35,12 @@ void clear_behind(float* row, int64_t seen, int64_t n) {
 struct Head {
   Tensor q, k, v, out;  // [T, D]
   float* log_sum;       // [T]
+  float scale;          // of scores
 };
 
 void forward(const Head& head, Tensor& workspace) {
   int64_t T = head.q.size(0);
-  float scale = scale_of(head.q);
+  float scale = head.scale;
   for (int64_t from = 0; from < T; from += kBlockQueries) {
     int64_t n = std::min(kBlockQueries, T - from), keys = from + n;
     Tensor scores = workspace.narrow(0, 0, n * keys).view({n, keys});
@@ -65,7 +64,7 @@ struct HeadGradients {
 
 void backward(const Head& head, const HeadGradients& d, Tensor& workspace) {
   int64_t T = head.q.size(0), D = head.q.size(1);
-  float scale = scale_of(head.q);
+  float scale = head.scale;
   const float *out = head.out.const_data_ptr<float>(), *dout = d.dout.const_data_ptr<float>();
   int64_t out_stride = head.out.stride(0), dout_stride = d.dout.stride(0);
   for (int64_t from = 0; from < T; from += kBlockQueries) {
@@ -109,16 +108,17 @@ void each_head(const Tensor& q, int64_t workspace_size, F f) {
 // Half types are kept as they are and widened for the computation.
 class CausalAttention : public torch::autograd::Function<CausalAttention> {
  public:
-  static Tensor forward(AutogradContext* context, const Tensor& q, const Tensor& k,
-                        const Tensor& v) {
+  static Tensor forward(AutogradContext* context, const Tensor& q, const Tensor& k, const Tensor& v,
+                        double scale) {
     Tensor wide_q = wide(q), wide_k = wide(k), wide_v = wide(v), out = heads_inside(wide_q);
     int64_t B = q.size(0), H = q.size(1), T = q.size(2);
     Tensor log_sum = at::empty({B, H, T}, wide_q.options());
     each_head(wide_q, std::min(kBlockQueries, T) * T, [&](int64_t b, int64_t h, Tensor& workspace) {
-      neox::forward(head(wide_q, wide_k, wide_v, out, log_sum, b, h), workspace);
+      neox::forward(head(wide_q, wide_k, wide_v, out, log_sum, b, h, scale), workspace);
     });
     out = out.to(q.scalar_type());
     context->save_for_backward({q, k, v, out, log_sum});
+    context->saved_data["scale"] = scale;
     return out;
   }
 
@@ -127,29 +127,35 @@ class CausalAttention : public torch::autograd::Function<CausalAttention> {
     Tensor q = wide(s[0]), k = wide(s[1]), v = wide(s[2]), out = wide(s[3]), dout = wide(grad[0]);
     if (dout.stride(3) != 1) dout = dout.contiguous();
     Tensor dq = heads_inside(q).zero_(), dk = heads_inside(k).zero_(), dv = heads_inside(v).zero_();
+    double scale = context->saved_data["scale"].toDouble();
     each_head(q, 2 * kBlockQueries * kBlockKeys, [&](int64_t b, int64_t h, Tensor& workspace) {
-      neox::backward(head(q, k, v, out, s[4], b, h), {dout[b][h], dq[b][h], dk[b][h], dv[b][h]},
-                     workspace);
+      neox::backward(head(q, k, v, out, s[4], b, h, scale),
+                     {dout[b][h], dq[b][h], dk[b][h], dv[b][h]}, workspace);
     });
     auto type = s[0].scalar_type();
-    return {dq.to(type), dk.to(type), dv.to(type)};
+    return {dq.to(type), dk.to(type), dv.to(type), {}};
   }
 
  private:
   static Tensor wide(const Tensor& x) { return x.to(at::kFloat); }
   static Head head(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& out,
-                   const Tensor& log_sum, int64_t b, int64_t h) {
-    return {q[b][h], k[b][h], v[b][h], out[b][h], log_sum[b][h].mutable_data_ptr<float>()};
+                   const Tensor& log_sum, int64_t b, int64_t h, double scale) {
+    return {q[b][h],
+            k[b][h],
+            v[b][h],
+            out[b][h],
+            log_sum[b][h].mutable_data_ptr<float>(),
+            static_cast<float>(scale)};
   }
 };
 
 }  // namespace
 
-Tensor causal_attention(const Tensor& q, const Tensor& k, const Tensor& v) {
-  if (bf16_multiplies(q)) return bf16_causal_attention(q, k, v);
+Tensor causal_attention(const Tensor& q, const Tensor& k, const Tensor& v, double scale) {
+  if (bf16_multiplies(q)) return bf16_causal_attention(q, k, v, scale);
   bool here = q.is_cpu() && (q.scalar_type() == at::kFloat || multiplied_in_fp32(q));
-  if (!here) return at::scaled_dot_product_attention(q, k, v, {}, 0.0, true);
-  return CausalAttention::apply(q, k, v);
+  if (!here) return at::scaled_dot_product_attention(q, k, v, {}, 0.0, true, scale);
+  return CausalAttention::apply(q, k, v, scale);
 }
 
 }  // namespace neox

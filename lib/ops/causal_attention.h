@@ -1,14 +1,21 @@
-// Attention in which each query sees the keys up to its own position: softmax(q k^T / sqrt(D)) v.
+// Attention in which each query sees the keys up to its own position: softmax(scale q k^T) v.
 // On the CPU in float (and in half types where products are computed in float) block by block,
 // forward and backward, without what lies ahead; elsewhere by ATen's fused kernels, which are also
 // its reference.
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <cmath>
+#include <cstdint>
+
 namespace neox {
+
+// What scores are multiplied by where nothing else is asked for (Vaswani et al., arXiv 1706.03762).
+inline double usual_scale(int64_t D) { return 1 / std::sqrt(static_cast<double>(D)); }
 
 // q, k, v [B, H, T, D], of one type: [B, H, T, D], whose heads lie beside each other in memory.
 // Scores of a few hundred queries of a head exist at one time.
-at::Tensor causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
+at::Tensor causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                            double scale);
 
 }  // namespace neox

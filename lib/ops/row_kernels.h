@@ -41,6 +41,7 @@ struct RowNorm {
 struct CacheAttention {
   const float* q = nullptr;  // [queries, D], `q_stride` apart
   int64_t queries = 0, q_stride = 0, D = 0;
+  float scale = 1;                                // of scores
   const void *keys = nullptr, *values = nullptr;  // [positions, D]
   WeightType type = WeightType::kFloat;
   int64_t first = 0, last = 0;   // the positions that are seen
@@ -59,7 +60,7 @@ struct RowKernels {
   void (*multiply)(const WeightMatrix& w, int64_t from, int64_t to, const FloatRows& x,
                    const FloatRows& y);
   void (*norm)(const RowNorm& norm, const float* x, int64_t n, float* y);
-  // softmax(q k^T / sqrt(D) + added) v
+  // softmax(scale q k^T + added) v
   void (*attend)(const CacheAttention& a);
   void (*store)(const float* x, int64_t n, WeightType type, void* to);
   void (*widen)(const uint16_t* x, int64_t n, float* to);  // from bf16

@@ -273,7 +273,7 @@ inline void attend_pairs(const CacheAttention& a, int64_t query) {
   store_rounded(a.q + query * a.q_stride, D, WeightType::kBfloat16, q);
   const auto *keys = static_cast<const uint16_t*>(a.keys) + a.first * D,
              *values = static_cast<const uint16_t*>(a.values) + a.first * D;
-  score_pairs(q, keys, values, D, n, 1 / root(static_cast<float>(D)), a.scores);
+  score_pairs(q, keys, values, D, n, a.scale, a.scores);
   const float* added = a.added ? a.added + query * a.added_stride + a.first : nullptr;
   for (int64_t j = 0; added && j < n; ++j) a.scores[j] += added[j];
   exponentials(a.scores, n);

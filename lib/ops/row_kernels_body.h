@@ -135,11 +135,10 @@ inline void attend_query(const CacheAttention& a, int64_t query) {
   int64_t n = a.last - a.first, D = a.D, d = 0;
   const T *keys = static_cast<const T*>(a.keys) + a.first * D,
           *values = static_cast<const T*>(a.values) + a.first * D;
-  float scale = 1 / root(static_cast<float>(D));
-  score(q.rows(0), keys, values, D, n, scale, a.scores);
+  score(q.rows(0), keys, values, D, n, a.scale, a.scores);
   for (int64_t j = 0; added && j < n; ++j) a.scores[j] += added[j];
   if (a.next && query + 1 == a.queries) fetch(a.next, kDistance);
-  scale = 1 / exponentials(a.scores, n);
+  float scale = 1 / exponentials(a.scores, n);
   float* out = a.out + query * D;
   for (; d + 4 * kLanes <= D; d += 4 * kLanes)
     weighted_sum<4>(a.scores, values + d, D, n, scale, out + d);

@@ -1,5 +1,6 @@
 #include "optim/elementwise.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 
 #include "ops/adamw.h"
@@ -13,8 +14,15 @@ using State = std::vector<at::Tensor>;
 using Update = void (*)(const OptimizerConfig&, ParamBuffer&, const at::Tensor& grad, State&,
                         const UpdateScalars&);
 
+// muP's share of the learning rate, by which weight decay is divided: matrices of wider layers take
+// smaller steps of Adam, and all else larger ones of SGD (Yang et al., arXiv 2203.03466, table 8).
+double rate_of(const OptimizerConfig& c, const ParamBuffer& buffer) {
+  if (c.kind == OptimizerKind::kSgd) return buffer.layer_matrices() ? 1 : c.width;
+  return buffer.layer_matrices() ? 1 / c.width : 1;
+}
+
 double decay_of(const OptimizerConfig& c, const ParamBuffer& buffer) {
-  return buffer.decay() ? c.weight_decay : 0;
+  return buffer.decay() ? c.weight_decay / rate_of(c, buffer) : 0;
 }
 
 void update_adam(const OptimizerConfig& c, ParamBuffer& buffer, const at::Tensor& grad,
@@ -88,7 +96,9 @@ void Elementwise::step(const UpdateScalars& scalars) {
   for (size_t i = 0; i < buffers_.size(); ++i) {
     ParamBuffer& buffer = *buffers_[i];
     at::Tensor grad = buffer.grad().to(buffer.master().options());
-    update(config_, buffer, grad, state_[i], there);
+    UpdateScalars own = there;
+    if (double rate = rate_of(config_, buffer); rate != 1) own.lr = there.lr * rate;
+    update(config_, buffer, grad, state_[i], own);
   }
 }
 

@@ -13,7 +13,9 @@ from transformers import (GPT2Config, GPT2LMHeadModel, GPTNeoXConfig, GPTNeoXFor
 # What a case does not say.
 DEFAULTS = dict(family="gpt_neox", pos_emb="rotary", rotary_pct=1.0, norm="layernorm", norm_eps=1e-5, kv_heads=0, window=0,
                 parallel_residual=False, tied_embedding=False, attention_bias=True, mlp_bias=True, tied_norms=False,
-                qk_norm=False, rope_scaling=None, intermediate=0, rpe_num_buckets=32, rpe_max_distance=128)
+                qk_norm=False, rope_scaling=None, intermediate=0, rpe_num_buckets=32, rpe_max_distance=128, mup=None)
+# Of muP, where a case has it: the model is so many times as wide as the one that was tuned.
+MUP = dict(width=1, score_temperature=1.0, logit_temperature=1.0, embedding=1.0, positions=1.0)
 GATED = {"swiglu": "silu", "geglu": "gelu", "reglu": "relu", "glu": "sigmoid", "bilinear": "identity"}
 
 
@@ -28,6 +30,7 @@ class Shape:
         self.size = self.hidden // self.heads
         self.width = self.intermediate or 4 * self.hidden
         self.gated = self.activation in GATED
+        self.mup = MUP | self.mup if self.mup else None
 
 
 # ---- peers of transformers -----------------------------------------------------------------------
@@ -144,12 +147,13 @@ class Decoder(torch.nn.Module):
 
     def forward(self, input_ids):
         s, p = self.s, dict(zip(self.shapes, self.values))
-        x = p["embed_in.weight"][input_ids]
+        x, mup = p["embed_in.weight"][input_ids], s.mup or MUP
         if s.pos_emb == "learned":
-            x = x + p["embed_positions.weight"]
+            x = x + p["embed_positions.weight"] * mup["positions"]
         if s.pos_emb == "sinusoidal":
             cos, sin = waves(s, s.hidden, x.dtype)
-            x = x + torch.cat([sin, cos], -1)
+            x = x + torch.cat([sin, cos], -1) * mup["positions"]
+        x = x * mup["embedding"]
         for n in range(s.layers):
             layer = {name.removeprefix(f"layers.{n}."): t for name, t in p.items()}
             y = self.norm(layer, "input_layernorm", x)
@@ -159,7 +163,7 @@ class Decoder(torch.nn.Module):
                 x = x + self.mlp(layer, self.norm(layer, "post_attention_layernorm", x))
             else:
                 x = x + a + self.mlp(layer, y if s.tied_norms else self.norm(layer, "post_attention_layernorm", x))
-        x = self.norm(p, "final_layer_norm", x)
+        x = self.norm(p, "final_layer_norm", x) / mup["width"] / mup["logit_temperature"]
         self.logits = x @ p["embed_in.weight" if s.tied_embedding else "embed_out.weight"].T
         return self
 
@@ -184,7 +188,8 @@ class Decoder(torch.nn.Module):
         if s.pos_emb == "rotary":
             q, k = self.rotated(q), self.rotated(k)
         k, v = k.expand_as(q), v.expand_as(q)
-        scores = torch.einsum("btgqd,bsgqd->bgqts", q, k) / math.sqrt(s.size)
+        scores = torch.einsum("btgqd,bsgqd->bgqts", q, k)
+        scores = scores / (s.size * s.mup["score_temperature"] if s.mup else math.sqrt(s.size))
         distance = torch.arange(length)[:, None] - torch.arange(length)[None, :]
         if s.pos_emb == "alibi":
             slopes = torch.tensor(alibi_slopes(s.heads), dtype=x.dtype).view(s.groups, s.queries, 1, 1)

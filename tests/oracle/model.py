@@ -17,11 +17,13 @@ import re
 from pathlib import Path
 
 os.environ["OMP_NUM_THREADS"] = "1"
+import mup
 import numpy as np
 import torch
 from safetensors.torch import save_file
 
 import families
+import mup_shapes
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 SIGNS = 16
@@ -44,6 +46,8 @@ FAMILIES = [
     LLAMA | dict(name="llama"),
     SMALL | dict(name="alibi", layers=2, heads=6, kv_heads=3, hidden=60, seq=21, pos_emb="alibi", rotary_pct=0.0,
                  parallel_residual=True, tied_norms=True, mlp_bias=False, activation="geglu", window=7),
+    SMALL | dict(name="mup", layers=2, kv_heads=1, activation="gelu",
+                 mup=dict(width=4, score_temperature=0.5, logit_temperature=0.04, embedding=3.0)),
     LLAMA | dict(name="llama3", layers=1, tied_embedding=True,
                  rope_scaling=dict(factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0,
                                    original_max_position_embeddings=16)),
@@ -54,6 +58,8 @@ FAMILIES = [
     SMALL | dict(name="sinusoidal", pos_emb="sinusoidal", rotary_pct=0.0, activation="relu"),
     SMALL | dict(name="rpe", kv_heads=1, seq=15, pos_emb="rpe", rotary_pct=0.0, rpe_num_buckets=6, rpe_max_distance=9,
                  activation="gelu"),
+    SMALL | dict(name="mup_learned", pos_emb="learned", rotary_pct=0.0, tied_embedding=True, activation="gelu",
+                 mup=dict(width=2, embedding=2.0, positions=0.25)),
     LLAMA | dict(name="mistral", family="mistral", window=6, live=True),
     SMALL | dict(name="qk_layernorm", heads=5, qk_norm=True, activation="reglu", live=True),
 ] + [SMALL | dict(name=name, activation=name, mlp_bias=name < "g", live=True)
@@ -165,6 +171,17 @@ def without_inert_rows(case, name, tensor):
     return rows.view(-1)
 
 
+def adamw(case, params, c):
+    """PyTorch's, or for muP that of Microsoft's package."""
+    groups = [dict(params=[p for p in params if p.dim() == 2], weight_decay=c["weight_decay"]),
+              dict(params=[p for p in params if p.dim() != 2], weight_decay=0.0)]
+    options = dict(lr=c["lr"], betas=(c["beta1"], c["beta2"]), eps=c["eps"])
+    if "mup" not in case:
+        return torch.optim.AdamW(groups, **options)
+    mup_shapes.annotate(case, params)
+    return mup.MuAdamW(groups, **options)
+
+
 def train(case, dtype, c):
     """Losses, gradient norms, final parameters. bfloat16 and float16 train a float copy of their
     parameters, float16 with a static scale of the loss."""
@@ -175,9 +192,8 @@ def train(case, dtype, c):
     model = model.to(dtype)
     names, params = zip(*model.named_parameters())
     masters = masters or params
-    groups = [dict(params=[p for p in masters if p.dim() == 2], weight_decay=c["weight_decay"]),
-              dict(params=[p for p in masters if p.dim() != 2], weight_decay=0.0)]
-    optimizer = torch.optim.AdamW(groups, lr=c["lr"], betas=(c["beta1"], c["beta2"]), eps=c["eps"])
+    optimizer = adamw(case, masters, c)
+    shares = [group["lr"] / c["lr"] for group in optimizer.param_groups]  # 1 but for muP
     losses, norms = [], []
     for step in range(c["steps"]):
         model.zero_grad()
@@ -186,8 +202,8 @@ def train(case, dtype, c):
         for master, p in zip(masters, params):
             master.grad = p.grad.to(master.dtype) / scale
         norms.append(torch.nn.utils.clip_grad_norm_(masters, c["gradient_clipping"]).item())
-        for group in optimizer.param_groups:
-            group["lr"] = learning_rate(step, c)
+        for group, share in zip(optimizer.param_groups, shares):
+            group["lr"] = learning_rate(step, c) * share
         optimizer.step()
         if half:
             with torch.no_grad():
