@@ -41,6 +41,7 @@ struct TinyOptions {
   Dtypes dtypes{at::kDouble, at::kDouble, at::kDouble};
   PrecisionConfig precision{.type = Precision::kFp64};
   int64_t batch = 5, micro = 1;  // samples of a step, of a micro-batch
+  double dpo_beta = 0;           // above 0: samples are pairs
   int64_t recompute = 0;
   bool masked = true;
   int64_t end_of_document = -1;  // a third of the tokens, and attention and positions follow it
@@ -138,6 +139,7 @@ inline const std::vector<ModelOption> kModelOptions = {
        o.model.qk_norm = true;
        o.model.position_embedding = PositionEmbedding::kSinusoidal;
      }},
+    {"Preferences", [](TinyOptions& o) { o.dpo_beta = 0.3; }},
     {"MupLikeGpt2", [](TinyOptions& o) { like_gpt2(o), with_mup(o); }},
     {"MupWithoutDropout",
      [](TinyOptions& o) {
@@ -196,8 +198,8 @@ class TinyRun {
 
   Batch batch(int64_t step, int64_t index) const {
     Batch b = batch_on_host(step, index);
-    for (Tensor* t :
-         {&b.tokens, &b.targets, &b.weights, &b.first_sample, &b.documents, &b.positions})
+    for (Tensor* t : {&b.tokens, &b.targets, &b.weights, &b.first_sample, &b.documents,
+                      &b.positions, &b.reference})
       if (t->defined()) *t = t->to(options_.device);
     return b;
   }
@@ -221,7 +223,8 @@ class TinyRun {
         .splits_tokens = options_.splits_tokens,
         .chunking = chunking_of(options_.optimizer),
         .side = options_.side ? options_.side() : nullptr,
-        .tp_side = options_.side ? options_.side() : nullptr};
+        .tp_side = options_.side ? options_.side() : nullptr,
+        .dpo_beta = options_.dpo_beta};
     GptNeoX model(options_.model, mesh, model_options);
     Config config;
     config.precision = options_.precision;
@@ -233,8 +236,8 @@ class TinyRun {
                        .warmup_iters = 2};
     config.train.iters = 20;
     auto recorder = options_.recorder ? options_.recorder() : nullptr;
-    TrainStep step(model, config, static_cast<double>(options_.batch * options_.model.seq),
-                   recorder.get());
+    int64_t each = options_.dpo_beta > 0 ? 1 : options_.model.seq;
+    TrainStep step(model, config, static_cast<double>(options_.batch * each), recorder.get());
     if (steps.begin) steps.begin(step, control);
     int64_t ranks = mesh.data().size(),
             microbatches = (options_.batch + ranks * options_.micro - 1) / (ranks * options_.micro);
@@ -250,12 +253,13 @@ class TinyRun {
   }
 
   Batch batch_on_host(int64_t step, int64_t index) const {
-    int64_t T = options_.model.seq, first = index * options_.micro;
-    Batch b{at::empty({options_.micro, T}, at::kLong), at::empty({options_.micro, T}, at::kLong),
-            at::full({options_.micro, T}, 0.0, at::kFloat),
-            at::scalar_tensor(step * options_.batch + first, at::kLong)};
-    int64_t first_sample = step * options_.batch + first;
-    for (int64_t i = 0; i < options_.micro; ++i) {
+    int64_t each = options_.dpo_beta > 0 ? 2 : 1, rows = options_.micro * each,
+            T = options_.model.seq, first = index * rows, all = options_.batch * each;
+    Batch b{at::empty({rows, T}, at::kLong), at::empty({rows, T}, at::kLong),
+            at::full({rows, T}, 0.0, at::kFloat), at::scalar_tensor(step * all + first, at::kLong)};
+    int64_t first_sample = step * all + first;
+    if (each == 2) b.reference = at::arange(first, first + rows, at::kDouble).sin() * 3 + 10;
+    for (int64_t i = 0; i < rows; ++i) {
       for (int64_t t = 0; t <= T; ++t) {
         auto id = static_cast<uint64_t>((first_sample + i) * (T + 1) + t);
         auto token = static_cast<int64_t>(mix(id) % static_cast<uint64_t>(options_.model.vocab));
@@ -263,8 +267,7 @@ class TinyRun {
           token = options_.end_of_document;
         if (t < T) b.tokens[i][t] = token;
         if (t > 0) b.targets[i][t - 1] = token;
-        bool counted =
-            first + i < options_.batch && (!options_.masked || mix(id + 1000000) % 4 != 0);
+        bool counted = first + i < all && (!options_.masked || mix(id + 1000000) % 4 != 0);
         if (t < T) b.weights[i][t] = counted ? 1.0 : 0.0;
       }
     }

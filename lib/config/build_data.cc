@@ -24,27 +24,77 @@ void check_weights(const KeyReader& keys, const std::string& key,
   keys.require(weights.empty() || sum > 0, key, key, " holds zeros alone; give one that is not 0");
 }
 
-// The lists of one split, which go with each other.
-DataSets read_split(KeyReader& keys, const std::string& name, DataOrder order) {
-  const std::string key = name + "_data_paths";
-  std::vector<std::string> paths = keys.texts(key);
-  for (const std::string& path : paths)
-    keys.require(!trim(path).empty(), key, key, " holds an empty name");
-  keys.require(paths.size() <= most_sets(order), key, key, " names ", paths.size(),
-               " data sets; at most ", most_sets(order),
+// A list of names, and one of as many labels, or none.
+struct NamedSets {
+  std::string key;
+  std::vector<std::string> paths, labels;
+};
+
+NamedSets read_sets(KeyReader& keys, const std::string& name, DataOrder order) {
+  NamedSets sets{.key = name + "_data_paths"};
+  sets.paths = keys.texts(sets.key);
+  for (const std::string& path : sets.paths)
+    keys.require(!trim(path).empty(), sets.key, sets.key, " holds an empty name");
+  keys.require(sets.paths.size() <= most_sets(order), sets.key, sets.key, " names ",
+               sets.paths.size(), " data sets; at most ", most_sets(order),
                " can be blended in this data_order, and 32766 in megatron-core's");
-  const std::string weights_key = name + "_data_weights";
-  std::vector<double> weights = keys.numbers(weights_key);
-  keys.require(weights.empty() || weights.size() == paths.size(), weights_key, weights_key,
-               " holds ", counted(std::ssize(weights), "weight"), " for the ",
-               counted(std::ssize(paths), "data set"), " of ", key, "; give one for each");
-  check_weights(keys, weights_key, weights, order);
   const std::string labels_key = name + "_label_data_paths";
-  std::vector<std::string> labels = keys.texts(labels_key);
-  keys.require(labels.empty() || labels.size() == paths.size(), labels_key, labels_key, " names ",
-               counted(std::ssize(labels), "data set"), " for the ", paths.size(), " of ", key,
-               "; give the labels of each");
-  return {paths, weights, labels};
+  sets.labels = keys.texts(labels_key);
+  keys.require(sets.labels.empty() || sets.labels.size() == sets.paths.size(), labels_key,
+               labels_key, " names ", counted(std::ssize(sets.labels), "data set"), " for the ",
+               sets.paths.size(), " of ", sets.key, "; give the labels of each");
+  return sets;
+}
+
+std::vector<double> read_weights(KeyReader& keys, const std::string& key, const NamedSets& sets,
+                                 DataOrder order) {
+  std::vector<double> weights = keys.numbers(key);
+  keys.require(weights.empty() || weights.size() == sets.paths.size(), key, key, " holds ",
+               counted(std::ssize(weights), "weight"), " for the ",
+               counted(std::ssize(sets.paths), "data set"), " of ", sets.key,
+               "; give one for each");
+  check_weights(keys, key, weights, order);
+  return weights;
+}
+
+// The lists of one split, which go with each other. Of pairs the chosen answers are "pos", the
+// rejected ones "neg".
+DataSets read_split(KeyReader& keys, const std::string& name, const DataConfig& data) {
+  NamedSets text = read_sets(keys, (data.pairs ? "pos_" : "") + name, data.order), other;
+  if (data.pairs) {
+    other = read_sets(keys, "neg_" + name, data.order);
+    keys.require(other.paths.size() == text.paths.size(), other.key, other.key, " names ",
+                 counted(std::ssize(other.paths), "data set"), " for the ", text.paths.size(),
+                 " of ", text.key, "; give the rejected answers of each");
+    keys.require(other.labels.empty() == text.labels.empty(), other.key,
+                 "labels are given for the ", other.labels.empty() ? "chosen" : "rejected",
+                 " answers of ", name, " alone; give those of both, or of none");
+  }
+  auto weights = read_weights(keys, name + "_data_weights", text, data.order);
+  return {text.paths, weights, text.labels, other.paths, other.labels};
+}
+
+// The keys of pairs go with each other, and with no others.
+void check_pairs(KeyReader& keys, const DataConfig& data) {
+  auto given = [&](const std::string& key) {
+    return keys.given(key) && !keys.given(key)->items.empty();
+  };
+  for (const std::string name : {"train", "valid", "test"})
+    for (const std::string side : {"", "pos_", "neg_"}) {
+      std::string key = side + name + "_data_paths";
+      keys.require(data.pairs == !side.empty() || !given(key), key, key,
+                   data.pairs ? " is given, but dataset_impl is pairwise ("
+                              : " is given, but dataset_impl is gpt2 (",
+                   keys.where("dataset_impl"), "); set ",
+                   data.pairs ? "pos_" + name + "_data_paths and neg_" + name + "_data_paths"
+                              : "dataset_impl: pairwise and train_impl: dpo");
+    }
+  if (!data.pairs) return;
+  keys.require(data.data_path.empty(), "data_path",
+               "data_path has no pairs; give pos_train_data_paths and neg_train_data_paths");
+  keys.require(data.packing == Packing::kUnpacked, "pack_impl", "pack_impl is ",
+               keys.choice("pack_impl"), ", but dataset_impl: pairwise (",
+               keys.where("dataset_impl"), ") has a pair in each sample; set pack_impl: unpacked");
 }
 
 // NeoX's rule: the separator is "," where there is one, else "/"; then numbers, of which missing
@@ -137,6 +187,7 @@ void read_sampling(KeyReader& keys, DataConfig& data) {
 
 void check_together(const KeyReader& keys, const DataConfig& data) {
   for (const char* key : {"train_data_paths", "valid_data_paths", "test_data_paths"}) {
+    if (data.pairs) break;
     bool given = keys.given(key) && !keys.given(key)->items.empty();
     keys.require(!given || data.data_path.empty(), key, key, " and data_path (",
                  keys.where("data_path"), ") exclude each other; remove one");
@@ -151,12 +202,14 @@ DataConfig read_data(KeyReader& keys) {
   DataConfig data;
   data.order = read_order(keys);
   data.data_path = keys.text("data_path");
-  data.train = read_split(keys, "train", data.order);
-  data.valid = read_split(keys, "valid", data.order);
-  data.test = read_split(keys, "test", data.order);
+  data.pairs = keys.choice("dataset_impl") == "pairwise";
+  data.train = read_split(keys, "train", data);
+  data.valid = read_split(keys, "valid", data);
+  data.test = read_split(keys, "test", data);
   check_together(keys, data);
   read_blend(keys, data);
   read_packing(keys, data);
+  check_pairs(keys, data);
   read_sampling(keys, data);
   data.split = keys.text("split");
   check_split(keys, data.split);
@@ -175,10 +228,10 @@ DataConfig read_data(KeyReader& keys) {
 std::vector<std::string> datasets_of(const DataConfig& data) {
   std::vector<std::string> all;
   if (!data.data_path.empty()) all.push_back(data.data_path);
-  for (const auto* list :
-       {&data.blend.paths, &data.train.paths, &data.train.labels, &data.valid.paths,
-        &data.valid.labels, &data.test.paths, &data.test.labels})
-    all.insert(all.end(), list->begin(), list->end());
+  all.insert(all.end(), data.blend.paths.begin(), data.blend.paths.end());
+  for (const DataSets* sets : {&data.train, &data.valid, &data.test})
+    for (const auto* list : {&sets->paths, &sets->labels, &sets->rejected, &sets->rejected_labels})
+      all.insert(all.end(), list->begin(), list->end());
   return all;
 }
 

@@ -129,6 +129,8 @@ struct DataSets {
   std::vector<double> weights;      // one for each of the paths, or empty: each counts alike
                                     // (Megatron-Core: by its size)
   std::vector<std::string> labels;  // prefixes of labels, one for each of the paths, or empty
+  // Of pairs: the rejected answers, document by document, where `paths` has the chosen ones.
+  std::vector<std::string> rejected, rejected_labels;
 };
 
 struct DataConfig {
@@ -136,6 +138,7 @@ struct DataConfig {
   DataSets train, valid, test;
   // Of data_path where it is Megatron's list of weights and prefixes; else empty.
   DataSets blend;
+  bool pairs = false;                // samples are pairs of answers: DataSets::rejected
   bool weight_by_documents = false;  // instead of the weights
   double sampling_alpha = 1;         // weighted_sampler_alpha
   DataOrder order = DataOrder::kNeox;
@@ -221,6 +224,13 @@ struct CheckpointConfig {
   bool saves_at(int64_t iteration) const;
 };
 
+// Direct preference optimization (Rafailov et al., arXiv 2305.18290): of two answers the model
+// comes to prefer one, more than the model does that it began as, the reference.
+struct DpoConfig {
+  double beta = 0.1;            // of a difference of log-probabilities
+  bool reference_free = false;  // the reference prefers neither
+};
+
 // Steps start + 1 to stop are profiled on these ranks; none where stop is 0.
 struct ProfileConfig {
   int64_t start = 0, stop = 0;
@@ -250,6 +260,7 @@ struct TrainConfig {
   bool memory_profiling = false;  // memory by part in the log
   // On a GPU the step is recorded once and started as a whole; not given: where one rank trains.
   std::optional<bool> cuda_graph;
+  std::optional<DpoConfig> dpo;  // samples are pairs of answers; none: samples are learnt
 };
 
 struct GenerateConfig {
@@ -352,6 +363,9 @@ BatchPlan plan_batch(const Config& config, int64_t data_ranks,
 // The vocabulary that the embedding has: padded_vocab_size, or `vocab` rounded up to a multiple of
 // make_vocab_size_divisible_by x model_parallel_size.
 int64_t padded_vocab(const Config& config, int64_t vocab);
+
+// Rows of tokens that a sample has: 2 where samples are pairs.
+inline int64_t rows_of_sample(const Config& config) { return config.data.pairs ? 2 : 1; }
 
 // Elements of optimizer state for each parameter: Adam's two moments, SGD's momentum ...
 // share_in_layers: of the parameters, those in matrices of layers.

@@ -90,6 +90,7 @@ void count_state(Estimate& e, const Config& config) {
   int64_t shard = config.layout.shard > 0 ? config.layout.shard : e.data_ranks;
   int64_t chunk = config.layout.zero_stage >= 1 ? divide_up(n, shard) : n;
   e.parameter_bytes = (n - let_go(config, shard)) * size;
+  if (config.train.dpo && !config.train.dpo->reference_free) e.reference_bytes = n * size;
   e.gradient_bytes = (config.layout.zero_stage >= 2 ? chunk + under_way(config) : n) * state;
   e.master_bytes = size < 4 ? chunk * 4 : 0;
   e.moment_bytes =
@@ -106,7 +107,7 @@ struct ScoreBytes {
   double mask = 0, block = 0;
 };
 
-ScoreBytes score_bytes(const Config& config, int64_t micro, int64_t size) {
+ScoreBytes score_bytes(const Config& config, int64_t rows, int64_t size) {
   const ModelConfig& model = config.model;
   bool learned = model.position_embedding == PositionEmbedding::kRelative;
   bool by_head = learned || model.position_embedding == PositionEmbedding::kAlibi;
@@ -114,10 +115,10 @@ ScoreBytes score_bytes(const Config& config, int64_t micro, int64_t size) {
   double each = static_cast<double>(model.seq) * static_cast<double>(model.seq),
          pairs = each * static_cast<double>(size),
          heads = static_cast<double>(model.heads / config.layout.tensor),
-         samples = documents ? static_cast<double>(micro) : 1;
+         samples = documents ? static_cast<double>(rows) : 1;
   bool masked = by_head || model.window > 0 || documents;
   return {.mask = masked ? samples * ((by_head ? heads : 1) * pairs + 2 * each) + 4 * each : 0,
-          .block = held ? 2 * static_cast<double>(micro) * heads * pairs : 0};
+          .block = held ? 2 * static_cast<double>(rows) * heads * pairs : 0};
 }
 
 // Korthikanti et al. 2022 (arXiv 2205.05198), section 4, for attention that stores no matrix of
@@ -127,7 +128,7 @@ ScoreBytes score_bytes(const Config& config, int64_t micro, int64_t size) {
 void count_activations(Estimate& e, const Config& config) {
   const ModelConfig& model = config.model;
   int64_t size = element_bytes(config.precision.type);
-  int64_t tokens = e.batch.micro * model.seq;
+  int64_t rows = e.batch.micro * rows_of_sample(config), tokens = rows * model.seq;
   int64_t tp = config.layout.tensor, over = config.layout.splits_tokens ? tp : 1;
   double masks = model.hidden_dropout > 0 ? 2.0 : 0.0;
   double width = static_cast<double>(model.mlp_inputs()) / static_cast<double>(model.hidden);
@@ -136,7 +137,7 @@ void count_activations(Estimate& e, const Config& config) {
           (8 / static_cast<double>(over) + (8 + 4 * width) / static_cast<double>(tp)) +
       masks / static_cast<double>(over);
   int64_t values = tokens * model.hidden, input = values / over;
-  ScoreBytes scores = score_bytes(config, e.batch.micro, size);
+  ScoreBytes scores = score_bytes(config, rows, size);
   double block = static_cast<double>(values) * per_value + scores.block,
          once = scores.mask + static_cast<double>(over > 1 ? 3 * values * size : 0);
   int64_t layers = divide_up(model.layers, config.layout.pipe);
@@ -221,6 +222,9 @@ std::string render_memory(const Estimate& e, const Config& config) {
            human_count(static_cast<double>(e.rank_parameters)) +
                (stage >= 3 ? " used by this rank: of layers its chunk and two whole ones (ZeRO 3)"
                            : " on this rank"));
+  if (e.reference_bytes)
+    out += line("reference", human_bytes(static_cast<double>(e.reference_bytes)),
+                "the model that it began as; none with dpo_reference_free: true");
   out += line("gradients", human_bytes(static_cast<double>(e.gradient_bytes)),
               stage >= 2 ? "the owned chunk, and three layers under way (ZeRO 2 and 3)" : "");
   std::string place =
@@ -286,12 +290,12 @@ Estimate estimate(const Config& config, int64_t vocab, int64_t world,
   e.batch = plan_batch(config, e.data_ranks);
   count_parameters(e, known.model);
   const ModelConfig& model = known.model;
-  e.tokens_per_step = e.batch.global * model.seq;
+  e.tokens_per_step = e.batch.global * rows_of_sample(config) * model.seq;
   e.flops_per_token = train_flops_per_token(model);
   count_state(e, known);
   count_activations(e, known);
-  e.memory_bytes = e.parameter_bytes + e.gradient_bytes + e.master_bytes + e.moment_bytes +
-                   e.activation_bytes + e.logit_bytes;
+  e.memory_bytes = e.parameter_bytes + e.reference_bytes + e.gradient_bytes + e.master_bytes +
+                   e.moment_bytes + e.activation_bytes + e.logit_bytes;
   count_disk(e, known);
   return e;
 }

@@ -22,7 +22,8 @@ struct Estimate {
 
   // Bytes on the rank that needs most.
   int64_t rank_parameters = 0;  // elements
-  int64_t parameter_bytes = 0, gradient_bytes = 0, master_bytes = 0, moment_bytes = 0;
+  int64_t parameter_bytes = 0, reference_bytes = 0, gradient_bytes = 0, master_bytes = 0,
+          moment_bytes = 0;
   int64_t activation_bytes = 0, logit_bytes = 0, memory_bytes = 0;
   int64_t copy_bytes = 0;  // of the state, on the host, while it is saved; not in memory_bytes
   int64_t activation_bytes_kept = 0;        // without recomputation

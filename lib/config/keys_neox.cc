@@ -230,7 +230,8 @@ constexpr KeyRow kTokenizer[] = {
 constexpr const char* kLabels = "labels of the same lengths; -100: no loss";
 constexpr const char* kWeights = "one for each path; default: all alike";
 constexpr const char* kRewards = "reward data";
-constexpr const char* kPairs = "pairwise data";
+constexpr const char* kChosen = "dataset_impl: pairwise: prefixes of the chosen answers";
+constexpr const char* kRejected = "dataset_impl: pairwise: prefixes of the rejected answers";
 constexpr const char* kOnlyPost = "for train_impl other than normal only";
 constexpr const char* kBaseShapes = "mup_base_hidden_size says it";
 constexpr const char* kActivations = "speed and memory only; recomputation is by layer";
@@ -248,18 +249,18 @@ constexpr KeyRow kTraining[] = {
     {"valid_data_paths", kTexts, "null", kUsed, "prefixes of the validation data, a list"},
     {"valid_label_data_paths", kTexts, "null", kUsed, kLabels},
     {"valid_reward_data_paths", kTexts, "null", kRefused, kRewards},
-    {"pos_train_data_paths", kTexts, "null", kRefused, kPairs},
-    {"neg_train_data_paths", kTexts, "null", kRefused, kPairs},
-    {"pos_train_label_data_paths", kTexts, "null", kRefused, kPairs},
-    {"neg_train_label_data_paths", kTexts, "null", kRefused, kPairs},
-    {"pos_valid_data_paths", kTexts, "null", kRefused, kPairs},
-    {"neg_valid_data_paths", kTexts, "null", kRefused, kPairs},
-    {"pos_valid_label_data_paths", kTexts, "null", kRefused, kPairs},
-    {"neg_valid_label_data_paths", kTexts, "null", kRefused, kPairs},
-    {"pos_test_data_paths", kTexts, "null", kRefused, kPairs},
-    {"neg_test_data_paths", kTexts, "null", kRefused, kPairs},
-    {"pos_test_label_data_paths", kTexts, "null", kRefused, kPairs},
-    {"neg_test_label_data_paths", kTexts, "null", kRefused, kPairs},
+    {"pos_train_data_paths", kTexts, "null", kUsed, kChosen},
+    {"neg_train_data_paths", kTexts, "null", kUsed, kRejected},
+    {"pos_train_label_data_paths", kTexts, "null", kUsed, kLabels},
+    {"neg_train_label_data_paths", kTexts, "null", kUsed, kLabels},
+    {"pos_valid_data_paths", kTexts, "null", kUsed, kChosen},
+    {"neg_valid_data_paths", kTexts, "null", kUsed, kRejected},
+    {"pos_valid_label_data_paths", kTexts, "null", kUsed, kLabels},
+    {"neg_valid_label_data_paths", kTexts, "null", kUsed, kLabels},
+    {"pos_test_data_paths", kTexts, "null", kUsed, kChosen},
+    {"neg_test_data_paths", kTexts, "null", kUsed, kRejected},
+    {"pos_test_label_data_paths", kTexts, "null", kUsed, kLabels},
+    {"neg_test_label_data_paths", kTexts, "null", kUsed, kLabels},
     {"train_data_weights", kNumbers, "null", kUsed, kWeights},
     {"valid_data_weights", kNumbers, "null", kUsed, kWeights},
     {"test_data_weights", kNumbers, "null", kUsed, kWeights},
@@ -269,12 +270,14 @@ constexpr KeyRow kTraining[] = {
      "cached"},
     {"pack_impl", kChoice, "packed", kUsed, "how documents are put into samples",
      "packed|pack_until_overflow|unpacked"},
-    {"dataset_impl", kChoice, "gpt2", kRefused, "other kinds of data", "gpt2", "pairwise|online"},
-    {"train_impl", kChoice, "normal", kRefused, "training on preferences and rewards", "normal",
-     "dpo|rm|kto|reinforce"},
-    {"dpo_fp32", kBool, "true", kNoEffect, kOnlyPost},
-    {"dpo_reference_free", kBool, "false", kNoEffect, kOnlyPost},
-    {"dpo_beta", kNumber, "0.1", kNoEffect, kOnlyPost},
+    {"dataset_impl", kChoice, "gpt2", kUsed, "pairwise: pairs of answers, for train_impl: dpo",
+     "gpt2|pairwise", "online"},
+    {"train_impl", kChoice, "normal", kUsed,
+     "normal: tokens are learnt; dpo: of two answers one is preferred", "normal|dpo",
+     "rm|kto|reinforce"},
+    {"dpo_fp32", kBool, "true", kNoEffect, "log-probabilities are summed in fp32 at least"},
+    {"dpo_reference_free", kBool, "false", kUsed, "dpo: not compared with the model of load"},
+    {"dpo_beta", kNumber, "0.1", kUsed, "dpo: of differences of log-probabilities"},
     {"kto_fp32", kBool, "true", kNoEffect, kOnlyPost},
     {"kto_desirable_weight", kNumber, "1.0", kNoEffect, kOnlyPost},
     {"kto_undesirable_weight", kNumber, "1.0", kNoEffect, kOnlyPost},

@@ -25,6 +25,7 @@ struct SampleRequest {
   int64_t seed = 1234;
   DataOrder order = DataOrder::kNeox;
   Packing packing = Packing::kPacked;
+  bool pairs = false;  // unpacked: in the order of GPT-NeoX's pairwise_dataset.py
   // Not packed: whether the documents of the range are left out. Empty: none is.
   std::vector<bool> left_out = {};
 };

@@ -27,7 +27,7 @@ std::string rule_of(const SampleRequest& request) {
   const char* packing = request.packing == Packing::kPacked          ? " packed 1"
                         : request.packing == Packing::kUntilOverflow ? " pack_until_overflow 1"
                                                                      : " unpacked 1";
-  return name_of(request.order) + std::string(packing);
+  return name_of(request.order) + std::string(packing) + (request.pairs ? " pairs 1" : "");
 }
 
 bool all_masked(const IndexedDataset& labels, int64_t sequence, int64_t most) {
@@ -42,17 +42,22 @@ std::vector<bool> left_out(const SourceDataset& dataset, const SampleRequest& re
                            bool allow_chopped) {
   if (request.packing == Packing::kPacked || (allow_chopped && !dataset.labels)) return {};
   const int64_t most = request.seq + (request.packing == Packing::kUntilOverflow ? 1 : 0);
+  auto unfit = [&](const IndexedDataset* text, const IndexedDataset* labels, int64_t sequence) {
+    return (text && !allow_chopped && text->lengths()[sequence] > request.seq + 1) ||
+           (labels && all_masked(*labels, sequence, most));
+  };
   std::vector<bool> out(static_cast<size_t>(request.range.size()));
   for (int64_t i = 0; i < request.range.size(); ++i) {
     int64_t sequence = request.range.first + i;
     out[static_cast<size_t>(i)] =
-        (!allow_chopped && dataset.text->lengths()[sequence] > request.seq + 1) ||
-        (dataset.labels && all_masked(*dataset.labels, sequence, most));
+        unfit(dataset.text.get(), dataset.labels.get(), sequence) ||
+        unfit(dataset.rejected.get(), dataset.rejected_labels.get(), sequence);
   }
   return out;
 }
 
-std::string key_of(const SampleRequest& request, const UnalignedSpan<int32_t>& lengths) {
+std::string key_of(const SampleRequest& request, const SourceDataset& dataset) {
+  const UnalignedSpan<int32_t>& lengths = dataset.text->lengths();
   Fingerprint hash;
   hash.add(rule_of(request));
   hash.add(request.seq);
@@ -63,6 +68,7 @@ std::string key_of(const SampleRequest& request, const UnalignedSpan<int32_t>& l
   hash.add(lengths.bytes().subspan(static_cast<size_t>(request.range.first) * sizeof(int32_t),
                                    static_cast<size_t>(request.range.size()) * sizeof(int32_t)));
   for (bool out : request.left_out) hash.add(int64_t{out});
+  if (dataset.rejected) hash.add(dataset.rejected->lengths().bytes());
   return hash.hex();
 }
 
@@ -136,7 +142,8 @@ SampleRequest SampleSource::sample_request(size_t dataset, int64_t samples) cons
                         .samples = samples,
                         .seed = config_->seed,
                         .order = order_,
-                        .packing = packing_};
+                        .packing = packing_,
+                        .pairs = d.rejected != nullptr};
   request.left_out = left_out(d, request, config_->allow_chopped);
   return request;
 }
@@ -150,7 +157,7 @@ void SampleSource::build_indices(const std::vector<int64_t>& samples, const Poll
   run_tasks(n, threads, poll, [&](size_t i, const Poll& task_poll) {
     const SourceDataset& d = datasets_[i];
     SampleRequest request = sample_request(i, samples[i]);
-    keys_[i] = key_of(request, d.text->lengths());
+    keys_[i] = key_of(request, d);
     auto build = [&] {
       return stored(build_sample_index(d.text->lengths(), request, d.name, task_poll));
     };

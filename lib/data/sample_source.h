@@ -9,6 +9,7 @@
 #include "data/blend.h"
 #include "data/indexed_dataset.h"
 #include "data/sample_index.h"
+#include "data/sampler.h"
 
 namespace neox {
 
@@ -16,6 +17,8 @@ struct SourceDataset {
   std::shared_ptr<const IndexedDataset> text, labels;  // labels: may be none
   SequenceRange range;
   std::string name;  // "train (data/text_document)"; begins messages
+  // Of pairs: the rejected answers, sequence by sequence; else none.
+  std::shared_ptr<const IndexedDataset> rejected = nullptr, rejected_labels = nullptr;
 };
 
 struct SourceRequest {
@@ -40,12 +43,12 @@ class SampleSource {
 
   // Tokens offset .. offset + tokens - 1 of a sequence.
   struct Piece {
-    const SourceDataset* dataset = nullptr;
+    const IndexedDataset *text = nullptr, *labels = nullptr;  // labels may be null
     int64_t sequence = 0, offset = 0, tokens = 0;
   };
   // visit(piece) for each in turn; together seq + 1 tokens, or fewer where the rest is padding.
   template <class Visit>
-  void visit(int64_t id, const Visit& visit) const;
+  void visit(int64_t id, Answer answer, const Visit& visit) const;
 
   // How often all samples that were asked for read each dataset, packed.
   std::vector<double> passes() const;
@@ -81,20 +84,23 @@ class SampleSource {
 };
 
 template <class Visit>
-void SampleSource::visit(int64_t id, const Visit& visit) const {
+void SampleSource::visit(int64_t id, Answer answer, const Visit& visit) const {
   const Place place = this->place(id);
   const SourceDataset& dataset = datasets_[place.dataset];
+  const bool chosen = answer == Answer::kChosen;
+  const IndexedDataset* text = (chosen ? dataset.text : dataset.rejected).get();
+  const IndexedDataset* labels = (chosen ? dataset.labels : dataset.rejected_labels).get();
   const SampleIndex& index = indices_[place.dataset];
   SampleIndex::Position at = index.positions[place.sample];
   const SampleIndex::Position end = index.positions[place.sample + 1];
   int64_t missing = seq_ + 1;
   while (missing > 0 && at.document <= end.document && at.document < index.documents.size()) {
     const int64_t sequence = index.documents[at.document];
-    int64_t until = dataset.text->lengths()[sequence];
+    int64_t until = text->lengths()[sequence];
     // With one token of the next sample.
     if (at.document == end.document) until = std::min<int64_t>(until, int64_t{end.offset} + 1);
     const int64_t tokens = std::min(until - at.offset, missing);
-    if (tokens > 0) visit(Piece{&dataset, sequence, at.offset, tokens});
+    if (tokens > 0) visit(Piece{text, labels, sequence, at.offset, tokens});
     missing -= std::max<int64_t>(tokens, 0);
     at = {at.document + 1, 0};
   }

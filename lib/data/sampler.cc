@@ -37,6 +37,12 @@ std::shared_ptr<const IndexedDataset> open_labels(const std::string& prefix,
   return labels;
 }
 
+void check_pairs(const IndexedDataset& chosen, const IndexedDataset& rejected) {
+  check_io(chosen.num_sequences() == rejected.num_sequences(), rejected.prefix(), ".idx has ",
+           rejected.num_sequences(), " sequences, but ", chosen.prefix(), ".idx, whose answers ",
+           "they were rejected for, has ", chosen.num_sequences(), "; prepare both again together");
+}
+
 }  // namespace
 
 struct Sampler::Impl {
@@ -90,13 +96,22 @@ void Sampler::Impl::open_paths(const DataConfig& config, int64_t vocab) {
   for (size_t i = 0; i < 3; ++i) {
     const DataSets& split = sets_of(config, i);
     for (size_t k = 0; k < split.paths.size(); ++k) {
+      auto labels = [&](const std::vector<std::string>& prefixes, const IndexedDataset& text) {
+        return prefixes.empty() ? nullptr : open_labels(prefixes.at(k), text);
+      };
       auto data = open(split.paths[k], vocab);
-      std::shared_ptr<const IndexedDataset> labels;
-      if (!split.labels.empty()) labels = open_labels(split.labels.at(k), *data);
-      std::string name = concat(kSplitNames[i], " (", data->prefix(), ")");
+      SourceDataset found{.text = data,
+                          .labels = labels(split.labels, *data),
+                          .range = {0, data->num_sequences()},
+                          .name = concat(kSplitNames[i], " (", data->prefix(), ")")};
+      if (config.pairs) {
+        found.rejected = open(split.rejected.at(k), vocab);
+        found.rejected_labels = labels(split.rejected_labels, *found.rejected);
+        check_pairs(*data, *found.rejected);
+      }
       bool some = data->num_sequences() > 0;
-      if (names[i].empty() || !some) names[i] = name;
-      if (some) datasets[i].push_back({data, labels, {0, data->num_sequences()}, name});
+      if (names[i].empty() || !some) names[i] = found.name;
+      if (some) datasets[i].push_back(std::move(found));
     }
     if (datasets[i].size() != split.paths.size()) datasets[i].clear();
   }
@@ -149,13 +164,13 @@ const SampleSource& Sampler::Impl::source(Split split) const {
 // labels: those of the tokens, which are the tokens or masked.
 void Sampler::Impl::apply_labels(const SampleSource::Piece& piece, std::span<const int64_t> tokens,
                                  std::span<int64_t> labels) const {
-  const IndexedDataset& data = *piece.dataset->labels;
+  const IndexedDataset& data = *piece.labels;
   data.get(piece.sequence, piece.offset, labels);
   for (size_t i = 0; i < labels.size(); ++i)
     if (labels[i] != tokens[i] && labels[i] != kMaskedLabel)
       fail(Exit::kIo, data.prefix(), ".bin: label ", labels[i], " at position ",
            piece.offset + static_cast<int64_t>(i), " of sequence ", piece.sequence, ", where ",
-           piece.dataset->text->prefix(), " has the token ", tokens[i],
+           piece.text->prefix(), " has the token ", tokens[i],
            ": a label is its token, or -100 where no loss is wanted; prepare both again together");
 }
 
@@ -194,20 +209,22 @@ bool Sampler::has(Split split) const { return !impl_->sources[static_cast<size_t
 
 int64_t Sampler::size(Split split) const { return impl_->source(split).size(); }
 
-void Sampler::get(Split split, int64_t id, std::span<int64_t> tokens,
-                  std::span<float> weights) const {
+void Sampler::get(Split split, int64_t id, std::span<int64_t> tokens, std::span<float> weights,
+                  Answer answer) const {
   const SampleSource& source = impl_->source(split);
   const auto seq = static_cast<size_t>(impl_->seq);
+  const bool paired = source.datasets()[0].rejected != nullptr;
+  check(paired || answer == Answer::kChosen, source.datasets()[0].name, " has no pairs");
   check(id >= 0 && tokens.size() == seq + 1 && weights.size() == seq, source.datasets()[0].name,
         ": sample ", id, " into ", tokens.size(), " tokens and ", weights.size(), " weights, for ",
         seq);
   std::vector<int64_t> labels;
   size_t done = 0;
   std::fill(weights.begin(), weights.end(), 1.0f);
-  source.visit(id, [&](const SampleSource::Piece& piece) {
+  source.visit(id, answer, [&](const SampleSource::Piece& piece) {
     const auto n = static_cast<size_t>(piece.tokens);
-    piece.dataset->text->get(piece.sequence, piece.offset, tokens.subspan(done, n));
-    if (piece.dataset->labels) {
+    piece.text->get(piece.sequence, piece.offset, tokens.subspan(done, n));
+    if (piece.labels) {
       labels.resize(n);
       impl_->apply_labels(piece, tokens.subspan(done, n), labels);
       for (size_t i = 0; i < n; ++i)  // weight t is that of predicting token t + 1
@@ -222,18 +239,18 @@ void Sampler::get(Split split, int64_t id, std::span<int64_t> tokens,
     if (tokens[t] == impl_->end_of_document) weights[t] = 0;
 }
 
-void Sampler::prefetch(Split split, int64_t id) const {
-  impl_->source(split).visit(id, [](const SampleSource::Piece& piece) {
-    piece.dataset->text->prefetch(piece.sequence, piece.offset, piece.tokens);
+void Sampler::prefetch(Split split, int64_t id, Answer answer) const {
+  impl_->source(split).visit(id, answer, [](const SampleSource::Piece& piece) {
+    piece.text->prefetch(piece.sequence, piece.offset, piece.tokens);
   });
 }
 
 std::vector<double> Sampler::passes(Split split) const { return impl_->source(split).passes(); }
 
-std::vector<Sampler::Piece> Sampler::pieces(Split split, int64_t id) const {
+std::vector<Sampler::Piece> Sampler::pieces(Split split, int64_t id, Answer answer) const {
   std::vector<Piece> found;
-  impl_->source(split).visit(id, [&](const SampleSource::Piece& piece) {
-    found.push_back({piece.dataset->text->prefix(), piece.sequence, piece.offset, piece.tokens});
+  impl_->source(split).visit(id, answer, [&](const SampleSource::Piece& piece) {
+    found.push_back({piece.text->prefix(), piece.sequence, piece.offset, piece.tokens});
   });
   return found;
 }

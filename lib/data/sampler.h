@@ -15,6 +15,9 @@ namespace neox {
 
 enum class Split { kTrain, kValid, kTest };
 
+// Of a pair. Samples of one text are chosen.
+enum class Answer { kChosen, kRejected };
+
 // What is asked of each split: the number of samples enters the shuffle (see reference formulas in
 // docs/sample-order.md).
 struct SampleCounts {
@@ -43,9 +46,10 @@ class Sampler {
   int64_t size(Split split) const;
   // Fills tokens [seq + 1] and weights [seq]: weight t is that of predicting tokens[t + 1]. id may
   // be of any size: it is taken modulo size(split).
-  void get(Split split, int64_t id, std::span<int64_t> tokens, std::span<float> weights) const;
+  void get(Split split, int64_t id, std::span<int64_t> tokens, std::span<float> weights,
+           Answer answer = Answer::kChosen) const;
   // The tokens of the sample will be asked for soon: begins to read them from the disk.
-  void prefetch(Split split, int64_t id) const;
+  void prefetch(Split split, int64_t id, Answer answer = Answer::kChosen) const;
   // How often the samples that were asked for read the tokens of each of the split's datasets,
   // where samples are packed.
   std::vector<double> passes(Split split) const;
@@ -55,7 +59,7 @@ class Sampler {
     std::string prefix;  // of the dataset
     int64_t sequence = 0, offset = 0, tokens = 0;
   };
-  std::vector<Piece> pieces(Split split, int64_t id) const;
+  std::vector<Piece> pieces(Split split, int64_t id, Answer answer = Answer::kChosen) const;
   // Of the training samples: the lengths, the documents, the weights and the rules that order them;
   // equal for the same data in another place.
   std::string fingerprint() const;

@@ -1,6 +1,7 @@
-// Samples of whole documents, as GPT-NeoX's gpt2_dataset.py orders them. unpacked: one document
-// each, in the order of the dataset. pack_until_overflow: shuffled documents, as long as they fit.
-// What is missing is padded, what is too much is cut off, by who reads them.
+// Samples of whole documents, as GPT-NeoX's gpt2_dataset.py, or pairwise_dataset.py, orders them.
+// unpacked: one document each, in the order of the dataset. pack_until_overflow: shuffled
+// documents, as long as they fit. What is missing is padded, what is too much is cut off, by who
+// reads them.
 #include <numeric>
 
 #include "base/error.h"
@@ -74,6 +75,8 @@ SampleIndex build_whole_documents(const UnalignedSpan<int32_t>& lengths,
   NumpyRandom random(static_cast<uint32_t>(request.seed));
   arrays->shuffle.resize(static_cast<size_t>(request.samples));
   std::iota(arrays->shuffle.begin(), arrays->shuffle.end(), 0u);
+  if (request.pairs)
+    for (uint32_t& sample : arrays->shuffle) sample %= static_cast<uint32_t>(request.range.size());
   random.shuffle(std::span(arrays->shuffle), poll);
   request.packing == Packing::kUnpacked ? take_in_order(*arrays, request, poll)
                                         : pack(*arrays, lengths, request, random, poll);

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "model/backward.h"
 #include "model/head.h"
+#include "model/preference.h"
 #include "model/recompute.h"
 #include "ops/activated_product.h"
 #include "ops/embedding.h"
@@ -30,15 +31,36 @@ Tensor scaled(const Tensor& x, double factor) {
 
 }  // namespace
 
-Tensor GptNeoX::forward(const Tensor& x, const Batch& batch, const Tensor& seed) {
+Tensor GptNeoX::forward(const Tensor& x, const Batch& batch, const Tensor& seed,
+                        LossDetails* details) {
   Pass pass = pass_of(batch);
   Tensor y = layers(mesh_.first_stage() ? embed(batch.tokens, pass) : x, pass);
   if (!mesh_.last_stage()) return y;
   Tensor z = tp(pass).enter({y}, {}, {.first = final_norm(), .options = norm_options()}).first;
+  return loss(z.view({-1, config_.hidden}), batch, seed, details);
+}
+
+// x [B T, hidden]. Where the loss depends on whole rows, their tokens' losses are found first,
+// which say how much each row weighs.
+Tensor GptNeoX::loss(const Tensor& x, const Batch& batch, const Tensor& seed,
+                     LossDetails* details) {
   // Of samples of one token flatten() gives a view with gaps.
   HeadTargets targets{batch.targets.flatten().contiguous(), batch.weights.flatten().contiguous(),
                       seed};
-  return head_loss(z.view({-1, config_.hidden}), head_weight(), targets, mesh_.tp());
+  auto summed = [&] { return head_loss(x, head_weight(), targets, mesh_.tp()); };
+  bool preference = batch.reference.defined();
+  if (!preference && !details) return summed();
+  Tensor rows =
+      row_losses(token_losses(x, head_weight(), targets.targets, mesh_.tp()), batch.weights);
+  if (details) details->rows = rows;
+  if (!preference) return at::GradMode::is_enabled() ? summed() : rows.sum();
+  PreferenceLoss dpo =
+      dpo_loss(rows, batch.reference, counted_pairs(batch.weights), options_.dpo_beta);
+  if (details) details->rewards = dpo.rewards;
+  if (!at::GradMode::is_enabled()) return dpo.sum;
+  targets.weights = (batch.weights * dpo.shares.unsqueeze(1)).flatten();
+  Tensor sum = summed();
+  return sum + (dpo.sum - sum).detach();  // the gradients of the one with the value of the other
 }
 
 Tensor GptNeoX::embed(const Tensor& tokens, const Pass& pass) {

@@ -35,6 +35,15 @@ struct Batch {
   // nothing; undefined: it sees all tokens before it.
   Tensor documents = {};
   Tensor positions = {};  // [B, T] int64; undefined: 0 .. T - 1
+  // [B] double: the row_losses() of a reference, where rows are pairs and the loss is dpo_loss();
+  // undefined where tokens are learnt.
+  Tensor reference = {};
+};
+
+// What the last stage finds beside the loss.
+struct LossDetails {
+  Tensor rows;     // [B] double: row_losses()
+  Tensor rewards;  // as of PreferenceLoss; undefined where tokens are learnt
 };
 
 struct ModelOptions {
@@ -52,6 +61,7 @@ struct ModelOptions {
   std::shared_ptr<SideStream> side = nullptr;
   // The same for gradients that are summed over tp.
   std::shared_ptr<SideStream> tp_side = nullptr;
+  double dpo_beta = 0;  // of batches with a reference
   // Records steps of generation; where it gives null they are not recorded.
   std::function<std::unique_ptr<GraphRecorder>(at::Device)> recorder = graph_recorder;
 };
@@ -71,9 +81,11 @@ class GptNeoX {
 
   // One micro-batch through this stage. x: the hidden state, of hidden_shape(), that the stage
   // before sent; undefined on the first stage. Returns the hidden state, or on the last the
-  // weighted SUM of token losses (0-dim double), whose gradients are multiplied by `seed` (0-dim
-  // double): call backward with 1. Collective over tp.
-  Tensor forward(const Tensor& x, const Batch& batch, const Tensor& seed);
+  // weighted SUM of token losses, or of the pairs' losses (0-dim double), whose gradients are
+  // multiplied by `seed` (0-dim double): call backward with 1. details: not null where those are
+  // wanted. Collective over tp.
+  Tensor forward(const Tensor& x, const Batch& batch, const Tensor& seed,
+                 LossDetails* details = nullptr);
 
   // The same for tokens [B, t] that follow those in the rows of the cache, without gradients:
   // hidden states [B, t, hidden], or on the last stage the logits [B, V of all ranks] of the last
@@ -131,6 +143,7 @@ class GptNeoX {
                   Communicator* stages = nullptr);
   Sharing sharing(bool split, Communicator* stages) const;
 
+  Tensor loss(const Tensor& x, const Batch& batch, const Tensor& seed, LossDetails* details);
   Tensor embed(const Tensor& tokens, const Pass& pass);
   Tensor embed_positions(const Tensor& tokens, const Pass& pass);
   Tensor layers(Tensor x, const Pass& pass);

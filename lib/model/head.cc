@@ -81,6 +81,7 @@ class Head {
       by_columns_ ? run_by_columns(from, rows) : run_rows(from, rows);
     }
   }
+  const Tensor& losses() const { return losses_; }
   Tensor loss() const { return (losses_ * t_.weights.to(wide_)).to(at::kDouble).sum(); }
   Tensor dx() const { return dx_.to(type_); }
   // Undefined where it has been added to the kept gradient already.
@@ -249,6 +250,15 @@ class HeadLoss : public torch::autograd::Function<HeadLoss> {
 };
 
 }  // namespace
+
+Tensor token_losses(const Tensor& x, const Tensor& weight, const Tensor& targets,
+                    Communicator& tp) {
+  at::NoGradGuard no_grad;
+  HeadTargets t{targets, {}, {}};
+  Head head(x.detach(), weight, t, tp, false);
+  head.run();
+  return head.losses();
+}
 
 Tensor head_loss(const Tensor& x, const Tensor& weight, const HeadTargets& t, Communicator& tp) {
   if (at::GradMode::is_enabled())

@@ -13,6 +13,10 @@ struct HeadTargets {
   Tensor seed;     // 0-dim double: what the gradients are multiplied by
 };
 
+// The tokens' losses [N], equal on all tp ranks, without gradients; weights and seed do not count.
+at::Tensor token_losses(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& targets,
+                        Communicator& tp);
+
 // The weighted SUM of the tokens' losses, 0-dim double, equal on all tp ranks. x [N, hidden] behind
 // TensorParallel::enter(), weight [V / tp, hidden]. Gradients are formed in the forward pass,
 // multiplied by `seed`: call backward with 1. That of a weight whose gradient is kept

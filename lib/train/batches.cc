@@ -55,18 +55,20 @@ Batches::HostBatch Batches::read(const Place& place) const {
 }
 
 Batches::HostBatch Batches::read(const SampleRun& run) const {
-  int64_t B = form_.plan.micro, T = form_.seq;
+  int64_t each = rows_of_sample(), B = form_.plan.micro * each, T = form_.seq;
   HostBatch batch{.tokens = host_tensor({B, T + 1}, at::kLong),
                   .weights = host_tensor({B, T}, at::kFloat),
                   .first_sample = host_tensor({}, at::kLong)};
-  *batch.first_sample.mutable_data_ptr<int64_t>() = run.first;
+  *batch.first_sample.mutable_data_ptr<int64_t>() = run.first * each;
   auto width = static_cast<size_t>(T);
   for (int64_t b = 0; b < B; ++b) {
     std::span tokens(batch.tokens.mutable_data_ptr<int64_t>() + b * (T + 1), width + 1);
     std::span weights(batch.weights.mutable_data_ptr<float>() + b * T, width);
-    if (b < run.size) {
-      sampler_.get(split_, run.first + b, tokens, weights);
-      sampler_.prefetch(split_, run.first + form_.plan.global + b);  // of the next step
+    if (b < run.size * each) {
+      Answer answer = b % each == 0 ? Answer::kChosen : Answer::kRejected;
+      int64_t id = run.first + b / each;
+      sampler_.get(split_, id, tokens, weights, answer);
+      sampler_.prefetch(split_, id + form_.plan.global, answer);  // of the next step
     } else {
       std::ranges::fill(tokens, 0);
       std::ranges::fill(weights, 0.0F);

@@ -1,5 +1,6 @@
 // Evaluation and generated samples of the Trainer.
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/stack.h>
 
@@ -11,43 +12,48 @@ namespace neox {
 
 void Trainer::evaluate_and_sample(int64_t index) {
   report_.pause();
-  if (auto loss = evaluate(Split::kValid, index)) {
-    report_.evaluation(state_.iteration, "validation", *loss);
+  if (auto means = evaluate(Split::kValid, index)) {
+    report_.evaluation(state_.iteration, "validation", *means);
     generate_samples();
     evaluated_at_ = state_.iteration;
   }
   report_.resume();
 }
 
-std::optional<double> Trainer::evaluate(Split split, int64_t index) {
+std::optional<Evaluation> Trainer::evaluate(Split split, int64_t index) {
   int64_t iters = p_.config.train.eval_iters;
   if (iters == 0 || !p_.sampler.has(split)) return std::nullopt;
   Mesh& mesh = p_.model.mesh();
-  Batches source(p_.sampler, split, {batch_, p_.config.model.seq, p_.boundaries}, mesh,
+  auto samples = p_.reference ? BatchForm::Samples::kPairs : BatchForm::Samples::kTexts;
+  Batches source(p_.sampler, split, {batch_, p_.config.model.seq, p_.boundaries, samples}, mesh,
                  p_.model.hidden_options().device());
   Pipeline pipeline(p_.model);
-  double loss = 0, weight = 0;
+  Evaluation means;
+  double weight = 0;
   for (int64_t i = 0; i < iters; ++i) {
     int64_t first = (index * iters + i) * batch_.global;
-    LossSum sum = pipeline.evaluate(batch_.accumulation,
-                                    [&](int64_t m) { return batch_or_none(source, first, m); });
-    if (mesh.tp().rank() != 0) sum.loss.zero_(), sum.weight.zero_();
+    LossSum sum = pipeline.evaluate(batch_.accumulation, step_batches(source, first));
+    if (mesh.tp().rank() != 0) sum.loss.zero_(), sum.weight.zero_(), sum.rewards.zero_();
     RankState mine = rank_state();
-    Tensor totals = at::stack({sum.loss, sum.weight, at::full_like(sum.loss, mine.stop ? 1 : 0),
-                               at::full_like(sum.loss, mine.lacks_data ? 1 : 0)});
+    Tensor totals = at::cat({at::stack({sum.loss, sum.weight, at::full_like(sum.loss, mine.stop),
+                                        at::full_like(sum.loss, mine.lacks_data)}),
+                             sum.rewards});
     mesh.world().all_reduce(totals);
     totals = totals.cpu();
     mesh.world().exchange({});  // as in read_report()
     const auto* v = totals.const_data_ptr<double>();
     if (v[3] != 0) end_without_data();
-    loss += v[0];
+    means.loss += v[0];
     weight += v[1];
+    means.chosen_reward += v[4], means.rejected_reward += v[5], means.preferred += v[6];
     if (v[2] != 0) {
       stop_ = true;
       return std::nullopt;
     }
   }
-  return loss / std::max(weight, 1e-20);
+  for (double* mean : {&means.loss, &means.chosen_reward, &means.rejected_reward, &means.preferred})
+    *mean /= std::max(weight, 1e-20);
+  return means;
 }
 
 void Trainer::generate_samples() {

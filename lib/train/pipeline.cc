@@ -8,16 +8,27 @@
 #include <algorithm>
 #include <utility>
 
+#include "model/preference.h"
+
 namespace neox {
 namespace {
 
 using Transfer = Communicator::Transfer;
 
 std::vector<Tensor> inputs_of(const Batch& b, const Tensor& seed) {
-  return {b.tokens, b.targets, b.weights, b.first_sample, b.documents, b.positions, seed};
+  return {b.tokens,    b.targets,   b.weights,   b.first_sample,
+          b.documents, b.positions, b.reference, seed};
 }
 
-Batch batch_of(const std::vector<Tensor>& in) { return {in[0], in[1], in[2], in[3], in[4], in[5]}; }
+Batch batch_of(const std::vector<Tensor>& in) {
+  return {in[0], in[1], in[2], in[3], in[4], in[5], in[6]};
+}
+
+// What the loss of a batch is a mean over.
+Tensor weight_of(const Batch& batch) {
+  return batch.reference.defined() ? counted_pairs(batch.weights).sum()
+                                   : batch.weights.to(at::kDouble).sum();
+}
 
 }  // namespace
 
@@ -51,8 +62,10 @@ Pipeline::Pipeline(GptNeoX& model, GraphRecorder* recorder)
       pp_(model.mesh().pp()),
       recorder_(recorder),
       begin_(recorder, "the start of the training step") {
-  auto zero = [&] { return at::zeros({}, model.hidden_options().dtype(at::kDouble)); };
-  sum_ = {zero(), zero()};
+  auto zeros = [&](at::IntArrayRef shape) {
+    return at::zeros(shape, model.hidden_options().dtype(at::kDouble));
+  };
+  sum_ = {zeros({}), zeros({}), zeros({3})};
 }
 
 Pipeline::~Pipeline() = default;
@@ -84,10 +97,11 @@ LossSum Pipeline::train(int64_t microbatches, const BatchSource& batches, const 
   return sum;
 }
 
-LossSum Pipeline::evaluate(int64_t microbatches, const BatchSource& batches) {
+LossSum Pipeline::evaluate(int64_t microbatches, const BatchSource& batches,
+                           std::vector<Tensor>* rows) {
   at::NoGradGuard no_grad;
   meet_neighbours();
-  return run(forward_only(microbatches), {microbatches, batches, {}, false, 1});
+  return run(forward_only(microbatches), {microbatches, batches, {}, false, 1, rows});
 }
 
 // The sends of the last action and the receives of the next go out as one group: one at a time
@@ -95,7 +109,7 @@ LossSum Pipeline::evaluate(int64_t microbatches, const BatchSource& batches) {
 LossSum Pipeline::run(const std::vector<Action>& actions, const Run& run) {
   {
     at::NoGradGuard no_grad;
-    sum_.loss.zero_(), sum_.weight.zero_();
+    sum_.loss.zero_(), sum_.weight.zero_(), sum_.rewards.zero_();
   }
   for (const Action& action : actions) {
     if (action.kind == Action::kForward)
@@ -127,7 +141,7 @@ void Pipeline::forward(int64_t m, const Run& run) {
   slot.batch = batch_of(inputs);
   slot.seed = inputs.back();
   bool together = alone() && run.training;  // with its backward
-  if (!together) slot.replay.run([this, &slot] { forward_pass(slot); });
+  if (!together) slot.replay.run([this, &slot, &run] { forward_pass(slot, run.rows); });
   if (!last()) send(pp_.rank() + 1, slot.y.detach());
 }
 
@@ -143,14 +157,18 @@ void Pipeline::backward(int64_t m, const Run& run) {
   if (!slot.replay.recorded()) slot.rest();
 }
 
-void Pipeline::forward_pass(Slot& slot) {
+void Pipeline::forward_pass(Slot& slot, std::vector<Tensor>* rows) {
   RECORD_USER_SCOPE("forward");
   if (!first()) slot.x = slot.received.detach().set_requires_grad(slot.training);
-  slot.y = model_.forward(slot.x, slot.batch, slot.seed);
+  LossDetails details;
+  bool wanted = rows || slot.batch.reference.defined();
+  slot.y = model_.forward(slot.x, slot.batch, slot.seed, wanted ? &details : nullptr);
   if (!last()) return;
   at::NoGradGuard no_grad;
   sum_.loss += slot.y;
-  sum_.weight += slot.batch.weights.to(at::kDouble).sum();
+  sum_.weight += weight_of(slot.batch);
+  if (rows) rows->push_back(details.rows);
+  if (details.rewards.defined()) sum_.rewards += details.rewards;
 }
 
 void Pipeline::backward_pass(Slot& slot) {

@@ -16,6 +16,7 @@ using BatchSource = std::function<Batch(int64_t microbatch)>;
 
 struct LossSum {
   Tensor loss, weight;  // 0-dim double, of this rank's samples; 0 but on the last stage
+  Tensor rewards;       // [3] double: the same of PreferenceLoss, 0 where tokens are learnt
 };
 
 // What a stage does with a micro-batch is recorded where there is a recorder: forward and backward,
@@ -31,8 +32,10 @@ class Pipeline {
   // seed (0-dim double) multiplies them. The result is valid until the next step. Collective over
   // the mesh's pp and tp axes, and over data where a buffer syncs.
   LossSum train(int64_t microbatches, const BatchSource& batches, const Tensor& seed);
-  // Forward alone, without dropout.
-  LossSum evaluate(int64_t microbatches, const BatchSource& batches);
+  // Forward alone, without dropout. rows: null, or takes each micro-batch's row_losses(), [B]
+  // double, on the last stage.
+  LossSum evaluate(int64_t microbatches, const BatchSource& batches,
+                   std::vector<Tensor>* rows = nullptr);
 
  private:
   struct Slot;
@@ -42,12 +45,13 @@ class Pipeline {
     const Tensor& seed;
     bool training;
     int64_t slots;
+    std::vector<Tensor>* rows = nullptr;
   };
 
   LossSum run(const std::vector<Action>& actions, const Run& run);
   void forward(int64_t m, const Run& run);
   void backward(int64_t m, const Run& run);
-  void forward_pass(Slot& slot);
+  void forward_pass(Slot& slot, std::vector<Tensor>* rows = nullptr);
   void backward_pass(Slot& slot);
   Slot& slot_of(int64_t m, const Run& run);
   void meet_neighbours();

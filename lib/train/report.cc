@@ -39,6 +39,21 @@ std::optional<WandbRun> wandb_run(const Config& config) {
   return run;
 }
 
+// " | preferred 61 % | margin 0.312", of a step or an evaluation.
+std::string preference_text(const auto& of) {
+  return concat(" | preferred ", format("%.0f", 100 * of.preferred), " % | margin ",
+                format("%.4f", of.chosen_reward - of.rejected_reward));
+}
+
+// By GPT-NeoX's names.
+Scalars preference_scalars(const std::string& where, const auto& of) {
+  return {{where + "/lm_loss", of.loss},
+          {where + "/reward_acc", of.preferred},
+          {where + "/chosen_rewards", of.chosen_reward},
+          {where + "/rejected_rewards", of.rejected_reward},
+          {where + "/margins", of.chosen_reward - of.rejected_reward}};
+}
+
 }  // namespace
 
 std::string peak_memory_text(int64_t bytes, int64_t gpu_bytes) {
@@ -92,9 +107,14 @@ void Report::step(int64_t iteration, const StepReport& step, std::optional<doubl
       {"train/lm_loss", step.loss},
       {"train/learning_rate", step.lr},
       {"train/grad_norm", step.grad_norm},
-      {"train/tokens", static_cast<double>(iteration * options_.global_batch * config_.model.seq)}};
+      {"train/tokens", static_cast<double>(iteration * options_.global_batch *
+                                           rows_of_sample(config_) * config_.model.seq)}};
   if (config_.precision.type == Precision::kFp16)
     scalars.emplace_back("train/loss_scale", step.loss_scale);
+  if (config_.train.dpo) {
+    Scalars more = preference_scalars("train", step);
+    scalars.insert(scalars.end(), more.begin() + 1, more.end());  // lm_loss is there
+  }
   keep([&] { metrics_->write(iteration, scalars); });
   progress_->update(iteration, "loss " + format("%.4f", step.loss));
   skipped_ += !step.finite;
@@ -107,12 +127,13 @@ void Report::log_interval(int64_t iteration, const StepReport& step) {
   double all = device_steps_ == steps ? device_seconds_ - paused_seconds_ : seconds_since_mark();
   double seconds = std::max(all, 1e-9) / static_cast<double>(steps);
   double samples = static_cast<double>(options_.global_batch) / seconds;
-  double tokens = samples * static_cast<double>(config_.model.seq),
+  double tokens = samples * static_cast<double>(rows_of_sample(config_) * config_.model.seq),
          flops = tokens * flops_per_token_;
   double left = static_cast<double>(config_.train.iters - iteration) * seconds;
   std::string line =
       concat("step ", iteration, "/", config_.train.iters, " | loss ", format("%.4f", step.loss),
-             " | lr ", format("%.3e", step.lr), " | grad norm ", format("%.3f", step.grad_norm));
+             config_.train.dpo ? preference_text(step) : "", " | lr ", format("%.3e", step.lr),
+             " | grad norm ", format("%.3f", step.grad_norm));
   if (config_.precision.type == Precision::kFp16)
     line += concat(" | loss scale ", format("%g", step.loss_scale));
   if (skipped_ > 0) line += concat(" | ", counted(skipped_, "step"), " skipped");
@@ -134,12 +155,20 @@ void Report::log_interval(int64_t iteration, const StepReport& step) {
   skipped_ = 0;
 }
 
-void Report::evaluation(int64_t iteration, const char* split, double loss) {
+void Report::evaluation(int64_t iteration, const char* split, const Evaluation& means) {
   if (!options_.speaks) return;
-  std::string tag = std::string(split) + "/lm_loss";
-  log_info("step ", iteration, " | ", split, " loss ", format("%.4f", loss), " | perplexity ",
-           format("%.2f", std::exp(loss)));
-  keep([&] { metrics_->write(iteration, {{tag, loss}, {tag + "_ppl", std::exp(loss)}}); });
+  std::string name = split,
+              line = concat("step ", iteration, " | ", name, " loss ", format("%.4f", means.loss));
+  if (config_.train.dpo) {
+    log_info(line, preference_text(means));
+    keep([&] { metrics_->write(iteration, preference_scalars(name, means)); });
+    return;
+  }
+  log_info(line, " | perplexity ", format("%.2f", std::exp(means.loss)));
+  keep([&] {
+    metrics_->write(iteration, {{name + "/lm_loss", means.loss},
+                                {name + "/lm_loss_ppl", std::exp(means.loss)}});
+  });
 }
 
 void Report::samples(int64_t iteration, const std::string& text) {

@@ -73,6 +73,7 @@ ModelOptions model_options(const Config& config, bool resumes, int ranks, at::De
           .partition = config.layout.partition_method,
           .splits_tokens = config.layout.splits_tokens,
           .chunking = chunking_of(config.optimizer),
+          .dpo_beta = config.train.dpo ? config.train.dpo->beta : 0,
           .recorder = [train = config.train, ranks](at::Device device) {
             return recorder_of(train, ranks, device);
           }};
@@ -237,6 +238,11 @@ Exit train_rank(Config config, Communicator& world, Control& control, const RunP
   }
   bool resumes = start.checkpoint.has_value();
   GptNeoX model(config.model, mesh, model_options(config, resumes, world.size(), place.device));
+  std::optional<Reference> reference;
+  if (config.train.dpo)
+    reference.emplace(config.model, mesh, model_options(config, true, world.size(), place.device),
+                      start.reference);
+  start.reference.reset();
   double guess = guessed_save(config.model);
   // A life that gave all its time to a save that may be short would never get on.
   if (place.allocation_left) guess = std::min(guess, *place.allocation_left / 8);
@@ -251,6 +257,7 @@ Exit train_rank(Config config, Communicator& world, Control& control, const RunP
                      .life = place.life,
                      .ranks_here = place.ranks_here,
                      .boundaries = boundaries,
+                     .reference = reference ? &*reference : nullptr,
                      .saved = [&place] { tell_script(place.failures_file); }};
   Trainer trainer(parts, std::move(start));
   try {

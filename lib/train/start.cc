@@ -164,9 +164,37 @@ void say_kept_batch(const Config& config, const TrainState& state, const std::st
                 ", which it keeps; another batch is another run (finetune: true)");
 }
 
-}  // namespace
+// The model that preference optimization began as, which is that of `load` at every start.
+std::optional<Checkpoint> open_reference(const Config& config, Control& control) {
+  const CheckpointConfig& c = config.checkpoint;
+  if (!config.train.dpo || config.train.dpo->reference_free) return std::nullopt;
+  std::string where = config.where("train_impl");
+  check_usage(!c.load.empty() && c.resume == Resume::kWeights, where,
+              ": train_impl: dpo begins from a trained model, with which it is compared at every "
+              "start: set load to its checkpoints and finetune: true, or dpo_reference_free: true");
+  std::string found;
+  if (control.rank() == 0) found = find_checkpoint(c.load, c.iteration).value_or("").string();
+  found = control.gather(found)[0];
+  check_usage(!found.empty(), config.where("load"), ": load names ", c.load.string(),
+              ", where there is no checkpoint; train_impl: dpo (", where,
+              ") needs the model that it began as");
+  return Checkpoint(found, control.rank() == 0 ? RankFiles::kLookAt : RankFiles::kLookedAt);
+}
 
-Start find_start(Config& config, const Tokenizer* tokenizer, int64_t data_ranks, Control& control) {
+// A resumed run has its model from elsewhere.
+void check_reference(const Config& config, const Start& start) {
+  if (!start.reference) return;
+  const TrainState& state = start.reference->state();
+  fs::path dir = start.reference->dir();
+  check_usage(state.padded_vocab == config.model.vocab, config.where("load"), ": the model of ",
+              dir.string(), " has a vocabulary of ", state.padded_vocab, ", that of ",
+              start.checkpoint ? start.checkpoint->dir().string() : "", " one of ",
+              config.model.vocab, ": it is not what the run began as");
+  check_architecture(config, state, config_of(state, dir), dir.string(), Resume::kWeights);
+}
+
+Start find_start_of_model(Config& config, const Tokenizer* tokenizer, int64_t data_ranks,
+                          Control& control) {
   const fs::path& save = config.checkpoint.save;
   std::string latest = control.rank() == 0 && !save.empty() ? latest_in(save) : "";
   Start start{.checkpoint = open_checkpoint(config, control)};
@@ -206,6 +234,16 @@ Start find_start(Config& config, const Tokenizer* tokenizer, int64_t data_ranks,
   start.state.dataset_samples = config.train.iters * start.batch.global;
   start.state.padded_vocab = config.model.vocab;
   start.state.architecture = architecture(config.model);
+  return start;
+}
+
+}  // namespace
+
+Start find_start(Config& config, const Tokenizer* tokenizer, int64_t data_ranks, Control& control) {
+  std::optional<Checkpoint> reference = open_reference(config, control);
+  Start start = find_start_of_model(config, tokenizer, data_ranks, control);
+  if (reference) start.reference.emplace(std::move(*reference));
+  check_reference(config, start);
   return start;
 }
 

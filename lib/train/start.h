@@ -15,7 +15,9 @@ struct Start {
   TrainState state;                      // of the checkpoint, or of a fresh start
   BatchPlan batch;
   std::string changed;  // keys that the checkpoint's run gave other values
-  std::string latest;   // of rank 0: what `latest` in save named before it looked there
+  std::optional<Checkpoint>
+      reference;       // of preference optimization: what answers are compared with
+  std::string latest;  // of rank 0: what `latest` in save named before it looked there
 };
 
 // Collective over control. Finds what `load` names, or with finetune and no_load_optim what `save`

@@ -2,6 +2,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/stack.h>
@@ -72,10 +73,10 @@ Tensor TrainStep::totals(const LossSum& sum) const {
   std::vector<WeightedSquares> squares;
   for (const ParamBuffer* buffer : model_.buffers()) squares.push_back(buffer->squares());
   Tensor norm = sum_of_squares(squares);
-  Tensor none = at::zeros_like(norm);
-  if (model_.mesh().tp().rank() != 0)  // tp ranks hold the same samples
-    return at::stack({norm, none, none, stops_, lacks_});
-  return at::stack({norm, sum.loss, sum.weight, stops_, lacks_});
+  bool first = model_.mesh().tp().rank() == 0;  // tp ranks hold the same samples
+  auto of_first = [&](const Tensor& x) { return first ? x : at::zeros_like(x); };
+  return at::cat({at::stack({norm, of_first(sum.loss), of_first(sum.weight), stops_, lacks_}),
+                  of_first(sum.rewards)});
 }
 
 Tensor TrainStep::update(const Tensor& totals) {
@@ -89,7 +90,9 @@ Tensor TrainStep::update(const Tensor& totals) {
   Tensor scale = unscale;
   if (clip_ > 0) scale = unscale * (clip_ / (norm + 1e-6)).clamp_max(1);
   Tensor lr = rates_.index_select(0, steps_.clamp_max(rates_.numel() - 1).view({1})).squeeze(0);
-  Tensor result = at::stack({loss, norm, lr, loss_scale_.value(), finite, totals[3], totals[4]});
+  Tensor result =
+      at::cat({at::stack({loss, norm, lr, loss_scale_.value(), finite, totals[3], totals[4]}),
+               totals.narrow(0, 5, 3) / weight});
   optimizer_->step({lr, scale, (steps_ + 1).to(at::kDouble), finite});
   steps_ += finite.to(at::kLong);
   loss_scale_.update(finite, whole);
@@ -102,7 +105,7 @@ Tensor TrainStep::update(const Tensor& totals) {
 StepReport TrainStep::read(const ReportToCome& report) {
   if (report.arrival) report.arrival->synchronize();
   const auto* v = report.values.const_data_ptr<double>();
-  return {v[0], v[1], v[2], v[3], v[4] != 0, v[5] != 0, v[6] != 0};
+  return {v[0], v[1], v[2], v[3], v[4] != 0, v[5] != 0, v[6] != 0, v[7], v[8], v[9]};
 }
 
 void TrainStep::publish() {

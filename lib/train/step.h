@@ -18,6 +18,12 @@
 
 namespace neox {
 
+// Means over the tokens or pairs of samples.
+struct Evaluation {
+  double loss = 0;
+  double chosen_reward = 0, rejected_reward = 0, preferred = 0;  // as PreferenceLoss::rewards
+};
+
 // What a step says of itself; equal on all ranks.
 struct StepReport {
   double loss = 0;       // mean over the weights of the whole batch
@@ -27,6 +33,7 @@ struct StepReport {
   bool stop = false;   // some rank was asked to stop
   // Some rank could not read its samples: nothing was updated, nor the loss scale.
   bool lacks_data = false;
+  double chosen_reward = 0, rejected_reward = 0, preferred = 0;  // as in Evaluation
 };
 
 // What a rank says to the others with its part of a step.
@@ -43,7 +50,8 @@ struct ReportToCome {
 
 class TrainStep {
  public:
-  // nominal_weight: what the weights of a step's batch sum to when no token is masked. recorder:
+  // nominal_weight: what a step's loss is a mean over when nothing is masked: tokens, or pairs.
+  // recorder:
   // null where nothing is recorded.
   TrainStep(GptNeoX& model, const Config& config, double nominal_weight,
             GraphRecorder* recorder = nullptr);
@@ -92,7 +100,7 @@ class TrainStep {
   bool recorded_;           // units of a step are, out of which nothing may reach
   RankState said_;          // what stops_ and lacks_ hold
   Tensor stops_, lacks_;    // 0-dim doubles, 0 or 1: this rank's state
-  Tensor totals_, result_;  // [norm^2, loss, weight, stop, lacks_data]; as in StepReport
+  Tensor totals_, result_;  // [norm^2, loss, weight, stop, lacks_data, rewards]; as in StepReport
   std::function<void()> before_update_ = [] {};
 };
 

@@ -35,12 +35,22 @@ ReportOptions report_options(const TrainerParts& p, const Start& start) {
           .ranks = p.control.size()};
 }
 
+BatchForm::Samples samples_of(const TrainerParts& p) {
+  return p.reference ? BatchForm::Samples::kPairs : BatchForm::Samples::kTexts;
+}
+
+// What a step's loss is a mean over.
+double nominal_weight(const TrainerParts& p, const Start& start) {
+  return static_cast<double>(start.batch.global * (p.reference ? 1 : p.config.model.seq));
+}
+
 // On a CPU, reading ahead takes a core from the step.
 BatchForm train_form(const TrainerParts& p, const Start& start) {
   bool gpu = p.model.hidden_options().device().is_cuda();
   return {.plan = start.batch,
           .seq = p.config.model.seq,
           .boundaries = p.boundaries,
+          .samples = samples_of(p),
           .read = gpu ? BatchForm::Read::kAhead : BatchForm::Read::kWhenAsked};
 }
 
@@ -95,8 +105,7 @@ Trainer::Trainer(const TrainerParts& parts, Start start)
       state_(start.state),
       recorder_(recorder_of(parts.config.train, parts.control.size(),
                             parts.model.hidden_options().device())),
-      step_(parts.model, parts.config,
-            static_cast<double>(start.batch.global * parts.config.model.seq), recorder_.get()),
+      step_(parts.model, parts.config, nominal_weight(parts, start), recorder_.get()),
       train_batches_(parts.sampler, Split::kTrain, train_form(parts, start), parts.model.mesh(),
                      parts.model.hidden_options().device()),
       report_(parts.config, report_options(parts, start)),
@@ -146,32 +155,6 @@ Exit Trainer::run() {
   return exit;
 }
 
-// The other ranks wait in a step, or an evaluation, for the part of one that cannot read its
-// samples: it takes part without any, and all learn it from the sums.
-Batch Trainer::batch_or_none(Batches& source, int64_t first, int64_t m) {
-  if (!lack_) {
-    try {
-      return source.get(first, m);
-    } catch (const Error& e) { lack_ = e; }
-  }
-  return source.none();
-}
-
-void Trainer::end_without_data() {
-  stop_ = true;  // not in the background
-  let_save_end();
-  try {
-    if (state_.iteration > 0 && saved_at_ != state_.iteration) save();
-  } catch (const Error& e) {
-    if (e.exit() == Exit::kPeerLost) throw;  // nobody comes to the gathering below
-    log_warning(e.what());
-  } catch (const std::exception& e) { log_warning(e.what()); }
-  auto all = p_.control.gather(lack_ ? lack_->what() : "");
-  if (lack_) throw *lack_;
-  auto rank = std::ranges::find_if(all, [](const auto& why) { return !why.empty(); });
-  fail(Exit::kIo, "rank ", rank - all.begin(), " cannot read its samples: ", *rank);
-}
-
 Exit Trainer::train_loop() {
   const TrainConfig& t = p_.config.train;
   const CheckpointConfig& c = p_.config.checkpoint;
@@ -211,7 +194,8 @@ Exit Trainer::train_loop() {
     return stop_ ? Exit::kRequeue : Exit::kDone;
   }
   if (!stop_)
-    if (auto loss = evaluate(Split::kTest, 0)) report_.evaluation(state_.iteration, "test", *loss);
+    if (auto means = evaluate(Split::kTest, 0))
+      report_.evaluation(state_.iteration, "test", *means);
   bool cut = stop_ && t.eval_iters > 0 && !c.save.empty() &&
              (p_.sampler.has(Split::kValid) || p_.sampler.has(Split::kTest));
   if (cut) say_stopped("the evaluation at the end was asked to stop");
@@ -234,9 +218,8 @@ void Trainer::take_step() {
   }
   int64_t first = state_.consumed_samples;
   auto start = TimeLimit::Clock::now();
-  ReportToCome result = step_.run(
-      batch_.accumulation, [&](int64_t m) { return batch_or_none(train_batches_, first, m); },
-      [this] { return rank_state(); });
+  ReportToCome result = step_.run(batch_.accumulation, step_batches(train_batches_, first),
+                                  [this] { return rank_state(); });
   read_report();  // of the step before, while the device works on this one
   unread_ = std::move(result);
   ++state_.iteration;

@@ -13,6 +13,7 @@
 #include "tokenizer/tokenizer.h"
 #include "train/batches.h"
 #include "train/profiler.h"
+#include "train/reference.h"
 #include "train/report.h"
 #include "train/signals.h"
 #include "train/start.h"
@@ -32,6 +33,7 @@ struct TrainerParts {  // all must outlive the trainer
   std::string life;  // names temporary files of this life of the job
   int ranks_here;    // that share this machine's memory
   BoundaryRules boundaries = {};
+  Reference* reference = nullptr;  // of pairs; null: tokens are learnt
   // Called on rank 0 when a checkpoint is whole.
   std::function<void()> saved = [] {};
 };
@@ -61,11 +63,14 @@ class Trainer {
   void check_finite(const StepReport& report);
   void watch_claim();
   void evaluate_and_sample(int64_t index);
-  // Mean loss over eval_iters batches from the index-th evaluation on; nothing where a stop was
-  // asked for.
-  std::optional<double> evaluate(Split split, int64_t index);
+  // Means over eval_iters batches from the index-th evaluation on; nothing where a stop was asked
+  // for.
+  std::optional<Evaluation> evaluate(Split split, int64_t index);
   void generate_samples();
   void save();
+  // The micro-batches of the step whose first sample is `first`, rated by the reference where there
+  // is one. Collective over pp and tp.
+  BatchSource step_batches(Batches& source, int64_t first);
   // A micro-batch of the source, or, from the first on that this rank cannot read, none.
   Batch batch_or_none(Batches& source, int64_t first, int64_t m);
   RankState rank_state() const { return {!wants_stop().empty(), lack_.has_value()}; }

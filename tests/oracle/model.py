@@ -239,7 +239,40 @@ def write_golden():
             losses=losses, grad_norms=norms, bf16_losses=bf16_losses,
             sketches={n: sketch(n, t) for n, t in kept.items()}))
     write_json(GOLDEN / "model_sketches.json", dict(cases=sketches))
+    write_json(GOLDEN / "preference.json", PAIRS | preference(PAIRS, torch.float64))
     write_json(GOLDEN / "model_trajectory.json", dict(training=TRAINING, cases=trajectories))
+
+
+PAIRS = CASES[0] | dict(name="pairs", batch=4)
+BETA = 0.3
+
+
+def counted(case):
+    """Three of four tokens, [B, T]."""
+    h = hashes(f"{case['name']}/weights", case["batch"] * case["seq"])
+    return torch.from_numpy((h % np.uint64(4) != 0).astype(np.float64)).view(case["batch"], -1)
+
+
+def log_probabilities(model, batch, weights):
+    logits = model(input_ids=batch[:, :-1]).logits
+    return -(torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten(), reduction="none")
+             .view(weights.shape) * weights).sum(1)
+
+
+def preference(case, dtype):
+    """The loss of GPT-NeoX's train_impl: dpo, a mean over pairs; rows are chosen and rejected in turn."""
+    model, reference = peer(case, dtype), peer(case | dict(name="reference"), dtype)
+    batch, weights = tokens(case, 0), counted(case)
+    with torch.no_grad():
+        before = log_probabilities(reference, batch, weights)
+    now = log_probabilities(model, batch, weights)
+    margins = (now[0::2] - now[1::2]) - (before[0::2] - before[1::2])
+    loss = -torch.nn.functional.logsigmoid(BETA * margins).mean()
+    loss.backward()
+    rewards = BETA * (now - before).detach()
+    return dict(beta=BETA, loss=loss.item(), chosen=rewards[0::2].mean().item(), rejected=rewards[1::2].mean().item(),
+                preferred=(rewards[0::2] > rewards[1::2]).double().mean().item(),
+                sketches={n: sketch(n, t) for n, t in of_parameters(case, model, lambda p: p.grad).items()})
 
 
 def write_live(folder):

@@ -1,0 +1,35 @@
+#include "train/reference.h"
+
+#include <ATen/ops/zeros.h>
+
+namespace neox {
+
+Reference::Reference(const ModelConfig& config, Mesh& mesh, ModelOptions options,
+                     const std::optional<Checkpoint>& checkpoint) {
+  if (!checkpoint) return;
+  options.start = ModelOptions::kZeros;
+  options.dtypes.state = options.dtypes.param;  // no optimizer, so no master copy
+  options.keeping = Keeping::kNoGradients;
+  options.chunking = Chunking::kElements;
+  model_ = std::make_unique<GptNeoX>(config, mesh, options);
+  std::vector<StateChunk> chunks;
+  for (ParamBuffer* buffer : model_->buffers())
+    chunks.push_back(
+        {buffer->name(), "param", buffer->master(), buffer->placements(0, buffer->chunk_size())});
+  checkpoint->read(chunks);
+  for (ParamBuffer* buffer : model_->buffers()) buffer->publish();
+  pipeline_ = std::make_unique<Pipeline>(*model_);
+}
+
+void Reference::rate(std::vector<Batch>& batches) {
+  std::vector<Tensor> rows;
+  if (model_)
+    pipeline_->evaluate(
+        std::ssize(batches), [&](int64_t m) { return batches[static_cast<size_t>(m)]; }, &rows);
+  for (size_t m = 0; m < batches.size(); ++m) {
+    auto zeros = batches[m].weights.options().dtype(at::kDouble);
+    batches[m].reference = m < rows.size() ? rows[m] : at::zeros(batches[m].weights.size(0), zeros);
+  }
+}
+
+}  // namespace neox

@@ -1,0 +1,44 @@
+// What the Trainer reads, and what becomes of a run whose samples cannot be read.
+#include <algorithm>
+
+#include "base/log.h"
+#include "train/trainer.h"
+
+namespace neox {
+
+// The other ranks wait in a step, or an evaluation, for the part of one that cannot read its
+// samples: it takes part without any, and all learn it from the sums.
+Batch Trainer::batch_or_none(Batches& source, int64_t first, int64_t m) {
+  if (!lack_) {
+    try {
+      return source.get(first, m);
+    } catch (const Error& e) { lack_ = e; }
+  }
+  return source.none();
+}
+
+BatchSource Trainer::step_batches(Batches& source, int64_t first) {
+  auto get = [this, &source, first](int64_t m) { return batch_or_none(source, first, m); };
+  if (!p_.reference) return get;
+  std::vector<Batch> batches;
+  for (int64_t m = 0; m < batch_.accumulation; ++m) batches.push_back(get(m));
+  p_.reference->rate(batches);
+  return [batches = std::move(batches)](int64_t m) { return batches[static_cast<size_t>(m)]; };
+}
+
+void Trainer::end_without_data() {
+  stop_ = true;  // not in the background
+  let_save_end();
+  try {
+    if (state_.iteration > 0 && saved_at_ != state_.iteration) save();
+  } catch (const Error& e) {
+    if (e.exit() == Exit::kPeerLost) throw;  // nobody comes to the gathering below
+    log_warning(e.what());
+  } catch (const std::exception& e) { log_warning(e.what()); }
+  auto all = p_.control.gather(lack_ ? lack_->what() : "");
+  if (lack_) throw *lack_;
+  auto rank = std::ranges::find_if(all, [](const auto& why) { return !why.empty(); });
+  fail(Exit::kIo, "rank ", rank - all.begin(), " cannot read its samples: ", *rank);
+}
+
+}  // namespace neox
