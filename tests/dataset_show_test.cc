@@ -96,6 +96,22 @@ TEST(Show, GivesEachSampleOfAStepToOneRank) {
   EXPECT_EQ(seen, (std::set<int64_t>{14, 15, 16, 17, 18, 19, 20}));
 }
 
+TEST(Show, GivesBothAnswersOfAPair) {
+  Directory dir;
+  dir.put("chosen", counting({3, 4, 5}));
+  dir.put("rejected", counting({6, 2, 1}));
+  std::string run =
+      config(dir, concat(kBatch,
+                         ", train_impl: dpo, dataset_impl: pairwise, pack_impl: "
+                         "unpacked, pos_train_data_paths: [",
+                         dir / "chosen", "], neg_train_data_paths: [", dir / "rejected", "]"));
+  std::string text = neox_data({"show", run, "--set", "data_path=null", "--step", "1"});
+  EXPECT_EQ(samples_in(text).size(), 14u);
+  EXPECT_THAT(text, HasSubstr("sample 3, micro-batch 1, chosen\n  tokens: "));
+  EXPECT_THAT(text, HasSubstr("sample 3, micro-batch 1, rejected\n  tokens: "));
+  EXPECT_THAT(text, HasSubstr(" of " + (dir / "rejected") + ", from position 0 on"));
+}
+
 TEST(Show, DealsMicroBatchesAsGptNeoXDoes) {
   BatchPlan plan{.global = 7, .micro = 2, .accumulation = 2};
   auto run = [&](int64_t rank, int64_t m) {

@@ -45,15 +45,17 @@ std::string runs_of(std::span<const float> weights) {
 }
 
 struct Sample {
+  int64_t id = 0;
+  Answer answer = Answer::kChosen;
   std::vector<int64_t> tokens;
   std::vector<float> weights;
 };
 
-void show_sample(const Sampler& sampler, int64_t id, const Tokenizer* tokenizer, Sample& sample,
+void show_sample(const Sampler& sampler, const Tokenizer* tokenizer, Sample& sample,
                  std::ostream& out) {
-  sampler.get(Split::kTrain, id, sample.tokens, sample.weights);
+  sampler.get(Split::kTrain, sample.id, sample.tokens, sample.weights, sample.answer);
   int64_t padding = std::ssize(sample.tokens);
-  for (const Sampler::Piece& piece : sampler.pieces(Split::kTrain, id)) {
+  for (const Sampler::Piece& piece : sampler.pieces(Split::kTrain, sample.id, sample.answer)) {
     out << "  tokens: " << piece.tokens << " of sequence " << piece.sequence << " of "
         << piece.prefix << ", from position " << piece.offset << " on\n";
     padding -= piece.tokens;
@@ -118,13 +120,18 @@ void show_step(const Config& config, const Tokenizer* tokenizer, const StepReque
       << request.rank.ranks << ": " << plan.accumulation << " micro-batches of " << plan.micro
       << "\n";
   auto width = static_cast<size_t>(config.model.seq);
-  Sample sample{std::vector<int64_t>(width + 1), std::vector<float>(width)};
+  Sample sample{.tokens = std::vector<int64_t>(width + 1), .weights = std::vector<float>(width)};
+  std::vector<std::pair<Answer, const char*>> answers = {{Answer::kChosen, ""}};
+  if (config.data.pairs)
+    answers = {{Answer::kChosen, ", chosen"}, {Answer::kRejected, ", rejected"}};
   for (int64_t m = 0; m < plan.accumulation; ++m) {
     SampleRun run = micro_batch(plan, request.rank, first, m);
-    for (int64_t id = run.first; id < run.first + run.size; ++id) {
-      out << "sample " << id << ", micro-batch " << m << "\n";
-      show_sample(sampler, id, tokenizer, sample, out);
-    }
+    for (sample.id = run.first; sample.id < run.first + run.size; ++sample.id)
+      for (const auto& [answer, name] : answers) {
+        out << "sample " << sample.id << ", micro-batch " << m << name << "\n";
+        sample.answer = answer;
+        show_sample(sampler, tokenizer, sample, out);
+      }
     if (run.size < plan.micro)
       out << plan.micro - run.size << " samples of micro-batch " << m
           << " fill it up and have weight 0\n";
