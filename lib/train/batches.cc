@@ -55,7 +55,7 @@ Batches::HostBatch Batches::read(const Place& place) const {
 }
 
 Batches::HostBatch Batches::read(const SampleRun& run) const {
-  int64_t each = rows_of_sample(), B = form_.plan.micro * each, T = form_.seq;
+  int64_t each = form_.rows_of_sample, B = form_.plan.micro * each, T = form_.seq;
   HostBatch batch{.tokens = host_tensor({B, T + 1}, at::kLong),
                   .weights = host_tensor({B, T}, at::kFloat),
                   .first_sample = host_tensor({}, at::kLong)};

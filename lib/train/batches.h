@@ -19,8 +19,8 @@ struct BatchForm {
   BatchPlan plan;
   int64_t seq = 0;
   BoundaryRules boundaries = {};
-  // kPairs: rows 2 b and 2 b + 1 are the chosen and the rejected answer of sample b.
-  enum class Samples { kTexts, kPairs } samples = Samples::kTexts;
+  // 2: rows 2 b and 2 b + 1 are the chosen and the rejected answer of sample b.
+  int64_t rows_of_sample = 1;
   // kAhead: a thread reads the next one meanwhile, into memory from which a GPU copies by itself.
   enum class Read { kWhenAsked, kAhead } read = Read::kWhenAsked;
 };
@@ -48,7 +48,6 @@ class Batches {
   };
   HostBatch read(const Place& place) const;
   HostBatch read(const SampleRun& run) const;
-  int64_t rows_of_sample() const { return form_.samples == BatchForm::Samples::kPairs ? 2 : 1; }
   Batch on_device(const HostBatch& host) const;
   Place behind(const Place& place) const;
   Tensor host_tensor(at::IntArrayRef shape, at::ScalarType type) const;

@@ -24,9 +24,8 @@ std::optional<Evaluation> Trainer::evaluate(Split split, int64_t index) {
   int64_t iters = p_.config.train.eval_iters;
   if (iters == 0 || !p_.sampler.has(split)) return std::nullopt;
   Mesh& mesh = p_.model.mesh();
-  auto samples = p_.reference ? BatchForm::Samples::kPairs : BatchForm::Samples::kTexts;
-  Batches source(p_.sampler, split, {batch_, p_.config.model.seq, p_.boundaries, samples}, mesh,
-                 p_.model.hidden_options().device());
+  BatchForm form{batch_, p_.config.model.seq, p_.boundaries, rows_of_sample(p_.config)};
+  Batches source(p_.sampler, split, form, mesh, p_.model.hidden_options().device());
   Pipeline pipeline(p_.model);
   Evaluation means;
   double weight = 0;

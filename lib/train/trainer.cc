@@ -35,10 +35,6 @@ ReportOptions report_options(const TrainerParts& p, const Start& start) {
           .ranks = p.control.size()};
 }
 
-BatchForm::Samples samples_of(const TrainerParts& p) {
-  return p.reference ? BatchForm::Samples::kPairs : BatchForm::Samples::kTexts;
-}
-
 // What a step's loss is a mean over.
 double nominal_weight(const TrainerParts& p, const Start& start) {
   return static_cast<double>(start.batch.global * (p.reference ? 1 : p.config.model.seq));
@@ -50,7 +46,7 @@ BatchForm train_form(const TrainerParts& p, const Start& start) {
   return {.plan = start.batch,
           .seq = p.config.model.seq,
           .boundaries = p.boundaries,
-          .samples = samples_of(p),
+          .rows_of_sample = rows_of_sample(p.config),
           .read = gpu ? BatchForm::Read::kAhead : BatchForm::Read::kWhenAsked};
 }
 
