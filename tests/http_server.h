@@ -59,7 +59,7 @@ class HttpServer {
     std::lock_guard lock(mutex_);
     return requests_;
   }
-  // The most requests that were open at the same time.
+  // The most requests that waited for their answers at the same time.
   int most_at_once() const {
     std::lock_guard lock(mutex_);
     return most_at_once_;
@@ -94,10 +94,13 @@ class HttpServer {
     }
     if (served.pause_ms > 0)
       std::this_thread::sleep_for(std::chrono::milliseconds(served.pause_ms));
+    {
+      // Before the other side, which sees the end of an answer first, asks again.
+      std::lock_guard lock(mutex_);
+      --at_once_;
+    }
     if (!served.silent) answer(connection, request, served);
     if (served.silent || served.stall_after > 0) wait_for_end(connection);
-    std::lock_guard lock(mutex_);
-    --at_once_;
   }
 
   // Until the other side closes, or the server is to end.
