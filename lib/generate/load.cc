@@ -5,7 +5,6 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "checkpoint/checkpoint.h"
 #include "model/parameters.h"
 #include "ops/cpu_arena.h"
 
@@ -109,12 +108,16 @@ LoadedModel::LoadedModel(const fs::path& dir, const std::vector<std::string>& ov
                                                   .dtypes = dtypes,
                                                   .device = device,
                                                   .keeping = Keeping::kNoGradients});
+  read_parameters(checkpoint, *model_);
+}
+
+void read_parameters(const Checkpoint& checkpoint, GptNeoX& model) {
   std::vector<StateChunk> chunks;
-  for (ParamBuffer* buffer : model_->buffers())
+  for (ParamBuffer* buffer : model.buffers())
     chunks.push_back(
         {buffer->name(), "param", buffer->master(), buffer->placements(0, buffer->chunk_size())});
   checkpoint.read(chunks);
-  for (ParamBuffer* buffer : model_->buffers()) buffer->publish();
+  for (ParamBuffer* buffer : model.buffers()) buffer->publish();
 }
 
 }  // namespace neox

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/checkpoint.h"
 #include "model/gpt_neox.h"
 #include "tokenizer/tokenizer.h"
 
@@ -34,6 +35,9 @@ class LoadedModel {
   std::unique_ptr<GptNeoX> model_;
   std::unique_ptr<Tokenizer> tokenizer_;
 };
+
+// Of a model without an optimizer, saved at any layout. Collective over the model's mesh.
+void read_parameters(const Checkpoint& checkpoint, GptNeoX& model);
 
 // The tokenizer that the config names, or nothing where it names none.
 std::unique_ptr<Tokenizer> load_tokenizer(const Config& config);

@@ -2,6 +2,8 @@
 
 #include <ATen/ops/zeros.h>
 
+#include "generate/load.h"
+
 namespace neox {
 
 Reference::Reference(const ModelConfig& config, Mesh& mesh, ModelOptions options,
@@ -12,12 +14,7 @@ Reference::Reference(const ModelConfig& config, Mesh& mesh, ModelOptions options
   options.keeping = Keeping::kNoGradients;
   options.chunking = Chunking::kElements;
   model_ = std::make_unique<GptNeoX>(config, mesh, options);
-  std::vector<StateChunk> chunks;
-  for (ParamBuffer* buffer : model_->buffers())
-    chunks.push_back(
-        {buffer->name(), "param", buffer->master(), buffer->placements(0, buffer->chunk_size())});
-  checkpoint->read(chunks);
-  for (ParamBuffer* buffer : model_->buffers()) buffer->publish();
+  read_parameters(*checkpoint, *model_);
   pipeline_ = std::make_unique<Pipeline>(*model_);
 }
 
