@@ -12,6 +12,8 @@
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
+#include <cmath>
+
 #include "kernel_timing.h"
 #include "model/graphs.h"
 #include "ops/cached_attention.h"
@@ -113,6 +115,7 @@ class Decoding {
                               .values = l.values,
                               .lengths = lengths_,
                               .seen = kSeen,
+                              .scale = 1 / std::sqrt(static_cast<double>(l.keys.size(3))),
                               .arrived = arrived_});
   }
   static Tensor out(const Layer& l, const Tensor& x, const Tensor& inner, const Tensor& attended) {

@@ -207,7 +207,7 @@ TEST_P(InAnyOrder, AttentionToACacheIsTheSame) {
            arrived = at::zeros({8}, at::kInt), keys = random({2, 1, 300, D}),
            values = random({2, 1, 300, D});
     auto run = [&] {
-      CacheStep cache{keys.clone(), values.clone(), lengths, 300, {}, arrived};
+      CacheStep cache{keys.clone(), values.clone(), lengths, 300, 0.1, {}, arrived};
       Tensor y = cached_attention_(qkv, {1, 4}, table, cache);
       return at::cat({y.flatten(), cache.keys.flatten(), cache.values.flatten()});
     };
@@ -265,7 +265,8 @@ class OnlyAligned : public KernelTest {};
 TEST_P(OnlyAligned, KeysAndWeightsAreTaken) {
   Tensor weight = random({4, 16}), x = random({1, 16}), cache = random({1, 1, 9, 64});
   RotaryTable table = rotary_table(9, {}, at::kCPU);
-  CacheStep step{shifted(cache), cache, at::zeros({1}, at::kLong), 9, {}, at::zeros({1}, at::kInt)};
+  CacheStep step{shifted(cache),          cache, at::zeros({1}, at::kLong), 9, 0.1, {},
+                 at::zeros({1}, at::kInt)};
   EXPECT_THROW(cached_attention_(random({1, 1, 192}), {1}, table, step), Error);
   EXPECT_THROW(row_products({{.terms = {{x, shifted(weight)}}}}, {}), Error);
   EXPECT_THROW(row_products({{.terms = {{shifted(x), weight}}}}, {}), Error);

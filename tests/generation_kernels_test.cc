@@ -10,6 +10,7 @@
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
+#include <cmath>
 #include <limits>
 
 #include "base/error.h"
@@ -58,11 +59,11 @@ class CachedAttention : public KernelTest {
                         .values = random({B, K, s.capacity, s.D}),
                         .lengths = on(at::tensor(at::ArrayRef<int64_t>(s.lengths))),
                         .seen = s.seen,
+                        .scale = s.added ? 0.03 : 1 / std::sqrt(static_cast<double>(s.D)),
                         .arrived = on(at::zeros({B * K * G}, at::kInt))}};
     if (s.added) {
       in.cache.added = random({B * K, G, s.seen});  // no row sees its first keys
       in.cache.added.narrow(2, 0, 30).fill_(-std::numeric_limits<double>::infinity());
-      in.cache.scale = 0.03;
       Tensor flat = in.cache.added.view({B, K * G, s.seen});
       for (int64_t b = 0; b < B; ++b)
         flat[b].narrow(1, s.lengths[static_cast<size_t>(b)], 1).fill_(1);
@@ -75,8 +76,8 @@ class CachedAttention : public KernelTest {
              .values = reference(in.cache.values),
              .lengths = in.cache.lengths.cpu(),
              .seen = s.seen,
-             .added = reference(in.cache.added),
-             .scale = in.cache.scale};
+             .scale = in.cache.scale,
+             .added = reference(in.cache.added)};
     int64_t B = in.qkv.size(0), K = s.heads.groups, G = s.heads.queries;
     if (!s.added) cache.added = at::zeros({B * K, G, s.seen}, at::kDouble);
     for (int64_t b = 0; b < B; ++b) {

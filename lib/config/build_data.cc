@@ -187,7 +187,6 @@ void read_sampling(KeyReader& keys, DataConfig& data) {
 
 void check_together(const KeyReader& keys, const DataConfig& data) {
   for (const char* key : {"train_data_paths", "valid_data_paths", "test_data_paths"}) {
-    if (data.pairs) break;
     bool given = keys.given(key) && !keys.given(key)->items.empty();
     keys.require(!given || data.data_path.empty(), key, key, " and data_path (",
                  keys.where("data_path"), ") exclude each other; remove one");
@@ -206,10 +205,10 @@ DataConfig read_data(KeyReader& keys) {
   data.train = read_split(keys, "train", data);
   data.valid = read_split(keys, "valid", data);
   data.test = read_split(keys, "test", data);
-  check_together(keys, data);
-  read_blend(keys, data);
   read_packing(keys, data);
   check_pairs(keys, data);
+  check_together(keys, data);
+  read_blend(keys, data);
   read_sampling(keys, data);
   data.split = keys.text("split");
   check_split(keys, data.split);

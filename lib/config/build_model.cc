@@ -227,10 +227,11 @@ std::optional<MupConfig> read_mup(KeyReader& keys, const ModelConfig& model) {
                                                      {"mup_rp_embedding_mult", &mup.positions}};
   const std::string base = "mup_base_hidden_size";
   if (!keys.flag("use_mup")) {
-    for (auto [key, value] : factors)
-      keys.require(!keys.given(key) || keys.given(key)->number() == 1.0, key, key, " is ",
-                   keys.given(key) ? keys.given(key)->text : "",
+    for (auto [key, value] : factors) {
+      const Value* given = keys.given(key);
+      keys.require(!given || given->number() == 1.0, key, key, " is ", given ? given->text : "",
                    ", but use_mup is false; set it to true, or remove this");
+    }
     keys.require(!keys.given(base), base, base, " needs use_mup: true");
     return std::nullopt;
   }

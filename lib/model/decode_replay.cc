@@ -104,9 +104,9 @@ CacheStep GptNeoX::cache_step(int64_t l, const Pass& pass) const {
           .values = pass.cache->values[i],
           .lengths = pass.lengths,
           .seen = pass.seen,
+          .scale = config_.score_scale(),
           .added = pass.mask,
-          .arrived = pass.arrived,
-          .scale = config_.score_scale()};
+          .arrived = pass.arrived};
 }
 
 }  // namespace neox

@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "ops/scaled.h"
 
 namespace neox {
 namespace {
@@ -87,8 +88,7 @@ FusedDecode::FusedDecode(const DecodeSource& s)
 FusedDecode::Norm FusedDecode::norm(const DecodeSource& s, const std::string& name,
                                     double factor) const {
   auto values = [&](const char* part) {
-    Tensor x = in_float(s.param(name + part));
-    return Vector{factor == 1 || !x.defined() ? x : x * factor};
+    return Vector{scaled(in_float(s.param(name + part)), factor)};
   };
   Norm norm{.weight = values(".weight"), .bias = values(".bias")};
   norm.kernel = {norm.weight.data(), norm.bias.data(), static_cast<float>(config_.norm_eps),
@@ -149,8 +149,8 @@ void FusedDecode::head(Team& team, const Tensor& logits) {
 Tensor FusedDecode::embedded(const Tensor& tokens, const Tensor& positions) const {
   Tensor x = at::embedding(embedding_, tokens.flatten()).to(at::kFloat);
   if (positions_.defined())
-    x += positions_.index_select(0, positions).to(at::kFloat) * config_.position_scale();
-  return x.mul_(config_.embedding_scale());
+    x += scaled(positions_.index_select(0, positions).to(at::kFloat), config_.position_scale());
+  return scaled(x, config_.embedding_scale());
 }
 
 void FusedDecode::layer(size_t l, Team& team, KvCache& cache) {

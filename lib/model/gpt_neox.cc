@@ -15,6 +15,7 @@
 #include "ops/embedding.h"
 #include "ops/product.h"
 #include "ops/random.h"
+#include "ops/scaled.h"
 
 namespace neox {
 namespace {
@@ -22,11 +23,6 @@ namespace {
 // Either of which may be undefined.
 Tensor sum_of(const Tensor& a, const Tensor& b) {
   return !a.defined() ? b : !b.defined() ? a : a + b;
-}
-
-// x may be undefined.
-Tensor scaled(const Tensor& x, double factor) {
-  return factor == 1 || !x.defined() ? x : x * factor;
 }
 
 }  // namespace

@@ -18,25 +18,19 @@
 namespace neox {
 namespace {
 
-// With muP deviations are those of the narrow model, and of layers' matrices, whose both sides
-// grow, by the root of the width less: what is learnt must not drown (mup.init, version 1.0).
 double width_of(const ModelConfig& c) { return c.mup ? c.mup->width : 1; }
 
 bool layer_matrix(const Placement& p) { return p.name.starts_with("layers."); }
 
-double factor(const Placement& p, const ModelConfig& c) {
-  double scale = c.mup ? c.mup->init_scale : 1;
-  return layer_matrix(p) ? scale / std::sqrt(width_of(c)) : scale;
-}
-
-// The sum of both sides.
+// The sum of both sides, of the narrow model.
 double fan_sum(const Placement& p, const ModelConfig& c) {
   auto rows = static_cast<double>(p.shape.front()), columns = static_cast<double>(p.shape.back());
   if (layer_matrix(p)) return (rows + columns) / width_of(c);
   return rows + (p.shape.back() == c.hidden ? columns / width_of(c) : columns);
 }
 
-double deviation(InitMethod method, const ModelConfig& c) {
+// Of the narrow model; of uniform values the greatest.
+double narrow_deviation(const Placement& p, InitMethod method, const ModelConfig& c) {
   auto L = static_cast<double>(c.layers), h = static_cast<double>(c.hidden) / width_of(c);
   switch (method) {
     case InitMethod::kNormal:
@@ -53,9 +47,19 @@ double deviation(InitMethod method, const ModelConfig& c) {
       return std::sqrt(2.0);
     case InitMethod::kScaledOrthogonal:
       return std::sqrt(2 / L);
-    default:
-      return 1;
+    case InitMethod::kXavierUniform:
+      return std::sqrt(6 / fan_sum(p, c));
+    case InitMethod::kXavierNormal:
+      return std::sqrt(2 / fan_sum(p, c));
   }
+  return 1;
+}
+
+// With muP matrices of layers, whose both sides grow, deviate by the root of the width less than
+// the narrow model's, and all else as there (mup.init, version 1.0).
+double deviation(const Placement& p, InitMethod method, const ModelConfig& c) {
+  double narrow = narrow_deviation(p, method, c) * (c.mup ? c.mup->init_scale : 1);
+  return layer_matrix(p) ? narrow / std::sqrt(width_of(c)) : narrow;
 }
 
 // Calls fill(position, out) for each contiguous run of the box in its global tensor.
@@ -90,21 +94,21 @@ at::Tensor initial_values(const Placement& p, InitMethod method, const ModelConf
   uint64_t key = random_key(seed, p.name);
   at::Tensor values = at::empty({p.box.numel()}, at::kFloat);
   auto* out = values.mutable_data_ptr<float>();
+  double scale = deviation(p, method, config);
   switch (method) {
     case InitMethod::kXavierUniform:
       for_runs(p, out, [&](int64_t at, std::span<float> run) { uniform_at(key, at, run); });
-      return (values * 2 - 1) * std::sqrt(6 / fan_sum(p, config));
+      return (values * 2 - 1) * scale;
     case InitMethod::kOrthogonal:
     case InitMethod::kScaledOrthogonal: {
       at::Tensor all = orthogonal(key, p.shape);
       copy_shared(whole(p.shape), static_cast<const std::byte*>(all.const_data_ptr()), p.box,
                   reinterpret_cast<std::byte*>(out), sizeof(float));
-      return values * deviation(method, config);
+      return values * scale;
     }
     default:
       for_runs(p, out, [&](int64_t at, std::span<float> run) { normal_at(key, at, run); });
-      return values.mul_(method == InitMethod::kXavierNormal ? std::sqrt(2 / fan_sum(p, config))
-                                                             : deviation(method, config));
+      return values.mul_(scale);
   }
 }
 
@@ -197,11 +201,10 @@ void initialize(ParamBuffer& buffer, const std::vector<ModelParam>& params,
         to.fill_(1);
         break;
       case InitKind::kWeight:
-        to.copy_(initial_values(p, config.init_method, config, seed)).mul_(factor(p, config));
+        to.copy_(initial_values(p, config.init_method, config, seed));
         break;
       case InitKind::kOutputWeight:
-        to.copy_(initial_values(p, config.output_init_method, config, seed))
-            .mul_(factor(p, config));
+        to.copy_(initial_values(p, config.output_init_method, config, seed));
         break;
     }
   }

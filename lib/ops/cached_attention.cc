@@ -11,7 +11,6 @@
 #include <limits>
 
 #include "base/error.h"
-#include "ops/causal_attention.h"
 
 namespace neox {
 namespace {
@@ -68,7 +67,7 @@ Tensor on_gpu(const Tensor& qkv, HeadGroups heads, const RotaryTable& table,
               .capacity = cache.keys.size(2),
               .seen = cache.seen,
               .half = table.cos.size(1),
-              .scale = cache.scale.value_or(usual_scale(D)),
+              .scale = cache.scale,
               .qkv = qkv.const_data_ptr(),
               .cos = table.cos.const_data_ptr<float>(),
               .sin = table.sin.const_data_ptr<float>(),
@@ -95,8 +94,8 @@ Tensor attend_cached_step(const Tensor& q, const Tensor& k, const Tensor& v,
     return all.scatter_(2, place, x).narrow(2, 0, cache.seen).flatten(0, 1);
   };
   Tensor keys = seen(cache.keys, k), values = seen(cache.values, v);
-  Tensor scores = at::baddbmm(cache.added, q.reshape({B * K, -1, D}), keys.transpose(1, 2), 1,
-                              cache.scale.value_or(usual_scale(D)));
+  Tensor scores =
+      at::baddbmm(cache.added, q.reshape({B * K, -1, D}), keys.transpose(1, 2), 1, cache.scale);
   return at::matmul(scores.softmax(-1), values).view({B, -1, D});
 }
 

@@ -5,7 +5,6 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <optional>
 
 #include "ops/element.h"
 #include "ops/rotary.h"
@@ -16,9 +15,9 @@ struct CacheStep {
   at::Tensor keys, values;  // [B, K, capacity, D], contiguous; take the token at its row's length
   at::Tensor lengths;       // [B] int64: positions filled, which number the token; below `seen`
   int64_t seen;             // keys looked at; those behind a row's token are hidden
+  double scale;             // of scores
   at::Tensor added = {};    // [B K, G, seen], added to scores; or undefined
   at::Tensor arrived = {};  // [B H] int32, zeros before and after; for a GPU only
-  std::optional<double> scale = {};  // of scores; usual_scale()
 };
 
 // q [B, H, 1, D]; k, v [B, K, 1, D]: attended [B, H, D]. By ATen's operations; cache.added, [B K, G

@@ -5,13 +5,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
-#include <cmath>
-#include <cstdint>
-
 namespace neox {
-
-// What scores are multiplied by where nothing else is asked for (Vaswani et al., arXiv 1706.03762).
-inline double usual_scale(int64_t D) { return 1 / std::sqrt(static_cast<double>(D)); }
 
 // q, k, v [B, H, T, D], of one type: [B, H, T, D], whose heads lie beside each other in memory.
 // Scores of a few hundred queries of a head exist at one time.

@@ -46,12 +46,11 @@ std::string preference_text(const auto& of) {
 }
 
 // By GPT-NeoX's names.
-Scalars preference_scalars(const std::string& where, const auto& of) {
-  return {{where + "/lm_loss", of.loss},
-          {where + "/reward_acc", of.preferred},
-          {where + "/chosen_rewards", of.chosen_reward},
-          {where + "/rejected_rewards", of.rejected_reward},
-          {where + "/margins", of.chosen_reward - of.rejected_reward}};
+void add_preference(Scalars& scalars, const std::string& where, const auto& of) {
+  scalars.emplace_back(where + "/reward_acc", of.preferred);
+  scalars.emplace_back(where + "/chosen_rewards", of.chosen_reward);
+  scalars.emplace_back(where + "/rejected_rewards", of.rejected_reward);
+  scalars.emplace_back(where + "/margins", of.chosen_reward - of.rejected_reward);
 }
 
 }  // namespace
@@ -111,10 +110,7 @@ void Report::step(int64_t iteration, const StepReport& step, std::optional<doubl
                                            rows_of_sample(config_) * config_.model.seq)}};
   if (config_.precision.type == Precision::kFp16)
     scalars.emplace_back("train/loss_scale", step.loss_scale);
-  if (config_.train.dpo) {
-    Scalars more = preference_scalars("train", step);
-    scalars.insert(scalars.end(), more.begin() + 1, more.end());  // lm_loss is there
-  }
+  if (config_.train.dpo) add_preference(scalars, "train", step);
   keep([&] { metrics_->write(iteration, scalars); });
   progress_->update(iteration, "loss " + format("%.4f", step.loss));
   skipped_ += !step.finite;
@@ -159,16 +155,16 @@ void Report::evaluation(int64_t iteration, const char* split, const Evaluation& 
   if (!options_.speaks) return;
   std::string name = split,
               line = concat("step ", iteration, " | ", name, " loss ", format("%.4f", means.loss));
+  Scalars scalars = {{name + "/lm_loss", means.loss}};
   if (config_.train.dpo) {
-    log_info(line, preference_text(means));
-    keep([&] { metrics_->write(iteration, preference_scalars(name, means)); });
-    return;
+    line += preference_text(means);
+    add_preference(scalars, name, means);
+  } else {
+    line += concat(" | perplexity ", format("%.2f", std::exp(means.loss)));
+    scalars.emplace_back(name + "/lm_loss_ppl", std::exp(means.loss));
   }
-  log_info(line, " | perplexity ", format("%.2f", std::exp(means.loss)));
-  keep([&] {
-    metrics_->write(iteration, {{name + "/lm_loss", means.loss},
-                                {name + "/lm_loss_ppl", std::exp(means.loss)}});
-  });
+  log_info(line);
+  keep([&] { metrics_->write(iteration, scalars); });
 }
 
 void Report::samples(int64_t iteration, const std::string& text) {
