@@ -107,7 +107,9 @@ TEST(FusedDecode, ReadsPromptsTogetherThatAreAlike) {
   EXPECT_EQ(together({2000, 20}), 1u);
 }
 
-TEST(FusedDecode, IsForFloatAndBf16) {
+TEST(FusedDecode, IsForFloatAndBf16WithoutExperts) {
+  for (const ModelOption& option : kExpertOptions)
+    EXPECT_FALSE((*Model(option)).new_cache(1, 1).fused) << option.name;
   EXPECT_FALSE((*Model({}, at::kDouble)).new_cache(1, 1).fused);
 }
 

@@ -127,8 +127,10 @@ TEST_P(LayoutsOfOptions, EqualOneRank) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, LayoutsOfOptions, testing::ValuesIn(kModelOptions),
-                         [](const auto& info) { return std::string(info.param.name); });
+const auto name_of_option = [](const auto& info) { return std::string(info.param.name); };
+INSTANTIATE_TEST_SUITE_P(All, LayoutsOfOptions, testing::ValuesIn(kModelOptions), name_of_option);
+INSTANTIATE_TEST_SUITE_P(Experts, LayoutsOfOptions, testing::ValuesIn(kExpertOptions),
+                         name_of_option);
 
 class Optimizers : public testing::TestWithParam<OptimizerCase> {};
 

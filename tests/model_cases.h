@@ -104,6 +104,15 @@ inline ModelCase model_case(const nlohmann::json& j) {
                            .embedding = mup.value("embedding", 1.0),
                            .positions = mup.value("positions", 1.0)};
   }
+  if (j.contains("moe")) {
+    const nlohmann::json& moe = j.at("moe");
+    config.moe =
+        MoeConfig{.experts = moe.at("experts"),
+                  .top_k = moe.at("top_k"),
+                  .interval = moe.value("interval", int64_t{1}),
+                  .intermediate = config.intermediate,
+                  .router = moe.at("router") == "topk" ? Router::kTopK : Router::kSinkhorn};
+  }
   return {j.at("name"), config, j.at("batch")};
 }
 

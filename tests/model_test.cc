@@ -109,17 +109,22 @@ TEST_P(GoldenTraining, StepsEqualThoseOfPyTorch) {
 TEST_P(Golden, ParametersAreAsManyAsTheConfigurationSays) {
   ModelConfig config = model_case(of(golden("model_sketches.json"))).config;
   ParameterParts parts = parameter_parts(config);
-  int64_t block = 0, whole = 0, all = num_elements(embedding_param(config).spec.shape);
-  for (const ModelParam& p : layer_params(config, 0)) {
-    block += num_elements(p.spec.shape);
-    whole += p.spec.tp_dim ? 0 : num_elements(p.spec.shape);
+  int64_t all = num_elements(embedding_param(config).spec.shape);
+  for (int64_t l = 0; l < config.layers; ++l) {
+    int64_t block = 0, whole = 0;
+    for (const ModelParam& p : layer_params(config, l)) {
+      block += num_elements(p.spec.shape);
+      whole += p.spec.tp_dim ? 0 : num_elements(p.spec.shape);
+    }
+    const ParameterParts::Block& want = config.has_experts(l) ? parts.experts : parts.dense;
+    EXPECT_EQ(block, want.all) << l;
+    EXPECT_EQ(whole, want.whole) << l;
+    all += block;
   }
   for (const auto& params :
        {position_params(config), distance_params(config), final_params(config)})
     for (const ModelParam& p : params) all += num_elements(p.spec.shape);
-  EXPECT_EQ(block, parts.block);
-  EXPECT_EQ(whole, parts.block_whole);
-  EXPECT_EQ(all + config.layers * block, num_parameters(config));
+  EXPECT_EQ(all, num_parameters(config));
 }
 
 TEST(Architecture, DiffersWhereAnythingDiffers) {
@@ -155,7 +160,12 @@ TEST(Architecture, DiffersWhereAnythingDiffers) {
        {MupConfig{}, MupConfig{.width = 2}, MupConfig{.score_temperature = 2},
         MupConfig{.embedding = 2}, MupConfig{.positions = 2}})
     add([&](auto& o) { o.mup = mup; });
-  EXPECT_EQ(texts.size(), cases.size() + 8 + 11 + 5);
+  for (const MoeConfig& moe :
+       {MoeConfig{.experts = 2}, MoeConfig{.experts = 3}, MoeConfig{.experts = 2, .top_k = 2},
+        MoeConfig{.experts = 2, .interval = 2}, MoeConfig{.experts = 2, .intermediate = 8},
+        MoeConfig{.experts = 2, .router = Router::kTopK}})
+    add([&](auto& o) { o.moe = moe; });
+  EXPECT_EQ(texts.size(), cases.size() + 8 + 11 + 5 + 6);
   EXPECT_EQ(architecture(c),
             "2 layers, hidden 64, 2 heads, intermediate 256, vocabulary 96, untied embedding, "
             "parallel residual, rotary 0.25 base 10000, gelu (tanh), norm eps 1e-05");
@@ -176,10 +186,10 @@ TEST_P(GoldenBf16, LossesFollowAPyTorchLoopWithMasterParameters) {
     EXPECT_NEAR(reports[s].loss / want.at("bf16_losses")[s].get<double>(), 1, 5e-3) << s;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, GoldenBf16, testing::Range(0, 7));
+INSTANTIATE_TEST_SUITE_P(All, GoldenBf16, testing::Range(0, 9));
 
-const char* const kShapes[] = {"Head32", "Head64",     "Head80",   "Gpt2",      "Llama",
-                               "Alibi",  "Mup",        "Llama3",   "Linear",    "Yarn",
+const char* const kShapes[] = {"Head32", "Head64",     "Head80",   "Gpt2",      "Llama",  "Alibi",
+                               "Mup",    "Experts",    "Sinkhorn", "Llama3",    "Linear", "Yarn",
                                "QkNorm", "Sinusoidal", "Relative", "MupLearned"};
 const auto name_of = [](const auto& info) {
   return std::string(kShapes[std::get<0>(info.param)]) + "_" + std::get<1>(info.param)->name;
@@ -189,7 +199,7 @@ INSTANTIATE_TEST_SUITE_P(All, Golden,
                                           testing::Values(&kFp64, &kFp32)),
                          name_of);
 INSTANTIATE_TEST_SUITE_P(All, GoldenTraining,
-                         testing::Combine(testing::Range(0, 7), testing::Values(&kFp64, &kFp32)),
+                         testing::Combine(testing::Range(0, 9), testing::Values(&kFp64, &kFp32)),
                          name_of);
 
 }  // namespace

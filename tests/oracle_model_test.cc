@@ -101,9 +101,10 @@ TEST_P(LiveTraining, LossesAndParametersEqualThoseOfPyTorch) {
 const auto name_of = [](const auto& info) {
   return std::string(std::get<0>(info.param)) + "_" + std::get<1>(info.param)->name;
 };
-const auto kCases = testing::Values("head32", "head64", "head80", "gpt2", "llama", "llama3",
-                                    "mistral", "alibi", "qk_norm", "qk_layernorm", "sinusoidal",
-                                    "rpe", "softsign", "mish", "swish", "bilinear", "glu");
+const auto kCases =
+    testing::Values("head32", "head64", "head80", "gpt2", "llama", "llama3", "mistral", "alibi",
+                    "qk_norm", "qk_layernorm", "sinusoidal", "rpe", "experts", "sinkhorn",
+                    "sinkhorn_2", "softsign", "mish", "swish", "bilinear", "glu");
 INSTANTIATE_TEST_SUITE_P(All, LiveModel, testing::Combine(kCases, testing::Values(&kFp64, &kFp32)),
                          name_of);
 INSTANTIATE_TEST_SUITE_P(All, LiveTraining,

@@ -148,6 +148,31 @@ inline const std::vector<ModelOption> kModelOptions = {
      }},
 };
 
+// Those that kernels for generation, and recorded steps, are not for.
+inline const std::vector<ModelOption> kExpertOptions = {
+    {"Experts",
+     [](TinyOptions& o) {
+       o.model.moe = MoeConfig{
+           .experts = 5, .top_k = 2, .interval = 2, .intermediate = 40, .router = Router::kTopK};
+     }},
+    {"ExpertsLikeGpt2BySinkhorn",
+     [](TinyOptions& o) {
+       like_gpt2(o);
+       o.model.hidden_dropout = o.model.attention_dropout = 0;
+       o.recompute = 2;
+       o.keeping = Keeping::kChunks;
+       o.model.moe = MoeConfig{.experts = 4, .intermediate = 36};
+     }},
+    {"ExpertsLikeLlamaWithMuon",
+     [](TinyOptions& o) {
+       like_llama(o);
+       o.keeping = Keeping::kParameters;
+       o.optimizer.kind = OptimizerKind::kMuon;
+       o.optimizer.momentum = 0.95;
+       o.model.moe = MoeConfig{.experts = 3, .top_k = 2, .interval = 3, .intermediate = 24};
+     }},
+};
+
 // What a batch says of its documents.
 inline void add_boundaries(Batch& batch, int64_t end_of_document) {
   batch.documents = at::empty_like(batch.tokens);

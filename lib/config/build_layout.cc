@@ -48,6 +48,10 @@ LayoutConfig read_layout(KeyReader& keys, const ModelConfig& model) {
   keys.require(model.intermediate % layout.tensor == 0, "model_parallel_size",
                "model_parallel_size ", layout.tensor, " does not divide intermediate_size ",
                model.intermediate, " (", keys.where("intermediate_size"), ")");
+  keys.require(!model.moe || model.moe->intermediate % layout.tensor == 0, "model_parallel_size",
+               "model_parallel_size ", layout.tensor, " does not divide the ",
+               model.moe ? model.moe->intermediate : 0, " columns of an expert (",
+               keys.where("moe_num_experts"), ")");
   layout.splits_tokens = read_sequence_parallel(keys, model, layout.tensor);
   layout.partition_method = keys.text("pipe_partition_method");
   const std::string& method = layout.partition_method;

@@ -106,6 +106,26 @@ void read_mlp(KeyReader& keys, ModelConfig& model) {
   read_width(keys, model);
 }
 
+// NeoX's ParallelGroupedMLP rounds a width that is not given up to a multiple of 256.
+std::optional<MoeConfig> read_moe(KeyReader& keys, const ModelConfig& model) {
+  MoeConfig moe;
+  moe.experts = keys.integer_from("moe_num_experts", 1, 1 << 16);
+  const char* others[] = {"moe_top_k", "moe_expert_interval", "moe_router_type"};
+  if (moe.experts == 1) return std::nullopt;
+  moe.top_k = keys.integer_from(others[0], 1, 1 << 16);
+  keys.require(moe.top_k <= moe.experts, others[0], "moe_top_k is ", moe.top_k,
+               ", more than moe_num_experts ", moe.experts, " (", keys.where("moe_num_experts"),
+               ")");
+  moe.interval = keys.integer_from(others[1], 1, 1 << 16);
+  moe.router = keys.choice(others[2]) == "topk" ? Router::kTopK : Router::kSinkhorn;
+  bool given = keys.maybe_integer("intermediate_size").has_value();
+  moe.intermediate = given ? model.intermediate : round_up(model.intermediate, 256);
+  keys.require(!model.mup, "moe_num_experts", "moe_num_experts ", moe.experts,
+               " does not go with use_mup (", keys.where("use_mup"),
+               "): how a router's values grow with the width is not known here");
+  return moe;
+}
+
 void read_norms(KeyReader& keys, ModelConfig& model) {
   bool rms = keys.choice("norm") == "rmsnorm";
   model.norm = rms ? Norm::kRmsNorm : Norm::kLayerNorm;
@@ -317,6 +337,7 @@ ModelConfig read_model(KeyReader& keys) {
   keys.require(model.init_std > 0, "init_method_std", "init_method_std is ",
                shortest(model.init_std), "; it must be positive");
   model.mup = read_mup(keys, model);
+  model.moe = read_moe(keys, model);
   for (auto [key, value] : {std::pair{"hidden_dropout", &model.hidden_dropout},
                             std::pair{"attention_dropout", &model.attention_dropout}}) {
     *value = keys.number(key);

@@ -32,6 +32,12 @@ Config load_config(const ConfigOptions& options) {
                "enable_cuda_graph: true, but memory that is given back within "
                "a step, as by zero_optimization.stage: 3 (",
                keys.where("zero_optimization.stage"), "), cannot be recorded; remove one of them");
+  keys.require(!config.model.moe || !config.train.cuda_graph.value_or(false), "enable_cuda_graph",
+               "enable_cuda_graph: true, but a step of a mixture of experts (",
+               keys.where("moe_num_experts"),
+               "), whose experts get other numbers of tokens each time, cannot be recorded; remove "
+               "one of them");
+  if (config.model.moe) config.train.cuda_graph = false;
   config.schedule = read_schedule(keys, config.train.iters);
   config.checkpoint = read_checkpoint(keys);
   config.generate = read_generate(keys);
@@ -79,13 +85,21 @@ int64_t padded_vocab(const Config& config, int64_t vocab) {
 ParameterParts parameter_parts(const ModelConfig& m) {
   int64_t h = m.hidden, D = m.head_size(), norm = m.norm == Norm::kLayerNorm ? 2 : 1;
   int64_t qkv = (m.heads + 2 * m.groups()) * D, up = m.mlp_inputs();
-  int64_t matrices = h * (qkv + m.heads * D + up + m.intermediate);
-  int64_t split_biases = (m.attention_bias ? qkv : 0) + (m.mlp_bias ? up : 0);
+  int64_t attention = h * (qkv + m.heads * D) + (m.attention_bias ? qkv + h : 0);
+  int64_t whole = norm * h * (m.tied_norms ? 1 : 2) + (m.qk_norm ? 2 * norm * D : 0) +
+                  (m.attention_bias ? h : 0);
+  int64_t both = attention + whole - (m.attention_bias ? h : 0);
   using enum PositionEmbedding;
   ParameterParts parts;
-  parts.block_whole = norm * h * (m.tied_norms ? 1 : 2) + (m.qk_norm ? 2 * norm * D : 0) +
-                      (m.attention_bias ? h : 0) + (m.mlp_bias ? h : 0);
-  parts.block = matrices + split_biases + parts.block_whole;
+  parts.dense.whole = whole + (m.mlp_bias ? h : 0);
+  parts.dense.all = both + h * (up + m.intermediate) + (m.mlp_bias ? up + h : 0);
+  parts.dense.used = parts.dense.all;
+  if (m.moe) {
+    int64_t router = m.moe->experts * h, expert = h * m.moe->intermediate * (m.gated ? 3 : 2);
+    parts.experts = {.all = both + router + m.moe->experts * expert,
+                     .whole = whole + router,
+                     .used = both + router + m.moe->top_k * expert};
+  }
   parts.embedding = m.vocab * h;
   parts.positions = m.position_embedding == kLearned    ? m.positions * h
                     : m.position_embedding == kRelative ? m.rpe_buckets * m.heads
@@ -108,9 +122,16 @@ double state_per_parameter(const OptimizerConfig& optimizer, double share_in_lay
   }
 }
 
+int64_t of_layers(const ModelConfig& model, int64_t n, int64_t ParameterParts::Block::*part) {
+  ParameterParts p = parameter_parts(model);
+  int64_t experts = model.expert_layers(n);
+  return (n - experts) * p.dense.*part + experts * p.experts.*part;
+}
+
 int64_t num_parameters(const ModelConfig& model) {
   ParameterParts p = parameter_parts(model);
-  return p.embedding + p.positions + model.layers * p.block + p.final_norm + p.head;
+  return p.embedding + p.positions + of_layers(model, model.layers, &ParameterParts::Block::all) +
+         p.final_norm + p.head;
 }
 
 }  // namespace neox

@@ -8,98 +8,11 @@
 #include <string>
 #include <vector>
 
+#include "config/model_config.h"
+
 namespace neox {
 
 enum class Precision { kFp32, kFp16, kBf16, kFp64 };
-enum class Activation {
-  kGeluErf,
-  kGeluTanh,
-  kRelu,
-  kSilu,
-  kSoftsign,
-  kMish,
-  kSigmoid,
-  kIdentity,
-};
-enum class Norm { kLayerNorm, kRmsNorm };
-enum class PositionEmbedding { kRotary, kNone, kLearned, kSinusoidal, kAlibi, kRelative };
-enum class InitMethod {
-  kNormal,                      // N(0, init_std)
-  kScaledNormal,                // N(0, init_std / sqrt(2 L))
-  kSingleResidualScaledNormal,  // N(0, init_std / sqrt(L))
-  kSmallInit,                   // N(0, sqrt(2 / (5 h)))
-  kWangInit,                    // N(0, 2 / (L sqrt(h)))
-  kXavierUniform,
-  kXavierNormal,
-  kOrthogonal,
-  kScaledOrthogonal,
-};
-
-// How rotary frequencies are changed for contexts longer than original_positions; factor 1: not.
-enum class RotaryKind {
-  kLlama3,  // long waves are stretched
-  kLinear,  // all waves are: positions are divided by the factor
-  kYarn     // dimensions that turn seldom are, and scores are sharper
-};
-struct RotaryScaling {
-  RotaryKind kind = RotaryKind::kLlama3;
-  double factor = 1;
-  double low_freq_factor = 1, high_freq_factor = 4;  // of kLlama3
-  double beta_fast = 32, beta_slow = 1;              // of kYarn: turns in the original context
-  bool truncate = true;                              // of kYarn: to whole dimensions
-  double attention_factor = 1;                       // of rotated queries and keys; 1 but for kYarn
-  int64_t original_positions = 8192;                 // of kLlama3 and kYarn
-  bool operator==(const RotaryScaling&) const = default;
-};
-// YaRN's where none is given (transformers: get_mscale).
-double yarn_attention_factor(double factor, double mscale = 1);
-
-// The maximal update parametrization (Yang et al., "Tensor Programs V", arXiv 2203.03466): learning
-// rate and initial values that are tuned on a narrow model hold for a wide one.
-struct MupConfig {
-  double width = 1;                     // hidden size, of that of the narrow model
-  double init_scale = 1;                // of initial weights
-  double score_temperature = 1;         // scores q k^T are divided by it and D, not by D's root
-  double logit_temperature = 1;         // logits are divided by it and the width
-  double embedding = 1, positions = 1;  // what embeddings, and positions in them, are multiplied by
-};
-
-struct ModelConfig {
-  int64_t layers = 0, hidden = 0, heads = 0;
-  int64_t seq = 0;           // tokens of a training sample
-  int64_t positions = 0;     // max_position_embeddings
-  int64_t vocab = 0;         // padded; 0 until the tokenizer, the config or a checkpoint says it
-  int64_t intermediate = 0;  // columns of the MLP's output matrix
-  PositionEmbedding position_embedding = PositionEmbedding::kRotary;
-  double rotary_pct = 1.0, rotary_base = 10000, norm_eps = 1e-5;
-  bool parallel_residual = false;  // gpt_j_residual
-  bool tied_embedding = true;      // not no_weight_tying
-  Activation activation = Activation::kGeluErf;
-  InitMethod init_method = InitMethod::kNormal, output_init_method = InitMethod::kScaledNormal;
-  double init_std = 0.02;
-  double hidden_dropout = 0, attention_dropout = 0;
-  int64_t kv_heads = 0;  // num_kv_heads; 0: as many as heads
-  int64_t window = 0;    // a token sees itself and so many before it; 0: all
-  Norm norm = Norm::kLayerNorm;
-  bool gated = false;  // the MLP is activation(gate) * up
-  bool attention_bias = true, mlp_bias = true;
-  bool tied_norms = false;  // gpt_j_tied: attention and MLP share a norm
-  bool qk_norm = false;     // norms over each head of queries and keys
-  RotaryScaling rotary_scaling;
-  int64_t rpe_buckets = 32, rpe_max_distance = 128;  // of kRelative, T5's
-  std::optional<MupConfig> mup;
-
-  int64_t head_size() const { return hidden / heads; }
-  int64_t groups() const { return kv_heads > 0 ? kv_heads : heads; }  // of keys and values
-  int64_t group_queries() const { return heads / groups(); }
-  int64_t mlp_inputs() const { return gated ? 2 * intermediate : intermediate; }
-  // What these are multiplied by: q k^T, logits, the sum of the embeddings, positions in it.
-  double score_scale() const;
-  double logit_scale() const { return mup ? 1 / (mup->width * mup->logit_temperature) : 1; }
-  double embedding_scale() const { return mup ? mup->embedding : 1; }
-  double position_scale() const { return mup ? mup->positions : 1; }
-};
-
 struct LayoutConfig {
   int64_t pipe = 1, tensor = 1;  // pipe_parallel_size (0 means 1), model_parallel_size
   bool splits_tokens = false;    // sequence_parallel, where tensor > 1
@@ -370,16 +283,6 @@ inline int64_t rows_of_sample(const Config& config) { return config.data.pairs ?
 // Elements of optimizer state for each parameter: Adam's two moments, SGD's momentum ...
 // share_in_layers: of the parameters, those in matrices of layers.
 double state_per_parameter(const OptimizerConfig& optimizer, double share_in_layers);
-
-// Exact number of parameters; vocab must be known (padded).
-int64_t num_parameters(const ModelConfig& model);
-
-struct ParameterParts {
-  int64_t embedding = 0, positions = 0, final_norm = 0, head = 0;
-  int64_t block = 0;        // of one layer
-  int64_t block_whole = 0;  // of these, what tensor parallelism does not split
-};
-ParameterParts parameter_parts(const ModelConfig& model);
 
 // The table of --explain: every effective key, its value and where it comes from, in the groups
 // used, derived, without effect; then the notes.

@@ -10,6 +10,8 @@
 namespace neox {
 namespace {
 
+using Block = ParameterParts::Block;
+
 int64_t divide_up(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 
 int64_t element_bytes(Precision precision) {
@@ -37,16 +39,15 @@ void count_parameters(Estimate& e, const ModelConfig& model) {
   e.head = parts.head;
   e.final_norm = parts.final_norm;
   e.parameters = num_parameters(model);
-  e.blocks = model.layers * parts.block;
+  e.blocks = of_layers(model, model.layers, &Block::all);
 }
 
 // Elements on the fullest stage: whole layers, what tp splits divided by it. A tied head has its
 // copy of the embedding on the last stage.
 int64_t fullest_stage(const Estimate& e, const Config& config) {
-  ParameterParts parts = parameter_parts(config.model);
   int64_t tp = config.layout.tensor, pp = config.layout.pipe;
-  int64_t block = (parts.block - parts.block_whole) / tp + parts.block_whole;
-  int64_t layers = divide_up(config.model.layers, pp) * block;
+  int64_t n = divide_up(config.model.layers, pp), whole = of_layers(config.model, n, &Block::whole);
+  int64_t layers = (of_layers(config.model, n, &Block::all) - whole) / tp + whole;
   int64_t first = e.embedding / tp + e.positions, last = e.embedding / tp + e.final_norm;
   if (pp > 1) return layers + std::max(first, last);
   return layers + first + e.final_norm + e.head / tp;
@@ -58,10 +59,11 @@ double state_of_each(const Estimate& e, const Config& config) {
                              static_cast<double>(e.blocks) / static_cast<double>(e.parameters));
 }
 
-// Elements of a layer's matrices on a rank.
+// Elements of the largest layer's matrices on a rank.
 int64_t matrices(const Config& config) {
   ParameterParts parts = parameter_parts(config.model);
-  return (parts.block - parts.block_whole) / config.layout.tensor;
+  const Block& block = config.model.moe ? parts.experts : parts.dense;
+  return (block.all - block.whole) / config.layout.tensor;
 }
 
 // Elements of the fullest stage that ZeRO 3 does not hold: of its layers' matrices a rank has its
@@ -121,6 +123,16 @@ ScoreBytes score_bytes(const Config& config, int64_t rows, int64_t size) {
           .block = held ? 2 * static_cast<double>(rows) * heads * pairs : 0};
 }
 
+// What a token has between the two matrices of an MLP, on average over the layers.
+double mlp_width(const ModelConfig& model) {
+  auto dense = static_cast<double>(model.mlp_inputs());
+  if (!model.moe) return dense;
+  int64_t inner = model.moe->top_k * model.moe->intermediate * (model.gated ? 2 : 1);
+  auto experts = static_cast<double>(model.expert_layers(model.layers)),
+       layers = static_cast<double>(model.layers);
+  return (static_cast<double>(inner) * experts + dense * (layers - experts)) / layers;
+}
+
 // Korthikanti et al. 2022 (arXiv 2205.05198), section 4, for attention that stores no matrix of
 // scores: T B (10 h + (8 h + 4 f) / tp) bytes for each block in 16 bits, of which 2 h are dropout
 // masks; f is the width of the MLP, twice that of a gated one. With sequence parallelism tp divides
@@ -131,7 +143,7 @@ void count_activations(Estimate& e, const Config& config) {
   int64_t rows = e.batch.micro * rows_of_sample(config), tokens = rows * model.seq;
   int64_t tp = config.layout.tensor, over = config.layout.splits_tokens ? tp : 1;
   double masks = model.hidden_dropout > 0 ? 2.0 : 0.0;
-  double width = static_cast<double>(model.mlp_inputs()) / static_cast<double>(model.hidden);
+  double width = mlp_width(model) / static_cast<double>(model.hidden);
   double per_value =
       static_cast<double>(size) / 2 *
           (8 / static_cast<double>(over) + (8 + 4 * width) / static_cast<double>(tp)) +
@@ -301,7 +313,7 @@ Estimate estimate(const Config& config, int64_t vocab, int64_t world,
 }
 
 double train_flops_per_token(const ModelConfig& m) {
-  int64_t parameters = m.layers * parameter_parts(m).block + m.vocab * m.hidden;
+  int64_t parameters = of_layers(m, m.layers, &ParameterParts::Block::used) + m.vocab * m.hidden;
   return 6 * static_cast<double>(parameters + m.layers * m.hidden * m.seq);
 }
 

@@ -373,15 +373,16 @@ constexpr KeyRow kTextgen[] = {
      "evaluation tasks; lm-evaluation-harness runs them on what neox-convert --to hf writes"},
 };
 
-constexpr const char* kOnlyMoe = "for mixtures of experts only";
-
 constexpr KeyRow kMoe[] = {
-    {"moe_num_experts", kInt, "1", kRefused, "mixtures of experts"},
-    {"moe_expert_interval", kInt, "1", kNoEffect, kOnlyMoe},
-    {"moe_top_k", kInt, "1", kNoEffect, kOnlyMoe},
-    {"moe_router_type", kChoice, "sinkhorn", kNoEffect, kOnlyMoe, "sinkhorn|topk"},
-    {"moe_lbl_in_fp32", kBool, "false", kNoEffect, kOnlyMoe},
-    {"moe_jitter_eps", kNumber, "null", kNoEffect, kOnlyMoe},
+    {"moe_num_experts", kInt, "1", kUsed,
+     "MLPs of a layer of which a token uses moe_top_k; 1: none"},
+    {"moe_expert_interval", kInt, "1", kUsed, "layers 0, n, 2 n ... have experts"},
+    {"moe_top_k", kInt, "1", kUsed, "experts of a token"},
+    {"moe_router_type", kChoice, "sinkhorn", kUsed,
+     "sinkhorn: in training tokens are shared out evenly; topk: by probability alone",
+     "sinkhorn|topk"},
+    {"moe_lbl_in_fp32", kBool, "false", kNoEffect, "nothing reads it in NeoX either"},
+    {"moe_jitter_eps", kNumber, "null", kRefused, "noise in the router's input"},
 };
 
 constexpr const char* kGradSum =

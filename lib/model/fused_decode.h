@@ -1,8 +1,8 @@
 // Steps of one token, and prompts, on a CPU, for the whole model on one rank: a layer is three to
 // five passes over its weights by a team of threads, with activations in float. A step runs at the
 // rate of the memory, a prompt at that of products: of bf16 where the processor has kernels for it
-// (bf16_multiplies()), else of float, for which bf16 is converted in parts. Any model that GptNeoX
-// runs in float or bf16; the weights stay where they are.
+// (bf16_multiplies()), else of float, for which bf16 is converted in parts. Any model
+// without experts that GptNeoX runs in float or bf16; the weights stay where they are.
 #pragma once
 #include <ATen/core/Tensor.h>
 

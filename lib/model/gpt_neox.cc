@@ -138,23 +138,23 @@ void GptNeoX::keep_gathered(bool keeps) {
 
 // The terms of its output are added where the next norm reads them.
 ResidualSum GptNeoX::layer(const ResidualSum& input, int64_t l, const Pass& pass) {
-  std::string p = prefix(l), at_attention = p + "attention", at_mlp = p + "mlp";
+  std::string p = prefix(l), at_attention = p + "attention";
   Tensor attention_bias = bias(at_attention + ".dense.bias"),
-         mlp_bias = bias(at_mlp + ".dense_4h_to_h.bias");
+         mlp_bias = bias(p + "mlp.dense_4h_to_h.bias");
   Tensor qkv = param(at_attention + ".query_key_value.weight"),
-         inner = param(at_mlp + ".dense_h_to_4h.weight");
+         inner = config_.has_experts(l) ? Tensor() : param(p + "mlp.dense_h_to_4h.weight");
   if (!config_.parallel_residual) {
     Entered in = tp(pass).enter(input, {&qkv}, norms(p + "input_layernorm"));
     Tensor a = tp(pass).leave(attention(in.first, qkv, l, pass), in);
     ResidualSum sum = with_branch({in.sum}, a, attention_bias, at_attention, pass);
     Entered between = tp(pass).enter(sum, {&inner}, norms(p + "post_attention_layernorm"));
-    Tensor m = tp(pass).leave(mlp(between.first, inner, l), between);
-    return with_branch({between.sum}, m, mlp_bias, at_mlp, pass);
+    Tensor m = tp(pass).leave(mlp(between.first, inner, l, pass), between);
+    return with_mlp({between.sum}, m, l, pass);
   }
   std::string second = config_.tied_norms ? "" : p + "post_attention_layernorm";
   Entered in = tp(pass).enter(input, {&qkv, &inner}, norms(p + "input_layernorm", second));
   Tensor a = attention(in.first, qkv, l, pass),
-         m = mlp(config_.tied_norms ? in.first : in.second, inner, l);
+         m = mlp(config_.tied_norms ? in.first : in.second, inner, l, pass);
   if (config_.hidden_dropout == 0) {
     Tensor biases = sum_of(attention_bias, mlp_bias);
     if (mesh_.tp().size() == 1) return {in.sum, a, biases, m};
@@ -162,7 +162,15 @@ ResidualSum GptNeoX::layer(const ResidualSum& input, int64_t l, const Pass& pass
   }
   ResidualSum sum =
       with_branch({in.sum}, tp(pass).leave(a, in), attention_bias, at_attention, pass);
-  return with_branch(sum, tp(pass).leave(m, in), mlp_bias, at_mlp, pass);
+  return with_mlp(sum, tp(pass).leave(m, in), l, pass);
+}
+
+// What comes from experts is not dropped, as in NeoX.
+ResidualSum GptNeoX::with_mlp(const ResidualSum& to, const Tensor& branch, int64_t l,
+                              const Pass& pass) {
+  std::string site = prefix(l) + "mlp";
+  if (config_.has_experts(l)) return {total(to), branch};
+  return with_branch(to, branch, bias(site + ".dense_4h_to_h.bias"), site, pass);
 }
 
 ResidualSum GptNeoX::with_branch(const ResidualSum& to, const Tensor& branch, const Tensor& bias,
@@ -203,7 +211,8 @@ Heads GptNeoX::query_key_value(const Tensor& x, const Tensor& weight, int64_t l,
   return rotated_heads_(qkv, {K, G}, rows);
 }
 
-Tensor GptNeoX::mlp(const Tensor& x, const Tensor& inner, int64_t l) {
+Tensor GptNeoX::mlp(const Tensor& x, const Tensor& inner, int64_t l, const Pass& pass) {
+  if (config_.has_experts(l)) return experts(x, l, pass);
   std::string p = prefix(l) + "mlp.";
   Tensor y = product(x, inner), b = bias(p + "dense_h_to_4h.bias");
   return activated_product(y, b, config_.activation, config_.gated,

@@ -24,7 +24,7 @@ bool layer_matrix(const Placement& p) { return p.name.starts_with("layers."); }
 
 // The sum of both sides, of the narrow model.
 double fan_sum(const Placement& p, const ModelConfig& c) {
-  auto rows = static_cast<double>(p.shape.front()), columns = static_cast<double>(p.shape.back());
+  auto rows = static_cast<double>(p.shape.end()[-2]), columns = static_cast<double>(p.shape.back());
   if (layer_matrix(p)) return (rows + columns) / width_of(c);
   return rows + (p.shape.back() == c.hidden ? columns / width_of(c) : columns);
 }
@@ -65,28 +65,33 @@ double deviation(const Placement& p, InitMethod method, const ModelConfig& c) {
 // Calls fill(position, out) for each contiguous run of the box in its global tensor.
 template <class Fill>
 void for_runs(const Placement& p, float* out, const Fill& fill) {
+  size_t dims = p.shape.size();
   int64_t columns = p.shape.back(), width = p.box.extent.back(), rows = p.box.numel() / width;
-  check(p.shape.size() <= 2, p.name, ": initial values are for vectors and matrices");
-  int64_t first = p.shape.size() == 2 ? p.box.start[0] : 0;
-  bool whole_rows = width == columns;
+  check(dims <= 3, p.name, ": initial values are for vectors, matrices and stacks of matrices");
+  auto dim = [&](const Dims& d, size_t from_last, int64_t absent) {
+    return dims >= from_last ? d[dims - from_last] : absent;
+  };
+  int64_t matrix = dim(p.shape, 2, 1), height = dim(p.box.extent, 2, 1);  // rows: all, in the box
+  int64_t first = dim(p.box.start, 3, 0) * matrix + dim(p.box.start, 2, 0);
+  bool whole_rows = width == columns && (height == matrix || rows == height);
   at::parallel_for(0, rows, std::max<int64_t>(1, 16384 / width), [&](int64_t from, int64_t to) {
     if (whole_rows)
       return fill((first + from) * columns, std::span(out + from * width, out + to * width));
     for (int64_t r = from; r < to; ++r)
-      fill((first + r) * columns + p.box.start.back(),
+      fill((first + r / height * matrix + r % height) * columns + p.box.start.back(),
            std::span(out + r * width, out + (r + 1) * width));
   });
 }
 
-// The orthogonal factor of the whole matrix of normal values, its signs fixed; every rank computes
-// it.
+// The orthogonal factor of the whole matrix of normal values, or of each of a stack, its signs
+// fixed; every rank computes it.
 at::Tensor orthogonal(uint64_t key, const Dims& shape) {
   at::Tensor a = at::empty(shape, at::kFloat);
   normal_at(key, 0, {a.mutable_data_ptr<float>(), static_cast<size_t>(a.numel())});
-  bool wide = shape[0] < shape[1];
-  auto [q, r] = at::linalg_qr(wide ? a.t() : a);
-  q = q * r.diagonal().sign();
-  return (wide ? q.t() : q).contiguous();
+  bool wide = shape.end()[-2] < shape.back();
+  auto [q, r] = at::linalg_qr(wide ? a.mT() : a);
+  q = q * r.diagonal(0, -2, -1).sign().unsqueeze(-2);
+  return (wide ? q.mT() : q).contiguous();
 }
 
 at::Tensor initial_values(const Placement& p, InitMethod method, const ModelConfig& config,
@@ -141,6 +146,16 @@ void add_branch(std::vector<ModelParam>& params, const Branch& b, int64_t h) {
   if (b.bias) params.push_back({{b.out + ".bias", {h}, std::nullopt, false}, kZeros});
 }
 
+// The router's rows, and each expert's two matrices.
+void add_experts(std::vector<ModelParam>& params, const std::string& mlp, const ModelConfig& c) {
+  int64_t n = c.moe->experts, h = c.hidden, inner = c.moe->intermediate;
+  params.push_back({{mlp + "router.weight", {n, h}, std::nullopt, true}, kWeight});
+  params.push_back(
+      {{mlp + "experts.dense_h_to_4h.weight", {n, c.gated ? 2 * inner : inner, h}, 1, true},
+       kWeight});
+  params.push_back({{mlp + "experts.dense_4h_to_h.weight", {n, h, inner}, 2, true}, kOutputWeight});
+}
+
 }  // namespace
 
 std::vector<ModelParam> layer_params(const ModelConfig& c, int64_t layer) {
@@ -157,10 +172,13 @@ std::vector<ModelParam> layer_params(const ModelConfig& c, int64_t layer) {
              {attention + "query_key_value", attention + "dense", (c.heads + 2 * c.groups()) * D,
               c.heads * D, c.attention_bias},
              h);
-  add_branch(
-      params,
-      {mlp + "dense_h_to_4h", mlp + "dense_4h_to_h", c.mlp_inputs(), c.intermediate, c.mlp_bias},
-      h);
+  if (c.has_experts(layer))
+    add_experts(params, mlp, c);
+  else
+    add_branch(
+        params,
+        {mlp + "dense_h_to_4h", mlp + "dense_4h_to_h", c.mlp_inputs(), c.intermediate, c.mlp_bias},
+        h);
   return params;
 }
 
@@ -254,6 +272,13 @@ std::string multipliers_text(const ModelConfig& c) {
                 c.position_scale());
 }
 
+std::string experts_text(const ModelConfig& c) {
+  if (!c.moe) return "";
+  return concat(", ", c.moe->experts, " experts of ", c.moe->intermediate, " in layers ",
+                c.moe->interval, " apart, ", c.moe->top_k, " a token by ",
+                c.moe->router == Router::kTopK ? "top-k" : "Sinkhorn");
+}
+
 std::string activation_text(const ModelConfig& c) {
   static constexpr const char* kNames[] = {"gelu (erf)", "gelu (tanh)", "relu",    "silu",
                                            "softsign",   "mish",        "sigmoid", "identity"};
@@ -272,7 +297,7 @@ std::string architecture(const ModelConfig& c) {
              position_text(c), ", ", activation_text(c), ", norm eps ", c.norm_eps);
   if (c.position_embedding == PositionEmbedding::kRotary) text += scaling_text(c.rotary_scaling);
   if (c.window > 0) text += concat(", window ", c.window);
-  text += multipliers_text(c);
+  text += multipliers_text(c) + experts_text(c);
   const std::pair<bool, const char*> differences[] = {
       {c.norm == Norm::kRmsNorm, ", RMS norms"},
       {c.tied_norms, ", one norm for attention and MLP"},

@@ -4,7 +4,9 @@
 // attention.query_layernorm, attention.key_layernorm.
 //
 // Rows of query_key_value: [group, {its queries ..., k, v}, D]; of a gated dense_h_to_4h:
-// [column of dense_4h_to_h, {gate, up}].
+// [column of dense_4h_to_h, {gate, up}]. In layers with experts: mlp.router.weight [experts,
+// hidden], and stacks of the experts' matrices, mlp.experts.dense_h_to_4h.weight [experts, rows,
+// hidden] and mlp.experts.dense_4h_to_h.weight [experts, hidden, columns].
 #pragma once
 #include <string>
 #include <vector>

@@ -11,7 +11,8 @@ namespace neox {
 // other, are shared out in tp consecutive parts, which need not be parts of samples. tp divides T.
 class SequenceParallel final : public TensorParallel {
  public:
-  // keeps_norms: for the backward pass, as where it comes at once. Otherwise what is gathered and
+  // keeps_norms: for the backward pass, as where it comes at once, or where more than the products
+  // that enter() is given reads them there. Otherwise what is gathered and
   // normed is let go when the layers are left, and made again in their backward pass.
   SequenceParallel(Communicator& tp, std::shared_ptr<SideStream> side, bool keeps_norms)
       : TensorParallel(tp, std::move(side)), keeps_norms_(keeps_norms) {}

@@ -71,10 +71,12 @@ std::vector<std::pair<int64_t, int64_t>> partition_layers(const ModelConfig& c, 
               " layers of the model: every stage needs a layer");
   std::vector<double> costs(static_cast<size_t>(c.layers), 1.0);
   if (method == "parameters") {
-    double layer = 0, table = static_cast<double>(c.vocab * c.hidden);
-    for (const ModelParam& p : layer_params(c, 0))
-      layer += static_cast<double>(num_elements(p.spec.shape));
-    std::fill(costs.begin(), costs.end(), layer);
+    auto table = static_cast<double>(c.vocab * c.hidden);
+    for (size_t l = 0; l < costs.size(); ++l) {
+      costs[l] = 0;
+      for (const ModelParam& p : layer_params(c, static_cast<int64_t>(l)))
+        costs[l] += static_cast<double>(num_elements(p.spec.shape));
+    }
     costs.front() += table;
     costs.back() += table;
   }
@@ -86,7 +88,8 @@ GptNeoX::GptNeoX(const ModelConfig& config, Mesh& mesh, const ModelOptions& opti
       mesh_(mesh),
       options_(options),
       tp_(mesh.tp(), tp_side(options)),
-      sequence_(mesh.tp(), tp_side(options), options.recompute_layers > 0) {
+      sequence_(mesh.tp(), tp_side(options),
+                options.recompute_layers > 0 || config.moe.has_value()) {
   check(config.vocab > 0, "the size of the vocabulary is not known");
   int64_t tp = mesh.tp().size();
   check_usage(config.heads % tp == 0, "model_parallel_size ", tp, " does not divide the ",
@@ -135,7 +138,7 @@ void GptNeoX::add_buffers() {
   if (first) add_buffer("embed_positions", position_params(config_));
   for (int64_t l = first_layer_; l < last_layer_; ++l) {
     add_buffer("layers." + std::to_string(l), of_kind(layer_params(config_, l), true));
-    matrices_.push_back(buffers_.back().get());
+    matrices_.push_back(params_.at(prefix(l) + "attention.dense.weight").first);
   }
   if (last) add_buffer("final", of_kind(final_params(config_), true));
 }

@@ -45,7 +45,8 @@ TensorParallel::TensorParallel(Communicator& tp, std::shared_ptr<SideStream> sid
 ResidualSum TensorParallel::joined(const ResidualSum& input,
                                    std::initializer_list<Tensor*> weights) {
   ResidualSum same = with_work_in_backward(input, [this](const tensor_list&) { join_sum(); });
-  for (Tensor* weight : weights) *weight = with_later_gradient(*weight);
+  for (Tensor* weight : weights)
+    if (weight->defined()) *weight = with_later_gradient(*weight);
   return same;
 }
 

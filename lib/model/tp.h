@@ -39,8 +39,8 @@ class TensorParallel {
   virtual ~TensorParallel() = default;
 
   // Norms of a sum's total for split layers. Backward sums its gradient over tp, and beside that
-  // computes the gradients of `weights`, each of which is replaced by one for one product() of the
-  // norms. The total goes on through counted_once().
+  // computes the gradients of `weights`, each of which is undefined or replaced by one for one
+  // product() of the norms. The total goes on through counted_once().
   virtual Entered enter(const ResidualSum& input, std::initializer_list<at::Tensor*> weights,
                         const EntryNorms& norms);
   // The sum over tp of what split layers made of what was entered, or of the embedding's parts; in

@@ -2,6 +2,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/addmm.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/matmul.h>
 
 #include "base/error.h"
@@ -9,8 +10,14 @@
 namespace neox {
 
 at::Tensor orthogonalized(const at::Tensor& matrix) {
-  check(matrix.dim() == 2, "only a matrix has an orthogonal factor; found ", matrix.dim(),
+  check(matrix.dim() == 2 || matrix.dim() == 3,
+        "only a matrix, or each of a stack, has an orthogonal factor; found ", matrix.dim(),
         " dimensions");
+  if (matrix.dim() == 3) {
+    at::Tensor all = at::empty_like(matrix);
+    for (int64_t i = 0; i < matrix.size(0); ++i) all[i].copy_(orthogonalized(matrix[i]));
+    return all;
+  }
   constexpr double kA = 3.4445, kB = -4.7750, kC = 2.0315;
   bool tall = matrix.size(0) > matrix.size(1);  // the products are of the smaller side
   at::Tensor x = tall ? matrix.t() : matrix;

@@ -149,10 +149,6 @@ class Product : public torch::autograd::Function<Product> {
   }
 };
 
-at::ScalarType type_of_product(const Tensor& x) {
-  return multiplied_in_fp32(x) ? at::kFloat : x.scalar_type();
-}
-
 }  // namespace
 
 bool cpu_is_slow_in_half() {
@@ -167,6 +163,12 @@ bool multiplied_in_fp32(const Tensor& x) {
   bool half = x.scalar_type() == at::kBFloat16 || x.scalar_type() == at::kHalf;
   return half && x.is_cpu() && cpu_is_slow_in_half() && x.numel() >= kManyRows * x.size(-1);
 }
+
+at::ScalarType type_of_product(const Tensor& x) {
+  return multiplied_in_fp32(x) ? at::kFloat : x.scalar_type();
+}
+
+void product_out(const Tensor& y, const Tensor& x, const Tensor& w) { multiply(x, w, {}, y); }
 
 Tensor product(const Tensor& x, const Tensor& w, const Tensor& b) {
   if (multiplied_in_fp32(x)) return product_in(at::kFloat, x, w, b);

@@ -19,6 +19,11 @@ at::Tensor product(const at::Tensor& x, const at::Tensor& w, const at::Tensor& b
 at::Tensor product_in(at::ScalarType type, const at::Tensor& x, const at::Tensor& w,
                       const at::Tensor& b = {});
 
+// The type in which product() multiplies x.
+at::ScalarType type_of_product(const at::Tensor& x);
+// y [M, N] = x [M, K] w^T, all of that type.
+void product_out(const at::Tensor& y, const at::Tensor& x, const at::Tensor& w);
+
 // sum [M, N] += a [M, K] b [K, N]. The sum may be of the type in which a and b, of 16 bits, are
 // summed: float.
 void add_product(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b);

@@ -81,7 +81,7 @@ at::Tensor Muon::orthogonal_step(ParamBuffer& buffer, const at::Tensor& directio
     int64_t dim = *spec_of(buffer, p.name).tp_dim;
     auto d = static_cast<size_t>(dim);
     at::Tensor whole = orthogonalized(whole_matrix(parts, p, dim));
-    double shape = static_cast<double>(p.shape[0]) / static_cast<double>(p.shape[1]);
+    double shape = static_cast<double>(p.shape.end()[-2]) / static_cast<double>(p.shape.back());
     at::Tensor mine = whole.narrow(dim, p.box.start[d], p.box.extent[d]);
     step.narrow(0, p.offset, p.box.numel())
         .view(p.box.extent)

@@ -83,7 +83,7 @@ ParamBuffer::~ParamBuffer() = default;
 
 bool ParamBuffer::layer_matrices() const {
   return std::ranges::all_of(specs_, [](const ParamSpec& spec) {
-    return spec.shape.size() == 2 && spec.tp_dim && spec.name.starts_with("layers.");
+    return spec.shape.size() >= 2 && spec.tp_dim && spec.name.starts_with("layers.");
   });
 }
 

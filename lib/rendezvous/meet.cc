@@ -22,7 +22,7 @@ using std::chrono::steady_clock;
 
 constexpr int kPorts = 8;
 constexpr milliseconds kPoll{100};
-constexpr milliseconds kTwin{1000};    // to look for another rank 0 at the ports that are taken
+constexpr milliseconds kTwin{3000};    // to look for another rank 0 at the ports that are taken
 constexpr milliseconds kLinger{2000};  // for the others to read why the job does not start
 
 // The job does not start, for a reason that all ranks read in the store.

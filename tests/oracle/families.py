@@ -13,7 +13,7 @@ from transformers import (GPT2Config, GPT2LMHeadModel, GPTNeoXConfig, GPTNeoXFor
 # What a case does not say.
 DEFAULTS = dict(family="gpt_neox", pos_emb="rotary", rotary_pct=1.0, norm="layernorm", norm_eps=1e-5, kv_heads=0, window=0,
                 parallel_residual=False, tied_embedding=False, attention_bias=True, mlp_bias=True, tied_norms=False,
-                qk_norm=False, rope_scaling=None, intermediate=0, rpe_num_buckets=32, rpe_max_distance=128, mup=None)
+                qk_norm=False, rope_scaling=None, intermediate=0, rpe_num_buckets=32, rpe_max_distance=128, mup=None, moe=None)
 # Of muP, where a case has it: the model is so many times as wide as the one that was tuned.
 MUP = dict(width=1, score_temperature=1.0, logit_temperature=1.0, embedding=1.0, positions=1.0)
 GATED = {"swiglu": "silu", "geglu": "gelu", "reglu": "relu", "glu": "sigmoid", "bilinear": "identity"}
@@ -31,6 +31,9 @@ class Shape:
         self.width = self.intermediate or 4 * self.hidden
         self.gated = self.activation in GATED
         self.mup = MUP | self.mup if self.mup else None
+
+    def has_experts(self, layer):
+        return bool(self.moe) and layer % self.moe.get("interval", 1) == 0
 
 
 # ---- peers of transformers -----------------------------------------------------------------------
@@ -96,7 +99,14 @@ def shapes(s):
             all_ |= norm(p + "attention.query_layernorm", s.size) | norm(p + "attention.key_layernorm", s.size)
         all_ |= linear(p + "attention.query_key_value", (s.heads + 2 * s.groups) * s.size, s.hidden, s.attention_bias)
         all_ |= linear(p + "attention.dense", s.hidden, s.hidden, s.attention_bias)
-        all_ |= linear(p + "mlp.dense_h_to_4h", s.width * (2 if s.gated else 1), s.hidden, s.mlp_bias)
+        inner = s.width * (2 if s.gated else 1)
+        if s.has_experts(n):
+            experts = s.moe["experts"]
+            all_ |= {p + "mlp.router.weight": (experts, s.hidden),
+                     p + "mlp.experts.dense_h_to_4h.weight": (experts, inner, s.hidden),
+                     p + "mlp.experts.dense_4h_to_h.weight": (experts, s.hidden, s.width)}
+            continue
+        all_ |= linear(p + "mlp.dense_h_to_4h", inner, s.hidden, s.mlp_bias)
         all_ |= linear(p + "mlp.dense_4h_to_h", s.hidden, s.width, s.mlp_bias)
     all_ |= norm("final_layer_norm", s.hidden)
     return all_ if s.tied_embedding else all_ | {"embed_out.weight": (s.vocab, s.hidden)}
@@ -131,6 +141,19 @@ ACTIVATIONS = dict(
     gelu=F.gelu, gelu_tanh=lambda x: F.gelu(x, approximate="tanh"), relu=F.relu, silu=F.silu, softsign=F.softsign,
     swish=lambda x: x * torch.sigmoid(x), mish=lambda x: x * torch.tanh(F.softplus(x)), sigmoid=torch.sigmoid,
     identity=lambda x: x)
+
+
+def sinkhorn(logits):
+    """The plan by GPT-NeoX's SinkhornRouter: each token, and each expert, has as much of it as any other, nearly."""
+    tokens, experts = logits.shape
+    cost = logits.exp()
+    columns = 1 / (experts * cost.sum(0))
+    for _ in range(3):
+        rows = 1 / (tokens * ((cost * columns).sum(1) + 1e-8))
+        before, columns = columns, 1 / (experts * ((cost * rows[:, None]).sum(0) + 1e-8))
+        if (before - columns).abs().mean() < 1e-4:
+            break
+    return rows[:, None] * cost * columns
 
 
 def widened(x):
@@ -210,13 +233,26 @@ class Decoder(torch.nn.Module):
         return torch.cat([a * cos - b * sin, b * cos + a * sin, rest], -1)
 
     def mlp(self, p, x):
-        y = self.linear(p, "mlp.dense_h_to_4h", x)
-        if self.s.gated:
-            gate, up = y.view(*y.shape[:-1], -1, 2).unbind(-1)
-            y = ACTIVATIONS[GATED[self.s.activation]](gate) * up
-        else:
-            y = ACTIVATIONS[self.s.activation](y)
-        return self.linear(p, "mlp.dense_4h_to_h", y)
+        if "mlp.router.weight" in p:
+            return self.experts(p, x)
+        return self.linear(p, "mlp.dense_4h_to_h", self.activated(self.linear(p, "mlp.dense_h_to_4h", x)))
+
+    def activated(self, y):
+        if not self.s.gated:
+            return ACTIVATIONS[self.s.activation](y)
+        gate, up = y.view(*y.shape[:-1], -1, 2).unbind(-1)
+        return ACTIVATIONS[GATED[self.s.activation]](gate) * up
+
+    def experts(self, p, x):
+        """Every expert computes every token; those that the router did not choose count 0 times."""
+        moe, logits = self.s.moe, widened(x @ p["mlp.router.weight"].T).flatten(0, 1)
+        evenly = moe["router"] == "sinkhorn"
+        chosen = (sinkhorn(logits.detach()) if evenly and self.training else logits).topk(moe["top_k"]).indices
+        scores = logits.sigmoid() if evenly and moe["top_k"] == 1 else logits.softmax(-1)
+        counts = torch.zeros_like(scores).scatter(1, chosen, scores.gather(1, chosen)).view(*x.shape[:2], -1)
+        ins, outs = p["mlp.experts.dense_h_to_4h.weight"], p["mlp.experts.dense_4h_to_h.weight"]
+        results = [F.linear(self.activated(F.linear(x, i)), o) for i, o in zip(ins, outs)]
+        return (torch.stack(results, -1) * counts.unsqueeze(2)).sum(-1).to(x.dtype)
 
 
 # ---- layouts -------------------------------------------------------------------------------------

@@ -48,6 +48,9 @@ FAMILIES = [
                  parallel_residual=True, tied_norms=True, mlp_bias=False, activation="geglu", window=7),
     SMALL | dict(name="mup", layers=2, kv_heads=1, activation="gelu",
                  mup=dict(width=4, score_temperature=0.5, logit_temperature=0.04, embedding=3.0)),
+    SMALL | dict(name="experts", layers=3, activation="gelu", moe=dict(experts=5, top_k=2, interval=2, router="topk")),
+    LLAMA | dict(name="sinkhorn", family="decoder", batch=1, parallel_residual=True,
+                 moe=dict(experts=4, top_k=1, router="sinkhorn")),
     LLAMA | dict(name="llama3", layers=1, tied_embedding=True,
                  rope_scaling=dict(factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0,
                                    original_max_position_embeddings=16)),
@@ -60,6 +63,7 @@ FAMILIES = [
                  activation="gelu"),
     SMALL | dict(name="mup_learned", pos_emb="learned", rotary_pct=0.0, tied_embedding=True, activation="gelu",
                  mup=dict(width=2, embedding=2.0, positions=0.25)),
+    LLAMA | dict(name="sinkhorn_2", family="decoder", batch=1, moe=dict(experts=6, top_k=2, router="sinkhorn"), live=True),
     LLAMA | dict(name="mistral", family="mistral", window=6, live=True),
     SMALL | dict(name="qk_layernorm", heads=5, qk_norm=True, activation="reglu", live=True),
 ] + [SMALL | dict(name=name, activation=name, mlp_bias=name < "g", live=True)
@@ -142,9 +146,11 @@ def loss_of(model, batch):
 
 
 def gradients(case, dtype):
-    """Weights, logits, mean loss, and the gradient of each parameter."""
+    """Weights, logits (of generation, where experts differ from training's), mean loss, and the
+    gradient of each parameter."""
     model = peer(case, dtype)
-    logits, loss = loss_of(model, tokens(case, 0))
+    logits, _ = loss_of(model.eval(), tokens(case, 0))
+    _, loss = loss_of(model.train(), tokens(case, 0))
     loss.backward()
     return model, logits, loss
 
@@ -173,8 +179,8 @@ def without_inert_rows(case, name, tensor):
 
 def adamw(case, params, c):
     """PyTorch's, or for muP that of Microsoft's package."""
-    groups = [dict(params=[p for p in params if p.dim() == 2], weight_decay=c["weight_decay"]),
-              dict(params=[p for p in params if p.dim() != 2], weight_decay=0.0)]
+    groups = [dict(params=[p for p in params if p.dim() > 1], weight_decay=c["weight_decay"]),
+              dict(params=[p for p in params if p.dim() == 1], weight_decay=0.0)]
     options = dict(lr=c["lr"], betas=(c["beta1"], c["beta2"]), eps=c["eps"])
     if "mup" not in case:
         return torch.optim.AdamW(groups, **options)
