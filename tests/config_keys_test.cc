@@ -143,7 +143,7 @@ TEST_F(ConfigTest, WhatIsNotSupportedYetIsRefusedWithTheReason) {
       {"opt_pos_emb_offset: 2", "unused rows"},
       {"optimizer: {type: SM3}", "supported is adam"},
       {"optimizer: {params: {amsgrad: true}}", "AMSGrad"},
-      {"moe_num_experts: 8", "mixtures of experts"},
+      {"moe_jitter_eps: 0.1", "noise"},
       {"te_mha: true", "Transformer Engine"},
       {"train_impl: kto", "supported is normal, dpo"},
       {"dataset_impl: online", "supported is gpt2, pairwise"},

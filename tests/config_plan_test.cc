@@ -177,6 +177,20 @@ TEST_F(ConfigTest, EstimateCountsWhatTensorParallelismSplits) {
   EXPECT_EQ(tokens.activation_bytes_kept, one.activation_bytes_kept / 2 + 8 * 32 * 64 * 4 * 3);
 }
 
+TEST_F(ConfigTest, EstimateCountsTheExpertsThatATokenUses) {
+  const std::string lines =
+      "num_layers: 3\nhidden_size: 64\nintermediate_size: 96\n"
+      "moe_expert_interval: 2\nmoe_top_k: 2\nmoe_num_experts: ";
+  auto one = estimate(load(lines + "1"), 128, 1), five = estimate(load(lines + "5"), 128, 1);
+  int64_t mlp = 2 * 64 * 96, biases = 64 + 96, router = 5 * 64;  // layers 0 and 2 have experts
+  EXPECT_EQ(five.blocks - one.blocks, 2 * (router + 5 * mlp - mlp - biases));
+  EXPECT_EQ(five.flops_per_token - one.flops_per_token,
+            6.0 * 2 * static_cast<double>(router + 2 * mlp - mlp - biases));
+  auto two = estimate(load(lines + "5\nmodel_parallel_size: 2"), 128, 2);
+  int64_t split = 2 * 5 * mlp + mlp + 96 + 3 * (4 * 64 * 64 + 3 * 64) + 128 * 64;
+  EXPECT_EQ(two.rank_parameters, one.parameters + five.blocks - one.blocks - split / 2);
+}
+
 TEST_F(ConfigTest, PythiaWritesItsPublishedCheckpoints) {
   auto config = load_config(
       {.files = {"70M"}, .directory = NEOX_SOURCE_DIR "/configs/pythia", .overrides = {"save=x"}});

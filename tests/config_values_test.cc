@@ -1,6 +1,4 @@
 // What the keys mean: precision, model, data, checkpoints.
-#include <cmath>
-
 #include "base/text.h"
 #include "config_fixture.h"
 
@@ -131,6 +129,11 @@ TEST_F(ConfigTest, ImpossibleValuesNamePlaceAndCure) {
       {"rms_norm_epsilon: 0\nnorm: rmsnorm", "rms_norm_epsilon is 0"},
       {"intermediate_size: 512\nactivation: swiglu", "three times the width that is meant"},
       {"intermediate_size: 100\nmlp_multiple_of: 8", "do not share out"},
+      {"moe_num_experts: 0", "must be at least 1"},
+      {"moe_top_k: 3\nmoe_num_experts: 2", "moe_top_k is 3, more than moe_num_experts 2 ("},
+      {"model_parallel_size: 4\nmoe_num_experts: 2\nintermediate_size: 102", "does not divide"},
+      {"enable_cuda_graph: true\nmoe_num_experts: 2", "cannot be recorded"},
+      {"moe_num_experts: 2\nuse_mup: true\nmup_base_hidden_size: 32", "does not go with use_mup ("},
       {"rpe_max_distance: 16\npos_emb: rpe", "more than half of rpe_num_buckets 32"},
       {"rope_scaling: {factor: 0.5}", "must be at least 1"},
       {"rope_scaling: {high_freq_factor: 1}", "less than high_freq_factor 1"},
@@ -256,49 +259,6 @@ TEST_F(ConfigTest, ARunForWeightsAndBiasesIsNamedAsInNeox) {
   EXPECT_EQ(config.train.wandb->group, "g");
   EXPECT_EQ(config.train.wandb->run_name, "");
   for (const std::string& note : config.notes) EXPECT_FALSE(has(note, "use_wandb")) << note;
-}
-
-TEST_F(ConfigTest, TheWidthOfTheMlpFollowsNeoX) {
-  auto widths = [&](const std::string& lines) {
-    auto model = load(lines).model;
-    return concat(model.mlp_inputs(), " ", model.intermediate);
-  };
-  EXPECT_EQ(widths("intermediate_size: 33024\nactivation: swiglu"), "22016 11008");
-  EXPECT_EQ(widths("intermediate_size: 516\nactivation: relu"), "516 516");
-  EXPECT_EQ(widths("hidden_size: 4096\nactivation: geglu\nmlp_multiple_of: 256"), "11264 5632");
-  EXPECT_EQ(widths("intermediate_size: 512\nactivation: glu\nmlp_multiple_of: 8"), "352 176");
-  EXPECT_EQ(widths("intermediate_size: 512\nmlp_multiple_of: 8"), "512 512");
-}
-
-TEST_F(ConfigTest, OtherFamiliesAreTaken) {
-  auto m = load(
-               "pos_emb: rotary\nnorm: rmsnorm\nrms_norm_epsilon: 1e-6\nactivation: swiglu\n"
-               "intermediate_size: 516\nnum_kv_heads: 2\nuse_bias_in_attn_linear: false\n"
-               "use_bias_in_mlp: false\nsliding_window_width: 7\nuse_qk_layernorm: true\n"
-               "gpt_j_residual: true\ngpt_j_tied: true\nrope_scaling: {factor: 32}")
-               .model;
-  EXPECT_EQ(m.norm, Norm::kRmsNorm);
-  EXPECT_EQ(m.norm_eps, 1e-6);
-  EXPECT_EQ(m.activation, Activation::kSilu);
-  EXPECT_TRUE(m.gated && m.qk_norm && m.tied_norms && !m.attention_bias && !m.mlp_bias);
-  EXPECT_EQ(m.groups(), 2);
-  EXPECT_EQ(m.window, 7);
-  EXPECT_EQ(m.rotary_scaling.factor, 32);
-  EXPECT_EQ(m.rotary_scaling.original_positions, 8192);
-  auto linear = load("pos_emb: rotary\nrope_scaling: {rope_type: linear, factor: 2}").model;
-  EXPECT_EQ(linear.rotary_scaling, (RotaryScaling{.kind = RotaryKind::kLinear, .factor = 2}));
-  auto yarn = load(
-                  "pos_emb: rotary\nrope_scaling: {rope_type: yarn, factor: 4, "
-                  "original_max_position_embeddings: 2048, truncate: false, beta_fast: 16}")
-                  .model.rotary_scaling;
-  EXPECT_EQ(yarn.kind, RotaryKind::kYarn);
-  EXPECT_EQ(yarn.beta_fast, 16);
-  EXPECT_FALSE(yarn.truncate);
-  EXPECT_EQ(yarn.attention_factor, 0.1 * std::log(4.0) + 1);
-  EXPECT_EQ(load("pos_emb: null").model.position_embedding, PositionEmbedding::kLearned);
-  EXPECT_EQ(load("pos_emb: alibi").model.position_embedding, PositionEmbedding::kAlibi);
-  EXPECT_EQ(load("bias_gelu_fusion: true\nactivation: geglu").model.activation,
-            Activation::kGeluErf);
 }
 
 TEST_F(ConfigTest, DataMayBeBlended) {

@@ -19,6 +19,7 @@
 #include "convert/neox_files.h"
 #include "convert/neox_names.h"
 #include "data_files.h"
+#include "model/parameters.h"
 #include "torchfile/tensor.h"
 #include "torchfile/torch_writer.h"
 
@@ -48,6 +49,12 @@ constexpr const char* kOthers =
 constexpr const char* kGpt2 =
     "num_layers: 2\nhidden_size: 24\nnum_attention_heads: 4\nseq_length: 8\npos_emb: learned\n"
     "padded_vocab_size: 32\ntrain_iters: 20\ntrain_micro_batch_size_per_gpu: 6\n";
+
+constexpr const char* kMixture =
+    "num_layers: 3\nhidden_size: 24\nnum_attention_heads: 4\nseq_length: 8\npos_emb: rotary\n"
+    "intermediate_size: 40\nmoe_num_experts: 4\nmoe_top_k: 2\nmoe_expert_interval: 2\n"
+    "moe_router_type: topk\npadded_vocab_size: 32\ntrain_iters: 20\n"
+    "train_micro_batch_size_per_gpu: 6\n";
 
 // Multiples of 1/64, exact in every type and when they are divided by 4.
 at::Tensor numbers(const std::string& name, const Dims& shape, double from = 0) {
@@ -99,11 +106,12 @@ class Neox : public ::testing::Test {
 };
 
 TEST_F(Neox, WhatIsWrittenIsReadBackAtAnySize) {
-  for (const char* yaml : {kPythia, kLlama, kOthers, kGpt2})
+  for (const char* yaml : {kPythia, kLlama, kOthers, kGpt2, kMixture})
     for (at::ScalarType type : {at::kFloat, at::kHalf})
       for (auto [tensor, pipe] : {std::pair(1, 1), {2, 0}, {4, 2}, {1, 0}}) {
         ModelFiles model = made(yaml, type), back = open_neox(write(model, tensor, pipe));
         EXPECT_EQ(back.iteration, 9);
+        EXPECT_EQ(architecture(back.config.model), architecture(model.config.model));
         ASSERT_EQ(back.tensors.size(), model.tensors.size());
         for (size_t i = 0; i < model.tensors.size(); ++i) {
           EXPECT_EQ(back.tensors[i].info.dtype, type);
@@ -209,6 +217,14 @@ TEST_F(Neox, WhatGptNeoxDoesNotHaveIsRefused) {
   std::string yaml = concat(kPythia, "use_qk_layernorm: true\n");
   EXPECT_THAT(error_of([&] { write(made(yaml.c_str()), 1, 1); }),
               HasSubstr("64: the model norms queries and keys head by head"));
+  yaml = concat(kMixture, "gpt_j_residual: true\n");
+  EXPECT_THAT(error_of([&] { write(made(yaml.c_str()), 1, 1); }),
+              HasSubstr("64: GPT-NeoX loses what attention gives"));
+  yaml = concat(kLlama, "moe_num_experts: 4\n");
+  EXPECT_THAT(error_of([&] { write(made(yaml.c_str()), 1, 1); }),
+              HasSubstr("64: the experts of GPT-NeoX are not gated"));
+  EXPECT_THAT(error_of([&] { write(made(kMixture), 8, 1); }),
+              HasSubstr("64: a tensor [4, 40, 24] of 4 experts cannot be shared out over 8"));
 }
 
 // ---- the optimizer's state ----------------------------------------------------------------------

@@ -48,6 +48,20 @@ TEST(TpParts, JoinIsTheWayBackOfEverySplit) {
       }
 }
 
+// Four experts of three rows and two columns.
+TEST(TpParts, ARankHasARunOfExperts) {
+  at::Tensor stack = counting({4, 3, 2});
+  for (int64_t ranks : {1, 2, 4})
+    for (TpForm form : {TpForm{kExperts, 4}, TpForm{kExpertsTurned, 4}}) {
+      auto parts = all_parts(form, stack, ranks);
+      for (const at::Tensor& part : parts)
+        EXPECT_EQ(part.sizes().vec(), part_shape(form, {4, 3, 2}, ranks));
+      EXPECT_TRUE(join_parts(form, parts).equal(stack));
+    }
+  EXPECT_THAT(values(part_of({kExperts, 4}, stack, 1, 4)), ElementsAre(6, 7, 8, 9, 10, 11));
+  EXPECT_THAT(values(part_of({kExpertsTurned, 4}, stack, 1, 4)), ElementsAre(6, 8, 10, 7, 9, 11));
+}
+
 // Two groups of two queries, head size 1: ours are q0 q1 k v, q2 q3 k v.
 TEST(TpParts, ARankHasItsQueriesThenKeysThenValues) {
   TpForm form{kQkv, 2, 2};

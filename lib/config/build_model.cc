@@ -120,6 +120,13 @@ std::optional<MoeConfig> read_moe(KeyReader& keys, const ModelConfig& model) {
   moe.router = keys.choice(others[2]) == "topk" ? Router::kTopK : Router::kSinkhorn;
   bool given = keys.maybe_integer("intermediate_size").has_value();
   moe.intermediate = given ? model.intermediate : round_up(model.intermediate, 256);
+  if (model.parallel_residual)
+    keys.note(
+        "experts run beside attention (gpt_j_residual), and both count; GPT-NeoX loses what "
+        "attention gives there");
+  if (model.gated)
+    keys.note(concat("the experts are gated (activation: ", keys.choice("activation"),
+                     "); GPT-NeoX's never are"));
   keys.require(!model.mup, "moe_num_experts", "moe_num_experts ", moe.experts,
                " does not go with use_mup (", keys.where("use_mup"),
                "): how a router's values grow with the width is not known here");

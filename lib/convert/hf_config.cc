@@ -138,6 +138,7 @@ Json options_of(const ModelConfig& m) {
       {"use_bias_in_attn_linear", m.attention_bias},
       {"use_bias_in_mlp", m.mlp_bias},
       {"num_kv_heads", m.groups()},
+      {"moe_num_experts", m.moe ? m.moe->experts : 1},
       {"sliding_window_width", m.window}};
 }
 

@@ -26,6 +26,7 @@ void check_expressible(const ModelConfig& model, const MegatronLayout& layout) {
        "an activation other than GELU and SwiGLU"},
       {model.attention_bias == model.mlp_bias, "biases in attention or MLP alone"},
       {model.window == 0, "a sliding window"},
+      {!model.moe, "experts with the routers of GPT-NeoX (moe_num_experts)"},
       {!model.qk_norm || !deep_speed, "norms of queries and keys"},
       {!rotary || scaling.factor == 1 || (!deep_speed && (llama3 || linear)),
        "this scaling of rotary frequencies"},

@@ -32,6 +32,9 @@ const std::vector<Row>& block_rows() {
        kColumns,
        {{"mlp.linear2.weight"}, {"mlp.dense_4h_to_h.weight"}, {"mlp.w2.weight"}}},
       {"mlp.dense_4h_to_h.bias", kSummed, {{"mlp.linear2.bias"}, {"mlp.dense_4h_to_h.bias"}}},
+      {"mlp.router.weight", kNone, {{"mlp.router.layer.weight"}}},
+      {"mlp.experts.dense_h_to_4h.weight", kExperts, {{"mlp.experts.mlp.w1"}}},
+      {"mlp.experts.dense_4h_to_h.weight", kExpertsTurned, {{"mlp.experts.mlp.w2"}}},
   };
   return kRows;
 }
@@ -41,6 +44,7 @@ const std::vector<Row>& block_rows() {
 TpForm form_of(TpSplit split, const ModelConfig& config) {
   if (split == kSummed) return {config.parallel_residual ? kSummed : kNone};
   if (split == kGated) return {config.gated ? kGated : TpSplit::kRows};
+  if (split == kExperts || split == kExpertsTurned) return {split, config.moe->experts};
   if (split != kQkv || config.groups() == config.heads)
     return {split == kQkv ? TpSplit::kRows : split};
   return {kQkv, config.groups(), config.group_queries()};
@@ -110,6 +114,11 @@ void check_neox_has(const ModelConfig& config) {
               "the model norms queries and keys head by head; GPT-NeoX's use_qk_layernorm norms "
               "all heads of a rank together, which is another model");
   check_usage(config.rotary_scaling.factor == 1, "GPT-NeoX has no rotary scaling");
+  if (!config.moe) return;
+  check_usage(!config.gated, "the experts of GPT-NeoX are not gated, whatever `activation` says");
+  check_usage(!config.parallel_residual,
+              "GPT-NeoX loses what attention gives where experts run beside it "
+              "(gpt_j_residual), which is another model");
 }
 
 }  // namespace neox

@@ -55,6 +55,16 @@ void add_mlp(Yaml& yaml, const ModelConfig& m) {
   yaml.add("use_bias_in_mlp", m.mlp_bias);
 }
 
+void add_experts(Yaml& yaml, const ModelConfig& m) {
+  if (!m.moe) return;
+  check_usage(m.moe->intermediate == m.intermediate, "the experts are ", m.moe->intermediate,
+              " wide and MLPs ", m.intermediate, ", of which GPT-NeoX can say only one");
+  yaml.add("moe_num_experts", m.moe->experts);
+  yaml.add("moe_top_k", m.moe->top_k);
+  yaml.add("moe_expert_interval", m.moe->interval);
+  yaml.add("moe_router_type", m.moe->router == Router::kTopK ? "topk" : "sinkhorn");
+}
+
 void add_positions(Yaml& yaml, const ModelConfig& m) {
   for (const PositionKey& p : kPositions)
     if (p.kind == m.position_embedding) yaml.add("pos_emb", p.name);
@@ -98,6 +108,7 @@ std::string neox_yaml(const Config& config, const NeoxLayout& layout) {
   yaml.add("no_weight_tying", !m.tied_embedding);
   yaml.add("use_bias_in_attn_linear", m.attention_bias);
   add_mlp(yaml, m);
+  add_experts(yaml, m);
   if (m.window > 0) yaml.add("sliding_window_width", m.window);
   yaml.add("hidden_dropout", m.hidden_dropout);
   yaml.add("attention_dropout", m.attention_dropout);

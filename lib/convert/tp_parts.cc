@@ -12,6 +12,10 @@ namespace {
 
 int64_t dim_of(TpSplit split) { return split == TpSplit::kColumns ? 1 : 0; }
 
+bool is_stack(TpSplit split) {
+  return split == TpSplit::kExperts || split == TpSplit::kExpertsTurned;
+}
+
 bool is_split(TpSplit split) { return split != TpSplit::kNone && split != TpSplit::kSummed; }
 
 // Of all ranks: what a run must be a multiple of.
@@ -59,6 +63,10 @@ at::Tensor to_rank(const TpForm& form, const at::Tensor& rows, int64_t ranks) {
       return transposed(rows, 1, n / 2, 2);
     case TpSplit::kGated:
       return swapped_halves(transposed(rows, 1, n / 2, 2));
+    case TpSplit::kExperts:
+      return rows.flatten(0, 1);
+    case TpSplit::kExpertsTurned:
+      return rows.transpose(1, 2).flatten(0, 1);
     default:
       return rows;
   }
@@ -75,6 +83,10 @@ at::Tensor from_rank(const TpForm& form, const at::Tensor& part, int64_t ranks) 
       return transposed(part, 1, 2, n / 2);
     case TpSplit::kGated:
       return transposed(swapped_halves(part), 1, 2, n / 2);
+    case TpSplit::kExperts:
+      return part.reshape({groups, n / groups, -1});
+    case TpSplit::kExpertsTurned:
+      return part.reshape({groups, n / groups, -1}).transpose(1, 2);
     default:
       return part;
   }
@@ -97,8 +109,12 @@ Dims part_shape(const TpForm& form, const Dims& shape, int64_t ranks) {
   if (!is_split(form.split)) return shape;
   int64_t n = units(form, shape);
   check_usage(n % ranks == 0, "a tensor ", to_string(shape), " of ", n, " ",
-              form.split == TpSplit::kQkv ? "groups of heads" : "rows or columns",
+              form.split == TpSplit::kQkv ? "groups of heads"
+              : is_stack(form.split)      ? "experts"
+                                          : "rows or columns",
               " cannot be shared out over ", ranks, " tensor-parallel ranks");
+  bool turned = form.split == TpSplit::kExpertsTurned;
+  if (is_stack(form.split)) return {n / ranks * shape[turned ? 2 : 1], shape[turned ? 1 : 2]};
   Dims part = shape;
   part[static_cast<size_t>(dim_of(form.split))] /= ranks;
   return part;
@@ -108,8 +124,8 @@ at::Tensor part_of(const TpForm& form, const at::Tensor& tensor, int64_t rank, i
   if (form.split == TpSplit::kNone) return tensor.contiguous();
   if (form.split == TpSplit::kSummed)
     return (tensor.to(at::kDouble) / static_cast<double>(ranks)).to(tensor.scalar_type());
-  int64_t dim = dim_of(form.split);
-  int64_t n = part_shape(form, tensor.sizes().vec(), ranks)[static_cast<size_t>(dim)];
+  part_shape(form, tensor.sizes().vec(), ranks);  // throws where that does not go
+  int64_t dim = dim_of(form.split), n = tensor.size(dim) / ranks;
   return to_rank(form, tensor.narrow(dim, rank * n, n), ranks).contiguous();
 }
 

@@ -21,11 +21,13 @@ enum class TpSplit {
   kQkvLast,  // as kQkv of as many keys as queries: a rank has [head, D, {q, k, v}]
   kGateUp,   // as kGated: a rank has gate, then up
   kSummed,   // each rank has a summand
+  kExperts,  // a run of matrices of a stack [groups, rows, columns], their rows one after the other
+  kExpertsTurned,  // the same of the transposed matrices
 };
 
 struct TpForm {
   TpSplit split = TpSplit::kNone;
-  int64_t groups = 1, group_queries = 1;  // of kQkv
+  int64_t groups = 1, group_queries = 1;  // of kQkv; groups also of experts
 };
 
 // The shape of a rank's part. Throws (64) where `ranks` does not divide what is split.

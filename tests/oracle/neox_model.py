@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 DEFAULTS = dict(layers=2, heads=4, kv_heads=0, hidden=32, vocab=264, seq=16, width=0, pos_emb="rotary", rotary_pct=0.5,
                 norm="layernorm", eps=1e-5, parallel=True, tied_norms=False, tied=False, activation="gelu_tanh",
-                attention_bias=True, mlp_bias=True, buckets=6, distance=9)
+                attention_bias=True, mlp_bias=True, buckets=6, distance=9, experts=0, top_k=1, interval=1, router="topk")
 GATED = {"swiglu": F.silu, "geglu": F.gelu, "reglu": F.relu, "glu": torch.sigmoid, "bilinear": lambda x: x}
 PLAIN = {"gelu": F.gelu, "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"), "relu": F.relu, "silu": F.silu}
 
@@ -24,6 +24,10 @@ class Shape:
         self.width = self.width or 3 * self.hidden
         self.up = 2 * self.width if self.gated else self.width
 
+    def has_experts(self, layer):
+        """Of the pipeline, of which the first two are none of the model."""
+        return self.experts and (layer - 2) % self.interval == 0
+
 
 def config(s, tp, pp):
     """The keys of GPT-NeoX that describe the model."""
@@ -36,6 +40,9 @@ def config(s, tp, pp):
     keys["rms_norm_epsilon" if s.norm == "rmsnorm" else "layernorm_epsilon"] = s.eps
     if s.gqa:
         keys["num_kv_heads"] = s.groups
+    if s.experts:
+        keys |= dict(moe_num_experts=s.experts, moe_top_k=s.top_k, moe_expert_interval=s.interval,
+                     moe_router_type=s.router)
     if s.pos_emb == "rotary":
         keys["rotary_pct"] = s.rotary_pct
     if s.pos_emb == "rpe":
@@ -67,11 +74,15 @@ def shapes(s):
             if bias:
                 block[name + ".bias"] = (rows,)
         block |= norm_shapes(s, "post_attention_layernorm")
+        layers[layer] = block
+        if s.has_experts(layer):
+            block |= {"mlp.router.layer.weight": (s.experts, h), "mlp.experts.mlp.w1": (s.experts * s.width, h),
+                      "mlp.experts.mlp.w2": (s.experts * s.width, h)}
+            continue
         for name, rows, columns in (("mlp.linear1", s.up, h), ("mlp.linear2", h, s.width)):
             block[name + ".weight"] = (rows, columns)
             if s.mlp_bias:
                 block[name + ".bias"] = (rows,)
-        layers[layer] = block
     layers[s.layers + 3] = norm_shapes(s, "norm")
     if not s.tied:
         layers[s.layers + 4] = {"final_linear.weight": (s.vocab, h)}
@@ -101,7 +112,7 @@ def part(s, name, value, rank, tp, moment=False):
         return x.chunk(tp, dim)[rank]
     if name in ("attention.dense.bias", "mlp.linear2.bias"):
         return value / tp if s.parallel and not moment else value
-    if "norm" in name or name == "position_embeddings.weight":
+    if "norm" in name or name in ("position_embeddings.weight", "mlp.router.layer.weight"):
         return value
     if name in ("attention.dense.weight", "mlp.linear2.weight", "attention.rpe.weight"):
         return run(value, 1)
@@ -123,7 +134,7 @@ def whole(s, name, values):
     tp = len(values)
     if name in ("attention.dense.bias", "mlp.linear2.bias"):
         return sum(values[1:], values[0]) if s.parallel else values[0]
-    if "norm" in name or name == "position_embeddings.weight":
+    if "norm" in name or name in ("position_embeddings.weight", "mlp.router.layer.weight"):
         return values[0]
     if name in ("attention.dense.weight", "mlp.linear2.weight", "attention.rpe.weight"):
         return torch.cat(values, 1)
@@ -162,6 +173,11 @@ def ours(s, parameters):
                 if name.startswith("mlp.linear1") and s.gated:
                     up, gate = value.chunk(2)
                     value = torch.stack([gate, up], 1).reshape(value.shape)
+                if name.startswith("mlp.experts.mlp."):
+                    value = value.view(s.experts, s.width, s.hidden)
+                    value = value.transpose(1, 2) if name.endswith("w2") else value
+                name = name.replace("router.layer.", "router.").replace("experts.mlp.w1", "experts.linear1.weight")
+                name = name.replace("experts.mlp.w2", "experts.linear2.weight")
                 name = f"layers.{layer - 2}." + name.replace("linear1", "dense_h_to_4h").replace(
                     "linear2", "dense_4h_to_h").replace(".scale", ".weight")
             found[name] = value
@@ -229,7 +245,20 @@ def attention(s, x, p, rank, tp):
     return F.linear(context.transpose(1, 2).reshape(B, T, -1), p["attention.dense.weight"])
 
 
-def mlp(s, x, p):
+def experts(s, x, p, rank, tp):
+    """Of those that the rank has, as of GPT-NeoX's evaluation: each computes every token."""
+    logits = F.linear(x, p["mlp.router.layer.weight"])
+    chosen = logits.topk(s.top_k).indices
+    scores = logits.sigmoid() if s.router == "sinkhorn" and s.top_k == 1 else logits.softmax(-1)
+    counts = torch.zeros_like(scores).scatter(-1, chosen, scores.gather(-1, chosen)).chunk(tp, -1)[rank]
+    matrices = (p[f"mlp.experts.mlp.{w}"].view(-1, s.width, s.hidden) for w in ("w1", "w2"))
+    return sum(PLAIN[s.activation](x @ w1.T) @ w2 * count.unsqueeze(-1)
+               for w1, w2, count in zip(*matrices, counts.unbind(-1)))
+
+
+def mlp(s, x, p, rank, tp):
+    if "mlp.router.layer.weight" in p:
+        return experts(s, x, p, rank, tp)
     y = F.linear(x, p["mlp.linear1.weight"], p.get("mlp.linear1.bias"))
     if s.gated:
         up, gate = y.chunk(2, -1)
@@ -252,11 +281,11 @@ def block(s, x, ps):
             a = norm(s, x, p, "input_layernorm")
             b = a if s.tied_norms else norm(s, x, p, "post_attention_layernorm")
             out = out + plus(attention(s, a, p, rank, tp), p.get("attention.dense.bias"))
-            out = out + plus(mlp(s, b, p), p.get("mlp.linear2.bias"))
+            out = out + plus(mlp(s, b, p, rank, tp), p.get("mlp.linear2.bias"))
         return x + out
     a = sum(attention(s, norm(s, x, p, "input_layernorm"), p, rank, tp) for rank, p in enumerate(ps))
     x = x + plus(a, ps[0].get("attention.dense.bias"))
-    m = sum(mlp(s, norm(s, x, p, "post_attention_layernorm"), p) for p in ps)
+    m = sum(mlp(s, norm(s, x, p, "post_attention_layernorm"), p, rank, tp) for rank, p in enumerate(ps))
     return x + plus(m, ps[0].get("mlp.linear2.bias"))
 
 

@@ -1,0 +1,83 @@
+// What the model's keys make: widths, experts, other families.
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "base/text.h"
+#include "config_fixture.h"
+
+namespace neox {
+namespace {
+
+TEST_F(ConfigTest, TheWidthOfTheMlpFollowsNeoX) {
+  auto widths = [&](const std::string& lines) {
+    auto model = load(lines).model;
+    return concat(model.mlp_inputs(), " ", model.intermediate);
+  };
+  EXPECT_EQ(widths("intermediate_size: 33024\nactivation: swiglu"), "22016 11008");
+  EXPECT_EQ(widths("intermediate_size: 516\nactivation: relu"), "516 516");
+  EXPECT_EQ(widths("hidden_size: 4096\nactivation: geglu\nmlp_multiple_of: 256"), "11264 5632");
+  EXPECT_EQ(widths("intermediate_size: 512\nactivation: glu\nmlp_multiple_of: 8"), "352 176");
+  EXPECT_EQ(widths("intermediate_size: 512\nmlp_multiple_of: 8"), "512 512");
+}
+
+TEST_F(ConfigTest, ExpertsAreTaken) {
+  EXPECT_FALSE(load("moe_num_experts: 1\nmoe_top_k: 2").model.moe);
+  Config plain = load("hidden_size: 72\nmoe_num_experts: 8");
+  ASSERT_TRUE(plain.model.moe);
+  EXPECT_EQ(plain.model.moe->experts, 8);
+  EXPECT_EQ(plain.model.moe->top_k, 1);
+  EXPECT_EQ(plain.model.moe->router, Router::kSinkhorn);
+  EXPECT_EQ(plain.model.moe->intermediate, 512);  // 288, rounded up as NeoX does
+  EXPECT_EQ(plain.model.intermediate, 288);
+  EXPECT_EQ(plain.train.cuda_graph, false);
+  Config some = load(
+      "moe_num_experts: 4\nmoe_top_k: 2\nmoe_expert_interval: 3\n"
+      "moe_router_type: topk\nintermediate_size: 100\nnum_layers: 4");
+  EXPECT_EQ(some.model.moe->intermediate, 100);
+  EXPECT_EQ(some.model.moe->router, Router::kTopK);
+  std::string with;
+  for (int64_t l = 0; l < 4; ++l) with += some.model.has_experts(l) ? '1' : '0';
+  EXPECT_EQ(with, "1001");
+  auto has_note = [](const Config& config, const std::string& words) {
+    return std::ranges::any_of(config.notes,
+                               [&](const std::string& note) { return has(note, words); });
+  };
+  EXPECT_FALSE(has_note(some, "GPT-NeoX loses"));
+  EXPECT_TRUE(has_note(load("moe_num_experts: 2\ngpt_j_residual: true"), "GPT-NeoX loses"));
+  EXPECT_TRUE(has_note(load("moe_num_experts: 2\nactivation: swiglu"), "GPT-NeoX's never are"));
+}
+
+TEST_F(ConfigTest, OtherFamiliesAreTaken) {
+  auto m = load(
+               "pos_emb: rotary\nnorm: rmsnorm\nrms_norm_epsilon: 1e-6\nactivation: swiglu\n"
+               "intermediate_size: 516\nnum_kv_heads: 2\nuse_bias_in_attn_linear: false\n"
+               "use_bias_in_mlp: false\nsliding_window_width: 7\nuse_qk_layernorm: true\n"
+               "gpt_j_residual: true\ngpt_j_tied: true\nrope_scaling: {factor: 32}")
+               .model;
+  EXPECT_EQ(m.norm, Norm::kRmsNorm);
+  EXPECT_EQ(m.norm_eps, 1e-6);
+  EXPECT_EQ(m.activation, Activation::kSilu);
+  EXPECT_TRUE(m.gated && m.qk_norm && m.tied_norms && !m.attention_bias && !m.mlp_bias);
+  EXPECT_EQ(m.groups(), 2);
+  EXPECT_EQ(m.window, 7);
+  EXPECT_EQ(m.rotary_scaling.factor, 32);
+  EXPECT_EQ(m.rotary_scaling.original_positions, 8192);
+  auto linear = load("pos_emb: rotary\nrope_scaling: {rope_type: linear, factor: 2}").model;
+  EXPECT_EQ(linear.rotary_scaling, (RotaryScaling{.kind = RotaryKind::kLinear, .factor = 2}));
+  auto yarn = load(
+                  "pos_emb: rotary\nrope_scaling: {rope_type: yarn, factor: 4, "
+                  "original_max_position_embeddings: 2048, truncate: false, beta_fast: 16}")
+                  .model.rotary_scaling;
+  EXPECT_EQ(yarn.kind, RotaryKind::kYarn);
+  EXPECT_EQ(yarn.beta_fast, 16);
+  EXPECT_FALSE(yarn.truncate);
+  EXPECT_EQ(yarn.attention_factor, 0.1 * std::log(4.0) + 1);
+  EXPECT_EQ(load("pos_emb: null").model.position_embedding, PositionEmbedding::kLearned);
+  EXPECT_EQ(load("pos_emb: alibi").model.position_embedding, PositionEmbedding::kAlibi);
+  EXPECT_EQ(load("bias_gelu_fusion: true\nactivation: geglu").model.activation,
+            Activation::kGeluErf);
+}
+
+}  // namespace
+}  // namespace neox
