@@ -24,7 +24,7 @@ namespace {
 TEST(FusedDecode, GivesTheLogitsOfTheModelsOwnLayers) {
   for (int threads : {1, 3}) {
     at::set_num_threads(threads);
-    for (ModelOption option : kModelOptions) {
+    for (ModelOption option : all_options()) {
       Model model(option);
       ASSERT_TRUE((*model).new_cache(1, 1).fused) << option.name;
       for (int64_t batch : {1, 4})
@@ -36,7 +36,7 @@ TEST(FusedDecode, GivesTheLogitsOfTheModelsOwnLayers) {
 }
 
 TEST(FusedDecode, IsNearTheModelsOwnLayersInBf16) {
-  for (const ModelOption& option : kModelOptions) {
+  for (const ModelOption& option : all_options()) {
     Model half(option, at::kBFloat16);
     EXPECT_LT(relative(half.logits(3, By::kFused), half.logits(3, By::kLayers)), 0.2)
         << option.name;
@@ -107,9 +107,14 @@ TEST(FusedDecode, ReadsPromptsTogetherThatAreAlike) {
   EXPECT_EQ(together({2000, 20}), 1u);
 }
 
-TEST(FusedDecode, IsForFloatAndBf16WithoutExperts) {
-  for (const ModelOption& option : kExpertOptions)
-    EXPECT_FALSE((*Model(option)).new_cache(1, 1).fused) << option.name;
+TEST(FusedDecode, LeavesPromptsToLayersWithExperts) {
+  for (const ModelOption& option : kExpertOptions) {
+    const int64_t lengths[] = {3};
+    EXPECT_EQ((*Model(option)).new_cache(1, 1).fused->prompts_together(lengths), 0U);
+  }
+}
+
+TEST(FusedDecode, IsForFloatAndBf16) {
   EXPECT_FALSE((*Model({}, at::kDouble)).new_cache(1, 1).fused);
 }
 

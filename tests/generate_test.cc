@@ -107,9 +107,7 @@ TEST(Generate, EveryLayoutGivesTheSameText) {
 TEST(Generate, NeitherCacheNorLayoutChangesTheTextOfOtherModels) {
   const Sampling sampling{.max_tokens = 8};
   at::set_num_threads(1);
-  std::vector<ModelOption> options = kModelOptions;
-  options.insert(options.end(), kExpertOptions.begin(), kExpertOptions.end());
-  for (const ModelOption& option : options) {
+  for (const ModelOption& option : all_options()) {
     auto world = self_communicator();
     TinyModel model({}, *world, option);
     Tokens wanted = model.text(sampling), text = {3, 14, 15};

@@ -148,7 +148,7 @@ inline const std::vector<ModelOption> kModelOptions = {
      }},
 };
 
-// Those that kernels for generation, and recorded steps, are not for.
+// Those whose steps cannot be recorded.
 inline const std::vector<ModelOption> kExpertOptions = {
     {"Experts",
      [](TinyOptions& o) {
@@ -172,6 +172,12 @@ inline const std::vector<ModelOption> kExpertOptions = {
        o.model.moe = MoeConfig{.experts = 3, .top_k = 2, .interval = 3, .intermediate = 24};
      }},
 };
+
+inline std::vector<ModelOption> all_options() {
+  std::vector<ModelOption> all = kModelOptions;
+  all.insert(all.end(), kExpertOptions.begin(), kExpertOptions.end());
+  return all;
+}
 
 // What a batch says of its documents.
 inline void add_boundaries(Batch& batch, int64_t end_of_document) {

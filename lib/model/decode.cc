@@ -70,8 +70,7 @@ KvCache GptNeoX::new_cache(int64_t batch, int64_t capacity) {
   }
   at::ScalarType type = options_.dtypes.param;
   bool whole = mesh_.tp().size() == 1 && mesh_.pp().size() == 1;
-  if (whole && !config_.moe && options_.device.is_cpu() &&
-      (type == at::kFloat || type == at::kBFloat16))
+  if (whole && options_.device.is_cpu() && (type == at::kFloat || type == at::kBFloat16))
     cache.fused = std::make_shared<FusedDecode>(decode_source(capacity));
   if (auto recorder = config_.moe ? nullptr : options_.recorder(options_.device)) {
     cache.replay = std::make_shared<DecodeReplay>(std::move(recorder), batch, options_.device);

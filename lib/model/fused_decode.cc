@@ -69,19 +69,26 @@ FusedDecode::FusedDecode(const DecodeSource& s)
       added_(in_float(s.added)),
       type_(weight_type(embedding_)),
       attend_(s.attend) {
-  for (int64_t l = s.first_layer; l < s.last_layer; ++l) {
-    std::string p = "layers." + std::to_string(l) + ".";
-    layers_.push_back({.attention_norm = norm(s, p + "input_layernorm"),
-                       .mlp_norm = norm(s, p + "post_attention_layernorm"),
-                       .query_norm = norm(s, p + "attention.query_layernorm"),
-                       .key_norm = norm(s, p + "attention.key_layernorm"),
-                       .qkv = linear(s, p + "attention.query_key_value"),
-                       .dense = linear(s, p + "attention.dense"),
-                       .in = linear(s, p + "mlp.dense_h_to_4h"),
-                       .out = linear(s, p + "mlp.dense_4h_to_h")});
-  }
+  for (int64_t l = s.first_layer; l < s.last_layer; ++l) layers_.push_back(layer_of(s, l));
   final_norm_ = norm(s, "final_layer_norm", config_.logit_scale());
   head_ = linear(s, config_.tied_embedding ? "embed_in" : "embed_out");
+}
+
+FusedDecode::Layer FusedDecode::layer_of(const DecodeSource& s, int64_t l) const {
+  std::string p = "layers." + std::to_string(l) + ".", mlp = p + "mlp.";
+  Layer layer{.attention_norm = norm(s, p + "input_layernorm"),
+              .mlp_norm = norm(s, p + "post_attention_layernorm"),
+              .query_norm = norm(s, p + "attention.query_layernorm"),
+              .key_norm = norm(s, p + "attention.key_layernorm"),
+              .qkv = linear(s, p + "attention.query_key_value"),
+              .dense = linear(s, p + "attention.dense")};
+  if (config_.has_experts(l)) {
+    layer.router = linear(s, mlp + "router");
+    layer.experts = experts_of(s, mlp + "experts.");
+  } else {
+    layer.mlp = {linear(s, mlp + "dense_h_to_4h"), linear(s, mlp + "dense_4h_to_h")};
+  }
+  return layer;
 }
 
 // With what it gives multiplied by `factor`.
@@ -96,11 +103,14 @@ FusedDecode::Norm FusedDecode::norm(const DecodeSource& s, const std::string& na
   return norm;
 }
 
-FusedDecode::Linear FusedDecode::linear(const DecodeSource& s, const std::string& name) const {
-  Tensor weight = s.param(name + ".weight").detach();
+FusedDecode::Linear FusedDecode::linear(const DecodeSource& s, const std::string& name) {
+  return linear_of(s.param(name + ".weight").detach(), s.param(name + ".bias"));
+}
+
+FusedDecode::Linear FusedDecode::linear_of(const Tensor& weight, const Tensor& bias) {
   return {.values = weight,
           .weight = {weight.const_data_ptr(), weight_type(weight), weight.size(0), weight.size(1)},
-          .bias = {in_float(s.param(name + ".bias"))}};
+          .bias = {in_float(bias)}};
 }
 
 void FusedDecode::reserve(int64_t rows, int64_t capacity, int threads) {
@@ -114,11 +124,18 @@ void FusedDecode::reserve(int64_t rows, int64_t capacity, int threads) {
   x_.values = zero_rows(rows, c.hidden);
   qkv_.values = zero_rows(rows, heads + 2 * c.groups() * c.head_size());
   attended_.values = zero_rows(rows, heads);
-  inner_.values = zero_rows(rows, c.intermediate);
-  gated_.values = zero_rows(rows, c.mlp_inputs());
-  out_.values = zero_rows(rows, c.hidden);
+  int64_t sorted = c.moe ? rows * c.moe->top_k : 0;
+  inner_ = {{zero_rows(rows, c.intermediate)}, {zero_rows(rows, c.mlp_inputs())}};
+  if (c.moe)
+    expert_inner_ = {{zero_rows(sorted, c.moe->intermediate)},
+                     {zero_rows(sorted, 2 * c.moe->intermediate)}};
+  out_.values = zero_rows(std::max(rows, sorted), c.hidden);
   scratch_.assign(static_cast<size_t>(threads), {});
-  for (Scratch& s : scratch_) s = {{zero_rows(rows, c.hidden)}, {zero_rows(1, capacity)}};
+  for (Scratch& s : scratch_) {
+    s = {.normed = {zero_rows(rows, c.hidden)}, .row = {zero_rows(1, capacity)}};
+    if (c.moe) s.sorted.values = zero_rows(sorted, c.hidden);
+    if (c.moe) s.scores.values = zero_rows(rows, c.moe->experts);
+  }
 }
 
 Tensor FusedDecode::step(const Tensor& tokens, KvCache& cache) {
@@ -158,10 +175,10 @@ void FusedDecode::layer(size_t l, Team& team, KvCache& cache) {
   Scratch& scratch = scratch_[static_cast<size_t>(team.rank())];
   FloatRows normed = scratch.normed.rows(rows_);
   norm_rows(layer.attention_norm, scratch);
-  project(layer.qkv, team.share(layer.qkv.weight.rows, kRowMultiple), normed, qkv_);
+  project(layer.qkv, team.share(layer.qkv.weight.rows, kRowMultiple), normed, qkv_.rows(rows_));
   if (config_.parallel_residual) {
     if (!config_.tied_norms) norm_rows(layer.mlp_norm, scratch);
-    mlp_in(layer, team, normed);
+    mlp_in(layer, team, scratch);
   }
   team.meet();
   attend(l, team, cache);
@@ -170,10 +187,10 @@ void FusedDecode::layer(size_t l, Team& team, KvCache& cache) {
   if (!config_.parallel_residual) {
     team.meet();
     norm_rows(layer.mlp_norm, scratch);
-    mlp_in(layer, team, normed);
+    mlp_in(layer, team, scratch);
     team.meet();
   }
-  add_output(layer.out, team, inner_);
+  mlp_out(layer, team, scratch);
   team.meet();
 }
 
@@ -185,22 +202,12 @@ void FusedDecode::norm_rows(const Norm& norm, Scratch& scratch) const {
 }
 
 void FusedDecode::project(const Linear& linear, Team::Share share, const FloatRows& x,
-                          const Buffer& out) const {
-  FloatRows y = out.rows(rows_);
+                          const FloatRows& y) const {
   kernels_.multiply(linear.weight, share.begin, share.end, x, y);
   if (const float* bias = linear.bias.data())
-    for (int64_t b = 0; b < rows_; ++b)
+    for (int64_t b = 0; b < x.count; ++b)
       kernels_.add(bias + share.begin, share.end - share.begin,
                    y.data + b * y.stride + share.begin);
-}
-
-void FusedDecode::mlp_in(const Layer& layer, Team& team, const FloatRows& x) const {
-  auto [from, to] = team.share(config_.intermediate, kRowMultiple);
-  int64_t times = config_.gated ? 2 : 1;
-  project(layer.in, {from * times, to * times}, x, config_.gated ? gated_ : inner_);
-  FloatRows in = gated_.rows(rows_), out = inner_.rows(rows_);
-  for (int64_t b = 0; b < rows_; ++b)
-    activate(in.data + b * in.stride, out.data + b * out.stride, {from, to});
 }
 
 // Columns of one row. pairs: gate and up, of a gated MLP; else y has the inputs already.
@@ -286,9 +293,9 @@ void FusedDecode::attend_group(size_t l, KvCache& cache, const Item& item, const
   kernels_.attend(a);
 }
 
-void FusedDecode::add_output(const Linear& linear, Team& team, const Buffer& in) {
+void FusedDecode::add_output(const Linear& linear, Team& team, const Buffer& in) const {
   Team::Share share = team.share(config_.hidden, kRowMultiple);
-  project(linear, share, in.rows(rows_), out_);
+  project(linear, share, in.rows(rows_), out_.rows(rows_));
   FloatRows x = x_.rows(rows_), y = out_.rows(rows_);
   for (int64_t b = 0; b < rows_; ++b)
     kernels_.add(y.data + b * y.stride + share.begin, share.end - share.begin,

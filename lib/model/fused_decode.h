@@ -2,7 +2,8 @@
 // five passes over its weights by a team of threads, with activations in float. A step runs at the
 // rate of the memory, a prompt at that of products: of bf16 where the processor has kernels for it
 // (bf16_multiplies()), else of float, for which bf16 is converted in parts. Any model
-// without experts that GptNeoX runs in float or bf16; the weights stay where they are.
+// that GptNeoX runs in float or bf16, but for prompts of one with experts; the weights stay where
+// they are.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -67,40 +68,63 @@ class FusedDecode {
     WeightMatrix weight;  // those values
     Vector bias;
   };
+  struct Expert {
+    Linear in, out;
+  };
   struct Layer {
     Norm attention_norm, mlp_norm, query_norm, key_norm;
-    Linear qkv, dense, in, out;
+    Linear qkv, dense;
+    Expert mlp;     // where there are no experts
+    Linear router;  // of these
+    std::vector<Expert> experts = {};
   };
   struct Buffer {
     Tensor values;  // [rows, stride] float
-    FloatRows rows(int64_t count) const {
-      return {values.mutable_data_ptr<float>(), count, values.size(1)};
+    FloatRows rows(int64_t count, int64_t first = 0) const {
+      return {values.mutable_data_ptr<float>() + first * values.size(1), count, values.size(1)};
     }
+  };
+  struct Inner {  // of MLPs: what the second matrix multiplies, and gated ones' pairs
+    Buffer rows, pairs;
   };
   struct Item {  // of attention: the queries of a row that see the same keys
     int64_t row, group, position;
   };
+  struct Route {
+    int64_t expert, row;
+    float weight;  // of what the expert gives
+  };
   struct Scratch {  // of one thread
     Buffer normed, row;
+    Buffer sorted, scores;      // by expert: the rows that it takes; of all experts, of each row
+    std::vector<Route> routes;  // of the sorted rows
   };
 
   Norm norm(const DecodeSource& source, const std::string& name, double factor = 1) const;
-  Linear linear(const DecodeSource& source, const std::string& name) const;
+  static Linear linear(const DecodeSource& source, const std::string& name);
+  static Linear linear_of(const Tensor& weight, const Tensor& bias = {});
+  Layer layer_of(const DecodeSource& source, int64_t l) const;
+  static std::vector<Expert> experts_of(const DecodeSource& source, const std::string& mlp);
   void reserve(int64_t rows, int64_t capacity, int threads);
   Tensor embedded(const Tensor& tokens, const Tensor& positions) const;
   void place_heads(const Layer& layer, float* heads, int64_t position) const;
   void store_heads(size_t l, const KvCache& cache, const float* heads, const Item& item) const;
   void layer(size_t l, Team& team, KvCache& cache);
   void norm_rows(const Norm& norm, Scratch& scratch) const;
-  void project(const Linear& linear, Team::Share share, const FloatRows& x, const Buffer& y) const;
-  void mlp_in(const Layer& layer, Team& team, const FloatRows& x) const;
+  void project(const Linear& linear, Team::Share share, const FloatRows& x,
+               const FloatRows& y) const;
+  void mlp_in(const Layer& layer, Team& team, Scratch& scratch) const;
+  void mlp_out(const Layer& layer, Team& team, const Scratch& scratch) const;
+  Team::Share fill(const Inner& inner, int64_t first, const Expert& expert, Team& team,
+                   const FloatRows& x) const;
+  void choose_routes(const Layer& layer, Scratch& scratch) const;
   void activate(const float* pairs, float* y, Team::Share columns) const;
   void head(Team& team, const Tensor& logits);
   void attend(size_t l, Team& team, KvCache& cache);
   int64_t first_position(const Item& item) const;
   const void* first_seen(const Tensor& keys, const Item& item) const;
   void attend_group(size_t l, KvCache& cache, const Item& item, const void* next, float* scores);
-  void add_output(const Linear& linear, Team& team, const Buffer& in);
+  void add_output(const Linear& linear, Team& team, const Buffer& in) const;
   void reserve_prompts(std::span<const int64_t> lengths, int threads);
   void prompt_layer(size_t l, const KvCache& cache, std::span<const int64_t> lengths, int threads);
   void prompt_attention(size_t l, const KvCache& cache, std::span<const int64_t> lengths);
@@ -124,7 +148,8 @@ class FusedDecode {
   Tensor embedding_, positions_, cos_, sin_, added_;
   WeightType type_;
   int64_t rows_ = 0;
-  Buffer x_, qkv_, attended_, inner_, gated_, out_;
+  Buffer x_, qkv_, attended_, out_;
+  Inner inner_, expert_inner_;
   std::vector<Scratch> scratch_;
   std::function<Tensor(const Tensor&, const Tensor&, const Tensor&)> attend_;
   struct Place {

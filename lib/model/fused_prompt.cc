@@ -33,6 +33,7 @@ void* row_of(const Tensor& x, int64_t t, int64_t column = 0) {
 size_t FusedDecode::prompts_together(std::span<const int64_t> lengths) const {
   auto few = [&](size_t i) { return lengths[i] <= kFewTokens; };
   bool pairs = bf16_multiplies(embedding_);
+  if (config_.moe) return 0;  // GptNeoX's own layers sort tokens by expert
   if (!(few(0) || pairs || type_ == WeightType::kFloat || cpu_is_slow_in_half())) return 0;
   // Of ATen's products in float a row depends on the others.
   if (!few(0) && !pairs) return 1;
@@ -148,7 +149,7 @@ void FusedDecode::prompt_layer(size_t l, const KvCache& cache, std::span<const i
       prompt_mlp(layer, team);
     }
     team.meet();
-    prompt_output(layer.out, team, prompt_.inner);
+    prompt_output(layer.mlp.out, team, prompt_.inner);
   });
 }
 
@@ -225,10 +226,10 @@ void FusedDecode::prompt_heads(size_t l, Team& team, const KvCache& cache) {
 
 // inner: what the MLP's second matrix multiplies.
 void FusedDecode::prompt_mlp(const Layer& layer, Team& team) {
-  prompt_product(layer.in, team, prompt_.normed, prompt_.mlp);
+  prompt_product(layer.mlp.in, team, prompt_.normed, prompt_.mlp);
   if (config_.gated) team.meet();  // pairs were dealt out by rows of the matrix
   auto [from, to] =
-      team.share(config_.gated ? config_.intermediate : layer.in.weight.rows, kRowMultiple);
+      team.share(config_.gated ? config_.intermediate : layer.mlp.in.weight.rows, kRowMultiple);
   FloatRows in = rows_of(prompt_.mlp);
   float* y = prompt_.parts[static_cast<size_t>(team.rank())].mutable_data_ptr<float>();
   for (int64_t t = 0; t < in.count; ++t) {
