@@ -157,6 +157,11 @@ TEST(Muon, MakesSingularValuesOfAboutOne) {
   EXPECT_LT(values.max().item<double>(), 1.3);
 }
 
+TEST(Muon, TakesEachMatrixOfAStackByItself) {
+  Tensor stack = at::randn({3, 8, 20}, at::kDouble), steps = orthogonalized(stack);
+  for (int64_t i = 0; i < 3; ++i) EXPECT_TRUE(steps[i].equal(orthogonalized(stack[i])));
+}
+
 // A step of one micro-batch that gives the buffer's only parameter this gradient.
 void backward(ParamBuffer& buffer, const Tensor& gradient) {
   buffer.begin_step();

@@ -99,6 +99,26 @@ TEST_P(Resume, AtTheSameLayoutIsBitwise) {
 
 INSTANTIATE_TEST_SUITE_P(TiedEmbedding, Resume, ::testing::Bool());
 
+class ResumeExperts : public ResumeTest, public ::testing::WithParamInterface<ModelOption> {};
+
+TEST_P(ResumeExperts, AtOtherLayoutsIsTheUninterruptedRun) {
+  GetParam().set(options_);
+  options_.model.kv_heads = 0;  // four ranks share the heads out
+  expect_bitwise(kRanks[6]);
+  TinyResult whole = run({}).train(0, kSteps);
+  for (const Ranks& saved : {kRanks[0], kRanks[1], kRanks[5], kRanks[6]}) {
+    fs::path dir = save(saved);
+    for (const Ranks& resumed : {kRanks[0], kRanks[4], kRanks[6]}) {
+      TinyResult got = resume(resumed, dir);
+      EXPECT_LE(distance(got.state, whole.state), kTolerance)
+          << to_string(saved.layout) << " -> " << to_string(resumed.layout);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, ResumeExperts, ::testing::ValuesIn(kExpertOptions),
+                         [](const auto& info) { return std::string(info.param.name); });
+
 class ResumeOptimizer : public ResumeTest, public ::testing::WithParamInterface<OptimizerCase> {};
 
 TEST_P(ResumeOptimizer, IsBitwise) {

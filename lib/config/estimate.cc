@@ -40,6 +40,7 @@ void count_parameters(Estimate& e, const ModelConfig& model) {
   e.final_norm = parts.final_norm;
   e.parameters = num_parameters(model);
   e.blocks = of_layers(model, model.layers, &Block::all);
+  e.used = e.parameters - e.blocks + of_layers(model, model.layers, &Block::used);
 }
 
 // Elements on the fullest stage: whole layers, what tp splits divided by it. A tied head has its
@@ -335,6 +336,9 @@ std::string render(const Estimate& e, const Config& config) {
   out += line("together", with_commas(e.parameters),
               with_commas(e.parameters - e.embedding - e.positions - e.head) +
                   " without embeddings and head");
+  if (config.model.moe)
+    out += line("used by a token", with_commas(e.used),
+                concat(config.model.moe->top_k, " of ", config.model.moe->experts, " experts"));
   double flops = e.flops_per_token * static_cast<double>(e.tokens_per_step);
   char step[32], run[32];
   std::snprintf(step, sizeof step, "%.3g", flops);

@@ -21,6 +21,7 @@ struct Estimate {
   double flops_per_token = 0;  // train_flops_per_token()
 
   // Bytes on the rank that needs most.
+  int64_t used = 0;             // of the parameters, what a token goes through
   int64_t rank_parameters = 0;  // elements
   int64_t parameter_bytes = 0, reference_bytes = 0, gradient_bytes = 0, master_bytes = 0,
           moment_bytes = 0;

@@ -138,18 +138,18 @@ void GptNeoX::keep_gathered(bool keeps) {
 
 // The terms of its output are added where the next norm reads them.
 ResidualSum GptNeoX::layer(const ResidualSum& input, int64_t l, const Pass& pass) {
-  std::string p = prefix(l), at_attention = p + "attention";
+  std::string p = prefix(l), at_attention = p + "attention", at_mlp = p + "mlp";
   Tensor attention_bias = bias(at_attention + ".dense.bias"),
-         mlp_bias = bias(p + "mlp.dense_4h_to_h.bias");
+         mlp_bias = bias(at_mlp + ".dense_4h_to_h.bias");
   Tensor qkv = param(at_attention + ".query_key_value.weight"),
-         inner = config_.has_experts(l) ? Tensor() : param(p + "mlp.dense_h_to_4h.weight");
+         inner = config_.has_experts(l) ? Tensor() : param(at_mlp + ".dense_h_to_4h.weight");
   if (!config_.parallel_residual) {
     Entered in = tp(pass).enter(input, {&qkv}, norms(p + "input_layernorm"));
     Tensor a = tp(pass).leave(attention(in.first, qkv, l, pass), in);
     ResidualSum sum = with_branch({in.sum}, a, attention_bias, at_attention, pass);
     Entered between = tp(pass).enter(sum, {&inner}, norms(p + "post_attention_layernorm"));
     Tensor m = tp(pass).leave(mlp(between.first, inner, l, pass), between);
-    return with_mlp({between.sum}, m, l, pass);
+    return with_branch({between.sum}, m, mlp_bias, at_mlp, pass);
   }
   std::string second = config_.tied_norms ? "" : p + "post_attention_layernorm";
   Entered in = tp(pass).enter(input, {&qkv, &inner}, norms(p + "input_layernorm", second));
@@ -162,15 +162,7 @@ ResidualSum GptNeoX::layer(const ResidualSum& input, int64_t l, const Pass& pass
   }
   ResidualSum sum =
       with_branch({in.sum}, tp(pass).leave(a, in), attention_bias, at_attention, pass);
-  return with_mlp(sum, tp(pass).leave(m, in), l, pass);
-}
-
-// What comes from experts is not dropped, as in NeoX.
-ResidualSum GptNeoX::with_mlp(const ResidualSum& to, const Tensor& branch, int64_t l,
-                              const Pass& pass) {
-  std::string site = prefix(l) + "mlp";
-  if (config_.has_experts(l)) return {total(to), branch};
-  return with_branch(to, branch, bias(site + ".dense_4h_to_h.bias"), site, pass);
+  return with_branch(sum, tp(pass).leave(m, in), mlp_bias, at_mlp, pass);
 }
 
 ResidualSum GptNeoX::with_branch(const ResidualSum& to, const Tensor& branch, const Tensor& bias,

@@ -174,7 +174,6 @@ class GptNeoX {
   Tensor score_bias(int64_t first, int64_t last) const;
   Tensor mask_at(const Tensor& distance, const Tensor& documents) const;
   Tensor bias_at(const Tensor& distance) const;
-  ResidualSum with_mlp(const ResidualSum& to, const Tensor& branch, int64_t l, const Pass& pass);
   Tensor mlp(const Tensor& x, const Tensor& inner, int64_t l, const Pass& pass);
   Tensor experts(const Tensor& x, int64_t l, const Pass& pass);
   NormOptions norm_options() const;
