@@ -156,6 +156,8 @@ TEST_F(ConfigTest, OtherFamiliesHaveTheirPublishedSizes) {
   EXPECT_EQ(size(llama + "intermediate_size: 33024", 32000), 6738415616);  // LLaMA 7B
   EXPECT_EQ(size(llama + "intermediate_size: 43008\nnum_kv_heads: 8", 32000),
             7241732096);  // Mistral
+  EXPECT_EQ(size(llama + "intermediate_size: 43008\nnum_kv_heads: 8\nmoe_num_experts: 8", 32000),
+            46702792704);  // Mixtral 8x7B
 }
 
 TEST_F(ConfigTest, EstimateCountsWhatTensorParallelismSplits) {

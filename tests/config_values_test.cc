@@ -132,6 +132,7 @@ TEST_F(ConfigTest, ImpossibleValuesNamePlaceAndCure) {
       {"moe_num_experts: 0", "must be at least 1"},
       {"moe_top_k: 3\nmoe_num_experts: 2", "moe_top_k is 3, more than moe_num_experts 2 ("},
       {"model_parallel_size: 4\nmoe_num_experts: 2\nintermediate_size: 102", "does not divide"},
+      {"moe_normalize_expert_weights: true\nmoe_num_experts: 2", "set moe_top_k to more than 1"},
       {"enable_cuda_graph: true\nmoe_num_experts: 2", "cannot be recorded"},
       {"moe_num_experts: 2\nuse_mup: true\nmup_base_hidden_size: 32", "does not go with use_mup ("},
       {"rpe_max_distance: 16\npos_emb: rpe", "more than half of rpe_num_buckets 32"},

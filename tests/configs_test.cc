@@ -40,6 +40,7 @@ void PrintTo(const File& file, std::ostream* out) { *out << file.name; }
 // than its file. t9k's Megatron jobs have a tokenizer of 52,000 entries.
 constexpr File kFiles[] = {
     {"neox/125M.yml", 125e6, 8, 6e-4, 32, 4, 1, 1, 1},
+    {"neox/125M-dmoe.yml", 125e6, 8, 6e-4, 32, 4, 1, 1, 1},
     {"neox/350M.yml", 350e6, 8, 3e-4, 32, 4, 1, 1, 1},
     {"neox/760M.yml", 760e6, 8, 2.5e-4, 32, 4, 1, 1, 1},
     {"neox/1-3B.yml", 1.3e9, 8, 2e-4, 32, 4, 1, 1, 1},
@@ -112,8 +113,9 @@ Config load(const std::string& name, const Strings& overrides = {}) {
 int64_t formula(const ModelConfig& m) {
   bool rotary = m.position_embedding == PositionEmbedding::kRotary;
   int64_t rows = m.vocab * (m.tied_embedding ? 1 : 2) + (rotary ? 0 : m.seq);
-  return 12 * m.layers * m.hidden * m.hidden + 13 * m.layers * m.hidden + rows * m.hidden +
-         2 * m.hidden;
+  int64_t h = m.hidden, experts = 0;  // these have no biases
+  if (m.moe) experts = m.moe->experts * (h + 8 * h * h) - 8 * h * h - 5 * h;
+  return m.layers * (12 * h * h + 13 * h + experts) + rows * h + 2 * h;
 }
 
 class Files : public ::testing::TestWithParam<File> {};
@@ -130,7 +132,7 @@ TEST_P(Files, LoadsAndDryRunsWithItsPublishedSize) {
   bool whole = name.starts_with("aws/pythia") || name.starts_with("aws/forge") || file.size == 20e9;
   bool has_own_head = !config.model.tied_embedding && !whole;
   int64_t counted =
-      has_own_head ? e.parameters - e.head + config.model.seq * config.model.hidden : e.parameters;
+      has_own_head ? e.used - e.head + config.model.seq * config.model.hidden : e.used;
   EXPECT_NEAR(static_cast<double>(counted) / file.size, 1, 0.031) << counted;
   Config padded_config = load(name, {concat("padded_vocab_size=", padded)});
   EXPECT_TRUE(has(dry_run(padded_config, fewest_ranks(config)), with_commas(e.parameters)));

@@ -6,6 +6,7 @@
 #include "convert/formats.h"
 #include "convert/hf_family.h"
 #include "convert_fixture.h"
+#include "convert_models.h"
 #include "torchfile/tensor.h"
 
 namespace neox::testing {
@@ -13,103 +14,6 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-constexpr int64_t kWidth = 24, kHeads = 4, kGroups = 2, kSize = 6, kInner = 14, kPositions = 32;
-
-struct Model {
-  Json config;
-  std::vector<Made> tensors;
-};
-
-void add_layer(std::vector<Made>& all, int layer, const char* begin, std::vector<Made> tensors) {
-  for (Made& t : tensors) all.push_back({concat(begin, layer, ".", t.name), t.shape});
-}
-
-Model llama() {
-  Json config = {{"architectures", {"LlamaForCausalLM"}},
-                 {"model_type", "llama"},
-                 {"hidden_size", kWidth},
-                 {"num_hidden_layers", 2},
-                 {"num_attention_heads", kHeads},
-                 {"num_key_value_heads", kGroups},
-                 {"head_dim", kSize},
-                 {"intermediate_size", kInner},
-                 {"max_position_embeddings", kPositions},
-                 {"vocab_size", kVocab},
-                 {"rms_norm_eps", 1e-5},
-                 {"hidden_act", "silu"},
-                 {"rope_theta", 500000.0},
-                 {"pretraining_tp", 1},
-                 {"torch_dtype", "float32"}};
-  std::vector<Made> all = {{"model.embed_tokens.weight", {kVocab, kWidth}}};
-  for (int layer : {0, 1})
-    add_layer(all, layer, "model.layers.",
-              {{"input_layernorm.weight", {kWidth}},
-               {"post_attention_layernorm.weight", {kWidth}},
-               {"self_attn.q_proj.weight", {kHeads * kSize, kWidth}},
-               {"self_attn.k_proj.weight", {kGroups * kSize, kWidth}},
-               {"self_attn.v_proj.weight", {kGroups * kSize, kWidth}},
-               {"self_attn.o_proj.weight", {kWidth, kHeads * kSize}},
-               {"mlp.gate_proj.weight", {kInner, kWidth}},
-               {"mlp.up_proj.weight", {kInner, kWidth}},
-               {"mlp.down_proj.weight", {kWidth, kInner}}});
-  all.push_back({"model.norm.weight", {kWidth}});
-  all.push_back({"lm_head.weight", {kVocab, kWidth}});
-  return {config, all};
-}
-
-Model biased_llama() {
-  Model model = llama();
-  model.config["attention_bias"] = true;
-  model.config["mlp_bias"] = true;
-  std::vector<Made> tensors = model.tensors;
-  for (const Made& t : tensors)
-    if (t.name.find("_proj") != std::string::npos)
-      model.tensors.push_back({t.name.substr(0, t.name.size() - 6) + "bias", {t.shape[0]}});
-  return model;
-}
-
-Model mistral(const Json& window = 9) {
-  Model model = llama();
-  model.config["architectures"] = {"MistralForCausalLM"};
-  model.config["model_type"] = "mistral";
-  model.config["sliding_window"] = window;
-  model.config.erase("pretraining_tp");
-  return model;
-}
-
-Model gpt2(const std::string& prefix = "transformer.") {
-  Json config = {{"architectures", {"GPT2LMHeadModel"}},
-                 {"model_type", "gpt2"},
-                 {"n_embd", kWidth},
-                 {"n_layer", 2},
-                 {"n_head", kHeads},
-                 {"n_inner", nullptr},
-                 {"n_ctx", 32},
-                 {"n_positions", kPositions},
-                 {"vocab_size", kVocab},
-                 {"resid_pdrop", 0.1},
-                 {"summary_type", "cls_index"}};
-  std::vector<Made> all = {{prefix + "wte.weight", {kVocab, kWidth}},
-                           {prefix + "wpe.weight", {kPositions, kWidth}}};
-  for (int layer : {0, 1})
-    add_layer(all, layer, (prefix + "h.").c_str(),
-              {{"ln_1.weight", {kWidth}},
-               {"ln_1.bias", {kWidth}},
-               {"attn.c_attn.weight", {kWidth, 3 * kWidth}},
-               {"attn.c_attn.bias", {3 * kWidth}},
-               {"attn.c_proj.weight", {kWidth, kWidth}},
-               {"attn.c_proj.bias", {kWidth}},
-               {"ln_2.weight", {kWidth}},
-               {"ln_2.bias", {kWidth}},
-               {"mlp.c_fc.weight", {kWidth, 4 * kWidth}},
-               {"mlp.c_fc.bias", {4 * kWidth}},
-               {"mlp.c_proj.weight", {4 * kWidth, kWidth}},
-               {"mlp.c_proj.bias", {kWidth}}});
-  all.push_back({prefix + "ln_f.weight", {kWidth}});
-  all.push_back({prefix + "ln_f.bias", {kWidth}});
-  return {config, all};
-}
 
 class Families : public Convert {
  protected:
@@ -168,6 +72,40 @@ TEST_F(Families, LlamaGateAndUpAlternate) {
   }
 }
 
+TEST_F(Families, MixtralsExpertsAreStacked) {
+  put(mixtral());
+  to_ours("ours");
+  at::Tensor in = ours("layers.1.mlp.experts.dense_h_to_4h.weight"),
+             out = ours("layers.1.mlp.experts.dense_4h_to_h.weight");
+  ASSERT_EQ(in.sizes(), (at::IntArrayRef{3, 2 * kInner, kWidth}));
+  const std::string moe = "model.layers.1.block_sparse_moe.";
+  for (int64_t e = 0; e < 3; ++e) {
+    auto expert = [&](const char* w) {
+      return theirs(concat(moe, "experts.", e, ".", w, ".weight"));
+    };
+    for (int64_t i = 0; i < kInner; ++i) {
+      EXPECT_TRUE(in[e][2 * i].equal(expert("w1")[i]));
+      EXPECT_TRUE(in[e][2 * i + 1].equal(expert("w3")[i]));
+    }
+    EXPECT_TRUE(out[e].equal(expert("w2")));
+  }
+  EXPECT_TRUE(ours("layers.1.mlp.router.weight").equal(theirs(moe + "gate.weight")));
+}
+
+TEST_F(Families, MixtralHasItsOwnDefaults) {
+  Json config = mixtral().config;
+  for (const char* name :
+       {"num_local_experts", "num_experts_per_tok", "rms_norm_eps", "rope_theta"})
+    config.erase(name);
+  ModelConfig m = read(config);
+  EXPECT_EQ(m.moe->experts, 8);
+  EXPECT_EQ(m.moe->top_k, 2);
+  EXPECT_TRUE(m.moe->normalized && m.gated && m.moe->router == Router::kTopK);
+  EXPECT_EQ(m.moe->intermediate, kInner);
+  EXPECT_EQ(m.norm_eps, 1e-5);
+  EXPECT_EQ(m.rotary_base, 1e6);
+}
+
 TEST_F(Families, Gpt2MatricesAreTurnedAndHeadsStandTogether) {
   put(gpt2());
   to_ours("ours");
@@ -189,7 +127,7 @@ TEST_F(Families, Gpt2MatricesAreTurnedAndHeadsStandTogether) {
 
 TEST_F(Families, ComeBackBitForBitWithTheirConfiguration) {
   int number = 0;
-  for (const Model& m : {llama(), biased_llama(), mistral(), mistral(nullptr), gpt2()}) {
+  for (const Model& m : {llama(), biased_llama(), mistral(), mistral(nullptr), mixtral(), gpt2()}) {
     put(m, number % 2 ? "BF16" : "F32");
     std::string there = concat("ours", number), back = concat("back", number++);
     to_ours(there);
@@ -376,6 +314,11 @@ TEST_F(Families, OptionsWithoutAPlaceAreNamed) {
   EXPECT_THAT(text, HasSubstr("64: transformers has no architecture for this model: "));
   EXPECT_THAT(text, HasSubstr("LlamaForCausalLM has no sliding_window_width: 7;"));
   EXPECT_THAT(text, HasSubstr("MistralForCausalLM has no use_bias_in_attn_linear: true"));
+  m = read(mixtral().config);
+  EXPECT_STREQ(family_for(m, "llama").type, "mixtral");
+  m.moe->interval = 2;
+  EXPECT_THAT(error_of([&] { family_for(m, ""); }),
+              HasSubstr("MixtralForCausalLM has no moe_expert_interval: 2"));
   m = read(gpt2().config);
   m.position_embedding = PositionEmbedding::kAlibi;
   EXPECT_THAT(error_of([&] { family_for(m, ""); }),

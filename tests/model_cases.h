@@ -106,12 +106,12 @@ inline ModelCase model_case(const nlohmann::json& j) {
   }
   if (j.contains("moe")) {
     const nlohmann::json& moe = j.at("moe");
-    config.moe =
-        MoeConfig{.experts = moe.at("experts"),
-                  .top_k = moe.at("top_k"),
-                  .interval = moe.value("interval", int64_t{1}),
-                  .intermediate = config.intermediate,
-                  .router = moe.at("router") == "topk" ? Router::kTopK : Router::kSinkhorn};
+    config.moe = MoeConfig{.experts = moe.at("experts"),
+                           .top_k = moe.at("top_k"),
+                           .interval = moe.value("interval", int64_t{1}),
+                           .intermediate = config.intermediate,
+                           .router = moe.at("router") == "topk" ? Router::kTopK : Router::kSinkhorn,
+                           .normalized = moe.value("normalized", false)};
   }
   return {j.at("name"), config, j.at("batch")};
 }

@@ -163,12 +163,35 @@ TEST(Architecture, DiffersWhereAnythingDiffers) {
   for (const MoeConfig& moe :
        {MoeConfig{.experts = 2}, MoeConfig{.experts = 3}, MoeConfig{.experts = 2, .top_k = 2},
         MoeConfig{.experts = 2, .interval = 2}, MoeConfig{.experts = 2, .intermediate = 8},
-        MoeConfig{.experts = 2, .router = Router::kTopK}})
+        MoeConfig{.experts = 2, .router = Router::kTopK},
+        MoeConfig{.experts = 2, .top_k = 2, .normalized = true}})
     add([&](auto& o) { o.moe = moe; });
-  EXPECT_EQ(texts.size(), cases.size() + 8 + 11 + 5 + 6);
+  EXPECT_EQ(texts.size(), cases.size() + 8 + 11 + 5 + 7);
   EXPECT_EQ(architecture(c),
             "2 layers, hidden 64, 2 heads, intermediate 256, vocabulary 96, untied embedding, "
             "parallel residual, rotary 0.25 base 10000, gelu (tanh), norm eps 1e-05");
+}
+
+// Where a router has no preference all tokens go to the same two experts of five.
+TEST(ExpertLoad, OfAFewExpertsForAllTokensIsHowManyTimesAnEvenShare) {
+  nlohmann::json cases = read_golden("model_trajectory.json"), want;
+  for (const auto& j : cases.at("cases"))
+    if (j.at("name") == "experts") want = j;
+  ModelCase c = model_case(want);
+  Config config = training(cases.at("training"));
+  config.train.iters = 1;
+  for (bool even : {false, true}) {
+    ModelRun run(c, {.dtypes = kAll64});
+    run.load([&](const std::string& name, const Dims& shape) {
+      Tensor weight = made_up_weight(c, name, shape);
+      return even && name.ends_with("router.weight") ? weight * 0 : weight;
+    });
+    auto reports = run.train(config, [&](int64_t step) { return made_up_tokens(c, step); });
+    if (even)
+      EXPECT_DOUBLE_EQ(reports[0].expert_load, 2.5);
+    else
+      EXPECT_TRUE(reports[0].expert_load > 1 && reports[0].expert_load < 2.5);
+  }
 }
 
 class GoldenBf16 : public testing::TestWithParam<int> {};

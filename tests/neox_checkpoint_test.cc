@@ -220,6 +220,9 @@ TEST_F(Neox, WhatGptNeoxDoesNotHaveIsRefused) {
   yaml = concat(kMixture, "gpt_j_residual: true\n");
   EXPECT_THAT(error_of([&] { write(made(yaml.c_str()), 1, 1); }),
               HasSubstr("64: GPT-NeoX loses what attention gives"));
+  yaml = concat(kMixture, "moe_normalize_expert_weights: true\n");
+  EXPECT_THAT(error_of([&] { write(made(yaml.c_str()), 1, 1); }),
+              HasSubstr("64: GPT-NeoX does not divide the weights"));
   yaml = concat(kLlama, "moe_num_experts: 4\n");
   EXPECT_THAT(error_of([&] { write(made(yaml.c_str()), 1, 1); }),
               HasSubstr("64: the experts of GPT-NeoX are not gated"));

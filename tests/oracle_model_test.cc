@@ -104,7 +104,7 @@ const auto name_of = [](const auto& info) {
 const auto kCases =
     testing::Values("head32", "head64", "head80", "gpt2", "llama", "llama3", "mistral", "alibi",
                     "qk_norm", "qk_layernorm", "sinusoidal", "rpe", "experts", "sinkhorn",
-                    "sinkhorn_2", "softsign", "mish", "swish", "bilinear", "glu");
+                    "sinkhorn_2", "normalized", "softsign", "mish", "swish", "bilinear", "glu");
 INSTANTIATE_TEST_SUITE_P(All, LiveModel, testing::Combine(kCases, testing::Values(&kFp64, &kFp32)),
                          name_of);
 INSTANTIATE_TEST_SUITE_P(All, LiveTraining,

@@ -152,8 +152,12 @@ inline const std::vector<ModelOption> kModelOptions = {
 inline const std::vector<ModelOption> kExpertOptions = {
     {"Experts",
      [](TinyOptions& o) {
-       o.model.moe = MoeConfig{
-           .experts = 5, .top_k = 2, .interval = 2, .intermediate = 40, .router = Router::kTopK};
+       o.model.moe = MoeConfig{.experts = 5,
+                               .top_k = 2,
+                               .interval = 2,
+                               .intermediate = 40,
+                               .router = Router::kTopK,
+                               .normalized = true};
      }},
     {"ExpertsLikeGpt2BySinkhorn",
      [](TinyOptions& o) {

@@ -118,6 +118,12 @@ std::optional<MoeConfig> read_moe(KeyReader& keys, const ModelConfig& model) {
                ")");
   moe.interval = keys.integer_from(others[1], 1, 1 << 16);
   moe.router = keys.choice(others[2]) == "topk" ? Router::kTopK : Router::kSinkhorn;
+  moe.normalized = keys.flag("moe_normalize_expert_weights");
+  keys.require(
+      !moe.normalized || moe.top_k > 1, "moe_normalize_expert_weights",
+      "moe_normalize_expert_weights: true makes 1 of the only weight of a token, and nothing "
+      "trains the router (",
+      keys.where(others[0]), "); set moe_top_k to more than 1");
   bool given = keys.maybe_integer("intermediate_size").has_value();
   moe.intermediate = given ? model.intermediate : round_up(model.intermediate, 256);
   if (model.parallel_residual)

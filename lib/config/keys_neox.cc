@@ -480,6 +480,8 @@ constexpr KeyRow kOwn[] = {
     {"rope_scaling", kDict, "null", kUsed,
      "rotary positions beyond the context that a model was trained with (Hugging Face's key)", "",
      "", kRopeScaling},
+    {"moe_normalize_expert_weights", kBool, "false", kUsed,
+     "the weights of a token's experts are divided by their sum (as Mixtral's)"},
     {"mup_base_hidden_size", kInt, "null", kUsed,
      "muP: hidden_size of the model that lr and initial values were tuned on"},
     {"profile_ranks", kInts, "[0]", kUsed, "profile: of these ranks"},

@@ -69,6 +69,7 @@ struct MoeConfig {
   int64_t interval = 1;      // layers 0, interval, 2 interval ... have experts
   int64_t intermediate = 0;  // columns of an expert's output matrix
   Router router = Router::kSinkhorn;
+  bool normalized = false;  // the weights of a token's experts are divided by their sum
 };
 
 struct ModelConfig {
@@ -101,6 +102,8 @@ struct ModelConfig {
   int64_t groups() const { return kv_heads > 0 ? kv_heads : heads; }  // of keys and values
   int64_t group_queries() const { return heads / groups(); }
   int64_t mlp_inputs() const { return gated ? 2 * intermediate : intermediate; }
+  int64_t experts() const { return moe ? moe->experts : 1; }
+  int64_t experts_of_token() const { return moe ? moe->top_k : 1; }
   bool has_experts(int64_t layer) const { return moe && layer % moe->interval == 0; }
   // Of n layers in a row the most that have experts.
   int64_t expert_layers(int64_t n) const {

@@ -138,7 +138,11 @@ Json options_of(const ModelConfig& m) {
       {"use_bias_in_attn_linear", m.attention_bias},
       {"use_bias_in_mlp", m.mlp_bias},
       {"num_kv_heads", m.groups()},
-      {"moe_num_experts", m.moe ? m.moe->experts : 1},
+      {"moe_num_experts", m.experts()},
+      {"moe_top_k", m.experts_of_token()},
+      {"moe_expert_interval", m.moe ? m.moe->interval : 1},
+      {"moe_router_type", m.moe && m.moe->router == Router::kTopK ? "topk" : "sinkhorn"},
+      {"moe_normalize_expert_weights", m.moe && m.moe->normalized},
       {"sliding_window_width", m.window}};
 }
 
@@ -190,7 +194,7 @@ Config config_of(const HfFamily& family, const Json& json, const std::string& wh
   }
   keys["seq_length"] = keys.at("max_position_embeddings");
   add_activation(family, fields, keys);
-  Json rotary = rotary_keys(family.rotary, fields, keys.at("seq_length").get<int64_t>());
+  Json rotary = rotary_keys(family, fields, keys.at("seq_length").get<int64_t>());
   for (const auto& [key, value] : rotary.items()) keys[key] = value;
   for (const char* name : family.must_be_true)
     check_io(fields.flag(name, true), where, ": ", name, " is false, which is not supported");

@@ -105,14 +105,14 @@ HfFamily gpt2() {
                   {".attn.masked_bias", "a constant of the mask"}}};
 }
 
-// What LlamaForCausalLM and MistralForCausalLM share.
-std::vector<HfField> llama_fields() {
+// What all that are like LlamaForCausalLM share.
+std::vector<HfField> llama_fields(const char* norm_eps = "1e-6") {
   return {{"num_hidden_layers", "num_layers", &M::layers, "32"},
           {"hidden_size", "hidden_size", &M::hidden, "4096"},
           {"num_attention_heads", "num_attention_heads", &M::heads, "32"},
           {"head_dim", nullptr, &M::head_size, "null"},
           {"vocab_size", "padded_vocab_size", &M::vocab, "32000"},
-          {"rms_norm_eps", "rms_norm_epsilon", &M::norm_eps, "1e-6"},
+          {"rms_norm_eps", "rms_norm_epsilon", &M::norm_eps, norm_eps},
           {"tie_word_embeddings", "no_weight_tying", &M::tied_embedding, "false", F::kNot},
           {"attention_dropout", "attention_dropout", &M::attention_dropout, "0.0"},
           {"initializer_range", "init_method_std", &M::init_std, "0.02"}};
@@ -175,10 +175,40 @@ HfFamily mistral() {
   return family;
 }
 
+// Its training adds a loss that balances the load, and noise: neither is a part of the model.
+HfFamily mixtral() {
+  HfFamily family = llama_like("MixtralForCausalLM", "mixtral",
+                               "pos_emb: rotary\nnorm: rmsnorm\n"
+                               "use_bias_in_attn_linear: false\nuse_bias_in_mlp: false\n"
+                               "moe_router_type: topk\nmoe_normalize_expert_weights: true\n");
+  family.rotary_base = 1e6;
+  family.fields =
+      llama_fields("1e-5") +
+      std::vector<HfField>{
+          {"num_key_value_heads", "num_kv_heads", &M::groups, "8", F::kPlain, F::kNone},
+          {"intermediate_size", "intermediate_size", &M::intermediate, "14336", F::kTripled},
+          {"max_position_embeddings", "max_position_embeddings", &M::positions, "131072"},
+          {"sliding_window", "sliding_window_width", &M::window, "null", F::kOneLess, F::kNone},
+          {"num_local_experts", "moe_num_experts", &M::experts, "8"},
+          {"num_experts_per_tok", "moe_top_k", &M::experts_of_token, "2"}};
+  family.silent = {"output_router_logits", "router_aux_loss_coef", "router_jitter_noise"};
+  std::erase_if(family.tensors,
+                [](const T& t) { return std::string_view(t.ours).starts_with("layers.*.mlp."); });
+  const std::vector<T> experts = {
+      {"layers.*.mlp.router", {"model.layers.*.block_sparse_moe.gate"}},
+      {"layers.*.mlp.experts.dense_h_to_4h",
+       {"model.layers.*.block_sparse_moe.experts.#.w1",
+        "model.layers.*.block_sparse_moe.experts.#.w3"},
+       T::kGateUp},
+      {"layers.*.mlp.experts.dense_4h_to_h", {"model.layers.*.block_sparse_moe.experts.#.w2"}}};
+  family.tensors.insert(family.tensors.end(), experts.begin(), experts.end());
+  return family;
+}
+
 }  // namespace
 
 std::span<const HfFamily> hf_families() {
-  static const std::vector<HfFamily> kAll = {gpt_neox(), gpt2(), llama(), mistral()};
+  static const std::vector<HfFamily> kAll = {gpt_neox(), gpt2(), llama(), mistral(), mixtral()};
   return kAll;
 }
 

@@ -33,7 +33,8 @@ struct HfField {
   Null null = kAbsent;
 };
 
-// A parameter, less its .weight or .bias, and the tensors it is made of. '*' is a layer's number.
+// A parameter, less its .weight or .bias, and the tensors it is made of. '*' is a layer's number;
+// '#' that of an expert, of which each has its own: the parameter is a stack of them.
 struct HfTensor {
   enum Form {
     kPlain,
@@ -71,6 +72,7 @@ struct HfFamily {
   std::vector<HfTensor> tensors;
   std::vector<const char*> layers;  // how names of the tensors of a layer begin
   std::vector<HfBuffer> buffers;
+  double rotary_base = 10000;  // where no field gives it
 };
 
 // In the order in which they are tried for writing.

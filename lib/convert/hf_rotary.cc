@@ -105,7 +105,8 @@ nlohmann::ordered_json rope_scaling(const RotaryScaling& r) {
 
 }  // namespace
 
-Json rotary_keys(HfFamily::Rotary kind, HfFields& fields, int64_t positions) {
+Json rotary_keys(const HfFamily& family, HfFields& fields, int64_t positions) {
+  HfFamily::Rotary kind = family.rotary;
   if (kind == HfFamily::kNoRotary) return Json::object();
   const RotaryNames& names = names_of(kind);
   std::optional<double> share, base;
@@ -128,7 +129,7 @@ Json rotary_keys(HfFamily::Rotary kind, HfFields& fields, int64_t positions) {
   check_io(kind == HfFamily::kShare || share.value_or(1) == 1, fields.where(),
            ": partial_rotary_factor is ", share.value_or(1), ", but all of each head is rotated");
   Json keys = {{"rotary_pct", share.value_or(names.usual_share)},
-               {"rotary_emb_base", base.value_or(10000)}};
+               {"rotary_emb_base", base.value_or(family.rotary_base)}};
   if (!scaling.is_null()) keys["rope_scaling"] = scaling;
   return keys;
 }

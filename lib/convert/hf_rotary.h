@@ -10,7 +10,7 @@ namespace neox {
 
 // Takes the fields and gives our keys. positions: max_position_embeddings. Throws (74) where fields
 // contradict each other, and for kinds of scaling that ModelConfig does not have.
-nlohmann::json rotary_keys(HfFamily::Rotary kind, HfFields& fields, int64_t positions);
+nlohmann::json rotary_keys(const HfFamily& family, HfFields& fields, int64_t positions);
 
 // Adds the fields that transformers 4 and 5 read.
 void add_rotary_fields(HfFamily::Rotary kind, const ModelConfig& model,

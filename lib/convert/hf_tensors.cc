@@ -1,5 +1,6 @@
 // The tensors of the families, there and back.
 #include <ATen/ops/cat.h>
+#include <ATen/ops/stack.h>
 
 #include <algorithm>
 
@@ -73,13 +74,19 @@ const HfTensor& entry_of(const HfFamily& family, const Name& name) {
 }
 
 // "a.*|b.*" for layer 3 is "a.3.bias", "b.3.bias".
-std::vector<std::string> names_of(const char* theirs, const Name& name) {
+std::vector<std::string> names_of(const char* theirs, const Name& name, int64_t expert) {
   std::vector<std::string> names = split(theirs, '|');
   for (std::string& each : names) {
     if (size_t star = each.find('*'); star != std::string::npos) each.replace(star, 1, name.layer);
+    if (size_t at = each.find('#'); at != std::string::npos)
+      each.replace(at, 1, std::to_string(expert));
     each += name.end;
   }
   return names;
+}
+
+bool is_stack(const HfTensor& entry) {
+  return std::string_view(entry.theirs[0]).find('#') != std::string_view::npos;
 }
 
 Dims with_rows(Dims shape, int64_t rows) {
@@ -113,19 +120,16 @@ std::vector<Tensor> split_rows(const Tensor& ours, const Rows& rows) {
   return pieces;
 }
 
-}  // namespace
-
-Pieces pieces_of(const HfFamily& family, const ModelConfig& model, const std::string& ours,
-                 const Dims& shape) {
-  Name name = parsed(ours);
-  const HfTensor& entry = entry_of(family, name);
+// Of a matrix or vector, or of that of an expert.
+Pieces pieces_of_one(const HfTensor& entry, const ModelConfig& model, const Name& name,
+                     const Dims& shape, int64_t expert) {
   Rows rows = rows_of(entry.form, model, shape[0]);
   bool turned = is_turned(entry.form) && shape.size() == 2, several = entry.theirs.size() > 1;
   Pieces pieces;
   for (size_t i = 0; i < entry.theirs.size(); ++i) {
     Dims theirs = several ? with_rows(shape, rows.blocks * rows.widths[i]) : shape;
     if (turned) std::ranges::reverse(theirs);
-    pieces.pieces.push_back({names_of(entry.theirs[i], name), theirs});
+    pieces.pieces.push_back({names_of(entry.theirs[i], name, expert), theirs});
   }
   if (!turned && rows.widths.size() == 1) return pieces;
   pieces.note = note_of(entry.form);
@@ -135,9 +139,8 @@ Pieces pieces_of(const HfFamily& family, const ModelConfig& model, const std::st
   return pieces;
 }
 
-std::vector<Tensor> take_apart(const HfFamily& family, const ModelConfig& model,
-                               const std::string& ours, const Tensor& tensor) {
-  const HfTensor& entry = entry_of(family, parsed(ours));
+std::vector<Tensor> take_one_apart(const HfTensor& entry, const ModelConfig& model,
+                                   const Tensor& tensor) {
   bool turned = is_turned(entry.form) && tensor.dim() == 2;
   std::vector<Tensor> pieces =
       split_rows(tensor.contiguous(), rows_of(entry.form, model, tensor.size(0)));
@@ -146,9 +149,42 @@ std::vector<Tensor> take_apart(const HfFamily& family, const ModelConfig& model,
   return pieces;
 }
 
+}  // namespace
+
+Pieces pieces_of(const HfFamily& family, const ModelConfig& model, const std::string& ours,
+                 const Dims& shape) {
+  Name name = parsed(ours);
+  const HfTensor& entry = entry_of(family, name);
+  if (!is_stack(entry)) return pieces_of_one(entry, model, name, shape, 0);
+  Pieces all{.note = "by experts"};
+  std::function<Tensor(const std::vector<Tensor>&)> join;  // of each
+  for (int64_t e = 0; e < shape[0]; ++e) {
+    Pieces one = pieces_of_one(entry, model, name, {shape.begin() + 1, shape.end()}, e);
+    all.pieces.insert(all.pieces.end(), one.pieces.begin(), one.pieces.end());
+    join = one.join;
+  }
+  all.join = [join, n = std::ssize(entry.theirs)](const std::vector<Tensor>& read) {
+    std::vector<Tensor> experts;
+    for (auto from = read.begin(); from != read.end(); from += n)
+      experts.push_back(join ? join({from, from + n}) : *from);
+    return at::stack(experts);
+  };
+  return all;
+}
+
+std::vector<Tensor> take_apart(const HfFamily& family, const ModelConfig& model,
+                               const std::string& ours, const Tensor& tensor) {
+  const HfTensor& entry = entry_of(family, parsed(ours));
+  if (!is_stack(entry)) return take_one_apart(entry, model, tensor);
+  std::vector<Tensor> all;
+  for (const Tensor& expert : tensor.unbind(0))
+    for (Tensor& piece : take_one_apart(entry, model, expert)) all.push_back(piece);
+  return all;
+}
+
 std::string ignored_by(const HfFamily& family, const std::string& theirs, bool tied) {
   Name head{"embed_out", "", ".weight"};
-  auto heads = names_of(entry_of(family, head).theirs[0], head);
+  auto heads = names_of(entry_of(family, head).theirs[0], head, 0);
   if (tied && std::ranges::count(heads, theirs) > 0) return "tied to the embedding";
   bool of_layer = std::ranges::any_of(family.layers,
                                       [&](const char* begin) { return theirs.starts_with(begin); });

@@ -116,6 +116,8 @@ void check_neox_has(const ModelConfig& config) {
   check_usage(config.rotary_scaling.factor == 1, "GPT-NeoX has no rotary scaling");
   if (!config.moe) return;
   check_usage(!config.gated, "the experts of GPT-NeoX are not gated, whatever `activation` says");
+  check_usage(!config.moe->normalized,
+              "GPT-NeoX does not divide the weights of a token's experts by their sum");
   check_usage(!config.parallel_residual,
               "GPT-NeoX loses what attention gives where experts run beside it "
               "(gpt_j_residual), which is another model");

@@ -68,15 +68,15 @@ class FusedDecode {
     WeightMatrix weight;  // those values
     Vector bias;
   };
-  struct Expert {
+  struct Mlp {
     Linear in, out;
   };
   struct Layer {
     Norm attention_norm, mlp_norm, query_norm, key_norm;
     Linear qkv, dense;
-    Expert mlp;     // where there are no experts
+    Mlp mlp;        // where there are no experts
     Linear router;  // of these
-    std::vector<Expert> experts = {};
+    std::vector<Mlp> experts = {};
   };
   struct Buffer {
     Tensor values;  // [rows, stride] float
@@ -104,7 +104,7 @@ class FusedDecode {
   static Linear linear(const DecodeSource& source, const std::string& name);
   static Linear linear_of(const Tensor& weight, const Tensor& bias = {});
   Layer layer_of(const DecodeSource& source, int64_t l) const;
-  static std::vector<Expert> experts_of(const DecodeSource& source, const std::string& mlp);
+  static std::vector<Mlp> experts_of(const DecodeSource& source, const std::string& mlp);
   void reserve(int64_t rows, int64_t capacity, int threads);
   Tensor embedded(const Tensor& tokens, const Tensor& positions) const;
   void place_heads(const Layer& layer, float* heads, int64_t position) const;
@@ -115,7 +115,7 @@ class FusedDecode {
                const FloatRows& y) const;
   void mlp_in(const Layer& layer, Team& team, Scratch& scratch) const;
   void mlp_out(const Layer& layer, Team& team, const Scratch& scratch) const;
-  Team::Share fill(const Inner& inner, int64_t first, const Expert& expert, Team& team,
+  Team::Share fill(const Inner& inner, int64_t first, const Mlp& expert, Team& team,
                    const FloatRows& x) const;
   void choose_routes(const Layer& layer, Scratch& scratch) const;
   void activate(const float* pairs, float* y, Team::Share columns) const;

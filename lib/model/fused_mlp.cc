@@ -33,11 +33,11 @@ void weigh(float* scores, int64_t n, bool alone) {
 
 }  // namespace
 
-std::vector<FusedDecode::Expert> FusedDecode::experts_of(const DecodeSource& s,
-                                                         const std::string& name) {
+std::vector<FusedDecode::Mlp> FusedDecode::experts_of(const DecodeSource& s,
+                                                      const std::string& name) {
   Tensor in = s.param(name + "dense_h_to_4h.weight").detach(),
          out = s.param(name + "dense_4h_to_h.weight").detach();
-  std::vector<Expert> experts;
+  std::vector<Mlp> experts;
   for (int64_t e = 0; e < in.size(0); ++e) experts.push_back({linear_of(in[e]), linear_of(out[e])});
   return experts;
 }
@@ -56,9 +56,12 @@ void FusedDecode::choose_routes(const Layer& layer, Scratch& scratch) const {
     std::partial_sort(order.begin(), order.begin() + moe.top_k, order.end(),
                       [&](int64_t i, int64_t j) { return row[i] > row[j]; });
     weigh(row, moe.experts, alone);
+    float sum = moe.normalized ? 0 : 1;
+    for (int64_t k = 0; moe.normalized && k < moe.top_k; ++k)
+      sum += row[order[static_cast<size_t>(k)]];
     for (int64_t k = 0; k < moe.top_k; ++k) {
       int64_t expert = order[static_cast<size_t>(k)];
-      scratch.routes.push_back({expert, b, row[expert]});
+      scratch.routes.push_back({expert, b, row[expert] / sum});
     }
   }
   std::ranges::stable_sort(scratch.routes, {}, &Route::expert);
@@ -69,7 +72,7 @@ void FusedDecode::choose_routes(const Layer& layer, Scratch& scratch) const {
 }
 
 // This thread's columns of inner's rows from `first` on, which are those of x; returns the columns.
-Team::Share FusedDecode::fill(const Inner& inner, int64_t first, const Expert& mlp, Team& team,
+Team::Share FusedDecode::fill(const Inner& inner, int64_t first, const Mlp& mlp, Team& team,
                               const FloatRows& x) const {
   auto [from, to] = team.share(mlp.out.weight.columns, kRowMultiple);
   int64_t times = config_.gated ? 2 : 1;

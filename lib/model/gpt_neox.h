@@ -102,6 +102,9 @@ class GptNeoX {
 
   const ModelConfig& config() const { return config_; }
   Mesh& mesh() { return mesh_; }
+  // Of the mixtures of experts that training has passed since the last call: [the most rows that
+  // one of a layer's experts had, of an even share, summed; how many mixtures], double.
+  Tensor take_expert_load();
   // Whether ranks of tp have different tokens' hidden states.
   bool splits_tokens() const { return options_.splits_tokens && mesh_.tp().size() > 1; }
   std::vector<int64_t> hidden_shape(const Batch& batch) const;  // of forward()
@@ -197,8 +200,9 @@ class GptNeoX {
   bool keeps_gathered_ = false;
   std::map<std::string, std::pair<ParamBuffer*, size_t>> params_;  // by name: the buffer, the place
   RotaryTable rotary_;
-  Tensor sinusoids_;  // [positions, hidden]; undefined: positions are not added as sinusoids
-  Tensor slopes_;     // [H, 1, 1] of ALiBi; undefined: none
+  Tensor sinusoids_;         // [positions, hidden]; undefined: positions are not added as sinusoids
+  Tensor slopes_;            // [H, 1, 1] of ALiBi; undefined: none
+  Tensor expert_load_ = {};  // as of take_expert_load(); undefined: no mixture was passed
 };
 
 }  // namespace neox

@@ -276,7 +276,8 @@ std::string experts_text(const ModelConfig& c) {
   if (!c.moe) return "";
   return concat(", ", c.moe->experts, " experts of ", c.moe->intermediate, " in layers ",
                 c.moe->interval, " apart, ", c.moe->top_k, " a token by ",
-                c.moe->router == Router::kTopK ? "top-k" : "Sinkhorn");
+                c.moe->router == Router::kTopK ? "top-k" : "Sinkhorn",
+                c.moe->normalized ? ", weights that sum to 1" : "");
 }
 
 std::string activation_text(const ModelConfig& c) {

@@ -39,7 +39,8 @@ Tensor choose_experts(const Tensor& logits, const MoeConfig& moe, bool training)
 
 Tensor expert_weights(const Tensor& logits, const Tensor& chosen, const MoeConfig& moe) {
   bool one = moe.router == Router::kSinkhorn && moe.top_k == 1;
-  return (one ? logits.sigmoid() : logits.softmax(1)).gather(1, chosen);
+  Tensor weights = (one ? logits.sigmoid() : logits.softmax(1)).gather(1, chosen);
+  return moe.normalized ? weights / weights.sum(1, true) : weights;
 }
 
 }  // namespace neox

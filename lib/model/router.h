@@ -12,7 +12,8 @@ namespace neox {
 // other.
 at::Tensor choose_experts(const at::Tensor& logits, const MoeConfig& moe, bool training);
 
-// [M, top_k], differentiable: of the softmax over all experts; of one by kSinkhorn the sigmoid.
+// [M, top_k], differentiable: of the softmax over all experts, where `normalized` divided by their
+// sum; of one by kSinkhorn the sigmoid.
 at::Tensor expert_weights(const at::Tensor& logits, const at::Tensor& chosen, const MoeConfig& moe);
 
 // Sinkhorn's iteration on exp(logits) [M, experts]: at most three, and none after one that changes

@@ -111,6 +111,7 @@ void Report::step(int64_t iteration, const StepReport& step, std::optional<doubl
   if (config_.precision.type == Precision::kFp16)
     scalars.emplace_back("train/loss_scale", step.loss_scale);
   if (config_.train.dpo) add_preference(scalars, "train", step);
+  if (config_.model.moe) scalars.emplace_back("train/expert_load", step.expert_load);
   keep([&] { metrics_->write(iteration, scalars); });
   progress_->update(iteration, "loss " + format("%.4f", step.loss));
   skipped_ += !step.finite;
@@ -132,6 +133,7 @@ void Report::log_interval(int64_t iteration, const StepReport& step) {
              " | grad norm ", format("%.3f", step.grad_norm));
   if (config_.precision.type == Precision::kFp16)
     line += concat(" | loss scale ", format("%g", step.loss_scale));
+  if (config_.model.moe) line += concat(" | expert load ", format("%.2f", step.expert_load));
   if (skipped_ > 0) line += concat(" | ", counted(skipped_, "step"), " skipped");
   line += concat(" | ", format("%.1f", samples), " samples/s | ", with_commas(std::llround(tokens)),
                  " tokens/s | ", human_count(flops), "FLOP/s");

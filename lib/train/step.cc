@@ -75,8 +75,9 @@ Tensor TrainStep::totals(const LossSum& sum) const {
   Tensor norm = sum_of_squares(squares);
   bool first = model_.mesh().tp().rank() == 0;  // tp ranks hold the same samples
   auto of_first = [&](const Tensor& x) { return first ? x : at::zeros_like(x); };
-  return at::cat({at::stack({norm, of_first(sum.loss), of_first(sum.weight), stops_, lacks_}),
-                  of_first(sum.rewards)});
+  Tensor all = at::cat({at::stack({norm, of_first(sum.loss), of_first(sum.weight), stops_, lacks_}),
+                        of_first(sum.rewards)});
+  return model_.config().moe ? at::cat({all, model_.take_expert_load()}) : all;
 }
 
 Tensor TrainStep::update(const Tensor& totals) {
@@ -93,6 +94,7 @@ Tensor TrainStep::update(const Tensor& totals) {
   Tensor result =
       at::cat({at::stack({loss, norm, lr, loss_scale_.value(), finite, totals[3], totals[4]}),
                totals.narrow(0, 5, 3) / weight});
+  if (model_.config().moe) result = at::cat({result, totals.narrow(0, 8, 1) / totals[9]});
   optimizer_->step({lr, scale, (steps_ + 1).to(at::kDouble), finite});
   steps_ += finite.to(at::kLong);
   loss_scale_.update(finite, whole);
@@ -105,7 +107,8 @@ Tensor TrainStep::update(const Tensor& totals) {
 StepReport TrainStep::read(const ReportToCome& report) {
   if (report.arrival) report.arrival->synchronize();
   const auto* v = report.values.const_data_ptr<double>();
-  return {v[0], v[1], v[2], v[3], v[4] != 0, v[5] != 0, v[6] != 0, v[7], v[8], v[9]};
+  double load = report.values.numel() > 10 ? v[10] : 0;
+  return {v[0], v[1], v[2], v[3], v[4] != 0, v[5] != 0, v[6] != 0, v[7], v[8], v[9], load};
 }
 
 void TrainStep::publish() {

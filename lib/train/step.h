@@ -34,6 +34,8 @@ struct StepReport {
   // Some rank could not read its samples: nothing was updated, nor the loss scale.
   bool lacks_data = false;
   double chosen_reward = 0, rejected_reward = 0, preferred = 0;  // as in Evaluation
+  // Of mixtures of experts: the most rows that an expert of a layer had, of an even share; a mean.
+  double expert_load = 0;
 };
 
 // What a rank says to the others with its part of a step.
@@ -97,10 +99,12 @@ class TrainStep {
   Tensor rates_;  // learning rate by successful steps
   Tensor steps_;  // 0-dim int64: successful steps
   Replay add_up_, update_;
-  bool recorded_;           // units of a step are, out of which nothing may reach
-  RankState said_;          // what stops_ and lacks_ hold
-  Tensor stops_, lacks_;    // 0-dim doubles, 0 or 1: this rank's state
-  Tensor totals_, result_;  // [norm^2, loss, weight, stop, lacks_data, rewards]; as in StepReport
+  bool recorded_;         // units of a step are, out of which nothing may reach
+  RankState said_;        // what stops_ and lacks_ hold
+  Tensor stops_, lacks_;  // 0-dim doubles, 0 or 1: this rank's state
+  // [norm^2, loss, weight, stop, lacks_data, rewards], with experts also their load; as in
+  // StepReport
+  Tensor totals_, result_;
   std::function<void()> before_update_ = [] {};
 };
 

@@ -3,7 +3,7 @@
 
   convert.py BIN_DIRECTORY LOGITS_TOOL
 
-For each model of GPTNeoXForCausalLM, GPT2LMHeadModel, LlamaForCausalLM and MistralForCausalLM: its
+For each model of GPTNeoXForCausalLM, GPT2LMHeadModel, LlamaForCausalLM, MistralForCausalLM and MixtralForCausalLM: its
 safetensors or pytorch_model.bin become a checkpoint whose logits and greedy tokens are those of
 transformers; the checkpoint becomes safetensors with the same tensors bit for bit, which
 transformers loads and computes the same logits with.
@@ -23,7 +23,7 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import (AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel, GPTNeoXConfig,
                           GPTNeoXForCausalLM, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM,
-                          PreTrainedTokenizerFast)
+                          MixtralConfig, MixtralForCausalLM, PreTrainedTokenizerFast)
 from transformers.utils import logging
 
 logging.set_verbosity_error()
@@ -40,6 +40,7 @@ NEOX = dict(family="gpt_neox", hidden_size=64, num_attention_heads=4)
 GPT2 = dict(family="gpt2", n_embd=60, n_head=3)
 LLAMA = dict(family="llama", hidden_size=80, num_attention_heads=4, num_key_value_heads=2)
 MISTRAL = LLAMA | dict(family="mistral", sliding_window=11)
+MIXTRAL = LLAMA | dict(family="mixtral", num_local_experts=5, num_experts_per_tok=2)
 
 
 def rope(theta=10000.0, **scaling):
@@ -90,10 +91,15 @@ CASES = [
     MISTRAL | dict(name="mistral: base, tied, transformers 4, sharded", tie_word_embeddings=True, spelling=4,
                    shard="60KB") | rope(1e6),
     MISTRAL | dict(name="mistral: bf16", kind="bf16"),
+    MIXTRAL | dict(name="mixtral: two of five experts"),
+    MIXTRAL | dict(name="mixtral: window, tied, sharded, transformers 4", sliding_window=11, tie_word_embeddings=True,
+                   spelling=4, shard="60KB", num_local_experts=3, num_experts_per_tok=3) | rope(1e6),
+    MIXTRAL | dict(name="mixtral: bf16, bin", kind="bf16", file="bin"),
 ]
 
 FAMILIES = dict(gpt_neox=(GPTNeoXConfig, GPTNeoXForCausalLM), gpt2=(GPT2Config, GPT2LMHeadModel),
-                llama=(LlamaConfig, LlamaForCausalLM), mistral=(MistralConfig, MistralForCausalLM))
+                llama=(LlamaConfig, LlamaForCausalLM), mistral=(MistralConfig, MistralForCausalLM),
+                mixtral=(MixtralConfig, MixtralForCausalLM))
 
 
 def build(case, seed):

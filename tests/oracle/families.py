@@ -250,6 +250,8 @@ class Decoder(torch.nn.Module):
         chosen = (sinkhorn(logits.detach()) if evenly and self.training else logits).topk(moe["top_k"]).indices
         scores = logits.sigmoid() if evenly and moe["top_k"] == 1 else logits.softmax(-1)
         counts = torch.zeros_like(scores).scatter(1, chosen, scores.gather(1, chosen)).view(*x.shape[:2], -1)
+        if moe.get("normalized"):
+            counts = counts / counts.sum(-1, keepdim=True)
         ins, outs = p["mlp.experts.dense_h_to_4h.weight"], p["mlp.experts.dense_4h_to_h.weight"]
         results = [F.linear(self.activated(F.linear(x, i)), o) for i, o in zip(ins, outs)]
         return (torch.stack(results, -1) * counts.unsqueeze(2)).sum(-1).to(x.dtype)

@@ -63,6 +63,8 @@ FAMILIES = [
                  activation="gelu"),
     SMALL | dict(name="mup_learned", pos_emb="learned", rotary_pct=0.0, tied_embedding=True, activation="gelu",
                  mup=dict(width=2, embedding=2.0, positions=0.25)),
+    LLAMA | dict(name="normalized", family="decoder", batch=1,
+                 moe=dict(experts=4, top_k=3, router="topk", normalized=True), live=True),
     LLAMA | dict(name="sinkhorn_2", family="decoder", batch=1, moe=dict(experts=6, top_k=2, router="sinkhorn"), live=True),
     LLAMA | dict(name="mistral", family="mistral", window=6, live=True),
     SMALL | dict(name="qk_layernorm", heads=5, qk_norm=True, activation="reglu", live=True),
