@@ -94,7 +94,7 @@ CASES = [
     MIXTRAL | dict(name="mixtral: two of five experts"),
     MIXTRAL | dict(name="mixtral: window, tied, sharded, transformers 4", sliding_window=11, tie_word_embeddings=True,
                    spelling=4, shard="60KB", num_local_experts=3, num_experts_per_tok=3) | rope(1e6),
-    MIXTRAL | dict(name="mixtral: bf16, bin", kind="bf16", file="bin"),
+    MIXTRAL | dict(name="mixtral: bf16", kind="bf16"),
 ]
 
 FAMILIES = dict(gpt_neox=(GPTNeoXConfig, GPTNeoXForCausalLM), gpt2=(GPT2Config, GPT2LMHeadModel),
