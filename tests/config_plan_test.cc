@@ -299,6 +299,10 @@ TEST_F(ConfigTest, DryRunTextNamesEveryPart) {
        {"embedding", "blocks", "head", "tokens", "FLOPs", "gradients", "master weights",
         "Adam's moments", "activations", "logits", "a checkpoint", "at most", "free there"})
     EXPECT_TRUE(has(text, part));
+  EXPECT_FALSE(has(text, "experts"));
+  config = load("moe_num_experts: 4\nmoe_top_k: 2");
+  text = render(estimate(config, 128, 1), config);
+  EXPECT_TRUE(has(text, "2 of 4 experts") && has(text, "N without embedding and idle experts"));
 }
 
 // A configuration of pairs, and what is changed in it.

@@ -351,7 +351,9 @@ std::string render(const Estimate& e, const Config& config) {
               human_count(static_cast<double>(e.tokens_per_step) *
                           static_cast<double>(config.train.iters)) +
                   " in " + with_commas(config.train.iters) + " steps");
-  out += line("FLOPs", step, concat(run, " in all; 6 N + 6 L h T a token, N without embedding"));
+  out += line("FLOPs", step,
+              concat(run, " in all; 6 N + 6 L h T a token, N without embedding",
+                     config.model.moe ? " and idle experts" : ""));
   return out + '\n' + render_memory(e, config) + '\n' + render_disk(e, config);
 }
 
