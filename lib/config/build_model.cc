@@ -110,20 +110,19 @@ void read_mlp(KeyReader& keys, ModelConfig& model) {
 std::optional<MoeConfig> read_moe(KeyReader& keys, const ModelConfig& model) {
   MoeConfig moe;
   moe.experts = keys.integer_from("moe_num_experts", 1, 1 << 16);
-  const char* others[] = {"moe_top_k", "moe_expert_interval", "moe_router_type"};
   if (moe.experts == 1) return std::nullopt;
-  moe.top_k = keys.integer_from(others[0], 1, 1 << 16);
-  keys.require(moe.top_k <= moe.experts, others[0], "moe_top_k is ", moe.top_k,
+  moe.top_k = keys.integer_from("moe_top_k", 1, 1 << 16);
+  keys.require(moe.top_k <= moe.experts, "moe_top_k", "moe_top_k is ", moe.top_k,
                ", more than moe_num_experts ", moe.experts, " (", keys.where("moe_num_experts"),
                ")");
-  moe.interval = keys.integer_from(others[1], 1, 1 << 16);
-  moe.router = keys.choice(others[2]) == "topk" ? Router::kTopK : Router::kSinkhorn;
+  moe.interval = keys.integer_from("moe_expert_interval", 1, 1 << 16);
+  moe.router = keys.choice("moe_router_type") == "topk" ? Router::kTopK : Router::kSinkhorn;
   moe.normalized = keys.flag("moe_normalize_expert_weights");
   keys.require(
       !moe.normalized || moe.top_k > 1, "moe_normalize_expert_weights",
       "moe_normalize_expert_weights: true makes 1 of the only weight of a token, and nothing "
       "trains the router (",
-      keys.where(others[0]), "); set moe_top_k to more than 1");
+      keys.where("moe_top_k"), "); set moe_top_k to more than 1");
   bool given = keys.maybe_integer("intermediate_size").has_value();
   moe.intermediate = given ? model.intermediate : round_up(model.intermediate, 256);
   if (model.parallel_residual)

@@ -85,10 +85,9 @@ int64_t padded_vocab(const Config& config, int64_t vocab) {
 ParameterParts parameter_parts(const ModelConfig& m) {
   int64_t h = m.hidden, D = m.head_size(), norm = m.norm == Norm::kLayerNorm ? 2 : 1;
   int64_t qkv = (m.heads + 2 * m.groups()) * D, up = m.mlp_inputs();
-  int64_t attention = h * (qkv + m.heads * D) + (m.attention_bias ? qkv + h : 0);
   int64_t whole = norm * h * (m.tied_norms ? 1 : 2) + (m.qk_norm ? 2 * norm * D : 0) +
                   (m.attention_bias ? h : 0);
-  int64_t both = attention + whole - (m.attention_bias ? h : 0);
+  int64_t both = h * (qkv + m.heads * D) + (m.attention_bias ? qkv : 0) + whole;
   using enum PositionEmbedding;
   ParameterParts parts;
   parts.dense.whole = whole + (m.mlp_bias ? h : 0);

@@ -7,6 +7,8 @@
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 
+#include <utility>
+
 #include "model/gpt_neox.h"
 #include "model/router.h"
 #include "ops/experts.h"
@@ -26,11 +28,8 @@ Tensor load_of(const Tensor& chosen, int64_t experts) {
 }  // namespace
 
 Tensor GptNeoX::take_expert_load() {
-  if (!expert_load_.defined())
-    expert_load_ = at::zeros({2}, at::dtype(at::kDouble).device(options_.device));
-  Tensor load = expert_load_.clone();
-  expert_load_.zero_();
-  return load;
+  Tensor load = std::exchange(expert_load_, {});
+  return load.defined() ? load : at::zeros({2}, at::dtype(at::kDouble).device(options_.device));
 }
 
 Tensor GptNeoX::experts(const Tensor& x, int64_t l, const Pass& pass) {

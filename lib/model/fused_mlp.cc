@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "model/fused_decode.h"
+#include "model/router.h"
 
 namespace neox {
 namespace {
@@ -20,8 +21,9 @@ void each_expert(const Routes& routes, const Run& run) {
 }
 
 // The scores of all experts become what each counts.
-void weigh(float* scores, int64_t n, bool alone) {
-  if (alone) {
+void weigh(float* scores, const MoeConfig& moe) {
+  int64_t n = moe.experts;
+  if (counts_by_sigmoid(moe)) {
     std::for_each(scores, scores + n, [](float& s) { s = 1 / (1 + std::exp(-s)); });
     return;
   }
@@ -45,7 +47,6 @@ std::vector<FusedDecode::Mlp> FusedDecode::experts_of(const DecodeSource& s,
 // Each thread chooses for all rows: that takes less time than waiting for another one.
 void FusedDecode::choose_routes(const Layer& layer, Scratch& scratch) const {
   const MoeConfig& moe = *config_.moe;
-  bool alone = moe.router == Router::kSinkhorn && moe.top_k == 1;
   FloatRows x = scratch.normed.rows(rows_), scores = scratch.scores.rows(rows_);
   kernels_.multiply(layer.router.weight, 0, moe.experts, x, scores);
   scratch.routes.clear();
@@ -55,7 +56,7 @@ void FusedDecode::choose_routes(const Layer& layer, Scratch& scratch) const {
     std::iota(order.begin(), order.end(), 0);
     std::partial_sort(order.begin(), order.begin() + moe.top_k, order.end(),
                       [&](int64_t i, int64_t j) { return row[i] > row[j]; });
-    weigh(row, moe.experts, alone);
+    weigh(row, moe);
     float sum = moe.normalized ? 0 : 1;
     for (int64_t k = 0; moe.normalized && k < moe.top_k; ++k)
       sum += row[order[static_cast<size_t>(k)]];

@@ -37,9 +37,13 @@ Tensor choose_experts(const Tensor& logits, const MoeConfig& moe, bool training)
   return std::get<1>(at::topk(shared ? sinkhorn(logits) : logits, moe.top_k, 1));
 }
 
+bool counts_by_sigmoid(const MoeConfig& moe) {
+  return moe.router == Router::kSinkhorn && moe.top_k == 1;
+}
+
 Tensor expert_weights(const Tensor& logits, const Tensor& chosen, const MoeConfig& moe) {
-  bool one = moe.router == Router::kSinkhorn && moe.top_k == 1;
-  Tensor weights = (one ? logits.sigmoid() : logits.softmax(1)).gather(1, chosen);
+  Tensor weights =
+      (counts_by_sigmoid(moe) ? logits.sigmoid() : logits.softmax(1)).gather(1, chosen);
   return moe.normalized ? weights / weights.sum(1, true) : weights;
 }
 

@@ -16,6 +16,9 @@ at::Tensor choose_experts(const at::Tensor& logits, const MoeConfig& moe, bool t
 // sum; of one by kSinkhorn the sigmoid.
 at::Tensor expert_weights(const at::Tensor& logits, const at::Tensor& chosen, const MoeConfig& moe);
 
+// Whether an expert counts as much as the sigmoid of its logit.
+bool counts_by_sigmoid(const MoeConfig& moe);
+
 // Sinkhorn's iteration on exp(logits) [M, experts]: at most three, and none after one that changes
 // the experts' factors by less than 1e-4 on average. The sums over tokens are 1 / experts then.
 at::Tensor sinkhorn(const at::Tensor& logits);
