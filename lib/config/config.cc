@@ -94,7 +94,7 @@ ParameterParts parameter_parts(const ModelConfig& m) {
   parts.dense.all = both + h * (up + m.intermediate) + (m.mlp_bias ? up + h : 0);
   parts.dense.used = parts.dense.all;
   if (m.moe) {
-    int64_t router = m.moe->experts * h, expert = h * m.moe->intermediate * (m.gated ? 3 : 2);
+    int64_t router = m.moe->experts * h, expert = h * (m.expert_inputs() + m.moe->intermediate);
     parts.experts = {.all = both + router + m.moe->experts * expert,
                      .whole = whole + router,
                      .used = both + router + m.moe->top_k * expert};

@@ -128,7 +128,7 @@ ScoreBytes score_bytes(const Config& config, int64_t rows, int64_t size) {
 double mlp_width(const ModelConfig& model) {
   auto dense = static_cast<double>(model.mlp_inputs());
   if (!model.moe) return dense;
-  int64_t inner = model.moe->top_k * model.moe->intermediate * (model.gated ? 2 : 1);
+  int64_t inner = model.moe->top_k * model.expert_inputs();
   auto experts = static_cast<double>(model.expert_layers(model.layers)),
        layers = static_cast<double>(model.layers);
   return (static_cast<double>(inner) * experts + dense * (layers - experts)) / layers;

@@ -102,6 +102,8 @@ struct ModelConfig {
   int64_t groups() const { return kv_heads > 0 ? kv_heads : heads; }  // of keys and values
   int64_t group_queries() const { return heads / groups(); }
   int64_t mlp_inputs() const { return gated ? 2 * intermediate : intermediate; }
+  // Of an expert, as mlp_inputs() of an MLP.
+  int64_t expert_inputs() const { return moe ? (gated ? 2 : 1) * moe->intermediate : 0; }
   int64_t experts() const { return moe ? moe->experts : 1; }
   int64_t experts_of_token() const { return moe ? moe->top_k : 1; }
   bool has_experts(int64_t layer) const { return moe && layer % moe->interval == 0; }

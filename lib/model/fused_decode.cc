@@ -128,7 +128,7 @@ void FusedDecode::reserve(int64_t rows, int64_t capacity, int threads) {
   inner_ = {{zero_rows(rows, c.intermediate)}, {zero_rows(rows, c.mlp_inputs())}};
   if (c.moe)
     expert_inner_ = {{zero_rows(sorted, c.moe->intermediate)},
-                     {zero_rows(sorted, 2 * c.moe->intermediate)}};
+                     {zero_rows(sorted, c.expert_inputs())}};
   out_.values = zero_rows(std::max(rows, sorted), c.hidden);
   scratch_.assign(static_cast<size_t>(threads), {});
   for (Scratch& s : scratch_) {

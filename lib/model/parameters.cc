@@ -151,8 +151,7 @@ void add_experts(std::vector<ModelParam>& params, const std::string& mlp, const 
   int64_t n = c.moe->experts, h = c.hidden, inner = c.moe->intermediate;
   params.push_back({{mlp + "router.weight", {n, h}, std::nullopt, true}, kWeight});
   params.push_back(
-      {{mlp + "experts.dense_h_to_4h.weight", {n, c.gated ? 2 * inner : inner, h}, 1, true},
-       kWeight});
+      {{mlp + "experts.dense_h_to_4h.weight", {n, c.expert_inputs(), h}, 1, true}, kWeight});
   params.push_back({{mlp + "experts.dense_4h_to_h.weight", {n, h, inner}, 2, true}, kOutputWeight});
 }
 
