@@ -52,6 +52,8 @@ struct TinyOptions {
   std::function<std::shared_ptr<SideStream>()> side = {};         // of each rank; or the device's
   // Over which a rank trains; or the threads' own.
   std::function<std::unique_ptr<Communicator>(Communicator& threads, Control&)> world = {};
+  // Called by each rank after each step; or nothing.
+  std::function<void(TrainStep&, Communicator& world)> after_step = {};
   OptimizerConfig optimizer{
       .lr = 1e-3, .beta2 = 0.95, .weight_decay = 0.1, .gradient_clipping = 0.5};
 };
@@ -280,6 +282,7 @@ class TinyRun {
       auto batches = [&](int64_t m) { return batch(s, m * ranks + mesh.data().rank()); };
       StepReport report = TrainStep::read(step.run(microbatches, batches));
       if (world.rank() == 0) result.steps.push_back(report);
+      if (options_.after_step) options_.after_step(step, world);
     }
     collect(step, result);
     for (ParamBuffer* buffer : model.buffers()) buffer->param(0);  // is here, outside the lock

@@ -44,6 +44,33 @@ TEST(Reports, SamplesAreTheSameWhereMatricesAreGatheredAroundTheirUse) {
   EXPECT_EQ(samples("3"), whole);
 }
 
+TEST(Reports, NormsOfTensorsAndTheNoiseOfGradientsAreInTheMetrics) {
+  Training run;
+  Ended ended =
+      run.train({"log_grad_norm=true", "log_grad_pct_zeros=true", "log_param_norm=true",
+                 "log_optimizer_states=true", "log_gradient_noise_scale=true", "log_interval=10",
+                 "gradient_noise_scale_n_batches=4", "peak_theoretical_tflops=2"},
+                {"--spawn", "2"});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  const std::string weight = "layers.1.attention.dense.weight";
+  for (const std::string& name :
+       {"gradient_norms/" + weight, "pct_grad_zeros/" + weight, "parameter_norms/" + weight,
+        "optimizer_state_norms/" + weight + "_adam_v",
+        std::string("runtime/model_flops_utilization")})
+    EXPECT_EQ(run.metric(name).size(), 2u) << name;
+  EXPECT_EQ(run.metric("train/lm_loss").size(), 20u);
+  auto noise = run.metric("train/noise_scale");
+  EXPECT_FALSE(noise.empty());
+  for (const auto& [step, value] : noise) EXPECT_EQ(step % 4, 0) << value;
+  EXPECT_NEAR(run.metric("runtime/model_flops_utilization").at(20),
+              run.metric("runtime/flops_per_sec_per_gpu").at(20) / 2e10, 1e-9);
+  EXPECT_TRUE(has(ended.err, "FLOP/s | MFU 0.")) << ended.err;
+
+  Training plain;
+  ASSERT_EQ(plain.train({"log_interval=10"}, {"--spawn", "2"}).code, 0);
+  EXPECT_EQ(plain.losses(), run.losses());
+}
+
 TEST(Reports, StartsOfARunAreOneRunForWeightsAndBiases) {
   Training run;
   const Strings settings = {"use_wandb=true", "exit_interval=10"};

@@ -32,6 +32,21 @@ ProfileConfig read_profile(KeyReader& keys) {
   return profile;
 }
 
+DiagnosticsConfig read_diagnostics(KeyReader& keys, const OptimizerConfig& optimizer) {
+  const std::string noise = "log_gradient_noise_scale";
+  DiagnosticsConfig d{.gradient_norms = keys.flag("log_grad_norm"),
+                      .gradient_zeros = keys.flag("log_grad_pct_zeros"),
+                      .parameter_norms = keys.flag("log_param_norm"),
+                      .optimizer_norms = keys.flag("log_optimizer_states"),
+                      .noise_steps = keys.integer_from("gradient_noise_scale_n_batches", 2),
+                      .noise_on_host = keys.flag("gradient_noise_scale_cpu_offload")};
+  if (!keys.flag(noise)) d.noise_steps = 0;
+  keys.require(d.noise_steps == 0 || optimizer.kind != OptimizerKind::kOneBitAdam, noise, noise,
+               " compares the gradients of whole batches, and optimizer.type: onebitadam does not "
+               "sum them over the ranks; remove one of them");
+  return d;
+}
+
 // tensorboard_dir, or what DeepSpeed's dictionary says.
 std::string read_tensorboard(KeyReader& keys) {
   const std::string key = "tensorboard_dir", dictionary = "tensorboard";
@@ -139,6 +154,12 @@ TrainConfig read_train(KeyReader& keys, const Config& so_far,
   train.profile = read_profile(keys);
   train.sample_prompts = keys.texts("sample_prompts");
   train.memory_profiling = keys.flag("memory_profiling");
+  train.diagnostics = read_diagnostics(keys, so_far.optimizer);
+  if (auto peak = keys.maybe_number("peak_theoretical_tflops")) {
+    keys.require(*peak > 0, "peak_theoretical_tflops", "peak_theoretical_tflops is ",
+                 shortest(*peak), "; it must be positive");
+    train.peak_flops = *peak * 1e12;
+  }
   if (keys.given("enable_cuda_graph")) train.cuda_graph = keys.flag("enable_cuda_graph");
   train.sample_tokens = keys.integer_from("maximum_tokens", 1);
   train.wandb = read_wandb(keys);

@@ -150,6 +150,19 @@ struct ProfileConfig {
   std::vector<int64_t> ranks;
 };
 
+// What is measured of single tensors, and of gradients from step to step, for metrics.
+struct DiagnosticsConfig {
+  // Of each parameter, at each log_interval.
+  bool gradient_norms = false, gradient_zeros = false, parameter_norms = false,
+       optimizer_norms = false;
+  int64_t noise_steps = 0;     // of one estimate of the gradient noise scale; 0: none
+  bool noise_on_host = false;  // the sum of their gradients lies there
+
+  bool of_tensors() const {
+    return gradient_norms || gradient_zeros || parameter_norms || optimizer_norms;
+  }
+};
+
 // A run for Weights & Biases, kept in files for `wandb sync`.
 struct WandbConfig {
   std::string project, team, group, run_name;  // empty: wandb's defaults
@@ -171,6 +184,8 @@ struct TrainConfig {
   int64_t sample_tokens = 64;  // maximum_tokens
   ProfileConfig profile;
   bool memory_profiling = false;  // memory by part in the log
+  DiagnosticsConfig diagnostics;
+  double peak_flops = 0;  // FLOP/s of a rank's device, of which a share is logged; 0: none is
   // On a GPU the step is recorded once and started as a whole; not given: where one rank trains.
   std::optional<bool> cuda_graph;
   std::optional<DpoConfig> dpo;  // samples are pairs of answers; none: samples are learnt

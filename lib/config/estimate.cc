@@ -95,6 +95,9 @@ void count_state(Estimate& e, const Config& config) {
   e.parameter_bytes = (n - let_go(config, shard)) * size;
   if (config.train.dpo && !config.train.dpo->reference_free) e.reference_bytes = n * size;
   e.gradient_bytes = (config.layout.zero_stage >= 2 ? chunk + under_way(config) : n) * state;
+  const DiagnosticsConfig& d = config.train.diagnostics;
+  if (d.noise_steps > 0 && !d.noise_on_host)  // their sum over steps
+    e.gradient_bytes += divide_up(n, e.data_ranks) * state;
   e.master_bytes = size < 4 ? chunk * 4 : 0;
   e.moment_bytes =
       static_cast<int64_t>(state_of_each(e, config) * static_cast<double>(chunk)) * state;

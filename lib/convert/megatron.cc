@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "convert/megatron_names.h"
+#include "model/parameters.h"
 
 namespace neox {
 namespace {

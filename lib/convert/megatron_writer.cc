@@ -7,6 +7,7 @@
 #include "convert/megatron.h"
 #include "convert/megatron_names.h"
 #include "convert/written_parts.h"
+#include "model/parameters.h"
 #include "torchfile/tensor.h"
 #include "torchfile/torch_writer.h"
 

@@ -108,18 +108,6 @@ bool has_master(const ModelTensor& tensor) {
   return std::ranges::count(tensor.states, "param", &StateTensor::state) > 0;
 }
 
-std::vector<ParamSpec> parameters(const ModelConfig& config) {
-  std::vector<ParamSpec> specs = {embedding_param(config).spec};
-  auto add = [&](const std::vector<ModelParam>& params) {
-    for (const ModelParam& p : params) specs.push_back(p.spec);
-  };
-  add(position_params(config));
-  add(distance_params(config));
-  for (int64_t layer = 0; layer < config.layers; ++layer) add(layer_params(config, layer));
-  add(final_params(config));
-  return specs;
-}
-
 void map_pieces(ModelFiles& model, const PiecesOf& pieces, const IgnoreRule& ignore) {
   Infos left;
   for (const TensorInfo& info : model.files->tensors()) left[info.name] = &info;

@@ -57,9 +57,6 @@ struct ModelFiles {
   std::optional<TrainState> train = {};
 };
 
-// All parameters of a model: embedding, positions, layers, final norm, head.
-std::vector<ParamSpec> parameters(const ModelConfig& config);
-
 // The tensors of a format that a parameter is made of, in order.
 struct Pieces {
   struct Piece {

@@ -12,6 +12,7 @@
 #include "convert/neox_files.h"
 #include "convert/neox_names.h"
 #include "convert/neox_optimizer.h"
+#include "model/parameters.h"
 #include "torchfile/tensor.h"
 
 namespace neox {

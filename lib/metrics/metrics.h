@@ -19,6 +19,8 @@
 //                     train/grad_norm  train/tokens (seen so far)             (these two are ours)
 //   each log interval runtime/samples_per_sec  runtime/iteration_time (s)  runtime/steps_per_sec
 //                     runtime/tokens_per_sec  runtime/flops_per_sec_per_gpu
+//                     runtime/model_flops_utilization (%, with peak_theoretical_tflops)
+//                     norms of tensors (train/diagnostics.h)
 //   each checkpoint   runtime/save_time (s that training stood for it; ours)
 //   each evaluation   validation/lm_loss  validation/lm_loss_ppl  test/lm_loss  test/lm_loss_ppl
 //   text              config (the effective one)  samples (generated)

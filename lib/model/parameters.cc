@@ -287,6 +287,18 @@ std::string activation_text(const ModelConfig& c) {
 
 }  // namespace
 
+std::vector<ParamSpec> parameters(const ModelConfig& config) {
+  std::vector<ParamSpec> specs = {embedding_param(config).spec};
+  auto add = [&](const std::vector<ModelParam>& params) {
+    for (const ModelParam& p : params) specs.push_back(p.spec);
+  };
+  add(position_params(config));
+  add(distance_params(config));
+  for (int64_t layer = 0; layer < config.layers; ++layer) add(layer_params(config, layer));
+  add(final_params(config));
+  return specs;
+}
+
 // What GPT-NeoX's Pythia has is not named but where it differs: the text of older checkpoints.
 std::string architecture(const ModelConfig& c) {
   std::string kv = c.groups() == c.heads ? "" : concat(" (", c.groups(), " of keys and values)");

@@ -33,6 +33,9 @@ std::vector<ModelParam> distance_params(const ModelConfig& config);
 std::vector<ModelParam> final_params(
     const ModelConfig& config);  // final norm, and the head where untied
 
+// All of them, in this order: embedding, positions, layers, final norm, head.
+std::vector<ParamSpec> parameters(const ModelConfig& config);
+
 // Writes the initial values of the buffer's owned chunk into its master; publish() it afterwards. A
 // value depends on seed, name and position in the global tensor alone.
 void initialize(ParamBuffer& buffer, const std::vector<ModelParam>& params,

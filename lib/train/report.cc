@@ -137,20 +137,29 @@ void Report::log_interval(int64_t iteration, const StepReport& step) {
   if (skipped_ > 0) line += concat(" | ", counted(skipped_, "step"), " skipped");
   line += concat(" | ", format("%.1f", samples), " samples/s | ", with_commas(std::llround(tokens)),
                  " tokens/s | ", human_count(flops), "FLOP/s");
+  double of_rank = flops / static_cast<double>(options_.ranks);
+  std::optional<double> used;
+  if (config_.train.peak_flops > 0) used = 100 * of_rank / config_.train.peak_flops;
+  if (used) line += concat(" | MFU ", format("%.1f", *used), " %");
   if (iteration < config_.train.iters) line += " | " + human_duration(left) + " left";
   log_info(line);
-  Scalars scalars = {
-      {"runtime/samples_per_sec", samples},
-      {"runtime/iteration_time", seconds},
-      {"runtime/steps_per_sec", 1 / seconds},
-      {"runtime/tokens_per_sec", tokens},
-      {"runtime/flops_per_sec_per_gpu", flops / static_cast<double>(options_.ranks)}};
+  Scalars scalars = {{"runtime/samples_per_sec", samples},
+                     {"runtime/iteration_time", seconds},
+                     {"runtime/steps_per_sec", 1 / seconds},
+                     {"runtime/tokens_per_sec", tokens},
+                     {"runtime/flops_per_sec_per_gpu", of_rank}};
+  if (used) scalars.emplace_back("runtime/model_flops_utilization", *used);
   keep([&] { metrics_->write(iteration, scalars); });
   mark_ = Clock::now();
   paused_seconds_ = device_seconds_ = 0;
   device_steps_ = 0;
   marked_iteration_ = iteration;
   skipped_ = 0;
+}
+
+void Report::measured(int64_t iteration, const Scalars& scalars) {
+  if (!options_.speaks || scalars.empty()) return;
+  keep([&] { metrics_->write(iteration, scalars); });
 }
 
 void Report::evaluation(int64_t iteration, const char* split, const Evaluation& means) {

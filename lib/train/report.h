@@ -29,6 +29,8 @@ class Report {
   // After each step, in order. seconds: that it took a device, where that has a clock; the host
   // hears of it later where it is busy, such as while it records the next one.
   void step(int64_t iteration, const StepReport& step, std::optional<double> seconds = {});
+  // What was measured beside it.
+  void measured(int64_t iteration, const Scalars& scalars);
   void evaluation(int64_t iteration, const char* split, const Evaluation& means);
   void samples(int64_t iteration, const std::string& text);
   void saved(int64_t iteration, double seconds);  // that training stood for it

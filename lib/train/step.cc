@@ -83,13 +83,13 @@ Tensor TrainStep::totals(const LossSum& sum) const {
 Tensor TrainStep::update(const Tensor& totals) {
   RECORD_USER_SCOPE("update");
   Tensor weight = totals[2].clamp_min(1e-20), loss = totals[1] / weight;
-  Tensor unscale = nominal_weight_ / (weight * loss_scale_.value());
-  Tensor norm = totals[0].sqrt() * unscale;
+  unscale_ = nominal_weight_ / (weight * loss_scale_.value());
+  Tensor norm = totals[0].sqrt() * unscale_;
   Tensor whole = totals[4] == 0;
   Tensor finite =
       at::isfinite(norm).logical_and_(at::isfinite(loss)).logical_and_(whole).to(at::kDouble);
-  Tensor scale = unscale;
-  if (clip_ > 0) scale = unscale * (clip_ / (norm + 1e-6)).clamp_max(1);
+  Tensor scale = unscale_;
+  if (clip_ > 0) scale = unscale_ * (clip_ / (norm + 1e-6)).clamp_max(1);
   Tensor lr = rates_.index_select(0, steps_.clamp_max(rates_.numel() - 1).view({1})).squeeze(0);
   Tensor result =
       at::cat({at::stack({loss, norm, lr, loss_scale_.value(), finite, totals[3], totals[4]}),
@@ -150,6 +150,16 @@ std::vector<StateChunk> TrainStep::written() {
       chunk->data = chunk->data.narrow(0, from, to - from);
       chunk->placements = buffer->placements(from, to);
     }
+  }
+  return chunks;
+}
+
+std::vector<StateChunk> TrainStep::gradients() {
+  std::vector<StateChunk> chunks;
+  for (ParamBuffer* buffer : model_.buffers()) {
+    auto [from, to] = buffer->written();
+    chunks.push_back({buffer->name(), "gradient", buffer->grad().narrow(0, from, to - from),
+                      buffer->placements(from, to)});
   }
   return chunks;
 }

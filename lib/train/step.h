@@ -76,6 +76,12 @@ class TrainStep {
   std::vector<StateChunk> owned();
   std::vector<StateChunk> written();
   void publish();
+  // Gradients that the last step left, cut as written() is, with the state "gradient";
+  // gradient_scale(), 0-dim double, makes them those of the mean loss, whose norm is
+  // gradient_norm(), of all ranks, before clipping.
+  std::vector<StateChunk> gradients();
+  const Tensor& gradient_scale() const { return unscale_; }
+  Tensor gradient_norm() const { return result_.select(0, 1); }
 
   // Called in each step before anything that owned() names is changed.
   void before_update(std::function<void()> hook) { before_update_ = std::move(hook); }
@@ -105,6 +111,7 @@ class TrainStep {
   // [norm^2, loss, weight, stop, lacks_data, rewards], with experts also their load; as in
   // StepReport
   Tensor totals_, result_;
+  Tensor unscale_;  // as of gradient_scale()
   std::function<void()> before_update_ = [] {};
 };
 

@@ -107,6 +107,7 @@ Trainer::Trainer(const TrainerParts& parts, Start start)
       report_(parts.config, report_options(parts, start)),
       profiler_(parts.config,
                 {parts.control.rank(), parts.model.hidden_options().device().is_cuda()}),
+      diagnostics_(parts.config.train, parts.model.config(), start.batch.global),
       fresh_(!start.checkpoint.has_value() || start.resume == Resume::kWeights),
       waits_for_host_(parts.model.hidden_options().device().is_cpu()) {
   if (recorder_ && p_.control.rank() == 0) {
@@ -220,6 +221,8 @@ void Trainer::take_step() {
   unread_ = std::move(result);
   ++state_.iteration;
   state_.consumed_samples += batch_.global;
+  report_.measured(state_.iteration,
+                   diagnostics_.after(state_.iteration, step_, p_.model.mesh().world()));
   const TrainConfig& t = p_.config.train;
   bool needed = p_.config.checkpoint.saves_at(state_.iteration) || due(t.eval_interval) ||
                 due(t.exit_interval);

@@ -12,6 +12,7 @@
 #include "launch/control.h"
 #include "tokenizer/tokenizer.h"
 #include "train/batches.h"
+#include "train/diagnostics.h"
 #include "train/profiler.h"
 #include "train/reference.h"
 #include "train/report.h"
@@ -98,6 +99,7 @@ class Trainer {
   Batches train_batches_;
   Report report_;
   StepProfiler profiler_;
+  Diagnostics diagnostics_;
   bool fresh_;
   bool waits_for_host_;  // results are read at once: a CPU gains nothing by waiting
   std::optional<ReportToCome> unread_;
