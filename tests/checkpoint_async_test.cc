@@ -13,7 +13,6 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "base/memory.h"
 #include "checkpoint/blocks.h"
 #include "checkpoint/layout.h"
 #include "checkpoint_support.h"
@@ -235,11 +234,6 @@ TEST(RangeSums, AreThoseOfTheRangesHoweverTheBytesAreCut) {
       sums.add(bytes.subspan(at, std::min(cut, bytes.size() - at)), static_cast<int64_t>(at));
     EXPECT_EQ(found, ranges.size());
   }
-}
-
-TEST(AvailableMemory, IsThereAndHasALimit) {
-  EXPECT_GT(available_memory(), 1 << 20);
-  EXPECT_LT(available_memory(), int64_t{1} << 50);
 }
 
 }  // namespace

@@ -222,6 +222,32 @@ TEST_F(FindTest, IsNotMisledByARunThatGoesOn) {
   EXPECT_EQ(warned, said.npos) << said.substr(std::min(warned, said.size()), 300);
 }
 
+TEST_F(FindTest, OneThatWasPutAsideForNothing) {
+  save(9), save(20);
+  fs::rename(dir_ / "global_step20", dir_ / "global_step20.deleting-5.0");
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(find_checkpoint(dir_), dir_ / "global_step20.deleting-5.0");
+  EXPECT_TRUE(has(::testing::internal::GetCapturedStderr(), "was put aside"));
+  save(30);  // which removes it
+  EXPECT_EQ(find_checkpoint(dir_), dir_ / "global_step30");
+  EXPECT_FALSE(fs::exists(dir_ / "global_step20.deleting-5.0"));
+  fs::rename(dir_ / "global_step9", dir_ / "global_step9.deleting-5.0");
+  EXPECT_EQ(find_checkpoint(dir_), dir_ / "global_step30");
+  fs::remove_all(dir_ / "global_step30");
+  fs::remove(dir_ / "global_step9.deleting-5.0/index.h5");  // it was being removed
+  fs::remove(dir_ / "latest");
+  EXPECT_EQ(find_checkpoint(dir_), std::nullopt);
+}
+
+TEST_F(FindTest, ASaveDoesNotReplaceTheCheckpointOfAnotherProgram) {
+  save(9);
+  put("global_step20/mp_rank_00_model_states.pt", "precious");
+  for (const std::string& said : save_all({.dir = dir_}, filled(2, 20), 20))
+    EXPECT_TRUE(has(said, "it would replace a GPT-NeoX (DeepSpeed) checkpoint (")) << said;
+  EXPECT_EQ(read_file(dir_ / "global_step20/mp_rank_00_model_states.pt"), "precious");
+  EXPECT_EQ(find_checkpoint(dir_), dir_ / "global_step9");
+}
+
 TEST_F(FindTest, AnIterationThatIsNotThereIsToldWhichAre) {
   save(9), save(20);
   EXPECT_TRUE(has(error(10), "no checkpoint of iteration 10; it holds those of iterations 20, 9"));

@@ -148,21 +148,28 @@ TEST_F(FaultTest, AKillAtAnyCallOfASaveHurtsNothing) {
 TEST_F(FaultTest, AKillAtAnyCallOfAReplacementLeavesOneOrTheOther) {
   Layout one = cutter_.layout(model_, 1);
   fill(one, 77);
-  int64_t n = 0, replaced = 0;
-  auto child = [&] {
-    neox_fault(dir_.c_str(), kFaultKill, -1, n);
-    save_alone({.dir = dir_}, one, 1);
-  };
-  for (; killed(child); ++n) {
-    Layout back = cutter_.layout(model_, 1);
-    Checkpoint(find_checkpoint(dir_).value()).read(back[0]);
-    bool is_new = difference(back, 77).empty();
-    ASSERT_TRUE(is_new || difference(back, 1).empty()) << n;
-    replaced += is_new;
-    if (is_new) save(1);
+  for (int exchange_error : {0, EINVAL}) {
+    int64_t n = 0, replaced = 0, aside = 0;
+    auto child = [&] {
+      neox_fault_exchange(exchange_error);
+      neox_fault(dir_.c_str(), kFaultKill, -1, n);
+      save_alone({.dir = dir_}, one, 1);
+    };
+    for (; killed(child); ++n) {
+      Layout back = cutter_.layout(model_, 1);
+      fs::path found = find_checkpoint(dir_).value();
+      Checkpoint(found).read(back[0]);
+      bool is_new = difference(back, 77).empty();
+      ASSERT_TRUE(is_new || difference(back, 1).empty()) << n;
+      replaced += is_new;
+      aside += found.filename() != "global_step1";
+      if (is_new || found.filename() != "global_step1") save(1);
+    }
+    EXPECT_GT(n, 30);
+    EXPECT_GT(replaced, 0);
+    EXPECT_EQ(aside > 0, exchange_error != 0);
+    save(1);
   }
-  EXPECT_GT(n, 30);
-  EXPECT_GT(replaced, 0);
 }
 
 TEST_F(FaultTest, ReplacesWhereNamesCannotBeExchanged) {

@@ -12,11 +12,6 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-Strings operator+(Strings all, const Strings& more) {
-  all.insert(all.end(), more.begin(), more.end());
-  return all;
-}
-
 class Epochs : public ::testing::Test {
  protected:
   Config load(const Strings& settings) const {

@@ -11,11 +11,6 @@ namespace {
 
 const Strings kFp64 = {"precision=fp64", "padded_vocab_size=304"};
 
-Strings operator+(Strings a, const Strings& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
-
 class Mpirun : public ::testing::Test {
  protected:
   void SetUp() override {

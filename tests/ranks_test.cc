@@ -7,10 +7,12 @@
 #include <csignal>
 #include <cstdlib>
 #include <mutex>
+#include <thread>
 
 #include "base/error.h"
 #include "comm/thread.h"
 #include "launch/spawn.h"
+#include "train/signals.h"
 #include "train/time_limit.h"
 
 namespace neox {
@@ -110,10 +112,20 @@ TEST(Spawn, NumbersTheRanksOfAllProcesses) {
   EXPECT_EQ(env["NEOX_LIFE"], "7.0.0");
 }
 
+// A rank of a terminal in which Ctrl-C was pressed: it saves for a while, and ends.
+[[noreturn]] void stop_at_ctrl_c() {
+  const StopFlag& stop = install_stop_signals();
+  ::raise(SIGINT);
+  for (int i = 0; i < 500 && stop.load() == SIGINT; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  std::_Exit(static_cast<int>(stop.load() == SIGUSR1 ? Exit::kRequeue : Exit::kInternal));
+}
+
 // What the processes of the tests below do: this program again, with that filter.
 TEST(SpawnedRank, DISABLED_EndsAsAsked) {
   std::string rank = variable(environment(), "NEOX_RANK");
   if (variable(environment(), "NEOX_LIFE") == "waits") ::pause();  // SIGTERM ends it
+  if (variable(environment(), "NEOX_LIFE") == "counts") stop_at_ctrl_c();
   std::_Exit(rank == "2" ? static_cast<int>(Exit::kIo) : 0);
 }
 
@@ -132,6 +144,18 @@ TEST(Spawn, EndsAsTheRankThatFailed) {
 TEST(Spawn, PassesASignalOn) {
   const std::atomic<int> stop = SIGTERM;
   EXPECT_EQ(spawn(2, "waits", stop), Exit::kPeerLost);
+}
+
+// Ctrl-C has reached the ranks by the terminal, and a second SIGINT would end them before they
+// have saved.
+TEST(Spawn, DoesNotRepeatTheSignalOfATerminal) {
+  std::atomic<int> stop = 0;
+  std::thread terminal([&] {
+    std::this_thread::sleep_for(std::chrono::seconds(1));  // the ranks have begun
+    stop = SIGINT;
+  });
+  EXPECT_EQ(spawn(2, "counts", stop), Exit::kRequeue);
+  terminal.join();
 }
 
 }  // namespace

@@ -75,7 +75,7 @@ JoinOptions join_options() {
   options.must_agree = {{"config", option("config", "c0ffee")}, {"build", "0.1.0"}};
   options.deadline = seconds(number("deadline", 20));
   options.patience = seconds(number("patience", 20));
-  options.heartbeat = milliseconds(100);
+  options.heartbeat = milliseconds(number("heartbeat", 100));
   options.silence = milliseconds(number("silence", 5000)), options.answer = seconds(1);
   options.poll = [said = false]() mutable {
     if (!std::exchange(said, true)) std::cerr << "waiting" << std::endl;
@@ -178,6 +178,14 @@ int work(Job& job, const std::atomic<bool>& lost, const std::string& reason) {
   fail(Exit::kInternal, "others came");
 }
 
+// Fails behind another rank, of which it has not heard yet.
+[[noreturn]] void fail_behind(Job& job) {
+  std::this_thread::sleep_for(milliseconds(500));
+  job.failed("an operation was broken off", Exit::kPeerLost);
+  job.check_all_alive();
+  fail(Exit::kInternal, "no other rank has failed");
+}
+
 int run() {
   std::atomic<bool> lost = false;
   std::string reason;
@@ -199,6 +207,7 @@ int run() {
   if (what == "slow") std::this_thread::sleep_for(milliseconds(1500)), job->control().barrier();
   if (what == "fail") job->failed("disk full", Exit::kIo), fail(Exit::kIo, "disk full");
   if (what == "fail_alone" || what == "stay") fail_alone(*job, what == "stay");
+  if (what == "fail_behind") fail_behind(*job);
   if (what == "sleep") std::this_thread::sleep_for(milliseconds(1500));
   if (what == "throw") fail(Exit::kInternal, "a bug");
   return 0;

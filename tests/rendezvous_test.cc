@@ -343,6 +343,12 @@ TEST(Watch, AFailedRankWakesTheOthersWithItsReason) {
   }
 }
 
+TEST(Watch, ARankThatFailsBehindAnotherEndsAsThatOne) {
+  Ranks ranks(2, {"silence=30000", "heartbeat=5000"});
+  ranks.at(next_ports()).start(0, {"do=fail"}), ranks.start(1, {"do=fail_behind"});
+  expect_all(ranks.end(0), static_cast<int>(Exit::kIo), "rank 0 on here failed: disk full");
+}
+
 TEST(Watch, ARankThatFailsWaitsForNobody) {
   for (int victim : {1, 0}) {
     Ranks ranks(3);

@@ -28,6 +28,15 @@ inline bool has(const std::string& text, const std::string& part) {
 
 using Strings = std::vector<std::string>;
 
+inline Strings operator+(Strings a, const Strings& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+// Settings with which the first steps overflow, and more later.
+inline const Strings kFp16 = {"precision=fp16", "fp16.initial_scale_power=22", "fp16.hysteresis=1",
+                              "fp16.loss_scale_window=3", "warmup=0"};
+
 inline std::string program(const std::string& name) { return NEOX_BUILD_DIR "/bin/" + name; }
 
 // Tokenizer and dataset, made once in a process: tokenizer.json (300 entries), text.{bin,idx}.

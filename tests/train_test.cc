@@ -12,14 +12,7 @@
 namespace neox::testing {
 namespace {
 
-const Strings kFp16 = {"precision=fp16", "fp16.initial_scale_power=22", "fp16.hysteresis=1",
-                       "fp16.loss_scale_window=3", "warmup=0"};
 const Strings kFourRanks = {"pipe_parallel_size=2", "model_parallel_size=2"};
-
-Strings operator+(Strings a, const Strings& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
 
 // Both runs came to step `steps` on the same way.
 void expect_same(const Training& a, const Training& b, int64_t steps) {
@@ -60,34 +53,6 @@ INSTANTIATE_TEST_SUITE_P(
         Setup{"fp16_ranks", kFourRanks + kFp16, {"--spawn", "4"}},
         Setup{"zero3", {"zero_optimization.stage=3", "precision=bfloat16"}, {"--spawn", "2"}}),
     [](const auto& info) { return info.param.name; });
-
-TEST(Fp16, ASkippedStepAdvancesTheDataAndNothingElse) {
-  Training run;
-  ASSERT_EQ(run.train(kFp16 + Strings{"extra_save_iters=[9]"}).code, 0);
-  TrainState half = run.state(10), end = run.state(20);
-  EXPECT_EQ(end.consumed_samples, 20 * 5);
-  EXPECT_LT(half.optimizer_steps, 10);  // some were skipped in each half
-  EXPECT_LT(end.optimizer_steps - half.optimizer_steps, 10);
-  EXPECT_GT(end.optimizer_steps, 10);
-  auto norms = run.metric("train/grad_norm"), rates = run.metric("train/learning_rate"),
-       losses = run.losses();
-  int64_t skipped = 0;
-  for (int64_t step = 1; step < 20; ++step) {
-    bool finite = std::isfinite(norms.at(step));
-    skipped += !finite;
-    EXPECT_EQ(rates.at(step) == rates.at(step + 1), !finite) << step;
-    EXPECT_NE(losses.at(step), losses.at(step + 1)) << step;
-  }
-  EXPECT_EQ(end.optimizer_steps, 20 - skipped - !std::isfinite(norms.at(20)));
-}
-
-TEST(Fp16, StepsThatAllOverflowEndTheRun) {
-  Training run;
-  Ended ended = run.train({"precision=fp16", "fp16.loss_scale=4294967296", "train_iters=100"});
-  EXPECT_EQ(ended.code, 78);
-  EXPECT_TRUE(has(ended.err, "step 50: 50 steps in a row overflowed in fp16")) << ended.err;
-  EXPECT_TRUE(has(ended.err, "precision: bfloat16")) << ended.err;
-}
 
 // A run of 100 steps, stopped by a signal once `moment` is said, ends like one that was not.
 void expect_stops_and_goes_on(int signal, const std::string& moment, const Strings& settings = {},

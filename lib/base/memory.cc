@@ -11,30 +11,40 @@
 #include <string>
 
 namespace neox {
-namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path kGroups = "/sys/fs/cgroup";
+namespace {
 
-fs::path own_group() {
-  std::ifstream groups("/proc/self/cgroup");
-  for (std::string line; std::getline(groups, line);)
-    if (line.starts_with("0::/"))
-      return (kGroups / line.substr(4)).lexically_normal();  // a/b, or with a / behind
-  return kGroups;
-}
+// Files of a control group, of version 2 or 1.
+struct GroupFiles {
+  const char *limit, *used, *stat_prefix;
+};
+constexpr GroupFiles kUnified{"memory.max", "memory.current", ""},
+    kLegacy{"memory.limit_in_bytes", "memory.usage_in_bytes", "total_"};
 
 // What its files can give back counts as free.
-int64_t left_in(const fs::path& group) {
+int64_t left_in(const fs::path& group, const GroupFiles& files) {
   int64_t limit = 0, used = 0, value = 0;
-  if (!(std::ifstream(group / "memory.max") >> limit) ||
-      !(std::ifstream(group / "memory.current") >> used))
+  if (!(std::ifstream(group / files.limit) >> limit) ||
+      !(std::ifstream(group / files.used) >> used))
     return std::numeric_limits<int64_t>::max();
+  const std::string prefix = files.stat_prefix;
   std::ifstream stat(group / "memory.stat");
   for (std::string name; stat >> name >> value;)
-    if (name == "inactive_file" || name == "active_file") used -= value;
+    if (name == prefix + "inactive_file" || name == prefix + "active_file") used -= value;
   return std::max<int64_t>(limit - used, 0);
+}
+
+// In the group and all above it. A container may see the path but not the group, and of what lies
+// outside of its own root only "..": then its root is what counts.
+int64_t left_on_the_way(const fs::path& root, std::string path, const GroupFiles& files) {
+  if (path.starts_with("/..")) path = "/";
+  int64_t left = left_in(root, files);
+  fs::path group = root;
+  for (const fs::path& part : fs::path(path).relative_path())
+    if (!part.empty()) left = std::min(left, left_in(group /= part, files));
+  return left;
 }
 
 }  // namespace
@@ -56,15 +66,29 @@ int64_t peak_memory() {
   return int64_t{usage.ru_maxrss} * 1024;
 }
 
+int64_t memory_of_groups(const fs::path& groups, const fs::path& root) {
+  int64_t left = std::numeric_limits<int64_t>::max();
+  std::ifstream lines(groups);
+  for (std::string line; std::getline(lines, line);) {
+    size_t first = line.find(':'), second = line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    std::string path = line.substr(second + 1),
+                controllers = "," + line.substr(first + 1, second - first - 1) + ",";
+    if (line.starts_with("0::"))
+      left = std::min(left, left_on_the_way(root, path, kUnified));
+    else if (controllers.find(",memory,") != std::string::npos)
+      left = std::min(left, left_on_the_way(root / "memory", path, kLegacy));
+  }
+  return left;
+}
+
 int64_t available_memory() {
   std::ifstream info("/proc/meminfo");
   std::string name, unit;
   int64_t free = std::numeric_limits<int64_t>::max();
   for (int64_t kib; info >> name >> kib && std::getline(info, unit);)
     if (name == "MemAvailable:") free = kib * 1024;
-  for (fs::path group = own_group(); group != kGroups.parent_path(); group = group.parent_path())
-    free = std::min(free, left_in(group));
-  return free;
+  return std::min(free, memory_of_groups("/proc/self/cgroup", "/sys/fs/cgroup"));
 }
 
 double process_age() {

@@ -37,16 +37,6 @@ constexpr Foreign kForeign[] = {
     {"Hugging Face", "pytorch_model", "", ".bin"},
 };
 
-// "a Megatron checkpoint (file x)", or "".
-std::string foreign_in(const fs::path& dir) {
-  for (const std::string& name : names_in(dir))
-    for (const Foreign& f : kForeign)
-      if (name.starts_with(f.begin) && name.ends_with(f.end) &&
-          name.find(f.middle) != std::string::npos)
-        return concat("a ", f.program, " checkpoint (", (dir / name).string(), ")");
-  return "";
-}
-
 // What looks like a checkpoint in a run directory.
 struct RunDir {
   fs::path dir;
@@ -111,6 +101,21 @@ std::optional<fs::path> newest_whole(const RunDir& run, std::vector<std::string>
   return std::nullopt;
 }
 
+// One that was whole when it made room for another of its step, which never came: a crash between
+// two renames, where the file system cannot exchange names. Only where nothing as new is there.
+std::optional<fs::path> newest_put_aside(const RunDir& run) {
+  std::map<int64_t, fs::path, std::greater<>> aside;
+  for (const std::string& name : run.unfinished)
+    if (size_t mark = name.find(".deleting-"); mark != std::string::npos)
+      if (auto step = step_of(std::string_view(name).substr(0, mark)))
+        aside[*step] = run.dir / name;
+  for (const auto& [step, path] : aside) {
+    if (!run.steps.empty() && run.steps.begin()->first >= step) break;
+    if (is_whole(path)) return path;
+  }
+  return std::nullopt;
+}
+
 [[noreturn]] void fail_foreign(const RunDir& run) {
   fail(Exit::kIo, run.dir.string(), " holds ", run.foreign[0],
        "; convert it with neox-convert --to neox.cpp ", run.dir.string(),
@@ -148,6 +153,15 @@ void explain_choice(const RunDir& run, const fs::path& chosen) {
 }
 
 }  // namespace
+
+std::string foreign_in(const fs::path& dir) {
+  for (const std::string& name : names_in(dir))
+    for (const Foreign& f : kForeign)
+      if (name.starts_with(f.begin) && name.ends_with(f.end) &&
+          name.find(f.middle) != std::string::npos)
+        return concat("a ", f.program, " checkpoint (", (dir / name).string(), ")");
+  return "";
+}
 
 std::string newest_beside(const fs::path& dir) {
   fs::path parent = fs::absolute(dir).lexically_normal();
@@ -187,6 +201,13 @@ std::optional<fs::path> find_checkpoint(const fs::path& run_dir, std::optional<i
     run = std::move(now);
     found = newest_whole(run, faults);
   }
+  // Looked for again, since a run that goes on puts aside what it removes.
+  if (newest_put_aside(run))
+    if (auto aside = newest_put_aside(scan(run_dir))) {
+      log_warning(aside->string(), " was put aside for another of its step that is not there; it ",
+                  "is whole and is taken");
+      return aside;
+    }
   if (found) {
     for (const std::string& newer : faults) log_warning(newer, "; it is passed over");
     explain_choice(run, *found);

@@ -43,16 +43,21 @@ void update_latest(const fs::path& run_dir, const std::string& name) {
 
 }  // namespace
 
-void start_directory(const SaveOptions& options, const fs::path& temporary) {
+fs::path start_directory(const SaveOptions& options, int64_t iteration) {
   auto plain = [](unsigned char c) { return std::isalnum(c) || c == '.' || c == '-' || c == '_'; };
   check(!options.life.empty() && std::ranges::all_of(options.life, plain), "life '", options.life,
         "' cannot be part of a file name");
   make_directories(options.dir);
+  fs::path there = options.dir / step_name(iteration);
+  std::string foreign = is_dir(there) ? foreign_in(there) : "";
+  check_io(foreign.empty(), "it would replace ", foreign, "; move that away, or save elsewhere");
+  fs::path temporary = options.dir / temporary_name(iteration, options.life);
   std::error_code error;
   fs::remove_all(temporary, error);
   check_io(!error, "cannot remove what is left of ", temporary.string(), ": ",
            describe_errno(error.value()));
   make_directories(temporary);
+  return temporary;
 }
 
 int64_t finish_directory(const fs::path& dir, const std::vector<std::string>& replies,

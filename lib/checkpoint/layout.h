@@ -49,6 +49,9 @@ void check_rank_files(const Opened& opened);
 // As far as the directory can be read: others may be removing it, or the storage may fail.
 std::vector<fs::path> entries_of(const fs::path& dir);
 
+// "a Megatron checkpoint (FILE)", where the directory holds one of another program; else "".
+std::string foreign_in(const fs::path& dir);
+
 // The newest complete checkpoint beside `dir`, other than it, as the end of a message.
 std::string newest_beside(const fs::path& dir);
 

@@ -62,7 +62,7 @@ void save_checkpoint(const SaveOptions& options, std::span<const StateChunk> chu
   int64_t bytes = 0;
   try {
     check_same_target(together(control, what, [&] {
-      if (first) start_directory(options, temporary);
+      if (first) start_directory(options, state.iteration);
       return temporary.string();
     }));
     auto replies = together(control, what, [&] {
@@ -79,9 +79,12 @@ void save_checkpoint(const SaveOptions& options, std::span<const StateChunk> chu
     if (first) fs::remove_all(temporary, ignored);
     throw;
   }
-  if (!first) return;
-  log_saved(final_dir, bytes, start);
-  prune(options.dir, options.keep_last, state.iteration, options.life);
+  if (first) log_saved(final_dir, bytes, start);
+  // All wait: where many are removed from slow storage, rank 0 would come too late to what follows.
+  together(control, what, [&]() -> std::string {
+    if (first) prune(options.dir, options.keep_last, state.iteration, options.life);
+    return "";
+  });
 }
 
 }  // namespace neox

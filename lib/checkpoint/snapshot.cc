@@ -25,6 +25,9 @@ namespace {
 
 constexpr size_t kThreads = 2;  // a second one still adds to the rate, and training computes on
 constexpr size_t kCopiedAtOnce = size_t{4} << 20;
+// Of new memory. While the kernel makes pages, threads of the process that ask for others may wait,
+// such as the one that tells that this rank is alive.
+constexpr size_t kPopulated = size_t{64} << 20;
 
 size_t pages_of(const StateChunk& chunk) {
   size_t bytes = chunk.data.nbytes();
@@ -46,17 +49,22 @@ struct Snapshot::Memory {
     if (at == MAP_FAILED) throw std::bad_alloc();
     data = static_cast<std::byte*>(at);
     ::madvise(data, bytes, MADV_HUGEPAGE);  // only a hint
-    if (::madvise(data, bytes, MADV_POPULATE_WRITE) == 0) return;
-    if (errno == ENOMEM || errno == EFAULT) {
-      ::munmap(data, bytes);
-      throw std::bad_alloc();
-    }
-    for (size_t i = 0; i < bytes; i += kPageBytes) data[i] = std::byte{0};  // Linux before 5.14
+    for (size_t from = 0; from < bytes; from += kPopulated)
+      populate(from, std::min(kPopulated, bytes - from));
   }
   ~Memory() {
     if (pinned) unpin_memory(data);
     ::munmap(data, bytes);
   }
+  void populate(size_t from, size_t count) {
+    if (::madvise(data + from, count, MADV_POPULATE_WRITE) == 0) return;
+    if (errno == ENOMEM || errno == EFAULT) {
+      ::munmap(data, bytes);
+      throw std::bad_alloc();
+    }
+    for (size_t i = 0; i < count; i += kPageBytes) data[from + i] = std::byte{0};  // before 5.14
+  }
+
   std::byte* data = nullptr;
   size_t bytes;
   bool pinned = false;

@@ -4,11 +4,7 @@
 namespace neox {
 
 CheckpointWriter::CheckpointWriter(const SaveOptions& options, int64_t iteration)
-    : options_(options),
-      iteration_(iteration),
-      temporary_(options.dir / temporary_name(iteration, options.life)) {
-  start_directory(options_, temporary_);
-}
+    : options_(options), iteration_(iteration), temporary_(start_directory(options, iteration)) {}
 
 CheckpointWriter::~CheckpointWriter() {
   std::error_code ignored;

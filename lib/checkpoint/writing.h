@@ -13,8 +13,9 @@ namespace neox {
 
 using SaveClock = std::chrono::steady_clock;
 
-// An empty directory of that name in the run directory.
-void start_directory(const SaveOptions& options, const fs::path& temporary);
+// An empty directory of temporary_name() in the run directory. Throws where the step's checkpoint
+// is there and another program's.
+fs::path start_directory(const SaveOptions& options, int64_t iteration);
 
 // HDF5 lays the file out, the payload is written at the places it gave, HDF5 adds the catalog.
 // Returns what finish_directory() compares with the file that it finds: "<bytes> <checksum of all

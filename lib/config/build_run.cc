@@ -33,17 +33,19 @@ ProfileConfig read_profile(KeyReader& keys) {
 }
 
 DiagnosticsConfig read_diagnostics(KeyReader& keys, const OptimizerConfig& optimizer) {
-  const std::string noise = "log_gradient_noise_scale";
   DiagnosticsConfig d{.gradient_norms = keys.flag("log_grad_norm"),
                       .gradient_zeros = keys.flag("log_grad_pct_zeros"),
                       .parameter_norms = keys.flag("log_param_norm"),
                       .optimizer_norms = keys.flag("log_optimizer_states"),
                       .noise_steps = keys.integer_from("gradient_noise_scale_n_batches", 2),
                       .noise_on_host = keys.flag("gradient_noise_scale_cpu_offload")};
-  if (!keys.flag(noise)) d.noise_steps = 0;
-  keys.require(d.noise_steps == 0 || optimizer.kind != OptimizerKind::kOneBitAdam, noise, noise,
-               " compares the gradients of whole batches, and optimizer.type: onebitadam does not "
-               "sum them over the ranks; remove one of them");
+  if (!keys.flag("log_gradient_noise_scale")) d.noise_steps = 0;
+  if (optimizer.kind != OptimizerKind::kOneBitAdam) return d;
+  for (const char* key : {"log_grad_norm", "log_grad_pct_zeros", "log_gradient_noise_scale"})
+    keys.require(!keys.flag(key), key, key,
+                 " is of the gradients of whole batches, and optimizer.type: OneBitAdam (",
+                 keys.where("optimizer.type"),
+                 ") does not sum them over the ranks; remove one of them");
   return d;
 }
 

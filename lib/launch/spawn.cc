@@ -82,8 +82,9 @@ Exit spawn_ranks(const std::vector<std::string>& command, const ProcessInfo& par
   for (size_t running = children.size(); running > 0;) {
     if (int signal = stop.load(); signal != passed_on) {
       passed_on = signal;
+      // A terminal has sent its SIGINT to the children too, of whom a second one ends all at once.
       for (const Child& child : children)
-        if (child.runs) ::kill(child.pid, signal);
+        if (child.runs) ::kill(child.pid, signal == SIGINT ? SIGUSR1 : signal);
     }
     for (Child& child : children) {
       int status = 0;

@@ -131,10 +131,12 @@ class Abortable {
 
 // The others are told first, then know why; operations that still run here end without them, before
 // destructors that wait for the device. Throws where the error comes of a lost rank, and is not
-// this one's own.
+// this one's own: also where that is known only when this one's has been told, since operations may
+// end before the rank's reason has come.
 void give_up(Job& job, Communicator* world, const std::exception& e) {
   job.check_all_alive();
   job.failed(e.what(), exit_of(e));
+  job.check_all_alive();
   const ProcessInfo& process = job.process();
   if (world)
     world->abort(concat("rank ", process.rank, " on ", process.host, " failed: ", e.what()));

@@ -52,9 +52,8 @@ struct ReportToCome {
 
 class TrainStep {
  public:
-  // nominal_weight: what a step's loss is a mean over when nothing is masked: tokens, or pairs.
-  // recorder:
-  // null where nothing is recorded.
+  // nominal_weight: tokens, or pairs, by which the loss is divided where backward begins; what the
+  // step then takes is the mean over those that counted. recorder: null where nothing is recorded.
   TrainStep(GptNeoX& model, const Config& config, double nominal_weight,
             GraphRecorder* recorder = nullptr);
 

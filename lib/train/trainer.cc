@@ -17,6 +17,7 @@ namespace {
 
 constexpr int64_t kSettled = Replay::kWarmUps + 1;  // steps after which memory does not grow
 constexpr int64_t kMostSkips = 50;                  // as GPT-NeoX (megatron/utils.py)
+constexpr std::chrono::hours kMostReading(2);       // of a checkpoint, by one rank
 
 // Which sign a NaN has depends on the processor's instructions, and says nothing.
 double without_sign_of_nan(double x) { return std::isnan(x) ? std::abs(x) : x; }
@@ -35,9 +36,14 @@ ReportOptions report_options(const TrainerParts& p, const Start& start) {
           .ranks = p.control.size()};
 }
 
-// What a step's loss is a mean over.
+// What a step's loss is a mean over. In fp16 only over the samples of one data rank, as in
+// DeepSpeed: gradients are sums over the ranks, and each rank's would lose more bits the more ranks
+// there are.
 double nominal_weight(const TrainerParts& p, const Start& start) {
-  return static_cast<double>(start.batch.global * (p.reference ? 1 : p.config.model.seq));
+  const BatchPlan& b = start.batch;
+  bool fp16 = p.config.precision.type == Precision::kFp16;
+  int64_t samples = fp16 ? b.micro * b.accumulation : b.global;
+  return static_cast<double>(samples * (p.reference ? 1 : p.config.model.seq));
 }
 
 // On a CPU, reading ahead takes a core from the step.
@@ -137,6 +143,8 @@ void Trainer::load(const Checkpoint& checkpoint, Resume resume) {
   else
     std::erase_if(chunks, [](const StateChunk& chunk) { return chunk.state != "param"; });
   checkpoint.read(chunks);
+  // Storage may be much slower to one rank, for which the communicators' deadline is no measure.
+  p_.control.gather("", kMostReading);
   step_.publish();
   if (resume != Resume::kWhole) return;
   step_.restore(state_.optimizer_steps);

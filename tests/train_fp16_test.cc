@@ -1,0 +1,57 @@
+// Steps that overflow in fp16, and the loss scale.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "run_fixture.h"
+
+namespace neox::testing {
+namespace {
+
+TEST(Fp16, ASkippedStepAdvancesTheDataAndNothingElse) {
+  Training run;
+  ASSERT_EQ(run.train(kFp16 + Strings{"extra_save_iters=[9]"}).code, 0);
+  TrainState half = run.state(10), end = run.state(20);
+  EXPECT_EQ(end.consumed_samples, 20 * 5);
+  EXPECT_LT(half.optimizer_steps, 10);  // some were skipped in each half
+  EXPECT_LT(end.optimizer_steps - half.optimizer_steps, 10);
+  EXPECT_GT(end.optimizer_steps, 10);
+  auto norms = run.metric("train/grad_norm"), rates = run.metric("train/learning_rate"),
+       losses = run.losses();
+  int64_t skipped = 0;
+  for (int64_t step = 1; step < 20; ++step) {
+    bool finite = std::isfinite(norms.at(step));
+    skipped += !finite;
+    EXPECT_EQ(rates.at(step) == rates.at(step + 1), !finite) << step;
+    EXPECT_NE(losses.at(step), losses.at(step + 1)) << step;
+  }
+  EXPECT_EQ(end.optimizer_steps, 20 - skipped - !std::isfinite(norms.at(20)));
+}
+
+// Gradients of one rank's samples are as large as where it trains alone: the sum over many would
+// otherwise be of numbers that fp16 has rounded to nothing.
+TEST(Fp16, TheLossScaleMeansTheSameForAnyNumberOfRanks) {
+  auto first_overflow = [](const std::string& batch, const Strings& more) {
+    for (int power = 14; power < 32; ++power) {
+      Training run;
+      Ended ended = run.train({"precision=fp16", "fp16.loss_scale=" + std::to_string(1LL << power),
+                               "train_iters=1", "train_batch_size=" + batch},
+                              more);
+      EXPECT_EQ(ended.code, 0) << ended.err;
+      if (!std::isfinite(run.metric("train/grad_norm").at(1))) return power;
+    }
+    return 0;
+  };
+  EXPECT_NEAR(first_overflow("2", {}), first_overflow("16", {"--spawn", "8"}), 1);
+}
+
+TEST(Fp16, StepsThatAllOverflowEndTheRun) {
+  Training run;
+  Ended ended = run.train({"precision=fp16", "fp16.loss_scale=4294967296", "train_iters=100"});
+  EXPECT_EQ(ended.code, 78);
+  EXPECT_TRUE(has(ended.err, "step 50: 50 steps in a row overflowed in fp16")) << ended.err;
+  EXPECT_TRUE(has(ended.err, "precision: bfloat16")) << ended.err;
+}
+
+}  // namespace
+}  // namespace neox::testing
