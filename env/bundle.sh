@@ -3,7 +3,7 @@
 # that not every system has, configs, scripts, documents, manual pages, completion. It runs on any x86-64 Linux with
 # glibc 2.34 and libstdc++ of GCC 11 or later.
 # Usage: env/bundle.sh [PRESET] [DIRECTORY]    PRESET: release (default) or cuda; DIRECTORY: for the archive, default build
-# There:  tar xf neox-*.tar.gz; pip install --target DIR torch==2.11.0; NEOX_TORCH_DIR=DIR neox-*/bin/neox-train ...
+# There:  tar xf neox-*.tar.gz; pip install --target DIR --python-version 3.12 --only-binary=:all: torch==2.11.0; NEOX_TORCH_DIR=DIR neox-*/bin/neox-train ...
 source "$(dirname "$0")/common.sh"
 
 main() {

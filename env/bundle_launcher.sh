@@ -15,7 +15,7 @@ tree=${self%/*}/..
 
 fail() {
   printf '%s: %s\n' "$name" "$1" >&2
-  printf '%s\n' "Install it with: pip install --target DIR torch==$torch_version" \
+  printf '%s\n' "Install it with: pip install --target DIR --python-version 3.12 --only-binary=:all: torch==$torch_version" \
     "and say where it is: export NEOX_TORCH_DIR=DIR" >&2
   exit 64
 }

@@ -4,7 +4,7 @@
 #   LibTorch: the PyPI wheel of torch 2.11.0 in a private environment, of which only the C++ libraries are used.
 # Usage: env/setup.sh [--prefix DIR] [--no-packages] [--tests] [--quiet]
 #   --prefix DIR    where LibTorch goes (default ~/.local/share/neox); remembered for this checkout
-#   --no-packages   leaves the distribution's packages alone, for other distributions
+#   --no-packages   leaves the distribution's packages alone, for other distributions; remembered until it is run without
 #   --tests         also the packages of the tests on a real Slurm cluster; no service of theirs is started
 #   --quiet         says nothing where nothing is missing
 # NEOX_TORCH_DIR=.../site-packages/torch takes an existing wheel of torch 2.11.0 instead.
@@ -29,12 +29,12 @@ cpu_set=(545 1250)
 full_set=(2720 4700)
 
 main() {
-  local prefix="" packages_too=1 quiet=0
+  local prefix="" packages_too=1 quiet=0 remembers=0 mark=$repo/.deps/no-packages
   while [ $# -gt 0 ]; do
     case $1 in
       --prefix) [ -n "${2-}" ] || fail 64 "--prefix needs a directory"; prefix=$2; shift 2 ;;
       --prefix=?*) prefix=${1#*=}; shift ;;
-      --no-packages) packages_too=0; shift ;;
+      --no-packages) packages_too=0; remembers=1; shift ;;
       --tests) packages+=("${test_packages[@]}"); shift ;;
       --quiet) quiet=1; shift ;;
       -h|--help) sed -n '2,12s/^# \{0,1\}//p' "$0"; exit 0 ;;
@@ -42,6 +42,8 @@ main() {
     esac
   done
   if [ -n "$prefix" ]; then remember_prefix "$prefix"; fi
+  if [ $remembers = 1 ]; then mkdir -p "$repo/.deps" && touch "$mark"; fi
+  if [ $quiet = 1 ] && [ -e "$mark" ]; then packages_too=0; elif [ $packages_too = 1 ]; then rm -f "$mark"; fi
   done_something=0
   if [ $packages_too = 1 ]; then install_packages; fi
   if [ -n "${NEOX_TORCH_DIR-}" ]; then check_torch "$NEOX_TORCH_DIR"; else install_torch "$(neox_prefix)"; fi

@@ -1,5 +1,6 @@
 // Downloads, against a server of our own.
 #include "corpus/download.h"
+#include "corpus/request.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -301,6 +302,16 @@ TEST_F(Download, NamesTheFileWhereTheDiskIsFull) {
   for (const std::string& name : names()) EXPECT_THAT(name, HasSubstr(".part"));
   EXPECT_EQ(fetch(files(server, 3)), "");
   expect_whole(3);
+}
+
+TEST(Certificates, AreWhereTheDistributionHasThem) {
+  Directory root;
+  EXPECT_EQ(certificates({}, root.path()), "");
+  std::string red_hat = root.put("etc/pki/tls/certs/ca-bundle.crt", "x");
+  EXPECT_EQ(certificates({}, root.path()), red_hat);
+  std::string debian = root.put("etc/ssl/certs/ca-certificates.crt", "x");
+  EXPECT_EQ(certificates({}, root.path()), debian);
+  EXPECT_EQ(certificates({{"CURL_CA_BUNDLE", "/site.pem"}}, root.path()), "/site.pem");
 }
 
 TEST(Sha256, IsTheStandards) {

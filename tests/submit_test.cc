@@ -286,9 +286,13 @@ TEST_F(SubmitTest, WhatIsCheckedIsSaidBeforeTheDashesAlsoByItsLetter) {
               }).find("say it before --"),
               std::string::npos)
         << option;
-  SubmitRequest asked = request({"train", "--", "--comment=a b", "--mem=0"}, env());
+  SubmitRequest asked =
+      request({"train", "--", "--comment=a b", "--mem=0", "--wckey=x#y", "--extra=it's"}, env());
   std::string script = job_script(asked.jobs[0], asked.profile);
-  EXPECT_NE(script.find("\n#SBATCH '--comment=a b'\n#SBATCH --mem=0\n"), script.npos) << script;
+  EXPECT_NE(script.find("\n#SBATCH '--comment=a b'\n#SBATCH --mem=0\n#SBATCH '--wckey=x#y'\n"
+                        "#SBATCH '--extra=it'\\''s'\n"),
+            script.npos)
+      << script;
 }
 
 // A tokenizer of 300 entries in place of Pythia's.
@@ -314,9 +318,19 @@ TEST_F(SubmitTest, TooLittleMemoryIsRefused) {
   Strings options = {"--set", "model_parallel_size=1", "--gpus-per-node", "a100:8"};
   expect_refused("12B.yml", options,
                  {"16 ranks: the fullest rank needs about 89.5 GB",
-                  "a GPU of 40.0 GB has room for 36.0 GB", "--set model_parallel_size=4: "});
+                  "a GPU of 80.0 GB (--gpu-memory says another size) has room for 72.0 GB",
+                  "--set model_parallel_size=2: "});
   options.insert(options.end(), {"--gpu-memory", "141"});
   EXPECT_EQ(refusal("12B.yml", options), "");
+}
+
+TEST_F(SubmitTest, OfAGpuOfTwoSizesTheSmallerOneIsNamed) {
+  Strings options = {"--set", "model_parallel_size=2", "--gpus-per-node", "a100:8"};
+  std::string notes = join(train("12B.yml", options).notes, "\n");
+  EXPECT_NE(notes.find("which the a100 of 40.0 GB do not have: --gpu-memory 40 "), notes.npos)
+      << notes;
+  options.insert(options.end(), {"--gpu-memory", "40"});
+  EXPECT_NE(refusal("12B.yml", options).find("a GPU of 40.0 GB has room for 36.0 GB"), notes.npos);
 }
 
 TEST_F(SubmitTest, JobsBehindATrainingTakeItsSaveAndNoGpuWhereItHasNone) {

@@ -26,6 +26,16 @@ CURL* new_handle() {
 
 }  // namespace
 
+std::string certificates(const Environment& env, const std::filesystem::path& root) {
+  for (const char* name : {"SSL_CERT_FILE", "CURL_CA_BUNDLE"})
+    if (std::string named = variable(env, name); !named.empty()) return named;
+  std::error_code error;
+  for (const char* place : {"etc/ssl/certs/ca-certificates.crt", "etc/pki/tls/certs/ca-bundle.crt",
+                            "etc/ssl/ca-bundle.pem", "etc/ssl/cert.pem"})
+    if (std::filesystem::exists(root / place, error)) return root / place;
+  return "";
+}
+
 Request::Request(const std::string& url, double connect_seconds)
     : curl_(new_handle(), curl_easy_cleanup), headers_(nullptr, curl_slist_free_all) {
   set(CURLOPT_URL, url.c_str());
@@ -38,6 +48,8 @@ Request::Request(const std::string& url, double connect_seconds)
   set(CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(1000 * connect_seconds));
   set(CURLOPT_USERAGENT, concat("neox.cpp/", kVersion).c_str());
   set(CURLOPT_ERRORBUFFER, error_);
+  static const std::string kCertificates = certificates(environment());
+  if (!kCertificates.empty()) set(CURLOPT_CAINFO, kCertificates.c_str());
   set(CURLOPT_HEADERFUNCTION, &Request::header);
   set(CURLOPT_HEADERDATA, this);
 }

@@ -146,18 +146,27 @@ std::string memory_fixes(const SlurmJob& job, const Config& config, int nodes,
                        : " One of these mends it:" + fixes;
 }
 
+// GB of the smaller ones of a type of two sizes; 0: it has one.
+double smaller_gpu(const std::string& type) {
+  return type == "a100" ? 40 : type == "v100" ? 16 : 0;
+}
+
 void check_memory(const SlurmJob& job, const Config& config, int nodes, const Estimate& need,
-                  const CheckOptions& options) {
+                  const CheckOptions& options, Notes& notes) {
   auto room = room_of(job, options);
-  double bytes = static_cast<double>(need.memory_bytes);
+  double bytes = static_cast<double>(need.memory_bytes), small = smaller_gpu(job.gpus.type);
+  if (room && !options.gpu_memory && small > 0 && bytes > small * 1e9 * kUsable && bytes <= *room)
+    notes.push_back(concat("the fullest rank needs about ", human_bytes(bytes), ", which the ",
+                           job.gpus.type, " of ", human_bytes(small * 1e9),
+                           " do not have: --gpu-memory ", small, " where yours are such"));
   if (!room || bytes <= *room) return;
   fail(Exit::kUsage, shape(job, nodes), ": the fullest rank needs about ", human_bytes(bytes),
        " (weights ", human_bytes(static_cast<double>(need.parameter_bytes)), ", gradients ",
        human_bytes(static_cast<double>(need.gradient_bytes)), ", optimizer ",
        human_bytes(static_cast<double>(need.master_bytes + need.moment_bytes)), ", activations ",
        human_bytes(static_cast<double>(need.activation_bytes)), "), but a GPU of ",
-       human_bytes(*room / kUsable), " has room for ", human_bytes(*room), ".",
-       memory_fixes(job, config, nodes, options));
+       human_bytes(*room / kUsable), options.gpu_memory ? "" : " (--gpu-memory says another size)",
+       " has room for ", human_bytes(*room), ".", memory_fixes(job, config, nodes, options));
 }
 
 // A missing path is refused, or noted where nothing is submitted.
@@ -263,7 +272,7 @@ CheckedJob check_job(const SlurmJob& job, const Config& config, const CheckOptio
   for (int nodes : ends(job.nodes)) {
     check_layout(job, config, nodes);
     found.push_back(estimate_on(job, config, nodes, options));
-    check_memory(job, config, nodes, found.back(), options);
+    check_memory(job, config, nodes, found.back(), options, checked.notes);
   }
   if (options.files != CheckOptions::Files::kPreparedBefore)
     check_data(config, options, checked.notes);
@@ -293,8 +302,8 @@ std::optional<int64_t> parse_slurm_time(const std::string& text) {
 
 std::optional<double> known_gpu_memory(const std::string& type) {
   static const std::pair<const char*, double> kGpus[] = {
-      {"v100", 16},  {"t4", 16},    {"a10g", 24},  {"l4", 24},      {"a30", 24},
-      {"a100", 40},  {"a40", 48},   {"l40s", 48},  {"rtx6000", 48}, {"h100", 80},
+      {"v100", 32},  {"t4", 16},    {"a10g", 24},  {"l4", 24},      {"a30", 24},
+      {"a100", 80},  {"a40", 48},   {"l40s", 48},  {"rtx6000", 48}, {"h100", 80},
       {"gh200", 96}, {"h200", 141}, {"b200", 180}, {"gb200", 186},  {"b300", 268}};
   for (auto [name, gigabytes] : kGpus)
     if (type == name) return gigabytes;

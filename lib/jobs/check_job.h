@@ -38,7 +38,7 @@ CheckedJob check_job(const SlurmJob& job, const Config& config, const CheckOptio
 // Slurm); nothing for UNLIMITED and what is no time.
 std::optional<int64_t> parse_slurm_time(const std::string& text);
 
-// GB of a GPU by its name in GRES; of types of several sizes the smallest.
+// GB of a GPU by its name in GRES; of types of several sizes the largest.
 std::optional<double> known_gpu_memory(const std::string& type);
 
 }  // namespace neox

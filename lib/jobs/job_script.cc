@@ -52,8 +52,10 @@ std::string sbatch_lines(const SlurmJob& job, const Profile& profile) {
                   "\n#SBATCH --kill-on-invalid-dep=yes\n");
   out += "#SBATCH --output=%x_%j.out\n";
   for (const std::string& line : profile.sbatch) out += concat("#SBATCH ", line, "\n");
-  for (const std::string& word : slurm.extra)
-    out += concat("#SBATCH ", word.find(' ') == word.npos ? word : shell_quote(word), "\n");
+  for (const std::string& word : slurm.extra) {
+    bool plain = word.find_first_of(" \t#'\"\\") == word.npos;
+    out += concat("#SBATCH ", plain ? word : shell_quote(word), "\n");
+  }
   return out;
 }
 
@@ -100,6 +102,12 @@ std::string command(const SlurmJob& job) {
   return out + " \"$@\")\n";
 }
 
+std::string tasks_line(const std::string& per_node) {
+  return concat("tasks=${SLURM_NTASKS_PER_NODE:-", per_node,
+                "}\nstep+=(--nodes=\"$SLURM_JOB_NUM_NODES\" --ntasks=$((tasks * "
+                "SLURM_JOB_NUM_NODES)) --ntasks-per-node=\"$tasks\")\n");
+}
+
 std::string step(const SlurmJob& job, const Profile& profile) {
   std::string out = kStep;
   if (job.kind == JobKind::kTrain) {
@@ -113,8 +121,7 @@ std::string step(const SlurmJob& job, const Profile& profile) {
       out += concat("gpus=${SLURM_GPUS_PER_NODE:-", tasks, "}\ngpus=${gpus##*:}\n");
       tasks = concat("$((gpus > 0 ? gpus : ", tasks, "))");
     }
-    out += concat("tasks=${SLURM_NTASKS_PER_NODE:-", tasks,
-                  "}\nstep+=(--ntasks-per-node=\"$tasks\")\n");
+    out += tasks_line(tasks);
     std::string several = R"([ $((tasks * ${SLURM_JOB_NUM_NODES:-1})) -gt 1 ])";
     if (job.mpi.empty())
       out += concat("if ! on_gpus && ", several,
@@ -124,6 +131,8 @@ std::string step(const SlurmJob& job, const Profile& profile) {
     out +=
         "# With Slurm's default, mixed, a rank can leave MPI_Init before another is ready for its "
         "messages, which then crashes.\nexport SLURM_PMIX_FENCE=${SLURM_PMIX_FENCE:-ring}\n";
+  } else {
+    out += tasks_line(concat(job.tasks_per_node));
   }
   if (profile.auto_resume == AutoResume::kWhereInstalled)
     out +=

@@ -134,7 +134,7 @@ std::vector<JobKind> read_kinds(std::vector<std::string>& words) {
 // "$FSX_PATH/data" with the values so far.
 std::string expand(std::string text, const Values& values) {
   for (const auto& [name, value] : values)
-    for (size_t at; (at = text.find("$" + name)) != text.npos;)
+    for (size_t at = 0; (at = text.find("$" + name, at)) != text.npos; at += value.size())
       text.replace(at, name.size() + 1, value);
   return text;
 }

@@ -84,6 +84,12 @@ name=${name%.*}
 
 const char* const kStep = R"sh(step=(srun -l --kill-on-bad-exit=1)
 export SLURM_EXPORT_ENV=ALL  # what is exported here reaches the tasks, also after sbatch --export=NONE
+# A shell inside another job hands its own on to sbatch, and srun would take them for this job's.
+unset SLURM_NTASKS SLURM_NPROCS SLURM_DISTRIBUTION SLURM_DIST_PLANESIZE
+case $(scontrol show job -o "$SLURM_JOB_ID" 2> /dev/null || true) in
+  "" | *" ArrayJobId=${SLURM_ARRAY_JOB_ID:-none} "*) ;;
+  *) unset SLURM_ARRAY_JOB_ID SLURM_ARRAY_TASK_ID ;;
+esac
 if [ "${SLURM_CPUS_PER_TASK:-1}" != 1 ]; then  # sbatch makes a 1 of what a shell inside another job has there
   export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK  # srun of Slurm 22.05 and later does not take it from sbatch
 else
@@ -175,7 +181,10 @@ case $IMAGE in
     if on_gpus; then step+=(--nv); fi
     step+=("$IMAGE")
     ;;
-  *) step+=(--container-image="$IMAGE" --container-mounts="$mounts" --container-workdir="$PWD") ;;
+  *)
+    step+=(--container-image="$IMAGE" --container-mounts="$mounts" --container-workdir="$PWD")
+    on_gpus || export NVIDIA_VISIBLE_DEVICES=void  # enroot does not start an image for GPUs where there is no driver
+    ;;
 esac
 )sh";
 

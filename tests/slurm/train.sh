@@ -45,6 +45,15 @@ compare tp "model_parallel_size: 2"
 compare pp "pipe_parallel_size: 2"
 compare shard "zero_optimization: {stage: 1, mics_shard_size: 2}"
 
+# Submitted from a shell inside another job, an element of an array, whose variables sbatch hands on.
+new_run nested "${short[@]}"
+job=$(SLURM_NTASKS=1 SLURM_NPROCS=1 SLURM_NTASKS_PER_NODE=1 SLURM_DISTRIBUTION=cyclic SLURM_ARRAY_JOB_ID=1 SLURM_ARRAY_TASK_ID=1 \
+  train_job nested "${two_by_two[@]}")
+wait_for "$job" 90 COMPLETED
+grep -q "4 ranks by " "$fsx/nested/job.out" || fail "nested: other ranks than four"
+grep -q "job $job ended with code 0" "$fsx/nested/job.out" || fail "nested: the job took another's name"
+same_losses chained nested "$steps" bits
+
 # mpirun inside of a job is another way to start the same ranks.
 new_run mpirun "${short[@]}"
 job=$(submit --output="$fsx/mpirun/job.out" "${two_by_two[@]}" --wrap "mpirun neox-train $fsx/mpirun/config.yml")
