@@ -71,7 +71,7 @@ expect() {
 }
 expect 0 "neox-plot (neox.cpp) $version" env -u NEOX_TORCH_DIR "$tree/bin/neox-plot" --version
 expect 64 'NEOX_TORCH_DIR does not say where it is' env -u NEOX_TORCH_DIR "$tree/bin/neox-train" --version
-expect 64 'pip install --target DIR torch==2.11.0' env -u NEOX_TORCH_DIR "$tree/bin/neox-train" --version
+expect 64 'pip install --target DIR --python-version 3.12 --only-binary=:all: torch==2.11.0' env -u NEOX_TORCH_DIR "$tree/bin/neox-train" --version
 expect 64 'NEOX_TORCH_DIR=/nowhere has no torch/lib/libtorch_cpu.so' env NEOX_TORCH_DIR=/nowhere "$tree/bin/neox-train" --version
 mkdir -p "$temp/old/torch/lib"
 touch "$temp/old/torch/lib/libtorch_cpu.so"
