@@ -51,6 +51,16 @@ TEST_F(Convert, PiecesOfAnotherKindGoAlongAsTheyAre) {
   EXPECT_FALSE(fs::exists(fs::path(dir_ / "back/tokenizer_config.json")));
 }
 
+TEST_F(Convert, TransformersIsToldTheClassOfGpt2sFiles) {
+  model();
+  dir_.put("hf/vocab.json", "{}"), dir_.put("hf/merges.txt", "");
+  to_ours("ours");
+  to_hf("ours", "back");
+  std::string config = read_file(fs::path(dir_ / "back/tokenizer_config.json"));
+  EXPECT_THAT(config, HasSubstr("\"tokenizer_class\": \"GPT2Tokenizer\""));
+  EXPECT_THAT(config, HasSubstr("\"eos_token\": \"<|endoftext|>\""));
+}
+
 // What a run says counts, not what lies beside its tokenizer.
 TEST_F(Convert, ARunKeepsItsKindOfPieces) {
   model();

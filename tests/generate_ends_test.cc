@@ -42,5 +42,30 @@ TEST(GenerateFrom, TokensThatAConvertedModelEndsTextsWithEndThem) {
   EXPECT_EQ(trim(generate_from(run.step_dir(20) + "/", asked).out), "the and");
 }
 
+// A run that was trained on from a converted model has no files beside its checkpoints.
+TEST(GenerateFrom, TheFilesBesideItsTokenizerSayWhatEndsTheTextsOfARun) {
+  Training run;
+  ASSERT_EQ(run.train().code, 0);
+  const Strings asked = {"--prompt", "the and"};
+  std::string whole = generate_from(run.save(), asked).out;
+  ASSERT_GT(whole.size(), 8u);
+  fs::path vocab = Material::get() / "tokenizer.json";
+  Tokenizer tokenizer = Tokenizer::from_json(vocab);
+  int32_t first = tokenizer.encode(whole.substr(7)).at(0);
+  fs::path hf = run.dir() / "tuned";
+  fs::create_directories(hf);
+  fs::copy_file(vocab, hf / "tokenizer.json");
+  Strings there = asked;
+  there.insert(there.end(), {"--vocab-file", hf / "tokenizer.json"});
+  EXPECT_EQ(generate_from(run.save(), there).out, whole);
+  write_file_atomically(
+      hf / "tokenizer_config.json",
+      nlohmann::json{{"eos_token", tokenizer.decode({first}, Tokenizer::Special::kKeep)}}.dump());
+  EXPECT_EQ(trim(generate_from(run.save(), there).out), "the and");
+  fs::remove(hf / "tokenizer_config.json");
+  write_file_atomically(hf / "generation_config.json", concat("{\"eos_token_id\": ", first, "}"));
+  EXPECT_EQ(trim(generate_from(run.save(), there).out), "the and");
+}
+
 }  // namespace
 }  // namespace neox::testing

@@ -8,6 +8,7 @@
 #include "comm/thread.h"
 #include "data_files.h"
 #include "generated_text.h"
+#include "prepare/input_files.h"
 #include "prepare/prepare_options.h"
 
 namespace neox {
@@ -294,6 +295,26 @@ TEST_F(InputForms, EmptyFilesAndArchivesHaveNoDocuments) {
     expect_same({empty, some, empty}, wanted);
     EXPECT_THAT(refusal({empty}), HasSubstr("no document with text"));
   }
+}
+
+TEST(InputFiles, AreJsonLinesByTheirNamesBesideTextsThatAreParted) {
+  testing::Directory dir;
+  const std::vector<std::string> paths = {dir.put("a.jsonl", "{}"), dir.put("b", "{}")};
+  InputFiles whole = find_input_files(paths, Separated::kNo),
+             parted = find_input_files(paths, Separated::kYes);
+  EXPECT_EQ(whole.files[1].format, InputFile::Format::kJsonLines);
+  EXPECT_EQ(parted.files[0].format, InputFile::Format::kJsonLines);
+  EXPECT_EQ(parted.files[1].format, InputFile::Format::kText);
+}
+
+TEST(InputFiles, OfADirectoryLeaveOutNotesOfARunAndNoLink) {
+  testing::Directory dir;
+  dir.put("in/a.jsonl", "{}"), dir.put("in/out.tmp-journal-0", "{}");
+  const std::vector<std::string> paths = {dir / "in"};
+  EXPECT_EQ(find_input_files(paths, Separated::kNo).files.size(), 1u);
+  fs::create_symlink("/nonexistent", dir / "in/b.jsonl");
+  EXPECT_THAT(testing::error_of([&] { find_input_files(paths, Separated::kNo); }),
+              ::testing::HasSubstr("in/b.jsonl is a link to something that is not there"));
 }
 
 }  // namespace

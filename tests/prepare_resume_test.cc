@@ -218,8 +218,9 @@ TEST_F(PrepareResume, RemovesWhatOthersHaveLeft) {
 
 TEST_F(PrepareResume, AnInterruptedRunSaysWhetherTheNextOneGoesOn) {
   save_seconds_ = 10;
-  EXPECT_THAT(interrupted(), AllOf(StartsWith("75: "), HasSubstr("interrupted by Ctrl-C"),
-                                   HasSubstr("nothing is kept: the same command begins anew")));
+  EXPECT_THAT(interrupted(),
+              AllOf(StartsWith("75: "), HasSubstr("interrupted by Ctrl-C"),
+                    HasSubstr("nothing of the data is kept: the same command begins anew")));
   expect_no_rest();
   save_seconds_ = 0;
   EXPECT_TRUE(killed_at_call(40, 1));

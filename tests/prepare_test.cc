@@ -92,6 +92,9 @@ TEST_F(Prepare, DropsEmptyDocuments) {
   PrepareResult result = prepare({dir_.put("a.jsonl", lines), dir_.put("b.txt", "")});
   EXPECT_THAT(texts(), ElementsAre("hat", " "));
   EXPECT_EQ(result.empty, 1);
+  lines = "{\"chosen\": \"\", \"rejected\": \"a\"}\n{\"chosen\": \"the\", \"rejected\": \"c\"}";
+  prepare({dir_.put("pairs", lines)}, {"--jsonl-keys", "chosen", "rejected"});
+  EXPECT_THAT(texts("rejected"), ElementsAre("c"));
 }
 
 TEST_F(Prepare, WritesADatasetForEachKey) {

@@ -6,11 +6,13 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <fstream>
 #include <mutex>
 #include <thread>
 
 #include "base/error.h"
 #include "comm/thread.h"
+#include "data_files.h"
 #include "launch/spawn.h"
 #include "train/signals.h"
 #include "train/time_limit.h"
@@ -116,6 +118,8 @@ TEST(Spawn, NumbersTheRanksOfAllProcesses) {
 [[noreturn]] void stop_at_ctrl_c() {
   const StopFlag& stop = install_stop_signals();
   ::raise(SIGINT);
+  Environment env = environment();
+  std::ofstream(fs::path(variable(env, "NEOX_TEST_READY")) / variable(env, "NEOX_RANK")) << "here";
   for (int i = 0; i < 500 && stop.load() == SIGINT; ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   std::_Exit(static_cast<int>(stop.load() == SIGUSR1 ? Exit::kRequeue : Exit::kInternal));
@@ -149,9 +153,12 @@ TEST(Spawn, PassesASignalOn) {
 // Ctrl-C has reached the ranks by the terminal, and a second SIGINT would end them before they
 // have saved.
 TEST(Spawn, DoesNotRepeatTheSignalOfATerminal) {
+  testing::Directory ready;
+  ::setenv("NEOX_TEST_READY", ready.path().c_str(), 1);
   std::atomic<int> stop = 0;
   std::thread terminal([&] {
-    std::this_thread::sleep_for(std::chrono::seconds(1));  // the ranks have begun
+    for (int i = 0; i < 1000 && ready.list().size() < 2; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
     stop = SIGINT;
   });
   EXPECT_EQ(spawn(2, "counts", stop), Exit::kRequeue);

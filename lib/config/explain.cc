@@ -201,8 +201,14 @@ std::string Config::model_text() const {
 
 std::string model_difference(const Config& a, const Config& b) {
   std::string text;
+  auto idle = [&](const std::string& key) {  // read, and no part of the model by itself
+    const Setting *x = find_setting(a, key), *y = find_setting(b, key);
+    return (!x || x->effect == Effect::kInput || x->effect == Effect::kNone) &&
+           (!y || y->effect == Effect::kInput || y->effect == Effect::kNone);
+  };
   for (const std::string& key : different_keys(a, b))
-    if (is_of_model(key)) text += concat("\n  ", key, ": ", a.value(key), ", not ", b.value(key));
+    if ((is_of_model(key) || key == "use_mup" || key.starts_with("mup_")) && !idle(key))
+      text += concat("\n  ", key, ": ", a.value(key), ", not ", b.value(key));
   return text;
 }
 
@@ -211,6 +217,7 @@ std::string changed_keys(const Config& before, const Config& now) {
   for (const std::string& key : different_keys(before, now)) {
     const Setting* setting = find_setting(now, key);
     if (setting && setting->effect != Effect::kUsed) continue;
+    if (key == "train_batch_size") continue;  // a run keeps the one that it began with
     text += concat(text.empty() ? "" : ", ", key, ' ', now.value(key),
                    " (before: ", before.value(key), ')');
   }

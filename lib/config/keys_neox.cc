@@ -166,7 +166,7 @@ constexpr KeyRow kLogging[] = {
      "`wandb sync` uploads to the host of `wandb login`"},
     {"wandb_init_all_ranks", kBool, "false", kNoEffect, "rank 0 writes for all"},
     {"git_hash", kText, "null", kNoEffect, "the program knows its version"},
-    {"log_dir", kText, "null", kUsed, "directory of log and metrics files"},
+    {"log_dir", kText, "null", kUsed, "directory of metrics files; the log goes to stderr"},
     {"tensorboard_dir", kText, "null", kUsed, "directory of TensorBoard files"},
     {"use_comet", kBool, "null", kNoEffect, kComet},
     {"comet_workspace", kText, "null", kNoEffect, kComet},

@@ -181,7 +181,13 @@ fs::path find_config(const std::string& name, const fs::path& directory) {
   std::error_code error;
   check_usage(fs::exists(path, error) || !find_key(name.substr(0, name.find('='))), name,
               ": no such file; a key is set by --set ", name);
-  check_usage(!fs::is_directory(path, error), path.string(), ": is a directory, not a file");
+  constexpr std::string_view kShipped = "configs/";
+  if (!fs::exists(path, error) && directory.empty() && path.string().starts_with(kShipped))
+    if (fs::path there = installed_config(path.string().substr(kShipped.size()));
+        fs::exists(there, error))
+      return there;
+  check_usage(!fs::is_directory(path, error) && !fs::is_directory(directory / name, error),
+              (directory / name).string(), ": is a directory, not a file");
   check_usage(fs::exists(path, error), path.string(), ": no such file", nearest_file(path));
   return path;
 }

@@ -105,7 +105,7 @@ ConvertOptions convert_options(const Program& program) {
                          .tensor_parallel = program.get<int64_t>("tensor-parallel"),
                          .pipeline_parallel = program.get<int64_t>("pipeline-parallel")};
   if (auto type = program.given<std::string>("dtype")) {
-    options.dtype = parameter_type(*type);
+    options.dtype = parameter_type(*type == "bfloat16" ? "bf16" : *type);
     check_usage(options.dtype.has_value(), "--dtype ", *type, ": give fp32, fp16, bf16 or fp64");
   }
   return options;

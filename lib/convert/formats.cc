@@ -127,12 +127,15 @@ std::string sentencepiece_type(const ModelFiles& model) {
 }  // namespace
 
 void add_run_companions(ModelFiles& model, const fs::path& otherwise) {
-  fs::path dir = add_tokenizer(model) ? model.config.tokenizer.vocab_file.parent_path() : otherwise;
-  for (const char* name :
-       {"generation_config.json", "tokenizer_config.json", "config.json", "special_tokens_map.json",
-        "added_tokens.json", "chat_template.jinja", "tokenizer.model"})
+  bool own = add_tokenizer(model);
+  fs::path dir = own ? model.config.tokenizer.vocab_file.parent_path() : otherwise;
+  for (const char* name : {"generation_config.json", "tokenizer_config.json", "config.json",
+                           "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"})
     if (!dir.empty() && fs::exists(dir / name) && !companion(model, name))
       model.companions.push_back({name, dir / name});
+  // Beside a run's own tokenizer it is another one.
+  if (!own && !dir.empty() && fs::exists(dir / "tokenizer.model"))
+    model.companions.push_back({"tokenizer.model", dir / "tokenizer.model"});
 }
 
 std::optional<CompanionTokenizer> companion_tokenizer(const ModelFiles& model) {

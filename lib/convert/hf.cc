@@ -141,8 +141,14 @@ const char* torch_name(at::ScalarType dtype) {
 // What transformers needs beside a bare tokenizer.json or tokenizer.model.
 void add_tokenizer_config(const ModelFiles& model, const fs::path& dir) {
   auto found = companion_tokenizer(model);
-  if (!found || !found->merges.empty() || companion(model, "tokenizer_config.json")) return;
+  if (!found || companion(model, "tokenizer_config.json")) return;
   OrderedJson config = {{"tokenizer_class", "PreTrainedTokenizerFast"}};
+  if (!found->merges.empty()) {  // by the model's type transformers would take another class
+    config = {{"tokenizer_class", "GPT2Tokenizer"}};
+    for (const char* name : {"bos_token", "eos_token", "unk_token"}) config[name] = "<|endoftext|>";
+    write_flushed(dir / "tokenizer_config.json", config.dump(2) + "\n");
+    return;
+  }
   if (Tokenizer::is_sentencepiece(found->type))
     config = {{"tokenizer_class", "LlamaTokenizer"},
               {"add_bos_token", found->type == "Llama2Tokenizer"},

@@ -10,6 +10,7 @@
 #include "checkpoint/raw_file.h"
 #include "convert/deepspeed_state.h"
 #include "convert/formats.h"
+#include "convert/json.h"
 #include "convert/neox_names.h"
 #include "convert/neox_yaml.h"
 #include "convert/written_parts.h"
@@ -143,7 +144,8 @@ Item state_of(const ModelFiles& model, Item module, const NeoxLayout& layout) {
 std::string tokenizer_yaml(const ModelFiles& model, const fs::path& dir) {
   std::string yaml = concat("tokenizer_type: ", tokenizer_type(model), "\n");
   auto add = [&](const char* key, const std::string& name) {
-    if (!name.empty()) yaml += concat(key, ": \"", (dir / name).string(), "\"\n");
+    if (!name.empty())
+      yaml += concat(key, ": ", nlohmann::json((dir / name).string()).dump(), "\n");
   };
   if (auto found = companion_tokenizer(model))
     add("vocab_file", found->vocab), add("merge_file", found->merges);

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "checkpoint/layout.h"
 #include "model/parameters.h"
 #include "ops/cpu_arena.h"
 
@@ -54,17 +55,35 @@ std::vector<int32_t> ends_of(const fs::path& file) {
   return ids;
 }
 
-std::vector<int32_t> ends_of(const fs::path& companions, const Tokenizer& tokenizer) {
+// The eos_token of a tokenizer_config.json, which neox-prepare-data puts behind conversations.
+std::optional<int32_t> eos_token(const fs::path& file, const Tokenizer& tokenizer) try {
+  nlohmann::json token =
+      nlohmann::json::parse(read_file(file)).value("eos_token", nlohmann::json());
+  if (token.is_object()) token = token.value("content", nlohmann::json());
+  if (!token.is_string()) return std::nullopt;
+  std::vector<int32_t> ids = tokenizer.encode(token.get<std::string>());
+  return ids.size() == 1 ? std::optional(ids[0]) : std::nullopt;
+} catch (const nlohmann::json::exception&) { return std::nullopt; }
+
+// What ends a text by the files that came along with a model.
+std::vector<int32_t> ends_in(const fs::path& companions, const Tokenizer& tokenizer) {
+  std::error_code error;
   std::vector<int32_t> ends;
+  for (const char* name : {"generation_config.json", "config.json"})
+    if (fs::path file = companions / name; ends.empty() && fs::is_regular_file(file, error))
+      ends = ends_of(file);
+  if (fs::path file = companions / "tokenizer_config.json"; fs::is_regular_file(file, error))
+    if (auto id = eos_token(file, tokenizer)) ends.push_back(*id);
+  return ends;
+}
+
+// Those files lie beside a model that was converted, or beside the tokenizer of one that was
+// trained on from it.
+std::vector<int32_t> ends_of(const fs::path& run_dir, const fs::path& vocab,
+                             const Tokenizer& tokenizer) {
+  std::vector<int32_t> ends = ends_in(run_dir / kCompanionDir, tokenizer);
+  if (ends.empty()) ends = ends_in(vocab.parent_path(), tokenizer);
   if (tokenizer.has_end_of_document()) ends.push_back(tokenizer.end_of_document());
-  for (const char* name : {"generation_config.json", "config.json"}) {
-    fs::path file = companions / name;
-    std::error_code error;
-    if (!fs::is_regular_file(file, error)) continue;
-    std::vector<int32_t> more = ends_of(file);
-    ends.insert(ends.end(), more.begin(), more.end());
-    if (!more.empty()) break;
-  }
   return ends;
 }
 
@@ -98,7 +117,7 @@ LoadedModel::LoadedModel(const fs::path& dir, const std::vector<std::string>& ov
       config_.tokenizer.vocab_file.string(), " has ", tokenizer_->vocab_size(),
       " entries, the model of ", checkpoint.dir().string(), " only ", state.padded_vocab,
       ": it is not the one that the model was trained with; give that one with --vocab-file");
-  ends_ = ends_of(checkpoint.dir().parent_path() / kCompanionDir, *tokenizer_);
+  ends_ = ends_of(checkpoint.dir().parent_path(), vocab, *tokenizer_);
   world_ = self_communicator();
   mesh_ = std::make_unique<Mesh>(Layout{}, *world_);
   Dtypes dtypes = dtypes_of(config_.precision.type);

@@ -1,9 +1,11 @@
 #include "generate/session.h"
 
 #include <sstream>
+#include <utility>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "generate/answers.h"
 #include "generate/load.h"
@@ -46,11 +48,23 @@ class Session {
  private:
   std::vector<int32_t> tokens_of(const std::string& prompt, const std::string& where) {
     try {
-      return prompt_tokens(prompt, loaded_.tokenizer(), loaded_.model().config());
+      const ModelConfig& model = loaded_.model().config();
+      auto tokens = prompt_tokens(prompt, loaded_.tokenizer(), model);
+      say_room(num_positions(model) - std::ssize(tokens));
+      return tokens;
     } catch (const Error& e) {
       if (where.empty()) throw;
       fail(e.exit(), where, ": ", e.what());
     }
+  }
+
+  // Once, where the model has no positions for as many tokens as were asked for.
+  void say_room(int64_t room) {
+    if (!options_.max_tokens || room >= *options_.max_tokens || std::exchange(said_room_, true))
+      return;
+    log_info("--max-tokens ", *options_.max_tokens, ": behind its prompt a text has room for ",
+             counted(room, "token"), ", since the model has ",
+             num_positions(loaded_.model().config()), " positions");
   }
 
   Sampling sampling(int64_t sample) const {
@@ -66,6 +80,7 @@ class Session {
   const SessionOptions& options_;
   std::ostream& out_;
   LoadedModel loaded_;
+  bool said_room_ = false;
 };
 
 // Without the end of line that Windows writes.

@@ -4,6 +4,7 @@
 #include <archive_entry.h>
 
 #include <algorithm>
+#include <clocale>
 #include <cstdio>
 #include <utility>
 
@@ -19,6 +20,24 @@ const char* why(archive* from) {
   const char* text = archive_error_string(from);
   return text ? text : "it is damaged";
 }
+
+// libarchive gives names in the thread's locale; in that of C it has none for those beyond ASCII.
+class Utf8Names {
+ public:
+  Utf8Names() : utf8_(::newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr)) {
+    if (utf8_) before_ = ::uselocale(utf8_);
+  }
+  ~Utf8Names() {
+    if (!utf8_) return;
+    ::uselocale(before_);
+    ::freelocale(utf8_);
+  }
+  Utf8Names(const Utf8Names&) = delete;
+  Utf8Names& operator=(const Utf8Names&) = delete;
+
+ private:
+  locale_t utf8_, before_ = nullptr;
+};
 
 }  // namespace
 
@@ -103,6 +122,7 @@ std::unique_ptr<Archive> Archive::inner_zip(std::string path, std::unique_ptr<By
 }
 
 std::optional<std::string> Archive::next() {
+  const Utf8Names here;
   while (!empty_) {
     archive_entry* entry = nullptr;
     int code = archive_read_next_header(archive_.get(), &entry);

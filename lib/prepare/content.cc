@@ -56,14 +56,14 @@ InputFile::Packing packing_of(const std::string& path, std::string_view head) {
 
 InputFile::Format format_of(const std::string& path, std::string_view head, Separated separated) {
   std::string ending = ending_of(path);
-  if (separated == Separated::kYes || one_of(ending, {".txt", ".text", ".md"}))
+  bool json = one_of(ending, {".jsonl", ".ndjson", ".json"});
+  if ((separated == Separated::kYes && !json) || one_of(ending, {".txt", ".text", ".md"}))
     return InputFile::Format::kText;
   if (head.starts_with("\xEF\xBB\xBF")) head.remove_prefix(3);
   // enwik8, without an ending, is taken as it stands.
   if (ending_of(decompressed_name(path)) == ".xml" && trim(head).starts_with("<mediawiki"))
     return InputFile::Format::kWiki;
   char first = trim(head).empty() ? ' ' : trim(head).front();
-  bool json = one_of(ending, {".jsonl", ".ndjson", ".json"});
   check_io(
       !json || first != '[', path,
       ": this is one JSON array, and JSON lines are wanted, an object on each line; convert it "

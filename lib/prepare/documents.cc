@@ -141,4 +141,9 @@ Documents parse_block(const Block& block, const DocumentRules& rules) {
   return Parsing(block, rules).run();
 }
 
+bool DocumentRules::are_pairs() const {
+  auto has = [this](const char* key) { return std::ranges::find(keys, key) != keys.end(); };
+  return keys.size() == 2 && has("chosen") && has("rejected");
+}
+
 }  // namespace neox

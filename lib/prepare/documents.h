@@ -31,6 +31,9 @@ struct DocumentRules {
   // What else must hold of the texts of JSON lines: throws Error (74) with what is wrong.
   std::function<void(std::string_view)> check = {};
   std::shared_ptr<const WikiArticles> wiki = {};  // where files are dumps of MediaWiki
+
+  // Whether the keys name the two answers of pairs, as preference optimization takes them.
+  bool are_pairs() const;
 };
 
 // The texts are views into the block and into `storage`, both of which must outlive their use.

@@ -1,5 +1,7 @@
 #include "prepare/encoded_block.h"
 
+#include <algorithm>
+#include <cstring>
 #include <numeric>
 
 #include "data/dataset_builder.h"
@@ -36,6 +38,30 @@ class Encoding {
     move_to(out);
   }
 
+  // Pairs of answers go with each other, document by document: what is empty for one of the keys is
+  // left out of all.
+  void leave_out_partly_empty() {
+    std::vector<bool> out(to_.documents.size());
+    for (size_t i = 0; i < out.size(); ++i)
+      out[i] =
+          std::ranges::any_of(to_.keys, [&](const EncodedKey& k) { return k.lengths[i] == 0; });
+    for (EncodedKey& key : to_.keys) {
+      size_t from = 0, to = 0;
+      for (size_t i = 0; i < out.size(); ++i) {
+        auto count = static_cast<size_t>(key.lengths[i]);
+        if (!out[i]) {
+          move_tokens(key, from, to, count);
+          to += count;
+        }
+        from += count;
+        if (out[i]) key.lengths[i] = 0;
+      }
+      key.tokens.resize(to * bytes_of_token());
+      if (!key.labels.empty()) key.labels.resize(to * sizeof(int32_t));
+    }
+    for (size_t i = 0; i < out.size(); ++i) to_.documents[i].empty = out[i];
+  }
+
  private:
   // Returns the number of tokens. A very long text goes in parts, as that of a file does.
   int64_t add_text(std::string_view text, DocumentEncoder::Part part, EncodedKey& out) {
@@ -55,6 +81,17 @@ class Encoding {
     auto count = static_cast<int64_t>(tokens_.size() - before);
     if (tokens_.size() >= kPiece) move_to(out);
     return count;
+  }
+
+  size_t bytes_of_token() const { return static_cast<size_t>(token_bytes(rules_.type)); }
+
+  void move_tokens(EncodedKey& key, size_t from, size_t to, size_t count) const {
+    auto move = [&](std::vector<std::byte>& bytes, size_t size) {
+      if (!bytes.empty() && from != to)
+        std::memmove(bytes.data() + to * size, bytes.data() + from * size, count * size);
+    };
+    move(key.tokens, bytes_of_token());
+    move(key.labels, sizeof(int32_t));
   }
 
   void move_to(EncodedKey& out) {
@@ -86,6 +123,7 @@ void encode_block(const Block& block, const EncodingRules& rules, EncodedBlock& 
     encoded.documents.push_back({.repaired = document.repaired});
   for (size_t key = 0; key < encoded.keys.size(); ++key)
     encoding.add_key(found.documents, key, part);
+  if (rules.documents.are_pairs()) encoding.leave_out_partly_empty();
   encoded.skipped = std::move(found.skipped);
   encoded.replaced = std::move(found.replaced);
   encoded.error = std::move(found.error);

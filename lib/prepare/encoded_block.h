@@ -24,7 +24,7 @@ struct EncodingRules {
 // The documents of a block for one key, back to back.
 struct EncodedKey {
   std::vector<std::byte> tokens = {}, labels = {};
-  std::vector<int64_t> lengths = {};  // in tokens, of each document; 0 where it has no text
+  std::vector<int64_t> lengths = {};  // in tokens, of each document; 0 where it is left out
 
   // Bytes of the tokens of the first so many documents.
   int64_t num_tokens(size_t documents) const;

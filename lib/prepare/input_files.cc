@@ -10,6 +10,7 @@
 #include "prepare/byte_source.h"
 #include "prepare/content.h"
 #include "prepare/input_stream.h"
+#include "prepare/journal.h"
 
 namespace neox {
 namespace {
@@ -55,9 +56,12 @@ class Finder {
     if (!above.insert(fs::canonical(dir)).second) return;
     std::error_code error, gone;
     for (fs::directory_iterator it(dir, error), end; !error && it != end; it.increment(error)) {
-      if (it->path().filename().string().starts_with('.')) continue;
+      std::string name = it->path().filename();
+      if (name.starts_with('.') || name.find(kJournal) != name.npos) continue;
       if (it->is_directory(gone)) list(it->path(), above, found);
       if (it->is_regular_file(gone)) found.push_back(it->path().string());
+      check_io(!it->is_symlink(gone) || fs::exists(it->path(), gone), it->path().string(),
+               " is a link to something that is not there; mend it or remove it");
     }
     check_io(!error, "cannot read the directory ", dir.string(), ": ",
              describe_errno(error.value()));

@@ -21,7 +21,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr const char* kJournal = ".tmp-journal-";
 constexpr const char* kUnfinished = "new";
 
 std::string digest(std::string_view text) {
@@ -96,7 +95,7 @@ RunIdentity identity_of(const PrepareOptions& options, const InputFiles& input, 
   std::string tokenizer;
   if (!options.tokenizer.vocab.empty()) tokenizer += read_file(options.tokenizer.vocab);
   if (!options.tokenizer.merges.empty()) tokenizer += read_file(options.tokenizer.merges);
-  return {{"the options", options.identity},
+  return {{"the options", digest(options.identity)},
           {"the tokenizer", digest(tokenizer)},
           {"the input", describe_files(input)},
           {"the chat template", describe(options.chat)},

@@ -18,6 +18,9 @@ namespace neox {
 // All that decides the bytes of the output and where each rank has which of them.
 using RunIdentity = std::map<std::string, std::string>;
 
+// In the names of the files.
+inline constexpr const char* kJournal = ".tmp-journal-";
+
 // Reads the tokenizer and looks at the files. Throws Error (74).
 RunIdentity identity_of(const PrepareOptions& options, const InputFiles& input, int ranks);
 

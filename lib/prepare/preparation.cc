@@ -62,7 +62,8 @@ class Preparation {
       log_info("what is tokenized is kept beside the output, in ", options_.output_prefix,
                "*.tmp-*: the same command goes on there; without these files it begins afresh");
     else
-      log_info("nothing is kept: the same command begins anew");
+      log_info("nothing of the data is kept: the same command begins anew",
+               options_.train_vocab ? ", with the tokenizer that is trained" : "");
     throw;
   }
 

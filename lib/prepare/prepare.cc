@@ -93,6 +93,10 @@ void write_tokenizer(const TokenizerFile& file, const TrainedBpe& trained) {
 
 void train_tokenizer(const PrepareOptions& options, const InputFiles& input) {
   const TokenizerFile& file = options.tokenizer;
+  check_usage(
+      options.rules.values == DocumentRules::Values::kStrings,
+      "--train-tokenizer learns from texts, and not from conversations as they lie in JSON; "
+      "train it on their texts first, then leave --train-tokenizer out");
   check_not_there(file.vocab, options.existing_tokenizer);
   bool gpt2 = file.gpt2();
   if (gpt2) {
@@ -225,7 +229,9 @@ std::string summary(const PrepareOptions& options, const PrepareResult& result) 
   text += concat(human_bytes(static_cast<double>(result.text_bytes)), " of text in ",
                  human_duration(result.seconds), ", ",
                  human_bytes(static_cast<double>(result.text_bytes) / result.seconds), "/s\n");
-  if (result.empty) text += concat("left out: ", with_commas(result.empty), " empty documents\n");
+  if (result.empty)
+    text += concat("left out: ", with_commas(result.empty), " empty documents",
+                   options.rules.are_pairs() ? " and pairs of which an answer is empty" : "", "\n");
   if (result.skipped) text += concat("left out: ", with_commas(result.skipped), " bad lines\n");
   if (result.repaired)
     text +=
@@ -233,9 +239,21 @@ std::string summary(const PrepareOptions& options, const PrepareResult& result) 
                " documents had bytes that are not UTF-8, or lone surrogates; they were replaced\n");
   const TokenizerFile& tokenizer = options.tokenizer;
   text += "\nTo train on it, put into the configuration:\n";
-  size_t keys = options.rules.keys.size();
+  const std::vector<std::string>& names = options.rules.keys;
+  size_t keys = names.size();
   const std::string& prefix = result.datasets.front().prefix;
-  if (result.datasets.size() == keys)
+  bool labels = result.datasets.size() > keys;
+  if (options.rules.are_pairs()) {
+    text += "  train_impl: dpo\n  dataset_impl: pairwise\n  pack_impl: unpacked\n";
+    for (auto [side, key] : {std::pair{"pos", "chosen"}, std::pair{"neg", "rejected"}}) {
+      auto at = static_cast<size_t>(std::ranges::find(names, key) - names.begin());
+      text +=
+          concat("  ", side, "_train_data_paths: [", yaml_text(result.datasets[at].prefix), "]\n");
+      if (labels)
+        text += concat("  ", side, "_train_label_data_paths: [",
+                       yaml_text(result.datasets[keys + at].prefix), "]\n");
+    }
+  } else if (!labels)
     text += concat("  data_path: ", yaml_text(prefix), "\n");
   else
     text += concat("  train_data_paths: [", yaml_text(prefix), "]\n  train_label_data_paths: [",

@@ -207,7 +207,9 @@ bool Share::keep_for_later() {
   if (saving_.valid()) saving_.wait();
   std::chrono::duration<double> age = Clock::now() - begin_;
   bool keep = resumed_ || (saved_ && age.count() >= options_.save_seconds);
-  if (!keep && journal_) journal_->remove();
+  // The journal of the beginning says that the tokenizer which is there was trained by this run.
+  bool trained = rank_ == 0 && options_.train_vocab;
+  if (!keep && journal_ && !trained) journal_->remove();
   for (auto& builder : builders_) keep ? builder->keep_files() : builder->discard_files();
   return keep;
 }

@@ -110,7 +110,7 @@ void AddedTokenMatcher::split(std::string_view text, const std::function<void(in
     if (found->lstrip) start = std::max(skip_spaces_back(text, start), done);
     if (found->rstrip) end = skip_spaces(text, end);
     if (done < start) piece(text.substr(done, start - done));
-    token(found->id);
+    if (start < end) token(found->id);  // not where another token's rstrip took it
     done = end;
   }
   if (done < text.size()) piece(text.substr(done));

@@ -83,6 +83,9 @@ void StepProfiler::at(int64_t done) {
 
 void StepProfiler::finish(int64_t done) {
   if (running_) stop(done);
+  if (chosen_ && done <= config_.start)
+    log_warning("profile: the run ended at step ", done, ", before profile_step_start, ",
+                config_.start, ": there is no trace");
 }
 
 void StepProfiler::start() {

@@ -115,6 +115,7 @@ void Report::step(int64_t iteration, const StepReport& step, std::optional<doubl
   keep([&] { metrics_->write(iteration, scalars); });
   progress_->update(iteration, "loss " + format("%.4f", step.loss));
   skipped_ += !step.finite;
+  if (step.finite) losses_ += step.loss;
   if (iteration % config_.train.log_interval == 0 || iteration == config_.train.iters)
     log_interval(iteration, step);
 }
@@ -127,8 +128,10 @@ void Report::log_interval(int64_t iteration, const StepReport& step) {
   double tokens = samples * static_cast<double>(rows_of_sample(config_) * config_.model.seq),
          flops = tokens * flops_per_token_;
   double left = static_cast<double>(config_.train.iters - iteration) * seconds;
+  int64_t finite = iteration - marked_iteration_ - skipped_;
+  double loss = finite > 0 ? losses_ / static_cast<double>(finite) : step.loss;
   std::string line =
-      concat("step ", iteration, "/", config_.train.iters, " | loss ", format("%.4f", step.loss),
+      concat("step ", iteration, "/", config_.train.iters, " | loss ", format("%.4f", loss),
              config_.train.dpo ? preference_text(step) : "", " | lr ", format("%.3e", step.lr),
              " | grad norm ", format("%.3f", step.grad_norm));
   if (config_.precision.type == Precision::kFp16)
@@ -155,6 +158,7 @@ void Report::log_interval(int64_t iteration, const StepReport& step) {
   device_steps_ = 0;
   marked_iteration_ = iteration;
   skipped_ = 0;
+  losses_ = 0;
 }
 
 void Report::measured(int64_t iteration, const Scalars& scalars) {

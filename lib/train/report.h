@@ -58,6 +58,7 @@ class Report {
   int64_t marked_iteration_;  // of mark_
   int64_t device_steps_ = 0;  // since then, in device_seconds_
   int64_t skipped_ = 0;       // steps since the last line that changed nothing
+  double losses_ = 0;         // sum over the others since then
   bool loses_metrics_ = false;
   double flops_per_token_;
 };

@@ -260,10 +260,10 @@ void Trainer::read_report() {
     state_.consumed_samples -= batch_.global;
     end_without_data();
   }
+  report_.step(iteration, report, seconds);
   check_finite(report);
   stop_ = stop_ || report.stop;
   watch_claim();
-  report_.step(iteration, report, seconds);
 }
 
 // A run that was taken over would train on and find out at its next save.
@@ -291,9 +291,10 @@ void Trainer::check_finite(const StepReport& report) {
               : concat("the loss is ", without_sign_of_nan(report.loss), " and the gradient norm ",
                        without_sign_of_nan(report.grad_norm)),
        ". The parameters are those of the last finite step. Go on from an earlier checkpoint with "
-       "a lower learning rate, more ",
-       "warm-up or precision: bfloat16 (samples ", state_.consumed_samples - batch_.global, "..",
-       state_.consumed_samples - 1, " of the run were in this step).");
+       "a lower learning rate",
+       scaled ? ", more warm-up or precision: bfloat16" : " or more warm-up", " (samples ",
+       state_.consumed_samples - batch_.global, "..", state_.consumed_samples - 1,
+       " of the run were in this step).");
 }
 
 void Trainer::prepare_saving() {
