@@ -43,6 +43,7 @@ class Preparation {
     for (const std::string& key : options.rules.keys) plan(key);
     if (encoder_.has_labels())
       for (const std::string& key : options.rules.keys) plan(encoder_.label_name(key));
+    if (rank_ == 0) warn_of_split_markers(options_, tokenizer_);
     share_ = std::make_unique<Share>(options_, plan_, control.rank(), control.size());
     result_.vocab = tokenizer.vocab_size();
   }
