@@ -23,7 +23,7 @@ for i in $(seq "${LASTS:-0}"); do sleep 0.1; done
 if [ -n "${SAVED-}" ]; then echo saved > "$NEOX_FAILURES_FILE"; fi
 exit "${CODE:-0}"'
 stand_in scancel 'echo "scancel $*" >> "$HERE/log"; kill -TERM "$(cat "$HERE/pid")"; exit 1'
-stand_in scontrol 'if [ "$1" = show ]; then echo "JobId=7 NtasksPerN:B:S:C=${ASKED:-2}:0:*:* CoreSpec=*"; exit; fi
+stand_in scontrol 'if [ "$1" = show ]; then echo "JobId=7 ${OF_ARRAY:+ArrayJobId=$OF_ARRAY ArrayTaskId=3 }NtasksPerN:B:S:C=${ASKED:-2}:0:*:* CoreSpec=*"; exit; fi
 echo "scontrol $*" >> "$HERE/log"; exit "${SCONTROL_CODE:-0}"'
 stand_in squeue 'echo "squeue $* in ${SLURM_TIME_FORMAT-}" >> "$HERE/log"; echo "${END-NONE}"'
 stand_in sleep 'echo "sleep $1" >> "$HERE/log"; [ "${1%.*}" -lt 5 ] || set -- 0.1; exec /bin/sleep "$1"'  # nothing waits long
@@ -66,7 +66,7 @@ does_not() { ! grep -qE -- "$1" "$here/log" || complain "does '$1'"; }
 run 2.train.sbatch
 ends_with 0
 says 'there is no image /fsx/apps/neox.sqsh, so the programs in PATH are run'
-does "^srun -l --kill-on-bad-exit=1 --cpu-bind=none --ntasks-per-node=8 --mpi=pmix neox-train $here/job/configs/pythia/70M.yml "
+does "^srun -l --kill-on-bad-exit=1 --cpu-bind=none --nodes=2 --ntasks=16 --ntasks-per-node=8 --mpi=pmix neox-train $here/job/configs/pythia/70M.yml "
 does '--default data_path=/fsx/data/enwik8/enwik8_text_document --default vocab_file=/fsx/gpt-neox/tokenizers/20B_tokenizer.json'
 does '--default save=/fsx/gpt-neox/70M_checkpoints --default load=/fsx/gpt-neox/70M_checkpoints$'
 does '^env NCCL_SOCKET_IFNAME=\^docker,lo,veth'
@@ -115,9 +115,11 @@ run 2.train.sbatch SLURM_CPUS_PER_TASK=3
 does '^env SRUN_CPUS_PER_TASK=3'
 does_not '--cpu-bind'
 # What a shell inside another job hands on is not what this job asked for.
-run 2.train.sbatch SLURM_CPUS_PER_TASK=1 SLURM_NTASKS_PER_NODE=1 ASKED=0
-does '--cpu-bind=none --ntasks-per-node=8'
-does_not '^env S[LR].*CPUS_PER_TASK'
+run 2.train.sbatch SLURM_CPUS_PER_TASK=1 SLURM_NTASKS_PER_NODE=1 ASKED=0 SLURM_NTASKS=1 SLURM_NPROCS=1 SLURM_DISTRIBUTION=cyclic \
+  SLURM_ARRAY_JOB_ID=4 SLURM_ARRAY_TASK_ID=1 CODE=75
+does '--cpu-bind=none --nodes=2 --ntasks=16 --ntasks-per-node=8'
+does_not '^env S[LR].*CPUS_PER_TASK|^env SLURM_(NTASKS|NPROCS|DISTRIBUTION|ARRAY)'
+does '^scontrol requeue 7$'
 run 2.train.sbatch SLURM_NTASKS_PER_NODE=4 ASKED=4
 does '--ntasks-per-node=4'
 
@@ -167,7 +169,7 @@ run 2.train.sbatch SLURM_JOB_END_TIME=99 END=2026-11-21T15:00:55
 does_not 'NEOX_JOB_END_TIME|squeue'
 
 # An element of an array means itself alone; the last one's number is that of the array.
-array=(SLURM_ARRAY_JOB_ID=7 SLURM_ARRAY_TASK_ID=3)
+array=(SLURM_ARRAY_JOB_ID=7 SLURM_ARRAY_TASK_ID=3 OF_ARRAY=7)
 run 2.train.sbatch "${array[@]}" CODE=75 END=2026-11-21T15:00:55
 does '^squeue .*-j 7_3 '
 does '^scontrol requeue 7_3$'
