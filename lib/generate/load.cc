@@ -61,7 +61,8 @@ std::optional<int32_t> eos_token(const fs::path& file, const Tokenizer& tokenize
       nlohmann::json::parse(read_file(file)).value("eos_token", nlohmann::json());
   if (token.is_object()) token = token.value("content", nlohmann::json());
   if (!token.is_string()) return std::nullopt;
-  std::vector<int32_t> ids = tokenizer.encode(token.get<std::string>());
+  std::vector<int32_t> ids;
+  tokenizer.encode_plain(token.get<std::string>(), ids);
   return ids.size() == 1 ? std::optional(ids[0]) : std::nullopt;
 } catch (const nlohmann::json::exception&) { return std::nullopt; }
 
