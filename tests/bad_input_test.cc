@@ -92,7 +92,7 @@ const Case kData[] = {
      }},
     {"other seed than the checkpoint's",
      64,
-     {"training data", "seed"},
+     {"training data", "seed", "Changed since then: ", "(before: 1234)"},
      [](Scene&) { return What{{"seed=5"}}; }},
     {"no data", 64, {"no data: give data_path"}, [](Scene&) { return What{{"data_path="}}; }},
     {"missing tokenizer",

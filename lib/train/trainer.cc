@@ -131,7 +131,8 @@ Trainer::Trainer(const TrainerParts& parts, Start start)
       state_.dataset_hash,
       "), so which samples were already seen is not known. Give it the data paths and "
       "weights, data_order, seed, split, seq_length and train_epochs it began with, or give "
-      "the new data a save directory of its own.");
+      "the new data a save directory of its own.",
+      start.changed.empty() ? "" : " Changed since then: " + start.changed + ".");
   state_.dataset_hash = data;
   if (start.checkpoint) load(*start.checkpoint, start.resume);
 }
