@@ -175,6 +175,22 @@ TEST_F(MetricsTest, FreshStartKeepsAnEarlierRunUnderAnotherName) {
   EXPECT_EQ(loss_of(dir_), "7:3 8:2");
 }
 
+TEST_F(MetricsTest, ARunDoesNotGoOnInTheFileOfAnother) {
+  for (const char* name : {"a", "b"}) fs::create_directories(dir_ / name);
+  auto life = [&](const char* run, int64_t first, double loss) {
+    Metrics({.dir = dir_, .run = dir_ / run, .first_step = first})
+        .write(first, {{"train/lm_loss", loss}});
+  };
+  life("a", 0, 5), life("a", 2, 4);
+  EXPECT_EQ(loss_of(dir_), "0:5 2:4");
+  life("b", 7, 3);
+  EXPECT_EQ(loss_of(dir_), "7:3");
+  EXPECT_EQ(loss_of(dir_ / "metrics-1.jsonl"), "0:5 2:4");
+  fs::rename(dir_ / "b", dir_ / "moved");
+  life("moved", 8, 2);
+  EXPECT_EQ(loss_of(dir_), "7:3 8:2");
+}
+
 TEST_F(MetricsTest, LastLineForAStepCounts) {
   RunLog run =
       read_metrics("{\"step\":1,\"x\":1,\"y\":5}\n{\"step\":2,\"x\":2}\n{\"step\":1,\"x\":3}\n");

@@ -61,9 +61,23 @@ bool ends_within_line(const fs::path& path) {
   return MappedFile(path).text().back() != '\n';
 }
 
-// A run that starts afresh would make the steps of an earlier one void: they get a file of their
+// Whether what was written last is of another run, which is still where it was.
+bool is_of_another(const fs::path& path, const fs::path& run) {
+  std::error_code absent;
+  if (run.empty() || fs::file_size(path, absent) == 0 || absent) return false;
+  MappedFile file(path);
+  std::string_view text = file.text();
+  size_t start = text.rfind(R"("event":"start")");
+  if (start == text.npos) return false;
+  size_t begin = text.rfind('\n', start) + 1, end = text.find('\n', start);  // npos + 1 is 0
+  Json line = Json::parse(text.substr(begin, end - begin), nullptr, false);
+  fs::path other = line.is_object() ? line.value("run", "") : "";
+  return !other.empty() && fs::exists(other, absent) && !same_place(other, run);
+}
+
+// Steps of an earlier run, which those of this one would make void or mix with, get a file of their
 // own.
-void set_aside(const fs::path& path) {
+void set_aside(const fs::path& path, const char* why) {
   std::error_code absent;
   if (!fs::is_regular_file(path, absent)) return;
   std::set<int64_t> steps;
@@ -78,9 +92,8 @@ void set_aside(const fs::path& path) {
   check_io(!error, "cannot give ", path.string(), " of an earlier run the name ", kept.string(),
            ": ", describe_errno(error.value()));
   log_warning(path.string(), " had ", counted(std::ssize(steps), "step"),
-              " of an earlier run, the last one step ", *steps.rbegin(),
-              "; this run starts afresh, so they are now in ", kept.filename().string(),
-              ". Give each run its own log_dir");
+              " of an earlier run, the last one step ", *steps.rbegin(), "; ", why,
+              ", so they are now in ", kept.filename().string(), ". Give each run its own log_dir");
 }
 
 }  // namespace
@@ -90,11 +103,16 @@ Metrics::Metrics(const MetricsConfig& config) {
   if (!config.dir.empty()) {
     make_directories(config.dir);
     fs::path path = config.dir / kMetricsFile;
-    if (config.first_step == 0) set_aside(path);
+    if (config.first_step == 0)
+      set_aside(path, "this run starts afresh");
+    else if (is_of_another(path, config.run))
+      set_aside(path, "this run is another one");
     bool torn = ends_within_line(path);
     lines_ = std::make_unique<AppendFile>(path, AppendFile::Open::kExtend);
     if (torn) lines_->append("\n");
-    write_line(*lines_, {{"step", config.first_step}, {"time", now}, {"event", "start"}});
+    Json start = {{"step", config.first_step}, {"time", now}, {"event", "start"}};
+    if (!config.run.empty()) start["run"] = fs::absolute(config.run).lexically_normal().string();
+    write_line(*lines_, start);
   }
   if (!config.tensorboard_dir.empty()) {
     events_ = std::make_unique<EventFileWriter>(config.tensorboard_dir);

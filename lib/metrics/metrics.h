@@ -6,7 +6,7 @@
 //   {"step":30,"time":1700000000.25,"train/lm_loss":3.217,"train/learning_rate":0.0006}
 //   {"step":31,"time":1700000001.31,"train/lm_loss":null,"not_finite":{"train/lm_loss":"nan"}}
 //   {"step":31,"time":1700000001.40,"text":{"samples":"Once upon"}}
-//   {"step":21,"time":1700000100.00,"event":"start"}
+//   {"step":21,"time":1700000100.00,"event":"start","run":"/fsx/runs/first"}
 //
 // The last line begins another life of the run: what older lines say of step 21 and later is void.
 // Apart from that, the last value of a name for a step counts. A value that is not finite is null
@@ -40,13 +40,15 @@ struct MetricsConfig {
   fs::path dir = {};              // of metrics.jsonl; empty: no such file
   fs::path tensorboard_dir = {};  // empty: no event file
   std::optional<WandbRun> wandb = {};
+  fs::path run = {};       // the directory of its checkpoints, by which it is known; or empty
   int64_t first_step = 0;  // the first that this life of the run may write: 0, or resumed step + 1
 };
 
 class Metrics {
  public:
-  // Makes the directories. Begins a new life in files that are there; where first_step is 0, a
-  // metrics.jsonl with steps gets the name metrics-N.jsonl first, with a warning. Throws where it
+  // Makes the directories. Begins a new life in files that are there; where first_step is 0, or the
+  // file is of another run, a metrics.jsonl with steps gets the name metrics-N.jsonl first, with a
+  // warning. Throws where it
   // cannot write (exit code 74), here and below.
   explicit Metrics(const MetricsConfig& config);
 

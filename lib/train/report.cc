@@ -75,6 +75,7 @@ Report::Report(const Config& config, const ReportOptions& options)
   metrics_.emplace(MetricsConfig{.dir = metrics_dir(config),
                                  .tensorboard_dir = config.train.tensorboard_dir,
                                  .wandb = wandb_run(config),
+                                 .run = config.checkpoint.save,
                                  .first_step = first == 0 ? 0 : first + 1});
   metrics_->text(first, "config", config.text());
   if (fs::path runs = metrics_->wandb_pattern(); !runs.empty())
