@@ -29,12 +29,12 @@ cpu_set=(545 1250)
 full_set=(2720 4700)
 
 main() {
-  local prefix="" packages_too=1 quiet=0 remembers=0 mark=$repo/.deps/no-packages
+  local prefix="" packages_too=1 quiet=0 mark=$repo/.deps/no-packages
   while [ $# -gt 0 ]; do
     case $1 in
       --prefix) [ -n "${2-}" ] || fail 64 "--prefix needs a directory"; prefix=$2; shift 2 ;;
       --prefix=?*) prefix=${1#*=}; shift ;;
-      --no-packages) packages_too=0; remembers=1; shift ;;
+      --no-packages) packages_too=0; shift ;;
       --tests) packages+=("${test_packages[@]}"); shift ;;
       --quiet) quiet=1; shift ;;
       -h|--help) sed -n '2,12s/^# \{0,1\}//p' "$0"; exit 0 ;;
@@ -42,8 +42,9 @@ main() {
     esac
   done
   if [ -n "$prefix" ]; then remember_prefix "$prefix"; fi
-  if [ $remembers = 1 ]; then mkdir -p "$repo/.deps" && touch "$mark"; fi
-  if [ $quiet = 1 ] && [ -e "$mark" ]; then packages_too=0; elif [ $packages_too = 1 ]; then rm -f "$mark"; fi
+  if [ $packages_too = 0 ]; then mkdir -p "$repo/.deps" && touch "$mark"
+  elif [ $quiet = 1 ] && [ -e "$mark" ]; then packages_too=0
+  else rm -f "$mark"; fi
   done_something=0
   if [ $packages_too = 1 ]; then install_packages; fi
   if [ -n "${NEOX_TORCH_DIR-}" ]; then check_torch "$NEOX_TORCH_DIR"; else install_torch "$(neox_prefix)"; fi

@@ -58,7 +58,7 @@ TEST(CausalAttention, EqualsAtensInDoubleForwardAndBackward) {
       Tensor values = at::randn({2, T, 3, 3, D}, at::kDouble) * 2;
       Attended got(values, at::kFloat, by_blocks), want(values, at::kDouble, by_aten);
       EXPECT_LE(relative_distance(got.out, want.out), 2e-6) << T << " " << D;
-      EXPECT_LE(relative_distance(got.qkv.grad(), want.qkv.grad()), 4e-6) << T << " " << D;
+      EXPECT_LE(relative_distance(got.qkv.grad(), want.qkv.grad()), 2e-6) << T << " " << D;
     }
 }
 

@@ -24,14 +24,22 @@ TEST(GenerateFrom, APromptOfAFileThatIsTooLongIsNamedByItsLine) {
   EXPECT_TRUE(has(ended.err, file + ":3: the prompt 'and and")) << ended.err;
 }
 
-TEST(GenerateFrom, TokensThatAConvertedModelEndsTextsWithEndThem) {
+// A run, the text that it gives, and the first token of that.
+struct GeneratedText : ::testing::Test {
+  void SetUp() override {
+    ASSERT_EQ(run.train().code, 0);
+    whole = generate_from(run.save(), asked).out;
+    ASSERT_GT(whole.size(), 8u);
+    first = tokenizer.encode(whole.substr(7)).at(0);
+  }
   Training run;
-  ASSERT_EQ(run.train().code, 0);
   const Strings asked = {"--prompt", "the and"};
-  std::string whole = generate_from(run.save(), asked).out;
-  ASSERT_GT(whole.size(), 8u);
+  std::string whole;
   Tokenizer tokenizer = Tokenizer::from_json(Material::get() / "tokenizer.json");
-  int32_t first = tokenizer.encode(whole.substr(7)).at(0);
+  int32_t first = -1;
+};
+
+TEST_F(GeneratedText, TokensThatAConvertedModelEndsTextsWithEndThem) {
   fs::path hf = fs::path(run.save()) / "hf";
   fs::create_directories(hf);
   write_file_atomically(hf / "config.json", R"({"eos_token_id": 0})");
@@ -43,18 +51,10 @@ TEST(GenerateFrom, TokensThatAConvertedModelEndsTextsWithEndThem) {
 }
 
 // A run that was trained on from a converted model has no files beside its checkpoints.
-TEST(GenerateFrom, TheFilesBesideItsTokenizerSayWhatEndsTheTextsOfARun) {
-  Training run;
-  ASSERT_EQ(run.train().code, 0);
-  const Strings asked = {"--prompt", "the and"};
-  std::string whole = generate_from(run.save(), asked).out;
-  ASSERT_GT(whole.size(), 8u);
-  fs::path vocab = Material::get() / "tokenizer.json";
-  Tokenizer tokenizer = Tokenizer::from_json(vocab);
-  int32_t first = tokenizer.encode(whole.substr(7)).at(0);
+TEST_F(GeneratedText, TheFilesBesideItsTokenizerSayWhatEndsTheTextsOfARun) {
   fs::path hf = run.dir() / "tuned";
   fs::create_directories(hf);
-  fs::copy_file(vocab, hf / "tokenizer.json");
+  fs::copy_file(Material::get() / "tokenizer.json", hf / "tokenizer.json");
   Strings there = asked;
   there.insert(there.end(), {"--vocab-file", hf / "tokenizer.json"});
   EXPECT_EQ(generate_from(run.save(), there).out, whole);

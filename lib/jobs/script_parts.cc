@@ -86,7 +86,8 @@ const char* const kStep = R"sh(step=(srun -l --kill-on-bad-exit=1)
 export SLURM_EXPORT_ENV=ALL  # what is exported here reaches the tasks, also after sbatch --export=NONE
 # A shell inside another job hands its own on to sbatch, and srun would take them for this job's.
 unset SLURM_NTASKS SLURM_NPROCS SLURM_DISTRIBUTION SLURM_DIST_PLANESIZE
-case $(scontrol show job -o "$SLURM_JOB_ID" 2> /dev/null || true) in
+asked=$(scontrol show job -o "$SLURM_JOB_ID" 2> /dev/null || true)
+case $asked in
   "" | *" ArrayJobId=${SLURM_ARRAY_JOB_ID:-none} "*) ;;
   *) unset SLURM_ARRAY_JOB_ID SLURM_ARRAY_TASK_ID ;;
 esac
@@ -109,7 +110,7 @@ const char* const kTasks =
     R"sh(# Said to srun and not to sbatch: Slurm would fix the number of tasks at the first start, and a job of --nodes=2-4 could not
 # go on with fewer nodes. What sbatch was told is taken over: --ntasks-per-node=N, or --gpus-per-node=N.
 if [ -n "${SLURM_NTASKS_PER_NODE:-}" ]; then
-  case $(scontrol show job -o "$SLURM_JOB_ID" 2> /dev/null || true) in
+  case $asked in
     *" NtasksPerN:B:S:C=0:"*) unset SLURM_NTASKS_PER_NODE ;;  # sbatch was not: that of a shell inside another job
   esac
 fi
