@@ -4,6 +4,7 @@
 #include "checkpoint/checkpoint.h"
 #include "convert_fixture.h"
 #include "hex.h"
+#include "tokenizer/spm_model.h"
 
 namespace neox::testing {
 namespace {
@@ -61,14 +62,47 @@ TEST_F(Convert, TransformersIsToldTheClassOfGpt2sFiles) {
   EXPECT_THAT(config, HasSubstr("\"eos_token\": \"<|endoftext|>\""));
 }
 
+nlohmann::json golden(const std::string& name) {
+  return nlohmann::json::parse(read_file(concat(NEOX_SOURCE_DIR "/tests/golden/", name)));
+}
+
+// A tokenizer.model is taken, but for tokens that only the tokenizer.json beside it has, as those
+// of a chat that a model was tuned for.
+TEST_F(Convert, TokensAddedBehindPiecesAreKept) {
+  model();
+  dir_.put("hf/tokenizer.model",
+           from_hex(golden("sentencepiece.json").at(0).at("model").get<std::string>()));
+  auto known = std::ssize(read_spm_model(dir_ / "hf/tokenizer.model").pieces);
+  nlohmann::json all = golden("fallback_tokenizers.json"), root = all.at("LLaMA 2").at("parts");
+  root["model"] = all.at("model");
+  nlohmann::json &vocab = root["model"]["vocab"], &added = root["added_tokens"];
+  for (int64_t id = std::ssize(vocab); id < known; ++id) vocab[concat("more", id)] = id;
+  while (added.back().at("id") > 2) added.erase(added.size() - 1);
+  auto converted = [&] {
+    dir_.put("hf/tokenizer.json", root.dump());
+    fs::remove_all(dir_ / "ours");
+    ::testing::internal::CaptureStderr();
+    to_ours("ours");
+    return Checkpoint(dir_ / "ours/global_step0").state().config +
+           ::testing::internal::GetCapturedStderr();
+  };
+  EXPECT_THAT(converted(), HasSubstr("tokenizer_type: SPMTokenizer"));
+  added.push_back(added.back());
+  added.back()["content"] = "<|im_start|>", added.back()["id"] = known;
+  std::string config = converted();
+  EXPECT_THAT(config, HasSubstr("tokenizer_type: HFTokenizer"));
+  EXPECT_THAT(config, HasSubstr("vocab_file: " + dir_ / "ours/hf/tokenizer.json"));
+  root["normalizer"]["normalizers"].push_back({{"type", "Lowercase"}});
+  config = converted();
+  EXPECT_THAT(config, HasSubstr("tokenizer_type: SPMTokenizer"));
+  EXPECT_THAT(config, HasSubstr("this Lowercase is not supported"));
+  EXPECT_THAT(config, HasSubstr("'<|im_start|>' and other tokens added behind its pieces"));
+}
+
 // What a run says counts, not what lies beside its tokenizer.
 TEST_F(Convert, ARunKeepsItsKindOfPieces) {
   model();
-  std::string pieces =
-      from_hex(nlohmann::json::parse(read_file(NEOX_SOURCE_DIR "/tests/golden/sentencepiece.json"))
-                   .at(0)
-                   .at("model")
-                   .get<std::string>());
+  std::string pieces = from_hex(golden("sentencepiece.json").at(0).at("model").get<std::string>());
   dir_.put("hf/tokenizer.model", pieces);
   for (const char* type : {"Llama2Tokenizer", "SPMTokenizer"}) {
     bool begins = type == std::string("Llama2Tokenizer");

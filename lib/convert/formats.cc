@@ -10,6 +10,7 @@
 #include "convert/json.h"
 #include "convert/megatron.h"
 #include "convert/weights.h"
+#include "tokenizer/spm_model.h"
 #include "tokenizer/tokenizer.h"
 
 namespace neox {
@@ -124,6 +125,35 @@ std::string sentencepiece_type(const ModelFiles& model) {
   return begins_texts(model) ? "Llama2Tokenizer" : "SPMTokenizer";
 }
 
+// The first of the tokens that a tokenizer.json has behind the pieces of a tokenizer.model, as
+// those of chats; "" where there are none, or one of the files can't be read, which is said where
+// it is used.
+std::string token_behind_pieces(const Companion& pieces, const Companion& json) try {
+  auto known = std::ssize(read_spm_model(pieces.path).pieces);
+  for (const auto& token : read_json(json.path).value("added_tokens", nlohmann::json::array()))
+    if (token.value("id", int64_t{0}) >= known) return token.value("content", "");
+  return "";
+} catch (const std::exception&) { return ""; }
+
+// A tokenizer.json was made from the tokenizer.model beside it, which is taken; but for tokens that
+// were added later, which that does not have.
+bool takes_pieces(const ModelFiles& model) {
+  const Companion *pieces = companion(model, "tokenizer.model"),
+                  *json = companion(model, "tokenizer.json");
+  if (!pieces || !json) return pieces != nullptr;
+  std::string added = token_behind_pieces(*pieces, *json);
+  if (added.empty()) return true;
+  try {
+    Tokenizer::from_json(json->path);
+    return false;
+  } catch (const Error& e) {
+    log_warning(e.what(), "; tokenizer.model is taken: '", added,
+                "' and other tokens added behind its pieces are read as plain text, and are never "
+                "generated");
+    return true;
+  }
+}
+
 }  // namespace
 
 void add_run_companions(ModelFiles& model, const fs::path& otherwise) {
@@ -140,8 +170,7 @@ void add_run_companions(ModelFiles& model, const fs::path& otherwise) {
 
 std::optional<CompanionTokenizer> companion_tokenizer(const ModelFiles& model) {
   auto has = [&](const char* name) { return companion(model, name) != nullptr; };
-  if (has("tokenizer.model"))  // from which a tokenizer.json beside it was made
-    return {{sentencepiece_type(model), "tokenizer.model", ""}};
+  if (takes_pieces(model)) return {{sentencepiece_type(model), "tokenizer.model", ""}};
   if (has("tokenizer.json")) return {{"HFTokenizer", "tokenizer.json", ""}};
   if (has("vocab.json") && has("merges.txt"))
     return {{"GPT2BPETokenizer", "vocab.json", "merges.txt"}};

@@ -57,10 +57,13 @@ std::string first_of_template(const nlohmann::json& processor) {
 
 TextTokens text_tokens_of_json(const nlohmann::json& json) {
   TextTokens tokens;
-  for (const char* name : {"<|end_of_text|>", "<|endoftext|>"})
+  for (const char* name : {"<eos>", "</s>", "<|end_of_text|>", "<|endoftext|>"})
     for (const auto& token : json.value("added_tokens", nlohmann::json::array()))
       if (token.at("content") == name)
         tokens.end = token.at("id"), tokens.end_text = tokens.unknown_text = name;
+  nlohmann::json bpe = json.value("model", nlohmann::json::object());
+  if (bpe.contains("unk_token") && bpe["unk_token"].is_string())
+    tokens.unknown_text = bpe["unk_token"];
   tokens.begin = tokens.end;
   tokens.begin_text = tokens.end_text;
   std::string first = first_of_template(json.value("post_processor", nlohmann::json()));

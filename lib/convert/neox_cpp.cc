@@ -70,30 +70,11 @@ bool has_parts(const fs::path& dir) {
   return fs::exists(dir / rank_file_name(0), error);
 }
 
-// A tokenizer.model has no tokens that were added to it later, for chats say; those are in files of
-// transformers.
-void warn_of_added_tokens(const ModelFiles& model) try {
-  const Companion *pieces = companion(model, "tokenizer.model"),
-                  *json = companion(model, "tokenizer.json");
-  if (!pieces || !json) return;
-  int64_t known =
-      Tokenizer::of_type(companion_tokenizer(model)->type, pieces->path, "").vocab_size();
-  std::vector<std::string> added;
-  for (const auto& token : read_json(json->path).value("added_tokens", nlohmann::json::array()))
-    if (token.value("id", int64_t{0}) >= known) added.push_back(token.value("content", ""));
-  if (!added.empty())
-    log_warning(model.where, ": ", counted(std::ssize(added), "token"), " such as ", added.front(),
-                " were added behind the ", known,
-                " pieces of tokenizer.model, which is taken: here they are read as plain text, and "
-                "are never generated");
-} catch (const std::exception&) {}  // what is damaged is said where it is used
-
 // key=value of the tokenizer where it will be.
 std::vector<std::string> tokenizer_settings(const ModelFiles& model, const fs::path& dir) {
   auto path = [&](const std::string& name) {
     return name.empty() ? "null" : nlohmann::json((dir / name).string()).dump();
   };
-  warn_of_added_tokens(model);
   if (auto found = companion_tokenizer(model))
     return {"tokenizer_type=" + found->type, "vocab_file=" + path(found->vocab),
             "merge_file=" + path(found->merges)};

@@ -97,7 +97,7 @@ void check_tokenizer_type(const std::string& type) {
   check_usage(
       kHere.contains(type), "--tokenizer-type ", type, " is ",
       kOthers.contains(type) ? "not supported" : "unknown",
-      "; give HFTokenizer (a tokenizer.json of byte-level BPE), GPT2BPETokenizer "
+      "; give HFTokenizer (a tokenizer.json of BPE), GPT2BPETokenizer "
       "(vocab.json and merges.txt), SPMTokenizer (a tokenizer.model of SentencePiece; "
       "Megatron-DeepSpeed's "
       "GPTSentencePieceTokenizer has the same ids), Llama2Tokenizer (the same behind <s>) or "

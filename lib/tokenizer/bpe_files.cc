@@ -8,11 +8,13 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "tokenizer/bpe_pipeline.h"
 
 namespace neox {
 namespace {
 
 using nlohmann::json;
+using Part = JsonPart;
 using Ids = std::unordered_map<std::string_view, int32_t>;
 
 json parse(const std::string& name, const std::string& text) try {
@@ -21,40 +23,6 @@ json parse(const std::string& name, const std::string& text) try {
   std::string reason = e.what();
   fail(Exit::kIo, name, ": not valid JSON: ", reason.substr(reason.find("] ") + 2));
 }
-
-// A JSON object with the words that name it in messages: file and place.
-struct Part {
-  const json& value;
-  std::string where;
-
-  template <class... Text>
-  [[noreturn]] void refuse(const Text&... text) const {
-    fail(Exit::kIo, where, ": ", text...);
-  }
-  bool has(const char* key) const {
-    return value.is_object() && value.contains(key) && !value[key].is_null();
-  }
-  Part at(const char* key) const {
-    if (!value.is_object()) refuse("expected a JSON object, found ", value.type_name());
-    if (!has(key)) refuse("\"", key, "\" is missing");
-    return {value[key], concat(where, ", ", key)};
-  }
-  std::vector<Part> items() const {
-    if (!value.is_array()) refuse("expected a JSON list, found ", value.type_name());
-    std::vector<Part> parts;
-    for (const json& item : value) parts.push_back({item, concat(where, "[", parts.size(), "]")});
-    return parts;
-  }
-  bool flag() const {
-    if (!value.is_boolean()) refuse("expected true or false, found ", value.dump());
-    return value.get<bool>();
-  }
-  std::string text() const {
-    if (!value.is_string()) refuse("expected a string, found ", value.type_name());
-    return value.get<std::string>();
-  }
-  std::string type() const { return at("type").text(); }
-};
 
 bool is_vocab(const json& root) {
   auto is_id = [](const json& value) { return value.is_number(); };
@@ -144,135 +112,20 @@ std::vector<BpeMerge> read_merges(const Part& list, const Ids& ids) {
 
 void read_model(const Part& model, TokenizerFiles& files) {
   std::string type = model.has("type") ? model.type() : "BPE";
-  if (type != "BPE") model.refuse("the type is ", type, "; only byte-level BPE is supported");
+  if (type != "BPE")
+    model.refuse("the type is ", type, "; only BPE is supported, byte-level or with byte_fallback");
   if (model.has("dropout") && model.at("dropout").value != 0.0)
     model.refuse("dropout is not supported");
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"})
     if (model.has(key) && !model.at(key).text().empty()) model.refuse(key, " is not supported");
-  if (model.has("byte_fallback") && model.at("byte_fallback").flag())
-    model.refuse("byte_fallback is not supported: this is no byte-level BPE");
+  files.byte_fallback = model.has("byte_fallback") && model.at("byte_fallback").flag();
   if (model.has("ignore_merges") && model.at("ignore_merges").flag())
     files.whole_words = Bpe::WholeWords::kFirst;
+  if (files.byte_fallback && files.whole_words == Bpe::WholeWords::kFirst)
+    model.refuse("ignore_merges is not supported with byte_fallback");
   // unk_token needs no check: every byte must have a token, so nothing is unknown.
   files.tokens = read_vocab(model.at("vocab"));
   files.merges = read_merges(model.at("merges"), index_of(files.tokens));
-}
-
-void read_normalizer(const Part& normalizer, TokenizerFiles& files) {
-  std::string type = normalizer.type();
-  if (type == "NFC") {
-    files.normalizer = TokenizerFiles::Normalizer::kNfc;
-  } else if (type == "Sequence") {
-    for (const Part& part : normalizer.at("normalizers").items()) read_normalizer(part, files);
-  } else {
-    normalizer.refuse("the type is ", type, "; only NFC is supported");
-  }
-}
-
-// The words of a Split by a regular expression. Spellings of one meaning stand beside each other.
-Words read_split(const Part& split) {
-  static const std::pair<const char*, Words> kPatterns[] = {
-      {R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)",
-       Words::kGpt2},
-      {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
-       Words::kCl100k},
-      {R"('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+)",
-       Words::kCl100k},
-      {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
-       Words::kQwen2}};
-  Part pattern = split.at("pattern");
-  std::string text = pattern.has("Regex") ? pattern.at("Regex").text() : "";
-  auto known =
-      std::ranges::find(kPatterns, text, [](const auto& p) { return std::string(p.first); });
-  if (known == std::end(kPatterns))
-    pattern.refuse(pattern.value.dump(),
-                   " is not supported; supported are the regular expressions of "
-                   "GPT-2, of cl100k_base (LLaMA 3, OLMo 2) and of Qwen 2");
-  std::string behavior = split.at("behavior").text();
-  bool invert =
-      split.at("invert").flag();  // they cover the text: no difference but in the words for it
-  if (behavior != (invert ? "Removed" : "Isolated"))
-    split.refuse("behavior ", behavior, invert ? " with" : " without",
-                 " invert is not supported; "
-                 "supported are Isolated, and Removed with invert");
-  return known->second;
-}
-
-void read_byte_level(const Part& splitter, TokenizerFiles& files) {
-  std::string type = splitter.type();
-  if (type != "ByteLevel") splitter.refuse("the type is ", type, "; only ByteLevel is supported");
-  if (splitter.at("add_prefix_space").flag()) files.prefix = TokenizerFiles::Prefix::kSpace;
-  if (splitter.has("use_regex") && !splitter.at("use_regex").flag()) files.words = Words::kWhole;
-}
-
-// ByteLevel, alone or behind one that makes words, or cuts digits out.
-void read_pre_tokenizer(const Part& splitter, TokenizerFiles& files) {
-  if (splitter.type() != "Sequence") return read_byte_level(splitter, files);
-  std::vector<Part> parts = splitter.at("pretokenizers").items();
-  if (parts.empty() || parts.size() > 2)
-    splitter.refuse("a Sequence of ", parts.size(),
-                    "; supported is ByteLevel, alone or behind a Split or Digits");
-  read_byte_level(parts.back(), files);
-  if (parts.size() == 1) return;
-  const Part& first = parts[0];
-  bool whole = files.words == Words::kWhole;
-  if (files.prefix != TokenizerFiles::Prefix::kNone)
-    parts[1].refuse("add_prefix_space is not supported behind ", first.type());
-  if (first.type() == "Split" && whole) {
-    files.words = read_split(first);
-  } else if (first.type() == "Digits" && !whole) {
-    if (!first.at("individual_digits").flag())
-      first.refuse("individual_digits: false is not supported");
-    files.digits_alone = true;
-  } else {
-    first.refuse("a ", first.type(), " in front of a ByteLevel ", whole ? "without" : "with",
-                 " use_regex is not supported; supported are Split without it and Digits with it");
-  }
-}
-
-void check_decoder(const Part& decoder) {
-  std::string type = decoder.type();
-  if (type == "Sequence") {
-    std::vector<Part> parts = decoder.at("decoders").items();
-    if (parts.size() == 1) return check_decoder(parts[0]);
-    decoder.refuse("a Sequence of ", parts.size(), "; only ByteLevel alone is supported");
-  }
-  if (type != "ByteLevel") decoder.refuse("the type is ", type, "; only ByteLevel is supported");
-}
-
-int32_t known_id(const Part& id, const TokenizerFiles& files) {
-  int64_t number = id.value.is_number_integer() ? id.value.get<int64_t>() : -1;
-  bool in_model = 0 <= number && number < std::ssize(files.tokens);
-  if (!in_model && !std::ranges::count(files.added, number, &AddedToken::id))
-    id.refuse(id.value.dump(), " is no token of this tokenizer");
-  return static_cast<int32_t>(number);
-}
-
-// What stands around the ids of a single text.
-void read_post_processor(const Part& processor, TokenizerFiles& files) {
-  std::string type = processor.type();
-  if (type == "ByteLevel") return;
-  if (type == "Sequence") {
-    for (const Part& part : processor.at("processors").items()) read_post_processor(part, files);
-    return;
-  }
-  if (type != "TemplateProcessing")
-    processor.refuse("the type is ", type, ", which adds tokens to the ids; not supported");
-  if (!files.begin.empty() || !files.end.empty())
-    processor.refuse("a second template is not supported");
-  bool text = false;
-  for (const Part& piece : processor.at("single").items()) {
-    if (piece.has("Sequence")) {
-      if (std::exchange(text, true))
-        piece.refuse("the text stands twice in the template; not supported");
-      continue;
-    }
-    Part special =
-        processor.at("special_tokens").at(piece.at("SpecialToken").at("id").text().c_str());
-    for (const Part& id : special.at("ids").items())
-      (text ? files.end : files.begin).push_back(known_id(id, files));
-  }
-  if (!text) processor.refuse("the template has no place for the text");
 }
 
 // `tokenizers` ignores the ids that the file gives to added tokens: it takes the vocabulary's, or
@@ -315,11 +168,8 @@ void read_parts(const Part& root, TokenizerFiles& files) {
   for (const char* key : {"truncation", "padding"})
     if (root.has(key)) root.refuse(key, " changes the ids and is not supported; set it to null");
   read_model(root.at("model"), files);
-  if (root.has("normalizer")) read_normalizer(root.at("normalizer"), files);
-  read_pre_tokenizer(root.at("pre_tokenizer"), files);
-  check_decoder(root.at("decoder"));
   if (root.has("added_tokens")) read_added(root.at("added_tokens"), files);
-  if (root.has("post_processor")) read_post_processor(root.at("post_processor"), files);
+  files.byte_fallback ? read_marked_pipeline(root, files) : read_byte_level_pipeline(root, files);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// The files that describe a byte-level BPE tokenizer, read and checked: Hugging Face's
-// tokenizer.json, and GPT-2's vocab.json with merges.txt (docs/formats.md).
+// The files that describe a BPE tokenizer, byte-level or with byte_fallback, read and checked:
+// Hugging Face's tokenizer.json, and GPT-2's vocab.json with merges.txt (docs/formats.md).
 #pragma once
 #include <filesystem>
 #include <string>
@@ -13,20 +13,28 @@ namespace neox {
 
 struct TokenizerFiles {
   enum class Normalizer { kNone, kNfc };
-  enum class Prefix { kNone, kSpace };   // kSpace: a text that does not start with a space gets one
+  // kSpace: a text between added tokens that does not start with a space gets one; kFirstSpace:
+  // only what begins the whole text.
+  enum class Prefix { kNone, kSpace, kFirstSpace };
+  // Spaces are written as U+2581. kReplaced: before added tokens are looked for in the normalized
+  // text; kPrepended: with one more in front of a text between others; kLast: behind that.
+  enum class Marks { kNone, kReplaced, kPrepended, kLast };
   std::string name;                      // for error messages
-  std::vector<std::string> tokens = {};  // byte-level text of each id of the model
+  std::vector<std::string> tokens = {};  // of each id of the model; bytes in their byte-level text
   std::vector<BpeMerge> merges = {};     // best first
   std::vector<AddedToken> added = {};    // one for each content, in the order of the file
   Bpe::WholeWords whole_words = Bpe::WholeWords::kMergeOnly;
   Normalizer normalizer = Normalizer::kNone;
   Prefix prefix = Prefix::kNone;
+  bool byte_fallback = false;  // BPE of characters (fallback_bpe.h), not of bytes
+  Marks marks = Marks::kNone;
+  bool strips_space = false;  // decoding leaves out a space in front
   bool digits_alone = false;  // each number is cut out before words are looked for
   Words words = Words::kGpt2;
   std::vector<int32_t> begin = {}, end = {};  // the ids that stand around those of a text
 };
 
-// Throws Error with the path and the place for whatever is not byte-level BPE, and for ids that
+// Throws Error with the path and the place for whatever is no such BPE, and for ids that
 // `tokenizers` would not give.
 TokenizerFiles read_tokenizer_json(const std::filesystem::path& path);
 

@@ -1,28 +1,21 @@
 #include "tokenizer/spm.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cfloat>
-#include <charconv>
 #include <map>
-#include <queue>
+#include <optional>
 
 #include "base/error.h"
 #include "base/utf8.h"
+#include "tokenizer/fallback_bpe.h"
+#include "tokenizer/marked_words.h"
+#include "tokenizer/symbols.h"
 
 namespace neox {
 namespace {
 
 constexpr float kUnknownPenalty = 10;
-constexpr size_t kLongestKept = 64, kMostKept = 1 << 16;  // of words that a thread remembers
-
-std::atomic<uint64_t> models{0};
-
-// The words of the model that a thread used last.
-struct Memory {
-  uint64_t model = 0;
-  std::unordered_map<std::string, std::vector<int32_t>> words;
-};
+constexpr int32_t kWhole = -2, kOpen = -1;  // of symbols: a user-defined piece, any other
 
 }  // namespace
 
@@ -32,7 +25,7 @@ Spm::Spm(SpmModel model)
       all_(trie_of(false)),
       normalizer_(model_, user_defined_),
       by_words_(words_stand_alone()),
-      number_(++models) {
+      number_(new_words_number()) {
   read_pieces();
 }
 
@@ -59,10 +52,8 @@ void Spm::read_pieces() {
     if (p.type == SpmPiece::kUnknown) unknown_ = id;
     if (p.type == SpmPiece::kNormal)
       least_ = std::min(least_, p.score), greatest_ = std::max(greatest_, p.score);
-    unsigned byte = 256;  // of "<0x0A>"
-    if (p.type == SpmPiece::kByte && p.text.size() == 6)
-      std::from_chars(p.text.data() + 3, p.text.data() + 5, byte, 16);
-    if (byte < 256) bytes_[byte] = id;
+    int byte = p.type == SpmPiece::kByte ? byte_of_token(p.text) : -1;
+    if (byte >= 0) bytes_[static_cast<size_t>(byte)] = id;
   }
   check_usage(unknown_ >= 0, model_.name, " has no piece for what is unknown");
   bool all = std::ranges::find(bytes_, -1) == bytes_.end();
@@ -72,11 +63,7 @@ void Spm::read_pieces() {
 // Whether no piece reaches over the beginning of a word, so that words are encoded one by one.
 bool Spm::words_stand_alone() const {
   if (model_.kind != SpmModel::kBpe || !model_.escape_spaces) return false;
-  return std::ranges::none_of(model_.pieces, [](const SpmPiece& p) {
-    for (size_t at = p.text.find(kSpmSpace); at != p.text.npos; at = p.text.find(kSpmSpace, at + 1))
-      if (at > 0 && !std::string_view(p.text).substr(0, at).ends_with(kSpmSpace)) return true;
-    return false;
-  });
+  return std::ranges::none_of(model_.pieces, [](const SpmPiece& p) { return spans_words(p.text); });
 }
 
 int32_t Spm::id_of(std::string_view text) const {
@@ -96,7 +83,8 @@ void Spm::encode(std::string_view text, Ids& ids) const {
   if (model_.kind == SpmModel::kUnigram)
     encode_unigram(normalized, ids);
   else if (by_words_)
-    encode_words(normalized, ids);
+    encode_marked_words(number_, normalized, ids,
+                        [this](std::string_view word, Ids& out) { encode_bpe(word, out); });
   else
     encode_bpe(normalized, ids);
   if (model_.byte_fallback) return;
@@ -105,103 +93,33 @@ void Spm::encode(std::string_view text, Ids& ids) const {
   ids.erase(std::unique(from, ids.end(), both), ids.end());
 }
 
-void Spm::encode_words(std::string_view text, Ids& ids) const {
-  thread_local Memory memory;
-  if (memory.model != number_) memory.words.clear(), memory.model = number_;
-  std::string key;
-  while (!text.empty()) {
-    size_t begun = 0;  // behind the spaces of this word
-    while (text.substr(begun).starts_with(kSpmSpace)) begun += kSpmSpace.size();
-    size_t end = std::min(text.find(kSpmSpace, begun), text.size());
-    std::string_view word = text.substr(0, end);
-    text.remove_prefix(end);
-    if (word.size() > kLongestKept) {
-      encode_bpe(word, ids);
-      continue;
-    }
-    key.assign(word);
-    auto found = memory.words.find(key);
-    if (found == memory.words.end()) {
-      if (memory.words.size() >= kMostKept) memory.words.clear();
-      found = memory.words.emplace(key, Ids()).first;
-      encode_bpe(word, found->second);
-    }
-    ids.insert(ids.end(), found->second.begin(), found->second.end());
-  }
-}
-
-// The symbols of a text, whose best neighbours are joined.
-struct Spm::Word {
-  struct Symbol {
-    std::string_view text;  // empty: a part of another one now
-    int previous, next;
-    bool whole;  // a user-defined piece
-  };
-  struct Pair {
-    float score;
-    int left, right;
-    size_t bytes;
-    bool operator<(const Pair& other) const {  // the less urgent one
-      return score < other.score || (score == other.score && left > other.left);
-    }
-  };
-
-  void propose(const Spm& spm, int left, int right) {
-    if (left < 0 || right < 0) return;
-    const Symbol &a = symbols[static_cast<size_t>(left)], &b = symbols[static_cast<size_t>(right)];
-    if (a.whole || b.whole) return;
-    std::string_view joined(a.text.data(), a.text.size() + b.text.size());
-    auto found = spm.found_.find(joined);
-    if (found == spm.found_.end()) return;
-    const SpmPiece& piece = spm.piece(found->second);
-    pairs.push({piece.score, left, right, joined.size()});
-    if (piece.type == SpmPiece::kUnused) parts[joined] = {a.text, b.text};
-  }
-  void join(const Spm& spm) {
-    while (!pairs.empty()) {
-      Pair top = pairs.top();
-      pairs.pop();
-      Symbol &a = symbols[static_cast<size_t>(top.left)],
-             &b = symbols[static_cast<size_t>(top.right)];
-      if (a.text.empty() || b.text.empty() || a.text.size() + b.text.size() != top.bytes) continue;
-      a.text = std::string_view(a.text.data(), top.bytes);
-      b.text = {};
-      a.next = b.next;
-      if (b.next >= 0) symbols[static_cast<size_t>(b.next)].previous = top.left;
-      propose(spm, a.previous, top.left);
-      propose(spm, top.left, a.next);
-    }
-  }
-  // Pieces that are only steps to others are taken apart again.
-  void write(const Spm& spm, std::string_view text, Ids& ids) const {
-    int32_t id = spm.id_of(text);
-    auto made = parts.find(text);
-    if (spm.piece(id).type != SpmPiece::kUnused || made == parts.end())
-      return spm.add(id, text, ids);
-    write(spm, made->second.first, ids);
-    write(spm, made->second.second, ids);
-  }
-
-  std::vector<Symbol> symbols;
-  std::priority_queue<Pair> pairs;
-  std::map<std::string_view, std::pair<std::string_view, std::string_view>> parts;
-};
-
+// Pieces that are only steps to others are taken apart again.
 void Spm::encode_bpe(std::string_view text, Ids& ids) const {
-  Word word;
+  std::vector<Symbol> symbols;
   for (size_t at = 0; at < text.size();) {
     size_t whole = user_defined_.longest(text.substr(at));
     size_t bytes = whole ? whole : utf8_sequence(text, at).bytes;
-    int i = static_cast<int>(word.symbols.size());
-    word.symbols.push_back({text.substr(at, bytes), i - 1, i + 1, whole > 0});
+    add_symbol(symbols, text.substr(at, bytes), whole ? kWhole : kOpen);
     at += bytes;
   }
-  if (word.symbols.empty()) return;
-  word.symbols.back().next = -1;
-  for (int i = 1; i < static_cast<int>(word.symbols.size()); ++i) word.propose(*this, i - 1, i);
-  word.join(*this);
-  for (int i = 0; i >= 0; i = word.symbols[static_cast<size_t>(i)].next)
-    word.write(*this, word.symbols[static_cast<size_t>(i)].text, ids);
+  std::map<std::string_view, std::pair<std::string_view, std::string_view>> parts;
+  join_symbols(symbols, [&](const Symbol& a, const Symbol& b) -> std::optional<Joined> {
+    if (a.id == kWhole || b.id == kWhole) return std::nullopt;
+    std::string_view joined(a.text.data(), a.text.size() + b.text.size());
+    auto found = found_.find(joined);
+    if (found == found_.end()) return std::nullopt;
+    if (piece(found->second).type == SpmPiece::kUnused) parts[joined] = {a.text, b.text};
+    return Joined{piece(found->second).score, kOpen};
+  });
+  auto write = [&](auto& again, std::string_view of) -> void {
+    int32_t id = id_of(of);
+    auto made = parts.find(of);
+    if (piece(id).type != SpmPiece::kUnused || made == parts.end()) return add(id, of, ids);
+    again(again, made->second.first);
+    again(again, made->second.second);
+  };
+  for (const Symbol& symbol : symbols)
+    if (!symbol.text.empty()) write(write, symbol.text);
 }
 
 // Viterbi's algorithm over the places between bytes; sums are rounded as SentencePiece's are.

@@ -30,13 +30,11 @@ class Spm {
   bool strip(int32_t id, std::string_view& text) const;
 
  private:
-  struct Word;
   using Ids = std::vector<int32_t>;
   const SpmPiece& piece(int32_t id) const { return model_.pieces[static_cast<size_t>(id)]; }
   int32_t id_of(std::string_view text) const;
   void read_pieces();
   bool words_stand_alone() const;
-  void encode_words(std::string_view text, Ids& ids) const;
   void encode_bpe(std::string_view text, Ids& ids) const;
   void encode_unigram(std::string_view text, Ids& ids) const;
   void add(int32_t id, std::string_view text, Ids& ids) const;

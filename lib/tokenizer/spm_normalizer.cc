@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "tokenizer/marked_words.h"
 #include "tokenizer/unicode.h"
 
 namespace neox {

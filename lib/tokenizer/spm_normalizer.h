@@ -10,8 +10,6 @@
 
 namespace neox {
 
-inline constexpr std::string_view kSpmSpace = "\xE2\x96\x81";  // U+2581, for ' '
-
 class SpmNormalizer {
  public:
   // kept: pieces that stay as they are, which must outlive this.

@@ -1,17 +1,22 @@
 #include "tokenizer/tokenizer.h"
 
 #include <algorithm>
+#include <array>
+#include <utility>
 
 #include "base/error.h"
 #include "tokenizer/bpe_cache.h"
 #include "tokenizer/bpe_files.h"
+#include "tokenizer/fallback_bpe.h"
+#include "tokenizer/marked_words.h"
 #include "tokenizer/spm.h"
 #include "tokenizer/unicode.h"
 
 namespace neox {
 namespace {
 
-constexpr const char *kEndOfDocument = "<|endoftext|>", *kEndOfText = "<|end_of_text|>";
+constexpr const char *kReplacement = "\xEF\xBF\xBD", *kEndOfDocument = "<|endoftext|>";
+constexpr std::array kEndsOfText = {"<|end_of_text|>", "</s>", "<eos>"};  // LLaMA 3, LLaMA 2, Gemma
 
 enum class Stage { kRaw, kNormalized };
 
@@ -29,6 +34,18 @@ std::vector<int32_t> blank_runs(const std::vector<AddedToken>& tokens) {
   return ids;
 }
 
+std::string with_marks(std::string_view text, bool prepended) {
+  std::string marked;
+  if (prepended && !text.empty()) marked = kSpmSpace;
+  for (char c : text) c == ' ' ? marked.append(kSpmSpace) : marked.append(1, c);
+  return marked;
+}
+
+void take_marks_out(std::string& text) {
+  for (size_t at = 0; (at = text.find(kSpmSpace, at)) != text.npos; ++at)
+    text.replace(at, kSpmSpace.size(), " ");
+}
+
 }  // namespace
 
 struct Tokenizer::Impl {
@@ -36,12 +53,13 @@ struct Tokenizer::Impl {
   Impl(std::unique_ptr<const Spm> pieces, Pieces around);
   static std::unique_ptr<Impl> make(TokenizerFiles described);
   void encode_digits_alone(std::string_view text, std::vector<int32_t>& ids) const;
-  void encode_piece(std::string_view text, std::vector<int32_t>& ids) const;
-  void encode_normalized(std::string_view text, std::vector<int32_t>& ids) const;
-  std::string_view normalize(std::string_view text, std::string& storage) const {
-    return files.normalizer == TokenizerFiles::Normalizer::kNfc ? unicode::nfc(text, storage)
-                                                                : text;
-  }
+  enum class Place { kFirst, kLater };  // of a piece in the whole text
+  void encode_marked(std::string_view text, Place place, std::vector<int32_t>& ids) const;
+  void encode_piece(std::string_view text, Place place, std::vector<int32_t>& ids) const;
+  void encode_normalized(std::string_view text, Place place, std::vector<int32_t>& ids) const;
+  std::string_view normalize(std::string_view text, std::string& storage) const;
+  std::string text_of(std::string_view token) const;
+  std::string decode_with_fallback(const std::vector<int32_t>& ids, Special skipped) const;
   std::vector<AddedToken> added(Stage stage) const;
   std::vector<int32_t> runs() const;
   void set_text(const AddedToken& token);
@@ -49,30 +67,48 @@ struct Tokenizer::Impl {
   TokenizerFiles files;
   AddedTokenMatcher raw, normalized;  // for texts before and after normalization
   std::shared_ptr<const WordRules> words;
-  std::unique_ptr<const Spm> spm;  // instead of all that, or null
-  std::vector<std::string> bytes;  // of each id
-  std::vector<bool> special;
+  std::unique_ptr<const FallbackBpe> fallback;  // instead of words, or null
+  std::unique_ptr<const Spm> spm;               // instead of all that, or null
+  std::vector<std::string> bytes;               // of each id
+  std::vector<bool> special, is_byte;           // is_byte: "<0x0A>", with fallback
   int32_t end_of_document = -1;
 };
 
 Tokenizer::Impl::Impl(TokenizerFiles described)
-    : files(std::move(described)),
-      raw(added(Stage::kRaw)),
-      normalized(added(Stage::kNormalized)),
-      words(std::make_shared<WordRules>(
-          WordRules{.bpe = Bpe(files.tokens, files.merges, files.whole_words),
-                    .words = files.words,
-                    .blank_runs = runs()})) {
-  bytes.resize(files.tokens.size());
+    : files(std::move(described)), raw(added(Stage::kRaw)), normalized(added(Stage::kNormalized)) {
+  if (files.byte_fallback)
+    fallback = std::make_unique<FallbackBpe>(files.tokens, files.merges);
+  else
+    words = std::make_shared<WordRules>(
+        WordRules{.bpe = Bpe(files.tokens, files.merges, files.whole_words),
+                  .words = files.words,
+                  .blank_runs = runs()});
   special.resize(files.tokens.size());
-  for (size_t id = 0; id < files.tokens.size(); ++id) {
-    if (!from_byte_level(files.tokens[id], bytes[id])) bytes[id] = files.tokens[id];
-    if (files.tokens[id] == kEndOfDocument) end_of_document = static_cast<int32_t>(id);
+  for (const std::string& token : files.tokens) {
+    if (token == kEndOfDocument) end_of_document = static_cast<int32_t>(bytes.size());
+    bytes.push_back(text_of(token));
+    is_byte.push_back(byte_of_token(token) >= 0);
   }
   for (const AddedToken& token : files.added) set_text(token);
-  for (const AddedToken& token : files.added)
-    if (end_of_document < 0 && token.special && token.content == kEndOfText)
-      end_of_document = token.id;
+  is_byte.resize(bytes.size());
+  for (const char* end : kEndsOfText)
+    for (const AddedToken& token : files.added)
+      if (end_of_document < 0 && token.special && token.content == end) end_of_document = token.id;
+}
+
+std::string_view Tokenizer::Impl::normalize(std::string_view text, std::string& storage) const {
+  using Marks = TokenizerFiles::Marks;
+  if (files.normalizer == TokenizerFiles::Normalizer::kNfc) return unicode::nfc(text, storage);
+  if (files.marks != Marks::kReplaced && files.marks != Marks::kPrepended) return text;
+  return storage = with_marks(text, files.marks == Marks::kPrepended);
+}
+
+std::string Tokenizer::Impl::text_of(std::string_view token) const {
+  std::string text(token);
+  if (!files.byte_fallback) return from_byte_level(token, text) ? text : std::string(token);
+  if (int byte = byte_of_token(token); byte >= 0) return std::string(1, static_cast<char>(byte));
+  take_marks_out(text);
+  return text;
 }
 
 Tokenizer::Impl::Impl(std::unique_ptr<const Spm> pieces, Pieces around)
@@ -120,7 +156,7 @@ void Tokenizer::Impl::set_text(const AddedToken& token) {
   if (id >= bytes.size()) bytes.resize(id + 1), special.resize(id + 1);
   std::string storage;
   std::string text(token.normalized ? normalize(token.content, storage) : token.content);
-  if (!from_byte_level(text, bytes[id])) bytes[id] = text;
+  bytes[id] = text_of(text);
   special[id] = token.special && text == token.content;
   if (token.content == kEndOfDocument) end_of_document = token.id;
 }
@@ -131,8 +167,20 @@ std::vector<int32_t> Tokenizer::Impl::runs() const {
   return is_plain ? blank_runs(added(Stage::kNormalized)) : std::vector<int32_t>();
 }
 
+void Tokenizer::Impl::encode_marked(std::string_view text, Place place,
+                                    std::vector<int32_t>& ids) const {
+  if (files.marks != TokenizerFiles::Marks::kLast) return fallback->encode(text, ids);
+  using Prefix = TokenizerFiles::Prefix;
+  bool prefixed = files.prefix == Prefix::kSpace ||
+                  (files.prefix == Prefix::kFirstSpace && place == Place::kFirst);
+  bool marked = text.starts_with(' ') || text.starts_with(kSpmSpace);
+  fallback->encode(with_marks(text, prefixed && !marked), ids);
+}
+
 // The ids of a text between added tokens.
-void Tokenizer::Impl::encode_piece(std::string_view text, std::vector<int32_t>& ids) const {
+void Tokenizer::Impl::encode_piece(std::string_view text, Place place,
+                                   std::vector<int32_t>& ids) const {
+  if (fallback) return encode_marked(text, place, ids);
   if (files.digits_alone) return encode_digits_alone(text, ids);
   std::string prefixed;
   if (files.prefix == TokenizerFiles::Prefix::kSpace && !text.starts_with(' '))
@@ -159,11 +207,14 @@ void Tokenizer::Impl::encode_digits_alone(std::string_view text, std::vector<int
 }
 
 // The ids of a text between added tokens of the raw stage.
-void Tokenizer::Impl::encode_normalized(std::string_view text, std::vector<int32_t>& ids) const {
-  if (!words->blank_runs.empty()) return encode_piece(text, ids);
+void Tokenizer::Impl::encode_normalized(std::string_view text, Place place,
+                                        std::vector<int32_t>& ids) const {
+  if (words && !words->blank_runs.empty()) return encode_piece(text, place, ids);
   normalized.split(
       text, [&](int32_t id) { ids.push_back(id); },
-      [&](std::string_view piece) { encode_piece(piece, ids); });
+      [&](std::string_view piece) {
+        encode_piece(piece, piece.data() == text.data() ? place : Place::kLater, ids);
+      });
 }
 
 Tokenizer Tokenizer::from_json(const std::filesystem::path& path) {
@@ -228,7 +279,9 @@ void Tokenizer::encode_plain(std::string_view text, std::vector<int32_t>& ids) c
   impl_->raw.split(
       text, [&](int32_t id) { ids.push_back(id); },
       [&](std::string_view piece) {
-        impl_->encode_normalized(impl_->normalize(piece, composed), ids);
+        using Place = Impl::Place;
+        Place place = piece.data() == text.data() ? Place::kFirst : Place::kLater;
+        impl_->encode_normalized(impl_->normalize(piece, composed), place, ids);
       });
 }
 
@@ -236,7 +289,7 @@ void Tokenizer::encode_plain(std::string_view text, std::vector<int32_t>& ids) c
 // spaces do not stand there; what else might lie around it makes the answer no.
 bool Tokenizer::parts_at_words() const {
   const TokenizerFiles& files = impl_->files;
-  if (impl_->spm || !files.begin.empty() || !files.end.empty()) return false;
+  if (impl_->spm || impl_->fallback || !files.begin.empty() || !files.end.empty()) return false;
   if (files.prefix == TokenizerFiles::Prefix::kSpace) return false;
   if (files.words == Words::kWhole && !files.merges.empty()) return false;
   return std::none_of(files.added.begin(), files.added.end(), [](const AddedToken& token) {
@@ -246,7 +299,32 @@ bool Tokenizer::parts_at_words() const {
   });
 }
 
+// Bytes are joined to characters; where a row of them gives no UTF-8, each becomes U+FFFD.
+std::string Tokenizer::Impl::decode_with_fallback(const std::vector<int32_t>& ids,
+                                                  Special skipped) const {
+  std::string text, row, storage;
+  auto end_row = [&] {
+    if (unicode::repair(row, storage) == row) return void(text += std::exchange(row, {}));
+    for (size_t i = 0; i < row.size(); ++i) text += kReplacement;
+    row.clear();
+  };
+  for (int32_t number : ids) {
+    auto id = static_cast<size_t>(number);
+    if (number < 0 || id >= bytes.size() || (skipped == Special::kSkip && special[id])) continue;
+    if (is_byte[id]) {
+      row += bytes[id];
+      continue;
+    }
+    end_row();
+    text += bytes[id];
+  }
+  end_row();
+  if (files.strips_space && text.starts_with(' ')) text.erase(0, 1);
+  return text;
+}
+
 std::string Tokenizer::decode(const std::vector<int32_t>& ids, Special special) const {
+  if (impl_->fallback) return impl_->decode_with_fallback(ids, special);
   std::string bytes, storage;
   bool begins = impl_->spm != nullptr;
   for (int32_t id : ids) {

@@ -1,5 +1,5 @@
-// Byte-level BPE tokenizers, with the ids of Hugging Face's Python library `tokenizers`, those of
-// SentencePiece, and one of bytes. Immutable after loading, so any number of threads may encode at
+// BPE tokenizers, byte-level or of characters, with the ids of Hugging Face's Python library
+// `tokenizers`, those of SentencePiece, and one of bytes. Immutable after loading, so any number of threads may encode at
 // once.
 #pragma once
 #include <cstdint>
@@ -13,8 +13,8 @@ namespace neox {
 
 class Tokenizer {
  public:
-  // A Hugging Face tokenizer.json. Throws Error naming the file and the part that is not byte-level
-  // BPE.
+  // A Hugging Face tokenizer.json. Throws Error naming the file and the part that is no BPE,
+  // byte-level or with byte_fallback.
   static Tokenizer from_json(const std::filesystem::path& path);
   // GPT-2's vocab.json and merges.txt. "<|endoftext|>" in a text is that one token, as in Hugging
   // Face's GPT2 tokenizers (GPT-NeoX's GPT2BPETokenizer takes it for ordinary text).
@@ -63,8 +63,8 @@ class Tokenizer {
   std::string token_bytes(int32_t id) const;
 
   int64_t vocab_size() const;  // 1 + the greatest id
-  // "<|endoftext|>"; else "<|end_of_text|>", as LLaMA 3 has it; of SentencePiece else the end of a
-  // text, "</s>" (GPT-NeoX takes the unknown piece there); 0 of characters(). Throws where the
+  // "<|endoftext|>"; else "<|end_of_text|>", "</s>" or "<eos>", as LLaMA 3, LLaMA 2 and Gemma have
+  // it; of SentencePiece else the end of a text, "</s>" (GPT-NeoX takes the unknown piece there); 0 of characters(). Throws where the
   // tokenizer has none.
   int32_t end_of_document() const;
   bool has_end_of_document() const;

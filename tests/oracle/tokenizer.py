@@ -17,6 +17,7 @@ import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import tokenizers
+from fallback_tokenizers import FALLBACK_FORMS, fallback_tokenizer
 from tokenizer_peer import RandomTexts, count_different, encode_with_tool, run_tool, train_peer
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 
@@ -29,7 +30,7 @@ SPLITS = {
     "qwen2": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
 }
 
-GLUE = [" 'S", "'\u017f", "'Ll", "'rE", "\r\n", "\n \n", "\t\n x", "1234567", "?!\n\n", "<|endoftext|>", "<|padding|>", "<|endoftext|", "  ", "    ", " " * 24, "<s>", "<left>", "<both>", "word",
+GLUE = [" 'S", "'\u017f", "'Ll", "'rE", "\r\n", "\n \n", "\t\n x", "1234567", "?!\n\n", "<|endoftext|>", "<|padding|>", "<|endoftext|", "  ", "    ", " " * 24, "<s>", "<left>", "<both>", "word", "<|im_start|>", "<|im_end|>", "a b", "\u2581", "</s>", "<0x0A>",
         "word", "caf\u00e9", "cafe\u0301", "\n\n", " <s> ", "x", "\u00e9", "\u3000", "wordword"]
 
 
@@ -108,6 +109,14 @@ def gpt2(folder):
     return made, ["gpt2", folder / "vocab.json", folder / "merges.txt"]
 
 
+def with_fallback(folder, name, across_words=False):
+    texts = [t[:200] for t in corpus(9)] + ["the of and to in is that for it as was  \u00e9\u4e2d\u6587 \u2581x"] * 9
+    path = folder / f"{name}{across_words}.json"
+    made = fallback_tokenizer(name, texts, 1200, across_words)
+    made.save(str(path))
+    return made, ["json", path]
+
+
 def trained_by_us(folder):
     documents = [t.encode() for t in corpus(6)]
     made = folder / "ours"
@@ -140,6 +149,8 @@ def all_tokenizers(folder, data):
         "tiktoken's cl100k": with_split(folder, "tiktoken", invert=True),
         "Qwen 2": with_split(folder, "qwen2", nfc=True),
         "digits alone": digits_alone(folder),
+        **{name: with_fallback(folder, name) for name in FALLBACK_FORMS},
+        "LLaMA 2 across words": with_fallback(folder, "LLaMA 2", across_words=True),
         "repeated merges": with_options(folder, "repeated", True, "pairs", many_merges_of_one),
     }
     if data and (data / "20B_tokenizer.json").exists():

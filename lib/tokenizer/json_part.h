@@ -1,0 +1,47 @@
+// Parts of a JSON file, read with messages that say where they stand.
+#pragma once
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace neox {
+
+// A JSON object with the words that name it in messages: file and place.
+struct JsonPart {
+  const nlohmann::json& value;
+  std::string where;
+
+  template <class... Text>
+  [[noreturn]] void refuse(const Text&... text) const {
+    fail(Exit::kIo, where, ": ", text...);
+  }
+  bool has(const char* key) const {
+    return value.is_object() && value.contains(key) && !value[key].is_null();
+  }
+  JsonPart at(const char* key) const {
+    if (!value.is_object()) refuse("expected a JSON object, found ", value.type_name());
+    if (!has(key)) refuse("\"", key, "\" is missing");
+    return {value[key], concat(where, ", ", key)};
+  }
+  std::vector<JsonPart> items() const {
+    if (!value.is_array()) refuse("expected a JSON list, found ", value.type_name());
+    std::vector<JsonPart> parts;
+    for (const nlohmann::json& item : value)
+      parts.push_back({item, concat(where, "[", parts.size(), "]")});
+    return parts;
+  }
+  bool flag() const {
+    if (!value.is_boolean()) refuse("expected true or false, found ", value.dump());
+    return value.get<bool>();
+  }
+  std::string text() const {
+    if (!value.is_string()) refuse("expected a string, found ", value.type_name());
+    return value.get<std::string>();
+  }
+  std::string type() const { return at("type").text(); }
+};
+
+}  // namespace neox

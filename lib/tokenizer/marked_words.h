@@ -1,0 +1,63 @@
+// Texts whose spaces are written as U+2581, as SentencePiece does it: their words, each with the
+// marks in front of it, one by one.
+#pragma once
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace neox {
+
+inline constexpr std::string_view kSpmSpace = "\xE2\x96\x81";  // U+2581, for ' '
+
+// Whether a token reaches over the beginning of a word: words can't be encoded one by one then.
+inline bool spans_words(std::string_view token) {
+  for (size_t at = token.find(kSpmSpace); at != token.npos; at = token.find(kSpmSpace, at + 1))
+    if (at > 0 && !token.substr(0, at).ends_with(kSpmSpace)) return true;
+  return false;
+}
+
+// A number for each tokenizer of the process.
+inline uint64_t new_words_number() {
+  static std::atomic<uint64_t> last{0};
+  return ++last;
+}
+
+// Appends the ids of a text, which encode(word, ids) gives for a word. A thread remembers the words
+// of the tokenizer, by its number, that it used last.
+template <class Encode>
+void encode_marked_words(uint64_t number, std::string_view text, std::vector<int32_t>& ids,
+                         const Encode& encode) {
+  constexpr size_t kLongestKept = 64, kMostKept = 1 << 16;
+  struct Memory {
+    uint64_t number = 0;
+    std::unordered_map<std::string, std::vector<int32_t>> words;
+  };
+  thread_local Memory memory;
+  if (memory.number != number) memory.words.clear(), memory.number = number;
+  std::string key;
+  while (!text.empty()) {
+    size_t begun = 0;  // behind the spaces of this word
+    while (text.substr(begun).starts_with(kSpmSpace)) begun += kSpmSpace.size();
+    size_t end = std::min(text.find(kSpmSpace, begun), text.size());
+    std::string_view word = text.substr(0, end);
+    text.remove_prefix(end);
+    if (word.size() > kLongestKept) {
+      encode(word, ids);
+      continue;
+    }
+    key.assign(word);
+    auto found = memory.words.find(key);
+    if (found == memory.words.end()) {
+      if (memory.words.size() >= kMostKept) memory.words.clear();
+      found = memory.words.emplace(key, std::vector<int32_t>()).first;
+      encode(word, found->second);
+    }
+    ids.insert(ids.end(), found->second.begin(), found->second.end());
+  }
+}
+
+}  // namespace neox
