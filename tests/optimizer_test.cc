@@ -1,5 +1,6 @@
 // Optimizers and their updates against golden values of tests/oracle/optim.py, made by PyTorch and
 // numpy.
+#include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/linalg_svdvals.h>
@@ -155,6 +156,14 @@ TEST(Muon, MakesSingularValuesOfAboutOne) {
   Tensor values = at::linalg_svdvals(step);
   EXPECT_GT(values.min().item<double>(), 0.6);
   EXPECT_LT(values.max().item<double>(), 1.3);
+}
+
+TEST(Muon, MakesNearlyTheSameOfFloatOnAGpu) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "no GPU";
+  Tensor matrix = at::randn({1024, 256}, at::kFloat), want = orthogonalized(matrix);
+  Tensor step = orthogonalized(matrix.cuda());
+  EXPECT_EQ(step.scalar_type(), at::kFloat);
+  EXPECT_LE(relative(step.cpu(), want), 0.05);  // products in bf16: 0.011 on a CPU
 }
 
 TEST(Muon, TakesEachMatrixOfAStackByItself) {

@@ -18,10 +18,12 @@ bool GptNeoX::takes_row_kernels(int64_t rows) const {
 
 // x [B, 1, hidden]: what step_output() gives.
 Tensor GptNeoX::row_step(const Tensor& x, const Pass& pass) {
+  // Norms are read before the kernel in front of that has ended: what makes one comes first.
+  NormWeight norm = mesh_.last_stage() ? final_norm() : NormWeight();
   Tensor y = x.squeeze(1);
   for (int64_t l = first_layer_; l < last_layer_; ++l) y = row_layer(y, l, pass);
   if (!mesh_.last_stage()) return y.unsqueeze(1);
-  RowTerm head{.x = y, .weight = head_weight(), .norm = final_norm()};
+  RowTerm head{.x = y, .weight = head_weight(), .norm = norm};
   return row_products({{.terms = {head}}}, norm_options()).front();
 }
 

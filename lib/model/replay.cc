@@ -28,17 +28,17 @@ std::string first_line(const std::string& text) { return text.substr(0, text.fin
 
 }  // namespace
 
-std::vector<Tensor> Replay::begin(const std::vector<Tensor>& inputs) {
+std::vector<Tensor> Replay::begin(const std::vector<Tensor>& inputs, Pass pass) {
   unit_ = 0;
   if (!recorder_) return inputs;
   at::NoGradGuard no_grad;
   if (std::string shapes = shapes_of(inputs); shapes != shapes_) {
-    pass_ = 0;
+    if (!shapes_.empty()) pass_ = 0;
     units_.clear();
     inputs_.clear();
     shapes_ = shapes;
   }
-  pass_ = std::min(pass_ + 1, kWarmUps + 1);
+  if (pass == Pass::kNext || pass_ == 0) pass_ = std::min(pass_ + 1, kWarmUps + 1);
   if (!recorded()) return inputs;
   if (inputs_.empty()) std::ranges::transform(inputs, std::back_inserter(inputs_), empty_like);
   for (size_t i = 0; i < inputs.size(); ++i)

@@ -17,13 +17,14 @@ class Replay {
   static constexpr int kWarmUps = 2;
 
   // recorder: null runs all passes as they are. name: what it is, for messages. Units of one pool
-  // run in the order of their first recording.
-  Replay(GraphRecorder* recorder, std::string name, int pool = 0)
-      : recorder_(recorder), name_(std::move(name)), pool_(pool) {}
+  // run in the order of their first recording. warm: passes of others that did the same.
+  Replay(GraphRecorder* recorder, std::string name, int pool = 0, int warm = 0)
+      : recorder_(recorder), name_(std::move(name)), pool_(pool), pass_(warm) {}
 
-  // Begins a pass. The inputs that its units read: these, or tensors of the same values that stay
-  // where they are. Undefined ones stay so.
-  std::vector<at::Tensor> begin(const std::vector<at::Tensor>& inputs);
+  // Begins a pass, or does once more what the last one did. The inputs that its units read: these,
+  // or tensors of the same values that stay where they are. Undefined ones stay so.
+  enum class Pass { kNext, kAgain };
+  std::vector<at::Tensor> begin(const std::vector<at::Tensor>& inputs, Pass pass = Pass::kNext);
   // The next unit of the pass. work reads nothing that changes from pass to pass but the inputs and
   // what lies where it lay; on replay the host's part of it does not run. Where the first unit
   // cannot be recorded, that is said once, and all runs as it is from now on; a later unit throws,
@@ -39,7 +40,7 @@ class Replay {
   GraphRecorder* recorder_;
   std::string name_;
   int pool_;
-  int pass_ = 0;  // of these shapes, from 1 on; stays when all is recorded
+  int pass_;  // of these shapes, from 1 on; stays when all is recorded
   size_t unit_ = 0;
   std::string shapes_;              // of the inputs
   std::vector<at::Tensor> inputs_;  // where units read them

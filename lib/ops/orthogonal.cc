@@ -22,11 +22,13 @@ at::Tensor orthogonalized(const at::Tensor& matrix) {
   bool tall = matrix.size(0) > matrix.size(1);  // the products are of the smaller side
   at::Tensor x = tall ? matrix.t() : matrix;
   x = x / (x.norm() + 1e-7);
+  if (x.is_cuda() && x.scalar_type() == at::kFloat) x = x.to(at::kBFloat16);
   for (int i = 0; i < 5; ++i) {
     at::Tensor square = at::matmul(x, x.t());
     at::Tensor polynomial = at::addmm(square, square, square, kB, kC);
     x = at::addmm(x, polynomial, x, kA, 1);
   }
+  x = x.to(matrix.scalar_type());
   return tall ? x.t() : x;
 }
 

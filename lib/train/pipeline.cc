@@ -34,8 +34,8 @@ Tensor weight_of(const Batch& batch) {
 
 // A micro-batch between its forward and its backward.
 struct Pipeline::Slot {
-  Slot(GraphRecorder* recorder, int pool, bool is_last)
-      : replay(recorder, "the training step", pool), last_of_step(is_last) {}
+  Slot(GraphRecorder* recorder, int pool, int warm, bool is_last)
+      : replay(recorder, "the training step", pool, warm), last_of_step(is_last) {}
 
   // A place to receive into that stays where it is.
   static void reserve(Tensor& place, at::IntArrayRef shape, const at::TensorOptions& options) {
@@ -50,6 +50,7 @@ struct Pipeline::Slot {
   }
 
   Replay replay;
+  int64_t step = 0;  // the last one that it had a part in
   bool last_of_step, training = false;
   Batch batch;
   Tensor seed;
@@ -86,6 +87,7 @@ void Pipeline::meet_neighbours() {
 
 LossSum Pipeline::train(int64_t microbatches, const BatchSource& batches, const Tensor& seed) {
   meet_neighbours();
+  ++step_;
   begin_.begin({});
   begin_.run([this] {
     for (ParamBuffer* buffer : model_.buffers()) buffer->begin_step();
@@ -126,8 +128,9 @@ Pipeline::Slot& Pipeline::slot_of(int64_t m, const Run& run) {
   bool last_of_step = run.training && m == run.microbatches - 1;
   std::unique_ptr<Slot>& slot = slots_[{number, last_of_step}];
   if (!slot)
-    slot = std::make_unique<Slot>(run.training ? recorder_ : nullptr,
-                                  static_cast<int>(std::max<int64_t>(number, 0)), last_of_step);
+    slot = std::make_unique<Slot>(
+        run.training ? recorder_ : nullptr, static_cast<int>(std::max<int64_t>(number, 0)),
+        static_cast<int>(std::min<int64_t>(step_ - 1, Replay::kWarmUps)), last_of_step);
   return *slot;
 }
 
@@ -137,7 +140,9 @@ void Pipeline::forward(int64_t m, const Run& run) {
   Batch batch = run.batches(m);
   if (!first()) Slot::reserve(slot.received, model_.hidden_shape(batch), model_.hidden_options());
   first() ? flush() : receive(pp_.rank() - 1, slot.received);
-  std::vector<Tensor> inputs = slot.replay.begin(inputs_of(batch, run.seed));
+  using Pass = Replay::Pass;
+  Pass pass = std::exchange(slot.step, step_) == step_ ? Pass::kAgain : Pass::kNext;
+  std::vector<Tensor> inputs = slot.replay.begin(inputs_of(batch, run.seed), pass);
   slot.batch = batch_of(inputs);
   slot.seed = inputs.back();
   bool together = alone() && run.training;  // with its backward
