@@ -17,7 +17,7 @@ namespace po = boost::program_options;
 namespace {
 
 const ProgramInfo kInfo = {
-    "neox-doctor", "Check a node, or the nodes of an allocation, before a long run.",
+    "neox-doctor", "Checks a node, or the nodes of an allocation, before a long run.",
     "[--path DIR]... [options]",
     "Alone it checks this machine; under srun (one task per GPU, as the training) all nodes of\n"
     "the allocation, compares them and names those to do without. It looks at the driver, the\n"
@@ -32,8 +32,8 @@ const ProgramInfo kInfo = {
 
 void add_options(Program& program, DoctorOptions& options) {
   auto add = program.options().add_options();
-  add("path", po::value(&options.paths), "directory to check, may be repeated");
-  add("size", po::value<int64_t>()->default_value(256), "MB to write and read in each");
+  add("path", po::value(&options.paths)->value_name("DIR"), "directory to check, may be repeated");
+  add("size", number("MB")->default_value(256), "MB to write and read in each");
   add("ranks", "each rank says who it is, and how it was told, and ends");
   add("json", "the report as JSON");
 }
@@ -41,10 +41,10 @@ void add_options(Program& program, DoctorOptions& options) {
 // Collective over the processes of the job.
 std::vector<RankReport> examine_job(const ProcessInfo& process, const Environment& env,
                                     const DoctorOptions& options) {
-  const std::string plugin = variable(env, "NEOX_MPI_PLUGIN");
   static const std::atomic<int> no_signal = 0;  // outlives the job
-  auto job = join(process,
-                  {.must_agree = {{"the build of neox-doctor", build_id()}}, .mpi_plugin = plugin});
+  JoinOptions joining = join_options(env);
+  joining.must_agree = {{"the build of neox-doctor", build_id()}};
+  auto job = join(process, joining);
   job->watch([](const std::string&) {}, no_signal);  // a rank that is lost ends the others
   return examine({.process = process,
                   .env = env,
@@ -54,7 +54,7 @@ std::vector<RankReport> examine_job(const ProcessInfo& process, const Environmen
                       [&](const at::Device& device) {
                         check_devices_differ(device, process, job->control());
                         return world_communicator(process, job->control(), device,
-                                                  {.mpi_plugin = plugin});
+                                                  {.mpi_plugin = joining.mpi_plugin});
                       }},
                  options);
 }

@@ -30,26 +30,26 @@ const ProgramInfo kInfo = {
     "  neox-generate checkpoints --prompt \"Once\" --set precision=bf16\n"};
 
 void add_options(Program& program) {
-  using Strings = std::vector<std::string>;
   auto add = program.options().add_options();
-  add("checkpoint", po::value<std::string>(), "run or global_step directory");
-  add("prompt", po::value<Strings>(),
+  add("checkpoint", text("DIR"), "run or global_step directory");
+  add("prompt", texts("TEXT"),
       "text to continue; may be given several times; empty: a text without a prompt");
-  add("file", po::value<std::string>(), "file of prompts, one a line");
-  add("max-tokens", po::value<int64_t>(),
+  add("file", text("FILE"), "file of prompts, one a line");
+  add("max-tokens", number("N"),
       "at most so many new tokens (default: maximum_tokens of the config)");
-  add("temperature", po::value<double>(), "0: the likeliest token; higher: more varied");
-  add("top-k", po::value<int64_t>(), "draw among the k likeliest tokens only");
-  add("top-p", po::value<double>(), "draw among the likeliest tokens that sum to p only");
-  add("seed", po::value<int64_t>()->default_value(1234), "equal seeds give equal texts");
-  add("num-samples", po::value<int64_t>()->default_value(1), "texts for each prompt");
+  add("temperature", po::value<double>()->value_name("T"),
+      "0: the likeliest token; higher: more varied");
+  add("top-k", number("K"), "draw among the k likeliest tokens only");
+  add("top-p", po::value<double>()->value_name("P"),
+      "draw among the likeliest tokens that sum to p only");
+  add("seed", number("N")->default_value(1234), "equal seeds give equal texts");
+  add("num-samples", number("N")->default_value(1), "texts for each prompt");
   add("json",
       "an object a line for each text: context, text (without the prompt), length, finished");
-  add("batch-size", po::value<int64_t>()->default_value(1),
-      "texts at once; it changes none of them");
-  add("vocab-file", po::value<std::string>(), "tokenizer, where it has moved since training");
-  add("merge-file", po::value<std::string>(), "its merges.txt (GPT-2 files)");
-  add("set", po::value<Strings>(),
+  add("batch-size", number("N")->default_value(1), "texts at once; it changes none of them");
+  add("vocab-file", text("FILE"), "tokenizer, where it has moved since training");
+  add("merge-file", text("FILE"), "its merges.txt (GPT-2 files)");
+  add("set", texts("KEY=VALUE"),
       "key=value, on top of the checkpoint's config; e.g. precision=fp32");
   program.positional("checkpoint", 1);
 }

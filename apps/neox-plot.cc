@@ -12,7 +12,7 @@ namespace po = boost::program_options;
 namespace {
 
 const ProgramInfo kInfo = {
-    "neox-plot", "Draw loss curves and other scalars of runs, overlaid.", "RUN... [options]",
+    "neox-plot", "Draws loss curves and other scalars of runs, overlaid.", "RUN... [options]",
     "A RUN is a metrics.jsonl, a TensorBoard event file (also of GPT-NeoX, Megatron, PyTorch),\n"
     "or a directory with one of them up to four levels down. Without --out the chart is drawn\n"
     "in the terminal. Noisy curves are shown smooth. Without --tag it is train/lm_loss, and of\n"
@@ -25,14 +25,16 @@ const ProgramInfo kInfo = {
 
 void add_options(Program& program, PlotRequest& request, std::vector<std::string>& runs) {
   auto add = program.options().add_options();
-  add("run", po::value(&runs), "a run (--run may be left out)");
-  add("tag", po::value(&request.tags), "scalar to draw, may be repeated (default: the loss)");
-  add("out", po::value<std::string>()->default_value("", ""), "write this SVG file");
-  add("x", po::value<std::string>()->default_value("step"), "step, tokens or time (of the run)");
+  add("run", po::value(&runs)->value_name("DIR"), "a run (--run may be left out)");
+  add("tag", po::value(&request.tags)->value_name("TAG"),
+      "scalar to draw, may be repeated (default: the loss)");
+  add("out", text("FILE")->default_value("", ""), "write this SVG file");
+  add("x", text("AXIS")->default_value("step"), "step, tokens or time (of the run)");
   add("log", "logarithmic y axis");
-  add("smooth", po::value(&request.smooth), "mean over so many points; 1: none (default: auto)");
-  add("width", po::value(&request.width), "pixels, or columns of the terminal");
-  add("height", po::value(&request.height), "pixels, or rows of the terminal");
+  add("smooth", po::value(&request.smooth)->value_name("N"),
+      "mean over so many points; 1: none (default: auto)");
+  add("width", po::value(&request.width)->value_name("N"), "pixels, or columns of the terminal");
+  add("height", po::value(&request.height)->value_name("N"), "pixels, or rows of the terminal");
   add("ascii", po::bool_switch(&request.ascii_only), "draw with ASCII characters only");
   add("list", "list the scalars of the runs instead");
   program.positional("run", -1);

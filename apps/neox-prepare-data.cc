@@ -33,14 +33,17 @@ void prepare(const Program& program, const ProcessInfo& process, Control& contro
 // A rank that is lost is found where the others wait for it; one that cannot leave its work then is
 // ended.
 void prepare_in_job(const Program& program, const ProcessInfo& process,
-                    const JoinOptions& options) {
+                    const std::vector<std::pair<std::string, std::string>>& must_agree) {
   static const std::atomic<int> no_signal = 0;
   set_log_rank(process.rank, process.size);
   std::unique_ptr<Job> job;
-  if constexpr (kFront)
+  if constexpr (kFront) {
     job = process.size == 1 ? job_of_one(process) : (become_whole_program(), nullptr);
-  else
+  } else {
+    JoinOptions options = join_options(environment());
+    options.must_agree = must_agree;
     job = join(process, options);
+  }
   job->watch([](const std::string&) {}, no_signal, std::chrono::seconds(20));
   try {
     prepare(program, process, job->control());
@@ -68,8 +71,8 @@ int main(int argc, char** argv) {
     }
     end_when_interrupted();
     prepare_in_job(program, process_info(environment(), host_name()),
-                   {.must_agree = {{"the version of neox-prepare-data", kVersion},
-                                   {"the command line", join(arguments, " ")}}});
+                   {{"the version of neox-prepare-data", kVersion},
+                    {"the command line", join(arguments, " ")}});
     return 0;
   });
 }

@@ -40,16 +40,15 @@ const ProgramInfo kInfo = {
 
 void add_options(Program& program) {
   auto add = program.options().add_options();
-  add("config", po::value<Strings>(), "configuration file; .yml may be left out");
-  add("directory,d", po::value<std::string>()->default_value(""),
-      "directory of the configuration files");
-  add("set", po::value<Strings>(), "key=value: overrides the files; dots reach into dictionaries");
-  add("default", po::value<Strings>(),
+  add("config", texts("FILE"), "configuration file; .yml may be left out");
+  add("directory,d", text("DIR")->default_value(""), "directory of the configuration files");
+  add("set", texts("KEY=VALUE"), "key=value: overrides the files; dots reach into dictionaries");
+  add("default", texts("KEY=VALUE"),
       "key=value, where neither files nor --set mention the key (job scripts give paths so)");
-  add("deepspeed-config", po::value<std::string>()->default_value(""),
+  add("deepspeed-config", text("FILE")->default_value(""),
       "DeepSpeed's JSON file: its keys win over those of the files");
-  add("checkpoint-dir", po::value<std::string>(), "directory of checkpoints: save and load");
-  add("spawn", po::value<int>()->default_value(1),
+  add("checkpoint-dir", text("DIR"), "directory of checkpoints: save and load");
+  add("spawn", po::value<int>()->value_name("N")->default_value(1),
       "ranks for each process: threads on the CPU, processes on GPUs");
   add("explain", "print every key with its value and where it comes from, and stop");
   add("dry-run", "print parameters, memory, work, checkpoints and disk of the run, and stop");

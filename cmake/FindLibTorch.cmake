@@ -58,7 +58,7 @@ endif()
 
 include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(LibTorch REQUIRED_VARS LibTorch_ROOT ${required} VERSION_VAR LibTorch_VERSION HANDLE_COMPONENTS
-  REASON_FAILURE_MESSAGE "Run env/setup.sh, or set NEOX_TORCH_DIR to the torch directory of a wheel of torch 2.11.0 (or 2.10.0, which has CUDA 12.8).")
+  REASON_FAILURE_MESSAGE "Run env/setup.sh, or set NEOX_TORCH_DIR to the torch directory of a wheel of torch 2.11.0.")
 
 if(LibTorch_FOUND AND NOT TARGET LibTorch::torch)
   add_library(LibTorch::torch INTERFACE IMPORTED)

@@ -71,8 +71,7 @@ check_distribution() {
   # shellcheck source=/dev/null
   id=$(. "${NEOX_OS_RELEASE:-/etc/os-release}" 2>/dev/null && echo "${ID-} ${VERSION_ID-}" || true)
   case $id in
-    "debian 12") ;;
-    "ubuntu 24.04") say "Ubuntu 24.04: this script is written for it, but was not run on it." ;;
+    "debian 12" | "ubuntu 24.04") ;;
     *) fail 64 "written for Debian 12 and Ubuntu 24.04; this is ${id:-an unknown system}" \
          "Install what docs/dependencies.md lists, then run env/setup.sh --no-packages." ;;
   esac

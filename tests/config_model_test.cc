@@ -19,6 +19,15 @@ TEST_F(ConfigTest, TheWidthOfTheMlpFollowsNeoX) {
   EXPECT_EQ(widths("hidden_size: 4096\nactivation: geglu\nmlp_multiple_of: 256"), "11264 5632");
   EXPECT_EQ(widths("intermediate_size: 512\nactivation: glu\nmlp_multiple_of: 8"), "352 176");
   EXPECT_EQ(widths("intermediate_size: 512\nmlp_multiple_of: 8"), "512 512");
+  EXPECT_EQ(widths("hidden_size: 48\nnum_attention_heads: 4\nexpansion_factor: 2"), "96 96");
+  EXPECT_EQ(widths("hidden_size: 72\nnum_attention_heads: 4\nexpansion_factor: 2.67"), "192 192");
+  EXPECT_TRUE(has(fails("expansion_factor: 2\nintermediate_size: 512"),
+                  "makes the MLP 128 wide, and intermediate_size (a.yml:"));
+  Config config = load("expansion_factor: 2");  // as a checkpoint keeps it, with both
+  EXPECT_EQ(load_config({.texts = {{"saved", config.text()}}}).model.intermediate, 128);
+  EXPECT_TRUE(has(fails("expansion_factor: 0"), "expansion_factor is 0; it must be positive"));
+  EXPECT_TRUE(has(fails("expansion_factor: 2\nmoe_num_experts: 4\nmoe_top_k: 2"),
+                  "expansion_factor does not go with moe_num_experts 4"));
 }
 
 TEST_F(ConfigTest, ExpertsAreTaken) {

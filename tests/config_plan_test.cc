@@ -37,6 +37,16 @@ TEST_F(ConfigTest, WhatIsNotGivenIsDerived) {
             "64 = 4 x 8");
 }
 
+// Fewer ranks must not need more memory than the run began with.
+TEST_F(ConfigTest, ARunThatGoesOnKeepsItsMicroBatch) {
+  Config config = load("train_batch_size: 64");
+  EXPECT_EQ(batch(plan_batch(config, 2, FrozenBatch{64, 16})), "64 = 16 x 2");
+  EXPECT_EQ(batch(plan_batch(config, 8, FrozenBatch{64, 16})), "64 = 8 x 1");
+  EXPECT_EQ(batch(plan_batch(config, 2, FrozenBatch{64, 0})), "64 = 32 x 1");
+  config = load("train_batch_size: 64\ntrain_micro_batch_size_per_gpu: 32");
+  EXPECT_EQ(batch(plan_batch(config, 2, FrozenBatch{64, 16})), "64 = 32 x 1");
+}
+
 TEST(BatchPlan, IsSaidInWords) {
   EXPECT_EQ(to_string(BatchPlan{.global = 64, .micro = 4, .accumulation = 8}, 2),
             "batch of 64 samples = 4 x 2 ranks x 8 micro-batches");
@@ -79,10 +89,10 @@ TEST_F(ConfigTest, ResumedRunKeepsItsGlobalBatch) {
   auto config = load(
       "train_batch_size: 1024\ntrain_micro_batch_size_per_gpu: 32\n"
       "gradient_accumulation_steps: 2");
-  EXPECT_EQ(batch(plan_batch(config, 8, 1024)), "1024 = 32 x 4");
-  EXPECT_EQ(batch(plan_batch(config, 3, 1000)), "1000 = 32 x 11");
+  EXPECT_EQ(batch(plan_batch(config, 8, FrozenBatch{1024})), "1024 = 32 x 4");
+  EXPECT_EQ(batch(plan_batch(config, 3, FrozenBatch{1000})), "1000 = 32 x 11");
   auto micro = load("train_batch_size: null\ntrain_micro_batch_size_per_gpu: 4");
-  EXPECT_EQ(batch(plan_batch(micro, 2, 32)), "32 = 4 x 4");
+  EXPECT_EQ(batch(plan_batch(micro, 2, FrozenBatch{32})), "32 = 4 x 4");
 }
 
 TEST_F(ConfigTest, BatchesBeyondReasonAreRefused) {
@@ -323,8 +333,21 @@ TEST_F(ConfigTest, PairsOfAnswersHaveTheirOwnKeys) {
   EXPECT_EQ(c.data.train.paths, (std::vector<std::string>{"a", "b"}));
   EXPECT_EQ(c.data.train.rejected, (std::vector<std::string>{"c", "d"}));
   EXPECT_EQ(c.data.train.rejected_labels, (std::vector<std::string>{"g", "h"}));
-  EXPECT_EQ(datasets_of(c.data).size(), 8u);
+  std::string named;
+  for (const NamedDataset& d : datasets_of(c.data)) named += concat(d.key, ":", d.prefix, " ");
+  EXPECT_EQ(named,
+            "pos_train_data_paths:a pos_train_data_paths:b pos_train_label_data_paths:e "
+            "pos_train_label_data_paths:f neg_train_data_paths:c neg_train_data_paths:d "
+            "neg_train_label_data_paths:g neg_train_label_data_paths:h ");
   EXPECT_FALSE(load("dpo_beta: 0.01").train.dpo);
+}
+
+TEST_F(ConfigTest, ABlendOfMegatronIsItsDatasets) {
+  auto blend = load("data_order: megatron\ndata_path: 0.3 x/a 0.7 x/b").data;
+  std::string named;
+  for (const NamedDataset& d : datasets_of(blend)) named += concat(d.key, ":", d.prefix, " ");
+  EXPECT_EQ(named, "data_path:x/a data_path:x/b ");
+  EXPECT_EQ(datasets_of(load("data_path: x/a").data).size(), 1u);
 }
 
 TEST_F(ConfigTest, PairsThatDoNotFitAreRefused) {

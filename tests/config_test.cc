@@ -112,6 +112,14 @@ TEST_F(ConfigTest, DefaultsHoldWhereNobodyMentionsTheKeyOrItsPartner) {
   EXPECT_EQ(some.checkpoint.load, "");
   EXPECT_EQ(some.checkpoint.factor, 5);
   EXPECT_EQ(some.data.data_path, "");
+  for (const char* side : {"", "pos_", "neg_"})
+    for (const char* split : {"train", "valid", "test"})
+      EXPECT_EQ(load_config({.files = {write("a.yml", complete(""))},
+                             .overrides = {concat(side, split, "_data_paths=[]")},
+                             .defaults = {"data_path=/x"}})
+                    .data.data_path,
+                "")
+          << side << split;
   EXPECT_EQ(load_with("data_path: null").data.data_path, "");
   EXPECT_THROW(load_config({.files = {write("a.yml", complete(""))}, .defaults = {"fp16.type=x"}}),
                Error);

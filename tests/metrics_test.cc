@@ -265,6 +265,29 @@ TEST_F(MetricsTest, RunsAreFoundBelowADirectoryAndToldApart) {
   EXPECT_EQ(runs[2].name, "b/seed1");
 }
 
+// A run that saves renames directories while others look.
+TEST_F(MetricsTest, DirectoriesThatCannotBeReadHideNoRun) {
+  Metrics({.dir = dir_ / "b"}).write(1, {{"x", 1}});
+  fs::create_directories(dir_ / "a/deep");
+  fs::create_symlink("loop", dir_ / "loop");
+  fs::permissions(dir_ / "a", fs::perms::none);
+  std::vector<RunLog> runs = load_runs({dir_.string()});
+  fs::permissions(dir_ / "a", fs::perms::owner_all);
+  EXPECT_EQ(runs.size(), 1u);
+}
+
+TEST_F(MetricsTest, OfManyUnreadableLinesFiveAreNamed) {
+  auto warnings = [](int lines) {
+    std::string text;
+    for (int i = 0; i < lines; ++i) text += "bad\n";
+    return read_metrics(text + "{}").warnings;
+  };
+  EXPECT_EQ(warnings(5).size(), 5u);
+  EXPECT_EQ(warnings(5).back(), "line 5 is not readable and is left out");
+  EXPECT_EQ(warnings(7).size(), 6u);
+  EXPECT_EQ(warnings(7).back(), "more of the same is not shown");
+}
+
 TEST_F(MetricsTest, MissingRunIsAnInputOutputErrorThatSaysWhatARunIs) {
   std::string message;
   EXPECT_EQ(exit_of([&] { load_runs({(dir_ / "none").string()}); }, &message), Exit::kIo);

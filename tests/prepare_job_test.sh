@@ -37,6 +37,10 @@ done
 grep -q "data_path: many_text_document" log.0 || fail "rank 0 has no summary"
 ! grep -q "data_path" log.1 || fail "rank 1 has a summary too"
 
+NEOX_RANK=0 NEOX_WORLD_SIZE=2 NEOX_LOCAL_RANK=0 NEOX_LOCAL_SIZE=2 NEOX_MASTER=127.0.0.1:$((port + 2)) NEOX_ARRIVAL_SECONDS=1 \
+  "$program" --input in.jsonl --output-prefix many --vocab-file tokenizer.json > log.0 2>&1 && fail "half of a job did not fail"
+grep -q 'rank 1 .*did not arrive within 1 s' log.0 || fail "who is missing is not said"
+
 echo bad >> in.jsonl
 rm many_text_document.*
 in_job 2 $((port + 1)) --input in.jsonl --output-prefix many --vocab-file tokenizer.json

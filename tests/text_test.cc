@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "base/program.h"
 
 namespace neox {
@@ -14,6 +16,14 @@ TEST(ExitOf, OnlyABrokenGpuAsksForOtherNodes) {
   EXPECT_EQ(exit_of(Error(Exit::kIo, broken)), Exit::kIo);
   EXPECT_EQ(exit_of(std::runtime_error("CUDA error: an illegal memory access was encountered")),
             Exit::kInternal);
+}
+
+TEST(ExitOf, WhatTheFileSystemRefusesIsInputAndOutput) {
+  std::filesystem::path name = std::string(300, 'x');  // longer than names may be
+  try {
+    static_cast<void>(std::filesystem::exists(name));
+    FAIL();
+  } catch (const std::exception& e) { EXPECT_EQ(exit_of(e), Exit::kIo) << e.what(); }
 }
 
 TEST(Text, HumanNumbersHaveThreeDigits) {

@@ -14,14 +14,7 @@
 namespace neox {
 namespace {
 
-// Throws for a failed call. The call comes first, so that errno is its own: arguments of one call
-// have no order.
-void check_call(bool ok, const char* what, const fs::path& path) {
-  int error = errno;
-  check_io(ok, "cannot ", what, " ", path.string(), ": ", describe_errno(error));
-}
-
-// The same, where nothing is to be written.
+// As check_call(), where nothing is to be written.
 void check_read(bool ok, const char* what, const fs::path& path) {
   int error = errno;
   if (!ok)
@@ -45,6 +38,18 @@ class Descriptor {
 };
 
 }  // namespace
+
+void check_call(bool ok, const char* what, const fs::path& path) {
+  int error = errno;
+  check_io(ok, "cannot ", what, " ", path.string(), ": ", describe_errno(error));
+}
+
+bool is_same_file(int fd, const fs::path& path) {
+  struct stat open {
+  }, named{};
+  return ::fstat(fd, &open) == 0 && ::stat(path.c_str(), &named) == 0 &&
+         open.st_dev == named.st_dev && open.st_ino == named.st_ino;
+}
 
 void check_is_no_pointer(std::string_view begin, const fs::path& path) {
   check_io(!begin.starts_with("version https://git-lfs.github.com/spec/"), path.string(),
@@ -153,9 +158,15 @@ MappedFile::~MappedFile() {
   if (data_) ::munmap(const_cast<std::byte*>(data_), size_);
 }
 
+fs::path existing_part(const fs::path& path) {
+  std::error_code error;
+  fs::path part = fs::absolute(path);
+  while (!fs::exists(part, error) && part.has_relative_path()) part = part.parent_path();
+  return part;
+}
+
 int64_t free_bytes(const fs::path& path) {
-  fs::path dir = fs::absolute(path);
-  while (!fs::exists(dir) && dir.has_relative_path()) dir = dir.parent_path();
+  fs::path dir = existing_part(path);
   struct statvfs info {};
   check_call(::statvfs(dir.c_str(), &info) == 0, "ask for the free space of", dir);
   return static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize);

@@ -15,6 +15,13 @@ namespace fs = std::filesystem;
 // a large file. What reads or maps a whole file asks it.
 void check_is_no_pointer(std::string_view begin, const fs::path& path);
 
+// Throws "cannot <what> <path>: <cause>" for a failed call, after whose name errno is still its
+// own: the call comes first, since arguments of one call have no order.
+void check_call(bool ok, const char* what, const fs::path& path);
+
+// Whether the descriptor is of the file that has this name now.
+bool is_same_file(int fd, const fs::path& path);
+
 // Throws Unreadable for every cause but that there is no such file.
 std::string read_file(const fs::path& path);
 
@@ -56,6 +63,9 @@ class MappedFile {
   const std::byte* data_ = nullptr;
   size_t size_ = 0;
 };
+
+// The path, or of its parents the nearest that exists.
+fs::path existing_part(const fs::path& path);
 
 // Bytes an unprivileged user can still write on the file system that holds `path` or its nearest
 // existing parent.

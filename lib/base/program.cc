@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <filesystem>
 #include <iostream>
 
 #include "base/error.h"
@@ -52,7 +53,7 @@ void Program::fail_unknown(const std::string& option) const {
 }
 
 bool Program::parse(const std::vector<std::string>& arguments) {
-  all_.add(options_);
+  if (!options_.options().empty()) all_.add(options_);
   po::options_description common("Other");
   common.add_options()("help,h", "print this text")("version", "print the version");
   all_.add(common);
@@ -78,7 +79,7 @@ std::string Program::help() const {
   std::ostringstream out;
   out << "Usage: " << info_.name << " " << info_.usage << "\n\n"
       << info_.summary << "\n\n"
-      << info_.description << "\n"
+      << trim(info_.description) << "\n"
       << all_;
   if (!info_.examples.empty()) out << "\nExamples:\n" << info_.examples;
   return out.str();
@@ -118,6 +119,7 @@ void occupy_closed_streams() {
 }  // namespace
 
 Exit exit_of(const std::exception& e) {
+  if (dynamic_cast<const std::filesystem::filesystem_error*>(&e)) return Exit::kIo;
   const auto* error = dynamic_cast<const Error*>(&e);
   Exit exit = error ? error->exit() : Exit::kInternal;
   std::string_view text = e.what();

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/text.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/layout.h"
@@ -33,14 +34,6 @@ bool is_locked_by_another(int file) {
   return ::flock(file, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
 }
 
-// Whether the descriptor is of the file that has this name now.
-bool is_current(int file, const fs::path& path) {
-  struct stat of_file {
-  }, of_name{};
-  return ::fstat(file, &of_file) == 0 && ::stat(path.c_str(), &of_name) == 0 &&
-         of_file.st_ino == of_name.st_ino && of_file.st_dev == of_name.st_dev;
-}
-
 // The file, locked where the file system has locks; -1 where another run holds it. One that another
 // user has written, or that a lost process of this job still holds, gives way to a new one.
 int lock_owner(const fs::path& path, const std::string& life) {
@@ -52,7 +45,7 @@ int lock_owner(const fs::path& path, const std::string& life) {
     check_io(file >= 0, "cannot open ", path.string(), ": ", describe_errno(error));
     bool held = is_locked_by_another(file);
     if (held && !is_restart_of(life, owner_of(path.parent_path()))) return ::close(file), -1;
-    if (!held && !foreign && is_current(file, path)) return file;
+    if (!held && !foreign && is_same_file(file, path)) return file;
     if (held || foreign) ::unlink(path.c_str());
     ::close(file);
   }

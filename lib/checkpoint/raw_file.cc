@@ -112,8 +112,9 @@ void RawFile::read(std::span<std::byte> bytes, int64_t offset) const {
     ssize_t n = ::pread(fd_, bytes.data(), std::min(bytes.size(), kMostOfOneCall), offset);
     if (n < 0 && errno == EINTR) continue;
     check_io(n >= 0, "cannot read ", path_.string(), ": ", describe_errno(errno));
-    check_io(n > 0, path_.string(), " ends at byte ", size(), ", before byte ",
-             offset + static_cast<int64_t>(bytes.size()), ": it is truncated");
+    if (n == 0)
+      fail(Exit::kIo, path_.string(), " ends at byte ", size(), ", before byte ",
+           offset + static_cast<int64_t>(bytes.size()), ": it is truncated");
     bytes = bytes.subspan(static_cast<size_t>(n));
     offset += n;
   }

@@ -11,7 +11,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::string_view kEvaluated = "evaluated";
+// Files of before have not these.
+constexpr std::string_view kEvaluated = "evaluated", kMicroBatch = "micro_batch";
 
 // Visits every member with its key: the one list of them.
 template <class State, class Visit>
@@ -22,6 +23,7 @@ void each_member(State& state, Visit visit) {
   visit("global_batch", state.global_batch);
   visit("dataset_samples", state.dataset_samples);
   visit("padded_vocab", state.padded_vocab);
+  visit(kMicroBatch, state.micro_batch);
   visit("loss_scale", state.loss_scale);
   visit("growth", state.growth);
   visit("hysteresis", state.hysteresis);
@@ -54,7 +56,8 @@ TrainState train_state_from_json(const std::string& text, const std::string& whe
   try {
     Json json = Json::parse(text);
     each_member(state, [&](std::string_view key, auto& value) {
-      if (key == kEvaluated && json.is_object() && !json.contains(key)) return;
+      bool may_miss = key == kEvaluated || key == kMicroBatch;
+      if (may_miss && json.is_object() && !json.contains(key)) return;
       check_io(json.is_object() && json.contains(key), where, " lacks ", key);
       check_io(has_type(json[key], value), where, ": ", key, " is ", json[key].dump(),
                ", which is of another type");

@@ -14,6 +14,7 @@ struct TrainState {
   int64_t global_batch = 0;     // samples of a step
   int64_t dataset_samples = 0;  // training samples asked for: enters the shuffle
   int64_t padded_vocab = 0;
+  int64_t micro_batch = 0;  // 0: not known, as in files of before
   double loss_scale = 1;
   int64_t growth = 0;      // finite steps since the scale last changed
   int64_t hysteresis = 0;  // overflows left before the scale falls; 0: there is no dynamic scale

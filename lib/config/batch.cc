@@ -1,6 +1,8 @@
 // Global batch = micro-batch x accumulation x data ranks.
 #include "config/batch.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/text.h"
 
@@ -42,14 +44,13 @@ int64_t product(int64_t a, int64_t b) {
 
 }  // namespace
 
-BatchPlan plan_batch(const Config& config, int64_t data_ranks,
-                     std::optional<int64_t> frozen_global) {
+BatchPlan plan_batch(const Config& config, int64_t data_ranks, std::optional<FrozenBatch> frozen) {
   check(data_ranks >= 1, "a batch on ", data_ranks, " data-parallel ranks");
   const BatchConfig& batch = config.batch;
   BatchPlan plan;
   int64_t given_steps = batch.accumulation.value_or(1);
-  if (frozen_global)
-    plan.global = *frozen_global;
+  if (frozen)
+    plan.global = frozen->global;
   else if (batch.global)
     plan.global = *batch.global;
   else
@@ -58,9 +59,10 @@ BatchPlan plan_batch(const Config& config, int64_t data_ranks,
               " samples is out of range");
   plan.micro =
       batch.micro ? *batch.micro : divide_up(plan.global, product(given_steps, data_ranks));
+  if (frozen && !batch.micro && frozen->micro > 0) plan.micro = std::min(plan.micro, frozen->micro);
   int64_t ranks_micro = product(plan.micro, data_ranks);
   plan.accumulation = divide_up(plan.global, ranks_micro);
-  bool all_given = batch.global && batch.micro && batch.accumulation && !frozen_global;
+  bool all_given = batch.global && batch.micro && batch.accumulation && !frozen;
   if (all_given && product(ranks_micro, given_steps) != plan.global)
     fail_disagreement(config, data_ranks, product(ranks_micro, given_steps));
   return plan;

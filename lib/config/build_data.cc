@@ -224,13 +224,21 @@ DataConfig read_data(KeyReader& keys) {
   return data;
 }
 
-std::vector<std::string> datasets_of(const DataConfig& data) {
-  std::vector<std::string> all;
-  if (!data.data_path.empty()) all.push_back(data.data_path);
-  all.insert(all.end(), data.blend.paths.begin(), data.blend.paths.end());
-  for (const DataSets* sets : {&data.train, &data.valid, &data.test})
-    for (const auto* list : {&sets->paths, &sets->labels, &sets->rejected, &sets->rejected_labels})
-      all.insert(all.end(), list->begin(), list->end());
+std::vector<NamedDataset> datasets_of(const DataConfig& data) {
+  std::vector<NamedDataset> all;
+  auto add = [&](const std::string& key, const std::vector<std::string>& prefixes) {
+    for (const std::string& prefix : prefixes) all.push_back({key, prefix});
+  };
+  add("data_path", data.blend.paths);
+  if (data.blend.paths.empty() && !data.data_path.empty()) add("data_path", {data.data_path});
+  for (auto [split, sets] :
+       {std::pair{"train", &data.train}, {"valid", &data.valid}, {"test", &data.test}}) {
+    std::string chosen = concat(data.pairs ? "pos_" : "", split), rejected = concat("neg_", split);
+    add(chosen + "_data_paths", sets->paths);
+    add(chosen + "_label_data_paths", sets->labels);
+    add(rejected + "_data_paths", sets->rejected);
+    add(rejected + "_label_data_paths", sets->rejected_labels);
+  }
   return all;
 }
 

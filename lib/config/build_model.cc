@@ -75,10 +75,18 @@ int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / mult
 // NeoX's rule (ParallelMLP): two thirds of intermediate_size are shared out over gate and up; both
 // are rounded up to mlp_multiple_of.
 void read_width(KeyReader& keys, ModelConfig& model) {
-  int64_t given = 4 * model.hidden;
   bool absent = !keys.maybe_integer("intermediate_size");
-  if (!absent) given = keys.integer_from("intermediate_size", 1, 1 << 24);
-  if (absent) keys.derive("intermediate_size", std::to_string(given), "hidden_size");
+  std::optional<double> factor = keys.maybe_number("expansion_factor");
+  keys.require(!factor || *factor > 0, "expansion_factor", "expansion_factor is ",
+               factor.value_or(0), "; it must be positive");
+  auto usual = static_cast<int64_t>(factor.value_or(4) * static_cast<double>(model.hidden));
+  int64_t given = absent ? usual : keys.integer_from("intermediate_size", 1, 1 << 24);
+  keys.require(!factor || given == usual, "expansion_factor", "expansion_factor ",
+               factor.value_or(0), " makes the MLP ", usual, " wide, and intermediate_size (",
+               keys.where("intermediate_size"), ") ", given, "; remove one");
+  if (absent)
+    keys.derive("intermediate_size", std::to_string(given),
+                factor ? "expansion_factor" : "hidden_size");
   int64_t multiple = keys.integer_from("mlp_multiple_of", 1, 1 << 20);
   int64_t inputs = model.gated ? given * 2 / 3 : given;
   model.intermediate = round_up(model.gated ? inputs / 2 : inputs, multiple);
@@ -123,6 +131,10 @@ std::optional<MoeConfig> read_moe(KeyReader& keys, const ModelConfig& model) {
       "moe_normalize_expert_weights: true makes 1 of the only weight of a token, and nothing "
       "trains the router (",
       keys.where("moe_top_k"), "); set moe_top_k to more than 1");
+  keys.require(!keys.maybe_number("expansion_factor"), "expansion_factor",
+               "expansion_factor does not go with moe_num_experts ", moe.experts, " (",
+               keys.where("moe_num_experts"),
+               "); write the width of an expert as intermediate_size");
   bool given = keys.maybe_integer("intermediate_size").has_value();
   moe.intermediate = given ? model.intermediate : round_up(model.intermediate, 256);
   if (model.parallel_residual)

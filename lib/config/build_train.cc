@@ -7,20 +7,6 @@
 namespace neox {
 namespace {
 
-const char* precision_name(Precision precision) {
-  switch (precision) {
-    case Precision::kFp32:
-      return "fp32";
-    case Precision::kFp16:
-      return "fp16";
-    case Precision::kBf16:
-      return "bfloat16";
-    case Precision::kFp64:
-      return "fp64";
-  }
-  return "";
-}
-
 Precision precision_of(const std::string& name) {
   if (name == "fp16") return Precision::kFp16;
   if (name == "bfloat16" || name == "bf16") return Precision::kBf16;
@@ -128,6 +114,20 @@ std::optional<Precision> read_gradient_sums(KeyReader& keys, Precision precision
 }
 
 }  // namespace
+
+const char* precision_name(Precision precision) {
+  switch (precision) {
+    case Precision::kFp32:
+      return "fp32";
+    case Precision::kFp16:
+      return "fp16";
+    case Precision::kBf16:
+      return "bfloat16";
+    case Precision::kFp64:
+      return "fp64";
+  }
+  return "";
+}
 
 void check_copy(KeyReader& keys, const std::string& copy, const std::string& key, double value) {
   auto given = keys.maybe_number(copy);

@@ -13,6 +13,7 @@
 namespace neox {
 
 enum class Precision { kFp32, kFp16, kBf16, kFp64 };
+const char* precision_name(Precision precision);  // as in a configuration
 struct LayoutConfig {
   int64_t pipe = 1, tensor = 1;  // pipe_parallel_size (0 means 1), model_parallel_size
   bool splits_tokens = false;    // sequence_parallel, where tensor > 1
@@ -244,8 +245,11 @@ std::string model_difference(const Config& a, const Config& b);
 // "train_iters 1000 (before: 500), optimizer.type OneBitAdam (before: Adam)".
 std::string changed_keys(const Config& before, const Config& now);
 
-// The prefixes of all datasets that it names, of labels too.
-std::vector<std::string> datasets_of(const DataConfig& data);
+// All datasets that it names, of labels too.
+struct NamedDataset {
+  std::string key, prefix;  // of .bin and .idx
+};
+std::vector<NamedDataset> datasets_of(const DataConfig& data);
 
 // A configuration that is not a file: the one that a checkpoint keeps.
 struct ConfigText {
@@ -283,10 +287,14 @@ struct BatchPlan {
       0;  // micro-batches of each data rank in a step; the last may be filled up with weight 0
 };
 
-// frozen_global is the global batch of a resumed run; it wins over the config, and accumulation is
-// computed anew.
+// Of a resumed run: the global batch, which wins over the config, and the micro-batch, which one
+// that is not given does not exceed, so that fewer ranks need no more memory; 0: not known.
+struct FrozenBatch {
+  int64_t global = 0, micro = 0;
+};
+// For a resumed run accumulation is computed anew.
 BatchPlan plan_batch(const Config& config, int64_t data_ranks,
-                     std::optional<int64_t> frozen_global = std::nullopt);
+                     std::optional<FrozenBatch> frozen = std::nullopt);
 
 // The vocabulary that the embedding has: padded_vocab_size, or `vocab` rounded up to a multiple of
 // make_vocab_size_divisible_by x model_parallel_size.

@@ -33,7 +33,8 @@ constexpr KeyRow kModel[] = {
      "width of the MLP; default 4 x hidden_size; a gated MLP is a third as wide, as in NeoX: write "
      "three times the width that is meant"},
     {"mlp_multiple_of", kInt, "1", kUsed, "the width of the MLP is rounded up to a multiple of it"},
-    {"expansion_factor", kNumber, "null", kNoEffect, "for Mamba layers only"},
+    {"expansion_factor", kNumber, "null", kUsed,
+     "instead of intermediate_size: so many times hidden_size"},
     {"num_attention_heads", kInt, "null", kUsed, "attention heads; required"},
     {"num_kv_heads", kInt, "null", kUsed,
      "heads of keys and values, each for as many heads of queries; default num_attention_heads"},
@@ -121,7 +122,7 @@ constexpr KeyRow kModel[] = {
     {"te_fp8_amax_history_len", kInt, "1", kNoEffect, "for te_ layers only"},
     {"te_fp8_amax_compute_algo", kText, "most_recent", kNoEffect, "for te_ layers only"},
     {"te_fp8_margin", kInt, "0", kNoEffect, "not read by NeoX either"},
-    {"te_fp8_mha", kBool, "false", kNoEffect, "for te_ layers only"},
+    {"te_fp8_mha", kBool, "false", kRefused, "layers of Transformer Engine"},
     {"dim_att", kInt, "null", kNoEffect, "for RWKV layers only"},
     {"head_size", kInt, "null", kNoEffect, "for RWKV layers only"},
     {"ffn_dim", kInt, "null", kNoEffect, "for RWKV layers only"},

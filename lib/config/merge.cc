@@ -154,7 +154,10 @@ void override_from_deepspeed(Value& root, const std::string& name) {
 // Who names one key of a group has decided about all of it.
 bool is_mentioned(const Value& root, const std::string& key) {
   static const std::vector<std::vector<std::string_view>> kGroups = {
-      {"save", "load"}, {"data_path", "train_data_paths", "valid_data_paths", "test_data_paths"}};
+      {"save", "load"},
+      {"data_path", "train_data_paths", "valid_data_paths", "test_data_paths",
+       "pos_train_data_paths", "pos_valid_data_paths", "pos_test_data_paths",
+       "neg_train_data_paths", "neg_valid_data_paths", "neg_test_data_paths"}};
   if (root.find(key)) return true;
   for (const auto& group : kGroups)
     if (std::ranges::count(group, key) > 0)

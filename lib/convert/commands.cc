@@ -75,7 +75,7 @@ Program convert_program() {
            "  neox-convert inspect checkpoints/my-run\n"
            "  neox-convert diff models/my-run checkpoints/my-run\n"});
   auto add = program.options().add_options();
-  add("path", po::value<Arguments>(), "SRC and DST");
+  add("path", texts("PATH"), "SRC and DST");
   add("from", text("FORMAT"), "format of SRC (default: what it looks like)");
   add("to", text("FORMAT"), "format of DST");
   add("dtype", text("TYPE"), "fp32, fp16, bf16 or fp64 (default: as in SRC)");
@@ -139,7 +139,7 @@ int diff_two(const Arguments& arguments, std::ostream& out) {
                    .description = "Of two formats the parameters are compared, of one format all "
                                   "tensors.\n",
                    .examples = "  neox-convert diff run/global_step1000 run/global_step2000\n"});
-  program.options().add_options()("path", po::value<Arguments>(), "A and B");
+  program.options().add_options()("path", texts("PATH"), "A and B");
   program.positional("path", 2);
   if (!program.parse(arguments)) return 0;
   auto paths = two_paths(program, "give two checkpoints");

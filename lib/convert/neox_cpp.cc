@@ -135,10 +135,10 @@ std::vector<StateChunk> chunks_of(std::span<const ModelTensor> tensors) {
 
 bool is_neox_cpp(const fs::path& path) {
   if (!fs::is_directory(path)) return false;
-  if (fs::exists(path / "COMPLETE")) return true;
+  if (fs::exists(path / kCompleteFile)) return true;
   for (const auto& entry : fs::directory_iterator(path))
     if (entry.path().filename().string().starts_with("global_step") &&
-        fs::exists(entry.path() / "COMPLETE"))
+        fs::exists(entry.path() / kCompleteFile))
       return true;
   return false;
 }

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/log.h"
 
 namespace neox {
@@ -22,12 +23,6 @@ namespace {
 constexpr int64_t kBufferBytes = 4 << 20;
 // For a process that was killed and is about to end.
 constexpr auto kLockWait = std::chrono::seconds(3);
-
-// Throws for a failed call, after whose name errno is still its own.
-void check_call(bool ok, const char* what, const fs::path& path) {
-  int error = errno;
-  check_io(ok, "cannot ", what, " ", path.string(), ": ", describe_errno(error));
-}
 
 void write_at(int fd, std::span<const std::byte> bytes, int64_t position, const fs::path& path) {
   while (!bytes.empty()) {
@@ -49,13 +44,6 @@ void read_at(int fd, std::span<std::byte> bytes, int64_t position, const fs::pat
     bytes = bytes.subspan(static_cast<size_t>(n));
     position += n;
   }
-}
-
-bool is_same_file(int fd, const fs::path& path) {
-  struct stat open {
-  }, named{};
-  return ::fstat(fd, &open) == 0 && ::stat(path.c_str(), &named) == 0 &&
-         open.st_dev == named.st_dev && open.st_ino == named.st_ino;
 }
 
 }  // namespace

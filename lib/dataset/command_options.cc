@@ -56,12 +56,6 @@ std::unique_ptr<Tokenizer> read_tokenizer(const Program& program) {
   return std::make_unique<Tokenizer>(Tokenizer::of_type(type, *vocab, merges.value_or("")));
 }
 
-std::unique_ptr<Tokenizer> tokenizer_of(const Config& config) {
-  const TokenizerConfig& t = config.tokenizer;
-  if (t.vocab_file.empty() && t.type != "CharLevelTokenizer") return nullptr;
-  return std::make_unique<Tokenizer>(Tokenizer::of_type(t.type, t.vocab_file, t.merge_file));
-}
-
 std::optional<int64_t> end_of_document(const Program& program, const Tokenizer* tokenizer) {
   if (auto id = program.given<int64_t>("eod")) return id;
   if (tokenizer && tokenizer->has_end_of_document()) return tokenizer->end_of_document();

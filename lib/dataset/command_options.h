@@ -23,7 +23,6 @@ std::string output_prefix(const Program& program);
 // The options --vocab-file and --merge-file.
 void add_tokenizer(Program& program);
 std::unique_ptr<Tokenizer> read_tokenizer(const Program& program);  // null: not given
-std::unique_ptr<Tokenizer> tokenizer_of(const Config& config);      // null: not given
 // --eod, or the tokenizer's.
 std::optional<int64_t> end_of_document(const Program& program, const Tokenizer* tokenizer);
 

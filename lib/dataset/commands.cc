@@ -14,6 +14,7 @@
 #include "dataset/repair.h"
 #include "dataset/show.h"
 #include "dataset/verify.h"
+#include "tokenizer/of_config.h"
 
 namespace neox {
 namespace {
@@ -123,7 +124,7 @@ void show_run(const Program& program, std::ostream& out) {
                         .samples_of_epoch = Sampler::samples_of_epoch};
   Config config = load_config(options);
   std::unique_ptr<Tokenizer> tokenizer = read_tokenizer(program);
-  if (!tokenizer) tokenizer = tokenizer_of(config);
+  if (!tokenizer) tokenizer = load_tokenizer(config);
   show_step(
       config, tokenizer.get(),
       {.step = program.get<int64_t>("step"),

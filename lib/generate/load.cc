@@ -8,6 +8,7 @@
 #include "checkpoint/layout.h"
 #include "model/parameters.h"
 #include "ops/cpu_arena.h"
+#include "tokenizer/of_config.h"
 
 namespace neox {
 
@@ -23,18 +24,6 @@ Dtypes dtypes_of(Precision precision) {
     default:
       return {at::kFloat, at::kFloat, at::kFloat};
   }
-}
-
-std::unique_ptr<Tokenizer> load_tokenizer(const Config& config) {
-  const TokenizerConfig& t = config.tokenizer;
-  if (t.type == "CharLevelTokenizer") return std::make_unique<Tokenizer>(Tokenizer::characters());
-  if (t.vocab_file.empty()) return nullptr;
-  for (auto [key, file] : {std::pair{"vocab_file", t.vocab_file}, {"merge_file", t.merge_file}})
-    check_io(file.empty() || fs::exists(file), config.where(key), ": ", key, " names ",
-             file.string(), ", which does not exist",
-             file.is_absolute() ? "" : " from " + fs::current_path().string(),
-             "; say where the tokenizer is");
-  return std::make_unique<Tokenizer>(Tokenizer::of_type(t.type, t.vocab_file, t.merge_file));
 }
 
 namespace {
@@ -131,12 +120,14 @@ LoadedModel::LoadedModel(const fs::path& dir, const std::vector<std::string>& ov
   read_parameters(checkpoint, *model_);
 }
 
-void read_parameters(const Checkpoint& checkpoint, GptNeoX& model) {
+void read_parameters(const Checkpoint& checkpoint, GptNeoX& model,
+                     const std::function<void()>& meet) {
   std::vector<StateChunk> chunks;
   for (ParamBuffer* buffer : model.buffers())
     chunks.push_back(
         {buffer->name(), "param", buffer->master(), buffer->placements(0, buffer->chunk_size())});
   checkpoint.read(chunks);
+  meet();
   for (ParamBuffer* buffer : model.buffers()) buffer->publish();
 }
 

@@ -1,6 +1,7 @@
 // A model of one rank from a checkpoint, with the tokenizer it was trained with.
 #pragma once
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -36,11 +37,10 @@ class LoadedModel {
   std::unique_ptr<Tokenizer> tokenizer_;
 };
 
-// Of a model without an optimizer, saved at any layout. Collective over the model's mesh.
-void read_parameters(const Checkpoint& checkpoint, GptNeoX& model);
-
-// The tokenizer that the config names, or nothing where it names none.
-std::unique_ptr<Tokenizer> load_tokenizer(const Config& config);
+// Of a model without an optimizer, saved at any layout. Collective over the model's mesh; meet() is
+// called before ranks exchange what each has read.
+void read_parameters(
+    const Checkpoint& checkpoint, GptNeoX& model, const std::function<void()>& meet = [] {});
 
 // The tensor types of a precision.
 Dtypes dtypes_of(Precision precision);

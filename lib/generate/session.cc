@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "config/value.h"
 #include "generate/answers.h"
 #include "generate/load.h"
 #include "model/device.h"
@@ -118,9 +119,9 @@ SessionOptions session_options(const Program& program) {
   if (program.has("json")) o.form = TextForm::kJson;
   o.file = program.given<std::string>("file").value_or("");
   if (auto vocab = program.given<std::string>("vocab-file"))
-    o.overrides.push_back("vocab_file=" + *vocab);
+    o.overrides.push_back("vocab_file=" + yaml_text(*vocab));
   if (auto merges = program.given<std::string>("merge-file"))
-    o.overrides.push_back("merge_file=" + *merges);
+    o.overrides.push_back("merge_file=" + yaml_text(*merges));
   o.max_tokens = program.given<int64_t>("max-tokens");
   o.top_k = program.given<int64_t>("top-k");
   o.temperature = program.given<double>("temperature");

@@ -178,7 +178,6 @@ void expect_path(bool there, const CheckOptions& options, Notes& notes, const Pa
 }
 
 void check_data(const Config& config, const CheckOptions& options, Notes& notes) {
-  const DataConfig& data = config.data;
   std::error_code error;
   auto check_prefix = [&](const std::string& key, const std::string& prefix) {
     for (const std::string& file : {prefix + ".bin", prefix + ".idx"}) {
@@ -192,17 +191,14 @@ void check_data(const Config& config, const CheckOptions& options, Notes& notes)
       if (!there) return;
     }
   };
-  for (const auto& path : data.blend.paths) check_prefix("data_path", path);
-  if (data.blend.paths.empty() && !data.data_path.empty())
-    check_prefix("data_path", data.data_path);
-  for (const auto& path : data.train.paths) check_prefix("train_data_paths", path);
-  for (const auto& path : data.valid.paths) check_prefix("valid_data_paths", path);
-  for (const auto& path : data.test.paths) check_prefix("test_data_paths", path);
-  std::string vocab = config.tokenizer.vocab_file;
-  expect_path(vocab.empty() || fs::exists(path_outside(vocab, options.mounts), error), options,
-              notes, config.where("vocab_file"), ": vocab_file ", vocab,
-              " does not exist. neox-submit prepare-data fetches the 20B tokenizer; or name "
-              "another with --set vocab_file=FILE");
+  for (const auto& [key, prefix] : datasets_of(config.data)) check_prefix(key, prefix);
+  for (auto [key, path] : {std::pair{"vocab_file", &config.tokenizer.vocab_file},
+                           {"merge_file", &config.tokenizer.merge_file}})
+    expect_path(path->empty() || fs::exists(path_outside(*path, options.mounts), error), options,
+                notes, config.where(key), ": ", key, " ", path->string(),
+                " does not exist. neox-submit prepare-data fetches the 20B tokenizer; or name "
+                "another with --set ",
+                key, "=FILE");
 }
 
 void check_save(const Config& config, const CheckOptions& options, Notes& notes) {

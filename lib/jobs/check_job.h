@@ -11,8 +11,6 @@
 
 namespace neox {
 
-inline constexpr int64_t kPythiaEntries = 50277;  // of the tokenizer of GPT-NeoX-20B
-
 struct CheckOptions {
   // Data, tokenizer and the folder of save: a missing one is refused, or a note, or an earlier job
   // makes it.
@@ -22,7 +20,7 @@ struct CheckOptions {
   double write_rate = 300;           // MB/s, of a save
   std::optional<double> gpu_memory;  // GB; without: of the GPU's type, where that is known
   std::optional<int> lead_seconds;   // as asked for
-  int64_t entries = kPythiaEntries;  // of the vocabulary, where padded_vocab_size is not given
+  int64_t entries = 0;               // of the vocabulary, where padded_vocab_size is not given
 };
 
 struct CheckedJob {

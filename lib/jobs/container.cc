@@ -31,7 +31,8 @@ fs::path path_outside(const std::string& path, const std::string& mounts) {
 }
 
 std::vector<std::string> absolute_paths(const Config& config) {
-  std::vector<std::string> paths = datasets_of(config.data);
+  std::vector<std::string> paths;
+  for (const NamedDataset& dataset : datasets_of(config.data)) paths.push_back(dataset.prefix);
   for (const fs::path& path : {config.tokenizer.vocab_file, config.tokenizer.merge_file,
                                config.checkpoint.save, config.checkpoint.load})
     paths.push_back(path);

@@ -11,6 +11,7 @@ enum class JobKind { kBuildImage, kPrepareData, kTrain, kConvert, kGenerate };
 
 // "train", and back; parse_job_kind gives nothing for other words.
 std::string name_of(JobKind kind);
+std::vector<std::string> job_names();  // of all
 std::optional<JobKind> parse_job_kind(const std::string& word);
 
 // "0.build-image.sbatch": the name of the script among those that are installed.

@@ -166,6 +166,12 @@ std::string name_of(JobKind kind) {
   return "";
 }
 
+std::vector<std::string> job_names() {
+  std::vector<std::string> names;
+  for (auto [kind, name] : kNames) names.emplace_back(name);
+  return names;
+}
+
 std::optional<JobKind> parse_job_kind(const std::string& word) {
   for (auto [kind, name] : kNames)
     if (word == name) return kind;

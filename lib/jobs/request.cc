@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "config/merge.h"
+#include "config/value.h"
 #include "jobs/check_job.h"
 #include "jobs/container.h"
 #include "jobs/job_script.h"
@@ -121,11 +122,10 @@ std::vector<JobKind> read_kinds(std::vector<std::string>& words) {
   size_t n = 0;
   for (; n < words.size() && parse_job_kind(words[n]); ++n)
     kinds.push_back(*parse_job_kind(words[n]));
-  static const std::vector<std::string> kNames = {"build-image", "prepare-data", "train", "convert",
-                                                  "generate"};
-  std::string near = words.empty() ? "" : nearest(words[0], kNames);
+  const std::vector<std::string> names = job_names();
+  std::string near = words.empty() ? "" : nearest(words[0], names);
   check_usage(!kinds.empty(), words.empty() ? "no job is named" : concat("no job '", words[0], "'"),
-              did_you_mean(near, "."), " The jobs: ", join(kNames, ", "),
+              did_you_mean(near, "."), " The jobs: ", join(names, ", "),
               ". See neox-submit --help.");
   words.erase(words.begin(), words.begin() + static_cast<std::ptrdiff_t>(n));
   return kinds;
@@ -227,11 +227,12 @@ ConfigOptions config_options(const SlurmJob& job, const std::vector<std::string>
                              const std::vector<std::string>& overrides) {
   const Values& v = job.values;
   ConfigOptions options{.files = configs, .directory = {}, .overrides = overrides};
-  options.defaults = {"save=" + v.at("CHECKPOINT_PATH"), "load=" + v.at("CHECKPOINT_PATH")};
+  std::string checkpoints = yaml_text(v.at("CHECKPOINT_PATH"));
+  options.defaults = {"save=" + checkpoints, "load=" + checkpoints};
   if (job.kind != JobKind::kTrain) return options;
   std::string data = concat(v.at("DATA_PATH"), "/", v.at("DATASET"), "/", v.at("DATASET"));
-  options.defaults.push_back("data_path=" + data + "_text_document");
-  options.defaults.push_back("vocab_file=" + v.at("VOCAB_FILE"));
+  options.defaults.push_back("data_path=" + yaml_text(data + "_text_document"));
+  options.defaults.push_back("vocab_file=" + yaml_text(v.at("VOCAB_FILE")));
   return options;
 }
 

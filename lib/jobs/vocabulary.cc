@@ -2,9 +2,8 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "jobs/check_job.h"
 #include "jobs/container.h"
-#include "tokenizer/tokenizer.h"
+#include "tokenizer/of_config.h"
 
 namespace neox {
 
@@ -17,11 +16,12 @@ int64_t vocabulary_entries(const Config& config, const std::string& mounts,
                               path_outside(t.merge_file, mounts))
         .vocab_size();
   } catch (const Error& e) {
-    notes.push_back(concat("memory and checkpoints are computed for ", with_commas(kPythiaEntries),
-                           " entries of the vocabulary, Pythia's, since the tokenizer cannot be "
-                           "read: ",
-                           e.what()));
-    return kPythiaEntries;
+    int64_t entries = usual_entries(config.tokenizer);
+    notes.push_back(concat("memory and checkpoints are computed for ", with_commas(entries),
+                           " entries of the vocabulary, those of ",
+                           usual_vocabulary(config.tokenizer),
+                           ", since the tokenizer cannot be read: ", e.what()));
+    return entries;
   }
 }
 

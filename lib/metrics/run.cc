@@ -53,8 +53,9 @@ class Collector {
 };
 
 void warn(RunLog& run, const std::string& text) {
-  if (run.warnings.size() < kMaxWarnings) run.warnings.push_back(text);
-  if (run.warnings.size() == kMaxWarnings) run.warnings.push_back("more of the same is not shown");
+  if (run.warnings.size() > kMaxWarnings) return;
+  run.warnings.push_back(run.warnings.size() < kMaxWarnings ? text
+                                                            : "more of the same is not shown");
 }
 
 double not_finite_value(const Json& line, const std::string& name) {
@@ -108,31 +109,37 @@ struct Entries {
   std::vector<fs::path> directories, event_files;
 };
 
-Entries list_directory(const fs::path& dir) {
+// What is there of it, and the error that hid the rest.
+Entries list_directory(const fs::path& dir, std::error_code& error) {
   Entries entries;
-  std::error_code error;
   for (fs::directory_iterator it(dir, error), end; !error && it != end; it.increment(error)) {
     std::error_code gone;
     if (it->is_directory(gone)) entries.directories.push_back(it->path());
     if (it->is_regular_file(gone) && is_event_file(it->path()))
       entries.event_files.push_back(it->path());
   }
-  check_io(!error, "cannot read the directory ", dir.string(), ": ", describe_errno(error.value()));
   std::sort(entries.directories.begin(), entries.directories.end());
   std::sort(entries.event_files.begin(), entries.event_files.end());
   return entries;
 }
 
-void find_runs(const fs::path& dir, int levels, std::vector<RunLog>& runs) {
+// Below the directory that was named, what can't be read is no run: one that saves meanwhile
+// renames its checkpoints.
+enum class Named { kByUser, kBelow };
+
+void find_runs(const fs::path& dir, int levels, Named named, std::vector<RunLog>& runs) {
   std::error_code error;
   if (fs::is_regular_file(dir / kMetricsFile, error)) {
     runs.push_back(read_path(dir / kMetricsFile, {}));
     return;
   }
-  Entries entries = list_directory(dir);
+  Entries entries = list_directory(dir, error);
+  check_io(named == Named::kBelow || !error, "cannot read the directory ", dir.string(), ": ",
+           describe_errno(error.value()));
   if (!entries.event_files.empty()) runs.push_back(read_path(dir, entries.event_files));
   if (levels == 0) return;
-  for (const fs::path& below : entries.directories) find_runs(below, levels - 1, runs);
+  for (const fs::path& below : entries.directories)
+    find_runs(below, levels - 1, Named::kBelow, runs);
 }
 
 // A run is named after its directory, with as many parents as tell it from the others.
@@ -193,7 +200,7 @@ RunLog read_events(const std::vector<fs::path>& files) {
 }
 
 std::vector<RunLog> load_runs(const std::vector<std::string>& paths) {
-  check_usage(!paths.empty(), "give at least one run; see --help");
+  check_usage(!paths.empty(), "give at least one run. See neox-plot --help.");
   std::vector<RunLog> runs;
   for (const std::string& path : paths) {
     std::error_code error;
@@ -201,7 +208,7 @@ std::vector<RunLog> load_runs(const std::vector<std::string>& paths) {
              "; a run is a metrics.jsonl, a TensorBoard event file, or a directory with one");
     size_t before = runs.size();
     if (fs::is_directory(path, error)) {
-      find_runs(path, kMaxLevels, runs);
+      find_runs(path, kMaxLevels, Named::kByUser, runs);
     } else {
       std::vector<fs::path> event_files;
       if (is_event_file(path)) event_files.push_back(path);

@@ -95,9 +95,10 @@ std::string driver_problem(const Driver& driver, int runtime, const std::string&
   int served = std::max(driver.cuda, 0);
   if (served == 0) served = cuda_of_driver(driver.version);
   if (served != 0 && served / 1000 < runtime / 1000) {
-    std::string other = runtime / 1000 == 13 && served / 1000 == 12
-                            ? "use the CUDA 12 build, or cuda-compat"
-                            : "update the driver, or use cuda-compat";
+    std::string other =
+        runtime / 1000 == 13 && served / 1000 == 12
+            ? "build with the wheel for CUDA 12 (docs/dependencies.md), or use cuda-compat"
+            : "update the driver, or use cuda-compat";
     return concat(host, ": driver ", driver.version, driver.version.empty() ? "" : " ",
                   "serves CUDA ", cuda_text(served), "; ", build, ": ", other);
   }

@@ -1,7 +1,5 @@
 #include "prepare/prepare_options.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <map>
 #include <set>
@@ -9,6 +7,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "launch/cpu.h"
 #include "prepare/label_options.h"
 
 namespace neox {
@@ -23,12 +22,6 @@ const std::map<std::string, std::string> kOtherSpellings = {
     {"--tokenizer", "--tokenizer-type"}, {"--data-dir", "--data-path"},
 };
 
-int cores() {
-  cpu_set_t set;
-  if (::sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-  return std::max(1, CPU_COUNT(&set));
-}
-
 const char* kDescription =
     "Reads files of JSON lines (an object with a \"text\" on each line) and plain text, or whole\n"
     "directories of them, also compressed (gzip, zstd, xz, bzip2, lz4) and in archives (tar,\n"
@@ -36,11 +29,9 @@ const char* kDescription =
     "GPT-NeoX and Megatron read. The documents keep their order. A text file is one document, or\n"
     "with --split-on several. The flags of preprocess_data.py of GPT-NeoX and Megatron and of\n"
     "GPT-NeoX's prepare_data.py are taken, also with underscores, and as --json-keys and --vocab.\n"
-    "The name of a corpus alone fetches it, unpacks it and writes DIR/NAME/NAME_text_document; "
-    "the\n"
-    "tokenizer is fetched too where it is missing. Several tasks (srun -n 8 neox-prepare-data "
-    "...)\n"
-    "share the work and write the same files as one.\n";
+    "The name of a corpus alone fetches it and writes DIR/NAME/NAME_text_document; the tokenizer\n"
+    "is fetched too where it is missing. Several tasks (srun -n 8 neox-prepare-data ...) share\n"
+    "the work and write the same files as one.\n";
 
 const char* kExamples =
     "  # JSON lines with the tokenizer of GPT-NeoX-20B and Pythia, on all cores\n"
@@ -173,8 +164,8 @@ void check_prefix(const std::string& prefix) {
 }
 
 int read_workers(const Program& program, const PrepareDefaults& defaults) {
-  int workers =
-      program.given<int>("workers").value_or(defaults.workers > 0 ? defaults.workers : cores());
+  int workers = program.given<int>("workers").value_or(defaults.workers > 0 ? defaults.workers
+                                                                            : cpu_counts().allowed);
   check_usage(workers >= 1 && workers <= 4096, "--workers ", workers, " is not in 1 .. 4096");
   return workers;
 }

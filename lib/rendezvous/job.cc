@@ -46,6 +46,19 @@ class StoreJob : public Job {
 
 }  // namespace
 
+JoinOptions join_options(const Environment& env) {
+  constexpr int kMost = 24 * 3600;
+  auto seconds = [&](const char* name, auto& limit) {
+    if (!variable(env, name).empty())
+      limit = std::chrono::seconds(number_variable(env, name, 1, kMost));
+  };
+  JoinOptions options;
+  seconds("NEOX_ARRIVAL_SECONDS", options.deadline);
+  seconds("NEOX_SILENCE_SECONDS", options.silence);
+  options.mpi_plugin = variable(env, "NEOX_MPI_PLUGIN");
+  return options;
+}
+
 std::unique_ptr<Job> join(const ProcessInfo& process, const JoinOptions& options) {
   if (process.size == 1) return job_of_one(process);
   return std::make_unique<StoreJob>(process, options, meet(process, options));

@@ -29,6 +29,9 @@ struct JoinOptions {
   std::string mpi_plugin;                   // NEOX_MPI_PLUGIN; empty: beside the program
 };
 
+// What NEOX_MPI_PLUGIN, NEOX_ARRIVAL_SECONDS (the deadline) and NEOX_SILENCE_SECONDS say.
+JoinOptions join_options(const Environment& env);
+
 class Job {
  public:
   // Collective where no rank failed: rank 0 serves the store until all have come here, but not

@@ -4,6 +4,7 @@
 #include <torch/version.h>
 
 #include <mutex>
+#include <numeric>
 #include <optional>
 
 #include "base/build_id.h"
@@ -18,12 +19,13 @@
 #include "comm/network.h"
 #include "comm/world.h"
 #include "config/estimate.h"
-#include "generate/load.h"
 #include "launch/cpu.h"
 #include "launch/spawn.h"
 #include "model/device.h"
 #include "ops/cpu_arena.h"
 #include "rendezvous/job.h"
+#include "rendezvous/names.h"
+#include "tokenizer/of_config.h"
 #include "train/ranks.h"
 #include "train/run.h"
 #include "train/time_limit.h"
@@ -31,9 +33,8 @@
 namespace neox {
 namespace {
 
-JoinOptions join_options(const Config& config, const Environment& env, const RunPlace& place) {
-  JoinOptions options;
-  options.mpi_plugin = variable(env, "NEOX_MPI_PLUGIN");
+JoinOptions joining_options(const Config& config, const Environment& env, const RunPlace& place) {
+  JoinOptions options = join_options(env);
   bool gpu = place.device.is_cuda();
   options.must_agree = {
       {"the build of neox-train", concat(kVersion, " ", build_id())},
@@ -83,21 +84,17 @@ void say_job(const Config& config, const Job& job, const at::Device& device,
              human_bytes(static_cast<double>(free_bytes(save))), " free");
 }
 
-std::string hosts_of(const std::vector<std::string>& hosts, int from) {
-  std::string text;
-  for (size_t rank = static_cast<size_t>(from); rank < hosts.size(); ++rank)
-    text += concat(text.empty() ? "" : ", ", rank, " (", hosts[rank], ")");
-  return text;
-}
-
 Exit train_in_job(const Config& config, Job& job, Communicator& all, const RunPlace& place) {
   const ProcessInfo& process = job.process();
   Layout layout = fitting_layout(config.layout, process.size);
   bool trains = process.rank < layout.size();
   auto world = all.split(trains ? 0 : 1, "world");
-  if (process.rank == 0 && layout.size() < process.size)
+  if (process.rank == 0 && layout.size() < process.size) {
+    std::vector<int> idle(static_cast<size_t>(process.size - layout.size()));
+    std::iota(idle.begin(), idle.end(), layout.size());
     log_warning("the layout ", to_string(layout), " takes ", layout.size(), " of ", process.size,
-                " ranks; idle: ", hosts_of(job.hosts(), layout.size()));
+                " ranks; idle: ", name_ranks(idle, job.hosts()));
+  }
   if (process.rank == 0)
     if (std::string spread = spread_groups(layout, job.hosts()); !spread.empty())
       log_warning(spread);
@@ -145,7 +142,7 @@ void give_up(Job& job, Communicator* world, const std::exception& e) {
 Exit train_process(const Config& config, const ProcessInfo& process, const Environment& env,
                    const RunPlace& place) {
   Abortable abortable;  // outlives the job, whose thread uses it
-  auto job = join(process, join_options(config, env, place));
+  auto job = join(process, joining_options(config, env, place));
   if (process.rank == 0) say_job(config, *job, place.device, env);
   check_devices_differ(place.device, process, job->control());
   WorldOptions options{.mpi_plugin = variable(env, "NEOX_MPI_PLUGIN")};
@@ -210,12 +207,10 @@ std::string dry_run(const Config& config, int64_t ranks) {
   const TokenizerConfig& files = config.tokenizer;
   std::string missing = not_there({files.vocab_file, files.merge_file}, "its tokenizer");
   bool no_tokenizer = !missing.empty();
-  for (const std::string& dataset : datasets_of(config.data))
-    missing += not_there({dataset + ".bin", dataset + ".idx"}, "its data prepared");
+  for (const NamedDataset& dataset : datasets_of(config.data))
+    missing += not_there({dataset.prefix + ".bin", dataset.prefix + ".idx"}, "its data prepared");
   std::unique_ptr<Tokenizer> tokenizer = no_tokenizer ? nullptr : load_tokenizer(config);
-  // Without a tokenizer at hand: GPT-2's, or the 20B tokenizer, which Pythia has.
-  bool gpt2 = config.tokenizer.type == "GPT2BPETokenizer";
-  int64_t entries = tokenizer ? tokenizer->vocab_size() : gpt2 ? 50257 : 50277;
+  int64_t entries = tokenizer ? tokenizer->vocab_size() : usual_entries(config.tokenizer);
   int64_t vocab = config.model.vocab > 0 ? config.model.vocab : padded_vocab(config, entries);
   complete.model.vocab = vocab;
   std::optional<int64_t> room;
@@ -223,8 +218,8 @@ std::string dry_run(const Config& config, int64_t ranks) {
   std::string text = render(estimate(complete, vocab, ranks, room), complete);
   if (!tokenizer && config.model.vocab == 0)
     text += concat(no_tokenizer ? "Computed" : "No vocab_file is given: computed",
-                   " for the vocabulary of ", gpt2 ? "GPT-2" : "Pythia", ", padded to ", vocab,
-                   " entries.\n");
+                   " for the vocabulary of ", usual_vocabulary(config.tokenizer), ", padded to ",
+                   vocab, " entries.\n");
   text += missing;
   for (const std::string& note : config.notes) text += "note: " + note + '\n';
   return text;

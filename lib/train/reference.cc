@@ -3,18 +3,19 @@
 #include <ATen/ops/zeros.h>
 
 #include "generate/load.h"
+#include "train/start.h"
 
 namespace neox {
 
 Reference::Reference(const ModelConfig& config, Mesh& mesh, ModelOptions options,
-                     const std::optional<Checkpoint>& checkpoint) {
+                     const std::optional<Checkpoint>& checkpoint, Control& control) {
   if (!checkpoint) return;
   options.start = ModelOptions::kZeros;
   options.dtypes.state = options.dtypes.param;  // no optimizer, so no master copy
   options.keeping = Keeping::kNoGradients;
   options.chunking = Chunking::kElements;
   model_ = std::make_unique<GptNeoX>(config, mesh, options);
-  read_parameters(*checkpoint, *model_);
+  read_parameters(*checkpoint, *model_, [&] { control.gather("", kMostReading); });
   pipeline_ = std::make_unique<Pipeline>(*model_);
 }
 

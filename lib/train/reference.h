@@ -6,6 +6,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "config/config.h"
+#include "launch/control.h"
 #include "model/gpt_neox.h"
 #include "train/pipeline.h"
 
@@ -16,7 +17,7 @@ class Reference {
   // Collective. Prefers nothing where there is no checkpoint (dpo_reference_free). The mesh must
   // outlive it.
   Reference(const ModelConfig& config, Mesh& mesh, ModelOptions options,
-            const std::optional<Checkpoint>& checkpoint);
+            const std::optional<Checkpoint>& checkpoint, Control& control);
 
   // Gives each of a step's batches its `reference`. Collective over pp and tp.
   void rate(std::vector<Batch>& batches);

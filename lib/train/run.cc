@@ -26,6 +26,7 @@
 #include "model/gpus.h"
 #include "ops/product.h"
 #include "optim/optimizer.h"
+#include "tokenizer/of_config.h"
 #include "train/ranks.h"
 #include "train/trainer.h"
 
@@ -36,19 +37,6 @@ namespace {
 // rate of a small shared file system.
 double guessed_save(const ModelConfig& model) {
   return 5 + 12 * static_cast<double>(num_parameters(model)) / 300e6;
-}
-
-const char* name_of(Precision precision) {
-  switch (precision) {
-    case Precision::kFp64:
-      return "fp64";
-    case Precision::kFp16:
-      return "fp16";
-    case Precision::kBf16:
-      return "bf16";
-    default:
-      return "fp32";
-  }
 }
 
 Dtypes training_dtypes(const PrecisionConfig& precision) {
@@ -97,7 +85,7 @@ void say_start(const Config& config, const Start& start, const Mesh& mesh, at::D
   log_info("neox-train: ", human_count(static_cast<double>(num_parameters(config.model))),
            " parameters (", architecture(config.model), ")");
   int64_t data_ranks = mesh.layout().replicate * mesh.layout().shard;
-  log_info("device ", describe_device(device), ", ", name_of(config.precision.type), ", ",
+  log_info("device ", describe_device(device), ", ", precision_name(config.precision.type), ", ",
            to_string(mesh.layout()), config.layout.splits_tokens ? " (sequence parallel)" : "",
            ", ", to_string(start.batch, data_ranks));
   std::string bad = badly_used_ranks(start.batch, data_ranks);
@@ -105,7 +93,7 @@ void say_start(const Config& config, const Start& start, const Mesh& mesh, at::D
   Precision type = config.precision.type;
   bool half = device.is_cpu() && (type == Precision::kFp16 || type == Precision::kBf16);
   if (half && cpu_is_slow_in_half())
-    log_info("this CPU is slower in ", name_of(type),
+    log_info("this CPU is slower in ", precision_name(type),
              " than in fp32, so products are computed in fp32");
   else if (half && type == Precision::kFp16)
     log_warning(
@@ -149,11 +137,9 @@ void say_passes(const Sampler& sampler, const Config& config) {
 
 // The magic number of the file system that holds the path or will; 0 where it is not told.
 int64_t file_system(const fs::path& path) {
-  std::error_code error;
-  fs::path place = fs::absolute(path);
-  while (!fs::exists(place, error) && place.has_relative_path()) place = place.parent_path();
   struct statfs found {};
-  return ::statfs(place.c_str(), &found) == 0 ? static_cast<int64_t>(found.f_type) : 0;
+  return ::statfs(existing_part(path).c_str(), &found) == 0 ? static_cast<int64_t>(found.f_type)
+                                                            : 0;
 }
 
 // What nodes write is seen by others at once, but for file systems with caches that expire.
@@ -241,7 +227,7 @@ Exit train_rank(Config config, Communicator& world, Control& control, const RunP
   std::optional<Reference> reference;
   if (config.train.dpo)
     reference.emplace(config.model, mesh, model_options(config, true, world.size(), place.device),
-                      start.reference);
+                      start.reference, control);
   start.reference.reset();
   double guess = guessed_save(config.model);
   // A life that gave all its time to a save that may be short would never get on.

@@ -219,7 +219,9 @@ Start find_start_of_model(Config& config, const Tokenizer* tokenizer, int64_t da
       if (control.rank() == 0) say_kept_batch(config, stored, dir.string());
       if (saved) start.changed = changed_keys(*saved, config);
       start.state = stored;
-      start.batch = plan_batch(config, data_ranks, stored.global_batch);
+      start.batch =
+          plan_batch(config, data_ranks, FrozenBatch{stored.global_batch, stored.micro_batch});
+      if (stored.micro_batch == 0) start.state.micro_batch = start.batch.micro;
       return start;
     }
     std::string other = saved ? model_difference(*saved, config) : "";
@@ -231,6 +233,7 @@ Start find_start_of_model(Config& config, const Tokenizer* tokenizer, int64_t da
   }
   start.batch = plan_batch(config, data_ranks);
   start.state.global_batch = start.batch.global;
+  start.state.micro_batch = start.batch.micro;
   start.state.dataset_samples = config.train.iters * start.batch.global;
   start.state.padded_vocab = config.model.vocab;
   start.state.architecture = architecture(config.model);

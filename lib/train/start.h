@@ -1,5 +1,6 @@
 // How a run starts: fresh, or from the newest checkpoint; and what is frozen from then on.
 #pragma once
+#include <chrono>
 #include <optional>
 #include <string>
 
@@ -8,6 +9,10 @@
 #include "tokenizer/tokenizer.h"
 
 namespace neox {
+
+// Of reading a checkpoint, by one rank: storage may be much slower to one of them, for which the
+// communicators' deadline is no measure.
+inline constexpr std::chrono::hours kMostReading(2);
 
 struct Start {
   std::optional<Checkpoint> checkpoint;  // empty: a fresh start

@@ -17,7 +17,6 @@ namespace {
 
 constexpr int64_t kSettled = Replay::kWarmUps + 1;  // steps after which memory does not grow
 constexpr int64_t kMostSkips = 50;                  // as GPT-NeoX (megatron/utils.py)
-constexpr std::chrono::hours kMostReading(2);       // of a checkpoint, by one rank
 
 // Which sign a NaN has depends on the processor's instructions, and says nothing.
 double without_sign_of_nan(double x) { return std::isnan(x) ? std::abs(x) : x; }
@@ -144,7 +143,6 @@ void Trainer::load(const Checkpoint& checkpoint, Resume resume) {
   else
     std::erase_if(chunks, [](const StateChunk& chunk) { return chunk.state != "param"; });
   checkpoint.read(chunks);
-  // Storage may be much slower to one rank, for which the communicators' deadline is no measure.
   p_.control.gather("", kMostReading);
   step_.publish();
   if (resume != Resume::kWhole) return;

@@ -1,0 +1,23 @@
+#include "tokenizer/of_config.h"
+
+#include <utility>
+
+#include "base/error.h"
+
+namespace neox {
+
+namespace fs = std::filesystem;
+
+std::unique_ptr<Tokenizer> load_tokenizer(const Config& config) {
+  const TokenizerConfig& t = config.tokenizer;
+  bool has_files = t.type != "CharLevelTokenizer";
+  if (has_files && t.vocab_file.empty()) return nullptr;
+  for (auto [key, file] : {std::pair{"vocab_file", t.vocab_file}, {"merge_file", t.merge_file}})
+    check_io(!has_files || file.empty() || fs::exists(file), config.where(key), ": ", key,
+             " names ", file.string(), ", which does not exist",
+             file.is_absolute() ? "" : " from " + fs::current_path().string(),
+             "; say where the tokenizer is");
+  return std::make_unique<Tokenizer>(Tokenizer::of_type(t.type, t.vocab_file, t.merge_file));
+}
+
+}  // namespace neox
