@@ -7,7 +7,7 @@ source "$(dirname "$0")/gpu_stand_in.sh" "$1" "$2"
 
 # What is asked from one step's report to the next, the last but one of a run.
 steady_step() {
-  awk '/copy of 56, device to pinned/ { before = step; step = ""; next } { step = step $0 "\n" } END { printf "%s", before }' "$1.calls"
+  awk '/copy of 80, device to pinned/ { before = step; step = ""; next } { step = step $0 "\n" } END { printf "%s", before }' "$1.calls"
 }
 
 # train NAME [KEY=VALUE...]: nine steps, of which a report says that they were finite.
@@ -15,7 +15,7 @@ train() {
   local name=$1 setting options=()
   shift
   for setting in "$@"; do options+=(--set "$setting"); done
-  CUDA_STAND_IN_READS="1.0 1.0 0.001 1.0 1.0 0.0 0.0" on_gpu "$name" "$bin/neox-train" tiny.yml "${options[@]}"
+  CUDA_STAND_IN_READS="1.0 1.0 0.001 1.0 1.0 0.0 0.0 0.0 0.0 0.0" on_gpu "$name" "$bin/neox-train" tiny.yml "${options[@]}"
   grep -q 'step 9/9' "$name.out" || fail "$name: ends early: $(tail -n 3 "$name.out")"
 }
 

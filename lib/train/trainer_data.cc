@@ -38,6 +38,7 @@ void Trainer::end_without_data() {
   auto all = p_.control.gather(lack_ ? lack_->what() : "");
   if (lack_) throw *lack_;
   auto rank = std::ranges::find_if(all, [](const auto& why) { return !why.empty(); });
+  check(rank != all.end(), "the step reports a rank without samples, and all have theirs");
   fail(Exit::kIo, "rank ", rank - all.begin(), " cannot read its samples: ", *rank);
 }
 
