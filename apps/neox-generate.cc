@@ -9,6 +9,7 @@
 #include "generate/session.h"
 #include "launch/front.h"
 #include "launch/openmp.h"
+#include "launch/process_info.h"
 
 using namespace neox;
 namespace po = boost::program_options;
@@ -17,10 +18,10 @@ namespace {
 
 const ProgramInfo kInfo = {
     "neox-generate", "Generates text from a checkpoint of neox-train.", "CHECKPOINT [options]",
-    "CHECKPOINT is the save directory of a run (its newest checkpoint is taken) or a global_step "
+    "CHECKPOINT is the save directory of a run (its newest checkpoint is taken) or a global_step\n"
     "directory.\n"
     "Without --prompt or --file it asks for prompts, one a line.\n"
-    "Weights have the type that the run trained with; --set precision=bf16 (fp32) gives another. "
+    "Weights have the type that the run trained with; --set precision=bf16 (fp32) gives another.\n"
     "On a CPU bf16 is the faster one.",
     "  neox-generate build/quickstart/checkpoints --prompt \"The secret of\"\n"
     "  neox-generate checkpoints/global_step1000 --prompt \"Once\" --temperature 0.8 --top-p 0.9 "
@@ -34,11 +35,12 @@ void add_options(Program& program) {
   add("checkpoint", text("DIR"), "run or global_step directory");
   add("prompt", texts("TEXT"),
       "text to continue; may be given several times; empty: a text without a prompt");
-  add("file", text("FILE"), "file of prompts, one a line");
+  add("file", text("FILE"),
+      "file of prompts, one a line (--set prompt_end=TEXT: each ends there); -: standard input");
   add("max-tokens", number("N"),
       "at most so many new tokens (default: maximum_tokens of the config)");
   add("temperature", po::value<double>()->value_name("T"),
-      "0: the likeliest token; higher: more varied");
+      "0 without --top-k and --top-p: the likeliest token; higher: more varied");
   add("top-k", number("K"), "draw among the k likeliest tokens only");
   add("top-p", po::value<double>()->value_name("P"),
       "draw among the likeliest tokens that sum to p only");
@@ -54,6 +56,13 @@ void add_options(Program& program) {
   program.positional("checkpoint", 1);
 }
 
+[[maybe_unused]] void generate(const SessionOptions& options) {
+  ProcessInfo process = process_info(environment(), host_name());
+  check_usage(process.size == 1, "neox-generate is one process, and this is one of ", process.size,
+              " (", process.launcher, "); start it once: srun -n 1, mpirun -n 1");
+  run_session(options, std::cin, std::cout, ::isatty(STDIN_FILENO) != 0);
+}
+
 int run(int argc, char** argv) {
   Program program(kInfo);
   add_options(program);
@@ -61,7 +70,7 @@ int run(int argc, char** argv) {
   if constexpr (kFront)
     become_whole_program();
   else
-    run_session(session_options(program), std::cin, std::cout, ::isatty(STDIN_FILENO) != 0);
+    generate(session_options(program));
   return 0;
 }
 

@@ -42,6 +42,22 @@ TEST_P(FallbackBpe, GivesTheIdsAndTextsOfTheReference) {
   for (const json& one : captured()[GetParam()]["rows"]) expect_texts(tokenizer, one);
 }
 
+// As GPT-NeoX's detokenize(): without special tokens, and without the space that stands in front.
+TEST_P(FallbackBpe, TokenByTokenGivesTheSameText) {
+  Tokenizer tokenizer = load(of_form(GetParam()));
+  for (const json& one : captured()[GetParam()]["cases"]) {
+    std::string text;
+    bool begins = true;
+    for (int32_t id : one["ids"].get<std::vector<int32_t>>()) {
+      if (tokenizer.is_special(id)) continue;
+      std::string bytes = tokenizer.token_bytes(id);
+      if (begins) begins = tokenizer.strip_begin(id, bytes);
+      text += bytes;
+    }
+    EXPECT_EQ(text, one["decoded"].get<std::string>()) << one;
+  }
+}
+
 TEST_P(FallbackBpe, EndsDocumentsAsItsModelDoes) {
   EXPECT_EQ(load(of_form(GetParam())).end_of_document(), 2);  // </s>
   EXPECT_FALSE(load(of_form(GetParam())).parts_at_words());

@@ -12,7 +12,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // Files of before have not these.
-constexpr std::string_view kEvaluated = "evaluated", kMicroBatch = "micro_batch";
+constexpr std::string_view kEvaluated = "evaluated", kMicroBatch = "micro_batch",
+                           kTokenizer = "tokenizer_hash";
 
 // Visits every member with its key: the one list of them.
 template <class State, class Visit>
@@ -29,6 +30,7 @@ void each_member(State& state, Visit visit) {
   visit("hysteresis", state.hysteresis);
   visit(kEvaluated, state.evaluated);
   visit("dataset_hash", state.dataset_hash);
+  visit(kTokenizer, state.tokenizer_hash);
   visit("architecture", state.architecture);
   visit("config", state.config);
 }
@@ -56,7 +58,7 @@ TrainState train_state_from_json(const std::string& text, const std::string& whe
   try {
     Json json = Json::parse(text);
     each_member(state, [&](std::string_view key, auto& value) {
-      bool may_miss = key == kEvaluated || key == kMicroBatch;
+      bool may_miss = key == kEvaluated || key == kMicroBatch || key == kTokenizer;
       if (may_miss && json.is_object() && !json.contains(key)) return;
       check_io(json.is_object() && json.contains(key), where, " lacks ", key);
       check_io(has_type(json[key], value), where, ": ", key, " is ", json[key].dump(),

@@ -208,6 +208,8 @@ GenerateConfig read_generate(KeyReader& keys) {
   keys.require(generate.temperature >= 0, "temperature", "temperature is ",
                shortest(generate.temperature), "; it must not be negative");
   generate.top_p = keys.number_in("top_p", 0, 1);
+  generate.prompt_end = keys.text("prompt_end");
+  keys.require(!generate.prompt_end.empty(), "prompt_end", "prompt_end is empty");
   return generate;
 }
 

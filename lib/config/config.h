@@ -195,6 +195,7 @@ struct TrainConfig {
 struct GenerateConfig {
   int64_t max_tokens = 64, top_k = 0;
   double temperature = 0, top_p = 0;
+  std::string prompt_end = "\n";  // of each in a file
 };
 
 enum class Effect {

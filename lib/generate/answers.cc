@@ -6,7 +6,9 @@
 namespace neox {
 
 void Answers::add(const std::string& prompt) {
-  answers_.push_back({TextStream(tokenizer_), prompt, form_ == TextForm::kPlain ? prompt : ""});
+  auto begin = prompt.empty() ? TextStream::Begin::kText : TextStream::Begin::kBehindPrompt;
+  answers_.push_back(
+      {TextStream(tokenizer_, begin), prompt, form_ == TextForm::kPlain ? prompt : ""});
 }
 
 void Answers::start(size_t i) { answers_[i].begun = std::chrono::steady_clock::now(); }

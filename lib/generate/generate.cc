@@ -52,13 +52,12 @@ int64_t num_positions(const ModelConfig& model) { return std::max(model.position
 
 bool is_greedy(const Sampling& s) { return s.temperature == 0 && s.top_k == 0 && s.top_p == 0; }
 
-// Of a model whose weights are no numbers the likeliest token would be the first one. greatest: of
-// the logits behind a prompt, on the host.
+// Without numbers the likeliest token would be the first. greatest: a logit, on the host.
 void check_numbers(const Tensor& greatest) {
   double top = *greatest.const_data_ptr<double>();
-  if (!std::isfinite(top))
-    fail(Exit::kNotFinite, "behind the prompt the model's greatest logit is ", top,
-         ": weights are not finite; neox-convert inspect shows which");
+  if (std::isfinite(top)) return;
+  fail(Exit::kNotFinite, "behind the prompt the model's greatest logit is ", top,
+       ": weights are not finite (see neox-convert inspect), or fp16 overflows (take fp32)");
 }
 
 // New tokens of some requests, on their way from the device or there.
@@ -382,7 +381,10 @@ std::vector<int32_t> generate(GptNeoX& model, std::span<const int32_t> prompt,
 }
 
 std::string TextStream::add(int32_t token) {
-  kept_ += tokenizer_.token_bytes(token);
+  if (tokenizer_.is_special(token)) return "";
+  std::string bytes = tokenizer_.token_bytes(token);
+  if (begins_) begins_ = tokenizer_.strip_begin(token, bytes);
+  kept_ += bytes;
   size_t ready = kept_.size() - unfinished_bytes(kept_);
   std::string storage, text(unicode::repair(std::string_view(kept_).substr(0, ready), storage));
   kept_.erase(0, ready);

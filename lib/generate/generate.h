@@ -58,15 +58,19 @@ std::vector<int32_t> generate(GptNeoX& model, std::span<const int32_t> prompt,
                               const Sampling& sampling, const std::vector<int32_t>& ends);
 
 // Turns tokens into text as they come: keeps back bytes until they are whole UTF-8 characters.
-// Bytes that do not form UTF-8 become U+FFFD, as in Tokenizer::decode().
+// Bytes that do not form UTF-8 become U+FFFD. Without special tokens, as GPT-NeoX has it.
 class TextStream {
  public:
-  explicit TextStream(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
+  // kText: no prompt is in front, so a space that the tokenizer puts there is left out.
+  enum class Begin { kBehindPrompt, kText };
+  TextStream(const Tokenizer& tokenizer, Begin begin)
+      : tokenizer_(tokenizer), begins_(begin == Begin::kText) {}
   std::string add(int32_t token);
   std::string rest();  // what is kept back
 
  private:
   const Tokenizer& tokenizer_;
+  bool begins_;
   std::string kept_;
 };
 

@@ -1,5 +1,6 @@
 #include "generate/load.h"
 
+#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -67,17 +68,25 @@ std::vector<int32_t> ends_in(const fs::path& companions, const Tokenizer& tokeni
   return ends;
 }
 
-// Those files lie beside a model that was converted, or beside the tokenizer of one that was
-// trained on from it.
-std::vector<int32_t> ends_of(const fs::path& run_dir, const fs::path& vocab,
-                             const Tokenizer& tokenizer) {
+}  // namespace
+
+std::string fingerprint_text(const Tokenizer& tokenizer) {
+  char text[17];
+  std::snprintf(text, sizeof text, "%016lx", static_cast<unsigned long>(tokenizer.fingerprint()));
+  return text;
+}
+
+bool is_tokenizer_of(const TrainState& state, const Tokenizer& tokenizer) {
+  return state.tokenizer_hash.empty() || state.tokenizer_hash == fingerprint_text(tokenizer);
+}
+
+std::vector<int32_t> ends_of_texts(const fs::path& run_dir, const fs::path& vocab,
+                                   const Tokenizer& tokenizer) {
   std::vector<int32_t> ends = ends_in(run_dir / kCompanionDir, tokenizer);
   if (ends.empty()) ends = ends_in(vocab.parent_path(), tokenizer);
   if (tokenizer.has_end_of_document()) ends.push_back(tokenizer.end_of_document());
   return ends;
 }
-
-}  // namespace
 
 LoadedModel::LoadedModel(const fs::path& dir, const std::vector<std::string>& overrides,
                          at::Device device) {
@@ -95,10 +104,6 @@ LoadedModel::LoadedModel(const fs::path& dir, const std::vector<std::string>& ov
               " holds another model than --set says.\n  there: ", state.architecture,
               "\n  --set: ", architecture(config_.model));
   iteration_ = state.iteration;
-  const fs::path& vocab = config_.tokenizer.vocab_file;
-  check_io(vocab.empty() || fs::exists(vocab), "the tokenizer ", vocab.string(), ", with which ",
-           checkpoint.dir().string(),
-           " was trained, is not there; say with --vocab-file where it is now");
   tokenizer_ = load_tokenizer(config_);
   check_usage(tokenizer_ != nullptr, checkpoint.dir().string(),
               ": its run named no tokenizer; give one with --vocab-file (and --merge-file)");
@@ -107,10 +112,16 @@ LoadedModel::LoadedModel(const fs::path& dir, const std::vector<std::string>& ov
       config_.tokenizer.vocab_file.string(), " has ", tokenizer_->vocab_size(),
       " entries, the model of ", checkpoint.dir().string(), " only ", state.padded_vocab,
       ": it is not the one that the model was trained with; give that one with --vocab-file");
-  ends_ = ends_of(checkpoint.dir().parent_path(), vocab, *tokenizer_);
+  if (!is_tokenizer_of(state, *tokenizer_))
+    log_warning(config_.where("vocab_file"), ": the tokenizer ",
+                config_.tokenizer.vocab_file.string(), " is not the one that the model of ",
+                checkpoint.dir().string(), " was trained with: its tokens are others");
+  ends_ = ends_of_texts(checkpoint.dir().parent_path(), config_.tokenizer.vocab_file, *tokenizer_);
   world_ = self_communicator();
   mesh_ = std::make_unique<Mesh>(Layout{}, *world_);
-  Dtypes dtypes = dtypes_of(config_.precision.type);
+  // A CPU has no fast products of fp16, and float holds what they hold.
+  bool half = device.is_cpu() && config_.precision.type == Precision::kFp16;
+  Dtypes dtypes = dtypes_of(half ? Precision::kFp32 : config_.precision.type);
   dtypes.state = dtypes.param;  // no optimizer, so no master copy
   model_ = std::make_unique<GptNeoX>(config_.model, *mesh_,
                                      ModelOptions{.start = ModelOptions::kZeros,

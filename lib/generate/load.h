@@ -23,8 +23,7 @@ class LoadedModel {
   const Tokenizer& tokenizer() const { return *tokenizer_; }
   const Config& config() const { return config_; }
   int64_t iteration() const { return iteration_; }
-  // The tokens that end a text: the tokenizer's end of a document, and what the files of a model
-  // that was converted say (eos_token_id of hf/generation_config.json, or of hf/config.json).
+  // ends_of_texts() of it.
   const std::vector<int32_t>& ends() const { return ends_; }
 
  private:
@@ -41,6 +40,16 @@ class LoadedModel {
 // called before ranks exchange what each has read.
 void read_parameters(
     const Checkpoint& checkpoint, GptNeoX& model, const std::function<void()>& meet = [] {});
+
+// As in TrainState::tokenizer_hash.
+std::string fingerprint_text(const Tokenizer& tokenizer);
+// False where the state's run had a tokenizer with other tokens; what is not known may be so.
+bool is_tokenizer_of(const TrainState& state, const Tokenizer& tokenizer);
+
+// The tokens that end a text: what the files say that came along with a model which was converted
+// into run_dir, or that lie beside its tokenizer; and the tokenizer's end of a document.
+std::vector<int32_t> ends_of_texts(const std::filesystem::path& run_dir,
+                                   const std::filesystem::path& vocab, const Tokenizer& tokenizer);
 
 // The tensor types of a precision.
 Dtypes dtypes_of(Precision precision);

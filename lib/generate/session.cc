@@ -1,5 +1,9 @@
 #include "generate/session.h"
 
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <map>
 #include <sstream>
 #include <utility>
 
@@ -7,6 +11,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "config/keys.h"
 #include "config/value.h"
 #include "generate/answers.h"
 #include "generate/load.h"
@@ -25,7 +30,10 @@ class Session {
   Session(const SessionOptions& options, std::ostream& out)
       : options_(options),
         out_(out),
-        loaded_(options.checkpoint, options.overrides, pick_device(environment())) {}
+        loaded_(options.checkpoint, options.overrides, pick_device(environment())) {
+    for (const std::string& assignment : options.overrides) say_effect(assignment);
+  }
+  const std::string& prompt_end() const { return loaded_.config().generate.prompt_end; }
 
   // The texts of all prompts, in their order.
   void answer(const std::vector<Prompt>& prompts) {
@@ -33,8 +41,9 @@ class Session {
     Answers answers(loaded_.tokenizer(), options_.form, out_);
     for (const auto& [prompt, where] : prompts) {
       auto tokens = tokens_of(prompt, where);
+      int64_t repeat = repeats_[prompt]++;
       for (int64_t i = 0; i < options_.num_samples; ++i) {
-        requests.push_back({tokens, sampling(i)});
+        requests.push_back({tokens, sampling(prompt, repeat, i)});
         answers.add(prompt);
       }
     }
@@ -47,6 +56,13 @@ class Session {
   }
 
  private:
+  void say_effect(const std::string& assignment) {
+    std::string key = assignment.substr(0, assignment.find('='));
+    const KeyRow* row = find_key(key);
+    if (row && row->fate == Fate::kNoEffect)
+      log_warning("--set ", key, " has no effect: ", row->words);
+  }
+
   std::vector<int32_t> tokens_of(const std::string& prompt, const std::string& where) {
     try {
       const ModelConfig& model = loaded_.model().config();
@@ -68,44 +84,56 @@ class Session {
              num_positions(loaded_.model().config()), " positions");
   }
 
-  Sampling sampling(int64_t sample) const {
+  // repeat: how many equal prompts were before.
+  Sampling sampling(const std::string& prompt, int64_t repeat, int64_t sample) const {
     const GenerateConfig& defaults = loaded_.config().generate;
-    return {.max_tokens = options_.max_tokens.value_or(defaults.max_tokens),
-            .temperature = options_.temperature.value_or(defaults.temperature),
-            .top_k = options_.top_k.value_or(defaults.top_k),
-            .top_p = options_.top_p.value_or(defaults.top_p),
-            .vocab = loaded_.tokenizer().vocab_size(),
-            .key = random_key(options_.seed, concat("generate.", sample))};
+    bool greedy = options_.temperature == 0.0;  // where nothing else is asked for
+    return {
+        .max_tokens = options_.max_tokens.value_or(defaults.max_tokens),
+        .temperature = options_.temperature.value_or(defaults.temperature),
+        .top_k = options_.top_k.value_or(greedy ? 0 : defaults.top_k),
+        .top_p = options_.top_p.value_or(greedy ? 0 : defaults.top_p),
+        .vocab = loaded_.tokenizer().vocab_size(),
+        .key = random_key(options_.seed, concat("generate.", sample, ".", repeat, ".", prompt))};
   }
 
   const SessionOptions& options_;
   std::ostream& out_;
   LoadedModel loaded_;
+  std::map<std::string, int64_t> repeats_;  // of prompts
   bool said_room_ = false;
 };
 
-// Without the end of line that Windows writes.
 std::optional<std::string> next_line(std::istream& in) {
   std::string line;
-  if (!std::getline(in, line)) return std::nullopt;
-  if (line.ends_with('\r')) line.pop_back();
-  return line;
+  return std::getline(in, line) ? std::optional(line) : std::nullopt;
 }
 
-bool is_blank(const std::string& line) { return trim(line).empty(); }
-
-std::vector<Prompt> prompts_of(const SessionOptions& options) {
+// The prompts of a file, without the blanks around them, as GPT-NeoX takes them.
+std::vector<Prompt> prompts_in(std::string_view text, const std::string& end,
+                               const std::string& name) {
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   std::vector<Prompt> prompts;
-  for (const std::string& text : options.prompts) prompts.push_back({text});
-  if (options.file.empty()) return prompts;
-  std::istringstream file(read_file(options.file));
-  int64_t number = 0;
-  while (auto line = next_line(file)) {
-    ++number;
-    if (!is_blank(*line)) prompts.push_back({*line, concat(options.file.string(), ":", number)});
+  int64_t line = 1;
+  for (size_t at = 0; at <= text.size();) {
+    size_t next = std::min(text.find(end, at), text.size());
+    std::string_view piece = text.substr(at, next - at), prompt = trim(piece);
+    auto before =
+        piece.substr(0, prompt.empty() ? 0 : static_cast<size_t>(prompt.data() - piece.data()));
+    int64_t begins = line + std::ranges::count(before, '\n');
+    if (!prompt.empty()) prompts.push_back({std::string(prompt), concat(name, ":", begins)});
+    line += std::ranges::count(text.substr(at, next + end.size() - at), '\n');
+    at = next + end.size();
   }
-  check_io(!prompts.empty(), options.file.string(), " holds no prompt; write one a line");
+  check_io(!prompts.empty(), name, " holds no prompt; write one a line");
   return prompts;
+}
+
+std::string all_of(std::istream& in) {
+  std::ostringstream text;
+  if (in.peek() != std::istream::traits_type::eof()) text << in.rdbuf();
+  return text.str();
 }
 
 }  // namespace
@@ -133,36 +161,72 @@ SessionOptions session_options(const Program& program) {
   check_usage(o.max_tokens.value_or(1) > 0, "--max-tokens ", o.max_tokens.value_or(1),
               ": must be at least 1");
   check_usage(o.num_samples > 0, "--num-samples ", o.num_samples, ": must be at least 1");
-  check_usage(o.temperature.value_or(0) >= 0, "--temperature ", o.temperature.value_or(0),
-              ": must not be negative");
+  check_usage(o.temperature.value_or(0) >= 0 && std::isfinite(o.temperature.value_or(0)),
+              "--temperature ", o.temperature.value_or(0), ": must be a number from 0 on");
   check_usage(o.top_p.value_or(0) >= 0 && o.top_p.value_or(0) <= 1, "--top-p ", o.top_p.value_or(0),
               ": must lie in 0..1");
   check_usage(o.top_k.value_or(0) >= 0, "--top-k ", o.top_k.value_or(0), ": must not be negative");
   return o;
 }
 
-void run_session(const SessionOptions& options, std::istream& in, std::ostream& out,
-                 bool interactive) {
-  std::vector<Prompt> prompts = prompts_of(options);
-  Session session(options, out);
-  session.answer(prompts);
-  if (!prompts.empty()) return;
-  interactive = interactive && options.form == TextForm::kPlain;
-  if (interactive) out << "Type a prompt and press Enter; Ctrl-D ends.\n";
-  auto ask = [&] {
-    if (interactive) out << "> " << std::flush;
-  };
-  ask();
-  for (std::optional<std::string> line; (line = next_line(in)); ask()) {
-    if (is_blank(*line)) continue;
+namespace {
+
+// Whoever types may try again.
+void talk(Session& session, std::istream& in, std::ostream& out) {
+  out << "Type a prompt and press Enter; Ctrl-D ends.\n> " << std::flush;
+  for (std::optional<std::string> line; (line = next_line(in)); out << "> " << std::flush) {
+    if (trim(*line).empty()) continue;
     try {
       session.answer({{*line}});
     } catch (const Error& e) {
-      if (!interactive || e.exit() != Exit::kUsage) throw;
-      out << e.what() << "\n";  // whoever types may try again
+      if (e.exit() != Exit::kUsage) throw;
+      out << e.what() << "\n";
     }
   }
-  if (interactive) out << "\n";
+  out << "\n";
+}
+
+// Lines as they come, for a program that waits for the texts of some before it writes the next;
+// as many together as a batch takes.
+void answer_lines(Session& session, std::istream& in, int64_t batch) {
+  std::vector<Prompt> prompts;
+  int64_t number = 0, answered = 0;
+  auto answer = [&] {
+    session.answer(prompts);
+    answered += std::ssize(prompts);
+    prompts.clear();
+  };
+  while (auto line = next_line(in)) {
+    ++number;
+    if (trim(*line).empty()) continue;
+    std::string name = concat("standard input:", number);
+    prompts.push_back({prompts_in(*line, "\n", "").front().text, name});
+    if (std::ssize(prompts) == batch) answer();
+  }
+  answer();
+  check_io(answered > 0 && !in.bad(),
+           "standard input holds no prompt; give --prompt TEXT, --file "
+           "FILE, or prompts, one a line");
+}
+
+}  // namespace
+
+void run_session(const SessionOptions& options, std::istream& in, std::ostream& out,
+                 bool interactive) {
+  bool from_input = options.file == "-", from_file = !options.file.empty();
+  std::string text = from_file && !from_input ? read_file(options.file) : "";
+  Session session(options, out);
+  std::vector<Prompt> prompts;
+  for (const std::string& prompt : options.prompts) prompts.push_back({prompt});
+  bool whole = prompts.empty() && !interactive && session.prompt_end() != "\n";
+  if (from_input || (!from_file && whole)) text = all_of(in);
+  if (from_file || whole) {
+    std::string name = from_file && !from_input ? options.file.string() : "standard input";
+    std::ranges::move(prompts_in(text, session.prompt_end(), name), std::back_inserter(prompts));
+  }
+  if (!prompts.empty()) return session.answer(prompts);
+  if (interactive && options.form == TextForm::kPlain) return talk(session, in, out);
+  answer_lines(session, in, options.batch_size);
 }
 
 }  // namespace neox

@@ -19,7 +19,7 @@ enum class TextForm { kPlain, kJson };
 struct SessionOptions {
   std::filesystem::path checkpoint;
   std::vector<std::string> prompts, overrides;
-  std::filesystem::path file;  // of prompts, one a line
+  std::filesystem::path file;  // of prompts, one a line or by prompt_end; "-": standard input
   TextForm form = TextForm::kPlain;
   std::optional<int64_t> max_tokens, top_k;
   std::optional<double> temperature, top_p;
@@ -28,8 +28,8 @@ struct SessionOptions {
 
 SessionOptions session_options(const Program& program);
 
-// Without prompts or file the prompts are the lines of `in`; `interactive` shows where to type,
-// unless the output is JSON.
+// Without prompts or file the prompts are the lines of `in`, or its parts by prompt_end, a batch of
+// them at a time; `interactive` shows where to type, unless the output is JSON.
 void run_session(const SessionOptions& options, std::istream& in, std::ostream& out,
                  bool interactive);
 

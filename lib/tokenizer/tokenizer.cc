@@ -341,6 +341,33 @@ std::string Tokenizer::token_bytes(int32_t id) const {
   return id < 0 || id >= vocab_size() ? "" : impl_->bytes[static_cast<size_t>(id)];
 }
 
+bool Tokenizer::is_special(int32_t id) const {
+  return id >= 0 && id < vocab_size() && impl_->special[static_cast<size_t>(id)];
+}
+
+bool Tokenizer::strip_begin(int32_t id, std::string& bytes) const {
+  if (impl_->spm) {
+    std::string_view text = bytes;
+    bool more = impl_->spm->strip(id, text);
+    bytes = std::string(text);
+    return more;
+  }
+  if (!impl_->files.strips_space || bytes.empty()) return impl_->files.strips_space;
+  if (bytes.starts_with(' ')) bytes.erase(0, 1);
+  return false;
+}
+
+// FNV-1a, of the bytes of each token and a separator that no UTF-8 has.
+uint64_t Tokenizer::fingerprint() const {
+  uint64_t hash = 0xCBF29CE484222325;
+  auto add = [&](uint8_t byte) { hash = (hash ^ byte) * 0x100000001B3; };
+  for (const std::string& token : impl_->bytes) {
+    for (char c : token) add(static_cast<uint8_t>(c));
+    add(0xFF);
+  }
+  return hash;
+}
+
 int64_t Tokenizer::vocab_size() const { return static_cast<int64_t>(impl_->bytes.size()); }
 
 bool Tokenizer::has_end_of_document() const { return impl_->end_of_document >= 0; }

@@ -1,6 +1,6 @@
 // BPE tokenizers, byte-level or of characters, with the ids of Hugging Face's Python library
-// `tokenizers`, those of SentencePiece, and one of bytes. Immutable after loading, so any number of threads may encode at
-// once.
+// `tokenizers`, those of SentencePiece, and one of bytes. Immutable after loading, so any number of
+// threads may encode at once.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -61,11 +61,17 @@ class Tokenizer {
   std::string decode(const std::vector<int32_t>& ids, Special special = Special::kSkip) const;
   // The raw bytes of one token, for printing text as it comes; "" for an id it does not have.
   std::string token_bytes(int32_t id) const;
+  bool is_special(int32_t id) const;
+  // Takes out of the bytes of a text's first token what decode() leaves out. Whether the same is to
+  // be done with those of the next one.
+  bool strip_begin(int32_t id, std::string& bytes) const;
+  // Of the bytes of all tokens in their order: of two tokenizers that are not the same it differs.
+  uint64_t fingerprint() const;
 
   int64_t vocab_size() const;  // 1 + the greatest id
   // "<|endoftext|>"; else "<|end_of_text|>", "</s>" or "<eos>", as LLaMA 3, LLaMA 2 and Gemma have
-  // it; of SentencePiece else the end of a text, "</s>" (GPT-NeoX takes the unknown piece there); 0 of characters(). Throws where the
-  // tokenizer has none.
+  // it; of SentencePiece else the end of a text, "</s>" (GPT-NeoX takes the unknown piece there); 0
+  // of characters(). Throws where the tokenizer has none.
   int32_t end_of_document() const;
   bool has_end_of_document() const;
 

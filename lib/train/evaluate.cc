@@ -5,6 +5,7 @@
 #include <ATen/ops/stack.h>
 
 #include "generate/generate.h"
+#include "generate/load.h"
 #include "ops/random.h"
 #include "train/trainer.h"
 
@@ -59,8 +60,8 @@ void Trainer::generate_samples() {
   if (prompts_.empty()) return;
   const GenerateConfig& g = p_.config.generate;
   p_.model.keep_gathered(true);
-  std::vector<int32_t> ends;
-  if (p_.tokenizer->has_end_of_document()) ends = {p_.tokenizer->end_of_document()};
+  std::vector<int32_t> ends =
+      ends_of_texts(p_.config.checkpoint.load, p_.config.tokenizer.vocab_file, *p_.tokenizer);
   for (size_t i = 0; i < prompts_.size(); ++i) {
     const std::string& prompt = p_.config.train.sample_prompts[i];
     Sampling sampling{.max_tokens = p_.config.train.sample_tokens,
@@ -69,7 +70,8 @@ void Trainer::generate_samples() {
                       .top_p = g.top_p,
                       .vocab = p_.tokenizer->vocab_size(),
                       .key = random_key(p_.config.train.seed, "sample." + prompt)};
-    TextStream stream(*p_.tokenizer);
+    using Begin = TextStream::Begin;
+    TextStream stream(*p_.tokenizer, prompt.empty() ? Begin::kText : Begin::kBehindPrompt);
     std::string text = prompt;
     for (int32_t token : generate(p_.model, prompts_[i], sampling, ends)) text += stream.add(token);
     report_.samples(state_.iteration, text + stream.rest());

@@ -161,6 +161,18 @@ void warn_of_passing_files(const Config& config) {
                 ": checkpoints that are to last need other storage");
 }
 
+// A run that goes on has part of its checkpoints there already.
+void warn_of_little_room(const Config& config, int64_t ranks, bool resumes) {
+  Estimate e = estimate(config, config.model.vocab, ranks, free_bytes(config.checkpoint.save));
+  int64_t needed = resumes ? e.checkpoint_bytes : e.disk_bytes;
+  if (needed <= *e.free_bytes) return;
+  auto shown = [](int64_t bytes) { return human_bytes(static_cast<double>(bytes)); };
+  log_warning(config.where("save"), ": a checkpoint takes ", shown(e.checkpoint_bytes),
+              resumes ? "" : concat(", those of the run at most ", shown(e.disk_bytes)), ", and ",
+              config.checkpoint.save.string(), " has ", shown(*e.free_bytes),
+              " free: free some, set keep_last_n_checkpoints, or raise checkpoint_factor");
+}
+
 // The job's script counts the lives that end without a checkpoint (docs/slurm.md).
 void tell_script(const std::string& failures_file) {
   if (!failures_file.empty()) std::ofstream(failures_file) << "saved\n";
@@ -188,6 +200,7 @@ std::optional<RunClaim> claim_run(const Config& config, const Start& start, cons
     claim.emplace(save, place.life);
     check_nothing_newer(start, save);
     warn_of_passing_files(config);
+    warn_of_little_room(config, control.size(), start.checkpoint.has_value());
   }
   control.barrier();
   bool sees = sees_claim(save, place.life, lateness(save));

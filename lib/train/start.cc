@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "generate/load.h"
 #include "model/parameters.h"
 
 namespace neox {
@@ -203,6 +204,10 @@ Start find_start_of_model(Config& config, const Tokenizer* tokenizer, int64_t da
     TrainState stored = start.checkpoint->state();
     fs::path dir = start.checkpoint->dir();
     check_vocab(config, stored, tokenizer, dir.string());
+    if (tokenizer && control.rank() == 0 && !is_tokenizer_of(stored, *tokenizer))
+      log_warning(config.where("vocab_file"), ": the tokenizer ",
+                  config.tokenizer.vocab_file.string(), " is not the one that ", dir.string(),
+                  " was trained with: its tokens are others");
     config.model.vocab = stored.padded_vocab;
     std::optional<Config> saved = config_of(stored, dir);
     bool own = same_place(dir.parent_path(), config.checkpoint.save);
@@ -247,6 +252,7 @@ Start find_start(Config& config, const Tokenizer* tokenizer, int64_t data_ranks,
   Start start = find_start_of_model(config, tokenizer, data_ranks, control);
   if (reference) start.reference.emplace(std::move(*reference));
   check_reference(config, start);
+  if (tokenizer) start.state.tokenizer_hash = fingerprint_text(*tokenizer);
   return start;
 }
 
