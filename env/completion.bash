@@ -1,13 +1,18 @@
 # bash completion of the neox programs: options from --help, else file names.
 _neox() {
   local word=${COMP_WORDS[COMP_CWORD]} program=("$1")
-  if [[ ${1##*/} == neox-data ]]; then
-    if (( COMP_CWORD == 1 )) && [[ $word != -* ]]; then
-      mapfile -t COMPREPLY < <(compgen -W "count import merge repair show split verify" -- "$word")
-      return
-    fi
-    (( COMP_CWORD == 1 )) || program+=("${COMP_WORDS[1]}")
+  local commands="" first=${COMP_WORDS[1]-}
+  case ${1##*/} in
+    neox-data) commands="count import merge repair show split verify" ;;
+    neox-convert) commands="inspect diff" ;;
+    neox-submit) commands="build-image prepare-data train convert generate" ;;
+  esac
+  if (( COMP_CWORD == 1 )) && [[ -n $commands && $word != -* ]]; then
+    mapfile -t COMPREPLY < <(compgen -W "$commands" -- "$word")
+    (( ${#COMPREPLY[@]} == 0 )) || return
   fi
+  # Commands have options of their own; what neox-submit is told are jobs.
+  [[ ${1##*/} == neox-submit || " $commands " != *" $first "* || -z $first ]] || (( COMP_CWORD == 1 )) || program+=("$first")
   if [[ $word == -* ]]; then
     mapfile -t COMPREPLY < <(compgen -W "$("${program[@]}" --help 2>/dev/null | grep -oE -- '--[a-z][a-z0-9-]*' | sort -u)" -- "$word")
   else

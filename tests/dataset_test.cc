@@ -160,6 +160,10 @@ TEST(Split, CutsAtDocuments) {
   EXPECT_EQ(files(dir / "t_00001"), files(dir.put("x", Documents{{5}})));
   EXPECT_EQ(files(dir / "t_00002"), files(dir.put("x", Documents{{6, 7, 8, 9, 10}})));
   EXPECT_FALSE(fs::exists(dir / "t_00004.idx"));
+  for (const char* by : {"--tokens", "--documents"}) {
+    neox_data({"split", all, "--output-prefix", dir / "one", by, "9223372036854775807"});
+    EXPECT_EQ(files(dir / "one_00000"), files(all)) << by;
+  }
 }
 
 TEST(Split, CutsSharesAsTrainingDoes) {

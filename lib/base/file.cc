@@ -21,28 +21,19 @@ void check_read(bool ok, const char* what, const fs::path& path) {
     fail_to_read(error, concat("cannot ", what, " ", path.string(), ": ", describe_errno(error)));
 }
 
-// A file descriptor that closes itself.
-class Descriptor {
- public:
-  Descriptor(const fs::path& path, int flags, const char* what)
-      : fd_(::open(path.c_str(), flags | O_CLOEXEC, 0666)) {
-    (flags & O_CREAT ? check_call : check_read)(fd_ >= 0, what, path);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() { ::close(fd_); }
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
-
 }  // namespace
 
 void check_call(bool ok, const char* what, const fs::path& path) {
   int error = errno;
   check_io(ok, "cannot ", what, " ", path.string(), ": ", describe_errno(error));
 }
+
+Descriptor::Descriptor(const fs::path& path, int flags, const char* what)
+    : fd_(::open(path.c_str(), flags | O_CLOEXEC, 0666)) {
+  (flags & O_CREAT ? check_call : check_read)(fd_ >= 0, what, path);
+}
+
+Descriptor::~Descriptor() { ::close(fd_); }
 
 bool is_same_file(int fd, const fs::path& path) {
   struct stat open {

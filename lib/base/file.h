@@ -19,6 +19,20 @@ void check_is_no_pointer(std::string_view begin, const fs::path& path);
 // own: the call comes first, since arguments of one call have no order.
 void check_call(bool ok, const char* what, const fs::path& path);
 
+// A file descriptor that closes itself.
+class Descriptor {
+ public:
+  // flags: of open(). Throws "cannot <what> <path>".
+  Descriptor(const fs::path& path, int flags, const char* what);
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor();
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
 // Whether the descriptor is of the file that has this name now.
 bool is_same_file(int fd, const fs::path& path);
 

@@ -106,7 +106,7 @@ std::string shown(const std::string& what) {
   return concat(what.substr(0, frames),
                 "\nThere is too little memory. neox-train --dry-run estimates what a run needs; a "
                 "smaller train_micro_batch_size_per_gpu, checkpoint_activations: true and more "
-                "ranks need less.");
+                "ranks need less. neox-generate needs less with a smaller --batch-size.");
 }
 
 // The next files that are opened take the numbers of closed streams, and what is written to a

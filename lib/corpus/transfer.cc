@@ -15,13 +15,11 @@
 namespace neox {
 
 PartFile::PartFile(const fs::path& to)
-    : path_(to.string() + ".part"), from_(to.string() + ".part.from") {
-  fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  check_io(fd_ >= 0, "cannot create ", path_, ": ", describe_errno(errno));
-  if (::flock(fd_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    ::close(fd_);
-    fail(Exit::kIo, "another process is downloading ", path_, "; wait for it");
-  }
+    : path_(to.string() + ".part"),
+      from_(to.string() + ".part.from"),
+      file_(path_, O_RDWR | O_CREAT, "create") {
+  bool held = ::flock(file_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  check_io(!held, "another process is downloading ", path_, "; wait for it");
   bytes_ = static_cast<int64_t>(fs::file_size(path_));
   if (bytes_ > 0 && fs::exists(from_)) version_ = read_file(from_);
   if (version_.empty()) restart("");
@@ -29,11 +27,10 @@ PartFile::PartFile(const fs::path& to)
 
 PartFile::~PartFile() {
   if (bytes_ == 0 && !published_) ::unlink(path_.c_str());
-  ::close(fd_);
 }
 
 void PartFile::restart(const std::string& version) {
-  check_io(::ftruncate(fd_, 0) == 0, "cannot empty ", path_, ": ", describe_errno(errno));
+  check_io(::ftruncate(file_.get(), 0) == 0, "cannot empty ", path_, ": ", describe_errno(errno));
   bytes_ = 0;
   version_ = version;
   version.empty() ? static_cast<void>(fs::remove(from_)) : write_file_atomically(from_, version);
@@ -41,7 +38,7 @@ void PartFile::restart(const std::string& version) {
 
 void PartFile::append(const char* data, size_t size) {
   while (size > 0) {
-    ssize_t n = ::pwrite(fd_, data, size, bytes_);
+    ssize_t n = ::pwrite(file_.get(), data, size, bytes_);
     if (n < 0 && errno == EINTR) continue;
     check_io(n >= 0, "cannot write ", path_, ": ", describe_errno(errno),
              errno == ENOSPC ? "; make room, and start again: it goes on from there" : "");
@@ -52,7 +49,7 @@ void PartFile::append(const char* data, size_t size) {
 }
 
 void PartFile::publish(const fs::path& to) {
-  check_io(::fsync(fd_) == 0, "cannot flush ", path_, ": ", describe_errno(errno));
+  check_io(::fsync(file_.get()) == 0, "cannot flush ", path_, ": ", describe_errno(errno));
   check_io(::rename(path_.c_str(), to.c_str()) == 0, "cannot rename ", path_, " to ", to.string(),
            ": ", describe_errno(errno));
   published_ = true;

@@ -28,7 +28,7 @@ class PartFile {
 
  private:
   std::string path_, from_, version_;
-  int fd_ = -1;
+  Descriptor file_;
   int64_t bytes_ = 0;
   bool published_ = false;
 };

@@ -55,12 +55,14 @@ std::vector<int64_t> cuts(const RawIndex& index, const SplitRule& rule) {
     for (const SequenceRange& range : split_sequences(rule.shares, index.num_documents()))
       found.push_back(range.first);
   } else if (rule.by == SplitRule::By::kDocuments) {
-    for (int64_t d = 0; d < index.num_documents(); d += rule.size) found.push_back(d);
+    int64_t step = std::min(rule.size, std::max<int64_t>(index.num_documents(), 1));
+    for (int64_t d = 0; d < index.num_documents(); d += step) found.push_back(d);
   } else {
-    const int64_t most = rule.size * token_bytes(index.type);
-    for (int64_t d = 0; d < index.num_documents(); ++d)
-      if (found.empty() || begin_of(index, d + 1) - begin_of(index, found.back()) > most)
+    for (int64_t d = 0; d < index.num_documents(); ++d) {
+      int64_t from = found.empty() ? -1 : begin_of(index, found.back());
+      if (from < 0 || (begin_of(index, d + 1) - from) / token_bytes(index.type) > rule.size)
         found.push_back(d);
+    }
   }
   found.push_back(index.num_documents());
   return found;
