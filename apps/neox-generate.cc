@@ -28,7 +28,8 @@ const ProgramInfo kInfo = {
     "--seed 7\n"
     "  neox-generate checkpoints --file prompts.txt --batch-size 8 --num-samples 3\n"
     "  neox-generate checkpoints --prompt \"\" --num-samples 10 --temperature 1 --json\n"
-    "  neox-generate checkpoints --prompt \"Once\" --set precision=bf16\n"};
+    "  neox-generate checkpoints --prompt \"Once\" --set precision=bf16\n"
+    "  neox-generate runs/chats --chat-template chatml --max-tokens 500   # a conversation\n"};
 
 void add_options(Program& program) {
   auto add = program.options().add_options();
@@ -37,6 +38,10 @@ void add_options(Program& program) {
       "text to continue; may be given several times; empty: a text without a prompt");
   add("file", text("FILE"),
       "file of prompts, one a line (--set prompt_end=TEXT: each ends there); -: standard input");
+  add("chat-template", text("NAME|FILE"),
+      "prompts are messages to a chat model, written as neox-prepare-data writes them; prints its "
+      "replies (chatml, llama2, llama3, mistral, zephyr, plain)");
+  add("system", text("TEXT"), "the system message in front of a conversation");
   add("max-tokens", number("N"),
       "at most so many new tokens (default: maximum_tokens of the config)");
   add("temperature", po::value<double>()->value_name("T"),

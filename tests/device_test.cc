@@ -120,8 +120,8 @@ TEST(Driver, ServesTheCudaOfItsBranch) {
 
 TEST(Driver, TooOldSaysWhatItServesAndWhatIsNeeded) {
   std::string problem =
-      "node7: driver 550.54 serves CUDA 12.4; this build needs 13.0, driver 580 or newer: use the "
-      "the wheel for CUDA 12 (docs/dependencies.md), or use cuda-compat";
+      "node7: driver 550.54 serves CUDA 12.4; this build needs 13.0, driver 580 or newer: "
+      "build with the wheel for CUDA 12 (docs/dependencies.md), or use cuda-compat";
   EXPECT_EQ(driver_problem({"550.54", 12040}, 13000, "node7"), problem);
   EXPECT_EQ(driver_problem({"550.54", 0}, 13000, "node7"), problem);
   EXPECT_EQ(driver_problem({"470.42.01", 11040}, 12080, "n"),

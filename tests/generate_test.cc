@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "generate/generate.h"
 #include "generate/session.h"
+#include "generate/text_stream.h"
 #include "generate_program.h"
 #include "ops/random.h"
 #include "tiny_run.h"

@@ -5,10 +5,10 @@
 
 namespace neox {
 
-void Answers::add(const std::string& prompt) {
-  auto begin = prompt.empty() ? TextStream::Begin::kText : TextStream::Begin::kBehindPrompt;
+void Answers::add(const std::string& prompt, const std::string& shown) {
+  auto begin = shown.empty() ? TextStream::Begin::kText : TextStream::Begin::kBehindPrompt;
   answers_.push_back(
-      {TextStream(tokenizer_, begin), prompt, form_ == TextForm::kPlain ? prompt : ""});
+      {TextStream(tokenizer_, begin), prompt, form_ == TextForm::kPlain ? shown : ""});
 }
 
 void Answers::start(size_t i) { answers_[i].begun = std::chrono::steady_clock::now(); }

@@ -7,6 +7,7 @@
 
 #include "generate/generate.h"
 #include "generate/session.h"
+#include "generate/text_stream.h"
 
 namespace neox {
 
@@ -16,8 +17,9 @@ class Answers {
   Answers(const Tokenizer& tokenizer, TextForm form, std::ostream& out)
       : tokenizer_(tokenizer), form_(form), out_(out) {}
 
-  // The next one; the functions below take its number.
-  void add(const std::string& prompt);
+  // The next one; the functions below take its number. shown: what is printed in front of it, where
+  // the form is plain; a text behind nothing begins.
+  void add(const std::string& prompt, const std::string& shown);
   void start(size_t i);
   // False where the output takes no more.
   bool add(size_t i, int32_t token);

@@ -25,11 +25,6 @@ struct Sampling {
 // The next token for logits [V] (on the CPU, float): the likeliest, or drawn by the rules above.
 int64_t choose(const Tensor& logits, const Sampling& sampling, int64_t position);
 
-// The tokens of a prompt for a model. Of an empty one it is the end of a document, behind which the
-// next begins, as in GPT-NeoX. An error where no position is left for a token behind it.
-std::vector<int32_t> prompt_tokens(const std::string& prompt, const Tokenizer& tokenizer,
-                                   const ModelConfig& model);
-
 struct TextRequest {
   std::vector<int32_t> prompt;  // as prompt_tokens() gives them
   Sampling sampling;
@@ -56,22 +51,5 @@ std::vector<std::vector<int32_t>> generate(GptNeoX& model, std::span<const TextR
 // One text.
 std::vector<int32_t> generate(GptNeoX& model, std::span<const int32_t> prompt,
                               const Sampling& sampling, const std::vector<int32_t>& ends);
-
-// Turns tokens into text as they come: keeps back bytes until they are whole UTF-8 characters.
-// Bytes that do not form UTF-8 become U+FFFD. Without special tokens, as GPT-NeoX has it.
-class TextStream {
- public:
-  // kText: no prompt is in front, so a space that the tokenizer puts there is left out.
-  enum class Begin { kBehindPrompt, kText };
-  TextStream(const Tokenizer& tokenizer, Begin begin)
-      : tokenizer_(tokenizer), begins_(begin == Begin::kText) {}
-  std::string add(int32_t token);
-  std::string rest();  // what is kept back
-
- private:
-  const Tokenizer& tokenizer_;
-  bool begins_;
-  std::string kept_;
-};
 
 }  // namespace neox

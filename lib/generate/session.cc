@@ -14,7 +14,10 @@
 #include "config/keys.h"
 #include "config/value.h"
 #include "generate/answers.h"
+#include "generate/conversation.h"
+#include "generate/generate.h"
 #include "generate/load.h"
+#include "generate/text_stream.h"
 #include "model/device.h"
 #include "ops/random.h"
 
@@ -32,11 +35,12 @@ class Session {
         out_(out),
         loaded_(options.checkpoint, options.overrides, pick_device(environment())) {
     for (const std::string& assignment : options.overrides) say_effect(assignment);
+    if (!options.chat_template.empty()) begin_chat();
   }
   const std::string& prompt_end() const { return loaded_.config().generate.prompt_end; }
 
-  // The texts of all prompts, in their order.
-  void answer(const std::vector<Prompt>& prompts) {
+  // The tokens of the texts of all prompts, in their order.
+  std::vector<std::vector<int32_t>> answer(const std::vector<Prompt>& prompts) {
     std::vector<TextRequest> requests;
     Answers answers(loaded_.tokenizer(), options_.form, out_);
     for (const auto& [prompt, where] : prompts) {
@@ -44,7 +48,7 @@ class Session {
       int64_t repeat = repeats_[prompt]++;
       for (int64_t i = 0; i < options_.num_samples; ++i) {
         requests.push_back({tokens, sampling(prompt, repeat, i)});
-        answers.add(prompt);
+        answers.add(prompt, chat_ ? "" : prompt);
       }
     }
     TextOptions options{.batch_size = options_.batch_size,
@@ -52,8 +56,17 @@ class Session {
                         .on_token = [&](size_t i, int32_t token) { return answers.add(i, token); },
                         .on_end = [&](size_t i, TextEnd how) { answers.end(i, how); }};
     options.ends = loaded_.ends();
-    generate(loaded_.model(), requests, options);
+    if (chat_) std::ranges::copy(chat_->ends(), std::back_inserter(options.ends));
+    return generate(loaded_.model(), requests, options);
   }
+
+  // One turn of a conversation.
+  void reply_to(const std::string& message) {
+    auto texts = answer({{message}});
+    chat_->add(message, loaded_.tokenizer().decode(texts.front()));
+  }
+  bool chats() const { return chat_.has_value(); }
+  void begin_anew() { chat_->begin_anew(); }
 
  private:
   void say_effect(const std::string& assignment) {
@@ -63,10 +76,21 @@ class Session {
       log_warning("--set ", key, " has no effect: ", row->words);
   }
 
+  void begin_chat() {
+    const fs::path& vocab = loaded_.config().tokenizer.vocab_file;
+    SpecialTokens special = special_tokens_beside(vocab);
+    ChatTemplate style = read_chat_template(options_.chat_template, chat_template_table());
+    warn_of_split_markers(style, loaded_.tokenizer(), vocab);
+    chat_.emplace(with_special_tokens(style, special.bos, special.eos), options_.system,
+                  loaded_.tokenizer());
+  }
+
   std::vector<int32_t> tokens_of(const std::string& prompt, const std::string& where) {
     try {
       const ModelConfig& model = loaded_.model().config();
-      auto tokens = prompt_tokens(prompt, loaded_.tokenizer(), model);
+      auto tokens =
+          chat_ ? chat_->asked(prompt) : prompt_tokens(prompt, loaded_.tokenizer(), model);
+      if (chat_) check_room(prompt, tokens, model);
       say_room(num_positions(model) - std::ssize(tokens));
       return tokens;
     } catch (const Error& e) {
@@ -100,6 +124,7 @@ class Session {
   const SessionOptions& options_;
   std::ostream& out_;
   LoadedModel loaded_;
+  std::optional<Conversation> chat_;
   std::map<std::string, int64_t> repeats_;  // of prompts
   bool said_room_ = false;
 };
@@ -145,6 +170,10 @@ SessionOptions session_options(const Program& program) {
   o.prompts = program.list("prompt");
   o.overrides = program.list("set");
   if (program.has("json")) o.form = TextForm::kJson;
+  o.chat_template = program.given<std::string>("chat-template").value_or("");
+  o.system = program.given<std::string>("system").value_or("");
+  check_usage(o.system.empty() || !o.chat_template.empty(),
+              "--system goes with --chat-template NAME, which says how messages are written");
   o.file = program.given<std::string>("file").value_or("");
   if (auto vocab = program.given<std::string>("vocab-file"))
     o.overrides.push_back("vocab_file=" + yaml_text(*vocab));
@@ -173,14 +202,19 @@ namespace {
 
 // Whoever types may try again.
 void talk(Session& session, std::istream& in, std::ostream& out) {
-  out << "Type a prompt and press Enter; Ctrl-D ends.\n> " << std::flush;
+  constexpr const char* kAnew = "an empty line begins a new conversation";
+  out << (session.chats() ? concat("Type a message and press Enter; ", kAnew, "; Ctrl-D ends.")
+                          : "Type a prompt and press Enter; Ctrl-D ends.")
+      << "\n> " << std::flush;
   for (std::optional<std::string> line; (line = next_line(in)); out << "> " << std::flush) {
-    if (trim(*line).empty()) continue;
+    bool blank = trim(*line).empty();
+    if (blank && session.chats()) session.begin_anew();
+    if (blank) continue;
     try {
-      session.answer({{*line}});
+      session.chats() ? session.reply_to(*line) : static_cast<void>(session.answer({{*line}}));
     } catch (const Error& e) {
       if (e.exit() != Exit::kUsage) throw;
-      out << e.what() << "\n";
+      out << e.what() << (session.chats() ? concat("; ", kAnew) : "") << "\n";
     }
   }
   out << "\n";
@@ -224,7 +258,7 @@ void run_session(const SessionOptions& options, std::istream& in, std::ostream& 
     std::string name = from_file && !from_input ? options.file.string() : "standard input";
     std::ranges::move(prompts_in(text, session.prompt_end(), name), std::back_inserter(prompts));
   }
-  if (!prompts.empty()) return session.answer(prompts);
+  if (!prompts.empty()) return static_cast<void>(session.answer(prompts));
   if (interactive && options.form == TextForm::kPlain) return talk(session, in, out);
   answer_lines(session, in, options.batch_size);
 }

@@ -20,6 +20,7 @@ struct SessionOptions {
   std::filesystem::path checkpoint;
   std::vector<std::string> prompts, overrides;
   std::filesystem::path file;  // of prompts, one a line or by prompt_end; "-": standard input
+  std::string chat_template, system;  // "": prompts are texts, not messages
   TextForm form = TextForm::kPlain;
   std::optional<int64_t> max_tokens, top_k;
   std::optional<double> temperature, top_p;
@@ -29,7 +30,9 @@ struct SessionOptions {
 SessionOptions session_options(const Program& program);
 
 // Without prompts or file the prompts are the lines of `in`, or its parts by prompt_end, a batch of
-// them at a time; `interactive` shows where to type, unless the output is JSON.
+// them at a time; `interactive` shows where to type, unless the output is JSON. With a chat
+// template they are messages to a model that replies; only what is typed goes on with one
+// conversation.
 void run_session(const SessionOptions& options, std::istream& in, std::ostream& out,
                  bool interactive);
 

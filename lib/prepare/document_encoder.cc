@@ -13,37 +13,10 @@ namespace {
 
 using Learn = ChatOptions::Learn;
 
-// "<|im_start|>" and its like in the texts of a template.
-std::set<std::string> markers_of(const ChatTemplate& style) {
-  std::vector<std::string> texts = {style.begin, style.generation_prompt};
-  for (const ChatTemplate::Role& role : style.roles) {
-    texts.push_back(role.before);
-    texts.push_back(role.after);
-  }
-  std::set<std::string> markers;
-  for (const std::string& text : texts)
-    for (size_t at = 0; (at = text.find("<|", at)) != text.npos;) {
-      size_t end = text.find("|>", at);
-      if (end == text.npos) break;
-      markers.insert(text.substr(at, end + 2 - at));
-      at = end + 2;
-    }
-  return markers;
-}
-
 }  // namespace
 
 void warn_of_split_markers(const PrepareOptions& options, const Tokenizer& tokenizer) {
-  if (!options.chat) return;
-  for (const std::string& marker : markers_of(options.chat->style)) {
-    std::vector<int32_t> ids;
-    tokenizer.encode_plain(marker, ids);
-    if (ids.size() > 1)
-      log_warning(marker, " of the chat template ", options.chat->style.name, " is ", ids.size(),
-                  " tokens of ", options.tokenizer.vocab,
-                  ", which has no token for it: a model learns it as text. Take a tokenizer that "
-                  "has it, or --chat-template plain");
-  }
+  if (options.chat) warn_of_split_markers(options.chat->style, tokenizer, options.tokenizer.vocab);
 }
 
 DocumentEncoder::DocumentEncoder(const PrepareOptions& options, const Tokenizer& tokenizer)

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "launch/control.h"
-#include "prepare/chat.h"
+#include "chat/chat.h"
 #include "prepare/documents.h"
 #include "tokenizer/tokenizer.h"
 

@@ -6,6 +6,7 @@
 
 #include "generate/generate.h"
 #include "generate/load.h"
+#include "generate/text_stream.h"
 #include "ops/random.h"
 #include "train/trainer.h"
 

@@ -11,6 +11,7 @@
 #include "base/signals.h"
 #include "base/text.h"
 #include "generate/generate.h"
+#include "generate/text_stream.h"
 
 namespace neox {
 namespace {

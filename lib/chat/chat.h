@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "tokenizer/tokenizer.h"
+
 namespace neox {
 
 struct ChatTemplate {
@@ -45,6 +47,10 @@ std::filesystem::path chat_template_table();
 // {bos} and {eos} in the texts of a template stand for these from now on.
 ChatTemplate with_special_tokens(ChatTemplate style, const std::string& bos,
                                  const std::string& eos);
+
+// Says which words of the template the tokenizer has no token for: models learn them as text.
+void warn_of_split_markers(const ChatTemplate& style, const Tokenizer& tokenizer,
+                           const std::filesystem::path& vocab);
 
 // The messages in the JSON of a list. Throws Error (74) with the message that lacks something.
 std::vector<ChatMessage> parse_conversation(std::string_view json);

@@ -1,12 +1,14 @@
 // Chat templates: read from YAML, with the special tokens of a tokenizer.
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/text.h"
+#include "chat/chat.h"
 #include "config/value.h"
-#include "prepare/chat.h"
 
 namespace neox {
 namespace {
@@ -91,7 +93,38 @@ void replace_all(std::string& text, const std::string& from, const std::string& 
     text.replace(at, from.size(), to);
 }
 
+// "<|im_start|>" and its like in the texts of a template.
+std::set<std::string> markers_of(const ChatTemplate& style) {
+  std::vector<std::string> texts = {style.begin, style.generation_prompt};
+  for (const ChatTemplate::Role& role : style.roles) {
+    texts.push_back(role.before);
+    texts.push_back(role.after);
+  }
+  std::set<std::string> markers;
+  for (const std::string& text : texts)
+    for (size_t at = 0; (at = text.find("<|", at)) != text.npos;) {
+      size_t end = text.find("|>", at);
+      if (end == text.npos) break;
+      markers.insert(text.substr(at, end + 2 - at));
+      at = end + 2;
+    }
+  return markers;
+}
+
 }  // namespace
+
+void warn_of_split_markers(const ChatTemplate& style, const Tokenizer& tokenizer,
+                           const fs::path& vocab) {
+  for (const std::string& marker : markers_of(style)) {
+    std::vector<int32_t> ids;
+    tokenizer.encode_plain(marker, ids);
+    if (ids.size() > 1)
+      log_warning(marker, " of the chat template ", style.name, " is ", ids.size(), " tokens of ",
+                  vocab.string(),
+                  ", which has no token for it: a model learns it as text. Take a tokenizer that "
+                  "has it, or --chat-template plain");
+  }
+}
 
 ChatTemplate read_chat_template(const std::string& name_or_file, const fs::path& table) {
   std::vector<std::string> names;

@@ -1,4 +1,4 @@
-#include "prepare/chat.h"
+#include "chat/chat.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>

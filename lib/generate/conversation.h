@@ -1,0 +1,33 @@
+// A conversation that a model has a part in: the messages so far, as tokens that its next reply
+// follows.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "chat/chat.h"
+#include "tokenizer/tokenizer.h"
+
+namespace neox {
+
+class Conversation {
+ public:
+  // style: its special tokens are there. system: the first message, or "".
+  Conversation(ChatTemplate style, std::string system, const Tokenizer& tokenizer);
+
+  // The tokens in front of the reply to a message of the user, each turn by itself, as
+  // neox-prepare-data makes them. Throws Error (64) where the template cannot say that.
+  std::vector<int32_t> asked(const std::string& message) const;
+  // The special tokens behind a reply.
+  const std::vector<int32_t>& ends() const { return ends_; }
+  void add(const std::string& message, const std::string& reply);
+  void begin_anew();
+
+ private:
+  ChatTemplate style_;
+  const Tokenizer& tokenizer_;
+  std::vector<ChatMessage> start_, messages_;
+  std::vector<int32_t> ends_;
+};
+
+}  // namespace neox

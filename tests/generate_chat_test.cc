@@ -1,0 +1,111 @@
+// Conversations with a model: the tokens that its replies follow, and neox-generate's part in them.
+#include <sstream>
+
+#include "base/text.h"
+#include "generate/conversation.h"
+#include "generate/session.h"
+#include "generate_program.h"
+
+namespace neox::testing {
+namespace {
+
+// The tokenizer of the material with the tokens of chatml.
+Tokenizer chat_tokenizer(const fs::path& file) {
+  nlohmann::json root = nlohmann::json::parse(read_file(Material::get() / "tokenizer.json"));
+  nlohmann::json token = root["added_tokens"][0];
+  auto next = Tokenizer::from_json(Material::get() / "tokenizer.json").vocab_size();
+  for (const char* name : {"<|im_start|>", "<|im_end|>"}) {
+    token["content"] = name, token["id"] = next++, token["special"] = true;
+    root["added_tokens"].push_back(token);
+  }
+  write_file_atomically(file, root.dump());
+  return Tokenizer::from_json(file);
+}
+
+ChatTemplate style(const char* name) {
+  return with_special_tokens(
+      read_chat_template(name, NEOX_SOURCE_DIR "/configs/chat_templates.yml"), "<|endoftext|>",
+      "<|endoftext|>");
+}
+
+std::string text_of(const Conversation& chat, const std::string& message,
+                    const Tokenizer& tokenizer) {
+  return tokenizer.decode(chat.asked(message), Tokenizer::Special::kKeep);
+}
+
+struct Conversations : ::testing::Test {
+  fs::path file = fs::path(::testing::TempDir()) / "neox_chat_tokenizer.json";
+  Tokenizer tokenizer = chat_tokenizer(file);
+  void TearDown() override { fs::remove(file); }
+};
+
+TEST_F(Conversations, GoOnWithWhatWasSaid) {
+  Conversation chat(style("chatml"), "be the", tokenizer);
+  const std::string first =
+      "<|im_start|>system\nbe the<|im_end|>\n<|im_start|>user\nof<|im_end|>\n"
+      "<|im_start|>assistant\n";
+  EXPECT_EQ(text_of(chat, "of", tokenizer), first);
+  chat.add("of", "and");
+  EXPECT_EQ(text_of(chat, "the", tokenizer),
+            first + "and<|im_end|>\n<|im_start|>user\nthe<|im_end|>\n<|im_start|>assistant\n");
+  EXPECT_EQ(chat.ends(), std::vector<int32_t>{tokenizer.encode("<|im_end|>").at(0)});
+  chat.begin_anew();
+  EXPECT_EQ(text_of(chat, "of", tokenizer), first);
+}
+
+TEST_F(Conversations, FollowTheirTemplate) {
+  Conversation chat(style("llama2"), "be the", tokenizer);
+  EXPECT_EQ(text_of(chat, " of ", tokenizer),
+            "<|endoftext|>[INST] <<SYS>>\nbe the\n<</SYS>>\n\n of [/INST]");
+  EXPECT_EQ(chat.ends(), std::vector<int32_t>{tokenizer.end_of_document()});
+  try {
+    Conversation(style("mistral"), "be the", tokenizer).asked("of");
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.exit(), Exit::kUsage);
+    EXPECT_TRUE(has(e.what(), "message 1 is of the role 'system'; the template mistral has"));
+  }
+}
+
+const std::string kAsked = "<|im_start|>user\nthe<|im_end|>\n<|im_start|>assistant\n";
+
+TEST_F(GenerateProgram, AMessageIsAnsweredAsItsTextIsContinued) {
+  Ended reply = generate({"--chat-template", "chatml", "--prompt", "the"});
+  std::string continued = text({"--prompt", kAsked});
+  EXPECT_EQ(kAsked + reply.out, continued);
+  EXPECT_TRUE(has(reply.err, "<|im_start|> of the chat template chatml is")) << reply.err;
+  nlohmann::json line =
+      nlohmann::json::parse(text({"--chat-template", "chatml", "--prompt", "the", "--json"}));
+  EXPECT_EQ(line.at("context"), "the");
+  EXPECT_EQ(line.at("text").get<std::string>() + "\n", reply.out);
+}
+
+TEST_F(GenerateProgram, ATypedConversationGoesOnUntilAnEmptyLine) {
+  auto talk = [](const std::string& typed) {
+    SessionOptions options{.checkpoint = run().save(), .max_tokens = 3};
+    options.chat_template = "plain";
+    std::istringstream in(typed);
+    std::ostringstream out;
+    run_session(options, in, out, true);
+    return out.str();
+  };
+  std::string once = talk("the\n"), twice = talk("the\n\nthe\n");
+  size_t begin = once.find("> ") + 2, end = once.rfind("> ");
+  std::string reply = once.substr(begin, end - begin);
+  EXPECT_EQ(twice, once.substr(0, end) + "> > " + reply + "> \n");
+  // What was said before counts: it does not fit at last.
+  std::string words;
+  for (int i = 0; i < 12; ++i) words += "and ";
+  std::string many = talk(words + "\n" + words + "\n" + words + "\n" + words + "\n");
+  EXPECT_TRUE(has(many, "shorten the prompt; an empty line begins a new conversation")) << many;
+  EXPECT_FALSE(has(talk(words + "\n\n" + words + "\n\n" + words + "\n"), "shorten"));
+}
+
+TEST_F(GenerateProgram, ASystemMessageWantsATemplate) {
+  Ended ended = start({"--system", "be brief", "--prompt", "the"});
+  EXPECT_EQ(ended.code, 64);
+  EXPECT_TRUE(has(ended.err, "--system goes with --chat-template NAME")) << ended.err;
+}
+
+}  // namespace
+}  // namespace neox::testing
