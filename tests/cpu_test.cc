@@ -2,6 +2,9 @@
 
 #include <unistd.h>
 
+#include <limits>
+
+#include "data_files.h"
 #include "environments.h"
 #include "launch/efa.h"
 
@@ -16,12 +19,35 @@ ProcessInfo ranks_of_node(int local_size) {
   return {.rank = 1, .size = 8, .local_size = local_size, .host = "node1"};
 }
 
+TEST(CpusOfGroups, AreTheLeastOnTheWayToTheRootRoundedUp) {
+  testing::Directory dir;
+  dir.put("v2", "0::/pod/container\n");
+  constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
+  EXPECT_EQ(cpus_of_groups(dir / "v2", dir.path()), kNone);
+  dir.put("pod/cpu.max", "max 100000\n"), dir.put("pod/container/cpu.max", "max 100000\n");
+  EXPECT_EQ(cpus_of_groups(dir / "v2", dir.path()), kNone);
+  dir.put("pod/cpu.max", "250000 100000\n");
+  EXPECT_EQ(cpus_of_groups(dir / "v2", dir.path()), 3);
+  dir.put("pod/container/cpu.max", "50000 100000\n");
+  EXPECT_EQ(cpus_of_groups(dir / "v2", dir.path()), 1);
+  dir.put("v1", "5:cpu,cpuacct:/docker/x\n4:memory:/docker/x\n");
+  dir.put("cpu/docker/x/cpu.cfs_quota_us", "-1"),
+      dir.put("cpu/docker/x/cpu.cfs_period_us", "100000");
+  EXPECT_EQ(cpus_of_groups(dir / "v1", dir.path()), kNone);
+  dir.put("cpu/docker/x/cpu.cfs_quota_us", "400000");
+  EXPECT_EQ(cpus_of_groups(dir / "v1", dir.path()), 4);
+}
+
 TEST(CpuShare, FollowsTheAffinityMask) {
   Environment slurm = of("SLURM_CPUS_ON_NODE=96");
   EXPECT_EQ(cpu_share(slurm, {12, 96}, ranks_of_node(8)).threads, 12);
   EXPECT_EQ(cpu_share({}, {12, 96}, ranks_of_node(8)).threads, 12);
   EXPECT_EQ(cpu_share({}, {96, 96}, {}).threads, 96);
   EXPECT_EQ(cpu_share(slurm, {12, 96}, ranks_of_node(8)).warning, "");
+  CpuCounts quota{.allowed = 6, .online = 96, .by_quota = true};  // the ranks share it
+  EXPECT_EQ(cpu_share({}, quota, {}).threads, 6);
+  EXPECT_EQ(cpu_share({}, quota, {}).reason, "a quota of 6 CPUs");
+  EXPECT_EQ(cpu_share({}, quota, ranks_of_node(4)).threads, 1);
 }
 
 TEST(CpuShare, DividesWhatRanksWouldShare) {

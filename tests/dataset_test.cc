@@ -1,6 +1,7 @@
 // neox-data: count, merge, split, verify, import.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <cerrno>
 
@@ -184,6 +185,22 @@ TEST(Split, PartsJoinedAreTheWhole) {
   neox_data({"split", all, "--output-prefix", dir / "parts/p", "--documents", "1"});
   neox_data({"merge", dir / "parts", "--output-prefix", dir / "again"});
   EXPECT_EQ(files(dir / "again"), files(all));
+}
+
+TEST(Split, MakesMorePartsThanFilesMayBeOpenAtFirst) {
+  Directory dir;
+  Documents many;
+  for (int i = 0; i < 200; ++i) many.push_back({i % 100});
+  std::string all = dir.put("all", many);
+  rlimit before{};
+  ::getrlimit(RLIMIT_NOFILE, &before);
+  rlimit few = before;
+  few.rlim_cur = 100;
+  ::setrlimit(RLIMIT_NOFILE, &few);
+  std::string said = neox_data({"split", all, "--output-prefix", dir / "d", "--documents", "1"});
+  ::setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_THAT(said, StartsWith("0: "));
+  EXPECT_EQ(files(dir / "d_00199"), files(dir.put("x", Documents{{99}})));
 }
 
 TEST(Split, SaysWhatIsWrongWithItsOptions) {

@@ -23,6 +23,7 @@ using testing::error_of;
 using ::testing::HasSubstr;
 using testing::HttpServer;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using testing::Served;
 using ::testing::SizeIs;
 
@@ -125,6 +126,29 @@ TEST_F(Download, StartsAgainWhereTheFileHasChanged) {
   EXPECT_EQ(read_file(dir_ / "got/f"), content_);
 }
 
+// What two versions of a file have at the same places is no file.
+TEST_F(Download, StartsAgainWhereAServerSendsTheRestOfAnotherVersion) {
+  HttpServer server({.files = {{"/f", std::string(content_.size(), 'x')}}, .cut_after = 10000});
+  RemoteFile wanted{.urls = {server.url("/f")}};
+  EXPECT_NE(fetch(wanted, {.retries = 0}), "");
+  server.change({.files = {{"/f", content_}}, .etag = "\"2\"", .knows_if_range = false});
+  EXPECT_EQ(fetch(wanted), "");
+  EXPECT_EQ(read_file(dir_ / "got/f"), content_);
+}
+
+TEST_F(Download, GoesOnBehindRangesThatAreShorterThanAsked) {
+  HttpServer server({.files = {{"/f", content_}}, .cut_after = 10000, .part_bytes = 50000});
+  EXPECT_EQ(fetch({.urls = {server.url("/f")}}), "");
+  EXPECT_EQ(read_file(dir_ / "got/f"), content_);
+}
+
+TEST_F(Download, AsksAgainWhereAServerHangsUp) {
+  HttpServer server({.files = {{"/f", content_}}, .hang_ups = 2});
+  EXPECT_EQ(fetch(file(server)), "");
+  EXPECT_EQ(read_file(dir_ / "got/f"), content_);
+  EXPECT_THAT(server.requests(), SizeIs(3));
+}
+
 TEST_F(Download, StartsAgainWithoutVersionsOrRanges) {
   for (Served served : {Served{.etag = ""}, Served{.ranges = false}}) {
     fs::remove_all(dir_ / "got");
@@ -133,6 +157,7 @@ TEST_F(Download, StartsAgainWithoutVersionsOrRanges) {
     HttpServer server(served);
     EXPECT_EQ(fetch(file(server)), "");
     EXPECT_EQ(read_file(dir_ / "got/f"), content_);
+    if (served.etag.empty()) EXPECT_THAT(server.requests().at(1), Not(HasSubstr("Range:")));
   }
 }
 

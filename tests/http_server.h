@@ -30,6 +30,9 @@ struct Served {
   size_t stall_after = 0;  // bytes of the answer, then silence; 0: never
   bool silent = false;     // takes requests and never answers
   int pause_ms = 0;        // before each answer
+  int hang_ups = 0;        // so many connections are closed without an answer
+  bool knows_if_range = true;
+  size_t part_bytes = 0;  // the most that a range gives; 0: all that was asked for
 };
 
 class HttpServer {
@@ -90,6 +93,7 @@ class HttpServer {
       requests_.push_back(request);
       served = served_;
       if (served.cut_after > 0 && served_.cuts-- <= 0) served.cut_after = 0;
+      served.silent = served.silent || served_.hang_ups > 0;
       most_at_once_ = std::max(most_at_once_, ++at_once_);
     }
     if (served.pause_ms > 0)
@@ -100,6 +104,11 @@ class HttpServer {
       --at_once_;
     }
     if (!served.silent) answer(connection, request, served);
+    if (served.hang_ups > 0) {
+      std::lock_guard lock(mutex_);
+      --served_.hang_ups;
+      return;
+    }
     if (served.silent || served.stall_after > 0) wait_for_end(connection);
   }
 
@@ -154,7 +163,8 @@ class HttpServer {
                  const Served& served) {
     std::string range = header(request, "Range"), condition = header(request, "If-Range");
     std::string head = "HTTP/1.1 200 OK\r\n";
-    if (served.ranges && !range.empty() && (condition.empty() || condition == served.etag)) {
+    bool same = condition.empty() || condition == served.etag || !served.knows_if_range;
+    if (served.ranges && !range.empty() && same) {
       size_t dash = range.find('-'), from = std::stoul(range.substr(6)), whole = content.size();
       if (from >= whole)
         return send_all(connection,
@@ -162,6 +172,7 @@ class HttpServer {
       content.remove_prefix(from);
       if (dash + 1 < range.size())
         content = content.substr(0, std::stoul(range.substr(dash + 1)) - from + 1);
+      if (served.part_bytes > 0) content = content.substr(0, served.part_bytes);
       head = concat("HTTP/1.1 206 Partial\r\nContent-Range: bytes ", from, "-",
                     from + content.size() - 1, "/", whole, "\r\n");
     }

@@ -2,6 +2,7 @@
 // again what was done.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -26,6 +27,7 @@ using ::testing::ElementsAre;
 using testing::error_of;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::SizeIs;
 using ::testing::StartsWith;
 using Arguments = std::vector<std::string>;
 
@@ -214,6 +216,28 @@ TEST_F(PrepareResume, RemovesWhatOthersHaveLeft) {
   prepare(2, "out");
   expect_same("out", "whole");
   expect_no_rest();
+}
+
+// A second run, which may not have the files that the first one is writing, leaves it all of what
+// it would go on with.
+TEST_F(PrepareResume, ARunThatIsRefusedTakesNothingFromTheOneAtWork) {
+  EXPECT_TRUE(killed_at_call(60, 3));
+  std::vector<int> held;  // as by that run
+  for (const std::string& name : dir_.list())
+    if (name.find(".bin.tmp-") != name.npos || name.find(".idx.tmp-") != name.npos) {
+      held.push_back(::open((dir_ / name).c_str(), O_RDWR | O_CLOEXEC));
+      EXPECT_EQ(::flock(held.back(), LOCK_EX | LOCK_NB), 0);
+    }
+  EXPECT_THAT(held, SizeIs(6));
+  auto before = dir_.list();
+  EXPECT_THAT(error_of([&] {
+                prepare(1, "out", {"--max-documents", "5"});
+              }),
+              HasSubstr("being written by another process"));
+  EXPECT_EQ(dir_.list(), before);
+  for (int file : held) ::close(file);
+  EXPECT_GT(prepare(3, "out").resumed_bytes, 0);
+  expect_same("out", "whole");
 }
 
 TEST_F(PrepareResume, AnInterruptedRunSaysWhetherTheNextOneGoesOn) {

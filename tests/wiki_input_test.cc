@@ -60,6 +60,15 @@ class WikiInput : public ::testing::Test {
   std::string dump_;
 };
 
+TEST_F(WikiInput, ADumpThatIsCutOffIsAnError) {
+  std::string cut = dump_.substr(0, dump_.rfind("  <page>"));
+  for (int ranks : {1, 3})
+    EXPECT_THAT(error_of([&] { dataset(dir_.put("a.xml", cut), ranks); }),
+                HasSubstr("a.xml: this dump of MediaWiki is cut off"));
+  EXPECT_THAT(error_of([&] { dataset(dir_.put("a.xml.bz2", compressed(cut, "bzip2")), 1); }),
+              HasSubstr("is cut off"));
+}
+
 TEST_F(WikiInput, ArticlesAreDocumentsWithTheirTemplatesExpanded) {
   std::string lines;
   for (int i = 0; i < 40; ++i)

@@ -10,6 +10,8 @@
 #include <limits>
 #include <string>
 
+#include "base/control_groups.h"
+
 namespace neox {
 
 namespace fs = std::filesystem;
@@ -36,17 +38,6 @@ int64_t left_in(const fs::path& group, const GroupFiles& files) {
   return std::max<int64_t>(limit - used, 0);
 }
 
-// In the group and all above it. A container may see the path but not the group, and of what lies
-// outside of its own root only "..": then its root is what counts.
-int64_t left_on_the_way(const fs::path& root, std::string path, const GroupFiles& files) {
-  if (path.starts_with("/..")) path = "/";
-  int64_t left = left_in(root, files);
-  fs::path group = root;
-  for (const fs::path& part : fs::path(path).relative_path())
-    if (!part.empty()) left = std::min(left, left_in(group /= part, files));
-  return left;
-}
-
 }  // namespace
 
 void keep_freed_memory() {
@@ -67,19 +58,10 @@ int64_t peak_memory() {
 }
 
 int64_t memory_of_groups(const fs::path& groups, const fs::path& root) {
-  int64_t left = std::numeric_limits<int64_t>::max();
-  std::ifstream lines(groups);
-  for (std::string line; std::getline(lines, line);) {
-    size_t first = line.find(':'), second = line.find(':', first + 1);
-    if (second == std::string::npos) continue;
-    std::string path = line.substr(second + 1),
-                controllers = "," + line.substr(first + 1, second - first - 1) + ",";
-    if (line.starts_with("0::"))
-      left = std::min(left, left_on_the_way(root, path, kUnified));
-    else if (controllers.find(",memory,") != std::string::npos)
-      left = std::min(left, left_on_the_way(root / "memory", path, kLegacy));
-  }
-  return left;
+  return least_in_groups(groups, root,
+                         {.controller = "memory",
+                          .unified = [](const fs::path& group) { return left_in(group, kUnified); },
+                          .legacy = [](const fs::path& group) { return left_in(group, kLegacy); }});
 }
 
 int64_t available_memory() {

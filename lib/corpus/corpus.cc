@@ -88,9 +88,10 @@ class Fetching {
     if (!corpus_.registry.empty()) command += " --corpora " + full_path(corpus_.registry);
     if (!corpus_.shards.empty()) command += " --shards " + corpus_.shards;
     const TokenizerFile& tokenizer = options_.tokenizer;
+    if (!corpus_.mirror.empty()) command += " --mirror " + corpus_.mirror;
     if (!options_.train_vocab) {
       command += tokenizer.type == "HFTokenizer" ? "" : " --tokenizer-type " + tokenizer.type;
-      command += " --vocab-file " + full_path(tokenizer.vocab);
+      if (!tokenizer.vocab.empty()) command += " --vocab-file " + full_path(tokenizer.vocab);
       if (tokenizer.gpt2()) command += " --merge-file " + full_path(tokenizer.merges);
     }
     return "On a node with a network, such as the login node, run\n  " + command +
@@ -127,7 +128,9 @@ class Fetching {
       return write_file_atomically(to, read_file(copy));
     }
     if (!corpus_.mirror.empty())
-      file.remote.urls = {corpus_.mirror + (corpus_.mirror.ends_with('/') ? "" : "/") + entry.name};
+      file.remote.urls.insert(
+          file.remote.urls.begin(),
+          corpus_.mirror + (corpus_.mirror.ends_with('/') ? "" : "/") + entry.name);
     download({&file, 1}, to.filename().string(), download_);
   }
 
@@ -145,7 +148,7 @@ class Fetching {
       if (is_downloaded(file.remote, file.to))
         there += static_cast<int64_t>(fs::file_size(file.to));
       else
-        wanted += std::max<int64_t>(file.remote.bytes, 0);
+        wanted += std::max<int64_t>(file.remote.bytes - size_of_part(file.to), 0);
     }
     bool estimate = corpus_.entry.bytes.empty() && corpus_.shards.empty();
     return estimate ? std::max<int64_t>(corpus_.entry.download_bytes - there, 0) : wanted;

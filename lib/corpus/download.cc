@@ -21,12 +21,6 @@ using Seconds = std::chrono::duration<double>;
 
 double now() { return Seconds(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-int64_t size_of_part(const fs::path& to) {
-  std::error_code error;
-  auto bytes = fs::file_size(to.string() + ".part", error);
-  return error ? 0 : static_cast<int64_t>(bytes);
-}
-
 // How far all files together are, and whether they go on; the threads of the files tell and ask.
 class Together {
  public:
@@ -127,10 +121,13 @@ class Download {
                           .stall_seconds = options_.stall_seconds,
                           .file_bytes = remote_.bytes};
     double pause = options_.first_pause_seconds;
+    bool answered = false;  // a server that was there may be there again soon
     for (int retries = options_.retries;;) {
       int64_t before = part_.bytes();
       Outcome outcome = transfer(url, part_, limits, watch_);
       connected_ = connected_ || outcome.connected;
+      if (answered && !outcome.connected) outcome.next = Outcome::Next::kResume;
+      answered = answered || outcome.connected;
       if (outcome.next == Outcome::Next::kDone) return finish(url);
       if (part_.bytes() > before) retries = options_.retries, pause = options_.first_pause_seconds;
       if (outcome.next == Outcome::Next::kOtherAddress || retries-- == 0) {
@@ -189,6 +186,12 @@ std::vector<DownloadFile> missing_of(std::span<const DownloadFile> files,
 }
 
 }  // namespace
+
+int64_t size_of_part(const fs::path& to) {
+  std::error_code error;
+  auto bytes = fs::file_size(to.string() + ".part", error);
+  return error ? 0 : static_cast<int64_t>(bytes);
+}
 
 bool is_downloaded(const RemoteFile& file, const fs::path& to) {
   return fs::is_regular_file(to) &&

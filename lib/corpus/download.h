@@ -48,4 +48,7 @@ void download(std::span<const DownloadFile> files, const std::string& label,
 // Throws Error (74) unless size and checksum are those that are known.
 void check_content(const RemoteFile& file, const fs::path& path);
 
+// Bytes that an interrupted download has left for the next; 0: none.
+int64_t size_of_part(const std::filesystem::path& to);
+
 }  // namespace neox

@@ -75,6 +75,8 @@ class Transfer {
     request_.set(CURLOPT_XFERINFOFUNCTION, &Transfer::look);
     request_.set(CURLOPT_XFERINFODATA, this);
     request_.set(CURLOPT_NOPROGRESS, 0L);
+    // What is not known to be of one version with the rest begins again.
+    if (part.bytes() > 0 && part.version().empty()) part.restart("");
     if (part.bytes() > 0) {
       request_.set(CURLOPT_RANGE, concat(part.bytes(), "-").c_str());
       request_.add_header("If-Range: " + part.version());
@@ -87,12 +89,17 @@ class Transfer {
     check_io(!watch_.stopped(), "the download was stopped");
     long status = request_.status();
     bool connected = status > 0;
+    if (code == CURLE_OK && !begun_) begin();  // an empty file
     if (!other_file_.empty()) return {Outcome::Next::kOtherAddress, connected, other_file_};
-    if (code == CURLE_OK) {
-      if (!begun_) begin();  // an empty file
-      return {Outcome::Next::kDone, connected};
+    if (other_version_) {
+      part_.restart("");
+      return {Outcome::Next::kResume, connected, url_ + ": the file is another one by now"};
     }
+    if (code == CURLE_OK) return whole(connected);
     std::string why = url_ + ": " + request_.describe(code);
+    // Somebody was there, and hung up.
+    if (code == CURLE_GOT_NOTHING || code == CURLE_RECV_ERROR || code == CURLE_SEND_ERROR)
+      connected = true;
     if (status == 416) {  // there is nothing behind what has come, or it is another file
       part_.restart("");
       return {Outcome::Next::kResume, connected, why};
@@ -104,6 +111,16 @@ class Transfer {
   }
 
  private:
+  // All that was sent is here: is it all of the file?
+  Outcome whole(bool connected) {
+    int64_t bytes = request_.whole_bytes();
+    if (bytes < 0 || bytes == part_.bytes()) return {Outcome::Next::kDone, connected};
+    std::string why = concat(url_, ": the server has sent ", with_commas(part_.bytes()), " of ",
+                             with_commas(bytes), " bytes");
+    if (part_.bytes() > bytes) part_.restart("");
+    return {Outcome::Next::kResume, connected, why};
+  }
+
   // Before the first byte of the file: is it the rest of what is there, of the size that is meant?
   bool begin() {
     begun_ = true;
@@ -118,8 +135,11 @@ class Transfer {
       return false;
     }
     if (bytes >= 0) watch_.whole(bytes);
-    if (!part) part_.restart(request_.etag().empty() ? request_.date() : request_.etag());
-    return true;
+    std::string version = request_.etag().empty() ? request_.date() : request_.etag();
+    // A server that does not know If-Range sends the rest of whatever it has.
+    other_version_ = part && !version.empty() && version != part_.version();
+    if (!part) part_.restart(version);
+    return !other_version_;
   }
 
   // What a callback throws goes through run(), since C code lies in between.
@@ -145,7 +165,7 @@ class Transfer {
   const TransferLimits& limits_;
   const TransferWatch& watch_;
   Request request_;
-  bool begun_ = false;
+  bool begun_ = false, other_version_ = false;
   std::string other_file_;
   std::exception_ptr thrown_;
 };

@@ -1,5 +1,7 @@
 #include "dataset/merge.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <cstdio>
 
@@ -76,6 +78,18 @@ std::string part_name(const SplitRule& rule, size_t number) {
   return text;
 }
 
+// Beside those that a program has anyway. All parts stay open, since they are named together.
+void allow_open_files(int64_t files) {
+  rlimit limit{};
+  auto wanted = static_cast<rlim_t>(files + 64);
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return;
+  check_usage(limit.rlim_max >= wanted, "that would be ", with_commas(files),
+              " files at once, and ", limit.rlim_max,
+              " may be open (ulimit -n); make the parts larger");
+  limit.rlim_cur = wanted;
+  static_cast<void>(::setrlimit(RLIMIT_NOFILE, &limit));
+}
+
 }  // namespace
 
 Totals merge_datasets(const std::vector<std::string>& inputs, const std::string& output_prefix) {
@@ -120,6 +134,7 @@ std::vector<DatasetInfo> split_dataset(const std::string& prefix, const std::str
   std::vector<int64_t> firsts = cuts(index, rule);
   check_usage(firsts.size() <= 100'000, "that would be ", with_commas(std::ssize(firsts) - 1),
               " parts; make them larger");
+  allow_open_files(2 * std::ssize(firsts));
   Progress progress({.label = "split", .unit = "B", .total = index.bin_bytes});
   std::vector<NewDataset> parts;
   std::vector<DatasetInfo> infos;

@@ -202,6 +202,9 @@ Repaired repair_dataset(const std::string& prefix, const RepairOptions& options)
            index.bin_bytes, " bytes, which is no number of ", name_of(index.type), " tokens",
            kRefused);
   std::vector<int32_t> lengths = lengths_of(index);
+  std::vector<std::string> misplaced = structure_findings(index, 1).sequences;
+  check_io(misplaced.empty(), misplaced.empty() ? "" : misplaced.front(),
+           ". Where its tokens are cannot be told", kRefused);
   std::vector<int64_t> boundaries = mended_boundaries(index);
   Repaired done{.boundaries_before = index.num_documents(),
                 .boundaries = std::ssize(boundaries) - 1,

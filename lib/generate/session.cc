@@ -1,5 +1,7 @@
 #include "generate/session.h"
 
+#include <ATen/Parallel.h>
+
 #include <algorithm>
 #include <cmath>
 #include <iterator>
@@ -18,6 +20,7 @@
 #include "generate/generate.h"
 #include "generate/load.h"
 #include "generate/text_stream.h"
+#include "launch/cpu.h"
 #include "model/device.h"
 #include "ops/random.h"
 
@@ -247,6 +250,7 @@ void answer_lines(Session& session, std::istream& in, int64_t batch) {
 
 void run_session(const SessionOptions& options, std::istream& in, std::ostream& out,
                  bool interactive) {
+  at::set_num_threads(cpu_share(environment(), cpu_counts(), {}).threads);
   bool from_input = options.file == "-", from_file = !options.file.empty();
   std::string text = from_file && !from_input ? read_file(options.file) : "";
   Session session(options, out);

@@ -5,8 +5,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <fstream>
+#include <limits>
 #include <memory>
 
+#include "base/control_groups.h"
 #include "base/error.h"
 #include "base/text.h"
 
@@ -31,6 +34,9 @@ int outer_threads(const Environment& env) {
 CpuShare share_of(const Environment& env, const CpuCounts& counts, const ProcessInfo& process) {
   if (!variable(env, "OMP_NUM_THREADS").empty())
     return {.threads = outer_threads(env), .reason = "OMP_NUM_THREADS"};
+  if (counts.by_quota)
+    return {.threads = std::max(counts.allowed / process.local_size, 1),
+            .reason = concat("a quota of ", counted(counts.allowed, "CPU"))};
   int node = cpus_of_node(env, counts);
   if (int64_t{counts.allowed} * process.local_size <= node)
     return {.threads = std::max(counts.allowed, 1), .reason = "affinity mask"};
@@ -52,7 +58,7 @@ std::string warning_of(const Environment& env, const CpuCounts& counts, const Pr
                   fair, " CPUs are there for it: srun env OMP_NUM_THREADS=", fair, " ...");
   }
   bool gpu = !gpus_allotted(env).empty();
-  if (share.threads < 2 && fair >= 2)
+  if (share.threads < 2 && fair >= 2 && !counts.by_quota)
     return concat(who, " may use 1 CPU (affinity mask), of ", counts.online,
                   " on the node: ask for --cpus-per-task=", fair,
                   " (in a job script also export SRUN_CPUS_PER_TASK=", fair,
@@ -67,7 +73,27 @@ std::string warning_of(const Environment& env, const CpuCounts& counts, const Pr
   return "";
 }
 
+int64_t cpus_of(int64_t quota, int64_t period) {
+  if (quota <= 0 || period <= 0) return std::numeric_limits<int64_t>::max();
+  return (quota + period - 1) / period;
+}
+
 }  // namespace
+
+int64_t cpus_of_groups(const std::filesystem::path& groups, const std::filesystem::path& root) {
+  auto unified = [](const std::filesystem::path& group) {
+    int64_t quota = 0, period = 0;  // "max 100000" has no quota
+    std::ifstream(group / "cpu.max") >> quota >> period;
+    return cpus_of(quota, period);
+  };
+  auto legacy = [](const std::filesystem::path& group) {
+    int64_t quota = 0, period = 0;
+    std::ifstream(group / "cpu.cfs_quota_us") >> quota;
+    std::ifstream(group / "cpu.cfs_period_us") >> period;
+    return cpus_of(quota, period);
+  };
+  return least_in_groups(groups, root, {.controller = "cpu", .unified = unified, .legacy = legacy});
+}
 
 CpuCounts cpu_counts() {
   long configured = std::max(::sysconf(_SC_NPROCESSORS_CONF), 1024L);
@@ -76,8 +102,11 @@ CpuCounts cpu_counts() {
                                                         [](cpu_set_t* set) { CPU_FREE(set); });
   check(mask && ::sched_getaffinity(0, bytes, mask.get()) == 0,
         "sched_getaffinity: ", describe_errno(errno));
-  return {.allowed = CPU_COUNT_S(bytes, mask.get()),
-          .online = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN))};
+  int of_mask = CPU_COUNT_S(bytes, mask.get());
+  int64_t quota = cpus_of_groups("/proc/self/cgroup", "/sys/fs/cgroup");
+  return {.allowed = static_cast<int>(std::min<int64_t>(of_mask, quota)),
+          .online = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN)),
+          .by_quota = quota < of_mask};
 }
 
 CpuShare cpu_share(const Environment& env, const CpuCounts& counts, const ProcessInfo& process) {

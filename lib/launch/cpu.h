@@ -2,6 +2,7 @@
 // limits of memory that network adapters need locked.
 #pragma once
 #include <cstdint>
+#include <filesystem>
 #include <string>
 
 #include "launch/process_info.h"
@@ -9,9 +10,14 @@
 namespace neox {
 
 struct CpuCounts {
-  int allowed;  // by the affinity mask of this process
-  int online;   // of the machine
+  int allowed;            // by the affinity mask of this process, and its groups' quota
+  int online;             // of the machine
+  bool by_quota = false;  // which is the smaller one, and the ranks of a node share it
 };
+
+// What the quota of CPU time of a process's control groups comes to (docker --cpus, limits of
+// Kubernetes), rounded up; the largest number where there is none. As least_in_groups().
+int64_t cpus_of_groups(const std::filesystem::path& groups, const std::filesystem::path& root);
 
 CpuCounts cpu_counts();
 

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "ops/activation_formulas.h"
+#include "ops/clones.h"
 #include "ops/column_sums.h"
 #include "ops/lanes.h"
 
@@ -37,8 +38,7 @@ template <class T>
 }
 
 template <class T>
-[[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]] void activate_rows(
-    const ActivationRows& r, int64_t from, int64_t to) {
+NEOX_CLONES void activate_rows(const ActivationRows& r, int64_t from, int64_t to) {
   const T *x = static_cast<const T*>(r.x), *bias = static_cast<const T*>(r.bias);
   T* out = static_cast<T*>(r.out);
   for (int64_t row = from; row < to; ++row) {
@@ -54,8 +54,7 @@ template <class T>
 }
 
 template <class T>
-[[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]] void gate_rows(
-    const ActivationRows& r, int64_t from, int64_t to) {
+NEOX_CLONES void gate_rows(const ActivationRows& r, int64_t from, int64_t to) {
   const T *x = static_cast<const T*>(r.x), *bias = static_cast<const T*>(r.bias);
   T* out = static_cast<T*>(r.out);
   for (int64_t row = from; row < to; ++row) {
@@ -72,8 +71,8 @@ template <class T>
 
 // partial: [columns], to which the rows' gradients of the bias are added; or null.
 template <class T>
-[[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]] void activate_gradients(
-    const ActivationRows& r, int64_t from, int64_t to, Wide<T>* partial) {
+NEOX_CLONES void activate_gradients(const ActivationRows& r, int64_t from, int64_t to,
+                                    Wide<T>* partial) {
   const T *x = static_cast<const T*>(r.x), *bias = static_cast<const T*>(r.bias),
           *dout = static_cast<const T*>(r.dout);
   T* dx = static_cast<T*>(r.dx);
@@ -91,8 +90,8 @@ template <class T>
 }
 
 template <class T>
-[[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]] void gate_gradients(
-    const ActivationRows& r, int64_t from, int64_t to, Wide<T>* partial) {
+NEOX_CLONES void gate_gradients(const ActivationRows& r, int64_t from, int64_t to,
+                                Wide<T>* partial) {
   const T *x = static_cast<const T*>(r.x), *bias = static_cast<const T*>(r.bias),
           *dout = static_cast<const T*>(r.dout);
   T* dx = static_cast<T*>(r.dx);

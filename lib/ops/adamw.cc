@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "ops/adamw_formulas.h"
+#include "ops/clones.h"
 #include "ops/lanes.h"
 
 namespace neox {
@@ -18,8 +19,8 @@ using namespace lanes;
 // The clone for this CPU is chosen when the program is loaded; each is vectorised for its
 // instruction set.
 template <class T, class Copy>
-[[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]] void update_range(
-    const AdamWRange& r, int64_t from, int64_t to, const AdamWFactors<T>& f) {
+NEOX_CLONES void update_range(const AdamWRange& r, int64_t from, int64_t to,
+                              const AdamWFactors<T>& f) {
   T *param = static_cast<T*>(r.param), *m = static_cast<T*>(r.m), *v = static_cast<T*>(r.v);
   const T* grad = static_cast<const T*>(r.grad);
 #pragma omp simd
@@ -77,8 +78,7 @@ AdamWRange range_of(at::Tensor& param, const at::Tensor& grad, at::Tensor& m, at
 
 // In lanes of double.
 template <class T>
-[[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]] double squares_of(const T* x,
-                                                                                        int64_t n) {
+NEOX_CLONES double squares_of(const T* x, int64_t n) {
   Lanes<double> a{};
   for_lanes(
       n, [&](int64_t i, auto part) __attribute__((always_inline)) {

@@ -58,18 +58,21 @@ void multiply_rows(const Bf16Matrix& a, Range rows, const uint32_t* columns, int
   }
 }
 
-// The share of the busiest thread's work that all threads have on average.
-double balance(int64_t groups) {
+// Of so many groups, those of the thread that has most.
+int64_t most_of_a_thread(int64_t groups) {
   int64_t threads = at::in_parallel_region() ? 1 : at::get_num_threads();
-  int64_t most = (groups + threads - 1) / threads;
-  return static_cast<double>(groups) / static_cast<double>(most * threads);
+  return (groups + threads - 1) / threads;
 }
 
 void multiply_columns(const Bf16Matrix& a, const uint32_t* columns, int64_t N,
                       const ProductSum& c) {
   int64_t row_groups = padded_to(a.rows, tile_rows()) / tile_rows(),
           column_groups = padded_to(N, kTileColumns) / kTileColumns, pairs = pairs_of(a.depth);
-  if (balance(row_groups) >= balance(column_groups)) {
+  // Packing a row of a costs about as much as 8 columns; by columns each thread packs all rows.
+  int64_t packing = can_stay_unpacked(a) ? 0 : 8;
+  int64_t by_rows = most_of_a_thread(row_groups) * tile_rows() * (N + packing),
+          by_columns = a.rows * (most_of_a_thread(column_groups) * kTileColumns + packing);
+  if (by_rows <= by_columns) {
     at::parallel_for(0, row_groups, 1, [&](int64_t from, int64_t until) {
       Range rows{from * tile_rows(), std::min(until * tile_rows(), a.rows)};
       multiply_rows(a, rows, columns, N, c);

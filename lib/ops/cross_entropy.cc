@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "ops/clones.h"
 #include "ops/lanes.h"
 
 namespace neox {
@@ -25,8 +26,7 @@ struct Row {
 };
 
 template <class T>
-[[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]] Wide<T> max_of(const T* x,
-                                                                                     int64_t n) {
+NEOX_CLONES Wide<T> max_of(const T* x, int64_t n) {
   using W = Wide<T>;
   if (n < kLanes) {
     W top = static_cast<W>(x[0]);
@@ -45,8 +45,7 @@ template <class T>
 
 // The sum of exp(x - top).
 template <class T>
-[[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]] Wide<T> exp_sum_of(
-    const T* x, int64_t n, Wide<T> top) {
+NEOX_CLONES Wide<T> exp_sum_of(const T* x, int64_t n, Wide<T> top) {
   using W = Wide<T>;
   Lanes<W> a{}, b{};
   int64_t i = 0;
@@ -63,8 +62,7 @@ template <class T>
 
 // x -> exp(x - top) scale.
 template <class T>
-[[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]] void scale_exp(
-    T* x, int64_t n, Wide<T> top, Wide<T> scale) {
+NEOX_CLONES void scale_exp(T* x, int64_t n, Wide<T> top, Wide<T> scale) {
   for_lanes(
       n, [&](int64_t i, auto part) __attribute__((always_inline)) {
         store(x + i, exp_of(load(x + i, part) - top) * scale, part);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "ops/clones.h"
 #include "ops/column_sums.h"
 #include "ops/lanes.h"
 
@@ -63,8 +64,7 @@ template <class T>
 }
 
 template <class T>
-[[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]] void mask_rows(
-    const DropoutRows& r, int64_t first, int64_t last, Wide<T>* partial) {
+NEOX_CLONES void mask_rows(const DropoutRows& r, int64_t first, int64_t last, Wide<T>* partial) {
   uint32_t bits[kBits + kLanes] = {};
   int64_t first_sample = r.first_sample ? *r.first_sample : 0;
   for (int64_t row = first; row < last; ++row) {

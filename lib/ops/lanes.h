@@ -1,6 +1,6 @@
 // Sixteen elements at a time, for CPU kernels: loops over rows that compilers do not vectorise
 // themselves, because they hold sums, exponentials or conversions. Types of 16 bits are computed in
-// float. All is inlined into functions with the attribute target_clones, whose clone for this CPU
+// float. All is inlined into functions with NEOX_CLONES, whose clone for this CPU
 // is chosen when the program is loaded.
 #pragma once
 #include <c10/util/BFloat16.h>

@@ -1,5 +1,6 @@
 // The CPU halves of norm.h: rows from .. to - 1 of T. Included by norm.cc alone.
 #pragma once
+#include "ops/clones.h"
 #include "ops/lanes.h"
 #include "ops/norm.h"
 
@@ -45,8 +46,7 @@ template <class T>
 }
 
 template <class T>
-[[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]] void norm_rows(
-    const NormRows& r, int64_t from, int64_t to) {
+NEOX_CLONES void norm_rows(const NormRows& r, int64_t from, int64_t to) {
   using W = Wide<T>;
   for (int64_t row = from; row < to; ++row) {
     int64_t start = row * r.columns;
@@ -132,8 +132,8 @@ template <class T>
 
 // The gradient of the bias where nothing is normed.
 template <class T>
-[[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]] void bias_gradient_rows(
-    const NormGradientRows& r, int64_t from, int64_t to, Wide<T>* partial) {
+NEOX_CLONES void bias_gradient_rows(const NormGradientRows& r, int64_t from, int64_t to,
+                                    Wide<T>* partial) {
   for (int64_t row = from; row < to; ++row) {
     const T* d = static_cast<const T*>(r.dsum) + row * r.columns;
     for_lanes(
@@ -145,8 +145,8 @@ template <class T>
 
 // partial: [sums, columns], to which these rows are added.
 template <class T>
-[[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]] void norm_gradient_rows(
-    const NormGradientRows& r, int64_t from, int64_t to, Wide<T>* partial) {
+NEOX_CLONES void norm_gradient_rows(const NormGradientRows& r, int64_t from, int64_t to,
+                                    Wide<T>* partial) {
   using W = Wide<T>;
   auto C = static_cast<W>(r.columns);
   bool centred = r.kind == Norm::kLayerNorm, bias = r.sums > 2 * r.norms;

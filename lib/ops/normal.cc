@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "ops/clones.h"
 #include "ops/random.h"
 
 namespace neox {
@@ -55,8 +56,7 @@ inline void box_muller(uint32_t a, uint32_t b, float* first, float* second) {
   *second = sign * sine;
 }
 
-[[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]] void normal_blocks(
-    uint64_t key, uint64_t first, float* out) {
+NEOX_CLONES void normal_blocks(uint64_t key, uint64_t first, float* out) {
   uint32_t word[4][kBlocks];
   float value[4][kBlocks];
   for (int i = 0; i < kBlocks; ++i) {

@@ -16,6 +16,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "ops/clones.h"
 #include "ops/column_sums.h"
 #include "ops/lanes.h"
 
@@ -42,8 +43,7 @@ template <class T>
 }
 
 template <class T>
-[[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]] void rotate_tokens(
-    const HeadRows& r, int64_t from, int64_t to) {
+NEOX_CLONES void rotate_tokens(const HeadRows& r, int64_t from, int64_t to) {
   int64_t parts = r.queries + 2;
   for (int64_t row = from; row < to; ++row) {
     int64_t at = row % r.table_rows * r.half;
@@ -67,8 +67,7 @@ const T* head_of(const HeadRows& r, int64_t row, int64_t group, int64_t part) {
 
 // partial: [columns of qkv], to which the rows are added; or null.
 template <class T>
-[[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]] void gather_tokens(
-    const HeadRows& r, int64_t from, int64_t to, Wide<T>* partial) {
+NEOX_CLONES void gather_tokens(const HeadRows& r, int64_t from, int64_t to, Wide<T>* partial) {
   int64_t parts = r.queries + 2, columns = r.groups * parts * r.D;
   for (int64_t row = from; row < to; ++row) {
     int64_t at = row % r.table_rows * r.half;

@@ -3,6 +3,8 @@
 #include <bit>
 #include <limits>
 
+#include "ops/clones.h"
+
 namespace neox {
 namespace {
 
@@ -36,18 +38,14 @@ constexpr float kLeast = -87;
 }  // namespace
 
 // The clone for this CPU is chosen when the program is loaded.
-[[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]] float row_max(const float* x,
-                                                                                    int64_t n) {
+NEOX_CLONES float row_max(const float* x, int64_t n) {
   float top = -std::numeric_limits<float>::infinity();
 #pragma omp simd reduction(max : top)
   for (int64_t i = 0; i < n; ++i) top = x[i] > top ? x[i] : top;
   return top;
 }
 
-[[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]] float row_exp(float* x,
-                                                                                    int64_t n,
-                                                                                    float scale,
-                                                                                    float top) {
+NEOX_CLONES float row_exp(float* x, int64_t n, float scale, float top) {
   float sum = 0;
 #pragma omp simd reduction(+ : sum)
   for (int64_t i = 0; i < n; ++i) {
@@ -58,29 +56,26 @@ constexpr float kLeast = -87;
   return sum;
 }
 
-[[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]] void row_multiply(
-    float* x, int64_t n, float factor) {
+NEOX_CLONES void row_multiply(float* x, int64_t n, float factor) {
   for (int64_t i = 0; i < n; ++i) x[i] *= factor;
 }
 
-[[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]] void row_multiply(
-    uint16_t* x, int64_t n, float factor) {
+NEOX_CLONES void row_multiply(uint16_t* x, int64_t n, float factor) {
   for (int64_t i = 0; i < n; ++i)
     x[i] = bf16_of(std::bit_cast<float>(static_cast<uint32_t>(x[i]) << 16) * factor);
 }
 
-[[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]] void row_round(
-    const float* __restrict x, int64_t n, uint16_t* __restrict to) {
+NEOX_CLONES void row_round(const float* __restrict x, int64_t n, uint16_t* __restrict to) {
   for (int64_t i = 0; i < n; ++i) to[i] = bf16_of(x[i]);
 }
 
-[[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]] void row_exp_round(
-    const float* __restrict x, int64_t n, float log_sum, float factor, uint16_t* __restrict to) {
+NEOX_CLONES void row_exp_round(const float* __restrict x, int64_t n, float log_sum, float factor,
+                               uint16_t* __restrict to) {
   for (int64_t i = 0; i < n; ++i) to[i] = bf16_of(exp_of(x[i] - log_sum) * factor);
 }
 
-[[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]] void row_exp_backward(
-    float* __restrict x, float* __restrict dx, int64_t n, float scale, float log_sum, float dot) {
+NEOX_CLONES void row_exp_backward(float* __restrict x, float* __restrict dx, int64_t n, float scale,
+                                  float log_sum, float dot) {
   for (int64_t i = 0; i < n; ++i) {
     float e = exp_of(scale * x[i] - log_sum);
     x[i] = e;
@@ -88,9 +83,7 @@ constexpr float kLeast = -87;
   }
 }
 
-[[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]] float row_dot(const float* x,
-                                                                                    const float* y,
-                                                                                    int64_t n) {
+NEOX_CLONES float row_dot(const float* x, const float* y, int64_t n) {
   float sum = 0;
 #pragma omp simd reduction(+ : sum)
   for (int64_t i = 0; i < n; ++i) sum += x[i] * y[i];

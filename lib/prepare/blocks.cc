@@ -167,6 +167,7 @@ bool BlockReader::open_file() {
   file_ = stream_->next_file();
   file_begun_ = given_ > 0 && slice_.file->packing == InputFile::Packing::kNone;
   file_ended_ = false;
+  tail_.clear();
   line_ = 1;
   if (from_) {
     skip(from_->offset - given_);
@@ -200,12 +201,23 @@ bool BlockReader::read_more() {
   for (size_t more = 1; more > 0 && n < static_cast<size_t>(kBlockBytes); n += more)
     more = stream_->read(std::span(rest_).subspan(size + n));
   rest_.resize(size + n);
+  tail_ += std::string_view(rest_).substr(size + n - std::min(n, kTailBytes));
+  if (tail_.size() > kTailBytes) tail_.erase(0, tail_.size() - kTailBytes);
   constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
   if (size == 0 && !file_begun_ && rest_.starts_with(kByteOrderMark)) {
     rest_.erase(0, kByteOrderMark.size());
     given_ += static_cast<int64_t>(kByteOrderMark.size());
   }
   return n > 0;
+}
+
+// A dump that was cut off between two pages would pass for a whole one.
+void BlockReader::check_dump_end() const {
+  bool plain = slice_.file->packing == InputFile::Packing::kNone;
+  bool to_the_end = !plain || slice_.end == slice_.file->bytes;
+  check_io(
+      !to_the_end || trim(tail_).ends_with("</mediawiki>"), file_->path,
+      ": this dump of MediaWiki is cut off: it does not end with </mediawiki>; fetch it again");
 }
 
 Block BlockReader::take(size_t bytes) {
@@ -235,6 +247,7 @@ std::optional<Block> BlockReader::read_block() {
   while (!file_ended_) {
     size_t size = rest_.size();
     file_ended_ = !read_more();
+    if (file_ended_ && kind == Kind::kPages) check_dump_end();
     size_t end = rest_.size();
     // What follows a mark may have come with this reading.
     if (!file_ended_)

@@ -76,6 +76,7 @@ class BlockReader {
   bool open_file();
   void skip(int64_t bytes);
   bool read_more();
+  void check_dump_end() const;
   std::optional<Block> read_block();
   Block take(size_t bytes);
 
@@ -94,6 +95,8 @@ class BlockReader {
   int64_t consumed_ = 0;  // so many bytes of the slice the blocks before say they took
   int64_t left_ = 0;      // that they did not say at the end of the slice before
   std::string rest_;      // read and not yet given out
+  static constexpr size_t kTailBytes = 64;
+  std::string tail_;  // the last bytes that were read of the file
 };
 
 // Whether a line, without its line end, is the separator.

@@ -29,6 +29,9 @@ constexpr Refused kRefused[] = {
     {"\xfe\xff", "text in UTF-16", "iconv -f UTF-16 -t UTF-8 -o NEW"},
 };
 
+// A text may begin with the letters of this magic.
+bool is_text(const Refused& refused) { return refused.magic == "PAR1"; }
+
 std::string ending_of(const std::string& path) { return fs::path(path).extension().string(); }
 
 bool one_of(const std::string& ending, std::initializer_list<const char*> endings) {
@@ -40,8 +43,9 @@ bool one_of(const std::string& ending, std::initializer_list<const char*> ending
 InputFile::Packing packing_of(const std::string& path, std::string_view head) {
   using Packing = InputFile::Packing;
   for (const Refused& refused : kRefused)
-    check_io(!head.starts_with(refused.magic), path, " is ", refused.name,
-             ", which is not read here; convert it first: ", refused.cure, " ", path);
+    check_io(!head.starts_with(refused.magic) || (is_text(refused) && !is_binary(head)), path,
+             " is ", refused.name, ", which is not read here; convert it first: ", refused.cure,
+             " ", path);
   std::string ending = ending_of(path);
   if (head.starts_with("PK\x03\x04") || head.starts_with("PK\x05\x06")) return Packing::kZip;
   constexpr size_t kMagicAt = 257;
@@ -72,6 +76,16 @@ InputFile::Format format_of(const std::string& path, std::string_view head, Sepa
 }
 
 bool is_binary(std::string_view head) { return head.find('\0') != std::string_view::npos; }
+
+bool is_left_out(const std::string& path, std::string_view head) {
+  std::string ending = ending_of(path);
+  if (!is_binary(head) || one_of(ending, {".jsonl", ".ndjson", ".json"})) return false;
+  check_io(
+      !one_of(ending, {".txt", ".text", ".md"}), path, " is called ", ending,
+      ", and has bytes of value 0, which no text has: it is damaged, or something else; mend or "
+      "remove it");
+  return true;
+}
 
 std::string decompressed_name(const std::string& path) {
   std::string ending = ending_of(path);

@@ -58,7 +58,10 @@ class Parsing {
   }
 
   void parse_pages() {
-    check(rules_.wiki != nullptr, block_.file->path, ": a dump of MediaWiki without its templates");
+    check_io(
+        rules_.wiki != nullptr, block_.file->path,
+        ": a dump of MediaWiki inside of an archive is not read, since its templates are looked "
+        "for first; unpack the archive");
     rules_.wiki->for_articles(block_.text, [&](const wiki::Article& article) {
       Document& document = found_.documents.emplace_back();
       for (const std::string& key : rules_.keys) {

@@ -122,7 +122,7 @@ class Members : public InputStream {
         packing == Packing::kNone, path,
         ": an archive in an archive is read only where it is a zip, and in that none; unpack the "
         "outer one first");
-    if (is_binary(head)) return nullptr;
+    if (is_left_out(path, head)) return nullptr;
     auto format = format_of(path, head, options_.separated);
     member_ = std::make_unique<PeekedSource>(std::move(head), std::move(source));
     return std::make_shared<InputFile>(InputFile{.path = std::move(path), .format = format});

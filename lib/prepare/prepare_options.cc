@@ -172,8 +172,10 @@ int read_workers(const Program& program, const PrepareDefaults& defaults) {
 
 // The options that the output depends on, given or by default, as lines of text.
 std::string describe_options(const Program& program) {
-  static const std::set<std::string> kOthers = {"workers", "num-docs", "log-interval",
-                                                "overwrite-tokenizer"};
+  // Where files come from does not count either: the files themselves do.
+  static const std::set<std::string> kOthers = {
+      "workers",   "num-docs", "log-interval",     "overwrite-tokenizer", "offline",
+      "downloads", "mirror",   "force-redownload", "local-copy",          "corpora"};
   std::string text;
   for (const auto& [name, option] : program.args()) {
     if (kOthers.contains(name)) continue;

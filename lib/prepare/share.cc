@@ -24,10 +24,6 @@ Share::~Share() {
 
 void Share::open(const RunIdentity& identity) {
   journal_.emplace(options_, rank_, identity);
-  if (rank_ == 0) {
-    for (const DatasetPlan& data : plan_) remove_parts(data.prefix, ranks_);
-    remove_journals(options_, ranks_);
-  }
   auto found = journal_->find();
   auto options_of = [&](size_t i) {
     return DatasetOptions{.type = plan_[i].type,
@@ -40,6 +36,11 @@ void Share::open(const RunIdentity& identity) {
   resumed_ = found.has_value();
   for (size_t i = 0; i < plan_.size(); ++i)
     builders_.push_back(std::make_unique<DatasetBuilder>(plan_[i].prefix, options_of(i)));
+  opened_ = true;  // no other run has these files: what is there is ours to remove
+  if (rank_ == 0) {
+    for (const DatasetPlan& data : plan_) remove_parts(data.prefix, ranks_);
+    remove_journals(options_, ranks_);
+  }
   at_.states.resize(plan_.size());
   points_ = {at_};
   found ? void(at_ = *found) : journal_->remove();
@@ -209,7 +210,7 @@ bool Share::keep_for_later() {
   bool keep = resumed_ || (saved_ && age.count() >= options_.save_seconds);
   // The journal of the beginning says that the tokenizer which is there was trained by this run.
   bool trained = rank_ == 0 && options_.train_vocab;
-  if (!keep && journal_ && !trained) journal_->remove();
+  if (opened_ && !keep && !trained) journal_->remove();
   for (auto& builder : builders_) keep ? builder->keep_files() : builder->discard_files();
   return keep;
 }

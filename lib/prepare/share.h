@@ -79,7 +79,7 @@ class Share {
   std::vector<SharePoint> points_;
   int64_t blocks_ = 0, stride_ = 1;
   int64_t replaced_shown_ = 0;
-  bool resumed_ = false;
+  bool opened_ = false, resumed_ = false;
   Clock::time_point begin_ = Clock::now(), last_save_ = begin_;
   std::atomic<bool> saved_ = false;
   std::future<void> saving_;  // at most one at a time; goes before the builders
