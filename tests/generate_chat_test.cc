@@ -70,12 +70,16 @@ TEST_F(Conversations, FollowTheirTemplate) {
 const std::string kAsked = "<|im_start|>user\nthe<|im_end|>\n<|im_start|>assistant\n";
 
 TEST_F(GenerateProgram, AMessageIsAnsweredAsItsTextIsContinued) {
-  Ended reply = generate({"--chat-template", "chatml", "--prompt", "the"});
-  std::string continued = text({"--prompt", kAsked});
-  EXPECT_EQ(kAsked + reply.out, continued);
+  // Its tokenizer writes the markers in many tokens, which is said.
+  auto with_room = [](Strings arguments) {
+    arguments.insert(arguments.end(), {"--set", "max_position_embeddings=512"});
+    return generate(arguments);
+  };
+  Ended reply = with_room({"--chat-template", "chatml", "--prompt", "the"});
+  EXPECT_EQ(kAsked + reply.out, with_room({"--prompt", kAsked}).out);
   EXPECT_TRUE(has(reply.err, "<|im_start|> of the chat template chatml is")) << reply.err;
-  nlohmann::json line =
-      nlohmann::json::parse(text({"--chat-template", "chatml", "--prompt", "the", "--json"}));
+  nlohmann::json line = nlohmann::json::parse(
+      with_room({"--chat-template", "chatml", "--prompt", "the", "--json"}).out);
   EXPECT_EQ(line.at("context"), "the");
   EXPECT_EQ(line.at("text").get<std::string>() + "\n", reply.out);
 }
