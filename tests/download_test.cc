@@ -157,7 +157,8 @@ TEST_F(Download, StartsAgainWithoutVersionsOrRanges) {
     HttpServer server(served);
     EXPECT_EQ(fetch(file(server)), "");
     EXPECT_EQ(read_file(dir_ / "got/f"), content_);
-    if (served.etag.empty()) EXPECT_THAT(server.requests().at(1), Not(HasSubstr("Range:")));
+    if (!served.etag.empty()) continue;
+    EXPECT_THAT(server.requests().at(1), Not(HasSubstr("Range:")));
   }
 }
 
