@@ -271,7 +271,8 @@ TEST_F(InputForms, WhatIsNotReadIsRefusedByName) {
               HasSubstr("an archive in an archive"));
   EXPECT_THAT(refusal({tar("b.7z", "7z\xbc\xaf\x27\x1c...")}), HasSubstr("a.tar: b.7z is a 7z"));
   EXPECT_THAT(refusal({dir_.put("a.rar", "Rar!\x1a\x07...")}), HasSubstr("RAR"));
-  EXPECT_THAT(refusal({dir_.put("a.parquet", "PAR1...")}), HasSubstr("is a Parquet file"));
+  EXPECT_THAT(refusal({dir_.put("a.parquet", std::string("PAR1\x15\0", 6))}),
+              HasSubstr("is a Parquet file"));
   EXPECT_THAT(refusal({dir_.put("a.txt",
                                 "\xff\xfe"
                                 "a")}),
@@ -284,6 +285,16 @@ TEST_F(InputForms, WhatIsNotReadIsRefusedByName) {
   EXPECT_THAT(refusal({dir_.put("a.zip", secret)}), HasSubstr("a.zip: x.txt is encrypted"));
   EXPECT_THAT(refusal({dir_.put("x.zst", compressed(std::string(9, '\0'), "zstd"))}),
               HasSubstr("is not text"));
+}
+
+// What is named as text is not left out as something else.
+TEST_F(InputForms, TextWithZeroBytesIsAnError) {
+  std::string line = lines_;
+  line[lines_.find("cat")] = '\0';
+  EXPECT_THAT(refusal({dir_.put("in/a.jsonl", line)}), HasSubstr("a.jsonl:1: "));
+  EXPECT_THAT(refusal({dir_.put("texts/a.txt", std::string("the\0cat", 7))}),
+              HasSubstr("a.txt is called .txt, and has bytes of value 0"));
+  EXPECT_EQ(error_of([&] { dataset({dir_.put("b.txt", "PAR1 is a text, BZhang another")}); }), "");
 }
 
 TEST_F(InputForms, EmptyFilesAndArchivesHaveNoDocuments) {
