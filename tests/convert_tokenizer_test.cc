@@ -3,6 +3,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "convert_fixture.h"
+#include "generated_text.h"
 #include "hex.h"
 #include "tokenizer/spm_model.h"
 
@@ -97,6 +98,63 @@ TEST_F(Convert, TokensAddedBehindPiecesAreKept) {
   EXPECT_THAT(config, HasSubstr("tokenizer_type: SPMTokenizer"));
   EXPECT_THAT(config, HasSubstr("this Lowercase is not supported"));
   EXPECT_THAT(config, HasSubstr("'<|im_start|>' and other tokens added behind its pieces"));
+}
+
+// As PyYAML and GPT-NeoX read it: 1e-06 would be a text, and rows that its padding does not give
+// could not be loaded.
+TEST_F(Convert, GptNeoxCanReadTheConfigurationThatItIsGiven) {
+  model();
+  auto yaml = [&](const std::string& name, const std::string& tensor) {
+    run({"--to", "neox", dir_ / "hf", dir_ / name, "--tensor-parallel", tensor});
+    return read_file(fs::path(dir_ / name) / "global_step0/configs/model.yml");
+  };
+  std::string alone = yaml("one", "1");
+  EXPECT_THAT(alone, HasSubstr("layernorm_epsilon: 1.0e-06\n"));
+  EXPECT_THAT(alone, HasSubstr(concat("make_vocab_size_divisible_by: ", kVocab, "\n")));
+  // With a tokenizer whose padded entries are the rows, the usual key does it.
+  TrainedBpe small = train_bpe({.vocab_size = 300}, each({"the and of to"}));
+  Json wide = tiny_config();
+  wide["vocab_size"] = 384;
+  std::vector<Made> tensors = tiny_tensors();
+  for (Made& t : tensors)
+    if (t.shape.front() == kVocab) t.shape.front() = 384;
+  model(tensors, wide);
+  EXPECT_THAT(yaml("unknown", "1"), HasSubstr("make_vocab_size_divisible_by: 384\n"));
+  write_tokenizer_json(dir_ / "hf/tokenizer.json", small);
+  EXPECT_THAT(yaml("two", "1"), HasSubstr("make_vocab_size_divisible_by: 128\n"));
+  wide["vocab_size"] = 512;
+  for (Made& t : tensors)
+    if (t.shape.front() == 384) t.shape.front() = 512;
+  model(tensors, wide);
+  EXPECT_THAT(yaml("more", "1"), HasSubstr("make_vocab_size_divisible_by: 512\n"));
+}
+
+TEST_F(Convert, GptNeoxIsNotGivenWhatItComputesOtherwise) {
+  Json config = tiny_config();
+  config["rotary_emb_base"] = 5000.5;
+  model(tiny_tensors(), config);
+  EXPECT_THAT(error_of([&] {
+                run({"--to", "neox", dir_ / "hf", dir_ / "x"});
+              }),
+              HasSubstr("rotary_emb_base is a whole number; the model's is 5000.5"));
+  model();
+  EXPECT_THAT(error_of([&] {
+                run({"--to", "neox", dir_ / "hf", dir_ / "x", "--pipeline-parallel", "3"});
+              }),
+              HasSubstr("--pipeline-parallel 3 of a model of 2 layers"));
+  config = tiny_config();
+  config["is_causal"] = false;
+  model(tiny_tensors(), config);
+  EXPECT_THAT(error(), HasSubstr("is_causal is false, which is not supported"));
+}
+
+// In containers all processes have the same few numbers.
+TEST_F(Convert, WhatAnInterruptedConversionHasLeftIsNotGoneOnWith) {
+  model();
+  dir_.put(concat("ours.tmp-", ::getpid(), "/hf/tokenizer_config.json"), "{}");
+  to_ours("ours");
+  EXPECT_FALSE(fs::exists(fs::path(dir_ / "ours/hf/tokenizer_config.json")));
+  EXPECT_TRUE(fs::exists(fs::path(dir_ / "ours/global_step0")));
 }
 
 // What a run says counts, not what lies beside its tokenizer.

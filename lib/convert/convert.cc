@@ -121,18 +121,6 @@ void check_numbers(const ConvertOptions& options, const Format& to) {
   check_usage(options.max_shard_bytes > 0, "--max-shard-size must be positive");
 }
 
-// Entries of the tokenizer that goes along; nothing where there is none of a kind that is known.
-std::optional<int64_t> entries_of(const ModelFiles& model) {
-  auto found = companion_tokenizer(model);
-  if (!found) return std::nullopt;
-  std::map<std::string, fs::path> files;
-  for (const Companion& companion : model.companions) files[companion.name] = companion.path;
-  try {
-    return Tokenizer::of_type(found->type, files[found->vocab], files[found->merges]).vocab_size();
-  } catch (const Error&) {}  // of another kind
-  return std::nullopt;
-}
-
 // The rows that are cut off must be padding.
 void check_rows(const ModelFiles& model, int64_t rows) {
   int64_t had = model.config.model.vocab;
@@ -165,13 +153,23 @@ void show_progress(ModelFiles& model, Progress& progress) {
   }
 }
 
+// "DST.tmp-77". What an interrupted conversion has left under such a name is not gone on with: in
+// containers processes have the same numbers.
+fs::path new_directory(const std::string& target) {
+  for (int number = 0;; ++number) {
+    std::string more = number > 0 ? concat("-", number) : "";
+    fs::path dir = concat(target, ".tmp-", ::getpid(), more);
+    if (fs::create_directory(dir)) return dir;
+  }
+}
+
 void write_whole(const Format& to, const ModelFiles& model, const ConvertOptions& options) {
   fs::path parent = fs::absolute(options.target).lexically_normal();
   if (!parent.has_filename()) parent = parent.parent_path();
   fs::path final_dir = parent;
   parent = parent.parent_path();
-  fs::path temporary = parent / concat(final_dir.filename().string(), ".tmp-", ::getpid());
-  make_directories(temporary);
+  make_directories(parent);
+  fs::path temporary = new_directory((parent / final_dir.filename()).string());
   try {
     to.write(model, {.dir = temporary,
                      .final_dir = final_dir,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <vector>
 
 #include "base/error.h"
@@ -175,6 +176,27 @@ std::optional<CompanionTokenizer> companion_tokenizer(const ModelFiles& model) {
   if (has("vocab.json") && has("merges.txt"))
     return {{"GPT2BPETokenizer", "vocab.json", "merges.txt"}};
   return std::nullopt;
+}
+
+std::optional<int64_t> entries_of(const ModelFiles& model) {
+  auto found = companion_tokenizer(model);
+  if (!found) return std::nullopt;
+  std::map<std::string, fs::path> files;
+  for (const Companion& companion : model.companions) files[companion.name] = companion.path;
+  try {
+    return Tokenizer::of_type(found->type, files[found->vocab], files[found->merges]).vocab_size();
+  } catch (const Error&) {}  // of another kind
+  return std::nullopt;
+}
+
+int64_t vocab_multiple(const ModelFiles& model, int64_t tensor) {
+  int64_t rows = model.config.model.vocab;
+  check_usage(rows % tensor == 0, "the ", rows, " rows of the embedding cannot be shared out over ",
+              tensor, " tensor-parallel ranks; give --padded-vocab with a multiple");
+  int64_t all = model.config.tokenizer.pad_to_multiple * model.config.layout.tensor;
+  auto entries = entries_of(model);
+  bool fits = entries && all % tensor == 0 && (*entries + all - 1) / all * all == rows;
+  return (fits ? all : rows) / tensor;
 }
 
 void copy_companions(const ModelFiles& model, const fs::path& dir) {

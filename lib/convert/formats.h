@@ -69,6 +69,11 @@ struct CompanionTokenizer {
   std::string type, vocab, merges;
 };
 std::optional<CompanionTokenizer> companion_tokenizer(const ModelFiles& model);
+// Its entries; nothing where there is none of a kind that is known.
+std::optional<int64_t> entries_of(const ModelFiles& model);
+// make_vocab_size_divisible_by with which GPT-NeoX and Megatron pad its entries to the rows of the
+// model on so many tensor-parallel ranks: the run's own where that does, else all rows of a rank.
+int64_t vocab_multiple(const ModelFiles& model, int64_t tensor);
 // Copies the files that go along into the directory.
 void copy_companions(const ModelFiles& model, const fs::path& dir);
 

@@ -196,7 +196,9 @@ Config config_of(const HfFamily& family, const Json& json, const std::string& wh
   add_activation(family, fields, keys);
   Json rotary = rotary_keys(family, fields, keys.at("seq_length").get<int64_t>());
   for (const auto& [key, value] : rotary.items()) keys[key] = value;
-  for (const char* name : family.must_be_true)
+  std::vector<const char*> true_ones = family.must_be_true;
+  true_ones.push_back("is_causal");
+  for (const char* name : true_ones)
     check_io(fields.flag(name, true), where, ": ", name, " is false, which is not supported");
   fields.finish(family.silent);
   Config config = config_with(family, keys, where);

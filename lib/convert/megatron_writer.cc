@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "convert/deepspeed_state.h"
+#include "convert/formats.h"
 #include "convert/megatron.h"
 #include "convert/megatron_names.h"
 #include "convert/written_parts.h"
@@ -35,6 +36,7 @@ struct Plan {
 
 Plan plan_of(const ModelFiles& model, MegatronLayout layout) {
   const ModelConfig& config = model.config.model;
+  static_cast<void>(megatron_args(model.config, layout, 0));  // what it lacks is refused first
   check_usage(layout.tensor > 0 && config.groups() % layout.tensor == 0, "--tensor-parallel ",
               layout.tensor, " does not divide the ", config.groups(), " heads of keys and values");
   check_usage(config.intermediate % layout.tensor == 0, "--tensor-parallel ", layout.tensor,
@@ -127,7 +129,9 @@ Item model_of(const Plan& plan, int64_t rank, Stage stage) {
 }
 
 Entries header_of(const Plan& plan) {
-  return {{"args", megatron_args(plan.model.config, plan.layout, plan.model.iteration)},
+  Config config = plan.model.config;
+  config.tokenizer.pad_to_multiple = vocab_multiple(plan.model, plan.layout.tensor);
+  return {{"args", megatron_args(config, plan.layout, plan.model.iteration)},
           {"checkpoint_version", kVersion},
           {"iteration", plan.model.iteration}};
 }

@@ -125,7 +125,7 @@ Item arguments(const ModelFiles& model, const NeoxLayout& layout) {
                      {"hidden_size", m.hidden},
                      {"num_attention_heads", m.heads},
                      {"max_position_embeddings", m.positions},
-                     {"make_vocab_size_divisible_by", neox_vocab_multiple(model.config, layout)},
+                     {"make_vocab_size_divisible_by", vocab_multiple(model, layout.tensor)},
                      {"padded_vocab_size", m.vocab},
                      {"tokenizer_type", tokenizer_type(model)},
                      {"model_parallel_size", layout.tensor}});
@@ -156,7 +156,9 @@ std::string tokenizer_yaml(const ModelFiles& model, const fs::path& dir) {
 
 void write_neox(const ModelFiles& model, const Target& target) {
   NeoxLayout layout{target.tensor_parallel, target.pipeline_parallel};
-  std::string yaml = neox_yaml(model.config, layout);
+  check_usage(layout.pipe <= model.config.model.layers, "--pipeline-parallel ", layout.pipe,
+              " of a model of ", counted(model.config.model.layers, "layer"));
+  std::string yaml = neox_yaml(model.config, layout, vocab_multiple(model, layout.tensor));
   std::string tag = concat("global_step", model.iteration);
   fs::path dir = target.dir / tag;
   make_directories(dir / "configs");

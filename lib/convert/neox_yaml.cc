@@ -1,6 +1,8 @@
 #include "convert/neox_yaml.h"
 
+#include <cmath>
 #include <nlohmann/json.hpp>
+#include <type_traits>
 
 #include "base/error.h"
 #include "convert/neox_names.h"
@@ -34,7 +36,11 @@ class Yaml {
  public:
   template <class T>
   void add(const char* key, const T& value) {
-    text_ += concat(key, ": ", nlohmann::json(value).dump(), "\n");
+    std::string text = nlohmann::json(value).dump();
+    // PyYAML takes 1e-05 for a text.
+    if (std::is_floating_point_v<T> && text.find('.') == text.npos)
+      if (size_t e = text.find('e'); e != text.npos) text.insert(e, ".0");
+    text_ += concat(key, ": ", text, "\n");
   }
   const std::string& text() const { return text_; }
 
@@ -47,6 +53,10 @@ void add_mlp(Yaml& yaml, const ModelConfig& m) {
   for (const ActivationKey& a : kActivations)
     if (a.activation == m.activation && a.gated == m.gated) name = a.name;
   check_usage(name != nullptr, "GPT-NeoX does not have the model's activation");
+  check_usage(m.mlp_bias || m.gated, "GPT-NeoX's MLPs without gates have biases");
+  check_usage(m.mlp_bias || !m.parallel_residual,
+              "GPT-NeoX loses what attention gives where an MLP without biases runs beside it "
+              "(gpt_j_residual with use_bias_in_mlp: false), which is another model");
   check_usage(m.gated || m.intermediate % 2 == 0, "GPT-NeoX rounds the ", m.intermediate,
               " columns of the MLP up to an even number");
   yaml.add("activation", name);
@@ -69,6 +79,8 @@ void add_positions(Yaml& yaml, const ModelConfig& m) {
   for (const PositionKey& p : kPositions)
     if (p.kind == m.position_embedding) yaml.add("pos_emb", p.name);
   if (m.position_embedding == PositionEmbedding::kRotary) {
+    check_usage(m.rotary_base == std::floor(m.rotary_base),
+                "GPT-NeoX's rotary_emb_base is a whole ", "number; the model's is ", m.rotary_base);
     yaml.add("rotary_pct", m.rotary_pct);
     yaml.add("rotary_emb_base", static_cast<int64_t>(m.rotary_base));
   }
@@ -80,16 +92,7 @@ void add_positions(Yaml& yaml, const ModelConfig& m) {
 
 }  // namespace
 
-int64_t neox_vocab_multiple(const Config& config, const NeoxLayout& layout) {
-  check_usage(config.model.vocab % layout.tensor == 0, "the ", config.model.vocab,
-              " rows of the embedding cannot be shared out over ", layout.tensor,
-              " tensor-parallel ranks; give --padded-vocab with a multiple");
-  int64_t all = config.tokenizer.pad_to_multiple * config.layout.tensor;
-  bool fits = all % layout.tensor == 0 && config.model.vocab % all == 0;
-  return fits ? all / layout.tensor : 1;
-}
-
-std::string neox_yaml(const Config& config, const NeoxLayout& layout) {
+std::string neox_yaml(const Config& config, const NeoxLayout& layout, int64_t vocab_multiple) {
   const ModelConfig& m = config.model;
   check_neox_has(m);
   Yaml yaml;
@@ -113,7 +116,7 @@ std::string neox_yaml(const Config& config, const NeoxLayout& layout) {
   yaml.add("hidden_dropout", m.hidden_dropout);
   yaml.add("attention_dropout", m.attention_dropout);
   yaml.add("init_method_std", m.init_std);
-  yaml.add("make_vocab_size_divisible_by", neox_vocab_multiple(config, layout));
+  yaml.add("make_vocab_size_divisible_by", vocab_multiple);
   yaml.add("model_parallel_size", layout.tensor);
   yaml.add("pipe_parallel_size", layout.pipe);
   return yaml.text();

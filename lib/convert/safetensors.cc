@@ -64,6 +64,9 @@ std::pair<TensorInfo, Span> entry_of(const std::string& name, const Json& entry,
                entry["data_offsets"].is_array() && entry["data_offsets"].size() == 2,
            where, " should have dtype, shape and two data_offsets, and nothing else");
   TensorInfo info{name, safetensors_type(entry["dtype"].get<std::string>(), where), {}};
+  constexpr size_t kMostDimensions = 64;
+  check_io(entry["shape"].size() <= kMostDimensions, where, " has ", entry["shape"].size(),
+           " dimensions");
   uint64_t bytes = c10::elementSize(info.dtype);
   for (const Json& size : entry["shape"]) {
     uint64_t n = natural(size, where);
