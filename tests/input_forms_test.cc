@@ -294,6 +294,9 @@ TEST_F(InputForms, TextWithZeroBytesIsAnError) {
   EXPECT_THAT(refusal({dir_.put("in/a.jsonl", line)}), HasSubstr("a.jsonl:1: "));
   EXPECT_THAT(refusal({dir_.put("texts/a.txt", std::string("the\0cat", 7))}),
               HasSubstr("a.txt is called .txt, and has bytes of value 0"));
+  std::string tar =
+      archive_of({{"a.txt", std::string("the\0cat", 7)}, {"b.jsonl", lines_}}, "ustar");
+  EXPECT_EQ(dataset({dir_.put("some.tar", tar)}), dataset({dir_.put("b.jsonl", lines_)}));
   EXPECT_EQ(error_of([&] { dataset({dir_.put("b.txt", "PAR1 is a text, BZhang another")}); }), "");
 }
 

@@ -78,13 +78,16 @@ InputFile::Format format_of(const std::string& path, std::string_view head, Sepa
 bool is_binary(std::string_view head) { return head.find('\0') != std::string_view::npos; }
 
 bool is_left_out(const std::string& path, std::string_view head) {
+  return is_binary(head) && !one_of(ending_of(path), {".jsonl", ".ndjson", ".json"});
+}
+
+void check_is_text(const std::string& path, std::string_view head) {
   std::string ending = ending_of(path);
-  if (!is_binary(head) || one_of(ending, {".jsonl", ".ndjson", ".json"})) return false;
   check_io(
-      !one_of(ending, {".txt", ".text", ".md"}), path, " is called ", ending,
+      !is_left_out(path, head) || !one_of(ending, {".txt", ".text", ".md"}), path, " is called ",
+      ending,
       ", and has bytes of value 0, which no text has: it is damaged, or something else; mend or "
       "remove it");
-  return true;
 }
 
 std::string decompressed_name(const std::string& path) {

@@ -98,6 +98,7 @@ class Finder {
                " is packed twice; unpack it once first");
     }
     if (file.packing == Packing::kTar || file.packing == Packing::kZip) return true;
+    check_is_text(name, head);
     if (is_left_out(name, head)) return false;
     file.format = format_of(name, head, separated_);
     return true;
