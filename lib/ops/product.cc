@@ -27,7 +27,9 @@ namespace {
 // With its kernels for AVX2 sums depend on the number of threads and on where matrices lie, so that
 // resumed runs could differ in last bits, unless it is asked for the same bits, which costs nothing
 // (two cores of a Zen 3, step of the 70M shape: 94 to 113 GFLOP/s without, 103 to 114 with). Those
-// for AVX-512 give them unasked.
+// for AVX-512 are not asked: sums of small products depend on the number of threads there (128 x
+// 384 x 128 on 8), and strictness costs products with such a depth 6 to 9 %. MKL_CBWR=AVX512,STRICT
+// asks.
 bool ask_mkl_for_the_same_bits() {
 #if defined(__x86_64__)
   constexpr int kAvx2Strict = 10 | 0x10000;  // MKL_CBWR_AVX2 | MKL_CBWR_STRICT
