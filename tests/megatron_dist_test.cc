@@ -48,7 +48,7 @@ Dist dist_of(const ModelFiles& model) {
 }
 
 Item common_of(const ModelFiles& model) {
-  return Item::dict({{"args", megatron_args(model.config, {}, 3)},
+  return Item::dict({{"args", megatron_args(model.config, {}, 128, 3)},
                      {"checkpoint_version", 3.0},
                      {"iteration", 3}});
 }

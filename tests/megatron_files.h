@@ -72,7 +72,7 @@ struct Rank {
 
   explicit Rank(const ModelFiles& model) {
     for (const ModelTensor& t : model.tensors) tensors[megatron_names(t.info.name)[0]] = t.read();
-    Item object = megatron_args(model.config, {}, model.iteration);
+    Item object = megatron_args(model.config, {}, 128, model.iteration);
     for (const auto& [key, value] : std::get<Item::Object>(object.content()).attributes)
       args[std::get<std::string>(key.content())] = value;
     state = {{"checkpoint_version", 3.0}, {"iteration", 3}};

@@ -10,7 +10,7 @@ namespace neox {
 struct GroupLimit {
   std::string controller;  // of version 1, whose hierarchy has its name: "memory"
   // What the files in the directory of a group allow; the largest number where they say nothing.
-  std::function<int64_t(const std::filesystem::path&group)> unified, legacy;
+  std::function<int64_t(const std::filesystem::path&)> unified, legacy;
 };
 
 // The least that a process is allowed in its groups and all above them. groups: as

@@ -167,19 +167,21 @@ void add_run_companions(ModelFiles& model, const fs::path& otherwise) {
   // Beside a run's own tokenizer it is another one.
   if (!own && !dir.empty() && fs::exists(dir / "tokenizer.model"))
     model.companions.push_back({"tokenizer.model", dir / "tokenizer.model"});
+  choose_tokenizer(model);
 }
 
-std::optional<CompanionTokenizer> companion_tokenizer(const ModelFiles& model) {
+void choose_tokenizer(ModelFiles& model) {
   auto has = [&](const char* name) { return companion(model, name) != nullptr; };
-  if (takes_pieces(model)) return {{sentencepiece_type(model), "tokenizer.model", ""}};
-  if (has("tokenizer.json")) return {{"HFTokenizer", "tokenizer.json", ""}};
-  if (has("vocab.json") && has("merges.txt"))
-    return {{"GPT2BPETokenizer", "vocab.json", "merges.txt"}};
-  return std::nullopt;
+  if (takes_pieces(model))
+    model.tokenizer = {sentencepiece_type(model), "tokenizer.model", ""};
+  else if (has("tokenizer.json"))
+    model.tokenizer = {"HFTokenizer", "tokenizer.json", ""};
+  else if (has("vocab.json") && has("merges.txt"))
+    model.tokenizer = {"GPT2BPETokenizer", "vocab.json", "merges.txt"};
 }
 
 std::optional<int64_t> entries_of(const ModelFiles& model) {
-  auto found = companion_tokenizer(model);
+  const auto& found = model.tokenizer;
   if (!found) return std::nullopt;
   std::map<std::string, fs::path> files;
   for (const Companion& companion : model.companions) files[companion.name] = companion.path;

@@ -63,13 +63,9 @@ bool add_tokenizer(ModelFiles& model);
 // The same with what lies beside it, from Hugging Face; where there is none, what is in
 // `otherwise`.
 void add_run_companions(ModelFiles& model, const fs::path& otherwise = {});
-// The tokenizer among the files that go along: its type, as of Tokenizer::of_type(), and the names
-// of its files, of which merges may be empty. Nothing where there is none of a kind that is known.
-struct CompanionTokenizer {
-  std::string type, vocab, merges;
-};
-std::optional<CompanionTokenizer> companion_tokenizer(const ModelFiles& model);
-// Its entries; nothing where there is none of a kind that is known.
+// Of the companions, the tokenizer that counts; none where there is none of a kind that is known.
+void choose_tokenizer(ModelFiles& model);
+// Its entries; nothing where there is none, or one that can't be read.
 std::optional<int64_t> entries_of(const ModelFiles& model);
 // make_vocab_size_divisible_by with which GPT-NeoX and Megatron pad its entries to the rows of the
 // model on so many tensor-parallel ranks: the run's own where that does, else all rows of a rank.

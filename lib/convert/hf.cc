@@ -143,7 +143,7 @@ const char* torch_name(at::ScalarType dtype) {
 
 // What transformers needs beside a bare tokenizer.json or tokenizer.model.
 void add_tokenizer_config(const ModelFiles& model, const fs::path& dir) {
-  auto found = companion_tokenizer(model);
+  const auto& found = model.tokenizer;
   if (!found || companion(model, "tokenizer_config.json")) return;
   OrderedJson config = {{"tokenizer_class", "PreTrainedTokenizerFast"}};
   if (!found->merges.empty()) {  // by the model's type transformers would take another class
@@ -187,6 +187,7 @@ ModelFiles open_hf(const fs::path& path) {
   for (const char* name : kCompanions)
     if (fs::exists(path / name)) model.companions.push_back({name, path / name});
   model.companions.push_back({kConfigName, config});
+  choose_tokenizer(model);
   return model;
 }
 

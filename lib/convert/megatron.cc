@@ -65,14 +65,15 @@ void check_copies(const ModelFiles& model) {
 }
 
 void add_companions(ModelFiles& model, const fs::path& dir) {
-  if (!fs::is_directory(dir)) {
+  if (fs::is_directory(dir))
+    for (const auto& entry : fs::directory_iterator(dir)) {
+      if (entry.is_regular_file())
+        model.companions.push_back({entry.path().filename().string(), entry.path()});
+    }
+  else
     add_tokenizer(model);
-    return;
-  }
-  for (const auto& entry : fs::directory_iterator(dir))
-    if (entry.is_regular_file())
-      model.companions.push_back({entry.path().filename().string(), entry.path()});
   std::ranges::sort(model.companions, {}, &Companion::name);
+  choose_tokenizer(model);
 }
 
 ModelFiles model_of(MegatronFiles files, const fs::path& path, bool thirds) {

@@ -40,7 +40,9 @@ struct MegatronLayout {
 };
 
 // Throws (64) naming what the model has and Megatron does not.
+void check_expressible(const ModelConfig& model, const MegatronLayout& layout);
+// Of a model that it has, to be padded to a multiple of vocab_multiple x tensor.
 torchfile::Item megatron_args(const Config& config, const MegatronLayout& layout,
-                              int64_t iteration);
+                              int64_t vocab_multiple, int64_t iteration);
 
 }  // namespace neox

@@ -9,36 +9,6 @@ namespace {
 
 using torchfile::Item;
 
-void check_expressible(const ModelConfig& model, const MegatronLayout& layout) {
-  using enum PositionEmbedding;
-  PositionEmbedding positions = model.position_embedding;
-  bool deep_speed = layout.kind == MegatronKind::kDeepSpeed, rotary = positions == kRotary;
-  bool gelu = model.activation == Activation::kGeluErf || model.activation == Activation::kGeluTanh;
-  const RotaryScaling& scaling = model.rotary_scaling;
-  bool llama3 = scaling.kind == RotaryKind::kLlama3 && scaling.low_freq_factor == 1 &&
-                scaling.high_freq_factor == 4 && scaling.original_positions == 8192;
-  bool linear = scaling.kind == RotaryKind::kLinear && scaling.factor == std::floor(scaling.factor);
-  const std::pair<bool, const char*> kRules[] = {
-      {!model.parallel_residual, "a parallel residual (gpt_j_residual)"},
-      {rotary || positions == kLearned || positions == kNone,
-       "positions other than rotary, learned or none"},
-      {model.gated ? model.activation == Activation::kSilu : gelu,
-       "an activation other than GELU and SwiGLU"},
-      {model.attention_bias == model.mlp_bias, "biases in attention or MLP alone"},
-      {model.window == 0, "a sliding window"},
-      {!model.moe, "experts with the routers of GPT-NeoX (moe_num_experts)"},
-      {!model.qk_norm || !deep_speed, "norms of queries and keys"},
-      {!rotary || scaling.factor == 1 || (!deep_speed && (llama3 || linear)),
-       "this scaling of rotary frequencies"},
-      {!rotary || model.rotary_base == std::floor(model.rotary_base),
-       "a base of rotary frequencies that is not whole"},
-      {!layout.thirds || model.groups() == model.heads,
-       "fewer heads of keys than of queries in thirds"}};
-  for (const auto& [has, words] : kRules)
-    check_usage(has, "the model has ", words, ", which ",
-                deep_speed ? "Megatron-DeepSpeed" : "Megatron-LM", " does not have");
-}
-
 void add_positions(Item::Entries& args, const ModelConfig& model) {
   using enum PositionEmbedding;
   PositionEmbedding positions = model.position_embedding;
@@ -95,7 +65,38 @@ void add_layers(Item::Entries& args, const ModelConfig& model, const MegatronLay
 
 }  // namespace
 
-Item megatron_args(const Config& config, const MegatronLayout& layout, int64_t iteration) {
+void check_expressible(const ModelConfig& model, const MegatronLayout& layout) {
+  using enum PositionEmbedding;
+  PositionEmbedding positions = model.position_embedding;
+  bool deep_speed = layout.kind == MegatronKind::kDeepSpeed, rotary = positions == kRotary;
+  bool gelu = model.activation == Activation::kGeluErf || model.activation == Activation::kGeluTanh;
+  const RotaryScaling& scaling = model.rotary_scaling;
+  bool llama3 = scaling.kind == RotaryKind::kLlama3 && scaling.low_freq_factor == 1 &&
+                scaling.high_freq_factor == 4 && scaling.original_positions == 8192;
+  bool linear = scaling.kind == RotaryKind::kLinear && scaling.factor == std::floor(scaling.factor);
+  const std::pair<bool, const char*> kRules[] = {
+      {!model.parallel_residual, "a parallel residual (gpt_j_residual)"},
+      {rotary || positions == kLearned || positions == kNone,
+       "positions other than rotary, learned or none"},
+      {model.gated ? model.activation == Activation::kSilu : gelu,
+       "an activation other than GELU and SwiGLU"},
+      {model.attention_bias == model.mlp_bias, "biases in attention or MLP alone"},
+      {model.window == 0, "a sliding window"},
+      {!model.moe, "experts with the routers of GPT-NeoX (moe_num_experts)"},
+      {!model.qk_norm || !deep_speed, "norms of queries and keys"},
+      {!rotary || scaling.factor == 1 || (!deep_speed && (llama3 || linear)),
+       "this scaling of rotary frequencies"},
+      {!rotary || model.rotary_base == std::floor(model.rotary_base),
+       "a base of rotary frequencies that is not whole"},
+      {!layout.thirds || model.groups() == model.heads,
+       "fewer heads of keys than of queries in thirds"}};
+  for (const auto& [has, words] : kRules)
+    check_usage(has, "the model has ", words, ", which ",
+                deep_speed ? "Megatron-DeepSpeed" : "Megatron-LM", " does not have");
+}
+
+Item megatron_args(const Config& config, const MegatronLayout& layout, int64_t vocab_multiple,
+                   int64_t iteration) {
   const ModelConfig& model = config.model;
   check_expressible(model, layout);
   Item::Entries args;
@@ -103,7 +104,7 @@ Item megatron_args(const Config& config, const MegatronLayout& layout, int64_t i
   add_positions(args, model);
   args.insert(args.end(), {{"seq_length", model.seq},
                            {"padded_vocab_size", model.vocab},
-                           {"make_vocab_size_divisible_by", config.tokenizer.pad_to_multiple},
+                           {"make_vocab_size_divisible_by", vocab_multiple},
                            {"tokenizer_type", "GPT2BPETokenizer"},
                            {"tensor_model_parallel_size", layout.tensor},
                            {"pipeline_model_parallel_size", layout.pipeline},

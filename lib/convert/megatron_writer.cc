@@ -32,11 +32,12 @@ struct Plan {
   const ModelFiles& model;
   MegatronLayout layout;
   std::vector<Written> all;
+  int64_t vocab_multiple = 1;
 };
 
 Plan plan_of(const ModelFiles& model, MegatronLayout layout) {
   const ModelConfig& config = model.config.model;
-  static_cast<void>(megatron_args(model.config, layout, 0));  // what it lacks is refused first
+  check_expressible(config, layout);
   check_usage(layout.tensor > 0 && config.groups() % layout.tensor == 0, "--tensor-parallel ",
               layout.tensor, " does not divide the ", config.groups(), " heads of keys and values");
   check_usage(config.intermediate % layout.tensor == 0, "--tensor-parallel ", layout.tensor,
@@ -48,7 +49,7 @@ Plan plan_of(const ModelFiles& model, MegatronLayout layout) {
   int64_t stages = std::max<int64_t>(layout.pipeline, 1);
   check_usage(config.layers % stages == 0, "--pipeline-parallel ", stages, " does not divide the ",
               config.layers, " layers");
-  Plan plan{model, layout, {}};
+  Plan plan{model, layout, {}, vocab_multiple(model, layout.tensor)};
   TpSplit qkv = layout.thirds ? TpSplit::kQkv : TpSplit::kRows;
   std::map<std::string, ParamSpec> specs;
   for (const ParamSpec& spec : parameters(config)) specs[spec.name] = spec;
@@ -129,9 +130,8 @@ Item model_of(const Plan& plan, int64_t rank, Stage stage) {
 }
 
 Entries header_of(const Plan& plan) {
-  Config config = plan.model.config;
-  config.tokenizer.pad_to_multiple = vocab_multiple(plan.model, plan.layout.tensor);
-  return {{"args", megatron_args(config, plan.layout, plan.model.iteration)},
+  return {{"args", megatron_args(plan.model.config, plan.layout, plan.vocab_multiple,
+                                 plan.model.iteration)},
           {"checkpoint_version", kVersion},
           {"iteration", plan.model.iteration}};
 }

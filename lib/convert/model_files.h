@@ -39,6 +39,12 @@ struct Companion {
   fs::path path;     // where it is
 };
 
+// The tokenizer among the files that go along: its type, as of Tokenizer::of_type(), and the names
+// of its files, of which merges may be empty.
+struct CompanionTokenizer {
+  std::string type, vocab, merges;
+};
+
 struct Ignored {
   std::string name;    // in the source
   std::string reason;  // the rule
@@ -51,7 +57,8 @@ struct ModelFiles {
   std::vector<ModelTensor> tensors;  // embedding, layers, head
   std::vector<Ignored> ignored;
   std::vector<Companion> companions;
-  int64_t iteration = 0;  // steps that the weights have had
+  std::optional<CompanionTokenizer> tokenizer = {};  // by choose_tokenizer()
+  int64_t iteration = 0;                             // steps that the weights have had
   // Training goes on from here: `states` of all tensors are there. Without architecture and config,
   // which the writer adds.
   std::optional<TrainState> train = {};

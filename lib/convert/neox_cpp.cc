@@ -75,7 +75,7 @@ std::vector<std::string> tokenizer_settings(const ModelFiles& model, const fs::p
   auto path = [&](const std::string& name) {
     return name.empty() ? "null" : nlohmann::json((dir / name).string()).dump();
   };
-  if (auto found = companion_tokenizer(model))
+  if (const auto& found = model.tokenizer)
     return {"tokenizer_type=" + found->type, "vocab_file=" + path(found->vocab),
             "merge_file=" + path(found->merges)};
   log_warning(model.where, " has no tokenizer: neox-generate needs --vocab-file");

@@ -114,29 +114,29 @@ Item module_of(const std::vector<Written>& all, int64_t rank, int64_t ranks) {
 
 // By the names that GPT-NeoX knows: it has none for texts behind <s>.
 std::string tokenizer_type(const ModelFiles& model) {
-  auto found = companion_tokenizer(model);
+  const auto& found = model.tokenizer;
   std::string type = found ? found->type : model.config.tokenizer.type;
   return Tokenizer::is_sentencepiece(type) ? "SPMTokenizer" : type;
 }
 
-Item arguments(const ModelFiles& model, const NeoxLayout& layout) {
+Item arguments(const ModelFiles& model, const NeoxLayout& layout, int64_t multiple) {
   const ModelConfig& m = model.config.model;
   return Item::dict({{"num_layers", m.layers},
                      {"hidden_size", m.hidden},
                      {"num_attention_heads", m.heads},
                      {"max_position_embeddings", m.positions},
-                     {"make_vocab_size_divisible_by", vocab_multiple(model, layout.tensor)},
+                     {"make_vocab_size_divisible_by", multiple},
                      {"padded_vocab_size", m.vocab},
                      {"tokenizer_type", tokenizer_type(model)},
                      {"model_parallel_size", layout.tensor}});
 }
 
 // What DeepSpeed's engine and GPT-NeoX look for when they load the weights.
-Item state_of(const ModelFiles& model, Item module, const NeoxLayout& layout) {
+Item state_of(const ModelFiles& model, Item module, const NeoxLayout& layout, int64_t multiple) {
   Entries entries = deepspeed_state(std::move(module), model.iteration,
                                     layout.tensor * std::max<int64_t>(layout.pipe, 1));
   entries.push_back({"iteration", model.iteration});
-  entries.push_back({"args", arguments(model, layout)});
+  entries.push_back({"args", arguments(model, layout, multiple)});
   return Item::dict(std::move(entries));
 }
 
@@ -147,7 +147,7 @@ std::string tokenizer_yaml(const ModelFiles& model, const fs::path& dir) {
     if (!name.empty())
       yaml += concat(key, ": ", nlohmann::json((dir / name).string()).dump(), "\n");
   };
-  if (auto found = companion_tokenizer(model))
+  if (const auto& found = model.tokenizer)
     add("vocab_file", found->vocab), add("merge_file", found->merges);
   return yaml;
 }
@@ -158,7 +158,8 @@ void write_neox(const ModelFiles& model, const Target& target) {
   NeoxLayout layout{target.tensor_parallel, target.pipeline_parallel};
   check_usage(layout.pipe <= model.config.model.layers, "--pipeline-parallel ", layout.pipe,
               " of a model of ", counted(model.config.model.layers, "layer"));
-  std::string yaml = neox_yaml(model.config, layout, vocab_multiple(model, layout.tensor));
+  int64_t multiple = vocab_multiple(model, layout.tensor);
+  std::string yaml = neox_yaml(model.config, layout, multiple);
   std::string tag = concat("global_step", model.iteration);
   fs::path dir = target.dir / tag;
   make_directories(dir / "configs");
@@ -169,7 +170,7 @@ void write_neox(const ModelFiles& model, const Target& target) {
   for (int64_t rank = 0; rank < layout.tensor * std::max<int64_t>(layout.pipe, 1); ++rank) {
     Item module = layout.pipe > 0 ? Item() : module_of(all, rank, layout.tensor);
     torchfile::write_torch_file(dir / numbered("mp_rank_%02d_model_states.pt", rank),
-                                state_of(model, module, layout));
+                                state_of(model, module, layout, multiple));
   }
   if (!model.companions.empty()) copy_companions(model, target.dir / kTokenizerDir);
   yaml += tokenizer_yaml(model, fs::absolute(target.final_dir) / kTokenizerDir);

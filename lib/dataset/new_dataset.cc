@@ -1,7 +1,6 @@
 #include "dataset/new_dataset.h"
 
 #include <fcntl.h>
-#include <unistd.h>
 
 #include <algorithm>
 
@@ -23,21 +22,6 @@ const std::string& check_free(const std::string& prefix) {
   make_directories(directory_of(prefix));
   return prefix;
 }
-
-// A file that is open for reading.
-class InputFile {
- public:
-  explicit InputFile(const std::string& path) : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
-    check_io(fd_ >= 0, "cannot open ", path, ": ", describe_errno(errno));
-  }
-  InputFile(const InputFile&) = delete;
-  InputFile& operator=(const InputFile&) = delete;
-  ~InputFile() { ::close(fd_); }
-  int fd() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 }  // namespace
 
@@ -80,10 +64,10 @@ NewDataset::NewDataset(const std::string& prefix)
 void NewDataset::copy(const std::string& path, int64_t position, int64_t bytes,
                       const OnCopied& copied) {
   if (bytes == 0) return;
-  InputFile file(path);
+  Descriptor file(path, O_RDONLY, "open");
   for (int64_t done = 0; done < bytes;) {
     int64_t piece = std::min(kPieceBytes, bytes - done);
-    bin_.copy(file.fd(), path, position + done, piece);
+    bin_.copy(file.get(), path, position + done, piece);
     done += piece;
     copied(piece);
   }

@@ -161,11 +161,6 @@ class Counting {
   int64_t lengthened_ = 0;
 };
 
-void check_call(bool ok, const char* what, const std::string& path) {
-  int error = errno;
-  check_io(ok, "cannot ", what, " ", path, ": ", describe_errno(error));
-}
-
 Totals replace_index(const RawIndex& index, const IndexPart& part) {
   std::string path = index.idx_path(), old = path + ".old";
   check_usage(!fs::exists(old), old,

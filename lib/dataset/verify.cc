@@ -74,16 +74,12 @@ class TokenScan {
         options_(options),
         labels_(holds_labels(index.prefix, index.type)),
         eod_(knows_documents ? options.end_of_document : std::nullopt),
-        fd_(::open(index.bin_path().c_str(), O_RDONLY | O_CLOEXEC)),
+        file_(index.bin_path(), O_RDONLY, "open"),
         num_tokens_(index.num_tokens()),
         bad_(options.limit),
         open_(options.limit) {
-    check_io(fd_ >= 0, "cannot open ", index.bin_path(), ": ", describe_errno(errno));
-    ::posix_fadvise(fd_, 0, 0, POSIX_FADV_SEQUENTIAL);
+    ::posix_fadvise(file_.get(), 0, 0, POSIX_FADV_SEQUENTIAL);
   }
-  ~TokenScan() { ::close(fd_); }
-  TokenScan(const TokenScan&) = delete;
-  TokenScan& operator=(const TokenScan&) = delete;
 
   void run(Progress& progress) {
     {
@@ -139,7 +135,7 @@ class TokenScan {
 
   void read(std::span<std::byte> bytes, int64_t at) const {
     while (!bytes.empty()) {
-      ssize_t n = ::pread(fd_, bytes.data(), bytes.size(), at);
+      ssize_t n = ::pread(file_.get(), bytes.data(), bytes.size(), at);
       if (n < 0 && errno == EINTR) continue;
       check_io(n >= 0, "cannot read ", index_.bin_path(), " at byte ", at, ": ",
                describe_errno(errno));
@@ -198,7 +194,7 @@ class TokenScan {
   const VerifyOptions& options_;
   const bool labels_;
   std::optional<int64_t> eod_;
-  int fd_;
+  Descriptor file_;
   const int64_t num_tokens_;
   std::atomic<int64_t> next_ = 0;
   std::mutex mutex_;  // guards what follows

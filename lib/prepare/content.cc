@@ -38,6 +38,14 @@ bool one_of(const std::string& ending, std::initializer_list<const char*> ending
   return std::find(endings.begin(), endings.end(), ending) != endings.end();
 }
 
+bool is_named_json(const std::string& path) {
+  return one_of(ending_of(path), {".jsonl", ".ndjson", ".json"});
+}
+
+bool is_named_text(const std::string& path) {
+  return one_of(ending_of(path), {".txt", ".text", ".md"});
+}
+
 }  // namespace
 
 InputFile::Packing packing_of(const std::string& path, std::string_view head) {
@@ -59,9 +67,8 @@ InputFile::Packing packing_of(const std::string& path, std::string_view head) {
 }
 
 InputFile::Format format_of(const std::string& path, std::string_view head, Separated separated) {
-  std::string ending = ending_of(path);
-  bool json = one_of(ending, {".jsonl", ".ndjson", ".json"});
-  if ((separated == Separated::kYes && !json) || one_of(ending, {".txt", ".text", ".md"}))
+  bool json = is_named_json(path);
+  if ((separated == Separated::kYes && !json) || is_named_text(path))
     return InputFile::Format::kText;
   if (head.starts_with("\xEF\xBB\xBF")) head.remove_prefix(3);
   // enwik8, without an ending, is taken as it stands.
@@ -78,16 +85,13 @@ InputFile::Format format_of(const std::string& path, std::string_view head, Sepa
 bool is_binary(std::string_view head) { return head.find('\0') != std::string_view::npos; }
 
 bool is_left_out(const std::string& path, std::string_view head) {
-  return is_binary(head) && !one_of(ending_of(path), {".jsonl", ".ndjson", ".json"});
+  return is_binary(head) && !is_named_json(path);
 }
 
 void check_is_text(const std::string& path, std::string_view head) {
-  std::string ending = ending_of(path);
-  check_io(
-      !is_left_out(path, head) || !one_of(ending, {".txt", ".text", ".md"}), path, " is called ",
-      ending,
-      ", and has bytes of value 0, which no text has: it is damaged, or something else; mend or "
-      "remove it");
+  check_io(!is_binary(head) || !is_named_text(path), path, " is called ", ending_of(path),
+           ", and has bytes of value 0, which no text has: it is damaged, or something else; mend "
+           "or remove it");
 }
 
 std::string decompressed_name(const std::string& path) {

@@ -13,6 +13,12 @@ namespace neox {
 
 inline constexpr std::string_view kSpmSpace = "\xE2\x96\x81";  // U+2581, for ' '
 
+inline std::string without_marks(std::string text) {
+  for (size_t at = 0; (at = text.find(kSpmSpace, at)) != text.npos; ++at)
+    text.replace(at, kSpmSpace.size(), " ");
+  return text;
+}
+
 // Whether a token reaches over the beginning of a word: words can't be encoded one by one then.
 inline bool spans_words(std::string_view token) {
   for (size_t at = token.find(kSpmSpace); at != token.npos; at = token.find(kSpmSpace, at + 1))

@@ -169,10 +169,7 @@ std::string Spm::text_of(int32_t id) const {
   if (p.type == SpmPiece::kUnknown) return model_.unknown_text;
   if (p.type == SpmPiece::kByte)
     return std::string(1, static_cast<char>(std::ranges::find(bytes_, id) - bytes_.begin()));
-  std::string text = p.text;
-  for (size_t at = 0; (at = text.find(kSpmSpace, at)) != text.npos; ++at)
-    text.replace(at, kSpmSpace.size(), " ");
-  return text;
+  return without_marks(p.text);
 }
 
 }  // namespace neox

@@ -41,11 +41,6 @@ std::string with_marks(std::string_view text, bool prepended) {
   return marked;
 }
 
-void take_marks_out(std::string& text) {
-  for (size_t at = 0; (at = text.find(kSpmSpace, at)) != text.npos; ++at)
-    text.replace(at, kSpmSpace.size(), " ");
-}
-
 }  // namespace
 
 struct Tokenizer::Impl {
@@ -107,8 +102,7 @@ std::string Tokenizer::Impl::text_of(std::string_view token) const {
   std::string text(token);
   if (!files.byte_fallback) return from_byte_level(token, text) ? text : std::string(token);
   if (int byte = byte_of_token(token); byte >= 0) return std::string(1, static_cast<char>(byte));
-  take_marks_out(text);
-  return text;
+  return without_marks(text);
 }
 
 Tokenizer::Impl::Impl(std::unique_ptr<const Spm> pieces, Pieces around)

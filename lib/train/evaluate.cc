@@ -5,7 +5,6 @@
 #include <ATen/ops/stack.h>
 
 #include "generate/generate.h"
-#include "generate/load.h"
 #include "generate/text_stream.h"
 #include "ops/random.h"
 #include "train/trainer.h"
@@ -61,8 +60,6 @@ void Trainer::generate_samples() {
   if (prompts_.empty()) return;
   const GenerateConfig& g = p_.config.generate;
   p_.model.keep_gathered(true);
-  std::vector<int32_t> ends =
-      ends_of_texts(p_.config.checkpoint.load, p_.config.tokenizer.vocab_file, *p_.tokenizer);
   for (size_t i = 0; i < prompts_.size(); ++i) {
     const std::string& prompt = p_.config.train.sample_prompts[i];
     Sampling sampling{.max_tokens = p_.config.train.sample_tokens,
@@ -74,7 +71,8 @@ void Trainer::generate_samples() {
     using Begin = TextStream::Begin;
     TextStream stream(*p_.tokenizer, prompt.empty() ? Begin::kText : Begin::kBehindPrompt);
     std::string text = prompt;
-    for (int32_t token : generate(p_.model, prompts_[i], sampling, ends)) text += stream.add(token);
+    for (int32_t token : generate(p_.model, prompts_[i], sampling, sample_ends_))
+      text += stream.add(token);
     report_.samples(state_.iteration, text + stream.rest());
   }
   p_.model.keep_gathered(false);

@@ -22,9 +22,9 @@ struct LossSum {
 // What a stage does with a micro-batch is recorded where there is a recorder: forward and backward,
 // each by itself, or both as one where the stage is the only one. A micro-batch has the slot that
 // is its number modulo those in flight; what is recorded belongs to a slot, and the slots of those
-// behind which gradients are summed are others. All are recorded in the same step, or as soon as they
-// come: what graphs hold stays theirs, and work that still ran as it is would need memory beside that.
-// Exchanges stay outside.
+// behind which gradients are summed are others. All are recorded in the same step, or as soon as
+// they come: what graphs hold stays theirs, and work that still ran as it is would need memory
+// beside that. Exchanges stay outside.
 class Pipeline {
  public:
   explicit Pipeline(GptNeoX& model, GraphRecorder* recorder = nullptr);
@@ -70,7 +70,7 @@ class Pipeline {
   GraphRecorder* recorder_;
   LossSum sum_;
   int64_t step_ = 0;  // counted from 1 on
-  Replay begin_;  // clears gradients
+  Replay begin_;      // clears gradients
   std::map<std::pair<int64_t, bool>, std::unique_ptr<Slot>> slots_;
   std::vector<Communicator::Transfer> pending_;
   bool met_ = false;  // the neighbours

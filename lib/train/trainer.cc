@@ -11,6 +11,7 @@
 #include "base/signals.h"
 #include "base/text.h"
 #include "generate/generate.h"
+#include "generate/load.h"
 #include "generate/text_stream.h"
 
 namespace neox {
@@ -75,6 +76,11 @@ std::vector<std::vector<int32_t>> tokens_of_prompts(const TrainerParts& p) {
   return all;
 }
 
+std::vector<int32_t> ends_of_samples(const TrainerParts& p) {
+  if (p.config.train.sample_prompts.empty()) return {};
+  return ends_of_texts(p.config.checkpoint.load, p.config.tokenizer.vocab_file, *p.tokenizer);
+}
+
 // A checkpoint of another optimizer has other state.
 void check_states(const Checkpoint& checkpoint, const std::vector<StateChunk>& chunks,
                   const Config& config) {
@@ -103,6 +109,7 @@ std::unique_ptr<GraphRecorder> recorder_of(const TrainConfig& config, int ranks,
 Trainer::Trainer(const TrainerParts& parts, Start start)
     : p_(parts),
       prompts_(tokens_of_prompts(parts)),
+      sample_ends_(ends_of_samples(parts)),
       batch_(start.batch),
       state_(start.state),
       recorder_(recorder_of(parts.config.train, parts.control.size(),

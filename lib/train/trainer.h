@@ -92,6 +92,7 @@ class Trainer {
 
   TrainerParts p_;
   std::vector<std::vector<int32_t>> prompts_;  // the tokens of sample_prompts
+  std::vector<int32_t> sample_ends_;           // what ends their texts
   BatchPlan batch_;
   TrainState state_;
   std::unique_ptr<GraphRecorder> recorder_;  // null: nothing is recorded
