@@ -173,9 +173,7 @@ TEST(GradientNoise, DoesNotDependOnTheLayoutOrThePlace) {
     ASSERT_EQ(got.size(), want.size());
     for (size_t i = 0; i < want.size(); ++i) {
       ASSERT_EQ(got[i].has_value(), want[i].has_value()) << to_string(ranks.layout) << " " << i;
-      if (want[i]) {
-        EXPECT_NEAR(*got[i], *want[i], 1e-9 * *want[i]) << to_string(ranks.layout);
-      }
+      if (want[i]) { EXPECT_NEAR(*got[i], *want[i], 1e-9 * *want[i]) << to_string(ranks.layout); }
     }
   }
 }

@@ -22,8 +22,8 @@ struct TrainState {
   int64_t evaluated = -1;
   std::string dataset_hash = {};
   std::string tokenizer_hash = {};  // empty: not known, as in files of before
-  std::string architecture = {};  // what decides the tensors: "6 layers, hidden 512, ..."
-  std::string config = {};        // effective config as YAML
+  std::string architecture = {};    // what decides the tensors: "6 layers, hidden 512, ..."
+  std::string config = {};          // effective config as YAML
   bool operator==(const TrainState&) const = default;
 };
 

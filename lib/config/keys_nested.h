@@ -4,7 +4,8 @@
 
 namespace neox {
 
-inline constexpr const char* kMonitor = "log_dir, tensorboard_dir and use_wandb say where metrics go";
+inline constexpr const char* kMonitor =
+    "log_dir, tensorboard_dir and use_wandb say where metrics go";
 
 std::span<const KeyRow> optimizer_keys();
 std::span<const KeyRow> fp16_keys();

@@ -17,8 +17,8 @@ InputFile::Packing packing_of(const std::string& path, std::string_view head);
 InputFile::Format format_of(const std::string& path, std::string_view head, Separated separated);
 
 bool is_binary(std::string_view head);
-// Whether a file, or a member of an archive, is left out since it is binary. JSON lines never are: a
-// bad line has a message of its own.
+// Whether a file, or a member of an archive, is left out since it is binary. JSON lines never are:
+// a bad line has a message of its own.
 bool is_left_out(const std::string& path, std::string_view head);
 // Of a file, before the work begins: throws Error (74) where it is left out and its name says that
 // it is text.

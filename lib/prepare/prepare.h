@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "launch/control.h"
 #include "chat/chat.h"
+#include "launch/control.h"
 #include "prepare/documents.h"
 #include "tokenizer/tokenizer.h"
 
