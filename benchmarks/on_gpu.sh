@@ -7,7 +7,7 @@
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 declare -A limit=([tests]=200 [memcheck]=150 [kernels]=200 [checkpoint]=130 [profile]=90 [generate]=480 [train]=540)
-tests=(random_test kernels_test device_test graphs_test decode_test batches_test nccl_test)
+tests=(random_test kernels_test device_test graphs_test decode_test batches_test nccl_test optimizer_test)
 build=$here/../build/cuda device=cuda python=python3 quick=() failed=() work=${TMPDIR:-/tmp}/neox-on-gpu-$UID
 
 usage() { sed -n '2,6s/^# //p' "$0"; exit "$1"; }
@@ -65,6 +65,12 @@ run_tests() {
     if timeout -k 5 $((until - SECONDS)) "$build/tests/$name" >> "$out/tests.txt" 2>&1; then say "$name passed in $((SECONDS - begin)) s"
     else say "$name FAILED ($?), see tests.txt"; bad=1; fi
   done
+  [ $((until - SECONDS)) -gt 5 ] || { say "features: no time left"; return 1; }
+  begin=$SECONDS
+  printf '\n== features\n' >> "$out/tests.txt"
+  if NEOX_TEST_DEVICE=$device timeout -k 5 $((until - SECONDS)) "$here/../tests/gpu_features_test.sh" "$build" >> "$out/tests.txt" 2>&1
+  then say "features passed in $((SECONDS - begin)) s"
+  else say "features FAILED ($?), see tests.txt"; bad=1; fi
   return $bad
 }
 

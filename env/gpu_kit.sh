@@ -5,9 +5,10 @@
 # First: cmake --build BUILD --target $(env/gpu_kit.sh --targets)
 source "$(dirname "$0")/common.sh"
 
-programs=(bin/neox-train libexec/neox-train)
+programs=()
+for name in neox-prepare-data neox-train neox-generate; do programs+=("bin/$name" "libexec/$name"); done
 programs+=(benchmarks/ceilings benchmarks/kernels benchmarks/generate_ours benchmarks/checkpoint)
-for name in random kernels device graphs decode batches nccl; do programs+=("tests/${name}_test"); done
+for name in random kernels device graphs decode batches nccl optimizer; do programs+=("tests/${name}_test"); done
 
 main() {
   case ${1-} in
@@ -25,7 +26,10 @@ main() {
     strip -o "$work/$program" "$build/$program"
     libraries "$build/$program" | xargs -r cp -nL -t "$work/lib"
   done
-  tar -C "$work" -cf - . | xz -T0 -6 > "$archive.new"
+  mkdir -p "$work/share/neox/configs"
+  cp "$repo/configs/chat_templates.yml" "$work/share/neox/configs"
+  # Programs have most of their code in common, further apart than xz looks by itself.
+  tar -C "$work" -cf - . | xz --lzma2=preset=2,dict=1GiB > "$archive.new"
   mv "$archive.new" "$archive"
   say "$archive: $(($(stat -c %s "$archive") >> 20)) MiB, $(du -sm "$work" | cut -f1) MB unpacked"
 }

@@ -1,11 +1,10 @@
-// A warp takes kRows rows of the weights, or a slice of their columns where there are few rows, so
-// that all loads of a small matrix are under way at once; the warps of a block that share rows add
-// up in order. The first weights are loaded before a block waits for the kernel that makes x, and
-// of one row an early term is multiplied before (of eight, that was slower on an H200); a norm is
-// computed by each block for itself.
-#include "ops/activation_formulas.h"
-#include "ops/decode_kernels.cuh"
-#include "ops/row_products.h"
+// Products of one or two rows, and of types that tensor cores do not multiply exactly; more rows
+// are those of row_tiles.cuh. A warp takes kRows rows of the weights, or a slice of their columns
+// where there are few rows, so that all loads of a small matrix are under way at once; the warps of
+// a block that share rows add up in order. The first weights are loaded before a block waits for
+// the kernel that makes x, and of one row an early term is multiplied before (of eight, that was
+// slower on an H200); a norm is computed by each block for itself.
+#include "ops/row_tiles.cuh"
 
 namespace neox {
 namespace {
@@ -153,59 +152,6 @@ __device__ void norm_rows(const ProductRows::Term& term, const ProductRows& r, T
   __syncthreads();
 }
 
-// The result of which a thread takes care, if any: row `row` of the block's.
-template <class T>
-struct Result {
-  int row, b, n;
-  bool exists;
-  __device__ Result(const Place<T>& p, int64_t B) {
-    int tid = static_cast<int>(threadIdx.x);
-    row = tid % p.rows_of_block();
-    b = tid / p.rows_of_block();
-    n = p.block_row + row;
-    exists = b < B && n < p.sum.rows;
-  }
-  __device__ Wide<T> bias(const Place<T>& p) const {
-    Wide<T> sum = 0;
-    for (int t = 0; t < p.sum.num_terms && exists; ++t)
-      if (auto* bias = static_cast<const T*>(p.sum.terms[t].bias))
-        sum += static_cast<Wide<T>>(bias[n]);
-    return sum;
-  }
-  __device__ Wide<T> residual(const Place<T>& p) const {
-    if (!exists || !p.sum.residual) return 0;
-    return static_cast<Wide<T>>(static_cast<const T*>(p.sum.residual)[b * p.sum.rows + n]);
-  }
-};
-
-// Every thread calls it: gate and up lie with neighbours.
-template <class T>
-__device__ void store_result(const Place<T>& p, const Result<T>& at, Wide<T> value) {
-  using W = Wide<T>;
-  W up = __shfl_xor_sync(kAllLanes, value, 1);
-  if (!at.exists || (p.sum.gated && at.n % 2 != 0)) return;
-  if (p.sum.activation != Activation::kIdentity)
-    value = activate<DeviceMath<W>>(p.sum.activation, value).value;
-  auto* out = static_cast<T*>(p.sum.out);
-  if (p.sum.gated)
-    out[(at.b * p.sum.rows + at.n) / 2] = static_cast<T>(value * up);
-  else
-    out[at.b * p.sum.rows + at.n] = static_cast<T>(value);
-}
-
-// The norm's weight and bias, or zeros, behind the rows that it makes.
-template <class T>
-__device__ void copy_norm(const ProductRows::Term& term, T* to) {
-  int columns = static_cast<int>(term.columns), n = static_cast<int>(threadIdx.x) * kPack<T>;
-#pragma unroll 1
-  for (; n < 2 * columns; n += kThreads * kPack<T>) {
-    auto* from = static_cast<const T*>(n < columns ? term.norm_weight : term.norm_bias);
-    Pack<T, kPack<T>> pack{};
-    if (from) pack = load_pack<T, kPack<T>>(from + n % columns);
-    put_pack(to + n, pack);
-  }
-}
-
 template <class T, int kB>
 __global__ void __launch_bounds__(kThreads, kBlocks<T, kB>)
     product_kernel(const __grid_constant__ Job job) {
@@ -214,15 +160,16 @@ __global__ void __launch_bounds__(kThreads, kBlocks<T, kB>)
   extern __shared__ uint4 memory[];
   T* normed = reinterpret_cast<T*>(memory);
   Place<T> p(job, blockIdx.x >= job.blocks_each[0]);
-  Result<T> result(p, job.rows.B);
+  Result<T> result(p.sum, p.rows_of_block(), p.block_row, job.rows.B,
+                   static_cast<int>(threadIdx.x));
   next_kernel_may_begin();
   const ProductRows::Term& term = p.sum.terms[0];
   Walk<T> weights(p, static_cast<const T*>(term.weight) + p.first_row * term.columns);
   Words<T> now[kRows], next[kRows];
   load_weights(p, weights, now);
   load_weights(p, weights, next);
-  if (term.norm_weight) copy_norm<T>(term, normed + job.rows.B * term.columns);
-  W rest = result.bias(p), sums[kRows * kB] = {};
+  if (term.norm_weight) copy_norm<T>(term, normed + job.rows.B * term.columns, kThreads);
+  W rest = result.bias(p.sum), sums[kRows * kB] = {};
   Walk<T> x(p, term.norm_weight ? normed : static_cast<const T*>(term.x));
   auto rows_of = [](const ProductRows::Term& t) { return static_cast<const T*>(t.x); };
   auto step = [&](auto early) {
@@ -235,7 +182,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks<T, kB>)
   if constexpr (kB == 1)
     while (x.term < p.sum.num_early && !x.ended()) step(std::true_type());
   wait_for_kernel_before();
-  rest += result.residual(p);
+  rest += result.residual(p.sum);
   if (term.norm_weight) norm_rows<T, kB>(term, job.rows, normed);
 #pragma unroll 2
   while (!x.ended()) step(std::false_type());
@@ -245,7 +192,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks<T, kB>)
   __syncthreads();
   for (int i = 0; i < p.slices && result.exists; ++i)
     rest += parts[result.row / kRows * p.slices + i][result.row % kRows * kB + result.b];
-  store_result(p, result, rest);
+  result.store(p.sum, rest);
 }
 
 template <class T>
@@ -269,6 +216,8 @@ Job job_of(const ProductRows& r) {
 
 void row_products_cuda(const ProductRows& r) {
   with_type(r.type, [&]<class T>(T*) {
+    if constexpr (sizeof(T) == 2)
+      if (r.B >= kLeastTileRows) return by_tiles::launch<T>(r);
     Job job = job_of<T>(r);
     auto launch = [&]<int kB>(std::integral_constant<int, kB>) {
       size_t shared = 0;
@@ -278,14 +227,12 @@ void row_products_cuda(const ProductRows& r) {
       launch_early(product_kernel<T, kB>,
                    {job.blocks_each[0] + job.blocks_each[1], kThreads, shared}, job);
     };
-    if (r.B == 1)
-      launch(std::integral_constant<int, 1>());
-    else if (r.B == 2)
-      launch(std::integral_constant<int, 2>());
-    else if (r.B <= 4)
-      launch(std::integral_constant<int, 4>());
-    else
-      launch(std::integral_constant<int, 8>());
+    if (r.B == 1) return launch(std::integral_constant<int, 1>());
+    if (r.B == 2) return launch(std::integral_constant<int, 2>());
+    if constexpr (sizeof(T) > 2) {
+      if (r.B <= 4) return launch(std::integral_constant<int, 4>());
+      return launch(std::integral_constant<int, 8>());
+    }
   });
   check_launch("a product of rows", r.B, r.sums[0].rows);
 }

@@ -18,6 +18,7 @@
 
 #define __global__
 #define __device__
+#define __host__
 
 struct uint3 {
   unsigned x, y, z;
@@ -49,7 +50,11 @@ enum cudaDeviceAttr {
   cudaDevAttrMaxSharedMemoryPerMultiprocessor,
   cudaDevAttrClusterLaunch
 };
-enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
+enum cudaFuncAttribute {
+  cudaFuncAttributeMaxDynamicSharedMemorySize,
+  cudaFuncAttributePreferredSharedMemoryCarveout
+};
+constexpr int cudaSharedmemCarveoutMaxShared = 100;
 
 // Kernels end before others begin.
 #define NV_IF_TARGET(...)
@@ -162,6 +167,10 @@ T __shfl_xor_sync(unsigned mask, T x, unsigned lanes,
   return x;
 }
 
+inline void __syncwarp(std::source_location where = std::source_location::current()) {
+  cuda_on_cpu::exchange(0, 0xFFFFFFFF, 0, where);
+}
+
 // As the GPU's: the product is rounded, so that errors grow with x.
 inline float __expf(float x) { return exp2f(x * 1.44269504f); }
 inline float __fdividef(float x, float y) { return x / y; }
@@ -184,8 +193,9 @@ inline void cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
   *value = values[attribute];
 }
 template <class Kernel>
-void cudaFuncSetAttribute(Kernel, cudaFuncAttribute, int bytes) {
-  cuda_on_cpu::device.allowed_bytes = static_cast<size_t>(bytes);
+void cudaFuncSetAttribute(Kernel, cudaFuncAttribute attribute, int bytes) {
+  if (attribute == cudaFuncAttributeMaxDynamicSharedMemorySize)
+    cuda_on_cpu::device.allowed_bytes = static_cast<size_t>(bytes);
 }
 inline cudaError_t cudaGetLastError() {
   return std::exchange(cuda_on_cpu::device.error, cudaSuccess);
