@@ -57,6 +57,31 @@ TEST(FusedDecode, ReadsLongPromptsAsTheModelsOwnLayers) {
   at::set_num_threads(1);
 }
 
+// In double, where the model's own layers read prompts: padded ones give what each gives alone, and
+// so does what follows them.
+TEST(PaddedPrompts, GiveTheLogitsOfEachAlone) {
+  at::NoGradGuard no_grad;
+  for (const ModelOption& option : all_options()) {
+    Model model(option, at::kDouble);
+    at::manual_seed(1);
+    std::vector<int64_t> lengths = {5, 9, 1, 9};
+    Tensor tokens = at::randint(28, {24}, at::kLong), next = at::randint(28, {4, 1}, at::kLong);
+    KvCache alone = (*model).new_cache(4, 24), together = (*model).new_cache(4, 24);
+    std::vector<Tensor> each;
+    for (int64_t b = 0, first = 0; b < 4; first += lengths[static_cast<size_t>(b++)]) {
+      auto n = lengths[static_cast<size_t>(b)];
+      KvCache row = alone.narrow(b, 1);
+      each.push_back((*model).generate_step({}, tokens.narrow(0, first, n).unsqueeze(0), row));
+      alone.lengths[static_cast<size_t>(b)] = n;
+    }
+    EXPECT_LT(relative((*model).read_prompts(tokens, lengths, together), at::cat(each)), 1e-12)
+        << option.name;
+    EXPECT_EQ(together.lengths, lengths);
+    Tensor got = (*model).generate_step({}, next, together);
+    EXPECT_LT(relative(got, (*model).generate_step({}, next, alone)), 1e-12) << option.name;
+  }
+}
+
 // The logits behind prompts, and of a step more, [2 B, V]; undefined where the prompts are not
 // taken together.
 Tensor logits_of_prompts(Model& model, const std::vector<int64_t>& lengths, bool together) {

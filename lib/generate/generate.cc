@@ -47,6 +47,31 @@ Tensor row_of(std::span<const int32_t> tokens) {
   return row;
 }
 
+// How many prompts of these lengths, from the first one on, a GPU reads at once: those that are not
+// much shorter than the longest, because they are computed as long as that.
+size_t prompts_at_once(std::span<const int64_t> lengths) {
+  constexpr int64_t kMostTokens = 8192;
+  constexpr double kMostOfReal = 1.25;
+  int64_t longest = 0, real = 0, count = 0;
+  for (int64_t n : lengths) {
+    int64_t all = std::max(longest, n) * (count + 1);
+    if (count > 0 && (all > kMostTokens ||
+                      static_cast<double>(all) > kMostOfReal * static_cast<double>(real + n)))
+      break;
+    longest = std::max(longest, n);
+    real += n;
+    ++count;
+  }
+  return static_cast<size_t>(count);
+}
+
+// On a CPU a text is the same in any company, bit for bit, and experts would work for what is
+// padded.
+bool pads_prompts(GptNeoX& model) {
+  return !model.hidden_options().device().is_cpu() && model.mesh().pp().size() == 1 &&
+         !model.config().moe;
+}
+
 bool is_greedy(const Sampling& s) { return s.temperature == 0 && s.top_k == 0 && s.top_p == 0; }
 
 // Without numbers the likeliest token would be the first. greatest: a logit, on the host.
@@ -65,11 +90,11 @@ struct NewTokens {
   std::optional<c10::Event> copied = {};
 };
 
-// The texts of a list of requests, a batch of them at a time. Prompts are read one by one, or in a
-// way in which each gives what it gives alone: a text is the same in any company. Where steps are
-// replayed on a device and all are greedy, a step takes its tokens from the one before it on the
-// device; the host looks at them some steps behind, and leaves aside what follows the end of a
-// text.
+// The texts of a list of requests, a batch of them at a time. Prompts are read one by one, or
+// together: on a CPU in a way in which each gives what it gives alone, so that a text is the same
+// in any company. Where steps are replayed on a device and all are greedy, a step takes its tokens
+// from the one before it on the device; the host looks at them some steps behind, and leaves aside
+// what follows the end of a text.
 class Texts {
  public:
   Texts(GptNeoX& model, std::span<const TextRequest> requests, const TextOptions& options)
@@ -130,8 +155,7 @@ class Texts {
         std::min(requests_.size() - next_, static_cast<size_t>(options_.batch_size - first));
     for (const TextRequest& r : requests_.subspan(next_, room))
       lengths.push_back(std::ssize(r.prompt));
-    size_t together = cache_.fused ? cache_.fused->prompts_together(lengths) : 0;
-    lengths.resize(std::max<size_t>(1, together));
+    lengths.resize(std::max<size_t>(1, together(lengths)));
     std::vector<size_t> begun(lengths.size());
     std::iota(begun.begin(), begun.end(), next_);
     std::vector<int32_t> tokens;
@@ -144,10 +168,23 @@ class Texts {
     rows_.insert(rows_.end(), begun.begin(), begun.end());
     cache_.lengths.resize(rows_.size());
     KvCache part = cache_.narrow(first, std::ssize(begun));
-    Tensor logits = together > 0 ? cache_.fused->prompts(row_of(tokens), lengths, part)
-                                 : pass_through(model_, there(row_of(tokens)), part);
+    Tensor logits = read(row_of(tokens), lengths, part);
     std::ranges::copy(part.lengths, cache_.lengths.begin() + first);
     take(logits, begun, first);
+  }
+
+  // How many of the prompts are best read together; 0: one alone, by the model's own layers.
+  size_t together(std::span<const int64_t> lengths) const {
+    if (cache_.fused) return cache_.fused->prompts_together(lengths);
+    size_t padded = pads_prompts(model_) ? prompts_at_once(lengths) : 0;
+    return padded > 1 ? padded : 0;
+  }
+
+  // tokens [1, n]: of prompts one behind the other.
+  Tensor read(const Tensor& tokens, std::span<const int64_t> lengths, KvCache& part) {
+    if (together(lengths) == 0) return pass_through(model_, there(tokens), part);
+    if (cache_.fused) return cache_.fused->prompts(tokens, lengths, part);
+    return model_.read_prompts(tokens[0], lengths, part);
   }
 
   // The first new tokens of some rows.

@@ -113,6 +113,27 @@ Tensor GptNeoX::generate_step(const Tensor& x, const Tensor& tokens, KvCache& ca
   return y;
 }
 
+// What follows the end of a shorter prompt is not seen by its tokens, nor are its keys by those
+// that come, which take their places.
+Tensor GptNeoX::read_prompts(const Tensor& tokens, std::span<const int64_t> lengths,
+                             KvCache& cache) {
+  at::NoGradGuard no_grad;
+  int64_t T = *std::ranges::max_element(lengths), first = 0;
+  filled_after(T, cache);
+  Tensor rows = at::zeros({std::ssize(lengths), T}, at::kLong);
+  std::vector<int64_t> ends;
+  for (int64_t n : lengths) {
+    rows[std::ssize(ends)].narrow(0, 0, n).copy_(tokens.narrow(0, first, n));
+    ends.push_back(n - 1);
+    first += n;
+  }
+  Pass pass = cached_pass(T, cache);
+  pass.ends = at::tensor(ends, at::kLong).to(options_.device);
+  Tensor logits = step_output({}, rows.to(options_.device), pass);
+  cache.lengths.assign(lengths.begin(), lengths.end());
+  return logits;
+}
+
 void GptNeoX::greedy_step(KvCache& cache) {
   at::NoGradGuard no_grad;
   filled_after(1, cache);
@@ -125,7 +146,10 @@ Tensor GptNeoX::step_output(const Tensor& x, const Tensor& tokens, const Pass& p
   if (pass.arrived.defined()) return row_step(first, pass);
   Tensor y = layers(first, pass);
   if (!mesh_.last_stage()) return y;
-  Tensor end = norm(y.narrow(1, y.size(1) - 1, 1).squeeze(1), final_norm(), norm_options());
+  Tensor last = y.narrow(1, y.size(1) - 1, 1);
+  if (pass.ends.defined())
+    last = y.gather(1, pass.ends.view({-1, 1, 1}).expand({-1, 1, config_.hidden}));
+  Tensor end = norm(last.squeeze(1), final_norm(), norm_options());
   Tensor mine = at::linear(end, head_weight()).t().contiguous();  // [V / tp, B]
   Tensor all = at::empty({config_.vocab, mine.size(1)}, mine.options());
   mesh_.tp().all_gather(mine, all);

@@ -91,8 +91,11 @@ class GptNeoX {
   // hidden states [B, t, hidden], or on the last stage the logits [B, V of all ranks] of the last
   // token. Collective over tp. Advances the cache.
   Tensor generate_step(const Tensor& x, const Tensor& tokens, KvCache& cache);
-  // The same on one stage for the cache's replay->tokens, which the likeliest next ones replace:
-  // the host waits for nothing.
+  // Of prompts in empty rows of the cache, one behind the other in tokens [n]: the logits [B, V]
+  // behind each. On one stage; shorter ones are computed as long as the longest.
+  Tensor read_prompts(const Tensor& tokens, std::span<const int64_t> lengths, KvCache& cache);
+  // The same as generate_step() on one stage for the cache's replay->tokens, which the likeliest
+  // next ones replace: the host waits for nothing.
   void greedy_step(KvCache& cache);
   // Rows without positions yet. The model must outlive it, and its parameters keep their values.
   KvCache new_cache(int64_t batch, int64_t capacity);
@@ -124,6 +127,7 @@ class GptNeoX {
     Tensor mask = {};          // to be added to the scores, as of score_mask(); or undefined
     Tensor bias = {};          // the same, with gradients, as of score_bias(); only with a mask
     RotaryTable rotary = {};   // of the batch's positions; undefined: 0 .. T - 1
+    Tensor ends = {};          // [B] int64: whose logits are asked for; undefined: the last token's
     // A step of generation that can be recorded: lengths [B] int64 of the cache's rows, of which
     // the first `seen` keys are looked at, with mask [B K, G, seen]; or undefined.
     Tensor lengths = {};
