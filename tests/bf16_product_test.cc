@@ -189,15 +189,19 @@ TEST_P(Bf16Product, AttendsWithScoresFarApart) {
 }
 
 TEST_P(Bf16Product, AttendsWithTheSameBitsOnAnyNumberOfThreads) {
-  Tensor values = at::randn({1, 300, 5, 3, 32}).to(at::kBFloat16);
   int threads = at::get_num_threads();
-  at::set_num_threads(1);
-  Attended one(values, by_blocks);
-  at::set_num_threads(2);
-  Attended two(values, by_blocks);
+  for (int64_t T : {1, 100, 300, 1100}) {
+    Tensor values = at::randn({1, T, 5, 3, 32}).to(at::kBFloat16);
+    at::set_num_threads(1);
+    Attended one(values, by_blocks);
+    for (int many : {2, 7, 64}) {  // from 7 on heads are shared out in parts
+      at::set_num_threads(many);
+      Attended other(values, by_blocks);
+      EXPECT_TRUE(one.out.equal(other.out)) << T << " on " << many;
+      EXPECT_TRUE(one.qkv.grad().equal(other.qkv.grad())) << T << " on " << many;
+    }
+  }
   at::set_num_threads(threads);
-  EXPECT_TRUE(one.out.equal(two.out));
-  EXPECT_TRUE(one.qkv.grad().equal(two.qkv.grad()));
 }
 
 }  // namespace

@@ -56,22 +56,32 @@ TEST(CausalAttention, EqualsAtensInDoubleForwardAndBackward) {
   for (int64_t T : {1, 37, 128, 1100})
     for (int64_t D : {16, 80}) {
       Tensor values = at::randn({2, T, 3, 3, D}, at::kDouble) * 2;
-      Attended got(values, at::kFloat, by_blocks), want(values, at::kDouble, by_aten);
-      EXPECT_LE(relative_distance(got.out, want.out), 2e-6) << T << " " << D;
-      EXPECT_LE(relative_distance(got.qkv.grad(), want.qkv.grad()), 2e-6) << T << " " << D;
+      Attended got(values, at::kFloat, by_blocks), want(values, at::kDouble, by_aten),
+          aten(values, at::kFloat, by_aten);
+      auto bound = [](const Tensor& x, const Tensor& y) {  // the order of sums is the processor's
+        return std::max(2e-6, 1.5 * relative_distance(x, y));
+      };
+      EXPECT_LE(relative_distance(got.out, want.out), bound(aten.out, want.out)) << T << " " << D;
+      EXPECT_LE(relative_distance(got.qkv.grad(), want.qkv.grad()),
+                bound(aten.qkv.grad(), want.qkv.grad()))
+          << T << " " << D;
     }
 }
 
 TEST(CausalAttention, HasTheSameBitsOnAnyNumberOfThreads) {
-  Tensor values = at::randn({1, 300, 5, 3, 32}, at::kDouble);
   int threads = at::get_num_threads();
-  at::set_num_threads(1);
-  Attended one(values, at::kFloat, by_blocks);
-  at::set_num_threads(2);
-  Attended two(values, at::kFloat, by_blocks);
+  for (int64_t T : {1, 300, 1100}) {
+    Tensor values = at::randn({1, T, 5, 3, 32}, at::kDouble);
+    at::set_num_threads(1);
+    Attended one(values, at::kFloat, by_blocks);
+    for (int many : {2, 7, 64}) {  // from 7 on heads are shared out in parts
+      at::set_num_threads(many);
+      Attended other(values, at::kFloat, by_blocks);
+      EXPECT_TRUE(one.out.equal(other.out)) << T << " on " << many;
+      EXPECT_TRUE(one.qkv.grad().equal(other.qkv.grad())) << T << " on " << many;
+    }
+  }
   at::set_num_threads(threads);
-  EXPECT_TRUE(one.out.equal(two.out));
-  EXPECT_TRUE(one.qkv.grad().equal(two.qkv.grad()));
 }
 
 TEST(CausalAttention, StaysFiniteWithScoresBeyondTheRangeOfExp) {

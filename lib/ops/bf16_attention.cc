@@ -1,7 +1,5 @@
 #include "ops/bf16_attention.h"
 
-#include <ATen/Parallel.h>
-#include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -10,6 +8,7 @@
 
 #include "ops/bf16_product.h"
 #include "ops/bf16_softmax.h"
+#include "ops/head_parts.h"
 
 namespace neox {
 namespace {
@@ -21,6 +20,10 @@ using torch::autograd::tensor_list;
 // Blocks of scores and what is made of them stay in the second-level cache of a core.
 constexpr int64_t kQueries = 128, kKeys = 256;  // of the forward pass
 constexpr int64_t kBackQueries = 128, kBackKeys = 128;
+static_assert(kQueries == kPartStep && kBackQueries == kPartStep && kBackKeys == kPartStep);
+// What heads in parts cost of whole ones: keys are packed again; 7 products are computed instead
+// of 5.
+constexpr double kForwardCost = 1.1, kBackwardCost = 1.4;
 constexpr float kLog2e = 1.44269504F;
 
 // Sixty-four bytes apart, from one allocation per thread.
@@ -94,17 +97,23 @@ struct ForwardRoom {
         rescale(room.floats(kQueries)) {}
 };
 
+// Of some queries, whatever others do: from a multiple of kQueries on.
 class HeadForward {
  public:
-  HeadForward(const HeadInput& head, ForwardRoom& room)
-      : head_(head), room_(room), T_(head.q.rows), D_(head.q.depth), scales_(head.scale) {
-    pack_rows(head.k, room.k);
-    for (int64_t key = 0; key < T_; key += kKeys)
+  HeadForward(const HeadInput& head, Range queries, ForwardRoom& room)
+      : head_(head),
+        queries_(queries),
+        room_(room),
+        T_(head.q.rows),
+        D_(head.q.depth),
+        scales_(head.scale) {
+    pack_rows(head.k.narrow(0, queries.end), room.k);
+    for (int64_t key = 0; key < queries.end; key += kKeys)
       pack_rows(transposed(head.v.narrow(key, std::min(kKeys, T_ - key))), values_of(key));
   }
   // out [T, D], rows `stride` apart; log_sum [T], of log 2.
   void run(uint16_t* out, int64_t stride, float* log_sum) {
-    for (int64_t query = 0; query < T_; query += kQueries) {
+    for (int64_t query = queries_.from; query < queries_.end; query += kQueries) {
       int64_t n = std::min(kQueries, T_ - query);
       attend(query, n);
       for (int64_t i = 0; i < n; ++i) {
@@ -139,6 +148,7 @@ class HeadForward {
   }
 
   HeadInput head_;
+  Range queries_;
   ForwardRoom& room_;
   int64_t T_, D_;
   Scales scales_;
@@ -187,37 +197,60 @@ struct Bf16Gradients {
   int64_t stride;
 };
 
+// The gradients of some queries and of some keys, whatever others do; either may be none. Both
+// begin at multiples of kBackQueries, which is kBackKeys.
 class HeadBackward {
  public:
-  HeadBackward(const HeadInput& head, const HeadOutput& y, BackwardRoom& room)
-      : head_(head), y_(y), r_(room), T_(head.q.rows), D_(head.q.depth), scales_(head.scale) {
-    pack_rows(head.q, r_.q);
-    pack_rows(y.dout, r_.dy);
-    for (int64_t i = 0; i < T_; i += kBackQueries) {
+  HeadBackward(const HeadInput& head, const HeadOutput& y, Range queries, Range keys,
+               BackwardRoom& room)
+      : head_(head),
+        y_(y),
+        queries_(queries),
+        keys_(keys),
+        r_(room),
+        T_(head.q.rows),
+        D_(head.q.depth),
+        scales_(head.scale) {
+    Range seen = of_interest();
+    pack_rows(head.q.narrow(seen.from, seen.end - seen.from), r_.q + seen.from * pairs_of(D_));
+    pack_rows(y.dout.narrow(seen.from, seen.end - seen.from), r_.dy + seen.from * pairs_of(D_));
+    for (int64_t i = keys.from; i < T_ && !keys.empty(); i += kBackQueries) {
       int64_t n = std::min(kBackQueries, T_ - i);
       pack_rows(transposed(head.q.narrow(i, n)), block(r_.q_t, i));
       pack_rows(transposed(y.dout.narrow(i, n)), block(r_.dy_t, i));
     }
-    for (int64_t i = 0; i < T_; ++i)
+    for (int64_t i = seen.from; i < seen.end; ++i)
       r_.dot[i] =
           dot_bf16(y.out.data + i * y.out.row_stride, y.dout.data + i * y.dout.row_stride, D_);
   }
   void run(const Bf16Gradients& to) {
-    std::fill_n(r_.dq, T_ * D_, 0.0F);
-    for (int64_t key = 0; key < T_; key += kBackKeys) {
-      int64_t keys = std::min(kBackKeys, T_ - key);
-      pack_keys(key, keys);
-      for (int64_t query = key / kBackQueries * kBackQueries; query < T_; query += kBackQueries)
-        add_block(query, std::min(kBackQueries, T_ - query), key, keys);
-      store_columns({r_.dk, kBackKeys, D_, keys}, nullptr, to.dk + key * to.stride, to.stride);
-      store_columns({r_.dv, kBackKeys, D_, keys}, nullptr, to.dv + key * to.stride, to.stride);
+    int64_t n = queries_.end - queries_.from, stop = queries_.empty() ? 0 : queries_.end;
+    std::fill_n(r_.dq + queries_.from * D_, n * D_, 0.0F);
+    for (int64_t key = 0; key < std::max(stop, keys_.end); key += kBackKeys) {
+      if (key < keys_.from && key >= stop) continue;
+      add_key_block(key, std::min(kBackKeys, T_ - key), to);
     }
-    store_rows(r_.dq, T_, D_, to.dq, to.stride);
+    store_rows(r_.dq + queries_.from * D_, n, D_, to.dq + queries_.from * to.stride, to.stride);
   }
 
  private:
+  // The queries that see the keys, and the others.
+  Range of_interest() const {
+    if (keys_.empty()) return queries_;
+    return {queries_.empty() ? keys_.from : std::min(queries_.from, keys_.from), T_};
+  }
   uint32_t* block(uint32_t* all, int64_t query) const {
     return all + query / kBackQueries * rows_size(D_, kBackQueries);
+  }
+
+  void add_key_block(int64_t key, int64_t keys, const Bf16Gradients& to) {
+    pack_keys(key, keys);
+    for (int64_t query = key; query < T_; query += kBackQueries)
+      if (keys_.has(key) || queries_.has(query))
+        add_block(query, std::min(kBackQueries, T_ - query), key, keys);
+    if (!keys_.has(key)) return;
+    store_columns({r_.dk, kBackKeys, D_, keys}, nullptr, to.dk + key * to.stride, to.stride);
+    store_columns({r_.dv, kBackKeys, D_, keys}, nullptr, to.dv + key * to.stride, to.stride);
   }
 
   void pack_keys(int64_t key, int64_t keys) {
@@ -242,8 +275,11 @@ class HeadBackward {
       multiply_packed(rows_of(block(factors, query), n), columns_among(among, wide), pairs_of(n),
                       {.data = gradient, .stride = kBackKeys, .add = true}, D_, keys);
     };
-    add_to(r_.dv, r_.dy_t, r_.p);
-    add_to(r_.dk, r_.q_t, r_.ds);
+    if (keys_.has(key)) {
+      add_to(r_.dv, r_.dy_t, r_.p);
+      add_to(r_.dk, r_.q_t, r_.ds);
+    }
+    if (!queries_.has(query)) return;
     pack_rows({r_.ds_rows, n, keys, wide, 1}, r_.ds_rows_packed);
     multiply_packed(rows_of(r_.ds_rows_packed, keys), columns_of(r_.k_t, keys), pairs_of(keys),
                     {.data = r_.dq + query * D_, .stride = D_, .add = true}, n, D_);
@@ -251,6 +287,7 @@ class HeadBackward {
 
   HeadInput head_;
   HeadOutput y_;
+  Range queries_, keys_;
   BackwardRoom& r_;
   int64_t T_, D_;
   Scales scales_;
@@ -264,26 +301,19 @@ Bf16Matrix head_of(const Tensor& x, int64_t b, int64_t h) {
 }
 uint16_t* writable(const Bf16Matrix& m) { return const_cast<uint16_t*>(m.data); }
 
-// f(sample, head, room) of all heads, over the threads.
-template <class RoomOf, class F>
-void each_head(const Tensor& q, F f) {
-  int64_t H = q.size(1);
-  at::parallel_for(0, q.size(0) * H, 1, [&](int64_t from, int64_t to) {
-    at::NoGradGuard no_grad;
-    RoomOf room(q.size(2), q.size(3));
-    for (int64_t i = from; i < to; ++i) f(i / H, i % H, room);
-  });
-}
-
 class Attention : public torch::autograd::Function<Attention> {
  public:
   static Tensor forward(AutogradContext* context, const Tensor& q, const Tensor& k, const Tensor& v,
                         double scale) {
     Tensor out = heads_inside(q),
            log_sum = at::empty({q.size(0), q.size(1), q.size(2)}, q.options().dtype(at::kFloat));
-    each_head<ForwardRoom>(q, [&](int64_t b, int64_t h, ForwardRoom& room) {
+    int64_t T = q.size(2),
+            parts = parts_of_head(q.size(0) * q.size(1), T, 1.1);  // keys are packed again
+    each_task<ForwardRoom>(q, parts, [&](int64_t b, int64_t h, int64_t i, ForwardRoom& room) {
       Bf16Matrix to = head_of(out, b, h);
-      HeadForward({head_of(q, b, h), head_of(k, b, h), head_of(v, b, h), scale}, room)
+      Range queries = part_of_head(T, i, parts, false);
+      if (queries.empty()) return;
+      HeadForward({head_of(q, b, h), head_of(k, b, h), head_of(v, b, h), scale}, queries, room)
           .run(writable(to), to.row_stride, log_sum[b][h].mutable_data_ptr<float>());
     });
     context->save_for_backward({q, k, v, out, log_sum});
@@ -297,10 +327,11 @@ class Attention : public torch::autograd::Function<Attention> {
     Tensor dout = grad[0].stride(3) == 1 ? grad[0] : grad[0].contiguous();
     Tensor dq = heads_inside(q), dk = heads_inside(k), dv = heads_inside(v);
     double scale = context->saved_data["scale"].toDouble();
-    each_head<BackwardRoom>(q, [&](int64_t b, int64_t h, BackwardRoom& room) {
+    each_gradient_task<BackwardRoom>(q, [&](int64_t b, int64_t h, Range queries, Range keys,
+                                            BackwardRoom& room) {
       auto of = [&](const Tensor& x) { return head_of(x, b, h); };
       HeadBackward({of(q), of(k), of(v), scale},
-                   {of(out), of(dout), log_sum[b][h].const_data_ptr<float>()}, room)
+                   {of(out), of(dout), log_sum[b][h].const_data_ptr<float>()}, queries, keys, room)
           .run({writable(of(dq)), writable(of(dk)), writable(of(dv)), dq.stride(2)});
     });
     return {dq, dk, dv, {}};

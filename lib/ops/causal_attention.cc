@@ -1,8 +1,7 @@
 #include "ops/causal_attention.h"
 
-#include <ATen/Parallel.h>
-#include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -13,6 +12,7 @@
 
 #include "ops/bf16_attention.h"
 #include "ops/bf16_product.h"
+#include "ops/head_parts.h"
 #include "ops/product.h"
 #include "ops/softmax_rows.h"
 
@@ -38,12 +38,18 @@ struct Head {
   float scale;          // of scores
 };
 
-void forward(const Head& head, Tensor& workspace) {
+struct ForwardRoom {
+  Tensor scores;
+  ForwardRoom(int64_t T, int64_t)
+      : scores(at::empty({std::min(kBlockQueries, T) * T}, at::kFloat)) {}
+};
+
+void forward(const Head& head, Range queries, const ForwardRoom& room) {
   int64_t T = head.q.size(0);
   float scale = head.scale;
-  for (int64_t from = 0; from < T; from += kBlockQueries) {
+  for (int64_t from = queries.from; from < queries.end; from += kBlockQueries) {
     int64_t n = std::min(kBlockQueries, T - from), keys = from + n;
-    Tensor scores = workspace.narrow(0, 0, n * keys).view({n, keys});
+    Tensor scores = room.scores.narrow(0, 0, n * keys).view({n, keys});
     at::mm_out(scores, head.q.narrow(0, from, n), head.k.narrow(0, 0, keys).t());
     auto* row = scores.mutable_data_ptr<float>();
     for (int64_t i = 0; i < n; ++i, row += keys) {
@@ -62,7 +68,15 @@ struct HeadGradients {
   Tensor dout, dq, dk, dv;  // [T, D]; dq, dk, dv are added to
 };
 
-void backward(const Head& head, const HeadGradients& d, Tensor& workspace) {
+struct BackwardRoom {
+  Tensor p, ds;
+  BackwardRoom(int64_t, int64_t)
+      : p(at::empty({kBlockQueries * kBlockKeys}, at::kFloat)), ds(at::empty_like(p)) {}
+};
+
+// The gradients of some queries, and of the keys of blocks that begin among some.
+void backward(const Head& head, const HeadGradients& d, Range queries, Range of_keys,
+              const BackwardRoom& room) {
   int64_t T = head.q.size(0), D = head.q.size(1);
   float scale = head.scale;
   const float *out = head.out.const_data_ptr<float>(), *dout = d.dout.const_data_ptr<float>();
@@ -74,9 +88,10 @@ void backward(const Head& head, const HeadGradients& d, Tensor& workspace) {
       dot[i] = row_dot(out + (from + i) * out_stride, dout + (from + i) * dout_stride, D);
     Tensor q = head.q.narrow(0, from, n), dy = d.dout.narrow(0, from, n);
     for (int64_t key = 0; key < from + n; key += kBlockKeys) {
+      if (!queries.has(from) && !of_keys.has(key)) continue;
       int64_t keys = std::min(kBlockKeys, from + n - key);
-      Tensor p = workspace.narrow(0, 0, n * keys).view({n, keys});
-      Tensor ds = workspace.narrow(0, kBlockQueries * kBlockKeys, n * keys).view({n, keys});
+      Tensor p = room.p.narrow(0, 0, n * keys).view({n, keys});
+      Tensor ds = room.ds.narrow(0, 0, n * keys).view({n, keys});
       Tensor k = head.k.narrow(0, key, keys), v = head.v.narrow(0, key, keys);
       at::mm_out(p, q, k.t());
       at::mm_out(ds, dy, v.t());
@@ -87,22 +102,13 @@ void backward(const Head& head, const HeadGradients& d, Tensor& workspace) {
         clear_behind(p_row, seen, keys);
         clear_behind(ds_row, seen, keys);
       }
-      add_product(d.dv.narrow(0, key, keys), p.t(), dy);
-      add_product(d.dk.narrow(0, key, keys), ds.t(), q);
-      add_product(d.dq.narrow(0, from, n), ds, k);
+      if (of_keys.has(key)) {
+        add_product(d.dv.narrow(0, key, keys), p.t(), dy);
+        add_product(d.dk.narrow(0, key, keys), ds.t(), q);
+      }
+      if (queries.has(from)) add_product(d.dq.narrow(0, from, n), ds, k);
     }
   }
-}
-
-// f(sample, head, workspace) of all heads, over the threads.
-template <class F>
-void each_head(const Tensor& q, int64_t workspace_size, F f) {
-  int64_t H = q.size(1);
-  at::parallel_for(0, q.size(0) * H, 1, [&](int64_t from, int64_t to) {
-    at::NoGradGuard no_grad;
-    Tensor workspace = at::empty({workspace_size}, q.options());
-    for (int64_t i = from; i < to; ++i) f(i / H, i % H, workspace);
-  });
 }
 
 // Half types are kept as they are and widened for the computation.
@@ -113,8 +119,10 @@ class CausalAttention : public torch::autograd::Function<CausalAttention> {
     Tensor wide_q = wide(q), wide_k = wide(k), wide_v = wide(v), out = heads_inside(wide_q);
     int64_t B = q.size(0), H = q.size(1), T = q.size(2);
     Tensor log_sum = at::empty({B, H, T}, wide_q.options());
-    each_head(wide_q, std::min(kBlockQueries, T) * T, [&](int64_t b, int64_t h, Tensor& workspace) {
-      neox::forward(head(wide_q, wide_k, wide_v, out, log_sum, b, h, scale), workspace);
+    int64_t parts = parts_of_head(B * H, T, 1);
+    each_task<ForwardRoom>(wide_q, parts, [&](int64_t b, int64_t h, int64_t i, ForwardRoom& room) {
+      neox::forward(head(wide_q, wide_k, wide_v, out, log_sum, b, h, scale),
+                    part_of_head(T, i, parts, false), room);
     });
     out = out.to(q.scalar_type());
     context->save_for_backward({q, k, v, out, log_sum});
@@ -128,10 +136,11 @@ class CausalAttention : public torch::autograd::Function<CausalAttention> {
     if (dout.stride(3) != 1) dout = dout.contiguous();
     Tensor dq = heads_inside(q).zero_(), dk = heads_inside(k).zero_(), dv = heads_inside(v).zero_();
     double scale = context->saved_data["scale"].toDouble();
-    each_head(q, 2 * kBlockQueries * kBlockKeys, [&](int64_t b, int64_t h, Tensor& workspace) {
-      neox::backward(head(q, k, v, out, s[4], b, h, scale),
-                     {dout[b][h], dq[b][h], dk[b][h], dv[b][h]}, workspace);
-    });
+    each_gradient_task<BackwardRoom>(
+        q, [&](int64_t b, int64_t h, Range queries, Range keys, BackwardRoom& room) {
+          neox::backward(head(q, k, v, out, s[4], b, h, scale),
+                         {dout[b][h], dq[b][h], dk[b][h], dv[b][h]}, queries, keys, room);
+        });
     auto type = s[0].scalar_type();
     return {dq.to(type), dk.to(type), dv.to(type), {}};
   }

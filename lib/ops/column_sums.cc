@@ -11,7 +11,7 @@
 namespace neox {
 
 int64_t row_parts(int64_t rows) {
-  constexpr int64_t kRowsAtLeast = 128, kMost = 16;
+  constexpr int64_t kRowsAtLeast = 64, kMost = 64;
   return std::clamp<int64_t>(rows / kRowsAtLeast, 1, kMost);
 }
 

@@ -10,7 +10,7 @@ new_run killed "${short[@]}"
 two_by_two=(--nodes=2 --ntasks-per-node=2)
 
 job=$(train_job straight "${two_by_two[@]}")
-wait_for "$job" 90 COMPLETED
+wait_for "$job" 240 COMPLETED
 
 job=$(train_job killed "${two_by_two[@]}")
 wait_until 180 "a checkpoint" saved killed 40
@@ -22,7 +22,7 @@ wait_until 15 "all ranks to end after one was killed" no_tasks "$job" neox-train
 say "all ranks have ended within $(elapsed "$since") s"
 expect "$fsx/killed/job.out" 'rank 2 on node2' 'Exited with exit code 76'
 
-wait_for "$job" 90 COMPLETED
+wait_for "$job" 240 COMPLETED
 [[ $(field "$job" Restarts) == 1 ]] || fail "restarts: $(field "$job" Restarts)"
 expect "$fsx/killed/job.out" 'resuming from .*global_step'
 same_losses straight killed "$steps" bits

@@ -11,14 +11,14 @@ new_run straight "train_iters: $steps" "checkpoint_factor: 100"
 new_run warned "train_iters: $steps" "checkpoint_factor: 10000"
 
 job=$(train_job straight "${two_by_two[@]}")
-wait_for "$job" 90 COMPLETED
+wait_for "$job" 240 COMPLETED
 
 job=$(train_job warned "${two_by_two[@]}")
 wait_until 180 "a step" at_step warned 20
 login scancel --signal=USR1 --batch "$job"
 wait_until 20 "the requeue" state_is "$job" PENDING
 expect "$fsx/warned/job.out" 'asked to by SIGUSR1' 'Exited with exit code 75'
-wait_for "$job" 90 COMPLETED
+wait_for "$job" 240 COMPLETED
 [[ $(field "$job" Restarts) == 1 ]] || fail "restarts: $(field "$job" Restarts)"
 expect "$fsx/warned/job.out" 'asked to by SIGUSR1' 'resuming from .*global_step'
 same_losses straight warned "$steps" bits

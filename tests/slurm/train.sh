@@ -35,7 +35,7 @@ compare() {
   for precision in fp32 fp64; do
     new_run "$1_$precision" "${short[@]}" "precision: $precision" "${@:2}"
     job=$(train_job "$1_$precision" "${two_by_two[@]}")
-    wait_for "$job" 90 COMPLETED
+    wait_for "$job" 240 COMPLETED
     tolerance=1e-5
     if [[ $precision == fp64 ]]; then tolerance=1e-12; fi
     same_losses "alone_$precision" "$1_$precision" "$steps" $tolerance
@@ -49,7 +49,7 @@ compare shard "zero_optimization: {stage: 1, mics_shard_size: 2}"
 new_run nested "${short[@]}"
 job=$(SLURM_NTASKS=1 SLURM_NPROCS=1 SLURM_NTASKS_PER_NODE=1 SLURM_DISTRIBUTION=cyclic SLURM_ARRAY_JOB_ID=1 SLURM_ARRAY_TASK_ID=1 \
   train_job nested "${two_by_two[@]}")
-wait_for "$job" 90 COMPLETED
+wait_for "$job" 240 COMPLETED
 grep -q "4 ranks by " "$fsx/nested/job.out" || fail "nested: other ranks than four"
 grep -q "job $job ended with code 0" "$fsx/nested/job.out" || fail "nested: the job took another's name"
 same_losses chained nested "$steps" bits
@@ -57,7 +57,7 @@ same_losses chained nested "$steps" bits
 # mpirun inside of a job is another way to start the same ranks.
 new_run mpirun "${short[@]}"
 job=$(submit --output="$fsx/mpirun/job.out" "${two_by_two[@]}" --wrap "mpirun neox-train $fsx/mpirun/config.yml")
-wait_for "$job" 90 COMPLETED
+wait_for "$job" 240 COMPLETED
 same_losses chained mpirun "$steps" bits
 
 # The newest checkpoint in Hugging Face's form.
