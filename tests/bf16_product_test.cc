@@ -13,6 +13,7 @@
 #include <gtest/gtest.h>
 
 #include "ops/bf16_attention.h"
+#include "ops/head_parts.h"
 #include "ops/product.h"
 
 namespace neox {
@@ -194,8 +195,9 @@ TEST_P(Bf16Product, AttendsWithTheSameBitsOnAnyNumberOfThreads) {
     Tensor values = at::randn({1, T, 5, 3, 32}).to(at::kBFloat16);
     at::set_num_threads(1);
     Attended one(values, by_blocks);
-    for (int many : {2, 7, 64}) {  // from 7 on heads are shared out in parts
+    for (int many : {2, 8, 64}) {
       at::set_num_threads(many);
+      EXPECT_EQ(parts_of_head(5, 1100, 1.4) > 1, many > 5);
       Attended other(values, by_blocks);
       EXPECT_TRUE(one.out.equal(other.out)) << T << " on " << many;
       EXPECT_TRUE(one.qkv.grad().equal(other.qkv.grad())) << T << " on " << many;

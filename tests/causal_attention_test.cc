@@ -18,6 +18,7 @@
 #include "ops/causal_attention.h"
 #include "ops/cpu_arena.h"
 #include "ops/embedding.h"
+#include "ops/head_parts.h"
 #include "ops/product.h"
 
 namespace neox {
@@ -56,15 +57,10 @@ TEST(CausalAttention, EqualsAtensInDoubleForwardAndBackward) {
   for (int64_t T : {1, 37, 128, 1100})
     for (int64_t D : {16, 80}) {
       Tensor values = at::randn({2, T, 3, 3, D}, at::kDouble) * 2;
-      Attended got(values, at::kFloat, by_blocks), want(values, at::kDouble, by_aten),
-          aten(values, at::kFloat, by_aten);
-      auto bound = [](const Tensor& x, const Tensor& y) {  // the order of sums is the processor's
-        return std::max(2e-6, 1.5 * relative_distance(x, y));
-      };
-      EXPECT_LE(relative_distance(got.out, want.out), bound(aten.out, want.out)) << T << " " << D;
-      EXPECT_LE(relative_distance(got.qkv.grad(), want.qkv.grad()),
-                bound(aten.qkv.grad(), want.qkv.grad()))
-          << T << " " << D;
+      Attended got(values, at::kFloat, by_blocks), want(values, at::kDouble, by_aten);
+      // Processors sum in different orders: 2.2e-6 on one without AVX-512.
+      EXPECT_LE(relative_distance(got.out, want.out), 3e-6) << T << " " << D;
+      EXPECT_LE(relative_distance(got.qkv.grad(), want.qkv.grad()), 3e-6) << T << " " << D;
     }
 }
 
@@ -74,8 +70,9 @@ TEST(CausalAttention, HasTheSameBitsOnAnyNumberOfThreads) {
     Tensor values = at::randn({1, T, 5, 3, 32}, at::kDouble);
     at::set_num_threads(1);
     Attended one(values, at::kFloat, by_blocks);
-    for (int many : {2, 7, 64}) {  // from 7 on heads are shared out in parts
+    for (int many : {2, 8, 64}) {
       at::set_num_threads(many);
+      EXPECT_EQ(parts_of_head(5, 1100, 1.4) > 1, many > 5);
       Attended other(values, at::kFloat, by_blocks);
       EXPECT_TRUE(one.out.equal(other.out)) << T << " on " << many;
       EXPECT_TRUE(one.qkv.grad().equal(other.qkv.grad())) << T << " on " << many;

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "ops/head_parts.h"
 
 namespace neox {
 namespace {
@@ -29,10 +30,6 @@ void pack_all_columns(const Bf16Matrix& b, uint32_t* to) {
     pack_columns(b.narrow(first, end - first), to + first * pairs);
   });
 }
-
-struct Range {
-  int64_t from, end;
-};
 
 bool can_stay_unpacked(const Bf16Matrix& rows) {
   return rows.depth_stride == 1 && rows.depth % (2 * bf16_kernels()->pairs_multiple) == 0;

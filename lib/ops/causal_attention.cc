@@ -38,13 +38,13 @@ struct Head {
   float scale;          // of scores
 };
 
-struct ForwardRoom {
+struct ScoresRoom {
   Tensor scores;
-  ForwardRoom(int64_t T, int64_t)
+  ScoresRoom(int64_t T, int64_t)
       : scores(at::empty({std::min(kBlockQueries, T) * T}, at::kFloat)) {}
 };
 
-void forward(const Head& head, Range queries, const ForwardRoom& room) {
+void forward(const Head& head, Range queries, const ScoresRoom& room) {
   int64_t T = head.q.size(0);
   float scale = head.scale;
   for (int64_t from = queries.from; from < queries.end; from += kBlockQueries) {
@@ -68,15 +68,15 @@ struct HeadGradients {
   Tensor dout, dq, dk, dv;  // [T, D]; dq, dk, dv are added to
 };
 
-struct BackwardRoom {
+struct GradientsRoom {
   Tensor p, ds;
-  BackwardRoom(int64_t, int64_t)
+  GradientsRoom(int64_t, int64_t)
       : p(at::empty({kBlockQueries * kBlockKeys}, at::kFloat)), ds(at::empty_like(p)) {}
 };
 
 // The gradients of some queries, and of the keys of blocks that begin among some.
 void backward(const Head& head, const HeadGradients& d, Range queries, Range of_keys,
-              const BackwardRoom& room) {
+              const GradientsRoom& room) {
   int64_t T = head.q.size(0), D = head.q.size(1);
   float scale = head.scale;
   const float *out = head.out.const_data_ptr<float>(), *dout = d.dout.const_data_ptr<float>();
@@ -120,7 +120,7 @@ class CausalAttention : public torch::autograd::Function<CausalAttention> {
     int64_t B = q.size(0), H = q.size(1), T = q.size(2);
     Tensor log_sum = at::empty({B, H, T}, wide_q.options());
     int64_t parts = parts_of_head(B * H, T, 1);
-    each_task<ForwardRoom>(wide_q, parts, [&](int64_t b, int64_t h, int64_t i, ForwardRoom& room) {
+    each_task<ScoresRoom>(wide_q, parts, [&](int64_t b, int64_t h, int64_t i, ScoresRoom& room) {
       neox::forward(head(wide_q, wide_k, wide_v, out, log_sum, b, h, scale),
                     part_of_head(T, i, parts, false), room);
     });
@@ -136,8 +136,8 @@ class CausalAttention : public torch::autograd::Function<CausalAttention> {
     if (dout.stride(3) != 1) dout = dout.contiguous();
     Tensor dq = heads_inside(q).zero_(), dk = heads_inside(k).zero_(), dv = heads_inside(v).zero_();
     double scale = context->saved_data["scale"].toDouble();
-    each_gradient_task<BackwardRoom>(
-        q, [&](int64_t b, int64_t h, Range queries, Range keys, BackwardRoom& room) {
+    each_gradient_task<GradientsRoom>(
+        q, [&](int64_t b, int64_t h, Range queries, Range keys, GradientsRoom& room) {
           neox::backward(head(q, k, v, out, s[4], b, h, scale),
                          {dout[b][h], dq[b][h], dk[b][h], dv[b][h]}, queries, keys, room);
         });
