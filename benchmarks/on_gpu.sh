@@ -6,7 +6,7 @@
 # Exit codes: 0; 64 usage; 70 where a part failed.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-declare -A limit=([tests]=200 [memcheck]=150 [kernels]=200 [checkpoint]=130 [profile]=90 [generate]=480 [train]=540)
+declare -A limit=([tests]=300 [memcheck]=150 [kernels]=200 [checkpoint]=130 [profile]=90 [generate]=480 [train]=540)
 tests=(random_test kernels_test device_test graphs_test decode_test batches_test nccl_test optimizer_test)
 build=$here/../build/cuda device=cuda python=python3 quick=() failed=() work=${TMPDIR:-/tmp}/neox-on-gpu-$UID
 

@@ -53,6 +53,12 @@ train onebit optimizer.type=OneBitAdam
 CUDA_STAND_IN_READS=7 on_gpu greedy "$bin/neox-generate" saved --prompt "Line" --max-tokens 40
 [ "$(grep -c 'graph of' greedy.calls)" -ge 30 ] || fail "greedy: the steps of generation are not recorded"
 [ "$(grep -cE '^wait for an event .* [1-9][0-9]* pieces' greedy.calls)" -ge 30 ] || fail "greedy: each token is waited for"
+# Prompts of about the same length are read together: one after the other they would be four times the products.
+CUDA_STAND_IN_READS=7 on_gpu together "$bin/neox-generate" saved --prompt "Line 1" --prompt "Line 2" --prompt "Line 3" --prompt "Line 4" \
+  --batch-size 4 --max-tokens 1
+CUDA_STAND_IN_READS=7 on_gpu alone "$bin/neox-generate" saved --prompt "Line 3" --batch-size 4 --max-tokens 1
+together=$(grep -c product together.calls) alone=$(grep -c product alone.calls)
+[ "$together" -le $((alone + 2)) ] || fail "prompts: $together products for four prompts, $alone for one"
 on_gpu sampled "$bin/neox-generate" saved --prompt "Line" --max-tokens 20 --temperature 0.8 --num-samples 12
 [ $failed = 0 ] && echo "nothing that CUDA refuses"
 exit $failed
