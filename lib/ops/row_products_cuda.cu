@@ -25,8 +25,7 @@ struct Job {
 template <class T, int kB>
 constexpr int kBlocks = sizeof(T) > 2 ? 1
                         : kB == 1     ? 4
-                        : kB == 2     ? 3
-                                      : 2;
+                                      : 3;
 
 // What this thread works on.
 template <class T>
