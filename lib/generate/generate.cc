@@ -155,7 +155,8 @@ class Texts {
         std::min(requests_.size() - next_, static_cast<size_t>(options_.batch_size - first));
     for (const TextRequest& r : requests_.subspan(next_, room))
       lengths.push_back(std::ssize(r.prompt));
-    lengths.resize(std::max<size_t>(1, together(lengths)));
+    size_t count = together(lengths);
+    lengths.resize(std::max<size_t>(1, count));
     std::vector<size_t> begun(lengths.size());
     std::iota(begun.begin(), begun.end(), next_);
     std::vector<int32_t> tokens;
@@ -168,7 +169,10 @@ class Texts {
     rows_.insert(rows_.end(), begun.begin(), begun.end());
     cache_.lengths.resize(rows_.size());
     KvCache part = cache_.narrow(first, std::ssize(begun));
-    Tensor logits = read(row_of(tokens), lengths, part);
+    Tensor row = row_of(tokens);
+    Tensor logits = count == 0     ? pass_through(model_, there(row), part)
+                    : cache_.fused ? cache_.fused->prompts(row, lengths, part)
+                                   : model_.read_prompts(row[0], lengths, part);
     std::ranges::copy(part.lengths, cache_.lengths.begin() + first);
     take(logits, begun, first);
   }
@@ -178,13 +182,6 @@ class Texts {
     if (cache_.fused) return cache_.fused->prompts_together(lengths);
     size_t padded = pads_prompts(model_) ? prompts_at_once(lengths) : 0;
     return padded > 1 ? padded : 0;
-  }
-
-  // tokens [1, n]: of prompts one behind the other.
-  Tensor read(const Tensor& tokens, std::span<const int64_t> lengths, KvCache& part) {
-    if (together(lengths) == 0) return pass_through(model_, there(tokens), part);
-    if (cache_.fused) return cache_.fused->prompts(tokens, lengths, part);
-    return model_.read_prompts(tokens[0], lengths, part);
   }
 
   // The first new tokens of some rows.

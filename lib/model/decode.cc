@@ -7,6 +7,7 @@
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linear.h>
+#include <ATen/ops/pad_sequence.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
@@ -118,17 +119,11 @@ Tensor GptNeoX::generate_step(const Tensor& x, const Tensor& tokens, KvCache& ca
 Tensor GptNeoX::read_prompts(const Tensor& tokens, std::span<const int64_t> lengths,
                              KvCache& cache) {
   at::NoGradGuard no_grad;
-  int64_t T = *std::ranges::max_element(lengths), first = 0;
-  filled_after(T, cache);
-  Tensor rows = at::zeros({std::ssize(lengths), T}, at::kLong);
-  std::vector<int64_t> ends;
-  for (int64_t n : lengths) {
-    rows[std::ssize(ends)].narrow(0, 0, n).copy_(tokens.narrow(0, first, n));
-    ends.push_back(n - 1);
-    first += n;
-  }
-  Pass pass = cached_pass(T, cache);
-  pass.ends = at::tensor(ends, at::kLong).to(options_.device);
+  at::IntArrayRef sizes(lengths.data(), lengths.size());
+  Tensor rows = at::pad_sequence(tokens.split_with_sizes(sizes), true);  // [B, T]
+  filled_after(rows.size(1), cache);
+  Pass pass = cached_pass(rows.size(1), cache);
+  pass.ends = (at::tensor(sizes, at::kLong) - 1).to(options_.device);
   Tensor logits = step_output({}, rows.to(options_.device), pass);
   cache.lengths.assign(lengths.begin(), lengths.end());
   return logits;

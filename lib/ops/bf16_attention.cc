@@ -21,9 +21,7 @@ using torch::autograd::tensor_list;
 constexpr int64_t kQueries = 128, kKeys = 256;  // of the forward pass
 constexpr int64_t kBackQueries = 128, kBackKeys = 128;
 static_assert(kQueries == kPartStep && kBackQueries == kPartStep && kBackKeys == kPartStep);
-// What heads in parts cost of whole ones: keys are packed again; 7 products are computed instead
-// of 5.
-constexpr double kForwardCost = 1.1, kBackwardCost = 1.4;
+constexpr double kForwardCost = 1.1;  // of heads in parts, whose keys are packed again
 constexpr float kLog2e = 1.44269504F;
 
 // Sixty-four bytes apart, from one allocation per thread.
@@ -197,7 +195,7 @@ struct Bf16Gradients {
   int64_t stride;
 };
 
-// The gradients of some queries and of some keys, whatever others do; either may be none. Both
+// The gradients of some queries and of some keys, whatever others do; either may be {0, 0}. Both
 // begin at multiples of kBackQueries, which is kBackKeys.
 class HeadBackward {
  public:
@@ -224,12 +222,11 @@ class HeadBackward {
           dot_bf16(y.out.data + i * y.out.row_stride, y.dout.data + i * y.dout.row_stride, D_);
   }
   void run(const Bf16Gradients& to) {
-    int64_t n = queries_.end - queries_.from, stop = queries_.empty() ? 0 : queries_.end;
+    int64_t n = queries_.end - queries_.from;
     std::fill_n(r_.dq + queries_.from * D_, n * D_, 0.0F);
-    for (int64_t key = 0; key < std::max(stop, keys_.end); key += kBackKeys) {
-      if (key < keys_.from && key >= stop) continue;
-      add_key_block(key, std::min(kBackKeys, T_ - key), to);
-    }
+    for (int64_t key = 0; key < T_; key += kBackKeys)
+      if (keys_.has(key) || key < queries_.end)
+        add_key_block(key, std::min(kBackKeys, T_ - key), to);
     store_rows(r_.dq + queries_.from * D_, n, D_, to.dq + queries_.from * to.stride, to.stride);
   }
 
@@ -307,15 +304,12 @@ class Attention : public torch::autograd::Function<Attention> {
                         double scale) {
     Tensor out = heads_inside(q),
            log_sum = at::empty({q.size(0), q.size(1), q.size(2)}, q.options().dtype(at::kFloat));
-    int64_t T = q.size(2),
-            parts = parts_of_head(q.size(0) * q.size(1), T, 1.1);  // keys are packed again
-    each_task<ForwardRoom>(q, parts, [&](int64_t b, int64_t h, int64_t i, ForwardRoom& room) {
-      Bf16Matrix to = head_of(out, b, h);
-      Range queries = part_of_head(T, i, parts, false);
-      if (queries.empty()) return;
-      HeadForward({head_of(q, b, h), head_of(k, b, h), head_of(v, b, h), scale}, queries, room)
-          .run(writable(to), to.row_stride, log_sum[b][h].mutable_data_ptr<float>());
-    });
+    each_query_task<ForwardRoom>(
+        q, kForwardCost, [&](int64_t b, int64_t h, Range queries, ForwardRoom& room) {
+          Bf16Matrix to = head_of(out, b, h);
+          HeadForward({head_of(q, b, h), head_of(k, b, h), head_of(v, b, h), scale}, queries, room)
+              .run(writable(to), to.row_stride, log_sum[b][h].mutable_data_ptr<float>());
+        });
     context->save_for_backward({q, k, v, out, log_sum});
     context->saved_data["scale"] = scale;
     return out;

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "ops/head_parts.h"
+#include "ops/range.h"
 
 namespace neox {
 namespace {

@@ -119,11 +119,10 @@ class CausalAttention : public torch::autograd::Function<CausalAttention> {
     Tensor wide_q = wide(q), wide_k = wide(k), wide_v = wide(v), out = heads_inside(wide_q);
     int64_t B = q.size(0), H = q.size(1), T = q.size(2);
     Tensor log_sum = at::empty({B, H, T}, wide_q.options());
-    int64_t parts = parts_of_head(B * H, T, 1);
-    each_task<ScoresRoom>(wide_q, parts, [&](int64_t b, int64_t h, int64_t i, ScoresRoom& room) {
-      neox::forward(head(wide_q, wide_k, wide_v, out, log_sum, b, h, scale),
-                    part_of_head(T, i, parts, false), room);
-    });
+    each_query_task<ScoresRoom>(
+        wide_q, 1, [&](int64_t b, int64_t h, Range queries, ScoresRoom& room) {
+          neox::forward(head(wide_q, wide_k, wide_v, out, log_sum, b, h, scale), queries, room);
+        });
     out = out.to(q.scalar_type());
     context->save_for_backward({q, k, v, out, log_sum});
     context->saved_data["scale"] = scale;

@@ -6,13 +6,9 @@
 #include <cstdint>
 #include <functional>
 
-namespace neox {
+#include "ops/range.h"
 
-struct Range {
-  int64_t from, end;
-  bool empty() const { return from >= end; }
-  bool has(int64_t i) const { return i >= from && i < end; }
-};
+namespace neox {
 
 constexpr int64_t kPartStep = 128;  // of which parts begin at multiples
 
@@ -36,6 +32,17 @@ void each_task(const at::Tensor& q, int64_t tasks, const F& f) {
   on_threads(all, [&](const std::function<int64_t()>& next) {
     RoomOf room(q.size(2), q.size(3));
     for (int64_t i = next(); i < all; i = next()) f(i / tasks / H, i / tasks % H, i % tasks, room);
+  });
+}
+
+// f(sample, head, queries, room) of all heads, in parts of queries if that is `cost` of the work of
+// whole heads.
+template <class RoomOf, class F>
+void each_query_task(const at::Tensor& q, double cost, const F& f) {
+  int64_t T = q.size(2), parts = parts_of_head(q.size(0) * q.size(1), T, cost);
+  each_task<RoomOf>(q, parts, [&](int64_t b, int64_t h, int64_t i, RoomOf& room) {
+    Range queries = part_of_head(T, i, parts, false);
+    if (!queries.empty()) f(b, h, queries, room);
   });
 }
 

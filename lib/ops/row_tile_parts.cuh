@@ -96,8 +96,7 @@ __device__ void copy_rows(const Place<T>& p) {
         return load_words_fresh(from + (n < first ? n : n - first) * kPack<T>);
       },
       [&](int n, const Words<T>& x) {
-        int of = n < first ? n : n - first, each = n < first ? packs : more,
-            b = p.B == 1 ? 0 : of / each;
+        int of = n < first ? n : n - first, each = n < first ? packs : more, b = of / each;
         T* to = p.x + (n < first ? 0 : p.B * pitch_of<T>(one.columns));
         to += b * pitch_of<T>(each * kPack<T>) + (of - b * each) * kPack<T>;
         *reinterpret_cast<uint4*>(to) = x.words[0];

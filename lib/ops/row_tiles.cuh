@@ -230,14 +230,18 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   }
 }
 
-inline int64_t tiles_of(const ProductRows::Sum& sum) { return (sum.rows + kRows - 1) / kRows; }
+// That have so many tiles each.
+inline int64_t blocks_of(const ProductRows::Sum& sum, int64_t tiles) {
+  int64_t rows = tiles * kRows;
+  return (sum.rows + rows - 1) / rows;
+}
 
 // Pieces of a tile that one warp has.
 template <class T>
 int64_t steps_of(const ProductRows::Sum& sum) {
   int64_t steps = 0;
   for (int t = 0; t < sum.num_terms; ++t)
-    steps += (sum.terms[t].columns + kWarps * kStep<T> - 1) / (kWarps * kStep<T>);
+    steps += (sum.terms[t].columns + kAllSteps<T> - 1) / kAllSteps<T>;
   return steps;
 }
 
@@ -257,10 +261,10 @@ Job job_of(const ProductRows& r) {
   do {
     ++tiles;
     blocks = 0;
-    for (int i = 0; i < r.num_sums; ++i) blocks += (tiles_of(r.sums[i]) + tiles - 1) / tiles;
+    for (int i = 0; i < r.num_sums; ++i) blocks += blocks_of(r.sums[i], tiles);
   } while (blocks > multiprocessors() && tiles < most);
   job.tiles = static_cast<int>(tiles);
-  job.first_blocks = cuda::blocks((tiles_of(r.sums[0]) + tiles - 1) / tiles);
+  job.first_blocks = cuda::blocks(blocks_of(r.sums[0], tiles));
   int64_t steps = 0;
   for (int i = 0; i < r.num_sums; ++i) {
     steps = std::max(steps, tiles * steps_of<T>(r.sums[i]));
@@ -273,9 +277,9 @@ Job job_of(const ProductRows& r) {
 template <class T>
 void launch(const ProductRows& r) {
   Job job = job_of<T>(r);
-  int64_t tiles = job.tiles, all = 0, x = 0;
+  int64_t all = 0, x = 0;
   for (int i = 0; i < r.num_sums; ++i) {
-    all += (tiles_of(r.sums[i]) + tiles - 1) / tiles;
+    all += blocks_of(r.sums[i], job.tiles);
     if (job.copies || r.sums[i].terms[0].norm_weight)
       x = std::max(x, bytes_of_x<T>(r.sums[i], r.B));
   }
