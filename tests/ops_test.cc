@@ -129,9 +129,8 @@ TEST(Head, TakesAVocabularySoLargeThatTokensPassInChunks) {
   // 45 rows of logits at a time, then 25; on the CPU in float 1536 columns at a time.
   expect_cross_entropy(head_inputs(70, 2, 300007, at::kFloat), 3e-6);
   expect_cross_entropy(head_inputs(70, 2, 300007, at::kDouble), 1e-12);
-  // Where ATen multiplies (few rows without instructions for bf16), it rounds logits.
   expect_cross_entropy(head_inputs(70, 48, 5001, at::kBFloat16),
-                       cpu_is_slow_in_half() ? 2e-2 : 1e-2);
+                       bf16_kernels() ? 1e-2 : 2e-2);  // ATen rounds logits
 }
 
 // By each kind of kernels, with logits that are kept and with logits that are computed again: some

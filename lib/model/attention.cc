@@ -136,7 +136,7 @@ Tensor GptNeoX::attend(const Tensor& q, const Tensor& k, const Tensor& v, int64_
   // recomputation begins without gradients.
   if (pass.training && (config_.attention_dropout > 0 || pass.bias.defined()))
     return attend_by_probabilities(q, keys, values, l, pass);
-  if (multiplied_in_fp32(q) && (pass.mask.defined() || pass.documents.defined()))
+  if (pass.mask.defined() ? slow_for_aten(q) : pass.documents.defined() && multiplied_in_fp32(q))
     return attend_in_fp32(q, keys, values, pass);
   return attend_whole(q, keys, values, pass);
 }
@@ -178,6 +178,9 @@ Tensor GptNeoX::attend_in_documents(const Tensor& q, const Tensor& k, const Tens
 // The probabilities are held, because the mask of dropout is a function of their positions.
 Tensor GptNeoX::attend_by_probabilities(const Tensor& q, const Tensor& k, const Tensor& v,
                                         int64_t l, const Pass& pass) {
+  if (slow_for_aten(q))
+    return attend_by_probabilities(q.to(at::kFloat), k.to(at::kFloat), v.to(at::kFloat), l, pass)
+        .to(q.scalar_type());
   int64_t H = q.size(1), T = q.size(2);
   // Multiplied before the product, whose sums could be beyond fp16.
   Tensor scores = at::matmul(q * config_.score_scale(), k.transpose(2, 3));

@@ -50,18 +50,20 @@ int64_t columns_size(int64_t rows, int64_t depth) {
   return padded_to(rows, kTileColumns) * pairs_of(depth);
 }
 int64_t rows_size(int64_t rows, int64_t depth) {
-  return padded_to(rows, tile_rows()) * pairs_of(depth);
+  return padded_to(rows, tile_rows()) * row_words_of(depth);
 }
 PackedColumns columns_of(const uint32_t* packed, int64_t depth) {
   return {packed, pairs_of(depth) * kTileColumns};
 }
 PackedRows rows_of(const uint32_t* packed, int64_t depth) {
-  return {packed, pairs_of(depth) * tile_rows()};
+  return {packed, row_words_of(depth) * tile_rows()};
 }
 // Pairs [pairs][wide].
 PackedColumns columns_among(const uint32_t* pairs, int64_t wide) {
   return {pairs, kTileColumns, wide};
 }
+
+const Bf16Softmax& softmax() { return *bf16_kernels()->softmax; }
 
 struct Scales {
   float score, log2;  // what they are multiplied by, and in units of log 2
@@ -82,9 +84,9 @@ struct ForwardRoom {
   uint32_t *k, *v, *q, *pairs;
   float *scores, *out, *top, *sum, *rescale;
   ForwardRoom(int64_t T, int64_t D)
-      : room(rows_size(T, D) + (T / kKeys + 1) * rows_size(D, kKeys) + columns_size(kQueries, D) +
-             kQueries * (kKeys / 2 + kKeys + D + 3) + 512),
-        k(room.words(rows_size(T, D))),
+      : room((T / kKeys + 1) * (rows_size(kKeys, D) + rows_size(D, kKeys)) +
+             columns_size(kQueries, D) + kQueries * (kKeys / 2 + kKeys + D + 3) + 512),
+        k(room.words((T / kKeys + 1) * rows_size(kKeys, D))),
         v(room.words((T / kKeys + 1) * rows_size(D, kKeys))),
         q(room.words(columns_size(kQueries, D))),
         pairs(room.words(kQueries * kKeys / 2)),
@@ -105,9 +107,11 @@ class HeadForward {
         T_(head.q.rows),
         D_(head.q.depth),
         scales_(head.scale) {
-    pack_rows(head.k.narrow(0, queries.end), room.k);
-    for (int64_t key = 0; key < queries.end; key += kKeys)
-      pack_rows(transposed(head.v.narrow(key, std::min(kKeys, T_ - key))), values_of(key));
+    for (int64_t key = 0; key < queries.end; key += kKeys) {
+      int64_t n = std::min(kKeys, T_ - key);
+      pack_rows(head.k.narrow(key, n), keys_from(key));
+      pack_rows(transposed(head.v.narrow(key, n)), values_of(key));
+    }
   }
   // out [T, D], rows `stride` apart; log_sum [T], of log 2.
   void run(uint16_t* out, int64_t stride, float* log_sum) {
@@ -118,11 +122,12 @@ class HeadForward {
         log_sum[query + i] = room_.top[i] + std::log2(room_.sum[i]);
         room_.rescale[i] = 1 / room_.sum[i];
       }
-      store_columns(outputs(n), room_.rescale, out + query * stride, stride);
+      softmax().store_columns(outputs(n), room_.rescale, out + query * stride, stride);
     }
   }
 
  private:
+  uint32_t* keys_from(int64_t key) const { return room_.k + key / kKeys * rows_size(kKeys, D_); }
   uint32_t* values_of(int64_t key) const { return room_.v + key / kKeys * rows_size(D_, kKeys); }
   FloatColumns outputs(int64_t n) const { return {room_.out, kQueries, D_, n}; }
 
@@ -136,11 +141,11 @@ class HeadForward {
 
   void add_keys(int64_t query, int64_t n, int64_t key, int64_t keys) {
     int64_t wide = padded_to(n, kTileColumns), packed = std::min(kKeys, T_ - key);
-    multiply_packed(rows_of(room_.k + key * pairs_of(D_), D_), columns_of(room_.q, D_),
-                    pairs_of(D_), {.data = room_.scores, .stride = wide}, keys, n);
-    softmax_keys({room_.scores, keys, wide, key, query, scales_.log2},
-                 {room_.top, room_.sum, room_.rescale}, room_.pairs);
-    if (key > 0) scale_columns(outputs(n), room_.rescale);
+    multiply_packed(rows_of(keys_from(key), D_), columns_of(room_.q, D_), pairs_of(D_),
+                    {.data = room_.scores, .stride = wide}, keys, n);
+    softmax().keys({room_.scores, keys, wide, key, query, scales_.log2},
+                   {room_.top, room_.sum, room_.rescale}, room_.pairs);
+    if (key > 0) softmax().scale_columns(outputs(n), room_.rescale);
     multiply_packed(rows_of(values_of(key), packed), columns_among(room_.pairs, wide),
                     pairs_of(keys), {.data = room_.out, .stride = kQueries, .add = key > 0}, D_, n);
   }
@@ -162,12 +167,12 @@ struct BackwardRoom {
   uint16_t* ds_rows;
   float *scores, *dp, *dq, *dk, *dv, *dot;
   BackwardRoom(int64_t T, int64_t D)
-      : room(2 * rows_size(T, D) + 2 * blocks(T) * rows_size(D, kBackQueries) +
+      : room(2 * blocks(T) * (rows_size(kBackQueries, D) + rows_size(D, kBackQueries)) +
              2 * columns_size(kBackKeys, D) + columns_size(D, kBackKeys) +
-             4 * kBackQueries * kBackKeys + kBackQueries * kBackKeys + T * D + 2 * kBackKeys * D +
-             T + 512),
-        q(room.words(rows_size(T, D))),
-        dy(room.words(rows_size(T, D))),
+             rows_size(kBackQueries, kBackKeys) + 4 * kBackQueries * kBackKeys + T * D +
+             2 * kBackKeys * D + T + 512),
+        q(room.words(blocks(T) * rows_size(kBackQueries, D))),
+        dy(room.words(blocks(T) * rows_size(kBackQueries, D))),
         q_t(room.words(blocks(T) * rows_size(D, kBackQueries))),
         dy_t(room.words(blocks(T) * rows_size(D, kBackQueries))),
         k(room.words(columns_size(kBackKeys, D))),
@@ -175,7 +180,7 @@ struct BackwardRoom {
         k_t(room.words(columns_size(D, kBackKeys))),
         p(room.words(kBackQueries * kBackKeys / 2)),
         ds(room.words(kBackQueries * kBackKeys / 2)),
-        ds_rows_packed(room.words(kBackQueries * kBackKeys / 2)),
+        ds_rows_packed(room.words(rows_size(kBackQueries, kBackKeys))),
         ds_rows(room.halves(kBackQueries * kBackKeys)),
         scores(room.floats(kBackQueries * kBackKeys)),
         dp(room.floats(kBackQueries * kBackKeys)),
@@ -210,16 +215,18 @@ class HeadBackward {
         D_(head.q.depth),
         scales_(head.scale) {
     Range seen = of_interest();
-    pack_rows(head.q.narrow(seen.from, seen.end - seen.from), r_.q + seen.from * pairs_of(D_));
-    pack_rows(y.dout.narrow(seen.from, seen.end - seen.from), r_.dy + seen.from * pairs_of(D_));
-    for (int64_t i = keys.from; i < T_ && !keys.empty(); i += kBackQueries) {
+    for (int64_t i = seen.from; i < seen.end; i += kBackQueries) {
       int64_t n = std::min(kBackQueries, T_ - i);
-      pack_rows(transposed(head.q.narrow(i, n)), block(r_.q_t, i));
-      pack_rows(transposed(y.dout.narrow(i, n)), block(r_.dy_t, i));
+      Bf16Matrix q = head.q.narrow(i, n), dy = y.dout.narrow(i, n);
+      pack_rows(q, block(r_.q, i));
+      pack_rows(dy, block(r_.dy, i));
+      if (keys.empty() || i < keys.from) continue;
+      pack_rows(transposed(q), block_transposed(r_.q_t, i));
+      pack_rows(transposed(dy), block_transposed(r_.dy_t, i));
     }
     for (int64_t i = seen.from; i < seen.end; ++i)
       r_.dot[i] =
-          dot_bf16(y.out.data + i * y.out.row_stride, y.dout.data + i * y.dout.row_stride, D_);
+          softmax().dot(y.out.data + i * y.out.row_stride, y.dout.data + i * y.dout.row_stride, D_);
   }
   void run(const Bf16Gradients& to) {
     int64_t n = queries_.end - queries_.from;
@@ -227,7 +234,8 @@ class HeadBackward {
     for (int64_t key = 0; key < T_; key += kBackKeys)
       if (keys_.has(key) || key < queries_.end)
         add_key_block(key, std::min(kBackKeys, T_ - key), to);
-    store_rows(r_.dq + queries_.from * D_, n, D_, to.dq + queries_.from * to.stride, to.stride);
+    softmax().store_rows(r_.dq + queries_.from * D_, n, D_, to.dq + queries_.from * to.stride,
+                         to.stride);
   }
 
  private:
@@ -237,6 +245,9 @@ class HeadBackward {
     return {queries_.empty() ? keys_.from : std::min(queries_.from, keys_.from), T_};
   }
   uint32_t* block(uint32_t* all, int64_t query) const {
+    return all + query / kBackQueries * rows_size(kBackQueries, D_);
+  }
+  uint32_t* block_transposed(uint32_t* all, int64_t query) const {
     return all + query / kBackQueries * rows_size(D_, kBackQueries);
   }
 
@@ -246,8 +257,10 @@ class HeadBackward {
       if (keys_.has(key) || queries_.has(query))
         add_block(query, std::min(kBackQueries, T_ - query), key, keys);
     if (!keys_.has(key)) return;
-    store_columns({r_.dk, kBackKeys, D_, keys}, nullptr, to.dk + key * to.stride, to.stride);
-    store_columns({r_.dv, kBackKeys, D_, keys}, nullptr, to.dv + key * to.stride, to.stride);
+    softmax().store_columns({r_.dk, kBackKeys, D_, keys}, nullptr, to.dk + key * to.stride,
+                            to.stride);
+    softmax().store_columns({r_.dv, kBackKeys, D_, keys}, nullptr, to.dv + key * to.stride,
+                            to.stride);
   }
 
   void pack_keys(int64_t key, int64_t keys) {
@@ -260,17 +273,17 @@ class HeadBackward {
 
   void add_block(int64_t query, int64_t n, int64_t key, int64_t keys) {
     int64_t pairs = pairs_of(D_), wide = padded_to(keys, kTileColumns);
-    auto rows = [&](const uint32_t* all) { return rows_of(all + query * pairs, D_); };
+    auto rows = [&](uint32_t* all) { return rows_of(block(all, query), D_); };
     multiply_packed(rows(r_.q), columns_of(r_.k, D_), pairs, {.data = r_.scores, .stride = wide}, n,
                     keys);
     multiply_packed(rows(r_.dy), columns_of(r_.v, D_), pairs, {.data = r_.dp, .stride = wide}, n,
                     keys);
-    softmax_backward_queries({r_.scores, r_.dp, n, wide, query, key, scales_.score, scales_.log2,
-                              y_.log_sum + query, r_.dot + query},
-                             {r_.p, r_.ds, r_.ds_rows});
+    softmax().backward_queries({r_.scores, r_.dp, n, wide, query, key, scales_.score, scales_.log2,
+                                y_.log_sum + query, r_.dot + query},
+                               {r_.p, r_.ds, r_.ds_rows});
     auto add_to = [&](float* gradient, uint32_t* factors, const uint32_t* among) {
-      multiply_packed(rows_of(block(factors, query), n), columns_among(among, wide), pairs_of(n),
-                      {.data = gradient, .stride = kBackKeys, .add = true}, D_, keys);
+      multiply_packed(rows_of(block_transposed(factors, query), n), columns_among(among, wide),
+                      pairs_of(n), {.data = gradient, .stride = kBackKeys, .add = true}, D_, keys);
     };
     if (keys_.has(key)) {
       add_to(r_.dv, r_.dy_t, r_.p);

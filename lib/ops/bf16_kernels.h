@@ -1,7 +1,7 @@
-// Matrix products of bf16 with sums in float, by the tiles of AMX or by the dot products of
-// AVX512-BF16 where these occupy the vector units fully (AMD from Zen 4 on). Operands are packed as
-// the processor reads them: pairs of neighbours along the dimension that is summed over ("depth")
-// in 32 bits.
+// Matrix products of bf16 with sums in float: by the tiles of AMX, by the dot products of
+// AVX512-BF16 where these occupy the vector units fully (AMD from Zen 4 on), or in float by AVX2.
+// Operands are packed as the processor reads them: pairs of neighbours along the dimension that is
+// summed over ("depth") in 32 bits.
 #pragma once
 #include <cstdint>
 #include <utility>
@@ -26,8 +26,9 @@ struct PackedRows {
   int64_t group = 0;
 };
 
-// Columns of a product: column n and pair p at data[n / kTileColumns * group + p * pair + n %
-// kTileColumns].
+// Columns of a product: as pack_columns() has them, in groups of kTileColumns, which lie `group`
+// apart; or beside each other, with a group of kTileColumns: column n and pair p at data[p * pair +
+// n].
 struct PackedColumns {
   const uint32_t* data = nullptr;
   int64_t group = 0, pair = kTileColumns;
@@ -51,13 +52,17 @@ struct ProductSum {
   }
 };
 
+struct Bf16Softmax;
+
 struct Bf16Kernels {
   const char* name;
-  int64_t tile_rows;       // of a product, that are computed at once
-  int64_t pairs_multiple;  // packed depths are padded to a multiple with zeros
-  int64_t few_rows;        // up to so many rows of a, a product is sooner had transposed,
-  int64_t few_row_bytes;   // of which, packed, so much meets all of b and stays in a near cache
-  bool outruns_memory;     // a large product is sooner computed again than kept
+  const Bf16Softmax* softmax;  // between two products
+  int64_t tile_rows;           // of a product, that are computed at once
+  bool in_floats;              // rows are packed as floats: there are no instructions for bf16
+  int64_t pairs_multiple;      // packed depths are padded to a multiple with zeros
+  int64_t few_rows;       // up to so many rows of a, a product is sooner had transposed; 0: never
+  int64_t few_row_bytes;  // of which, packed, so much meets all of b and stays in a near cache
+  bool outruns_memory;    // a large product is sooner computed again than kept
   // Of a large product, by how its rows lie.
   struct Blocks {
     int64_t row_bytes;     // packed rows that meet all columns while they stay in a near cache;
@@ -65,9 +70,9 @@ struct Bf16Kernels {
     int64_t column_bytes;  // packed columns that are kept for all rows
   } along_depth, across_depth;
 
-  // Groups of tile_rows rows, or of kTileColumns columns [pairs][kTileColumns], zero where there
-  // are no rows and no depth. `to` starts at 64 bytes and has room for padded_to(rows, group) *
-  // pairs_of(depth).
+  // Groups of tile_rows rows, or of kTileColumns columns, zero where there are no rows and no
+  // depth. `to` starts at 64 bytes and has room for padded_to(rows, group) * pairs_of(depth) words,
+  // of rows in floats twice as many.
   void (*pack_rows)(const Bf16Matrix& m, uint32_t* to);
   void (*pack_columns)(const Bf16Matrix& m, uint32_t* to);
 
@@ -76,15 +81,16 @@ struct Bf16Kernels {
                           const ProductSum& c, int64_t M, int64_t N);
 
   // The same for all rows of a as they lie: depth lies consecutively and is a multiple of 2
-  // pairs_multiple. c is transposed where along_depth.row_bytes is not 0.
+  // pairs_multiple. c is transposed where along_depth.row_bytes is not 0. Null where few_rows is 0
+  // and along_depth.row_bytes is not.
   void (*multiply_unpacked)(const Bf16Matrix& a, const PackedColumns& b, const ProductSum& c,
                             int64_t N);
 };
 
 // Those that this processor can run, the fastest last.
 std::vector<const Bf16Kernels*> all_bf16_kernels();
-// The fastest; null where float is faster, or ATen knows better (processors other than x86). Tests
-// put others in their place.
+// The fastest; null where float is faster (AVX-512 without fast dot products), or ATen knows better
+// (processors other than x86). Tests put others in their place.
 const Bf16Kernels*& bf16_kernels();
 
 constexpr int64_t padded_to(int64_t n, int64_t multiple) {
@@ -94,6 +100,10 @@ inline int64_t tile_rows() { return bf16_kernels()->tile_rows; }
 inline int64_t pairs_of(int64_t depth) {
   return padded_to((depth + 1) / 2, bf16_kernels()->pairs_multiple);
 }
+// Words of a packed row.
+inline int64_t row_words_of(int64_t depth) {
+  return pairs_of(depth) * (bf16_kernels()->in_floats ? 2 : 1);
+}
 inline void pack_rows(const Bf16Matrix& m, uint32_t* to) { bf16_kernels()->pack_rows(m, to); }
 inline void pack_columns(const Bf16Matrix& m, uint32_t* to) { bf16_kernels()->pack_columns(m, to); }
 inline void multiply_packed(const PackedRows& a, const PackedColumns& b, int64_t pairs,
@@ -101,6 +111,6 @@ inline void multiply_packed(const PackedRows& a, const PackedColumns& b, int64_t
   bf16_kernels()->multiply_packed(a, b, pairs, c, M, N);
 }
 
-extern const Bf16Kernels kAvx512Bf16Kernels, kAmxBf16Kernels;
+extern const Bf16Kernels kAvx2Bf16Kernels, kAvx512Bf16Kernels, kAmxBf16Kernels;
 
 }  // namespace neox

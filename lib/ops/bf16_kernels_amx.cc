@@ -5,6 +5,7 @@
 #include <immintrin.h>
 
 #include "ops/bf16_pack.h"
+#include "ops/bf16_softmax.h"
 
 namespace neox {
 namespace amx {
@@ -343,7 +344,9 @@ void multiply_unpacked(const Bf16Matrix& a, const PackedColumns& b, const Produc
 
 const Bf16Kernels kAmxBf16Kernels = {
     .name = "AMX",
+    .softmax = &kAvx512Softmax,
     .tile_rows = amx::kTileRows,
+    .in_floats = false,
     .pairs_multiple = amx::kTile,
     .few_rows = 256,
     .few_row_bytes = 1 << 20,

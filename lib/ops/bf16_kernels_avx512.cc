@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "ops/bf16_pack.h"
+#include "ops/bf16_softmax.h"
 
 namespace neox {
 namespace avx512 {
@@ -248,7 +249,9 @@ void multiply_unpacked(const Bf16Matrix& a, const PackedColumns& b, const Produc
 }  // namespace avx512
 
 const Bf16Kernels kAvx512Bf16Kernels = {.name = "AVX512-BF16",
+                                        .softmax = &kAvx512Softmax,
                                         .tile_rows = avx512::kTileRows,
+                                        .in_floats = false,
                                         .pairs_multiple = 1,
                                         .few_rows = 1024,
                                         .few_row_bytes = 512 << 10,

@@ -24,9 +24,11 @@ bool has_amx_bf16() {
 }  // namespace
 
 std::vector<const Bf16Kernels*> all_bf16_kernels() {
+  bool floats = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   bool pairs = __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512bw") &&
                __builtin_cpu_supports("avx512vl");
   std::vector<const Bf16Kernels*> all;
+  if (floats) all.push_back(&kAvx2Bf16Kernels);
   if (pairs) all.push_back(&kAvx512Bf16Kernels);
   if (pairs && has_amx_bf16() && may_use_tiles()) all.push_back(&kAmxBf16Kernels);
   return all;
@@ -38,7 +40,9 @@ const Bf16Kernels*& bf16_kernels() {
     const Bf16Kernels* fastest = all.empty() ? nullptr : all.back();
     // Intel's processors take longer for a dot product of pairs than for two of floats.
     bool slow = fastest == &kAvx512Bf16Kernels && __builtin_cpu_is("intel");
-    return slow ? nullptr : fastest;
+    // MKL multiplies floats by AVX-512 there.
+    bool wider = fastest == &kAvx2Bf16Kernels && __builtin_cpu_supports("avx512f");
+    return slow || wider ? nullptr : fastest;
   }();
   return chosen;
 }

@@ -19,8 +19,8 @@ const Bf16Kernels::Blocks& blocks_of(const Bf16Matrix& rows) {
   return rows.depth_stride == 1 ? bf16_kernels()->along_depth : bf16_kernels()->across_depth;
 }
 
-int64_t block_of(int64_t bytes, int64_t pairs, int64_t tile) {
-  return std::max(tile, bytes / (pairs * 4) / tile * tile);
+int64_t block_of(int64_t bytes, int64_t words, int64_t tile) {
+  return std::max(tile, bytes / (words * 4) / tile * tile);
 }
 
 void pack_all_columns(const Bf16Matrix& b, uint32_t* to) {
@@ -44,13 +44,14 @@ void multiply_rows(const Bf16Matrix& a, Range rows, const uint32_t* columns, int
     return bf16_kernels()->multiply_unpacked(a.narrow(rows.from, rows.end - rows.from),
                                              {columns, pairs * kTileColumns}, c.at(rows.from, 0),
                                              N);
-  int64_t block = std::min(block_of(blocks_of(a).row_bytes, pairs, tile_rows()),
+  int64_t words = row_words_of(a.depth),
+          block = std::min(block_of(blocks_of(a).row_bytes, words, tile_rows()),
                            padded_to(rows.end - rows.from, tile_rows()));
-  Tensor room = room_for_pairs(block * pairs);
+  Tensor room = room_for_pairs(block * words);
   for (int64_t m = rows.from; m < rows.end; m += block) {
     int64_t n = std::min(block, rows.end - m);
     pack_rows(a.narrow(m, n), pairs_in(room));
-    multiply_packed({pairs_in(room), pairs * tile_rows()}, {columns, pairs * kTileColumns}, pairs,
+    multiply_packed({pairs_in(room), words * tile_rows()}, {columns, pairs * kTileColumns}, pairs,
                     c.at(m, 0), n, N);
   }
 }

@@ -20,9 +20,6 @@ struct SoftmaxState {
 };
 constexpr float kNoScore = -1e30F;  // top before the first block
 
-// pairs [pairs_of(keys)][columns] = 2^(score - top), 0 where it does not count; updates the state.
-void softmax_keys(const KeyScores& s, const SoftmaxState& state, uint32_t* pairs);
-
 // Scores and gradients of the probabilities [queries, keys] of a block.
 struct QueryScores {
   const float *scores = nullptr, *gradients = nullptr;  // rows `keys` apart
@@ -37,22 +34,30 @@ struct ScoreGradients {
   uint16_t* rows = nullptr;                             // [queries][keys]
 };
 
-// probabilities = 2^(score - log_sum), gradients of the scores before their scaling =
-// scale p (dp - dot), the latter in both orders; 0 where key > query.
-void softmax_backward_queries(const QueryScores& s, const ScoreGradients& to);
-
-// Sum over x[i] y[i] of bf16 [n].
-float dot_bf16(const uint16_t* x, const uint16_t* y, int64_t n);
-// Rows of floats [n, D] to bf16 rows.
-void store_rows(const float* x, int64_t n, int64_t D, uint16_t* to, int64_t stride);
-
 // Floats [D, n], rows `stride`, a multiple of 16, apart and on 64 bytes.
 struct FloatColumns {
   float* data = nullptr;
   int64_t stride = 0, D = 0, n = 0;
 };
-// Columns times factors [n]: in place, or, where there are any, to bf16 rows [n, D].
-void scale_columns(const FloatColumns& x, const float* factors);
-void store_columns(const FloatColumns& x, const float* factors, uint16_t* to, int64_t stride);
+
+struct Bf16Softmax {
+  // pairs [pairs_of(keys)][columns] = 2^(score - top), 0 where it does not count; updates the
+  // state.
+  void (*keys)(const KeyScores& s, const SoftmaxState& state, uint32_t* pairs);
+  // probabilities = 2^(score - log_sum), gradients of the scores before their scaling =
+  // scale p (dp - dot), the latter in both orders; 0 where key > query.
+  void (*backward_queries)(const QueryScores& s, const ScoreGradients& to);
+
+  // Sum over x[i] y[i] of bf16 [n].
+  float (*dot)(const uint16_t* x, const uint16_t* y, int64_t n);
+  // Rows of floats [n, D] to bf16 rows.
+  void (*store_rows)(const float* x, int64_t n, int64_t D, uint16_t* to, int64_t stride);
+  // Columns times factors [n]: in place, or, where there are any, to bf16 rows [n, D].
+  void (*scale_columns)(const FloatColumns& x, const float* factors);
+  void (*store_columns)(const FloatColumns& x, const float* factors, uint16_t* to, int64_t stride);
+};
+
+// By AVX2; by AVX512-BF16.
+extern const Bf16Softmax kAvx2Softmax, kAvx512Softmax;
 
 }  // namespace neox

@@ -1,7 +1,7 @@
 // Attention in which each query sees the keys up to its own position: softmax(scale q k^T) v.
-// On the CPU in float (and in half types where products are computed in float) block by block,
-// forward and backward, without what lies ahead; elsewhere by ATen's fused kernels, which are also
-// its reference.
+// On the CPU in float, in bf16, and in types of which products are computed in float, block by
+// block, forward and backward, without what lies ahead; elsewhere by ATen's fused kernels, which
+// are also its reference.
 #pragma once
 #include <ATen/core/Tensor.h>
 

@@ -29,6 +29,33 @@ using Lanes = typename LanesOf<W>::type;
 template <class T>
 using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
+// Floats are compared by their bits, as integers: GCC finds the instructions of vectors for least
+// integers alone where a vector is wider than the registers, and compares floats one by one.
+template <class I>
+[[gnu::always_inline]] inline I least(I a, I b) {
+  return a < b ? a : b;
+}
+
+// All ones where x is NaN.
+[[gnu::always_inline]] inline Lanes<uint32_t> nan_mask(Lanes<float> x) {
+  Lanes<uint32_t> bits = std::bit_cast<Lanes<uint32_t>>(x) << 1,  // without the sign
+      beyond = bits - least(bits, Lanes<uint32_t>{} + 0xFF000000U);
+  return std::bit_cast<Lanes<uint32_t>>(std::bit_cast<Lanes<int32_t>>(-beyond) >> 31);
+}
+
+// x within [low, high], low < 0 < high; any number where x is NaN.
+[[gnu::always_inline]] inline Lanes<float> within(float low, Lanes<float> x, float high) {
+  // Of negative numbers the lower one has the greater bits, and all have greater ones than others.
+  auto above =
+      least(std::bit_cast<Lanes<uint32_t>>(x), Lanes<uint32_t>{} + std::bit_cast<uint32_t>(low));
+  return std::bit_cast<Lanes<float>>(
+      least(std::bit_cast<Lanes<int32_t>>(above), Lanes<int32_t>{} + std::bit_cast<int32_t>(high)));
+}
+
+[[gnu::always_inline]] inline Lanes<float> nan_where(Lanes<uint32_t> mask, Lanes<float> x) {
+  return std::bit_cast<Lanes<float>>(std::bit_cast<Lanes<uint32_t>>(x) | mask);
+}
+
 template <class T>
 [[gnu::always_inline]] inline Lanes<Wide<T>> load(const T* from) {
   if constexpr (std::is_same_v<T, Wide<T>>) {
@@ -54,7 +81,8 @@ template <class T>
   } else if constexpr (std::is_same_v<T, c10::BFloat16>) {
     auto bits = std::bit_cast<Lanes<uint32_t>>(x);
     Lanes<uint32_t> rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16;
-    rounded = x == x ? rounded : rounded * 0 + 0x7FC0;
+    Lanes<uint32_t> none = nan_mask(x);
+    rounded = (rounded & ~none) | (none & 0x7FC0);
     auto half = __builtin_convertvector(rounded, Lanes<uint16_t>);
     std::memcpy(to, &half, sizeof half);
   } else {
@@ -149,11 +177,10 @@ template <class W>
   return top;
 }
 
-// e^x within 1.2e-7 of itself (Cephes' expf); 0 below -87.3, the largest value above 88.3.
+// e^x within 1.2e-7 of itself (Cephes' expf); 0 below -87.7, the largest value above 88.3.
 [[gnu::always_inline]] inline Lanes<float> exp_of(Lanes<float> given) {
-  constexpr float kLowest = -87.3f, kHighest = 88.3f, kRound = 12582912.0f;
-  Lanes<float> x = given < kLowest ? Lanes<float>{} + kLowest : given;
-  x = x > kHighest ? Lanes<float>{} + kHighest : x;
+  constexpr float kLowest = -88.0f, kHighest = 88.3f, kRound = 12582912.0f;
+  Lanes<float> x = within(kLowest, given, kHighest);
   Lanes<float> n = (x * 1.44269504089f + kRound) - kRound;
   Lanes<float> r = x - n * 0.693359375f + n * 2.12194440e-4f;
   Lanes<float> y = r * 1.9875691500e-4f + 1.3981999507e-3f;
@@ -162,9 +189,8 @@ template <class W>
   y = y * r + 1.6666665459e-1f;
   y = y * r + 5.0000001201e-1f;
   y = y * r * r + r + 1.0f;
-  auto exponent = (__builtin_convertvector(n, Lanes<int32_t>) + 127) << 23;
-  y *= std::bit_cast<Lanes<float>>(exponent);
-  return given < kLowest ? Lanes<float>{} : y;
+  auto exponent = (__builtin_convertvector(n, Lanes<int32_t>) + 127) << 23;  // 0 of 2^-127
+  return nan_where(nan_mask(given), y * std::bit_cast<Lanes<float>>(exponent));
 }
 
 [[gnu::always_inline]] inline Lanes<double> exp_of(Lanes<double> x) {
@@ -173,9 +199,8 @@ template <class W>
 }
 
 // Within 1.3e-7 (a rational function, as Eigen has it).
-[[gnu::always_inline]] inline Lanes<float> erf_of(Lanes<float> x) {
-  x = x > 4.0f ? Lanes<float>{} + 4.0f : x;
-  x = x < -4.0f ? Lanes<float>{} - 4.0f : x;
+[[gnu::always_inline]] inline Lanes<float> erf_of(Lanes<float> given) {
+  Lanes<float> x = within(-4.0f, given, 4.0f);
   Lanes<float> z = x * x;
   Lanes<float> p = z * -2.72614225801306e-10f + 2.77068142495902e-08f;
   p = p * z - 2.10102402082508e-06f;
@@ -187,7 +212,7 @@ template <class W>
   q = q * z - 1.68282697438203e-03f;
   q = q * z - 7.37332916720468e-03f;
   q = q * z - 1.42647390514189e-02f;
-  return x * p / q;
+  return nan_where(nan_mask(given), x * p / q);
 }
 
 [[gnu::always_inline]] inline Lanes<double> erf_of(Lanes<double> x) {

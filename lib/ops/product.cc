@@ -153,17 +153,26 @@ class Product : public torch::autograd::Function<Product> {
 
 }  // namespace
 
-bool cpu_is_slow_in_half() {
+bool aten_is_slow_in_half() {
 #if defined(__x86_64__)
-  return bf16_kernels() == nullptr;
+  return !bf16_kernels() || bf16_kernels()->in_floats;
 #else
   return false;
 #endif
 }
 
-bool multiplied_in_fp32(const Tensor& x) {
+bool slow_for_aten(const Tensor& x) {
   bool half = x.scalar_type() == at::kBFloat16 || x.scalar_type() == at::kHalf;
-  return half && x.is_cpu() && cpu_is_slow_in_half() && x.numel() >= kManyRows * x.size(-1);
+  return half && x.is_cpu() && aten_is_slow_in_half();
+}
+
+bool multiplied_in_fp32(at::ScalarType type) {
+  bool ours = type == at::kBFloat16 && bf16_kernels();
+  return (type == at::kBFloat16 || type == at::kHalf) && !ours && aten_is_slow_in_half();
+}
+
+bool multiplied_in_fp32(const Tensor& x) {
+  return x.is_cpu() && multiplied_in_fp32(x.scalar_type()) && x.numel() >= kManyRows * x.size(-1);
 }
 
 at::ScalarType type_of_product(const Tensor& x) {

@@ -5,11 +5,15 @@
 
 namespace neox {
 
-// Whether this processor's instructions for bf16 and fp16 are slower than those for fp32. Intel's
-// without AMX: with AVX512-BF16 oneDNN has 80 GFLOP/s in bf16 and 148 in fp32 (one core of a Xeon
-// of 2023, 2048 x 512 x 2048), without it less. Others: where AVX512-BF16 is missing.
-bool cpu_is_slow_in_half();
-// Whether products of many rows of this tensor are computed in fp32 for that reason.
+// Whether ATen's bf16 and fp16 are slower than its fp32 on this processor. Intel's without AMX:
+// with AVX512-BF16 oneDNN has 80 GFLOP/s in bf16 and 148 in fp32 (one core of a Xeon of 2023, 2048
+// x 512 x 2048), without it less. Others: where AVX512-BF16 is missing.
+bool aten_is_slow_in_half();
+// Whether this tensor is of such a type on this processor.
+bool slow_for_aten(const at::Tensor& x);
+// Whether products of many rows of this type, or of this tensor, are computed in fp32 for that
+// reason: where there are no kernels of ours.
+bool multiplied_in_fp32(at::ScalarType type);
 bool multiplied_in_fp32(const at::Tensor& x);
 
 // x [..., K], w [N, K], b [N] or undefined: [..., N]. Few rows, as in generation, are bound by

@@ -10,12 +10,20 @@ namespace {
 
 constexpr float kLeast = -87;
 
+// kLeast, of which the compiler does not know the value: it would branch to a constant's
+// exponential instead of computing it in vectors.
+[[gnu::always_inline]] inline float least() {
+  float x = kLeast;
+  asm("" : "+r"(x));
+  return x;
+}
+
 // To 2 units in the last place, as Cephes' expf: 2^n by the exponent's bits, a polynomial on
 // [-ln 2 / 2, ln 2 / 2]. n are the last bits of a sum with 1.5 x 2^23.
-[[gnu::always_inline]] inline float exp_of(float x) {
+[[gnu::always_inline]] inline float exp_of(float x, float least) {
   constexpr float kRound = 12582912, kLog2e = 1.44269504088896341F, kHigh = 0.693359375F,
                   kLow = -2.12194440e-4F;
-  x = x < kLeast ? kLeast : x;
+  x = x < least ? least : x;
   float shifted = x * kLog2e + kRound, n = shifted - kRound;
   float r = x - n * kHigh - n * kLow;
   float p = 1.9875691500e-4F;
@@ -46,10 +54,10 @@ NEOX_CLONES float row_max(const float* x, int64_t n) {
 }
 
 NEOX_CLONES float row_exp(float* x, int64_t n, float scale, float top) {
-  float sum = 0;
+  float sum = 0, lowest = least();
 #pragma omp simd reduction(+ : sum)
   for (int64_t i = 0; i < n; ++i) {
-    float e = exp_of(scale * x[i] - top);
+    float e = exp_of(scale * x[i] - top, lowest);
     x[i] = e;
     sum += e;
   }
@@ -71,13 +79,15 @@ NEOX_CLONES void row_round(const float* __restrict x, int64_t n, uint16_t* __res
 
 NEOX_CLONES void row_exp_round(const float* __restrict x, int64_t n, float log_sum, float factor,
                                uint16_t* __restrict to) {
-  for (int64_t i = 0; i < n; ++i) to[i] = bf16_of(exp_of(x[i] - log_sum) * factor);
+  float lowest = least();
+  for (int64_t i = 0; i < n; ++i) to[i] = bf16_of(exp_of(x[i] - log_sum, lowest) * factor);
 }
 
 NEOX_CLONES void row_exp_backward(float* __restrict x, float* __restrict dx, int64_t n, float scale,
                                   float log_sum, float dot) {
+  float lowest = least();
   for (int64_t i = 0; i < n; ++i) {
-    float e = exp_of(scale * x[i] - log_sum);
+    float e = exp_of(scale * x[i] - log_sum, lowest);
     x[i] = e;
     dx[i] = e * (dx[i] - dot) * scale;
   }

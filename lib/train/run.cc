@@ -92,7 +92,7 @@ void say_start(const Config& config, const Start& start, const Mesh& mesh, at::D
   if (!bad.empty()) log_warning(bad);
   Precision type = config.precision.type;
   bool half = device.is_cpu() && (type == Precision::kFp16 || type == Precision::kBf16);
-  if (half && cpu_is_slow_in_half())
+  if (half && multiplied_in_fp32(dtypes_of(type).param))
     log_info("this CPU is slower in ", precision_name(type),
              " than in fp32, so products are computed in fp32");
   else if (half && type == Precision::kFp16)

@@ -78,8 +78,6 @@ void store_half(uint16_t* to, __mmask16 mask, __m512 x) {
   _mm256_mask_storeu_epi16(to, mask, reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x)));
 }
 
-}  // namespace
-
 void softmax_keys(const KeyScores& s, const SoftmaxState& state, uint32_t* pairs) {
   for (int64_t column = 0; column < s.columns; column += kLanes)
     softmax_column(s, state, column, pairs);
@@ -153,5 +151,14 @@ void store_columns(const FloatColumns& x, const float* factors, uint16_t* to, in
     }
   }
 }
+
+}  // namespace
+
+const Bf16Softmax kAvx512Softmax = {.keys = softmax_keys,
+                                    .backward_queries = softmax_backward_queries,
+                                    .dot = dot_bf16,
+                                    .store_rows = store_rows,
+                                    .scale_columns = scale_columns,
+                                    .store_columns = store_columns};
 
 }  // namespace neox
