@@ -175,12 +175,14 @@ struct Valid {
   }
 }
 
-// What a tile adds to is far away: it is on its way before.
+// Where a tile of a large product is stored is far away: it is on its way before.
+constexpr int64_t kManyPairs = 64;
 [[gnu::always_inline]] inline void fetch_sums(const ProductSum& c, const Valid& valid) {
-  const auto* from = static_cast<const float*>(c.data);
-  for (int64_t i = 0; i < valid.rows; ++i, from += c.stride) {
-    _mm_prefetch(reinterpret_cast<const char*>(from), _MM_HINT_T0);
-    _mm_prefetch(reinterpret_cast<const char*>(from + kColumns - 1), _MM_HINT_T0);
+  const auto* from = static_cast<const char*>(c.data);
+  int64_t size = c.half ? 2 : 4, last = (valid.columns - 1) * size;
+  for (int64_t i = 0; i < valid.rows; ++i, from += c.stride * size) {
+    _mm_prefetch(from, _MM_HINT_T0);
+    _mm_prefetch(from + last, _MM_HINT_T0);
   }
 }
 
@@ -189,7 +191,7 @@ void multiply_tile(const float* a, const uint32_t* b, int64_t b_stride, int64_t 
   Tile sum;
 #pragma GCC unroll 6
   for (int i = 0; i < kTileRows; ++i) sum[i][0] = sum[i][1] = _mm256_setzero_ps();
-  if (c.add) fetch_sums(c, valid);
+  if (c.add || pairs >= kManyPairs) fetch_sums(c, valid);
   add_pairs(a, b, b_stride, pairs, sum);
   store(sum, c, valid);
 }
