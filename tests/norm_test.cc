@@ -11,6 +11,8 @@
 #include <ATen/ops/silu.h>
 #include <ATen/ops/stack.h>
 
+#include <cmath>
+
 #include "base/error.h"
 #include "kernel_cases.h"
 #include "ops/activated_product.h"
@@ -261,6 +263,15 @@ TEST_P(Activations, OfLargeValuesStayFinite) {
     EXPECT_TRUE(y.isfinite().all().item<bool>()) << static_cast<int>(a);
     EXPECT_TRUE(x.grad().isfinite().all().item<bool>()) << static_cast<int>(a);
   }
+}
+
+// Of either sign.
+TEST_P(Activations, OfNaNAreNaN) {
+  Tensor x = at::full({2, 40}, std::nan(""), at::kDouble);
+  x[1].copysign_(-1.0);
+  for (Activation a : all())
+    EXPECT_TRUE(activated(on(x.to(GetParam().type)), {}, a).isnan().all().item<bool>())
+        << static_cast<int>(a);
 }
 
 class RotatedHeads : public KernelTest {

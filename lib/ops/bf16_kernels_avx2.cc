@@ -51,38 +51,45 @@ void store_row_floats(uint32_t* to, __m256i x) {  // kTileRows of them
   _mm_storel_epi64(reinterpret_cast<__m128i*>(to + 4), _mm256_extracti128_si256(x, 1));
 }
 
+// f(row, pair) of all blocks of so many rows and of kLanes pairs. What lies consecutively is read
+// in turn: the depth of one block, or, where rows lie so, those of a line of the cache.
+template <int64_t kRows, int64_t kRowsOfLine, class F>
+[[gnu::always_inline]] inline void each_block(const Bf16Matrix& m, int64_t padded, const F& f) {
+  int64_t strip = m.depth_stride == 1 ? kRows : kRowsOfLine, pairs = pairs_in(m);
+  for (int64_t first = 0; first < padded; first += strip)
+    for (int64_t pair = 0; pair < pairs; pair += kLanes)
+      for (int64_t row = first; row < std::min(first + strip, padded); row += kRows) f(row, pair);
+}
+
 // Groups [depth][kTileRows] of floats.
 void pack_rows(const Bf16Matrix& m, uint32_t* to) {
   int64_t pairs = pairs_in(m);
-  for (int64_t row = 0; row < m.rows; row += kTileRows) {
+  each_block<kTileRows, 5 * kTileRows>(m, m.rows, [&](int64_t row, int64_t pair) {
     int64_t rows = std::min(kLanes, m.rows - row);  // more than are stored, in whole vectors
-    for (int64_t pair = 0; pair < pairs; pair += kLanes) {
-      __m256i r[kLanes];
-      load_pairs(m, row, rows, pair, r);
-      int64_t n = std::min(kLanes, pairs - pair);
-      for (int64_t j = 0; j < n; ++j, to += 2 * kTileRows) {
-        store_row_floats(to, first_of(r[j]));
-        store_row_floats(to + kTileRows, second_of(r[j]));
-      }
+    __m256i r[kLanes];
+    load_pairs(m, row, rows, pair, r);
+    int64_t n = std::min(kLanes, pairs - pair);
+    uint32_t* here = to + 2 * (row * pairs + pair * kTileRows);
+    for (int64_t j = 0; j < n; ++j, here += 2 * kTileRows) {
+      store_row_floats(here, first_of(r[j]));
+      store_row_floats(here + kTileRows, second_of(r[j]));
     }
-  }
+  });
 }
 
 // Groups [2][pairs][kColumns], so that what a tile reads lies consecutively: lines that lie two
 // apart would share half of the sets of a cache.
 void pack_columns(const Bf16Matrix& m, uint32_t* to) {
   int64_t pairs = pairs_in(m);
-  for (int64_t group = 0; group < m.rows; group += kTileColumns, to += pairs * kTileColumns)
-    for (int64_t pair = 0; pair < pairs; pair += kLanes)
-      for (int64_t at = 0; at < kTileColumns; at += kLanes) {
+  each_block<kLanes, kTileColumns>(
+      m, padded_to(m.rows, kTileColumns), [&](int64_t row, int64_t pair) {
         __m256i r[kLanes];
-        int64_t rows = std::clamp<int64_t>(m.rows - group - at, 0, kLanes);
-        load_pairs(m, group + at, rows, pair, r);
+        load_pairs(m, row, std::clamp<int64_t>(m.rows - row, 0, kLanes), pair, r);
         int64_t n = std::min(kLanes, pairs - pair);
-        uint32_t* here = to + (at / kColumns * pairs + pair) * kColumns + at % kColumns;
+        uint32_t* here = to + (row / kColumns * pairs + pair) * kColumns + row % kColumns;
         for (int64_t j = 0; j < n; ++j)
           _mm256_store_si256(reinterpret_cast<__m256i*>(here + j * kColumns), r[j]);
-      }
+      });
 }
 
 // --- multiplying ---
