@@ -124,7 +124,7 @@ using Tile = __m256[kTileRows][2];
 
 [[gnu::always_inline]] inline void add_pairs(const float* a, const uint32_t* b, int64_t b_stride,
                                              int64_t pairs, Tile& sum) {
-  for (int64_t pair = 0; pair < pairs; ++pair, a += 2 * kTileRows, b += b_stride) {
+  for (const float* end = a + pairs * 2 * kTileRows; a != end; a += 2 * kTileRows, b += b_stride) {
     add_depth(a, first_floats(b), first_floats(b + kLanes), sum);
     add_depth(a + kTileRows, second_floats(b), second_floats(b + kLanes), sum);
   }
