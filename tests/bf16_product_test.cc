@@ -12,6 +12,8 @@
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "ops/bf16_attention.h"
 #include "ops/head_parts.h"
 #include "ops/product.h"
@@ -176,6 +178,17 @@ TEST_P(Bf16Product, AttendsAsDoubleDoes) {
       double far = T > 1 ? relative(got.qkv.grad(), want.qkv.grad()) : 0;
       EXPECT_LE(far, 1.2e-2) << T << " " << D;
     }
+}
+
+// What sees a key that is NaN is NaN, and nothing else.
+TEST_P(Bf16Product, AttendsToNaN) {
+  constexpr int64_t kLost = 130;
+  Tensor values = at::randn({1, 300, 2, 3, 32}).to(at::kBFloat16);
+  values[0][kLost].select(1, 1).fill_(std::nan(""));
+  Attended got(values, by_blocks);
+  EXPECT_TRUE(got.out.narrow(2, 0, kLost).isfinite().all().item<bool>());
+  EXPECT_TRUE(got.out.narrow(2, kLost, 300 - kLost).isnan().all().item<bool>());
+  EXPECT_TRUE(got.qkv.grad()[0].narrow(0, kLost, 300 - kLost).isnan().all().item<bool>());
 }
 
 // Where one key has nearly all the weight, gradients are small differences; ATen rounds them too.
