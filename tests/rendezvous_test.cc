@@ -131,14 +131,14 @@ TEST(Rendezvous, TwentyRanksMeetWithinSeconds) {
 }
 
 TEST(Rendezvous, MissingRanksAreNamedWithTheirNodeByAll) {
-  const std::string reason = "rank 2 on node2 of 4 did not arrive within 1 s";
-  Ranks ranks(4, {"nodes=node1,node2", "deadline=1"});
+  const std::string reason = "rank 2 on node2 of 4 did not arrive within 3 s";
+  Ranks ranks(4, {"nodes=node1,node2", "deadline=3"});
   ranks.at(next_ports()).start(0), ranks.start(1), ranks.start(3);
   auto start = steady_clock::now();
   expect_all({ranks[1].end()}, kPeerLost, reason);
   expect_all({ranks.start(2).end()}, kPeerLost, reason);  // and by who comes too late
   expect_all({ranks[0].end(), ranks[2].end()}, kPeerLost, reason);
-  EXPECT_LT(seconds_since(start), 8);
+  EXPECT_LT(seconds_since(start), 20);
 }
 
 TEST(Rendezvous, AMissingRankZeroIsNamed) {
