@@ -138,7 +138,7 @@ TEST(Rendezvous, MissingRanksAreNamedWithTheirNodeByAll) {
   expect_all({ranks[1].end()}, kPeerLost, reason);
   expect_all({ranks.start(2).end()}, kPeerLost, reason);  // and by who comes too late
   expect_all({ranks[0].end(), ranks[2].end()}, kPeerLost, reason);
-  EXPECT_LT(seconds_since(start), 20);
+  EXPECT_LT(seconds_since(start), 10);
 }
 
 TEST(Rendezvous, AMissingRankZeroIsNamed) {

@@ -34,7 +34,9 @@ size_t FusedDecode::prompts_together(std::span<const int64_t> lengths) const {
   auto few = [&](size_t i) { return lengths[i] <= kFewTokens; };
   bool pairs = bf16_multiplies(embedding_);
   if (config_.moe) return 0;  // GptNeoX's own layers sort tokens by expert
-  if (!(few(0) || pairs || type_ == WeightType::kFloat || aten_is_slow_in_half())) return 0;
+  if (!(few(0) || pairs || type_ == WeightType::kFloat ||
+        multiplied_in_fp32(embedding_.scalar_type())))
+    return 0;
   // Of ATen's products in float a row depends on the others.
   if (!few(0) && !pairs) return 1;
   size_t count = 1;

@@ -1,5 +1,5 @@
-// What the kernels of bf16 have in common: how operands become pairs along their depth, in vectors
-// of AVX-512, and the sums that a tile has of a product.
+// What the kernels of bf16 for AVX-512 have in common: how operands become pairs along their depth,
+// in vectors of AVX-512, and the sums that a tile has of a product.
 #pragma once
 #include <immintrin.h>
 

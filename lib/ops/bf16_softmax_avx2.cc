@@ -1,7 +1,6 @@
-// Compiled for AVX2 and FMA.
+// Compiled for AVX2 and FMA, whose kernels pad no depth.
 #include <algorithm>
 
-#include "ops/bf16_kernels.h"
 #include "ops/bf16_softmax.h"
 #include "ops/bf16_vectors_avx2.h"
 
@@ -15,8 +14,6 @@ namespace {
   auto before = static_cast<int>(std::clamp<int64_t>(n, 0, kLanes)) - 1;
   return _mm256_castsi256_ps(_mm256_cmpgt_epi32(lane, _mm256_set1_epi32(before)));
 }
-
-void clear(uint32_t* pairs, int64_t n) { std::fill_n(pairs, n, 0U); }
 
 // 2^x within 1.2e-7 of itself, of x up to 0; 0 below 2^-126; NaN of NaN. The integer part by the
 // exponent, and for the rest, in [-1/2, 1/2], the polynomial of least relative error (1.1e-7).
@@ -101,8 +98,6 @@ void softmax_column(const KeyScores& s, const SoftmaxState& state, int64_t colum
 void softmax_keys(const KeyScores& s, const SoftmaxState& state, uint32_t* pairs) {
   for (int64_t column = 0; column < s.columns; column += kLanes)
     softmax_column(s, state, column, pairs);
-  int64_t written = (s.keys + 1) / 2;
-  clear(pairs + written * s.columns, (pairs_of(s.keys) - written) * s.columns);
 }
 
 struct Gradient {
@@ -136,9 +131,6 @@ void softmax_backward_queries(const QueryScores& s, const ScoreGradients& to) {
       store_pairs(to.pairs + at, first.ds, second.ds);
     }
   }
-  int64_t written = (s.queries + 1) / 2, left = (pairs_of(s.queries) - written) * s.keys;
-  clear(to.probabilities + written * s.keys, left);
-  clear(to.pairs + written * s.keys, left);
 }
 
 [[gnu::always_inline]] inline __m256 load_floats(const uint16_t* from) {

@@ -52,8 +52,9 @@ template <class I>
       least(std::bit_cast<Lanes<int32_t>>(above), Lanes<int32_t>{} + std::bit_cast<int32_t>(high)));
 }
 
-[[gnu::always_inline]] inline Lanes<float> nan_where(Lanes<uint32_t> mask, Lanes<float> x) {
-  return std::bit_cast<Lanes<float>>(std::bit_cast<Lanes<uint32_t>>(x) | mask);
+// y, and NaN where x is.
+[[gnu::always_inline]] inline Lanes<float> with_nan_of(Lanes<float> x, Lanes<float> y) {
+  return std::bit_cast<Lanes<float>>(std::bit_cast<Lanes<uint32_t>>(y) | nan_mask(x));
 }
 
 template <class T>
@@ -190,7 +191,7 @@ template <class W>
   y = y * r + 5.0000001201e-1f;
   y = y * r * r + r + 1.0f;
   auto exponent = (__builtin_convertvector(n, Lanes<int32_t>) + 127) << 23;  // 0 of 2^-127
-  return nan_where(nan_mask(given), y * std::bit_cast<Lanes<float>>(exponent));
+  return with_nan_of(given, y * std::bit_cast<Lanes<float>>(exponent));
 }
 
 [[gnu::always_inline]] inline Lanes<double> exp_of(Lanes<double> x) {
@@ -212,7 +213,7 @@ template <class W>
   q = q * z - 1.68282697438203e-03f;
   q = q * z - 7.37332916720468e-03f;
   q = q * z - 1.42647390514189e-02f;
-  return nan_where(nan_mask(given), x * p / q);
+  return with_nan_of(given, x * p / q);
 }
 
 [[gnu::always_inline]] inline Lanes<double> erf_of(Lanes<double> x) {

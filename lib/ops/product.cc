@@ -151,24 +151,22 @@ class Product : public torch::autograd::Function<Product> {
   }
 };
 
-}  // namespace
-
-bool aten_is_slow_in_half() {
+bool aten_is_slow_in([[maybe_unused]] at::ScalarType type) {
 #if defined(__x86_64__)
-  return !bf16_kernels() || bf16_kernels()->in_floats;
+  bool half = type == at::kBFloat16 || type == at::kHalf;
+  return half && (!bf16_kernels() || bf16_kernels()->in_floats);
 #else
   return false;
 #endif
 }
 
-bool slow_for_aten(const Tensor& x) {
-  bool half = x.scalar_type() == at::kBFloat16 || x.scalar_type() == at::kHalf;
-  return half && x.is_cpu() && aten_is_slow_in_half();
-}
+}  // namespace
+
+bool slow_for_aten(const Tensor& x) { return x.is_cpu() && aten_is_slow_in(x.scalar_type()); }
 
 bool multiplied_in_fp32(at::ScalarType type) {
   bool ours = type == at::kBFloat16 && bf16_kernels();
-  return (type == at::kBFloat16 || type == at::kHalf) && !ours && aten_is_slow_in_half();
+  return aten_is_slow_in(type) && !ours;
 }
 
 bool multiplied_in_fp32(const Tensor& x) {
