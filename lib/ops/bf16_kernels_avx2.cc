@@ -25,109 +25,153 @@ template <class V>
   return x;
 }
 
-// r[j]: pair `pair` + j of `rows` <= 8 rows from `row` on, 0 where there are none.
-[[gnu::always_inline]] inline void load_pairs(const Bf16Matrix& m, int64_t row, int64_t rows,
-                                              int64_t pair, __m256i (&r)[kLanes]) {
-  int64_t left = m.depth - 2 * pair;
-  if (m.depth_stride == 1) {
-    for (int64_t i = 0; i < kLanes; ++i) {
-      const uint16_t* from = m.data + (row + i) * m.row_stride + 2 * pair;
-      r[i] = load_some<__m256i>(from, i < rows ? left : 0);
-    }
-    return transpose(r);
-  }
-  const uint16_t* from = m.data + 2 * pair * m.depth_stride + row;
-  for (int64_t j = 0; j < kLanes; ++j, from += 2 * m.depth_stride, left -= 2) {
-    auto first = load_some<__m128i>(from, left > 0 ? rows : 0),
-         second = load_some<__m128i>(from + m.depth_stride, left > 1 ? rows : 0);
-    r[j] = _mm256_set_m128i(_mm_unpackhi_epi16(first, second), _mm_unpacklo_epi16(first, second));
-  }
-}
-
 int64_t pairs_in(const Bf16Matrix& m) { return (m.depth + 1) / 2; }
 
-void store_row_floats(uint32_t* to, __m256i x) {  // kTileRows of them
+// Of rows whose depth lies consecutively, kLanes pairs from `pair` on, of `rows` rows from `row`
+// on: r[j] has pair j of them, 0 where there is none.
+[[gnu::always_inline]] inline void load_along(const Bf16Matrix& m, int64_t row, int64_t rows,
+                                              int64_t pair, __m256i (&r)[kLanes]) {
+  const uint16_t* from = m.data + row * m.row_stride + 2 * pair;
+  int64_t left = m.depth - 2 * pair;
+  if (rows >= kLanes && left >= 2 * kLanes)
+    for (__m256i& x : r) std::memcpy(&x, from, sizeof x), from += m.row_stride;
+  else
+    for (int64_t i = 0; i < kLanes; ++i, from += m.row_stride)
+      r[i] = load_some<__m256i>(from, i < rows ? left : 0);
+  transpose(r);
+}
+
+// A pair of so many rows that lie consecutively.
+[[gnu::always_inline]] inline __m256i load_across(const uint16_t* from, int64_t depth_stride,
+                                                  int64_t rows, bool whole) {
+  auto first = load_some<__m128i>(from, rows),
+       second = load_some<__m128i>(from + depth_stride, whole ? rows : 0);
+  return _mm256_set_m128i(_mm_unpackhi_epi16(first, second), _mm_unpacklo_epi16(first, second));
+}
+
+// f(row, pair, pairs, which): all of them, of groups of kRows rows. Where depth lies consecutively,
+// that of one group in turn.
+template <int64_t kRows, class F>
+[[gnu::always_inline]] inline void each_along(const Bf16Matrix& m, int64_t padded, const F& f) {
+  int64_t pairs = pairs_in(m);
+  for (int64_t row = 0; row < padded; row += kRows)
+    for (int64_t pair = 0; pair < pairs; pair += kLanes) {
+      __m256i r[kLanes];
+      load_along(m, row, m.rows - row, pair, r);
+      f(row, pair, std::min(kLanes, pairs - pair), r);
+    }
+}
+
+// Where rows lie consecutively, those of a line of the cache in turn. The next line may lie in
+// another page, where no processor looks for it by itself.
+template <int64_t kRows, int64_t kRowsOfLine, class F>
+[[gnu::always_inline]] inline void each_across(const Bf16Matrix& m, int64_t padded, const F& f) {
+  constexpr int64_t kAhead = 16;
+  int64_t pairs = pairs_in(m);
+  for (int64_t first = 0; first < padded; first += kRowsOfLine)
+    for (int64_t pair = 0; pair < pairs; ++pair) {
+      const uint16_t* from = m.data + 2 * pair * m.depth_stride;
+      for (int64_t ahead : {kAhead, kAhead + 1}) {
+        const uint16_t* next = from + ahead * m.depth_stride + first;
+        _mm_prefetch(next, _MM_HINT_T0);
+        _mm_prefetch(next + kRowsOfLine - 1, _MM_HINT_T0);
+      }
+      for (int64_t row = first; row < std::min(first + kRowsOfLine, padded); row += kRows) {
+        __m256i r[1] = {
+            load_across(from + row, m.depth_stride, m.rows - row, 2 * pair + 1 < m.depth)};
+        f(row, pair, int64_t{1}, r);
+      }
+    }
+}
+
+void store_six(uint32_t* to, __m256i x) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_castsi256_si128(x));
   _mm_storel_epi64(reinterpret_cast<__m128i*>(to + 4), _mm256_extracti128_si256(x, 1));
 }
 
-// f(row, pair) of all blocks of so many rows and of kLanes pairs. What lies consecutively is read
-// in turn: the depth of one block, or, where rows lie so, those of a line of the cache.
-template <int64_t kRows, int64_t kRowsOfLine, class F>
-[[gnu::always_inline]] inline void each_block(const Bf16Matrix& m, int64_t padded, const F& f) {
-  int64_t strip = m.depth_stride == 1 ? kRows : kRowsOfLine, pairs = pairs_in(m);
-  for (int64_t first = 0; first < padded; first += strip)
-    for (int64_t pair = 0; pair < pairs; pair += kLanes)
-      for (int64_t row = first; row < std::min(first + strip, padded); row += kRows) f(row, pair);
-}
-
 // Groups [depth][kTileRows] of floats.
 void pack_rows(const Bf16Matrix& m, uint32_t* to) {
-  int64_t pairs = pairs_in(m);
-  each_block<kTileRows, 5 * kTileRows>(m, m.rows, [&](int64_t row, int64_t pair) {
-    int64_t rows = std::min(kLanes, m.rows - row);  // more than are stored, in whole vectors
-    __m256i r[kLanes];
-    load_pairs(m, row, rows, pair, r);
-    int64_t n = std::min(kLanes, pairs - pair);
+  auto store = [=, pairs = pairs_in(m)](int64_t row, int64_t pair, int64_t n, const __m256i* r) {
     uint32_t* here = to + 2 * (row * pairs + pair * kTileRows);
     for (int64_t j = 0; j < n; ++j, here += 2 * kTileRows) {
-      store_row_floats(here, first_of(r[j]));
-      store_row_floats(here + kTileRows, second_of(r[j]));
+      // Eight, of which what comes next writes over two.
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(here), first_of(r[j]));
+      if (j + 1 < n)
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(here + kTileRows), second_of(r[j]));
+      else
+        store_six(here + kTileRows, second_of(r[j]));
     }
-  });
+  };
+  if (m.depth_stride == 1) return each_along<kTileRows>(m, m.rows, store);
+  each_across<kTileRows, 5 * kTileRows>(m, m.rows, store);
 }
 
 // Groups [2][pairs][kColumns], so that what a tile reads lies consecutively: lines that lie two
 // apart would share half of the sets of a cache.
 void pack_columns(const Bf16Matrix& m, uint32_t* to) {
-  int64_t pairs = pairs_in(m);
-  each_block<kLanes, kTileColumns>(
-      m, padded_to(m.rows, kTileColumns), [&](int64_t row, int64_t pair) {
-        __m256i r[kLanes];
-        load_pairs(m, row, std::clamp<int64_t>(m.rows - row, 0, kLanes), pair, r);
-        int64_t n = std::min(kLanes, pairs - pair);
-        uint32_t* here = to + (row / kColumns * pairs + pair) * kColumns + row % kColumns;
-        for (int64_t j = 0; j < n; ++j)
-          _mm256_store_si256(reinterpret_cast<__m256i*>(here + j * kColumns), r[j]);
-      });
+  int64_t padded = padded_to(m.rows, kTileColumns);
+  auto store = [=, pairs = pairs_in(m)](int64_t row, int64_t pair, int64_t n, const __m256i* r) {
+    uint32_t* here = to + (row / kColumns * pairs + pair) * kColumns + row % kColumns;
+    for (int64_t j = 0; j < n; ++j)
+      _mm256_store_si256(reinterpret_cast<__m256i*>(here + j * kColumns), r[j]);
+  };
+  if (m.depth_stride == 1) return each_along<kLanes>(m, padded, store);
+  each_across<kLanes, kTileColumns>(m, padded, store);
 }
 
 // --- multiplying ---
 
 using Tile = __m256[kTileRows][2];
 
-// The second numbers of pairs, by a mask that takes no register of the sums.
-[[gnu::always_inline]] inline __m256 second_floats(const uint32_t* pairs) {
-  alignas(32) static constexpr uint32_t kSecond[kLanes] = {0xffff0000, 0xffff0000, 0xffff0000,
-                                                           0xffff0000, 0xffff0000, 0xffff0000,
-                                                           0xffff0000, 0xffff0000};
-  __m256 x = _mm256_load_ps(reinterpret_cast<const float*>(pairs));
-  asm("vandps %1, %0, %0" : "+x"(x) : "m"(kSecond));
-  return x;
-}
+// clang-format off
+// A row of a tile, and all rows of one depth: a number of a, `at` bytes behind %[a], times 16 of b.
+#define NEOX_ROW(at, i) \
+  "vbroadcastss " #at "(%[a]), %[x]\n\t" \
+  "vfmadd231ps %[b0], %[x], %[s" #i "0]\n\t" \
+  "vfmadd231ps %[b1], %[x], %[s" #i "1]\n\t"
+#define NEOX_DEPTH(at0, at1, at2, at3, at4, at5) \
+  NEOX_ROW(at0, 0) NEOX_ROW(at1, 1) NEOX_ROW(at2, 2) NEOX_ROW(at3, 3) NEOX_ROW(at4, 4) NEOX_ROW(at5, 5)
+// The first numbers of 16 pairs by a shift, the second by a mask.
+#define NEOX_PAIR \
+  "vmovdqa (%[b]), %[b0]\n\t" \
+  "vmovdqa 32(%[b]), %[b1]\n\t" \
+  "vpslld $16, %[b0], %[b0]\n\t" \
+  "vpslld $16, %[b1], %[b1]\n\t" \
+  NEOX_DEPTH(0, 4, 8, 12, 16, 20) \
+  "vandps (%[b]), %[mask], %[b0]\n\t" \
+  "vandps 32(%[b]), %[mask], %[b1]\n\t" \
+  NEOX_DEPTH(24, 28, 32, 36, 40, 44) \
+  "addq $48, %[a]\n\t" \
+  "addq %[stride], %[b]\n\t"
+#define NEOX_CLEAR(i) \
+  "vxorps %[s" #i "0], %[s" #i "0], %[s" #i "0]\n\t" \
+  "vxorps %[s" #i "1], %[s" #i "1], %[s" #i "1]\n\t"
+// clang-format on
 
-[[gnu::always_inline]] inline __m256 first_floats(const uint32_t* pairs) {
-  return _mm256_castsi256_ps(first_of(_mm256_load_si256(reinterpret_cast<const __m256i*>(pairs))));
-}
-
-// A row of a as floats [kTileRows] times a row of b. Sums stay in their registers: GCC would let
-// them change these, and run out of registers.
-[[gnu::always_inline]] inline void add_depth(const float* a, __m256 b0, __m256 b1, Tile& sum) {
-#pragma GCC unroll 6
-  for (int i = 0; i < kTileRows; ++i) {
-    __m256 x;
-    asm("vbroadcastss %3, %2\n\tvfmadd231ps %4, %2, %0\n\tvfmadd231ps %5, %2, %1"
-        : "+x"(sum[i][0]), "+x"(sum[i][1]), "=&x"(x)
-        : "m"(a[i]), "x"(b0), "x"(b1));
-  }
-}
-
-[[gnu::always_inline]] inline void add_pairs(const float* a, const uint32_t* b, int64_t b_stride,
+// The sums of a tile over so many pairs, at least one, of rows [depth][kTileRows] and columns. They
+// fill the registers: left to itself, GCC moves and spills them.
+[[gnu::always_inline]] inline void sum_pairs(const float* a, const uint32_t* b, int64_t b_stride,
                                              int64_t pairs, Tile& sum) {
-  for (const float* end = a + pairs * 2 * kTileRows; a != end; a += 2 * kTileRows, b += b_stride) {
-    add_depth(a, first_floats(b), first_floats(b + kLanes), sum);
-    add_depth(a + kTileRows, second_floats(b), second_floats(b + kLanes), sum);
-  }
+  __m256 b0, b1, x, mask = _mm256_castsi256_ps(_mm256_set1_epi32(static_cast<int>(0xffff0000)));
+  // clang-format off
+  asm(NEOX_CLEAR(0) NEOX_CLEAR(1) NEOX_CLEAR(2) NEOX_CLEAR(3) NEOX_CLEAR(4) NEOX_CLEAR(5)
+      "shrq %[pairs]\n\t"  // two at a time behind the odd one
+      "jnc 2f\n\t"
+      NEOX_PAIR
+      "2:\n\t"
+      "testq %[pairs], %[pairs]\n\t"
+      "jz 3f\n\t"
+      "1:\n\t" NEOX_PAIR NEOX_PAIR
+      "decq %[pairs]\n\t"
+      "jnz 1b\n\t"
+      "3:"
+      : [a] "+&r"(a), [b] "+&r"(b), [pairs] "+&r"(pairs), [b0] "=&x"(b0), [b1] "=&x"(b1), [x] "=&x"(x),
+        [s00] "=&x"(sum[0][0]), [s01] "=&x"(sum[0][1]), [s10] "=&x"(sum[1][0]), [s11] "=&x"(sum[1][1]),
+        [s20] "=&x"(sum[2][0]), [s21] "=&x"(sum[2][1]), [s30] "=&x"(sum[3][0]), [s31] "=&x"(sum[3][1]),
+        [s40] "=&x"(sum[4][0]), [s41] "=&x"(sum[4][1]), [s50] "=&x"(sum[5][0]), [s51] "=&x"(sum[5][1])
+      : [stride] "r"(4 * b_stride), [mask] "x"(mask)
+      : "memory", "cc");
+  // clang-format on
 }
 
 // 16 sums to where they are wanted.
@@ -196,10 +240,8 @@ constexpr int64_t kManyPairs = 64;
 void multiply_tile(const float* a, const uint32_t* b, int64_t b_stride, int64_t pairs,
                    const ProductSum& c, const Valid& valid) {
   Tile sum;
-#pragma GCC unroll 6
-  for (int i = 0; i < kTileRows; ++i) sum[i][0] = sum[i][1] = _mm256_setzero_ps();
   if (c.add || pairs >= kManyPairs) fetch_sums(c, valid);
-  add_pairs(a, b, b_stride, pairs, sum);
+  sum_pairs(a, b, b_stride, pairs, sum);
   store(sum, c, valid);
 }
 
@@ -215,12 +257,21 @@ struct Columns {
   }
 };
 
+// A little of the next columns for each tile of these, so that they are near when it is their turn.
+[[gnu::always_inline]] inline void fetch_columns(const uint32_t* next, int64_t pairs) {
+  for (int64_t i = 0; i < pairs; ++i) _mm_prefetch(next + i * kColumns, _MM_HINT_T1);
+}
+
 // They stay in the first-level cache while all rows meet them.
+constexpr int64_t kManyRows = 48;
 void multiply_packed(const PackedRows& a, const PackedColumns& b, int64_t pairs,
                      const ProductSum& c, int64_t M, int64_t N) {
   for (int64_t n = 0; n < N; n += kColumns) {
     Columns columns(b, n);
-    for (int64_t m = 0; m < M; m += kTileRows) {
+    const uint32_t* next = columns.data + pairs * kColumns;
+    int64_t of_tile = M >= kManyRows ? pairs * kTileRows / M : 0;
+    for (int64_t m = 0; m < M; m += kTileRows, next += of_tile * kColumns) {
+      fetch_columns(next, of_tile);
       const uint32_t* rows = a.data + m / kTileRows * a.group;
       multiply_tile(reinterpret_cast<const float*>(rows), columns.data, columns.pair, pairs,
                     c.at(m, n), {std::min(kTileRows, M - m), std::min(kColumns, N - n)});
@@ -238,6 +289,7 @@ const Bf16Kernels kAvx2Bf16Kernels = {.name = "AVX2",
                                       .pairs_multiple = 1,
                                       .few_rows = 0,
                                       .few_row_bytes = 0,
+                                      .added_depth = 512,
                                       .outruns_memory = false,
                                       .along_depth = {192 << 10, 4 << 20},
                                       .across_depth = {192 << 10, 4 << 20},
