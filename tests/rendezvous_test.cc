@@ -216,11 +216,12 @@ TEST(Rendezvous, AnotherLifeOrJobAtTheSamePortIsPassedOver) {
 
 TEST(Rendezvous, AnOrphanOfAnEarlierLifeDoesNotJoin) {
   int port = next_ports();
-  Ranks orphan(2, {"life=7.0.0", "deadline=1"}), job(2, {"life=7.0.1", "do=slow"});
+  Ranks orphan(2, {"life=7.0.0", "deadline=4"}), job(2, {"life=7.0.1", "do=work"});
   job.at(port).start_all().wait_joined();
   orphan.at(port).start(1);
   expect_all(orphan.end(), kPeerLost, "the store of another job");
-  expect_all(job.end(), 0);
+  for (size_t rank : {0, 1}) job[rank].signal(SIGTERM);
+  expect_all(job.end(), static_cast<int>(Exit::kRequeue));
 }
 
 TEST(Rendezvous, OtherProgramsAtThePortArePassedOver) {

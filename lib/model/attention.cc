@@ -132,29 +132,33 @@ Tensor GptNeoX::attend(const Tensor& q, const Tensor& k, const Tensor& v, int64_
                        const Pass& pass) {
   if (pass.cache) return attend_cached(q, k, v, l, pass);
   Tensor keys = for_queries(k), values = for_queries(v);
-  // SDPA takes another kernel, which rounds otherwise, for a mask with a gradient, and
-  // recomputation begins without gradients.
-  if (pass.training && (config_.attention_dropout > 0 || pass.bias.defined()))
-    return attend_by_probabilities(q, keys, values, l, pass);
-  if (pass.mask.defined() ? slow_for_aten(q) : pass.documents.defined() && multiplied_in_fp32(q))
-    return attend_in_fp32(q, keys, values, pass);
-  return attend_whole(q, keys, values, pass);
+  if (!attends_in_fp32(q, pass)) return attend_whole(q, keys, values, l, pass);
+  Pass wide = pass;
+  if (wide.mask.defined()) wide.mask = wide.mask.to(at::kFloat);
+  auto widened = [](const Tensor& x) { return x.to(at::kFloat); };
+  return attend_whole(widened(q), widened(keys), widened(values), l, wide).to(q.scalar_type());
 }
 
-Tensor GptNeoX::attend_whole(const Tensor& q, const Tensor& k, const Tensor& v, const Pass& pass) {
+// SDPA takes another kernel, which rounds otherwise, for a mask with a gradient, and recomputation
+// begins without gradients.
+bool GptNeoX::holds_probabilities(const Pass& pass) const {
+  return pass.training && (config_.attention_dropout > 0 || pass.bias.defined());
+}
+
+// What ATen multiplies, where it is slower in 16 bits, and what has no kernels of ours.
+bool GptNeoX::attends_in_fp32(const Tensor& q, const Pass& pass) const {
+  if (holds_probabilities(pass) || pass.mask.defined()) return slow_for_aten(q);
+  return pass.documents.defined() && multiplied_in_fp32(q);
+}
+
+Tensor GptNeoX::attend_whole(const Tensor& q, const Tensor& k, const Tensor& v, int64_t l,
+                             const Pass& pass) {
+  if (holds_probabilities(pass)) return attend_by_probabilities(q, k, v, l, pass);
   double scale = config_.score_scale();
   if (pass.mask.defined())
     return at::scaled_dot_product_attention(q, k, v, pass.mask, 0, false, scale);
   if (pass.documents.defined()) return attend_in_documents(q, k, v, pass.documents);
   return causal_attention(q, k, v, scale);
-}
-
-Tensor GptNeoX::attend_in_fp32(const Tensor& q, const Tensor& k, const Tensor& v,
-                               const Pass& pass) {
-  Pass wide = pass;
-  if (wide.mask.defined()) wide.mask = wide.mask.to(at::kFloat);
-  auto widened = [](const Tensor& x) { return x.to(at::kFloat); };
-  return attend_whole(widened(q), widened(k), widened(v), wide).to(q.scalar_type());
 }
 
 // Document by document, each as a text of its own. On a CPU of one core, T = 2048, H = 8, D = 64,
@@ -178,9 +182,6 @@ Tensor GptNeoX::attend_in_documents(const Tensor& q, const Tensor& k, const Tens
 // The probabilities are held, because the mask of dropout is a function of their positions.
 Tensor GptNeoX::attend_by_probabilities(const Tensor& q, const Tensor& k, const Tensor& v,
                                         int64_t l, const Pass& pass) {
-  if (slow_for_aten(q))
-    return attend_by_probabilities(q.to(at::kFloat), k.to(at::kFloat), v.to(at::kFloat), l, pass)
-        .to(q.scalar_type());
   int64_t H = q.size(1), T = q.size(2);
   // Multiplied before the product, whose sums could be beyond fp16.
   Tensor scores = at::matmul(q * config_.score_scale(), k.transpose(2, 3));

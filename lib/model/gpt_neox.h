@@ -167,8 +167,10 @@ class GptNeoX {
                              const Tensor& documents);
   Tensor attend_by_probabilities(const Tensor& q, const Tensor& k, const Tensor& v, int64_t l,
                                  const Pass& pass);
-  Tensor attend_whole(const Tensor& q, const Tensor& k, const Tensor& v, const Pass& pass);
-  Tensor attend_in_fp32(const Tensor& q, const Tensor& k, const Tensor& v, const Pass& pass);
+  Tensor attend_whole(const Tensor& q, const Tensor& k, const Tensor& v, int64_t l,
+                      const Pass& pass);
+  bool holds_probabilities(const Pass& pass) const;
+  bool attends_in_fp32(const Tensor& q, const Pass& pass) const;
   Tensor attend_cached(const Tensor& q, const Tensor& k, const Tensor& v, int64_t l,
                        const Pass& pass);
   CacheStep cache_step(int64_t l, const Pass& pass) const;
