@@ -16,9 +16,6 @@ struct Bf16Matrix {
   Bf16Matrix narrow(int64_t first, int64_t n) const {
     return {data + first * row_stride, n, depth, row_stride, depth_stride};
   }
-  Bf16Matrix narrow_depth(int64_t first, int64_t n) const {
-    return {data + first * depth_stride, rows, n, row_stride, depth_stride};
-  }
 };
 
 constexpr int64_t kTileColumns = 32;  // of a product, that are computed at once
@@ -65,7 +62,6 @@ struct Bf16Kernels {
   int64_t pairs_multiple;      // packed depths are padded to a multiple with zeros
   int64_t few_rows;       // up to so many rows of a, a product is sooner had transposed; 0: never
   int64_t few_row_bytes;  // of which, packed, so much meets all of b and stays in a near cache
-  int64_t added_depth;    // that is summed at once where a product is added; 0: all of it
   bool outruns_memory;    // a large product is sooner computed again than kept
   // Of a large product, by how its rows lie.
   struct Blocks {

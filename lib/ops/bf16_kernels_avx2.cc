@@ -148,8 +148,8 @@ using Tile = __m256[kTileRows][2];
   "vxorps %[s" #i "1], %[s" #i "1], %[s" #i "1]\n\t"
 // clang-format on
 
-// The sums of a tile over so many pairs, at least one, of rows [depth][kTileRows] and columns. They
-// fill the registers: left to itself, GCC moves and spills them.
+// The sums of a tile over so many pairs of rows [depth][kTileRows] and columns. They fill the
+// registers: left to itself, GCC moves and spills them.
 [[gnu::always_inline]] inline void sum_pairs(const float* a, const uint32_t* b, int64_t b_stride,
                                              int64_t pairs, Tile& sum) {
   __m256 b0, b1, x, mask = _mm256_castsi256_ps(_mm256_set1_epi32(static_cast<int>(0xffff0000)));
@@ -245,14 +245,16 @@ void multiply_tile(const float* a, const uint32_t* b, int64_t b_stride, int64_t 
   store(sum, c, valid);
 }
 
-// kColumns columns of pairs, of which the rows lie `pair` words apart.
+// kColumns columns of pairs, of which the rows lie `pair` words apart; where they are packed, those
+// behind them.
 struct Columns {
-  const uint32_t* data;
+  const uint32_t *data, *next;
   int64_t pair;
   Columns(const PackedColumns& b, int64_t n) {
     bool packed = b.group > kTileColumns;  // pairs of all columns beside each other otherwise
     int64_t group = n / kTileColumns * b.group, column = n % kTileColumns;
     data = b.data + group + (packed ? column / kColumns * b.group / 2 : column);
+    next = packed ? data + b.group / 2 : nullptr;
     pair = packed ? kColumns : b.pair;
   }
 };
@@ -268,10 +270,9 @@ void multiply_packed(const PackedRows& a, const PackedColumns& b, int64_t pairs,
                      const ProductSum& c, int64_t M, int64_t N) {
   for (int64_t n = 0; n < N; n += kColumns) {
     Columns columns(b, n);
-    const uint32_t* next = columns.data + pairs * kColumns;
-    int64_t of_tile = M >= kManyRows ? pairs * kTileRows / M : 0;
-    for (int64_t m = 0; m < M; m += kTileRows, next += of_tile * kColumns) {
-      fetch_columns(next, of_tile);
+    int64_t of_tile = columns.next && M >= kManyRows ? pairs * kTileRows / M : 0;
+    for (int64_t m = 0; m < M; m += kTileRows, columns.next += of_tile * kColumns) {
+      fetch_columns(columns.next, of_tile);
       const uint32_t* rows = a.data + m / kTileRows * a.group;
       multiply_tile(reinterpret_cast<const float*>(rows), columns.data, columns.pair, pairs,
                     c.at(m, n), {std::min(kTileRows, M - m), std::min(kColumns, N - n)});
@@ -289,7 +290,6 @@ const Bf16Kernels kAvx2Bf16Kernels = {.name = "AVX2",
                                       .pairs_multiple = 1,
                                       .few_rows = 0,
                                       .few_row_bytes = 0,
-                                      .added_depth = 512,
                                       .outruns_memory = false,
                                       .along_depth = {192 << 10, 4 << 20},
                                       .across_depth = {192 << 10, 4 << 20},

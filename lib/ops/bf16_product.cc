@@ -119,24 +119,14 @@ void multiply_all(const Bf16Matrix& a, const uint32_t* columns, int64_t N, const
     multiply_columns(a, columns + n * pairs, std::min(block, N - n), c.at(0, n));
 }
 
-void multiply_once(const Bf16Matrix& a, const Bf16Matrix& b, const ProductSum& c) {
+void multiply(const Bf16Matrix& a, const Bf16Matrix& b, const ProductSum& c) {
+  if (takes_few_rows(a, b)) return multiply_few_rows(a, b, c);
   int64_t pairs = pairs_of(a.depth), block = columns_at_once(a);
   Tensor room = room_for_pairs(std::min(block, padded_to(b.rows, kTileColumns)) * pairs);
   for (int64_t n = 0; n < b.rows; n += block) {
     int64_t columns = std::min(block, b.rows - n);
     pack_all_columns(b.narrow(n, columns), pairs_in(room));
     multiply_columns(a, pairs_in(room), columns, c.at(0, n));
-  }
-}
-
-void multiply(const Bf16Matrix& a, const Bf16Matrix& b, ProductSum c) {
-  if (takes_few_rows(a, b)) return multiply_few_rows(a, b, c);
-  int64_t at_once = bf16_kernels()->added_depth;
-  if (!c.add || !at_once) return multiply_once(a, b, c);
-  for (int64_t k = 0; k < a.depth; k += at_once) {
-    int64_t n = std::min(at_once, a.depth - k);
-    multiply_once(a.narrow_depth(k, n), b.narrow_depth(k, n), c);
-    c.bias = nullptr;  // has been added
   }
 }
 
