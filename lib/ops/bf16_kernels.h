@@ -3,6 +3,7 @@
 // Operands are packed as the processor reads them: pairs of neighbours along the dimension that is
 // summed over ("depth") in 32 bits.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -15,6 +16,11 @@ struct Bf16Matrix {
   int64_t rows = 0, depth = 0, row_stride = 0, depth_stride = 0;
   Bf16Matrix narrow(int64_t first, int64_t n) const {
     return {data + first * row_stride, n, depth, row_stride, depth_stride};
+  }
+  // So much depth, or what there is.
+  Bf16Matrix narrow_depth(int64_t first, int64_t n) const {
+    return {data + first * depth_stride, rows, std::min(n, depth - first), row_stride,
+            depth_stride};
   }
 };
 
@@ -32,6 +38,7 @@ struct PackedRows {
 struct PackedColumns {
   const uint32_t* data = nullptr;
   int64_t group = 0, pair = kTileColumns;
+  const void* next = nullptr;  // as much memory, which is read after packed ones, if known
 };
 
 // Where a product goes: c [M, N], of float or bf16.
@@ -62,12 +69,14 @@ struct Bf16Kernels {
   int64_t pairs_multiple;      // packed depths are padded to a multiple with zeros
   int64_t few_rows;       // up to so many rows of a, a product is sooner had transposed; 0: never
   int64_t few_row_bytes;  // of which, packed, so much meets all of b and stays in a near cache
+  int64_t all_row_bytes;  // packed rows that meet columns as these are packed; 0: never
   bool outruns_memory;    // a large product is sooner computed again than kept
   // Of a large product, by how its rows lie.
   struct Blocks {
     int64_t row_bytes;     // packed rows that meet all columns while they stay in a near cache;
                            // 0: rows are not packed if multiply_unpacked() can read them
     int64_t column_bytes;  // packed columns that are kept for all rows
+    int64_t depth = 0;     // that is summed at once, of a product in float; 0: all
   } along_depth, across_depth;
 
   // Groups of tile_rows rows, or of kTileColumns columns, zero where there are no rows and no

@@ -350,6 +350,7 @@ const Bf16Kernels kAmxBf16Kernels = {
     .pairs_multiple = amx::kTile,
     .few_rows = 256,
     .few_row_bytes = 1 << 20,
+    .all_row_bytes = 0,
     .outruns_memory = true,
     .along_depth = {.row_bytes = 0, .column_bytes = 1 << 20},
     .across_depth = {.row_bytes = 1 << 20, .column_bytes = 8 << 20},

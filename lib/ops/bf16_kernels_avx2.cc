@@ -248,13 +248,14 @@ void multiply_tile(const float* a, const uint32_t* b, int64_t b_stride, int64_t 
 // kColumns columns of pairs, of which the rows lie `pair` words apart; where they are packed, those
 // behind them.
 struct Columns {
-  const uint32_t *data, *next;
+  const uint32_t *data, *next = nullptr;
   int64_t pair;
   Columns(const PackedColumns& b, int64_t n) {
     bool packed = b.group > kTileColumns;  // pairs of all columns beside each other otherwise
     int64_t group = n / kTileColumns * b.group, column = n % kTileColumns;
     data = b.data + group + (packed ? column / kColumns * b.group / 2 : column);
-    next = packed ? data + b.group / 2 : nullptr;
+    if (packed) next = data + b.group / 2;
+    if (b.next) next = static_cast<const uint32_t*>(b.next) + n * (b.group / kTileColumns);
     pair = packed ? kColumns : b.pair;
   }
 };
@@ -290,9 +291,10 @@ const Bf16Kernels kAvx2Bf16Kernels = {.name = "AVX2",
                                       .pairs_multiple = 1,
                                       .few_rows = 0,
                                       .few_row_bytes = 0,
+                                      .all_row_bytes = 5 << 20,
                                       .outruns_memory = false,
                                       .along_depth = {192 << 10, 4 << 20},
-                                      .across_depth = {192 << 10, 4 << 20},
+                                      .across_depth = {192 << 10, 4 << 20, 1024},
                                       .pack_rows = avx2::pack_rows,
                                       .pack_columns = avx2::pack_columns,
                                       .multiply_packed = avx2::multiply_packed,

@@ -31,6 +31,14 @@ void pack_all_columns(const Bf16Matrix& b, uint32_t* to) {
   });
 }
 
+void pack_all_rows(const Bf16Matrix& a, uint32_t* to) {
+  int64_t groups = padded_to(a.rows, tile_rows()) / tile_rows(), words = row_words_of(a.depth);
+  at::parallel_for(0, groups, kGroupsAtLeast, [&](int64_t from, int64_t until) {
+    int64_t first = from * tile_rows(), end = std::min(until * tile_rows(), a.rows);
+    pack_rows(a.narrow(first, end - first), to + first * words);
+  });
+}
+
 bool can_stay_unpacked(const Bf16Matrix& rows) {
   return rows.depth_stride == 1 && rows.depth % (2 * bf16_kernels()->pairs_multiple) == 0;
 }
@@ -119,8 +127,57 @@ void multiply_all(const Bf16Matrix& a, const uint32_t* columns, int64_t N, const
     multiply_columns(a, columns + n * pairs, std::min(block, N - n), c.at(0, n));
 }
 
+// All of a, packed, stays in a far cache, and so little of b in a near one.
+bool takes_few_columns(const Bf16Matrix& a) {
+  return padded_to(a.rows, tile_rows()) * row_words_of(a.depth) * 4 <=
+         bf16_kernels()->all_row_bytes;
+}
+
+// Of b [N, K] in one piece of memory, what lies behind the first rows.
+const void* behind(const Bf16Matrix& b, int64_t rows) {
+  bool one_piece = b.depth_stride == 1 && b.row_stride == b.depth;
+  return one_piece ? b.data + rows * b.depth : nullptr;
+}
+
+// Each little of b is packed where all rows meet it, while the next comes from the memory.
+void multiply_few_columns(const Bf16Matrix& a, const Bf16Matrix& b, const ProductSum& c) {
+  constexpr int64_t kColumns = 2 * kTileColumns;
+  int64_t pairs = pairs_of(a.depth), words = row_words_of(a.depth),
+          groups = padded_to(b.rows, kTileColumns) / kTileColumns;
+  Tensor rows = room_for_pairs(padded_to(a.rows, tile_rows()) * words);
+  pack_all_rows(a, pairs_in(rows));
+  at::parallel_for(0, groups, kGroupsAtLeast, [&](int64_t from, int64_t until) {
+    Tensor room = room_for_pairs(kColumns * pairs);
+    PackedColumns columns{pairs_in(room), pairs * kTileColumns};
+    int64_t end = std::min(until * kTileColumns, b.rows);
+    for (int64_t n = from * kTileColumns; n < end; n += kColumns) {
+      int64_t count = std::min(kColumns, end - n);
+      pack_columns(b.narrow(n, count), pairs_in(room));
+      columns.next = behind(b, n + count);
+      multiply_packed({pairs_in(rows), words * tile_rows()}, columns, pairs, c.at(0, n), a.rows,
+                      count);
+    }
+  });
+}
+
+// Deep products in float are added up over parts of the depth: of less depth, more rows stay in a
+// near cache.
+int64_t depth_at_once(const Bf16Matrix& a, const ProductSum& c) {
+  int64_t most = blocks_of(a).depth;
+  if (most == 0 || c.half || a.depth < 3 * most) return a.depth;
+  int64_t parts = (a.depth + most - 1) / most;
+  return padded_to((a.depth + parts - 1) / parts, 2 * bf16_kernels()->pairs_multiple);
+}
+
 void multiply(const Bf16Matrix& a, const Bf16Matrix& b, const ProductSum& c) {
+  if (int64_t part = depth_at_once(a, c); part < a.depth) {
+    ProductSum sum = c;
+    for (int64_t k = 0; k < a.depth; k += part, sum.add = true, sum.bias = nullptr)
+      multiply(a.narrow_depth(k, part), b.narrow_depth(k, part), sum);
+    return;
+  }
   if (takes_few_rows(a, b)) return multiply_few_rows(a, b, c);
+  if (takes_few_columns(a)) return multiply_few_columns(a, b, c);
   int64_t pairs = pairs_of(a.depth), block = columns_at_once(a);
   Tensor room = room_for_pairs(std::min(block, padded_to(b.rows, kTileColumns)) * pairs);
   for (int64_t n = 0; n < b.rows; n += block) {
