@@ -79,6 +79,12 @@ TEST_P(CrossEntropy, OfTwoPartsOfAVocabularyIsThatOfTheWhole) {
   }
 }
 
+TEST_P(CrossEntropy, OfLogitsFarBelowZeroEqualsAtens) {
+  Inputs in = inputs(4, 200);
+  in.logits.mul_(10).sub_(1000);
+  expect_equal_to_aten(in);
+}
+
 TEST_P(CrossEntropy, StaysFiniteBeyondTheRangeOfExp) {
   Inputs in = inputs(4, 200);
   in.logits.mul_(2000).clamp_(-60000, 60000);

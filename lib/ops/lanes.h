@@ -156,11 +156,6 @@ template <class W, class Part>
   store(to, load(to, part) + x, part);
 }
 
-template <class V>
-[[gnu::always_inline]] inline V larger(V a, V b) {
-  return a > b ? a : b;
-}
-
 // In a fixed order.
 template <class W>
 [[gnu::always_inline]] inline W sum(const Lanes<W>& x) {
@@ -169,13 +164,6 @@ template <class W>
   for (int64_t width = kLanes / 2; width > 0; width /= 2)
     for (int64_t i = 0; i < width; ++i) parts[i] += parts[i + width];
   return parts[0];
-}
-
-template <class W>
-[[gnu::always_inline]] inline W largest(const Lanes<W>& x) {
-  W top = x[0];
-  for (int64_t i = 1; i < kLanes; ++i) top = x[i] > top ? x[i] : top;
-  return top;
 }
 
 // e^x within 1.2e-7 of itself (Cephes' expf); 0 below -87.7, the largest value above 88.3.
