@@ -64,11 +64,10 @@ void multiply_rows(const Bf16Matrix& a, Range rows, const uint32_t* columns, int
   }
 }
 
+int64_t threads_here() { return at::in_parallel_region() ? 1 : at::get_num_threads(); }
+
 // Of so many groups, those of the thread that has most.
-int64_t most_of_a_thread(int64_t groups) {
-  int64_t threads = at::in_parallel_region() ? 1 : at::get_num_threads();
-  return (groups + threads - 1) / threads;
-}
+int64_t most_of_a_thread(int64_t groups) { return (groups + threads_here() - 1) / threads_here(); }
 
 void multiply_columns(const Bf16Matrix& a, const uint32_t* columns, int64_t N,
                       const ProductSum& c) {
@@ -127,10 +126,13 @@ void multiply_all(const Bf16Matrix& a, const uint32_t* columns, int64_t N, const
     multiply_columns(a, columns + n * pairs, std::min(block, N - n), c.at(0, n));
 }
 
-// All of a, packed, stays in a far cache, and so little of b in a near one.
-bool takes_few_columns(const Bf16Matrix& a) {
-  return padded_to(a.rows, tile_rows()) * row_words_of(a.depth) * 4 <=
-         bf16_kernels()->all_row_bytes;
+// All of a, packed, stays in a far cache, and few of b's columns in a near one, which are enough
+// for all threads.
+bool takes_few_columns(const Bf16Matrix& a, const Bf16Matrix& b) {
+  int64_t groups = padded_to(b.rows, kTileColumns) / kTileColumns;
+  bool even = 4 * most_of_a_thread(groups) * threads_here() <= 5 * groups;
+  return even && padded_to(a.rows, tile_rows()) * row_words_of(a.depth) * 4 <=
+                     bf16_kernels()->all_row_bytes;
 }
 
 // Of b [N, K] in one piece of memory, what lies behind the first rows.
@@ -146,7 +148,7 @@ void multiply_few_columns(const Bf16Matrix& a, const Bf16Matrix& b, const Produc
           groups = padded_to(b.rows, kTileColumns) / kTileColumns;
   Tensor rows = room_for_pairs(padded_to(a.rows, tile_rows()) * words);
   pack_all_rows(a, pairs_in(rows));
-  at::parallel_for(0, groups, kGroupsAtLeast, [&](int64_t from, int64_t until) {
+  at::parallel_for(0, groups, 1, [&](int64_t from, int64_t until) {
     Tensor room = room_for_pairs(kColumns * pairs);
     PackedColumns columns{pairs_in(room), pairs * kTileColumns};
     int64_t end = std::min(until * kTileColumns, b.rows);
@@ -177,7 +179,7 @@ void multiply(const Bf16Matrix& a, const Bf16Matrix& b, const ProductSum& c) {
     return;
   }
   if (takes_few_rows(a, b)) return multiply_few_rows(a, b, c);
-  if (takes_few_columns(a)) return multiply_few_columns(a, b, c);
+  if (takes_few_columns(a, b)) return multiply_few_columns(a, b, c);
   int64_t pairs = pairs_of(a.depth), block = columns_at_once(a);
   Tensor room = room_for_pairs(std::min(block, padded_to(b.rows, kTileColumns)) * pairs);
   for (int64_t n = 0; n < b.rows; n += block) {
