@@ -5,9 +5,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 
-#include <bit>
 #include <limits>
-#include <type_traits>
 
 #include "base/error.h"
 #include "ops/clones.h"
@@ -27,24 +25,14 @@ struct Row {
   bool has_target() const { return target >= 0 && target < columns; }
 };
 
-template <size_t kBytes>
-using Integer =
-    std::conditional_t<kBytes == 2, int16_t, std::conditional_t<kBytes == 4, int32_t, int64_t>>;
-
-// Floats are in the order of their bits once those of negative numbers are turned round, NaN beyond
-// infinity: of integers GCC vectorises the largest one, of floats it does not.
+// As row_max() of softmax_rows.h.
 template <class T>
 NEOX_CLONES Wide<T> max_of(const T* x, int64_t n) {
-  using Int = Integer<sizeof(T)>;
-  constexpr Int kMost = std::numeric_limits<Int>::max();
-  constexpr int kSign = 8 * sizeof(Int) - 1;
-  Int top = std::numeric_limits<Int>::min();
-  for (int64_t i = 0; i < n; ++i) {
-    auto bits = std::bit_cast<Int>(x[i]);
-    bits = static_cast<Int>(bits ^ ((bits >> kSign) & kMost));
-    top = bits > top ? bits : top;
-  }
-  return static_cast<Wide<T>>(std::bit_cast<T>(static_cast<Int>(top ^ ((top >> kSign) & kMost))));
+  using W = Wide<T>;
+  W top = -std::numeric_limits<W>::infinity();
+#pragma omp simd reduction(max : top)
+  for (int64_t i = 0; i < n; ++i) top = static_cast<W>(x[i]) > top ? static_cast<W>(x[i]) : top;
+  return top;
 }
 
 // The sum of exp(x - top).
