@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "ops/range.h"
+#include "ops/team.h"
 
 namespace neox {
 namespace {
@@ -23,20 +24,32 @@ int64_t block_of(int64_t bytes, int64_t words, int64_t tile) {
   return std::max(tile, bytes / (words * 4) / tile * tile);
 }
 
-void pack_all_columns(const Bf16Matrix& b, uint32_t* to) {
-  int64_t groups = padded_to(b.rows, kTileColumns) / kTileColumns, pairs = pairs_of(b.depth);
-  at::parallel_for(0, groups, kGroupsAtLeast, [&](int64_t from, int64_t until) {
-    int64_t first = from * kTileColumns, end = std::min(until * kTileColumns, b.rows);
-    pack_columns(b.narrow(first, end - first), to + first * pairs);
+// Of n rows or columns, the last of which may be fewer.
+int64_t groups_of(int64_t n, int64_t group) { return padded_to(n, group) / group; }
+
+// f(part) for parts of n rows or columns, on the threads, each of at least so many whole groups,
+// but for the end.
+template <class F>
+void each_part(int64_t n, int64_t group, int64_t groups_at_least, const F& f) {
+  at::parallel_for(0, groups_of(n, group), groups_at_least, [&](int64_t from, int64_t until) {
+    f(Range{from * group, std::min(until * group, n)});
   });
 }
 
+Bf16Matrix part_of(const Bf16Matrix& m, Range rows) {
+  return m.narrow(rows.from, rows.end - rows.from);
+}
+
+void pack_all_columns(const Bf16Matrix& b, uint32_t* to) {
+  int64_t pairs = pairs_of(b.depth);
+  each_part(b.rows, kTileColumns, kGroupsAtLeast,
+            [&](Range part) { pack_columns(part_of(b, part), to + part.from * pairs); });
+}
+
 void pack_all_rows(const Bf16Matrix& a, uint32_t* to) {
-  int64_t groups = padded_to(a.rows, tile_rows()) / tile_rows(), words = row_words_of(a.depth);
-  at::parallel_for(0, groups, kGroupsAtLeast, [&](int64_t from, int64_t until) {
-    int64_t first = from * tile_rows(), end = std::min(until * tile_rows(), a.rows);
-    pack_rows(a.narrow(first, end - first), to + first * words);
-  });
+  int64_t words = row_words_of(a.depth);
+  each_part(a.rows, tile_rows(), kGroupsAtLeast,
+            [&](Range part) { pack_rows(part_of(a, part), to + part.from * words); });
 }
 
 bool can_stay_unpacked(const Bf16Matrix& rows) {
@@ -49,9 +62,8 @@ void multiply_rows(const Bf16Matrix& a, Range rows, const uint32_t* columns, int
                    const ProductSum& c) {
   int64_t pairs = pairs_of(a.depth);
   if (blocks_of(a).row_bytes == 0 && can_stay_unpacked(a))
-    return bf16_kernels()->multiply_unpacked(a.narrow(rows.from, rows.end - rows.from),
-                                             {columns, pairs * kTileColumns}, c.at(rows.from, 0),
-                                             N);
+    return bf16_kernels()->multiply_unpacked(part_of(a, rows), {columns, pairs * kTileColumns},
+                                             c.at(rows.from, 0), N);
   int64_t words = row_words_of(a.depth),
           block = std::min(block_of(blocks_of(a).row_bytes, words, tile_rows()),
                            padded_to(rows.end - rows.from, tile_rows()));
@@ -64,29 +76,23 @@ void multiply_rows(const Bf16Matrix& a, Range rows, const uint32_t* columns, int
   }
 }
 
-int64_t threads_here() { return at::in_parallel_region() ? 1 : at::get_num_threads(); }
-
 // Of so many groups, those of the thread that has most.
 int64_t most_of_a_thread(int64_t groups) { return (groups + threads_here() - 1) / threads_here(); }
 
 void multiply_columns(const Bf16Matrix& a, const uint32_t* columns, int64_t N,
                       const ProductSum& c) {
-  int64_t row_groups = padded_to(a.rows, tile_rows()) / tile_rows(),
-          column_groups = padded_to(N, kTileColumns) / kTileColumns, pairs = pairs_of(a.depth);
+  int64_t row_groups = groups_of(a.rows, tile_rows()), column_groups = groups_of(N, kTileColumns),
+          pairs = pairs_of(a.depth);
   // Packing a row of a costs about as much as 8 columns; by columns each thread packs all rows.
   int64_t packing = can_stay_unpacked(a) ? 0 : 8;
   int64_t by_rows = most_of_a_thread(row_groups) * tile_rows() * (N + packing),
           by_columns = a.rows * (most_of_a_thread(column_groups) * kTileColumns + packing);
-  if (by_rows <= by_columns) {
-    at::parallel_for(0, row_groups, 1, [&](int64_t from, int64_t until) {
-      Range rows{from * tile_rows(), std::min(until * tile_rows(), a.rows)};
-      multiply_rows(a, rows, columns, N, c);
-    });
-    return;
-  }
-  at::parallel_for(0, column_groups, 1, [&](int64_t from, int64_t until) {
-    int64_t first = from * kTileColumns, end = std::min(until * kTileColumns, N);
-    multiply_rows(a, {0, a.rows}, columns + first * pairs, end - first, c.at(0, first));
+  if (by_rows <= by_columns)
+    return each_part(a.rows, tile_rows(), 1,
+                     [&](Range rows) { multiply_rows(a, rows, columns, N, c); });
+  each_part(N, kTileColumns, 1, [&](Range part) {
+    multiply_rows(a, {0, a.rows}, columns + part.from * pairs, part.end - part.from,
+                  c.at(0, part.from));
   });
 }
 
@@ -98,18 +104,15 @@ bool takes_few_rows(const Bf16Matrix& a, const Bf16Matrix& b) {
 // Its transposed, so that the larger matrix is the one that need not be packed.
 void multiply_few_rows(const Bf16Matrix& a, const Bf16Matrix& b, ProductSum c) {
   int64_t pairs = pairs_of(a.depth),
-          block = block_of(bf16_kernels()->few_row_bytes, pairs, kTileColumns),
-          groups = padded_to(b.rows, tile_rows()) / tile_rows();
+          block = block_of(bf16_kernels()->few_row_bytes, pairs, kTileColumns);
   Tensor room = room_for_pairs(std::min(block, padded_to(a.rows, kTileColumns)) * pairs);
   c.transposed = true;
   for (int64_t m = 0; m < a.rows; m += block) {
     int64_t rows = std::min(block, a.rows - m);
     pack_columns(a.narrow(m, rows), pairs_in(room));
-    at::parallel_for(0, groups, 1, [&](int64_t from, int64_t until) {
-      int64_t first = from * tile_rows(), end = std::min(until * tile_rows(), b.rows);
-      bf16_kernels()->multiply_unpacked(b.narrow(first, end - first),
-                                        {pairs_in(room), pairs * kTileColumns}, c.at(first, m),
-                                        rows);
+    each_part(b.rows, tile_rows(), 1, [&](Range part) {
+      bf16_kernels()->multiply_unpacked(part_of(b, part), {pairs_in(room), pairs * kTileColumns},
+                                        c.at(part.from, m), rows);
     });
   }
 }
@@ -126,13 +129,16 @@ void multiply_all(const Bf16Matrix& a, const uint32_t* columns, int64_t N, const
     multiply_columns(a, columns + n * pairs, std::min(block, N - n), c.at(0, n));
 }
 
+int64_t words_of_rows(const Bf16Matrix& a) {
+  return padded_to(a.rows, tile_rows()) * row_words_of(a.depth);
+}
+
 // All of a, packed, stays in a far cache, and few of b's columns in a near one, which are enough
 // for all threads.
 bool takes_few_columns(const Bf16Matrix& a, const Bf16Matrix& b) {
-  int64_t groups = padded_to(b.rows, kTileColumns) / kTileColumns;
-  bool even = 4 * most_of_a_thread(groups) * threads_here() <= 5 * groups;
-  return even && padded_to(a.rows, tile_rows()) * row_words_of(a.depth) * 4 <=
-                     bf16_kernels()->all_row_bytes;
+  int64_t groups = groups_of(b.rows, kTileColumns);
+  return words_of_rows(a) * 4 <= bf16_kernels()->all_row_bytes &&
+         4 * most_of_a_thread(groups) * threads_here() <= 5 * groups;
 }
 
 // Of b [N, K] in one piece of memory, what lies behind the first rows.
@@ -144,20 +150,18 @@ const void* behind(const Bf16Matrix& b, int64_t rows) {
 // Each little of b is packed where all rows meet it, while the next comes from the memory.
 void multiply_few_columns(const Bf16Matrix& a, const Bf16Matrix& b, const ProductSum& c) {
   constexpr int64_t kColumns = 2 * kTileColumns;
-  int64_t pairs = pairs_of(a.depth), words = row_words_of(a.depth),
-          groups = padded_to(b.rows, kTileColumns) / kTileColumns;
-  Tensor rows = room_for_pairs(padded_to(a.rows, tile_rows()) * words);
+  int64_t pairs = pairs_of(a.depth);
+  Tensor rows = room_for_pairs(words_of_rows(a));
   pack_all_rows(a, pairs_in(rows));
-  at::parallel_for(0, groups, 1, [&](int64_t from, int64_t until) {
+  each_part(b.rows, kTileColumns, 1, [&](Range part) {
     Tensor room = room_for_pairs(kColumns * pairs);
     PackedColumns columns{pairs_in(room), pairs * kTileColumns};
-    int64_t end = std::min(until * kTileColumns, b.rows);
-    for (int64_t n = from * kTileColumns; n < end; n += kColumns) {
-      int64_t count = std::min(kColumns, end - n);
+    for (int64_t n = part.from; n < part.end; n += kColumns) {
+      int64_t count = std::min(kColumns, part.end - n);
       pack_columns(b.narrow(n, count), pairs_in(room));
       columns.next = behind(b, n + count);
-      multiply_packed({pairs_in(rows), words * tile_rows()}, columns, pairs, c.at(0, n), a.rows,
-                      count);
+      multiply_packed({pairs_in(rows), row_words_of(a.depth) * tile_rows()}, columns, pairs,
+                      c.at(0, n), a.rows, count);
     }
   });
 }

@@ -1,6 +1,7 @@
 // Compiled with OpenMP.
 #include "ops/team.h"
 
+#include <ATen/Parallel.h>
 #include <omp.h>
 
 #include <atomic>
@@ -35,5 +36,7 @@ void run_team(int threads, const std::function<void(Team&)>& work) {
     work(team);
   }
 }
+
+int64_t threads_here() { return at::in_parallel_region() ? 1 : at::get_num_threads(); }
 
 }  // namespace neox

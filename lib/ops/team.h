@@ -35,4 +35,7 @@ class Team {
 // Runs `work`, which must not throw, on up to `threads` threads, of which the caller is one.
 void run_team(int threads, const std::function<void(Team&)>& work);
 
+// How many threads at::parallel_for() has here: one within another loop.
+int64_t threads_here();
+
 }  // namespace neox
