@@ -130,7 +130,7 @@ struct ProductShape {
   int64_t B, C, N;
 };
 // Few rows of weights, whose columns are shared out, and many; steps of 256 columns or less.
-const ProductShape kProductShapes[] = {{1, 8, 30},    {2, 520, 6},   {3, 1032, 40},
+const ProductShape kProductShapes[] = {{1, 8, 30},    {2, 520, 6},   {3, 1032, 40}, {4, 256, 16},
                                        {5, 64, 8206}, {8, 2048, 22}, {8, 4096, 12}};
 
 class RowProducts : public KernelTest {
@@ -157,6 +157,9 @@ TEST_P(RowProducts, OfTwoTermsAndAResidualAreOneSum) {
     RowSum sum{.terms = {a, b}, .residual = random({s.B, s.N})};
     Tensor want = reference(sum.residual) + product(a, reference(a.x)) + product(b, reference(b.x));
     expect_close(row_products({sum}, {}).front(), want, "sum");
+    sum.terms[0].early = true;
+    expect_close(row_products({sum}, {}).front(), want, "sum whose first term does not wait");
+    sum.terms[0].early = false;
     std::swap(sum.terms[0], sum.terms[1]);
     expect_close(row_products({sum}, {}).front(), want, "sum of the shorter one first");
   }
