@@ -59,6 +59,11 @@ CUDA_STAND_IN_READS=7 on_gpu together "$bin/neox-generate" saved --prompt "Line 
 CUDA_STAND_IN_READS=7 on_gpu alone "$bin/neox-generate" saved --prompt "Line 3" --batch-size 4 --max-tokens 1
 together=$(grep -c product together.calls) alone=$(grep -c product alone.calls)
 [ "$together" -le $((alone + 2)) ] || fail "prompts: $together products for four prompts, $alone for one"
+# What many prompts took stays at hand for the next ones, also when the steps behind them are recorded.
+for line in {100..299}; do echo "Line $line: the quick brown fox jumps over 100 lazy dogs."; done > prompts.txt
+CUDA_STAND_IN_READS=7 on_gpu many "$bin/neox-generate" saved --file prompts.txt --batch-size 200 --max-tokens 12
+grep -q 'graph of' many.calls || fail "many prompts: no step is recorded"
+tac many.calls | sed '1,/graph of/d' | grep 'wait to free memory' && fail "many prompts: their memory is given back to the device"
 on_gpu sampled "$bin/neox-generate" saved --prompt "Line" --max-tokens 20 --temperature 0.8 --num-samples 12
 [ $failed = 0 ] && echo "nothing that CUDA refuses"
 exit $failed

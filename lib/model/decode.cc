@@ -64,11 +64,9 @@ KvCache GptNeoX::new_cache(int64_t batch, int64_t capacity) {
   at::NoGradGuard no_grad;
   int64_t D = config_.head_size(), K = config_.groups() / mesh_.layout().tp;
   KvCache cache{.lengths = std::vector<int64_t>(static_cast<size_t>(batch), 0)};
-  for (int64_t l = first_layer_; l < last_layer_; ++l) {
-    // Zeros, because what lies behind a short row is read, with weight 0, beside a longer one.
-    cache.keys.push_back(at::zeros({batch, K, capacity, D}, hidden_options()));
-    cache.values.push_back(at::zeros({batch, K, capacity, D}, hidden_options()));
-  }
+  // Zeros, because what lies behind a short row is read, with weight 0, beside a longer one.
+  Tensor all = at::zeros({2, last_layer_ - first_layer_, batch, K, capacity, D}, hidden_options());
+  cache.keys = all[0].unbind(), cache.values = all[1].unbind();
   at::ScalarType type = options_.dtypes.param;
   bool whole = mesh_.tp().size() == 1 && mesh_.pp().size() == 1;
   if (whole && options_.device.is_cpu() && (type == at::kFloat || type == at::kBFloat16))
@@ -197,10 +195,13 @@ Tensor GptNeoX::attend_cached(const Tensor& q, const Tensor& k, const Tensor& v,
   KvCache& cache = *pass.cache;
   auto i = static_cast<size_t>(l - first_layer_);
   int64_t T = q.size(2), longest = *std::ranges::max_element(cache.lengths);
+  bool together = all_equal(cache.lengths);
   auto seen = [&](const Tensor& all, const Tensor& x) {
-    for (int64_t b = 0; b < cache.rows(); ++b)
-      all[b].narrow(1, cache.lengths[static_cast<size_t>(b)], T).copy_(x[b]);
-    return for_queries(all.narrow(0, 0, cache.rows()).narrow(2, 0, longest + T));
+    Tensor rows = all.narrow(0, 0, cache.rows());
+    if (together) rows.narrow(2, longest, T).copy_(x);
+    for (int64_t b = 0; b < cache.rows() && !together; ++b)
+      rows[b].narrow(1, cache.lengths[static_cast<size_t>(b)], T).copy_(x[b]);
+    return for_queries(rows.narrow(2, 0, longest + T));
   };
   Tensor keys = seen(cache.keys[i], k), values = seen(cache.values[i], v);
   if (longest == 0) {

@@ -27,6 +27,7 @@ Tensor with_rows(const Tensor& x, int64_t rows) {
 
 DecodeReplay::DecodeReplay(std::unique_ptr<GraphRecorder> by, int64_t num_rows, at::Device device)
     : recorder(std::move(by)) {
+  if (recorder) recorder->keeps_memory = true;  // the next prompts take it again
   auto integers = at::device(device).dtype(at::kLong);
   tokens = at::zeros({num_rows, 1}, integers);
   rows = at::zeros({2, num_rows}, integers);

@@ -20,6 +20,9 @@ class GraphRecorder {
   virtual Work record(int pool, const Work& work) = 0;
 
   bool insists = false;  // what cannot be recorded is an error, rather than run as it is
+  // What steps before have left for later ones stays with the allocator, unless the device has less
+  // to give; else it is given back first, so that only what is recorded holds it.
+  bool keeps_memory = false;
 };
 
 // Of a GPU: from now on this thread works on a stream that can be recorded, behind all that it has

@@ -4,6 +4,7 @@
 #include <ATen/cuda/CUDAGraph.h>
 #include <ATen/cuda/MemPool.h>
 #include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
@@ -12,6 +13,8 @@
 
 namespace neox {
 namespace {
+
+namespace allocator = c10::cuda::CUDACachingAllocator;
 
 at::HostAllocator& pinned_memory() { return *at::getHostAllocator(at::kCUDA); }
 
@@ -44,7 +47,7 @@ class CudaRecorder : public GraphRecorder {
     constexpr auto kMode = cudaStreamCaptureModeThreadLocal;
     // What steps before have left in the allocator's hands is not at hand while recording.
     c10::cuda::device_synchronize();
-    c10::cuda::CUDACachingAllocator::emptyCache();
+    if (!keeps_memory || free_bytes() < idle_bytes()) allocator::emptyCache();
     auto graph = std::make_shared<at::cuda::CUDAGraph>();
     auto memory = pools_.try_emplace(pool).first->second.id();
     try {
@@ -62,7 +65,6 @@ class CudaRecorder : public GraphRecorder {
   // After an error in the work, or at the end of recording, the stream may still record, and the
   // allocators still serve it out of the pool; after one that came later they do not.
   void abandon(at::cuda::CUDAGraph& graph, c10::MempoolId_t memory) {
-    namespace allocator = c10::cuda::CUDACachingAllocator;
     cudaStream_t stream = c10::cuda::getCurrentCUDAStream(device_);
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     (void)cudaStreamIsCapturing(stream, &status);
@@ -75,6 +77,16 @@ class CudaRecorder : public GraphRecorder {
     allocator::releasePool(device_, memory);
     pinned_memory().end_allocate_to_pool(memory);
     pinned_memory().release_pool(memory);
+  }
+  // Of the device, and of the allocator's.
+  static size_t free_bytes() {
+    size_t free = 0, all = 0;
+    C10_CUDA_CHECK(cudaMemGetInfo(&free, &all));
+    return free;
+  }
+  size_t idle_bytes() const {
+    auto stats = allocator::getDeviceStats(device_);
+    return static_cast<size_t>(stats.reserved_bytes[0].current - stats.allocated_bytes[0].current);
   }
   static bool has_ended(at::cuda::CUDAGraph& graph) {
     try {
