@@ -20,8 +20,8 @@ class GraphRecorder {
   virtual Work record(int pool, const Work& work) = 0;
 
   bool insists = false;  // what cannot be recorded is an error, rather than run as it is
-  // What steps before have left for later ones stays with the allocator, unless the device has less
-  // to give; else it is given back first, so that only what is recorded holds it.
+  // What the allocator holds unused stays with it while something is recorded, if the device has as
+  // much besides; else it goes back to the device first, for what is recorded to take.
   bool keeps_memory = false;
 };
 
