@@ -195,22 +195,23 @@ Tensor GptNeoX::attend_cached(const Tensor& q, const Tensor& k, const Tensor& v,
   KvCache& cache = *pass.cache;
   auto i = static_cast<size_t>(l - first_layer_);
   int64_t T = q.size(2), longest = *std::ranges::max_element(cache.lengths);
-  bool together = all_equal(cache.lengths);
-  auto seen = [&](const Tensor& all, const Tensor& x) {
-    Tensor rows = all.narrow(0, 0, cache.rows());
-    if (together) rows.narrow(2, longest, T).copy_(x);
-    for (int64_t b = 0; b < cache.rows() && !together; ++b)
-      rows[b].narrow(1, cache.lengths[static_cast<size_t>(b)], T).copy_(x[b]);
-    return for_queries(rows.narrow(2, 0, longest + T));
+  auto rows = [&](const Tensor& all) { return all.narrow(0, 0, cache.rows()); };
+  auto put = [&](const Tensor& all, const Tensor& x) {
+    if (all_equal(cache.lengths))
+      return static_cast<void>(rows(all).narrow(2, longest, T).copy_(x));
+    for (int64_t b = 0; b < cache.rows(); ++b)
+      all[b].narrow(1, cache.lengths[static_cast<size_t>(b)], T).copy_(x[b]);
   };
-  Tensor keys = seen(cache.keys[i], k), values = seen(cache.values[i], v);
+  put(cache.keys[i], k), put(cache.values[i], v);
   if (longest == 0) {
     Pass prompt = pass;
     prompt.cache = nullptr;
     return attend(q, k, v, l, prompt);
   }
+  auto seen = [&](const Tensor& all) { return for_queries(rows(all).narrow(2, 0, longest + T)); };
   std::optional<Tensor> mask = pass.mask.defined() ? std::optional(pass.mask) : std::nullopt;
-  return at::scaled_dot_product_attention(q, keys, values, mask, 0, false, config_.score_scale());
+  return at::scaled_dot_product_attention(q, seen(cache.keys[i]), seen(cache.values[i]), mask, 0,
+                                          false, config_.score_scale());
 }
 
 }  // namespace neox
