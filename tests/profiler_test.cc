@@ -52,6 +52,10 @@ TEST(Profile, OfARunIsATraceOfItsStepsAndATable) {
   ASSERT_EQ(ended.code, 0) << ended.err;
   EXPECT_THAT(ended.err, HasSubstr("profile of steps 3 to 4 of rank 0"));
   EXPECT_THAT(ended.err, HasSubstr("in all"));
+  EXPECT_THAT(ended.err, ContainsRegex("  gradient of [A-Z][A-Za-z]+\n"));
+  // What LibTorch says of a profile that was asked for on a CPU.
+  EXPECT_EQ(ended.err.find("CPUAllocator"), std::string::npos) << ended.err;
+  EXPECT_EQ(ended.err.find("gpuGetDeviceCount"), std::string::npos) << ended.err;
   auto trace = nlohmann::json::parse(read_file(log + "/trace_steps_3-4_rank00000.json"));
   std::map<std::string, int> names;
   for (const auto& event : trace.at("traceEvents")) ++names[event.value("name", "")];
@@ -59,6 +63,9 @@ TEST(Profile, OfARunIsATraceOfItsStepsAndATable) {
   EXPECT_EQ(names["forward"], 2);  // of one micro-batch each
   EXPECT_EQ(names["backward"], 2);
   EXPECT_GT(names["aten::mm"], 0);
+  for (std::string operation : {"dropout", "norms", "rotated_heads", "activation", "adamw"})
+    EXPECT_GT(names["neox::" + operation], 0) << operation;
+  EXPECT_EQ(names["neox::head_loss"], 2);
 }
 
 TEST(Memory, OfARunIsToldByPart) {

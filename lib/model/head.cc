@@ -11,6 +11,7 @@
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
+#include <ATen/record_function.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
@@ -237,6 +238,7 @@ class HeadLoss : public torch::autograd::Function<HeadLoss> {
   static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight,
                         const Tensor& targets, const Tensor& weights, const Tensor& seed,
                         int64_t tp) {
+    RECORD_FUNCTION("neox::head_loss", std::vector<c10::IValue>({x, weight}));
     HeadTargets t{targets, weights, seed};
     Head head(x, weight, t, *reinterpret_cast<Communicator*>(tp), true);
     head.run();

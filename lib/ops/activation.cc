@@ -4,6 +4,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/record_function.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
@@ -148,6 +149,7 @@ class BiasActivation : public torch::autograd::Function<BiasActivation> {
  public:
   static Tensor forward(AutogradContext* context, const Tensor& given,
                         const std::optional<Tensor>& bias, int64_t activation, bool gated) {
+    RECORD_FUNCTION("neox::activation", std::vector<c10::IValue>({given}));
     Tensor x = given.contiguous(), b = bias.value_or(Tensor());
     ActivationRows r = rows_of(x, b, static_cast<Activation>(activation), gated);
     auto shape = x.sizes().vec();
@@ -188,6 +190,7 @@ Tensor gated(const Tensor& x, const Tensor& bias, Activation activation) {
 
 ActivationGradients activation_gradients(const Tensor& grad, const Tensor& given,
                                          const Tensor& bias, Activation activation, bool gated) {
+  RECORD_FUNCTION("neox::activation_gradients", std::vector<c10::IValue>({grad, given}));
   Tensor x = given.contiguous(), dout = grad.contiguous(), dx = at::empty_like(x), partial;
   ActivationRows r = rows_of(x, bias, activation, gated);
   r.parts = x.is_cuda() ? activation_parts_cuda(r.rows, r.columns) : row_parts(r.rows);

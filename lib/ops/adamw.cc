@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
+#include <ATen/record_function.h>
 
 #include <algorithm>
 
@@ -107,6 +108,7 @@ int64_t parts_of(const at::Tensor& x) {
 
 void adamw(at::Tensor& param, const at::Tensor& grad, at::Tensor& m, at::Tensor& v,
            const AdamWConstants& constants, const UpdateScalars& s, const at::Tensor& copy) {
+  RECORD_FUNCTION("neox::adamw", std::vector<c10::IValue>({param}));
   AdamWRange r = range_of(param, grad, m, v, copy);
   if (param.is_cuda()) return adamw_cuda(r, constants, device_scalars(s));
   if (s.finite.item<double>() == 0) return;
@@ -118,6 +120,7 @@ void adamw(at::Tensor& param, const at::Tensor& grad, at::Tensor& m, at::Tensor&
 }
 
 at::Tensor sum_of_squares(const std::vector<WeightedSquares>& tensors) {
+  RECORD_FUNCTION("neox::sum_of_squares", std::vector<c10::IValue>());
   check(!tensors.empty(), "the norm of gradients takes one tensor or more");
   int64_t all = 0;
   for (const WeightedSquares& t : tensors) all += parts_of(t.x);

@@ -1,6 +1,7 @@
 #include "ops/bf16_attention.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/record_function.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
@@ -315,6 +316,7 @@ class Attention : public torch::autograd::Function<Attention> {
  public:
   static Tensor forward(AutogradContext* context, const Tensor& q, const Tensor& k, const Tensor& v,
                         double scale) {
+    RECORD_FUNCTION("neox::attention", std::vector<c10::IValue>({q, k, v}));
     Tensor out = heads_inside(q),
            log_sum = at::empty({q.size(0), q.size(1), q.size(2)}, q.options().dtype(at::kFloat));
     each_query_task<ForwardRoom>(

@@ -2,6 +2,7 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
+#include <ATen/record_function.h>
 
 #include <algorithm>
 
@@ -210,6 +211,7 @@ ProductSum sum_in(const Tensor& y) {
 }
 
 void run(const Tensor& a, const Tensor& b, const Tensor& bias, ProductSum sum) {
+  RECORD_FUNCTION("neox::product", std::vector<c10::IValue>({a, b}));
   Tensor rows = readable(a), columns = readable(b), wide = bias;
   if (bias.defined()) {
     wide = bias.detach().to(at::kFloat).contiguous();
@@ -254,6 +256,7 @@ PackedFactor::PackedFactor(const Tensor& b)
 }
 
 void PackedFactor::product_out(const Tensor& y, const Tensor& a) const {
+  RECORD_FUNCTION("neox::packed_product", std::vector<c10::IValue>({y, a}));
   check_sizes(y, a, {N_, K_});
   Tensor rows = readable(a);
   multiply_all(bf16_matrix(rows), pairs_in(packed_), N_, sum_in(y));

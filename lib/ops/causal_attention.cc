@@ -4,6 +4,7 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
+#include <ATen/record_function.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
@@ -116,6 +117,7 @@ class CausalAttention : public torch::autograd::Function<CausalAttention> {
  public:
   static Tensor forward(AutogradContext* context, const Tensor& q, const Tensor& k, const Tensor& v,
                         double scale) {
+    RECORD_FUNCTION("neox::attention", std::vector<c10::IValue>({q, k, v}));
     Tensor wide_q = wide(q), wide_k = wide(k), wide_v = wide(v), out = heads_inside(wide_q);
     int64_t B = q.size(0), H = q.size(1), T = q.size(2);
     Tensor log_sum = at::empty({B, H, T}, wide_q.options());

@@ -4,6 +4,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
+#include <ATen/record_function.h>
 
 #include <limits>
 
@@ -176,6 +177,7 @@ void gradients_(Tensor& logits, const Tensor& top, const Tensor& sums, const Log
 }
 
 Tensor cross_entropy_(Tensor& logits, const Tensor& targets, const Tensor& factor) {
+  RECORD_FUNCTION("neox::cross_entropy", std::vector<c10::IValue>({logits}));
   CrossEntropyRows r = rows_of(logits, targets, 0);
   if (factor.defined()) {
     check_statistics("the factor", factor, logits, r.rows);

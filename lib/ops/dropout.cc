@@ -2,6 +2,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/record_function.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
@@ -130,6 +131,7 @@ class DroppedSum : public torch::autograd::Function<DroppedSum> {
   static Tensor forward(AutogradContext* context, const Maybe& residual, const Tensor& given,
                         const Maybe& added, double p, const std::vector<int64_t>& site,
                         const Maybe& first_sample) {
+    RECORD_FUNCTION("neox::dropout", std::vector<c10::IValue>({given}));
     Tensor x = given.contiguous(), y = at::empty_like(x), with = residual.value_or(Tensor()),
            bias = added.value_or(Tensor()), first = first_sample.value_or(Tensor());
     DropoutRows r = rows_of(x, p, site_of(site, first));

@@ -5,6 +5,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/record_function.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
@@ -80,6 +81,7 @@ class Norms : public torch::autograd::Function<Norms> {
                              const Maybe& added2, const Maybe& bias, const Maybe& weight,
                              const Maybe& offset, const Maybe& weight2, const Maybe& offset2,
                              bool rms, double eps) {
+    RECORD_FUNCTION("neox::norms", std::vector<c10::IValue>({x}));
     auto or_none = [](const Maybe& t) { return t.value_or(Tensor()); };
     NormInputs in{x.contiguous(),
                   or_none(added),

@@ -8,6 +8,7 @@
 #include <ATen/ops/outer.h>
 #include <ATen/ops/pow.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/record_function.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
@@ -145,6 +146,7 @@ class RotatedHeads : public torch::autograd::Function<RotatedHeads> {
   static tensor_list forward(AutogradContext* context, const Tensor& qkv,
                              const std::optional<Tensor>& bias, HeadGroups heads, Tensor cos,
                              Tensor sin) {
+    RECORD_FUNCTION("neox::rotated_heads", std::vector<c10::IValue>({qkv}));
     HeadRows r = rows_of(qkv, heads, {cos, sin});
     rotate(r, qkv.is_cuda());
     auto& saved = context->saved_data;

@@ -2,6 +2,7 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/record_function.h>
 
 #include "ops/softmax_rows.h"
 
@@ -34,6 +35,7 @@ uint16_t* halves(const Tensor& x) { return static_cast<uint16_t*>(x.mutable_data
 }  // namespace
 
 void softmax_forward(SoftmaxBlock& block, Tensor& at_target) {
+  RECORD_FUNCTION("neox::softmax", std::vector<c10::IValue>({block.scores}));
   int64_t n = block.scores.size(1);
   bool half = in_half(block);
   auto *top = block.top.mutable_data_ptr<float>(), *sum = block.sum.mutable_data_ptr<float>(),
@@ -49,6 +51,7 @@ void softmax_forward(SoftmaxBlock& block, Tensor& at_target) {
 }
 
 void softmax_backward(SoftmaxBlock& block, const Tensor& factor, const Tensor& target) {
+  RECORD_FUNCTION("neox::softmax_gradient", std::vector<c10::IValue>({block.kept}));
   int64_t n = block.kept.size(1);
   const auto *factors = factor.const_data_ptr<float>(), *targets = target.const_data_ptr<float>();
   auto update = [&](auto* x, int64_t row, int64_t column) {
@@ -65,6 +68,7 @@ void softmax_backward(SoftmaxBlock& block, const Tensor& factor, const Tensor& t
 
 void softmax_again(SoftmaxBlock& block, const Tensor& log_sum, const Tensor& factor,
                    const Tensor& target) {
+  RECORD_FUNCTION("neox::softmax_gradient", std::vector<c10::IValue>({block.scores}));
   int64_t n = block.scores.size(1);
   const auto *log_sums = log_sum.const_data_ptr<float>(), *factors = factor.const_data_ptr<float>(),
              *targets = target.const_data_ptr<float>(),

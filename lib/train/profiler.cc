@@ -1,10 +1,12 @@
 #include "train/profiler.h"
 
+#include <c10/util/Logging.h>
 #include <torch/csrc/autograd/profiler_kineto.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
+#include <cstdlib>
 #include <map>
 #include <span>
 #include <tuple>
@@ -33,6 +35,35 @@ std::set<ActivityType> activities(bool gpu) {
   return {ActivityType::CPU};
 }
 
+// When memory is freed that was taken before a profile LibTorch warns, which is no news to who
+// asked for a profile of some steps. The level is one for the process: it is put back only where
+// nobody else has set it since.
+class QuietFrees {
+ public:
+  void begin() {
+    if (FLAGS_caffe2_log_level < c10::GLOG_ERROR)
+      before_ = std::exchange(FLAGS_caffe2_log_level, c10::GLOG_ERROR);
+  }
+  void end() {
+    if (FLAGS_caffe2_log_level == c10::GLOG_ERROR) FLAGS_caffe2_log_level = before_;
+  }
+
+ private:
+  int before_ = c10::GLOG_ERROR;
+};
+QuietFrees quiet_frees;
+
+// torch::autograd::CppNode<neox::(anonymous namespace)::Norms>, a node of our own, is shown as
+// "gradient of Norms".
+std::string shown_name(const std::string& name) {
+  constexpr std::string_view kNode = "torch::autograd::CppNode<";
+  if (!name.starts_with(kNode)) return name;
+  std::string function = name.substr(kNode.size());
+  function.resize(std::min(function.size(), function.find_first_of("<>")));
+  size_t scope = function.rfind("::");
+  return "gradient of " + (scope == std::string::npos ? function : function.substr(scope + 2));
+}
+
 // The spans on the processor, or those on the device.
 std::vector<Span> spans_of(const kineto::ProfilerResult& result, bool device) {
   std::vector<Span> spans;
@@ -42,7 +73,7 @@ std::vector<Span> spans_of(const kineto::ProfilerResult& result, bool device) {
       continue;
     uint64_t thread =
         device ? static_cast<uint64_t>(event.deviceResourceId()) : event.startThreadId();
-    spans.push_back({event.name(), thread, event.startNs(), event.endNs()});
+    spans.push_back({shown_name(event.name()), thread, event.startNs(), event.endNs()});
   }
   return spans;
 }
@@ -89,6 +120,9 @@ void StepProfiler::finish(int64_t done) {
 }
 
 void StepProfiler::start() {
+  // To Kineto it is an error that there is no GPU.
+  if (!of_.gpu) setenv("KINETO_LOG_LEVEL", "9", false);
+  quiet_frees.begin();
   kineto::prepareProfiler(kineto_config(), activities(of_.gpu));
   kineto::enableProfiler(kineto_config(), activities(of_.gpu), {});
   running_ = true;
@@ -97,6 +131,7 @@ void StepProfiler::start() {
 void StepProfiler::stop(int64_t done) {
   running_ = false;
   auto result = kineto::disableProfiler();
+  quiet_frees.end();
   fs::create_directories(directory_);
   char name[80];
   std::snprintf(name, sizeof name, "trace_steps_%lld-%lld_rank%05d.json",
