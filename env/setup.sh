@@ -145,7 +145,6 @@ install_torch() {
   flock -n 9 || { say "Waiting for another set-up that works in $1"; flock 9; }
   have=$(cat "$venv/set" 2>/dev/null || true)
   if [ "$have" = "$want" ] || [ "$have" = full ]; then return; fi
-  [ "$(uname -m)" = x86_64 ] || fail 64 "LibTorch for $(uname -m) was never tried; name an existing one with NEOX_TORCH_DIR"
   local sizes=("${cpu_set[@]}") parts="for the CPU"
   if [ $want = full ]; then sizes=("${full_set[@]}"); parts="with CUDA, since $(find_nvcc) is there"; fi
   say "LibTorch $torch_version $parts: about ${sizes[0]} MB to download, ${sizes[1]} MB in $venv"
