@@ -143,12 +143,13 @@ class BpeScanTest : public testing::TestWithParam<Simd> {
 };
 
 std::string name_of(const testing::TestParamInfo<Simd>& info) {
-  static const char* kNames[] = {"Plain", "Avx2", "Avx512"};
+  static const char* kNames[] = {"Plain", "Avx2", "Avx512", "Neon"};
   return kNames[static_cast<size_t>(info.param)];
 }
 
 INSTANTIATE_TEST_SUITE_P(All, BpeScanTest,
-                         testing::Values(Simd::kPlain, Simd::kAvx2, Simd::kAvx512), name_of);
+                         testing::Values(Simd::kPlain, Simd::kAvx2, Simd::kAvx512, Simd::kNeon),
+                         name_of);
 
 TEST_P(BpeScanTest, FindsThePiecesOfRandomTexts) {
   Random random;

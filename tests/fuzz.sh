@@ -20,6 +20,10 @@ case $(uname -m) in
     compile "$repo/lib/tokenizer/bpe_scan_avx512.cc" -mavx512f -mavx512bw -mavx512vl -mavx512vbmi -mavx512vbmi2 -mbmi -mbmi2 -mpopcnt
     compile "$repo/lib/tokenizer/bpe_simd_x86.cc"
     objects+=(bpe_scan_avx2.o bpe_scan_avx512.o bpe_simd_x86.o) ;;
+  aarch64)
+    compile "$repo/lib/tokenizer/bpe_scan_neon.cc"
+    compile "$repo/lib/tokenizer/bpe_simd_arm.cc"
+    objects+=(bpe_scan_neon.o bpe_simd_arm.o) ;;
   *)
     compile "$repo/lib/tokenizer/bpe_simd_none.cc"
     objects+=(bpe_simd_none.o) ;;

@@ -17,17 +17,6 @@ void add(ByteClasses& classes, Class kind, uint64_t bits) {
 
 uint64_t low_bits(uint64_t count) { return (uint64_t{1} << count) - 1; }
 
-const ScanFunctions& functions(Simd simd) {
-  switch (simd) {
-    case Simd::kAvx512:
-      return avx512_scan();
-    case Simd::kAvx2:
-      return avx2_scan();
-    default:
-      return plain_scan();
-  }
-}
-
 }  // namespace
 
 void classify_high(ScanState& state, size_t at, ByteClasses& classes) {
@@ -58,7 +47,7 @@ void classify_high(ScanState& state, size_t at, ByteClasses& classes) {
 }
 
 WordScanner::WordScanner(std::string_view text, BlankRuns runs, Simd simd)
-    : functions_(functions(simd)),
+    : functions_(scan_functions(simd)),
       state_{.text = text.data(),
              .size = text.size(),
              .cut_runs = runs == BlankRuns::kCut ? UINT64_MAX : 0} {

@@ -9,7 +9,7 @@
 
 namespace neox {
 
-enum class Simd { kPlain, kAvx2, kAvx512 };  // kAvx512: with VBMI and VBMI2
+enum class Simd { kPlain, kAvx2, kAvx512, kNeon };  // kAvx512: with VBMI and VBMI2
 // What this CPU has, the best last.
 std::span<const Simd> available_simd();
 
@@ -55,9 +55,11 @@ struct ScanFunctions {
   BeginFunction begin;
   ScanFunction scan;
 };
+const ScanFunctions& scan_functions(Simd simd);  // of those that are available
 const ScanFunctions& plain_scan();
-const ScanFunctions& avx2_scan();  // only where the CPU has it
+const ScanFunctions& avx2_scan();
 const ScanFunctions& avx512_scan();
+const ScanFunctions& neon_scan();
 
 class WordScanner {
  public:

@@ -2,24 +2,10 @@
 #include <immintrin.h>
 
 #include "tokenizer/bpe_scan_blocks.h"
+#include "tokenizer/bpe_scan_half_bytes.h"
 
 namespace neox {
 namespace {
-
-// Kinds of bytes, by the pairs of half bytes that have them: what the tables of the high and of the
-// low half have in common. Letters take two kinds, since rows 5 and 7 of ASCII end at 'z'.
-enum : char {
-  kLetterTo15 = 1,
-  kLetterTo10 = 2,
-  kNumber = 4,
-  kControl = 8,  // '\t' to '\r'
-  kBlank = 16,
-  kQuote = 32
-};
-
-struct Half {
-  __m256i letter, number, space, blank, quote, bytes;
-};
 
 inline __m256i has(__m256i kinds, int bits) {
   __m256i chosen = _mm256_and_si256(kinds, _mm256_set1_epi8(static_cast<char>(bits)));
@@ -32,20 +18,13 @@ inline uint64_t both(__m256i low, __m256i high) {
 }
 
 inline __m256i kinds_of(__m256i bytes) {
-  const __m256i by_low = _mm256_broadcastsi128_si256(_mm_setr_epi8(
-      kLetterTo10 | kNumber | kBlank, kLetterTo15 | kLetterTo10 | kNumber,
-      kLetterTo15 | kLetterTo10 | kNumber, kLetterTo15 | kLetterTo10 | kNumber,
-      kLetterTo15 | kLetterTo10 | kNumber, kLetterTo15 | kLetterTo10 | kNumber,
-      kLetterTo15 | kLetterTo10 | kNumber, kLetterTo15 | kLetterTo10 | kNumber | kQuote,
-      kLetterTo15 | kLetterTo10 | kNumber, kLetterTo15 | kLetterTo10 | kNumber | kControl,
-      kLetterTo15 | kLetterTo10 | kControl, kLetterTo15 | kControl, kLetterTo15 | kControl,
-      kLetterTo15 | kControl, kLetterTo15, kLetterTo15));
-  const __m256i by_high = _mm256_broadcastsi128_si256(
-      _mm_setr_epi8(kControl, 0, kBlank | kQuote, kNumber, kLetterTo15, kLetterTo10, kLetterTo15,
-                    kLetterTo10, 0, 0, 0, 0, 0, 0, 0, 0));
+  auto table = [](const char* t) {
+    return _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(t)));
+  };
   __m256i high = _mm256_and_si256(_mm256_srli_epi16(bytes, 4), _mm256_set1_epi8(15));
   __m256i low = _mm256_and_si256(bytes, _mm256_set1_epi8(15));
-  return _mm256_and_si256(_mm256_shuffle_epi8(by_low, low), _mm256_shuffle_epi8(by_high, high));
+  return _mm256_and_si256(_mm256_shuffle_epi8(table(kByLow), low),
+                          _mm256_shuffle_epi8(table(kByHigh), high));
 }
 
 struct Avx2 {

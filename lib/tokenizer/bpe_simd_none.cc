@@ -7,7 +7,6 @@ std::span<const Simd> available_simd() {
   return kAll;
 }
 
-const ScanFunctions& avx2_scan() { return plain_scan(); }
-const ScanFunctions& avx512_scan() { return plain_scan(); }
+const ScanFunctions& scan_functions(Simd) { return plain_scan(); }
 
 }  // namespace neox

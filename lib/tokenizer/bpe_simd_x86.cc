@@ -13,4 +13,8 @@ std::span<const Simd> available_simd() {
   return std::span(kAll).first(count);
 }
 
+const ScanFunctions& scan_functions(Simd simd) {
+  return simd == Simd::kAvx512 ? avx512_scan() : simd == Simd::kAvx2 ? avx2_scan() : plain_scan();
+}
+
 }  // namespace neox
