@@ -110,7 +110,11 @@ std::string shared_gpu(const std::vector<std::string>& gpus) {
 
 std::string describe_device(const at::Device& device) {
   if (!device.is_cpu()) return device.str();
-  return concat("CPU, ", counted(at::get_num_threads(), "thread"), ", ", at::get_cpu_capability());
+  std::string instructions = at::get_cpu_capability();
+#if defined(__aarch64__)
+  if (instructions == "DEFAULT") instructions = "NEON";
+#endif
+  return concat("CPU, ", counted(at::get_num_threads(), "thread"), ", ", instructions);
 }
 
 }  // namespace neox
