@@ -16,7 +16,7 @@ main() {
   local tree; tree=$(realpath -m "$1"); shift
   need
   [ -e "$tree/made" ] || make_tree "$tree"
-  if [ -d "$tree/root/src/.git" ]; then git -C "$tree/root/src" pull --quiet --ff-only; else git clone --quiet "$repo" "$tree/root/src"; fi
+  git -C "$tree/root/src" pull --quiet --ff-only
   [ $# -gt 0 ] || set -- bash -c "env/build.sh release && ctest --test-dir build/release --output-on-failure -j 2 --timeout 3600 -R '$tests'"
   inside "$tree" "$@"
 }

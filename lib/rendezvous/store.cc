@@ -1,7 +1,5 @@
 #include "rendezvous/store.h"
 
-#include <c10/util/Logging.h>
-
 #include <algorithm>
 #include <condition_variable>
 #include <cstring>
@@ -9,6 +7,8 @@
 #include <future>
 #include <mutex>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "comm/quiet_libtorch.h"
 
 namespace neox {
 namespace {
@@ -23,23 +23,9 @@ constexpr milliseconds kAnswer{std::chrono::hours(24)};  // who waits gives up, 
 constexpr size_t kPartBytes = size_t{4} << 20;
 
 // c10d logs each failed call with a stack trace. What matters of it is thrown here, and told in our
-// words. The level is one for the process, so the calls that overlap are counted.
-class QuietC10d {
- public:
-  QuietC10d() {
-    std::lock_guard lock(mutex_);
-    if (depth_++ == 0) level_ = std::exchange(FLAGS_caffe2_log_level, c10::GLOG_FATAL);
-  }
-  QuietC10d(const QuietC10d&) = delete;
-  QuietC10d& operator=(const QuietC10d&) = delete;
-  ~QuietC10d() {
-    std::lock_guard lock(mutex_);
-    if (--depth_ == 0) FLAGS_caffe2_log_level = level_;
-  }
-
- private:
-  static inline std::mutex mutex_;
-  static inline int depth_ = 0, level_ = 0;
+// words.
+struct QuietC10d : QuietLibTorch {
+  QuietC10d() : QuietLibTorch(Least::kFatal) {}
 };
 
 Bytes to_bytes(const std::string& text) { return {text.begin(), text.end()}; }

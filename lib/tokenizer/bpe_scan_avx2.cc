@@ -33,14 +33,7 @@ struct Avx2 {
     __m256i b = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(bytes + 32));
     __m256i in_a = kinds_of(a), in_b = kinds_of(b);
     auto bits = [&](int kinds) { return ~both(has(in_a, kinds), has(in_b, kinds)); };
-    ByteClasses found;
-    found.letter = bits(kLetterTo15 | kLetterTo10);
-    found.number = bits(kNumber);
-    found.space = bits(kControl | kBlank);
-    found.blank = bits(kBlank);
-    found.quote = bits(kQuote);
-    found.high = both(a, b);
-    return found;
+    return classes_of(bits, both(a, b));
   }
   // Four at a time, so that the branch is taken as often in most blocks.
   static uint32_t* append(uint64_t bits, uint32_t base, uint32_t* out) {

@@ -1,5 +1,6 @@
 // The classes of ASCII by the halves of a byte, for instructions that look up 16 bytes at a time.
 #pragma once
+#include "tokenizer/bpe_scan.h"
 
 namespace neox {
 
@@ -35,5 +36,19 @@ inline constexpr char kByHigh[16] = {kControl,    0,           kBlank | kQuote,
                                      kLetterTo15, kLetterTo10, 0,
                                      0,           0,           0,
                                      0,           0,           0};
+
+// of(kinds): a bit for each of 64 bytes that is of one of the kinds. high: those that are not
+// ASCII.
+template <class Of>
+ByteClasses classes_of(const Of& of, uint64_t high) {
+  ByteClasses found;
+  found.letter = of(kLetterTo15 | kLetterTo10);
+  found.number = of(kNumber);
+  found.space = of(kControl | kBlank);
+  found.blank = of(kBlank);
+  found.quote = of(kQuote);
+  found.high = high;
+  return found;
+}
 
 }  // namespace neox

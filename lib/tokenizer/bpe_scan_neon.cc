@@ -35,14 +35,8 @@ struct Neon {
     auto bits = [&](int some) {
       return kinds.each([&](uint8x16_t k) { return vtstq_u8(k, vdupq_n_u8(some)); }).bits();
     };
-    ByteClasses found;
-    found.letter = bits(kLetterTo15 | kLetterTo10);
-    found.number = bits(kNumber);
-    found.space = bits(kControl | kBlank);
-    found.blank = bits(kBlank);
-    found.quote = bits(kQuote);
-    found.high = all.each([](uint8x16_t v) { return vcltzq_s8(vreinterpretq_s8_u8(v)); }).bits();
-    return found;
+    Neon high = all.each([](uint8x16_t v) { return vcltzq_s8(vreinterpretq_s8_u8(v)); });
+    return classes_of(bits, high.bits());
   }
   // Four at a time, so that the branch is taken as often in most blocks.
   static uint32_t* append(uint64_t bits, uint32_t base, uint32_t* out) {

@@ -1,6 +1,5 @@
 #include "train/profiler.h"
 
-#include <c10/util/Logging.h>
 #include <torch/csrc/autograd/profiler_kineto.h>
 
 #include <algorithm>
@@ -34,24 +33,6 @@ std::set<ActivityType> activities(bool gpu) {
   if (gpu) return {ActivityType::CPU, ActivityType::CUDA};
   return {ActivityType::CPU};
 }
-
-// When memory is freed that was taken before a profile LibTorch warns, which is no news to who
-// asked for a profile of some steps. The level is one for the process: it is put back only where
-// nobody else has set it since.
-class QuietFrees {
- public:
-  void begin() {
-    if (FLAGS_caffe2_log_level < c10::GLOG_ERROR)
-      before_ = std::exchange(FLAGS_caffe2_log_level, c10::GLOG_ERROR);
-  }
-  void end() {
-    if (FLAGS_caffe2_log_level == c10::GLOG_ERROR) FLAGS_caffe2_log_level = before_;
-  }
-
- private:
-  int before_ = c10::GLOG_ERROR;
-};
-QuietFrees quiet_frees;
 
 // torch::autograd::CppNode<neox::(anonymous namespace)::Norms>, a node of our own, is shown as
 // "gradient of Norms".
@@ -122,7 +103,9 @@ void StepProfiler::finish(int64_t done) {
 void StepProfiler::start() {
   // To Kineto it is an error that there is no GPU.
   if (!of_.gpu) setenv("KINETO_LOG_LEVEL", "9", false);
-  quiet_frees.begin();
+  // Of memory that was taken before LibTorch warns when it is freed, which is no news to who asked
+  // for a profile of some steps.
+  quiet_.emplace(QuietLibTorch::Least::kError);
   kineto::prepareProfiler(kineto_config(), activities(of_.gpu));
   kineto::enableProfiler(kineto_config(), activities(of_.gpu), {});
   running_ = true;
@@ -131,7 +114,7 @@ void StepProfiler::start() {
 void StepProfiler::stop(int64_t done) {
   running_ = false;
   auto result = kineto::disableProfiler();
-  quiet_frees.end();
+  quiet_.reset();
   fs::create_directories(directory_);
   char name[80];
   std::snprintf(name, sizeof name, "trace_steps_%lld-%lld_rank%05d.json",

@@ -2,11 +2,13 @@
 // (Kineto's; open it in ui.perfetto.dev) and a short table of the costliest.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/file.h"
+#include "comm/quiet_libtorch.h"
 #include "config/config.h"
 
 namespace neox {
@@ -40,6 +42,7 @@ class StepProfiler {
   fs::path directory_;
   Of of_;
   bool chosen_ = false, running_ = false;
+  std::optional<QuietLibTorch> quiet_;  // while it runs
   int64_t started_at_ = 0;
 };
 
