@@ -23,6 +23,7 @@ import sys
 import time
 import warnings
 
+from harness import process
 from harness.arguments import build_of
 
 SHAPES = {"14m": (6, 128), "70m": (6, 512), "160m": (12, 768), "410m": (24, 1024), "1.4b": (24, 2048)}
@@ -34,7 +35,7 @@ def arguments():
     a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     a.add_argument("--folder", default=os.getcwd(), help="where the files go: the disk to measure")
     a.add_argument("--shape", default="160m", choices=SHAPES)
-    a.add_argument("--threads", type=int, default=os.cpu_count())
+    a.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     a.add_argument("--rounds", type=int, default=3)
     a.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="where the state is")
     a.add_argument("--skip", default="", help="of raw, ours, torch, dcp, async: left out, with commas")
@@ -69,7 +70,7 @@ class Ours:
         if not os.path.exists(program):
             sys.exit(f"{program} is missing: build its target checkpoint, or name another build with --build")
         self.child = subprocess.Popen([program, folder, a.shape, str(a.threads), a.device], stdin=subprocess.PIPE,
-                                      stdout=subprocess.PIPE, text=True)
+                                      stdout=subprocess.PIPE, text=True, preexec_fn=process.end_with_parent)
 
     def __call__(self, command):
         self.child.stdin.write(command + "\n")
@@ -80,7 +81,7 @@ class Ours:
         return json.loads(line)
 
     def close(self):
-        self.child.stdin.close()
+        self.child.kill()  # it may be in the middle of a command, whose files nobody needs
         self.child.wait()
 
 
@@ -183,12 +184,22 @@ class Peers:
         self.dist.destroy_process_group()
 
 
-def main():
-    a = arguments()
-    skip = set(a.skip.split(","))
-    folder = os.path.join(a.folder, f"checkpoint-benchmark-{os.getpid()}")
-    os.makedirs(folder)
-    found = {}
+def measure_files(peers, skip, rate, n):
+    torch = f"torch {peers.torch.__version__}"
+    if "torch" not in skip:
+        saved, cold, touched = peers.torch_files()
+        for case, what, seconds in (("save", "save + fsync", saved), ("cold load", "load", cold),
+                                    ("cold load", "load(mmap=True), copied", touched)):
+            rate(case, f"{torch} {what}", {"bytes": peers.bytes, "seconds": seconds}, n)
+    if "dcp" not in skip:
+        saved, cold = peers.dcp_files()
+        rate("save", f"DCP, {torch}", {"bytes": peers.bytes, "seconds": saved}, n)
+        rate("cold load", f"DCP, {torch}", {"bytes": peers.bytes, "seconds": cold}, n)
+
+
+def measure(a, folder):
+    """The values of each (case, who, metric), which it prints as they come."""
+    skip, found = set(a.skip.split(",")), {}
 
     def note(case, who, metric, value, n, **more):
         found.setdefault((case, who, metric), []).append(value)
@@ -207,12 +218,10 @@ def main():
         for n in range(-1, a.rounds):  # one to warm up
             told = (lambda *_, **__: None) if n < 0 else note
             tell = (lambda *_: None) if n < 0 else rate
-            if "raw" not in skip:
-                tell("save", "raw O_DIRECT", ours("raw_write"), n)
-                tell("cold load", "raw O_DIRECT", ours("raw_read"), n)
-            if "ours" not in skip:
-                tell("save", "ours", ours("write"), n)
-                tell("cold load", "ours", ours("load"), n)
+            for what, who, save, load in (("raw", "raw O_DIRECT", "raw_write", "raw_read"), ("ours", "ours", "write", "load")):
+                if what not in skip:
+                    tell("save", who, ours(save), n)
+                    tell("cold load", who, ours(load), n)
             if "async" not in skip:
                 answer = ours("async")
                 told("async save", "ours", "stall s", answer["stall"], n, step=answer["step"], steps=answer["steps"], better="lower")
@@ -222,26 +231,22 @@ def main():
                 stall, lost = peers.dcp_async()
                 told("async save", f"DCP, {torch}", "stall s", stall, n, better="lower")
                 told("async save", f"DCP, {torch}", "lost s", stall + lost, n, better="lower")
-            if n < 0 or not peers:
-                continue
-            if "torch" not in skip:
-                saved, cold, touched = peers.torch_files()
-                for case, what, seconds in (("save", "save + fsync", saved), ("cold load", "load", cold),
-                                            ("cold load", "load(mmap=True), copied", touched)):
-                    rate(case, f"{torch} {what}", {"bytes": peers.bytes, "seconds": seconds}, n)
-            if "dcp" not in skip:
-                saved, cold = peers.dcp_files()
-                rate("save", f"DCP, {torch}", {"bytes": peers.bytes, "seconds": saved}, n)
-                rate("cold load", f"DCP, {torch}", {"bytes": peers.bytes, "seconds": cold}, n)
-        for (case, who, metric), values in found.items():
-            print(f"{case:12} {who:44} {statistics.median(values):8.3f} {metric} ({min(values):.3f}..{max(values):.3f})",
-                  file=sys.stderr)
+            if peers and n >= 0:
+                measure_files(peers, skip, rate, n)
     finally:
-        if ours:
-            ours.close()
-        if peers:
-            peers.close()
-        shutil.rmtree(folder, ignore_errors=True)
+        for side in filter(None, (ours, peers)):
+            side.close()
+    return found
+
+
+def main():
+    process.end_with_parent()
+    a = arguments()
+    with process.own_folder(a.folder, "checkpoint-benchmark") as folder:
+        found = measure(a, folder)
+    for (case, who, metric), values in found.items():
+        print(f"{case:12} {who:44} {statistics.median(values):8.3f} {metric} ({min(values):.3f}..{max(values):.3f})",
+              file=sys.stderr)
 
 
 main()

@@ -8,20 +8,20 @@ harness/lines.py.
     python3 benchmarks/convert.py --type fp32 --rounds 3 --folder /a/disk/with/room
 """
 import argparse
+import array
 import json
+import math
 import os
+import random
 import shutil
 import struct
 import subprocess
 import sys
-import tempfile
 import time
-
-import numpy as np
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(ROOT, "benchmarks"))
-from harness import lines  # noqa: E402
+from harness import lines, process  # noqa: E402
 
 SHAPES = {"160m": (12, 768, 12), "410m": (24, 1024, 16), "1.4b": (24, 2048, 16)}  # layers, hidden, heads
 VOCAB = 50304
@@ -47,14 +47,14 @@ def write_file(path, part, kind, noise):
     name, item, _ = TYPES[kind]
     header, end = {}, 0
     for tensor, dims in part.items():
-        begin, end = end, end + int(np.prod(dims)) * item
+        begin, end = end, end + math.prod(dims) * item
         header[tensor] = {"dtype": name, "shape": dims, "data_offsets": [begin, end]}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     with open(path, "wb") as f:
         f.write(struct.pack("<Q", len(text)) + text)
         for n, dims in enumerate(part.values()):
-            left = int(np.prod(dims)) * item
+            left = math.prod(dims) * item
             at = n * 4096 % (len(noise) // 2)
             while left > 0:
                 piece = noise[at:at + left]
@@ -70,11 +70,12 @@ def make_model(folder, shape, kind, shard):
               "rotary_pct": 0.25, "rotary_emb_base": 10000, "hidden_act": "gelu", "torch_dtype": TYPES[kind][2]}
     with open(os.path.join(folder, "config.json"), "w") as f:
         json.dump(config, f)
-    values = np.random.default_rng(1).standard_normal(1 << 24, dtype=np.float32)
-    noise = memoryview((values if kind == "fp32" else (values.view(np.uint32) >> 16).astype(np.uint16)).tobytes())
+    draw = random.Random(1).gauss
+    values = array.array("f", (draw(0, 1) for _ in range(1 << 20))).tobytes()
+    noise = memoryview(values if kind == "fp32" else array.array("H", values)[1::2].tobytes())  # a bf16 is an fp32's upper half
     parts, size = [{}], 0
     for name, dims in tensors(shape).items():
-        count = int(np.prod(dims)) * TYPES[kind][1]
+        count = math.prod(dims) * TYPES[kind][1]
         if parts[-1] and size + count > shard:
             parts.append({})
             size = 0
@@ -106,18 +107,19 @@ def settle(folder, forget):
 def timed(command, target=None):
     """Seconds, peak memory; target: what is still to be flushed."""
     start = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    errors = process.stderr.read()
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        sys.exit(f"{command}: {process.returncode}\n{errors}")
+    child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, preexec_fn=process.end_with_parent)
+    errors = child.stderr.read()
+    _, status, usage = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    if child.returncode:
+        sys.exit(f"{command}: {child.returncode}\n{errors}")
     if target:
         settle(target, forget=False)
     return time.perf_counter() - start, usage.ru_maxrss * 1024
 
 
 def main():
+    process.end_with_parent()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--bin", default=os.path.join(ROOT, "build", "release", "bin"))
     parser.add_argument("--folder", default=ROOT, help="on the disk to measure")
@@ -127,7 +129,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     a = parser.parse_args()
     convert = os.path.join(a.bin, "neox-convert")
-    with tempfile.TemporaryDirectory(dir=a.folder, prefix="convert-benchmark-") as folder:
+    with process.own_folder(a.folder, "convert-benchmark") as folder:
         hf, copy, ours, back = (os.path.join(folder, name) for name in ("hf", "copy", "ours", "back"))
         make_model(hf, a.shape, a.type, a.shard_gb * 1e9)
         size = sum(os.path.getsize(path) for path in files_of(hf))

@@ -2,9 +2,10 @@
 """Rates of encoding on one and two threads: ours with cold caches, `tokenizers` and tiktoken, on the same texts in one run.
 
 Usage: encode.py TOKENIZER.json CORPUS.jsonl [--mb 200] [--ids-mb N] [--rounds 5] [--peer-mb 8] [--threads 1,2] [--program FILE]
+                 [--no-peers]
 Prints the lines of harness/lines.py.
 
-Needs tokenizers and tiktoken, and the target `encode` of a build. Ids are compared document by document over all of
+Needs tokenizers and tiktoken, but for --no-peers, and the target `encode` of a build. Ids are compared document by document over all of
 --mb with `tokenizers`; any difference ends with 1. In each round ours encodes everything, from empty caches in new
 threads, and each peer a part of --peer-mb (another one each round; peers have no memory from one text to the next that
 a greater part would fill). A rate is text over wall time, and over CPU time for machines that do other things meanwhile.
@@ -126,6 +127,20 @@ def count_differences(ours, peer, texts, limit, path):
     return different, compared
 
 
+def peers_and_differences(options, ours, texts, path):
+    """In how many documents ours gives other ids, and name -> (threads it can use, how it encodes a batch)."""
+    import tiktoken
+    import tokenizers
+    peer, exact = tokenizers.Tokenizer.from_file(options.tokenizer), Tiktoken(options.tokenizer)
+    different, compared = count_differences(ours, peer, texts, options.ids_mb * 1e6, path)
+    lines.note(f"{len(texts)} documents; of {compared} compared, the ids of {different} differ from tokenizers {tokenizers.__version__}")
+    if [exact.encode(t) for t in texts[:200]] != [e.ids for e in peer.encode_batch_fast(texts[:200])]:
+        lines.note("tiktoken gives other ids than tokenizers")
+    return different, {
+        f"tokenizers {tokenizers.__version__}, encode_batch_fast": (max(options.threads), peer.encode_batch_fast),
+        f"tiktoken {tiktoken.__version__}, made exact": (1, lambda batch: [exact.encode(t) for t in batch])}
+
+
 def parts(texts, size):
     """Consecutive parts of at least `size` bytes."""
     part, bytes_ = [], 0
@@ -162,14 +177,12 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=lambda text: [int(t) for t in text.split(",")], default=[1, 2])
     parser.add_argument("--program")
+    parser.add_argument("--no-peers", action="store_true", help="ours alone, whose ids are compared with nothing")
     options = parser.parse_args()
     os.environ["TOKENIZERS_PARALLELISM"] = "true"
     os.environ["RAYON_NUM_THREADS"] = str(max(options.threads))
     build = pathlib.Path(__file__).resolve().parents[1] / "build"
     program = options.program or (glob.glob(f"{build}/*/benchmarks/encode") or sys.exit("build the target encode first"))[0]
-    import tiktoken
-    import tokenizers
-    peer, exact = tokenizers.Tokenizer.from_file(options.tokenizer), Tiktoken(options.tokenizer)
     texts = read_texts(options.corpus, options.mb * 1e6)
     cpus = sorted(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory() as folder:
@@ -179,20 +192,13 @@ def main():
                 data = text.encode()
                 f.write(struct.pack("<I", len(data)) + data)
         ours = Ours(program, options.tokenizer, frames)
-        different, compared = count_differences(ours, peer, texts, options.ids_mb * 1e6, f"{folder}/ids")
-        lines.note(f"{len(texts)} documents, {os.path.getsize(frames) / 1e6:.1f} MB; of {compared} compared, the ids of "
-                   f"{different} differ from tokenizers {tokenizers.__version__}")
-        if [exact.encode(t) for t in texts[:200]] != [e.ids for e in peer.encode_batch_fast(texts[:200])]:
-            lines.note("tiktoken gives other ids than tokenizers")
+        different, peers = (0, {}) if options.no_peers else peers_and_differences(options, ours, texts, f"{folder}/ids")
         for threads in options.threads:
             os.sched_setaffinity(ours.process.pid, cpus[-threads:])
             os.sched_setaffinity(0, cpus[-threads:])
             for task in os.listdir("/proc/self/task"):
                 os.sched_setaffinity(int(task), cpus[-threads:])
-            peers = {f"tokenizers {tokenizers.__version__}, encode_batch_fast": peer.encode_batch_fast}
-            if threads == 1:
-                peers[f"tiktoken {tiktoken.__version__}, made exact"] = lambda batch: [exact.encode(t) for t in batch]
-            measure(ours, peers, texts, options, threads)
+            measure(ours, {name: encode for name, (most, encode) in peers.items() if threads <= most}, texts, options, threads)
     return 1 if different else 0
 
 

@@ -37,10 +37,9 @@ TUNED = "glibc.malloc.hugetlb=1:glibc.malloc.mmap_max=0:glibc.malloc.trim_thresh
 class Case:
     """One shape and batch: its peers and their rates, and how fast memory is."""
 
-    def __init__(self, a, shape, batch, folder):
+    def __init__(self, a, shape, batch):
         self.a, self.shape, self.batch = a, shape, batch
         self.name = f"{shape} batch {batch}"
-        self.log = os.path.join(folder, "peers.log")
         self.memory_rate = 0
         self.workers, self.rates = {}, {}  # of each setting
 
@@ -53,7 +52,7 @@ class Case:
 
     def start(self, setting):
         environment = {"TORCHINDUCTOR_CACHE_DIR": self.a.cache, "GLIBC_TUNABLES": TUNED if self.a.device == "cpu" else ""}
-        worker = process.Worker([self.a.python, str(ROOT / "benchmarks/peers/generate_step.py")], self.a.threads, self.log, environment)
+        worker = process.Worker([self.a.python, str(ROOT / "benchmarks/peers/generate_step.py")], self.a.threads, environment)
         worker.ask({"shape": self.shape, "batch": self.batch, "setting": setting, "device": self.a.device,
                     "threads": self.a.threads, "prompt": self.a.prompt, "tokens": self.a.tokens})
         self.workers[setting] = worker
@@ -71,8 +70,10 @@ class Case:
 
     def failed(self, setting, error, **more):
         self.workers.pop(setting).end()
-        lines.say(suite="generate", case=f"{self.name}, prompt {self.a.prompt}", who=self.who(setting), metric=METRICS["decode"], error=error,
-                  **more)
+        self.say_error(self.who(setting), error, **more)
+
+    def say_error(self, who, error, **more):
+        lines.say(suite="generate", case=f"{self.name}, prompt {self.a.prompt}", who=who, metric=METRICS["decode"], error=error, **more)
 
     def who(self, setting):
         version = next((v for v in self.a.versions.split(", ") if v.startswith("transformers ")), "transformers")
@@ -95,8 +96,7 @@ class Case:
         found = [line for line in map(lines.parse, out.splitlines()) if line and line["round"] == 1]  # the first one warms up
         who = f"ours {a.precision}"
         if status != 0 or not found:
-            return lines.say(suite="generate", case=f"{self.name}, prompt {a.prompt}", who=who, metric=METRICS["decode"], round=number,
-                             error=process.TOO_LONG if status is None else errors.strip()[-300:])
+            return self.say_error(who, process.TOO_LONG if status is None else errors.strip()[-300:], round=number)
         for line in found:
             if line["metric"] == "memory read GB/s":
                 self.memory_rate = max(self.memory_rate, line["value"] * 1e9)
@@ -126,8 +126,8 @@ def sweep(a, cases):
             case.measure(setting, phase="sweep")
         for case in cases:
             case.drop_losers()
-    if left:
-        lines.note(f"{len(left)} settings left out for lack of time")
+    for case, setting in left:
+        case.say_error(case.who(setting), process.NO_TIME, phase="sweep")
 
 
 def rounds(a, cases):
@@ -136,6 +136,8 @@ def rounds(a, cases):
     for number in range(a.rounds):
         begin = time.monotonic()
         if begin + max(took, LEAST_SECONDS) > a.until:
+            for case in cases if number == 0 else []:
+                case.say_error(f"ours {a.precision}", process.NO_TIME)
             return lines.note(f"{a.rounds - number} rounds left out for lack of time")
         for case in cases:
             case.ours(number)
@@ -168,7 +170,7 @@ def main():
     a = options()
     with tempfile.TemporaryDirectory(prefix="neox-benchmark-") as folder:
         a.cache = os.path.abspath(a.cache or os.path.join(folder, "cache"))
-        cases = [Case(a, shape, int(batch), folder) for shape in a.shapes.split(",") for batch in a.batches.split(",")]
+        cases = [Case(a, shape, int(batch)) for shape in a.shapes.split(",") for batch in a.batches.split(",")]
         try:
             if not a.no_peers:
                 sweep(a, cases)

@@ -27,19 +27,24 @@ done
 out=$(realpath -m "$1") build=$(realpath -m "$build") end=$((SECONDS + $2))
 shift 2
 for part in "$@"; do [ -n "${limit[$part]-}" ] || { echo "there is no part $part" >&2; usage 64 >&2; }; done
-mkdir -p "$out" "$work/results"
+mkdir -p "$out"
 log=$out/log.txt
+# What runs here is one process, also in a job of several tasks.
+unset "${!SLURM_@}" "${!PMI@}" "${!OMPI_@}" RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE NEOX_{RANK,WORLD_SIZE,LOCAL_RANK,LOCAL_SIZE,MASTER}
 
 say() { printf '%4d s  %s\n' "$SECONDS" "$*" | tee -a "$log"; }
 
 # The files of the suites that say what was measured; their other ones stay behind.
-keep() { for file in report.md lines.jsonl results.json; do cp -f "$work/results/$file" "$out/" 2> /dev/null; done; }
+keep() { for file in report.md lines.jsonl results.json; do cp -f "$results/$file" "$out/" 2> /dev/null; done; }
 
 # seconds PART: what it may take.
 seconds() {
   local left=$((end - SECONDS - 5))
   echo $((left < limit[$1] ? left : limit[$1]))
 }
+
+# least PART: with less it does not begin. A suite keeps 20 s for its end, begins nothing in the last 15, and must start itself.
+least() { case $1 in kernels|checkpoint|generate|train) echo 40 ;; *) echo 25 ;; esac; }
 
 # LibTorch and CUDA as that Python has them. Programs find the archive's own libraries beside themselves; Python must not.
 find_libraries() {
@@ -52,7 +57,7 @@ find_libraries() {
 
 unpack() {
   [ -f "$build" ] || return 0
-  mkdir -p "$work/kit"
+  rm -rf "$work/kit" && mkdir -p "$work/kit"
   "$python" -m tarfile -e "$build" "$work/kit" && build=$work/kit
 }
 
@@ -90,18 +95,21 @@ run_profile() {
 run_suite() {
   local rounds=3
   [ "$1" != checkpoint ] || rounds=1
-  "$python" "$here/run" "$1" --rounds $rounds --device "$device" --build "$build" --python "$python" --out "$work/results" --folder "$work" \
+  "$python" "$here/run" "$1" --rounds $rounds --device "$device" --build "$build" --python "$python" --out "$results" --folder "$work" \
     --budget $(($(seconds "$1") - 20)) "${quick[@]}" > "$work/table.txt" 2>> "$log"
 }
 
 cd "$here/.." || exit 70
 { unpack && find_libraries; } || { say "no build or no LibTorch"; exit 70; }
+# Figures of another build stay apart.
+results=$work/results-$(cat "$build"/{bin,libexec,benchmarks}/* 2> /dev/null | sha256sum | cut -c1-12)
+mkdir -p "$results"
 { uname -a; nvidia-smi; "$python" --version; } >> "$log" 2>&1
 while sleep 5; do keep; done &
 keeper=$!
 trap 'kill $keeper 2> /dev/null; keep' EXIT
 for part in "$@"; do
-  [ "$(seconds "$part")" -gt 25 ] || { say "$part: no time left"; failed+=("$part"); continue; }
+  [ "$(seconds "$part")" -gt "$(least "$part")" ] || { say "$part: no time left"; failed+=("$part"); continue; }
   say "$part, at most $(seconds "$part") s"
   case $part in
     features|tests|memcheck|profile) "run_$part" ;;

@@ -23,7 +23,7 @@ import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(ROOT, "benchmarks"))
-from harness import lines  # noqa: E402
+from harness import lines, process  # noqa: E402
 
 STYLES = ("neox", "megatron")
 NAMES = {"neox": "GPT-NeoX", "megatron": "Megatron-LM"}
@@ -77,8 +77,8 @@ class Builder:
 
 def cpu_seconds(processes):
     ticks = 0
-    for process in processes:
-        with open(f"/proc/{process}/stat") as f:
+    for pid in processes:
+        with open(f"/proc/{pid}/stat") as f:
             ticks += sum(map(int, f.read().rsplit(")", 1)[1].split()[11:13]))
     return ticks / os.sysconf("SC_CLK_TCK")
 
@@ -116,8 +116,8 @@ def child(command, workers):
     """Runs a command on so many CPUs: its output, wall and CPU seconds, and peak memory."""
     begin = time.perf_counter()
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        process = subprocess.Popen(command, stdout=out, stderr=err, preexec_fn=lambda: pin(workers))
-        _, status, usage = os.wait4(process.pid, 0)
+        started = subprocess.Popen(command, stdout=out, stderr=err, preexec_fn=lambda: (pin(workers), process.end_with_parent()))
+        _, status, usage = os.wait4(started.pid, 0)
         out.seek(0), err.seek(0)
         if status != 0:
             sys.exit(f"{command[0]} failed: {err.read().decode()}")
@@ -150,7 +150,7 @@ def measure(a, part, workers, folder):
     for ending in ("bin", "idx"):
         os.remove(f"{prefix}_text_document.{ending}")
     mb = text_bytes(part) / 1e6
-    for style in STYLES:
+    for style in () if a.no_peers else STYLES:
         out, _, _, peak = child([sys.executable, __file__, "--peer", style, "--corpus", part, "--tokenizer", a.tokenizer,
                                    "--workers", str(workers), "--out", os.path.join(folder, style)], workers)
         said = json.loads(out)
@@ -184,13 +184,15 @@ def main():
     p.add_argument("--copies", type=int, default=5, help="of the corpus, for neox-prepare-data")
     p.add_argument("--rounds", type=int, default=3)
     p.add_argument("--workers", default="1,2")
+    p.add_argument("--no-peers", action="store_true")
     p.add_argument("--peer", choices=STYLES, help=argparse.SUPPRESS)
     p.add_argument("--out", help=argparse.SUPPRESS)
     a = p.parse_args()
     if a.peer:
         a.workers = int(a.workers)
         return peer(a)
-    with tempfile.TemporaryDirectory(dir=os.path.dirname(os.path.abspath(a.corpus))) as folder:
+    process.end_with_parent()
+    with process.own_folder(os.path.dirname(os.path.abspath(a.corpus)), "prepare-benchmark") as folder:
         part = os.path.join(folder, "part.jsonl")
         with open(a.corpus, "rb") as source, open(part, "wb") as f:
             while f.tell() < a.mb * 1e6 and (line := source.readline()):
@@ -198,7 +200,8 @@ def main():
         for workers in map(int, a.workers.split(",")):
             for number in range(a.rounds):
                 say(workers, number, measure(a, part, workers, folder))
-        compare(a, part, folder)
+        if not a.no_peers:
+            compare(a, part, folder)
 
 
 if __name__ == "__main__":

@@ -39,7 +39,6 @@ class Case:
         self.a, self.shape, self.threads, self.until = a, shape, threads, until
         unit = f"{threads} thread{'s' * (threads != 1)}" if a.device == "cpu" else "GPU"
         self.name = f"{shape}, seq {a.seq}, {unit}"
-        self.log = os.path.join(folder, "peers.log")
         self.ours = NeoxTrain(a.program, a.device, threads, a.seq, folder)
         total = machine.gpu_memory_bytes() if a.device == "cuda" else machine.memory_bytes()
         self.may_hold = RESIDENT * total
@@ -74,7 +73,7 @@ class Case:
         device = self.a.device
         environment = {"TORCHINDUCTOR_CACHE_DIR": os.path.abspath(self.a.cache), **settings.ENVIRONMENT[device],
                        **settings.MALLOC[setting["malloc"]]}
-        return process.Worker(command, self.threads, self.log, environment)
+        return process.Worker(command, self.threads, environment)
 
     def build(self, worker, name, setting, until):
         """Its answer after a first step."""
@@ -95,7 +94,7 @@ class Case:
     def remember(self, line):
         """A setting that an earlier run tried to its end."""
         mine = line.get("phase") == "sweep" and line["case"] == self.name
-        if mine and line.get("error") != process.TOO_LONG:
+        if mine and line.get("error") not in (process.TOO_LONG, process.NO_TIME):
             self.rates[line["who"]] = (line.get("value", 0), line["setting"])
 
     def sweep(self, until):
@@ -109,8 +108,10 @@ class Case:
                 if self.name_of(setting) not in self.rates:
                     batch[self.name_of(setting)] = setting
             self.try_settings(batch, until)
-        if left:
-            lines.note(f"{self.name}: {len(left)} settings left out for lack of time")
+        best = max(self.rates.values(), key=lambda r: r[0], default=(0, None))[1]
+        for name, setting in {self.name_of(s): s for s in (settings.resolve(s, best) for s in left)}.items():
+            if name not in self.rates:
+                self.say(name, {"error": process.NO_TIME}, setting["precision"], phase="sweep", setting=setting)
 
     def try_settings(self, batch, until):
         workers = {name: self.start(setting) for name, setting in batch.items()}
@@ -186,6 +187,8 @@ class Case:
                 self.round(number)
                 self.took = time.monotonic() - begin
                 number += 1
+            for precision in OURS[self.a.device] if self.a.rounds and not number else []:
+                self.say(f"ours {precision}", {"error": process.NO_TIME}, precision)
         finally:
             for worker in self.waiting.values():
                 worker.end()
@@ -215,6 +218,10 @@ def main():
     cases, failed = [(shape, t) for shape in a.shapes.split(",") for t in threads], False
     with tempfile.TemporaryDirectory(prefix="neox-benchmark-") as folder:
         a.cache = a.cache or os.path.join(folder, "cache")
+        if a.device == "cuda":  # before minutes go to the peers
+            found = NeoxTrain(a.program, a.device, 0, 64, folder).run("tiny", 1, "bf16", 1, end)
+            if "error" in found:
+                sys.exit(found["error"])
         for at, (shape, t) in enumerate(cases):
             now, shares = time.monotonic(), [SHARES.get(s, 1) for s, _ in cases[at:]]
             case = Case(a, shape, t, folder, now + (end - now) * shares[0] / sum(shares))

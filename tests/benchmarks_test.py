@@ -1,17 +1,25 @@
 """The claims of benchmarks/run, on lines made up here and on a tiny run. Usage: benchmarks_test.py TREE BUILD"""
+import contextlib
+import io
 import json
 import os
 import pathlib
+import re
+import runpy
 import subprocess
 import sys
 import tempfile
 import time
+import types
 import unittest
+import unittest.mock
 import xml.dom.minidom
 
 TREE, BUILD = (pathlib.Path(p).resolve() for p in sys.argv[1:3])
 sys.path.insert(0, str(TREE / "benchmarks"))
-from harness import lines, ours, plot, process, shapes, table  # noqa: E402
+import generate  # noqa: E402
+import train  # noqa: E402
+from harness import lines, machine, ours, plot, process, shapes, table  # noqa: E402
 from harness.suites import SUITES, with_options  # noqa: E402
 from peers import settings  # noqa: E402
 
@@ -22,6 +30,14 @@ def line(who, value, **more):
 
 def rounds(who, *values, **more):
     return [line(who, value, round=n, **more) for n, value in enumerate(values)]
+
+
+def program(path, *text):
+    """A program made up here."""
+    path = pathlib.Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(("#!/bin/sh", *text)) + "\n")
+    path.chmod(0o755)
 
 
 CEILING = {"suite": "ceilings", "case": "matmul fp32 8x8x8", "who": "LibTorch", "metric": "FLOP/s",
@@ -62,6 +78,17 @@ class Tables(unittest.TestCase):
         text = table.report({"facts": {}, "lines": [*rounds("ours", 10), failed, tried]})
         self.assertEqual(len(table.comparison([tried, failed], table.Ceilings([]))), 0)
         self.assertLess(text.index("| peer | 50 | 2 GB |"), text.index("| other | a / b |"))
+
+    def test_a_ratio_of_unequal_batches_says_so(self):
+        rows = table.comparison([*rounds("ours", 30, micro=16), *rounds("a", 10, micro=16), *rounds("b", 5, micro=8)], table.Ceilings([]))
+        self.assertEqual([r["ours is better by"] for r in rows], ["", "3.00", "6.00, with 16 against 8 samples a step"])
+        self.assertEqual(rows[2]["samples a step"], "8")
+
+    def test_a_setting_that_had_no_time_is_one_row_with_what_it_did_later(self):
+        late = {"suite": "train", "case": "70m", "who": "peer", "metric": "tokens/s", "phase": "sweep", "error": process.NO_TIME}
+        self.assertEqual(table.tried([late])[0]["tokens/s"], "no time left")
+        for order in (1, -1):
+            self.assertEqual([r["tokens/s"] for r in table.tried([late, line("peer", 50, phase="sweep")][::order])], ["50"])
 
     def test_share_of_the_ceiling_is_shown(self):
         rows = table.comparison(rounds("ours", 1, 2, 3, **{"of ceiling": 0.871}), table.Ceilings([]))
@@ -141,22 +168,98 @@ class Parts(unittest.TestCase):
         self.assertNotIn("note", told("12:00:01 ready after 2.5 s"))
 
     def test_a_worker_that_hangs_is_an_error_and_is_ended(self):
-        worker = process.Worker(["sleep", "60"], 1, os.devnull)
+        worker = process.Worker(["sleep", "60"], 1)
         self.assertIn("longer", worker.answer(time.monotonic() + 0.1)["error"])
         worker.end()
         self.assertIsNotNone(worker.process.returncode)
 
-    def test_a_worker_that_ends_is_an_error(self):
-        worker = process.Worker(["false"], 1, os.devnull)
+    def test_a_worker_that_ends_is_an_error_with_its_last_words(self):
+        worker = process.Worker(["sh", "-c", "echo no module >&2; exit 3"], 1)
         worker.ask({})
-        self.assertEqual(worker.answer(time.monotonic() + 10)["error"], "ended with 1")
+        self.assertEqual(worker.answer(time.monotonic() + 10)["error"], "ended with 3: no module")
         worker.end()
+
+    def test_settings_without_time_are_lines(self):
+        a = types.SimpleNamespace(device="cpu", quick=True, tries=None, seq=64, versions="", program="", limit=1, prompt=16, settings="x,y")
+        a.sweep_until = time.monotonic()
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            train.Case(a, "tiny", 1, ".", a.sweep_until).sweep(a.sweep_until)
+            generate.sweep(a, [generate.Case(a, "tiny", 1)])
+        found = [(k["phase"], k["error"]) for k in map(lines.parse, said.getvalue().splitlines())]
+        self.assertEqual(found, [("sweep", "no time left")] * (len(settings.TINY) + 2))
+
+
+class Processes(unittest.TestCase):
+    def test_what_is_ended_removes_its_files(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder, "file")
+            worker = process.Worker(["sh", "-c", f"trap 'rm {file}; exit' TERM; touch {file}; echo 1; while :; do sleep 0.1; done"], 1)
+            worker.answer(time.monotonic() + 10)
+            worker.end()
+            self.assertFalse(file.exists())
+
+    def test_folders_of_killed_processes_are_removed(self):
+        gone = subprocess.Popen(["true"])
+        gone.wait()
+        with tempfile.TemporaryDirectory() as folder:
+            for pid in (gone.pid, 1):
+                pathlib.Path(folder, f"x-{os.uname().nodename}-{pid}").mkdir()
+            with process.own_folder(folder, "x"):
+                left = {int(name.rpartition("-")[2]) for name in os.listdir(folder)}
+            self.assertEqual(left, {1, os.getpid()})
+            self.assertEqual(len(os.listdir(folder)), 1)
+
+    def test_a_checkpoint_benchmark_that_is_cut_off_leaves_nothing(self):
+        with tempfile.TemporaryDirectory() as folder:
+            program(f"{folder}/benchmarks/checkpoint", f"touch {folder}/began", "sleep 60")
+            script, disk = str(TREE / "benchmarks/checkpoint.py"), f"{folder}/disk"
+            child = subprocess.Popen([sys.executable, script, "--folder", disk, "--build", folder, "--no-peers"])
+            until = time.monotonic() + 30
+            while not os.path.exists(f"{folder}/began") and time.monotonic() < until:
+                time.sleep(0.05)
+            self.assertEqual(len(os.listdir(disk)), 1)
+            child.terminate()
+            self.assertEqual((child.wait(30), os.listdir(disk)), (143, []))
+
+    def test_children_are_no_ranks_of_a_job(self):
+        ranks = {"SLURM_PROCID": "0", "SLURM_NTASKS": "2", "RANK": "0", "LOCAL_WORLD_SIZE": "2", "PMIX_RANK": "0", "NEOX_RANK": "1"}
+        with unittest.mock.patch.dict(os.environ, {**ranks, "NEOX_TEST_DATA": "here"}):
+            said = process.run(["env"])[1]
+        self.assertNotRegex(said, "|".join(f"(?m:^{name}=)" for name in ranks))
+        self.assertIn("NEOX_TEST_DATA=here", said)
+
+    def test_a_run_without_a_gpu_is_no_figure_of_one(self):
+        with tempfile.TemporaryDirectory() as folder, unittest.mock.patch.dict(os.environ, {"CUDA_VISIBLE_DEVICES": ""}):
+            found = ours.NeoxTrain(str(BUILD / "bin/neox-train"), "cuda", 0, 64, folder).run("tiny", 1, "bf16", 1, None)
+        self.assertIn("ran without a GPU", found["error"])
+
+
+class Machine(unittest.TestCase):
+    def test_the_gpu_is_the_first_that_programs_see(self):
+        with tempfile.TemporaryDirectory() as folder:
+            program(f"{folder}/nvidia-smi", 'echo "GPU $4"')
+            for visible, name in (("3,1", "GPU 3"), ("", ""), ("-1", ""), ("MIG-x", "GPU")):
+                with unittest.mock.patch.dict(os.environ, {"PATH": f"{folder}:{os.environ['PATH']}", "CUDA_VISIBLE_DEVICES": visible}):
+                    self.assertEqual(machine.gpu_name(), name)
+
+    def test_peaks_are_those_of_the_variant(self):
+        for name, peak in {"H100 NVL": 835, "H200 NVL": 835, "H100 80GB HBM3": 989, "GH200 480GB": 989, "B200": 2250, "GB200": 2500}.items():
+            with unittest.mock.patch.object(machine, "gpu_name", lambda: name):
+                self.assertEqual(machine.published_peak("cuda"), peak * 1e12, name)
+
+    def test_an_installation_that_fails_changes_nothing(self):
+        install = runpy.run_path(str(TREE / "benchmarks/run"))["install"]
+        broken = unittest.mock.patch("venv.create", lambda place, **_: program(f"{place}/bin/python", "exit 1"))
+        with tempfile.TemporaryDirectory() as folder, open(os.devnull, "w") as quiet, contextlib.redirect_stderr(quiet), broken:
+            with self.assertRaises(SystemExit) as ended:
+                install(pathlib.Path(folder, "venv"))
+            self.assertEqual((ended.exception.code, os.listdir(folder)), (70, []))
 
 
 class Run(unittest.TestCase):
-    def bench(self, *arguments):
-        return subprocess.run([sys.executable, str(TREE / "benchmarks/run"), *arguments, "--build", str(BUILD)],
-                              capture_output=True, text=True, timeout=100)
+    def bench(self, *arguments, build=BUILD, **environment):
+        return subprocess.run([sys.executable, str(TREE / "benchmarks/run"), *arguments, "--build", str(build)],
+                              capture_output=True, text=True, timeout=100, env={**os.environ, **environment})
 
     def test_tiny_train_suite_leaves_table_lines_and_plot(self):
         with tempfile.TemporaryDirectory() as out:
@@ -182,28 +285,81 @@ class Run(unittest.TestCase):
 
     def test_program_that_is_missing_is_named(self):
         with tempfile.TemporaryDirectory() as out:
-            done = subprocess.run([sys.executable, str(TREE / "benchmarks/run"), "kernels", "--quick", "--no-peers", "--out", out,
-                                   "--build", out], capture_output=True, text=True, timeout=100)
+            done = self.bench("kernels", "--quick", "--no-peers", "--out", out, build=out)
             self.assertEqual(done.returncode, 70)
             self.assertIn("--target kernels", done.stderr)
 
-    def test_unknown_suite_is_a_usage_error(self):
-        done = self.bench("trian")
-        self.assertEqual(done.returncode, 64)
-        self.assertIn("invalid choice: 'trian'", done.stderr)
+    def test_unknown_words_are_usage_errors(self):
+        for words, why in (("trian", "invalid choice: 'trian'"), ("train --shapes 70mb", "there is no shape '70mb'"),
+                           ("train --threads two", "'two': expected numbers"), ("train --threads 99999", "'99999': expected numbers")):
+            done = self.bench(*words.split())
+            self.assertEqual(done.returncode, 64)
+            self.assertIn(why, done.stderr)
+
+    def test_no_gpu_is_an_error_before_anything_runs(self):
+        with tempfile.TemporaryDirectory() as out:
+            done = self.bench("train", "--device", "cuda", "--out", out, CUDA_VISIBLE_DEVICES="")
+            self.assertEqual((done.returncode, os.listdir(out)), (70, []))
+            self.assertIn("--device cuda: nvidia-smi names no GPU", done.stderr)
+
+    def test_programs_that_crash_are_failures_and_the_time_is_shared(self):
+        with tempfile.TemporaryDirectory() as out:
+            for name in ("bin/neox-train", "benchmarks/generate_ours"):
+                program(f"{out}/build/{name}", "echo fatal >&2", "exit 70")
+            done = self.bench("train", "generate", "--quick", "--no-peers", "--threads", "1", "--budget", "100", "--out", out, build=f"{out}/build")
+            self.assertEqual(done.returncode, 70)
+            for failed in ("train: tiny, seq 64, 1 thread: ours fp32: fatal", "generate: nothing was measured"):
+                self.assertIn("failed: " + failed, done.stderr)
+            train_budget, generate_budget = map(int, re.findall(r"--budget (\d+)", done.stderr))
+            self.assertLessEqual(train_budget, 50)
+            self.assertGreater(generate_budget, 50)
+            program(f"{out}/build/bin/neox-train", "exit 1")
+            done = self.bench("train", "--quick", "--no-peers", "--out", out, build=f"{out}/build")
+            self.assertEqual(done.returncode, 64)
+            self.assertRegex(done.stderr, "figures of something else: build '[0-9a-f]+' is '[0-9a-f]+' now; give another --out")
+
+    def test_what_has_no_time_and_peers_that_cannot_run_are_failures(self):
+        with tempfile.TemporaryDirectory() as out:
+            program(f"{out}/python", 'case "$1" in -c) echo torch 2, transformers 5 ;;', "*step.py) echo no room >&2; exit 1 ;;",
+                    f'*) exec {sys.executable} "$@" ;;', "esac")
+            for more, why in (("--budget=10", "left out for lack of time"),
+                              ("--rounds=1", "tiny, seq 64, 1 thread: none of 3 settings of the peers could be measured; ended with 1: no room")):
+                done = self.bench("train", "--quick", "--threads", "1", "--out", out, "--python", f"{out}/python", more)
+                self.assertEqual(done.returncode, 70)
+                self.assertIn(f"failed: train: {why}", done.stderr)
+
+    def test_a_program_that_is_not_there_and_packages_that_are_not_keep_nothing_else_from_running(self):
+        with tempfile.TemporaryDirectory() as out:
+            program(f"{out}/python", f'[ "$1" != -c ] || exec echo numpy 2; exec {sys.executable} "$@"')
+            program(f"{out}/build/bin/neox-train", "exit 1")
+            done = self.bench("collectives", "train", "--quick", "--threads", "1", "--out", out, "--python", f"{out}/python",
+                              build=f"{out}/build", PATH=out)
+            self.assertEqual(done.returncode, 70)
+            for failed in ("collectives: there is no mpirun on the PATH", "train: tiny", f"train: {out}/python has no torch and no transformers"):
+                self.assertIn("failed: " + failed, done.stderr)
+
+    def test_ours_is_measured_without_peers(self):
+        with tempfile.TemporaryDirectory() as out:
+            program(f"{out}/build/bin/neox-prepare-data", 'touch "$2_text_document.bin" "$2_text_document.idx"')
+            program(f"{out}/build/benchmarks/encode", "while read line; do echo 1 1 1; done")
+            program(f"{out}/build/tests/tokenizer_tool", "echo 1 1")
+            pathlib.Path(out, "corpus").write_text('{"text": "word"}\n')
+            done = self.bench("tokenizer", "prepare", "--quick", "--no-peers", "--out", out, "--tokenizer", f"{out}/corpus", "--corpus",
+                              f"{out}/corpus", build=f"{out}/build")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            for case in ("encode, 1 thread", "train a BPE of 1000 entries, 1 thread", "JSON lines to .bin/.idx, 1 worker"):
+                self.assertIn(f"| {case} | ours |", done.stdout)
 
 
 class OnGpu(unittest.TestCase):
     """benchmarks/on_gpu.sh over a build and a Python that are made up."""
 
     def run_parts(self, folder, *parts, seconds=60):
-        for place in ("build/tests", "site/torch", "tmp"):
-            pathlib.Path(folder, place).mkdir(parents=True)
+        for place in ("site/torch", "tmp"):
+            pathlib.Path(folder, place).mkdir(parents=True, exist_ok=True)
         pathlib.Path(folder, "site/torch/__init__.py").touch()
         for name in ("random", "kernels", "device", "graphs", "decode", "batches", "nccl"):
-            program = pathlib.Path(folder, f"build/tests/{name}_test")
-            program.write_text(f"#!/bin/sh\necho this is {name}\nexit {3 if name == 'kernels' else 0}\n")
-            program.chmod(0o755)
+            program(f"{folder}/build/tests/{name}_test", f"echo this is {name}", f"exit {3 if name == 'kernels' else 0}")
         environment = {**os.environ, "PYTHONPATH": f"{folder}/site", "TMPDIR": f"{folder}/tmp"}
         return subprocess.run([str(TREE / "benchmarks/on_gpu.sh"), "--device", "cpu", "--quick", "--build", f"{folder}/build", "--python",
                                sys.executable, f"{folder}/out", str(seconds), *parts], capture_output=True, text=True, timeout=100,
@@ -222,9 +378,17 @@ class OnGpu(unittest.TestCase):
 
     def test_what_has_no_time_left_is_named(self):
         with tempfile.TemporaryDirectory() as folder:
-            done = self.run_parts(folder, "tests", seconds=20)
+            done = self.run_parts(folder, "tests", "kernels", seconds=30)
             self.assertEqual(done.returncode, 70)
             self.assertIn("tests: no time left", done.stdout)
+            self.assertIn("kernels: no time left", self.run_parts(folder, "kernels", seconds=42).stdout)
+
+    def test_figures_of_different_builds_stay_apart(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for text in ("exit 1", "exit 2"):
+                program(f"{folder}/build/bin/neox-train", text)
+                self.run_parts(folder, "tests", seconds=20)
+            self.assertEqual(len(list(pathlib.Path(folder).glob("tmp/*/results-*"))), 2)
 
     def test_unknown_part_is_a_usage_error(self):
         done = subprocess.run([str(TREE / "benchmarks/on_gpu.sh"), "out", "60", "trian"], capture_output=True, text=True, timeout=20)

@@ -4,8 +4,9 @@
 
 `who` begins with "ours" for ours. Other keys are free; what the tables know of: `better` ("lower" or "higher"),
 `phase` ("sweep", or a round below 0: a setting that was tried, not compared), `error` (instead of value), `flops` (of a unit of the value),
-`dtype` (whose matmul rate is the ceiling), `peak_bytes`, `per_cpu_second` (the value by CPU time), `of ceiling` (the share of
-what memory, or the products alone, give in the same program), `note`.
+`dtype` (whose matmul rate is the ceiling), `micro` (samples of a step), `peak_bytes`, `per_cpu_second` (the value by CPU time),
+`of ceiling` (the share of what memory, or the products alone, give in the same program), `note`. An error outside of "sweep" makes
+benchmarks/run end with 70.
 """
 import json
 import os

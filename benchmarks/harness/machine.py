@@ -1,12 +1,14 @@
 """The machine a benchmark runs on: its name, its processors, the versions of what is compared, published peaks."""
 import datetime
+import hashlib
 import os
+import pathlib
 import platform
 import subprocess
 
 # Dense bf16 FLOP/s by the makers' data sheets, for a name that contains the key. First match counts.
-PUBLISHED_PEAKS = {"H200": 989e12, "H100 PCIe": 756e12, "H100": 989e12, "GH200": 989e12,
-                   "A100": 312e12, "B200": 2250e12}
+PUBLISHED_PEAKS = {"H200 NVL": 835e12, "H100 NVL": 835e12, "H100 PCIe": 756e12, "H200": 989e12, "H100": 989e12,
+                   "A100": 312e12, "GB200": 2500e12, "B200": 2250e12}
 SHOWN_FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "bf16", "sve")
 
 
@@ -31,8 +33,17 @@ def cpu_name():
     return f"{found.get('model name', platform.machine())} [{shown}]"
 
 
+def said_of_gpu(query):
+    """Of the GPU that CUDA counts first; empty where programs see none."""
+    first = os.environ.get("CUDA_VISIBLE_DEVICES", "all").split(",")[0].strip()
+    if first in ("", "-1", "NoDevFiles"):
+        return ""
+    chosen = [] if first == "all" or first.startswith("MIG-") else ["-i", first]  # nvidia-smi cannot choose a part of a GPU
+    return said("nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader,nounits", *chosen)
+
+
 def gpu_name():
-    return said("nvidia-smi", "--query-gpu=name", "--format=csv,noheader")
+    return said_of_gpu("name")
 
 
 def memory_bytes():
@@ -40,7 +51,7 @@ def memory_bytes():
 
 
 def gpu_memory_bytes():
-    mib = said("nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits")
+    mib = said_of_gpu("memory.total")
     return int(mib) << 20 if mib.isdigit() else 0
 
 
@@ -69,7 +80,18 @@ print(", ".join(filter(None, map(of, %r))))
 PACKAGES = ["torch", "transformers", "tokenizers", "tiktoken", "numpy", "safetensors"]
 
 
-def versions(python, program):
+def build_hash(build):
+    """Of all programs of a build, so that figures of different ones are told apart; empty where there are none."""
+    folders = [pathlib.Path(build, name) for name in ("bin", "libexec", "benchmarks")]
+    found = [p for folder in folders if folder.is_dir() for p in sorted(folder.iterdir()) if p.is_file() and os.access(p, os.X_OK)]
+    whole = hashlib.sha256()
+    for program in found:
+        whole.update(program.read_bytes())
+    return whole.hexdigest()[:12] if found else ""
+
+
+def versions(python, build):
     """Of the peers' packages in that Python, and of ours."""
     return {"python": said(python, "-c", "import platform; print(platform.python_version())"),
-            "packages": said(python, "-c", VERSIONS % PACKAGES), "ours": said(program, "--version")}
+            "packages": said(python, "-c", VERSIONS % PACKAGES), "build": build_hash(build),
+            "ours": said(os.path.join(build, "bin", "neox-train"), "--version")}

@@ -79,7 +79,10 @@ class NeoxTrain:
         status, _, errors, cpu = process.run([self.program, path], self.threads, until, hidden)
         if status != 0:
             return {"error": process.TOO_LONG if status is None else errors.strip()[-300:], "log": errors}
-        return {**self.measured(os.path.join(log, "metrics.jsonl"), micro), **self.told(errors), "log": errors,
+        told = self.told(errors)
+        if self.device == "cuda" and not told["device_bytes"]:
+            return {"error": f"--device cuda: {self.program} ran without a GPU: it has no CUDA, or CUDA finds none", "log": errors}
+        return {**self.measured(os.path.join(log, "metrics.jsonl"), micro), **told, "log": errors,
                 "tokens_cpu_s": steps * micro * self.seq * max(1, self.threads) / cpu}
 
     def measured(self, path, micro):

@@ -1,25 +1,34 @@
 """Processes of a benchmark: bound to processors, cut off at a deadline, talked to in JSON lines.
 
 A child leads a session of its own, so that it can be ended with all it started, and ends where its parent does."""
+import contextlib
 import ctypes
+import glob
 import json
 import os
+import re
 import resource
 import select
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 POOLS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS")
 PR_SET_PDEATHSIG = 1
-TOO_LONG = "took longer than it may"
+# What launchers tell their ranks. A benchmark is one process, also in a job of several tasks; mpirun sets its own.
+RANKS = re.compile(r"SLURM_|PMI|OMPI_|TORCHELASTIC_|NEOX_(RANK|WORLD_SIZE|LOCAL_RANK|LOCAL_SIZE|MASTER)$|(LOCAL_)?(RANK|WORLD_SIZE)$")
+TOO_LONG, NO_TIME = "took longer than it may", "no time left"
+GRACE = 5  # seconds in which a process that is ended may remove its files
 
 
 def on_cpus(threads):
     """What to do in a child before it starts, and its environment: the last so many processors; 0: all."""
     cpus = sorted(os.sched_getaffinity(0))[-threads:] if threads else sorted(os.sched_getaffinity(0))
-    environment = dict(os.environ, PYTHONUNBUFFERED="1", HF_HUB_OFFLINE="1")
+    environment = {key: value for key, value in os.environ.items() if not RANKS.match(key)}
+    environment.update(PYTHONUNBUFFERED="1", HF_HUB_OFFLINE="1")
     if threads:
         environment.update({name: str(threads) for name in POOLS})
     return lambda: (os.sched_setaffinity(0, cpus), end_with_parent()), environment
@@ -33,11 +42,32 @@ def end_with_parent():
 
 def end(process):
     """Ends a process that leads a session of its own, with all it has started."""
+    for kind, seconds in ((signal.SIGTERM, GRACE), (signal.SIGKILL, None)):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, kind)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(seconds)
+
+
+@contextlib.contextmanager
+def own_folder(parent, name):
+    """A folder while it is needed. Removes those first that processes of this machine left which were killed."""
+    start = os.path.join(parent, f"{name}-{os.uname().nodename}-")
+    folder = f"{start}{os.getpid()}"
+    for left in glob.glob(glob.escape(start) + "*"):
+        if left == folder or not os.path.exists(f"/proc/{left.removeprefix(start)}"):
+            shutil.rmtree(left, ignore_errors=True)
+    os.makedirs(folder)
     try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        pass
-    process.wait()
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def last_words(file):
+    """The end of what a process wrote, in one line."""
+    size = os.fstat(file.fileno()).st_size
+    return " ".join(os.pread(file.fileno(), 2000, max(0, size - 2000)).decode(errors="replace").split())[-300:]
 
 
 class Answers:
@@ -61,11 +91,11 @@ class Answers:
 
 
 class Worker:
-    """A child that answers each JSON line with one JSON line. What else it prints goes to `log`."""
+    """A child that answers each JSON line with one JSON line; where it ends instead, the end of its stderr says why."""
 
-    def __init__(self, command, threads, log, more_environment=None):
+    def __init__(self, command, threads, more_environment=None):
         pin, environment = on_cpus(threads)
-        self.log = open(log, "ab")
+        self.log = tempfile.TemporaryFile()
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0,
                                         stderr=self.log, preexec_fn=pin, start_new_session=True,
                                         env={**environment, **(more_environment or {})})
@@ -85,7 +115,7 @@ class Worker:
                 return {"error": TOO_LONG}
             piece = os.read(self.process.stdout.fileno(), 65536)
             if not piece:
-                return {"error": f"ended with {self.process.wait()}"}
+                return {"error": f"ended with {self.process.wait()}: {last_words(self.log)}"}
             self.buffer += piece
         line, _, self.buffer = self.buffer.partition(b"\n")
         return json.loads(line)

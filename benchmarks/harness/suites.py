@@ -16,9 +16,8 @@ class Command:
     large: tuple = ()
     devices: tuple = ("cpu", "cuda")
     threads: str = "each"     # each: once for each number of --threads; all: {threads} is the list; none: it has none
-    rounds: str = "inside"    # inside: it takes turns itself; outside: the runner repeats it for each round
-    peers: bool = True        # without the peers' packages it measures nothing
-    alone: tuple = ()         # options where there are no peers
+    peers: tuple = ()         # packages it needs to compare with peers
+    alone: tuple = ()         # options without them; it measures nothing then where there are none
 
 
 @dataclass(frozen=True)
@@ -50,46 +49,48 @@ def python(script, *arguments, **more):
 CPU_KERNELS = ("--rounds", "{rounds}", "--dtype", "fp32", "--shapes", "70m,410m", "--tokens", "2048")
 GPU_KERNELS = ("--rounds", "{rounds}", "--dtype", "bf16", "--shapes", "410m,1.4b", "--tokens", "16384", "--device", "cuda")
 
+MODELS, ALONE = ("torch", "transformers"), ("--no-peers",)
+
 SUITES = {
     "train": Suite((
         python("train.py", "--shapes", "{shapes}", "--device", "{device}", "--threads", "{threads}", "--rounds", "{rounds}",
                "--budget", "{budget}", "--program", "{bin}/neox-train", "--python", "{python}", "--versions", "{versions}",
-               "--lines", "{out}/lines.jsonl", "--cache", "{out}/compiled", quick=("--quick", "--seq", "64"), peers=False,
-               alone=("--no-peers",)),),
+               "--lines", "{out}/lines.jsonl", "--cache", "{out}/compiled", quick=("--quick", "--seq", "64"), peers=MODELS, alone=ALONE),),
         "tokens/s of neox-train, and of the best setting of transformers and of a plain PyTorch GPT-NeoX",
         {"cpu": CPU_SHAPES, "cuda": GPU_SHAPES}),
     "kernels": Suite((
-        Command(("{tools}/kernels", *CPU_KERNELS), quick=("--shapes", "70m"), devices=("cpu",), peers=False),
-        python("kernels.py", *CPU_KERNELS, quick=("--shapes", "70m"), devices=("cpu",)),
-        Command(("{tools}/kernels", *GPU_KERNELS), quick=("--shapes", "70m"), devices=("cuda",), peers=False, threads="none"),
-        python("kernels.py", *GPU_KERNELS, quick=("--shapes", "70m"), devices=("cuda",), threads="none")),
+        Command(("{tools}/kernels", *CPU_KERNELS), quick=("--shapes", "70m"), devices=("cpu",)),
+        python("kernels.py", *CPU_KERNELS, quick=("--shapes", "70m"), devices=("cpu",), peers=("torch",)),
+        Command(("{tools}/kernels", *GPU_KERNELS), quick=("--shapes", "70m"), devices=("cuda",), threads="none"),
+        python("kernels.py", *GPU_KERNELS, quick=("--shapes", "70m"), devices=("cuda",), threads="none", peers=("torch",))),
         "fused operations, the same from ATen's parts and by torch.compile, and the rates of memory and products"),
     "generate": Suite((
         python("generate.py", "--shapes", "{shapes}", "--device", "{device}", "--threads", "{threads}", "--rounds", "{rounds}",
                "--budget", "{budget}", "--program", "{tools}/generate_ours", "--python", "{python}", "--versions", "{versions}",
-               "--cache", "{out}/compiled", quick=("--settings", "bf16:dynamic", "--tokens", "8", "--prompt", "16"), peers=False,
-               alone=("--no-peers",)),),
+               "--cache", "{out}/compiled", quick=("--settings", "bf16:dynamic", "--tokens", "8", "--prompt", "16"), peers=MODELS,
+               alone=ALONE),),
         "tokens/s of our generation and of transformers' generate", {"cpu": "160m,410m", "cuda": "410m,1.4b"}),
     "checkpoint": Suite((
         python("checkpoint.py", "--folder", "{folder}", "--rounds", "{rounds}", "--build", "{build}",
-               quick=("--shape", "14m"), large=("--shape", "1.4b"), devices=("cpu",), threads="none", peers=False, alone=("--no-peers",)),
+               quick=("--shape", "14m"), large=("--shape", "1.4b"), devices=("cpu",), threads="none", peers=("torch",), alone=ALONE),
         python("checkpoint.py", "--device", "cuda", "--shape", "1.4b", "--skip", "raw,ours,torch,dcp", "--folder", "{folder}", "--rounds",
-               "{rounds}", "--build", "{build}", quick=("--shape", "14m"), devices=("cuda",), threads="none", peers=False,
-               alone=("--no-peers",))),
+               "{rounds}", "--build", "{build}", quick=("--shape", "14m"), devices=("cuda",), threads="none", peers=("torch",),
+               alone=ALONE)),
         "writing, stalling for and reading a training state; torch.save, torch.distributed.checkpoint", disk=True),
     "collectives": Suite((
         Command(("mpirun", "--allow-run-as-root", "-n", "2", "{tools}/collectives", "--rounds", "{rounds}"),
-                quick=("--least", "4", "--most", "64"), devices=("cpu",), threads="none", peers=False),),
+                quick=("--least", "4", "--most", "64"), devices=("cpu",), threads="none"),),
         "bus bandwidth of the back ends between processes and threads, and of MPI itself"),
     "tokenizer": Suite((
         python("encode.py", "{tokenizer}", "{corpus}", "--rounds", "{rounds}", "--threads", "{threads}", "--program",
-               "{tools}/encode", quick=("--mb", "1", "--peer-mb", "0.2"), threads="all"),
-        python("train_bpe.py", "{corpus}", "--rounds", "{rounds}", "--threads", "{threads}",
-               quick=("--entries", "1000"))),
+               "{tools}/encode", quick=("--mb", "1", "--peer-mb", "0.2"), threads="all", peers=("tokenizers", "tiktoken"), alone=ALONE),
+        python("train_bpe.py", "{corpus}", "--rounds", "{rounds}", "--threads", "{threads}", "--program",
+               "{build}/tests/tokenizer_tool", quick=("--entries", "1000"), peers=("tokenizers",), alone=ALONE)),
         "MB/s of encoding and seconds of training a BPE; tokenizers, tiktoken made exact"),
     "prepare": Suite((
         python("prepare.py", "--corpus", "{corpus}", "--tokenizer", "{tokenizer}", "--rounds", "{rounds}", "--workers",
-               "{threads}", "--program", "{bin}/neox-prepare-data", quick=("--mb", "0.2", "--copies", "1"), threads="all"),),
+               "{threads}", "--program", "{bin}/neox-prepare-data", quick=("--mb", "0.2", "--copies", "1"), threads="all",
+               peers=("tokenizers", "numpy"), alone=ALONE),),
         "MB/s from JSON lines to .bin/.idx; the Python tools of GPT-NeoX and Megatron-LM, imitated"),
     "convert": Suite((
         python("convert.py", "--bin", "{bin}", "--folder", "{folder}", "--rounds", "{rounds}",
@@ -97,6 +98,6 @@ SUITES = {
         "GB/s from Hugging Face's files to a checkpoint and back; cp", disk=True),
     "startup": Suite((
         python("startup.py", "--bin", "{bin}", "--device", "{device}", "--rounds", "{rounds}", "--python", "{python}",
-               "--versions", "{versions}", quick=("--quick",), threads="none", peers=False),),
+               "--versions", "{versions}", quick=("--quick",), threads="none", peers=MODELS, alone=("--versions", "")),),
         "seconds to --help and to the first forward, sizes of the programs; importing transformers"),
 }

@@ -59,6 +59,11 @@ def ratios(mine, other):
     return [a / b if up else b / a for a, b in pairs if a and b]
 
 
+def samples(lines):
+    """Of a step, as lines say it: 16, or those of all."""
+    return ", ".join(map(str, sorted({line["micro"] for line in lines if "micro" in line}, reverse=True)))
+
+
 class Ceilings:
     """What the machine gave at most in this run."""
 
@@ -85,6 +90,9 @@ def row(who, lines, reference, ceilings):
     unit = one.get("metric", "")
     plain = "" if unit in UNITS else unit
     against = ratios(reference, lines) if reference and not is_ours(one) else []
+    better = with_spread(against, lambda v: f"{v:.2f}") if against else ""
+    if better and samples(reference) != samples(lines):
+        better += f", with {samples(reference)} against {samples(lines)} samples a step"
     return {
         "case": one["case"], "who": who, "unit": plain,
         "median (least..most)": with_spread(values(lines), lambda v: number(v) if plain else human(v, unit)),
@@ -94,7 +102,8 @@ def row(who, lines, reference, ceilings):
         "of published peak": f"{rate / ceilings.published:.1%}" if rate and ceilings.published else "",
         "of ceiling": f"{spread([l['of ceiling'] for l in lines])[0]:.0%}" if "of ceiling" in one else "",
         "peak memory": human(memory, "bytes") if memory else "",
-        "ours is better by": with_spread(against, lambda v: f"{v:.2f}") if against else "",
+        "samples a step": samples(lines),
+        "ours is better by": better,
         "note": next((line["note"] for line in lines if "note" in line), "")}
 
 
@@ -112,11 +121,13 @@ def comparison(lines, ceilings):
 
 
 def tried(lines):
-    """Rows of the peers' settings, the best of each case first."""
-    rows = [line for line in lines if line.get("phase") == "sweep"]
+    """Rows of the peers' settings, the best of each case first; what was tried again is one row."""
+    sweep = [line for line in lines if line.get("phase") == "sweep"]
+    sweep.sort(key=lambda line: "value" in line)
+    rows = list({(line["case"], line["who"], line.get("metric")): line for line in sweep}.values())
     cases = list(dict.fromkeys(line["case"] for line in rows))
     rows.sort(key=lambda line: (cases.index(line["case"]), -line.get("value", 0)))
-    return [{"case": line["case"], "setting": line["who"],
+    return [{"case": line["case"], "setting": line["who"], "samples a step": samples([line]),
              line.get("metric") or "value": number(line["value"]) if "value" in line else line.get("error", ""),
              "peak memory": human(line["peak_bytes"], "bytes") if line.get("peak_bytes") else ""}
             for line in rows]

@@ -2,7 +2,7 @@
 
 The first line on stdin is the setting (the keys of peers/settings.py, and shape, seq, micros, device, rows, backend); the answer is
 {"micro", "start_s", "held_bytes", ...} once a first step was made with the first micro-batch of `micros` that fits, or {"error"}.
-Each further line {"steps", "seconds"} runs at least so many steps and about so long: {"tokens_s", "peak_bytes", "loss", ...}.
+Each further line {"steps", "seconds"} runs at least so many steps and about so long: {"tokens_s", "micro", "peak_bytes", "loss", ...}.
 """
 import gc
 import json
@@ -244,7 +244,7 @@ def main():
     answers = Answers()
     s = json.loads(sys.stdin.readline())
     if s["device"] == "cpu":
-        torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", os.cpu_count())))
+        torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", len(os.sched_getaffinity(0)))))
     torch.set_float32_matmul_precision(s["matmul"])
     with answers as say:
         trainer = start(s)
@@ -252,7 +252,7 @@ def main():
         for line in sys.stdin:
             asked = json.loads(line)
             found = trainer.run(asked["steps"], asked["seconds"])
-            say({**found, "held_bytes": trainer.release()})
+            say({**found, "micro": trainer.micro, "held_bytes": trainer.release()})
 
 
 if __name__ == "__main__":
