@@ -59,6 +59,10 @@ CUDA_STAND_IN_READS=7 on_gpu together "$bin/neox-generate" saved --prompt "Line 
 CUDA_STAND_IN_READS=7 on_gpu alone "$bin/neox-generate" saved --prompt "Line 3" --batch-size 4 --max-tokens 1
 together=$(grep -c product together.calls) alone=$(grep -c product alone.calls)
 [ "$together" -le $((alone + 2)) ] || fail "prompts: $together products for four prompts, $alone for one"
+# Where a block has 99 KB of shared memory (A10G, L4, L40S), a batch takes other kernels.
+CUDA_STAND_IN_SHARED=65536 CUDA_STAND_IN_READS=7 on_gpu little "$bin/neox-generate" saved --prompt "Line 1" --prompt "Line 2" \
+  --prompt "Line 3" --batch-size 3 --max-tokens 12
+grep -q 'graph of' little.calls || fail "little shared memory: no step is recorded"
 # What many prompts took stays at hand for the next ones, also when the steps behind them are recorded.
 for line in {100..299}; do echo "Line $line: the quick brown fox jumps over 100 lazy dogs."; done > prompts.txt
 CUDA_STAND_IN_READS=7 on_gpu many "$bin/neox-generate" saved --file prompts.txt --batch-size 200 --max-tokens 12

@@ -13,7 +13,8 @@ bool GptNeoX::takes_row_kernels(int64_t rows) const {
               takes_cached_attention(config_.head_size());
   for (const auto& [name, place] : params_)
     fits = fits && takes_wide_loads(place.first->param(place.second).const_data_ptr());
-  return fits && options_.device.is_cuda() && mesh_.tp().size() == 1 && !config_.qk_norm;
+  fits = fits && options_.device.is_cuda() && mesh_.tp().size() == 1 && !config_.qk_norm;
+  return fits && row_products_fit(element_of("a model", options_.dtypes.param), rows);
 }
 
 // x [B, 1, hidden]: what step_output() gives.

@@ -63,6 +63,7 @@ void sum_of_parts_cuda(const PartSums&) { refuse("the sum of parts"); }
 void next_tokens_cuda(const TokenRows&) { refuse("the choice of tokens"); }
 
 void row_products_cuda(const ProductRows&) { refuse("a product of rows"); }
+bool row_products_fit(Element, int64_t) { refuse("a product of rows"); }
 
 void rotate_heads_cuda(const HeadRows&) { refuse("rotary embedding"); }
 void head_gradients_cuda(const HeadRows&) { refuse("rotary embedding"); }

@@ -63,5 +63,8 @@ struct ProductRows {
 
 // The CUDA half.
 void row_products_cuda(const ProductRows& rows);
+// Whether a block of this GPU can have the shared memory that so many rows take: those of compute
+// capability 8.6, 8.9 and 12 have too little for more than two of 16 bits.
+bool row_products_fit(Element type, int64_t B);
 
 }  // namespace neox

@@ -236,4 +236,10 @@ void row_products_cuda(const ProductRows& r) {
   check_launch("a product of rows", r.B, r.sums[0].rows);
 }
 
+bool row_products_fit(Element type, int64_t B) {
+  bool tiles = type == Element::kHalf || type == Element::kBFloat16;
+  return !tiles || B < kLeastTileRows ||
+         device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin) >= by_tiles::kMostShared;
+}
+
 }  // namespace neox

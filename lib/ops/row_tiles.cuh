@@ -22,6 +22,10 @@ constexpr int kAllSteps = kWarps* kStep<T>;  // columns from a warp's piece to i
 // Shared memory for rows of x that are multiplied as they are; longer ones stay where they are.
 constexpr int64_t kMostCopiedBytes = 48 << 10;
 constexpr int64_t kMostTiles = 64;  // of a block, times rows of x
+// Of a block: the rings, the sums of all warps, and x, also normed (kMostNormedBytes is less).
+constexpr int64_t kMostShared = int64_t{kSlots} * kWarps * kSlotBytes +
+                                kMostTiles * kWarps * kRows * int64_t{sizeof(float)} +
+                                kMostCopiedBytes;
 
 // Where load `chunk` of a row of a piece is in its slot: neighbouring rows are in other banks.
 __device__ inline int offset_of(int row, int chunk) {
@@ -287,8 +291,10 @@ void launch(const ProductRows& r) {
   // So much that kernels that follow each other have room beside each other.
   cudaFuncSetAttribute(product_kernel<T>, cudaFuncAttributePreferredSharedMemoryCarveout,
                        cudaSharedmemCarveoutMaxShared);
-  cudaFuncSetAttribute(product_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                       static_cast<int>(shared));
+  cudaError_t status = cudaFuncSetAttribute(
+      product_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
+  check(status == cudaSuccess, "a product of ", r.B, " rows takes ", shared,
+        " bytes of a block's shared memory: ", cudaGetErrorString(status));
   launch_early(product_kernel<T>, {cuda::blocks(all), kThreads, shared}, job);
 }
 

@@ -48,6 +48,7 @@ enum cudaDeviceAttr {
   cudaDevAttrMultiProcessorCount,
   cudaDevAttrComputeCapabilityMajor,
   cudaDevAttrMaxSharedMemoryPerMultiprocessor,
+  cudaDevAttrMaxSharedMemoryPerBlockOptin,
   cudaDevAttrClusterLaunch
 };
 enum cudaFuncAttribute {
@@ -193,9 +194,10 @@ inline void cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
   *value = values[attribute];
 }
 template <class Kernel>
-void cudaFuncSetAttribute(Kernel, cudaFuncAttribute attribute, int bytes) {
+cudaError_t cudaFuncSetAttribute(Kernel, cudaFuncAttribute attribute, int bytes) {
   if (attribute == cudaFuncAttributeMaxDynamicSharedMemorySize)
     cuda_on_cpu::device.allowed_bytes = static_cast<size_t>(bytes);
+  return cudaSuccess;
 }
 inline cudaError_t cudaGetLastError() {
   return std::exchange(cuda_on_cpu::device.error, cudaSuccess);

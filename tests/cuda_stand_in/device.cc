@@ -24,6 +24,11 @@ int num_devices() {
 
 }  // namespace
 
+size_t most_shared_memory() {
+  const char* text = std::getenv("CUDA_STAND_IN_SHARED");
+  return text ? std::stoul(text) : 227 << 10;
+}
+
 std::lock_guard<std::recursive_mutex> lock() {
   static auto* mutex = new std::recursive_mutex;
   return std::lock_guard<std::recursive_mutex>(*mutex);
@@ -103,7 +108,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int device) {
   p->maxBlocksPerMultiProcessor = 32;
   p->regsPerBlock = p->regsPerMultiprocessor = 65536;
   p->sharedMemPerBlock = kSharedMemory;
-  p->sharedMemPerBlockOptin = kMostSharedMemory;
+  p->sharedMemPerBlockOptin = most_shared_memory();
   p->sharedMemPerMultiprocessor = 228 << 10;
   p->l2CacheSize = 60 << 20;
   p->textureAlignment = 512;
@@ -118,7 +123,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
     case cudaDevAttrMaxSharedMemoryPerBlock:
       return *value = kSharedMemory, cudaSuccess;
     case cudaDevAttrMaxSharedMemoryPerBlockOptin:
-      return *value = kMostSharedMemory, cudaSuccess;
+      return *value = static_cast<int>(most_shared_memory()), cudaSuccess;
     case cudaDevAttrComputeCapabilityMajor:
       return *value = 9, cudaSuccess;
     case cudaDevAttrComputeCapabilityMinor:

@@ -121,7 +121,7 @@ cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute attribu
   if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaSuccess;
   Kernel& kernel = kernels()[function];
   kernel.dynamic_shared = static_cast<size_t>(std::max(value, 0));
-  if (kernel.dynamic_shared <= kMostSharedMemory) return cudaSuccess;
+  if (kernel.dynamic_shared <= most_shared_memory()) return cudaSuccess;
   return refuse(cudaErrorInvalidValue, concat(value, " bytes of shared memory: ", kernel.name));
 }
 

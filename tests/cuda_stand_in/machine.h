@@ -14,6 +14,7 @@
 // - CUDA_STAND_IN_READS="1.0 7, 3": where the host reads as many numbers of 8 bytes as a list has,
 //   it finds these, doubles where they have a point, so that a program goes on that looks at its
 //   results.
+// - CUDA_STAND_IN_SHARED=BYTES: so much shared memory for a block at most, instead of 227 KB.
 // - CUDA_STAND_IN_DEVICES=N: so many GPUs. A process that takes memory for a context on a second
 //   one, as each thread does that forgets to say which is its own, is refused.
 //
@@ -31,11 +32,12 @@ namespace cuda_stand_in {
 
 using neox::concat;
 
-inline constexpr size_t kMemory = 150754820096, kSharedMemory = 48 << 10,
-                        kMostSharedMemory = 227 << 10;
+inline constexpr size_t kMemory = 150754820096, kSharedMemory = 48 << 10;
 inline constexpr int kProcessors = 132, kVersion = 13000;
 
 std::lock_guard<std::recursive_mutex> lock();
+
+size_t most_shared_memory();  // of a block that asks for it
 
 // A line of the log.
 void note(const std::string& line);
