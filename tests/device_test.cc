@@ -73,6 +73,27 @@ TEST(ChooseGpu, RefusesFewerGpusThanRanksWithBothCounts) {
             "(--ntasks-per-node)");
 }
 
+TEST(UnusedGpus, AreNamedUnlessCpusAreMeant) {
+  EXPECT_EQ(unused_gpus({}, false), "");
+  EXPECT_EQ(unused_gpus({{"CUDA_VISIBLE_DEVICES", ""}, {"SLURM_JOB_GPUS", "0,1"}}, true), "");
+  std::string allotted = unused_gpus({{"SLURM_JOB_GPUS", "0,1"}}, true);
+  EXPECT_TRUE(allotted.starts_with("GPUs were allotted (SLURM_JOB_GPUS=0,1), but this build is"))
+      << allotted;
+  EXPECT_NE(allotted.find("env/build.sh cuda"), allotted.npos);
+  EXPECT_TRUE(unused_gpus({}, true).starts_with("this machine has an NVIDIA driver"));
+}
+
+// In a build for CUDA a GPU that is not there is another message.
+TEST(Device, SeveralRanksWithGpusAreRefusedByABuildForCpus) {
+  Environment env{{"CUDA_VISIBLE_DEVICES", "0,1"}};
+  ProcessInfo two = rank_of(0, 2);
+  two.size = 2;
+  if (at::hasCUDA()) GTEST_SKIP() << "there are GPUs";
+  EXPECT_THROW(pick_device(env, two), Error);
+  env["CUDA_VISIBLE_DEVICES"] = "";
+  EXPECT_TRUE(pick_device(env, two).is_cpu());
+}
+
 TEST(SharedGpu, NamesTwoRanksOfOneGpu) {
   EXPECT_EQ(shared_gpu({"GPU-a 0000:1b:00.0 n1", "GPU-b 0000:1c:00.0 n1", "GPU-c 0000:1b:00.0 n2"}),
             "");

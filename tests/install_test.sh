@@ -17,7 +17,7 @@ cd /
 for path in "$tree"/bin/* "$tree"/libexec/*; do
   program=${path##*/}
   version=$("$path" --version) || fail "$path --version ended with $?"
-  [[ $version == "$program (neox.cpp) "* ]] || fail "$path --version prints" "$version"
+  [[ $version == "$program (neox.cpp) "*", for CPUs" ]] || fail "$path --version prints" "$version"
   [ -e "$tree/share/bash-completion/completions/$program" ] || fail "no completion of $program"
   if command -v help2man > /dev/null; then
     grep -q "$program" "$tree/share/man/man1/$program.1" || fail "no manual page of $program"

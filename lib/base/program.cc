@@ -17,6 +17,12 @@ namespace neox {
 
 namespace po = boost::program_options;
 
+#ifdef NEOX_FOR_GPUS
+static constexpr const char* kDevices = ", for GPUs and CPUs\n";
+#else
+static constexpr const char* kDevices = ", for CPUs\n";
+#endif
+
 Program::Program(ProgramInfo info) : info_(std::move(info)), options_("Options") {}
 
 void Program::positional(const std::string& option, int max) {
@@ -67,7 +73,8 @@ bool Program::parse(const std::vector<std::string>& arguments) {
                   .run(),
               args_);
     if (has("help")) return std::cout << help(), false;
-    if (has("version")) return std::cout << info_.name << " (neox.cpp) " << kVersion << "\n", false;
+    if (has("version"))
+      return std::cout << info_.name << " (neox.cpp) " << kVersion << kDevices, false;
     po::notify(args_);
   } catch (const po::unknown_option& e) {
     fail_unknown(e.get_option_name());

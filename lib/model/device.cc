@@ -52,10 +52,19 @@ at::Device pick_device(const Environment& env, const ProcessInfo& process) {
               allotted,
               "), but CUDA finds none: check the driver with nvidia-smi, or unset the variable to "
               "train on the CPU");
-  if (!allotted.empty() && process.rank == 0)
-    log_warning("GPUs were allotted (", allotted,
-                "), but this build has no CUDA: make one with env/build.sh cuda");
+  std::string unused = built_with_cuda() ? "" : unused_gpus(env, driver_is_loaded());
+  check_usage(unused.empty() || allotted.empty() || process.size == 1, unused);
+  if (!unused.empty() && process.rank == 0) log_warning(unused);
   return at::kCPU;
+}
+
+std::string unused_gpus(const Environment& env, bool driver) {
+  std::string allotted = gpus_allotted(env);
+  if (gpus_hidden(env) || (allotted.empty() && !driver)) return "";
+  return concat(allotted.empty() ? "this machine has an NVIDIA driver"
+                                 : "GPUs were allotted (" + allotted + ")",
+                ", but this build is for CPUs: make one with env/build.sh cuda, whose programs are "
+                "in build/cuda/bin; or say with CUDA_VISIBLE_DEVICES= (empty) that CPUs are meant");
 }
 
 at::Device pick_device(const Environment& env) { return pick_device(env, {.host = host_name()}); }

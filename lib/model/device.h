@@ -21,6 +21,10 @@ at::Device pick_device(const Environment& env, const ProcessInfo& process);
 // The same for a process alone.
 at::Device pick_device(const Environment& env);
 
+// In a build for CPUs: what says that GPUs are meant; "" where nothing does, or CUDA_VISIBLE_DEVICES
+// hides them. Where they were allotted, several ranks are refused, and one is warned.
+std::string unused_gpus(const Environment& env, bool driver);
+
 struct GpuChoice {
   int index = 0;  // among those visible
   std::string note;

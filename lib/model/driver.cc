@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <sstream>
@@ -76,6 +77,11 @@ int cuda_of_driver(const std::string& version) {
   for (const Branch& b : kBranches)
     if (branch >= b.driver) return b.cuda;
   return 0;
+}
+
+bool driver_is_loaded() {
+  std::error_code error;
+  return std::filesystem::exists("/proc/driver/nvidia/version", error);
 }
 
 Driver find_driver() {

@@ -10,6 +10,7 @@ struct Driver {
   int cuda = 0;         // what libcuda.so.1 serves, 12040 is 12.4; 0 where it is not found
 };
 
+bool driver_is_loaded();  // without looking which
 Driver find_driver();  // /proc/driver/nvidia/version, else NVML; libcuda's cuDriverGetVersion
 
 // The version in the text of /proc/driver/nvidia/version, of all its forms, or "".
