@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "checkpoint/checkpoint.h"
+#include "config/architecture.h"
 #include "convert/formats.h"
 #include "convert/hf_family.h"
 #include "convert/read_ahead.h"

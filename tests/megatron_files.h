@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "config/architecture.h"
 #include "convert/convert.h"
 #include "convert/megatron.h"
 #include "convert/megatron_names.h"

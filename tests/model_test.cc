@@ -2,6 +2,7 @@
 // that tests/oracle/model.py keeps in tests/golden.
 #include <set>
 
+#include "config/architecture.h"
 #include "model_cases.h"
 
 namespace neox {

@@ -14,6 +14,7 @@
 #include <sstream>
 
 #include "checkpoint/checkpoint.h"
+#include "config/architecture.h"
 #include "convert/commands.h"
 #include "convert/formats.h"
 #include "convert/neox_files.h"

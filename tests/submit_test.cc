@@ -13,23 +13,12 @@
 #include "data_files.h"
 #include "generated_text.h"
 #include "jobs/check_job.h"
+#include "jobs/gpu_sizes.h"
 #include "jobs/job_script.h"
-#include "jobs/request.h"
+#include "submit_fixture.h"
 
 namespace neox {
 namespace {
-
-using Strings = std::vector<std::string>;
-
-const fs::path kTree = NEOX_SOURCE_DIR;
-
-SubmitRequest request(const Strings& words, const Environment& env = {}) {
-  CommandLine line = part_at_dashes(words);
-  Program program = submit_program();
-  program.parse(line.own);
-  return read_submit_request(program, line.sbatch,
-                             {.environment = env, .programs = fs::path(NEOX_BUILD_DIR) / "bin"});
-}
 
 std::string render(const Strings& words, const Environment& env = {}) {
   std::ostringstream out;
@@ -41,50 +30,6 @@ void expect_file(const fs::path& file, const std::string& text) {
   if (std::getenv("NEOX_UPDATE_GOLDEN")) write_file_atomically(file, text);
   EXPECT_EQ(read_file(file), text) << file << "; NEOX_UPDATE_GOLDEN=1 submit_test writes it anew";
 }
-
-// A folder with data, tokenizer and a configuration whose lines can be replaced.
-class SubmitTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    dir_ = fs::temp_directory_path() / concat("neox_submit_", ::getpid());
-    fs::create_directories(dir_ / "enwik8");
-    fs::create_directories(dir_ / "tokenizers");
-    for (const char* name : {"enwik8/enwik8_text_document.bin", "enwik8/enwik8_text_document.idx",
-                             "tokenizers/20B_tokenizer.json"})
-      std::ofstream(dir_ / name) << "x";
-  }
-  void TearDown() override { fs::remove_all(dir_); }
-
-  Environment env() const { return {{"DATA_PATH", dir_.string()}, {"MODEL_PATH", dir_.string()}}; }
-  static std::string config(const std::string& name) {
-    return (kTree / "configs/pythia" / name).string();
-  }
-  // train NAME OPTION...
-  SubmitRequest train(const std::string& name, Strings options) const {
-    options.insert(options.begin(), {"train", config(name)});
-    return request(options, env());
-  }
-  // The message with which that is refused; its folder reads DIR.
-  std::string refusal(const std::string& name, const Strings& options) const {
-    try {
-      train(name, options);
-    } catch (const Error& e) {
-      EXPECT_EQ(e.exit(), Exit::kUsage) << e.what();
-      std::string text = e.what();
-      for (size_t at; (at = text.find(dir_.string())) != text.npos;)
-        text.replace(at, dir_.string().size(), "DIR");
-      return text;
-    }
-    return "";
-  }
-  void expect_refused(const std::string& name, const Strings& options, const Strings& says) const {
-    std::string text = refusal(name, options);
-    for (const std::string& part : says)
-      EXPECT_NE(text.find(part), text.npos) << "'" << part << "' is not in: " << text;
-  }
-
-  fs::path dir_;
-};
 
 TEST_F(SubmitTest, ShippedScriptsAreItsDefaults) {
   for (const char* kind : {"build-image", "prepare-data", "train", "convert"})
@@ -199,35 +144,38 @@ TEST_F(SubmitTest, WrongBatchIsRefused) {
                  {"4 nodes x 8 tasks = 32 ranks", "2048"});
 }
 
-TEST_F(SubmitTest, MissingFilesAreNotesUnlessItSubmits) {
-  fs::remove_all(dir_ / "enwik8");
-  fs::remove_all(dir_ / "tokenizers");
-  SubmitRequest found = train("70M.yml", {"--set", "save=/none/a/b", "--set", "load=/none/a/b"});
-  std::string notes = join(found.notes, "\n");
-  for (const char* part :
-       {"enwik8_text_document.bin does not exist", "vocab_file", "the folder /none/a does not"})
-    EXPECT_NE(notes.find(part), notes.npos) << part << " is not in: " << notes;
-  EXPECT_NE(job_script(found.jobs[0], found.profile).find("neox-train"), std::string::npos);
+TEST_F(SubmitTest, AJobThatGeneratesNeedsAPrompt) {
+  Strings words = {"train", "generate", config("70M.yml"), "--submit"};
+  EXPECT_THROW(request(words, env()), Error);
+  words.push_back("--arg=--prompt=Once");
+  EXPECT_NO_THROW(request(words, env()));
 }
 
-TEST_F(SubmitTest, MissingFilesAreRefused) {
-  fs::remove(dir_ / "enwik8/enwik8_text_document.idx");
-  expect_refused("70M.yml", {"--submit"},
-                 {"DIR/enwik8/enwik8_text_document.idx does not exist", "by DATA_PATH, DATASET",
-                  "neox-submit prepare-data train"});
-  EXPECT_EQ(refusal("70M.yml", {"--submit", "--after", "7"}), "");
-  fs::remove(dir_ / "tokenizers/20B_tokenizer.json");
-  expect_refused("70M.yml", {"--submit", "--set", "data_path=" + dir_.string() + "/x"},
-                 {"--set: data_path is DIR/x, but DIR/x.bin"});
-  std::ofstream(dir_ / "enwik8/enwik8_text_document.idx") << "x";
-  expect_refused("70M.yml", {"--submit"},
-                 {"vocab_file DIR/tokenizers/20B_tokenizer.json does not exist"});
+TEST_F(SubmitTest, APartitionSilencesOnlyWhatIsSaidOfPartitions) {
+  EXPECT_EQ(train("70M.yml", {"--profile", "aws-pcs", "--partition", "p5"}).notes[0],
+            train("70M.yml", {"--profile", "aws-pcs"}).notes[0]);
+  Strings hyperpod = {"--profile", "aws-hyperpod"};
+  EXPECT_NE(join(train("70M.yml", hyperpod).notes, " ").find("login nodes"), std::string::npos);
+  hyperpod.insert(hyperpod.end(), {"--partition", "p5"});
+  EXPECT_EQ(join(train("70M.yml", hyperpod).notes, " ").find("login nodes"), std::string::npos);
 }
 
-TEST_F(SubmitTest, SaveWithoutFolderOrLoadIsRefused) {
-  expect_refused("70M.yml", {"--submit", "--set", "save=/none/a/b", "--set", "load=/none/a/b"},
-                 {"the folder /none/a does not exist", "mkdir -p /none/a"});
-  expect_refused("70M.yml", {"--set", "save=/tmp/a"}, {"load is not set", "--set load=/tmp/a"});
+TEST(GpuSizes, AreKnownByTheNamesOfClusters) {
+  const std::pair<const char*, double> cases[] = {
+      {"h100", 80},        {"H100", 80},    {"nvidia_h100_80gb_hbm3", 80}, {"a100-sxm4-40gb", 40},
+      {"gh200", 96},       {"gb200", 186},  {"nvidia_a10g", 24},           {"a100", 80},
+      {"nvidia_l40s", 48}, {"1g.10gb", 10}, {"nvidia_h200", 141}};
+  for (const auto& [name, gigabytes] : cases) EXPECT_EQ(gpu_sizes(name).most, gigabytes) << name;
+  EXPECT_FALSE(gpu_sizes("foo").most);
+  EXPECT_EQ(gpu_sizes("tesla_v100").least, 16);
+}
+
+TEST_F(SubmitTest, MemoryThatIsNotCheckedIsSaid) {
+  auto notes = [&](const Strings& options) { return join(train("12B.yml", options).notes, "\n"); };
+  std::string unknown = notes({"--gpus-per-node", "foo:8"});
+  EXPECT_NE(unknown.find("memory is not checked: foo is no type"), unknown.npos) << unknown;
+  EXPECT_NE(notes({}).find("no type of GPU is given"), std::string::npos);
+  EXPECT_EQ(notes({"--gpus-per-node", "h100:8"}).find("not checked"), std::string::npos);
 }
 
 TEST_F(SubmitTest, PathsAreThoseInTheContainer) {

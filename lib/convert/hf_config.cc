@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "config/architecture.h"
 #include "convert/hf_family.h"
 #include "convert/hf_fields.h"
 #include "convert/hf_rotary.h"

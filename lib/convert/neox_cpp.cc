@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/layout.h"
+#include "config/architecture.h"
 #include "convert/formats.h"
 #include "convert/json.h"
 #include "model/parameters.h"

@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "checkpoint/layout.h"
+#include "config/architecture.h"
 #include "model/parameters.h"
 #include "ops/cpu_arena.h"
 #include "tokenizer/of_config.h"

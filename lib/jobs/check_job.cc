@@ -3,18 +3,17 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <filesystem>
 
 #include "base/error.h"
 #include "base/text.h"
 #include "config/batch.h"
 #include "config/estimate.h"
-#include "jobs/container.h"
+#include "jobs/check_files.h"
+#include "jobs/gpu_sizes.h"
 
 namespace neox {
 namespace {
 
-namespace fs = std::filesystem;
 using Notes = std::vector<std::string>;
 
 constexpr int kLeastLead = 180;
@@ -36,15 +35,9 @@ int64_t vocab_of(const Config& config, const CheckOptions& options) {
 
 // Of a GPU, in bytes, where it is known.
 std::optional<double> room_of(const SlurmJob& job, const CheckOptions& options) {
-  auto memory = options.gpu_memory ? options.gpu_memory : known_gpu_memory(job.gpus.type);
+  auto memory = options.gpu_memory ? options.gpu_memory : gpu_sizes(job.gpus.type).most;
   if (job.gpus.per_node == 0 || !memory) return std::nullopt;
   return *memory * 1e9 * kUsable;
-}
-
-// Where a path comes from, for messages.
-std::string origin(const Config& config, const std::string& key) {
-  std::string place = config.where(key);
-  return place == "--default" ? "by DATA_PATH, DATASET and MODEL_PATH" : place;
 }
 
 // One task drives one GPU.
@@ -95,7 +88,8 @@ std::string nodes_for_batch(const SlurmJob& job, const Config& config) {
 Estimate estimate_on(const SlurmJob& job, const Config& config, int nodes,
                      const CheckOptions& options) {
   try {
-    return estimate(config, vocab_of(config, options), int64_t{nodes} * job.tasks_per_node);
+    return estimate(config, vocab_of(config, options), int64_t{nodes} * job.tasks_per_node,
+                    std::nullopt, kept_batch(config, options));
   } catch (const Error& e) {
     fail(e.exit(), shape(job, nodes), ": ", e.what(), nodes_for_batch(job, config));
   }
@@ -146,15 +140,10 @@ std::string memory_fixes(const SlurmJob& job, const Config& config, int nodes,
                        : " One of these mends it:" + fixes;
 }
 
-// GB of the smaller ones of a type of two sizes; 0: it has one.
-double smaller_gpu(const std::string& type) {
-  return type == "a100" ? 40 : type == "v100" ? 16 : 0;
-}
-
 void check_memory(const SlurmJob& job, const Config& config, int nodes, const Estimate& need,
                   const CheckOptions& options, Notes& notes) {
   auto room = room_of(job, options);
-  double bytes = static_cast<double>(need.memory_bytes), small = smaller_gpu(job.gpus.type);
+  double bytes = static_cast<double>(need.memory_bytes), small = gpu_sizes(job.gpus.type).least;
   if (room && !options.gpu_memory && small > 0 && bytes > small * 1e9 * kUsable && bytes <= *room)
     notes.push_back(concat("the fullest rank needs about ", human_bytes(bytes), ", which the ",
                            job.gpus.type, " of ", human_bytes(small * 1e9),
@@ -167,57 +156,6 @@ void check_memory(const SlurmJob& job, const Config& config, int nodes, const Es
        human_bytes(static_cast<double>(need.activation_bytes)), "), but a GPU of ",
        human_bytes(*room / kUsable), options.gpu_memory ? "" : " (--gpu-memory says another size)",
        " has room for ", human_bytes(*room), ".", memory_fixes(job, config, nodes, options));
-}
-
-// A missing path is refused, or noted where nothing is submitted.
-template <class... Parts>
-void expect_path(bool there, const CheckOptions& options, Notes& notes, const Parts&... parts) {
-  if (there) return;
-  check_usage(options.files == CheckOptions::Files::kMayBeMissing, parts...);
-  notes.push_back(concat(parts...));
-}
-
-void check_data(const Config& config, const CheckOptions& options, Notes& notes) {
-  std::error_code error;
-  auto check_prefix = [&](const std::string& key, const std::string& prefix) {
-    for (const std::string& file : {prefix + ".bin", prefix + ".idx"}) {
-      bool there = fs::exists(path_outside(file, options.mounts), error);
-      expect_path(there, options, notes, origin(config, key), ": ", key, " is ", prefix, ", but ",
-                  file,
-                  " does not exist. Prepare it first (neox-submit prepare-data train ... does both,"
-                  " one after the other), wait for the job that does (--after JOBID), or name "
-                  "another with --set ",
-                  key, "=PREFIX");
-      if (!there) return;
-    }
-  };
-  for (const auto& [key, prefix] : datasets_of(config.data)) check_prefix(key, prefix);
-  for (auto [key, path] : {std::pair{"vocab_file", &config.tokenizer.vocab_file},
-                           {"merge_file", &config.tokenizer.merge_file}})
-    expect_path(path->empty() || fs::exists(path_outside(*path, options.mounts), error), options,
-                notes, config.where(key), ": ", key, " ", path->string(),
-                " does not exist. neox-submit prepare-data fetches the 20B tokenizer; or name "
-                "another with --set ",
-                key, "=FILE");
-}
-
-void check_save(const Config& config, const CheckOptions& options, Notes& notes) {
-  std::string save = config.checkpoint.save;
-  if (save.empty()) {
-    notes.push_back("save is not set: a requeued job starts from the beginning");
-    return;
-  }
-  check_usage(!config.checkpoint.load.empty(), config.where("save"), ": save is ", save,
-              ", but load is not set, so a requeued job would not go on from its checkpoint; add "
-              "--set load=",
-              save);
-  std::error_code error;
-  fs::path parent = path_outside(fs::absolute(save).parent_path(), options.mounts);
-  bool made = options.files == CheckOptions::Files::kPreparedBefore;
-  expect_path(made || fs::is_directory(parent, error), options, notes, origin(config, "save"),
-              ": save is ", save, ", but the folder ", parent.string(),
-              " does not exist; make it (mkdir -p ", parent.string(),
-              "), or name another with --set save=DIR --set load=DIR");
 }
 
 int lead_for(const Estimate& e, const SlurmJob& job, const CheckOptions& options, Notes& notes) {
@@ -264,15 +202,19 @@ void note_elastic(const SlurmJob& job, const Config& config, const std::vector<E
 CheckedJob check_job(const SlurmJob& job, const Config& config, const CheckOptions& options) {
   CheckedJob checked;
   check_tasks(job, checked.notes);
+  if (job.gpus.per_node > 0 && !room_of(job, options))
+    checked.notes.push_back(concat(
+        "memory is not checked: ",
+        job.gpus.type.empty() ? "no type of GPU is given" : job.gpus.type,
+        job.gpus.type.empty() ? "" : " is no type of GPU whose memory is known",
+        "; --gpu-memory GB, or --gpus-per-node h100:", job.gpus.per_node, ", has it checked"));
   std::vector<Estimate> found;
   for (int nodes : ends(job.nodes)) {
     check_layout(job, config, nodes);
     found.push_back(estimate_on(job, config, nodes, options));
     check_memory(job, config, nodes, found.back(), options, checked.notes);
   }
-  if (options.files != CheckOptions::Files::kPreparedBefore)
-    check_data(config, options, checked.notes);
-  check_save(config, options, checked.notes);
+  check_files(config, options, checked.notes);
   note_elastic(job, config, found, checked.notes);
   checked.lead_seconds = lead_for(found[0], job, options, checked.notes);
   return checked;
@@ -293,16 +235,6 @@ std::optional<int64_t> parse_slurm_time(const std::string& text) {
   if (matches("%lld:%lld:%lld%n", &a, &b, &c)) return (a * 60 + b) * 60 + c;
   if (matches("%lld:%lld%n", &a, &b)) return a * 60 + b;
   if (matches("%lld%n", &a)) return a * 60;
-  return std::nullopt;
-}
-
-std::optional<double> known_gpu_memory(const std::string& type) {
-  static const std::pair<const char*, double> kGpus[] = {
-      {"v100", 32},  {"t4", 16},    {"a10g", 24},  {"l4", 24},      {"a30", 24},
-      {"a100", 80},  {"a40", 48},   {"l40s", 48},  {"rtx6000", 48}, {"h100", 80},
-      {"gh200", 96}, {"h200", 141}, {"b200", 180}, {"gb200", 186},  {"b300", 268}};
-  for (auto [name, gigabytes] : kGpus)
-    if (type == name) return gigabytes;
   return std::nullopt;
 }
 

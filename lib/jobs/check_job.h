@@ -12,10 +12,10 @@
 namespace neox {
 
 struct CheckOptions {
-  // Data, tokenizer and the folder of save: a missing one is refused, or a note, or an earlier job
-  // makes it.
+  // What is missing is refused, or noted, or an earlier job makes it.
   enum class Files { kMustExist, kMayBeMissing, kPreparedBefore };
   Files files = Files::kMustExist;
+  std::vector<std::string> made = {};  // what the jobs before this one make
   std::string mounts;                // FROM:TO,...; paths of the config are those in the container
   double write_rate = 300;           // MB/s, of a save
   std::optional<double> gpu_memory;  // GB; without: of the GPU's type, where that is known
@@ -35,8 +35,5 @@ CheckedJob check_job(const SlurmJob& job, const Config& config, const CheckOptio
 // Seconds of "90", "90:00", "1:30:00", "2-12", "2-12:30", "2-12:30:00" (minutes alone, as in
 // Slurm); nothing for UNLIMITED and what is no time.
 std::optional<int64_t> parse_slurm_time(const std::string& text);
-
-// GB of a GPU by its name in GRES; of types of several sizes the largest.
-std::optional<double> known_gpu_memory(const std::string& type);
 
 }  // namespace neox

@@ -11,6 +11,7 @@
 #include "jobs/container.h"
 #include "jobs/job_script.h"
 #include "jobs/script_parts.h"
+#include "jobs/slurm_options.h"
 #include "jobs/submit.h"
 #include "jobs/vocabulary.h"
 
@@ -37,84 +38,6 @@ const char* const kExamples =
     "-- --mem=0\n"
     "  neox-submit train configs/pythia/14M.yml --gpus-per-node 0 --tasks-per-node 4   # on CPUs\n"
     "  neox-submit build-image prepare-data train convert --write scripts   # files to edit\n";
-
-// A word of an #SBATCH line: a space or a # would end it.
-std::string word(const Program& program, const std::string& option) {
-  if (!program.has(option)) return "";
-  auto text = program.get<std::string>(option);
-  check_usage(!text.empty() && text.find_first_of(" \t\n#'\"") == text.npos, "--", option, " '",
-              text, "': an #SBATCH line takes one word without quotes, # and spaces");
-  return text;
-}
-
-int positive(const std::string& text, const std::string& option, int least = 1) {
-  bool digits = !text.empty() && text.size() < 7 &&
-                std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
-  int n = digits ? std::stoi(text) : -1;
-  check_usage(n >= least, "--", option, " ", text, ": it must be a number from ", least, " on");
-  return n;
-}
-
-NodeRange read_nodes(const std::string& text) {
-  auto parts = split(text, '-');
-  check_usage(parts.size() <= 2, "--nodes ", text, ": write a number, or MIN-MAX such as 2-4");
-  NodeRange nodes{positive(parts[0], "nodes"), positive(parts.back(), "nodes")};
-  check_usage(nodes.min <= nodes.max, "--nodes ", text, ": the smaller number comes first");
-  return nodes;
-}
-
-// "8", "h100:8", "0".
-GpuRequest read_gpus(const std::string& text) {
-  size_t colon = text.rfind(':');
-  std::string number = colon == text.npos ? text : text.substr(colon + 1);
-  return {.type = colon == text.npos ? "" : text.substr(0, colon),
-          .per_node = positive(number, "gpus-per-node", 0)};
-}
-
-void read_size(const Program& program, SlurmJob& job) {
-  if (program.has("nodes")) job.nodes = read_nodes(word(program, "nodes"));
-  if (program.has("gpus-per-node")) {
-    job.gpus = read_gpus(word(program, "gpus-per-node"));
-    job.tasks_per_node = std::max(job.gpus.per_node, 1);
-  }
-  if (program.has("tasks-per-node"))
-    job.tasks_per_node = positive(word(program, "tasks-per-node"), "tasks-per-node");
-}
-
-// Options of sbatch, and of neox-submit.
-struct Checked {
-  const char *name, *letter, *ours;
-};
-constexpr Checked kChecked[] = {{"--nodes", "-N", "nodes"},
-                                {"--ntasks-per-node", "", "tasks-per-node"},
-                                {"--gpus-per-node", "", "gpus-per-node"},
-                                {"--time", "-t", "time"}};
-
-void read_slurm(const Program& program, const std::vector<std::string>& sbatch, SlurmJob& job) {
-  SlurmOptions& slurm = job.slurm;
-  slurm.account = word(program, "account");
-  slurm.partition = word(program, "partition");
-  slurm.qos = word(program, "qos");
-  slurm.constraint = word(program, "constraint");
-  slurm.reservation = word(program, "reservation");
-  slurm.nice = word(program, "nice");
-  slurm.time = word(program, "time");
-  check_usage(slurm.time.empty() || parse_slurm_time(slurm.time), "--time ", slurm.time,
-              ": write minutes, H:M:S, D-H or D-H:M:S");
-  job.mpi = word(program, "mpi");
-  for (const std::string& option : sbatch) {
-    bool good = option.starts_with("-") && option.find('\n') == option.npos;
-    check_usage(good && option != "--submit", "'", option,
-                "' behind --: options of sbatch stand there, such as -- --mem=0 --exclude=node7");
-    // What the checks are for is said where they see it.
-    for (const auto& [name, letter, ours] : kChecked)
-      check_usage(option.substr(0, option.find('=')) != name &&
-                      (*letter == 0 || !option.starts_with(letter)),
-                  "'", option, "' behind --: say it before --, as --", ours,
-                  ", so that the job is checked with it");
-    slurm.extra.push_back(option);
-  }
-}
 
 // The leading words of the command line that are jobs; the rest are configurations.
 std::vector<JobKind> read_kinds(std::vector<std::string>& words) {
@@ -223,6 +146,17 @@ std::string programs_to_add(const SlurmJob& job, const Surroundings& here) {
   return fs::exists(here.programs / "neox-train", error) ? here.programs.string() : "";
 }
 
+// Of the files that the job prepare-data writes.
+std::string prepared_prefix(const Values& v) {
+  const std::string& name = v.at("DATASET");
+  return concat(v.at("DATA_PATH"), "/", name, "/", name, "_text_document");
+}
+
+std::vector<std::string> made_by(const SlurmJob& job) {
+  std::string prefix = prepared_prefix(job.values);
+  return {prefix, prefix + ".bin", prefix + ".idx", job.values.at("VOCAB_FILE")};
+}
+
 ConfigOptions config_options(const SlurmJob& job, const std::vector<std::string>& configs,
                              const std::vector<std::string>& overrides) {
   const Values& v = job.values;
@@ -230,8 +164,7 @@ ConfigOptions config_options(const SlurmJob& job, const std::vector<std::string>
   std::string checkpoints = yaml_text(v.at("CHECKPOINT_PATH"));
   options.defaults = {"save=" + checkpoints, "load=" + checkpoints};
   if (job.kind != JobKind::kTrain) return options;
-  std::string data = concat(v.at("DATA_PATH"), "/", v.at("DATASET"), "/", v.at("DATASET"));
-  options.defaults.push_back("data_path=" + yaml_text(data + "_text_document"));
+  options.defaults.push_back("data_path=" + yaml_text(prepared_prefix(v)));
   options.defaults.push_back("vocab_file=" + yaml_text(v.at("VOCAB_FILE")));
   return options;
 }
@@ -251,11 +184,13 @@ std::optional<double> gigabytes(const Program& program) {
 }
 
 void check_training(SlurmJob& job, const Program& program, const std::vector<std::string>& configs,
-                    CheckOptions::Files files, SubmitRequest& request) {
+                    CheckOptions::Files files, const std::vector<std::string>& made,
+                    SubmitRequest& request) {
   Config config = load_config(config_options(job, configs, program.list("set")));
   job.paths = absolute_paths(config);
   CheckOptions options{
       .files = files,
+      .made = made,
       .mounts = job.values.at("IMAGE").empty() ? "" : job.values.at("CONTAINER_MOUNT"),
       .write_rate = program.given<double>("write-rate").value_or(request.profile.write_rate),
       .gpu_memory = gigabytes(program)};
@@ -282,6 +217,17 @@ SlurmJob read_job(JobKind kind, const Program& program, const std::vector<std::s
     for (const std::string& assignment : program.list("set"))
       job.arguments.insert(job.arguments.end(), {"--set", assignment});
   return job;
+}
+
+// A job has no standard input that asks for prompts.
+void check_prompt(const SlurmJob& job, SubmitRequest& request) {
+  auto asks = [](const std::string& a) {
+    return a.starts_with("--prompt") || a.starts_with("--file");
+  };
+  if (job.kind != JobKind::kGenerate || std::ranges::any_of(job.arguments, asks)) return;
+  const char* text = "generate has no prompt: add --arg=--prompt=TEXT, or --arg=--file=FILE";
+  check_usage(request.action != SubmitRequest::Action::kSubmit, text);
+  request.notes.push_back(text);
 }
 
 void read_action(const Program& program, SubmitRequest& request) {
@@ -342,7 +288,9 @@ SubmitRequest read_submit_request(const Program& program, const std::vector<std:
   std::string name = program.given<std::string>("profile").value_or("generic");
   request.profile = load_profile(name, profile_directories(here.programs));
   request.notes = request.profile.notes;
-  if (program.has("partition")) request.notes.clear();  // they are about the partition
+  if (program.has("partition"))
+    std::erase_if(request.notes,
+                  [](const std::string& note) { return note.find("--partition") != note.npos; });
   std::vector<std::string> words = program.list("what");
   std::vector<JobKind> kinds = read_kinds(words);
   std::vector<std::string> configs = find_configs(words);
@@ -351,6 +299,7 @@ SubmitRequest read_submit_request(const Program& program, const std::vector<std:
   auto files =
       program.has("submit") ? CheckOptions::Files::kMustExist : CheckOptions::Files::kMayBeMissing;
   if (program.has("after")) files = CheckOptions::Files::kPreparedBefore;
+  std::vector<std::string> made;
   for (JobKind kind : kinds) {
     SlurmJob job = read_job(kind, program, sbatch, request.profile);
     if (!trains || kind == JobKind::kTrain) read_size(program, job);
@@ -358,16 +307,17 @@ SubmitRequest read_submit_request(const Program& program, const std::vector<std:
     if (kinds.size() == 1) job.name = word(program, "job-name");
     if (kind == kinds.back())
       for (const auto& argument : program.list("arg")) job.arguments.push_back(argument);
+    check_prompt(job, request);
     if (!configs.empty()) {
       decide(job, program, configs, here);
       take_save(job, program, configs);
     }
     if (kind == JobKind::kTrain && !configs.empty()) {
       job.configs.assign(configs.begin() + 1, configs.end());
-      check_training(job, program, configs, files, request);
+      check_training(job, program, configs, files, made, request);
     }
     job.programs = programs_to_add(job, here);
-    if (kind == JobKind::kPrepareData) files = CheckOptions::Files::kPreparedBefore;
+    if (kind == JobKind::kPrepareData && !configs.empty()) made = made_by(job);
     request.jobs.push_back(std::move(job));
   }
   return request;

@@ -10,7 +10,6 @@
 #include <bit>
 #include <cmath>
 #include <map>
-#include <utility>
 
 #include "base/error.h"
 #include "ops/random.h"
@@ -227,66 +226,6 @@ void initialize(ParamBuffer& buffer, const std::vector<ModelParam>& params,
   }
 }
 
-namespace {
-
-std::string position_text(const ModelConfig& c) {
-  switch (c.position_embedding) {
-    case PositionEmbedding::kRotary:
-      return concat("rotary ", c.rotary_pct, " base ", c.rotary_base);
-    case PositionEmbedding::kLearned:
-      return concat(c.positions, " learned positions");
-    case PositionEmbedding::kSinusoidal:
-      return "sinusoidal positions";
-    case PositionEmbedding::kAlibi:
-      return "ALiBi";
-    case PositionEmbedding::kRelative:
-      return concat("relative positions in ", c.rpe_buckets, " buckets to ", c.rpe_max_distance);
-    case PositionEmbedding::kNone:
-      break;
-  }
-  return "no positions";
-}
-
-std::string scaling_text(const RotaryScaling& r) {
-  if (r.factor == 1) return "";
-  std::string text = concat(", rotary scaling ", r.factor);
-  switch (r.kind) {
-    case RotaryKind::kLinear:
-      return text + " of all waves";
-    case RotaryKind::kYarn:
-      return concat(text, " by YaRN, ", r.beta_slow, "..", r.beta_fast, " turns in ",
-                    r.original_positions, r.truncate ? "" : " (not truncated)",
-                    ", attention factor ", r.attention_factor);
-    case RotaryKind::kLlama3:
-      break;
-  }
-  return concat(text, " of ", r.low_freq_factor, "..", r.high_freq_factor, " waves in ",
-                r.original_positions);
-}
-
-std::string multipliers_text(const ModelConfig& c) {
-  if (!c.mup) return "";
-  return concat(", muP with scores times ", c.score_scale(), ", logits times ", c.logit_scale(),
-                ", embeddings times ", c.embedding_scale(), ", positions times ",
-                c.position_scale());
-}
-
-std::string experts_text(const ModelConfig& c) {
-  if (!c.moe) return "";
-  return concat(", ", c.moe->experts, " experts of ", c.moe->intermediate, " in layers ",
-                c.moe->interval, " apart, ", c.moe->top_k, " a token by ",
-                c.moe->router == Router::kTopK ? "top-k" : "Sinkhorn",
-                c.moe->normalized ? ", weights that sum to 1" : "");
-}
-
-std::string activation_text(const ModelConfig& c) {
-  static constexpr const char* kNames[] = {"gelu (erf)", "gelu (tanh)", "relu",    "silu",
-                                           "softsign",   "mish",        "sigmoid", "identity"};
-  return concat(c.gated ? "gated " : "", kNames[static_cast<size_t>(c.activation)]);
-}
-
-}  // namespace
-
 std::vector<ParamSpec> parameters(const ModelConfig& config) {
   std::vector<ParamSpec> specs = {embedding_param(config).spec};
   auto add = [&](const std::vector<ModelParam>& params) {
@@ -297,34 +236,6 @@ std::vector<ParamSpec> parameters(const ModelConfig& config) {
   for (int64_t layer = 0; layer < config.layers; ++layer) add(layer_params(config, layer));
   add(final_params(config));
   return specs;
-}
-
-// What GPT-NeoX's Pythia has is not named but where it differs: the text of older checkpoints.
-std::string architecture(const ModelConfig& c) {
-  std::string kv = c.groups() == c.heads ? "" : concat(" (", c.groups(), " of keys and values)");
-  std::string text =
-      concat(c.layers, " layers, hidden ", c.hidden, ", ", c.heads, " heads", kv, ", intermediate ",
-             c.intermediate, ", vocabulary ", c.vocab, c.tied_embedding ? ", tied" : ", untied",
-             " embedding, ", c.parallel_residual ? "parallel" : "sequential", " residual, ",
-             position_text(c), ", ", activation_text(c), ", norm eps ", c.norm_eps);
-  if (c.position_embedding == PositionEmbedding::kRotary) text += scaling_text(c.rotary_scaling);
-  if (c.window > 0) text += concat(", window ", c.window);
-  text += multipliers_text(c) + experts_text(c);
-  const std::pair<bool, const char*> differences[] = {
-      {c.norm == Norm::kRmsNorm, ", RMS norms"},
-      {c.tied_norms, ", one norm for attention and MLP"},
-      {c.qk_norm, ", norms of queries and keys"},
-      {!c.attention_bias, ", attention without biases"},
-      {!c.mlp_bias, ", MLP without biases"}};
-  for (const auto& [is, words] : differences)
-    if (is) text += words;
-  return text;
-}
-
-ModelConfig with_angles_of(ModelConfig model, const ModelConfig& other) {
-  model.rotary_base = other.rotary_base;
-  model.rotary_scaling = other.rotary_scaling;
-  return model;
 }
 
 at::Tensor alibi_slopes(int64_t heads) {

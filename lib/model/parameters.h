@@ -41,13 +41,6 @@ std::vector<ParamSpec> parameters(const ModelConfig& config);
 void initialize(ParamBuffer& buffer, const std::vector<ModelParam>& params,
                 const ModelConfig& config, int64_t seed);
 
-// Text that is equal for two models exactly if their tensors have the same names and shapes and
-// mean the same.
-std::string architecture(const ModelConfig& config);
-// The model with the rotary angles of another one: its parameters fit any, so that a context may be
-// extended.
-ModelConfig with_angles_of(ModelConfig model, const ModelConfig& other);
-
 // ALiBi's slopes of all heads, in double. A power of two: head i of n has 2^(-8 (i + 1) / n); else
 // those of the power below, and then every second one of the power above (Press et al., "Train
 // Short, Test Long", arXiv 2108.12409, and its code).

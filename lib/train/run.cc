@@ -17,6 +17,7 @@
 #include "checkpoint/checkpoint.h"
 #include "comm/mesh.h"
 #include "comm/thread.h"
+#include "config/architecture.h"
 #include "config/batch.h"
 #include "config/estimate.h"
 #include "data/step_samples.h"

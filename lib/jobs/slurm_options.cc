@@ -1,0 +1,90 @@
+#include "jobs/slurm_options.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "jobs/check_job.h"
+
+namespace neox {
+namespace {
+
+// Options of sbatch, and of neox-submit.
+struct Checked {
+  const char *name, *letter, *ours;
+};
+constexpr Checked kChecked[] = {{"--nodes", "-N", "nodes"},
+                                {"--ntasks-per-node", "", "tasks-per-node"},
+                                {"--gpus-per-node", "", "gpus-per-node"},
+                                {"--time", "-t", "time"}};
+
+NodeRange read_nodes(const std::string& text) {
+  auto parts = split(text, '-');
+  check_usage(parts.size() <= 2, "--nodes ", text, ": write a number, or MIN-MAX such as 2-4");
+  NodeRange nodes{positive(parts[0], "nodes"), positive(parts.back(), "nodes")};
+  check_usage(nodes.min <= nodes.max, "--nodes ", text, ": the smaller number comes first");
+  return nodes;
+}
+
+}  // namespace
+
+std::string word(const Program& program, const std::string& option) {
+  if (!program.has(option)) return "";
+  auto text = program.get<std::string>(option);
+  check_usage(!text.empty() && text.find_first_of(" \t\n#'\"") == text.npos, "--", option, " '",
+              text, "': an #SBATCH line takes one word without quotes, # and spaces");
+  return text;
+}
+
+int positive(const std::string& text, const std::string& option, int least) {
+  bool digits = !text.empty() && text.size() < 7 &&
+                std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
+  int n = digits ? std::stoi(text) : -1;
+  check_usage(n >= least, "--", option, " ", text, ": it must be a number from ", least, " on");
+  return n;
+}
+
+GpuRequest read_gpus(const std::string& text) {
+  size_t colon = text.rfind(':');
+  std::string number = colon == text.npos ? text : text.substr(colon + 1);
+  return {.type = colon == text.npos ? "" : text.substr(0, colon),
+          .per_node = positive(number, "gpus-per-node", 0)};
+}
+
+void read_size(const Program& program, SlurmJob& job) {
+  if (program.has("nodes")) job.nodes = read_nodes(word(program, "nodes"));
+  if (program.has("gpus-per-node")) {
+    job.gpus = read_gpus(word(program, "gpus-per-node"));
+    job.tasks_per_node = std::max(job.gpus.per_node, 1);
+  }
+  if (program.has("tasks-per-node"))
+    job.tasks_per_node = positive(word(program, "tasks-per-node"), "tasks-per-node");
+}
+
+void read_slurm(const Program& program, const std::vector<std::string>& sbatch, SlurmJob& job) {
+  SlurmOptions& slurm = job.slurm;
+  slurm.account = word(program, "account");
+  slurm.partition = word(program, "partition");
+  slurm.qos = word(program, "qos");
+  slurm.constraint = word(program, "constraint");
+  slurm.reservation = word(program, "reservation");
+  slurm.nice = word(program, "nice");
+  slurm.time = word(program, "time");
+  check_usage(slurm.time.empty() || parse_slurm_time(slurm.time), "--time ", slurm.time,
+              ": write minutes, H:M:S, D-H or D-H:M:S");
+  job.mpi = word(program, "mpi");
+  for (const std::string& option : sbatch) {
+    bool good = option.starts_with("-") && option.find('\n') == option.npos;
+    check_usage(good && option != "--submit", "'", option,
+                "' behind --: options of sbatch stand there, such as -- --mem=0 --exclude=node7");
+    // What the checks are for is said where they see it.
+    for (const auto& [name, letter, ours] : kChecked)
+      check_usage(option.substr(0, option.find('=')) != name &&
+                      (*letter == 0 || !option.starts_with(letter)),
+                  "'", option, "' behind --: say it before --, as --", ours,
+                  ", so that the job is checked with it");
+    slurm.extra.push_back(option);
+  }
+}
+
+}  // namespace neox
