@@ -34,6 +34,17 @@ TEST_F(ConfigTest, GradientsAreSentInTheTypeThatIsAsked) {
   EXPECT_TRUE(has(fails("fp32_allreduce: true\nprecision: bf16" + key + "bf16"), ":1"));
 }
 
+TEST_F(ConfigTest, RatesOfMuonStayWhereTheScheduleIsThatOfTheCheckpoint) {
+  auto of = [&](const std::string& lr) {
+    return load("optimizer: {type: Muon, params: {lr: " + lr + ", muon_lr: 0.04}}");
+  };
+  Config config = of("0.02"), saved = of("0.01");
+  take_schedule(config, saved);
+  EXPECT_DOUBLE_EQ(config.optimizer.lr, 0.01);
+  EXPECT_DOUBLE_EQ(config.optimizer.muon_lr_factor, 4);
+  EXPECT_DOUBLE_EQ(config.optimizer.adam_lr_factor, 1);
+}
+
 TEST_F(ConfigTest, OptimizersHaveParametersOfTheirOwn) {
   auto optimizer = [&](const std::string& text) { return load("optimizer: " + text).optimizer; };
   EXPECT_EQ(optimizer("{type: Lion}").beta2, 0.99);

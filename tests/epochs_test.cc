@@ -105,6 +105,16 @@ TEST_F(Epochs, ThatCannotBeAreRefused) {
               HasSubstr("absent"));
 }
 
+// Its end is counted in steps of the batch that it began with.
+TEST_F(Epochs, OfARunThatGoesOnKeepTheirBatch) {
+  Strings settings = {"train_iters=null", "train_epochs=2", "lr_decay_iters=9"};
+  ASSERT_EQ(run_.train(settings + Strings{"train_batch_size=40", "exit_interval=2"}).code, 0);
+  Ended ended = run_.train(settings + Strings{"train_batch_size=80"});
+  EXPECT_EQ(ended.code, 64);
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("train_batch_size is 80, but the run of"),
+                               HasSubstr("is counted in steps of it")));
+}
+
 TEST_F(Epochs, OfARunThatWasInterruptedAreThoseOfOneThatWasNot) {
   Strings settings = {"train_iters=null", "train_epochs=2", "train_batch_size=40", "eval_iters=1",
                       "eval_interval=5"};

@@ -14,6 +14,7 @@
 #include "comm/thread.h"
 #include "data_files.h"
 #include "launch/spawn.h"
+#include "train/run.h"
 #include "train/signals.h"
 #include "train/time_limit.h"
 
@@ -100,6 +101,20 @@ TEST(TimeLimit, ReadsTheEndOfTheAllocation) {
   EXPECT_NEAR(*allocation_left({{"SLURM_JOB_END_TIME", "1"}, {"NEOX_JOB_END_TIME", end}}), 500, 2);
   EXPECT_FALSE(allocation_left({}).has_value());
   EXPECT_THROW(allocation_left({{"NEOX_JOB_END_TIME", "tomorrow"}}), Error);
+}
+
+// What comes before the first step, such as an index of the samples, takes the job's time too.
+TEST(TimeLimit, IsCountedFromTheStartOfTheProcess) {
+  StopFlag stop;
+  RunPlace place{at::kCPU, stop, "life", 200.0};
+  Config config = load_config({.texts = {{"tiny",
+                                          "num_layers: 1\nhidden_size: 8\nseq_length: 8\n"
+                                          "num_attention_heads: 1\ntrain_iters: 1\n"
+                                          "train_batch_size: 1\n"
+                                          "max_position_embeddings: 8\n"}}});
+  EXPECT_EQ(time_limit_of(place, config).due(), "");
+  place.started -= std::chrono::seconds(190);
+  EXPECT_NE(time_limit_of(place, config).due(), "");
 }
 
 TEST(Spawn, NumbersTheRanksOfAllProcesses) {

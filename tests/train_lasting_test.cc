@@ -263,6 +263,35 @@ TEST(Lasting, TheScriptOfTheJobHearsOfCheckpoints) {
   }
 }
 
+// The job's next life would be refused by what this one saves.
+TEST(Lasting, AJobThatCouldNotGoOnIsRefusedAtItsFirstStart) {
+  Training run;
+  const ChildOptions told = {.environment = {"NEOX_FAILURES_FILE=" + (run.dir() / "failures")}};
+  Ended ended = run.train({"load=null"}, {}, told);
+  EXPECT_EQ(ended.code, 64);
+  EXPECT_TRUE(has(ended.err, "would not go on from its checkpoint; add load: " + run.save()))
+      << ended.err;
+}
+
+// Accumulation is computed anew, also where all three numbers of a batch are given, and one that
+// the configuration makes by its parts does not change a run's without a word.
+TEST(Lasting, ARunKeepsABatchThatIsGivenByItsParts) {
+  Training one, changed;
+  Strings batch = {"train_batch_size=8", "train_micro_batch_size_per_gpu=2",
+                   "gradient_accumulation_steps=4"};
+  ASSERT_EQ(one.train(batch).code, 0);
+  ASSERT_EQ(changed.train(batch + Strings{"exit_interval=10"}).code, 0);
+  Ended ended = changed.train(batch, {"--spawn", "2"});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  for (auto [step, loss] : one.losses()) EXPECT_NEAR(changed.losses().at(step), loss, 1e-5) << step;
+  Ended parts = changed.train({"train_batch_size=null", "train_micro_batch_size_per_gpu=2",
+                               "gradient_accumulation_steps=8"});
+  EXPECT_EQ(parts.code, 0);
+  EXPECT_TRUE(has(parts.err, "make a batch of 16 on 1 data-parallel rank, but the run of"))
+      << parts.err;
+  EXPECT_FALSE(has(parts.err, "gradient_accumulation_steps 8 (before")) << parts.err;
+}
+
 TEST(Lasting, SamplesOfOneTokenInBatches) {
   Training run;
   EXPECT_EQ(run.train({"seq_length=1", "precision=fp64", "train_iters=2"}).code, 0);

@@ -236,6 +236,26 @@ TEST(Finetune, IsRefusedIntoTheDirectoryItBeginsFrom) {
   }
 }
 
+// It would train that run on instead, and say at its end that all is done.
+TEST(Finetune, GoesOnFromSaveOnlyWhereItBeganFromLoad) {
+  Training one, other, tuned, before;
+  for (const Training* run : {&one, &other, &before})
+    ASSERT_EQ(run->train({"train_iters=10"}).code, 0);
+  for (const char* how : {"finetune=true", "no_load_optim=true"}) {
+    fs::remove_all(tuned.save());
+    ASSERT_EQ(tuned.train({how, "load=" + one.save(), "min_lr=0"}).code, 0) << how;
+    for (const Training* run : {&tuned, &before}) {
+      Ended ended = run->train({how, "load=" + other.save(), "min_lr=0"});
+      EXPECT_EQ(ended.code, 64) << how;
+      EXPECT_TRUE(has(ended.err, "of an earlier run, but load is " + other.save())) << ended.err;
+      EXPECT_TRUE(has(ended.err, " and leave ")) << ended.err;
+    }
+  }
+  fs::rename(one.save(), one.save() + "-moved");
+  Strings moved = {"no_load_optim=true", "load=" + one.save() + "-moved", "min_lr=0"};
+  EXPECT_EQ(tuned.train(moved).code, 0);
+}
+
 TEST(Finetune, WithoutTheOptimizersStateProgressStays) {
   Training first, second;
   ASSERT_EQ(first.train({"exit_interval=10"}).code, 0);

@@ -151,7 +151,13 @@ void take_schedule(Config& config, const Config& saved) {
   ScheduleOnResume on_resume = config.schedule.on_resume;
   config.schedule = saved.schedule;
   config.schedule.on_resume = on_resume;
-  config.optimizer.lr = saved.optimizer.lr;
+  OptimizerConfig& optimizer = config.optimizer;
+  // Rates that are given stay what they are.
+  for (auto [name, factor] : {std::pair{"muon_lr", &optimizer.muon_lr_factor},
+                              std::pair{"adam_lr", &optimizer.adam_lr_factor}})
+    if (config.value(std::string("optimizer.params.") + name) != "null")
+      *factor *= optimizer.lr / saved.optimizer.lr;
+  optimizer.lr = saved.optimizer.lr;
   std::erase_if(config.settings, [](const Setting& s) { return is_schedule_key(s.key); });
   for (const Setting& setting : saved.settings)
     if (is_schedule_key(setting.key)) config.settings.push_back(setting);

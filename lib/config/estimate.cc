@@ -293,7 +293,7 @@ std::string render_disk(const Estimate& e, const Config& config) {
 }  // namespace
 
 Estimate estimate(const Config& config, int64_t vocab, int64_t world,
-                  std::optional<int64_t> free_bytes) {
+                  std::optional<int64_t> free_bytes, std::optional<FrozenBatch> frozen) {
   check_usage(vocab > 0,
               "the size of the vocabulary is not known; give vocab_file or "
               "padded_vocab_size");
@@ -303,7 +303,7 @@ Estimate estimate(const Config& config, int64_t vocab, int64_t world,
   e.free_bytes = free_bytes;
   e.world = world;
   e.data_ranks = data_ranks(config, world);
-  e.batch = plan_batch(config, e.data_ranks);
+  e.batch = plan_batch(config, e.data_ranks, frozen);
   count_parameters(e, known.model);
   const ModelConfig& model = known.model;
   e.tokens_per_step = e.batch.global * rows_of_sample(config) * model.seq;

@@ -37,9 +37,10 @@ struct Estimate {
 };
 
 // `vocab` is the padded one. Throws Error (64) where the world does not fit the layout or the
-// batch. free_bytes: of the file system of `save`, where it is known.
+// batch. free_bytes: of the file system of `save`, where it is known. frozen: of a resumed run.
 Estimate estimate(const Config& config, int64_t vocab, int64_t world,
-                  std::optional<int64_t> free_bytes = std::nullopt);
+                  std::optional<int64_t> free_bytes = std::nullopt,
+                  std::optional<FrozenBatch> frozen = std::nullopt);
 
 // Work of training on one token, forward and backward: 6 N + 6 L h T, N being the parameters of
 // blocks and head, tied or not, attention counted causal. vocab must be known.

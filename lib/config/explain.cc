@@ -217,7 +217,8 @@ std::string changed_keys(const Config& before, const Config& now) {
   for (const std::string& key : different_keys(before, now)) {
     const Setting* setting = find_setting(now, key);
     if (setting && setting->effect != Effect::kUsed) continue;
-    if (key == "train_batch_size") continue;  // a run keeps the one that it began with
+    // A run keeps the batch that it began with.
+    if (key == "train_batch_size" || key == "gradient_accumulation_steps") continue;
     text += concat(text.empty() ? "" : ", ", key, ' ', now.value(key),
                    " (before: ", before.value(key), ')');
   }

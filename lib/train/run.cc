@@ -163,8 +163,11 @@ void warn_of_passing_files(const Config& config) {
 }
 
 // A run that goes on has part of its checkpoints there already.
-void warn_of_little_room(const Config& config, int64_t ranks, bool resumes) {
-  Estimate e = estimate(config, config.model.vocab, ranks, free_bytes(config.checkpoint.save));
+void warn_of_little_room(const Config& config, int64_t ranks, const Start& start) {
+  bool resumes = start.checkpoint.has_value();
+  FrozenBatch batch{start.state.global_batch, start.state.micro_batch};
+  Estimate e =
+      estimate(config, config.model.vocab, ranks, free_bytes(config.checkpoint.save), batch);
   int64_t needed = resumes ? e.checkpoint_bytes : e.disk_bytes;
   if (needed <= *e.free_bytes) return;
   auto shown = [](int64_t bytes) { return human_bytes(static_cast<double>(bytes)); };
@@ -201,7 +204,7 @@ std::optional<RunClaim> claim_run(const Config& config, const Start& start, cons
     claim.emplace(save, place.life);
     check_nothing_newer(start, save);
     warn_of_passing_files(config);
-    warn_of_little_room(config, control.size(), start.checkpoint.has_value());
+    warn_of_little_room(config, control.size(), start);
   }
   control.barrier();
   bool sees = sees_claim(save, place.life, lateness(save));
@@ -216,11 +219,29 @@ std::optional<RunClaim> claim_run(const Config& config, const Start& start, cons
   return claim;
 }
 
+// A job that is requeued would be refused then, by its own checkpoints.
+void check_goes_on(const Config& config, const RunPlace& place) {
+  const CheckpointConfig& c = config.checkpoint;
+  check_usage(place.failures_file.empty() || c.save.empty() || !c.load.empty(),
+              config.where("save"), ": save is ", c.save.string(),
+              ", but load is not set, so a requeued job would not go on from its checkpoint; add "
+              "load: ",
+              c.save.string());
+}
+
 }  // namespace
+
+TimeLimit time_limit_of(const RunPlace& place, const Config& config) {
+  double guess = guessed_save(config.model);
+  // A life that gave all its time to a save that may be short would never get on.
+  if (place.allocation_left) guess = std::min(guess, *place.allocation_left / 8);
+  return {place.allocation_left, config.train.exit_duration, guess, place.started};
+}
 
 Exit train_rank(Config config, Communicator& world, Control& control, const RunPlace& place) {
   bool first = world.rank() == 0;
   Mesh mesh(fitting_layout(config.layout, world.size()), world);
+  check_goes_on(config, place);
   std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(config);
   Start start = find_start(config, tokenizer.get(), mesh.data().size(), control);
   if (first) say_start(config, start, mesh, place.device);
@@ -243,10 +264,7 @@ Exit train_rank(Config config, Communicator& world, Control& control, const RunP
     reference.emplace(config.model, mesh, model_options(config, true, world.size(), place.device),
                       start.reference, control);
   start.reference.reset();
-  double guess = guessed_save(config.model);
-  // A life that gave all its time to a save that may be short would never get on.
-  if (place.allocation_left) guess = std::min(guess, *place.allocation_left / 8);
-  TimeLimit limit(place.allocation_left, config.train.exit_duration, guess);
+  TimeLimit limit = time_limit_of(place, config);
   TrainerParts parts{.config = config,
                      .model = model,
                      .sampler = sampler,

@@ -12,6 +12,7 @@
 #include "config/config.h"
 #include "launch/control.h"
 #include "train/signals.h"
+#include "train/time_limit.h"
 
 namespace neox {
 
@@ -20,12 +21,16 @@ struct RunPlace {
   at::Device device;
   const StopFlag& stop;
   std::string life;                       // of the job; names temporary files
-  std::optional<double> allocation_left;  // seconds
+  std::optional<double> allocation_left;  // seconds, from `started` on
   int ranks_here = 1;                     // that share this machine's memory
   std::string failures_file = {};         // $NEOX_FAILURES_FILE: of the script that started the job
+  TimeLimit::Clock::time_point started = TimeLimit::Clock::now();
   // Tells the job of an error before this rank waits for what it still has under way.
   std::function<void(const std::exception&)> failed = [](const std::exception&) {};
 };
+
+// Counted from the start of the process: what comes before the first step takes its time.
+TimeLimit time_limit_of(const RunPlace& place, const Config& config);
 
 // One rank of a run. Collective over world, which the layout must fill.
 Exit train_rank(Config config, Communicator& world, Control& control, const RunPlace& place);

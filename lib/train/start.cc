@@ -32,10 +32,13 @@ void check_save_is_free(const Config& config) {
   const CheckpointConfig& c = config.checkpoint;
   if (c.save.empty() || same_place(c.load, c.save)) return;
   auto found = find_checkpoint(c.save);
+  std::string how = c.resume == Resume::kWeights ? "finetune" : "no_load_optim";
   check_usage(!found, config.where("save"), ": save names ", c.save.string(), ", which holds ",
               found ? found->filename().string() : "", " of an earlier run, but load is ",
               c.load.empty() ? "not given" : c.load.string(),
+              c.resume == Resume::kWhole ? "" : concat(", with ", config.where(how), " ", how),
               ". To go on from it set load: ", c.save.string(),
+              c.resume == Resume::kWhole ? "" : concat(" and leave ", how, " out"),
               "; to start anew give another save directory, or remove that one");
 }
 
@@ -55,9 +58,11 @@ CheckpointConfig checkpoints_of(const fs::path& dir) {
 std::optional<fs::path> begun_before(const CheckpointConfig& c) {
   if (c.save.empty() || c.load.empty() || same_place(c.load, c.save)) return std::nullopt;
   auto found = find_checkpoint(c.save);
-  if (!found || c.resume != Resume::kWhole) return found;
+  if (!found) return found;
   CheckpointConfig before = checkpoints_of(*found);
-  bool same = same_place(before.load, c.load) && before.iteration == c.iteration;
+  std::error_code absent;
+  bool same = same_place(before.load, c.load) || !fs::exists(before.load, absent);  // it has moved
+  same = same && before.iteration == c.iteration && before.resume == c.resume;
   return same ? found : std::nullopt;
 }
 
@@ -158,12 +163,27 @@ void choose_schedule(Config& config, const Config& saved, const std::string& dir
               "override_lr_scheduler: true (this one)");
 }
 
-void say_kept_batch(const Config& config, const TrainState& state, const std::string& dir) {
-  int64_t asked = config.batch.global.value_or(state.global_batch);
-  if (asked != state.global_batch)
-    log_warning(config.where("train_batch_size"), ": train_batch_size is ", asked,
-                ", but the run of ", dir, " began with ", state.global_batch,
-                ", which it keeps; another batch is another run (finetune: true)");
+// Of the configuration alone, which may name it by its parts.
+int64_t asked_batch(const Config& config, int64_t data_ranks) {
+  return config.batch.global ? *config.batch.global : plan_batch(config, data_ranks).global;
+}
+
+// The batch of a run is decided at its first start.
+void check_kept_batch(const Config& config, const TrainState& state, int64_t data_ranks,
+                      const std::string& dir, bool first) {
+  int64_t asked = asked_batch(config, data_ranks);
+  if (asked == state.global_batch) return;
+  bool whole = config.batch.global.has_value();
+  std::string key = whole ? "train_batch_size" : "train_micro_batch_size_per_gpu";
+  std::string found = concat(config.where(key), ": ",
+                             whole ? concat("train_batch_size is ", asked)
+                                   : concat("micro-batch and accumulation make a batch of ", asked,
+                                            " on ", counted(data_ranks, "data-parallel rank")),
+                             ", but the run of ", dir, " began with ", state.global_batch);
+  check_usage(config.train.epochs == 0, found, ", and train_epochs (", config.where("train_epochs"),
+              ") is counted in steps of it; leave train_batch_size ", state.global_batch,
+              ", or begin another run (finetune: true)");
+  if (first) log_warning(found, ", which it keeps; another batch is another run (finetune: true)");
 }
 
 // The model that preference optimization began as, which is that of `load` at every start.
@@ -222,7 +242,7 @@ Start find_start_of_model(Config& config, const Tokenizer* tokenizer, int64_t da
       bool left_out = start.resume == Resume::kNoOptimizer &&
                       config.schedule.on_resume == ScheduleOnResume::kMustAgree;
       if (saved && !left_out) choose_schedule(config, *saved, dir.string());
-      if (control.rank() == 0) say_kept_batch(config, stored, dir.string());
+      check_kept_batch(config, stored, data_ranks, dir.string(), control.rank() == 0);
       if (saved) start.changed = changed_keys(*saved, config);
       start.state = stored;
       start.batch =
