@@ -21,10 +21,20 @@ inline float sum(Floats v) {
   s = _mm_add_ps(s, _mm_movehl_ps(s, s));
   return _mm_cvtss_f32(_mm_add_ss(s, _mm_shuffle_ps(s, s, 1)));
 }
+// In the order in which sum() adds.
 inline Floats sums(const Floats (&v)[kLanes]) {
-  Floats s;
-  for (int64_t i = 0; i < kLanes; ++i) s[i] = sum(v[i]);
-  return s;
+  __m256 half[4], quarter[2];
+  for (int i = 0; i < 4; ++i) {
+    auto a = reinterpret_cast<__m256>(v[i]), b = reinterpret_cast<__m256>(v[i + 4]);
+    half[i] = _mm256_add_ps(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));
+  }
+  for (int i = 0; i < 2; ++i) {
+    auto a = _mm256_castps_pd(half[2 * i]), b = _mm256_castps_pd(half[2 * i + 1]);
+    quarter[i] = _mm256_add_ps(_mm256_castpd_ps(_mm256_unpacklo_pd(a, b)),
+                               _mm256_castpd_ps(_mm256_unpackhi_pd(a, b)));
+  }
+  return reinterpret_cast<Floats>(_mm256_add_ps(_mm256_shuffle_ps(quarter[0], quarter[1], 0x88),
+                                                _mm256_shuffle_ps(quarter[0], quarter[1], 0xdd)));
 }
 // Held in a register instead of loaded again for each use.
 inline void keep(Floats& v) { asm("" : "+x"(v)); }

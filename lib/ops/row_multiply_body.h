@@ -28,11 +28,16 @@ inline void store_some(float* p, Floats v, int64_t n) {
   for (int64_t i = 0; i < n; ++i) p[i] = v[i];
 }
 
+// Up to so many rows of activations are multiplied together, of those that are left.
+constexpr int64_t together(int64_t left) {
+  return left >= 8 && kRegisters >= 32 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
+}
+
 // Rows of weights that are multiplied with B rows of activations at once: as many as leave the sums
-// in registers.
-template <int B>
+// in registers, or where the memory is what they wait for, fewer.
+template <int B, int G>
 constexpr int weight_rows() {
-  return kRegisters >= 32 ? (B == 8 ? 3 : 4) : (B == 8 ? 1 : B == 4 ? 2 : 4);
+  return kRegisters >= 32 ? (B == 8 ? 3 : 4) : B < 4 ? 4 : G == 1 ? 2 : 3;
 }
 
 constexpr int64_t kDistance = 8192;  // bytes behind what is read that the memory is asked for
@@ -116,30 +121,31 @@ inline void add_lanes(const Floats (&v)[kCount], float* to) {
 
 constexpr int64_t kPanel = 12;  // rows of weights, a multiple of all weight_rows()
 
-// y of `rows` <= kPanel rows of weights and B rows of activations, whose columns are taken in
-// pieces that stay in the innermost cache.
-template <int B, class T>
-inline void panel(const T* w, int64_t columns, int64_t rows, const float* x, const FloatRows& y,
-                  Ahead& ahead) {
-  constexpr int R = weight_rows<B>();
-  constexpr int64_t kPiece = B == 1 ? int64_t{1} << 40 : 4096 / B;
-  Floats totals[kPanel * B] = {};
+// y of `rows` <= kPanel rows of weights and G times B rows of activations, `apart` numbers of x
+// from B to B, whose columns are taken in pieces that stay in the innermost cache.
+template <int B, int G, class T>
+inline void panel(const T* w, int64_t columns, int64_t rows, const float* x, int64_t apart,
+                  const FloatRows& y, Ahead& ahead) {
+  constexpr int R = weight_rows<B, G>();
+  constexpr int64_t kPiece = B == 1 ? int64_t{1} << 40 : 4096 / (B * G);
+  Floats totals[G][kPanel * B] = {};
   for (int64_t k = 0; k < columns; k += kPiece) {
     int64_t n = least(kPiece, columns - k), r = 0;
-    for (; r + R <= rows; r += R)
-      tile<R, B>(w + r * columns + k, columns, n, x + k * B, totals + r * B, ahead);
-    for (; r < rows; ++r)
-      tile<1, B>(w + r * columns + k, columns, n, x + k * B, totals + r * B, ahead);
+    auto add = [&]<int kRows>() {
+      for (int g = 0; g < G; ++g)
+        tile<kRows, B>(w + r * columns + k, columns, n, x + g * apart + k * B, totals[g] + r * B,
+                       ahead);
+      r += kRows;
+    };
+    while (r + R <= rows) add.template operator()<R>();
+    while (r < rows) add.template operator()<1>();
   }
-  float flat[kPanel * B];
-  add_lanes(totals, flat);
-  for (int64_t r = 0; r < rows; ++r)
-    for (int b = 0; b < B; ++b) y.data[b * y.stride + r] = flat[r * B + b];
-}
-
-// Up to so many rows of activations are multiplied together, of those that are left.
-constexpr int64_t together(int64_t left) {
-  return left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
+  for (int g = 0; g < G; ++g) {
+    float flat[kPanel * B];
+    add_lanes(totals[g], flat);
+    for (int64_t r = 0; r < rows; ++r)
+      for (int b = 0; b < B; ++b) y.data[(g * B + b) * y.stride + r] = flat[r * B + b];
+  }
 }
 
 // Rows of activations as a product reads them, zeros up to whole blocks of Order::kColumns. Of rows
@@ -194,20 +200,24 @@ template <class T>
 inline void multiply_rows(const T* w, const WeightMatrix& m, int64_t from, int64_t to,
                           const FloatRows& x, const FloatRows& y) {
   OrderedRows<InParts<T>> ordered(x, m.columns);
-  int64_t at_once = x.count == 1 ? weight_rows<1>() : kPanel;
+  int64_t at_once = x.count == 1 ? weight_rows<1, 1>() : kPanel, passes = 0;
+  for (int64_t b = 0; b < x.count; b += together(x.count - b)) ++passes;
   for (int64_t n = from; n < to; n += at_once) {
     int64_t rows = least(at_once, to - n);
     const T* first = w + n * m.columns;
-    Ahead ahead{reinterpret_cast<const char*>(first + rows * m.columns) + kDistance, 64};
-    for (int64_t b = 0; b < x.count; ahead.step = 0) {
+    // What comes behind this panel is asked for over all passes, so that the memory never rests.
+    Ahead ahead{reinterpret_cast<const char*>(first + rows * m.columns) + kDistance, 64 / passes};
+    for (int64_t b = 0; b < x.count;) {
       int64_t count = together(x.count - b);
-      auto of_panel = count == 8   ? panel<8, T>
-                      : count == 4 ? panel<4, T>
-                      : count == 2 ? panel<2, T>
-                                   : panel<1, T>;
-      of_panel(first, m.columns, rows, ordered.rows(b),
+      bool two = count == 4 && together(x.count - b - count) == count;
+      auto of_panel = count == 8   ? panel<8, 1, T>
+                      : two        ? panel<4, 2, T>
+                      : count == 4 ? panel<4, 1, T>
+                      : count == 2 ? panel<2, 1, T>
+                                   : panel<1, 1, T>;
+      of_panel(first, m.columns, rows, ordered.rows(b), ordered.rows(count) - ordered.rows(0),
                {y.data + b * y.stride + n, count, y.stride}, ahead);
-      b += count;
+      b += two ? 2 * count : count;
     }
   }
 }
