@@ -177,6 +177,23 @@ TEST_F(Blocks, OfAllRanksAreThoseOfTheInputAndItsBytes) {
     }
 }
 
+// A text without spaces between ASCII letters is cut at its lines, and not between two of them.
+TEST_F(Blocks, OfChineseEndAtLines) {
+  std::string text;
+  while (text.size() < 5u * BlockReader::kBlockBytes) text += "他坐在垫子上。\n\n她看着\n";
+  InputFiles input = find_input_files(std::vector{dir_.put("zh.txt", text)}, Separated::kNo);
+  BlockRules rules{.texts = BlockRules::Texts::kParts};
+  BlockReader reader(slices_of(input, rules, 0, 1), rules);
+  int64_t blocks = 0;
+  std::string joined;
+  for (; auto block = reader.next(); ++blocks) {
+    EXPECT_TRUE(joined.empty() || joined.ends_with("着\n")) << blocks;
+    joined += block->text;
+  }
+  EXPECT_GE(blocks, 4);
+  EXPECT_TRUE(joined == text);
+}
+
 TEST_F(Blocks, ALongLineIsOneBlock) {
   std::string line = "{\"text\": \"" + std::string(8 << 20, 'a') + "\"}\n";
   dir_.put("long/a.jsonl", line + line.substr(0, 10));

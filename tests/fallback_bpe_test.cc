@@ -42,6 +42,22 @@ TEST_P(FallbackBpe, GivesTheIdsAndTextsOfTheReference) {
   for (const json& one : captured()[GetParam()]["rows"]) expect_texts(tokenizer, one);
 }
 
+// The space in front of a text is not written again where the text goes on, but for what each form
+// writes behind added tokens.
+TEST_P(FallbackBpe, OfATextThatGoesOnAreThoseOfTheWhole) {
+  Tokenizer tokenizer = load(of_form(GetParam()));
+  for (const auto& [first, second] :
+       std::vector<std::pair<std::string, std::string>>{{"a man\n", "the king\n"},
+                                                        {"a man</s>", "the king"},
+                                                        {"<|im_end|>\n", "<|im_start|>a"}}) {
+    std::vector<int32_t> whole, parts;
+    tokenizer.encode_plain(first + second, whole);
+    tokenizer.encode_plain(first, parts);
+    tokenizer.encode_next(second, parts);
+    EXPECT_EQ(parts, whole) << first << "|" << second;
+  }
+}
+
 // As GPT-NeoX's detokenize(): without special tokens, and without the space that stands in front.
 TEST_P(FallbackBpe, TokenByTokenGivesTheSameText) {
   Tokenizer tokenizer = load(of_form(GetParam()));

@@ -124,6 +124,23 @@ TEST_F(Labels, OfAnUnansweredQuestionAreNone) {
   EXPECT_EQ(text(e.labels), "");
 }
 
+TEST_F(Labels, OfADocumentWithoutTextAreNoneWhateverStandsAroundTexts) {
+  auto json = nlohmann::json::parse(read_file(dir_ / "tokenizer.json"));
+  json["post_processor"] = nlohmann::json::parse(
+      R"({"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "B", "type_id": 0}},
+          {"Sequence": {"id": "A", "type_id": 0}}],
+          "special_tokens": {"B": {"id": "B", "ids": [0], "tokens": ["B"]}}})");
+  dir_.put("tokenizer.json", json.dump());
+  tokenizer_ = std::make_unique<Tokenizer>(Tokenizer::from_json(dir_ / "tokenizer.json"));
+  EXPECT_EQ(encode("", {"--append-eod"}).tokens, Ids());
+  EXPECT_EQ(encode("c", {"--append-eod"}).tokens.size(), 3u);
+}
+
+TEST_F(Labels, NeedATokenizerThatFindsTheEndOfAConversation) {
+  EXPECT_THAT(refusal({"--chat-template", "chatml", "--tokenizer-type", "CharLevelTokenizer"}),
+              ::testing::HasSubstr("give the tokenizer.json of the model"));
+}
+
 TEST_F(Labels, FollowTheGenerationRole) {
   Arguments chat = {"--chat-template", "llama2", "--generation-role", "user"};
   Encoded e =

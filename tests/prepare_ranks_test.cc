@@ -146,6 +146,20 @@ TEST_F(PrepareRanks, OneLongText) {
   EXPECT_TRUE(std::equal(tokens.begin(), tokens.end(), whole.begin(), whole.end()));
 }
 
+TEST_F(PrepareRanks, OneLongTextOfLinesWithoutWords) {
+  std::string text;
+  for (int i = 0; text.size() < 4u * BlockReader::kBlockBytes; ++i)
+    text += concat("猫", i % 3 ? "。" : "!", i % 7 ? "\n" : "\n\n", i % 5 ? "" : "\u3000", "é");
+  expect_same({"--append-eod", "--input", dir_.put("a.txt", text)});
+  Tokenizer tokenizer = Tokenizer::from_json(dir_ / "tokenizer.json");
+  std::vector<int32_t> whole = tokenizer.encode(text);
+  whole.push_back(tokenizer.end_of_document());
+  IndexedDataset data(dir_ / "many_text_document", tokenizer.vocab_size());
+  std::vector<int64_t> tokens(static_cast<size_t>(data.lengths()[0]));
+  data.get(0, 0, tokens);
+  EXPECT_TRUE(std::equal(tokens.begin(), tokens.end(), whole.begin(), whole.end()));
+}
+
 // So that memory does not hold its tokens at full size.
 TEST_F(PrepareRanks, ALongTextOfJsonIsTokenizedInParts) {
   std::string text;

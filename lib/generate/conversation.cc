@@ -31,7 +31,7 @@ std::vector<int32_t> Conversation::asked(const std::string& message) const {
   try {
     std::vector<ChatTurn> turns = render_chat(messages, style_, kAssistant);
     turns.back().text += style_.generation_prompt;
-    for (const ChatTurn& turn : turns) tokenizer_.encode_plain(turn.text, tokens);
+    for (const ChatTurn& turn : turns) tokenizer_.encode_next(turn.text, tokens);
   } catch (const Error& e) { fail(Exit::kUsage, e.what()); }
   return tokens;
 }

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "tokenizer/unicode.h"
 
 namespace neox {
 
@@ -55,13 +56,35 @@ std::string_view line_before(std::string_view text, size_t end) {
 }
 
 // A block may end behind some line ends, and before some spaces of a text in parts.
-char mark_of(Kind kind) { return kind == Kind::kParts ? ' ' : '\n'; }
+std::string_view marks_of(Kind kind) { return kind == Kind::kParts ? " \n" : "\n"; }
+
+bool is_alphanumeric(char c) {
+  return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
+}
+
+// Whether the bytes [begin, end) of the text are one character, and no white space.
+bool is_visible(std::string_view text, size_t begin, size_t end) {
+  std::string_view bytes = text.substr(begin, end - begin);
+  std::string storage;
+  if (unicode::repair(bytes, storage) != bytes) return false;
+  unicode::CodePoint code = unicode::read(bytes, 0);
+  return code.bytes == bytes.size() &&
+         unicode::Properties::get().category(code.value) != unicode::Class::kSpace;
+}
+
+// One line end between two characters that are no white space: behind it a word begins.
+bool ends_line(std::string_view text, size_t at) {
+  auto continues = [&](size_t i) { return (static_cast<uint8_t>(text[i]) & 0xC0) == 0x80; };
+  size_t before = at, behind = at + 2;
+  if (at == 0 || at + 1 >= text.size()) return false;
+  do --before;
+  while (before > 0 && at - before < 4 && continues(before));
+  while (behind < text.size() && behind - at <= 4 && continues(behind)) ++behind;
+  return is_visible(text, before, at) && is_visible(text, at + 1, behind);
+}
 
 // The end of a block that ends at the mark at `at`; 0: none does.
 size_t cut_at(std::string_view text, size_t at, Kind kind, std::string_view separator) {
-  auto alphanumeric = [](char c) {
-    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
-  };
   switch (kind) {
     case Kind::kLines:
       return at + 1;
@@ -70,8 +93,9 @@ size_t cut_at(std::string_view text, size_t at, Kind kind, std::string_view sepa
     case Kind::kSeparated:
       return is_separator(line_before(text, at), separator) ? at + 1 : 0;
     case Kind::kParts: {
+      if (text[at] == '\n') return ends_line(text, at) ? at + 1 : 0;
       bool inside = at > 0 && at + 1 < text.size();
-      return inside && alphanumeric(text[at - 1]) && alphanumeric(text[at + 1]) ? at : 0;
+      return inside && is_alphanumeric(text[at - 1]) && is_alphanumeric(text[at + 1]) ? at : 0;
     }
     case Kind::kWhole:
       return 0;
@@ -84,7 +108,7 @@ size_t last_cut(std::string_view text, size_t from, Kind kind, std::string_view 
   if (kind == Kind::kWhole) return 0;
   std::string_view behind = text.substr(from);  // what was searched before may be long
   for (size_t at = behind.size(); at > 0;) {
-    at = behind.rfind(mark_of(kind), at - 1);
+    at = behind.find_last_of(marks_of(kind), at - 1);
     if (at == std::string::npos) break;
     if (size_t end = cut_at(text, from + at, kind, separator); end > 0) return end;
   }
@@ -120,8 +144,9 @@ size_t next_cut(std::string_view text, size_t at, InputFile::Format format,
                 const BlockRules& rules) {
   Kind kind = kind_of(format, rules);
   if (at == 0 || kind == Kind::kWhole) return at == 0 ? 0 : text.size();
-  char mark = mark_of(kind);
-  for (size_t m = text.find(mark, at - 1); m != std::string::npos; m = text.find(mark, m + 1))
+  std::string_view marks = marks_of(kind);
+  for (size_t m = text.find_first_of(marks, at - 1); m != std::string::npos;
+       m = text.find_first_of(marks, m + 1))
     if (size_t end = cut_at(text, m, kind, rules.separator); end >= at) return end;
   return text.size();
 }

@@ -30,6 +30,12 @@ DocumentEncoder::DocumentEncoder(const PrepareOptions& options, const Tokenizer&
     check_usage(id < tokenizer.vocab_size(), "--mask-before-token names the token ", id, "; ",
                 vocab, " has ", with_commas(tokenizer.vocab_size()));
   if (!options.chat) return;
+  check_usage(options.tokenizer.type != "CharLevelTokenizer" &&
+                  !Tokenizer::is_sentencepiece(options.tokenizer.type),
+              "--chat-template with --tokenizer-type ", options.tokenizer.type,
+              ": conversations need a tokenizer whose texts can hold the token that ends them: "
+              "give the tokenizer.json of the model (--tokenizer-type HFTokenizer --vocab-file "
+              "tokenizer.json)");
   std::vector<int32_t> eos;
   tokenizer.encode_plain(options.chat->eos, eos);
   check_usage(eos.size() == 1, "the token '", options.chat->eos, "' that ends conversations is ",
@@ -62,6 +68,7 @@ void DocumentEncoder::encode(std::string_view text, Part part, std::vector<int32
 
 void DocumentEncoder::encode_text(std::string_view text, Part part,
                                   std::vector<int32_t>& tokens) const {
+  if (text.empty()) return;  // no document, also where the tokenizer puts a token in front of texts
   size_t before = tokens.size();
   tokenizer_.encode(text, tokens);
   bool append = options_.end_of_document == PrepareOptions::EndOfDocument::kAppend;
@@ -101,7 +108,10 @@ void DocumentEncoder::encode_chat(std::string_view json, std::vector<int32_t>& t
   }
   for (const ChatTurn& turn : turns) {
     size_t from = tokens.size();
-    tokenizer_.encode_plain(turn.text, tokens);
+    if (from == begin)
+      tokenizer_.encode_plain(turn.text, tokens);
+    else
+      tokenizer_.encode_next(turn.text, tokens);
     bool learnt =
         turn.role == chat.role && (chat.learn == Learn::kReplies || &turn == &turns.back());
     if (learnt)

@@ -39,13 +39,16 @@ Tokenizer load_tokenizer(const TokenizerFile& file) {
   }
 }
 
-// The documents of files one by one, for the trainer.
+// The words of a long text are those of its parts.
+BlockRules in_parts(const DocumentRules& rules) {
+  return {.separator = rules.separator, .texts = BlockRules::Texts::kParts};
+}
+
+// The documents of files one by one, long ones in parts, for the trainer.
 class DocumentReader {
  public:
   DocumentReader(const InputFiles& input, const DocumentRules& rules)
-      : reader_(slices_of(input, {.separator = rules.separator}, 0, 1),
-                {.separator = rules.separator}),
-        rules_(rules) {}
+      : reader_(slices_of(input, in_parts(rules), 0, 1), in_parts(rules)), rules_(rules) {}
 
   bool next(std::string& text) {
     while (at_ == texts_.size()) {

@@ -16,10 +16,11 @@ namespace {
 namespace po = boost::program_options;
 
 const std::map<std::string, std::string> kOtherSpellings = {
-    {"--json-keys", "--jsonl-keys"},     {"--json-key", "--jsonl-keys"},
-    {"--jsonl-key", "--jsonl-keys"},     {"--vocab", "--vocab-file"},
-    {"--merges-file", "--merge-file"},   {"--merges", "--merge-file"},
-    {"--tokenizer", "--tokenizer-type"}, {"--data-dir", "--data-path"},
+    {"--json-keys", "--jsonl-keys"},       {"--json-key", "--jsonl-keys"},
+    {"--jsonl-key", "--jsonl-keys"},       {"--vocab", "--vocab-file"},
+    {"--merges-file", "--merge-file"},     {"--merges", "--merge-file"},
+    {"--tokenizer", "--tokenizer-type"},   {"--data-dir", "--data-path"},
+    {"--tokenizer-model", "--vocab-file"},
 };
 
 const char* kDescription =
@@ -72,6 +73,14 @@ void refuse_unsupported(const Program& program) {
       !program.has("split-sentences"),
       "--split-sentences is not supported: it is for models of the BERT kind, which are not "
       "trained here; leave it out for GPT models");
+  for (const char* option : {"keep-newlines", "lang"})
+    check_usage(!program.has(option), "--", option,
+                " is of Megatron's splitting into sentences, which is for models of the BERT kind; "
+                "leave it out: line ends are kept as they are");
+  check_usage(
+      !program.has("vocab-size"),
+      "--vocab-size is of Megatron's NullTokenizer; the size is that of --vocab-file: leave "
+      "it out");
   auto impl = program.get<std::string>("dataset-impl");
   check_usage(impl == "mmap", "--dataset-impl ", impl,
               " is not written here: it is the old format TNTIDX, which newer tools do not read; "
@@ -174,7 +183,7 @@ int read_workers(const Program& program, const PrepareDefaults& defaults) {
 std::string describe_options(const Program& program) {
   // Where files come from does not count either: the files themselves do.
   static const std::set<std::string> kOthers = {
-      "workers",   "num-docs", "log-interval",     "overwrite-tokenizer", "offline",
+      "workers",   "num-docs", "log-interval",     "overwrite-tokenizer", "offline", "partitions",
       "downloads", "mirror",   "force-redownload", "local-copy",          "corpora"};
   std::string text;
   for (const auto& [name, option] : program.args()) {
@@ -247,7 +256,12 @@ Program prepare_program() {
   add("dataset-impl", text("mmap")->default_value("mmap"), "mmap, the only one");
   add("num-docs", number("N"), "no effect: progress is measured in bytes");
   add("log-interval", number("N"), "no effect: progress is shown by time");
+  add("partitions", number("N"), "no effect: all workers read one input");
+  add("keep-sequential-samples", "no effect: documents keep their order");
   add("ftfy", "refused: run ftfy first");
+  add("keep-newlines", "refused: for other models");
+  add("lang", text("NAME"), "refused: for other models");
+  add("vocab-size", number("N"), "refused: the tokenizer says it");
   add("split-sentences", "refused: for other models");
   add_label_options(program);
   return program;
@@ -276,7 +290,7 @@ PrepareOptions read_prepare_options(const Program& program, const PrepareDefault
   if (program.has("overwrite-tokenizer"))
     options.existing_tokenizer = PrepareOptions::Existing::kReplace;
   options.identity = describe_options(program);
-  for (const char* option : {"num-docs", "log-interval"})
+  for (const char* option : {"num-docs", "log-interval", "partitions", "keep-sequential-samples"})
     if (program.has(option)) log_info("--", option, " has no effect here");
   return options;
 }

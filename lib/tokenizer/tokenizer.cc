@@ -48,11 +48,13 @@ struct Tokenizer::Impl {
   Impl(std::unique_ptr<const Spm> pieces, Pieces around);
   static std::unique_ptr<Impl> make(TokenizerFiles described);
   void encode_digits_alone(std::string_view text, std::vector<int32_t>& ids) const;
-  enum class Place { kFirst, kLater };  // of a piece in the whole text
+  // Of a piece: the first of the whole text, behind an added token, or behind other text.
+  enum class Place { kFirst, kLater, kInside };
+  void encode(std::string_view text, Place place, std::vector<int32_t>& ids) const;
   void encode_marked(std::string_view text, Place place, std::vector<int32_t>& ids) const;
   void encode_piece(std::string_view text, Place place, std::vector<int32_t>& ids) const;
   void encode_normalized(std::string_view text, Place place, std::vector<int32_t>& ids) const;
-  std::string_view normalize(std::string_view text, std::string& storage) const;
+  std::string_view normalize(std::string_view text, Place place, std::string& storage) const;
   std::string text_of(std::string_view token) const;
   std::string decode_with_fallback(const std::vector<int32_t>& ids, Special skipped) const;
   std::vector<AddedToken> added(Stage stage) const;
@@ -91,11 +93,12 @@ Tokenizer::Impl::Impl(TokenizerFiles described)
       if (end_of_document < 0 && token.special && token.content == end) end_of_document = token.id;
 }
 
-std::string_view Tokenizer::Impl::normalize(std::string_view text, std::string& storage) const {
+std::string_view Tokenizer::Impl::normalize(std::string_view text, Place place,
+                                            std::string& storage) const {
   using Marks = TokenizerFiles::Marks;
   if (files.normalizer == TokenizerFiles::Normalizer::kNfc) return unicode::nfc(text, storage);
   if (files.marks != Marks::kReplaced && files.marks != Marks::kPrepended) return text;
-  return storage = with_marks(text, files.marks == Marks::kPrepended);
+  return storage = with_marks(text, files.marks == Marks::kPrepended && place != Place::kInside);
 }
 
 std::string Tokenizer::Impl::text_of(std::string_view token) const {
@@ -137,7 +140,8 @@ std::vector<AddedToken> Tokenizer::Impl::added(Stage stage) const {
   std::string storage;
   for (AddedToken token : files.added) {
     if (token.normalized != (stage == Stage::kNormalized)) continue;
-    if (token.normalized) token.content = std::string(normalize(token.content, storage));
+    if (token.normalized)
+      token.content = std::string(normalize(token.content, Place::kFirst, storage));
     chosen.push_back(std::move(token));
   }
   return chosen;
@@ -149,7 +153,8 @@ void Tokenizer::Impl::set_text(const AddedToken& token) {
   auto id = static_cast<size_t>(token.id);
   if (id >= bytes.size()) bytes.resize(id + 1), special.resize(id + 1);
   std::string storage;
-  std::string text(token.normalized ? normalize(token.content, storage) : token.content);
+  std::string text(token.normalized ? normalize(token.content, Place::kFirst, storage)
+                                    : token.content);
   bytes[id] = text_of(text);
   special[id] = token.special && text == token.content;
   if (token.content == kEndOfDocument) end_of_document = token.id;
@@ -165,7 +170,7 @@ void Tokenizer::Impl::encode_marked(std::string_view text, Place place,
                                     std::vector<int32_t>& ids) const {
   if (files.marks != TokenizerFiles::Marks::kLast) return fallback->encode(text, ids);
   using Prefix = TokenizerFiles::Prefix;
-  bool prefixed = files.prefix == Prefix::kSpace ||
+  bool prefixed = (files.prefix == Prefix::kSpace && place != Place::kInside) ||
                   (files.prefix == Prefix::kFirstSpace && place == Place::kFirst);
   bool marked = text.starts_with(' ') || text.starts_with(kSpmSpace);
   fallback->encode(with_marks(text, prefixed && !marked), ids);
@@ -177,8 +182,8 @@ void Tokenizer::Impl::encode_piece(std::string_view text, Place place,
   if (fallback) return encode_marked(text, place, ids);
   if (files.digits_alone) return encode_digits_alone(text, ids);
   std::string prefixed;
-  if (files.prefix == TokenizerFiles::Prefix::kSpace && !text.starts_with(' '))
-    text = prefixed.append(" ").append(text);
+  bool prefix = files.prefix == TokenizerFiles::Prefix::kSpace && place != Place::kInside;
+  if (prefix && !text.starts_with(' ')) text = prefixed.append(" ").append(text);
   WordCache::of_thread(words).encode_text(text, ids);
 }
 
@@ -267,19 +272,29 @@ void Tokenizer::encode(std::string_view text, std::vector<int32_t>& ids) const {
 }
 
 void Tokenizer::encode_plain(std::string_view text, std::vector<int32_t>& ids) const {
+  impl_->encode(text, Impl::Place::kFirst, ids);
+}
+
+void Tokenizer::encode_next(std::string_view text, std::vector<int32_t>& ids) const {
+  using Place = Impl::Place;
+  if (ids.empty()) return impl_->encode(text, Place::kFirst, ids);
+  bool added = std::ranges::count(impl_->files.added, ids.back(), &AddedToken::id) > 0;
+  impl_->encode(text, added ? Place::kLater : Place::kInside, ids);
+}
+
+void Tokenizer::Impl::encode(std::string_view text, Place place, std::vector<int32_t>& ids) const {
   std::string repaired, composed;
   text = unicode::repair(text, repaired);
-  if (impl_->spm) return impl_->spm->encode(text, ids);
-  impl_->raw.split(
+  if (spm) return spm->encode(text, ids);
+  raw.split(
       text, [&](int32_t id) { ids.push_back(id); },
       [&](std::string_view piece) {
-        using Place = Impl::Place;
-        Place place = piece.data() == text.data() ? Place::kFirst : Place::kLater;
-        impl_->encode_normalized(impl_->normalize(piece, composed), place, ids);
+        Place here = piece.data() == text.data() ? place : Place::kLater;
+        encode_normalized(normalize(piece, here, composed), here, ids);
       });
 }
 
-// At such a place a word begins, and nothing composes with what is before. Added tokens of several
+// At such places a word begins, and nothing composes with what is before. Added tokens of several
 // spaces do not stand there; what else might lie around it makes the answer no.
 bool Tokenizer::parts_at_words() const {
   const TokenizerFiles& files = impl_->files;
@@ -289,7 +304,8 @@ bool Tokenizer::parts_at_words() const {
   return std::none_of(files.added.begin(), files.added.end(), [](const AddedToken& token) {
     bool space = token.content.find(' ') != std::string::npos;
     bool only = token.content.find_first_not_of(' ') == std::string::npos;
-    return token.lstrip || token.rstrip || (space && (!only || token.single_word));
+    bool line = token.content.find('\n') != std::string::npos && token.content != "\n";
+    return token.lstrip || token.rstrip || line || (space && (!only || token.single_word));
   });
 }
 

@@ -52,8 +52,12 @@ class Tokenizer {
   void encode(std::string_view text, std::vector<int32_t>& ids) const;
   // Without those.
   void encode_plain(std::string_view text, std::vector<int32_t>& ids) const;
-  // Whether a text may be cut before a space between ASCII letters or digits: the ids of the parts,
-  // joined, are then those of the text.
+  // The same for what goes on behind a text whose ids end `ids`, and shares no token with it: the
+  // space that LLaMA's writes in front of texts stands there only behind an added token.
+  void encode_next(std::string_view text, std::vector<int32_t>& ids) const;
+  // Whether a text may be cut before a space between ASCII letters or digits, and behind a line end
+  // between characters that are no white space: the ids of the parts, joined, are those of the
+  // text.
   bool parts_at_words() const;
   // Bytes that do not form UTF-8 become U+FFFD. kSkip leaves out special added tokens. Ids that the
   // tokenizer does not have (a model's vocabulary may be padded) give no text.

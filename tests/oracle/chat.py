@@ -97,6 +97,20 @@ def tokenizers(directory):
             for path, bos, eos in ((plain, EOD, EOD), (rich, "<s>", "</s>"))}
 
 
+def marked_tokenizers(directory):
+    """Those that write a space in front of texts, as LLaMA's; of what their model has no token for they take bytes."""
+    captured = json.loads((Path(__file__).parents[1] / "golden/fallback_tokenizers.json").read_text())
+    for form in ("LLaMA 2", "Mistral 0.3", "always"):
+        parts = captured[form]["parts"]
+        added = [token for token in parts["added_tokens"] if token["content"] in ("<unk>", "<s>", "</s>", "<|im_start|>", "<|im_end|>")]
+        path = Path(directory, form)
+        path.mkdir()
+        (path / "tokenizer.json").write_text(json.dumps(parts | {"version": "1.0", "model": captured["model"], "added_tokens": added,
+                                                                 "truncation": None, "padding": None, "post_processor": None}))
+        (path / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<s>", "eos_token": "</s>"}))
+        yield path, PreTrainedTokenizerFast(tokenizer_file=str(path / "tokenizer.json"), bos_token="<s>", eos_token="</s>")
+
+
 def ids_of(tokenizer, chat, ask=False):
     return tokenizer(tokenizer.apply_chat_template(chat, add_generation_prompt=ask, tokenize=False),
                      add_special_tokens=False)["input_ids"]
@@ -120,14 +134,25 @@ def again_with_each_message(tokenizer, chat, learn, role="assistant"):
     return tokens + [eos], labels + [eos if labels[-1] != MASKED else MASKED]
 
 
-def message_by_message(tokenizer, chat, learn, role="assistant"):
+def ids_behind(tokenizer, before, text, marked):
+    """Of what goes on behind a text, whose last token is not shared: behind a character that merges with nothing."""
+    if not before or not marked:
+        return tokenizer(text, add_special_tokens=False)["input_ids"]
+    ends = [token for token in tokenizer.get_added_vocab() if before.endswith(token)]
+    mark = ends[0] if ends else "\x01"
+    both, alone = (tokenizer(part, add_special_tokens=False)["input_ids"] for part in (mark + text, mark))
+    return both[len(alone):]
+
+
+def message_by_message(tokenizer, chat, learn, marked, role="assistant"):
     """Whether something merges across a border, and the tokens and labels of the messages apart."""
     texts = [tokenizer.apply_chat_template(chat[:i + 1], tokenize=False,
                                            add_generation_prompt=i + 1 < len(chat) and chat[i + 1]["role"] == role)
              for i in range(len(chat))]
     tokens, labels, merged = [], [], False
     for i, message in enumerate(chat):
-        new = tokenizer(texts[i][len(texts[i - 1]) if i else 0:], add_special_tokens=False)["input_ids"]
+        before = texts[i - 1] if i else ""
+        new = ids_behind(tokenizer, before, texts[i][len(before):], marked)
         tokens += new
         learnt = message["role"] == role and (i == len(chat) - 1 or learn != "only-last")
         labels += new if learnt else [MASKED] * len(new)
@@ -159,7 +184,7 @@ class Comparison:
             print("   ", line)
         self.failed += bool(wrong)
 
-    def chat(self, path, tokenizer, style, learn, chats, clean):
+    def chat(self, path, tokenizer, style, learn, chats, clean, marked=False):
         tokenizer.chat_template = JINJA[style]
         flags = ["--tokenizer-path", str(path), "--chat-template", style] + ([] if learn == "replies" else ["--" + learn])
         got = run(self.tool, flags, [json.dumps(chat) for chat in chats])
@@ -177,7 +202,7 @@ class Comparison:
             borders += 1
             text = tokenizer.apply_chat_template(chat, tokenize=False) + tokenizer.eos_token
             spoilt += tokenizer.decode(tokens, clean_up_tokenization_spaces=False) != text
-            merged, apart, labels_apart = message_by_message(tokenizer, chat, learn)
+            merged, apart, labels_apart = message_by_message(tokenizer, chat, learn, marked)
             if not merged or learn in ("for-rm", "no-mask") or ours != {"tokens": apart, "labels": labels_apart}:
                 wrong.append(f"{chat}\n      ours {ours}\n      want {tokens} {labels}")
         self.say(f"{style} {learn} {path.name} {'trimmed' if clean else 'any'}", wrong,
@@ -213,6 +238,12 @@ def main():
                     chats = [conversation(source, style, clean) for _ in range(args.conversations // 10)]
                     for learn in ("replies", "only-last", "for-rm", "no-mask"):
                         compare.chat(path, tokenizer, style, learn, chats, clean)
+        for path, tokenizer in marked_tokenizers(directory):
+            for style in JINJA:
+                chats = [conversation(source, style, True) for _ in range(args.conversations // 10)]
+                for learn in ("replies", "only-last", "no-mask"):
+                    compare.chat(path, tokenizer, style, learn, chats, True, marked=True)
+        for path, tokenizer in made.items():
             texts = [content(source, False) for _ in range(args.conversations)]
             fox = tokenizer(" fox", add_special_tokens=False)["input_ids"]
             for pattern in (fox, [fox[-1]] * 2, [tokenizer.convert_tokens_to_ids(EOD)]):
