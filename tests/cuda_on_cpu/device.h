@@ -189,7 +189,7 @@ inline int atomicAdd(int* to, int more) { return std::exchange(*to, *to + more);
 
 inline void cudaGetDevice(int* index) { *index = 0; }
 inline void cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
-  const int values[] = {cuda_on_cpu::device.multiprocessors, 9, 228 * 1024,
+  const int values[] = {cuda_on_cpu::device.multiprocessors, 9, 228 * 1024, 227 * 1024,
                         0};  // blocks run one by one, not in clusters
   *value = values[attribute];
 }
