@@ -30,6 +30,30 @@ TEST_F(ConfigTest, TheWidthOfTheMlpFollowsNeoX) {
                   "expansion_factor does not go with moe_num_experts 4"));
 }
 
+// As files of GPT-NeoX until September 2024 say it: LLaMAParallelMLP's arithmetic.
+TEST_F(ConfigTest, LlamasOwnTypeOfMlpBecomesTodaysKeys) {
+  auto mlp = [&](const std::string& lines) {
+    Config config = load("mlp_type: llama\nactivation: silu\n" + lines);
+    for (const Config& c : {config, load_config({.texts = {{"saved", config.text()}}})}) {
+      EXPECT_TRUE(c.model.gated && c.model.activation == Activation::kSilu && !c.model.mlp_bias);
+      EXPECT_EQ(c.model.intermediate, config.model.intermediate);
+    }
+    return concat(config.model.intermediate, " ", config.value("intermediate_size"));
+  };
+  EXPECT_EQ(mlp("hidden_size: 4096"), "11008 33024");
+  EXPECT_EQ(mlp("hidden_size: 5120"), "13824 41472");
+  EXPECT_EQ(mlp("hidden_size: 512"), "1536 4608");  // 1365, rounded up
+  EXPECT_EQ(mlp("hidden_size: 4096\nintermediate_size: 14336"), "14336 43008");
+  EXPECT_EQ(mlp("intermediate_size: 101\nmlp_multiple_of: 8"), "101 303");
+  EXPECT_FALSE(load("mlp_type: regular\nactivation: silu").model.gated);
+  EXPECT_TRUE(has(explain(load("mlp_type: llama\nactivation: silu\nintermediate_size: 100")),
+                  "a.yml:1) is today's activation: swiglu, "
+                  "intermediate_size: 300 (3 x 100) and use_bias_in_mlp: false"));
+  EXPECT_TRUE(has(fails("mlp_type: llama"), "with activation: silu, and it is gelu (default)"));
+  EXPECT_TRUE(has(fails("mlp_type: llama\nactivation: silu\nmoe_num_experts: 4\nmoe_top_k: 2"),
+                  "mlp_type: llama does not go with moe_num_experts"));
+}
+
 TEST_F(ConfigTest, ExpertsAreTaken) {
   EXPECT_FALSE(load("moe_num_experts: 1\nmoe_top_k: 2").model.moe);
   Config plain = load("hidden_size: 72\nmoe_num_experts: 8");

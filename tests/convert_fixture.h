@@ -119,6 +119,14 @@ class Convert : public ::testing::Test {
     dir_.put("hf/model.safetensors", tensors_file(tensors, type, 7));
     return dir_ / "hf";
   }
+  void model_of_rows(int64_t rows) {
+    Json config = tiny_config();
+    config["vocab_size"] = rows;
+    std::vector<Made> tensors = tiny_tensors();
+    for (Made& t : tensors)
+      if (t.shape.front() == kVocab) t.shape.front() = rows;
+    model(tensors, config);
+  }
   // The same in two files.
   std::string sharded(const std::vector<Made>& all = tiny_tensors(),
                       const Json& config = tiny_config()) {

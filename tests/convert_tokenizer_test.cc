@@ -6,11 +6,13 @@
 #include "generated_text.h"
 #include "hex.h"
 #include "tokenizer/spm_model.h"
+#include "tokenizer/tokenizer.h"
 
 namespace neox::testing {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST_F(Convert, TokenizerGoesAlong) {
   model();
@@ -44,6 +46,64 @@ TEST_F(Convert, TransformersIsToldWhatTextsBeginAndEndWith) {
   EXPECT_THAT(tokenizer, HasSubstr("\"eos_token\": \"<|end_of_text|>\""));
 }
 
+// As a model of chats, whose texts end with another token than its documents.
+TEST_F(Convert, TransformersIsToldTheTokensThatTheTokenizerNames) {
+  model();
+  dir_.put(
+      "hf/tokenizer.json",
+      R"({"added_tokens": [{"content": "<|endoftext|>", "id": 7}, {"content": "<|im_end|>", "id": 9}],
+          "model": {"vocab": {"<pad>": 3, "<far>": 99}}})");
+  to_ours("ours");
+  fs::remove(fs::path(dir_ / "ours/hf/config.json"));
+  auto ids = [&](const std::string& said) {
+    dir_.put("ours/hf/tokenizer_config.json", said);
+    fs::remove_all(dir_ / "back");
+    to_hf("ours", "back");
+    Json config = written_config("back");
+    return concat(config.at("bos_token_id").dump(), " ", config.at("eos_token_id").dump(), " ",
+                  config.value("pad_token_id", Json()).dump());
+  };
+  EXPECT_EQ(ids(R"({"eos_token": "<|im_end|>", "pad_token": {"content": "<pad>"}})"), "7 9 3");
+  EXPECT_EQ(ids(R"({"bos_token": {"content": "<|im_end|>"}, "eos_token": null})"), "9 7 null");
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(ids(R"({"eos_token": "<none>", "pad_token": "<far>"})"), "7 7 null");
+  std::string warned = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(warned, HasSubstr("eos_token is '<none>', which the tokenizer or the embedding"));
+  EXPECT_THAT(warned, HasSubstr("pad_token is '<far>'"));
+}
+
+// The embedding has rows 0..28, the tokenizer 300 entries.
+TEST_F(Convert, ATokenizerThatIsLargerThanTheEmbeddingIsWarnedOf) {
+  model();
+  TrainedBpe small = train_bpe({.vocab_size = 300}, each({"the and of to"}));
+  write_tokenizer_json(dir_ / "hf/tokenizer.json", small);
+  auto warned = [&](const std::string& name, const std::vector<std::string>& more) {
+    ::testing::internal::CaptureStderr();
+    to_ours(name, more);
+    return ::testing::internal::GetCapturedStderr();
+  };
+  std::string entries =
+      std::to_string(Tokenizer::from_json(dir_ / "hf/tokenizer.json").vocab_size());
+  EXPECT_THAT(warned("ours", {}),
+              HasSubstr(concat("has ", entries, " entries, but the embedding 29 rows")));
+  EXPECT_THAT(warned("again", {}), HasSubstr("--padded-vocab " + entries));
+  EXPECT_THAT(warned("more", {"--padded-vocab", entries}), Not(HasSubstr("warning")));
+}
+
+// A run in the directory of its files names its tokenizer by the name alone.
+TEST_F(Convert, WhatBelongsToATokenizerNamedWithoutADirectoryGoesAlong) {
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "generation_config.json"})
+    dir_.put(name, "{}");
+  fs::path was = fs::current_path();
+  fs::current_path(dir_.path());
+  ModelFiles run{.where = "run", .config = {}, .files = {}};
+  run.config.tokenizer = {.type = "HFTokenizer", .vocab_file = "tokenizer.json", .merge_file = {}};
+  add_run_companions(run);
+  fs::current_path(was);
+  for (const char* name : {"tokenizer_config.json", "generation_config.json"})
+    EXPECT_NE(companion(run, name), nullptr) << name;
+}
+
 TEST_F(Convert, PiecesOfAnotherKindGoAlongAsTheyAre) {
   model();
   dir_.put("hf/tokenizer.model", "pieces");
@@ -70,20 +130,21 @@ nlohmann::json golden(const std::string& name) {
 // A tokenizer.model is taken, but for tokens that only the tokenizer.json beside it has, as those
 // of a chat that a model was tuned for.
 TEST_F(Convert, TokensAddedBehindPiecesAreKept) {
-  model();
   dir_.put("hf/tokenizer.model",
            from_hex(golden("sentencepiece.json").at(0).at("model").get<std::string>()));
   auto known = std::ssize(read_spm_model(dir_ / "hf/tokenizer.model").pieces);
+  model_of_rows(known + 1);
   nlohmann::json all = golden("fallback_tokenizers.json"), root = all.at("LLaMA 2").at("parts");
   root["model"] = all.at("model");
   nlohmann::json &vocab = root["model"]["vocab"], &added = root["added_tokens"];
   for (int64_t id = std::ssize(vocab); id < known; ++id) vocab[concat("more", id)] = id;
   while (added.back().at("id") > 2) added.erase(added.size() - 1);
+  std::vector<std::string> more;
   auto converted = [&] {
     dir_.put("hf/tokenizer.json", root.dump());
     fs::remove_all(dir_ / "ours");
     ::testing::internal::CaptureStderr();
-    to_ours("ours");
+    to_ours("ours", more);
     return Checkpoint(dir_ / "ours/global_step0").state().config +
            ::testing::internal::GetCapturedStderr();
   };
@@ -93,6 +154,12 @@ TEST_F(Convert, TokensAddedBehindPiecesAreKept) {
   std::string config = converted();
   EXPECT_THAT(config, HasSubstr("tokenizer_type: HFTokenizer"));
   EXPECT_THAT(config, HasSubstr("vocab_file: " + dir_ / "ours/hf/tokenizer.json"));
+  // The embedding has no row of it, as of LLaMA 2's <pad>.
+  model_of_rows(known);
+  EXPECT_THAT(converted(), HasSubstr("tokenizer_type: SPMTokenizer"));
+  more = {"--padded-vocab", std::to_string(known + 1)};
+  EXPECT_THAT(converted(), HasSubstr("tokenizer_type: HFTokenizer"));
+  model_of_rows(known + 1);
   root["normalizer"]["normalizers"].push_back({{"type", "Lowercase"}});
   config = converted();
   EXPECT_THAT(config, HasSubstr("tokenizer_type: SPMTokenizer"));
@@ -113,19 +180,11 @@ TEST_F(Convert, GptNeoxCanReadTheConfigurationThatItIsGiven) {
   EXPECT_THAT(alone, HasSubstr(concat("make_vocab_size_divisible_by: ", kVocab, "\n")));
   // With a tokenizer whose padded entries are the rows, the usual key does it.
   TrainedBpe small = train_bpe({.vocab_size = 300}, each({"the and of to"}));
-  Json wide = tiny_config();
-  wide["vocab_size"] = 384;
-  std::vector<Made> tensors = tiny_tensors();
-  for (Made& t : tensors)
-    if (t.shape.front() == kVocab) t.shape.front() = 384;
-  model(tensors, wide);
+  model_of_rows(384);
   EXPECT_THAT(yaml("unknown", "1"), HasSubstr("make_vocab_size_divisible_by: 384\n"));
   write_tokenizer_json(dir_ / "hf/tokenizer.json", small);
   EXPECT_THAT(yaml("two", "1"), HasSubstr("make_vocab_size_divisible_by: 128\n"));
-  wide["vocab_size"] = 512;
-  for (Made& t : tensors)
-    if (t.shape.front() == 384) t.shape.front() = 512;
-  model(tensors, wide);
+  model_of_rows(512);
   EXPECT_THAT(yaml("more", "1"), HasSubstr("make_vocab_size_divisible_by: 512\n"));
 }
 

@@ -71,6 +71,19 @@ TEST_F(GenerateProgram, AnotherTokenizerIsSaid) {
   EXPECT_TRUE(has(ended.err, "is not the one that the model of")) << ended.err;
 }
 
+// By neox-train too.
+TEST_F(GenerateProgram, ATokenizerThatIsTooLargeIsRefusedWithAdvice) {
+  nlohmann::json large = nlohmann::json::parse(read_file(Material::get() / "tokenizer.json"));
+  nlohmann::json& vocab = large["model"]["vocab"];
+  for (size_t id = vocab.size(); id < 400; ++id) vocab[concat("more", id)] = id;
+  std::string file = run().dir().put("large.json", large.dump());
+  for (const Ended& ended : {start({"--prompt", "the", "--vocab-file", file}),
+                             run().train({"vocab_file=" + file, "train_iters=21"})}) {
+    EXPECT_EQ(ended.code, 64);
+    EXPECT_TRUE(has(ended.err, "neox-convert --padded-vocab 400")) << ended.err;
+  }
+}
+
 TEST_F(GenerateProgram, IsNoJobOfSeveralProcesses) {
   Child two({program("neox-generate"), run().save(), "--prompt", "the"},
             {.environment = {"NEOX_RANK=0", "NEOX_WORLD_SIZE=2", "NEOX_LOCAL_RANK=0",

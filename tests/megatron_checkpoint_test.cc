@@ -1,4 +1,4 @@
-// Checkpoints of Megatron-LM and Megatron-DeepSpeed: orders of rows, layouts there and back, what
+// Checkpoints of Megatron-LM: orders of rows, layouts there and back, what
 // args say, and what is refused.
 #include <ATen/ops/cat.h>
 #include <ATen/ops/stack.h>
@@ -19,15 +19,6 @@ using enum TpSplit;
 // What opening the files says.
 std::string opening(const fs::path& path) {
   return error_of([&] { open_megatron(path); });
-}
-
-// Converts, and says what is left where that fails.
-std::string converting(const Directory& dir, const char* from, const fs::path& source) {
-  std::string error = error_of(
-      [&] { convert({.from = from, .to = "neox.cpp", .source = source, .target = dir / "out"}); });
-  for (const std::string& name : dir.list())
-    if (name.starts_with("out")) error += " LEFT " + name;
-  return error;
 }
 
 const char* name_of(const char* ours) {
@@ -96,45 +87,6 @@ TEST(Megatron, IsReadFromItsIterationDirectoryToo) {
   Directory dir;
   write_megatron(model_of(kGpt2), target_of(dir.path(), 1, 1));
   EXPECT_EQ(difference(open_megatron(dir.path() / "iter_0000003"), model_of(kGpt2)), "");
-}
-
-TEST(MegatronDeepSpeed, ReadsWhatItWrites) {
-  for (auto write : {write_megatron_deepspeed, write_megatron_deepspeed_thirds})
-    for (auto [tensor, pipeline] : {std::pair{1, 0}, {2, 0}, {1, 1}, {2, 2}}) {
-      Directory dir;
-      ModelFiles model = model_of(kGpt2);
-      write(model, target_of(dir.path(), tensor, pipeline));
-      EXPECT_EQ(detect_format(dir.path()).name, std::string("megatron-deepspeed"));
-      EXPECT_EQ(difference(open_megatron_deepspeed(dir.path()), model), "");
-    }
-}
-
-TEST(MegatronDeepSpeed, HasThirdsWhereAskedFor) {
-  Directory dir;
-  ModelFiles model = model_of(kGpt2);
-  write_megatron_deepspeed(model, target_of(dir.path(), 2, 0));
-  EXPECT_EQ(difference(open_megatron_deepspeed_thirds(dir.path()), model),
-            "layers.0.attention.query_key_value.weight");
-}
-
-TEST(Megatron, ReadsFilesOfDeepSpeedInItsDirectories) {
-  Directory dir;
-  ModelFiles model = model_of(kGpt2);
-  write_megatron_deepspeed(model, target_of(dir.path() / "in", 2, 0));
-  for (const char* rank : {"mp_rank_00", "mp_rank_01"}) {
-    fs::path to = dir.path() / "iter_0000003" / rank;
-    fs::create_directories(to);
-    fs::rename(dir.path() / "in/global_step3" / (rank + std::string("_model_states.pt")),
-               to / "model_optim_rng.pt");
-  }
-  EXPECT_EQ(difference(open_megatron(dir.path() / "iter_0000003"), model), "");
-}
-
-TEST(Megatron, WritesNoGroupsInThirds) {
-  Directory dir;
-  std::string error = error_of(
-      [&] { write_megatron_deepspeed_thirds(model_of(kLlama), target_of(dir.path(), 1, 1)); });
-  EXPECT_THAT(error, AllOf(StartsWith("64"), HasSubstr("fewer heads of keys")));
 }
 
 TEST(Megatron, IsCutOnlyWhereItDivides) {
@@ -359,30 +311,6 @@ TEST(Megatron, RefusesATrackerThatSaysNothing) {
   Saved saved;
   std::ofstream(saved.in() / "latest_checkpointed_iteration.txt") << "../3";
   EXPECT_THAT(opening(saved.in()), AllOf(StartsWith("74"), HasSubstr("neither a number")));
-}
-
-TEST(MegatronDeepSpeed, NamesWhatIsMissing) {
-  for (auto [pipeline, file, words] :
-       {std::tuple{1, "layer_03-model_01-model_states.pt", "tensor-parallel rank 1 of 2"},
-        {0, "mp_rank_01_model_states.pt", "lacks mp_rank_01_model_states.pt"},
-        {1, "mp_rank_00_model_states.pt", "has no mp_rank_00_model_states.pt"}}) {
-    Directory dir;
-    write_megatron_deepspeed(model_of(kGpt2), target_of(dir.path() / "in", 2, pipeline));
-    fs::remove(dir.path() / "in/global_step3" / file);
-    EXPECT_THAT(converting(dir, "megatron-deepspeed", dir.path() / "in"),
-                AllOf(StartsWith("74"), HasSubstr(words), Not(HasSubstr("LEFT"))));
-  }
-}
-
-TEST(MegatronDeepSpeed, RefusesZero3AndExperts) {
-  for (auto [file, words] : {std::pair{"zero_pp_rank_0_mp_rank_00_model_states.pt", "ZeRO 3"},
-                             {"layer_02_expert_0_mp_rank_00_model_states.pt", "experts"}}) {
-    Directory dir;
-    write_megatron_deepspeed(model_of(kGpt2), target_of(dir.path(), 1, 0));
-    std::ofstream(dir.path() / "global_step3" / file) << "x";
-    EXPECT_THAT(error_of([&] { open_megatron_deepspeed(dir.path()); }),
-                AllOf(StartsWith("74"), HasSubstr(words)));
-  }
 }
 
 }  // namespace

@@ -66,6 +66,15 @@ inline std::string difference(const ModelFiles& a, const ModelFiles& b) {
   return architecture(a.config.model) == architecture(b.config.model) ? "" : "the architecture";
 }
 
+// Converts, and says what is left where that fails.
+inline std::string converting(const Directory& dir, const char* from, const fs::path& source) {
+  std::string error = error_of(
+      [&] { convert({.from = from, .to = "neox.cpp", .source = source, .target = dir / "out"}); });
+  for (const std::string& name : dir.list())
+    if (name.starts_with("out")) error += " LEFT " + name;
+  return error;
+}
+
 // A checkpoint of one rank, whose parts can be changed.
 struct Rank {
   std::map<std::string, at::Tensor> tensors;  // by Megatron-LM's names

@@ -9,6 +9,9 @@ namespace neox {
 void check_copy(KeyReader& keys, const std::string& copy, const std::string& key, double value);
 
 ModelConfig read_model(KeyReader& keys);
+// Parts of it. The experts, of a model with its MLP; nothing where it has none.
+void read_mlp(KeyReader& keys, ModelConfig& model);
+std::optional<MoeConfig> read_moe(KeyReader& keys, const ModelConfig& model);
 LayoutConfig read_layout(KeyReader& keys, const ModelConfig& model);
 TokenizerConfig read_tokenizer(KeyReader& keys, const LayoutConfig& layout);
 PrecisionConfig read_precision(KeyReader& keys);

@@ -492,6 +492,10 @@ constexpr KeyRow kOwn[] = {
      "", kRopeScaling},
     {"moe_normalize_expert_weights", kBool, "false", kUsed,
      "the weights of a token's experts are divided by their sum (as Mixtral's)"},
+    {"mlp_type", kChoice, "regular", kUsed,
+     "in files until September 2024; llama with activation: silu: swiglu without biases, and "
+     "intermediate_size is the width itself, default 8/3 x hidden_size rounded up to 256",
+     "regular|llama"},
     {"mup_base_hidden_size", kInt, "null", kUsed,
      "muP: hidden_size of the model that lr and initial values were tuned on"},
     {"profile_ranks", kInts, "[0]", kUsed, "profile: of these ranks"},

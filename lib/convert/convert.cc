@@ -134,6 +134,17 @@ void check_rows(const ModelFiles& model, int64_t rows) {
                 model.where, "; without its tokenizer it is not known whether they are in use");
 }
 
+// Where tokens have no rows, programs refuse the model.
+void check_entries(const ModelFiles& model) {
+  int64_t rows = model.config.model.vocab, entries = entries_of(model).value_or(0);
+  if (entries > rows)
+    log_warning("the tokenizer of ", model.where, " has ", entries, " entries, but the embedding ",
+                rows,
+                " rows: neox-generate and neox-train refuse a tokenizer that is larger than "
+                "the model; --padded-vocab ",
+                entries, ", or more, adds rows of zeros");
+}
+
 using Read = std::function<at::Tensor()>;
 
 // The first read counts.
@@ -200,7 +211,12 @@ std::string convert(const ConvertOptions& options) {
   ModelFiles model = from.open(options.source);
   std::vector<at::ScalarType> types;
   for (const ModelTensor& t : model.tensors) types.push_back(t.info.dtype);
-  if (options.rows) check_rows(model, *options.rows), set_rows(model, *options.rows);
+  if (options.rows) {
+    check_rows(model, *options.rows);
+    set_rows(model, *options.rows);
+    choose_tokenizer(model);  // tokens that had no rows have some now
+  }
+  check_entries(model);
   if (options.dtype) set_dtype(model, *options.dtype);
   if (to.holds == Format::Holds::kWeights) {
     drop_train_state(model, concat(to.name, " holds weights alone"));

@@ -46,6 +46,9 @@ constexpr Format kFormats[] = {
     {"neox", "GPT-NeoX: a save directory with `latest`, or a global_step directory in it",
      Format::Holds::kWeights, Format::Files::kForRanks, is_neox_alone, open_neox, open_neox_tensors,
      write_neox},
+    {"neox-gqa-slots", "the same with num_kv_heads, of February to November 2024, read alone",
+     Format::Holds::kWeights, Format::Files::kForRanks, never_found, open_neox_slots,
+     open_neox_tensors, write_neox_slots},
 };
 
 std::string names() {
@@ -128,11 +131,13 @@ std::string sentencepiece_type(const ModelFiles& model) {
 
 // The first of the tokens that a tokenizer.json has behind the pieces of a tokenizer.model, as
 // those of chats; "" where there are none, or one of the files can't be read, which is said where
-// it is used.
-std::string token_behind_pieces(const Companion& pieces, const Companion& json) try {
+// it is used. Those that the model has no row of it can't have been trained with, as LLaMA 2's
+// <pad>.
+std::string token_behind_pieces(const Companion& pieces, const Companion& json, int64_t rows) try {
   auto known = std::ssize(read_spm_model(pieces.path).pieces);
   for (const auto& token : read_json(json.path).value("added_tokens", nlohmann::json::array()))
-    if (token.value("id", int64_t{0}) >= known) return token.value("content", "");
+    if (auto id = token.value("id", int64_t{0}); id >= known && id < rows)
+      return token.value("content", "");
   return "";
 } catch (const std::exception&) { return ""; }
 
@@ -142,7 +147,7 @@ bool takes_pieces(const ModelFiles& model) {
   const Companion *pieces = companion(model, "tokenizer.model"),
                   *json = companion(model, "tokenizer.json");
   if (!pieces || !json) return pieces != nullptr;
-  std::string added = token_behind_pieces(*pieces, *json);
+  std::string added = token_behind_pieces(*pieces, *json, model.config.model.vocab);
   if (added.empty()) return true;
   try {
     Tokenizer::from_json(json->path);
@@ -159,7 +164,8 @@ bool takes_pieces(const ModelFiles& model) {
 
 void add_run_companions(ModelFiles& model, const fs::path& otherwise) {
   bool own = add_tokenizer(model);
-  fs::path dir = own ? model.config.tokenizer.vocab_file.parent_path() : otherwise;
+  // A name alone has no parent.
+  fs::path dir = own ? fs::absolute(model.config.tokenizer.vocab_file).parent_path() : otherwise;
   for (const char* name : {"generation_config.json", "tokenizer_config.json", "config.json",
                            "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"})
     if (!dir.empty() && fs::exists(dir / name) && !companion(model, name))

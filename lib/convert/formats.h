@@ -54,6 +54,11 @@ bool is_neox(const fs::path& path);
 ModelFiles open_neox(const fs::path& path);
 std::shared_ptr<const TensorSource> open_neox_tensors(const fs::path& path);
 void write_neox(const ModelFiles& model, const Target& target);
+// Of February to November 2024 with num_kv_heads, whose files say nothing of it: for each query its
+// rows and slices of key and value.
+ModelFiles open_neox_slots(const fs::path& path);
+// Throws (64): it is read, not written.
+void write_neox_slots(const ModelFiles& model, const Target& target);
 
 // The file of that name that goes along, or null.
 const Companion* companion(const ModelFiles& model, const std::string& name);

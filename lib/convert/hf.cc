@@ -115,6 +115,52 @@ std::string former_type(const ModelFiles& model) {
              : "";
 }
 
+// Null also where pieces are of a kind that is not read here.
+OrderedJson piece_id(const Companion* pieces, const std::string& text) try {
+  if (!pieces) return nullptr;
+  SpmModel read = read_spm_model(pieces->path);
+  auto found = std::ranges::find(read.pieces, text, &SpmPiece::text);
+  return found == read.pieces.end() ? OrderedJson() : OrderedJson(found - read.pieces.begin());
+} catch (const Error&) { return nullptr; }
+
+// The number of a token by its text; null where no file of the tokenizer has it.
+OrderedJson id_of(const ModelFiles& model, const std::string& text) {
+  if (const Companion* file = companion(model, "tokenizer.json")) {
+    nlohmann::json json = read_json(file->path), empty = nlohmann::json::object();
+    for (const auto& token : json.value("added_tokens", nlohmann::json::array()))
+      if (token.at("content") == text) return token.at("id");
+    nlohmann::json vocab = json.value("model", empty).value("vocab", empty);
+    if (vocab.is_object() && vocab.contains(text)) return vocab[text];
+  }
+  for (const char* name : {"vocab.json", "added_tokens.json"})
+    if (const Companion* file = companion(model, name))
+      if (nlohmann::json json = read_json(file->path); json.is_object() && json.contains(text))
+        return json[text];
+  return piece_id(companion(model, "tokenizer.model"), text);
+}
+
+// What tokenizer_config.json says, where texts have ends of their own, as those of chats. An id
+// that the embedding has no row of is none that transformers can load.
+void add_said_ids(const ModelFiles& model, OrderedJson& config) try {
+  const Companion* file = companion(model, "tokenizer_config.json");
+  nlohmann::json said = file ? read_json(file->path) : nlohmann::json();
+  if (!said.is_object()) return;
+  for (const char* name : {"bos_token", "eos_token", "pad_token"}) {
+    nlohmann::json token = said.value(name, nlohmann::json());
+    if (token.is_object()) token = token.value("content", nlohmann::json());
+    if (!token.is_string()) continue;
+    OrderedJson id = id_of(model, token);
+    if (id.is_number_integer() && id < model.config.model.vocab)
+      config[concat(name, "_id")] = id;
+    else
+      log_warning(file->path.string(), ": ", name, " is '", token.get<std::string>(),
+                  "', which the tokenizer or the embedding beside it does not have, so config.json "
+                  "does not say it; correct it there");
+  }
+} catch (const nlohmann::json::exception& e) {
+  fail(Exit::kIo, model.where, ": its tokenizer has another form than Hugging Face's: ", e.what());
+}
+
 // From the config.json that was converted once, else what the tokenizer says.
 void add_token_ids(const ModelFiles& model, OrderedJson& config) {
   if (const Companion* file = companion(model, kConfigName)) {
@@ -126,6 +172,7 @@ void add_token_ids(const ModelFiles& model, OrderedJson& config) {
   TextTokens tokens = text_tokens(model).value_or(TextTokens());
   config["bos_token_id"] = tokens.begin;
   config["eos_token_id"] = tokens.end;
+  add_said_ids(model, config);
 }
 
 const char* torch_name(at::ScalarType dtype) {

@@ -68,8 +68,21 @@ int64_t world_of(const MegatronFiles& all) {
   return static_cast<int64_t>(number_at(all.main->root(), "mp_world_size"));
 }
 
-void add_layers(MegatronFiles& all, const Found& found, int64_t layers) {
-  int64_t ranks = world_of(all);
+// With a pipeline, DeepSpeed's mp_world_size counts the stages too: a rank and a stage have an
+// mp_rank file.
+void check_states(const MegatronFiles& all, const Found& found) {
+  auto files = static_cast<int64_t>(found.states.size());
+  int64_t world = world_of(all), last = found.states.rbegin()->first;
+  check_io(last + 1 == files && (world == 0 || world == files), all.main->name(),
+           ": mp_world_size is ", world, ", but ", files, " mp_rank files are there, to mp_rank_",
+           last < 10 ? "0" : "", last, "; some are missing, or of another run");
+}
+
+void add_layers(MegatronFiles& all, const Found& found) {
+  check_states(all, found);
+  MegatronArgs args(all.args, all.main->name());
+  int64_t layers = args.integer("num_layers");
+  int64_t ranks = args.maybe_integer("tensor_model_parallel_size").value_or(1);
   for (const auto& [at, path] : found.layers) ranks = std::max(ranks, at.second + 1);
   for (const auto& [at, path] : found.layers) {
     for (int64_t rank = 0; rank < ranks; ++rank)
@@ -122,7 +135,7 @@ MegatronFiles open_megatron_deepspeed_files(const fs::path& path) {
   if (found.layers.empty())
     add_modules(all, found);
   else
-    add_layers(all, found, MegatronArgs(all.args, main->name()).integer("num_layers"));
+    add_layers(all, found);
   return all;
 }
 

@@ -1,4 +1,5 @@
 // Of a new checkpoint.
+#include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
@@ -107,7 +108,7 @@ Item megatron_args(const Config& config, const MegatronLayout& layout, int64_t v
                            {"make_vocab_size_divisible_by", vocab_multiple},
                            {"tokenizer_type", "GPT2BPETokenizer"},
                            {"tensor_model_parallel_size", layout.tensor},
-                           {"pipeline_model_parallel_size", layout.pipeline},
+                           {"pipeline_model_parallel_size", std::max<int64_t>(layout.pipeline, 1)},
                            {"virtual_pipeline_model_parallel_size", Item()},
                            {"iteration", iteration},
                            {"consumed_train_samples", 0},

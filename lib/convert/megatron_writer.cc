@@ -179,8 +179,8 @@ void write_deepspeed(const ModelFiles& model, const Target& target, bool thirds)
   if (pipeline) write_layers(plan, dir);
   int64_t files = plan.layout.tensor * std::max<int64_t>(plan.layout.pipeline, 1);
   for (int64_t rank = 0; rank < files; ++rank) {
-    Entries entries = deepspeed_state(pipeline ? Item() : model_of(plan, rank, {}),
-                                      plan.model.iteration, plan.layout.tensor);
+    Entries entries =
+        deepspeed_state(pipeline ? Item() : model_of(plan, rank, {}), plan.model.iteration, files);
     for (auto& entry : header_of(plan)) entries.push_back(std::move(entry));
     torchfile::write_torch_file(dir / numbered("mp_rank_%02d_model_states.pt", rank),
                                 Item::dict(std::move(entries)));

@@ -169,7 +169,8 @@ at::Tensor read_state(const Source& source, const std::string& state) {
 std::string note_of(const TpForm& form, int64_t ranks) {
   if (form.split == TpSplit::kSummed && ranks > 1)
     return concat("the sum over ", ranks, " ranks (moments: the mean)");
-  bool permuted = form.split == TpSplit::kQkv || form.split == TpSplit::kGated;
+  bool permuted = form.split == TpSplit::kQkv || form.split == TpSplit::kQkvSlots ||
+                  form.split == TpSplit::kGated;
   return permuted ? "rows in another order" : "";
 }
 
@@ -299,13 +300,36 @@ void name_left_out(ModelFiles& model, const TorchFile& file) {
       model.ignored.push_back({r.key, r.reason});
 }
 
-ModelFiles open_model(const std::shared_ptr<const NeoxFiles>& files) {
+// How a rank keeps the queries, keys and values of fewer keys than queries; else all do alike.
+enum class Rows { kRuns, kSlots };
+
+void check_rows(const NeoxFiles& files, const ModelConfig& model, Rows rows) {
+  int64_t queries = model.group_queries();
+  if (queries == 1) return;
+  check_io(rows == Rows::kRuns || model.head_size() % queries == 0, files.dir().string(),
+           ": heads of ", model.head_size(), " rows do not share out over the ", queries,
+           " queries of a key, so this is no checkpoint in slots; convert with --from neox");
+  if (rows == Rows::kSlots) return;
+  bool old = files.find(2, 0, "mlp.w1.weight") != nullptr;
+  log_warning(files.dir().string(), " has ", model.groups(), " heads of keys for ", model.heads,
+              " of queries. GPT-NeoX kept their rows in another order from February to November "
+              "2024, with the same names and shapes; ",
+              old ? "mlp.w1 and its kind are of before September 2024, so this checkpoint is most "
+                    "likely one of those: convert it with --from neox-gqa-slots"
+                  : "if this checkpoint is of that time, or the converted model gives noise, "
+                    "convert it with --from neox-gqa-slots");
+}
+
+ModelFiles open_model(const std::shared_ptr<const NeoxFiles>& files, Rows rows) {
   ModelFiles model{.where = files->dir().string(), .config = load_configs(*files), .files = files};
   model.config.model.vocab = rows_of_embedding(*files);
+  check_rows(*files, model.config.model, rows);
   auto optimizer = std::make_shared<const NeoxOptimizer>(files, model.config);
   std::set<const NeoxTensor*> used;
   for (const ParamSpec& spec : parameters(model.config.model)) {
     NeoxPlace place = neox_place(model.config.model, spec.name);
+    bool slots = rows == Rows::kSlots && place.form.split == TpSplit::kQkv;
+    if (slots) place.form.split = TpSplit::kQkvSlots;
     Parts parts = find_parts(*files, place);
     for (const auto& names : parts) used.insert(names.begin(), names.end());
     auto source = std::make_shared<Source>(Source{files, optimizer, place, parts, spec.shape});
@@ -323,6 +347,18 @@ ModelFiles open_model(const std::shared_ptr<const NeoxFiles>& files) {
   return model;
 }
 
+ModelFiles open_in(const fs::path& path, Rows rows) {
+  auto files = std::make_shared<const NeoxFiles>(path);
+  try {
+    return open_model(files, rows);
+  } catch (const Error& error) {
+    // A value of another kind than expected says so without its file.
+    std::string where = files->dir().string(), what = error.what();
+    if (what.find(where) != what.npos || error.exit() != Exit::kIo) throw;
+    fail(error.exit(), where, ": ", what);
+  }
+}
+
 }  // namespace
 
 bool is_neox(const fs::path& path) { return looks_like_neox(path); }
@@ -331,16 +367,13 @@ std::shared_ptr<const TensorSource> open_neox_tensors(const fs::path& path) {
   return std::make_shared<NeoxFiles>(path);
 }
 
-ModelFiles open_neox(const fs::path& path) {
-  auto files = std::make_shared<const NeoxFiles>(path);
-  try {
-    return open_model(files);
-  } catch (const Error& error) {
-    // A value of another kind than expected says so without its file.
-    std::string where = files->dir().string(), what = error.what();
-    if (what.find(where) != what.npos || error.exit() != Exit::kIo) throw;
-    fail(error.exit(), where, ": ", what);
-  }
+ModelFiles open_neox(const fs::path& path) { return open_in(path, Rows::kRuns); }
+ModelFiles open_neox_slots(const fs::path& path) { return open_in(path, Rows::kSlots); }
+
+void write_neox_slots(const ModelFiles&, const Target& target) {
+  fail(Exit::kUsage, target.final_dir.string(),
+       ": neox-gqa-slots is read, not written; --to neox writes what GPT-NeoX reads since November "
+       "2024");
 }
 
 }  // namespace neox

@@ -18,9 +18,13 @@ bool is_stack(TpSplit split) {
 
 bool is_split(TpSplit split) { return split != TpSplit::kNone && split != TpSplit::kSummed; }
 
+bool is_of_groups(TpSplit split) {
+  return split == TpSplit::kQkv || split == TpSplit::kQkvSlots || split == TpSplit::kQkvLast;
+}
+
 // Of all ranks: what a run must be a multiple of.
 int64_t units(const TpForm& form, const Dims& shape) {
-  if (form.split == TpSplit::kQkv || form.split == TpSplit::kQkvLast) return form.groups;
+  if (is_of_groups(form.split)) return form.groups;
   auto n = shape.at(static_cast<size_t>(dim_of(form.split)));
   return form.split == TpSplit::kGated || form.split == TpSplit::kGateUp ? n / 2 : n;
 }
@@ -42,6 +46,28 @@ at::Tensor from_qkv(const at::Tensor& part, int64_t groups, int64_t queries) {
   return at::cat({run(0, queries), run(queries, 1), run(queries + 1, 1)}, 1).reshape(part.sizes());
 }
 
+// Rows of some groups, from our order to slots [group, query, {D of q, s of k, s of v}], of which
+// the slices of a group, one after the other, are its key and its value.
+at::Tensor to_slots(const at::Tensor& rows, int64_t groups, int64_t queries) {
+  int64_t size = rows.size(0) / groups / (queries + 2), slice = size / queries;
+  at::Tensor all = rows.reshape({groups, (queries + 2) * size, -1});
+  auto run = [&](int64_t from, int64_t n) {
+    return all.narrow(1, from * size, queries * n).reshape({groups, queries, n, -1});
+  };
+  return at::cat({run(0, size), run(queries, slice), run(queries + 1, slice)}, 2)
+      .reshape(rows.sizes());
+}
+
+at::Tensor from_slots(const at::Tensor& part, int64_t groups, int64_t queries) {
+  int64_t size = part.size(0) / groups / (queries + 2), slice = size / queries;
+  at::Tensor all = part.reshape({groups, queries, size + 2 * slice, -1});
+  auto run = [&](int64_t from, int64_t n) {
+    return all.narrow(2, from, n).reshape({groups, queries * n, -1});
+  };
+  return at::cat({run(0, size), run(size, slice), run(size + slice, slice)}, 1)
+      .reshape(part.sizes());
+}
+
 // Rows [outer, n, m] as [outer, m, n].
 at::Tensor transposed(const at::Tensor& rows, int64_t outer, int64_t n, int64_t m) {
   return rows.reshape({outer, n, m, -1}).transpose(1, 2).reshape(rows.sizes());
@@ -57,6 +83,8 @@ at::Tensor to_rank(const TpForm& form, const at::Tensor& rows, int64_t ranks) {
   switch (form.split) {
     case TpSplit::kQkv:
       return to_qkv(rows, groups, form.group_queries);
+    case TpSplit::kQkvSlots:
+      return to_slots(rows, groups, form.group_queries);
     case TpSplit::kQkvLast:
       return transposed(rows, groups, 3, n / groups / 3);
     case TpSplit::kGateUp:  // of [column, {gate, up}]
@@ -77,6 +105,8 @@ at::Tensor from_rank(const TpForm& form, const at::Tensor& part, int64_t ranks) 
   switch (form.split) {
     case TpSplit::kQkv:
       return from_qkv(part, groups, form.group_queries);
+    case TpSplit::kQkvSlots:
+      return from_slots(part, groups, form.group_queries);
     case TpSplit::kQkvLast:
       return transposed(part, groups, n / groups / 3, 3);
     case TpSplit::kGateUp:
@@ -109,9 +139,9 @@ Dims part_shape(const TpForm& form, const Dims& shape, int64_t ranks) {
   if (!is_split(form.split)) return shape;
   int64_t n = units(form, shape);
   check_usage(n % ranks == 0, "a tensor ", to_string(shape), " of ", n, " ",
-              form.split == TpSplit::kQkv ? "groups of heads"
-              : is_stack(form.split)      ? "experts"
-                                          : "rows or columns",
+              is_of_groups(form.split) ? "groups of heads"
+              : is_stack(form.split)   ? "experts"
+                                       : "rows or columns",
               " cannot be shared out over ", ranks, " tensor-parallel ranks");
   bool turned = form.split == TpSplit::kExpertsTurned;
   if (is_stack(form.split)) return {n / ranks * shape[turned ? 2 : 1], shape[turned ? 1 : 2]};

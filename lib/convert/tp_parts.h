@@ -11,23 +11,25 @@
 namespace neox {
 
 enum class TpSplit {
-  kNone,     // each rank has the whole
-  kRows,     // a run of rows
-  kColumns,  // a run of columns
-  kQkv,      // rows of a run of groups: a rank has its queries, then its keys, then its values;
-             // here they are [group, {its queries ..., k, v}, D]
-  kGated,    // rows of a run of columns of the output matrix: a rank has up, then gate; here they
-             // are [column, {gate, up}]
-  kQkvLast,  // as kQkv of as many keys as queries: a rank has [head, D, {q, k, v}]
-  kGateUp,   // as kGated: a rank has gate, then up
-  kSummed,   // each rank has a summand
+  kNone,      // each rank has the whole
+  kRows,      // a run of rows
+  kColumns,   // a run of columns
+  kQkv,       // rows of a run of groups: a rank has its queries, then its keys, then its values;
+              // here they are [group, {its queries ..., k, v}, D]
+  kQkvSlots,  // as kQkv: a rank has, for each query, its rows, and then those slices of the keys
+              // and of the values of its group that fall to it: D / group_queries rows of each
+  kGated,     // rows of a run of columns of the output matrix: a rank has up, then gate; here they
+              // are [column, {gate, up}]
+  kQkvLast,   // as kQkv of as many keys as queries: a rank has [head, D, {q, k, v}]
+  kGateUp,    // as kGated: a rank has gate, then up
+  kSummed,    // each rank has a summand
   kExperts,  // a run of matrices of a stack [groups, rows, columns], their rows one after the other
   kExpertsTurned,  // the same of the transposed matrices
 };
 
 struct TpForm {
   TpSplit split = TpSplit::kNone;
-  int64_t groups = 1, group_queries = 1;  // of kQkv; groups also of experts
+  int64_t groups = 1, group_queries = 1;  // of kQkv and kQkvSlots; groups also of experts
 };
 
 // The shape of a rank's part. Throws (64) where `ranks` does not divide what is split.

@@ -112,7 +112,9 @@ LoadedModel::LoadedModel(const fs::path& dir, const std::vector<std::string>& ov
       tokenizer_->vocab_size() <= state.padded_vocab, "the tokenizer ",
       config_.tokenizer.vocab_file.string(), " has ", tokenizer_->vocab_size(),
       " entries, the model of ", checkpoint.dir().string(), " only ", state.padded_vocab,
-      ": it is not the one that the model was trained with; give that one with --vocab-file");
+      ": if it is not the one that the model was trained with, give that one with --vocab-file; if "
+      "the model came with it, convert the model again with neox-convert --padded-vocab ",
+      tokenizer_->vocab_size());
   if (!is_tokenizer_of(state, *tokenizer_))
     log_warning(config_.where("vocab_file"), ": the tokenizer ",
                 config_.tokenizer.vocab_file.string(), " is not the one that the model of ",

@@ -125,11 +125,14 @@ int64_t first_vocab(const Config& config, const Tokenizer* tokenizer) {
 
 void check_vocab(const Config& config, const TrainState& state, const Tokenizer* tokenizer,
                  const std::string& dir) {
-  check_usage(
-      !tokenizer || tokenizer->vocab_size() <= state.padded_vocab, config.where("vocab_file"),
-      ": vocab_file names ", config.tokenizer.vocab_file.string(), ", which has ",
-      tokenizer ? tokenizer->vocab_size() : 0, " entries, but the model of ", dir, " has room for ",
-      state.padded_vocab, ": it is not the tokenizer that the run began with; give that one");
+  check_usage(!tokenizer || tokenizer->vocab_size() <= state.padded_vocab,
+              config.where("vocab_file"), ": vocab_file names ",
+              config.tokenizer.vocab_file.string(), ", which has ",
+              tokenizer ? tokenizer->vocab_size() : 0, " entries, but the model of ", dir,
+              " has room for ", state.padded_vocab,
+              ": if it is not the tokenizer that the run began with, give that one; if ",
+              "the model came with it, convert the model again with neox-convert --padded-vocab ",
+              tokenizer ? tokenizer->vocab_size() : 0);
   check_usage(state.padded_vocab % config.layout.tensor == 0, config.where("model_parallel_size"),
               ": model_parallel_size ", config.layout.tensor, " does not divide the ",
               state.padded_vocab, " rows that the embedding of ", dir, " has");

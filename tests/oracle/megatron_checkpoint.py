@@ -149,6 +149,8 @@ def read_deepspeed(model, folder, tp, pp, order):
     for mp in range(tp * max(pp, 1)):
         state = load(step / f"mp_rank_{mp:02d}_model_states.pt")
         assert state["args"].hidden_size == c.hidden and (state["module"] is None) == (pp > 0)
+        sizes = (state["args"].tensor_model_parallel_size, state["args"].pipeline_model_parallel_size)
+        assert (state["mp_world_size"], *sizes) == (tp * max(pp, 1), tp, max(pp, 1))
         if not pp:
             flats.append(dict(flattened(state["module"])))
     for t in range(tp if pp else 0):

@@ -110,7 +110,8 @@ def write_deepspeed(model, folder):
             module = nested(rank_part(model, mp, c.tp, range(c.layers), True, True, order, "classic"))
             module["language_model"]["moe_state_dict"] = {}
         torch.save(dict(module=module, buffer_names=[], optimizer=None, param_shapes=None, lr_scheduler=None,
-                        skipped_steps=0, global_steps=5, global_samples=80, dp_world_size=2, mp_world_size=c.tp,
+                        skipped_steps=0, global_steps=5, global_samples=80, dp_world_size=2,
+                        mp_world_size=c.tp * max(c.pp, 1),  # DeepSpeed counts the stages of a pipeline
                         ds_config=dict(train_batch_size=2), ds_version="0.10.0", **client_state(c, True)),
                    step / f"mp_rank_{mp:02d}_model_states.pt")
     for t in range(c.tp if c.pp else 0):

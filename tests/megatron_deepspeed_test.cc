@@ -1,0 +1,102 @@
+// Checkpoints of Megatron-DeepSpeed: layouts there and back, what DeepSpeed's files say, and what
+// is refused.
+#include <gmock/gmock.h>
+
+#include "convert/written_parts.h"
+#include "megatron_files.h"
+
+namespace neox::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+TEST(MegatronDeepSpeed, ReadsWhatItWrites) {
+  for (auto write : {write_megatron_deepspeed, write_megatron_deepspeed_thirds})
+    for (auto [tensor, pipeline] : {std::pair{1, 0}, {2, 0}, {1, 1}, {2, 2}}) {
+      Directory dir;
+      ModelFiles model = model_of(kGpt2);
+      write(model, target_of(dir.path(), tensor, pipeline));
+      EXPECT_EQ(detect_format(dir.path()).name, std::string("megatron-deepspeed"));
+      EXPECT_EQ(difference(open_megatron_deepspeed(dir.path()), model), "");
+    }
+}
+
+TEST(MegatronDeepSpeed, HasThirdsWhereAskedFor) {
+  Directory dir;
+  ModelFiles model = model_of(kGpt2);
+  write_megatron_deepspeed(model, target_of(dir.path(), 2, 0));
+  EXPECT_EQ(difference(open_megatron_deepspeed_thirds(dir.path()), model),
+            "layers.0.attention.query_key_value.weight");
+}
+
+TEST(Megatron, ReadsFilesOfDeepSpeedInItsDirectories) {
+  Directory dir;
+  ModelFiles model = model_of(kGpt2);
+  write_megatron_deepspeed(model, target_of(dir.path() / "in", 2, 0));
+  for (const char* rank : {"mp_rank_00", "mp_rank_01"}) {
+    fs::path to = dir.path() / "iter_0000003" / rank;
+    fs::create_directories(to);
+    fs::rename(dir.path() / "in/global_step3" / (rank + std::string("_model_states.pt")),
+               to / "model_optim_rng.pt");
+  }
+  EXPECT_EQ(difference(open_megatron(dir.path() / "iter_0000003"), model), "");
+}
+
+TEST(Megatron, WritesNoGroupsInThirds) {
+  Directory dir;
+  std::string error = error_of(
+      [&] { write_megatron_deepspeed_thirds(model_of(kLlama), target_of(dir.path(), 1, 1)); });
+  EXPECT_THAT(error, AllOf(StartsWith("64"), HasSubstr("fewer heads of keys")));
+}
+
+TEST(MegatronDeepSpeed, NamesWhatIsMissing) {
+  for (auto [pipeline, file, words] :
+       {std::tuple{1, "layer_03-model_01-model_states.pt", "tensor-parallel rank 1 of 2"},
+        {0, "mp_rank_01_model_states.pt", "lacks mp_rank_01_model_states.pt"},
+        {1, "mp_rank_00_model_states.pt", "has no mp_rank_00_model_states.pt"}}) {
+    Directory dir;
+    write_megatron_deepspeed(model_of(kGpt2), target_of(dir.path() / "in", 2, pipeline));
+    fs::remove(dir.path() / "in/global_step3" / file);
+    EXPECT_THAT(converting(dir, "megatron-deepspeed", dir.path() / "in"),
+                AllOf(StartsWith("74"), HasSubstr(words), Not(HasSubstr("LEFT"))));
+  }
+}
+
+// DeepSpeed counts the stages of a pipeline too; Megatron-DeepSpeed has one where it has none.
+TEST(MegatronDeepSpeed, NamesItsSizesAsDeepSpeedDoes) {
+  for (auto [tensor, pipeline] : {std::pair{2, 0}, {2, 1}, {2, 2}, {1, 4}}) {
+    Directory dir;
+    write_megatron_deepspeed(model_of(kGpt2), target_of(dir.path(), tensor, pipeline));
+    torchfile::TorchFile last(dir.path() / numbered("global_step3/mp_rank_%02d_model_states.pt",
+                                                    tensor * std::max(pipeline, 1) - 1));
+    EXPECT_EQ(last.at("mp_world_size").as_int(), tensor * std::max(pipeline, 1));
+    EXPECT_EQ(last.at("args.tensor_model_parallel_size").as_int(), tensor);
+    EXPECT_EQ(last.at("args.pipeline_model_parallel_size").as_int(), std::max(pipeline, 1));
+  }
+}
+
+TEST(MegatronDeepSpeed, NamesTheStageThatIsMissing) {
+  Directory dir;
+  write_megatron_deepspeed(model_of(kGpt2), target_of(dir.path(), 2, 2));
+  fs::remove(dir.path() / "global_step3/mp_rank_03_model_states.pt");
+  EXPECT_THAT(
+      error_of([&] { open_megatron_deepspeed(dir.path()); }),
+      AllOf(StartsWith("74"), HasSubstr("mp_world_size is 4, but 3 mp_rank files are there")));
+}
+
+TEST(MegatronDeepSpeed, RefusesZero3AndExperts) {
+  for (auto [file, words] : {std::pair{"zero_pp_rank_0_mp_rank_00_model_states.pt", "ZeRO 3"},
+                             {"layer_02_expert_0_mp_rank_00_model_states.pt", "experts"}}) {
+    Directory dir;
+    write_megatron_deepspeed(model_of(kGpt2), target_of(dir.path(), 1, 0));
+    std::ofstream(dir.path() / "global_step3" / file) << "x";
+    EXPECT_THAT(error_of([&] { open_megatron_deepspeed(dir.path()); }),
+                AllOf(StartsWith("74"), HasSubstr(words)));
+  }
+}
+
+}  // namespace
+}  // namespace neox::testing
