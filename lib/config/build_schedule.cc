@@ -152,11 +152,16 @@ void take_schedule(Config& config, const Config& saved) {
   config.schedule = saved.schedule;
   config.schedule.on_resume = on_resume;
   OptimizerConfig& optimizer = config.optimizer;
-  // Rates that are given stay what they are.
-  for (auto [name, factor] : {std::pair{"muon_lr", &optimizer.muon_lr_factor},
-                              std::pair{"adam_lr", &optimizer.adam_lr_factor}})
-    if (config.value(std::string("optimizer.params.") + name) != "null")
+  // Rates that are given stay what they are; others are lr.
+  for (auto [key, factor] : {std::pair{"optimizer.params.muon_lr", &optimizer.muon_lr_factor},
+                             std::pair{"optimizer.params.adam_lr", &optimizer.adam_lr_factor}}) {
+    auto found = std::ranges::find(config.settings, key, &Setting::key);
+    if (found == config.settings.end() || found->value == "null") continue;
+    if (found->effect == Effect::kDerived)
+      found->value = shortest(saved.optimizer.lr);
+    else
       *factor *= optimizer.lr / saved.optimizer.lr;
+  }
   optimizer.lr = saved.optimizer.lr;
   std::erase_if(config.settings, [](const Setting& s) { return is_schedule_key(s.key); });
   for (const Setting& setting : saved.settings)

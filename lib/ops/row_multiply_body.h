@@ -199,6 +199,7 @@ struct InParts {
 template <class T>
 inline void multiply_rows(const T* w, const WeightMatrix& m, int64_t from, int64_t to,
                           const FloatRows& x, const FloatRows& y) {
+  if (x.count == 0) return;
   OrderedRows<InParts<T>> ordered(x, m.columns);
   int64_t at_once = x.count == 1 ? weight_rows<1, 1>() : kPanel, passes = 0;
   for (int64_t b = 0; b < x.count; b += together(x.count - b)) ++passes;
