@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "checkpoint/raw_file.h"
 #include "convert/deepspeed_state.h"
 #include "convert/formats.h"
