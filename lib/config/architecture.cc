@@ -87,10 +87,12 @@ std::string architecture(const ModelConfig& c) {
   return text;
 }
 
-ModelConfig with_angles_of(ModelConfig model, const ModelConfig& other) {
-  model.rotary_base = other.rotary_base;
-  model.rotary_scaling = other.rotary_scaling;
-  return model;
+bool has_architecture(ModelConfig model, const std::string& text, const ModelConfig* other) {
+  if (architecture(model) == text) return true;
+  if (!other) return false;
+  model.rotary_base = other->rotary_base;
+  model.rotary_scaling = other->rotary_scaling;
+  return architecture(model) == text;
 }
 
 }  // namespace neox

@@ -9,8 +9,9 @@ namespace neox {
 // Text that is equal for two models exactly if their tensors have the same names and shapes and
 // mean the same.
 std::string architecture(const ModelConfig& config);
-// The model with the rotary angles of another one: its parameters fit any, so that a context may be
-// extended.
-ModelConfig with_angles_of(ModelConfig model, const ModelConfig& other);
+// Whether that is the model's; where `other` is given, also if it has the rotary angles of that
+// one: parameters fit any, so that a context may be extended.
+bool has_architecture(ModelConfig model, const std::string& text,
+                      const ModelConfig* other = nullptr);
 
 }  // namespace neox

@@ -95,12 +95,14 @@ LoadedModel::LoadedModel(const fs::path& dir, const std::vector<std::string>& ov
   Checkpoint checkpoint(checkpoint_in(dir));
   const TrainState& state = checkpoint.state();
   ConfigOptions sources{.texts = {{checkpoint.dir().string(), state.config}}};
-  auto saved = [sources] { return load_config(sources).model; };
+  auto fits_saved = [this, &state, sources] {
+    ModelConfig saved = load_config(sources).model;
+    return has_architecture(config_.model, state.architecture, &saved);
+  };
   sources.overrides = overrides;
   config_ = load_config(sources);
   config_.model.vocab = state.padded_vocab;
-  check_usage(architecture(config_.model) == state.architecture ||
-                  architecture(with_angles_of(config_.model, saved())) == state.architecture,
+  check_usage(has_architecture(config_.model, state.architecture) || fits_saved(),
               checkpoint.dir().string(),
               " holds another model than --set says.\n  there: ", state.architecture,
               "\n  --set: ", architecture(config_.model));

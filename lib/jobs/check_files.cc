@@ -144,10 +144,8 @@ bool check_model(const Config& config, const std::optional<Config>& saved, const
                  bool weights, const CheckOptions& options, Notes& notes) {
   ModelConfig model = config.model;
   model.vocab = stored.padded_vocab;
-  bool same = architecture(model) == stored.architecture;
-  if (saved && weights)
-    same |= architecture(with_angles_of(model, saved->model)) == stored.architecture;
-  if (same) return true;
+  const ModelConfig* any_angles = saved && weights ? &saved->model : nullptr;
+  if (has_architecture(model, stored.architecture, any_angles)) return true;
   std::string keys = saved ? model_difference(*saved, config) : "";
   if (keys.empty())
     keys = concat(":\n  there:  ", stored.architecture, "\n  config: ", architecture(model));

@@ -86,10 +86,10 @@ std::string nodes_for_batch(const SlurmJob& job, const Config& config) {
 }
 
 Estimate estimate_on(const SlurmJob& job, const Config& config, int nodes,
-                     const CheckOptions& options) {
+                     const CheckOptions& options, std::optional<FrozenBatch> kept) {
   try {
     return estimate(config, vocab_of(config, options), int64_t{nodes} * job.tasks_per_node,
-                    std::nullopt, kept_batch(config, options));
+                    std::nullopt, kept);
   } catch (const Error& e) {
     fail(e.exit(), shape(job, nodes), ": ", e.what(), nodes_for_batch(job, config));
   }
@@ -208,10 +208,11 @@ CheckedJob check_job(const SlurmJob& job, const Config& config, const CheckOptio
         job.gpus.type.empty() ? "no type of GPU is given" : job.gpus.type,
         job.gpus.type.empty() ? "" : " is no type of GPU whose memory is known",
         "; --gpu-memory GB, or --gpus-per-node h100:", job.gpus.per_node, ", has it checked"));
+  std::optional<FrozenBatch> kept = kept_batch(config, options);
   std::vector<Estimate> found;
   for (int nodes : ends(job.nodes)) {
     check_layout(job, config, nodes);
-    found.push_back(estimate_on(job, config, nodes, options));
+    found.push_back(estimate_on(job, config, nodes, options, kept));
     check_memory(job, config, nodes, found.back(), options, checked.notes);
   }
   check_files(config, options, checked.notes);

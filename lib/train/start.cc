@@ -141,16 +141,14 @@ void check_vocab(const Config& config, const TrainState& state, const Tokenizer*
 // A run that begins from weights alone may turn queries and keys by other angles.
 void check_architecture(const Config& config, const TrainState& state,
                         const std::optional<Config>& saved, const std::string& dir, Resume resume) {
-  std::string mine = architecture(config.model);
-  if (mine == state.architecture) return;
   bool any_angles = saved && resume == Resume::kWeights;
-  if (any_angles && architecture(with_angles_of(config.model, saved->model)) == state.architecture)
+  if (has_architecture(config.model, state.architecture, any_angles ? &saved->model : nullptr))
     return;
   std::string keys = saved ? model_difference(*saved, config) : "";
   fs::path file = fs::path(dir).parent_path() / kModelConfigFile;
   fail(Exit::kUsage, dir, " holds another model.\n  there:  ", state.architecture,
-       "\n  config: ", mine, keys.empty() ? "" : "\nIts configuration says", keys,
-       "\nGive the run its own save and load directories, or the config of that model",
+       "\n  config: ", architecture(config.model), keys.empty() ? "" : "\nIts configuration says",
+       keys, "\nGive the run its own save and load directories, or the config of that model",
        fs::exists(file) ? concat(": ", file.string()) : "", ".");
 }
 
