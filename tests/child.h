@@ -32,6 +32,7 @@ class Child {
   // Reads standard error up to `text`; false where it ends without. The pipe holds 4 KB, so the
   // child can be at most so many bytes of messages further.
   bool wait_for(const std::string& text);
+  const std::string& said() const { return text_; }  // read so far
   void signal(int number);
   // Reads what is left and waits. Throws where the limit is passed, with what it said until then.
   Ended end();

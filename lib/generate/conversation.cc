@@ -11,6 +11,17 @@ constexpr const char* kAssistant = "assistant";
 
 }  // namespace
 
+std::vector<int32_t> tokens_before_reply(const std::vector<ChatMessage>& messages,
+                                         const ChatTemplate& style, const Tokenizer& tokenizer) {
+  std::vector<int32_t> tokens;
+  try {
+    std::vector<ChatTurn> turns = render_chat(messages, style, kAssistant);
+    turns.back().text += style.generation_prompt;
+    for (const ChatTurn& turn : turns) tokenizer.encode_next(turn.text, tokens);
+  } catch (const Error& e) { fail(Exit::kUsage, e.what()); }
+  return tokens;
+}
+
 Conversation::Conversation(ChatTemplate style, std::string system, const Tokenizer& tokenizer)
     : style_(std::move(style)), tokenizer_(tokenizer) {
   auto role = std::ranges::find(style_.roles, kAssistant, &ChatTemplate::Role::name);
@@ -27,13 +38,7 @@ Conversation::Conversation(ChatTemplate style, std::string system, const Tokeniz
 std::vector<int32_t> Conversation::asked(const std::string& message) const {
   std::vector<ChatMessage> messages = messages_;
   messages.push_back({"user", message});
-  std::vector<int32_t> tokens;
-  try {
-    std::vector<ChatTurn> turns = render_chat(messages, style_, kAssistant);
-    turns.back().text += style_.generation_prompt;
-    for (const ChatTurn& turn : turns) tokenizer_.encode_next(turn.text, tokens);
-  } catch (const Error& e) { fail(Exit::kUsage, e.what()); }
-  return tokens;
+  return tokens_before_reply(messages, style_, tokenizer_);
 }
 
 void Conversation::add(const std::string& message, const std::string& reply) {

@@ -10,13 +10,17 @@
 
 namespace neox {
 
+// The tokens that a reply to these messages follows, each turn by itself, as neox-prepare-data
+// makes them. style: its special tokens are there. Throws Error (64) where it cannot say that.
+std::vector<int32_t> tokens_before_reply(const std::vector<ChatMessage>& messages,
+                                         const ChatTemplate& style, const Tokenizer& tokenizer);
+
 class Conversation {
  public:
   // style: its special tokens are there. system: the first message, or "".
   Conversation(ChatTemplate style, std::string system, const Tokenizer& tokenizer);
 
-  // The tokens in front of the reply to a message of the user, each turn by itself, as
-  // neox-prepare-data makes them. Throws Error (64) where the template cannot say that.
+  // tokens_before_reply() to a message of the user.
   std::vector<int32_t> asked(const std::string& message) const;
   // The special tokens behind a reply.
   const std::vector<int32_t>& ends() const { return ends_; }

@@ -9,16 +9,15 @@
 #include <algorithm>
 #include <deque>
 #include <functional>
-#include <limits>
-#include <numeric>
+#include <iterator>
+#include <map>
 
 #include "base/error.h"
 #include "base/text.h"
+#include "generate/score.h"
 #include "generate/text_stream.h"
 #include "model/decode_replay.h"
 #include "model/fused_decode.h"
-#include "ops/next_tokens.h"
-#include "ops/random.h"
 
 namespace neox {
 namespace {
@@ -72,8 +71,6 @@ bool pads_prompts(GptNeoX& model) {
          !model.config().moe;
 }
 
-bool is_greedy(const Sampling& s) { return s.temperature == 0 && s.top_k == 0 && s.top_p == 0; }
-
 // Without numbers the likeliest token would be the first. greatest: a logit, on the host.
 void check_numbers(const Tensor& greatest) {
   double top = *greatest.const_data_ptr<double>();
@@ -82,90 +79,93 @@ void check_numbers(const Tensor& greatest) {
        ": weights are not finite (see neox-convert inspect), or fp16 overflows (take fp32)");
 }
 
-// New tokens of some requests, on their way from the device or there.
+// New tokens of some texts, on their way from the device or there.
 struct NewTokens {
-  std::vector<size_t> requests;
-  Tensor tokens;    // [requests] int64 on the host
+  std::vector<size_t> texts;
+  Tensor tokens;                                       // [texts] int64 on the host
+  std::vector<std::optional<TokenScore>> scores = {};  // of the texts, or none at all
   Tensor top = {};  // the greatest logit behind a prompt; or undefined
   std::optional<c10::Event> copied = {};
 };
 
-// The texts of a list of requests, a batch of them at a time. Prompts are read one by one, or
+// What is known before the first text comes.
+struct Plan {
+  int64_t rows, capacity;  // of the cache
+  bool greedy = false;     // all are, and chosen among the same ids, without scores
+  int64_t vocab = 0;       // those
+};
+
+// Texts that grow side by side, a batch of them at a time. Prompts are read one by one, or
 // together: on a CPU in a way in which each gives what it gives alone, so that a text is the same
 // in any company. Where steps are replayed on a device and all are greedy, a step takes its tokens
 // from the one before it on the device; the host looks at them some steps behind, and leaves aside
 // what follows the end of a text.
 class Texts {
  public:
-  Texts(GptNeoX& model, std::span<const TextRequest> requests, const TextOptions& options)
-      : model_(model),
-        requests_(requests),
-        options_(options),
-        texts_(requests.size()),
-        begun_(requests.size()),
-        ended_(requests.size()) {
-    int64_t capacity = 1;
-    for (const TextRequest& r : requests)
-      capacity = std::max(capacity, std::ssize(r.prompt) + most(r));
-    int64_t rows = std::min(options.batch_size, std::max<int64_t>(1, std::ssize(requests)));
-    cache_ = model.new_cache(rows, capacity);
+  Texts(GptNeoX& model, const TextSource& source, const TextOptions& options, const Plan& plan)
+      : model_(model), source_(source), options_(options) {
+    cache_ = model.new_cache(plan.rows, plan.capacity);
     cache_.lengths.clear();
-    choose_where();
+    if (!plan.greedy || !cache_.replay || cache_.fused || model.mesh().pp().size() > 1) return;
+    cache_.replay->vocab = plan.vocab;
+    behind_ = kBehind;
   }
 
-  std::vector<std::vector<int32_t>> run() {
-    while (next_ < requests_.size() || !rows_.empty()) {
-      while (next_ < requests_.size() && std::ssize(rows_) < options_.batch_size) {
-        start();
-        receive(behind_);
-      }
-      if (!rows_.empty()) step();
+  void run() {
+    while (fetch() || !rows_.empty()) {
+      waiting_.empty() ? step() : start();
       receive(behind_);
     }
     receive(0);
-    return std::move(texts_);
   }
 
  private:
   static constexpr size_t kBehind = 3;  // steps, so that the device always has the next one
+
+  struct Text {
+    TextRequest request;
+    int64_t length = 0, begun = 0;  // tokens behind the prompt; with those the host has not seen
+    int32_t last = 0;               // of them
+  };
+
+  // Whether a text has room that waits for it.
+  bool fetch() {
+    if (rows_.empty() && waiting_.empty()) receive(0);
+    while (!done_ && std::ssize(rows_) + std::ssize(waiting_) < options_.batch_size) {
+      bool idle = rows_.empty() && waiting_.empty();
+      std::optional<TextRequest> next = source_(idle);
+      if (!next) {
+        done_ = idle;
+        break;
+      }
+      texts_[came_] = {std::move(*next)};
+      waiting_.push_back(came_++);
+    }
+    return !waiting_.empty();
+  }
 
   // The number of tokens that may follow.
   int64_t most(const TextRequest& r) const {
     return std::min(r.sampling.max_tokens, num_positions(model_.config()) - std::ssize(r.prompt));
   }
 
-  void choose_where() {
-    auto alike = [&](const TextRequest& r) {
-      return is_greedy(r.sampling) && r.sampling.vocab == requests_.front().sampling.vocab;
-    };
-    if (!cache_.replay || cache_.fused || model_.mesh().pp().size() > 1 || requests_.empty() ||
-        !std::ranges::all_of(requests_, alike))
-      return;
-    cache_.replay->vocab = requests_.front().sampling.vocab;
-    behind_ = kBehind;
-  }
-
   bool on_device() const { return behind_ > 0; }
 
-  // The next requests, as many as have room and prompts that are best read together.
+  // The next texts, as many as have prompts that are best read together.
   void start() {
     auto first = std::ssize(rows_);
     std::vector<int64_t> lengths;
-    auto room =
-        std::min(requests_.size() - next_, static_cast<size_t>(options_.batch_size - first));
-    for (const TextRequest& r : requests_.subspan(next_, room))
-      lengths.push_back(std::ssize(r.prompt));
+    for (size_t text : waiting_) lengths.push_back(std::ssize(texts_.at(text).request.prompt));
     size_t count = together(lengths);
     lengths.resize(std::max<size_t>(1, count));
-    std::vector<size_t> begun(lengths.size());
-    std::iota(begun.begin(), begun.end(), next_);
+    auto end = waiting_.begin() + std::ssize(lengths);
+    std::vector<size_t> begun(waiting_.begin(), end);
+    waiting_.erase(waiting_.begin(), end);
     std::vector<int32_t> tokens;
-    for (size_t request : begun) {
-      if (options_.on_start) options_.on_start(request);
-      tokens.insert(tokens.end(), requests_[request].prompt.begin(),
-                    requests_[request].prompt.end());
+    for (size_t text : begun) {
+      if (options_.on_start) options_.on_start(text);
+      std::ranges::copy(texts_.at(text).request.prompt, std::back_inserter(tokens));
     }
-    next_ += begun.size();
     rows_.insert(rows_.end(), begun.begin(), begun.end());
     cache_.lengths.resize(rows_.size());
     KvCache part = cache_.narrow(first, std::ssize(begun));
@@ -198,47 +198,50 @@ class Texts {
   }
 
   void step() {
-    std::vector<size_t> requests = rows_;
+    std::vector<size_t> texts = rows_;
     if (on_device()) {
       model_.greedy_step(cache_);
-      send(requests, 0);
+      send(texts, 0);
     } else {
       std::vector<int32_t> last;
-      for (size_t request : rows_) last.push_back(texts_[request].back());
+      for (size_t text : rows_) last.push_back(texts_.at(text).last);
       Tensor tokens = there(row_of(last).t().contiguous());
-      arriving_.push_back(chosen(pass_through(model_, tokens, cache_), requests));
+      arriving_.push_back(chosen(pass_through(model_, tokens, cache_), texts));
     }
-    count(requests);
+    count(texts);
   }
 
-  // The next tokens of these requests, from the last stage.
-  NewTokens chosen(const Tensor& logits, std::vector<size_t> requests) {
+  // The next tokens of these texts, from the last stage.
+  NewTokens chosen(const Tensor& logits, std::vector<size_t> texts) {
     Mesh& mesh = model_.mesh();
-    Tensor next = at::empty({std::ssize(requests)}, at::kLong);
+    Tensor next = at::empty({std::ssize(texts)}, at::kLong);
+    std::vector<std::optional<TokenScore>> scores(texts.size());
     if (mesh.last_stage()) {
       Tensor host = logits.cpu();
-      for (size_t i = 0; i < requests.size(); ++i) {
-        const TextRequest& r = requests_[requests[i]];
-        auto length = std::ssize(r.prompt) + std::ssize(texts_[requests[i]]);
-        auto row = static_cast<int64_t>(i);
-        next.mutable_data_ptr<int64_t>()[i] = choose(host[row], r.sampling, length);
+      for (size_t i = 0; i < texts.size(); ++i) {
+        const auto& [request, length, begun, last] = texts_.at(texts[i]);
+        Tensor row = host[static_cast<int64_t>(i)];
+        int64_t token = choose(row, request.sampling, std::ssize(request.prompt) + length);
+        next.mutable_data_ptr<int64_t>()[i] = token;
+        if (request.likeliest)
+          scores[i] = score_of(row, token, *request.likeliest, request.sampling.vocab);
       }
     }
     next = there(next);
     mesh.pp().broadcast(next, mesh.pp().size() - 1);
-    return {std::move(requests), next.cpu()};
+    return {std::move(texts), next.cpu(), std::move(scores)};
   }
 
   // The last tokens of the rows from this one on go to the host.
-  void send(std::vector<size_t> requests, int64_t first_row, const Tensor& top = {}) {
-    Tensor tokens = cache_.replay->tokens.narrow(0, first_row, std::ssize(requests)).flatten();
+  void send(std::vector<size_t> texts, int64_t first_row, const Tensor& top = {}) {
+    Tensor tokens = cache_.replay->tokens.narrow(0, first_row, std::ssize(texts)).flatten();
     at::Device device = tokens.device();
     auto on_its_way = [&](const Tensor& x) {
       Tensor host =
           at::empty(x.sizes(), x.options().device(at::kCPU).pinned_memory(!device.is_cpu()));
       return host.copy_(x, true);
     };
-    NewTokens sent{std::move(requests), on_its_way(tokens)};
+    NewTokens sent{std::move(texts), on_its_way(tokens)};
     if (top.defined()) sent.top = on_its_way(top);
     if (!device.is_cpu()) {
       sent.copied.emplace(device.type());
@@ -248,9 +251,11 @@ class Texts {
   }
 
   // One token more of each; those that may have no more make room.
-  void count(std::span<const size_t> requests) {
-    for (auto request = requests.rbegin(); request != requests.rend(); ++request)
-      if (++begun_[*request] >= most(requests_[*request])) drop(*request);
+  void count(std::span<const size_t> texts) {
+    for (auto i = texts.rbegin(); i != texts.rend(); ++i) {
+      Text& text = texts_.at(*i);
+      if (++text.begun >= most(text.request)) drop(*i);
+    }
   }
 
   // All but the last `behind` of the tokens on their way.
@@ -260,32 +265,36 @@ class Texts {
       arriving_.pop_front();
       if (next.copied) next.copied->synchronize();
       if (next.top.defined()) check_numbers(next.top);
-      for (size_t i = next.requests.size(); i-- > 0;)
-        if (!ended_[next.requests[i]])
-          accept(next.requests[i], next.tokens.const_data_ptr<int64_t>()[i]);
+      for (size_t i = next.texts.size(); i-- > 0;) {
+        auto text = texts_.find(next.texts[i]);
+        if (text == texts_.end()) continue;  // it has ended
+        if (options_.on_score && i < next.scores.size() && next.scores[i])
+          options_.on_score(text->first, *next.scores[i]);
+        accept(text->first, text->second, next.tokens.const_data_ptr<int64_t>()[i]);
+      }
     }
   }
 
   // A text's new token, or its end.
-  void accept(size_t request, int64_t id) {
-    auto token = static_cast<int32_t>(id);
-    if (std::ranges::find(options_.ends, token) != options_.ends.end())
-      return end(request, TextEnd::kToken);
-    texts_[request].push_back(token);
-    if (options_.on_token && !options_.on_token(request, token))
-      return end(request, TextEnd::kCaller);
-    if (std::ssize(texts_[request]) >= most(requests_[request])) end(request, TextEnd::kLength);
+  void accept(size_t number, Text& text, int64_t id) {
+    text.last = static_cast<int32_t>(id);
+    if (std::ranges::find(options_.ends, text.last) != options_.ends.end())
+      return end(number, TextEnd::kToken);
+    ++text.length;
+    if (options_.on_token && !options_.on_token(number, text.last))
+      return end(number, TextEnd::kCaller);
+    if (text.length >= most(text.request)) end(number, TextEnd::kLength);
   }
 
-  void end(size_t request, TextEnd how) {
-    ended_[request] = true;
-    drop(request);
-    if (options_.on_end) options_.on_end(request, how);
+  void end(size_t text, TextEnd how) {
+    drop(text);
+    texts_.erase(text);
+    if (options_.on_end) options_.on_end(text, how);
   }
 
-  // The last row takes the place of this request's, if it has one.
-  void drop(size_t request) {
-    auto row = std::ranges::find(rows_, request);
+  // The last row takes the place of this text's, if it has one.
+  void drop(size_t text) {
+    auto row = std::ranges::find(rows_, text);
     if (row == rows_.end()) return;
     cache_.drop_row(row - rows_.begin());
     *row = rows_.back();
@@ -299,82 +308,54 @@ class Texts {
   }
 
   GptNeoX& model_;
-  std::span<const TextRequest> requests_;
+  const TextSource& source_;
   const TextOptions& options_;
-  std::vector<std::vector<int32_t>> texts_;
-  std::vector<int64_t> begun_;  // tokens of each text, with those that the host has not seen
-  std::vector<bool> ended_;
-  std::vector<size_t> rows_;  // the request of each row of the cache
-  size_t next_ = 0;
+  std::map<size_t, Text> texts_;  // by number: those that have not ended
+  std::deque<size_t> waiting_;    // for their prompts to be read
+  std::vector<size_t> rows_;      // the text of each row of the cache
+  size_t came_ = 0;
+  bool done_ = false;  // no more come
   KvCache cache_;
   std::deque<NewTokens> arriving_;
   size_t behind_ = 0;  // so many of which the host does not wait for
 };
 
-// Ids by their weight, of which the greatest is 1; ties by id: `most` of them, or so many at least
-// as weigh more than `mass` together. What is light is not sorted where it is not asked for.
-std::vector<int64_t> heaviest(std::span<const double> weights, size_t most, double mass) {
-  std::vector<int64_t> ids;
-  for (double least = 1.0 / 64;; least = least > 1e-30 ? least * least : 0) {
-    ids.clear();
-    double sum = 0;
-    for (size_t i = 0; i < weights.size(); ++i)
-      if (weights[i] >= least) {
-        ids.push_back(static_cast<int64_t>(i));
-        sum += weights[i];
-      }
-    if (least == 0 || ids.size() >= most || sum > mass) break;
-  }
-  auto weight = [&](int64_t id) { return weights[static_cast<size_t>(id)]; };
-  std::ranges::stable_sort(ids, std::greater<>(), weight);
-  ids.resize(std::min(ids.size(), most));
-  return ids;
-}
-
-// The first ids that weigh as much as `mass` stay, one at least: what they weigh.
-double keep_mass(std::vector<int64_t>& ids, std::span<const double> weights, double mass) {
-  double kept = 0;
-  size_t count = 0;
-  while (count < ids.size() && (count == 0 || kept < mass))
-    kept += weights[static_cast<size_t>(ids[count++])];
-  ids.resize(count);
-  return kept;
+Plan plan_of(GptNeoX& model, std::span<const TextRequest> requests, int64_t batch_size) {
+  Plan plan{.rows = std::clamp<int64_t>(std::ssize(requests), 1, batch_size), .capacity = 1};
+  int64_t positions = num_positions(model.config());
+  for (const TextRequest& r : requests)
+    plan.capacity =
+        std::max(plan.capacity, std::min(std::ssize(r.prompt) + r.sampling.max_tokens, positions));
+  if (requests.empty()) return plan;
+  plan.vocab = requests.front().sampling.vocab;
+  plan.greedy = std::ranges::all_of(requests, [&](const TextRequest& r) {
+    return is_greedy(r.sampling) && r.sampling.vocab == plan.vocab && !r.likeliest;
+  });
+  return plan;
 }
 
 }  // namespace
 
-int64_t choose(const Tensor& logits, const Sampling& s, int64_t position) {
-  int64_t n = s.vocab > 0 ? std::min(s.vocab, logits.size(0)) : logits.size(0);
-  Tensor scores = logits.narrow(0, 0, n).to(at::kFloat).contiguous();
-  int64_t top = likeliest({scores.const_data_ptr<float>(), static_cast<size_t>(n)});
-  if (is_greedy(s)) return top;
-  double temperature = s.temperature > 0 ? s.temperature : 1;
-  Tensor weights = (scores - scores[top]).to(at::kDouble).div_(temperature).exp_();
-  const auto* weight = weights.const_data_ptr<double>();
-  std::span<const double> all(weight, static_cast<size_t>(n));
-  float u = 0;
-  uniform_at(s.key, position, {&u, 1});
-  double total = 0;
-  std::vector<int64_t> order;
-  if (s.top_k > 0 && s.top_k < n) {
-    order = heaviest(all, static_cast<size_t>(s.top_k), std::numeric_limits<double>::infinity());
-    for (int64_t id : order) total += weight[id];
-  } else {
-    total = std::accumulate(all.begin(), all.end(), 0.0);
-    order = heaviest(all, all.size(), (s.top_p > 0 ? s.top_p : u) * total);
-  }
-  if (order.empty()) return top;  // nothing is a number
-  if (s.top_p > 0) total = keep_mass(order, all, s.top_p * total);
-  double left = u * total;
-  for (int64_t id : order)
-    if ((left -= weight[id]) < 0) return id;
-  return order.back();
+void generate(GptNeoX& model, const TextSource& next, const TextOptions& options) {
+  at::NoGradGuard no_grad;
+  Texts(model, next, options, {options.batch_size, num_positions(model.config())}).run();
 }
 
 std::vector<std::vector<int32_t>> generate(GptNeoX& model, std::span<const TextRequest> requests,
                                            const TextOptions& options) {
   at::NoGradGuard no_grad;
-  return Texts(model, requests, options).run();
+  std::vector<std::vector<int32_t>> texts(requests.size());
+  TextOptions kept = options;
+  kept.on_token = [&](size_t text, int32_t token) {
+    texts[text].push_back(token);
+    return !options.on_token || options.on_token(text, token);
+  };
+  size_t next = 0;
+  TextSource list = [&](bool) {
+    return next < requests.size() ? std::optional(requests[next++]) : std::nullopt;
+  };
+  Texts(model, list, kept, plan_of(model, requests, options.batch_size)).run();
+  return texts;
 }
 
 std::vector<int32_t> generate(GptNeoX& model, std::span<const int32_t> prompt,

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "generate/score.h"
 #include "model/gpt_neox.h"
 #include "tokenizer/tokenizer.h"
 
@@ -25,9 +26,12 @@ struct Sampling {
 // The next token for logits [V] (on the CPU, float): the likeliest, or drawn by the rules above.
 int64_t choose(const Tensor& logits, const Sampling& sampling, int64_t position);
 
+bool is_greedy(const Sampling& sampling);
+
 struct TextRequest {
   std::vector<int32_t> prompt;  // as prompt_tokens() gives them
   Sampling sampling;
+  std::optional<int64_t> likeliest = {};  // on_score() is called, with so many of them
 };
 
 // What ended a text: an end token, its greatest length, or false from on_token.
@@ -41,6 +45,8 @@ struct TextOptions {
   std::function<void(size_t request)> on_start = {};
   std::function<bool(size_t request, int32_t token)> on_token = {};
   std::function<void(size_t request, TextEnd how)> on_end = {};
+  // Called on the last stage before on_token, and with a token that ends the text.
+  std::function<void(size_t request, const TokenScore& score)> on_score = {};
 };
 
 // The tokens that follow each prompt, up to max_tokens, the model's positions, or an end token.
@@ -48,6 +54,12 @@ struct TextOptions {
 // arguments.
 std::vector<std::vector<int32_t>> generate(GptNeoX& model, std::span<const TextRequest> requests,
                                            const TextOptions& options);
+// Gives the next text where one has room, or none for now. `wait`: none grows, so it may take its
+// time; none then means that no more come.
+using TextSource = std::function<std::optional<TextRequest>(bool wait)>;
+// The same for texts that come while others grow, numbered in that order; `options` has what they
+// become.
+void generate(GptNeoX& model, const TextSource& next, const TextOptions& options);
 // One text.
 std::vector<int32_t> generate(GptNeoX& model, std::span<const int32_t> prompt,
                               const Sampling& sampling, const std::vector<int32_t>& ends);

@@ -21,6 +21,7 @@
 #include "model/gpt_neox.h"
 #include "ops/bf16_product.h"
 #include "ops/cached_attention.h"
+#include "ops/product.h"
 
 namespace neox {
 namespace {
@@ -125,6 +126,20 @@ Tensor GptNeoX::read_prompts(const Tensor& tokens, std::span<const int64_t> leng
   Tensor logits = step_output({}, rows.to(options_.device), pass);
   cache.lengths.assign(lengths.begin(), lengths.end());
   return logits;
+}
+
+Tensor GptNeoX::hidden_states(const Tensor& tokens) {
+  at::NoGradGuard no_grad;
+  check(mesh_.tp().size() == 1 && mesh_.pp().size() == 1, "the hidden states of split models");
+  Pass pass = pass_of({.tokens = tokens, .targets = {}, .weights = {}});
+  return norm(layers(embed(tokens, pass), pass), final_norm(), norm_options());
+}
+
+Tensor GptNeoX::logits(const Tensor& hidden) const {
+  if (!bf16_multiplies(hidden)) return product(hidden, head_weight()).to(at::kFloat);
+  Tensor all = at::empty({hidden.size(0), config_.vocab}, hidden.options().dtype(at::kFloat));
+  bf16_product_out(all, hidden, head_weight());
+  return all;
 }
 
 void GptNeoX::greedy_step(KvCache& cache) {

@@ -97,6 +97,10 @@ class GptNeoX {
   // The same as generate_step() on one stage for the cache's replay->tokens, which the likeliest
   // next ones replace: the host waits for nothing.
   void greedy_step(KvCache& cache);
+  // Of whole texts [B, T], without gradients, on one rank: [B, T, hidden] behind the last norm, and
+  // float logits [N, V] of rows [N, hidden] of them.
+  Tensor hidden_states(const Tensor& tokens);
+  Tensor logits(const Tensor& hidden) const;
   // Rows without positions yet. The model must outlive it, and its parameters keep their values.
   KvCache new_cache(int64_t batch, int64_t capacity);
   // Whether matrices that are gathered around their use stay from then on: generation uses all of

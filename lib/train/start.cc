@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "config/architecture.h"
 #include "generate/load.h"
 #include "model/parameters.h"

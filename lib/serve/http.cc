@@ -1,0 +1,326 @@
+#include "serve/http.h"
+
+#include <utility>
+
+#include <atomic>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/write.hpp>
+#include <boost/beast/core.hpp>
+#include <boost/beast/http.hpp>
+#include <charconv>
+#include <chrono>
+#include <deque>
+#include <future>
+#include <optional>
+#include <sstream>
+#include <thread>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "base/version.h"
+
+namespace neox {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+using boost::asio::ip::tcp;
+using Code = beast::error_code;
+
+constexpr std::uint32_t kMostHeader = 16 << 10;
+constexpr int kTooLarge = 413;
+constexpr std::chrono::seconds kLinger{2};
+constexpr std::chrono::milliseconds kPause{100};
+
+struct Limits {
+  HttpOptions options;
+  HttpServer::Handler handler;
+  std::atomic<int> connections = 0, writing = 0;
+};
+
+std::string head_of(int status, const std::string& type, bool keeps, unsigned version) {
+  http::response<http::empty_body> head(static_cast<http::status>(status), version);
+  head.set(http::field::server, concat("neox.cpp/", kVersion));
+  head.set(http::field::content_type, type);
+  head.set(http::field::cache_control, "no-store");
+  head.keep_alive(keeps);
+  std::ostringstream text;
+  text << head.base();
+  std::string all = text.str();
+  all.resize(all.size() - 2);  // the empty line
+  return all;
+}
+
+// One client: a request, its answer, the next one.
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  Connection(tcp::socket socket, Limits& limits) : stream_(std::move(socket)), limits_(limits) {
+    ++limits_.connections;
+    Code unknown;
+    tcp::endpoint peer = stream_.socket().remote_endpoint(unknown);
+    if (!unknown) from_ = peer.address().to_string();
+    stream_.socket().set_option(tcp::no_delay(true), unknown);
+  }
+  ~Connection() { --limits_.connections; }
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  void read() {
+    parser_.emplace();
+    parser_->body_limit(limits_.options.most_body);
+    parser_->header_limit(kMostHeader);
+    stream_.expires_after(std::chrono::seconds(limits_.options.idle_seconds));
+    http::async_read(stream_, buffer_, *parser_,
+                     [self = shared_from_this()](Code error, size_t) { self->on_read(error); });
+  }
+
+  // Of the answer to request `number`; what belongs to an earlier one is dropped.
+  void send(uint64_t number, std::string bytes, bool last) {
+    if (number != number_ || ended_ || !stream_.socket().is_open()) return;
+    ended_ = last;
+    kept_ += bytes.size();
+    out_.push_back(std::move(bytes));
+    if (!last && kept_ > limits_.options.most_kept) return close();
+    if (out_.size() == 1) write();
+  }
+
+  auto executor() { return stream_.get_executor(); }
+  bool keeps() const { return keeps_; }
+  unsigned version() const { return version_; }
+
+ private:
+  class Reply;
+
+  void on_read(Code error);
+  void answer(HttpRequest request);
+
+  void write() {
+    stream_.expires_after(std::chrono::seconds(limits_.options.idle_seconds));
+    ++limits_.writing;
+    asio::async_write(stream_, asio::buffer(out_.front()),
+                      [self = shared_from_this()](Code error, size_t) { self->on_written(error); });
+  }
+
+  void on_written(Code error) {
+    --limits_.writing;
+    if (error) return close();
+    kept_ -= out_.front().size();
+    out_.pop_front();
+    if (!out_.empty()) return write();
+    stream_.expires_never();
+    if (!ended_) return;
+    if (keeps_) return read();
+    Code ignored;
+    stream_.socket().shutdown(tcp::socket::shutdown_send, ignored);
+    stream_.expires_after(kLinger);
+    drain();
+  }
+
+  // What the client still sends is read, or it might never see the answer.
+  void drain() {
+    buffer_.clear();
+    stream_.async_read_some(
+        buffer_.prepare(kMostHeader),
+        [self = shared_from_this()](Code error, size_t) { error ? self->close() : self->drain(); });
+  }
+
+  // Sees while an answer is under way that the client hangs up.
+  void watch() {
+    stream_.socket().async_receive(
+        asio::buffer(&peeked_, 1), tcp::socket::message_peek,
+        [self = shared_from_this(), number = number_](Code error, size_t) {
+          if (error && number == self->number_ && !self->ended_) self->close();
+        });
+  }
+
+  void close() {
+    if (gone_) *gone_ = true;
+    Code ignored;
+    stream_.socket().close(ignored);
+  }
+
+  beast::tcp_stream stream_;
+  Limits& limits_;
+  std::string from_;
+  beast::flat_buffer buffer_;
+  std::optional<http::request_parser<http::string_body>> parser_;
+  std::deque<std::string> out_;
+  size_t kept_ = 0;      // bytes in out_
+  uint64_t number_ = 0;  // of the request
+  bool ended_ = true;    // its answer is whole
+  bool keeps_ = false;
+  unsigned version_ = 11;
+  char peeked_ = 0;
+  std::shared_ptr<std::atomic<bool>> gone_;
+};
+
+class Connection::Reply : public HttpReply {
+ public:
+  Reply(const std::shared_ptr<Connection>& to, uint64_t number,
+        std::shared_ptr<std::atomic<bool>> gone)
+      : to_(to),
+        executor_(to->executor()),
+        number_(number),
+        keeps_(to->keeps()),
+        version_(to->version()),
+        gone_(std::move(gone)) {}
+  ~Reply() override {
+    if (!begun_) whole(500, "application/json", R"({"message": "the request was dropped"})");
+  }
+  Reply(const Reply&) = delete;
+  Reply& operator=(const Reply&) = delete;
+
+  void whole(int status, const std::string& type, std::string body) override {
+    begun_ = true;
+    std::string head = head_of(status, type, keeps_, version_);
+    send(concat(head, "Content-Length: ", body.size(), "\r\n\r\n", body), true);
+  }
+
+  void event(const std::string& data) override {
+    std::string text = concat("data: ", data, "\n\n");
+    if (!begun_.exchange(true)) {
+      bool chunks = in_chunks();
+      std::string head = head_of(200, "text/event-stream", keeps_ && chunks, version_);
+      send(head + (chunks ? "Transfer-Encoding: chunked\r\n\r\n" : "\r\n"), false);
+    }
+    send(framed(text), false);
+  }
+
+  void end_events() override { send(in_chunks() ? "0\r\n\r\n" : "", true); }
+  bool gone() const override { return *gone_; }
+
+ private:
+  bool in_chunks() const { return version_ >= 11; }
+  std::string framed(const std::string& text) const {
+    if (!in_chunks()) return text;
+    std::ostringstream size;
+    size << std::hex << text.size();
+    return size.str() + "\r\n" + text + "\r\n";
+  }
+  void send(std::string bytes, bool last) {
+    asio::post(executor_, [to = to_, number = number_, bytes = std::move(bytes), last]() mutable {
+      if (auto connection = to.lock()) connection->send(number, std::move(bytes), last);
+    });
+  }
+
+  std::weak_ptr<Connection> to_;
+  beast::tcp_stream::executor_type executor_;
+  uint64_t number_;
+  bool keeps_;
+  unsigned version_;
+  std::shared_ptr<std::atomic<bool>> gone_;
+  std::atomic<bool> begun_ = false;
+};
+
+void Connection::on_read(Code error) {
+  if (error == http::error::body_limit || error == http::error::header_limit) {
+    keeps_ = false, ended_ = false;
+    std::string body = R"({"message": "the request is too large"})";
+    return send(number_,
+                concat(head_of(kTooLarge, "application/json", false, version_),
+                       "Content-Length: ", body.size(), "\r\n\r\n", body),
+                true);
+  }
+  if (error) return close();
+  auto message = parser_->release();
+  keeps_ = message.keep_alive();
+  version_ = message.version();
+  std::string target(message.target());
+  answer({std::string(message.method_string()), target.substr(0, target.find('?')),
+          std::move(message.body()), std::string(message[http::field::authorization]), from_});
+}
+
+void Connection::answer(HttpRequest request) {
+  ++number_;
+  ended_ = false;
+  gone_ = std::make_shared<std::atomic<bool>>(false);
+  stream_.expires_never();
+  watch();
+  limits_.handler(std::move(request), std::make_shared<Reply>(shared_from_this(), number_, gone_));
+}
+
+// Of "HOST:PORT", "[HOST]:PORT" or "PORT".
+std::pair<std::string, std::string> host_and_port(const std::string& listen) {
+  size_t colon = listen.rfind(':');
+  std::string host = colon == std::string::npos ? "127.0.0.1" : listen.substr(0, colon);
+  std::string port = colon == std::string::npos ? listen : listen.substr(colon + 1);
+  if (host.size() > 1 && host.front() == '[' && host.back() == ']')
+    host = host.substr(1, host.size() - 2);
+  auto number = number_of<int>(port);
+  check_usage(number && *number >= 0 && *number < 65536 && !host.empty(), "--listen ", listen,
+              ": must be HOST:PORT or PORT, such as 127.0.0.1:5000, 0.0.0.0:5000 or 5000");
+  return {host, port};
+}
+
+}  // namespace
+
+struct HttpServer::Impl {
+  Impl(const HttpOptions& options, Handler handler)
+      : limits{options, std::move(handler)}, acceptor(context) {
+    auto [host, port] = host_and_port(options.listen);
+    Code error;
+    tcp::resolver resolver(context);
+    auto found = resolver.resolve(host, port, tcp::resolver::passive, error);
+    check_usage(!error, "--listen ", options.listen, ": no address of ", host, ": ",
+                error.message());
+    tcp::endpoint endpoint = *found.begin();
+    acceptor.open(endpoint.protocol(), error);
+    if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
+    if (!error) acceptor.bind(endpoint, error);
+    if (!error) acceptor.listen(tcp::acceptor::max_listen_connections, error);
+    check_usage(!error, "--listen ", options.listen, ": cannot listen there: ", error.message(),
+                "; another program may have the port: take another one, or 0 for any that is free");
+    accept();
+    thread = std::thread([this] { context.run(); });
+  }
+  ~Impl() { stop(); }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  void accept() {
+    acceptor.async_accept([this](Code error, tcp::socket socket) {
+      if (error == asio::error::operation_aborted) return;
+      if (!error && limits.connections < limits.options.most_connections)
+        std::make_shared<Connection>(std::move(socket), limits)->read();
+      if (!error) return accept();
+      pause.expires_after(kPause);  // no more files may be open
+      pause.async_wait([this](Code) { accept(); });
+    });
+  }
+
+  void stop() {
+    if (!thread.joinable()) return;
+    std::promise<void> sent;  // behind all that has been posted
+    asio::post(context, [&] { acceptor.close(), sent.set_value(); });
+    sent.get_future().wait();
+    auto end = std::chrono::steady_clock::now() + kLinger;
+    while (limits.writing > 0 && std::chrono::steady_clock::now() < end)
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    context.stop();
+    thread.join();
+  }
+
+  Limits limits;  // connections in the context need it
+  asio::io_context context{1};
+  tcp::acceptor acceptor;
+  asio::steady_timer pause{context};
+  std::thread thread;
+};
+
+HttpServer::HttpServer(const HttpOptions& options, Handler handler)
+    : impl_(std::make_unique<Impl>(options, std::move(handler))) {}
+
+HttpServer::~HttpServer() = default;
+
+void HttpServer::stop() { impl_->stop(); }
+
+std::string HttpServer::url() const {
+  std::ostringstream text;
+  text << "http://" << impl_->acceptor.local_endpoint();
+  return text.str();
+}
+
+}  // namespace neox

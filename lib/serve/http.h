@@ -1,0 +1,55 @@
+// A web server for programs: HTTP/1.1 without TLS, whose requests are answered whole, or with
+// events as they come (text/event-stream, as browsers read it).
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace neox {
+
+struct HttpRequest {
+  std::string method, path, body;  // path: without what follows a '?'
+  std::string authorization;       // the header, or ""
+  std::string from;                // address of the client
+};
+
+// Where the answer to a request goes. Any thread may call it; what comes behind the end of the
+// answer, or when the client has gone, is dropped.
+class HttpReply {
+ public:
+  virtual ~HttpReply() = default;
+  virtual void whole(int status, const std::string& type, std::string body) = 0;
+  // "data: ..."; the first one begins the answer.
+  virtual void event(const std::string& data) = 0;
+  virtual void end_events() = 0;
+  // Nobody reads the answer any more.
+  virtual bool gone() const = 0;
+};
+
+struct HttpOptions {
+  std::string listen = "127.0.0.1:0";  // HOST:PORT, [HOST]:PORT or PORT; port 0: any
+  size_t most_body = 16 << 20;         // bytes of a request
+  size_t most_kept = 4 << 20;          // bytes of events that a client may be behind
+  int most_connections = 1000;
+  int idle_seconds = 60;  // without a request, or in one
+};
+
+// Answers in a thread of its own from construction to destruction.
+class HttpServer {
+ public:
+  // Is called in that thread, so it must not work long.
+  using Handler = std::function<void(HttpRequest, std::shared_ptr<HttpReply>)>;
+  // Throws Error (64) where it cannot listen there.
+  HttpServer(const HttpOptions& options, Handler handler);
+  ~HttpServer();
+  // Sends what answers have ended with, and no more. Replies must be gone before the server is.
+  void stop();
+  std::string url() const;  // "http://127.0.0.1:5000"
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace neox

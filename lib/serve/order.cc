@@ -1,0 +1,239 @@
+#include "serve/order.h"
+
+#include <algorithm>
+
+#include "tokenizer/unicode.h"
+
+namespace neox {
+namespace {
+
+std::string dumped(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+// Of one token by itself: bytes that do not form UTF-8 become U+FFFD.
+std::string text_of(int32_t token, const ServedModel& model) {
+  std::string storage;
+  return std::string(unicode::repair(model.tokenizer.token_bytes(token), storage));
+}
+
+int64_t characters(const std::string& text) {
+  return std::ranges::count_if(text, [](char c) { return (c & 0xC0) != 0x80; });
+}
+
+// How much of the end of a text may be the beginning of a stop.
+size_t begun_stop(const std::string& text, const std::vector<std::string>& stops) {
+  size_t longest = 0;
+  for (const std::string& stop : stops)
+    for (size_t n = std::min(stop.size() - 1, text.size()); n > longest; --n)
+      if (text.ends_with(std::string_view(stop).substr(0, n))) longest = n;
+  return longest;
+}
+
+// Where the first stop begins and ends in what is new since `from`; or nothing.
+std::optional<std::pair<size_t, size_t>> first_stop(const std::string& text, size_t from,
+                                                    const std::vector<std::string>& stops) {
+  std::optional<std::pair<size_t, size_t>> first;
+  for (const std::string& stop : stops) {
+    size_t at = text.find(stop, from - std::min(from, stop.size() - 1));
+    if (at != std::string::npos && (!first || at < first->first)) first = {at, at + stop.size()};
+  }
+  return first;
+}
+
+// All tokens that are told of a choice: of its prompt where it is echoed, and its own.
+struct Told {
+  std::vector<int32_t> tokens;
+  std::vector<const TokenScore*> scores;  // null: of the first one of a prompt
+};
+
+Told told_of(const Order& order, const Choice& choice) {
+  Told told;
+  const OrderedPrompt& prompt = order.prompts[choice.prompt];
+  if (order.echo) {
+    told.tokens = prompt.tokens;
+    told.scores.push_back(nullptr);
+    if (prompt.scores)
+      for (const TokenScore& score : prompt.scores->given) told.scores.push_back(&score);
+  }
+  for (const TokenScore& score : choice.scores) {
+    told.tokens.push_back(score.token);
+    told.scores.push_back(&score);
+  }
+  return told;
+}
+
+Json likeliest_of(const TokenScore& score, const ServedModel& model) {
+  Json all = Json::object();
+  for (const auto& [token, logarithm] : score.likeliest) {
+    std::string text = text_of(token, model);
+    if (!all.contains(text)) all[text] = logarithm;
+  }
+  return all;
+}
+
+// OpenAI's form for completions.
+Json scores_of(const Order& order, const ServedModel& model, const Choice& choice) {
+  Json tokens = Json::array(), scores = tokens, likeliest = tokens, offsets = tokens;
+  Told told = told_of(order, choice);
+  int64_t offset = order.echo ? 0 : characters(order.prompts[choice.prompt].text);
+  for (size_t i = 0; i < told.tokens.size(); ++i) {
+    std::string text = text_of(told.tokens[i], model);
+    const TokenScore* score = told.scores[i];
+    tokens.push_back(text);
+    scores.push_back(score ? Json(score->log_probability) : Json());
+    likeliest.push_back(score ? likeliest_of(*score, model) : Json());
+    offsets.push_back(offset);
+    offset += characters(text);
+  }
+  return {{"tokens", tokens},
+          {"token_logprobs", scores},
+          {"top_logprobs", *order.likeliest > 0 ? likeliest : Json()},
+          {"text_offset", offsets}};
+}
+
+// And for messages.
+Json message_scores_of(const ServedModel& model, const Choice& choice) {
+  auto one = [&](int32_t token, double logarithm) {
+    Json bytes = Json::array();
+    for (unsigned char byte : model.tokenizer.token_bytes(token)) bytes.push_back(byte);
+    return Json{{"token", text_of(token, model)}, {"logprob", logarithm}, {"bytes", bytes}};
+  };
+  Json content = Json::array();
+  for (const TokenScore& score : choice.scores) {
+    Json item = one(score.token, score.log_probability), likeliest = Json::array();
+    for (const auto& [token, logarithm] : score.likeliest)
+      likeliest.push_back(one(token, logarithm));
+    item["top_logprobs"] = likeliest;
+    content.push_back(item);
+  }
+  return {{"content", content}};
+}
+
+Json usage_of(const Order& order) {
+  int64_t prompts = 0, own = 0;
+  for (const OrderedPrompt& prompt : order.prompts) prompts += std::ssize(prompt.tokens);
+  for (const Choice& choice : order.choices) own += std::ssize(choice.tokens);
+  return {{"prompt_tokens", prompts}, {"completion_tokens", own}, {"total_tokens", prompts + own}};
+}
+
+// What all of OpenAI's answers begin with.
+Json head_of(const Order& order, const ServedModel& model, const char* object) {
+  return {{"id", order.id}, {"object", object}, {"created", order.created}, {"model", model.name}};
+}
+
+const char* object_of(const Order& order) {
+  if (order.form == ApiForm::kCompletions) return "text_completion";
+  return order.streams ? "chat.completion.chunk" : "chat.completion";
+}
+
+int64_t index_of(const Order& order, const Choice& choice) {
+  return &choice - order.choices.data();
+}
+
+Json finish_of(const Choice& choice) {
+  return choice.finish.empty() ? Json() : Json(choice.finish);
+}
+
+Json megatron_answer(const Order& order, const ServedModel& model) {
+  Json texts = Json::array(), segments = texts, scores = texts;
+  for (const Choice& choice : order.choices) {
+    const OrderedPrompt& prompt = order.prompts[choice.prompt];
+    texts.push_back(prompt.text + choice.text);
+    std::vector<int32_t> tokens = prompt.tokens;
+    std::ranges::copy(choice.tokens, std::back_inserter(tokens));
+    Json pieces = Json::array(), logarithms = pieces;
+    for (int32_t token : tokens) pieces.push_back(text_of(token, model));
+    segments.push_back(pieces);
+    for (const TokenScore* score : told_of(order, choice).scores)
+      if (score && logarithms.size() + 1 < tokens.size())
+        logarithms.push_back(score->log_probability);
+    scores.push_back(logarithms);
+  }
+  return {{"text", texts}, {"segments", segments}, {"logprobs", order.likeliest ? scores : Json()}};
+}
+
+Json choice_of(const Order& order, const ServedModel& model, const Choice& choice) {
+  Json answer = {{"index", index_of(order, choice)}};
+  bool chat = order.form == ApiForm::kChat;
+  if (chat)
+    answer["message"] = {{"role", "assistant"}, {"content", choice.text}};
+  else
+    answer["text"] = (order.echo ? order.prompts[choice.prompt].text : "") + choice.text;
+  answer["logprobs"] = !order.likeliest ? Json()
+                       : chat           ? message_scores_of(model, choice)
+                                        : scores_of(order, model, choice);
+  answer["finish_reason"] = finish_of(choice);
+  return answer;
+}
+
+}  // namespace
+
+bool add_token(const Order& order, Choice& choice, int32_t token) {
+  size_t before = choice.text.size();
+  choice.tokens.push_back(token);
+  choice.text += choice.stream.add(token);
+  auto stop = first_stop(choice.text, before, order.stops);
+  if (!stop) return true;
+  choice.text.resize(order.keeps_stop ? stop->second : stop->first);
+  choice.finish = "stop";
+  return false;
+}
+
+void end_choice(Choice& choice, const std::string& finish) {
+  if (!choice.finish.empty()) return;
+  choice.text += choice.stream.rest();
+  choice.finish = finish;
+}
+
+std::string untold(const Order& order, Choice& choice) {
+  size_t end = choice.text.size();
+  if (choice.finish.empty()) end -= begun_stop(choice.text, order.stops);
+  if (end <= choice.told) return "";
+  std::string piece = choice.text.substr(choice.told, end - choice.told);
+  choice.told = end;
+  return piece;
+}
+
+std::string answer_of(const Order& order, const ServedModel& model) {
+  if (order.form == ApiForm::kMegatron) return dumped(megatron_answer(order, model)) + "\n";
+  Json answer = head_of(order, model, object_of(order)), choices = Json::array();
+  for (const Choice& choice : order.choices) choices.push_back(choice_of(order, model, choice));
+  answer["choices"] = choices;
+  answer["usage"] = usage_of(order);
+  return dumped(answer) + "\n";
+}
+
+std::string event_of(const Order& order, const ServedModel& model, const Choice& choice,
+                     const std::string& piece) {
+  Json event = head_of(order, model, object_of(order));
+  Json part = {{"index", index_of(order, choice)}};
+  if (order.form == ApiForm::kChat) {
+    part["delta"] = Json::object();
+    if (choice.told == piece.size()) part["delta"]["role"] = "assistant";
+    part["delta"]["content"] = piece;
+  } else {
+    part["text"] = piece;
+  }
+  part["logprobs"] = nullptr;
+  part["finish_reason"] = finish_of(choice);
+  event["choices"] = Json::array({part});
+  return dumped(event);
+}
+
+std::string usage_event(const Order& order, const ServedModel& model) {
+  Json event = head_of(order, model, object_of(order));
+  event["choices"] = Json::array();
+  event["usage"] = usage_of(order);
+  return dumped(event);
+}
+
+std::string error_body(ApiForm form, int status, const std::string& message) {
+  if (form == ApiForm::kMegatron) return dumped({{"message", message}});
+  constexpr int kServer = 500;
+  const char* type = status >= kServer ? "server_error" : "invalid_request_error";
+  Json error = {{"message", message}, {"type", type}, {"param", nullptr}, {"code", nullptr}};
+  return dumped({{"error", error}});
+}
+
+}  // namespace neox

@@ -1,0 +1,250 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "base/error.h"
+#include "generate/conversation.h"
+#include "ops/random.h"
+#include "serve/fields.h"
+#include "serve/order.h"
+
+namespace neox {
+namespace {
+
+constexpr int64_t kMostPrompts = 1024, kMostTexts = 1024, kMostLikeliest = 100;
+constexpr size_t kMostStops = 16;
+constexpr int64_t kAnyNumber = std::numeric_limits<int64_t>::max();
+
+Json parsed(const std::string& body) {
+  try {
+    return Json::parse(body);
+  } catch (const Json::exception& e) {
+    fail(Exit::kUsage, "the body of the request is not readable JSON: ", e.what());
+  }
+}
+
+uint64_t any_seed() {
+  std::random_device device;
+  return (uint64_t{device()} << 32) | device();
+}
+
+class Reader {
+ public:
+  Reader(ApiForm form, const Json& body, const ServedModel& model)
+      : fields_(body), model_(model), positions_(num_positions(model.config)) {
+    order_.form = form;
+    order_.sampling.vocab = model.tokenizer.vocab_size();
+  }
+
+  Order read() {
+    if (order_.form == ApiForm::kMegatron)
+      megatron();
+    else
+      openai();
+    fields_.check_all_known();
+    check_usage(std::ssize(order_.prompts) * order_.per_prompt <= kMostTexts, "a request for ",
+                std::ssize(order_.prompts) * order_.per_prompt, " texts; at most ", kMostTexts);
+    add_choices();
+    return std::move(order_);
+  }
+
+ private:
+  void megatron() {
+    fields_.only("max_len", {}, "no longer used: take tokens_to_generate");
+    fields_.only("sentences", {}, "no longer used: take prompts");
+    const Json* prompts = fields_.find("prompts");
+    constexpr size_t kMost = 128;
+    check_usage(prompts, "prompts argument required");
+    check_usage(prompts->is_array(), "prompts is not a list of strings");
+    check_usage(!prompts->empty(), "prompts is empty");
+    check_usage(prompts->size() <= kMost, "Maximum number of prompts is ", kMost);
+    bool begins = fields_.flag("add_BOS");
+    for (const Json& prompt : *prompts) {
+      check_usage(prompt.is_string(), "prompts is not a list of strings");
+      check_usage(begins || !prompt.get_ref<const std::string&>().empty(),
+                  "Empty prompts require add_BOS=true");
+      add_text(prompt.get<std::string>(), begins);
+    }
+    order_.echo = true;
+    order_.sampling.max_tokens = fields_.integer("tokens_to_generate", 0, kAnyNumber).value_or(64);
+    if (fields_.flag("logprobs")) order_.likeliest = 0;
+    check_usage(order_.sampling.max_tokens > 0 || order_.likeliest,
+                "tokens_to_generate=0 implies logprobs should be True");
+    megatron_sampling();
+    for (auto& [prompt, tokens, scores] : order_.prompts) check_tokens(prompt, tokens);
+  }
+
+  void megatron_sampling() {
+    Sampling& s = order_.sampling;
+    constexpr int64_t kMostTopK = 1000;
+    s.temperature = fields_.real("temperature", 0, 100).value_or(1);
+    check_usage(s.temperature > 0,
+                "temperature must be a positive number less than or equal to 100.0");
+    s.top_k = fields_.integer("top_k", 0, kMostTopK).value_or(0);
+    s.top_p = fields_.real("top_p", 0, 1).value_or(0);
+    check_usage(s.top_k == 0 || s.top_p == 0, "cannot set both top-k and top-p samplings.");
+    fields_.only("top_p_decay", {0, 0.0}, "top_p that changes along a text is not supported");
+    fields_.only("top_p_bound", {0, 0.0}, "top_p that changes along a text is not supported");
+    fields_.only("beam_width", {}, "Beam search is not supported; leave beam_width out");
+    fields_.only("prevent_newline_after_colon", {false}, "not supported; leave it out");
+    fields_.ignore({"stop_token", "length_penalty", "no_log", "barrier"});
+    bool double_end = fields_.flag("stop_on_double_eol"), end = fields_.flag("stop_on_eol");
+    if (end || double_end) order_.stops = {end ? "\n" : "\n\n"};
+    order_.keeps_stop = true;
+    auto seed = fields_.integer("random_seed", -1, kAnyNumber).value_or(-1);
+    order_.seed = seed < 0 ? any_seed() : static_cast<uint64_t>(seed);
+  }
+
+  void openai() {
+    bool chat = order_.form == ApiForm::kChat;
+    chat ? messages() : prompts();
+    order_.per_prompt = fields_.integer("n", 1, kMostTexts).value_or(1);
+    order_.streams = fields_.flag("stream");
+    if (const Json* more = fields_.find("stream_options")) {
+      Fields options(*more);
+      order_.tells_usage = options.flag("include_usage");
+      options.check_all_known();
+    }
+    order_.stops = fields_.texts("stop", kMostStops);
+    std::erase(order_.stops, "");
+    auto seed = fields_.integer("seed", std::numeric_limits<int64_t>::min(), kAnyNumber);
+    order_.seed = seed ? static_cast<uint64_t>(*seed) : any_seed();
+    openai_sampling();
+    openai_scores();
+    auto most = fields_.integer("max_tokens", 0, kAnyNumber);
+    if (chat && !most) most = fields_.integer("max_completion_tokens", 0, kAnyNumber);
+    constexpr int64_t kUsual = 16;  // OpenAI's default
+    order_.sampling.max_tokens = most.value_or(chat ? positions_ : kUsual);
+    check_usage(order_.sampling.max_tokens > 0 || order_.echo,
+                "max_tokens is 0: with echo the prompt alone is answered, without it nothing is");
+    for (auto& [prompt, tokens, scores] : order_.prompts) check_tokens(prompt, tokens);
+    refuse_what_is_not_here();
+  }
+
+  void openai_sampling() {
+    Sampling& s = order_.sampling;
+    s.temperature = fields_.real("temperature", 0, 100).value_or(1);
+    s.top_p = fields_.real("top_p", 0, 1).value_or(1);
+    s.top_k = fields_.integer("top_k", -1, kAnyNumber).value_or(0);
+    if (s.top_p == 1) s.top_p = 0;                     // all
+    if (s.top_k < 0) s.top_k = 0;                      // all, as others write it
+    if (s.temperature == 0) s.top_k = 0, s.top_p = 0;  // the likeliest
+  }
+
+  void openai_scores() {
+    if (order_.form == ApiForm::kCompletions) {
+      order_.echo = fields_.flag("echo");
+      order_.likeliest = fields_.integer("logprobs", 0, kMostLikeliest);
+    } else if (fields_.flag("logprobs")) {
+      order_.likeliest = fields_.integer("top_logprobs", 0, kMostLikeliest).value_or(0);
+    } else {
+      fields_.only("top_logprobs", {0}, "goes with logprobs: true");
+    }
+    check_usage(!order_.streams || !order_.likeliest,
+                "logprobs and stream cannot both be asked for; leave one out");
+    check_usage(!order_.streams || !order_.echo,
+                "echo and stream cannot both be asked for; leave one out");
+  }
+
+  void refuse_what_is_not_here() {
+    constexpr const char* kNot = "not supported; leave it out";
+    for (const char* name : {"presence_penalty", "frequency_penalty"})
+      fields_.only(name, {0, 0.0}, kNot);
+    fields_.only("best_of", {1, order_.per_prompt}, "only as large as n is supported");
+    fields_.only("suffix", {""}, kNot);
+    fields_.only("logit_bias", {Json::object()}, kNot);
+    fields_.only("repetition_penalty", {1, 1.0}, kNot);
+    fields_.only("min_p", {0, 0.0}, kNot);
+    fields_.only("tools", {Json::array()}, kNot);
+    fields_.only("tool_choice", {"none"}, kNot);
+    fields_.only("response_format", {Json{{"type", "text"}}}, kNot);
+    fields_.ignore({"model", "user", "metadata", "store", "service_tier", "safety_identifier",
+                    "parallel_tool_calls"});
+  }
+
+  // A text, a list of texts, a list of tokens, or a list of such lists.
+  void prompts() {
+    const Json* prompt = fields_.find("prompt");
+    check_usage(prompt, "which prompt? Give \"prompt\": a text, a list of texts, or tokens");
+    if (prompt->is_string()) return add_text(prompt->get<std::string>(), false);
+    check_usage(prompt->is_array() && !prompt->empty() &&
+                    (std::ssize(*prompt) <= kMostPrompts || prompt->front().is_number()),
+                "prompt must be a text, a list of 1 to ", kMostPrompts, " texts, or tokens");
+    if (prompt->front().is_number()) return add_tokens(*prompt);
+    for (const Json& one : *prompt)
+      one.is_string() ? add_text(one.get<std::string>(), false) : add_tokens(one);
+  }
+
+  void add_text(const std::string& text, bool begins) {
+    std::vector<int32_t> tokens;
+    if (text.empty() || begins) tokens = prompt_tokens("", model_.tokenizer, model_.config);
+    if (!text.empty()) model_.tokenizer.encode(text, tokens);
+    order_.prompts.push_back({text, std::move(tokens)});
+  }
+
+  void add_tokens(const Json& list) {
+    std::vector<int32_t> tokens;
+    check_usage(list.is_array() && !list.empty(),
+                "prompt must be a text, a list of texts, or tokens: lists of at least one number");
+    for (const Json& token : list) {
+      bool fits = token.is_number_unsigned() &&
+                  token.get<uint64_t>() < static_cast<uint64_t>(model_.config.vocab);
+      check_usage(fits, "prompt has the token ", token.dump(), "; tokens of this model are 0 to ",
+                  model_.config.vocab - 1);
+      tokens.push_back(token.get<int32_t>());
+    }
+    order_.prompts.push_back({model_.tokenizer.decode(tokens, Tokenizer::Special::kKeep), tokens});
+  }
+
+  void messages() {
+    check_usage(model_.chat.has_value(),
+                "this server has no chat template: start neox-serve with "
+                "--chat-template NAME, or ask /v1/completions");
+    const Json* list = fields_.find("messages");
+    check_usage(list && list->is_array() && !list->empty(),
+                "which messages? Give \"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]");
+    std::vector<ChatMessage> messages;
+    for (const Json& message : *list) {
+      Fields one(message);
+      auto text = [&](const char* name) {
+        const Json* field = one.find(name);
+        check_usage(field && field->is_string(), "message ", messages.size(), " needs a ", name,
+                    " that is a text");
+        return field->get<std::string>();
+      };
+      messages.push_back({text("role"), text("content")});
+    }
+    order_.prompts.push_back({"", tokens_before_reply(messages, *model_.chat, model_.tokenizer)});
+  }
+
+  // Of which there may be one more than leave a position for the next where they are only scored.
+  void check_tokens(const std::string& text, const std::vector<int32_t>& tokens) const {
+    bool only_scored = order_.scores_prompts() && order_.sampling.max_tokens <= 1;
+    if (!only_scored || std::ssize(tokens) != positions_) check_room(text, tokens, model_.config);
+  }
+
+  void add_choices() {
+    for (size_t prompt = 0; prompt < order_.prompts.size(); ++prompt) {
+      bool text = order_.form == ApiForm::kChat || order_.prompts[prompt].text.empty();
+      auto begin = text ? TextStream::Begin::kText : TextStream::Begin::kBehindPrompt;
+      for (int64_t i = 0; i < order_.per_prompt; ++i)
+        order_.choices.push_back({prompt, TextStream(model_.tokenizer, begin)});
+    }
+    order_.open = order_.choices.size();
+  }
+
+  Fields fields_;
+  const ServedModel& model_;
+  int64_t positions_;
+  Order order_;
+};
+
+}  // namespace
+
+Order read_order(ApiForm form, const std::string& body, const ServedModel& model) {
+  Json json = parsed(body);
+  return Reader(form, json, model).read();
+}
+
+}  // namespace neox

@@ -1,0 +1,262 @@
+#include "serve/service.h"
+
+#include <algorithm>
+#include <chrono>
+#include <iomanip>
+#include <random>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "ops/random.h"
+#include "serve/page.h"
+
+namespace neox {
+namespace {
+
+constexpr int kOk = 200, kBad = 400, kNoKey = 401, kNotFound = 404, kNotAllowed = 405,
+              kBroken = 500, kClosing = 503;
+constexpr const char* kJson = "application/json";
+constexpr std::chrono::milliseconds kPoll{100};
+
+struct Route {
+  const char *path, *method;
+  ApiForm form;
+};
+constexpr Route kRoutes[] = {{"/api", "PUT", ApiForm::kMegatron},
+                             {"/api", "POST", ApiForm::kMegatron},
+                             {"/v1/completions", "POST", ApiForm::kCompletions},
+                             {"/v1/chat/completions", "POST", ApiForm::kChat}};
+
+// Takes the same time wherever they differ.
+bool same(const std::string& a, const std::string& b) {
+  int different = a.size() == b.size() ? 0 : 1;
+  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) different |= a[i] ^ b[i];
+  return different == 0;
+}
+
+std::string new_id(ApiForm form) {
+  std::random_device device;
+  std::ostringstream id;
+  id << (form == ApiForm::kChat ? "chatcmpl-" : "cmpl-") << std::hex << std::setfill('0');
+  for (int i = 0; i < 3; ++i) id << std::setw(8) << device();
+  return id.str();
+}
+
+void refuse(HttpReply& reply, ApiForm form, int status, const std::string& message) {
+  reply.whole(status, kJson, error_body(form, status, message));
+}
+
+std::string models_body(const ServedModel& model) {
+  Json one = {{"id", model.name},
+              {"object", "model"},
+              {"created", 0},
+              {"owned_by", "neox.cpp"},
+              {"max_model_len", num_positions(model.config)}};
+  return Json{{"object", "list"}, {"data", Json::array({one})}}.dump() + "\n";
+}
+
+}  // namespace
+
+Service::Service(GptNeoX& model, const ServedModel& served, const ServiceOptions& options)
+    : model_(model),
+      served_(served),
+      options_(options),
+      server_(options.http,
+              [this](const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
+                handle(request, reply);
+              }) {}
+
+// The server's thread asks for this object, and its answers for the server.
+Service::~Service() {
+  server_.stop();
+  queue_.clear();
+  growing_.clear();
+}
+
+void Service::handle(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
+  const auto& path = request.path;
+  bool reads = request.method == "GET";
+  if (path == "/health" && reads) return reply->whole(kOk, kJson, "{\"status\": \"ok\"}\n");
+  if ((path == "/" || path == "/index.html") && reads)
+    return reply->whole(kOk, "text/html; charset=utf-8", kPage);
+  auto route = std::ranges::find_if(kRoutes, [&](const Route& r) { return path == r.path; });
+  ApiForm form = route == std::end(kRoutes) ? ApiForm::kCompletions : route->form;
+  if (!options_.key.empty() && !same(request.authorization, "Bearer " + options_.key))
+    return refuse(*reply, form, kNoKey, "this server wants a key: Authorization: Bearer KEY");
+  if (path == "/v1/models" && reads) return reply->whole(kOk, kJson, models_body(served_));
+  if (route == std::end(kRoutes))
+    return refuse(*reply, form, kNotFound,
+                  concat("there is no ", path,
+                         "; there are /v1/completions, "
+                         "/v1/chat/completions, /v1/models, /api, /health"));
+  if (std::ranges::none_of(
+          kRoutes, [&](const Route& r) { return path == r.path && request.method == r.method; }))
+    return refuse(*reply, form, kNotAllowed,
+                  concat(path, " takes ", route->method, ", not ", request.method));
+  take(form, request, reply);
+}
+
+void Service::take(ApiForm form, const HttpRequest& request,
+                   const std::shared_ptr<HttpReply>& reply) {
+  try {
+    auto order = std::make_shared<Order>(read_order(form, request.body, served_));
+    order->id = new_id(form);
+    order->created = std::chrono::duration_cast<std::chrono::seconds>(
+                         std::chrono::system_clock::now().time_since_epoch())
+                         .count();
+    order->begun = std::chrono::steady_clock::now();
+    order->reply = reply;
+    std::lock_guard lock(mutex_);
+    if (closed_) return refuse(*reply, form, kClosing, "the server is stopping");
+    for (size_t choice = 0; choice < order->choices.size(); ++choice)
+      queue_.push_back({order, choice});
+    came_.notify_one();
+  } catch (const Error& e) {
+    refuse(*reply, form, kBad, e.what());
+  } catch (const std::exception& e) { refuse(*reply, form, kBroken, e.what()); }
+}
+
+void Service::run() {
+  TextOptions options{.batch_size = options_.batch_size, .ends = options_.ends};
+  options.on_score = [&](size_t text, const TokenScore& score) {
+    const auto& [order, choice] = growing_.at(text);
+    order->choices[choice].scores.push_back(score);
+  };
+  options.on_token = [&](size_t text, int32_t token) {
+    const Place& place = growing_.at(text);
+    bool goes_on = add_token(*place.order, place.order->choices[place.choice], token);
+    tell(place);
+    return goes_on && !place.order->reply->gone();
+  };
+  options.on_end = [&](size_t text, TextEnd how) {
+    end(growing_.at(text), how == TextEnd::kLength ? "length" : "stop");
+    growing_.erase(text);
+  };
+  try {
+    generate(
+        model_, [&](bool wait) { return next(wait); }, options);
+  } catch (const std::exception& e) {
+    finish_all(e.what());
+    throw;
+  }
+  finish_all("the server is stopping");
+}
+
+std::optional<TextRequest> Service::next(bool wait) {
+  while (std::optional<Place> place = waiting(wait)) {
+    if (!begin(*place)) continue;
+    const Order& order = *place->order;
+    const Choice& choice = order.choices[place->choice];
+    TextRequest request{order.prompts[choice.prompt].tokens, order.sampling, order.likeliest};
+    request.sampling.key = random_key(order.seed, concat("serve.", place->choice));
+    growing_[numbered_++] = *place;
+    return request;
+  }
+  return std::nullopt;
+}
+
+// The next one in the queue; none where none is there, or none comes any more.
+std::optional<Service::Place> Service::waiting(bool wait) {
+  std::unique_lock lock(mutex_);
+  auto come = [&] { return !queue_.empty(); };
+  while (!come() && wait && !stopped_) came_.wait_for(lock, kPoll, come);
+  if (stopped_) closed_ = true;
+  if (stopped_ || !come()) return std::nullopt;
+  Place place = std::move(queue_.front());
+  queue_.pop_front();
+  return place;
+}
+
+// What comes before the first new token. False where none is to come.
+bool Service::begin(const Place& place) {
+  Order& order = *place.order;
+  Choice& choice = order.choices[place.choice];
+  OrderedPrompt& prompt = order.prompts[choice.prompt];
+  if (left(order)) return false;
+  if (!order.scores_prompts()) return true;
+  if (!prompt.scores) {
+    growing_[numbered_] = place;  // is told where the model throws
+    prompt.scores = score(model_, prompt.tokens, *order.likeliest, order.sampling.vocab);
+    growing_.erase(numbered_);
+  }
+  bool one = order.sampling.max_tokens == 1 && is_greedy(order.sampling);
+  if (!one && order.sampling.max_tokens > 0) return true;
+  if (!one) {
+    end(place, "length");
+    return false;
+  }
+  const TokenScore& next = prompt.scores->next;
+  choice.scores.push_back(next);
+  bool ends = std::ranges::find(options_.ends, next.token) != options_.ends.end();
+  if (!ends) add_token(order, choice, next.token);
+  end(place, ends ? "stop" : "length");
+  return false;
+}
+
+// A piece of a text as it comes.
+void Service::tell(const Place& place) {
+  Order& order = *place.order;
+  Choice& choice = order.choices[place.choice];
+  if (!order.streams) return;
+  std::string piece = untold(order, choice);
+  if (!piece.empty() && choice.finish.empty())
+    order.reply->event(event_of(order, served_, choice, piece));
+}
+
+void Service::end(const Place& place, const std::string& finish) {
+  Order& order = *place.order;
+  Choice& choice = order.choices[place.choice];
+  end_choice(choice, finish);
+  if (left(order)) return;
+  if (order.streams) order.reply->event(event_of(order, served_, choice, untold(order, choice)));
+  if (--order.open > 0) return;
+  if (order.streams) {
+    if (order.tells_usage) order.reply->event(usage_event(order, served_));
+    order.reply->event("[DONE]");
+    order.reply->end_events();
+  } else {
+    order.reply->whole(kOk, kJson, answer_of(order, served_));
+  }
+  log(order, "");
+}
+
+// All that wait, and those that grow, are told that nothing comes.
+void Service::finish_all(const std::string& why) {
+  std::lock_guard lock(mutex_);
+  closed_ = true;
+  for (const auto& [number, place] : growing_) queue_.push_back(place);
+  growing_.clear();
+  for (const Place& place : queue_) {
+    Order& order = *place.order;
+    if (std::exchange(order.open, 0) == 0) continue;
+    if (std::ranges::all_of(order.choices, [](const Choice& c) { return c.told == 0; })) {
+      refuse(*order.reply, order.form, kClosing, why);
+    } else {
+      order.reply->event(error_body(order.form, kClosing, why));
+      order.reply->end_events();
+    }
+  }
+  queue_.clear();
+}
+
+// Whether nobody waits for it any more.
+bool Service::left(Order& order) const {
+  if (!order.reply->gone()) return false;
+  if (std::exchange(order.open, 0) > 0) log(order, "given up by the client: ");
+  return true;
+}
+
+void Service::log(const Order& order, const char* what) const {
+  int64_t prompt = 0, own = 0;
+  for (const OrderedPrompt& p : order.prompts) prompt += std::ssize(p.tokens);
+  for (const Choice& choice : order.choices) own += std::ssize(choice.tokens);
+  std::chrono::duration<double> taken = std::chrono::steady_clock::now() - order.begun;
+  std::ostringstream seconds;
+  seconds << std::setprecision(3) << taken.count();
+  log_info(order.id, ": ", what, counted(std::ssize(order.choices), "text"), ", ",
+           with_commas(prompt), " tokens of prompts and ", with_commas(own), " new ones in ",
+           seconds.str(), " s");
+}
+
+}  // namespace neox

@@ -1,0 +1,70 @@
+// A model that answers requests over HTTP: texts of all of them grow side by side.
+#pragma once
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "serve/http.h"
+#include "serve/order.h"
+
+namespace neox {
+
+struct ServiceOptions {
+  HttpOptions http;
+  int64_t batch_size = 8;     // texts at once
+  std::string key;            // that requests bring as a bearer token; "": none needed
+  std::vector<int32_t> ends;  // tokens that end a text
+};
+
+class Service {
+ public:
+  // Takes requests from now on. The model and what `served` refers to must outlive it.
+  Service(GptNeoX& model, const ServedModel& served, const ServiceOptions& options);
+  ~Service();
+  std::string url() const { return server_.url(); }
+  // Answers until stop() is called; then those that have begun, and returns. What the model throws
+  // ends it.
+  void run();
+  // A signal handler may call it.
+  void stop() { stopped_ = true; }
+
+ private:
+  using OrderPointer = std::shared_ptr<Order>;
+  struct Place {
+    OrderPointer order;
+    size_t choice = 0;
+  };
+
+  // In the server's thread.
+  void handle(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
+  void take(ApiForm form, const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
+
+  // In run()'s.
+  std::optional<TextRequest> next(bool wait);
+  std::optional<Place> waiting(bool wait);
+  bool begin(const Place& place);
+  void finish_all(const std::string& why);
+  void tell(const Place& place);
+  void end(const Place& place, const std::string& finish);
+  bool left(Order& order) const;
+  void log(const Order& order, const char* what) const;
+
+  GptNeoX& model_;
+  const ServedModel& served_;
+  const ServiceOptions options_;
+  std::atomic<bool> stopped_ = false;
+  std::mutex mutex_;  // of what follows
+  std::condition_variable came_;
+  std::deque<Place> queue_;
+  bool closed_ = false;  // no more are taken
+  // Of run()'s thread alone.
+  std::map<size_t, Place> growing_;  // by their number in generate()
+  size_t numbered_ = 0;
+  HttpServer server_;
+};
+
+}  // namespace neox
