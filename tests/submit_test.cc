@@ -338,7 +338,13 @@ TEST_F(SubmitTest, SlurmTimesAreRead) {
   EXPECT_EQ(parse_slurm_time("2-12"), 216000);
   EXPECT_EQ(parse_slurm_time("1-0:30"), 88200);
   EXPECT_EQ(parse_slurm_time("1-0:00:01"), 86401);
-  EXPECT_EQ(parse_slurm_time("UNLIMITED"), std::nullopt);
+  EXPECT_EQ(parse_slurm_time("UNLIMITED"), 0);
+  EXPECT_EQ(parse_slurm_time("soon"), std::nullopt);
+}
+
+TEST_F(SubmitTest, AJobMayHaveNoTimeLimit) {
+  for (const char* none : {"0", "UNLIMITED", "infinite"})
+    EXPECT_EQ(train("70M.yml", {"--time", none}).jobs[0].slurm.time, none);
 }
 
 }  // namespace

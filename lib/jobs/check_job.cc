@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "config/batch.h"
 #include "config/estimate.h"
+#include "config/reader.h"
 #include "jobs/check_files.h"
 #include "jobs/gpu_sizes.h"
 
@@ -170,7 +171,8 @@ int lead_for(const Estimate& e, const SlurmJob& job, const CheckOptions& options
     notes.push_back(concat("--lead ", lead, " is less than the ", needed,
                            " s that a save may need with what comes before it"));
   auto limit = parse_slurm_time(job.slurm.time);
-  check_usage(!limit || *limit > lead, "--time ", job.slurm.time, " is ", limit.value_or(0),
+  bool limited = limit.value_or(0) > 0;
+  check_usage(!limited || *limit > lead, "--time ", job.slurm.time, " is ", limit.value_or(0),
               " s, and the last ", lead,
               " s of it are for saving; take a longer --time, or a shorter --lead");
   return lead;
@@ -230,6 +232,7 @@ std::optional<int64_t> parse_slurm_time(const std::string& text) {
            used == size;
   };
   if (size == 0) return std::nullopt;
+  if (equal_words(text, "unlimited") || equal_words(text, "infinite")) return 0;
   if (matches("%lld-%lld:%lld:%lld%n", &a, &b, &c, &d)) return ((a * 24 + b) * 60 + c) * 60 + d;
   if (matches("%lld-%lld:%lld%n", &a, &b, &c)) return ((a * 24 + b) * 60 + c) * 60;
   if (matches("%lld-%lld%n", &a, &b)) return (a * 24 + b) * 3600;

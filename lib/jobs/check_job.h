@@ -33,7 +33,7 @@ struct CheckedJob {
 CheckedJob check_job(const SlurmJob& job, const Config& config, const CheckOptions& options);
 
 // Seconds of "90", "90:00", "1:30:00", "2-12", "2-12:30", "2-12:30:00" (minutes alone, as in
-// Slurm); nothing for UNLIMITED and what is no time.
+// Slurm); 0, which is no limit, of UNLIMITED and INFINITE; nothing for what is no time.
 std::optional<int64_t> parse_slurm_time(const std::string& text);
 
 }  // namespace neox

@@ -71,7 +71,7 @@ void read_slurm(const Program& program, const std::vector<std::string>& sbatch, 
   slurm.nice = word(program, "nice");
   slurm.time = word(program, "time");
   check_usage(slurm.time.empty() || parse_slurm_time(slurm.time), "--time ", slurm.time,
-              ": write minutes, H:M:S, D-H or D-H:M:S");
+              ": write minutes, H:M:S, D-H, D-H:M:S or UNLIMITED");
   job.mpi = word(program, "mpi");
   for (const std::string& option : sbatch) {
     bool good = option.starts_with("-") && option.find('\n') == option.npos;
