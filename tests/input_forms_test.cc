@@ -331,5 +331,17 @@ TEST(InputFiles, OfADirectoryLeaveOutNotesOfARunAndNoLink) {
               ::testing::HasSubstr("in/b.jsonl is a link to something that is not there"));
 }
 
+TEST(InputFiles, OfADirectoryOrPatternAreNotTheTokenizer) {
+  testing::Directory dir;
+  dir.put("in/a.txt", "a");
+  const std::vector<std::string> own = {dir.put("in/merges.txt", "#version: 0.2")};
+  auto found = [&](const std::string& path) {
+    return find_input_files(std::vector{path}, Separated::kNo, own).files.size();
+  };
+  EXPECT_EQ(found(dir / "in"), 1u);
+  EXPECT_EQ(found(dir / "in/*.txt"), 1u);
+  EXPECT_EQ(found(own[0]), 1u);
+}
+
 }  // namespace
 }  // namespace neox

@@ -317,5 +317,11 @@ TEST_F(PrepareResume, ATrainedTokenizerIsNotTrainedAgain) {
   expect_same("out", "trained");
 }
 
+TEST_F(PrepareResume, TheTokenizerAmongTheInputIsNoText) {
+  fs::create_symlink(dir_ / "tokenizer.json", dir_ / "in/tokenizer.json");
+  prepare(1, "out");
+  expect_same("out", "whole");
+}
+
 }  // namespace
 }  // namespace neox

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "prepare/byte_source.h"
 #include "prepare/content.h"
@@ -18,7 +19,8 @@ namespace {
 // Of the paths given, and of what directories hold.
 class Finder {
  public:
-  explicit Finder(Separated separated) : separated_(separated) {}
+  Finder(Separated separated, std::span<const std::string> own)
+      : separated_(separated), own_(own) {}
 
   // A file, a directory, or a pattern.
   void add(const std::string& path) {
@@ -31,7 +33,8 @@ class Finder {
     ::globfree(&found);
     check_io(code != GLOB_NOMATCH, "no input ", path, ": no file has such a name");
     check_io(code == 0, "no input ", path, ": a directory cannot be read");
-    for (const std::string& one : paths) add_path(one);
+    for (const std::string& one : paths)
+      if (!is_own(one)) add_path(one);
   }
 
   InputFiles take() { return std::move(result_); }
@@ -47,7 +50,17 @@ class Finder {
     std::vector<std::string> found;
     list(path, {}, found);
     std::sort(found.begin(), found.end());
-    for (const std::string& file : found) add_file(file, Named::kNo);
+    for (const std::string& file : found)
+      if (!is_own(file)) add_file(file, Named::kNo);
+  }
+
+  // Of the same name, and the same file: most names are other ones.
+  bool is_own(const std::string& path) const {
+    bool own = std::ranges::any_of(own_, [&](const fs::path& file) {
+      return fs::path(path).filename() == file.filename() && same_place(path, file);
+    });
+    if (own) log_info("left out: ", path, ", which is of the tokenizer");
+    return own;
   }
 
   // The files of a directory and of those below it. A link that leads back to one of the
@@ -105,14 +118,16 @@ class Finder {
   }
 
   Separated separated_;
+  std::span<const std::string> own_;
   std::set<fs::path> seen_;
   InputFiles result_;
 };
 
 }  // namespace
 
-InputFiles find_input_files(std::span<const std::string> paths, Separated separated) {
-  Finder finder(separated);
+InputFiles find_input_files(std::span<const std::string> paths, Separated separated,
+                            std::span<const std::string> own) {
+  Finder finder(separated, own);
   for (const std::string& path : paths) {
     std::error_code error;
     if (fs::exists(path, error)) {

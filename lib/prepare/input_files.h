@@ -28,13 +28,15 @@ struct InputFiles {
 
 // The files of a list of paths; a path may be several, separated by commas, and a pattern ("*",
 // "?", "[a-z]") stands for all files of such names in the order of their names. The files of a
-// directory come in the order of their paths, without hidden ones, and each file once. *.xml
+// directory come in the order of their paths, without hidden ones, and each file once. `own` are
+// the tokenizer's files, which no directory or pattern means. *.xml
 // that begins with "<mediawiki" is a dump of MediaWiki. *.jsonl,
 // *.ndjson and *.json are JSON lines, *.txt, *.text and *.md text; others are JSON lines where the
 // first byte that is not blank is '{'. With a separator those others are text. Compressed files
 // (gzip, zstd, xz, bzip2, lz4) and archives (tar, zip) are known by their content. Throws Error
 // (64, 74) for what is missing, damaged or binary.
 enum class Separated { kNo, kYes };
-InputFiles find_input_files(std::span<const std::string> paths, Separated separated);
+InputFiles find_input_files(std::span<const std::string> paths, Separated separated,
+                            std::span<const std::string> own = {});
 
 }  // namespace neox

@@ -187,16 +187,22 @@ InputFiles unpack(const std::string& text) {
   return input;
 }
 
+std::vector<std::string> files_of(const TokenizerFile& tokenizer) {
+  std::vector<std::string> files = {tokenizer.vocab, tokenizer.merges};
+  if (tokenizer.gpt2()) files.push_back(json_beside(tokenizer));
+  return files;
+}
+
 // Rank 0 looks, so that all ranks have the same list.
 InputFiles find_together(const PrepareOptions& options, Control& control) {
   auto separated = options.rules.separator.empty() ? Separated::kNo : Separated::kYes;
   InputFiles input;
-  std::vector<std::string> said = work_together(control, {.work = [&](const std::atomic<bool>&) {
-                                                  if (control.rank() > 0) return std::string();
-                                                  input =
-                                                      find_input_files(options.inputs, separated);
-                                                  return pack(input.files);
-                                                }});
+  std::vector<std::string> said = work_together(
+      control, {.work = [&](const std::atomic<bool>&) {
+        if (control.rank() > 0) return std::string();
+        input = find_input_files(options.inputs, separated, files_of(options.tokenizer));
+        return pack(input.files);
+      }});
   return control.rank() == 0 ? input : unpack(said[0]);
 }
 
