@@ -324,6 +324,7 @@ TEST(InputFiles, AreJsonLinesByTheirNamesBesideTextsThatAreParted) {
 TEST(InputFiles, OfADirectoryLeaveOutNotesOfARunAndNoLink) {
   testing::Directory dir;
   dir.put("in/a.jsonl", "{}"), dir.put("in/out.tmp-journal-0", "{}");
+  dir.put("in/out.tmp-templates-0", "<page>");
   const std::vector<std::string> paths = {dir / "in"};
   EXPECT_EQ(find_input_files(paths, Separated::kNo).files.size(), 1u);
   fs::create_symlink("/nonexistent", dir / "in/b.jsonl");

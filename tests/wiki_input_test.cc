@@ -8,6 +8,7 @@
 #include "data_files.h"
 #include "generated_text.h"
 #include "prepare/prepare.h"
+#include "prepare/wiki_articles.h"
 
 namespace neox {
 namespace {
@@ -79,7 +80,7 @@ TEST_F(WikiInput, ArticlesAreDocumentsWithTheirTemplatesExpanded) {
   EXPECT_TRUE(dataset(dir_.put("a.xml", dump_), 3) == wanted);
   EXPECT_TRUE(dataset(dir_.put("a.xml.bz2", compressed(dump_, "bzip2")), 2) == wanted);
   for (const std::string& name : dir_.list())
-    EXPECT_EQ(name.find(".templates-"), std::string::npos) << name;
+    EXPECT_EQ(name.find(kTemplates), std::string::npos) << name;
 }
 
 TEST_F(WikiInput, TitlesAreAKeyToo) {

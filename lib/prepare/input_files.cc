@@ -12,6 +12,7 @@
 #include "prepare/content.h"
 #include "prepare/input_stream.h"
 #include "prepare/journal.h"
+#include "prepare/wiki_articles.h"
 
 namespace neox {
 namespace {
@@ -63,6 +64,11 @@ class Finder {
     return own;
   }
 
+  // What a run that was killed has left beside its output.
+  static bool is_note(const std::string& name) {
+    return name.find(kJournal) != name.npos || name.find(kTemplates) != name.npos;
+  }
+
   // The files of a directory and of those below it. A link that leads back to one of the
   // directories above it is not followed.
   static void list(const fs::path& dir, std::set<fs::path> above, std::vector<std::string>& found) {
@@ -70,7 +76,7 @@ class Finder {
     std::error_code error, gone;
     for (fs::directory_iterator it(dir, error), end; !error && it != end; it.increment(error)) {
       std::string name = it->path().filename();
-      if (name.starts_with('.') || name.find(kJournal) != name.npos) continue;
+      if (name.starts_with('.') || is_note(name)) continue;
       if (it->is_directory(gone)) list(it->path(), above, found);
       if (it->is_regular_file(gone)) found.push_back(it->path().string());
       check_io(!it->is_symlink(gone) || fs::exists(it->path(), gone), it->path().string(),

@@ -69,7 +69,7 @@ void append_page(const wiki::Page& page, std::string& out) {
 }
 
 fs::path templates_path(const std::string& scratch, int rank) {
-  return concat(scratch, ".templates-", rank);
+  return concat(scratch, kTemplates, rank);
 }
 
 // The template pages of the share of this rank.

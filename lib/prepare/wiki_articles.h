@@ -13,10 +13,13 @@
 
 namespace neox {
 
+// Behind the prefix of the output and before the rank.
+inline constexpr const char* kTemplates = ".tmp-templates-";
+
 class WikiArticles {
  public:
   // Collective: each rank looks for templates in its share of the input; they meet in files named
-  // <scratch>.templates-<rank>, which are gone at the end. Null where no file of the input is a
+  // <scratch>.tmp-templates-<rank>, which are gone at the end. Null where no file of the input is a
   // dump. Throws Error (64) for dumps of several wikis, (74) for what is damaged.
   static std::shared_ptr<const WikiArticles> gather(const InputFiles& input,
                                                     const BlockRules& rules,
