@@ -1,5 +1,6 @@
 // Products and head against ATen's operations; initial values and dropout against what they
 // are drawn from; the partition of layers.
+#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cross_entropy_loss.h>
@@ -222,6 +223,16 @@ TEST(Initial, OrthogonalIsOrthogonalInTheShorterDimension) {
                 1e-5);
     }
   }
+}
+
+TEST(Initial, OrthogonalIsTheSameWithAnyNumberOfThreads) {
+  InitCase c{InitMethod::kOrthogonal, 4, 60, 180, 60};
+  int threads = at::get_num_threads();
+  at::set_num_threads(1);
+  Tensor one = initial(c);
+  at::set_num_threads(2);
+  EXPECT_TRUE(initial(c).equal(one));
+  at::set_num_threads(threads);
 }
 
 TEST(Initial, APartOverTpEqualsThatPartOfTheWhole) {

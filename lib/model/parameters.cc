@@ -83,14 +83,16 @@ void for_runs(const Placement& p, float* out, const Fill& fill) {
 }
 
 // The orthogonal factor of the whole matrix of normal values, or of each of a stack, its signs
-// fixed; every rank computes it.
+// fixed; every rank computes it. In double, since its last bits depend on the number of threads,
+// and replicas must begin alike.
 at::Tensor orthogonal(uint64_t key, const Dims& shape) {
   at::Tensor a = at::empty(shape, at::kFloat);
   normal_at(key, 0, {a.mutable_data_ptr<float>(), static_cast<size_t>(a.numel())});
   bool wide = shape.end()[-2] < shape.back();
+  a = a.to(at::kDouble);
   auto [q, r] = at::linalg_qr(wide ? a.mT() : a);
   q = q * r.diagonal(0, -2, -1).sign().unsqueeze(-2);
-  return (wide ? q.mT() : q).contiguous();
+  return (wide ? q.mT() : q).to(at::kFloat).contiguous();
 }
 
 at::Tensor initial_values(const Placement& p, InitMethod method, const ModelConfig& config,
