@@ -71,6 +71,24 @@ TEST(Idle, RanksAnswerUntilTheyAreReleased) {
   EXPECT_EQ(std::count(seen.begin(), seen.end(), "2"), 6);
 }
 
+TEST(ReadAlike, NamesTheRanksThatReadOtherFiles) {
+  auto said = [](const std::vector<std::string>& read) -> std::string {
+    try {
+      run_thread_ranks(4, [&](Communicator&, Control& control) {
+        check_read_alike(control, "the training data", read[static_cast<size_t>(control.rank())]);
+      });
+    } catch (const Error& e) {
+      EXPECT_EQ(e.exit(), Exit::kUsage);
+      return e.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(said({"a b", "a b", "a b", "a b"}), "");
+  std::string text = said({"a b", "a c", "a b", ""});
+  EXPECT_NE(text.find("the training data that ranks 1, 3 on "), std::string::npos) << text;
+  EXPECT_NE(text.find(" have read is not that of rank 0 on "), std::string::npos) << text;
+}
+
 TEST(TimeLimit, LeavesTimeForASaveAndTwoSteps) {
   auto start = TimeLimit::Clock::now();
   TimeLimit limit(1000.0, 0, 60, start);

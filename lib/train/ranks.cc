@@ -5,6 +5,7 @@
 #include <span>
 
 #include "base/error.h"
+#include "launch/process_info.h"
 #include "rendezvous/names.h"
 
 namespace neox {
@@ -42,6 +43,22 @@ std::string spread_groups(const Layout& layout, const std::vector<std::string>& 
                   layout.tp, " divides keeps them on one node");
   }
   return {};
+}
+
+void check_read_alike(Control& control, const std::string& what, const std::string& fingerprint) {
+  std::vector<std::string> hosts, read;
+  for (const std::string& text : control.gather(concat(host_name(), ' ', fingerprint))) {
+    size_t space = text.find(' ');
+    hosts.push_back(text.substr(0, space));
+    read.push_back(text.substr(space + 1));
+  }
+  std::vector<int> others;
+  for (size_t rank = 0; rank < read.size(); ++rank)
+    if (read[rank] != read[0]) others.push_back(static_cast<int>(rank));
+  check_usage(others.empty(), what, " that ", others.empty() ? "" : name_ranks(others, hosts),
+              others.size() == 1 ? " has" : " have", " read is not that of rank 0 on ", hosts[0],
+              ", under the same path: copy it anew there, or put it where all nodes see the same "
+              "files");
 }
 
 std::vector<std::string> TrainingControl::gather(const std::string& mine,

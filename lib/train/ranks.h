@@ -13,6 +13,10 @@ Layout fitting_layout(const LayoutConfig& config, int ranks);
 // What slows each layer down, or empty: tp groups of ranks on several nodes. hosts: by rank.
 std::string spread_groups(const Layout& layout, const std::vector<std::string>& hosts);
 
+// Collective. Throws (64), naming the ranks, where not all of them have read what rank 0 has under
+// the same path, as from disks of the nodes' own. what: "the training data".
+void check_read_alike(Control& control, const std::string& what, const std::string& fingerprint);
+
 // Control of the first `size` ranks of a job, which the others, who idle, take part in.
 class TrainingControl : public Control {
  public:

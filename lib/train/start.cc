@@ -7,6 +7,7 @@
 #include "config/architecture.h"
 #include "generate/load.h"
 #include "model/parameters.h"
+#include "train/ranks.h"
 
 namespace neox {
 namespace {
@@ -271,11 +272,13 @@ Start find_start_of_model(Config& config, const Tokenizer* tokenizer, int64_t da
 }  // namespace
 
 Start find_start(Config& config, const Tokenizer* tokenizer, int64_t data_ranks, Control& control) {
+  std::string read = tokenizer ? fingerprint_text(*tokenizer) : "";
+  check_read_alike(control, "the tokenizer (vocab_file)", read);
   std::optional<Checkpoint> reference = open_reference(config, control);
   Start start = find_start_of_model(config, tokenizer, data_ranks, control);
   if (reference) start.reference.emplace(std::move(*reference));
   check_reference(config, start);
-  if (tokenizer) start.state.tokenizer_hash = fingerprint_text(*tokenizer);
+  if (tokenizer) start.state.tokenizer_hash = read;
   return start;
 }
 

@@ -13,6 +13,7 @@
 #include "generate/generate.h"
 #include "generate/load.h"
 #include "generate/text_stream.h"
+#include "train/ranks.h"
 
 namespace neox {
 namespace {
@@ -130,6 +131,7 @@ Trainer::Trainer(const TrainerParts& parts, Start start)
   }
   state_.config = p_.config.text();
   std::string data = p_.sampler.fingerprint();
+  check_read_alike(p_.control, "the training data", data);
   // Empty: a checkpoint of another program, which does not say.
   check_usage(
       fresh_ || state_.dataset_hash.empty() || state_.dataset_hash == data,
