@@ -123,6 +123,11 @@ void occupy_closed_streams() {
     if (::fcntl(fd, F_GETFD) < 0) ::open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
 }
 
+// What CUDA says of a GPU that is broken. The last one is cudaErrorContained, in which recent GPUs
+// report errors of their hardware; none of our kernels reads a neighbour's memory.
+constexpr const char* kBrokenGpu[] = {"uncorrectable ECC error", "uncorrectable NVLink error",
+                                      "peer GPU memory over nvlink or a hardware error"};
+
 }  // namespace
 
 Exit exit_of(const std::exception& e) {
@@ -130,8 +135,8 @@ Exit exit_of(const std::exception& e) {
   const auto* error = dynamic_cast<const Error*>(&e);
   Exit exit = error ? error->exit() : Exit::kInternal;
   std::string_view text = e.what();
-  bool broken = text.find("uncorrectable ECC error") != text.npos ||
-                text.find("uncorrectable NVLink error") != text.npos;
+  bool broken = std::ranges::any_of(kBrokenGpu,
+                                    [&](const char* says) { return text.find(says) != text.npos; });
   return broken && exit == Exit::kInternal ? Exit::kPeerLost : exit;
 }
 

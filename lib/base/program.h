@@ -84,8 +84,8 @@ class Program {
 };
 
 // The code of a program that ends by this: an Error's own; kPeerLost where CUDA says that memory or
-// link of the GPU are broken (cudaErrorECCUncorrectable, cudaErrorNvlinkUncorrectable), which the
-// same program survives on another GPU; else kInternal.
+// link of the GPU are broken (cudaErrorECCUncorrectable, cudaErrorNvlinkUncorrectable,
+// cudaErrorContained), which the same program survives on another GPU; else kInternal.
 Exit exit_of(const std::exception& e);
 
 // Runs the body and turns what it throws into "<name>: <message>" on stderr and an exit code.
