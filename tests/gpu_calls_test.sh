@@ -49,6 +49,15 @@ train eager enable_cuda_graph=false profile=true profile_step_start=4 profile_st
 train offloaded zero_optimization='{stage: 1, offload_optimizer: {device: cpu}}'
 train onebit optimizer.type=OneBitAdam
 
+# A GPU that fails ends the run with 76, for which a job is started again on other nodes: also where the memory that it was to copy
+# to is taken back meanwhile, from which LibTorch ends the program.
+for graphs in 3 8; do
+  code=0
+  CUDA_STAND_IN_FAILS=$graphs CUDA_STAND_IN_READS="1.0 1.0 0.001 1.0 1.0 0.0 0.0 0.0 0.0 0.0" \
+    LD_PRELOAD=$library "$bin/neox-train" tiny.yml > fails.out 2>&1 || code=$?
+  [ "$code" = 76 ] && grep -q 'neox-train: CUDA error: uncorrectable ECC error' fails.out || fail "a GPU that fails: code $code, $(tail -n 3 fails.out)"
+done
+
 # A token is one graph, and the host looks at it later.
 CUDA_STAND_IN_READS=7 on_gpu greedy "$bin/neox-generate" saved --prompt "Line" --max-tokens 40
 [ "$(grep -c 'graph of' greedy.calls)" -ge 30 ] || fail "greedy: the steps of generation are not recorded"

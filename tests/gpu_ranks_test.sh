@@ -17,7 +17,8 @@ start() {
       touch "$name.$rank.calls"  # of a rank that idles
       export CUDA_STAND_IN_DEVICES=${DEVICES:-$ranks} CUDA_STAND_IN_LOG=$PWD/$name.$rank.calls NCCL_STAND_IN_DIR=$PWD/$name.nccl
       export NEOX_RANK=$rank NEOX_WORLD_SIZE=$ranks NEOX_LOCAL_RANK=$rank NEOX_LOCAL_SIZE=$ranks NEOX_MASTER=127.0.0.1:$port
-      [ "$rank" = "${FAILING_RANK:-1}" ] && export NCCL_STAND_IN_FAILS=${FAILS:-} NCCL_STAND_IN_VERSION=${OTHER_VERSION:-}
+      [ "$rank" = "${FAILING_RANK:-1}" ] && export NCCL_STAND_IN_FAILS=${FAILS:-} NCCL_STAND_IN_VERSION=${OTHER_VERSION:-} \
+        CUDA_STAND_IN_FAILS=${GRAPHS:-}
       code=0
       LD_PRELOAD="$library $nccl" timeout 120 "$bin/neox-train" tiny.yml "${options[@]}" > "$name.$rank.out" 2>&1 || code=$?
       echo "$code" > "$name.$rank.code"
@@ -42,10 +43,11 @@ trains() {
   echo "$name: $(operations "$name" 0 | wc -l) operations of NCCL"
 }
 
-# says RANKS NAME CODE TEXT: a job that all ranks end with that code, and each with that text.
+# says RANKS NAME CODE TEXT [KEY=VALUE...]: a job that all ranks end with that code, and each with that text.
 says() {
   local ranks=$1 name=$2 code=$3 text=$4 rank
-  start "$ranks" "$name"
+  shift 4
+  CUDA_STAND_IN_READS="1.0 1.0 0.001 1.0 1.0 0.0 0.0 0.0 0.0 0.0" start "$ranks" "$name" "$@"
   for ((rank = 0; rank < ranks; ++rank)); do
     [ "$(cat "$name.$rank.code")" = "$code" ] || fail "$name: rank $rank ends with $(cat "$name.$rank.code"), not $code"
     grep -qE "$text" "$name.$rank.out" || { fail "$name: rank $rank does not say: $text"; tail -n 3 "$name.$rank.out"; }
@@ -82,5 +84,6 @@ DEVICES=2 says 3 few 64 '3 ranks run on this node, but 2 GPUs are visible'
 OTHER_VERSION=22703 says 2 versions 64 'what ranks talk through is NCCL 2.2.*, but NCCL 2.2.* on .*it must be the same on all ranks'
 FAILING_RANK=0 FAILS=ncclGetUniqueId says 2 interface 70 'NCCL on rank 0 failed: ncclGetUniqueId: .*no socket interface found'
 FAILS=ncclCommInitRankConfig says 3 init 70 'rank 1 on .*init in group of all ranks .rank 1 of 3.*no socket interface found'
+GRAPHS=12 says 2 fails 76 'uncorrectable ECC error' enable_cuda_graph=true
 [ $failed = 0 ] && echo "several ranks keep to their GPUs"
 exit $failed

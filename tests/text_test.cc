@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <memory>
+#include <stdexcept>
 
 #include "base/program.h"
 
@@ -20,6 +22,28 @@ TEST(ExitOf, OnlyABrokenGpuAsksForOtherNodes) {
     EXPECT_EQ(exit_of(std::runtime_error(text)), Exit::kPeerLost) << text;
   EXPECT_EQ(exit_of(std::runtime_error("CUDA error: an illegal memory access was encountered")),
             Exit::kInternal);
+}
+
+// As LibTorch's memory does that a GPU was to copy to, where the GPU has failed.
+struct Breaks {
+  void operator()(const int*) const { throw std::runtime_error("uncorrectable ECC error"); }
+};
+
+int break_twice() {
+  const int memory = 0;
+  std::unique_ptr<const int, Breaks> copied(&memory);
+  throw std::runtime_error("CUDA error: uncorrectable ECC error encountered");
+}
+
+TEST(RunProgramDeathTest, EndsWithItsCodeWhereADestructorThrowsToo) {
+  EXPECT_EXIT(run_program("neox-test", break_twice), testing::ExitedWithCode(76),
+              "neox-test: uncorrectable ECC error");
+  auto told = [](const std::exception& e) { fail(Exit::kIo, "lost, says ", e.what()); };
+  auto run = [&] {
+    LastWords words(told);
+    run_program("neox-test", break_twice);
+  };
+  EXPECT_EXIT(run(), testing::ExitedWithCode(74), "neox-test: lost, says uncorrectable ECC error");
 }
 
 TEST(ExitOf, WhatTheFileSystemRefusesIsInputAndOutput) {

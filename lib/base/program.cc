@@ -4,12 +4,16 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
+#include <exception>
 #include <filesystem>
 #include <iostream>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "base/version.h"
 
@@ -140,7 +144,49 @@ Exit exit_of(const std::exception& e) {
   return broken && exit == Exit::kInternal ? Exit::kPeerLost : exit;
 }
 
+namespace {
+
+struct Ending {
+  std::string program;
+  std::function<void(const std::exception&)> last_words;
+};
+
+// There to the last: other libraries' ends come behind main.
+Ending& ending() {
+  static auto* all = new Ending;
+  return *all;
+}
+
+[[noreturn]] void end_by(const std::exception& e) {
+  write_log((ending().program + ": ").c_str(), shown(e.what()));
+  std::_Exit(static_cast<int>(exit_of(e)));
+}
+
+// As std::terminate() calls it.
+[[noreturn]] void end_on_the_spot() {
+  static std::atomic<bool> ends = false;
+  while (ends.exchange(true)) ::pause();  // another thread ends the program
+  try {
+    if (std::current_exception()) throw;
+  } catch (const std::exception& e) {
+    try {
+      if (ending().last_words) ending().last_words(e);
+    } catch (const std::exception& other) { end_by(other); }
+    end_by(e);
+  } catch (...) {}
+  std::abort();
+}
+
+}  // namespace
+
+LastWords::LastWords(std::function<void(const std::exception&)> words) {
+  ending().last_words = std::move(words);
+}
+LastWords::~LastWords() { ending().last_words = nullptr; }
+
 int run_program(const std::string& name, const std::function<int()>& body) {
+  ending().program = name;
+  std::set_terminate(end_on_the_spot);
   // A limit on the size of files (ulimit -f) becomes an error of the write, which has a message.
   std::signal(SIGXFSZ, SIG_IGN);
   occupy_closed_streams();

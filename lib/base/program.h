@@ -88,7 +88,17 @@ class Program {
 // cudaErrorContained), which the same program survives on another GPU; else kInternal.
 Exit exit_of(const std::exception& e);
 
-// Runs the body and turns what it throws into "<name>: <message>" on stderr and an exit code.
+// Runs the body and turns what it throws into "<name>: <message>" on stderr and an exit code. An
+// exception that leaves a destructor ends the program with both on the spot: where a GPU fails,
+// LibTorch throws again as it takes back memory that the GPU was to copy from or to.
 int run_program(const std::string& name, const std::function<int()>& body);
+
+// While one lives, it is called with such an exception first. What it throws is told instead.
+class LastWords {
+ public:
+  explicit LastWords(std::function<void(const std::exception&)> words);
+  ~LastWords();
+  LastWords(const LastWords&) = delete;
+};
 
 }  // namespace neox

@@ -150,6 +150,7 @@ Exit train_process(const Config& config, const ProcessInfo& process, const Envir
   // this one leaves it.
   job->watch([&](const std::string& reason) { abortable.abort(reason); }, place.stop);
   std::shared_ptr<Communicator> world;
+  LastWords words([&](const std::exception& e) { give_up(*job, nullptr, e); });
   try {
     world = world_communicator(process, job->control(), place.device, options);
     abortable.set(world);

@@ -1,10 +1,12 @@
 // The device, the last error, the log, and what LibTorch asks the driver.
 #include "machine.h"
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <limits>
 #include <set>
 
 namespace cuda_stand_in {
@@ -15,6 +17,15 @@ thread_local int current_device = 0;
 std::set<int>& contexts() {
   static auto* all = new std::set<int>;
   return *all;
+}
+
+// Graphs until the GPU fails.
+std::atomic<long>& graphs_left() {
+  static std::atomic<long> left = [] {
+    const char* text = std::getenv("CUDA_STAND_IN_FAILS");
+    return text && *text ? std::stol(text) : std::numeric_limits<long>::max();
+  }();
+  return left;
 }
 
 int num_devices() {
@@ -28,6 +39,9 @@ size_t most_shared_memory() {
   const char* text = std::getenv("CUDA_STAND_IN_SHARED");
   return text ? std::stoul(text) : 227 << 10;
 }
+
+cudaError_t failure() { return graphs_left() > 0 ? cudaSuccess : cudaErrorECCUncorrectable; }
+void count_graph() { --graphs_left(); }
 
 std::lock_guard<std::recursive_mutex> lock() {
   static auto* mutex = new std::recursive_mutex;
@@ -73,7 +87,10 @@ cudaError_t cudaDriverGetVersion(int* version) { return *version = kVersion, cud
 cudaError_t cudaRuntimeGetVersion(int* version) { return *version = kVersion, cudaSuccess; }
 cudaError_t cudaPeekAtLastError() { return last_error; }
 const char* cudaGetErrorName(cudaError_t) { return "an error of the stand-in"; }
-const char* cudaGetErrorString(cudaError_t) { return "refused by the stand-in for CUDA"; }
+const char* cudaGetErrorString(cudaError_t error) {
+  return error == cudaErrorECCUncorrectable ? "uncorrectable ECC error encountered"
+                                            : "refused by the stand-in for CUDA";
+}
 
 cudaError_t cudaGetLastError() {
   cudaError_t error = last_error;

@@ -15,6 +15,9 @@
 //   it finds these, doubles where they have a point, so that a program goes on that looks at its
 //   results.
 // - CUDA_STAND_IN_SHARED=BYTES: so much shared memory for a block at most, instead of 227 KB.
+// - CUDA_STAND_IN_FAILS=N: behind N graphs the GPU's memory fails, of which most calls tell from
+// then
+//   on.
 // - CUDA_STAND_IN_DEVICES=N: so many GPUs. A process that takes memory for a context on a second
 //   one, as each thread does that forgets to say which is its own, is refused.
 //
@@ -43,6 +46,10 @@ size_t most_shared_memory();  // of a block that asks for it
 void note(const std::string& line);
 // The same, and on the error output; the result is what cudaGetLastError() gives next.
 cudaError_t refuse(cudaError_t error, const std::string& what);
+
+// cudaErrorECCUncorrectable once the GPU has failed.
+cudaError_t failure();
+void count_graph();
 
 // Behind what the stream has, or as a node of the capture that it is in.
 void enqueue(cudaStream_t stream, const std::string& what, std::function<void()> work = {});

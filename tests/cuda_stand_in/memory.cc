@@ -126,6 +126,7 @@ cudaError_t cudaMalloc(void** to, size_t bytes) {
 }
 
 cudaError_t cudaFree(void* block) {
+  if (auto error = failure()) return error;
   auto guard = lock();
   if (!block) return cudaSuccess;
   if (auto error = check_no_capture("cudaFree")) return error;

@@ -199,6 +199,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
 }
 
 cudaError_t cudaDeviceSynchronize() {
+  if (auto error = failure()) return error;
   auto guard = lock();
   if (auto error = check_no_capture("cudaDeviceSynchronize")) return error;
   note("wait for the device");
@@ -246,6 +247,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 
 cudaError_t cudaEventRecordWithFlags(cudaEvent_t handle, cudaStream_t stream, unsigned) {
   use_context("cudaEventRecordWithFlags");
+  if (auto error = failure()) return error;
   auto guard = lock();
   Stream* s = stream_of(stream);
   auto* event = reinterpret_cast<Event*>(handle);
@@ -265,6 +267,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 // What was recorded is not ready for the first two who ask.
 cudaError_t cudaEventQuery(cudaEvent_t handle) {
   use_context("cudaEventQuery");
+  if (auto error = failure()) return error;
   auto guard = lock();
   auto* event = reinterpret_cast<Event*>(handle);
   if (event->capture)
@@ -279,6 +282,7 @@ cudaError_t cudaEventQuery(cudaEvent_t handle) {
 
 cudaError_t cudaEventSynchronize(cudaEvent_t handle) {
   use_context("cudaEventSynchronize");
+  if (auto error = failure()) return error;
   auto guard = lock();
   auto* event = reinterpret_cast<Event*>(handle);
   if (event->capture)
@@ -370,6 +374,8 @@ cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* executable, cudaGraph
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
   auto guard = lock();
+  if (auto error = failure()) return error;
+  count_graph();
   auto* graph = reinterpret_cast<Graph*>(executable);
   enqueue(stream, concat("graph of ", graph->nodes.size(), " nodes"), [graph] {
     for (const auto& node : graph->nodes)
