@@ -50,7 +50,6 @@ constexpr const char* kOthers =
 constexpr const char* kGpt2 =
     "num_layers: 2\nhidden_size: 24\nnum_attention_heads: 4\nseq_length: 8\npos_emb: learned\n"
     "padded_vocab_size: 32\ntrain_iters: 20\ntrain_micro_batch_size_per_gpu: 6\n";
-
 constexpr const char* kMixture =
     "num_layers: 3\nhidden_size: 24\nnum_attention_heads: 4\nseq_length: 8\npos_emb: rotary\n"
     "intermediate_size: 40\nmoe_num_experts: 4\nmoe_top_k: 2\nmoe_expert_interval: 2\n"
@@ -130,11 +129,13 @@ TEST_F(Neox, TheCommandLineFindsTheFormatAndTheSizes) {
   run_convert_command({"--to", "neox", dir_ / "out", dir_ / "back", "--tensor-parallel", "2"}, out);
   EXPECT_EQ(read_file(dir_ / "back/latest"), "global_step0");
   EXPECT_EQ(open_neox(dir_ / "back").tensors[0].info.shape, (Dims{32, 24}));
-  EXPECT_THAT(error_of([&] {
-                run_convert_command(
-                    {"--to", "neox", dir_ / "out", dir_ / "x", "--tensor-parallel", "3"}, out);
-              }),
-              HasSubstr("64: the 32 rows of the embedding cannot be shared out over 3"));
+  std::vector<std::string> more = {"--to", "neox", dir_ / "out", dir_ / "x", "--tensor-parallel"};
+  auto refusal = [&](const char* ranks) {
+    more.resize(5), more.push_back(ranks);
+    return error_of([&] { run_convert_command(more, out); });
+  };
+  EXPECT_THAT(refusal("3"), HasSubstr("64: the 32 rows of the embedding cannot be shared out"));
+  EXPECT_THAT(refusal("8"), HasSubstr("64: --tensor-parallel 8 does not divide the 4 attention"));
   EXPECT_FALSE(fs::exists(dir_ / "x"));
 }
 

@@ -167,6 +167,8 @@ void write_neox(const ModelFiles& model, const Target& target) {
   std::vector<Written> all = all_written(model);
   for (const Written& w : all)
     if (w.from) part_shape(w.form, w.from->info.shape, layout.tensor);
+  check_usage(model.config.model.heads % layout.tensor == 0, "--tensor-parallel ", layout.tensor,
+              " does not divide the ", model.config.model.heads, " attention heads");
   if (layout.pipe > 0) write_layers(model, all, dir, layout.tensor);
   for (int64_t rank = 0; rank < layout.tensor * std::max<int64_t>(layout.pipe, 1); ++rank) {
     Item module = layout.pipe > 0 ? Item() : module_of(all, rank, layout.tensor);
