@@ -98,6 +98,14 @@ TEST_F(DamageTest, FilesCutOffOrGrownOrEmptyAreNamed) {
   }
 }
 
+// It would be newer than those that are saved behind it, and each start would go on from it.
+TEST_F(DamageTest, ACheckpointUnderTheNameOfAnotherStepIsPassedOver) {
+  fs::rename(dir2(), dir_ / "global_step7");
+  EXPECT_TRUE(has(error_of([&] { Checkpoint checkpoint(dir_ / "global_step7"); }),
+                  "holds the checkpoint of iteration 2: give it the name global_step2"));
+  EXPECT_EQ(find_checkpoint(dir_), dir_ / "global_step1");
+}
+
 // Who relies on another rank's look meets the file itself when it reads.
 TEST_F(DamageTest, AFileThatAnotherRankLookedAtIsNamedWhenItIsRead) {
   std::string name = open_complete(dir2()).catalog.files.at(0).name;

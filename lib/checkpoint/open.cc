@@ -14,6 +14,14 @@ void check_file(const fs::path& path, int64_t bytes) {
            " that were saved");
 }
 
+// One under the name of another step would be taken for newer or older than it is.
+void check_name(const Opened& opened) {
+  std::optional<int64_t> step = step_of(opened.dir.filename().string());
+  check_io(!step || *step == opened.state.iteration, opened.dir.string(),
+           " holds the checkpoint of iteration ", opened.state.iteration, ": give it the name ",
+           step_name(opened.state.iteration), ", or move it away");
+}
+
 // A box outside of its file would be a bug of the writer.
 void check_ranges(const Opened& opened) {
   const Catalog& c = opened.catalog;
@@ -37,6 +45,7 @@ Opened open_complete(const fs::path& dir) {
   // In memory: HDF5 sees nothing but bytes whose checksum is right.
   Opened opened{dir, train_state_from_json(state, (dir / kStateFile).string()),
                 get_catalog(Hdf5File::from_image(index, index_name), index_name)};
+  check_name(opened);
   check_ranges(opened);
   return opened;
 }
