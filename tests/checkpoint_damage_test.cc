@@ -106,6 +106,16 @@ TEST_F(DamageTest, ACheckpointUnderTheNameOfAnotherStepIsPassedOver) {
   EXPECT_EQ(find_checkpoint(dir_), dir_ / "global_step1");
 }
 
+TEST_F(DamageTest, OneThatItsRunRemovesWhileItIsReadIsNotCalledDamaged) {
+  Checkpoint checkpoint(dir2());
+  fs::remove_all(dir2());
+  EXPECT_TRUE(has(error_of([&] {
+                    for (auto& rank : cutter_.layout(model_, 1)) checkpoint.read(rank);
+                  }),
+                  "it was removed meanwhile; the newest other complete checkpoint there is " +
+                      (dir_ / "global_step1").string() + ": start again"));
+}
+
 // Who relies on another rank's look meets the file itself when it reads.
 TEST_F(DamageTest, AFileThatAnotherRankLookedAtIsNamedWhenItIsRead) {
   std::string name = open_complete(dir2()).catalog.files.at(0).name;

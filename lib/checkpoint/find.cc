@@ -173,10 +173,14 @@ std::string newest_beside(const fs::path& dir) {
     std::string name = entry.filename().string();
     if (auto step = step_of(name); step && name != own) others[*step] = entry;
   }
+  // A run that goes on removes what it does not keep, also under those who read it.
+  std::error_code error;
+  bool gone = !fs::exists(dir, error) && !error;
   for (const auto& [step, path] : others)
     if (is_whole(path))
-      return concat("; the newest other complete checkpoint there is ", path.string(),
-                    ": go on from it by moving the damaged one away");
+      return concat(gone ? "; it was removed meanwhile; " : "; ",
+                    "the newest other complete checkpoint there is ", path.string(),
+                    gone ? ": start again" : ": go on from it by moving the damaged one away");
   return "; there is no other complete checkpoint beside it";
 }
 
