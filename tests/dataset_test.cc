@@ -150,6 +150,18 @@ TEST(Labels, AreSoundAndAreNotMergedWithTokens) {
   EXPECT_THAT(neox_data({"verify", dir / "m_label_document"}), HasSubstr("10 tokens, 40 B: sound"));
 }
 
+TEST(Rewards, AreAnyNumbersAndAreNotMergedWithLabels) {
+  Directory dir;
+  std::string rewards = dir / "a_reward_document", labels = put_labels(dir, "a_label_document");
+  dir.put("a_reward_document.bin", testing::bytes_of(std::vector<int32_t>{-1, 1000000}));
+  dir.put("a_reward_document.idx", Index{.lengths = {1, 1}, .type = TokenType::kInt32}.bytes());
+  EXPECT_THAT(neox_data({"verify", rewards, "--vocab-size", "8"}), HasSubstr(": sound"));
+  EXPECT_THAT(neox_data({"show", rewards, "--document", "0"}), HasSubstr("-1"));
+  EXPECT_THAT(
+      neox_data({"merge", rewards, labels, "--output-prefix", dir / "m"}),
+      AllOf(HasSubstr("holds labels, but "), HasSubstr("a_reward_document rewards: merge")));
+}
+
 TEST(Split, CutsAtDocuments) {
   Directory dir;
   std::string all = dir.put("all", Documents{{1, 2, 3}, {4}, {5}, {6, 7, 8, 9, 10}, {11}});

@@ -280,6 +280,55 @@ TEST_F(Labels, OfBadConversationsAreErrorsWithTheirLineOrSkipped) {
   EXPECT_THAT(error_of([&] { prepare_data(texts, alone); }), HasSubstr("in.txt is text"));
 }
 
+// As GPT-NeoX's tool: int32, one for each document, of which fractions are cut off.
+TEST_F(Labels, HaveRewardsBesideThem) {
+  std::string lines;
+  for (const char* reward : {"1", "-1", "0.75", "-2.5", "true", "false", "2e0"})
+    lines += concat("{\"r\": ", reward, R"(, "conversation": [{"role": "user", "content": "Q"},)",
+                    R"({"role": "assistant", "content": "A"}]})", "\n");
+  dir_.put("in.jsonl", lines);
+  AloneControl alone;
+  PrepareOptions wanted = options({"--chat-template", "plain", "--reward-key", "r"});
+  ::testing::internal::CaptureStderr();
+  PrepareResult result = prepare_data(wanted, alone);
+  std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(said, HasSubstr("in.jsonl:3: the reward 0.75 by 0: rewards are whole numbers"));
+  EXPECT_THAT(said, ::testing::Not(HasSubstr("jsonl:7")));
+  std::string prefix = dir_ / "out_conversation_reward_document";
+  EXPECT_EQ(result.datasets.at(2).prefix, prefix);
+  const Ids rewards = {1, -1, 0, -2, 1, 0, 2};
+  std::string bytes = read_file(prefix + ".bin");
+  EXPECT_EQ(bytes, std::string(reinterpret_cast<const char*>(rewards.data()), 4 * rewards.size()));
+  IndexedDataset data(prefix, IndexedDataset::kAnyNumber);
+  EXPECT_EQ(data.type(), TokenType::kInt32);
+  EXPECT_EQ(data.num_documents(), 7);
+  EXPECT_EQ(data.num_sequences(), 7);
+  EXPECT_THAT(summary(wanted, result),
+              AllOf(HasSubstr("7 documents, 7 rewards, 28 B"), HasSubstr("  train_impl: kto\n"),
+                    HasSubstr("train_reward_data_paths: [" + prefix)));
+}
+
+TEST_F(Labels, HaveRewardsOfOneSignWhereAsked) {
+  const std::pair<const char*, int> cases[] = {{"true", 1},   {"false", -1}, {"null", -1},
+                                               {"0", -1},     {"0.5", 1},    {"\"\"", -1},
+                                               {"\"no\"", 1}, {"[]", -1}};
+  for (auto [json, want] : cases) EXPECT_EQ(read_reward(json, RewardRule::As::kSign).value, want);
+}
+
+TEST_F(Labels, RewardsThatAreNoNumbersAreErrorsWithTheirLineOrSkipped) {
+  const std::string chat = R"("conversation": [{"role": "user", "content": "Q"}]})";
+  dir_.put("in.jsonl", "{\"r\": 1, " + chat + "\n{\"r\": \"good\", " + chat + "\n{" + chat);
+  AloneControl alone;
+  Arguments rewards = {"--chat-template", "plain", "--reward-key", "r"};
+  EXPECT_THAT(error_of([&] { prepare_data(options(rewards), alone); }),
+              AllOf(StartsWith("74: "), HasSubstr("in.jsonl:2: the reward is of type string")));
+  rewards.push_back("--skip-bad-lines");
+  PrepareResult result = prepare_data(options(rewards), alone);
+  EXPECT_EQ(result.documents, 1);
+  EXPECT_EQ(result.skipped, 2);  // the last has none
+  EXPECT_EQ(result.datasets.at(2).tokens, 1);
+}
+
 TEST_F(Labels, OfADocumentStandBehindThoseOfTheOneBefore) {
   const std::string other = R"([{"role": "user", "content": "Q"}])";
   for (const Arguments& more : {Arguments{"--mask-before-token", id("Q")},
@@ -324,8 +373,11 @@ TEST_F(Labels, RefuseOptionsThatContradict) {
               HasSubstr("exclude each other"));
   EXPECT_THAT(refusal({"--chat-template", "plain", "--mask-before-token", "1"}),
               HasSubstr("exclude each other"));
-  EXPECT_THAT(refusal({"--chat-template", "plain", "--reward-key", "r"}),
-              HasSubstr("--reward-key is not supported"));
+  EXPECT_THAT(refusal({"--reward-key", "r"}), HasSubstr("goes with --chat-template"));
+  EXPECT_THAT(refusal({"--chat-template", "plain", "--binary-reward"}),
+              HasSubstr("goes with --reward-key"));
+  EXPECT_THAT(refusal({"--chat-template", "plain", "--reward-key", "conversation"}),
+              HasSubstr("is a key of --jsonl-keys, too"));
 }
 
 }  // namespace

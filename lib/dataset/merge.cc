@@ -99,12 +99,12 @@ Totals merge_datasets(const std::vector<std::string>& inputs, const std::string&
     for (const std::string& prefix : datasets_of(input)) {
       indices.push_back(open_sound(prefix));
       bytes += indices.back().bin_bytes;
-      bool labels = holds_labels(prefix, indices.back().type);
       const RawIndex& first = indices.front();
-      bool same = labels == holds_labels(first.prefix, first.type);
-      check_usage(same || !(labels ? first.prefix : prefix).ends_with("_document"), prefix,
-                  " holds ", labels ? "labels" : "tokens", ", but ", first.prefix,
-                  labels ? " tokens" : " labels",
+      Content here = content_of(prefix, indices.back().type),
+              there = content_of(first.prefix, first.type);
+      bool named = (here == Content::kTokens ? prefix : first.prefix).ends_with("_document");
+      check_usage(here == there || !named, prefix, " holds ", name_of(here), ", but ", first.prefix,
+                  " ", name_of(there),
                   ": merge each kind by itself, with the same files in the same order");
       check_usage(indices.back().type == indices.front().type, indices.back().bin_path(),
                   " has tokens of the type ", name_of(indices.back().type), ", but ",

@@ -87,8 +87,16 @@ int64_t RawIndex::num_tokens() const {
   return sum;
 }
 
-bool holds_labels(const std::string& prefix, TokenType type) {
-  return type == TokenType::kInt32 && prefix.ends_with("label_document");
+Content content_of(const std::string& prefix, TokenType type) {
+  if (type != TokenType::kInt32) return Content::kTokens;
+  if (prefix.ends_with("_reward_document")) return Content::kRewards;
+  return prefix.ends_with("label_document") ? Content::kLabels : Content::kTokens;
+}
+
+const char* name_of(Content content) {
+  return content == Content::kTokens   ? "tokens"
+         : content == Content::kLabels ? "labels"
+                                       : "rewards";
 }
 
 const char* name_of(TokenType type) {

@@ -39,9 +39,11 @@ StructureFindings structure_findings(const RawIndex& index, int64_t limit);
 // Throws Error (74) with the first finding where there is one.
 RawIndex open_sound(const std::string& prefix);
 
-// Whether it is by name and type a dataset of labels, as neox-prepare-data and GPT-NeoX's tools
-// write them: of -100 where nothing is learnt.
-bool holds_labels(const std::string& prefix, TokenType type);
+// What a dataset holds by its name and type, as neox-prepare-data and GPT-NeoX's tools write them:
+// labels are -100 where nothing is learnt, rewards any numbers.
+enum class Content { kTokens, kLabels, kRewards };
+Content content_of(const std::string& prefix, TokenType type);
+const char* name_of(Content content);
 
 // "uint16" and the like.
 const char* name_of(TokenType type);

@@ -89,8 +89,8 @@ Sampler open_sampler(const Config& config, const Tokenizer* tokenizer, int64_t g
 
 std::string show_document(const std::string& prefix, int64_t document, const Tokenizer* tokenizer) {
   IndexedDataset data(prefix, tokenizer ? tokenizer->vocab_size() : IndexedDataset::kAnyToken);
-  if (holds_labels(data.prefix(), data.type()))
-    data = IndexedDataset(prefix, IndexedDataset::kAnyNumber);
+  Content content = content_of(data.prefix(), data.type());
+  if (content != Content::kTokens) data = IndexedDataset(prefix, IndexedDataset::kAnyNumber);
   for (const std::string& warning : data.warnings()) log_warning(warning);
   check_usage(document >= 0 && document < data.num_documents(), data.prefix(), " has ",
               data.num_documents(), " documents, counted from 0; there is no document ", document);
@@ -105,7 +105,8 @@ std::string show_document(const std::string& prefix, int64_t document, const Tok
   }
   log_info("document ", document, " of ", data.prefix(), ": ", end - first, " sequences, ",
            with_commas(std::ssize(tokens)), " tokens");
-  return tokenizer ? text_of(*tokenizer, tokens) : ids_of(tokens) + "\n";
+  bool text = tokenizer && content != Content::kRewards;
+  return text ? text_of(*tokenizer, tokens) : ids_of(tokens) + "\n";
 }
 
 void show_step(const Config& config, const Tokenizer* tokenizer, const StepRequest& request,

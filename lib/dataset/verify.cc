@@ -72,7 +72,7 @@ class TokenScan {
   TokenScan(const RawIndex& index, const VerifyOptions& options, bool knows_documents)
       : index_(index),
         options_(options),
-        labels_(holds_labels(index.prefix, index.type)),
+        content_(content_of(index.prefix, index.type)),
         eod_(knows_documents ? options.end_of_document : std::nullopt),
         file_(index.bin_path(), O_RDONLY, "open"),
         num_tokens_(index.num_tokens()),
@@ -152,12 +152,15 @@ class TokenScan {
     Range<T> range(options_.vocab);
     if (!range.holds(tokens))
       for (size_t i = 0; i < tokens.size(); ++i)
-        if (!range.holds(tokens[i]) && !is_masked(tokens[i]))
+        if (!range.holds(tokens[i]) && !may_be(tokens[i]))
           add_bad({first + static_cast<int64_t>(i), tokens[i]});
     if (eod_) look_at_ends(tokens, first);
   }
 
-  bool is_masked(int64_t token) const { return labels_ && token == kMaskedLabel; }
+  bool may_be(int64_t number) const {
+    return content_ == Content::kRewards ||
+           (content_ == Content::kLabels && number == kMaskedLabel);
+  }
 
   void add_bad(const BadToken& token) {
     std::lock_guard lock(mutex_);
@@ -192,7 +195,7 @@ class TokenScan {
 
   const RawIndex& index_;
   const VerifyOptions& options_;
-  const bool labels_;
+  const Content content_;
   std::optional<int64_t> eod_;
   Descriptor file_;
   const int64_t num_tokens_;

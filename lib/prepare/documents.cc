@@ -1,6 +1,8 @@
 #include "prepare/documents.h"
 
 #include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/error.h"
@@ -116,9 +118,16 @@ class Parsing {
       found_.skipped.push_back(place(line) + kWhat);
       return;
     }
-    if (document.repaired && found_.replaced.size() < kReplacedShown)
-      found_.replaced.push_back(place(line) + kWhat);
+    if (document.repaired) say_replaced(kWhat, line);
+    if (!document.reward.cut.empty())
+      say_replaced(concat("the reward ", document.reward.cut, " by ", document.reward.value,
+                          ": rewards are whole numbers"),
+                   line);
     found_.documents.push_back(std::move(document));
+  }
+
+  void say_replaced(const std::string& what, int64_t line) {
+    if (found_.replaced.size() < kReplacedShown) found_.replaced.push_back(place(line) + what);
   }
 
   void add_bad_line(const std::string& what, int64_t line) {
@@ -142,6 +151,25 @@ class Parsing {
 
 Documents parse_block(const Block& block, const DocumentRules& rules) {
   return Parsing(block, rules).run();
+}
+
+Reward read_reward(std::string_view json, RewardRule::As as) {
+  auto value = nlohmann::json::parse(json, nullptr, false);
+  check_io(!value.is_discarded(), "the reward ", json, " is no number");
+  if (as == RewardRule::As::kSign) {
+    bool none = value.is_null() || (value.is_boolean() && !value.get<bool>()) ||
+                (value.is_number() && value.get<double>() == 0) ||
+                (value.is_string() && value.get_ref<const std::string&>().empty()) ||
+                (value.is_structured() && value.empty());
+    return {.value = none ? -1 : 1};
+  }
+  if (value.is_boolean()) return {.value = value.get<bool>()};
+  check_io(value.is_number(), "the reward is of type ", value.type_name(),
+           ", not a number or true or false (--binary-reward takes any value)");
+  auto number = value.get<double>();
+  check_io(std::abs(number) < 2147483648.0, "the reward ", json, " does not fit into 32 bits");
+  auto whole = static_cast<int32_t>(number);
+  return {.value = whole, .cut = whole == number ? std::string_view() : json};
 }
 
 bool DocumentRules::are_pairs() const {

@@ -3,6 +3,7 @@
 #pragma once
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,11 +13,29 @@
 
 namespace neox {
 
+// A number that stands beside a text of JSON lines.
+struct Reward {
+  int32_t value = 0;
+  std::string_view cut = {};  // as it stands there, where it has a fraction, which value has not
+};
+
 // One line of JSON, or one document of text.
 struct Document {
   std::vector<std::string_view> texts = {};  // one for each key; valid UTF-8
   bool repaired = false;                     // had bytes or escapes that are no Unicode
+  Reward reward = {};
 };
+
+// What of JSON lines is a reward.
+struct RewardRule {
+  std::string key;
+  // kSign: 1 for what Python takes as true, else -1.
+  enum class As { kNumber, kSign } as = As::kNumber;
+};
+
+// Of a JSON value, as GPT-NeoX's preprocess_data_with_chat_template.py writes it: a whole number
+// that a fraction is cut from, 1 or 0 for true or false. Throws Error (74) for other values.
+Reward read_reward(std::string_view json, RewardRule::As as);
 
 class WikiArticles;
 
@@ -30,6 +49,7 @@ struct DocumentRules {
   enum class InvalidUtf8 { kReplace, kSkip, kFail } invalid_utf8 = InvalidUtf8::kReplace;
   // What else must hold of the texts of JSON lines: throws Error (74) with what is wrong.
   std::function<void(std::string_view)> check = {};
+  std::optional<RewardRule> reward = {};  // of JSON lines whose values are kJson; none: none
   std::shared_ptr<const WikiArticles> wiki = {};  // where files are dumps of MediaWiki
 
   // Whether the keys name the two answers of pairs, as preference optimization takes them.
@@ -40,7 +60,7 @@ struct DocumentRules {
 struct Documents {
   std::vector<Document> documents;
   std::vector<std::string> skipped;   // messages, "file:line: ..."
-  std::vector<std::string> replaced;  // the same about the first of those that were repaired
+  std::vector<std::string> replaced;  // the same about the first of what was not kept as it is
   std::string error;                  // what ended the block early: "file:line: ..."
   TextStore storage;
 };

@@ -22,6 +22,7 @@ class Encoding {
       key.tokens.clear();
       key.labels.clear();
       key.lengths.clear();
+      key.rewards.clear();
     }
     to_.documents.clear();
   }
@@ -32,6 +33,7 @@ class Encoding {
     for (size_t i = 0; i < documents.size(); ++i) {
       int64_t count = add_text(documents[i].texts[key], part, out);
       out.lengths.push_back(count);
+      if (rules_.documents.reward) out.rewards.push_back(documents[i].reward.value);
       to_.documents[i].text_bytes += static_cast<int64_t>(documents[i].texts[key].size());
       to_.documents[i].empty &= count == 0;
     }
@@ -112,6 +114,13 @@ class Encoding {
 int64_t EncodedKey::num_tokens(size_t documents) const {
   return std::accumulate(lengths.begin(), lengths.begin() + static_cast<int64_t>(documents),
                          int64_t{0});
+}
+
+std::vector<int32_t> EncodedKey::kept_rewards(size_t documents) const {
+  std::vector<int32_t> kept;
+  for (size_t i = 0; i < std::min(documents, rewards.size()); ++i)
+    if (lengths[i] > 0) kept.push_back(rewards[i]);
+  return kept;
 }
 
 void encode_block(const Block& block, const EncodingRules& rules, EncodedBlock& encoded) {

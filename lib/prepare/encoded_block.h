@@ -25,9 +25,12 @@ struct EncodingRules {
 struct EncodedKey {
   std::vector<std::byte> tokens = {}, labels = {};
   std::vector<int64_t> lengths = {};  // in tokens, of each document; 0 where it is left out
+  std::vector<int32_t> rewards = {};  // of each document; or none
 
-  // Bytes of the tokens of the first so many documents.
+  // Tokens of the first so many documents.
   int64_t num_tokens(size_t documents) const;
+  // Of those of the first so many documents that are not left out.
+  std::vector<int32_t> kept_rewards(size_t documents) const;
 };
 
 // Of each document, for all keys.

@@ -197,15 +197,19 @@ bool JsonLineParser::parse_fast(std::string_view line, size_t readable, Document
 // Of a line that is valid JSON; false where a key is not there.
 bool JsonLineParser::take_json(std::string_view line, Document& document) const {
   std::vector<std::optional<std::string_view>> values(rules_.keys.size());
+  std::optional<std::string_view> reward;
   for (const JsonMember& member : json_members(line)) {
     std::string name = key_of(member.key);
     for (size_t key = 0; key < values.size(); ++key)
       if (name == rules_.keys[key]) values[key] = member.value;
+    if (rules_.reward && name == rules_.reward->key) reward = member.value;
   }
+  if (rules_.reward && !reward) return false;
   for (const auto& value : values) {
     if (!value) return false;
     document.texts.push_back(*value);
   }
+  if (reward) document.reward = read_reward(*reward, rules_.reward->as);
   return true;
 }
 
@@ -227,6 +231,9 @@ Document JsonLineParser::parse_slow(std::string_view line) {
              ", not a string");
     document.texts.push_back(storage_.keep(std::move(value->get_ref<std::string&>())));
   }
+  check_io(!rules_.reward || object.contains(rules_.reward->key), "no key '",
+           rules_.reward ? rules_.reward->key : "", "'; the object has ", names(object),
+           " (--reward-key names the key of the rewards)");
   if (!strings) check_io(take_json(storage_.keep(valid), document), "two spellings of one key");
   return document;
 }

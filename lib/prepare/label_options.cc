@@ -10,7 +10,8 @@ namespace {
 
 using Learn = ChatOptions::Learn;
 
-constexpr const char* kOnlyWithChat[] = {"generation-role", "only-last", "for-rm", "no-mask"};
+constexpr const char* kOnlyWithChat[] = {"generation-role", "only-last",  "for-rm",
+                                         "no-mask",         "reward-key", "binary-reward"};
 
 std::vector<int32_t> read_ids(const std::string& text) {
   std::vector<int32_t> ids;
@@ -50,6 +51,16 @@ void check_role(const ChatOptions& chat) {
               "' do not begin");
 }
 
+void read_reward_rule(const Program& program, DocumentRules& rules) {
+  bool binary = program.has("binary-reward");
+  auto key = program.given<std::string>("reward-key");
+  check_usage(key || !binary, "--binary-reward goes with --reward-key KEY");
+  if (!key) return;
+  check_usage(std::ranges::find(rules.keys, *key) == rules.keys.end(), "--reward-key ", *key,
+              " is a key of --jsonl-keys, too, which are conversations");
+  rules.reward = {*key, binary ? RewardRule::As::kSign : RewardRule::As::kNumber};
+}
+
 void read_chat(const Program& program, PrepareOptions& options) {
   SpecialTokens special = special_tokens_beside(options.tokenizer.vocab);
   ChatOptions chat{
@@ -62,6 +73,7 @@ void read_chat(const Program& program, PrepareOptions& options) {
   check_role(chat);
   if (program.args()["jsonl-keys"].defaulted()) options.rules.keys = {"conversation"};
   options.rules.values = DocumentRules::Values::kJson;
+  read_reward_rule(program, options.rules);
   options.rules.check = [style = chat.style, role = chat.role](std::string_view json) {
     render_chat(parse_conversation(json), style, role);
   };
@@ -80,15 +92,11 @@ void add_label_options(Program& program) {
   add("only-last", "learn the last message alone");
   add("for-rm", "learn the last token alone, for a reward model");
   add("no-mask", "learn all of a conversation: no labels");
-  add("reward-key", text("KEY"), "refused: rewards are not trained on");
-  add("binary-reward", "refused: rewards are not trained on");
+  add("reward-key", text("KEY"), "write the number of this key, too, for train_impl: kto");
+  add("binary-reward", "write 1 where the value of --reward-key is true, else -1");
 }
 
 void read_label_options(const Program& program, PrepareOptions& options) {
-  for (const char* option : {"reward-key", "binary-reward"})
-    check_usage(!program.has(option), "--", option,
-                " is not supported: rewards are for training that is not done here (train_impl rm, "
-                "kto, reinforce); leave it out");
   bool chat = program.has("chat-template");
   for (const char* option : kOnlyWithChat)
     check_usage(chat || !program.has(option), "--", option, " goes with --chat-template NAME");

@@ -40,9 +40,7 @@ class Preparation {
     blocks_.threads = options.workers;
     // Where there are labels, which go down to -100, both are int32: so GPT-NeoX's tools do it.
     type_ = encoder_.has_labels() ? TokenType::kInt32 : token_type_of(tokenizer.vocab_size());
-    for (const std::string& key : options.rules.keys) plan(key);
-    if (encoder_.has_labels())
-      for (const std::string& key : options.rules.keys) plan(encoder_.label_name(key));
+    plan_datasets();
     if (rank_ == 0) warn_of_split_markers(options_, tokenizer_);
     share_ = std::make_unique<Share>(options_, plan_, control.rank(), control.size());
     result_.vocab = tokenizer.vocab_size();
@@ -69,8 +67,21 @@ class Preparation {
   }
 
  private:
-  void plan(const std::string& name) {
-    plan_.push_back({options_.output_prefix + "_" + name + "_document", type_});
+  // Of each key those of its tokens, then of its labels, then of its rewards.
+  void plan_datasets() {
+    using Holds = PreparedDataset::Holds;
+    const std::vector<std::string>& keys = options_.rules.keys;
+    auto plan = [&](Holds holds, TokenType type, const auto& name_of) {
+      for (size_t key = 0; key < keys.size(); ++key)
+        plan_.push_back(
+            {options_.output_prefix + "_" + name_of(keys[key]) + "_document", type, key, holds});
+    };
+    plan(Holds::kTokens, type_, [](const std::string& key) { return key; });
+    if (encoder_.has_labels())
+      plan(Holds::kLabels, type_, [&](const std::string& key) { return encoder_.label_name(key); });
+    if (options_.rules.reward)
+      plan(Holds::kRewards, TokenType::kInt32,
+           [](const std::string& key) { return key + "_reward"; });
   }
 
   // The files and the place where to begin. Rank 0 looks what decides the output.
@@ -261,7 +272,7 @@ class Preparation {
   }
 
   void describe(const DatasetPlan& plan, std::span<const DatasetPart> parts) {
-    PreparedDataset data{.prefix = plan.prefix};
+    PreparedDataset data{.prefix = plan.prefix, .holds = plan.holds};
     for (const DatasetPart& part : parts) {
       data.documents += part.documents;
       data.tokens += part.tokens;

@@ -206,6 +206,34 @@ InputFiles find_together(const PrepareOptions& options, Control& control) {
   return control.rank() == 0 ? input : unpack(said[0]);
 }
 
+// The lines of a configuration that name the data.
+std::string data_lines(const DocumentRules& rules, const PrepareResult& result) {
+  using Holds = PreparedDataset::Holds;
+  const std::vector<std::string>& names = rules.keys;
+  auto line = [&](const std::string& key, Holds holds, size_t of) -> std::string {
+    for (const PreparedDataset& data : result.datasets)
+      if (data.holds == holds && of-- == 0)
+        return concat("  ", key, ": [", yaml_text(data.prefix), "]\n");
+    return "";
+  };
+  std::string text;
+  if (rules.are_pairs()) {
+    text += "  train_impl: dpo\n  dataset_impl: pairwise\n  pack_impl: unpacked\n";
+    for (auto [side, key] : {std::pair{"pos", "chosen"}, std::pair{"neg", "rejected"}}) {
+      auto at = static_cast<size_t>(std::ranges::find(names, key) - names.begin());
+      text += line(concat(side, "_train_data_paths"), Holds::kTokens, at) +
+              line(concat(side, "_train_label_data_paths"), Holds::kLabels, at);
+    }
+    return text;
+  }
+  std::string labels = line("train_label_data_paths", Holds::kLabels, 0),
+              rewards = line("train_reward_data_paths", Holds::kRewards, 0);
+  if (labels.empty() && rewards.empty())
+    return concat("  data_path: ", yaml_text(result.datasets.front().prefix), "\n");
+  if (!rewards.empty()) text += "  train_impl: kto\n  pack_impl: unpacked\n";
+  return text + line("train_data_paths", Holds::kTokens, 0) + labels + rewards;
+}
+
 }  // namespace
 
 PrepareResult prepare_data(const PrepareOptions& given, Control& control) {
@@ -231,10 +259,11 @@ PrepareResult prepare_data(const PrepareOptions& given, Control& control) {
 std::string summary(const PrepareOptions& options, const PrepareResult& result) {
   std::string text;
   for (const PreparedDataset& data : result.datasets)
-    text += concat(data.prefix, ".{bin,idx}: ", with_commas(data.documents),
-                   data.documents == 1 ? " document, " : " documents, ", with_commas(data.tokens),
-                   data.tokens == 1 ? " token, " : " tokens, ",
-                   human_bytes(static_cast<double>(data.bytes)), "\n");
+    text +=
+        concat(data.prefix, ".{bin,idx}: ", with_commas(data.documents),
+               data.documents == 1 ? " document, " : " documents, ", with_commas(data.tokens),
+               data.holds == PreparedDataset::Holds::kRewards ? " reward" : " token",
+               data.tokens == 1 ? ", " : "s, ", human_bytes(static_cast<double>(data.bytes)), "\n");
   text += concat(human_bytes(static_cast<double>(result.text_bytes)), " of text in ",
                  human_duration(result.seconds), ", ",
                  human_bytes(static_cast<double>(result.text_bytes) / result.seconds), "/s\n");
@@ -248,25 +277,7 @@ std::string summary(const PrepareOptions& options, const PrepareResult& result) 
                " documents had bytes that are not UTF-8, or lone surrogates; they were replaced\n");
   const TokenizerFile& tokenizer = options.tokenizer;
   text += "\nTo train on it, put into the configuration:\n";
-  const std::vector<std::string>& names = options.rules.keys;
-  size_t keys = names.size();
-  const std::string& prefix = result.datasets.front().prefix;
-  bool labels = result.datasets.size() > keys;
-  if (options.rules.are_pairs()) {
-    text += "  train_impl: dpo\n  dataset_impl: pairwise\n  pack_impl: unpacked\n";
-    for (auto [side, key] : {std::pair{"pos", "chosen"}, std::pair{"neg", "rejected"}}) {
-      auto at = static_cast<size_t>(std::ranges::find(names, key) - names.begin());
-      text +=
-          concat("  ", side, "_train_data_paths: [", yaml_text(result.datasets[at].prefix), "]\n");
-      if (labels)
-        text += concat("  ", side, "_train_label_data_paths: [",
-                       yaml_text(result.datasets[keys + at].prefix), "]\n");
-    }
-  } else if (!labels)
-    text += concat("  data_path: ", yaml_text(prefix), "\n");
-  else
-    text += concat("  train_data_paths: [", yaml_text(prefix), "]\n  train_label_data_paths: [",
-                   yaml_text(result.datasets[keys].prefix), "]\n");
+  text += data_lines(options.rules, result);
   text += concat("  tokenizer_type: ", tokenizer.type, "\n");
   for (auto [key, file] :
        {std::pair{"vocab_file", tokenizer.vocab}, {"merge_file", tokenizer.merges}})

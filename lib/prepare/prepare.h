@@ -56,12 +56,14 @@ struct PrepareOptions {
 
 struct PreparedDataset {
   std::string prefix;
+  enum class Holds { kTokens, kLabels, kRewards } holds = Holds::kTokens;
   int64_t documents = 0, tokens = 0, bytes = 0;
 };
 
 struct PrepareResult {
-  std::vector<PreparedDataset> datasets;  // one for each key
-  int64_t documents = 0;                  // read, and not empty
+  // Of the tokens of each key, then of their labels and rewards where there are some.
+  std::vector<PreparedDataset> datasets;
+  int64_t documents = 0;  // read, and not empty
   int64_t empty = 0, skipped = 0, repaired = 0;
   int64_t text_bytes = 0;
   int64_t resumed_bytes = 0;  // of input, which a killed run had done

@@ -79,10 +79,17 @@ size_t Share::wanted_of(const Block& block, const EncodedBlock& encoded) const {
 }
 
 void Share::add_to_datasets(const Block& block, const EncodedBlock& encoded, size_t documents) {
-  size_t keys = encoded.keys.size();
+  using Holds = PreparedDataset::Holds;
   for (size_t i = 0; i < builders_.size(); ++i) {
-    const EncodedKey& key = encoded.keys[i % keys];
-    const std::vector<std::byte>& bytes = i < keys ? key.tokens : key.labels;
+    const EncodedKey& key = encoded.keys[plan_[i].key];
+    if (plan_[i].holds == Holds::kRewards) {
+      std::vector<int32_t> rewards = key.kept_rewards(documents);
+      builders_[i]->add_documents(std::as_bytes(std::span(rewards)),
+                                  std::vector<int64_t>(rewards.size(), 1));
+      continue;
+    }
+    const std::vector<std::byte>& bytes =
+        plan_[i].holds == Holds::kTokens ? key.tokens : key.labels;
     int64_t wanted = key.num_tokens(documents) * token_bytes(plan_[i].type);
     auto tokens = std::span(bytes).first(static_cast<size_t>(wanted));
     if (block.begins_document)
@@ -179,8 +186,8 @@ void Share::drop_all() { restore(points_.front()), at_.tally = {}; }
 
 int64_t Share::num_tokens() const {
   int64_t tokens = 0;
-  for (size_t key = 0; key < options_.rules.keys.size(); ++key)
-    tokens += builders_[key]->num_tokens();
+  for (size_t i = 0; i < builders_.size(); ++i)
+    if (plan_[i].holds == PreparedDataset::Holds::kTokens) tokens += builders_[i]->num_tokens();
   return tokens;
 }
 

@@ -16,10 +16,12 @@
 
 namespace neox {
 
-// The datasets of a run: those of the tokens of each key, then, where there are labels, of theirs.
+// A dataset of a run: what of a key it holds.
 struct DatasetPlan {
   std::string prefix;
   TokenType type = TokenType::kUint16;
+  size_t key = 0;
+  PreparedDataset::Holds holds = PreparedDataset::Holds::kTokens;
 };
 
 class Share {
