@@ -315,61 +315,12 @@ TEST_F(ConfigTest, DryRunTextNamesEveryPart) {
   EXPECT_TRUE(has(text, "2 of 4 experts") && has(text, "N without embedding and idle experts"));
 }
 
-// A configuration of pairs, and what is changed in it.
-std::string pairs(const std::string& more) {
-  return more +
-         "\ntrain_impl: dpo\ndataset_impl: pairwise\npack_impl: unpacked\n"
-         "pos_train_data_paths: [a, b]\nneg_train_data_paths: [c, d]\n";
-}
-
-TEST_F(ConfigTest, PairsOfAnswersHaveTheirOwnKeys) {
-  auto c =
-      load(pairs("dpo_beta: 0.01\ntrain_data_weights: [1, 3]\npos_train_label_data_paths: [e, f]\n"
-                 "neg_train_label_data_paths: [g, h]"));
-  ASSERT_TRUE(c.train.dpo);
-  EXPECT_EQ(c.train.dpo->beta, 0.01);
-  EXPECT_FALSE(c.train.dpo->reference_free);
-  EXPECT_TRUE(c.data.pairs);
-  EXPECT_EQ(c.data.train.paths, (std::vector<std::string>{"a", "b"}));
-  EXPECT_EQ(c.data.train.rejected, (std::vector<std::string>{"c", "d"}));
-  EXPECT_EQ(c.data.train.rejected_labels, (std::vector<std::string>{"g", "h"}));
-  std::string named;
-  for (const NamedDataset& d : datasets_of(c.data)) named += concat(d.key, ":", d.prefix, " ");
-  EXPECT_EQ(named,
-            "pos_train_data_paths:a pos_train_data_paths:b pos_train_label_data_paths:e "
-            "pos_train_label_data_paths:f neg_train_data_paths:c neg_train_data_paths:d "
-            "neg_train_label_data_paths:g neg_train_label_data_paths:h ");
-  EXPECT_FALSE(load("dpo_beta: 0.01").train.dpo);
-}
-
 TEST_F(ConfigTest, ABlendOfMegatronIsItsDatasets) {
   auto blend = load("data_order: megatron\ndata_path: 0.3 x/a 0.7 x/b").data;
   std::string named;
   for (const NamedDataset& d : datasets_of(blend)) named += concat(d.key, ":", d.prefix, " ");
   EXPECT_EQ(named, "data_path:x/a data_path:x/b ");
   EXPECT_EQ(datasets_of(load("data_path: x/a").data).size(), 1u);
-}
-
-TEST_F(ConfigTest, PairsThatDoNotFitAreRefused) {
-  const std::pair<std::string, const char*> cases[] = {
-      {"train_impl: dpo", "needs pairs of answers: dataset_impl: pairwise"},
-      {"dataset_impl: pairwise\npack_impl: unpacked", "train_impl is normal (default)"},
-      {"pos_train_data_paths: [x]", "but dataset_impl is gpt2 (default); set dataset_impl"},
-      {pairs("dpo_beta: 0"), "dpo_beta is 0; it must be positive"},
-      {pairs("train_data_paths: [x]"), "set pos_train_data_paths and neg_train_data_paths"},
-      {pairs("data_path: x"), "data_path has no pairs"},
-      {pairs("neg_valid_data_paths: [x]"), "names 1 data set for the 0 of pos_valid_data_paths"},
-      {pairs("neg_train_label_data_paths: [x]"), "names 1 data set for the 2 of neg_train_data"}};
-  for (const auto& [text, message] : cases) {
-    std::string error = fails(text);
-    EXPECT_TRUE(starts(error, "a.yml:1: ")) << error;
-    EXPECT_TRUE(has(error, message)) << error;
-  }
-  EXPECT_TRUE(has(fails(pairs("pos_train_label_data_paths: [e, f]")),
-                  "labels are given for the chosen answers of train alone"));
-  EXPECT_TRUE(has(fails("train_impl: dpo\ndataset_impl: pairwise\npos_train_data_paths: [a]\n"
-                        "neg_train_data_paths: [c]"),
-                  "set pack_impl: unpacked"));
 }
 
 }  // namespace

@@ -232,7 +232,9 @@ TEST_P(RecordedModels, AskTheDeviceForNothing) {
   auto world = self_communicator();
   Mesh mesh({}, *world);
   GptNeoX model(options.model, mesh,
-                {.dtypes = options.dtypes, .recompute_layers = options.recompute});
+                {.dtypes = options.dtypes,
+                 .recompute_layers = options.recompute,
+                 .preference = options.preference});
   Batch batch = TinyRun({}, options).batch(0, 0);
   Tensor seed = number(1);
   RecordedWaits waits;

@@ -302,7 +302,7 @@ class ModelRun {
     std::vector<StepReport> reports;
     for (int64_t s = 0; s < config.train.iters; ++s) {
       auto source = [&](int64_t m) { return batch_of(tokens(s).narrow(0, m, 1)); };
-      reports.push_back(TrainStep::read(step.run(case_.batch, source)));
+      reports.push_back(step.read(step.run(case_.batch, source)));
     }
     return reports;
   }

@@ -1,4 +1,4 @@
-// Pairs of answers, in the order of GPT-NeoX's pairwise_dataset.py.
+// Pairs of answers, in the order of GPT-NeoX's pairwise_dataset.py, and rewards of answers.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -90,6 +90,36 @@ TEST_F(SamplerOfPairs, FingerprintCoversTheRejected) {
   std::string before = open({.train = 5}).fingerprint();
   config_.train.rejected = {dir_.put("other", counting({6, 2, 4, 19, 7}))};
   EXPECT_NE(open({.train = 5}).fingerprint(), before);
+}
+
+// A dataset of one number for each document.
+class SamplerOfRewards : public SamplerOfPairs {
+ protected:
+  SamplerOfRewards() {
+    config_.pairs = false;
+    config_.train.rejected = {};
+    config_.train.rewards = {dir_.put("rewards", {{1}, {2, 8}, {3}, {4}, {5}})};
+    config_.train.paths.push_back(dir_.put("more", counting({5, 5})));
+    config_.train.rewards.push_back(dir_.put("more_rewards", {{6}, {7}}));
+  }
+};
+
+TEST_F(SamplerOfRewards, HaveThatOfTheirDocument) {
+  Sampler sampler = open({.train = 12});
+  EXPECT_TRUE(sampler.has_rewards(Split::kTrain));
+  EXPECT_FALSE(sampler.has_rewards(Split::kValid));
+  for (int64_t id = 0; id < 12; ++id) {
+    auto piece = sampler.pieces(Split::kTrain, id).at(0);
+    EXPECT_EQ(sampler.reward(Split::kTrain, id),
+              static_cast<double>(piece.sequence + (piece.prefix == dir_ / "more" ? 6 : 1)));
+  }
+}
+
+TEST_F(SamplerOfRewards, HaveOneEach) {
+  config_.train.rewards[1] = dir_.put("few", {{6}});
+  EXPECT_THAT(error_of([&] { open({.train = 5}); }),
+              AllOf(StartsWith("74: " + (dir_ / "few.idx")), HasSubstr("has 1 rewards"),
+                    HasSubstr("has 2")));
 }
 
 }  // namespace

@@ -18,172 +18,10 @@
 #include "comm/thread.h"
 #include "data/boundaries.h"
 #include "optim/optimizer.h"
+#include "tiny_options.h"
 #include "train/step.h"
 
 namespace neox {
-
-struct TinyOptions {
-  ModelConfig model{.layers = 5,
-                    .hidden = 20,
-                    .heads = 4,
-                    .seq = 7,
-                    .positions = 7,
-                    .vocab = 28,
-                    .intermediate = 80,
-                    .rotary_pct = 0.8,
-                    .parallel_residual = true,
-                    .tied_embedding = false,
-                    .activation = Activation::kGeluTanh,
-                    .init_method = InitMethod::kNormal,
-                    .init_std = 0.3,
-                    .hidden_dropout = 0.1,
-                    .attention_dropout = 0.1};
-  Dtypes dtypes{at::kDouble, at::kDouble, at::kDouble};
-  PrecisionConfig precision{.type = Precision::kFp64};
-  int64_t batch = 5, micro = 1;  // samples of a step, of a micro-batch
-  double dpo_beta = 0;           // above 0: samples are pairs
-  int64_t recompute = 0;
-  bool masked = true;
-  int64_t end_of_document = -1;  // a third of the tokens, and attention and positions follow it
-  Keeping keeping = Keeping::kAll;
-  bool splits_tokens = false;
-  at::Device device = at::kCPU;
-  std::function<std::unique_ptr<GraphRecorder>()> recorder = {};  // of each rank; or none
-  std::function<std::shared_ptr<SideStream>()> side = {};         // of each rank; or the device's
-  // Over which a rank trains; or the threads' own.
-  std::function<std::unique_ptr<Communicator>(Communicator& threads, Control&)> world = {};
-  // Called by each rank after each step; or nothing.
-  std::function<void(TrainStep&, Communicator& world)> after_step = {};
-  OptimizerConfig optimizer{
-      .lr = 1e-3, .beta2 = 0.95, .weight_decay = 0.1, .gradient_clipping = 0.5};
-};
-
-// What other models have.
-struct ModelOption {
-  const char* name = "";
-  void (*set)(TinyOptions&) = nullptr;
-};
-
-inline void like_gpt2(TinyOptions& o) {
-  o.model.position_embedding = PositionEmbedding::kLearned;
-  o.model.parallel_residual = false;
-  o.model.tied_embedding = true;
-}
-
-inline void like_llama(TinyOptions& o) {
-  o.model.norm = Norm::kRmsNorm;
-  o.model.activation = Activation::kSilu;
-  o.model.gated = true;
-  o.model.kv_heads = 2;
-  o.model.parallel_residual = o.model.attention_bias = o.model.mlp_bias = false;
-  o.model.hidden_dropout = o.model.attention_dropout = 0;
-}
-
-inline void with_relative_positions(TinyOptions& o) {
-  o.model.position_embedding = PositionEmbedding::kRelative;
-  o.model.rpe_buckets = 4;
-  o.model.rpe_max_distance = 5;
-}
-
-inline void with_mup(TinyOptions& o) {
-  o.model.mup = MupConfig{.width = 1.5,
-                          .init_scale = 2,
-                          .score_temperature = 0.5,
-                          .logit_temperature = 0.75,
-                          .embedding = 3,
-                          .positions = 0.5};
-  o.optimizer.width = 1.5;
-}
-
-inline const std::vector<ModelOption> kModelOptions = {
-    {"Gpt2", like_gpt2},
-    {"Gpt2WithDocuments", [](TinyOptions& o) { like_gpt2(o), o.end_of_document = 3; }},
-    {"Llama", like_llama},
-    {"LlamaWithWindow",
-     [](TinyOptions& o) {
-       like_llama(o);
-       o.model.window = 2;
-       o.model.tied_embedding = true;
-     }},
-    {"GroupedQueriesWithDropout", [](TinyOptions& o) { o.model.kv_heads = 2; }},
-    {"Alibi",
-     [](TinyOptions& o) {
-       o.model.position_embedding = PositionEmbedding::kAlibi;
-       o.model.kv_heads = 2;
-       o.end_of_document = 3;
-     }},
-    {"AlibiWithoutDropout",
-     [](TinyOptions& o) {
-       o.model.position_embedding = PositionEmbedding::kAlibi;
-       o.model.hidden_dropout = o.model.attention_dropout = 0;
-       o.recompute = 2;
-       o.end_of_document = 3;
-     }},
-    {"RelativePositions", with_relative_positions},
-    {"RelativePositionsRecomputed",
-     [](TinyOptions& o) {
-       o.model.position_embedding = PositionEmbedding::kRelative;
-       o.model.hidden_dropout = o.model.attention_dropout = 0;
-       o.recompute = 1;
-       o.end_of_document = 3;
-       o.keeping = Keeping::kParameters;
-     }},
-    {"GatedWithBiasAndOneNorm",
-     [](TinyOptions& o) {
-       o.model.gated = true;
-       o.model.tied_norms = true;
-       o.model.activation = Activation::kMish;
-     }},
-    {"NormsOfQueriesAndKeys", [](TinyOptions& o) { o.model.qk_norm = true; }},
-    {"RmsNormsOfQueriesAndKeys",
-     [](TinyOptions& o) {
-       like_llama(o);
-       o.model.qk_norm = true;
-       o.model.position_embedding = PositionEmbedding::kSinusoidal;
-     }},
-    {"Preferences", [](TinyOptions& o) { o.dpo_beta = 0.3; }},
-    {"MupLikeGpt2", [](TinyOptions& o) { like_gpt2(o), with_mup(o); }},
-    {"MupWithoutDropout",
-     [](TinyOptions& o) {
-       with_mup(o);
-       o.model.hidden_dropout = o.model.attention_dropout = 0;
-     }},
-};
-
-// Those whose steps cannot be recorded.
-inline const std::vector<ModelOption> kExpertOptions = {
-    {"Experts",
-     [](TinyOptions& o) {
-       o.model.moe = MoeConfig{.experts = 5,
-                               .top_k = 2,
-                               .interval = 2,
-                               .intermediate = 40,
-                               .router = Router::kTopK,
-                               .normalized = true};
-     }},
-    {"ExpertsLikeGpt2BySinkhorn",
-     [](TinyOptions& o) {
-       like_gpt2(o);
-       o.model.hidden_dropout = o.model.attention_dropout = 0;
-       o.recompute = 2;
-       o.keeping = Keeping::kChunks;
-       o.model.moe = MoeConfig{.experts = 4, .intermediate = 36};
-     }},
-    {"ExpertsLikeLlamaWithMuon",
-     [](TinyOptions& o) {
-       like_llama(o);
-       o.keeping = Keeping::kParameters;
-       o.optimizer.kind = OptimizerKind::kMuon;
-       o.optimizer.momentum = 0.95;
-       o.model.moe = MoeConfig{.experts = 3, .top_k = 2, .interval = 3, .intermediate = 24};
-     }},
-};
-
-inline std::vector<ModelOption> all_options() {
-  std::vector<ModelOption> all = kModelOptions;
-  all.insert(all.end(), kExpertOptions.begin(), kExpertOptions.end());
-  return all;
-}
 
 // What a batch says of its documents.
 inline void add_boundaries(Batch& batch, int64_t end_of_document) {
@@ -236,7 +74,7 @@ class TinyRun {
   Batch batch(int64_t step, int64_t index) const {
     Batch b = batch_on_host(step, index);
     for (Tensor* t : {&b.tokens, &b.targets, &b.weights, &b.first_sample, &b.documents,
-                      &b.positions, &b.reference})
+                      &b.positions, &b.reference, &b.rewards})
       if (t->defined()) *t = t->to(options_.device);
     return b;
   }
@@ -261,7 +99,7 @@ class TinyRun {
         .chunking = chunking_of(options_.optimizer),
         .side = options_.side ? options_.side() : nullptr,
         .tp_side = options_.side ? options_.side() : nullptr,
-        .dpo_beta = options_.dpo_beta};
+        .preference = options_.preference};
     GptNeoX model(options_.model, mesh, model_options);
     Config config;
     config.precision = options_.precision;
@@ -273,14 +111,14 @@ class TinyRun {
                        .warmup_iters = 2};
     config.train.iters = 20;
     auto recorder = options_.recorder ? options_.recorder() : nullptr;
-    int64_t each = options_.dpo_beta > 0 ? 1 : options_.model.seq;
+    int64_t each = options_.preference ? 1 : options_.model.seq;
     TrainStep step(model, config, static_cast<double>(options_.batch * each), recorder.get());
     if (steps.begin) steps.begin(step, control);
     int64_t ranks = mesh.data().size(),
             microbatches = (options_.batch + ranks * options_.micro - 1) / (ranks * options_.micro);
     for (int64_t s = steps.first; s < steps.last; ++s) {
       auto batches = [&](int64_t m) { return batch(s, m * ranks + mesh.data().rank()); };
-      StepReport report = TrainStep::read(step.run(microbatches, batches));
+      StepReport report = step.read(step.run(microbatches, batches));
       if (world.rank() == 0) result.steps.push_back(report);
       if (options_.after_step) options_.after_step(step, world);
     }
@@ -291,12 +129,15 @@ class TinyRun {
   }
 
   Batch batch_on_host(int64_t step, int64_t index) const {
-    int64_t each = options_.dpo_beta > 0 ? 2 : 1, rows = options_.micro * each,
-            T = options_.model.seq, first = index * rows, all = options_.batch * each;
+    int64_t each = options_.rows_of_sample(), rows = options_.micro * each, T = options_.model.seq,
+            first = index * rows, all = options_.batch * each;
     Batch b{at::empty({rows, T}, at::kLong), at::empty({rows, T}, at::kLong),
             at::full({rows, T}, 0.0, at::kFloat), at::scalar_tensor(step * all + first, at::kLong)};
     int64_t first_sample = step * all + first;
-    if (each == 2) b.reference = at::arange(first, first + rows, at::kDouble).sin() * 3 + 10;
+    if (options_.preference)
+      b.reference = at::arange(first, first + rows, at::kDouble).sin() * 3 + 10;
+    if (options_.preference && each == 1)
+      b.rewards = at::arange(first, first + rows, at::kDouble).remainder(3) * 2 - 1;
     for (int64_t i = 0; i < rows; ++i) {
       for (int64_t t = 0; t <= T; ++t) {
         auto id = static_cast<uint64_t>((first_sample + i) * (T + 1) + t);

@@ -30,6 +30,16 @@ struct NamedSets {
   std::vector<std::string> paths, labels;
 };
 
+// What lies beside each of the sets.
+std::vector<std::string> read_beside(KeyReader& keys, const std::string& key, const NamedSets& sets,
+                                     const char* what) {
+  std::vector<std::string> found = keys.texts(key);
+  keys.require(found.empty() || found.size() == sets.paths.size(), key, key, " names ",
+               counted(std::ssize(found), "data set"), " for the ", sets.paths.size(), " of ",
+               sets.key, "; give the ", what, " of each");
+  return found;
+}
+
 NamedSets read_sets(KeyReader& keys, const std::string& name, DataOrder order) {
   NamedSets sets{.key = name + "_data_paths"};
   sets.paths = keys.texts(sets.key);
@@ -38,11 +48,7 @@ NamedSets read_sets(KeyReader& keys, const std::string& name, DataOrder order) {
   keys.require(sets.paths.size() <= most_sets(order), sets.key, sets.key, " names ",
                sets.paths.size(), " data sets; at most ", most_sets(order),
                " can be blended in this data_order, and 32766 in megatron-core's");
-  const std::string labels_key = name + "_label_data_paths";
-  sets.labels = keys.texts(labels_key);
-  keys.require(sets.labels.empty() || sets.labels.size() == sets.paths.size(), labels_key,
-               labels_key, " names ", counted(std::ssize(sets.labels), "data set"), " for the ",
-               sets.paths.size(), " of ", sets.key, "; give the labels of each");
+  sets.labels = read_beside(keys, name + "_label_data_paths", sets, "labels");
   return sets;
 }
 
@@ -71,7 +77,8 @@ DataSets read_split(KeyReader& keys, const std::string& name, const DataConfig& 
                  " answers of ", name, " alone; give those of both, or of none");
   }
   auto weights = read_weights(keys, name + "_data_weights", text, data.order);
-  return {text.paths, weights, text.labels, other.paths, other.labels};
+  auto rewards = read_beside(keys, name + "_reward_data_paths", text, "rewards");
+  return {text.paths, weights, text.labels, other.paths, other.labels, rewards};
 }
 
 // The keys of pairs go with each other, and with no others.
@@ -236,6 +243,7 @@ std::vector<NamedDataset> datasets_of(const DataConfig& data) {
     std::string chosen = concat(data.pairs ? "pos_" : "", split), rejected = concat("neg_", split);
     add(chosen + "_data_paths", sets->paths);
     add(chosen + "_label_data_paths", sets->labels);
+    add(concat(split, "_reward_data_paths"), sets->rewards);
     add(rejected + "_data_paths", sets->rejected);
     add(rejected + "_label_data_paths", sets->rejected_labels);
   }

@@ -114,23 +114,6 @@ int64_t read_iters(KeyReader& keys, int64_t epochs, const Config& config,
   return iters;
 }
 
-std::optional<DpoConfig> read_dpo(KeyReader& keys, const DataConfig& data) {
-  bool asked = keys.choice("train_impl") == "dpo";
-  keys.require(
-      asked || !data.pairs, "dataset_impl",
-      "dataset_impl is pairwise, from which train_impl: dpo learns; train_impl is normal (",
-      keys.where("train_impl"), ")");
-  keys.require(
-      !asked || data.pairs, "train_impl",
-      "train_impl: dpo needs pairs of answers: dataset_impl: pairwise, pack_impl: unpacked, "
-      "pos_train_data_paths and neg_train_data_paths");
-  if (!asked) return std::nullopt;
-  DpoConfig dpo{keys.number("dpo_beta"), keys.flag("dpo_reference_free")};
-  keys.require(dpo.beta > 0, "dpo_beta", "dpo_beta is ", shortest(dpo.beta),
-               "; it must be positive");
-  return dpo;
-}
-
 }  // namespace
 
 TrainConfig read_train(KeyReader& keys, const Config& so_far,
@@ -165,7 +148,7 @@ TrainConfig read_train(KeyReader& keys, const Config& so_far,
   if (keys.given("enable_cuda_graph")) train.cuda_graph = keys.flag("enable_cuda_graph");
   train.sample_tokens = keys.integer_from("maximum_tokens", 1);
   train.wandb = read_wandb(keys);
-  train.dpo = read_dpo(keys, so_far.data);
+  train.preference = read_preference(keys, so_far);
   return train;
 }
 

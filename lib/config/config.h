@@ -45,6 +45,7 @@ struct DataSets {
   std::vector<std::string> labels;  // prefixes of labels, one for each of the paths, or empty
   // Of pairs: the rejected answers, document by document, where `paths` has the chosen ones.
   std::vector<std::string> rejected, rejected_labels;
+  std::vector<std::string> rewards;  // prefixes of them, one for each of the paths, or empty
 };
 
 struct DataConfig {
@@ -138,11 +139,15 @@ struct CheckpointConfig {
   bool saves_at(int64_t iteration) const;
 };
 
-// Direct preference optimization (Rafailov et al., arXiv 2305.18290): of two answers the model
-// comes to prefer one, more than the model does that it began as, the reference.
-struct DpoConfig {
-  double beta = 0.1;            // of a difference of log-probabilities
-  bool reference_free = false;  // the reference prefers neither
+// Answers are learnt as a whole, compared with the model that training began as, the reference.
+struct PreferenceConfig {
+  // kDpo: direct preference optimization (Rafailov et al., arXiv 2305.18290): of two answers the
+  // model comes to prefer one, more than the reference does. kKto: Kahneman-Tversky optimization
+  // (Ethayarajh et al., arXiv 2402.01306): each answer has a reward, above 0 where it is desirable.
+  enum class Kind { kDpo, kKto } kind = Kind::kDpo;
+  double beta = 0.1;                                    // of a difference of log-probabilities
+  bool reference_free = false;                          // kDpo: the reference prefers neither
+  double desirable_weight = 1, undesirable_weight = 1;  // kKto: of answers
 };
 
 // Steps start + 1 to stop are profiled on these ranks; none where stop is 0.
@@ -189,7 +194,7 @@ struct TrainConfig {
   double peak_flops = 0;  // FLOP/s of a rank's device, of which a share is logged; 0: none is
   // On a GPU the step is recorded once and started as a whole; not given: where one rank trains.
   std::optional<bool> cuda_graph;
-  std::optional<DpoConfig> dpo;  // samples are pairs of answers; none: samples are learnt
+  std::optional<PreferenceConfig> preference;  // none: tokens are learnt
 };
 
 struct GenerateConfig {

@@ -93,7 +93,8 @@ void count_state(Estimate& e, const Config& config) {
   int64_t shard = config.layout.shard > 0 ? config.layout.shard : e.data_ranks;
   int64_t chunk = config.layout.zero_stage >= 1 ? divide_up(n, shard) : n;
   e.parameter_bytes = (n - let_go(config, shard)) * size;
-  if (config.train.dpo && !config.train.dpo->reference_free) e.reference_bytes = n * size;
+  const auto& preference = config.train.preference;
+  if (preference && !preference->reference_free) e.reference_bytes = n * size;
   e.gradient_bytes = (config.layout.zero_stage >= 2 ? chunk + under_way(config) : n) * state;
   const DiagnosticsConfig& d = config.train.diagnostics;
   if (d.noise_steps > 0 && !d.noise_on_host)  // their sum over steps
@@ -240,7 +241,8 @@ std::string render_memory(const Estimate& e, const Config& config) {
                            : " on this rank"));
   if (e.reference_bytes)
     out += line("reference", human_bytes(static_cast<double>(e.reference_bytes)),
-                "the model that it began as; none with dpo_reference_free: true");
+                concat("the model that it began as",
+                       config.data.pairs ? "; none with dpo_reference_free: true" : ""));
   out += line("gradients", human_bytes(static_cast<double>(e.gradient_bytes)),
               stage >= 2 ? "the owned chunk, and three layers under way (ZeRO 2 and 3)" : "");
   std::string place =

@@ -238,7 +238,8 @@ constexpr KeyRow kTokenizer[] = {
 
 constexpr const char* kLabels = "labels of the same lengths; -100: no loss";
 constexpr const char* kWeights = "one for each path; default: all alike";
-constexpr const char* kRewards = "reward data";
+constexpr const char* kRewards =
+    "train_impl: kto: a number for each document, above 0 where it is good";
 constexpr const char* kChosen = "dataset_impl: pairwise: prefixes of the chosen answers";
 constexpr const char* kRejected = "dataset_impl: pairwise: prefixes of the rejected answers";
 constexpr const char* kOnlyPost = "for train_impl other than normal only";
@@ -251,13 +252,13 @@ constexpr KeyRow kTraining[] = {
     {"use_shared_fs", kBool, "true", kNoEffect, "who builds an index is settled by itself"},
     {"train_data_paths", kTexts, "null", kUsed, "prefixes of the training data, a list"},
     {"train_label_data_paths", kTexts, "null", kUsed, kLabels},
-    {"train_reward_data_paths", kTexts, "null", kRefused, kRewards},
+    {"train_reward_data_paths", kTexts, "null", kUsed, kRewards},
     {"test_data_paths", kTexts, "null", kUsed, "prefixes of the test data, a list"},
     {"test_label_data_paths", kTexts, "null", kUsed, kLabels},
-    {"test_reward_data_paths", kTexts, "null", kRefused, kRewards},
+    {"test_reward_data_paths", kTexts, "null", kUsed, kRewards},
     {"valid_data_paths", kTexts, "null", kUsed, "prefixes of the validation data, a list"},
     {"valid_label_data_paths", kTexts, "null", kUsed, kLabels},
-    {"valid_reward_data_paths", kTexts, "null", kRefused, kRewards},
+    {"valid_reward_data_paths", kTexts, "null", kUsed, kRewards},
     {"pos_train_data_paths", kTexts, "null", kUsed, kChosen},
     {"neg_train_data_paths", kTexts, "null", kUsed, kRejected},
     {"pos_train_label_data_paths", kTexts, "null", kUsed, kLabels},
@@ -282,16 +283,16 @@ constexpr KeyRow kTraining[] = {
     {"dataset_impl", kChoice, "gpt2", kUsed, "pairwise: pairs of answers, for train_impl: dpo",
      "gpt2|pairwise", "online"},
     {"train_impl", kChoice, "normal", kUsed,
-     "normal: tokens are learnt; dpo: of two answers one is preferred", "normal|dpo",
-     "rm|kto|reinforce"},
+     "normal: tokens are learnt; dpo: of two answers one is preferred; kto: answers have rewards",
+     "normal|dpo|kto", "rm|reinforce"},
     {"dpo_fp32", kBool, "true", kNoEffect, "log-probabilities are summed in fp32 at least"},
     {"dpo_reference_free", kBool, "false", kUsed, "dpo: not compared with the model of load"},
     {"dpo_beta", kNumber, "0.1", kUsed, "dpo: of differences of log-probabilities"},
-    {"kto_fp32", kBool, "true", kNoEffect, kOnlyPost},
-    {"kto_desirable_weight", kNumber, "1.0", kNoEffect, kOnlyPost},
-    {"kto_undesirable_weight", kNumber, "1.0", kNoEffect, kOnlyPost},
+    {"kto_fp32", kBool, "true", kNoEffect, "log-probabilities are summed in fp32 at least"},
+    {"kto_desirable_weight", kNumber, "1.0", kUsed, "kto: of answers whose reward is above 0"},
+    {"kto_undesirable_weight", kNumber, "1.0", kUsed, "kto: of answers whose reward is below 0"},
     {"z_loss", kNumber, "0.0", kNoEffect, kOnlyPost},
-    {"kto_beta", kNumber, "0.1", kNoEffect, kOnlyPost},
+    {"kto_beta", kNumber, "0.1", kUsed, "kto: of differences of log-probabilities"},
     {"fp32_reinforce", kBool, "true", kNoEffect, kOnlyPost},
     {"kl_impl", kChoice, "mse", kNoEffect, kOnlyPost, "abs|mse|kl|full"},
     {"kl_div_beta", kNumber, "0.1", kNoEffect, kOnlyPost},

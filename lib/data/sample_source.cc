@@ -227,6 +227,15 @@ std::vector<double> SampleSource::passes() const {
   return passes;
 }
 
+double SampleSource::reward(int64_t id) const {
+  const Place place = this->place(id);
+  const SampleIndex& index = indices_[place.dataset];
+  int64_t number = 0;
+  datasets_[place.dataset].rewards->get(index.documents[index.positions[place.sample].document], 0,
+                                        std::span(&number, 1));
+  return static_cast<double>(number);
+}
+
 SampleSource::Place SampleSource::place(int64_t id) const {
   const auto i = static_cast<size_t>(id % size_);
   const size_t dataset = blend_dataset_.empty() ? 0 : blend_dataset_[i];

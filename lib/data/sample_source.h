@@ -19,6 +19,7 @@ struct SourceDataset {
   std::string name;  // "train (data/text_document)"; begins messages
   // Of pairs: the rejected answers, sequence by sequence; else none.
   std::shared_ptr<const IndexedDataset> rejected = nullptr, rejected_labels = nullptr;
+  std::shared_ptr<const IndexedDataset> rewards = nullptr;  // a number for each sequence; or none
 };
 
 struct SourceRequest {
@@ -49,6 +50,9 @@ class SampleSource {
   // visit(piece) for each in turn; together seq + 1 tokens, or fewer where the rest is padding.
   template <class Visit>
   void visit(int64_t id, Answer answer, const Visit& visit) const;
+
+  // That of the first sequence of a sample, where there are rewards.
+  double reward(int64_t id) const;
 
   // How often all samples that were asked for read each dataset, packed.
   std::vector<double> passes() const;

@@ -37,6 +37,19 @@ std::shared_ptr<const IndexedDataset> open_labels(const std::string& prefix,
   return labels;
 }
 
+// A number for each document.
+std::shared_ptr<const IndexedDataset> open_rewards(const std::string& prefix,
+                                                   const IndexedDataset& text) {
+  auto rewards = std::make_shared<const IndexedDataset>(prefix, IndexedDataset::kAnyNumber);
+  check_io(rewards->num_sequences() == text.num_sequences(), rewards->prefix(), ".idx has ",
+           rewards->num_sequences(), " rewards, but ", text.prefix(), ".idx, whose documents they ",
+           "are for, has ", text.num_sequences(), "; prepare both again together");
+  for (int64_t i = 0; i < rewards->num_sequences(); ++i)
+    check_io(rewards->lengths()[i] > 0, rewards->prefix(), ".idx: document ", i,
+             " has no reward; prepare it again with its text");
+  return rewards;
+}
+
 void check_pairs(const IndexedDataset& chosen, const IndexedDataset& rejected) {
   check_io(chosen.num_sequences() == rejected.num_sequences(), rejected.prefix(), ".idx has ",
            rejected.num_sequences(), " sequences, but ", chosen.prefix(), ".idx, whose answers ",
@@ -104,6 +117,7 @@ void Sampler::Impl::open_paths(const DataConfig& config, int64_t vocab) {
                           .labels = labels(split.labels, *data),
                           .range = {0, data->num_sequences()},
                           .name = concat(kSplitNames[i], " (", data->prefix(), ")")};
+      if (!split.rewards.empty()) found.rewards = open_rewards(split.rewards.at(k), *data);
       if (config.pairs) {
         found.rejected = open(split.rejected.at(k), vocab);
         found.rejected_labels = labels(split.rejected_labels, *found.rejected);
@@ -238,6 +252,13 @@ void Sampler::get(Split split, int64_t id, std::span<int64_t> tokens, std::span<
   for (size_t t = 0; t < seq; ++t)
     if (tokens[t] == impl_->end_of_document) weights[t] = 0;
 }
+
+bool Sampler::has_rewards(Split split) const {
+  const SampleSource& source = impl_->sources[static_cast<size_t>(split)];
+  return !source.empty() && source.datasets()[0].rewards;
+}
+
+double Sampler::reward(Split split, int64_t id) const { return impl_->source(split).reward(id); }
 
 void Sampler::prefetch(Split split, int64_t id, Answer answer) const {
   impl_->source(split).visit(id, answer, [](const SampleSource::Piece& piece) {

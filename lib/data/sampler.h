@@ -48,6 +48,9 @@ class Sampler {
   // be of any size: it is taken modulo size(split).
   void get(Split split, int64_t id, std::span<int64_t> tokens, std::span<float> weights,
            Answer answer = Answer::kChosen) const;
+  // Whether the samples of the split have rewards, and that of one: of its (first) document.
+  bool has_rewards(Split split) const;
+  double reward(Split split, int64_t id) const;
   // The tokens of the sample will be asked for soon: begins to read them from the disk.
   void prefetch(Split split, int64_t id, Answer answer = Answer::kChosen) const;
   // How often the samples that were asked for read the tokens of each of the split's datasets,

@@ -62,6 +62,8 @@ void show_sample(const Sampler& sampler, const Tokenizer* tokenizer, Sample& sam
   }
   if (padding > 0) out << "  tokens: " << padding << " of padding\n";
   out << "  ids: " << ids_of(sample.tokens) << "\n  weights: " << runs_of(sample.weights) << "\n";
+  if (sampler.has_rewards(Split::kTrain))
+    out << "  reward: " << sampler.reward(Split::kTrain, sample.id) << "\n";
   if (tokenizer) out << "  text:\n" << text_of(*tokenizer, sample.tokens) << "\n";
 }
 

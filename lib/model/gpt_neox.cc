@@ -50,13 +50,14 @@ Tensor GptNeoX::loss(const Tensor& x, const Batch& batch, const Tensor& seed,
       row_losses(token_losses(x, head_weight(), targets.targets, mesh_.tp()), batch.weights);
   if (details) details->rows = rows;
   if (!preference) return at::GradMode::is_enabled() ? summed() : rows.sum();
-  PreferenceLoss dpo =
-      dpo_loss(rows, batch.reference, counted_pairs(batch.weights), options_.dpo_beta);
-  if (details) details->rewards = dpo.rewards;
-  if (!at::GradMode::is_enabled()) return dpo.sum;
-  targets.weights = (batch.weights * dpo.shares.unsqueeze(1)).flatten();
+  PreferenceLoss answers =
+      preference_loss({rows, batch.reference, batch.weights, batch.rewards}, *options_.preference);
+  if (details) details->measures = answers.measures;
+  if (!at::GradMode::is_enabled()) return answers.sum;
+  targets.weights = (batch.weights * answers.shares.unsqueeze(1)).flatten();
   Tensor sum = summed();
-  return sum + (dpo.sum - sum).detach();  // the gradients of the one with the value of the other
+  // The gradients of the one with the value of the other.
+  return sum - sum.detach() + answers.sum;
 }
 
 Tensor GptNeoX::embed(const Tensor& tokens, const Pass& pass) {

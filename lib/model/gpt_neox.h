@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,15 +36,16 @@ struct Batch {
   // nothing; undefined: it sees all tokens before it.
   Tensor documents = {};
   Tensor positions = {};  // [B, T] int64; undefined: 0 .. T - 1
-  // [B] double: the row_losses() of a reference, where rows are pairs and the loss is dpo_loss();
-  // undefined where tokens are learnt.
+  // [B] double: the row_losses() of a reference, where the loss is preference_loss(); undefined
+  // where tokens are learnt.
   Tensor reference = {};
+  Tensor rewards = {};  // [B] double, as of AnswerRows
 };
 
 // What the last stage finds beside the loss.
 struct LossDetails {
-  Tensor rows;     // [B] double: row_losses()
-  Tensor rewards;  // as of PreferenceLoss; undefined where tokens are learnt
+  Tensor rows;      // [B] double: row_losses()
+  Tensor measures;  // as of PreferenceLoss; undefined where tokens are learnt
 };
 
 struct ModelOptions {
@@ -61,7 +63,7 @@ struct ModelOptions {
   std::shared_ptr<SideStream> side = nullptr;
   // The same for gradients that are summed over tp.
   std::shared_ptr<SideStream> tp_side = nullptr;
-  double dpo_beta = 0;  // of batches with a reference
+  std::optional<PreferenceConfig> preference = {};  // of batches with a reference
   // Records steps of generation; where it gives null they are not recorded.
   std::function<std::unique_ptr<GraphRecorder>(at::Device)> recorder = graph_recorder;
 };
@@ -81,7 +83,7 @@ class GptNeoX {
 
   // One micro-batch through this stage. x: the hidden state, of hidden_shape(), that the stage
   // before sent; undefined on the first stage. Returns the hidden state, or on the last the
-  // weighted SUM of token losses, or of the pairs' losses (0-dim double), whose gradients are
+  // weighted SUM of token losses, or of the answers' losses (0-dim double), whose gradients are
   // multiplied by `seed` (0-dim double): call backward with 1. details: not null where those are
   // wanted. Collective over tp.
   Tensor forward(const Tensor& x, const Batch& batch, const Tensor& seed,
@@ -108,6 +110,7 @@ class GptNeoX {
   void keep_gathered(bool keeps);
 
   const ModelConfig& config() const { return config_; }
+  const std::optional<PreferenceConfig>& preference() const { return options_.preference; }
   Mesh& mesh() { return mesh_; }
   // Of the mixtures of experts that training has passed since the last call: [the most rows that
   // one of a layer's experts had, of an even share, summed; how many mixtures], double.

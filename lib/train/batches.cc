@@ -42,7 +42,8 @@ Batch Batches::on_device(const HostBatch& host) const {
           .weights = there(host.weights),
           .first_sample = there(host.first_sample),
           .documents = there(host.documents),
-          .positions = there(host.positions)};
+          .positions = there(host.positions),
+          .rewards = there(host.rewards)};
 }
 
 Batches::Place Batches::behind(const Place& place) const {
@@ -60,6 +61,7 @@ Batches::HostBatch Batches::read(const SampleRun& run) const {
                   .weights = host_tensor({B, T}, at::kFloat),
                   .first_sample = host_tensor({}, at::kLong)};
   *batch.first_sample.mutable_data_ptr<int64_t>() = run.first * each;
+  if (sampler_.has_rewards(split_)) batch.rewards = read_rewards(run);
   auto width = static_cast<size_t>(T);
   for (int64_t b = 0; b < B; ++b) {
     std::span tokens(batch.tokens.mutable_data_ptr<int64_t>() + b * (T + 1), width + 1);
@@ -80,6 +82,15 @@ Batches::HostBatch Batches::read(const SampleRun& run) const {
   if (form_.boundaries.positions == At::kRespected)
     batch.positions = by_sample(batch.tokens, restart_positions);
   return batch;
+}
+
+// [B]
+Tensor Batches::read_rewards(const SampleRun& run) const {
+  Tensor rewards = host_tensor({form_.plan.micro}, at::kDouble);
+  for (int64_t b = 0; b < rewards.size(0); ++b)
+    rewards.mutable_data_ptr<double>()[b] =
+        b < run.size ? sampler_.reward(split_, run.first + b) : 0;
+  return rewards;
 }
 
 Tensor Batches::host_tensor(at::IntArrayRef shape, at::ScalarType type) const {

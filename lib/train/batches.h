@@ -44,10 +44,11 @@ class Batches {
     bool operator==(const Place&) const = default;
   };
   struct HostBatch {
-    Tensor tokens, weights, first_sample, documents, positions;  // tokens: [B, T + 1]
+    Tensor tokens, weights, first_sample, documents, positions, rewards;  // tokens: [B, T + 1]
   };
   HostBatch read(const Place& place) const;
   HostBatch read(const SampleRun& run) const;
+  Tensor read_rewards(const SampleRun& run) const;
   Batch on_device(const HostBatch& host) const;
   Place behind(const Place& place) const;
   Tensor host_tensor(at::IntArrayRef shape, at::ScalarType type) const;

@@ -33,11 +33,11 @@ std::optional<Evaluation> Trainer::evaluate(Split split, int64_t index) {
   for (int64_t i = 0; i < iters; ++i) {
     int64_t first = (index * iters + i) * batch_.global;
     LossSum sum = pipeline.evaluate(batch_.accumulation, step_batches(source, first));
-    if (mesh.tp().rank() != 0) sum.loss.zero_(), sum.weight.zero_(), sum.rewards.zero_();
+    if (mesh.tp().rank() != 0) sum.loss.zero_(), sum.weight.zero_(), sum.measures.zero_();
     RankState mine = rank_state();
     Tensor totals = at::cat({at::stack({sum.loss, sum.weight, at::full_like(sum.loss, mine.stop),
                                         at::full_like(sum.loss, mine.lacks_data)}),
-                             sum.rewards});
+                             sum.measures});
     mesh.world().all_reduce(totals);
     totals = totals.cpu();
     mesh.world().exchange({});  // as in read_report()
@@ -45,14 +45,15 @@ std::optional<Evaluation> Trainer::evaluate(Split split, int64_t index) {
     if (v[3] != 0) end_without_data();
     means.loss += v[0];
     weight += v[1];
-    means.chosen_reward += v[4], means.rejected_reward += v[5], means.preferred += v[6];
+    means.measures.resize(static_cast<size_t>(totals.numel() - 4));
+    for (size_t j = 0; j < means.measures.size(); ++j) means.measures[j] += v[4 + j];
     if (v[2] != 0) {
       stop_ = true;
       return std::nullopt;
     }
   }
-  for (double* mean : {&means.loss, &means.chosen_reward, &means.rejected_reward, &means.preferred})
-    *mean /= std::max(weight, 1e-20);
+  means.loss /= std::max(weight, 1e-20);
+  for (double& mean : means.measures) mean /= std::max(weight, 1e-20);
   return means;
 }
 

@@ -16,18 +16,18 @@ namespace {
 using Transfer = Communicator::Transfer;
 
 std::vector<Tensor> inputs_of(const Batch& b, const Tensor& seed) {
-  return {b.tokens,    b.targets,   b.weights,   b.first_sample,
-          b.documents, b.positions, b.reference, seed};
+  return {b.tokens,    b.targets, b.weights, b.first_sample, b.documents, b.positions,
+          b.reference, b.rewards, seed};
 }
 
 Batch batch_of(const std::vector<Tensor>& in) {
-  return {in[0], in[1], in[2], in[3], in[4], in[5], in[6]};
+  return {in[0], in[1], in[2], in[3], in[4], in[5], in[6], in[7]};
 }
 
 // What the loss of a batch is a mean over.
 Tensor weight_of(const Batch& batch) {
-  return batch.reference.defined() ? counted_pairs(batch.weights).sum()
-                                   : batch.weights.to(at::kDouble).sum();
+  if (!batch.reference.defined()) return batch.weights.to(at::kDouble).sum();
+  return counted_samples(batch.weights, batch.rewards.defined() ? 1 : 2).sum();
 }
 
 }  // namespace
@@ -66,7 +66,8 @@ Pipeline::Pipeline(GptNeoX& model, GraphRecorder* recorder)
   auto zeros = [&](at::IntArrayRef shape) {
     return at::zeros(shape, model.hidden_options().dtype(at::kDouble));
   };
-  sum_ = {zeros({}), zeros({}), zeros({3})};
+  int64_t measures = model.preference() ? num_measures(*model.preference()) : 0;
+  sum_ = {zeros({}), zeros({}), zeros({measures})};
 }
 
 Pipeline::~Pipeline() = default;
@@ -111,7 +112,7 @@ LossSum Pipeline::evaluate(int64_t microbatches, const BatchSource& batches,
 LossSum Pipeline::run(const std::vector<Action>& actions, const Run& run) {
   {
     at::NoGradGuard no_grad;
-    sum_.loss.zero_(), sum_.weight.zero_(), sum_.rewards.zero_();
+    sum_.loss.zero_(), sum_.weight.zero_(), sum_.measures.zero_();
   }
   for (const Action& action : actions) {
     if (action.kind == Action::kForward)
@@ -173,7 +174,7 @@ void Pipeline::forward_pass(Slot& slot, std::vector<Tensor>* rows) {
   sum_.loss += slot.y;
   sum_.weight += weight_of(slot.batch);
   if (rows) rows->push_back(details.rows);
-  if (details.rewards.defined()) sum_.rewards += details.rewards;
+  if (details.measures.defined()) sum_.measures += details.measures;
 }
 
 void Pipeline::backward_pass(Slot& slot) {

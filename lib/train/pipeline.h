@@ -16,7 +16,7 @@ using BatchSource = std::function<Batch(int64_t microbatch)>;
 
 struct LossSum {
   Tensor loss, weight;  // 0-dim double, of this rank's samples; 0 but on the last stage
-  Tensor rewards;       // [3] double: the same of PreferenceLoss, 0 where tokens are learnt
+  Tensor measures;      // double: the same of PreferenceLoss; none where tokens are learnt
 };
 
 // What a stage does with a micro-batch is recorded where there is a recorder: forward and backward,

@@ -1,5 +1,5 @@
-// What answers are compared with in preference optimization: the model that training began as, in
-// the type of the computation and without gradients, over the same mesh.
+// What answers are compared with where they are learnt as a whole: the model that training began
+// as, in the type of the computation and without gradients, over the same mesh.
 #pragma once
 #include <memory>
 #include <vector>

@@ -13,6 +13,7 @@
 #include "config/estimate.h"
 #include "launch/process_info.h"
 #include "model/gpus.h"
+#include "model/preference.h"
 
 namespace neox {
 namespace {
@@ -40,17 +41,18 @@ std::optional<WandbRun> wandb_run(const Config& config) {
 }
 
 // " | preferred 61 % | margin 0.312", of a step or an evaluation.
-std::string preference_text(const auto& of) {
-  return concat(" | preferred ", format("%.0f", 100 * of.preferred), " % | margin ",
-                format("%.4f", of.chosen_reward - of.rejected_reward));
+std::string measures_text(const PreferenceConfig& preference, const std::vector<double>& means) {
+  auto named = named_measures(preference, means);  // the share first, last what it is about
+  bool pairs = preference.kind == PreferenceConfig::Kind::kDpo;
+  return concat(pairs ? " | preferred " : " | as rewarded ",
+                format("%.0f", 100 * named.front().second), pairs ? " % | margin " : " % | KL ",
+                format("%.4f", named.back().second));
 }
 
-// By GPT-NeoX's names.
-void add_preference(Scalars& scalars, const std::string& where, const auto& of) {
-  scalars.emplace_back(where + "/reward_acc", of.preferred);
-  scalars.emplace_back(where + "/chosen_rewards", of.chosen_reward);
-  scalars.emplace_back(where + "/rejected_rewards", of.rejected_reward);
-  scalars.emplace_back(where + "/margins", of.chosen_reward - of.rejected_reward);
+void add_measures(Scalars& scalars, const std::string& where, const PreferenceConfig& preference,
+                  const std::vector<double>& means) {
+  for (const auto& [name, value] : named_measures(preference, means))
+    scalars.emplace_back(where + "/" + name, value);
 }
 
 }  // namespace
@@ -111,7 +113,8 @@ void Report::step(int64_t iteration, const StepReport& step, std::optional<doubl
                                            rows_of_sample(config_) * config_.model.seq)}};
   if (config_.precision.type == Precision::kFp16)
     scalars.emplace_back("train/loss_scale", step.loss_scale);
-  if (config_.train.dpo) add_preference(scalars, "train", step);
+  const auto& preference = config_.train.preference;
+  if (preference) add_measures(scalars, "train", *preference, step.measures);
   if (config_.model.moe) scalars.emplace_back("train/expert_load", step.expert_load);
   keep([&] { metrics_->write(iteration, scalars); });
   progress_->update(iteration, "loss " + format("%.4f", step.loss));
@@ -131,10 +134,11 @@ void Report::log_interval(int64_t iteration, const StepReport& step) {
   double left = static_cast<double>(config_.train.iters - iteration) * seconds;
   int64_t finite = iteration - marked_iteration_ - skipped_;
   double loss = finite > 0 ? losses_ / static_cast<double>(finite) : step.loss;
+  const auto& preference = config_.train.preference;
   std::string line =
       concat("step ", iteration, "/", config_.train.iters, " | loss ", format("%.4f", loss),
-             config_.train.dpo ? preference_text(step) : "", " | lr ", format("%.3e", step.lr),
-             " | grad norm ", format("%.3f", step.grad_norm));
+             preference ? measures_text(*preference, step.measures) : "", " | lr ",
+             format("%.3e", step.lr), " | grad norm ", format("%.3f", step.grad_norm));
   if (config_.precision.type == Precision::kFp16)
     line += concat(" | loss scale ", format("%g", step.loss_scale));
   if (config_.model.moe) line += concat(" | expert load ", format("%.2f", step.expert_load));
@@ -172,9 +176,9 @@ void Report::evaluation(int64_t iteration, const char* split, const Evaluation& 
   std::string name = split,
               line = concat("step ", iteration, " | ", name, " loss ", format("%.4f", means.loss));
   Scalars scalars = {{name + "/lm_loss", means.loss}};
-  if (config_.train.dpo) {
-    line += preference_text(means);
-    add_preference(scalars, name, means);
+  if (const auto& preference = config_.train.preference) {
+    line += measures_text(*preference, means.measures);
+    add_measures(scalars, name, *preference, means.measures);
   } else {
     line += concat(" | perplexity ", format("%.2f", std::exp(means.loss)));
     scalars.emplace_back(name + "/lm_loss_ppl", std::exp(means.loss));

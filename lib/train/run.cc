@@ -62,7 +62,7 @@ ModelOptions model_options(const Config& config, bool resumes, int ranks, at::De
           .partition = config.layout.partition_method,
           .splits_tokens = config.layout.splits_tokens,
           .chunking = chunking_of(config.optimizer),
-          .dpo_beta = config.train.dpo ? config.train.dpo->beta : 0,
+          .preference = config.train.preference,
           .recorder = [train = config.train, ranks](at::Device device) {
             return recorder_of(train, ranks, device);
           }};
@@ -260,7 +260,7 @@ Exit train_rank(Config config, Communicator& world, Control& control, const RunP
   bool resumes = start.checkpoint.has_value();
   GptNeoX model(config.model, mesh, model_options(config, resumes, world.size(), place.device));
   std::optional<Reference> reference;
-  if (config.train.dpo)
+  if (config.train.preference)
     reference.emplace(config.model, mesh, model_options(config, true, world.size(), place.device),
                       start.reference, control);
   start.reference.reset();

@@ -192,16 +192,20 @@ void check_kept_batch(const Config& config, const TrainState& state, int64_t dat
 // The model that preference optimization began as, which is that of `load` at every start.
 std::optional<Checkpoint> open_reference(const Config& config, Control& control) {
   const CheckpointConfig& c = config.checkpoint;
-  if (!config.train.dpo || config.train.dpo->reference_free) return std::nullopt;
-  std::string where = config.where("train_impl");
-  check_usage(!c.load.empty() && c.resume == Resume::kWeights, where,
-              ": train_impl: dpo begins from a trained model, with which it is compared at every "
-              "start: set load to its checkpoints and finetune: true, or dpo_reference_free: true");
+  const auto& preference = config.train.preference;
+  if (!preference || preference->reference_free) return std::nullopt;
+  bool dpo = preference->kind == PreferenceConfig::Kind::kDpo;
+  std::string where = config.where("train_impl"),
+              what = "train_impl: " + config.value("train_impl");
+  check_usage(!c.load.empty() && c.resume == Resume::kWeights, where, ": ", what,
+              " begins from a trained model, with which it is compared at every start: set load to "
+              "its checkpoints and finetune: true",
+              dpo ? ", or dpo_reference_free: true" : "");
   std::string found;
   if (control.rank() == 0) found = find_checkpoint(c.load, c.iteration).value_or("").string();
   found = control.gather(found)[0];
   check_usage(!found.empty(), config.where("load"), ": load names ", c.load.string(),
-              ", where there is no checkpoint; train_impl: dpo (", where,
+              ", where there is no checkpoint; ", what, " (", where,
               ") needs the model that it began as");
   return Checkpoint(found, control.rank() == 0 ? RankFiles::kLookAt : RankFiles::kLookedAt);
 }

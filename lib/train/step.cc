@@ -76,7 +76,7 @@ Tensor TrainStep::totals(const LossSum& sum) const {
   bool first = model_.mesh().tp().rank() == 0;  // tp ranks hold the same samples
   auto of_first = [&](const Tensor& x) { return first ? x : at::zeros_like(x); };
   Tensor all = at::cat({at::stack({norm, of_first(sum.loss), of_first(sum.weight), stops_, lacks_}),
-                        of_first(sum.rewards)});
+                        of_first(sum.measures)});
   return model_.config().moe ? at::cat({all, model_.take_expert_load()}) : all;
 }
 
@@ -91,10 +91,12 @@ Tensor TrainStep::update(const Tensor& totals) {
   Tensor scale = unscale_;
   if (clip_ > 0) scale = unscale_ * (clip_ / (norm + 1e-6)).clamp_max(1);
   Tensor lr = rates_.index_select(0, steps_.clamp_max(rates_.numel() - 1).view({1})).squeeze(0);
+  int64_t behind = totals.numel() - (model_.config().moe ? 2 : 0);  // the measures
   Tensor result =
       at::cat({at::stack({loss, norm, lr, loss_scale_.value(), finite, totals[3], totals[4]}),
-               totals.narrow(0, 5, 3) / weight});
-  if (model_.config().moe) result = at::cat({result, totals.narrow(0, 8, 1) / totals[9]});
+               totals.slice(0, 5, behind) / weight});
+  if (model_.config().moe)
+    result = at::cat({result, totals.narrow(0, behind, 1) / totals[behind + 1]});
   optimizer_->step({lr, scale, (steps_ + 1).to(at::kDouble), finite});
   steps_ += finite.to(at::kLong);
   loss_scale_.update(finite, whole);
@@ -104,11 +106,12 @@ Tensor TrainStep::update(const Tensor& totals) {
   return result;
 }
 
-StepReport TrainStep::read(const ReportToCome& report) {
+StepReport TrainStep::read(const ReportToCome& report) const {
   if (report.arrival) report.arrival->synchronize();
   const auto* v = report.values.const_data_ptr<double>();
-  double load = report.values.numel() > 10 ? v[10] : 0;
-  return {v[0], v[1], v[2], v[3], v[4] != 0, v[5] != 0, v[6] != 0, v[7], v[8], v[9], load};
+  const double* end = v + report.values.numel();
+  double load = model_.config().moe ? *--end : 0;
+  return {v[0], v[1], v[2], v[3], v[4] != 0, v[5] != 0, v[6] != 0, {v + 7, end}, load};
 }
 
 void TrainStep::publish() {

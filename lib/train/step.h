@@ -18,10 +18,10 @@
 
 namespace neox {
 
-// Means over the tokens or pairs of samples.
+// Means over the tokens or answers of samples.
 struct Evaluation {
   double loss = 0;
-  double chosen_reward = 0, rejected_reward = 0, preferred = 0;  // as PreferenceLoss::rewards
+  std::vector<double> measures = {};  // as of PreferenceLoss
 };
 
 // What a step says of itself; equal on all ranks.
@@ -33,7 +33,7 @@ struct StepReport {
   bool stop = false;   // some rank was asked to stop
   // Some rank could not read its samples: nothing was updated, nor the loss scale.
   bool lacks_data = false;
-  double chosen_reward = 0, rejected_reward = 0, preferred = 0;  // as in Evaluation
+  std::vector<double> measures = {};  // as in Evaluation
   // Of mixtures of experts: the most rows that an expert of a layer had, of an even share; a mean.
   double expert_load = 0;
 };
@@ -52,8 +52,9 @@ struct ReportToCome {
 
 class TrainStep {
  public:
-  // nominal_weight: tokens, or pairs, by which the loss is divided where backward begins; what the
-  // step then takes is the mean over those that counted. recorder: null where nothing is recorded.
+  // nominal_weight: tokens, or samples of answers, by which the loss is divided where backward
+  // begins; what the step then takes is the mean over those that counted. recorder: null where
+  // nothing is recorded.
   TrainStep(GptNeoX& model, const Config& config, double nominal_weight,
             GraphRecorder* recorder = nullptr);
 
@@ -62,7 +63,7 @@ class TrainStep {
       int64_t microbatches, const BatchSource& batches,
       const std::function<RankState()>& state = [] { return RankState{}; });
   // Waits for that step alone, not for what was started behind it.
-  static StepReport read(const ReportToCome& report);
+  StepReport read(const ReportToCome& report) const;
 
   // Bytes of this rank that stay from step to step.
   struct Memory {
@@ -107,7 +108,7 @@ class TrainStep {
   bool recorded_;         // units of a step are, out of which nothing may reach
   RankState said_;        // what stops_ and lacks_ hold
   Tensor stops_, lacks_;  // 0-dim doubles, 0 or 1: this rank's state
-  // [norm^2, loss, weight, stop, lacks_data, rewards], with experts also their load; as in
+  // [norm^2, loss, weight, stop, lacks_data, measures], with experts also their load; as in
   // StepReport
   Tensor totals_, result_;
   Tensor unscale_;  // as of gradient_scale()

@@ -255,7 +255,7 @@ std::string Trainer::wants_stop() const {
 
 void Trainer::read_report() {
   if (!unread_) return;
-  StepReport report = TrainStep::read(*unread_);
+  StepReport report = step_.read(*unread_);
   std::optional<double> seconds = seconds_between(last_arrival_, unread_->arrival);
   last_arrival_ = std::move(unread_->arrival);
   unread_.reset();

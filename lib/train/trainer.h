@@ -34,7 +34,7 @@ struct TrainerParts {  // all must outlive the trainer
   std::string life;  // names temporary files of this life of the job
   int ranks_here;    // that share this machine's memory
   BoundaryRules boundaries = {};
-  Reference* reference = nullptr;  // of pairs; null: tokens are learnt
+  Reference* reference = nullptr;  // of answers; null: tokens are learnt
   // Called on rank 0 when a checkpoint is whole.
   std::function<void()> saved = [] {};
 };

@@ -248,6 +248,7 @@ def write_golden():
             sketches={n: sketch(n, t) for n, t in kept.items()}))
     write_json(GOLDEN / "model_sketches.json", dict(cases=sketches))
     write_json(GOLDEN / "preference.json", PAIRS | preference(PAIRS, torch.float64))
+    write_json(GOLDEN / "kto.json", ANSWERS | kto(ANSWERS, torch.float64))
     write_json(GOLDEN / "model_trajectory.json", dict(training=TRAINING, cases=trajectories))
 
 
@@ -278,8 +279,52 @@ def preference(case, dtype):
     loss = -torch.nn.functional.logsigmoid(BETA * margins).mean()
     loss.backward()
     rewards = BETA * (now - before).detach()
-    return dict(beta=BETA, loss=loss.item(), chosen=rewards[0::2].mean().item(), rejected=rewards[1::2].mean().item(),
-                preferred=(rewards[0::2] > rewards[1::2]).double().mean().item(),
+    measures = dict(reward_acc=(rewards[0::2] > rewards[1::2]).double(), chosen_rewards=rewards[0::2],
+                    rejected_rewards=rewards[1::2], margins=rewards[0::2] - rewards[1::2])
+    return dict(beta=BETA, loss=loss.item(), measures={n: x.mean().item() for n, x in measures.items()},
+                sketches={n: sketch(n, t) for n, t in of_parameters(case, model, lambda p: p.grad).items()})
+
+
+ANSWERS = CASES[0] | dict(name="answers", batch=6)
+REWARDS, DESIRABLE, UNDESIRABLE = [1, -1, 2, -1, 1, 1], 1.5, 0.75
+
+
+def neox_kto_loss(now, before, rewards, tokens):
+    """As GPT-NeoX writes it (megatron/training.py, train_impl: kto), for weights of 1: rows of `tokens` tokens without padding."""
+    halves = [torch.chunk(x, 2) for x in (now - before, rewards.unsqueeze(1).expand(-1, tokens))]
+    divergences = [torch.clamp(ratios, min=0).mean().detach() for ratios in halves[0]]
+    losses = [0.5 * (1 - torch.sigmoid(BETA * r.mean(-1) * (ratios - kl)))
+              for ratios, r, kl in zip(*halves, reversed(divergences))]
+    return sum(losses).mean()
+
+
+def kto_loss(now, before, rewards, desirable, undesirable):
+    """Kahneman-Tversky optimization (arXiv 2402.01306, equations 7 and 8), KL being that of the other half of the rows."""
+    ratios, half = now - before, len(now) // 2
+    divergence = [ratios[part].clamp(min=0).mean().detach() for part in (slice(half, None), slice(half))]
+    values = [torch.sigmoid(BETA * abs(r) * ((ratio - divergence[i // half]) * (1 if r > 0 else -1)))
+              for i, (ratio, r) in enumerate(zip(ratios, rewards.tolist()))]
+    weights = [desirable if r > 0 else undesirable for r in rewards]
+    return sum(weight * (1 - value) for weight, value in zip(weights, values)) / len(now)
+
+
+def kto(case, dtype):
+    """The loss of train_impl: kto, a mean over answers, and what is measured, as means."""
+    model, reference = peer(case, dtype), peer(case | dict(name="reference"), dtype)
+    batch, weights, rewards = tokens(case, 0), counted(case), torch.tensor(REWARDS, dtype=dtype)
+    with torch.no_grad():
+        before = log_probabilities(reference, batch, weights)
+    now = log_probabilities(model, batch, weights)
+    torch.testing.assert_close(kto_loss(now, before, rewards, 1, 1), neox_kto_loss(now, before, rewards, case["seq"]))
+    loss = kto_loss(now, before, rewards, DESIRABLE, UNDESIRABLE)
+    loss.backward()
+    now, good, bad = now.detach(), rewards > 0, rewards < 0
+    moved = BETA * rewards * (now - before)
+    measures = dict(reward_acc=(moved > 0).double(), policy_rewards=moved, ref_logp=before, policy_logp=now,
+                    pos_ref_logp=before * good, neg_ref_logp=before * bad, pos_policy_logp=now * good,
+                    neg_policy_logp=now * bad, kl=(now - before) / weights.sum() * len(now))
+    return dict(beta=BETA, desirable=DESIRABLE, undesirable=UNDESIRABLE, rewards=REWARDS, loss=loss.item(),
+                measures={n: x.mean().item() for n, x in measures.items()},
                 sketches={n: sketch(n, t) for n, t in of_parameters(case, model, lambda p: p.grad).items()})
 
 

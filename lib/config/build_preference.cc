@@ -1,0 +1,81 @@
+// What is learnt of answers as a whole: train_impl other than normal.
+#include "base/text.h"
+#include "config/build.h"
+
+namespace neox {
+namespace {
+
+using Kind = PreferenceConfig::Kind;
+
+// What answers lie in, which must be that of train_impl.
+void check_data(KeyReader& keys, const DataConfig& data, const std::string& impl) {
+  keys.require(impl == "dpo" || !data.pairs, "dataset_impl",
+               "dataset_impl is pairwise, from which train_impl: dpo learns; train_impl is ", impl,
+               " (", keys.where("train_impl"), ")");
+  keys.require(
+      impl != "dpo" || data.pairs, "train_impl",
+      "train_impl: dpo needs pairs of answers: dataset_impl: pairwise, pack_impl: unpacked, "
+      "pos_train_data_paths and neg_train_data_paths");
+  bool kto = impl == "kto";
+  for (auto [name, sets] :
+       {std::pair{"train", &data.train}, {"valid", &data.valid}, {"test", &data.test}}) {
+    const std::string rewards = concat(name, "_reward_data_paths");
+    keys.require(kto || sets->rewards.empty(), rewards, rewards,
+                 " is given, from which train_impl: kto learns; train_impl is ", impl, " (",
+                 keys.where("train_impl"), ")");
+    keys.require(!kto || sets->rewards.size() == sets->paths.size(), "train_impl",
+                 "train_impl: kto needs a reward for each answer: ", rewards, " beside ", name,
+                 "_data_paths (neox-prepare-data --reward-key)");
+  }
+  keys.require(!kto || !data.train.paths.empty(), "train_impl",
+               "train_impl: kto needs answers and their rewards: train_data_paths and "
+               "train_reward_data_paths (neox-prepare-data --reward-key)");
+  keys.require(!kto || data.packing == Packing::kUnpacked, "pack_impl", "pack_impl is ",
+               keys.choice("pack_impl"), ", but train_impl: kto (", keys.where("train_impl"),
+               ") has an answer in each sample; set pack_impl: unpacked");
+}
+
+// The other answers of its micro-batch are a part of what an answer's loss is.
+void check_micro_batch(KeyReader& keys, const BatchConfig& batch) {
+  const std::string key = "train_micro_batch_size_per_gpu";
+  keys.require(batch.micro.has_value(), "train_impl",
+               "train_impl: kto estimates the KL divergence from the answers of a micro-batch; "
+               "give their number, ",
+               key, ", so that losses do not depend on the number of ranks");
+  keys.require(*batch.micro > 1, key, key, " is ", *batch.micro, ", but train_impl: kto (",
+               keys.where("train_impl"),
+               ") estimates the KL divergence for an answer from others of its micro-batch; give 2 "
+               "or more");
+}
+
+double weight_of(KeyReader& keys, const std::string& key) {
+  double weight = keys.number(key);
+  keys.require(weight >= 0, key, key, " is ", shortest(weight), "; it must not be negative");
+  return weight;
+}
+
+}  // namespace
+
+std::optional<PreferenceConfig> read_preference(KeyReader& keys, const Config& so_far) {
+  const std::string impl = keys.choice("train_impl");
+  check_data(keys, so_far.data, impl);
+  if (impl == "normal") return std::nullopt;
+  bool kto = impl == "kto";
+  const std::string beta = kto ? "kto_beta" : "dpo_beta";
+  PreferenceConfig preference{.kind = kto ? Kind::kKto : Kind::kDpo, .beta = keys.number(beta)};
+  keys.require(preference.beta > 0, beta, beta, " is ", shortest(preference.beta),
+               "; it must be positive");
+  if (!kto) {
+    preference.reference_free = keys.flag("dpo_reference_free");
+    return preference;
+  }
+  check_micro_batch(keys, so_far.batch);
+  preference.desirable_weight = weight_of(keys, "kto_desirable_weight");
+  preference.undesirable_weight = weight_of(keys, "kto_undesirable_weight");
+  keys.require(preference.desirable_weight + preference.undesirable_weight > 0,
+               "kto_desirable_weight",
+               "kto_desirable_weight and kto_undesirable_weight are both 0: nothing is learnt");
+  return preference;
+}
+
+}  // namespace neox
