@@ -145,7 +145,7 @@ TEST_F(ConfigTest, WhatIsNotSupportedYetIsRefusedWithTheReason) {
       {"optimizer: {params: {amsgrad: true}}", "AMSGrad"},
       {"moe_jitter_eps: 0.1", "noise"},
       {"te_mha: true", "Transformer Engine"},
-      {"train_impl: rm", "supported is normal, dpo, kto"},
+      {"train_impl: reinforce", "supported is normal, dpo, kto, rm"},
       {"dataset_impl: online", "supported is gpt2, pairwise"},
       {"data_impl: cached", "supported is infer, mmap"},
       {"curriculum_learning: {enabled: true}", "curriculum"},

@@ -1,4 +1,5 @@
 // Answers that are learnt as a whole: train_impl other than normal.
+#include "config/architecture.h"
 #include "config_fixture.h"
 
 namespace neox {
@@ -51,6 +52,28 @@ TEST_F(ConfigTest, PairsThatDoNotFitAreRefused) {
   EXPECT_TRUE(has(fails("train_impl: dpo\ndataset_impl: pairwise\npos_train_data_paths: [a]\n"
                         "neg_train_data_paths: [c]"),
                   "set pack_impl: unpacked"));
+}
+
+TEST_F(ConfigTest, ARewardModelHasAHeadOfItsOwn) {
+  std::string text = pairs("z_loss: 0.25\nno_weight_tying: false");
+  text.replace(text.find("dpo"), 3, "rm");
+  Config c = load(text);
+  ASSERT_TRUE(c.train.preference);
+  EXPECT_EQ(c.train.preference->z_loss, 0.25);
+  EXPECT_FALSE(c.train.preference->has_reference());
+  EXPECT_TRUE(c.model.scores);
+  EXPECT_FALSE(c.model.tied_embedding);
+  ModelConfig writes = c.model;
+  writes.scores = false;
+  writes.vocab = c.model.vocab = 64;
+  EXPECT_EQ(num_parameters(writes) - num_parameters(c.model), 63 * c.model.hidden);
+  writes.tied_embedding = true;
+  EXPECT_FALSE(has_architecture(c.model, architecture(writes)));
+  EXPECT_TRUE(has_architecture(c.model, architecture(writes), &writes));
+  EXPECT_FALSE(has_architecture(writes, architecture(c.model), &c.model));
+  EXPECT_TRUE(has(fails(text + "sample_prompts: [a]"), "rates texts and writes none"));
+  EXPECT_TRUE(has(fails(text + "z_loss: -1"), "z_loss"));
+  EXPECT_TRUE(has(fails("train_impl: rm"), "train_impl: rm needs pairs of answers"));
 }
 
 // A configuration of answers with rewards, and what is changed in it.

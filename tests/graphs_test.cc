@@ -169,7 +169,7 @@ TEST_P(RecordedModels, TakeTheSameSteps) {
   expect_equal({.pp = 2}, options);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, RecordedModels, testing::ValuesIn(kModelOptions),
+INSTANTIATE_TEST_SUITE_P(All, RecordedModels, testing::ValuesIn(recorded_options()),
                          [](const auto& info) { return std::string(info.param.name); });
 
 TEST(RecordedSteps, AreThreeGraphsAndOneForEachKindOfMicroBatch) {

@@ -308,6 +308,18 @@ TEST_F(Labels, HaveRewardsBesideThem) {
                     HasSubstr("train_reward_data_paths: [" + prefix)));
 }
 
+TEST_F(Labels, OfPairsAreForPreferencesOrForARewardModel) {
+  const std::string chat = R"([{"role": "user", "content": "Q"}])";
+  dir_.put("in.jsonl", R"({"chosen": )" + chat + R"(, "rejected": )" + chat + "}");
+  for (auto [labels, impl] : {std::pair{"--only-last", "dpo"}, {"--for-rm", "rm"}}) {
+    PrepareOptions wanted =
+        options({"--chat-template", "plain", "--jsonl-keys", "chosen", "rejected", labels});
+    AloneControl alone;
+    EXPECT_THAT(summary(wanted, prepare_data(wanted, alone)),
+                HasSubstr(concat("  train_impl: ", impl, "\n")));
+  }
+}
+
 TEST_F(Labels, HaveRewardsOfOneSignWhereAsked) {
   const std::pair<const char*, int> cases[] = {{"true", 1},   {"false", -1}, {"null", -1},
                                                {"0", -1},     {"0.5", 1},    {"\"\"", -1},

@@ -130,7 +130,8 @@ TEST_P(LayoutsOfOptions, EqualOneRank) {
 }
 
 const auto name_of_option = [](const auto& info) { return std::string(info.param.name); };
-INSTANTIATE_TEST_SUITE_P(All, LayoutsOfOptions, testing::ValuesIn(kModelOptions), name_of_option);
+INSTANTIATE_TEST_SUITE_P(All, LayoutsOfOptions, testing::ValuesIn(recorded_options()),
+                         name_of_option);
 INSTANTIATE_TEST_SUITE_P(Experts, LayoutsOfOptions, testing::ValuesIn(kExpertOptions),
                          name_of_option);
 

@@ -46,7 +46,7 @@ const std::vector<Precise> kPrecisions = {{kAll64, 1e-9}, {kAll32, 2e-5}};
 void expect_loss_of_pytorch(const nlohmann::json& want, const ModelCase& c, const Batch& batch,
                             const PreferenceConfig& preference, const Precise& precise) {
   ModelRun run(c, {.dtypes = precise.dtypes, .preference = preference});
-  bool pairs = preference.kind == PreferenceConfig::Kind::kDpo;
+  bool pairs = preference.kind != PreferenceConfig::Kind::kKto;
   double samples = static_cast<double>(c.batch) / (pairs ? 2 : 1);
   LossSum sum = Pipeline(run.model())
                     .train(
@@ -90,6 +90,16 @@ TEST(Preference, LossAndGradientsOfAnswersWithRewardsEqualThoseOfPyTorch) {
                             .undesirable_weight = want.at("undesirable")},
                            precise);
   }
+}
+
+TEST(Preference, LossAndGradientsOfScoresEqualThoseOfPyTorch) {
+  nlohmann::json want = read_golden("scores.json");
+  ModelCase c = model_case(want);
+  c.config.scores = true;
+  for (const Precise& precise : kPrecisions)
+    expect_loss_of_pytorch(want, c, counted_batch(c),
+                           {.kind = PreferenceConfig::Kind::kScores, .z_loss = want.at("z_loss")},
+                           precise);
 }
 
 TEST(Preference, CountsPairsWithTokens) {

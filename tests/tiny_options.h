@@ -32,7 +32,7 @@ struct TinyOptions {
   int64_t batch = 5, micro = 1;  // samples of a step, of a micro-batch
   std::optional<PreferenceConfig> preference = {};
   int64_t rows_of_sample() const {
-    return preference && preference->kind == PreferenceConfig::Kind::kDpo ? 2 : 1;
+    return preference && preference->kind != PreferenceConfig::Kind::kKto ? 2 : 1;
   }
   int64_t recompute = 0;
   bool masked = true;
@@ -148,6 +148,20 @@ inline const std::vector<ModelOption> kModelOptions = {
      }},
 };
 
+// Those that write no text.
+inline const std::vector<ModelOption> kScoreOptions = {
+    {"Scores", [](TinyOptions& o) {
+       o.model.scores = true;
+       o.preference = PreferenceConfig{.kind = PreferenceConfig::Kind::kScores, .z_loss = 0.125};
+     }}};
+
+// All whose steps can be recorded.
+inline std::vector<ModelOption> recorded_options() {
+  std::vector<ModelOption> all = kModelOptions;
+  all.insert(all.end(), kScoreOptions.begin(), kScoreOptions.end());
+  return all;
+}
+
 // Those whose steps cannot be recorded.
 inline const std::vector<ModelOption> kExpertOptions = {
     {"Experts",
@@ -177,6 +191,7 @@ inline const std::vector<ModelOption> kExpertOptions = {
      }},
 };
 
+// All that write texts.
 inline std::vector<ModelOption> all_options() {
   std::vector<ModelOption> all = kModelOptions;
   all.insert(all.end(), kExpertOptions.begin(), kExpertOptions.end());

@@ -134,7 +134,7 @@ class TinyRun {
     Batch b{at::empty({rows, T}, at::kLong), at::empty({rows, T}, at::kLong),
             at::full({rows, T}, 0.0, at::kFloat), at::scalar_tensor(step * all + first, at::kLong)};
     int64_t first_sample = step * all + first;
-    if (options_.preference)
+    if (options_.preference && options_.preference->has_reference())
       b.reference = at::arange(first, first + rows, at::kDouble).sin() * 3 + 10;
     if (options_.preference && each == 1)
       b.rewards = at::arange(first, first + rows, at::kDouble).remainder(3) * 2 - 1;

@@ -121,6 +121,73 @@ TEST_F(Preferences, NeedTheModelThatTheyBeganAs) {
   EXPECT_TRUE(has(wider.err, "holds another model")) << wider.err;
 }
 
+// A reward model of the pairs.
+class Scores : public Preferences {
+ protected:
+  Strings settings(const std::string& save, const Strings& more = {}) const {
+    Strings all = Preferences::settings(save, Strings{"train_iters=12"} + more);
+    all[0] = "train_impl=rm";
+    return all;
+  }
+};
+
+TEST_F(Scores, AreLearntFromPairsAndGoOnBitForBit) {
+  Ended whole = base_.train(settings("whole"));
+  ASSERT_EQ(whole.code, 0) << whole.err;
+  auto losses = metric("whole", "train/lm_loss"), right = metric("whole", "train/accuracy"),
+       margin = metric("whole", "train/margin"), good = metric("whole", "train/pos_values"),
+       bad = metric("whole", "train/neg_values");
+  EXPECT_LT(losses.at(12), 0.6);
+  EXPECT_GE(right.at(12), 0.8);
+  EXPECT_NEAR(good.at(12) - bad.at(12), margin.at(12), 1e-6);
+  EXPECT_TRUE(has(whole.err, " | preferred ")) << whole.err;
+  EXPECT_EQ(difference_of_parts(settings("whole"), settings("parts")), "");
+  Tensors before = tensors_of(base_.step_dir(10)),
+          after = tensors_of(path("whole") + "/global_step8");
+  EXPECT_TRUE(before.contains("param/embed_out.weight") &&
+              !after.contains("param/embed_out.weight"));
+  EXPECT_EQ(after.at("param/score.weight").numel(), 32);
+}
+
+TEST_F(Scores, AreTheSameOnAllKindsOfRanksAndGoOnThere) {
+  ASSERT_EQ(base_.train(settings("one")).code, 0);
+  auto want = metric("one", "train/lm_loss");
+  const std::pair<const char*, Strings> layouts[] = {
+      {"pipeline", {"pipe_parallel_size=2"}},
+      {"tensors", {"model_parallel_size=2"}},
+      {"sequences", {"model_parallel_size=2", "sequence_parallel=true"}},
+      {"chunks", {"zero_optimization.stage=3"}}};
+  for (const auto& [name, layout] : layouts) {
+    ASSERT_EQ(base_.train(settings(name, {"exit_interval=4"})).code, 0);
+    Ended ended = base_.train(settings(name, layout), {"--spawn", "2"});
+    ASSERT_EQ(ended.code, 0) << ended.err;
+    for (const auto& [step, loss] : metric(name, "train/lm_loss"))
+      EXPECT_NEAR(loss, want.at(step), 1e-4) << name << " " << step;
+  }
+}
+
+TEST_F(Scores, WriteNoTextsAndGoToTransformers) {
+  ASSERT_EQ(base_.train(settings("scores")).code, 0);
+  Ended texts = Child({program("neox-generate"), path("scores"), "--prompt", "a"}).end();
+  EXPECT_EQ(texts.code, 64);
+  EXPECT_TRUE(has(texts.err, "holds a reward model")) << texts.err;
+  Ended learnt = base_.train({"load=" + path("scores"), "finetune=true", "save=" + path("x")});
+  EXPECT_EQ(learnt.code, 64);
+  EXPECT_TRUE(has(learnt.err, "holds another model")) << learnt.err;
+  auto convert = [&](const std::string& to) {
+    return Child({program("neox-convert"), path("scores"), path(to), "--to", to}).end();
+  };
+  Ended hf = convert("hf");
+  ASSERT_EQ(hf.code, 0) << hf.err;
+  auto config = nlohmann::json::parse(read_file(path("hf") + "/config.json"));
+  EXPECT_EQ(config.at("architectures").at(0), "GPTNeoXForSequenceClassification");
+  EXPECT_EQ(config.at("id2label").size(), 1u);
+  EXPECT_TRUE(has(hf.out, "score.weight")) << hf.out;
+  Ended other = convert("neox");
+  EXPECT_EQ(other.code, 64);
+  EXPECT_TRUE(has(other.err, "give --to hf")) << other.err;
+}
+
 // Answers with rewards of 1, and the tokens of others from back to front with -1.
 class Rewards : public Answers {
  protected:

@@ -81,7 +81,8 @@ std::string architecture(const ModelConfig& c) {
       {c.tied_norms, ", one norm for attention and MLP"},
       {c.qk_norm, ", norms of queries and keys"},
       {!c.attention_bias, ", attention without biases"},
-      {!c.mlp_bias, ", MLP without biases"}};
+      {!c.mlp_bias, ", MLP without biases"},
+      {c.scores, ", a score as head"}};
   for (const auto& [is, words] : differences)
     if (is) text += words;
   return text;
@@ -92,6 +93,10 @@ bool has_architecture(ModelConfig model, const std::string& text, const ModelCon
   if (!other) return false;
   model.rotary_base = other->rotary_base;
   model.rotary_scaling = other->rotary_scaling;
+  if (!other->scores) {  // a reward model begins as one that writes, with a head of its own
+    model.scores = false;
+    model.tied_embedding = other->tied_embedding;
+  }
   return architecture(model) == text;
 }
 

@@ -10,7 +10,7 @@ namespace neox {
 // mean the same.
 std::string architecture(const ModelConfig& config);
 // Whether that is the model's; where `other` is given, also if it has the rotary angles of that
-// one: parameters fit any, so that a context may be extended.
+// one, so that a context may be extended, or is a reward model with another head than that one.
 bool has_architecture(ModelConfig model, const std::string& text,
                       const ModelConfig* other = nullptr);
 

@@ -94,7 +94,7 @@ void check_pairs(KeyReader& keys, const DataConfig& data) {
                               : " is given, but dataset_impl is gpt2 (",
                    keys.where("dataset_impl"), "); set ",
                    data.pairs ? "pos_" + name + "_data_paths and neg_" + name + "_data_paths"
-                              : "dataset_impl: pairwise and train_impl: dpo");
+                              : "dataset_impl: pairwise and train_impl: dpo or rm");
     }
   if (!data.pairs) return;
   keys.require(data.data_path.empty(), "data_path",

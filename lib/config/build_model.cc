@@ -253,7 +253,8 @@ ModelConfig read_model(KeyReader& keys) {
   read_norms(keys, model);
   read_mlp(keys, model);
   model.attention_bias = keys.flag("use_bias_in_attn_linear");
-  model.tied_embedding = !keys.flag("no_weight_tying");
+  model.scores = keys.choice("train_impl") == "rm";
+  model.tied_embedding = !keys.flag("no_weight_tying") && !model.scores;
   model.init_method = init_method(keys.choice("init_method"));
   model.output_init_method = init_method(keys.choice("output_layer_init_method"));
   model.init_std = keys.number("init_method_std");

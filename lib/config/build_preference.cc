@@ -9,13 +9,13 @@ using Kind = PreferenceConfig::Kind;
 
 // What answers lie in, which must be that of train_impl.
 void check_data(KeyReader& keys, const DataConfig& data, const std::string& impl) {
-  keys.require(impl == "dpo" || !data.pairs, "dataset_impl",
-               "dataset_impl is pairwise, from which train_impl: dpo learns; train_impl is ", impl,
-               " (", keys.where("train_impl"), ")");
-  keys.require(
-      impl != "dpo" || data.pairs, "train_impl",
-      "train_impl: dpo needs pairs of answers: dataset_impl: pairwise, pack_impl: unpacked, "
-      "pos_train_data_paths and neg_train_data_paths");
+  bool pairs = impl == "dpo" || impl == "rm";
+  keys.require(pairs || !data.pairs, "dataset_impl",
+               "dataset_impl is pairwise, from which train_impl: dpo and rm learn; train_impl is ",
+               impl, " (", keys.where("train_impl"), ")");
+  keys.require(!pairs || data.pairs, "train_impl", "train_impl: ", impl,
+               " needs pairs of answers: dataset_impl: pairwise, pack_impl: unpacked, "
+               "pos_train_data_paths and neg_train_data_paths");
   bool kto = impl == "kto";
   for (auto [name, sets] :
        {std::pair{"train", &data.train}, {"valid", &data.valid}, {"test", &data.test}}) {
@@ -54,12 +54,24 @@ double weight_of(KeyReader& keys, const std::string& key) {
   return weight;
 }
 
+PreferenceConfig read_scores(KeyReader& keys, const ModelConfig& model) {
+  PreferenceConfig scores{.kind = Kind::kScores, .z_loss = weight_of(keys, "z_loss")};
+  keys.require(!model.mup, "use_mup",
+               "use_mup has no rule for the head of a reward model (train_impl: rm, ",
+               keys.where("train_impl"), "); leave it out");
+  keys.require(keys.texts("sample_prompts").empty(), "sample_prompts",
+               "sample_prompts: a reward model (train_impl: rm, ", keys.where("train_impl"),
+               ") rates texts and writes none; leave it out");
+  return scores;
+}
+
 }  // namespace
 
 std::optional<PreferenceConfig> read_preference(KeyReader& keys, const Config& so_far) {
   const std::string impl = keys.choice("train_impl");
   check_data(keys, so_far.data, impl);
   if (impl == "normal") return std::nullopt;
+  if (impl == "rm") return read_scores(keys, so_far.model);
   bool kto = impl == "kto";
   const std::string beta = kto ? "kto_beta" : "dpo_beta";
   PreferenceConfig preference{.kind = kto ? Kind::kKto : Kind::kDpo, .beta = keys.number(beta)};

@@ -104,7 +104,7 @@ ParameterParts parameter_parts(const ModelConfig& m) {
                     : m.position_embedding == kRelative ? m.rpe_buckets * m.heads
                                                         : 0;
   parts.final_norm = norm * h;
-  parts.head = m.tied_embedding ? 0 : parts.embedding;
+  parts.head = m.scores ? h : m.tied_embedding ? 0 : parts.embedding;
   return parts;
 }
 

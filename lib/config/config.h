@@ -144,10 +144,15 @@ struct PreferenceConfig {
   // kDpo: direct preference optimization (Rafailov et al., arXiv 2305.18290): of two answers the
   // model comes to prefer one, more than the reference does. kKto: Kahneman-Tversky optimization
   // (Ethayarajh et al., arXiv 2402.01306): each answer has a reward, above 0 where it is desirable.
-  enum class Kind { kDpo, kKto } kind = Kind::kDpo;
+  // kScores: a reward model (Ouyang et al., arXiv 2203.02155, equation 1): of two answers the model
+  // comes to give one the higher number; without a reference.
+  enum class Kind { kDpo, kKto, kScores } kind = Kind::kDpo;
   double beta = 0.1;                                    // of a difference of log-probabilities
   bool reference_free = false;                          // kDpo: the reference prefers neither
   double desirable_weight = 1, undesirable_weight = 1;  // kKto: of answers
+  double z_loss = 0;                                    // kScores: of the squares of both numbers
+
+  bool has_reference() const { return kind != Kind::kScores; }
 };
 
 // Steps start + 1 to stop are profiled on these ranks; none where stop is 0.

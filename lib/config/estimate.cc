@@ -94,7 +94,8 @@ void count_state(Estimate& e, const Config& config) {
   int64_t chunk = config.layout.zero_stage >= 1 ? divide_up(n, shard) : n;
   e.parameter_bytes = (n - let_go(config, shard)) * size;
   const auto& preference = config.train.preference;
-  if (preference && !preference->reference_free) e.reference_bytes = n * size;
+  if (preference && preference->has_reference() && !preference->reference_free)
+    e.reference_bytes = n * size;
   e.gradient_bytes = (config.layout.zero_stage >= 2 ? chunk + under_way(config) : n) * state;
   const DiagnosticsConfig& d = config.train.diagnostics;
   if (d.noise_steps > 0 && !d.noise_on_host)  // their sum over steps
@@ -166,7 +167,9 @@ void count_activations(Estimate& e, const Config& config) {
                                   static_cast<int64_t>(block * static_cast<double>(group) + once);
   e.activation_bytes =
       config.train.recompute ? e.activation_bytes_recomputed : e.activation_bytes_kept;
-  e.logit_bytes = std::min(tokens * (model.vocab / config.layout.tensor), kGpuLogitElements) * size;
+  if (!model.scores)
+    e.logit_bytes =
+        std::min(tokens * (model.vocab / config.layout.tensor), kGpuLogitElements) * size;
 }
 
 int64_t count_checkpoints(const Config& config) {
@@ -319,7 +322,8 @@ Estimate estimate(const Config& config, int64_t vocab, int64_t world,
 }
 
 double train_flops_per_token(const ModelConfig& m) {
-  int64_t parameters = of_layers(m, m.layers, &ParameterParts::Block::used) + m.vocab * m.hidden;
+  int64_t parameters =
+      of_layers(m, m.layers, &ParameterParts::Block::used) + (m.scores ? 1 : m.vocab) * m.hidden;
   return 6 * static_cast<double>(parameters + m.layers * m.hidden * m.seq);
 }
 

@@ -97,6 +97,7 @@ struct ModelConfig {
   int64_t rpe_buckets = 32, rpe_max_distance = 128;  // of kRelative, T5's
   std::optional<MupConfig> mup;
   std::optional<MoeConfig> moe;
+  bool scores = false;  // a reward model: the head makes one number of a token, not logits
 
   int64_t head_size() const { return hidden / heads; }
   int64_t groups() const { return kv_heads > 0 ? kv_heads : heads; }  // of keys and values

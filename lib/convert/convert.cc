@@ -209,6 +209,9 @@ std::string convert(const ConvertOptions& options) {
   const Format& from =
       options.from.empty() ? detect_format(options.source) : format_named(options.from);
   ModelFiles model = from.open(options.source);
+  check_usage(!model.config.model.scores || to.open == open_hf, model.where,
+              " is a reward model (train_impl: rm), which is written as one of sequence "
+              "classification alone; give --to hf");
   std::vector<at::ScalarType> types;
   for (const ModelTensor& t : model.tensors) types.push_back(t.info.dtype);
   if (options.rows) {

@@ -162,6 +162,16 @@ std::string lacks(const HfFamily& family, const ModelConfig& model) {
   return concat(family.architecture, " has no ", join(words, ", no "));
 }
 
+// "GPTNeoXForCausalLM" of a model that writes; that of one score is the class for sequences.
+std::string architecture_of(const HfFamily& family, const ModelConfig& model) {
+  std::string name = family.architecture;
+  for (const char* end : {"ForCausalLM", "LMHeadModel"})
+    if (model.scores && name.ends_with(end))
+      name.replace(name.size() - std::string_view(end).size(), std::string::npos,
+                   "ForSequenceClassification");
+  return name;
+}
+
 }  // namespace
 
 const HfFamily& family_of(const Json& config, const std::string& where) {
@@ -214,8 +224,12 @@ Config config_of(const HfFamily& family, const Json& json, const std::string& wh
 nlohmann::ordered_json json_of(const HfFamily& family, const ModelConfig& model,
                                const std::string& dtype) {
   nlohmann::ordered_json json = {
-      {"architectures", nlohmann::ordered_json::array({family.architecture})},
+      {"architectures", nlohmann::ordered_json::array({architecture_of(family, model)})},
       {"model_type", family.type}};
+  if (model.scores) {
+    json["id2label"] = {{"0", "LABEL_0"}};
+    json["label2id"] = {{"LABEL_0", 0}};
+  }
   for (const HfField& field : family.fields) json[field.theirs] = member_of(model, field);
   if (const char* name = activation_name(family, model)) json[family.activation_field] = name;
   add_rotary_fields(family.rotary, model, json);
@@ -224,7 +238,9 @@ nlohmann::ordered_json json_of(const HfFamily& family, const ModelConfig& model,
   return json;
 }
 
-const HfFamily& family_for(const ModelConfig& model, const std::string& type) {
+const HfFamily& family_for(const ModelConfig& of, const std::string& type) {
+  ModelConfig model = of;
+  model.scores = false;  // all families have a class for one score
   std::vector<const HfFamily*> order;
   for (const HfFamily& family : hf_families()) order.push_back(&family);
   std::ranges::stable_partition(order, [&](const HfFamily* f) { return f->type == type; });

@@ -49,7 +49,8 @@ HfFamily gpt_neox() {
                   {"layers.*.mlp.dense_h_to_4h", {"gpt_neox.layers.*.mlp.dense_h_to_4h"}},
                   {"layers.*.mlp.dense_4h_to_h", {"gpt_neox.layers.*.mlp.dense_4h_to_h"}},
                   {"final_layer_norm", {"gpt_neox.final_layer_norm"}},
-                  {"embed_out", {"embed_out|lm_head"}}},
+                  {"embed_out", {"embed_out|lm_head"}},
+                  {"score", {"score"}}},
       .layers = {"gpt_neox.layers."},
       .buffers = {{".attention.bias", "the causal mask, a constant"},
                   {".attention.masked_bias", "a constant of the mask"},
@@ -99,7 +100,8 @@ HfFamily gpt2() {
                    {"transformer.h.*.mlp.c_proj|h.*.mlp.c_proj"},
                    T::kTurned},
                   {"final_layer_norm", {"transformer.ln_f|ln_f"}},
-                  {"embed_out", {"lm_head"}}},
+                  {"embed_out", {"lm_head"}},
+                  {"score", {"score"}}},
       .layers = {"transformer.h.", "h."},
       .buffers = {{".attn.bias", "the causal mask, a constant"},
                   {".attn.masked_bias", "a constant of the mask"}}};
@@ -143,7 +145,8 @@ HfFamily llama_like(const char* architecture, const char* type, const char* yaml
                        T::kGateUp},
                       {"layers.*.mlp.dense_4h_to_h", {"model.layers.*.mlp.down_proj"}},
                       {"final_layer_norm", {"model.norm"}},
-                      {"embed_out", {"lm_head"}}},
+                      {"embed_out", {"lm_head"}},
+                      {"score", {"score"}}},
           .layers = {"model.layers."},
           .buffers = {kFrequencies}};
 }

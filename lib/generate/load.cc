@@ -102,6 +102,9 @@ LoadedModel::LoadedModel(const fs::path& dir, const std::vector<std::string>& ov
   sources.overrides = overrides;
   config_ = load_config(sources);
   config_.model.vocab = state.padded_vocab;
+  check_usage(!config_.model.scores, checkpoint.dir().string(),
+              " holds a reward model (train_impl: rm), which rates texts and writes none; "
+              "neox-convert --to hf makes it one of sequence classification for transformers");
   check_usage(has_architecture(config_.model, state.architecture) || fits_saved(),
               checkpoint.dir().string(),
               " holds another model than --set says.\n  there: ", state.architecture,

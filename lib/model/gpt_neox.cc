@@ -1,5 +1,6 @@
 #include "model/gpt_neox.h"
 
+#include <ATen/OpMathType.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
@@ -33,7 +34,26 @@ Tensor GptNeoX::forward(const Tensor& x, const Batch& batch, const Tensor& seed,
   Tensor y = layers(mesh_.first_stage() ? embed(batch.tokens, pass) : x, pass);
   if (!mesh_.last_stage()) return y;
   Tensor z = tp(pass).enter({y}, {}, {.first = final_norm(), .options = norm_options()}).first;
-  return loss(z.view({-1, config_.hidden}), batch, seed, details);
+  return config_.scores ? score_loss(z, batch, seed, details)
+                        : loss(z.view({-1, config_.hidden}), batch, seed, details);
+}
+
+// x [B, T, hidden]. Of each row the last token that counts has a value. Each rank of tp multiplies
+// its part of the columns, as of a row-parallel linear layer.
+Tensor GptNeoX::score_loss(const Tensor& x, const Batch& batch, const Tensor& seed,
+                           LossDetails* details) {
+  Tensor place = last_counted(batch.weights).view({-1, 1, 1});                  // [B, 1, 1]
+  Tensor end = x.gather(1, place.expand({-1, -1, config_.hidden})).squeeze(1);  // [B, hidden]
+  int64_t tp = mesh_.tp().size(), columns = config_.hidden / tp;
+  Tensor mine = end.narrow(1, columns * mesh_.tp().rank(), columns);
+  at::ScalarType wide = at::toOpMathType(x.scalar_type());
+  Tensor values = tp_.leave((mine.to(wide) * param(kScoreName).to(wide)).sum(1));
+  PreferenceLoss answers =
+      score_loss_of(values.to(at::kDouble), batch.weights, *options_.preference);
+  if (details) details->measures = answers.measures;
+  if (!at::GradMode::is_enabled()) return answers.sum;
+  Tensor seeded = answers.sum * seed;
+  return seeded - seeded.detach() + answers.sum.detach();
 }
 
 // x [B T, hidden]. Where the loss depends on whole rows, their tokens' losses are found first,

@@ -37,7 +37,7 @@ struct Batch {
   Tensor documents = {};
   Tensor positions = {};  // [B, T] int64; undefined: 0 .. T - 1
   // [B] double: the row_losses() of a reference, where the loss is preference_loss(); undefined
-  // where tokens are learnt.
+  // where tokens are learnt, or scores.
   Tensor reference = {};
   Tensor rewards = {};  // [B] double, as of AnswerRows
 };
@@ -158,6 +158,7 @@ class GptNeoX {
   Sharing sharing(bool split, Communicator* stages) const;
 
   Tensor loss(const Tensor& x, const Batch& batch, const Tensor& seed, LossDetails* details);
+  Tensor score_loss(const Tensor& x, const Batch& batch, const Tensor& seed, LossDetails* details);
   Tensor embed(const Tensor& tokens, const Pass& pass);
   Tensor embed_positions(const Tensor& tokens, const Pass& pass);
   Tensor layers(Tensor x, const Pass& pass);

@@ -199,7 +199,9 @@ std::vector<ModelParam> distance_params(const ModelConfig& c) {
 std::vector<ModelParam> final_params(const ModelConfig& c) {
   std::vector<ModelParam> params;
   add_norm(params, c, "final_layer_norm", c.hidden);
-  if (!c.tied_embedding)
+  if (c.scores)
+    params.push_back({{kScoreName, {1, c.hidden}, 1, true}, kWeight});
+  else if (!c.tied_embedding)
     params.push_back({{"embed_out.weight", {c.vocab, c.hidden}, 0, true}, kWeight});
   return params;
 }

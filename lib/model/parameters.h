@@ -1,7 +1,7 @@
 // The only list of the model's parameters: names, global shapes, how tp splits them and how they
 // start. Names are those of Hugging Face's GPTNeoXForCausalLM without "gpt_neox."; what that model
-// does not have: embed_positions.weight, relative_attention_bias.weight (T5's name),
-// attention.query_layernorm, attention.key_layernorm.
+// does not have: score.weight (GPTNeoXForSequenceClassification's), embed_positions.weight,
+// relative_attention_bias.weight (T5's name), attention.query_layernorm, attention.key_layernorm.
 //
 // Rows of query_key_value: [group, {its queries ..., k, v}, D]; of a gated dense_h_to_4h:
 // [column of dense_4h_to_h, {gate, up}]. In layers with experts: mlp.router.weight [experts,
@@ -31,7 +31,10 @@ std::vector<ModelParam> position_params(const ModelConfig& config);
 // T5's table [buckets, heads] of what is added to scores, one for all layers, or nothing.
 std::vector<ModelParam> distance_params(const ModelConfig& config);
 std::vector<ModelParam> final_params(
-    const ModelConfig& config);  // final norm, and the head where untied
+    const ModelConfig& config);  // final norm, and the head where untied, or that of scores
+// The head of a reward model, which has initial values also where a checkpoint follows: that may be
+// of the model that it begins as.
+inline constexpr const char* kScoreName = "score.weight";
 
 // All of them, in this order: embedding, positions, layers, final norm, head.
 std::vector<ParamSpec> parameters(const ModelConfig& config);

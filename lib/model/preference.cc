@@ -1,6 +1,7 @@
 #include "model/preference.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/log_sigmoid.h>
 #include <ATen/ops/sigmoid.h>
@@ -60,6 +61,22 @@ PreferenceLoss kto_loss(const AnswerRows& rows, const PreferenceConfig& config) 
                      sum(policy * bad), rows.weights.to(at::kDouble).sum()})};
 }
 
+Tensor last_counted(const Tensor& weights) {
+  Tensor places = at::arange(weights.size(1), weights.options().dtype(at::kLong));
+  return ((weights != 0) * places).amax(1);
+}
+
+PreferenceLoss score_loss_of(const Tensor& values, const Tensor& weights,
+                             const PreferenceConfig& config) {
+  Tensor pairs = counted_samples(weights, 2), both = values.view({-1, 2});
+  Tensor chosen = both.select(1, 0), rejected = both.select(1, 1), margin = chosen - rejected;
+  auto sum = [&](const Tensor& x) { return (x * pairs).sum(); };
+  Tensor squares = both.square().sum(1) * config.z_loss;
+  return {sum(squares - at::log_sigmoid(margin)),
+          {},
+          at::stack({sum(chosen), sum(rejected), sum((margin > 0).to(at::kDouble))}).detach()};
+}
+
 PreferenceLoss preference_loss(const AnswerRows& rows, const PreferenceConfig& config) {
   return config.kind == Kind::kKto ? kto_loss(rows, config) : dpo_loss(rows, config.beta);
 }
@@ -73,6 +90,11 @@ std::vector<std::pair<std::string, double>> named_measures(const PreferenceConfi
             {"chosen_rewards", means[0]},
             {"rejected_rewards", means[1]},
             {"margins", means[0] - means[1]}};
+  if (config.kind == Kind::kScores)
+    return {{"accuracy", means[2]},
+            {"pos_values", means[0]},
+            {"neg_values", means[1]},
+            {"margin", means[0] - means[1]}};
   double tokens = std::max(means[8], 1e-20);
   return {{"reward_acc", means[0]},
           {"policy_rewards", means[1]},

@@ -48,6 +48,15 @@ PreferenceLoss dpo_loss(const AnswerRows& rows, double beta);
 // the batch, as GPT-NeoX estimates it: a mean of the r that are above 0; it has no gradient.
 PreferenceLoss kto_loss(const AnswerRows& rows, const PreferenceConfig& config);
 
+// The place of each row's last token that counts, [B] int64; 0 where none does.
+at::Tensor last_counted(const at::Tensor& weights);
+
+// -log sigmoid of how much higher the value of a pair's chosen answer is than that of the rejected
+// one, and z_loss times the sum of their squares (GPT-NeoX's train_impl: rm). values: [B] double,
+// which have the gradient; no shares. Measures: both values, and whether the former is higher.
+PreferenceLoss score_loss_of(const at::Tensor& values, const at::Tensor& weights,
+                             const PreferenceConfig& config);
+
 PreferenceLoss preference_loss(const AnswerRows& rows, const PreferenceConfig& config);
 
 int64_t num_measures(const PreferenceConfig& config);

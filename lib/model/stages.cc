@@ -170,7 +170,8 @@ void GptNeoX::add_buffer(const std::string& name, const std::vector<ModelParam>&
       buffers_.push_back(
           std::make_unique<ParamBuffer>(full_name, specs, sharing(split, stages), options));
       ParamBuffer& buffer = *buffers_.back();
-      if (options_.start == ModelOptions::kInitialValues) {
+      bool score = specs.front().name == kScoreName;  // alone: its buffer holds heads
+      if (score || options_.start == ModelOptions::kInitialValues) {
         initialize(buffer, params, config_, options_.seed);
         buffer.publish();
       }

@@ -207,9 +207,9 @@ InputFiles find_together(const PrepareOptions& options, Control& control) {
 }
 
 // The lines of a configuration that name the data.
-std::string data_lines(const DocumentRules& rules, const PrepareResult& result) {
+std::string data_lines(const PrepareOptions& options, const PrepareResult& result) {
   using Holds = PreparedDataset::Holds;
-  const std::vector<std::string>& names = rules.keys;
+  const std::vector<std::string>& names = options.rules.keys;
   auto line = [&](const std::string& key, Holds holds, size_t of) -> std::string {
     for (const PreparedDataset& data : result.datasets)
       if (data.holds == holds && of-- == 0)
@@ -217,8 +217,10 @@ std::string data_lines(const DocumentRules& rules, const PrepareResult& result) 
     return "";
   };
   std::string text;
-  if (rules.are_pairs()) {
-    text += "  train_impl: dpo\n  dataset_impl: pairwise\n  pack_impl: unpacked\n";
+  if (options.rules.are_pairs()) {
+    bool verdicts = options.chat && options.chat->learn == ChatOptions::Learn::kVerdict;
+    text += concat("  train_impl: ", verdicts ? "rm" : "dpo",
+                   "\n  dataset_impl: pairwise\n  pack_impl: unpacked\n");
     for (auto [side, key] : {std::pair{"pos", "chosen"}, std::pair{"neg", "rejected"}}) {
       auto at = static_cast<size_t>(std::ranges::find(names, key) - names.begin());
       text += line(concat(side, "_train_data_paths"), Holds::kTokens, at) +
@@ -277,7 +279,7 @@ std::string summary(const PrepareOptions& options, const PrepareResult& result) 
                " documents had bytes that are not UTF-8, or lone surrogates; they were replaced\n");
   const TokenizerFile& tokenizer = options.tokenizer;
   text += "\nTo train on it, put into the configuration:\n";
-  text += data_lines(options.rules, result);
+  text += data_lines(options, result);
   text += concat("  tokenizer_type: ", tokenizer.type, "\n");
   for (auto [key, file] :
        {std::pair{"vocab_file", tokenizer.vocab}, {"merge_file", tokenizer.merges}})

@@ -25,8 +25,8 @@ Batch batch_of(const std::vector<Tensor>& in) {
 }
 
 // What the loss of a batch is a mean over.
-Tensor weight_of(const Batch& batch) {
-  if (!batch.reference.defined()) return batch.weights.to(at::kDouble).sum();
+Tensor weight_of(const Batch& batch, bool scores) {
+  if (!batch.reference.defined() && !scores) return batch.weights.to(at::kDouble).sum();
   return counted_samples(batch.weights, batch.rewards.defined() ? 1 : 2).sum();
 }
 
@@ -167,12 +167,12 @@ void Pipeline::forward_pass(Slot& slot, std::vector<Tensor>* rows) {
   RECORD_USER_SCOPE("forward");
   if (!first()) slot.x = slot.received.detach().set_requires_grad(slot.training);
   LossDetails details;
-  bool wanted = rows || slot.batch.reference.defined();
+  bool wanted = rows || slot.batch.reference.defined() || model_.config().scores;
   slot.y = model_.forward(slot.x, slot.batch, slot.seed, wanted ? &details : nullptr);
   if (!last()) return;
   at::NoGradGuard no_grad;
   sum_.loss += slot.y;
-  sum_.weight += weight_of(slot.batch);
+  sum_.weight += weight_of(slot.batch, model_.config().scores);
   if (rows) rows->push_back(details.rows);
   if (details.measures.defined()) sum_.measures += details.measures;
 }

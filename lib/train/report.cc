@@ -43,7 +43,7 @@ std::optional<WandbRun> wandb_run(const Config& config) {
 // " | preferred 61 % | margin 0.312", of a step or an evaluation.
 std::string measures_text(const PreferenceConfig& preference, const std::vector<double>& means) {
   auto named = named_measures(preference, means);  // the share first, last what it is about
-  bool pairs = preference.kind == PreferenceConfig::Kind::kDpo;
+  bool pairs = preference.kind != PreferenceConfig::Kind::kKto;
   return concat(pairs ? " | preferred " : " | as rewarded ",
                 format("%.0f", 100 * named.front().second), pairs ? " % | margin " : " % | KL ",
                 format("%.4f", named.back().second));

@@ -260,7 +260,7 @@ Exit train_rank(Config config, Communicator& world, Control& control, const RunP
   bool resumes = start.checkpoint.has_value();
   GptNeoX model(config.model, mesh, model_options(config, resumes, world.size(), place.device));
   std::optional<Reference> reference;
-  if (config.train.preference)
+  if (config.train.preference && config.train.preference->has_reference())
     reference.emplace(config.model, mesh, model_options(config, true, world.size(), place.device),
                       start.reference, control);
   start.reference.reset();

@@ -193,7 +193,8 @@ void check_kept_batch(const Config& config, const TrainState& state, int64_t dat
 std::optional<Checkpoint> open_reference(const Config& config, Control& control) {
   const CheckpointConfig& c = config.checkpoint;
   const auto& preference = config.train.preference;
-  if (!preference || preference->reference_free) return std::nullopt;
+  if (!preference || !preference->has_reference() || preference->reference_free)
+    return std::nullopt;
   bool dpo = preference->kind == PreferenceConfig::Kind::kDpo;
   std::string where = config.where("train_impl"),
               what = "train_impl: " + config.value("train_impl");

@@ -13,6 +13,7 @@
 #include "generate/generate.h"
 #include "generate/load.h"
 #include "generate/text_stream.h"
+#include "model/parameters.h"
 #include "train/ranks.h"
 
 namespace neox {
@@ -45,7 +46,7 @@ double nominal_weight(const TrainerParts& p, const Start& start) {
   const BatchPlan& b = start.batch;
   bool fp16 = p.config.precision.type == Precision::kFp16;
   int64_t samples = fp16 ? b.micro * b.accumulation : b.global;
-  return static_cast<double>(samples * (p.reference ? 1 : p.config.model.seq));
+  return static_cast<double>(samples * (p.config.train.preference ? 1 : p.config.model.seq));
 }
 
 // On a CPU, reading ahead takes a core from the step.
@@ -95,6 +96,16 @@ void check_states(const Checkpoint& checkpoint, const std::vector<StateChunk>& c
               there.empty() ? "none" : join(std::vector(there.begin(), there.end()), ", "),
               "; go on with the optimizer that the run began with, or begin a run from its weights "
               "(finetune: true, and another save directory)");
+}
+
+// A reward model that begins as one that writes keeps the head that it has begun with.
+void leave_out_new_head(const Checkpoint& checkpoint, std::vector<StateChunk>& chunks) {
+  auto stored = checkpoint.tensors();
+  auto is_score = [](const auto& part) { return part.name == kScoreName; };
+  if (std::ranges::any_of(stored, is_score)) return;
+  std::erase_if(chunks, [&](const StateChunk& chunk) {
+    return std::ranges::any_of(chunk.placements, is_score);
+  });
 }
 
 }  // namespace
@@ -152,6 +163,7 @@ void Trainer::load(const Checkpoint& checkpoint, Resume resume) {
     check_states(checkpoint, chunks, p_.config);
   else
     std::erase_if(chunks, [](const StateChunk& chunk) { return chunk.state != "param"; });
+  if (resume == Resume::kWeights) leave_out_new_head(checkpoint, chunks);
   checkpoint.read(chunks);
   p_.control.gather("", kMostReading);
   step_.publish();

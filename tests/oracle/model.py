@@ -249,6 +249,7 @@ def write_golden():
     write_json(GOLDEN / "model_sketches.json", dict(cases=sketches))
     write_json(GOLDEN / "preference.json", PAIRS | preference(PAIRS, torch.float64))
     write_json(GOLDEN / "kto.json", ANSWERS | kto(ANSWERS, torch.float64))
+    write_json(GOLDEN / "scores.json", SCORES | scores(SCORES, torch.float64))
     write_json(GOLDEN / "model_trajectory.json", dict(training=TRAINING, cases=trajectories))
 
 
@@ -326,6 +327,25 @@ def kto(case, dtype):
     return dict(beta=BETA, desirable=DESIRABLE, undesirable=UNDESIRABLE, rewards=REWARDS, loss=loss.item(),
                 measures={n: x.mean().item() for n, x in measures.items()},
                 sketches={n: sketch(n, t) for n, t in of_parameters(case, model, lambda p: p.grad).items()})
+
+
+SCORES, Z_LOSS = CASES[0] | dict(name="scores", batch=6), 0.125
+
+
+def scores(case, dtype):
+    """The loss of GPT-NeoX's train_impl: rm, a mean over pairs: each row has the value of its last token that counts."""
+    model, batch, weights = peer(case, dtype), tokens(case, 0), counted(case)
+    head = torch.nn.Parameter(torch.from_numpy(made_up(case, "score.weight", [1, case["hidden"]])).to(dtype))
+    values = (model.gpt_neox(input_ids=batch[:, :-1]).last_hidden_state @ head.T).squeeze(-1)
+    last = [int(row.nonzero().max()) for row in weights]
+    pos, neg = (torch.stack([values[b, last[b]] for b in range(first, len(last), 2)]) for first in (0, 1))
+    loss = -torch.nn.functional.logsigmoid(pos - neg).mean() + (Z_LOSS * (pos**2 + neg**2)).mean()
+    loss.backward()
+    measures = dict(accuracy=(pos > neg).double(), pos_values=pos, neg_values=neg, margin=pos - neg)
+    gradients = of_parameters(case, model, lambda p: torch.zeros_like(p) if p.grad is None else p.grad)
+    del gradients["embed_out.weight"]
+    return dict(z_loss=Z_LOSS, loss=loss.item(), measures={n: x.mean().item() for n, x in measures.items()},
+                sketches={n: sketch(n, t) for n, t in (gradients | {"score.weight": head.grad}).items()})
 
 
 def write_live(folder):
