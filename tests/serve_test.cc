@@ -15,6 +15,7 @@
 #include "generate/score.h"
 #include "generate_program.h"
 #include "http_client.h"
+#include "launch/process_info.h"
 
 namespace neox::testing {
 namespace {
@@ -371,6 +372,12 @@ TEST_F(Serve, RepliesToMessages) {
   EXPECT_EQ(text, expected);
   order["messages"][0]["role"] = "wizard";
   EXPECT_EQ(chat.client().post("/v1/chat/completions", order.dump()).status, 400);
+}
+
+TEST_F(Serve, OfAllAddressesItNamesTheNode) {
+  Child child({program("neox-serve"), run().save(), "--listen", "0.0.0.0:0"});
+  EXPECT_TRUE(child.wait_for("/v1/completions -d"));
+  EXPECT_TRUE(has(child.said(), concat("on http://", host_name(), ":"))) << child.said();
 }
 
 TEST_F(Serve, SaysWhereItCannotListen) {

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include <atomic>
+#include <boost/asio/ip/host_name.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -318,8 +319,13 @@ HttpServer::~HttpServer() = default;
 void HttpServer::stop() { impl_->stop(); }
 
 std::string HttpServer::url() const {
+  tcp::endpoint here = impl_->acceptor.local_endpoint();
   std::ostringstream text;
-  text << "http://" << impl_->acceptor.local_endpoint();
+  text << "http://";
+  if (here.address().is_unspecified())
+    text << asio::ip::host_name() << ":" << here.port();
+  else
+    text << here;
   return text.str();
 }
 

@@ -45,7 +45,7 @@ class HttpServer {
   ~HttpServer();
   // Sends what answers have ended with, and no more. Replies must be gone before the server is.
   void stop();
-  std::string url() const;  // "http://127.0.0.1:5000"
+  std::string url() const;  // "http://127.0.0.1:5000"; of all addresses "http://node7:5000"
 
  private:
   struct Impl;
