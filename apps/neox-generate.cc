@@ -62,9 +62,7 @@ void add_options(Program& program) {
 }
 
 [[maybe_unused]] void generate(const SessionOptions& options) {
-  ProcessInfo process = process_info(environment(), host_name());
-  check_usage(process.size == 1, "neox-generate is one process, and this is one of ", process.size,
-              " (", process.launcher, "); start it once: srun -n 1, mpirun -n 1");
+  check_alone("neox-generate");
   run_session(options, std::cin, std::cout, ::isatty(STDIN_FILENO) != 0);
 }
 

@@ -41,21 +41,16 @@ void add_options(Program& program) {
   program.positional("checkpoint", 1);
 }
 
-[[maybe_unused]] void serve_alone(const ServeOptions& options) {
-  ProcessInfo process = process_info(environment(), host_name());
-  check_usage(process.size == 1, "neox-serve is one process, and this is one of ", process.size,
-              " (", process.launcher, "); start it once: srun -n 1, mpirun -n 1");
-  serve(options);
-}
-
 int run(int argc, char** argv) {
   Program program(kInfo);
   add_options(program);
   if (!program.parse(argc, argv)) return 0;
-  if constexpr (kFront)
+  if constexpr (kFront) {
     become_whole_program();
-  else
-    serve_alone(serve_options(program));
+  } else {
+    check_alone("neox-serve");
+    serve(serve_options(program));
+  }
   return 0;
 }
 

@@ -86,6 +86,18 @@ std::vector<std::string> events_in(const std::string& body) {
   return events;
 }
 
+// The pieces of a text in a stream of OpenAI's events, joined.
+std::string streamed(const std::string& body) {
+  std::string text;
+  for (const std::string& event : events_in(body)) {
+    if (event == "[DONE]" || Json::parse(event)["choices"].empty()) continue;
+    Json choice = Json::parse(event)["choices"][0];
+    text +=
+        (choice.contains("delta") ? choice["delta"]["content"] : choice["text"]).get<std::string>();
+  }
+  return text;
+}
+
 TEST_F(Serve, ScoresOfATextAreTheLogitsOfStepsByThemselves) {
   LoadedModel loaded(run().save(), {"precision=fp32"}, at::kCPU);
   Tokens tokens = loaded.tokenizer().encode("the mi ka of ren");
@@ -159,7 +171,7 @@ TEST_F(Serve, EqualSeedsGiveEqualTexts) {
 
 TEST_F(Serve, EventsJoinedAreTheText) {
   Json order = {{"prompt", "the mi"}, {"max_tokens", 12}, {"temperature", 0}};
-  std::string expected = server().text(order), text;
+  std::string expected = server().text(order);
   order["stream"] = true;
   order["stream_options"] = {{"include_usage", true}};
   HttpAnswer answer = server().client().post("/v1/completions", order.dump());
@@ -168,11 +180,7 @@ TEST_F(Serve, EventsJoinedAreTheText) {
   ASSERT_GT(events.size(), 4U);
   EXPECT_EQ(events.back(), "[DONE]");
   EXPECT_EQ(Json::parse(events[events.size() - 2])["usage"]["completion_tokens"], 12);
-  for (const std::string& event : events) {
-    if (event == "[DONE]" || Json::parse(event)["choices"].empty()) continue;
-    text += Json::parse(event)["choices"][0]["text"];
-  }
-  EXPECT_EQ(text, expected);
+  EXPECT_EQ(streamed(answer.body), expected);
 }
 
 TEST_F(Serve, AStopEndsATextAndIsNeverTold) {
@@ -186,11 +194,7 @@ TEST_F(Serve, AStopEndsATextAndIsNeverTold) {
   EXPECT_EQ(choice["text"], expected);
   EXPECT_EQ(choice["finish_reason"], "stop");
   order["stream"] = true;
-  std::string text;
-  for (const std::string& event :
-       events_in(server().client().post("/v1/completions", order.dump()).body))
-    if (event != "[DONE]") text += Json::parse(event)["choices"][0]["text"];
-  EXPECT_EQ(text, expected);
+  EXPECT_EQ(streamed(server().client().post("/v1/completions", order.dump()).body), expected);
 }
 
 // As lm-evaluation-harness asks: the prompt's scores, and one token that is cut off.
@@ -365,11 +369,7 @@ TEST_F(Serve, RepliesToMessages) {
   EXPECT_EQ(body["choices"][0]["message"]["content"], expected);
   EXPECT_EQ(body["object"], "chat.completion");
   order["stream"] = true;
-  std::string text;
-  for (const std::string& event :
-       events_in(chat.client().post("/v1/chat/completions", order.dump()).body))
-    if (event != "[DONE]") text += Json::parse(event)["choices"][0]["delta"]["content"];
-  EXPECT_EQ(text, expected);
+  EXPECT_EQ(streamed(chat.client().post("/v1/chat/completions", order.dump()).body), expected);
   order["messages"][0]["role"] = "wizard";
   EXPECT_EQ(chat.client().post("/v1/chat/completions", order.dump()).status, 400);
 }

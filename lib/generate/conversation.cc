@@ -11,6 +11,24 @@ constexpr const char* kAssistant = "assistant";
 
 }  // namespace
 
+ChatTemplate chat_template_for(const std::string& name_or_file, const std::filesystem::path& vocab,
+                               const Tokenizer& tokenizer) {
+  SpecialTokens special = special_tokens_beside(vocab);
+  ChatTemplate style = read_chat_template(name_or_file, chat_template_table());
+  warn_of_split_markers(style, tokenizer, vocab);
+  return with_special_tokens(style, special.bos, special.eos);
+}
+
+std::vector<int32_t> ends_of_replies(const ChatTemplate& style, const Tokenizer& tokenizer) {
+  auto role = std::ranges::find(style.roles, kAssistant, &ChatTemplate::Role::name);
+  check_usage(role != style.roles.end(), "the chat template ", style.name, " has no role ",
+              kAssistant, ", whose messages a model writes");
+  std::vector<int32_t> ends;
+  tokenizer.encode_plain(role->after, ends);
+  std::erase_if(ends, [&](int32_t id) { return !tokenizer.is_special(id); });
+  return ends;
+}
+
 std::vector<int32_t> tokens_before_reply(const std::vector<ChatMessage>& messages,
                                          const ChatTemplate& style, const Tokenizer& tokenizer) {
   std::vector<int32_t> tokens;
@@ -23,16 +41,9 @@ std::vector<int32_t> tokens_before_reply(const std::vector<ChatMessage>& message
 }
 
 Conversation::Conversation(ChatTemplate style, std::string system, const Tokenizer& tokenizer)
-    : style_(std::move(style)), tokenizer_(tokenizer) {
-  auto role = std::ranges::find(style_.roles, kAssistant, &ChatTemplate::Role::name);
-  check_usage(role != style_.roles.end(), "the chat template ", style_.name, " has no role ",
-              kAssistant, ", whose messages a model writes");
+    : style_(std::move(style)), tokenizer_(tokenizer), ends_(ends_of_replies(style_, tokenizer)) {
   if (!system.empty()) start_.push_back({"system", std::move(system)});
   begin_anew();
-  std::vector<int32_t> after;
-  tokenizer.encode_plain(role->after, after);
-  std::ranges::copy_if(after, std::back_inserter(ends_),
-                       [&](int32_t id) { return tokenizer.is_special(id); });
 }
 
 std::vector<int32_t> Conversation::asked(const std::string& message) const {

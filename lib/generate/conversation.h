@@ -2,6 +2,7 @@
 // follows.
 #pragma once
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,14 @@
 #include "tokenizer/tokenizer.h"
 
 namespace neox {
+
+// A template of a name or file with the special tokens beside a vocabulary; says which of its words
+// the tokenizer has no token for. Throws as read_chat_template().
+ChatTemplate chat_template_for(const std::string& name_or_file, const std::filesystem::path& vocab,
+                               const Tokenizer& tokenizer);
+
+// The special tokens behind a reply. Throws Error (64) where the template has none.
+std::vector<int32_t> ends_of_replies(const ChatTemplate& style, const Tokenizer& tokenizer);
 
 // The tokens that a reply to these messages follows, each turn by itself, as neox-prepare-data
 // makes them. style: its special tokens are there. Throws Error (64) where it cannot say that.
@@ -22,7 +31,7 @@ class Conversation {
 
   // tokens_before_reply() to a message of the user.
   std::vector<int32_t> asked(const std::string& message) const;
-  // The special tokens behind a reply.
+  // ends_of_replies().
   const std::vector<int32_t>& ends() const { return ends_; }
   void add(const std::string& message, const std::string& reply);
   void begin_anew();

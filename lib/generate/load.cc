@@ -6,8 +6,10 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/program.h"
 #include "checkpoint/layout.h"
 #include "config/architecture.h"
+#include "config/value.h"
 #include "model/parameters.h"
 #include "ops/cpu_arena.h"
 #include "tokenizer/of_config.h"
@@ -137,6 +139,21 @@ LoadedModel::LoadedModel(const fs::path& dir, const std::vector<std::string>& ov
                                                   .device = device,
                                                   .keeping = Keeping::kNoGradients});
   read_parameters(checkpoint, *model_);
+}
+
+std::filesystem::path checkpoint_option(const Program& program, const std::string& name) {
+  check_usage(program.has("checkpoint"), "which checkpoint? Give the save directory of a run. See ",
+              name, " --help.");
+  return program.get<std::string>("checkpoint");
+}
+
+std::vector<std::string> override_options(const Program& program) {
+  std::vector<std::string> overrides = program.list("set");
+  if (auto vocab = program.given<std::string>("vocab-file"))
+    overrides.push_back("vocab_file=" + yaml_text(*vocab));
+  if (auto merges = program.given<std::string>("merge-file"))
+    overrides.push_back("merge_file=" + yaml_text(*merges));
+  return overrides;
 }
 
 void read_parameters(const Checkpoint& checkpoint, GptNeoX& model,

@@ -12,6 +12,8 @@
 
 namespace neox {
 
+class Program;
+
 // The parameters alone, from a run directory (its newest complete checkpoint) or a global_step
 // directory, saved at any layout. Overrides are those of --set, on top of the configuration that
 // the checkpoint keeps.
@@ -35,6 +37,11 @@ class LoadedModel {
   std::unique_ptr<GptNeoX> model_;
   std::unique_ptr<Tokenizer> tokenizer_;
 };
+
+// What programs say of LoadedModel: --checkpoint, which `name` must have, and --set with
+// --vocab-file and --merge-file.
+std::filesystem::path checkpoint_option(const Program& program, const std::string& name);
+std::vector<std::string> override_options(const Program& program);
 
 // Of a model without an optimizer, saved at any layout. Collective over the model's mesh; meet() is
 // called before ranks exchange what each has read.

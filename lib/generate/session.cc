@@ -14,7 +14,6 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "config/keys.h"
-#include "config/value.h"
 #include "generate/answers.h"
 #include "generate/conversation.h"
 #include "generate/generate.h"
@@ -38,7 +37,11 @@ class Session {
         out_(out),
         loaded_(options.checkpoint, options.overrides, pick_device(environment())) {
     for (const std::string& assignment : options.overrides) say_effect(assignment);
-    if (!options.chat_template.empty()) begin_chat();
+    if (options.chat_template.empty()) return;
+    const Tokenizer& tokenizer = loaded_.tokenizer();
+    chat_.emplace(
+        chat_template_for(options.chat_template, loaded_.config().tokenizer.vocab_file, tokenizer),
+        options.system, tokenizer);
   }
   const std::string& prompt_end() const { return loaded_.config().generate.prompt_end; }
 
@@ -77,15 +80,6 @@ class Session {
     const KeyRow* row = find_key(key);
     if (row && row->fate == Fate::kNoEffect)
       log_warning("--set ", key, " has no effect: ", row->words);
-  }
-
-  void begin_chat() {
-    const fs::path& vocab = loaded_.config().tokenizer.vocab_file;
-    SpecialTokens special = special_tokens_beside(vocab);
-    ChatTemplate style = read_chat_template(options_.chat_template, chat_template_table());
-    warn_of_split_markers(style, loaded_.tokenizer(), vocab);
-    chat_.emplace(with_special_tokens(style, special.bos, special.eos), options_.system,
-                  loaded_.tokenizer());
   }
 
   std::vector<int32_t> tokens_of(const std::string& prompt, const std::string& where) {
@@ -167,21 +161,15 @@ std::string all_of(std::istream& in) {
 }  // namespace
 
 SessionOptions session_options(const Program& program) {
-  check_usage(program.has("checkpoint"),
-              "which checkpoint? Give the save directory of a run. See neox-generate --help.");
-  SessionOptions o{.checkpoint = program.get<std::string>("checkpoint")};
+  SessionOptions o{.checkpoint = checkpoint_option(program, "neox-generate")};
   o.prompts = program.list("prompt");
-  o.overrides = program.list("set");
+  o.overrides = override_options(program);
   if (program.has("json")) o.form = TextForm::kJson;
   o.chat_template = program.given<std::string>("chat-template").value_or("");
   o.system = program.given<std::string>("system").value_or("");
   check_usage(o.system.empty() || !o.chat_template.empty(),
               "--system goes with --chat-template NAME, which says how messages are written");
   o.file = program.given<std::string>("file").value_or("");
-  if (auto vocab = program.given<std::string>("vocab-file"))
-    o.overrides.push_back("vocab_file=" + yaml_text(*vocab));
-  if (auto merges = program.given<std::string>("merge-file"))
-    o.overrides.push_back("merge_file=" + yaml_text(*merges));
   o.max_tokens = program.given<int64_t>("max-tokens");
   o.top_k = program.given<int64_t>("top-k");
   o.temperature = program.given<double>("temperature");

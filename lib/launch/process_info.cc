@@ -303,6 +303,12 @@ std::string start_of(const Environment& env, Launcher launcher) {
 
 }  // namespace
 
+void check_alone(const std::string& program) {
+  ProcessInfo process = process_info(environment(), host_name());
+  check_usage(process.size == 1, program, " is one process, and this is one of ", process.size,
+              " (", process.launcher, "); start it once: srun -n 1, mpirun -n 1");
+}
+
 std::string life_of_job(const Environment& env) {
   Launcher launcher = launcher_of(env);
   std::string job = slurm_job(env), restart = variable(env, "SLURM_RESTART_COUNT");

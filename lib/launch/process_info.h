@@ -28,6 +28,9 @@ struct ProcessInfo {
 // not whole, and for sources that contradict each other, naming both.
 ProcessInfo process_info(const Environment& env, const std::string& host);
 
+// Throws (64) where this process is one of several of a job; `program` works alone.
+void check_alone(const std::string& program);
+
 // ProcessInfo::life without the checks of process_info().
 std::string life_of_job(const Environment& env);
 

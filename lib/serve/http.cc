@@ -55,6 +55,10 @@ std::string head_of(int status, const std::string& type, bool keeps, unsigned ve
   return all;
 }
 
+std::string whole_answer(const std::string& head, const std::string& body) {
+  return concat(head, "Content-Length: ", body.size(), "\r\n\r\n", body);
+}
+
 // One client: a request, its answer, the next one.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
@@ -177,7 +181,7 @@ class Connection::Reply : public HttpReply {
   void whole(int status, const std::string& type, std::string body) override {
     begun_ = true;
     std::string head = head_of(status, type, keeps_, version_);
-    send(concat(head, "Content-Length: ", body.size(), "\r\n\r\n", body), true);
+    send(whole_answer(head, body), true);
   }
 
   void event(const std::string& data) override {
@@ -219,10 +223,9 @@ class Connection::Reply : public HttpReply {
 void Connection::on_read(Code error) {
   if (error == http::error::body_limit || error == http::error::header_limit) {
     keeps_ = false, ended_ = false;
-    std::string body = R"({"message": "the request is too large"})";
     return send(number_,
-                concat(head_of(kTooLarge, "application/json", false, version_),
-                       "Content-Length: ", body.size(), "\r\n\r\n", body),
+                whole_answer(head_of(kTooLarge, "application/json", false, version_),
+                             R"({"message": "the request is too large"})"),
                 true);
   }
   if (error) return close();

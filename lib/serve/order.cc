@@ -111,9 +111,7 @@ Json message_scores_of(const ServedModel& model, const Choice& choice) {
 }
 
 Json usage_of(const Order& order) {
-  int64_t prompts = 0, own = 0;
-  for (const OrderedPrompt& prompt : order.prompts) prompts += std::ssize(prompt.tokens);
-  for (const Choice& choice : order.choices) own += std::ssize(choice.tokens);
+  int64_t prompts = order.prompt_tokens(), own = order.new_tokens();
   return {{"prompt_tokens", prompts}, {"completion_tokens", own}, {"total_tokens", prompts + own}};
 }
 
@@ -168,6 +166,18 @@ Json choice_of(const Order& order, const ServedModel& model, const Choice& choic
 }
 
 }  // namespace
+
+int64_t Order::prompt_tokens() const {
+  int64_t tokens = 0;
+  for (const OrderedPrompt& prompt : prompts) tokens += std::ssize(prompt.tokens);
+  return tokens;
+}
+
+int64_t Order::new_tokens() const {
+  int64_t tokens = 0;
+  for (const Choice& choice : choices) tokens += std::ssize(choice.tokens);
+  return tokens;
+}
 
 bool add_token(const Order& order, Choice& choice, int32_t token) {
   size_t before = choice.text.size();

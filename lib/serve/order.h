@@ -64,6 +64,8 @@ struct Order {
   std::vector<Choice> choices = {};
   size_t open = 0;  // that have not ended
 
+  int64_t prompt_tokens() const;
+  int64_t new_tokens() const;
   bool scores_prompts() const { return echo && likeliest; }
 };
 

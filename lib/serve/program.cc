@@ -7,11 +7,8 @@
 #include <csignal>
 #include <iterator>
 
-#include "base/file.h"
 #include "base/log.h"
 #include "base/signals.h"
-#include "base/text.h"
-#include "config/value.h"
 #include "generate/conversation.h"
 #include "generate/load.h"
 #include "launch/cpu.h"
@@ -29,15 +26,6 @@ void on_signal(int number) {
   std::signal(number, SIG_DFL);
 }
 
-std::optional<ChatTemplate> chat_of(const std::string& name, const LoadedModel& loaded) {
-  if (name.empty()) return std::nullopt;
-  const fs::path& vocab = loaded.config().tokenizer.vocab_file;
-  ChatTemplate style = read_chat_template(name, chat_template_table());
-  warn_of_split_markers(style, loaded.tokenizer(), vocab);
-  SpecialTokens special = special_tokens_beside(vocab);
-  return with_special_tokens(style, special.bos, special.eos);
-}
-
 void say_where(const std::string& url, const ServedModel& model, const ServiceOptions& options) {
   log_info("Serving ", model.name, " on ", url, ", up to ", options.batch_size, " texts at once",
            options.key.empty() ? "" : ", for those who have the key",
@@ -49,14 +37,8 @@ void say_where(const std::string& url, const ServedModel& model, const ServiceOp
 }  // namespace
 
 ServeOptions serve_options(const Program& program) {
-  check_usage(program.has("checkpoint"),
-              "which checkpoint? Give the save directory of a run. See neox-serve --help.");
-  ServeOptions o{.checkpoint = program.get<std::string>("checkpoint")};
-  o.overrides = program.list("set");
-  if (auto vocab = program.given<std::string>("vocab-file"))
-    o.overrides.push_back("vocab_file=" + yaml_text(*vocab));
-  if (auto merges = program.given<std::string>("merge-file"))
-    o.overrides.push_back("merge_file=" + yaml_text(*merges));
+  ServeOptions o{.checkpoint = checkpoint_option(program, "neox-serve"),
+                 .overrides = override_options(program)};
   o.chat_template = program.given<std::string>("chat-template").value_or("");
   o.listen = program.get<std::string>("listen");
   o.batch_size = program.get<int64_t>("batch-size");
@@ -67,17 +49,17 @@ ServeOptions serve_options(const Program& program) {
 void serve(const ServeOptions& options) {
   at::set_num_threads(cpu_share(environment(), cpu_counts(), {}).threads);
   LoadedModel loaded(options.checkpoint, options.overrides, pick_device(environment()));
-  std::optional<ChatTemplate> chat = chat_of(options.chat_template, loaded);
-  ServedModel served{loaded.tokenizer(), loaded.model().config(), options.checkpoint.string(),
-                     chat};
+  ServedModel served{loaded.tokenizer(), loaded.model().config(), options.checkpoint.string()};
   ServiceOptions service_options;
   service_options.http.listen = options.listen;
   service_options.batch_size = options.batch_size;
   service_options.key = variable(environment(), "NEOX_SERVE_KEY");
   service_options.ends = loaded.ends();
-  if (chat) {
-    Conversation conversation(*chat, "", loaded.tokenizer());
-    std::ranges::copy(conversation.ends(), std::back_inserter(service_options.ends));
+  if (!options.chat_template.empty()) {
+    served.chat = chat_template_for(options.chat_template, loaded.config().tokenizer.vocab_file,
+                                    served.tokenizer);
+    std::ranges::copy(ends_of_replies(*served.chat, served.tokenizer),
+                      std::back_inserter(service_options.ends));
   }
   Service service(loaded.model(), served, service_options);
   g_service = &service;

@@ -248,15 +248,12 @@ bool Service::left(Order& order) const {
 }
 
 void Service::log(const Order& order, const char* what) const {
-  int64_t prompt = 0, own = 0;
-  for (const OrderedPrompt& p : order.prompts) prompt += std::ssize(p.tokens);
-  for (const Choice& choice : order.choices) own += std::ssize(choice.tokens);
   std::chrono::duration<double> taken = std::chrono::steady_clock::now() - order.begun;
   std::ostringstream seconds;
   seconds << std::setprecision(3) << taken.count();
   log_info(order.id, ": ", what, counted(std::ssize(order.choices), "text"), ", ",
-           with_commas(prompt), " tokens of prompts and ", with_commas(own), " new ones in ",
-           seconds.str(), " s");
+           with_commas(order.prompt_tokens()), " tokens of prompts and ",
+           with_commas(order.new_tokens()), " new ones in ", seconds.str(), " s");
 }
 
 }  // namespace neox
