@@ -148,7 +148,6 @@ TEST_F(ConfigTest, WhatIsNotSupportedYetIsRefusedWithTheReason) {
       {"train_impl: reinforce", "supported is normal, dpo, kto, rm"},
       {"dataset_impl: online", "supported is gpt2, pairwise"},
       {"data_impl: cached", "supported is infer, mmap"},
-      {"curriculum_learning: {enabled: true}", "curriculum"},
       {"zero_optimization: {cpu_offload_params: true}", "host memory"},
       {"zero_optimization: {stage: 1, offload_optimizer: {device: nvme}}", "supported is none"},
       {"zero_optimization: {zero_quantized_weights: true}", "quantized"},
@@ -172,7 +171,7 @@ TEST_F(ConfigTest, WhatIsNotSupportedYetIsRefusedWithTheReason) {
 
 TEST_F(ConfigTest, HarmlessValuesOfUnsupportedKeysPass) {
   EXPECT_EQ(fails("norm: LayerNorm\ngpt_j_tied: false\nuse_bias_in_mlp: true\nmoe_num_experts: 1\n"
-                  "curriculum_learning: {enabled: false, x: 1}\nautotuning: {}\namp: null\n"
+                  "curriculum_learning: {enabled: false}\nautotuning: {}\namp: null\n"
                   "zero_optimization: {cpu_offload: false, stage: 1}\ndata_impl: mmap\n"
                   "data_types: {grad_accum_dtype: fp32}\neval_tasks: []\ntrain_impl: normal"),
             "");

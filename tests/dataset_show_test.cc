@@ -16,6 +16,7 @@ using testing::counting;
 using testing::Directory;
 using testing::Documents;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::neox_data;
 using ::testing::StartsWith;
 
@@ -94,6 +95,18 @@ TEST(Show, GivesEachSampleOfAStepToOneRank) {
     }
   }
   EXPECT_EQ(seen, (std::set<int64_t>{14, 15, 16, 17, 18, 19, 20}));
+}
+
+TEST(Show, SaysHowMuchOfASampleACurriculumTakes) {
+  Directory dir;
+  dir.put("data", counting({5, 3, 8, 2, 7, 4, 6, 1, 9, 5}));
+  std::string run =
+      config(dir, concat(kBatch, ", curriculum_learning: {enabled: true, min_difficulty: 2, ",
+                         "max_difficulty: 8, schedule_type: fixed_discrete, ",
+                         "schedule_config: {difficulty: [2, 8], max_step: [3]}}"));
+  const std::string line = "of each sample the first 2 tokens, by curriculum_learning (";
+  EXPECT_THAT(neox_data({"show", run, "--step", "3"}), HasSubstr(line));
+  EXPECT_THAT(neox_data({"show", run, "--step", "4"}), Not(HasSubstr("of each sample")));
 }
 
 TEST(Show, GivesBothAnswersOfAPair) {

@@ -37,6 +37,12 @@ inline Strings operator+(Strings a, const Strings& b) {
 inline const Strings kFp16 = {"precision=fp16", "fp16.initial_scale_power=22", "fp16.hysteresis=1",
                               "fp16.loss_scale_window=3", "warmup=0"};
 
+// Sequences of 4 tokens in the first three steps, then of 8, from step 16 on of 16.
+inline const std::string kCurriculum =
+    "curriculum_learning={enabled: true, curriculum_type: seqlen, min_difficulty: 4, "
+    "max_difficulty: 16, schedule_type: fixed_discrete, schedule_config: "
+    "{difficulty: [4, 8, 16], max_step: [3, 15]}}";
+
 inline std::string program(const std::string& name) { return NEOX_BUILD_DIR "/bin/" + name; }
 
 // Tokenizer and dataset, made once in a process: tokenizer.json (300 entries), text.{bin,idx}.

@@ -36,6 +36,9 @@ struct TinyOptions {
   }
   int64_t recompute = 0;
   bool masked = true;
+  // Tokens that count of each sample, by step; the others are cut off, or have weight 0.
+  std::function<int64_t(int64_t step)> seq_of_step = {};
+  bool cut = true;
   int64_t end_of_document = -1;  // a third of the tokens, and attention and positions follow it
   Keeping keeping = Keeping::kAll;
   bool splits_tokens = false;

@@ -19,6 +19,7 @@
 #include "data/boundaries.h"
 #include "optim/optimizer.h"
 #include "tiny_options.h"
+#include "train/batches.h"
 #include "train/step.h"
 
 namespace neox {
@@ -133,7 +134,8 @@ class TinyRun {
             first = index * rows, all = options_.batch * each;
     Batch b{at::empty({rows, T}, at::kLong), at::empty({rows, T}, at::kLong),
             at::full({rows, T}, 0.0, at::kFloat), at::scalar_tensor(step * all + first, at::kLong)};
-    int64_t first_sample = step * all + first;
+    int64_t first_sample = step * all + first,
+            counted_tokens = options_.seq_of_step ? options_.seq_of_step(step) : T;
     if (options_.preference && options_.preference->has_reference())
       b.reference = at::arange(first, first + rows, at::kDouble).sin() * 3 + 10;
     if (options_.preference && each == 1)
@@ -147,10 +149,11 @@ class TinyRun {
         if (t < T) b.tokens[i][t] = token;
         if (t > 0) b.targets[i][t - 1] = token;
         bool counted = first + i < all && (!options_.masked || mix(id + 1000000) % 4 != 0);
-        if (t < T) b.weights[i][t] = counted ? 1.0 : 0.0;
+        if (t < T) b.weights[i][t] = counted && t < counted_tokens ? 1.0 : 0.0;
       }
     }
     if (options_.end_of_document >= 0) add_boundaries(b, options_.end_of_document);
+    if (options_.cut) b = beginning(b, counted_tokens);
     return b;
   }
 

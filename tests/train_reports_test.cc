@@ -44,6 +44,23 @@ TEST(Reports, SamplesAreTheSameWhereMatricesAreGatheredAroundTheirUse) {
   EXPECT_EQ(samples("3"), whole);
 }
 
+TEST(Reports, ACurriculumIsInTheLogAndItsTokensAreCounted) {
+  Training run;
+  Ended ended = run.train({kCurriculum, "log_interval=10"});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  EXPECT_TRUE(has(ended.err, "8 tokens a sequence")) << ended.err;
+  EXPECT_TRUE(has(ended.err, "16 tokens a sequence")) << ended.err;
+  auto lengths = run.metric("curriculum_seqlen"), tokens = run.metric("train/tokens");
+  EXPECT_EQ(lengths.at(3), 4);
+  EXPECT_EQ(lengths.at(4), 8);
+  EXPECT_EQ(lengths.at(16), 16);
+  EXPECT_EQ(tokens.at(15), 5 * (3 * 4 + 12 * 8));
+  EXPECT_EQ(tokens.at(20), 5 * (3 * 4 + 12 * 8 + 5 * 16));
+  double rate = run.metric("runtime/tokens_per_sec").at(20),
+         samples = run.metric("runtime/samples_per_sec").at(20);
+  EXPECT_NEAR(rate / samples, (5 * 8 + 5 * 16) / 10.0, 1e-6);  // of steps 11 to 20
+}
+
 TEST(Reports, NormsOfTensorsAndTheNoiseOfGradientsAreInTheMetrics) {
   Training run;
   Ended ended =

@@ -51,6 +51,8 @@ INSTANTIATE_TEST_SUITE_P(
         Setup{"fp32_ranks", kFourRanks, {"--spawn", "4"}},
         Setup{"bf16_ranks", kFourRanks + Strings{"precision=bfloat16"}, {"--spawn", "4"}},
         Setup{"fp16_ranks", kFourRanks + kFp16, {"--spawn", "4"}},
+        Setup{"curriculum", {kCurriculum, "precision=bfloat16"}, {}},
+        Setup{"curriculum_ranks", kFourRanks + Strings{kCurriculum}, {"--spawn", "4"}},
         Setup{"zero3", {"zero_optimization.stage=3", "precision=bfloat16"}, {"--spawn", "2"}}),
     [](const auto& info) { return info.param.name; });
 

@@ -22,6 +22,7 @@ DataConfig read_data(KeyReader& keys);
 TrainConfig read_train(KeyReader& keys, const Config& so_far,
                        const std::function<int64_t(const Config&)>& samples_of_epoch);
 std::optional<PreferenceConfig> read_preference(KeyReader& keys, const Config& so_far);
+std::optional<CurriculumConfig> read_curriculum(KeyReader& keys, const Config& so_far);
 ScheduleConfig read_schedule(KeyReader& keys, int64_t train_iters);
 CheckpointConfig read_checkpoint(KeyReader& keys);
 GenerateConfig read_generate(KeyReader& keys);

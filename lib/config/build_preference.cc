@@ -5,8 +5,6 @@
 namespace neox {
 namespace {
 
-using Kind = PreferenceConfig::Kind;
-
 // What answers lie in, which must be that of train_impl.
 void check_data(KeyReader& keys, const DataConfig& data, const std::string& impl) {
   bool pairs = impl == "dpo" || impl == "rm";
@@ -55,7 +53,8 @@ double weight_of(KeyReader& keys, const std::string& key) {
 }
 
 PreferenceConfig read_scores(KeyReader& keys, const ModelConfig& model) {
-  PreferenceConfig scores{.kind = Kind::kScores, .z_loss = weight_of(keys, "z_loss")};
+  PreferenceConfig scores{.kind = PreferenceConfig::Kind::kScores,
+                          .z_loss = weight_of(keys, "z_loss")};
   keys.require(!model.mup, "use_mup",
                "use_mup has no rule for the head of a reward model (train_impl: rm, ",
                keys.where("train_impl"), "); leave it out");
@@ -74,7 +73,9 @@ std::optional<PreferenceConfig> read_preference(KeyReader& keys, const Config& s
   if (impl == "rm") return read_scores(keys, so_far.model);
   bool kto = impl == "kto";
   const std::string beta = kto ? "kto_beta" : "dpo_beta";
-  PreferenceConfig preference{.kind = kto ? Kind::kKto : Kind::kDpo, .beta = keys.number(beta)};
+  PreferenceConfig preference{
+      .kind = kto ? PreferenceConfig::Kind::kKto : PreferenceConfig::Kind::kDpo,
+      .beta = keys.number(beta)};
   keys.require(preference.beta > 0, beta, beta, " is ", shortest(preference.beta),
                "; it must be positive");
   if (!kto) {

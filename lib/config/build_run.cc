@@ -149,6 +149,7 @@ TrainConfig read_train(KeyReader& keys, const Config& so_far,
   train.sample_tokens = keys.integer_from("maximum_tokens", 1);
   train.wandb = read_wandb(keys);
   train.preference = read_preference(keys, so_far);
+  train.curriculum = read_curriculum(keys, so_far);
   return train;
 }
 

@@ -155,6 +155,20 @@ struct PreferenceConfig {
   bool has_reference() const { return kind != Kind::kScores; }
 };
 
+// Sequences that are short at first, which steadies large batches and learning rates and makes
+// first steps fast (Li et al., arXiv 2108.06084): DeepSpeed's curriculum by sequence length. A step
+// takes the beginning of each of its samples.
+struct CurriculumConfig {
+  int64_t shortest = 0, longest = 0;  // tokens
+  // The share of the way to the longest is (step / steps)^(1 / root); lengths are multiples.
+  int64_t steps = 0, multiple = 1;
+  double root = 1;
+  // Instead, where there are any: lengths[i] up to step last_steps[i], the last one for good.
+  std::vector<int64_t> lengths, last_steps;
+
+  int64_t length_at(int64_t step) const;  // of step `step`, the first of which is 1
+};
+
 // Steps start + 1 to stop are profiled on these ranks; none where stop is 0.
 struct ProfileConfig {
   int64_t start = 0, stop = 0;
@@ -200,6 +214,7 @@ struct TrainConfig {
   // On a GPU the step is recorded once and started as a whole; not given: where one rank trains.
   std::optional<bool> cuda_graph;
   std::optional<PreferenceConfig> preference;  // none: tokens are learnt
+  std::optional<CurriculumConfig> curriculum;  // none: sequences have seq_length tokens
 };
 
 struct GenerateConfig {
@@ -313,6 +328,9 @@ int64_t padded_vocab(const Config& config, int64_t vocab);
 
 // Rows of tokens that a sample has: 2 where samples are pairs.
 inline int64_t rows_of_sample(const Config& config) { return config.data.pairs ? 2 : 1; }
+
+// Tokens of one sequence in each of the steps after + 1 to until, together.
+int64_t tokens_of_steps(const Config& config, int64_t after, int64_t until);
 
 // Elements of optimizer state for each parameter: Adam's two moments, SGD's momentum ...
 // share_in_layers: of the parameters, those in matrices of layers.

@@ -349,17 +349,18 @@ std::string render(const Estimate& e, const Config& config) {
     out += line("used by a token", with_commas(e.used),
                 concat(config.model.moe->top_k, " of ", config.model.moe->experts, " experts"));
   double flops = e.flops_per_token * static_cast<double>(e.tokens_per_step);
+  double tokens = static_cast<double>(e.tokens_per_step) *
+                  static_cast<double>(tokens_of_steps(config, 0, config.train.iters)) /
+                  static_cast<double>(config.model.seq);
   char step[32], run[32];
   std::snprintf(step, sizeof step, "%.3g", flops);
-  std::snprintf(run, sizeof run, "%.3g", flops * static_cast<double>(config.train.iters));
+  std::snprintf(run, sizeof run, "%.3g", e.flops_per_token * tokens);
   out += concat("\nWork on ", counted(e.world, "rank"), "\n");
   out += line("a step", with_commas(e.batch.global) + " samples",
               concat(e.data_ranks, " data-parallel ranks x ", e.batch.accumulation,
                      " micro-batches of ", e.batch.micro));
   out += line("tokens", with_commas(e.tokens_per_step),
-              human_count(static_cast<double>(e.tokens_per_step) *
-                          static_cast<double>(config.train.iters)) +
-                  " in " + with_commas(config.train.iters) + " steps");
+              human_count(tokens) + " in " + with_commas(config.train.iters) + " steps");
   out += line("FLOPs", step,
               concat(run, " in all; 6 N + 6 L h T a token, N without embedding",
                      config.model.moe ? " and idle experts" : ""));

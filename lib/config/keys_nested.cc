@@ -65,6 +65,25 @@ constexpr KeyRow kBf16[] = {
     {"check_grad_overflow", kBool, "false", kNoEffect, "a loss that is not finite ends the run"},
 };
 
+constexpr KeyRow kCurriculumSchedule[] = {
+    {"total_curriculum_step", kInt, "null", kUsed, "steps until max_difficulty"},
+    {"difficulty_step", kInt, "null", kUsed, "lengths are multiples of it"},
+    {"root_degree", kNumber, "null", kUsed,
+     "of fixed_root: 2 rises as the square root of the step"},
+    {"difficulty", kInts, "null", kUsed, "of fixed_discrete: the lengths"},
+    {"max_step", kInts, "null", kUsed, "of fixed_discrete: the last step of each but the last one"},
+};
+
+constexpr KeyRow kCurriculum[] = {
+    {"enabled", kBool, "false", kUsed, "true: the sequences of the first steps are shorter"},
+    {"curriculum_type", kChoice, "seqlen", kUsed, "what grows: the length of sequences", "seqlen"},
+    {"min_difficulty", kInt, "null", kUsed, "tokens of a sequence in the first step"},
+    {"max_difficulty", kInt, "null", kUsed, "tokens of a sequence at the end; at most seq_length"},
+    {"schedule_type", kChoice, "null", kUsed, "how the length rises",
+     "fixed_linear|fixed_root|fixed_discrete", "custom"},
+    {"schedule_config", kDict, "null", kUsed, "", "", "", kCurriculumSchedule},
+};
+
 constexpr const char* kSpeed = "speed only; sizes are chosen by themselves";
 constexpr const char* kOffload = "state in host memory or on disk";
 constexpr const char* kStage3 = "for stage 3: matrices are gathered a layer ahead of their use";
@@ -208,6 +227,7 @@ std::span<const KeyRow> optimizer_keys() { return kOptimizer; }
 std::span<const KeyRow> fp16_keys() { return kFp16; }
 std::span<const KeyRow> bf16_keys() { return kBf16; }
 std::span<const KeyRow> zero_keys() { return kZero; }
+std::span<const KeyRow> curriculum_keys() { return kCurriculum; }
 std::span<const KeyRow> data_type_keys() { return kDataTypes; }
 std::span<const KeyRow> activation_checkpointing_keys() { return kActivationCheckpointing; }
 std::span<const KeyRow> tensorboard_keys() { return kTensorboard; }

@@ -11,6 +11,7 @@ std::span<const KeyRow> optimizer_keys();
 std::span<const KeyRow> fp16_keys();
 std::span<const KeyRow> bf16_keys();
 std::span<const KeyRow> zero_keys();
+std::span<const KeyRow> curriculum_keys();
 std::span<const KeyRow> data_type_keys();
 std::span<const KeyRow> activation_checkpointing_keys();
 std::span<const KeyRow> tensorboard_keys();

@@ -9,6 +9,14 @@
 
 namespace neox {
 
+Batch beginning(Batch batch, int64_t seq) {
+  if (seq == batch.tokens.size(1)) return batch;
+  for (Tensor* x :
+       {&batch.tokens, &batch.targets, &batch.weights, &batch.documents, &batch.positions})
+    if (x->defined()) *x = x->narrow(1, 0, seq).contiguous();
+  return batch;
+}
+
 Batches::Batches(const Sampler& sampler, Split split, const BatchForm& form, Mesh& mesh,
                  at::Device device)
     : sampler_(sampler),

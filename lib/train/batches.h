@@ -25,6 +25,9 @@ struct BatchForm {
   enum class Read { kWhenAsked, kAhead } read = Read::kWhenAsked;
 };
 
+// The first `seq` tokens of each sample.
+Batch beginning(Batch batch, int64_t seq);
+
 class Batches {
  public:
   Batches(const Sampler& sampler, Split split, const BatchForm& form, Mesh& mesh,

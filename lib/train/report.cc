@@ -55,6 +55,13 @@ void add_measures(Scalars& scalars, const std::string& where, const PreferenceCo
     scalars.emplace_back(where + "/" + name, value);
 }
 
+// The model with sequences of the mean length of the steps after + 1 to until.
+ModelConfig mean_model(const Config& config, int64_t after, int64_t until) {
+  ModelConfig model = config.model;
+  model.seq = tokens_of_steps(config, after, until) / (until - after);
+  return model;
+}
+
 }  // namespace
 
 std::string peak_memory_text(int64_t bytes, int64_t gpu_bytes) {
@@ -71,7 +78,7 @@ Report::Report(const Config& config, const ReportOptions& options)
     : config_(config),
       options_(options),
       marked_iteration_(options.first_iteration),
-      flops_per_token_(train_flops_per_token(config.model)) {
+      tokens_(tokens_of(0, options.first_iteration)) {
   if (!options.speaks) return;
   int64_t first = options.first_iteration;
   metrics_.emplace(MetricsConfig{.dir = metrics_dir(config),
@@ -101,16 +108,23 @@ void Report::keep(const std::function<void()>& write) {
   }
 }
 
+double Report::tokens_of(int64_t after, int64_t until) const {
+  return static_cast<double>(options_.global_batch * rows_of_sample(config_)) *
+         static_cast<double>(tokens_of_steps(config_, after, until));
+}
+
 void Report::step(int64_t iteration, const StepReport& step, std::optional<double> seconds) {
   if (!options_.speaks) return;
   device_seconds_ += seconds.value_or(0);
   device_steps_ += seconds.has_value();
-  Scalars scalars = {
-      {"train/lm_loss", step.loss},
-      {"train/learning_rate", step.lr},
-      {"train/grad_norm", step.grad_norm},
-      {"train/tokens", static_cast<double>(iteration * options_.global_batch *
-                                           rows_of_sample(config_) * config_.model.seq)}};
+  tokens_ += tokens_of(iteration - 1, iteration);
+  Scalars scalars = {{"train/lm_loss", step.loss},
+                     {"train/learning_rate", step.lr},
+                     {"train/grad_norm", step.grad_norm},
+                     {"train/tokens", tokens_}};
+  if (config_.train.curriculum)
+    scalars.emplace_back("curriculum_seqlen",
+                         static_cast<double>(tokens_of_steps(config_, iteration - 1, iteration)));
   if (config_.precision.type == Precision::kFp16)
     scalars.emplace_back("train/loss_scale", step.loss_scale);
   const auto& preference = config_.train.preference;
@@ -129,8 +143,8 @@ void Report::log_interval(int64_t iteration, const StepReport& step) {
   double all = device_steps_ == steps ? device_seconds_ - paused_seconds_ : seconds_since_mark();
   double seconds = std::max(all, 1e-9) / static_cast<double>(steps);
   double samples = static_cast<double>(options_.global_batch) / seconds;
-  double tokens = samples * static_cast<double>(rows_of_sample(config_) * config_.model.seq),
-         flops = tokens * flops_per_token_;
+  double tokens = tokens_of(iteration - steps, iteration) / seconds / static_cast<double>(steps),
+         flops = tokens * train_flops_per_token(mean_model(config_, iteration - steps, iteration));
   double left = static_cast<double>(config_.train.iters - iteration) * seconds;
   int64_t finite = iteration - marked_iteration_ - skipped_;
   double loss = finite > 0 ? losses_ / static_cast<double>(finite) : step.loss;
@@ -141,6 +155,8 @@ void Report::log_interval(int64_t iteration, const StepReport& step) {
              format("%.3e", step.lr), " | grad norm ", format("%.3f", step.grad_norm));
   if (config_.precision.type == Precision::kFp16)
     line += concat(" | loss scale ", format("%g", step.loss_scale));
+  if (config_.train.curriculum)
+    line += concat(" | ", tokens_of_steps(config_, iteration - 1, iteration), " tokens a sequence");
   if (config_.model.moe) line += concat(" | expert load ", format("%.2f", step.expert_load));
   if (skipped_ > 0) line += concat(" | ", counted(skipped_, "step"), " skipped");
   line += concat(" | ", format("%.1f", samples), " samples/s | ", with_commas(std::llround(tokens)),

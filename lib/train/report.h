@@ -46,6 +46,7 @@ class Report {
  private:
   using Clock = std::chrono::steady_clock;
   void log_interval(int64_t iteration, const StepReport& step);
+  double tokens_of(int64_t after, int64_t until) const;  // of those steps, of all samples
   void keep(const std::function<void()>& write);
   double seconds_since_mark() const;
 
@@ -59,8 +60,8 @@ class Report {
   int64_t device_steps_ = 0;  // since then, in device_seconds_
   int64_t skipped_ = 0;       // steps since the last line that changed nothing
   double losses_ = 0;         // sum over the others since then
+  double tokens_;             // of all steps so far
   bool loses_metrics_ = false;
-  double flops_per_token_;
 };
 
 // "peak memory 1.2 GB, on the GPU 30.4 GB"; the latter where there is one.

@@ -5,7 +5,6 @@
 #include "train/trainer.h"
 
 namespace neox {
-
 // The other ranks wait in a step, or an evaluation, for the part of one that cannot read its
 // samples: it takes part without any, and all learn it from the sums.
 Batch Trainer::batch_or_none(Batches& source, int64_t first, int64_t m) {
@@ -18,7 +17,10 @@ Batch Trainer::batch_or_none(Batches& source, int64_t first, int64_t m) {
 }
 
 BatchSource Trainer::step_batches(Batches& source, int64_t first) {
-  auto get = [this, &source, first](int64_t m) { return batch_or_none(source, first, m); };
+  int64_t seq = tokens_of_steps(p_.config, state_.iteration, state_.iteration + 1);
+  auto get = [this, &source, first, seq](int64_t m) {
+    return beginning(batch_or_none(source, first, m), seq);
+  };
   if (!p_.reference) return get;
   std::vector<Batch> batches;
   for (int64_t m = 0; m < batch_.accumulation; ++m) batches.push_back(get(m));
