@@ -1,5 +1,6 @@
 #include "generate/load.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -9,6 +10,7 @@
 #include "base/program.h"
 #include "checkpoint/layout.h"
 #include "config/architecture.h"
+#include "config/keys.h"
 #include "config/value.h"
 #include "model/parameters.h"
 #include "ops/cpu_arena.h"
@@ -71,6 +73,13 @@ std::vector<int32_t> ends_in(const fs::path& companions, const Tokenizer& tokeni
   return ends;
 }
 
+void say_effect(const std::string& assignment) {
+  std::string key = assignment.substr(0, assignment.find('='));
+  const KeyRow* row = find_key(key);
+  if (row && row->fate == Fate::kNoEffect)
+    log_warning("--set ", key, " has no effect: ", row->words);
+}
+
 }  // namespace
 
 std::string fingerprint_text(const Tokenizer& tokenizer) {
@@ -103,6 +112,7 @@ LoadedModel::LoadedModel(const fs::path& dir, const std::vector<std::string>& ov
   };
   sources.overrides = overrides;
   config_ = load_config(sources);
+  std::ranges::for_each(overrides, say_effect);
   config_.model.vocab = state.padded_vocab;
   check_usage(!config_.model.scores, checkpoint.dir().string(),
               " holds a reward model (train_impl: rm), which rates texts and writes none; "

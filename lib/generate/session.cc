@@ -13,7 +13,6 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "config/keys.h"
 #include "generate/answers.h"
 #include "generate/conversation.h"
 #include "generate/generate.h"
@@ -36,7 +35,6 @@ class Session {
       : options_(options),
         out_(out),
         loaded_(options.checkpoint, options.overrides, pick_device(environment())) {
-    for (const std::string& assignment : options.overrides) say_effect(assignment);
     if (options.chat_template.empty()) return;
     const Tokenizer& tokenizer = loaded_.tokenizer();
     chat_.emplace(
@@ -75,13 +73,6 @@ class Session {
   void begin_anew() { chat_->begin_anew(); }
 
  private:
-  void say_effect(const std::string& assignment) {
-    std::string key = assignment.substr(0, assignment.find('='));
-    const KeyRow* row = find_key(key);
-    if (row && row->fate == Fate::kNoEffect)
-      log_warning("--set ", key, " has no effect: ", row->words);
-  }
-
   std::vector<int32_t> tokens_of(const std::string& prompt, const std::string& where) {
     try {
       const ModelConfig& model = loaded_.model().config();

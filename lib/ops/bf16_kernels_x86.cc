@@ -4,6 +4,7 @@
 #include <cpuid.h>
 
 #include "ops/bf16_kernels.h"
+#include "ops/row_kernels_amx.h"
 
 namespace neox {
 namespace {
@@ -23,6 +24,11 @@ bool has_amx_bf16() {
 
 }  // namespace
 
+bool has_bf16_tiles() {
+  static const bool has = has_amx_bf16() && may_use_tiles();
+  return has;
+}
+
 std::vector<const Bf16Kernels*> all_bf16_kernels() {
   bool floats = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   bool pairs = __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512bw") &&
@@ -30,7 +36,7 @@ std::vector<const Bf16Kernels*> all_bf16_kernels() {
   std::vector<const Bf16Kernels*> all;
   if (floats) all.push_back(&kAvx2Bf16Kernels);
   if (pairs) all.push_back(&kAvx512Bf16Kernels);
-  if (pairs && has_amx_bf16() && may_use_tiles()) all.push_back(&kAmxBf16Kernels);
+  if (pairs && has_bf16_tiles()) all.push_back(&kAmxBf16Kernels);
   return all;
 }
 

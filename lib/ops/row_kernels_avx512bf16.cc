@@ -99,7 +99,7 @@ inline __attribute__((always_inline)) void pair_tile(const PairTile& t, Floats* 
   int64_t k = 0;
   __m512i w[R];
   for (; k + kPairs <= t.n; k += kPairs) {
-    for (int r = 0; r < R && B > 1; ++r) ahead.next();
+    for (int r = 0; r < R && B > 1; ++r) ahead.next(nullptr);
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) w[r] = _mm512_loadu_si512(t.w + r * t.columns + k);
     add_pairs(w, t.x + k * B, s);

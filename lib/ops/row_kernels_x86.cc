@@ -1,6 +1,15 @@
-#include "ops/row_kernels.h"
+#include "ops/row_kernels_amx.h"
 
 namespace neox {
+namespace {
+
+RowKernels with_tiles(RowKernels kernels) {
+  kernels.name = "amx";
+  kernels.multiply = multiply_by_tiles;
+  return kernels;
+}
+
+}  // namespace
 
 std::vector<const RowKernels*> all_row_kernels() {
   std::vector<const RowKernels*> all = {&kPlainRowKernels};
@@ -14,6 +23,8 @@ std::vector<const RowKernels*> all_row_kernels() {
   if (pairs && slow_pairs) all.push_back(&kAvx512Bf16RowKernels);
   if (avx512) all.push_back(&kAvx512RowKernels);
   if (pairs && !slow_pairs) all.push_back(&kAvx512Bf16RowKernels);
+  static const RowKernels tiles = with_tiles(kAvx512RowKernels);
+  if (pairs && has_bf16_tiles()) all.push_back(&tiles);
   return all;
 }
 

@@ -1,0 +1,14 @@
+// What the tiles of AMX do in decoding.
+#pragma once
+#include "ops/row_kernels.h"
+
+namespace neox {
+
+// Whether this processor has them, for bf16, and this process may use them.
+bool has_bf16_tiles();
+
+// As RowKernels::multiply; of weights in float as kAvx512RowKernels.
+void multiply_by_tiles(const WeightMatrix& w, int64_t from, int64_t to, const FloatRows& x,
+                       const FloatRows& y);
+
+}  // namespace neox

@@ -1,0 +1,217 @@
+// Products of RowKernels by the tiles of AMX (bf16_kernels_amx.cc): 16 rows of weights times up to
+// 16 of activations, which are rounded to bf16, take no longer than times one, so that only the
+// memory is waited for.
+#include <immintrin.h>
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "ops/bf16_pack.h"
+#include "ops/row_kernels_amx.h"
+
+namespace neox {
+namespace {
+
+constexpr int64_t kTile = 16;     // rows of a tile
+constexpr int64_t kColumns = 32;  // of weights, in a row of it
+
+// The thread's tiles, for as long as this lives: 0 to 3 are sums [weights' rows, activations'
+// rows], 4 and 5 weights, 6 and 7 pairs of activations.
+class Tiles {
+  struct alignas(64) Config {
+    uint8_t palette = 1, start_row = 0, reserved[14] = {};
+    uint16_t row_bytes[16] = {};
+    uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+  };
+
+ public:
+  explicit Tiles(int64_t activations) {
+    Config config;
+    for (int tile : {0, 1, 2, 3, 6, 7})
+      config.row_bytes[tile] = static_cast<uint16_t>(4 * activations);
+    for (int tile : {4, 5}) config.row_bytes[tile] = 64;
+    asm volatile("" : : "r"(&config) : "memory");  // GCC 12 takes 8 of its bytes for read
+    _tile_loadconfig(&config);
+  }
+  Tiles(const Tiles&) = delete;
+  ~Tiles() { _tile_release(); }
+};
+
+// Activations as tiles take them: groups of `width` rows, [columns / 32][16 pairs][width], zeros
+// where there are none.
+class PairedRows {
+ public:
+  PairedRows(const FloatRows& x, int64_t columns)
+      : width_(std::min(x.count, kTile)),
+        chunks_((columns + kColumns - 1) / kColumns),
+        groups_((x.count + width_ - 1) / width_),
+        data_(static_cast<size_t>(groups_ * chunks_ * kTile * width_)) {
+    for (int64_t b = 0; b < x.count; ++b)
+      for (int64_t c = 0; c < chunks_; ++c)
+        put(x.data + b * x.stride + c * kColumns, columns - c * kColumns, b, c);
+  }
+  int64_t width() const { return width_; }
+  int64_t chunks() const { return chunks_; }
+  int64_t groups() const { return groups_; }
+  const uint32_t* group(int64_t g) const { return data_.data() + g * chunks_ * kTile * width_; }
+
+ private:
+  // n numbers, or 32, of row b.
+  void put(const float* from, int64_t n, int64_t b, int64_t chunk) {
+    auto mask = static_cast<__mmask32>((uint64_t{1} << std::min(n, kColumns)) - 1);
+    __m512 low = _mm512_maskz_loadu_ps(static_cast<__mmask16>(mask), from),
+           high = _mm512_maskz_loadu_ps(static_cast<__mmask16>(mask >> kTile), from + kTile);
+    alignas(64) uint32_t pairs[kTile];
+    _mm512_store_si512(pairs, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low)));
+    uint32_t* to = data_.data() + (b / width_ * chunks_ + chunk) * kTile * width_ + b % width_;
+    for (int64_t p = 0; p < kTile; ++p) to[p * width_] = pairs[p];
+  }
+
+  int64_t width_, chunks_, groups_;
+  std::vector<uint32_t> data_;
+};
+
+// 16 rows of weights that lie `apart` bytes from each other.
+struct WeightTiles {
+  const char* data;
+  int64_t apart;
+};
+
+// To the sums of one group of activations, 0 and 1 for even and odd chunks, and those of the next
+// group, 2 and 3, as if each were alone.
+template <bool kTwo>
+void add_chunks(const WeightTiles& w, const uint32_t* x, const uint32_t* next, int64_t chunks,
+                int64_t width) {
+  const int64_t stride = 4 * width, chunk = kTile * width;
+  int64_t c = 0;
+  for (; c + 2 <= chunks; c += 2) {
+    _tile_loadd(4, w.data + 64 * c, w.apart);
+    _tile_loadd(6, x + c * chunk, stride);
+    _tile_dpbf16ps(0, 4, 6);
+    if constexpr (kTwo) _tile_loadd(7, next + c * chunk, stride);
+    if constexpr (kTwo) _tile_dpbf16ps(2, 4, 7);
+    _tile_loadd(5, w.data + 64 * (c + 1), w.apart);
+    _tile_loadd(6, x + (c + 1) * chunk, stride);
+    _tile_dpbf16ps(1, 5, 6);
+    if constexpr (kTwo) _tile_loadd(7, next + (c + 1) * chunk, stride);
+    if constexpr (kTwo) _tile_dpbf16ps(3, 5, 7);
+  }
+  if (c == chunks) return;
+  _tile_loadd(4, w.data + 64 * c, w.apart);
+  _tile_loadd(6, x + c * chunk, stride);
+  _tile_dpbf16ps(0, 4, 6);
+  if constexpr (kTwo) _tile_loadd(7, next + c * chunk, stride);
+  if constexpr (kTwo) _tile_dpbf16ps(2, 4, 7);
+}
+
+// Where the sums of 16 rows of weights go: of row r and of row b of activations to
+// data[b * stride + r * apart].
+struct RowSums {
+  float* data;
+  int64_t stride, apart;
+};
+
+// Sums of up to 16 tiles that follow each other, and their places in the same order.
+class KeptSums {
+ public:
+  // Of groups of so many rows of activations.
+  KeptSums(int64_t count, const PairedRows& x)
+      : count_(count), width_(x.width()), kept_(static_cast<size_t>(x.groups())) {}
+
+  // The tiles' sums, of one group or two, of tile i.
+  template <bool kTwo>
+  void take(int64_t group, int64_t i) {
+    alignas(64) float even[kTile][kTile], odd[kTile][kTile];
+    auto keep = [&](int64_t g) {
+      Tile& to = kept_[static_cast<size_t>(g)].at[i];
+      for (int64_t r = 0; r < kTile; ++r)
+        _mm512_store_ps(to.row[r], _mm512_add_ps(_mm512_load_ps(even[r]), _mm512_load_ps(odd[r])));
+    };
+    _tile_stored(0, even, 64);
+    _tile_stored(1, odd, 64);
+    keep(group);
+    if constexpr (!kTwo) return;
+    _tile_stored(2, even, 64);
+    _tile_stored(3, odd, 64);
+    keep(group + 1);
+  }
+
+  // Of n tiles, the first `rows` rows of each.
+  void store(const RowSums& y, int64_t n, int64_t rows) const {
+    auto mask = static_cast<__mmask16>((1U << n) - 1);
+    for (size_t g = 0; g < kept_.size(); ++g)
+      for (int64_t r = 0; r < rows; ++r) {
+        __m512i v[kTile];
+        for (int64_t i = 0; i < kTile; ++i) v[i] = _mm512_load_si512(kept_[g].at[i].row[r]);
+        pairs::transpose(v);
+        int64_t first = static_cast<int64_t>(g) * width_;
+        for (int64_t b = 0; b < std::min(width_, count_ - first); ++b)
+          _mm512_mask_storeu_epi32(y.data + (first + b) * y.stride + r * y.apart, mask, v[b]);
+      }
+  }
+
+ private:
+  struct alignas(64) Tile {
+    float row[kTile][kTile];
+  };
+  struct Kept {
+    Tile at[kTile];
+  };
+  int64_t count_, width_;
+  std::vector<Kept> kept_;
+};
+
+template <bool kTwo>
+void multiply_groups(const WeightTiles& w, const PairedRows& x, int64_t g, int64_t i,
+                     KeptSums& sums) {
+  _tile_zero(0);
+  _tile_zero(1);
+  if constexpr (kTwo) _tile_zero(2);
+  if constexpr (kTwo) _tile_zero(3);
+  add_chunks<kTwo>(w, x.group(g), kTwo ? x.group(g + 1) : nullptr, x.chunks(), x.width());
+  sums.take<kTwo>(g, i);
+}
+
+void multiply_tiles(const WeightTiles& w, const PairedRows& x, int64_t i, KeptSums& sums) {
+  int64_t g = 0;
+  for (; g + 2 <= x.groups(); g += 2) multiply_groups<true>(w, x, g, i, sums);
+  if (g < x.groups()) multiply_groups<false>(w, x, g, i, sums);
+}
+
+}  // namespace
+
+void multiply_by_tiles(const WeightMatrix& w, int64_t from, int64_t to, const FloatRows& x,
+                       const FloatRows& y) {
+  if (w.type == WeightType::kFloat || x.count == 0)
+    return kAvx512RowKernels.multiply(w, from, to, x, y);
+  PairedRows pairs(x, w.columns);
+  Tiles tiles(pairs.width());
+  KeptSums sums(x.count, pairs);
+  const auto* data = static_cast<const uint16_t*>(w.data) + from * w.columns;
+  // The rows of a tile are of 16 places that lie far apart: processors fetch more of the memory
+  // where they read it in several places (Emerald Rapids, one core: 20 GB/s; 15 of rows that follow
+  // each other).
+  int64_t part = w.columns % kColumns == 0 ? (to - from) / kTile : 0;
+  for (int64_t i = 0; i < part; i += kTile) {
+    int64_t n = std::min(kTile, part - i);
+    for (int64_t j = i; j < i + n; ++j)
+      multiply_tiles({reinterpret_cast<const char*>(data + j * w.columns), 2 * part * w.columns},
+                     pairs, j - i, sums);
+    sums.store({y.data + from + i, y.stride, part}, n, kTile);
+  }
+  // What fills no tile is copied, with zeros behind it.
+  int64_t columns = pairs.chunks() * kColumns;
+  std::vector<uint16_t> room;
+  for (int64_t i = kTile * part; i < to - from; i += kTile) {
+    int64_t rows = std::min(kTile, to - from - i);
+    room.assign(static_cast<size_t>(kTile * columns), 0);
+    for (int64_t r = 0; r < rows; ++r)
+      std::memcpy(&room[static_cast<size_t>(r * columns)], data + (i + r) * w.columns,
+                  static_cast<size_t>(2 * w.columns));
+    multiply_tiles({reinterpret_cast<const char*>(room.data()), 2 * columns}, pairs, 0, sums);
+    sums.store({y.data + from + i, y.stride, 1}, 1, rows);
+  }
+}
+
+}  // namespace neox
