@@ -35,6 +35,7 @@
 
 #include "base/error.h"
 #include "base/program.h"
+#include "memory_read.h"
 
 namespace neox {
 namespace {
@@ -124,21 +125,13 @@ void run_product(const Bench& bench, const Product& p, at::ScalarType type) {
   named(" oneDNN", [&] { at::mkldnn_linear(packed_x, packed_w); });
 }
 
-// All bits of the words or-ed: the sum of what a thread reads.
-uint64_t read_words(const uint64_t* words, int64_t count) {
-  uint64_t sums[32] = {};
-  for (int64_t i = 0; i + 32 <= count; i += 32)
-    for (int64_t j = 0; j < 32; ++j) sums[j] |= words[i + j];
-  return *std::max_element(sums, sums + 32);
-}
-
 void run_memory(const Bench& bench) {
   bool cpu = bench.device().is_cpu();
   int64_t count = (int64_t{1} << (cpu ? 29 : 32)) / 8;
   Tensor from = at::empty({count}, bench.options(at::kLong)).fill_(1), to = at::empty_like(from);
   auto bytes = double(count) * 8;
   volatile uint64_t sink = 0;
-  auto read = [&] {
+  auto read = [&](auto read_words) {
     if (!cpu) return void(at::amax(from));
     const auto* words = reinterpret_cast<const uint64_t*>(from.const_data_ptr<int64_t>());
     int64_t part = count / at::get_num_threads();
@@ -146,7 +139,9 @@ void run_memory(const Bench& bench) {
     for (int64_t begin = 0; begin + part <= count; begin += part)
       threads.emplace_back([&, begin] { sink = read_words(words + begin, part); });
   };
-  bench.run({"memory read", "bytes/s", "", bytes, read});
+  bench.run({"memory read", "bytes/s", "", bytes, [&] { read(read_in_turn); }});
+  if (cpu)
+    bench.run({"memory read, eight places", "bytes/s", "", bytes, [&] { read(read_in_places); }});
   // A copy moves each byte twice.
   bench.run({"memory copy, read and written", "bytes/s", "", 2 * bytes, [&] { to.copy_(from); }});
 }
