@@ -66,6 +66,22 @@ TEST_P(Kernels, MultiplyAnyShape) {
       }
 }
 
+// Kernels that read several places at once have many rows of each.
+TEST_P(Kernels, MultiplyManyRows) {
+  for (at::ScalarType type : {at::kFloat, at::kBFloat16})
+    for (int64_t columns : {64, 70})
+      for (int64_t batch : {1, 5, 16, 33, 50}) {
+        Tensor w = at::randn({621, columns}).to(type);
+        Tensor x = at::randn({batch, columns}).to(type).to(at::kFloat);
+        Tensor y = at::zeros({batch, 621}, at::kFloat);
+        k.multiply(matrix(w), 5, 613, rows(padded(x)), rows(y));
+        Tensor wanted = x.to(at::kDouble).matmul(w.to(at::kDouble).t()).narrow(1, 5, 608);
+        EXPECT_LT(relative(y.narrow(1, 5, 608), wanted), 1e-6) << columns << " " << batch;
+        EXPECT_EQ(y.narrow(1, 0, 5).abs().sum().item<float>(), 0);
+        EXPECT_EQ(y.narrow(1, 613, 8).abs().sum().item<float>(), 0);
+      }
+}
+
 TEST_P(Kernels, RoundActivationsToBf16AtMost) {
   Tensor w = at::randn({37, 1061}).to(at::kBFloat16), x = at::randn({3, 1061});
   Tensor y = at::zeros({3, 37}, at::kFloat);
@@ -74,16 +90,17 @@ TEST_P(Kernels, RoundActivationsToBf16AtMost) {
 }
 
 TEST_P(Kernels, MultiplyARowAlikeInAnyCompany) {
-  for (at::ScalarType type : {at::kFloat, at::kBFloat16}) {
-    Tensor w = at::randn({50, 1061}).to(type), x = padded(at::randn({19, 1061}));
-    Tensor all = at::zeros({19, 50}, at::kFloat), one = at::zeros({1, 50}, at::kFloat);
-    k.multiply(matrix(w), 0, 50, rows(x), rows(all));
-    for (int64_t b = 0; b < 19; ++b) {
-      for (int64_t n : {0, 13})
-        k.multiply(matrix(w), n, n ? 50 : 13, rows(x.narrow(0, b, 1)), rows(one));
-      EXPECT_TRUE(one[0].equal(all[b])) << b;
+  for (at::ScalarType type : {at::kFloat, at::kBFloat16})
+    for (auto [N, columns] : {std::pair<int64_t, int64_t>{50, 1061}, {310, 224}}) {
+      Tensor w = at::randn({N, columns}).to(type), x = padded(at::randn({37, columns}));
+      Tensor all = at::zeros({37, N}, at::kFloat), one = at::zeros({1, N}, at::kFloat);
+      k.multiply(matrix(w), 0, N, rows(x), rows(all));
+      for (int64_t b = 0; b < 37; ++b) {
+        for (int64_t n : {0, 13})
+          k.multiply(matrix(w), n, n ? N : 13, rows(x.narrow(0, b, 1)), rows(one));
+        EXPECT_TRUE(one[0].equal(all[b])) << b;
+      }
     }
-  }
 }
 
 TEST_P(Kernels, Norm) {
