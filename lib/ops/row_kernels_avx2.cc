@@ -9,6 +9,7 @@ namespace {
 typedef float Floats __attribute__((vector_size(32)));
 constexpr int64_t kLanes = 8;
 constexpr int kRegisters = 16;
+constexpr int kPlaces = 1;
 
 inline Floats load(const float* p) { return reinterpret_cast<Floats>(_mm256_loadu_ps(p)); }
 inline Floats load(const uint16_t* p) {

@@ -1,6 +1,12 @@
 // Compiled for AVX-512.
 #include "ops/row_kernels_avx512.h"
 
+namespace neox {
+namespace {
+constexpr int kPlaces = 8;
+}
+}  // namespace neox
+
 #include "ops/row_kernels_body.h"
 
 namespace neox {

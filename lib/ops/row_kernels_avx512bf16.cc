@@ -2,6 +2,12 @@
 // instruction, where widening them takes five. Activations are rounded to bf16 for it.
 #include "ops/row_kernels_avx512.h"
 
+namespace neox {
+namespace {
+constexpr int kPlaces = 1;
+}
+}  // namespace neox
+
 #include "ops/row_kernels_body.h"
 
 namespace neox {

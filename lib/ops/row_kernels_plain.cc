@@ -8,6 +8,7 @@ namespace {
 typedef float Floats __attribute__((vector_size(16)));
 constexpr int64_t kLanes = 4;
 constexpr int kRegisters = 16;
+constexpr int kPlaces = 1;
 
 inline Floats load(const float* p) {
   Floats v;

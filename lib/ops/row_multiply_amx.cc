@@ -4,8 +4,8 @@
 #include <immintrin.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
-#include <vector>
 
 #include "ops/bf16_pack.h"
 #include "ops/row_kernels_amx.h"
@@ -15,6 +15,24 @@ namespace {
 
 constexpr int64_t kTile = 16;     // rows of a tile
 constexpr int64_t kColumns = 32;  // of weights, in a row of it
+
+// Zeros that begin at 64 bytes. Of containers of the standard library, compiled for this kind of
+// processor, the linker could take functions for other parts of the program.
+template <class T>
+class Room {
+ public:
+  explicit Room(int64_t n) {
+    size_t bytes = (static_cast<size_t>(n) * sizeof(T) + 63) / 64 * 64;
+    data_ = static_cast<T*>(std::aligned_alloc(64, bytes));
+    std::memset(static_cast<void*>(data_), 0, bytes);
+  }
+  ~Room() { std::free(data_); }
+  Room(const Room&) = delete;
+  T* data() const { return data_; }
+
+ private:
+  T* data_;
+};
 
 // The thread's tiles, for as long as this lives: 0 to 3 are sums [weights' rows, activations'
 // rows], 4 and 5 weights, 6 and 7 pairs of activations.
@@ -46,7 +64,7 @@ class PairedRows {
       : width_(std::min(x.count, kTile)),
         chunks_((columns + kColumns - 1) / kColumns),
         groups_((x.count + width_ - 1) / width_),
-        data_(static_cast<size_t>(groups_ * chunks_ * kTile * width_)) {
+        data_(groups_ * chunks_ * kTile * width_) {
     for (int64_t b = 0; b < x.count; ++b)
       for (int64_t c = 0; c < chunks_; ++c)
         put(x.data + b * x.stride + c * kColumns, columns - c * kColumns, b, c);
@@ -69,7 +87,7 @@ class PairedRows {
   }
 
   int64_t width_, chunks_, groups_;
-  std::vector<uint32_t> data_;
+  Room<uint32_t> data_;
 };
 
 // 16 rows of weights that lie `apart` bytes from each other.
@@ -117,14 +135,14 @@ class KeptSums {
  public:
   // Of groups of so many rows of activations.
   KeptSums(int64_t count, const PairedRows& x)
-      : count_(count), width_(x.width()), kept_(static_cast<size_t>(x.groups())) {}
+      : count_(count), width_(x.width()), groups_(x.groups()), kept_(groups_) {}
 
   // The tiles' sums, of one group or two, of tile i.
   template <bool kTwo>
   void take(int64_t group, int64_t i) {
     alignas(64) float even[kTile][kTile], odd[kTile][kTile];
     auto keep = [&](int64_t g) {
-      Tile& to = kept_[static_cast<size_t>(g)].at[i];
+      Tile& to = kept_.data()[g].at[i];
       for (int64_t r = 0; r < kTile; ++r)
         _mm512_store_ps(to.row[r], _mm512_add_ps(_mm512_load_ps(even[r]), _mm512_load_ps(odd[r])));
     };
@@ -140,12 +158,12 @@ class KeptSums {
   // Of n tiles, the first `rows` rows of each.
   void store(const RowSums& y, int64_t n, int64_t rows) const {
     auto mask = static_cast<__mmask16>((1U << n) - 1);
-    for (size_t g = 0; g < kept_.size(); ++g)
+    for (int64_t g = 0; g < groups_; ++g)
       for (int64_t r = 0; r < rows; ++r) {
         __m512i v[kTile];
-        for (int64_t i = 0; i < kTile; ++i) v[i] = _mm512_load_si512(kept_[g].at[i].row[r]);
+        for (int64_t i = 0; i < kTile; ++i) v[i] = _mm512_load_si512(kept_.data()[g].at[i].row[r]);
         pairs::transpose(v);
-        int64_t first = static_cast<int64_t>(g) * width_;
+        int64_t first = g * width_;
         for (int64_t b = 0; b < std::min(width_, count_ - first); ++b)
           _mm512_mask_storeu_epi32(y.data + (first + b) * y.stride + r * y.apart, mask, v[b]);
       }
@@ -158,8 +176,8 @@ class KeptSums {
   struct Kept {
     Tile at[kTile];
   };
-  int64_t count_, width_;
-  std::vector<Kept> kept_;
+  int64_t count_, width_, groups_;
+  Room<Kept> kept_;
 };
 
 template <bool kTwo>
@@ -201,13 +219,13 @@ void multiply_by_tiles(const WeightMatrix& w, int64_t from, int64_t to, const Fl
     sums.store({y.data + from + i, y.stride, part}, n, kTile);
   }
   // What fills no tile is copied, with zeros behind it.
+  if (kTile * part == to - from) return;
   int64_t columns = pairs.chunks() * kColumns;
-  std::vector<uint16_t> room;
+  Room<uint16_t> room(kTile * columns);
   for (int64_t i = kTile * part; i < to - from; i += kTile) {
     int64_t rows = std::min(kTile, to - from - i);
-    room.assign(static_cast<size_t>(kTile * columns), 0);
     for (int64_t r = 0; r < rows; ++r)
-      std::memcpy(&room[static_cast<size_t>(r * columns)], data + (i + r) * w.columns,
+      std::memcpy(room.data() + r * columns, data + (i + r) * w.columns,
                   static_cast<size_t>(2 * w.columns));
     multiply_tiles({reinterpret_cast<const char*>(room.data()), 2 * columns}, pairs, 0, sums);
     sums.store({y.data + from + i, y.stride, 1}, 1, rows);

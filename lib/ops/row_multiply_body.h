@@ -201,11 +201,9 @@ struct InParts {
   }
 };
 
-// One row of activations waits for the memory alone, of which Intel's processors have more where
-// they read several places at once (Emerald Rapids, one core: 13 GB/s of one place, 18 to 20 of
-// eight): each of them is a part of the rows of weights.
-constexpr int kPlaces = kRegisters >= 32 ? 8 : weight_rows<1, 1>();
-
+// One row of activations waits for the memory alone, which Intel's processors read faster in
+// several places at once (Emerald Rapids, one core: 13 GB/s of one place, 18 to 20 of eight): each
+// is a part of the rows of weights.
 template <class T>
 inline void multiply_one(const T* w, int64_t columns, int64_t rows, const float* x, float* y) {
   AheadOfEach ahead;
@@ -224,7 +222,7 @@ inline void multiply_rows(const T* w, const WeightMatrix& m, int64_t from, int64
                           const FloatRows& x, const FloatRows& y) {
   if (x.count == 0) return;
   OrderedRows<InParts<T>> ordered(x, m.columns);
-  if (x.count == 1 && kPlaces > weight_rows<1, 1>())
+  if (x.count == 1 && kPlaces > 1)
     return multiply_one(w + from * m.columns, m.columns, to - from, ordered.rows(0), y.data + from);
   int64_t at_once = x.count == 1 ? weight_rows<1, 1>() : kPanel, passes = 0;
   for (int64_t b = 0; b < x.count; b += together(x.count - b)) ++passes;
