@@ -77,5 +77,29 @@ TEST(Curriculum, EachLengthIsRecordedAnew) {
   }
 }
 
+TEST(Curriculum, NothingIsRecordedWhileLengthsAreToCome) {
+  TinyOptions options;
+  options.seq_of_step = rising;
+  TinyResult plain = TinyRun({}, options).train(0, kGrowing);
+  RerunRecorder::Calls calls;
+  GraphRecorder* recorder = nullptr;
+  std::vector<int> recorded;
+  options.recorder = [&] {
+    auto made = std::make_unique<RerunRecorder>(calls);
+    made->waits = true;
+    recorder = made.get();
+    return made;
+  };
+  options.after_step = [&](TrainStep&, Communicator&) {
+    recorded.push_back(calls.recorded);
+    recorder->waits = recorded.size() < 6;  // the seventh step has the last length
+  };
+  TinyResult waited = TinyRun({}, options).train(0, kGrowing);
+  EXPECT_EQ(distance(waited.steps, plain.steps), 0);
+  EXPECT_EQ(distance(waited.state, plain.state), 0);
+  EXPECT_EQ(recorded[5], 0);
+  EXPECT_GT(recorded.back(), 0);
+}
+
 }  // namespace
 }  // namespace neox

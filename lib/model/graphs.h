@@ -19,6 +19,7 @@ class GraphRecorder {
   // recorded.
   virtual Work record(int pool, const Work& work) = 0;
 
+  bool waits = false;    // for other shapes: nothing is recorded meanwhile
   bool insists = false;  // what cannot be recorded is an error, rather than run as it is
   // What the allocator holds unused stays with it while something is recorded, if the device has as
   // much besides; else it goes back to the device first, for what is recorded to take.

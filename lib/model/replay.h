@@ -32,7 +32,7 @@ class Replay {
   void run(const Work& work);
 
   // This pass is recorded, or replayed: what its work has made stays where it is.
-  bool recorded() const { return recorder_ && pass_ > kWarmUps; }
+  bool recorded() const { return recorder_ && !recorder_->waits && pass_ > kWarmUps; }
 
  private:
   void record(const Work& work);

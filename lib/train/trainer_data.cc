@@ -17,8 +17,7 @@ Batch Trainer::batch_or_none(Batches& source, int64_t first, int64_t m) {
 }
 
 BatchSource Trainer::step_batches(Batches& source, int64_t first) {
-  int64_t seq = tokens_of_steps(p_.config, state_.iteration, state_.iteration + 1);
-  auto get = [this, &source, first, seq](int64_t m) {
+  auto get = [this, &source, first, seq = length_of_step(state_.iteration + 1)](int64_t m) {
     return beginning(batch_or_none(source, first, m), seq);
   };
   if (!p_.reference) return get;
