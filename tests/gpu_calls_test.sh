@@ -44,6 +44,11 @@ recorded grouped num_kv_heads=2 norm=rmsnorm activation=swiglu
 recorded documents reset_attention_mask=true eod_mask_loss=true reset_position_ids=true
 recorded muon optimizer.type=Muon
 recorded zero zero_optimization.stage=1
+# Nothing of shorter sequences is recorded: its memory would stay.
+short="enabled: true, min_difficulty: 16, max_difficulty: 64, schedule_type: fixed_discrete, schedule_config"
+train growing curriculum_learning="{$short: {difficulty: [16, 64], max_step: [8]}}"
+grep 'graph of' growing.calls && fail "growing: the steps of a length that does not stay are recorded"
+recorded grown curriculum_learning="{$short: {difficulty: [16, 32, 64], max_step: [1, 3]}}"
 recorded saved save=saved checkpoint_factor=3 async_save=true
 train eager enable_cuda_graph=false profile=true profile_step_start=4 profile_step_stop=6 memory_profiling=true
 train offloaded zero_optimization='{stage: 1, offload_optimizer: {device: cpu}}'
