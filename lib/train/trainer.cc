@@ -137,10 +137,9 @@ Trainer::Trainer(const TrainerParts& parts, Start start)
       waits_for_host_(parts.model.hidden_options().device().is_cpu()) {
   if (recorder_ && p_.control.rank() == 0) {
     std::string why = step_.host_work();
+    int64_t seq = length_of_step(p_.config.train.iters);
     log_info("CUDA graphs: the step is recorded once",
-             p_.config.train.curriculum
-                 ? concat(" sequences have ", length_of_step(p_.config.train.iters), " tokens,")
-                 : "",
+             p_.config.train.curriculum ? concat(" sequences have ", seq, " tokens,") : "",
              " and then started as a whole",
              why.empty() ? "" : concat(", but for the update: ", why));
   }
@@ -248,9 +247,6 @@ void Trainer::take_step() {
   }
   int64_t first = state_.consumed_samples;
   auto start = TimeLimit::Clock::now();
-  // The steps of each length would take memory of their own, of which recording lets nothing go.
-  if (recorder_)
-    recorder_->waits = length_of_step(state_.iteration + 1) < length_of_step(p_.config.train.iters);
   ReportToCome result = step_.run(batch_.accumulation, step_batches(train_batches_, first),
                                   [this] { return rank_state(); });
   read_report();  // of the step before, while the device works on this one
