@@ -51,35 +51,36 @@ class Kernels : public ::testing::TestWithParam<const RowKernels*> {
 INSTANTIATE_TEST_SUITE_P(Of, Kernels, ::testing::ValuesIn(all_row_kernels()),
                          [](const auto& info) { return std::string(info.param->name); });
 
+// Rows [from, to) of N rows of weights are multiplied, into rows of activations of `width`.
+struct ProductCase {
+  int64_t N, from, to, columns, batch, width;
+};
+
+void expect_product(const RowKernels& k, at::ScalarType type, const ProductCase& c) {
+  Tensor w = at::randn({c.N, c.columns}).to(type);
+  Tensor x = at::randn({c.batch, c.columns}).to(type).to(at::kFloat);  // exact in any product
+  Tensor y = at::zeros({c.batch, c.width}, at::kFloat);
+  k.multiply(matrix(w), c.from, c.to, rows(padded(x)), rows(y));
+  int64_t n = c.to - c.from;
+  Tensor wanted = x.to(at::kDouble).matmul(w.to(at::kDouble).t()).narrow(1, c.from, n);
+  EXPECT_LT(relative(y.narrow(1, c.from, n), wanted), 1e-6) << c.columns << " " << c.batch;
+  EXPECT_EQ(y.narrow(1, 0, c.from).abs().sum().item<float>(), 0);
+  EXPECT_EQ(y.narrow(1, c.to, c.width - c.to).abs().sum().item<float>(), 0);
+}
+
 TEST_P(Kernels, MultiplyAnyShape) {
   for (at::ScalarType type : {at::kFloat, at::kBFloat16})
     for (int64_t columns : {1, 31, 96, 1061, 4170})
-      for (int64_t batch : {1, 2, 3, 4, 7, 8, 19}) {
-        Tensor w = at::randn({117, columns}).to(type);
-        Tensor x = at::randn({batch, columns}).to(type).to(at::kFloat);  // exact in any product
-        Tensor y = at::zeros({batch, 120}, at::kFloat);
-        k.multiply(matrix(w), 2, 117, rows(padded(x)), rows(y));
-        Tensor wanted = x.to(at::kDouble).matmul(w.to(at::kDouble).t()).narrow(1, 2, 115);
-        EXPECT_LT(relative(y.narrow(1, 2, 115), wanted), 1e-6) << columns << " " << batch;
-        EXPECT_EQ(y.narrow(1, 0, 2).abs().sum().item<float>(), 0);
-        EXPECT_EQ(y.narrow(1, 117, 3).abs().sum().item<float>(), 0);
-      }
+      for (int64_t batch : {1, 2, 3, 4, 7, 8, 19})
+        expect_product(k, type, {117, 2, 117, columns, batch, 120});
 }
 
 // Kernels that read several places at once have many rows of each.
 TEST_P(Kernels, MultiplyManyRows) {
   for (at::ScalarType type : {at::kFloat, at::kBFloat16})
     for (int64_t columns : {64, 70})
-      for (int64_t batch : {1, 5, 16, 33, 50}) {
-        Tensor w = at::randn({621, columns}).to(type);
-        Tensor x = at::randn({batch, columns}).to(type).to(at::kFloat);
-        Tensor y = at::zeros({batch, 621}, at::kFloat);
-        k.multiply(matrix(w), 5, 613, rows(padded(x)), rows(y));
-        Tensor wanted = x.to(at::kDouble).matmul(w.to(at::kDouble).t()).narrow(1, 5, 608);
-        EXPECT_LT(relative(y.narrow(1, 5, 608), wanted), 1e-6) << columns << " " << batch;
-        EXPECT_EQ(y.narrow(1, 0, 5).abs().sum().item<float>(), 0);
-        EXPECT_EQ(y.narrow(1, 613, 8).abs().sum().item<float>(), 0);
-      }
+      for (int64_t batch : {1, 5, 16, 33, 50})
+        expect_product(k, type, {621, 5, 613, columns, batch, 621});
 }
 
 TEST_P(Kernels, RoundActivationsToBf16AtMost) {

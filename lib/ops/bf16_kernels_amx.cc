@@ -4,6 +4,7 @@
 // eight tiles four are sums, so that each of the others is used twice.
 #include <immintrin.h>
 
+#include "ops/amx_tiles.h"
 #include "ops/bf16_pack.h"
 #include "ops/bf16_softmax.h"
 
@@ -18,30 +19,14 @@ constexpr int64_t kTileRows = 2 * kTile;  // of a block of sums
 constexpr int64_t kTileNumbers = kTile * kTile;
 static_assert(kTileColumns == 2 * kTile);
 
-// The thread's tiles for blocks of so many rows, for as long as this lives.
-class Tiles {
-  struct alignas(64) Config {
-    uint8_t palette = 1, start_row = 0, reserved[14] = {};
-    uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-    uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-  };
-
- public:
-  explicit Tiles(int64_t block_rows = kTileRows) {
-    Config config;
-    for (int tile : {0, 1, 4}) config.rows[tile] = rows_of(block_rows);
-    for (int tile : {2, 3, 5}) config.rows[tile] = rows_of(block_rows - kTile);
-    asm volatile("" : : "r"(&config) : "memory");  // GCC 12 takes 8 of its bytes for read
-    _tile_loadconfig(&config);
-  }
-  Tiles(const Tiles&) = delete;
-  ~Tiles() { _tile_release(); }
-
- private:
-  static uint8_t rows_of(int64_t n) {
-    return static_cast<uint8_t>(std::clamp<int64_t>(n, 1, kTile));
-  }
-};
+// Tiles for blocks of so many rows.
+TileShapes shapes_for(int64_t block_rows) {
+  auto rows_of = [](int64_t n) { return static_cast<uint8_t>(std::clamp<int64_t>(n, 1, kTile)); };
+  TileShapes shapes;
+  for (int tile : {0, 1, 4}) shapes.rows[tile] = rows_of(block_rows);
+  for (int tile : {2, 3, 5}) shapes.rows[tile] = rows_of(block_rows - kTile);
+  return shapes;
+}
 
 // Of neighbouring lines more come at a time: 29 GB/s where four of a row follow each other, 10
 // where one does (a core's share of the third-level cache of Granite Rapids).
@@ -316,7 +301,7 @@ void multiply_held_rows(const RowTiles& a, const PackedColumns& b, int64_t pairs
 // all rows.
 void multiply_packed(const PackedRows& a, const PackedColumns& b, int64_t pairs,
                      const ProductSum& c, int64_t M, int64_t N) {
-  Tiles tiles;
+  Tiles tiles(shapes_for(kTileRows));
   if (M <= kTileRows || N * pairs * 4 <= kNearBytes)
     return multiply_held_rows(packed(a), b, pairs, c, M, N);
   for (int64_t m = 0; m < M; m += kBatchRows)
@@ -331,7 +316,7 @@ void multiply_unpacked(const Bf16Matrix& a, const PackedColumns& b, const Produc
                        int64_t N) {
   auto multiply = [&](int64_t first, int64_t rows) {
     if (rows == 0) return;
-    Tiles tiles(std::min(rows, kTileRows));
+    Tiles tiles(shapes_for(std::min(rows, kTileRows)));
     multiply_held_rows(unpacked(a.narrow(first, rows)), b, a.depth / 2, c.at(first, 0), rows, N);
   };
   int64_t whole = a.rows / kTileRows * kTileRows;

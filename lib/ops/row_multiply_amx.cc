@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "ops/amx_tiles.h"
 #include "ops/bf16_pack.h"
 #include "ops/row_kernels_amx.h"
 
@@ -34,27 +35,14 @@ class Room {
   T* data_;
 };
 
-// The thread's tiles, for as long as this lives: 0 to 3 are sums [weights' rows, activations'
-// rows], 4 and 5 weights, 6 and 7 pairs of activations.
-class Tiles {
-  struct alignas(64) Config {
-    uint8_t palette = 1, start_row = 0, reserved[14] = {};
-    uint16_t row_bytes[16] = {};
-    uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-  };
-
- public:
-  explicit Tiles(int64_t activations) {
-    Config config;
-    for (int tile : {0, 1, 2, 3, 6, 7})
-      config.row_bytes[tile] = static_cast<uint16_t>(4 * activations);
-    for (int tile : {4, 5}) config.row_bytes[tile] = 64;
-    asm volatile("" : : "r"(&config) : "memory");  // GCC 12 takes 8 of its bytes for read
-    _tile_loadconfig(&config);
-  }
-  Tiles(const Tiles&) = delete;
-  ~Tiles() { _tile_release(); }
-};
+// 0 to 3 are sums [weights' rows, activations' rows], 4 and 5 weights, 6 and 7 pairs of so many
+// rows of activations.
+TileShapes shapes_for(int64_t activations) {
+  TileShapes shapes;
+  for (int tile : {0, 1, 2, 3, 6, 7})
+    shapes.row_bytes[tile] = static_cast<uint16_t>(4 * activations);
+  return shapes;
+}
 
 // Activations as tiles take them: groups of `width` rows, [columns / 32][16 pairs][width], zeros
 // where there are none.
@@ -204,7 +192,7 @@ void multiply_by_tiles(const WeightMatrix& w, int64_t from, int64_t to, const Fl
   if (w.type == WeightType::kFloat || x.count == 0)
     return kAvx512RowKernels.multiply(w, from, to, x, y);
   PairedRows pairs(x, w.columns);
-  Tiles tiles(pairs.width());
+  Tiles tiles(shapes_for(pairs.width()));
   KeptSums sums(x.count, pairs);
   const auto* data = static_cast<const uint16_t*>(w.data) + from * w.columns;
   // The rows of a tile are of 16 places that lie far apart: processors fetch more of the memory

@@ -5,6 +5,7 @@
 #include "train/trainer.h"
 
 namespace neox {
+
 // The other ranks wait in a step, or an evaluation, for the part of one that cannot read its
 // samples: it takes part without any, and all learn it from the sums.
 Batch Trainer::batch_or_none(Batches& source, int64_t first, int64_t m) {
