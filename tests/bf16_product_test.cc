@@ -91,6 +91,28 @@ TEST_P(Bf16Product, MultipliesByAFactorThatWasPacked) {
     }
 }
 
+TEST_P(Bf16Product, MultipliesFewRowsThatWerePackedByPartsOfAMatrix) {
+  bool taken = false;
+  for (auto [M, N, K] : kShapes) {
+    Tensor x = random(M, K, false), w = random(N, K, false), bias = at::randn({N});
+    if (!FewRows::take(x, w)) continue;
+    taken = true;
+    FewRows rows(x);
+    Tensor y = at::full({M, N + 2}, 7.0), whole = at::empty({M, N});
+    for (int64_t from : {int64_t{0}, N / 2}) {
+      int64_t n = from ? N - from : N / 2;
+      rows.product_out(y.narrow(1, 1 + from, n), w.narrow(0, from, n), bias.narrow(0, from, n));
+    }
+    bf16_product_out(whole, x, w, bias);
+    EXPECT_TRUE(y.narrow(1, 1, N).equal(whole)) << M << " " << N << " " << K;
+    EXPECT_TRUE(y.select(1, 0).eq(7).all().item<bool>());
+    EXPECT_TRUE(y.select(1, N + 1).eq(7).all().item<bool>());
+    rows.product_out(y.narrow(1, 1, N), w, {});
+    EXPECT_LE(relative(y.narrow(1, 1, N), at::mm(x.to(at::kDouble), w.to(at::kDouble).t())), 1e-6);
+  }
+  EXPECT_EQ(taken, GetParam()->few_rows > 0);
+}
+
 TEST_P(Bf16Product, LeavesWhatIsBesideItsResult) {
   Tensor all = at::full({10, 40}, 7.0);
   bf16_product_out(all.narrow(1, 1, 37).narrow(0, 0, 9), random(9, 5, false), random(37, 5, false));

@@ -130,12 +130,17 @@ class FusedDecode {
   void prompt_attention(size_t l, const KvCache& cache, std::span<const int64_t> lengths);
   void prompt_keys(size_t l, const KvCache& cache, int threads);
   void prompt_norm(const Norm& norm, Team& team);
-  void prompt_product(const Linear& linear, Team& team, const Tensor& x, const Tensor& y);
+  void prompt_product(const Linear& linear, Team::Share columns, Team& team, const Tensor& x,
+                      const Tensor& y);
+  template <class Use>
+  void prompt_parts(const Linear& linear, Team& team, Team::Share columns, int64_t multiple,
+                    const Tensor& whole, const Use& use);
   static void half_product(const Linear& linear, Team::Share columns, const Tensor& x,
                            const Tensor& y, bool add);
   void float_product(const Linear& linear, Team::Share columns, const Tensor& scratch,
                      const Tensor& x, const Tensor& y) const;
-  void prompt_heads(size_t l, Team& team, const KvCache& cache);
+  void prompt_heads(size_t l, const KvCache& cache, Team::Share groups, Team::Share tokens,
+                    const FloatRows& qkv);
   void prompt_mlp(const Layer& layer, Team& team);
   void prompt_output(const Linear& linear, Team& team, const Tensor& in);
 

@@ -102,20 +102,16 @@ bool takes_few_rows(const Bf16Matrix& a, const Bf16Matrix& b) {
   return a.rows <= bf16_kernels()->few_rows && can_stay_unpacked(b);
 }
 
+int64_t few_rows_at_once(int64_t depth) {
+  return block_of(bf16_kernels()->few_row_bytes, pairs_of(depth), kTileColumns);
+}
+
 // Its transposed, so that the larger matrix is the one that need not be packed.
 void multiply_few_rows(const Bf16Matrix& a, const Bf16Matrix& b, ProductSum c) {
-  int64_t pairs = pairs_of(a.depth),
-          block = block_of(bf16_kernels()->few_row_bytes, pairs, kTileColumns);
-  Tensor room = room_for_pairs(std::min(block, padded_to(a.rows, kTileColumns)) * pairs);
+  int64_t block = few_rows_at_once(a.depth);
   c.transposed = true;
-  for (int64_t m = 0; m < a.rows; m += block) {
-    int64_t rows = std::min(block, a.rows - m);
-    pack_columns(a.narrow(m, rows), pairs_in(room));
-    each_part(b.rows, tile_rows(), 1, [&](Range part) {
-      bf16_kernels()->multiply_unpacked(part_of(b, part), {pairs_in(room), pairs * kTileColumns},
-                                        c.at(part.from, m), rows);
-    });
-  }
+  for (int64_t m = 0; m < a.rows; m += block)
+    FewRows(a.narrow(m, std::min(block, a.rows - m))).multiply(b, c.at(0, m));
 }
 
 // So many columns, packed, stay in a cache while all rows of a meet them.
@@ -245,6 +241,33 @@ void add_bf16_product(const Tensor& y, const Tensor& a, const Tensor& b, const T
   ProductSum sum = sum_in(y);
   sum.add = true;
   run(a, b, bias, sum);
+}
+
+bool FewRows::take(const Tensor& x, const Tensor& w) {
+  if (!bf16_multiplies(x) || !bf16_multiplies(w)) return false;
+  return x.size(0) <= few_rows_at_once(x.size(1)) && takes_few_rows(bf16_matrix(x), bf16_matrix(w));
+}
+
+FewRows::FewRows(const Bf16Matrix& x)
+    : M_(x.rows),
+      pairs_(pairs_of(x.depth)),
+      packed_(room_for_pairs(padded_to(M_, kTileColumns) * pairs_)) {
+  pack_columns(x, pairs_in(packed_));
+}
+
+void FewRows::multiply(const Bf16Matrix& w, const ProductSum& c) const {
+  each_part(w.rows, tile_rows(), 1, [&](Range part) {
+    bf16_kernels()->multiply_unpacked(part_of(w, part), {pairs_in(packed_), pairs_ * kTileColumns},
+                                      c.at(part.from, 0), M_);
+  });
+}
+
+void FewRows::product_out(const Tensor& y, const Tensor& w, const Tensor& bias) const {
+  RECORD_FUNCTION("neox::product", std::vector<c10::IValue>({y, w}));
+  ProductSum sum = sum_in(y);
+  sum.transposed = true;
+  if (bias.defined()) sum.bias = bias.const_data_ptr<float>();
+  multiply(bf16_matrix(w), sum);
 }
 
 PackedFactor::PackedFactor(const Tensor& b)

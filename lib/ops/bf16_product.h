@@ -26,6 +26,24 @@ void bf16_product_out(const at::Tensor& y, const at::Tensor& a, const at::Tensor
 void add_bf16_product(const at::Tensor& y, const at::Tensor& a, const at::Tensor& b,
                       const at::Tensor& bias = {});
 
+// x [M, K] of several products with parts of matrices, packed once.
+class FewRows {
+ public:
+  // Whether products of x with parts of w [N, K] are soonest had so.
+  static bool take(const at::Tensor& x, const at::Tensor& w);
+  explicit FewRows(const at::Tensor& x) : FewRows(bf16_matrix(x)) {}
+  explicit FewRows(const Bf16Matrix& x);
+  // y [M, N] = x w [N, K]^T + bias [N]; y is float, its rows and w's lie consecutively, and bias is
+  // float or undefined.
+  void product_out(const at::Tensor& y, const at::Tensor& w, const at::Tensor& bias) const;
+  // c [N, M], or transposed.
+  void multiply(const Bf16Matrix& w, const ProductSum& c) const;
+
+ private:
+  int64_t M_, pairs_;
+  at::Tensor packed_;
+};
+
 // b [N, K] of several products one after the other, packed once.
 class PackedFactor {
  public:
