@@ -5,7 +5,7 @@ _neox() {
   case ${1##*/} in
     neox-data) commands="count import merge repair show split verify" ;;
     neox-convert) commands="inspect diff" ;;
-    neox-submit) commands="build-image prepare-data train convert generate" ;;
+    neox-submit) commands="build-image prepare-data train convert generate layouts" ;;
   esac
   if (( COMP_CWORD == 1 )) && [[ -n $commands && $word != -* ]]; then
     mapfile -t COMPREPLY < <(compgen -W "$commands" -- "$word")
@@ -19,4 +19,4 @@ _neox() {
     mapfile -t COMPREPLY < <(compgen -f -- "$word")
   fi
 }
-complete -o filenames -F _neox neox-train neox-data neox-prepare-data neox-generate neox-convert neox-plot neox-submit neox-doctor
+complete -o filenames -F _neox neox-train neox-data neox-prepare-data neox-generate neox-serve neox-convert neox-plot neox-submit neox-doctor

@@ -6,7 +6,10 @@
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <numeric>
+
 #include "base/error.h"
+#include "jobs/layouts.h"
 #include "model/sequence_parallel.h"
 #include "ops/product.h"
 #include "tiny_run.h"
@@ -61,8 +64,8 @@ class NotingCommunicator : public Communicator {
   Elements& elements_;
 };
 
-// Of rank 0 in the second step of a run.
-Elements sent(Layout layout, const TinyOptions& given) {
+// Of one rank in the second step of a run.
+Elements sent(Layout layout, const TinyOptions& given, size_t rank = 0, int64_t micro_batches = 1) {
   at::set_num_threads(1);
   TinyOptions options = given;
   std::vector<Elements> of_rank(static_cast<size_t>(layout.size()));
@@ -70,13 +73,13 @@ Elements sent(Layout layout, const TinyOptions& given) {
     return std::make_unique<NotingCommunicator>(nullptr, threads, "world",
                                                 of_rank[static_cast<size_t>(threads.rank())]);
   };
-  options.batch = layout.replicate * layout.shard;  // one micro-batch a step
+  options.batch = layout.replicate * layout.shard * micro_batches;
   TinyRun run(layout, options);
   run.train(0, 1);
-  Elements one = std::move(of_rank[0]);
+  Elements one = std::move(of_rank[rank]);
   of_rank.assign(of_rank.size(), {});
   run.train(0, 2);
-  Elements two = std::move(of_rank[0]);
+  Elements two = std::move(of_rank[rank]);
   for (auto& [name, calls] : two)
     calls.erase(calls.begin(), calls.begin() + static_cast<std::ptrdiff_t>(one[name].size()));
   return two;
@@ -141,6 +144,68 @@ TEST(SequenceParallel, GathersWhatTwoNormsReadOnce) {
   Elements staged = sent({.pp = 2, .tp = 2}, parallel);
   EXPECT_EQ(staged["pp send"], std::vector<int64_t>{kState / 2});
   EXPECT_EQ(count(staged["tp all_gather"], kState), 3 * 3 + 1);  // three layers, the embedding
+}
+
+// What neox-submit layouts reckons with is what is sent: calls of whole hidden states, each rank's
+// share of them in a ring.
+TEST(LayoutCost, IsWhatTensorAndPipelineRanksSend) {
+  for (bool splits : {false, true})
+    for (bool parallel : {false, true})
+      for (int64_t recompute : {0, 1})
+        for (int pp : {1, 2, 3}) {
+          TinyOptions o;
+          o.model.seq = 8;
+          o.model.layers = 6;
+          o.model.hidden_dropout = 0;
+          o.model.parallel_residual = parallel;
+          o.splits_tokens = splits;
+          o.recompute = recompute;
+          Elements all = sent({.pp = pp, .tp = 2}, o, pp == 3 ? 2 : 0);  // the middle
+          constexpr int64_t kState = 8 * 20;
+          double link = static_cast<double>(2 * count(all["tp all_reduce"], kState) +
+                                            count(all["tp all_gather"], kState) +
+                                            count(all["tp reduce_scatter"], kState)) /
+                        2 * kState * 8,
+                 stages = static_cast<double>(count(all["pp send"], kState / 2)) * kState / 2 * 8;
+          Config config;
+          config.model = o.model;
+          config.layout = {.pipe = pp, .tensor = 2, .splits_tokens = splits};
+          config.batch = {.global = 1, .micro = 1, .accumulation = 1};
+          config.precision.type = Precision::kFp64;
+          config.train.recompute = recompute > 0;
+          // As nodes of two GPUs, so that stages are on different ones.
+          LayoutCost cost = layout_cost(
+              config, {.nodes = pp, .per_node = 2, .room = 1, .rates = {1, 1, 1}}, o.model.vocab);
+          std::string what = concat("splits ", splits, " parallel ", parallel, " recompute ",
+                                    recompute, " stages ", pp);
+          EXPECT_EQ(cost.link_bytes, link) << what;
+          EXPECT_EQ(cost.network_bytes, stages) << what;
+        }
+}
+
+TEST(LayoutCost, IsNearlyWhatDataRanksSend) {
+  auto sum = [](const std::vector<int64_t>& calls) {
+    return std::accumulate(calls.begin(), calls.end(), int64_t{0});
+  };
+  for (int64_t stage : {0, 1, 2, 3}) {
+    TinyOptions o;
+    o.model.layers = 12;
+    o.keeping = stage == 3 ? Keeping::kChunks : stage == 2 ? Keeping::kParameters : Keeping::kAll;
+    Elements all = sent(stage == 0 ? Layout{.replicate = 2} : Layout{.shard = 2}, o, 0, 3);
+    auto bytes =
+        static_cast<double>(2 * sum(all["replicate all_reduce"]) +
+                            sum(all["shard reduce_scatter"]) + sum(all["shard all_gather"])) /
+        2 * 8;
+    Config config;
+    config.model = o.model;
+    config.layout.zero_stage = stage;
+    config.batch = {.global = 6, .micro = 1, .accumulation = 3};
+    config.precision.type = Precision::kFp64;
+    LayoutCost cost = layout_cost(
+        config, {.nodes = 1, .per_node = 2, .room = 1, .rates = {1, 1, 1}}, o.model.vocab);
+    // Vectors of layers, which ZeRO 3 does not let go, are much of a model as tiny as this.
+    EXPECT_NEAR(cost.link_bytes / bytes, 1, stage == 3 ? 0.07 : 0.01) << "stage " << stage;
+  }
 }
 
 TEST(DataParallel, SumsABucketALayer) {

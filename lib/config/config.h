@@ -331,6 +331,10 @@ inline int64_t rows_of_sample(const Config& config) { return config.data.pairs ?
 
 // Tokens of one sequence in each of the steps after + 1 to until, together.
 int64_t tokens_of_steps(const Config& config, int64_t after, int64_t until);
+// The first step is 1.
+inline int64_t length_of_step(const Config& config, int64_t step) {
+  return tokens_of_steps(config, step - 1, step);
+}
 
 // Elements of optimizer state for each parameter: Adam's two moments, SGD's momentum ...
 // share_in_layers: of the parameters, those in matrices of layers.

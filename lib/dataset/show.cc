@@ -122,7 +122,7 @@ void show_step(const Config& config, const Tokenizer* tokenizer, const StepReque
       << first + plan.global - 1 << "; data rank " << request.rank.rank << " of "
       << request.rank.ranks << ": " << plan.accumulation << " micro-batches of " << plan.micro
       << "\n";
-  if (int64_t seq = tokens_of_steps(config, request.step - 1, request.step); seq < config.model.seq)
+  if (int64_t seq = length_of_step(config, request.step); seq < config.model.seq)
     out << "of each sample the first " << seq << " tokens, by curriculum_learning ("
         << config.where("curriculum_learning") << ")\n";
   auto width = static_cast<size_t>(config.model.seq);

@@ -11,6 +11,7 @@
 #include "config/reader.h"
 #include "jobs/check_files.h"
 #include "jobs/gpu_sizes.h"
+#include "jobs/layouts.h"
 
 namespace neox {
 namespace {
@@ -32,13 +33,6 @@ std::vector<int> ends(NodeRange nodes) {
 
 int64_t vocab_of(const Config& config, const CheckOptions& options) {
   return config.model.vocab > 0 ? config.model.vocab : padded_vocab(config, options.entries);
-}
-
-// Of a GPU, in bytes, where it is known.
-std::optional<double> room_of(const SlurmJob& job, const CheckOptions& options) {
-  auto memory = options.gpu_memory ? options.gpu_memory : gpu_sizes(job.gpus.type).most;
-  if (job.gpus.per_node == 0 || !memory) return std::nullopt;
-  return *memory * 1e9 * kUsable;
 }
 
 // One task drives one GPU.
@@ -119,9 +113,7 @@ std::string memory_fixes(const SlurmJob& job, const Config& config, int nodes,
   changed.train.recompute = true;
   if (!config.train.recompute) offer(changed, "checkpoint_activations=true");
   changed = config;
-  int64_t most = config.optimizer.kind == OptimizerKind::kOneBitAdam ? 0
-                 : config.train.cuda_graph.value_or(false)           ? 2
-                                                                     : 3;
+  int64_t most = most_zero_stage(config);
   for (int64_t stage = config.layout.zero_stage + 1; stage <= most; ++stage) {
     changed.layout.zero_stage = stage;
     if (offer(changed, concat("zero_optimization.stage=", stage))) break;
@@ -137,8 +129,9 @@ std::string memory_fixes(const SlurmJob& job, const Config& config, int nodes,
     changed.layout.tensor = t;
     if (config.model.heads % t == 0 && offer(changed, concat("model_parallel_size=", t))) break;
   }
-  return fixes.empty() ? " More nodes, model_parallel_size or pipe_parallel_size are needed."
-                       : " One of these mends it:" + fixes;
+  return (fixes.empty() ? " More nodes, model_parallel_size or pipe_parallel_size are needed."
+                        : " One of these mends it:" + fixes) +
+         "\nneox-submit layouts with the same options shows all that fit.";
 }
 
 void check_memory(const SlurmJob& job, const Config& config, int nodes, const Estimate& need,
@@ -200,6 +193,12 @@ void note_elastic(const SlurmJob& job, const Config& config, const std::vector<E
 }
 
 }  // namespace
+
+std::optional<double> room_of(const SlurmJob& job, const CheckOptions& options) {
+  auto memory = options.gpu_memory ? options.gpu_memory : gpu_sizes(job.gpus.type).most;
+  if (job.gpus.per_node == 0 || !memory) return std::nullopt;
+  return *memory * 1e9 * kUsable;
+}
 
 CheckedJob check_job(const SlurmJob& job, const Config& config, const CheckOptions& options) {
   CheckedJob checked;

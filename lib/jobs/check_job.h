@@ -32,6 +32,9 @@ struct CheckedJob {
 // of a GPU, files, time limit. With a range of nodes both ends must fit.
 CheckedJob check_job(const SlurmJob& job, const Config& config, const CheckOptions& options);
 
+// What a rank may take of its GPU's memory, in bytes, where it is known.
+std::optional<double> room_of(const SlurmJob& job, const CheckOptions& options);
+
 // Seconds of "90", "90:00", "1:30:00", "2-12", "2-12:30", "2-12:30:00" (minutes alone, as in
 // Slurm); 0, which is no limit, of UNLIMITED and INFINITE; nothing for what is no time.
 std::optional<int64_t> parse_slurm_time(const std::string& text);

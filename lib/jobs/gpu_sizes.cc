@@ -9,12 +9,20 @@ namespace {
 struct KnownGpu {
   const char* name;
   double most, least;
+  GpuRates rates;
 };
-// A name stands before those that it contains.
+// A name stands before those that it contains. Rates: NVIDIA's data sheets (NVLink in one
+// direction, or PCIe), and instances p3dn, p4d, p5, p5en, p6, g4dn, g5, g6 and g6e of AWS.
 constexpr KnownGpu kGpus[] = {
-    {"v100", 32, 16}, {"a100", 80, 40}, {"a10g", 24},  {"a10", 24},   {"a30", 24},    {"a40", 48},
-    {"l40s", 48},     {"l40", 48},      {"l4", 24},    {"t4", 16},    {"h100", 80},   {"gh200", 96},
-    {"h200", 141},    {"gb200", 186},   {"b200", 180}, {"b300", 268}, {"rtx6000", 48}};
+    {"v100", 32, 16, {125, 150, 1.56}}, {"a100", 80, 40, {312, 300, 6.25}},
+    {"a10g", 24, 0, {70, 25, 1.56}},    {"a10", 24, 0, {125, 25, 1.56}},
+    {"a30", 24, 0, {165, 100, 1.56}},   {"a40", 48, 0, {150, 56, 1.56}},
+    {"l40s", 48, 0, {362, 25, 6.25}},   {"l40", 48, 0, {181, 25, 6.25}},
+    {"l4", 24, 0, {121, 12.5, 1.56}},   {"t4", 16, 0, {65, 12.5, 1.56}},
+    {"h100", 80, 0, {989, 450, 50}},    {"gh200", 96, 0, {989, 450, 50}},
+    {"h200", 141, 0, {989, 450, 50}},   {"gb200", 186, 0, {2500, 900, 50}},
+    {"b200", 180, 0, {2250, 900, 50}},  {"b300", 268, 0, {2250, 900, 100}},
+    {"rtx6000", 48, 0, {130, 25, 1.56}}};
 
 // The number before "gb"; 0: there is none.
 double gigabytes_in(const std::string& name) {
@@ -26,15 +34,29 @@ double gigabytes_in(const std::string& name) {
   return 0;
 }
 
+std::string lower(std::string name) {
+  std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
+  return name;
+}
+
+const KnownGpu* known(const std::string& name) {
+  auto at = std::ranges::find_if(
+      kGpus, [&](const KnownGpu& gpu) { return name.find(gpu.name) != name.npos; });
+  return at == std::end(kGpus) ? nullptr : at;
+}
+
 }  // namespace
 
 GpuSizes gpu_sizes(const std::string& type) {
-  std::string name = type;
-  std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
+  std::string name = lower(type);
   if (double said = gigabytes_in(name); said > 0) return {said, 0};
-  for (const KnownGpu& gpu : kGpus)
-    if (name.find(gpu.name) != name.npos) return {gpu.most, gpu.least};
-  return {};
+  const KnownGpu* gpu = known(name);
+  return gpu ? GpuSizes{gpu->most, gpu->least} : GpuSizes{};
+}
+
+std::optional<GpuRates> gpu_rates(const std::string& type) {
+  const KnownGpu* gpu = known(lower(type));
+  return gpu ? std::optional(gpu->rates) : std::nullopt;
 }
 
 }  // namespace neox

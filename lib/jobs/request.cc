@@ -10,6 +10,7 @@
 #include "jobs/check_job.h"
 #include "jobs/container.h"
 #include "jobs/job_script.h"
+#include "jobs/layouts.h"
 #include "jobs/script_parts.h"
 #include "jobs/slurm_options.h"
 #include "jobs/submit.h"
@@ -27,7 +28,10 @@ const char* const kDescription =
     "succeeded. With a CONFIG the training job is checked first: ranks, batch, layout, memory,\n"
     "files (missing ones are errors with --submit), time for saving. Options behind -- go to "
     "sbatch as they are. --nodes, tasks\n"
-    "and GPUs are those of the training job, where there is one.";
+    "and GPUs are those of the training job, where there is one.\n"
+    "neox-submit layouts CONFIG shows how the model can be laid out on these nodes and GPUs, what "
+    "of\n"
+    "their memory that takes, and what it costs.";
 
 const char* const kExamples =
     "  neox-submit train configs/pythia/70M.yml --nodes 2           # look at the script\n"
@@ -36,6 +40,7 @@ const char* const kExamples =
     "--submit\n"
     "  neox-submit train 1-4B.yml --gpus-per-node h100:8 --profile aws-hyperpod --partition gpu "
     "-- --mem=0\n"
+    "  neox-submit layouts configs/pythia/12B.yml --nodes 4 --gpus-per-node h100:8   # a table\n"
     "  neox-submit train configs/pythia/14M.yml --gpus-per-node 0 --tasks-per-node 4   # on CPUs\n"
     "  neox-submit build-image prepare-data train convert --write scripts   # files to edit\n";
 
@@ -52,6 +57,16 @@ std::vector<JobKind> read_kinds(std::vector<std::string>& words) {
               ". See neox-submit --help.");
   words.erase(words.begin(), words.begin() + static_cast<std::ptrdiff_t>(n));
   return kinds;
+}
+
+// "layouts CONFIG..." asks about a training job.
+void read_layouts(std::vector<std::string>& words, SubmitRequest& request) {
+  if (words.empty() || words[0] != "layouts") return;
+  check_usage(request.action == SubmitRequest::Action::kPrint,
+              "layouts prints a table, and has nothing to submit or to write");
+  check_usage(words.size() > 1, "layouts needs a configuration, such as configs/pythia/12B.yml");
+  request.action = SubmitRequest::Action::kLayouts;
+  words[0] = name_of(JobKind::kTrain);
 }
 
 // "$FSX_PATH/data" with the values so far.
@@ -183,10 +198,38 @@ std::optional<double> gigabytes(const Program& program) {
   return memory;
 }
 
+Gpus gpus_of(const SlurmJob& job, const Program& program, const CheckOptions& options) {
+  std::string asked = concat("layouts for ", job.gpus.type.empty() ? "GPUs" : job.gpus.type);
+  check_usage(job.nodes.min == job.nodes.max, "layouts needs one number of nodes, not ",
+              job.nodes.min, "-", job.nodes.max);
+  auto room = room_of(job, options);
+  auto rates = gpu_rates(job.gpus.type);
+  check_usage(room && rates, asked, ": give a type that is known, such as --gpus-per-node h100:8",
+              job.gpus.per_node == 0 ? "; on CPUs there is no memory of GPUs to share out" : "");
+  if (auto network = program.given<double>("network")) rates->network = *network;
+  check_usage(rates->network > 0, "--network ", rates->network, ": GB/s of one GPU, such as 50");
+  return {.nodes = job.nodes.min, .per_node = job.tasks_per_node, .room = *room, .rates = *rates};
+}
+
+// Of those layouts that a configuration can say.
+std::string layouts_of(const SlurmJob& job, const Program& program, const Config& config,
+                       const ConfigOptions& read, const CheckOptions& options) {
+  auto accepts = [&](const std::vector<std::string>& keys) {
+    ConfigOptions changed = read;
+    changed.overrides.insert(changed.overrides.end(), keys.begin(), keys.end());
+    try {
+      load_config(changed);
+      return true;
+    } catch (const Error&) { return false; }  // a layout that this model or run cannot have
+  };
+  return layout_table(config, gpus_of(job, program, options), options.entries, accepts);
+}
+
 void check_training(SlurmJob& job, const Program& program, const std::vector<std::string>& configs,
                     CheckOptions::Files files, const std::vector<std::string>& made,
                     SubmitRequest& request) {
-  Config config = load_config(config_options(job, configs, program.list("set")));
+  ConfigOptions read = config_options(job, configs, program.list("set"));
+  Config config = load_config(read);
   job.paths = absolute_paths(config);
   CheckOptions options{
       .files = files,
@@ -199,6 +242,10 @@ void check_training(SlurmJob& job, const Program& program, const std::vector<std
   if (program.has("lead"))
     options.lead_seconds = positive(program.get<std::string>("lead"), "lead");
   options.entries = vocabulary_entries(config, options.mounts, request.notes);
+  if (request.action == SubmitRequest::Action::kLayouts) {
+    request.table = layouts_of(job, program, config, read, options);
+    return;
+  }
   CheckedJob checked = check_job(job, config, options);
   job.lead_seconds = checked.lead_seconds;
   request.notes.insert(request.notes.end(), checked.notes.begin(), checked.notes.end());
@@ -256,7 +303,7 @@ Program submit_program() {
                    .examples = kExamples});
   auto add = program.options().add_options();
   add("what", texts("WORD..."),
-      "build-image, prepare-data, train, convert, generate; then configurations");
+      "build-image, prepare-data, train, convert, generate; or layouts; then configurations");
   add("set", texts("KEY=VALUE"), "for neox-train: overrides the configuration");
   add("arg", texts("WORD"), "a further argument of the (last) job's program; may be repeated");
   add("nodes", text("N|MIN-MAX"), "nodes (2 for training, else 1); a range: as many as are free");
@@ -275,6 +322,8 @@ Program submit_program() {
   add("profile", text("NAME|FILE"), "kind of cluster (generic); env/profiles has them");
   add("write-rate", po::value<double>()->value_name("MB/s"), "of the shared file system");
   add("gpu-memory", po::value<double>()->value_name("GB"), "of one GPU, for the check of memory");
+  add("network", po::value<double>()->value_name("GB/s"),
+      "between nodes, of one GPU: for layouts (AWS's, of the GPU's type)");
   add("submit", "hand the scripts to sbatch; logs go to logs/");
   add("write", text("DIR"), "write the scripts there instead of printing them");
   program.positional("what", -1);
@@ -292,6 +341,7 @@ SubmitRequest read_submit_request(const Program& program, const std::vector<std:
     std::erase_if(request.notes,
                   [](const std::string& note) { return note.find("--partition") != note.npos; });
   std::vector<std::string> words = program.list("what");
+  read_layouts(words, request);
   std::vector<JobKind> kinds = read_kinds(words);
   std::vector<std::string> configs = find_configs(words);
   check_image(program, kinds, here.environment, request);
@@ -325,6 +375,10 @@ SubmitRequest read_submit_request(const Program& program, const std::vector<std:
 
 void carry_out(const SubmitRequest& request, std::ostream& out) {
   using Action = SubmitRequest::Action;
+  if (request.action == Action::kLayouts) {
+    out << request.table;
+    return;
+  }
   if (request.action == Action::kSubmit) return submit_jobs(request.jobs, request.profile, out);
   for (const SlurmJob& job : request.jobs) {
     std::string script = job_script(job, request.profile);

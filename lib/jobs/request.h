@@ -13,12 +13,13 @@
 namespace neox {
 
 struct SubmitRequest {
-  enum class Action { kPrint, kWrite, kSubmit };
+  enum class Action { kPrint, kWrite, kSubmit, kLayouts };
   Action action = Action::kPrint;
   std::filesystem::path directory;  // of kWrite
   std::vector<SlurmJob> jobs;       // in their order
   Profile profile;
   std::vector<std::string> notes;
+  std::string table;  // of kLayouts
 };
 
 // A command line, parted at "--": what follows goes to sbatch.
@@ -40,7 +41,7 @@ Program submit_program();
 SubmitRequest read_submit_request(const Program& program, const std::vector<std::string>& sbatch,
                                   const Surroundings& surroundings);
 
-// Prints the scripts to `out`, writes them, or submits them.
+// Prints the scripts or the table to `out`, writes them, or submits them.
 void carry_out(const SubmitRequest& request, std::ostream& out);
 
 }  // namespace neox

@@ -124,7 +124,7 @@ void Report::step(int64_t iteration, const StepReport& step, std::optional<doubl
                      {"train/tokens", tokens_}};
   if (config_.train.curriculum)
     scalars.emplace_back("curriculum_seqlen",
-                         static_cast<double>(tokens_of_steps(config_, iteration - 1, iteration)));
+                         static_cast<double>(length_of_step(config_, iteration)));
   if (config_.precision.type == Precision::kFp16)
     scalars.emplace_back("train/loss_scale", step.loss_scale);
   const auto& preference = config_.train.preference;
@@ -156,7 +156,7 @@ void Report::log_interval(int64_t iteration, const StepReport& step) {
   if (config_.precision.type == Precision::kFp16)
     line += concat(" | loss scale ", format("%g", step.loss_scale));
   if (config_.train.curriculum)
-    line += concat(" | ", tokens_of_steps(config_, iteration - 1, iteration), " tokens a sequence");
+    line += concat(" | ", length_of_step(config_, iteration), " tokens a sequence");
   if (config_.model.moe) line += concat(" | expert load ", format("%.2f", step.expert_load));
   if (skipped_ > 0) line += concat(" | ", counted(skipped_, "step"), " skipped");
   line += concat(" | ", format("%.1f", samples), " samples/s | ", with_commas(std::llround(tokens)),

@@ -137,7 +137,7 @@ Trainer::Trainer(const TrainerParts& parts, Start start)
       waits_for_host_(parts.model.hidden_options().device().is_cpu()) {
   if (recorder_ && p_.control.rank() == 0) {
     std::string why = step_.host_work();
-    int64_t seq = length_of_step(p_.config.train.iters);
+    int64_t seq = length_of_step(p_.config, p_.config.train.iters);
     log_info("CUDA graphs: the step is recorded once",
              p_.config.train.curriculum ? concat(" sequences have ", seq, " tokens,") : "",
              " and then started as a whole",

@@ -72,8 +72,6 @@ class Trainer {
   // The micro-batches of the step whose first sample is `first`, rated by the reference where there
   // is one. Collective over pp and tp.
   BatchSource step_batches(Batches& source, int64_t first);
-  // Tokens of a sequence in that step, the first of which is 1.
-  int64_t length_of_step(int64_t step) const { return tokens_of_steps(p_.config, step - 1, step); }
   // A micro-batch of the source, or, from the first on that this rank cannot read, none.
   Batch batch_or_none(Batches& source, int64_t first, int64_t m);
   RankState rank_state() const { return {!wants_stop().empty(), lack_.has_value()}; }
