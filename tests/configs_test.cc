@@ -101,7 +101,7 @@ struct Refusal {
 // ZeRO++, and the search that would try settings.
 constexpr Refusal kRefused[] = {
     {"t9k/6-7B_zero3_plus.yml", "zero_quantized_weights: true is not supported yet"},
-    {"t9k/125M_autotune.json", "is not supported yet (automatic tuning)"},
+    {"t9k/125M_autotune.json", "is not supported yet (automatic tuning; neox-submit layouts"},
 };
 
 Config load(const std::string& name, const Strings& overrides = {}) {

@@ -199,12 +199,12 @@ std::optional<double> gigabytes(const Program& program) {
 }
 
 Gpus gpus_of(const SlurmJob& job, const Program& program, const CheckOptions& options) {
-  std::string asked = concat("layouts for ", job.gpus.type.empty() ? "GPUs" : job.gpus.type);
   check_usage(job.nodes.min == job.nodes.max, "layouts needs one number of nodes, not ",
               job.nodes.min, "-", job.nodes.max);
   auto room = room_of(job, options);
   auto rates = gpu_rates(job.gpus.type);
-  check_usage(room && rates, asked, ": give a type that is known, such as --gpus-per-node h100:8",
+  check_usage(room && rates, "layouts for ", job.gpus.type.empty() ? "GPUs" : job.gpus.type,
+              ": give a type that is known, such as --gpus-per-node h100:8",
               job.gpus.per_node == 0 ? "; on CPUs there is no memory of GPUs to share out" : "");
   if (auto network = program.given<double>("network")) rates->network = *network;
   check_usage(rates->network > 0, "--network ", rates->network, ": GB/s of one GPU, such as 50");

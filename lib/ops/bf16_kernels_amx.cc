@@ -359,9 +359,9 @@ void multiply_packed(const PackedRows& a, const PackedColumns& b, int64_t pairs,
 // the last is probably a part of the same matrix that is wanted next.
 void multiply_unpacked(const Bf16Matrix& a, const PackedColumns& b, const ProductSum& c,
                        int64_t N) {
-  RowTiles tiles = unpacked(a);
-  bool one_piece = a.row_stride == a.depth, near = tiles.group <= kMostAhead;
-  int64_t bytes_ahead = one_piece && near ? tiles.group : 0;
+  int64_t group = unpacked(a).group;  // bytes
+  bool one_piece = a.row_stride == a.depth;
+  int64_t bytes_ahead = one_piece && group <= kMostAhead ? group : 0;
   auto multiply = [&](int64_t first, int64_t rows) {
     if (rows == 0) return;
     Tiles tiles(shapes_for(std::min(rows, kTileRows)));
