@@ -98,6 +98,17 @@ TEST(LayoutCost, TakesAsLongAsTheWorkWhereNothingIsSent) {
   EXPECT_EQ(cost.link_bytes + cost.network_bytes, 0);
 }
 
+// GPT-NeoX-20B was trained on 12 nodes of 8 A100 of 40 GB with tp 2 and pp 4 (arXiv 2204.06745).
+TEST(FindLayouts, FindsThatOfGptNeox20B) {
+  Config config =
+      load_config({.files = {(kTree / "configs/neox/20B.yml").string()}, .directory = {}});
+  Gpus gpus{.nodes = 12, .per_node = 8, .room = 36e9, .rates = gpu_rates("a100").value()};
+  LayoutChoice first = find_layouts(config, gpus, kEntries).at(0);
+  EXPECT_EQ(first.config.layout.tensor, 2);
+  EXPECT_EQ(first.config.layout.pipe, 4);
+  EXPECT_EQ(first.config.layout.zero_stage, 1);
+}
+
 TEST_F(SubmitTest, ShowsLayoutsAsATable) {
   std::ostringstream out;
   carry_out(

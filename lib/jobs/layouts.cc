@@ -17,6 +17,10 @@ constexpr double kOfPeak = 0.5;
 // Of the work that is done meanwhile, behind which gradients are sent; and of that time what it
 // costs all the same, since it takes a part of the memory's rate and of the multiprocessors.
 constexpr double kBackward = 2.0 / 3, kBehind = 0.15;
+// Times that differ by less are alike: of these the larger micro-batch is taken, whose kernels are
+// fewer and larger, up to so many tokens, which occupy a GPU.
+constexpr double kAlike = 1.005;
+constexpr int64_t kEnoughTokens = 32768;
 constexpr size_t kRows = 12;
 
 double element_bytes(const Config& config) {
@@ -239,16 +243,21 @@ LayoutCost layout_cost(const Config& config, const Gpus& gpus, int64_t vocab) {
 
 std::vector<LayoutChoice> find_layouts(const Config& config, const Gpus& gpus, int64_t entries) {
   int64_t batch = global_batch(config, gpus.nodes * gpus.per_node);
-  std::map<std::pair<int64_t, int64_t>, LayoutChoice> best;
-  for (const Trial& c : trials(config, gpus, batch)) {
-    auto layout = try_layout(with(config, c, batch), gpus, entries);
-    if (!layout) continue;
-    auto [at, added] = best.try_emplace({c.tensor, c.pipe}, *layout);
-    if (!added && layout->cost.seconds < at->second.cost.seconds) at->second = *layout;
-  }
+  std::map<std::pair<int64_t, int64_t>, std::vector<LayoutChoice>> fitting;
+  for (const Trial& c : trials(config, gpus, batch))
+    if (auto layout = try_layout(with(config, c, batch), gpus, entries))
+      fitting[{c.tensor, c.pipe}].push_back(std::move(*layout));
+  auto seconds = [](const LayoutChoice& l) { return l.cost.seconds; };
   std::vector<LayoutChoice> all;
-  for (auto& [key, layout] : best) all.push_back(std::move(layout));
-  std::ranges::sort(all, {}, [](const LayoutChoice& l) { return l.cost.seconds; });
+  for (const auto& [key, layouts] : fitting) {
+    double least = seconds(*std::ranges::min_element(layouts, {}, seconds));
+    all.push_back(*std::ranges::max_element(layouts, {}, [&](const LayoutChoice& l) {
+      bool quick = seconds(l) <= least * kAlike;
+      int64_t tokens = l.cost.estimate.batch.micro * config.model.seq;
+      return std::pair(quick ? std::min(tokens, kEnoughTokens) : 0, -seconds(l));
+    }));
+  }
+  std::ranges::sort(all, {}, seconds);
   return all;
 }
 
