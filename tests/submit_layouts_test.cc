@@ -122,7 +122,7 @@ TEST_F(SubmitTest, ShowsLayoutsAsATable) {
     EXPECT_NE(text.find(part), text.npos) << part << "\n" << text;
 }
 
-TEST_F(SubmitTest, AFasterNetworkMakesLayoutsOfIt) {
+TEST_F(SubmitTest, TheNetworkIsThatOfTheGpuOrAsGiven) {
   auto first = [&](const Strings& more) {
     Strings words = {"layouts", config("6-9B.yml"), "--nodes", "8", "--gpus-per-node", "a100:8"};
     words.insert(words.end(), more.begin(), more.end());

@@ -14,10 +14,6 @@ using Block = ParameterParts::Block;
 
 int64_t divide_up(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 
-int64_t element_bytes(Precision precision) {
-  return precision == Precision::kFp32 ? 4 : precision == Precision::kFp64 ? 8 : 2;
-}
-
 int64_t data_ranks(const Config& config, int64_t world) {
   int64_t cell = config.layout.pipe * config.layout.tensor;
   check_usage(world >= 1 && world % cell == 0, "the world has ", world, " ranks, which ",
@@ -296,6 +292,10 @@ std::string render_disk(const Estimate& e, const Config& config) {
 }
 
 }  // namespace
+
+int64_t element_bytes(Precision precision) {
+  return precision == Precision::kFp32 ? 4 : precision == Precision::kFp64 ? 8 : 2;
+}
 
 Estimate estimate(const Config& config, int64_t vocab, int64_t world,
                   std::optional<int64_t> free_bytes, std::optional<FrozenBatch> frozen) {

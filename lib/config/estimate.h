@@ -46,6 +46,9 @@ Estimate estimate(const Config& config, int64_t vocab, int64_t world,
 // blocks and head, tied or not, attention counted causal. vocab must be known.
 double train_flops_per_token(const ModelConfig& model);
 
+// Of a number of the computation.
+int64_t element_bytes(Precision precision);
+
 // The fewest ranks that the layout takes, and the batch where all its three numbers are given.
 int64_t fewest_ranks(const Config& config);
 

@@ -23,11 +23,6 @@ constexpr double kAlike = 1.005;
 constexpr int64_t kEnoughTokens = 32768;
 constexpr size_t kRows = 12;
 
-double element_bytes(const Config& config) {
-  Precision type = config.precision.type;
-  return type == Precision::kFp32 ? 4 : type == Precision::kFp64 ? 8 : 2;
-}
-
 // Of n ranks that share out `bytes` in a ring, what each sends.
 double of_ring(double bytes, int64_t n) {
   return bytes * static_cast<double>(n - 1) / static_cast<double>(n);
@@ -36,8 +31,7 @@ double of_ring(double bytes, int64_t n) {
 // Bytes of the activations of a micro-batch.
 double micro_bytes(const Config& config, const Estimate& e) {
   return static_cast<double>(e.batch.micro * rows_of_sample(config) * config.model.seq *
-                             config.model.hidden) *
-         element_bytes(config);
+                             config.model.hidden * element_bytes(config.precision.type));
 }
 
 // Of the model's ends, embedding and head, those that the stage has that sends most: one in the
@@ -75,18 +69,10 @@ double data_bytes(const Config& config, const Estimate& e) {
   int64_t stage = config.layout.zero_stage, m = e.batch.accumulation,
           layers = e.blocks / (config.layout.pipe * config.layout.tensor), n = e.rank_parameters,
           gathered = stage == 3 ? 2 * m * layers + n - layers : n;
-  double size = element_bytes(config), state = std::max(4.0, size);
-  return of_ring(static_cast<double>(n * (stage >= 2 ? m : 1)) * state +
-                     static_cast<double>(gathered) * (stage == 0 ? state : size),
+  int64_t size = element_bytes(config.precision.type), state = std::max<int64_t>(4, size);
+  return of_ring(static_cast<double>(n * (stage >= 2 ? m : 1) * state +
+                                     gathered * (stage == 0 ? state : size)),
                  e.data_ranks);
-}
-
-// Seconds of bytes that a group of ranks, so many of them in a node, send each other: those that
-// leave the node share its GPUs' parts of the network.
-double seconds_of(double bytes, bool in_node, int64_t beside, const Gpus& gpus) {
-  double link = bytes / (gpus.rates.link * 1e9);
-  return in_node ? link
-                 : std::max(link, bytes / (gpus.rates.network * 1e9 * static_cast<double>(beside)));
 }
 
 struct Sent {
@@ -94,10 +80,14 @@ struct Sent {
   bool in_node = true;
 };
 
+// What each of a group of ranks sends to the others, `apart` ranks from one to the next. What
+// leaves a node goes through the network's parts of all its GPUs that are in the group.
 Sent sent(double bytes, int64_t ranks, int64_t apart, const Gpus& gpus) {
-  bool in_node = ranks * apart <= gpus.per_node;
+  double link = bytes / (gpus.rates.link * 1e9);
+  if (ranks * apart <= gpus.per_node) return {bytes, link, true};
   int64_t beside = std::clamp<int64_t>(gpus.per_node / apart, 1, ranks);
-  return {bytes, seconds_of(bytes, in_node, beside, gpus), in_node};
+  double network = bytes / (gpus.rates.network * 1e9 * static_cast<double>(beside));
+  return {bytes, std::max(link, network), false};
 }
 
 int64_t global_batch(const Config& config, int64_t world) {
@@ -155,12 +145,6 @@ std::optional<LayoutChoice> try_layout(const Config& changed, const Gpus& gpus, 
   return std::nullopt;
 }
 
-std::string percent(double share) {
-  char text[16];
-  std::snprintf(text, sizeof text, "%.0f %%", 100 * share);
-  return text;
-}
-
 std::string number(double x, const char* format) {
   char text[32];
   std::snprintf(text, sizeof text, format, x);
@@ -185,7 +169,7 @@ std::vector<std::string> row_of(const LayoutChoice& layout, double best) {
           concat(c.estimate.batch.accumulation),
           flag(layout.config.train.recompute),
           bytes(static_cast<double>(c.estimate.memory_bytes)),
-          percent(c.idle),
+          number(100 * c.idle, "%.0f %%"),
           bytes(c.link_bytes),
           bytes(c.network_bytes),
           number(c.seconds / best, "%.2f")};
