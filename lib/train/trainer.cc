@@ -8,7 +8,6 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "base/signals.h"
 #include "base/text.h"
 #include "generate/generate.h"
 #include "generate/load.h"
@@ -209,17 +208,16 @@ Exit Trainer::train_loop() {
   }
   read_report();
   profiler_.finish(state_.iteration);
-  std::string why = wants_stop();  // before a save that may change what is due
   bool complete = state_.iteration >= t.iters;
+  std::string why;
+  if (!complete) why = stop_ ? why_all_stop() : concat("exit_interval is ", t.exit_interval);
   if (complete && !stop_ && evaluated_at_ != state_.iteration)
     evaluate_and_sample((state_.iteration - 1) / std::max<int64_t>(t.eval_interval, 1));
   let_save_end();  // one that has failed is done again
   if (state_.iteration > 0 && saved_at_ != state_.iteration) save();
   if (saver_) end_of_save(saver_->wait());
   if (!complete) {
-    say_stopped(!stop_        ? concat("exit_interval is ", t.exit_interval)
-                : why.empty() ? "another rank asked for it"
-                              : why);
+    say_stopped(why);
     return stop_ ? Exit::kRequeue : Exit::kDone;
   }
   if (!stop_)
@@ -229,15 +227,6 @@ Exit Trainer::train_loop() {
              (p_.sampler.has(Split::kValid) || p_.sampler.has(Split::kTest));
   if (cut) say_stopped("the evaluation at the end was asked to stop");
   return cut ? Exit::kRequeue : Exit::kDone;
-}
-
-void Trainer::say_stopped(const std::string& why) const {
-  if (p_.control.rank() != 0) return;
-  const CheckpointConfig& c = p_.config.checkpoint;
-  log_info("stopped at step ", state_.iteration, " of ", p_.config.train.iters, ": ", why,
-           c.save.empty()   ? "; nothing was saved, because save is not set"
-           : c.load.empty() ? concat("; with load: ", c.save.string(), " it goes on from there")
-                            : "; the same command goes on from there");
 }
 
 void Trainer::take_step() {
@@ -261,11 +250,6 @@ void Trainer::take_step() {
   if (waits_for_host_ || needed) read_report();
   if (t.memory_profiling && ++steps_here_ == kSettled) report_.memory(step_.memory());
   p_.limit.measured_step(TimeLimit::Seconds(TimeLimit::Clock::now() - start).count());
-}
-
-std::string Trainer::wants_stop() const {
-  if (int signal = p_.stop.load()) return concat("asked to by ", signal_name(signal));
-  return p_.limit.due();
 }
 
 void Trainer::read_report() {

@@ -60,6 +60,8 @@ class Trainer {
   void take_step();
   // Why this rank would stop now: a signal or the time; "" where it goes on.
   std::string wants_stop() const;
+  // Collective, where a rank would stop, before a save, which may change what is due: why.
+  std::string why_all_stop() const;
   void read_report();  // of the last step, if it was not read yet
   void check_finite(const StepReport& report);
   void watch_claim();

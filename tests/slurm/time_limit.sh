@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The warning before a time limit: saved, exit code 75, requeued, resumed to the end; the losses are those of an
-# uninterrupted job, bit for bit, and the log has both parts. With --full the limit is a real one, of two minutes.
+# uninterrupted job, bit for bit, and the log has all parts. So where one rank alone gets the signal. With --full the
+# limit is a real one, of two minutes.
 source "$(dirname "$0")/lib.sh"
 need_cluster
 up --nodes 2
@@ -18,9 +19,13 @@ wait_until 180 "a step" at_step warned 20
 login scancel --signal=USR1 --batch "$job"
 wait_until 20 "the requeue" state_is "$job" PENDING
 expect "$fsx/warned/job.out" 'asked to by SIGUSR1' 'Exited with exit code 75'
+before=$(losses warned | wc -l)
+wait_until 180 "a step of the second start" at_step warned $((before + 5))
+kill -USR1 "$(tasks "$job" neox-train 2)"  # all stop, and rank 0 says whose signal it was
+wait_until 20 "the second requeue" state_is "$job" PENDING
 wait_for "$job" 240 COMPLETED
-[[ $(field "$job" Restarts) == 1 ]] || fail "restarts: $(field "$job" Restarts)"
-expect "$fsx/warned/job.out" 'asked to by SIGUSR1' 'resuming from .*global_step'
+[[ $(field "$job" Restarts) == 2 ]] || fail "restarts: $(field "$job" Restarts)"
+expect "$fsx/warned/job.out" 'asked to by SIGUSR1' 'resuming from .*global_step' ': rank 2: asked to by SIGUSR1'
 same_losses straight warned "$steps" bits
 
 if [[ $full == --full ]]; then
