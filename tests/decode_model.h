@@ -102,4 +102,16 @@ inline double relative(const Tensor& a, const Tensor& b) {
   return ((a - b).norm() / b.norm()).item<double>();
 }
 
+// Prompts of many lengths, of which some end early.
+inline std::vector<TextRequest> requests(const Sampling& sampling) {
+  std::vector<TextRequest> all;
+  for (int32_t i = 0; i < 9; ++i) {
+    TextRequest r{.sampling = sampling};
+    for (int32_t t = 0; t <= i * 5 % 7; ++t) r.prompt.push_back((3 * i + 5 * t) % 11);
+    r.sampling.max_tokens = 4 + i;
+    all.push_back(r);
+  }
+  return all;
+}
+
 }  // namespace neox::testing

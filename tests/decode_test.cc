@@ -1,5 +1,4 @@
-// Generation with fused kernels, in recorded steps, and of several texts at once: the model's own
-// layers and texts alone are the references.
+// Generation with fused kernels and in recorded steps: the model's own layers are the reference.
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
@@ -141,18 +140,6 @@ TEST(FusedDecode, LeavesPromptsToLayersWithExperts) {
 
 TEST(FusedDecode, IsForFloatAndBf16) {
   EXPECT_FALSE((*Model({}, at::kDouble)).new_cache(1, 1).fused);
-}
-
-// Prompts of many lengths, of which some end early.
-std::vector<TextRequest> requests(const Sampling& sampling) {
-  std::vector<TextRequest> all;
-  for (int32_t i = 0; i < 9; ++i) {
-    TextRequest r{.sampling = sampling};
-    for (int32_t t = 0; t <= i * 5 % 7; ++t) r.prompt.push_back((3 * i + 5 * t) % 11);
-    r.sampling.max_tokens = 4 + i;
-    all.push_back(r);
-  }
-  return all;
 }
 
 TEST(ReplayedDecode, GivesTheLogitsOfTheModelsOwnLayers) {
@@ -325,74 +312,6 @@ TEST(ReplayedDecode, OnAGpuGivesTheTextsOfTheCpu) {
           EXPECT_EQ(gpu.texts(all, batch_size, ends), cpu.texts(all, batch_size, ends))
               << option.name << " hidden " << hidden;
     }
-}
-
-void expect_unchanged(const ModelOption& option, at::ScalarType type, int64_t batch_size) {
-  for (Sampling sampling : {Sampling{}, {.temperature = 1, .top_p = 0.9, .key = 7}}) {
-    Model model(option, type);
-    std::vector<TextRequest> all = requests(sampling);
-    Texts alone;
-    for (const TextRequest& r : all) alone.push_back(model.texts({r}, 1).front());
-    EXPECT_EQ(model.texts(all, batch_size), alone) << option.name << " " << type;
-  }
-}
-
-TEST(Batch, ChangesNoText) {
-  at::set_num_threads(1);
-  for (const ModelOption& option : kModelOptions) expect_unchanged(option, at::kFloat, 4);
-  for (at::ScalarType type : {at::kFloat, at::kBFloat16, at::kDouble})
-    expect_unchanged({"Default"}, type, 100);
-}
-
-TEST(Batch, EndsEachTextAtItsEnd) {
-  Model model;
-  std::vector<TextRequest> all = requests({});
-  Texts open = model.texts(all, 4);
-  int32_t end = open[8][2];
-  Texts ended = model.texts(all, 4, {end});
-  for (size_t i = 0; i < all.size(); ++i)
-    EXPECT_EQ(ended[i], Tokens(open[i].begin(), std::ranges::find(open[i], end)));
-  EXPECT_LT(ended[8].size(), open[8].size());
-}
-
-TEST(Batch, TellsOfTokensAndEnds) {
-  Model model;
-  std::vector<TextRequest> all = requests({});
-  Texts seen(all.size());
-  std::map<size_t, TextEnd> ended;
-  Texts texts = generate(*model, all,
-                         {.batch_size = 3,
-                          .on_token =
-                              [&](size_t i, int32_t token) {
-                                EXPECT_FALSE(ended.contains(i));
-                                seen[i].push_back(token);
-                                return i != 2 || seen[i].size() < 2;
-                              },
-                          .on_end = [&](size_t i, TextEnd how) { ended[i] = how; }});
-  EXPECT_EQ(seen, texts);
-  EXPECT_EQ(ended.size(), all.size());
-  EXPECT_EQ(texts[2].size(), 2u);
-  EXPECT_EQ(ended[2], TextEnd::kCaller);
-  EXPECT_EQ(ended[0], TextEnd::kLength);
-}
-
-TEST(Batch, EveryLayoutGivesTheSameTexts) {
-  std::vector<TextRequest> all = requests({});
-  at::set_num_threads(1);
-  RerunRecorder::Calls calls;
-  Texts wanted = Model().texts(all, 4);
-  for (const Recorder& recorder : {Recorder(graph_recorder), rerun(calls)})
-    for (Layout layout : {Layout{.pp = 2}, {.tp = 2}}) {
-      std::vector<Texts> texts(2);
-      run_thread_ranks(2, [&](Communicator& world, Control&) {
-        Mesh mesh(layout, world);
-        GptNeoX model(Model::config({}), mesh,
-                      {.keeping = Keeping::kNoGradients, .recorder = recorder});
-        texts[static_cast<size_t>(world.rank())] = generate(model, all, {.batch_size = 4});
-      });
-      for (const Texts& other : texts) EXPECT_EQ(other, wanted) << to_string(layout);
-    }
-  EXPECT_GT(calls.replayed, 20);
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 // neox-serve: what requests get is what neox-generate and the model's logits give; the forms of
-// OpenAI and Megatron-LM; texts beside each other; what is wrong is said, and costs nobody else
-// anything.
+// OpenAI and Megatron-LM; texts beside each other.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/log_softmax.h>
@@ -8,95 +7,15 @@
 
 #include <cmath>
 #include <csignal>
-#include <future>
 
 #include "base/text.h"
 #include "generate/load.h"
 #include "generate/score.h"
-#include "generate_program.h"
-#include "http_client.h"
 #include "launch/process_info.h"
+#include "serve_program.h"
 
 namespace neox::testing {
 namespace {
-
-using Json = nlohmann::json;
-using Tokens = std::vector<int32_t>;
-
-class Serve : public GenerateProgram {
- protected:
-  // A server of the run's model while a test lasts.
-  class Server {
-   public:
-    explicit Server(const Strings& more = {}, const Strings& environment = {})
-        : child_(Strings{program("neox-serve"), run().save(), "--listen", "0"} + more,
-                 {.environment = environment}) {
-      EXPECT_TRUE(child_.wait_for("/v1/completions -d"));
-      const std::string& said = child_.said();
-      size_t at = said.find("http://127.0.0.1:");
-      check(at != std::string::npos, "no address: ", said);
-      port_ = std::stoi(said.substr(at + std::string("http://127.0.0.1:").size()));
-      // Its messages are read, or it would wait for room in the pipe.
-      reads_ = std::async(std::launch::async, [this] { child_.wait_for("Stopped"); });
-    }
-    HttpClient client() const { return HttpClient(port_); }
-    Json completion(const Json& order) const {
-      HttpAnswer answer = client().post("/v1/completions", order.dump());
-      EXPECT_EQ(answer.status, 200) << answer.body;
-      return Json::parse(answer.body);
-    }
-    std::string text(const Json& order) const { return completion(order)["choices"][0]["text"]; }
-    Ended stop() {
-      child_.signal(SIGTERM);
-      reads_.get();
-      return child_.end();
-    }
-    ~Server() {
-      if (reads_.valid()) stop();
-    }
-    Server(const Server&) = delete;
-    Server& operator=(const Server&) = delete;
-
-   private:
-    Child child_;
-    int port_ = 0;
-    std::future<void> reads_;
-  };
-
-  static Server& server() {
-    static Server server;
-    return server;
-  }
-  static std::string generated(const std::string& prompt) {
-    std::string all = text({"--prompt", prompt, "--temperature", "0", "--json"});
-    return Json::parse(all)["text"];
-  }
-};
-
-// What follows each event's "data: ".
-std::vector<std::string> events_in(const std::string& body) {
-  std::vector<std::string> events;
-  for (size_t at = 0; at < body.size();) {
-    size_t end = body.find("\n\n", at);
-    EXPECT_EQ(body.compare(at, 6, "data: "), 0) << body.substr(at);
-    if (end == std::string::npos) break;
-    events.push_back(body.substr(at + 6, end - at - 6));
-    at = end + 2;
-  }
-  return events;
-}
-
-// The pieces of a text in a stream of OpenAI's events, joined.
-std::string streamed(const std::string& body) {
-  std::string text;
-  for (const std::string& event : events_in(body)) {
-    if (event == "[DONE]" || Json::parse(event)["choices"].empty()) continue;
-    Json choice = Json::parse(event)["choices"][0];
-    text +=
-        (choice.contains("delta") ? choice["delta"]["content"] : choice["text"]).get<std::string>();
-  }
-  return text;
-}
 
 TEST_F(Serve, ScoresOfATextAreTheLogitsOfStepsByThemselves) {
   LoadedModel loaded(run().save(), {"precision=fp32"}, at::kCPU);
@@ -252,65 +171,6 @@ TEST_F(Serve, AnswersAsMegatronsServerDoes) {
   EXPECT_EQ(body["text"][0], prompt);
 }
 
-struct Wrong {
-  const char *path, *body, *says;
-};
-
-TEST_F(Serve, SaysWhatIsWrongWithARequest) {
-  for (const auto& [path, body, says] : std::vector<Wrong>{
-           {"/v1/completions", "{\"prompt\": ", "not readable JSON"},
-           {"/v1/completions", "[1]", "must be a JSON object"},
-           {"/v1/completions", "{}", "which prompt?"},
-           {"/v1/completions", R"({"prompt": {}})", "prompt must be a text"},
-           {"/v1/completions", R"({"prompt": []})", "prompt must be a text"},
-           {"/v1/completions", R"({"prompt": [1, 9999]})", "the token 9999; tokens of this model"},
-           {"/v1/completions", R"({"prompt": [1, -1]})", "the token -1"},
-           {"/v1/completions", R"({"prompt": "a", "temperature": "hot"})",
-            "temperature is \\\"hot"},
-           {"/v1/completions", R"({"prompt": "a", "temprature": 1})", "did you mean temperature?"},
-           {"/v1/completions", R"({"prompt": "a", "top_p": 2})", "from 0 to 1"},
-           {"/v1/completions", R"({"prompt": "a", "n": 100000})", "n is 100000"},
-           {"/v1/completions", R"({"prompt": "a", "max_tokens": 0})", "max_tokens is 0"},
-           {"/v1/completions", R"({"prompt": "a", "max_tokens": 1e99})", "must be an integer"},
-           {"/v1/completions", R"({"prompt": "a", "frequency_penalty": 1})", "not supported"},
-           {"/v1/completions", R"({"prompt": "a", "stop": [1]})", "stop must be a text"},
-           {"/v1/completions", R"({"prompt": "a", "stream": true, "logprobs": 1})",
-            "leave one out"},
-           {"/v1/chat/completions", R"({"messages": []})", "--chat-template NAME"},
-           {"/api", R"({"prompt": "a"})", "prompts argument required"},
-           {"/api", R"({"prompts": [""]})", "Empty prompts require add_BOS=true"},
-           {"/api", R"({"prompts": ["a"], "top_k": 2, "top_p": 0.5})", "cannot set both"},
-           {"/api", R"({"prompts": ["a"], "max_len": 2})", "tokens_to_generate"},
-           {"/api", R"({"prompts": ["a"], "beam_width": 2})", "Beam search"}}) {
-    HttpAnswer answer = server().client().post(path, body);
-    EXPECT_EQ(answer.status, 400) << body;
-    EXPECT_TRUE(has(answer.body, says)) << body << " gave " << answer.body;
-    Json json = Json::parse(answer.body);
-    EXPECT_TRUE(std::string(path) == "/api" ? json.contains("message")
-                                            : json["error"].contains("message"));
-  }
-}
-
-TEST_F(Serve, KnowsItsAddresses) {
-  HttpClient client = server().client();
-  EXPECT_EQ(client.ask("GET", "/health").status, 200);
-  EXPECT_TRUE(has(client.ask("GET", "/").body, "<html"));
-  EXPECT_EQ(Json::parse(client.ask("GET", "/v1/models").body)["data"][0]["max_model_len"], 48);
-  HttpAnswer nowhere = client.ask("GET", "/v2");
-  EXPECT_EQ(nowhere.status, 404);
-  EXPECT_TRUE(has(nowhere.body, "/v1/completions"));
-  EXPECT_EQ(client.ask("GET", "/v1/completions").status, 405);
-}
-
-TEST_F(Serve, RequestsThatAreTooLargeOrBrokenCostNobodyElseAnything) {
-  HttpClient client = server().client();
-  EXPECT_EQ(client.post("/v1/completions", std::string(17 << 20, 'a')).status, 413);
-  EXPECT_EQ(client.ask("GET", "/health", "", "X: " + std::string(20000, 'x') + "\r\n").status, 413);
-  ::close(client.send("GARBAGE\r\n\r\n"));
-  ::close(client.send("POST /v1/completions HTTP/1.1\r\nContent-Length: 100\r\n\r\nhalf"));
-  EXPECT_EQ(client.ask("GET", "/health").status, 200);
-}
-
 // Those who hang up make room: what they asked for would take longer than the test.
 TEST_F(Serve, WhoHangsUpMakesRoom) {
   Server small({"--batch-size", "1"});
@@ -343,19 +203,6 @@ TEST_F(Serve, WhatHasBegunIsFinishedWhenItStops) {
   EXPECT_TRUE(got.status == 503 || has(got.body, "[DONE]") || got.head.empty()) << got.body;
 }
 
-TEST_F(Serve, AKeyKeepsOthersOut) {
-  Server own({}, {"NEOX_SERVE_KEY=open sesame"});
-  std::string order = R"({"prompt": "the", "max_tokens": 2})";
-  HttpClient client = own.client();
-  EXPECT_EQ(client.post("/v1/completions", order).status, 401);
-  EXPECT_EQ(client.ask("GET", "/v1/models").status, 401);
-  EXPECT_EQ(client.ask("GET", "/health").status, 200);
-  std::string wrong = "Authorization: Bearer open\r\n",
-              right = "Authorization: Bearer open sesame\r\n";
-  EXPECT_EQ(client.ask("POST", "/v1/completions", order, wrong).status, 401);
-  EXPECT_EQ(client.ask("POST", "/v1/completions", order, right).status, 200);
-}
-
 TEST_F(Serve, RepliesToMessages) {
   Server chat({"--chat-template", "plain"});
   Json order = {{"messages", {{{"role", "user"}, {"content", "the mi"}}}},
@@ -370,6 +217,18 @@ TEST_F(Serve, RepliesToMessages) {
   EXPECT_EQ(body["object"], "chat.completion");
   order["stream"] = true;
   EXPECT_EQ(streamed(chat.client().post("/v1/chat/completions", order.dump()).body), expected);
+  order["max_completion_tokens"] = 12;
+  EXPECT_EQ(chat.client().post("/v1/chat/completions", order.dump()).status, 200);
+  order["max_completion_tokens"] = 11;
+  answer = chat.client().post("/v1/chat/completions", order.dump());
+  EXPECT_TRUE(has(answer.body, "max_tokens is 12, and max_completion_tokens")) << answer.body;
+  order.erase("max_tokens");
+  order["messages"][0]["name"] = "ren";
+  EXPECT_EQ(chat.client().post("/v1/chat/completions", order.dump()).status, 200);
+  order["messages"][0]["weight"] = 2;
+  answer = chat.client().post("/v1/chat/completions", order.dump());
+  EXPECT_TRUE(has(answer.body, "there is no field weight")) << answer.body;
+  order["messages"][0].erase("weight");
   order["messages"][0]["role"] = "wizard";
   EXPECT_EQ(chat.client().post("/v1/chat/completions", order.dump()).status, 400);
 }

@@ -71,12 +71,12 @@ bool pads_prompts(GptNeoX& model) {
          !model.config().moe;
 }
 
-// Without numbers the likeliest token would be the first. greatest: a logit, on the host.
-void check_numbers(const Tensor& greatest) {
-  double top = *greatest.const_data_ptr<double>();
-  if (std::isfinite(top)) return;
-  fail(Exit::kNotFinite, "behind the prompt the model's greatest logit is ", top,
-       ": weights are not finite (see neox-convert inspect), or fp16 overflows (take fp32)");
+// Without numbers the likeliest token would be the first. top: the greatest logit.
+std::string fault_of_numbers(double top) {
+  if (std::isfinite(top)) return "";
+  return concat("behind the prompt the model's greatest logit is ", top,
+                ": weights are not finite (see neox-convert inspect), or fp16 overflows (take "
+                "fp32)");
 }
 
 // New tokens of some texts, on their way from the device or there.
@@ -84,7 +84,7 @@ struct NewTokens {
   std::vector<size_t> texts;
   Tensor tokens;                                       // [texts] int64 on the host
   std::vector<std::optional<TokenScore>> scores = {};  // of the texts, or none at all
-  Tensor top = {};  // the greatest logit behind a prompt; or undefined
+  Tensor top = {};  // [texts] double: the greatest logit behind each prompt; or undefined
   std::optional<c10::Event> copied = {};
 };
 
@@ -186,13 +186,12 @@ class Texts {
 
   // The first new tokens of some rows.
   void take(const Tensor& logits, const std::vector<size_t>& begun, int64_t first_row) {
-    Tensor top = logits.defined() ? logits.amax().to(at::kDouble) : Tensor();
+    Tensor top = logits.defined() ? logits.amax(-1).to(at::kDouble).flatten() : Tensor();
     if (on_device()) {
       cache_.replay->choose(logits, first_row);
       send(begun, first_row, top);
     } else {
-      if (top.defined()) check_numbers(top.cpu());
-      arriving_.push_back(chosen(logits, begun));
+      arriving_.push_back(chosen(logits, begun, top.defined() ? top.cpu() : top));
     }
     count(begun);
   }
@@ -212,7 +211,7 @@ class Texts {
   }
 
   // The next tokens of these texts, from the last stage.
-  NewTokens chosen(const Tensor& logits, std::vector<size_t> texts) {
+  NewTokens chosen(const Tensor& logits, std::vector<size_t> texts, const Tensor& top = {}) {
     Mesh& mesh = model_.mesh();
     Tensor next = at::empty({std::ssize(texts)}, at::kLong);
     std::vector<std::optional<TokenScore>> scores(texts.size());
@@ -221,7 +220,9 @@ class Texts {
       for (size_t i = 0; i < texts.size(); ++i) {
         const auto& [request, length, begun, last] = texts_.at(texts[i]);
         Tensor row = host[static_cast<int64_t>(i)];
-        int64_t token = choose(row, request.sampling, std::ssize(request.prompt) + length);
+        bool fit = !top.defined() || std::isfinite(top.const_data_ptr<double>()[i]);
+        int64_t token =
+            fit ? choose(row, request.sampling, std::ssize(request.prompt) + length) : 0;
         next.mutable_data_ptr<int64_t>()[i] = token;
         if (request.likeliest)
           scores[i] = score_of(row, token, *request.likeliest, request.sampling.vocab);
@@ -229,7 +230,7 @@ class Texts {
     }
     next = there(next);
     mesh.pp().broadcast(next, mesh.pp().size() - 1);
-    return {std::move(texts), next.cpu(), std::move(scores)};
+    return {std::move(texts), next.cpu(), std::move(scores), top};
   }
 
   // The last tokens of the rows from this one on go to the host.
@@ -264,10 +265,11 @@ class Texts {
       NewTokens next = std::move(arriving_.front());
       arriving_.pop_front();
       if (next.copied) next.copied->synchronize();
-      if (next.top.defined()) check_numbers(next.top);
       for (size_t i = next.texts.size(); i-- > 0;) {
         auto text = texts_.find(next.texts[i]);
         if (text == texts_.end()) continue;  // it has ended
+        if (next.top.defined() && failed(text->first, next.top.const_data_ptr<double>()[i]))
+          continue;
         if (options_.on_score && i < next.scores.size() && next.scores[i])
           options_.on_score(text->first, *next.scores[i]);
         accept(text->first, text->second, next.tokens.const_data_ptr<int64_t>()[i]);
@@ -284,6 +286,17 @@ class Texts {
     if (options_.on_token && !options_.on_token(number, text.last))
       return end(number, TextEnd::kCaller);
     if (text.length >= most(text.request)) end(number, TextEnd::kLength);
+  }
+
+  // Whether a text ends here, since the greatest logit behind its prompt is no number.
+  bool failed(size_t text, double top) {
+    std::string fault = fault_of_numbers(top);
+    if (fault.empty()) return false;
+    if (!options_.on_failure || model_.mesh().pp().size() > 1) fail(Exit::kNotFinite, fault);
+    drop(text);
+    texts_.erase(text);
+    options_.on_failure(text, fault);
+    return true;
   }
 
   void end(size_t text, TextEnd how) {

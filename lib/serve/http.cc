@@ -32,7 +32,7 @@ using boost::asio::ip::tcp;
 using Code = beast::error_code;
 
 constexpr std::uint32_t kMostHeader = 16 << 10;
-constexpr int kTooLarge = 413;
+constexpr int kMalformed = 400, kTooLarge = 413;
 constexpr std::chrono::seconds kLinger{2};
 constexpr std::chrono::milliseconds kPause{100};
 
@@ -59,6 +59,12 @@ std::string whole_answer(const std::string& head, const std::string& body) {
   return concat(head, "Content-Length: ", body.size(), "\r\n\r\n", body);
 }
 
+// In the forms of all that ask: who could not be read has not said which.
+std::string refusal(const std::string& why) {
+  return concat(R"({"message": ")", why, R"(", "error": {"message": ")", why,
+                R"(", "type": "invalid_request_error", "param": null, "code": null}})");
+}
+
 // One client: a request, its answer, the next one.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
@@ -78,8 +84,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
     parser_->body_limit(limits_.options.most_body);
     parser_->header_limit(kMostHeader);
     stream_.expires_after(std::chrono::seconds(limits_.options.idle_seconds));
-    http::async_read(stream_, buffer_, *parser_,
-                     [self = shared_from_this()](Code error, size_t) { self->on_read(error); });
+    http::async_read_header(
+        stream_, buffer_, *parser_,
+        [self = shared_from_this()](Code error, size_t) { self->on_header(error); });
   }
 
   // Of the answer to request `number`; what belongs to an earlier one is dropped.
@@ -94,11 +101,14 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   auto executor() { return stream_.get_executor(); }
   bool keeps() const { return keeps_; }
+  bool wants_head_alone() const { return head_alone_; }
   unsigned version() const { return version_; }
 
  private:
   class Reply;
 
+  void on_header(Code error);
+  void read_body();
   void on_read(Code error);
   void answer(HttpRequest request);
 
@@ -157,6 +167,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   uint64_t number_ = 0;  // of the request
   bool ended_ = true;    // its answer is whole
   bool keeps_ = false;
+  bool head_alone_ = false;  // a HEAD request
   unsigned version_ = 11;
   char peeked_ = 0;
   std::shared_ptr<std::atomic<bool>> gone_;
@@ -170,6 +181,7 @@ class Connection::Reply : public HttpReply {
         executor_(to->executor()),
         number_(number),
         keeps_(to->keeps()),
+        head_alone_(to->wants_head_alone()),
         version_(to->version()),
         gone_(std::move(gone)) {}
   ~Reply() override {
@@ -180,8 +192,9 @@ class Connection::Reply : public HttpReply {
 
   void whole(int status, const std::string& type, std::string body) override {
     begun_ = true;
-    std::string head = head_of(status, type, keeps_, version_);
-    send(whole_answer(head, body), true);
+    std::string answer = whole_answer(head_of(status, type, keeps_, version_), body);
+    if (head_alone_) answer.resize(answer.size() - body.size());
+    send(std::move(answer), true);
   }
 
   void event(const std::string& data) override {
@@ -214,23 +227,45 @@ class Connection::Reply : public HttpReply {
   std::weak_ptr<Connection> to_;
   beast::tcp_stream::executor_type executor_;
   uint64_t number_;
-  bool keeps_;
+  bool keeps_, head_alone_;
   unsigned version_;
   std::shared_ptr<std::atomic<bool>> gone_;
   std::atomic<bool> begun_ = false;
 };
 
+// Clients with much to send wait for a while to hear whether it is wanted (RFC 9110, 10.1.1).
+void Connection::on_header(Code error) {
+  if (error) return on_read(error);
+  if (!beast::iequals(parser_->get()[http::field::expect], "100-continue")) return read_body();
+  static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
+  asio::async_write(stream_, asio::buffer(kContinue),
+                    [self = shared_from_this()](Code failed, size_t) {
+                      failed ? self->close() : self->read_body();
+                    });
+}
+
+void Connection::read_body() {
+  http::async_read(stream_, buffer_, *parser_,
+                   [self = shared_from_this()](Code error, size_t) { self->on_read(error); });
+}
+
 void Connection::on_read(Code error) {
-  if (error == http::error::body_limit || error == http::error::header_limit) {
+  bool large = error == http::error::body_limit || error == http::error::header_limit;
+  bool silent = error == http::error::end_of_stream || error == http::error::partial_message;
+  if (large || (!silent && error.category() == Code(http::error::bad_method).category())) {
     keeps_ = false, ended_ = false;
-    return send(number_,
-                whole_answer(head_of(kTooLarge, "application/json", false, version_),
-                             R"({"message": "the request is too large"})"),
-                true);
+    std::string why =
+        large ? "the request is too large" : concat("the request is no HTTP: ", error.message());
+    return send(
+        number_,
+        whole_answer(head_of(large ? kTooLarge : kMalformed, "application/json", false, version_),
+                     refusal(why)),
+        true);
   }
   if (error) return close();
   auto message = parser_->release();
   keeps_ = message.keep_alive();
+  head_alone_ = message.method() == http::verb::head;
   version_ = message.version();
   std::string target(message.target());
   answer({std::string(message.method_string()), target.substr(0, target.find('?')),

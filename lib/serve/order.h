@@ -67,6 +67,10 @@ struct Order {
   int64_t prompt_tokens() const;
   int64_t new_tokens() const;
   bool scores_prompts() const { return echo && likeliest; }
+  // One new token, the likeliest, comes with the scores of its prompt.
+  bool scores_next() const {
+    return scores_prompts() && sampling.max_tokens == 1 && is_greedy(sampling);
+  }
 };
 
 // The order in the body of a request, with its choices. Throws Error (64) saying which field is

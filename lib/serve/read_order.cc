@@ -14,11 +14,19 @@ namespace {
 
 constexpr int64_t kMostPrompts = 1024, kMostTexts = 1024, kMostLikeliest = 100;
 constexpr size_t kMostStops = 16;
+constexpr int kMostLevels = 16;
+constexpr const char* kNotHere = "not supported; leave it out";
 constexpr int64_t kAnyNumber = std::numeric_limits<int64_t>::max();
 
+// What reads and prints values deeper down calls itself for each level.
 Json parsed(const std::string& body) {
+  auto shallow = [](int level, Json::parse_event_t, Json&) {
+    check_usage(level <= kMostLevels, "the body of the request is nested in more than ",
+                kMostLevels, " levels");
+    return true;
+  };
   try {
-    return Json::parse(body);
+    return Json::parse(body, shallow);
   } catch (const Json::exception& e) {
     fail(Exit::kUsage, "the body of the request is not readable JSON: ", e.what());
   }
@@ -113,7 +121,12 @@ class Reader {
     openai_sampling();
     openai_scores();
     auto most = fields_.integer("max_tokens", 0, kAnyNumber);
-    if (chat && !most) most = fields_.integer("max_completion_tokens", 0, kAnyNumber);
+    if (chat) {
+      auto newer = fields_.integer("max_completion_tokens", 0, kAnyNumber);
+      check_usage(!most || !newer || *most == *newer, "max_tokens is ", most.value_or(0),
+                  ", and max_completion_tokens, its newer name, ", newer.value_or(0));
+      if (newer) most = newer;
+    }
     constexpr int64_t kUsual = 16;  // OpenAI's default
     order_.sampling.max_tokens = most.value_or(chat ? positions_ : kUsual);
     check_usage(order_.sampling.max_tokens > 0 || order_.echo,
@@ -127,6 +140,7 @@ class Reader {
     s.temperature = fields_.real("temperature", 0, 100).value_or(1);
     s.top_p = fields_.real("top_p", 0, 1).value_or(1);
     s.top_k = fields_.integer("top_k", -1, kAnyNumber).value_or(0);
+    if (s.top_p == 0) s.temperature = 0;               // the likeliest, as of any small one
     if (s.top_p == 1) s.top_p = 0;                     // all
     if (s.top_k < 0) s.top_k = 0;                      // all, as others write it
     if (s.temperature == 0) s.top_k = 0, s.top_p = 0;  // the likeliest
@@ -148,17 +162,16 @@ class Reader {
   }
 
   void refuse_what_is_not_here() {
-    constexpr const char* kNot = "not supported; leave it out";
     for (const char* name : {"presence_penalty", "frequency_penalty"})
-      fields_.only(name, {0, 0.0}, kNot);
+      fields_.only(name, {0, 0.0}, kNotHere);
     fields_.only("best_of", {1, order_.per_prompt}, "only as large as n is supported");
-    fields_.only("suffix", {""}, kNot);
-    fields_.only("logit_bias", {Json::object()}, kNot);
-    fields_.only("repetition_penalty", {1, 1.0}, kNot);
-    fields_.only("min_p", {0, 0.0}, kNot);
-    fields_.only("tools", {Json::array()}, kNot);
-    fields_.only("tool_choice", {"none"}, kNot);
-    fields_.only("response_format", {Json{{"type", "text"}}}, kNot);
+    fields_.only("suffix", {""}, kNotHere);
+    fields_.only("logit_bias", {Json::object()}, kNotHere);
+    fields_.only("repetition_penalty", {1, 1.0}, kNotHere);
+    fields_.only("min_p", {0, 0.0}, kNotHere);
+    fields_.only("tools", {Json::array()}, kNotHere);
+    fields_.only("tool_choice", {"none"}, kNotHere);
+    fields_.only("response_format", {Json{{"type", "text"}}}, kNotHere);
     fields_.ignore({"model", "user", "metadata", "store", "service_tier", "safety_identifier",
                     "parallel_tool_calls"});
   }
@@ -214,14 +227,19 @@ class Reader {
         return field->get<std::string>();
       };
       messages.push_back({text("role"), text("content")});
+      one.only("tool_calls", {Json::array()}, kNotHere);
+      one.only("function_call", {}, kNotHere);
+      one.ignore({"name", "refusal", "annotations", "audio"});
+      one.check_all_known();
     }
     order_.prompts.push_back({"", tokens_before_reply(messages, *model_.chat, model_.tokenizer)});
   }
 
-  // Of which there may be one more than leave a position for the next where they are only scored.
+  // Of which there may be one more than leave a position for the next where no more is read.
   void check_tokens(const std::string& text, const std::vector<int32_t>& tokens) const {
-    bool only_scored = order_.scores_prompts() && order_.sampling.max_tokens <= 1;
-    if (!only_scored || std::ssize(tokens) != positions_) check_room(text, tokens, model_.config);
+    int64_t most = order_.sampling.max_tokens;
+    bool only_read = most == 0 || (most == 1 && order_.scores_next());
+    if (!only_read || std::ssize(tokens) != positions_) check_room(text, tokens, model_.config);
   }
 
   void add_choices() {

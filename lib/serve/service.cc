@@ -76,7 +76,7 @@ Service::~Service() {
 
 void Service::handle(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
   const auto& path = request.path;
-  bool reads = request.method == "GET";
+  bool reads = request.method == "GET" || request.method == "HEAD";
   if (path == "/health" && reads) return reply->whole(kOk, kJson, "{\"status\": \"ok\"}\n");
   if ((path == "/" || path == "/index.html") && reads)
     return reply->whole(kOk, "text/html; charset=utf-8", kPage);
@@ -127,7 +127,11 @@ void Service::run() {
     const Place& place = growing_.at(text);
     bool goes_on = add_token(*place.order, place.order->choices[place.choice], token);
     tell(place);
-    return goes_on && !place.order->reply->gone();
+    return goes_on && place.order->open > 0 && !place.order->reply->gone();
+  };
+  options.on_failure = [&](size_t text, const std::string& why) {
+    give_up(*growing_.at(text).order, kBroken, why);
+    growing_.erase(text);
   };
   options.on_end = [&](size_t text, TextEnd how) {
     end(growing_.at(text), how == TextEnd::kLength ? "length" : "stop");
@@ -174,13 +178,16 @@ bool Service::begin(const Place& place) {
   Choice& choice = order.choices[place.choice];
   OrderedPrompt& prompt = order.prompts[choice.prompt];
   if (left(order)) return false;
-  if (!order.scores_prompts()) return true;
+  if (!order.scores_prompts()) {
+    if (order.sampling.max_tokens == 0) end(place, "length");
+    return order.sampling.max_tokens > 0;
+  }
   if (!prompt.scores) {
     growing_[numbered_] = place;  // is told where the model throws
     prompt.scores = score(model_, prompt.tokens, *order.likeliest, order.sampling.vocab);
     growing_.erase(numbered_);
   }
-  bool one = order.sampling.max_tokens == 1 && is_greedy(order.sampling);
+  bool one = order.scores_next();
   if (!one && order.sampling.max_tokens > 0) return true;
   if (!one) {
     end(place, "length");
@@ -198,10 +205,9 @@ bool Service::begin(const Place& place) {
 void Service::tell(const Place& place) {
   Order& order = *place.order;
   Choice& choice = order.choices[place.choice];
-  if (!order.streams) return;
+  if (!order.streams || !choice.finish.empty()) return;  // end() tells the rest
   std::string piece = untold(order, choice);
-  if (!piece.empty() && choice.finish.empty())
-    order.reply->event(event_of(order, served_, choice, piece));
+  if (!piece.empty()) order.reply->event(event_of(order, served_, choice, piece));
 }
 
 void Service::end(const Place& place, const std::string& finish) {
@@ -227,21 +233,24 @@ void Service::finish_all(const std::string& why) {
   closed_ = true;
   for (const auto& [number, place] : growing_) queue_.push_back(place);
   growing_.clear();
-  for (const Place& place : queue_) {
-    Order& order = *place.order;
-    if (std::exchange(order.open, 0) == 0) continue;
-    if (std::ranges::all_of(order.choices, [](const Choice& c) { return c.told == 0; })) {
-      refuse(*order.reply, order.form, kClosing, why);
-    } else {
-      order.reply->event(error_body(order.form, kClosing, why));
-      order.reply->end_events();
-    }
-  }
+  for (const Place& place : queue_) give_up(*place.order, kClosing, why);
   queue_.clear();
+}
+
+// None of its texts goes on.
+void Service::give_up(Order& order, int status, const std::string& why) {
+  if (std::exchange(order.open, 0) == 0) return;
+  if (std::ranges::all_of(order.choices, [](const Choice& c) { return c.told == 0; })) {
+    refuse(*order.reply, order.form, status, why);
+  } else {
+    order.reply->event(error_body(order.form, status, why));
+    order.reply->end_events();
+  }
 }
 
 // Whether nobody waits for it any more.
 bool Service::left(Order& order) const {
+  if (order.open == 0) return true;
   if (!order.reply->gone()) return false;
   if (std::exchange(order.open, 0) > 0) log(order, "given up by the client: ");
   return true;

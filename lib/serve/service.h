@@ -48,6 +48,7 @@ class Service {
   std::optional<Place> waiting(bool wait);
   bool begin(const Place& place);
   void finish_all(const std::string& why);
+  void give_up(Order& order, int status, const std::string& why);
   void tell(const Place& place);
   void end(const Place& place, const std::string& finish);
   bool left(Order& order) const;

@@ -1,0 +1,144 @@
+// neox-serve and what comes over the line: wrong requests are said to be so, and cost nobody else
+// anything; addresses, keys, HTTP.
+#include "serve_program.h"
+
+namespace neox::testing {
+namespace {
+
+struct Wrong {
+  const char *path, *body, *says;
+};
+
+TEST_F(Serve, SaysWhatIsWrongWithARequest) {
+  for (const auto& [path, body, says] : std::vector<Wrong>{
+           {"/v1/completions", "{\"prompt\": ", "not readable JSON"},
+           {"/v1/completions", "[1]", "must be a JSON object"},
+           {"/v1/completions", "{}", "which prompt?"},
+           {"/v1/completions", R"({"prompt": {}})", "prompt must be a text"},
+           {"/v1/completions", R"({"prompt": []})", "prompt must be a text"},
+           {"/v1/completions", R"({"prompt": [1, 9999]})", "the token 9999; tokens of this model"},
+           {"/v1/completions", R"({"prompt": [1, -1]})", "the token -1"},
+           {"/v1/completions", R"({"prompt": "a", "temperature": "hot"})",
+            "temperature is \\\"hot"},
+           {"/v1/completions", R"({"prompt": "a", "temprature": 1})", "did you mean temperature?"},
+           {"/v1/completions", R"({"prompt": "a", "top_p": 2})", "from 0 to 1"},
+           {"/v1/completions", R"({"prompt": "a", "n": 100000})", "n is 100000"},
+           {"/v1/completions", R"({"prompt": "a", "max_tokens": 0})", "max_tokens is 0"},
+           {"/v1/completions", R"({"prompt": "a", "max_tokens": 1e99})", "must be an integer"},
+           {"/v1/completions", R"({"prompt": "a", "frequency_penalty": 1})", "not supported"},
+           {"/v1/completions", R"({"prompt": "a", "stop": [1]})", "stop must be a text"},
+           {"/v1/completions", R"({"prompt": "a", "stream": true, "logprobs": 1})",
+            "leave one out"},
+           {"/v1/chat/completions", R"({"messages": []})", "--chat-template NAME"},
+           {"/api", R"({"prompt": "a"})", "prompts argument required"},
+           {"/api", R"({"prompts": [""]})", "Empty prompts require add_BOS=true"},
+           {"/api", R"({"prompts": ["a"], "top_k": 2, "top_p": 0.5})", "cannot set both"},
+           {"/api", R"({"prompts": ["a"], "max_len": 2})", "tokens_to_generate"},
+           {"/api", R"({"prompts": ["a"], "beam_width": 2})", "Beam search"}}) {
+    HttpAnswer answer = server().client().post(path, body);
+    EXPECT_EQ(answer.status, 400) << body;
+    EXPECT_TRUE(has(answer.body, says)) << body << " gave " << answer.body;
+    Json json = Json::parse(answer.body);
+    EXPECT_TRUE(std::string(path) == "/api" ? json.contains("message")
+                                            : json["error"].contains("message"));
+  }
+}
+
+TEST_F(Serve, KnowsItsAddresses) {
+  HttpClient client = server().client();
+  EXPECT_EQ(client.ask("GET", "/health").status, 200);
+  EXPECT_TRUE(has(client.ask("GET", "/").body, "<html"));
+  EXPECT_EQ(Json::parse(client.ask("GET", "/v1/models").body)["data"][0]["max_model_len"], 48);
+  HttpAnswer nowhere = client.ask("GET", "/v2");
+  EXPECT_EQ(nowhere.status, 404);
+  EXPECT_TRUE(has(nowhere.body, "/v1/completions"));
+  EXPECT_EQ(client.ask("GET", "/v1/completions").status, 405);
+}
+
+TEST_F(Serve, RequestsThatAreTooLargeOrBrokenCostNobodyElseAnything) {
+  HttpClient client = server().client();
+  EXPECT_EQ(client.post("/v1/completions", std::string(17 << 20, 'a')).status, 413);
+  EXPECT_EQ(client.ask("GET", "/health", "", "X: " + std::string(20000, 'x') + "\r\n").status, 413);
+  ::close(client.send("GARBAGE\r\n\r\n"));
+  ::close(client.send("POST /v1/completions HTTP/1.1\r\nContent-Length: 100\r\n\r\nhalf"));
+  EXPECT_EQ(client.ask("GET", "/health").status, 200);
+}
+
+TEST_F(Serve, AKeyKeepsOthersOut) {
+  Server own({}, {"NEOX_SERVE_KEY=open sesame"});
+  std::string order = R"({"prompt": "the", "max_tokens": 2})";
+  HttpClient client = own.client();
+  EXPECT_EQ(client.post("/v1/completions", order).status, 401);
+  EXPECT_EQ(client.ask("GET", "/v1/models").status, 401);
+  EXPECT_EQ(client.ask("GET", "/health").status, 200);
+  std::string wrong = "Authorization: Bearer open\r\n",
+              right = "Authorization: Bearer open sesame\r\n";
+  EXPECT_EQ(client.ask("POST", "/v1/completions", order, wrong).status, 401);
+  EXPECT_EQ(client.ask("POST", "/v1/completions", order, right).status, 200);
+}
+
+TEST_F(Serve, RefusesWhatIsNestedDeeply) {
+  const int levels = 100'000;
+  std::string deep = std::string(levels, '[') + std::string(levels, ']');
+  for (const char* field : {"n", "temperature", "prompt", "tools"}) {
+    HttpAnswer answer = server().client().post(
+        "/v1/completions", concat(R"({"prompt": "a", ")", field, R"(": )", deep, "}"));
+    EXPECT_EQ(answer.status, 400);
+    EXPECT_TRUE(has(answer.body, "nested in more than 16 levels")) << answer.body;
+  }
+}
+
+// Stops of one letter, which tokens hold in their middle and at their ends.
+TEST_F(Serve, EventsJoinedAreTheTextBeforeAnyStop) {
+  Json order = {{"prompt", "the mi"}, {"max_tokens", 12}};
+  int stopped = 0;
+  for (const char* stop : {"a", "e", "n", " ", "ka", "mi "})
+    for (int seed = 0; seed < 6; ++seed) {
+      order["stop"] = {stop, "never there"};
+      order["seed"] = seed;
+      order["stream"] = false;
+      Json choice = server().completion(order)["choices"][0];
+      order["stream"] = true;
+      HttpAnswer answer = server().client().post("/v1/completions", order.dump());
+      EXPECT_EQ(streamed(answer.body), choice["text"]) << order.dump();
+      stopped += choice["finish_reason"] == "stop" && choice["text"] != "" ? 1 : 0;
+    }
+  EXPECT_GT(stopped, 5);
+}
+
+TEST_F(Serve, WithoutNewTokensEchoIsThePromptAlone) {
+  Json order = {{"prompt", "the mi"}, {"max_tokens", 0}, {"echo", true}, {"n", 2}};
+  Json answer = server().completion(order);
+  EXPECT_EQ(answer["usage"]["completion_tokens"], 0);
+  for (const Json& choice : answer["choices"]) {
+    EXPECT_EQ(choice["text"], "the mi");
+    EXPECT_EQ(choice["finish_reason"], "length");
+  }
+  order = {{"prompt", Tokens(48, 7)}, {"max_tokens", 0}, {"echo", true}};
+  EXPECT_EQ(server().completion(order)["usage"]["prompt_tokens"], 48);
+}
+
+TEST_F(Serve, ATopPOfZeroIsTheLikeliestToken) {
+  for (double top_p : {0.0, 1e-6}) {
+    Json order = {{"prompt", "the mi"}, {"max_tokens", 12}, {"top_p", top_p}};
+    EXPECT_EQ(server().text(order), generated("the mi"));
+  }
+}
+
+TEST_F(Serve, SpeaksHttp) {
+  HttpClient client = server().client();
+  HttpAnswer head = client.ask("HEAD", "/health"), get = client.ask("GET", "/health");
+  EXPECT_EQ(head.status, 200);
+  EXPECT_EQ(head.head, get.head);
+  EXPECT_EQ(head.body, "");
+  HttpAnswer malformed = client.ask("GET", "/health", "", "Content-Length: -5\r\n");
+  EXPECT_EQ(malformed.status, 400);
+  EXPECT_TRUE(Json::parse(malformed.body)["error"].contains("message"));
+  std::string body = Json{{"prompt", "a"}, {"max_tokens", 1}}.dump();
+  HttpAnswer waited = client.ask("POST", "/v1/completions", body, "Expect: 100-continue\r\n");
+  EXPECT_EQ(waited.status, 100);
+  EXPECT_TRUE(has(waited.body, "200 OK")) << waited.body;
+}
+
+}  // namespace
+}  // namespace neox::testing
