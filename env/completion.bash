@@ -1,6 +1,6 @@
 # bash completion of the neox programs: options from --help, else file names.
 _neox() {
-  local word=${COMP_WORDS[COMP_CWORD]} program=("$1")
+  local word=${COMP_WORDS[COMP_CWORD]} program=("${1/#\~/$HOME}")
   local commands="" first=${COMP_WORDS[1]-}
   case ${1##*/} in
     neox-data) commands="count import merge repair show split verify" ;;
@@ -14,7 +14,7 @@ _neox() {
   # Commands have options of their own; what neox-submit is told are jobs.
   [[ ${1##*/} == neox-submit || " $commands " != *" $first "* || -z $first ]] || (( COMP_CWORD == 1 )) || program+=("$first")
   if [[ $word == -* ]]; then
-    mapfile -t COMPREPLY < <(compgen -W "$("${program[@]}" --help 2>/dev/null | grep -oE -- '--[a-z][a-z0-9-]*' | sort -u)" -- "$word")
+    mapfile -t COMPREPLY < <(compgen -W "$("${program[@]}" --help 2>/dev/null | sed -nE 's/^  (-[a-z] \[ )?(--[a-z][a-z0-9-]*).*/\2/p')" -- "$word")
   else
     mapfile -t COMPREPLY < <(compgen -f -- "$word")
   fi

@@ -23,7 +23,7 @@ for i in $(seq "${LASTS:-0}"); do sleep 0.1; done
 if [ -n "${SAVED-}" ]; then echo saved > "$NEOX_FAILURES_FILE"; fi
 exit "${CODE:-0}"'
 stand_in scancel 'echo "scancel $*" >> "$HERE/log"; kill -TERM "$(cat "$HERE/pid")"; exit 1'
-stand_in scontrol 'if [ "$1" = show ]; then echo "JobId=7 ${OF_ARRAY:+ArrayJobId=$OF_ARRAY ArrayTaskId=3 }NtasksPerN:B:S:C=${ASKED:-2}:0:*:* CoreSpec=*"; exit; fi
+stand_in scontrol 'if [ "$1" = show ]; then echo "JobId=7 ${OF_ARRAY:+ArrayJobId=$OF_ARRAY ArrayTaskId=3 }NtasksPerN:B:S:C=${ASKED:-2}:0:*:* CoreSpec=* Power= TresPerNode=${TRES-gres:gpu:${SLURM_GPUS_PER_NODE:-0}} "; exit; fi
 echo "scontrol $*" >> "$HERE/log"; exit "${SCONTROL_CODE:-0}"'
 stand_in squeue 'echo "squeue $* in ${SLURM_TIME_FORMAT-}" >> "$HERE/log"; echo "${END-NONE}"'
 stand_in sleep 'echo "sleep $1" >> "$HERE/log"; [ "${1%.*}" -lt 5 ] || set -- 0.1; exec /bin/sleep "$1"'  # nothing waits long
@@ -66,7 +66,7 @@ does_not() { ! grep -qE -- "$1" "$here/log" || complain "does '$1'"; }
 run 2.train.sbatch
 ends_with 0
 says 'there is no image /fsx/apps/neox.sqsh, so the programs in PATH are run'
-does "^srun -l --kill-on-bad-exit=1 --cpu-bind=none --nodes=2 --ntasks=16 --ntasks-per-node=8 --mpi=pmix neox-train $here/job/configs/pythia/70M.yml "
+does "^srun -l --kill-on-bad-exit=1 --cpu-bind=none --nodes=2 --ntasks=16 --ntasks-per-node=8 --mpi=pmix env CUDA_VISIBLE_DEVICES= neox-train $here/job/configs/pythia/70M.yml "
 does '--default data_path=/fsx/data/enwik8/enwik8_text_document --default vocab_file=/fsx/gpt-neox/tokenizers/20B_tokenizer.json'
 does '--default save=/fsx/gpt-neox/70M_checkpoints --default load=/fsx/gpt-neox/70M_checkpoints$'
 does '^env NCCL_SOCKET_IFNAME=\^docker,lo,veth'
@@ -88,6 +88,10 @@ does '^env NCCL_SOCKET_IFNAME=$'
 run 2.train.sbatch CHECKPOINT_PATH=/c MAX_RESTARTS=0 CODE=75
 does 'save=/c --default load=/c'
 says 'MAX_RESTARTS=0 is reached'
+run 2.train.sbatch MAX_RESTARTS=unlimited
+ends_with 64
+says 'MAX_RESTARTS=unlimited is no number'
+does_not srun
 
 # The configuration: from the folder of the scripts too, and without its ending; a missing one is named.
 cd sub && run 2.train.sbatch MODEL_CONFIG=configs/pythia/70M
@@ -95,6 +99,25 @@ does "neox-train $here/job/configs/pythia/70M.yml "
 cd .. && run 2.train.sbatch MODEL_CONFIG=configs/none.yml
 ends_with 64
 says 'MODEL_CONFIG=configs/none.yml: there is no such file'
+# A run has one name, whoever says it: that of its file without the ending, of a link its own.
+cp configs/pythia/70M.yml pythia-1.4B.yml
+ln -sf pythia-1.4B.yml current.yml
+for config in pythia-1.4B pythia-1.4B.yml current.yml; do
+  run 2.train.sbatch MODEL_CONFIG=$config
+  name=${config%.yml}
+  does " --default save=/fsx/gpt-neox/${name}_checkpoints "
+  run 3.convert.sbatch MODEL_CONFIG=$config
+  does " neox-convert --to hf /fsx/gpt-neox/${name}_checkpoints /fsx/gpt-neox/${name}_hf"
+done
+run 3.convert.sbatch MODEL_CONFIG=that-was-1.4B
+does " /fsx/gpt-neox/that-was-1.4B_checkpoints "
+# Configurations beside the programs, also where those are linked to.
+mkdir -p "$here/inst/bin" "$here/inst/share/neox/configs"
+cp configs/pythia/70M.yml "$here/inst/share/neox/configs/there.yml"
+mv "$here/bin/neox-train" "$here/inst/bin/"
+ln -s "$here/inst/bin/neox-train" "$here/bin/neox-train"
+run 2.train.sbatch MODEL_CONFIG=configs/there.yml
+does "neox-train $here/inst/share/neox/configs/there.yml "
 
 # GPUs, CPUs, MPI.
 run 2.train.sbatch CUDA_VISIBLE_DEVICES=0,1
@@ -105,7 +128,9 @@ run 2.train.sbatch CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 SLURM_GPUS_ON_NODE=8 SLU
 does '--ntasks-per-node=4'
 does_not '--mpi'
 run 2.train.sbatch CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 SLURM_GPUS_ON_NODE=8 SLURM_GPUS_PER_NODE=0  # exclusive, and without GPUs
-does '--ntasks-per-node=8 --mpi=pmix'
+does '--ntasks-per-node=8 --mpi=pmix env CUDA_VISIBLE_DEVICES= neox-train'
+run 2.train.sbatch CUDA_VISIBLE_DEVICES=0,1
+does_not 'env CUDA_VISIBLE_DEVICES= neox-train'
 run 2.train.sbatch SLURM_JOB_NUM_NODES=1 SLURM_NTASKS_PER_NODE=1
 does '--ntasks-per-node=1'
 does_not '--mpi'
@@ -120,12 +145,21 @@ run 2.train.sbatch SLURM_CPUS_PER_TASK=1 SLURM_NTASKS_PER_NODE=1 ASKED=0 SLURM_N
 does '--cpu-bind=none --nodes=2 --ntasks=16 --ntasks-per-node=8'
 does_not '^env S[LR].*CPUS_PER_TASK|^env SLURM_(NTASKS|NPROCS|DISTRIBUTION|ARRAY)'
 does '^scontrol requeue 7$'
+run 2.train.sbatch CUDA_VISIBLE_DEVICES=0,1 SLURM_GPUS_PER_NODE=1 TRES=gres:gpu:h100:2 SLURM_CPU_BIND=quiet,mask_cpu:0x1 \
+  SLURM_CPU_BIND_LIST=0x1 SLURM_MEM_BIND=local SLURM_MEM_PER_CPU=100
+does '--ntasks-per-node=8 neox-train'
+does_not '^env SLURM_(GPUS_PER_NODE|CPU_BIND|MEM_)'
+run 3.convert.sbatch SLURM_GPUS_PER_NODE=4 TRES=
+does_not '^env SLURM_GPUS_PER_NODE'
+run 2.train.sbatch CUDA_VISIBLE_DEVICES=0,1 SLURM_GPUS_PER_NODE=h100:2 TRES=gres/gpu:h100:2,gres/shard:1
+does '--ntasks-per-node=2 neox-train'
+does '^env SLURM_GPUS_PER_NODE=h100:2$'
 run 2.train.sbatch SLURM_NTASKS_PER_NODE=4 ASKED=4
 does '--ntasks-per-node=4'
 
 # Images.
 run 2.train.sbatch FSX_PATH="$here/fsx" IMAGE="$here/image.sqsh"
-does "--container-image=$here/image.sqsh --container-mounts=$here/fsx:$here/fsx,$here/job:$here/job --container-workdir=$here/job neox-train"
+does "--container-image=$here/image.sqsh --container-mounts=$here/fsx:$here/fsx,$here/job:$here/job --container-workdir=$here/job env CUDA_VISIBLE_DEVICES= neox-train"
 mkdir "$here/paths" && touch "$here/paths/local.yml"
 run 2.train.sbatch FSX_PATH="$here/fsx" IMAGE="$here/image.sqsh" -- "$here/paths/local.yml" /none/other.yml
 does "--container-mounts=$here/fsx:$here/fsx,$here/job:$here/job,$here/paths:$here/paths --"
@@ -272,8 +306,8 @@ stand_in sbatch 'echo "sbatch $*" >> "$HERE/log"; cat "${@: -1}" >> "$HERE/log"
 echo "$(grep -c "^sbatch " "$HERE/log")1;cluster"'
 submit prepare-data train configs/pythia/70M.yml --nodes 3 -- --mem=0
 ends_with 0
-does '^sbatch --parsable --output=logs/%x_%j.out logs/neox-prepare-data.sbatch$'
-does '^sbatch --parsable --output=logs/%x_%j.out logs/neox-train.sbatch$'
+does "^sbatch --parsable --output=$here/job/logs/%x_%j.out logs/neox-prepare-data.sbatch$"
+does "^sbatch --parsable --output=$here/job/logs/%x_%j.out logs/neox-train.sbatch$"
 does '^#SBATCH --dependency=afterok:11$'
 does '^#SBATCH --kill-on-invalid-dep=yes$'
 does '^#SBATCH --mem=0$'
@@ -297,6 +331,10 @@ mounts_of --mounts "$d:$d"
 does "--container-mounts=$d:$d,$here/job:$here/job --"
 mounts_of --mounts "/x:$d/a/b"  # a folder above it would hide it
 does "--container-mounts=/x:$d/a/b,$here/job:$here/job,$d/enwik8:$d/enwik8,$d/tokenizers:$d/tokenizers --"
+mkdir -p "$d/far" && touch "$d/far/x.bin" && ln -sf "$d/far/x.bin" "$d/enwik8/text.bin"  # what links lead to
+mounts_of --mounts "/x:$d/a/b"
+does "--container-mounts=/x:$d/a/b,.*,$d/far:$d/far"
+rm "$d/enwik8/text.bin"
 mounts_of --mounts "$d:$d" --set vocab_file=/opt/none/t.json
 does "--container-mounts=$d:$d,$here/job:$here/job --"
 submit train configs/pythia/70M.yml --after 5 -- --output=/logs/x.out

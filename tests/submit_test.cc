@@ -144,13 +144,6 @@ TEST_F(SubmitTest, WrongBatchIsRefused) {
                  {"4 nodes x 8 tasks = 32 ranks", "2048"});
 }
 
-TEST_F(SubmitTest, AJobThatGeneratesNeedsAPrompt) {
-  Strings words = {"train", "generate", config("70M.yml"), "--submit"};
-  EXPECT_THROW(request(words, env()), Error);
-  words.push_back("--arg=--prompt=Once");
-  EXPECT_NO_THROW(request(words, env()));
-}
-
 TEST_F(SubmitTest, APartitionSilencesOnlyWhatIsSaidOfPartitions) {
   EXPECT_EQ(train("70M.yml", {"--profile", "aws-pcs", "--partition", "p5"}).notes[0],
             train("70M.yml", {"--profile", "aws-pcs"}).notes[0]);
@@ -166,7 +159,9 @@ TEST(GpuSizes, AreKnownByTheNamesOfClusters) {
       {"gh200", 96},       {"gb200", 186},  {"nvidia_a10g", 24},           {"a100", 80},
       {"nvidia_l40s", 48}, {"1g.10gb", 10}, {"nvidia_h200", 141}};
   for (const auto& [name, gigabytes] : cases) EXPECT_EQ(gpu_sizes(name).most, gigabytes) << name;
-  EXPECT_FALSE(gpu_sizes("foo").most);
+  for (const char* other : {"foo", "nvidia_rtx_a4000", "nvidia_rtx_a1000", "nvl4", "rtx6000ada"})
+    EXPECT_FALSE(gpu_sizes(other).most) << other;
+  EXPECT_EQ(gpu_sizes("nvidia_gb200_nvl4").most, 186);
   EXPECT_EQ(gpu_sizes("tesla_v100").least, 16);
 }
 
@@ -228,17 +223,21 @@ TEST_F(SubmitTest, AnImageOfTheEnvironmentIsLookedAtAndPathsAreToldToTheScript) 
 }
 
 TEST_F(SubmitTest, WhatIsCheckedIsSaidBeforeTheDashesAlsoByItsLetter) {
-  for (const char* option : {"-N4", "-t60", "--nodes=4"})
+  for (const char* option : {"-N4", "-t60", "--nodes=4", "-n16", "--ntasks=2", "--tasks-per-node=2",
+                             "-G4", "--gres=gpu:4", "--gpus=2", "--dependency=afterok:1",
+                             "-dsingleton", "--depend=1", "-Jx", "--job-name=x"})
     EXPECT_NE(testing::error_of([&] {
                 request({"train", "--", option}, env());
               }).find("say it before --"),
               std::string::npos)
         << option;
-  SubmitRequest asked =
-      request({"train", "--", "--comment=a b", "--mem=0", "--wckey=x#y", "--extra=it's"}, env());
+  SubmitRequest asked = request({"train", "--", "--comment=a b", "--mem=0", "--wckey=x#y",
+                                 "--extra=it's", "--export=NONE", "--comment=C:\\x\"y\""},
+                                env());
   std::string script = job_script(asked.jobs[0], asked.profile);
-  EXPECT_NE(script.find("\n#SBATCH '--comment=a b'\n#SBATCH --mem=0\n#SBATCH '--wckey=x#y'\n"
-                        "#SBATCH '--extra=it'\\''s'\n"),
+  EXPECT_NE(script.find("\n#SBATCH \"--comment=a b\"\n#SBATCH --mem=0\n#SBATCH \"--wckey=x#y\"\n"
+                        "#SBATCH \"--extra=it's\"\n#SBATCH --export=NONE\n"
+                        "#SBATCH \"--comment=C:\\\\x\\\"y\\\"\"\n"),
             script.npos)
       << script;
 }
@@ -281,17 +280,6 @@ TEST_F(SubmitTest, OfAGpuOfTwoSizesTheSmallerOneIsNamed) {
   EXPECT_NE(refusal("12B.yml", options).find("a GPU of 40.0 GB has room for 36.0 GB"), notes.npos);
 }
 
-TEST_F(SubmitTest, JobsBehindATrainingTakeItsSaveAndNoGpuWhereItHasNone) {
-  SubmitRequest all = request({"train", "convert", "generate", config("70M.yml"), "--set",
-                               "save=/s", "--set", "load=/s", "--gpus-per-node", "0"},
-                              env());
-  ASSERT_EQ(all.jobs.size(), 3u);
-  for (size_t i : {1, 2}) {
-    EXPECT_EQ(all.jobs[i].values.at("CHECKPOINT_PATH"), "/s");
-    EXPECT_EQ(all.jobs[i].gpus.per_node, 0);
-  }
-}
-
 TEST_F(SubmitTest, AJobOnCpusSaysSoWhateverItsNodesHave) {
   std::string line = "export CUDA_VISIBLE_DEVICES=  # on CPUs";
   EXPECT_NE(render({"train", "--gpus-per-node", "0"}).find(line), std::string::npos);
@@ -314,6 +302,8 @@ TEST_F(SubmitTest, BadOptionsAreNamed) {
   expect_refused("70M.yml", {"--profile", "aws-pc"}, {"did you mean aws-pcs?"});
   expect_refused("7M.yml", {}, {"no such file; did you mean"});
   EXPECT_THROW(request({"tran"}), Error);
+  expect_refused("70M.yml", {"convert"}, {"'convert' behind a configuration: jobs come first"});
+  expect_refused("70M.yml", {"--nodes", "999999", "--gpus-per-node", "999999"}, {"999998000001"});
 }
 
 TEST_F(SubmitTest, ProfilesNameWhatTheyCannotRead) {
@@ -327,6 +317,7 @@ TEST_F(SubmitTest, ProfilesNameWhatTheyCannotRead) {
             std::string::npos);
   EXPECT_NE(fails("gpu_option: some").find("gpus-per-node, gres or none"), std::string::npos);
   EXPECT_NE(fails("environment: {A: 'x\"'}").find("p.yml:1: environment.A"), std::string::npos);
+  EXPECT_NE(fails("environment: {1X: y}").find("p.yml:1: environment.1X"), std::string::npos);
   EXPECT_NE(fails("modules: cuda").find("a list"), std::string::npos);
   EXPECT_NE(fails("write_rate_mb: 0").find("positive"), std::string::npos);
 }

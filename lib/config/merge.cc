@@ -29,7 +29,7 @@ std::string nearest_file(const fs::path& path) {
   for (const std::string& name : names)
     if (found.empty() && fs::path(name).stem() == path.stem()) found = name;
   if (!found.empty()) return "; did you mean " + (path.parent_path() / found).string() + "?";
-  return "; check the name, and the directory given with -d";
+  return "; check the name";
 }
 
 Value read_one(const ConfigText& source) {
@@ -191,7 +191,8 @@ fs::path find_config(const std::string& name, const fs::path& directory) {
       return there;
   check_usage(!fs::is_directory(path, error) && !fs::is_directory(directory / name, error),
               (directory / name).string(), ": is a directory, not a file");
-  check_usage(fs::exists(path, error), path.string(), ": no such file", nearest_file(path));
+  check_usage(fs::exists(path, error), path.string(), ": no such file", nearest_file(path),
+              directory.empty() ? "" : " (-d " + directory.string() + ")");
   return path;
 }
 

@@ -23,7 +23,7 @@ constexpr double kUsable = 0.9;  // of a GPU's memory; the rest is libraries' an
 
 std::string shape(const SlurmJob& job, int nodes) {
   return concat(counted(nodes, "node"), " x ", counted(job.tasks_per_node, "task"), " = ",
-                counted(nodes * job.tasks_per_node, "rank"));
+                counted(int64_t{nodes} * job.tasks_per_node, "rank"));
 }
 
 std::vector<int> ends(NodeRange nodes) {
@@ -131,7 +131,7 @@ std::string memory_fixes(const SlurmJob& job, const Config& config, int nodes,
   }
   return (fixes.empty() ? " More nodes, model_parallel_size or pipe_parallel_size are needed."
                         : " One of these mends it:" + fixes) +
-         "\nneox-submit layouts with the same options shows all that fit.";
+         "\nneox-submit layouts with the same options shows the quickest that fit.";
 }
 
 void check_memory(const SlurmJob& job, const Config& config, int nodes, const Estimate& need,

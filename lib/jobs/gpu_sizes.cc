@@ -11,7 +11,7 @@ struct KnownGpu {
   double most, least;
   GpuRates rates;
 };
-// A name stands before those that it contains. Rates: NVIDIA's data sheets (NVLink in one
+// Rates: NVIDIA's data sheets (NVLink in one
 // direction, or PCIe), and instances p3dn, p4d, p5, p5en, p6, g4dn, g5, g6 and g6e of AWS.
 constexpr KnownGpu kGpus[] = {
     {"v100", 32, 16, {125, 150, 1.56}}, {"a100", 80, 40, {312, 300, 6.25}},
@@ -39,9 +39,18 @@ std::string lower(std::string name) {
   return name;
 }
 
+// As a word of its own: an A4000 is no A40.
+bool names(const std::string& type, std::string_view gpu) {
+  auto goes_on = [&](size_t i) {
+    return i < type.size() && std::isalnum(static_cast<unsigned char>(type[i]));
+  };
+  for (size_t at = type.find(gpu); at != type.npos; at = type.find(gpu, at + 1))
+    if (!goes_on(at - 1) && !goes_on(at + gpu.size())) return true;
+  return false;
+}
+
 const KnownGpu* known(const std::string& name) {
-  auto at = std::ranges::find_if(
-      kGpus, [&](const KnownGpu& gpu) { return name.find(gpu.name) != name.npos; });
+  auto at = std::ranges::find_if(kGpus, [&](const KnownGpu& gpu) { return names(name, gpu.name); });
   return at == std::end(kGpus) ? nullptr : at;
 }
 

@@ -33,6 +33,8 @@ struct SlurmOptions {
   std::vector<std::string> extra;  // "--mem=0": further lines
 };
 
+using JobValues = std::map<std::string, std::string>;  // of variables of a script
+
 struct SlurmJob {
   JobKind kind = JobKind::kTrain;
   std::string name;  // empty: "neox-train" and the like
@@ -40,13 +42,13 @@ struct SlurmJob {
   int tasks_per_node = 1;
   GpuRequest gpus;
   SlurmOptions slurm;
-  int lead_seconds = 180;                     // between SIGUSR1 and the end of the allocation
-  std::string mpi;                            // of srun --mpi; empty: pmix, where it is needed
-  std::map<std::string, std::string> values;  // variables of the script that are decided already
-  std::vector<std::string> configs;           // further ones, behind MODEL_CONFIG
-  std::vector<std::string> arguments;         // of the program
-  std::string programs;                       // a directory for the front of PATH
-  std::vector<std::string> paths;             // that its configurations name
+  int lead_seconds = 180;              // between SIGUSR1 and the end of the allocation
+  std::string mpi;                     // of srun --mpi; empty: pmix, where it is needed
+  JobValues values;                    // variables of the script that are decided already
+  std::vector<std::string> configs;    // further ones, behind MODEL_CONFIG
+  std::vector<std::string> arguments;  // of the program
+  std::string programs;                // a directory for the front of PATH
+  std::vector<std::string> paths;      // that its configurations name
 };
 
 // The job that `neox-submit <kind>` gives without options, on nodes of so many GPUs.

@@ -29,6 +29,14 @@ void add_gpus(std::string& out, const GpuRequest& gpus, GpuOption style) {
   add_option(out, "gpus-per-node", value);
 }
 
+// As sbatch reads its lines: a backslash takes its meaning from what follows, also in quotes.
+std::string sbatch_quote(const std::string& word) {
+  if (word.find_first_of(" \t#'\"\\") == word.npos) return word;
+  std::string quoted = "\"";
+  for (char c : word) quoted += c == '"' || c == '\\' ? std::string("\\") + c : std::string(1, c);
+  return quoted + '"';
+}
+
 std::string sbatch_lines(const SlurmJob& job, const Profile& profile) {
   std::string out;
   add_option(out, "job-name", job.name.empty() ? "neox-" + name_of(job.kind) : job.name);
@@ -52,10 +60,7 @@ std::string sbatch_lines(const SlurmJob& job, const Profile& profile) {
                   "\n#SBATCH --kill-on-invalid-dep=yes\n");
   out += "#SBATCH --output=%x_%j.out\n";
   for (const std::string& line : profile.sbatch) out += concat("#SBATCH ", line, "\n");
-  for (const std::string& word : slurm.extra) {
-    bool plain = word.find_first_of(" \t#'\"\\") == word.npos;
-    out += concat("#SBATCH ", plain ? word : shell_quote(word), "\n");
-  }
+  for (const std::string& word : slurm.extra) out += concat("#SBATCH ", sbatch_quote(word), "\n");
   return out;
 }
 
@@ -151,9 +156,14 @@ std::string paths(const SlurmJob& job) {
 std::string body(const SlurmJob& job, const Profile& profile) {
   if (job.kind == JobKind::kBuildImage) return std::string("\n") + kBuildImage;
   std::string out = "\n";
-  if (job.kind == JobKind::kTrain) out += kConfigs;
-  if (job.kind != JobKind::kPrepareData) out += std::string(kName) + '\n';
+  bool trains = job.kind == JobKind::kTrain;
+  if (job.kind != JobKind::kPrepareData)
+    out += concat(kConfigs, trains ? kFoundConfig : kNamedConfig, kName, '\n');
   out += command(job) + '\n' + step(job, profile) + '\n' + paths(job) + kImage;
+  if (trains || job.kind == JobKind::kGenerate)
+    out +=
+        "# Slurm takes the variable from the tasks of a step without GPUs.\n"
+        "if on_cpus; then step+=(env CUDA_VISIBLE_DEVICES=); fi\n";
   if (job.kind != JobKind::kTrain) return out + '\n' + kRunOnce;
   return out + '\n' + kTimeLimit + '\n' + kRunRequeued;
 }

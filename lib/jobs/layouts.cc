@@ -1,7 +1,6 @@
 #include "jobs/layouts.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <map>
 
 #include "base/error.h"
@@ -121,7 +120,7 @@ std::vector<Trial> trials(const Config& config, const Gpus& gpus, int64_t batch)
   int64_t world = gpus.nodes * gpus.per_node, most_stage = most_zero_stage(config);
   for (int64_t tensor = 1; tensor <= gpus.per_node; tensor *= 2) {
     bool can_split = tensor > 1 && config.model.seq % tensor == 0;
-    for (int64_t pipe = 1; pipe <= world / tensor; ++pipe) {
+    for (int64_t pipe = 1; pipe <= std::min(config.model.layers, world / tensor); ++pipe) {
       if (world % (tensor * pipe) != 0 || config.model.layers % pipe != 0) continue;
       if (gpus.per_node % tensor != 0 || !shares_out(config.model, tensor)) continue;
       int64_t data = world / tensor / pipe, least = data > 1 ? std::min<int64_t>(1, most_stage) : 0;
@@ -145,12 +144,6 @@ std::optional<LayoutChoice> try_layout(const Config& changed, const Gpus& gpus, 
   return std::nullopt;
 }
 
-std::string number(double x, const char* format) {
-  char text[32];
-  std::snprintf(text, sizeof text, format, x);
-  return text;
-}
-
 const std::vector<std::string> kHeads = {"tp",      "sp",      "pp",        "dp",     "ZeRO",
                                          "micro",   "acc",     "recompute", "memory", "idle",
                                          "in node", "between", "time"};
@@ -169,22 +162,15 @@ std::vector<std::string> row_of(const LayoutChoice& layout, double best) {
           concat(c.estimate.batch.accumulation),
           flag(layout.config.train.recompute),
           bytes(static_cast<double>(c.estimate.memory_bytes)),
-          number(100 * c.idle, "%.0f %%"),
+          printed("%.0f %%", 100 * c.idle),
           bytes(c.link_bytes),
           bytes(c.network_bytes),
-          number(c.seconds / best, "%.2f")};
+          printed("%.2f", c.seconds / best)};
 }
 
-std::string aligned(const std::vector<std::vector<std::string>>& rows) {
-  std::vector<size_t> widths(kHeads.size());
-  for (const auto& row : rows)
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+std::string table(const std::vector<std::vector<std::string>>& rows) {
   std::string out;
-  for (const auto& row : rows) {
-    for (size_t i = 0; i < row.size() && i < widths.size(); ++i)
-      out += concat(std::string(2 + widths[i] - row[i].size(), ' '), row[i]);
-    out += '\n';
-  }
+  for (const std::string& line : in_columns(rows, Align::kRight)) out += "  " + line + '\n';
   return out;
 }
 
@@ -276,18 +262,17 @@ std::string layout_table(const Config& config, const Gpus& gpus, int64_t entries
   std::string out = concat("A step of ", with_commas(e.batch.global), " samples, ",
                            with_commas(e.tokens_per_step), " tokens, on ",
                            counted(gpus.nodes, "node"), " of ", counted(gpus.per_node, "GPU"),
-                           ", each with room for ", human_bytes(gpus.room), "\n\n", aligned(rows));
+                           ", each with room for ", human_bytes(gpus.room), "\n\n", table(rows));
   if (auto own = try_layout(config, gpus, entries))
-    out += concat("\nThe configuration's own:\n\n", aligned({kHeads, row_of(*own, best)}));
+    out += concat("\nThe configuration's own:\n\n", table({kHeads, row_of(*own, best)}));
   out += concat(
       "\n  sp: sequence_parallel; micro: samples of a micro-batch; acc: micro-batches of a step; "
-      "idle: "
-      "what\n  stages wait; "
-      "in node, between: what a rank sends in a step, to ranks of its node and to others.\n"
+      "idle: what\n  stages wait; in node, between: what a rank sends in a step, to ranks of its "
+      "node and to others.\n"
       "  time: 1.00 is ",
       human_duration(best), " a step, by arithmetic, with ",
-      number(gpus.rates.tflops * kOfPeak, "%.4g"), " TFLOP/s a GPU, half its peak,\n  and ",
-      number(gpus.rates.link, "%.4g"), " and ", number(gpus.rates.network, "%.4g"),
+      printed("%.4g", gpus.rates.tflops * kOfPeak), " TFLOP/s a GPU, half its peak,\n  and ",
+      printed("%.4g", gpus.rates.link), " and ", printed("%.4g", gpus.rates.network),
       " GB/s in a node and between nodes (--network). Measure the first few.\n\nThe first:");
   std::vector<std::string> keys = layout_keys(found[0], config);
   for (const std::string& key : keys) out += " --set " + key;

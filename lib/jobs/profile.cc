@@ -51,7 +51,8 @@ void read_environment(Profile& profile, const Value& value) {
     const std::string &name = value.names[i], key = "environment." + name;
     std::string text = text_of(value.items[i], key);
     bool good =
-        std::ranges::all_of(name, [](unsigned char c) { return std::isalnum(c) || c == '_'; });
+        std::ranges::all_of(name, [](unsigned char c) { return std::isalnum(c) || c == '_'; }) &&
+        !name.empty() && !std::isdigit(static_cast<unsigned char>(name[0]));
     if (!good || text.find_first_of("\"`\\}\n") != text.npos)
       fail_type(value.items[i], key, "a variable's name with a value without \", `, \\ and }");
     profile.environment.emplace_back(name, text);

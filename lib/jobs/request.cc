@@ -9,6 +9,7 @@
 #include "config/value.h"
 #include "jobs/check_job.h"
 #include "jobs/container.h"
+#include "jobs/decided.h"
 #include "jobs/job_script.h"
 #include "jobs/layouts.h"
 #include "jobs/script_parts.h"
@@ -20,7 +21,6 @@ namespace neox {
 namespace {
 
 namespace po = boost::program_options;
-using Values = std::map<std::string, std::string>;
 
 const char* const kDescription =
     "Renders the sbatch script of a job for a kind of cluster, and prints it; with --submit it is\n"
@@ -69,71 +69,16 @@ void read_layouts(std::vector<std::string>& words, SubmitRequest& request) {
   words[0] = name_of(JobKind::kTrain);
 }
 
-// "$FSX_PATH/data" with the values so far.
-std::string expand(std::string text, const Values& values) {
-  for (const auto& [name, value] : values)
-    for (size_t at = 0; (at = text.find("$" + name, at)) != text.npos; at += value.size())
-      text.replace(at, name.size() + 1, value);
-  return text;
-}
-
-// What the variables of a script are in this environment.
-Values decided_values(JobKind kind, const Environment& env) {
-  Values values;
-  for (const auto& [name, fallback, comment] : script_variables(kind)) {
-    std::string given = variable(env, name);
-    values[name] = given.empty() ? expand(fallback, values) : given;
-  }
-  return values;
-}
-
-// A file by its absolute path: pyxis would ask a registry for another.
-std::string image_of(const Program& program, const Environment& env) {
-  std::string image;
-  for (const char* name : {"ENROOT_IMAGE", "IMAGE"})
-    if (auto found = env.find(name); found != env.end()) image = found->second;
-  if (auto given = program.given<std::string>("container")) image = *given;
-  return is_image_file(image) ? fs::absolute(image).lexically_normal().string() : image;
-}
-
 // The run's configurations, by absolute paths.
 std::vector<std::string> find_configs(const std::vector<std::string>& names) {
   std::vector<std::string> paths;
-  for (const std::string& name : names)
+  for (const std::string& name : names) {
+    check_usage(!parse_job_kind(name) || fs::exists(name), "'", name,
+                "' behind a configuration: jobs come first, such as neox-submit train ", name, " ",
+                names[0]);
     paths.push_back(fs::absolute(find_config(name, "")).lexically_normal());
-  return paths;
-}
-
-// The script says itself what was checked: nothing is left to the environment of the job.
-void decide(SlurmJob& job, const Program& program, const std::vector<std::string>& configs,
-            const Surroundings& here) {
-  Values decided = decided_values(job.kind, here.environment);
-  if (decided.contains("MODEL_CONFIG")) {
-    decided["MODEL_CONFIG"] = configs[0];
-    auto given = here.environment.find("CHECKPOINT_PATH");
-    decided["CHECKPOINT_PATH"] = given != here.environment.end()
-                                     ? given->second
-                                     : concat(decided["MODEL_PATH"], "/",
-                                              fs::path(configs[0]).stem().string(), "_checkpoints");
   }
-  if (job.kind != JobKind::kBuildImage) decided["IMAGE"] = image_of(program, here.environment);
-  decided.merge(job.values);
-  for (const auto& [name, value] : decided) job.values.emplace(name, value);
-}
-
-// An image that is a file must be there, unless a job before this one builds it; names of a
-// registry are left to the cluster.
-void check_image(const Program& program, const std::vector<JobKind>& kinds, const Environment& env,
-                 SubmitRequest& request) {
-  if (std::ranges::count(kinds, JobKind::kBuildImage) > 0) return;
-  std::string image = image_of(program, env);
-  std::error_code error;
-  if (!is_image_file(image) || fs::exists(image, error)) return;
-  std::string text =
-      concat(program.has("container") ? "--container " : "IMAGE or ENROOT_IMAGE ", image,
-             ": there is no such file; neox-submit build-image makes the image");
-  check_usage(!program.has("submit"), text);
-  request.notes.push_back(text);
+  return paths;
 }
 
 // What was said by options; these hold with and without a configuration.
@@ -141,8 +86,10 @@ void read_values(const Program& program, SlurmJob& job) {
   auto take = [&](const char* option, const char* variable) {
     if (auto value = program.given<std::string>(option)) job.values[variable] = *value;
   };
-  if (job.kind != JobKind::kBuildImage) {
-    if (program.has("container")) job.values["IMAGE"] = image_of(program, {});
+  bool builds = job.kind == JobKind::kBuildImage;
+  if (program.has("container"))
+    job.values[builds ? "ENROOT_IMAGE" : "IMAGE"] = image_of(program, {});
+  if (!builds) {
     take("mounts", "CONTAINER_MOUNT");
     if (program.has("mounts")) check_mounts(job.values["CONTAINER_MOUNT"]);
   }
@@ -151,36 +98,15 @@ void read_values(const Program& program, SlurmJob& job) {
         concat(positive(program.get<std::string>("max-restarts"), "max-restarts", 0));
 }
 
-// Programs beside neox-submit serve where none are in PATH.
-std::string programs_to_add(const SlurmJob& job, const Surroundings& here) {
-  auto image = job.values.find("IMAGE");
-  if (image == job.values.end() || !image->second.empty()) return "";
-  std::error_code error;
-  for (const std::string& place : split(variable(here.environment, "PATH"), ':'))
-    if (fs::exists(fs::path(place) / "neox-train", error)) return "";
-  return fs::exists(here.programs / "neox-train", error) ? here.programs.string() : "";
-}
-
-// Of the files that the job prepare-data writes.
-std::string prepared_prefix(const Values& v) {
-  const std::string& name = v.at("DATASET");
-  return concat(v.at("DATA_PATH"), "/", name, "/", name, "_text_document");
-}
-
-std::vector<std::string> made_by(const SlurmJob& job) {
-  std::string prefix = prepared_prefix(job.values);
-  return {prefix, prefix + ".bin", prefix + ".idx", job.values.at("VOCAB_FILE")};
-}
-
 ConfigOptions config_options(const SlurmJob& job, const std::vector<std::string>& configs,
                              const std::vector<std::string>& overrides) {
-  const Values& v = job.values;
+  const JobValues& v = job.values;
   ConfigOptions options{.files = configs, .directory = {}, .overrides = overrides};
-  std::string checkpoints = yaml_text(v.at("CHECKPOINT_PATH"));
+  const std::string& checkpoints = v.at("CHECKPOINT_PATH");  // as the script gives it
   options.defaults = {"save=" + checkpoints, "load=" + checkpoints};
   if (job.kind != JobKind::kTrain) return options;
-  options.defaults.push_back("data_path=" + yaml_text(prepared_prefix(v)));
-  options.defaults.push_back("vocab_file=" + yaml_text(v.at("VOCAB_FILE")));
+  options.defaults.push_back("data_path=" + prepared_prefix(v));
+  options.defaults.push_back("vocab_file=" + v.at("VOCAB_FILE"));
   return options;
 }
 
@@ -256,14 +182,21 @@ SlurmJob read_job(JobKind kind, const Program& program, const std::vector<std::s
   SlurmJob job = default_job(kind, profile.gpus_per_node);
   read_slurm(program, sbatch, job);
   read_values(program, job);
-  if (kind == JobKind::kGenerate && program.has("gpus-per-node")) {
-    job.gpus = read_gpus(word(program, "gpus-per-node"));
-    job.gpus.per_node = std::min(job.gpus.per_node, 1);
-  }
   if (kind == JobKind::kTrain)
     for (const std::string& assignment : program.list("set"))
       job.arguments.insert(job.arguments.end(), {"--set", assignment});
   return job;
+}
+
+// Jobs whose program is one process.
+void take_alone(const Program& program, SlurmJob& job) {
+  using K = JobKind;
+  if (job.kind == K::kTrain || job.kind == K::kPrepareData) return;
+  if (program.has("gpus-per-node")) job.gpus = read_gpus(word(program, "gpus-per-node"));
+  job.gpus.per_node = job.kind == K::kGenerate ? std::min(job.gpus.per_node, 1) : 0;
+  if (!program.has("tasks-per-node")) job.tasks_per_node = 1;
+  check_usage(job.nodes.max == 1 && job.tasks_per_node == 1, name_of(job.kind),
+              " is one task on one node; leave out --nodes and --tasks-per-node");
 }
 
 // A job has no standard input that asks for prompts.
@@ -275,6 +208,14 @@ void check_prompt(const SlurmJob& job, SubmitRequest& request) {
   const char* text = "generate has no prompt: add --arg=--prompt=TEXT, or --arg=--file=FILE";
   check_usage(request.action != SubmitRequest::Action::kSubmit, text);
   request.notes.push_back(text);
+}
+
+// Several jobs share a name, each with its own behind it.
+std::string job_name(const Program& program, JobKind kind, size_t jobs) {
+  std::string name = word(program, "job-name");
+  check_usage(name.find('/') == name.npos, "--job-name ", name,
+              ": scripts and logs are named after it, so it takes no '/'");
+  return name.empty() || jobs == 1 ? name : concat(name, "-", name_of(kind));
 }
 
 void read_action(const Program& program, SubmitRequest& request) {
@@ -350,16 +291,20 @@ SubmitRequest read_submit_request(const Program& program, const std::vector<std:
       program.has("submit") ? CheckOptions::Files::kMustExist : CheckOptions::Files::kMayBeMissing;
   if (program.has("after")) files = CheckOptions::Files::kPreparedBefore;
   std::vector<std::string> made;
+  bool builds = std::ranges::count(kinds, JobKind::kBuildImage) > 0;
+  std::string image = builds ? image_to_build(program, here.environment) : "";
   for (JobKind kind : kinds) {
     SlurmJob job = read_job(kind, program, sbatch, request.profile);
     if (!trains || kind == JobKind::kTrain) read_size(program, job);
+    take_alone(program, job);
     if (kind == kinds.front()) job.slurm.after = word(program, "after");
-    if (kinds.size() == 1) job.name = word(program, "job-name");
+    job.name = job_name(program, kind, kinds.size());
     if (kind == kinds.back())
       for (const auto& argument : program.list("arg")) job.arguments.push_back(argument);
     check_prompt(job, request);
     if (!configs.empty()) {
       decide(job, program, configs, here);
+      if (builds) job.values[kind == JobKind::kBuildImage ? "ENROOT_IMAGE" : "IMAGE"] = image;
       take_save(job, program, configs);
     }
     if (kind == JobKind::kTrain && !configs.empty()) {

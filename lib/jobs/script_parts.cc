@@ -64,21 +64,27 @@ die() { echo "neox: $2" >&2; exit "$1"; }
 const char* const kConfigs = R"sh(# find_config NAME: its absolute path.
 find_config() {
   local place file installed
-  installed=$(dirname "$(command -v neox-train || echo /)")/../share/neox
+  installed=$(dirname "$(readlink -f "$(command -v neox-train || echo /)")")/../share/neox
   for place in "$PWD" "$PWD/.." "$installed"; do
     case $1 in /*) place="" ;; esac
     for file in "$place/$1" "$place/$1.yml"; do
-      if [ -f "$file" ]; then realpath "$file"; return; fi
+      if [ -f "$file" ]; then realpath -s "$file"; return; fi  # a link keeps its name
     done
   done
   die 64 "MODEL_CONFIG=$1: there is no such file, neither from $PWD nor from the folder above it, nor in $installed"
 }
-MODEL_CONFIG=$(find_config "$MODEL_CONFIG")
+)sh";
+
+const char* const kFoundConfig = R"sh(MODEL_CONFIG=$(find_config "$MODEL_CONFIG")
+)sh";
+
+const char* const kNamedConfig =
+    R"sh(if found=$(find_config "$MODEL_CONFIG" 2> /dev/null); then MODEL_CONFIG=$found; fi  # its name is enough
 )sh";
 
 const char* const kName = R"sh(# The run is named after its configuration.
 name=${MODEL_CONFIG##*/}
-name=${name%.*}
+case $name in *.yml | *.yaml | *.json) name=${name%.*} ;; esac
 : "${CHECKPOINT_PATH:=$MODEL_PATH/${name}_checkpoints}"
 )sh";
 
@@ -86,6 +92,7 @@ const char* const kStep = R"sh(step=(srun -l --kill-on-bad-exit=1)
 export SLURM_EXPORT_ENV=ALL  # what is exported here reaches the tasks, also after sbatch --export=NONE
 # A shell inside another job hands its own on to sbatch, and srun would take them for this job's.
 unset SLURM_NTASKS SLURM_NPROCS SLURM_DISTRIBUTION SLURM_DIST_PLANESIZE
+unset "${!SLURM_CPU_BIND@}" "${!SLURM_MEM_BIND@}" "${!SLURM_MEM_PER_@}"
 asked=$(scontrol show job -o "$SLURM_JOB_ID" 2> /dev/null || true)
 case $asked in
   "" | *" ArrayJobId=${SLURM_ARRAY_JOB_ID:-none} "*) ;;
@@ -97,12 +104,21 @@ else
   unset SLURM_CPUS_PER_TASK SRUN_CPUS_PER_TASK
   step+=(--cpu-bind=none)  # every task may use all cores of its node; it takes its share by itself
 fi
+if [ -n "$asked" ] && [ "${SLURM_GPUS_PER_NODE:-0}" != 0 ]; then
+  tres=${asked##* TresPerNode=}
+  case ,${tres%% *}, in
+    *gpu:"${SLURM_GPUS_PER_NODE##*:}",* | *gpu:*:"${SLURM_GPUS_PER_NODE##*:}",*) ;;
+    *) unset SLURM_GPUS_PER_NODE ;;
+  esac
+fi
 # GPUs talk through NCCL. Tasks on CPUs talk through MPI, whose processes find each other by PMIx.
 # With --exclusive this shell sees all GPUs of its node, and the tasks only those that --gpus-per-node asks for.
+on_cpus() {  # where that was said, as by --gpus-per-node=0
+  [ -z "${CUDA_VISIBLE_DEVICES-unset}" ] || case ${SLURM_GPUS_PER_NODE:-} in 0 | *:0) ;; *) false ;; esac
+}
 on_gpus() {
-  if [ -z "${CUDA_VISIBLE_DEVICES-unset}" ]; then return 1; fi
-  if [ -n "${SLURM_GPUS_PER_NODE:-}" ]; then [ "${SLURM_GPUS_PER_NODE##*:}" != 0 ]; return; fi
-  [ -n "${CUDA_VISIBLE_DEVICES:-}" ] || [ "${SLURM_GPUS_ON_NODE:-0}" != 0 ] || [ -e /dev/nvidia0 ]
+  if on_cpus; then return 1; fi
+  [ -n "${SLURM_GPUS_PER_NODE:-}" ] || [ -n "${CUDA_VISIBLE_DEVICES:-}" ] || [ "${SLURM_GPUS_ON_NODE:-0}" != 0 ] || [ -e /dev/nvidia0 ]
 }
 )sh";
 
@@ -167,8 +183,11 @@ mount_too "$PWD"
 for word in "${paths[@]}"; do
   case $word in
     /* | *=/*) mount_for "$word" ;;
-    *.yml | *.yaml | *.json) if [ -f "$word" ]; then mount_for "$(realpath "$word")"; fi ;;
+    *.yml | *.yaml | *.json) if [ -f "$word" ]; then mount_for "$(realpath -s "$word")"; fi ;;
   esac
+  for file in "$word" "$word.bin" "$word.idx"; do
+    if [ -L "$file" ]; then mount_for "$(realpath "$file")"; fi  # what a link leads to
+  done
 done
 case $IMAGE in
   "")
@@ -228,6 +247,7 @@ trap 'on_signal TERM' TERM
 
 if [ -n "${SLURM_HET_SIZE:-}" ]; then say "this job has $SLURM_HET_SIZE components; the run takes the nodes of the first one alone"; fi
 restarts=${SLURM_RESTART_COUNT:-0}
+case $MAX_RESTARTS in "" | *[!0-9]*) die 64 "MAX_RESTARTS=$MAX_RESTARTS is no number; 0: no restarts" ;; esac
 # How many lives of this job have ended without a checkpoint, one behind the other: Slurm counts all restarts alike.
 # neox-train writes "saved" there.
 export NEOX_FAILURES_FILE=$PWD/.neox-failures-$job

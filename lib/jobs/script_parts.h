@@ -19,7 +19,9 @@ std::vector<std::string> script_comment(JobKind kind);
 std::vector<Variable> script_variables(JobKind kind);
 
 extern const char* const kHelpers;      // say, die
-extern const char* const kConfigs;      // makes MODEL_CONFIG an absolute path
+extern const char* const kConfigs;      // where MODEL_CONFIG is looked for
+extern const char* const kFoundConfig;  // it must be there
+extern const char* const kNamedConfig;  // or names a run
 extern const char* const kName;         // name of the run, and what follows from it
 extern const char* const kStep;         // step=(srun ...) with its options
 extern const char* const kTasks;        // why srun is told their number

@@ -14,9 +14,25 @@ struct Checked {
   const char *name, *letter, *ours;
 };
 constexpr Checked kChecked[] = {{"--nodes", "-N", "nodes"},
+                                {"--ntasks", "-n", "nodes and --tasks-per-node"},
                                 {"--ntasks-per-node", "", "tasks-per-node"},
+                                {"--tasks-per-node", "", "tasks-per-node"},
+                                {"--gpus", "-G", "gpus-per-node"},
                                 {"--gpus-per-node", "", "gpus-per-node"},
-                                {"--time", "-t", "time"}};
+                                {"--gpus-per-task", "", "gpus-per-node"},
+                                {"--gres=gpu", "", "gpus-per-node"},
+                                {"--time", "-t", "time"},
+                                {"--dependency", "-d", "after"},
+                                {"--job-name", "-J", "job-name"}};
+
+// Letters may have their value behind them, long names be cut short.
+bool is_option(const std::string& word, const Checked& option) {
+  if (*option.letter && word.starts_with(option.letter)) return true;
+  std::string_view name = option.name;
+  if (name.find('=') != name.npos) return word.starts_with(name);
+  std::string given = word.substr(0, word.find('='));
+  return given.size() > 5 && name.starts_with(given);
+}
 
 NodeRange read_nodes(const std::string& text) {
   auto parts = split(text, '-');
@@ -78,11 +94,9 @@ void read_slurm(const Program& program, const std::vector<std::string>& sbatch, 
     check_usage(good && option != "--submit", "'", option,
                 "' behind --: options of sbatch stand there, such as -- --mem=0 --exclude=node7");
     // What the checks are for is said where they see it.
-    for (const auto& [name, letter, ours] : kChecked)
-      check_usage(option.substr(0, option.find('=')) != name &&
-                      (*letter == 0 || !option.starts_with(letter)),
-                  "'", option, "' behind --: say it before --, as --", ours,
-                  ", so that the job is checked with it");
+    for (const Checked& checked : kChecked)
+      check_usage(!is_option(option, checked), "'", option, "' behind --: say it before --, as --",
+                  checked.ours, ", so that neox-submit knows of it");
     slurm.extra.push_back(option);
   }
 }

@@ -84,11 +84,19 @@ bool names_log(const SlurmJob& job, const Profile& profile) {
   return std::ranges::any_of(profile.sbatch, names) || std::ranges::any_of(job.slurm.extra, names);
 }
 
+// By its absolute path, since --chdir may lead elsewhere. A percent sign stands for itself.
+std::string log_pattern() {
+  std::string pattern;
+  for (char c : std::filesystem::current_path().string())
+    pattern += c == '%' ? std::string("%%") : std::string(1, c);
+  return pattern + "/logs/%x_%j.out";
+}
+
 std::string submit(const SlurmJob& job, const Profile& profile, const std::string& name) {
   std::string script = "logs/" + name + ".sbatch";
   write_file_atomically(script, job_script(job, profile));
   std::vector<std::string> command = {"sbatch", "--parsable"};
-  if (!names_log(job, profile)) command.push_back("--output=logs/%x_%j.out");
+  if (!names_log(job, profile)) command.push_back("--output=" + log_pattern());
   command.push_back(script);
   Finished finished = run(command);
   bool good = WIFEXITED(finished.status) && WEXITSTATUS(finished.status) == 0;

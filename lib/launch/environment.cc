@@ -30,11 +30,19 @@ int number_variable(const Environment& env, const std::string& name, int low, in
   return *value;
 }
 
+bool gpus_hidden(const Environment& env) {
+  auto found = env.find("CUDA_VISIBLE_DEVICES");
+  return found != env.end() &&
+         (found->second.empty() || found->second == "-1" || found->second == "NoDevFiles");
+}
+
 std::string gpus_allotted(const Environment& env) {
+  if (gpus_hidden(env)) return "";
   for (const char* name : {"CUDA_VISIBLE_DEVICES", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS"}) {
+    // An exclusive job has all GPUs of its nodes, a step only those that it asks for.
+    if (env.contains("SLURM_STEP_ID") && std::string_view(name) == "SLURM_JOB_GPUS") continue;
     std::string value = variable(env, name);
-    if (!value.empty() && value != "-1" && value != "NoDevFiles")
-      return std::string(name) + "=" + value;
+    if (!value.empty()) return concat(name, "=", value);
   }
   return "";
 }

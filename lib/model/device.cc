@@ -20,13 +20,6 @@
 namespace neox {
 namespace {
 
-// CUDA_VISIBLE_DEVICES may hide all GPUs, to train on the CPU.
-bool gpus_hidden(const Environment& env) {
-  auto found = env.find("CUDA_VISIBLE_DEVICES");
-  return found != env.end() &&
-         (found->second.empty() || found->second == "-1" || found->second == "NoDevFiles");
-}
-
 void check_torch() {
   std::string problem = torch_problem(TORCH_VERSION, at::show_config());
   check_usage(problem.empty(), problem);
@@ -64,7 +57,8 @@ std::string unused_gpus(const Environment& env, bool driver) {
   return concat(allotted.empty() ? "this machine has an NVIDIA driver"
                                  : "GPUs were allotted (" + allotted + ")",
                 ", but this build is for CPUs: make one with env/build.sh cuda, whose programs are "
-                "in build/cuda/bin; or say with CUDA_VISIBLE_DEVICES= (empty) that CPUs are meant");
+                "in build/cuda/bin; or say that CPUs are meant: CUDA_VISIBLE_DEVICES= (empty), or "
+                "--gpus-per-node=0 of a job");
 }
 
 at::Device pick_device(const Environment& env) { return pick_device(env, {.host = host_name()}); }

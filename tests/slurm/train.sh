@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # `sbatch 1.prepare-data.sbatch`, then `sbatch --dependency=afterok:... 2.train.sbatch` on 2 nodes x 2 tasks over MPI:
-# data prepared by four tasks is that of one, and losses are those of one process, at each layout, in fp32 and fp64.
+# data prepared by four tasks is that of one, and losses are those of one process, at each layout, in fp32 and fp64. The nodes
+# have GPUs, which jobs on CPUs leave alone.
 source "$(dirname "$0")/lib.sh"
 need_cluster
-up --nodes 2
+up --nodes 2 --gres gpu:2
 steps=20 short=("train_iters: 20" "checkpoint_factor: 20")
 two_by_two=(--nodes=2 --ntasks-per-node=2)
 make_data
@@ -47,7 +48,7 @@ compare shard "zero_optimization: {stage: 1, mics_shard_size: 2}"
 
 # Submitted from a shell inside another job, an element of an array, whose variables sbatch hands on.
 new_run nested "${short[@]}"
-job=$(SLURM_NTASKS=1 SLURM_NPROCS=1 SLURM_NTASKS_PER_NODE=1 SLURM_DISTRIBUTION=cyclic SLURM_ARRAY_JOB_ID=1 SLURM_ARRAY_TASK_ID=1 \
+job=$(SLURM_CPU_BIND=quiet,mask_cpu:0x1 SLURM_MEM_PER_CPU=100 SLURM_MEM_PER_GPU=100 SLURM_NTASKS=1 SLURM_NPROCS=1 SLURM_NTASKS_PER_NODE=1 SLURM_DISTRIBUTION=cyclic SLURM_ARRAY_JOB_ID=1 SLURM_ARRAY_TASK_ID=1 \
   train_job nested "${two_by_two[@]}")
 wait_for "$job" 240 COMPLETED
 grep -q "4 ranks by " "$fsx/nested/job.out" || fail "nested: other ranks than four"

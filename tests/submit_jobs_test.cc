@@ -1,0 +1,84 @@
+// Jobs that neox-submit makes in one call, and what their scripts are told of where it is called.
+#include "data_files.h"
+#include "jobs/job_script.h"
+#include "submit_fixture.h"
+
+namespace neox {
+namespace {
+
+TEST_F(SubmitTest, AnImageIsUsedWhereItIsBuilt) {
+  Environment own = env();
+  own["IMAGE"] = "/y/own.sqsh";
+  const std::pair<Strings, std::string> cases[] = {{{"--container", "/x/a.sqsh"}, "/x/a.sqsh"},
+                                                   {{}, "/y/own.sqsh"}};
+  for (const auto& [options, image] : cases) {
+    Strings words = {"build-image", "train", config("70M.yml")};
+    words.insert(words.end(), options.begin(), options.end());
+    SubmitRequest both = request(words, own);
+    EXPECT_EQ(both.jobs[0].values.at("ENROOT_IMAGE"), image);
+    EXPECT_EQ(both.jobs[1].values.at("IMAGE"), image);
+  }
+  SubmitRequest usual = request({"build-image", "train", config("70M.yml")}, env());
+  EXPECT_EQ(usual.jobs[0].values.at("ENROOT_IMAGE"), "/fsx/apps/neox.sqsh");
+  EXPECT_EQ(usual.jobs[1].values.at("IMAGE"), "/fsx/apps/neox.sqsh");
+  EXPECT_NE(testing::error_of([&] {
+              request({"build-image", "--container", "docker://x#y:1"}, env());
+            }).find("build-image writes a file"),
+            std::string::npos);
+}
+
+TEST_F(SubmitTest, JobsOfOneNameHaveTheirOwnBehindIt) {
+  SubmitRequest two = request({"train", "convert", config("70M.yml"), "--job-name", "foo"}, env());
+  EXPECT_EQ(two.jobs[0].name, "foo-train");
+  EXPECT_EQ(two.jobs[1].name, "foo-convert");
+  expect_refused("70M.yml", {"--job-name", "a/b"}, {"--job-name a/b", "no '/'"});
+}
+
+TEST_F(SubmitTest, ProgramsInPathAreSaidToTheScript) {
+  std::ofstream(dir_ / "neox-train") << "x";
+  Environment own = env();
+  own["PATH"] = "/none:" + dir_.string();
+  SubmitRequest asked = request({"train", config("70M.yml")}, own);
+  EXPECT_NE(job_script(asked.jobs[0], {}).find("export PATH=" + dir_.string() + ":$PATH\n"),
+            std::string::npos);
+}
+
+TEST_F(SubmitTest, WhatIsCheckedIsWhatTheScriptGives) {
+  Environment own = env();
+  own["CHECKPOINT_PATH"] = "/x/run #1";
+  EXPECT_NE(testing::error_of([&] {
+              request({"train", config("70M.yml")}, own);
+            }).find("would be a comment"),
+            std::string::npos);
+}
+
+TEST_F(SubmitTest, JobsOfOneProcessTakeOneTask) {
+  for (const char* kind : {"convert", "generate"}) {
+    EXPECT_EQ(request({kind, "--gpus-per-node", "8"}, env()).jobs[0].tasks_per_node, 1);
+    EXPECT_NE(testing::error_of([&] {
+                request({kind, "--nodes", "2"}, env());
+              }).find("is one task on one node"),
+              std::string::npos);
+  }
+}
+
+TEST_F(SubmitTest, AJobThatGeneratesNeedsAPrompt) {
+  Strings words = {"train", "generate", config("70M.yml"), "--submit"};
+  EXPECT_THROW(request(words, env()), Error);
+  words.push_back("--arg=--prompt=Once");
+  EXPECT_NO_THROW(request(words, env()));
+}
+
+TEST_F(SubmitTest, JobsBehindATrainingTakeItsSaveAndNoGpuWhereItHasNone) {
+  SubmitRequest all = request({"train", "convert", "generate", config("70M.yml"), "--set",
+                               "save=/s", "--set", "load=/s", "--gpus-per-node", "0"},
+                              env());
+  ASSERT_EQ(all.jobs.size(), 3u);
+  for (size_t i : {1, 2}) {
+    EXPECT_EQ(all.jobs[i].values.at("CHECKPOINT_PATH"), "/s");
+    EXPECT_EQ(all.jobs[i].gpus.per_node, 0);
+  }
+}
+
+}  // namespace
+}  // namespace neox
