@@ -46,6 +46,19 @@ TEST(JsonLine, RefusesWhatPythonRefuses) {
     EXPECT_THAT(error_of([&] { parsed(line); }), StartsWith("74: not valid JSON: column")) << line;
 }
 
+// Also in strings that nobody asked for, of lines that are read in pieces.
+TEST(JsonLine, RefusesInLongLinesWhatItRefusesInShortOnes) {
+  const std::string pad(5 << 20, 'x');
+  auto line = [&](const char* end) {
+    return concat("{\"a\": \"", pad, end, "\", \"text\": \"hi\"}");
+  };
+  EXPECT_EQ(parsed(line("")), "hi");
+  EXPECT_EQ(parsed(line("\\ud800")), "!hi");
+  EXPECT_EQ(parsed(line("\xff")), "!hi");
+  for (const char* end : {"\\x", "\x01"})
+    EXPECT_THAT(error_of([&] { parsed(line(end)); }), StartsWith("74: not valid JSON"));
+}
+
 TEST(JsonLine, TakesSeveralKeysInTheirOrder) {
   EXPECT_EQ(parsed(R"({"b": "1", "a": "2", "b": "3"})", {.keys = {"a", "b"}}), "2|3");
 }
@@ -68,7 +81,7 @@ TEST(JsonLine, ReadsLongStringsInPieces) {
   std::string wanted_part = "the \"cat\" 😀 and \\ the ? hat\n ", value, wanted;
   while (value.size() < 5 << 20) value += part, wanted += wanted_part;
   EXPECT_TRUE(parsed(R"({"text": "", "text": ")" + value + R"(", "x": 1})") == "!" + wanted);
-  EXPECT_EQ(parsed(R"({"text": ")" + value + R"(", "text": "last"})"), "last");
+  EXPECT_EQ(parsed(R"({"text": ")" + value + R"(", "text": "last"})"), "!last");
   EXPECT_THAT(error_of([&] { parsed(R"({"text": ")" + value + "\t\"}"); }),
               HasSubstr("not valid JSON"));
   EXPECT_THAT(error_of([&] { parsed(R"({"text": ")" + value + R"(", "x": tru})"); }),

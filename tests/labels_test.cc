@@ -283,7 +283,8 @@ TEST_F(Labels, OfBadConversationsAreErrorsWithTheirLineOrSkipped) {
 // As GPT-NeoX's tool: int32, one for each document, of which fractions are cut off.
 TEST_F(Labels, HaveRewardsBesideThem) {
   std::string lines;
-  for (const char* reward : {"1", "-1", "0.75", "-2.5", "true", "false", "2e0"})
+  for (const char* reward : {"1", "-1", "0.75", "-2.5", "true", "false", "2e0", R"(2e3, "x": NaN)",
+                             R"(-2147483648, "x": [1e999])"})
     lines += concat("{\"r\": ", reward, R"(, "conversation": [{"role": "user", "content": "Q"},)",
                     R"({"role": "assistant", "content": "A"}]})", "\n");
   dir_.put("in.jsonl", lines);
@@ -296,15 +297,15 @@ TEST_F(Labels, HaveRewardsBesideThem) {
   EXPECT_THAT(said, ::testing::Not(HasSubstr("jsonl:7")));
   std::string prefix = dir_ / "out_conversation_reward_document";
   EXPECT_EQ(result.datasets.at(2).prefix, prefix);
-  const Ids rewards = {1, -1, 0, -2, 1, 0, 2};
+  const Ids rewards = {1, -1, 0, -2, 1, 0, 2, 2000, INT32_MIN};
   std::string bytes = read_file(prefix + ".bin");
   EXPECT_EQ(bytes, std::string(reinterpret_cast<const char*>(rewards.data()), 4 * rewards.size()));
   IndexedDataset data(prefix, IndexedDataset::kAnyNumber);
   EXPECT_EQ(data.type(), TokenType::kInt32);
-  EXPECT_EQ(data.num_documents(), 7);
-  EXPECT_EQ(data.num_sequences(), 7);
+  EXPECT_EQ(data.num_documents(), 9);
+  EXPECT_EQ(data.num_sequences(), 9);
   EXPECT_THAT(summary(wanted, result),
-              AllOf(HasSubstr("7 documents, 7 rewards, 28 B"), HasSubstr("  train_impl: kto\n"),
+              AllOf(HasSubstr("9 documents, 9 rewards, 36 B"), HasSubstr("  train_impl: kto\n"),
                     HasSubstr("train_reward_data_paths: [" + prefix)));
 }
 
@@ -321,9 +322,9 @@ TEST_F(Labels, OfPairsAreForPreferencesOrForARewardModel) {
 }
 
 TEST_F(Labels, HaveRewardsOfOneSignWhereAsked) {
-  const std::pair<const char*, int> cases[] = {{"true", 1},   {"false", -1}, {"null", -1},
-                                               {"0", -1},     {"0.5", 1},    {"\"\"", -1},
-                                               {"\"no\"", 1}, {"[]", -1}};
+  const std::pair<const char*, int> cases[] = {
+      {"true", 1},  {"false", -1}, {"null", -1}, {"0", -1},  {"0.5", 1},
+      {"\"\"", -1}, {"\"no\"", 1}, {"[]", -1},   {"NaN", 1}, {"-Infinity", 1}};
   for (auto [json, want] : cases) EXPECT_EQ(read_reward(json, RewardRule::As::kSign).value, want);
 }
 
@@ -334,6 +335,8 @@ TEST_F(Labels, RewardsThatAreNoNumbersAreErrorsWithTheirLineOrSkipped) {
   Arguments rewards = {"--chat-template", "plain", "--reward-key", "r"};
   EXPECT_THAT(error_of([&] { prepare_data(options(rewards), alone); }),
               AllOf(StartsWith("74: "), HasSubstr("in.jsonl:2: the reward is of type string")));
+  EXPECT_THAT(error_of([&] { read_reward("1e400", RewardRule::As::kNumber); }),
+              HasSubstr("the reward 1e400 does not fit into 32 bits"));
   rewards.push_back("--skip-bad-lines");
   PrepareResult result = prepare_data(options(rewards), alone);
   EXPECT_EQ(result.documents, 1);

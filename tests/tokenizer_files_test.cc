@@ -115,6 +115,21 @@ TEST_F(TokenizerTest, PutsTheTokensOfItsTemplateAroundATextAlone) {
   EXPECT_TRUE(small().parts_at_words());
 }
 
+// A line end that is a token only where no word stands beside it: a cut would hide what follows.
+TEST_F(TokenizerTest, PartsNoTextAtATokenThatAsksWhatIsAroundIt) {
+  for (bool single : {false, true}) {
+    json root = described();
+    root["added_tokens"].push_back({{"id", small().vocab_size()},
+                                    {"content", "\n"},
+                                    {"single_word", single},
+                                    {"lstrip", false},
+                                    {"rstrip", false},
+                                    {"normalized", false},
+                                    {"special", false}});
+    EXPECT_EQ(load(root).parts_at_words(), !single);
+  }
+}
+
 TEST_F(TokenizerTest, EndsDocumentsAsLlama3Does) {
   json root = described();
   root["added_tokens"].push_back(added(500, "<|end_of_text|>", "special"));

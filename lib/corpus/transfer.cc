@@ -104,8 +104,10 @@ class Transfer {
       part_.restart("");
       return {Outcome::Next::kResume, connected, why};
     }
-    bool cured_by_waiting =
-        code != CURLE_HTTP_RETURNED_ERROR || status >= 500 || status == 408 || status == 429;
+    bool permanent = code == CURLE_UNSUPPORTED_PROTOCOL || code == CURLE_TOO_MANY_REDIRECTS ||
+                     code == CURLE_URL_MALFORMAT;
+    bool cured_by_waiting = !permanent && (code != CURLE_HTTP_RETURNED_ERROR || status >= 500 ||
+                                           status == 408 || status == 429);
     return {connected && cured_by_waiting ? Outcome::Next::kResume : Outcome::Next::kOtherAddress,
             connected, why, request_.retry_after_seconds()};
   }

@@ -42,6 +42,8 @@ enum class TokenType : uint8_t {
   kUint16 = 8
 };
 int64_t token_bytes(TokenType type);
+// What the numbers of a dataset are: labels are kMaskedLabel where nothing is learnt, rewards any.
+enum class Content { kTokens, kLabels, kRewards };
 // In a dataset of labels: nothing is learnt from this token (GPT-NeoX's and PyTorch's value).
 inline constexpr int32_t kMaskedLabel = -100;
 // The rule of the tools that write these files: uint16 below 65,500 entries, else int32.

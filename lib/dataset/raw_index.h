@@ -39,9 +39,7 @@ StructureFindings structure_findings(const RawIndex& index, int64_t limit);
 // Throws Error (74) with the first finding where there is one.
 RawIndex open_sound(const std::string& prefix);
 
-// What a dataset holds by its name and type, as neox-prepare-data and GPT-NeoX's tools write them:
-// labels are -100 where nothing is learnt, rewards any numbers.
-enum class Content { kTokens, kLabels, kRewards };
+// By its name and type, as neox-prepare-data and GPT-NeoX's tools write them.
 Content content_of(const std::string& prefix, TokenType type);
 const char* name_of(Content content);
 

@@ -132,10 +132,10 @@ void DocumentEncoder::look_for_ends(std::span<const int32_t> conversation) const
   if (std::find(first, inside.end(), end) == inside.end()) return;
   if (!said_.exchange(true))
     log_warning(
-        "conversations by this template have the token that ends documents (id ", end,
-        ") between their messages: train on them without reset_attention_mask and "
-        "reset_position_ids, which would hide from a reply what stands before that token, or "
-        "take a template without {eos} there");
+        "a conversation has the token that ends documents (id ", end,
+        ") between its messages, by the template's {eos} or in a text: train without "
+        "reset_attention_mask and reset_position_ids, which would hide from a reply what stands "
+        "before that token, or take a template, or texts, without it");
 }
 
 // As GPT-NeoX's tool: nothing where all is learnt; two tokens where a verdict is, of which the

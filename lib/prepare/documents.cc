@@ -155,7 +155,10 @@ Documents parse_block(const Block& block, const DocumentRules& rules) {
 
 Reward read_reward(std::string_view json, RewardRule::As as) {
   auto value = nlohmann::json::parse(json, nullptr, false);
-  check_io(!value.is_discarded(), "the reward ", json, " is no number");
+  if (value.is_discarded()) {  // numbers that Python's json has beside those of JSON
+    check_io(as == RewardRule::As::kSign, "the reward ", json, " does not fit into 32 bits");
+    return {.value = 1};
+  }
   if (as == RewardRule::As::kSign) {
     bool none = value.is_null() || (value.is_boolean() && !value.get<bool>()) ||
                 (value.is_number() && value.get<double>() == 0) ||
@@ -167,7 +170,8 @@ Reward read_reward(std::string_view json, RewardRule::As as) {
   check_io(value.is_number(), "the reward is of type ", value.type_name(),
            ", not a number or true or false (--binary-reward takes any value)");
   auto number = value.get<double>();
-  check_io(std::abs(number) < 2147483648.0, "the reward ", json, " does not fit into 32 bits");
+  check_io(number >= -2147483648.0 && number < 2147483648.0, "the reward ", json,
+           " does not fit into 32 bits");
   auto whole = static_cast<int32_t>(number);
   return {.value = whole, .cut = whole == number ? std::string_view() : json};
 }

@@ -177,7 +177,7 @@ bool JsonLineParser::parse_fast(std::string_view line, size_t readable, Document
   bool padded = readable >= line.size() + kSlack;
   simdjson::dom::object object;
   if (fast_->parser.parse(line.data(), line.size(), !padded).get(object)) return false;
-  if (rules_.values == DocumentRules::Values::kJson) return take_json(line, document);
+  if (rules_.values == DocumentRules::Values::kJson) return take_json(line, line, document);
   const std::vector<std::string>& keys = rules_.keys;
   fast_->values.assign(keys.size(), {});
   std::vector<bool> found(keys.size());
@@ -194,15 +194,20 @@ bool JsonLineParser::parse_fast(std::string_view line, size_t readable, Document
   return true;
 }
 
-// Of a line that is valid JSON; false where a key is not there.
-bool JsonLineParser::take_json(std::string_view line, Document& document) const {
+// Of a line that is valid JSON; false where a key is not there. given: the line before PythonJson,
+// whose numbers count.
+bool JsonLineParser::take_json(std::string_view line, std::string_view given,
+                               Document& document) const {
   std::vector<std::optional<std::string_view>> values(rules_.keys.size());
   std::optional<std::string_view> reward;
-  for (const JsonMember& member : json_members(line)) {
+  std::vector<JsonMember> members = json_members(line), as_given = json_members(given);
+  check_io(members.size() == as_given.size(), "not valid JSON");
+  for (size_t i = 0; i < members.size(); ++i) {
+    const JsonMember& member = members[i];
     std::string name = key_of(member.key);
     for (size_t key = 0; key < values.size(); ++key)
       if (name == rules_.keys[key]) values[key] = member.value;
-    if (rules_.reward && name == rules_.reward->key) reward = member.value;
+    if (rules_.reward && name == rules_.reward->key) reward = as_given[i].value;
   }
   if (rules_.reward && !reward) return false;
   for (const auto& value : values) {
@@ -218,6 +223,7 @@ Document JsonLineParser::parse_slow(std::string_view line) {
   std::string repaired, read;
   std::string_view valid = unicode::repair(line, repaired);
   document.repaired = valid.data() != line.data();
+  std::string_view given = valid;
   Json object = parse_json(valid, read, document.repaired);
   check_io(object.is_object(), "a JSON ", object.type_name(), ", not an object with the key '",
            rules_.keys.front(), "'");
@@ -234,7 +240,9 @@ Document JsonLineParser::parse_slow(std::string_view line) {
   check_io(!rules_.reward || object.contains(rules_.reward->key), "no key '",
            rules_.reward ? rules_.reward->key : "", "'; the object has ", names(object),
            " (--reward-key names the key of the rewards)");
-  if (!strings) check_io(take_json(storage_.keep(valid), document), "two spellings of one key");
+  if (strings) return document;
+  check_io(take_json(storage_.keep(valid), storage_.keep(given), document),
+           "two spellings of one key");
   return document;
 }
 
@@ -253,11 +261,15 @@ Document JsonLineParser::parse_long(std::string_view line) {
   if (copied == 0 || json) return parse_slow(line);
   shorter.append(line, copied);
   Document document = parse_short(shorter, shorter.size());
-  for (size_t key = 0; key < rules_.keys.size(); ++key) {
-    auto is_key = [&](const JsonMember& m) { return key_of(m.key) == rules_.keys[key]; };
-    auto last = std::find_if(members.rbegin(), members.rend(), is_key);
-    if (last == members.rend() || !is_long_string(last->value)) continue;
-    document.texts[key] = storage_.keep(long_string(last->value, document.repaired));
+  std::vector<bool> taken(rules_.keys.size());  // the last of equal keys counts
+  for (auto member = members.rbegin(); member != members.rend(); ++member) {
+    auto key = static_cast<size_t>(std::ranges::find(rules_.keys, key_of(member->key)) -
+                                   rules_.keys.begin());
+    bool counts = key < taken.size() && !taken[key];
+    if (counts) taken[key] = true;
+    if (!is_long_string(member->value)) continue;
+    std::string text = long_string(member->value, document.repaired);  // also to see what is wrong
+    if (counts) document.texts[key] = storage_.keep(std::move(text));
   }
   return document;
 }

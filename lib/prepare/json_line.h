@@ -28,7 +28,7 @@ class JsonLineParser {
   bool parse_fast(std::string_view line, size_t readable, Document& document);
   Document parse_slow(std::string_view line);
   Document parse_long(std::string_view line);
-  bool take_json(std::string_view line, Document& document) const;
+  bool take_json(std::string_view line, std::string_view given, Document& document) const;
   static std::string long_string(std::string_view value, bool& repaired);
 
   struct Fast;

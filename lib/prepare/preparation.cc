@@ -69,18 +69,18 @@ class Preparation {
  private:
   // Of each key those of its tokens, then of its labels, then of its rewards.
   void plan_datasets() {
-    using Holds = PreparedDataset::Holds;
     const std::vector<std::string>& keys = options_.rules.keys;
-    auto plan = [&](Holds holds, TokenType type, const auto& name_of) {
+    auto plan = [&](Content holds, TokenType type, const auto& name_of) {
       for (size_t key = 0; key < keys.size(); ++key)
         plan_.push_back(
             {options_.output_prefix + "_" + name_of(keys[key]) + "_document", type, key, holds});
     };
-    plan(Holds::kTokens, type_, [](const std::string& key) { return key; });
+    plan(Content::kTokens, type_, [](const std::string& key) { return key; });
     if (encoder_.has_labels())
-      plan(Holds::kLabels, type_, [&](const std::string& key) { return encoder_.label_name(key); });
+      plan(Content::kLabels, type_,
+           [&](const std::string& key) { return encoder_.label_name(key); });
     if (options_.rules.reward)
-      plan(Holds::kRewards, TokenType::kInt32,
+      plan(Content::kRewards, TokenType::kInt32,
            [](const std::string& key) { return key + "_reward"; });
   }
 

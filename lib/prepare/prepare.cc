@@ -129,7 +129,7 @@ void train_tokenizer(const PrepareOptions& options, const InputFiles& input) {
   }
   TrainedBpe trained = train_bpe(config, [&](std::string& text) { return documents.next(text); });
   auto entries = static_cast<int64_t>(trained.tokens.size());
-  progress->update(entries);
+  if (merging) progress->update(entries);
   progress->finish();
   write_tokenizer(file, trained);
   if (entries < *options.train_vocab)
@@ -208,9 +208,8 @@ InputFiles find_together(const PrepareOptions& options, Control& control) {
 
 // The lines of a configuration that name the data.
 std::string data_lines(const PrepareOptions& options, const PrepareResult& result) {
-  using Holds = PreparedDataset::Holds;
   const std::vector<std::string>& names = options.rules.keys;
-  auto line = [&](const std::string& key, Holds holds, size_t of) -> std::string {
+  auto line = [&](const std::string& key, Content holds, size_t of) -> std::string {
     for (const PreparedDataset& data : result.datasets)
       if (data.holds == holds && of-- == 0)
         return concat("  ", key, ": [", yaml_text(data.prefix), "]\n");
@@ -223,17 +222,17 @@ std::string data_lines(const PrepareOptions& options, const PrepareResult& resul
                    "\n  dataset_impl: pairwise\n  pack_impl: unpacked\n");
     for (auto [side, key] : {std::pair{"pos", "chosen"}, std::pair{"neg", "rejected"}}) {
       auto at = static_cast<size_t>(std::ranges::find(names, key) - names.begin());
-      text += line(concat(side, "_train_data_paths"), Holds::kTokens, at) +
-              line(concat(side, "_train_label_data_paths"), Holds::kLabels, at);
+      text += line(concat(side, "_train_data_paths"), Content::kTokens, at) +
+              line(concat(side, "_train_label_data_paths"), Content::kLabels, at);
     }
     return text;
   }
-  std::string labels = line("train_label_data_paths", Holds::kLabels, 0),
-              rewards = line("train_reward_data_paths", Holds::kRewards, 0);
+  std::string labels = line("train_label_data_paths", Content::kLabels, 0),
+              rewards = line("train_reward_data_paths", Content::kRewards, 0);
   if (labels.empty() && rewards.empty())
     return concat("  data_path: ", yaml_text(result.datasets.front().prefix), "\n");
   if (!rewards.empty()) text += "  train_impl: kto\n  pack_impl: unpacked\n";
-  return text + line("train_data_paths", Holds::kTokens, 0) + labels + rewards;
+  return text + line("train_data_paths", Content::kTokens, 0) + labels + rewards;
 }
 
 }  // namespace
@@ -264,7 +263,7 @@ std::string summary(const PrepareOptions& options, const PrepareResult& result) 
     text +=
         concat(data.prefix, ".{bin,idx}: ", with_commas(data.documents),
                data.documents == 1 ? " document, " : " documents, ", with_commas(data.tokens),
-               data.holds == PreparedDataset::Holds::kRewards ? " reward" : " token",
+               data.holds == Content::kRewards ? " reward" : " token",
                data.tokens == 1 ? ", " : "s, ", human_bytes(static_cast<double>(data.bytes)), "\n");
   text += concat(human_bytes(static_cast<double>(result.text_bytes)), " of text in ",
                  human_duration(result.seconds), ", ",

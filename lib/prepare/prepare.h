@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "chat/chat.h"
+#include "data/indexed_dataset.h"
 #include "launch/control.h"
 #include "prepare/documents.h"
 #include "tokenizer/tokenizer.h"
@@ -56,7 +57,7 @@ struct PrepareOptions {
 
 struct PreparedDataset {
   std::string prefix;
-  enum class Holds { kTokens, kLabels, kRewards } holds = Holds::kTokens;
+  Content holds = Content::kTokens;
   int64_t documents = 0, tokens = 0, bytes = 0;
 };
 

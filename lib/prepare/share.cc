@@ -79,17 +79,16 @@ size_t Share::wanted_of(const Block& block, const EncodedBlock& encoded) const {
 }
 
 void Share::add_to_datasets(const Block& block, const EncodedBlock& encoded, size_t documents) {
-  using Holds = PreparedDataset::Holds;
   for (size_t i = 0; i < builders_.size(); ++i) {
     const EncodedKey& key = encoded.keys[plan_[i].key];
-    if (plan_[i].holds == Holds::kRewards) {
+    if (plan_[i].holds == Content::kRewards) {
       std::vector<int32_t> rewards = key.kept_rewards(documents);
       builders_[i]->add_documents(std::as_bytes(std::span(rewards)),
                                   std::vector<int64_t>(rewards.size(), 1));
       continue;
     }
     const std::vector<std::byte>& bytes =
-        plan_[i].holds == Holds::kTokens ? key.tokens : key.labels;
+        plan_[i].holds == Content::kTokens ? key.tokens : key.labels;
     int64_t wanted = key.num_tokens(documents) * token_bytes(plan_[i].type);
     auto tokens = std::span(bytes).first(static_cast<size_t>(wanted));
     if (block.begins_document)
@@ -187,7 +186,7 @@ void Share::drop_all() { restore(points_.front()), at_.tally = {}; }
 int64_t Share::num_tokens() const {
   int64_t tokens = 0;
   for (size_t i = 0; i < builders_.size(); ++i)
-    if (plan_[i].holds == PreparedDataset::Holds::kTokens) tokens += builders_[i]->num_tokens();
+    if (plan_[i].holds == Content::kTokens) tokens += builders_[i]->num_tokens();
   return tokens;
 }
 

@@ -21,7 +21,7 @@ struct DatasetPlan {
   std::string prefix;
   TokenType type = TokenType::kUint16;
   size_t key = 0;
-  PreparedDataset::Holds holds = PreparedDataset::Holds::kTokens;
+  Content holds = Content::kTokens;
 };
 
 class Share {

@@ -305,7 +305,8 @@ bool Tokenizer::parts_at_words() const {
     bool space = token.content.find(' ') != std::string::npos;
     bool only = token.content.find_first_not_of(' ') == std::string::npos;
     bool line = token.content.find('\n') != std::string::npos && token.content != "\n";
-    return token.lstrip || token.rstrip || line || (space && (!only || token.single_word));
+    bool alone = token.single_word && (space || token.content == "\n");  // asks what is around it
+    return token.lstrip || token.rstrip || line || alone || (space && !only);
   });
 }
 
