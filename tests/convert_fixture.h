@@ -140,9 +140,9 @@ class Convert : public ::testing::Test {
     dir_.put("hf/model.safetensors.index.json", Json{{"weight_map", map}}.dump());
     return dir_ / "hf";
   }
-  std::string run(std::vector<std::string> arguments) const {
+  std::string run(std::vector<std::string> arguments, Exit exit = Exit::kDone) const {
     std::ostringstream out;
-    EXPECT_EQ(run_convert_command(arguments, out), 0);
+    EXPECT_EQ(run_convert_command(arguments, out), static_cast<int>(exit));
     return out.str();
   }
   std::string to_ours(const std::string& name, const std::vector<std::string>& more = {}) const {

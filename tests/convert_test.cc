@@ -253,7 +253,7 @@ TEST_F(Convert, DiffNamesWhatDiffers) {
   EXPECT_EQ(run({"diff", dir_ / "hf", dir_ / "ours"}),
             "28 of 28 tensors that both have are equal bit for bit\n");
   to_ours("half", {"--dtype", "fp16"});
-  std::string text = run({"diff", dir_ / "ours", dir_ / "half"});
+  std::string text = run({"diff", dir_ / "ours", dir_ / "half"}, Exit::kDiffers);
   EXPECT_THAT(text, HasSubstr("param/embed_in.weight"));
   EXPECT_THAT(text, HasSubstr("fp32 and fp16"));
   EXPECT_THAT(text, HasSubstr("0 of 28 tensors"));

@@ -69,5 +69,18 @@ TEST(Text, NearestFindsTheKeyThatWasMeant) {
   EXPECT_EQ(nearest("completely_else", keys), "");
 }
 
+TEST(Text, PrintedIsAsLongAsItNeedsToBe) {
+  EXPECT_EQ(printed("%.2f %s", 1.5, "m"), "1.50 m");
+  EXPECT_EQ(printed("%s", std::string(1000, 'x').c_str()), std::string(1000, 'x'));
+  EXPECT_EQ(printed("%s", ""), "");
+}
+
+TEST(Text, ColumnsAreAsWideAsTheirWidestCell) {
+  std::vector<std::vector<std::string>> rows = {{"node", "GB/s"}, {"n1", "12.5", "slow"}, {}};
+  using Lines = std::vector<std::string>;
+  EXPECT_EQ(in_columns(rows, Align::kLeft), (Lines{"node  GB/s", "n1    12.5  slow", ""}));
+  EXPECT_EQ(in_columns(rows, Align::kRight), (Lines{"node  GB/s", "  n1  12.5  slow", ""}));
+}
+
 }  // namespace
 }  // namespace neox

@@ -1,6 +1,7 @@
 // What a run says of itself beside its losses: evaluations and generated samples.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <set>
 #include <sstream>
 
@@ -24,6 +25,36 @@ TEST(Reports, SamplesAndEvaluationsAreInTheMetrics) {
   EXPECT_EQ(events.series.at("train/lm_loss").size(), 20u);
   EXPECT_TRUE(
       has(read_file(events.path / fs::directory_iterator(run.dir() / "tb")->path()), "the and"));
+}
+
+// The loss of a run by character, and of how many tokens a character there was one.
+TEST(Reports, LossesByCharacterAreTheSameAtEachLayout) {
+  const Strings by_character = {"char_level_ppl=true", "eval_interval=10", "eval_iters=3"};
+  auto measured = [&](const Strings& settings, const Strings& more, const char* name) {
+    Training run;
+    Ended ended = run.train(by_character + settings, more);
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    EXPECT_TRUE(has(ended.err, ", by character ")) << ended.err;
+    double loss = run.metric(concat(name, "/lm_loss")).at(20);
+    double nats = std::log(run.metric(concat(name, "/lm_loss_char_lvl_ppl")).at(20));
+    double bits = run.metric(concat(name, "/bits_per_byte")).at(20);
+    EXPECT_NEAR(bits * std::log(2), nats, 1e-9);  // the generated text is ASCII
+    return nats / loss;
+  };
+  for (const char* name : {"validation", "test"}) {
+    double rate = measured({}, {}, name);
+    EXPECT_GT(rate, 0.3);
+    EXPECT_LT(rate, 1);
+    EXPECT_NEAR(measured({"pipe_parallel_size=2"}, {"--spawn", "4"}, name), rate, 1e-9);
+    EXPECT_NEAR(measured({"model_parallel_size=2"}, {"--spawn", "4"}, name), rate, 1e-9);
+  }
+}
+
+TEST(Reports, LossesByCharacterNeedATokenizerAndALossOfTokens) {
+  Training run;
+  Ended ended = run.train({"char_level_ppl=true", "vocab_file=null", "padded_vocab_size=300"});
+  EXPECT_EQ(ended.code, 64);
+  EXPECT_TRUE(has(ended.err, "--set: char_level_ppl needs a tokenizer (vocab_file)")) << ended.err;
 }
 
 TEST(Reports, SamplesAreTheSameWhereMatricesAreGatheredAroundTheirUse) {

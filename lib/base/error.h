@@ -10,6 +10,7 @@ namespace neox {
 // Exit codes of every program (docs/exit-codes.md). 1-3, 134, 137, 139 and 143 are left to others.
 enum class Exit {
   kDone = 0,
+  kDiffers = 1,     // of comparing alone, as diff and cmp have it
   kUsage = 64,      // command line or configuration
   kInternal = 70,   // a bug, or an error of a library
   kIo = 74,         // input or output, and damaged files

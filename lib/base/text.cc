@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdarg>
 #include <cstdio>
 #include <numeric>
 
@@ -14,12 +15,10 @@ namespace {
 std::string with_unit(double value, double base, std::span<const char* const> units) {
   size_t i = 0;
   while (std::abs(value) >= base && i + 1 < units.size()) value /= base, ++i;
-  char text[64];
   double size = std::abs(value);
   int digits = i == 0 || size >= 100 ? 0 : size >= 10 ? 1 : 2;
   if (i == 0 && value != std::floor(value)) digits = 2;
-  std::snprintf(text, sizeof text, "%.*f%s%s", digits, value, *units[i] ? " " : "", units[i]);
-  return text;
+  return printed("%.*f%s%s", digits, value, *units[i] ? " " : "", units[i]);
 }
 
 size_t edit_distance(std::string_view a, std::string_view b) {
@@ -50,11 +49,7 @@ std::string human_count(double count) {
 }
 
 std::string human_duration(double seconds) {
-  if (std::llround(seconds) < 60) {
-    char text[32];
-    std::snprintf(text, sizeof text, seconds < 10 ? "%.1f s" : "%.0f s", seconds);
-    return text;
-  }
+  if (std::llround(seconds) < 60) return printed("%.*f s", seconds < 10 ? 1 : 0, seconds);
   auto two = [](int64_t n, int64_t small, const char* big_unit, const char* small_unit) {
     return std::to_string(n / small) + big_unit + std::to_string(n % small) + small_unit;
   };
@@ -82,6 +77,37 @@ std::string hexadecimal(std::string_view bytes) {
     text += "0123456789abcdef"[byte & 15];
   }
   return text;
+}
+
+std::string printed(const char* pattern, ...) {
+  std::va_list values, again;
+  va_start(values, pattern);
+  va_copy(again, values);
+  int size = std::vsnprintf(nullptr, 0, pattern, values);
+  check(size >= 0, "no text by the pattern ", pattern);
+  std::string text(static_cast<size_t>(size), '\0');
+  std::vsnprintf(text.data(), text.size() + 1, pattern, again);
+  va_end(again);
+  va_end(values);
+  return text;
+}
+
+std::vector<std::string> in_columns(std::span<const std::vector<std::string>> rows, Align align) {
+  std::vector<size_t> widths;
+  for (const auto& row : rows) {
+    widths.resize(std::max(widths.size(), row.size()));
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::vector<std::string> lines;
+  for (const auto& row : rows) {
+    std::string& line = lines.emplace_back();
+    for (size_t i = 0; i < row.size(); ++i) {
+      std::string space(widths[i] - row[i].size(), ' ');
+      line += (i ? "  " : "") + (align == Align::kRight ? space + row[i] : row[i] + space);
+    }
+    line.resize(line.find_last_not_of(' ') + 1);
+  }
+  return lines;
 }
 
 template <class T>

@@ -24,6 +24,13 @@ std::string with_commas(int64_t n);
 // "1 rank", "3 ranks".
 std::string counted(int64_t n, std::string_view noun);
 
+// As printf writes it: printed("%.2f", 1.5) is "1.50".
+[[gnu::format(printf, 1, 2)]] std::string printed(const char* pattern, ...);
+
+// A line for each row, its cells in columns that are two spaces apart. Rows may differ in length.
+enum class Align { kLeft, kRight };
+std::vector<std::string> in_columns(std::span<const std::vector<std::string>> rows, Align align);
+
 // Two digits for each byte: "n1" is "6e31".
 std::string hexadecimal(std::string_view bytes);
 

@@ -1,9 +1,10 @@
 #include "checkpoint/checksum.h"
 
 #include <charconv>
-#include <cstdio>
+#include <cinttypes>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "checkpoint/checksum_xxh.h"
 
 namespace neox {
@@ -22,10 +23,7 @@ Checksum checksum(std::string_view text) {
 }
 
 std::string to_string(const Checksum& sum) {
-  char text[33];
-  std::snprintf(text, sizeof text, "%016llx%016llx", static_cast<unsigned long long>(sum.high),
-                static_cast<unsigned long long>(sum.low));
-  return text;
+  return printed("%016" PRIx64 "%016" PRIx64, sum.high, sum.low);
 }
 
 std::optional<Checksum> parse_checksum(std::string_view text) {

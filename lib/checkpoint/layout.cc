@@ -1,7 +1,5 @@
 #include "checkpoint/layout.h"
 
-#include <cstdio>
-
 #include "base/error.h"
 #include "base/text.h"
 
@@ -44,11 +42,7 @@ bool is_there(const fs::path& path) {
   return fs::exists(path, error);
 }
 
-std::string rank_file_name(int rank) {
-  char text[32];
-  std::snprintf(text, sizeof text, "rank_%05d.h5", rank);
-  return text;
-}
+std::string rank_file_name(int rank) { return printed("rank_%05d.h5", rank); }
 
 std::optional<int64_t> step_of(std::string_view name) {
   constexpr std::string_view kPrefix = "global_step";

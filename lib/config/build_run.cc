@@ -149,6 +149,10 @@ TrainConfig read_train(KeyReader& keys, const Config& so_far,
   train.sample_tokens = keys.integer_from("maximum_tokens", 1);
   train.wandb = read_wandb(keys);
   train.preference = read_preference(keys, so_far);
+  train.by_character = keys.flag("char_level_ppl");
+  keys.require(!train.by_character || !train.preference, "char_level_ppl",
+               "char_level_ppl is of a loss of tokens, which train_impl: ",
+               keys.choice("train_impl"), " (", keys.where("train_impl"), ") has not; remove it");
   train.curriculum = read_curriculum(keys, so_far);
   return train;
 }

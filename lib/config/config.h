@@ -205,6 +205,7 @@ struct TrainConfig {
   int64_t recompute_layers = 1;                    // checkpoint_num_layers
   std::filesystem::path log_dir, tensorboard_dir;  // empty: none
   std::optional<WandbConfig> wandb;
+  bool by_character = false;  // char_level_ppl: perplexity of evaluations
   std::vector<std::string> sample_prompts;
   int64_t sample_tokens = 64;  // maximum_tokens
   ProfileConfig profile;

@@ -1,7 +1,6 @@
 #include "config/estimate.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <set>
 
 #include "base/error.h"
@@ -352,17 +351,15 @@ std::string render(const Estimate& e, const Config& config) {
   double tokens = static_cast<double>(e.tokens_per_step) *
                   static_cast<double>(tokens_of_steps(config, 0, config.train.iters)) /
                   static_cast<double>(config.model.seq);
-  char step[32], run[32];
-  std::snprintf(step, sizeof step, "%.3g", flops);
-  std::snprintf(run, sizeof run, "%.3g", e.flops_per_token * tokens);
   out += concat("\nWork on ", counted(e.world, "rank"), "\n");
   out += line("a step", with_commas(e.batch.global) + " samples",
               concat(e.data_ranks, " data-parallel ranks x ", e.batch.accumulation,
                      " micro-batches of ", e.batch.micro));
   out += line("tokens", with_commas(e.tokens_per_step),
               human_count(tokens) + " in " + with_commas(config.train.iters) + " steps");
-  out += line("FLOPs", step,
-              concat(run, " in all; 6 N + 6 L h T a token, N without embedding",
+  out += line("FLOPs", printed("%.3g", flops),
+              concat(printed("%.3g", e.flops_per_token * tokens),
+                     " in all; 6 N + 6 L h T a token, N without embedding",
                      config.model.moe ? " and idle experts" : ""));
   return out + '\n' + render_memory(e, config) + '\n' + render_disk(e, config);
 }

@@ -67,7 +67,7 @@ Program convert_program() {
            "starts with load: DST and finetune: true. DST must not exist.\n\n"
            "Other commands, each with --help:\n"
            "  inspect SRC  tensors with shapes, types and statistics, and the train state\n"
-           "  diff A B     the largest differences\n",
+           "  diff A B     the largest differences; ends with 1 where there are any\n",
        .examples =
            "  neox-convert --to neox.cpp models/pythia-70m checkpoints/pythia-70m\n"
            "  neox-convert --to hf checkpoints/my-run models/my-run --dtype fp16\n"
@@ -137,14 +137,16 @@ int diff_two(const Arguments& arguments, std::ostream& out) {
                    .summary = "Shows how the tensors of two checkpoints differ.",
                    .usage = "A B",
                    .description = "Of two formats the parameters are compared, of one format all "
-                                  "tensors.\n",
+                                  "tensors.\nEnds with 0 where all are equal bit for bit, with 1 "
+                                  "where not.\n",
                    .examples = "  neox-convert diff run/global_step1000 run/global_step2000\n"});
   program.options().add_options()("path", texts("PATH"), "A and B");
   program.positional("path", 2);
   if (!program.parse(arguments)) return 0;
   auto paths = two_paths(program, "give two checkpoints");
-  out << diff(paths[0], paths[1]);
-  return 0;
+  Comparison found = diff(paths[0], paths[1]);
+  out << found.text;
+  return static_cast<int>(found.equal ? Exit::kDone : Exit::kDiffers);
 }
 
 // What is neither an option nor a path may be meant as a command.

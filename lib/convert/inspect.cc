@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <cstring>
 #include <functional>
 #include <map>
@@ -49,11 +48,7 @@ std::vector<TensorInfo> sorted(const TensorSource& source) {
   return infos;
 }
 
-std::string number(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%11.4g", value);
-  return text;
-}
+std::string number(double value) { return printed("%11.4g", value); }
 
 std::string words(const Statistics& s) {
   std::string text = concat("  min", number(s.min), "  max", number(s.max), "  mean",
@@ -118,7 +113,8 @@ std::optional<Difference> compare(const std::string& name, const at::Tensor& a,
     int64_t n = std::min(kPiece, left.numel() - at);
     at::Tensor d = left.narrow(0, at, n).to(at::kDouble) - right.narrow(0, at, n).to(at::kDouble);
     apart += (d * d).sum().item<double>();
-    most = std::max(most, d.abs().max().item<double>());
+    double here = d.abs().max().item<double>();  // NaN where there is one
+    most = std::isnan(most) || std::isnan(here) ? NAN : std::max(most, here);
   }
   bool types = a.scalar_type() != b.scalar_type();
   double relative = apart == 0 ? 0 : std::sqrt(apart / size);
@@ -192,7 +188,7 @@ std::string inspect(const fs::path& path) {
   return format.name == std::string("neox.cpp") ? state_words(path) + text : text;
 }
 
-std::string diff(const fs::path& a, const fs::path& b) {
+Comparison diff(const fs::path& a, const fs::path& b) {
   const Format &first = detect_format(a), &second = detect_format(b);
   bool as_models = &first != &second;
   Readers left = readers(first, a, as_models), right = readers(second, b, as_models);
@@ -212,9 +208,10 @@ std::string diff(const fs::path& a, const fs::path& b) {
     d.name.resize(width, ' ');
     text += concat("  ", d.name, "  ", d.words, "\n");
   }
-  return concat(text, only_in(left, right, a), only_in(right, left, b),
-                both - static_cast<int64_t>(found.size()), " of ", both,
-                " tensors that both have are equal bit for bit\n");
+  std::string alone = only_in(left, right, a) + only_in(right, left, b);
+  text += concat(alone, both - static_cast<int64_t>(found.size()), " of ", both,
+                 " tensors that both have are equal bit for bit\n");
+  return {.text = text, .equal = found.empty() && alone.empty()};
 }
 
 }  // namespace neox

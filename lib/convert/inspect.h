@@ -21,6 +21,10 @@ std::string inspect(const fs::path& path);
 
 // For each tensor that differs ||a - b|| / ||b|| and the greatest |a - b|, the largest first, and
 // how many are equal bit for bit. Checkpoints of two formats are compared parameter by parameter.
-std::string diff(const fs::path& a, const fs::path& b);
+struct Comparison {
+  std::string text;
+  bool equal = false;  // the same tensors, bit for bit
+};
+Comparison diff(const fs::path& a, const fs::path& b);
 
 }  // namespace neox

@@ -1,8 +1,8 @@
 #include <algorithm>
-#include <cstdio>
 #include <functional>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "convert/json.h"
 #include "convert/safetensors.h"
 #include "convert/safetensors_types.h"
@@ -104,9 +104,7 @@ void SafetensorsWriter::lay_out(size_t number, std::vector<Place*> places) {
 
 std::string SafetensorsWriter::file_name(size_t file) const {
   if (files_.size() == 1) return "model.safetensors";
-  char name[64];
-  std::snprintf(name, sizeof name, "model-%05zu-of-%05zu.safetensors", file + 1, files_.size());
-  return name;
+  return printed("model-%05zu-of-%05zu.safetensors", file + 1, files_.size());
 }
 
 void SafetensorsWriter::write(const std::string& name, const at::Tensor& tensor) {

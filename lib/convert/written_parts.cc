@@ -1,9 +1,9 @@
 #include "convert/written_parts.h"
 
-#include <cstdio>
 #include <map>
 #include <memory>
 
+#include "base/text.h"
 #include "torchfile/tensor.h"
 
 namespace neox {
@@ -30,9 +30,7 @@ torchfile::Item part_item(const ModelTensor& from, const TpForm& form, int64_t r
 }
 
 std::string numbered(const char* format, int64_t a, int64_t b) {
-  char text[96];
-  std::snprintf(text, sizeof text, format, static_cast<int>(a), static_cast<int>(b));
-  return text;
+  return printed(format, static_cast<int>(a), static_cast<int>(b));
 }
 
 }  // namespace neox

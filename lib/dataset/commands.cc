@@ -1,7 +1,6 @@
 #include "dataset/commands.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <thread>
 
 #include "base/error.h"
@@ -79,12 +78,10 @@ int split(const Arguments& arguments, std::ostream& out) {
 }
 
 void print_row(std::ostream& out, const std::string& name, const Totals& totals, const char* type) {
-  char numbers[128];
-  std::snprintf(numbers, sizeof numbers, "%15s %15s %19s %7s %9s  ",
-                with_commas(totals.documents).c_str(), with_commas(totals.sequences).c_str(),
-                with_commas(totals.tokens).c_str(), type,
-                human_bytes(static_cast<double>(totals.bytes)).c_str());
-  out << numbers << name << "\n";
+  out << printed("%15s %15s %19s %7s %9s  ", with_commas(totals.documents).c_str(),
+                 with_commas(totals.sequences).c_str(), with_commas(totals.tokens).c_str(), type,
+                 human_bytes(static_cast<double>(totals.bytes)).c_str())
+      << name << "\n";
 }
 
 int count(const Arguments& arguments, std::ostream& out) {

@@ -3,7 +3,6 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <cstdio>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -73,9 +72,7 @@ std::vector<int64_t> cuts(const RawIndex& index, const SplitRule& rule) {
 std::string part_name(const SplitRule& rule, size_t number) {
   constexpr const char* kNames[] = {"_train", "_valid", "_test"};
   if (rule.by == SplitRule::By::kShares) return kNames[number];
-  char text[24];
-  std::snprintf(text, sizeof text, "_%05zu", number);
-  return text;
+  return printed("_%05zu", number);
 }
 
 // Beside those that a program has anyway. All parts stay open, since they are named together.

@@ -108,13 +108,7 @@ void exclude(Diagnosis& diagnosis, const std::string& host) {
 }
 
 std::string number(double value) {
-  std::ostringstream out;
-  out.precision(3);
-  if (value >= 1000)
-    out << std::llround(value);
-  else
-    out << value;
-  return out.str();
+  return value >= 1000 ? std::to_string(std::llround(value)) : printed("%.3g", value);
 }
 
 void find_slow(Diagnosis& diagnosis) {
@@ -178,22 +172,11 @@ const char* word_of(Verdict verdict) {
   return verdict == Verdict::kNote ? "note" : "WRONG";
 }
 
-std::string padded(const std::string& text, size_t width) {
-  return text + std::string(width > text.size() ? width - text.size() : 0, ' ');
-}
-
 using Table = std::vector<std::vector<std::string>>;
 
 std::string aligned(const Table& table) {
-  std::vector<size_t> widths(table[0].size());
-  for (const auto& row : table)
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
   std::string out;
-  for (const auto& row : table) {
-    std::string line;
-    for (size_t i = 0; i < row.size(); ++i) line += padded(row[i], widths[i] + 2);
-    out += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
-  }
+  for (const std::string& line : in_columns(table, Align::kLeft)) out += line + '\n';
   return out;
 }
 

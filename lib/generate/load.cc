@@ -1,13 +1,14 @@
 #include "generate/load.h"
 
 #include <algorithm>
-#include <cstdio>
+#include <cinttypes>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/program.h"
+#include "base/text.h"
 #include "checkpoint/layout.h"
 #include "config/architecture.h"
 #include "config/keys.h"
@@ -83,9 +84,7 @@ void say_effect(const std::string& assignment) {
 }  // namespace
 
 std::string fingerprint_text(const Tokenizer& tokenizer) {
-  char text[17];
-  std::snprintf(text, sizeof text, "%016lx", static_cast<unsigned long>(tokenizer.fingerprint()));
-  return text;
+  return printed("%016" PRIx64, tokenizer.fingerprint());
 }
 
 bool is_tokenizer_of(const TrainState& state, const Tokenizer& tokenizer) {

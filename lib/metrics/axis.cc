@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
+
+#include "base/text.h"
 
 namespace neox {
 namespace {
@@ -11,13 +12,6 @@ constexpr double kRoom = 0.03;     // of the range, above and below
 constexpr double kNoise = 4;       // a series is noisy that travels so many times its range
 constexpr size_t kFewPoints = 30;  // too few to call noise
 constexpr int kMaxTicks = 1000;
-
-template <class... Numbers>
-std::string format(const char* pattern, Numbers... numbers) {
-  char text[64];
-  std::snprintf(text, sizeof text, pattern, numbers...);
-  return text;
-}
 
 // The round step whose number of steps comes nearest to what is wanted.
 double nice_step(double range, int about) {
@@ -36,13 +30,13 @@ std::string tick_label(double value, double largest, double step) {
     const char* name;
   } kUnits[] = {{1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e3, "k"}};
   if (value == 0) return "0";
-  if (largest < 1e-3 || largest >= 1e15) return format("%.3g", value);
+  if (largest < 1e-3 || largest >= 1e15) return printed("%.3g", value);
   if (largest >= 10000) {
     for (const auto& unit : kUnits)
-      if (largest >= unit.size) return format("%.4g%s", value / unit.size, unit.name);
+      if (largest >= unit.size) return printed("%.4g%s", value / unit.size, unit.name);
   }
   int digits = std::max(0, static_cast<int>(-std::floor(std::log10(step) + 1e-9)));
-  return format("%.*f", digits, value);
+  return printed("%.*f", digits, value);
 }
 
 std::vector<Tick> linear_ticks(const Axis& axis, int about) {
@@ -70,7 +64,7 @@ std::vector<Tick> log_ticks(const Axis& axis, int about) {
       for (double digit : digits) {
         double value = digit * std::pow(10, power);
         if (value >= axis.low * (1 - 1e-9) && value <= axis.high * (1 + 1e-9))
-          result.push_back({value, format("%.4g", value)});
+          result.push_back({value, printed("%.4g", value)});
       }
     if (result.size() >= kEnough) return result;
   }
@@ -108,7 +102,7 @@ std::vector<Tick> ticks(const Axis& axis, int about) {
 std::string short_number(double value) {
   double size = std::abs(value);
   if (size >= 1e4 && size < 1e15) return tick_label(value, size, size);
-  return format("%.4g", value);
+  return printed("%.4g", value);
 }
 
 Axis axis_of(const std::vector<double>& values, Scale scale) {

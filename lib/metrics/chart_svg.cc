@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdio>
 
 #include "base/error.h"
 #include "base/terminal.h"
+#include "base/text.h"
 #include "metrics/axis.h"
 #include "metrics/chart.h"
 
@@ -22,9 +22,7 @@ constexpr double kFont = 12, kCharacter = 6.9, kSwatch = 20, kLegendRow = 18;
 constexpr int kMaxLegendRows = 4;
 
 std::string number(double value) {
-  char text[48];
-  std::snprintf(text, sizeof text, "%.1f", value);
-  std::string digits = text;
+  std::string digits = printed("%.1f", value);
   return digits.ends_with(".0") ? digits.substr(0, digits.size() - 2) : digits;
 }
 

@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "metrics/crc32c.h"
 #include "metrics/wire.h"
 
@@ -205,9 +207,8 @@ fs::path new_event_path(const fs::path& dir) {
     seconds = std::max(seconds, time_in_name(entry.path().filename().string()) + 1);
   char host[256] = "localhost";
   if (::gethostname(host, sizeof host - 1) != 0 || !*host) std::snprintf(host, sizeof host, "host");
-  char when[32];
-  std::snprintf(when, sizeof when, "%010lld", static_cast<long long>(seconds));
-  return dir / concat("events.out.tfevents.", when, ".", host, ".", ::getpid(), ".0");
+  return dir / concat("events.out.tfevents.", printed("%010" PRId64, seconds), ".", host, ".",
+                      ::getpid(), ".0");
 }
 
 }  // namespace

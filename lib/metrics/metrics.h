@@ -23,6 +23,7 @@
 //                     norms of tensors (train/diagnostics.h)
 //   each checkpoint   runtime/save_time (s that training stood for it; ours)
 //   each evaluation   validation/lm_loss  validation/lm_loss_ppl  test/lm_loss  test/lm_loss_ppl
+//                     with char_level_ppl, .../lm_loss_char_lvl_ppl and .../bits_per_byte (ours)
 //   text              config (the effective one)  samples (generated)
 #pragma once
 #include <memory>

@@ -1,7 +1,7 @@
 #include "metrics/plot.h"
 
 #include <algorithm>
-#include <cstdio>
+#include <cinttypes>
 #include <set>
 
 #include "base/error.h"
@@ -181,19 +181,13 @@ std::string list_scalars(const std::vector<RunLog>& runs) {
     size_t widest = 3;
     for (const auto& [tag, points] : run.series) widest = std::max(widest, printable(tag).size());
     out += (out.empty() ? "" : "\n") + printable(run.path.string()) + "\n";
-    char line[160];
-    auto row = [&](const std::string& tag) {
+    auto row = [&](const std::string& tag, const std::string& line) {
       out += "  " + tag + std::string(widest + 2 - std::min(widest, tag.size()), ' ') + line;
     };
-    std::snprintf(line, sizeof line, "%8s  %10s  %10s  %s\n", "points", "first step", "last step",
-                  "last value");
-    row("tag");
-    for (const auto& [tag, points] : run.series) {
-      std::snprintf(line, sizeof line, "%8zu  %10lld  %10lld  %.7g\n", points.size(),
-                    static_cast<long long>(points.front().step),
-                    static_cast<long long>(points.back().step), points.back().value);
-      row(printable(tag));
-    }
+    row("tag", printed("%8s  %10s  %10s  %s\n", "points", "first step", "last step", "last value"));
+    for (const auto& [tag, points] : run.series)
+      row(printable(tag), printed("%8zu  %10" PRId64 "  %10" PRId64 "  %.7g\n", points.size(),
+                                  points.front().step, points.back().step, points.back().value));
   }
   return out;
 }

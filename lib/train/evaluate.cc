@@ -2,6 +2,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/full_like.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/stack.h>
 
 #include "generate/generate.h"
@@ -32,7 +33,8 @@ std::optional<Evaluation> Trainer::evaluate(Split split, int64_t index) {
   double weight = 0;
   for (int64_t i = 0; i < iters; ++i) {
     int64_t first = (index * iters + i) * batch_.global;
-    LossSum sum = pipeline.evaluate(batch_.accumulation, step_batches(source, first));
+    LossSum sum =
+        pipeline.evaluate(batch_.accumulation, measured(step_batches(source, first), means.size));
     if (mesh.tp().rank() != 0) sum.loss.zero_(), sum.weight.zero_(), sum.measures.zero_();
     RankState mine = rank_state();
     Tensor totals = at::cat({at::stack({sum.loss, sum.weight, at::full_like(sum.loss, mine.stop),
@@ -53,8 +55,33 @@ std::optional<Evaluation> Trainer::evaluate(Split split, int64_t index) {
     }
   }
   means.loss /= std::max(weight, 1e-20);
+  if (p_.config.train.by_character) sum_over_ranks(means.size);
   for (double& mean : means.measures) mean /= std::max(weight, 1e-20);
   return means;
+}
+
+BatchSource Trainer::measured(BatchSource source, TextSize& size) {
+  Mesh& mesh = p_.model.mesh();
+  bool counts = mesh.tp().rank() == 0 && mesh.pp().rank() == 0;
+  if (!p_.config.train.by_character || !counts) return source;
+  return [this, source = std::move(source), &size](int64_t m) {
+    Batch batch = source(m);
+    size.add(batch, *p_.tokenizer);
+    return batch;
+  };
+}
+
+void Trainer::sum_over_ranks(TextSize& size) {
+  Mesh& mesh = p_.model.mesh();
+  Tensor all = at::stack({at::scalar_tensor(size.tokens, at::kDouble),
+                          at::scalar_tensor(size.characters, at::kDouble),
+                          at::scalar_tensor(size.bytes, at::kDouble)})
+                   .to(p_.model.hidden_options().device());
+  mesh.world().all_reduce(all);
+  all = all.cpu();
+  mesh.world().exchange({});  // as in read_report()
+  const auto* v = all.const_data_ptr<double>();
+  size = {.tokens = v[0], .characters = v[1], .bytes = v[2]};
 }
 
 void Trainer::generate_samples() {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdio>
+#include <cinttypes>
 #include <cstdlib>
 #include <map>
 #include <span>
@@ -116,10 +116,8 @@ void StepProfiler::stop(int64_t done) {
   auto result = kineto::disableProfiler();
   quiet_.reset();
   fs::create_directories(directory_);
-  char name[80];
-  std::snprintf(name, sizeof name, "trace_steps_%lld-%lld_rank%05d.json",
-                static_cast<long long>(started_at_ + 1), static_cast<long long>(done), of_.rank);
-  fs::path file = directory_ / name;
+  fs::path file = directory_ / concat("trace_steps_", started_at_ + 1, "-", done,
+                                      printed("_rank%05d.json", of_.rank));
   result->save(file.string());
   check_io(fs::exists(file), "the trace ", file.string(), " could not be written");
   constexpr size_t kRows = 12;
@@ -153,16 +151,14 @@ std::vector<SelfTime> self_times(std::vector<Span> spans) {
 std::string time_table(std::string_view title, const std::vector<SelfTime>& times, size_t rows) {
   double total = 0;
   for (const SelfTime& time : times) total += time.seconds;
-  char line[64];
-  std::snprintf(line, sizeof line, "  %12s  %7s  %8s  ", "time itself", "share", "calls");
-  std::string table = concat(line, title, "\n");
+  std::string table =
+      concat(printed("  %12s  %7s  %8s  ", "time itself", "share", "calls"), title, "\n");
   for (const SelfTime& time : std::span(times).first(std::min(rows, times.size()))) {
-    std::snprintf(line, sizeof line, "  %10.3f s  %5.1f %%  %8lld  ", time.seconds,
-                  100 * time.seconds / std::max(total, 1e-9), static_cast<long long>(time.calls));
-    table += line + time.name + "\n";
+    table += printed("  %10.3f s  %5.1f %%  %8" PRId64 "  ", time.seconds,
+                     100 * time.seconds / std::max(total, 1e-9), time.calls) +
+             time.name + "\n";
   }
-  std::snprintf(line, sizeof line, "  %10.3f s  in all", total);
-  return table + line;
+  return table + printed("  %10.3f s  in all", total);
 }
 
 }  // namespace neox

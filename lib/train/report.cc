@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -17,12 +16,6 @@
 
 namespace neox {
 namespace {
-
-std::string format(const char* pattern, double value) {
-  char text[64];
-  std::snprintf(text, sizeof text, pattern, value);
-  return text;
-}
 
 // A canonical YAML value; what is no JSON is a text.
 std::string json_of(const std::string& yaml) {
@@ -45,8 +38,8 @@ std::string measures_text(const PreferenceConfig& preference, const std::vector<
   auto named = named_measures(preference, means);  // the share first, last what it is about
   bool pairs = preference.kind != PreferenceConfig::Kind::kKto;
   return concat(pairs ? " | preferred " : " | as rewarded ",
-                format("%.0f", 100 * named.front().second), pairs ? " % | margin " : " % | KL ",
-                format("%.4f", named.back().second));
+                printed("%.0f", 100 * named.front().second), pairs ? " % | margin " : " % | KL ",
+                printed("%.4f", named.back().second));
 }
 
 void add_measures(Scalars& scalars, const std::string& where, const PreferenceConfig& preference,
@@ -131,7 +124,7 @@ void Report::step(int64_t iteration, const StepReport& step, std::optional<doubl
   if (preference) add_measures(scalars, "train", *preference, step.measures);
   if (config_.model.moe) scalars.emplace_back("train/expert_load", step.expert_load);
   keep([&] { metrics_->write(iteration, scalars); });
-  progress_->update(iteration, "loss " + format("%.4f", step.loss));
+  progress_->update(iteration, "loss " + printed("%.4f", step.loss));
   skipped_ += !step.finite;
   if (step.finite) losses_ += step.loss;
   if (iteration % config_.train.log_interval == 0 || iteration == config_.train.iters)
@@ -150,21 +143,21 @@ void Report::log_interval(int64_t iteration, const StepReport& step) {
   double loss = finite > 0 ? losses_ / static_cast<double>(finite) : step.loss;
   const auto& preference = config_.train.preference;
   std::string line =
-      concat("step ", iteration, "/", config_.train.iters, " | loss ", format("%.4f", loss),
+      concat("step ", iteration, "/", config_.train.iters, " | loss ", printed("%.4f", loss),
              preference ? measures_text(*preference, step.measures) : "", " | lr ",
-             format("%.3e", step.lr), " | grad norm ", format("%.3f", step.grad_norm));
+             printed("%.3e", step.lr), " | grad norm ", printed("%.3f", step.grad_norm));
   if (config_.precision.type == Precision::kFp16)
-    line += concat(" | loss scale ", format("%g", step.loss_scale));
+    line += concat(" | loss scale ", printed("%g", step.loss_scale));
   if (config_.train.curriculum)
     line += concat(" | ", length_of_step(config_, iteration), " tokens a sequence");
-  if (config_.model.moe) line += concat(" | expert load ", format("%.2f", step.expert_load));
+  if (config_.model.moe) line += concat(" | expert load ", printed("%.2f", step.expert_load));
   if (skipped_ > 0) line += concat(" | ", counted(skipped_, "step"), " skipped");
-  line += concat(" | ", format("%.1f", samples), " samples/s | ", with_commas(std::llround(tokens)),
-                 " tokens/s | ", human_count(flops), "FLOP/s");
+  line += concat(" | ", printed("%.1f", samples), " samples/s | ",
+                 with_commas(std::llround(tokens)), " tokens/s | ", human_count(flops), "FLOP/s");
   double of_rank = flops / static_cast<double>(options_.ranks);
   std::optional<double> used;
   if (config_.train.peak_flops > 0) used = 100 * of_rank / config_.train.peak_flops;
-  if (used) line += concat(" | MFU ", format("%.1f", *used), " %");
+  if (used) line += concat(" | MFU ", printed("%.1f", *used), " %");
   if (iteration < config_.train.iters) line += " | " + human_duration(left) + " left";
   log_info(line);
   Scalars scalars = {{"runtime/samples_per_sec", samples},
@@ -190,14 +183,22 @@ void Report::measured(int64_t iteration, const Scalars& scalars) {
 void Report::evaluation(int64_t iteration, const char* split, const Evaluation& means) {
   if (!options_.speaks) return;
   std::string name = split,
-              line = concat("step ", iteration, " | ", name, " loss ", format("%.4f", means.loss));
+              line = concat("step ", iteration, " | ", name, " loss ", printed("%.4f", means.loss));
   Scalars scalars = {{name + "/lm_loss", means.loss}};
   if (const auto& preference = config_.train.preference) {
     line += measures_text(*preference, means.measures);
     add_measures(scalars, name, *preference, means.measures);
   } else {
-    line += concat(" | perplexity ", format("%.2f", std::exp(means.loss)));
+    line += concat(" | perplexity ", printed("%.2f", std::exp(means.loss)));
     scalars.emplace_back(name + "/lm_loss_ppl", std::exp(means.loss));
+    if (config_.train.by_character) {
+      double perplexity = means.size.perplexity(means.loss),
+             bits = means.size.bits_per_byte(means.loss);
+      line += concat(", by character ", printed("%.4f", perplexity), " | bits per byte ",
+                     printed("%.4f", bits));
+      scalars.emplace_back(name + "/lm_loss_char_lvl_ppl", perplexity);
+      scalars.emplace_back(name + "/bits_per_byte", bits);
+    }
   }
   log_info(line);
   keep([&] { metrics_->write(iteration, scalars); });

@@ -68,6 +68,11 @@ ModelOptions model_options(const Config& config, bool resumes, int ranks, at::De
           }};
 }
 
+void check_text(const Config& config, const Tokenizer* tokenizer) {
+  check_usage(!config.train.by_character || tokenizer, config.where("char_level_ppl"),
+              ": char_level_ppl needs a tokenizer (vocab_file), by which tokens are text");
+}
+
 BoundaryRules boundary_rules(const Config& config, const Tokenizer* tokenizer) {
   using At = BoundaryRules::At;
   const DataConfig& data = config.data;
@@ -243,6 +248,7 @@ Exit train_rank(Config config, Communicator& world, Control& control, const RunP
   Mesh mesh(fitting_layout(config.layout, world.size()), world);
   check_goes_on(config, place);
   std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(config);
+  check_text(config, tokenizer.get());
   Start start = find_start(config, tokenizer.get(), mesh.data().size(), control);
   if (first) say_start(config, start, mesh, place.device);
   std::optional<RunClaim> claim = claim_run(config, start, place, control);

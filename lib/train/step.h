@@ -15,6 +15,7 @@
 #include "optim/loss_scale.h"
 #include "optim/optimizer.h"
 #include "train/pipeline.h"
+#include "train/text_size.h"
 
 namespace neox {
 
@@ -22,6 +23,7 @@ namespace neox {
 struct Evaluation {
   double loss = 0;
   std::vector<double> measures = {};  // as of PreferenceLoss
+  TextSize size = {};                 // of what it read, where that is asked for
 };
 
 // What a step says of itself; equal on all ranks.

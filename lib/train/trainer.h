@@ -69,6 +69,9 @@ class Trainer {
   // Means over eval_iters batches from the index-th evaluation on; nothing where a stop was asked
   // for.
   std::optional<Evaluation> evaluate(Split split, int64_t index);
+  // The same batches, whose text is counted on the one rank of a group that reads them.
+  BatchSource measured(BatchSource source, TextSize& size);
+  void sum_over_ranks(TextSize& size);
   void generate_samples();
   void save();
   // The micro-batches of the step whose first sample is `first`, rated by the reference where there
