@@ -106,6 +106,15 @@ TEST_F(Families, MixtralHasItsOwnDefaults) {
   EXPECT_EQ(m.rotary_base, 1e6);
 }
 
+TEST_F(Families, MixtralsWithoutAChoiceOfExpertsAreRefusedByTheirOwnFields) {
+  for (const char* field : {"num_local_experts", "num_experts_per_tok"}) {
+    Json config = mixtral().config;
+    config[field] = 1;
+    EXPECT_THAT(error_of([&] { read(config); }),
+                HasSubstr(concat(field, " is 1, which is not supported; it must be at least 2")));
+  }
+}
+
 TEST_F(Families, Gpt2MatricesAreTurnedAndHeadsStandTogether) {
   put(gpt2());
   to_ours("ours");

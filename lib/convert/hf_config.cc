@@ -103,11 +103,12 @@ Json key_value(const HfField& field, const Json& value, const std::string& where
     case HfField::kNot:
       return !value.get<bool>();
     case HfField::kOneLess:
+    case HfField::kSeveral:
       break;
   }
   check_io(value > 1, where, ": ", field.theirs, " is ", value.dump(),
            ", which is not supported; it must be at least 2");
-  return value.get<int64_t>() - 1;
+  return value.get<int64_t>() - (field.form == HfField::kOneLess ? 1 : 0);
 }
 
 // A run of one step: what a configuration must say beside the model.

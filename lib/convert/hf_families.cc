@@ -192,8 +192,8 @@ HfFamily mixtral() {
           {"intermediate_size", "intermediate_size", &M::intermediate, "14336", F::kTripled},
           {"max_position_embeddings", "max_position_embeddings", &M::positions, "131072"},
           {"sliding_window", "sliding_window_width", &M::window, "null", F::kOneLess, F::kNone},
-          {"num_local_experts", "moe_num_experts", &M::experts, "8"},
-          {"num_experts_per_tok", "moe_top_k", &M::experts_of_token, "2"}};
+          {"num_local_experts", "moe_num_experts", &M::experts, "8", F::kSeveral},
+          {"num_experts_per_tok", "moe_top_k", &M::experts_of_token, "2", F::kSeveral}};
   family.silent = {"output_router_logits", "router_aux_loss_coef", "router_jitter_noise"};
   std::erase_if(family.tensors,
                 [](const T& t) { return std::string_view(t.ours).starts_with("layers.*.mlp."); });

@@ -19,6 +19,7 @@ struct HfField {
                               int64_t (ModelConfig::*)() const>;
   enum Form {
     kPlain,
+    kSeveral,  // at least 2
     kTripled,  // our key is three times the field: the width of a gated MLP
     kOneLess,  // our key and member are one less; member 0 is null
     kNot,      // our key is the opposite; the member is the field
