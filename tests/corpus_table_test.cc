@@ -152,6 +152,18 @@ TEST(Registry, CountsFiles) {
     EXPECT_THAT(error_of([&] { parse_shards(wrong, 8); }), HasSubstr("files 0 .. 7")) << wrong;
 }
 
+TEST(Registry, TakesAddressesAndSumsAsTheyAreCopied) {
+  Directory dir;
+  std::string sum(64, 'A');
+  Registry table = read_registry(dir.put(
+      "c.yml", concat("corpora:\n  - name: a\n    urls: ['http://x/t.xml?download=true#top']\n",
+                      "    sha256: ", sum, "\n")));
+  RegistryFile file = files_of(table.corpus("a")).at(0);
+  EXPECT_EQ(file.name, "t.xml");
+  EXPECT_EQ(file.remote.urls.at(0), "http://x/t.xml?download=true#top");
+  EXPECT_EQ(file.remote.sha256, std::string(64, 'a'));
+}
+
 TEST(Registry, NamesTheLineOfAMistake) {
   Directory dir;
   auto refusal = [&](const std::string& text) {

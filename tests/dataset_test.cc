@@ -150,6 +150,17 @@ TEST(Labels, AreSoundAndAreNotMergedWithTokens) {
   EXPECT_THAT(neox_data({"verify", dir / "m_label_document"}), HasSubstr("10 tokens, 40 B: sound"));
 }
 
+TEST(Labels, AreLabelsAlsoInParts) {
+  Directory dir;
+  std::string labels = put_labels(dir, "a_label_document"), part = dir / "b_label_document";
+  neox_data({"split", labels, "--output-prefix", part, "--documents", "1"});
+  neox_data({"split", labels, "--output-prefix", part, "--shares", "1,1,0"});
+  for (const char* name : {"_00000", "_train"}) {
+    EXPECT_THAT(neox_data({"verify", part + name, "--vocab-size", "8"}), HasSubstr(": sound"));
+    EXPECT_THAT(neox_data({"show", part + name, "--document", "0"}), HasSubstr("-100"));
+  }
+}
+
 TEST(Rewards, AreAnyNumbersAndAreNotMergedWithLabels) {
   Directory dir;
   std::string rewards = dir / "a_reward_document", labels = put_labels(dir, "a_label_document");

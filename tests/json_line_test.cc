@@ -59,6 +59,12 @@ TEST(JsonLine, RefusesInLongLinesWhatItRefusesInShortOnes) {
     EXPECT_THAT(error_of([&] { parsed(line(end)); }), StartsWith("74: not valid JSON"));
 }
 
+TEST(JsonLine, SaysWhatIsWrongInWholeCharacters) {
+  std::string error = error_of([&] { parsed("{\"text\": \"a\"}\u2028{}"); });
+  EXPECT_THAT(error, StartsWith("74: not valid JSON"));
+  EXPECT_EQ(error.find("\xe2'"), std::string::npos) << error;
+}
+
 TEST(JsonLine, TakesSeveralKeysInTheirOrder) {
   EXPECT_EQ(parsed(R"({"b": "1", "a": "2", "b": "3"})", {.keys = {"a", "b"}}), "2|3");
 }

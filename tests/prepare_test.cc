@@ -89,11 +89,11 @@ TEST_F(Prepare, AppendsEndsOfDocuments) {
 
 TEST_F(Prepare, DropsEmptyDocuments) {
   std::string lines = "{\"text\": \"\"}\n\n  \n{\"text\": \"hat\"}\n{\"text\": \" \"}\n";
-  PrepareResult result = prepare({dir_.put("a.jsonl", lines), dir_.put("b.txt", "")});
+  EXPECT_EQ(prepare({dir_.put("a.jsonl", lines), dir_.put("b.txt", "")}).empty, 1);
   EXPECT_THAT(texts(), ElementsAre("hat", " "));
-  EXPECT_EQ(result.empty, 1);
-  lines = "{\"chosen\": \"\", \"rejected\": \"a\"}\n{\"chosen\": \"the\", \"rejected\": \"c\"}";
-  prepare({dir_.put("pairs", lines)}, {"--jsonl-keys", "chosen", "rejected"});
+  lines = R"({"q": "e", "chosen": "", "rejected": "a"})";
+  lines += "\n{\"q\": \"f\", \"chosen\": \"the\", \"rejected\": \"c\"}";
+  prepare({dir_.put("pairs", lines)}, {"--jsonl-keys", "q", "chosen", "rejected"});
   EXPECT_THAT(texts("rejected"), ElementsAre("c"));
 }
 

@@ -162,10 +162,14 @@ TEST(SampleIndex, PacksDocumentsUntilTheyOverflow) {
 
 TEST(SampleIndex, SaysThatNoDocumentFits) {
   for (Packing packing : {Packing::kUnpacked, Packing::kUntilOverflow})
-    EXPECT_THAT(error_of([&] {
-                  build({.lengths = {9, 9}, .packing = packing, .left_out = {true, true}});
-                }),
-                AllOf(StartsWith("64: data: none of its 2 documents"), HasSubstr("allow_chopped")));
+    for (auto [length, left_out] : {std::pair{9, true}, {0, false}})
+      EXPECT_THAT(
+          error_of([&] {
+            build({.lengths = {length, length},
+                   .packing = packing,
+                   .left_out = {left_out, left_out}});
+          }),
+          AllOf(StartsWith("64: data: none of its 2 documents"), HasSubstr("allow_chopped")));
 }
 
 // Two threads and several polls; equal to what one thread gives for the parts.

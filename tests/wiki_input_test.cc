@@ -83,6 +83,19 @@ TEST_F(WikiInput, ArticlesAreDocumentsWithTheirTemplatesExpanded) {
     EXPECT_EQ(name.find(kTemplates), std::string::npos) << name;
 }
 
+// By what they begin with, whatever Wikimedia or others call them; but enwik8 is text as it stands.
+TEST_F(WikiInput, DumpsAreKnownByTheirContent) {
+  std::string wanted = dataset(dir_.put("a.xml", dump_), 1);
+  for (const char* name : {"w-pages-articles1.xml-p1p412", "A.XML", "dump"})
+    EXPECT_TRUE(dataset(dir_.put(name, dump_), 1) == wanted) << name;
+  std::string part = dir_.put("w.xml-p1p412.bz2", compressed(dump_, "bzip2"));
+  EXPECT_TRUE(dataset(part, 1) == wanted);
+  std::string declared = "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n" + dump_;
+  EXPECT_TRUE(dataset(dir_.put("b.xml", declared), 1) == wanted);
+  EXPECT_TRUE(dataset(dir_.put("c.xml", dump_ + "<!-- made by w -->\n"), 1) == wanted);
+  EXPECT_FALSE(dataset(dir_.put("enwik8", dump_), 1) == wanted);
+}
+
 TEST_F(WikiInput, TitlesAreAKeyToo) {
   std::string lines;
   for (int i = 0; i < 40; ++i) lines += concat("{\"title\": \"Page ", i, "\"}\n");

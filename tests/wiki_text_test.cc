@@ -61,6 +61,17 @@ TEST(WikiFunctions, GiveNothingWithTooFewArguments) {
   EXPECT_EQ(call_parser_function("padleft", long_one, nullptr), "");
 }
 
+// As Python's int() and float().
+TEST(WikiFunctions, ReadDigitsOfAllScripts) {
+  auto called = [](std::string_view name, std::vector<std::string_view> arguments) {
+    return call_parser_function(name, arguments, nullptr);
+  };
+  EXPECT_EQ(called("formatnum", {"12345٥"}), "123,455");
+  EXPECT_EQ(called("#sub", {"abcdefgh", "1", "५"}), "bcdef");
+  EXPECT_EQ(called("padleft", {"a", "𝟓", "x"}), "xxxxa");
+  EXPECT_EQ(called("formatnum", {"二"}), "二");  // a number, and no digit
+}
+
 TEST(WikiFunctions, ChangeTheCaseOfAllScripts) {
   EXPECT_EQ(to_upper("straße ﬁn élan"), "STRASSE FIN ÉLAN");
   EXPECT_EQ(to_lower("ΣΑΣ ΑΣ.Α ÄÖ İ"), "σας ασ.α äö i̇");

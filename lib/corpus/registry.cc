@@ -1,6 +1,7 @@
 #include "corpus/registry.h"
 
 #include <algorithm>
+#include <cctype>
 #include <optional>
 #include <set>
 
@@ -14,7 +15,11 @@ namespace {
 constexpr std::string_view kPlaceholder = "{language}";
 constexpr size_t kMostFiles = 100'000;
 
-std::string last_part(const std::string& url) { return url.substr(url.rfind('/') + 1); }
+// Without the query, as of Hugging Face's "...?download=true".
+std::string last_part(const std::string& url) {
+  std::string path = url.substr(0, url.find_first_of("?#"));
+  return path.substr(path.rfind('/') + 1);
+}
 
 // The keys of an entry. Every one is taken once; what is left over is an error.
 class EntryReader {
@@ -113,7 +118,7 @@ std::string mistake_of(const RegistryEntry& entry) {
     if (given != 0 && given != count)
       return concat(key, " of ", given, " files are given, and there are ", count);
   for (const std::string& sum : entry.sha256)
-    if (sum.size() != 64 || sum.find_first_not_of("0123456789abcdef") != std::string::npos)
+    if (sum.size() != 64 || sum.find_first_not_of("0123456789abcdefABCDEF") != std::string::npos)
       return "sha256 must have 64 hexadecimal digits, and not be " + sum;
   return "";
 }
@@ -139,6 +144,8 @@ RegistryEntry read_entry(const Value& value) {
     mistake = mistake_of(entry);
   } catch (const Error& e) { mistake = e.what(); }
   reader.require(mistake.empty(), value, mistake);
+  for (std::string& sum : entry.sha256)
+    std::ranges::transform(sum, sum.begin(), [](unsigned char c) { return std::tolower(c); });
   for (int64_t bytes : entry.bytes)
     entry.download_bytes = std::max<int64_t>(entry.download_bytes, 0) + bytes;
   return entry;

@@ -17,13 +17,17 @@ struct Arrays {
   std::vector<uint32_t> shuffle;
 };
 
-void check_some_fit(const SampleRequest& request, const std::string& name) {
+void check_some_fit(const SampleRequest& request, const UnalignedSpan<int32_t>& lengths,
+                    const std::string& name) {
   const auto& left_out = request.left_out;
-  bool some = left_out.empty() && request.range.size() > 0;
-  for (size_t i = 0; i < left_out.size() && !some; ++i) some = !left_out[i];
-  check_usage(some, name, ": none of its ", request.range.size(),
-              " documents can be used: all are longer than a sample (allow_chopped: false), or "
-              "their labels mask all of them");
+  bool some = false;
+  for (int64_t i = 0; i < request.range.size() && !some; ++i)
+    some = (left_out.empty() || !left_out[static_cast<size_t>(i)]) &&
+           lengths[request.range.first + i] > 0;
+  check_usage(
+      some, name, ": none of its ", request.range.size(),
+      " documents can be used: all are empty, or longer than a sample (allow_chopped: false), "
+      "or their labels mask all of them");
 }
 
 // samples + 1 documents, since a sample ends with the first token of the next.
@@ -70,7 +74,7 @@ SampleIndex build_whole_documents(const UnalignedSpan<int32_t>& lengths,
                                   const SampleRequest& request, const std::string& name,
                                   const Poll& poll) {
   check(request.samples >= 0 && request.order == DataOrder::kNeox, name, ": not GPT-NeoX's");
-  check_some_fit(request, name);
+  check_some_fit(request, lengths, name);
   auto arrays = std::make_shared<Arrays>();
   NumpyRandom random(static_cast<uint32_t>(request.seed));
   arrays->shuffle.resize(static_cast<size_t>(request.samples));

@@ -87,8 +87,14 @@ int64_t RawIndex::num_tokens() const {
   return sum;
 }
 
-Content content_of(const std::string& prefix, TokenType type) {
+Content content_of(const std::string& path, TokenType type) {
   if (type != TokenType::kInt32) return Content::kTokens;
+  std::string_view prefix = path;  // without what split_dataset() puts behind it
+  for (std::string_view part : {"_train", "_valid", "_test"})
+    if (prefix.ends_with(part)) prefix.remove_suffix(part.size());
+  size_t digits = prefix.find_last_not_of("0123456789") + 1;
+  if (prefix.size() - digits >= 5 && digits > 0 && prefix[digits - 1] == '_')
+    prefix = prefix.substr(0, digits - 1);
   if (prefix.ends_with("_reward_document")) return Content::kRewards;
   return prefix.ends_with("label_document") ? Content::kLabels : Content::kTokens;
 }

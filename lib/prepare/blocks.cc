@@ -240,8 +240,14 @@ bool BlockReader::read_more() {
 void BlockReader::check_dump_end() const {
   bool plain = slice_.file->packing == InputFile::Packing::kNone;
   bool to_the_end = !plain || slice_.end == slice_.file->bytes;
+  constexpr std::string_view kEnd = "</mediawiki>";
+  size_t at = tail_.rfind(kEnd);
+  std::string_view rest = trim(std::string_view(tail_).substr(std::min(at, tail_.size())));
+  if (at != std::string::npos) rest = trim(rest.substr(kEnd.size()));
+  bool whole = at != std::string::npos &&
+               (rest.empty() || (rest.starts_with("<!--") && rest.ends_with("-->")));
   check_io(
-      !to_the_end || trim(tail_).ends_with("</mediawiki>"), file_->path,
+      !to_the_end || whole, file_->path,
       ": this dump of MediaWiki is cut off: it does not end with </mediawiki>; fetch it again");
 }
 

@@ -1,6 +1,7 @@
 #include "prepare/content.h"
 
 #include <algorithm>
+#include <cctype>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -46,6 +47,17 @@ bool is_named_text(const std::string& path) {
   return one_of(ending_of(path), {".txt", ".text", ".md"});
 }
 
+// Of Wikimedia's parts "x.xml-p1p41242" too. enwik8 and enwik9, cut from a dump, are taken as they
+// stand, which is what they are for.
+bool is_wiki(const std::string& path, std::string_view head) {
+  std::string_view name = path;
+  name.remove_prefix(name.rfind('/') + 1);
+  bool cut = name.starts_with("enwik") && name.size() > 5 && std::isdigit(name[5]);
+  if (size_t end = head.find("?>"); head.starts_with("<?xml") && end != head.npos)
+    head = trim(head.substr(end + 2));
+  return !cut && head.starts_with("<mediawiki");
+}
+
 }  // namespace
 
 InputFile::Packing packing_of(const std::string& path, std::string_view head) {
@@ -71,9 +83,7 @@ InputFile::Format format_of(const std::string& path, std::string_view head, Sepa
   if ((separated == Separated::kYes && !json) || is_named_text(path))
     return InputFile::Format::kText;
   if (head.starts_with("\xEF\xBB\xBF")) head.remove_prefix(3);
-  // enwik8, without an ending, is taken as it stands.
-  if (ending_of(decompressed_name(path)) == ".xml" && trim(head).starts_with("<mediawiki"))
-    return InputFile::Format::kWiki;
+  if (!json && is_wiki(path, trim(head))) return InputFile::Format::kWiki;
   char first = trim(head).empty() ? ' ' : trim(head).front();
   check_io(
       !json || first != '[', path,

@@ -178,7 +178,7 @@ Reward read_reward(std::string_view json, RewardRule::As as) {
 
 bool DocumentRules::are_pairs() const {
   auto has = [this](const char* key) { return std::ranges::find(keys, key) != keys.end(); };
-  return keys.size() == 2 && has("chosen") && has("rejected");
+  return has("chosen") && has("rejected");
 }
 
 }  // namespace neox

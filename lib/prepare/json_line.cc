@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/terminal.h"
 #include "base/text.h"
 #include "base/utf8.h"
 #include "prepare/json_members.h"
@@ -101,7 +102,8 @@ std::string describe(const Json::exception& e) {
   std::string text = e.what();
   if (size_t at = text.find("column "); at != std::string::npos) text.erase(0, at);
   constexpr size_t kLongest = 160;
-  return text.size() > kLongest ? concat(first_characters(text, kLongest), " ...") : text;
+  if (text.size() > kLongest) text = concat(first_characters(text, kLongest), " ...");
+  return printable(text);  // the library may have read half of a character
 }
 
 // Where the text had to be changed for it, `line` is what was read, kept in `storage`.

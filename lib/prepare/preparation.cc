@@ -3,6 +3,7 @@
 #include <atomic>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -82,6 +83,11 @@ class Preparation {
     if (options_.rules.reward)
       plan(Content::kRewards, TokenType::kInt32,
            [](const std::string& key) { return key + "_reward"; });
+    std::set<std::string> names;
+    for (const DatasetPlan& data : plan_)
+      check_usage(names.insert(data.prefix).second, "two datasets would be ", data.prefix,
+                  ": that of a key, and the labels or rewards of another; rename one of the keys ",
+                  join(keys, ", "));
   }
 
   // The files and the place where to begin. Rank 0 looks what decides the output.

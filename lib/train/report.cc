@@ -126,6 +126,9 @@ void Report::step(int64_t iteration, const StepReport& step, std::optional<doubl
   keep([&] { metrics_->write(iteration, scalars); });
   progress_->update(iteration, "loss " + printed("%.4f", step.loss));
   skipped_ += !step.finite;
+  if (step.finite && step.loss == 0 && step.grad_norm == 0 && !std::exchange(learns_nothing_, true))
+    log_warning("step ", iteration, ": loss and gradient are 0: labels mask every token of the ",
+                "batch, so that nothing is learnt (neox-data show --step ", iteration, ")");
   if (step.finite) losses_ += step.loss;
   if (iteration % config_.train.log_interval == 0 || iteration == config_.train.iters)
     log_interval(iteration, step);

@@ -61,7 +61,7 @@ class Report {
   int64_t skipped_ = 0;       // steps since the last line that changed nothing
   double losses_ = 0;         // sum over the others since then
   double tokens_;             // of all steps so far
-  bool loses_metrics_ = false;
+  bool loses_metrics_ = false, learns_nothing_ = false;
 };
 
 // "peak memory 1.2 GB, on the GPU 30.4 GB"; the latter where there is one.

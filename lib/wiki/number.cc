@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "wiki/tables.h"
 #include "wiki/text.h"
 
 namespace neox::wiki {
@@ -45,8 +46,21 @@ int64_t round_whole(int64_t value, int64_t digits) {
   return up ? down + unit : down;
 }
 
+// Decimal digits of all scripts as those of ASCII, as int() and float() read them.
+std::string with_ascii_digits(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size();) {
+    Char c = read_at(text, i);
+    auto zero = std::ranges::upper_bound(kDigitZeros, c.code);
+    auto digit = zero == kDigitZeros.begin() ? 10 : c.code - *--zero;
+    digit < 10 ? out += static_cast<char>('0' + digit) : out += text.substr(i, c.bytes);
+    i += c.bytes;
+  }
+  return out;
+}
+
 // Underscores between digits are left out; none where they stand elsewhere.
-std::optional<std::string> without_underscores(std::string_view text) {
+std::optional<std::string> without_underscores(const std::string& text) {
   std::string out;
   auto digit = [&](size_t at) { return at < text.size() && text[at] >= '0' && text[at] <= '9'; };
   for (size_t i = 0; i < text.size(); ++i) {
@@ -165,7 +179,7 @@ int compare(const Number& a, const Number& b) {
 }
 
 std::optional<double> parse_float(std::string_view text) {
-  std::optional<std::string> digits = without_underscores(strip(text));
+  std::optional<std::string> digits = without_underscores(with_ascii_digits(strip(text)));
   if (!digits) return {};
   std::string_view rest = *digits;
   bool negative = rest.starts_with('-');
@@ -182,7 +196,7 @@ std::optional<double> parse_float(std::string_view text) {
 }
 
 std::optional<int64_t> parse_int(std::string_view text) {
-  std::optional<std::string> digits = without_underscores(strip(text));
+  std::optional<std::string> digits = without_underscores(with_ascii_digits(strip(text)));
   if (!digits) return {};
   std::string_view rest = *digits;
   if (rest.starts_with('+')) rest.remove_prefix(1);

@@ -26,6 +26,8 @@ struct Entity {
   char32_t code;
 };
 
+// Zeros of decimal digits, behind each of which stand those for 1 to 9.
+extern const std::vector<char32_t> kDigitZeros;
 // Each sorted by its first member.
 extern const std::vector<WordRange> kWordRanges;
 extern const std::vector<CaseRun> kUpperRuns, kLowerRuns;

@@ -5,6 +5,7 @@ Usage: wiki_tables.py [--check] [FILE]      (default: lib/wiki/tables.cc of this
 
   word       \\w of re: str.isalnum() and "_"
   upper, lower   str.upper(), str.lower() of one character: runs of equal distance, and characters that become several
+  digits     zeros of decimal digits, behind each of which stand those for 1 to 9: what int() and float() read
   entities   html.entities.name2codepoint, the names of HTML 4
 --check compares the file with this Python, whose Unicode must be that of Python 3.11 (14.0), instead of writing it.
 """
@@ -25,6 +26,12 @@ def word_ranges():
             else:
                 found.append([point, point])
     return found
+
+
+def digit_zeros():
+    zeros = [point for point in ALL if unicodedata.decimal(chr(point), None) == 0]
+    assert all(unicodedata.decimal(chr(zero + i)) == i for zero in zeros for i in range(10))
+    return zeros
 
 
 def case_runs(change):
@@ -70,6 +77,7 @@ def source():
                 rows("{0x%x, 0x%x, %d, %d}" % (a, b, max(s, 1), d) for a, b, s, d in run), "};", "",
                 f"const std::vector<CaseString> k{name.title()}Strings = {{",
                 rows(f"{{0x{point:x}, {utf8(to)}}}" for point, to in several), "};"]
+    out += ["", "const std::vector<char32_t> kDigitZeros = {", rows("0x%x" % zero for zero in digit_zeros()), "};"]
     out += ["", "const std::vector<Entity> kEntities = {",
             rows(f'{{"{name}", 0x{code:x}}}' for name, code in sorted(html.entities.name2codepoint.items())), "};",
             "// clang-format on", "", "}  // namespace neox::wiki", ""]
