@@ -63,7 +63,8 @@ void add_options(Program& program) {
 
 [[maybe_unused]] void generate(const SessionOptions& options) {
   check_alone("neox-generate");
-  run_session(options, std::cin, std::cout, ::isatty(STDIN_FILENO) != 0);
+  run_session(options, std::cin, std::cout,
+              ::isatty(STDIN_FILENO) != 0 && ::isatty(STDOUT_FILENO) != 0);
 }
 
 int run(int argc, char** argv) {

@@ -31,6 +31,7 @@ else
   fail "this program needs LibTorch $torch_version, and NEOX_TORCH_DIR does not say where it is."
 fi
 
+case $site in *:*) fail "$asked: the path has a colon, at which the loader parts LD_LIBRARY_PATH." ;; esac
 [ -e "$site/torch/lib/libtorch_cpu.so" ] || fail "$asked has no torch/lib/libtorch_cpu.so."
 found=unknown
 if [ -r "$site/torch/version.py" ]; then

@@ -18,6 +18,10 @@ TEST_P(BadFiles, EndsWithAMessage) { expect_refused(GetParam()); }
 const Strings kLonger = {"train_iters=30", "override_lr_scheduler=true"};
 
 const Case kData[] = {
+    {"no answer about the data",
+     74,
+     {"cannot look at ", "File name too long"},
+     [](Scene&) { return What{{"data_path=/" + std::string(300, 'x')}}; }},
     {"missing bin",
      74,
      {"DIR/d.bin is missing", "neox-prepare-data"},
@@ -277,6 +281,18 @@ TEST(SaveDirectory, IsTriedBeforeTheFirstStep) {
       run.train({}, {}, {.environment = Training::fault(run.save(), EACCES, "NEOX_FAULT_CALLS=1")});
   EXPECT_EQ(ended.code, 74);
   EXPECT_EQ(ended.err.find("step 1/"), ended.err.npos) << ended.err;
+}
+
+TEST(WorkingDirectory, IsSaidToBeGone) {
+  Directory dir;
+  std::string gone = dir / "gone";
+  fs::create_directory(gone);
+  Child child({"/bin/sh", "-c",
+               concat("cd ", gone, " && rmdir ", gone, " && exec ", program("neox-train"),
+                      " --dry-run ", NEOX_SOURCE_DIR, "/configs/pythia/14M.yml")});
+  Ended ended = child.end();
+  EXPECT_EQ(ended.code, 74) << ended.err;
+  EXPECT_TRUE(has(ended.err, "the working directory is not there any more")) << ended.err;
 }
 
 TEST(DamagedCheckpoints, ThatAreNotNamedArePassedOver) {

@@ -131,6 +131,7 @@ TEST(Generate, EndsAtTheEndTokenAndAtTheLastPosition) {
   EXPECT_EQ(alone({.max_tokens = 100}, {27, all[4]}),
             Tokens(all.begin(), all.begin() + int64_t(end)));
   EXPECT_EQ(alone({.max_tokens = 2}), Tokens(all.begin(), all.begin() + 2));
+  EXPECT_EQ(alone({.max_tokens = INT64_MAX}), all);
 }
 
 TEST(Generate, OfWeightsThatAreNoNumbersIsAnError) {

@@ -73,6 +73,14 @@ TEST(Smooth, KeepsStraightLinesAndTheFirstValue) {
   EXPECT_EQ(smooth(line, 1), line);
 }
 
+TEST(Smooth, KeepsItsDigitsBehindAnOutlier) {
+  std::vector<double> values(100, 3.5);
+  values[20] = 1e19;
+  std::vector<double> result = smooth(values, 8);
+  for (size_t i = 30; i < values.size(); ++i) EXPECT_EQ(result[i], 3.5) << i;
+  EXPECT_GT(result[20], 1e18);
+}
+
 TEST(Smooth, WindowIsForNoisyCurvesOnly) {
   std::vector<double> falling, noisy;
   for (int i = 0; i < 1000; ++i) {

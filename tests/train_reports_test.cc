@@ -95,6 +95,30 @@ TEST(Reports, ACurriculumIsInTheLogAndItsTokensAreCounted) {
   EXPECT_NEAR(rate / samples, (5 * 8 + 5 * 16) / 10.0, 1e-6);  // of steps 11 to 20
 }
 
+TEST(Reports, EvaluationsUnderACurriculumAreOfWholeSamples) {
+  const Strings still = {"optimizer={type: Adam, params: {lr: 1.0e-30}}", "min_lr=0",
+                         "eval_interval=2", "eval_iters=3"};
+  Training whole, growing;
+  ASSERT_EQ(whole.train(still).code, 0);
+  ASSERT_EQ(growing.train(still + Strings{kCurriculum}).code, 0);
+  for (const char* name : {"validation/lm_loss", "test/lm_loss"})
+    for (auto [step, loss] : whole.metric(name))
+      EXPECT_NEAR(growing.metric(name).at(step), loss, 1e-6) << name << " " << step;
+}
+
+TEST(Reports, OfARunThatIsProlongedSayHowOftenTokensAreRead) {
+  auto times = [](const Training& run, const char* iters) {
+    Ended ended = run.train({concat("train_iters=", iters), "override_lr_scheduler=true"});
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    std::string said = ended.err.substr(ended.err.find("each token of the training data"));
+    return said.substr(0, said.find('\n'));
+  };
+  Training prolonged;
+  std::string few = times(prolonged, "2"), fresh = times(Training(), "60");
+  EXPECT_NE(few, fresh);
+  EXPECT_EQ(times(prolonged, "60"), fresh);
+}
+
 TEST(Reports, NormsOfTensorsAndTheNoiseOfGradientsAreInTheMetrics) {
   Training run;
   Ended ended =

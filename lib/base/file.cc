@@ -49,6 +49,14 @@ void check_is_no_pointer(std::string_view begin, const fs::path& path) {
 }
 
 // Not by a mapping, in which storage that fails would end the process.
+fs::file_type type_of(const fs::path& path) {
+  std::error_code error;
+  fs::file_type type = fs::status(path, error).type();
+  if (type == fs::file_type::none)
+    throw Unreadable(concat("cannot look at ", path.string(), ": ", describe_errno(error.value())));
+  return type;
+}
+
 std::string read_file(const fs::path& path) {
   Descriptor file(path, O_RDONLY, "open");
   struct stat info {};

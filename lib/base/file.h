@@ -36,6 +36,11 @@ class Descriptor {
 // Whether the descriptor is of the file that has this name now.
 bool is_same_file(int fd, const fs::path& path);
 
+// Of what is there, not_found where nothing is; throws Unreadable where it cannot be told, as in a
+// directory that may not be looked into.
+fs::file_type type_of(const fs::path& path);
+inline bool is_found(const fs::path& path) { return type_of(path) != fs::file_type::not_found; }
+
 // Throws Unreadable for every cause but that there is no such file.
 std::string read_file(const fs::path& path);
 

@@ -24,14 +24,6 @@ std::string temporary_name(int64_t iteration, const std::string& life) {
   return concat(step_name(iteration), ".tmp-", life);
 }
 
-fs::file_type type_of(const fs::path& path) {
-  std::error_code error;
-  fs::file_type type = fs::status(path, error).type();
-  if (type == fs::file_type::none)
-    throw Unreadable(concat("cannot look at ", path.string(), ": ", describe_errno(error.value())));
-  return type;
-}
-
 bool is_dir(const fs::path& path) {
   std::error_code error;
   return fs::is_directory(path, error);

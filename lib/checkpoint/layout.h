@@ -24,8 +24,6 @@ std::string rank_file_name(int rank);  // "rank_00003.h5"
 // 1000 for "global_step1000"; nothing for other names.
 std::optional<int64_t> step_of(std::string_view name);
 
-// Of what is there, not_found where nothing is; throws Unreadable where it cannot be told.
-fs::file_type type_of(const fs::path& path);
 // False also where it cannot be told.
 bool is_dir(const fs::path& path);
 bool is_there(const fs::path& path);

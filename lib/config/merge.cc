@@ -191,7 +191,7 @@ fs::path find_config(const std::string& name, const fs::path& directory) {
       return there;
   check_usage(!fs::is_directory(path, error) && !fs::is_directory(directory / name, error),
               (directory / name).string(), ": is a directory, not a file");
-  check_usage(fs::exists(path, error), path.string(), ": no such file", nearest_file(path),
+  check_usage(is_found(path), path.string(), ": no such file", nearest_file(path),
               directory.empty() ? "" : " (-d " + directory.string() + ")");
   return path;
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "convert/json.h"
@@ -68,8 +69,7 @@ const Format& format_named(const std::string& name) {
 }
 
 const Format& detect_format(const fs::path& path) {
-  std::error_code error;
-  check_io(fs::exists(path, error), path.string(), " does not exist");
+  check_io(is_found(path), path.string(), " does not exist");
   const Format* found = nullptr;
   for (const Format& format : kFormats) {
     if (!format.is_there(path)) continue;

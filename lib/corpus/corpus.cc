@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "corpus/at_once.h"
@@ -19,7 +20,7 @@ constexpr const char* kGpt2Merges = "gpt2-merges.txt";
 fs::path local_copy(const CorpusOptions& corpus, const std::string& name) {
   if (corpus.local.empty()) return {};
   fs::path local = corpus.local;
-  check_io(fs::exists(local), "--local-copy ", local.string(),
+  check_io(is_found(local), "--local-copy ", local.string(),
            ": there is no such file or directory");
   if (!fs::is_directory(local)) return local;
   for (const fs::path& place : {local / name, local / corpus.name / name})

@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/text.h"
 
 namespace neox {
@@ -80,8 +81,7 @@ std::string advice(const fs::path& prefix) {
 }
 
 void check_exists(const std::string& path, const std::string& prefix, bool other_exists) {
-  std::error_code error;
-  if (fs::exists(path, error)) return;
+  if (is_found(path)) return;
   if (other_exists)
     fail(Exit::kIo, path, " is missing: a dataset is a .bin and an .idx of one name, and only the ",
          path.ends_with(".bin") ? ".idx" : ".bin", " is there", kAgain);

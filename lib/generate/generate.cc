@@ -337,8 +337,9 @@ Plan plan_of(GptNeoX& model, std::span<const TextRequest> requests, int64_t batc
   Plan plan{.rows = std::clamp<int64_t>(std::ssize(requests), 1, batch_size), .capacity = 1};
   int64_t positions = num_positions(model.config());
   for (const TextRequest& r : requests)
-    plan.capacity =
-        std::max(plan.capacity, std::min(std::ssize(r.prompt) + r.sampling.max_tokens, positions));
+    plan.capacity = std::max(
+        plan.capacity,
+        std::min(std::ssize(r.prompt) + std::min(r.sampling.max_tokens, positions), positions));
   if (requests.empty()) return plan;
   plan.vocab = requests.front().sampling.vocab;
   plan.greedy = std::ranges::all_of(requests, [&](const TextRequest& r) {

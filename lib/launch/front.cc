@@ -15,6 +15,10 @@
 namespace neox {
 
 void become_whole_program() {
+  std::error_code gone;  // in which libraries of LibTorch would not find each other
+  std::filesystem::path here = std::filesystem::current_path(gone);
+  check_io(!gone, "the working directory is not there any more (", describe_errno(gone.value()),
+           "); change to one that is");
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
   std::string command(std::istreambuf_iterator<char>(file), {});
   std::vector<char*> arguments;

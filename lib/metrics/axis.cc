@@ -71,17 +71,39 @@ std::vector<Tick> log_ticks(const Axis& axis, int about) {
   return linear_ticks(axis, about);
 }
 
+// Of a window that moves to the right. Nothing is subtracted, or what lies behind an outlier would
+// lose its digits: of the older values sums up to the window's middle are kept.
+class WindowSum {
+ public:
+  void push(double value) {
+    fresh_.push_back(value);
+    sum_of_fresh_ += value;
+  }
+  void pop() {
+    if (older_.empty()) {
+      for (double sum = 0; !fresh_.empty(); fresh_.pop_back())
+        older_.push_back(sum += fresh_.back());
+      sum_of_fresh_ = 0;
+    }
+    older_.pop_back();
+  }
+  double sum() const { return sum_of_fresh_ + (older_.empty() ? 0 : older_.back()); }
+
+ private:
+  std::vector<double> fresh_, older_;  // older_: sums of the values from each on, the first last
+  double sum_of_fresh_ = 0;
+};
+
 // Near the start the window shrinks to both sides, near the end only to the right.
 std::vector<double> box_filter(const std::vector<double>& y, int half) {
   auto n = static_cast<int64_t>(y.size());
-  std::vector<double> sum(y.size() + 1, 0), mean(y.size());
-  for (int64_t i = 0; i < n; ++i)
-    sum[static_cast<size_t>(i + 1)] = sum[static_cast<size_t>(i)] + y[static_cast<size_t>(i)];
-  for (int64_t i = 0; i < n; ++i) {
-    int64_t from = i - std::min<int64_t>(half, i);
-    int64_t to = std::min(n, 2 * i - from + 1);
-    mean[static_cast<size_t>(i)] = (sum[static_cast<size_t>(to)] - sum[static_cast<size_t>(from)]) /
-                                   static_cast<double>(to - from);
+  std::vector<double> mean;
+  WindowSum window;
+  for (int64_t i = 0, first = 0, end = 0; i < n; ++i) {
+    int64_t from = i - std::min<int64_t>(half, i), to = std::min(n, 2 * i - from + 1);
+    for (; end < to; ++end) window.push(y[static_cast<size_t>(end)]);
+    for (; first < from; ++first) window.pop();
+    mean.push_back(window.sum() / static_cast<double>(to - from));
   }
   return mean;
 }

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "metrics/metrics.h"
 
@@ -204,8 +205,10 @@ std::vector<RunLog> load_runs(const std::vector<std::string>& paths) {
   std::vector<RunLog> runs;
   for (const std::string& path : paths) {
     std::error_code error;
-    check_io(fs::exists(path, error), "there is no ", path,
+    check_io(is_found(path), "there is no ", path,
              "; a run is a metrics.jsonl, a TensorBoard event file, or a directory with one");
+    check_io(fs::is_directory(path, error) || fs::is_regular_file(path, error), path,
+             " is a pipe or a device; write what comes out of it to a file first");
     size_t before = runs.size();
     if (fs::is_directory(path, error)) {
       find_runs(path, kMaxLevels, Named::kByUser, runs);

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "prepare/byte_source.h"
@@ -30,10 +31,11 @@ class Finder {
     if (!pattern) return add_path(path);
     glob_t found = {};
     int code = ::glob(path.c_str(), GLOB_ERR, nullptr, &found);
+    std::string why = describe_errno(errno);
     std::vector<std::string> paths(found.gl_pathv, found.gl_pathv + found.gl_pathc);
     ::globfree(&found);
     check_io(code != GLOB_NOMATCH, "no input ", path, ": no file has such a name");
-    check_io(code == 0, "no input ", path, ": a directory cannot be read");
+    check_io(code == 0, "no input ", path, ": a directory cannot be read: ", why);
     for (const std::string& one : paths)
       if (!is_own(one)) add_path(one);
   }
@@ -44,9 +46,7 @@ class Finder {
   enum class Named { kNo, kYes };
 
   void add_path(const std::string& path) {
-    std::error_code error;
-    check_io(fs::exists(path, error), "no input ", path, ": ",
-             error ? describe_errno(error.value()) : "there is no such file or directory");
+    check_io(is_found(path), "no input ", path, ": there is no such file or directory");
     if (!fs::is_directory(path)) return add_file(path, Named::kYes);
     std::vector<std::string> found;
     list(path, {}, found);

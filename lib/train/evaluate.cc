@@ -33,8 +33,8 @@ std::optional<Evaluation> Trainer::evaluate(Split split, int64_t index) {
   double weight = 0;
   for (int64_t i = 0; i < iters; ++i) {
     int64_t first = (index * iters + i) * batch_.global;
-    LossSum sum =
-        pipeline.evaluate(batch_.accumulation, measured(step_batches(source, first), means.size));
+    LossSum sum = pipeline.evaluate(batch_.accumulation,
+                                    measured(step_batches(source, first, form.seq), means.size));
     if (mesh.tp().rank() != 0) sum.loss.zero_(), sum.weight.zero_(), sum.measures.zero_();
     RankState mine = rank_state();
     Tensor totals = at::cat({at::stack({sum.loss, sum.weight, at::full_like(sum.loss, mine.stop),

@@ -127,12 +127,15 @@ std::function<void()> poll_stop(const StopFlag& stop) {
 }
 
 // "each token of the training data is read 3.2 times".
-void say_passes(const Sampler& sampler, const Config& config) {
+// asked: training samples of which the sampler knows, those of the run's first start.
+void say_passes(const Sampler& sampler, const Config& config, int64_t batch, int64_t asked) {
   if (config.data.packing != Packing::kPacked) return;
   if (config.train.epochs > 0)
     return log_info("train_epochs ", config.train.epochs, ": ", config.train.iters, " steps, ",
                     with_commas(sampler.size(Split::kTrain)), " samples an epoch");
   std::vector<double> passes = sampler.passes(Split::kTrain);
+  auto longer = static_cast<double>(config.train.iters * batch) / static_cast<double>(asked);
+  for (double& n : passes) n *= std::max(1.0, longer);
   auto [least, most] = std::ranges::minmax(passes);
   auto times = [](double n) { return n < 0.01 ? "less than 0.01" : human_count(n); };
   std::string range = times(least);
@@ -261,7 +264,7 @@ Exit train_rank(Config config, Communicator& world, Control& control, const RunP
       poll_stop(place.stop));
   if (first) {
     for (const std::string& warning : sampler.warnings()) log_warning(warning);
-    say_passes(sampler, config);
+    say_passes(sampler, config, start.state.global_batch, start.state.dataset_samples);
   }
   bool resumes = start.checkpoint.has_value();
   GptNeoX model(config.model, mesh, model_options(config, resumes, world.size(), place.device));

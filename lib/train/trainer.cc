@@ -236,7 +236,10 @@ void Trainer::take_step() {
   }
   int64_t first = state_.consumed_samples;
   auto start = TimeLimit::Clock::now();
-  ReportToCome result = step_.run(batch_.accumulation, step_batches(train_batches_, first),
+  int64_t seq = length_of_step(p_.config, state_.iteration + 1);
+  // The steps of each length would take memory of their own, of which recording lets nothing go.
+  if (recorder_) recorder_->waits = seq < length_of_step(p_.config, p_.config.train.iters);
+  ReportToCome result = step_.run(batch_.accumulation, step_batches(train_batches_, first, seq),
                                   [this] { return rank_state(); });
   read_report();  // of the step before, while the device works on this one
   unread_ = std::move(result);

@@ -76,7 +76,7 @@ class Trainer {
   void save();
   // The micro-batches of the step whose first sample is `first`, rated by the reference where there
   // is one. Collective over pp and tp.
-  BatchSource step_batches(Batches& source, int64_t first);
+  BatchSource step_batches(Batches& source, int64_t first, int64_t seq);
   // A micro-batch of the source, or, from the first on that this rank cannot read, none.
   Batch batch_or_none(Batches& source, int64_t first, int64_t m);
   RankState rank_state() const { return {!wants_stop().empty(), lack_.has_value()}; }

@@ -17,10 +17,7 @@ Batch Trainer::batch_or_none(Batches& source, int64_t first, int64_t m) {
   return source.none();
 }
 
-BatchSource Trainer::step_batches(Batches& source, int64_t first) {
-  int64_t seq = length_of_step(p_.config, state_.iteration + 1);
-  // The steps of each length would take memory of their own, of which recording lets nothing go.
-  if (recorder_) recorder_->waits = seq < length_of_step(p_.config, p_.config.train.iters);
+BatchSource Trainer::step_batches(Batches& source, int64_t first, int64_t seq) {
   auto get = [this, &source, first, seq](int64_t m) {
     return beginning(batch_or_none(source, first, m), seq);
   };
