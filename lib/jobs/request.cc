@@ -218,6 +218,15 @@ std::string job_name(const Program& program, JobKind kind, size_t jobs) {
   return name.empty() || jobs == 1 ? name : concat(name, "-", name_of(kind));
 }
 
+void read_profile(const Program& program, const Surroundings& here, SubmitRequest& request) {
+  std::string name = program.given<std::string>("profile").value_or("generic");
+  request.profile = load_profile(name, profile_directories(here.programs));
+  request.notes = request.profile.notes;
+  if (program.has("partition"))
+    std::erase_if(request.notes,
+                  [](const std::string& note) { return note.find("--partition") != note.npos; });
+}
+
 void read_action(const Program& program, SubmitRequest& request) {
   check_usage(!program.has("submit") || !program.has("write"),
               "--submit and --write exclude each other");
@@ -275,23 +284,17 @@ SubmitRequest read_submit_request(const Program& program, const std::vector<std:
                                   const Surroundings& here) {
   SubmitRequest request;
   read_action(program, request);
-  std::string name = program.given<std::string>("profile").value_or("generic");
-  request.profile = load_profile(name, profile_directories(here.programs));
-  request.notes = request.profile.notes;
-  if (program.has("partition"))
-    std::erase_if(request.notes,
-                  [](const std::string& note) { return note.find("--partition") != note.npos; });
-  std::vector<std::string> words = program.list("what");
+  read_profile(program, here, request);
+  std::vector<std::string> words = program.list("what"), made;
   read_layouts(words, request);
   std::vector<JobKind> kinds = read_kinds(words);
   std::vector<std::string> configs = find_configs(words);
   check_image(program, kinds, here.environment, request);
-  bool trains = std::ranges::count(kinds, JobKind::kTrain) > 0;
+  auto asked = [&](JobKind kind) { return std::ranges::count(kinds, kind) > 0; };
   auto files =
       program.has("submit") ? CheckOptions::Files::kMustExist : CheckOptions::Files::kMayBeMissing;
   if (program.has("after")) files = CheckOptions::Files::kPreparedBefore;
-  std::vector<std::string> made;
-  bool builds = std::ranges::count(kinds, JobKind::kBuildImage) > 0;
+  bool trains = asked(JobKind::kTrain), builds = asked(JobKind::kBuildImage);
   std::string image = builds ? image_to_build(program, here.environment) : "";
   for (JobKind kind : kinds) {
     SlurmJob job = read_job(kind, program, sbatch, request.profile);
