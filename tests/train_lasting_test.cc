@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <cerrno>
+#include <chrono>
 #include <csignal>
+#include <ctime>
+#include <thread>
 
 #include "run_fixture.h"
 
@@ -302,6 +305,22 @@ TEST(Lasting, AnIterationWithoutLoadIsRefused) {
   Ended ended = run.train({"load=null", "iteration=5"});
   EXPECT_EQ(ended.code, 64);
   EXPECT_TRUE(has(ended.err, "iteration is given, but load is not")) << ended.err;
+}
+
+// A slow step makes the end of the allocation look near, and the one behind it far again.
+TEST(Lasting, AStopThatWasAskedForStaysAskedFor) {
+  Training run;
+  std::string end = concat("NEOX_JOB_END_TIME=", std::time(nullptr) + 20);
+  Child child = run.start({"train_iters=1000000", "checkpoint_factor=1000000"}, {},
+                          {.environment = {end, "SLURM_JOB_END_TIME="}});
+  ASSERT_TRUE(child.wait_for("step 5/"));
+  child.signal(SIGSTOP);
+  std::this_thread::sleep_for(std::chrono::seconds(4));
+  child.signal(SIGCONT);
+  Ended ended = child.end();
+  EXPECT_EQ(ended.code, 75) << ended.err;
+  EXPECT_TRUE(has(ended.err, "of 1000000: the allocation ends in ")) << ended.err;
+  EXPECT_EQ(run.saved().size(), 1U);
 }
 
 }  // namespace

@@ -48,7 +48,6 @@ void check_is_no_pointer(std::string_view begin, const fs::path& path) {
            directory_of(path).string(), ", or download the file itself");
 }
 
-// Not by a mapping, in which storage that fails would end the process.
 fs::file_type type_of(const fs::path& path) {
   std::error_code error;
   fs::file_type type = fs::status(path, error).type();
@@ -57,6 +56,7 @@ fs::file_type type_of(const fs::path& path) {
   return type;
 }
 
+// Not by a mapping, in which storage that fails would end the process.
 std::string read_file(const fs::path& path) {
   Descriptor file(path, O_RDONLY, "open");
   struct stat info {};

@@ -237,8 +237,7 @@ class Reader {
 
   // Of which there may be one more than leave a position for the next where no more is read.
   void check_tokens(const std::string& text, const std::vector<int32_t>& tokens) const {
-    int64_t most = order_.sampling.max_tokens;
-    bool only_read = most == 0 || (most == 1 && order_.scores_next());
+    bool only_read = order_.sampling.max_tokens == 0 || order_.scores_next();
     if (!only_read || std::ssize(tokens) != positions_) check_room(text, tokens, model_.config);
   }
 

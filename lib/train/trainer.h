@@ -60,8 +60,8 @@ class Trainer {
   void take_step();
   // Why this rank would stop now: a signal or the time; "" where it goes on.
   std::string wants_stop() const;
-  // Collective, where a rank would stop, before a save, which may change what is due: why.
-  std::string why_all_stop() const;
+  // Collective, where a rank has said that it would stop: why.
+  std::string why_all_stop();
   void read_report();  // of the last step, if it was not read yet
   void check_finite(const StepReport& report);
   void watch_claim();
@@ -79,7 +79,7 @@ class Trainer {
   BatchSource step_batches(Batches& source, int64_t first, int64_t seq);
   // A micro-batch of the source, or, from the first on that this rank cannot read, none.
   Batch batch_or_none(Batches& source, int64_t first, int64_t m);
-  RankState rank_state() const { return {!wants_stop().empty(), lack_.has_value()}; }
+  RankState rank_state();
   // Collective. Saves the steps before, then throws what the rank that cannot read has met.
   [[noreturn]] void end_without_data();
   // Collective. Room for a copy of the state, after the first step, when the rest has its memory.
@@ -112,6 +112,7 @@ class Trainer {
   std::optional<c10::Event> last_arrival_;  // of the report before
   std::unique_ptr<BackgroundSave> saver_;   // none: nothing is saved while training goes on
   bool stop_ = false;
+  std::string why_stop_;                       // what rank_state() has said first; it stays said
   std::optional<Error> lack_;                  // why this rank cannot read its samples
   int64_t saved_at_ = -1, evaluated_at_ = -1;  // by this start
   bool save_failed_ = false;                   // the last one

@@ -14,8 +14,14 @@ std::string Trainer::wants_stop() const {
   return p_.limit.due();
 }
 
-std::string Trainer::why_all_stop() const {
-  auto all = p_.control.gather(wants_stop());
+RankState Trainer::rank_state() {
+  if (why_stop_.empty()) why_stop_ = wants_stop();
+  return {!why_stop_.empty(), lack_.has_value()};
+}
+
+std::string Trainer::why_all_stop() {
+  rank_state();  // as of now
+  auto all = p_.control.gather(why_stop_);
   if (!all[0].empty()) return all[0];
   auto rank = std::ranges::find_if(all, [](const auto& why) { return !why.empty(); });
   check(rank != all.end(), "the step reports a rank that would stop, and all would go on");
