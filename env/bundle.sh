@@ -9,10 +9,10 @@ source "$(dirname "$0")/common.sh"
 main() {
   case ${1-} in -h|--help) sed -n '2,6s/^# //p' "$0"; exit 0 ;; esac
   local preset=${1:-release} out=${2:-$repo/build} name
+  case $preset in release|cuda) ;; *) fail 64 "a bundle is made of the preset release or cuda, not of $preset" ;; esac
+  command -v patchelf > /dev/null || fail 74 "patchelf is missing; env/setup.sh installs it"
   mkdir -p "$out" && out=$(cd "$out" && pwd) || fail 74 "cannot write to ${2-}"
   cd "$repo"
-  command -v patchelf > /dev/null || fail 74 "patchelf is missing; env/setup.sh installs it"
-  case $preset in release|cuda) ;; *) fail 64 "a bundle is made of the preset release or cuda, not of $preset" ;; esac
   env/build.sh "$preset" programs
   name=neox-$(sed -n 's/.*kVersion = "\(.*\)".*/\1/p' lib/base/version.h)-linux-$(uname -m)
   [ "$preset" = release ] || name=$name-$preset

@@ -72,6 +72,10 @@ const Case kConfig[] = {
      64,
      {"seed=2: no such file; a key is set by --set seed=2"},
      arguments({"--set", "seed=1", "seed=2"})},
+    {"path of a variable that is not set",
+     64,
+     {"the DIR of --checkpoint-dir is empty; is it a variable that is not set?"},
+     arguments({"--checkpoint-dir", ""})},
     {"no ranks", 64, {"--spawn 0"}, arguments({"--spawn", "0"})},
     {"ranks that are no number", 64, {"--spawn", "two"}, arguments({"--spawn", "two"})},
 };
@@ -187,6 +191,21 @@ TEST(Output, OfTooLittleMemoryHasNoFrames) {
   EXPECT_EQ(ended.code, 70);
   EXPECT_NE(ended.err.find("9 bytes\nThere is too little memory"), std::string::npos) << ended.err;
   EXPECT_EQ(ended.err.find("frame #"), std::string::npos) << ended.err;
+}
+
+TEST(Output, OfAFileThatBecameShorterSaysSo) {
+  Directory dir;
+  std::string path = dir.put("data", std::string(3 << 12, 'x'));
+  Child child([&] {
+    return run_program("test", [&] {
+      MappedFile file(path);
+      fs::resize_file(path, 0);
+      return static_cast<int>(file.bytes()[0]);
+    });
+  });
+  Ended ended = child.end();
+  EXPECT_EQ(ended.code, 74);
+  EXPECT_TRUE(ended.err.starts_with("test: SIGBUS: a file that is read as memory")) << ended.err;
 }
 
 TEST(Output, BeyondTheLimitOfFileSizesIsAnErrorWithAMessage) {

@@ -7,7 +7,7 @@
 
 namespace neox {
 
-// Exit codes of every program (docs/exit-codes.md). 1-3, 134, 137, 139 and 143 are left to others.
+// Exit codes of every program (docs/exit-codes.md). 2, 3, 134, 137, 139 and 143 are left to others.
 enum class Exit {
   kDone = 0,
   kDiffers = 1,     // of comparing alone, as diff and cmp have it

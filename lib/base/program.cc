@@ -11,6 +11,7 @@
 #include <exception>
 #include <filesystem>
 #include <iostream>
+#include <string_view>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -62,6 +63,17 @@ void Program::fail_unknown(const std::string& option) const {
        info_.name, " --help.");
 }
 
+// "" is no path; most often a variable of a shell is not set.
+void Program::check_paths(const po::parsed_options& parsed) const {
+  for (const po::option& option : parsed.options) {
+    if (option.value.empty() || !option.value[0].empty() || option.unregistered) continue;
+    std::string takes = all_.find(option.string_key, false).format_parameter();
+    for (const char* path : {"FILE", "DIR", "PATH", "PREFIX", "SRC"})
+      check_usage(takes.find(path) == takes.npos, "the ", path, " of --", option.string_key,
+                  " is empty; is it a variable that is not set?");
+  }
+}
+
 bool Program::parse(const std::vector<std::string>& arguments) {
   if (!options_.options().empty()) all_.add(options_);
   po::options_description common("Other");
@@ -69,16 +81,18 @@ bool Program::parse(const std::vector<std::string>& arguments) {
   all_.add(common);
   try {
     int style = po::command_line_style::unix_style & ~po::command_line_style::allow_guessing;
-    po::store(po::command_line_parser(arguments)
-                  .options(all_)
-                  .positional(positional_)
-                  .style(style)
-                  .extra_style_parser([&](std::vector<std::string>& a) { return take_other(a); })
-                  .run(),
-              args_);
+    po::parsed_options parsed =
+        po::command_line_parser(arguments)
+            .options(all_)
+            .positional(positional_)
+            .style(style)
+            .extra_style_parser([&](std::vector<std::string>& a) { return take_other(a); })
+            .run();
+    po::store(parsed, args_);
     if (has("help")) return std::cout << help(), false;
     if (has("version"))
       return std::cout << info_.name << " (neox.cpp) " << kVersion << kDevices, false;
+    check_paths(parsed);
     po::notify(args_);
   } catch (const po::unknown_option& e) {
     fail_unknown(e.get_option_name());
@@ -177,6 +191,19 @@ Ending& ending() {
   std::abort();
 }
 
+// Of memory that is a file: what the file no longer holds, or the storage no longer gives.
+void on_bus_error(int) {
+  auto write = [](std::string_view text) {
+    (void)!::write(STDERR_FILENO, text.data(), text.size());
+  };
+  write(ending().program);
+  write(
+      ": SIGBUS: a file that is read as memory became shorter or cannot be read any more, or "
+      "/dev/shm is full. Were data replaced while they were in use? (Write a new file and rename "
+      "it instead.)\n");
+  ::_exit(static_cast<int>(Exit::kIo));
+}
+
 }  // namespace
 
 LastWords::LastWords(std::function<void(const std::exception&)> words) {
@@ -189,6 +216,7 @@ int run_program(const std::string& name, const std::function<int()>& body) {
   std::set_terminate(end_on_the_spot);
   // A limit on the size of files (ulimit -f) becomes an error of the write, which has a message.
   std::signal(SIGXFSZ, SIG_IGN);
+  std::signal(SIGBUS, on_bus_error);
   occupy_closed_streams();
   try {
     return end_output(body());

@@ -53,7 +53,7 @@ class Program {
 
   // In the names of options - and _ are the same.
   // Prints help or version and returns false where they were asked for. Throws Error (64) for what
-  // it cannot read, naming the nearest valid option.
+  // it cannot read, naming the nearest valid option, and for a path that is empty.
   bool parse(int argc, char** argv) { return parse({argv + 1, argv + argc}); }
   bool parse(const std::vector<std::string>& arguments);  // without the program's name
   const boost::program_options::variables_map& args() const { return args_; }
@@ -75,6 +75,7 @@ class Program {
  private:
   std::vector<boost::program_options::option> take_other(std::vector<std::string>& arguments) const;
   [[noreturn]] void fail_unknown(const std::string& option) const;
+  void check_paths(const boost::program_options::parsed_options& parsed) const;
 
   ProgramInfo info_;
   OtherOptions others_;
