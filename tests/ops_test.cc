@@ -13,6 +13,7 @@
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/scalar_tensor.h>
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include <utility>
@@ -26,8 +27,27 @@
 #include "ops/random.h"
 #include "ops/rotary.h"
 
+// In front of MKL's own (lib/ops/product.cc), if LibTorch has it.
+static int g_processor_asked = 0;
+extern "C" int mkl_vml_serv_cpu_detect() {
+  ++g_processor_asked;
+  auto mkl = reinterpret_cast<int (*)()>(::dlsym(RTLD_NEXT, "mkl_vml_serv_cpu_detect"));
+  return mkl ? mkl() : 0;
+}
+
 namespace neox {
 namespace {
+
+struct Start : testing::Environment {
+  void SetUp() override { asked = g_processor_asked; }
+  int asked = 0;  // before all tests
+};
+const Start& start = static_cast<Start&>(*testing::AddGlobalTestEnvironment(new Start));
+
+TEST(Product, MklFindsTheProcessorBeforeThereAreThreads) {
+  if (!::dlsym(RTLD_NEXT, "mkl_vml_serv_cpu_detect")) GTEST_SKIP() << "LibTorch has no MKL";
+  EXPECT_GT(start.asked, 0);
+}
 
 double relative(const Tensor& a, const Tensor& b) {
   Tensor x = a.to(at::kDouble), y = b.to(at::kDouble);

@@ -18,8 +18,9 @@
 // processors of other makers that have it: with this one in its place, fp32 products of a Zen 4
 // core went from 80 to 105 GFLOP/s, of 115.
 extern "C" int mkl_serv_intel_cpu_true() { return 1; }
-// What mkl_cbwr_set() calls; absent from LibTorch where that has no MKL.
+// What mkl_cbwr_set() and MKL's vector functions call; absent from LibTorch where that has no MKL.
 extern "C" __attribute__((weak)) int mkl_serv_cbwr_set(int);
+extern "C" __attribute__((weak)) int mkl_vml_serv_cpu_detect();
 
 namespace neox {
 namespace {
@@ -30,16 +31,25 @@ namespace {
 // for AVX-512 are not asked: sums of small products depend on the number of threads there (128 x
 // 384 x 128 on 8), and strictness costs products with such a depth 6 to 9 %. MKL_CBWR=AVX512,STRICT
 // asks.
-bool ask_mkl_for_the_same_bits() {
+void ask_mkl_for_the_same_bits() {
 #if defined(__x86_64__)
   constexpr int kAvx2Strict = 10 | 0x10000;  // MKL_CBWR_AVX2 | MKL_CBWR_STRICT
   bool avx2 = __builtin_cpu_supports("avx2") && !__builtin_cpu_supports("avx512f");
-  if (avx2 && mkl_serv_cbwr_set && !std::getenv("MKL_CBWR"))
-    return mkl_serv_cbwr_set(kAvx2Strict) == 0;  // only before its first product
+  if (avx2 && mkl_serv_cbwr_set && !std::getenv("MKL_CBWR")) mkl_serv_cbwr_set(kAvx2Strict);
 #endif
-  return false;
 }
-[[maybe_unused]] const bool kAskedMkl = ask_mkl_for_the_same_bits();
+
+// The first vector function of MKL 2024.2 finds out what the processor is, in two stores without a
+// lock. A thread that comes in between takes another kernel: where there is AVX-512, one with
+// errors of up to 1.5e-4 in cos, sin, exp and log (pytorch #188792; MKL 2025 mends it), and a table
+// of rotary positions that it fills stays wrong for the whole run. So this one thread asks first.
+void let_mkl_find_the_processor() {
+  if (mkl_vml_serv_cpu_detect) mkl_vml_serv_cpu_detect();
+}
+
+// In this order: MKL is asked for bits only before it knows the processor.
+[[maybe_unused]] const bool kPrepared =
+    (ask_mkl_for_the_same_bits(), let_mkl_find_the_processor(), true);
 
 using at::Tensor;
 using torch::autograd::AutogradContext;
