@@ -80,6 +80,23 @@ TEST_F(ConfigTest, DictionariesAreTakenWhole) {
   EXPECT_TRUE(has(fails_files({a, c}), "taken whole"));
 }
 
+TEST_F(ConfigTest, OverridesEndWhatFilesDisagreeAbout) {
+  auto a =
+      write("a.yml", complete("seed: 1\noptimizer: {type: Adam, params: {lr: 1e-3, eps: 1e-6}}"));
+  auto b = write("b.yml", "seed: 2\noptimizer: {type: Adam, params: {lr: 2e-3, eps: 1e-6}}");
+  auto c = write("c.yml", "seed: 1\noptimizer: {type: Adam, params: {lr: 2e-3, eps: 1e-7}}");
+  auto load = [&](const std::string& last, const Strings& overrides) {
+    return load_config({.files = {a, last}, .overrides = overrides});
+  };
+  Config config = load(b, {"seed=3", "optimizer.params.lr=5e-4"});
+  EXPECT_EQ(config.train.seed, 3);
+  EXPECT_EQ(config.optimizer.lr, 5e-4);
+  EXPECT_EQ(config.optimizer.eps, 1e-6);
+  EXPECT_EQ(load(c, {"optimizer={type: Adam, params: {lr: 5e-4}}"}).optimizer.lr, 5e-4);
+  EXPECT_TRUE(has(fails_files({a, b}, {"seed=3"}), "b.yml:2: optimizer.params.lr is 2e-3"));
+  EXPECT_TRUE(has(fails_files({a, c}, {"optimizer.params.lr=5e-4"}), "params.eps is 1e-7"));
+}
+
 TEST_F(ConfigTest, OverridesWinAndTheLastOneMost) {
   auto config =
       load("seed: 1\noptimizer: {type: Adam, params: {lr: 1e-3, eps: 1e-6}}",

@@ -65,10 +65,22 @@ std::string difference(const std::string& name, const Value& a, const Value& b, 
        "; keep it in one file, or override it with --set ", key, "=VALUE");
 }
 
-void merge_into(Value& root, Value file) {
+// What two files say of a key, each as a map of that alone.
+struct Conflict {
+  std::string key;
+  Value old, now;
+};
+
+Value map_of(const std::string& key, const Value& value) {
+  return {.kind = Value::Kind::kMap, .names = {key}, .items = {value}, .place = value.place};
+}
+
+void merge_into(Value& root, Value file, std::vector<Conflict>& conflicts) {
   for (size_t i = 0; i < file.items.size(); ++i) {
-    if (const Value* old = root.find(file.names[i])) {
-      if (!same(*old, file.items[i])) fail_conflict(file.names[i], *old, file.items[i]);
+    const std::string& key = file.names[i];
+    if (const Value* old = root.find(key)) {
+      if (!same(*old, file.items[i]))
+        conflicts.push_back({key, map_of(key, *old), map_of(key, file.items[i])});
       continue;
     }
     root.names.push_back(std::move(file.names[i]));
@@ -151,6 +163,11 @@ void override_from_deepspeed(Value& root, const std::string& name) {
   check_keys(mine);  // what it asks for first is refused first
 }
 
+void override_all(Value& root, const ConfigOptions& options) {
+  if (!options.deepspeed_config.empty()) override_from_deepspeed(root, options.deepspeed_config);
+  for (const std::string& assignment : options.overrides) override_one(root, assignment);
+}
+
 // Who names one key of a group has decided about all of it.
 bool is_mentioned(const Value& root, const std::string& key) {
   static const std::vector<std::vector<std::string_view>> kGroups = {
@@ -201,13 +218,18 @@ Value merge_config(const ConfigOptions& options) {
               "no configuration file is given; try configs/quickstart.yml");
   Value root;
   root.kind = Value::Kind::kMap;
-  for (const ConfigText& text : options.texts) merge_into(root, read_one(text));
+  std::vector<Conflict> conflicts;
+  for (const ConfigText& text : options.texts) merge_into(root, read_one(text), conflicts);
   for (const std::string& name : options.files) {
     fs::path path = find_config(name, options.directory);
-    merge_into(root, read_one({path.string(), read_file(path)}));
+    merge_into(root, read_one({path.string(), read_file(path)}), conflicts);
   }
-  if (!options.deepspeed_config.empty()) override_from_deepspeed(root, options.deepspeed_config);
-  for (const std::string& assignment : options.overrides) override_one(root, assignment);
+  for (Conflict& c : conflicts) {
+    override_all(c.old, options), override_all(c.now, options);
+    const Value &old = *c.old.find(c.key), &now = *c.now.find(c.key);
+    if (!same(old, now)) fail_conflict(c.key, old, now);
+  }
+  override_all(root, options);
   add_defaults(root, options.defaults);
   return root;
 }
