@@ -57,6 +57,8 @@ TEST_F(ConfigTest, OptimizersHaveParametersOfTheirOwn) {
   EXPECT_DOUBLE_EQ(muon.adam_lr_factor, 0.1);
   EXPECT_EQ(optimizer("{type: OneBitAdam, params: {freeze_step: 40}}").freeze_step, 40);
   EXPECT_TRUE(has(fails("optimizer: {type: onebitadam}\nzero_optimization: {stage: 1}"), "to 0"));
+  EXPECT_TRUE(has(fails("optimizer: {type: onebitadam}\nenable_cuda_graph: true"),
+                  "summing these; remove one"));
   EXPECT_TRUE(
       has(fails("optimizer: {type: muon}\nzero_optimization: {cpu_offload: true}"), "host"));
   EXPECT_EQ(optimizer("{type: cpu_adam}").place, StatePlace::kHost);

@@ -60,28 +60,33 @@ TEST(Batch, TellsOfTokensAndEnds) {
   EXPECT_EQ(ended[0], TextEnd::kLength);
 }
 
-// The embedding of a token is no number: a prompt with it fails, the others are as without it.
+// The embedding of a token is no number: a prompt with it fails, the others are as without it, also
+// those that are shorter and take its place.
+void expect_end_alone(at::ScalarType type, const Recorder& recorder) {
+  Model model({}, type, at::kCPU, recorder);
+  std::vector<TextRequest> all = requests({.vocab = 20});
+  Texts wanted = model.texts(all, 3), texts(all.size() + 1);
+  for (ParamBuffer* buffer : (*model).buffers())
+    for (size_t i = 0; i < buffer->specs().size(); ++i)
+      if (buffer->specs()[i].name == "embed_in.weight") buffer->param(i)[20].fill_(NAN);
+  const size_t broken = 4;
+  all.insert(all.begin() + broken, {{20, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, all[0].sampling});
+  wanted.insert(wanted.begin() + broken, Tokens());
+  std::map<size_t, std::string> failed;
+  auto take = [&](size_t i, int32_t token) { return texts[i].push_back(token), true; };
+  auto fail = [&](size_t i, const std::string& why) { failed[i] = why; };
+  generate(*model, all, {.batch_size = 3, .on_token = take, .on_failure = fail});
+  EXPECT_EQ(texts, wanted) << type;
+  ASSERT_EQ(failed.size(), 1U);
+  EXPECT_TRUE(has(failed[broken], "greatest logit is nan")) << failed[broken];
+}
+
 TEST(Batch, ATextWithoutNumbersEndsAlone) {
   at::NoGradGuard no_grad;
   RerunRecorder::Calls calls;
-  for (const Recorder& recorder : {Recorder(graph_recorder), rerun(calls)}) {
-    Model model({}, at::kFloat, at::kCPU, recorder);
-    std::vector<TextRequest> all = requests({.vocab = 20});
-    Texts wanted = model.texts(all, 3), texts(all.size() + 1);
-    for (ParamBuffer* buffer : (*model).buffers())
-      for (size_t i = 0; i < buffer->specs().size(); ++i)
-        if (buffer->specs()[i].name == "embed_in.weight") buffer->param(i)[20].fill_(NAN);
-    const size_t broken = 4;
-    all.insert(all.begin() + broken, {{1, 20, 2}, all[0].sampling});
-    wanted.insert(wanted.begin() + broken, Tokens());
-    std::map<size_t, std::string> failed;
-    auto take = [&](size_t i, int32_t token) { return texts[i].push_back(token), true; };
-    auto fail = [&](size_t i, const std::string& why) { failed[i] = why; };
-    generate(*model, all, {.batch_size = 3, .on_token = take, .on_failure = fail});
-    EXPECT_EQ(texts, wanted);
-    ASSERT_EQ(failed.size(), 1U);
-    EXPECT_TRUE(has(failed[broken], "greatest logit is nan")) << failed[broken];
-  }
+  for (at::ScalarType type : {at::kFloat, at::kDouble})
+    for (const Recorder& recorder : {Recorder(graph_recorder), rerun(calls)})
+      expect_end_alone(type, recorder);
 }
 
 TEST(Batch, EveryLayoutGivesTheSameTexts) {

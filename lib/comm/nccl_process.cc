@@ -40,6 +40,7 @@ NcclProcess::~NcclProcess() {
   changed_.notify_all();
   watchdog_.join();
   for (std::thread& thread : aborts_) thread.join();
+  api_->enter_thread();  // it may be the one that has found a lost rank
   for (Slot& slot : ring_)
     if (slot.event) api_->free_event(slot.event);
 }

@@ -37,6 +37,11 @@ Config load_config(const ConfigOptions& options) {
                keys.where("moe_num_experts"),
                "), whose experts get other numbers of tokens each time, cannot be recorded; remove "
                "one of them");
+  keys.require(!one_bit || !config.train.cuda_graph.value_or(false), "enable_cuda_graph",
+               "enable_cuda_graph: true, but behind freeze_step onebitadam (",
+               keys.where("optimizer.type"),
+               ") sums momentum in place of gradients, and a recorded step goes on summing these; "
+               "remove one of them");
   if (config.model.moe) config.train.cuda_graph = false;
   config.schedule = read_schedule(keys, config.train.iters);
   config.checkpoint = read_checkpoint(keys);

@@ -50,13 +50,14 @@ KvCache KvCache::narrow(int64_t first, int64_t count) const {
 
 void KvCache::drop_row(int64_t b) {
   int64_t last = rows() - 1, length = lengths.back();
+  bool kernels = fused || (replay && replay->arrived.defined());  // see what is filled, and no more
   auto move = [&](const Tensor& x) {
-    x[b].narrow(1, 0, length).copy_(x[last].narrow(1, 0, length));
+    if (b != last) x[b].narrow(1, 0, length).copy_(x[last].narrow(1, 0, length));
+    if (!kernels && b != last) x[b].narrow(1, length, capacity() - length).zero_();
+    if (!kernels) x[last].zero_();
   };
-  if (b != last) {
-    for (size_t l = 0; l < keys.size(); ++l) move(keys[l]), move(values[l]);
-    if (replay) replay->tokens[b].copy_(replay->tokens[last]);
-  }
+  for (size_t l = 0; l < keys.size(); ++l) move(keys[l]), move(values[l]);
+  if (replay && b != last) replay->tokens[b].copy_(replay->tokens[last]);
   lengths[static_cast<size_t>(b)] = length;
   lengths.pop_back();
 }
@@ -65,7 +66,8 @@ KvCache GptNeoX::new_cache(int64_t batch, int64_t capacity) {
   at::NoGradGuard no_grad;
   int64_t D = config_.head_size(), K = config_.groups() / mesh_.layout().tp;
   KvCache cache{.lengths = std::vector<int64_t>(static_cast<size_t>(batch), 0)};
-  // Zeros, because what lies behind a short row is read, with weight 0, beside a longer one.
+  // Zeros, also behind rows that are dropped, because what lies behind a short row is read, with
+  // weight 0, beside a longer one; of what is not finite that would be no zero.
   Tensor all = at::zeros({2, last_layer_ - first_layer_, batch, K, capacity, D}, hidden_options());
   cache.keys = all[0].unbind(), cache.values = all[1].unbind();
   at::ScalarType type = options_.dtypes.param;

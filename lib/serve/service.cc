@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/program.h"
 #include "base/text.h"
 #include "ops/random.h"
 #include "serve/page.h"
@@ -137,6 +138,7 @@ void Service::run() {
     end(growing_.at(text), how == TextEnd::kLength ? "length" : "stop");
     growing_.erase(text);
   };
+  LastWords words([&](const std::exception& e) { finish_all(e.what()), server_.stop(); });
   try {
     generate(
         model_, [&](bool wait) { return next(wait); }, options);
