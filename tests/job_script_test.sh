@@ -29,7 +29,7 @@ stand_in squeue 'echo "squeue $* in ${SLURM_TIME_FORMAT-}" >> "$HERE/log"; echo 
 stand_in sleep 'echo "sleep $1" >> "$HERE/log"; [ "${1%.*}" -lt 5 ] || set -- 0.1; exec /bin/sleep "$1"'  # nothing waits long
 for program in neox-train neox-prepare-data neox-convert apptainer; do stand_in $program ''; done
 
-# start SCRIPT [NAME=value]... [-- ARGUMENT...]: as Slurm would, with these variables only.
+# start SCRIPT [NAME=value]... [-- ARGUMENT...]: as Slurm would, with these variables only, on a machine without /fsx.
 start() {
   local script=$1 variables=() ; shift
   while [ $# -gt 0 ] && [ "$1" != -- ]; do variables+=("$1"); shift; done
@@ -37,11 +37,12 @@ start() {
   : > "$here/log"
   rm -f .neox-failures-*
   if [ -n "${failed_before-}" ]; then echo "$failed_before" > .neox-failures-7; fi
+  sed -E 's,([= :])/fsx,\1/no-fsx,g' "${scripts:-$tree/sbatch}/$script" > "$here/$script"
   exec env -i PATH="$here/bin:/usr/bin:/bin" HERE="$here" SLURM_JOB_ID=7 SLURM_JOB_NUM_NODES=2 SLURM_JOB_NODELIST='node[1-2]' \
-    CUDA_VISIBLE_DEVICES= "${variables[@]}" bash "${scripts:-$tree/sbatch}/$script" "$@"
+    CUDA_VISIBLE_DEVICES= "${variables[@]}" bash "$here/$script" "$@"
 }
 # run SCRIPT ...: start, to its end; then the code is in $code, what it and the stand-ins said in log and out.
-run() { (start "$@") > "$here/out" 2>&1; code=$?; }
+run() { (start "$@") > "$here/out" 2>&1; code=$?; sed -i 's,/no-fsx,/fsx,g' "$here/out" "$here/log"; }
 # run_signalled SIGNAL SCRIPT ...: the same, with a signal once srun runs.
 run_signalled() {
   local signal=$1 script; shift

@@ -179,6 +179,8 @@ esac
 case $IMAGE in
   /*) [ -e "$IMAGE" ] || die 74 "IMAGE=$IMAGE does not exist; build it (0.build-image.sbatch), or run the programs in PATH with IMAGE=" ;;
 esac
+# The directory of the node's PMIx server is not in an image: what it would share there is sent.
+if [ -n "$IMAGE" ]; then export PMIX_MCA_gds=${PMIX_MCA_gds:-hash}; fi
 mount_too "$PWD"
 for word in "${paths[@]}"; do
   case $word in
