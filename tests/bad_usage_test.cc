@@ -165,11 +165,21 @@ Ended under_shell(const std::string& before, const Strings& command) {
 }
 
 TEST(Output, ThatAFullDiskTookIsAnError) {
-  for (const char* name : {"neox-train", "neox-generate"}) {
-    Ended ended = under_shell("exec > /dev/full;", {program(name), "--help"});
+  for (const Strings& command : {Strings{program("neox-train"), "--help"},
+                                 {program("neox-train"), "--keys"},  // more than a buffer takes
+                                 {program("neox-generate"), "--help"}}) {
+    Ended ended = under_shell("exec > /dev/full;", command);
     EXPECT_EQ(ended.code, 74);
     EXPECT_NE(ended.err.find("standard output: No space left"), std::string::npos) << ended.err;
   }
+}
+
+TEST(Output, OfTextsThatAFullDiskTookEndsThemWithTheReason) {
+  Scene scene;
+  Ended ended = under_shell("exec > /dev/full;",
+                            {program("neox-generate"), scene.save(), "--prompt", "x", "--json"});
+  EXPECT_EQ(ended.code, 74);
+  EXPECT_NE(ended.err.find("standard output: No space left"), std::string::npos) << ended.err;
 }
 
 TEST(Output, NoFileTakesTheNumberOfAClosedStream) {
@@ -191,6 +201,8 @@ TEST(Output, OfTooLittleMemoryHasNoFrames) {
   EXPECT_EQ(ended.code, 70);
   EXPECT_NE(ended.err.find("9 bytes\nThere is too little memory"), std::string::npos) << ended.err;
   EXPECT_EQ(ended.err.find("frame #"), std::string::npos) << ended.err;
+  Child other([] { return run_program("test", []() -> int { throw std::bad_alloc(); }); });
+  EXPECT_TRUE(other.end().err.starts_with("test: out of memory\nThere is too little memory"));
 }
 
 TEST(Output, OfAFileThatBecameShorterSaysSo) {

@@ -106,6 +106,26 @@ TEST_F(Families, MixtralHasItsOwnDefaults) {
   EXPECT_EQ(m.rotary_base, 1e6);
 }
 
+// A run that goes on from it reads the keys beside it.
+TEST_F(Families, MixtralsKeysForARunHaveItsExperts) {
+  put(mixtral());
+  to_ours("ours");
+  std::string keys = read_file(dir_ / "ours/model.yml");
+  for (const char* line : {"\nmoe_num_experts: 3\n", "\nmoe_top_k: 2\n",
+                           "\nmoe_router_type: topk\n", "\nmoe_normalize_expert_weights: true\n"})
+    EXPECT_THAT(keys, HasSubstr(line));
+}
+
+TEST_F(Families, MixtralKeepsWhatItsTrainingHas) {
+  Model model = mixtral();
+  const Json training = {{"router_aux_loss_coef", 0.02}, {"output_router_logits", true}};
+  model.config.update(training);
+  put(model);
+  to_ours("ours");
+  to_hf("ours", "back");
+  for (const auto& [name, value] : training.items()) EXPECT_EQ(written_config("back")[name], value);
+}
+
 TEST_F(Families, MixtralsWithoutAChoiceOfExpertsAreRefusedByTheirOwnFields) {
   for (const char* field : {"num_local_experts", "num_experts_per_tok"}) {
     Json config = mixtral().config;
@@ -218,6 +238,9 @@ TEST_F(Families, FieldsThatHaveNoPlaceAreRefused) {
               HasSubstr("partial_rotary_factor is 0.5, but all of each head is rotated"));
   EXPECT_THAT(with(llama(), "rope_scaling", {{"rope_type", "longrope"}, {"factor", 2}}),
               HasSubstr("rope_scaling.rope_type is longrope; supported are default, linear"));
+  EXPECT_THAT(
+      with(llama(), "rope_scaling", {{"rope_type", "default"}, {"type", "linear"}, {"factor", 2}}),
+      HasSubstr("rope_type is default, but type is linear; remove the one"));
   EXPECT_THAT(with(llama(), "rope_scaling", {{"rope_type", "linear"}}),
               HasSubstr("rope_scaling lacks factor"));
   EXPECT_THAT(with(llama(), "rope_scaling", {{"rope_type", "linear"}, {"factor", 2}, {"beta", 1}}),

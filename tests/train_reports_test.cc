@@ -158,6 +158,10 @@ TEST(Reports, StartsOfARunAreOneRunForWeightsAndBiases) {
     for (const auto& entry : fs::directory_iterator(run.dir() / "log/wandb"))
       for (const auto& file : fs::directory_iterator(entry.path())) {
         ids.insert(file.path().filename());
+        std::string records = read_file(file.path());
+        size_t rows = records.find("padded_vocab_size");  // not given, but known
+        ASSERT_NE(rows, records.npos);
+        EXPECT_TRUE(has(records.substr(rows, 30), "300"));
         ++files;
       }
     EXPECT_EQ(files, start);

@@ -110,24 +110,32 @@ std::string Program::help() const {
   return out.str();
 }
 
+void flush_output(std::ostream& out) {
+  errno = 0;
+  out.flush();
+  if (out.good()) return;
+  if (errno == 0) static_cast<void>(!::write(STDOUT_FILENO, "\n", 1));  // asks why it failed before
+  fail(Exit::kIo, "cannot write to standard output",
+       errno == 0 ? "" : ": " + describe_errno(errno));
+}
+
 namespace {
 
 // Output that a full disk took must not pass as done.
 int end_output(int code) {
-  errno = 0;
-  std::cout.flush();
-  if (code == 0 && !std::cout)
-    fail(Exit::kIo, "cannot write to standard output",
-         errno == 0 ? "" : ": " + describe_errno(errno));
+  if (code == 0) flush_output(std::cout);
   return code;
 }
 
 // Where memory ran out, LibTorch's list of frames says nothing that helps.
-std::string shown(const std::string& what) {
+std::string shown(std::string what) {
+  constexpr std::string_view kFromNew = "std::bad_alloc";
+  size_t from_new = what.find(kFromNew);
+  if (from_new != what.npos) what.replace(from_new, kFromNew.size(), "out of memory");
   bool memory =
       what.find("out of memory") != what.npos || what.find("allocate memory") != what.npos;
   size_t frames = std::min(what.find("\nException raised from"), what.find("\nframe #"));
-  if (!memory || frames == what.npos) return what;
+  if (!memory || std::min(frames, from_new) == what.npos) return what;
   return concat(what.substr(0, frames),
                 "\nThere is too little memory. neox-train --dry-run estimates what a run needs; a "
                 "smaller train_micro_batch_size_per_gpu, checkpoint_activations: true and more "
@@ -220,9 +228,6 @@ int run_program(const std::string& name, const std::function<int()>& body) {
   occupy_closed_streams();
   try {
     return end_output(body());
-  } catch (const std::bad_alloc&) {
-    std::cerr << name << ": out of memory\n";
-    return static_cast<int>(Exit::kInternal);
   } catch (const std::exception& e) {
     std::cerr << name << ": " << shown(e.what()) << "\n";
     return static_cast<int>(exit_of(e));

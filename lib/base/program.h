@@ -4,6 +4,7 @@
 #include <boost/program_options.hpp>
 #include <cstdint>
 #include <functional>
+#include <iosfwd>
 #include <optional>
 #include <string>
 #include <vector>
@@ -83,6 +84,9 @@ class Program {
   boost::program_options::positional_options_description positional_;
   boost::program_options::variables_map args_;
 };
+
+// Throws Error (74) with the reason where what was written to the standard output is lost.
+void flush_output(std::ostream& out);
 
 // The code of a program that ends by this: an Error's own; kPeerLost where CUDA says that memory or
 // link of the GPU are broken (cudaErrorECCUncorrectable, cudaErrorNvlinkUncorrectable,

@@ -37,6 +37,8 @@ std::vector<std::string> together(Control& control, const std::string& what, Wor
     mine = "ok " + work();
   } catch (const Error& e) {
     mine = failure(static_cast<int>(e.exit()), e.what());
+  } catch (const std::bad_alloc&) {  // as a disk that is full: there may be room for the next one
+    mine = failure(static_cast<int>(Exit::kIo), "out of memory");
   } catch (const std::exception& e) { mine = failure(static_cast<int>(Exit::kInternal), e.what()); }
   std::vector<std::string> replies = control.gather(mine, kDeadline);
   check_replies(replies, what);

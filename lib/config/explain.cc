@@ -158,7 +158,7 @@ std::string yaml_of(const std::vector<Setting>& settings,
 bool is_of_model(const std::string& key) {
   constexpr std::array kOfRun = {"precision",   "seq_length",      "make_vocab_size_divisible_by",
                                  "init_method", "init_method_std", "output_layer_init_method"};
-  if (key.starts_with("rope_scaling")) return true;
+  if (key.starts_with("rope_scaling") || key.starts_with("moe_")) return true;
   return std::ranges::find(kOfRun, key) == kOfRun.end() &&
          std::ranges::any_of(neox_keys(), [&](const KeyGroup& group) {
            return std::string_view(group.title) == "Model" &&
@@ -192,8 +192,10 @@ std::string Config::text() const { return yaml_of(settings, is_effective); }
 std::string Config::model_text() const {
   constexpr std::array kTokenizer = {"tokenizer_type", "vocab_file", "merge_file",
                                      "padded_vocab_size"};
+  bool nameless = tokenizer.vocab_file.empty() && tokenizer.type == "GPT2BPETokenizer";
   return yaml_of(settings, [&](const Setting& setting) {
     bool tokenizer = std::ranges::find(kTokenizer, setting.key) != kTokenizer.end();
+    if (nameless && setting.key == "tokenizer_type") return false;  // a default, meant by nobody
     return is_effective(setting) && setting.source != "default" &&
            (tokenizer || is_of_model(setting.key));
   });

@@ -163,16 +163,23 @@ void add_said_ids(const ModelFiles& model, OrderedJson& config) try {
 
 // From the config.json that was converted once, else what the tokenizer says.
 void add_token_ids(const ModelFiles& model, OrderedJson& config) {
-  if (const Companion* file = companion(model, kConfigName)) {
-    nlohmann::json was = read_json(file->path);
-    for (const char* name : kTokenIds)
-      if (was.contains(name)) config[name] = was[name];
-    return;
-  }
+  if (companion(model, kConfigName)) return;
   TextTokens tokens = text_tokens(model).value_or(TextTokens());
   config["bos_token_id"] = tokens.begin;
   config["eos_token_id"] = tokens.end;
   add_said_ids(model, config);
+}
+
+// What the config.json that was converted once says beside the model.
+void add_former_fields(const ModelFiles& model, const HfFamily& family, OrderedJson& config) {
+  const Companion* file = companion(model, kConfigName);
+  if (!file) return;
+  nlohmann::json was = read_json(file->path);
+  auto take = [&](const char* name) {
+    if (was.contains(name)) config[name] = was[name];
+  };
+  std::ranges::for_each(kTokenIds, take);
+  if (former_type(model) == family.type) std::ranges::for_each(family.silent, take);
 }
 
 const char* torch_name(at::ScalarType dtype) {
@@ -251,6 +258,7 @@ void write_hf(const ModelFiles& model, const Target& target) {
       infos.push_back({piece.names[0], t.info.dtype, piece.shape});
   OrderedJson config = json_of(family, shape, torch_name(infos.at(0).dtype));
   add_token_ids(model, config);
+  add_former_fields(model, family, config);
   write_file_atomically(target.dir / kConfigName, config.dump(2) + "\n");
   add_tokenizer_config(model, target.dir);
   SafetensorsWriter writer(target.dir, infos, target.max_shard_bytes);

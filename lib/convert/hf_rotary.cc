@@ -36,13 +36,13 @@ constexpr const char* kOriginal = "original_max_position_embeddings";
 
 // The type is given twice where an older version of transformers wrote it.
 std::string type_of(HfFields& rope) {
-  std::string type = "default";
-  for (const char* name : {"rope_type", "type"}) {
-    type = rope.text(name, type);
-    bool known = type == "default" || type == "linear" || type == "llama3" || type == "yarn";
-    check_io(known, rope.where(), ".", name, " is ", type,
-             "; supported are default, linear, llama3 and yarn");
-  }
+  const char* name = rope.has("rope_type") ? "rope_type" : "type";
+  std::string old = rope.text("type", "default"), type = rope.text("rope_type", old);
+  check_io(old == "default" || old == type, rope.where(), ": rope_type is ", type, ", but type is ",
+           old, "; remove the one that does not hold");
+  bool known = type == "default" || type == "linear" || type == "llama3" || type == "yarn";
+  check_io(known, rope.where(), ".", name, " is ", type,
+           "; supported are default, linear, llama3 and yarn");
   return type;
 }
 
@@ -56,7 +56,7 @@ double needed(HfFields& rope, const char* name) {
 void add_yarn(HfFields& rope, Json& scaling) {
   for (const char* name : {"beta_fast", "beta_slow"})
     if (auto value = rope.maybe_number(name)) scaling[name] = *value;
-  scaling["truncate"] = rope.flag("truncate", true);
+  scaling["truncate"] = rope.flag("truncate", !rope.has("truncate"));  // null is false there
   auto given = rope.maybe_number("attention_factor"), scale = rope.maybe_number("mscale"),
        all = rope.maybe_number("mscale_all_dim");
   double factor = scaling.at("factor");

@@ -3,6 +3,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/program.h"
+
 namespace neox {
 
 void Answers::add(const std::string& prompt, const std::string& shown) {
@@ -13,11 +15,10 @@ void Answers::add(const std::string& prompt, const std::string& shown) {
 
 void Answers::start(size_t i) { answers_[i].begun = std::chrono::steady_clock::now(); }
 
-bool Answers::add(size_t i, int32_t token) {
+void Answers::add(size_t i, int32_t token) {
   answers_[i].text += answers_[i].stream.add(token);
   ++answers_[i].length;
   print();
-  return out_.good();
 }
 
 void Answers::end(size_t i, TextEnd how) {
@@ -43,7 +44,8 @@ void Answers::print() {
   for (; first_ < answers_.size(); ++first_) {
     Answer& answer = answers_[first_];
     if (form_ == TextForm::kJson && !answer.ended) return;
-    out_ << answer.text << std::flush;
+    out_ << answer.text;
+    flush_output(out_);
     answer.text.clear();
     if (!answer.ended) return;
   }

@@ -13,7 +13,7 @@ namespace neox {
 
 class Answers {
  public:
-  // Both must outlive the answers.
+  // Throw Error (74) where the output takes no more. Both must outlive the answers.
   Answers(const Tokenizer& tokenizer, TextForm form, std::ostream& out)
       : tokenizer_(tokenizer), form_(form), out_(out) {}
 
@@ -21,8 +21,7 @@ class Answers {
   // the form is plain; a text behind nothing begins.
   void add(const std::string& prompt, const std::string& shown);
   void start(size_t i);
-  // False where the output takes no more.
-  bool add(size_t i, int32_t token);
+  void add(size_t i, int32_t token);
   void end(size_t i, TextEnd how);
 
  private:

@@ -55,10 +55,11 @@ class Session {
         answers.add(prompt, chat_ ? "" : prompt);
       }
     }
-    TextOptions options{.batch_size = options_.batch_size,
-                        .on_start = [&](size_t i) { answers.start(i); },
-                        .on_token = [&](size_t i, int32_t token) { return answers.add(i, token); },
-                        .on_end = [&](size_t i, TextEnd how) { answers.end(i, how); }};
+    TextOptions options{
+        .batch_size = options_.batch_size,
+        .on_start = [&](size_t i) { answers.start(i); },
+        .on_token = [&](size_t i, int32_t token) { return answers.add(i, token), true; },
+        .on_end = [&](size_t i, TextEnd how) { answers.end(i, how); }};
     options.ends = loaded_.ends();
     if (chat_) std::ranges::copy(chat_->ends(), std::back_inserter(options.ends));
     return generate(loaded_.model(), requests, options);

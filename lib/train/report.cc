@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -22,14 +23,23 @@ std::string json_of(const std::string& yaml) {
   return nlohmann::json::accept(yaml) ? yaml : nlohmann::json(yaml).dump();
 }
 
-std::optional<WandbRun> wandb_run(const Config& config) {
+// What follows from other keys, ranks and tokenizer is said as it is, as by GPT-NeoX.
+std::optional<WandbRun> wandb_run(const Config& config, const BatchPlan& batch) {
   if (!config.train.wandb) return std::nullopt;
   const auto& [project, team, group, name] = *config.train.wandb;
   WandbRun run{.project = project, .entity = team, .group = group, .name = name};
   run.host = host_name();
-  for (const Setting& setting : config.settings)
-    if (setting.effect != Effect::kNone)
-      run.config.emplace_back(setting.key, json_of(setting.value));
+  const std::map<std::string, int64_t> found = {
+      {"padded_vocab_size", config.model.vocab},
+      {"num_kv_heads", config.model.groups()},
+      {"train_batch_size", batch.global},
+      {"train_micro_batch_size_per_gpu", batch.micro},
+      {"gradient_accumulation_steps", batch.accumulation}};
+  for (const Setting& setting : config.settings) {
+    auto known = found.find(setting.key);
+    std::string value = known == found.end() ? json_of(setting.value) : concat(known->second);
+    if (setting.effect != Effect::kNone) run.config.emplace_back(setting.key, value);
+  }
   return run;
 }
 
@@ -76,7 +86,7 @@ Report::Report(const Config& config, const ReportOptions& options)
   int64_t first = options.first_iteration;
   metrics_.emplace(MetricsConfig{.dir = metrics_dir(config),
                                  .tensorboard_dir = config.train.tensorboard_dir,
-                                 .wandb = wandb_run(config),
+                                 .wandb = wandb_run(config, options.batch),
                                  .run = config.checkpoint.save,
                                  .first_step = first == 0 ? 0 : first + 1});
   metrics_->text(first, "config", config.text());
@@ -102,7 +112,7 @@ void Report::keep(const std::function<void()>& write) {
 }
 
 double Report::tokens_of(int64_t after, int64_t until) const {
-  return static_cast<double>(options_.global_batch * rows_of_sample(config_)) *
+  return static_cast<double>(options_.batch.global * rows_of_sample(config_)) *
          static_cast<double>(tokens_of_steps(config_, after, until));
 }
 
@@ -138,7 +148,7 @@ void Report::log_interval(int64_t iteration, const StepReport& step) {
   int64_t steps = std::max<int64_t>(iteration - marked_iteration_, 1);
   double all = device_steps_ == steps ? device_seconds_ - paused_seconds_ : seconds_since_mark();
   double seconds = std::max(all, 1e-9) / static_cast<double>(steps);
-  double samples = static_cast<double>(options_.global_batch) / seconds;
+  double samples = static_cast<double>(options_.batch.global) / seconds;
   double tokens = tokens_of(iteration - steps, iteration) / seconds / static_cast<double>(steps),
          flops = tokens * train_flops_per_token(mean_model(config_, iteration - steps, iteration));
   double left = static_cast<double>(config_.train.iters - iteration) * seconds;

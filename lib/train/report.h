@@ -18,7 +18,8 @@ struct ReportOptions {
   bool speaks = true;
   int64_t first_iteration = 0;  // steps taken before
   at::Device device = at::kCPU;
-  int64_t global_batch = 0, ranks = 1;
+  BatchPlan batch = {};
+  int64_t ranks = 1;
 };
 
 class Report {

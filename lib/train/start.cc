@@ -127,10 +127,13 @@ int64_t first_vocab(const Config& config, const Tokenizer* tokenizer) {
 
 void check_vocab(const Config& config, const TrainState& state, const Tokenizer* tokenizer,
                  const std::string& dir) {
+  const fs::path& vocab_file = config.tokenizer.vocab_file;
   check_usage(!tokenizer || tokenizer->vocab_size() <= state.padded_vocab,
-              config.where("vocab_file"), ": vocab_file names ",
-              config.tokenizer.vocab_file.string(), ", which has ",
-              tokenizer ? tokenizer->vocab_size() : 0, " entries, but the model of ", dir,
+              vocab_file.empty()
+                  ? concat(config.where("tokenizer_type"), ": ", config.tokenizer.type)
+                  : concat(config.where("vocab_file"), ": vocab_file names ", vocab_file.string(),
+                           ", which"),
+              " has ", tokenizer ? tokenizer->vocab_size() : 0, " entries, but the model of ", dir,
               " has room for ", state.padded_vocab,
               ": if it is not the tokenizer that the run began with, give that one; if ",
               "the model came with it, convert the model again with neox-convert --padded-vocab ",

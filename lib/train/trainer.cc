@@ -34,7 +34,7 @@ ReportOptions report_options(const TrainerParts& p, const Start& start) {
   return {.speaks = p.control.rank() == 0,
           .first_iteration = start.state.iteration,
           .device = p.model.hidden_options().device(),
-          .global_batch = start.batch.global,
+          .batch = start.batch,
           .ranks = p.control.size()};
 }
 
