@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <map>
+#include <set>
 
 #include "decode_model.h"
 #include "run_fixture.h"
@@ -60,22 +61,33 @@ TEST(Batch, TellsOfTokensAndEnds) {
   EXPECT_EQ(ended[0], TextEnd::kLength);
 }
 
-// The embedding of a token is no number: a prompt with it fails, the others are as without it, also
-// those that are shorter and take its place.
+// What texts give where the embedding of a token is no number, and why some failed.
+struct Told {
+  Texts texts;
+  std::map<size_t, std::string> failed;
+};
+
+Told with_broken(Model& model, int32_t token, const std::vector<TextRequest>& all) {
+  for (ParamBuffer* buffer : (*model).buffers())
+    for (size_t i = 0; i < buffer->specs().size(); ++i)
+      if (buffer->specs()[i].name == "embed_in.weight") buffer->param(i)[token].fill_(NAN);
+  Told told{.texts = Texts(all.size())};
+  auto take = [&](size_t i, int32_t next) { return told.texts[i].push_back(next), true; };
+  auto fail = [&](size_t i, const std::string& why) { told.failed[i] = why; };
+  generate(*model, all, {.batch_size = 3, .on_token = take, .on_failure = fail});
+  return told;
+}
+
+// A prompt with it fails, the others are as without it, also those that are shorter and take its
+// place.
 void expect_end_alone(at::ScalarType type, const Recorder& recorder) {
   Model model({}, type, at::kCPU, recorder);
   std::vector<TextRequest> all = requests({.vocab = 20});
-  Texts wanted = model.texts(all, 3), texts(all.size() + 1);
-  for (ParamBuffer* buffer : (*model).buffers())
-    for (size_t i = 0; i < buffer->specs().size(); ++i)
-      if (buffer->specs()[i].name == "embed_in.weight") buffer->param(i)[20].fill_(NAN);
+  Texts wanted = model.texts(all, 3);
   const size_t broken = 4;
   all.insert(all.begin() + broken, {{20, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, all[0].sampling});
   wanted.insert(wanted.begin() + broken, Tokens());
-  std::map<size_t, std::string> failed;
-  auto take = [&](size_t i, int32_t token) { return texts[i].push_back(token), true; };
-  auto fail = [&](size_t i, const std::string& why) { failed[i] = why; };
-  generate(*model, all, {.batch_size = 3, .on_token = take, .on_failure = fail});
+  auto [texts, failed] = with_broken(model, 20, all);
   EXPECT_EQ(texts, wanted) << type;
   ASSERT_EQ(failed.size(), 1U);
   EXPECT_TRUE(has(failed[broken], "greatest logit is nan")) << failed[broken];
@@ -87,6 +99,26 @@ TEST(Batch, ATextWithoutNumbersEndsAlone) {
   for (at::ScalarType type : {at::kFloat, at::kDouble})
     for (const Recorder& recorder : {Recorder(graph_recorder), rerun(calls)})
       expect_end_alone(type, recorder);
+}
+
+TEST(Batch, ATextThatLosesItsNumbersEndsBehindTheTokenThatTookThem) {
+  at::NoGradGuard no_grad;
+  Model model;
+  std::vector<TextRequest> all = requests({.temperature = 1, .vocab = 20, .key = 7});
+  Texts wanted = model.texts(all, 3);
+  int32_t broken = wanted[8][3];
+  std::set<size_t> failing;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (std::ranges::count(all[i].prompt, broken) > 0) wanted[i].clear(), failing.insert(i);
+    auto at = std::ranges::find(wanted[i], broken);
+    if (at == wanted[i].end() || at + 1 == wanted[i].end()) continue;
+    wanted[i].erase(at + 1, wanted[i].end());
+    failing.insert(i);
+  }
+  auto [texts, failed] = with_broken(model, broken, all);
+  EXPECT_EQ(texts, wanted);
+  EXPECT_EQ(failed.size(), failing.size());
+  for (size_t i : failing) EXPECT_TRUE(failed.contains(i)) << i;
 }
 
 TEST(Batch, EveryLayoutGivesTheSameTexts) {

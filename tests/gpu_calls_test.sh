@@ -63,6 +63,28 @@ for graphs in 3 8; do
   [ "$code" = 76 ] && grep -q 'neox-train: CUDA error: uncorrectable ECC error' fails.out || fail "a GPU that fails: code $code, $(tail -n 3 fails.out)"
 done
 
+# Who waits for a text then is told.
+CUDA_STAND_IN_FAILS=6 CUDA_STAND_IN_READS=7 LD_PRELOAD=$library "$bin/neox-serve" saved --listen 127.0.0.1:0 > serve.out 2>&1 &
+server=$! port=""
+for _ in $(seq 300); do
+  port=$(sed -n 's,.*http://127.0.0.1:\([0-9]*\).*,\1,p' serve.out | head -n 1)
+  if [ -n "$port" ] || ! kill -0 $server 2> /dev/null; then break; fi
+  sleep 0.1
+done
+if [ -n "$port" ]; then
+  exec 3<> "/dev/tcp/127.0.0.1/$port"
+  body='{"prompt": "Line", "max_tokens": 30, "temperature": 0}'
+  printf 'POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %s\r\n\r\n%s' ${#body} "$body" >&3
+  timeout 60 cat <&3 > served.out || true
+  exec 3>&-
+else
+  kill $server || true
+fi
+code=0
+wait $server || code=$?
+[ "$code" = 76 ] && grep -q 'HTTP/1.1 503' served.out && grep -q 'uncorrectable ECC error' served.out ||
+  fail "neox-serve where a GPU fails: code $code, $(cat served.out), $(tail -n 3 serve.out)"
+
 # A token is one graph, and the host looks at it later.
 CUDA_STAND_IN_READS=7 on_gpu greedy "$bin/neox-generate" saved --prompt "Line" --max-tokens 40
 [ "$(grep -c 'graph of' greedy.calls)" -ge 30 ] || fail "greedy: the steps of generation are not recorded"

@@ -74,7 +74,7 @@ bool pads_prompts(GptNeoX& model) {
 // Without numbers the likeliest token would be the first. top: the greatest logit.
 std::string fault_of_numbers(double top) {
   if (std::isfinite(top)) return "";
-  return concat("behind the prompt the model's greatest logit is ", top,
+  return concat("the model's greatest logit is ", top,
                 ": weights are not finite (see neox-convert inspect), or fp16 overflows (take "
                 "fp32)");
 }
@@ -84,7 +84,7 @@ struct NewTokens {
   std::vector<size_t> texts;
   Tensor tokens;                                       // [texts] int64 on the host
   std::vector<std::optional<TokenScore>> scores = {};  // of the texts, or none at all
-  Tensor top = {};  // [texts] double: the greatest logit behind each prompt; or undefined
+  Tensor top = {};  // [texts] double: the greatest logit of each; or undefined
   std::optional<c10::Event> copied = {};
 };
 
@@ -186,12 +186,11 @@ class Texts {
 
   // The first new tokens of some rows.
   void take(const Tensor& logits, const std::vector<size_t>& begun, int64_t first_row) {
-    Tensor top = logits.defined() ? logits.amax(-1).to(at::kDouble).flatten() : Tensor();
     if (on_device()) {
       cache_.replay->choose(logits, first_row);
-      send(begun, first_row, top);
+      send(begun, first_row, logits.amax(-1).to(at::kDouble).flatten());
     } else {
-      arriving_.push_back(chosen(logits, begun, top.defined() ? top.cpu() : top));
+      arriving_.push_back(chosen(logits, begun));
     }
     count(begun);
   }
@@ -211,16 +210,17 @@ class Texts {
   }
 
   // The next tokens of these texts, from the last stage.
-  NewTokens chosen(const Tensor& logits, std::vector<size_t> texts, const Tensor& top = {}) {
+  NewTokens chosen(const Tensor& logits, std::vector<size_t> texts) {
     Mesh& mesh = model_.mesh();
-    Tensor next = at::empty({std::ssize(texts)}, at::kLong);
+    Tensor next = at::empty({std::ssize(texts)}, at::kLong), top;
     std::vector<std::optional<TokenScore>> scores(texts.size());
     if (mesh.last_stage()) {
       Tensor host = logits.cpu();
+      top = host.amax(-1).to(at::kDouble);
       for (size_t i = 0; i < texts.size(); ++i) {
         const auto& [request, length, begun, last] = texts_.at(texts[i]);
         Tensor row = host[static_cast<int64_t>(i)];
-        bool fit = !top.defined() || std::isfinite(top.const_data_ptr<double>()[i]);
+        bool fit = std::isfinite(top.const_data_ptr<double>()[i]);
         int64_t token =
             fit ? choose(row, request.sampling, std::ssize(request.prompt) + length) : 0;
         next.mutable_data_ptr<int64_t>()[i] = token;
@@ -288,7 +288,7 @@ class Texts {
     if (text.length >= most(text.request)) end(number, TextEnd::kLength);
   }
 
-  // Whether a text ends here, since the greatest logit behind its prompt is no number.
+  // Whether a text ends here, since the greatest logit is no number.
   bool failed(size_t text, double top) {
     std::string fault = fault_of_numbers(top);
     if (fault.empty()) return false;
