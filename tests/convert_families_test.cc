@@ -116,6 +116,20 @@ TEST_F(Families, MixtralsKeysForARunHaveItsExperts) {
     EXPECT_THAT(keys, HasSubstr(line));
 }
 
+// transformers 5 reads these names of GPT-NeoX in dictionaries alone.
+TEST_F(Families, NamesThatAreNotReadWhereTheyStandAreRefused) {
+  auto refused = [&](const char* old, const char* name) {
+    Json config = tiny_config();
+    config.erase(old);
+    config[name] = 0.5;
+    return error_of([&] { read(config); });
+  };
+  EXPECT_THAT(refused("rotary_emb_base", "rope_theta"),
+              HasSubstr("rope_theta stands alone, and transformers does not read it there; write "
+                        "rotary_emb_base"));
+  EXPECT_THAT(refused("rotary_pct", "partial_rotary_factor"), HasSubstr("write rotary_pct"));
+}
+
 TEST_F(Families, MixtralKeepsWhatItsTrainingHas) {
   Model model = mixtral();
   const Json training = {{"router_aux_loss_coef", 0.02}, {"output_router_logits", true}};
@@ -241,6 +255,11 @@ TEST_F(Families, FieldsThatHaveNoPlaceAreRefused) {
   EXPECT_THAT(
       with(llama(), "rope_scaling", {{"rope_type", "default"}, {"type", "linear"}, {"factor", 2}}),
       HasSubstr("rope_type is default, but type is linear; remove the one"));
+  Model both = llama();
+  both.config.erase("rope_theta");
+  both.config["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 300.0}};
+  EXPECT_THAT(with(both, "rope_scaling", {{"type", "linear"}, {"factor", 2}}),
+              HasSubstr("rope_parameters gives rope_theta, but beside rope_scaling"));
   EXPECT_THAT(with(llama(), "rope_scaling", {{"rope_type", "linear"}}),
               HasSubstr("rope_scaling lacks factor"));
   EXPECT_THAT(with(llama(), "rope_scaling", {{"rope_type", "linear"}, {"factor", 2}, {"beta", 1}}),

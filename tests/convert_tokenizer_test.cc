@@ -72,6 +72,30 @@ TEST_F(Convert, TransformersIsToldTheTokensThatTheTokenizerNames) {
   EXPECT_THAT(warned, HasSubstr("pad_token is '<far>'"));
 }
 
+// Else it would take a class by the model's type, with rules of its own for cutting texts.
+TEST_F(Convert, TransformersIsToldToGoByTheTokenizersFile) {
+  model();
+  dir_.put("hf/tokenizer.json", "{}"), dir_.put("hf/tokenizer_config.json", "{}");
+  to_ours("ours");
+  fs::remove(fs::path(dir_ / "ours/hf/config.json"));
+  to_hf("ours", "back");
+  EXPECT_EQ(written_config("back").at("tokenizer_class"), "PreTrainedTokenizerFast");
+}
+
+TEST_F(Convert, WhatConfigJsonSaysOfTokensStaysWhereThereAreRowsForThem) {
+  Json config = tiny_config();
+  config.update({{"tokenizer_class", "Mine"}, {"eos_token_id", 2}, {"pad_token_id", 30}});
+  model(tiny_tensors(), config);
+  to_ours("ours", {"--padded-vocab", "32"});
+  to_hf("ours", "wide");
+  EXPECT_EQ(written_config("wide").at("pad_token_id"), 30);
+  to_hf("ours", "back", {"--padded-vocab", "29"});
+  Json back = written_config("back");
+  EXPECT_EQ(back.at("tokenizer_class"), "Mine");
+  EXPECT_EQ(back.at("eos_token_id"), 2);
+  EXPECT_EQ(back.at("pad_token_id"), nullptr);
+}
+
 // The embedding has rows 0..28, the tokenizer 300 entries.
 TEST_F(Convert, ATokenizerThatIsLargerThanTheEmbeddingIsWarnedOf) {
   model();

@@ -1,5 +1,8 @@
 // Directories of Hugging Face's transformers.
+#include <c10/util/accumulate.h>
+
 #include <algorithm>
+#include <map>
 #include <optional>
 
 #include "base/error.h"
@@ -179,7 +182,30 @@ void add_former_fields(const ModelFiles& model, const HfFamily& family, OrderedJ
     if (was.contains(name)) config[name] = was[name];
   };
   std::ranges::for_each(kTokenIds, take);
+  for (const char* name : kTokenIds) {  // after --padded-vocab
+    auto id = config.find(name);
+    if (id == config.end() || !id->is_number_integer() || *id < model.config.model.vocab) continue;
+    log_warning(file->path.string(), ": ", name, " is ", id->dump(), ", but only ",
+                model.config.model.vocab, " rows are left; config.json does not say it");
+    *id = nullptr;
+  }
+  take("tokenizer_class");
   if (former_type(model) == family.type) std::ranges::for_each(family.silent, take);
+}
+
+// By the model's type alone transformers would cut texts in another way than a tokenizer.json says.
+void add_tokenizer_class(const ModelFiles& model, OrderedJson& config) {
+  const Companion* file = companion(model, "tokenizer_config.json");
+  if (companion(model, kConfigName) || !file || !companion(model, "tokenizer.json")) return;
+  nlohmann::json said = read_json(file->path);
+  if (!said.contains("tokenizer_class")) config["tokenizer_class"] = "PreTrainedTokenizerFast";
+}
+
+// That of most elements.
+at::ScalarType main_type(std::span<const TensorInfo> infos) {
+  std::map<at::ScalarType, int64_t> elements;
+  for (const TensorInfo& info : infos) elements[info.dtype] += c10::multiply_integers(info.shape);
+  return std::ranges::max_element(elements, {}, [](const auto& e) { return e.second; })->first;
 }
 
 const char* torch_name(at::ScalarType dtype) {
@@ -256,9 +282,10 @@ void write_hf(const ModelFiles& model, const Target& target) {
   for (const ModelTensor& t : model.tensors)
     for (const Pieces::Piece& piece : names(t))
       infos.push_back({piece.names[0], t.info.dtype, piece.shape});
-  OrderedJson config = json_of(family, shape, torch_name(infos.at(0).dtype));
+  OrderedJson config = json_of(family, shape, torch_name(main_type(infos)));
   add_token_ids(model, config);
   add_former_fields(model, family, config);
+  add_tokenizer_class(model, config);
   write_file_atomically(target.dir / kConfigName, config.dump(2) + "\n");
   add_tokenizer_config(model, target.dir);
   SafetensorsWriter writer(target.dir, infos, target.max_shard_bytes);

@@ -1,5 +1,7 @@
 #include "convert/hf_rotary.h"
 
+#include <algorithm>
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -103,21 +105,50 @@ nlohmann::ordered_json rope_scaling(const RotaryScaling& r) {
           {kOriginal, r.original_positions}};
 }
 
+bool in_any(const char* name, const std::map<std::string, Json>& dictionaries) {
+  return std::ranges::any_of(dictionaries, [&](const auto& d) { return d.second.contains(name); });
+}
+
+// A value outside the dictionaries. aliases: other names than the first are read there; for
+// GPT-NeoX transformers 5 does not, unless a dictionary has them too.
+void take_top(HfFields& fields, const std::vector<const char*>& names, bool aliases,
+              std::optional<double>& value) {
+  for (const char* name : names) {
+    auto given = fields.maybe_number(name);
+    check_io(!given || value || aliases || name == names[0], fields.where(), ": ", name,
+             " stands alone, and transformers does not read it there; write ", names[0]);
+    agree(value, given, name, fields.where());
+  }
+}
+
+// Of two dictionaries transformers reads rope_scaling alone.
+void check_is_read(const char* name, const std::map<std::string, Json>& dictionaries, bool outside,
+                   const std::string& where) {
+  const Json &fresh = dictionaries.at("rope_parameters"), &old = dictionaries.at("rope_scaling");
+  check_io(outside || old.empty() || !fresh.contains(name) || old.contains(name), where,
+           ": rope_parameters gives ", name,
+           ", but beside rope_scaling transformers does not read "
+           "it; write it into rope_scaling, or remove that");
+}
+
 }  // namespace
 
 Json rotary_keys(const HfFamily& family, HfFields& fields, int64_t positions) {
   HfFamily::Rotary kind = family.rotary;
   if (kind == HfFamily::kNoRotary) return Json::object();
   const RotaryNames& names = names_of(kind);
+  const std::map<std::string, Json> inner = {{"rope_parameters", fields.take("rope_parameters")},
+                                             {"rope_scaling", fields.take("rope_scaling")}};
   std::optional<double> share, base;
-  for (const char* name : names.share)
-    agree(share, fields.maybe_number(name), name, fields.where());
-  for (const char* name : names.base) agree(base, fields.maybe_number(name), name, fields.where());
+  bool any = kind == HfFamily::kWhole;
+  take_top(fields, names.share, any || in_any("partial_rotary_factor", inner), share);
+  take_top(fields, names.base, any || in_any("rope_theta", inner), base);
+  check_is_read("partial_rotary_factor", inner, share.has_value(), fields.where());
+  check_is_read("rope_theta", inner, base.has_value(), fields.where());
   Json scaling;
-  for (const char* dictionary : {"rope_parameters", "rope_scaling"}) {
-    Json inner = fields.take(dictionary);
-    if (inner.is_null()) continue;
-    HfFields rope(inner, concat(fields.where(), ": ", dictionary));
+  for (const auto& [dictionary, values] : inner) {
+    if (values.is_null()) continue;
+    HfFields rope(values, concat(fields.where(), ": ", dictionary));
     Json given = scaling_of(rope, positions);
     check_io(scaling.is_null() || given == scaling, rope.where(),
              " is not what rope_parameters is");

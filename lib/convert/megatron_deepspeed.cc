@@ -68,6 +68,14 @@ int64_t world_of(const MegatronFiles& all) {
   return static_cast<int64_t>(number_at(all.main->root(), "mp_world_size"));
 }
 
+void check_of_one_step(const TorchFile& a, const TorchFile& b) {
+  for (const char* name : {"iteration", "global_steps", "mp_world_size", "checkpoint_version"}) {
+    double of_a = number_at(a.root(), name), of_b = number_at(b.root(), name);
+    check_io(of_a == of_b, b.name(), " has ", name, " ", of_b, ", but ", a.name(), " has ", of_a,
+             "; they are not of one save");
+  }
+}
+
 // With a pipeline, DeepSpeed's mp_world_size counts the stages too: a rank and a stage have an
 // mp_rank file.
 void check_states(const MegatronFiles& all, const Found& found) {
@@ -76,6 +84,7 @@ void check_states(const MegatronFiles& all, const Found& found) {
   check_io(last + 1 == files && (world == 0 || world == files), all.main->name(),
            ": mp_world_size is ", world, ", but ", files, " mp_rank files are there, to mp_rank_",
            last < 10 ? "0" : "", last, "; some are missing, or of another run");
+  for (const auto& [rank, path] : found.states) check_of_one_step(*all.main, TorchFile(path));
 }
 
 void add_layers(MegatronFiles& all, const Found& found) {
@@ -104,6 +113,7 @@ void add_modules(MegatronFiles& all, const Found& found) {
     check_io(path != found.states.end(), all.dir.string(), " lacks mp_rank_", rank < 10 ? "0" : "",
              rank, "_model_states.pt: the model is for ", ranks, " tensor-parallel ranks");
     auto file = rank == 0 ? all.main : std::make_shared<const TorchFile>(path->second);
+    check_of_one_step(*all.main, *file);
     check_io(file->at("module").is(Kind::kDict), file->name(), " has no module, and there are no ",
              "layer files");
     add_tree(all.parts, {.file = file, .tree = file->at("module"), .rank = rank});

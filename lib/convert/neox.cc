@@ -257,6 +257,11 @@ void add_train_state(ModelFiles& model, const NeoxFiles& files, const NeoxOptimi
   }
   const TorchFile& file = files.states()[0];
   const Config& config = model.config;
+  if (config.optimizer.gradient_clipping == 1 && !file.root().find("ds_config.gradient_clipping"))
+    log_warning(files.dir().string(),
+                ": the run had gradient_clipping: 1 and did not clip, since "
+                "GPT-NeoX hands DeepSpeed only what differs from its own defaults; neox-train "
+                "clips, and goes on as the run did with gradient_clipping: 0");
   TrainState state{.iteration = model.iteration};
   state.optimizer_steps =
       integer(file, "lr_scheduler.num_iters")

@@ -221,9 +221,11 @@ void NeoxOptimizer::check_slices(size_t mp_rank, size_t group, const std::vector
       if (from < to) wanted[{p.layer, p.name}] = {from - begin, to - from};
       first += p.elements;
     }
-    check_io(said == wanted, files[rank].name(), ": param_slice_mappings of group ", group,
-             " names other slices of parameters than the sizes of the group give; "
-             "the files are not of one run");
+    check_io(
+        said == wanted, files[rank].name(), ": param_slice_mappings of group ", group,
+        " names other slices of parameters than the sizes of the group give; "
+        "the files are not of one run, or its zero_optimization.round_robin_gradients was true, "
+        "whose order is not read (without zero_pp_rank files the weights alone are taken)");
   }
 }
 
