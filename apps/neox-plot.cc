@@ -32,7 +32,7 @@ void add_options(Program& program, PlotRequest& request, std::vector<std::string
   add("x", text("AXIS")->default_value("step"), "step, tokens or time (of the run)");
   add("log", "logarithmic y axis");
   add("smooth", po::value(&request.smooth)->value_name("N"),
-      "mean over so many points; 1: none (default: auto)");
+      "mean over about so many points; 1: none (default: auto)");
   add("width", po::value(&request.width)->value_name("N"), "pixels, or columns of the terminal");
   add("height", po::value(&request.height)->value_name("N"), "pixels, or rows of the terminal");
   add("ascii", po::bool_switch(&request.ascii_only), "draw with ASCII characters only");

@@ -108,6 +108,13 @@ TEST_F(ConfigTest, OverridesWinAndTheLastOneMost) {
   EXPECT_EQ(config.where("optimizer.params.lr"), "--set");
 }
 
+// Checkpoints, which hold the configuration as JSON, could not be written.
+TEST_F(ConfigTest, TextsAreUtf8) {
+  EXPECT_TRUE(
+      starts(fails("seed: 1\nlog_dir: \"a\xff\""), "a.yml:2: 'a\xEF\xBF\xBD' is not UTF-8"));
+  EXPECT_TRUE(has(fails("seed: 1", {"log_dir=a\xff"}), "--set log_dir"));
+}
+
 TEST_F(ConfigTest, OverrideWithNullRemoves) {
   EXPECT_TRUE(load("load: somewhere", {"load=null"}).checkpoint.load.empty());
   EXPECT_TRUE(load("load: somewhere", {"load="}).checkpoint.load.empty());

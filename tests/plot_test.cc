@@ -151,6 +151,12 @@ TEST(SvgChart, ShowsTitleLegendTicksCurveAndLastValue) {
   EXPECT_EQ(svg.find("opacity"), std::string::npos);  // no faint line where nothing is smoothed
 }
 
+TEST(SvgChart, HasNoCharacterThatXmlHasNoPlaceFor) {
+  std::string svg = draw_svg({.title = "\xEF\xBF\xBE\xEF\xBF\xBF", .series = {}});
+  EXPECT_EQ(svg.find("\xEF\xBF\xBE"), std::string::npos);
+  EXPECT_EQ(svg.find("\xEF\xBF\xBF"), std::string::npos);
+}
+
 TEST(SvgChart, HasNoNumberThatIsNoneAndStaysSmall) {
   Chart chart{.title = "big", .x_label = "step", .y_scale = Scale::kLog};
   Series series{.name = "run", .x = {}, .y = {}};
@@ -186,6 +192,15 @@ TEST(Plot, ARunWithoutTheLossIsNamed) {
   EXPECT_EQ(chart_of({run, other}, {}).series.size(), 1u);
   EXPECT_NE(::testing::internal::GetCapturedStderr().find("has no scalar 'train/lm_loss'"),
             std::string::npos);
+}
+
+TEST(Plot, ALossThatIsNoNumberAnyMoreIsSaid) {
+  RunLog run = run_of("a", {{"train/lm_loss", {{1, 0, 5}, {2, 0, 4}, {3, 0, NAN}, {4, 0, NAN}}}});
+  ::testing::internal::CaptureStderr();
+  Chart chart = chart_of({run}, {});
+  EXPECT_NE(::testing::internal::GetCapturedStderr().find("and not drawn there"),
+            std::string::npos);
+  EXPECT_EQ(chart.series[0].name, "a (nan or infinite at 2 of 4 points, the last one too)");
 }
 
 TEST(Plot, TimeAxisStartsWithTheRunInAFittingUnit) {

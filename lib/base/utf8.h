@@ -27,6 +27,15 @@ inline Utf8Sequence utf8_sequence(std::string_view text, size_t at) {
   return {wanted, true};
 }
 
+inline bool is_utf8(std::string_view text) {
+  for (size_t at = 0; at < text.size();) {
+    Utf8Sequence next = utf8_sequence(text, at);
+    if (!next.valid) return false;
+    at += next.bytes;
+  }
+  return true;
+}
+
 // The first characters of the text, of at most so many bytes together.
 inline std::string_view first_characters(std::string_view text, size_t bytes) {
   size_t end = bytes;

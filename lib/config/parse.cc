@@ -7,6 +7,8 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "base/terminal.h"
+#include "base/utf8.h"
 #include "config/value.h"
 
 namespace neox {
@@ -41,6 +43,10 @@ class Walker : public YAML::EventHandler {
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t,
                 const std::string& text) override {
     refuse_tag(mark, tag);
+    // It goes into checkpoints, whose texts are JSON.
+    if (!is_utf8(text))
+      fail_at(mark, "'", printable(text),
+              "' is not UTF-8; rename the path, or save the file as UTF-8");
     Value value;
     value.kind = tag == "?" ? kind_of_plain(text) : Value::Kind::kText;
     value.text = text;

@@ -27,8 +27,11 @@ std::string number(double value) {
 }
 
 std::string escaped(const std::string& text) {
-  std::string xml;
-  for (char c : printable(text)) {
+  std::string xml, shown = printable(text);
+  // XML has no place for these two characters (XML 1.0, 2.2).
+  for (const char* none : {"\xEF\xBF\xBE", "\xEF\xBF\xBF"})
+    for (size_t at; (at = shown.find(none)) != shown.npos;) shown.replace(at, 3, "\xEF\xBF\xBD");
+  for (char c : shown) {
     if (c == '&') {
       xml += "&amp;";
     } else if (c == '<') {

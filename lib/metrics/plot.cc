@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cinttypes>
+#include <cmath>
 #include <set>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/terminal.h"
 #include "base/text.h"
 #include "metrics/axis.h"
 
@@ -125,6 +127,14 @@ XAxis parse_x_axis(const std::string& name) {
   fail(Exit::kUsage, "--x is '", name, "'; it can be step, time or tokens");
 }
 
+// "nan or infinite at 51 of 100 points, the last one too"; "" where it is nowhere.
+std::string not_finite(const std::vector<double>& y) {
+  auto count = std::ranges::count_if(y, [](double value) { return !std::isfinite(value); });
+  if (count == 0) return "";
+  return concat("nan or infinite at ", count, " of ", y.size(), " points",
+                std::isfinite(y.back()) ? "" : ", the last one too");
+}
+
 Chart chart_of(const std::vector<RunLog>& runs, const PlotRequest& request) {
   std::vector<std::string> tags = chosen_tags(runs, request);
   Chart chart{.title = join(tags, ", "), .x_label = "", .y_scale = request.y_scale};
@@ -133,7 +143,7 @@ Chart chart_of(const std::vector<RunLog>& runs, const PlotRequest& request) {
     for (const std::string& tag : tags) {
       auto found = run.series.find(tag);
       if (found == run.series.end()) {
-        log_warning(run.path.string(), " has no scalar '", tag, "'");
+        log_warning(run.path.string(), " has no scalar '", printable(tag), "'");
         continue;
       }
       std::string name = tags.size() == 1   ? run.name
@@ -141,6 +151,11 @@ Chart chart_of(const std::vector<RunLog>& runs, const PlotRequest& request) {
                                             : run.name + " " + tag;
       Series series{.name = name, .x = x_of(run, found->second, request.x), .y = {}};
       for (const Point& point : found->second) series.y.push_back(point.value);
+      if (std::string hidden = not_finite(series.y); !hidden.empty()) {
+        series.name += concat(" (", hidden, ")");
+        log_warning(run.path.string(), ": ", printable(tag), " is ", hidden,
+                    ", and not drawn there");
+      }
       chart.series.push_back(std::move(series));
     }
   chart.x_label = x_label(chart, request.x);
