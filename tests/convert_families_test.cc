@@ -118,16 +118,17 @@ TEST_F(Families, MixtralsKeysForARunHaveItsExperts) {
 
 // transformers 5 reads these names of GPT-NeoX in dictionaries alone.
 TEST_F(Families, NamesThatAreNotReadWhereTheyStandAreRefused) {
-  auto refused = [&](const char* old, const char* name) {
+  auto refused = [&](const char* old, const char* name, double value = 0.5) {
     Json config = tiny_config();
     config.erase(old);
-    config[name] = 0.5;
+    config[name] = value;
     return error_of([&] { read(config); });
   };
   EXPECT_THAT(refused("rotary_emb_base", "rope_theta"),
               HasSubstr("rope_theta stands alone, and transformers does not read it there; write "
                         "rotary_emb_base"));
   EXPECT_THAT(refused("rotary_pct", "partial_rotary_factor"), HasSubstr("write rotary_pct"));
+  EXPECT_EQ(refused("rotary_emb_base", "rope_theta", 10000), "");  // what it takes without
 }
 
 TEST_F(Families, MixtralKeepsWhatItsTrainingHas) {
@@ -258,8 +259,9 @@ TEST_F(Families, FieldsThatHaveNoPlaceAreRefused) {
   Model both = llama();
   both.config.erase("rope_theta");
   both.config["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 300.0}};
-  EXPECT_THAT(with(both, "rope_scaling", {{"type", "linear"}, {"factor", 2}}),
-              HasSubstr("rope_parameters gives rope_theta, but beside rope_scaling"));
+  EXPECT_THAT(
+      with(both, "rope_scaling", {{"type", "linear"}, {"factor", 2}}),
+      HasSubstr("rope_parameters gives rope_theta, but transformers does not read it beside"));
   EXPECT_THAT(with(llama(), "rope_scaling", {{"rope_type", "linear"}}),
               HasSubstr("rope_scaling lacks factor"));
   EXPECT_THAT(with(llama(), "rope_scaling", {{"rope_type", "linear"}, {"factor", 2}, {"beta", 1}}),

@@ -110,12 +110,13 @@ bool in_any(const char* name, const std::map<std::string, Json>& dictionaries) {
 }
 
 // A value outside the dictionaries. aliases: other names than the first are read there; for
-// GPT-NeoX transformers 5 does not, unless a dictionary has them too.
-void take_top(HfFields& fields, const std::vector<const char*>& names, bool aliases,
+// GPT-NeoX transformers 5 does not, unless a dictionary has them too, and takes the usual value.
+void take_top(HfFields& fields, const std::vector<const char*>& names, bool aliases, double usual,
               std::optional<double>& value) {
   for (const char* name : names) {
     auto given = fields.maybe_number(name);
-    check_io(!given || value || aliases || name == names[0], fields.where(), ": ", name,
+    bool read = !given || value || aliases || name == names[0] || *given == usual;
+    check_io(read, fields.where(), ": ", name,
              " stands alone, and transformers does not read it there; write ", names[0]);
     agree(value, given, name, fields.where());
   }
@@ -127,8 +128,8 @@ void check_is_read(const char* name, const std::map<std::string, Json>& dictiona
   const Json &fresh = dictionaries.at("rope_parameters"), &old = dictionaries.at("rope_scaling");
   check_io(outside || old.empty() || !fresh.contains(name) || old.contains(name), where,
            ": rope_parameters gives ", name,
-           ", but beside rope_scaling transformers does not read "
-           "it; write it into rope_scaling, or remove that");
+           ", but transformers does not read it beside "
+           "rope_scaling; write it there, or remove rope_scaling");
 }
 
 }  // namespace
@@ -141,8 +142,9 @@ Json rotary_keys(const HfFamily& family, HfFields& fields, int64_t positions) {
                                              {"rope_scaling", fields.take("rope_scaling")}};
   std::optional<double> share, base;
   bool any = kind == HfFamily::kWhole;
-  take_top(fields, names.share, any || in_any("partial_rotary_factor", inner), share);
-  take_top(fields, names.base, any || in_any("rope_theta", inner), base);
+  take_top(fields, names.share, any || in_any("partial_rotary_factor", inner), names.usual_share,
+           share);
+  take_top(fields, names.base, any || in_any("rope_theta", inner), family.rotary_base, base);
   check_is_read("partial_rotary_factor", inner, share.has_value(), fields.where());
   check_is_read("rope_theta", inner, base.has_value(), fields.where());
   Json scaling;
