@@ -21,8 +21,9 @@ at::Device pick_device(const Environment& env, const ProcessInfo& process);
 // The same for a process alone.
 at::Device pick_device(const Environment& env);
 
-// In a build for CPUs: what says that GPUs are meant; "" where nothing does, or CUDA_VISIBLE_DEVICES
-// hides them. Where they were allotted, several ranks are refused, and one is warned.
+// In a build for CPUs: what says that GPUs are meant; "" where nothing does, or
+// CUDA_VISIBLE_DEVICES hides them. Where they were allotted, several ranks are refused, and one is
+// warned.
 std::string unused_gpus(const Environment& env, bool driver);
 
 struct GpuChoice {

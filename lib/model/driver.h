@@ -11,7 +11,7 @@ struct Driver {
 };
 
 bool driver_is_loaded();  // without looking which
-Driver find_driver();  // /proc/driver/nvidia/version, else NVML; libcuda's cuDriverGetVersion
+Driver find_driver();     // /proc/driver/nvidia/version, else NVML; libcuda's cuDriverGetVersion
 
 // The version in the text of /proc/driver/nvidia/version, of all its forms, or "".
 std::string driver_version(const std::string& proc_text);

@@ -1,8 +1,8 @@
 // Arithmetic of decoding on a CPU: matrices of weights times a few rows of activations, and what a
 // decoder does between such products. Weights are float or bf16 as they lie in the model, all else
 // is float; with dot products of bf16 (AVX512-BF16, AMX) the activations are rounded to bf16 where
-// they are multiplied with weights of bf16, and the sums are float. A matrix is read once for all rows,
-// at the rate of the memory; what a row gives does not depend on the other rows, bit for bit.
+// they are multiplied with weights of bf16, and the sums are float. A matrix is read once for all
+// rows, at the rate of the memory; what a row gives does not depend on the other rows, bit for bit.
 // Functions work on what they are given, in the calling thread; threads share the work by rows of
 // the weights and by heads.
 #pragma once

@@ -1,7 +1,7 @@
 // The functions of RowKernels over the vectors of one instruction set. The file that includes it
 // defines, in an anonymous namespace, Floats and kLanes, load() of both types, sum(), sums() (that
-// of kLanes vectors) and keep(), kRegisters, and kPlaces, of which rows of weights are read in turn (1:
-// of those that follow each other). All is in that namespace too: compiled for another
+// of kLanes vectors) and keep(), kRegisters, and kPlaces, of which rows of weights are read in turn
+// (1: of those that follow each other). All is in that namespace too: compiled for another
 // processor, a function with a name that the linker sees could end up in programs for this one. No
 // <cmath>, no <algorithm> for the same reason.
 #include "ops/row_multiply_body.h"

@@ -14,8 +14,8 @@ std::unique_ptr<Tokenizer> load_tokenizer(const Config& config) {
   bool has_files = t.type != "CharLevelTokenizer";
   if (has_files && t.vocab_file.empty()) return nullptr;
   for (auto [key, file] : {std::pair{"vocab_file", t.vocab_file}, {"merge_file", t.merge_file}})
-    check_io(!has_files || file.empty() || is_found(file), config.where(key), ": ", key,
-             " names ", file.string(), ", which does not exist",
+    check_io(!has_files || file.empty() || is_found(file), config.where(key), ": ", key, " names ",
+             file.string(), ", which does not exist",
              file.is_absolute() ? "" : " from " + fs::current_path().string(),
              "; say where the tokenizer is: vocab_file, or --vocab-file of neox-generate");
   return std::make_unique<Tokenizer>(Tokenizer::of_type(t.type, t.vocab_file, t.merge_file));
