@@ -70,6 +70,7 @@ TEST_F(Convert, KeysForARunLieBesideTheCheckpoint) {
   config.model.vocab = *config.tokenizer.padded_vocab_size;
   EXPECT_EQ(architecture(config.model),
             Checkpoint(dir_ / "ours/global_step0").state().architecture);
+  EXPECT_THAT(read_file(dir_ / "ours/model.yml"), Not(HasSubstr("tokenizer_type")));  // none named
 }
 
 TEST_F(Convert, TiedModelsHaveNoHead) {
@@ -189,6 +190,7 @@ TEST_F(Convert, FieldsThatAreNotUnderstoodAreRefused) {
 
 TEST_F(Convert, EachKindOfScalingComesBack) {
   const Json kinds[] = {{{"rope_type", "linear"}, {"factor", 2.5}},
+                        {{"rope_type", "yarn"}, {"factor", 4}, {"truncate", nullptr}},
                         {{"rope_type", "yarn"}, {"factor", 4}},
                         {{"type", "yarn"},
                          {"factor", 4},
@@ -210,11 +212,13 @@ TEST_F(Convert, EachKindOfScalingComesBack) {
     EXPECT_EQ(read(json_of(family_for(m, ""), m, "float32")).rotary_scaling, m.rotary_scaling);
   }
   EXPECT_EQ(found[0], (RotaryScaling{.kind = RotaryKind::kLinear, .factor = 2.5}));
-  EXPECT_EQ(found[1].original_positions, tiny_config().at("max_position_embeddings"));
-  EXPECT_DOUBLE_EQ(found[1].attention_factor, 0.1 * std::log(4.0) + 1);
-  EXPECT_DOUBLE_EQ(found[2].attention_factor,
+  EXPECT_FALSE(found[1].truncate);  // as transformers takes null
+  EXPECT_TRUE(found[2].truncate);
+  EXPECT_EQ(found[2].original_positions, tiny_config().at("max_position_embeddings"));
+  EXPECT_DOUBLE_EQ(found[2].attention_factor, 0.1 * std::log(4.0) + 1);
+  EXPECT_DOUBLE_EQ(found[3].attention_factor,
                    (0.1 * std::log(4.0) + 1) / (0.05 * std::log(4.0) + 1));
-  EXPECT_EQ(found[2].original_positions, 5);
+  EXPECT_EQ(found[3].original_positions, 5);
 }
 
 TEST_F(Convert, FieldsOfNewerTransformersAreRead) {

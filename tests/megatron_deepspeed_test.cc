@@ -65,6 +65,20 @@ TEST(MegatronDeepSpeed, NamesWhatIsMissing) {
   }
 }
 
+TEST(MegatronDeepSpeed, RefusesFilesOfTwoSteps) {
+  for (auto [tensor, pipeline] : {std::pair{2, 0}, {1, 2}}) {
+    Directory dir;
+    ModelFiles model = model_of(kGpt2);
+    write_megatron_deepspeed(model, target_of(dir.path() / "in", tensor, pipeline));
+    model.iteration = 4;
+    write_megatron_deepspeed(model, target_of(dir.path() / "other", tensor, pipeline));
+    const char* file = "mp_rank_01_model_states.pt";
+    fs::rename(dir.path() / "other/global_step4" / file, dir.path() / "in/global_step3" / file);
+    EXPECT_THAT(converting(dir, "megatron-deepspeed", dir.path() / "in"),
+                AllOf(StartsWith("74"), HasSubstr("has iteration 4, but"), HasSubstr("has 3")));
+  }
+}
+
 // DeepSpeed counts the stages of a pipeline too; Megatron-DeepSpeed has one where it has none.
 TEST(MegatronDeepSpeed, NamesItsSizesAsDeepSpeedDoes) {
   for (auto [tensor, pipeline] : {std::pair{2, 0}, {2, 1}, {2, 2}, {1, 4}}) {

@@ -66,7 +66,7 @@ void Program::fail_unknown(const std::string& option) const {
 // "" is no path; most often a variable of a shell is not set.
 void Program::check_paths(const po::parsed_options& parsed) const {
   for (const po::option& option : parsed.options) {
-    if (option.value.empty() || !option.value[0].empty() || option.unregistered) continue;
+    if (option.value.empty() || !option.value[0].empty()) continue;
     std::string takes = all_.find(option.string_key, false).format_parameter();
     for (const char* path : {"FILE", "DIR", "PATH", "PREFIX", "SRC"})
       check_usage(takes.find(path) == takes.npos, "the ", path, " of --", option.string_key,

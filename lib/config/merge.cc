@@ -65,9 +65,8 @@ std::string difference(const std::string& name, const Value& a, const Value& b, 
        "; keep it in one file, or override it with --set ", key, "=VALUE");
 }
 
-// What two files say of a key, each as a map of that alone.
+// What two files say of a key, each as a map of that alone, of which it is the first.
 struct Conflict {
-  std::string key;
   Value old, now;
 };
 
@@ -80,7 +79,7 @@ void merge_into(Value& root, Value file, std::vector<Conflict>& conflicts) {
     const std::string& key = file.names[i];
     if (const Value* old = root.find(key)) {
       if (!same(*old, file.items[i]))
-        conflicts.push_back({key, map_of(key, *old), map_of(key, file.items[i])});
+        conflicts.push_back({map_of(key, *old), map_of(key, file.items[i])});
       continue;
     }
     root.names.push_back(std::move(file.names[i]));
@@ -226,8 +225,8 @@ Value merge_config(const ConfigOptions& options) {
   }
   for (Conflict& c : conflicts) {
     override_all(c.old, options), override_all(c.now, options);
-    const Value &old = *c.old.find(c.key), &now = *c.now.find(c.key);
-    if (!same(old, now)) fail_conflict(c.key, old, now);
+    const Value &old = c.old.items[0], &now = c.now.items[0];
+    if (!same(old, now)) fail_conflict(c.old.names[0], old, now);
   }
   override_all(root, options);
   add_defaults(root, options.defaults);

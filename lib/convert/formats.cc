@@ -90,7 +90,7 @@ const Companion* companion(const ModelFiles& model, const std::string& name) {
 
 bool add_tokenizer(ModelFiles& model) {
   const TokenizerConfig& t = model.config.tokenizer;
-  if (t.vocab_file.empty() || t.type == "CharLevelTokenizer") return false;  // reads no file
+  if (t.vocab_file.empty() || !Tokenizer::reads_files(t.type)) return false;
   if (!fs::exists(t.vocab_file)) {
     log_warning("the tokenizer ", t.vocab_file.string(), ", with which ", model.where,
                 " was trained, is not there, so it is not copied");

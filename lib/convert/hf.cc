@@ -108,14 +108,17 @@ std::optional<TextTokens> text_tokens(const ModelFiles& model) try {
   fail(Exit::kIo, model.where, ": its tokenizer has another form than Hugging Face's: ", e.what());
 }
 
-// Of the config.json that was converted once; "" where there was none.
-std::string former_type(const ModelFiles& model) {
-  const Companion* file = companion(model, kConfigName);
-  if (!file) return "";
-  nlohmann::json was = read_json(file->path);
+// The model_type of a config.json; "" where it says none.
+std::string type_of(const nlohmann::json& was) {
   return was.is_object() && was.contains("model_type") && was["model_type"].is_string()
              ? was["model_type"].get<std::string>()
              : "";
+}
+
+// Of the config.json that was converted once; "" where there was none.
+std::string former_type(const ModelFiles& model) {
+  const Companion* file = companion(model, kConfigName);
+  return file ? type_of(read_json(file->path)) : "";
 }
 
 // Null also where pieces are of a kind that is not read here.
@@ -164,41 +167,40 @@ void add_said_ids(const ModelFiles& model, OrderedJson& config) try {
   fail(Exit::kIo, model.where, ": its tokenizer has another form than Hugging Face's: ", e.what());
 }
 
-// From the config.json that was converted once, else what the tokenizer says.
+// What the tokenizer says.
 void add_token_ids(const ModelFiles& model, OrderedJson& config) {
-  if (companion(model, kConfigName)) return;
   TextTokens tokens = text_tokens(model).value_or(TextTokens());
   config["bos_token_id"] = tokens.begin;
   config["eos_token_id"] = tokens.end;
   add_said_ids(model, config);
 }
 
-// What the config.json that was converted once says beside the model.
-void add_former_fields(const ModelFiles& model, const HfFamily& family, OrderedJson& config) {
-  const Companion* file = companion(model, kConfigName);
-  if (!file) return;
-  nlohmann::json was = read_json(file->path);
-  auto take = [&](const char* name) {
-    if (was.contains(name)) config[name] = was[name];
-  };
-  std::ranges::for_each(kTokenIds, take);
-  for (const char* name : kTokenIds) {  // after --padded-vocab
-    auto id = config.find(name);
-    if (id == config.end() || !id->is_number_integer() || *id < model.config.model.vocab) continue;
-    log_warning(file->path.string(), ": ", name, " is ", id->dump(), ", but only ",
-                model.config.model.vocab, " rows are left; config.json does not say it");
-    *id = nullptr;
-  }
-  take("tokenizer_class");
-  if (former_type(model) == family.type) std::ranges::for_each(family.silent, take);
-}
-
 // By the model's type alone transformers would cut texts in another way than a tokenizer.json says.
 void add_tokenizer_class(const ModelFiles& model, OrderedJson& config) {
   const Companion* file = companion(model, "tokenizer_config.json");
-  if (companion(model, kConfigName) || !file || !companion(model, "tokenizer.json")) return;
+  if (!file || !companion(model, "tokenizer.json")) return;
   nlohmann::json said = read_json(file->path);
   if (!said.contains("tokenizer_class")) config["tokenizer_class"] = "PreTrainedTokenizerFast";
+}
+
+// What the config.json that was converted once says beside the model; after --padded-vocab ids may
+// have lost their rows.
+void add_former_fields(const Companion& former, const HfFamily& family, int64_t rows,
+                       OrderedJson& config) {
+  nlohmann::json was = read_json(former.path);
+  auto take = [&](const char* name) {
+    if (was.contains(name)) config[name] = was[name];
+  };
+  for (const char* name : kTokenIds) {
+    take(name);
+    auto id = config.find(name);
+    if (id == config.end() || !id->is_number_integer() || *id < rows) continue;
+    log_warning(former.path.string(), ": ", name, " is ", id->dump(), ", but only ", rows,
+                " rows are left; config.json does not say it");
+    *id = nullptr;
+  }
+  take("tokenizer_class");
+  if (type_of(was) == family.type) std::ranges::for_each(family.silent, take);
 }
 
 // That of most elements.
@@ -283,9 +285,10 @@ void write_hf(const ModelFiles& model, const Target& target) {
     for (const Pieces::Piece& piece : names(t))
       infos.push_back({piece.names[0], t.info.dtype, piece.shape});
   OrderedJson config = json_of(family, shape, torch_name(main_type(infos)));
-  add_token_ids(model, config);
-  add_former_fields(model, family, config);
-  add_tokenizer_class(model, config);
+  if (const Companion* former = companion(model, kConfigName))
+    add_former_fields(*former, family, shape.vocab, config);
+  else
+    add_token_ids(model, config), add_tokenizer_class(model, config);
   write_file_atomically(target.dir / kConfigName, config.dump(2) + "\n");
   add_tokenizer_config(model, target.dir);
   SafetensorsWriter writer(target.dir, infos, target.max_shard_bytes);

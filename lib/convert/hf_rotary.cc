@@ -1,8 +1,7 @@
 #include "convert/hf_rotary.h"
 
-#include <algorithm>
-#include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -105,9 +104,13 @@ nlohmann::ordered_json rope_scaling(const RotaryScaling& r) {
           {kOriginal, r.original_positions}};
 }
 
-bool in_any(const char* name, const std::map<std::string, Json>& dictionaries) {
-  return std::ranges::any_of(dictionaries, [&](const auto& d) { return d.second.contains(name); });
-}
+// Where transformers 5 and those before it have what belongs to rotary positions; null: nowhere.
+struct Dictionaries {
+  Json rope_parameters, rope_scaling;
+  bool have(const char* name) const {
+    return rope_parameters.contains(name) || rope_scaling.contains(name);
+  }
+};
 
 // A value outside the dictionaries. aliases: other names than the first are read there; for
 // GPT-NeoX transformers 5 does not, unless a dictionary has them too, and takes the usual value.
@@ -123,13 +126,13 @@ void take_top(HfFields& fields, const std::vector<const char*>& names, bool alia
 }
 
 // Of two dictionaries transformers reads rope_scaling alone.
-void check_is_read(const char* name, const std::map<std::string, Json>& dictionaries, bool outside,
+void check_is_read(const char* name, const Dictionaries& all, bool outside,
                    const std::string& where) {
-  const Json &fresh = dictionaries.at("rope_parameters"), &old = dictionaries.at("rope_scaling");
-  check_io(outside || old.empty() || !fresh.contains(name) || old.contains(name), where,
-           ": rope_parameters gives ", name,
-           ", but transformers does not read it beside "
-           "rope_scaling; write it there, or remove rope_scaling");
+  check_io(outside || all.rope_scaling.empty() || !all.rope_parameters.contains(name) ||
+               all.rope_scaling.contains(name),
+           where, ": rope_parameters gives ", name,
+           ", but transformers does not read it beside rope_scaling; write it there, or remove "
+           "rope_scaling");
 }
 
 }  // namespace
@@ -138,19 +141,19 @@ Json rotary_keys(const HfFamily& family, HfFields& fields, int64_t positions) {
   HfFamily::Rotary kind = family.rotary;
   if (kind == HfFamily::kNoRotary) return Json::object();
   const RotaryNames& names = names_of(kind);
-  const std::map<std::string, Json> inner = {{"rope_parameters", fields.take("rope_parameters")},
-                                             {"rope_scaling", fields.take("rope_scaling")}};
+  const Dictionaries inner = {fields.take("rope_parameters"), fields.take("rope_scaling")};
   std::optional<double> share, base;
   bool any = kind == HfFamily::kWhole;
-  take_top(fields, names.share, any || in_any("partial_rotary_factor", inner), names.usual_share,
+  take_top(fields, names.share, any || inner.have("partial_rotary_factor"), names.usual_share,
            share);
-  take_top(fields, names.base, any || in_any("rope_theta", inner), family.rotary_base, base);
+  take_top(fields, names.base, any || inner.have("rope_theta"), family.rotary_base, base);
   check_is_read("partial_rotary_factor", inner, share.has_value(), fields.where());
   check_is_read("rope_theta", inner, base.has_value(), fields.where());
   Json scaling;
-  for (const auto& [dictionary, values] : inner) {
-    if (values.is_null()) continue;
-    HfFields rope(values, concat(fields.where(), ": ", dictionary));
+  for (auto [dictionary, values] : {std::pair("rope_parameters", &inner.rope_parameters),
+                                    {"rope_scaling", &inner.rope_scaling}}) {
+    if (values->is_null()) continue;
+    HfFields rope(*values, concat(fields.where(), ": ", dictionary));
     Json given = scaling_of(rope, positions);
     check_io(scaling.is_null() || given == scaling, rope.where(),
              " is not what rope_parameters is");

@@ -69,11 +69,7 @@ int64_t world_of(const MegatronFiles& all) {
 }
 
 void check_of_one_step(const TorchFile& a, const TorchFile& b) {
-  for (const char* name : {"iteration", "global_steps", "mp_world_size", "checkpoint_version"}) {
-    double of_a = number_at(a.root(), name), of_b = number_at(b.root(), name);
-    check_io(of_a == of_b, b.name(), " has ", name, " ", of_b, ", but ", a.name(), " has ", of_a,
-             "; they are not of one save");
-  }
+  check_same_numbers(a, b, {"iteration", "global_steps", "mp_world_size", "checkpoint_version"});
 }
 
 // With a pipeline, DeepSpeed's mp_world_size counts the stages too: a rank and a stage have an
@@ -84,7 +80,8 @@ void check_states(const MegatronFiles& all, const Found& found) {
   check_io(last + 1 == files && (world == 0 || world == files), all.main->name(),
            ": mp_world_size is ", world, ", but ", files, " mp_rank files are there, to mp_rank_",
            last < 10 ? "0" : "", last, "; some are missing, or of another run");
-  for (const auto& [rank, path] : found.states) check_of_one_step(*all.main, TorchFile(path));
+  for (const auto& [rank, path] : found.states)
+    if (rank > 0) check_of_one_step(*all.main, TorchFile(path));
 }
 
 void add_layers(MegatronFiles& all, const Found& found) {

@@ -87,10 +87,7 @@ std::vector<Value> chunks_of(const TorchFile& file) {
 using Files = std::map<std::pair<int64_t, int64_t>, std::shared_ptr<const TorchFile>>;
 
 void check_same(const TorchFile& a, const TorchFile& b) {
-  for (const char* name : {"iteration", "checkpoint_version"}) {
-    double of_a = number_at(a.root(), name), of_b = number_at(b.root(), name);
-    check_io(of_a == of_b, b.name(), " has ", name, " ", of_b, ", but ", a.name(), " has ", of_a);
-  }
+  check_same_numbers(a, b, {"iteration", "checkpoint_version"});
   check_io(chunks_of(a).size() == chunks_of(b).size(), b.name(), " has ", chunks_of(b).size(),
            " virtual pipeline stages, but ", a.name(), " has ", chunks_of(a).size());
 }

@@ -10,6 +10,7 @@ namespace neox {
 namespace {
 
 using torchfile::Kind;
+using torchfile::TorchFile;
 using torchfile::Value;
 using Visit = std::function<void(const std::string& name, const torchfile::TensorRef& tensor)>;
 
@@ -71,6 +72,14 @@ double number_at(Value value, const char* name) {
   std::optional<Value> number = value.find(name);
   bool is = number && (number->is(Kind::kInt) || number->is(Kind::kFloat));
   return is ? number->as_float() : 0;
+}
+
+void check_same_numbers(const TorchFile& a, const TorchFile& b,
+                        std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    double of_a = number_at(a.root(), name), of_b = number_at(b.root(), name);
+    check_io(of_a == of_b, b.name(), " has ", name, " ", of_b, ", but ", a.name(), " has ", of_a);
+  }
 }
 
 }  // namespace neox

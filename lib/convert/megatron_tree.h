@@ -1,9 +1,11 @@
 // The tensors of the trees in Megatron's files, under the names that they have in the whole model.
 #pragma once
+#include <initializer_list>
 #include <memory>
 #include <string>
 
 #include "convert/megatron_parts.h"
+#include "torchfile/torch_file.h"
 #include "torchfile/value.h"
 
 namespace neox {
@@ -26,5 +28,8 @@ void check_ranks(const TensorParts& parts, int64_t ranks, const std::string& whe
 
 // An int or a float; 0 where there is none.
 double number_at(torchfile::Value value, const char* name);
+// Throws (74) where b's of one of these names is not a's, which is of the same save.
+void check_same_numbers(const torchfile::TorchFile& a, const torchfile::TorchFile& b,
+                        std::initializer_list<const char*> names);
 
 }  // namespace neox

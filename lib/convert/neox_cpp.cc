@@ -79,7 +79,8 @@ std::vector<std::string> tokenizer_settings(const ModelFiles& model, const fs::p
   if (const auto& found = model.tokenizer)
     return {"tokenizer_type=" + found->type, "vocab_file=" + path(found->vocab),
             "merge_file=" + path(found->merges)};
-  log_warning(model.where, " has no tokenizer: neox-generate needs --vocab-file");
+  if (Tokenizer::reads_files(model.config.tokenizer.type))
+    log_warning(model.where, " has no tokenizer: neox-generate needs --vocab-file");
   return {"vocab_file=null", "merge_file=null"};
 }
 

@@ -30,7 +30,7 @@ DocumentEncoder::DocumentEncoder(const PrepareOptions& options, const Tokenizer&
     check_usage(id < tokenizer.vocab_size(), "--mask-before-token names the token ", id, "; ",
                 vocab, " has ", with_commas(tokenizer.vocab_size()));
   if (!options.chat) return;
-  check_usage(options.tokenizer.type != "CharLevelTokenizer" &&
+  check_usage(Tokenizer::reads_files(options.tokenizer.type) &&
                   !Tokenizer::is_sentencepiece(options.tokenizer.type),
               "--chat-template with --tokenizer-type ", options.tokenizer.type,
               ": conversations need a tokenizer whose texts can hold the token that ends them: "

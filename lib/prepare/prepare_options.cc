@@ -118,7 +118,7 @@ TokenizerFile read_tokenizer(const Program& program, const PrepareDefaults& defa
   check_tokenizer_type(type);
   check_usage(!(program.has("tokenizer-path") && program.has("vocab-file")),
               "--tokenizer-path and --vocab-file exclude each other");
-  if (type == "CharLevelTokenizer") {
+  if (!Tokenizer::reads_files(type)) {
     check_no_use(program, type, {"vocab-file", "merge-file", "train-tokenizer"},
                  "whose entries are the bytes");
     return {.type = type, .vocab = {}, .merges = {}};

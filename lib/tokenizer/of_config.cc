@@ -11,7 +11,7 @@ namespace fs = std::filesystem;
 
 std::unique_ptr<Tokenizer> load_tokenizer(const Config& config) {
   const TokenizerConfig& t = config.tokenizer;
-  bool has_files = t.type != "CharLevelTokenizer";
+  bool has_files = Tokenizer::reads_files(t.type);
   if (has_files && t.vocab_file.empty()) return nullptr;
   for (auto [key, file] : {std::pair{"vocab_file", t.vocab_file}, {"merge_file", t.merge_file}})
     check_io(!has_files || file.empty() || is_found(file), config.where(key), ": ", key, " names ",

@@ -232,7 +232,7 @@ Tokenizer Tokenizer::from_sentencepiece(const std::filesystem::path& path, Piece
 
 Tokenizer Tokenizer::of_type(std::string_view type, const std::filesystem::path& vocab,
                              const std::filesystem::path& merges) {
-  if (type == "CharLevelTokenizer") return characters();
+  if (!reads_files(type)) return characters();
   if (is_sentencepiece(type))
     return from_sentencepiece(vocab, type == "SPMTokenizer" ? Pieces::kAlone : Pieces::kBegin);
   if (type == "HFTokenizer") return from_json(vocab);

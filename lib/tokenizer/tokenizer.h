@@ -36,6 +36,7 @@ class Tokenizer {
   // CharLevelTokenizer (without files); or Megatron's Llama2Tokenizer.
   static Tokenizer of_type(std::string_view type, const std::filesystem::path& vocab,
                            const std::filesystem::path& merges);
+  static bool reads_files(std::string_view type) { return type != "CharLevelTokenizer"; }
   // Whether a type reads a tokenizer.model.
   static bool is_sentencepiece(std::string_view type) {
     return type == "SPMTokenizer" || type == "Llama2Tokenizer";

@@ -31,7 +31,6 @@ std::optional<WandbRun> wandb_run(const Config& config, const BatchPlan& batch) 
   run.host = host_name();
   const std::map<std::string, int64_t> found = {
       {"padded_vocab_size", config.model.vocab},
-      {"num_kv_heads", config.model.groups()},
       {"train_batch_size", batch.global},
       {"train_micro_batch_size_per_gpu", batch.micro},
       {"gradient_accumulation_steps", batch.accumulation}};
