@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Makes one relocatable archive of everything but LibTorch, CUDA, glibc and libstdc++: programs, the shared libraries
+# Makes one relocatable archive of everything but LibTorch, Arrow, CUDA, glibc and libstdc++: programs, the shared libraries
 # that not every system has, configs, scripts, documents, manual pages, completion. It runs on any Linux of this
 # kind of processor with glibc 2.34 and libstdc++ of GCC 11 or later.
 # Usage: env/bundle.sh [PRESET] [DIRECTORY]    PRESET: release (default) or cuda; DIRECTORY: for the archive, default build
-# There:  tar xf neox-*.tar.gz; pip install --target DIR --python-version 3.12 --only-binary=:all: torch==2.11.0; NEOX_TORCH_DIR=DIR neox-*/bin/neox-train ...
+# There:  tar xf neox-*.tar.gz; pip install --target DIR --python-version 3.12 --only-binary=:all: torch==2.11.0 pyarrow==26.0.1; NEOX_TORCH_DIR=DIR neox-*/bin/neox-train ...
 source "$(dirname "$0")/common.sh"
 
 main() {

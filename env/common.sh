@@ -4,7 +4,8 @@ set -euo pipefail
 unset CDPATH
 repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 torch_version=2.11.0
-export repo torch_version
+arrow_version=26.0.1
+export repo torch_version arrow_version
 
 say() { printf '%s\n' "$*"; }
 

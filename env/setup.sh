@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Installs what neox.cpp is built with, and only what is missing:
 #   packages of Debian 12 or Ubuntu 24.04 (as root, or through sudo), and
-#   LibTorch: the PyPI wheel of torch 2.11.0 in a private environment, of which only the C++ libraries are used.
+#   LibTorch and Arrow: the PyPI wheels of torch 2.11.0 and pyarrow 26.0.1 in a private environment, of which only the C++
+#     libraries are used.
 # Usage: env/setup.sh [--prefix DIR] [--no-packages] [--tests] [--quiet]
 #   --prefix DIR    where LibTorch goes (default ~/.local/share/neox); remembered for this checkout
 #   --no-packages   leaves the distribution's packages alone, for other distributions; remembered until it is run without
 #   --tests         also the packages of the tests on a real Slurm cluster; no service of theirs is started
 #   --quiet         says nothing where nothing is missing
-# NEOX_TORCH_DIR=.../site-packages/torch takes an existing wheel of torch 2.11.0 instead.
+# NEOX_TORCH_DIR=.../site-packages/torch takes an existing wheel of torch 2.11.0 instead, and the pyarrow beside it.
 # Safe to run again and after an interruption; takes under a second when all is there.
 source "$(dirname "$0")/common.sh"
 
@@ -24,9 +25,10 @@ packages=(
   python3-venv ca-certificates                                         # fetch LibTorch
 )
 test_packages=(slurmctld slurmd slurm-client munge libpmix-dev openmpi-bin iproute2 procps)
-# MB to download and on disk, measured, of the wheels of torch 2.11.0.
-cpu_set=(545 1250)
-full_set=(2720 4700)
+# MB to download and on disk, measured, of the wheels of torch 2.11.0 and pyarrow 26.0.1, and of the latter alone.
+cpu_set=(600 1425)
+full_set=(2775 4875)
+arrow_set=(55 175)
 
 main() {
   local prefix="" packages_too=1 quiet=0 mark=$repo/.deps/no-packages
@@ -37,7 +39,7 @@ main() {
       --no-packages) packages_too=0; shift ;;
       --tests) packages+=("${test_packages[@]}"); shift ;;
       --quiet) quiet=1; shift ;;
-      -h|--help) sed -n '2,12s/^# \{0,1\}//p' "$0"; exit 0 ;;
+      -h|--help) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 0 ;;
       *) fail 64 "unknown argument $1; see env/setup.sh --help" ;;
     esac
   done
@@ -139,18 +141,31 @@ check_torch() {
 install_torch() {
   local venv=$1/torch-$torch_version want=cpu have
   if find_nvcc > /dev/null; then want=full; fi
-  have=$(cat "$venv/set" 2>/dev/null || true)
-  if [ "$have" = "$want" ] || [ "$have" = full ]; then return; fi
+  if has_wheels "$venv" $want; then return; fi
   mkdir -p "$1" 2>/dev/null && exec 9> "$1/lock" || fail 74 "cannot write to $1; choose another place with --prefix DIR"
   flock -n 9 || { say "Waiting for another set-up that works in $1"; flock 9; }
+  if has_wheels "$venv" $want; then return; fi
   have=$(cat "$venv/set" 2>/dev/null || true)
-  if [ "$have" = "$want" ] || [ "$have" = full ]; then return; fi
-  local sizes=("${cpu_set[@]}") parts="for the CPU"
-  if [ $want = full ]; then sizes=("${full_set[@]}"); parts="with CUDA, since $(find_nvcc) is there"; fi
-  say "LibTorch $torch_version $parts: about ${sizes[0]} MB to download, ${sizes[1]} MB in $venv"
-  need_space "$1" $((sizes[0] * 2 + sizes[1])) "LibTorch (with its download)"
-  if [ "$have" = cpu ]; then add_wheels "$venv" $want; else make_venv "$venv" $want; fi
+  if [ "$have" = full ]; then want=full; fi
+  local what sizes
+  if [ "$have" = $want ]; then
+    what="Arrow $arrow_version" sizes=("${arrow_set[@]}")
+  elif [ $want = full ]; then
+    what="LibTorch $torch_version and Arrow $arrow_version, with CUDA, since $(find_nvcc) is there" sizes=("${full_set[@]}")
+  else
+    what="LibTorch $torch_version and Arrow $arrow_version, for the CPU" sizes=("${cpu_set[@]}")
+  fi
+  say "$what: about ${sizes[0]} MB to download, ${sizes[1]} MB in $venv"
+  need_space "$1" $((sizes[0] * 2 + sizes[1])) "${what%%,*}, with its download,"
+  if [ -n "$have" ]; then add_wheels "$venv" $want; else make_venv "$venv" $want; fi
   done_something=1
+}
+
+# has_wheels VENV SET
+has_wheels() {
+  local have; have=$(cat "$1/set" 2>/dev/null || true)
+  [ "$have" = "$2" ] || [ "$have" = full ] || return 1
+  [ -n "$(find "$1"/lib/python3*/site-packages -maxdepth 1 -name "pyarrow-$arrow_version.dist-info" 2>/dev/null)" ]
 }
 
 make_venv() {
@@ -170,13 +185,13 @@ system_python() { if [ -x /usr/bin/python3 ]; then echo /usr/bin/python3; else c
 
 # libtorch_cpu.so needs these two of NVIDIA's libraries to load, also without a GPU; the CPU build needs no others.
 add_wheels() {
-  local wheels=(--no-deps "torch==$torch_version" nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85)
-  if [ "$2" = full ]; then wheels=("torch==$torch_version"); fi
+  local wheels=(--no-deps "torch==$torch_version" "pyarrow==$arrow_version" nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85)
+  if [ "$2" = full ]; then wheels=("torch==$torch_version" "pyarrow==$arrow_version"); fi
   local log; log=$(log_file pip)
   mkdir -p "$1/tmp"
   TMPDIR=$1/tmp "$1/bin/python" -m pip --disable-pip-version-check install --quiet "${wheels[@]}" > "$log" 2>&1 ||
-    fail 74 "pip could not install torch $torch_version; the end of $log:" "$(tail -n 6 "$log")" \
-      "Without a network, copy the site-packages of another machine's torch $torch_version and name its torch directory with NEOX_TORCH_DIR."
+    fail 74 "pip could not install torch $torch_version and pyarrow $arrow_version; the end of $log:" "$(tail -n 6 "$log")" \
+      "Without a network, copy the site-packages of another machine that has both and name its torch directory with NEOX_TORCH_DIR."
   rm -rf "$1/tmp"
   echo "$2" > "$1/set"
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A bundle is small, needs no symbol newer than glibc 2.34 and libstdc++ of GCC 11 have, brings every library that is
-# not of the system, LibTorch or MPI, holds no path of the machine that made it, and its programs say how to get
+# not of the system, LibTorch, Arrow or MPI, holds no path of the machine that made it, and its programs say how to get
 # LibTorch where they cannot find it.
 # Usage: bundle_test.sh BUILD_DIRECTORY      (build/release or build/cuda)
 set -euo pipefail
@@ -47,7 +47,7 @@ outside='^(ld-linux.*|lib(c|m|dl|rt|util|pthread|resolv|anl|stdc\+\+|gcc_s|gomp)
 for file in "${files[@]}"; do
   mapfile -t needed < <(patchelf --print-needed "$file" | grep -vE "$outside" || true)
   for library in "${needed[@]}"; do
-    case ${file#"$tree/"}:$library in lib/neox/*:libmpi.so*|lib/neox/*:libpmix.so*) continue ;; esac
+    case ${file#"$tree/"}:$library in lib/neox/*:libmpi.so*|lib/neox/*:libpmix.so*|lib/neox/*:libarrow.so*|lib/neox/*:libparquet.so*) continue ;; esac
     [ -e "$tree/lib/$library" ] || fail "${file#"$tree/"} needs $library, which is not in lib/"
   done
   case $(patchelf --print-rpath "$file") in
@@ -55,7 +55,7 @@ for file in "${files[@]}"; do
     *) fail "${file#"$tree/"} has the RPATH $(patchelf --print-rpath "$file")" ;;
   esac
 done
-if find "$tree/lib" -name 'libmpi*' -o -name 'libtorch*' -o -name 'libpmix*' | grep .; then fail "the bundle drags these in"; fi
+if find "$tree/lib" -name 'libmpi*' -o -name 'libtorch*' -o -name 'libpmix*' -o -name 'libarrow*' | grep .; then fail "the bundle drags these in"; fi
 if grep -rlF "$build" "$tree"; then fail "these files name the build directory"; fi
 
 for file in share/neox/configs/quickstart.yml share/doc/neox/README.md share/doc/neox/third-party-licences.txt; do

@@ -272,7 +272,12 @@ TEST_F(InputForms, WhatIsNotReadIsRefusedByName) {
   EXPECT_THAT(refusal({tar("b.7z", "7z\xbc\xaf\x27\x1c...")}), HasSubstr("a.tar: b.7z is a 7z"));
   EXPECT_THAT(refusal({dir_.put("a.rar", "Rar!\x1a\x07...")}), HasSubstr("RAR"));
   EXPECT_THAT(refusal({dir_.put("a.parquet", std::string("PAR1\x15\0", 6))}),
-              HasSubstr("is a Parquet file"));
+              AllOf(HasSubstr("a.parquet "), HasSubstr("a Parquet file")));
+  EXPECT_THAT(refusal({tar("b", std::string("PAR1\x15\0", 6))}),
+              HasSubstr("a.tar: b: Parquet in an archive"));
+  EXPECT_THAT(refusal({dir_.put("a.gz", compressed(std::string("PAR1\x15\0", 6), "gzip"))}),
+              HasSubstr("packed twice"));
+  EXPECT_THAT(refusal({dir_.put("b.parquet", "")}), HasSubstr("is empty"));
   EXPECT_THAT(refusal({dir_.put("a.txt",
                                 "\xff\xfe"
                                 "a")}),

@@ -179,8 +179,9 @@ bool BlockReader::open_slice() {
   bool plain = slice_.file->packing == InputFile::Packing::kNone;
   int64_t begin = plain && from_ ? from_->offset : slice_.begin;
   auto separated = rules_.separator.empty() ? Separated::kNo : Separated::kYes;
-  stream_ = open_input(*slice_.file, begin, slice_.end,
-                       {.separated = separated, .threads = rules_.threads});
+  stream_ =
+      open_input(*slice_.file, begin, slice_.end,
+                 {.separated = separated, .threads = rules_.threads, .columns = rules_.columns});
   given_ = begin;
   before_ =
       slice_.begin == 0 ? nullptr : std::make_shared<LinesBefore>(slice_.file->path, slice_.begin);

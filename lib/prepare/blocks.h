@@ -18,7 +18,8 @@ struct BlockRules {
   // (Tokenizer::parts_at_words() says for which tokenizers): it is cut before a space between ASCII
   // letters or digits.
   enum class Texts { kWhole, kParts } texts = Texts::kWhole;
-  int threads = 1;  // that may decode compressed files for one reader
+  int threads = 1;                              // that may decode compressed files for one reader
+  std::vector<std::string> columns = {"text"};  // that are read of Parquet
 };
 
 // Bytes begin .. end of a file; they begin and end where the rules let a block begin and end. A

@@ -23,15 +23,14 @@ constexpr Refused kRefused[] = {
     {"LZIP\x01", "compressed with lzip", "lzip -dk"},
     {"\x1f\x9d", "compressed with compress", "uncompress -k"},
     {"\x02\x21\x4c\x18", "compressed in lz4's old format", "lz4 -dk"},
-    {"PAR1", "a Parquet file",
-     "python3 -c \"import sys, pandas; pandas.read_parquet(sys.argv[1]).to_json('NEW.jsonl', "
-     "orient='records', lines=True)\""},
     {"\xff\xfe", "text in UTF-16", "iconv -f UTF-16 -t UTF-8 -o NEW"},
     {"\xfe\xff", "text in UTF-16", "iconv -f UTF-16 -t UTF-8 -o NEW"},
 };
 
-// A text may begin with the letters of this magic.
-bool is_text(const Refused& refused) { return refused.magic == "PAR1"; }
+// The latter of encrypted ones. A text may begin with these letters.
+bool is_parquet(std::string_view head) {
+  return (head.starts_with("PAR1") || head.starts_with("PARE")) && is_binary(head);
+}
 
 std::string ending_of(const std::string& path) { return fs::path(path).extension().string(); }
 
@@ -63,17 +62,17 @@ bool is_wiki(const std::string& path, std::string_view head) {
 InputFile::Packing packing_of(const std::string& path, std::string_view head) {
   using Packing = InputFile::Packing;
   for (const Refused& refused : kRefused)
-    check_io(!head.starts_with(refused.magic) || (is_text(refused) && !is_binary(head)), path,
-             " is ", refused.name, ", which is not read here; convert it first: ", refused.cure,
-             " ", path);
+    check_io(!head.starts_with(refused.magic), path, " is ", refused.name,
+             ", which is not read here; convert it first: ", refused.cure, " ", path);
+  if (is_parquet(head)) return Packing::kParquet;
   std::string ending = ending_of(path);
   if (head.starts_with("PK\x03\x04") || head.starts_with("PK\x05\x06")) return Packing::kZip;
   constexpr size_t kMagicAt = 257;
   bool tar = head.size() > kMagicAt && head.substr(kMagicAt).starts_with("ustar");
   if (tar || (ending == ".tar" && !head.empty())) return Packing::kTar;
   if (compression_of(head)) return Packing::kCompressed;
-  check_io(!compression_named(ending) && !one_of(ending, {".zip", ".tar"}), path, " is called ",
-           ending, ", and ", head.empty() ? "is empty" : "has no such content",
+  check_io(!compression_named(ending) && !one_of(ending, {".zip", ".tar", ".parquet"}), path,
+           " is called ", ending, ", and ", head.empty() ? "is empty" : "has no such content",
            "; fetch or copy it again");
   return Packing::kNone;
 }

@@ -176,6 +176,12 @@ Reward read_reward(std::string_view json, RewardRule::As as) {
   return {.value = whole, .cut = whole == number ? std::string_view() : json};
 }
 
+std::vector<std::string> DocumentRules::members() const {
+  std::vector<std::string> all = keys;
+  if (reward) all.push_back(reward->key);
+  return all;
+}
+
 bool DocumentRules::are_pairs() const {
   auto has = [this](const char* key) { return std::ranges::find(keys, key) != keys.end(); };
   return has("chosen") && has("rejected");

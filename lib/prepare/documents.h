@@ -52,6 +52,8 @@ struct DocumentRules {
   std::optional<RewardRule> reward = {};  // of JSON lines whose values are kJson; none: none
   std::shared_ptr<const WikiArticles> wiki = {};  // where files are dumps of MediaWiki
 
+  // The members of JSON lines that are taken.
+  std::vector<std::string> members() const;
   // Whether the keys name the two answers of pairs, as preference optimization takes them.
   bool are_pairs() const;
 };

@@ -117,6 +117,10 @@ class Finder {
                " is packed twice; unpack it once first");
     }
     if (file.packing == Packing::kTar || file.packing == Packing::kZip) return true;
+    if (file.packing == Packing::kParquet) {
+      file.format = InputFile::Format::kJsonLines;
+      return true;
+    }
     check_is_text(name, head);
     if (is_left_out(name, head)) return false;
     file.format = format_of(name, head, separated_);

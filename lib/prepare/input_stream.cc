@@ -8,6 +8,7 @@
 #include "prepare/archive.h"
 #include "prepare/content.h"
 #include "prepare/decompress.h"
+#include "prepare/parquet_plugin.h"
 
 namespace neox {
 namespace {
@@ -118,6 +119,9 @@ class Members : public InputStream {
       head = decompressed_head(*source);
       packing = packing_of(path, head);
     }
+    check_io(packing != Packing::kParquet, path,
+             ": Parquet in an archive is not read, since what it holds is said at its end; unpack "
+             "the archive first");
     check_io(
         packing == Packing::kNone, path,
         ": an archive in an archive is read only where it is a zip, and in that none; unpack the "
@@ -152,6 +156,9 @@ std::unique_ptr<InputStream> open_input(const InputFile& file, int64_t begin, in
           file.path, Archive::tar(file.path, open_source(file, options.threads)), options);
     case InputFile::Packing::kZip:
       return std::make_unique<Members>(file.path, Archive::zip(file.path, file.bytes), options);
+    case InputFile::Packing::kParquet:
+      return std::make_unique<OneFile>(
+          file, parquet_plugin(file.path).open(file.path, options.columns, options.threads));
   }
   fail(Exit::kInternal, "no such packing");
 }

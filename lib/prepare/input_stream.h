@@ -1,6 +1,8 @@
 // The text of a file of the input, or of a part of it; of an archive the texts of its members.
 #pragma once
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "prepare/byte_source.h"
 #include "prepare/input_files.h"
@@ -19,7 +21,8 @@ class InputStream {
 
 struct StreamOptions {
   Separated separated = Separated::kNo;
-  int threads = 1;  // that may decode
+  int threads = 1;                              // that may decode
+  std::vector<std::string> columns = {"text"};  // that are read of Parquet
 };
 
 // Bytes begin .. end of a file, which are all of them where it is packed. The file must outlive the

@@ -39,6 +39,7 @@ class Preparation {
     bool whole = options.rules.invalid_utf8 == DocumentRules::InvalidUtf8::kSkip;
     if (encoder_.takes_parts() && !whole) blocks_.texts = BlockRules::Texts::kParts;
     blocks_.threads = options.workers;
+    blocks_.columns = options.rules.members();
     // Where there are labels, which go down to -100, both are int32: so GPT-NeoX's tools do it.
     type_ = encoder_.has_labels() ? TokenType::kInt32 : token_type_of(tokenizer.vocab_size());
     plan_datasets();

@@ -41,7 +41,8 @@ Tokenizer load_tokenizer(const TokenizerFile& file) {
 
 // The words of a long text are those of its parts.
 BlockRules in_parts(const DocumentRules& rules) {
-  return {.separator = rules.separator, .texts = BlockRules::Texts::kParts};
+  return {
+      .separator = rules.separator, .texts = BlockRules::Texts::kParts, .columns = rules.members()};
 }
 
 // The documents of files one by one, long ones in parts, for the trainer.
@@ -147,11 +148,13 @@ bool was_trained(const PrepareOptions& options, const InputFiles& input, int ran
 void describe_input(const InputFiles& input) {
   auto kind = [](const InputFile& file) {
     using enum InputFile::Packing;
-    return file.packing == kTar || file.packing == kZip ? 3 : static_cast<int>(file.format);
+    bool archive = file.packing == kTar || file.packing == kZip;
+    return file.packing == kParquet ? 4 : archive ? 3 : static_cast<int>(file.format);
   };
-  constexpr const char* kKinds[] = {" of JSON lines", " of text", " wiki dumps", " archives"};
+  constexpr const char* kKinds[] = {" of JSON lines", " of text", " wiki dumps", " archives",
+                                    " of Parquet"};
   std::vector<std::string> parts;
-  for (int k = 0; k < 4; ++k)
+  for (int k = 0; k < 5; ++k)
     if (auto n = std::count_if(input.files.begin(), input.files.end(),
                                [&](const InputFile& file) { return kind(file) == k; }))
       parts.push_back(concat(n, kKinds[k]));

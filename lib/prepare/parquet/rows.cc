@@ -1,0 +1,154 @@
+#include "prepare/parquet/rows.h"
+
+#include <arrow/array.h>
+#include <arrow/io/file.h>
+#include <parquet/file_reader.h>
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+#include <utility>
+
+#include "base/error.h"
+#include "prepare/parquet/json_text.h"
+
+namespace neox {
+namespace {
+
+constexpr int64_t kReadBytes = 1 << 20;
+
+[[noreturn]] void fail_reading(const std::string& path, std::string what) {
+  while (what.ends_with('.') || what.ends_with('\n')) what.pop_back();
+  fail(Exit::kIo, path, " cannot be read as a Parquet file: ", what,
+       "; fetch or copy it again if it is damaged or cut off");
+}
+
+template <class T>
+T value_of(arrow::Result<T> result, const std::string& path) {
+  if (!result.ok()) fail_reading(path, result.status().message());
+  return std::move(result).ValueUnsafe();
+}
+
+parquet::ReaderProperties properties() {
+  parquet::ReaderProperties properties;
+  properties.enable_buffered_stream();  // else it holds the columns of a group as a whole
+  properties.set_buffer_size(kReadBytes);
+  properties.set_page_checksum_verification(true);  // of pages that have one
+  return properties;
+}
+
+std::string top_of(const parquet::FileMetaData& metadata, int leaf) {
+  return metadata.schema()->Column(leaf)->path()->ToDotVector().front();
+}
+
+}  // namespace
+
+ParquetRows::ParquetRows(std::string path, std::span<const std::string> columns, int threads)
+    : path_(std::move(path)), threads_(std::clamp(threads, 1, kMostThreads)) {
+  source_ = value_of(arrow::io::ReadableFile::Open(path_), path_);
+  bytes_ = value_of(source_->GetSize(), path_);
+  try {
+    metadata_ = parquet::ParquetFileReader::Open(source_, properties())->metadata();
+  } catch (const std::exception& e) { fail_reading(path_, e.what()); }
+  choose_columns(columns);
+}
+
+void ParquetRows::choose_columns(std::span<const std::string> columns) {
+  std::set<std::string> found;
+  std::string names;
+  for (int leaf = 0; leaf < metadata_->num_columns(); ++leaf) {
+    std::string name = top_of(*metadata_, leaf);
+    if (std::ranges::find(columns, name) != columns.end()) leaves_.push_back(leaf);
+    if (found.insert(name).second) names += (names.empty() ? "" : ", ") + name;
+  }
+  for (const std::string& column : columns)
+    check_io(found.count(column) > 0, path_, " has no column '", column, "'; it has ",
+             names.empty() ? "none" : names, " (--jsonl-keys names those to take)");
+}
+
+// So that a batch has about kTextAtOnce.
+int64_t ParquetRows::rows_at_once(int group) const {
+  auto chunks = metadata_->RowGroup(group);
+  int64_t bytes = 1;
+  for (int leaf : leaves_) bytes += chunks->ColumnChunk(leaf)->total_uncompressed_size();
+  int64_t each = std::max<int64_t>(bytes / std::max<int64_t>(chunks->num_rows(), 1), 1);
+  return std::clamp<int64_t>(kTextAtOnce / each, 1, 1 << 16);
+}
+
+std::unique_ptr<parquet::arrow::FileReader> ParquetRows::open_file(int64_t rows_at_once) const {
+  parquet::ArrowReaderProperties batches;
+  batches.set_use_threads(false);
+  batches.set_pre_buffer(false);
+  batches.set_batch_size(rows_at_once);
+  return value_of(parquet::arrow::FileReader::Make(
+                      arrow::default_memory_pool(),
+                      parquet::ParquetFileReader::Open(source_, properties(), metadata_), batches),
+                  path_);
+}
+
+// The next text of a group.
+void ParquetRows::decode(Group& group) const try {
+  if (!group.batches) {
+    group.file = open_file(rows_at_once(group.number));
+    group.batches = value_of(group.file->GetRecordBatchReader({group.number}, leaves_), path_);
+  }
+  while (group.text.size() < kTextAtOnce) {
+    std::shared_ptr<arrow::RecordBatch> batch = value_of(group.batches->Next(), path_);
+    if (!batch) {
+      group.ended = true;
+      return;
+    }
+    for (int64_t row = 0; row < batch->num_rows(); ++row) {
+      for (int i = 0; i < batch->num_columns(); ++i) {
+        group.text += i == 0 ? "{" : ", ";
+        append_json_string(batch->column_name(i), group.text);
+        group.text += ": ";
+        append_json(*batch->column(i), row, group.text);
+      }
+      group.text += "}\n";
+    }
+    group.rows += batch->num_rows();
+  }
+} catch (const parquet::ParquetException& e) { fail_reading(path_, e.what()); }
+
+void ParquetRows::begin(Decoding& decoding) const {
+  auto policy = threads_ > 1 ? std::launch::async : std::launch::deferred;
+  decoding.done = std::async(policy, [this, group = decoding.group] { decode(*group); });
+}
+
+// Takes the text that is ready, while the next ones are decoded; false after the last.
+bool ParquetRows::next_text() {
+  while (next_group_ < metadata_->num_row_groups() &&
+         ahead_.size() < static_cast<size_t>(threads_)) {
+    Decoding& decoding = ahead_.emplace_back();
+    decoding.group->number = next_group_++;
+    begin(decoding);
+  }
+  if (ahead_.empty()) return false;
+  Decoding& first = ahead_.front();
+  first.done.get();
+  text_ = std::exchange(first.group->text, {});
+  rows_ += std::exchange(first.group->rows, 0);
+  given_ = 0;
+  first.group->ended ? ahead_.pop_front() : begin(first);
+  return true;
+}
+
+size_t ParquetRows::read(std::span<char> to) {
+  while (given_ == text_.size())
+    if (!next_text()) return 0;
+  size_t n = std::min(to.size(), text_.size() - given_);
+  std::memcpy(to.data(), text_.data() + given_, n);
+  given_ += n;
+  return n;
+}
+
+// As if each row had the same.
+int64_t ParquetRows::consumed() const {
+  int64_t all = metadata_->num_rows();
+  return all == rows_ ? bytes_
+                      : static_cast<int64_t>(static_cast<double>(bytes_) *
+                                             static_cast<double>(rows_) / static_cast<double>(all));
+}
+
+}  // namespace neox

@@ -1,0 +1,64 @@
+// The rows of a Parquet file (Apache Parquet, format 2) as JSON lines.
+#pragma once
+#include <arrow/record_batch.h>
+#include <parquet/arrow/reader.h>
+
+#include <deque>
+#include <future>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "prepare/byte_source.h"
+
+namespace neox {
+
+// Several threads decode groups of rows; each holds kTextAtOnce of text and a batch of rows.
+class ParquetRows : public ByteSource {
+ public:
+  static constexpr int kMostThreads = 16;
+  static constexpr size_t kTextAtOnce = 4 << 20;
+
+  // Of these columns alone. Throws Error (74) for damaged files and missing columns.
+  ParquetRows(std::string path, std::span<const std::string> columns, int threads);
+  // Throws Error (74).
+  size_t read(std::span<char> to) override;
+  int64_t consumed() const override;
+
+ private:
+  // A group of rows that is being decoded, and what of its text is ready.
+  struct Group {
+    int number = 0;
+    std::unique_ptr<parquet::arrow::FileReader> file = {};
+    std::unique_ptr<arrow::RecordBatchReader> batches = {};
+    std::string text = {};
+    int64_t rows = 0;  // of the text
+    bool ended = false;
+  };
+  struct Decoding {
+    std::shared_ptr<Group> group = std::make_shared<Group>();
+    std::future<void> done = {};
+  };
+
+  std::unique_ptr<parquet::arrow::FileReader> open_file(int64_t rows_at_once) const;
+  void choose_columns(std::span<const std::string> columns);
+  int64_t rows_at_once(int group) const;
+  void decode(Group& group) const;
+  void begin(Decoding& decoding) const;
+  bool next_text();
+
+  const std::string path_;
+  const int threads_;
+  std::shared_ptr<arrow::io::RandomAccessFile> source_;
+  std::shared_ptr<parquet::FileMetaData> metadata_;
+  std::vector<int> leaves_;  // of the chosen columns
+  int64_t bytes_ = 0;        // of the file
+  int next_group_ = 0;
+  std::string text_;            // of a group, as far as ...
+  size_t given_ = 0;            // ... it was given out
+  int64_t rows_ = 0;            // up to its end
+  std::deque<Decoding> ahead_;  // ends before what it reads
+};
+
+}  // namespace neox

@@ -1,0 +1,51 @@
+#include <dlfcn.h>
+
+#include <filesystem>
+#include <mutex>
+
+#include "base/error.h"
+#include "base/version.h"
+#include "prepare/parquet_plugin.h"
+
+namespace neox {
+namespace {
+
+// libparquet has a simdjson of its own, of another version and with the same names: it must not
+// take that of the program. Sanitizers do not allow it.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr int kOwnSymbols = 0;
+#else
+constexpr int kOwnSymbols = RTLD_DEEPBIND;
+#endif
+
+const ParquetPlugin* load(const std::string& for_file) {
+  std::error_code error;
+  auto program = std::filesystem::read_symlink("/proc/self/exe", error);
+  check_io(!error, "/proc/self/exe: ", error.message());
+  auto path = program.parent_path().parent_path() / "lib/neox/libneox_parquet.so";
+  std::string what = for_file + " is a Parquet file, which is read with Apache Arrow: ";
+  check_io(std::filesystem::exists(path, error), what, "this build has no ", path.string(),
+           "; install pyarrow beside torch (env/setup.sh does), and build again");
+  void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | kOwnSymbols);
+  if (!library)
+    fail(Exit::kIo, what, ::dlerror(), "; pip install pyarrow==", NEOX_ARROW_VERSION,
+         " into the directory that holds torch");
+  auto entry = reinterpret_cast<ParquetPluginEntry>(::dlsym(library, kParquetPluginEntry));
+  check(entry, path.string(), " lacks the symbol ", kParquetPluginEntry);
+  const ParquetPlugin* plugin = entry();
+  check_io(std::string(plugin->build) == kVersion, what, path.string(), " is of version ",
+           plugin->build, ", this program of ", kVersion, "; install both from one build");
+  return plugin;
+}
+
+}  // namespace
+
+const ParquetPlugin& parquet_plugin(const std::string& for_file) {
+  static std::mutex mutex;
+  static const ParquetPlugin* loaded = nullptr;
+  std::lock_guard lock(mutex);
+  if (!loaded) loaded = load(for_file);
+  return *loaded;
+}
+
+}  // namespace neox

@@ -1,0 +1,28 @@
+// What the Parquet plugin (libneox_parquet.so) gives: the only part of the project that links
+// Apache Arrow. It is loaded when a Parquet file is met, so that nothing else needs that library.
+#pragma once
+#include <memory>
+#include <span>
+#include <string>
+
+#include "prepare/byte_source.h"
+
+namespace neox {
+
+struct ParquetPlugin {
+  const char* build;  // must equal kVersion of the program
+  // The rows of a file as JSON lines with these columns alone, in the order of the file. Up to so
+  // many threads decode groups of rows. Throws Error (74) for damaged files and missing columns.
+  std::unique_ptr<ByteSource> (*open)(const std::string& path, std::span<const std::string> columns,
+                                      int threads);
+};
+
+// The symbol of the plugin.
+using ParquetPluginEntry = const ParquetPlugin* (*)();
+inline constexpr const char* kParquetPluginEntry = "neox_parquet_plugin";
+
+// Loads the plugin once, from ../lib/neox beside the program. Throws (74) naming the file that
+// needs it and what is missing.
+const ParquetPlugin& parquet_plugin(const std::string& for_file);
+
+}  // namespace neox

@@ -1,0 +1,210 @@
+// The rows of Parquet files are those of the JSON lines that they were made of.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "base/text.h"
+#include "child.h"
+#include "data_files.h"
+#include "prepare/blocks.h"
+#include "prepare/documents.h"
+#include "prepare/parquet_plugin.h"
+
+namespace neox {
+namespace {
+
+using ::testing::AllOf;
+using testing::Directory;
+using testing::error_of;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+using Columns = std::vector<std::string>;
+using Form = std::vector<std::string>;  // arguments of parquet_writer
+
+std::string words(size_t bytes, unsigned seed) {
+  std::mt19937 random(seed);
+  std::string text;
+  while (text.size() < bytes) text += concat("the cat ", random(), " and ", random(), "\\n");
+  return text;
+}
+
+// The bytes of a file with the rows of JSON lines.
+std::string parquet_of(const std::string& lines, const Form& form = {}) {
+  std::vector<std::string> command = {NEOX_BUILD_DIR "/tests/parquet_writer"};
+  command.insert(command.end(), form.begin(), form.end());
+  testing::Ended ended = testing::Child(command, {.input = lines}).end();
+  check(ended.code == 0, "parquet_writer ended with ", ended.code, ": ", ended.err);
+  return ended.out;
+}
+
+std::string lines_of(unsigned from, unsigned to, size_t bytes) {
+  std::string lines;
+  for (unsigned i = from; i < to; ++i)
+    lines += concat("{\"id\": ", i, ", \"text\": \"", words(bytes * (i % 7), i), "\"}\n");
+  return lines;
+}
+
+class Parquet : public ::testing::Test {
+ protected:
+  // All that is read of a file.
+  std::string rows(const std::string& bytes, const Columns& columns, int threads = 1) {
+    std::string path = dir_.put("a.parquet", bytes), text, some(100003, '\0');
+    auto source = parquet_plugin(path).open(path, columns, threads);
+    int64_t before = 0;
+    for (size_t n; (n = source->read(some)) > 0; before = source->consumed()) {
+      text.append(some, 0, n);
+      EXPECT_GE(source->consumed(), before);
+    }
+    EXPECT_EQ(source->consumed(), static_cast<int64_t>(bytes.size()));
+    return text;
+  }
+
+  std::string refusal(const std::string& bytes, const Columns& columns = {"text"}) {
+    return error_of([&] { rows(bytes, columns); });
+  }
+
+  // The texts of the blocks of all ranks.
+  std::vector<std::string> texts_of(const std::string& path, int ranks) {
+    std::vector<std::string> texts, paths = {path};
+    DocumentRules rules;
+    BlockRules blocks{.threads = 2, .columns = rules.members()};
+    InputFiles input = find_input_files(paths, Separated::kNo);
+    for (int rank = 0; rank < ranks; ++rank) {
+      BlockReader reader(slices_of(input, blocks, rank, ranks), blocks);
+      while (auto block = reader.next()) {
+        Documents found = parse_block(*block, rules);
+        EXPECT_EQ(found.error, "");
+        for (const Document& document : found.documents) texts.emplace_back(document.texts[0]);
+      }
+    }
+    return texts;
+  }
+
+  Directory dir_;
+};
+
+TEST_F(Parquet, RowsAreJsonLinesInEveryForm) {
+  std::string lines;
+  for (int i = 0; i < 1000; ++i)
+    lines +=
+        concat("{\"text\": \"\\\"a\\\\b\\\" \\u0001 \xc3\xa9 \xf0\x9f\x98\x80 \\n\\r\\t\\b\\f ",
+               i % 9, "\", \"n\": ", i % 5 == 0 ? "null" : std::to_string(i - 500),
+               ", \"score\": ", i % 2 ? "0.1" : "-3.0", ", \"ok\": ", i % 3 ? "true" : "false",
+               ", \"list\": ", i % 4 ? "[{\"role\": \"user\", \"content\": \"x\"}]" : "[]",
+               ", \"meta\": {\"a\": ", i % 6 ? "\"\"" : "null", ", \"b\": [1, 2]}}\n");
+  Columns all = {"text", "n", "score", "ok", "list", "meta"};
+  Form forms[] = {{},
+                  {"compression=zstd", "rows=100"},
+                  {"compression=gzip", "pages=2"},
+                  {"compression=brotli", "rows=7", "dictionary=no"},
+                  {"compression=lz4_raw", "encoding=delta"},
+                  {"compression=uncompressed", "pages=2", "encoding=delta"},
+                  {"rows=333", "checksums=yes"}};
+  for (const Form& form : forms) {
+    std::string bytes = parquet_of(lines, form);
+    for (int threads : {1, 3})
+      EXPECT_EQ(rows(bytes, all, threads), lines) << join(form, " ") << ", threads: " << threads;
+  }
+}
+
+TEST_F(Parquet, TypesThatJsonHasNot) {
+  Form form = {"type:byte=uint8",      "type:bytes=binary", "type:day=date32",
+               "type:long=large_utf8", "type:part=float",   "type:time=timestamp"};
+  std::string lines, wanted;
+  for (const char* number : {"200", "0"}) {
+    lines +=
+        concat("{\"byte\": ", number, R"(, "bytes": "x\n", "day": 1, "long": "y", "part": 0.5, )",
+               R"("time": "2026-01-02 03:04:05"})", "\n");
+    wanted +=
+        concat("{\"byte\": ", number, R"(, "bytes": "x\n", "day": "1970-01-02", "long": "y", )",
+               R"("part": 0.5, "time": "2026-01-02 03:04:05.000"})", "\n");
+  }
+  lines += "{}\n";
+  wanted += R"({"byte": null, "bytes": null, "day": null, "long": null, "part": null, )"
+            R"("time": null})"
+            "\n";
+  Columns all = {"byte", "bytes", "day", "long", "part", "time"};
+  EXPECT_EQ(rows(parquet_of(lines, form), all), wanted);
+}
+
+TEST_F(Parquet, OnlyTheColumnsThatAreAsked) {
+  std::string bytes = parquet_of("{\"id\": 1, \"text\": \"a\"}\n{\"id\": 2, \"text\": \"b\"}\n");
+  EXPECT_EQ(rows(bytes, {"text"}), "{\"text\": \"a\"}\n{\"text\": \"b\"}\n");
+  EXPECT_EQ(rows(bytes, {"text", "id"}),
+            "{\"id\": 1, \"text\": \"a\"}\n{\"id\": 2, \"text\": \"b\"}\n");
+  EXPECT_THAT(refusal(bytes, {"text", "title"}),
+              AllOf(StartsWith("74: " + dir_ / "a.parquet"),
+                    HasSubstr("no column 'title'; it has id, text (--jsonl-keys")));
+}
+
+// More than a thread holds at once, in one group and in many.
+TEST_F(Parquet, ManyGroupsAndLargeOnes) {
+  std::string lines = lines_of(0, 700, 8000);
+  ASSERT_GT(lines.size(), size_t{16} << 20);
+  for (int rows_in_group : {1 << 20, 300, 9}) {
+    std::string bytes = parquet_of(lines, {"compression=zstd", concat("rows=", rows_in_group)});
+    for (int threads : {1, 2, 20})
+      EXPECT_TRUE(rows(bytes, {"id", "text"}, threads) == lines) << rows_in_group << " " << threads;
+  }
+}
+
+TEST_F(Parquet, DocumentsOfAnyNumberOfRanks) {
+  for (unsigned part : {0u, 1u, 2u}) {
+    std::string lines = lines_of(200 * part, 200 * part + 200, 900);
+    dir_.put(concat("lines/", part, ".jsonl"), lines);
+    dir_.put(concat("rows/", part, ".parquet"), parquet_of(lines, {"rows=50"}));
+  }
+  std::vector<std::string> wanted = texts_of(dir_ / "lines", 1);
+  ASSERT_EQ(wanted.size(), 600u);
+  for (int ranks : {1, 2, 3, 5}) EXPECT_EQ(texts_of(dir_ / "rows", ranks), wanted) << ranks;
+}
+
+TEST_F(Parquet, ReadingGoesOnBehindAnyBlock) {
+  Columns paths = {dir_.put("a.parquet", parquet_of(lines_of(0, 600, 2000), {"rows=90"}))};
+  InputFiles input = find_input_files(paths, Separated::kNo);
+  BlockRules rules{.threads = 2};
+  std::vector<Block> blocks;
+  BlockReader reader(slices_of(input, rules, 0, 1), rules);
+  while (auto block = reader.next()) blocks.push_back(std::move(*block));
+  ASSERT_GT(blocks.size(), 8u);
+  std::string behind;  // blocks[k]
+  for (size_t k = blocks.size() - 1; k-- > 0;) {
+    behind.insert(0, blocks[k + 1].text);
+    BlockReader rest(slices_of(input, rules, 0, 1), rules, blocks[k].end);
+    std::string text;
+    while (auto block = rest.next()) {
+      EXPECT_TRUE(!text.empty() || block->line == blocks[k + 1].line);
+      text += block->text;
+    }
+    EXPECT_TRUE(text == behind) << k;
+  }
+}
+
+TEST_F(Parquet, DamagedFilesAreNamed) {
+  std::string lines = lines_of(0, 50, 900);
+  std::string named = "74: " + dir_ / "a.parquet" + " cannot be read as a Parquet file: ";
+  std::string whole = parquet_of(lines, {"compression=zstd"});
+  for (size_t left : {whole.size() - 1, whole.size() / 2, size_t{8}, size_t{4}})
+    EXPECT_THAT(refusal(whole.substr(0, left)), AllOf(StartsWith(named), HasSubstr("cut off")));
+  // A length of what stands at the end that is none, bytes in a compressed page, and in one that
+  // only its checksum guards.
+  std::string damaged = whole;
+  damaged[whole.size() - 6] ^= 0x55;
+  EXPECT_THAT(refusal(damaged), StartsWith(named));
+  damaged = whole;
+  for (size_t i = 0; i < 40; ++i) damaged[whole.size() / 2 + i] ^= 0x55;
+  EXPECT_THAT(refusal(damaged), StartsWith(named));
+  std::string plain = parquet_of(lines, {"compression=uncompressed", "checksums=yes"});
+  plain[plain.size() / 2] ^= 1;
+  EXPECT_THAT(refusal(plain), AllOf(StartsWith(named), HasSubstr("CRC")));
+}
+
+TEST_F(Parquet, WithoutRows) {
+  EXPECT_EQ(rows(parquet_of("{\"text\": \"a\"}\n", {"rows=1"}), {"text"}), "{\"text\": \"a\"}\n");
+  std::string empty = parquet_of("\n", {"type:text=large_utf8"});
+  EXPECT_EQ(rows(empty, {"text"}), "");
+}
+
+}  // namespace
+}  // namespace neox
