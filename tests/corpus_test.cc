@@ -12,6 +12,7 @@
 #include "data_files.h"
 #include "generated_text.h"
 #include "http_server.h"
+#include "parquet_files.h"
 #include "prepare/prepare.h"
 
 namespace neox {
@@ -275,6 +276,9 @@ Small small_of(const std::string& name, size_t number) {
   if (ends(".json.gz")) return {compressed(first + rest, "gzip"), texts};
   if (ends(".zip"))
     return {archive_of({{name.substr(0, name.size() - 4), texts[0]}}, "zip"), {texts[0]}};
+  if (ends(".parquet")) return {testing::parquet_of(first + rest), texts};
+  if (ends(".txt"))
+    return {join(texts, "\n<|endoftext|>\n"), {texts[0] + "\n", texts[1] + "\n", texts[2]}};
   if (ends(".xml.bz2")) return {compressed(wiki_dump(texts), "bzip2"), texts};
   ADD_FAILURE() << name << " has a format that this test does not know";
   return {};
@@ -308,6 +312,7 @@ class EveryCorpus : public Corpus {
     }
     text += concat("  bytes: [", join(bytes, ", "), "]\n  sha256: [", join(sums, ", "), "]\n");
     if (!entry.dead.empty()) text += "  dead: because\n";
+    if (!entry.split_on.empty()) text += "  split_on: '" + entry.split_on + "'\n";
     dir_.put("corpora.yml", text);
     server.change(served_);
     return documents;
@@ -321,6 +326,7 @@ TEST_F(EveryCorpus, RunsFromTheServerToTheDataset) {
   for (const RegistryEntry& known : read_registry(kRegistry).corpora) {
     if (known.urls.empty()) continue;
     ++tried;
+    if (known.urls[0].ends_with(".parquet") && !testing::has_parquet()) continue;
     bool wiki = known.name.starts_with("wikipedia");
     RegistryEntry entry = wiki ? read_registry(kRegistry).corpus("wikipedia-de") : known;
     Texts documents = serve(entry, server);
@@ -328,7 +334,7 @@ TEST_F(EveryCorpus, RunsFromTheServerToTheDataset) {
     EXPECT_EQ(error_of([&] { prepare(entry.name, {}); }), "") << entry.name;
     EXPECT_EQ(this->documents(place), documents) << entry.name;
   }
-  EXPECT_EQ(tried, 22);
+  EXPECT_EQ(tried, 25);
 }
 
 }  // namespace

@@ -5,8 +5,8 @@
 #include <random>
 
 #include "base/text.h"
-#include "child.h"
 #include "data_files.h"
+#include "parquet_files.h"
 #include "prepare/blocks.h"
 #include "prepare/documents.h"
 #include "prepare/parquet_plugin.h"
@@ -18,6 +18,7 @@ using ::testing::AllOf;
 using testing::Directory;
 using testing::error_of;
 using ::testing::HasSubstr;
+using testing::parquet_of;
 using ::testing::StartsWith;
 using Columns = std::vector<std::string>;
 using Form = std::vector<std::string>;  // arguments of parquet_writer
@@ -27,15 +28,6 @@ std::string words(size_t bytes, unsigned seed) {
   std::string text;
   while (text.size() < bytes) text += concat("the cat ", random(), " and ", random(), "\\n");
   return text;
-}
-
-// The bytes of a file with the rows of JSON lines.
-std::string parquet_of(const std::string& lines, const Form& form = {}) {
-  std::vector<std::string> command = {NEOX_BUILD_DIR "/tests/parquet_writer"};
-  command.insert(command.end(), form.begin(), form.end());
-  testing::Ended ended = testing::Child(command, {.input = lines}).end();
-  check(ended.code == 0, "parquet_writer ended with ", ended.code, ": ", ended.err);
-  return ended.out;
 }
 
 std::string lines_of(unsigned from, unsigned to, size_t bytes) {
