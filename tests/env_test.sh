@@ -62,6 +62,7 @@ expect 64 'holds torch 2.10.0; neox.cpp is built with 2.11.0' env NEOX_TORCH_DIR
 expect 64 'lacks lib/libtorch_cpu.so' env NEOX_TORCH_DIR="$here" "$setup"
 wheel "$here/torch" 2.11.0
 expect 0 'Nothing to install' env NEOX_TORCH_DIR="$here/torch" "$setup"
+expect 0 'no pyarrow, so Parquet files will not be read' env NEOX_TORCH_DIR="$here/torch" "$setup"
 stand_in df 'echo; echo "fs 1 1 300 1 /"'
 expect 74 'with its download, needs [0-9]+ MB in .*, where 300 MB are free' "$setup"
 rm "$bin/df"
