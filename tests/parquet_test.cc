@@ -4,6 +4,7 @@
 
 #include <random>
 
+#include "base/memory.h"
 #include "base/text.h"
 #include "data_files.h"
 #include "parquet_files.h"
@@ -42,7 +43,8 @@ class Parquet : public ::testing::Test {
   // All that is read of a file.
   std::string rows(const std::string& bytes, const Columns& columns, int threads = 1) {
     std::string path = dir_.put("a.parquet", bytes), text, some(100003, '\0');
-    auto source = parquet_plugin(path).open(path, columns, threads);
+    auto source =
+        parquet_plugin(path).open(path, static_cast<int64_t>(bytes.size()), columns, threads);
     int64_t before = 0;
     for (size_t n; (n = source->read(some)) > 0; before = source->consumed()) {
       text.append(some, 0, n);
@@ -190,6 +192,45 @@ TEST_F(Parquet, DamagedFilesAreNamed) {
   std::string plain = parquet_of(lines, {"compression=uncompressed", "checksums=yes"});
   plain[plain.size() / 2] ^= 1;
   EXPECT_THAT(refusal(plain), AllOf(StartsWith(named), HasSubstr("CRC")));
+}
+
+// Which the file has once: what a batch holds is not what lies in the file.
+TEST_F(Parquet, ALongTextInManyRows) {
+  std::string lines, text(100000, 'x');
+  for (int i = 0; i < 600; ++i) lines += concat("{\"text\": \"", text, "\"}\n");
+  std::string bytes = parquet_of(lines);
+  ASSERT_LT(bytes.size(), size_t{200000});
+  int64_t before = peak_memory();
+  EXPECT_TRUE(rows(bytes, {"text"}) == lines);
+  EXPECT_LT(peak_memory() - before, 300 << 20);  // the text twice, and batches
+}
+
+TEST_F(Parquet, RowsAreCounted) {
+  std::string bytes = parquet_of("{\"text\": \"a\"}\n{\"text\": \"a\"}\n{\"text\": \"a\"}\n",
+                                 {"dictionary=no", "compression=uncompressed"});
+  size_t page = bytes.find('\x06', 4);  // the number of its values, as Thrift writes 3
+  ASSERT_NE(page, std::string::npos);
+  ASSERT_LT(page, size_t{40});
+  bytes[page] = 4;
+  EXPECT_THAT(refusal(bytes), HasSubstr("group 0 has 2 rows, and should have 3"));
+}
+
+TEST_F(Parquet, ThatChangesIsAnError) {
+  std::string path = dir_.put("a.parquet", parquet_of("{\"text\": \"a\"}\n"));
+  Columns columns = {"text"};
+  EXPECT_THAT(error_of([&] { parquet_plugin(path).open(path, 7, columns, 1); }),
+              HasSubstr("and had 7 when it was found; it must not change while it is read"));
+}
+
+TEST_F(Parquet, InADirectoryWithWhatOthersWriteThere) {
+  std::string lines = lines_of(0, 3, 10);
+  dir_.put("d/part-0.parquet", parquet_of(lines));
+  for (const char* name : {"_metadata", "_common_metadata"})
+    dir_.put(concat("d/", name), std::string("PAR1\x15\0PAR1", 10));
+  for (const char* name : {"_SUCCESS", "README.md", "dataset_infos.json"})
+    dir_.put(concat("d/", name), "the cat");
+  dir_.put("d/more.jsonl", lines);
+  EXPECT_EQ(texts_of(dir_ / "d", 1).size(), 6u);
 }
 
 TEST_F(Parquet, WithoutRows) {

@@ -51,8 +51,28 @@ class Finder {
     std::vector<std::string> found;
     list(path, {}, found);
     std::sort(found.begin(), found.end());
+    size_t before = result_.files.size();
     for (const std::string& file : found)
       if (!is_own(file)) add_file(file, Named::kNo);
+    drop_text_beside_parquet(before);
+  }
+
+  // Of a directory, whose files are those from `first` on: a README is no document of a dataset.
+  void drop_text_beside_parquet(size_t first) {
+    using enum InputFile::Packing;
+    std::span<InputFile> files = std::span(result_.files).subspan(first);
+    auto has = [&](InputFile::Packing packing) {
+      return std::ranges::any_of(files, [&](auto& file) { return file.packing == packing; });
+    };
+    if (!has(kParquet)) return;
+    auto is_text = [&](const InputFile& file) {
+      bool text = file.packing == kNone && file.format == InputFile::Format::kText;
+      if (text) log_info("left out: ", file.path, ", which is text beside Parquet");
+      if (text) result_.bytes -= file.bytes;
+      return text;
+    };
+    auto begin = result_.files.begin() + static_cast<ptrdiff_t>(first);
+    result_.files.erase(std::remove_if(begin, result_.files.end(), is_text), result_.files.end());
   }
 
   // Of the same name, and the same file: most names are other ones.
@@ -64,9 +84,12 @@ class Finder {
     return own;
   }
 
-  // What a run that was killed has left beside its output.
+  // What a run that was killed has left beside its output, and what Spark and Hugging Face write
+  // beside Parquet.
   static bool is_note(const std::string& name) {
-    return name.find(kJournal) != name.npos || name.find(kTemplates) != name.npos;
+    return name.find(kJournal) != name.npos || name.find(kTemplates) != name.npos ||
+           name == "_metadata" || name == "_common_metadata" || name == "_SUCCESS" ||
+           name == "dataset_infos.json";
   }
 
   // The files of a directory and of those below it. A link that leads back to one of the

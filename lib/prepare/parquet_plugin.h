@@ -11,10 +11,11 @@ namespace neox {
 
 struct ParquetPlugin {
   const char* build;  // must equal kVersion of the program
-  // The rows of a file as JSON lines with these columns alone, in the order of the file. Up to so
-  // many threads decode groups of rows. Throws Error (74) for damaged files and missing columns.
-  std::unique_ptr<ByteSource> (*open)(const std::string& path, std::span<const std::string> columns,
-                                      int threads);
+  // The rows of a file, which had so many bytes when it was found, as JSON lines with these columns
+  // alone. Up to so many threads decode groups of rows. Throws Error (74) for damaged and changed
+  // files and missing columns.
+  std::unique_ptr<ByteSource> (*open)(const std::string& path, int64_t bytes,
+                                      std::span<const std::string> columns, int threads);
 };
 
 // The symbol of the plugin.

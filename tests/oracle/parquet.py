@@ -4,8 +4,10 @@ values of every type, nested and missing, in files of every compression, encodin
   parquet.py PARQUET_TOOL [--files 200]
 """
 import argparse
+import decimal
 import json
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -47,6 +49,8 @@ def types(source, depth):
         (pa.binary(4), lambda s: s.choice([b"abcd", b"a\nb\"", b"\0\0\0\0"])),
         (pa.dictionary(pa.int32(), pa.string()), lambda s: s.choice(["red", "green", "\"blue\""])),
         (pa.float64(), real), (pa.float32(), lambda s: floats(s, pa.float32())), (pa.float16(), lambda s: floats(s, pa.float16())),
+        (pa.decimal128(12, 3), lambda s: decimal.Decimal(s.choice([0, 1, -5, 123456789])).scaleb(-3)),
+        (pa.decimal256(50, 0), lambda s: decimal.Decimal(s.choice([0, 10 ** 49, -7]))),
         (pa.null(), lambda s: None),
     ]
     for bits in (8, 16, 32, 64):
@@ -60,9 +64,11 @@ def types(source, depth):
     some = lambda s, least=0: [None if s.random() < 0.2 else make(s) for _ in range(s.randint(least, 4))]
     if pa.types.is_null(kind):
         return kind, make
-    shape = source.choice(["list", "large", "struct", "map"])
+    shape = source.choice(["list", "large", "view", "struct", "map"])
     if shape == "list":
         return pa.list_(kind), some
+    if shape == "view":
+        return pa.list_view(kind), some
     if shape == "large":
         return pa.large_list(kind), some
     if shape == "map":
@@ -71,7 +77,9 @@ def types(source, depth):
 
 
 def plain(value):
-    """What json can write: bytes as the text that they are, pairs of maps as lists."""
+    """What json can write: bytes as the text that they are, pairs of maps as lists, decimals as written() knows them."""
+    if isinstance(value, decimal.Decimal):
+        return f"@@{value}@@"
     if isinstance(value, bytes):
         return value.decode()
     if isinstance(value, (list, tuple)):
@@ -79,6 +87,10 @@ def plain(value):
     if isinstance(value, dict):
         return {k: plain(v) for k, v in value.items()}
     return float(value) if type(value).__name__ == "float16" else value
+
+
+def written(row):
+    return re.sub(r'"@@([^@"]*)@@"', r"\1", json.dumps(plain(row), ensure_ascii=False)) + "\n"
 
 
 def write_file(source, path):
@@ -123,7 +135,7 @@ def main():
             names = table.column_names
             asked = source.sample(names, source.randint(1, len(names)))
             shown = [name for name in names if name in asked]
-            wanted = "".join(json.dumps(plain(row), ensure_ascii=False) + "\n" for row in table.select(shown).to_pylist())
+            wanted = "".join(written(row) for row in table.select(shown).to_pylist())
             got = subprocess.run([args.tool, path, str(source.randint(1, 4)), *asked], capture_output=True)
             if got.returncode or got.stdout.decode() != wanted:
                 lines = zip(wanted.split("\n"), got.stdout.decode(errors="replace").split("\n"))

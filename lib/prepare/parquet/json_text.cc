@@ -96,20 +96,32 @@ void append_struct(const arrow::StructArray& structure, int64_t row, std::string
   json += '}';
 }
 
-// Dates, times, decimals and the like.
+// Dates, times and the like.
 void append_other(const arrow::Array& array, int64_t row, std::string& json) {
   auto scalar = array.GetScalar(row);
   check_io(scalar.ok(), scalar.status().ToString());
   append_json_string((*scalar)->ToString(), json);
 }
 
-// Whether it is a whole number, which is then written.
-bool append_whole(const arrow::Array& array, int64_t row, std::string& json) {
+// Whether it is a whole or decimal number, which is then written.
+bool append_exact(const arrow::Array& array, int64_t row, std::string& json) {
   auto take = [&](auto value) {
     append_digits(value, json);
     return true;
   };
+  auto take_digits = [&](const std::string& digits) {
+    json += digits;
+    return true;
+  };
   switch (array.type_id()) {
+    case Type::DECIMAL32:
+      return take_digits(as<arrow::Decimal32Array>(array).FormatValue(row));
+    case Type::DECIMAL64:
+      return take_digits(as<arrow::Decimal64Array>(array).FormatValue(row));
+    case Type::DECIMAL128:
+      return take_digits(as<arrow::Decimal128Array>(array).FormatValue(row));
+    case Type::DECIMAL256:
+      return take_digits(as<arrow::Decimal256Array>(array).FormatValue(row));
     case Type::INT8:
       return take(as<arrow::Int8Array>(array).Value(row));
     case Type::INT16:
@@ -173,7 +185,7 @@ void append_json(const arrow::Array& array, int64_t row, std::string& json) {
     json += "null";
     return;
   }
-  if (append_text(array, row, json) || append_whole(array, row, json)) return;
+  if (append_text(array, row, json) || append_exact(array, row, json)) return;
   switch (array.type_id()) {
     case Type::BOOL:
       json += as<arrow::BooleanArray>(array).Value(row) ? "true" : "false";
@@ -192,6 +204,10 @@ void append_json(const arrow::Array& array, int64_t row, std::string& json) {
       return append_list(as<arrow::LargeListArray>(array), row, json);
     case Type::FIXED_SIZE_LIST:
       return append_list(as<arrow::FixedSizeListArray>(array), row, json);
+    case Type::LIST_VIEW:
+      return append_list(as<arrow::ListViewArray>(array), row, json);
+    case Type::LARGE_LIST_VIEW:
+      return append_list(as<arrow::LargeListViewArray>(array), row, json);
     case Type::MAP:
       return append_map(as<arrow::MapArray>(array), row, json);
     case Type::STRUCT:

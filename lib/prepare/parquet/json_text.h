@@ -13,7 +13,8 @@ namespace neox {
 void append_json_string(std::string_view text, std::string& json);
 
 // The value in a row of an array. Numbers, strings, bytes (as strings), lists, structures and maps
-// (as lists of pairs); dates and the like become strings as Arrow writes them.
+// (as lists of pairs), decimals (as numbers); dates and the like become strings as Arrow writes
+// them.
 void append_json(const arrow::Array& array, int64_t row, std::string& json);
 
 }  // namespace neox

@@ -6,9 +6,9 @@
 namespace neox {
 namespace {
 
-std::unique_ptr<ByteSource> open(const std::string& path, std::span<const std::string> columns,
-                                 int threads) {
-  return std::make_unique<ParquetRows>(path, columns, threads);
+std::unique_ptr<ByteSource> open(const std::string& path, int64_t bytes,
+                                 std::span<const std::string> columns, int threads) {
+  return std::make_unique<ParquetRows>(path, bytes, columns, threads);
 }
 
 }  // namespace

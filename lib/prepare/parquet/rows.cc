@@ -2,10 +2,12 @@
 
 #include <arrow/array.h>
 #include <arrow/io/file.h>
+#include <parquet/exception.h>
 #include <parquet/file_reader.h>
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <set>
 #include <utility>
 
@@ -15,7 +17,7 @@
 namespace neox {
 namespace {
 
-constexpr int64_t kReadBytes = 1 << 20;
+constexpr int64_t kReadBytes = 1 << 20, kMostRowsAtOnce = 256;
 
 [[noreturn]] void fail_reading(const std::string& path, std::string what) {
   while (what.ends_with('.') || what.ends_with('\n')) what.pop_back();
@@ -23,9 +25,21 @@ constexpr int64_t kReadBytes = 1 << 20;
        "; fetch or copy it again if it is damaged or cut off");
 }
 
+[[noreturn]] void fail_reading(const std::string& path, const arrow::Status& status) {
+  if (status.IsOutOfMemory()) throw std::bad_alloc();
+  fail_reading(path, status.message());
+}
+
+// Of what libparquet threw.
+[[noreturn]] void fail_reading(const std::string& path, const std::exception& error) {
+  auto* of_status = dynamic_cast<const parquet::ParquetStatusException*>(&error);
+  if (of_status) fail_reading(path, of_status->status());
+  fail_reading(path, std::string(error.what()));
+}
+
 template <class T>
 T value_of(arrow::Result<T> result, const std::string& path) {
-  if (!result.ok()) fail_reading(path, result.status().message());
+  if (!result.ok()) fail_reading(path, result.status());
   return std::move(result).ValueUnsafe();
 }
 
@@ -43,14 +57,26 @@ std::string top_of(const parquet::FileMetaData& metadata, int leaf) {
 
 }  // namespace
 
-ParquetRows::ParquetRows(std::string path, std::span<const std::string> columns, int threads)
-    : path_(std::move(path)), threads_(std::clamp(threads, 1, kMostThreads)) {
+ParquetRows::ParquetRows(std::string path, int64_t bytes, std::span<const std::string> columns,
+                         int threads)
+    : path_(std::move(path)), bytes_(bytes), threads_(std::clamp(threads, 1, kMostThreads)) {
   source_ = value_of(arrow::io::ReadableFile::Open(path_), path_);
-  bytes_ = value_of(source_->GetSize(), path_);
+  int64_t now = value_of(source_->GetSize(), path_);
+  check_io(now == bytes_, path_, " has ", now, " bytes, and had ", bytes_,
+           " when it was found; it must not change while it is read");
   try {
     metadata_ = parquet::ParquetFileReader::Open(source_, properties())->metadata();
-  } catch (const std::exception& e) { fail_reading(path_, e.what()); }
+  } catch (const parquet::ParquetException& e) { fail_reading(path_, e); }
+  check_rows();
   choose_columns(columns);
+}
+
+void ParquetRows::check_rows() const {
+  int64_t rows = 0;
+  for (int i = 0; i < metadata_->num_row_groups(); ++i) rows += metadata_->RowGroup(i)->num_rows();
+  if (rows != metadata_->num_rows())
+    fail_reading(path_,
+                 concat("its groups have ", rows, " rows, and the file ", metadata_->num_rows()));
 }
 
 void ParquetRows::choose_columns(std::span<const std::string> columns) {
@@ -66,13 +92,14 @@ void ParquetRows::choose_columns(std::span<const std::string> columns) {
              names.empty() ? "none" : names, " (--jsonl-keys names those to take)");
 }
 
-// So that a batch has about kTextAtOnce.
+// So that a batch has about kTextAtOnce. Texts that repeat are stored once, so there may be more in
+// the rows than in the file.
 int64_t ParquetRows::rows_at_once(int group) const {
   auto chunks = metadata_->RowGroup(group);
   int64_t bytes = 1;
   for (int leaf : leaves_) bytes += chunks->ColumnChunk(leaf)->total_uncompressed_size();
   int64_t each = std::max<int64_t>(bytes / std::max<int64_t>(chunks->num_rows(), 1), 1);
-  return std::clamp<int64_t>(kTextAtOnce / each, 1, 1 << 16);
+  return std::clamp<int64_t>(kTextAtOnce / each, 1, kMostRowsAtOnce);
 }
 
 std::unique_ptr<parquet::arrow::FileReader> ParquetRows::open_file(int64_t rows_at_once) const {
@@ -95,6 +122,10 @@ void ParquetRows::decode(Group& group) const try {
   while (group.text.size() < kTextAtOnce) {
     std::shared_ptr<arrow::RecordBatch> batch = value_of(group.batches->Next(), path_);
     if (!batch) {
+      int64_t said = metadata_->RowGroup(group.number)->num_rows();
+      if (group.all_rows != said)
+        fail_reading(path_, concat("group ", group.number, " has ", group.all_rows,
+                                   " rows, and should have ", said));
       group.ended = true;
       return;
     }
@@ -108,8 +139,9 @@ void ParquetRows::decode(Group& group) const try {
       group.text += "}\n";
     }
     group.rows += batch->num_rows();
+    group.all_rows += batch->num_rows();
   }
-} catch (const parquet::ParquetException& e) { fail_reading(path_, e.what()); }
+} catch (const parquet::ParquetException& e) { fail_reading(path_, e); }
 
 void ParquetRows::begin(Decoding& decoding) const {
   auto policy = threads_ > 1 ? std::launch::async : std::launch::deferred;

@@ -20,9 +20,10 @@ class ParquetRows : public ByteSource {
   static constexpr int kMostThreads = 16;
   static constexpr size_t kTextAtOnce = 4 << 20;
 
-  // Of these columns alone. Throws Error (74) for damaged files and missing columns.
-  ParquetRows(std::string path, std::span<const std::string> columns, int threads);
-  // Throws Error (74).
+  // Of a file that had so many bytes when it was found, these columns alone. Throws Error (74) for
+  // damaged files and missing columns, std::bad_alloc.
+  ParquetRows(std::string path, int64_t bytes, std::span<const std::string> columns, int threads);
+  // Throws Error (74), std::bad_alloc.
   size_t read(std::span<char> to) override;
   int64_t consumed() const override;
 
@@ -33,7 +34,8 @@ class ParquetRows : public ByteSource {
     std::unique_ptr<parquet::arrow::FileReader> file = {};
     std::unique_ptr<arrow::RecordBatchReader> batches = {};
     std::string text = {};
-    int64_t rows = 0;  // of the text
+    int64_t rows = 0;      // of the text
+    int64_t all_rows = 0;  // decoded so far
     bool ended = false;
   };
   struct Decoding {
@@ -42,6 +44,7 @@ class ParquetRows : public ByteSource {
   };
 
   std::unique_ptr<parquet::arrow::FileReader> open_file(int64_t rows_at_once) const;
+  void check_rows() const;
   void choose_columns(std::span<const std::string> columns);
   int64_t rows_at_once(int group) const;
   void decode(Group& group) const;
@@ -49,11 +52,11 @@ class ParquetRows : public ByteSource {
   bool next_text();
 
   const std::string path_;
+  const int64_t bytes_;
   const int threads_;
   std::shared_ptr<arrow::io::RandomAccessFile> source_;
   std::shared_ptr<parquet::FileMetaData> metadata_;
   std::vector<int> leaves_;  // of the chosen columns
-  int64_t bytes_ = 0;        // of the file
   int next_group_ = 0;
   std::string text_;            // of a group, as far as ...
   size_t given_ = 0;            // ... it was given out
