@@ -9,19 +9,6 @@
 namespace neox::testing {
 namespace {
 
-// The tokenizer of the material with the tokens of chatml.
-Tokenizer chat_tokenizer(const fs::path& file) {
-  nlohmann::json root = nlohmann::json::parse(read_file(Material::get() / "tokenizer.json"));
-  nlohmann::json token = root["added_tokens"][0];
-  auto next = Tokenizer::from_json(Material::get() / "tokenizer.json").vocab_size();
-  for (const char* name : {"<|im_start|>", "<|im_end|>"}) {
-    token["content"] = name, token["id"] = next++, token["special"] = true;
-    root["added_tokens"].push_back(token);
-  }
-  write_file_atomically(file, root.dump());
-  return Tokenizer::from_json(file);
-}
-
 ChatTemplate style(const char* name) {
   return with_special_tokens(
       read_chat_template(name, NEOX_SOURCE_DIR "/configs/chat_templates.yml"), "<|endoftext|>",

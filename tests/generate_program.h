@@ -29,4 +29,17 @@ class GenerateProgram : public ::testing::Test {
   static std::string text(const Strings& more) { return generate(more).out; }
 };
 
+// The tokenizer of the material with the tokens of chatml.
+inline Tokenizer chat_tokenizer(const fs::path& file) {
+  nlohmann::json root = nlohmann::json::parse(read_file(Material::get() / "tokenizer.json"));
+  nlohmann::json token = root["added_tokens"][0];
+  auto next = Tokenizer::from_json(Material::get() / "tokenizer.json").vocab_size();
+  for (const char* name : {"<|im_start|>", "<|im_end|>"}) {
+    token["content"] = name, token["id"] = next++, token["special"] = true;
+    root["added_tokens"].push_back(token);
+  }
+  write_file_atomically(file, root.dump());
+  return Tokenizer::from_json(file);
+}
+
 }  // namespace neox::testing

@@ -49,6 +49,11 @@ TEST_F(Serve, KnowsItsAddresses) {
   EXPECT_EQ(client.ask("GET", "/health").status, 200);
   EXPECT_TRUE(has(client.ask("GET", "/").body, "<html"));
   EXPECT_EQ(Json::parse(client.ask("GET", "/v1/models").body)["data"][0]["max_model_len"], 48);
+  std::string name = Json::parse(client.ask("GET", "/v1/models").body)["data"][0]["id"], escaped;
+  for (char c : name) escaped += c == '/' ? "%2F" : std::string(1, c);
+  for (const std::string& path : {name, escaped})
+    EXPECT_EQ(Json::parse(client.ask("GET", "/v1/models/" + path).body)["id"], name);
+  EXPECT_EQ(client.ask("GET", "/v1/models/other").status, 404);
   HttpAnswer nowhere = client.ask("GET", "/v2");
   EXPECT_EQ(nowhere.status, 404);
   EXPECT_TRUE(has(nowhere.body, "/v1/completions"));

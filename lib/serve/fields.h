@@ -72,8 +72,8 @@ class Fields {
   void check_all_known() const {
     std::vector<std::string> names(known_.begin(), known_.end());
     for (const auto& field : object_.items())
-      check_usage(known_.contains(field.key()), "there is no field ", field.key(),
-                  did_you_mean(nearest(field.key(), names)));
+      check_usage(known_.contains(field.key()) || field.value().is_null(), "there is no field ",
+                  field.key(), did_you_mean(nearest(field.key(), names)));
   }
 
  private:

@@ -17,7 +17,8 @@ std::string text_of(int32_t token, const ServedModel& model) {
   return std::string(unicode::repair(model.tokenizer.token_bytes(token), storage));
 }
 
-int64_t characters(const std::string& text) {
+// That begin in these bytes.
+int64_t characters(std::string_view text) {
   return std::ranges::count_if(text, [](char c) { return (c & 0xC0) != 0x80; });
 }
 
@@ -69,22 +70,69 @@ Json likeliest_of(const TokenScore& score, const ServedModel& model) {
     std::string text = text_of(token, model);
     if (!all.contains(text)) all[text] = logarithm;
   }
+  std::string taken = text_of(score.token, model);
+  if (!all.contains(taken)) all[taken] = score.log_probability;
   return all;
 }
+
+// Where the tokens that are told of a choice begin in its text, in characters.
+class Offsets {
+ public:
+  Offsets(const Order& order, const Choice& choice, const ServedModel& model)
+      : model_(model),
+        rest_(order.prompts[choice.prompt].text),
+        of_prompt_(order.echo ? order.prompts[choice.prompt].tokens.size() : 0),
+        at_(order.echo ? 0 : characters(rest_)),
+        begins_(order.echo || rest_.empty()) {}
+
+  // That of the next token.
+  int64_t next(int32_t token) {
+    int64_t offset = at_;
+    if (is_text(token)) at_ += characters(bytes_of(token));
+    ++passed_;
+    return offset;
+  }
+
+ private:
+  std::string bytes_of(int32_t token) {
+    std::string bytes = model_.tokenizer.token_bytes(token);
+    if (begins_ && !model_.tokenizer.is_special(token))
+      begins_ = model_.tokenizer.strip_begin(token, bytes);
+    return bytes;
+  }
+  // Special tokens are none, but for those that stand in a prompt: not what a tokenizer puts in
+  // front of it.
+  bool is_text(int32_t token) {
+    if (!model_.tokenizer.is_special(token)) {
+      in_front_ = false;
+      return true;
+    }
+    std::string bytes = model_.tokenizer.token_bytes(token);
+    if (in_front_ && !rest_.starts_with(bytes)) return false;
+    if (in_front_) rest_.remove_prefix(bytes.size());
+    return passed_ < of_prompt_;
+  }
+
+  const ServedModel& model_;
+  std::string_view rest_;  // of the prompt, behind special tokens in front
+  const size_t of_prompt_;
+  size_t passed_ = 0;
+  int64_t at_;
+  bool begins_, in_front_ = true;
+};
 
 // OpenAI's form for completions.
 Json scores_of(const Order& order, const ServedModel& model, const Choice& choice) {
   Json tokens = Json::array(), scores = tokens, likeliest = tokens, offsets = tokens;
   Told told = told_of(order, choice);
-  int64_t offset = order.echo ? 0 : characters(order.prompts[choice.prompt].text);
+  Offsets begin(order, choice, model);
   for (size_t i = 0; i < told.tokens.size(); ++i) {
     std::string text = text_of(told.tokens[i], model);
     const TokenScore* score = told.scores[i];
     tokens.push_back(text);
     scores.push_back(score ? Json(score->log_probability) : Json());
     likeliest.push_back(score ? likeliest_of(*score, model) : Json());
-    offsets.push_back(offset);
-    offset += characters(text);
+    offsets.push_back(begin.next(told.tokens[i]));
   }
   return {{"tokens", tokens},
           {"token_logprobs", scores},
@@ -183,6 +231,10 @@ bool add_token(const Order& order, Choice& choice, int32_t token) {
   size_t before = choice.text.size();
   choice.tokens.push_back(token);
   choice.text += choice.stream.add(token);
+  if (std::ranges::find(order.stop_tokens, token) != order.stop_tokens.end()) {
+    choice.finish = "stop";
+    return false;
+  }
   auto stop = first_stop(choice.text, before, order.stops);
   if (!stop) return true;
   choice.text.resize(order.keeps_stop ? stop->second : stop->first);

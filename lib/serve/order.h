@@ -56,6 +56,7 @@ struct Order {
   std::optional<int64_t> likeliest;  // how many are told with each token; none: no scores
   bool echo = false, streams = false, tells_usage = false;
   std::vector<std::string> stops;
+  std::vector<int32_t> stop_tokens = {};
   bool keeps_stop = false;  // as the end of a text
   std::string id;
   int64_t created = 0;  // Unix time

@@ -4,6 +4,7 @@
 #include <random>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "generate/conversation.h"
 #include "ops/random.h"
 #include "serve/fields.h"
@@ -112,10 +113,10 @@ class Reader {
     if (const Json* more = fields_.find("stream_options")) {
       Fields options(*more);
       order_.tells_usage = options.flag("include_usage");
+      options.ignore({"include_obfuscation"});
       options.check_all_known();
     }
-    order_.stops = fields_.texts("stop", kMostStops);
-    std::erase(order_.stops, "");
+    for (std::string& stop : fields_.texts("stop", kMostStops)) add_stop(std::move(stop));
     auto seed = fields_.integer("seed", std::numeric_limits<int64_t>::min(), kAnyNumber);
     order_.seed = seed ? static_cast<uint64_t>(*seed) : any_seed();
     openai_sampling();
@@ -127,12 +128,29 @@ class Reader {
                   ", and max_completion_tokens, its newer name, ", newer.value_or(0));
       if (newer) most = newer;
     }
+    // transformers' name, which lm-evaluation-harness hands on beside its own max_tokens.
+    auto beside = fields_.integer("max_new_tokens", 0, kAnyNumber);
+    if (beside) most = std::min(*beside, most.value_or(*beside));
     constexpr int64_t kUsual = 16;  // OpenAI's default
     order_.sampling.max_tokens = most.value_or(chat ? positions_ : kUsual);
-    check_usage(order_.sampling.max_tokens > 0 || order_.echo,
-                "max_tokens is 0: with echo the prompt alone is answered, without it nothing is");
+    check_usage(order_.sampling.max_tokens > 0 || order_.echo, "max_tokens is 0: ",
+                chat ? "nothing would be answered"
+                     : "with echo the prompt alone is answered, without it nothing is");
     for (auto& [prompt, tokens, scores] : order_.prompts) check_tokens(prompt, tokens);
     refuse_what_is_not_here();
+  }
+
+  // Special tokens are no text of an answer: one that is a stop is found as a token.
+  void add_stop(std::string stop) {
+    std::vector<int32_t> tokens;
+    if (stop.empty()) return;
+    model_.tokenizer.encode(stop, tokens);
+    auto special = std::ranges::find_if(
+        tokens, [&](int32_t token) { return model_.tokenizer.is_special(token); });
+    if (special == tokens.end()) return order_.stops.push_back(std::move(stop));
+    check_usage(tokens.size() == 1, "stop has ", model_.tokenizer.token_bytes(*special),
+                " beside other text: a special token is no text of an answer; give it alone");
+    order_.stop_tokens.push_back(*special);
   }
 
   void openai_sampling() {
@@ -169,6 +187,7 @@ class Reader {
     fields_.only("logit_bias", {Json::object()}, kNotHere);
     fields_.only("repetition_penalty", {1, 1.0}, kNotHere);
     fields_.only("min_p", {0, 0.0}, kNotHere);
+    fields_.only("num_beams", {1}, kNotHere);
     fields_.only("tools", {Json::array()}, kNotHere);
     fields_.only("tool_choice", {"none"}, kNotHere);
     fields_.only("response_format", {Json{{"type", "text"}}}, kNotHere);
@@ -220,19 +239,36 @@ class Reader {
     std::vector<ChatMessage> messages;
     for (const Json& message : *list) {
       Fields one(message);
-      auto text = [&](const char* name) {
-        const Json* field = one.find(name);
-        check_usage(field && field->is_string(), "message ", messages.size(), " needs a ", name,
-                    " that is a text");
-        return field->get<std::string>();
-      };
-      messages.push_back({text("role"), text("content")});
+      const Json* role = one.find("role");
+      check_usage(role && role->is_string(), "message ", messages.size(),
+                  " needs a role that is a text");
+      std::string content = content_of(one.find("content"), *role, messages.size());
+      messages.push_back({role->get<std::string>(), std::move(content)});
       one.only("tool_calls", {Json::array()}, kNotHere);
       one.only("function_call", {}, kNotHere);
+      one.only("type", {"text"}, kNotHere);  // of lm-evaluation-harness 0.4.9 to 0.4.11
       one.ignore({"name", "refusal", "annotations", "audio"});
       one.check_all_known();
     }
     order_.prompts.push_back({"", tokens_before_reply(messages, *model_.chat, model_.tokenizer)});
+  }
+
+  // A text, or a list of parts that are texts, one on each line as vLLM joins them.
+  static std::string content_of(const Json* content, const Json& role, size_t message) {
+    if (!content && role == "assistant") return "";
+    check_usage(content && (content->is_string() || content->is_array()), "message ", message,
+                " needs a content that is a text, or a list of parts of the type text");
+    if (content->is_string()) return content->get<std::string>();
+    std::vector<std::string> texts;
+    for (const Json& part : *content) {
+      Fields fields(part);
+      const Json *type = fields.find("type"), *text = fields.find("text");
+      check_usage(type && *type == "text" && text && text->is_string(), "message ", message,
+                  " has a part of the type ", type ? type->dump() : "null",
+                  "; parts of the type text alone are supported");
+      texts.push_back(text->get<std::string>());
+    }
+    return join(texts, "\n");
   }
 
   // Of which there may be one more than leave a position for the next where no more is read.

@@ -48,13 +48,23 @@ void refuse(HttpReply& reply, ApiForm form, int status, const std::string& messa
   reply.whole(status, kJson, error_body(form, status, message));
 }
 
+Json model_body(const ServedModel& model) {
+  return {{"id", model.name},
+          {"object", "model"},
+          {"created", 0},
+          {"owned_by", "neox.cpp"},
+          {"max_model_len", num_positions(model.config)}};
+}
+
 std::string models_body(const ServedModel& model) {
-  Json one = {{"id", model.name},
-              {"object", "model"},
-              {"created", 0},
-              {"owned_by", "neox.cpp"},
-              {"max_model_len", num_positions(model.config)}};
-  return Json{{"object", "list"}, {"data", Json::array({one})}}.dump() + "\n";
+  return Json{{"object", "list"}, {"data", Json::array({model_body(model)})}}.dump() + "\n";
+}
+
+// Whether a path names it, as it is or with %2F for each slash.
+bool names(std::string_view path, const ServedModel& model) {
+  std::string escaped;
+  for (char c : model.name) escaped += c == '/' ? "%2F" : std::string(1, c);
+  return path == model.name || path == escaped;
 }
 
 }  // namespace
@@ -86,6 +96,9 @@ void Service::handle(const HttpRequest& request, const std::shared_ptr<HttpReply
   if (!options_.key.empty() && !same(request.authorization, "Bearer " + options_.key))
     return refuse(*reply, form, kNoKey, "this server wants a key: Authorization: Bearer KEY");
   if (path == "/v1/models" && reads) return reply->whole(kOk, kJson, models_body(served_));
+  constexpr std::string_view kOne = "/v1/models/";
+  if (path.starts_with(kOne) && reads && names(std::string_view(path).substr(kOne.size()), served_))
+    return reply->whole(kOk, kJson, model_body(served_).dump() + "\n");
   if (route == std::end(kRoutes))
     return refuse(*reply, form, kNotFound,
                   concat("there is no ", path,

@@ -1,0 +1,129 @@
+// What requests are read as, and where the tokens of an answer begin in its text.
+#include "generate/conversation.h"
+#include "serve/order.h"
+#include "serve_program.h"
+
+namespace neox::testing {
+namespace {
+
+class Orders : public ::testing::Test {
+ protected:
+  Orders() : tokenizer_(chat_tokenizer(file_)) {
+    model_.vocab = tokenizer_.vocab_size();
+    model_.positions = model_.seq = 200;
+    served_.chat = with_special_tokens(
+        read_chat_template("chatml", NEOX_SOURCE_DIR "/configs/chat_templates.yml"),
+        "<|endoftext|>", "<|endoftext|>");
+  }
+  ~Orders() override { fs::remove(file_); }
+
+  Order order(ApiForm form, const Json& body) const {
+    return read_order(form, body.dump(), served_);
+  }
+  Order completion(Json body) const {
+    if (!body.contains("prompt")) body["prompt"] = "the";
+    return order(ApiForm::kCompletions, body);
+  }
+  Tokens chat(const Json& messages) const {
+    return order(ApiForm::kChat, {{"messages", messages}}).prompts[0].tokens;
+  }
+  template <class Call>
+  static std::string refusal(const Call& call) {
+    try {
+      call();
+    } catch (const Error& e) { return e.what(); }
+    return "";
+  }
+
+  fs::path file_ = fs::path(::testing::TempDir()) / "neox_order_tokenizer.json";
+  Tokenizer tokenizer_;
+  ModelConfig model_;
+  ServedModel served_{tokenizer_, model_, "m"};
+};
+
+TEST_F(Orders, AStopMayBeASpecialToken) {
+  int32_t end = tokenizer_.encode("<|im_end|>").at(0);
+  Order order = completion({{"stop", {"<|im_end|>", "", "never"}}});
+  EXPECT_EQ(order.stop_tokens, Tokens{end});
+  EXPECT_EQ(order.stops, std::vector<std::string>{"never"});
+  Choice& choice = order.choices[0];
+  EXPECT_TRUE(add_token(order, choice, tokenizer_.encode(" the").at(0)));
+  EXPECT_FALSE(add_token(order, choice, end));
+  EXPECT_EQ(choice.finish, "stop");
+  EXPECT_EQ(choice.text.find("im_end"), std::string::npos);
+  EXPECT_NE(refusal([&] {
+              completion({{"stop", "<|im_end|>\n"}});
+            }).find("give it alone"),
+            std::string::npos);
+}
+
+TEST_F(Orders, MessagesInTheFormsOfOthers) {
+  Tokens plain = chat({{{"role", "user"}, {"content", "the\nmi"}}});
+  EXPECT_EQ(chat({{{"role", "user"}, {"content", "the\nmi"}, {"type", "text"}}}), plain);
+  Json parts = {{{"type", "text"}, {"text", "the"}}, {{"type", "text"}, {"text", "mi"}}};
+  EXPECT_EQ(chat({{{"role", "user"}, {"content", parts}}}), plain);
+  Json user = {{"role", "user"}, {"content", "a"}}, none = {{"role", "assistant"}};
+  Json null = {{"role", "assistant"}, {"content", nullptr}, {"tool_calls", Json::array()}};
+  EXPECT_EQ(chat({user, null, user}), chat({user, none, user}));
+  parts[1] = {{"type", "image_url"}, {"image_url", "x"}};
+  EXPECT_NE(refusal([&] {
+              chat({{{"role", "user"}, {"content", parts}}});
+            }).find("has a part of the type \"image_url\""),
+            std::string::npos);
+  EXPECT_NE(refusal([&] {
+              chat({{{"role", "user"}}});
+            }).find("needs a content"),
+            std::string::npos);
+}
+
+TEST_F(Orders, FieldsThatChangeNothingHere) {
+  EXPECT_EQ(completion({{"max_tokens", 9}, {"max_new_tokens", 5}}).sampling.max_tokens, 5);
+  EXPECT_EQ(completion({{"max_tokens", 9}, {"max_new_tokens", 12}}).sampling.max_tokens, 9);
+  Json same = {{"num_beams", 1}, {"prediction", nullptr}, {"stream", true}};
+  same["stream_options"] = {{"include_obfuscation", false}};
+  EXPECT_EQ(refusal([&] { completion(same); }), "");
+  EXPECT_NE(refusal([&] {
+              completion({{"num_beams", 2}});
+            }).find("num_beams is 2"),
+            std::string::npos);
+  EXPECT_NE(refusal([&] {
+              completion({{"prediction", 1}});
+            }).find("no field prediction"),
+            std::string::npos);
+}
+
+// Letters of several tokens, and special tokens, which are text in a prompt alone.
+TEST_F(Orders, TokensBeginWhereTheirTextDoes) {
+  std::string prompt = "the na\xc3\xafve \xe6\x97\xa5<|im_start|> mi the";
+  for (bool echo : {true, false}) {
+    Order order = completion({{"prompt", prompt}, {"logprobs", 1}, {"echo", echo}});
+    size_t in_front = order.prompts[0].tokens.size();
+    order.prompts[0].scores.emplace().given.resize(in_front - 1);
+    Choice& choice = order.choices[0];
+    for (const char* text : {" the", "<|im_start|>", " mi", "the"})
+      for (int32_t token : tokenizer_.encode(text)) {
+        choice.scores.push_back({.token = token});
+        add_token(order, choice, token);
+      }
+    Json answer = Json::parse(answer_of(order, served_))["choices"][0];
+    std::u32string all;  // a letter each
+    for (char c : prompt + choice.text)
+      if ((c & 0xC0) != 0x80) all += static_cast<unsigned char>(c);
+    int compared = 0;
+    Json tokens = answer["logprobs"]["tokens"], offsets = answer["logprobs"]["text_offset"];
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      auto text = tokens[i].get<std::string>();
+      bool ascii = std::ranges::all_of(text, [](char c) { return c > 0; });
+      bool left_out = text.starts_with("<|") && (!echo || i >= in_front);
+      if (!ascii || left_out) continue;
+      EXPECT_EQ(all.substr(offsets[i].get<size_t>(), text.size()),
+                std::u32string(text.begin(), text.end()))
+          << i << " echo: " << echo;
+      ++compared;
+    }
+    EXPECT_GT(compared, 3);
+  }
+}
+
+}  // namespace
+}  // namespace neox::testing
