@@ -46,7 +46,7 @@ TEST_F(ConfigTest, PrecisionOnTheCommandLineWins) {
 TEST_F(ConfigTest, LossScaleIsReadFromTheDictionary) {
   auto scale = load(
                    "fp16: {enabled: true, loss_scale: 0, initial_scale_power: 12, hysteresis: 3,"
-                   " loss_scale_window: 500, min_loss_scale: 2}")
+                   " loss_scale_window: 500, min_loss_scale: 2}\nzero_optimization: {stage: 1}")
                    .precision;
   EXPECT_EQ(scale.static_loss_scale, 0);
   EXPECT_EQ(scale.initial_loss_scale, 4096);
@@ -54,6 +54,7 @@ TEST_F(ConfigTest, LossScaleIsReadFromTheDictionary) {
   EXPECT_EQ(scale.loss_scale_window, 500);
   EXPECT_EQ(scale.min_loss_scale, 2);
   EXPECT_EQ(load("precision: fp16").precision.initial_loss_scale, 65536);
+  EXPECT_EQ(load("precision: fp16").precision.hysteresis, 0);  // without ZeRO
   EXPECT_EQ(load("fp16: {enabled: true, loss_scale: 128}").precision.static_loss_scale, 128);
   EXPECT_TRUE(has(fails("fp16: {enabled: true, loss_scale: -1}"), "0 means dynamic"));
   EXPECT_TRUE(has(fails("fp16: {enabled: true, initial_scale_power: 99}"), "at most 32"));
@@ -128,7 +129,7 @@ TEST_F(ConfigTest, ImpossibleValuesNamePlaceAndCure) {
       {"gpt_j_tied: true", "set gpt_j_residual to true"},
       {"rms_norm_epsilon: 0\nnorm: rmsnorm", "rms_norm_epsilon is 0"},
       {"intermediate_size: 512\nactivation: swiglu", "three times the width that is meant"},
-      {"intermediate_size: 100\nmlp_multiple_of: 8", "do not share out"},
+      {"intermediate_size: 100\nmlp_multiple_of: 8", "do not share out; write a multiple of 16"},
       {"moe_num_experts: 0", "must be at least 1"},
       {"moe_top_k: 3\nmoe_num_experts: 2", "moe_top_k is 3, more than moe_num_experts 2 ("},
       {"model_parallel_size: 4\nmoe_num_experts: 2\nintermediate_size: 102", "does not divide"},

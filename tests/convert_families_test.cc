@@ -12,6 +12,7 @@
 namespace neox::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -248,6 +249,9 @@ TEST_F(Families, FieldsThatHaveNoPlaceAreRefused) {
     return refusal(m);
   };
   EXPECT_THAT(with(llama(), "head_dim", 8), HasSubstr("head_dim is 8, but 6 by other fields"));
+  EXPECT_THAT(with(llama(), "num_key_value_heads", 3),
+              AllOf(HasSubstr("num_kv_heads 3 does not divide"),
+                    HasSubstr("num_kv_heads is its num_key_value_heads")));
   EXPECT_THAT(with(llama(), "sliding_window", 8), HasSubstr("sliding_window (8) is not known"));
   EXPECT_THAT(with(llama(), "partial_rotary_factor", 0.5),
               HasSubstr("partial_rotary_factor is 0.5, but all of each head is rotated"));

@@ -2,6 +2,7 @@
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
+#include <random>
 #include <set>
 
 #include "optim/loss_scale.h"
@@ -86,6 +87,25 @@ TEST(LossScale, FollowsDeepspeedStepByStep) {
       got.push_back(scale.state().scale);
     }
     EXPECT_EQ(got, j.at("scales").get<std::vector<double>>()) << "window " << j.at("window");
+  }
+}
+
+// DeepSpeed's FP16_Optimizer, which it has without ZeRO.
+TEST(LossScale, WithoutHysteresisFollowsDeepspeedStepByStep) {
+  for (int64_t window : {1, 2, 5}) {
+    std::mt19937 random(static_cast<unsigned>(window));
+    LossScale scale(fp16(0x1p10, window, 0, 4), at::kCPU);
+    double expected = 0x1p10;
+    for (int64_t step = 0, overflow = -1; step < 300; ++step) {
+      bool skipped = random() % 8 == 0 || (step > 50 && step < 60);
+      int64_t stable = step - overflow - 1;
+      if (skipped)
+        expected = std::max(expected / 2, 4.0), overflow = step;
+      else if (stable > 0 && stable % window == 0)
+        expected *= 2;
+      scale.update(scalar(skipped ? 0 : 1), kCounts);
+      ASSERT_EQ(scale.state().scale, expected) << window << " " << step;
+    }
   }
 }
 

@@ -174,8 +174,8 @@ TEST_F(Scores, WriteNoTextsAndGoToTransformers) {
   Ended learnt = base_.train({"load=" + path("scores"), "finetune=true", "save=" + path("x")});
   EXPECT_EQ(learnt.code, 64);
   EXPECT_TRUE(has(learnt.err, "holds another model")) << learnt.err;
-  auto convert = [&](const std::string& to) {
-    return Child({program("neox-convert"), path("scores"), path(to), "--to", to}).end();
+  auto convert = [&](const std::string& to, const std::string& from = "scores") {
+    return Child({program("neox-convert"), path(from), path(to), "--to", to}).end();
   };
   Ended hf = convert("hf");
   ASSERT_EQ(hf.code, 0) << hf.err;
@@ -183,6 +183,8 @@ TEST_F(Scores, WriteNoTextsAndGoToTransformers) {
   EXPECT_EQ(config.at("architectures").at(0), "GPTNeoXForSequenceClassification");
   EXPECT_EQ(config.at("id2label").size(), 1u);
   EXPECT_TRUE(has(hf.out, "score.weight")) << hf.out;
+  Ended back = convert("neox.cpp", "hf");
+  EXPECT_TRUE(has(back.err, "reward models are written, and not read")) << back.err;
   Ended other = convert("neox");
   EXPECT_EQ(other.code, 64);
   EXPECT_TRUE(has(other.err, "give --to hf")) << other.err;

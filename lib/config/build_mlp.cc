@@ -53,7 +53,8 @@ void read_width(KeyReader& keys, ModelConfig& model) {
   keys.require(fits && model.intermediate > 0, "intermediate_size", "intermediate_size ", given,
                " with mlp_multiple_of ", multiple, " (", keys.where("mlp_multiple_of"), ") makes ",
                inputs, " columns, which do not share out; write ",
-               model.gated ? "three times the width that is meant" : "a multiple of it");
+               model.gated ? std::string("three times the width that is meant")
+                           : concat("a multiple of ", 2 * multiple));
   if (absent && keys.choice("activation") == "swiglu")
     keys.note(concat("intermediate_size is not given, so the gated MLP is ", model.intermediate,
                      " wide; files of GPT-NeoX before 2024 meant twice that, as LLaMA has it"));

@@ -19,6 +19,7 @@ Config load_config(const ConfigOptions& options) {
   config.tokenizer = read_tokenizer(keys, config.layout);
   config.model.vocab = config.tokenizer.padded_vocab_size.value_or(0);
   config.precision = read_precision(keys);
+  if (config.layout.zero_stage == 0) config.precision.hysteresis = 0;
   config.optimizer = read_optimizer(keys, config.model);
   bool one_bit = config.optimizer.kind == OptimizerKind::kOneBitAdam;
   keys.require(!one_bit || config.layout.zero_stage == 0, "zero_optimization.stage",

@@ -75,7 +75,8 @@ struct PrecisionConfig {
   std::optional<Precision> gradient_sums = {};
   double static_loss_scale = 0;       // fp16 only; 0: dynamic
   double initial_loss_scale = 65536;  // 2^initial_scale_power
-  int64_t loss_scale_window = 1000, hysteresis = 2;
+  int64_t loss_scale_window = 1000;   // good steps that double it; without hysteresis one more
+  int64_t hysteresis = 2;             // overflows that halve it; 0: each does (without ZeRO)
   double min_loss_scale = 1;
 };
 

@@ -32,7 +32,9 @@ constexpr KeyRow kModel[] = {
     {"intermediate_size", kInt, "null", kUsed,
      "width of the MLP; default 4 x hidden_size; a gated MLP is a third as wide, as in NeoX: write "
      "three times the width that is meant"},
-    {"mlp_multiple_of", kInt, "1", kUsed, "the width of the MLP is rounded up to a multiple of it"},
+    {"mlp_multiple_of", kInt, "1", kUsed,
+     "the width of the MLP is rounded up to a multiple of it; without gates it must come to a "
+     "multiple of twice it, as in NeoX"},
     {"expansion_factor", kNumber, "null", kUsed,
      "instead of intermediate_size: so many times hidden_size"},
     {"num_attention_heads", kInt, "null", kUsed, "attention heads; required"},

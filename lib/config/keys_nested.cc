@@ -42,8 +42,11 @@ constexpr KeyRow kFp16[] = {
      "fp16|bfloat16"},
     {"loss_scale", kNumber, "0", kUsed, "0: dynamic; else the scale"},
     {"initial_scale_power", kInt, "16", kUsed, "the dynamic scale starts at 2 to this"},
-    {"loss_scale_window", kInt, "1000", kUsed, "good steps after which the scale doubles"},
-    {"hysteresis", kInt, "2", kUsed, "overflows before the scale is halved"},
+    {"loss_scale_window", kInt, "1000", kUsed,
+     "good steps after which the scale doubles; without ZeRO one more"},
+    {"hysteresis", kInt, "2", kUsed,
+     "overflows before the scale is halved; without ZeRO (stage 0) each halves it, as in "
+     "DeepSpeed"},
     {"min_loss_scale", kNumber, "1", kUsed, "the scale does not fall below"},
     {"consecutive_hysteresis", kBool, "false", kRefused, "another counting of overflows"},
     {"fp16_master_weights_and_grads", kBool, "false", kRefused, "master weights in fp16"},

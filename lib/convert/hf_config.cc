@@ -111,12 +111,28 @@ Json key_value(const HfField& field, const Json& value, const std::string& where
   return value.get<int64_t>() - (field.form == HfField::kOneLess ? 1 : 0);
 }
 
+// What the keys in a message are called by Hugging Face.
+std::string their_names(const HfFamily& family, std::string_view message) {
+  std::map<std::string, std::string> names = {{"rotary_emb_base", "rope_theta"}};
+  for (const HfField& field : family.fields)
+    if (field.key && std::string_view(field.key) != field.theirs)
+      names[field.key] = concat(field.theirs, field.absent == std::string_view("null")
+                                                  ? ""
+                                                  : concat(" (", field.absent, " where absent)"));
+  std::string said;
+  for (const auto& [key, theirs] : names)
+    if (message.find(key) != message.npos) said += concat("; ", key, " is its ", theirs);
+  return said;
+}
+
 // A run of one step: what a configuration must say beside the model.
 Config config_with(const HfFamily& family, const Keys& keys, const std::string& where) {
   std::string yaml = family.yaml;
   for (const auto& [key, value] : keys) yaml += concat(key, ": ", value.dump(), "\n");
   yaml += "train_iters: 1\ntrain_micro_batch_size_per_gpu: 1\n";
-  return load_config({.texts = {{where + ", as GPT-NeoX's keys", yaml}}});
+  try {
+    return load_config({.texts = {{where + ", as GPT-NeoX's keys", yaml}}});
+  } catch (const Error& e) { fail(Exit::kIo, e.what(), their_names(family, e.what())); }
 }
 
 std::string option_text(const Json& value) {
@@ -184,7 +200,10 @@ const HfFamily& family_of(const Json& config, const std::string& where) {
     supported.push_back(concat(family.type, " (", family.architecture, ")"));
     if (type != family.type) continue;
     check_io(names.is_null() || names == Json::array({family.architecture}), where,
-             ": architectures is ", names.dump(), "; supported is ", family.architecture);
+             ": architectures is ", names.dump(), "; supported is ", family.architecture,
+             names.dump().find("ForSequenceClassification") != std::string::npos
+                 ? ": reward models are written, and not read"
+                 : "");
     return family;
   }
   fail(Exit::kIo, where, ": model_type is ", type, "; supported are ", join(supported, ", "));

@@ -186,11 +186,14 @@ std::string ignored_by(const HfFamily& family, const std::string& theirs, bool t
   Name head{"embed_out", "", ".weight"};
   auto heads = names_of(entry_of(family, head).theirs[0], head, 0);
   if (tied && std::ranges::count(heads, theirs) > 0) return "tied to the embedding";
-  bool of_layer = std::ranges::any_of(family.layers,
-                                      [&](const char* begin) { return theirs.starts_with(begin); });
-  if (!of_layer) return "";
+  // A buffer of a layer, or, as transformers has it since 4.48, one of all of them.
+  auto is_buffer = [&](std::string_view layers, std::string_view end) {
+    std::string_view model = layers.substr(0, layers.rfind('.', layers.size() - 2));
+    return (theirs.starts_with(layers) && theirs.ends_with(end)) || theirs == concat(model, end);
+  };
   for (const HfBuffer& buffer : family.buffers)
-    if (theirs.ends_with(buffer.end)) return buffer.reason;
+    for (const char* layers : family.layers)
+      if (is_buffer(layers, buffer.end)) return buffer.reason;
   return "";
 }
 

@@ -64,7 +64,8 @@ ModelTensor take_all(const ModelFiles& model, const ParamSpec& spec, const Piece
     bool first = made.from.empty();
     check_io(first || info.dtype == made.info.dtype, model.where, ": ", info.name, " is ",
              type_words(info.dtype), ", but ", first ? "" : made.from[0], ", which it belongs to, ",
-             type_words(made.info.dtype));
+             type_words(made.info.dtype),
+             "; save both in one type first (--dtype casts what was joined)");
     made.info.dtype = info.dtype;
     made.from.push_back(info.name);
   }

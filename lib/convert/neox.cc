@@ -224,7 +224,8 @@ int64_t global_batch(const TorchFile& file, const Config& config) {
   return plan_batch(config, integer(file, "dp_world_size").value_or(1)).global;
 }
 
-// DeepSpeed counts the steps since the last overflow; the scale grows at multiples of the window.
+// DeepSpeed counts the steps since the last overflow; the scale grows at multiples of the window,
+// without ZeRO one step behind them.
 void add_loss_scale(TrainState& state, const Value& scaler) {
   auto count = [&](const char* key, int64_t otherwise) {
     auto value = scaler.find(key);
@@ -237,7 +238,9 @@ void add_loss_scale(TrainState& state, const Value& scaler) {
   };
   state.loss_scale = scaler.at("cur_scale").as_float();
   int64_t since = count("cur_iter", 0) - 1 - count("last_overflow_iter", -1);
-  state.growth = std::max<int64_t>(0, since) % whole("scale_window", 1000);
+  int64_t window = whole("scale_window", 1000);
+  bool zero = scaler.find("cur_hysteresis").has_value();
+  state.growth = since <= 0 ? 0 : zero ? since % window : (since - 1) % window + 1;
   state.hysteresis = count("cur_hysteresis", 1);
 }
 

@@ -3,6 +3,9 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/where.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <algorithm>
 
 namespace neox {
 
@@ -16,20 +19,23 @@ LossScale::LossScale(const PrecisionConfig& config, at::Device device)
   };
   scale_ = scalar(start);
   growth_ = scalar(0);
-  hysteresis_ = scalar(static_cast<double>(config.hysteresis));
+  hysteresis_ = scalar(static_cast<double>(std::max<int64_t>(config.hysteresis, 1)));
 }
 
 void LossScale::update(const at::Tensor& finite, const at::Tensor& counts) {
   if (!dynamic_) return;
-  at::Tensor good = finite != 0, patient = hysteresis_ > 1;
-  at::Tensor grown = growth_ + 1, full = grown >= static_cast<double>(config_.loss_scale_window);
+  bool waits = config_.hysteresis > 0;
+  double window = static_cast<double>(config_.loss_scale_window), before = waits ? 0 : 1;
+  at::Tensor good = finite != 0;
+  at::Tensor patient = waits ? hysteresis_ > 1 : at::zeros_like(good);
+  at::Tensor grown = growth_ + 1, full = grown >= window + before;
   at::Tensor after_overflow =
       at::where(patient, scale_, (scale_ / 2).clamp_min(config_.min_loss_scale));
   at::Tensor next_scale = at::where(good, at::where(full, scale_ * 2, scale_), after_overflow);
   at::Tensor next_hysteresis =
-      at::where(good, at::where(full, static_cast<double>(config_.hysteresis), hysteresis_),
+      at::where(good, at::where(full, std::max<double>(config_.hysteresis, 1), hysteresis_),
                 at::where(patient, hysteresis_ - 1, hysteresis_));
-  at::Tensor next_growth = at::where(good, at::where(full, 0.0, grown), 0.0);
+  at::Tensor next_growth = at::where(good, at::where(full, before, grown), 0.0);
   growth_.copy_(at::where(counts, next_growth, growth_));
   scale_.copy_(at::where(counts, next_scale, scale_));
   hysteresis_.copy_(at::where(counts, next_hysteresis, hysteresis_));

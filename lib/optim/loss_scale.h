@@ -1,5 +1,6 @@
-// The loss scale of fp16 training, on the device: dynamic as DeepSpeed's DynamicLossScaler, or
-// static, or 1 for other types.
+// The loss scale of fp16 training, on the device: dynamic as DeepSpeed's DynamicLossScaler, which
+// it has with ZeRO, or, without hysteresis, as its FP16_Optimizer
+// (runtime/fp16/fused_optimizer.py); or static, or 1 for other types.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -12,8 +13,8 @@ class LossScale {
   LossScale(const PrecisionConfig& config, at::Device device);
   const at::Tensor& value() const { return scale_; }  // 0-dim double
   // After a step: finite is a 0-dim double, 0 or 1. An overflow uses up the hysteresis, then halves
-  // the scale; a window of finite steps doubles it. counts, a 0-dim boolean: false leaves all as it
-  // is.
+  // the scale; a window of finite steps doubles it, without hysteresis one behind a window. counts,
+  // a 0-dim boolean: false leaves all as it is.
   void update(const at::Tensor& finite, const at::Tensor& counts);
 
   struct State {
