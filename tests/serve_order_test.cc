@@ -92,6 +92,35 @@ TEST_F(Orders, FieldsThatChangeNothingHere) {
             std::string::npos);
 }
 
+// As <s> of LLaMA: it is no text, of a stop neither.
+TEST_F(Orders, ATokenThatStandsInFrontOfEachText) {
+  Json root = Json::parse(read_file(file_));
+  int32_t begin = tokenizer_.encode("<|im_start|>").at(0);
+  root["post_processor"] = {
+      {"type", "TemplateProcessing"},
+      {"single",
+       {{{"SpecialToken", {{"id", "<|im_start|>"}, {"type_id", 0}}}},
+        {{"Sequence", {{"id", "A"}, {"type_id", 0}}}}}},
+      {"pair", Json::array()},
+      {"special_tokens",
+       {{"<|im_start|>",
+         {{"id", "<|im_start|>"}, {"ids", {begin}}, {"tokens", {"<|im_start|>"}}}}}}};
+  write_file_atomically(file_, root.dump());
+  Tokenizer tokenizer = Tokenizer::from_json(file_);
+  ASSERT_EQ(tokenizer.encode("the").at(0), begin);
+  ServedModel served{tokenizer, model_, "m"};
+  Json body = {{"prompt", "the mi"}, {"stop", "ka"}, {"logprobs", 1}, {"echo", true}};
+  Order order = read_order(ApiForm::kCompletions, body.dump(), served);
+  EXPECT_EQ(order.stops, std::vector<std::string>{"ka"});
+  EXPECT_EQ(order.stop_tokens, Tokens{});
+  order.prompts[0].scores.emplace().given.resize(order.prompts[0].tokens.size() - 1);
+  Json scores = Json::parse(answer_of(order, served))["choices"][0]["logprobs"];
+  EXPECT_EQ(scores["tokens"][0], "<|im_start|>");
+  EXPECT_EQ(scores["text_offset"][0], 0);
+  EXPECT_EQ(scores["text_offset"][1], 0);
+  EXPECT_LT(scores["text_offset"].back(), 6);
+}
+
 // Letters of several tokens, and special tokens, which are text in a prompt alone.
 TEST_F(Orders, TokensBeginWhereTheirTextDoes) {
   std::string prompt = "the na\xc3\xafve \xe6\x97\xa5<|im_start|> mi the";

@@ -144,7 +144,7 @@ class Reader {
   void add_stop(std::string stop) {
     std::vector<int32_t> tokens;
     if (stop.empty()) return;
-    model_.tokenizer.encode(stop, tokens);
+    model_.tokenizer.encode_plain(stop, tokens);
     auto special = std::ranges::find_if(
         tokens, [&](int32_t token) { return model_.tokenizer.is_special(token); });
     if (special == tokens.end()) return order_.stops.push_back(std::move(stop));
