@@ -60,18 +60,15 @@ class Finder {
   // Of a directory, whose files are those from `first` on: a README is no document of a dataset.
   void drop_text_beside_parquet(size_t first) {
     using enum InputFile::Packing;
-    std::span<InputFile> files = std::span(result_.files).subspan(first);
-    auto has = [&](InputFile::Packing packing) {
-      return std::ranges::any_of(files, [&](auto& file) { return file.packing == packing; });
-    };
-    if (!has(kParquet)) return;
+    auto begin = result_.files.begin() + static_cast<ptrdiff_t>(first);
+    auto is_parquet = [](const InputFile& file) { return file.packing == kParquet; };
+    if (std::none_of(begin, result_.files.end(), is_parquet)) return;
     auto is_text = [&](const InputFile& file) {
       bool text = file.packing == kNone && file.format == InputFile::Format::kText;
       if (text) log_info("left out: ", file.path, ", which is text beside Parquet");
       if (text) result_.bytes -= file.bytes;
       return text;
     };
-    auto begin = result_.files.begin() + static_cast<ptrdiff_t>(first);
     result_.files.erase(std::remove_if(begin, result_.files.end(), is_text), result_.files.end());
   }
 

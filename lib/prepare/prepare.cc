@@ -154,7 +154,7 @@ void describe_input(const InputFiles& input) {
   constexpr const char* kKinds[] = {" of JSON lines", " of text", " wiki dumps", " archives",
                                     " of Parquet"};
   std::vector<std::string> parts;
-  for (int k = 0; k < 5; ++k)
+  for (int k = 0; k < std::ssize(kKinds); ++k)
     if (auto n = std::count_if(input.files.begin(), input.files.end(),
                                [&](const InputFile& file) { return kind(file) == k; }))
       parts.push_back(concat(n, kKinds[k]));

@@ -143,26 +143,27 @@ void ParquetRows::decode(Group& group) const try {
   }
 } catch (const parquet::ParquetException& e) { fail_reading(path_, e); }
 
-void ParquetRows::begin(Decoding& decoding) const {
+// The group stays in its place: a deque is added to and taken from at its ends.
+void ParquetRows::begin(Group& group) const {
   auto policy = threads_ > 1 ? std::launch::async : std::launch::deferred;
-  decoding.done = std::async(policy, [this, group = decoding.group] { decode(*group); });
+  group.done = std::async(policy, [this, &group] { decode(group); });
 }
 
 // Takes the text that is ready, while the next ones are decoded; false after the last.
 bool ParquetRows::next_text() {
   while (next_group_ < metadata_->num_row_groups() &&
          ahead_.size() < static_cast<size_t>(threads_)) {
-    Decoding& decoding = ahead_.emplace_back();
-    decoding.group->number = next_group_++;
-    begin(decoding);
+    Group& group = ahead_.emplace_back();
+    group.number = next_group_++;
+    begin(group);
   }
   if (ahead_.empty()) return false;
-  Decoding& first = ahead_.front();
+  Group& first = ahead_.front();
   first.done.get();
-  text_ = std::exchange(first.group->text, {});
-  rows_ += std::exchange(first.group->rows, 0);
+  text_ = std::exchange(first.text, {});
+  rows_ += std::exchange(first.rows, 0);
   given_ = 0;
-  first.group->ended ? ahead_.pop_front() : begin(first);
+  first.ended ? ahead_.pop_front() : begin(first);
   return true;
 }
 

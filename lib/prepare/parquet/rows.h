@@ -37,10 +37,7 @@ class ParquetRows : public ByteSource {
     int64_t rows = 0;      // of the text
     int64_t all_rows = 0;  // decoded so far
     bool ended = false;
-  };
-  struct Decoding {
-    std::shared_ptr<Group> group = std::make_shared<Group>();
-    std::future<void> done = {};
+    std::future<void> done = {};  // ends before what it writes to
   };
 
   std::unique_ptr<parquet::arrow::FileReader> open_file(int64_t rows_at_once) const;
@@ -48,7 +45,7 @@ class ParquetRows : public ByteSource {
   void choose_columns(std::span<const std::string> columns);
   int64_t rows_at_once(int group) const;
   void decode(Group& group) const;
-  void begin(Decoding& decoding) const;
+  void begin(Group& group) const;
   bool next_text();
 
   const std::string path_;
@@ -58,10 +55,10 @@ class ParquetRows : public ByteSource {
   std::shared_ptr<parquet::FileMetaData> metadata_;
   std::vector<int> leaves_;  // of the chosen columns
   int next_group_ = 0;
-  std::string text_;            // of a group, as far as ...
-  size_t given_ = 0;            // ... it was given out
-  int64_t rows_ = 0;            // up to its end
-  std::deque<Decoding> ahead_;  // ends before what it reads
+  std::string text_;         // of a group, as far as ...
+  size_t given_ = 0;         // ... it was given out
+  int64_t rows_ = 0;         // up to its end
+  std::deque<Group> ahead_;  // end before what they read
 };
 
 }  // namespace neox
