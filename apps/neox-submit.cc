@@ -1,7 +1,7 @@
 // neox-submit: job scripts for Slurm.
-#include <filesystem>
 #include <iostream>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "jobs/request.h"
 
@@ -11,9 +11,9 @@ int main(int argc, char** argv) {
     CommandLine line = part_at_dashes({argv + 1, argv + argc});
     Program program = submit_program();
     if (!program.parse(line.own)) return 0;
-    auto self = std::filesystem::read_symlink("/proc/self/exe");
     SubmitRequest request = read_submit_request(
-        program, line.sbatch, {.environment = environment(), .programs = self.parent_path()});
+        program, line.sbatch,
+        {.environment = environment(), .programs = program_file().parent_path()});
     for (const std::string& note : request.notes) log_info("note: ", note);
     carry_out(request, std::cout);
     return 0;

@@ -201,8 +201,24 @@ TEST(Output, OfTooLittleMemoryHasNoFrames) {
   EXPECT_EQ(ended.code, 70);
   EXPECT_NE(ended.err.find("9 bytes\nThere is too little memory"), std::string::npos) << ended.err;
   EXPECT_EQ(ended.err.find("frame #"), std::string::npos) << ended.err;
-  Child other([] { return run_program("test", []() -> int { throw std::bad_alloc(); }); });
-  EXPECT_TRUE(other.end().err.starts_with("test: out of memory\nThere is too little memory"));
+  for (auto [name, advice] :
+       {std::pair("neox-train", "--dry-run"), std::pair("neox-serve", "--batch-size"),
+        std::pair("neox-prepare-data", "--workers")}) {
+    Child other([&] { return run_program(name, []() -> int { throw std::bad_alloc(); }); });
+    std::string err = other.end().err;
+    EXPECT_TRUE(err.starts_with(concat(name, ": out of memory\nThere is too little memory.")));
+    EXPECT_NE(err.find(advice), std::string::npos) << err;
+  }
+}
+
+TEST(Output, OfAThreadThatCannotBeStartedSaysWhatLimitsThem) {
+  Child child([] {
+    return run_program("test", []() -> int {
+      throw std::system_error(EAGAIN, std::generic_category());  // as std::thread does
+    });
+  });
+  std::string err = child.end().err;
+  EXPECT_NE(err.find("No more threads can be started"), std::string::npos) << err;
 }
 
 TEST(Output, OfAFileThatBecameShorterSaysSo) {

@@ -94,9 +94,16 @@ void write_file_atomically(const fs::path& path, std::string_view content) {
   sync_directory(directory_of(path));
 }
 
-fs::path installed_config(const std::string& name) {
+fs::path program_file() {
   std::error_code error;
-  fs::path bin = fs::read_symlink("/proc/self/exe", error).parent_path();
+  fs::path program = fs::read_symlink("/proc/self/exe", error);
+  check_io(!error, "cannot read the link /proc/self/exe, by which this program finds its files: ",
+           describe_errno(error.value()));
+  return program;
+}
+
+fs::path installed_config(const std::string& name) {
+  fs::path bin = program_file().parent_path();
   auto in = [&](const char* place) { return (bin / place / name).lexically_normal(); };
   fs::path installed = in("../share/neox/configs"), built = in("../../../configs");
   return fs::exists(installed) || !fs::exists(built) ? installed : built;

@@ -48,6 +48,9 @@ std::string read_file(const fs::path& path);
 // never a part.
 void write_file_atomically(const fs::path& path, std::string_view content);
 
+// The file of this program, in bin or libexec of an installed tree.
+fs::path program_file();
+
 // A file of configs/, where the program is installed or in the tree that it is built in. Where it
 // is in neither, the place that it has when installed.
 fs::path installed_config(const std::string& name);

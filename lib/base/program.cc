@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <iostream>
 #include <string_view>
+#include <system_error>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -127,19 +128,34 @@ int end_output(int code) {
   return code;
 }
 
-// Where memory ran out, LibTorch's list of frames says nothing that helps.
-std::string shown(std::string what) {
+// What a program can be told to need less memory.
+const char* with_less_memory(std::string_view program) {
+  if (program == "neox-train")
+    return " neox-train --dry-run estimates what a run needs; a smaller "
+           "train_micro_batch_size_per_gpu, checkpoint_activations: true and more ranks need less.";
+  if (program == "neox-generate" || program == "neox-serve")
+    return " A smaller --batch-size needs less.";
+  if (program == "neox-prepare-data") return " Fewer --workers need less.";
+  return "";
+}
+
+// Where memory ran out, LibTorch's list of frames says nothing that helps; of a thread that cannot
+// be started the system says that a resource is unavailable.
+std::string shown(const std::string& program, const std::exception& e) {
   constexpr std::string_view kFromNew = "std::bad_alloc";
+  std::string what = e.what();
+  const auto* error = dynamic_cast<const std::system_error*>(&e);
+  if (error && error->code() == std::errc::resource_unavailable_try_again)
+    return concat(what,
+                  "\nNo more threads can be started. Their number is limited by ulimit -u and ",
+                  "by pids.max of the control group.");
   size_t from_new = what.find(kFromNew);
   if (from_new != what.npos) what.replace(from_new, kFromNew.size(), "out of memory");
   bool memory =
       what.find("out of memory") != what.npos || what.find("allocate memory") != what.npos;
   size_t frames = std::min(what.find("\nException raised from"), what.find("\nframe #"));
   if (!memory || std::min(frames, from_new) == what.npos) return what;
-  return concat(what.substr(0, frames),
-                "\nThere is too little memory. neox-train --dry-run estimates what a run needs; a "
-                "smaller train_micro_batch_size_per_gpu, checkpoint_activations: true and more "
-                "ranks need less. neox-generate needs less with a smaller --batch-size.");
+  return concat(what.substr(0, frames), "\nThere is too little memory.", with_less_memory(program));
 }
 
 // The next files that are opened take the numbers of closed streams, and what is written to a
@@ -180,7 +196,7 @@ Ending& ending() {
 }
 
 [[noreturn]] void end_by(const std::exception& e) {
-  write_log((ending().program + ": ").c_str(), shown(e.what()));
+  write_log((ending().program + ": ").c_str(), shown(ending().program, e));
   std::_Exit(static_cast<int>(exit_of(e)));
 }
 
@@ -229,7 +245,7 @@ int run_program(const std::string& name, const std::function<int()>& body) {
   try {
     return end_output(body());
   } catch (const std::exception& e) {
-    std::cerr << name << ": " << shown(e.what()) << "\n";
+    std::cerr << name << ": " << shown(name, e) << "\n";
     return static_cast<int>(exit_of(e));
   }
 }

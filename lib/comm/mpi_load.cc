@@ -1,10 +1,10 @@
 #include <dlfcn.h>
 
-#include <filesystem>
 #include <map>
 #include <mutex>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "comm/mpi_plugin.h"
 
 namespace neox {
@@ -13,12 +13,8 @@ namespace {
 constexpr const char* kRebuild =
     "; build it against the MPI of this machine: lib/comm/mpi/CMakeLists.txt says how";
 
-std::string beside_the_program() {
-  std::error_code error;
-  auto program = std::filesystem::read_symlink("/proc/self/exe", error);
-  check_usage(!error, "/proc/self/exe: ", error.message(),
-              "; name the MPI plugin with NEOX_MPI_PLUGIN=/path/to/libneox_mpi.so");
-  return (program.parent_path().parent_path() / "lib/neox/libneox_mpi.so").string();
+fs::path beside_the_program() {
+  return program_file().parent_path().parent_path() / "lib/neox/libneox_mpi.so";
 }
 
 const MpiPlugin* load(const std::string& path) {
@@ -38,11 +34,11 @@ const MpiPlugin* load(const std::string& path) {
 const MpiPlugin& mpi_plugin(const std::string& path) {
   static std::mutex mutex;
   static std::map<std::string, const MpiPlugin*> loaded;
-  std::string file = path.empty() ? beside_the_program() : std::filesystem::absolute(path).string();
+  std::string file = (path.empty() ? beside_the_program() : fs::absolute(path)).string();
   std::lock_guard lock(mutex);
   if (loaded.empty()) {
     check_usage(
-        std::filesystem::exists(file),
+        fs::exists(file),
         path.empty() ? "this build has no MPI plugin: there is no " : "there is no MPI plugin at ",
         file,
         "; install libopenmpi-dev libpmix-dev and rebuild, or name one with "

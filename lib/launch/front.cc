@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -11,12 +10,13 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/file.h"
 
 namespace neox {
 
 void become_whole_program() {
   std::error_code gone;  // in which libraries of LibTorch would not find each other
-  std::filesystem::path here = std::filesystem::current_path(gone);
+  fs::path here = fs::current_path(gone);
   check_io(!gone, "the working directory is not there any more (", describe_errno(gone.value()),
            "); change to one that is");
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
@@ -25,8 +25,8 @@ void become_whole_program() {
   for (size_t at = 0; at < command.size(); at = command.find('\0', at) + 1)
     arguments.push_back(&command[at]);
   arguments.push_back(nullptr);
-  std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe");
-  std::filesystem::path whole = self.parent_path().parent_path() / "libexec" / self.filename();
+  fs::path self = program_file();
+  fs::path whole = self.parent_path().parent_path() / "libexec" / self.filename();
   std::cout << std::flush;
   ::execv(whole.c_str(), arguments.data());
   fail(Exit::kIo, "cannot start ", whole.string(), ", which does the work of ", self.string(), ": ",

@@ -1,9 +1,9 @@
 #include <dlfcn.h>
 
-#include <filesystem>
 #include <mutex>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/version.h"
 #include "prepare/parquet_plugin.h"
 
@@ -19,12 +19,9 @@ constexpr int kOwnSymbols = RTLD_DEEPBIND;
 #endif
 
 const ParquetPlugin* load(const std::string& for_file) {
-  std::error_code error;
-  auto program = std::filesystem::read_symlink("/proc/self/exe", error);
-  check_io(!error, "/proc/self/exe: ", error.message());
-  auto path = program.parent_path().parent_path() / "lib/neox/libneox_parquet.so";
+  fs::path path = program_file().parent_path().parent_path() / "lib/neox/libneox_parquet.so";
   std::string what = for_file + " is a Parquet file, which is read with Apache Arrow: ";
-  check_io(std::filesystem::exists(path, error), what, "this build has no ", path.string(),
+  check_io(is_found(path), what, "this build has no ", path.string(),
            "; install pyarrow beside torch (env/setup.sh does), and build again");
   void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | kOwnSymbols);
   if (!library)
