@@ -43,8 +43,8 @@ class Parquet : public ::testing::Test {
   // All that is read of a file.
   std::string rows(const std::string& bytes, const Columns& columns, int threads = 1) {
     std::string path = dir_.put("a.parquet", bytes), text, some(100003, '\0');
-    auto source =
-        parquet_plugin(path).open(path, static_cast<int64_t>(bytes.size()), columns, threads);
+    auto size = static_cast<int64_t>(bytes.size());
+    auto source = parquet_plugin(path).open({path, size, 0, size}, columns, threads);
     int64_t before = 0;
     for (size_t n; (n = source->read(some)) > 0; before = source->consumed()) {
       text.append(some, 0, n);
@@ -154,18 +154,44 @@ TEST_F(Parquet, DocumentsOfAnyNumberOfRanks) {
   for (int ranks : {1, 2, 3, 5}) EXPECT_EQ(texts_of(dir_ / "rows", ranks), wanted) << ranks;
 }
 
-TEST_F(Parquet, ReadingGoesOnBehindAnyBlock) {
-  Columns paths = {dir_.put("a.parquet", parquet_of(lines_of(0, 600, 2000), {"rows=90"}))};
+// Of which each has groups, and knows which rows they are.
+TEST_F(Parquet, RanksShareAFile) {
+  Columns paths = {dir_.put("a.parquet", parquet_of(lines_of(0, 300, 900), {"rows=20"}))};
+  InputFiles input = find_input_files(paths, Separated::kNo);
+  BlockRules rules{.columns = {"id"}};
+  int64_t row = 0, bytes = 0;
+  for (int rank = 0; rank < 4; ++rank) {
+    BlockReader reader(slices_of(input, rules, rank, 4), rules);
+    int64_t before = row;
+    while (auto block = reader.next()) {
+      EXPECT_TRUE(block->text.starts_with(concat("{\"id\": ", row, "}"))) << block->text;
+      EXPECT_EQ(block->number_in_file(block->line), row + 1);
+      row += std::ranges::count(block->text, '\n');
+      bytes += block->input_bytes;
+    }
+    EXPECT_GT(row, before) << rank;
+  }
+  EXPECT_EQ(row, 300);
+  EXPECT_EQ(bytes, input.bytes);
+  BlockReader none(slices_of(input, rules, 1, 4000), rules);  // a share in which no group begins
+  EXPECT_EQ(none.next(), std::nullopt);
+}
+
+class ParquetOfARank : public Parquet, public ::testing::WithParamInterface<int> {};
+INSTANTIATE_TEST_SUITE_P(OfTwo, ParquetOfARank, ::testing::Values(0, 1));
+
+TEST_P(ParquetOfARank, ReadingGoesOnBehindAnyBlock) {
+  Columns paths = {dir_.put("a.parquet", parquet_of(lines_of(0, 1200, 2000), {"rows=90"}))};
   InputFiles input = find_input_files(paths, Separated::kNo);
   BlockRules rules{.threads = 2};
   std::vector<Block> blocks;
-  BlockReader reader(slices_of(input, rules, 0, 1), rules);
+  BlockReader reader(slices_of(input, rules, GetParam(), 2), rules);
   while (auto block = reader.next()) blocks.push_back(std::move(*block));
   ASSERT_GT(blocks.size(), 8u);
   std::string behind;  // blocks[k]
   for (size_t k = blocks.size() - 1; k-- > 0;) {
     behind.insert(0, blocks[k + 1].text);
-    BlockReader rest(slices_of(input, rules, 0, 1), rules, blocks[k].end);
+    BlockReader rest(slices_of(input, rules, GetParam(), 2), rules, blocks[k].end);
     std::string text;
     while (auto block = rest.next()) {
       EXPECT_TRUE(!text.empty() || block->line == blocks[k + 1].line);
@@ -218,7 +244,9 @@ TEST_F(Parquet, RowsAreCounted) {
 TEST_F(Parquet, ThatChangesIsAnError) {
   std::string path = dir_.put("a.parquet", parquet_of("{\"text\": \"a\"}\n"));
   Columns columns = {"text"};
-  EXPECT_THAT(error_of([&] { parquet_plugin(path).open(path, 7, columns, 1); }),
+  EXPECT_THAT(error_of([&] {
+                parquet_plugin(path).open({path, 7, 0, 7}, columns, 1);
+              }),
               HasSubstr("and had 7 when it was found; it must not change while it is read"));
 }
 

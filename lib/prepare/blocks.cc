@@ -6,16 +6,22 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "prepare/parquet_plugin.h"
 #include "tokenizer/unicode.h"
 
 namespace neox {
 
 class LinesBefore {
  public:
-  LinesBefore(std::string path, int64_t end) : path_(std::move(path)), end_(end) {}
+  LinesBefore(const InputFile& file, int64_t end) : file_(file), end_(end) {}
   int64_t count() {
     std::call_once(counted_, [&] {
-      MappedFile file(path_, MappedFile::Access::kSequential);
+      if (file_.packing == InputFile::Packing::kParquet) {
+        lines_ =
+            parquet_plugin(file_.path).rows_before({file_.path, file_.bytes, end_, file_.bytes});
+        return;
+      }
+      MappedFile file(file_.path, MappedFile::Access::kSequential);
       std::string_view text = file.text().substr(0, static_cast<size_t>(end_));
       lines_ = std::count(text.begin(), text.end(), '\n');
     });
@@ -23,7 +29,7 @@ class LinesBefore {
   }
 
  private:
-  std::string path_;
+  const InputFile& file_;
   int64_t end_, lines_ = 0;
   std::once_flag counted_;
 };
@@ -127,6 +133,7 @@ Position cut_behind(const InputFiles& input, const BlockRules& rules, int64_t at
     at -= input.files[file].bytes;
   if (file == input.files.size() || at == 0) return {file, 0};
   const InputFile& found = input.files[file];
+  if (found.packing == InputFile::Packing::kParquet) return {file, at};
   if (found.packing != InputFile::Packing::kNone) return {file + 1, 0};
   MappedFile map(found.path, MappedFile::Access::kSequential);
   check_io(static_cast<int64_t>(map.text().size()) >= found.bytes, found.path, " has ",
@@ -183,8 +190,7 @@ bool BlockReader::open_slice() {
       open_input(*slice_.file, begin, slice_.end,
                  {.separated = separated, .threads = rules_.threads, .columns = rules_.columns});
   given_ = begin;
-  before_ =
-      slice_.begin == 0 ? nullptr : std::make_shared<LinesBefore>(slice_.file->path, slice_.begin);
+  before_ = slice_.begin == 0 ? nullptr : std::make_shared<LinesBefore>(*slice_.file, slice_.begin);
   return true;
 }
 

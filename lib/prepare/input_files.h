@@ -12,7 +12,8 @@ namespace neox {
 
 struct InputFile {
   enum class Format { kJsonLines, kText, kWiki };  // of an archive those of its members count
-  // A file that holds another one, or others, is read from its beginning to its end by one rank.
+  // A file that holds another one, or others, is read from its beginning to its end by one rank;
+  // the groups of rows of Parquet by several.
   enum class Packing { kNone, kCompressed, kTar, kZip, kParquet };
   std::string path;  // of a member "a.tar: name"
   Format format = Format::kText;

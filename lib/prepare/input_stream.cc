@@ -158,8 +158,8 @@ std::unique_ptr<InputStream> open_input(const InputFile& file, int64_t begin, in
       return std::make_unique<Members>(file.path, Archive::zip(file.path, file.bytes), options);
     case InputFile::Packing::kParquet:
       return std::make_unique<OneFile>(
-          file,
-          parquet_plugin(file.path).open(file.path, file.bytes, options.columns, options.threads));
+          file, parquet_plugin(file.path).open({file.path, file.bytes, begin, end}, options.columns,
+                                               options.threads));
   }
   fail(Exit::kInternal, "no such packing");
 }

@@ -25,10 +25,10 @@ struct StreamOptions {
   std::vector<std::string> columns = {"text"};  // that are read of Parquet
 };
 
-// Bytes begin .. end of a file, which are all of them where it is packed. The file must outlive the
-// stream. Of an archive the members come as the files of a directory do, but in its order: hidden
-// and binary ones are left out, which is logged at its end. Members may be compressed, and zips;
-// other archives in archives are refused.
+// Bytes begin .. end of a file, which are all of them where it is packed, but for Parquet, of which
+// they are a slice. The file must outlive the stream. Of an archive the members come as the files
+// of a directory do, but in its order: hidden and binary ones are left out, which is logged at its
+// end. Members may be compressed, and zips; other archives in archives are refused.
 std::unique_ptr<InputStream> open_input(const InputFile& file, int64_t begin, int64_t end,
                                         const StreamOptions& options);
 

@@ -9,13 +9,21 @@
 
 namespace neox {
 
+// Of a file that had so many bytes when it was found, the groups of rows that begin in bytes begin
+// .. end. Slices that follow each other to the file's end have all its rows, in their order.
+struct ParquetSlice {
+  std::string path;
+  int64_t bytes = 0, begin = 0, end = 0;
+};
+
 struct ParquetPlugin {
   const char* build;  // must equal kVersion of the program
-  // The rows of a file, which had so many bytes when it was found, as JSON lines with these columns
-  // alone. Up to so many threads decode groups of rows. Throws Error (74) for damaged and changed
-  // files and missing columns.
-  std::unique_ptr<ByteSource> (*open)(const std::string& path, int64_t bytes,
+  // Its rows as JSON lines with these columns alone. Up to so many threads decode groups of rows.
+  // Throws Error (74) for damaged and changed files and missing columns.
+  std::unique_ptr<ByteSource> (*open)(const ParquetSlice& slice,
                                       std::span<const std::string> columns, int threads);
+  // The number of rows of the file before it. Throws Error (74).
+  int64_t (*rows_before)(const ParquetSlice& slice);
 };
 
 // The symbol of the plugin.

@@ -57,25 +57,38 @@ std::string top_of(const parquet::FileMetaData& metadata, int leaf) {
 
 }  // namespace
 
-ParquetRows::ParquetRows(std::string path, int64_t bytes, std::span<const std::string> columns,
-                         int threads)
-    : path_(std::move(path)), bytes_(bytes), threads_(std::clamp(threads, 1, kMostThreads)) {
-  source_ = value_of(arrow::io::ReadableFile::Open(path_), path_);
-  int64_t now = value_of(source_->GetSize(), path_);
-  check_io(now == bytes_, path_, " has ", now, " bytes, and had ", bytes_,
+ParquetRows::ParquetRows(ParquetSlice slice, std::span<const std::string> columns, int threads)
+    : slice_(std::move(slice)), threads_(std::clamp(threads, 1, kMostThreads)) {
+  source_ = value_of(arrow::io::ReadableFile::Open(slice_.path), slice_.path);
+  int64_t now = value_of(source_->GetSize(), slice_.path);
+  check_io(now == slice_.bytes, slice_.path, " has ", now, " bytes, and had ", slice_.bytes,
            " when it was found; it must not change while it is read");
   try {
     metadata_ = parquet::ParquetFileReader::Open(source_, properties())->metadata();
-  } catch (const parquet::ParquetException& e) { fail_reading(path_, e); }
-  check_rows();
+    choose_groups();
+  } catch (const parquet::ParquetException& e) { fail_reading(slice_.path, e); }
   choose_columns(columns);
 }
 
-void ParquetRows::check_rows() const {
-  int64_t rows = 0;
-  for (int i = 0; i < metadata_->num_row_groups(); ++i) rows += metadata_->RowGroup(i)->num_rows();
+// Those that begin in the slice. Wherever a file says that its groups begin, each is taken to
+// begin in the file and not before the one before it, so that one slice has it.
+void ParquetRows::choose_groups() {
+  int64_t rows = 0, begin = 0;
+  for (int i = 0; i < metadata_->num_row_groups(); ++i) {
+    auto group = metadata_->RowGroup(i);
+    int64_t said = group->num_columns() > 0 ? group->ColumnChunk(0)->data_page_offset() : 0;
+    begin = std::clamp(said, begin, slice_.bytes - 1);
+    rows += group->num_rows();
+    if (begin >= slice_.end) continue;
+    end_group_ = i + 1;
+    all_rows_ += group->num_rows();
+    if (begin >= slice_.begin) continue;
+    next_group_ = i + 1;
+    rows_before_ = rows;
+  }
+  all_rows_ -= rows_before_;
   if (rows != metadata_->num_rows())
-    fail_reading(path_,
+    fail_reading(slice_.path,
                  concat("its groups have ", rows, " rows, and the file ", metadata_->num_rows()));
 }
 
@@ -88,7 +101,7 @@ void ParquetRows::choose_columns(std::span<const std::string> columns) {
     if (found.insert(name).second) names += (names.empty() ? "" : ", ") + name;
   }
   for (const std::string& column : columns)
-    check_io(found.count(column) > 0, path_, " has no column '", column, "'; it has ",
+    check_io(found.count(column) > 0, slice_.path, " has no column '", column, "'; it has ",
              names.empty() ? "none" : names, " (--jsonl-keys names those to take)");
 }
 
@@ -110,22 +123,23 @@ std::unique_ptr<parquet::arrow::FileReader> ParquetRows::open_file(int64_t rows_
   return value_of(parquet::arrow::FileReader::Make(
                       arrow::default_memory_pool(),
                       parquet::ParquetFileReader::Open(source_, properties(), metadata_), batches),
-                  path_);
+                  slice_.path);
 }
 
 // The next text of a group.
 void ParquetRows::decode(Group& group) const try {
   if (!group.batches) {
     group.file = open_file(rows_at_once(group.number));
-    group.batches = value_of(group.file->GetRecordBatchReader({group.number}, leaves_), path_);
+    group.batches =
+        value_of(group.file->GetRecordBatchReader({group.number}, leaves_), slice_.path);
   }
   while (group.text.size() < kTextAtOnce) {
-    std::shared_ptr<arrow::RecordBatch> batch = value_of(group.batches->Next(), path_);
+    std::shared_ptr<arrow::RecordBatch> batch = value_of(group.batches->Next(), slice_.path);
     if (!batch) {
       int64_t said = metadata_->RowGroup(group.number)->num_rows();
       if (group.all_rows != said)
-        fail_reading(path_, concat("group ", group.number, " has ", group.all_rows,
-                                   " rows, and should have ", said));
+        fail_reading(slice_.path, concat("group ", group.number, " has ", group.all_rows,
+                                         " rows, and should have ", said));
       group.ended = true;
       return;
     }
@@ -141,7 +155,7 @@ void ParquetRows::decode(Group& group) const try {
     group.rows += batch->num_rows();
     group.all_rows += batch->num_rows();
   }
-} catch (const parquet::ParquetException& e) { fail_reading(path_, e); }
+} catch (const parquet::ParquetException& e) { fail_reading(slice_.path, e); }
 
 // The group stays in its place: a deque is added to and taken from at its ends.
 void ParquetRows::begin(Group& group) const {
@@ -151,8 +165,7 @@ void ParquetRows::begin(Group& group) const {
 
 // Takes the text that is ready, while the next ones are decoded; false after the last.
 bool ParquetRows::next_text() {
-  while (next_group_ < metadata_->num_row_groups() &&
-         ahead_.size() < static_cast<size_t>(threads_)) {
+  while (next_group_ < end_group_ && ahead_.size() < static_cast<size_t>(threads_)) {
     Group& group = ahead_.emplace_back();
     group.number = next_group_++;
     begin(group);
@@ -178,10 +191,9 @@ size_t ParquetRows::read(std::span<char> to) {
 
 // As if each row had the same.
 int64_t ParquetRows::consumed() const {
-  int64_t all = metadata_->num_rows();
-  return all == rows_ ? bytes_
-                      : static_cast<int64_t>(static_cast<double>(bytes_) *
-                                             static_cast<double>(rows_) / static_cast<double>(all));
+  if (rows_ == all_rows_) return slice_.end;
+  double part = static_cast<double>(rows_) / static_cast<double>(all_rows_);
+  return slice_.begin + static_cast<int64_t>(static_cast<double>(slice_.end - slice_.begin) * part);
 }
 
 }  // namespace neox

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "prepare/byte_source.h"
+#include "prepare/parquet_plugin.h"
 
 namespace neox {
 
@@ -20,12 +20,12 @@ class ParquetRows : public ByteSource {
   static constexpr int kMostThreads = 16;
   static constexpr size_t kTextAtOnce = 4 << 20;
 
-  // Of a file that had so many bytes when it was found, these columns alone. Throws Error (74) for
-  // damaged files and missing columns, std::bad_alloc.
-  ParquetRows(std::string path, int64_t bytes, std::span<const std::string> columns, int threads);
+  // These columns alone. Throws Error (74) for damaged files and missing columns, std::bad_alloc.
+  ParquetRows(ParquetSlice slice, std::span<const std::string> columns, int threads);
   // Throws Error (74), std::bad_alloc.
   size_t read(std::span<char> to) override;
   int64_t consumed() const override;
+  int64_t rows_before() const { return rows_before_; }
 
  private:
   // A group of rows that is being decoded, and what of its text is ready.
@@ -41,20 +41,21 @@ class ParquetRows : public ByteSource {
   };
 
   std::unique_ptr<parquet::arrow::FileReader> open_file(int64_t rows_at_once) const;
-  void check_rows() const;
+  void choose_groups();
   void choose_columns(std::span<const std::string> columns);
   int64_t rows_at_once(int group) const;
   void decode(Group& group) const;
   void begin(Group& group) const;
   bool next_text();
 
-  const std::string path_;
-  const int64_t bytes_;
+  const ParquetSlice slice_;
   const int threads_;
   std::shared_ptr<arrow::io::RandomAccessFile> source_;
   std::shared_ptr<parquet::FileMetaData> metadata_;
   std::vector<int> leaves_;  // of the chosen columns
-  int next_group_ = 0;
+  int next_group_ = 0, end_group_ = 0;
+  int64_t rows_before_ = 0;  // the slice in the file
+  int64_t all_rows_ = 0;     // of the slice
   std::string text_;         // of a group, as far as ...
   size_t given_ = 0;         // ... it was given out
   int64_t rows_ = 0;         // up to its end
