@@ -40,7 +40,8 @@ void add_options(Program& program) {
       "file of prompts, one a line (--set prompt_end=TEXT: each ends there); -: standard input");
   add("chat-template", text("NAME|FILE"),
       "prompts are messages to a chat model, written as neox-prepare-data writes them; prints its "
-      "replies (chatml, llama2, llama3, mistral, zephyr, plain)");
+      "replies (chatml, llama2, llama3, mistral, zephyr, plain, or the directory of a tokenizer "
+      "that has a template)");
   add("system", text("TEXT"), "the system message in front of a conversation");
   add("max-tokens", number("N"),
       "at most so many new tokens (default: maximum_tokens of the config)");

@@ -33,7 +33,7 @@ void add_options(Program& program) {
       "texts at once, for each of which memory is kept; others wait");
   add("chat-template", text("NAME|FILE"),
       "how messages are written, as for neox-prepare-data (chatml, llama2, llama3, mistral, "
-      "zephyr, plain)");
+      "zephyr, plain, or the directory of a tokenizer that has a template)");
   add("vocab-file", text("FILE"), "tokenizer, where it has moved since training");
   add("merge-file", text("FILE"), "its merges.txt (GPT-2 files)");
   add("set", texts("KEY=VALUE"),

@@ -11,8 +11,8 @@ namespace {
 
 ChatTemplate style(const char* name) {
   return with_special_tokens(
-      read_chat_template(name, NEOX_SOURCE_DIR "/configs/chat_templates.yml"), "<|endoftext|>",
-      "<|endoftext|>");
+      read_chat_template(name, NEOX_SOURCE_DIR "/configs/chat_templates.yml"),
+      {"<|endoftext|>", "<|endoftext|>"});
 }
 
 std::string text_of(const Conversation& chat, const std::string& message,

@@ -187,9 +187,9 @@ TEST_F(Labels, MarkersThatAreNoTokensAreWarnedOf) {
 
 std::string rendered(const std::string& name, const std::string& json) {
   ChatTemplate style =
-      with_special_tokens(read_chat_template(name, chat_template_table()), "<s>", "</s>");
+      with_special_tokens(read_chat_template(name, chat_template_table()), {"<s>", "</s>"});
   std::string text;
-  for (const ChatTurn& turn : render_chat(parse_conversation(json), style, "assistant"))
+  for (const ChatTurn& turn : render_chat(parse_conversation(json, style), style, "assistant"))
     text += turn.text;
   return text;
 }

@@ -13,7 +13,7 @@ class Orders : public ::testing::Test {
     model_.positions = model_.seq = 200;
     served_.chat = with_special_tokens(
         read_chat_template("chatml", NEOX_SOURCE_DIR "/configs/chat_templates.yml"),
-        "<|endoftext|>", "<|endoftext|>");
+        {"<|endoftext|>", "<|endoftext|>"});
   }
   ~Orders() override { fs::remove(file_); }
 

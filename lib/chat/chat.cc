@@ -5,32 +5,17 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "tokenizer/unicode.h"
+#include "chat/by_jinja.h"
+#include "jinja/text.h"
 
 namespace neox {
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 
 constexpr const char* kSystem = "system";
 constexpr const char* kUser = "user";
-
-// As Python's str.strip().
-std::string_view strip(std::string_view text) {
-  const auto& properties = unicode::Properties::get();
-  size_t begin = text.size(), end = 0;
-  for (size_t at = 0; at < text.size();) {
-    unicode::CodePoint c = unicode::read(text, at);
-    bool space = properties.category(c.value) == unicode::Class::kSpace ||
-                 (c.value >= 0x1C && c.value <= 0x1F);
-    if (!space) {
-      begin = std::min(begin, at);
-      end = at + c.bytes;
-    }
-    at += c.bytes;
-  }
-  return begin < end ? text.substr(begin, end - begin) : std::string_view();
-}
+constexpr const char* kAssistant = "assistant";
 
 std::string keys_of(const Json& object) {
   std::vector<std::string> names;
@@ -103,7 +88,8 @@ class Writer {
     std::string whole = std::exchange(held_, {}) + content;
     // The generation prompt is there already.
     text_ += its.before.substr(std::exchange(asked_, false) ? style_.generation_prompt.size() : 0);
-    text_ += style_.space == ChatTemplate::Space::kTrim ? strip(whole) : std::string_view(whole);
+    text_ +=
+        style_.space == ChatTemplate::Space::kTrim ? jinja::strip(whole) : std::string_view(whole);
     text_ += its.after;
   }
 
@@ -119,7 +105,7 @@ class Writer {
 
 }  // namespace
 
-std::vector<ChatMessage> parse_conversation(std::string_view json) {
+std::vector<ChatMessage> parse_conversation(std::string_view json, const ChatTemplate& style) {
   Json list = Json::parse(json, nullptr, false);
   check_io(list.is_array(),
            "not a list of messages such as [{\"role\": \"user\", \"content\": ", "\"...\"}], but ",
@@ -130,14 +116,35 @@ std::vector<ChatMessage> parse_conversation(std::string_view json) {
     check_io(message.is_object(), "message ", number, " is of type ", message.type_name(),
              ", not an object with 'role' and 'content'");
     std::string role = text_of(message, "role", number);
-    messages.push_back({std::move(role), text_of(message, "content", number)});
+    if (style.jinja)
+      messages.push_back({std::move(role), "", message.dump()});
+    else
+      messages.push_back({std::move(role), text_of(message, "content", number)});
   }
   return messages;
 }
 
 std::vector<ChatTurn> render_chat(const std::vector<ChatMessage>& messages,
-                                  const ChatTemplate& style, const std::string& generation_role) {
+                                  const ChatTemplate& style, const std::string& generation_role,
+                                  Apart apart) {
+  if (style.jinja) return render_by_jinja(messages, style, generation_role, apart);
   return Writer(messages, style, generation_role).turns();
+}
+
+std::vector<ChatTurn> turns_before_reply(const std::vector<ChatMessage>& messages,
+                                         const ChatTemplate& style) {
+  if (style.jinja) return {{kAssistant, text_by_jinja(messages, style, Prompt::kGeneration)}};
+  std::vector<ChatTurn> turns = render_chat(messages, style, kAssistant);
+  turns.back().text += style.generation_prompt;
+  return turns;
+}
+
+std::string end_of_reply(const ChatTemplate& style) {
+  if (style.jinja) return end_by_jinja(style);
+  auto role = std::ranges::find(style.roles, kAssistant, &ChatTemplate::Role::name);
+  check_usage(role != style.roles.end(), "the chat template ", style.name, " has no role ",
+              kAssistant, ", whose messages a model writes");
+  return role->after;
 }
 
 }  // namespace neox

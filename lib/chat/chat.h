@@ -1,8 +1,10 @@
 // Conversations for fine-tuning: a list of messages {role, content} is written as one text by a
-// chat template. Templates are data: configs/chat_templates.yml, or a file of a user. Pure but for
-// reading files; any thread may call them.
+// chat template. Templates are data: configs/chat_templates.yml, a file of a user, or the Jinja
+// beside a tokenizer. Pure but for reading files; any thread may call them.
 #pragma once
 #include <filesystem>
+#include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,6 +12,16 @@
 #include "tokenizer/tokenizer.h"
 
 namespace neox {
+
+namespace jinja {
+class Template;
+}
+
+// Of a tokenizer. named: "bos_token" and its like, as its tokenizer_config.json has them.
+struct SpecialTokens {
+  std::string bos, eos;
+  std::map<std::string, std::string> named = {};
+};
 
 struct ChatTemplate {
   struct Role {
@@ -25,10 +37,14 @@ struct ChatTemplate {
   // kAlternate: user, assistant, user ... behind a system message.
   enum class Order { kAny, kAlternate } order = Order::kAny;
   std::vector<Role> roles;
+  // Where it is Jinja, which says all of the above but the name; and the tokens that it may name.
+  std::shared_ptr<const jinja::Template> jinja = {};
+  std::map<std::string, std::string> tokens = {};
 };
 
 struct ChatMessage {
   std::string role, content;
+  std::string json = {};  // the whole message, for Jinja; "": role and content
 };
 
 // What a message adds to the text, and with it the generation prompt where a reply follows.
@@ -36,37 +52,48 @@ struct ChatTurn {
   std::string role, text;
 };
 
-// A template by its name in the table, or that of a file. Throws Error (64) with the names that
-// there are, or with file:line of what is wrong.
+// A template by its name in the table, or that of a file: YAML, Jinja (chat_template.jinja), the
+// tokenizer_config.json of Hugging Face, or the directory that has one of the latter. Throws Error
+// (64) with the names that there are, or with file:line of what is wrong.
 ChatTemplate read_chat_template(const std::string& name_or_file,
                                 const std::filesystem::path& table);
 
 // configs/chat_templates.yml of this installation. Throws Error (74) where it is not there.
 std::filesystem::path chat_template_table();
 
-// {bos} and {eos} in the texts of a template stand for these from now on.
-ChatTemplate with_special_tokens(ChatTemplate style, const std::string& bos,
-                                 const std::string& eos);
+// {bos} and {eos} in the texts of a template, and the names in Jinja, stand for these from now on.
+ChatTemplate with_special_tokens(ChatTemplate style, const SpecialTokens& tokens);
 
 // Says which words of the template the tokenizer has no token for: models learn them as text.
 void warn_of_split_markers(const ChatTemplate& style, const Tokenizer& tokenizer,
                            const std::filesystem::path& vocab);
 
-// The messages in the JSON of a list. Throws Error (74) with the message that lacks something.
-std::vector<ChatMessage> parse_conversation(std::string_view json);
+// The messages in the JSON of a list. Throws Error (74) with the message that lacks something; what
+// a message must have besides a role, Jinja says itself.
+std::vector<ChatMessage> parse_conversation(std::string_view json, const ChatTemplate& style);
+
+// Which messages of the generation role must be turns of their own.
+enum class Apart { kReplies, kLastReply, kNone };
 
 // The turns, whose texts, joined, are the text of the conversation, as transformers'
 // apply_chat_template renders it by the same template: turn i is what messages 0 .. i have, with
 // the generation prompt where message i + 1 is of the generation role, and messages 0 .. i - 1 had
-// not. Throws Error (74) for roles that the template does not know, or that do not alternate.
+// not. By Jinja what need not be apart is one turn, of its last message's role. Throws Error (74)
+// for roles that the template does not know, or that do not alternate, and where Jinja writes what
+// stands before a message otherwise with it than without.
 std::vector<ChatTurn> render_chat(const std::vector<ChatMessage>& messages,
-                                  const ChatTemplate& style, const std::string& generation_role);
+                                  const ChatTemplate& style, const std::string& generation_role,
+                                  Apart apart = Apart::kReplies);
+
+// What a reply to these messages follows. Throws as render_chat().
+std::vector<ChatTurn> turns_before_reply(const std::vector<ChatMessage>& messages,
+                                         const ChatTemplate& style);
+
+// What stands behind a reply. Throws Error (64) where the template writes none.
+std::string end_of_reply(const ChatTemplate& style);
 
 // bos_token and eos_token in the tokenizer_config.json beside a vocabulary; "<|endoftext|>" where
 // the file is not there or says nothing.
-struct SpecialTokens {
-  std::string bos, eos;
-};
 SpecialTokens special_tokens_beside(const std::filesystem::path& vocab);
 
 }  // namespace neox

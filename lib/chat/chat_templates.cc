@@ -1,4 +1,4 @@
-// Chat templates: read from YAML, with the special tokens of a tokenizer.
+// Chat templates: read from YAML and Jinja, with the special tokens of a tokenizer.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -7,8 +7,10 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "chat/by_jinja.h"
 #include "chat/chat.h"
 #include "config/value.h"
+#include "jinja/template.h"
 
 namespace neox {
 namespace {
@@ -80,12 +82,52 @@ std::vector<ChatTemplate> read_templates(const fs::path& file) {
   Value all = parse_yaml(read_file(file), file.string());
   const Value* list = all.kind == Value::Kind::kMap ? all.find("chat_templates") : nullptr;
   check_usage(list && list->kind == Value::Kind::kList && !list->items.empty(), file.string(),
-              ": no list chat_templates. Templates are YAML here; Jinja, as in "
-              "tokenizer_config.json, is not interpreted. docs/fine-tuning.md shows how to write "
-              "one");
+              ": no list chat_templates; docs/fine-tuning.md shows how to write one");
   std::vector<ChatTemplate> templates;
   for (const Value& item : list->items) templates.push_back(read_template(item));
   return templates;
+}
+
+// The template in a tokenizer_config.json, or the default one of several.
+std::string jinja_in_config(const fs::path& file) {
+  auto config = nlohmann::json::parse(read_file(file), nullptr, false);
+  check_usage(config.is_object(), file.string(), " is not a JSON object");
+  auto found = config.find("chat_template");
+  check_usage(found != config.end() && !found->is_null(), file.string(),
+              " has no chat_template; take one by name, such as chatml (docs/fine-tuning.md)");
+  if (found->is_string()) return found->get<std::string>();
+  std::vector<std::string> names;
+  for (const auto& one : found->is_array() ? *found : nlohmann::json::array()) {
+    if (!one.is_object() || !one.contains("name") || !one.contains("template")) continue;
+    names.push_back(one["name"].is_string() ? one["name"].get<std::string>() : "?");
+    if (names.back() == "default" && one["template"].is_string())
+      return one["template"].get<std::string>();
+  }
+  fail(Exit::kUsage, file.string(), ": chat_template is neither a text nor a list with one named ",
+       "default; it has ", names.empty() ? "none" : join(names, ", "));
+}
+
+// Hugging Face's tools write the one beside the other since 2025, and read it first.
+fs::path file_in(const fs::path& directory) {
+  for (const char* name : {"chat_template.jinja", "tokenizer_config.json"})
+    if (is_found(directory / name)) return directory / name;
+  fail(Exit::kUsage, "--chat-template ", directory.string(),
+       " is a directory without chat_template.jinja and tokenizer_config.json");
+}
+
+ChatTemplate read_template_file(fs::path file) {
+  if (fs::is_directory(file)) file = file_in(file);
+  std::string extension = file.extension().string();
+  bool yaml = extension == ".yml" || extension == ".yaml";
+  if (!yaml) {
+    std::string source = extension == ".json" ? jinja_in_config(file) : read_file(file);
+    return {.name = file.string(),
+            .jinja = std::make_shared<const jinja::Template>(std::move(source), file.string())};
+  }
+  std::vector<ChatTemplate> templates = read_templates(file);
+  check_usage(templates.size() == 1, file.string(), " holds ", templates.size(),
+              " templates; --chat-template takes a file with one");
+  return templates.front();
 }
 
 void replace_all(std::string& text, const std::string& from, const std::string& to) {
@@ -96,6 +138,7 @@ void replace_all(std::string& text, const std::string& from, const std::string& 
 // "<|im_start|>" and its like in the texts of a template.
 std::set<std::string> markers_of(const ChatTemplate& style) {
   std::vector<std::string> texts = {style.begin, style.generation_prompt};
+  if (style.jinja) texts.push_back(end_of_reply(style));
   for (const ChatTemplate::Role& role : style.roles) {
     texts.push_back(role.before);
     texts.push_back(role.after);
@@ -128,12 +171,8 @@ void warn_of_split_markers(const ChatTemplate& style, const Tokenizer& tokenizer
 
 ChatTemplate read_chat_template(const std::string& name_or_file, const fs::path& table) {
   std::vector<std::string> names;
-  if (name_or_file.find('/') != std::string::npos || fs::exists(name_or_file)) {
-    std::vector<ChatTemplate> templates = read_templates(name_or_file);
-    check_usage(templates.size() == 1, name_or_file, " holds ", templates.size(),
-                " templates; --chat-template takes a file with one");
-    return templates.front();
-  }
+  if (name_or_file.find('/') != std::string::npos || fs::exists(name_or_file))
+    return read_template_file(name_or_file);
   for (const ChatTemplate& style : read_templates(table)) {
     if (style.name == name_or_file) return style;
     names.push_back(style.name);
@@ -141,8 +180,7 @@ ChatTemplate read_chat_template(const std::string& name_or_file, const fs::path&
   std::string near = nearest(name_or_file, names);
   fail(Exit::kUsage, "--chat-template ", name_or_file, " is not known", did_you_mean(near, "."),
        " There are ", join(names, ", "),
-       ", or a YAML file of yours with one (docs/fine-tuning.md); the Jinja of a "
-       "tokenizer_config.json is not interpreted");
+       ", or a file with one: YAML, Jinja, or a tokenizer_config.json (docs/fine-tuning.md)");
 }
 
 fs::path chat_template_table() {
@@ -152,12 +190,12 @@ fs::path chat_template_table() {
   return file;
 }
 
-ChatTemplate with_special_tokens(ChatTemplate style, const std::string& bos,
-                                 const std::string& eos) {
+ChatTemplate with_special_tokens(ChatTemplate style, const SpecialTokens& tokens) {
   auto put = [&](std::string& text) {
-    replace_all(text, "{bos}", bos);
-    replace_all(text, "{eos}", eos);
+    replace_all(text, "{bos}", tokens.bos);
+    replace_all(text, "{eos}", tokens.eos);
   };
+  style.tokens = tokens.named;
   for (std::string* text : {&style.begin, &style.default_system, &style.generation_prompt})
     put(*text);
   for (ChatTemplate::Role& role : style.roles) put(role.before), put(role.after);
@@ -167,16 +205,21 @@ ChatTemplate with_special_tokens(ChatTemplate style, const std::string& bos,
 SpecialTokens special_tokens_beside(const fs::path& vocab) {
   fs::path file = vocab.parent_path() / "tokenizer_config.json";
   SpecialTokens found{kEndOfText, kEndOfText};
-  if (!fs::exists(file)) return found;
+  if (!fs::exists(file)) {
+    found.named = {{"bos_token", kEndOfText}, {"eos_token", kEndOfText}};
+    return found;
+  }
   auto config = nlohmann::json::parse(read_file(file), nullptr, false);
   check_usage(config.is_object(), file.string(), " is not a JSON object");
-  for (auto [key, token] : {std::pair{"bos_token", &found.bos}, {"eos_token", &found.eos}}) {
-    auto value = config.find(key);
-    if (value == config.end() || value->is_null()) continue;
-    auto text = value->is_object() ? value->value("content", nlohmann::json()) : *value;
-    check_usage(text.is_string(), file.string(), ": ", key, " is not a text");
-    *token = text.get<std::string>();
+  for (const auto& [key, value] : config.items()) {
+    bool ours = key == "bos_token" || key == "eos_token";
+    if (!key.ends_with("_token") || value.is_null()) continue;
+    auto text = value.is_object() ? value.value("content", nlohmann::json()) : value;
+    check_usage(text.is_string() || !ours, file.string(), ": ", key, " is not a text");
+    if (text.is_string()) found.named[key] = text.get<std::string>();
   }
+  for (auto [key, token] : {std::pair{"bos_token", &found.bos}, {"eos_token", &found.eos}})
+    if (auto at = found.named.find(key); at != found.named.end()) *token = at->second;
   return found;
 }
 

@@ -1,7 +1,5 @@
 #include "generate/conversation.h"
 
-#include <algorithm>
-
 #include "base/error.h"
 
 namespace neox {
@@ -15,16 +13,14 @@ ChatTemplate chat_template_for(const std::string& name_or_file, const std::files
                                const Tokenizer& tokenizer) {
   SpecialTokens special = special_tokens_beside(vocab);
   ChatTemplate style = read_chat_template(name_or_file, chat_template_table());
+  style = with_special_tokens(style, special);
   warn_of_split_markers(style, tokenizer, vocab);
-  return with_special_tokens(style, special.bos, special.eos);
+  return style;
 }
 
 std::vector<int32_t> ends_of_replies(const ChatTemplate& style, const Tokenizer& tokenizer) {
-  auto role = std::ranges::find(style.roles, kAssistant, &ChatTemplate::Role::name);
-  check_usage(role != style.roles.end(), "the chat template ", style.name, " has no role ",
-              kAssistant, ", whose messages a model writes");
   std::vector<int32_t> ends;
-  tokenizer.encode_plain(role->after, ends);
+  tokenizer.encode_plain(end_of_reply(style), ends);
   std::erase_if(ends, [&](int32_t id) { return !tokenizer.is_special(id); });
   return ends;
 }
@@ -33,9 +29,8 @@ std::vector<int32_t> tokens_before_reply(const std::vector<ChatMessage>& message
                                          const ChatTemplate& style, const Tokenizer& tokenizer) {
   std::vector<int32_t> tokens;
   try {
-    std::vector<ChatTurn> turns = render_chat(messages, style, kAssistant);
-    turns.back().text += style.generation_prompt;
-    for (const ChatTurn& turn : turns) tokenizer.encode_next(turn.text, tokens);
+    for (const ChatTurn& turn : turns_before_reply(messages, style))
+      tokenizer.encode_next(turn.text, tokens);
   } catch (const Error& e) { fail(Exit::kUsage, e.what()); }
   return tokens;
 }

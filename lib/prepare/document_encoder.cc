@@ -88,6 +88,13 @@ void DocumentEncoder::mask_beginning(size_t begin, const std::vector<int32_t>& t
   labels.insert(labels.end(), learnt, tokens.end());
 }
 
+std::vector<ChatTurn> turns_of(std::string_view json, const ChatOptions& chat) {
+  Apart apart = chat.learn == Learn::kReplies    ? Apart::kReplies
+                : chat.learn == Learn::kLastTurn ? Apart::kLastReply
+                                                 : Apart::kNone;
+  return render_chat(parse_conversation(json, chat.style), chat.style, chat.role, apart);
+}
+
 // The template says what stands around a conversation. Each turn is tokenized alone: what asks for
 // a reply has the tokens that it has when the model is asked, and a token is never half of the
 // question and half of the reply. GPT-NeoX's tool takes tokenize(messages 0 .. i) without its first
@@ -96,7 +103,7 @@ void DocumentEncoder::mask_beginning(size_t begin, const std::vector<int32_t>& t
 void DocumentEncoder::encode_chat(std::string_view json, std::vector<int32_t>& tokens,
                                   std::vector<int32_t>& labels) const {
   const ChatOptions& chat = *options_.chat;
-  std::vector<ChatTurn> turns = render_chat(parse_conversation(json), chat.style, chat.role);
+  std::vector<ChatTurn> turns = turns_of(json, chat);
   size_t begin = tokens.size();
   bool by_turn = chat.learn == Learn::kReplies || chat.learn == Learn::kLastTurn;
   if (!by_turn) {

@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "base/version.h"
 #include "data/fingerprint.h"
+#include "jinja/template.h"
 
 namespace neox {
 
@@ -82,7 +83,9 @@ std::string describe(const std::optional<ChatOptions>& chat) {
                                     std::to_string(static_cast<int>(style.space)),
                                     std::to_string(static_cast<int>(style.order)),
                                     chat->role,
-                                    chat->eos};
+                                    chat->eos,
+                                    style.jinja ? style.jinja->source() : ""};
+  for (const auto& [name, token] : style.tokens) parts.push_back(name + " " + token);
   for (const ChatTemplate::Role& role : style.roles)
     for (const std::string& part : {role.name, role.before, role.after, role.within})
       parts.push_back(part);

@@ -39,8 +39,9 @@ Learn read_learn(const Program& program) {
   return learn;
 }
 
-// A reply must begin with what asks for it.
+// A reply must begin with what asks for it. Of Jinja this shows in each conversation.
 void check_role(const ChatOptions& chat) {
+  if (chat.style.jinja) return;
   auto role = std::find_if(chat.style.roles.begin(), chat.style.roles.end(),
                            [&](const auto& known) { return known.name == chat.role; });
   check_usage(role != chat.style.roles.end(), "--generation-role ", chat.role,
@@ -66,7 +67,7 @@ void read_chat(const Program& program, PrepareOptions& options) {
   ChatOptions chat{
       .style = with_special_tokens(
           read_chat_template(program.get<std::string>("chat-template"), chat_template_table()),
-          special.bos, special.eos),
+          special),
       .eos = special.eos,
       .learn = read_learn(program)};
   if (program.has("generation-role")) chat.role = program.get<std::string>("generation-role");
@@ -74,9 +75,7 @@ void read_chat(const Program& program, PrepareOptions& options) {
   if (program.args()["jsonl-keys"].defaulted()) options.rules.keys = {"conversation"};
   options.rules.values = DocumentRules::Values::kJson;
   read_reward_rule(program, options.rules);
-  options.rules.check = [style = chat.style, role = chat.role](std::string_view json) {
-    render_chat(parse_conversation(json), style, role);
-  };
+  options.rules.check = [chat](std::string_view json) { turns_of(json, chat); };
   options.chat = std::move(chat);
 }
 
@@ -86,8 +85,9 @@ void add_label_options(Program& program) {
   auto add = program.options().add_options();
   add("mask-before-token", text("ID[,ID...]"),
       "write labels too: nothing is learnt up to where these tokens stand in a row");
-  add("chat-template", text("NAME|FILE"),
-      "JSON lines hold conversations: write them as text by this template, and labels");
+  add("chat-template", text("NAME|FILE|DIR"),
+      "JSON lines hold conversations: write them as text by this template (of a name such as "
+      "chatml, of a file, or of the directory of a tokenizer), and labels");
   add("generation-role", text("ROLE"), "whose messages are learnt (assistant)");
   add("only-last", "learn the last message alone");
   add("for-rm", "learn the last token alone, for a reward model");

@@ -144,19 +144,28 @@ def ids_behind(tokenizer, before, text, marked):
     return both[len(alone):]
 
 
-def message_by_message(tokenizer, chat, learn, marked, role="assistant"):
+def ends_turn(chat, i, learn, role="assistant"):
+    """By Jinja what is learnt is apart, and no more."""
+    last = i == len(chat) - 1
+    asked = not last and chat[i + 1]["role"] == role
+    return last or (asked and i == len(chat) - 2 if learn == "only-last" else asked or chat[i]["role"] == role)
+
+
+def message_by_message(tokenizer, chat, learn, marked, by_file, role="assistant"):
     """Whether something merges across a border, and the tokens and labels of the messages apart."""
     texts = [tokenizer.apply_chat_template(chat[:i + 1], tokenize=False,
                                            add_generation_prompt=i + 1 < len(chat) and chat[i + 1]["role"] == role)
              for i in range(len(chat))]
-    tokens, labels, merged = [], [], False
+    tokens, labels, merged, before = [], [], False, ""
     for i, message in enumerate(chat):
-        before = texts[i - 1] if i else ""
+        if by_file and not ends_turn(chat, i, learn):
+            continue
         new = ids_behind(tokenizer, before, texts[i][len(before):], marked)
         tokens += new
         learnt = message["role"] == role and (i == len(chat) - 1 or learn != "only-last")
         labels += new if learnt else [MASKED] * len(new)
         merged |= tokens != tokenizer(texts[i], add_special_tokens=False)["input_ids"]
+        before = texts[i]
     eos = tokenizer.eos_token_id
     return merged, tokens + [eos], labels + [eos if labels[-1] != MASKED else MASKED]
 
@@ -184,9 +193,11 @@ class Comparison:
             print("   ", line)
         self.failed += bool(wrong)
 
-    def chat(self, path, tokenizer, style, learn, chats, clean, marked=False):
+    def chat(self, path, tokenizer, style, learn, chats, clean, marked=False, by_file=False):
         tokenizer.chat_template = JINJA[style]
-        flags = ["--tokenizer-path", str(path), "--chat-template", style] + ([] if learn == "replies" else ["--" + learn])
+        file = Path(path, style + ".jinja")
+        file.write_text(JINJA[style])
+        flags = ["--tokenizer-path", str(path), "--chat-template", str(file) if by_file else style] + ([] if learn == "replies" else ["--" + learn])
         got = run(self.tool, flags, [json.dumps(chat) for chat in chats])
         wrong, refused, borders, spoilt = [], 0, 0, 0
         for chat, ours in zip(chats, got, strict=True):
@@ -202,10 +213,10 @@ class Comparison:
             borders += 1
             text = tokenizer.apply_chat_template(chat, tokenize=False) + tokenizer.eos_token
             spoilt += tokenizer.decode(tokens, clean_up_tokenization_spaces=False) != text
-            merged, apart, labels_apart = message_by_message(tokenizer, chat, learn, marked)
-            if not merged or learn in ("for-rm", "no-mask") or ours != {"tokens": apart, "labels": labels_apart}:
+            merged, apart, labels_apart = message_by_message(tokenizer, chat, learn, marked, by_file)
+            if not (merged or by_file) or learn in ("for-rm", "no-mask") or ours != {"tokens": apart, "labels": labels_apart}:
                 wrong.append(f"{chat}\n      ours {ours}\n      want {tokens} {labels}")
-        self.say(f"{style} {learn} {path.name} {'trimmed' if clean else 'any'}", wrong,
+        self.say(f"{style}{'.jinja' if by_file else ''} {learn} {path.name} {'trimmed' if clean else 'any'}", wrong,
                  f"{len(chats)} conversations, {refused} refused, {borders} with merged borders, of which the tool spoils {spoilt}")
 
     def mask(self, path, tokenizer, texts, pattern, append):
@@ -237,7 +248,8 @@ def main():
                 for clean in (True, False):
                     chats = [conversation(source, style, clean) for _ in range(args.conversations // 10)]
                     for learn in ("replies", "only-last", "for-rm", "no-mask"):
-                        compare.chat(path, tokenizer, style, learn, chats, clean)
+                        for by_file in (False, True):
+                            compare.chat(path, tokenizer, style, learn, chats, clean, by_file=by_file)
         for path, tokenizer in marked_tokenizers(directory):
             for style in JINJA:
                 chats = [conversation(source, style, True) for _ in range(args.conversations // 10)]

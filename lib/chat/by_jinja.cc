@@ -1,0 +1,82 @@
+#include "chat/by_jinja.h"
+
+#include <nlohmann/json.hpp>
+#include <span>
+
+#include "base/error.h"
+#include "jinja/template.h"
+
+namespace neox {
+namespace {
+
+jinja::Value value_of(const ChatMessage& message) {
+  if (!message.json.empty()) return jinja::value_of(nlohmann::ordered_json::parse(message.json));
+  jinja::Map map;
+  map.set("role", message.role);
+  map.set("content", message.content);
+  return map;
+}
+
+// What transformers' apply_chat_template gives a template.
+std::string text_of(std::span<const jinja::Value> messages, const ChatTemplate& style,
+                    Prompt prompt) {
+  jinja::Map values;
+  values.set("messages", jinja::List(messages.begin(), messages.end()));
+  values.set("tools", jinja::None{});
+  values.set("documents", jinja::None{});
+  values.set("add_generation_prompt", prompt == Prompt::kGeneration);
+  for (const auto& [name, token] : style.tokens) values.set(name, token);
+  return style.jinja->render(values);
+}
+
+std::vector<jinja::Value> values_of(const std::vector<ChatMessage>& messages) {
+  std::vector<jinja::Value> values;
+  for (const ChatMessage& message : messages) values.push_back(value_of(message));
+  return values;
+}
+
+}  // namespace
+
+std::vector<ChatTurn> render_by_jinja(const std::vector<ChatMessage>& messages,
+                                      const ChatTemplate& style, const std::string& generation_role,
+                                      Apart apart) {
+  check_io(!messages.empty(), "a conversation without messages");
+  std::vector<jinja::Value> values = values_of(messages);
+  std::vector<ChatTurn> turns;
+  std::string before;
+  for (size_t i = 0; i < messages.size(); ++i) {
+    bool last = i + 1 == messages.size(), reply = messages[i].role == generation_role;
+    bool asked = !last && messages[i + 1].role == generation_role;
+    bool last_asked = asked && i + 2 == messages.size();
+    bool ends = apart == Apart::kReplies     ? asked || reply
+                : apart == Apart::kLastReply ? last_asked
+                                             : false;
+    if (!last && !ends) continue;
+    std::string whole =
+        text_of(std::span(values).first(i + 1), style, asked ? Prompt::kGeneration : Prompt::kNone);
+    check_io(whole.starts_with(before), "the chat template ", style.name,
+             " writes what stands before message ", i + 1,
+             " otherwise with it than without, so that replies cannot be told from the rest; with "
+             "--only-last the last one alone must be");
+    turns.push_back({messages[i].role, whole.substr(before.size())});
+    before = std::move(whole);
+  }
+  return turns;
+}
+
+std::string text_by_jinja(const std::vector<ChatMessage>& messages, const ChatTemplate& style,
+                          Prompt prompt) {
+  return text_of(values_of(messages), style, prompt);
+}
+
+std::string end_by_jinja(const ChatTemplate& style) {
+  const std::string reply = "a reply of the model";
+  std::string text =
+      text_by_jinja({{"user", "a question"}, {"assistant", reply}}, style, Prompt::kNone);
+  size_t at = text.rfind(reply);
+  check_usage(at != text.npos, "the chat template ", style.name,
+              " does not write what a message of the role assistant says");
+  return text.substr(at + reply.size());
+}
+
+}  // namespace neox

@@ -1,0 +1,259 @@
+// Methods of Python's str, list and dict that change nothing.
+#include <algorithm>
+#include <map>
+
+#include "base/text.h"
+#include "jinja/operators.h"
+#include "jinja/text.h"
+#include "tokenizer/unicode.h"
+
+namespace neox::jinja {
+namespace {
+
+using Method = Value (*)(const Value&, const Arguments&);
+using Methods = std::map<std::string, Method, std::less<>>;
+
+std::string argument(const Arguments& given, size_t place, const char* name) {
+  const Value* value = given.find(place, name);
+  if (!value) throw Failure(std::string("an argument is missing: ") + name);
+  return words_of(*value);
+}
+
+// "" where none is given, or None.
+std::string optional(const Arguments& given, size_t place, const char* name) {
+  const Value* value = given.find(place, name);
+  return value && !value->is<None>() ? words_of(*value) : "";
+}
+
+template <Side side>
+Value stripped(const Value& text, const Arguments& given) {
+  return std::string(strip(*text.text(), side, optional(given, 0, "chars")));
+}
+
+// Of a text, or of any of a tuple of them.
+template <class Match>
+Value any_of(const Value& text, const Arguments& given, Match match) {
+  const Value* wanted = given.find(0, "prefix");
+  if (!wanted) throw Failure("an argument is missing");
+  if (!wanted->list()) return match(std::string_view(*text.text()), words_of(*wanted));
+  return std::ranges::any_of(*wanted->list(), [&](const Value& one) {
+    return match(std::string_view(*text.text()), words_of(one));
+  });
+}
+
+int64_t times_of(const Arguments& given, size_t place, const char* name) {
+  const Value* value = given.find(place, name);
+  int64_t times = value ? integer_of(*value) : -1;
+  return times < 0 ? INT64_MAX : times;
+}
+
+// Words with white space between them; what follows the last split is the rest as it is.
+List words_in(std::string_view text, int64_t times) {
+  List words;
+  for (text = strip(text, Side::kLeft); !text.empty(); text = strip(text, Side::kLeft)) {
+    if (times-- == 0) {
+      words.push_back(std::string(strip(text, Side::kRight)));
+      break;
+    }
+    size_t end = 0;
+    for (size_t n; end < text.size(); end += n) {
+      n = unicode::read(text, end).bytes;
+      if (is_space(text.substr(end, n))) break;
+    }
+    words.push_back(std::string(text.substr(0, end)));
+    text.remove_prefix(end);
+  }
+  return words;
+}
+
+Value split_text(const Value& text, const Arguments& given) {
+  std::string by = optional(given, 0, "sep");
+  int64_t times = times_of(given, 1, "maxsplit");
+  const Value* sep = given.find(0, "sep");
+  if (!sep || sep->is<None>()) return words_in(*text.text(), times);
+  if (by.empty()) throw Failure("an empty separator");
+  List parts;
+  std::string_view rest = *text.text();
+  for (size_t at; times-- > 0 && (at = rest.find(by)) != rest.npos;
+       rest.remove_prefix(at + by.size()))
+    parts.push_back(std::string(rest.substr(0, at)));
+  parts.push_back(std::string(rest));
+  return parts;
+}
+
+Value split_from_right(const Value& text, const Arguments& given) {
+  const Value* sep = given.find(0, "sep");
+  int64_t times = times_of(given, 1, "maxsplit");
+  if (times == INT64_MAX) return split_text(text, given);
+  if (!sep || sep->is<None>()) throw Failure("rsplit() of white space with a number is not known");
+  std::string by = words_of(*sep);
+  if (by.empty()) throw Failure("an empty separator");
+  List parts;
+  std::string_view rest = *text.text();
+  for (size_t at; times-- > 0 && (at = rest.rfind(by)) != rest.npos; rest = rest.substr(0, at))
+    parts.push_back(std::string(rest.substr(at + by.size())));
+  parts.push_back(std::string(rest));
+  std::ranges::reverse(parts);
+  return parts;
+}
+
+Value lines_in(const Value& text, const Arguments& given) {
+  const Value* keep = given.find(0, "keepends");
+  List lines;
+  std::string_view rest = *text.text();
+  while (!rest.empty()) {
+    size_t end = std::min(rest.find_first_of("\n\r\v\f"), rest.size());
+    size_t behind = rest.substr(end, 2) == "\r\n" ? end + 2 : std::min(end + 1, rest.size());
+    lines.push_back(std::string(rest.substr(0, keep && truth(*keep) ? behind : end)));
+    rest.remove_prefix(behind);
+  }
+  return lines;
+}
+
+Value place_in(const Value& text, size_t at) {
+  if (at == std::string::npos) return int64_t{-1};
+  return static_cast<int64_t>(characters(std::string_view(*text.text()).substr(0, at)).size());
+}
+
+template <class Is>
+bool all_characters(const Value& text, Is is) {
+  return !text.text()->empty() && std::ranges::all_of(*text.text(), is);
+}
+
+Value count_in(const Value& text, const Arguments& given) {
+  std::string what = argument(given, 0, "sub");
+  if (what.empty()) return length_of(text) + 1;
+  int64_t times = 0;
+  for (size_t at = 0; (at = text.text()->find(what, at)) != std::string::npos; at += what.size())
+    ++times;
+  return times;
+}
+
+Value replace_in(const Value& text, const Arguments& given) {
+  return replaced(*text.text(), argument(given, 0, "old"), argument(given, 1, "new"),
+                  static_cast<size_t>(times_of(given, 2, "count")));
+}
+
+Value join_texts(const Value& text, const Arguments& given) {
+  const Value* list = given.find(0, "iterable");
+  if (!list) throw Failure("an argument is missing: iterable");
+  std::vector<std::string> parts;
+  for (const Value& item : items_of(*list)) parts.push_back(words_of(item));
+  return join(parts, *text.text());
+}
+
+const Methods& methods_of_texts() {
+  using V = const Value&;
+  using A = const Arguments&;
+  static const Methods methods = {
+      {"strip", stripped<Side::kBoth>},
+      {"lstrip", stripped<Side::kLeft>},
+      {"rstrip", stripped<Side::kRight>},
+      {"split", split_text},
+      {"rsplit", split_from_right},
+      {"splitlines", lines_in},
+      {"count", count_in},
+      {"replace", replace_in},
+      {"join", join_texts},
+      {"startswith",
+       [](V t, A g) {
+         return any_of(t, g, [](auto a, const auto& b) { return a.starts_with(b); });
+       }},
+      {"endswith",
+       [](V t, A g) { return any_of(t, g, [](auto a, const auto& b) { return a.ends_with(b); }); }},
+      {"upper", [](V t, A) { return Value(upper(*t.text())); }},
+      {"lower", [](V t, A) { return Value(lower(*t.text())); }},
+      {"title", [](V t, A) { return Value(titled(*t.text(), Titled::kLetters)); }},
+      {"capitalize", [](V t, A) { return Value(capitalized(*t.text())); }},
+      {"find", [](V t, A g) { return place_in(t, t.text()->find(argument(g, 0, "sub"))); }},
+      {"rfind", [](V t, A g) { return place_in(t, t.text()->rfind(argument(g, 0, "sub"))); }},
+      {"isdigit",
+       [](V t, A) {
+         return Value(all_characters(t, [](char c) { return c >= '0' && c <= '9'; }));
+       }},
+      {"isspace", [](V t, A) { return Value(!t.text()->empty() && strip(*t.text()).empty()); }},
+      {"removeprefix",
+       [](V t, A g) {
+         std::string what = argument(g, 0, "prefix");
+         return Value(t.text()->starts_with(what) ? t.text()->substr(what.size()) : *t.text());
+       }},
+      {"removesuffix", [](V t, A g) {
+         std::string what = argument(g, 0, "suffix");
+         return Value(t.text()->ends_with(what)
+                          ? t.text()->substr(0, t.text()->size() - what.size())
+                          : *t.text());
+       }}};
+  return methods;
+}
+
+Value index_in(const Value& list, const Arguments& given) {
+  const Value* what = given.find(0, "value");
+  for (size_t i = 0; what && i < list.list()->size(); ++i)
+    if (equal((*list.list())[i], *what)) return static_cast<int64_t>(i);
+  throw Failure("index(): the list has no such item");
+}
+
+const Methods& methods_of_lists() {
+  static const Methods methods = {
+      {"index", index_in},
+      {"count", [](const Value& list, const Arguments& given) {
+         const Value* what = given.find(0, "value");
+         return Value(static_cast<int64_t>(std::ranges::count_if(
+             *list.list(), [&](const Value& item) { return what && equal(item, *what); })));
+       }}};
+  return methods;
+}
+
+Value get_from(const Value& map, const Arguments& given) {
+  const Value* key = given.find(0, "key");
+  if (!key) throw Failure("get() without a key");
+  if (const Value* found = key->text() ? map.map()->find(*key->text()) : nullptr) return *found;
+  const Value* otherwise = given.find(1, "default");
+  return otherwise ? *otherwise : Value(None{});
+}
+
+const Methods& methods_of_maps() {
+  using V = const Value&;
+  using A = const Arguments&;
+  static const Methods methods = {
+      {"get", get_from},
+      {"items", [](V map, A given) { return filter_named("items")(map, given); }},
+      {"keys", [](V map, A) { return Value(items_of(map)); }},
+      {"values",
+       [](V map, A) {
+         List values;
+         for (const auto& item : map.map()->items) values.push_back(item.second);
+         return Value(std::move(values));
+       }},
+      {"copy", [](V map, A) { return Value(*map.map()); }}};
+  return methods;
+}
+
+// These change what they are called for, which the sandbox of transformers does not allow.
+bool changes(std::string_view name) {
+  static const std::vector<std::string_view> names = {"append", "extend",     "insert",  "remove",
+                                                      "pop",    "sort",       "reverse", "clear",
+                                                      "update", "setdefault", "popitem"};
+  return std::ranges::find(names, name) != names.end();
+}
+
+}  // namespace
+
+Value method_of(const Value& value, const std::string& name) {
+  bool space = value.map() && value.map()->is == Map::Is::kNamespace;
+  if (space || (!value.text() && !value.list() && !value.map())) return {};
+  const Methods& methods = value.text()   ? methods_of_texts()
+                           : value.list() ? methods_of_lists()
+                                          : methods_of_maps();
+  auto found = methods.find(name);
+  if (found != methods.end())
+    return Function(
+        [value, method = found->second](const Arguments& given) { return method(value, given); });
+  if (!value.text() && changes(name) && !(value.map() && value.map()->find(name)))
+    return Function([name](const Arguments&) -> Value {
+      throw Failure(name + "() is not allowed: it changes a value");
+    });
+  return {};
+}
+
+}  // namespace neox::jinja

@@ -1,0 +1,32 @@
+// What names mean while a template is rendered.
+#pragma once
+#include <ctime>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "jinja/value.h"
+
+namespace neox::jinja {
+
+// Names of a block; others are looked up in the blocks around it. For one thread.
+struct Scope : std::enable_shared_from_this<Scope> {
+  std::map<std::string, Value, std::less<>> names = {};
+  std::shared_ptr<Scope> around = {};
+  int depth = 0;  // of calls of macros
+
+  const Value* find(std::string_view name) const {
+    for (const Scope* scope = this; scope; scope = scope->around.get())
+      if (auto at = scope->names.find(name); at != scope->names.end()) return &at->second;
+    return nullptr;
+  }
+};
+
+inline std::shared_ptr<Scope> inside(Scope& around) {
+  auto scope = std::make_shared<Scope>();
+  scope->around = around.shared_from_this();
+  scope->depth = around.depth;
+  return scope;
+}
+
+}  // namespace neox::jinja

@@ -1,0 +1,97 @@
+#include "jinja/template.h"
+
+#include <array>
+#include <ctime>
+
+#include "base/error.h"
+#include "jinja/blocks.h"
+#include "jinja/statements.h"
+
+namespace neox::jinja {
+namespace {
+
+Value raise(const Arguments& given) {
+  throw Raised{given.values.empty() ? "" : text_of(given.values.front())};
+}
+
+Value time_now(const Arguments& given) {
+  if (given.values.empty()) throw Failure("strftime_now() takes a format");
+  std::time_t now = std::time(nullptr);
+  std::tm local = {};
+  ::localtime_r(&now, &local);
+  std::array<char, 1024> text = {};
+  size_t n =
+      std::strftime(text.data(), text.size(), words_of(given.values.front()).c_str(), &local);
+  return std::string(text.data(), n);
+}
+
+Value range(const Arguments& given) {
+  constexpr int64_t kMost = 100000;  // as Jinja's sandbox allows
+  if (given.values.empty()) throw Failure("range() takes a number");
+  auto number = [&](size_t i, int64_t otherwise) {
+    return i < given.values.size() ? integer_of(given.values[i]) : otherwise;
+  };
+  bool one = given.values.size() == 1;
+  int64_t begin = one ? 0 : number(0, 0), end = number(one ? 0 : 1, 0), step = number(2, 1);
+  if (step == 0) throw Failure("the step of range() is 0");
+  List all;
+  for (int64_t i = begin; step > 0 ? i < end : i > end;) {
+    all.push_back(i);
+    if (std::ssize(all) > kMost) throw Failure("range() has more than 100000 numbers");
+    if (__builtin_add_overflow(i, step, &i)) break;
+  }
+  return all;
+}
+
+Map map_of(const Arguments& given) {
+  Map map;
+  if (!given.values.empty() && given.values.front().map()) map = *given.values.front().map();
+  for (const auto& [name, value] : given.named) map.set(name, value);
+  map.is = Map::Is::kMap;
+  return map;
+}
+
+Value name_space(const Arguments& given) {
+  Map map = map_of(given);
+  map.is = Map::Is::kNamespace;
+  return map;
+}
+
+std::shared_ptr<Scope> globals() {
+  auto scope = std::make_shared<Scope>();
+  scope->names = {{"raise_exception", Function(raise)},
+                  {"strftime_now", Function(time_now)},
+                  {"range", Function(range)},
+                  {"dict", Function([](const Arguments& given) { return Value(map_of(given)); })},
+                  {"namespace", Function(name_space)}};
+  return scope;
+}
+
+std::string at(const std::string& name, const Failure& failure) {
+  return concat(name, failure.line > 0 ? ":" + std::to_string(failure.line) : "", ": ",
+                failure.what());
+}
+
+}  // namespace
+
+Template::Template(std::string source, std::string name)
+    : source_(std::move(source)), name_(std::move(name)) {
+  try {
+    body_ = statements_of(tokens_of(source_));
+  } catch (const Failure& failure) { fail(Exit::kUsage, at(name_, failure)); }
+}
+
+std::string Template::render(const Map& values) const {
+  auto around = globals();
+  for (const auto& [name, value] : values.items) around->names[name] = value;
+  auto scope = inside(*around);
+  std::string text;
+  try {
+    run(body_, *scope, text);
+  } catch (const Failure& failure) {
+    fail(Exit::kIo, at(name_, failure));
+  } catch (const Raised& raised) { fail(Exit::kIo, name_, ": ", raised.message); }
+  return text;
+}
+
+}  // namespace neox::jinja

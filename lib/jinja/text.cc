@@ -1,0 +1,104 @@
+#include "jinja/text.h"
+
+#include <algorithm>
+#include <cctype>
+#include <clocale>
+#include <cwctype>
+#include <utility>
+
+#include "tokenizer/unicode.h"
+
+namespace neox::jinja {
+namespace {
+
+locale_t unicode_locale() {
+  static locale_t locale = ::newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr);
+  return locale;
+}
+
+template <class Change>
+std::string changed(std::string_view text, Change change) {
+  std::string out;
+  for (size_t at = 0; at < text.size();) {
+    unicode::CodePoint c = unicode::read(text, at);
+    unicode::append(out, static_cast<char32_t>(change(static_cast<wint_t>(c.value))));
+    at += c.bytes;
+  }
+  return out;
+}
+
+wint_t to_upper(wint_t c) {
+  return unicode_locale() ? ::towupper_l(c, unicode_locale()) : std::towupper(c);
+}
+wint_t to_lower(wint_t c) {
+  return unicode_locale() ? ::towlower_l(c, unicode_locale()) : std::towlower(c);
+}
+bool is_letter(wint_t c) {
+  return unicode_locale() ? ::iswalpha_l(c, unicode_locale()) : std::iswalpha(c);
+}
+
+}  // namespace
+
+std::vector<std::string_view> characters(std::string_view text) {
+  std::vector<std::string_view> all;
+  for (size_t at = 0; at < text.size(); at += all.back().size())
+    all.push_back(text.substr(at, unicode::read(text, at).bytes));
+  return all;
+}
+
+bool is_space(std::string_view character) {
+  char32_t c = unicode::read(character, 0).value;
+  return unicode::Properties::get().category(c) == unicode::Class::kSpace ||
+         (c >= 0x1C && c <= 0x1F);
+}
+
+std::string_view strip(std::string_view text, Side side, std::string_view of) {
+  std::vector<std::string_view> these = characters(of);
+  auto goes = [&](std::string_view c) {
+    return of.empty() ? is_space(c) : std::find(these.begin(), these.end(), c) != these.end();
+  };
+  while (side != Side::kRight && !text.empty()) {
+    std::string_view first = text.substr(0, unicode::read(text, 0).bytes);
+    if (!goes(first)) break;
+    text.remove_prefix(first.size());
+  }
+  while (side != Side::kLeft && !text.empty()) {
+    size_t at = text.size() - 1;
+    while (at > 0 && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) --at;
+    if (!goes(text.substr(at))) break;
+    text = text.substr(0, at);
+  }
+  return text;
+}
+
+std::string upper(std::string_view text) { return changed(text, to_upper); }
+std::string lower(std::string_view text) { return changed(text, to_lower); }
+
+std::string capitalized(std::string_view text) {
+  bool first = true;
+  return changed(text,
+                 [&](wint_t c) { return std::exchange(first, false) ? to_upper(c) : to_lower(c); });
+}
+
+std::string titled(std::string_view text, Titled which) {
+  auto parts = [&](wint_t c) {
+    constexpr std::string_view kBetween = "-({[<";
+    if (which == Titled::kLetters) return !is_letter(c);
+    return c < 0x80 ? std::isspace(static_cast<int>(c)) ||
+                          kBetween.find(static_cast<char>(c)) != kBetween.npos
+                    : std::iswspace(c) != 0;
+  };
+  bool inside = false;
+  return changed(
+      text, [&](wint_t c) { return std::exchange(inside, !parts(c)) ? to_lower(c) : to_upper(c); });
+}
+
+std::string replaced(std::string text, std::string_view from, std::string_view to, size_t times) {
+  if (from.empty()) return text;
+  for (size_t at = 0; times > 0 && (at = text.find(from, at)) != text.npos;
+       at += to.size(), --times)
+    text.replace(at, from.size(), to);
+  return text;
+}
+
+}  // namespace neox::jinja

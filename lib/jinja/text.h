@@ -1,0 +1,29 @@
+// Texts as Python's str has them: in characters, with its white space and cases. UTF-8; pure.
+#pragma once
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace neox::jinja {
+
+std::vector<std::string_view> characters(std::string_view text);
+
+// As str.isspace() of one character.
+bool is_space(std::string_view character);
+
+// As str.strip(), lstrip() and rstrip(): of white space, or of any of the characters in `of`.
+enum class Side { kBoth, kLeft, kRight };
+std::string_view strip(std::string_view text, Side side = Side::kBoth, std::string_view of = {});
+
+// Character by character, in the Unicode of the C library.
+std::string upper(std::string_view text);
+std::string lower(std::string_view text);
+std::string capitalized(std::string_view text);  // the first letter upper, the rest lower
+// So in each word, which follow what is no letter (str.title()), or white space, -, ( and the like
+// (the filter title).
+enum class Titled { kLetters, kWords };
+std::string titled(std::string_view text, Titled which);
+
+std::string replaced(std::string text, std::string_view from, std::string_view to, size_t times);
+
+}  // namespace neox::jinja

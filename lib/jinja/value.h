@@ -1,0 +1,110 @@
+// The values of Jinja: those of JSON, what is undefined, functions. Their words and comparisons are
+// Python's, since templates were written for it. Pure; a namespace alone changes.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace neox::jinja {
+
+// What a template asks for cannot be done; `line` of it is 0 until a statement says which.
+struct Failure : std::runtime_error {
+  using std::runtime_error::runtime_error;
+  int line = 0;
+};
+
+struct Value;
+// A list, or a tuple, which is written otherwise and equals no list.
+struct List : std::vector<Value> {
+  using std::vector<Value>::vector;
+  bool is_tuple = false;
+};
+
+// Keys are texts, and stay in the order in which they came.
+struct Map {
+  std::vector<std::pair<std::string, Value>> items;
+  enum class Is { kMap, kNamespace } is = Is::kMap;
+  const Value* find(std::string_view key) const;
+  void set(const std::string& key, Value value);
+};
+
+struct Arguments {
+  std::vector<Value> values;
+  std::vector<std::pair<std::string, Value>> named;
+  // By its place or its name; null where it was not given.
+  const Value* find(size_t place, std::string_view name) const;
+};
+using Function = std::function<Value(const Arguments&)>;
+
+struct Undefined {
+  std::string what;  // "'x' is undefined"
+};
+struct None {};
+
+struct Value {
+  std::variant<Undefined, None, bool, int64_t, double, std::string, std::shared_ptr<const List>,
+               std::shared_ptr<Map>, std::shared_ptr<const Function>>
+      data = Undefined{};
+
+  Value() = default;
+  Value(Undefined v) : data(std::move(v)) {}
+  Value(None v) : data(v) {}
+  Value(bool v) : data(v) {}
+  Value(int64_t v) : data(v) {}
+  Value(double v) : data(v) {}
+  Value(std::string v) : data(std::move(v)) {}
+  Value(const char* v) : data(std::string(v)) {}
+  Value(List v) : data(std::make_shared<const List>(std::move(v))) {}
+  Value(Map v) : data(std::make_shared<Map>(std::move(v))) {}
+  Value(Function v) : data(std::make_shared<const Function>(std::move(v))) {}
+
+  template <class T>
+  bool is() const {
+    return std::holds_alternative<T>(data);
+  }
+  bool is_undefined() const { return is<Undefined>(); }
+  bool is_number() const { return is<bool>() || is<int64_t>() || is<double>(); }
+  bool is_integer() const { return is<bool>() || is<int64_t>(); }
+  // Null where it is none.
+  const std::string* text() const { return std::get_if<std::string>(&data); }
+  const List* list() const;  // or tuple
+  Map* map() const;
+  const Function* function() const;
+};
+
+// From JSON, whose objects are maps.
+Value value_of(const nlohmann::ordered_json& json);
+
+// As bool(), str() and repr() of Python; what is undefined is "".
+bool truth(const Value& value);
+std::string text_of(const Value& value);
+std::string repr_of(const Value& value);
+// "str", "int" ... as Python names it.
+std::string type_of(const Value& value);
+
+// Each throws Failure where Python would throw.
+bool equal(const Value& a, const Value& b);
+int compare(const Value& a, const Value& b);  // < 0, 0, > 0
+int64_t length_of(const Value& value);
+List items_of(const Value& value);  // that a loop over it goes through
+bool contains(const Value& in, const Value& what);
+int64_t integer_of(const Value& value);
+double number_of(const Value& value);
+const std::string& words_of(const Value& value);  // of a text
+
+// As transformers' filter: json.dumps(value, ensure_ascii=False, ...).
+struct JsonStyle {
+  int64_t indent = -1;  // none
+  std::string between = ", ", behind_key = ": ";
+  enum class Keys { kAsTheyAre, kSorted } keys = Keys::kAsTheyAre;
+};
+std::string json_of(const Value& value, const JsonStyle& style = {});
+
+}  // namespace neox::jinja

@@ -1,0 +1,132 @@
+// Conversations by the Jinja of a tokenizer: turns, labels, what a reply follows and ends with.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "chat/chat.h"
+#include "data_files.h"
+
+namespace neox {
+namespace {
+
+using testing::Directory;
+using ::testing::ElementsAre;
+using testing::error_of;
+using ::testing::HasSubstr;
+
+constexpr const char* kChatMl =
+    "{{ bos_token }}{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content | trim + "
+    "'<|im_end|>\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
+// Drops what earlier replies thought, as Qwen3 does.
+constexpr const char* kThinks =
+    "{% for m in messages %}{% set c = m.content if loop.last else m.content.split('</think>')[-1] "
+    "%}"
+    "[{{ m.role }}]{{ c }};{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}";
+constexpr const char* kChat =
+    R"([{"role": "system", "content": "S"}, {"role": "user", "content": " Q"},
+    {"role": "assistant", "content": "A "}, {"role": "user", "content": "R"}, {"role": "assistant", "content": "B"}])";
+
+class ChatByJinja : public ::testing::Test {
+ protected:
+  ChatTemplate style(const std::string& source, const SpecialTokens& tokens = {}) {
+    return with_special_tokens(read_chat_template(dir_.put("t.jinja", source), ""), tokens);
+  }
+  std::vector<std::string> turns(const ChatTemplate& style, const std::string& json,
+                                 Apart apart = Apart::kReplies) {
+    std::vector<std::string> all;
+    for (const ChatTurn& turn :
+         render_chat(parse_conversation(json, style), style, "assistant", apart))
+      all.push_back(turn.role + ": " + turn.text);
+    return all;
+  }
+  Directory dir_;
+};
+
+TEST_F(ChatByJinja, RepliesAreApart) {
+  ChatTemplate it = style(kChatMl, {"", "", {{"bos_token", "<s>"}}});
+  const std::string asked =
+      "<s><|im_start|>system\nS<|im_end|>\n<|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\n";
+  EXPECT_THAT(turns(it, kChat),
+              ElementsAre("user: " + asked, "assistant: A<|im_end|>\n",
+                          "user: <|im_start|>user\nR<|im_end|>\n<|im_start|>assistant\n",
+                          "assistant: B<|im_end|>\n"));
+  EXPECT_THAT(turns(it, kChat, Apart::kLastReply),
+              ElementsAre("user: " + asked +
+                              "A<|im_end|>\n<|im_start|>user\nR<|im_end|>\n<|im_start|>assistant\n",
+                          "assistant: B<|im_end|>\n"));
+  EXPECT_EQ(turns(it, kChat, Apart::kNone).size(), 1u);
+  EXPECT_EQ(end_of_reply(it), "<|im_end|>\n");
+  auto before = turns_before_reply({{"user", "Q"}}, it);
+  EXPECT_EQ(before.back().text, "<s><|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\n");
+}
+
+TEST_F(ChatByJinja, ThatRewritesWhatWasSaidCanLearnTheLastReplyAlone) {
+  const std::string chat =
+      R"([{"role": "user", "content": "Q"}, {"role": "assistant", "content": "t</think>A"},
+      {"role": "user", "content": "R"}, {"role": "assistant", "content": "u</think>B"}])";
+  ChatTemplate it = style(kThinks);
+  EXPECT_THAT(error_of([&] { turns(it, chat); }),
+              AllOf(HasSubstr("t.jinja writes what stands before message 3 otherwise"),
+                    HasSubstr("--only-last")));
+  EXPECT_THAT(
+      turns(it, chat, Apart::kLastReply),
+      ElementsAre("user: [user]Q;[assistant]A;[user]R;[assistant]", "assistant: u</think>B;"));
+}
+
+TEST_F(ChatByJinja, MessagesHaveAllTheirFields) {
+  ChatTemplate it = style(
+      "{% for m in messages %}{{ m.content or m.tool_calls | tojson }}{{ m.name }}{% endfor %}");
+  EXPECT_THAT(
+      turns(it, R"([{"role": "assistant", "content": null, "tool_calls": [{"z": 1, "a": 2}]},
+                            {"role": "tool", "content": "3", "name": "f"}])",
+            Apart::kNone),
+      ElementsAre("tool: [{\"z\": 1, \"a\": 2}]3f"));
+  EXPECT_THAT(error_of([&] { turns(it, R"([{"content": "x"}])"); }),
+              HasSubstr("message 1 has no 'role'"));
+}
+
+TEST_F(ChatByJinja, WhereItIsFound) {
+  auto said = [&](const std::string& place) {
+    return turns(read_chat_template(dir_ / place, ""), R"([{"role": "user", "content": "Q"}])")
+        .front();
+  };
+  nlohmann::json config = {{"chat_template", "one"}};
+  dir_.put("a/tokenizer_config.json", config.dump());
+  EXPECT_EQ(said("a"), "user: one");
+  EXPECT_EQ(said("a/tokenizer_config.json"), "user: one");
+  dir_.put("a/chat_template.jinja", "two");
+  EXPECT_EQ(said("a"), "user: two");
+  config["chat_template"] = {{{"name", "rag"}, {"template", "r"}},
+                             {{"name", "default"}, {"template", "three"}}};
+  dir_.put("b/tokenizer_config.json", config.dump());
+  EXPECT_EQ(said("b"), "user: three");
+  config["chat_template"].erase(1);
+  dir_.put("b/tokenizer_config.json", config.dump());
+  EXPECT_THAT(error_of([&] { said("b"); }), HasSubstr("it has rag"));
+  dir_.put("c/tokenizer_config.json", "{}");
+  EXPECT_THAT(error_of([&] { said("c"); }), HasSubstr("has no chat_template; take one by name"));
+  fs::create_directory(dir_ / "d");
+  EXPECT_THAT(error_of([&] { said("d"); }),
+              HasSubstr("without chat_template.jinja and tokenizer_config.json"));
+}
+
+TEST_F(ChatByJinja, SeesTheTokensThatTheTokenizerHas) {
+  dir_.put(
+      "tokenizer_config.json",
+      R"({"bos_token": null, "eos_token": {"content": "</s>"}, "pad_token": "<p>", "add_bos_token": true})");
+  SpecialTokens tokens = special_tokens_beside(dir_ / "tokenizer.json");
+  ChatTemplate it =
+      style("{{ bos_token }}|{{ eos_token }}|{{ pad_token }}|{{ add_bos_token }}", tokens);
+  EXPECT_THAT(turns(it, R"([{"role": "user", "content": "Q"}])"), ElementsAre("user: |</s>|<p>|"));
+}
+
+TEST_F(ChatByJinja, ThatDoesNotWriteRepliesIsRefused) {
+  EXPECT_THAT(error_of([&] { end_of_reply(style("always the same")); }),
+              HasSubstr("does not write what a message"));
+}
+
+}  // namespace
+}  // namespace neox

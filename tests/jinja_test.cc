@@ -1,0 +1,103 @@
+// Templates in Jinja: texts that transformers 5.23 (Jinja2 3.1.6) renders; tests/oracle/jinja.py
+// compares many more.
+#include "jinja/template.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "data_files.h"
+
+namespace neox {
+namespace {
+
+using ::testing::AllOf;
+using testing::error_of;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+std::string rendered(const std::string& source, const std::string& values = "{}") {
+  auto json = nlohmann::ordered_json::parse(values);
+  return jinja::Template(source, "t.jinja").render(*jinja::value_of(json).map());
+}
+
+std::string refusal(const std::string& source, const std::string& values = "{}") {
+  return error_of([&] { rendered(source, values); });
+}
+
+TEST(Jinja, WhiteSpaceAroundTags) {
+  EXPECT_EQ(rendered("  {% if true %}\n    kept\n  {% endif %}\n  end\n\n"), "    kept\n  end\n");
+  EXPECT_EQ(rendered("a {%- if true -%}  b  {%- endif +%}\nc"), "ab\nc");
+  EXPECT_EQ(rendered("x\n  {{ 1 }}\n  {{- 2 -}}  \n y"), "x\n  12y");
+  EXPECT_EQ(rendered("a\n  {# note #}\nb {#- note -#} c"), "a\nbc");
+  EXPECT_EQ(rendered("{% raw %}{{ x }}{% endraw %}\r\n!"), "{{ x }}!");
+  EXPECT_EQ(rendered("  {%+ if true %}\nx{% endif %}"), "  x");
+}
+
+TEST(Jinja, NamesOfBlocks) {
+  EXPECT_EQ(
+      rendered("{% set x = 1 %}{% for i in [1, 2] %}{% set x = x + i %}{{ x }}{% endfor %}{{ x }}"),
+      "231");
+  EXPECT_EQ(rendered("{% set ns = namespace(n=0) %}{% for i in [1, 2] %}{% set ns.n = ns.n + i %}"
+                     "{% endfor %}{{ ns.n }}"),
+            "3");
+  EXPECT_EQ(
+      rendered("{% macro f(a, b='z') %}{{ a }}{{ b }}{% endmacro %}{{ f(1) }}{{ f(b=2, a=3) }}"),
+      "1z32");
+  EXPECT_EQ(rendered("{% for a, b in {'x': 1}.items() %}{{ a }}{{ b }}{% else %}none{% endfor %}"
+                     "{% for i in [] %}{% else %}none{% endfor %}"),
+            "x1none");
+  EXPECT_EQ(rendered("{% macro f() %}<{{ caller() }}>{% endmacro %}{% call f() %}in{% endcall %}"),
+            "<in>");
+}
+
+TEST(Jinja, ValuesAreThoseOfPython) {
+  EXPECT_EQ(rendered("{{ [1, 2.0, 'a', none, true, {'k': (1,)}] }}"),
+            "[1, 2.0, 'a', None, True, {'k': (1,)}]");
+  EXPECT_EQ(rendered("{{ 1e-7 }} {{ 1e22 }} {{ 7 // -2 }} {{ -7 % 3 }} {{ 7 / 2 }}"),
+            "1e-07 1e+22 -4 2 3.5");
+  EXPECT_EQ(
+      rendered("{{ t[::-1] }} {{ t[1:3] }} {{ t | length }} {{ t | upper }}", R"({"t": "aé漢"})"),
+      "漢éa é漢 3 AÉ漢");
+  EXPECT_EQ(
+      rendered("{{ m | tojson }} {{ m | tojson(indent=1) }}", R"({"m": {"b": "é\"", "a": [1.5]}})"),
+      "{\"b\": \"é\\\"\", \"a\": [1.5]} {\n \"b\": \"é\\\"\",\n \"a\": [\n  1.5\n ]\n}");
+  EXPECT_EQ(
+      rendered("{{ a or 'x' }}{{ a and 'y' }}{{ 'q' if b }}|{{ b is defined }}{{ 1 < 2 < 3 }}",
+               R"({"a": 0})"),
+      "x0|FalseTrue");
+}
+
+TEST(Jinja, SaysWhereItCannotGoOn) {
+  EXPECT_EQ(refusal("a\n{% if x %}\nb"),
+            "64: t.jinja:3: {% endif %} is missing, of what began in line 3");
+  EXPECT_EQ(refusal("\n{{ x | nonsense }}"), "64: t.jinja:2: there is no filter 'nonsense'");
+  EXPECT_THAT(refusal("{{ (1, 2 }}"), StartsWith("64: t.jinja:1: "));
+  EXPECT_THAT(refusal("{% include 'x' %}"), HasSubstr("{% include %} is not known"));
+  EXPECT_EQ(refusal("x\n{% for m in l %}\n{{ m.a.b }}{% endfor %}", R"({"l": [{}]})"),
+            "74: t.jinja:3: 'dict object' has no attribute 'a'");
+  EXPECT_EQ(refusal("{{ raise_exception('say ' ~ 2) }}"), "74: t.jinja: say 2");
+  EXPECT_THAT(refusal("{{ l.append(1) }}", R"({"l": []})"), HasSubstr("append() is not allowed"));
+}
+
+// Whatever a file says, it ends.
+TEST(Jinja, HasBounds) {
+  EXPECT_THAT(refusal("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}"), HasSubstr("without end"));
+  EXPECT_THAT(refusal("{{ 'x' * 99999999999 }}"), HasSubstr("too long"));
+  EXPECT_THAT(refusal("{% for i in range(100001) %}{% endfor %}"), HasSubstr("more than 100000"));
+  EXPECT_THAT(refusal("{{ 9223372036854775807 + 1 }}"), HasSubstr("too large"));
+  EXPECT_THAT(refusal("{{ " + std::string(1000, '(')), HasSubstr("no end"));
+  EXPECT_THAT(refusal("{{ " + std::string(300, '[') + std::string(300, ']') + " }}"),
+              HasSubstr("too deep"));
+  std::string sum = "1";
+  for (int i = 0; i < 2400; ++i) sum += " + -1";
+  EXPECT_THAT(refusal("{{ " + sum + sum + " }}"), HasSubstr("too long"));
+  EXPECT_EQ(rendered("{{ " + sum.substr(0, 1 + 5 * 1600) + " }}"), "-1599");
+  EXPECT_THAT(refusal("{% for i in range(99999) %}{{ 'x' * 9999 }}{% endfor %}"),
+              HasSubstr("64 MiB"));
+  std::string deep;
+  for (int i = 0; i < 10000; ++i) deep += "{% if 1 %}";
+  EXPECT_THAT(refusal(deep), HasSubstr("too deep"));
+}
+
+}  // namespace
+}  // namespace neox
