@@ -5,6 +5,7 @@
 #include <ATen/ops/log_softmax.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 #include <csignal>
 
@@ -140,6 +141,32 @@ TEST_F(Serve, ScoresPrompts) {
     EXPECT_NEAR(scores["token_logprobs"][tokens.size()].get<double>(),
                 expected.next.log_probability, 1e-4);
   }
+}
+
+// Clients ask again at once, so that prompts to be scored wait all the time.
+TEST_F(Serve, TextsGrowWhilePromptsAreScored) {
+  const int num_clients = 4, most = 60;
+  const Json scored = {{"prompt", std::vector<Tokens>(16, Tokens(40, 7))},
+                       {"max_tokens", 1},
+                       {"temperature", 0},
+                       {"logprobs", 1},
+                       {"echo", true}};
+  const std::string expected = generated("the");
+  std::atomic<int> answers = 0;
+  std::atomic<bool> grown = false;
+  std::vector<std::future<void>> clients;
+  for (int i = 0; i < num_clients; ++i)
+    clients.push_back(std::async(std::launch::async, [&] {
+      for (int n = 0; n < most && !grown; ++n, ++answers) server().completion(scored);
+    }));
+  auto asks = [&] { return clients[0].wait_for(std::chrono::milliseconds(1)); };
+  while (answers == 0 && asks() == std::future_status::timeout) continue;
+  Json order = {{"prompt", "the"}, {"max_tokens", 12}, {"temperature", 0}, {"stream", true}};
+  HttpAnswer answer = server().client().post("/v1/completions", order.dump());
+  grown = true;
+  EXPECT_EQ(streamed(answer.body), expected);
+  for (auto& client : clients) client.get();
+  EXPECT_LT(answers, num_clients * most / 2);
 }
 
 // The longest text that a model takes has no position behind it for the token that is cut off.

@@ -164,7 +164,11 @@ void Service::run() {
 
 std::optional<TextRequest> Service::next(bool wait) {
   while (std::optional<Place> place = waiting(wait)) {
-    if (!begin(*place)) continue;
+    bool scored = score_prompt(*place);
+    if (!begin(*place)) {
+      if (scored && !wait) return std::nullopt;  // texts that grow take a step in between
+      continue;
+    }
     const Order& order = *place->order;
     const Choice& choice = order.choices[place->choice];
     TextRequest request{order.prompts[choice.prompt].tokens, order.sampling, order.likeliest};
@@ -187,20 +191,25 @@ std::optional<Service::Place> Service::waiting(bool wait) {
   return place;
 }
 
+// Computes the scores of a prompt. False where they are known, or nobody waits for them.
+bool Service::score_prompt(const Place& place) {
+  Order& order = *place.order;
+  OrderedPrompt& prompt = order.prompts[order.choices[place.choice].prompt];
+  if (left(order) || !order.scores_prompts() || prompt.scores) return false;
+  growing_[numbered_] = place;  // is told where the model throws
+  prompt.scores = score(model_, prompt.tokens, *order.likeliest, order.sampling.vocab);
+  growing_.erase(numbered_);
+  return true;
+}
+
 // What comes before the first new token. False where none is to come.
 bool Service::begin(const Place& place) {
   Order& order = *place.order;
   Choice& choice = order.choices[place.choice];
-  OrderedPrompt& prompt = order.prompts[choice.prompt];
   if (left(order)) return false;
   if (!order.scores_prompts()) {
     if (order.sampling.max_tokens == 0) end(place, "length");
     return order.sampling.max_tokens > 0;
-  }
-  if (!prompt.scores) {
-    growing_[numbered_] = place;  // is told where the model throws
-    prompt.scores = score(model_, prompt.tokens, *order.likeliest, order.sampling.vocab);
-    growing_.erase(numbered_);
   }
   bool one = order.scores_next();
   if (!one && order.sampling.max_tokens > 0) return true;
@@ -208,7 +217,7 @@ bool Service::begin(const Place& place) {
     end(place, "length");
     return false;
   }
-  const TokenScore& next = prompt.scores->next;
+  const TokenScore& next = order.prompts[choice.prompt].scores->next;
   choice.scores.push_back(next);
   bool ends = std::ranges::find(options_.ends, next.token) != options_.ends.end();
   if (!ends) add_token(order, choice, next.token);

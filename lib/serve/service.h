@@ -46,6 +46,7 @@ class Service {
   // In run()'s.
   std::optional<TextRequest> next(bool wait);
   std::optional<Place> waiting(bool wait);
+  bool score_prompt(const Place& place);
   bool begin(const Place& place);
   void finish_all(const std::string& why);
   void give_up(Order& order, int status, const std::string& why);
