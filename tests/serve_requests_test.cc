@@ -1,9 +1,36 @@
 // neox-serve and what comes over the line: wrong requests are said to be so, and cost nobody else
 // anything; addresses, keys, HTTP.
+#include "generate/load.h"
+#include "serve/service.h"
 #include "serve_program.h"
 
 namespace neox::testing {
 namespace {
+
+HttpClient client_of(const std::string& url) {
+  return HttpClient(std::stoi(url.substr(url.rfind(':') + 1)));
+}
+
+// A service in this process while a test lasts.
+class OwnService {
+ public:
+  OwnService(LoadedModel& loaded, const std::string& name)
+      : served_{loaded.tokenizer(), loaded.model().config(), name},
+        service_(loaded.model(), served_, {}),
+        runs_(std::async(std::launch::async, [this] { service_.run(); })) {}
+  ~OwnService() {
+    service_.stop();
+    runs_.get();
+  }
+  OwnService(const OwnService&) = delete;
+  OwnService& operator=(const OwnService&) = delete;
+  HttpClient client() const { return client_of(service_.url()); }
+
+ private:
+  ServedModel served_;
+  Service service_;
+  std::future<void> runs_;
+};
 
 struct Wrong {
   const char *path, *body, *says;
@@ -58,6 +85,24 @@ TEST_F(Serve, KnowsItsAddresses) {
   EXPECT_EQ(nowhere.status, 404);
   EXPECT_TRUE(has(nowhere.body, "/v1/completions"));
   EXPECT_EQ(client.ask("GET", "/v1/completions").status, 405);
+}
+
+TEST_F(Serve, ANameThatIsNotUtf8IsToldAllTheSame) {
+  LoadedModel loaded(run().save(), {}, at::kCPU);
+  OwnService service(loaded, "run\xff");
+  HttpAnswer models = service.client().ask("GET", "/v1/models");
+  EXPECT_EQ(models.status, 200);
+  EXPECT_EQ(Json::parse(models.body)["data"][0]["id"], "run\xEF\xBF\xBD");
+  EXPECT_EQ(service.client().ask("GET", "/v1/models/run\xff").status, 200);
+  Json order = {{"prompt", "the"}, {"max_tokens", 2}};
+  EXPECT_EQ(service.client().post("/v1/completions", order.dump()).status, 200);
+}
+
+TEST(HttpServer, AnswersWhereItsHandlerThrows) {
+  neox::HttpServer server({}, [](const HttpRequest& request, const std::shared_ptr<HttpReply>&) {
+    fail(Exit::kInternal, "no answer to ", request.path);
+  });
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(client_of(server.url()).ask("GET", "/health").status, 500);
 }
 
 TEST_F(Serve, RequestsThatAreTooLargeOrBrokenCostNobodyElseAnything) {

@@ -19,6 +19,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "base/version.h"
 
@@ -278,7 +279,12 @@ void Connection::answer(HttpRequest request) {
   gone_ = std::make_shared<std::atomic<bool>>(false);
   stream_.expires_never();
   watch();
-  limits_.handler(std::move(request), std::make_shared<Reply>(shared_from_this(), number_, gone_));
+  try {
+    limits_.handler(std::move(request),
+                    std::make_shared<Reply>(shared_from_this(), number_, gone_));
+  } catch (const std::exception& e) {
+    log_warning("a request was dropped: ", e.what());  // its reply says so as it goes
+  }
 }
 
 // Of "HOST:PORT", "[HOST]:PORT" or "PORT".

@@ -38,7 +38,8 @@ struct HttpOptions {
 // Answers in a thread of its own from construction to destruction.
 class HttpServer {
  public:
-  // Is called in that thread, so it must not work long.
+  // Is called in that thread, so it must not work long. Where it throws, a reply that has not begun
+  // is 500.
   using Handler = std::function<void(HttpRequest, std::shared_ptr<HttpReply>)>;
   // Throws Error (64) where it cannot listen there.
   HttpServer(const HttpOptions& options, Handler handler);

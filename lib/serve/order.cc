@@ -7,10 +7,6 @@
 namespace neox {
 namespace {
 
-std::string dumped(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
 // Of one token by itself: bytes that do not form UTF-8 become U+FFFD.
 std::string text_of(int32_t token, const ServedModel& model) {
   std::string storage;
@@ -214,6 +210,10 @@ Json choice_of(const Order& order, const ServedModel& model, const Choice& choic
 }
 
 }  // namespace
+
+std::string dumped(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
 
 int64_t Order::prompt_tokens() const {
   int64_t tokens = 0;

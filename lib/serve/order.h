@@ -86,6 +86,8 @@ void end_choice(Choice& choice, const std::string& finish);
 // where there is nothing new.
 std::string untold(const Order& order, Choice& choice);
 
+// Bytes that do not form UTF-8, as names of directories may have them, become U+FFFD.
+std::string dumped(const Json& json);
 // The answer to an order whose choices have all ended.
 std::string answer_of(const Order& order, const ServedModel& model);
 // Events: that a piece of a choice has come, and the last one.

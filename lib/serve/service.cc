@@ -4,6 +4,7 @@
 #include <chrono>
 #include <iomanip>
 #include <random>
+#include <thread>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -57,7 +58,7 @@ Json model_body(const ServedModel& model) {
 }
 
 std::string models_body(const ServedModel& model) {
-  return Json{{"object", "list"}, {"data", Json::array({model_body(model)})}}.dump() + "\n";
+  return dumped({{"object", "list"}, {"data", Json::array({model_body(model)})}}) + "\n";
 }
 
 // Whether a path names it, as it is or with %2F for each slash.
@@ -98,7 +99,7 @@ void Service::handle(const HttpRequest& request, const std::shared_ptr<HttpReply
   if (path == "/v1/models" && reads) return reply->whole(kOk, kJson, models_body(served_));
   constexpr std::string_view kOne = "/v1/models/";
   if (path.starts_with(kOne) && reads && names(std::string_view(path).substr(kOne.size()), served_))
-    return reply->whole(kOk, kJson, model_body(served_).dump() + "\n");
+    return reply->whole(kOk, kJson, dumped(model_body(served_)) + "\n");
   if (route == std::end(kRoutes))
     return refuse(*reply, form, kNotFound,
                   concat("there is no ", path,
@@ -151,7 +152,10 @@ void Service::run() {
     end(growing_.at(text), how == TextEnd::kLength ? "length" : "stop");
     growing_.erase(text);
   };
-  LastWords words([&](const std::exception& e) { finish_all(e.what()), server_.stop(); });
+  // Where the server's own thread ends the program nothing can be told.
+  LastWords words([&, here = std::this_thread::get_id()](const std::exception& e) {
+    if (std::this_thread::get_id() == here) finish_all(e.what()), server_.stop();
+  });
   try {
     generate(
         model_, [&](bool wait) { return next(wait); }, options);
