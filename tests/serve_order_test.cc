@@ -92,6 +92,21 @@ TEST_F(Orders, FieldsThatChangeNothingHere) {
             std::string::npos);
 }
 
+TEST_F(Orders, AnAnswerHasRoomForTheScoresOfItsPrompts) {
+  Json body = {{"prompt", Tokens(150, 7)}, {"echo", true}, {"logprobs", 100}, {"n", 1024}};
+  EXPECT_NE(refusal([&] {
+              completion(body);
+            }).find("15513600 scores of the tokens of prompts; at most 4194304: take a smaller n"),
+            std::string::npos);
+  for (const char* smaller : {"n", "logprobs"}) {
+    Json fits = body;
+    fits[smaller] = 1;
+    EXPECT_EQ(refusal([&] { completion(fits); }), "") << smaller;
+  }
+  body["echo"] = false;
+  EXPECT_EQ(refusal([&] { completion(body); }), "");
+}
+
 // As <s> of LLaMA: it is no text, of a stop neither.
 TEST_F(Orders, ATokenThatStandsInFrontOfEachText) {
   Json root = Json::parse(read_file(file_));

@@ -14,6 +14,7 @@ namespace neox {
 namespace {
 
 constexpr int64_t kMostPrompts = 1024, kMostTexts = 1024, kMostLikeliest = 100;
+constexpr int64_t kMostScores = 4 << 20;  // of prompts; each takes about 120 bytes of memory
 constexpr size_t kMostStops = 16;
 constexpr int kMostLevels = 16;
 constexpr const char* kNotHere = "not supported; leave it out";
@@ -54,6 +55,7 @@ class Reader {
     fields_.check_all_known();
     check_usage(std::ssize(order_.prompts) * order_.per_prompt <= kMostTexts, "a request for ",
                 std::ssize(order_.prompts) * order_.per_prompt, " texts; at most ", kMostTexts);
+    check_scores();
     add_choices();
     return std::move(order_);
   }
@@ -275,6 +277,15 @@ class Reader {
   void check_tokens(const std::string& text, const std::vector<int32_t>& tokens) const {
     bool only_read = order_.sampling.max_tokens == 0 || order_.scores_next();
     if (!only_read || std::ssize(tokens) != positions_) check_room(text, tokens, model_.config);
+  }
+
+  // Each text tells those of its prompt anew.
+  void check_scores() const {
+    if (!order_.scores_prompts()) return;
+    int64_t scores = order_.prompt_tokens() * order_.per_prompt * (*order_.likeliest + 1);
+    check_usage(scores <= kMostScores, "with echo the answer would tell ", scores,
+                " scores of the tokens of prompts; at most ", kMostScores,
+                ": take a smaller n or logprobs, or fewer prompts");
   }
 
   void add_choices() {
