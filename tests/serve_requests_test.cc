@@ -1,5 +1,7 @@
 // neox-serve and what comes over the line: wrong requests are said to be so, and cost nobody else
 // anything; addresses, keys, HTTP.
+#include <cmath>
+
 #include "generate/load.h"
 #include "serve/service.h"
 #include "serve_program.h"
@@ -85,6 +87,19 @@ TEST_F(Serve, KnowsItsAddresses) {
   EXPECT_EQ(nowhere.status, 404);
   EXPECT_TRUE(has(nowhere.body, "/v1/completions"));
   EXPECT_EQ(client.ask("GET", "/v1/completions").status, 405);
+}
+
+TEST_F(Serve, ScoresThatAreNoNumbersAreAnError) {
+  LoadedModel loaded(run().save(), {"precision=fp32"}, at::kCPU);
+  loaded.model().param("final_layer_norm.weight").mutable_data_ptr<float>()[0] = NAN;
+  OwnService service(loaded, "run");
+  Json order = {{"prompt", "the mi"}, {"temperature", 0}, {"logprobs", 1}, {"echo", true}};
+  for (int most : {0, 1, 2}) {
+    order["max_tokens"] = most;
+    HttpAnswer answer = service.client().post("/v1/completions", order.dump());
+    EXPECT_EQ(answer.status, 500) << most;
+    EXPECT_TRUE(has(answer.body, "log-probability of a token is ")) << answer.body;
+  }
 }
 
 TEST_F(Serve, ANameThatIsNotUtf8IsToldAllTheSame) {

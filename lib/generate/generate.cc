@@ -71,14 +71,6 @@ bool pads_prompts(GptNeoX& model) {
          !model.config().moe;
 }
 
-// Without numbers the likeliest token would be the first. top: the greatest logit.
-std::string fault_of_numbers(double top) {
-  if (std::isfinite(top)) return "";
-  return concat("the model's greatest logit is ", top,
-                ": weights are not finite (see neox-convert inspect), or fp16 overflows (take "
-                "fp32)");
-}
-
 // New tokens of some texts, on their way from the device or there.
 struct NewTokens {
   std::vector<size_t> texts;
@@ -290,7 +282,8 @@ class Texts {
 
   // Whether a text ends here, since the greatest logit is no number.
   bool failed(size_t text, double top) {
-    std::string fault = fault_of_numbers(top);
+    // Without numbers the likeliest token would be the first.
+    std::string fault = fault_of_numbers("greatest logit", top);
     if (fault.empty()) return false;
     if (!options_.on_failure || model_.mesh().pp().size() > 1) fail(Exit::kNotFinite, fault);
     drop(text);

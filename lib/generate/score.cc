@@ -5,6 +5,7 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/error.h"
 #include "config/estimate.h"
@@ -66,6 +67,22 @@ TextScores score(GptNeoX& model, std::span<const int32_t> text, int64_t likelies
         scores.next = all.at(i, std::nullopt, likeliest);
   }
   return scores;
+}
+
+std::string fault_of_numbers(const char* name, double value) {
+  if (std::isfinite(value)) return "";
+  return concat("the model's ", name, " is ", value,
+                ": weights are not finite (see neox-convert inspect), or fp16 overflows (take "
+                "fp32)");
+}
+
+std::string fault_of_numbers(const TextScores& scores) {
+  auto fault = [](const TokenScore& score) {
+    return fault_of_numbers("log-probability of a token", score.log_probability);
+  };
+  for (const TokenScore& score : scores.given)
+    if (!std::isfinite(score.log_probability)) return fault(score);
+  return fault(scores.next);
 }
 
 }  // namespace neox

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -29,5 +30,10 @@ struct TextScores {
 // Of a text that is there, of at least one token and at most as many as the model has positions.
 // On one rank.
 TextScores score(GptNeoX& model, std::span<const int32_t> text, int64_t likeliest, int64_t vocab);
+
+// What is to be said where this number of a model is not finite; else "".
+std::string fault_of_numbers(const char* name, double value);
+// Of the first log-probability that is not.
+std::string fault_of_numbers(const TextScores& scores);
 
 }  // namespace neox

@@ -203,6 +203,8 @@ bool Service::score_prompt(const Place& place) {
   growing_[numbered_] = place;  // is told where the model throws
   prompt.scores = score(model_, prompt.tokens, *order.likeliest, order.sampling.vocab);
   growing_.erase(numbered_);
+  if (std::string fault = fault_of_numbers(*prompt.scores); !fault.empty())
+    give_up(order, kBroken, fault);
   return true;
 }
 
