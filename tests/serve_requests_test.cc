@@ -205,5 +205,21 @@ TEST_F(Serve, SpeaksHttp) {
   EXPECT_TRUE(has(waited.body, "200 OK")) << waited.body;
 }
 
+// Before the connection has been idle for too long (60 s), also where they would keep it.
+TEST_F(Serve, WhoSpeaksHttp10SeesTheEndOfAStream) {
+  std::string body = Json{{"prompt", "a"}, {"max_tokens", 2}, {"stream", true}}.dump(), all;
+  int fd = server().client().send(concat(
+      "POST /v1/completions HTTP/1.0\r\nConnection: keep-alive\r\nContent-Length: ", body.size(),
+      "\r\n\r\n", body));
+  timeval patience{.tv_sec = 20, .tv_usec = 0};
+  ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  char part[4096];
+  ssize_t n = 0;
+  while ((n = ::recv(fd, part, sizeof part, 0)) > 0) all.append(part, static_cast<size_t>(n));
+  ::close(fd);
+  EXPECT_EQ(n, 0) << all;
+  EXPECT_TRUE(all.ends_with("data: [DONE]\n\n")) << all;
+}
+
 }  // namespace
 }  // namespace neox::testing

@@ -34,6 +34,7 @@ using Code = beast::error_code;
 
 constexpr std::uint32_t kMostHeader = 16 << 10;
 constexpr int kMalformed = 400, kTooLarge = 413;
+constexpr unsigned kHttp11 = 11;  // as Beast has versions
 constexpr std::chrono::seconds kLinger{2};
 constexpr std::chrono::milliseconds kPause{100};
 
@@ -169,7 +170,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool ended_ = true;    // its answer is whole
   bool keeps_ = false;
   bool head_alone_ = false;  // a HEAD request
-  unsigned version_ = 11;
+  unsigned version_ = kHttp11;
   char peeked_ = 0;
   std::shared_ptr<std::atomic<bool>> gone_;
 };
@@ -201,9 +202,8 @@ class Connection::Reply : public HttpReply {
   void event(const std::string& data) override {
     std::string text = concat("data: ", data, "\n\n");
     if (!begun_.exchange(true)) {
-      bool chunks = in_chunks();
-      std::string head = head_of(200, "text/event-stream", keeps_ && chunks, version_);
-      send(head + (chunks ? "Transfer-Encoding: chunked\r\n\r\n" : "\r\n"), false);
+      std::string head = head_of(200, "text/event-stream", keeps_, version_);
+      send(head + (in_chunks() ? "Transfer-Encoding: chunked\r\n\r\n" : "\r\n"), false);
     }
     send(framed(text), false);
   }
@@ -212,7 +212,7 @@ class Connection::Reply : public HttpReply {
   bool gone() const override { return *gone_; }
 
  private:
-  bool in_chunks() const { return version_ >= 11; }
+  bool in_chunks() const { return version_ >= kHttp11; }
   std::string framed(const std::string& text) const {
     if (!in_chunks()) return text;
     std::ostringstream size;
@@ -265,9 +265,10 @@ void Connection::on_read(Code error) {
   }
   if (error) return close();
   auto message = parser_->release();
-  keeps_ = message.keep_alive();
   head_alone_ = message.method() == http::verb::head;
   version_ = message.version();
+  // HTTP/1.0 knows the end of a stream by that of the connection.
+  keeps_ = message.keep_alive() && version_ >= kHttp11;
   std::string target(message.target());
   answer({std::string(message.method_string()), target.substr(0, target.find('?')),
           std::move(message.body()), std::string(message[http::field::authorization]), from_});
