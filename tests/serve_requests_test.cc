@@ -120,6 +120,28 @@ TEST(HttpServer, AnswersWhereItsHandlerThrows) {
   for (int i = 0; i < 2; ++i) EXPECT_EQ(client_of(server.url()).ask("GET", "/health").status, 500);
 }
 
+// Pieces are written one by one, and it may stop between any two of them.
+TEST(HttpServer, SendsAllOfAStreamBeforeItStops) {
+  const size_t pieces = 5000;
+  for (int round = 0; round < 30; ++round) {
+    std::promise<std::shared_ptr<HttpReply>> asked;
+    auto take = [&](const HttpRequest&, const std::shared_ptr<HttpReply>& reply) {
+      asked.set_value(reply);
+    };
+    auto server = std::make_unique<neox::HttpServer>(HttpOptions{}, take);
+    auto answer = std::async(std::launch::async, [client = client_of(server->url())] {
+      return client.ask("GET", "/stream");
+    });
+    {
+      std::shared_ptr<HttpReply> reply = asked.get_future().get();
+      for (size_t i = 0; i < pieces; ++i) reply->event("a");
+      reply->end_events();
+    }
+    server.reset();
+    EXPECT_EQ(events_in(answer.get().body).size(), pieces);
+  }
+}
+
 TEST_F(Serve, RequestsThatAreTooLargeOrBrokenCostNobodyElseAnything) {
   HttpClient client = server().client();
   EXPECT_EQ(client.post("/v1/completions", std::string(17 << 20, 'a')).status, 413);

@@ -41,7 +41,8 @@ constexpr std::chrono::milliseconds kPause{100};
 struct Limits {
   HttpOptions options;
   HttpServer::Handler handler;
-  std::atomic<int> connections = 0, writing = 0;
+  std::atomic<int> connections = 0;
+  std::atomic<int> writing = 0;  // connections with something to write
 };
 
 std::string head_of(int status, const std::string& type, bool keeps, unsigned version) {
@@ -98,7 +99,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
     kept_ += bytes.size();
     out_.push_back(std::move(bytes));
     if (!last && kept_ > limits_.options.most_kept) return close();
-    if (out_.size() == 1) write();
+    if (out_.size() > 1) return;
+    ++limits_.writing;
+    write();
   }
 
   auto executor() { return stream_.get_executor(); }
@@ -116,17 +119,18 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   void write() {
     stream_.expires_after(std::chrono::seconds(limits_.options.idle_seconds));
-    ++limits_.writing;
     asio::async_write(stream_, asio::buffer(out_.front()),
                       [self = shared_from_this()](Code error, size_t) { self->on_written(error); });
   }
 
   void on_written(Code error) {
+    if (!error) {
+      kept_ -= out_.front().size();
+      out_.pop_front();
+      if (!out_.empty()) return write();
+    }
     --limits_.writing;
     if (error) return close();
-    kept_ -= out_.front().size();
-    out_.pop_front();
-    if (!out_.empty()) return write();
     stream_.expires_never();
     if (!ended_) return;
     if (keeps_) return read();
