@@ -23,7 +23,9 @@ for i in $(seq "${LASTS:-0}"); do sleep 0.1; done
 if [ -n "${SAVED-}" ]; then echo saved > "$NEOX_FAILURES_FILE"; fi
 exit "${CODE:-0}"'
 stand_in scancel 'echo "scancel $*" >> "$HERE/log"; kill -TERM "$(cat "$HERE/pid")"; exit 1'
-stand_in scontrol 'if [ "$1" = show ]; then echo "JobId=7 ${OF_ARRAY:+ArrayJobId=$OF_ARRAY ArrayTaskId=3 }NtasksPerN:B:S:C=${ASKED:-2}:0:*:* CoreSpec=* Power= TresPerNode=${TRES-gres:gpu:${SLURM_GPUS_PER_NODE:-0}} "; exit; fi
+stand_in scontrol 'if [ "$1" = show ]; then
+[ -z "${SLOW-}" ] || { echo "env of a slow scontrol" >> "$HERE/log"; sleep 1; }
+echo "JobId=7 ${OF_ARRAY:+ArrayJobId=$OF_ARRAY ArrayTaskId=3 }NtasksPerN:B:S:C=${ASKED:-2}:0:*:* CoreSpec=* Power= TresPerNode=${TRES-gres:gpu:${SLURM_GPUS_PER_NODE:-0}} "; exit; fi
 echo "scontrol $*" >> "$HERE/log"; exit "${SCONTROL_CODE:-0}"'
 stand_in squeue 'echo "squeue $* in ${SLURM_TIME_FORMAT-}" >> "$HERE/log"; echo "${END-NONE}"'
 stand_in sleep 'echo "sleep $1" >> "$HERE/log"; [ "${1%.*}" -lt 5 ] || set -- 0.1; exec /bin/sleep "$1"'  # nothing waits long
@@ -43,11 +45,11 @@ start() {
 }
 # run SCRIPT ...: start, to its end; then the code is in $code, what it and the stand-ins said in log and out.
 run() { (start "$@") > "$here/out" 2>&1; code=$?; sed -i 's,/no-fsx,/fsx,g' "$here/out" "$here/log"; }
-# run_signalled SIGNAL SCRIPT ...: the same, with a signal once srun runs.
+# run_signalled SIGNAL SCRIPT ...: the same, with a signal once the first srun runs, or a slow scontrol.
 run_signalled() {
   local signal=$1 script; shift
   : > "$here/log"
-  (start "$@" LASTS=100) > "$here/out" 2>&1 &
+  (start "$@" LASTS="${lasts:-100}") > "$here/out" 2>&1 &
   script=$!
   for _ in $(seq 100); do grep -q '^env' "$here/log" 2> /dev/null && break; sleep 0.05; done
   kill -"$signal" $script
@@ -261,6 +263,14 @@ does 'got USR1'
 does '^scontrol requeue 7$'
 again=1 run_signalled USR1 2.train.sbatch SAVES=1
 ends_with 75
+# One that comes before the tasks are started is not lost: no task is started.
+for early in SLOW=1 SLURM_RESTART_COUNT=3; do
+  lasts=5 run_signalled USR1 2.train.sbatch $early
+  ends_with 138
+  says 'SIGUSR1 at .*, before the tasks were started'
+  does '^scontrol requeue 7$'
+  does_not '^srun .*neox-train'
+done
 run_signalled TERM 2.train.sbatch END="$(date -d '+1 hour' '+%FT%T')"
 ends_with 75
 does '^scancel --signal=TERM 7$'

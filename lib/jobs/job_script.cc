@@ -220,8 +220,9 @@ std::string job_script(const SlurmJob& job, const Profile& profile) {
   for (const std::string& line : script_comment(job.kind)) out += "# " + line + '\n';
   out += "# Written by neox-submit; docs/slurm.md explains it.\n";
   out += sbatch_lines(job, profile) + '\n';
-  out += "set -euo pipefail\n" + std::string(kHelpers) + '\n' + variables(job);
-  return out + surroundings(job, profile) + body(job, profile);
+  out += std::string("set -euo pipefail\n") + kHelpers;
+  if (job.kind == JobKind::kTrain) out += kEarlySignal;
+  return out + '\n' + variables(job) + surroundings(job, profile) + body(job, profile);
 }
 
 }  // namespace neox

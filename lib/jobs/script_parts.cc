@@ -61,6 +61,12 @@ die() { echo "neox: $2" >&2; exit "$1"; }
 [ -n "${SLURM_JOB_ID:-}" ] || die 64 "this script is for sbatch: sbatch $0"
 )sh";
 
+const char* const kEarlySignal =
+    R"sh(# Until the tasks are started a SIGUSR1 is remembered: bash would die of it, and the job would not be requeued.
+early=""
+trap 'early=yes; say "SIGUSR1 at $(date "+%F %T"), before the tasks were started"' USR1
+)sh";
+
 const char* const kConfigs = R"sh(# find_config NAME: its absolute path.
 find_config() {
   local place file installed
@@ -232,19 +238,18 @@ exit "$code"
 
 const char* const kRunRequeued =
     R"sh(# Bash runs a trap only between commands, so srun runs in the background and the shell waits for it.
-pid="" terminated=""
+terminated=""
 # shellcheck disable=SC2317  # called by the traps
 on_signal() {
   say "SIG$1 at $(date '+%F %T'), handed to all tasks"
   if [ "$1" = TERM ]; then
     terminated=yes
     timeout 5 scancel --signal=TERM "$job" 2> /dev/null || true  # srun would answer a SIGTERM by killing the tasks
-  elif [ -n "$pid" ]; then
+  else
     while [ $((SECONDS - started)) -lt 2 ]; do sleep 1; done  # srun dies of a signal before it has set itself up
     kill -"$1" "$pid" 2> /dev/null || true
   fi
 }
-trap 'on_signal USR1' USR1
 trap 'on_signal TERM' TERM
 
 if [ -n "${SLURM_HET_SIZE:-}" ]; then say "this job has $SLURM_HET_SIZE components; the run takes the nodes of the first one alone"; fi
@@ -262,12 +267,17 @@ case " ${step[*]} " in
   *" --mpi=pmix"*) for ((i = restarts % 10; i > 0; i--)); do srun --mpi=none --nodes=1 --ntasks=1 true || true; done ;;
 esac
 started=$SECONDS
-"${step[@]}" "${command[@]}" &
-pid=$!
-# A wait that a trap interrupts ends early; bash keeps the code of srun until it is asked for.
-while kill -0 "$pid" 2> /dev/null; do wait "$pid" || true; done
-code=0
-wait "$pid" || code=$?
+code=138  # of one whom SIGUSR1 ends before it has begun
+if [ -z "$early" ]; then
+  "${step[@]}" "${command[@]}" &
+  pid=$!
+  trap 'on_signal USR1' USR1
+  if [ -n "$early" ]; then on_signal USR1; fi  # it came while srun was started
+  # A wait that a trap interrupts ends early; bash keeps the code of srun until it is asked for.
+  while kill -0 "$pid" 2> /dev/null; do wait "$pid" || true; done
+  code=0
+  wait "$pid" || code=$?
+fi
 
 # count_failure: sets `failed`, for this start and the next.
 count_failure() {
