@@ -176,6 +176,14 @@ does "--container-mounts=$here/fsx:$here/fsx,$here/job:$here/job,$here/data:$her
 mkdir -p "$here/m/tokenizers"
 run 2.train.sbatch FSX_PATH="$here/fsx" IMAGE="$here/image.sqsh" MODEL_PATH="$here/m"
 does "--container-mounts=$here/fsx:$here/fsx,$here/job:$here/job,$here/m/tokenizers:$here/m/tokenizers,$here/m:$here/m --"
+mkdir -p "$here/links/enwik8" "$here/far"  # and what links lead to that are named by key=/path
+touch "$here/far/x.bin" "$here/far/t.json"
+ln -s "$here/far/x.bin" "$here/links/enwik8/enwik8_text_document.bin"
+run 2.train.sbatch FSX_PATH="$here/fsx" IMAGE="$here/image.sqsh" DATA_PATH="$here/links"
+does "--container-mounts=$here/fsx:$here/fsx,$here/job:$here/job,$here/links/enwik8:$here/links/enwik8,$here/far:$here/far --"
+ln -s "$here/far/t.json" t.json
+run 2.train.sbatch FSX_PATH="$here/fsx" IMAGE="$here/image.sqsh" -- --set=vocab_file=t.json
+does "--container-mounts=$here/fsx:$here/fsx,$here/job:$here/job,$here/far:$here/far --"
 run 2.train.sbatch IMAGE="$here/image.sqsh" CONTAINER_MOUNT="$here/data:$here/data/in" -- --set=save="$here/data/x" vocab_file=/opt/none/t.json
 does "--container-mounts=$here/data:$here/data/in,$here/job:$here/job --"
 cp "$here/image.sqsh" own.sqsh

@@ -153,8 +153,6 @@ mount_too() {
 # mount_for PATH: the folder of it that exists, unless a mount has it, or it would hide what an image or a mount has.
 mount_for() {
   local place=$1 mount to IFS=,
-  while [ "${place#/}" = "$place" ] && [ "${place#*=}" != "$place" ]; do place=${place#*=}; done
-  case $place in /*) ;; *) return 0 ;; esac
   for mount in $mounts; do
     to=${mount#*:}
     case $place/ in "${to%%:*}"/*) return 0 ;; esac
@@ -189,11 +187,13 @@ esac
 if [ -n "$IMAGE" ]; then export PMIX_MCA_gds=${PMIX_MCA_gds:-hash}; fi
 mount_too "$PWD"
 for word in "${paths[@]}"; do
-  case $word in
-    /* | *=/*) mount_for "$word" ;;
+  path=$word  # or what key=/path says
+  while [ "${path#/}" = "$path" ] && [ "${path#*=}" != "$path" ]; do path=${path#*=}; done
+  case $path in
+    /*) mount_for "$path" ;;
     *.yml | *.yaml | *.json) if [ -f "$word" ]; then mount_for "$(realpath -s "$word")"; fi ;;
   esac
-  for file in "$word" "$word.bin" "$word.idx"; do
+  for file in "$path" "$path.bin" "$path.idx"; do
     if [ -L "$file" ]; then mount_for "$(realpath "$file")"; fi  # what a link leads to
   done
 done
