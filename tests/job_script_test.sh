@@ -356,6 +356,10 @@ does "--container-mounts=/x:$d/a/b,.*,$d/far:$d/far"
 rm "$d/enwik8/text.bin"
 mounts_of --mounts "$d:$d" --set vocab_file=/opt/none/t.json
 does "--container-mounts=$d:$d,$here/job:$here/job --"
+mkdir -p "$here/metrics" "$here/board" "$here/cache"
+printf '%s\n' "log_dir: $here/metrics" "tensorboard_dir: $here/board/new" "data_cache_path: $here/cache" > written.yml
+mounts_of --mounts "$d:$d" written.yml
+does "--container-mounts=$d:$d,$here/job:$here/job,$here/metrics:$here/metrics,$here/board:$here/board,$here/cache:$here/cache --"
 submit train configs/pythia/70M.yml --after 5 -- --output=/logs/x.out
 does '^sbatch --parsable logs/neox-train.sbatch$'
 submit train configs/pythia/70M.yml

@@ -34,7 +34,8 @@ std::vector<std::string> absolute_paths(const Config& config) {
   std::vector<std::string> paths;
   for (const NamedDataset& dataset : datasets_of(config.data)) paths.push_back(dataset.prefix);
   for (const fs::path& path : {config.tokenizer.vocab_file, config.tokenizer.merge_file,
-                               config.checkpoint.save, config.checkpoint.load})
+                               config.checkpoint.save, config.checkpoint.load, config.train.log_dir,
+                               config.train.tensorboard_dir, config.data.cache_dir})
     paths.push_back(path);
   std::erase_if(paths, [](const std::string& path) { return !path.starts_with("/"); });
   return paths;

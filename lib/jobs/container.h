@@ -18,7 +18,7 @@ void check_mounts(const std::string& mounts);
 // The path on this machine of a path in the container.
 std::filesystem::path path_outside(const std::string& path, const std::string& mounts);
 
-// Of data, tokenizer and checkpoints: what the script mounts, where it can be.
+// Of data, cache, tokenizer, checkpoints and metrics: what the script mounts, where it can be.
 std::vector<std::string> absolute_paths(const Config& config);
 
 }  // namespace neox
