@@ -326,6 +326,27 @@ TEST(Examination, GoesOnWhereARankHasNoDevice) {
               AllOf(HasSubstr("fell off the bus"), HasSubstr("not measured: no MPI here")));
 }
 
+TEST(Examination, NamesTheNodeWhoseDeviceFailsWhileItMultiplies) {
+  std::vector<RankReport> reports;
+  run_thread_ranks(2, [&](Communicator& world, Control& control) {
+    ProcessInfo process{.rank = world.rank(),
+                        .size = 2,
+                        .node = -1,
+                        .num_nodes = 0,
+                        .host = concat("node", world.rank() + 1)};
+    auto no_gpu = [&] { return world.rank() == 1 ? at::Device(at::kCUDA, 99) : at::kCPU; };
+    auto none = [](const at::Device&) -> std::unique_ptr<Communicator> {
+      fail(Exit::kInternal, "the ranks would wait for the one that failed");
+    };
+    auto all = examine({process, {}, control, no_gpu, none}, {});
+    if (world.rank() == 0) reports = all;
+  });
+  EXPECT_THAT(show(diagnose(reports)),
+              AllOf(HasSubstr("node2: rank 1 on node2 cannot multiply"), Not(HasSubstr("frame #")),
+                    HasSubstr("not measured: the device of a rank does not compute"),
+                    HasSubstr("--exclude=node2\n")));
+}
+
 TEST(NeoxDoctor, ChecksThisMachine) {
   auto ended = testing::Child({kDoctor, "--path", "/tmp", "--size", "8"}).end();
   EXPECT_TRUE(ended.code == 0 || ended.code == 70) << ended.err;

@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "base/error.h"
 #include "doctor/machine.h"
@@ -22,15 +23,21 @@ at::Device device_of(const DoctorJob& job, RankReport& report) {
   }
 }
 
+const char* kind_of(std::optional<at::Device> device) {
+  if (!device) return "broken";
+  return device->is_cuda() ? "GPU" : "CPU";
+}
+
 // Collective over the job. The communicator of all, or nothing with a finding: all ranks must have
-// found a device of one kind.
-std::unique_ptr<Communicator> world_of(const DoctorJob& job, const at::Device& device,
+// found a device of one kind, and it must compute.
+std::unique_ptr<Communicator> world_of(const DoctorJob& job, std::optional<at::Device> device,
                                        RankReport& report) {
-  auto kinds = job.control.gather(device.is_cuda() ? "GPU" : "CPU");
+  auto kinds = job.control.gather(kind_of(device));
   try {
+    check(std::ranges::count(kinds, "broken") == 0, "the device of a rank does not compute");
     check(std::ranges::count(kinds, kinds[0]) == job.process.size,
           "some ranks have a GPU and some have none");
-    return job.world(device);
+    return job.world(*device);
   } catch (const std::exception& e) {
     report.findings.push_back({Verdict::kWrong, "all-reduce", concat("not measured: ", e.what())});
     return nullptr;
@@ -47,17 +54,33 @@ void measure_compute(const ProcessInfo& process, const at::Device& device, RankR
   at::set_num_threads(threads);
 }
 
+// The device, or nothing with a finding where it fails while it computes.
+std::optional<at::Device> working(const ProcessInfo& process, const at::Device& device,
+                                  RankReport& report) {
+  try {
+    measure_compute(process, device, report);
+    return device;
+  } catch (const std::exception& e) {
+    std::string text = e.what();
+    text.resize(std::min(text.find('\n'), text.size()));  // below it LibTorch lists its functions
+    report.findings.push_back({Verdict::kWrong, "compute",
+                               concat("rank ", report.rank, " on ", report.host,
+                                      " cannot multiply, do not use this device: ", text)});
+    return std::nullopt;
+  }
+}
+
 // Collective over the job.
-void measure_exchange(const DoctorJob& job, const ProcessInfo& process, const at::Device& device,
-                      RankReport& report) {
+void measure_exchange(const DoctorJob& job, const ProcessInfo& process,
+                      std::optional<at::Device> device, RankReport& report) {
   if (process.size == 1) return;
   auto world = world_of(job, device, report);
   if (!world) return;
   auto on_node = world->split(process.node, "node");
-  measure_all_reduce(*on_node, device, "all-reduce", Blame::kNode, report);
+  measure_all_reduce(*on_node, *device, "all-reduce", Blame::kNode, report);
   job.control.barrier();
   if (process.num_nodes > 1)
-    measure_all_reduce(*world, device, "all-reduce of all", Blame::kNobody, report);
+    measure_all_reduce(*world, *device, "all-reduce of all", Blame::kNobody, report);
 }
 
 }  // namespace
@@ -77,8 +100,7 @@ std::vector<RankReport> examine(const DoctorJob& job, const DoctorOptions& optio
   }
   job.control.barrier();
   measure_clock(job.control, report);
-  at::Device device = device_of(job, report);
-  measure_compute(process, device, report);
+  auto device = working(process, device_of(job, report), report);
   job.control.barrier();
   measure_exchange(job, process, device, report);
   std::vector<RankReport> reports;
