@@ -347,6 +347,22 @@ TEST(Examination, NamesTheNodeWhoseDeviceFailsWhileItMultiplies) {
                     HasSubstr("--exclude=node2\n")));
 }
 
+class RecordingControl : public AloneControl {
+ public:
+  std::vector<std::string> gather(const std::string& mine, std::chrono::seconds deadline) override {
+    longest = std::max(longest, deadline);
+    return AloneControl::gather(mine, deadline);
+  }
+  std::chrono::seconds longest{0};
+};
+
+TEST(Examination, WaitsForASlowFileSystemOfManyNodes) {
+  RecordingControl control;
+  auto cpu = [] { return at::Device(at::kCPU); };
+  examine({ProcessInfo{.host = "node1"}, {}, control, cpu, nullptr}, {});
+  EXPECT_GE(control.longest, std::chrono::hours(10));
+}
+
 TEST(NeoxDoctor, ChecksThisMachine) {
   auto ended = testing::Child({kDoctor, "--path", "/tmp", "--size", "8"}).end();
   EXPECT_TRUE(ended.code == 0 || ended.code == 70) << ended.err;
