@@ -29,6 +29,16 @@ if out=$(make -n build BUILDER=kaniko 2>&1); then fail "the builder kaniko is ac
 grep -q 'there are docker, podman and buildah' <<< "$out" || fail "make build BUILDER=kaniko" "$out"
 [[ $(make -n image KIND=cpu ENROOT_IMAGE=a.sqsh) == "rm -f \"a.sqsh.new\""$'\n'"enroot import -o \"a.sqsh.new\" dockerd://neox-cpu:"* ]] ||
   fail "make image" "$(make -n image KIND=cpu ENROOT_IMAGE=a.sqsh)"
+# A .sif takes the place of the old one when it is whole; where apptainer fails the old one stays, and nothing lies beside it.
+mkdir "$temp/bin" "$temp/sif"
+printf '#!/bin/sh\necho new > "$3"\n' > "$temp/bin/docker"
+printf '#!/bin/sh\ncp "${3#docker-archive:}" "$2" && exit "${CODE:-0}"\n' > "$temp/bin/apptainer"
+chmod +x "$temp/bin/docker" "$temp/bin/apptainer"
+sif() { PATH=$temp/bin:$PATH make sif SIF="$temp/sif/a.sif" 2>&1 && cat "$temp/sif/"*; }
+echo old > "$temp/sif/a.sif"
+if out=$(CODE=1 sif); then fail "make sif does not say that apptainer failed" "$out"; fi
+[ "$(cat "$temp/sif/"*)" = old ] || fail "make sif, where apptainer fails" "$(head -v "$temp/sif/"*)"
+out=$(sif) && [ "${out##*$'\n'}" = new ] || fail "make sif" "$out"
 
 mmdebstrap --quiet --mode=root --variant=minbase bookworm "$temp/base.tar" "${NEOX_TEST_MIRROR:-http://deb.debian.org/debian}" > "$temp/log" 2>&1 ||
   { tail -n 3 "$temp/log"; skip "mmdebstrap cannot make bookworm; is there a network?"; }
