@@ -2,15 +2,20 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <numeric>
+#include <utility>
 
 #include "base/error.h"
 #include "jobs/layouts.h"
+#include "model/head.h"
 #include "model/sequence_parallel.h"
+#include "ops/bf16_kernels.h"
 #include "ops/product.h"
 #include "tiny_run.h"
 
@@ -144,6 +149,35 @@ TEST(SequenceParallel, GathersWhatTwoNormsReadOnce) {
   Elements staged = sent({.pp = 2, .tp = 2}, parallel);
   EXPECT_EQ(staged["pp send"], std::vector<int64_t>{kState / 2});
   EXPECT_EQ(count(staged["tp all_gather"], kState), 3 * 3 + 1);  // three layers, the embedding
+}
+
+// One of two ranks, the other of which has kernels that do not compute logits again.
+class BesideOtherKernels : public NotingCommunicator {
+ public:
+  using NotingCommunicator::NotingCommunicator;
+  int size() const override { return 2; }
+  void all_reduce(Tensor& t, Op op) override {
+    NotingCommunicator::all_reduce(t, op);
+    if (t.numel() == 1) t.fill_(1);
+  }
+};
+
+// Of a bf16 head over 2500 tokens.
+Elements sent_beside_other_kernels(Bf16Kernels kernels, bool again) {
+  kernels.outruns_memory = again;
+  const Bf16Kernels* usual = std::exchange(bf16_kernels(), &kernels);
+  Elements elements;
+  auto self = self_communicator();
+  BesideOtherKernels tp(nullptr, *self, "tp", elements);
+  Tensor x = at::randn({2500, 20}).to(at::kBFloat16), weight = at::randn({515, 20}).to(x);
+  token_losses(x, weight, at::zeros({2500}, at::kLong), tp);
+  bf16_kernels() = usual;
+  return elements;
+}
+
+TEST(TensorParallel, SumsTheSameRowsOfLossesWhereProcessorsDiffer) {
+  for (const Bf16Kernels* kind : all_bf16_kernels())
+    EXPECT_EQ(sent_beside_other_kernels(*kind, true), sent_beside_other_kernels(*kind, false));
 }
 
 // What neox-submit layouts reckons with is what is sent: calls of whole hidden states, each rank's

@@ -6,6 +6,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/stack.h>
@@ -48,6 +49,13 @@ int64_t rows_at_a_time(int64_t rows, int64_t vocab, bool cuda) {
   return std::min(most, (each + kEvenRows - 1) / kEvenRows * kEvenRows);
 }
 
+// Whether `here` is true on every rank of tp.
+bool everywhere(bool here, Communicator& tp) {
+  Tensor not_all = at::full({1}, here ? 0 : 1, at::kFloat);
+  tp.all_reduce(not_all, Communicator::Op::kMax);
+  return not_all.item<float>() == 0;
+}
+
 class Head {
  public:
   Head(const Tensor& x, const Tensor& weight, const HeadTargets& t, Communicator& tp, bool training)
@@ -61,7 +69,7 @@ class Head {
         first_(weight.size(0) * tp.rank()),
         by_columns_(x.is_cpu() && wide_ == at::kFloat),
         by_kernels_(bf16_multiplies(x_)),
-        again_(by_kernels_ && bf16_kernels()->outruns_memory),
+        again_(by_columns_ && everywhere(by_kernels_ && bf16_kernels()->outruns_memory, tp)),
         columns_(again_ ? kColumnsAgain : kColumns),
         rows_(again_ ? std::min(kRowsAgain, std::max<int64_t>(1, x.size(0)))
                      : rows_at_a_time(x.size(0), weight.size(0), x.is_cuda())),
@@ -225,7 +233,8 @@ class Head {
   Communicator& tp_;
   int64_t first_;  // global id of the first row of weight
   // again_: logits are not kept but computed again, which lets all rows meet the weights and their
-  // gradient in one pass over these.
+  // gradient in one pass over these. The ranks of tp agree on it: their processors may differ, and
+  // what they sum is of rows_ rows.
   bool by_columns_, by_kernels_, again_;
   int64_t columns_, rows_;  // at a time
   bool training_, in_place_ = false;

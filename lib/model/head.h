@@ -13,6 +13,8 @@ struct HeadTargets {
   Tensor seed;     // 0-dim double: what the gradients are multiplied by
 };
 
+// Both functions are collective over tp.
+//
 // The tokens' losses [N], equal on all tp ranks, without gradients; weights and seed do not count.
 at::Tensor token_losses(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& targets,
                         Communicator& tp);
