@@ -1,5 +1,6 @@
 // Megatron-LM's torch_dist: tensors put together of the parts of torch.distributed.checkpoint.
 #include <ATen/ops/cat.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/stack.h>
 #include <gmock/gmock.h>
 
@@ -148,6 +149,16 @@ TEST(MegatronDist, NamesPartsOfAnotherSize) {
   });
   EXPECT_THAT(error, StartsWith("74"));
   EXPECT_EQ(scene.dir.list(), std::vector<std::string>{"in"});
+}
+
+TEST(MegatronDist, NamesGatesThatHaveNoRows) {
+  Scene scene;
+  for (const char* end : {"w", "v"})
+    scene.dist.add(concat("decoder.layers.0.mlp.linear_fc1.weight_", end),
+                   at::scalar_tensor(1, at::kFloat), {Box()});
+  EXPECT_THAT(scene.error(),
+              AllOf(StartsWith("74"), HasSubstr("linear_fc1.weight_w is a single number"),
+                    Not(HasSubstr("LEFT"))));
 }
 
 TEST(MegatronDist, NamesFilesThatAreCutOff) {

@@ -63,6 +63,8 @@ void join_gates(TensorParts& parts) {
       gate = next;
       continue;
     }
+    check_io(!gate->second[0].shape.empty(), gate->second[0].where,
+             " is a single number, not rows");
     std::string stem = name.substr(0, name.size() - 2);
     auto up = parts.find(stem + "_v");
     check_io(up != parts.end() && up->second[0].shape == gate->second[0].shape &&
