@@ -202,6 +202,16 @@ TEST_F(Families, TiedModelsHaveNoHead) {
               HasSubstr("lm_head.weight differs from the embedding"));
 }
 
+TEST_F(Families, ATiedHeadMayHoldTheNansOfTheEmbedding) {
+  Model m = gpt2();
+  m.tensors.push_back({"lm_head.weight", {kVocab, kWidth}});
+  put(m);
+  std::string file = read_file(dir_ / "hf/model.safetensors");
+  size_t data = file.find("}}") + 2;
+  dir_.put("hf/model.safetensors", file.replace(data, file.npos, file.size() - data, '\xff'));
+  EXPECT_THAT(to_ours("ours"), HasSubstr("left out: tied"));
+}
+
 TEST_F(Families, Gpt2IsReadUnderItsOldNamesAndWithItsMask) {
   Model m = gpt2("");
   m.tensors.push_back({"h.0.attn.bias", {1, 1, 32, 32}});

@@ -1,9 +1,12 @@
 // Checkpoints of Megatron-LM: orders of rows, layouts there and back, what
 // args say, and what is refused.
 #include <ATen/ops/cat.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
+
+#include <cmath>
 
 #include "convert/megatron_names.h"
 #include "megatron_files.h"
@@ -258,6 +261,14 @@ TEST(Megatron, RefusesAHeadThatIsNotTheEmbedding) {
   rank.tensors["word_embeddings_for_head.weight"] = at::zeros({kVocabRows, 20});
   EXPECT_THAT(opening(rank.write(dir.path())),
               AllOf(StartsWith("74"), HasSubstr("differs from the embedding")));
+}
+
+TEST(Megatron, TakesAHeadWithTheNansOfTheEmbedding) {
+  Directory dir;
+  Rank rank(model_of(kGpt2));
+  rank.tensors["word_embeddings_for_head.weight"] = rank.tensors[name_of("embed_in.weight")] =
+      at::full({kVocabRows, 20}, NAN);
+  EXPECT_EQ(opening(rank.write(dir.path())), "");
 }
 
 // ---- ranks

@@ -1,21 +1,27 @@
-// The pure parts of reading GPT-NeoX's checkpoints: names, how tensor parallelism shares tensors
-// out, and DeepSpeed's flat vectors.
+// The parts of reading GPT-NeoX's checkpoints: names, how tensor parallelism shares tensors out,
+// copies, and DeepSpeed's flat vectors.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/full.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "convert/flat_groups.h"
+#include "convert/formats.h"
 #include "convert/neox_files.h"
 #include "convert/neox_names.h"
 #include "convert/tp_parts.h"
 #include "data_files.h"
+#include "model/parameters.h"
 
 namespace neox::testing {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using enum TpSplit;
 
 at::Tensor counting(const Dims& shape) {
@@ -92,6 +98,28 @@ TEST(TpParts, RanksThatDoNotDivideAreRefused) {
               }),
               HasSubstr("of 2 groups of heads cannot be shared out over 4"));
   EXPECT_THAT(error_of([] { part_shape({kGated}, {12, 4}, 4); }), HasSubstr("of 6 rows"));
+}
+
+constexpr const char* kRelative =
+    "num_layers: 2\nhidden_size: 24\nnum_attention_heads: 4\nseq_length: 8\npos_emb: rpe\n"
+    "padded_vocab_size: 32\ntrain_iters: 20\ntrain_micro_batch_size_per_gpu: 6\n";
+
+// Norms are copied on every rank, the table of pos_emb: rpe in every layer.
+TEST(NeoxCopies, OfNansAreEqual) {
+  ModelFiles model{
+      .where = "made", .config = load_config({.texts = {{"made.yml", kRelative}}}), .files = {}};
+  for (const ParamSpec& spec : parameters(model.config.model))
+    model.tensors.push_back({{spec.name, at::kFloat, spec.shape}, {}, [spec] {
+                               return at::full(spec.shape, NAN, at::kFloat);
+                             }});
+  for (int64_t ranks : {1, 2}) {
+    Directory dir;
+    write_neox(model, {.dir = dir.path(), .final_dir = dir.path(), .tensor_parallel = ranks});
+    ::testing::internal::CaptureStderr();
+    ModelFiles read = open_neox(dir.path());
+    for (const ModelTensor& t : read.tensors) t.read();
+    EXPECT_THAT(::testing::internal::GetCapturedStderr(), Not(HasSubstr("differ"))) << ranks;
+  }
 }
 
 TEST(NeoxNames, RowParallelBiasIsSummedOnlyWithTheParallelResidual) {

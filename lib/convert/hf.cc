@@ -42,9 +42,8 @@ void check_tied(const ModelFiles& model) {
   for (const Ignored& ignored : model.ignored) {
     if (!ignored.reason.starts_with("tied")) continue;
     at::Tensor embedding = model.tensors.at(0).read(), head = model.files->read(ignored.name);
-    bool same = embedding.scalar_type() == head.scalar_type() && embedding.equal(head);
-    check_io(same, model.where, ": tie_word_embeddings is true, but ", ignored.name,
-             " differs from the embedding");
+    check_io(same_bits(embedding, head), model.where, ": tie_word_embeddings is true, but ",
+             ignored.name, " differs from the embedding");
   }
 }
 

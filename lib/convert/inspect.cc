@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <functional>
 #include <map>
 
@@ -93,11 +92,6 @@ struct Difference {
   std::string name, words;
   double relative = 0;
 };
-
-bool same_bits(const at::Tensor& a, const at::Tensor& b) {
-  return a.scalar_type() == b.scalar_type() && a.is_contiguous() && b.is_contiguous() &&
-         (a.nbytes() == 0 || std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0);
-}
 
 // Nothing where the bits are equal.
 std::optional<Difference> compare(const std::string& name, const at::Tensor& a,

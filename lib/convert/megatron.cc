@@ -58,8 +58,7 @@ void check_copies(const ModelFiles& model) {
   for (const Ignored& ignored : model.ignored) {
     if (!ignored.reason.starts_with("tied")) continue;
     at::Tensor embedding = model.tensors.at(0).read(), copy = model.files->read(ignored.name);
-    bool same = embedding.scalar_type() == copy.scalar_type() && embedding.equal(copy);
-    check_io(same, model.where, ": ", ignored.name,
+    check_io(same_bits(embedding, copy), model.where, ": ", ignored.name,
              " differs from the embedding, to which it is tied");
   }
 }

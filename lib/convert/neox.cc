@@ -197,9 +197,10 @@ ModelTensor tensor_of(const std::shared_ptr<Source>& source, const ParamSpec& sp
 void check_copy(const NeoxFiles& files, const NeoxTensor& copy) {
   if (copy.name != kNeoxRelative) return;
   const NeoxTensor* first = files.find(2, copy.rank, kNeoxRelative);
-  check_io(first && files.read(files.full_name(*first)).equal(files.read(files.full_name(copy))),
-           files.file_of(copy.layer, copy.rank), ": ", kNeoxRelative,
-           " differs from that of the first block; one for all blocks is supported");
+  check_io(
+      first && same_bits(files.read(files.full_name(*first)), files.read(files.full_name(copy))),
+      files.file_of(copy.layer, copy.rank), ": ", kNeoxRelative,
+      " differs from that of the first block; one for all blocks is supported");
 }
 
 void account(ModelFiles& model, const NeoxFiles& files, const std::set<const NeoxTensor*>& used) {

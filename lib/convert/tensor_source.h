@@ -28,6 +28,9 @@ class TensorSource {
   virtual at::Tensor read(const std::string& name) const = 0;
 };
 
+// Are type, shape and bytes the same? Of what holds NaN equal() says no.
+bool same_bits(const at::Tensor& a, const at::Tensor& b);
+
 // "fp32", "fp16", "bf16", "fp64", and for the types that parameters do not have torch's words.
 std::string type_words(at::ScalarType dtype);
 // The type of those words, for the four; nothing for others.

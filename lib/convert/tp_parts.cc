@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "convert/tensor_source.h"
 
 namespace neox {
 namespace {
@@ -160,7 +161,8 @@ at::Tensor part_of(const TpForm& form, const at::Tensor& tensor, int64_t rank, i
 }
 
 bool all_equal(const std::vector<at::Tensor>& parts) {
-  return std::ranges::all_of(parts, [&](const at::Tensor& part) { return part.equal(parts[0]); });
+  return std::ranges::all_of(parts,
+                             [&](const at::Tensor& part) { return same_bits(part, parts[0]); });
 }
 
 at::Tensor join_parts(const TpForm& form, const std::vector<at::Tensor>& parts, Summands summands) {
