@@ -1,12 +1,15 @@
-// The parts of reading GPT-NeoX's checkpoints: names, how tensor parallelism shares tensors out,
-// copies, and DeepSpeed's flat vectors.
+// The parts of reading and writing GPT-NeoX's checkpoints: names, how tensor parallelism shares
+// tensors out, copies, directories, and DeepSpeed's flat vectors.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <cmath>
+#include <set>
 
 #include "convert/flat_groups.h"
 #include "convert/formats.h"
@@ -15,6 +18,14 @@
 #include "convert/tp_parts.h"
 #include "data_files.h"
 #include "model/parameters.h"
+
+// In front of the C library's: notes what is flushed, where that is asked for.
+static std::set<std::filesystem::path>* g_flushed = nullptr;
+extern "C" int fsync(int fd) {
+  if (g_flushed)
+    g_flushed->insert(std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(fd)));
+  return static_cast<int>(::syscall(SYS_fsync, fd));
+}
 
 namespace neox::testing {
 namespace {
@@ -104,22 +115,38 @@ constexpr const char* kRelative =
     "num_layers: 2\nhidden_size: 24\nnum_attention_heads: 4\nseq_length: 8\npos_emb: rpe\n"
     "padded_vocab_size: 32\ntrain_iters: 20\ntrain_micro_batch_size_per_gpu: 6\n";
 
-// Norms are copied on every rank, the table of pos_emb: rpe in every layer.
-TEST(NeoxCopies, OfNansAreEqual) {
+ModelFiles of_nans() {
   ModelFiles model{
       .where = "made", .config = load_config({.texts = {{"made.yml", kRelative}}}), .files = {}};
   for (const ParamSpec& spec : parameters(model.config.model))
     model.tensors.push_back({{spec.name, at::kFloat, spec.shape}, {}, [spec] {
                                return at::full(spec.shape, NAN, at::kFloat);
                              }});
+  return model;
+}
+
+// Norms are copied on every rank, the table of pos_emb: rpe in every layer.
+TEST(NeoxCopies, OfNansAreEqual) {
   for (int64_t ranks : {1, 2}) {
     Directory dir;
-    write_neox(model, {.dir = dir.path(), .final_dir = dir.path(), .tensor_parallel = ranks});
+    write_neox(of_nans(), {.dir = dir.path(), .final_dir = dir.path(), .tensor_parallel = ranks});
     ::testing::internal::CaptureStderr();
     ModelFiles read = open_neox(dir.path());
     for (const ModelTensor& t : read.tensors) t.read();
     EXPECT_THAT(::testing::internal::GetCapturedStderr(), Not(HasSubstr("differ"))) << ranks;
   }
+}
+
+TEST(NeoxDirectories, AreFlushed) {
+  Directory dir;
+  std::set<fs::path> flushed;
+  g_flushed = &flushed;
+  write_neox(of_nans(), {.dir = dir.path(), .final_dir = dir.path()});
+  g_flushed = nullptr;
+  for (const auto& entry : fs::recursive_directory_iterator(dir.path()))
+    if (entry.is_directory()) {
+      EXPECT_TRUE(flushed.contains(fs::canonical(entry.path()))) << entry.path();
+    }
 }
 
 TEST(NeoxNames, RowParallelBiasIsSummedOnlyWithTheParallelResidual) {

@@ -178,6 +178,7 @@ void write_neox(const ModelFiles& model, const Target& target) {
   if (!model.companions.empty()) copy_companions(model, target.dir / kTokenizerDir);
   yaml += tokenizer_yaml(model, fs::absolute(target.final_dir) / kTokenizerDir);
   write_flushed(dir / "configs" / "model.yml", yaml);
+  sync_directory(dir / "configs");
   write_flushed(target.dir / "latest", tag);
   sync_directory(dir);
 }
