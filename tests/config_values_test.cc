@@ -190,7 +190,8 @@ TEST_F(ConfigTest, ImpossibleValuesNamePlaceAndCure) {
       {"save: out", "neither checkpoint_factor nor extra_save_iters says when"},
       {"checkpoint_factor: 0", "whole number of steps"},
       {"checkpoint_factor: 1.5", "whole number of steps"},
-      {"checkpoint_factor: 1\ncheckpoint_scale: log", "must be greater than 1"},
+      {"checkpoint_factor: 1\ncheckpoint_scale: log", "must be at least 1.001, such as 2"},
+      {"checkpoint_factor: 1.000000001\ncheckpoint_scale: log", "must be at least 1.001"},
       {"extra_save_iters: [-1]", "not negative"},
       {"split: 1, 2, 3, 4", "with 4 shares"},
       {"split: nine", "\"nine\" is no share"},
@@ -326,6 +327,7 @@ TEST_F(ConfigTest, CheckpointsAreSavedAtTheStepsOfNeox) {
   auto log = load("save: x\ncheckpoint_scale: log\ncheckpoint_factor: 1.5").checkpoint;
   for (int64_t step : {1, 2, 3, 5, 7, 11, 17}) EXPECT_TRUE(log.saves_at(step)) << step;
   for (int64_t step : {4, 6, 8, 16, 18}) EXPECT_FALSE(log.saves_at(step)) << step;
+  EXPECT_EQ(fails("checkpoint_scale: log\ncheckpoint_factor: 1.001"), "");
 }
 
 TEST_F(ConfigTest, ProfiledStepsAreAskedForByTheirNumbers) {

@@ -168,9 +168,12 @@ CheckpointConfig read_checkpoint(KeyReader& keys) {
   checkpoint.factor = keys.maybe_number("checkpoint_factor").value_or(0);
   const double factor = checkpoint.factor;
   const std::string key = "checkpoint_factor";
+  // Below, the first 1000 steps and more would each be saved; saves_at() passes all powers.
+  constexpr double kLeast = 1.001;
   if (keys.given(key) && log)
-    keys.require(factor > 1, key, key, " is ", shortest(factor), "; with checkpoint_scale: log (",
-                 keys.where("checkpoint_scale"), ") it must be greater than 1, such as 2");
+    keys.require(factor >= kLeast, key, key, " is ", shortest(factor),
+                 "; with checkpoint_scale: log (", keys.where("checkpoint_scale"),
+                 ") it must be at least ", shortest(kLeast), ", such as 2");
   if (keys.given(key) && !log)
     keys.require(factor >= 1 && keys.maybe_integer(key), key, key, " is ", shortest(factor),
                  "; with checkpoint_scale: linear it must be a whole number of steps, 1 or more");
