@@ -213,6 +213,15 @@ int run() {
   return 0;
 }
 
+// As where main() returns, which a Child's body does not.
+[[noreturn]] void end_with_destructors(int code) {
+  struct Static {
+    ~Static() { std::cerr << "static objects are destroyed" << std::endl; }
+  };
+  static Static object;
+  std::exit(code);
+}
+
 }  // namespace
 
 const MpiPlugin& mpi_plugin(const std::string&) {
@@ -227,7 +236,9 @@ int be_rank(const std::map<std::string, std::string>& options) {
   g_options = options;
   ::setenv("RES_OPTIONS", "timeout:1 attempts:1", 1);  // c10d asks DNS for the name of each peer
   std::signal(SIGTERM, [](int number) { g_signal = number; });
-  return run_program("rank " + option("rank", "0"), run);
+  int code = run_program("rank " + option("rank", "0"), run);
+  if (number("destructors", 0)) end_with_destructors(code);
+  return code;
 }
 
 }  // namespace testing

@@ -1,8 +1,5 @@
 // Processes that meet, and what they say and end with when one of them is not as it should be.
-#include <arpa/inet.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -15,6 +12,7 @@
 #include "base/error.h"
 #include "child.h"
 #include "rendezvous_rank.h"
+#include "stranger.h"
 
 namespace neox::testing {
 namespace {
@@ -79,37 +77,6 @@ void expect_all(const std::vector<Ended>& ended, int code, const std::string& te
     EXPECT_EQ(end.err.find("[W"), std::string::npos) << end.err;  // a log line of c10d's
   }
 }
-
-// Somebody else's program at a port.
-class Stranger {
- public:
-  enum Kind { kSilent, kHttp };
-  Stranger(int port, Kind kind) : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_in name{.sin_family = AF_INET, .sin_port = htons(static_cast<uint16_t>(port))};
-    int on = 1;
-    ::setsockopt(fd_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    EXPECT_EQ(::bind(fd_, reinterpret_cast<sockaddr*>(&name), sizeof name), 0);
-    EXPECT_EQ(::listen(fd_, 64), 0);
-    if (kind == kHttp) thread_ = std::thread([this] { answer(); });
-  }
-  ~Stranger() {
-    ::shutdown(fd_, SHUT_RDWR);
-    if (thread_.joinable()) thread_.join();
-    ::close(fd_);
-  }
-
- private:
-  void answer() {
-    const std::string text = "HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n";
-    for (int peer; (peer = ::accept(fd_, nullptr, nullptr)) >= 0; ::close(peer)) {
-      char request[1024];
-      if (::read(peer, request, sizeof request) <= 0) continue;
-      EXPECT_GT(::write(peer, text.data(), text.size()), 0);
-    }
-  }
-  int fd_;
-  std::thread thread_;
-};
 
 TEST(Rendezvous, AllMeetAndLearnTheHosts) {
   for (const Ended& end :
@@ -230,6 +197,17 @@ TEST(Rendezvous, OtherProgramsAtThePortArePassedOver) {
   auto start = steady_clock::now();
   expect_all(Ranks(3, {"do=barrier"}).at(port).start_all().end(), 0);
   EXPECT_LT(seconds_since(start), 10);
+}
+
+// The store of a program that accepts and says nothing is still waited for as the rank ends.
+TEST(Rendezvous, AThreadThatIsLeftBehindDoesNotChangeHowARankEnds) {
+  int port = next_ports();
+  Stranger silent(port, Stranger::kSilent);
+  Ranks ranks(2, {"deadline=1", "destructors=1"});
+  ranks.at(port).start(1);
+  Ended ended = ranks[0].end();
+  EXPECT_EQ(ended.code, kPeerLost) << ended.err;
+  EXPECT_EQ(ended.err.find("static objects are destroyed"), std::string::npos) << ended.err;
 }
 
 TEST(Rendezvous, RankZeroSaysWhereThroughPmix) {

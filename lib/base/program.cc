@@ -187,12 +187,22 @@ namespace {
 struct Ending {
   std::string program;
   std::function<void(const std::exception&)> last_words;
+  std::atomic<bool> without_destructors = false;
 };
 
 // There to the last: other libraries' ends come behind main.
 Ending& ending() {
   static auto* all = new Ending;
   return *all;
+}
+
+int run_body(const std::string& name, const std::function<int()>& body) {
+  try {
+    return end_output(body());
+  } catch (const std::exception& e) {
+    std::cerr << name << ": " << shown(name, e) << "\n";
+    return static_cast<int>(exit_of(e));
+  }
 }
 
 [[noreturn]] void end_by(const std::exception& e) {
@@ -235,6 +245,8 @@ LastWords::LastWords(std::function<void(const std::exception&)> words) {
 }
 LastWords::~LastWords() { ending().last_words = nullptr; }
 
+void end_without_destructors() { ending().without_destructors = true; }
+
 int run_program(const std::string& name, const std::function<int()>& body) {
   ending().program = name;
   std::set_terminate(end_on_the_spot);
@@ -242,12 +254,10 @@ int run_program(const std::string& name, const std::function<int()>& body) {
   std::signal(SIGXFSZ, SIG_IGN);
   std::signal(SIGBUS, on_bus_error);
   occupy_closed_streams();
-  try {
-    return end_output(body());
-  } catch (const std::exception& e) {
-    std::cerr << name << ": " << shown(name, e) << "\n";
-    return static_cast<int>(exit_of(e));
-  }
+  int code = run_body(name, body);
+  if (!ending().without_destructors) return code;
+  std::cout.flush();
+  std::_Exit(code);
 }
 
 }  // namespace neox

@@ -98,6 +98,10 @@ Exit exit_of(const std::exception& e);
 // LibTorch throws again as it takes back memory that the GPU was to copy from or to.
 int run_program(const std::string& name, const std::function<int()>& body);
 
+// Any thread. From now on run_program() does not return but ends the process, without the
+// destructors of static objects: a thread that was left behind in a library may still need them.
+void end_without_destructors();
+
 // While one lives, it is called with such an exception first. What it throws is told instead.
 class LastWords {
  public:

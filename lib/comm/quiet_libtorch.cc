@@ -16,9 +16,10 @@ struct Levels {
   std::multiset<int> asked;
   int usual = 0;
 
+  // There to the last: a call that was left behind in LibTorch may return while the process ends.
   static Levels& get() {
-    static Levels levels;
-    return levels;
+    static auto* levels = new Levels;
+    return *levels;
   }
   void apply() const {
     FLAGS_caffe2_log_level = asked.empty() ? usual : std::max(usual, *asked.rbegin());

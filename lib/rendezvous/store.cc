@@ -8,6 +8,7 @@
 #include <mutex>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include "base/program.h"
 #include "comm/quiet_libtorch.h"
 
 namespace neox {
@@ -145,7 +146,12 @@ StoreClient::~StoreClient() {
   line_->changed.notify_all();
   bool ended = line_->changed.wait_for(lock, kTick, [&] { return line_->ended; });
   lock.unlock();
-  ended ? thread_.join() : thread_.detach();
+  if (ended) {
+    thread_.join();
+  } else {
+    end_without_destructors();
+    thread_.detach();
+  }
 }
 
 StoreClient::State StoreClient::wait_connected(milliseconds limit) {

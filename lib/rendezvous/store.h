@@ -44,7 +44,8 @@ class StoreClient {
   StoreClient(const Address& address, const std::string& key);
   StoreClient(const StoreClient&) = delete;
   StoreClient& operator=(const StoreClient&) = delete;
-  // Leaves a call that got no answer behind: its thread ends with the process.
+  // Leaves a call that got no answer behind: its thread ends with the process, which then runs no
+  // destructors (base/program.h).
   ~StoreClient();
 
   const Address& address() const { return address_; }
