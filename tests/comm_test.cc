@@ -4,19 +4,29 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <csignal>
+#include <deque>
 #include <fstream>
+#include <functional>
+#include <iostream>
 #include <thread>
+#include <vector>
 
 #include "base/error.h"
+#include "base/program.h"
+#include "child.h"
 #include "comm/mesh.h"
 #include "comm/mpi_plugin.h"
+#include "comm/nccl_communicator.h"
 #include "comm/thread.h"
 #include "comm/world.h"
 #include "comm_cases.h"
+#include "nccl_stand_in.h"
 
 namespace neox {
 namespace {
 
+using std::chrono::milliseconds;
 using std::chrono::seconds;
 using Kind = Communicator::Transfer::Kind;
 
@@ -116,6 +126,63 @@ TEST(Comm, RanksForWhichThereIsNoThreadEndTheOthers) {
   } catch (const Error& e) { error = e.what(); }
   ::setrlimit(RLIMIT_AS, &usual);
   EXPECT_NE(error.find("starts no more threads"), std::string::npos) << error;
+}
+
+// What takes half a second and waits for what may take 3 s.
+constexpr seconds kPatience{3};
+
+void work() {
+  for (int i = 0; i < 5; ++i) std::this_thread::sleep_for(milliseconds(100));
+}
+
+int wait_for_a_thread() {
+  auto body = [](Communicator& world, Control&) {
+    Tensor t = at::zeros({1});
+    std::vector<Communicator::Transfer> transfer = {
+        {world.rank() == 0 ? Kind::kReceive : Kind::kSend, 1 - world.rank(), t}};
+    if (world.rank() == 1) std::cerr << "waits" << std::endl, work();
+    if (world.rank() < 2) world.exchange(transfer);
+    world.all_reduce(t);
+  };
+  return run_thread_ranks(3, body, kPatience), 0;
+}
+
+enum class Awaited { kCommunicator, kDevice };
+
+int wait_for_nccl(Awaited awaited) {
+  auto self = self_communicator();
+  AloneControl control;
+  auto nccl = std::make_shared<testing::NcclStandIn>(*self);
+  NcclTimes times{.deadline = kPatience, .poll = milliseconds(2)};
+  if (awaited == Awaited::kCommunicator)
+    nccl->polls_in_progress = 40, std::cerr << "waits" << std::endl;
+  auto world = nccl_communicator(nccl, control, at::kCPU, times);
+  nccl->polls_in_progress = 0;
+  nccl->device_works = false;
+  Tensor t = at::zeros({1});
+  world->all_reduce(t);
+  if (awaited == Awaited::kDevice) std::cerr << "waits" << std::endl, work();
+  nccl->device_works = true;
+  world->all_reduce(t);
+  return 0;
+}
+
+TEST(Comm, AStopOfAllRanksIsNoDelay) {
+  const std::vector<std::function<int()>> bodies = {
+      wait_for_a_thread, [] { return wait_for_nccl(Awaited::kCommunicator); },
+      [] { return wait_for_nccl(Awaited::kDevice); }};
+  std::deque<testing::Child> children;
+  for (const auto& body : bodies)
+    children.emplace_back([body] { return run_program("stopped", body); });
+  for (testing::Child& child : children) EXPECT_TRUE(child.wait_for("waits"));
+  std::this_thread::sleep_for(milliseconds(100));
+  for (testing::Child& child : children) child.signal(SIGSTOP);
+  std::this_thread::sleep_for(kPatience + milliseconds(500));
+  for (testing::Child& child : children) child.signal(SIGCONT);
+  for (testing::Child& child : children) {
+    testing::Ended ended = child.end();
+    EXPECT_EQ(ended.code, 0) << ended.err;
+  }
 }
 
 TEST(Comm, MeshAxesHoldTheRanksThatDifferInOneCoordinate) {

@@ -5,8 +5,10 @@
 //   mpi_case NAME [MESSAGE_BYTES CHUNK_BYTES DIRECT_BYTES]
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <map>
 #include <thread>
@@ -104,6 +106,17 @@ void abort_wakes() {
   }
 }
 
+// All ranks are stopped for longer than the deadline while one is at work.
+void stopped() {
+  World world = open_world(seconds(3));
+  std::string me = concat(::getpid());
+  std::string stop = "(sleep 0.3; kill -STOP " + me + "; sleep 4; kill -CONT " + me + ") &";
+  check(std::system(stop.c_str()) == 0, "no shell");
+  for (int i = 0; world->rank() == 1 && i < 20; ++i) std::this_thread::sleep_for(milliseconds(100));
+  Tensor t = at::zeros({7});
+  world->all_reduce(t);
+}
+
 // The other ranks must not be waited for where this one leaves by an exception.
 void exception_leaves() {
   World world = open_world(seconds(60));
@@ -169,6 +182,7 @@ const std::map<std::string, std::function<void()>> kBodies = {
     {"send_without_receive", send_without_receive},
     {"other_size", other_size},
     {"abort_wakes", abort_wakes},
+    {"stopped", stopped},
     {"exception_leaves", exception_leaves},
     {"share", share_before_beside_and_after},
     {"share_alone", share_alone},

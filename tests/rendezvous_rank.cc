@@ -204,7 +204,8 @@ int run() {
   if (what == "channels") gather_on_channels(*job), job->control().barrier();
   if (what == "work" || what == "hang") return work(*job, lost, reason);
   if (what == "barrier") job->control().gather("", seconds(number("wait", 10)));
-  if (what == "slow") std::this_thread::sleep_for(milliseconds(1500)), job->control().barrier();
+  for (int i = 0; what == "slow" && i < 15; ++i) std::this_thread::sleep_for(milliseconds(100));
+  if (what == "slow") job->control().barrier();
   if (what == "fail") job->failed("disk full", Exit::kIo), fail(Exit::kIo, "disk full");
   if (what == "fail_alone" || what == "stay") fail_alone(*job, what == "stay");
   if (what == "fail_behind") fail_behind(*job);

@@ -261,6 +261,16 @@ TEST(Control, RanksThatDoNotComeAreNamed) {
   EXPECT_NE(ranks[1].end().code, 0);
 }
 
+TEST(Control, AStopOfAllRanksIsNoDelay) {
+  Ranks ranks(2, {"wait=3"});
+  ranks.at(next_ports()).start(0, {"do=barrier"}), ranks.start(1, {"do=slow"});
+  ranks.wait_joined();
+  for (size_t rank : {0, 1}) ranks[rank].signal(SIGSTOP);
+  std::this_thread::sleep_for(std::chrono::seconds(4));
+  for (size_t rank : {0, 1}) ranks[rank].signal(SIGCONT);
+  expect_all(ranks.end(), 0);
+}
+
 TEST(Watch, AKilledRankIsNamedByAll) {
   for (int victim : {2, 0}) {
     Ranks ranks(4, {"nodes=node1,node2", "do=work", "silence=1000"});

@@ -1,6 +1,7 @@
 #include "comm/nccl_process.h"
 
 #include <exception>
+#include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -9,6 +10,9 @@ namespace neox {
 namespace {
 
 using std::chrono::milliseconds;
+
+// The watchdog looks more often; where it has not, this process was stopped.
+constexpr std::chrono::seconds kLook{1};
 
 std::string seconds_text(milliseconds time) { return concat(double(time.count()) / 1000, " s"); }
 
@@ -148,12 +152,12 @@ NcclResult NcclProcess::call_locked(c10::function_ref<NcclResult()> call) {
 
 void NcclProcess::wait_ready(const NcclOperation& operation, const NcclHandle& handle,
                              NcclResult result) {
-  auto begun = Clock::now();
+  milliseconds waited(0);  // in pauses, so that a stop of this process (SIGSTOP) is no delay
   for (milliseconds pause(0); result == kNcclInProgress;) {
     NcclResult called = call_locked([&] { return api_->async_error(handle.comm, result); });
     if (called != kNcclSuccess) result = called;
     if (result != kNcclInProgress) break;
-    if (Clock::now() - begun > times_.deadline)
+    if (waited > times_.deadline)
       fail_operation(
           concat(describe(operation), " was not set up within ", seconds_text(times_.deadline),
                  ": is another rank missing, or cannot the nodes reach each other? "
@@ -161,6 +165,7 @@ void NcclProcess::wait_ready(const NcclOperation& operation, const NcclHandle& h
           kNcclRemoteError);
     std::unique_lock lock(state_);
     changed_.wait_for(lock, pause, [&] { return !reason_.empty(); });
+    waited += pause;
     pause = std::min(pause + milliseconds(1), milliseconds(20));
   }
   if (result == kNcclSuccess) return;
@@ -209,11 +214,13 @@ void NcclProcess::record(const NcclOperation& operation, CudaStream stream) {
 void NcclProcess::watch() try {
   set_log_rank(rank_, size_);
   api_->enter_thread();
-  while (true) {
+  for (auto looked = Clock::now();;) {
     {
       std::unique_lock lock(state_);
       changed_.wait_for(lock, times_.poll, [&] { return stopping_ || !reason_.empty(); });
       if (stopping_ || !reason_.empty()) return;
+      auto now = Clock::now();
+      leave_out(now - std::exchange(looked, now) - kLook);
     }
     advance();
     std::string reason = asynchronous_error();
@@ -221,6 +228,13 @@ void NcclProcess::watch() try {
     if (!reason.empty()) abort(reason);
   }
 } catch (const std::exception& e) { abort(concat("the watchdog of NCCL failed: ", e.what())); }
+
+// A stop of this process (SIGSTOP) is no delay of what is under way.
+void NcclProcess::leave_out(Clock::duration stop) {
+  if (stop <= Clock::duration::zero()) return;
+  progress_ += stop;
+  if (current_) current_->since += stop;
+}
 
 void NcclProcess::advance() {
   while (true) {

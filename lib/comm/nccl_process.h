@@ -108,7 +108,8 @@ class NcclProcess {
   [[noreturn]] void fail_operation(const std::string& reason, NcclResult result);
 
   void watch();
-  void advance();  // past the operations that have ended
+  void leave_out(Clock::duration stop);  // under state_
+  void advance();                        // past the operations that have ended
   std::string asynchronous_error();
   std::string overdue();
 

@@ -19,6 +19,8 @@
 namespace neox {
 namespace {
 
+using std::chrono::milliseconds;
+
 struct World {  // what all threads share
   std::mutex mutex;
   std::condition_variable changed;
@@ -32,6 +34,16 @@ struct World {  // what all threads share
   void abort(const std::string& reason) {
     if (aborted.empty()) aborted = reason;
     changed.notify_all();
+  }
+  // False where neither it is done nor the world aborted by the deadline. Slices are counted, and
+  // not the time: a stop of this process (SIGSTOP) is no rank's delay.
+  template <class Done>
+  bool wait(std::unique_lock<std::mutex>& lock, std::chrono::seconds limit, const Done& done) {
+    constexpr milliseconds kSlice{100};
+    auto over = [&] { return done() || !aborted.empty(); };
+    for (milliseconds waited{0}; waited < limit; waited += kSlice)
+      if (changed.wait_for(lock, kSlice, over)) return true;
+    return over();
   }
 };
 
@@ -79,8 +91,7 @@ class Group {
     std::deque<bool> done(transfers.size(), false);
     for (size_t i = 0; i < transfers.size(); ++i) post(rank, transfers[i], &done[i]);
     auto all_done = [&] { return std::all_of(done.begin(), done.end(), [](bool d) { return d; }); };
-    bool in_time = world_.changed.wait_for(lock, world_.deadline,
-                                           [&] { return all_done() || !world_.aborted.empty(); });
+    bool in_time = world_.wait(lock, world_.deadline, all_done);
     if (all_done()) return;
     std::string reason = world_.aborted;
     if (!in_time)
@@ -113,8 +124,7 @@ class Group {
       world_.changed.notify_all();
       return;
     }
-    bool in_time = world_.changed.wait_for(
-        lock, deadline, [&] { return generation_ != generation || !world_.aborted.empty(); });
+    bool in_time = world_.wait(lock, deadline, [&] { return generation_ != generation; });
     if (generation_ != generation) return;
     abort_locked(in_time ? world_.aborted
                          : concat(call, " in group ", name_, ": ", missing(),

@@ -24,7 +24,6 @@ struct StoreControl::Round {
   std::string key;
   int size;
   seconds deadline;
-  steady_clock::time_point until;
 
   std::string text(int rank) const { return concat(key, "/", rank); }
   std::string result() const { return key + "/all"; }
@@ -73,7 +72,7 @@ std::unique_ptr<Control> StoreControl::channel(const std::string& name, int size
 }
 
 std::vector<std::string> StoreControl::gather(const std::string& mine, seconds deadline) {
-  Round round{key(sequence_++), size_, deadline, steady_clock::now() + deadline};
+  Round round{key(sequence_++), size_, deadline};
   std::string result;
   try {
     result = process_.rank == 0 ? collect(round, mine) : contribute(round, mine);
@@ -85,7 +84,7 @@ std::vector<std::string> StoreControl::gather(const std::string& mine, seconds d
 std::string StoreControl::collect(const Round& round, const std::string& mine) {
   std::vector<std::string> keys = round.texts();
   std::string result;
-  if (wait_until(keys, round)) {
+  if (wait_for(keys, round)) {
     std::vector<std::string> texts = client_.get_large(keys);
     texts.insert(texts.begin(), mine);
     result = kWhole + pack(texts);
@@ -103,18 +102,18 @@ std::string StoreControl::collect(const Round& round, const std::string& mine) {
 std::string StoreControl::contribute(const Round& round, const std::string& mine) {
   const std::string key = round.text(process_.rank), all = round.result();
   client_.set_large(key, mine);
-  if (!wait_until({&all, 1}, round)) return kNone + name_missing(round);
+  if (!wait_for({&all, 1}, round)) return kNone + name_missing(round);
   std::string result = client_.get_large(all);
   client_.remove_large(key, mine.size());
   return result;
 }
 
-bool StoreControl::wait_until(std::span<const std::string> keys, const Round& round) {
-  for (;;) {
+// Slices are counted, and not the time: a stop of this process (SIGSTOP) is no rank's delay.
+bool StoreControl::wait_for(std::span<const std::string> keys, const Round& round) {
+  for (milliseconds left = round.deadline;; left -= kSlice) {
     heart_.check_goes_on();
-    auto left = std::chrono::ceil<milliseconds>(round.until - steady_clock::now());
     if (client_.wait(keys, std::clamp(left, milliseconds(1), kSlice))) return true;
-    if (left <= milliseconds(0)) return false;
+    if (left <= kSlice) return false;
   }
 }
 

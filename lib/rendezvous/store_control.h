@@ -25,7 +25,7 @@ class StoreControl : public Control {
   std::string key(int64_t sequence) const { return keys_.gather(name_, sequence); }
   std::string collect(const Round& round, const std::string& mine);
   std::string contribute(const Round& round, const std::string& mine);
-  bool wait_until(std::span<const std::string> keys, const Round& round);
+  bool wait_for(std::span<const std::string> keys, const Round& round);
   std::string name_missing(const Round& round);
 
   const ProcessInfo& process_;

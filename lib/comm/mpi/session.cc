@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <exception>
 #include <thread>
+#include <utility>
 
 #include "base/error.h"
 #include "comm/mpi/check_mpi.h"
@@ -23,20 +24,23 @@ constexpr milliseconds kLong{100};  // a wait that takes so long looks at notes 
 class Backoff {
  public:
   explicit Backoff(Clock::duration spin = microseconds(20)) : spin_(spin) {}
-  Clock::duration waited() const { return Clock::now() - start_; }
-  void pause() const {
-    Clock::duration so_far = waited();
-    if (so_far < spin_) return;
-    if (so_far < milliseconds(1))
+  // As of the last pause. Of a stop of this process (SIGSTOP), which is no rank's delay, it has no
+  // more than kLong.
+  Clock::duration waited() const { return waited_; }
+  void pause() {
+    auto now = Clock::now();
+    waited_ += std::min<Clock::duration>(now - std::exchange(looked_, now), kLong);
+    if (waited_ < spin_) return;
+    if (waited_ < milliseconds(1))
       ::sched_yield();
     else
-      std::this_thread::sleep_for(so_far < milliseconds(50) ? microseconds(20) : milliseconds(1));
+      std::this_thread::sleep_for(waited_ < milliseconds(50) ? microseconds(20) : milliseconds(1));
   }
-  void restart() { start_ = Clock::now(); }
+  void restart() { *this = Backoff(spin_); }
 
  private:
-  Clock::duration spin_;
-  Clock::time_point start_ = Clock::now();
+  Clock::duration spin_, waited_{0};
+  Clock::time_point looked_ = Clock::now();
 };
 
 // Waits for one request of MPI's; false at the deadline.
@@ -265,7 +269,7 @@ void Session::give_up(Transfers& transfers, const Call& call) {
       if (test(transfers, call, &moved)) return;
       serve();
       check_alive();
-      std::this_thread::sleep_for(milliseconds(1));
+      asked.pause();
     }
     reason = missing(call);
   }
