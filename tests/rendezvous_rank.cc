@@ -237,6 +237,8 @@ int be_rank(const std::map<std::string, std::string>& options) {
   g_options = options;
   ::setenv("RES_OPTIONS", "timeout:1 attempts:1", 1);  // c10d asks DNS for the name of each peer
   std::signal(SIGTERM, [](int number) { g_signal = number; });
+  rlim_t files = static_cast<rlim_t>(number("files", 0));
+  if (rlimit limit{files, files}; files) ::setrlimit(RLIMIT_NOFILE, &limit);
   int code = run_program("rank " + option("rank", "0"), run);
   if (number("destructors", 0)) end_with_destructors(code);
   return code;

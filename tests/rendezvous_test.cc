@@ -133,6 +133,13 @@ TEST(Rendezvous, ANameThatDoesNotResolveIsSaidBeforeTheDeadline) {
   EXPECT_NE(ranks[0].end().code, 0);
 }
 
+TEST(Rendezvous, ALimitOfFilesTooLowForTheConnectionsOfAllRanksIsNamed) {
+  Ranks ranks(12, {"files=40"});
+  ranks.at(next_ports()).start(0);
+  expect_all(ranks.end(), kUsage,
+             "rank 0 may have 40 files open on here (ulimit -n, hard limit), but 12 ranks need");
+}
+
 TEST(Rendezvous, TwoProcessesOfOneRankAreNamed) {
   for (int twin : {0, 1}) {
     Ranks ranks(3);

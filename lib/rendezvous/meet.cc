@@ -30,14 +30,21 @@ struct Refused : Error {
   using Error::Error;
 };
 
-// Each rank needs three sockets at rank 0, and usual limits are 1024 files.
-void allow_sockets(int ranks) {
+// Each rank needs three sockets at rank 0, and usual limits are 1024 files. With too few the store
+// would accept no more, and the network of those that wait would look broken.
+void allow_sockets(const ProcessInfo& process) {
+  constexpr rlim_t kOwn = 16, kBeside = 512;  // files that are open here, and that may come to be
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  rlim_t needed = static_cast<rlim_t>(ranks) * 3 + 512;
-  if (limit.rlim_cur >= needed) return;
-  limit.rlim_cur = std::min(needed, limit.rlim_max);
-  ::setrlimit(RLIMIT_NOFILE, &limit);
+  rlim_t least = static_cast<rlim_t>(process.size) * 3 + kOwn;
+  if (limit.rlim_cur < least + kBeside) {
+    rlimit raised{std::min(least + kBeside, limit.rlim_max), limit.rlim_max};
+    if (::setrlimit(RLIMIT_NOFILE, &raised) == 0) limit = raised;
+  }
+  check_usage(limit.rlim_cur >= least, "rank 0 may have ", limit.rlim_cur, " files open on ",
+              process.host, " (ulimit -n, hard limit), but ", process.size, " ranks need at least ",
+              least,
+              ", three connections each; raise the limit there, for Slurm LimitNOFILE of slurmd");
 }
 
 class Arrival {
@@ -111,10 +118,10 @@ Meeting Arrival::run() {
 }
 
 void Arrival::serve() {
+  allow_sockets(process_);
   bool any_port = process_.rendezvous_port == 0;
   Listener listener = listen_from(process_.rendezvous_port, any_port ? 1 : kPorts);
   if (!any_port) refuse_twin(listener.port);
-  allow_sockets(process_.size);
   std::vector<std::pair<std::string, std::string>> values;
   for (int rank = 0; rank < process_.size; ++rank) values.emplace_back(keys_.beat(rank), "0");
   values.insert(values.end(), {{keys_.lost(), ""}, {keys_.ask(), ""}, {keys_.here(), row()}});
