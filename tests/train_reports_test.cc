@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cmath>
+#include <csignal>
 #include <set>
 #include <sstream>
 
@@ -26,6 +27,40 @@ TEST(Reports, SamplesAndEvaluationsAreInTheMetrics) {
   EXPECT_EQ(events.series.at("train/lm_loss").size(), 20u);
   EXPECT_TRUE(
       has(read_file(events.path / fs::directory_iterator(run.dir() / "tb")->path()), "the and"));
+}
+
+// fp16 overflows from the first layer on, in steps, evaluations and samples.
+TEST(Reports, ASampleWithoutNumbersIsToldAndEndsNoRun) {
+  for (const Strings& more : {Strings{}, Strings{"--spawn", "2"}}) {
+    Training run;
+    std::string stages = concat("pipe_parallel_size=", more.empty() ? 1 : 2);
+    Ended ended =
+        run.train({"precision=fp16", "init_method_std=1000", "eval_interval=10", "eval_iters=1",
+                   "sample_prompts=[\"the and\"]", "maximum_tokens=5", stages},
+                  more);
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    EXPECT_TRUE(has(ended.err, "sample: the and [the model's greatest logit is ")) << ended.err;
+    EXPECT_EQ(run.saved().back(), 20);
+  }
+}
+
+// The pipe holds fewer lines than there are samples.
+TEST(Reports, AStopIsHeardBetweenSamplesAndTheNextStartMakesThem) {
+  Training run;
+  auto settings = [](int samples) {
+    std::string prompts = "the";
+    for (int i = 1; i < samples; ++i) prompts += concat(",the", i);
+    return Strings{"eval_interval=10", "eval_iters=1", "maximum_tokens=5",
+                   "sample_prompts=[" + prompts + "]"};
+  };
+  Child child = run.start(settings(300));
+  ASSERT_TRUE(child.wait_for("| sample: "));
+  child.signal(SIGTERM);
+  Ended ended = child.end();
+  EXPECT_EQ(ended.code, 75) << ended.err;
+  EXPECT_FALSE(has(ended.err, "sample: the299")) << ended.err;
+  EXPECT_EQ(run.saved(), std::vector<int64_t>{10});
+  EXPECT_TRUE(has(run.train(settings(3)).err, "step 10 | sample: the2"));
 }
 
 // A loss by character, and one by byte, as parts of that of a token.

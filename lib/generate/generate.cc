@@ -201,28 +201,30 @@ class Texts {
     count(texts);
   }
 
-  // The next tokens of these texts, from the last stage.
+  // The next tokens of these texts, from the last stage, and their greatest logits: where one is no
+  // number the text ends on all stages.
   NewTokens chosen(const Tensor& logits, std::vector<size_t> texts) {
     Mesh& mesh = model_.mesh();
-    Tensor next = at::empty({std::ssize(texts)}, at::kLong), top;
+    Tensor next = at::empty({2, std::ssize(texts)}, at::kDouble);  // [{token, top}, texts]
     std::vector<std::optional<TokenScore>> scores(texts.size());
     if (mesh.last_stage()) {
-      Tensor host = logits.cpu();
-      top = host.amax(-1).to(at::kDouble);
+      Tensor host = logits.cpu(), top = next[1];
+      top.copy_(host.amax(-1));
       for (size_t i = 0; i < texts.size(); ++i) {
         const auto& [request, length, begun, last] = texts_.at(texts[i]);
         Tensor row = host[static_cast<int64_t>(i)];
         bool fit = std::isfinite(top.const_data_ptr<double>()[i]);
         int64_t token =
             fit ? choose(row, request.sampling, std::ssize(request.prompt) + length) : 0;
-        next.mutable_data_ptr<int64_t>()[i] = token;
+        next.mutable_data_ptr<double>()[i] = static_cast<double>(token);
         if (request.likeliest)
           scores[i] = score_of(row, token, *request.likeliest, request.sampling.vocab);
       }
     }
     next = there(next);
     mesh.pp().broadcast(next, mesh.pp().size() - 1);
-    return {std::move(texts), next.cpu(), std::move(scores), top};
+    next = next.cpu();
+    return {std::move(texts), next[0].to(at::kLong), std::move(scores), next[1]};
   }
 
   // The last tokens of the rows from this one on go to the host.
@@ -285,7 +287,7 @@ class Texts {
     // Without numbers the likeliest token would be the first.
     std::string fault = fault_of_numbers("greatest logit", top);
     if (fault.empty()) return false;
-    if (!options_.on_failure || model_.mesh().pp().size() > 1) fail(Exit::kNotFinite, fault);
+    if (!options_.on_failure) fail(Exit::kNotFinite, fault);
     drop(text);
     texts_.erase(text);
     options_.on_failure(text, fault);

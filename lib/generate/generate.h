@@ -46,7 +46,7 @@ struct TextOptions {
   std::function<bool(size_t request, int32_t token)> on_token = {};
   std::function<void(size_t request, TextEnd how)> on_end = {};
   // Called instead of on_end where the model's numbers for a text are not finite: it ends, the
-  // others go on. Without it generate() throws Error (78). Not with stages.
+  // others go on. Without it generate() throws Error (78).
   std::function<void(size_t request, const std::string& why)> on_failure = {};
   // Called on the last stage before on_token, and with a token that ends the text.
   std::function<void(size_t request, const TokenScore& score)> on_score = {};

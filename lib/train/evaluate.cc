@@ -17,7 +17,7 @@ void Trainer::evaluate_and_sample(int64_t index) {
   if (auto means = evaluate(Split::kValid, index)) {
     report_.evaluation(state_.iteration, "validation", *means);
     generate_samples();
-    evaluated_at_ = state_.iteration;
+    if (!stop_) evaluated_at_ = state_.iteration;
   }
   report_.resume();
 }
@@ -89,6 +89,8 @@ void Trainer::generate_samples() {
   const GenerateConfig& g = p_.config.generate;
   p_.model.keep_gathered(true);
   for (size_t i = 0; i < prompts_.size(); ++i) {
+    stop_ = any_stops();
+    if (stop_) break;
     const std::string& prompt = p_.config.train.sample_prompts[i];
     Sampling sampling{.max_tokens = p_.config.train.sample_tokens,
                       .temperature = g.temperature,
@@ -98,10 +100,13 @@ void Trainer::generate_samples() {
                       .key = random_key(p_.config.train.seed, "sample." + prompt)};
     using Begin = TextStream::Begin;
     TextStream stream(*p_.tokenizer, prompt.empty() ? Begin::kText : Begin::kBehindPrompt);
-    std::string text = prompt;
-    for (int32_t token : generate(p_.model, prompts_[i], sampling, sample_ends_))
+    std::string text = prompt, fault;  // told, as a validation loss that is not finite
+    TextRequest request{prompts_[i], sampling};
+    TextOptions options{.ends = sample_ends_};
+    options.on_failure = [&](size_t, const std::string& why) { fault = concat(" [", why, "]"); };
+    for (int32_t token : generate(p_.model, {&request, 1}, options).front())
       text += stream.add(token);
-    report_.samples(state_.iteration, text + stream.rest());
+    report_.samples(state_.iteration, text + stream.rest() + fault);
   }
   p_.model.keep_gathered(false);
 }

@@ -19,6 +19,12 @@ RankState Trainer::rank_state() {
   return {!why_stop_.empty(), lack_.has_value()};
 }
 
+bool Trainer::any_stops() {
+  rank_state();  // as of now
+  return std::ranges::any_of(p_.control.gather(why_stop_),
+                             [](const auto& why) { return !why.empty(); });
+}
+
 std::string Trainer::why_all_stop() {
   rank_state();  // as of now
   auto all = p_.control.gather(why_stop_);
