@@ -272,6 +272,7 @@ TEST(Control, AStopOfAllRanksIsNoDelay) {
   Ranks ranks(2, {"wait=3"});
   ranks.at(next_ports()).start(0, {"do=barrier"}), ranks.start(1, {"do=slow"});
   ranks.wait_joined();
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // rank 0 waits
   for (size_t rank : {0, 1}) ranks[rank].signal(SIGSTOP);
   std::this_thread::sleep_for(std::chrono::seconds(4));
   for (size_t rank : {0, 1}) ranks[rank].signal(SIGCONT);
