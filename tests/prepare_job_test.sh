@@ -2,7 +2,8 @@
 # Processes that meet as the tasks of a job write the files that one process writes.
 # Usage: prepare_job_test.sh BUILD_DIRECTORY
 set -euo pipefail
-program=$(cd "$1" && pwd)/bin/neox-prepare-data
+build=$(cd "$1" && pwd)
+program=$build/bin/neox-prepare-data
 temp=$(mktemp -d)
 trap 'rm -rf "$temp"' EXIT
 cd "$temp"
@@ -36,6 +37,14 @@ for ending in bin idx; do
 done
 grep -q "data_path: many_text_document" log.0 || fail "rank 0 has no summary"
 ! grep -q "data_path" log.1 || fail "rank 1 has a summary too"
+
+# As nodes with NFS, on which pages that hold bytes of two ranks are written back whole.
+ASAN_OPTIONS=verify_asan_link_order=0 LD_PRELOAD=$build/tests/libnfs_preload.so \
+  in_job 4 $((port + 3)) --input in.jsonl --output-prefix many --vocab-file tokenizer.json
+[ "$codes" = "0 0 0 0 " ] || fail "four ranks on NFS ended with $codes"
+for ending in bin idx; do
+  cmp "one_text_document.$ending" "many_text_document.$ending" || fail "four ranks on NFS wrote another .$ending"
+done
 
 NEOX_RANK=0 NEOX_WORLD_SIZE=2 NEOX_LOCAL_RANK=0 NEOX_LOCAL_SIZE=2 NEOX_MASTER=127.0.0.1:$((port + 2)) NEOX_ARRIVAL_SECONDS=1 \
   "$program" --input in.jsonl --output-prefix many --vocab-file tokenizer.json > log.0 2>&1 && fail "half of a job did not fail"

@@ -192,24 +192,15 @@ void DatasetBuilder::write_index(OutputFile& idx, std::span<const DatasetPart> p
     idx.seek(kHeaderBytes + 4 * first);
     idx.copy(idx_, kHeaderBytes, 4 * mine);
   }
-  std::vector<int64_t> values;
-  auto write_values = [&](int64_t position) {
-    idx.seek(position);
-    idx.write(std::as_bytes(std::span(values)));
-  };
-  int64_t at = first;
+  idx.seek(kHeaderBytes + 4 * all + 8 * first);
   for_lengths(idx_, mine, [&](std::span<const int32_t> lengths) {
-    values.clear();
     for (int32_t length : lengths) {
-      values.push_back(begin * token_bytes(type_));
+      idx.write_value(begin * token_bytes(type_));
       begin += length;
     }
-    write_values(kHeaderBytes + 4 * all + 8 * at);
-    for (size_t i = 0; i < values.size(); ++i) values[i] = at + static_cast<int64_t>(i);
-    write_values(kHeaderBytes + 12 * all + 8 * at);
-    at += std::ssize(lengths);
   });
-  idx.seek(kHeaderBytes + 12 * all + 8 * at);
+  idx.seek(kHeaderBytes + 12 * all + 8 * first);
+  for (int64_t i = 0; i < mine; ++i) idx.write_value(first + i);
   if (static_cast<size_t>(rank_) + 1 == parts.size()) idx.write_value(all);
 }
 
@@ -219,6 +210,7 @@ void DatasetBuilder::place(std::span<const DatasetPart> parts) {
   DatasetPart all = sum(parts);
   if (num_documents() > 0) state_.last += tail(parts.subspan(rank + 1));
   check_length(state_.last);
+  if (rank_ == 0 && parts.size() > 1) idx_.share();
   end_document();
   flush();
   if (rank_ == 0) {

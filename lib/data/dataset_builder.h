@@ -3,10 +3,10 @@
 // dataset.
 //
 // Alone: add_document() for each, finish(). The ranks of a job have a builder each and add the
-// documents of their parts of the input; a document may go on in the next part. Then all tell each
-// other their part(), place() what they have, when all are done rank 0 calls publish(), and at last
-// the builders go. Until then the files are called .tmp-<rank>, and another process may take them
-// over at any state() that they had.
+// documents of their parts of the input; a document may go on in the next part. Then all flush()
+// and sync(), tell each other their part(), place() what they have, when all are done rank 0 calls
+// publish(), and at last the builders go. Until then the files are called .tmp-<rank>, and another
+// process may take them over at any state() that they had.
 #pragma once
 #include <cstdint>
 #include <optional>

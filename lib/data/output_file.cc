@@ -24,6 +24,8 @@ constexpr int64_t kBufferBytes = 4 << 20;
 // For a process that was killed and is about to end.
 constexpr auto kLockWait = std::chrono::seconds(3);
 
+int64_t room_at(int64_t position) { return kBufferBytes - position % kBufferBytes; }
+
 void write_at(int fd, std::span<const std::byte> bytes, int64_t position, const fs::path& path) {
   while (!bytes.empty()) {
     ssize_t n = ::pwrite(fd, bytes.data(), bytes.size(), position);
@@ -58,15 +60,12 @@ OutputFile::OutputFile(fs::path path, const std::string& name, Open how)
       part_(part_of(path_, name.empty() ? std::to_string(::getpid()) : name)),
       how_(how),
       kept_(how == Open::kTakeOver) {
-  if (how == Open::kShare) {
-    fd_ = ::open(part_.c_str(), O_RDWR | O_CLOEXEC);
-    check_io(fd_ >= 0 || errno != ENOENT, "rank 0 has made ", part_.string(),
-             ", and it is not there: the directory must be on a file system that all nodes share");
-    check_call(fd_ >= 0, "open", part_);
-    return;
-  }
   bool create = how == Open::kCreate;
   try {
+    if (how == Open::kShare) {
+      open_shared();
+      return;
+    }
     // A file that another process had locked may have been renamed or removed by it since.
     while (!open_and_lock(create ? O_CREAT : 0)) ::close(std::exchange(fd_, -1));
     // Whoever still has the old file open, without a lock, goes on writing to that one.
@@ -79,6 +78,14 @@ OutputFile::OutputFile(fs::path path, const std::string& name, Open how)
     if (fd_ >= 0) ::close(fd_);
     throw;
   }
+}
+
+void OutputFile::open_shared() {
+  fd_ = ::open(part_.c_str(), O_RDWR | O_CLOEXEC);
+  check_io(fd_ >= 0 || errno != ENOENT, "rank 0 has made ", part_.string(),
+           ", and it is not there: the directory must be on a file system that all nodes share");
+  check_call(fd_ >= 0, "open", part_);
+  share();
 }
 
 // Returns false where the name leads to another file by now.
@@ -113,13 +120,15 @@ OutputFile::OutputFile(OutputFile&& other) noexcept
       how_(other.how_),
       kept_(other.kept_),
       fd_(std::exchange(other.fd_, -1)),
+      shared_(std::exchange(other.shared_, -1)),
       position_(other.position_),
       buffer_(std::move(other.buffer_)) {}
 
 OutputFile::~OutputFile() {
   bool mine = fd_ >= 0 && how_ != Open::kShare && !kept_ && !part_.empty();
   if (mine && is_same_file(fd_, part_)) ::unlink(part_.c_str());
-  if (fd_ >= 0) ::close(fd_);
+  for (int file : {fd_, shared_})
+    if (file >= 0) ::close(file);
 }
 
 void OutputFile::seek(int64_t to) {
@@ -130,7 +139,7 @@ void OutputFile::seek(int64_t to) {
 
 void OutputFile::write(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
-    int64_t room = kBufferBytes - position() % kBufferBytes;
+    int64_t room = room_at(position());
     auto part = bytes.first(static_cast<size_t>(std::min(room, std::ssize(bytes))));
     bytes = bytes.subspan(part.size());
     if (buffer_.empty() && std::ssize(part) == kBufferBytes) {
@@ -143,10 +152,11 @@ void OutputFile::write(std::span<const std::byte> bytes) {
 }
 
 void OutputFile::write_out(std::span<const std::byte> bytes) {
-  write_at(fd_, bytes, position_, path_);
+  // All pages of a whole piece are this node's alone, and need not wait for the disk.
+  bool whole = std::ssize(bytes) == kBufferBytes;
+  write_at(whole || shared_ < 0 ? fd_ : shared_, bytes, position_, path_);
   // The disk begins to write now, not when sync() waits for all of it; only a hint.
-  if (std::ssize(bytes) == kBufferBytes)
-    ::sync_file_range(fd_, position_, std::ssize(bytes), SYNC_FILE_RANGE_WRITE);
+  if (whole) ::sync_file_range(fd_, position_, std::ssize(bytes), SYNC_FILE_RANGE_WRITE);
   position_ += std::ssize(bytes);
 }
 
@@ -162,23 +172,38 @@ void OutputFile::copy(OutputFile& from, int64_t position, int64_t bytes) {
 
 void OutputFile::copy(int from, const fs::path& path, int64_t position, int64_t bytes) {
   flush();
-  while (bytes > 0) {
-    off64_t in = position, out = position_;
-    ssize_t n = ::copy_file_range(from, &in, fd_, &out, static_cast<size_t>(bytes), 0);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) break;  // it cannot, or the file ends here; reading will tell
-    position += n;
-    position_ += n;
-    bytes -= n;
-  }
   std::vector<std::byte> part;
   while (bytes > 0) {
-    part.resize(static_cast<size_t>(std::clamp<int64_t>(bytes, 0, kBufferBytes)));
-    read_at(from, part, position, path);
-    write_out(part);
-    position += std::ssize(part);
-    bytes -= std::ssize(part);
+    int64_t n = copy_in_kernel(from, position, bytes);
+    if (n == 0) {  // it cannot, or the file ends here; reading will tell
+      part.resize(static_cast<size_t>(std::min(bytes, room_at(position_))));
+      read_at(from, part, position, path);
+      write_out(part);
+      n = std::ssize(part);
+    }
+    position += n;
+    bytes -= n;
   }
+}
+
+// Returns how many of the bytes it has copied. Of a shared file only whole pieces, as in
+// write_out().
+int64_t OutputFile::copy_in_kernel(int from, int64_t position, int64_t bytes) {
+  if (shared_ >= 0) bytes = room_at(position_) < kBufferBytes ? 0 : bytes - bytes % kBufferBytes;
+  ssize_t n = 0;
+  do {
+    off64_t in = position, out = position_;
+    n = ::copy_file_range(from, &in, fd_, &out, static_cast<size_t>(bytes), 0);
+  } while (n < 0 && errno == EINTR);
+  position_ += std::max<int64_t>(n, 0);
+  return std::max<int64_t>(n, 0);
+}
+
+// A client of NFS writes a page back whole, with what it has read or guessed of its neighbours'
+// bytes, unless the file was opened so.
+void OutputFile::share() {
+  shared_ = ::open(part_.c_str(), O_RDWR | O_DSYNC | O_CLOEXEC);
+  check_call(shared_ >= 0, "open", part_);
 }
 
 void OutputFile::set_size(int64_t bytes) {

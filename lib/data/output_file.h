@@ -18,7 +18,7 @@ class OutputFile {
   enum class Open {
     kCreate,    // empty; one that is there is removed
     kTakeOver,  // with what it holds; throws where it is missing
-    kShare,     // made by another rank, which is still writing elsewhere in it
+    kShare,     // made by another rank, which calls share()
   };
   // name: "": the process id. Where two processes may choose the same name, the second is refused:
   // the file is locked (flock) until the object goes. Where the file system has no locks, that is
@@ -45,6 +45,9 @@ class OutputFile {
   // without a copy where the file system can. path: of a file open for reading, for messages.
   void copy(OutputFile& from, int64_t position, int64_t bytes);
   void copy(int from, const fs::path& path, int64_t position, int64_t bytes);
+  // From now on other nodes write elsewhere in the file, of which none may begin before what this
+  // one has written so far is on the disk.
+  void share();
   void set_size(int64_t bytes);
   // Hands what was written to the kernel: it outlives this process.
   void flush();
@@ -57,14 +60,17 @@ class OutputFile {
   void publish();
 
  private:
+  void open_shared();
   void lock();
   bool open_and_lock(int flags);
   void write_out(std::span<const std::byte> bytes);
+  int64_t copy_in_kernel(int from, int64_t position, int64_t bytes);
 
   fs::path path_, part_;
   Open how_;
   bool kept_ = false;
   int fd_ = -1;
+  int shared_ = -1;       // to write beside other nodes; none: they do not write to it
   int64_t position_ = 0;  // where the buffer begins
   std::vector<std::byte> buffer_;
 };

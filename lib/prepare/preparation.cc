@@ -235,6 +235,7 @@ class Preparation {
                     share_->go_back(documents);
                     share_->set_limit(documents);
                     read(slices_of(input_, blocks_, control_.rank(), control_.size()), stop);
+                    share_->flush_to_disk();
                     return std::string();
                   }});
   }

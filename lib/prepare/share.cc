@@ -162,12 +162,16 @@ void Share::finish() {
   at_.finished = true;
   take_states();
   if (ranks_ == 1) return;  // little is left to do
+  flush_to_disk();
+  journal_->save(at_);
+  saved_ = true;
+}
+
+void Share::flush_to_disk() {
   for (auto& builder : builders_) {
     builder->flush();
     builder->sync();
   }
-  journal_->save(at_);
-  saved_ = true;
 }
 
 void Share::restore(const SharePoint& point) {

@@ -41,6 +41,8 @@ class Share {
   bool add(const Block& block, const EncodedBlock& encoded);
   // Nothing more comes.
   void finish();
+  // What was added, which must be before the ranks place what they have.
+  void flush_to_disk();
   // Goes back to where there were fewer than so many documents: the rest up to there is to be added
   // again.
   void go_back(int64_t documents);
