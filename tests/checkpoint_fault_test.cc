@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -249,6 +250,19 @@ TEST_F(FaultTest, ARealSmallDiskBecomesFull) {
   EXPECT_EQ(read_back(small / "global_step1", 1), "");
   EXPECT_EQ(std::distance(fs::directory_iterator(small), {}), 2);
   ::umount2(small.c_str(), MNT_DETACH);
+}
+
+// Before the next save, whose room it takes.
+TEST_F(FaultTest, WhatAKilledLifeHasLeftGoesWhenAnotherClaimsTheDirectory) {
+  for (const char* name : {"global_step1.deleting-killed", "global_step7.tmp-killed",
+                           "global_step9.deleting-killed", "global_step9.tmp-own"})
+    fs::create_directories(dir_ / name);
+  RunClaim claim(dir_, "own");
+  Texts left;
+  for (const fs::path& entry : entries_of(dir_)) left.push_back(entry.filename().string());
+  std::ranges::sort(left);
+  EXPECT_EQ(left, (Texts{"global_step1", "global_step9.deleting-killed", "global_step9.tmp-own",
+                         "latest", "owner"}));
 }
 
 TEST_F(FaultTest, ADirectoryThatMayNotBeWrittenIsNamed) {

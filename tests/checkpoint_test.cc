@@ -207,11 +207,11 @@ TEST_F(CheckpointTest, LeftoversOfOldLivesGoWhenTheyAreOld) {
 }
 
 TEST_F(CheckpointTest, LeftoversOfOtherLivesGoAtOnceWhereThisOneIsTheOwner) {
+  RunClaim claim(dir_, "own");
   for (const char* name : {"global_step3.tmp-killed", "global_step3.tmp-own"}) {
     fs::create_directories(dir_ / name);
     write_file_atomically(dir_ / name / "rank_00000.h5", "x");
   }
-  RunClaim claim(dir_, "own");
   save_all({.dir = dir_, .life = "own"}, filled(1, 4), 4);
   EXPECT_FALSE(fs::exists(dir_ / "global_step3.tmp-killed"));
   EXPECT_TRUE(fs::exists(dir_ / "global_step3.tmp-own"));

@@ -43,7 +43,8 @@ struct SaveOptions {
 
 // From now on this life of the job alone may publish checkpoints in the run directory: an older one
 // whose processes still run, on a node that the scheduler lost, is refused by save_checkpoint().
-// Held by one rank from the start of the run to its end.
+// Held by one rank from the start of the run to its end. What earlier lives have left of saves and
+// removals that were cut off goes now.
 class RunClaim {
  public:
   // Throws Error (64) where another run is at work there, as far as the file system has locks. The

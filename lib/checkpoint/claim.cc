@@ -81,6 +81,7 @@ RunClaim::RunClaim(const fs::path& run_dir, const std::string& life) {
   int error = errno;
   if (!written) ::close(file_);
   check_io(written, "cannot write ", path.string(), ": ", describe_errno(error));
+  remove_leftovers(run_dir, life);
 }
 
 RunClaim::~RunClaim() {

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <optional>
 #include <set>
 
 #include "base/error.h"
@@ -55,10 +56,10 @@ bool is_fenced(const fs::path& run_dir, const std::string& name, const std::stri
   return owner_of(run_dir) == life;
 }
 
-// "global_step10.tmp-77.0" with mark ".tmp-".
-bool is_marked(const std::string& name, const char* mark) {
+// 10 for "global_step10.tmp-77.0" with mark ".tmp-"; nothing for other names.
+std::optional<int64_t> step_marked(const std::string& name, const char* mark) {
   size_t at = name.find(mark);
-  return at != std::string::npos && step_of(std::string_view(name).substr(0, at)).has_value();
+  return at == std::string::npos ? std::nullopt : step_of(std::string_view(name).substr(0, at));
 }
 
 void drop(const fs::path& dir, const std::string& life) {
@@ -104,11 +105,11 @@ void prune(const fs::path& run_dir, int64_t keep_last, int64_t iteration,
   std::set<int64_t> complete;
   for (const fs::path& entry : entries_of(run_dir)) {
     std::string name = entry.filename().string();
-    if (is_marked(name, ".deleting-") || name == temporary_name(iteration, life))
+    if (step_marked(name, ".deleting-") || name == temporary_name(iteration, life))
       remove_logged(entry);
-    else if (is_marked(name, ".tmp-") && is_fenced(run_dir, name, life))
+    else if (step_marked(name, ".tmp-") && is_fenced(run_dir, name, life))
       remove_logged(entry);
-    else if ((is_marked(name, ".tmp-") || name.starts_with("latest.tmp-")) && is_stale(entry))
+    else if ((step_marked(name, ".tmp-") || name.starts_with("latest.tmp-")) && is_stale(entry))
       remove_logged(entry);
     else if (auto step = step_of(name);
              step && step != iteration && is_there(entry / kCompleteFile))
@@ -120,6 +121,22 @@ void prune(const fs::path& run_dir, int64_t keep_last, int64_t iteration,
     drop(run_dir / step_name(*step), life);
 } catch (const std::exception& e) {
   log_warning("older checkpoints stay in ", run_dir.string(), ": ", e.what());
+}
+
+void remove_leftovers(const fs::path& run_dir, const std::string& life) try {
+  std::optional<int64_t> newest;
+  for (const fs::path& entry : entries_of(run_dir))
+    if (auto step = step_of(entry.filename().string()); is_there(entry / kCompleteFile))
+      newest = std::max(newest, step);
+  for (const fs::path& entry : entries_of(run_dir)) {
+    std::string name = entry.filename().string();
+    // One that was put aside for another of its step, which never came, may be all there is.
+    auto removed = step_marked(name, ".deleting-");
+    if (removed ? removed <= newest : step_marked(name, ".tmp-") && is_fenced(run_dir, name, life))
+      remove_logged(entry);
+  }
+} catch (const std::exception& e) {
+  log_warning("what earlier runs have left stays in ", run_dir.string(), ": ", e.what());
 }
 
 }  // namespace neox

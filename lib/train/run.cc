@@ -214,7 +214,7 @@ std::optional<RunClaim> claim_run(const Config& config, const Start& start, cons
     warn_of_passing_files(config);
     warn_of_little_room(config, control.size(), start);
   }
-  control.barrier();
+  control.gather("", kMostReading);  // slow storage may take as long to remove
   bool sees = sees_claim(save, place.life, lateness(save));
   std::string blind;
   for (const std::string& host : control.gather(sees ? "" : host_name()))
