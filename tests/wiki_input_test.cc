@@ -70,6 +70,31 @@ TEST_F(WikiInput, ADumpThatIsCutOffIsAnError) {
               HasSubstr("is cut off"));
 }
 
+TEST_F(WikiInput, ReadingGoesOnAtTheEndOfADumpAndKnowsWhetherItIsWhole) {
+  std::string cut = dump_.substr(0, dump_.rfind("  <page>"));
+  for (const char* filter : {"", "bzip2"}) {
+    auto put = [&](const char* name, const std::string& dump) {
+      dir_.put(name, *filter ? compressed(dump, filter) : dump);
+    };
+    put("in/a.xml", dump_), put("in/b.xml", dump_), put("in/c.xml", cut);
+    InputFiles input = find_input_files(std::vector{dir_ / "in"}, Separated::kNo);
+    std::vector<Slice> slices = slices_of(input, {}, 0, 1);
+    BlockReader reader(slices, {});
+    for (int64_t slice : {0, 1}) {
+      ReadPosition end = reader.next()->end;
+      EXPECT_EQ(end.slice, slice);
+      EXPECT_EQ(end.offset, std::ssize(dump_));
+      BlockReader rest(slices, {}, end);
+      if (slice == 0) { EXPECT_EQ(rest.next()->text, dump_); }
+      EXPECT_THAT(error_of([&] { rest.next(); }),
+                  HasSubstr("c.xml: this dump of MediaWiki is cut"));
+    }
+    BlockReader at_end(slices, {}, ReadPosition{.slice = 2, .offset = std::ssize(cut)});
+    EXPECT_THAT(error_of([&] { at_end.next(); }),
+                HasSubstr("c.xml: this dump of MediaWiki is cut"));
+  }
+}
+
 TEST_F(WikiInput, ArticlesAreDocumentsWithTheirTemplatesExpanded) {
   std::string lines;
   for (int i = 0; i < 40; ++i)

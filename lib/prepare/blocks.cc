@@ -202,6 +202,7 @@ bool BlockReader::open_file() {
   tail_.clear();
   line_ = 1;
   if (from_) {
+    if (slice_.file->packing == InputFile::Packing::kNone) keep_tail_before(given_);
     skip(from_->offset - given_);
     line_ = from_->line;
     from_.reset();
@@ -219,10 +220,22 @@ void BlockReader::skip(int64_t bytes) {
     size_t n =
         stream_->read(std::span(skipped).first(static_cast<size_t>(std::min(bytes, kBlockBytes))));
     file_begun_ = n > 0;
-    if (n == 0) file_ = stream_->next_file();
+    keep_tail(std::string_view(skipped).substr(0, n));
+    if (n == 0) file_ = stream_->next_file(), tail_.clear();
     bytes -= static_cast<int64_t>(n);
     given_ += static_cast<int64_t>(n);
   }
+}
+
+void BlockReader::keep_tail(std::string_view read) {
+  tail_ += read.substr(read.size() - std::min(read.size(), kTailBytes));
+  if (tail_.size() > kTailBytes) tail_.erase(0, tail_.size() - kTailBytes);
+}
+
+// Of a plain file that is read from its middle, which may be its end.
+void BlockReader::keep_tail_before(int64_t offset) {
+  MappedFile map(slice_.file->path, MappedFile::Access::kSequential);
+  keep_tail(map.text().substr(0, static_cast<size_t>(offset)));
 }
 
 // Returns false at the end of the file.
@@ -233,8 +246,7 @@ bool BlockReader::read_more() {
   for (size_t more = 1; more > 0 && n < static_cast<size_t>(kBlockBytes); n += more)
     more = stream_->read(std::span(rest_).subspan(size + n));
   rest_.resize(size + n);
-  tail_ += std::string_view(rest_).substr(size + n - std::min(n, kTailBytes));
-  if (tail_.size() > kTailBytes) tail_.erase(0, tail_.size() - kTailBytes);
+  keep_tail(std::string_view(rest_).substr(size));
   constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
   if (size == 0 && !file_begun_ && rest_.starts_with(kByteOrderMark)) {
     rest_.erase(0, kByteOrderMark.size());

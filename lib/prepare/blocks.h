@@ -77,6 +77,8 @@ class BlockReader {
   bool open_slice();
   bool open_file();
   void skip(int64_t bytes);
+  void keep_tail(std::string_view read);
+  void keep_tail_before(int64_t offset);
   bool read_more();
   void check_dump_end() const;
   std::optional<Block> read_block();
