@@ -6,9 +6,11 @@
 #include <chrono>
 #include <csignal>
 #include <ctime>
+#include <limits>
 #include <thread>
 
 #include "run_fixture.h"
+#include "train/run.h"
 
 namespace neox::testing {
 namespace {
@@ -239,6 +241,18 @@ TEST(Saving, AFailureInTheBackgroundCostsNoStep) {
   EXPECT_EQ(ended.code, 0) << ended.err;
   EXPECT_TRUE(has(ended.err, "warning: cannot save " + run.step_dir(10))) << ended.err;
   EXPECT_TRUE(has(ended.err, "ends if the next save fails too")) << ended.err;
+  EXPECT_EQ(run.saved(), std::vector<int64_t>{20});
+}
+
+// The same where no memory is left for a copy.
+TEST(Saving, AFailureWhileTrainingWaitsCostsNoStep) {
+  Training run;
+  fs::create_directories(run.save());
+  write_file_atomically(run.step_dir(10), "in the way");
+  StopFlag stop{0};
+  RunPlace place{at::kCPU, stop, "life", {}};
+  place.ranks_here = std::numeric_limits<int>::max();
+  EXPECT_EQ(train_threads(load_config({.files = {run.dir() / "tiny.yml"}}), 1, place), Exit::kDone);
   EXPECT_EQ(run.saved(), std::vector<int64_t>{20});
 }
 

@@ -61,13 +61,7 @@ double BackgroundSave::save(std::span<const StateChunk> chunks, const TrainState
 
 void BackgroundSave::start(std::span<const StateChunk> chunks, const TrainState& state) {
   auto start = Clock::now();
-  bool waits = busy();
-  ended_ = wait();
-  if (waits && control_->rank() == 0)
-    log_warning("step ", state.iteration, " is to be saved while step ", iteration_,
-                " was still being written: training waited ",
-                human_duration(std::chrono::duration<double>(Clock::now() - start).count()),
-                "; a larger checkpoint_factor or a faster file system avoids that");
+  ended_ = wait_to_save(state.iteration);
   if (preparing_.valid()) agree_on_snapshots();
   iteration_ = state.iteration;
   if (!snapshot_) {
@@ -107,6 +101,18 @@ std::optional<double> BackgroundSave::poll() { return busy() ? std::nullopt : wa
 std::optional<double> BackgroundSave::wait() {
   if (saving_.valid()) ended_ = saving_.get();
   return std::exchange(ended_, std::nullopt);
+}
+
+std::optional<double> BackgroundSave::wait_to_save(int64_t iteration) {
+  auto start = Clock::now();
+  bool waits = busy();
+  std::optional<double> seconds = wait();
+  if (waits && control_->rank() == 0)
+    log_warning("step ", iteration, " is to be saved while step ", iteration_,
+                " was still being written: training waited ",
+                human_duration(std::chrono::duration<double>(Clock::now() - start).count()),
+                "; a larger checkpoint_factor or a faster file system avoids that");
+  return seconds;
 }
 
 }  // namespace neox

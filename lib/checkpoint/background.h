@@ -38,6 +38,8 @@ class BackgroundSave {
   std::optional<double> poll();
   // The same, after waiting for it.
   std::optional<double> wait();
+  // The same, before that step is saved; how long training waited is said.
+  std::optional<double> wait_to_save(int64_t iteration);
 
  private:
   using Clock = std::chrono::steady_clock;

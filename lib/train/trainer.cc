@@ -370,18 +370,18 @@ void Trainer::save() {
   }
   auto chunks = step_.written();
   if (saver_ && !stop_ && state_.iteration < p_.config.train.iters) {
-    auto start = [&] { saver_->start(chunks, state_); };
-    if (!survives(start)) start();  // the one before had failed
+    survives([&] { end_of_save(saver_->wait_to_save(state_.iteration)); });
+    if (survives([&] { saver_->start(chunks, state_); })) saved_at_ = state_.iteration;
     p_.limit.save_under_way(saver_->under_way());
   } else {
     let_save_end();
     save_checkpoint({.dir = c.save, .life = p_.life, .keep_last = c.keep_last}, chunks, state_,
                     p_.control);
     checkpoint_saved(seconds());
+    saved_at_ = state_.iteration;
   }
-  saved_at_ = state_.iteration;
   report_.resume();
-  report_.saved(saved_at_, seconds());
+  report_.saved(state_.iteration, seconds());
 }
 
 }  // namespace neox
