@@ -17,6 +17,7 @@
 #include "generated_text.h"
 #include "prepare/interrupt.h"
 #include "prepare/prepare_options.h"
+#include "prepare/wiki_articles.h"
 
 namespace neox {
 namespace {
@@ -304,6 +305,20 @@ TEST_F(PrepareResume, GoesOnAfterTheDiskWasFull) {
     fs::remove(dir_ / "out_text_document.bin");
     fs::remove(dir_ / "out_text_document.idx");
   }
+}
+
+// The other ranks would read a part of them without a word.
+TEST_F(PrepareResume, TemplatesThatDoNotReachTheDiskAreAnError) {
+  dir_.put("in/d.xml",
+           "<mediawiki>\n<siteinfo>\n<base>https://en.example.org/wiki/A</base>\n<namespaces>\n"
+           "<namespace key=\"10\">Template</namespace>\n</namespaces>\n</siteinfo>\n<page>\n"
+           "<title>Template:T</title>\n<ns>10</ns>\n<id>1</id>\n<text>t</text>\n</page>\n"
+           "</mediawiki>\n");
+  neox_fault((dir_ / "out").append(kTemplates).c_str(), EIO, -1, 2);
+  EXPECT_THAT(error_of([&] { prepare(1, "out"); }), HasSubstr("cannot flush "));
+  neox_fault("", 0, -1, -1);
+  prepare(1, "out");
+  expect_no_rest();
 }
 
 TEST_F(PrepareResume, ATrainedTokenizerIsNotTrainedAgain) {

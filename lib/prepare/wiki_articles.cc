@@ -95,7 +95,7 @@ void write_templates(const InputFiles& input, const BlockRules& rules, const wik
     out.write(std::as_bytes(std::span(pages)));
   }
   if (progress) progress->finish();
-  out.flush();
+  out.flush_to_disk();  // storage may say only then that it is full
   out.publish();
 }
 
