@@ -20,6 +20,7 @@ using ::testing::ElementsAre;
 using testing::error_of;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAre;
 
 StoredArrays arrays_of(const std::string& a, const std::string& b) {
   auto memory = std::make_shared<std::pair<std::string, std::string>>(a, b);
@@ -112,6 +113,18 @@ TEST_F(CacheIn, BuildsWhereTheBuilderDied) {
   ::waitpid(child, nullptr, 0);
   IndexCache cache({dir_.path()});
   EXPECT_EQ(get(cache), "first");
+}
+
+TEST_F(CacheIn, RemovesWhatABuilderThatDiedHasLeft) {
+  dir_.put("k.samples.tmp-7-1-2", "x");
+  dir_.put("z.samples.tmp-7-1-2", "another's");
+  int fd = ::open((dir_ / "k.samples.tmp-8-1-2").c_str(), O_RDWR | O_CREAT, 0666);
+  ASSERT_EQ(::flock(fd, LOCK_EX), 0);  // of one that lives
+  IndexCache cache({dir_.path()});
+  get(cache);
+  EXPECT_THAT(dir_.list(),
+              UnorderedElementsAre("k.samples", "k.samples.tmp-8-1-2", "z.samples.tmp-7-1-2"));
+  ::close(fd);
 }
 
 TEST_F(CacheIn, WaitsNoLongerThanItMay) {

@@ -90,6 +90,20 @@ class FileLock {
   int fd_ = -1;
 };
 
+// What builders of that file have left who were killed; that of one who lives is locked.
+void remove_abandoned(const fs::path& path) {
+  std::string begin = path.filename().string() + ".tmp-";
+  std::error_code error;
+  for (fs::directory_iterator at(path.parent_path(), error), end; !error && at != end;
+       at.increment(error)) {
+    if (!at->path().filename().string().starts_with(begin)) continue;
+    int file = ::open(at->path().c_str(), O_RDWR | O_CLOEXEC);
+    if (file < 0) continue;
+    if (::flock(file, LOCK_EX | LOCK_NB) == 0) ::unlink(at->path().c_str());
+    ::close(file);
+  }
+}
+
 // Differs between the processes of all nodes that share the directory.
 std::string unique_life() {
   std::random_device random;
@@ -217,6 +231,7 @@ StoredArrays IndexCache::get(const std::string& name, const std::function<Stored
   if (auto found = find(name)) return *found;
   StoredArrays built = build();
   try {
+    remove_abandoned(*directory / name);
     store(*directory / name, built);
   } catch (const Error& e) {
     warn(concat("the sample index is not kept: ", e.what()));
