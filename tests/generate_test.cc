@@ -39,7 +39,8 @@ class TinyModel {
     return config;
   }
   Tokens text(const Sampling& sampling, const Tokens& ends = {}) {
-    return generate(model_, Tokens{3, 14, 15}, sampling, ends);
+    TextRequest request{{3, 14, 15}, sampling};
+    return generate(model_, {&request, 1}, {.ends = ends}).front();
   }
   GptNeoX& model() { return model_; }
   // The token with the least loss after these, by a forward pass for each.

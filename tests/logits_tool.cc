@@ -33,8 +33,9 @@ int run(const std::vector<std::string>& arguments) {
     out.write(static_cast<const char*>(logits.const_data_ptr()),
               static_cast<std::streamsize>(logits.nbytes()));
   }
-  Sampling greedy{.max_tokens = std::stoll(arguments[2])};
-  for (int32_t token : generate(loaded.model(), prompt, greedy, {})) std::cout << token << " ";
+  TextRequest greedy{prompt, {.max_tokens = std::stoll(arguments[2])}};
+  auto texts = generate(loaded.model(), {&greedy, 1}, {});
+  for (int32_t token : texts.front()) std::cout << token << " ";
   std::cout << std::endl;
   return out.good() ? 0 : static_cast<int>(Exit::kIo);
 }

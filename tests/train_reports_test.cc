@@ -38,7 +38,7 @@ TEST(Reports, ASampleWithoutNumbersIsToldAndEndsNoRun) {
         run.train({"precision=fp16", "init_method_std=1000", "eval_interval=10", "eval_iters=1",
                    "sample_prompts=[\"the and\"]", "maximum_tokens=5", stages},
                   more);
-    EXPECT_EQ(ended.code, 0) << ended.err;
+    ASSERT_EQ(ended.code, 0) << ended.err;
     EXPECT_TRUE(has(ended.err, "sample: the and [the model's greatest logit is ")) << ended.err;
     EXPECT_EQ(run.saved().back(), 20);
   }

@@ -367,10 +367,4 @@ std::vector<std::vector<int32_t>> generate(GptNeoX& model, std::span<const TextR
   return texts;
 }
 
-std::vector<int32_t> generate(GptNeoX& model, std::span<const int32_t> prompt,
-                              const Sampling& sampling, const std::vector<int32_t>& ends) {
-  TextRequest request{{prompt.begin(), prompt.end()}, sampling};
-  return generate(model, {&request, 1}, {.ends = ends}).front();
-}
-
 }  // namespace neox

@@ -63,8 +63,5 @@ using TextSource = std::function<std::optional<TextRequest>(bool wait)>;
 // The same for texts that come while others grow, numbered in that order; `options` has what they
 // become.
 void generate(GptNeoX& model, const TextSource& next, const TextOptions& options);
-// One text.
-std::vector<int32_t> generate(GptNeoX& model, std::span<const int32_t> prompt,
-                              const Sampling& sampling, const std::vector<int32_t>& ends);
 
 }  // namespace neox

@@ -104,8 +104,8 @@ void Trainer::generate_samples() {
     TextRequest request{prompts_[i], sampling};
     TextOptions options{.ends = sample_ends_};
     options.on_failure = [&](size_t, const std::string& why) { fault = concat(" [", why, "]"); };
-    for (int32_t token : generate(p_.model, {&request, 1}, options).front())
-      text += stream.add(token);
+    auto generated = generate(p_.model, {&request, 1}, options);
+    for (int32_t token : generated.front()) text += stream.add(token);
     report_.samples(state_.iteration, text + stream.rest() + fault);
   }
   p_.model.keep_gathered(false);
