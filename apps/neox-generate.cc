@@ -38,7 +38,7 @@ void add_options(Program& program) {
       "text to continue; may be given several times; empty: a text without a prompt");
   add("file", text("FILE"),
       "file of prompts, one a line (--set prompt_end=TEXT: each ends there); -: standard input");
-  add("chat-template", text("NAME|FILE"),
+  add("chat-template", text("NAME|FILE|DIR"),
       "prompts are messages to a chat model, written as neox-prepare-data writes them; prints its "
       "replies (chatml, llama2, llama3, mistral, zephyr, plain, or the directory of a tokenizer "
       "that has a template)");

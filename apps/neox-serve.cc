@@ -31,7 +31,7 @@ void add_options(Program& program) {
       "where to take requests; 0.0.0.0 is all addresses of this machine, port 0 any that is free");
   add("batch-size", number("N")->default_value(8),
       "texts at once, for each of which memory is kept; others wait");
-  add("chat-template", text("NAME|FILE"),
+  add("chat-template", text("NAME|FILE|DIR"),
       "how messages are written, as for neox-prepare-data (chatml, llama2, llama3, mistral, "
       "zephyr, plain, or the directory of a tokenizer that has a template)");
   add("vocab-file", text("FILE"), "tokenizer, where it has moved since training");

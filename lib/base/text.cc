@@ -139,6 +139,19 @@ std::string_view trim(std::string_view text) {
   return text.substr(from, text.find_last_not_of(space) - from + 1);
 }
 
+std::string replace_all(std::string_view text, std::string_view what, std::string_view by,
+                        size_t times) {
+  if (what.empty()) return std::string(text);
+  std::string out;
+  out.reserve(text.size());
+  size_t done = 0;
+  for (size_t at; times > 0 && (at = text.find(what, done)) != text.npos; --times) {
+    out.append(text.substr(done, at - done)).append(by);
+    done = at + what.size();
+  }
+  return out.append(text.substr(done));
+}
+
 std::string join(std::span<const std::string> parts, std::string_view separator) {
   std::string text;
   for (size_t i = 0; i < parts.size(); ++i) {

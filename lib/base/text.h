@@ -43,6 +43,10 @@ std::vector<std::string> split(std::string_view text, char separator);
 std::string_view trim(std::string_view text);
 std::string join(std::span<const std::string> parts, std::string_view separator);
 
+// Each occurrence from left to right, or the first so many; none of an empty `what`.
+std::string replace_all(std::string_view text, std::string_view what, std::string_view by,
+                        size_t times = SIZE_MAX);
+
 // The candidate with the smallest edit distance to `word`, or "" where none is near enough to be
 // meant.
 std::string nearest(std::string_view word, std::span<const std::string> candidates);

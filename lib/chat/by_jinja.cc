@@ -1,6 +1,5 @@
 #include "chat/by_jinja.h"
 
-#include <nlohmann/json.hpp>
 #include <span>
 
 #include "base/error.h"
@@ -10,7 +9,7 @@ namespace neox {
 namespace {
 
 jinja::Value value_of(const ChatMessage& message) {
-  if (!message.json.empty()) return jinja::value_of(nlohmann::ordered_json::parse(message.json));
+  if (message.whole) return *message.whole;
   jinja::Map map;
   map.set("role", message.role);
   map.set("content", message.content);

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "chat/by_jinja.h"
 #include "jinja/text.h"
+#include "jinja/value.h"
 
 namespace neox {
 namespace {
@@ -117,7 +118,8 @@ std::vector<ChatMessage> parse_conversation(std::string_view json, const ChatTem
              ", not an object with 'role' and 'content'");
     std::string role = text_of(message, "role", number);
     if (style.jinja)
-      messages.push_back({std::move(role), "", message.dump()});
+      messages.push_back(
+          {std::move(role), "", std::make_shared<const jinja::Value>(jinja::value_of(message))});
     else
       messages.push_back({std::move(role), text_of(message, "content", number)});
   }

@@ -15,7 +15,8 @@ namespace neox {
 
 namespace jinja {
 class Template;
-}
+struct Value;
+}  // namespace jinja
 
 // Of a tokenizer. named: "bos_token" and its like, as its tokenizer_config.json has them.
 struct SpecialTokens {
@@ -44,7 +45,7 @@ struct ChatTemplate {
 
 struct ChatMessage {
   std::string role, content;
-  std::string json = {};  // the whole message, for Jinja; "": role and content
+  std::shared_ptr<const jinja::Value> whole = {};  // for Jinja; none: role and content
 };
 
 // What a message adds to the text, and with it the generation prompt where a reply follows.

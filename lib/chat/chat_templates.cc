@@ -88,10 +88,15 @@ std::vector<ChatTemplate> read_templates(const fs::path& file) {
   return templates;
 }
 
-// The template in a tokenizer_config.json, or the default one of several.
-std::string jinja_in_config(const fs::path& file) {
+nlohmann::json read_config(const fs::path& file) {
   auto config = nlohmann::json::parse(read_file(file), nullptr, false);
   check_usage(config.is_object(), file.string(), " is not a JSON object");
+  return config;
+}
+
+// The template in a tokenizer_config.json, or the default one of several.
+std::string jinja_in_config(const fs::path& file) {
+  nlohmann::json config = read_config(file);
   auto found = config.find("chat_template");
   check_usage(found != config.end() && !found->is_null(), file.string(),
               " has no chat_template; take one by name, such as chatml (docs/fine-tuning.md)");
@@ -128,11 +133,6 @@ ChatTemplate read_template_file(fs::path file) {
   check_usage(templates.size() == 1, file.string(), " holds ", templates.size(),
               " templates; --chat-template takes a file with one");
   return templates.front();
-}
-
-void replace_all(std::string& text, const std::string& from, const std::string& to) {
-  for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
-    text.replace(at, from.size(), to);
 }
 
 // "<|im_start|>" and its like in the texts of a template.
@@ -192,8 +192,7 @@ fs::path chat_template_table() {
 
 ChatTemplate with_special_tokens(ChatTemplate style, const SpecialTokens& tokens) {
   auto put = [&](std::string& text) {
-    replace_all(text, "{bos}", tokens.bos);
-    replace_all(text, "{eos}", tokens.eos);
+    text = replace_all(replace_all(text, "{bos}", tokens.bos), "{eos}", tokens.eos);
   };
   style.tokens = tokens.named;
   for (std::string* text : {&style.begin, &style.default_system, &style.generation_prompt})
@@ -209,8 +208,7 @@ SpecialTokens special_tokens_beside(const fs::path& vocab) {
     found.named = {{"bos_token", kEndOfText}, {"eos_token", kEndOfText}};
     return found;
   }
-  auto config = nlohmann::json::parse(read_file(file), nullptr, false);
-  check_usage(config.is_object(), file.string(), " is not a JSON object");
+  nlohmann::json config = read_config(file);
   for (const auto& [key, value] : config.items()) {
     bool ours = key == "bos_token" || key == "eos_token";
     if (!key.ends_with("_token") || value.is_null()) continue;

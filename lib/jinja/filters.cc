@@ -12,6 +12,8 @@ namespace {
 
 using Filters = std::map<std::string_view, Filter>;
 
+constexpr size_t kByName = SIZE_MAX;  // the place of an argument that has none
+
 bool flag(const Arguments& given, size_t place, const char* name) {
   const Value* value = given.find(place, name);
   return value && truth(*value);
@@ -38,27 +40,38 @@ Value value_at(Value value, const Value& path) {
   return value;
 }
 
+// By the path `by`, where one is given.
+Value at_or_itself(const Value& item, const Value* by) {
+  return by && !by->is<None>() ? value_at(item, *by) : item;
+}
+
 // What items are compared by: an attribute of each, texts in lower case unless cases count.
 struct Order {
   Order(const Arguments& given, size_t cases, size_t attribute)
       : cases_count(flag(given, cases, "case_sensitive")), by(given.find(attribute, "attribute")) {}
   Value key(const Value& item) const {
-    Value value = by && !by->is<None>() ? value_at(item, *by) : item;
+    Value value = at_or_itself(item, by);
     return value.text() && !cases_count ? Value(lower(*value.text())) : value;
   }
   bool cases_count;
   const Value* by;
 };
 
-Value sorted(const Value& value, const Arguments& given) {
-  Order order(given, 1, 2);
-  List items = items_of(value);
-  bool back = flag(given, 0, "reverse");
+// key: of an item.
+template <class Key>
+List sorted_by(List items, const Value* reverse, Key key) {
+  bool back = reverse && truth(*reverse);
   std::ranges::stable_sort(items, [&](const Value& a, const Value& b) {
-    int which = compare(order.key(a), order.key(b));
+    int which = compare(key(a), key(b));
     return back ? which > 0 : which < 0;
   });
   return items;
+}
+
+Value sorted(const Value& value, const Arguments& given) {
+  Order order(given, 1, 2);
+  return sorted_by(items_of(value), given.find(0, "reverse"),
+                   [&](const Value& item) { return order.key(item); });
 }
 
 List pairs_of(const Value& map) {
@@ -74,16 +87,11 @@ List pairs_of(const Value& map) {
 }
 
 Value sorted_pairs(const Value& value, const Arguments& given) {
-  Order order(given, 0, 99);
+  Order order(given, 0, kByName);
   const Value* by = given.find(1, "by");
   size_t part = by && words_of(*by) == "value" ? 1 : 0;
-  List pairs = pairs_of(value);
-  bool back = flag(given, 2, "reverse");
-  std::ranges::stable_sort(pairs, [&](const Value& a, const Value& b) {
-    int which = compare(order.key((*a.list())[part]), order.key((*b.list())[part]));
-    return back ? which > 0 : which < 0;
-  });
-  return pairs;
+  return sorted_by(pairs_of(value), given.find(2, "reverse"),
+                   [&](const Value& pair) { return order.key((*pair.list())[part]); });
 }
 
 Value unique(const Value& value, const Arguments& given) {
@@ -115,8 +123,7 @@ Value sum(const Value& value, const Arguments& given) {
   const Value* by = given.find(0, "attribute");
   const Value* start = given.find(1, "start");
   Value all = start ? *start : Value(int64_t{0});
-  for (const Value& item : items_of(value))
-    all = computed("+", all, by && !by->is<None>() ? value_at(item, *by) : item);
+  for (const Value& item : items_of(value)) all = computed("+", all, at_or_itself(item, by));
   return all;
 }
 
@@ -124,8 +131,7 @@ Value join_items(const Value& value, const Arguments& given) {
   const Value* between = given.find(0, "d");
   const Value* by = given.find(1, "attribute");
   std::vector<std::string> parts;
-  for (const Value& item : items_of(value))
-    parts.push_back(text_of(by && !by->is<None>() ? value_at(item, *by) : item));
+  for (const Value& item : items_of(value)) parts.push_back(text_of(at_or_itself(item, by)));
   return join(parts, between ? text_of(*between) : "");
 }
 
@@ -137,11 +143,11 @@ Arguments from(const Arguments& given, size_t first) {
 
 Value mapped(const Value& value, const Arguments& given) {
   List items = items_of(value), results;
-  auto by = std::ranges::find(given.named, "attribute", &std::pair<std::string, Value>::first);
-  const Value* otherwise = given.find(99, "default");
-  if (by != given.named.end()) {
+  const Value* by = given.find(kByName, "attribute");
+  const Value* otherwise = given.find(kByName, "default");
+  if (by) {
     for (const Value& item : items) {
-      Value found = value_at(item, by->second);
+      Value found = value_at(item, *by);
       results.push_back(found.is_undefined() && otherwise ? *otherwise : found);
     }
     return results;
@@ -178,7 +184,7 @@ Value default_of(const Value& value, const Arguments& given) {
 }
 
 Value indented(const Value& value, const Arguments& given) {
-  if (auto* undefined = std::get_if<Undefined>(&value.data)) throw Failure(undefined->what);
+  defined(value);
   const Value* width = given.find(0, "width");
   std::string by =
       width && width->text()
@@ -250,7 +256,7 @@ Value formatted(const Value& value, const Arguments& given) {
 }
 
 Value integer_from(const Value& value, const Arguments& given) {
-  if (auto* undefined = std::get_if<Undefined>(&value.data)) throw Failure(undefined->what);
+  defined(value);
   if (value.is_integer()) return integer_of(value);
   if (auto* number = std::get_if<double>(&value.data); number && std::abs(*number) < 9e18)
     return static_cast<int64_t>(*number);
@@ -263,7 +269,7 @@ Value integer_from(const Value& value, const Arguments& given) {
 }
 
 Value float_from(const Value& value, const Arguments& given) {
-  if (auto* undefined = std::get_if<Undefined>(&value.data)) throw Failure(undefined->what);
+  defined(value);
   if (value.is_number()) return number_of(value);
   auto number =
       value.text() ? neox::number_of<double>(std::string(strip(*value.text()))) : std::nullopt;
@@ -301,9 +307,9 @@ Value end_of(const Value& value, bool last) {
 
 Value replaced_in(const Value& value, const Arguments& given) {
   int64_t times = integer(given, 2, "count", -1);
-  return replaced(text_of(value), text_of(needed(given, 0, "old")),
-                  text_of(needed(given, 1, "new")),
-                  static_cast<size_t>(times < 0 ? INT64_MAX : times));
+  return replace_all(text_of(value), text_of(needed(given, 0, "old")),
+                     text_of(needed(given, 1, "new")),
+                     static_cast<size_t>(times < 0 ? INT64_MAX : times));
 }
 
 Value trimmed(const Value& value, const Arguments& given) {

@@ -4,6 +4,7 @@
 #include <cctype>
 #include <utility>
 
+#include "base/text.h"
 #include "jinja/text.h"
 #include "tokenizer/unicode.h"
 
@@ -42,11 +43,7 @@ class Lexer {
   }
 
  private:
-  [[noreturn]] void fail(const std::string& what, int line) const {
-    Failure failure(what);
-    failure.line = line;
-    throw failure;
-  }
+  [[noreturn]] void fail(const std::string& what, int line) const { throw Failure(what, line); }
 
   void add(Kind kind, std::string text) { tokens_.push_back({kind, std::move(text), line_}); }
 
@@ -252,7 +249,7 @@ class Lexer {
 std::vector<Token> tokens_of(std::string source) {
   std::string storage;
   source = unicode::repair(source, storage);
-  source = replaced(replaced(source, "\r\n", "\n", source.size()), "\r", "\n", source.size());
+  source = replace_all(replace_all(source, "\r\n", "\n"), "\r", "\n");
   if (source.ends_with('\n')) source.pop_back();
   return Lexer(std::move(source)).all();
 }

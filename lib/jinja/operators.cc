@@ -3,15 +3,15 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/error.h"
 #include "jinja/text.h"
 
 namespace neox::jinja {
 namespace {
 
 [[noreturn]] void fail_between(std::string_view sign, const Value& a, const Value& b) {
-  for (const Value* value : {&a, &b})
-    if (auto* undefined = std::get_if<Undefined>(&value->data)) throw Failure(undefined->what);
-  throw Failure(type_of(a) + " " + std::string(sign) + " " + type_of(b) + " has no meaning");
+  throw Failure(
+      concat(type_of(defined(a)), " ", sign, " ", type_of(defined(b)), " has no meaning"));
 }
 
 constexpr size_t kLongest = 64 << 20;  // bytes of a text, items of a list
@@ -39,11 +39,11 @@ int64_t floor_of(int64_t a, int64_t b) {
 }
 
 int64_t power_of(int64_t a, int64_t b) {
+  if (a == 1 || (a == -1 && b % 2 == 0)) return 1;
+  if (a == -1) return -1;
   int64_t result = 1;
-  for (int64_t i = 0; i < b && result != 0; ++i) {
+  for (int64_t i = 0; i < b && result != 0; ++i)
     if (__builtin_mul_overflow(result, a, &result)) throw Failure("a number is too large");
-    if (i > 64 && (a == 1 || a == -1)) return a == 1 || b % 2 == 0 ? 1 : -1;
-  }
   return result;
 }
 
@@ -132,7 +132,7 @@ bool compared(std::string_view sign, const Value& a, const Value& b) {
 }
 
 Value attribute_of(const Value& value, const std::string& name) {
-  if (auto* undefined = std::get_if<Undefined>(&value.data)) throw Failure(undefined->what);
+  defined(value);
   Value method = method_of(value, name);
   if (!method.is_undefined() || !value.map())
     return method.is_undefined() ? undefined_item(value, name) : method;
@@ -141,7 +141,7 @@ Value attribute_of(const Value& value, const std::string& name) {
 }
 
 Value item_of(const Value& value, const Value& key) {
-  if (auto* undefined = std::get_if<Undefined>(&value.data)) throw Failure(undefined->what);
+  defined(value);
   if (value.map()) {
     const Value* found = key.text() ? value.map()->find(*key.text()) : nullptr;
     if (found) return *found;
@@ -156,7 +156,7 @@ Value item_of(const Value& value, const Value& key) {
 }
 
 Value slice_of(const Value& value, const Value& from, const Value& to, const Value& step) {
-  if (auto* undefined = std::get_if<Undefined>(&value.data)) throw Failure(undefined->what);
+  defined(value);
   if (!value.list() && !value.text())
     throw Failure("a value of type " + type_of(value) + " has no parts");
   int64_t size = length_of(value), by = step.is<None>() ? 1 : integer_of(step);
@@ -180,9 +180,7 @@ Value slice_of(const Value& value, const Value& from, const Value& to, const Val
 
 Value call(const Value& function, const Arguments& arguments) {
   if (function.function()) return (*function.function())(arguments);
-  auto* undefined = std::get_if<Undefined>(&function.data);
-  throw Failure(undefined ? undefined->what
-                          : "a value of type " + type_of(function) + " cannot be called");
+  throw Failure("a value of type " + type_of(defined(function)) + " cannot be called");
 }
 
 }  // namespace neox::jinja

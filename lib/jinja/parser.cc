@@ -16,11 +16,7 @@ Arguments CallArguments::of(Scope& scope) const {
   return all;
 }
 
-void Parser::fail(const std::string& what) const {
-  Failure failure(what);
-  failure.line = token().line;
-  throw failure;
-}
+void Parser::fail(const std::string& what) const { throw Failure(what, token().line); }
 
 bool Parser::is_sign(std::string_view sign) const {
   return is(Kind::kSign) && token().text == sign;
@@ -72,17 +68,30 @@ Expression Parser::expression() {
   return value;
 }
 
+namespace {
+
+Expression constant(Value value) {
+  return [value = std::move(value)](Scope&) { return value; };
+}
+
+enum class Kinds { kList, kTuple };
+Expression list_of(std::vector<Expression> all, Kinds kind) {
+  return [all = std::move(all), kind](Scope& s) {
+    List list;
+    for (const Expression& value : all) list.push_back(value(s));
+    list.is_tuple = kind == Kinds::kTuple;
+    return Value(std::move(list));
+  };
+}
+
+}  // namespace
+
 Expression Parser::values(Condition condition) {
   auto one = [&] { return condition == Condition::kNone ? either() : expression(); };
   std::vector<Expression> all = {one()};
   if (!is_sign(",")) return all.front();
   while (skip_sign(",") && begins_value()) all.push_back(one());
-  return [=](Scope& s) {
-    List tuple;
-    for (const Expression& value : all) tuple.push_back(value(s));
-    tuple.is_tuple = true;
-    return Value(std::move(tuple));
-  };
+  return list_of(std::move(all), Kinds::kTuple);
 }
 
 Expression Parser::either() {
@@ -202,7 +211,7 @@ Expression Parser::primary() {
   if (is(Kind::kString)) {
     std::string text;
     while (is(Kind::kString)) text += take(Kind::kString, "");
-    return [value = Value(text)](Scope&) { return value; };
+    return constant(text);
   }
   if (is(Kind::kName)) return named(take(Kind::kName, ""));
   if (skip_sign("(")) return in_brackets();
@@ -213,27 +222,21 @@ Expression Parser::primary() {
 }
 
 Expression Parser::number() {
-  bool integer = is(Kind::kInteger);
-  std::string digits = tokens_[at_].text;
-  Value value;
-  if (integer) {
-    auto number = neox::number_of<int64_t>(digits);
-    if (!number) fail("the number " + digits + " is too large");
-    value = *number;
-  } else {
-    auto number = neox::number_of<double>(digits);
-    if (!number) fail("the number " + digits + " is too large");
-    value = *number;
-  }
+  auto read = [&](auto number) {
+    if (!number) fail("the number " + token().text + " is too large");
+    return constant(*number);
+  };
+  const std::string& digits = token().text;
+  Expression value = is(Kind::kInteger) ? read(neox::number_of<int64_t>(digits))
+                                        : read(neox::number_of<double>(digits));
   ++at_;
-  return [value](Scope&) { return value; };
+  return value;
 }
 
 Expression Parser::named(const std::string& name) {
-  auto always = [](Value value) { return [value](Scope&) { return value; }; };
-  if (name == "true" || name == "True") return always(true);
-  if (name == "false" || name == "False") return always(false);
-  if (name == "none" || name == "None") return always(None{});
+  if (name == "true" || name == "True") return constant(true);
+  if (name == "false" || name == "False") return constant(false);
+  if (name == "none" || name == "None") return constant(None{});
   return [name](Scope& s) {
     const Value* found = s.find(name);
     return found ? *found : Value(Undefined{"'" + name + "' is undefined"});
@@ -241,12 +244,7 @@ Expression Parser::named(const std::string& name) {
 }
 
 Expression Parser::in_brackets() {
-  if (skip_sign(")"))
-    return [](Scope&) {
-      List tuple;
-      tuple.is_tuple = true;
-      return Value(std::move(tuple));
-    };
+  if (skip_sign(")")) return list_of({}, Kinds::kTuple);
   Expression value = values();
   take_sign(")");
   return value;
@@ -259,11 +257,7 @@ Expression Parser::list_until(std::string_view close) {
     if (skip_sign(close)) break;
     all.push_back(expression());
   }
-  return [=](Scope& s) {
-    List list;
-    for (const Expression& value : all) list.push_back(value(s));
-    return Value(std::move(list));
-  };
+  return list_of(std::move(all), Kinds::kList);
 }
 
 Expression Parser::map() {

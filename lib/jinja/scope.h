@@ -1,6 +1,5 @@
 // What names mean while a template is rendered.
 #pragma once
-#include <ctime>
 #include <map>
 #include <memory>
 #include <string>

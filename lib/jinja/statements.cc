@@ -178,10 +178,8 @@ class Reader {
     };
   }
 
-  // The text up to {% endNAME %}, behind its filters.
-  Expression text_until(const char* end) {
-    Expression given = [](Scope& scope) { return *scope.find(kText); };
-    Expression filters = in_.filters(given);
+  // The text up to {% endNAME %}, as kText in the filters of the tag.
+  Expression text_until(const char* end, const Expression& filters) {
     end_of_tag();
     Block body = block({end});
     end_of_block(end);
@@ -195,7 +193,7 @@ class Reader {
   }
 
   Statement set_block(const Targets& names) {
-    Expression text = text_until("endset");
+    Expression text = text_until("endset", in_.filters(kGiven));
     return [=](Scope& scope, std::string&) {
       assign(scope, names, text(scope));
       return Flow::kOn;
@@ -204,17 +202,9 @@ class Reader {
 
   // {% filter upper | trim %}: as if a value stood before the first.
   Statement filtered() {
-    Expression text = [](Scope& scope) { return *scope.find(kText); };
-    Expression filters = in_.filters(in_.filter(text));
-    end_of_tag();
-    Block body = block({"endfilter"});
-    end_of_block("endfilter");
+    Expression text = text_until("endfilter", in_.filters(in_.filter(kGiven)));
     return [=](Scope& scope, std::string& out) {
-      auto inner = inside(scope);
-      std::string whole;
-      run(body, *inner, whole);
-      inner->names[kText] = whole;
-      out += text_of(filters(*inner));
+      out += text_of(text(scope));
       return Flow::kOn;
     };
   }
@@ -291,6 +281,7 @@ class Reader {
   }
 
   static constexpr const char* kText = "{% the text of a block %}";  // no name of a template
+  const Expression kGiven = [](Scope& scope) { return *scope.find(kText); };
   Parser in_;
   int depth_ = 0;
 };

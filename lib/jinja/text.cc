@@ -93,12 +93,4 @@ std::string titled(std::string_view text, Titled which) {
       text, [&](wint_t c) { return std::exchange(inside, !parts(c)) ? to_lower(c) : to_upper(c); });
 }
 
-std::string replaced(std::string text, std::string_view from, std::string_view to, size_t times) {
-  if (from.empty()) return text;
-  for (size_t at = 0; times > 0 && (at = text.find(from, at)) != text.npos;
-       at += to.size(), --times)
-    text.replace(at, from.size(), to);
-  return text;
-}
-
 }  // namespace neox::jinja

@@ -24,6 +24,4 @@ std::string capitalized(std::string_view text);  // the first letter upper, the 
 enum class Titled { kLetters, kWords };
 std::string titled(std::string_view text, Titled which);
 
-std::string replaced(std::string text, std::string_view from, std::string_view to, size_t times);
-
 }  // namespace neox::jinja

@@ -168,6 +168,11 @@ int compare(const Value& a, const Value& b) {
   return order(a.list()->size(), b.list()->size());
 }
 
+const Value& defined(const Value& value) {
+  if (auto* undefined = std::get_if<Undefined>(&value.data)) throw Failure(undefined->what);
+  return value;
+}
+
 int64_t length_of(const Value& value) {
   if (value.text()) return static_cast<int64_t>(characters(*value.text()).size());
   if (value.list()) return static_cast<int64_t>(value.list()->size());
@@ -201,8 +206,7 @@ bool contains(const Value& in, const Value& what) {
 int64_t integer_of(const Value& value) {
   if (auto* flag = std::get_if<bool>(&value.data)) return *flag ? 1 : 0;
   if (auto* number = std::get_if<int64_t>(&value.data)) return *number;
-  auto* undefined = std::get_if<Undefined>(&value.data);
-  throw Failure(undefined ? undefined->what : "a value of type " + type_of(value) + " is no int");
+  throw Failure("a value of type " + type_of(defined(value)) + " is no int");
 }
 
 double number_of(const Value& value) {
@@ -212,9 +216,7 @@ double number_of(const Value& value) {
 
 const std::string& words_of(const Value& value) {
   if (value.text()) return *value.text();
-  auto* undefined = std::get_if<Undefined>(&value.data);
-  throw Failure(undefined ? undefined->what
-                          : "a value of type " + type_of(value) + " stands where a str must");
+  throw Failure("a value of type " + type_of(defined(value)) + " stands where a str must");
 }
 
 namespace {

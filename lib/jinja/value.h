@@ -16,8 +16,9 @@ namespace neox::jinja {
 
 // What a template asks for cannot be done; `line` of it is 0 until a statement says which.
 struct Failure : std::runtime_error {
-  using std::runtime_error::runtime_error;
-  int line = 0;
+  explicit Failure(const std::string& what, int its_line = 0)
+      : std::runtime_error(what), line(its_line) {}
+  int line;
 };
 
 struct Value;
@@ -92,6 +93,7 @@ std::string type_of(const Value& value);
 // Each throws Failure where Python would throw.
 bool equal(const Value& a, const Value& b);
 int compare(const Value& a, const Value& b);  // < 0, 0, > 0
+const Value& defined(const Value& value);     // itself
 int64_t length_of(const Value& value);
 List items_of(const Value& value);  // that a loop over it goes through
 bool contains(const Value& in, const Value& what);

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "wiki/text.h"
 
 namespace neox::wiki {

@@ -1,5 +1,6 @@
 #include "wiki/templates.h"
 
+#include "base/text.h"
 #include "wiki/braces.h"
 #include "wiki/text.h"
 

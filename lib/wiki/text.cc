@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "base/text.h"
 #include "tokenizer/unicode.h"
 #include "wiki/tables.h"
 
@@ -173,16 +174,6 @@ std::string lower_first(std::string_view text) {
   if (text.empty()) return {};
   size_t first = read_at(text, 0).bytes;
   return to_lower(text.substr(0, first)) + std::string(text.substr(first));
-}
-
-std::string replace_all(std::string_view text, std::string_view what, std::string_view by) {
-  std::string out;
-  out.reserve(text.size());
-  size_t done = 0;
-  for (size_t at; (at = text.find(what, done)) != kNone; done = at + what.size()) {
-    out.append(text.substr(done, at - done)).append(by);
-  }
-  return out.append(text.substr(done));
 }
 
 void replace_in(std::string& text, std::string_view what, std::string_view by) {

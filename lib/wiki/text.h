@@ -99,9 +99,7 @@ size_t find_char(std::string_view text, size_t at) {
   return kNone;
 }
 
-// Each occurrence from left to right, as str.replace().
-std::string replace_all(std::string_view text, std::string_view what, std::string_view by);
-// The same in place; nothing is copied where there is none.
+// As replace_all(), in place; nothing is copied where there is none.
 void replace_in(std::string& text, std::string_view what, std::string_view by);
 
 // Character references (&lt; &#65; &#x41;) become characters; unknown ones stay.
