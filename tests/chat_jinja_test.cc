@@ -86,6 +86,8 @@ TEST_F(ChatByJinja, MessagesHaveAllTheirFields) {
       ElementsAre("tool: [{\"z\": 1, \"a\": 2}]3f"));
   EXPECT_THAT(error_of([&] { turns(it, R"([{"content": "x"}])"); }),
               HasSubstr("message 1 has no 'role'"));
+  EXPECT_THAT(error_of([&] { turns(it, R"([{"role": "user", "content": 9223372036854775808}])"); }),
+              HasSubstr("message 1: the whole number 9223372036854775808 is not within 64 bits"));
 }
 
 TEST_F(ChatByJinja, WhereItIsFound) {
@@ -126,6 +128,16 @@ TEST_F(ChatByJinja, SeesTheTokensThatTheTokenizerHas) {
 TEST_F(ChatByJinja, ThatDoesNotWriteRepliesIsRefused) {
   EXPECT_THAT(error_of([&] { end_of_reply(style("always the same")); }),
               HasSubstr("does not write what a message"));
+}
+
+TEST_F(ChatByJinja, MayWantASystemMessage) {
+  const std::string wants =
+      "{% if messages[0].role != 'system' %}{{ raise_exception('system first') }}{% endif %}";
+  EXPECT_EQ(end_of_reply(style(wants + kChatMl)), "<|im_end|>\n");
+  // One that refuses this, too, has no markers that could be missed.
+  ChatTemplate never = style("{{ raise_exception('no') }}");
+  EXPECT_THAT(error_of([&] { end_of_reply(never); }), HasSubstr("no"));
+  EXPECT_EQ(error_of([&] { warn_of_split_markers(never, Tokenizer::characters(), ""); }), "");
 }
 
 }  // namespace

@@ -58,11 +58,18 @@ class Labels : public ::testing::Test {
       DocumentEncoder encoder(wanted, *tokenizer_);
     });
   }
+  static void add(const DocumentEncoder& encoder, const PrepareOptions& wanted,
+                  const std::string& text, Encoded& to) {
+    if (wanted.chat)
+      encoder.encode_chat(wanted.rules.turns(text), to.tokens, to.labels);
+    else
+      encoder.encode(text, DocumentEncoder::Part::kLast, to.tokens, to.labels);
+  }
   Encoded encode(const std::string& text, const Arguments& more) const {
     PrepareOptions wanted = options(more);
     DocumentEncoder encoder(wanted, *tokenizer_);
     Encoded e;
-    encoder.encode(text, DocumentEncoder::Part::kLast, e.tokens, e.labels);
+    add(encoder, wanted, text, e);
     EXPECT_EQ(e.labels.size(), encoder.has_labels() ? e.tokens.size() : 0);
     for (size_t i = 0; i < e.labels.size(); ++i)
       EXPECT_TRUE(e.labels[i] == kMasked || e.labels[i] == e.tokens[i]) << i;
@@ -352,8 +359,7 @@ TEST_F(Labels, OfADocumentStandBehindThoseOfTheOneBefore) {
     PrepareOptions wanted = options(more);
     DocumentEncoder encoder(wanted, *tokenizer_);
     Encoded both, one = encode(other, more), two = encode(kChat, more);
-    for (const std::string& text : {other, kChat})
-      encoder.encode(text, DocumentEncoder::Part::kLast, both.tokens, both.labels);
+    for (const std::string& text : {other, kChat}) add(encoder, wanted, text, both);
     one.tokens.insert(one.tokens.end(), two.tokens.begin(), two.tokens.end());
     one.labels.insert(one.labels.end(), two.labels.begin(), two.labels.end());
     EXPECT_EQ(both.tokens, one.tokens);

@@ -20,8 +20,11 @@ int main(int argc, char** argv) {
       std::vector<int32_t> tokens, labels;
       nlohmann::json out;
       try {
-        std::string text = options.chat ? line : nlohmann::json::parse(line).get<std::string>();
-        encoder.encode(text, DocumentEncoder::Part::kLast, tokens, labels);
+        if (options.chat)
+          encoder.encode_chat(options.rules.turns(line), tokens, labels);
+        else
+          encoder.encode(nlohmann::json::parse(line).get<std::string>(),
+                         DocumentEncoder::Part::kLast, tokens, labels);
         out = {{"tokens", tokens}, {"labels", labels}};
       } catch (const Error& e) { out = {{"error", e.what()}}; }
       std::cout << out.dump() << "\n";

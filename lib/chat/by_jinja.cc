@@ -70,8 +70,14 @@ std::string text_by_jinja(const std::vector<ChatMessage>& messages, const ChatTe
 
 std::string end_by_jinja(const ChatTemplate& style) {
   const std::string reply = "a reply of the model";
-  std::string text =
-      text_by_jinja({{"user", "a question"}, {"assistant", reply}}, style, Prompt::kNone);
+  std::vector<ChatMessage> messages = {{"user", "a question"}, {"assistant", reply}};
+  std::string text;
+  try {
+    text = text_by_jinja(messages, style, Prompt::kNone);
+  } catch (const Error&) {  // some want a system message
+    messages.insert(messages.begin(), {"system", "an instruction"});
+    text = text_by_jinja(messages, style, Prompt::kNone);
+  }
   size_t at = text.rfind(reply);
   check_usage(at != text.npos, "the chat template ", style.name,
               " does not write what a message of the role assistant says");

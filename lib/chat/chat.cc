@@ -33,6 +33,14 @@ std::string text_of(const Json& message, const char* key, size_t number) {
   return value->get<std::string>();
 }
 
+std::shared_ptr<const jinja::Value> whole_of(const Json& message, size_t number) {
+  try {
+    return std::make_shared<const jinja::Value>(jinja::value_of(message));
+  } catch (const jinja::Failure& failure) {
+    fail(Exit::kIo, "message ", number, ": ", failure.what());
+  }
+}
+
 // Writes the turns of one conversation.
 class Writer {
  public:
@@ -117,11 +125,8 @@ std::vector<ChatMessage> parse_conversation(std::string_view json, const ChatTem
     check_io(message.is_object(), "message ", number, " is of type ", message.type_name(),
              ", not an object with 'role' and 'content'");
     std::string role = text_of(message, "role", number);
-    if (style.jinja)
-      messages.push_back(
-          {std::move(role), "", std::make_shared<const jinja::Value>(jinja::value_of(message))});
-    else
-      messages.push_back({std::move(role), text_of(message, "content", number)});
+    messages.push_back(style.jinja ? ChatMessage{std::move(role), "", whole_of(message, number)}
+                                   : ChatMessage{role, text_of(message, "content", number)});
   }
   return messages;
 }

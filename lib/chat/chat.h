@@ -90,7 +90,8 @@ std::vector<ChatTurn> render_chat(const std::vector<ChatMessage>& messages,
 std::vector<ChatTurn> turns_before_reply(const std::vector<ChatMessage>& messages,
                                          const ChatTemplate& style);
 
-// What stands behind a reply. Throws Error (64) where the template writes none.
+// What stands behind a reply. Throws Error (64) where the template writes none, and (74) where it
+// is Jinja that refuses a question and a reply, with a system message before them and without.
 std::string end_of_reply(const ChatTemplate& style);
 
 // bos_token and eos_token in the tokenizer_config.json beside a vocabulary; "<|endoftext|>" where

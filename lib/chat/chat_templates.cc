@@ -138,7 +138,9 @@ ChatTemplate read_template_file(fs::path file) {
 // "<|im_start|>" and its like in the texts of a template.
 std::set<std::string> markers_of(const ChatTemplate& style) {
   std::vector<std::string> texts = {style.begin, style.generation_prompt};
-  if (style.jinja) texts.push_back(end_of_reply(style));
+  try {
+    if (style.jinja) texts.push_back(end_of_reply(style));
+  } catch (const Error&) {}  // it may take other conversations than the one that this asks for
   for (const ChatTemplate::Role& role : style.roles) {
     texts.push_back(role.before);
     texts.push_back(role.after);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <limits>
 
 #include "base/text.h"
 #include "jinja/text.h"
@@ -44,7 +45,10 @@ const Function* Value::function() const {
 }
 
 Value value_of(const nlohmann::ordered_json& json) {
+  constexpr uint64_t kGreatest = std::numeric_limits<int64_t>::max();
   if (json.is_boolean()) return json.get<bool>();
+  if (json.is_number_unsigned() && json.get<uint64_t>() > kGreatest)
+    throw Failure("the whole number " + json.dump() + " is not within 64 bits");
   if (json.is_number_integer()) return json.get<int64_t>();
   if (json.is_number_float()) return json.get<double>();
   if (json.is_string()) return json.get<std::string>();

@@ -80,7 +80,7 @@ struct Value {
   const Function* function() const;
 };
 
-// From JSON, whose objects are maps.
+// From JSON, whose objects are maps. Throws Failure for a whole number beyond 64 bits.
 Value value_of(const nlohmann::ordered_json& json);
 
 // As bool(), str() and repr() of Python; what is undefined is "".

@@ -59,8 +59,8 @@ std::string DocumentEncoder::label_name(const std::string& key) const {
 
 void DocumentEncoder::encode(std::string_view text, Part part, std::vector<int32_t>& tokens,
                              std::vector<int32_t>& labels) const {
-  check(part == Part::kLast || takes_parts(), "a part of a text where all of it is wanted");
-  if (options_.chat) return encode_chat(text, tokens, labels);
+  check(!options_.chat && (part == Part::kLast || takes_parts()),
+        "a part of a text where all of it is wanted");
   size_t begin = tokens.size();
   encode_text(text, part, tokens);
   if (has_labels()) mask_beginning(begin, tokens, labels);
@@ -88,22 +88,14 @@ void DocumentEncoder::mask_beginning(size_t begin, const std::vector<int32_t>& t
   labels.insert(labels.end(), learnt, tokens.end());
 }
 
-std::vector<ChatTurn> turns_of(std::string_view json, const ChatOptions& chat) {
-  Apart apart = chat.learn == Learn::kReplies    ? Apart::kReplies
-                : chat.learn == Learn::kLastTurn ? Apart::kLastReply
-                                                 : Apart::kNone;
-  return render_chat(parse_conversation(json, chat.style), chat.style, chat.role, apart);
-}
-
 // The template says what stands around a conversation. Each turn is tokenized alone: what asks for
 // a reply has the tokens that it has when the model is asked, and a token is never half of the
 // question and half of the reply. GPT-NeoX's tool takes tokenize(messages 0 .. i) without its first
 // tokenize(messages 0 .. i - 1).size() tokens, which is the same where nothing merges across the
 // border of messages, and another text where it does.
-void DocumentEncoder::encode_chat(std::string_view json, std::vector<int32_t>& tokens,
+void DocumentEncoder::encode_chat(const std::vector<ChatTurn>& turns, std::vector<int32_t>& tokens,
                                   std::vector<int32_t>& labels) const {
   const ChatOptions& chat = *options_.chat;
-  std::vector<ChatTurn> turns = turns_of(json, chat);
   size_t begin = tokens.size();
   bool by_turn = chat.learn == Learn::kReplies || chat.learn == Learn::kLastTurn;
   if (!by_turn) {

@@ -31,11 +31,12 @@ class DocumentEncoder {
   enum class Part { kLast, kGoesOn };
   void encode(std::string_view text, Part part, std::vector<int32_t>& tokens,
               std::vector<int32_t>& labels) const;
+  // The same of a conversation.
+  void encode_chat(const std::vector<ChatTurn>& turns, std::vector<int32_t>& tokens,
+                   std::vector<int32_t>& labels) const;
 
  private:
   void encode_text(std::string_view text, Part part, std::vector<int32_t>& tokens) const;
-  void encode_chat(std::string_view json, std::vector<int32_t>& tokens,
-                   std::vector<int32_t>& labels) const;
   void look_for_ends(std::span<const int32_t> conversation) const;
   void end_chat(size_t begin, std::vector<int32_t>& tokens, std::vector<int32_t>& labels) const;
   void mask_beginning(size_t begin, const std::vector<int32_t>& tokens,

@@ -52,8 +52,9 @@ class Parsing {
       if (trim(line).empty()) continue;
       try {
         Document document = parser.parse(line, static_cast<size_t>(readable - line.data()));
-        if (rules_.check)
-          for (std::string_view value : document.texts) rules_.check(value);
+        if (rules_.turns)
+          for (std::string_view value : document.texts)
+            document.chats.push_back(rules_.turns(value));
         add(std::move(document), number);
       } catch (const Error& e) { add_bad_line(e.what(), number); }
     }

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "chat/chat.h"
 #include "prepare/blocks.h"
 #include "prepare/text_store.h"
 
@@ -24,6 +25,7 @@ struct Document {
   std::vector<std::string_view> texts = {};  // one for each key; valid UTF-8
   bool repaired = false;                     // had bytes or escapes that are no Unicode
   Reward reward = {};
+  std::vector<std::vector<ChatTurn>> chats = {};  // one for each text, by DocumentRules::turns
 };
 
 // What of JSON lines is a reward.
@@ -47,8 +49,8 @@ struct DocumentRules {
   enum class Values { kStrings, kJson } values = Values::kStrings;
   // What becomes of a document with bytes that are not UTF-8 or escapes of lone surrogates.
   enum class InvalidUtf8 { kReplace, kSkip, kFail } invalid_utf8 = InvalidUtf8::kReplace;
-  // What else must hold of the texts of JSON lines: throws Error (74) with what is wrong.
-  std::function<void(std::string_view)> check = {};
+  // Where the texts of JSON lines are conversations: the turns of one. Throws Error (74).
+  std::function<std::vector<ChatTurn>(std::string_view)> turns = {};
   std::optional<RewardRule> reward = {};  // of JSON lines whose values are kJson; none: none
   std::shared_ptr<const WikiArticles> wiki = {};  // where files are dumps of MediaWiki
 

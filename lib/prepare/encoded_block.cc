@@ -31,7 +31,7 @@ class Encoding {
   void add_key(const std::vector<Document>& documents, size_t key, DocumentEncoder::Part part) {
     EncodedKey& out = to_.keys[key];
     for (size_t i = 0; i < documents.size(); ++i) {
-      int64_t count = add_text(documents[i].texts[key], part, out);
+      int64_t count = add_document(documents[i], key, part, out);
       out.lengths.push_back(count);
       if (rules_.documents.reward) out.rewards.push_back(documents[i].reward.value);
       to_.documents[i].text_bytes += static_cast<int64_t>(documents[i].texts[key].size());
@@ -65,7 +65,14 @@ class Encoding {
   }
 
  private:
-  // Returns the number of tokens. A very long text goes in parts, as that of a file does.
+  // Returns the number of tokens.
+  int64_t add_document(const Document& document, size_t key, DocumentEncoder::Part part,
+                       EncodedKey& out) {
+    if (document.chats.empty()) return add_text(document.texts[key], part, out);
+    return add(out, [&] { rules_.encoder.encode_chat(document.chats[key], tokens_, labels_); });
+  }
+
+  // A very long text goes in parts, as that of a file does.
   int64_t add_text(std::string_view text, DocumentEncoder::Part part, EncodedKey& out) {
     int64_t count = 0;
     while (text.size() > kLongText && rules_.texts == BlockRules::Texts::kParts) {
@@ -78,8 +85,12 @@ class Encoding {
   }
 
   int64_t add_part(std::string_view text, DocumentEncoder::Part part, EncodedKey& out) {
+    return add(out, [&] { rules_.encoder.encode(text, part, tokens_, labels_); });
+  }
+
+  int64_t add(EncodedKey& out, auto&& encode) {
     size_t before = tokens_.size();
-    rules_.encoder.encode(text, part, tokens_, labels_);
+    encode();
     auto count = static_cast<int64_t>(tokens_.size() - before);
     if (tokens_.size() >= kPiece) move_to(out);
     return count;

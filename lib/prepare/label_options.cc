@@ -62,6 +62,14 @@ void read_reward_rule(const Program& program, DocumentRules& rules) {
   rules.reward = {*key, binary ? RewardRule::As::kSign : RewardRule::As::kNumber};
 }
 
+// In turns, of which those to learn are apart.
+std::vector<ChatTurn> turns_of(std::string_view json, const ChatOptions& chat) {
+  Apart apart = chat.learn == ChatOptions::Learn::kReplies    ? Apart::kReplies
+                : chat.learn == ChatOptions::Learn::kLastTurn ? Apart::kLastReply
+                                                              : Apart::kNone;
+  return render_chat(parse_conversation(json, chat.style), chat.style, chat.role, apart);
+}
+
 void read_chat(const Program& program, PrepareOptions& options) {
   SpecialTokens special = special_tokens_beside(options.tokenizer.vocab);
   ChatOptions chat{
@@ -75,7 +83,7 @@ void read_chat(const Program& program, PrepareOptions& options) {
   if (program.args()["jsonl-keys"].defaulted()) options.rules.keys = {"conversation"};
   options.rules.values = DocumentRules::Values::kJson;
   read_reward_rule(program, options.rules);
-  options.rules.check = [chat](std::string_view json) { turns_of(json, chat); };
+  options.rules.turns = [chat](std::string_view json) { return turns_of(json, chat); };
   options.chat = std::move(chat);
 }
 

@@ -33,9 +33,6 @@ struct ChatOptions {
   enum class Learn { kReplies, kLastTurn, kEverything, kVerdict } learn = Learn::kReplies;
 };
 
-// A conversation in turns, of which those to learn are apart. Throws as render_chat().
-std::vector<ChatTurn> turns_of(std::string_view json, const ChatOptions& chat);
-
 struct PrepareOptions {
   std::vector<std::string> inputs;  // files, directories, lists of them separated by commas
   std::string output_prefix;
