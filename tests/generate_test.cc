@@ -81,7 +81,8 @@ TEST(Choose, FindsTheFirstOfTheGreatestAnywhere) {
     logits[i] = logits[36] = -1.0;
     EXPECT_EQ(choose(logits, {}, 0), i);
   }
-  EXPECT_EQ(choose(at::full({37}, std::nan("")), {}, 0), 0);
+  for (double temperature : {0.0, 1.0})
+    EXPECT_EQ(choose(at::full({37}, std::nan("")), {.temperature = temperature}, 0), -1);
 }
 
 TEST(Generate, TheCacheChangesNothing) {
@@ -143,7 +144,8 @@ TEST(Generate, OfWeightsThatAreNoNumbersIsAnError) {
   for (double temperature : {0.0, 1.0}) {
     std::string error =
         error_of([&] { model.text({.max_tokens = 3, .temperature = temperature}); });
-    EXPECT_TRUE(has(error, "78: ") && has(error, "the model's greatest logit is nan")) << error;
+    EXPECT_TRUE(has(error, "78: ") && has(error, "the model's greatest logit is not a finite"))
+        << error;
   }
 }
 

@@ -234,13 +234,14 @@ TEST_P(NextToken, OfOneGreatestOneIsFoundAnywhere) {
       EXPECT_EQ(chosen_of(V, -3, {{column, -2}}), column);
 }
 
-TEST_P(NextToken, IsNeverNotANumber) {
+TEST_P(NextToken, IsNoneWhereNumbersAreLost) {
   for (int64_t V : {64, 67, 20011}) {
-    EXPECT_EQ(chosen_of(V, kNan, {}), 0);
-    EXPECT_EQ(chosen_of(V, kNan, {{9, -kInfinity}, {50, -kInfinity}}), 9);
-    EXPECT_EQ(chosen_of(V, kNan, {{9, -kInfinity}, {51, -7}, {52, -7}}), 51);
-    EXPECT_EQ(chosen_of(V, -kInfinity, {{0, kNan}}), 1);
-    EXPECT_EQ(chosen_of(V, -1, {{0, kNan}, {13, kInfinity}, {V - 1, kNan}}), 13);
+    EXPECT_EQ(chosen_of(V, kNan, {}), -1);
+    EXPECT_EQ(chosen_of(V, kNan, {{9, -kInfinity}, {51, -7}, {52, -7}}), -1);
+    for (int64_t column : {int64_t{0}, int64_t{13}, V - 1})
+      for (float lost : {kNan, kInfinity}) EXPECT_EQ(chosen_of(V, -1, {{column, lost}}), -1);
+    EXPECT_EQ(chosen_of(V, -kInfinity, {}), -1);
+    EXPECT_EQ(chosen_of(V, -kInfinity, {{51, -7}, {52, -7}}), 51);
     EXPECT_EQ(chosen_of(V, -1, {{V - 2, 0.0f}, {V - 1, -0.0f}}), V - 2);
     EXPECT_EQ(chosen_of(V, -1, {{V - 2, -0.0f}, {V - 1, 0.0f}}), V - 2);
   }

@@ -50,7 +50,7 @@ int64_t choose(const Tensor& logits, const Sampling& s, int64_t position) {
   int64_t n = s.vocab > 0 ? std::min(s.vocab, logits.size(0)) : logits.size(0);
   Tensor scores = logits.narrow(0, 0, n).to(at::kFloat).contiguous();
   int64_t top = likeliest({scores.const_data_ptr<float>(), static_cast<size_t>(n)});
-  if (is_greedy(s)) return top;
+  if (top < 0 || is_greedy(s)) return top;
   double temperature = s.temperature > 0 ? s.temperature : 1;
   Tensor weights = (scores - scores[top]).to(at::kDouble).div_(temperature).exp_();
   const auto* weight = weights.const_data_ptr<double>();
@@ -66,7 +66,6 @@ int64_t choose(const Tensor& logits, const Sampling& s, int64_t position) {
     total = std::accumulate(all.begin(), all.end(), 0.0);
     order = heaviest(all, all.size(), (s.top_p > 0 ? s.top_p : u) * total);
   }
-  if (order.empty()) return top;  // nothing is a number
   if (s.top_p > 0) total = keep_mass(order, all, s.top_p * total);
   double left = u * total;
   for (int64_t id : order)

@@ -74,9 +74,8 @@ bool pads_prompts(GptNeoX& model) {
 // New tokens of some texts, on their way from the device or there.
 struct NewTokens {
   std::vector<size_t> texts;
-  Tensor tokens;                                       // [texts] int64 on the host
+  Tensor tokens;  // [texts] int64 on the host; -1: the logits are not finite
   std::vector<std::optional<TokenScore>> scores = {};  // of the texts, or none at all
-  Tensor top = {};  // [texts] double: the greatest logit of each; or undefined
   std::optional<c10::Event> copied = {};
 };
 
@@ -180,7 +179,7 @@ class Texts {
   void take(const Tensor& logits, const std::vector<size_t>& begun, int64_t first_row) {
     if (on_device()) {
       cache_.replay->choose(logits, first_row);
-      send(begun, first_row, logits.amax(-1).to(at::kDouble).flatten());
+      send(begun, first_row);
     } else {
       arriving_.push_back(chosen(logits, begun));
     }
@@ -201,43 +200,33 @@ class Texts {
     count(texts);
   }
 
-  // The next tokens of these texts, from the last stage, and their greatest logits: where one is no
-  // number the text ends on all stages.
+  // The next tokens of these texts, from the last stage.
   NewTokens chosen(const Tensor& logits, std::vector<size_t> texts) {
     Mesh& mesh = model_.mesh();
-    Tensor next = at::empty({2, std::ssize(texts)}, at::kDouble);  // [{token, top}, texts]
+    Tensor next = at::empty({std::ssize(texts)}, at::kLong);
     std::vector<std::optional<TokenScore>> scores(texts.size());
     if (mesh.last_stage()) {
-      Tensor host = logits.cpu(), top = next[1];
-      top.copy_(host.amax(-1));
+      Tensor host = logits.cpu();
       for (size_t i = 0; i < texts.size(); ++i) {
         const auto& [request, length, begun, last] = texts_.at(texts[i]);
         Tensor row = host[static_cast<int64_t>(i)];
-        bool fit = std::isfinite(top.const_data_ptr<double>()[i]);
-        int64_t token =
-            fit ? choose(row, request.sampling, std::ssize(request.prompt) + length) : 0;
-        next.mutable_data_ptr<double>()[i] = static_cast<double>(token);
-        if (request.likeliest)
+        int64_t token = choose(row, request.sampling, std::ssize(request.prompt) + length);
+        next.mutable_data_ptr<int64_t>()[i] = token;
+        if (request.likeliest && token >= 0)
           scores[i] = score_of(row, token, *request.likeliest, request.sampling.vocab);
       }
     }
     next = there(next);
     mesh.pp().broadcast(next, mesh.pp().size() - 1);
-    next = next.cpu();
-    return {std::move(texts), next[0].to(at::kLong), std::move(scores), next[1]};
+    return {std::move(texts), next.cpu(), std::move(scores)};
   }
 
   // The last tokens of the rows from this one on go to the host.
-  void send(std::vector<size_t> texts, int64_t first_row, const Tensor& top = {}) {
+  void send(std::vector<size_t> texts, int64_t first_row) {
     Tensor tokens = cache_.replay->tokens.narrow(0, first_row, std::ssize(texts)).flatten();
     at::Device device = tokens.device();
-    auto on_its_way = [&](const Tensor& x) {
-      Tensor host =
-          at::empty(x.sizes(), x.options().device(at::kCPU).pinned_memory(!device.is_cpu()));
-      return host.copy_(x, true);
-    };
-    NewTokens sent{std::move(texts), on_its_way(tokens)};
-    if (top.defined()) sent.top = on_its_way(top);
+    Tensor host = at::empty(tokens.sizes(), at::dtype(at::kLong).pinned_memory(!device.is_cpu()));
+    NewTokens sent{std::move(texts), host.copy_(tokens, true)};
     if (!device.is_cpu()) {
       sent.copied.emplace(device.type());
       sent.copied->record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
@@ -262,11 +251,14 @@ class Texts {
       for (size_t i = next.texts.size(); i-- > 0;) {
         auto text = texts_.find(next.texts[i]);
         if (text == texts_.end()) continue;  // it has ended
-        if (next.top.defined() && failed(text->first, next.top.const_data_ptr<double>()[i]))
+        int64_t token = next.tokens.const_data_ptr<int64_t>()[i];
+        if (token < 0) {
+          lost_numbers(text->first);
           continue;
+        }
         if (options_.on_score && i < next.scores.size() && next.scores[i])
           options_.on_score(text->first, *next.scores[i]);
-        accept(text->first, text->second, next.tokens.const_data_ptr<int64_t>()[i]);
+        accept(text->first, text->second, token);
       }
     }
   }
@@ -282,16 +274,12 @@ class Texts {
     if (text.length >= most(text.request)) end(number, TextEnd::kLength);
   }
 
-  // Whether a text ends here, since the greatest logit is no number.
-  bool failed(size_t text, double top) {
-    // Without numbers the likeliest token would be the first.
-    std::string fault = fault_of_numbers("greatest logit", top);
-    if (fault.empty()) return false;
+  void lost_numbers(size_t text) {
+    std::string fault = not_finite("greatest logit");
     if (!options_.on_failure) fail(Exit::kNotFinite, fault);
     drop(text);
     texts_.erase(text);
     options_.on_failure(text, fault);
-    return true;
   }
 
   void end(size_t text, TextEnd how) {

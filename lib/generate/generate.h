@@ -23,7 +23,8 @@ struct Sampling {
   uint64_t key = 0;        // what is drawn is a function of key and position
 };
 
-// The next token for logits [V] (on the CPU, float): the likeliest, or drawn by the rules above.
+// The next token for logits [V] (on the CPU, float): the likeliest, or drawn by the rules above; -1
+// where there is none, as of ops/next_tokens.h.
 int64_t choose(const Tensor& logits, const Sampling& sampling, int64_t position);
 
 bool is_greedy(const Sampling& sampling);

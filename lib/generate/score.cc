@@ -69,20 +69,16 @@ TextScores score(GptNeoX& model, std::span<const int32_t> text, int64_t likelies
   return scores;
 }
 
-std::string fault_of_numbers(const char* name, double value) {
-  if (std::isfinite(value)) return "";
-  return concat("the model's ", name, " is ", value,
-                ": weights are not finite (see neox-convert inspect), or fp16 overflows (take "
-                "fp32)");
+std::string not_finite(const char* name) {
+  return concat("the model's ", name,
+                " is not a finite number: weights are not finite (see neox-convert inspect), or "
+                "fp16 overflows (take fp32)");
 }
 
 std::string fault_of_numbers(const TextScores& scores) {
-  auto fault = [](const TokenScore& score) {
-    return fault_of_numbers("log-probability of a token", score.log_probability);
-  };
-  for (const TokenScore& score : scores.given)
-    if (!std::isfinite(score.log_probability)) return fault(score);
-  return fault(scores.next);
+  auto finite = [](const TokenScore& score) { return std::isfinite(score.log_probability); };
+  bool all = std::ranges::all_of(scores.given, finite) && finite(scores.next);
+  return all ? "" : not_finite("log-probability of a token");
 }
 
 }  // namespace neox

@@ -31,9 +31,9 @@ struct TextScores {
 // On one rank.
 TextScores score(GptNeoX& model, std::span<const int32_t> text, int64_t likeliest, int64_t vocab);
 
-// What is to be said where this number of a model is not finite; else "".
-std::string fault_of_numbers(const char* name, double value);
-// Of the first log-probability that is not.
+// What is to be said where a number of a model is not finite.
+std::string not_finite(const char* name);
+// The same where a log-probability is not; else "".
 std::string fault_of_numbers(const TextScores& scores);
 
 }  // namespace neox

@@ -10,7 +10,7 @@
 
 namespace neox {
 
-// The first of the greatest numbers; 0 where none is a number.
+// The first of the greatest numbers; -1 where that is not finite, or one is NaN.
 int64_t likeliest(std::span<const float> scores);
 
 struct NextTokens {

@@ -11,17 +11,22 @@ namespace {
 using namespace cuda;
 
 constexpr int kThreads = 1024;
-constexpr float kNoNumber = static_cast<float>(NAN);
+constexpr float kInfinity = static_cast<float>(INFINITY), kNone = -kInfinity;
 
 struct Greatest {
-  float value = kNoNumber;
-  int at = 0;  // the first column of its pack
+  float value = kNone;
+  int at = 0;           // the first column of its pack
+  bool numbers = true;  // all are
 
   template <int N, class Logits>
   __device__ void take(const Logits& logits, int column) {
     float before = value;
 #pragma unroll
-    for (int j = 0; j < N; ++j) value = fmaxf(value, static_cast<float>(logits[j]));  // a number
+    for (int j = 0; j < N; ++j) {
+      auto logit = static_cast<float>(logits[j]);
+      numbers = numbers && logit == logit;
+      value = fmaxf(value, logit);
+    }
     if (value != before) at = column;
   }
 };
@@ -40,14 +45,13 @@ __device__ Greatest greatest_of(const T* row, int n) {
 
 template <class T, int N>
 __global__ void __launch_bounds__(kThreads) tokens_kernel(TokenRows r) {
-  constexpr float kNone = -static_cast<float>(INFINITY);
   int b = static_cast<int>(blockIdx.x), n = static_cast<int>(r.vocab);
   const T* row = static_cast<const T*>(r.logits) + b * r.columns;
   bool moves = r.lengths && threadIdx.x == 0;
   wait_for_kernel_before();
   int64_t length = moves ? r.lengths[b] : 0, more = moves ? r.more[b] : 0;
   Greatest mine = greatest_of<T, N>(row, n);
-  float greatest = over_block(fmaxf(mine.value, kNone), Larger(), kNone);
+  float greatest = over_block(mine.numbers ? mine.value : kInfinity, Larger(), kNone);
   int left = 0;  // columns from the first such one on
   if (mine.value == greatest) {
 #pragma unroll
@@ -58,7 +62,7 @@ __global__ void __launch_bounds__(kThreads) tokens_kernel(TokenRows r) {
   }
   left = over_block(left, Larger(), 0);
   if (threadIdx.x > 0) return;
-  r.tokens[b] = left > 0 ? n - left : 0;
+  r.tokens[b] = greatest > kNone && greatest < kInfinity ? n - left : -1;
   if (moves) r.lengths[b] = length + more;
 }
 
