@@ -130,6 +130,21 @@ TEST_F(ChatByJinja, ThatDoesNotWriteRepliesIsRefused) {
               HasSubstr("does not write what a message"));
 }
 
+std::string split_markers(const ChatTemplate& style) {
+  ::testing::internal::CaptureStderr();
+  warn_of_split_markers(style, Tokenizer::characters(), "the.json");
+  return ::testing::internal::GetCapturedStderr();
+}
+
+TEST_F(ChatByJinja, MarkersThatAreNoTokensAreWarnedOf) {
+  auto named = [](const char* name) { return read_chat_template(name, chat_template_table()); };
+  EXPECT_THAT(split_markers(named("chatml")),
+              HasSubstr("<|im_start|> of the chat template chatml is 12 tokens of the.json, which "
+                        "has no token for it"));
+  EXPECT_EQ(split_markers(named("plain")), "");
+  EXPECT_THAT(split_markers(style(kChatMl)), HasSubstr("<|im_end|> of the chat template"));
+}
+
 TEST_F(ChatByJinja, MayWantASystemMessage) {
   const std::string wants =
       "{% if messages[0].role != 'system' %}{{ raise_exception('system first') }}{% endif %}";
@@ -137,7 +152,7 @@ TEST_F(ChatByJinja, MayWantASystemMessage) {
   // One that refuses this, too, has no markers that could be missed.
   ChatTemplate never = style("{{ raise_exception('no') }}");
   EXPECT_THAT(error_of([&] { end_of_reply(never); }), HasSubstr("no"));
-  EXPECT_EQ(error_of([&] { warn_of_split_markers(never, Tokenizer::characters(), ""); }), "");
+  EXPECT_EQ(split_markers(never), "");
 }
 
 }  // namespace

@@ -178,20 +178,6 @@ TEST_F(Labels, ATemplateWithTheEndOfDocumentsInsideIsWarnedOf) {
   for (const char* fine : {"plain", "chatml", "llama3"}) EXPECT_EQ(said(one, fine), "") << fine;
 }
 
-TEST_F(Labels, MarkersThatAreNoTokensAreWarnedOf) {
-  auto said = [&](const char* name) {
-    PrepareOptions options;
-    options.chat = ChatOptions{.style = read_chat_template(name, chat_template_table())};
-    options.tokenizer.vocab = "the.json";
-    ::testing::internal::CaptureStderr();
-    warn_of_split_markers(options, Tokenizer::characters());
-    return ::testing::internal::GetCapturedStderr();
-  };
-  EXPECT_THAT(said("chatml"), HasSubstr("<|im_start|> of the chat template chatml is 12 tokens of "
-                                        "the.json, which has no token for it"));
-  EXPECT_EQ(said("plain"), "");
-}
-
 std::string rendered(const std::string& name, const std::string& json) {
   ChatTemplate style =
       with_special_tokens(read_chat_template(name, chat_template_table()), {"<s>", "</s>"});

@@ -15,10 +15,6 @@ using Learn = ChatOptions::Learn;
 
 }  // namespace
 
-void warn_of_split_markers(const PrepareOptions& options, const Tokenizer& tokenizer) {
-  if (options.chat) warn_of_split_markers(options.chat->style, tokenizer, options.tokenizer.vocab);
-}
-
 DocumentEncoder::DocumentEncoder(const PrepareOptions& options, const Tokenizer& tokenizer)
     : options_(options), tokenizer_(tokenizer) {
   const std::string& vocab = options.tokenizer.vocab;

@@ -48,7 +48,4 @@ class DocumentEncoder {
   int32_t eos_ = -1;                        // behind conversations
 };
 
-// Of a template whose tokens for chats the tokenizer does not have.
-void warn_of_split_markers(const PrepareOptions& options, const Tokenizer& tokenizer);
-
 }  // namespace neox

@@ -43,7 +43,8 @@ class Preparation {
     // Where there are labels, which go down to -100, both are int32: so GPT-NeoX's tools do it.
     type_ = encoder_.has_labels() ? TokenType::kInt32 : token_type_of(tokenizer.vocab_size());
     plan_datasets();
-    if (rank_ == 0) warn_of_split_markers(options_, tokenizer_);
+    if (rank_ == 0 && options_.chat)
+      warn_of_split_markers(options_.chat->style, tokenizer_, options_.tokenizer.vocab);
     share_ = std::make_unique<Share>(options_, plan_, control.rank(), control.size());
     result_.vocab = tokenizer.vocab_size();
   }
