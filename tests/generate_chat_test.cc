@@ -54,6 +54,23 @@ TEST_F(Conversations, FollowTheirTemplate) {
   }
 }
 
+TEST_F(Conversations, NeedRepliesThatBeginWithWhatAsksForThem) {
+  Directory dir;
+  auto refusal = [&](const std::string& assistant) {
+    std::string t = dir.put("t.yml",
+                            "chat_templates: [{name: t, generation_prompt: \"As:\", roles: ["
+                            "{role: user}, {role: assistant" +
+                                assistant + "}]}]");
+    return error_of([&] { chat_template_for(t, dir / "tokenizer.json", tokenizer); });
+  };
+  EXPECT_EQ(refusal(", before: \"As: \""), "");
+  for (const char* other :
+       {"", ", before: B", ", before: \"Bot: \"", ", before: \"As:\", within: user"})
+    EXPECT_EQ(refusal(other),
+              "64: the chat template t asks for a reply by 'As:', with which messages of the role "
+              "'assistant' do not begin");
+}
+
 const std::string kAsked = "<|im_start|>user\nthe<|im_end|>\n<|im_start|>assistant\n";
 
 TEST_F(GenerateProgram, AMessageIsAnsweredAsItsTextIsContinued) {

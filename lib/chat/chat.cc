@@ -41,6 +41,14 @@ std::shared_ptr<const jinja::Value> whole_of(const Json& message, size_t number)
   }
 }
 
+// Of the messages that a model writes.
+const ChatTemplate::Role& written_role(const ChatTemplate& style, const std::string& name) {
+  auto role = std::ranges::find(style.roles, name, &ChatTemplate::Role::name);
+  check_usage(role != style.roles.end(), "the chat template ", style.name, " has no role ", name,
+              ", whose messages a model writes");
+  return *role;
+}
+
 // Writes the turns of one conversation.
 class Writer {
  public:
@@ -146,12 +154,16 @@ std::vector<ChatTurn> turns_before_reply(const std::vector<ChatMessage>& message
   return turns;
 }
 
+void check_generation_role(const ChatTemplate& style, const std::string& role) {
+  if (style.jinja) return;
+  const ChatTemplate::Role& its = written_role(style, role);
+  check_usage(its.within.empty() && its.before.starts_with(style.generation_prompt),
+              "the chat template ", style.name, " asks for a reply by '", style.generation_prompt,
+              "', with which messages of the role '", role, "' do not begin");
+}
+
 std::string end_of_reply(const ChatTemplate& style) {
-  if (style.jinja) return end_by_jinja(style);
-  auto role = std::ranges::find(style.roles, kAssistant, &ChatTemplate::Role::name);
-  check_usage(role != style.roles.end(), "the chat template ", style.name, " has no role ",
-              kAssistant, ", whose messages a model writes");
-  return role->after;
+  return style.jinja ? end_by_jinja(style) : written_role(style, kAssistant).after;
 }
 
 }  // namespace neox

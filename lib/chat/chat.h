@@ -69,6 +69,10 @@ ChatTemplate with_special_tokens(ChatTemplate style, const SpecialTokens& tokens
 void warn_of_split_markers(const ChatTemplate& style, const Tokenizer& tokenizer,
                            const std::filesystem::path& vocab);
 
+// Throws Error (64) unless messages of the role, which a model writes, begin with what asks for a
+// reply. Of Jinja this shows in each conversation.
+void check_generation_role(const ChatTemplate& style, const std::string& role);
+
 // The messages in the JSON of a list. Throws Error (74) with the message that lacks something; what
 // a message must have besides a role, Jinja says itself.
 std::vector<ChatMessage> parse_conversation(std::string_view json, const ChatTemplate& style);

@@ -14,6 +14,7 @@ ChatTemplate chat_template_for(const std::string& name_or_file, const std::files
   SpecialTokens special = special_tokens_beside(vocab);
   ChatTemplate style = read_chat_template(name_or_file, chat_template_table());
   style = with_special_tokens(style, special);
+  check_generation_role(style, kAssistant);
   warn_of_split_markers(style, tokenizer, vocab);
   return style;
 }

@@ -12,7 +12,7 @@
 namespace neox {
 
 // A template of a name or file with the special tokens beside a vocabulary; says which of its words
-// the tokenizer has no token for. Throws as read_chat_template().
+// the tokenizer has no token for. Throws as read_chat_template() and check_generation_role().
 ChatTemplate chat_template_for(const std::string& name_or_file, const std::filesystem::path& vocab,
                                const Tokenizer& tokenizer);
 

@@ -39,19 +39,6 @@ Learn read_learn(const Program& program) {
   return learn;
 }
 
-// A reply must begin with what asks for it. Of Jinja this shows in each conversation.
-void check_role(const ChatOptions& chat) {
-  if (chat.style.jinja) return;
-  auto role = std::find_if(chat.style.roles.begin(), chat.style.roles.end(),
-                           [&](const auto& known) { return known.name == chat.role; });
-  check_usage(role != chat.style.roles.end(), "--generation-role ", chat.role,
-              " is no role of the chat template ", chat.style.name);
-  check_usage(role->within.empty() && role->before.starts_with(chat.style.generation_prompt),
-              "the chat template ", chat.style.name, " asks for a reply by '",
-              chat.style.generation_prompt, "', with which messages of the role '", chat.role,
-              "' do not begin");
-}
-
 void read_reward_rule(const Program& program, DocumentRules& rules) {
   bool binary = program.has("binary-reward");
   auto key = program.given<std::string>("reward-key");
@@ -79,7 +66,7 @@ void read_chat(const Program& program, PrepareOptions& options) {
       .eos = special.eos,
       .learn = read_learn(program)};
   if (program.has("generation-role")) chat.role = program.get<std::string>("generation-role");
-  check_role(chat);
+  check_generation_role(chat.style, chat.role);
   if (program.args()["jsonl-keys"].defaulted()) options.rules.keys = {"conversation"};
   options.rules.values = DocumentRules::Values::kJson;
   read_reward_rule(program, options.rules);
