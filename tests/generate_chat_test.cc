@@ -54,6 +54,15 @@ TEST_F(Conversations, FollowTheirTemplate) {
   }
 }
 
+TEST_F(Conversations, TakeWhatIsNoUtf8AsTextsDo) {
+  Conversation chat(style("plain"), "\xF7\xBF\xBF\xBF", tokenizer);
+  std::string asked = text_of(chat, "of \xE2\x80", tokenizer);
+  EXPECT_TRUE(asked.starts_with("System: \uFFFD")) << asked;
+  EXPECT_TRUE(asked.ends_with("User: of \uFFFD\nAssistant:")) << asked;
+  chat.add("\xFF", "and");
+  EXPECT_TRUE(has(text_of(chat, "the", tokenizer), "User: \uFFFD\nAssistant: and"));
+}
+
 TEST_F(Conversations, NeedRepliesThatBeginWithWhatAsksForThem) {
   Directory dir;
   auto refusal = [&](const std::string& assistant) {

@@ -1,11 +1,18 @@
 #include "generate/conversation.h"
 
 #include "base/error.h"
+#include "tokenizer/unicode.h"
 
 namespace neox {
 namespace {
 
 constexpr const char* kAssistant = "assistant";
+
+// What is typed need not be UTF-8, in which templates read it.
+std::string as_utf8(std::string_view typed) {
+  std::string storage;
+  return std::string(unicode::repair(typed, storage));
+}
 
 }  // namespace
 
@@ -36,20 +43,21 @@ std::vector<int32_t> tokens_before_reply(const std::vector<ChatMessage>& message
   return tokens;
 }
 
-Conversation::Conversation(ChatTemplate style, std::string system, const Tokenizer& tokenizer)
+Conversation::Conversation(ChatTemplate style, const std::string& system,
+                           const Tokenizer& tokenizer)
     : style_(std::move(style)), tokenizer_(tokenizer), ends_(ends_of_replies(style_, tokenizer)) {
-  if (!system.empty()) start_.push_back({"system", std::move(system)});
+  if (!system.empty()) start_.push_back({"system", as_utf8(system)});
   begin_anew();
 }
 
 std::vector<int32_t> Conversation::asked(const std::string& message) const {
   std::vector<ChatMessage> messages = messages_;
-  messages.push_back({"user", message});
+  messages.push_back({"user", as_utf8(message)});
   return tokens_before_reply(messages, style_, tokenizer_);
 }
 
 void Conversation::add(const std::string& message, const std::string& reply) {
-  messages_.push_back({"user", message});
+  messages_.push_back({"user", as_utf8(message)});
   messages_.push_back({kAssistant, reply});
 }
 

@@ -27,7 +27,7 @@ std::vector<int32_t> tokens_before_reply(const std::vector<ChatMessage>& message
 class Conversation {
  public:
   // style: its special tokens are there. system: the first message, or "".
-  Conversation(ChatTemplate style, std::string system, const Tokenizer& tokenizer);
+  Conversation(ChatTemplate style, const std::string& system, const Tokenizer& tokenizer);
 
   // tokens_before_reply() to a message of the user.
   std::vector<int32_t> asked(const std::string& message) const;
