@@ -9,6 +9,7 @@
 
 #include "child.h"
 #include "corpus/sha256.h"
+#include "corpus/transfer.h"
 #include "data_files.h"
 #include "fault_preload.h"
 #include "http_server.h"
@@ -317,6 +318,13 @@ TEST_F(Download, TidiesAfterAKillBetweenNamingAndTheEnd) {
   write_file_atomically(dir_ / "got/0.part.from", "v1");
   EXPECT_EQ(fetch(all), "");
   expect_whole(2);
+}
+
+TEST_F(Download, SaysWhyAFileCannotHaveItsName) {
+  fs::create_directory(dir_ / "f");
+  PartFile part(dir_ / "f");
+  EXPECT_EQ(error_of([&] { part.publish(dir_ / "f"); }),
+            concat("74: cannot rename ", dir_ / "f.part", " to ", dir_ / "f", ": Is a directory"));
 }
 
 TEST_F(Download, NamesTheFileWhereTheDiskIsFull) {

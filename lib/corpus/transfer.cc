@@ -30,7 +30,7 @@ PartFile::~PartFile() {
 }
 
 void PartFile::restart(const std::string& version) {
-  check_io(::ftruncate(file_.get(), 0) == 0, "cannot empty ", path_, ": ", describe_errno(errno));
+  check_call(::ftruncate(file_.get(), 0) == 0, "empty", path_);
   bytes_ = 0;
   version_ = version;
   version.empty() ? static_cast<void>(fs::remove(from_)) : write_file_atomically(from_, version);
@@ -49,9 +49,9 @@ void PartFile::append(const char* data, size_t size) {
 }
 
 void PartFile::publish(const fs::path& to) {
-  check_io(::fsync(file_.get()) == 0, "cannot flush ", path_, ": ", describe_errno(errno));
-  check_io(::rename(path_.c_str(), to.c_str()) == 0, "cannot rename ", path_, " to ", to.string(),
-           ": ", describe_errno(errno));
+  check_call(::fsync(file_.get()) == 0, "flush", path_);
+  int renamed = ::rename(path_.c_str(), to.c_str());
+  check_call(renamed == 0, ("rename " + path_ + " to").c_str(), to);
   published_ = true;
   fs::remove(from_);
   sync_directory(directory_of(to));

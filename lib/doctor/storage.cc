@@ -112,7 +112,7 @@ bool is_lost_with_the_container(const std::string& kind) {
 
 void check_room(const fs::path& dir, RankReport& report) {
   struct statvfs room {};
-  check_io(::statvfs(dir.c_str(), &room) == 0, dir.string(), ": ", describe_errno(errno));
+  check_call(::statvfs(dir.c_str(), &room) == 0, "ask for the free space of", dir);
   std::string name = "path " + dir.string();
   auto free = static_cast<double>(room.f_bavail) * static_cast<double>(room.f_frsize);
   auto size = static_cast<double>(room.f_blocks) * static_cast<double>(room.f_frsize);

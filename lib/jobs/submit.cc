@@ -44,7 +44,8 @@ std::vector<char*> own_environment() {
 // Runs a program of PATH and returns what it wrote to its standard output.
 Finished run(const std::vector<std::string>& command) {
   std::array<int, 2> ends{};
-  check_io(::pipe2(ends.data(), O_CLOEXEC) == 0, "pipe: ", describe_errno(errno));
+  int piped = ::pipe2(ends.data(), O_CLOEXEC);
+  check_io(piped == 0, "pipe: ", describe_errno(errno));
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);

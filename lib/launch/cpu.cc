@@ -100,8 +100,8 @@ CpuCounts cpu_counts() {
   size_t bytes = CPU_ALLOC_SIZE(static_cast<size_t>(configured));
   std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> mask(CPU_ALLOC(static_cast<size_t>(configured)),
                                                         [](cpu_set_t* set) { CPU_FREE(set); });
-  check(mask && ::sched_getaffinity(0, bytes, mask.get()) == 0,
-        "sched_getaffinity: ", describe_errno(errno));
+  bool told = mask && ::sched_getaffinity(0, bytes, mask.get()) == 0;
+  check(told, "sched_getaffinity: ", describe_errno(errno));
   int of_mask = CPU_COUNT_S(bytes, mask.get());
   int64_t quota = cpus_of_groups("/proc/self/cgroup", "/sys/fs/cgroup");
   return {.allowed = static_cast<int>(std::min<int64_t>(of_mask, quota)),
@@ -127,7 +127,8 @@ std::string memlock_warning(uint64_t limit, int efa_adapters) {
 
 uint64_t memlock_limit() {
   rlimit limit{};
-  check(::getrlimit(RLIMIT_MEMLOCK, &limit) == 0, "getrlimit: ", describe_errno(errno));
+  int result = ::getrlimit(RLIMIT_MEMLOCK, &limit);
+  check(result == 0, "getrlimit: ", describe_errno(errno));
   return limit.rlim_cur;
 }
 

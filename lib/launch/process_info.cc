@@ -362,7 +362,8 @@ std::string describe(const ProcessInfo& p) {
 
 std::string host_name() {
   std::array<char, 256> name{};
-  check(::gethostname(name.data(), name.size() - 1) == 0, "gethostname: ", describe_errno(errno));
+  int result = ::gethostname(name.data(), name.size() - 1);
+  check(result == 0, "gethostname: ", describe_errno(errno));
   return name.data();
 }
 
