@@ -29,6 +29,7 @@ test_packages=(slurmctld slurmd slurm-client munge libpmix-dev openmpi-bin iprou
 cpu_set=(600 1425)
 full_set=(2775 4875)
 arrow_set=(55 175)
+libtorch=torch/lib/libtorch_cpu.so  # of a site-packages
 
 main() {
   local prefix="" packages_too=1 quiet=0 mark=$repo/.deps/no-packages
@@ -149,6 +150,7 @@ install_torch() {
   flock -n 9 || { say "Waiting for another set-up that works in $1"; flock 9; }
   if has_wheels "$venv" $want; then return; fi
   have=$(cat "$venv/set" 2>/dev/null || true)
+  site_has "$venv" "$libtorch" || have=""
   if [ "$have" = full ]; then want=full; fi
   local what sizes
   if [ "$have" = $want ]; then
@@ -168,7 +170,14 @@ install_torch() {
 has_wheels() {
   local have; have=$(cat "$1/set" 2>/dev/null || true)
   [ "$have" = "$2" ] || [ "$have" = full ] || return 1
-  [ -n "$(find "$1"/lib/python3*/site-packages -maxdepth 1 -name "pyarrow-$arrow_version.dist-info" 2>/dev/null)" ]
+  site_has "$1" "$libtorch" && site_has "$1" "pyarrow-$arrow_version.dist-info"
+}
+
+# site_has VENV PATH: is that in its site-packages?
+site_has() {
+  local site
+  for site in "$1"/lib/python3*/site-packages; do [ ! -e "$site/$2" ] || return 0; done
+  return 1
 }
 
 make_venv() {
@@ -192,10 +201,14 @@ add_wheels() {
   if [ "$2" = full ]; then wheels=("torch==$torch_version" "pyarrow==$arrow_version"); fi
   local log; log=$(log_file pip)
   mkdir -p "$1/tmp"
-  TMPDIR=$1/tmp "$1/bin/python" -m pip --disable-pip-version-check install --quiet "${wheels[@]}" > "$log" 2>&1 ||
+  # Into this environment, whatever else Python finds (-I: no PYTHONPATH), and wherever pip is told to install by default.
+  env -u PIP_TARGET -u PIP_PREFIX -u PIP_ROOT -u PIP_USER TMPDIR="$1/tmp" \
+    "$1/bin/python" -I -m pip --disable-pip-version-check install --quiet "${wheels[@]}" > "$log" 2>&1 ||
     fail 74 "pip could not install torch $torch_version and pyarrow $arrow_version; the end of $log:" "$(tail -n 6 "$log")" \
       "Without a network, copy the site-packages of another machine that has both and name its torch directory with NEOX_TORCH_DIR."
   rm -rf "$1/tmp"
+  site_has "$1" "$libtorch" || fail 74 "pip ended without an error, but $1 has no $libtorch" \
+    "Does pip's configuration name another place? See '$1/bin/python -m pip config list'."
   echo "$2" > "$1/set"
 }
 

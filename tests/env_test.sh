@@ -26,6 +26,15 @@ all_installed='for p in "${@:4}"; do echo "$p installed"; done'
 wheel() {  # wheel DIR VERSION
   mkdir -p "$1/lib" "$1/include/ATen"; touch "$1/lib/libtorch_cpu.so"; echo "__version__ = '$2+cu130'" > "$1/version.py"
 }
+wheel_file() {  # wheel_file NAME VERSION FILE...: in $here/wheels, as pip installs it; its files stay in $here/NAME.files
+  local of=$here/$1.files info=$here/$1.files/$1-$2.dist-info file
+  rm -rf "$of"; mkdir -p "$here/wheels" "$info"
+  printf 'Metadata-Version: 2.1\nName: %s\nVersion: %s\n' "$1" "$2" > "$info/METADATA"
+  printf 'Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n' > "$info/WHEEL"
+  touch "$info/RECORD"
+  for file in "${@:3}"; do mkdir -p "$(dirname "$of/$file")"; touch "$of/$file"; done
+  (cd "$of" && python3 -m zipfile -c "$here/wheels/$1-$2-py3-none-any.whl" ./*)
+}
 os() { printf 'ID=%s\nVERSION_ID="%s"\n' "$1" "$2" > "$here/os-release"; export NEOX_OS_RELEASE=$here/os-release; }
 
 setup=$tree/env/setup.sh
@@ -77,6 +86,14 @@ expect 74 'Arrow 26.0.1: about [0-9]+ MB to download' "$setup"  # of an earlier 
 mkdir "$place/lib/python3.99/site-packages/pyarrow-26.0.1.dist-info"
 expect 0 'Nothing to install: .*/a place/torch-2.11.0/lib/python3.99/site-packages/torch' "$setup"
 expect 0 '' "$setup" --quiet
+# What other environments have, or pip installs elsewhere, is not there.
+no_index=(PIP_NO_INDEX=1 PIP_FIND_LINKS="$here/wheels" PYTHONPATH="$here/torch.files:$here/pyarrow.files" PIP_TARGET="$here/target")
+wheel_file torch 2.11.0
+wheel_file pyarrow 26.0.1
+expect 74 'has no torch/lib/libtorch_cpu.so' env "${no_index[@]}" "$setup" --prefix "$here/new"
+wheel_file torch 2.11.0 torch/lib/libtorch_cpu.so
+expect 0 'Set-up done' env "${no_index[@]}" "$setup"
+expect 0 '/new/torch-2.11.0/lib/python3[.0-9]*/site-packages/torch$' "$tree/env/torch_dir.sh"
 
 expect 64 'no preset fast' "$tree/env/build.sh" fast
 expect 64 'needs the CUDA compiler nvcc' env CUDACXX=/nowhere "$tree/env/build.sh" cuda
