@@ -147,7 +147,7 @@ install_torch() {
   if find_nvcc > /dev/null; then want=full; fi
   if has_wheels "$venv" $want; then return; fi
   mkdir -p "$1" 2>/dev/null && exec 9> "$1/lock" || fail 74 "cannot write to $1; choose another place with --prefix DIR"
-  flock -n 9 || { say "Waiting for another set-up that works in $1"; flock 9; }
+  wait_for_others "$1"
   if has_wheels "$venv" $want; then return; fi
   have=$(cat "$venv/set" 2>/dev/null || true)
   site_has "$venv" "$libtorch" || have=""
@@ -164,6 +164,16 @@ install_torch() {
   need_space "$1" $((sizes[0] * 2 + sizes[1])) "${what%%,*}, with its download,"
   if [ -n "$have" ]; then add_wheels "$venv" $want; else make_venv "$venv" $want; fi
   done_something=1
+}
+
+# With the file `lock` of the prefix open as 9. Not every file system has locks, as Lustre mounted without -o flock.
+wait_for_others() {
+  local code=0; flock -n 9 || code=$?
+  if [ $code = 1 ]; then
+    say "Waiting for another set-up that works in $1"
+    code=0; flock 9 || code=$?
+  fi
+  if [ $code != 0 ]; then say "Cannot lock $1/lock: run no other set-up that works in $1 meanwhile"; fi
 }
 
 # has_wheels VENV SET

@@ -74,7 +74,12 @@ expect 0 'Nothing to install' env NEOX_TORCH_DIR="$here/torch" "$setup"
 expect 0 'no pyarrow, so Parquet files will not be read' env NEOX_TORCH_DIR="$here/torch" "$setup"
 stand_in df 'echo; echo "fs 1 1 300 1 /"'
 expect 74 'with its download, needs [0-9]+ MB in .*, where 300 MB are free' "$setup"
-rm "$bin/df"
+stand_in flock 'echo "flock: 9: Function not implemented" >&2; exit 71'
+expect 74 '^Cannot lock .*/lock: run no other set-up' "$setup"
+expect 74 'with its download, needs' "$setup"  # it goes on
+stand_in flock '[ "$1" != -n ]'
+expect 74 '^Waiting for another set-up that works in' "$setup"
+rm "$bin/flock" "$bin/df"
 expect 74 'pip could not install torch 2.11.0 and pyarrow 26.0.1' env PIP_NO_INDEX=1 PIP_FIND_LINKS= "$setup" --prefix "$here/a place"
 expect 74 '' "$tree/env/torch_dir.sh"
 place="$here/a place/torch-2.11.0"
