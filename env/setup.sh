@@ -85,6 +85,13 @@ check_distribution() {
 
 as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
 
+# By env, since sudo hands on no variables, and a network may be behind a proxy.
+apt_get() {
+  local name settings=(DEBIAN_FRONTEND=noninteractive LC_ALL=C)
+  for name in http_proxy https_proxy no_proxy; do [ -z "${!name-}" ] || settings+=("$name=${!name}"); done
+  as_root env "${settings[@]}" apt-get "$@"
+}
+
 # Root, or sudo with or, on a terminal, after a password.
 may_install() {
   [ "$(id -u)" = 0 ] && return
@@ -99,11 +106,10 @@ install_packages() {
   say "Missing packages: ${missing[*]}"
   may_install || fail 74 "these packages must be installed by an administrator, with this command:" "" \
     "  apt-get update && apt-get install -y --no-install-recommends ${missing[*]}" "" "Then run env/setup.sh again."
-  local apt=(env DEBIAN_FRONTEND=noninteractive LC_ALL=C apt-get)
-  as_root "${apt[@]}" -q update > /dev/null || fail 74 "apt-get update failed; is there a network?"
-  apt_sizes "${apt[@]}" "${missing[@]}"
+  apt_get -q update > /dev/null || fail 74 "apt-get update failed; is there a network?"
+  apt_sizes "${missing[@]}"
   forbid_services
-  as_root "${apt[@]}" -q -y -o Dpkg::Use-Pty=0 install --no-install-recommends "${missing[@]}" > "$(log_file apt)" 2>&1 ||
+  apt_get -q -y -o Dpkg::Use-Pty=0 install --no-install-recommends "${missing[@]}" > "$(log_file apt)" 2>&1 ||
     fail 74 "apt-get install failed; the end of $(log_file apt):" "$(tail -n 15 "$(log_file apt)")"
   done_something=1
 }
@@ -119,7 +125,7 @@ forbid_services() {
 # Says what apt would download and use, and checks that there is room.
 apt_sizes() {
   local plan used
-  plan=$(as_root "${@:1:4}" install --assume-no --no-install-recommends "${@:5}" 2>&1 || true)
+  plan=$(apt_get install --assume-no --no-install-recommends "$@" 2>&1 || true)
   grep -E '^(Need to get|After this operation)' <<< "$plan" | sed 's/^/  /' || true
   used=$(sed -n 's/^After this operation, \([0-9.,]*\) \([kMG]\)B of.*/\1 \2/p' <<< "$plan" |
     awk '{ gsub(",", "", $1); printf "%d", $1 * ($2 == "G" ? 1000 : $2 == "M" ? 1 : 0) + 1 }')

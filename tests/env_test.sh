@@ -54,6 +54,9 @@ expect 64 'Debian 12 and Ubuntu 24.04; this is fedora 41' "$setup"
 os ubuntu 24.04
 expect 74 '^  apt-get update && apt-get install' "$setup"
 os debian 12
+stand_in sudo '[ "$1" = -n ] || exec env -i PATH="$PATH" "$@"'
+stand_in apt-get 'case "$*" in *install*) echo "through $http_proxy, not for $no_proxy"; exit 100 ;; esac'
+expect 74 'through http://a:1, not for b' env http_proxy=http://a:1 no_proxy=b "$setup"
 stand_in id 'echo 0'
 stand_in apt-get 'case "$*" in *update*) exit 100 ;; esac'
 expect 74 'apt-get update failed; is there a network' "$setup"
