@@ -10,10 +10,18 @@ if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release)
 endif()
 find_program(CCACHE ccache)
-if(CCACHE)
-  # Without these, it does not keep what was compiled with a precompiled header.
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE})
-  set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE})
+if(CCACHE)  # tried with what it does not have yet: it ends where it cannot keep what was compiled, as without a home directory
+  string(TIMESTAMP now %s)
+  file(WRITE ${PROJECT_BINARY_DIR}/ccache.cc "int at_${now};\n")
+  execute_process(COMMAND ${CCACHE} ${CMAKE_CXX_COMPILER} -c ccache.cc -o ccache.o WORKING_DIRECTORY ${PROJECT_BINARY_DIR}
+    RESULT_VARIABLE failed ERROR_VARIABLE why OUTPUT_QUIET ERROR_STRIP_TRAILING_WHITESPACE)
+  if(failed)
+    message(STATUS "Without ccache: ${why}")
+  else()
+    # Without these, it does not keep what was compiled with a precompiled header.
+    set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE})
+    set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE})
+  endif()
 endif()
 if(NEOX_SANITIZE)
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${NEOX_SANITIZE}>

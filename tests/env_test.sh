@@ -107,6 +107,22 @@ expect 64 'no preset fast' "$tree/env/build.sh" fast
 expect 64 'needs the CUDA compiler nvcc' env CUDACXX=/nowhere "$tree/env/build.sh" cuda
 expect 64 'unknown argument --ful' "$tree/env/test.sh" --ful
 
+# CMake leaves ccache out where that cannot write.
+mkdir "$here/small"
+echo 'int small;' > "$here/small/small.cc"
+cat > "$here/small/CMakeLists.txt" <<CMAKE
+cmake_minimum_required(VERSION 3.25)
+project(small LANGUAGES CXX)
+list(PREPEND CMAKE_MODULE_PATH "$1/cmake")
+include(Neox)
+message(STATUS "begins with \${CMAKE_CXX_COMPILER_LAUNCHER}")
+add_library(small small.cc)
+CMAKE
+stand_in ccache 'mkdir -p "$HOME/.cache/ccache" && exec "$@"'
+expect 0 'begins with .*/ccache$' cmake -G Ninja -S "$here/small" -B "$here/with"
+expect 0 '^-- Without ccache: mkdir: ' env HOME="$here/os-release" cmake -G Ninja -S "$here/small" -B "$here/without"
+expect 0 '' env HOME="$here/os-release" cmake --build "$here/without"
+
 # The summary of tests: gtest's cases count, a crash is a failure, what is skipped is named with its reason.
 cat > "$here/release.ctest.log" <<'LOG'
 1/5 Test #1: box_test ...................   Passed    0.05 sec
