@@ -19,6 +19,12 @@ fail() {
 # What env/setup.sh installs LibTorch under, for this checkout.
 neox_prefix() { cat "$repo/.deps/prefix" 2>/dev/null || echo "${XDG_DATA_HOME:-$HOME/.local/share}/neox"; }
 
+# pip_install VENV ARGUMENT...: into that environment, whatever else Python finds (-I: no PYTHONPATH), and wherever pip is told to
+# install by default.
+pip_install() {
+  env -u PIP_TARGET -u PIP_PREFIX -u PIP_ROOT -u PIP_USER "$1/bin/python" -I -m pip --disable-pip-version-check install --quiet "${@:2}"
+}
+
 # The CUDA compiler's path: $CUDACXX, else nvcc; fails where there is none.
 find_nvcc() {
   if [ -n "${CUDACXX-}" ]; then command -v "$CUDACXX"

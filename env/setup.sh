@@ -217,9 +217,7 @@ add_wheels() {
   if [ "$2" = full ]; then wheels=("torch==$torch_version" "pyarrow==$arrow_version"); fi
   local log; log=$(log_file pip)
   mkdir -p "$1/tmp"
-  # Into this environment, whatever else Python finds (-I: no PYTHONPATH), and wherever pip is told to install by default.
-  env -u PIP_TARGET -u PIP_PREFIX -u PIP_ROOT -u PIP_USER TMPDIR="$1/tmp" \
-    "$1/bin/python" -I -m pip --disable-pip-version-check install --quiet "${wheels[@]}" > "$log" 2>&1 ||
+  TMPDIR=$1/tmp pip_install "$1" "${wheels[@]}" > "$log" 2>&1 ||
     fail 74 "pip could not install torch $torch_version and pyarrow $arrow_version; the end of $log:" "$(tail -n 6 "$log")" \
       "Without a network, copy the site-packages of another machine that has both and name its torch directory with NEOX_TORCH_DIR."
   rm -rf "$1/tmp"

@@ -81,11 +81,11 @@ oracle_python() {
     need_space "$(neox_prefix)" 9000 "the Python libraries"
     rm -rf "$venv"
     /usr/bin/python3 -m venv "$venv"
-    "$venv/bin/pip" --disable-pip-version-check install --quiet "torch==$torch_version" transformers tokenizers==0.23.3 \
+    pip_install "$venv" "torch==$torch_version" transformers tokenizers==0.23.3 \
       numpy safetensors h5py sentencepiece==0.2.3 tensorboard wandb==0.31.0 megatron-core==0.16.1 wikiextractor==3.1.0 tiktoken deepspeed==0.16.5 "pyarrow==$arrow_version" >&2 ||
       fail 74 "pip could not install them; is there a network?"
     # Its list of dependencies has torchvision and seaborn, which its parametrization does not use.
-    "$venv/bin/pip" --disable-pip-version-check install --quiet --no-deps mup==1.0.0 >&2 ||
+    pip_install "$venv" --no-deps mup==1.0.0 >&2 ||
       fail 74 "pip could not install mup; is there a network?"
     touch "$venv/whole-3"
   fi
