@@ -305,6 +305,15 @@ TEST_F(InputForms, TextWithZeroBytesIsAnError) {
   EXPECT_EQ(error_of([&] { dataset({dir_.put("b.txt", "PAR1 is a text, BZhang another")}); }), "");
 }
 
+// Where a head looks like a binary file's, more is read to see whether it is damaged.
+TEST_F(InputForms, MembersThatBeginWithABinaryLineAreReadWhole) {
+  std::string text("a\0b\n", 4);
+  while (text.size() < 3 << 20) text += lines_;
+  std::string gz = compressed(text, "gzip"), alone = dir_.put("a.jsonl.gz", gz);
+  std::string tar = dir_.put("a.tar", archive_of({{"a.jsonl.gz", gz}}, "ustar"));
+  EXPECT_TRUE(dataset({tar}, {"--skip-bad-lines"}) == dataset({alone}, {"--skip-bad-lines"}));
+}
+
 TEST_F(InputForms, EmptyFilesAndArchivesHaveNoDocuments) {
   std::string some = dir_.put("a.jsonl", lines_), wanted = dataset({some});
   for (const std::string& empty :

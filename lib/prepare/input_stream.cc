@@ -21,13 +21,12 @@ std::string head_of(ByteSource& source) {
   return head;
 }
 
-// The same of what was compressed. Damage may look like a binary file where it is, and shows in the
-// checksum behind it.
-std::string decompressed_head(ByteSource& source) {
-  std::string head = head_of(source);
+// The head, and what is read on where it looks like that of a binary file: so may damage to what
+// was compressed, which shows in the checksum behind it.
+std::string checked(std::string head, ByteSource& source) {
   std::string more(is_binary(head) ? kChecksumWithin : 0, '\0');
-  read_fully(source, more);
-  return head;
+  more.resize(read_fully(source, more));
+  return std::move(head) + more;
 }
 
 // The bytes of a file, decompressed where they are compressed.
@@ -111,12 +110,14 @@ class Members : public InputStream {
       inner_ = std::make_unique<Members>(path, std::move(zip), options_, Depth::kInArchive);
       return nullptr;
     }
+    std::string peeked = head;
     if (packing == Packing::kCompressed) {
       auto compressed = std::make_unique<PeekedSource>(head, std::move(source));
       source = std::make_unique<DecompressedSource>(path, *compression_of(head),
                                                     std::move(compressed), options_.threads);
       path = decompressed_name(path);
-      head = decompressed_head(*source);
+      head = head_of(*source);
+      peeked = checked(head, *source);
       packing = packing_of(path, head);
     }
     check_io(packing != Packing::kParquet, path,
@@ -128,7 +129,7 @@ class Members : public InputStream {
         "outer one first");
     if (is_left_out(path, head)) return nullptr;
     auto format = format_of(path, head, options_.separated);
-    member_ = std::make_unique<PeekedSource>(std::move(head), std::move(source));
+    member_ = std::make_unique<PeekedSource>(std::move(peeked), std::move(source));
     return std::make_shared<InputFile>(InputFile{.path = std::move(path), .format = format});
   }
 
@@ -164,6 +165,11 @@ std::unique_ptr<InputStream> open_input(const InputFile& file, int64_t begin, in
   fail(Exit::kInternal, "no such packing");
 }
 
-std::string read_head(const InputFile& file) { return decompressed_head(*open_source(file, 1)); }
+std::string read_head(const InputFile& file) {
+  auto source = open_source(file, 1);
+  std::string head = head_of(*source);
+  checked(head, *source);
+  return head;
+}
 
 }  // namespace neox
