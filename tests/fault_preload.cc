@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <unistd.h>
@@ -43,6 +44,7 @@ Fault& fault() {
 std::atomic<int> exchange_error = 0;
 std::atomic<int> direct_refused = 0;
 std::atomic<int64_t> direct_writes = 0;
+std::atomic<int64_t> more_threads = -1;
 
 struct Closed {
   std::string path;
@@ -129,6 +131,8 @@ void neox_fault_direct(int refused) {
 
 int64_t neox_fault_direct_writes() { return direct_writes; }
 
+void neox_fault_threads(int64_t more) { more_threads = more; }
+
 int64_t neox_fault_calls() {
   std::lock_guard lock(mutex());
   return fault().seen;
@@ -213,6 +217,15 @@ int mkdir(const char* path, mode_t mode) noexcept {
 int unlinkat(int dir, const char* path, int flags) noexcept {
   static auto* call = real<int(int, const char*, int)>("unlinkat");
   return refused(path_at(dir, path)) ? -1 : call(dir, path, flags);
+}
+
+int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*run)(void*),
+                   void* argument) noexcept {
+  static auto* call =
+      real<int(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*)>("pthread_create");
+  if (more_threads == 0) return EAGAIN;
+  if (more_threads > 0) --more_threads;
+  return call(thread, attributes, run, argument);
 }
 
 int open(const char* path, int flags, ...) {

@@ -10,12 +10,14 @@
 #include <csignal>
 #include <functional>
 #include <random>
+#include <system_error>
 
 #include "comm/thread.h"
 #include "data_files.h"
 #include "fault_preload.h"
 #include "generated_text.h"
 #include "prepare/interrupt.h"
+#include "prepare/pipeline.h"
 #include "prepare/prepare_options.h"
 #include "prepare/wiki_articles.h"
 
@@ -336,6 +338,24 @@ TEST_F(PrepareResume, TheTokenizerAmongTheInputIsNoText) {
   fs::create_symlink(dir_ / "tokenizer.json", dir_ / "in/tokenizer.json");
   prepare(1, "out");
   expect_same("out", "whole");
+}
+
+// Those that were started would wait for ever for what nobody brings.
+TEST(Threads, ThatCannotBeStartedAreAnError) {
+  for (int started = 0; started < 3; ++started) {
+    int next = 0;
+    OrderedPipeline<int, int> pipeline({.read = [&] { return std::optional(next++); },
+                                        .size = [](const int&) { return 1; },
+                                        .work = [](const int& item, int& result) { result = item; },
+                                        .write = [](const int&, const int&) { return true; }},
+                                       3, 7);
+    neox_fault_threads(started);
+    EXPECT_THROW(pipeline.run(), std::system_error);
+    neox_fault_threads(started);
+    EXPECT_THROW(train_bpe({.vocab_size = 280, .num_threads = 5}, each({"the cat"})),
+                 std::system_error);
+  }
+  neox_fault_threads(-1);
 }
 
 }  // namespace

@@ -35,13 +35,12 @@ class OrderedPipeline {
   // Rethrows what a step threw, once all items before it are written.
   void run() {
     std::vector<std::jthread> threads;
-    struct Stop {  // before the threads are joined, also where write throws
+    struct Stop {  // before threads are joined, also where write throws or one does not start
       OrderedPipeline* pipeline;
       ~Stop() { pipeline->stop(); }
-    };
+    } stop{this};
     threads.emplace_back([this] { read_all(); });
     for (int i = 0; i < workers_; ++i) threads.emplace_back([this] { work_all(); });
-    Stop stop{this};
     write_all();
   }
 

@@ -166,8 +166,13 @@ class Counting {
  public:
   explicit Counting(const BpeTrainerConfig& config) : normalizer_(config.normalizer) {
     for (int i = 0; i < std::max(config.num_threads, 1); ++i) counts_.emplace_back();
-    for (size_t i = 1; i < counts_.size(); ++i)
-      threads_.emplace_back([this, i] { work(counts_[i]); });
+    try {
+      for (size_t i = 1; i < counts_.size(); ++i)
+        threads_.emplace_back([this, i] { work(counts_[i]); });
+    } catch (...) {  // one cannot be started, and no destructor follows
+      stop();
+      throw;
+    }
   }
   ~Counting() { stop(); }
 
