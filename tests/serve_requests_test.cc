@@ -175,6 +175,15 @@ TEST_F(Serve, RefusesWhatIsNestedDeeply) {
   }
 }
 
+// Each new key is looked for among all, by the one thread that speaks with all clients.
+TEST_F(Serve, RefusesObjectsOfManyKeys) {
+  std::string many;
+  for (int i = 0; i < 80'000; ++i) many += concat(i ? ", " : "", '"', i, "\": 1");
+  HttpAnswer answer = server().client().post("/v1/completions", "{" + many + "}");
+  EXPECT_EQ(answer.status, 400);
+  EXPECT_TRUE(has(answer.body, "has an object of more than 1000 keys")) << answer.body;
+}
+
 // Stops of one letter, which tokens hold in their middle and at their ends.
 TEST_F(Serve, EventsJoinedAreTheTextBeforeAnyStop) {
   Json order = {{"prompt", "the mi"}, {"max_tokens", 12}};

@@ -6,6 +6,7 @@
 #include <memory>
 #include <stdexcept>
 
+#include "base/json_bounds.h"
 #include "base/program.h"
 
 namespace neox {
@@ -80,6 +81,16 @@ TEST(Text, ColumnsAreAsWideAsTheirWidestCell) {
   using Lines = std::vector<std::string>;
   EXPECT_EQ(in_columns(rows, Align::kLeft), (Lines{"node  GB/s", "n1    12.5  slow", ""}));
   EXPECT_EQ(in_columns(rows, Align::kRight), (Lines{"node  GB/s", "  n1  12.5  slow", ""}));
+}
+
+TEST(JsonBounds, AreOfLevelsAndOfTheKeysOfEachObject) {
+  const JsonBounds most = {.levels = 2, .keys = 3};
+  for (const char* json : {R"({"a": [1], "b": [2]})", R"([{"a": 1, "b": 2}, {"a": 1, "b": 2}])",
+                           R"({"a": "[[[:::", "b": "\"[[[::::"})", "]]]", "::::", ""})
+    EXPECT_EQ(beyond(most, json), "") << json;
+  EXPECT_EQ(beyond(most, R"({"\\": [[]]})"), "is nested in more than 2 levels");
+  EXPECT_EQ(beyond(most, R"({"a": 1, "b": {"a": 1, "b": 2}, "c": "", "d": 0})"),
+            "has an object of more than 3 keys");
 }
 
 }  // namespace

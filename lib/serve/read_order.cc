@@ -4,6 +4,7 @@
 #include <random>
 
 #include "base/error.h"
+#include "base/json_bounds.h"
 #include "base/text.h"
 #include "generate/conversation.h"
 #include "ops/random.h"
@@ -16,19 +17,15 @@ namespace {
 constexpr int64_t kMostPrompts = 1024, kMostTexts = 1024, kMostLikeliest = 100;
 constexpr int64_t kMostScores = 4 << 20;  // of prompts; each takes about 120 bytes of memory
 constexpr size_t kMostStops = 16;
-constexpr int kMostLevels = 16;
+constexpr JsonBounds kBodyBounds = {.levels = 16, .keys = 1000};
 constexpr const char* kNotHere = "not supported; leave it out";
 constexpr int64_t kAnyNumber = std::numeric_limits<int64_t>::max();
 
-// What reads and prints values deeper down calls itself for each level.
 Json parsed(const std::string& body) {
-  auto shallow = [](int level, Json::parse_event_t, Json&) {
-    check_usage(level <= kMostLevels, "the body of the request is nested in more than ",
-                kMostLevels, " levels");
-    return true;
-  };
+  std::string what = beyond(kBodyBounds, body);
+  check_usage(what.empty(), "the body of the request ", what);
   try {
-    return Json::parse(body, shallow);
+    return Json::parse(body);
   } catch (const Json::exception& e) {
     fail(Exit::kUsage, "the body of the request is not readable JSON: ", e.what());
   }
