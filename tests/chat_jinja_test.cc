@@ -90,6 +90,21 @@ TEST_F(ChatByJinja, MessagesHaveAllTheirFields) {
               HasSubstr("message 1: the whole number 9223372036854775808 is not within 64 bits"));
 }
 
+TEST_F(ChatByJinja, MessagesAreWithinBounds) {
+  ChatTemplate it = style(kChatMl);
+  auto refused = [&](const std::string& value) {
+    return error_of([&] {
+      parse_conversation(concat(R"([{"role": "user", "content": "Q", "m": )", value, "}]"), it);
+    });
+  };
+  EXPECT_EQ(refused(std::string(498, '[') + std::string(498, ']')), "");
+  EXPECT_EQ(refused(std::string(100'000, '[') + std::string(100'000, ']')),
+            "74: the conversation is nested in more than 500 levels");
+  std::string keys;
+  for (int i = 0; i < 60'000; ++i) keys += concat(i ? ", " : "", '"', i, "\": 1");
+  EXPECT_EQ(refused("{" + keys + "}"), "74: the conversation has an object of more than 1000 keys");
+}
+
 TEST_F(ChatByJinja, WhereItIsFound) {
   auto said = [&](const std::string& place) {
     return turns(read_chat_template(dir_ / place, ""), R"([{"role": "user", "content": "Q"}])")

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json_bounds.h"
 #include "base/text.h"
 #include "chat/by_jinja.h"
 #include "jinja/text.h"
@@ -14,6 +15,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr JsonBounds kConversationBounds = {.levels = 500, .keys = 1000};
 constexpr const char* kSystem = "system";
 constexpr const char* kUser = "user";
 constexpr const char* kAssistant = "assistant";
@@ -123,6 +125,8 @@ class Writer {
 }  // namespace
 
 std::vector<ChatMessage> parse_conversation(std::string_view json, const ChatTemplate& style) {
+  std::string what = beyond(kConversationBounds, json);
+  check_io(what.empty(), "the conversation ", what);
   Json list = Json::parse(json, nullptr, false);
   check_io(list.is_array(),
            "not a list of messages such as [{\"role\": \"user\", \"content\": ", "\"...\"}], but ",
