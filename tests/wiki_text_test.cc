@@ -45,7 +45,7 @@ TEST(WikiExpression, HasPythonsNumbers) {
 TEST(WikiExpression, RefusesWhatPythonRefuses) {
   for (std::string_view expression :
        {"", "1 +", "(1", "1)", "abc", "1/0", "007", "1 2", "1 < 2 < 3", "2 ^ 3", "1 = = 1",
-        "0 ** -1", "3.5()", "$", "5mod 3"}) {
+        "0 ** -1", "3.5()", "$", "5mod 3", "1._5", "1._5e2"}) {
     EXPECT_EQ(value_of(expression), "error") << expression;
   }
   EXPECT_EQ(value_of(std::string(100'000, '(')), "error");

@@ -79,13 +79,13 @@ class Tokens {
     Token token{Token::Kind::kNumber, std::string(text)};
     bool zeros = text.find_first_not_of("0_") == kNone;
     if (!real && text[0] == '0' && !zeros) throw SyntaxError{};  // 007
-    if (real) {
-      token.value = parse_float(text).value();
-    } else if (auto value = parse_int(text)) {
-      token.value = *value;
-    } else {
-      throw SyntaxError{};
-    }
+    std::optional<Number> value;
+    if (real)
+      value = parse_float(text);  // none of 1._5
+    else
+      value = parse_int(text);
+    if (!value) throw SyntaxError{};
+    token.value = *value;
     return token;
   }
 
