@@ -212,5 +212,12 @@ TEST(WikiExtractor, BoundsWhatTemplatesGrowTo) {
   EXPECT_LE(extract(dump_of(pages)).at(0).text.size(), static_cast<size_t>(Expander::kBudget));
 }
 
+TEST(WikiExtractor, BoundsWhatFunctionsAndVariablesGive) {
+  auto budget = static_cast<size_t>(Expander::kBudget);
+  EXPECT_LE(text_of_article(times("{{padleft:x|2000000|abc}}", 100)).size(), budget);
+  std::string title(10'000, 'A'), page = times("{{PAGENAME}} ", 10'000);
+  EXPECT_LE(extract(dump_of({{title, page}})).at(0).text.size(), budget + page.size());
+}
+
 }  // namespace
 }  // namespace neox::wiki

@@ -1,6 +1,7 @@
 #include "wiki/expander.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "wiki/braces.h"
 #include "wiki/text.h"
@@ -134,6 +135,10 @@ bool Expander::spend(size_t bytes) {
   return budget_ >= 0;
 }
 
+std::string Expander::put_in(std::string text) {
+  return spend(text.size()) ? std::move(text) : std::string();
+}
+
 std::string Expander::expand(std::string_view text) {
   if (frames_.size() >= kMaxFrames) return {};
   if (text.find("{{") == kNone) return std::string(text);
@@ -182,12 +187,13 @@ std::string Expander::expand_call(std::string_view body) {
       substituted = true;
     }
   }
-  if (const std::string* value = variable(title)) return *value;
+  if (const std::string* value = variable(title)) return put_in(*value);
   size_t colon = title.find(':');
   if (colon != kNone && count_chars(title.substr(0, colon)) > 1) {
     parts[0] = strip(title.substr(colon + 1));
     const Parameters* frame = frames_.empty() ? nullptr : &frames_.back().parameters;
-    return expand(call_parser_function(title.substr(0, colon), parts, frame));
+    std::string value = call_parser_function(title.substr(0, colon), parts, frame);
+    return has_calls(value) ? expand(value) : put_in(std::move(value));
   }
   return expand_template(title, body, parts, substituted);
 }

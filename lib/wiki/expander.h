@@ -49,6 +49,7 @@ class Expander {
   std::string full_title(std::string_view title) const;
   const ParsedTemplate& parsed(const std::string& text);
   bool spend(size_t bytes);
+  std::string put_in(std::string text);  // within the budget, or nothing
 
   const Site& site_;
   const Templates& templates_;
