@@ -79,6 +79,12 @@ TEST(Jinja, SaysWhereItCannotGoOn) {
   EXPECT_THAT(refusal("{{ l.append(1) }}", R"({"l": []})"), HasSubstr("append() is not allowed"));
 }
 
+TEST(Jinja, SlicesTakeStepsOfAnySize) {
+  EXPECT_EQ(rendered("{{ 'abc'[1::9223372036854775807] }}{{ 'abc'[1::-9223372036854775807] }}"
+                     "{{ [1, 2][::9223372036854775807] }}"),
+            "bb[1]");
+}
+
 // Whatever a file says, it ends.
 TEST(Jinja, HasBounds) {
   EXPECT_THAT(refusal("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}"), HasSubstr("without end"));

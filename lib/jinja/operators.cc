@@ -169,8 +169,10 @@ Value slice_of(const Value& value, const Value& from, const Value& to, const Val
   };
   int64_t begin = bound(from, by > 0 ? low : high), end = bound(to, by > 0 ? high : low);
   List items = items_of(value), taken;
-  for (int64_t i = begin; by > 0 ? i < end : i > end; i += by)
+  for (int64_t i = begin; by > 0 ? i < end : i > end;) {
     taken.push_back(items[static_cast<size_t>(i)]);
+    if (__builtin_add_overflow(i, by, &i)) break;
+  }
   taken.is_tuple = items.is_tuple;
   if (value.list()) return taken;
   std::string text;
