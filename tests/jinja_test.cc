@@ -100,6 +100,12 @@ TEST(Jinja, HasBounds) {
   EXPECT_EQ(rendered("{{ " + sum.substr(0, 1 + 5 * 1600) + " }}"), "-1599");
   EXPECT_THAT(refusal("{% for i in range(99999) %}{{ 'x' * 9999 }}{% endfor %}"),
               HasSubstr("64 MiB"));
+  const std::string round =
+      "{% set ns = namespace() %}{% set ns.a = [ns] %}"
+      "{% set other = namespace() %}{% set other.a = [other] %}";
+  for (const char* use : {"{{ ns }}", "{{ ns | tojson }}", "{{ ns == other }}"})
+    EXPECT_THAT(refusal(round + use), HasSubstr("nested too deep")) << use;
+  EXPECT_EQ(rendered(round + "{{ ns == ns }}"), "True");
   std::string deep;
   for (int i = 0; i < 10000; ++i) deep += "{% if 1 %}";
   EXPECT_THAT(refusal(deep), HasSubstr("too deep"));

@@ -110,6 +110,52 @@ std::string quoted(const std::string& text) {
   return out + quote;
 }
 
+// A namespace may hold itself. Conversations have up to 500 levels.
+void check_level(int64_t level) {
+  constexpr int64_t kDeepest = 600;
+  if (level > kDeepest) throw Failure("a value is nested too deep");
+}
+
+std::string repr_at(int64_t level, const Value& value) {
+  check_level(level);
+  if (value.is_undefined()) return "Undefined";
+  if (value.is<None>()) return "None";
+  if (auto* flag = std::get_if<bool>(&value.data)) return *flag ? "True" : "False";
+  if (auto* number = std::get_if<int64_t>(&value.data)) return digits_of(*number);
+  if (auto* number = std::get_if<double>(&value.data)) return digits_of(*number);
+  if (value.text()) return quoted(*value.text());
+  std::vector<std::string> parts;
+  if (value.list()) {
+    for (const Value& item : *value.list()) parts.push_back(repr_at(level + 1, item));
+    if (!value.list()->is_tuple) return "[" + join(parts, ", ") + "]";
+    return "(" + join(parts, ", ") + (parts.size() == 1 ? ",)" : ")");
+  }
+  if (!value.map()) throw Failure("a function has no text");
+  for (const auto& [key, item] : value.map()->items)
+    parts.push_back(quoted(key) + ": " + repr_at(level + 1, item));
+  return "{" + join(parts, ", ") + "}";
+}
+
+bool equal_at(int64_t level, const Value& a, const Value& b) {
+  check_level(level);
+  if (a.is_integer() && b.is_integer()) return integer_of(a) == integer_of(b);
+  if (a.is_number() && b.is_number()) return number_of(a) == number_of(b);
+  if (a.data.index() != b.data.index()) return false;
+  if (a.is_undefined() || a.is<None>()) return true;
+  if (a.text()) return *a.text() == *b.text();
+  auto deeper = [&](const Value& x, const Value& y) { return equal_at(level + 1, x, y); };
+  if (a.list())
+    return a.list()->is_tuple == b.list()->is_tuple &&
+           std::ranges::equal(*a.list(), *b.list(), deeper);
+  if (!a.map()) return a.function() == b.function();
+  if (a.map() == b.map()) return true;
+  const auto& of_a = a.map()->items;
+  return of_a.size() == b.map()->items.size() && std::ranges::all_of(of_a, [&](const auto& item) {
+           const Value* other = b.map()->find(item.first);
+           return other && deeper(item.second, *other);
+         });
+}
+
 }  // namespace
 
 std::string type_of(const Value& value) {
@@ -119,46 +165,14 @@ std::string type_of(const Value& value) {
   return kNames[value.data.index()];
 }
 
-std::string repr_of(const Value& value) {
-  if (value.is_undefined()) return "Undefined";
-  if (value.is<None>()) return "None";
-  if (auto* flag = std::get_if<bool>(&value.data)) return *flag ? "True" : "False";
-  if (auto* number = std::get_if<int64_t>(&value.data)) return digits_of(*number);
-  if (auto* number = std::get_if<double>(&value.data)) return digits_of(*number);
-  if (value.text()) return quoted(*value.text());
-  std::vector<std::string> parts;
-  if (value.list()) {
-    for (const Value& item : *value.list()) parts.push_back(repr_of(item));
-    if (!value.list()->is_tuple) return "[" + join(parts, ", ") + "]";
-    return "(" + join(parts, ", ") + (parts.size() == 1 ? ",)" : ")");
-  }
-  if (!value.map()) throw Failure("a function has no text");
-  for (const auto& [key, item] : value.map()->items)
-    parts.push_back(quoted(key) + ": " + repr_of(item));
-  return "{" + join(parts, ", ") + "}";
-}
+std::string repr_of(const Value& value) { return repr_at(0, value); }
 
 std::string text_of(const Value& value) {
   if (value.is_undefined()) return "";
   return value.text() ? *value.text() : repr_of(value);
 }
 
-bool equal(const Value& a, const Value& b) {
-  if (a.is_integer() && b.is_integer()) return integer_of(a) == integer_of(b);
-  if (a.is_number() && b.is_number()) return number_of(a) == number_of(b);
-  if (a.data.index() != b.data.index()) return false;
-  if (a.is_undefined() || a.is<None>()) return true;
-  if (a.text()) return *a.text() == *b.text();
-  if (a.list())
-    return a.list()->is_tuple == b.list()->is_tuple &&
-           std::ranges::equal(*a.list(), *b.list(), equal);
-  if (!a.map()) return a.function() == b.function();
-  const auto& of_a = a.map()->items;
-  return of_a.size() == b.map()->items.size() && std::ranges::all_of(of_a, [&](const auto& item) {
-           const Value* other = b.map()->find(item.first);
-           return other && equal(item.second, *other);
-         });
-}
+bool equal(const Value& a, const Value& b) { return equal_at(0, a, b); }
 
 int compare(const Value& a, const Value& b) {
   auto order = [](const auto& x, const auto& y) { return x < y ? -1 : y < x ? 1 : 0; };
@@ -232,6 +246,7 @@ class JsonWriter {
 
   std::string out;
   void write(const Value& value, int64_t depth) {
+    check_level(depth);
     if (value.text())
       out += nlohmann::json(*value.text()).dump();
     else if (value.is<None>())
