@@ -79,6 +79,12 @@ TEST(Jinja, SaysWhereItCannotGoOn) {
   EXPECT_THAT(refusal("{{ l.append(1) }}", R"({"l": []})"), HasSubstr("append() is not allowed"));
 }
 
+TEST(Jinja, AnEmptyTextStandsAroundEachCharacter) {
+  EXPECT_EQ(rendered("{{ 'aé漢'.replace('', '-') }} {{ 'abc' | replace('', 'x', 2) }} "
+                     "{{ ''.replace('', 'x') }} {{ 'abc'.replace('', 'x', 0) }}"),
+            "-a-é-漢- xaxbc x abc");
+}
+
 TEST(Jinja, SlicesTakeStepsOfAnySize) {
   EXPECT_EQ(rendered("{{ 'abc'[1::9223372036854775807] }}{{ 'abc'[1::-9223372036854775807] }}"
                      "{{ [1, 2][::9223372036854775807] }}"),

@@ -307,9 +307,9 @@ Value end_of(const Value& value, bool last) {
 
 Value replaced_in(const Value& value, const Arguments& given) {
   int64_t times = integer(given, 2, "count", -1);
-  return replace_all(text_of(value), text_of(needed(given, 0, "old")),
-                     text_of(needed(given, 1, "new")),
-                     static_cast<size_t>(times < 0 ? INT64_MAX : times));
+  return replaced(text_of(value), text_of(needed(given, 0, "old")),
+                  text_of(needed(given, 1, "new")),
+                  static_cast<size_t>(times < 0 ? INT64_MAX : times));
 }
 
 Value trimmed(const Value& value, const Arguments& given) {

@@ -130,8 +130,8 @@ Value count_in(const Value& text, const Arguments& given) {
 }
 
 Value replace_in(const Value& text, const Arguments& given) {
-  return replace_all(*text.text(), argument(given, 0, "old"), argument(given, 1, "new"),
-                     static_cast<size_t>(times_of(given, 2, "count")));
+  return replaced(*text.text(), argument(given, 0, "old"), argument(given, 1, "new"),
+                  static_cast<size_t>(times_of(given, 2, "count")));
 }
 
 Value join_texts(const Value& text, const Arguments& given) {

@@ -6,6 +6,7 @@
 #include <cwctype>
 #include <utility>
 
+#include "base/text.h"
 #include "tokenizer/unicode.h"
 
 namespace neox::jinja {
@@ -69,6 +70,17 @@ std::string_view strip(std::string_view text, Side side, std::string_view of) {
     text = text.substr(0, at);
   }
   return text;
+}
+
+std::string replaced(std::string_view text, std::string_view what, std::string_view by,
+                     size_t times) {
+  if (!what.empty()) return replace_all(text, what, by, times);
+  std::string out;
+  for (std::string_view c : characters(text)) {
+    if (times > 0) --times, out += by;
+    out += c;
+  }
+  return times > 0 ? out.append(by) : out;
 }
 
 std::string upper(std::string_view text) { return changed(text, to_upper); }

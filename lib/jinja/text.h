@@ -15,6 +15,11 @@ bool is_space(std::string_view character);
 enum class Side { kBoth, kLeft, kRight };
 std::string_view strip(std::string_view text, Side side = Side::kBoth, std::string_view of = {});
 
+// As str.replace(), the first so many times: an empty text stands before each character and behind
+// the last.
+std::string replaced(std::string_view text, std::string_view what, std::string_view by,
+                     size_t times);
+
 // Character by character, in the Unicode of the C library.
 std::string upper(std::string_view text);
 std::string lower(std::string_view text);
