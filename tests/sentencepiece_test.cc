@@ -119,6 +119,9 @@ TEST_F(SentencePiece, RefusesWhatItCannotRead) {
             std::string::npos);
   EXPECT_NE(error(piece("<unk>", 2) + field(3, field(2, "xyz"))).find("precompiled_charsmap"),
             std::string::npos);
+  for (int type : {1, 4})
+    EXPECT_NE(error(piece("<unk>", 2) + piece("\xE2\x96", type)).find("piece 1 is not UTF-8"),
+              std::string::npos);
   EXPECT_EQ(error(piece("<unk>", 2) + piece("a", 1)), "");
 }
 

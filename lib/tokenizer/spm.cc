@@ -46,6 +46,7 @@ void Spm::read_pieces() {
   for (size_t i = 0; i < model_.pieces.size(); ++i) {
     const SpmPiece& p = model_.pieces[i];
     auto id = static_cast<int32_t>(i);
+    check_usage(is_utf8(p.text), model_.name, ": piece ", i, " is not UTF-8");
     bool fresh = (p.in_texts() ? found_ : reserved_).emplace(p.text, id).second;
     check_usage(fresh && !p.text.empty(), model_.name, ": piece ", i, " '", p.text,
                 p.text.empty() ? "' is empty" : "' stands there twice");

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "tokenizer/marked_words.h"
-#include "tokenizer/unicode.h"
 
 namespace neox {
 
@@ -41,7 +41,7 @@ SpmNormalizer::Part SpmNormalizer::first_part(std::string_view text) const {
     if (has_leaf(here)) found = i + 1, value = unit(at) & ~(1u << 31);
   }
   if (found == 0) {
-    size_t bytes = unicode::read(text, 0).bytes;
+    size_t bytes = utf8_sequence(text, 0).bytes;  // keys of the table may end inside a character
     return {text.substr(0, bytes), bytes};
   }
   if (value >= normalized_.size()) value = normalized_.size() - 1;
