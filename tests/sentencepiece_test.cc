@@ -125,5 +125,12 @@ TEST_F(SentencePiece, RefusesWhatItCannotRead) {
   EXPECT_EQ(error(piece("<unk>", 2) + piece("a", 1)), "");
 }
 
+// Its text is "", from which no space can be taken.
+TEST_F(SentencePiece, DecodesAControlPieceThatBeginsWithASpace) {
+  Tokenizer t = tokenizer(piece("<unk>", 2) + piece("\u2581s", 3) + piece("\u2581a", 1));
+  EXPECT_EQ(t.decode({1}, Tokenizer::Special::kKeep), "");
+  EXPECT_EQ(t.decode({1, 2, 2}, Tokenizer::Special::kKeep), "a a");
+}
+
 }  // namespace
 }  // namespace neox

@@ -158,8 +158,9 @@ void Spm::encode_unigram(std::string_view text, Ids& ids) const {
 }
 
 bool Spm::strip(int32_t id, std::string_view& text) const {
-  bool space =
-      piece(id).text.starts_with(kSpmSpace) && (model_.dummy_prefix || model_.remove_extra_spaces);
+  const SpmPiece& p = piece(id);
+  bool space = p.in_texts() && p.text.starts_with(kSpmSpace) &&
+               (model_.dummy_prefix || model_.remove_extra_spaces);
   if (space) text.remove_prefix(1);
   return text.empty() && (!space || model_.remove_extra_spaces);
 }
