@@ -294,6 +294,9 @@ TEST_F(TokenizerTest, NamesFilesThatAreMissingOrBroken) {
   std::string error = json_error(file("{\"model\": {\n \"type\": }"));
   EXPECT_NE(error.find("parse error at line 2, column 10"), error.npos) << error;
   EXPECT_NE(json_error(file("{\"a\": \"\xFF\"}")).find("not valid JSON"), std::string::npos);
+  std::string deep = std::string(300'000, '[') + std::string(300'000, ']');
+  EXPECT_NE(json_error(file("{\"version\": " + deep + "}")).find("more than 500 levels"),
+            std::string::npos);
 }
 
 TEST_F(TokenizerTest, NamesTheOtherKindOfFile) {

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json_bounds.h"
 #include "base/text.h"
 #include "tokenizer/bpe_pipeline.h"
 
@@ -18,6 +19,8 @@ using Part = JsonPart;
 using Ids = std::unordered_map<std::string_view, int32_t>;
 
 json parse(const std::string& name, const std::string& text) try {
+  std::string what = beyond({.levels = 500}, text);
+  check_io(what.empty(), name, " ", what);
   return json::parse(text);
 } catch (const json::exception& e) {
   std::string reason = e.what();
