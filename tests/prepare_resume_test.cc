@@ -323,6 +323,13 @@ TEST_F(PrepareResume, TemplatesThatDoNotReachTheDiskAreAnError) {
   expect_no_rest();
 }
 
+TEST_F(PrepareResume, TemplatesThatAKilledRunOfMoreRanksHasLeftAreRemoved) {
+  for (const char* rest : {"0.tmp-unfinished", "7"})
+    dir_.put(concat("out", kTemplates, rest), "<page>");
+  prepare(2, "out");
+  expect_no_rest();
+}
+
 TEST_F(PrepareResume, ATrainedTokenizerIsNotTrainedAgain) {
   const Arguments train = {"--train-tokenizer", "270", "--overwrite-tokenizer"};
   prepare(1, "trained", train);

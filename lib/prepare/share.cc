@@ -5,6 +5,8 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "data/output_file.h"
+#include "prepare/wiki_articles.h"
 
 namespace neox {
 namespace {
@@ -40,6 +42,7 @@ void Share::open(const RunIdentity& identity) {
   if (rank_ == 0) {
     for (const DatasetPlan& data : plan_) remove_parts(data.prefix, ranks_);
     remove_journals(options_, ranks_);
+    remove_numbered(options_.output_prefix + kTemplates, 0);  // all ranks have read them
   }
   at_.states.resize(plan_.size());
   points_ = {at_};
