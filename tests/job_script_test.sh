@@ -25,7 +25,7 @@ exit "${CODE:-0}"'
 stand_in scancel 'echo "scancel $*" >> "$HERE/log"; kill -TERM "$(cat "$HERE/pid")"; exit 1'
 stand_in scontrol 'if [ "$1" = show ]; then
 [ -z "${SLOW-}" ] || { echo "env of a slow scontrol" >> "$HERE/log"; sleep 1; }
-echo "JobId=7 ${OF_ARRAY:+ArrayJobId=$OF_ARRAY ArrayTaskId=3 }NtasksPerN:B:S:C=${ASKED:-2}:0:*:* CoreSpec=* Power= TresPerNode=${TRES-gres:gpu:${SLURM_GPUS_PER_NODE:-0}} "; exit; fi
+echo "JobId=7 ${OF_ARRAY:+ArrayJobId=$OF_ARRAY ArrayTaskId=3 }NtasksPerN:B:S:C=${ASKED:-2}:0:*:* CoreSpec=* Power= ${TOLD-} TresPerNode=${TRES-gres:gpu:${SLURM_GPUS_PER_NODE:-0}} "; exit; fi
 echo "scontrol $*" >> "$HERE/log"; exit "${SCONTROL_CODE:-0}"'
 stand_in squeue 'echo "squeue $* in ${SLURM_TIME_FORMAT-}" >> "$HERE/log"; echo "${END-NONE}"'
 stand_in sleep 'echo "sleep $1" >> "$HERE/log"; [ "${1%.*}" -lt 5 ] || set -- 0.1; exec /bin/sleep "$1"'  # nothing waits long
@@ -157,6 +157,13 @@ does_not '^env SLURM_GPUS_PER_NODE'
 run 2.train.sbatch CUDA_VISIBLE_DEVICES=0,1 SLURM_GPUS_PER_NODE=h100:2 TRES=gres/gpu:h100:2,gres/shard:1
 does '--ntasks-per-node=2 neox-train'
 does '^env SLURM_GPUS_PER_NODE=h100:2$'
+run 2.train.sbatch CUDA_VISIBLE_DEVICES=0,1 SLURM_GPUS=1 SLURM_GPUS_PER_TASK=1 SLURM_CPUS_PER_GPU=2 SLURM_NTASKS_PER_GPU=1 SLURM_GPU_BIND=single:1 \
+  SLURM_TRES_BIND=gres/gpu:single:1 SLURM_TRES_PER_TASK=cpu=1 SLURM_NTASKS_PER_SOCKET=1 SLURM_HINT=nomultithread SLURM_THREADS_PER_CORE=1
+does '--ntasks-per-node=8 neox-train'
+does_not '^env SLURM_(GPUS=|GPUS_PER_TASK|CPUS_PER_GPU|GPU_BIND|TRES_|HINT|THREADS_PER_CORE|NTASKS_PER_[GS])'
+run 2.train.sbatch SLURM_GPU_BIND=single:1 SLURM_THREADS_PER_CORE=1 TOLD='ReqB:S:C:T=0:0:*:1 TresBind=gpu:single:1'
+does '^env SLURM_GPU_BIND=single:1$'
+does '^env SLURM_THREADS_PER_CORE=1$'
 run 2.train.sbatch SLURM_NTASKS_PER_NODE=4 ASKED=4
 does '--ntasks-per-node=4'
 

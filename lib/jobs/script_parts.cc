@@ -98,8 +98,14 @@ const char* const kStep = R"sh(step=(srun -l --kill-on-bad-exit=1)
 export SLURM_EXPORT_ENV=ALL  # what is exported here reaches the tasks, also after sbatch --export=NONE
 # A shell inside another job hands its own on to sbatch, and srun would take them for this job's.
 unset SLURM_NTASKS SLURM_NPROCS SLURM_DISTRIBUTION SLURM_DIST_PLANESIZE
+unset SLURM_NTASKS_PER_CORE SLURM_NTASKS_PER_GPU SLURM_NTASKS_PER_SOCKET
+unset SLURM_GPUS SLURM_GPUS_PER_SOCKET SLURM_GPUS_PER_TASK SLURM_CPUS_PER_GPU SLURM_TRES_PER_TASK  # a step has all that its job has
 unset "${!SLURM_CPU_BIND@}" "${!SLURM_MEM_BIND@}" "${!SLURM_MEM_PER_@}"
 asked=$(scontrol show job -o "$SLURM_JOB_ID" 2> /dev/null || true)
+# told FIELD: what sbatch itself was told of it.
+told() { case $asked in *" $1="*) set -- "${asked##* "$1"=}"; echo "${1%% *}" ;; esac; }
+if [ -z "$(told TresBind)" ]; then unset SLURM_GPU_BIND SLURM_TRES_BIND; fi
+case $(told ReqB:S:C:T) in "" | "0:0:*:*") unset SLURM_HINT SLURM_THREADS_PER_CORE ;; esac
 case $asked in
   "" | *" ArrayJobId=${SLURM_ARRAY_JOB_ID:-none} "*) ;;
   *) unset SLURM_ARRAY_JOB_ID SLURM_ARRAY_TASK_ID ;;

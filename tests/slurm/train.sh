@@ -48,7 +48,7 @@ compare shard "zero_optimization: {stage: 1, mics_shard_size: 2}"
 
 # Submitted from a shell inside another job, an element of an array, whose variables sbatch hands on.
 new_run nested "${short[@]}"
-job=$(SLURM_CPU_BIND=quiet,mask_cpu:0x1 SLURM_MEM_PER_CPU=100 SLURM_MEM_PER_GPU=100 SLURM_NTASKS=1 SLURM_NPROCS=1 SLURM_NTASKS_PER_NODE=1 SLURM_DISTRIBUTION=cyclic SLURM_ARRAY_JOB_ID=1 SLURM_ARRAY_TASK_ID=1 \
+job=$(SLURM_CPU_BIND=quiet,mask_cpu:0x1 SLURM_MEM_PER_CPU=100 SLURM_MEM_PER_GPU=100 SLURM_NTASKS_PER_GPU=1 SLURM_GPUS=1 SLURM_NTASKS=1 SLURM_NPROCS=1 SLURM_NTASKS_PER_NODE=1 SLURM_DISTRIBUTION=cyclic SLURM_ARRAY_JOB_ID=1 SLURM_ARRAY_TASK_ID=1 \
   train_job nested "${two_by_two[@]}")
 wait_for "$job" 240 COMPLETED
 grep -q "4 ranks by " "$fsx/nested/job.out" || fail "nested: other ranks than four"
