@@ -25,7 +25,7 @@ exit "${CODE:-0}"'
 stand_in scancel 'echo "scancel $*" >> "$HERE/log"; kill -TERM "$(cat "$HERE/pid")"; exit 1'
 stand_in scontrol 'if [ "$1" = show ]; then
 [ -z "${SLOW-}" ] || { echo "env of a slow scontrol" >> "$HERE/log"; sleep 1; }
-echo "JobId=7 ${OF_ARRAY:+ArrayJobId=$OF_ARRAY ArrayTaskId=3 }NtasksPerN:B:S:C=${ASKED:-2}:0:*:* CoreSpec=* Power= ${TOLD-} TresPerNode=${TRES-gres:gpu:${SLURM_GPUS_PER_NODE:-0}} "; exit; fi
+echo "JobId=7 ${OF_ARRAY:+ArrayJobId=$OF_ARRAY ArrayTaskId=3 }NtasksPerN:B:S:C=${ASKED:-2}:0:*:* CoreSpec=* Power= ${TOLD-} TresPerNode=${TRES-${SLURM_GPUS_PER_NODE:+gres:gpu:$SLURM_GPUS_PER_NODE}} "; exit; fi
 echo "scontrol $*" >> "$HERE/log"; exit "${SCONTROL_CODE:-0}"'
 stand_in squeue 'echo "squeue $* in ${SLURM_TIME_FORMAT-}" >> "$HERE/log"; echo "${END-NONE}"'
 stand_in sleep 'echo "sleep $1" >> "$HERE/log"; [ "${1%.*}" -lt 5 ] || set -- 0.1; exec /bin/sleep "$1"'  # nothing waits long
@@ -124,16 +124,12 @@ does "neox-train $here/inst/share/neox/configs/there.yml "
 
 # GPUs, CPUs, MPI.
 run 2.train.sbatch CUDA_VISIBLE_DEVICES=0,1
-does_not '--mpi'
-run 2.train.sbatch
-does '--ntasks-per-node=8'
+does_not '--mpi|env CUDA_VISIBLE_DEVICES= neox-train'
 run 2.train.sbatch CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 SLURM_GPUS_ON_NODE=8 SLURM_GPUS_PER_NODE=h100:4
 does '--ntasks-per-node=4'
 does_not '--mpi'
 run 2.train.sbatch CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 SLURM_GPUS_ON_NODE=8 SLURM_GPUS_PER_NODE=0  # exclusive, and without GPUs
 does '--ntasks-per-node=8 --mpi=pmix env CUDA_VISIBLE_DEVICES= neox-train'
-run 2.train.sbatch CUDA_VISIBLE_DEVICES=0,1
-does_not 'env CUDA_VISIBLE_DEVICES= neox-train'
 run 2.train.sbatch SLURM_JOB_NUM_NODES=1 SLURM_NTASKS_PER_NODE=1
 does '--ntasks-per-node=1'
 does_not '--mpi'
@@ -150,7 +146,7 @@ does_not '^env S[LR].*CPUS_PER_TASK|^env SLURM_(NTASKS|NPROCS|DISTRIBUTION|ARRAY
 does '^scontrol requeue 7$'
 run 2.train.sbatch CUDA_VISIBLE_DEVICES=0,1 SLURM_GPUS_PER_NODE=1 TRES=gres:gpu:h100:2 SLURM_CPU_BIND=quiet,mask_cpu:0x1 \
   SLURM_CPU_BIND_LIST=0x1 SLURM_MEM_BIND=local SLURM_MEM_PER_CPU=100
-does '--ntasks-per-node=8 neox-train'
+does '--ntasks-per-node=2 neox-train'
 does_not '^env SLURM_(GPUS_PER_NODE|CPU_BIND|MEM_)'
 run 3.convert.sbatch SLURM_GPUS_PER_NODE=4 TRES=
 does_not '^env SLURM_GPUS_PER_NODE'
@@ -166,6 +162,12 @@ does '^env SLURM_GPU_BIND=single:1$'
 does '^env SLURM_THREADS_PER_CORE=1$'
 run 2.train.sbatch SLURM_NTASKS_PER_NODE=4 ASKED=4
 does '--ntasks-per-node=4'
+for tres in gpu:4=4 gpu:h100:4,gres:lscratch:9=4 gpu:a:1,gres:gpu:b:2=3 gpu=1 lscratch:9=8; do  # of --gres
+  scripts=$tree/tests/golden/sbatch run aws-hyperpod.sbatch CUDA_VISIBLE_DEVICES=0,1 TRES="gres:${tres%=*}"
+  does "--ntasks-per-node=${tres#*=} neox-train"
+done
+run 2.train.sbatch CUDA_VISIBLE_DEVICES=0,1 TRES=gres:gpu:0
+does '--ntasks-per-node=8 --mpi=pmix env CUDA_VISIBLE_DEVICES= neox-train'
 
 # Images.
 run 2.train.sbatch FSX_PATH="$here/fsx" IMAGE="$here/image.sqsh"

@@ -116,12 +116,15 @@ else
   unset SLURM_CPUS_PER_TASK SRUN_CPUS_PER_TASK
   step+=(--cpu-bind=none)  # every task may use all cores of its node; it takes its share by itself
 fi
+tres=$(told TresPerNode)
 if [ -n "$asked" ] && [ "${SLURM_GPUS_PER_NODE:-0}" != 0 ]; then
-  tres=${asked##* TresPerNode=}
-  case ,${tres%% *}, in
+  case ,$tres, in
     *gpu:"${SLURM_GPUS_PER_NODE##*:}",* | *gpu:*:"${SLURM_GPUS_PER_NODE##*:}",*) ;;
     *) unset SLURM_GPUS_PER_NODE ;;
   esac
+fi
+if [ -z "${SLURM_GPUS_PER_NODE:-}" ]; then  # --gres sets no variable
+  SLURM_GPUS_PER_NODE=$(printf %s "$tres" | awk -F: -v RS=, '/gpu(:|$)/ { n += $NF ~ /^[0-9]+$/ ? $NF : 1 } END { print n }')
 fi
 # GPUs talk through NCCL. Tasks on CPUs talk through MPI, whose processes find each other by PMIx.
 # With --exclusive this shell sees all GPUs of its node, and the tasks only those that --gpus-per-node asks for.
@@ -136,7 +139,7 @@ on_gpus() {
 
 const char* const kTasks =
     R"sh(# Said to srun and not to sbatch: Slurm would fix the number of tasks at the first start, and a job of --nodes=2-4 could not
-# go on with fewer nodes. What sbatch was told is taken over: --ntasks-per-node=N, or --gpus-per-node=N.
+# go on with fewer nodes. What sbatch was told is taken over: --ntasks-per-node=N, or --gpus-per-node=N, --gres=gpu:N.
 if [ -n "${SLURM_NTASKS_PER_NODE:-}" ]; then
   case $asked in
     *" NtasksPerN:B:S:C=0:"*) unset SLURM_NTASKS_PER_NODE ;;  # sbatch was not: that of a shell inside another job
