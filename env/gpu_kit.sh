@@ -36,7 +36,10 @@ main() {
 
 # Those of a program that are neither of LibTorch and CUDA nor of every Linux.
 libraries() {
-  ldd "$1" | awk '/not found/ { exit 1 } $2 == "=>" { print $3 }' |
+  local found missing
+  found=$(ldd "$1") || fail 74 "ldd cannot read $1"
+  if missing=$(grep 'not found' <<< "$found"); then fail 74 "$1 lacks libraries:" "$missing"; fi
+  awk '$2 == "=>" { print $3 }' <<< "$found" |
     grep -vE '/(torch|nvidia)/|/lib(c|m|dl|rt|pthread|resolv|util|stdc\+\+|gcc_s|gomp|cuda)\.so' || true
 }
 

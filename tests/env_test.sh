@@ -123,6 +123,14 @@ expect 0 'begins with .*/ccache$' cmake -G Ninja -S "$here/small" -B "$here/with
 expect 0 '^-- Without ccache: mkdir: ' env HOME="$here/os-release" cmake -G Ninja -S "$here/small" -B "$here/without"
 expect 0 '' env HOME="$here/os-release" cmake --build "$here/without"
 
+# The archive for a machine with a GPU holds all libraries, or is not made.
+stand_in strip ''
+stand_in ldd 'echo "liba.so => not found"; echo "libb.so => /lib/libb.so (0x1)"'
+mkdir -p "$here/build/bin"
+cp "$bin/ldd" "$here/build/bin/neox-prepare-data"
+expect 74 'bin/neox-prepare-data lacks libraries:$' "$tree/env/gpu_kit.sh" "$here/build"
+expect 74 'liba.so => not found$' "$tree/env/gpu_kit.sh" "$here/build"
+
 # The summary of tests: gtest's cases count, a crash is a failure, what is skipped is named with its reason.
 cat > "$here/release.ctest.log" <<'LOG'
 1/5 Test #1: box_test ...................   Passed    0.05 sec
