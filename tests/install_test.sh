@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The installed tree is whole and can be moved: its programs run from another place and directory, with the libraries
-# of the tree, and find LibTorch through a link `site` where the recorded place is gone.
+# of the tree, and find LibTorch through a link `site` where the recorded place is gone. Also: a build without MPI has benchmarks.
 # Usage: install_test.sh BUILD_DIRECTORY
 set -euo pipefail
 build=$(cd "$1" && pwd)
@@ -64,3 +64,12 @@ ln -s "$temp/elsewhere" "$tree/site"
 loaded=$(ldd "$tree/libexec/neox-train")
 [[ $loaded == *"$tree/libexec/../site/torch/lib/libtorch_cpu.so"* ]] || fail "the link site is not followed" "$loaded"
 "$tree/bin/neox-train" 70M -d "$tree/share/neox/configs/pythia" --dry-run > /dev/null || fail "neox-train does not run through the link site"
+
+cached() { sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt"; }  # NAME
+cmake -S "$(cached CMAKE_HOME_DIRECTORY)" -B "$temp/no_mpi" -G "$(cached CMAKE_GENERATOR)" -DLibTorch_ROOT="$(cached LibTorch_ROOT)" \
+  -DCMAKE_CXX_COMPILER="$(cached CMAKE_CXX_COMPILER)" -DCMAKE_DISABLE_FIND_PACKAGE_MPI=ON -DBUILD_TESTING=OFF > "$temp/log" 2>&1 ||
+  fail "cmake without MPI" "$(tail -n 20 "$temp/log")"
+cmake --build "$temp/no_mpi" --target help > "$temp/log"
+for target in ceilings kernels generate_ours checkpoint; do
+  grep -q "^$target:" "$temp/log" || fail "a build without MPI has no $target"
+done
