@@ -5,7 +5,7 @@
 set -uo pipefail
 here=$(mktemp -d)
 trap 'rm -rf "$here"' EXIT
-tree="$here/a tree"; bin=$here/bin; failed=0
+tree="$here/a tree"; bin=$here/bin; failed=0 cmake=$(command -v cmake)
 mkdir -p "$tree" "$bin"
 cp -r "$1/env" "$tree/"
 unset NEOX_TORCH_DIR XDG_DATA_HOME CUDACXX NEOX_OS_RELEASE
@@ -130,6 +130,11 @@ mkdir -p "$here/build/bin"
 cp "$bin/ldd" "$here/build/bin/neox-prepare-data"
 expect 74 'bin/neox-prepare-data lacks libraries:$' "$tree/env/gpu_kit.sh" "$here/build"
 expect 74 'liba.so => not found$' "$tree/env/gpu_kit.sh" "$here/build"
+
+# Where CUDA's oldest architecture is one that newer GPUs would take, there must be a newer one that they take.
+printf '%s\n' 'function(enable_language)' 'endfunction()' "include(\"$(cd "$1" && pwd)/cmake/Cuda.cmake\")" > "$here/cuda.cmake"
+for refused in '80' '80;90-real' '80;90a' '75;120f'; do expect 1 'write 80-real' "$cmake" -DCMAKE_CUDA_ARCHITECTURES="$refused" -P "$here/cuda.cmake"; done
+for taken in '80;90' '75;120-virtual' '80-real;90a'; do expect 0 '' "$cmake" -DCMAKE_CUDA_ARCHITECTURES="$taken" -P "$here/cuda.cmake"; done
 
 # The summary of tests: gtest's cases count, a crash is a failure, what is skipped is named with its reason.
 cat > "$here/release.ctest.log" <<'LOG'
