@@ -1,10 +1,11 @@
 """A worker that generates greedily by transformers' GPTNeoXForCausalLM with random weights, in one setting.
 
-The first line on stdin is {"shape", "batch", "setting", "device", "threads", "prompt", "tokens"}; the answer is {"start_s"} once it is
-compiled and warm, or {"error"}. Each further line measures once: {"decode", "prefill"} in tokens/s. A setting is WEIGHTS:CACHE, where
-CACHE is dynamic, static, or static+MODE of torch.compile.
+The first line on stdin is {"shape", "batch", "setting", "device", "threads" (0: all), "prompt", "tokens"}; the answer is {"start_s"}
+once it is compiled and warm, or {"error"}. Each further line measures once: {"decode", "prefill"} in tokens/s. A setting is
+WEIGHTS:CACHE, where CACHE is dynamic, static, or static+MODE of torch.compile.
 """
 import json
+import os
 import pathlib
 import sys
 import time
@@ -74,7 +75,7 @@ def main():
     answers = Answers()
     s = json.loads(sys.stdin.readline())
     if s["device"] == "cpu":
-        torch.set_num_threads(s["threads"])
+        torch.set_num_threads(s["threads"] or len(os.sched_getaffinity(0)))
     transformers.logging.set_verbosity_error()
     with answers as say:
         generator = Generator(s)

@@ -24,16 +24,26 @@ def same_model():
         assert worst <= 1e-5, f"{attention}: differs from transformers by {worst}"
 
 
+def ask(peer, *asked):
+    """The answers of a worker, and its last words."""
+    done = subprocess.run([sys.executable, str(ROOT / "benchmarks/peers" / peer)], capture_output=True, text=True,
+                          input="".join(json.dumps(line) + "\n" for line in asked))
+    return [json.loads(line) for line in done.stdout.splitlines()], done.stderr[-1000:]
+
+
 def worker_losses(chosen):
     """Loss after the same steps of each way to compile it."""
     setting = dict(zip(settings.KEYS, (*chosen, "default", "highest")))
     told = {**setting, "shape": "tiny", "seq": 32, "device": "cpu", "micros": [2], "rows": 16, "backend": "aot_eager"}
-    asked = "\n".join(json.dumps(line) for line in (told, {"steps": 2, "seconds": 0}))
-    done = subprocess.run([sys.executable, str(ROOT / "benchmarks/peers/train_step.py")], input=asked + "\n",
-                          capture_output=True, text=True)
-    answers = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(answers) == 2 and answers[1]["tokens_s"] > 0, f"{chosen}: {answers} {done.stderr[-1000:]}"
+    answers, said = ask("train_step.py", told, {"steps": 2, "seconds": 0})
+    assert len(answers) == 2 and answers[1]["tokens_s"] > 0, f"{chosen}: {answers} {said}"
     return answers[1]["loss"]
+
+
+def generates_on_all_threads():
+    told = {"shape": "tiny", "batch": 1, "setting": "fp32:dynamic", "device": "cpu", "threads": 0, "prompt": 4, "tokens": 2}
+    answers, said = ask("generate_step.py", told, {})
+    assert len(answers) == 2 and "decode" in answers[1], f"{answers} {said}"
 
 
 def whole_suite(build):
@@ -56,6 +66,7 @@ def main():
     losses = {chosen: worker_losses(chosen) for chosen in COMPILED}
     plain = [losses[c] for c in COMPILED[1:4]]
     assert max(plain) - min(plain) < 1e-4, f"plain PyTorch's losses differ by how it is compiled: {losses}"
+    generates_on_all_threads()
     whole_suite(sys.argv[1])
     print(f"plain PyTorch equals transformers; {len(COMPILED)} ways to compile and the tiny train suite run")
 
