@@ -94,6 +94,20 @@ TEST(BatchShell, OfOneTaskIsAlone) {
   EXPECT_EQ(info.size, 1);
 }
 
+// Slurm leaves the variables of the step in which sbatch was called.
+TEST(BatchShell, DoesNotTakeTheStepThatSubmittedItForItsOwn) {
+  for (const char* step :
+       {"SLURM_STEP_NODELIST=node2 SLURM_STEP_NUM_TASKS=1 SLURM_STEP_TASKS_PER_NODE=1",
+        "SLURM_STEP_NODELIST=node1 SLURM_STEP_NUM_TASKS=2 SLURM_STEP_TASKS_PER_NODE=2"}) {
+    Environment shell =
+        with(with(recorded("batch_shell", 0), step), "SLURM_STEP_ID=0 SLURM_STEP_NUM_NODES=1");
+    EXPECT_THAT(refusal(shell), HasSubstr("batch shell of Slurm job")) << step;
+    ProcessInfo info = process_info(with(shell, "SLURM_NTASKS=1"), "node1");
+    EXPECT_EQ(info.launcher, "alone") << step;
+    EXPECT_THAT(info.notes, ElementsAre(HasSubstr("in which this job was submitted")));
+  }
+}
+
 TEST(SallocShell, IsAloneWithANote) {
   ProcessInfo info = process_info(recorded("salloc_shell", 0), "login");
   EXPECT_EQ(info.size, 1);
@@ -149,6 +163,16 @@ TEST(SlurmStep, ThatIsNotWholeOrDamagedIsRefused) {
        {"SLURM_PROCID=4", "SLURM_PROCID=-1", "SLURM_PROCID=x", "SLURM_LOCALID=2", "SLURM_NODEID=2",
         "SLURM_STEP_NUM_TASKS=0", "SLURM_PROCID=99999999999999999999", "SLURM_STEP_ID=x"})
     EXPECT_THAT(refusal(with(step, change)), HasSubstr(change)) << change;
+}
+
+// srun -E hands on SLURM_NTASKS of the job; srun -m arbitrary may have task 0 on any node.
+TEST(SlurmStep, MayHaveMoreTasksThanTheJobAndBeginOnAnyNode) {
+  EXPECT_EQ(process_info(with(recorded("srun", 0), "SLURM_NTASKS=1"), "node1").size, 4);
+  Environment arbitrary =
+      with(recorded("srun_one_task", 0),
+           "SLURM_STEP_NUM_TASKS=3 SLURM_STEP_NUM_NODES=2 SLURM_STEP_NODELIST=node[1-2] "
+           "SLURM_STEP_TASKS_PER_NODE=2,1 SLURM_NODEID=1 SLURMD_NODENAME=node2");
+  EXPECT_EQ(process_info(arbitrary, "node2").size, 3);
 }
 
 TEST(SlurmStep, PortsDifferForStepsAndJobs) {

@@ -62,9 +62,23 @@ uint64_t id_variable(const Environment& env, const std::string& name) {
 
 enum class Launcher { kExplicit, kTorchrun, kOpenMpi, kSlurm, kByHand, kAlone };
 
+// A batch shell keeps the variables of a step in which its job was submitted. What slurmd sets anew
+// there tells: the node, and task 0 as the only one on it. Not SLURM_NTASKS, which may be that
+// step's too, and under srun -E is not the step's own.
+bool step_is_of_another_job(const Environment& env) {
+  if (!has_all(env, {"SLURMD_NODENAME", "SLURM_STEP_NODELIST", "SLURM_STEP_TASKS_PER_NODE"}) ||
+      variable(env, "SLURM_GTIDS") != "0")
+    return false;
+  std::vector<int> tasks = expand_tasks_per_node(variable(env, "SLURM_STEP_TASKS_PER_NODE"));
+  Names nodes = expand_hostlist(variable(env, "SLURM_STEP_NODELIST"));
+  auto at = std::ranges::find(nodes, variable(env, "SLURMD_NODENAME"));
+  auto node = static_cast<size_t>(at - nodes.begin());
+  return at == nodes.end() || (node < tasks.size() && tasks[node] != 1);
+}
+
 bool in_slurm_step(const Environment& env) {
   return has_all(env, {"SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS"}) &&
-         id_variable(env, "SLURM_STEP_ID") < kFirstSpecialStep;
+         id_variable(env, "SLURM_STEP_ID") < kFirstSpecialStep && !step_is_of_another_job(env);
 }
 
 Launcher launcher_of(const Environment& env) {
@@ -244,7 +258,9 @@ void compare_with_slurm(const Environment& env, ProcessInfo& info) {
 
 void refuse_batch_shell(const Environment& env) {
   // A shell of salloc has no rank, or, on a node of the job, a special step.
-  if (!has_all(env, {"SLURM_JOB_ID", "SLURM_PROCID"}) || has(env, "SLURM_STEP_ID")) return;
+  if (!has_all(env, {"SLURM_JOB_ID", "SLURM_PROCID"}) ||
+      (has(env, "SLURM_STEP_ID") && !step_is_of_another_job(env)))
+    return;
   std::string tasks = variable(env, "SLURM_NTASKS"), jobs = variable(env, "SLURM_HET_SIZE");
   if (tasks.empty()) tasks = variable(env, "SLURM_JOB_NUM_NODES");
   if ((tasks.empty() || tasks == "1") && (jobs.empty() || jobs == "1")) return;
@@ -263,6 +279,9 @@ void read_alone(const Environment& env, ProcessInfo& info) {
     info.notes.push_back(concat("Slurm job ", variable(env, "SLURM_JOB_ID"), " has ", tasks,
                                 " tasks; this is a single process in a shell of it (srun starts "
                                 "all)"));
+  if (has(env, "SLURM_STEP_ID") && step_is_of_another_job(env))
+    info.notes.push_back(concat(shown(env, {"SLURM_STEP_NODELIST", "SLURM_STEP_NUM_TASKS"}),
+                                " not used: of the step in which this job was submitted"));
   if (has(env, "WORLD_SIZE") && variable(env, "WORLD_SIZE") != "1")
     info.notes.push_back(concat(found, " not used: RANK is not set"));
 }
