@@ -38,6 +38,18 @@ TEST(CpusOfGroups, AreTheLeastOnTheWayToTheRootRoundedUp) {
   EXPECT_EQ(cpus_of_groups(dir / "v1", dir.path()), 4);
 }
 
+TEST(CpusOfCpusets, AreThoseOfTheProcessOrOfItsContainer) {
+  testing::Directory dir;
+  dir.put("v2", "0::/pod/container\n"), dir.put("v1", "3:cpuset:/docker/x\n");
+  EXPECT_EQ(cpus_of_cpusets(dir / "v2", dir.path()), std::numeric_limits<int64_t>::max());
+  dir.put("cpuset.cpus.effective", "0-63\n"), dir.put("pod/cpuset.cpus.effective", "\n");
+  EXPECT_EQ(cpus_of_cpusets(dir / "v2", dir.path()), 64);
+  dir.put("pod/container/cpuset.cpus.effective", "0-7,32-39\n");
+  EXPECT_EQ(cpus_of_cpusets(dir / "v2", dir.path()), 16);
+  dir.put("cpuset/cpuset.effective_cpus", "3\n");
+  EXPECT_EQ(cpus_of_cpusets(dir / "v1", dir.path()), 1);
+}
+
 TEST(CpuShare, FollowsTheAffinityMask) {
   Environment slurm = of("SLURM_CPUS_ON_NODE=96");
   EXPECT_EQ(cpu_share(slurm, {12, 96}, ranks_of_node(8)).threads, 12);
@@ -58,6 +70,18 @@ TEST(CpuShare, DividesWhatRanksWouldShare) {
   EXPECT_EQ(cpu_share({}, {48, 96}, ranks_of_node(8)).threads, 12);  // bound to a socket
   EXPECT_EQ(cpu_share(of("SLURM_CPUS_ON_NODE=4"), {96, 96}, ranks_of_node(1)).threads, 4);
   EXPECT_EQ(cpu_share(of("SLURM_CPUS_ON_NODE=8"), {2, 2}, ranks_of_node(2)).threads, 1);
+}
+
+TEST(CpuShare, DividesACpusetThatRanksShareAndKeepsTheirBinding) {
+  auto threads = [](const Environment& env, int allowed, int local_size) {
+    CpuCounts counts{.allowed = allowed, .online = 64, .in_cpuset = 16};
+    return cpu_share(env, counts, ranks_of_node(local_size)).threads;
+  };
+  EXPECT_EQ(threads({}, 16, 1), 16);
+  EXPECT_EQ(threads({}, 16, 4), 4);
+  EXPECT_EQ(threads({}, 4, 4), 4);
+  EXPECT_EQ(threads({}, 1, 4), 1);
+  EXPECT_EQ(threads(of("SLURM_CPUS_ON_NODE=64"), 16, 4), 16);  // which rules in a job
 }
 
 TEST(CpuShare, OmpNumThreadsRules) {

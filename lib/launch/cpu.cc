@@ -12,6 +12,7 @@
 #include "base/control_groups.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "launch/hostlist.h"
 
 namespace neox {
 namespace {
@@ -20,7 +21,7 @@ constexpr int kMostCpus = 1 << 20;
 
 // CPUs that the ranks of this node have together.
 int cpus_of_node(const Environment& env, const CpuCounts& counts) {
-  if (variable(env, "SLURM_CPUS_ON_NODE").empty()) return counts.online;
+  if (variable(env, "SLURM_CPUS_ON_NODE").empty()) return std::min(counts.online, counts.in_cpuset);
   return std::min(counts.online, number_variable(env, "SLURM_CPUS_ON_NODE", 1, kMostCpus));
 }
 
@@ -78,6 +79,13 @@ int64_t cpus_of(int64_t quota, int64_t period) {
   return (quota + period - 1) / period;
 }
 
+// "0-3,8" is 5; the largest number where the file is not there, or empty.
+int64_t cpus_listed(const std::filesystem::path& file) {
+  std::string list;
+  if (!(std::ifstream(file) >> list)) return std::numeric_limits<int64_t>::max();
+  return std::ssize(expand_hostlist(concat("[", list, "]")));
+}
+
 }  // namespace
 
 int64_t cpus_of_groups(const std::filesystem::path& groups, const std::filesystem::path& root) {
@@ -95,6 +103,14 @@ int64_t cpus_of_groups(const std::filesystem::path& groups, const std::filesyste
   return least_in_groups(groups, root, {.controller = "cpu", .unified = unified, .legacy = legacy});
 }
 
+int64_t cpus_of_cpusets(const std::filesystem::path& groups, const std::filesystem::path& root) {
+  return least_in_groups(
+      groups, root,
+      {.controller = "cpuset",
+       .unified = [](const auto& group) { return cpus_listed(group / "cpuset.cpus.effective"); },
+       .legacy = [](const auto& group) { return cpus_listed(group / "cpuset.effective_cpus"); }});
+}
+
 CpuCounts cpu_counts() {
   long configured = std::max(::sysconf(_SC_NPROCESSORS_CONF), 1024L);
   size_t bytes = CPU_ALLOC_SIZE(static_cast<size_t>(configured));
@@ -104,9 +120,11 @@ CpuCounts cpu_counts() {
   check(told, "sched_getaffinity: ", describe_errno(errno));
   int of_mask = CPU_COUNT_S(bytes, mask.get());
   int64_t quota = cpus_of_groups("/proc/self/cgroup", "/sys/fs/cgroup");
+  int64_t cpuset = cpus_of_cpusets("/proc/self/cgroup", "/sys/fs/cgroup");
   return {.allowed = static_cast<int>(std::min<int64_t>(of_mask, quota)),
           .online = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN)),
-          .by_quota = quota < of_mask};
+          .by_quota = quota < of_mask,
+          .in_cpuset = static_cast<int>(std::min<int64_t>(cpuset, kMostCpus))};
 }
 
 CpuShare cpu_share(const Environment& env, const CpuCounts& counts, const ProcessInfo& process) {
