@@ -178,6 +178,16 @@ TEST(Spawn, EndsAsTheRankThatFailed) {
   EXPECT_EQ(spawn(3, "runs", stop), Exit::kIo);
 }
 
+// Each of the two would name a place of its own, and the ranks wait for each other in vain.
+TEST(Spawn, OfSeveralParentsWithoutAPlaceToMeetIsRefused) {
+  const std::atomic<int> stop = 0;
+  ProcessInfo parent{.size = 2, .host = "here", .launcher = "mpirun of Open MPI"};
+  std::string error = testing::error_of([&] {
+    spawn_ranks({"ranks_test", "--gtest_filter=None"}, parent, 2, stop);
+  });
+  EXPECT_TRUE(error.starts_with("64: --spawn 2 under mpirun of Open MPI")) << error;
+}
+
 TEST(Spawn, PassesASignalOn) {
   const std::atomic<int> stop = SIGTERM;
   EXPECT_EQ(spawn(2, "waits", stop), Exit::kPeerLost);

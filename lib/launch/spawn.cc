@@ -69,6 +69,10 @@ Environment spawned_environment(const ProcessInfo& parent, int ranks, int i) {
 
 Exit spawn_ranks(const std::vector<std::string>& command, const ProcessInfo& parent, int ranks,
                  const std::atomic<int>& stop) {
+  // Each of several parents would name a place of its own.
+  check_usage(parent.size == 1 || parent.rendezvous_port > 0, "--spawn ", ranks, " under ",
+              parent.launcher, ", which names no place where the ranks of ", parent.size,
+              " processes meet: start a process for each GPU, or use srun or torchrun");
   std::vector<Child> children;
   std::vector<std::string> arguments = without_spawn(command);
   pid_t self = ::getpid();

@@ -15,7 +15,8 @@ Environment spawned_environment(const ProcessInfo& parent, int ranks, int i);
 
 // Runs `command` (the program and its arguments; --spawn is left out) `ranks` times and waits for
 // all. A signal that `stop` receives is passed on. Returns kDone where all did, else the code of
-// the first that ended badly; the others notice by themselves.
+// the first that ended badly; the others notice by themselves. Throws (64) where the launcher of
+// several parents does not tell where ranks meet (mpirun).
 Exit spawn_ranks(const std::vector<std::string>& command, const ProcessInfo& parent, int ranks,
                  const std::atomic<int>& stop);
 
