@@ -149,6 +149,20 @@ TEST_F(ConfigTest, DefaultsHoldWhereNobodyMentionsTheKeyOrItsPartner) {
                Error);
 }
 
+TEST_F(ConfigTest, ADefaultPrecisionYieldsToTheDictionariesToo) {
+  auto load_with = [&](const std::string& lines, const Strings& overrides = {}) {
+    return load_config({.files = {write("a.yml", complete(lines))},
+                        .overrides = overrides,
+                        .defaults = {"precision=bf16"}});
+  };
+  EXPECT_EQ(load_with("").precision.type, Precision::kBf16);
+  for (const Config& config :
+       {load_with("fp16: {enabled: true}"), load_with("", {"fp16.enabled=true"})}) {
+    EXPECT_EQ(config.precision.type, Precision::kFp16);
+    EXPECT_EQ(config.notes, load("fp16: {enabled: true}").notes);
+  }
+}
+
 TEST_F(ConfigTest, BadOverridesAreNamed) {
   EXPECT_TRUE(has(fails("", {"seed"}), "--set seed: write --set key=value"));
   EXPECT_TRUE(has(fails("", {"=3"}), "write --set key=value"));

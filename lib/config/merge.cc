@@ -171,6 +171,7 @@ void override_all(Value& root, const ConfigOptions& options) {
 bool is_mentioned(const Value& root, const std::string& key) {
   static const std::vector<std::vector<std::string_view>> kGroups = {
       {"save", "load"},
+      {"precision", "fp16", "bf16"},
       {"data_path", "train_data_paths", "valid_data_paths", "test_data_paths",
        "pos_train_data_paths", "pos_valid_data_paths", "pos_test_data_paths",
        "neg_train_data_paths", "neg_valid_data_paths", "neg_test_data_paths"}};

@@ -51,7 +51,7 @@ const Value* KeyReader::given(const std::string& key) const {
 
 bool KeyReader::overridden(const std::string& key) const {
   const Value* value = given(key);
-  return value && value->place.line == 0;
+  return value && value->place.file == "--set";
 }
 
 std::string KeyReader::where(const std::string& key) const {

@@ -24,7 +24,7 @@ class KeyReader {
 
   // The value in the files or overrides; null pointer: absent or null.
   const Value* given(const std::string& key) const;
-  bool overridden(const std::string& key) const;
+  bool overridden(const std::string& key) const;  // by --set
 
   // The value, or the default of the table.
   bool flag(const std::string& key);
