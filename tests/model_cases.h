@@ -298,11 +298,12 @@ class ModelRun {
                                 const std::function<Tensor(int64_t)>& tokens) {
     Config own = config;
     if (case_.config.mup) own.optimizer.width = case_.config.mup->width;
-    TrainStep step(model_, own, static_cast<double>(case_.batch * case_.config.seq));
+    TrainStep step(model_, own);
+    auto nominal_weight = static_cast<double>(case_.batch * case_.config.seq);
     std::vector<StepReport> reports;
     for (int64_t s = 0; s < config.train.iters; ++s) {
       auto source = [&](int64_t m) { return batch_of(tokens(s).narrow(0, m, 1)); };
-      reports.push_back(step.read(step.run(case_.batch, source)));
+      reports.push_back(step.read(step.run(case_.batch, source, nominal_weight)));
     }
     return reports;
   }

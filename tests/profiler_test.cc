@@ -86,12 +86,12 @@ TEST(Memory, OfParametersGradientsAndMomentsIsFourNumbersEachInFp32) {
   Config config;
   config.train.iters = 1;
   GptNeoX model(shape, mesh, {}), half(shape, mesh, {.dtypes = {at::kBFloat16}});
-  TrainStep::Memory whole = TrainStep(model, config, 1).memory();
+  TrainStep::Memory whole = TrainStep(model, config).memory();
   int64_t n = num_parameters(shape);
   EXPECT_EQ(whole.parameters, 4 * n);
   EXPECT_EQ(whole.gradients, 4 * n);
   EXPECT_EQ(whole.optimizer, 8 * n);
-  TrainStep::Memory mixed = TrainStep(half, config, 1).memory();
+  TrainStep::Memory mixed = TrainStep(half, config).memory();
   EXPECT_EQ(mixed.parameters, 2 * n);
   EXPECT_EQ(mixed.optimizer, 12 * n);  // with the masters
 }

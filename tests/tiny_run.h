@@ -112,14 +112,15 @@ class TinyRun {
                        .warmup_iters = 2};
     config.train.iters = 20;
     auto recorder = options_.recorder ? options_.recorder() : nullptr;
-    int64_t each = options_.preference ? 1 : options_.model.seq;
-    TrainStep step(model, config, static_cast<double>(options_.batch * each), recorder.get());
+    TrainStep step(model, config, recorder.get());
     if (steps.begin) steps.begin(step, control);
     int64_t ranks = mesh.data().size(),
             microbatches = (options_.batch + ranks * options_.micro - 1) / (ranks * options_.micro);
     for (int64_t s = steps.first; s < steps.last; ++s) {
       auto batches = [&](int64_t m) { return batch(s, m * ranks + mesh.data().rank()); };
-      StepReport report = step.read(step.run(microbatches, batches));
+      int64_t each = options_.preference ? 1 : options_.cut ? tokens_of(s) : options_.model.seq;
+      auto nominal_weight = static_cast<double>(options_.batch * each);
+      StepReport report = step.read(step.run(microbatches, batches, nominal_weight));
       if (world.rank() == 0) result.steps.push_back(report);
       if (options_.after_step) options_.after_step(step, world);
     }
@@ -129,13 +130,16 @@ class TinyRun {
     if (steps.end) steps.end(step, control);
   }
 
+  int64_t tokens_of(int64_t step) const {
+    return options_.seq_of_step ? options_.seq_of_step(step) : options_.model.seq;
+  }
+
   Batch batch_on_host(int64_t step, int64_t index) const {
     int64_t each = options_.rows_of_sample(), rows = options_.micro * each, T = options_.model.seq,
             first = index * rows, all = options_.batch * each;
     Batch b{at::empty({rows, T}, at::kLong), at::empty({rows, T}, at::kLong),
             at::full({rows, T}, 0.0, at::kFloat), at::scalar_tensor(step * all + first, at::kLong)};
-    int64_t first_sample = step * all + first,
-            counted_tokens = options_.seq_of_step ? options_.seq_of_step(step) : T;
+    int64_t first_sample = step * all + first, counted_tokens = tokens_of(step);
     if (options_.preference && options_.preference->has_reference())
       b.reference = at::arange(first, first + rows, at::kDouble).sin() * 3 + 10;
     if (options_.preference && each == 1)

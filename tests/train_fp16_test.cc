@@ -45,6 +45,22 @@ TEST(Fp16, TheLossScaleMeansTheSameForAnyNumberOfRanks) {
   EXPECT_NEAR(first_overflow("2", {}), first_overflow("16", {"--spawn", "8"}), 1);
 }
 
+// With one token alone, samples of both are the same.
+TEST(Fp16, TheLossScaleMeansTheSameForSequencesThatAreCutShort) {
+  Training cut, whole;
+  std::string data = cut.dir().put("same", Documents(40, std::vector<int32_t>(50, 7)), 300);
+  Strings settings =
+      kFp16 + Strings{"data_path=" + data, "hidden_dropout=0", "attention_dropout=0"};
+  const std::string four_of_16 =
+      "curriculum_learning={enabled: true, curriculum_type: seqlen, min_difficulty: 4, "
+      "max_difficulty: 16, schedule_type: fixed_discrete, schedule_config: "
+      "{difficulty: [4, 16], max_step: [20]}}";
+  ASSERT_EQ(cut.train(settings + Strings{four_of_16}).code, 0);
+  ASSERT_EQ(whole.train(settings + Strings{"seq_length=4"}).code, 0);
+  EXPECT_EQ(cut.metric("train/loss_scale"), whole.metric("train/loss_scale"));
+  EXPECT_EQ(cut.losses(), whole.losses());
+}
+
 TEST(Fp16, StepsThatAllOverflowEndTheRun) {
   Training run;
   Ended ended = run.train({"precision=fp16", "fp16.loss_scale=4294967296", "train_iters=100"});

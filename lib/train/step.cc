@@ -12,6 +12,8 @@
 #include <ATen/record_function.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <utility>
+
 #include "ops/adamw.h"
 #include "optim/schedule.h"
 
@@ -31,12 +33,10 @@ ReportToCome to_host(const Tensor& x) {
 
 }  // namespace
 
-TrainStep::TrainStep(GptNeoX& model, const Config& config, double nominal_weight,
-                     GraphRecorder* recorder)
+TrainStep::TrainStep(GptNeoX& model, const Config& config, GraphRecorder* recorder)
     : model_(model),
       pipeline_(model, recorder),
       clip_(config.optimizer.gradient_clipping),
-      nominal_weight_(nominal_weight),
       optimizer_(make_optimizer(config.optimizer, model.buffers(), model.mesh())),
       loss_scale_(config.precision, model.hidden_options().device()),
       add_up_(host_work().empty() ? recorder : nullptr, "the norm of gradients"),
@@ -47,11 +47,14 @@ TrainStep::TrainStep(GptNeoX& model, const Config& config, double nominal_weight
   steps_ = at::zeros({}, at::dtype(at::kLong).device(device));
   stops_ = at::zeros({}, at::dtype(at::kDouble).device(device));
   lacks_ = at::zeros_like(stops_);
+  nominal_weight_ = at::zeros_like(stops_);
 }
 
-ReportToCome TrainStep::run(int64_t microbatches, const BatchSource& batches,
+ReportToCome TrainStep::run(int64_t microbatches, const BatchSource& batches, double nominal_weight,
                             const std::function<RankState()>& state) {
   RECORD_USER_SCOPE("step");
+  if (std::exchange(said_weight_, nominal_weight) != nominal_weight)
+    nominal_weight_.fill_(nominal_weight);
   // The seed keeps half-precision gradients in range; update() replaces the nominal divisor by the
   // true one.
   LossSum sum = pipeline_.train(microbatches, batches, loss_scale_.value() / nominal_weight_);

@@ -54,15 +54,14 @@ struct ReportToCome {
 
 class TrainStep {
  public:
-  // nominal_weight: tokens, or samples of answers, by which the loss is divided where backward
-  // begins; what the step then takes is the mean over those that counted. recorder: null where
-  // nothing is recorded.
-  TrainStep(GptNeoX& model, const Config& config, double nominal_weight,
-            GraphRecorder* recorder = nullptr);
+  // recorder: null where nothing is recorded.
+  TrainStep(GptNeoX& model, const Config& config, GraphRecorder* recorder = nullptr);
 
-  // Collective over the world. `state` is asked when all micro-batches were read.
+  // Collective over the world. nominal_weight: tokens, or samples of answers, by which the loss is
+  // divided where backward begins; what the step then takes is the mean over those that counted.
+  // `state` is asked when all micro-batches were read.
   ReportToCome run(
-      int64_t microbatches, const BatchSource& batches,
+      int64_t microbatches, const BatchSource& batches, double nominal_weight,
       const std::function<RankState()>& state = [] { return RankState{}; });
   // Waits for that step alone, not for what was started behind it.
   StepReport read(const ReportToCome& report) const;
@@ -101,15 +100,17 @@ class TrainStep {
 
   GptNeoX& model_;
   Pipeline pipeline_;
-  double clip_, nominal_weight_;
+  double clip_;
   std::unique_ptr<Optimizer> optimizer_;
   LossScale loss_scale_;
   Tensor rates_;  // learning rate by successful steps
   Tensor steps_;  // 0-dim int64: successful steps
   Replay add_up_, update_;
-  bool recorded_;         // units of a step are, out of which nothing may reach
-  RankState said_;        // what stops_ and lacks_ hold
-  Tensor stops_, lacks_;  // 0-dim doubles, 0 or 1: this rank's state
+  bool recorded_;           // units of a step are, out of which nothing may reach
+  RankState said_;          // what stops_ and lacks_ hold
+  Tensor stops_, lacks_;    // 0-dim doubles, 0 or 1: this rank's state
+  Tensor nominal_weight_;   // 0-dim double: of this step
+  double said_weight_ = 0;  // what that holds
   // [norm^2, loss, weight, stop, lacks_data, measures], with experts also their load; as in
   // StepReport
   Tensor totals_, result_;

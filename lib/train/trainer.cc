@@ -38,14 +38,13 @@ ReportOptions report_options(const TrainerParts& p, const Start& start) {
           .ranks = p.control.size()};
 }
 
-// What a step's loss is a mean over. In fp16 only over the samples of one data rank, as in
-// DeepSpeed: gradients are sums over the ranks, and each rank's would lose more bits the more ranks
-// there are.
-double nominal_weight(const TrainerParts& p, const Start& start) {
-  const BatchPlan& b = start.batch;
-  bool fp16 = p.config.precision.type == Precision::kFp16;
-  int64_t samples = fp16 ? b.micro * b.accumulation : b.global;
-  return static_cast<double>(samples * (p.config.train.preference ? 1 : p.config.model.seq));
+// What the loss of a step of sequences of that length is a mean over. In fp16 only over the samples
+// of one data rank, as in DeepSpeed: gradients are sums over the ranks, and each rank's would lose
+// more bits the more ranks there are.
+double nominal_weight(const Config& config, const BatchPlan& batch, int64_t seq) {
+  bool fp16 = config.precision.type == Precision::kFp16;
+  int64_t samples = fp16 ? batch.micro * batch.accumulation : batch.global;
+  return static_cast<double>(samples * (config.train.preference ? 1 : seq));
 }
 
 // On a CPU, reading ahead takes a core from the step.
@@ -125,7 +124,7 @@ Trainer::Trainer(const TrainerParts& parts, Start start)
       state_(start.state),
       recorder_(recorder_of(parts.config.train, parts.control.size(),
                             parts.model.hidden_options().device())),
-      step_(parts.model, parts.config, nominal_weight(parts, start), recorder_.get()),
+      step_(parts.model, parts.config, recorder_.get()),
       train_batches_(parts.sampler, Split::kTrain, train_form(parts, start), parts.model.mesh(),
                      parts.model.hidden_options().device()),
       report_(parts.config, report_options(parts, start)),
@@ -239,8 +238,9 @@ void Trainer::take_step() {
   int64_t seq = length_of_step(p_.config, state_.iteration + 1);
   // The steps of each length would take memory of their own, of which recording lets nothing go.
   if (recorder_) recorder_->waits = seq < length_of_step(p_.config, p_.config.train.iters);
-  ReportToCome result = step_.run(batch_.accumulation, step_batches(train_batches_, first, seq),
-                                  [this] { return rank_state(); });
+  ReportToCome result =
+      step_.run(batch_.accumulation, step_batches(train_batches_, first, seq),
+                nominal_weight(p_.config, batch_, seq), [this] { return rank_state(); });
   read_report();  // of the step before, while the device works on this one
   unread_ = std::move(result);
   ++state_.iteration;
