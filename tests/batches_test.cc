@@ -2,6 +2,7 @@
 #include "train/batches.h"
 
 #include <ATen/Context.h>
+#include <ATen/ops/tensor.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -25,11 +26,12 @@ class BatchesOf : public ::testing::Test {
     config_.seed = 3;
   }
   Sampler sampler(int64_t vocab) const { return {config_, kSeq, vocab, 7, {.train = 15}}; }
-  Batches batches(const Sampler& sampler, Read read, at::Device device = at::kCPU) {
+  Batches batches(const Sampler& sampler, Read read, at::Device device = at::kCPU,
+                  int64_t end_of_document = 7) {
     using At = BoundaryRules::At;
     BatchForm form{.plan = {.global = 5, .micro = 2, .accumulation = 3},
                    .seq = kSeq,
-                   .boundaries = {7, At::kRespected, At::kRespected},
+                   .boundaries = {end_of_document, At::kRespected, At::kRespected},
                    .read = read};
     return {sampler, Split::kTrain, form, mesh_, device};
   }
@@ -69,6 +71,18 @@ TEST_F(BatchesOf, ReadAheadForAGpuAreThoseOfTheCpu) {
           gpu = batches(samples, Read::kAhead, at::Device(at::kCUDA, 0));
   for (int64_t i = 0; i < 30; ++i)
     expect_equal(gpu.get(i / 3 * 5, i % 3), cpu.get(i / 3 * 5, i % 3));
+}
+
+// Padding is token 0, which ends documents with the tokenizer of Pythia.
+TEST_F(BatchesOf, PaddingEndsNoDocument) {
+  config_.data_path = dir_.put("short", testing::Documents(20, {5, 6, 0}), 200);
+  config_.packing = Packing::kUnpacked;
+  Sampler samples = sampler(200);
+  Batch batch = batches(samples, Read::kWhenAsked, at::kCPU, 0).get(0, 2);
+  auto expected = [](std::vector<int64_t> numbers) { return at::tensor(numbers).view({2, kSeq}); };
+  // 5 6 0, the first token of the next one, and padding; then a row of padding.
+  EXPECT_TRUE(batch.documents.equal(expected({0, 0, 0, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0})));
+  EXPECT_TRUE(batch.positions.equal(expected({0, 1, 2, 0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 5, 6, 7})));
 }
 
 // The micro-batch that holds a token beyond the vocabulary, counted from the start, and the error.

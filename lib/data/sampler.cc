@@ -223,8 +223,8 @@ bool Sampler::has(Split split) const { return !impl_->sources[static_cast<size_t
 
 int64_t Sampler::size(Split split) const { return impl_->source(split).size(); }
 
-void Sampler::get(Split split, int64_t id, std::span<int64_t> tokens, std::span<float> weights,
-                  Answer answer) const {
+int64_t Sampler::get(Split split, int64_t id, std::span<int64_t> tokens, std::span<float> weights,
+                     Answer answer) const {
   const SampleSource& source = impl_->source(split);
   const auto seq = static_cast<size_t>(impl_->seq);
   const bool paired = source.datasets()[0].rejected != nullptr;
@@ -248,9 +248,9 @@ void Sampler::get(Split split, int64_t id, std::span<int64_t> tokens, std::span<
   });
   std::fill(tokens.begin() + static_cast<ptrdiff_t>(done), tokens.end(), 0);
   for (size_t t = done > 0 ? done - 1 : 0; t < seq; ++t) weights[t] = 0;
-  if (!impl_->mask_end_of_document) return;
-  for (size_t t = 0; t < seq; ++t)
+  for (size_t t = 0; t < seq && impl_->mask_end_of_document; ++t)
     if (tokens[t] == impl_->end_of_document) weights[t] = 0;
+  return static_cast<int64_t>(done);
 }
 
 bool Sampler::has_rewards(Split split) const {

@@ -45,9 +45,10 @@ class Sampler {
   // order it is one less than the index holds (but at least 1).
   int64_t size(Split split) const;
   // Fills tokens [seq + 1] and weights [seq]: weight t is that of predicting tokens[t + 1]. id may
-  // be of any size: it is taken modulo size(split).
-  void get(Split split, int64_t id, std::span<int64_t> tokens, std::span<float> weights,
-           Answer answer = Answer::kChosen) const;
+  // be of any size: it is taken modulo size(split). Returns how many tokens the sample has; the
+  // rest is padding.
+  int64_t get(Split split, int64_t id, std::span<int64_t> tokens, std::span<float> weights,
+              Answer answer = Answer::kChosen) const;
   // Whether the samples of the split have rewards, and that of one: of its (first) document.
   bool has_rewards(Split split) const;
   double reward(Split split, int64_t id) const;

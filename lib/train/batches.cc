@@ -71,13 +71,14 @@ Batches::HostBatch Batches::read(const SampleRun& run) const {
   *batch.first_sample.mutable_data_ptr<int64_t>() = run.first * each;
   if (sampler_.has_rewards(split_)) batch.rewards = read_rewards(run);
   auto width = static_cast<size_t>(T);
+  std::vector<int64_t> counts(static_cast<size_t>(B));
   for (int64_t b = 0; b < B; ++b) {
     std::span tokens(batch.tokens.mutable_data_ptr<int64_t>() + b * (T + 1), width + 1);
     std::span weights(batch.weights.mutable_data_ptr<float>() + b * T, width);
     if (b < run.size * each) {
       Answer answer = b % each == 0 ? Answer::kChosen : Answer::kRejected;
       int64_t id = run.first + b / each;
-      sampler_.get(split_, id, tokens, weights, answer);
+      counts[static_cast<size_t>(b)] = sampler_.get(split_, id, tokens, weights, answer);
       sampler_.prefetch(split_, id + form_.plan.global, answer);  // of the next step
     } else {
       std::ranges::fill(tokens, 0);
@@ -86,9 +87,9 @@ Batches::HostBatch Batches::read(const SampleRun& run) const {
   }
   using At = BoundaryRules::At;
   if (form_.boundaries.attention == At::kRespected)
-    batch.documents = by_sample(batch.tokens, number_documents);
+    batch.documents = by_sample(batch.tokens, counts, number_documents);
   if (form_.boundaries.positions == At::kRespected)
-    batch.positions = by_sample(batch.tokens, restart_positions);
+    batch.positions = by_sample(batch.tokens, counts, restart_positions);
   return batch;
 }
 
@@ -105,16 +106,17 @@ Tensor Batches::host_tensor(at::IntArrayRef shape, at::ScalarType type) const {
   return at::empty(shape, at::dtype(type).pinned_memory(device_.is_cuda()));
 }
 
-// [B, T] of the inputs among tokens [B, T + 1].
-Tensor Batches::by_sample(const Tensor& tokens, void (*rule)(std::span<const int64_t>, int64_t,
-                                                             std::span<int64_t>)) const {
+// [B, T] of the inputs among tokens [B, T + 1], of which the first counts[b] are the sample's.
+Tensor Batches::by_sample(const Tensor& tokens, const std::vector<int64_t>& counts,
+                          Rule rule) const {
   int64_t B = tokens.size(0), T = form_.seq;
-  auto width = static_cast<size_t>(T);
   Tensor found = host_tensor({B, T}, at::kLong);
-  for (int64_t b = 0; b < B; ++b)
-    rule(std::span(tokens.const_data_ptr<int64_t>() + b * (T + 1), width),
+  for (int64_t b = 0; b < B; ++b) {
+    auto inputs = static_cast<size_t>(std::min(counts[static_cast<size_t>(b)], T));
+    rule(std::span(tokens.const_data_ptr<int64_t>() + b * (T + 1), inputs),
          form_.boundaries.end_of_document,
-         std::span(found.mutable_data_ptr<int64_t>() + b * T, width));
+         std::span(found.mutable_data_ptr<int64_t>() + b * T, static_cast<size_t>(T)));
+  }
   return found;
 }
 

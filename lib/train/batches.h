@@ -1,6 +1,8 @@
 // Micro-batches of a step for one data rank: which samples it holds, as tensors on the device.
 #pragma once
 #include <future>
+#include <span>
+#include <vector>
 
 #include "config/config.h"
 #include "data/sampler.h"
@@ -55,8 +57,9 @@ class Batches {
   Batch on_device(const HostBatch& host) const;
   Place behind(const Place& place) const;
   Tensor host_tensor(at::IntArrayRef shape, at::ScalarType type) const;
-  Tensor by_sample(const Tensor& tokens,
-                   void (*rule)(std::span<const int64_t>, int64_t, std::span<int64_t>)) const;
+  using Rule = void (*)(std::span<const int64_t> tokens, int64_t end_of_document,
+                        std::span<int64_t> found);
+  Tensor by_sample(const Tensor& tokens, const std::vector<int64_t>& counts, Rule rule) const;
 
   const Sampler& sampler_;
   Split split_;
