@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -201,6 +202,13 @@ int fsync(int fd) {
 int rename(const char* from, const char* to) noexcept {
   static auto* call = real<int(const char*, const char*)>("rename");
   return refused(to) ? -1 : call(from, to);
+}
+
+int flock(int fd, int operation) noexcept {
+  static auto* call = real<int(int, int)>("flock");
+  static const int64_t error = number("NEOX_FAULT_LOCKS");
+  if (error > 0) return errno = static_cast<int>(error), -1;
+  return call(fd, operation);
 }
 
 int renameat2(int from_dir, const char* from, int to_dir, const char* to, unsigned flags) noexcept {

@@ -1,6 +1,7 @@
 // Makes file operations below a directory fail, or kill the process. Link a test with the
 // fault_preload library, or LD_PRELOAD it and set NEOX_FAULT_DIR, NEOX_FAULT_ERRNO and one of
 // NEOX_FAULT_BYTES and NEOX_FAULT_CALLS; or NEOX_FAULT_DELAY: they take so many milliseconds more.
+// NEOX_FAULT_LOCKS: no file can be locked, for that errno.
 #pragma once
 #include <cstdint>
 

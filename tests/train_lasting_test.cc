@@ -314,6 +314,20 @@ TEST(Lasting, SamplesOfOneTokenInBatches) {
   EXPECT_EQ(run.train({"seq_length=1", "precision=fp64", "train_iters=2"}).code, 0);
 }
 
+// The log has a line for each file that is written without a lock.
+TEST(Lasting, WithoutLocksOneRankBuildsTheIndexOfSamples) {
+  Training run;
+  std::string cache = run.dir() / "cache";
+  Strings environment = Training::fault(cache, 0, "NEOX_FAULT_DELAY=100") +
+                        Strings{concat("NEOX_FAULT_LOCKS=", ENOSYS)};
+  Ended ended = run.train({"data_cache_path=" + cache, "train_iters=1"}, {"--spawn", "4"},
+                          {.environment = environment});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  size_t first = ended.err.find(".samples.tmp-");
+  EXPECT_NE(first, std::string::npos) << ended.err;
+  EXPECT_EQ(ended.err.find(".samples.tmp-", first + 1), std::string::npos) << ended.err;
+}
+
 TEST(Lasting, AnIterationWithoutLoadIsRefused) {
   Training run;
   Ended ended = run.train({"load=null", "iteration=5"});

@@ -79,7 +79,10 @@ class FileLock {
     ::close(fd_);
   }
   // False: another has it. A file system without locks gives it to all.
-  bool take() { return fd_ < 0 || ::flock(fd_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK; }
+  bool take() {
+    if (fd_ < 0 || ::flock(fd_, LOCK_EX | LOCK_NB) == 0) return true;
+    return errno != EWOULDBLOCK && errno != EINTR;
+  }
   // Ends without the right to remove the file.
   void leave() {
     if (fd_ >= 0) ::close(std::exchange(fd_, -1));
@@ -230,6 +233,7 @@ StoredArrays IndexCache::get(const std::string& name, const std::function<Stored
   }
   if (auto found = find(name)) return *found;
   StoredArrays built = build();
+  if (auto found = find(name)) return *found;  // without locks another has been as fast
   try {
     remove_abandoned(*directory / name);
     store(*directory / name, built);

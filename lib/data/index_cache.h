@@ -1,8 +1,9 @@
 // Built indices in files, so that a run builds them once and all ranks map the same pages. A file
 // is called after the hash of all that its content depends on, appears whole or not at all, and is
-// checked by a hash of its own when it is opened. Ranks agree without talking: the first that locks
-// <key>.lock builds, the others wait for it and find the file. Where no directory can be written
-// to, each rank builds for itself. docs/sample-order.md has the grammar.
+// checked by a hash of its own when it is opened. Processes agree without talking: the first that
+// locks <key>.lock builds, the others wait for it and find the file; on a file system without locks
+// all build. Where no directory can be written to, each builds for itself. docs/sample-order.md has
+// the grammar.
 #pragma once
 #include <chrono>
 #include <cstddef>
@@ -29,7 +30,7 @@ class IndexCache {
   static constexpr size_t kMostArrays = 4;
 
   // The first of the directories that can be made and written to is written to; files are found in
-  // all of them. wait: for another rank to build.
+  // all of them. wait: for another process to build.
   explicit IndexCache(std::vector<fs::path> directories,
                       std::chrono::seconds wait = std::chrono::minutes(30));
 

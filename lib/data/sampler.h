@@ -27,7 +27,7 @@ struct SampleCounts {
 class Sampler {
  public:
   // Opens and checks the files; builds the index, or finds it in the file of an earlier start, or
-  // waits for the rank that builds it. vocab is the model's (padded): a larger token id
+  // waits for the process that builds it. vocab is the model's (padded): a larger token id
   // in the data is an error that names file and position. `poll` is called now and then while the
   // index is built, and may throw.
   Sampler(const DataConfig& config, int64_t seq, int64_t vocab, int32_t end_of_document,

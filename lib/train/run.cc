@@ -126,6 +126,16 @@ std::function<void()> poll_stop(const StopFlag& stop) {
   };
 }
 
+// Collective. An index that is to be built is there before the other ranks look for it: file
+// systems without locks would let each rank build it, and a node may for a minute not see a file
+// that it has looked for in vain.
+Sampler open_behind_rank_0(Control& control, const std::function<Sampler()>& open) {
+  std::optional<Sampler> sampler;
+  if (control.rank() == 0) sampler.emplace(open());
+  control.gather("", kMostReading);
+  return sampler ? std::move(*sampler) : open();
+}
+
 // "each token of the training data is read 3.2 times".
 // asked: training samples of which the sampler knows, those of the run's first start.
 void say_passes(const Sampler& sampler, const Config& config, int64_t batch, int64_t asked) {
@@ -257,11 +267,13 @@ Exit train_rank(Config config, Communicator& world, Control& control, const RunP
   std::optional<RunClaim> claim = claim_run(config, start, place, control);
   poll_stop(place.stop)();
   BoundaryRules boundaries = boundary_rules(config, tokenizer.get());
-  Sampler sampler(
-      config.data, config.model.seq, config.model.vocab,
-      static_cast<int32_t>(boundaries.end_of_document),
-      sample_counts(config.train, start.state.global_batch, start.state.dataset_samples),
-      poll_stop(place.stop));
+  Sampler sampler = open_behind_rank_0(control, [&] {
+    return Sampler(
+        config.data, config.model.seq, config.model.vocab,
+        static_cast<int32_t>(boundaries.end_of_document),
+        sample_counts(config.train, start.state.global_batch, start.state.dataset_samples),
+        poll_stop(place.stop));
+  });
   if (first) {
     for (const std::string& warning : sampler.warnings()) log_warning(warning);
     say_passes(sampler, config, start.state.global_batch, start.state.dataset_samples);
