@@ -310,5 +310,20 @@ TEST_F(FindTest, ACheckpointIsNoRunDirectory) {
   EXPECT_TRUE(has(error_of([&] { find_checkpoint(dir_ / "latest"); }), "is not a directory"));
 }
 
+TEST(TrainStateTest, WhatFilesOfBeforeLackIsNotKnown) {
+  TrainState state = state_of(3), none = state;
+  state.micro_batch = state.reference_step = 2;
+  state.tokenizer_hash = state.reference_hash = "0";
+  none.evaluated = 3;
+  std::string text = to_json(state);
+  for (const char* key :
+       {"micro_batch", "evaluated", "reference_step", "reference_hash", "tokenizer_hash"}) {
+    size_t line = text.find(concat("\n  \"", key, "\": "));
+    ASSERT_NE(line, text.npos) << key;
+    text.erase(line, text.find('\n', line + 1) - line);
+  }
+  EXPECT_EQ(train_state_from_json(text, "x"), none);
+}
+
 }  // namespace
 }  // namespace neox

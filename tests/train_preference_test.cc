@@ -121,6 +121,33 @@ TEST_F(Preferences, NeedTheModelThatTheyBeganAs) {
   EXPECT_TRUE(has(wider.err, "holds another model")) << wider.err;
 }
 
+TEST_F(Preferences, StayComparedWithTheModelThatTheyBeganAsWhereAnotherIsSavedBesideIt) {
+  ASSERT_EQ(base_.train(settings("whole")).code, 0);
+  ASSERT_EQ(base_.train(settings("parts", {"exit_interval=4"})).code, 0);
+  Ended base = base_.train({"train_iters=14", "use_checkpoint_lr_scheduler=true"});
+  ASSERT_EQ(base.code, 0) << base.err;
+  ASSERT_EQ(base_.saved(), (std::vector<int64_t>{10, 14}));
+  Ended rest = base_.train(settings("parts"));
+  ASSERT_EQ(rest.code, 0) << rest.err;
+  EXPECT_TRUE(has(rest.err, "are compared with those of " + base_.step_dir(10))) << rest.err;
+  EXPECT_EQ(metric("parts", "train/lm_loss"), metric("whole", "train/lm_loss"));
+}
+
+TEST_F(Preferences, AreComparedWithNoOtherModelOfThatStep) {
+  ASSERT_EQ(base_.train(settings("x", {"exit_interval=4"})).code, 0);
+  Training other;
+  ASSERT_EQ(other.train({"train_iters=10", "extra_save_iters=[9]", "seed=7"}).code, 0);
+  fs::remove_all(base_.step_dir(10));
+  fs::rename(other.step_dir(9), base_.step_dir(9));
+  Ended gone = base_.train(settings("x"));
+  EXPECT_EQ(gone.code, 64);
+  EXPECT_TRUE(has(gone.err, "where there is no global_step10")) << gone.err;
+  fs::rename(other.step_dir(10), base_.step_dir(10));
+  Ended another = base_.train(settings("x"));
+  EXPECT_EQ(another.code, 64);
+  EXPECT_TRUE(has(another.err, "are not those that the run began with")) << another.err;
+}
+
 // A reward model of the pairs.
 class Scores : public Preferences {
  protected:

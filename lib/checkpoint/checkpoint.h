@@ -115,6 +115,8 @@ class Checkpoint {
     at::ScalarType dtype;
   };
   std::vector<TensorInfo> tensors() const;
+  // Of the names, places and checksums of all parameters; that of another model is another one.
+  std::string parameters_hash() const;
 
   // Fills every placement of every chunk, converting the type where it differs; reads each stored
   // box at most once and checks its checksum. Throws naming tensor, box and file for what is

@@ -119,6 +119,17 @@ std::vector<Checkpoint::TensorInfo> Checkpoint::tensors() const {
   return infos;
 }
 
+std::string Checkpoint::parameters_hash() const {
+  const Catalog& c = impl_->opened.catalog;
+  std::vector<std::string> lines;
+  for (const StoredBox& box : c.boxes)
+    if (impl_->tensor(box).state == "param")
+      lines.push_back(
+          concat(impl_->tensor(box).name, " ", to_string(box.box), " ", to_string(box.sum), "\n"));
+  std::ranges::sort(lines);
+  return to_string(checksum(join(lines, "")));
+}
+
 void Checkpoint::read(std::span<StateChunk> chunks) const {
   const Catalog& c = impl_->opened.catalog;
   Impl::Plan jobs;

@@ -1,6 +1,8 @@
 #include "checkpoint/train_state.h"
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
@@ -11,9 +13,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr std::string_view kEvaluated = "evaluated";
 // Files of before have not these.
-constexpr std::string_view kEvaluated = "evaluated", kMicroBatch = "micro_batch",
-                           kTokenizer = "tokenizer_hash";
+constexpr std::string_view kMayMiss[] = {kEvaluated, "micro_batch", "reference_step",
+                                         "reference_hash", "tokenizer_hash"};
 
 // Visits every member with its key: the one list of them.
 template <class State, class Visit>
@@ -24,13 +27,15 @@ void each_member(State& state, Visit visit) {
   visit("global_batch", state.global_batch);
   visit("dataset_samples", state.dataset_samples);
   visit("padded_vocab", state.padded_vocab);
-  visit(kMicroBatch, state.micro_batch);
+  visit("micro_batch", state.micro_batch);
   visit("loss_scale", state.loss_scale);
   visit("growth", state.growth);
   visit("hysteresis", state.hysteresis);
   visit(kEvaluated, state.evaluated);
+  visit("reference_step", state.reference_step);
+  visit("reference_hash", state.reference_hash);
   visit("dataset_hash", state.dataset_hash);
-  visit(kTokenizer, state.tokenizer_hash);
+  visit("tokenizer_hash", state.tokenizer_hash);
   visit("architecture", state.architecture);
   visit("config", state.config);
 }
@@ -58,7 +63,7 @@ TrainState train_state_from_json(const std::string& text, const std::string& whe
   try {
     Json json = Json::parse(text);
     each_member(state, [&](std::string_view key, auto& value) {
-      bool may_miss = key == kEvaluated || key == kMicroBatch || key == kTokenizer;
+      bool may_miss = std::ranges::find(kMayMiss, key) != std::end(kMayMiss);
       if (may_miss && json.is_object() && !json.contains(key)) return;
       check_io(json.is_object() && json.contains(key), where, " lacks ", key);
       check_io(has_type(json[key], value), where, ": ", key, " is ", json[key].dump(),

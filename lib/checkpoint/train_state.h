@@ -20,6 +20,10 @@ struct TrainState {
   int64_t hysteresis = 0;  // overflows left before the scale falls; 0: there is no dynamic scale
   // The last step behind which validation was done; files of before have none, and owe none.
   int64_t evaluated = -1;
+  // Of preference optimization: the iteration of the checkpoint in `load` that the run began as,
+  // and Checkpoint::parameters_hash() of it. -1, empty: not known, as in files of before, or none.
+  int64_t reference_step = -1;
+  std::string reference_hash = {};
   std::string dataset_hash = {};
   std::string tokenizer_hash = {};  // empty: not known, as in files of before
   std::string architecture = {};    // what decides the tensors: "6 layers, hidden 512, ..."

@@ -115,6 +115,8 @@ void say_start(const Config& config, const Start& start, const Mesh& mesh, at::D
     log_info(start.resume == Resume::kWeights ? "starting from the weights of " : "resuming from ",
              start.checkpoint->dir().string(),
              start.resume == Resume::kNoOptimizer ? " without its optimizer's state" : "");
+  if (start.reference)
+    log_info("answers are compared with those of ", start.reference->dir().string());
   if (!start.changed.empty()) log_info("not as in the run so far: ", start.changed);
 }
 

@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "checkpoint/layout.h"
 #include "config/architecture.h"
 #include "generate/load.h"
 #include "model/parameters.h"
@@ -192,38 +193,67 @@ void check_kept_batch(const Config& config, const TrainState& state, int64_t dat
   if (first) log_warning(found, ", which it keeps; another batch is another run (finetune: true)");
 }
 
-// The model that preference optimization began as, which is that of `load` at every start.
-std::optional<Checkpoint> open_reference(const Config& config, Control& control) {
-  const CheckpointConfig& c = config.checkpoint;
+// Whether answers are compared with those of the model that training began as.
+bool is_compared(const Config& config) {
   const auto& preference = config.train.preference;
-  if (!preference || !preference->has_reference() || preference->reference_free)
-    return std::nullopt;
-  bool dpo = preference->kind == PreferenceConfig::Kind::kDpo;
-  std::string where = config.where("train_impl"),
-              what = "train_impl: " + config.value("train_impl");
-  check_usage(!c.load.empty() && c.resume == Resume::kWeights, where, ": ", what,
+  return preference && preference->has_reference() && !preference->reference_free;
+}
+
+void check_begins_from_a_model(const Config& config) {
+  const CheckpointConfig& c = config.checkpoint;
+  if (!is_compared(config)) return;
+  bool dpo = config.train.preference->kind == PreferenceConfig::Kind::kDpo;
+  check_usage(!c.load.empty() && c.resume == Resume::kWeights, config.where("train_impl"),
+              ": train_impl: ", config.value("train_impl"),
               " begins from a trained model, with which it is compared at every start: set load to "
               "its checkpoints and finetune: true",
               dpo ? ", or dpo_reference_free: true" : "");
-  std::string found;
-  if (control.rank() == 0) found = find_checkpoint(c.load, c.iteration).value_or("").string();
+}
+
+// Collective. The checkpoint in `load` that the run began as, which may hold newer ones by now. A
+// run of before does not say which: the newest, as it took at each start.
+fs::path find_reference(const Config& config, const Start& start, Control& control) {
+  if (start.resume == Resume::kWeights) return start.checkpoint->dir();  // it begins as that
+  const CheckpointConfig& c = config.checkpoint;
+  int64_t step = start.state.reference_step;
+  std::string name = step < 0 ? "checkpoint" : step_name(step), found;
+  if (control.rank() == 0) {
+    if (step < 0)
+      found = find_checkpoint(c.load, c.iteration).value_or("").string();
+    else if (is_dir(c.load / name))
+      found = (c.load / name).string();
+  }
   found = control.gather(found)[0];
   check_usage(!found.empty(), config.where("load"), ": load names ", c.load.string(),
-              ", where there is no checkpoint; ", what, " (", where,
-              ") needs the model that it began as");
-  return Checkpoint(found, control.rank() == 0 ? RankFiles::kLookAt : RankFiles::kLookedAt);
+              ", where there is no ", name, "; train_impl: ", config.value("train_impl"), " (",
+              config.where("train_impl"), ") needs the model that it began as");
+  return found;
 }
 
 // A resumed run has its model from elsewhere.
 void check_reference(const Config& config, const Start& start) {
-  if (!start.reference) return;
   const TrainState& state = start.reference->state();
   fs::path dir = start.reference->dir();
   check_usage(state.padded_vocab == config.model.vocab, config.where("load"), ": the model of ",
               dir.string(), " has a vocabulary of ", state.padded_vocab, ", that of ",
-              start.checkpoint ? start.checkpoint->dir().string() : "", " one of ",
-              config.model.vocab, ": it is not what the run began as");
+              start.checkpoint->dir().string(), " one of ", config.model.vocab,
+              ": it is not what the run began as");
   check_architecture(config, state, config_of(state, dir), dir.string(), Resume::kWeights);
+  const std::string& began = start.state.reference_hash;
+  check_usage(began.empty() || began == start.reference->parameters_hash(), config.where("load"),
+              ": the parameters of ", dir.string(),
+              " are not those that the run began with, and with which it is compared; put those "
+              "back, or give the run another save directory to begin anew");
+}
+
+// Collective.
+void open_reference(const Config& config, Start& start, Control& control) {
+  if (!is_compared(config)) return;
+  start.reference.emplace(find_reference(config, start, control),
+                          control.rank() == 0 ? RankFiles::kLookAt : RankFiles::kLookedAt);
+  check_reference(config, start);
+  start.state.reference_step = start.reference->state().iteration;
+  start.state.reference_hash = start.reference->parameters_hash();
 }
 
 Start find_start_of_model(Config& config, const Tokenizer* tokenizer, int64_t data_ranks,
@@ -282,10 +312,9 @@ Start find_start_of_model(Config& config, const Tokenizer* tokenizer, int64_t da
 Start find_start(Config& config, const Tokenizer* tokenizer, int64_t data_ranks, Control& control) {
   std::string read = tokenizer ? fingerprint_text(*tokenizer) : "";
   check_read_alike(control, "the tokenizer (vocab_file)", read);
-  std::optional<Checkpoint> reference = open_reference(config, control);
+  check_begins_from_a_model(config);
   Start start = find_start_of_model(config, tokenizer, data_ranks, control);
-  if (reference) start.reference.emplace(std::move(*reference));
-  check_reference(config, start);
+  open_reference(config, start, control);
   if (tokenizer) start.state.tokenizer_hash = read;
   return start;
 }
