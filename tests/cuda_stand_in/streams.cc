@@ -1,4 +1,6 @@
 // Streams, events, captures and graphs.
+#include <unistd.h>
+
 #include <algorithm>
 #include <deque>
 #include <memory>
@@ -289,7 +291,9 @@ cudaError_t cudaEventSynchronize(cudaEvent_t handle) {
     return refuse_captured(event->capture, cudaErrorCapturedEvent,
                            "cudaEventSynchronize of an event that is captured");
   if (!event->stream) return cudaSuccess;
-  note(concat("wait for an event of stream ", event->stream->id, ", ",
+  // As the thread that writes a save does, whenever it comes to it.
+  const char* waits = ::gettid() == ::getpid() ? "wait" : "another thread waits";
+  note(concat(waits, " for an event of stream ", event->stream->id, ", ",
               event->stream->given - event->at, " pieces of work before its end"));
   work_up_to(event->stream, event->at);
   return cudaSuccess;
