@@ -112,5 +112,29 @@ TEST(MegatronDeepSpeed, RefusesZero3AndExperts) {
   }
 }
 
+TEST(Formats, AreFoundWhateverLatestNames) {
+  Directory run, trainer, folder;
+  write_neox_cpp(model_of(kGpt2), target_of(run.path(), 1, 1));
+  run.put("latest", "global_step4");
+  trainer.put("config.json", "{}");
+  trainer.put("latest", "global_step4\n");
+  folder.put("config.json", "{}");
+  folder.put("latest/config.json", "{}");
+  EXPECT_EQ(detect_format(run.path()).name, std::string("neox.cpp"));
+  EXPECT_EQ(detect_format(trainer.path()).name, std::string("hf"));
+  EXPECT_EQ(detect_format(folder.path()).name, std::string("hf"));
+}
+
+TEST(Formats, SayThatLatestNamesNothing) {
+  for (const char* tag : {"global_step4", ""}) {
+    Directory dir;
+    dir.put("latest", tag);
+    auto named = HasSubstr(concat("latest names '", tag, "', which is no directory beside it"));
+    EXPECT_THAT(error_of([&] { detect_format(dir.path()); }), named);
+    for (auto open : {open_neox, open_megatron_deepspeed})
+      EXPECT_THAT(error_of([&] { open(dir.path()); }), named);
+  }
+}
+
 }  // namespace
 }  // namespace neox::testing

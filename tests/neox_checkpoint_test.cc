@@ -158,7 +158,7 @@ TEST_F(Neox, MissingFilesAreNamed) {
   EXPECT_THAT(error(dir), HasSubstr("configs has no configuration; put the YAML files there"));
   dir = write(made(kPythia), 1, 1);
   fs::rename(step(dir), dir / "global_step8");
-  EXPECT_THAT(error(dir), HasSubstr("latest names global_step9, which is not there"));
+  EXPECT_THAT(error(dir), HasSubstr("latest names 'global_step9', which is no directory"));
   EXPECT_FALSE(fs::exists(dir_ / "out"));
 }
 

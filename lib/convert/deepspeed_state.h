@@ -1,7 +1,10 @@
-// What DeepSpeed's engine looks for in its files of states, beside what the program put there.
+// What DeepSpeed adds to the checkpoints of every program: `latest`, and what its engine looks for
+// in its files of states.
 #pragma once
 #include <cstdint>
+#include <optional>
 
+#include "base/file.h"
 #include "torchfile/torch_writer.h"
 
 namespace neox {
@@ -10,5 +13,11 @@ namespace neox {
 // 0.10 to 0.16). model_ranks: those that share the model.
 torchfile::Item::Entries deepspeed_state(torchfile::Item module, int64_t iteration,
                                          int64_t model_ranks);
+
+// The directory that the file `latest` of a save directory names; nothing where there is no such
+// file, or it names none that is there.
+std::optional<fs::path> named_by_latest(const fs::path& dir);
+// Throws (74) where the file is there and names no directory.
+void check_latest(const fs::path& dir);
 
 }  // namespace neox

@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "convert/deepspeed_state.h"
 #include "convert/json.h"
 #include "convert/megatron.h"
 #include "convert/weights.h"
@@ -77,7 +78,10 @@ const Format& detect_format(const fs::path& path) {
              format.name, "; say with --from which it is");
     found = &format;
   }
-  if (!found) check_no_unfinished_neox_cpp(path);
+  if (!found) {
+    check_no_unfinished_neox_cpp(path);
+    check_latest(path);
+  }
   check_io(found, path.string(), " looks like none of the formats ", names(),
            "; name a directory with config.json and its tensors, or the save directory of a run");
   return *found;

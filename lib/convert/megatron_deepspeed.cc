@@ -3,7 +3,7 @@
 #include <cstdio>
 
 #include "base/error.h"
-#include "base/text.h"
+#include "convert/deepspeed_state.h"
 #include "convert/megatron.h"
 #include "convert/megatron_tree.h"
 
@@ -47,12 +47,8 @@ Found list_files(const fs::path& dir) {
 }
 
 fs::path step_directory(const fs::path& path) {
-  fs::path latest = path / "latest";
-  if (!fs::exists(latest)) return megatron_step(path, "global_step%d").value_or(path);
-  fs::path named = std::string(trim(read_file(latest)));
-  check_io(!named.empty() && !named.has_parent_path() && fs::is_directory(path / named),
-           latest.string(), " names ", named.string(), ", which is no directory beside it");
-  return path / named;
+  if (auto named = named_by_latest(path)) return *named;
+  return megatron_step(path, "global_step%d").value_or(path);
 }
 
 // Where a layer of the pipeline is in the model: 1 embedding, 2 .. L + 1, L + 2 norm, L + 3 head.
@@ -131,6 +127,7 @@ bool is_megatron_deepspeed(const fs::path& path) {
 }
 
 MegatronFiles open_megatron_deepspeed_files(const fs::path& path) {
+  check_latest(path);
   fs::path dir = step_directory(path);
   check_io(fs::is_directory(dir), dir.string(), " is no directory");
   Found found = list_files(dir);

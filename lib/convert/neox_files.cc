@@ -4,7 +4,7 @@
 #include <regex>
 
 #include "base/error.h"
-#include "base/text.h"
+#include "convert/deepspeed_state.h"
 #include "convert/written_parts.h"
 #include "torchfile/tensor.h"
 
@@ -53,18 +53,10 @@ bool holds_checkpoint(const fs::path& dir) {
          fs::exists(dir / "layer_00-model_00-model_states.pt");
 }
 
-fs::path named_by_latest(const fs::path& dir) {
-  if (!fs::exists(dir / "latest")) return {};
-  return dir / std::string(trim(read_file(dir / "latest")));
-}
-
 fs::path step_directory(const fs::path& path) {
   check_io(fs::is_directory(path), path.string(), " is not a directory");
-  fs::path named = named_by_latest(path);
-  if (named.empty()) return path;
-  check_io(fs::is_directory(named), (path / "latest").string(), " names ",
-           named.filename().string(), ", which is not there; name a global_step directory");
-  return named;
+  check_latest(path);
+  return named_by_latest(path).value_or(path);
 }
 
 constexpr const char* kLayerName = "layer_%02d-model_%02d-model_states.pt";
@@ -75,8 +67,8 @@ constexpr const char* kStateName = "mp_rank_%02d_model_states.pt";
 bool looks_like_neox(const fs::path& path) {
   if (!fs::is_directory(path)) return false;
   if (holds_checkpoint(path)) return true;
-  fs::path named = named_by_latest(path);
-  return !named.empty() && fs::is_directory(named) && holds_checkpoint(named);
+  auto named = named_by_latest(path);
+  return named && holds_checkpoint(*named);
 }
 
 std::pair<int64_t, std::string> layer_and_name(const std::string& full) {
