@@ -2,6 +2,9 @@
 // is refused.
 #include <gmock/gmock.h>
 
+#include <sstream>
+
+#include "convert/commands.h"
 #include "convert/written_parts.h"
 #include "megatron_files.h"
 
@@ -134,6 +137,28 @@ TEST(Formats, SayThatLatestNamesNothing) {
     for (auto open : {open_neox, open_megatron_deepspeed})
       EXPECT_THAT(error_of([&] { open(dir.path()); }), named);
   }
+}
+
+// As transformers' Trainer saves with DeepSpeed.
+TEST(Formats, AreSaidWhereTwoAreThere) {
+  Directory dir;
+  write_hf(model_of(kGpt2), target_of(dir.path() / "hf", 1, 1));
+  write_neox_cpp(model_of(kGpt2), target_of(dir.path() / "ours", 1, 1));
+  dir.put("hf/latest", "global_step3");
+  for (const char* name : {"layer_00-model_00-model_states.pt", "mp_rank_00_model_states.pt"})
+    dir.put(concat("hf/global_step3/", name), "x");
+  auto run = [](const std::vector<std::string>& arguments) {
+    std::ostringstream out;
+    std::string error = error_of([&] { run_convert_command(arguments, out); });
+    return out.str() + error;
+  };
+  std::string hf = dir / "hf", ours = dir / "ours";
+  EXPECT_THAT(run({"inspect", hf}), HasSubstr("looks like hf and like neox; say with --from"));
+  EXPECT_THAT(run({"inspect", "--from", "hf", hf}), HasSubstr(" tensors, "));
+  EXPECT_THAT(run({"diff", "--from", "hf", hf, hf}), HasSubstr("are equal bit for bit"));
+  EXPECT_THAT(run({"diff", hf, ours, "--from", "hf", "--from", "neox.cpp"}),
+              HasSubstr("are equal bit for bit"));
+  EXPECT_THAT(run({"diff", "--from=hf", "--from=hf", "--from=hf", hf, hf}), StartsWith("64: "));
 }
 
 }  // namespace

@@ -120,31 +120,44 @@ int convert_model(const Arguments& arguments, std::ostream& out) {
 int inspect_one(const Arguments& arguments, std::ostream& out) {
   Program program({.name = "neox-convert inspect",
                    .summary = "Shows the tensors of a checkpoint, and its train state.",
-                   .usage = "SRC",
+                   .usage = "[--from X] SRC",
                    .description = format_list() + "A single .safetensors file will do.\n",
                    .examples = "  neox-convert inspect models/pythia-70m\n"
                                "  neox-convert inspect checkpoints/my-run/global_step1000\n"});
-  program.options().add_options()("path", text("SRC"), "what to look at");
+  auto add = program.options().add_options();
+  add("path", text("SRC"), "what to look at");
+  add("from", text("FORMAT"), "format of SRC (default: what it looks like)");
   program.positional("path", 1);
   if (!program.parse(arguments)) return 0;
   check_usage(program.has("path"), "inspect what? Give a directory. See neox-convert --help.");
-  out << inspect(program.get<std::string>("path"));
+  auto path = program.get<std::string>("path");
+  out << inspect(format_of(path, program.given<std::string>("from").value_or("")), path);
   return 0;
 }
 
 int diff_two(const Arguments& arguments, std::ostream& out) {
   Program program({.name = "neox-convert diff",
                    .summary = "Shows how the tensors of two checkpoints differ.",
-                   .usage = "A B",
+                   .usage = "[--from X] A B",
                    .description = "Of two formats the parameters are compared, of one format all "
                                   "tensors.\nEnds with 0 where all are equal bit for bit, with 1 "
                                   "where not.\n",
-                   .examples = "  neox-convert diff run/global_step1000 run/global_step2000\n"});
-  program.options().add_options()("path", texts("PATH"), "A and B");
+                   .examples = "  neox-convert diff run/global_step1000 run/global_step2000\n"
+                               "  neox-convert diff --from hf --from neox.cpp models/a runs/a\n"});
+  auto add = program.options().add_options();
+  add("path", texts("PATH"), "A and B");
+  add("from", texts("FORMAT"),
+      "format of both; given twice, of A and of B (default: what they look like)");
   program.positional("path", 2);
   if (!program.parse(arguments)) return 0;
   auto paths = two_paths(program, "give two checkpoints");
-  Comparison found = diff(paths[0], paths[1]);
+  auto from = program.list("from");
+  check_usage(from.size() <= 2, "--from is there ", from.size(),
+              " times; give it once for both, or twice, for A and for B");
+  if (from.empty()) from = {""};
+  const Format& first = format_of(paths[0], from.front());
+  const Format& second = format_of(paths[1], from.back());
+  Comparison found = diff(first, paths[0], second, paths[1]);
   out << found.text;
   return static_cast<int>(found.equal ? Exit::kDone : Exit::kDiffers);
 }

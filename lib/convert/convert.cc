@@ -206,8 +206,7 @@ std::string convert(const ConvertOptions& options) {
   const Format& to = format_named(options.to);
   check_target(options);
   check_numbers(options, to);
-  const Format& from =
-      options.from.empty() ? detect_format(options.source) : format_named(options.from);
+  const Format& from = format_of(options.source, options.from);
   ModelFiles model = from.open(options.source);
   check_usage(!model.config.model.scores || to.open == open_hf, model.where,
               " is a reward model (train_impl: rm), which is written as one of sequence "

@@ -87,6 +87,10 @@ const Format& detect_format(const fs::path& path) {
   return *found;
 }
 
+const Format& format_of(const fs::path& path, const std::string& name) {
+  return name.empty() ? detect_format(path) : format_named(name);
+}
+
 const Companion* companion(const ModelFiles& model, const std::string& name) {
   auto found = std::ranges::find(model.companions, name, &Companion::name);
   return found == model.companions.end() ? nullptr : &*found;

@@ -37,6 +37,8 @@ std::span<const Format> formats();
 const Format& format_named(const std::string& name);
 // Throws (74) where the path looks like no format, or like more than one.
 const Format& detect_format(const fs::path& path);
+// That of the name, or what the path looks like where that is "".
+const Format& format_of(const fs::path& path, const std::string& name);
 
 bool is_hf(const fs::path& path);
 ModelFiles open_hf(const fs::path& path);

@@ -11,7 +11,6 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "checkpoint/checkpoint.h"
-#include "convert/formats.h"
 
 namespace neox {
 namespace {
@@ -166,8 +165,7 @@ Statistics statistics(const at::Tensor& tensor) {
   return s;
 }
 
-std::string inspect(const fs::path& path) {
-  const Format& format = detect_format(path);
+std::string inspect(const Format& format, const fs::path& path) {
   auto source = format.open_tensors(path);
   Tree tree;
   int64_t elements = 0, bytes = 0;
@@ -182,8 +180,7 @@ std::string inspect(const fs::path& path) {
   return format.name == std::string("neox.cpp") ? state_words(path) + text : text;
 }
 
-Comparison diff(const fs::path& a, const fs::path& b) {
-  const Format &first = detect_format(a), &second = detect_format(b);
+Comparison diff(const Format& first, const fs::path& a, const Format& second, const fs::path& b) {
   bool as_models = &first != &second;
   Readers left = readers(first, a, as_models), right = readers(second, b, as_models);
   std::vector<Difference> found;

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "base/file.h"
+#include "convert/formats.h"
 #include "convert/tensor_source.h"
 
 namespace neox {
@@ -17,7 +18,7 @@ Statistics statistics(const at::Tensor& tensor);
 
 // The tree of tensors with shapes, types and statistics, and of a checkpoint of neox.cpp the train
 // state.
-std::string inspect(const fs::path& path);
+std::string inspect(const Format& format, const fs::path& path);
 
 // For each tensor that differs ||a - b|| / ||b|| and the greatest |a - b|, the largest first, and
 // how many are equal bit for bit. Checkpoints of two formats are compared parameter by parameter.
@@ -25,6 +26,6 @@ struct Comparison {
   std::string text;
   bool equal = false;  // the same tensors, bit for bit
 };
-Comparison diff(const fs::path& a, const fs::path& b);
+Comparison diff(const Format& first, const fs::path& a, const Format& second, const fs::path& b);
 
 }  // namespace neox
