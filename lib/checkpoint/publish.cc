@@ -132,7 +132,8 @@ void remove_leftovers(const fs::path& run_dir, const std::string& life) try {
     std::string name = entry.filename().string();
     // One that was put aside for another of its step, which never came, may be all there is.
     auto removed = step_marked(name, ".deleting-");
-    if (removed ? removed <= newest : step_marked(name, ".tmp-") && is_fenced(run_dir, name, life))
+    // Where lives have the same name at each start, a save under that name is an earlier one's.
+    if (removed ? removed <= newest : step_marked(name, ".tmp-") && owner_of(run_dir) == life)
       remove_logged(entry);
   }
 } catch (const std::exception& e) {
