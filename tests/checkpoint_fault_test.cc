@@ -264,6 +264,25 @@ TEST_F(FaultTest, WhatAKilledLifeHasLeftGoesWhenTheNextClaimsTheDirectory) {
   EXPECT_EQ(left, (Texts{"global_step1", "global_step9.deleting-killed", "latest", "owner"}));
 }
 
+// In the shell of a Slurm job (salloc) all runs have its number, and none is another's restart.
+TEST_F(FaultTest, ARunBesideAnotherInAJobIsNoRestartOfIt) {
+  struct Case {
+    const char *before, *life;
+    bool restart;
+  };
+  for (const Case& c : {Case{"7.node-1.0", "7.node-2.0", false},
+                        {"7.0.0", "7.node-2.0", false},
+                        {"7.n.org-1.0", "7.n.org-2.0", false},
+                        {"7.a.0.0", "7.b.0.0", false},
+                        {"7.node-1.1", "7.node-2.0", false},
+                        {"7.node-1.0", "7.node-2.1", true},
+                        {"7.none.0.0", "7.none.1.0", true}}) {
+    RunClaim claim(dir_, c.before);
+    std::string refusal = error_of([&] { RunClaim next(dir_, c.life); });
+    EXPECT_EQ(has(refusal, "is in use"), !c.restart) << c.before << ", " << c.life << refusal;
+  }
+}
+
 TEST_F(FaultTest, ADirectoryThatMayNotBeWrittenIsNamed) {
   fs::path locked = dir_ / "locked";
   fs::create_directories(locked);

@@ -48,7 +48,7 @@ struct SaveOptions {
 class RunClaim {
  public:
   // Throws Error (64) where another run is at work there, as far as the file system has locks. The
-  // same Slurm job, restarted, takes the directory over.
+  // same Slurm job, restarted or in another step, takes the directory over.
   RunClaim(const std::filesystem::path& run_dir, const std::string& life);
   RunClaim(RunClaim&& other) noexcept : file_(std::exchange(other.file_, -1)) {}
   RunClaim& operator=(RunClaim&&) = delete;

@@ -5,10 +5,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <string_view>
 #include <thread>
 
 #include "base/error.h"
@@ -20,14 +20,21 @@
 namespace neox {
 namespace {
 
-// "JOB.STEP.RESTART" of a Slurm job, and another start of the same one: its processes of before may
-// be left on a node that Slurm has lost.
-bool is_restart_of(std::string_view life, std::string_view before) {
-  size_t job = life.find('.'), restart = life.rfind('.');
-  bool slurm = job != restart && number_of<uint64_t>(life.substr(0, job)) &&
-               number_of<uint64_t>(
-                   life.substr(restart + 1));  // and no "node.cluster.org-99" of other starts
-  return slurm && life != before && before.starts_with(life.substr(0, job + 1));
+bool are_numbers(const std::string& a, const std::string& b) {
+  return number_of<uint64_t>(a) && number_of<uint64_t>(b);
+}
+
+// "JOB.START.RESTART" of a Slurm job, and another start of the same one: its processes of before
+// may be left on a node that Slurm has lost. Where Slurm has not restarted the job, START has to be
+// another step, or torchrun's next count: a second "7.node-99.0" is a run beside the first.
+bool is_restart_of(const std::string& life, const std::string& before) {
+  std::vector<std::string> now = split(life, '.'), then = split(before, '.');
+  bool same_job = now.size() > 2 && now[0] == then[0] && are_numbers(now[0], now.back());
+  if (!same_job || life == before) return false;
+  if (number_of<uint64_t>(now.back()) > number_of<uint64_t>(then.back())) return true;
+  return std::ranges::equal(now, then, [](const std::string& a, const std::string& b) {
+    return a == b || are_numbers(a, b);
+  });
 }
 
 bool is_locked_by_another(int file) {
