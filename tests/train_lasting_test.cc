@@ -244,16 +244,27 @@ TEST(Saving, AFailureInTheBackgroundCostsNoStep) {
   EXPECT_EQ(run.saved(), std::vector<int64_t>{20});
 }
 
-// The same where no memory is left for a copy.
-TEST(Saving, AFailureWhileTrainingWaitsCostsNoStep) {
-  Training run;
+// Where no memory is left for a copy, and that step cannot be saved.
+Exit train_waiting(const Training& run, int64_t step, const Strings& settings) try {
   fs::create_directories(run.save());
-  write_file_atomically(run.step_dir(10), "in the way");
+  write_file_atomically(run.step_dir(step), "in the way");
   StopFlag stop{0};
   RunPlace place{at::kCPU, stop, "life", {}};
   place.ranks_here = std::numeric_limits<int>::max();
-  EXPECT_EQ(train_threads(load_config({.files = {run.dir() / "tiny.yml"}}), 1, place), Exit::kDone);
+  Config config = load_config({.files = {run.dir() / "tiny.yml"}, .overrides = settings});
+  return train_threads(config, 1, place);
+} catch (const Error& e) { return e.exit(); }
+
+TEST(Saving, AFailureWhileTrainingWaitsCostsNoStep) {
+  Training run;
+  EXPECT_EQ(train_waiting(run, 10, {}), Exit::kDone);
   EXPECT_EQ(run.saved(), std::vector<int64_t>{20});
+}
+
+TEST(Saving, AFailureOfTheLastSaveWhileTrainingWaitsIsTheRunsOwn) {
+  Training run;
+  EXPECT_EQ(train_waiting(run, 15, {"exit_interval=15"}), Exit::kIo);
+  EXPECT_EQ(run.saved(), std::vector<int64_t>{10});
 }
 
 TEST(Lasting, ACheckpointOfNoStepIsGoneOnFrom) {

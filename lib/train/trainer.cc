@@ -213,8 +213,8 @@ Exit Trainer::train_loop() {
   if (complete && !stop_ && evaluated_at_ != state_.iteration)
     evaluate_and_sample((state_.iteration - 1) / std::max<int64_t>(t.eval_interval, 1));
   let_save_end();  // one that has failed is done again
+  ends_ = true;
   if (state_.iteration > 0 && saved_at_ != state_.iteration) save();
-  if (saver_) end_of_save(saver_->wait());
   if (!complete) {
     say_stopped(why);
     return stop_ ? Exit::kRequeue : Exit::kDone;
@@ -369,7 +369,9 @@ void Trainer::save() {
     state_.hysteresis = scale.hysteresis;
   }
   auto chunks = step_.written();
-  if (saver_ && !stop_ && state_.iteration < p_.config.train.iters) {
+  // While nothing else is done, and its error is the run's own.
+  bool last = ends_ || stop_ || state_.iteration >= p_.config.train.iters;
+  if (saver_ && !last) {
     survives([&] { end_of_save(saver_->wait_to_save(state_.iteration)); });
     if (survives([&] { saver_->start(chunks, state_); })) saved_at_ = state_.iteration;
     p_.limit.save_under_way(saver_->under_way());

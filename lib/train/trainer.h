@@ -120,6 +120,7 @@ class Trainer {
   std::optional<Error> lack_;                  // why this rank cannot read its samples
   int64_t saved_at_ = -1, evaluated_at_ = -1;  // by this start
   bool save_failed_ = false;                   // the last one
+  bool ends_ = false;                          // this start takes no more steps
   int64_t skipped_in_a_row_ = 0;
   int64_t steps_here_ = 0;  // of this start
   TimeLimit::Clock::time_point claim_due_ = {};
