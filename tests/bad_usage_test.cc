@@ -1,6 +1,9 @@
 // Configurations and command lines that cannot be used, and what neox-generate refuses.
 #include <fcntl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
+
+#include <csignal>
 
 #include "bad_input.h"
 #include "base/program.h"
@@ -234,6 +237,23 @@ TEST(Output, OfAFileThatBecameShorterSaysSo) {
   Ended ended = child.end();
   EXPECT_EQ(ended.code, 74);
   EXPECT_TRUE(ended.err.starts_with("test: SIGBUS: a file that is read as memory")) << ended.err;
+}
+
+TEST(Output, OfBrokenMemoryNamesTheNodeToLeaveOut) {
+  for (int cause : {BUS_MCEERR_AR, BUS_MCEERR_AO}) {
+    Child child([&] {
+      return run_program("test", [&] {
+        siginfo_t info{};
+        info.si_signo = SIGBUS, info.si_code = cause;
+        ::syscall(SYS_rt_tgsigqueueinfo, ::getpid(), ::gettid(), SIGBUS, &info);
+        return 0;
+      });
+    });
+    Ended ended = child.end();
+    EXPECT_EQ(ended.code, 76);
+    EXPECT_TRUE(ended.err.starts_with("test: SIGBUS: an uncorrectable error of the memory of "));
+    EXPECT_TRUE(ended.err.ends_with("; leave this node out\n")) << ended.err;
+  }
 }
 
 TEST(Output, BeyondTheLimitOfFileSizesIsAnErrorWithAMessage) {

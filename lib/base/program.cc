@@ -1,6 +1,7 @@
 #include "base/program.h"
 
 #include <fcntl.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -225,17 +226,34 @@ int run_body(const std::string& name, const std::function<int()>& body) {
   std::abort();
 }
 
-// Of memory that is a file: what the file no longer holds, or the storage no longer gives.
-void on_bus_error(int) {
+// Of memory that is broken, or that is a file: what the file no longer holds, or the storage no
+// longer gives. Calls only what a signal's handler may.
+void on_bus_error(int, siginfo_t* info, void*) {
   auto write = [](std::string_view text) {
     (void)!::write(STDERR_FILENO, text.data(), text.size());
   };
   write(ending().program);
+  write(": SIGBUS: ");
+  if (info->si_code == BUS_MCEERR_AR || info->si_code == BUS_MCEERR_AO) {
+    utsname node{};
+    ::uname(&node);
+    write("an uncorrectable error of the memory of ");
+    write(node.nodename);
+    write("; leave this node out\n");
+    ::_exit(static_cast<int>(Exit::kPeerLost));
+  }
   write(
-      ": SIGBUS: a file that is read as memory became shorter or cannot be read any more, or "
-      "/dev/shm is full. Were data replaced while they were in use? (Write a new file and rename "
-      "it instead.)\n");
+      "a file that is read as memory became shorter or cannot be read any more, or /dev/shm is "
+      "full. Were data replaced while they were in use? (Write a new file and rename it "
+      "instead.)\n");
   ::_exit(static_cast<int>(Exit::kIo));
+}
+
+void catch_bus_errors() {
+  struct sigaction action {};
+  action.sa_sigaction = on_bus_error;
+  action.sa_flags = SA_SIGINFO;
+  ::sigaction(SIGBUS, &action, nullptr);
 }
 
 }  // namespace
@@ -252,7 +270,7 @@ int run_program(const std::string& name, const std::function<int()>& body) {
   std::set_terminate(end_on_the_spot);
   // A limit on the size of files (ulimit -f) becomes an error of the write, which has a message.
   std::signal(SIGXFSZ, SIG_IGN);
-  std::signal(SIGBUS, on_bus_error);
+  catch_bus_errors();
   occupy_closed_streams();
   int code = run_body(name, body);
   if (!ending().without_destructors) return code;
