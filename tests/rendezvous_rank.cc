@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <future>
 #include <iostream>
@@ -21,6 +22,7 @@
 #include "base/text.h"
 #include "comm/mpi_plugin.h"
 #include "rendezvous/job.h"
+#include "rendezvous/store.h"
 
 namespace neox {
 namespace {
@@ -186,7 +188,30 @@ int work(Job& job, const std::atomic<bool>& lost, const std::string& reason) {
   fail(Exit::kInternal, "no other rank has failed");
 }
 
+// All threads but this one are late, as on a node with more threads than CPUs.
+void delay_other_threads() {
+  std::signal(SIGUSR2, [](int) { ::usleep(500'000); });
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) {
+    int thread = std::stoi(entry.path().filename());
+    if (thread != ::gettid()) ::tgkill(::getpid(), thread, SIGUSR2);
+  }
+}
+
+// The client's thread has nothing to do, but cannot end at once.
+int drop_client() {
+  Listener listener = listen_from(number("port", 0), 1);
+  std::pair<std::string, std::string> value{"key", "value"};
+  StoreServer server(listener, {&value, 1});
+  StoreClient client({"127.0.0.1", listener.port}, "key");
+  check(client.wait_connected(seconds(10)) == StoreClient::State::kConnected, "no connection");
+  check(client.get("key") == "value", "another value");
+  std::this_thread::sleep_for(milliseconds(100));
+  delay_other_threads();
+  return 0;
+}
+
 int run() {
+  if (option("do", "") == "drop_client") return drop_client();
   std::atomic<bool> lost = false;
   std::string reason;
   std::string what = option("do", "leave");

@@ -217,6 +217,12 @@ TEST(Rendezvous, AThreadThatIsLeftBehindDoesNotChangeHowARankEnds) {
   EXPECT_EQ(ended.err.find("static objects are destroyed"), std::string::npos) << ended.err;
 }
 
+TEST(Rendezvous, AThreadThatIsOnlyLateIsNotLeftBehind) {
+  Ranks ranks(1, {"do=drop_client", "destructors=1"});
+  ranks.at(next_ports()).start(0);
+  expect_all(ranks.end(), 0, "static objects are destroyed");
+}
+
 TEST(Rendezvous, RankZeroSaysWhereThroughPmix) {
   std::string path = ::testing::TempDir() + "neox_share_" + std::to_string(::getpid());
   expect_all(Ranks(3, {"do=barrier", "share=" + path, "port=0"}).start_all().end(), 0);

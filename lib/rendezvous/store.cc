@@ -144,9 +144,12 @@ StoreClient::~StoreClient() {
   std::unique_lock lock(line_->mutex);
   line_->closed = true;
   line_->changed.notify_all();
-  bool ended = line_->changed.wait_for(lock, kTick, [&] { return line_->ended; });
+  // Outside of c10d the thread is certain to end, however late it is.
+  bool ends = line_->changed.wait_for(lock, kTick, [&] {
+    return line_->ended || (answered_ && line_->state != State::kConnecting);
+  });
   lock.unlock();
-  if (ended) {
+  if (ends) {
     thread_.join();
   } else {
     end_without_destructors();
@@ -182,11 +185,13 @@ auto StoreClient::call(F f) {
   auto task = std::make_shared<std::packaged_task<Result(c10d::TCPStore&)>>(std::move(f));
   std::future<Result> result = task->get_future();
   post([task](c10d::TCPStore& store) { (*task)(store); });
+  answered_ = false;
   try {
     for (milliseconds waited{0}; result.wait_for(kTick) != std::future_status::ready;) {
       waited += kTick;
       if (on_wait_) on_wait_(waited);
     }
+    answered_ = true;
     return result.get();
   } catch (const c10::Error& e) {
     line_->lost = true;

@@ -44,8 +44,8 @@ class StoreClient {
   StoreClient(const Address& address, const std::string& key);
   StoreClient(const StoreClient&) = delete;
   StoreClient& operator=(const StoreClient&) = delete;
-  // Leaves a call that got no answer behind: its thread ends with the process, which then runs no
-  // destructors (base/program.h).
+  // Leaves an attempt to connect and a call that got no answer behind: their thread ends with the
+  // process, which then runs no destructors (base/program.h).
   ~StoreClient();
 
   const Address& address() const { return address_; }
@@ -89,6 +89,7 @@ class StoreClient {
   Address address_;
   std::shared_ptr<Line> line_;  // shared with the thread, which may outlive this
   std::thread thread_;
+  bool answered_ = true;  // the last call was, if only by an error
   std::function<void(std::chrono::milliseconds)> on_wait_;
 };
 
