@@ -142,6 +142,71 @@ TEST(HttpServer, SendsAllOfAStreamBeforeItStops) {
   }
 }
 
+// A server of one handler, which keeps the reply to /kept for the test and greets others.
+class KeptReply {
+ public:
+  std::shared_ptr<HttpReply> wait() { return asked_.get_future().get(); }
+  HttpClient client() const { return client_of(server_.url()); }
+
+ private:
+  std::promise<std::shared_ptr<HttpReply>> asked_;
+  neox::HttpServer server_{
+      {}, [this](const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
+        if (request.path == "/kept") return asked_.set_value(reply);
+        reply->whole(200, "text/plain", "hello");
+      }};
+};
+
+void send_on(int fd, const std::string& bytes) {
+  EXPECT_EQ(::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL), std::ssize(bytes));
+  ::usleep(300'000);  // the server sees them
+}
+
+std::string received(int fd) {
+  std::string all;
+  char part[4096];
+  for (ssize_t n; (n = ::recv(fd, part, sizeof part, 0)) > 0;)
+    all.append(part, static_cast<size_t>(n));
+  ::close(fd);
+  return all;
+}
+
+TEST(HttpServer, AnswersInTurnWhoAsksTheNextBeforeTheAnswer) {
+  KeptReply kept;
+  int fd = kept.client().send("GET /kept HTTP/1.1\r\n\r\n");
+  std::shared_ptr<HttpReply> reply = kept.wait();
+  send_on(fd, "GET /next HTTP/1.1\r\nConnection: close\r\n\r\n");
+  EXPECT_FALSE(reply->gone());
+  reply->whole(200, "text/plain", "kept");
+  std::string all = received(fd);
+  EXPECT_LT(all.find("\r\n\r\nkeptHTTP/1.1 200 OK"), all.size()) << all;
+  EXPECT_TRUE(all.ends_with("hello")) << all;
+}
+
+TEST(HttpServer, BytesBehindARequestEndNoAnswer) {
+  KeptReply kept;
+  int fd = kept.client().send("GET /kept HTTP/1.1\r\nConnection: close\r\n\r\n");
+  std::shared_ptr<HttpReply> reply = kept.wait();
+  send_on(fd, "\r\n");
+  reply->event("a");
+  send_on(fd, "\r\n");
+  reply->event("b");
+  reply->end_events();
+  std::string all = received(fd);
+  EXPECT_TRUE(all.ends_with("data: a\n\n\r\n9\r\ndata: b\n\n\r\n0\r\n\r\n")) << all;
+}
+
+TEST(HttpServer, SeesThatWhoSentMoreHangsUp) {
+  KeptReply kept;
+  int fd = kept.client().send("GET /kept HTTP/1.1\r\n\r\n");
+  std::shared_ptr<HttpReply> reply = kept.wait();
+  send_on(fd, "\r\n");
+  EXPECT_FALSE(reply->gone());
+  ::close(fd);
+  for (int i = 0; i < 1000 && !reply->gone(); ++i) ::usleep(10'000);
+  EXPECT_TRUE(reply->gone());
+}
+
 TEST_F(Serve, RequestsThatAreTooLargeOrBrokenCostNobodyElseAnything) {
   HttpClient client = server().client();
   EXPECT_EQ(client.post("/v1/completions", std::string(17 << 20, 'a')).status, 413);

@@ -1,5 +1,7 @@
 #include "serve/http.h"
 
+#include <poll.h>
+
 #include <utility>
 
 #include <atomic>
@@ -71,14 +73,18 @@ std::string refusal(const std::string& why) {
 // One client: a request, its answer, the next one.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  Connection(tcp::socket socket, Limits& limits) : stream_(std::move(socket)), limits_(limits) {
+  Connection(tcp::socket socket, Limits& limits)
+      : stream_(std::move(socket)), watch_(stream_.get_executor()), limits_(limits) {
     ++limits_.connections;
     Code unknown;
     tcp::endpoint peer = stream_.socket().remote_endpoint(unknown);
     if (!unknown) from_ = peer.address().to_string();
     stream_.socket().set_option(tcp::no_delay(true), unknown);
   }
-  ~Connection() { --limits_.connections; }
+  ~Connection() {
+    if (gone_) *gone_ = true;
+    --limits_.connections;
+  }
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
@@ -148,13 +154,19 @@ class Connection : public std::enable_shared_from_this<Connection> {
         [self = shared_from_this()](Code error, size_t) { error ? self->close() : self->drain(); });
   }
 
-  // Sees while an answer is under way that the client hangs up.
+  // Owns it while an answer is under way, and sees that the client hangs up, also behind bytes
+  // that it has sent on: those are read as the next request.
   void watch() {
-    stream_.socket().async_receive(
-        asio::buffer(&peeked_, 1), tcp::socket::message_peek,
-        [self = shared_from_this(), number = number_](Code error, size_t) {
-          if (error && number == self->number_ && !self->ended_) self->close();
-        });
+    watch_.expires_after(kPause);
+    watch_.async_wait([self = shared_from_this(), number = number_](Code) {
+      if (number != self->number_ || self->ended_ || !self->stream_.socket().is_open()) return;
+      self->hung_up() ? self->close() : self->watch();
+    });
+  }
+
+  bool hung_up() {
+    pollfd client{.fd = stream_.socket().native_handle(), .events = POLLRDHUP, .revents = 0};
+    return ::poll(&client, 1, 0) > 0;
   }
 
   void close() {
@@ -164,6 +176,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   }
 
   beast::tcp_stream stream_;
+  asio::steady_timer watch_;
   Limits& limits_;
   std::string from_;
   beast::flat_buffer buffer_;
@@ -175,7 +188,6 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool keeps_ = false;
   bool head_alone_ = false;  // a HEAD request
   unsigned version_ = kHttp11;
-  char peeked_ = 0;
   std::shared_ptr<std::atomic<bool>> gone_;
 };
 
