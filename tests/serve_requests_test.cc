@@ -207,6 +207,22 @@ TEST(HttpServer, SeesThatWhoSentMoreHangsUp) {
   EXPECT_TRUE(reply->gone());
 }
 
+// For longer than a connection may be idle.
+TEST(HttpServer, GivesTheWholeAnswerToWhoReadsSlowly) {
+  const std::string body(64 << 20, 'a');
+  neox::HttpServer server({.idle_seconds = 1},
+                          [&](const HttpRequest&, const std::shared_ptr<HttpReply>& reply) {
+                            reply->whole(200, "text/plain", body);
+                          });
+  int fd = client_of(server.url()).send("GET / HTTP/1.1\r\nConnection: close\r\n\r\n");
+  std::string part(4 << 20, 0);
+  size_t all = 0;
+  for (ssize_t n; (n = ::recv(fd, part.data(), part.size(), MSG_WAITALL)) > 0; ::usleep(150'000))
+    all += static_cast<size_t>(n);
+  ::close(fd);
+  EXPECT_GT(all, body.size());
+}
+
 TEST_F(Serve, RequestsThatAreTooLargeOrBrokenCostNobodyElseAnything) {
   HttpClient client = server().client();
   EXPECT_EQ(client.post("/v1/completions", std::string(17 << 20, 'a')).status, 413);

@@ -123,15 +123,20 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void on_read(Code error);
   void answer(HttpRequest request);
 
+  // Of the first one as much as the client takes now: it has the time anew for what is left.
   void write() {
     stream_.expires_after(std::chrono::seconds(limits_.options.idle_seconds));
-    asio::async_write(stream_, asio::buffer(out_.front()),
-                      [self = shared_from_this()](Code error, size_t) { self->on_written(error); });
+    stream_.async_write_some(
+        asio::buffer(out_.front()) + written_,
+        [self = shared_from_this()](Code error, size_t n) { self->on_written(error, n); });
   }
 
-  void on_written(Code error) {
+  void on_written(Code error, size_t n) {
+    written_ += n;
+    if (!error && written_ < out_.front().size()) return write();
     if (!error) {
       kept_ -= out_.front().size();
+      written_ = 0;
       out_.pop_front();
       if (!out_.empty()) return write();
     }
@@ -183,6 +188,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::optional<http::request_parser<http::string_body>> parser_;
   std::deque<std::string> out_;
   size_t kept_ = 0;      // bytes in out_
+  size_t written_ = 0;   // of its first
   uint64_t number_ = 0;  // of the request
   bool ended_ = true;    // its answer is whole
   bool keeps_ = false;

@@ -32,7 +32,7 @@ struct HttpOptions {
   size_t most_body = 16 << 20;         // bytes of a request
   size_t most_kept = 4 << 20;          // bytes of events that a client may be behind
   int most_connections = 1000;
-  int idle_seconds = 60;  // without a request, or in one
+  int idle_seconds = 60;  // without a request, in one, or in which nothing of an answer is taken
 };
 
 // Answers in a thread of its own from construction to destruction.
