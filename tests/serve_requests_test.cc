@@ -16,9 +16,9 @@ HttpClient client_of(const std::string& url) {
 // A service in this process while a test lasts.
 class OwnService {
  public:
-  OwnService(LoadedModel& loaded, const std::string& name)
+  OwnService(LoadedModel& loaded, const std::string& name, const ServiceOptions& options = {})
       : served_{loaded.tokenizer(), loaded.model().config(), name},
-        service_(loaded.model(), served_, {}),
+        service_(loaded.model(), served_, options),
         runs_(std::async(std::launch::async, [this] { service_.run(); })) {}
   ~OwnService() {
     service_.stop();
@@ -100,6 +100,27 @@ TEST_F(Serve, ScoresThatAreNoNumbersAreAnError) {
     EXPECT_EQ(answer.status, 500) << most;
     EXPECT_TRUE(has(answer.body, "log-probability of a token is not a finite")) << answer.body;
   }
+}
+
+// Of two texts: the first ends before anything is told of it, at a stop, the second fails.
+TEST_F(Serve, AStreamThatHasBegunWithoutATextEndsWithTheError) {
+  LoadedModel loaded(run().save(), {"precision=fp32"}, at::kCPU);
+  Tokens first = loaded.tokenizer().encode("the mi");
+  int32_t broken = loaded.tokenizer().encode("ka").at(0);
+  ASSERT_EQ(std::ranges::count(first, broken), 0);
+  loaded.model().param("embed_in.weight")[broken].fill_(NAN);
+  OwnService service(loaded, "run", {.batch_size = 1});
+  Json order = {{"prompt", first}, {"max_tokens", 1}, {"temperature", 0}};
+  HttpAnswer whole = service.client().post("/v1/completions", order.dump());
+  std::string text = Json::parse(whole.body)["choices"][0]["text"];
+  order.update({{"prompt", {first, Tokens{broken}}}, {"stream", true}, {"stop", text}});
+  HttpAnswer answer = service.client().post("/v1/completions", order.dump());
+  EXPECT_EQ(answer.status, 200);
+  std::vector<std::string> events = events_in(answer.body);
+  ASSERT_EQ(events.size(), 2U) << answer.body;
+  EXPECT_EQ(Json::parse(events[0])["choices"][0]["text"], "");
+  EXPECT_EQ(Json::parse(events[0])["choices"][0]["finish_reason"], "stop");
+  EXPECT_TRUE(Json::parse(events[1])["error"].contains("message")) << events[1];
 }
 
 TEST_F(Serve, ANameThatIsNotUtf8IsToldAllTheSame) {

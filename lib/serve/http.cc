@@ -215,7 +215,7 @@ class Connection::Reply : public HttpReply {
   Reply& operator=(const Reply&) = delete;
 
   void whole(int status, const std::string& type, std::string body) override {
-    begun_ = true;
+    if (begun_.exchange(true)) return;
     std::string answer = whole_answer(head_of(status, type, keeps_, version_), body);
     if (head_alone_) answer.resize(answer.size() - body.size());
     send(std::move(answer), true);
@@ -231,6 +231,7 @@ class Connection::Reply : public HttpReply {
   }
 
   void end_events() override { send(in_chunks() ? "0\r\n\r\n" : "", true); }
+  bool begun() const override { return begun_; }
   bool gone() const override { return *gone_; }
 
  private:

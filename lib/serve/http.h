@@ -15,7 +15,7 @@ struct HttpRequest {
 };
 
 // Where the answer to a request goes. Any thread may call it; what comes behind the end of the
-// answer, or when the client has gone, is dropped.
+// answer, or when the client has gone, is dropped, as is a whole one where an answer has begun.
 class HttpReply {
  public:
   virtual ~HttpReply() = default;
@@ -23,6 +23,8 @@ class HttpReply {
   // "data: ..."; the first one begins the answer.
   virtual void event(const std::string& data) = 0;
   virtual void end_events() = 0;
+  // Something of the answer has been given.
+  virtual bool begun() const = 0;
   // Nobody reads the answer any more.
   virtual bool gone() const = 0;
 };

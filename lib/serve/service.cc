@@ -270,12 +270,9 @@ void Service::finish_all(const std::string& why) {
 // None of its texts goes on.
 void Service::give_up(Order& order, int status, const std::string& why) {
   if (std::exchange(order.open, 0) == 0) return;
-  if (std::ranges::all_of(order.choices, [](const Choice& c) { return c.told == 0; })) {
-    refuse(*order.reply, order.form, status, why);
-  } else {
-    order.reply->event(error_body(order.form, status, why));
-    order.reply->end_events();
-  }
+  if (!order.reply->begun()) return refuse(*order.reply, order.form, status, why);
+  order.reply->event(error_body(order.form, status, why));
+  order.reply->end_events();
 }
 
 // Whether nobody waits for it any more.
