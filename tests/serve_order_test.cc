@@ -92,6 +92,25 @@ TEST_F(Orders, FieldsThatChangeNothingHere) {
             std::string::npos);
 }
 
+// The one thread that speaks with all clients reads them.
+TEST_F(Orders, MistakesOfManyBytesAreShownByTheirBeginning) {
+  std::string large(1 << 20, 'x');
+  Json parts = Json::array({{{"type", large}, {"text", "a"}}});
+  Json messages = Json::array({{{"role", "user"}, {"content", parts}}});
+  auto refused = [&](const Json& body) { return refusal([&] { completion(body); }); };
+  for (const std::string& said : {refused({{large, 1}}), refused({{"prompt", {1, large}}}),
+                                  refusal([&] { chat(messages); })}) {
+    EXPECT_NE(said.find("xxx ..."), std::string::npos) << said.substr(0, 300);
+    EXPECT_LT(said.size(), 300U);
+  }
+}
+
+TEST_F(Orders, RefusesManyMessages) {
+  Json one = {{"role", "user"}, {"content", "a"}};
+  EXPECT_NE(refusal([&] { chat(std::vector<Json>(25'001, one)); }).find("has more than 50000 keys"),
+            std::string::npos);
+}
+
 TEST_F(Orders, AnAnswerHasRoomForTheScoresOfItsPrompts) {
   Json body = {{"prompt", Tokens(150, 7)}, {"echo", true}, {"logprobs", 100}, {"n", 1024}};
   EXPECT_NE(refusal([&] {

@@ -70,6 +70,12 @@ TEST(Text, NearestFindsTheKeyThatWasMeant) {
   EXPECT_EQ(nearest("completely_else", keys), "");
 }
 
+// Of both the distance would take hours.
+TEST(Text, NearestIsNothingOfAnotherLength) {
+  std::vector<std::string> keys = {std::string(1 << 20, 'x')};
+  EXPECT_EQ(nearest(std::string(16 << 20, 'x'), keys), "");
+}
+
 TEST(Text, PrintedIsAsLongAsItNeedsToBe) {
   EXPECT_EQ(printed("%.2f %s", 1.5, "m"), "1.50 m");
   EXPECT_EQ(printed("%s", std::string(1000, 'x').c_str()), std::string(1000, 'x'));
@@ -91,6 +97,12 @@ TEST(JsonBounds, AreOfLevelsAndOfTheKeysOfEachObject) {
   EXPECT_EQ(beyond(most, R"({"\\": [[]]})"), "is nested in more than 2 levels");
   EXPECT_EQ(beyond(most, R"({"a": 1, "b": {"a": 1, "b": 2}, "c": "", "d": 0})"),
             "has an object of more than 3 keys");
+}
+
+TEST(JsonBounds, AreOfTheKeysOfAllObjects) {
+  const JsonBounds most = {.all_keys = 3};
+  EXPECT_EQ(beyond(most, R"([{"a": 1, "b": {"a": 1}}, ":", {}])"), "");
+  EXPECT_EQ(beyond(most, R"([{"a": 1, "b": {"a": 1}}, ":", {"a": 1}])"), "has more than 3 keys");
 }
 
 }  // namespace

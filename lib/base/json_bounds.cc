@@ -8,6 +8,7 @@ namespace neox {
 
 std::string beyond(const JsonBounds& most, std::string_view json) {
   std::vector<size_t> keys;  // so far, of each object or list that is open
+  size_t all_keys = 0;
   bool in_string = false;
   for (size_t at = 0; at < json.size(); ++at) {
     char c = json[at];
@@ -20,8 +21,10 @@ std::string beyond(const JsonBounds& most, std::string_view json) {
       keys.push_back(0);
     } else if ((c == '}' || c == ']') && !keys.empty()) {
       keys.pop_back();
-    } else if (c == ':' && !keys.empty() && ++keys.back() > most.keys) {
-      return concat("has an object of more than ", most.keys, " keys");
+    } else if (c == ':' && !keys.empty()) {
+      if (++keys.back() > most.keys)
+        return concat("has an object of more than ", most.keys, " keys");
+      if (++all_keys > most.all_keys) return concat("has more than ", most.all_keys, " keys");
     }
   }
   return "";

@@ -165,6 +165,9 @@ std::string nearest(std::string_view word, std::span<const std::string> candidat
   size_t best = std::max<size_t>(2, word.size() / 3) + 1;
   std::string found;
   for (const std::string& candidate : candidates) {
+    // No distance is less, and that of long words takes long.
+    auto [shorter, longer] = std::minmax({word.size(), candidate.size()});
+    if (longer - shorter >= best) continue;
     size_t d = edit_distance(word, candidate);
     if (d < best) best = d, found = candidate;
   }

@@ -71,15 +71,20 @@ class Fields {
   // To be called when all have been asked for.
   void check_all_known() const {
     std::vector<std::string> names(known_.begin(), known_.end());
-    for (const auto& field : object_.items())
-      check_usage(known_.contains(field.key()) || field.value().is_null(), "there is no field ",
-                  field.key(), did_you_mean(nearest(field.key(), names)));
+    for (const auto& field : object_.items()) {
+      if (known_.contains(field.key()) || field.value().is_null()) continue;
+      fail(Exit::kUsage, "there is no field ", beginning(field.key()),
+           did_you_mean(nearest(field.key(), names)));
+    }
+  }
+  // For messages.
+  static std::string shown(const Json& value) {
+    return beginning(value.dump(-1, ' ', false, Json::error_handler_t::replace));
   }
 
  private:
-  static std::string shown(const Json& value) {
+  static std::string beginning(const std::string& text) {
     constexpr size_t kShown = 60;
-    std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
     return text.size() > kShown ? text.substr(0, kShown) + " ..." : text;
   }
 

@@ -17,7 +17,7 @@ namespace {
 constexpr int64_t kMostPrompts = 1024, kMostTexts = 1024, kMostLikeliest = 100;
 constexpr int64_t kMostScores = 4 << 20;  // of prompts; each takes about 120 bytes of memory
 constexpr size_t kMostStops = 16;
-constexpr JsonBounds kBodyBounds = {.levels = 16, .keys = 1000};
+constexpr JsonBounds kBodyBounds = {.levels = 16, .keys = 1000, .all_keys = 50'000};
 constexpr const char* kNotHere = "not supported; leave it out";
 constexpr int64_t kAnyNumber = std::numeric_limits<int64_t>::max();
 
@@ -221,8 +221,9 @@ class Reader {
     for (const Json& token : list) {
       bool fits = token.is_number_unsigned() &&
                   token.get<uint64_t>() < static_cast<uint64_t>(model_.config.vocab);
-      check_usage(fits, "prompt has the token ", token.dump(), "; tokens of this model are 0 to ",
-                  model_.config.vocab - 1);
+      if (!fits)
+        fail(Exit::kUsage, "prompt has the token ", Fields::shown(token),
+             "; tokens of this model are 0 to ", model_.config.vocab - 1);
       tokens.push_back(token.get<int32_t>());
     }
     order_.prompts.push_back({model_.tokenizer.decode(tokens, Tokenizer::Special::kKeep), tokens});
@@ -263,7 +264,7 @@ class Reader {
       Fields fields(part);
       const Json *type = fields.find("type"), *text = fields.find("text");
       check_usage(type && *type == "text" && text && text->is_string(), "message ", message,
-                  " has a part of the type ", type ? type->dump() : "null",
+                  " has a part of the type ", type ? Fields::shown(*type) : "null",
                   "; parts of the type text alone are supported");
       texts.push_back(text->get<std::string>());
     }
