@@ -51,8 +51,12 @@ async function go() {
       if (done) break;
       const events = (rest + value).split("\n\n");
       rest = events.pop();
-      for (const event of events)
-        if (event !== "data: [DONE]") at("new").textContent += JSON.parse(event.slice(6)).choices[0].text;
+      for (const event of events) {
+        if (event === "data: [DONE]") continue;
+        const {error, choices} = JSON.parse(event.slice(6));
+        if (error) throw new Error(error.message);
+        at("new").textContent += choices[0].text;
+      }
     }
   } catch (e) { if (e.name !== "AbortError") at("error").textContent = e.message; }
   at("go").disabled = false; at("stop").disabled = true;
