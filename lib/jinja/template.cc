@@ -51,19 +51,34 @@ Map map_of(const Arguments& given) {
   return map;
 }
 
-Value name_space(const Arguments& given) {
-  Map map = map_of(given);
-  map.is = Map::Is::kNamespace;
-  return map;
-}
+// Those of one text. Emptied at its end, since they may hold each other, or themselves.
+class Namespaces {
+ public:
+  Namespaces() = default;
+  Namespaces(const Namespaces&) = delete;
+  ~Namespaces() {
+    for (const Value& made : made_) made.map()->items.clear();
+  }
 
-std::shared_ptr<Scope> globals() {
+  Value make(const Arguments& given) {
+    Map map = map_of(given);
+    map.is = Map::Is::kNamespace;
+    return made_.emplace_back(std::move(map));
+  }
+
+ private:
+  std::vector<Value> made_;
+};
+
+// The namespaces must outlive what is returned.
+std::shared_ptr<Scope> globals(Namespaces& spaces) {
   auto scope = std::make_shared<Scope>();
-  scope->names = {{"raise_exception", Function(raise)},
-                  {"strftime_now", Function(time_now)},
-                  {"range", Function(range)},
-                  {"dict", Function([](const Arguments& given) { return Value(map_of(given)); })},
-                  {"namespace", Function(name_space)}};
+  scope->names = {
+      {"raise_exception", Function(raise)},
+      {"strftime_now", Function(time_now)},
+      {"range", Function(range)},
+      {"dict", Function([](const Arguments& given) { return Value(map_of(given)); })},
+      {"namespace", Function([&](const Arguments& given) { return spaces.make(given); })}};
   return scope;
 }
 
@@ -82,7 +97,8 @@ Template::Template(std::string source, std::string name)
 }
 
 std::string Template::render(const Map& values) const {
-  auto around = globals();
+  Namespaces spaces;
+  auto around = globals(spaces);
   for (const auto& [name, value] : values.items) around->names[name] = value;
   auto scope = inside(*around);
   std::string text;
