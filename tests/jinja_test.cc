@@ -112,6 +112,8 @@ TEST(Jinja, HasBounds) {
   for (const char* use : {"{{ ns }}", "{{ ns | tojson }}", "{{ ns == other }}"})
     EXPECT_THAT(refusal(round + use), HasSubstr("nested too deep")) << use;
   EXPECT_EQ(rendered(round + "{{ ns == ns }}"), "True");
+  EXPECT_THAT(refusal("{% for i in [1] %}{% set loop.x = loop %}{% endfor %}"),
+              HasSubstr("'loop' is no namespace"));
   std::string deep;
   for (int i = 0; i < 10000; ++i) deep += "{% if 1 %}";
   EXPECT_THAT(refusal(deep), HasSubstr("too deep"));

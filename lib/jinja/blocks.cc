@@ -33,7 +33,7 @@ namespace {
 Value loop_at(const List& items, size_t i) {
   auto number = [](size_t n) { return Value(static_cast<int64_t>(n)); };
   size_t size = items.size();
-  Map loop{.is = Map::Is::kNamespace};
+  Map loop{.is = Map::Is::kLoop};
   loop.items = {
       {"index", number(i + 1)},
       {"index0", number(i)},

@@ -240,8 +240,8 @@ bool changes(std::string_view name) {
 }  // namespace
 
 Value method_of(const Value& value, const std::string& name) {
-  bool space = value.map() && value.map()->is == Map::Is::kNamespace;
-  if (space || (!value.text() && !value.list() && !value.map())) return {};
+  bool special = value.map() && value.map()->is != Map::Is::kMap;
+  if (special || (!value.text() && !value.list() && !value.map())) return {};
   const Methods& methods = value.text()   ? methods_of_texts()
                            : value.list() ? methods_of_lists()
                                           : methods_of_maps();

@@ -68,7 +68,7 @@ bool truth(const Value& value) {
   if (value.is_number()) return number_of(value) != 0;
   if (value.text()) return !value.text()->empty();
   if (value.list()) return !value.list()->empty();
-  if (value.map()) return !value.map()->items.empty() || value.map()->is == Map::Is::kNamespace;
+  if (value.map()) return !value.map()->items.empty() || value.map()->is != Map::Is::kMap;
   return true;
 }
 

@@ -31,7 +31,7 @@ struct List : std::vector<Value> {
 // Keys are texts, and stay in the order in which they came.
 struct Map {
   std::vector<std::pair<std::string, Value>> items;
-  enum class Is { kMap, kNamespace } is = Is::kMap;
+  enum class Is { kMap, kNamespace, kLoop } is = Is::kMap;
   const Value* find(std::string_view key) const;
   void set(const std::string& key, Value value);
 };
