@@ -35,8 +35,11 @@ wheel_file() {  # wheel_file NAME VERSION FILE...: in $here/wheels, as pip insta
   for file in "${@:3}"; do mkdir -p "$(dirname "$of/$file")"; touch "$of/$file"; done
   (cd "$of" && python3 -m zipfile -c "$here/wheels/$1-$2-py3-none-any.whl" ./*)
 }
+# room MB: that much is free, whatever this disk has.
+room() { stand_in df "echo; echo 'fs 1 1 $1 1 /'"; }
 os() { printf 'ID=%s\nVERSION_ID="%s"\n' "$1" "$2" > "$here/os-release"; export NEOX_OS_RELEASE=$here/os-release; }
 
+room 99999
 setup=$tree/env/setup.sh
 stand_in nvcc 'exit 0'
 os debian 12
@@ -75,14 +78,14 @@ expect 64 'lacks lib/libtorch_cpu.so' env NEOX_TORCH_DIR="$here" "$setup"
 wheel "$here/torch" 2.11.0
 expect 0 'Nothing to install' env NEOX_TORCH_DIR="$here/torch" "$setup"
 expect 0 'no pyarrow, so Parquet files will not be read' env NEOX_TORCH_DIR="$here/torch" "$setup"
-stand_in df 'echo; echo "fs 1 1 300 1 /"'
+room 300
 expect 74 'with its download, needs [0-9]+ MB in .*, where 300 MB are free' "$setup"
 stand_in flock 'echo "flock: 9: Function not implemented" >&2; exit 71'
 expect 74 '^Cannot lock .*/lock: run no other set-up' "$setup"
 expect 74 'with its download, needs' "$setup"  # it goes on
 stand_in flock '[ "$1" != -n ]'
 expect 74 '^Waiting for another set-up that works in' "$setup"
-rm "$bin/flock" "$bin/df"
+rm "$bin/flock"; room 99999
 expect 74 'pip could not install torch 2.11.0 and pyarrow 26.0.1' env PIP_NO_INDEX=1 PIP_FIND_LINKS= "$setup" --prefix "$here/a place"
 expect 74 '' "$tree/env/torch_dir.sh"
 place="$here/a place/torch-2.11.0"
