@@ -163,11 +163,12 @@ TEST(HttpServer, SendsAllOfAStreamBeforeItStops) {
   }
 }
 
-// A server of one handler, which keeps the reply to /kept for the test and greets others.
+// A server of one handler, which greets but for who asks for /kept: the test has that reply.
 class KeptReply {
  public:
-  std::shared_ptr<HttpReply> wait() { return asked_.get_future().get(); }
-  HttpClient client() const { return client_of(server_.url()); }
+  explicit KeptReply(const std::string& fields = "")
+      : fd(client_of(server_.url()).send("GET /kept HTTP/1.1\r\n" + fields + "\r\n")),
+        reply(asked_.get_future().get()) {}
 
  private:
   std::promise<std::shared_ptr<HttpReply>> asked_;
@@ -176,6 +177,10 @@ class KeptReply {
         if (request.path == "/kept") return asked_.set_value(reply);
         reply->whole(200, "text/plain", "hello");
       }};
+
+ public:
+  int fd;  // of who asked
+  std::shared_ptr<HttpReply> reply;
 };
 
 void send_on(int fd, const std::string& bytes) {
@@ -194,38 +199,32 @@ std::string received(int fd) {
 
 TEST(HttpServer, AnswersInTurnWhoAsksTheNextBeforeTheAnswer) {
   KeptReply kept;
-  int fd = kept.client().send("GET /kept HTTP/1.1\r\n\r\n");
-  std::shared_ptr<HttpReply> reply = kept.wait();
-  send_on(fd, "GET /next HTTP/1.1\r\nConnection: close\r\n\r\n");
-  EXPECT_FALSE(reply->gone());
-  reply->whole(200, "text/plain", "kept");
-  std::string all = received(fd);
+  send_on(kept.fd, "GET /next HTTP/1.1\r\nConnection: close\r\n\r\n");
+  EXPECT_FALSE(kept.reply->gone());
+  kept.reply->whole(200, "text/plain", "kept");
+  std::string all = received(kept.fd);
   EXPECT_LT(all.find("\r\n\r\nkeptHTTP/1.1 200 OK"), all.size()) << all;
   EXPECT_TRUE(all.ends_with("hello")) << all;
 }
 
 TEST(HttpServer, BytesBehindARequestEndNoAnswer) {
-  KeptReply kept;
-  int fd = kept.client().send("GET /kept HTTP/1.1\r\nConnection: close\r\n\r\n");
-  std::shared_ptr<HttpReply> reply = kept.wait();
-  send_on(fd, "\r\n");
-  reply->event("a");
-  send_on(fd, "\r\n");
-  reply->event("b");
-  reply->end_events();
-  std::string all = received(fd);
+  KeptReply kept("Connection: close\r\n");
+  send_on(kept.fd, "\r\n");
+  kept.reply->event("a");
+  send_on(kept.fd, "\r\n");
+  kept.reply->event("b");
+  kept.reply->end_events();
+  std::string all = received(kept.fd);
   EXPECT_TRUE(all.ends_with("data: a\n\n\r\n9\r\ndata: b\n\n\r\n0\r\n\r\n")) << all;
 }
 
 TEST(HttpServer, SeesThatWhoSentMoreHangsUp) {
   KeptReply kept;
-  int fd = kept.client().send("GET /kept HTTP/1.1\r\n\r\n");
-  std::shared_ptr<HttpReply> reply = kept.wait();
-  send_on(fd, "\r\n");
-  EXPECT_FALSE(reply->gone());
-  ::close(fd);
-  for (int i = 0; i < 1000 && !reply->gone(); ++i) ::usleep(10'000);
-  EXPECT_TRUE(reply->gone());
+  send_on(kept.fd, "\r\n");
+  EXPECT_FALSE(kept.reply->gone());
+  ::close(kept.fd);
+  for (int i = 0; i < 1000 && !kept.reply->gone(); ++i) ::usleep(10'000);
+  EXPECT_TRUE(kept.reply->gone());
 }
 
 // For longer than a connection may be idle.
