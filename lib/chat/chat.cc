@@ -15,7 +15,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr JsonBounds kConversationBounds = {.levels = 500, .keys = 1000};
+constexpr JsonBounds kConversationBounds = {.keys = 1000};
 constexpr const char* kSystem = "system";
 constexpr const char* kUser = "user";
 constexpr const char* kAssistant = "assistant";

@@ -31,18 +31,18 @@ void on_cpu(const Tensor& logits, int64_t n, const NextTokens& next) {
 int64_t likeliest(std::span<const float> scores) {
   constexpr size_t kLanes = 16;  // as many comparisons do not wait for each other
   std::array<float, kLanes> top;
-  std::array<int, kLanes> none = {};  // is a number
+  std::array<int, kLanes> nan = {};  // whether one was
   top.fill(-std::numeric_limits<float>::infinity());
   auto take = [&](size_t lane, float score) {
     top[lane] = std::max(top[lane], score);
-    none[lane] |= score != score;
+    nan[lane] |= score != score;
   };
   size_t i = 0;
   for (; i + kLanes <= scores.size(); i += kLanes)
     for (size_t j = 0; j < kLanes; ++j) take(j, scores[i + j]);
   for (; i < scores.size(); ++i) take(0, scores[i]);
   float greatest = std::ranges::max(top);
-  if (!std::isfinite(greatest) || std::ranges::max(none) != 0) return -1;
+  if (!std::isfinite(greatest) || std::ranges::max(nan) != 0) return -1;
   return std::ranges::find(scores, greatest) - scores.begin();
 }
 

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "base/utf8.h"
 
 namespace neox {
 
@@ -85,7 +86,7 @@ class Fields {
  private:
   static std::string beginning(const std::string& text) {
     constexpr size_t kShown = 60;
-    return text.size() > kShown ? text.substr(0, kShown) + " ..." : text;
+    return text.size() > kShown ? concat(first_characters(text, kShown), " ...") : text;
   }
 
   const Json& object_;

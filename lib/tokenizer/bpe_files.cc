@@ -19,7 +19,7 @@ using Part = JsonPart;
 using Ids = std::unordered_map<std::string_view, int32_t>;
 
 json parse(const std::string& name, const std::string& text) try {
-  std::string what = beyond({.levels = 500}, text);
+  std::string what = beyond({}, text);
   check_io(what.empty(), name, " ", what);
   return json::parse(text);
 } catch (const json::exception& e) {
