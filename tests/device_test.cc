@@ -40,6 +40,7 @@ TEST(AttentionOrder, PutsCudnnFirstWhereItIsFasterAndRight) {
   EXPECT_EQ(first(9, 91900), cudnn_attention);
   EXPECT_EQ(first(10, 91900), cudnn_attention);
   EXPECT_EQ(first(8, 91900), flash_attention);
+  EXPECT_EQ(first(12, 91900), flash_attention);
   EXPECT_EQ(first(9, 91002), flash_attention);
 }
 
@@ -52,6 +53,17 @@ TEST(AttentionKernel, OnAGpuIsAFusedOneForEachHeadSize) {
     EXPECT_NE(kernel, "plain products") << head;
   }
   EXPECT_GT(gpu_peak_memory(0), 0);
+}
+
+TEST(AttentionKernel, OnAGpuIsUnplannedForTexts) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "no GPU";
+  use_gpu(0);
+  std::string planned = attention_kernel(0, at::kBFloat16, 2048, 64);
+  {
+    UnplannedAttention for_texts(at::Device(at::kCUDA, 0));
+    EXPECT_EQ(attention_kernel(0, at::kBFloat16, 2048, 64), "Flash Attention 2");
+  }
+  EXPECT_EQ(attention_kernel(0, at::kBFloat16, 2048, 64), planned);
 }
 
 TEST(ChooseGpu, TakesTheLocalRankWhereAllAreVisible) {

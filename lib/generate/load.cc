@@ -100,7 +100,8 @@ std::vector<int32_t> ends_of_texts(const fs::path& run_dir, const fs::path& voca
 }
 
 LoadedModel::LoadedModel(const fs::path& dir, const std::vector<std::string>& overrides,
-                         at::Device device) {
+                         at::Device device)
+    : for_texts_(device) {
   if (device.is_cpu()) use_cpu_arena();  // steps read all weights, a quarter faster from huge pages
   Checkpoint checkpoint(checkpoint_in(dir));
   const TrainState& state = checkpoint.state();

@@ -8,6 +8,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "model/gpt_neox.h"
+#include "model/gpus.h"
 #include "tokenizer/tokenizer.h"
 
 namespace neox {
@@ -29,6 +30,7 @@ class LoadedModel {
   const std::vector<int32_t>& ends() const { return ends_; }
 
  private:
+  UnplannedAttention for_texts_;
   Config config_;
   int64_t iteration_ = 0;
   std::vector<int32_t> ends_;

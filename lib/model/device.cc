@@ -63,12 +63,19 @@ std::string unused_gpus(const Environment& env, bool driver) {
 
 at::Device pick_device(const Environment& env) { return pick_device(env, {.host = host_name()}); }
 
-std::vector<int64_t> attention_order(int major, int64_t cudnn) {
-  std::vector kernels = {at::SDPBackend::flash_attention, at::SDPBackend::efficient_attention,
-                         at::SDPBackend::math, at::SDPBackend::cudnn_attention};
-  if (major >= 9 && cudnn > 91500) std::ranges::rotate(kernels, kernels.end() - 1);
+std::vector<int64_t> unplanned_attention_order() {
   std::vector<int64_t> order;
-  for (at::SDPBackend kernel : kernels) order.push_back(static_cast<int64_t>(kernel));
+  for (at::SDPBackend kernel :
+       {at::SDPBackend::flash_attention, at::SDPBackend::efficient_attention, at::SDPBackend::math,
+        at::SDPBackend::cudnn_attention})
+    order.push_back(static_cast<int64_t>(kernel));
+  return order;
+}
+
+std::vector<int64_t> attention_order(int major, int64_t cudnn) {
+  std::vector<int64_t> order = unplanned_attention_order();
+  bool faster = (major == 9 || major == 10) && cudnn > 91500;
+  if (faster) std::ranges::rotate(order, order.end() - 1);
   return order;
 }
 

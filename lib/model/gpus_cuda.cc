@@ -25,6 +25,14 @@ std::string uuid_text(const cudaUUID_t& uuid) {
   return "GPU-" + text;
 }
 
+at::SDPBackend attention_choice(int index, c10::ScalarType type, int64_t T, int64_t D) {
+  at::Device gpu(at::kCUDA, static_cast<c10::DeviceIndex>(index));
+  // In memory T stands before the heads.
+  at::Tensor x = at::empty({1, T, 1, D}, at::device(gpu).dtype(type)).transpose(1, 2);
+  x.set_requires_grad(true);
+  return static_cast<at::SDPBackend>(at::_fused_sdp_choice(x, x, x, {}, 0.0, true));
+}
+
 }  // namespace
 
 int cuda_runtime() { return CUDART_VERSION; }
@@ -33,9 +41,23 @@ int visible_gpus() { return c10::cuda::device_count(); }
 void use_gpu(int index) {
   auto device = static_cast<c10::DeviceIndex>(index);
   c10::cuda::set_device(device);
+  // When LibTorch is first asked, it sets an order of its own.
+  attention_choice(index, at::kBFloat16, 1, 64);
   int64_t cudnn = at::detail::getCUDAHooks().versionRuntimeCuDNN();
   at::globalContext().setSDPPriorityOrder(
       attention_order(at::cuda::getDeviceProperties(device)->major, cudnn));
+}
+
+UnplannedAttention::UnplannedAttention(at::Device device) {
+  if (!device.is_cuda()) return;
+  at::Context& context = at::globalContext();
+  for (at::SDPBackend kernel : context.sDPPriorityOrder())
+    before_.push_back(static_cast<int64_t>(kernel));
+  context.setSDPPriorityOrder(unplanned_attention_order());
+}
+
+UnplannedAttention::~UnplannedAttention() {
+  if (!before_.empty()) at::globalContext().setSDPPriorityOrder(before_);
 }
 
 GpuId gpu_id(int index) {
@@ -53,11 +75,7 @@ int64_t gpu_peak_memory(int index) {
 }
 
 std::string attention_kernel(int index, c10::ScalarType type, int64_t T, int64_t D) {
-  at::Device gpu(at::kCUDA, static_cast<c10::DeviceIndex>(index));
-  // In memory T stands before the heads.
-  at::Tensor x = at::empty({1, T, 1, D}, at::device(gpu).dtype(type)).transpose(1, 2);
-  x.set_requires_grad(true);
-  switch (static_cast<at::SDPBackend>(at::_fused_sdp_choice(x, x, x, {}, 0.0, true))) {
+  switch (attention_choice(index, type, T, D)) {
     case at::SDPBackend::cudnn_attention:
       return "cuDNN";
     case at::SDPBackend::flash_attention:

@@ -5,12 +5,26 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/stack.h>
 
+#include "base/progress.h"
 #include "generate/generate.h"
 #include "generate/text_stream.h"
+#include "model/gpus.h"
 #include "ops/random.h"
 #include "train/trainer.h"
 
 namespace neox {
+namespace {
+
+// On a terminal, of rank 0: an evaluation may take as long as many steps.
+std::optional<Progress> progress_of(Mesh& mesh, Split split, int64_t iters) {
+  if (mesh.world().rank() != 0) return std::nullopt;
+  const char* label = split == Split::kValid ? "validate" : "test";
+  Progress::Options options{.label = label, .unit = "batches", .total = iters};
+  options.plain = Progress::Plain::kNever;
+  return std::optional<Progress>(std::in_place, options);
+}
+
+}  // namespace
 
 void Trainer::evaluate_and_sample(int64_t index) {
   report_.pause();
@@ -31,6 +45,7 @@ std::optional<Evaluation> Trainer::evaluate(Split split, int64_t index) {
   Pipeline pipeline(p_.model);
   Evaluation means;
   double weight = 0;
+  std::optional<Progress> progress = progress_of(mesh, split, iters);
   for (int64_t i = 0; i < iters; ++i) {
     int64_t first = (index * iters + i) * batch_.global;
     LossSum sum = pipeline.evaluate(batch_.accumulation,
@@ -49,6 +64,7 @@ std::optional<Evaluation> Trainer::evaluate(Split split, int64_t index) {
     weight += v[1];
     means.measures.resize(static_cast<size_t>(totals.numel() - 4));
     for (size_t j = 0; j < means.measures.size(); ++j) means.measures[j] += v[4 + j];
+    if (progress) progress->update(i + 1);
     if (v[2] != 0) {
       stop_ = true;
       return std::nullopt;
@@ -88,6 +104,7 @@ void Trainer::generate_samples() {
   if (prompts_.empty()) return;
   const GenerateConfig& g = p_.config.generate;
   p_.model.keep_gathered(true);
+  UnplannedAttention for_texts(p_.model.hidden_options().device());
   for (size_t i = 0; i < prompts_.size(); ++i) {
     stop_ = any_stops();
     if (stop_) break;
