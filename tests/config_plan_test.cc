@@ -281,7 +281,9 @@ TEST_F(ConfigTest, KeptCheckpointsBoundTheDisk) {
   auto e = estimate(config, 128, 1, 1000);
   EXPECT_EQ(e.num_checkpoints, 10);
   EXPECT_EQ(e.disk_bytes, 3 * e.checkpoint_bytes);
-  EXPECT_TRUE(has(render(e, config), "NOT ENOUGH"));
+  EXPECT_TRUE(has(render(e, config), "NOT ENOUGH: there is no room for one checkpoint"));
+  e = estimate(config, 128, 1, e.checkpoint_bytes);
+  EXPECT_TRUE(has(render(e, config), "NOT ENOUGH: free some, or raise checkpoint_factor"));
   auto log = load("save: x\ncheckpoint_factor: 2\ncheckpoint_scale: log");
   EXPECT_EQ(estimate(log, 128, 1).num_checkpoints, 8);  // 1, 2, 4 ... 64, and the end
   EXPECT_EQ(estimate(load(""), 128, 1).num_checkpoints, 0);

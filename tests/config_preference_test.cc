@@ -38,6 +38,7 @@ TEST_F(ConfigTest, PairsThatDoNotFitAreRefused) {
       {"dataset_impl: pairwise\npack_impl: unpacked", "train_impl is normal (default)"},
       {"pos_train_data_paths: [x]", "but dataset_impl is gpt2 (default); set dataset_impl"},
       {pairs("dpo_beta: 0"), "dpo_beta is 0; it must be positive"},
+      {pairs("moe_num_experts: 4"), "give moe_router_type: topk"},
       {pairs("train_data_paths: [x]"), "set pos_train_data_paths and neg_train_data_paths"},
       {pairs("data_path: x"), "data_path has no pairs"},
       {pairs("neg_valid_data_paths: [x]"), "names 1 data set for the 0 of pos_valid_data_paths"},

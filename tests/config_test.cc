@@ -174,6 +174,7 @@ TEST_F(ConfigTest, BadOverridesAreNamed) {
     EXPECT_TRUE(has(fails("", {cut}), "would be a comment; write the text in quotes")) << cut;
   EXPECT_EQ(load("", {"load=/a#1", "save=/a#1", "checkpoint_factor=1"}).checkpoint.save, "/a#1");
   EXPECT_TRUE(has(fails("", {"sed=1"}), "--set: unknown key 'sed'; did you mean 'seed'?"));
+  EXPECT_TRUE(has(fails("", {"expert_interval=2"}), "; here it is moe_expert_interval"));
   EXPECT_TRUE(has(fails("", {"seed=x"}), "--set: seed is \"x\" (text); allowed is an integer"));
 }
 

@@ -208,6 +208,10 @@ TEST_F(ConfigTest, ImpossibleValuesNamePlaceAndCure) {
        "leave that data set out"},
       {"train_label_data_paths: [a]\ntrain_data_paths: [a, b]", "1 data set for the 2"},
       {"train_label_data_paths: [a]", "1 data set for the 0"},
+      {"train_data_paths: [a]\ntrain_label_data_paths: [la]\nvalid_data_paths: [b]",
+       "train_label_data_paths is given, but valid_label_data_paths is not"},
+      {"train_data_paths: [a]\ntest_data_paths: [b]\ntest_label_data_paths: [lb]",
+       "test_label_data_paths is given, but train_label_data_paths is not"},
       {"data_path: a b\ndata_order: megatron", "weights and prefixes in turn"},
       {"data_path: 0 a 0 b\ndata_order: megatron", "zeros alone"},
       {"pack_impl: unpacked\ndata_order: megatron", "GPT-NeoX's"},
@@ -267,7 +271,8 @@ TEST_F(ConfigTest, ARunForWeightsAndBiasesIsNamedAsInNeox) {
 TEST_F(ConfigTest, DataMayBeBlended) {
   auto data = load(
                   "train_data_paths: [a, b]\ntrain_data_weights: [1, 2.5]\nvalid_data_paths: [c]\n"
-                  "train_label_data_paths: [la, lb]\npack_impl: unpacked\nallow_chopped: false")
+                  "train_label_data_paths: [la, lb]\nvalid_label_data_paths: [lc]\n"
+                  "pack_impl: unpacked\nallow_chopped: false")
                   .data;
   EXPECT_EQ(data.train.paths, (Strings{"a", "b"}));
   EXPECT_EQ(data.train.weights, (std::vector<double>{1, 2.5}));

@@ -224,6 +224,18 @@ TEST(Initial, DeviationIsThatOfThePythiaSuite) {
   }
 }
 
+// torch.nn.init.xavier_normal_ of the whole table [buckets, heads], whatever init_method is.
+TEST(Initial, DistancesBeginByXaviersRule) {
+  ModelConfig config{
+      .heads = 64, .position_embedding = PositionEmbedding::kRelative, .rpe_buckets = 448};
+  std::vector<ModelParam> params = distance_params(config);
+  auto self = self_communicator();
+  ParamBuffer buffer("b", {params.at(0).spec}, {.shard = self.get()}, {});
+  initialize(buffer, params, config, 1234);
+  Tensor all = buffer.master().to(at::kDouble);
+  EXPECT_NEAR(all.square().mean().sqrt().item<double>() / std::sqrt(2.0 / 512), 1, 0.02);
+}
+
 TEST(Initial, NormalHasTailsAndUniformHasNone) {
   Tensor normal = initial({InitMethod::kXavierNormal, 1, 8});
   Tensor uniform = initial({InitMethod::kXavierUniform, 1, 8});

@@ -121,6 +121,17 @@ TEST(Lasting, WhatChangedSinceTheLastStartIsTold) {
   EXPECT_FALSE(has(ended.err, "not as in the run so far")) << ended.err;
 }
 
+// Keys that another spelling of the same model does not read are no change.
+TEST(Lasting, AnOldSpellingOfTheModelIsNoChange) {
+  Training run;
+  const Strings llama = {"mlp_type=llama", "activation=silu", "exit_interval=10"};
+  ASSERT_EQ(run.train(llama).code, 0);
+  Ended ended = run.train(llama);
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_TRUE(has(ended.err, "resuming from")) << ended.err;
+  EXPECT_FALSE(has(ended.err, "not as in the run so far")) << ended.err;
+}
+
 TEST(Lasting, ARunThatBeganFromAnotherGoesOnFromItsOwn) {
   Training run;
   ASSERT_EQ(run.train({"exit_interval=10"}).code, 0);

@@ -133,6 +133,14 @@ TEST_F(Preferences, StayComparedWithTheModelThatTheyBeganAsWhereAnotherIsSavedBe
   EXPECT_EQ(metric("parts", "train/lm_loss"), metric("whole", "train/lm_loss"));
 }
 
+// The order of pairs was made for the steps of the first start.
+TEST_F(Preferences, SayWhereTheyComeAgain) {
+  ASSERT_EQ(base_.train(settings("short")).code, 0);
+  Ended more = base_.train(settings("short", {"train_iters=12", "override_lr_scheduler=true"}));
+  EXPECT_EQ(more.code, 0) << more.err;
+  EXPECT_TRUE(has(more.err, "when the run began; from step 9 on they come again")) << more.err;
+}
+
 TEST_F(Preferences, AreComparedWithNoOtherModelOfThatStep) {
   ASSERT_EQ(base_.train(settings("x", {"exit_interval=4"})).code, 0);
   Training other;
@@ -169,6 +177,7 @@ TEST_F(Scores, AreLearntFromPairsAndGoOnBitForBit) {
   EXPECT_NEAR(good.at(12) - bad.at(12), margin.at(12), 1e-6);
   EXPECT_TRUE(has(whole.err, " | preferred ")) << whole.err;
   EXPECT_EQ(difference_of_parts(settings("whole"), settings("parts")), "");
+  EXPECT_FALSE(has(whole.err, "come again")) << whole.err;
   Tensors before = tensors_of(base_.step_dir(10)),
           after = tensors_of(path("whole") + "/global_step8");
   EXPECT_TRUE(before.contains("param/embed_out.weight") &&

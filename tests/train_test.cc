@@ -344,7 +344,11 @@ TEST(Schedule, OfAResumedRunIsTheOldOneUnlessAnotherIsChosen) {
   EXPECT_EQ(refused.code, 64);
   EXPECT_TRUE(has(refused.err, "lr_decay_iters is 12, but")) << refused.err;
   EXPECT_TRUE(has(refused.err, "began with 10")) << refused.err;
-  EXPECT_EQ(kept.train(longer + Strings{"use_checkpoint_lr_scheduler=true"}).code, 0);
+  const std::string rises = "ends with step 10, behind which NeoX's formula lets the learning rate";
+  EXPECT_TRUE(has(refused.err, rises)) << refused.err;
+  Ended told = kept.train(longer + Strings{"use_checkpoint_lr_scheduler=true"});
+  EXPECT_EQ(told.code, 0) << told.err;
+  EXPECT_TRUE(has(told.err, rises)) << told.err;
   EXPECT_EQ(overridden.train(longer + Strings{"override_lr_scheduler=true"}).code, 0);
   auto rate = [](double part) { return 0.001 + 0.0045 * (std::cos(M_PI * part) + 1); };
   EXPECT_NEAR(kept.metric("train/learning_rate")[8], rate(0.7), 1e-9);

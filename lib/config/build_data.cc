@@ -202,6 +202,20 @@ void check_together(const KeyReader& keys, const DataConfig& data) {
   }
 }
 
+// A loss over labels is of other tokens than one over all: GPT-NeoX asks each split for labels
+// where that of training has them.
+void check_labels(const KeyReader& keys, const DataConfig& data) {
+  for (auto [name, sets] : {std::pair{"valid", &data.valid}, {"test", &data.test}}) {
+    bool labels = !data.train.labels.empty();
+    if (sets->paths.empty() || labels == !sets->labels.empty()) continue;
+    std::string side = data.pairs ? "pos_" : "";
+    auto key = [&](std::string_view split) { return concat(side, split, "_label_data_paths"); };
+    std::string given = key(labels ? "train" : name), missing = key(labels ? name : "train");
+    keys.require(false, given, given, " is given, but ", missing, " is not, so that the losses of ",
+                 "training and of ", name, " would be of different tokens; give both or none");
+  }
+}
+
 }  // namespace
 
 DataConfig read_data(KeyReader& keys) {
@@ -215,6 +229,7 @@ DataConfig read_data(KeyReader& keys) {
   read_packing(keys, data);
   check_pairs(keys, data);
   check_together(keys, data);
+  check_labels(keys, data);
   read_blend(keys, data);
   read_sampling(keys, data);
   data.split = keys.text("split");

@@ -46,6 +46,15 @@ void check_micro_batch(KeyReader& keys, const BatchConfig& batch) {
                "or more");
 }
 
+// Answers of the model and of what it is compared with must take the same ways.
+void check_routes(KeyReader& keys, const ModelConfig& model) {
+  bool shared = model.moe && model.moe->router == Router::kSinkhorn;
+  keys.require(!shared, "moe_router_type", "moe_router_type is sinkhorn, which chooses experts in ",
+               "training otherwise than in use, so that train_impl: ", keys.choice("train_impl"),
+               " (", keys.where("train_impl"),
+               ") would compare the choices; give moe_router_type: topk");
+}
+
 double weight_of(KeyReader& keys, const std::string& key) {
   double weight = keys.number(key);
   keys.require(weight >= 0, key, key, " is ", shortest(weight), "; it must not be negative");
@@ -78,10 +87,9 @@ std::optional<PreferenceConfig> read_preference(KeyReader& keys, const Config& s
       .beta = keys.number(beta)};
   keys.require(preference.beta > 0, beta, beta, " is ", shortest(preference.beta),
                "; it must be positive");
-  if (!kto) {
-    preference.reference_free = keys.flag("dpo_reference_free");
-    return preference;
-  }
+  if (!kto) preference.reference_free = keys.flag("dpo_reference_free");
+  if (!preference.reference_free) check_routes(keys, so_far.model);
+  if (!kto) return preference;
   check_micro_batch(keys, so_far.batch);
   preference.desirable_weight = weight_of(keys, "kto_desirable_weight");
   preference.undesirable_weight = weight_of(keys, "kto_undesirable_weight");

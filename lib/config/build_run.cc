@@ -97,7 +97,7 @@ void check_epochs(const KeyReader& keys, const Config& config) {
 int64_t read_iters(KeyReader& keys, int64_t epochs, const Config& config,
                    const std::function<int64_t(const Config&)>& samples_of_epoch) {
   bool given = keys.given("train_iters") != nullptr;
-  int64_t asked = given || epochs == 0 ? keys.integer_from("train_iters", 1) : 0;
+  int64_t asked = given || epochs == 0 ? keys.integer_from("train_iters", 0) : 0;
   if (epochs == 0) return asked;
   check_epochs(keys, config);
   if (!samples_of_epoch) return asked;

@@ -131,14 +131,18 @@ ScheduleConfig read_schedule(KeyReader& keys, int64_t train_iters) {
   schedule.warmup_iters = warmup * static_cast<double>(*iters);
   read_wsd(keys, schedule);
   schedule.on_resume = read_on_resume(keys);
-  bool rises = schedule.decay == LrDecay::kCosine && schedule.formula == LrFormula::kV2;
-  if (train_iters > *iters && rises)
+  if (rises_again(schedule, train_iters))
     keys.note(concat("train_iters ", train_iters, " (", keys.where("train_iters"),
                      ") is greater than lr_decay_iters ", *iters, " (",
                      keys.where("lr_decay_iters"),
                      "): after the end of the cosine, NeoX's formula lets the learning rate rise "
                      "again; make them equal, or set lr_schedule_compat: v1"));
   return schedule;
+}
+
+bool rises_again(const ScheduleConfig& schedule, int64_t train_iters) {
+  return schedule.decay == LrDecay::kCosine && schedule.formula == LrFormula::kV2 &&
+         train_iters > schedule.decay_iters;
 }
 
 std::string schedule_difference(const Config& a, const Config& b) {

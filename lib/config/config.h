@@ -305,6 +305,9 @@ Config load_config(const ConfigOptions& options);
 // A key of the learning rate's schedule whose effective value is not the same in both; "" where
 // the schedules are the same.
 std::string schedule_difference(const Config& a, const Config& b);
+// Whether the learning rate rises once more before the last step: NeoX's cosine does behind its
+// end.
+bool rises_again(const ScheduleConfig& schedule, int64_t train_iters);
 // Puts the schedule of `saved` into `config`.
 void take_schedule(Config& config, const Config& saved);
 

@@ -285,12 +285,17 @@ std::string render_disk(const Estimate& e, const Config& config) {
   if (!e.free_bytes) return out;
   bool fits = e.disk_bytes <= *e.free_bytes;
   return out + line("free there", human_bytes(static_cast<double>(*e.free_bytes)),
-                    fits ? ""
-                         : "NOT ENOUGH: free some, set keep_last_n_checkpoints, or raise "
-                           "checkpoint_factor");
+                    fits ? "" : "NOT ENOUGH: " + room_advice(config, e));
 }
 
 }  // namespace
+
+std::string room_advice(const Config& config, const Estimate& e) {
+  if (e.checkpoint_bytes > *e.free_bytes)
+    return "there is no room for one checkpoint; free some, or let save name another disk";
+  return concat("free some, ", config.checkpoint.keep_last ? "" : "set keep_last_n_checkpoints, ",
+                "or raise checkpoint_factor");
+}
 
 int64_t element_bytes(Precision precision) {
   return precision == Precision::kFp32 ? 4 : precision == Precision::kFp64 ? 8 : 2;

@@ -42,6 +42,9 @@ Estimate estimate(const Config& config, int64_t vocab, int64_t world,
                   std::optional<int64_t> free_bytes = std::nullopt,
                   std::optional<FrozenBatch> frozen = std::nullopt);
 
+// What to do where free_bytes is less than the run takes.
+std::string room_advice(const Config& config, const Estimate& e);
+
 // Work of training on one token, forward and backward: 6 N + 6 L h T, N being the parameters of
 // blocks and head, tied or not, attention counted causal. vocab must be known.
 double train_flops_per_token(const ModelConfig& model);

@@ -214,6 +214,18 @@ std::string model_difference(const Config& a, const Config& b) {
   return text;
 }
 
+namespace {
+
+// Whether one of them has the key's default, which the other, in another spelling, did not read.
+bool reads_default(const std::string& key, const Config& a, const Config& b) {
+  const KeyRow* row = find_key(key);
+  auto unread = [&](const Config& config) { return !find_setting(config, key); };
+  auto by_default = [&](const Config& config) { return config.value(key) == row->fallback; };
+  return row && ((unread(a) && by_default(b)) || (unread(b) && by_default(a)));
+}
+
+}  // namespace
+
 std::string changed_keys(const Config& before, const Config& now) {
   std::string text;
   for (const std::string& key : different_keys(before, now)) {
@@ -221,6 +233,7 @@ std::string changed_keys(const Config& before, const Config& now) {
     if (setting && setting->effect != Effect::kUsed) continue;
     // A run keeps the batch that it began with.
     if (key == "train_batch_size" || key == "gradient_accumulation_steps") continue;
+    if (reads_default(key, before, now)) continue;
     text += concat(text.empty() ? "" : ", ", key, ' ', now.value(key),
                    " (before: ", before.value(key), ')');
   }

@@ -193,7 +193,7 @@ std::vector<ModelParam> position_params(const ModelConfig& c) {
 
 std::vector<ModelParam> distance_params(const ModelConfig& c) {
   if (c.position_embedding != PositionEmbedding::kRelative) return {};
-  return {{{"relative_attention_bias.weight", {c.rpe_buckets, c.heads}, 1, true}, kWeight}};
+  return {{{"relative_attention_bias.weight", {c.rpe_buckets, c.heads}, 1, true}, kXavierNormal}};
 }
 
 std::vector<ModelParam> final_params(const ModelConfig& c) {
@@ -225,6 +225,9 @@ void initialize(ParamBuffer& buffer, const std::vector<ModelParam>& params,
         break;
       case InitKind::kOutputWeight:
         to.copy_(initial_values(p, config.output_init_method, config, seed));
+        break;
+      case InitKind::kXavierNormal:
+        to.copy_(initial_values(p, InitMethod::kXavierNormal, config, seed));
         break;
     }
   }

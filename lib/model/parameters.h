@@ -16,7 +16,7 @@
 
 namespace neox {
 
-enum class InitKind { kZeros, kOnes, kWeight, kOutputWeight };
+enum class InitKind { kZeros, kOnes, kWeight, kOutputWeight, kXavierNormal };
 
 struct ModelParam {
   ParamSpec spec;
@@ -28,7 +28,8 @@ ModelParam embedding_param(
     const ModelConfig& config);  // embed_in.weight [V, hidden], also the head where tied
 // The learned table [positions, hidden], or nothing.
 std::vector<ModelParam> position_params(const ModelConfig& config);
-// T5's table [buckets, heads] of what is added to scores, one for all layers, or nothing.
+// T5's table [buckets, heads] of what is added to scores, one for all layers, or nothing. GPT-NeoX
+// begins it by Xavier's rule, whatever init_method says.
 std::vector<ModelParam> distance_params(const ModelConfig& config);
 std::vector<ModelParam> final_params(
     const ModelConfig& config);  // final norm, and the head where untied, or that of scores

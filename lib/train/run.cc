@@ -138,6 +138,18 @@ Sampler open_behind_rank_0(Control& control, const std::function<Sampler()>& ope
   return sampler ? std::move(*sampler) : open();
 }
 
+// The order of samples is that of the run's first start, which may have asked for fewer steps.
+bool says_repeats(const Sampler& sampler, const Config& config, int64_t batch) {
+  int64_t known = sampler.size(Split::kTrain);
+  if (config.train.epochs > 0 || config.train.iters * batch <= known) return false;
+  log_warning("train_iters ", config.train.iters, " (", config.where("train_iters"),
+              "): the order of the ", with_commas(known), " training samples was made for fewer ",
+              "steps, when the run began; from step ", known / batch + 1,
+              " on they come again. For other samples begin a run from this one's weights: another "
+              "save directory, load of this one, and finetune: true");
+  return true;
+}
+
 // "each token of the training data is read 3.2 times".
 // asked: training samples of which the sampler knows, those of the run's first start.
 void say_passes(const Sampler& sampler, const Config& config, int64_t batch, int64_t asked) {
@@ -194,7 +206,7 @@ void warn_of_little_room(const Config& config, int64_t ranks, const Start& start
   log_warning(config.where("save"), ": a checkpoint takes ", shown(e.checkpoint_bytes),
               resumes ? "" : concat(", those of the run at most ", shown(e.disk_bytes)), ", and ",
               config.checkpoint.save.string(), " has ", shown(*e.free_bytes),
-              " free: free some, set keep_last_n_checkpoints, or raise checkpoint_factor");
+              " free: ", room_advice(config, e));
 }
 
 // The job's script counts the lives that end without a checkpoint (docs/slurm.md).
@@ -278,7 +290,8 @@ Exit train_rank(Config config, Communicator& world, Control& control, const RunP
   });
   if (first) {
     for (const std::string& warning : sampler.warnings()) log_warning(warning);
-    say_passes(sampler, config, start.state.global_batch, start.state.dataset_samples);
+    if (!says_repeats(sampler, config, start.state.global_batch))
+      say_passes(sampler, config, start.state.global_batch, start.state.dataset_samples);
   }
   bool resumes = start.checkpoint.has_value();
   GptNeoX model(config.model, mesh, model_options(config, resumes, world.size(), place.device));

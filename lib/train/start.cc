@@ -159,15 +159,25 @@ void check_architecture(const Config& config, const TrainState& state,
 }
 
 // The schedule of the run that wrote the checkpoint, unless the config says which one to take.
-void choose_schedule(Config& config, const Config& saved, const std::string& dir) {
+void choose_schedule(Config& config, const Config& saved, const std::string& dir, bool first) {
   if (config.schedule.on_resume == ScheduleOnResume::kOfConfig) return;
-  if (config.schedule.on_resume == ScheduleOnResume::kOfCheckpoint)
+  std::string rises =
+      rises_again(saved.schedule, config.train.iters)
+          ? concat(" ends with step ", saved.schedule.decay_iters,
+                   ", behind which NeoX's formula lets the learning rate rise again")
+          : "";
+  if (config.schedule.on_resume == ScheduleOnResume::kOfCheckpoint) {
+    if (first && !rises.empty() && !rises_again(config.schedule, config.train.iters))
+      log_warning("the schedule of the run of ", dir, rises, "; override_lr_scheduler: true takes ",
+                  "this configuration's");
     return take_schedule(config, saved);
+  }
   std::string key = schedule_difference(config, saved);
   check_usage(key.empty(), config.where(key), ": ", key, " is ", config.value(key),
               ", but the run of ", dir, " began with ", saved.value(key),
-              "; go on with use_checkpoint_lr_scheduler: true (its schedule) or "
-              "override_lr_scheduler: true (this one)");
+              "; go on with override_lr_scheduler: true (this schedule) or "
+              "use_checkpoint_lr_scheduler: true (that of the run",
+              rises.empty() ? "" : ", which", rises, ")");
 }
 
 // Of the configuration alone, which may name it by its parts.
@@ -191,6 +201,16 @@ void check_kept_batch(const Config& config, const TrainState& state, int64_t dat
               ") is counted in steps of it; leave train_batch_size ", state.global_batch,
               ", or begin another run (finetune: true)");
   if (first) log_warning(found, ", which it keeps; another batch is another run (finetune: true)");
+}
+
+// By Sinkhorn's iteration a token's experts depend on the others of its micro-batch.
+void warn_of_micro_batch(const Config& config, const TrainState& state, const BatchPlan& plan) {
+  bool shared = config.model.moe && config.model.moe->router == Router::kSinkhorn;
+  if (!shared || state.micro_batch == 0 || plan.micro == state.micro_batch) return;
+  log_warning("micro-batches have ", counted(plan.micro, "sample"), " now and had ",
+              state.micro_batch,
+              ", which with moe_router_type: sinkhorn changes what is trained; "
+              "give train_micro_batch_size_per_gpu");
 }
 
 // Whether answers are compared with those of the model that training began as.
@@ -282,12 +302,13 @@ Start find_start_of_model(Config& config, const Tokenizer* tokenizer, int64_t da
           "run from them");
       bool left_out = start.resume == Resume::kNoOptimizer &&
                       config.schedule.on_resume == ScheduleOnResume::kMustAgree;
-      if (saved && !left_out) choose_schedule(config, *saved, dir.string());
+      if (saved && !left_out) choose_schedule(config, *saved, dir.string(), control.rank() == 0);
       check_kept_batch(config, stored, data_ranks, dir.string(), control.rank() == 0);
       if (saved) start.changed = changed_keys(*saved, config);
       start.state = stored;
       start.batch =
           plan_batch(config, data_ranks, FrozenBatch{stored.global_batch, stored.micro_batch});
+      if (control.rank() == 0) warn_of_micro_batch(config, stored, start.batch);
       if (stored.micro_batch == 0) start.state.micro_batch = start.batch.micro;
       return start;
     }
