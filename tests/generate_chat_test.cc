@@ -97,6 +97,25 @@ TEST_F(GenerateProgram, AMessageIsAnsweredAsItsTextIsContinued) {
   EXPECT_EQ(line.at("text").get<std::string>() + "\n", reply.out);
 }
 
+TEST_F(GenerateProgram, ATypedPromptGoesUpToItsEnd) {
+  auto type = [](const std::string& typed, Strings overrides) {
+    SessionOptions options{.checkpoint = run().save(), .max_tokens = 3};
+    options.overrides = std::move(overrides);
+    options.form = TextForm::kPlain;
+    std::istringstream in(typed);
+    std::ostringstream out;
+    run_session(options, in, out, true);
+    return out.str();
+  };
+  std::string lines = type("the\nand###\n", {"prompt_end=\"###\""});
+  EXPECT_TRUE(has(lines, "Type a prompt of any lines, ### and Enter")) << lines;
+  size_t first = lines.find("> ") + 2;
+  EXPECT_EQ(lines.substr(first, 7), "the\nand") << lines;  // as one prompt, without its end
+  EXPECT_EQ(lines.find("> ", first), lines.rfind("> ")) << lines;
+  EXPECT_EQ(type("the\nand", {"prompt_end=\"###\""}), lines);  // or up to where no more is typed
+  EXPECT_FALSE(has(type("the\nand\n", {}), "the\nand"));
+}
+
 TEST_F(GenerateProgram, ATypedConversationGoesOnUntilAnEmptyLine) {
   auto talk = [](const std::string& typed) {
     SessionOptions options{.checkpoint = run().save(), .max_tokens = 3};

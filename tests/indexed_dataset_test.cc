@@ -204,6 +204,8 @@ TEST(IndexedDataset, NamesTheFileThatIsMissing) {
   EXPECT_THAT(message("pile_text_document.bin"), HasSubstr(meant));
   EXPECT_THAT(message("pile_text_documnet"), HasSubstr(meant));
   EXPECT_THAT(message("enwik8"), HasSubstr("there is pile_text_document."));
+  EXPECT_THAT(message("."),
+              AllOf(HasSubstr(" is a directory"), HasSubstr("there is pile_text_document.")));
   EXPECT_THAT(message("no/where"), HasSubstr("The directory " + (dir / "no") + " does not exist"));
   fs::remove(dir / "pile_text_document.bin");
   EXPECT_THAT(message("pile_text_document"), HasSubstr("pile_text_document.bin is missing"));

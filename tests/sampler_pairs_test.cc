@@ -120,6 +120,9 @@ TEST_F(SamplerOfRewards, HaveOneEach) {
   EXPECT_THAT(error_of([&] { open({.train = 5}); }),
               AllOf(StartsWith("74: " + (dir_ / "few.idx")), HasSubstr("has 1 rewards"),
                     HasSubstr("has 2")));
+  config_.train.rewards[1] = config_.train.paths[1];  // tokens, or what was written of labels
+  EXPECT_THAT(error_of([&] { open({.train = 5}); }),
+              AllOf(StartsWith("74: " + (dir_ / "more.idx")), HasSubstr("not rewards")));
 }
 
 }  // namespace

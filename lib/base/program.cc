@@ -146,6 +146,9 @@ std::string shown(const std::string& program, const std::exception& e) {
   constexpr std::string_view kFromNew = "std::bad_alloc";
   std::string what = e.what();
   const auto* error = dynamic_cast<const std::system_error*>(&e);
+  if (const auto* files = dynamic_cast<const std::filesystem::filesystem_error*>(&e))
+    return concat("cannot use ", files->path1().string(), files->path2().empty() ? "" : " and ",
+                  files->path2().string(), ": ", describe_errno(files->code().value()));
   if (error && error->code() == std::errc::resource_unavailable_try_again)
     return concat(what,
                   "\nNo more threads can be started. Their number is limited by ulimit -u and ",

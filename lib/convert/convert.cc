@@ -102,7 +102,8 @@ void check_target(const ConvertOptions& options) {
 void check_space(const fs::path& target, int64_t bytes) {
   int64_t room = free_bytes(target);
   check_io(room > bytes, "the tensors have ", human_bytes(static_cast<double>(bytes)), ", but ",
-           human_bytes(static_cast<double>(room)), " are free at ", target.string());
+           human_bytes(static_cast<double>(room)), " are free at ", target.string(),
+           ": free some, or name a target on another disk");
 }
 
 void check_numbers(const ConvertOptions& options, const Format& to) {

@@ -11,12 +11,15 @@ namespace {
 using Json = nlohmann::json;
 
 // Of every model of transformers: what describes files, training, generation or classification.
-constexpr std::string_view kSilent[] = {"_attn_implementation_autoset",
+constexpr std::string_view kSilent[] = {"_attn_implementation",
+                                        "_attn_implementation_autoset",
                                         "_commit_hash",
+                                        "_flash_attn_2_enabled",
                                         "_name_or_path",
                                         "_num_labels",
                                         "add_cross_attention",
                                         "attention_probs_dropout_prob",
+                                        "attn_implementation",
                                         "auto_map",
                                         "bad_words_ids",
                                         "begin_suppress_tokens",
@@ -24,6 +27,7 @@ constexpr std::string_view kSilent[] = {"_attn_implementation_autoset",
                                         "chunk_size_feed_forward",
                                         "classifier_dropout",
                                         "cross_attention_hidden_size",
+                                        "custom_pipelines",
                                         "decoder_start_token_id",
                                         "diversity_penalty",
                                         "do_sample",
@@ -124,7 +128,8 @@ void HfFields::finish(std::span<const char* const> silent) const {
   for (const auto& [name, value] : fields_.items()) {
     bool off = value.is_null() || value == false;  // is_encoder_decoder, quantization_config ...
     check_io(off || says_nothing(name), where_, ": the field ", name, " (", value.dump(),
-             ") is not known: what it changes in the model would be lost");
+             ") is not known: what it changes in the model would be lost; if it changes nothing, "
+             "remove it");
   }
 }
 

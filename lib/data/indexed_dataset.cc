@@ -85,6 +85,10 @@ void check_exists(const std::string& path, const std::string& prefix, bool other
   if (other_exists)
     fail(Exit::kIo, path, " is missing: a dataset is a .bin and an .idx of one name, and only the ",
          path.ends_with(".bin") ? ".idx" : ".bin", " is there", kAgain);
+  std::error_code error;
+  if (fs::is_directory(prefix, error))
+    fail(Exit::kIo, prefix, " is a directory; a dataset is named by its prefix, the path without ",
+         ".bin and .idx.", advice(fs::path(prefix) / ""));
   fail(Exit::kIo, "no dataset ", prefix, ": neither ", prefix, ".bin nor ", prefix,
        ".idx exists. A prefix is the path without .bin and .idx.", advice(prefix));
 }

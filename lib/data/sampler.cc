@@ -47,6 +47,12 @@ std::shared_ptr<const IndexedDataset> open_rewards(const std::string& prefix,
   for (int64_t i = 0; i < rewards->num_sequences(); ++i)
     check_io(rewards->lengths()[i] > 0, rewards->prefix(), ".idx: document ", i,
              " has no reward; prepare it again with its text");
+  auto a = rewards->lengths().bytes(), b = text.lengths().bytes();
+  bool alike = a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size()) == 0;
+  for (int64_t i = 0; alike && i < rewards->num_sequences(); ++i)
+    check_io(rewards->lengths()[i] == 1, rewards->prefix(), ".idx: each document has as many ",
+             "numbers as tokens in ", text.prefix(), ".idx, so these are tokens or labels, not ",
+             "rewards; neox-prepare-data --reward-key writes those to ..._reward_document");
   return rewards;
 }
 

@@ -183,13 +183,27 @@ SessionOptions session_options(const Program& program) {
 
 namespace {
 
+// A line; or lines up to where `end` is, or no more is typed.
+std::optional<std::string> typed(std::istream& in, const std::string& end) {
+  std::optional<std::string> text = next_line(in);
+  if (end == "\n") return text;
+  while (text && text->find(end) == text->npos) {
+    std::optional<std::string> more = next_line(in);
+    if (!more) return text;
+    *text += '\n' + *more;
+  }
+  return text ? std::optional(text->substr(0, text->find(end))) : text;
+}
+
 // Whoever types may try again.
 void talk(Session& session, std::istream& in, std::ostream& out) {
   constexpr const char* kAnew = "an empty line begins a new conversation";
+  std::string end = session.chats() ? "\n" : session.prompt_end();
   out << (session.chats() ? concat("Type a message and press Enter; ", kAnew, "; Ctrl-D ends.")
-                          : "Type a prompt and press Enter; Ctrl-D ends.")
+          : end == "\n"   ? "Type a prompt and press Enter; Ctrl-D ends."
+                          : concat("Type a prompt of any lines, ", end, " and Enter; Ctrl-D ends."))
       << "\n> " << std::flush;
-  for (std::optional<std::string> line; (line = next_line(in)); out << "> " << std::flush) {
+  for (std::optional<std::string> line; (line = typed(in, end)); out << "> " << std::flush) {
     bool blank = trim(*line).empty();
     if (blank && session.chats()) session.begin_anew();
     if (blank) continue;

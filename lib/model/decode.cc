@@ -11,6 +11,7 @@
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
+#include <c10/util/accumulate.h>
 
 #include <algorithm>
 #include <limits>
@@ -21,6 +22,7 @@
 #include "model/gpt_neox.h"
 #include "ops/bf16_product.h"
 #include "ops/cached_attention.h"
+#include "ops/cpu_arena.h"
 #include "ops/product.h"
 
 namespace neox {
@@ -68,7 +70,11 @@ KvCache GptNeoX::new_cache(int64_t batch, int64_t capacity) {
   KvCache cache{.lengths = std::vector<int64_t>(static_cast<size_t>(batch), 0)};
   // Zeros, also behind rows that are dropped, because what lies behind a short row is read, with
   // weight 0, beside a longer one; of what is not finite that would be no zero.
-  Tensor all = at::zeros({2, last_layer_ - first_layer_, batch, K, capacity, D}, hidden_options());
+  // On a CPU they take memory as texts become longer.
+  std::vector<int64_t> shape = {2, last_layer_ - first_layer_, batch, K, capacity, D};
+  Tensor all = options_.device.is_cpu()
+                   ? untouched_zeros(c10::multiply_integers(shape), hidden_options()).view(shape)
+                   : at::zeros(shape, hidden_options());
   cache.keys = all[0].unbind(), cache.values = all[1].unbind();
   at::ScalarType type = options_.dtypes.param;
   bool whole = mesh_.tp().size() == 1 && mesh_.pp().size() == 1;
