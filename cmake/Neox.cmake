@@ -126,15 +126,15 @@ function(neox_executable target name place sources deps)
   install(TARGETS ${target} RUNTIME_DEPENDENCY_SET neox_programs RUNTIME DESTINATION ${place})
 endfunction()
 
-# The man page is made of --help, and the completion script asks --help for the options.
+# The manual page is made of --help (cmake/manual.sh), and the completion script asks --help for the options.
 function(neox_manual name)
   set(page ${PROJECT_BINARY_DIR}/share/man/man1/${name}.1)
   find_program(HELP2MAN help2man)
   if(HELP2MAN)
     add_custom_command(OUTPUT ${page}
-      COMMAND ${CMAKE_COMMAND} -E env ASAN_OPTIONS=detect_leaks=0 ${HELP2MAN} --no-info
-        --output=${page} $<TARGET_FILE:${name}>
-      DEPENDS ${name} COMMENT "Manual page of ${name}")
+      COMMAND ${CMAKE_COMMAND} -E env ASAN_OPTIONS=detect_leaks=0 ${PROJECT_SOURCE_DIR}/cmake/manual.sh ${HELP2MAN}
+        $<TARGET_FILE:${name}> ${page}
+      DEPENDS ${name} ${PROJECT_SOURCE_DIR}/cmake/manual.sh COMMENT "Manual page of ${name}")
     add_custom_target(${name}.1 ALL DEPENDS ${page})
     add_dependencies(programs ${name}.1)
     install(FILES ${page} DESTINATION share/man/man1)

@@ -14,13 +14,33 @@ mv "$temp/first" "$temp/an other/place"
 tree="$temp/an other/place"
 cd /
 
+# PROGRAM: its manual page has its summary, and its examples line by line.
+check_manual() {
+  local name=${1##*/} page summary examples shown
+  page="$tree/share/man/man1/$name.1"
+  [ -e "$page" ] || fail "no manual page of $name"
+  summary=$("$1" --help | sed -n '3s/^.\(.*\)\.$/\1/p')
+  grep -q "^$name .- [a-z]$summary$" "$page" ||
+    fail "NAME in the manual page of $name is not its summary" "$(sed -n '/^.SH NAME/{n;p}' "$page")"
+  command -v groff > /dev/null || return 0
+  examples=$("$1" --help | sed -n '/^Examples:/,$s/^  //p')
+  shown=$(groff -man -Tascii -P-cbou "$page" | sed -n '/^EXAMPLES/,$s/^       //p')
+  [ "$shown" == "$examples" ] || fail "the examples in the manual page of $name are not those of --help" "$shown"
+}
+
+# PROGRAM COMMAND OPTION: its manual page explains this option of the command.
+check_manual_of_command() {
+  sed -n "/^.SS \"$1 $2\"/,/^.S[SH] /p" "$tree/share/man/man1/$1.1" | grep -F "\\fB${3//-/\\-}\\fR" > /dev/null ||
+    fail "the manual page of $1 has no $3 of $2"
+}
+
 for path in "$tree"/bin/* "$tree"/libexec/*; do
   program=${path##*/}
   version=$("$path" --version) || fail "$path --version ended with $?"
   [[ $version == "$program (neox.cpp) "*", for CPUs" ]] || fail "$path --version prints" "$version"
   [ -e "$tree/share/bash-completion/completions/$program" ] || fail "no completion of $program"
   if command -v help2man > /dev/null; then
-    grep -q "$program" "$tree/share/man/man1/$program.1" || fail "no manual page of $program"
+    check_manual "$path"
   fi
   loaded=$(ldd "$path")
   ! grep 'not found' <<< "$loaded" || fail "$program lacks libraries" "$loaded"
@@ -30,6 +50,11 @@ for path in "$tree"/bin/* "$tree"/libexec/*; do
     grep -v "^$(realpath "$tree")/lib/" | grep -vE '/torch/lib/|/nvidia/' || true)
   [ -z "$others" ] || fail "$program loads from outside the tree" "$others"
 done
+if command -v help2man > /dev/null; then
+  check_manual_of_command neox-data split --tokens
+  check_manual_of_command neox-data import --output-prefix
+  check_manual_of_command neox-convert diff --from
+fi
 
 # What starts without LibTorch, and says where the rest should be.
 for program in neox-train neox-generate neox-prepare-data; do
