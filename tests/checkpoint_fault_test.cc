@@ -16,6 +16,7 @@
 #include "checkpoint/layout.h"
 #include "checkpoint_support.h"
 #include "fault_preload.h"
+#include "launch/process_info.h"
 
 // HDF5 1.10 keeps the memory of a file that it could not finish.
 extern "C" const char* __lsan_default_suppressions() { return "leak:libhdf5"; }
@@ -228,6 +229,47 @@ TEST_F(FaultTest, AnUnreadableCheckpointIsNoDamagedOne) {
     EXPECT_EQ(found(file, ENOENT), "global_step10");
   }
   EXPECT_EQ(found("COMPLETE", 0), "global_step20");
+}
+
+// Who is told to go on from an older one would lose steps.
+TEST_F(FaultTest, StorageThatANodeHasLostIsNoDamageOfWhatItReads) {
+  fs::path newest = dir_ / "global_step20", file = newest / "rank_00000.h5";
+  for (int64_t step : {10, 20}) ASSERT_EQ(save_all({.dir = dir_}, filled(1, step), step)[0], "");
+  Layout layout = cutter_.layout(model_, 1);
+  auto met = [&](auto* refuse, int error) {
+    Checkpoint checkpoint(newest);
+    refuse(file.c_str(), error);
+    Error end(Exit::kDone, "");
+    try {
+      checkpoint.read(layout[0]);
+    } catch (const Error& e) { end = e; }
+    refuse("", 0);
+    return end;
+  };
+  for (auto* refuse : {neox_fault_open, neox_fault_read})
+    for (int error : {EIO, ESHUTDOWN, ENOTCONN, ESTALE, EACCES}) {
+      Error e = met(refuse, error);
+      EXPECT_EQ(e.exit(), error == EACCES ? Exit::kIo : Exit::kPeerLost) << e.what();
+      EXPECT_TRUE(has(e.what(), host_name() + ", and " + newest.string() + " may be whole"));
+      EXPECT_FALSE(has(e.what(), "newest other complete checkpoint")) << e.what();
+    }
+  Error missing = met(neox_fault_open, ENOENT);
+  EXPECT_EQ(missing.exit(), Exit::kIo);
+  EXPECT_TRUE(has(missing.what(), (dir_ / "global_step10").string())) << missing.what();
+}
+
+TEST_F(FaultTest, StorageThatANodeHasLostIsNoDamageOfWhatItOpens) {
+  fs::path one = dir_ / "global_step1";
+  neox_fault_open((one / "index.h5").c_str(), EIO);
+  for (auto open : {+[](const fs::path& dir) { Checkpoint checkpoint(dir); },
+                    +[](const fs::path& dir) { find_checkpoint(dir.parent_path()); }}) {
+    Exit exit = Exit::kDone;
+    try {
+      open(one);
+    } catch (const Error& e) { exit = e.exit(); }
+    EXPECT_EQ(exit, Exit::kPeerLost);
+  }
+  neox_fault_open("", 0);
 }
 
 TEST_F(FaultTest, ARealSmallDiskBecomesFull) {

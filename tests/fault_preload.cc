@@ -55,6 +55,10 @@ Closed& closed() {
   static Closed closed;
   return closed;
 }
+Closed& unread() {
+  static Closed unread;
+  return unread;
+}
 
 std::mutex& mutex() {
   static std::mutex mutex;
@@ -125,6 +129,8 @@ void neox_fault_exchange(int error) { exchange_error = error; }
 
 void neox_fault_open(const char* path, int error) { closed() = {path, error}; }
 
+void neox_fault_read(const char* path, int error) { unread() = {path, error}; }
+
 void neox_fault_direct(int refused) {
   direct_refused = refused;
   direct_writes = 0;
@@ -153,6 +159,12 @@ ssize_t pwrite(int fd, const void* data, size_t n, off_t offset) {
   }
   int64_t may = allowed(path_of(fd), static_cast<int64_t>(n));
   return may < 0 ? -1 : call(fd, data, static_cast<size_t>(may), offset);
+}
+
+ssize_t pread(int fd, void* data, size_t n, off_t offset) {
+  static auto* call = real<ssize_t(int, void*, size_t, off_t)>("pread");
+  if (unread().error && unread().path == path_of(fd)) return errno = unread().error, -1;
+  return call(fd, data, n, offset);
 }
 
 ssize_t copy_file_range(int from, off64_t* in, int fd, off64_t* out, size_t n, unsigned flags) {

@@ -20,6 +20,8 @@ extern "C" void neox_fault_direct(int refused);
 extern "C" int64_t neox_fault_direct_writes();
 // From now on the file of this path cannot be opened to be read ("": none).
 extern "C" void neox_fault_open(const char* path, int error);
+// From now on nothing can be read of it at offsets (pread).
+extern "C" void neox_fault_read(const char* path, int error);
 // From now on only so many more threads can be started (-1: any number).
 extern "C" void neox_fault_threads(int64_t more);
 // Calls seen since.

@@ -7,7 +7,13 @@ namespace neox {
 
 void fail_to_read(int error, const std::string& message) {
   if (error == ENOENT || error == ENOTDIR || error == EISDIR) throw Error(Exit::kIo, message);
-  throw Unreadable(message);
+  throw Unreadable(error, message);
+}
+
+// EIO and ESHUTDOWN are what a client of Lustre gets that its server has evicted, ENOTCONN one of
+// FUSE that has died, ESTALE one of NFS.
+bool Unreadable::lost_storage() const {
+  return error_ == EIO || error_ == ESHUTDOWN || error_ == ENOTCONN || error_ == ESTALE;
 }
 
 std::string describe_errno(int error) {

@@ -15,7 +15,7 @@ enum class Exit {
   kInternal = 70,   // a bug, or an error of a library
   kIo = 74,         // input or output, and damaged files
   kRequeue = 75,    // saved, and asks to be started again
-  kPeerLost = 76,   // another rank is gone
+  kPeerLost = 76,   // another rank is gone, or what this node has lost: its GPU, memory, storage
   kNotFinite = 78,  // the loss is not finite
 };
 
@@ -31,7 +31,15 @@ class Error : public std::runtime_error {
 // A file that is or may be there, but that the system does not give: what it holds is not known.
 class Unreadable : public Error {
  public:
-  explicit Unreadable(const std::string& message) : Error(Exit::kIo, message) {}
+  // error: the system's errno.
+  Unreadable(int error, const std::string& message, Exit exit = Exit::kIo)
+      : Error(exit, message), error_(error) {}
+  int error() const { return error_; }
+  // Whether nodes get it that have lost the storage: EIO, ESHUTDOWN, ENOTCONN, ESTALE.
+  bool lost_storage() const;
+
+ private:
+  int error_;
 };
 // Throws for a file of which the system gave such an errno: Unreadable, or an Error of exit code 74
 // where it says that there is no such file.

@@ -52,7 +52,8 @@ fs::file_type type_of(const fs::path& path) {
   std::error_code error;
   fs::file_type type = fs::status(path, error).type();
   if (type == fs::file_type::none)
-    throw Unreadable(concat("cannot look at ", path.string(), ": ", describe_errno(error.value())));
+    throw Unreadable(error.value(),
+                     concat("cannot look at ", path.string(), ": ", describe_errno(error.value())));
   return type;
 }
 

@@ -99,6 +99,8 @@ class CheckpointWriter {
 // at n files each ask the storage n^2 times.
 enum class RankFiles { kLookAt, kLookedAt };
 
+// What the system does not give may be whole, and is Unreadable: of exit code 76 where this node
+// has lost the storage.
 class Checkpoint {
  public:
   // Opens <dir>/global_step<N>. Throws unless it is complete and undamaged in its index and train

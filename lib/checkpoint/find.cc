@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/layout.h"
+#include "launch/process_info.h"
 
 namespace neox {
 namespace {
@@ -66,15 +67,22 @@ RunDir scan(const fs::path& dir) {
   return run;
 }
 
+// A node that has lost the storage says nothing of the file, and another node may read it: jobs are
+// requeued.
+Unreadable may_be_whole(const fs::path& dir, const Unreadable& met) {
+  std::string text = concat(met.what(), "; storage could not be read on ", host_name(), ", and ",
+                            dir.string(), " may be whole, so nothing older is taken in its place: ",
+                            "start again when it can be read, or move it away");
+  return {met.error(), text, met.lost_storage() ? Exit::kPeerLost : met.exit()};
+}
+
 // What is missing or damaged of it, or "". Throws Unreadable where that cannot be told.
 std::string fault_of(const fs::path& dir) {
   try {
     check_rank_files(open_complete(dir));
     return "";
   } catch (const Unreadable& e) {
-    throw Unreadable(concat(e.what(), "; ", dir.string(),
-                            " may be whole, so nothing older is taken in its place: start again "
-                            "when it can be read, or move it away"));
+    throw may_be_whole(dir, e);  // which is no fault of its own
   } catch (const Error& e) { return e.what(); }
 }
 
@@ -82,6 +90,12 @@ bool is_whole(const fs::path& dir) {
   try {
     return fault_of(dir).empty();
   } catch (const Unreadable&) { return false; }
+}
+
+// A run that goes on removes what it does not keep, also under those who read it.
+bool was_removed(const fs::path& dir) {
+  std::error_code error;
+  return !fs::exists(dir, error) && !error;
 }
 
 std::string list_steps(const RunDir& run) {
@@ -173,15 +187,20 @@ std::string newest_beside(const fs::path& dir) {
     std::string name = entry.filename().string();
     if (auto step = step_of(name); step && name != own) others[*step] = entry;
   }
-  // A run that goes on removes what it does not keep, also under those who read it.
-  std::error_code error;
-  bool gone = !fs::exists(dir, error) && !error;
+  bool gone = was_removed(dir);
   for (const auto& [step, path] : others)
     if (is_whole(path))
       return concat(gone ? "; it was removed meanwhile; " : "; ",
                     "the newest other complete checkpoint there is ", path.string(),
                     gone ? ": start again" : ": go on from it by moving the damaged one away");
   return "; there is no other complete checkpoint beside it";
+}
+
+void fail_with_advice(const fs::path& dir, const Error& met) {
+  const auto* unreadable = dynamic_cast<const Unreadable*>(&met);
+  // On NFS a file that is removed while it is read is ESTALE.
+  if (unreadable && !was_removed(dir)) throw may_be_whole(dir, *unreadable);
+  fail(met.exit(), met.what(), newest_beside(dir));
 }
 
 std::optional<fs::path> find_checkpoint(const fs::path& run_dir, std::optional<int64_t> iteration) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/error.h"
 #include "base/file.h"
 #include "checkpoint/catalog.h"
 #include "checkpoint/train_state.h"
@@ -52,6 +53,9 @@ std::string foreign_in(const fs::path& dir);
 
 // The newest complete checkpoint beside `dir`, other than it, as the end of a message.
 std::string newest_beside(const fs::path& dir);
+// Throws for a checkpoint that could not be opened or read what was met there, and what to do: go
+// on from the newest other one, or, where it is Unreadable, start again.
+[[noreturn]] void fail_with_advice(const fs::path& dir, const Error& met);
 
 // The life that has claimed the run directory; "" where none has.
 std::string owner_of(const fs::path& run_dir);

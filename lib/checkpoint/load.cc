@@ -103,7 +103,7 @@ Checkpoint::Checkpoint(const fs::path& dir, RankFiles files) {
   try {
     impl_ = std::make_unique<Impl>(open_complete(dir));
     if (files == RankFiles::kLookAt) check_rank_files(impl_->opened);
-  } catch (const Error& e) { fail(e.exit(), e.what(), newest_beside(dir)); }
+  } catch (const Error& e) { fail_with_advice(dir, e); }
 }
 
 Checkpoint::~Checkpoint() = default;
@@ -143,7 +143,7 @@ void Checkpoint::read(std::span<StateChunk> chunks) const {
       std::ranges::sort(of[file], {}, [&](const StoredBox* box) { return c.range(*box).begin; });
       impl_->read_file(file, of[file], jobs);
     }
-  } catch (const Error& e) { fail(e.exit(), e.what(), newest_beside(dir())); }
+  } catch (const Error& e) { fail_with_advice(dir(), e); }
 }
 
 }  // namespace neox

@@ -34,8 +34,10 @@ int flags_of(RawFile::Mode mode) {
 
 RawFile::RawFile(const fs::path& path, Mode mode)
     : path_(path), mode_(mode), fd_(::open(path.c_str(), flags_of(mode) | O_CLOEXEC, 0666)) {
+  int error = errno;
+  if (fd_ < 0 && mode == Mode::kRead) fail_read("open", error);
   check_io(fd_ >= 0, mode == Mode::kCreate ? "cannot create " : "cannot open ", path.string(), ": ",
-           describe_errno(errno));
+           describe_errno(error));
 }
 
 RawFile::~RawFile() {
@@ -45,13 +47,16 @@ RawFile::~RawFile() {
 
 int64_t RawFile::size() const {
   struct stat info {};
-  int result = ::fstat(fd_, &info);
-  check_io(result == 0, "cannot stat ", path_.string(), ": ", describe_errno(errno));
+  if (::fstat(fd_, &info) != 0) fail_read("stat", errno);
   return info.st_size;
 }
 
 void RawFile::fail_write(int error, int64_t asked) const {
   fail(Exit::kIo, "cannot write ", path_.string(), ": ", describe_write_error(error, path_, asked));
+}
+
+void RawFile::fail_read(const char* what, int error) const {
+  fail_to_read(error, concat("cannot ", what, " ", path_.string(), ": ", describe_errno(error)));
 }
 
 void RawFile::reserve(int64_t bytes) {
@@ -111,7 +116,7 @@ void RawFile::read(std::span<std::byte> bytes, int64_t offset) const {
   while (!bytes.empty()) {
     ssize_t n = ::pread(fd_, bytes.data(), std::min(bytes.size(), kMostOfOneCall), offset);
     if (n < 0 && errno == EINTR) continue;
-    check_io(n >= 0, "cannot read ", path_.string(), ": ", describe_errno(errno));
+    if (n < 0) fail_read("read", errno);
     if (n == 0)
       fail(Exit::kIo, path_.string(), " ends at byte ", size(), ", before byte ",
            offset + static_cast<int64_t>(bytes.size()), ": it is truncated");

@@ -1,7 +1,7 @@
 // Bytes of a file at offsets, with exact errors: operation, path, cause, and on a full disk the
-// bytes asked for and free. Large pieces that begin at a page, in memory and in the file, go around
-// the page cache (O_DIRECT), or through it where the file system has no other way. Any thread may
-// read and write, one closes.
+// bytes asked for and free. What the system does not give to be read is Unreadable. Large pieces
+// that begin at a page, in memory and in the file, go around the page cache (O_DIRECT), or through
+// it where the file system has no other way. Any thread may read and write, one closes.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -50,6 +50,7 @@ class RawFile {
   size_t read_direct(std::span<std::byte> bytes, int64_t offset, size_t least) const;
   bool goes_direct(const std::byte* bytes, size_t size, int64_t offset) const;
   [[noreturn]] void fail_write(int error, int64_t asked) const;
+  [[noreturn]] void fail_read(const char* what, int error) const;
 
   fs::path path_;
   Mode mode_;
