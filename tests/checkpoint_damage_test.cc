@@ -3,6 +3,7 @@
 #include <atomic>
 #include <chrono>
 #include <fstream>
+#include <list>
 #include <set>
 #include <thread>
 
@@ -128,6 +129,19 @@ TEST_F(DamageTest, AFileThatAnotherRankLookedAtIsNamedWhenItIsRead) {
                     for (auto& rank : cutter_.layout(model_, 1)) checkpoint.read(rank);
                   }),
                   name));
+}
+
+// What ranks that hold copies of one state read, by the first file that is cut off.
+TEST_F(DamageTest, EachReaderBeginsWithAnotherFile) {
+  Checkpoint checkpoint(dir2());
+  std::vector<StoredFile> files = open_complete(dir2()).catalog.files;
+  std::list<Damage> damages;
+  for (const StoredFile& file : files) damages.emplace_back(dir2() / file.name).cut(1);
+  Layout layout = cutter_.layout(model_, 1);
+  for (size_t rank = 0; rank < 7; ++rank) {
+    std::string error = error_of([&] { checkpoint.read(layout[0], int(rank)); });
+    EXPECT_TRUE(has(error, files[rank % files.size()].name + " has 1 bytes")) << rank << error;
+  }
 }
 
 TEST_F(DamageTest, AMissingFileIsNamed) {

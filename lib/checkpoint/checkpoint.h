@@ -122,8 +122,9 @@ class Checkpoint {
 
   // Fills every placement of every chunk, converting the type where it differs; reads each stored
   // box at most once and checks its checksum. Throws naming tensor, box and file for what is
-  // missing, of another shape, or damaged.
-  void read(std::span<StateChunk> chunks) const;
+  // missing, of another shape, or damaged. Each rank begins with another file, since many that hold
+  // copies of one state would all read the same file at the same time.
+  void read(std::span<StateChunk> chunks, int rank = 0) const;
 
  private:
   struct Impl;

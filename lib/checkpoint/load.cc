@@ -130,7 +130,7 @@ std::string Checkpoint::parameters_hash() const {
   return to_string(checksum(join(lines, "")));
 }
 
-void Checkpoint::read(std::span<StateChunk> chunks) const {
+void Checkpoint::read(std::span<StateChunk> chunks, int rank) const {
   const Catalog& c = impl_->opened.catalog;
   Impl::Plan jobs;
   for (const StateChunk& chunk : chunks)
@@ -138,7 +138,8 @@ void Checkpoint::read(std::span<StateChunk> chunks) const {
   std::vector<std::vector<const StoredBox*>> of(c.files.size());
   for (const auto& [box, wants] : jobs) of[static_cast<size_t>(c.file_of(*box))].push_back(box);
   try {
-    for (size_t file = 0; file < of.size(); ++file) {
+    for (size_t i = 0; i < of.size(); ++i) {
+      size_t file = (static_cast<size_t>(rank) + i) % of.size();
       if (of[file].empty()) continue;
       std::ranges::sort(of[file], {}, [&](const StoredBox* box) { return c.range(*box).begin; });
       impl_->read_file(file, of[file], jobs);

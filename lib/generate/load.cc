@@ -172,7 +172,7 @@ void read_parameters(const Checkpoint& checkpoint, GptNeoX& model,
   for (ParamBuffer* buffer : model.buffers())
     chunks.push_back(
         {buffer->name(), "param", buffer->master(), buffer->placements(0, buffer->chunk_size())});
-  checkpoint.read(chunks);
+  checkpoint.read(chunks, model.mesh().world().rank());
   meet();
   for (ParamBuffer* buffer : model.buffers()) buffer->publish();
 }
