@@ -3,7 +3,9 @@
 #include <atomic>
 #include <chrono>
 #include <fstream>
+#include <functional>
 #include <list>
+#include <memory>
 #include <set>
 #include <thread>
 
@@ -34,6 +36,37 @@ class Damage {
   std::string before_;
 };
 
+void append_to(const fs::path& file, const std::string& more) {
+  std::ofstream(file, std::ios::binary | std::ios::app) << more;
+}
+
+void flip_last_byte(const fs::path& file) {
+  std::string text = read_file(file);
+  text.back() = static_cast<char>(text.back() ^ 1);
+  std::ofstream(file, std::ios::binary) << text;
+}
+
+// A rank whose file something happens to, behind its writing and before another rank reads it.
+class HarmedControl : public Control {
+ public:
+  HarmedControl(Control& control, std::function<void()> harm)
+      : control_(control), harm_(std::move(harm)) {}
+  int rank() const override { return control_.rank(); }
+  int size() const override { return control_.size(); }
+  std::vector<std::string> gather(const std::string& mine, std::chrono::seconds limit) override {
+    if (++gathers_ == 2) harm_();  // the first one is about the directory
+    return control_.gather(mine, limit);
+  }
+  std::unique_ptr<Control> channel(const std::string& name, int size) override {
+    return control_.channel(name, size);
+  }
+
+ private:
+  Control& control_;
+  std::function<void()> harm_;
+  int gathers_ = 0;
+};
+
 class DamageTest : public CheckpointTest {
  protected:
   void SetUp() override {
@@ -60,6 +93,18 @@ class DamageTest : public CheckpointTest {
             range.begin + cutter_.below(range.end - range.begin), c.label(box.tensor)};
   }
   std::string read_damaged() { return read_back(dir2(), 2); }
+  // Saves step 3 on three ranks, one of whose files is harmed before it is read; what each threw.
+  std::vector<std::string> save_harmed(int writer,
+                                       const std::function<void(const fs::path&)>& harm) {
+    Layout layout = filled(3, 3);
+    return run_ranks(3, [&](Control& control) {
+      int rank = control.rank();
+      HarmedControl harmed(control, [&] {
+        if (rank == writer) harm(dir_ / temporary_name(3, "0") / rank_file_name(rank));
+      });
+      save_checkpoint({.dir = dir_}, layout[size_t(rank)], state_of(3), harmed);
+    });
+  }
 };
 
 TEST_F(DamageTest, AFlippedByteOfPayloadIsNamedWithFileAndTensor) {
@@ -97,6 +142,23 @@ TEST_F(DamageTest, FilesCutOffOrGrownOrEmptyAreNamed) {
     damage.append("x");
     ASSERT_TRUE(has(read_damaged(), entry.path().filename().string())) << entry.path();
   }
+}
+
+// By another rank than its writer, which no rank is for all; all say the same.
+TEST_F(DamageTest, AFileThatIsNotWhatItsRankWroteIsNotPublished) {
+  std::function<void(const fs::path&)> harms[] = {
+      [](const fs::path& file) { append_to(file, "x"); },
+      [](const fs::path& file) { fs::resize_file(file, fs::file_size(file) - 1); },
+      [](const fs::path& file) { flip_last_byte(file); },
+      [](const fs::path& file) { fs::remove(file); }};
+  for (int writer : {0, 1, 2})
+    for (const auto& harm : harms) {
+      auto errors = save_harmed(writer, harm);
+      std::string reader = concat("global_step3: rank ", (writer + 2) % 3, ": ");
+      EXPECT_TRUE(has(errors[0], reader) && has(errors[0], rank_file_name(writer))) << errors[0];
+      EXPECT_EQ(errors, std::vector<std::string>(3, errors[0]));
+      EXPECT_EQ(find_checkpoint(dir_), dir2());
+    }
 }
 
 // It would be newer than those that are saved behind it, and each start would go on from it.

@@ -65,6 +65,8 @@ TEST(Idle, RanksAnswerUntilTheyAreReleased) {
       std::lock_guard lock(mutex);
       for (const auto& text : all) seen.push_back(text);
     }
+    auto for_first = control.gather_to_first(concat(job.rank()), std::chrono::seconds(5));
+    if (job.rank() == 0) { EXPECT_EQ(for_first, (std::vector<std::string>{"0", "1", "2"})); }
     control.release();
   });
   EXPECT_EQ(seen.size(), 18u);  // three ranks saw three texts twice

@@ -149,6 +149,21 @@ void gather(Job& job) {
   }
 }
 
+// Texts for rank 0 alone; the last rank has none, as one that idles.
+void gather_to_first(Job& job) {
+  int rank = job.process().rank, last = job.process().size - 1;
+  for (int round = 0; round < number("rounds", 20); ++round) {
+    std::string mine = rank == last ? "" : binary(rank, 1000 + round);
+    auto texts = rank == last ? job.control().gather(mine, seconds(20))
+                              : job.control().gather_to_first(mine, seconds(20));
+    check(static_cast<int>(texts.size()) == last + 1, "texts of ", texts.size());
+    for (int of = 0; of <= last; ++of) {
+      std::string said = rank != 0 || of == last ? "" : binary(of, 1000 + round);
+      check(texts[static_cast<size_t>(of)] == said, "rank ", rank, " has another text of ", of);
+    }
+  }
+}
+
 // All keys of the store, which must not grow with the rounds.
 void print_keys(Job& job) {
   job.control().barrier();
@@ -226,6 +241,7 @@ int run() {
       g_signal, seconds(1));
   std::cerr << "joined" << std::endl;
   if (what == "gather") gather(*job), print_keys(*job);
+  if (what == "first") gather_to_first(*job), gather(*job), print_keys(*job);
   if (what == "channels") gather_on_channels(*job), job->control().barrier();
   if (what == "work" || what == "hang") return work(*job, lost, reason);
   if (what == "barrier") job->control().gather("", seconds(number("wait", 10)));

@@ -257,12 +257,19 @@ TEST(Control, AChannelIsTriedAgain) {
   expect_all(Ranks(3, {"do=channels", "trouble=1"}).at(next_ports()).start_all().end(), 0);
 }
 
+// What would be sent to all is as much for each rank as all have.
+TEST(Control, WhatIsForRankZeroGoesToNobodyElse) {
+  expect_all(Ranks(4, {"do=first"}).at(next_ports()).start_all().end(), 0);
+}
+
 TEST(Control, RoundsLeaveNothingInTheStore) {
-  auto keys_after = [](const char* rounds) {
-    auto ended = Ranks(3, {"do=gather", rounds}).at(next_ports()).start_all().end();
-    return std::stoi(ended[0].out.substr(ended[0].out.find("keys ") + 5));
-  };
-  EXPECT_NEAR(keys_after("rounds=2"), keys_after("rounds=20"), 3);  // the last round's go last
+  for (const char* what : {"do=gather", "do=first"}) {
+    auto keys_after = [&](const char* rounds) {
+      auto ended = Ranks(3, {what, rounds}).at(next_ports()).start_all().end();
+      return std::stoi(ended[0].out.substr(ended[0].out.find("keys ") + 5));
+    };
+    EXPECT_NEAR(keys_after("rounds=2"), keys_after("rounds=20"), 3);  // the last round's go last
+  }
 }
 
 TEST(Control, RanksThatDoNotComeAreNamed) {

@@ -66,11 +66,12 @@ void check_claim(const std::filesystem::path& run_dir, const std::string& life);
 bool sees_claim(const std::filesystem::path& run_dir, const std::string& life,
                 std::chrono::seconds patience);
 
-// Collective over control. Writes <dir>/global_step<N>.tmp-<life>/, makes sure that every element
-// of every tensor was written exactly once, then renames it, updates `latest` and drops old
-// checkpoints. A checkpoint of that name is replaced only after the new one is whole. Rank 0's
-// train state is written. Throws on every rank where one failed, naming rank and reason, with that
-// rank's exit code; what was there before then still is.
+// Collective over control. Writes <dir>/global_step<N>.tmp-<life>/, makes sure, by another rank's
+// look at each rank file, that it is what was written, and that every element of every tensor was
+// written exactly once, then renames it, updates `latest` and drops old checkpoints. A checkpoint
+// of that name is replaced only after the new one is whole. Rank 0's train state is written. Throws
+// on every rank where one failed, naming rank and reason, with that rank's exit code; what was
+// there before then still is.
 void save_checkpoint(const SaveOptions& options, std::span<const StateChunk> chunks,
                      const TrainState& state, Control& control);
 

@@ -9,22 +9,32 @@
 namespace neox {
 namespace {
 
-// The catalogs of all rank files as they lie on the disk, compared with what the ranks said of
-// them.
-Catalog merge_catalogs(const fs::path& dir, const std::vector<std::string>& replies) {
+// The size of a file that `writer` wrote, as `reader`, which is this rank, sees it.
+int64_t bytes_seen(const fs::path& path, int writer, int reader) {
+  std::error_code error;
+  auto bytes = static_cast<int64_t>(fs::file_size(path, error));
+  check_io(!error, path.string(), ", written by rank ", writer, ", is not visible to rank ", reader,
+           "; is the directory on a file system that all nodes share?");
+  return bytes;
+}
+
+std::string index_of(const Catalog& catalog) {
+  Hdf5File file = Hdf5File::in_memory(kIndexFile);
+  put_catalog(file, catalog);
+  return file.image();
+}
+
+// The parts of all rank files. Rank 0 looks at each file, too: who has read it may be on a node
+// that has another directory of this name.
+Catalog merge_parts(const fs::path& dir, const std::vector<std::string>& parts) {
   CatalogMerger merger;
-  for (size_t rank = 0; rank < replies.size(); ++rank) {
-    if (replies[rank].empty()) continue;
-    StoredFile stored{rank_file_name(static_cast<int>(rank)), 0, {}};
-    std::string path = (dir / stored.name).string();
-    check_io(is_there(path), path, ", written by rank ", rank, ", is not visible to rank 0; is ",
-             "the directory on a file system that all nodes share?");
-    Catalog part = get_catalog(Hdf5File(path, Hdf5File::Mode::kRead), path);
-    RawFile file(path, RawFile::Mode::kRead);
-    stored.bytes = file.size();
-    stored.rest = checksum_outside(file, part.ranges()[0]);
-    check_io(replies[rank] == concat(stored.bytes, " ", to_string(stored.rest)), path,
-             " is not what rank ", rank, " wrote");
+  for (size_t at = 0; at < parts.size(); ++at) {
+    if (parts[at].empty()) continue;
+    auto rank = static_cast<int>(at);
+    std::string path = (dir / rank_file_name(rank)).string();
+    Catalog part = get_catalog(Hdf5File::from_image(parts[at], path), path);
+    const StoredFile& stored = part.files.at(0);
+    check_io(bytes_seen(path, rank, 0) == stored.bytes, path, " is not what rank ", rank, " wrote");
     merger.add(stored, part);
   }
   check_covered_once(merger.all());
@@ -60,15 +70,25 @@ fs::path start_directory(const SaveOptions& options, int64_t iteration) {
   return temporary;
 }
 
-int64_t finish_directory(const fs::path& dir, const std::vector<std::string>& replies,
+std::string read_index_part(const fs::path& dir, int writer, const std::string& reply, int reader) {
+  if (reply.empty()) return "";
+  StoredFile stored{rank_file_name(writer), 0, {}};
+  std::string path = (dir / stored.name).string();
+  bytes_seen(path, writer, reader);
+  Catalog part = get_catalog(Hdf5File(path, Hdf5File::Mode::kRead), path);
+  RawFile file(path, RawFile::Mode::kRead);
+  stored.bytes = file.size();
+  stored.rest = checksum_outside(file, part.ranges()[0]);
+  check_io(reply == concat(stored.bytes, " ", to_string(stored.rest)), path, " is not what rank ",
+           writer, " wrote");
+  part.files = {stored};
+  return index_of(part);
+}
+
+int64_t finish_directory(const fs::path& dir, const std::vector<std::string>& parts,
                          const TrainState& state) {
-  Catalog catalog = merge_catalogs(dir, replies);
-  std::string index;
-  {
-    Hdf5File file = Hdf5File::in_memory(kIndexFile);
-    put_catalog(file, catalog);
-    index = file.image();
-  }
+  Catalog catalog = merge_parts(dir, parts);
+  std::string index = index_of(catalog);
   std::string json = to_json(state);
   write_flushed(dir / kIndexFile, index);
   write_flushed(dir / kStateFile, json);

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/text.h"
 #include "checkpoint/writing.h"
@@ -52,6 +54,24 @@ void check_same_target(const std::vector<std::string>& replies) {
           replies[0]);
 }
 
+// Collective over control. On rank 0, what read_index_part() returned for each rank's file. Each
+// rank reads one: on rank 0 alone, all would wait for hundreds of small reads of each file, one by
+// one.
+std::vector<std::string> read_parts(Control& control, const fs::path& dir, const std::string& what,
+                                    const std::vector<std::string>& replies) {
+  // That of a rank on another node, where there are several with equally many ranks in a row.
+  int apart = control.size() / 2;
+  int writer = (control.rank() + apart) % control.size();
+  std::string part;
+  together(control, what, [&]() -> std::string {
+    part = read_index_part(dir, writer, replies[static_cast<size_t>(writer)], control.rank());
+    return "";
+  });
+  std::vector<std::string> parts = control.gather_to_first(part, kDeadline);
+  std::ranges::rotate(parts, parts.end() - apart);  // from readers' order to writers'
+  return parts;
+}
+
 }  // namespace
 
 void save_checkpoint(const SaveOptions& options, std::span<const StateChunk> chunks,
@@ -70,9 +90,10 @@ void save_checkpoint(const SaveOptions& options, std::span<const StateChunk> chu
     auto replies = together(control, what, [&] {
       return write_rank_file(temporary / rank_file_name(control.rank()), chunks);
     });
+    auto parts = read_parts(control, temporary, what, replies);
     together(control, what, [&]() -> std::string {
       if (!first) return "";
-      bytes = finish_directory(temporary, replies, state);
+      bytes = finish_directory(temporary, parts, state);
       publish_whole(options, temporary, state.iteration);
       return "";
     });

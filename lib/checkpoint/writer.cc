@@ -19,7 +19,10 @@ void CheckpointWriter::add(std::span<const StateChunk> chunks) {
 void CheckpointWriter::finish(const TrainState& state) {
   check(state.iteration == iteration_, "a train state of iteration ", state.iteration,
         " for a checkpoint of iteration ", iteration_);
-  finish_directory(temporary_, replies_, state);
+  std::vector<std::string> parts;
+  for (const std::string& reply : replies_)
+    parts.push_back(read_index_part(temporary_, static_cast<int>(parts.size()), reply, 0));
+  finish_directory(temporary_, parts, state);
   publish_whole(options_, temporary_, iteration_);
 }
 

@@ -20,6 +20,13 @@ class Control {
   std::vector<std::string> gather(const std::string& mine) {
     return gather(mine, std::chrono::seconds(600));
   }
+  // Collective: every rank's text for rank 0 alone; the others get as many texts, which are of no
+  // use. For what would be too much to send to all ranks. Those that idle may call gather()
+  // instead.
+  virtual std::vector<std::string> gather_to_first(const std::string& mine,
+                                                   std::chrono::seconds deadline) {
+    return gather(mine, deadline);
+  }
   void barrier() { gather(""); }
   // Collective over ranks 0 to size - 1, in the same order of calls on all. A Control of those for
   // another thread, which is in the way of neither this one nor its other channels.

@@ -24,6 +24,7 @@ struct StoreControl::Round {
   std::string key;
   int size;
   seconds deadline;
+  Readers readers;
 
   std::string text(int rank) const { return concat(key, "/", rank); }
   std::string result() const { return key + "/all"; }
@@ -72,7 +73,16 @@ std::unique_ptr<Control> StoreControl::channel(const std::string& name, int size
 }
 
 std::vector<std::string> StoreControl::gather(const std::string& mine, seconds deadline) {
-  Round round{key(sequence_++), size_, deadline};
+  return gather_for(Readers::kAll, mine, deadline);
+}
+
+std::vector<std::string> StoreControl::gather_to_first(const std::string& mine, seconds deadline) {
+  return gather_for(Readers::kFirst, mine, deadline);
+}
+
+std::vector<std::string> StoreControl::gather_for(Readers readers, const std::string& mine,
+                                                  seconds deadline) {
+  Round round{key(sequence_++), size_, deadline, readers};
   std::string result;
   try {
     result = process_.rank == 0 ? collect(round, mine) : contribute(round, mine);
@@ -94,8 +104,10 @@ std::string StoreControl::collect(const Round& round, const std::string& mine) {
   // All that have come to this round have left the one before.
   if (last_bytes_ > 0 && result.front() == kWhole)
     client_.remove_large(Round{key(sequence_ - 2)}.result(), last_bytes_);
-  client_.set_large(round.result(), result);
-  last_bytes_ = result.size();
+  bool withheld = round.readers == Readers::kFirst && result.front() == kWhole;
+  std::string told = withheld ? kWhole + pack(std::vector<std::string>(keys.size() + 1)) : result;
+  client_.set_large(round.result(), told);
+  last_bytes_ = told.size();
   return result;
 }
 

@@ -15,14 +15,19 @@ class StoreControl : public Control {
   int rank() const override { return process_.rank; }
   int size() const override { return size_; }
   std::vector<std::string> gather(const std::string& mine, std::chrono::seconds deadline) override;
+  std::vector<std::string> gather_to_first(const std::string& mine,
+                                           std::chrono::seconds deadline) override;
   // Over a connection of its own.
   std::unique_ptr<Control> channel(const std::string& name, int size) override;
 
  private:
   struct Round;
+  enum class Readers { kAll, kFirst };  // of a round's texts
   StoreControl(const StoreControl& parent, std::string name, int size,
                std::unique_ptr<StoreClient> client);
   std::string key(int64_t sequence) const { return keys_.gather(name_, sequence); }
+  std::vector<std::string> gather_for(Readers readers, const std::string& mine,
+                                      std::chrono::seconds deadline);
   std::string collect(const Round& round, const std::string& mine);
   std::string contribute(const Round& round, const std::string& mine);
   bool wait_for(std::span<const std::string> keys, const Round& round);

@@ -68,6 +68,13 @@ std::vector<std::string> TrainingControl::gather(const std::string& mine,
   return all;
 }
 
+std::vector<std::string> TrainingControl::gather_to_first(const std::string& mine,
+                                                          std::chrono::seconds deadline) {
+  auto all = job_.gather_to_first(mine, deadline);
+  all.resize(static_cast<size_t>(size_));
+  return all;
+}
+
 void TrainingControl::release() {
   if (size_ < job_.size()) job_.gather(kRelease);
 }

@@ -25,6 +25,8 @@ class TrainingControl : public Control {
   int rank() const override { return job_.rank(); }
   int size() const override { return size_; }
   std::vector<std::string> gather(const std::string& mine, std::chrono::seconds deadline) override;
+  std::vector<std::string> gather_to_first(const std::string& mine,
+                                           std::chrono::seconds deadline) override;
   std::unique_ptr<Control> channel(const std::string& name, int size) override {
     return job_.channel(name, size);
   }
