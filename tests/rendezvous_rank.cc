@@ -76,11 +76,13 @@ JoinOptions join_options() {
   JoinOptions options;
   options.must_agree = {{"config", option("config", "c0ffee")}, {"build", "0.1.0"}};
   options.deadline = seconds(number("deadline", 20));
+  options.naming = seconds(number("naming", 30));
   options.patience = seconds(number("patience", 20));
   options.heartbeat = milliseconds(number("heartbeat", 100));
   options.silence = milliseconds(number("silence", 5000)), options.answer = seconds(1);
   options.poll = [said = false]() mutable {
     if (!std::exchange(said, true)) std::cerr << "waiting" << std::endl;
+    std::this_thread::sleep_for(seconds(number("stuck", 0)));
     check(g_signal == 0, "stopped by signal ", g_signal.load());
   };
   return options;

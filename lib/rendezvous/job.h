@@ -21,6 +21,7 @@ struct JoinOptions {
   // from most are named.
   std::vector<std::pair<std::string, std::string>> must_agree;
   std::chrono::seconds deadline{300};  // for all ranks to arrive
+  std::chrono::seconds naming{30};     // after it, for rank 0 to say who has not arrived
   std::chrono::seconds patience{20};   // then the log says who is waited for
   std::chrono::milliseconds heartbeat{500};
   std::chrono::milliseconds silence{8000};  // a rank not heard of for so long is lost

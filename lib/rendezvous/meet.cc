@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "base/log.h"
 #include "base/text.h"
@@ -72,12 +73,14 @@ class Arrival {
   std::vector<Address> ports(const std::string& host, int count) const;
   std::string judge();
   std::string name_missing();
+  std::string not_arrived();
+  std::string not_named() const;
   template <class Text>
   void say_waiting(const Text& text);
   void poll() const {
     if (options_.poll) options_.poll();
   }
-  bool late() const { return steady_clock::now() > until_; }
+  bool late(milliseconds beyond = {}) const { return steady_clock::now() > until_ + beyond; }
   StoreClient& client() { return *meeting_.client; }
   std::string decide(const std::vector<std::string>& verdict) {
     return client().compare_set(keys_.verdict(), "", pack(verdict));
@@ -175,8 +178,7 @@ void Arrival::connect() {
          "); look at rank 0's log, and whether ", process_.host, " reaches it");
   client().on_wait([this](milliseconds waited) {
     if (waited > kPoll * 10) poll();
-    if (steady_clock::now() > until_ + kLinger)
-      throw StoreLost("the rendezvous store does not answer");
+    if (late(options_.naming + kLinger)) throw StoreLost("the rendezvous store does not answer");
   });
   std::vector<std::string> zero = unpack(client().greeting());
   rank_zero_ = concat("rank 0 on ", zero.at(1));
@@ -227,17 +229,32 @@ std::string Arrival::judge() {
   return decide(verdict);
 }
 
+// The first deadline that passes on any rank ends the wait, but rank 0 alone finds out who is
+// missing. It asks for each rank's row; if all ranks did, the store would still be busy with their
+// questions when rank 0 has lingered and leaves with it, and they would take rank 0 for lost.
 std::string Arrival::await_verdict() {
   const std::string key = keys_.verdict();
-  auto late_text = [this] {
-    return concat(name_missing(), " did not arrive within ", options_.deadline.count(),
-                  " s; look at their logs and nodes, and whether these reach ", rank_zero_);
-  };
-  for (; !client().wait({&key, 1}, kPoll); poll()) {
-    if (late()) return decide({concat(static_cast<int>(Exit::kPeerLost)), late_text()});
-    if (process_.rank == 0) say_waiting([this] { return name_missing(); });
+  const std::string lost = concat(static_cast<int>(Exit::kPeerLost));
+  for (bool told = false; !client().wait({&key, 1}, kPoll); poll()) {
+    if (late() && !std::exchange(told, true)) client().set(keys_.late(), "");
+    if (process_.rank != 0) {
+      if (late(options_.naming)) return decide({lost, not_named()});
+      continue;
+    }
+    if (client().has(keys_.late())) return decide({lost, not_arrived()});
+    say_waiting([this] { return name_missing(); });
   }
   return client().get(key);
+}
+
+std::string Arrival::not_arrived() {
+  return concat(name_missing(), " did not arrive within ", options_.deadline.count(),
+                " s; look at their logs and nodes, and whether these reach ", rank_zero_);
+}
+
+std::string Arrival::not_named() const {
+  return concat("not all of ", process_.size, " ranks arrived within ", options_.deadline.count(),
+                " s, and ", rank_zero_, " did not say who is missing; look at its log and node");
 }
 
 void Arrival::obey(const std::string& verdict) {

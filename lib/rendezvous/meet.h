@@ -18,6 +18,7 @@ struct Keys {
   std::string row(int rank) const { return concat(prefix, "row/", rank); }
   std::string arrived() const { return prefix + "arrived"; }  // how many
   std::string verdict() const { return prefix + "verdict"; }  // 0 and the hosts, or code and reason
+  std::string late() const { return prefix + "late"; }        // a rank's deadline has passed
   std::string read(int rank) const { return concat(prefix, "read/", rank); }  // a bad verdict
   std::string beat(int rank) const { return concat(prefix, "beat/", rank); }  // a count, or "bye"
   std::string lost() const { return prefix + "lost"; }  // the reason; empty: nobody

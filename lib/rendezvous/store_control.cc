@@ -14,6 +14,7 @@ using std::chrono::seconds;
 using std::chrono::steady_clock;
 
 constexpr milliseconds kSlice{500};
+constexpr seconds kNaming{30};  // after the deadline, for rank 0 to say who did not come
 // The result is pack()ed texts behind this, or a reason why there is none.
 constexpr char kWhole = '+', kNone = '-';
 
@@ -28,6 +29,7 @@ struct StoreControl::Round {
 
   std::string text(int rank) const { return concat(key, "/", rank); }
   std::string result() const { return key + "/all"; }
+  std::string late() const { return key + "/late"; }  // the deadline has passed on a rank
   std::vector<std::string> texts() const {
     std::vector<std::string> keys;
     for (int rank = 1; rank < size; ++rank) keys.push_back(text(rank));
@@ -93,13 +95,15 @@ std::vector<std::string> StoreControl::gather_for(Readers readers, const std::st
 
 std::string StoreControl::collect(const Round& round, const std::string& mine) {
   std::vector<std::string> keys = round.texts();
+  std::vector<int> missing;
+  if (!wait_for(keys, round, round.deadline)) missing = find_missing(round);
   std::string result;
-  if (wait_for(keys, round)) {
+  if (missing.empty()) {
     std::vector<std::string> texts = client_.get_large(keys);
     texts.insert(texts.begin(), mine);
     result = kWhole + pack(texts);
   } else {
-    result = kNone + name_missing(round);
+    result = kNone + did_not_come(missing, round);
   }
   // All that have come to this round have left the one before.
   if (last_bytes_ > 0 && result.front() == kWhole)
@@ -111,29 +115,39 @@ std::string StoreControl::collect(const Round& round, const std::string& mine) {
   return result;
 }
 
+// Who is missing is found out by rank 0 alone: each rank would ask for all the others. A rank 0
+// that does not say it, though it is told that the deadline has passed, has not come itself.
 std::string StoreControl::contribute(const Round& round, const std::string& mine) {
   const std::string key = round.text(process_.rank), all = round.result();
   client_.set_large(key, mine);
-  if (!wait_for({&all, 1}, round)) return kNone + name_missing(round);
+  if (!wait_for({&all, 1}, round, round.deadline)) {
+    client_.set(round.late(), "");
+    const int zero = 0;
+    if (!wait_for({&all, 1}, round, kNaming)) return kNone + did_not_come({&zero, 1}, round);
+  }
   std::string result = client_.get_large(all);
   client_.remove_large(key, mine.size());
   return result;
 }
 
 // Slices are counted, and not the time: a stop of this process (SIGSTOP) is no rank's delay.
-bool StoreControl::wait_for(std::span<const std::string> keys, const Round& round) {
-  for (milliseconds left = round.deadline;; left -= kSlice) {
+bool StoreControl::wait_for(std::span<const std::string> keys, const Round& round,
+                            milliseconds limit) {
+  for (milliseconds left = limit;; left -= kSlice) {
     heart_.check_goes_on();
     if (client_.wait(keys, std::clamp(left, milliseconds(1), kSlice))) return true;
-    if (left <= kSlice) return false;
+    if (left <= kSlice || (process_.rank == 0 && client_.has(round.late()))) return false;
   }
 }
 
-std::string StoreControl::name_missing(const Round& round) {
+std::vector<int> StoreControl::find_missing(const Round& round) {
   std::vector<int> missing;
   for (int rank = 1; rank < size_; ++rank)
     if (!client_.has(round.text(rank))) missing.push_back(rank);
-  if (missing.empty() && process_.rank != 0) missing.push_back(0);
+  return missing;
+}
+
+std::string StoreControl::did_not_come(std::span<const int> missing, const Round& round) const {
   return concat(name_ranks(missing, hosts_), " did not come within ", round.deadline.count(),
                 " s to where the ranks decide together");
 }

@@ -30,8 +30,10 @@ class StoreControl : public Control {
                                       std::chrono::seconds deadline);
   std::string collect(const Round& round, const std::string& mine);
   std::string contribute(const Round& round, const std::string& mine);
-  bool wait_for(std::span<const std::string> keys, const Round& round);
-  std::string name_missing(const Round& round);
+  bool wait_for(std::span<const std::string> keys, const Round& round,
+                std::chrono::milliseconds limit);
+  std::vector<int> find_missing(const Round& round);
+  std::string did_not_come(std::span<const int> missing, const Round& round) const;
 
   const ProcessInfo& process_;
   const std::vector<std::string>& hosts_;
