@@ -14,6 +14,7 @@
 #include <iostream>
 #include <memory>
 #include <optional>
+#include <sstream>
 #include <thread>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
@@ -76,6 +77,7 @@ JoinOptions join_options() {
   JoinOptions options;
   options.must_agree = {{"config", option("config", "c0ffee")}, {"build", "0.1.0"}};
   options.deadline = seconds(number("deadline", 20));
+  options.channel = number("channel", 0) != 0;
   options.naming = seconds(number("naming", 30));
   options.patience = seconds(number("patience", 20));
   options.heartbeat = milliseconds(number("heartbeat", 100));
@@ -177,6 +179,24 @@ void print_keys(Job& job) {
   job.control().barrier();
 }
 
+// Those to the store, of which one is its own process's, and those that their openers have closed.
+void print_connections(Job& job) {
+  job.control().barrier();
+  int open = 0, closed = 0;
+  std::ostringstream port;
+  port << ':' << std::uppercase << std::hex << job.process().rendezvous_port;
+  for (const char* table : {"/proc/net/tcp", "/proc/net/tcp6"}) {
+    std::ifstream lines(table);
+    for (std::string line; std::getline(lines, line);) {
+      std::string number, local, remote, state;
+      std::istringstream(line) >> number >> local >> remote >> state;
+      if (remote.ends_with(port.str())) ++(state == "01" ? open : closed);
+    }
+  }
+  std::cerr << "connections " << open << ", knocks " << closed << std::endl;
+  job.control().barrier();
+}
+
 // What a training loop does: goes on until a signal, then decides together.
 int work(Job& job, const std::atomic<bool>& lost, const std::string& reason) {
   while (!g_signal) {
@@ -219,7 +239,7 @@ int drop_client() {
   Listener listener = listen_from(number("port", 0), 1);
   std::pair<std::string, std::string> value{"key", "value"};
   StoreServer server(listener, {&value, 1});
-  StoreClient client({"127.0.0.1", listener.port}, "key");
+  StoreClient client({"127.0.0.1", listener.port}, "key", StoreClient::Knock::kBefore);
   check(client.wait_connected(seconds(10)) == StoreClient::State::kConnected, "no connection");
   check(client.get("key") == "value", "another value");
   std::this_thread::sleep_for(milliseconds(100));
@@ -244,6 +264,7 @@ int run() {
   std::cerr << "joined" << std::endl;
   if (what == "gather") gather(*job), print_keys(*job);
   if (what == "first") gather_to_first(*job), gather(*job), print_keys(*job);
+  if (what == "connections") print_connections(*job);
   if (what == "channels") gather_on_channels(*job), job->control().barrier();
   if (what == "work" || what == "hang") return work(*job, lost, reason);
   if (what == "barrier") job->control().gather("", seconds(number("wait", 10)));

@@ -97,6 +97,12 @@ TEST(Rendezvous, TwentyRanksMeetWithinSeconds) {
   std::cout << "20 ranks, rank 0: " << ended[0].out;
 }
 
+TEST(Rendezvous, ARankKnocksOnceAndConnectsTwice) {
+  Ranks ranks(3, {"do=connections"});
+  ranks.at(next_ports()).start(0).wait_for("waiting"), ranks.start(1), ranks.start(2);
+  expect_all(ranks.end(), 0, "connections 7, knocks 3");
+}
+
 TEST(Rendezvous, MissingRanksAreNamedWithTheirNodeByAll) {
   const std::string reason = "rank 2 on node2 of 4 did not arrive within 20 s";  // by rank 0
   Ranks ranks(4, {"nodes=node1,node2", "deadline=3"});
@@ -140,7 +146,7 @@ TEST(Rendezvous, ANameThatDoesNotResolveIsSaidBeforeTheDeadline) {
 }
 
 TEST(Rendezvous, ALimitOfFilesTooLowForTheConnectionsOfAllRanksIsNamed) {
-  Ranks ranks(12, {"files=40"});
+  Ranks ranks(12, {"files=40", "channel=1"});
   ranks.at(next_ports()).start(0);
   expect_all(ranks.end(), kUsage,
              "rank 0 may have 40 files open on here (ulimit -n, hard limit), but 12 ranks need");
@@ -253,7 +259,7 @@ TEST(Control, GathersMoreThanTheStoreTakesAtOnce) {
 }
 
 TEST(Control, AChannelOfSomeRanksAndTheirJobsDoNotMix) {
-  expect_all(Ranks(3, {"do=channels"}).at(next_ports()).start_all().end(), 0);
+  expect_all(Ranks(3, {"do=channels", "channel=1"}).at(next_ports()).start_all().end(), 0);
 }
 
 TEST(Control, AChannelIsTriedAgain) {

@@ -18,10 +18,14 @@ Finder::Finder(const std::vector<Address>& addresses, const std::string& key) : 
   for (const Address& address : addresses) doors_.push_back({.address = address});
 }
 
+Finder::Finder(const StoreClient& known, const std::string& key) : key_(key) {
+  doors_.push_back({.address = known.address(), .knock = StoreClient::Knock::kNot});
+}
+
 std::unique_ptr<StoreClient> Finder::look() {
   for (Door& door : doors_) {
     if (!door.attempt && steady_clock::now() < door.next_try) continue;
-    if (!door.attempt) door.attempt = std::make_unique<StoreClient>(door.address, key_);
+    if (!door.attempt) door.attempt = std::make_unique<StoreClient>(door.address, key_, door.knock);
     switch (door.attempt->wait_connected(kLook)) {
       case StoreClient::State::kConnected:
         return std::move(door.attempt);
@@ -31,6 +35,7 @@ std::unique_ptr<StoreClient> Finder::look() {
       case StoreClient::State::kFailed:
         door.problem = door.attempt->problem();
         door.attempt.reset();
+        door.knock = StoreClient::Knock::kBefore;  // for the reason, which c10d does not tell
         door.next_try = steady_clock::now() + kPause;
     }
   }

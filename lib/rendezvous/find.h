@@ -18,6 +18,8 @@ class Finder {
  public:
   // The store that has this key is the one.
   Finder(const std::vector<Address>& addresses, const std::string& key);
+  // For further connections to the store of `known`: knocks only where an attempt has failed.
+  Finder(const StoreClient& known, const std::string& key);
   // Tries each address once, without waiting for one that accepts and says nothing. Null where the
   // store is not there yet.
   std::unique_ptr<StoreClient> look();
@@ -30,6 +32,7 @@ class Finder {
  private:
   struct Door {
     Address address;
+    StoreClient::Knock knock = StoreClient::Knock::kBefore;
     std::unique_ptr<StoreClient> attempt;
     std::chrono::steady_clock::time_point next_try;
     std::string problem;

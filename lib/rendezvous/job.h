@@ -28,6 +28,9 @@ struct JoinOptions {
   std::chrono::milliseconds answer{5000};   // the same after SIGTERM
   std::function<void()> poll;               // while waiting, each 100 ms; may throw, to stop
   std::string mpi_plugin;                   // NEOX_MPI_PLUGIN; empty: beside the program
+  // Control::channel() will be called: the connection of the first is then made before hearts beat,
+  // since the store is deaf while it looks up the name of a new client. Other jobs save that time.
+  bool channel = false;
 };
 
 // What NEOX_MPI_PLUGIN, NEOX_ARRIVAL_SECONDS (the deadline) and NEOX_SILENCE_SECONDS say.

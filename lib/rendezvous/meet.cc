@@ -31,21 +31,21 @@ struct Refused : Error {
   using Error::Error;
 };
 
-// Each rank needs three sockets at rank 0, and usual limits are 1024 files. With too few the store
-// would accept no more, and the network of those that wait would look broken.
-void allow_sockets(const ProcessInfo& process) {
+// Each connection of each rank is a socket at rank 0, and usual limits are 1024 files. With too few
+// the store would accept no more, and the network of those that wait would look broken.
+void allow_sockets(const ProcessInfo& process, int connections) {
   constexpr rlim_t kOwn = 16, kBeside = 512;  // files that are open here, and that may come to be
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  rlim_t least = static_cast<rlim_t>(process.size) * 3 + kOwn;
+  rlim_t least = static_cast<rlim_t>(process.size) * static_cast<rlim_t>(connections) + kOwn;
   if (limit.rlim_cur < least + kBeside) {
     rlimit raised{std::min(least + kBeside, limit.rlim_max), limit.rlim_max};
     if (::setrlimit(RLIMIT_NOFILE, &raised) == 0) limit = raised;
   }
   check_usage(limit.rlim_cur >= least, "rank 0 may have ", limit.rlim_cur, " files open on ",
               process.host, " (ulimit -n, hard limit), but ", process.size, " ranks need at least ",
-              least,
-              ", three connections each; raise the limit there, for Slurm LimitNOFILE of slurmd");
+              least, ", ", connections,
+              " connections each; raise the limit there, for Slurm LimitNOFILE of slurmd");
 }
 
 class Arrival {
@@ -105,7 +105,7 @@ Meeting Arrival::run() {
     process_.rank == 0 ? serve() : find();
     connect();
     meeting_.heart_client = connect_again();
-    meeting_.channel_client = connect_again();
+    if (options_.channel) meeting_.channel_client = connect_again();
     arrive();
     obey(await_verdict());
   } catch (const Refused& e) {
@@ -121,7 +121,7 @@ Meeting Arrival::run() {
 }
 
 void Arrival::serve() {
-  allow_sockets(process_);
+  allow_sockets(process_, options_.channel ? 3 : 2);
   bool any_port = process_.rendezvous_port == 0;
   Listener listener = listen_from(process_.rendezvous_port, any_port ? 1 : kPorts);
   if (!any_port) refuse_twin(listener.port);
@@ -203,7 +203,7 @@ std::vector<std::string> Arrival::row_keys() const {
 // Before the arrival, since a server that looks up the name of a new client (c10d's does) may be
 // deaf for some seconds, and a heart would take that for its loss.
 std::unique_ptr<StoreClient> Arrival::connect_again() {
-  Finder finder({client().address()}, keys_.here());
+  Finder finder(client(), keys_.here());
   auto until = std::min(until_, steady_clock::now() + kConnectAgain);
   auto again = finder.find(until, [this] { poll(); });
   if (!again) throw StoreLost("no further connection to its store: " + finder.problems());

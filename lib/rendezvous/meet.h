@@ -31,8 +31,9 @@ struct Keys {
 struct Meeting {
   std::unique_ptr<StoreServer> server;  // rank 0's
   std::unique_ptr<Finder> finder;       // with connections to others that are not yet ended
-  std::unique_ptr<StoreClient> client, heart_client, channel_client;
-  std::vector<std::string> hosts;  // by rank
+  std::unique_ptr<StoreClient> client, heart_client;
+  std::unique_ptr<StoreClient> channel_client;  // null without JoinOptions::channel
+  std::vector<std::string> hosts;               // by rank
 };
 
 // Collective; see join().

@@ -77,15 +77,17 @@ struct StoreClient::Line {
   std::deque<std::function<void(c10d::TCPStore&)>> tasks;
   bool lost = false, closed = false, ended = false;
 
-  c10::intrusive_ptr<c10d::TCPStore> connect(const Address& address, const std::string& key);
+  c10::intrusive_ptr<c10d::TCPStore> connect(const Address& address, const std::string& key,
+                                             Knock knock_first);
   void serve(c10d::TCPStore& store);
-  void run(const Address& address, const std::string& key);
+  void run(const Address& address, const std::string& key, Knock knock_first);
   void enter(State next, const std::string& text);
 };
 
 c10::intrusive_ptr<c10d::TCPStore> StoreClient::Line::connect(const Address& address,
-                                                              const std::string& key) {
-  knock(address, kConnect);
+                                                              const std::string& key,
+                                                              Knock knock_first) {
+  if (knock_first == Knock::kBefore) knock(address, kConnect);
   c10d::TCPStoreOptions options;
   options.port = static_cast<uint16_t>(address.port);
   options.waitWorkers = false;
@@ -119,12 +121,12 @@ void StoreClient::Line::serve(c10d::TCPStore& store) {
   }
 }
 
-void StoreClient::Line::run(const Address& address, const std::string& key) {
+void StoreClient::Line::run(const Address& address, const std::string& key, Knock knock_first) {
   try {
     c10::intrusive_ptr<c10d::TCPStore> store;
     {
       QuietC10d quiet;
-      store = connect(address, key);
+      store = connect(address, key, knock_first);
     }
     serve(*store);
   } catch (const Error& e) { enter(State::kFailed, e.what()); } catch (const std::exception&) {
@@ -135,9 +137,9 @@ void StoreClient::Line::run(const Address& address, const std::string& key) {
   changed.notify_all();
 }
 
-StoreClient::StoreClient(const Address& address, const std::string& key)
+StoreClient::StoreClient(const Address& address, const std::string& key, Knock knock)
     : address_(address), line_(std::make_shared<Line>()) {
-  thread_ = std::thread([line = line_, address, key] { line->run(address, key); });
+  thread_ = std::thread([line = line_, address, key, knock] { line->run(address, key, knock); });
 }
 
 StoreClient::~StoreClient() {

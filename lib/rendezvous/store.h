@@ -38,10 +38,15 @@ class StoreServer {
 class StoreClient {
  public:
   enum class State { kConnecting, kConnected, kFailed };
+  // A knock tells at once, with the system's reason, that nobody listens, where c10d would go on
+  // trying. But the server looks up the name of each that it accepts (getnameinfo), one after the
+  // other, and where DNS is slow a knock holds up all ranks as long as a connection does: a store
+  // that is known to be there is not knocked at.
+  enum class Knock { kBefore, kNot };
 
   // Starts to connect and returns at once. The store is the right one where it has this key; its
   // value is the greeting.
-  StoreClient(const Address& address, const std::string& key);
+  StoreClient(const Address& address, const std::string& key, Knock knock);
   StoreClient(const StoreClient&) = delete;
   StoreClient& operator=(const StoreClient&) = delete;
   // Leaves an attempt to connect and a call that got no answer behind: their thread ends with the

@@ -66,7 +66,7 @@ StoreControl::StoreControl(const StoreControl& parent, std::string name, int siz
 std::unique_ptr<Control> StoreControl::channel(const std::string& name, int size) {
   std::unique_ptr<StoreClient> client = std::move(of_channel_);
   if (!client) {
-    Finder finder({client_.address()}, keys_.here());
+    Finder finder(client_, keys_.here());
     client = finder.find(steady_clock::now() + kConnectAgain, [this] { heart_.check_goes_on(); });
     check_io(client != nullptr, "no connection for ", name, " to the store of the job within ",
              kConnectAgain.count(), " s: ", finder.problems());

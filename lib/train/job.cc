@@ -43,6 +43,7 @@ JoinOptions joining_options(const Config& config, const Environment& env, const 
   for (const Setting& setting : config.settings)
     if (setting.effect != Effect::kNone)
       options.must_agree.emplace_back(setting.key, setting.value);
+  options.channel = config.checkpoint.async_save && !config.checkpoint.save.empty();
   options.poll = [&stop = place.stop] {
     if (int signal = stop.load())
       fail(Exit::kRequeue, "asked to stop by ", signal_name(signal),
