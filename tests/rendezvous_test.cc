@@ -4,14 +4,11 @@
 
 #include <chrono>
 #include <csignal>
-#include <deque>
 #include <filesystem>
-#include <map>
 #include <thread>
 
 #include "base/error.h"
-#include "child.h"
-#include "rendezvous_rank.h"
+#include "rendezvous_ranks.h"
 #include "stranger.h"
 
 namespace neox::testing {
@@ -22,60 +19,8 @@ using std::chrono::steady_clock;
 constexpr int kPeerLost = static_cast<int>(Exit::kPeerLost);
 constexpr int kUsage = static_cast<int>(Exit::kUsage);
 
-// Ports of this process's own; each test takes the next eight.
-int next_ports() {
-  static int next = 10000 + ::getpid() % 80 * 256;  // below those that connections are given
-  return next += 8;
-}
-
 double seconds_since(steady_clock::time_point start) {
   return std::chrono::duration<double>(steady_clock::now() - start).count();
-}
-
-// The ranks of a job; options for all of them, and for single ones.
-class Ranks {
- public:
-  explicit Ranks(int size, std::vector<std::string> options = {})
-      : size_(size), options_(std::move(options)) {
-    options_.insert(options_.begin(), "size=" + std::to_string(size));
-  }
-  Ranks& at(int port) { return options_.push_back("port=" + std::to_string(port)), *this; }
-  Child& start(int rank, std::vector<std::string> more = {}) {
-    std::map<std::string, std::string> options{{"rank", std::to_string(rank)}};
-    for (const auto& list : {options_, more})
-      for (const std::string& entry : list)
-        options[entry.substr(0, entry.find('='))] = entry.substr(entry.find('=') + 1);
-    return children_.emplace_back([options] { return be_rank(options); });
-  }
-  Ranks& start_all() {
-    for (int rank = 0; rank < size_; ++rank) start(rank);
-    return *this;
-  }
-  Ranks& wait_joined() {
-    for (Child& child : children_) EXPECT_TRUE(child.wait_for("joined")) << child.end().err;
-    return *this;
-  }
-  Child& operator[](size_t i) { return children_[i]; }
-  // Of all but one, in the order of their start.
-  std::vector<Ended> end(int but = -1) {
-    std::vector<Ended> ended;
-    for (int i = 0; i < static_cast<int>(children_.size()); ++i)
-      if (i != but) ended.push_back(children_[static_cast<size_t>(i)].end());
-    return ended;
-  }
-
- private:
-  int size_;
-  std::vector<std::string> options_;
-  std::deque<Child> children_;
-};
-
-void expect_all(const std::vector<Ended>& ended, int code, const std::string& text = "") {
-  for (const Ended& end : ended) {
-    EXPECT_EQ(end.code, code) << end.err;
-    EXPECT_NE(end.err.find(text), std::string::npos) << "'" << text << "' is not in\n" << end.err;
-    EXPECT_EQ(end.err.find("[W"), std::string::npos) << end.err;  // a log line of c10d's
-  }
 }
 
 TEST(Rendezvous, AllMeetAndLearnTheHosts) {
