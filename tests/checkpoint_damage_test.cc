@@ -46,27 +46,6 @@ void flip_last_byte(const fs::path& file) {
   std::ofstream(file, std::ios::binary) << text;
 }
 
-// A rank whose file something happens to, behind its writing and before another rank reads it.
-class HarmedControl : public Control {
- public:
-  HarmedControl(Control& control, std::function<void()> harm)
-      : control_(control), harm_(std::move(harm)) {}
-  int rank() const override { return control_.rank(); }
-  int size() const override { return control_.size(); }
-  std::vector<std::string> gather(const std::string& mine, std::chrono::seconds limit) override {
-    if (++gathers_ == 2) harm_();  // the first one is about the directory
-    return control_.gather(mine, limit);
-  }
-  std::unique_ptr<Control> channel(const std::string& name, int size) override {
-    return control_.channel(name, size);
-  }
-
- private:
-  Control& control_;
-  std::function<void()> harm_;
-  int gathers_ = 0;
-};
-
 class DamageTest : public CheckpointTest {
  protected:
   void SetUp() override {
