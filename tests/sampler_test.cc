@@ -173,6 +173,21 @@ TEST_F(SamplerOf, FingerprintTellsOrdersApartButNotPlaces) {
   EXPECT_EQ(prints.size(), 5u);
 }
 
+TEST_F(SamplerOf, EachSplitHasAFingerprint) {
+  config_.train.paths = {std::exchange(config_.data_path, "")};
+  config_.valid.paths = {dir_.put("v", counting({9, 9}))};
+  auto print = [&](Split split) {
+    return open({.train = 5, .valid = 1, .test = 1}).fingerprint(split);
+  };
+  std::string train = print(Split::kTrain), valid = print(Split::kValid);
+  EXPECT_EQ(print(Split::kTest), "");
+  config_.valid.paths = {dir_.put("w", counting({9, 8}))};
+  EXPECT_EQ(print(Split::kTrain), train);
+  EXPECT_NE(print(Split::kValid), valid);
+  config_.valid.paths = {dir_.put("none", testing::Documents{})};  // left out
+  EXPECT_EQ(print(Split::kValid), "");
+}
+
 class SamplerOfLists : public SamplerOf {
  protected:
   SamplerOfLists() {

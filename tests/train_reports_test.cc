@@ -7,10 +7,30 @@
 #include <set>
 #include <sstream>
 
+#include "comm/thread.h"
 #include "run_fixture.h"
+#include "train/run.h"
 
 namespace neox::testing {
 namespace {
+
+// What two ranks throw, of which the second finds other files on its node: those that its settings
+// name. Two steps, with an evaluation and samples behind each.
+std::string error_of_nodes(const Training& run, const Strings& settings, const Strings& second) {
+  const Strings both =
+      Strings{"save=null", "load=null", "eval_iters=1", "eval_interval=1", "train_iters=2"} +
+      settings;
+  std::vector<Config> configs;
+  for (const Strings& mine : {both, both + second})
+    configs.push_back(load_config({.files = {run.dir() / "tiny.yml"}, .overrides = mine}));
+  StopFlag stop;
+  RunPlace place{at::kCPU, stop, "life", std::nullopt};
+  return error_of([&] {
+    run_thread_ranks(2, [&](Communicator& world, Control& control) {
+      train_rank(configs[static_cast<size_t>(control.rank())], world, control, place);
+    });
+  });
+}
 
 TEST(Reports, SamplesAndEvaluationsAreInTheMetrics) {
   Training run;
@@ -210,6 +230,37 @@ TEST(Reports, SamplePromptsThatCannotBeContinuedEndTheRunAtItsStart) {
   EXPECT_EQ(ended.code, 64);
   EXPECT_TRUE(has(ended.err, "sample_prompts: the prompt 'the!!")) << ended.err;
   EXPECT_FALSE(fs::exists(run.dir() / "log"));
+}
+
+TEST(Reports, EvaluationsOfOtherDataOnANodeEndTheRunAtItsStart) {
+  Training run;
+  std::string text = Material::get() / "text";
+  std::string other = run.dir().put("other", counting({40, 40}), 300);
+  std::string none = run.dir().put("none", Documents{}, 300);
+  auto evaluates = [](const std::string& split, const std::string& data) {
+    return concat(split, "_data_paths=[", data, "]");
+  };
+  Strings settings = {"data_path=null", evaluates("train", text), evaluates("valid", text),
+                      evaluates("test", text)};
+  EXPECT_EQ(error_of_nodes(run, settings, {}), "");
+  for (auto [split, name] : {std::pair{"valid", "validation"}, {"test", "test"}})
+    for (const std::string& data : {other, none}) {
+      std::string error = error_of_nodes(run, settings, {evaluates(split, data)});
+      EXPECT_TRUE(error.starts_with("64: ")) << error;
+      EXPECT_TRUE(has(error, concat("the ", name, " data that rank 1 on "))) << error;
+    }
+}
+
+// A node where any token is said to end a text.
+TEST(Reports, SamplesEndAtWhatEndsTextsForRank0) {
+  Training run;
+  std::string tokenizer =
+      run.dir().put("node/tokenizer.json", read_file(Material::get() / "tokenizer.json"));
+  nlohmann::json ends;
+  for (int id = 0; id < 300; ++id) ends["eos_token_id"].push_back(id);
+  run.dir().put("node/generation_config.json", ends.dump());
+  Strings settings = {"model_parallel_size=2", "sample_prompts=[\"the and\"]", "maximum_tokens=5"};
+  EXPECT_EQ(error_of_nodes(run, settings, {"vocab_file=" + tokenizer}), "");
 }
 
 }  // namespace

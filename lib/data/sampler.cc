@@ -282,7 +282,10 @@ std::vector<Sampler::Piece> Sampler::pieces(Split split, int64_t id, Answer answ
   return found;
 }
 
-std::string Sampler::fingerprint() const { return impl_->source(Split::kTrain).fingerprint(); }
+std::string Sampler::fingerprint(Split split) const {
+  return impl_->sources[static_cast<size_t>(split)].fingerprint();
+}
+
 const std::vector<std::string>& Sampler::warnings() const { return impl_->warnings; }
 
 }  // namespace neox

@@ -64,9 +64,9 @@ class Sampler {
     int64_t sequence = 0, offset = 0, tokens = 0;
   };
   std::vector<Piece> pieces(Split split, int64_t id, Answer answer = Answer::kChosen) const;
-  // Of the training samples: the lengths, the documents, the weights and the rules that order them;
-  // equal for the same data in another place.
-  std::string fingerprint() const;
+  // Of the split's samples: the lengths, the documents, the weights and the rules that order them;
+  // equal for the same data in another place. "": the split has no samples.
+  std::string fingerprint(Split split = Split::kTrain) const;
   // Oddities of the data that do not keep it from being used, such as a split without documents;
   // for rank 0 to say once.
   const std::vector<std::string>& warnings() const;

@@ -13,7 +13,6 @@
 #include "generate/load.h"
 #include "generate/text_stream.h"
 #include "model/parameters.h"
-#include "train/ranks.h"
 
 namespace neox {
 namespace {
@@ -76,9 +75,19 @@ std::vector<std::vector<int32_t>> tokens_of_prompts(const TrainerParts& p) {
   return all;
 }
 
+// Collective. Those that rank 0 finds: the files beside a tokenizer may differ between nodes, and
+// ranks that do not end a text together would wait for each other.
 std::vector<int32_t> ends_of_samples(const TrainerParts& p) {
   if (p.config.train.sample_prompts.empty()) return {};
-  return ends_of_texts(p.config.checkpoint.load, p.config.tokenizer.vocab_file, *p.tokenizer);
+  std::string found;
+  if (p.control.rank() == 0)
+    for (int32_t end :
+         ends_of_texts(p.config.checkpoint.load, p.config.tokenizer.vocab_file, *p.tokenizer))
+      found += concat(end, " ");
+  std::vector<int32_t> ends;
+  for (const std::string& text : split(p.control.gather(found)[0], ' '))
+    if (auto end = number_of<int>(text)) ends.push_back(*end);
+  return ends;
 }
 
 // A checkpoint of another optimizer has other state.
@@ -142,19 +151,7 @@ Trainer::Trainer(const TrainerParts& parts, Start start)
              why.empty() ? "" : concat(", but for the update: ", why));
   }
   state_.config = p_.config.text();
-  std::string data = p_.sampler.fingerprint();
-  check_read_alike(p_.control, "the training data", data);
-  // Empty: a checkpoint of another program, which does not say.
-  check_usage(
-      fresh_ || state_.dataset_hash.empty() || state_.dataset_hash == data,
-      "the training data is not that with which the run of ",
-      fresh_ ? "" : start.checkpoint->dir().string(), " began (fingerprint ", data, ", there ",
-      state_.dataset_hash,
-      "), so which samples were already seen is not known. Give it the data paths and "
-      "weights, data_order, seed, split, seq_length and train_epochs it began with, or give "
-      "the new data a save directory of its own.",
-      start.changed.empty() ? "" : " Changed since then: " + start.changed + ".");
-  state_.dataset_hash = data;
+  check_samples(start);
   if (start.checkpoint) load(*start.checkpoint, start.resume);
 }
 

@@ -54,6 +54,8 @@ class Trainer {
   Exit run();
 
  private:
+  // Collective. The samples are the same on all ranks, and those that the run began with.
+  void check_samples(const Start& start);
   void load(const Checkpoint& checkpoint, Resume resume);
   Exit train_loop();
   void say_stopped(const std::string& why) const;

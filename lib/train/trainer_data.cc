@@ -1,10 +1,33 @@
 // What the Trainer reads, and what becomes of a run whose samples cannot be read.
 #include <algorithm>
 
+#include "base/error.h"
 #include "base/log.h"
+#include "train/ranks.h"
 #include "train/trainer.h"
 
 namespace neox {
+
+// A rank that evaluates other samples changes the loss without a word; one that leaves a split out
+// keeps the others waiting.
+void Trainer::check_samples(const Start& start) {
+  for (auto [name, split] : {std::pair{"the training data", Split::kTrain},
+                             {"the validation data", Split::kValid},
+                             {"the test data", Split::kTest}})
+    check_read_alike(p_.control, name, p_.sampler.fingerprint(split));
+  std::string data = p_.sampler.fingerprint(Split::kTrain);
+  // Empty: a checkpoint of another program, which does not say.
+  check_usage(
+      fresh_ || state_.dataset_hash.empty() || state_.dataset_hash == data,
+      "the training data is not that with which the run of ",
+      fresh_ ? "" : start.checkpoint->dir().string(), " began (fingerprint ", data, ", there ",
+      state_.dataset_hash,
+      "), so which samples were already seen is not known. Give it the data paths and "
+      "weights, data_order, seed, split, seq_length and train_epochs it began with, or give "
+      "the new data a save directory of its own.",
+      start.changed.empty() ? "" : " Changed since then: " + start.changed + ".");
+  state_.dataset_hash = data;
+}
 
 // The other ranks wait in a step, or an evaluation, for the part of one that cannot read its
 // samples: it takes part without any, and all learn it from the sums.
