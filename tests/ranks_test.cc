@@ -123,18 +123,62 @@ TEST(TimeLimit, ReadsTheEndOfTheAllocation) {
   EXPECT_THROW(allocation_left({{"NEOX_JOB_END_TIME", "tomorrow"}}), Error);
 }
 
+const std::string kTiny =
+    "num_layers: 1\nhidden_size: 8\nseq_length: 8\nnum_attention_heads: 1\ntrain_iters: 1\n"
+    "train_batch_size: 1\nmax_position_embeddings: 8\n";
+
+Config config_of(const std::string& text) { return load_config({.texts = {{"tiny", text}}}); }
+
 // What comes before the first step, such as an index of the samples, takes the job's time too.
 TEST(TimeLimit, IsCountedFromTheStartOfTheProcess) {
   StopFlag stop;
   RunPlace place{at::kCPU, stop, "life", 200.0};
-  Config config = load_config({.texts = {{"tiny",
-                                          "num_layers: 1\nhidden_size: 8\nseq_length: 8\n"
-                                          "num_attention_heads: 1\ntrain_iters: 1\n"
-                                          "train_batch_size: 1\n"
-                                          "max_position_embeddings: 8\n"}}});
+  Config config = config_of(kTiny);
   EXPECT_EQ(time_limit_of(place, config).due(), "");
   place.started -= std::chrono::seconds(190);
   EXPECT_NE(time_limit_of(place, config).due(), "");
+}
+
+TEST(TimeLimit, AnEndThatIsPastIsSaidAtTheStartAndSavingTakesNoTimeBelowZero) {
+  StopFlag stop;
+  Config config = config_of(kTiny + "save: there\ncheckpoint_factor: 1\n");
+  RunPlace late{at::kCPU, stop, "life", -600.0}, early{at::kCPU, stop, "life", 600.0};
+  std::string due = time_limit_of(late, config).due();
+  EXPECT_TRUE(due.starts_with("the allocation ends in 0.0 s, of which saving may take 0.0 s"))
+      << due;
+  std::string said = little_time(late, config);
+  EXPECT_TRUE(said.starts_with("the allocation ends in 0.0 s, and saving may take 5.0 s")) << said;
+  EXPECT_EQ(little_time(early, config), "");
+}
+
+// What each rank counts, by a clock that on b is ten minutes ahead; what all then take for the end,
+// and what is said.
+TEST(SharedEnd, IsByTheClockOfRank0) {
+  const std::vector<std::string> hosts = {"a", "b", "b", "c"};
+  const std::vector<std::optional<double>> left = {700, 100, 101, 690};
+  std::mutex mutex;
+  std::vector<SharedEnd> ends;
+  auto start = TimeLimit::Clock::now();
+  run_thread_ranks(4, [&](Communicator&, Control& control) {
+    SharedEnd end = share_end(control, hosts, start, left[static_cast<size_t>(control.rank())]);
+    std::lock_guard lock(mutex);
+    ends.push_back(end);
+  });
+  for (const SharedEnd& end : ends) {
+    EXPECT_NEAR(end.left.value(), 700, 5);
+    EXPECT_TRUE(end.warning.starts_with("the clock of b is 10 min 0 s ahead of that of a, which "))
+        << end.warning;
+  }
+}
+
+TEST(SharedEnd, IsNoneWhereRank0KnowsNone) {
+  run_thread_ranks(2, [&](Communicator&, Control& control) {
+    std::optional<double> left;
+    if (control.rank() == 1) left = 100;
+    SharedEnd end = share_end(control, std::vector<std::string>{"a", "b"}, {}, left);
+    EXPECT_FALSE(end.left.has_value());
+    EXPECT_EQ(end.warning, "");
+  });
 }
 
 TEST(Spawn, NumbersTheRanksOfAllProcesses) {

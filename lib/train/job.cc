@@ -85,6 +85,14 @@ void say_job(const Config& config, const Job& job, const at::Device& device,
              human_bytes(static_cast<double>(free_bytes(save))), " free");
 }
 
+// Collective.
+RunPlace with_shared_end(RunPlace place, Job& job) {
+  SharedEnd end = share_end(job.control(), job.hosts(), place.started, place.allocation_left);
+  if (job.process().rank == 0 && !end.warning.empty()) log_warning(end.warning);
+  place.allocation_left = end.left;
+  return place;
+}
+
 Exit train_in_job(const Config& config, Job& job, Communicator& all, const RunPlace& place) {
   const ProcessInfo& process = job.process();
   Layout layout = fitting_layout(config.layout, process.size);
@@ -155,7 +163,7 @@ Exit train_process(const Config& config, const ProcessInfo& process, const Envir
   try {
     world = world_communicator(process, job->control(), place.device, options);
     abortable.set(world);
-    RunPlace there = place;
+    RunPlace there = with_shared_end(place, *job);
     there.failed = [&](const std::exception& e) { give_up(*job, world.get(), e); };
     Exit exit = train_in_job(config, *job, *world, there);
     job->control().barrier();  // rank 0, whose store the others need, is not gone before them

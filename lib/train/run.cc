@@ -266,8 +266,18 @@ void check_goes_on(const Config& config, const RunPlace& place) {
 TimeLimit time_limit_of(const RunPlace& place, const Config& config) {
   double guess = guessed_save(config.model);
   // A life that gave all its time to a save that may be short would never get on.
-  if (place.allocation_left) guess = std::min(guess, *place.allocation_left / 8);
+  if (place.allocation_left) guess = std::min(guess, std::max(0.0, *place.allocation_left) / 8);
   return {place.allocation_left, config.train.exit_duration, guess, place.started};
+}
+
+std::string little_time(const RunPlace& place, const Config& config) {
+  if (!place.allocation_left || config.checkpoint.save.empty()) return "";
+  double passed = TimeLimit::Seconds(TimeLimit::Clock::now() - place.started).count();
+  double left = std::max(0.0, *place.allocation_left - passed), save = guessed_save(config.model);
+  if (left > save) return "";
+  return concat("the allocation ends in ", human_duration(left), ", and saving may take ",
+                human_duration(save),
+                ": what is trained until then may be lost; give the job more time (--time)");
 }
 
 Exit train_rank(Config config, Communicator& world, Control& control, const RunPlace& place) {
@@ -301,6 +311,8 @@ Exit train_rank(Config config, Communicator& world, Control& control, const RunP
                       start.reference, control);
   start.reference.reset();
   TimeLimit limit = time_limit_of(place, config);
+  if (std::string little = little_time(place, config); first && !little.empty())
+    log_warning(little);
   TrainerParts parts{.config = config,
                      .model = model,
                      .sampler = sampler,

@@ -31,6 +31,8 @@ struct RunPlace {
 
 // Counted from the start of the process: what comes before the first step takes its time.
 TimeLimit time_limit_of(const RunPlace& place, const Config& config);
+// What is to be said where a life begins with less time than a save may take; "" where it has more.
+std::string little_time(const RunPlace& place, const Config& config);
 
 // One rank of a run. Collective over world, which the layout must fill.
 Exit train_rank(Config config, Communicator& world, Control& control, const RunPlace& place);

@@ -1,6 +1,10 @@
 #include "train/time_limit.h"
 
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
 #include <ctime>
+#include <vector>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -11,6 +15,29 @@ namespace {
 
 // A save that takes half as long again as the last one, two more steps, and leaving.
 constexpr double kSaveFactor = 1.5, kLeaveSeconds = 10;
+// Seconds by which clocks may differ and nothing is said.
+constexpr double kApart = 60;
+
+// left: by rank, as each counts at one moment, where it knows.
+std::string clocks_apart(const std::vector<std::optional<double>>& left,
+                         std::span<const std::string> hosts) {
+  std::vector<std::string> nodes;
+  double ahead = 0;  // the first of them
+  for (size_t rank = 0; rank < left.size(); ++rank) {
+    double seconds = left[rank] ? *left[0] - *left[rank] : 0;
+    bool named = std::ranges::find(nodes, hosts[rank]) != nodes.end();
+    if (std::abs(seconds) <= kApart || named) continue;
+    if (nodes.empty()) ahead = seconds;
+    nodes.push_back(hosts[rank]);
+  }
+  if (nodes.empty()) return "";
+  size_t more = nodes.size() - 1;
+  return concat("the clock of ", nodes[0], " is ", human_duration(std::abs(ahead)),
+                ahead > 0 ? " ahead of" : " behind", " that of ", hosts[0],
+                ", which tells all ranks when the allocation ends",
+                more ? concat(", and ", more, " more are off") : "",
+                "; set the clocks (chronyc tracking says how far each is off)");
+}
 
 }  // namespace
 
@@ -40,6 +67,17 @@ std::optional<double> allocation_left(const Environment& env) {
     return static_cast<double>(*end - std::time(nullptr));
   }
   return std::nullopt;
+}
+
+SharedEnd share_end(Control& control, std::span<const std::string> hosts,
+                    TimeLimit::Clock::time_point start, std::optional<double> left) {
+  control.barrier();  // all count at one moment: what differs then is their clocks
+  double passed = TimeLimit::Seconds(TimeLimit::Clock::now() - start).count();
+  std::vector<std::optional<double>> all;
+  for (const std::string& text : control.gather(left ? printed("%.3f", *left - passed) : ""))
+    all.push_back(number_of<double>(text));
+  if (!all[0]) return {};
+  return {*all[0] + passed, clocks_apart(all, hosts)};
 }
 
 }  // namespace neox

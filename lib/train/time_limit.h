@@ -3,8 +3,10 @@
 #pragma once
 #include <chrono>
 #include <optional>
+#include <span>
 #include <string>
 
+#include "launch/control.h"
 #include "launch/environment.h"
 
 namespace neox {
@@ -36,5 +38,15 @@ class TimeLimit {
 
 // Seconds until the job's end by NEOX_JOB_END_TIME or SLURM_JOB_END_TIME (Unix time).
 std::optional<double> allocation_left(const Environment& env);
+
+// The end of the allocation as all ranks take it.
+struct SharedEnd {
+  std::optional<double> left;  // seconds from the rank's own start on, by rank 0's clock
+  std::string warning;         // of nodes whose clock is more than a minute off, or ""
+};
+// Collective. A stop of any rank stops all, so that by each rank's own clock the one that is most
+// ahead would hold. left: seconds from `start` on, by this rank's clock. hosts: by rank.
+SharedEnd share_end(Control& control, std::span<const std::string> hosts,
+                    TimeLimit::Clock::time_point start, std::optional<double> left);
 
 }  // namespace neox
