@@ -365,14 +365,23 @@ TEST_F(FindTest, ACheckpointIsNoRunDirectory) {
   EXPECT_TRUE(has(error_of([&] { find_checkpoint(dir_ / "latest"); }), "is not a directory"));
 }
 
+TEST_F(CheckpointTest, SaysHowLongItsSaveTookAndOfHowManyFilesItIs) {
+  save_all({.dir = dir_}, filled(3, 1), 1);
+  Checkpoint checkpoint(dir_ / "global_step1");
+  EXPECT_GT(checkpoint.state().save_seconds, 0);
+  EXPECT_LT(checkpoint.state().save_seconds, 600);
+  EXPECT_EQ(checkpoint.num_files(), 3);
+}
+
 TEST(TrainStateTest, WhatFilesOfBeforeLackIsNotKnown) {
   TrainState state = state_of(3), none = state;
   state.micro_batch = state.reference_step = 2;
   state.tokenizer_hash = state.reference_hash = "0";
+  state.save_seconds = 2.5;
   none.evaluated = 3;
   std::string text = to_json(state);
-  for (const char* key :
-       {"micro_batch", "evaluated", "reference_step", "reference_hash", "tokenizer_hash"}) {
+  for (const char* key : {"micro_batch", "evaluated", "save_seconds", "reference_step",
+                          "reference_hash", "tokenizer_hash"}) {
     size_t line = text.find(concat("\n  \"", key, "\": "));
     ASSERT_NE(line, text.npos) << key;
     text.erase(line, text.find('\n', line + 1) - line);

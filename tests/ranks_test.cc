@@ -151,6 +151,34 @@ TEST(TimeLimit, AnEndThatIsPastIsSaidAtTheStartAndSavingTakesNoTimeBelowZero) {
   EXPECT_EQ(little_time(early, config), "");
 }
 
+TEST(TimeLimit, BeginsWithWhatTheLastSaveTook) {
+  StopFlag stop;
+  RunPlace place{at::kCPU, stop, "life", 3600.0};
+  Config config = config_of(kTiny + "save: there\ncheckpoint_factor: 1\n");
+  auto due = [&](double last_save, int left) {
+    return time_limit_of(place, config, last_save)
+        .due(place.started + std::chrono::seconds(3600 - left));
+  };
+  EXPECT_EQ(due(0, 200), "");
+  EXPECT_EQ(due(1000, 1530), "");  // 1.5 x (5 + 1000) + 10
+  EXPECT_NE(due(1000, 1510), "");
+  EXPECT_EQ(little_time(place, config, 3500), "");
+  EXPECT_NE(little_time(place, config, 3600), "");
+}
+
+// 20 billion parameters: 240 GB.
+TEST(TimeLimit, TakesTheNodesToWriteAtOnceUntilASaveIsMeasured) {
+  StopFlag stop;
+  RunPlace place{at::kCPU, stop, "life", 100000.0};
+  Config config = config_of(
+      "num_layers: 44\nhidden_size: 6144\nnum_attention_heads: 64\nseq_length: 8\n"
+      "max_position_embeddings: 8\ntrain_iters: 1\ntrain_batch_size: 1\n");
+  auto end = place.started + std::chrono::seconds(100000);
+  EXPECT_NE(time_limit_of(place, config).due(end - std::chrono::seconds(600)), "");
+  place.num_nodes = 16;
+  EXPECT_EQ(time_limit_of(place, config).due(end - std::chrono::seconds(600)), "");
+}
+
 // What each rank counts, by a clock that on b is ten minutes ahead; what all then take for the end,
 // and what is said.
 TEST(SharedEnd, IsByTheClockOfRank0) {

@@ -10,7 +10,9 @@
 #include <thread>
 
 #include "run_fixture.h"
+#include "tokenizer/of_config.h"
 #include "train/run.h"
+#include "train/start.h"
 
 namespace neox::testing {
 namespace {
@@ -355,6 +357,23 @@ TEST(Lasting, AnIterationWithoutLoadIsRefused) {
   Ended ended = run.train({"load=null", "iteration=5"});
   EXPECT_EQ(ended.code, 64);
   EXPECT_TRUE(has(ended.err, "iteration is given, but load is not")) << ended.err;
+}
+
+// One rank takes twice as long for what two have saved; what is read elsewhere says nothing of the
+// disk of `save`.
+TEST(Lasting, TheNextLifeKnowsHowLongASaveTakes) {
+  Training run;
+  ASSERT_EQ(run.train({"exit_interval=10"}, {"--spawn", "2"}).code, 0);
+  double took = run.state(10).save_seconds;
+  auto expected = [&](const Strings& settings) {
+    Config config = load_config({.files = {run.dir() / "tiny.yml"}, .overrides = settings});
+    std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(config);
+    AloneControl control;
+    return find_start(config, tokenizer.get(), 1, control).state.save_seconds;
+  };
+  EXPECT_GT(took, 0);
+  EXPECT_EQ(expected({}), 2 * took);
+  EXPECT_EQ(expected({"save=" + (run.dir() / "elsewhere")}), 0);
 }
 
 // A slow step makes the end of the allocation look near, and the one behind it far again.

@@ -69,9 +69,9 @@ bool sees_claim(const std::filesystem::path& run_dir, const std::string& life,
 // Collective over control. Writes <dir>/global_step<N>.tmp-<life>/, makes sure, by another rank's
 // look at each rank file, that it is what was written, and that every element of every tensor was
 // written exactly once, then renames it, updates `latest` and drops old checkpoints. A checkpoint
-// of that name is replaced only after the new one is whole. Rank 0's train state is written. Throws
-// on every rank where one failed, naming rank and reason, with that rank's exit code; what was
-// there before then still is.
+// of that name is replaced only after the new one is whole. Rank 0's train state is written, its
+// save_seconds being those of this save. Throws on every rank where one failed, naming rank and
+// reason, with that rank's exit code; what was there before then still is.
 void save_checkpoint(const SaveOptions& options, std::span<const StateChunk> chunks,
                      const TrainState& state, Control& control);
 
@@ -112,6 +112,7 @@ class Checkpoint {
 
   const TrainState& state() const;
   const std::filesystem::path& dir() const;
+  int64_t num_files() const;  // of ranks that have something to write
   struct TensorInfo {
     std::string state, name;
     Dims shape;

@@ -111,6 +111,9 @@ Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
 
 const TrainState& Checkpoint::state() const { return impl_->opened.state; }
 const fs::path& Checkpoint::dir() const { return impl_->opened.dir; }
+int64_t Checkpoint::num_files() const {
+  return static_cast<int64_t>(impl_->opened.catalog.files.size());
+}
 
 std::vector<Checkpoint::TensorInfo> Checkpoint::tensors() const {
   std::vector<TensorInfo> infos;

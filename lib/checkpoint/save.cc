@@ -93,7 +93,9 @@ void save_checkpoint(const SaveOptions& options, std::span<const StateChunk> chu
     auto parts = read_parts(control, temporary, what, replies);
     together(control, what, [&]() -> std::string {
       if (!first) return "";
-      bytes = finish_directory(temporary, parts, state);
+      TrainState timed = state;  // a life whose only save is its last could tell nobody
+      timed.save_seconds = std::chrono::duration<double>(SaveClock::now() - start).count();
+      bytes = finish_directory(temporary, parts, timed);
       publish_whole(options, temporary, state.iteration);
       return "";
     });

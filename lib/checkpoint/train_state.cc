@@ -15,8 +15,8 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kEvaluated = "evaluated";
 // Files of before have not these.
-constexpr std::string_view kMayMiss[] = {kEvaluated, "micro_batch", "reference_step",
-                                         "reference_hash", "tokenizer_hash"};
+constexpr std::string_view kMayMiss[] = {kEvaluated,       "micro_batch",    "save_seconds",
+                                         "reference_step", "reference_hash", "tokenizer_hash"};
 
 // Visits every member with its key: the one list of them.
 template <class State, class Visit>
@@ -32,6 +32,7 @@ void each_member(State& state, Visit visit) {
   visit("growth", state.growth);
   visit("hysteresis", state.hysteresis);
   visit(kEvaluated, state.evaluated);
+  visit("save_seconds", state.save_seconds);
   visit("reference_step", state.reference_step);
   visit("reference_hash", state.reference_hash);
   visit("dataset_hash", state.dataset_hash);

@@ -20,6 +20,9 @@ struct TrainState {
   int64_t hysteresis = 0;  // overflows left before the scale falls; 0: there is no dynamic scale
   // The last step behind which validation was done; files of before have none, and owe none.
   int64_t evaluated = -1;
+  // Of this checkpoint: until all ranks had written their files and looked at them. 0: not known,
+  // as in files of before.
+  double save_seconds = 0;
   // Of preference optimization: the iteration of the checkpoint in `load` that the run began as,
   // and Checkpoint::parameters_hash() of it. -1, empty: not known, as in files of before, or none.
   int64_t reference_step = -1;

@@ -104,6 +104,7 @@ TrainState train_state(const ModelFiles& model, const Config& config) {
   state.padded_vocab = model.config.model.vocab;
   state.architecture = architecture(model.config.model);
   state.config = config.text();
+  state.save_seconds = 0;  // another disk, and no ranks that write at once
   return state;
 }
 

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <numeric>
 #include <optional>
+#include <set>
 
 #include "base/build_id.h"
 #include "base/file.h"
@@ -109,7 +110,10 @@ Exit train_in_job(const Config& config, Job& job, Communicator& all, const RunPl
       log_warning(spread);
   if (!trains) return idle(job.control()), Exit::kDone;
   TrainingControl control(job.control(), layout.size());
-  Exit exit = train_rank(config, *world, control, place);
+  RunPlace there = place;
+  auto host = job.hosts().begin();
+  there.num_nodes = static_cast<int>(std::set<std::string>(host, host + layout.size()).size());
+  Exit exit = train_rank(config, *world, control, there);
   control.release();
   return exit;
 }

@@ -34,10 +34,16 @@
 namespace neox {
 namespace {
 
-// Seconds that a save may take, until one was measured: parameters and two moments in fp32, at the
-// rate of a small shared file system.
-double guessed_save(const ModelConfig& model) {
-  return 5 + 12 * static_cast<double>(num_parameters(model)) / 300e6;
+// Of a save: what any model takes, and bytes that each node writes in a second to a small shared
+// file system.
+constexpr double kAnySave = 5, kWriteRate = 300e6;
+
+// Seconds that a save may take, until this life has measured one: as long as the one that it goes
+// on from, or by parameters and two moments in fp32. last_save: 0 where there is none.
+double expected_save(const RunPlace& place, const Config& config, double last_save) {
+  if (last_save > 0) return kAnySave + last_save;
+  double bytes = 12 * static_cast<double>(num_parameters(config.model));
+  return kAnySave + bytes / (kWriteRate * place.num_nodes);
 }
 
 Dtypes training_dtypes(const PrecisionConfig& precision) {
@@ -263,17 +269,19 @@ void check_goes_on(const Config& config, const RunPlace& place) {
 
 }  // namespace
 
-TimeLimit time_limit_of(const RunPlace& place, const Config& config) {
-  double guess = guessed_save(config.model);
+TimeLimit time_limit_of(const RunPlace& place, const Config& config, double last_save) {
+  double save = expected_save(place, config, last_save);
   // A life that gave all its time to a save that may be short would never get on.
-  if (place.allocation_left) guess = std::min(guess, std::max(0.0, *place.allocation_left) / 8);
-  return {place.allocation_left, config.train.exit_duration, guess, place.started};
+  if (place.allocation_left && last_save == 0)
+    save = std::min(save, std::max(0.0, *place.allocation_left) / 8);
+  return {place.allocation_left, config.train.exit_duration, save, place.started};
 }
 
-std::string little_time(const RunPlace& place, const Config& config) {
+std::string little_time(const RunPlace& place, const Config& config, double last_save) {
   if (!place.allocation_left || config.checkpoint.save.empty()) return "";
   double passed = TimeLimit::Seconds(TimeLimit::Clock::now() - place.started).count();
-  double left = std::max(0.0, *place.allocation_left - passed), save = guessed_save(config.model);
+  double left = std::max(0.0, *place.allocation_left - passed);
+  double save = expected_save(place, config, last_save);
   if (left > save) return "";
   return concat("the allocation ends in ", human_duration(left), ", and saving may take ",
                 human_duration(save),
@@ -310,8 +318,9 @@ Exit train_rank(Config config, Communicator& world, Control& control, const RunP
     reference.emplace(config.model, mesh, model_options(config, true, world.size(), place.device),
                       start.reference, control);
   start.reference.reset();
-  TimeLimit limit = time_limit_of(place, config);
-  if (std::string little = little_time(place, config); first && !little.empty())
+  const double last_save = start.state.save_seconds;
+  TimeLimit limit = time_limit_of(place, config, last_save);
+  if (std::string little = little_time(place, config, last_save); first && !little.empty())
     log_warning(little);
   TrainerParts parts{.config = config,
                      .model = model,

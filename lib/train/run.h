@@ -25,14 +25,16 @@ struct RunPlace {
   int ranks_here = 1;                     // that share this machine's memory
   std::string failures_file = {};         // $NEOX_FAILURES_FILE: of the script that started the job
   TimeLimit::Clock::time_point started = TimeLimit::Clock::now();
+  int num_nodes = 1;  // of the ranks that train
   // Tells the job of an error before this rank waits for what it still has under way.
   std::function<void(const std::exception&)> failed = [](const std::exception&) {};
 };
 
 // Counted from the start of the process: what comes before the first step takes its time.
-TimeLimit time_limit_of(const RunPlace& place, const Config& config);
+// last_save: TrainState::save_seconds of what the life goes on from.
+TimeLimit time_limit_of(const RunPlace& place, const Config& config, double last_save = 0);
 // What is to be said where a life begins with less time than a save may take; "" where it has more.
-std::string little_time(const RunPlace& place, const Config& config);
+std::string little_time(const RunPlace& place, const Config& config, double last_save = 0);
 
 // One rank of a run. Collective over world, which the layout must fill.
 Exit train_rank(Config config, Communicator& world, Control& control, const RunPlace& place);

@@ -306,6 +306,9 @@ Start find_start_of_model(Config& config, const Tokenizer* tokenizer, int64_t da
       check_kept_batch(config, stored, data_ranks, dir.string(), control.rank() == 0);
       if (saved) start.changed = changed_keys(*saved, config);
       start.state = stored;
+      // As far as they write as much to the same disk; fewer ranks may each write for longer.
+      double fewer = static_cast<double>(start.checkpoint->num_files()) / control.size();
+      start.state.save_seconds = own ? stored.save_seconds * std::max(1.0, fewer) : 0;
       start.batch =
           plan_batch(config, data_ranks, FrozenBatch{stored.global_batch, stored.micro_batch});
       if (control.rank() == 0) warn_of_micro_batch(config, stored, start.batch);

@@ -28,7 +28,8 @@ struct Start {
 // Collective over control. Finds what `load` names, or with finetune and no_load_optim what `save`
 // holds already, checks that it fits the config, and completes
 // config.model.vocab. `load` that holds nothing is an error unless it is also `save`. tokenizer may
-// be null. data_ranks: ranks that hold different samples.
+// be null. data_ranks: ranks that hold different samples. The state's save_seconds are what these
+// ranks may take for such a save; 0: not known.
 Start find_start(Config& config, const Tokenizer* tokenizer, int64_t data_ranks, Control& control);
 
 }  // namespace neox
