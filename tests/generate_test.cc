@@ -7,6 +7,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
+#include <limits>
+#include <numeric>
 #include <set>
 
 #include "base/text.h"
@@ -193,25 +196,42 @@ TEST(Choose, DrawsFromTheSoftmax) {
 
 // The same draw from all ids, sorted.
 int64_t choice_of_all(const at::Tensor& logits, const Sampling& s, int64_t position) {
-  auto [scores, ids] = logits.sort(/*stable=*/true, /*dim=*/0, /*descending=*/true);
-  at::Tensor weights = ((scores - scores[0]).to(at::kDouble) / s.temperature).exp();
-  if (s.top_k > 0) weights = weights.narrow(0, 0, std::min(s.top_k, weights.size(0)));
-  at::Tensor before = weights.cumsum(0) - weights;
-  if (s.top_p > 0) weights = weights.masked_select(before < s.top_p * weights.sum());
+  at::Tensor weights = (logits - logits.max()).to(at::kDouble).div(s.temperature).exp();
+  auto weight = [&](int64_t id) { return weights.const_data_ptr<double>()[id]; };
+  auto sum = [&](double all, int64_t id) { return all + weight(id); };
+  std::vector<int64_t> ids(static_cast<size_t>(weights.numel()));
+  std::iota(ids.begin(), ids.end(), 0);
+  double total = std::accumulate(ids.begin(), ids.end(), 0.0, sum), kept = 0;
+  std::ranges::stable_sort(ids, std::greater<>(), weight);
+  if (auto k = static_cast<size_t>(s.top_k); k > 0 && k < ids.size()) {
+    ids.resize(k);
+    total = std::accumulate(ids.begin(), ids.end(), 0.0, sum);
+  }
+  if (s.top_p > 0) {
+    size_t n = 0;
+    while (n < ids.size() && (n == 0 || kept < s.top_p * total)) kept += weight(ids[n++]);
+    ids.resize(n), total = kept;
+  }
   float u = 0;
   uniform_at(s.key, position, {&u, 1});
-  int64_t rank = (weights.cumsum(0) <= u * weights.sum()).sum().item<int64_t>();
-  return ids[std::min(rank, weights.size(0) - 1)].item<int64_t>();
+  double left = u * total;
+  auto drawn = std::ranges::find_if(ids, [&](int64_t id) { return (left -= weight(id)) < 0; });
+  return drawn == ids.end() ? ids.back() : *drawn;
 }
 
 TEST(Choose, IsTheDrawFromAllIdsSorted) {
-  at::Tensor flat = at::arange(5000, at::kFloat).remainder(7),
-             steep = flat * 3 + flat.flip(0) * 0.5;
-  for (double temperature : {0.3, 1.0, 50.0})
-    for (int64_t top_k : {0, 1, 40, 4999, 6000})
-      for (double top_p : {0.0, 0.5, 0.999, 1.0})
-        for (const at::Tensor& logits : {flat, steep})
-          for (int64_t position = 0; position < 8; ++position) {
+  at::Tensor tied = at::arange(2000, at::kFloat).remainder(7), random = at::empty({2000});
+  normal_at(1, 0, {random.mutable_data_ptr<float>(), 2000});
+  at::Tensor apart = random.clone();
+  apart[77] = -std::numeric_limits<float>::infinity(), apart[1500] = 60;
+  std::vector<float> draws(100'000);
+  uniform_at(3, 0, draws);
+  auto [least, most] = std::ranges::minmax_element(draws);
+  for (const at::Tensor& logits : {tied, tied * 3 + tied.flip(0) * 0.5, random, apart, tied * 0})
+    for (double temperature : {0.01, 0.3, 1.0, 50.0})
+      for (int64_t top_k : {0, 1, 40, 1999, 3000})
+        for (double top_p : {0.0, 0.5, 0.9, 1.0})
+          for (int64_t position : {0L, 1L, 2L, least - draws.begin(), most - draws.begin()}) {
             Sampling s{.temperature = temperature, .top_k = top_k, .top_p = top_p, .key = 3};
             ASSERT_EQ(choose(logits, s, position), choice_of_all(logits, s, position))
                 << temperature << " " << top_k << " " << top_p << " " << position;

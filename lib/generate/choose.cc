@@ -1,9 +1,12 @@
 #include <ATen/TensorOperators.h>
 
 #include <algorithm>
-#include <functional>
-#include <limits>
+#include <array>
+#include <bit>
+#include <memory>
 #include <numeric>
+#include <tuple>
+#include <utility>
 
 #include "generate/generate.h"
 #include "ops/next_tokens.h"
@@ -12,34 +15,75 @@
 namespace neox {
 namespace {
 
-// Ids by their weight, of which the greatest is 1; ties by id: `most` of them, or so many at least
-// as weigh more than `mass` together. What is light is not sorted where it is not asked for.
-std::vector<int64_t> heaviest(std::span<const double> weights, size_t most, double mass) {
-  std::vector<int64_t> ids;
-  for (double least = 1.0 / 64;; least = least > 1e-30 ? least * least : 0) {
-    ids.clear();
-    double sum = 0;
-    for (size_t i = 0; i < weights.size(); ++i)
-      if (weights[i] >= least) {
-        ids.push_back(static_cast<int64_t>(i));
-        sum += weights[i];
-      }
-    if (least == 0 || ids.size() >= most || sum > mass) break;
-  }
-  auto weight = [&](int64_t id) { return weights[static_cast<size_t>(id)]; };
-  std::ranges::stable_sort(ids, std::greater<>(), weight);
-  ids.resize(std::min(ids.size(), most));
-  return ids;
-}
+struct Candidate {
+  double weight;
+  int64_t id;
+};
 
-// The first ids that weigh as much as `mass` stay, one at least: what they weigh.
-double keep_mass(std::vector<int64_t>& ids, std::span<const double> weights, double mass) {
+// Ids by their weight, ties by id. Their weights put them into buckets, the heaviest first, of
+// which only those are filled and sorted that are asked for: a draw seldom gets as far as the light
+// ids.
+class Heaviest {
+ public:
+  // Weights from 0 to 1, of which the greatest is 1; they must outlive it.
+  explicit Heaviest(std::span<const double> weights)
+      : weights_(weights), all_(std::make_unique_for_overwrite<Candidate[]>(weights.size())) {
+    uint64_t range = behind_one(std::ranges::min(weights));
+    shift_ = std::max(static_cast<int>(std::bit_width(range)) - kBucketBits, 0);
+    for (double weight : weights) ++places_[bucket(weight)];
+    std::exclusive_scan(places_.begin(), places_.end(), places_.begin(), size_t{0});
+  }
+
+  // The one behind so many others.
+  const Candidate& operator[](size_t rank) {
+    while (rank >= sorted_) sort_bucket();
+    return all_[rank];
+  }
+
+ private:
+  static constexpr int kBucketBits = 12;
+  static constexpr size_t kBuckets = size_t{1} << kBucketBits;
+
+  // The bits of numbers that are not negative have the order of the numbers.
+  static uint64_t behind_one(double weight) {
+    return std::bit_cast<uint64_t>(1.0) - std::bit_cast<uint64_t>(weight);
+  }
+  size_t bucket(double weight) const { return behind_one(weight) >> shift_; }
+
+  // Each pass over all weights takes many more ids than the one before it.
+  void fill_buckets() {
+    size_t first = filled_, ids = std::max<size_t>(64, 8 * sorted_);
+    do ++filled_;
+    while (filled_ < kBuckets && places_[filled_] < ids);
+    for (size_t i = 0; i < weights_.size(); ++i)
+      if (size_t b = bucket(weights_[i]); b >= first && b < filled_)
+        all_[places_[b]++] = {weights_[i], static_cast<int64_t>(i)};
+  }
+
+  void sort_bucket() {
+    if (next_ == filled_) fill_buckets();
+    std::span<Candidate> bucket(&all_[sorted_], places_[next_++] - sorted_);
+    auto before = [](const Candidate& a, const Candidate& b) {
+      return a.weight > b.weight || (a.weight == b.weight && a.id < b.id);
+    };
+    if (!std::ranges::is_sorted(bucket, before)) std::ranges::sort(bucket, before);
+    sorted_ += bucket.size();
+  }
+
+  std::span<const double> weights_;
+  int shift_ = 0;
+  std::unique_ptr<Candidate[]> all_;
+  std::array<size_t, kBuckets> places_ = {};  // in all_, of the next id of each bucket
+  size_t filled_ = 0, next_ = 0;              // buckets; the first one that is not sorted
+  size_t sorted_ = 0;                         // ids
+};
+
+// How many of the first `count` weigh as much as `mass`, one at least; and what they weigh.
+std::pair<size_t, double> keep_mass(Heaviest& order, size_t count, double mass) {
   double kept = 0;
-  size_t count = 0;
-  while (count < ids.size() && (count == 0 || kept < mass))
-    kept += weights[static_cast<size_t>(ids[count++])];
-  ids.resize(count);
-  return kept;
+  size_t n = 0;
+  while (n < count && (n == 0 || kept < mass)) kept += order[n++].weight;
+  return {n, kept};
 }
 
 }  // namespace
@@ -53,24 +97,23 @@ int64_t choose(const Tensor& logits, const Sampling& s, int64_t position) {
   if (top < 0 || is_greedy(s)) return top;
   double temperature = s.temperature > 0 ? s.temperature : 1;
   Tensor weights = (scores - scores[top]).to(at::kDouble).div_(temperature).exp_();
-  const auto* weight = weights.const_data_ptr<double>();
-  std::span<const double> all(weight, static_cast<size_t>(n));
+  std::span<const double> all(weights.const_data_ptr<double>(), static_cast<size_t>(n));
   float u = 0;
   uniform_at(s.key, position, {&u, 1});
+  Heaviest order(all);
+  size_t count = all.size();
   double total = 0;
-  std::vector<int64_t> order;
   if (s.top_k > 0 && s.top_k < n) {
-    order = heaviest(all, static_cast<size_t>(s.top_k), std::numeric_limits<double>::infinity());
-    for (int64_t id : order) total += weight[id];
+    count = static_cast<size_t>(s.top_k);
+    for (size_t i = 0; i < count; ++i) total += order[i].weight;
   } else {
     total = std::accumulate(all.begin(), all.end(), 0.0);
-    order = heaviest(all, all.size(), (s.top_p > 0 ? s.top_p : u) * total);
   }
-  if (s.top_p > 0) total = keep_mass(order, all, s.top_p * total);
+  if (s.top_p > 0) std::tie(count, total) = keep_mass(order, count, s.top_p * total);
   double left = u * total;
-  for (int64_t id : order)
-    if ((left -= weight[id]) < 0) return id;
-  return order.back();
+  for (size_t i = 0; i < count; ++i)
+    if ((left -= order[i].weight) < 0) return order[i].id;
+  return order[count - 1].id;
 }
 
 }  // namespace neox
