@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "generate/load.h"
 #include "generate/score.h"
+#include "generate/text_stream.h"
 #include "launch/process_info.h"
 #include "serve_program.h"
 
@@ -278,6 +279,20 @@ TEST_F(Serve, SaysWhereItCannotListen) {
     EXPECT_EQ(ended.code, 64) << listen;
     EXPECT_TRUE(has(ended.err, says)) << ended.err;
   }
+}
+
+TEST_F(Serve, SaysWhatItLacksWhereKeysAndValuesHaveNoRoom) {
+  Ended ended = Child({program("neox-serve"), run().save(), "--listen", "0", "--batch-size",
+                       "1000000", "--set", "precision=fp32", "--set", "seq_length=100000", "--set",
+                       "max_position_embeddings=100000"})
+                    .end();
+  EXPECT_EQ(ended.code, 64) << ended.err;
+  EXPECT_FALSE(has(ended.err, "Serving")) << ended.err;
+  for (const char* says : {"1000000 texts at once (--batch-size)", "51.2 MB for 100,000 positions",
+                           "--set seq_length=N --set max_position_embeddings=N"})
+    EXPECT_TRUE(has(ended.err, says)) << ended.err;
+  LoadedModel shorter(run().save(), {"seq_length=20", "max_position_embeddings=20"}, at::kCPU);
+  EXPECT_EQ(num_positions(shorter.model().config()), 20);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <csignal>
@@ -123,6 +124,8 @@ void flush_output(std::ostream& out) {
 
 namespace {
 
+constexpr std::string_view kFromNew = "std::bad_alloc";
+
 // Output that a full disk took must not pass as done.
 int end_output(int code) {
   if (code == 0) flush_output(std::cout);
@@ -143,7 +146,6 @@ const char* with_less_memory(std::string_view program) {
 // Where memory ran out, LibTorch's list of frames says nothing that helps; of a thread that cannot
 // be started the system says that a resource is unavailable.
 std::string shown(const std::string& program, const std::exception& e) {
-  constexpr std::string_view kFromNew = "std::bad_alloc";
   std::string what = e.what();
   const auto* error = dynamic_cast<const std::system_error*>(&e);
   if (const auto* files = dynamic_cast<const std::filesystem::filesystem_error*>(&e))
@@ -155,10 +157,8 @@ std::string shown(const std::string& program, const std::exception& e) {
                   "by pids.max of the control group.");
   size_t from_new = what.find(kFromNew);
   if (from_new != what.npos) what.replace(from_new, kFromNew.size(), "out of memory");
-  bool memory =
-      what.find("out of memory") != what.npos || what.find("allocate memory") != what.npos;
   size_t frames = std::min(what.find("\nException raised from"), what.find("\nframe #"));
-  if (!memory || std::min(frames, from_new) == what.npos) return what;
+  if (!is_out_of_memory(e) || std::min(frames, from_new) == what.npos) return what;
   return concat(what.substr(0, frames), "\nThere is too little memory.", with_less_memory(program));
 }
 
@@ -175,6 +175,13 @@ constexpr const char* kBrokenGpu[] = {"uncorrectable ECC error", "uncorrectable 
                                       "peer GPU memory over nvlink or a hardware error"};
 
 }  // namespace
+
+bool is_out_of_memory(const std::exception& e) {
+  std::string_view what = e.what();
+  return std::ranges::any_of(
+      std::array{kFromNew, std::string_view("out of memory"), std::string_view("allocate memory")},
+      [&](std::string_view says) { return what.find(says) != what.npos; });
+}
 
 Exit exit_of(const std::exception& e) {
   if (dynamic_cast<const std::filesystem::filesystem_error*>(&e)) return Exit::kIo;

@@ -93,6 +93,9 @@ void flush_output(std::ostream& out);
 // cudaErrorContained), which the same program survives on another GPU; else kInternal.
 Exit exit_of(const std::exception& e);
 
+// Whether it says that there was too little memory.
+bool is_out_of_memory(const std::exception& e);
+
 // Runs the body and turns what it throws into "<name>: <message>" on stderr and an exit code. An
 // exception that leaves a destructor ends the program with both on the spot: where a GPU fails,
 // LibTorch throws again as it takes back memory that the GPU was to copy from or to.

@@ -11,6 +11,7 @@
 #include <functional>
 #include <iterator>
 #include <map>
+#include <utility>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -81,9 +82,9 @@ struct NewTokens {
 
 // What is known before the first text comes.
 struct Plan {
-  int64_t rows, capacity;  // of the cache
-  bool greedy = false;     // all are, and chosen among the same ids, without scores
-  int64_t vocab = 0;       // those
+  KvCache cache;        // all rows are free
+  bool greedy = false;  // all are, and chosen among the same ids, without scores
+  int64_t vocab = 0;    // those
 };
 
 // Texts that grow side by side, a batch of them at a time. Prompts are read one by one, or
@@ -93,9 +94,8 @@ struct Plan {
 // what follows the end of a text.
 class Texts {
  public:
-  Texts(GptNeoX& model, const TextSource& source, const TextOptions& options, const Plan& plan)
-      : model_(model), source_(source), options_(options) {
-    cache_ = model.new_cache(plan.rows, plan.capacity);
+  Texts(GptNeoX& model, const TextSource& source, const TextOptions& options, Plan plan)
+      : model_(model), source_(source), options_(options), cache_(std::move(plan.cache)) {
     cache_.lengths.clear();
     if (!plan.greedy || !cache_.replay || cache_.fused || model.mesh().pp().size() > 1) return;
     cache_.replay->vocab = plan.vocab;
@@ -317,12 +317,12 @@ class Texts {
 };
 
 Plan plan_of(GptNeoX& model, std::span<const TextRequest> requests, int64_t batch_size) {
-  Plan plan{.rows = std::clamp<int64_t>(std::ssize(requests), 1, batch_size), .capacity = 1};
-  int64_t positions = num_positions(model.config());
+  int64_t positions = num_positions(model.config()), capacity = 1;
   for (const TextRequest& r : requests)
-    plan.capacity = std::max(
-        plan.capacity,
+    capacity = std::max(
+        capacity,
         std::min(std::ssize(r.prompt) + std::min(r.sampling.max_tokens, positions), positions));
+  Plan plan{model.new_cache(std::clamp<int64_t>(std::ssize(requests), 1, batch_size), capacity)};
   if (requests.empty()) return plan;
   plan.vocab = requests.front().sampling.vocab;
   plan.greedy = std::ranges::all_of(requests, [&](const TextRequest& r) {
@@ -333,9 +333,9 @@ Plan plan_of(GptNeoX& model, std::span<const TextRequest> requests, int64_t batc
 
 }  // namespace
 
-void generate(GptNeoX& model, const TextSource& next, const TextOptions& options) {
+void generate(GptNeoX& model, KvCache cache, const TextSource& next, const TextOptions& options) {
   at::NoGradGuard no_grad;
-  Texts(model, next, options, {options.batch_size, num_positions(model.config())}).run();
+  Texts(model, next, options, {std::move(cache)}).run();
 }
 
 std::vector<std::vector<int32_t>> generate(GptNeoX& model, std::span<const TextRequest> requests,

@@ -62,7 +62,7 @@ std::vector<std::vector<int32_t>> generate(GptNeoX& model, std::span<const TextR
 // time; none then means that no more come.
 using TextSource = std::function<std::optional<TextRequest>(bool wait)>;
 // The same for texts that come while others grow, numbered in that order; `options` has what they
-// become.
-void generate(GptNeoX& model, const TextSource& next, const TextOptions& options);
+// become. cache: a new one of the model, with batch_size rows of all its positions.
+void generate(GptNeoX& model, KvCache cache, const TextSource& next, const TextOptions& options);
 
 }  // namespace neox

@@ -64,7 +64,7 @@ class Arena : public c10::Allocator {
     std::lock_guard lock(mutex_);
     auto hole = std::ranges::find_if(
         free_, [&](const auto& h) { return begin(h.first) + n <= h.first + h.second; });
-    check(hole != free_.end(), "no ", n, " bytes of memory for a tensor");
+    check(hole != free_.end(), "out of memory: no ", n, " bytes for a tensor");
     auto [from, size] = *hole;
     size_t at = begin(from), end = from + size;
     free_.erase(hole);

@@ -5,6 +5,7 @@
 #include <iomanip>
 #include <random>
 #include <thread>
+#include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -68,12 +69,30 @@ bool names(std::string_view path, const ServedModel& model) {
   return path == model.name || path == escaped;
 }
 
+// Keys and values of all positions for so many texts.
+KvCache cache_for(GptNeoX& model, int64_t texts) try {
+  return model.new_cache(texts, num_positions(model.config()));
+} catch (const std::exception& e) {
+  if (!is_out_of_memory(e)) throw;
+  const ModelConfig& c = model.config();
+  auto positions = num_positions(c);
+  auto vectors = 2.0 * static_cast<double>(c.layers) * static_cast<double>(positions);
+  auto vector_bytes = static_cast<double>(c.groups() * c.head_size()) *
+                      static_cast<double>(model.hidden_options().dtype().itemsize());
+  bool fixed = c.position_embedding == PositionEmbedding::kLearned;
+  fail(Exit::kUsage, "there is no memory for the keys and values of ", counted(texts, "text"),
+       " at once (--batch-size), each of which needs ", human_bytes(vectors * vector_bytes),
+       " for ", with_commas(positions), " positions. A smaller --batch-size needs less",
+       fixed ? "." : "; so do shorter texts: --set seq_length=N --set max_position_embeddings=N");
+}
+
 }  // namespace
 
 Service::Service(GptNeoX& model, const ServedModel& served, const ServiceOptions& options)
     : model_(model),
       served_(served),
       options_(options),
+      cache_(cache_for(model, options.batch_size)),
       server_(options.http,
               [this](const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
                 handle(request, reply);
@@ -158,7 +177,7 @@ void Service::run() {
   });
   try {
     generate(
-        model_, [&](bool wait) { return next(wait); }, options);
+        model_, std::move(cache_), [&](bool wait) { return next(wait); }, options);
   } catch (const std::exception& e) {
     finish_all(e.what());
     throw;

@@ -22,7 +22,8 @@ struct ServiceOptions {
 
 class Service {
  public:
-  // Takes requests from now on. The model and what `served` refers to must outlive it.
+  // Takes requests from now on. The model and what `served` refers to must outlive it. Throws Error
+  // (64) where the keys and values of batch_size texts have no room in memory.
   Service(GptNeoX& model, const ServedModel& served, const ServiceOptions& options);
   ~Service();
   std::string url() const { return server_.url(); }
@@ -64,6 +65,7 @@ class Service {
   std::deque<Place> queue_;
   bool closed_ = false;  // no more are taken
   // Of run()'s thread alone.
+  KvCache cache_;
   std::map<size_t, Place> growing_;  // by their number in generate()
   size_t numbered_ = 0;
   HttpServer server_;
