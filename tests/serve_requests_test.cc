@@ -82,7 +82,10 @@ TEST_F(Serve, KnowsItsAddresses) {
   for (char c : name) escaped += c == '/' ? "%2F" : std::string(1, c);
   for (const std::string& path : {name, escaped})
     EXPECT_EQ(Json::parse(client.ask("GET", "/v1/models/" + path).body)["id"], name);
-  EXPECT_EQ(client.ask("GET", "/v1/models/other").status, 404);
+  HttpAnswer other = client.ask("GET", "/v1/models/other");
+  EXPECT_EQ(other.status, 404);
+  EXPECT_EQ(Json::parse(other.body)["error"]["message"],
+            concat("there is no model other; this server has ", name));
   HttpAnswer nowhere = client.ask("GET", "/v2");
   EXPECT_EQ(nowhere.status, 404);
   EXPECT_TRUE(has(nowhere.body, "/v1/completions"));

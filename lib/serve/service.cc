@@ -117,8 +117,12 @@ void Service::handle(const HttpRequest& request, const std::shared_ptr<HttpReply
     return refuse(*reply, form, kNoKey, "this server wants a key: Authorization: Bearer KEY");
   if (path == "/v1/models" && reads) return reply->whole(kOk, kJson, models_body(served_));
   constexpr std::string_view kOne = "/v1/models/";
-  if (path.starts_with(kOne) && reads && names(std::string_view(path).substr(kOne.size()), served_))
-    return reply->whole(kOk, kJson, dumped(model_body(served_)) + "\n");
+  if (path.starts_with(kOne) && path != kOne && reads) {
+    std::string name = path.substr(kOne.size());
+    if (names(name, served_)) return reply->whole(kOk, kJson, dumped(model_body(served_)) + "\n");
+    return refuse(*reply, form, kNotFound,
+                  concat("there is no model ", name, "; this server has ", served_.name));
+  }
   if (route == std::end(kRoutes))
     return refuse(*reply, form, kNotFound,
                   concat("there is no ", path,
