@@ -308,7 +308,7 @@ Exit train_rank(Config config, Communicator& world, Control& control, const RunP
   });
   if (first) {
     for (const std::string& warning : sampler.warnings()) log_warning(warning);
-    if (!says_repeats(sampler, config, start.state.global_batch))
+    if (config.train.iters > 0 && !says_repeats(sampler, config, start.state.global_batch))
       say_passes(sampler, config, start.state.global_batch, start.state.dataset_samples);
   }
   bool resumes = start.checkpoint.has_value();

@@ -191,8 +191,9 @@ Exit Trainer::train_loop() {
     evaluate_and_sample(state_.iteration / t.eval_interval - 1);
   bool prepared = false;
   if (state_.iteration >= t.iters && p_.control.rank() == 0)
-    log_info("the run is complete: step ", state_.iteration, " of ", t.iters,
-             "; a larger train_iters goes on");
+    log_info(t.iters == 0 ? "nothing is trained, only evaluated: train_iters is 0"
+                          : concat("the run is complete: step ", state_.iteration, " of ", t.iters,
+                                   "; a larger train_iters goes on"));
   while (!stop_ && state_.iteration < t.iters) {
     take_step();
     if (saver_) survives([this] { end_of_save(saver_->poll()); });
@@ -208,7 +209,8 @@ Exit Trainer::train_loop() {
   std::string why;
   if (!complete) why = stop_ ? why_all_stop() : concat("exit_interval is ", t.exit_interval);
   if (complete && !stop_ && evaluated_at_ != state_.iteration)
-    evaluate_and_sample((state_.iteration - 1) / std::max<int64_t>(t.eval_interval, 1));
+    evaluate_and_sample(std::max<int64_t>(state_.iteration - 1, 0) /
+                        std::max<int64_t>(t.eval_interval, 1));
   let_save_end();  // one that has failed is done again
   ends_ = true;
   if (state_.iteration > 0 && saved_at_ != state_.iteration) save();
