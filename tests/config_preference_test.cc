@@ -38,7 +38,7 @@ TEST_F(ConfigTest, PairsThatDoNotFitAreRefused) {
       {"dataset_impl: pairwise\npack_impl: unpacked", "train_impl is normal (default)"},
       {"pos_train_data_paths: [x]", "but dataset_impl is gpt2 (default); set dataset_impl"},
       {pairs("dpo_beta: 0"), "dpo_beta is 0; it must be positive"},
-      {pairs("moe_num_experts: 4"), "give moe_router_type: topk"},
+      {pairs("moe_router_type: sinkhorn\nmoe_num_experts: 4"), "give moe_router_type: topk"},
       {pairs("train_data_paths: [x]"), "set pos_train_data_paths and neg_train_data_paths"},
       {pairs("data_path: x"), "data_path has no pairs"},
       {pairs("neg_valid_data_paths: [x]"), "names 1 data set for the 0 of pos_valid_data_paths"},
@@ -108,7 +108,8 @@ TEST_F(ConfigTest, AnswersWithRewardsThatDoNotFitAreRefused) {
       {"train_impl: kto\ndata_path: a", "needs answers and their rewards"},
       {"train_impl: kto\ndataset_impl: pairwise\npack_impl: unpacked", "train_impl is kto"}};
   for (const auto& [text, message] : cases) EXPECT_TRUE(has(fails(text), message)) << fails(text);
-  EXPECT_TRUE(has(fails(answers("valid_data_paths: [x]")), "valid_reward_data_paths beside valid"));
+  EXPECT_TRUE(has(fails(answers("valid_data_paths: [x]\nvalid_label_data_paths: [y]")),
+                  "valid_reward_data_paths beside valid"));
   const std::string some = "train_impl: kto\ntrain_data_paths: [a]\ntrain_reward_data_paths: [b]\n";
   EXPECT_TRUE(has(fails(some), "set pack_impl: unpacked"));
   EXPECT_TRUE(has(fails(some + "pack_impl: unpacked"),
