@@ -263,6 +263,18 @@ TEST(Reports, ARunOfNoStepsEvaluatesTheWeightsThatItIsGiven) {
   EXPECT_EQ(other.saved(), std::vector<int64_t>{});
 }
 
+// Megatron-Core's blend without weights has the samples of one epoch.
+TEST(Reports, DataThatAFirstStartReadsMoreThanOnceIsNoRunThatGrew) {
+  Training run;
+  std::string paths;
+  for (const char* name : {"a", "b"})
+    paths += concat(paths.empty() ? "" : ", ", run.dir().put(name, counting({100, 100}), 300));
+  Ended ended = run.train(
+      {"data_path=null", concat("train_data_paths=[", paths, "]"), "data_order=megatron-core"});
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_FALSE(has(ended.err, "come again")) << ended.err;
+}
+
 // A node where any token is said to end a text.
 TEST(Reports, SamplesEndAtWhatEndsTextsForRank0) {
   Training run;

@@ -145,9 +145,10 @@ Sampler open_behind_rank_0(Control& control, const std::function<Sampler()>& ope
 }
 
 // The order of samples is that of the run's first start, which may have asked for fewer steps.
-bool says_repeats(const Sampler& sampler, const Config& config, int64_t batch) {
-  int64_t known = sampler.size(Split::kTrain);
-  if (config.train.epochs > 0 || config.train.iters * batch <= known) return false;
+// asked: as for say_passes().
+bool says_repeats(const Sampler& sampler, const Config& config, int64_t batch, int64_t asked) {
+  int64_t known = sampler.size(Split::kTrain), samples = config.train.iters * batch;
+  if (config.train.epochs > 0 || samples <= std::max(asked, known)) return false;
   log_warning("train_iters ", config.train.iters, " (", config.where("train_iters"),
               "): the order of the ", with_commas(known), " training samples was made for fewer ",
               "steps, when the run began; from step ", known / batch + 1,
@@ -308,8 +309,9 @@ Exit train_rank(Config config, Communicator& world, Control& control, const RunP
   });
   if (first) {
     for (const std::string& warning : sampler.warnings()) log_warning(warning);
-    if (config.train.iters > 0 && !says_repeats(sampler, config, start.state.global_batch))
-      say_passes(sampler, config, start.state.global_batch, start.state.dataset_samples);
+    int64_t batch = start.state.global_batch, asked = start.state.dataset_samples;
+    if (config.train.iters > 0 && !says_repeats(sampler, config, batch, asked))
+      say_passes(sampler, config, batch, asked);
   }
   bool resumes = start.checkpoint.has_value();
   GptNeoX model(config.model, mesh, model_options(config, resumes, world.size(), place.device));
