@@ -13,8 +13,10 @@ namespace {
 int64_t bytes_seen(const fs::path& path, int writer, int reader) {
   std::error_code error;
   auto bytes = static_cast<int64_t>(fs::file_size(path, error));
-  check_io(!error, path.string(), ", written by rank ", writer, ", is not visible to rank ", reader,
+  check_io(error != std::errc::no_such_file_or_directory, path.string(), ", written by rank ",
+           writer, ", is not visible to rank ", reader,
            "; is the directory on a file system that all nodes share?");
+  check_io(!error, "cannot stat ", path.string(), ": ", describe_errno(error.value()));
   return bytes;
 }
 
@@ -74,11 +76,9 @@ std::string read_index_part(const fs::path& dir, int writer, const std::string& 
   if (reply.empty()) return "";
   StoredFile stored{rank_file_name(writer), 0, {}};
   std::string path = (dir / stored.name).string();
-  bytes_seen(path, writer, reader);
+  stored.bytes = bytes_seen(path, writer, reader);
   Catalog part = get_catalog(Hdf5File(path, Hdf5File::Mode::kRead), path);
-  RawFile file(path, RawFile::Mode::kRead);
-  stored.bytes = file.size();
-  stored.rest = checksum_outside(file, part.ranges()[0]);
+  stored.rest = checksum_outside(RawFile(path, RawFile::Mode::kRead), part.ranges()[0]);
   check_io(reply == concat(stored.bytes, " ", to_string(stored.rest)), path, " is not what rank ",
            writer, " wrote");
   part.files = {stored};

@@ -175,6 +175,14 @@ std::set<std::string> different_keys(const Config& a, const Config& b) {
   return keys;
 }
 
+// Whether one of them has the key's default, which the other, in another spelling, did not read.
+bool reads_default(const std::string& key, const Config& a, const Config& b) {
+  const KeyRow* row = find_key(key);
+  auto unread = [&](const Config& config) { return !find_setting(config, key); };
+  auto by_default = [&](const Config& config) { return config.value(key) == row->fallback; };
+  return row && ((unread(a) && by_default(b)) || (unread(b) && by_default(a)));
+}
+
 }  // namespace
 
 std::string Config::where(const std::string& key) const {
@@ -213,18 +221,6 @@ std::string model_difference(const Config& a, const Config& b) {
       text += concat("\n  ", key, ": ", a.value(key), ", not ", b.value(key));
   return text;
 }
-
-namespace {
-
-// Whether one of them has the key's default, which the other, in another spelling, did not read.
-bool reads_default(const std::string& key, const Config& a, const Config& b) {
-  const KeyRow* row = find_key(key);
-  auto unread = [&](const Config& config) { return !find_setting(config, key); };
-  auto by_default = [&](const Config& config) { return config.value(key) == row->fallback; };
-  return row && ((unread(a) && by_default(b)) || (unread(b) && by_default(a)));
-}
-
-}  // namespace
 
 std::string changed_keys(const Config& before, const Config& now) {
   std::string text;

@@ -21,6 +21,11 @@ const DataSets& sets_of(const DataConfig& config, size_t split) {
   return split == 0 ? config.train : split == 1 ? config.valid : config.test;
 }
 
+bool have_equal_lengths(const IndexedDataset& x, const IndexedDataset& y) {
+  auto a = x.lengths().bytes(), b = y.lengths().bytes();
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size()) == 0;
+}
+
 // Labels lie beside the tokens, one for each.
 std::shared_ptr<const IndexedDataset> open_labels(const std::string& prefix,
                                                   const IndexedDataset& text) {
@@ -28,8 +33,7 @@ std::shared_ptr<const IndexedDataset> open_labels(const std::string& prefix,
   check_io(labels->num_sequences() == text.num_sequences(), labels->prefix(), ".idx has ",
            labels->num_sequences(), " sequences, but ", text.prefix(), ".idx, whose labels it ",
            "should hold, has ", text.num_sequences(), "; prepare both again together");
-  auto a = labels->lengths().bytes(), b = text.lengths().bytes();
-  if (std::memcmp(a.data(), b.data(), a.size()) == 0) return labels;
+  if (have_equal_lengths(*labels, text)) return labels;
   for (int64_t i = 0; i < text.num_sequences(); ++i)
     check_io(labels->lengths()[i] == text.lengths()[i], labels->prefix(), ".idx: sequence ", i,
              " has ", labels->lengths()[i], " labels, but in ", text.prefix(), ".idx it has ",
@@ -47,8 +51,7 @@ std::shared_ptr<const IndexedDataset> open_rewards(const std::string& prefix,
   for (int64_t i = 0; i < rewards->num_sequences(); ++i)
     check_io(rewards->lengths()[i] > 0, rewards->prefix(), ".idx: document ", i,
              " has no reward; prepare it again with its text");
-  auto a = rewards->lengths().bytes(), b = text.lengths().bytes();
-  bool alike = a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size()) == 0;
+  bool alike = have_equal_lengths(*rewards, text);
   for (int64_t i = 0; alike && i < rewards->num_sequences(); ++i)
     check_io(rewards->lengths()[i] == 1, rewards->prefix(), ".idx: each document has as many ",
              "numbers as tokens in ", text.prefix(), ".idx, so these are tokens or labels, not ",

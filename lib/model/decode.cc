@@ -10,7 +10,6 @@
 #include <ATen/ops/pad_sequence.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/tensor.h>
-#include <ATen/ops/zeros.h>
 #include <c10/util/accumulate.h>
 
 #include <algorithm>
@@ -72,9 +71,7 @@ KvCache GptNeoX::new_cache(int64_t batch, int64_t capacity) {
   // weight 0, beside a longer one; of what is not finite that would be no zero.
   // On a CPU they take memory as texts become longer.
   std::vector<int64_t> shape = {2, last_layer_ - first_layer_, batch, K, capacity, D};
-  Tensor all = options_.device.is_cpu()
-                   ? untouched_zeros(c10::multiply_integers(shape), hidden_options()).view(shape)
-                   : at::zeros(shape, hidden_options());
+  Tensor all = untouched_zeros(c10::multiply_integers(shape), hidden_options()).view(shape);
   cache.keys = all[0].unbind(), cache.values = all[1].unbind();
   at::ScalarType type = options_.dtypes.param;
   bool whole = mesh_.tp().size() == 1 && mesh_.pp().size() == 1;
