@@ -258,7 +258,7 @@ class ModelRun {
   void load(const std::function<Tensor(const std::string&, const Dims&)>& weight) {
     at::NoGradGuard no_grad;
     for (ParamBuffer* buffer : model_.buffers()) {
-      for (const Placement& p : buffer->placements(0, buffer->chunk_size()))
+      for (const Placement& p : buffer->placements())
         buffer->master()
             .narrow(0, p.offset, p.box.numel())
             .copy_(weight(p.name, p.shape).flatten());

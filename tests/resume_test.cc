@@ -3,8 +3,10 @@
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
+#include "base/file.h"
 #include "checkpoint/checkpoint.h"
 #include "data_files.h"
+#include "generate/load.h"
 #include "optimizer_cases.h"
 #include "tiny_run.h"
 
@@ -56,7 +58,7 @@ class ResumeTest : public ::testing::Test {
     return run(ranks).train(kSaved, kSteps, [&](TrainStep& step, Control&) {
       Checkpoint checkpoint(dir);
       auto chunks = step.owned();
-      checkpoint.read(chunks);
+      read_state(checkpoint, chunks, step.model());
       step.publish();
       step.restore(checkpoint.state().optimizer_steps);
     });
@@ -95,6 +97,24 @@ TEST_P(Resume, OfEveryLayoutFromEveryOtherIsTheUninterruptedRun) {
 
 TEST_P(Resume, AtTheSameLayoutIsBitwise) {
   for (const Ranks& ranks : {kRanks[0], kRanks[5], kRanks[7]}) expect_bitwise(ranks);
+}
+
+TEST_F(ResumeTest, EachOfTheReplicasReadsAPart) {
+  Ranks ranks{{.replicate = 4}};
+  fs::path dir = save(ranks);
+  std::string file = (dir / "rank_00002.h5").string(), bytes = read_file(file);
+  bytes.back() = static_cast<char>(~bytes.back());
+  write_file_atomically(file, bytes);
+  std::vector<std::string> errors(4);
+  run(ranks).train(kSaved, kSaved, [&](TrainStep& step, Control& control) {
+    auto chunks = step.owned();
+    auto read = [&] {
+      read_state(Checkpoint(dir), chunks, step.model(), [] { fail(Exit::kInternal, "met"); });
+    };
+    errors[static_cast<size_t>(control.rank())] = testing::error_of(read);
+  });
+  for (size_t rank = 0; rank < 4; ++rank)
+    EXPECT_EQ(errors[rank].find("is damaged") != std::string::npos, rank == 2) << errors[rank];
 }
 
 INSTANTIATE_TEST_SUITE_P(TiedEmbedding, Resume, ::testing::Bool());

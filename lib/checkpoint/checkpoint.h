@@ -28,6 +28,9 @@ struct StateChunk {
   std::vector<Placement> placements;  // into data, ascending offsets
 };
 
+// Its elements [range.first, range.second).
+StateChunk elements_of(const StateChunk& chunk, std::pair<int64_t, int64_t> range);
+
 // Beside the checkpoints of a model that was converted: the files that came along with it.
 inline constexpr const char* kCompanionDir = "hf";
 // And the keys of its configuration.

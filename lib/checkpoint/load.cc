@@ -14,6 +14,17 @@ using TensorKey = std::pair<std::string, std::string>;  // state, name
 
 }  // namespace
 
+StateChunk elements_of(const StateChunk& chunk, std::pair<int64_t, int64_t> range) {
+  auto [from, to] = range;
+  StateChunk part{chunk.buffer, chunk.state, chunk.data.narrow(0, from, to - from), {}};
+  for (const Placement& p : chunk.placements)
+    cover(p.box, std::max(from - p.offset, int64_t{0}), std::min(to - p.offset, p.box.numel()),
+          [&, from = from](const Box& box, int64_t offset) {
+            part.placements.push_back({p.name, p.shape, box, p.offset + offset - from});
+          });
+  return part;
+}
+
 struct Checkpoint::Impl {
   explicit Impl(Opened o) : opened(std::move(o)), boxes(opened.catalog.tensors.size()) {
     const Catalog& c = opened.catalog;

@@ -1,5 +1,7 @@
 #include "generate/load.h"
 
+#include <ATen/core/grad_mode.h>
+
 #include <algorithm>
 #include <cinttypes>
 #include <nlohmann/json.hpp>
@@ -166,14 +168,41 @@ std::vector<std::string> override_options(const Program& program) {
   return overrides;
 }
 
+namespace {
+
+// Each of the copies has filled its part_of_copies().
+void share_parts(const at::Tensor& flat, Communicator& copies, at::Device device) {
+  at::Tensor all = flat.to(device);
+  int64_t part = all.numel() / copies.size(), even = part * copies.size();
+  at::Tensor full = all.narrow(0, 0, even), rest = all.narrow(0, even, all.numel() - even);
+  copies.all_gather(full.narrow(0, part * copies.rank(), part), full);
+  copies.broadcast(rest, copies.size() - 1);
+  if (!all.is_alias_of(flat)) flat.copy_(all);
+}
+
+}  // namespace
+
+void read_state(const Checkpoint& checkpoint, std::span<const StateChunk> chunks, GptNeoX& model,
+                const std::function<void()>& meet) {
+  at::NoGradGuard no_grad;
+  Communicator& replicas = model.mesh().replicate();
+  std::vector<StateChunk> parts;
+  for (const StateChunk& chunk : chunks)
+    parts.push_back(
+        elements_of(chunk, part_of_copies(chunk.data.numel(), replicas.rank(), replicas.size())));
+  checkpoint.read(parts, model.mesh().world().rank());
+  meet();
+  if (replicas.size() > 1)
+    for (const StateChunk& chunk : chunks)
+      share_parts(chunk.data, replicas, model.hidden_options().device());
+}
+
 void read_parameters(const Checkpoint& checkpoint, GptNeoX& model,
                      const std::function<void()>& meet) {
   std::vector<StateChunk> chunks;
   for (ParamBuffer* buffer : model.buffers())
-    chunks.push_back(
-        {buffer->name(), "param", buffer->master(), buffer->placements(0, buffer->chunk_size())});
-  checkpoint.read(chunks, model.mesh().world().rank());
-  meet();
+    chunks.push_back({buffer->name(), "param", buffer->master(), buffer->placements()});
+  read_state(checkpoint, chunks, model, meet);
   for (ParamBuffer* buffer : model.buffers()) buffer->publish();
 }
 

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -45,8 +46,14 @@ class LoadedModel {
 std::filesystem::path checkpoint_option(const Program& program, const std::string& name);
 std::vector<std::string> override_options(const Program& program);
 
-// Of a model without an optimizer, saved at any layout. Collective over the model's mesh; meet() is
-// called before ranks exchange what each has read.
+// Fills the chunks, which are masters and optimizer states of the model. Replicas hold the same:
+// each reads a part of it, and they send each other theirs. Collective over the model's mesh;
+// meet() is called before ranks exchange what each has read.
+void read_state(
+    const Checkpoint& checkpoint, std::span<const StateChunk> chunks, GptNeoX& model,
+    const std::function<void()>& meet = [] {});
+
+// The parameters of a model without an optimizer, likewise, and publishes them.
 void read_parameters(
     const Checkpoint& checkpoint, GptNeoX& model, const std::function<void()>& meet = [] {});
 

@@ -211,7 +211,7 @@ void initialize(ParamBuffer& buffer, const std::vector<ModelParam>& params,
   at::NoGradGuard no_grad;
   std::map<std::string, InitKind> kinds;
   for (const ModelParam& p : params) kinds[p.spec.name] = p.init;
-  for (const Placement& p : buffer.placements(0, buffer.chunk_size())) {
+  for (const Placement& p : buffer.placements()) {
     at::Tensor to = buffer.master().narrow(0, p.offset, p.box.numel());
     switch (kinds.at(p.name)) {
       case InitKind::kZeros:

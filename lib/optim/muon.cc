@@ -77,7 +77,7 @@ at::Tensor Muon::orthogonal_step(ParamBuffer& buffer, const at::Tensor& directio
   tp_.all_gather(direction, all);
   at::Tensor parts = all.view({tp_.size(), direction.numel()});
   at::Tensor step = at::zeros_like(direction);
-  for (const Placement& p : buffer.placements(0, buffer.chunk_size())) {
+  for (const Placement& p : buffer.placements()) {
     int64_t dim = *spec_of(buffer, p.name).tp_dim;
     auto d = static_cast<size_t>(dim);
     at::Tensor whole = orthogonalized(whole_matrix(parts, p, dim));

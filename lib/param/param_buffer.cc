@@ -32,6 +32,11 @@ void join(SideStream::Work& beside) {
 
 }  // namespace
 
+std::pair<int64_t, int64_t> part_of_copies(int64_t chunk, int copy, int copies) {
+  int64_t part = chunk / copies;
+  return {part * copy, copy + 1 == copies ? chunk : part * (copy + 1)};
+}
+
 // Called by autograd right after it has accumulated into the gradient of a leaf.
 class ParamBuffer::Hook : public torch::autograd::PostAccumulateGradHook {
  public:
@@ -281,10 +286,9 @@ const at::Tensor& ParamBuffer::param(size_t i) {
   return leaves_[i];
 }
 
-std::vector<Placement> ParamBuffer::placements(int64_t begin, int64_t end) const {
+std::vector<Placement> ParamBuffer::placements() const {
   std::vector<Placement> found;
-  int64_t from = sharing_.shard->rank() * chunk_ + begin,
-          to = sharing_.shard->rank() * chunk_ + end;
+  int64_t from = sharing_.shard->rank() * chunk_, to = from + chunk_;
   for (size_t i = 0; i < specs_.size(); ++i) {
     int64_t first = std::max(from, offsets_[i]),
             last = std::min(to, offsets_[i] + boxes_[i].numel());
@@ -306,7 +310,7 @@ ParamBuffer::Memory ParamBuffer::memory() const {
 }
 
 std::pair<int64_t, int64_t> ParamBuffer::written() const {
-  return {chunk_ * sharing_.copy / sharing_.copies, chunk_ * (sharing_.copy + 1) / sharing_.copies};
+  return part_of_copies(chunk_, sharing_.copy, sharing_.copies);
 }
 
 }  // namespace neox

@@ -63,6 +63,10 @@ struct BufferOptions {
   std::shared_ptr<SideStream> side = nullptr;
 };
 
+// The elements that number `copy` of the ranks that hold equal copies of a chunk writes or reads:
+// equal parts, and the last one has what is left over.
+std::pair<int64_t, int64_t> part_of_copies(int64_t chunk, int copy, int copies);
+
 class ParamBuffer {
  public:
   // Parameters of one kind: all with weight decay or all without, all split over tp or none.
@@ -120,16 +124,15 @@ class ParamBuffer {
   // Joins what publish() or gather() started, as param() does.
   void finish_publish();
 
-  // The boxes in elements [begin, end) of the owned chunk; offsets count from begin.
-  std::vector<Placement> placements(int64_t begin, int64_t end) const;
+  // The boxes in the owned chunk.
+  std::vector<Placement> placements() const;
   int64_t chunk_size() const { return chunk_; }
   // Bytes here. master: beyond params, where it is of another type.
   struct Memory {
     int64_t params, grads, master;
   };
   Memory memory() const;
-  // The elements of the owned chunk that this rank writes to a checkpoint: the copies divide the
-  // work.
+  // The elements of the owned chunk that this rank writes to a checkpoint: part_of_copies().
   std::pair<int64_t, int64_t> written() const;
 
  private:

@@ -139,7 +139,7 @@ std::vector<StateChunk> TrainStep::owned() {
   std::vector<StateChunk> chunks;
   auto buffers = model_.buffers();
   for (size_t i = 0; i < buffers.size(); ++i) {
-    auto placements = buffers[i]->placements(0, buffers[i]->chunk_size());
+    auto placements = buffers[i]->placements();
     chunks.push_back({buffers[i]->name(), "param", buffers[i]->master(), placements});
     for (const auto& [state, tensor] : optimizer_->state(i))
       chunks.push_back({buffers[i]->name(), state, tensor, placements});
@@ -151,11 +151,9 @@ std::vector<StateChunk> TrainStep::written() {
   std::vector<StateChunk> chunks = owned();
   auto chunk = chunks.begin();
   for (ParamBuffer* buffer : model_.buffers()) {
-    auto [from, to] = buffer->written();
-    for (; chunk != chunks.end() && chunk->buffer == buffer->name(); ++chunk) {
-      chunk->data = chunk->data.narrow(0, from, to - from);
-      chunk->placements = buffer->placements(from, to);
-    }
+    auto range = buffer->written();
+    for (; chunk != chunks.end() && chunk->buffer == buffer->name(); ++chunk)
+      *chunk = elements_of(*chunk, range);
   }
   return chunks;
 }
@@ -163,9 +161,8 @@ std::vector<StateChunk> TrainStep::written() {
 std::vector<StateChunk> TrainStep::gradients() {
   std::vector<StateChunk> chunks;
   for (ParamBuffer* buffer : model_.buffers()) {
-    auto [from, to] = buffer->written();
-    chunks.push_back({buffer->name(), "gradient", buffer->grad().narrow(0, from, to - from),
-                      buffer->placements(from, to)});
+    StateChunk whole{buffer->name(), "gradient", buffer->grad(), buffer->placements()};
+    chunks.push_back(elements_of(whole, buffer->written()));
   }
   return chunks;
 }

@@ -72,6 +72,7 @@ class TrainStep {
   };
   Memory memory() const;
 
+  GptNeoX& model() { return model_; }
   // Parameters and moments that this rank owns: all of it to load into, its share of it to save.
   // After loading: publish(), whose end the first use of each bucket's parameters waits for.
   std::vector<StateChunk> owned();

@@ -162,8 +162,7 @@ void Trainer::load(const Checkpoint& checkpoint, Resume resume) {
   else
     std::erase_if(chunks, [](const StateChunk& chunk) { return chunk.state != "param"; });
   if (resume == Resume::kWeights) leave_out_new_head(checkpoint, chunks);
-  checkpoint.read(chunks, p_.control.rank());
-  p_.control.gather("", kMostReading);
+  read_state(checkpoint, chunks, p_.model, [&] { p_.control.gather("", kMostReading); });
   step_.publish();
   if (resume != Resume::kWhole) return;
   step_.restore(state_.optimizer_steps);
