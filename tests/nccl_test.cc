@@ -131,8 +131,19 @@ TEST(Nccl, AMeshOfItsSplits) {
     Tensor sum = at::full({1}, double(r), at::kDouble);
     mesh.shard().all_reduce(sum);
     EXPECT_EQ(sum.item<double>(), r / 6 * 18 + r % 2 * 3 + 6);
-    EXPECT_EQ(nccl.count("split"), 7);
+    EXPECT_EQ(nccl.count("split"), 4);  // the world, tp, shard and pp
     EXPECT_EQ(nccl.count("a split that changes"), 0);
+  });
+}
+
+TEST(Nccl, AMeshOfReplicasAloneMakesNoCommunicator) {
+  run_ranks(3, [&](Communicator& world, NcclStandIn& nccl) {
+    nccl.forget();
+    Mesh mesh({.replicate = 3}, world);
+    EXPECT_EQ(nccl.calls(), Strings{});
+    Tensor sum = at::full({1}, 1.0);
+    mesh.data().all_reduce(sum), mesh.replicate().all_reduce(sum), mesh.shard().all_reduce(sum);
+    EXPECT_EQ(sum.item<double>(), 9);
   });
 }
 

@@ -40,7 +40,8 @@ class Mesh {
  private:
   Layout layout_;
   Communicator& world_;
-  std::unique_ptr<Communicator> pp_, replicate_, shard_, tp_, data_, pp_ends_;
+  // Some are the same: a group of all ranks is the world.
+  std::shared_ptr<Communicator> pp_, replicate_, shard_, tp_, data_, pp_ends_;
 };
 
 }  // namespace neox

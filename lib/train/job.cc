@@ -98,7 +98,8 @@ Exit train_in_job(const Config& config, Job& job, Communicator& all, const RunPl
   const ProcessInfo& process = job.process();
   Layout layout = fitting_layout(config.layout, process.size);
   bool trains = process.rank < layout.size();
-  auto world = all.split(trains ? 0 : 1, "world");
+  std::shared_ptr<Communicator> world(std::shared_ptr<void>(), &all);
+  if (layout.size() < process.size) world = all.split(trains ? 0 : 1, "world");
   if (process.rank == 0 && layout.size() < process.size) {
     std::vector<int> idle(static_cast<size_t>(process.size - layout.size()));
     std::iota(idle.begin(), idle.end(), layout.size());
