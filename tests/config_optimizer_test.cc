@@ -134,7 +134,7 @@ TEST_F(ConfigTest, CosineThatRisesAgainIsSaid) {
 TEST_F(ConfigTest, MupTakesTheNarrowModelsWidth) {
   auto c = load(
       "use_mup: true\nmup_base_hidden_size: 16\nmup_init_scale: 2\nmup_attn_temp: 0.25\n"
-      "mup_output_temp: 0.5\nmup_embedding_mult: 3\nmup_rp_embedding_mult: 4");
+      "mup_output_temp: 0.5\nmup_embedding_mult: 3\nmup_rp_embedding_mult: 4\npos_emb: learned");
   ASSERT_TRUE(c.model.mup);
   EXPECT_EQ(c.model.mup->width, 4);  // hidden_size 64
   EXPECT_EQ(c.model.mup->init_scale, 2);
@@ -143,6 +143,9 @@ TEST_F(ConfigTest, MupTakesTheNarrowModelsWidth) {
   EXPECT_EQ(c.model.logit_scale(), 1 / (4 * 0.5));
   EXPECT_EQ(c.model.embedding_scale(), 3);
   EXPECT_EQ(c.model.position_scale(), 4);
+  auto turned =
+      load("use_mup: true\nmup_base_hidden_size: 16\nmup_rp_embedding_mult: 4\npos_emb: rotary");
+  EXPECT_EQ(turned.model.position_scale(), 1);  // which embeddings have not
   auto without = load("mup_init_scale: 1.0\nmup_attn_temp: 1.0\nuse_mup: false");
   EXPECT_FALSE(without.model.mup);
   EXPECT_EQ(without.model.score_scale(), 0.25);

@@ -106,7 +106,11 @@ TEST_F(ConfigTest, AnswersWithRewardsThatDoNotFitAreRefused) {
       {"train_reward_data_paths: [x]\ntrain_data_paths: [x]", "train_impl is normal (default)"},
       {"train_impl: kto\ntrain_data_paths: [a]", "train_reward_data_paths beside train_data_paths"},
       {"train_impl: kto\ndata_path: a", "needs answers and their rewards"},
-      {"train_impl: kto\ndataset_impl: pairwise\npack_impl: unpacked", "train_impl is kto"}};
+      {"train_impl: kto\ndataset_impl: pairwise\npack_impl: unpacked", "train_impl is kto"},
+      {"train_impl: kto\ndataset_impl: pairwise\ntrain_data_paths: [a]\n"
+       "train_reward_data_paths: [b]",
+       "dataset_impl is pairwise, from which"},
+      {answers("train_epochs: 1\ntrain_batch_size: 4"), "give train_iters instead"}};
   for (const auto& [text, message] : cases) EXPECT_TRUE(has(fails(text), message)) << fails(text);
   EXPECT_TRUE(has(fails(answers("valid_data_paths: [x]\nvalid_label_data_paths: [y]")),
                   "valid_reward_data_paths beside valid"));

@@ -331,6 +331,14 @@ TEST_F(SamplerOfLabels, MaskTheLoss) {
   }
   // The document that is masked wholly is left out.
   for (const auto& tokens : seen) EXPECT_NE(tokens[0], 4);
+  EXPECT_THAT(sampler.warnings(),
+              ElementsAre(AllOf(StartsWith("train ("),
+                                HasSubstr("of its 3 documents these are left out: 1 whose labels "
+                                          "mask their first 8 tokens"))));
+  config_.allow_chopped = false;
+  config_.train.labels.clear();
+  EXPECT_THAT(Sampler(config_, 2, 100, 7, {.train = 3}).warnings(),
+              ElementsAre(HasSubstr(": 1 longer than seq_length 2 (allow_chopped: false)")));
 }
 
 TEST_F(SamplerOfLabels, MaskPackedSamples) {

@@ -148,11 +148,14 @@ TEST(Saving, ExitIntervalEndsTheRunAndTheNextGoesOn) {
   expect_same(straight, parts, 20);
 }
 
-TEST(Saving, ABatchThatIsNotTheRunsIsNamedAndNotTaken) {
+TEST(Saving, ABatchOrRowsThatAreNotTheRunsAreNamedAndNotTaken) {
   Training run;
   ASSERT_EQ(run.train({"exit_interval=10"}).code, 0);
-  Ended ended = run.train({"train_batch_size=10"});
+  Ended ended = run.train({"train_batch_size=10", "padded_vocab_size=100000"});
   ASSERT_EQ(ended.code, 0) << ended.err;
+  EXPECT_TRUE(has(
+      ended.err, "padded_vocab_size is 100000, but the embedding of " + run.step_dir(10) + " has "))
+      << ended.err;
   EXPECT_TRUE(has(ended.err, "train_batch_size is 10, but the run of " + run.step_dir(10) +
                                  " began with 5, which it keeps"))
       << ended.err;

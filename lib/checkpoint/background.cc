@@ -14,6 +14,8 @@ namespace {
 
 // Of the memory that is free, for the rest of the machine's work.
 constexpr double kShare = 0.9;
+// Seconds that training waited.
+constexpr double kWorthSaying = 0.1;
 
 std::unique_ptr<Snapshot> no_snapshot(double needed, double there) {
   log_warning(
@@ -107,11 +109,12 @@ std::optional<double> BackgroundSave::wait_to_save(int64_t iteration) {
   auto start = Clock::now();
   bool waits = busy();
   std::optional<double> seconds = wait();
-  if (waits && control_->rank() == 0)
+  double waited = std::chrono::duration<double>(Clock::now() - start).count();
+  if (waits && waited >= kWorthSaying && control_->rank() == 0)
     log_warning("step ", iteration, " is to be saved while step ", iteration_,
-                " was still being written: training waited ",
-                human_duration(std::chrono::duration<double>(Clock::now() - start).count()),
-                "; a larger checkpoint_factor or a faster file system avoids that");
+                " was still being written: training waited ", human_duration(waited),
+                "; fewer saves (checkpoint_factor, extra_save_iters) or a faster file system avoid "
+                "that");
   return seconds;
 }
 

@@ -81,6 +81,16 @@ DataSets read_split(KeyReader& keys, const std::string& name, const DataConfig& 
   return {text.paths, weights, text.labels, other.paths, other.labels, rewards};
 }
 
+// Whether data sets are of pairs.
+bool read_pairs(KeyReader& keys) {
+  bool pairs = keys.choice("dataset_impl") == "pairwise";
+  std::string impl = keys.choice("train_impl");
+  keys.require(!pairs || impl == "dpo" || impl == "rm", "dataset_impl",
+               "dataset_impl is pairwise, from which train_impl: dpo and rm learn; train_impl is ",
+               impl, " (", keys.where("train_impl"), ")");
+  return pairs;
+}
+
 // The keys of pairs go with each other, and with no others.
 void check_pairs(KeyReader& keys, const DataConfig& data) {
   auto given = [&](const std::string& key) {
@@ -222,7 +232,7 @@ DataConfig read_data(KeyReader& keys) {
   DataConfig data;
   data.order = read_order(keys);
   data.data_path = keys.text("data_path");
-  data.pairs = keys.choice("dataset_impl") == "pairwise";
+  data.pairs = read_pairs(keys);
   data.train = read_split(keys, "train", data);
   data.valid = read_split(keys, "valid", data);
   data.test = read_split(keys, "test", data);

@@ -30,6 +30,8 @@ NamedActivation named_activation(const std::string& name, bool tanh) {
 
 int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 
+constexpr int64_t kMostWide = 1 << 24;
+
 // NeoX's rule (ParallelMLP): two thirds of intermediate_size are shared out over gate and up; both
 // are rounded up to mlp_multiple_of.
 void read_width(KeyReader& keys, ModelConfig& model) {
@@ -37,22 +39,27 @@ void read_width(KeyReader& keys, ModelConfig& model) {
   std::optional<double> factor = keys.maybe_number("expansion_factor");
   keys.require(!factor || *factor > 0, "expansion_factor", "expansion_factor is ",
                factor.value_or(0), "; it must be positive");
-  auto usual = static_cast<int64_t>(factor.value_or(4) * static_cast<double>(model.hidden));
-  int64_t given = absent ? usual : keys.integer_from("intermediate_size", 1, 1 << 24);
+  double wide = factor.value_or(4) * static_cast<double>(model.hidden);
+  const std::string origin = factor ? "expansion_factor" : "hidden_size";
+  bool asked = absent || factor;
+  keys.require(!asked || (wide >= 1 && wide <= kMostWide), origin, origin, " makes the MLP ",
+               shortest(wide), " wide; it may be 1 to ", kMostWide);
+  int64_t usual = asked ? static_cast<int64_t>(wide) : 0;
+  int64_t given = absent ? usual : keys.integer_from("intermediate_size", 1, kMostWide);
   keys.require(!factor || given == usual, "expansion_factor", "expansion_factor ",
                factor.value_or(0), " makes the MLP ", usual, " wide, and intermediate_size (",
                keys.where("intermediate_size"), ") ", given, "; remove one");
-  if (absent)
-    keys.derive("intermediate_size", std::to_string(given),
-                factor ? "expansion_factor" : "hidden_size");
+  if (absent) keys.derive("intermediate_size", std::to_string(given), origin);
   int64_t multiple = keys.integer_from("mlp_multiple_of", 1, 1 << 20);
   int64_t inputs = model.gated ? given * 2 / 3 : given;
   model.intermediate = round_up(model.gated ? inputs / 2 : inputs, multiple);
   bool fits = round_up(inputs, 2 * multiple) == model.mlp_inputs();
   if (!model.gated) fits = multiple == 1 || fits;
-  keys.require(fits && model.intermediate > 0, "intermediate_size", "intermediate_size ", given,
+  keys.require(fits && model.intermediate > 0, absent ? origin : "intermediate_size",
+               "intermediate_size ", given, absent ? concat(" (of ", origin, ")") : "",
                " with mlp_multiple_of ", multiple, " (", keys.where("mlp_multiple_of"), ") makes ",
                inputs, " columns, which do not share out; write ",
+               absent ? "intermediate_size, " : "",
                model.gated ? std::string("three times the width that is meant")
                            : concat("a multiple of ", 2 * multiple));
   if (absent && keys.choice("activation") == "swiglu")
@@ -99,6 +106,7 @@ void read_mlp(KeyReader& keys, ModelConfig& model) {
                keys.where("bias_gelu_fusion"),
                ") exclude each other, as in NeoX; set one of them to false");
   keys.record_input("onnx_safe");
+  if (tanh && keys.choice("activation") != "gelu") keys.mark("bias_gelu_fusion", Effect::kNone);
   NamedActivation activation = named_activation(keys.choice("activation"), tanh);
   model.activation = activation.function;
   model.gated = activation.gated;

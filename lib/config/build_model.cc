@@ -182,6 +182,12 @@ std::optional<MupConfig> read_mup(KeyReader& keys, const ModelConfig& model) {
     *value = keys.number(key);
     keys.require(*value > 0, key, key, " is ", shortest(*value), "; it must be positive");
   }
+  bool embeds = model.position_embedding == PositionEmbedding::kLearned ||
+                model.position_embedding == PositionEmbedding::kSinusoidal;
+  if (!embeds) {
+    mup.positions = 1;
+    keys.mark("mup_rp_embedding_mult", Effect::kNone);
+  }
   keys.require(keys.maybe_integer(base).has_value(), "use_mup",
                "use_mup needs mup_base_hidden_size, the hidden_size of the model that lr and "
                "initial values were tuned on; for that model itself write its own, ",

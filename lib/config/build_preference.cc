@@ -7,11 +7,7 @@ namespace {
 
 // What answers lie in, which must be that of train_impl.
 void check_data(KeyReader& keys, const DataConfig& data, const std::string& impl) {
-  bool pairs = impl == "dpo" || impl == "rm";
-  keys.require(pairs || !data.pairs, "dataset_impl",
-               "dataset_impl is pairwise, from which train_impl: dpo and rm learn; train_impl is ",
-               impl, " (", keys.where("train_impl"), ")");
-  keys.require(!pairs || data.pairs, "train_impl", "train_impl: ", impl,
+  keys.require(data.pairs || (impl != "dpo" && impl != "rm"), "train_impl", "train_impl: ", impl,
                " needs pairs of answers: dataset_impl: pairwise, pack_impl: unpacked, "
                "pos_train_data_paths and neg_train_data_paths");
   bool kto = impl == "kto";

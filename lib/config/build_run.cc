@@ -79,7 +79,7 @@ std::optional<WandbConfig> read_wandb(KeyReader& keys) {
 }
 
 // An epoch is GPT-NeoX's: an index of one pass over each data set.
-void check_epochs(const KeyReader& keys, const Config& config) {
+void check_epochs(KeyReader& keys, const Config& config) {
   const std::string key = "train_epochs";
   const DataConfig& data = config.data;
   bool alike = !data.weight_by_documents && data.blend.weights.empty();
@@ -87,9 +87,14 @@ void check_epochs(const KeyReader& keys, const Config& config) {
     for (double weight : sets->weights) alike = alike && weight == 1;
   keys.require(alike, key, key, " passes over all data alike, without weights; remove ",
                "train_data_weights and weight_by_num_documents, or give train_iters instead");
-  keys.require(data.order == DataOrder::kNeox && data.packing == Packing::kPacked, key, key,
-               " is GPT-NeoX's order of packed samples; remove data_order and pack_impl, or give "
-               "train_iters instead");
+  std::string of_answers = keys.choice("train_impl"), others;
+  keys.require(of_answers == "normal", key, key,
+               " counts packed samples, and train_impl: ", of_answers, " (",
+               keys.where("train_impl"), ") has answers; give train_iters instead");
+  if (data.order != DataOrder::kNeox) others = "data_order";
+  if (data.packing != Packing::kPacked) others += others.empty() ? "pack_impl" : " and pack_impl";
+  keys.require(others.empty(), key, key, " is GPT-NeoX's order of packed samples; remove ", others,
+               ", or give train_iters instead");
   keys.require(config.batch.global.has_value(), key, key,
                " needs train_batch_size: its steps must not depend on the number of ranks");
 }

@@ -122,8 +122,11 @@ ScheduleConfig read_schedule(KeyReader& keys, int64_t train_iters) {
     keys.derive("lr_decay_iters", std::to_string(*iters),
                 fraction ? "lr_decay_fraction and train_iters" : "train_iters");
   }
-  keys.require(*iters > 0 || train_iters == 0, fraction ? "lr_decay_fraction" : "lr_decay_iters",
-               "lr_decay_iters is ", *iters, "; it must be positive");
+  keys.require(*iters > 0 || train_iters == 0 || !fraction, "lr_decay_fraction",
+               "lr_decay_fraction ", shortest(fraction.value_or(0)), " of train_iters ",
+               train_iters, " is less than a step");
+  keys.require(*iters > 0 || train_iters == 0, "lr_decay_iters", "lr_decay_iters is ", *iters,
+               "; it must be positive");
   schedule.decay_iters = *iters;
   double warmup = keys.number("warmup");
   keys.require(warmup >= 0 && warmup < 1, "warmup", "warmup is ", shortest(warmup),

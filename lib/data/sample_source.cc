@@ -37,23 +37,40 @@ bool all_masked(const IndexedDataset& labels, int64_t sequence, int64_t most) {
   return std::all_of(values.begin(), values.end(), [](int64_t v) { return v == kMaskedLabel; });
 }
 
-// The documents that GPT-NeoX passes over where samples are of whole documents.
-std::vector<bool> left_out(const SourceDataset& dataset, const SampleRequest& request,
-                           bool allow_chopped) {
+// Fills request.left_out: the documents that GPT-NeoX passes over where samples are of whole
+// documents. Returns what is to be said of them.
+std::string leave_out(const SourceDataset& dataset, SampleRequest& request, bool allow_chopped) {
   if (request.packing == Packing::kPacked || (allow_chopped && !dataset.labels)) return {};
   const int64_t most = request.seq + (request.packing == Packing::kUntilOverflow ? 1 : 0);
-  auto unfit = [&](const IndexedDataset* text, const IndexedDataset* labels, int64_t sequence) {
-    return (text && !allow_chopped && text->lengths()[sequence] > request.seq + 1) ||
-           (labels && all_masked(*labels, sequence, most));
+  auto long_one = [&](const IndexedDataset* text, int64_t sequence) {
+    return text && !allow_chopped && text->lengths()[sequence] > request.seq + 1;
   };
-  std::vector<bool> out(static_cast<size_t>(request.range.size()));
+  auto masked = [&](const IndexedDataset* labels, int64_t sequence) {
+    return labels && all_masked(*labels, sequence, most);
+  };
+  int64_t too_long = 0, without_label = 0;
+  request.left_out.resize(static_cast<size_t>(request.range.size()));
   for (int64_t i = 0; i < request.range.size(); ++i) {
     int64_t sequence = request.range.first + i;
-    out[static_cast<size_t>(i)] =
-        unfit(dataset.text.get(), dataset.labels.get(), sequence) ||
-        unfit(dataset.rejected.get(), dataset.rejected_labels.get(), sequence);
+    bool is_long =
+        long_one(dataset.text.get(), sequence) || long_one(dataset.rejected.get(), sequence);
+    bool is_masked = !is_long && (masked(dataset.labels.get(), sequence) ||
+                                  masked(dataset.rejected_labels.get(), sequence));
+    request.left_out[static_cast<size_t>(i)] = is_long || is_masked;
+    too_long += is_long;
+    without_label += is_masked;
   }
-  return out;
+  std::vector<std::string> why;
+  if (too_long > 0)
+    why.push_back(
+        concat(too_long, " longer than seq_length ", request.seq, " (allow_chopped: false)"));
+  if (without_label > 0)
+    why.push_back(concat(without_label, " whose labels mask their first ", most,
+                         " tokens, those of seq_length"));
+  if (why.empty()) return {};
+  return concat(dataset.name, ": of its ", request.range.size(),
+                dataset.rejected ? " pairs" : " documents",
+                " these are left out: ", join(why, ", "));
 }
 
 std::string key_of(const SampleRequest& request, const SourceDataset& dataset) {
@@ -137,15 +154,13 @@ SampleSource::SampleSource(std::vector<SourceDataset> datasets, const SourceRequ
 
 SampleRequest SampleSource::sample_request(size_t dataset, int64_t samples) const {
   const SourceDataset& d = datasets_[dataset];
-  SampleRequest request{.range = d.range,
-                        .seq = seq_,
-                        .samples = samples,
-                        .seed = config_->seed,
-                        .order = order_,
-                        .packing = packing_,
-                        .pairs = d.rejected != nullptr};
-  request.left_out = left_out(d, request, config_->allow_chopped);
-  return request;
+  return {.range = d.range,
+          .seq = seq_,
+          .samples = samples,
+          .seed = config_->seed,
+          .order = order_,
+          .packing = packing_,
+          .pairs = d.rejected != nullptr};
 }
 
 void SampleSource::build_indices(const std::vector<int64_t>& samples, const Poll& poll) {
@@ -157,6 +172,7 @@ void SampleSource::build_indices(const std::vector<int64_t>& samples, const Poll
   run_tasks(n, threads, poll, [&](size_t i, const Poll& task_poll) {
     const SourceDataset& d = datasets_[i];
     SampleRequest request = sample_request(i, samples[i]);
+    std::string left_out = leave_out(d, request, config_->allow_chopped);
     keys_[i] = key_of(request, d);
     auto build = [&] {
       return stored(build_sample_index(d.text->lengths(), request, d.name, task_poll));
@@ -165,6 +181,7 @@ void SampleSource::build_indices(const std::vector<int64_t>& samples, const Poll
     IndexCache cache(directories(*config_, d.text->prefix(), entries));
     indices_[i] = index_of(cache.get(keys_[i] + ".samples", build, task_poll));
     warnings[i] = cache.warnings();
+    if (!left_out.empty()) warnings[i].push_back(left_out);
   });
   for (const auto& list : warnings) append(warnings_, list);
 }

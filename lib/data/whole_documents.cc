@@ -26,8 +26,9 @@ void check_some_fit(const SampleRequest& request, const UnalignedSpan<int32_t>& 
            lengths[request.range.first + i] > 0;
   check_usage(
       some, name, ": none of its ", request.range.size(),
-      " documents can be used: all are empty, or longer than a sample (allow_chopped: false), "
-      "or their labels mask all of them");
+      " documents can be used: with seq_length ", request.seq,
+      " all are empty, or longer where allow_chopped is false, or their labels mask what it takes "
+      "of them");
 }
 
 // samples + 1 documents, since a sample ends with the first token of the next.

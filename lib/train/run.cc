@@ -354,8 +354,11 @@ Exit train_threads(const Config& config, int ranks, const RunPlace& place) {
   check_usage(!place.device.is_cuda(),
               "ranks as threads compute on the CPU; a GPU takes one process");
   Layout layout = fitting_layout(config.layout, ranks);
-  check_usage(layout.size() == ranks, "the layout ", to_string(layout), " takes ", layout.size(),
-              " of the ", ranks, " ranks asked for; start it with --spawn ", layout.size());
+  int64_t shard = config.layout.shard;
+  check_usage(layout.size() == ranks, "the layout ", to_string(layout),
+              shard > 1 ? concat(", of mics_shard_size ", shard, ",") : "", " takes ",
+              layout.size(), " of the ", ranks, " ranks asked for; start it with --spawn ",
+              layout.size());
   at::set_num_threads(std::max(1, at::get_num_threads() / ranks));
   std::mutex mutex;
   Exit exit = Exit::kDone;

@@ -144,6 +144,16 @@ void check_vocab(const Config& config, const TrainState& state, const Tokenizer*
               state.padded_vocab, " rows that the embedding of ", dir, " has");
 }
 
+void warn_of_kept_rows(const Config& config, const TrainState& state, const fs::path& dir,
+                       bool first) {
+  int64_t asked = config.tokenizer.padded_vocab_size.value_or(state.padded_vocab);
+  if (first && asked != state.padded_vocab)
+    log_warning(config.where("padded_vocab_size"), ": padded_vocab_size is ", asked,
+                ", but the embedding of ", dir.string(), " has ", state.padded_vocab,
+                " rows, which it keeps; neox-convert --padded-vocab ", asked,
+                " writes a model of so many, to begin a run from (finetune: true)");
+}
+
 // A run that begins from weights alone may turn queries and keys by other angles.
 void check_architecture(const Config& config, const TrainState& state,
                         const std::optional<Config>& saved, const std::string& dir, Resume resume) {
@@ -290,6 +300,7 @@ Start find_start_of_model(Config& config, const Tokenizer* tokenizer, int64_t da
       log_warning(config.where("vocab_file"), ": the tokenizer ",
                   config.tokenizer.vocab_file.string(), " is not the one that ", dir.string(),
                   " was trained with: its tokens are others");
+    warn_of_kept_rows(config, stored, dir, control.rank() == 0);
     config.model.vocab = stored.padded_vocab;
     std::optional<Config> saved = config_of(stored, dir);
     bool own = same_place(dir.parent_path(), config.checkpoint.save);
