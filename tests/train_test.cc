@@ -375,6 +375,7 @@ TEST(NotFinite, EndsTheRunWithStepAndCure) {
   EXPECT_EQ(ended.code, 78);
   EXPECT_TRUE(has(ended.err, "neox-train: step ")) << ended.err;
   EXPECT_TRUE(has(ended.err, "the loss is nan")) << ended.err;
+  EXPECT_FALSE(has(ended.err, "-nan")) << ended.err;
   EXPECT_TRUE(has(ended.err, "a lower learning rate")) << ended.err;
 }
 

@@ -17,7 +17,7 @@ std::unique_ptr<Tokenizer> load_tokenizer(const Config& config) {
     check_io(!has_files || file.empty() || is_found(file), config.where(key), ": ", key, " names ",
              file.string(), ", which does not exist",
              file.is_absolute() ? "" : " from " + fs::current_path().string(),
-             "; say where the tokenizer is: vocab_file, or --vocab-file of neox-generate");
+             "; say where the tokenizer is: vocab_file, or --vocab-file in generating");
   return std::make_unique<Tokenizer>(Tokenizer::of_type(t.type, t.vocab_file, t.merge_file));
 }
 

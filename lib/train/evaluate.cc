@@ -70,7 +70,7 @@ std::optional<Evaluation> Trainer::evaluate(Split split, int64_t index) {
       return std::nullopt;
     }
   }
-  means.loss /= std::max(weight, 1e-20);
+  means.loss = without_sign_of_nan(means.loss / std::max(weight, 1e-20));
   if (p_.config.train.by_character) sum_over_ranks(means.size);
   for (double& mean : means.measures) mean /= std::max(weight, 1e-20);
   return means;

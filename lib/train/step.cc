@@ -114,7 +114,8 @@ StepReport TrainStep::read(const ReportToCome& report) const {
   const auto* v = report.values.const_data_ptr<double>();
   const double* end = v + report.values.numel();
   double load = model_.config().moe ? *--end : 0;
-  return {v[0], v[1], v[2], v[3], v[4] != 0, v[5] != 0, v[6] != 0, {v + 7, end}, load};
+  double loss = without_sign_of_nan(v[0]), norm = without_sign_of_nan(v[1]);
+  return {loss, norm, v[2], v[3], v[4] != 0, v[5] != 0, v[6] != 0, {v + 7, end}, load};
 }
 
 void TrainStep::publish() {

@@ -2,6 +2,7 @@
 // successful steps. Nothing in a step waits for the host, and where there is a recorder the host
 // starts a step as a few graphs.
 #pragma once
+#include <cmath>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -25,6 +26,9 @@ struct Evaluation {
   std::vector<double> measures = {};  // as of PreferenceLoss
   TextSize size = {};                 // of what it read, where that is asked for
 };
+
+// Which sign a NaN has depends on the processor's instructions, and says nothing.
+inline double without_sign_of_nan(double x) { return std::isnan(x) ? std::abs(x) : x; }
 
 // What a step says of itself; equal on all ranks.
 struct StepReport {

@@ -20,9 +20,6 @@ namespace {
 constexpr int64_t kSettled = Replay::kWarmUps + 1;  // steps after which memory does not grow
 constexpr int64_t kMostSkips = 50;                  // as GPT-NeoX (megatron/utils.py)
 
-// Which sign a NaN has depends on the processor's instructions, and says nothing.
-double without_sign_of_nan(double x) { return std::isnan(x) ? std::abs(x) : x; }
-
 std::optional<double> seconds_between(const std::optional<c10::Event>& begin,
                                       const std::optional<c10::Event>& end) {
   if (!begin || !end) return std::nullopt;
@@ -297,8 +294,7 @@ void Trainer::check_finite(const StepReport& report) {
   fail(Exit::kNotFinite, "step ", state_.iteration, ": ",
        scaled ? concat(kMostSkips, " steps in a row overflowed in fp16, the loss scale is ",
                        report.loss_scale)
-              : concat("the loss is ", without_sign_of_nan(report.loss), " and the gradient norm ",
-                       without_sign_of_nan(report.grad_norm)),
+              : concat("the loss is ", report.loss, " and the gradient norm ", report.grad_norm),
        ". The parameters are those of the last finite step. Go on from an earlier checkpoint with "
        "a lower learning rate",
        scaled ? ", more warm-up or precision: bfloat16" : " or more warm-up", " (samples ",
