@@ -2,9 +2,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 
+#include "dataset/new_dataset.h"
 #include "dataset_files.h"
 #include "fault_preload.h"
 
@@ -124,6 +128,32 @@ TEST(Merge, LeavesNothingOnAFullDisk) {
     neox_fault("", 0, -1, -1);
     EXPECT_THAT(text, AllOf(StartsWith("74: "), HasSubstr("No space left on device")));
     EXPECT_TRUE(fs::is_empty(dir / "full")) << bytes;
+  }
+}
+
+TEST(Merge, RemovesWhatOneThatWasKilledHasLeft) {
+  Directory dir;
+  std::string a = dir.put("in/a", kA);
+  pid_t child = ::fork();
+  if (child == 0) {
+    NewDataset cut(dir / "m");
+    cut.copy(a + ".bin", 0, 10, [](int64_t) { ::_exit(0); });
+  }
+  ::waitpid(child, nullptr, 0);
+  EXPECT_THAT(neox_data({"merge", a, "--output-prefix", dir / "m"}), StartsWith("0: "));
+  EXPECT_EQ(files(dir / "m"), files(a));
+  EXPECT_THAT(dir.list(), ElementsAre("in", "m.bin", "m.idx"));
+}
+
+TEST(Merge, LeavesNothingWhereASignalStopsIt) {
+  Directory dir;
+  std::string a = dir.put("in/a", kA);
+  for (int number : {SIGTERM, SIGINT}) {
+    NewDataset made(dir / "m");
+    made.copy(a + ".bin", 0, 10, [&](int64_t) { std::raise(number); });
+    EXPECT_THAT(error_of([&] { NewDataset(std::move(made)).write_index(TokenType::kUint16, {}); }),
+                AllOf(StartsWith("75: interrupted by "), HasSubstr("what was written is removed")));
+    EXPECT_THAT(dir.list(), ElementsAre("in"));
   }
 }
 

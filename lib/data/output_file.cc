@@ -57,7 +57,7 @@ fs::path OutputFile::part_of(const fs::path& path, const std::string& name) {
 
 OutputFile::OutputFile(fs::path path, const std::string& name, Open how)
     : path_(std::move(path)),
-      part_(part_of(path_, name.empty() ? std::to_string(::getpid()) : name)),
+      part_(part_of(path_, name)),
       how_(how),
       kept_(how == Open::kTakeOver) {
   bool create = how == Open::kCreate;

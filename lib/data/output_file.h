@@ -20,10 +20,11 @@ class OutputFile {
     kTakeOver,  // with what it holds; throws where it is missing
     kShare,     // made by another rank, which calls share()
   };
-  // name: "": the process id. Where two processes may choose the same name, the second is refused:
-  // the file is locked (flock) until the object goes. Where the file system has no locks, that is
-  // logged.
-  explicit OutputFile(fs::path path, const std::string& name = "", Open how = Open::kCreate);
+  // name: the same in each life of what writes the file, so that a later one removes what a killed
+  // one has left. Where two processes may choose the same name, the second is refused: the file is
+  // locked (flock) until the object goes. Where the file system has no locks, that is logged.
+  explicit OutputFile(fs::path path, const std::string& name = "unfinished",
+                      Open how = Open::kCreate);
   OutputFile(OutputFile&& other) noexcept;
   OutputFile& operator=(OutputFile&&) = delete;
   ~OutputFile();

@@ -30,11 +30,24 @@ Totals write_index(OutputFile& idx, TokenType type, std::span<const IndexPart> p
 // Called with the bytes copied since the last call.
 using OnCopied = std::function<void(int64_t)>;
 
+// While one lives, signals that ask to stop are left to check(); but a second Ctrl-C ends the
+// process at once.
+class HeldSignals {
+ public:
+  HeldSignals() noexcept;
+  HeldSignals(HeldSignals&&) noexcept : HeldSignals() {}
+  HeldSignals& operator=(HeldSignals&&) = delete;
+  ~HeldSignals();
+  // Throws Error (75) once a signal has come.
+  static void check();
+};
+
 class NewDataset {
  public:
-  // Creates the directory. Throws Error (64) where the dataset exists.
+  // Creates the directory. Throws Error (64) where the dataset exists, Error (74) where another
+  // process is writing it. What one that was killed has left makes room.
   explicit NewDataset(const std::string& prefix);
-  // Appends bytes of a .bin.
+  // Appends bytes of a .bin. As write_index(), throws Error (75) where a signal asks to stop.
   void copy(const std::string& path, int64_t position, int64_t bytes, const OnCopied& copied);
   // The index, once; ends the writing.
   Totals write_index(TokenType type, std::span<const IndexPart> parts);
@@ -44,6 +57,7 @@ class NewDataset {
 
  private:
   std::string prefix_;
+  HeldSignals signals_;  // outlives the files, which are removed before a signal ends the process
   OutputFile bin_, idx_;
 };
 
