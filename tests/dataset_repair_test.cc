@@ -48,6 +48,18 @@ TEST(Repair, KeepsTheOldIndexWhereItReplacesIt) {
   EXPECT_THAT(neox_data({"repair", a, "--in-place"}), HasSubstr("a.idx.old exists"));
 }
 
+TEST(Repair, EndsWhatWasKilledBeforeItNamedTheNewIndex) {
+  Directory dir;
+  std::string a = put(dir, "a", kUncounted, kTokens);
+  fs::create_hard_link(a + ".idx", a + ".idx.old");
+  EXPECT_THAT(neox_data({"repair", a, "--in-place"}), StartsWith("0: "));
+  EXPECT_EQ(files(a), files(whole(dir)));
+  EXPECT_EQ(read_file(a + ".idx.old"), kUncounted.bytes());
+  std::string b = put(dir, "b", kUncounted, kTokens);
+  fs::create_symlink(b + ".idx", b + ".idx.old");  // which would lead to the new one
+  EXPECT_THAT(neox_data({"repair", b, "--in-place"}), HasSubstr("b.idx.old exists"));
+}
+
 TEST(Repair, KnowsDocumentsOfSeveralSequencesAndOfNone) {
   Directory dir;
   std::string a =

@@ -1,5 +1,6 @@
 #include "dataset/repair.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -161,14 +162,25 @@ class Counting {
   int64_t lengthened_ = 0;
 };
 
+// Whether both are names of one file, as link() makes them; not where one is a symbolic link to the
+// other.
+bool is_link_of(const std::string& a, const std::string& b) {
+  struct stat one {
+  }, other{};
+  return ::lstat(a.c_str(), &one) == 0 && ::lstat(b.c_str(), &other) == 0 &&
+         one.st_dev == other.st_dev && one.st_ino == other.st_ino;
+}
+
 Totals replace_index(const RawIndex& index, const IndexPart& part) {
   std::string path = index.idx_path(), old = path + ".old";
-  check_usage(!fs::exists(old), old,
+  // One that was killed before it named the new index left the old one under both names.
+  bool kept = is_link_of(old, path);
+  check_usage(kept || !fs::exists(old), old,
               " exists, from an earlier repair; remove it first, or give --output-prefix");
   OutputFile idx(path);
   Totals totals = write_index(idx, index.type, std::span(&part, 1));
   idx.flush_to_disk();
-  check_call(::link(path.c_str(), old.c_str()) == 0, "keep the old index as", old);
+  check_call(kept || ::link(path.c_str(), old.c_str()) == 0, "keep the old index as", old);
   try {
     idx.publish();
   } catch (...) {
