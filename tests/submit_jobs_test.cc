@@ -27,6 +27,25 @@ TEST_F(SubmitTest, AnImageIsUsedWhereItIsBuilt) {
             std::string::npos);
 }
 
+TEST_F(SubmitTest, ScriptsThatWereEditedAreKeptBesideTheNewOnes) {
+  fs::path file = dir_ / "scripts/2.train.sbatch";
+  auto write = [&](const char* nodes) {
+    std::ostringstream out;
+    carry_out(request({"train", "--nodes", nodes, "--write", (dir_ / "scripts").string()}), out);
+    return out.str();
+  };
+  EXPECT_EQ(write("2"), "wrote " + file.string() + "\n");
+  EXPECT_EQ(write("2"), file.string() + " stays as it is\n");
+  std::ofstream(file, std::ios::app) << "# mine\n";
+  std::string edited = read_file(file);
+  EXPECT_EQ(write("3"),
+            concat("wrote ", file.string(), "; what it held is now in ", file.string(), ".old\n"));
+  write("4");  // does not replace what was edited by what was not
+  EXPECT_EQ(read_file(file.string() + ".old"), edited);
+  EXPECT_NE(read_file(file.string() + ".old-2").find("--nodes=3"), std::string::npos);
+  EXPECT_NE(read_file(file).find("--nodes=4"), std::string::npos);
+}
+
 TEST_F(SubmitTest, JobsOfOneNameHaveTheirOwnBehindIt) {
   SubmitRequest two = request({"train", "convert", config("70M.yml"), "--job-name", "foo"}, env());
   EXPECT_EQ(two.jobs[0].name, "foo-train");

@@ -236,6 +236,33 @@ void read_action(const Program& program, SubmitRequest& request) {
   request.directory = program.get<std::string>("write");
 }
 
+// NAME.old, NAME.old-2 and so on: the first that holds nothing else.
+fs::path name_of_old(const fs::path& file, const std::string& content) {
+  fs::path old = file;
+  old += ".old";
+  for (int n = 2; is_found(old) && read_file(old) != content; ++n) {
+    old = file;
+    old += concat(".old-", n);
+  }
+  return old;
+}
+
+// Scripts are there to be edited, so what is replaced is kept.
+void write_script(const fs::path& file, const std::string& script, std::ostream& out) {
+  std::optional<std::string> before;
+  if (is_found(file)) before = read_file(file);
+  if (before == script) {
+    out << file.string() << " stays as it is\n";
+    return;
+  }
+  fs::path old;
+  if (before) write_file_atomically(old = name_of_old(file, *before), *before);
+  write_file_atomically(file, script);
+  out << "wrote " << file.string();
+  if (before) out << "; what it held is now in " << old.string();
+  out << "\n";
+}
+
 }  // namespace
 
 CommandLine part_at_dashes(const std::vector<std::string>& arguments) {
@@ -275,7 +302,7 @@ Program submit_program() {
   add("network", po::value<double>()->value_name("GB/s"),
       "between nodes, of one GPU: for layouts (AWS's, of the GPU's type)");
   add("submit", "hand the scripts to sbatch; logs go to logs/");
-  add("write", text("DIR"), "write the scripts there instead of printing them");
+  add("write", text("DIR"), "write the scripts there; what they replace stays as NAME.old");
   program.positional("what", -1);
   return program;
 }
@@ -334,10 +361,8 @@ void carry_out(const SubmitRequest& request, std::ostream& out) {
       out << script;
       continue;
     }
-    fs::path file = request.directory / file_name(job.kind);
     make_directories(request.directory);
-    write_file_atomically(file, script);
-    out << "wrote " << file.string() << "\n";
+    write_script(request.directory / file_name(job.kind), script, out);
   }
 }
 
