@@ -1,6 +1,8 @@
 #include "metrics/metrics.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmath>
@@ -246,6 +248,19 @@ TEST_F(MetricsTest, FullDiskIsAnInputOutputError) {
   fs::create_symlink("/dev/full", dir_ / kMetricsFile);
   EXPECT_EQ(exit_of([&] { Metrics metrics({.dir = dir_}); }, &message), Exit::kIo);
   EXPECT_NE(message.find("metrics.jsonl: No space left on device (ENOSPC)"), std::string::npos);
+}
+
+TEST_F(MetricsTest, APipeIsRefusedWithoutWaitingForAReader) {
+  fs::path path = dir_ / kMetricsFile;
+  ASSERT_EQ(::mkfifo(path.c_str(), 0666), 0);
+  auto refused = [&] {
+    std::string message;
+    EXPECT_EQ(exit_of([&] { Metrics metrics({.dir = dir_}); }, &message), Exit::kIo);
+    EXPECT_EQ(message.find(path.string() + " is a pipe"), 0u) << message;
+  };
+  refused();
+  Descriptor reader(path, O_RDONLY | O_NONBLOCK, "open");
+  refused();
 }
 
 TEST_F(MetricsTest, WithoutADirectoryNothingIsWritten) {

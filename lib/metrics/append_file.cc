@@ -1,6 +1,7 @@
 #include "metrics/append_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -8,14 +9,33 @@
 #include "base/error.h"
 
 namespace neox {
+namespace {
+
+bool takes_lines(int fd) {
+  struct stat info {};
+  return ::fstat(fd, &info) == 0 && (S_ISREG(info.st_mode) || S_ISCHR(info.st_mode));
+}
+
+// A pipe without a reader would keep the process in open(), where signals that ask it to stop are
+// not looked for; with O_NONBLOCK that is ENXIO.
+int open_to_append(const fs::path& path, int flags) {
+  int fd =
+      ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK | flags, 0666);
+  int error = errno;
+  bool fits = fd < 0 ? error != ENXIO : takes_lines(fd);
+  if (fd >= 0 && !fits) ::close(fd);
+  check_io(fits, path.string(),
+           " is a pipe, a socket or a device, not a file for metrics; remove it, or name another "
+           "directory");
+  check_io(fd >= 0, "cannot open ", path.string(), " for metrics: ", describe_errno(error));
+  ::fcntl(fd, F_SETFL, O_APPEND);  // writes to a terminal wait
+  return fd;
+}
+
+}  // namespace
 
 AppendFile::AppendFile(const fs::path& path, Open how)
-    : path_(path),
-      fd_(::open(path.c_str(),
-                 O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (how == Open::kNew ? O_EXCL : 0),
-                 0666)) {
-  check_io(fd_ >= 0, "cannot open ", path.string(), " for metrics: ", describe_errno(errno));
-}
+    : path_(path), fd_(open_to_append(path, how == Open::kNew ? O_EXCL : 0)) {}
 
 AppendFile::~AppendFile() { ::close(fd_); }
 
