@@ -13,6 +13,7 @@
 #include "corpus/at_once.h"
 #include "corpus/sha256.h"
 #include "corpus/transfer.h"
+#include "data/output_file.h"
 
 namespace neox {
 namespace {
@@ -101,9 +102,12 @@ class Download {
         options_(options),
         together_(together),
         watch_(together.watch(index)),
+        begun_(is_found(to_.string() + ".part")),
         part_(to_) {}
 
   void run() {
+    // Only who holds the lock of .part writes there; where there was none, nothing can be left.
+    if (begun_) remove_numbered(to_.string() + ".part.from.tmp-", 0);
     watch_.came(part_.bytes());
     if (part_.bytes() > 0 && part_.bytes() == remote_.bytes && finish(part_.path())) return;
     double begin = now();
@@ -162,6 +166,7 @@ class Download {
   const DownloadOptions& options_;
   Together& together_;
   TransferWatch watch_;
+  bool begun_;  // by an earlier process
   PartFile part_;
   bool connected_ = false;
   std::vector<std::string> messages_;
