@@ -273,6 +273,8 @@ TEST(Verify, FindsNothingInASoundDataset) {
             "0: note: " + a +
                 ": 2 of 2 documents with tokens end in the end-of-document token 0\n" + a +
                 ": 2 documents, 2 sequences, 5 tokens, 10 B: sound\n");
+  EXPECT_THAT(neox_data({"verify", a}),
+              HasSubstr("10 B: sound; without --vocab-file or --vocab-size any token id passes"));
 }
 
 TEST(Verify, NamesTokensOutsideTheVocabulary) {
