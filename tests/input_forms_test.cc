@@ -346,6 +346,29 @@ TEST(InputFiles, OfADirectoryLeaveOutNotesOfARunAndNoLink) {
               ::testing::HasSubstr("in/b.jsonl is a link to something that is not there"));
 }
 
+TEST(InputFiles, OfADirectoryOrPatternAreNotWhatAKilledRunHasLeft) {
+  testing::Directory dir;
+  dir.put("in/a.txt", "a"), dir.put("in/b.tmp-x", "b");
+  for (const char* left : {"vocab.json.tmp-4711", "c_text_document.bin.tmp-0", "d.txt.part.from",
+                           "d.txt.part.from.tmp-12"})
+    dir.put(concat("in/", left), "no text");
+  for (const char* path : {"in", "in/*"})
+    EXPECT_EQ(find_input_files(std::vector{dir / path}, Separated::kNo).files.size(), 2u) << path;
+}
+
+TEST(InputFiles, OfADirectoryOrPatternWithADownloadThatIsNotWholeAreRefused) {
+  testing::Directory dir;
+  std::string part = dir.put("in/below/a.txt.part", "the ca");
+  auto refusal = [&](const std::string& path) {
+    return testing::error_of([&] { find_input_files(std::vector{path}, Separated::kNo); });
+  };
+  EXPECT_EQ(refusal(dir / "in"), "") << "a part of something else";
+  dir.put("in/below/a.txt.part.from", "etag");
+  for (const char* path : {"in", "in/below/*"})
+    EXPECT_THAT(refusal(dir / path),
+                ::testing::StartsWith("74: " + part + " is a download that is not whole"));
+}
+
 TEST(InputFiles, OfADirectoryOrPatternAreNotTheTokenizer) {
   testing::Directory dir;
   dir.put("in/a.txt", "a");

@@ -37,7 +37,7 @@ class Finder {
     check_io(code != GLOB_NOMATCH, "no input ", path, ": no file has such a name");
     check_io(code == 0, "no input ", path, ": a directory cannot be read: ", why);
     for (const std::string& one : paths)
-      if (!is_own(one)) add_path(one);
+      if (!is_own(one) && !is_unfinished(one)) add_path(one);
   }
 
   InputFiles take() { return std::move(result_); }
@@ -81,6 +81,21 @@ class Finder {
     return own;
   }
 
+  // What a download has noted, and what a run that was killed, of this program or another one, has
+  // left. The download itself would be a text that ends somewhere.
+  static bool is_unfinished(const std::string& path) {
+    std::error_code error;
+    check_io(!path.ends_with(".part") || !fs::exists(path + ".from", error), path,
+             " is a download that is not whole: the command that fetches it goes on with it; "
+             "or remove it and ",
+             path, ".from");
+    if (path.ends_with(".part.from")) return true;
+    size_t number = path.find_last_not_of("0123456789") + 1;
+    bool left = number < path.size() && path.substr(0, number).ends_with(".tmp-");
+    if (left) log_info("left out: ", path, ", which a run that was killed has not finished");
+    return left;
+  }
+
   // What a run that was killed has left beside its output, and what Spark and Hugging Face write
   // beside Parquet.
   static bool is_note(const std::string& name) {
@@ -98,7 +113,8 @@ class Finder {
       std::string name = it->path().filename();
       if (name.starts_with('.') || is_note(name)) continue;
       if (it->is_directory(gone)) list(it->path(), above, found);
-      if (it->is_regular_file(gone)) found.push_back(it->path().string());
+      if (it->is_regular_file(gone) && !is_unfinished(it->path()))
+        found.push_back(it->path().string());
       check_io(!it->is_symlink(gone) || fs::exists(it->path(), gone), it->path().string(),
                " is a link to something that is not there; mend it or remove it");
     }

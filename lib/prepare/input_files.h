@@ -30,7 +30,8 @@ struct InputFiles {
 // The files of a list of paths; a path may be several, separated by commas, and a pattern ("*",
 // "?", "[a-z]") stands for all files of such names in the order of their names. The files of a
 // directory come in the order of their paths, without hidden ones, and each file once. `own` are
-// the tokenizer's files, which no directory or pattern means. *.xml
+// the tokenizer's files, which no directory or pattern means; neither does it mean a temporary file
+// (*.tmp-<number>), and a download that is not whole (*.part beside *.part.from) is refused. *.xml
 // that begins with "<mediawiki" is a dump of MediaWiki. *.jsonl,
 // *.ndjson and *.json are JSON lines, *.txt, *.text and *.md text; others are JSON lines where the
 // first byte that is not blank is '{'. With a separator those others are text. Compressed files
