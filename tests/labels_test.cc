@@ -365,9 +365,9 @@ TEST_F(Labels, WantTextsWhole) {
 
 TEST_F(Labels, HaveTheNamesOfGptNeoxsTools) {
   PrepareOptions mask = options({"--mask-before-token", "1"});
-  EXPECT_EQ(DocumentEncoder(mask, *tokenizer_).label_name("text"), "label");
+  EXPECT_EQ(label_name(mask, "text"), "label");
   PrepareOptions chat = options({"--chat-template", "plain", "--jsonl-keys", "messages"});
-  EXPECT_EQ(DocumentEncoder(chat, *tokenizer_).label_name("messages"), "messages_label");
+  EXPECT_EQ(label_name(chat, "messages"), "messages_label");
 }
 
 TEST_F(Labels, RefuseOptionsThatContradict) {

@@ -229,6 +229,22 @@ TEST_F(PrepareRanks, AnErrorOfTheFirstRankReachesAll) {
               HasSubstr("cannot create"));
 }
 
+TEST_F(PrepareRanks, OutputThatCannotBeWrittenIsRefusedBeforeATokenizerIsTrained) {
+  fs::remove(dir_ / "tokenizer.json");
+  const Arguments train = {"--train-tokenizer", "262", "--input", dir_.put("a.jsonl", lines(50))};
+  auto refusal = [&](const std::string& name) {
+    return error_of([&] { prepare(2, name, train); });
+  };
+  dir_.put("d", "");
+  EXPECT_THAT(refusal("d/a"), AllOf(HasSubstr("74: "), HasSubstr("cannot make the directory ")));
+  EXPECT_THAT(refusal(std::string(250, 'x')),
+              AllOf(HasSubstr("64: "), HasSubstr("--output-prefix gives a file the name xxx"),
+                    HasSubstr("choose a shorter one")));
+  EXPECT_THAT(dir_.list(), ElementsAre("a.jsonl", "d"));
+  fs::remove(dir_ / "d");
+  prepare(2, "d/a", train);
+}
+
 TEST(Together, TellsAllRanksTheResults) {
   run_thread_ranks(3, [](Communicator&, Control& control) {
     auto results = work_together(control, {.work = [&](const std::atomic<bool>&) {

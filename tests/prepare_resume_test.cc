@@ -63,9 +63,9 @@ class PrepareResume : public ::testing::Test {
   }
 
   PrepareResult prepare(int ranks, const std::string& name, const Arguments& more = {}) {
-    Arguments arguments = {"--output-prefix", dir_ / name, "--vocab-file", dir_ / "tokenizer.json",
-                           "--input",         dir_ / "in", "--workers",    "2",
-                           "--append-eod"};
+    Arguments arguments = {"--output-prefix", dir_ / name, "--vocab-file",
+                           dir_ / vocab_,     "--input",   dir_ / "in",
+                           "--workers",       "2",         "--append-eod"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     Program program = prepare_program();
     check(program.parse(arguments), "help was asked");
@@ -161,7 +161,7 @@ class PrepareResume : public ::testing::Test {
   }
 
   Directory dir_;
-  std::string input_;
+  std::string input_, vocab_ = "tokenizer.json";
   double save_seconds_ = 0;  // of prepare(): as often as it can
   int64_t bytes_ = 0;
   PrepareResult whole_;
@@ -339,6 +339,30 @@ TEST_F(PrepareResume, ATrainedTokenizerIsNotTrainedAgain) {
   EXPECT_TRUE(killed_at_call(40, 1, once));
   EXPECT_GT(prepare(1, "out", once).resumed_bytes, 0);
   expect_same("out", "trained");
+}
+
+// Of GPT-2's three files, up to behind the first note of what is tokenized.
+TEST_F(PrepareResume, AKillWhileATrainedTokenizerIsWrittenIsMadeGood) {
+  vocab_ = "vocab.json";
+  const Arguments train = {"--merge-file", dir_ / "merges.txt", "--train-tokenizer", "270"};
+  auto forget = [&] {
+    for (const char* name : {"vocab.json", "merges.txt", "tokenizer.json"}) fs::remove(dir_ / name);
+  };
+  forget();
+  prepare(1, "trained", train);
+  for (int64_t call = 0; call < 40; ++call) {
+    forget();
+    ASSERT_TRUE(killed_at_call(call, 1, train));
+    prepare(1, "out", train);
+    expect_same("out", "trained");
+    fs::remove(dir_ / "out_text_document.bin");
+    fs::remove(dir_ / "out_text_document.idx");
+    ASSERT_FALSE(HasFailure()) << "killed at call " << call;
+  }
+  fs::remove(dir_ / "merges.txt");
+  EXPECT_THAT(error_of([&] { prepare(1, "out", train); }),
+              AllOf(StartsWith("64: "), HasSubstr("merges.txt does not: "), Not(HasSubstr("Leave")),
+                    HasSubstr("--overwrite-tokenizer")));
 }
 
 TEST_F(PrepareResume, TheTokenizerAmongTheInputIsNoText) {

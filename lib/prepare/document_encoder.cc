@@ -15,6 +15,15 @@ using Learn = ChatOptions::Learn;
 
 }  // namespace
 
+bool writes_labels(const PrepareOptions& options) {
+  return !options.mask_before.empty() ||
+         (options.chat && options.chat->learn != Learn::kEverything);
+}
+
+std::string label_name(const PrepareOptions& options, const std::string& key) {
+  return options.chat ? key + "_label" : "label";
+}
+
 DocumentEncoder::DocumentEncoder(const PrepareOptions& options, const Tokenizer& tokenizer)
     : options_(options), tokenizer_(tokenizer) {
   const std::string& vocab = options.tokenizer.vocab;
@@ -40,17 +49,8 @@ DocumentEncoder::DocumentEncoder(const PrepareOptions& options, const Tokenizer&
   eos_ = eos[0];
 }
 
-bool DocumentEncoder::has_labels() const {
-  return !options_.mask_before.empty() ||
-         (options_.chat && options_.chat->learn != Learn::kEverything);
-}
-
 bool DocumentEncoder::takes_parts() const {
   return !options_.chat && !has_labels() && tokenizer_.parts_at_words();
-}
-
-std::string DocumentEncoder::label_name(const std::string& key) const {
-  return options_.chat ? key + "_label" : "label";
 }
 
 void DocumentEncoder::encode(std::string_view text, Part part, std::vector<int32_t>& tokens,

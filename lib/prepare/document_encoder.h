@@ -13,17 +13,19 @@
 
 namespace neox {
 
+// Whether a dataset of labels is written beside that of the tokens. Then both are of int32.
+bool writes_labels(const PrepareOptions& options);
+// The name of the labels of a key, as GPT-NeoX's tools have it: <prefix>_<name>_document.
+std::string label_name(const PrepareOptions& options, const std::string& key);
+
 class DocumentEncoder {
  public:
   // Both must outlive the encoder. Throws Error (64) for options that the tokenizer cannot fulfil.
   DocumentEncoder(const PrepareOptions& options, const Tokenizer& tokenizer);
 
-  // Whether a dataset of labels is written beside that of the tokens. Then both are of int32.
-  bool has_labels() const;
+  bool has_labels() const { return writes_labels(options_); }
   // Whether a text may come in parts, cut where Tokenizer::parts_at_words() allows it.
   bool takes_parts() const;
-  // The name of the labels of a key, as GPT-NeoX's tools have it: <prefix>_<name>_document.
-  std::string label_name(const std::string& key) const;
 
   // Appends the tokens of a text, or of one of its parts, the last of which ends the document; of
   // an empty text none. Where there are labels, one for each token: itself, or -100 where nothing

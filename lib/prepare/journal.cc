@@ -132,6 +132,11 @@ void Journal::save(const SharePoint& point) const {
   sync_directory(directory_of(path_));
 }
 
+std::vector<fs::path> Journal::files(const PrepareOptions& options, int rank) {
+  fs::path path = journal_path(options, rank);
+  return {path, OutputFile::part_of(path, kUnfinished)};
+}
+
 void Journal::remove() const {
   std::error_code ignored;
   fs::remove(path_, ignored);

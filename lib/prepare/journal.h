@@ -43,6 +43,8 @@ class Journal {
   // Replaces what was saved; durable when it returns. Throws Error (74).
   void save(const SharePoint& point) const;
   void remove() const;
+  // What that of a rank is called, and until it is whole.
+  static std::vector<fs::path> files(const PrepareOptions& options, int rank);
 
  private:
   fs::path path_;

@@ -3,7 +3,6 @@
 #include <atomic>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -42,7 +41,7 @@ class Preparation {
     blocks_.columns = options.rules.members();
     // Where there are labels, which go down to -100, both are int32: so GPT-NeoX's tools do it.
     type_ = encoder_.has_labels() ? TokenType::kInt32 : token_type_of(tokenizer.vocab_size());
-    plan_datasets();
+    plan_ = plan_datasets(options, type_);
     if (rank_ == 0 && options_.chat)
       warn_of_split_markers(options_.chat->style, tokenizer_, options_.tokenizer.vocab);
     share_ = std::make_unique<Share>(options_, plan_, control.rank(), control.size());
@@ -70,28 +69,6 @@ class Preparation {
   }
 
  private:
-  // Of each key those of its tokens, then of its labels, then of its rewards.
-  void plan_datasets() {
-    const std::vector<std::string>& keys = options_.rules.keys;
-    auto plan = [&](Content holds, TokenType type, const auto& name_of) {
-      for (size_t key = 0; key < keys.size(); ++key)
-        plan_.push_back(
-            {options_.output_prefix + "_" + name_of(keys[key]) + "_document", type, key, holds});
-    };
-    plan(Content::kTokens, type_, [](const std::string& key) { return key; });
-    if (encoder_.has_labels())
-      plan(Content::kLabels, type_,
-           [&](const std::string& key) { return encoder_.label_name(key); });
-    if (options_.rules.reward)
-      plan(Content::kRewards, TokenType::kInt32,
-           [](const std::string& key) { return key + "_reward"; });
-    std::set<std::string> names;
-    for (const DatasetPlan& data : plan_)
-      check_usage(names.insert(data.prefix).second, "two datasets would be ", data.prefix,
-                  ": that of a key, and the labels or rewards of another; rename one of the keys ",
-                  join(keys, ", "));
-  }
-
   // The files and the place where to begin. Rank 0 looks what decides the output.
   void open() {
     std::vector<std::string> said = work_together(

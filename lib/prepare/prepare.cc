@@ -1,7 +1,11 @@
 #include "prepare/prepare.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
+#include <map>
 #include <memory>
 #include <utility>
 
@@ -10,9 +14,11 @@
 #include "base/progress.h"
 #include "base/text.h"
 #include "config/value.h"
+#include "data/output_file.h"
 #include "prepare/input_files.h"
 #include "prepare/journal.h"
 #include "prepare/preparation.h"
+#include "prepare/share.h"
 #include "prepare/together.h"
 #include "prepare/wiki_articles.h"
 #include "tokenizer/bpe_trainer.h"
@@ -80,36 +86,82 @@ std::string json_beside(const TokenizerFile& gpt2) {
   return (fs::path(gpt2.vocab).parent_path() / "tokenizer.json").string();
 }
 
-void check_not_there(const std::string& path, PrepareOptions::Existing existing) {
-  check_usage(existing == PrepareOptions::Existing::kReplace || !fs::exists(path), path,
-              " exists; --train-tokenizer would replace it. Leave --train-tokenizer out to use it, "
-              "name another --vocab-file, or add --overwrite-tokenizer");
-}
-
 // GPT-2's files and, beside its vocab.json, the tokenizer.json that newer libraries read; or that
 // alone.
-void write_tokenizer(const TokenizerFile& file, const TrainedBpe& trained) {
-  for (const std::string& path : {file.vocab, file.merges}) make_directories(directory_of(path));
-  if (!file.gpt2()) return write_tokenizer_json(file.vocab, trained);
-  write_gpt2_files(file.vocab, file.merges, trained);
-  write_tokenizer_json(json_beside(file), trained);
+std::vector<std::string> files_of(const TokenizerFile& tokenizer) {
+  if (!tokenizer.gpt2()) return {tokenizer.vocab};
+  return {tokenizer.vocab, tokenizer.merges, json_beside(tokenizer)};
 }
 
-void train_tokenizer(const PrepareOptions& options, const InputFiles& input) {
+void check_not_there(const PrepareOptions& options) {
+  if (options.existing_tokenizer == PrepareOptions::Existing::kReplace) return;
+  std::vector<std::string> files = files_of(options.tokenizer);
+  auto there = [](const std::string& path) { return fs::exists(path); };
+  auto found = std::ranges::find_if(files, there);
+  if (found == files.end()) return;
+  for (const std::string& needed : {options.tokenizer.vocab, options.tokenizer.merges})
+    check_usage(needed.empty() || there(needed), *found, " exists, and ", needed,
+                " does not: it is of another tokenizer, or of one that is there in part. Name "
+                "another --vocab-file, or add --overwrite-tokenizer to train all of it");
+  fail(Exit::kUsage, *found,
+       " exists; --train-tokenizer would replace it. Leave --train-tokenizer out to use it, "
+       "name another --vocab-file, or add --overwrite-tokenizer");
+}
+
+// A file that is trained is called so until the run has noted down that it is its own.
+std::string trained_part(const std::string& path) { return OutputFile::part_of(path, "0"); }
+
+// Whether such a file is there, and may have its name.
+bool waits_for_name(const std::string& path, const PrepareOptions& options) {
+  bool free = options.existing_tokenizer == PrepareOptions::Existing::kReplace || !fs::exists(path);
+  return !path.empty() && free && fs::exists(trained_part(path));
+}
+
+// The journal with which a run begins whose tokenizer is trained, by whatever names it lies there.
+Journal first_journal(const PrepareOptions& options, const InputFiles& input, int ranks) {
+  PrepareOptions as_it_lies = options;
+  for (std::string* path : {&as_it_lies.tokenizer.vocab, &as_it_lies.tokenizer.merges})
+    if (waits_for_name(*path, options)) *path = trained_part(*path);
+  return {options, 0, identity_of(as_it_lies, input, ranks)};
+}
+
+void name_tokenizer(const PrepareOptions& options) {
+  for (const std::string& path : files_of(options.tokenizer)) {
+    if (!waits_for_name(path, options)) continue;
+    int renamed = ::rename(trained_part(path).c_str(), path.c_str());
+    check_call(renamed == 0, "rename the finished file to", path);
+    sync_directory(directory_of(path));
+  }
+}
+
+// In this order, so that the same command goes on with the tokenizer whenever this run is killed.
+void keep_tokenizer(const PrepareOptions& options, const InputFiles& input, int ranks,
+                    const TrainedBpe& trained) {
+  std::vector<std::string> files = files_of(options.tokenizer);
+  try {
+    if (options.tokenizer.gpt2())
+      write_gpt2_files(trained_part(files[0]), trained_part(files[1]), trained);
+    write_tokenizer_json(trained_part(files.back()), trained);
+    first_journal(options, input, ranks).save({});
+  } catch (...) {
+    std::error_code ignored;
+    for (const std::string& path : files) fs::remove(trained_part(path), ignored);
+    throw;
+  }
+  name_tokenizer(options);
+}
+
+void train_tokenizer(const PrepareOptions& options, const InputFiles& input, int ranks) {
   const TokenizerFile& file = options.tokenizer;
   check_usage(
       options.rules.values == DocumentRules::Values::kStrings,
       "--train-tokenizer learns from texts, and not from conversations as they lie in JSON; "
       "train it on their texts first, then leave --train-tokenizer out");
-  check_not_there(file.vocab, options.existing_tokenizer);
   bool gpt2 = file.gpt2();
-  if (gpt2) {
-    check_usage(file.vocab != json_beside(file), file.vocab,
-                " is the name of the tokenizer.json that is written beside GPT-2's files; give "
-                "--vocab-file another, such as vocab.json");
-    check_not_there(file.merges, options.existing_tokenizer);
-    check_not_there(json_beside(file), options.existing_tokenizer);
-  }
+  check_usage(!gpt2 || file.vocab != json_beside(file), file.vocab,
+              " is the name of the tokenizer.json that is written beside GPT-2's files; give "
+              "--vocab-file another, such as vocab.json");
+  check_not_there(options);
   DocumentReader documents(input, options.rules);
   auto progress = std::make_unique<Progress>(
       Progress::Options{.label = "count words", .unit = "B", .total = input.bytes});
@@ -132,7 +184,8 @@ void train_tokenizer(const PrepareOptions& options, const InputFiles& input) {
   auto entries = static_cast<int64_t>(trained.tokens.size());
   if (merging) progress->update(entries);
   progress->finish();
-  write_tokenizer(file, trained);
+  check_not_there(options);  // another run may have made one
+  keep_tokenizer(options, input, ranks, trained);
   if (entries < *options.train_vocab)
     log_warning("the input has words for ", with_commas(entries), " entries only, not ",
                 with_commas(*options.train_vocab));
@@ -140,9 +193,37 @@ void train_tokenizer(const PrepareOptions& options, const InputFiles& input) {
 
 // Whether a killed run of the same options has trained the tokenizer that is there.
 bool was_trained(const PrepareOptions& options, const InputFiles& input, int ranks) {
-  const TokenizerFile& file = options.tokenizer;
-  if (!fs::exists(file.vocab) || !(file.merges.empty() || fs::exists(file.merges))) return false;
-  return Journal(options, 0, identity_of(options, input, ranks)).find().has_value();
+  for (const std::string& path : {options.tokenizer.vocab, options.tokenizer.merges})
+    if (!path.empty() && !fs::exists(path) && !waits_for_name(path, options)) return false;
+  if (!first_journal(options, input, ranks).find()) return false;
+  name_tokenizer(options);
+  return true;
+}
+
+// That they can be written, which is when hours of work are done. Makes their directories.
+void check_output_files(const std::string& option, const std::vector<std::string>& files) {
+  std::map<fs::path, int64_t> most;  // bytes of a name in a directory; -1: any number
+  for (const fs::path file : files) {
+    fs::path dir = directory_of(file);
+    if (!most.contains(dir)) {
+      make_directories(dir);
+      check_call(::access(dir.c_str(), W_OK) == 0, "write into", dir);
+      most[dir] = ::pathconf(dir.c_str(), _PC_NAME_MAX);
+    }
+    std::string name = file.filename();
+    check_usage(most[dir] < 0 || std::ssize(name) <= most[dir], option, " gives a file the name ",
+                name, ", which has ", name.size(), " bytes; ", dir.string(), " takes ", most[dir],
+                "; choose a shorter one");
+  }
+}
+
+// What shows before a tokenizer is trained and the input is read.
+void check_output(const PrepareOptions& options, int ranks) {
+  check_output_files("--output-prefix", files_of_output(options, ranks));
+  if (!options.train_vocab) return;
+  for (const std::string& file : files_of(options.tokenizer))
+    check_output_files(file == options.tokenizer.merges ? "--merge-file" : "--vocab-file",
+                       {OutputFile::part_of(trained_part(file), std::to_string(::getpid()))});
 }
 
 void describe_input(const InputFiles& input) {
@@ -190,12 +271,6 @@ InputFiles unpack(const std::string& text) {
   return input;
 }
 
-std::vector<std::string> files_of(const TokenizerFile& tokenizer) {
-  std::vector<std::string> files = {tokenizer.vocab, tokenizer.merges};
-  if (tokenizer.gpt2()) files.push_back(json_beside(tokenizer));
-  return files;
-}
-
 // Rank 0 looks, so that all ranks have the same list.
 InputFiles find_together(const PrepareOptions& options, Control& control) {
   auto separated = options.rules.separator.empty() ? Separated::kNo : Separated::kYes;
@@ -204,6 +279,7 @@ InputFiles find_together(const PrepareOptions& options, Control& control) {
       control, {.work = [&](const std::atomic<bool>&) {
         if (control.rank() > 0) return std::string();
         input = find_input_files(options.inputs, separated, files_of(options.tokenizer));
+        check_output(options, control.size());
         return pack(input.files);
       }});
   return control.rank() == 0 ? input : unpack(said[0]);
@@ -251,7 +327,7 @@ PrepareResult prepare_data(const PrepareOptions& given, Control& control) {
   if (options.train_vocab)
     work_together(control, {.work = [&](const std::atomic<bool>&) {
                     if (control.rank() == 0 && !was_trained(options, input, control.size()))
-                      train_tokenizer(options, input);
+                      train_tokenizer(options, input, control.size());
                     return std::string();
                   }});
   Tokenizer tokenizer = load_tokenizer(options.tokenizer);

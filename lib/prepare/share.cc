@@ -1,11 +1,14 @@
 #include "prepare/share.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "data/output_file.h"
+#include "prepare/document_encoder.h"
 #include "prepare/wiki_articles.h"
 
 namespace neox {
@@ -15,6 +18,41 @@ constexpr int64_t kSkippedShown = 5;  // messages about bad lines
 constexpr size_t kPoints = 64;
 
 }  // namespace
+
+std::vector<DatasetPlan> plan_datasets(const PrepareOptions& options, TokenType type) {
+  const std::vector<std::string>& keys = options.rules.keys;
+  std::vector<DatasetPlan> plans;
+  auto plan = [&](Content holds, TokenType of, const auto& name_of) {
+    for (size_t key = 0; key < keys.size(); ++key)
+      plans.push_back(
+          {options.output_prefix + "_" + name_of(keys[key]) + "_document", of, key, holds});
+  };
+  plan(Content::kTokens, type, [](const std::string& key) { return key; });
+  if (writes_labels(options))
+    plan(Content::kLabels, type, [&](const std::string& key) { return label_name(options, key); });
+  if (options.rules.reward)
+    plan(Content::kRewards, TokenType::kInt32,
+         [](const std::string& key) { return key + "_reward"; });
+  std::set<std::string> names;
+  for (const DatasetPlan& data : plans)
+    check_usage(names.insert(data.prefix).second, "two datasets would be ", data.prefix,
+                ": that of a key, and the labels or rewards of another; rename one of the keys ",
+                join(keys, ", "));
+  return plans;
+}
+
+std::vector<std::string> files_of_output(const PrepareOptions& options, int ranks) {
+  std::vector<std::string> files;
+  for (const DatasetPlan& data : plan_datasets(options, TokenType::kInt32))
+    for (const char* ending : {".bin", ".idx"}) {
+      files.push_back(data.prefix + ending);
+      for (int rank = 0; rank < ranks; ++rank)
+        files.push_back(OutputFile::part_of(data.prefix + ending, std::to_string(rank)));
+    }
+  for (int rank = 0; rank < ranks; ++rank)
+    for (const fs::path& path : Journal::files(options, rank)) files.push_back(path);
+  return files;
+}
 
 Share::Share(const PrepareOptions& options, const std::vector<DatasetPlan>& plan, int rank,
              int ranks)
@@ -46,9 +84,12 @@ void Share::open(const RunIdentity& identity) {
   }
   at_.states.resize(plan_.size());
   points_ = {at_};
-  found ? void(at_ = *found) : journal_->remove();
-  // That a tokenizer was trained is known by the journal.
-  if (!found && rank_ == 0 && options_.train_vocab) journal_->save(at_);
+  if (found)
+    at_ = *found;
+  else if (rank_ == 0 && options_.train_vocab)
+    journal_->save(at_);  // it says that the tokenizer is the run's own, and is never missing
+  else
+    journal_->remove();
 }
 
 void Share::take_states() {

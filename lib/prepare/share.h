@@ -24,6 +24,14 @@ struct DatasetPlan {
   Content holds = Content::kTokens;
 };
 
+// Of each key those of its tokens, which are of that type, then of its labels, then of its rewards.
+// Throws Error (64) where two have one name.
+std::vector<DatasetPlan> plan_datasets(const PrepareOptions& options, TokenType type);
+
+// All files that the ranks of a run write: the datasets, and what stands for them until they are
+// whole.
+std::vector<std::string> files_of_output(const PrepareOptions& options, int ranks);
+
 class Share {
  public:
   // All must outlive the share. Nothing is opened yet.
