@@ -245,6 +245,22 @@ TEST_F(PrepareRanks, OutputThatCannotBeWrittenIsRefusedBeforeATokenizerIsTrained
   prepare(2, "d/a", train);
 }
 
+TEST_F(PrepareRanks, OutputInPlaceOfTheInputIsRefused) {
+  std::string tokenizer = read_file(dir_ / "tokenizer.json"),
+              data = dir_.put("x_text_document.bin", "cat");
+  fs::create_symlink(data, dir_ / "link");
+  auto refusal = [&](const Arguments& more) { return error_of([&] { prepare(2, "x", more); }); };
+  for (const std::string& input : {data, dir_ / "link"})
+    EXPECT_THAT(
+        refusal({"--input", input}),
+        AllOf(HasSubstr("64: "), HasSubstr(input + " is of the input, and --output-prefix")));
+  EXPECT_THAT(refusal({"--input", dir_ / "tokenizer.json", "--train-tokenizer", "262",
+                       "--overwrite-tokenizer"}),
+              AllOf(HasSubstr("64: "), HasSubstr("is of the input, and --vocab-file")));
+  EXPECT_EQ(read_file(data), "cat");
+  EXPECT_EQ(read_file(dir_ / "tokenizer.json"), tokenizer);
+}
+
 TEST(Together, TellsAllRanksTheResults) {
   run_thread_ranks(3, [](Communicator&, Control& control) {
     auto results = work_together(control, {.work = [&](const std::atomic<bool>&) {

@@ -217,13 +217,32 @@ void check_output_files(const std::string& option, const std::vector<std::string
   }
 }
 
+// Most files of the output are not there yet, and most of the input are of another size.
+void check_no_input(const std::string& option, const std::vector<std::string>& files,
+                    const InputFiles& input) {
+  for (const std::string& file : files) {
+    std::error_code error;
+    auto bytes = static_cast<int64_t>(fs::file_size(file, error));
+    if (error) continue;
+    for (const InputFile& one : input.files)
+      check_usage(one.bytes != bytes || !fs::equivalent(one.path, file, error), one.path,
+                  " is of the input, and ", option, " would have ", file,
+                  " written in its place; choose another name");
+  }
+}
+
 // What shows before a tokenizer is trained and the input is read.
-void check_output(const PrepareOptions& options, int ranks) {
-  check_output_files("--output-prefix", files_of_output(options, ranks));
+void check_output(const PrepareOptions& options, const InputFiles& input, int ranks) {
+  auto look = [&](const char* option, const std::vector<std::string>& files) {
+    check_no_input(option, files, input);
+    check_output_files(option, files);
+  };
+  look("--output-prefix", files_of_output(options, ranks));
   if (!options.train_vocab) return;
   for (const std::string& file : files_of(options.tokenizer))
-    check_output_files(file == options.tokenizer.merges ? "--merge-file" : "--vocab-file",
-                       {OutputFile::part_of(trained_part(file), std::to_string(::getpid()))});
+    look(file == options.tokenizer.merges ? "--merge-file" : "--vocab-file",
+         {file, trained_part(file),
+          OutputFile::part_of(trained_part(file), std::to_string(::getpid()))});
 }
 
 void describe_input(const InputFiles& input) {
@@ -279,7 +298,7 @@ InputFiles find_together(const PrepareOptions& options, Control& control) {
       control, {.work = [&](const std::atomic<bool>&) {
         if (control.rank() > 0) return std::string();
         input = find_input_files(options.inputs, separated, files_of(options.tokenizer));
-        check_output(options, control.size());
+        check_output(options, input, control.size());
         return pack(input.files);
       }});
   return control.rank() == 0 ? input : unpack(said[0]);
