@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <functional>
 #include <thread>
 
 #include "comm/thread.h"
@@ -22,6 +24,27 @@ using Arguments = std::vector<std::string>;
 
 constexpr int kRanks[] = {2, 3, 5};
 
+// Does something when the first rank has read its share, before it hears that of the others.
+class Meddling : public Control {
+ public:
+  using Control::gather;
+  Meddling(Control& control, const std::function<void()>& meddle)
+      : control_(control), meddle_(meddle) {}
+  int rank() const override { return control_.rank(); }
+  int size() const override { return control_.size(); }
+  std::vector<std::string> gather(const std::string& mine, std::chrono::seconds most) override {
+    if (rank() == 0 && mine.find("\"tally\"") != mine.npos) meddle_();
+    return control_.gather(mine, most);
+  }
+  std::unique_ptr<Control> channel(const std::string& name, int size) override {
+    return control_.channel(name, size);
+  }
+
+ private:
+  Control& control_;
+  const std::function<void()>& meddle_;
+};
+
 class PrepareRanks : public ::testing::Test {
  protected:
   PrepareRanks() {
@@ -37,8 +60,10 @@ class PrepareRanks : public ::testing::Test {
     Program program = prepare_program();
     check(program.parse(arguments), "help was asked");
     PrepareOptions options = read_prepare_options(program);
+    options.save_seconds = save_seconds_;
     PrepareResult result;
-    run_thread_ranks(ranks, [&](Communicator&, Control& control) {
+    run_thread_ranks(ranks, [&](Communicator&, Control& real) {
+      Meddling control(real, meddle_);
       PrepareResult mine = prepare_data(options, control);
       if (control.rank() == ranks - 1) result = mine;
     });
@@ -84,6 +109,8 @@ class PrepareRanks : public ::testing::Test {
   }
 
   Directory dir_;
+  double save_seconds_ = 10;
+  std::function<void()> meddle_ = [] {};
 };
 
 TEST_F(PrepareRanks, JsonLines) { expect_same({"--input", dir_.put("a.jsonl", lines(100))}); }
@@ -259,6 +286,27 @@ TEST_F(PrepareRanks, OutputInPlaceOfTheInputIsRefused) {
               AllOf(HasSubstr("64: "), HasSubstr("is of the input, and --vocab-file")));
   EXPECT_EQ(read_file(data), "cat");
   EXPECT_EQ(read_file(dir_ / "tokenizer.json"), tokenizer);
+}
+
+// What is read, or gets other permissions, has not.
+TEST_F(PrepareRanks, InputThatChangesWhileItIsReadIsAnError) {
+  std::string input = dir_.put("a.jsonl", lines(100));
+  save_seconds_ = 0;
+  auto written = [&] { std::ofstream(input, std::ios::app) << "{\"text\": \"cat\"}\n"; };
+  auto touched = [&] {
+    fs::last_write_time(input, fs::last_write_time(input) + std::chrono::seconds(1));
+  };
+  for (const std::function<void()>& change : {std::function<void()>(written), {touched}})
+    for (int ranks : {1, 3}) {
+      meddle_ = change;
+      EXPECT_THAT(error_of([&] {
+                    prepare(ranks, "x", {"--input", input});
+                  }),
+                  AllOf(HasSubstr("74: "), HasSubstr(input + " has changed while")));
+      EXPECT_THAT(dir_.list(), ElementsAre("a.jsonl", "tokenizer.json"));
+    }
+  meddle_ = [&] { read_file(input), fs::permissions(input, fs::perms::owner_all); };
+  prepare(3, "x", {"--input", input});
 }
 
 TEST(Together, TellsAllRanksTheResults) {

@@ -1,8 +1,10 @@
 #include "prepare/input_files.h"
 
 #include <glob.h>
+#include <sys/stat.h>
 
 #include <algorithm>
+#include <optional>
 #include <set>
 
 #include "base/error.h"
@@ -17,6 +19,15 @@
 
 namespace neox {
 namespace {
+
+// Its size and its time; none where it cannot be asked, as errno says.
+std::optional<InputFile> look_at(const std::string& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) return std::nullopt;
+  return InputFile{.path = path,
+                   .bytes = info.st_size,
+                   .modified = info.st_mtim.tv_sec * int64_t{1'000'000'000} + info.st_mtim.tv_nsec};
+}
 
 // Of the paths given, and of what directories hold.
 class Finder {
@@ -127,7 +138,9 @@ class Finder {
              " is neither a file nor a directory; write its content to a file");
     // A link beside its target, as Debian's fortunes have them, is the same text.
     if (named == Named::kNo && !seen_.insert(fs::canonical(path)).second) return;
-    InputFile file{.path = path, .bytes = static_cast<int64_t>(fs::file_size(path))};
+    std::optional<InputFile> found = look_at(path);
+    check_call(found.has_value(), "look at", path);
+    InputFile& file = *found;
     if (!look_into(file)) {
       check_io(named == Named::kNo, path, " is not text: it has bytes of value 0");
       result_.left_out.push_back(path);
@@ -187,6 +200,14 @@ InputFiles find_input_files(std::span<const std::string> paths, Separated separa
   check_io(!found.files.empty(), "no text in ", join(paths, ", "), ": ",
            found.left_out.empty() ? "no file is there" : "all files there are binary");
   return found;
+}
+
+std::string first_changed(const InputFiles& input) {
+  for (const InputFile& file : input.files) {
+    std::optional<InputFile> now = look_at(file.path);
+    if (!now || now->bytes != file.bytes || now->modified != file.modified) return file.path;
+  }
+  return "";
 }
 
 }  // namespace neox

@@ -19,6 +19,7 @@ struct InputFile {
   Format format = Format::kText;
   int64_t bytes = 0;  // on the disk
   Packing packing = Packing::kNone;
+  int64_t modified = 0;  // when it was found, nanoseconds since 1970; known to the finder alone
 };
 
 struct InputFiles {
@@ -40,5 +41,9 @@ struct InputFiles {
 enum class Separated { kNo, kYes };
 InputFiles find_input_files(std::span<const std::string> paths, Separated separated,
                             std::span<const std::string> own = {});
+
+// The path of the first file that is gone or has another size or time than when it was found; ""
+// where there is none.
+std::string first_changed(const InputFiles& input);
 
 }  // namespace neox

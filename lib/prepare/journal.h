@@ -21,7 +21,7 @@ using RunIdentity = std::map<std::string, std::string>;
 // In the names of the files.
 inline constexpr const char* kJournal = ".tmp-journal-";
 
-// Reads the tokenizer and looks at the files. Throws Error (74).
+// Reads the tokenizer; the files are as they were found, by this process. Throws Error (74).
 RunIdentity identity_of(const PrepareOptions& options, const InputFiles& input, int ranks);
 
 // A place between two blocks of the share of a rank.

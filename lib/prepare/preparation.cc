@@ -52,12 +52,13 @@ class Preparation {
     open();
     std::vector<std::string> tallies = tokenize_all();
     settle(tallies);
+    check_input();
     join_parts();
     if (progress_) progress_->finish();
     return result_;
   } catch (...) {
     bool kept = share_->keep_for_later();
-    if (rank_ > 0) throw;
+    if (rank_ > 0 || changed_) throw;
     progress_.reset();
     if (kept)
       log_info("what is tokenized is kept beside the output, in ", options_.output_prefix,
@@ -233,6 +234,24 @@ class Preparation {
              result_.skipped ? "; all lines were bad" : "");
   }
 
+  // Of a file that was written to meanwhile some was read as it was, and some as it is, so no rank
+  // may go on with what it has of it.
+  void check_input() {
+    std::vector<std::string> said =
+        work_together(control_, {.work = [&](const std::atomic<bool>&) {
+                        return rank_ > 0 ? std::string() : first_changed(input_);
+                      }});
+    changed_ = !said[0].empty();
+    if (!changed_) return;
+    share_->forget();
+    fail(Exit::kIo, said[0],
+         " has changed while the input was read: its size or its time is another one. Nothing is "
+         "written; start again when nothing writes to it any more",
+         options_.train_vocab
+             ? ", with --overwrite-tokenizer, since the tokenizer is of what it was"
+             : "");
+  }
+
   void join_parts() {
     Json mine{{"tally", share_->point().tally}, {"parts", share_->parts()}};
     std::vector<Tally> tallies;
@@ -279,6 +298,7 @@ class Preparation {
   std::unique_ptr<Share> share_;
   std::unique_ptr<Progress> progress_;  // of rank 0
   PrepareResult result_;
+  bool changed_ = false;  // the input
   // This rank's and the others' progress, for the thread that talks to them.
   std::atomic<int64_t> read_bytes_ = 0, documents_ = 0, tokens_ = 0;
   std::atomic<int64_t> other_bytes_ = 0, other_documents_ = 0, other_tokens_ = 0;

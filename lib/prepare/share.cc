@@ -258,6 +258,12 @@ void Share::remove_rest() {
   builders_.clear();
 }
 
+void Share::forget() {
+  if (saving_.valid()) saving_.wait();
+  resumed_ = saved_ = false;
+  journal_->remove();
+}
+
 bool Share::keep_for_later() {
   if (saving_.valid()) saving_.wait();
   std::chrono::duration<double> age = Clock::now() - begin_;

@@ -63,6 +63,8 @@ class Share {
   void publish();  // rank 0
   // After all is published: nothing is left but the datasets.
   void remove_rest();
+  // Nothing of it is to be gone on with.
+  void forget();
   // After an error: what is worth it stays for the next run. Returns whether something does.
   bool keep_for_later();
 
