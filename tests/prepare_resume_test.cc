@@ -289,8 +289,11 @@ TEST_F(PrepareResume, MissingPartsAreWrittenAgain) {
 
 TEST_F(PrepareResume, TwoRunsDoNotWriteTheSameOutput) {
   DatasetBuilder other(dir_ / "out_text_document", 100);
-  EXPECT_THAT(error_of([&] { prepare(1, "out"); }),
-              AllOf(StartsWith("74: "), HasSubstr("is being written by another process")));
+  std::string tokenizer = read_file(dir_ / "tokenizer.json");
+  for (const Arguments& more : {{}, Arguments{"--train-tokenizer", "270", "--overwrite-tokenizer"}})
+    EXPECT_THAT(error_of([&] { prepare(1, "out", more); }),
+                AllOf(StartsWith("74: "), HasSubstr("is being written by another process")));
+  EXPECT_EQ(read_file(dir_ / "tokenizer.json"), tokenizer);
 }
 
 // What was done stays; there is nothing under the final names.

@@ -239,6 +239,10 @@ void check_output(const PrepareOptions& options, const InputFiles& input, int ra
   };
   look("--output-prefix", files_of_output(options, ranks));
   if (!options.train_vocab) return;
+  // A run at work would lose its journal to the one that says whose the tokenizer is.
+  std::string first = plan_datasets(options, TokenType::kInt32)[0].prefix + ".bin";
+  if (fs::exists(OutputFile::part_of(first, "0")))
+    OutputFile(first, "0", OutputFile::Open::kTakeOver);  // throws where it is locked
   for (const std::string& file : files_of(options.tokenizer))
     look(file == options.tokenizer.merges ? "--merge-file" : "--vocab-file",
          {file, trained_part(file),
