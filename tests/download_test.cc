@@ -148,6 +148,15 @@ TEST_F(Download, AsksAgainWhereAServerHangsUp) {
   EXPECT_THAT(server.requests(), SizeIs(3));
 }
 
+TEST_F(Download, APartOfAFileWithoutVersionIsKnownAsOne) {
+  HttpServer server({.files = {{"/f", content_}}, .etag = "", .cut_after = 10000});
+  EXPECT_NE(fetch(file(server), {.retries = 0}), "");
+  EXPECT_THAT(names(), ElementsAre("f.part", "f.part.from"));
+  EXPECT_EQ(fetch(file(server)), "");
+  EXPECT_THAT(names(), ElementsAre("f"));
+  EXPECT_EQ(read_file(dir_ / "got/f"), content_);
+}
+
 TEST_F(Download, StartsAgainWithoutVersionsOrRanges) {
   for (Served served : {Served{.etag = ""}, Served{.ranges = false}}) {
     fs::remove_all(dir_ / "got");

@@ -37,6 +37,8 @@ void PartFile::restart(const std::string& version) {
 }
 
 void PartFile::append(const char* data, size_t size) {
+  // By it others know that this is no file, also where the server tells no version.
+  if (bytes_ == 0 && version_.empty()) write_file_atomically(from_, "");
   while (size > 0) {
     ssize_t n = ::pwrite(file_.get(), data, size, bytes_);
     if (n < 0 && errno == EINTR) continue;
