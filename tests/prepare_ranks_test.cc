@@ -296,17 +296,25 @@ TEST_F(PrepareRanks, InputThatChangesWhileItIsReadIsAnError) {
   auto touched = [&] {
     fs::last_write_time(input, fs::last_write_time(input) + std::chrono::seconds(1));
   };
-  for (const std::function<void()>& change : {std::function<void()>(written), {touched}})
-    for (int ranks : {1, 3}) {
-      meddle_ = change;
-      EXPECT_THAT(error_of([&] {
-                    prepare(ranks, "x", {"--input", input});
-                  }),
-                  AllOf(HasSubstr("74: "), HasSubstr(input + " has changed while")));
-      EXPECT_THAT(dir_.list(), ElementsAre("a.jsonl", "tokenizer.json"));
-    }
-  meddle_ = [&] { read_file(input), fs::permissions(input, fs::perms::owner_all); };
-  prepare(3, "x", {"--input", input});
+  for (int ranks : {1, 3}) {
+    meddle_ = written;
+    EXPECT_THAT(error_of([&] {
+                  prepare(ranks, "x", {"--input", input});
+                }),
+                AllOf(HasSubstr("74: "), HasSubstr(input + " has changed while")));
+    EXPECT_THAT(dir_.list(), ElementsAre("a.jsonl", "tokenizer.json"));
+  }
+  const std::string warning = input + " was touched while the input was read";
+  for (auto [change, told] : {std::pair<std::function<void()>, bool>{touched, true},
+                              {[&] { read_file(input); }, false},
+                              {[&] { fs::permissions(input, fs::perms::owner_all); }, false},
+                              {[&] { fs::remove(input); }, false}}) {
+    meddle_ = change;
+    ::testing::internal::CaptureStderr();
+    prepare(3, "x", {"--input", input});
+    EXPECT_EQ(::testing::internal::GetCapturedStderr().find(warning) != std::string::npos, told);
+    fs::remove(dir_ / "x_text_document.bin"), fs::remove(dir_ / "x_text_document.idx");
+  }
 }
 
 TEST(Together, TellsAllRanksTheResults) {

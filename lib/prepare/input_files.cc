@@ -202,12 +202,17 @@ InputFiles find_input_files(std::span<const std::string> paths, Separated separa
   return found;
 }
 
-std::string first_changed(const InputFiles& input) {
+ChangedFiles changed_files(const InputFiles& input) {
+  ChangedFiles found;
   for (const InputFile& file : input.files) {
     std::optional<InputFile> now = look_at(file.path);
-    if (!now || now->bytes != file.bytes || now->modified != file.modified) return file.path;
+    if (!now) continue;
+    if (now->bytes != file.bytes)
+      found.other_size.push_back(file.path);
+    else if (now->modified != file.modified)
+      found.other_time.push_back(file.path);
   }
-  return "";
+  return found;
 }
 
 }  // namespace neox

@@ -42,8 +42,11 @@ enum class Separated { kNo, kYes };
 InputFiles find_input_files(std::span<const std::string> paths, Separated separated,
                             std::span<const std::string> own = {});
 
-// The path of the first file that is gone or has another size or time than when it was found; ""
-// where there is none.
-std::string first_changed(const InputFiles& input);
+// The paths of files whose size, or whose time alone, is not that with which they were found. Those
+// that are gone were read as they were.
+struct ChangedFiles {
+  std::vector<std::string> other_size, other_time;
+};
+ChangedFiles changed_files(const InputFiles& input);
 
 }  // namespace neox

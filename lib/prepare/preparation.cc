@@ -234,22 +234,33 @@ class Preparation {
              result_.skipped ? "; all lines were bad" : "");
   }
 
+  // The first one whose size has changed. A time may be another one of the same content, as on file
+  // systems whose nodes see it late.
+  std::string grown_file() const {
+    ChangedFiles changed = changed_files(input_);
+    if (size_t n = changed.other_time.size(); n > 0)
+      log_warning(changed.other_time[0], n > 1 ? concat(" and ", n - 1, " more") : "",
+                  n > 1 ? " were" : " was",
+                  " touched while the input was read; if that changed "
+                  "what is in there, prepare the data again");
+    return changed.other_size.empty() ? "" : changed.other_size[0];
+  }
+
   // Of a file that was written to meanwhile some was read as it was, and some as it is, so no rank
   // may go on with what it has of it.
   void check_input() {
-    std::vector<std::string> said =
-        work_together(control_, {.work = [&](const std::atomic<bool>&) {
-                        return rank_ > 0 ? std::string() : first_changed(input_);
-                      }});
+    std::vector<std::string> said = work_together(control_, {.work = [&](const std::atomic<bool>&) {
+                                                    return rank_ > 0 ? std::string() : grown_file();
+                                                  }});
     changed_ = !said[0].empty();
     if (!changed_) return;
     share_->forget();
-    fail(Exit::kIo, said[0],
-         " has changed while the input was read: its size or its time is another one. Nothing is "
-         "written; start again when nothing writes to it any more",
-         options_.train_vocab
-             ? ", with --overwrite-tokenizer, since the tokenizer is of what it was"
-             : "");
+    fail(
+        Exit::kIo, said[0],
+        " has changed while the input was read: its size is another one. Nothing is written; start "
+        "again when nothing writes to it any more",
+        options_.train_vocab ? ", with --overwrite-tokenizer, since the tokenizer is of what it was"
+                             : "");
   }
 
   void join_parts() {
