@@ -51,33 +51,42 @@ BlockRules in_parts(const DocumentRules& rules) {
       .separator = rules.separator, .texts = BlockRules::Texts::kParts, .columns = rules.members()};
 }
 
-// The documents of files one by one, long ones in parts, for the trainer.
+// The documents of files one by one, long ones in parts, for the trainer: those that are prepared.
 class DocumentReader {
  public:
-  DocumentReader(const InputFiles& input, const DocumentRules& rules)
-      : reader_(slices_of(input, in_parts(rules), 0, 1), in_parts(rules)), rules_(rules) {}
+  DocumentReader(const InputFiles& input, const PrepareOptions& options)
+      : reader_(slices_of(input, in_parts(options.rules), 0, 1), in_parts(options.rules)),
+        rules_(options.rules),
+        left_(options.max_documents.value_or(INT64_MAX)) {}
 
   bool next(std::string& text) {
     while (at_ == texts_.size()) {
-      auto block = reader_.next();
+      auto block = left_ > 0 ? reader_.next() : std::nullopt;
       if (!block) return false;
       Documents found = parse_block(*block, rules_);
-      check_io(found.error.empty(), found.error);
       texts_.clear();
       at_ = 0;
-      // The text of a text file is the same for all keys.
-      bool keys = block->file->format != InputFile::Format::kText;
-      for (const Document& document : found.documents)
-        for (size_t key = 0; key < (keys ? document.texts.size() : 1); ++key)
-          texts_.emplace_back(document.texts[key]);
+      for (const Document& document : found.documents) take(*block, document);
+      check_io(found.error.empty() || left_ == 0, found.error);
     }
     text = std::move(texts_[at_++]);
     return true;
   }
 
  private:
+  void take(const Block& block, const Document& document) {
+    if (left_ == 0) return;
+    // The text of a text file is the same for all keys.
+    bool keys = block.file->format != InputFile::Format::kText;
+    texts_.insert(texts_.end(), document.texts.begin(),
+                  keys ? document.texts.end() : document.texts.begin() + 1);
+    bool some = std::ranges::any_of(document.texts, [](auto text) { return !text.empty(); });
+    left_ -= some && block.ends_document;
+  }
+
   BlockReader reader_;
   DocumentRules rules_;
+  int64_t left_;
   std::vector<std::string> texts_;
   size_t at_ = 0;
 };
@@ -162,7 +171,7 @@ void train_tokenizer(const PrepareOptions& options, const InputFiles& input, int
               " is the name of the tokenizer.json that is written beside GPT-2's files; give "
               "--vocab-file another, such as vocab.json");
   check_not_there(options);
-  DocumentReader documents(input, options.rules);
+  DocumentReader documents(input, options);
   auto progress = std::make_unique<Progress>(
       Progress::Options{.label = "count words", .unit = "B", .total = input.bytes});
   bool merging = false;
