@@ -44,6 +44,8 @@ TEST(JsonLine, RefusesWhatPythonRefuses) {
         "{\"text\": \"a\tb\"}", R"({"text": "\x"})", R"({"text": "a", "x": 1e})",
         R"({"text": "a", "x": 01})", R"({"text": "a)", R"({"text": "a", 1: 2})"})
     EXPECT_THAT(error_of([&] { parsed(line); }), StartsWith("74: not valid JSON: column")) << line;
+  const std::string torn("{\"text\": \"a\"}\0\0{\"text\": \"b\"}", 29);
+  EXPECT_EQ(error_of([&] { parsed(torn); }), "74: not valid JSON: column 14: a byte of value 0");
 }
 
 // Also in strings that nobody asked for, of lines that are read in pieces.
@@ -75,6 +77,8 @@ TEST(JsonLine, TakesTheJsonOfValues) {
             R"([{"a": "]}\"", "b": 1.50}, {}]|null)");
   EXPECT_EQ(parsed(R"({"n":"x","m":{"k":NaN}})", rules), R"({"k":null}|"x")");
   EXPECT_EQ(parsed(R"({"n":"\ud83d","m":1})", rules), R"(!1|"?")");
+  EXPECT_EQ(parsed(R"({"n":NaN,"m":[3e-4,-6.02E23,1e999,1e-999]})", rules),
+            "[3e-4,-6.02E23,1e0,1e-999]|null");
   EXPECT_THAT(error_of([&] { parsed(R"({"m": 1})", rules); }),
               HasSubstr("no key 'n'; the object has 'm'"));
   EXPECT_THAT(error_of([&] { parsed(R"({"m": [1,], "n": 2})", rules); }),

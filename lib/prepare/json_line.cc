@@ -35,7 +35,7 @@ bool is_low(uint32_t unit) { return unit >= 0xDC00 && unit < 0xE000; }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 // What Python reads and the standard does not know: "?" for escapes of lone surrogates in strings;
-// outside them null for NaN, Infinity and -Infinity, and no exponents, which may be too large.
+// outside them null for NaN, Infinity and -Infinity, and no exponents that are too large.
 class PythonJson {
  public:
   explicit PythonJson(std::string_view line) : line_(line) {
@@ -85,10 +85,19 @@ class PythonJson {
     if (digits < line_.size() && (line_[digits] == '+' || line_[digits] == '-')) ++digits;
     size_t end = digits;
     while (end < line_.size() && is_digit(line_[end])) ++end;
-    if (end == digits) return false;
+    if (end == digits || !is_infinite(end)) return false;
     out_ += "e0";
     at_ = end;
     return true;
+  }
+
+  // The number whose exponent is at at_ and that ends there.
+  bool is_infinite(size_t end) const {
+    size_t begin = line_.find_last_not_of("0123456789.+-", at_ - 1) + 1;
+    double value = 0;
+    auto error = std::from_chars(line_.data() + begin, line_.data() + end, value).ec;
+    bool tiny = line_[at_ + 1] == '-';
+    return error == std::errc::result_out_of_range && !tiny;
   }
 
   std::string_view line_;
@@ -108,6 +117,8 @@ std::string describe(const Json::exception& e) {
 
 // Where the text had to be changed for it, `line` is what was read, kept in `storage`.
 Json parse_json(std::string_view& line, std::string& storage, bool& repaired) {
+  size_t zero = line.find('\0');  // where the library ends
+  check_io(zero == line.npos, "not valid JSON: column ", zero + 1, ": a byte of value 0");
   try {
     return Json::parse(line);
   } catch (const Json::exception& e) {
