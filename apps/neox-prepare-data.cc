@@ -27,6 +27,7 @@ void prepare(const Program& program, const ProcessInfo& process, Control& contro
   if (!corpus.name.empty()) fetch_corpus(corpus, options, control);
   if (!corpus.name.empty() && corpus.until == CorpusOptions::Until::kFetched) return;
   PrepareResult result = prepare_data(options, control);
+  pass_over_interrupts();  // to ask for the job again would do all of it again
   if (control.rank() == 0) std::cout << summary(options, result);
 }
 

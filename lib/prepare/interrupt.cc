@@ -15,8 +15,10 @@ namespace {
 // A signal handler can reach nothing else.
 std::atomic<int> g_polls = 0;
 std::atomic<int> g_signal = 0;  // the first one that was left to check()
+std::atomic<bool> g_done = false;
 
 void on_signal(int number) {
+  if (g_done) return;
   if (g_polls > 0) {
     g_signal = number;
     if (number == SIGINT) std::signal(SIGINT, SIG_DFL);
@@ -32,6 +34,8 @@ void on_signal(int number) {
 }  // namespace
 
 void end_when_interrupted() { on_stop_signals(on_signal); }
+
+void pass_over_interrupts() { g_done = true; }
 
 PolledInterrupts::PolledInterrupts() { ++g_polls; }
 

@@ -8,6 +8,9 @@ namespace neox {
 // From now on these signals end the process at once, but for what PolledInterrupts says.
 void end_when_interrupted();
 
+// Nothing is left to do: they change nothing any more.
+void pass_over_interrupts();
+
 // While one lives, the first signal is left to check(); a second Ctrl-C ends the process at once.
 // Any number of threads may have one.
 class PolledInterrupts {
