@@ -67,7 +67,7 @@ class FaultTest : public CheckpointTest {
       EXPECT_EQ(check_newest(), 2);
     } else {
       EXPECT_TRUE(has(errors[0], reason)) << errors[0];
-      EXPECT_TRUE(has(errors[0], "rank 0: ") || has(errors[0], "rank 1: ")) << errors[0];
+      EXPECT_TRUE(has(errors[0], "rank 0 on ") || has(errors[0], "rank 1 on ")) << errors[0];
       check_newest();
     }
     fs::remove_all(dir_ / "global_step2");

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "checkpoint/layout.h"
 #include "checkpoint_support.h"
+#include "launch/process_info.h"
 
 namespace neox {
 namespace {
@@ -131,7 +132,8 @@ TEST_F(CheckpointTest, ARankThatFailsIsNamedOnAll) {
   Layout layout = filled(3, 1);
   layout[1][0].data = layout[1][0].data.to(at::kLong);
   Texts errors = save_all({.dir = dir_}, layout, 1);
-  EXPECT_TRUE(all_contain(errors, "rank 1: a checkpoint cannot hold elements of type Long"))
+  EXPECT_TRUE(all_contain(errors, concat("rank 1 on ", host_name(),
+                                         ": a checkpoint cannot hold elements of type Long")))
       << errors[0];
   EXPECT_TRUE(fs::is_empty(dir_));
 }

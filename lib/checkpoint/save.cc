@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "checkpoint/writing.h"
+#include "launch/process_info.h"
 
 namespace neox {
 namespace {
@@ -10,7 +11,9 @@ namespace {
 // For the slowest rank's file to reach the disk.
 constexpr std::chrono::seconds kDeadline = std::chrono::hours(2);
 
-std::string failure(int exit, const char* text) { return concat("error ", exit, " ", text); }
+std::string failure(int exit, const char* text) {
+  return concat("error ", exit, " on ", host_name(), ": ", text);
+}
 
 // Throws the same on every rank where one failed: with the exit code of the first of them.
 void check_replies(const std::vector<std::string>& replies, const std::string& what) {
@@ -22,7 +25,7 @@ void check_replies(const std::vector<std::string>& replies, const std::string& w
     if (word[0] != "error") continue;
     if (!exit) exit = std::stoi(word.at(1));
     failures.push_back(
-        concat("rank ", rank, ": ", replies[rank].substr(word[0].size() + word[1].size() + 2)));
+        concat("rank ", rank, " ", replies[rank].substr(word[0].size() + word[1].size() + 2)));
   }
   if (failures.empty()) return;
   size_t more = failures.size() > kNamed ? failures.size() - kNamed : 0;
