@@ -136,10 +136,10 @@ TEST(Nccl, AMeshOfItsSplits) {
   });
 }
 
-TEST(Nccl, AMeshOfReplicasAloneMakesNoCommunicator) {
+TEST(Nccl, AMeshMakesNoCommunicatorTwice) {
   run_ranks(3, [&](Communicator& world, NcclStandIn& nccl) {
     Mesh mesh({.replicate = 3}, world);
-    EXPECT_EQ(nccl.count("split"), 1);  // the world
+    EXPECT_EQ(nccl.count("split"), 2);  // the world and the replicas
     Tensor sum = at::full({1}, 1.0);
     mesh.data().all_reduce(sum), mesh.replicate().all_reduce(sum), mesh.shard().all_reduce(sum);
     EXPECT_EQ(sum.item<double>(), 9);

@@ -15,7 +15,6 @@ Mesh::Mesh(const Layout& layout, Communicator& world) : layout_(layout), world_(
   // group takes the network a while, and memory: those that are there already are taken.
   auto axis = [&](int extent, int stride, const char* name) -> std::shared_ptr<Communicator> {
     if (extent == 1) return self_communicator();
-    if (extent == world.size()) return {std::shared_ptr<void>(), &world};
     int coordinate = world.rank() / stride % extent;
     return world.split(world.rank() - coordinate * stride, name);
   };
