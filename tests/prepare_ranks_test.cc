@@ -244,6 +244,20 @@ TEST_F(PrepareRanks, TheFirstRankTrainsTheTokenizer) {
                dir_.put("a.jsonl", lines(50))});
 }
 
+TEST_F(PrepareRanks, ATokenizerIsTrainedOnTheDocumentsThatAreTaken) {
+  std::string two = "{\"text\": \"the cat the cat\"}\n{\"text\": \"\"}\n{\"text\": \"the hat\"}\n";
+  auto trained = [&](const std::string& text, const Arguments& more) {
+    Arguments all = {"--train-tokenizer", "262", "--overwrite-tokenizer"};
+    all.insert(all.end(), {"--input", dir_.put("a.jsonl", text)});
+    all.insert(all.end(), more.begin(), more.end());
+    prepare(2, "x", all);
+    return read_file(dir_ / "tokenizer.json");
+  };
+  EXPECT_EQ(
+      trained(two + "{\"text\": \"hat hat hat hat dog dog\"}\nbad\n", {"--max-documents", "2"}),
+      trained(two, {}));
+}
+
 TEST_F(PrepareRanks, AnErrorOfTheFirstRankReachesAll) {
   EXPECT_THAT(error_of([&] {
                 prepare(3, "out", {"--input", dir_ / "none"});

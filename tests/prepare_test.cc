@@ -240,17 +240,6 @@ TEST_F(Prepare, TrainsATokenizerOnTheInput) {
               StartsWith("64: "));
 }
 
-TEST_F(Prepare, TrainsATokenizerOnTheDocumentsThatItTakes) {
-  std::string lines =
-                  "{\"text\": \"the cat the cat\"}\n{\"text\": \"\"}\n{\"text\": \"the hat\"}\n",
-              all = dir_.put("a.jsonl", lines + "{\"text\": \"hat hat hat hat dog dog\"}\nbad\n");
-  prepare({dir_.put("b.jsonl", lines)}, {"--train-tokenizer", "262", "--overwrite-tokenizer"});
-  std::string wanted = read_file(dir_ / "tokenizer.json");
-  prepare({all}, {"--train-tokenizer", "262", "--overwrite-tokenizer", "--max-documents", "2"});
-  EXPECT_EQ(read_file(dir_ / "tokenizer.json"), wanted);
-  EXPECT_THAT(texts(), ElementsAre("the cat the cat", "the hat"));
-}
-
 TEST_F(Prepare, TrainsGpt2Files) {
   std::string input = dir_.put("a.txt", "the cat and the hat and the cat");
   prepare_data(options_of({"--input", input, "--output-prefix", dir_ / "x/y", "--vocab",
