@@ -133,7 +133,7 @@ TEST_F(DamageTest, AFileThatIsNotWhatItsRankWroteIsNotPublished) {
   for (int writer : {0, 1, 2})
     for (const auto& harm : harms) {
       auto errors = save_harmed(writer, harm);
-      std::string reader = concat("global_step3: rank ", (writer + 2) % 3, ": ");
+      std::string reader = concat("global_step3: rank ", (writer + 2) % 3, " on ");
       EXPECT_TRUE(has(errors[0], reader) && has(errors[0], rank_file_name(writer))) << errors[0];
       EXPECT_EQ(errors, std::vector<std::string>(3, errors[0]));
       EXPECT_EQ(find_checkpoint(dir_), dir2());
