@@ -12,6 +12,7 @@
 #include <random>
 #include <system_error>
 
+#include "base/signals.h"
 #include "comm/thread.h"
 #include "data_files.h"
 #include "fault_preload.h"
@@ -122,7 +123,7 @@ class PrepareResume : public ::testing::Test {
   }
   std::string interrupted() {
     return said_by_child([&] {
-      PolledInterrupts polled;
+      HeldSignals held;
       ::raise(SIGINT);
       prepare(1, "out");
     });

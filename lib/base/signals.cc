@@ -1,9 +1,19 @@
 #include "base/signals.h"
 
+#include <atomic>
 #include <csignal>
 #include <initializer_list>
 
+#include "base/error.h"
+
 namespace neox {
+namespace {
+
+// A signal handler can reach nothing else.
+std::atomic<int> g_held = 0;
+std::atomic<int> g_taken = 0;  // the last one; 0: none
+
+}  // namespace
 
 void on_stop_signals(void (*handler)(int number)) {
   struct sigaction action {};
@@ -16,6 +26,23 @@ void on_stop_signals(void (*handler)(int number)) {
     bool nohup = number == SIGHUP && before.sa_handler == SIG_IGN;
     if (!nohup) ::sigaction(number, &action, nullptr);
   }
+}
+
+HeldSignals::HeldSignals() noexcept { ++g_held; }
+
+HeldSignals::~HeldSignals() {
+  if (--g_held == 0) g_taken = 0;
+}
+
+bool HeldSignals::take(int number) {
+  if (g_held == 0) return false;
+  g_taken = number;
+  if (number == SIGINT) std::signal(SIGINT, SIG_DFL);
+  return true;
+}
+
+void HeldSignals::check(const std::string& advice) {
+  if (int number = g_taken) fail(Exit::kRequeue, "interrupted by ", signal_name(number), advice);
 }
 
 const char* signal_name(int number) {

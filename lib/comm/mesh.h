@@ -40,7 +40,7 @@ class Mesh {
  private:
   Layout layout_;
   Communicator& world_;
-  // Some are the same: a group of all ranks is the world.
+  // Some are the same: data ranks that are all replicas or all shards, the ends of two stages.
   std::shared_ptr<Communicator> pp_, replicate_, shard_, tp_, data_, pp_ends_;
 };
 

@@ -3,11 +3,9 @@
 #include <fcntl.h>
 
 #include <algorithm>
-#include <atomic>
 #include <csignal>
 
 #include "base/error.h"
-#include "base/signals.h"
 #include "data/dataset_builder.h"
 
 namespace neox {
@@ -15,18 +13,19 @@ namespace {
 
 constexpr int64_t kPieceBytes = int64_t{64} << 20;  // between two reports of progress
 
-// A signal handler can reach nothing else.
-std::atomic<int> g_held = 0;
-std::atomic<int> g_signal = 0;  // the last one that was left to check()
-
 void on_signal(int number) {
-  if (g_held == 0) {  // as if there were no handler
-    std::signal(number, SIG_DFL);
-    std::raise(number);
-    return;
-  }
-  g_signal = number;
-  if (number == SIGINT) std::signal(SIGINT, SIG_DFL);
+  if (HeldSignals::take(number)) return;
+  std::signal(number, SIG_DFL);  // as if there were no handler
+  std::raise(number);
+}
+
+HeldSignals hold_signals() {
+  on_stop_signals(on_signal);
+  return {};
+}
+
+void check_signals() {
+  HeldSignals::check("; what was written is removed, and the same command does it again");
 }
 
 const std::string& check_free(const std::string& prefix) {
@@ -75,23 +74,11 @@ Totals write_index(OutputFile& idx, TokenType type, std::span<const IndexPart> p
   return all;
 }
 
-HeldSignals::HeldSignals() noexcept {
-  if (g_held++ == 0) on_stop_signals(on_signal);
-}
-
-HeldSignals::~HeldSignals() {
-  if (--g_held == 0) g_signal = 0;
-}
-
-void HeldSignals::check() {
-  int number = g_signal;
-  if (number == 0) return;
-  fail(Exit::kRequeue, "interrupted by ", signal_name(number),
-       "; what was written is removed, and the same command does it again");
-}
-
 NewDataset::NewDataset(const std::string& prefix)
-    : prefix_(check_free(prefix)), bin_(prefix + ".bin"), idx_(prefix + ".idx") {}
+    : prefix_(check_free(prefix)),
+      signals_(hold_signals()),
+      bin_(prefix + ".bin"),
+      idx_(prefix + ".idx") {}
 
 void NewDataset::copy(const std::string& path, int64_t position, int64_t bytes,
                       const OnCopied& copied) {
@@ -99,7 +86,7 @@ void NewDataset::copy(const std::string& path, int64_t position, int64_t bytes,
   Descriptor file(path, O_RDONLY, "open");
   for (int64_t done = 0; done < bytes;) {
     int64_t piece = std::min(kPieceBytes, bytes - done);
-    HeldSignals::check();
+    check_signals();
     bin_.copy(file.get(), path, position + done, piece);
     done += piece;
     copied(piece);
@@ -108,10 +95,10 @@ void NewDataset::copy(const std::string& path, int64_t position, int64_t bytes,
 
 Totals NewDataset::write_index(TokenType type, std::span<const IndexPart> parts) {
   Totals all = neox::write_index(idx_, type, parts);
-  HeldSignals::check();
+  check_signals();
   bin_.flush_to_disk();
   idx_.flush_to_disk();
-  HeldSignals::check();
+  check_signals();
   return all;
 }
 

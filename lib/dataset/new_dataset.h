@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 
+#include "base/signals.h"
 #include "data/indexed_dataset.h"
 #include "data/output_file.h"
 
@@ -29,18 +30,6 @@ Totals write_index(OutputFile& idx, TokenType type, std::span<const IndexPart> p
 
 // Called with the bytes copied since the last call.
 using OnCopied = std::function<void(int64_t)>;
-
-// While one lives, signals that ask to stop are left to check(); but a second Ctrl-C ends the
-// process at once.
-class HeldSignals {
- public:
-  HeldSignals() noexcept;
-  HeldSignals(HeldSignals&&) noexcept : HeldSignals() {}
-  HeldSignals& operator=(HeldSignals&&) = delete;
-  ~HeldSignals();
-  // Throws Error (75) once a signal has come.
-  static void check();
-};
 
 class NewDataset {
  public:

@@ -170,10 +170,10 @@ std::vector<std::string> override_options(const Program& program) {
 
 namespace {
 
-// Each of the copies has filled its part_of_copies().
+// Each of the copies, which are several, has filled its part_of_copies().
 void share_parts(const at::Tensor& flat, Communicator& copies, at::Device device) {
   at::Tensor all = flat.to(device);
-  int64_t part = all.numel() / copies.size(), even = part * copies.size();
+  int64_t part = part_of_copies(all.numel(), 0, copies.size()).second, even = part * copies.size();
   at::Tensor full = all.narrow(0, 0, even), rest = all.narrow(0, even, all.numel() - even);
   copies.all_gather(full.narrow(0, part * copies.rank(), part), full);
   copies.broadcast(rest, copies.size() - 1);

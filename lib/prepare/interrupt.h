@@ -5,23 +5,10 @@
 
 namespace neox {
 
-// From now on these signals end the process at once, but for what PolledInterrupts says.
+// From now on these signals end the process at once, but where HeldSignals has them.
 void end_when_interrupted();
 
 // Nothing is left to do: they change nothing any more.
 void pass_over_interrupts();
-
-// While one lives, the first signal is left to check(); a second Ctrl-C ends the process at once.
-// Any number of threads may have one.
-class PolledInterrupts {
- public:
-  PolledInterrupts();
-  ~PolledInterrupts();
-  PolledInterrupts(const PolledInterrupts&) = delete;
-  PolledInterrupts& operator=(const PolledInterrupts&) = delete;
-
-  // Throws Error (75) once a signal has come. Any thread.
-  static void check();
-};
 
 }  // namespace neox

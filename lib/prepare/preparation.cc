@@ -7,10 +7,10 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/progress.h"
+#include "base/signals.h"
 #include "base/text.h"
 #include "prepare/document_encoder.h"
 #include "prepare/encoded_block.h"
-#include "prepare/interrupt.h"
 #include "prepare/pipeline.h"
 #include "prepare/share.h"
 #include "prepare/together.h"
@@ -99,12 +99,12 @@ class Preparation {
   }
 
   std::vector<std::string> tokenize_all() {
-    PolledInterrupts polled;
+    HeldSignals held;
     std::vector<std::string> tallies = work_together(
         control_, {.work = [&](const std::atomic<bool>& stop) { return tokenize(stop); },
                    .progress = [&] { return how_far(); },
                    .heard = [&](std::span<const std::string> ranks) { hear(ranks); }});
-    PolledInterrupts::check();
+    HeldSignals::check();
     return tallies;
   }
 
@@ -132,7 +132,7 @@ class Preparation {
          .write =
              [&](const Block& block, const EncodedBlock& e) {
                bool more = share_->add(block, e);
-               PolledInterrupts::check();
+               HeldSignals::check();
                show_point();
                return more && !stop;
              }},
@@ -236,7 +236,7 @@ class Preparation {
 
   // The first one whose size has changed. A time may be another one of the same content, as on file
   // systems whose nodes see it late.
-  std::string grown_file() const {
+  std::string resized_file() const {
     ChangedFiles changed = changed_files(input_);
     if (size_t n = changed.other_time.size(); n > 0)
       log_warning(changed.other_time[0], n > 1 ? concat(" and ", n - 1, " more") : "",
@@ -249,9 +249,10 @@ class Preparation {
   // Of a file that was written to meanwhile some was read as it was, and some as it is, so no rank
   // may go on with what it has of it.
   void check_input() {
-    std::vector<std::string> said = work_together(control_, {.work = [&](const std::atomic<bool>&) {
-                                                    return rank_ > 0 ? std::string() : grown_file();
-                                                  }});
+    std::vector<std::string> said =
+        work_together(control_, {.work = [&](const std::atomic<bool>&) {
+                        return rank_ > 0 ? std::string() : resized_file();
+                      }});
     changed_ = !said[0].empty();
     if (!changed_) return;
     share_->forget();

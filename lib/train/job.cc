@@ -98,9 +98,9 @@ Exit train_in_job(const Config& config, Job& job, Communicator& all, const RunPl
   const ProcessInfo& process = job.process();
   Layout layout = fitting_layout(config.layout, process.size);
   bool trains = process.rank < layout.size();
-  std::shared_ptr<Communicator> world(std::shared_ptr<void>(), &all);
-  if (layout.size() < process.size) world = all.split(trains ? 0 : 1, "world");
-  if (process.rank == 0 && layout.size() < process.size) {
+  bool some_idle = layout.size() < process.size;
+  std::unique_ptr<Communicator> part = some_idle ? all.split(trains ? 0 : 1, "world") : nullptr;
+  if (process.rank == 0 && some_idle) {
     std::vector<int> idle(static_cast<size_t>(process.size - layout.size()));
     std::iota(idle.begin(), idle.end(), layout.size());
     log_warning("the layout ", to_string(layout), " takes ", layout.size(), " of ", process.size,
@@ -114,7 +114,7 @@ Exit train_in_job(const Config& config, Job& job, Communicator& all, const RunPl
   RunPlace there = place;
   auto host = job.hosts().begin();
   there.num_nodes = static_cast<int>(std::set<std::string>(host, host + layout.size()).size());
-  Exit exit = train_rank(config, *world, control, there);
+  Exit exit = train_rank(config, part ? *part : all, control, there);
   control.release();
   return exit;
 }
