@@ -35,20 +35,54 @@ class BpeRegex {
   //  ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+ at `at`.
   size_t match_cl100k(size_t at, size_t digits) const {
     using unicode::Class;
-    for (std::string_view literal : {"'s", "'t", "'re", "'ve", "'m", "'ll", "'d", "'\u017F"})
-      if (folded(text_.substr(at, literal.size())) == literal) return literal.size();
+    if (size_t bytes = contraction(at)) return bytes;
     for (size_t before : {unicode::read(text_, at).bytes, size_t{0}}) {  // greedy: first with it
       Class kind = kind_at(at);
       bool may_be_before = kind != Class::kLetter && kind != Class::kNumber && !is_line(at);
       if (before && !may_be_before) continue;
       if (size_t end = plus(at + before, Class::kLetter).back(); end > at + before) return end - at;
     }
+    return match_signs(at, digits, "\r\n");
+  }
+
+  // Bytes of [^\r\n\p{L}\p{N}]?U*L+C?|[^\r\n\p{L}\p{N}]?U+L*C?|\p{N}{1,digits}|
+  //  ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+ at `at`; without contractions no C.
+  size_t match_o200k(size_t at, size_t digits, bool contractions) const {
+    using unicode::Class;
+    const auto& classes = unicode::Properties::get();
+    auto upper = [&](char32_t code) { return classes.upper(code); };
+    auto lower = [&](char32_t code) { return classes.lower(code); };
+    Class kind = kind_at(at);
+    bool may_be_before = kind != Class::kLetter && kind != Class::kNumber && !is_line(at);
+    for (size_t least : {1, 0})  // L+ behind U*, then L* behind U+
+      for (size_t before : {unicode::read(text_, at).bytes, size_t{0}}) {
+        if (before && !may_be_before) continue;
+        std::vector<size_t> heads = repeated(at + before, upper);
+        for (size_t i = heads.size(); i-- > 1 - least;) {
+          std::vector<size_t> tails = repeated(heads[i], lower);
+          if (tails.size() <= least) continue;
+          return tails.back() - at + (contractions ? contraction(tails.back()) : 0);
+        }
+      }
+    return match_signs(at, digits, "\r\n/");
+  }
+
+ private:
+  // Of (?i:'s|'t|'re|'ve|'m|'ll|'d), or 0.
+  size_t contraction(size_t at) const {
+    for (std::string_view literal : {"'s", "'t", "'re", "'ve", "'m", "'ll", "'d", "'\u017F"})
+      if (folded(text_.substr(at, literal.size())) == literal) return literal.size();
+    return 0;
+  }
+  // Bytes of \p{N}{1,digits}| ?[^\s\p{L}\p{N}]+[taken]*|\s*[\r\n]+|\s+(?!\S)|\s+ at `at`.
+  size_t match_signs(size_t at, size_t digits, const char* taken) const {
+    using unicode::Class;
     if (std::vector<size_t> ends = plus(at, Class::kNumber); ends.size() > 1)
       return ends[std::min(digits, ends.size() - 1)] - at;
     for (size_t blank : {1, 0}) {
       if (blank && !text_.substr(at).starts_with(' ')) continue;
       size_t end = plus(at + blank, Class::kOther).back();
-      if (end > at + blank) return lines(end) - at;
+      if (end > at + blank) return std::min(text_.find_first_not_of(taken, end), text_.size()) - at;
     }
     std::vector<size_t> ends = plus(at, Class::kSpace);
     for (size_t i = ends.size(); i-- > 0;)  // \s*, giving back one by one
@@ -57,8 +91,6 @@ class BpeRegex {
       if (ends[i] == text_.size() || kind_at(ends[i]) == Class::kSpace) return ends[i] - at;
     return ends.back() - at;
   }
-
- private:
   static std::string folded(std::string_view text) {
     std::string lower(text);
     for (char& c : lower)
@@ -77,8 +109,12 @@ class BpeRegex {
   }
   // Where the repetition of a class may end: `at` itself, then behind each character.
   std::vector<size_t> plus(size_t at, unicode::Class kind) const {
+    return repeated(
+        at, [&](char32_t code) { return unicode::Properties::get().category(code) == kind; });
+  }
+  std::vector<size_t> repeated(size_t at, auto&& belongs) const {
     std::vector<size_t> ends = {at};
-    for (; at < text_.size() && kind_at(at) == kind; ends.push_back(at))
+    for (; at < text_.size() && belongs(unicode::read(text_, at).value); ends.push_back(at))
       at += unicode::read(text_, at).bytes;
     return ends;
   }

@@ -210,14 +210,17 @@ TEST(WordSplitter, FollowsTheRegularExpressionsOfLaterModels) {
   for (int i = 0; i < 20'000; ++i) {
     std::string text;
     while (random.below(12) > 0) {
-      static const char* kMore[] = {"\r\n",    "\n", "12",       "'LL", "'S", "'vE",
-                                    "'\u017F", "\t", "\u00A0\n", "\r",  "?",  "l"};
+      static const char* kMore[] = {
+          "\r\n", "\n", "12", "'LL", "'S", "'vE",    "'\u017F", "\t",     "\u00A0\n", "\r",
+          "?",    "l",  "/",  "AB",  "Ab", "\u4E2D", "\u0301",  "\u01C5", "\u02B0"};
       text += random_text(random, random.below(3)) + kMore[random.below(std::size(kMore))];
     }
-    for (Words words : {Words::kCl100k, Words::kQwen2}) {
-      size_t at = 0;
+    BpeRegex regex(text);
+    for (Words words : {Words::kCl100k, Words::kQwen2, Words::kO200k, Words::kTekken}) {
+      size_t at = 0, digits = words == Words::kQwen2 || words == Words::kTekken ? 1 : 3;
       for (WordSplitter splitter(text, words); !splitter.done();) {
-        size_t want = BpeRegex(text).match_cl100k(at, words == Words::kQwen2 ? 1 : 3);
+        size_t want = takes_slashes(words) ? regex.match_o200k(at, digits, words == Words::kO200k)
+                                           : regex.match_cl100k(at, digits);
         ASSERT_EQ(splitter.next(), text.substr(at, want)) << shown(text);
         at += want;
       }

@@ -157,9 +157,6 @@ TEST_F(ConfigTest, WhatIsNotSupportedYetIsRefusedWithTheReason) {
       {"eval_tasks: [lambada]", "evaluation tasks"},
       {"autotuning: {enabled: true}", "tuning"},
       {"data_types: {grad_accum_dtype: bf16}", "supported is fp32"},
-      {"tokenizer_type: TiktokenTokenizer",
-       "supported is GPT2BPETokenizer, HFTokenizer, SPMTokenizer, Llama2Tokenizer, "
-       "CharLevelTokenizer"},
   };
   for (const Refused& refused : cases) {
     std::string text = fails(refused.text);

@@ -1,5 +1,7 @@
 // GptNeoX against transformers' GPTNeoXForCausalLM and a PyTorch training loop, by the sketches
 // that tests/oracle/model.py keeps in tests/golden.
+#include <ATen/ops/arange.h>
+
 #include <set>
 
 #include "config/architecture.h"
@@ -199,6 +201,35 @@ TEST(ExpertLoad, OfAFewExpertsForAllTokensIsHowManyTimesAnEvenShare) {
       EXPECT_DOUBLE_EQ(reports[0].expert_load, 2.5);
     else
       EXPECT_TRUE(reports[0].expert_load > 1 && reports[0].expert_load < 2.5);
+  }
+}
+
+// Of thousands of rows that add to one, against the same weights in double.
+TEST(PositionTables, AddTheirGradientsInFloat) {
+  at::set_num_threads(1);
+  for (const char* embedding : {"rpe", "learned"}) {
+    ModelCase c = model_case({{"name", "sums"},
+                              {"layers", 1},
+                              {"hidden", 32},
+                              {"heads", 4},
+                              {"seq", 512},
+                              {"vocab", 64},
+                              {"batch", 8},
+                              {"activation", "gelu"},
+                              {"pos_emb", embedding}});
+    bool learned = c.config.position_embedding == PositionEmbedding::kLearned;
+    Batch batch = batch_of(made_up_tokens(c, 0));
+    if (learned) batch.positions = at::arange(c.config.seq, at::kLong).remainder(4).expand({8, -1});
+    auto gradient = [&](const Dtypes& dtypes) {
+      ModelRun run(c, {.dtypes = dtypes});
+      run.load([&](const std::string& name, const Dims& shape) {
+        return made_up_weight(c, name, shape).to(at::kBFloat16).to(at::kDouble);
+      });
+      run.loss(batch);
+      return run.gradients().at(learned ? "embed_positions.weight"
+                                        : "relative_attention_bias.weight");
+    };
+    EXPECT_LE(relative_distance(gradient(kHalf16), gradient(kAll64)), 0.02) << embedding;
   }
 }
 

@@ -58,10 +58,76 @@ json behind(json first, json byte_level, bool use_regex) {
   return {{"type", "Sequence"}, {"pretokenizers", {std::move(first), std::move(byte_level)}}};
 }
 
+std::string to_base64(std::string_view bytes) {
+  constexpr const char* kDigits =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string text;
+  for (size_t at = 0; at < bytes.size(); at += 3) {
+    uint32_t value = 0;
+    for (size_t i = 0; i < 3; ++i)
+      value = value << 8 | (at + i < bytes.size() ? static_cast<uint8_t>(bytes[at + i]) : 0);
+    for (size_t i = 0; i < 4; ++i)
+      text += at + i > bytes.size() ? '=' : kDigits[value >> (18 - 6 * i) & 63];
+  }
+  return text;
+}
+
+// The bytes, the last ones first, then some tokens.
+std::string ranks_of(const std::vector<std::string>& tokens) {
+  std::string text;
+  for (int rank = 0; rank < 256; ++rank)
+    text += to_base64(std::string(1, static_cast<char>(255 - rank))) + " " + std::to_string(rank) +
+            "\n";
+  for (size_t i = 0; i < tokens.size(); ++i)
+    text += to_base64(tokens[i]) + " " + std::to_string(256 + i) + "\n";
+  return text;
+}
+
+TEST_F(TokenizerTest, ReadsTiktokensRanks) {
+  std::string ranks = ranks_of({"abc", "bc", "ab", " cab", "\n\n", "xyz"});
+  Tokenizer t = Tokenizer::from_tiktoken(file(ranks, "cl100k_base.tiktoken"));
+  auto byte = [](char c) { return 255 - static_cast<uint8_t>(c); };
+  using Ids = std::vector<int32_t>;
+  EXPECT_EQ(t.encode("ab"), Ids{258});
+  EXPECT_EQ(t.encode("zabc"), (Ids{byte('z'), 256}));  // of "bc" and "a", or "ab" and "c"
+  EXPECT_EQ(t.encode("ababcd"), (Ids{258, 256, byte('d')}));
+  EXPECT_EQ(t.encode("xyz"), Ids{261});  // a word, which no two tokens make
+  EXPECT_EQ(t.encode("xyzxyz"),
+            (Ids{byte('x'), byte('y'), byte('z'), byte('x'), byte('y'), byte('z')}));
+  EXPECT_EQ(t.encode("a cab<|endoftext|>\n\n"), (Ids{byte('a'), 259, 100257, 260}));
+  EXPECT_EQ(t.vocab_size(), 100277);
+  EXPECT_EQ(t.end_of_document(), 100257);
+  EXPECT_EQ(t.decode({258, 100257, 259}), "ab cab");
+  EXPECT_EQ(t.decode({100256}), "");
+  stdfs::path cached = file(ranks, "fb374d419588a4632f3f557e76b4b70aebbca790");
+  EXPECT_EQ(Tokenizer::from_tiktoken(cached).end_of_document(), 199999);
+  EXPECT_EQ(Tokenizer::of_type("TiktokenTokenizer", cached, "").encode("zabc"), t.encode("zabc"));
+}
+
+TEST_F(TokenizerTest, RefusesRanksThatAreNone) {
+  std::string good = ranks_of({"ab"});
+  auto error = [&](const std::string& content, const char* name = "cl100k_base.tiktoken") {
+    return error_of([&] { Tokenizer::from_tiktoken(file(content, name)); });
+  };
+  auto has = [](const std::string& text, const char* part) { return text.find(part) != text.npos; };
+  EXPECT_TRUE(has(error(good, "tokenizer.model"), "known are r50k_base.tiktoken, p50k_base"));
+  for (const char* line : {"YWI=", "YWI= x", "YW= 257", "YWJ= 257", "Y!I= 257", " 257"})
+    EXPECT_TRUE(has(error(good + line), "cl100k_base.tiktoken:258: expected a token in base64"))
+        << line << ": " << error(good + line);
+  EXPECT_TRUE(has(error(good + "YWI= 256"), ":258: the rank 256 stands twice"));
+  EXPECT_TRUE(has(error(good + "YWI= 257"), "the ranks 256 and 257 are of one token"));
+  EXPECT_TRUE(has(error(good + "YWJj 258"), "the rank 257 is missing"));
+  EXPECT_TRUE(has(error(good + "YWJj 999999"), "rank 999999 in a file of"));
+  EXPECT_TRUE(has(error("YQ== 0\n"), "no token for the byte"));
+}
+
 constexpr const char* kLlama3 =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr const char* kQwen2 =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+
+constexpr const char* kTekken =
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
 TEST_F(TokenizerTest, WordsAreThoseOfTheRegularExpression) {
   std::string shout(700, '!'), text = "it'S 1234567 (the) \n\n and\tof" + shout + "\n9";
@@ -81,6 +147,7 @@ TEST_F(TokenizerTest, WordsAreThoseOfTheRegularExpression) {
   for (const char* digit : {"7", "6", "5", "4", "3", "2", "1"})
     words.insert(words.begin() + 3, digit);
   expect_words(behind(split(kQwen2, "Removed", true), level, false), words);
+  expect_words(behind(split(kTekken, "Isolated", false), level, false), words);
   std::string after = " (the) \n\n and\tof" + shout + "\n";
   expect_words(behind({{"type", "Digits"}, {"individual_digits", true}}, level, true),
                {"it'S ", "1", "2", "3", "4", "5", "6", "7", after, "9"});

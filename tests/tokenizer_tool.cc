@@ -3,6 +3,7 @@
 //   tokenizer_tool json FILE            for each text: ids (32-bit), decoded text without and with
 //   tokenizer_tool gpt2 VOCAB MERGES    special tokens
 //   tokenizer_tool spm FILE
+//   tokenizer_tool tiktoken FILE
 //   tokenizer_tool train DIR SIZE MIN_FREQUENCY none|nfc THREADS [SPECIAL...]
 //       writes tokenizer.json, vocab.json and merges.txt in DIR, learnt from the texts; prints (no
 //       frame) the seconds that reading and learning took, and their CPU time
@@ -86,6 +87,8 @@ int run(const std::vector<std::string>& args) {
     encode_frames(Tokenizer::from_json(args[1]));
   } else if (args.size() == 2 && args[0] == "spm") {
     encode_frames(Tokenizer::from_sentencepiece(args[1]));
+  } else if (args.size() == 2 && args[0] == "tiktoken") {
+    encode_frames(Tokenizer::from_tiktoken(args[1]));
   } else if (args.size() == 3 && args[0] == "gpt2") {
     encode_frames(Tokenizer::from_gpt2(args[1], args[2]));
   } else if (args.size() >= 6 && args[0] == "train") {

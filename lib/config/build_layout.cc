@@ -76,6 +76,13 @@ TokenizerConfig read_tokenizer(KeyReader& keys, const LayoutConfig& layout) {
   tokenizer.type = keys.choice("tokenizer_type");
   tokenizer.vocab_file = keys.text("vocab_file");
   tokenizer.merge_file = keys.text("merge_file");
+  if (tokenizer.type == "HFGPT2Tokenizer") {
+    tokenizer.type = "GPT2BPETokenizer";
+    if (!tokenizer.vocab_file.empty()) {
+      tokenizer.merge_file = tokenizer.vocab_file / "merges.txt";
+      tokenizer.vocab_file /= "vocab.json";
+    }
+  }
   bool gpt2 = tokenizer.type == "GPT2BPETokenizer";
   keys.require(!gpt2 || tokenizer.vocab_file.empty() || !tokenizer.merge_file.empty(), "vocab_file",
                "vocab_file is ", tokenizer.vocab_file.string(),

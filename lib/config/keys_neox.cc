@@ -232,9 +232,10 @@ constexpr KeyRow kOther[] = {
 
 constexpr KeyRow kTokenizer[] = {
     {"tokenizer_type", kChoice, "GPT2BPETokenizer", kUsed,
-     "kind of tokenizer; Llama2Tokenizer is Megatron-LM's",
-     "GPT2BPETokenizer|HFTokenizer|SPMTokenizer|Llama2Tokenizer|CharLevelTokenizer",
-     "HFGPT2Tokenizer|TiktokenTokenizer"},
+     "kind of tokenizer; Llama2Tokenizer is Megatron-LM's, HFGPT2Tokenizer a directory of GPT-2's "
+     "files",
+     "GPT2BPETokenizer|HFTokenizer|SPMTokenizer|Llama2Tokenizer|TiktokenTokenizer|HFGPT2Tokenizer|"
+     "CharLevelTokenizer"},
     {"padded_vocab_size", kInt, "null", kUsed, "rows of the embedding; default: computed"},
 };
 
@@ -330,7 +331,8 @@ constexpr KeyRow kTraining[] = {
     {"keep_last_n_checkpoints", kInt, "null", kUsed, "older checkpoints are deleted; 0: none is"},
     {"eval_interval", kInt, "1000", kUsed, "steps between evaluations"},
     {"split", kText, "969, 30, 1", kUsed, "shares of training, validation and test in data_path"},
-    {"vocab_file", kText, "null", kUsed, "tokenizer.json or vocab.json"},
+    {"vocab_file", kText, "null", kUsed,
+     "tokenizer.json, vocab.json, tokenizer.model or NAME.tiktoken"},
     {"merge_file", kText, "null", kUsed, "merges.txt of GPT2BPETokenizer"},
     {"num_workers", kInt, "2", kNoEffect, "data is mapped into memory; no process reads it"},
     {"exit_interval", kInt, "null", kUsed, "stop at multiples of so many steps"},

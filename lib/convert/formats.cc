@@ -105,7 +105,9 @@ bool add_tokenizer(ModelFiles& model) {
     return false;
   }
   bool single = t.merge_file.empty();
-  const char* name = Tokenizer::is_sentencepiece(t.type) ? "tokenizer.model" : "tokenizer.json";
+  std::string name = Tokenizer::is_sentencepiece(t.type) ? "tokenizer.model"
+                     : t.type == "TiktokenTokenizer"     ? t.vocab_file.filename().string()
+                                                         : "tokenizer.json";
   model.companions.push_back({single ? name : "vocab.json", t.vocab_file});
   if (!single) model.companions.push_back({"merges.txt", t.merge_file});
   return true;
@@ -186,7 +188,11 @@ void add_run_companions(ModelFiles& model, const fs::path& otherwise) {
 
 void choose_tokenizer(ModelFiles& model) {
   auto has = [&](const char* name) { return companion(model, name) != nullptr; };
-  if (takes_pieces(model))
+  auto ranks =
+      std::ranges::find(model.companions, model.config.tokenizer.vocab_file, &Companion::path);
+  if (model.config.tokenizer.type == "TiktokenTokenizer" && ranks != model.companions.end())
+    model.tokenizer = {"TiktokenTokenizer", ranks->name, ""};
+  else if (takes_pieces(model))
     model.tokenizer = {sentencepiece_type(model), "tokenizer.model", ""};
   else if (has("tokenizer.json"))
     model.tokenizer = {"HFTokenizer", "tokenizer.json", ""};

@@ -41,7 +41,8 @@ void add_dataset(Program& program) {
 
 void add_tokenizer(Program& program) {
   auto add = program.options().add_options();
-  add("vocab-file,v", text("FILE"), "tokenizer.json, GPT-2's vocab.json, or a tokenizer.model");
+  add("vocab-file,v", text("FILE"),
+      "tokenizer.json, GPT-2's vocab.json, a tokenizer.model, or tiktoken's ranks");
   add("merge-file,m", text("FILE"), "GPT-2's merges.txt");
 }
 
@@ -50,9 +51,10 @@ std::unique_ptr<Tokenizer> read_tokenizer(const Program& program) {
   auto merges = program.given<std::string>("merge-file");
   check_usage(vocab || !merges, "--merge-file needs --vocab-file beside it");
   if (!vocab) return nullptr;
-  const char* type = merges                       ? "GPT2BPETokenizer"
-                     : vocab->ends_with(".model") ? "SPMTokenizer"
-                                                  : "HFTokenizer";
+  const char* type = merges                          ? "GPT2BPETokenizer"
+                     : vocab->ends_with(".model")    ? "SPMTokenizer"
+                     : vocab->ends_with(".tiktoken") ? "TiktokenTokenizer"
+                                                     : "HFTokenizer";
   return std::make_unique<Tokenizer>(Tokenizer::of_type(type, *vocab, merges.value_or("")));
 }
 

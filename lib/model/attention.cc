@@ -22,6 +22,7 @@
 #include "base/error.h"
 #include "model/gpt_neox.h"
 #include "ops/causal_attention.h"
+#include "ops/embedding.h"
 #include "ops/product.h"
 
 namespace neox {
@@ -95,7 +96,10 @@ Tensor GptNeoX::bias_at(const Tensor& from) const {
   Tensor log = (distance.clamp_min(1).to(at::kFloat) / static_cast<double>(exact)).log() / most;
   Tensor far = (log * static_cast<double>(buckets - exact)).to(from.scalar_type()) + exact;
   Tensor bucket = at::where(distance < exact, distance, far.clamp_max(buckets - 1));
-  Tensor bias = at::embedding(param("relative_attention_bias.weight"), bucket.squeeze(1));
+  Tensor table = param("relative_attention_bias.weight"), rows = bucket.squeeze(1);
+  // ATen sums the gradient of a table in its own type on a CPU: thousands of rows in 16 bits.
+  Tensor bias =
+      table.is_cpu() ? embedding_rows(table, rows.to(at::kLong)) : at::embedding(table, rows);
   return bias.permute({0, 3, 1, 2}) * std::sqrt(static_cast<double>(config_.head_size()));
 }
 

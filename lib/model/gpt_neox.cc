@@ -5,7 +5,6 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/embedding.h>
 
 #include "base/error.h"
 #include "model/backward.h"
@@ -100,7 +99,7 @@ Tensor GptNeoX::embed_positions(const Tensor& tokens, const Pass& pass) {
       positions = at::arange(tokens.size(1), tokens.options()).expand_as(tokens);
     positions = positions.reshape({mesh_.tp().size(), tokens.size(0), -1})[mesh_.tp().rank()];
   }
-  if (positions.defined()) return at::embedding(table, positions);
+  if (positions.defined()) return embedding_rows(table, positions);
   int64_t T = tokens.size(1), first = pass.cache ? pass.cache->lengths.front() : 0;
   check(first + T <= table.size(0), "positions ", first, "..", first + T, " are beyond the ",
         table.size(0), " that the model has (max_position_embeddings)");

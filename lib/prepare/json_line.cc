@@ -39,9 +39,12 @@ bool is_digit(char c) { return c >= '0' && c <= '9'; }
 class PythonJson {
  public:
   explicit PythonJson(std::string_view line) : line_(line) {
+    out_.reserve(line.size());
     for (bool in_string = false; at_ < line_.size();) {
+      copy(plain(in_string));
+      if (at_ == line_.size()) break;
       if (line_[at_] == '"') in_string = !in_string;
-      if (!(in_string ? copy_escape() : replace_number())) out_ += line_[at_++];
+      if (!(in_string ? copy_escape() : replace_number())) copy(1);
     }
   }
   const std::string& text() const { return out_; }
@@ -51,6 +54,17 @@ class PythonJson {
   void copy(size_t bytes) {
     out_ += line_.substr(at_, bytes);
     at_ += bytes;
+  }
+
+  // Bytes from at_ on among which nothing begins that counts here.
+  size_t plain(bool in_string) const {
+    size_t end = at_;
+    auto counts = [&](char c) {
+      if (c == '"') return true;
+      return in_string ? c == '\\' : c == 'N' || c == 'I' || c == '-' || c == 'e' || c == 'E';
+    };
+    while (end < line_.size() && !counts(line_[end])) ++end;
+    return end - at_;
   }
 
   bool copy_escape() {
@@ -173,24 +187,32 @@ JsonLineParser::JsonLineParser(const DocumentRules& rules, TextStore& storage)
 
 JsonLineParser::~JsonLineParser() = default;
 
-// simdjson reads what the standard allows. All else is left to the slow way: it knows what Python
-// reads beside that, and what is wrong.
+// simdjson reads what the standard allows, and what Python reads beside that once it is spelled in
+// the standard's way. All else is left to the slow way, which knows what is wrong.
 Document JsonLineParser::parse(std::string_view line, size_t readable) {
   return line.size() > kLongString ? parse_long(line) : parse_short(line, readable);
 }
 
 Document JsonLineParser::parse_short(std::string_view line, size_t readable) {
   Document document;
-  if (!parse_fast(line, readable, document)) document = parse_slow(line);
+  if (parse_fast(line, line, readable, document)) return document;
+  std::string whole;
+  std::string_view given = unicode::repair(line, whole);
+  PythonJson python(given);
+  document.repaired = given.data() != line.data() || python.lone_surrogates();
+  bool json = rules_.values == DocumentRules::Values::kJson;
+  std::string_view text = json ? storage_.keep(python.text()) : python.text();
+  if (text == line || !parse_fast(text, given, 0, document)) document = parse_slow(line);
   return document;
 }
 
-bool JsonLineParser::parse_fast(std::string_view line, size_t readable, Document& document) {
+bool JsonLineParser::parse_fast(std::string_view line, std::string_view given, size_t readable,
+                                Document& document) {
   static_assert(kSlack >= simdjson::SIMDJSON_PADDING);
   bool padded = readable >= line.size() + kSlack;
   simdjson::dom::object object;
   if (fast_->parser.parse(line.data(), line.size(), !padded).get(object)) return false;
-  if (rules_.values == DocumentRules::Values::kJson) return take_json(line, line, document);
+  if (rules_.values == DocumentRules::Values::kJson) return take_json(line, given, document);
   const std::vector<std::string>& keys = rules_.keys;
   fast_->values.assign(keys.size(), {});
   std::vector<bool> found(keys.size());
@@ -223,10 +245,9 @@ bool JsonLineParser::take_json(std::string_view line, std::string_view given,
     if (rules_.reward && name == rules_.reward->key) reward = as_given[i].value;
   }
   if (rules_.reward && !reward) return false;
-  for (const auto& value : values) {
-    if (!value) return false;
-    document.texts.push_back(*value);
-  }
+  auto found = [](const auto& value) { return value.has_value(); };
+  if (!std::ranges::all_of(values, found)) return false;
+  for (const auto& value : values) document.texts.push_back(*value);
   if (reward) document.reward = read_reward(*reward, rules_.reward->as);
   return true;
 }

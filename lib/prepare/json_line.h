@@ -25,7 +25,8 @@ class JsonLineParser {
 
  private:
   Document parse_short(std::string_view line, size_t readable);
-  bool parse_fast(std::string_view line, size_t readable, Document& document);
+  bool parse_fast(std::string_view line, std::string_view given, size_t readable,
+                  Document& document);
   Document parse_slow(std::string_view line);
   Document parse_long(std::string_view line);
   bool take_json(std::string_view line, std::string_view given, Document& document) const;

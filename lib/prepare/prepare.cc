@@ -35,7 +35,7 @@ Tokenizer load_tokenizer(const TokenizerFile& file) {
   try {
     return Tokenizer::of_type(file.type, file.vocab, file.merges);
   } catch (const Error& e) {
-    if (Tokenizer::is_sentencepiece(file.type)) throw;
+    if (file.type != "HFTokenizer" && !file.gpt2()) throw;
     fail(e.exit(), e.what(), "\nExpected are ",
          file.gpt2()
              ? "GPT-2's vocab.json as --vocab-file and its merges.txt as --merge-file"

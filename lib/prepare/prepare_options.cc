@@ -89,20 +89,21 @@ void refuse_unsupported(const Program& program) {
 }
 
 void check_tokenizer_type(const std::string& type) {
-  static const std::set<std::string> kHere = {"HFTokenizer", "GPT2BPETokenizer", "SPMTokenizer",
-                                              "Llama2Tokenizer", "CharLevelTokenizer"};
+  static const std::set<std::string> kHere = {
+      "HFTokenizer",     "GPT2BPETokenizer",  "HFGPT2Tokenizer",   "SPMTokenizer",
+      "Llama2Tokenizer", "TiktokenTokenizer", "CharLevelTokenizer"};
   static const std::set<std::string> kOthers = {
-      "HFGPT2Tokenizer",           "TiktokenTokenizer",      "SentencePieceTokenizer",
-      "GPTSentencePieceTokenizer", "BertWordPieceLowerCase", "BertWordPieceCase",
-      "HuggingFaceTokenizer",      "NullTokenizer"};
+      "SentencePieceTokenizer", "GPTSentencePieceTokenizer", "BertWordPieceLowerCase",
+      "BertWordPieceCase",      "HuggingFaceTokenizer",      "NullTokenizer"};
   check_usage(
       kHere.contains(type), "--tokenizer-type ", type, " is ",
       kOthers.contains(type) ? "not supported" : "unknown",
       "; give HFTokenizer (a tokenizer.json of BPE), GPT2BPETokenizer "
       "(vocab.json and merges.txt), SPMTokenizer (a tokenizer.model of SentencePiece; "
       "Megatron-DeepSpeed's "
-      "GPTSentencePieceTokenizer has the same ids), Llama2Tokenizer (the same behind <s>) or "
-      "CharLevelTokenizer");
+      "GPTSentencePieceTokenizer has the same ids), Llama2Tokenizer (the same behind <s>), "
+      "TiktokenTokenizer (such as cl100k_base.tiktoken), HFGPT2Tokenizer (a directory of GPT-2's "
+      "files) or CharLevelTokenizer");
 }
 
 void check_no_use(const Program& program, const std::string& type,
@@ -110,6 +111,20 @@ void check_no_use(const Program& program, const std::string& type,
   for (const char* option : options)
     check_usage(!program.has(option), "--", option, " has no use with ", type, ", ", why,
                 "; leave it out");
+}
+
+TokenizerFile read_named(const Program& program, const std::string& type) {
+  bool gpt2 = type == "HFGPT2Tokenizer";
+  check_no_use(program, type, {"merge-file", "train-tokenizer", "tokenizer-path"},
+               gpt2 ? "whose --vocab-file is a directory with vocab.json and merges.txt"
+                    : "whose --vocab-file is a file of ranks");
+  if (!gpt2)
+    return {type,
+            need(program, "vocab-file", "tiktoken's ranks, such as cl100k_base.tiktoken", ""),
+            {}};
+  std::string folder =
+      need(program, "vocab-file", "the directory of vocab.json and merges.txt", "");
+  return {"GPT2BPETokenizer", folder + "/vocab.json", folder + "/merges.txt"};
 }
 
 TokenizerFile read_tokenizer(const Program& program, const PrepareDefaults& defaults) {
@@ -129,6 +144,7 @@ TokenizerFile read_tokenizer(const Program& program, const PrepareDefaults& defa
                  "whose --vocab-file is a tokenizer.model");
     return {type, need(program, "vocab-file", "SentencePiece's tokenizer.model", ""), {}};
   }
+  if (type == "TiktokenTokenizer" || type == "HFGPT2Tokenizer") return read_named(program, type);
   if (type == "HFTokenizer") {
     check_usage(!merges,
                 "--merge-file has no use with HFTokenizer, whose --vocab-file is a "
@@ -244,8 +260,9 @@ Program prepare_program() {
       "documents with bytes that are not UTF-8: replace these, skip the documents, or fail");
   add("tokenizer-type,t", text("TYPE"),
       "HFTokenizer, GPT2BPETokenizer (by default where --merge-file is given), SPMTokenizer, "
-      "Llama2Tokenizer or CharLevelTokenizer");
-  add("vocab-file,v", text("FILE"), "tokenizer.json, GPT-2's vocab.json, or tokenizer.model");
+      "Llama2Tokenizer, TiktokenTokenizer, HFGPT2Tokenizer or CharLevelTokenizer");
+  add("vocab-file,v", text("FILE"),
+      "tokenizer.json, GPT-2's vocab.json, tokenizer.model, or tiktoken's ranks");
   add("merge-file,m", text("FILE"), "GPT-2's merges.txt");
   add("append-eod", "end each document with the token <|endoftext|>");
   add("tokenizer-path", text("DIR"), "the tokenizer.json and tokenizer_config.json in there");

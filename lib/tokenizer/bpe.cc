@@ -81,7 +81,7 @@ Bpe::Bpe(const std::vector<std::string>& tokens, const std::vector<BpeMerge>& me
   std::vector<uint32_t> symbols(tokens.size(), kNoSymbol);  // of each id
   ids_.assign(256 + merges.size(), -1);
   read_tokens(tokens, whole_words, symbols);
-  read_merges(merges, symbols);
+  read_merges(merges, whole_words, symbols);
   byte_ranks_.resize(1 << 16);
   for (uint32_t i = 0; i < byte_ranks_.size(); ++i) byte_ranks_[i] = rank(i & 255, i >> 8);
 }
@@ -89,9 +89,10 @@ Bpe::Bpe(const std::vector<std::string>& tokens, const std::vector<BpeMerge>& me
 void Bpe::read_tokens(const std::vector<std::string>& tokens, WholeWords whole_words,
                       std::vector<uint32_t>& symbols) {
   std::string bytes;
+  if (whole_words != WholeWords::kMergeOnly) words_.reserve(tokens.size());
   for (size_t id = 0; id < tokens.size(); ++id) {
     if (!from_byte_level(tokens[id], bytes)) continue;
-    if (whole_words == WholeWords::kFirst) words_[bytes] = static_cast<int32_t>(id);
+    if (whole_words != WholeWords::kMergeOnly) words_[bytes] = static_cast<int32_t>(id);
     if (bytes.size() != 1) continue;
     symbols[id] = static_cast<uint8_t>(bytes[0]);
     ids_[symbols[id]] = static_cast<int32_t>(id);
@@ -103,21 +104,23 @@ void Bpe::read_tokens(const std::vector<std::string>& tokens, WholeWords whole_w
              "\"), so text that holds it would be lost");
 }
 
-void Bpe::read_merges(const std::vector<BpeMerge>& merges, std::vector<uint32_t>& symbols) {
+void Bpe::read_merges(const std::vector<BpeMerge>& merges, WholeWords whole_words,
+                      std::vector<uint32_t>& symbols) {
   bool is_plain = true;
   for (uint32_t rank = 0; rank < merges.size(); ++rank) {
     uint32_t& symbol = symbols[static_cast<size_t>(merges[rank].whole)];
     if (symbol == kNoSymbol) symbol = 256 + rank;
-    is_plain &= symbol == 256 + rank;
+    is_plain &= symbol == 256 + rank || whole_words == WholeWords::kRanks;
     ids_[256 + rank] = merges[rank].whole;
   }
-  std::unordered_map<uint64_t, uint32_t> ranks;  // of equal merges the last
+  std::unordered_map<uint64_t, uint32_t> ranks(merges.size());  // of equal merges the last
   for (uint32_t rank = 0; rank < merges.size(); ++rank) {
-    if (!is_plain) wholes_.push_back(symbols[static_cast<size_t>(merges[rank].whole)]);
+    uint32_t whole = symbols[static_cast<size_t>(merges[rank].whole)];
+    if (!is_plain) wholes_.push_back(whole);
     uint64_t left = symbols[static_cast<size_t>(merges[rank].left)];
     uint64_t right = symbols[static_cast<size_t>(merges[rank].right)];
     if (left != kNoSymbol && right != kNoSymbol)  // else nothing ever makes these
-      ranks[left << kSymbolBits | right] = rank;
+      ranks[left << kSymbolBits | right] = whole_words == WholeWords::kRanks ? whole - 256 : rank;
   }
   std::vector<uint64_t> entries;
   entries.reserve(ranks.size());

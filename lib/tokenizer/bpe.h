@@ -22,7 +22,9 @@ struct BpeMerge {
 
 class Bpe {
  public:
-  enum class WholeWords { kMergeOnly, kFirst };  // kFirst: a word that is a token is that token
+  // kFirst: a word that is a token is that token. kRanks: also merges that make one token have one
+  // rank, as in tiktoken; they stand beside each other.
+  enum class WholeWords { kMergeOnly, kFirst, kRanks };
   // tokens: the byte-level text of each id. Of equal merges the last counts. Throws Error where a
   // byte that UTF-8 uses has no token.
   Bpe(const std::vector<std::string>& tokens, const std::vector<BpeMerge>& merges,
@@ -40,7 +42,8 @@ class Bpe {
   static constexpr uint32_t kNever = (1u << kRankBits) - 1, kNoSymbol = (1u << kSymbolBits) - 1;
   void read_tokens(const std::vector<std::string>& tokens, WholeWords whole_words,
                    std::vector<uint32_t>& symbols);
-  void read_merges(const std::vector<BpeMerge>& merges, std::vector<uint32_t>& symbols);
+  void read_merges(const std::vector<BpeMerge>& merges, WholeWords whole_words,
+                   std::vector<uint32_t>& symbols);
   struct Slots {
     size_t first, second;
   };
@@ -60,7 +63,7 @@ class Bpe {
   std::vector<uint64_t> table_;
   uint64_t hash_ = 0;
   int shift_ = 0;
-  std::unordered_map<std::string, int32_t> words_;  // with WholeWords::kFirst only
+  std::unordered_map<std::string, int32_t> words_;  // but with WholeWords::kMergeOnly
 };
 
 }  // namespace neox

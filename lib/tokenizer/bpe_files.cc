@@ -138,6 +138,7 @@ void read_added(const Part& list, TokenizerFiles& files) {
   auto next_id = static_cast<int32_t>(files.tokens.size());
   std::vector<Part> items = list.items();
   std::vector<std::string> contents(items.size());  // what ids refers to
+  std::unordered_map<int32_t, size_t> places;       // in files.added, of each id
   for (size_t i = 0; i < items.size(); ++i) {
     const Part& item = items[i];
     contents[i] = item.at("content").text();
@@ -149,18 +150,19 @@ void read_added(const Part& list, TokenizerFiles& files) {
                      .rstrip = item.at("rstrip").flag()};
     Part id = item.at("id");
     if (token.content.empty()) item.refuse("the content is empty");
-    auto [place, is_new] = ids.try_emplace(contents[i], next_id);
-    token.id = place->second;
+    auto [known, is_new] = ids.try_emplace(contents[i], next_id);
+    token.id = known->second;
     if (is_new) ++next_id;
     if (!id.value.is_number_integer() || id.value.get<int64_t>() != token.id)
       item.refuse("\"", token.content, "\" has id ", id.value.dump(), ", but ",
                   is_new ? "the next free id is " : "already stands for ", token.id);
-    auto earlier = std::ranges::find(files.added, token.id, &AddedToken::id);
-    if (is_new || earlier == files.added.end()) {
+    auto [place, is_first] = places.try_emplace(token.id, files.added.size());
+    if (is_first) {
       files.added.push_back(std::move(token));
     } else {  // the later one counts, but what was special stays so
-      token.special |= earlier->special;
-      *earlier = std::move(token);
+      AddedToken& earlier = files.added[place->second];
+      token.special |= earlier.special;
+      earlier = std::move(token);
     }
   }
 }

@@ -1,5 +1,6 @@
 // The files that describe a BPE tokenizer, byte-level or with byte_fallback, read and checked:
-// Hugging Face's tokenizer.json, and GPT-2's vocab.json with merges.txt (docs/formats.md).
+// Hugging Face's tokenizer.json, GPT-2's vocab.json with merges.txt (docs/formats.md), and
+// tiktoken's ranks.
 #pragma once
 #include <filesystem>
 #include <string>
@@ -42,5 +43,9 @@ TokenizerFiles read_tokenizer_json(const std::filesystem::path& path);
 // tokenizers. (GPT-NeoX's own GPT2BPETokenizer encodes that text like any other.)
 TokenizerFiles read_gpt2_files(const std::filesystem::path& vocab,
                                const std::filesystem::path& merges);
+
+// tiktoken's file of ranks, which is named after its encoding, or as in tiktoken's cache; special
+// tokens in a text are these tokens (allowed_special="all").
+TokenizerFiles read_tiktoken(const std::filesystem::path& path);
 
 }  // namespace neox

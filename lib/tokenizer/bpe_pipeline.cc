@@ -31,7 +31,11 @@ Words read_split(const Part& split) {
       {R"('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+)",
        Words::kCl100k},
       {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
-       Words::kQwen2}};
+       Words::kQwen2},
+      {R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+       Words::kO200k},
+      {R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+       Words::kTekken}};
   Part pattern = split.at("pattern");
   std::string text = pattern.has("Regex") ? pattern.at("Regex").text() : "";
   auto known =
@@ -39,7 +43,8 @@ Words read_split(const Part& split) {
   if (known == std::end(kPatterns))
     pattern.refuse(pattern.value.dump(),
                    " is not supported; supported are the regular expressions of "
-                   "GPT-2, of cl100k_base (LLaMA 3, OLMo 2) and of Qwen 2");
+                   "GPT-2, of cl100k_base (LLaMA 3, OLMo 2), of Qwen 2, of o200k_base (gpt-oss, "
+                   "LLaMA 4) and of Mistral's Tekken");
   std::string behavior = split.at("behavior").text();
   bool invert =
       split.at("invert").flag();  // they cover the text: no difference but in the words for it

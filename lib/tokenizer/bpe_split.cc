@@ -18,6 +18,7 @@ constexpr std::array<Class, 128> ascii_classes() {
 }
 
 constexpr std::array<Class, 128> kAscii = ascii_classes();
+constexpr size_t kAll = std::numeric_limits<size_t>::max();
 
 }  // namespace
 
@@ -38,22 +39,25 @@ size_t WordSplitter::end_of(Class category, size_t at, size_t most) const {
   return at;
 }
 
+// Behind what signs take with them.
 size_t WordSplitter::end_of_lines(size_t at) const {
-  while (at < text_.size() && (text_[at] == '\r' || text_[at] == '\n')) ++at;
+  bool slashes = takes_slashes(words_);
+  auto taken = [&](char c) { return c == '\r' || c == '\n' || (slashes && c == '/'); };
+  while (at < text_.size() && taken(text_[at])) ++at;
   return at;
 }
 
-// 2 or 3 where one of the contractions stands at at_, else 0. Those of later expressions than
+// 2 or 3 where one of the contractions stands at `at`, else 0. Those of later expressions than
 // GPT-2's are of any case, and U+017F is a small s to them.
-size_t WordSplitter::contraction_bytes() const {
-  if (text_[at_] != '\'') return 0;
+size_t WordSplitter::contraction_bytes(size_t at) const {
+  if (at == text_.size() || text_[at] != '\'') return 0;
   bool any_case = words_ != Words::kGpt2;
   auto letter = [&](size_t i) {
     char c = i < text_.size() ? text_[i] : '\0';
     return any_case && 'A' <= c && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
   };
-  if (any_case && text_.substr(at_ + 1).starts_with("\u017F")) return 3;
-  char first = letter(at_ + 1), second = letter(at_ + 2);
+  if (any_case && text_.substr(at + 1).starts_with("\u017F")) return 3;
+  char first = letter(at + 1), second = letter(at + 2);
   if (first == 's' || first == 't' || first == 'm' || first == 'd') return 2;
   bool two = (first == 'l' && second == 'l') || ((first == 'r' || first == 'v') && second == 'e');
   return two ? 3 : 0;
@@ -72,7 +76,7 @@ size_t WordSplitter::end_of_spaces() const {
 }
 
 size_t WordSplitter::end_of_gpt2() const {
-  if (size_t bytes = contraction_bytes()) return at_ + bytes;
+  if (size_t bytes = contraction_bytes(at_)) return at_ + bytes;
   Char head = read(at_);
   if (text_[at_] == ' ' && at_ + 1 < text_.size()) head = read(at_ + 1);
   if (head.category == Class::kSpace) return end_of_spaces();
@@ -83,15 +87,19 @@ size_t WordSplitter::end_of_gpt2() const {
 }
 
 size_t WordSplitter::end_of_cl100k() const {
-  constexpr size_t kAll = std::numeric_limits<size_t>::max();
-  if (size_t bytes = contraction_bytes()) return at_ + bytes;
+  if (size_t bytes = contraction_bytes(at_)) return at_ + bytes;
   Char head = read(at_);
   bool line = text_[at_] == '\r' || text_[at_] == '\n';
   if (head.category == Class::kLetter) return end_of(Class::kLetter, at_, kAll);
-  if (head.category == Class::kNumber)
-    return end_of(Class::kNumber, at_, words_ == Words::kQwen2 ? 1 : 3);
-  if (!line && is(at_ + head.bytes, Class::kLetter))
+  if (!line && head.category != Class::kNumber && is(at_ + head.bytes, Class::kLetter))
     return end_of(Class::kLetter, at_ + head.bytes, kAll);
+  return end_of_signs(head);
+}
+
+// What is no word of letters, `head` being the character at at_.
+size_t WordSplitter::end_of_signs(const Char& head) const {
+  bool single = words_ == Words::kQwen2 || words_ == Words::kTekken;
+  if (head.category == Class::kNumber) return end_of(Class::kNumber, at_, single ? 1 : 3);
   size_t other = at_ + (text_[at_] == ' ');
   if (is(other, Class::kOther)) return end_of_lines(end_of(Class::kOther, other, kAll));
   size_t spaces = end_of(Class::kSpace, at_, kAll);
@@ -99,9 +107,52 @@ size_t WordSplitter::end_of_cl100k() const {
   return last != text_.npos ? at_ + last + 1 : end_of_spaces();
 }
 
+size_t WordSplitter::end_of_upper(size_t at) const {
+  while (at < text_.size() && properties_.upper(unicode::read(text_, at).value))
+    at += read(at).bytes;
+  return at;
+}
+
+// Of U*L+; `at` itself where there is none. Where no small letter follows the U, the last of them
+// that is an L as well ends it.
+size_t WordSplitter::end_of_lower(size_t at) const {
+  size_t end = end_of_upper(at);
+  auto lower = [&](size_t i) { return properties_.lower(unicode::read(text_, i).value); };
+  if (end < text_.size() && lower(end)) {
+    while (end < text_.size() && lower(end)) end += read(end).bytes;
+    return end;
+  }
+  size_t last = at;
+  for (; at < end; at += read(at).bytes)
+    if (lower(at)) last = at + read(at).bytes;
+  return last;
+}
+
+// A sign belongs to the letters behind it; a mark may also be one of them.
+size_t WordSplitter::end_of_o200k() const {
+  Char head = read(at_);
+  bool line = text_[at_] == '\r' || text_[at_] == '\n';
+  bool sign = !line && (head.category == Class::kOther || head.category == Class::kSpace);
+  size_t begin = at_ + (sign ? head.bytes : 0), end = end_of_lower(begin);
+  if (end == begin) end = end_of_lower(at_);
+  if (size_t upper = end_of_upper(begin); end == at_ && upper > begin) end = upper;
+  if (end == at_) return end_of_signs(head);
+  return end + (words_ == Words::kO200k ? contraction_bytes(end) : 0);
+}
+
 std::string_view WordSplitter::next() {
   size_t start = at_;
-  at_ = words_ == Words::kGpt2 ? end_of_gpt2() : end_of_cl100k();
+  switch (words_) {
+    case Words::kGpt2:
+      at_ = end_of_gpt2();
+      break;
+    case Words::kO200k:
+    case Words::kTekken:
+      at_ = end_of_o200k();
+      break;
+    default:
+      at_ = end_of_cl100k();
+  }
   return text_.substr(start, at_ - start);
 }
 

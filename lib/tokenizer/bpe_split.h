@@ -14,8 +14,16 @@ enum class Words {
   // \s*[\r\n]+|\s+(?!\S)|\s+
   kCl100k,  // tiktoken's cl100k_base, LLaMA 3, OLMo 2
   kQwen2,   // the same with \p{N} for \p{N}{1,3}
+  // [^\r\n\p{L}\p{N}]?U*L+C?|[^\r\n\p{L}\p{N}]?U+L*C?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|
+  // \s*[\r\n]+|\s+(?!\S)|\s+   with U for [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}], L for
+  // [\p{Ll}\p{Lm}\p{Lo}\p{M}] and C for (?i:'s|'t|'re|'ve|'m|'ll|'d)
+  kO200k,   // tiktoken's o200k_base, gpt-oss, LLaMA 4
+  kTekken,  // the same without C and with \p{N} for \p{N}{1,3}: Mistral since Nemo
   kWhole    // all of the text
 };
+
+// Whether signs take slashes with them that stand behind a line end.
+inline bool takes_slashes(Words words) { return words == Words::kO200k || words == Words::kTekken; }
 
 class WordSplitter {
  public:
@@ -35,10 +43,14 @@ class WordSplitter {
   bool is(size_t at, unicode::Class category) const;
   size_t end_of(unicode::Class category, size_t at, size_t most) const;
   size_t end_of_lines(size_t at) const;
-  size_t contraction_bytes() const;
+  size_t contraction_bytes(size_t at) const;
   size_t end_of_spaces() const;
   size_t end_of_gpt2() const;
   size_t end_of_cl100k() const;
+  size_t end_of_o200k() const;
+  size_t end_of_upper(size_t at) const;
+  size_t end_of_lower(size_t at) const;
+  size_t end_of_signs(const Char& head) const;
 
   std::string_view text_;
   Words words_;

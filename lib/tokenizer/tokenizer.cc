@@ -230,12 +230,17 @@ Tokenizer Tokenizer::from_sentencepiece(const std::filesystem::path& path, Piece
       std::make_unique<Impl>(std::make_unique<const Spm>(read_spm_model(path)), pieces));
 }
 
+Tokenizer Tokenizer::from_tiktoken(const std::filesystem::path& path) {
+  return Tokenizer(Impl::make(read_tiktoken(path)));
+}
+
 Tokenizer Tokenizer::of_type(std::string_view type, const std::filesystem::path& vocab,
                              const std::filesystem::path& merges) {
   if (!reads_files(type)) return characters();
   if (is_sentencepiece(type))
     return from_sentencepiece(vocab, type == "SPMTokenizer" ? Pieces::kAlone : Pieces::kBegin);
   if (type == "HFTokenizer") return from_json(vocab);
+  if (type == "TiktokenTokenizer") return from_tiktoken(vocab);
   check_usage(!merges.empty(), type, " needs merge_file beside vocab_file");
   return from_gpt2(vocab, merges);
 }
@@ -301,6 +306,7 @@ bool Tokenizer::parts_at_words() const {
   if (impl_->spm || impl_->fallback || !files.begin.empty() || !files.end.empty()) return false;
   if (files.prefix == TokenizerFiles::Prefix::kSpace) return false;
   if (files.words == Words::kWhole && !files.merges.empty()) return false;
+  if (takes_slashes(files.words)) return false;
   return std::none_of(files.added.begin(), files.added.end(), [](const AddedToken& token) {
     bool space = token.content.find(' ') != std::string::npos;
     bool only = token.content.find_first_not_of(' ') == std::string::npos;

@@ -32,8 +32,11 @@ class Tokenizer {
   // first ends documents. decode() gives the text again, where GPT-NeoX's detokenize() gives a
   // character for each byte.
   static Tokenizer characters();
-  // By GPT-NeoX's tokenizer_type: HFTokenizer, GPT2BPETokenizer (with merges), SPMTokenizer, or
-  // CharLevelTokenizer (without files); or Megatron's Llama2Tokenizer.
+  // tiktoken's file of ranks, such as cl100k_base.tiktoken: the ids of its encode() with
+  // allowed_special="all".
+  static Tokenizer from_tiktoken(const std::filesystem::path& path);
+  // By GPT-NeoX's tokenizer_type: HFTokenizer, GPT2BPETokenizer (with merges), SPMTokenizer,
+  // TiktokenTokenizer, or CharLevelTokenizer (without files); or Megatron's Llama2Tokenizer.
   static Tokenizer of_type(std::string_view type, const std::filesystem::path& vocab,
                            const std::filesystem::path& merges);
   static bool reads_files(std::string_view type) { return type != "CharLevelTokenizer"; }

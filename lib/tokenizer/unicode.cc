@@ -202,13 +202,17 @@ const Properties& Properties::get() {
 }
 
 Properties::Properties() : bits_(kCodePoints, 0) {
-  auto mark = [&](const auto& ranges, uint8_t bits) {
+  auto mark = [&](const auto& ranges, int bits, int not_bits = 0) {
     for (const auto& range : ranges)
-      for (char32_t code = range.first; code <= range.last; ++code) bits_[code] |= bits;
+      for (char32_t code = range.first; code <= range.last; ++code)
+        bits_[code] = static_cast<char>((bits_[code] | bits) & ~not_bits);
   };
-  mark(letters, static_cast<uint8_t>(Class::kLetter));
-  mark(numbers, static_cast<uint8_t>(Class::kNumber));
-  mark(spaces, static_cast<uint8_t>(Class::kSpace));
+  mark(letters, static_cast<int>(Class::kLetter) | kUpper | kLower);
+  mark(marks, kUpper | kLower);
+  mark(capitals, 0, kLower);
+  mark(smalls, 0, kUpper);
+  mark(numbers, static_cast<int>(Class::kNumber));
+  mark(spaces, static_cast<int>(Class::kSpace));
   mark(newer_numbers, kNewerNumber);
   mark(word_characters, kWord);
   mark(combining, kUnstable);

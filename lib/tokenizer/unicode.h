@@ -42,6 +42,9 @@ class Properties {
   bool numeric(char32_t code) const {
     return category(code) == Class::kNumber || (bits_[code] & kNewerNumber);
   }
+  // Letters but the small ones, and marks; letters but capitals, and marks.
+  bool upper(char32_t code) const { return bits_[code] & kUpper; }
+  bool lower(char32_t code) const { return bits_[code] & kLower; }
   bool word_character(char32_t code) const { return bits_[code] & kWord; }
   // Whether NFC may move, change or attach it. A text without such code points is NFC.
   bool unstable(char32_t code) const { return bits_[code] & kUnstable; }
@@ -49,7 +52,7 @@ class Properties {
   bool lead_unstable(uint8_t lead) const { return lead_unstable_[lead]; }
 
  private:
-  static constexpr uint8_t kWord = 4, kUnstable = 8, kNewerNumber = 16;
+  static constexpr uint8_t kWord = 4, kUnstable = 8, kNewerNumber = 16, kUpper = 32, kLower = 64;
   Properties();
   std::string bits_;
   bool lead_unstable_[256] = {};

@@ -23,8 +23,10 @@ struct Decomposition {
 
 extern const std::span<const CodeRange> letters, numbers, spaces;  // \p{L}, \p{N}, \s of GPT-2's
                                                                    // regular expression
-extern const std::span<const CodeRange> newer_numbers;             // that Digits knows besides
-extern const std::span<const CodeRange> word_characters;           // \w beside an added token
+extern const std::span<const CodeRange> capitals, smalls,
+    marks;                                                // \p{Lu} and \p{Lt}, \p{Ll}, \p{M}
+extern const std::span<const CodeRange> newer_numbers;    // that Digits knows besides
+extern const std::span<const CodeRange> word_characters;  // \w beside an added token
 extern const std::span<const CombiningRange> combining;
 extern const std::span<const Decomposition>
     decompositions;  // Hangul syllables are left to formulas

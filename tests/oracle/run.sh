@@ -23,6 +23,7 @@ compare() {
 
 compare unicode_tables.py --check
 compare tokenizer.py --texts 100000
+compare tiktoken_ids.py
 compare sentencepiece_ids.py
 compare bpe_trainer.py --cases 200 --megabytes 200 --entries 52000
 compare wiki_tables.py --check

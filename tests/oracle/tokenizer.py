@@ -21,16 +21,20 @@ from fallback_tokenizers import FALLBACK_FORMS, fallback_tokenizer
 from tokenizer_peer import RandomTexts, count_different, encode_with_tool, run_tool, train_peer
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 
-# Words of GPT-2; of cl100k_base as LLaMA 3 and as tiktoken write it; of Qwen 2.
+# Words of GPT-2; of cl100k_base as LLaMA 3 and as tiktoken write it; of Qwen 2; of o200k_base; of Mistral's Tekken.
+UPPER, LOWER, SHORT = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]", "(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+SIGNS = r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 SPLITS = {
     "gpt2": r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
     "cl100k": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
               r"|\s+(?!\S)|\s+",
     "tiktoken": r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+",
     "qwen2": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    "o200k": rf"[^\r\n\p{{L}}\p{{N}}]?{UPPER}*{LOWER}+{SHORT}|[^\r\n\p{{L}}\p{{N}}]?{UPPER}+{LOWER}*{SHORT}|\p{{N}}{{1,3}}{SIGNS}",
+    "tekken": rf"[^\r\n\p{{L}}\p{{N}}]?{UPPER}*{LOWER}+|[^\r\n\p{{L}}\p{{N}}]?{UPPER}+{LOWER}*|\p{{N}}{SIGNS}",
 }
 
-GLUE = [" 'S", "'\u017f", "'Ll", "'rE", "\r\n", "\n \n", "\t\n x", "1234567", "?!\n\n", "<|endoftext|>", "<|padding|>", "<|endoftext|", "  ", "    ", " " * 24, "<s>", "<left>", "<both>", "word", "<|im_start|>", "<|im_end|>", "a b", "\u2581", "</s>", "<0x0A>",
+GLUE = ["McHTML's", "\u0301AB", "AB\u4e2dCD", "\u01c5A", "\u02b0Z", "!\n/x", "it'SaB", " 'S", "'\u017f", "'Ll", "'rE", "\r\n", "\n \n", "\t\n x", "1234567", "?!\n\n", "<|endoftext|>", "<|padding|>", "<|endoftext|", "  ", "    ", " " * 24, "<s>", "<left>", "<both>", "word", "<|im_start|>", "<|im_end|>", "a b", "\u2581", "</s>", "<0x0A>",
         "word", "caf\u00e9", "cafe\u0301", "\n\n", " <s> ", "x", "\u00e9", "\u3000", "wordword"]
 
 
@@ -148,6 +152,8 @@ def all_tokenizers(folder, data):
         "cl100k": with_split(folder, "cl100k"),
         "tiktoken's cl100k": with_split(folder, "tiktoken", invert=True),
         "Qwen 2": with_split(folder, "qwen2", nfc=True),
+        "o200k": with_split(folder, "o200k"),
+        "Tekken": with_split(folder, "tekken"),
         "digits alone": digits_alone(folder),
         **{name: with_fallback(folder, name) for name in FALLBACK_FORMS},
         "LLaMA 2 across words": with_fallback(folder, "LLaMA 2", across_words=True),
@@ -184,7 +190,7 @@ def main():
             wrong += compare(f"{name}, random strings", peer, args, strings)
             runs = long_runs() if name != "no regex" else [t[:20_000] for t in long_runs()]
             wrong += compare(f"{name}, long runs", peer, args, runs)
-            if name in ("added tokens", "20B", "cl100k", "Qwen 2", "digits alone"):
+            if name in ("added tokens", "20B", "cl100k", "Qwen 2", "o200k", "digits alone"):
                 wrong += compare(f"{name}, every code point", peer, args, every_code_point())
             if real:
                 wrong += compare(f"{name}, real texts", peer, args, real)

@@ -5,6 +5,7 @@ Usage: unicode_tables.py [--check] [FILE]     (default: lib/tokenizer/unicode_ta
 
 Every property is read off the library itself, code point by code point:
   letter, number, space   how its ByteLevel pre-tokenizer (Oniguruma's \\p{L} \\p{N} \\s) joins the code point to a neighbour
+  capital, small, mark    how its Replace normalizer (Oniguruma's \\p{Lu} and \\p{Lt}, \\p{Ll}, \\p{M}) takes the code point
   newer number            what its Digits pre-tokenizer cuts out besides (char::is_numeric of a newer Unicode than Oniguruma's)
   word                    whether an added token with single_word matches beside it (\\w of the Rust regex crate)
   combining class, decomposition   Python's unicodedata proposes them, the library's NFC and NFD must agree; what the
@@ -16,7 +17,7 @@ import sys
 import unicodedata
 
 import tokenizers
-from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
+from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
 
 ALL = [i for i in range(0x110000) if not 0xD800 <= i < 0xE000]
 nfc = normalizers.NFC().normalize_str
@@ -44,6 +45,11 @@ def splitter_classes():
         elif not joins[2]:
             classes["letter" if joins[0] else "number"].append(point)
     return classes
+
+
+def points_of(expression):
+    replace = normalizers.Replace(Regex(expression), "").normalize_str
+    return [p for p in ALL if replace(chr(p)) == ""]
 
 
 def newer_numbers(numbers):
@@ -126,6 +132,8 @@ def text():
     check_hangul()
     classes = splitter_classes()
     assert strip_points() == classes["space"]
+    capitals, smalls = points_of(r"\p{Lu}|\p{Lt}"), points_of(r"\p{Ll}")
+    assert set(capitals) | set(smalls) <= set(classes["letter"]) and not set(capitals) & set(smalls)
     known = combining_classes()
     combining = [(a, b, v) for v in sorted(set(known.values()))
                  for a, b in ranges([p for p in known if known[p] == v])]
@@ -134,7 +142,8 @@ def text():
         '#include "tokenizer/unicode_tables.h"\n\nnamespace neox::unicode {\n\n'
         + range_table("kLetters", classes["letter"]) + range_table("kNumbers", classes["number"])
         + range_table("kNewerNumbers", newer_numbers(classes["number"])) + range_table("kSpaces", classes["space"])
-        + range_table("kWordCharacters", word_points())
+        + range_table("kCapitals", capitals) + range_table("kSmalls", smalls)
+        + range_table("kMarks", points_of(r"\p{M}")) + range_table("kWordCharacters", word_points())
         + table("CombiningRange", "kCombining", (f"{a:#x},{b:#x},{v}" for a, b, v in sorted(combining)))
         + table("Decomposition", "kDecompositions",
                 (f"{p:#x},{a:#x},{b:#x},{str(c).lower()}" for p, a, b, c in decompositions()))
@@ -142,6 +151,9 @@ def text():
           "const std::span<const CodeRange> numbers = kNumbers;\n"
           "const std::span<const CodeRange> newer_numbers = kNewerNumbers;\n"
           "const std::span<const CodeRange> spaces = kSpaces;\n"
+          "const std::span<const CodeRange> capitals = kCapitals;\n"
+          "const std::span<const CodeRange> smalls = kSmalls;\n"
+          "const std::span<const CodeRange> marks = kMarks;\n"
           "const std::span<const CodeRange> word_characters = kWordCharacters;\n"
           "const std::span<const CombiningRange> combining = kCombining;\n"
           "const std::span<const Decomposition> decompositions = kDecompositions;\n\n"

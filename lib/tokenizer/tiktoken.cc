@@ -1,0 +1,150 @@
+// tiktoken's files of ranks, and what its encodings have beside them (tiktoken 0.14,
+// tiktoken_ext/openai_public.py).
+#include <algorithm>
+#include <charconv>
+#include <span>
+#include <unordered_map>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/text.h"
+#include "tokenizer/bpe_files.h"
+
+namespace neox {
+namespace {
+
+struct Special {
+  const char* content;
+  int32_t id;
+};
+
+constexpr Special kR50k[] = {{"<|endoftext|>", 50256}};
+constexpr Special kCl100k[] = {{"<|endoftext|>", 100257},
+                               {"<|fim_prefix|>", 100258},
+                               {"<|fim_middle|>", 100259},
+                               {"<|fim_suffix|>", 100260},
+                               {"<|endofprompt|>", 100276}};
+constexpr Special kO200k[] = {{"<|endoftext|>", 199999}, {"<|endofprompt|>", 200018}};
+
+struct Encoding {
+  const char* name;
+  const char* cached;  // the file in tiktoken's cache: SHA-1 of its address
+  Words words;
+  std::span<const Special> special;
+};
+
+constexpr Encoding kEncodings[] = {
+    {"r50k_base", "0ea1e91bbb3a60f729a8dc8f777fd2fc07cd8df4", Words::kGpt2, kR50k},
+    {"p50k_base", "ec7223a39ce59f226a68acc30dc1af2788490e15", Words::kGpt2, kR50k},
+    {"cl100k_base", "9b5ad71b2ce5302211f9c61530b329a4922fc6a4", Words::kCl100k, kCl100k},
+    {"o200k_base", "fb374d419588a4632f3f557e76b4b70aebbca790", Words::kO200k, kO200k}};
+
+const Encoding& encoding_of(const std::filesystem::path& path) {
+  std::string name = path.stem().string(), names;
+  for (const Encoding& encoding : kEncodings) {
+    if (name == encoding.name || name == encoding.cached) return encoding;
+    names += concat(names.empty() ? "" : ", ", encoding.name, ".tiktoken");
+  }
+  fail(Exit::kIo, path.string(),
+       ": the name says which encoding it is, with which words and special tokens; known are ",
+       names, " (of a model on Hugging Face take its tokenizer.json, with HFTokenizer)");
+}
+
+// The bytes of a text in base64 (RFC 4648), or false.
+bool from_base64(std::string_view text, std::string& bytes) {
+  constexpr std::string_view kDigits =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  bytes.clear();
+  if (text.empty() || text.size() % 4 != 0) return false;
+  for (int pad = 0; pad < 2 && text.ends_with('='); ++pad) text.remove_suffix(1);
+  uint32_t value = 0;
+  int bits = 0;
+  for (char c : text) {
+    size_t digit = kDigits.find(c);
+    if (digit == kDigits.npos) return false;
+    value = value << 6 | static_cast<uint32_t>(digit);
+    if ((bits += 6) < 8) continue;
+    bytes.push_back(static_cast<char>(value >> (bits -= 8)));
+  }
+  return (value & ((1u << bits) - 1)) == 0;
+}
+
+struct Ranked {
+  std::string bytes;
+  int32_t rank = -1;
+};
+
+Ranked read_line(std::string_view line, const std::string& where) {
+  Ranked token;
+  size_t space = line.find(' ');
+  const char* end = line.data() + line.size();
+  bool is_token = space != line.npos && from_base64(line.substr(0, space), token.bytes);
+  auto [last, error] = is_token ? std::from_chars(line.data() + space + 1, end, token.rank)
+                                : std::from_chars_result{line.data(), std::errc()};
+  check_io(is_token && error == std::errc() && last == end && token.rank >= 0, where,
+           ": expected a token in base64, a space and its rank, found \"", line, "\"");
+  return token;
+}
+
+using Ranks = std::unordered_map<std::string_view, int32_t>;
+
+// Each way of making a token of two others, the best rank first: in tiktoken any two neighbours
+// merge that are a token together.
+std::vector<BpeMerge> merges_of(const std::vector<std::string>& tokens, const Ranks& ranks) {
+  std::vector<BpeMerge> merges;
+  for (size_t id = 0; id < tokens.size(); ++id) {
+    std::string_view whole = tokens[id];
+    for (size_t cut = 1; cut < whole.size(); ++cut) {
+      auto left = ranks.find(whole.substr(0, cut));
+      if (left == ranks.end()) continue;
+      if (auto right = ranks.find(whole.substr(cut)); right != ranks.end())
+        merges.push_back({left->second, right->second, static_cast<int32_t>(id)});
+    }
+  }
+  return merges;
+}
+
+// The bytes of each rank; "" for those that special tokens have.
+std::vector<std::string> read_ranks(const std::string& name, const Encoding& encoding) {
+  std::vector<std::string> tokens, lines = split(read_file(name), '\n');
+  for (size_t i = 0; i < lines.size(); ++i) {
+    std::string_view line = trim(lines[i]);
+    if (line.empty()) continue;
+    Ranked token = read_line(line, concat(name, ":", i + 1));
+    auto at = static_cast<size_t>(token.rank);
+    check_io(at <= lines.size(), name, ":", i + 1, ": rank ", at, " in a file of ", lines.size(),
+             " lines");
+    if (at >= tokens.size()) tokens.resize(at + 1);
+    check_io(tokens[at].empty(), name, ":", i + 1, ": the rank ", at, " stands twice");
+    tokens[at] = std::move(token.bytes);
+  }
+  for (size_t id = 0; id < tokens.size(); ++id) {
+    bool special = std::ranges::count(encoding.special, static_cast<int32_t>(id), &Special::id) > 0;
+    check_io(tokens[id].empty() == special, name, ": the rank ", id,
+             special ? " is that of a special token" : " is missing");
+  }
+  return tokens;
+}
+
+}  // namespace
+
+TokenizerFiles read_tiktoken(const std::filesystem::path& path) {
+  const Encoding& encoding = encoding_of(path);
+  TokenizerFiles files{.name = path.string(), .whole_words = Bpe::WholeWords::kRanks};
+  files.words = encoding.words;
+  std::vector<std::string> tokens = read_ranks(files.name, encoding);
+  Ranks ranks(tokens.size());
+  for (size_t id = 0; id < tokens.size(); ++id) {
+    if (tokens[id].empty()) continue;
+    bool is_new = ranks.try_emplace(tokens[id], static_cast<int32_t>(id)).second;
+    check_io(is_new, files.name, ": the ranks ", ranks[tokens[id]], " and ", id,
+             " are of one token");
+  }
+  files.merges = merges_of(tokens, ranks);
+  for (const std::string& bytes : tokens) files.tokens.push_back(to_byte_level(bytes));
+  for (const Special& token : encoding.special)
+    files.added.push_back({.content = token.content, .id = token.id, .special = true});
+  return files;
+}
+
+}  // namespace neox
