@@ -45,6 +45,17 @@ TEST(TextSize, LeavesOutRowsThatWeighNothing) {
   EXPECT_EQ(size.tokens, 5);
 }
 
+TEST(TextSize, EndsWithTheLastTokenThatWeighs) {
+  Tokenizer tokenizer = Tokenizer::characters();
+  Batch batch = batch_of({"12345", "67890"}, tokenizer);
+  batch.weights[0].narrow(0, 2, 2).zero_();
+  batch.weights[1].narrow(0, 1, 1).zero_();
+  TextSize size;
+  size.add(batch, tokenizer);
+  EXPECT_EQ(size.tokens, 3 + 5);
+  EXPECT_EQ(size.bytes, 3 + 5);
+}
+
 TEST(TextSize, MakesALossOfTokensOneOfCharactersAndBytes) {
   TextSize size{.tokens = 100, .characters = 400, .bytes = 500};
   EXPECT_DOUBLE_EQ(size.perplexity(2.0), std::exp(0.5));

@@ -12,10 +12,12 @@ void TextSize::add(const Batch& batch, const Tokenizer& tokenizer) {
   int64_t T = tokens.size(1);
   for (int64_t row = 0; row < tokens.size(0); ++row) {
     const float* weight = weights.const_data_ptr<float>() + row * T;
-    if (std::all_of(weight, weight + T, [](float w) { return w == 0; })) continue;
+    int64_t n = T;  // what is behind pads the row
+    while (n > 0 && weight[n - 1] == 0) --n;
+    if (n == 0) continue;
     const int64_t* first = tokens.const_data_ptr<int64_t>() + row * T;
-    std::vector<int32_t> ids(first, first + T);
-    ids.push_back(static_cast<int32_t>(last.const_data_ptr<int64_t>()[row * T + T - 1]));
+    std::vector<int32_t> ids(first, first + n);
+    ids.push_back(static_cast<int32_t>(last.const_data_ptr<int64_t>()[row * T + n - 1]));
     std::string text = tokenizer.decode(ids);
     this->tokens += static_cast<double>(ids.size());
     bytes += static_cast<double>(text.size());

@@ -14,8 +14,9 @@ struct TextSize {
   double characters = 0;  // code points
   double bytes = 0;       // of UTF-8
 
-  // Of the rows of a batch of which anything weighs: each is T + 1 tokens, decoded by itself, as
-  // GPT-NeoX counts them (CharCounter, megatron/utils.py).
+  // Of the rows of a batch of which anything weighs: each up to the last token that does, T + 1
+  // where all do, decoded by itself, as GPT-NeoX counts them (CharCounter, megatron/utils.py; it
+  // counts padding too).
   void add(const Batch& batch, const Tokenizer& tokenizer);
 
   // loss: mean of a token, in nats. exp(loss * tokens / characters), GPT-NeoX's
