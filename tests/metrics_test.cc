@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <fstream>
 #include <random>
 
 #include "base/error.h"
@@ -166,8 +167,9 @@ TEST_F(MetricsTest, FreshStartKeepsAnEarlierRunUnderAnotherName) {
   for (double loss : {5, 4, 3}) {
     testing::internal::CaptureStderr();
     Metrics({.dir = dir_}).write(7, {{"train/lm_loss", loss}});
-    EXPECT_EQ(testing::internal::GetCapturedStderr().find("had 1 step of an earlier run, the last "
-                                                          "one step 7") != std::string::npos,
+    EXPECT_EQ(testing::internal::GetCapturedStderr().find("had steps of an earlier run, up to "
+                                                          "step 7; this run starts afresh") !=
+                  std::string::npos,
               loss < 5);
   }
   EXPECT_EQ(loss_of(dir_), "7:3");
@@ -175,6 +177,30 @@ TEST_F(MetricsTest, FreshStartKeepsAnEarlierRunUnderAnotherName) {
   EXPECT_EQ(loss_of(dir_ / "metrics-2.jsonl"), "7:4");
   Metrics({.dir = dir_, .first_step = 8}).write(8, {{"train/lm_loss", 2}});
   EXPECT_EQ(loss_of(dir_), "7:3 8:2");
+}
+
+// Of which no memory could hold all: the front is a hole.
+TEST_F(MetricsTest, AFileOfAnySizeIsSetAsideByItsEnd) {
+  fs::path path = dir_ / kMetricsFile;
+  std::ofstream(path).flush();
+  fs::resize_file(path, uintmax_t{256} << 30);
+  std::ofstream(path, std::ios::app) << "\n{\"step\":9,\"x\":1}\n{\"step\":9,\"text\":{}}\n";
+  testing::internal::CaptureStderr();
+  Metrics({.dir = dir_}).write(1, {{"x", 2}});
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("up to step 9;"), std::string::npos);
+  EXPECT_EQ(fs::file_size(dir_ / "metrics-1.jsonl") >> 38, 1u);
+}
+
+TEST_F(MetricsTest, TheLastStepIsOneThatNoLaterLifeMadeVoid) {
+  const std::string first = "{\"step\":1,\"x\":1}\n{\"step\":2,\"x\":null}\n{\"step\":3,\"x\":1}\n";
+  auto start = [](int64_t step) { return concat("{\"step\":", step, ",\"event\":\"start\"}\n"); };
+  EXPECT_EQ(last_step(first + "{\"step\":4,\"x\":5"), 3);
+  EXPECT_EQ(last_step(first + start(3)), 2);
+  EXPECT_EQ(last_step(first + start(2) + start(3)), 1);
+  EXPECT_EQ(last_step(first + start(1)), std::nullopt);
+  EXPECT_EQ(last_step(first + start(1) + "\n{\"step\":1,\"x\":1}"), 1);
+  EXPECT_EQ(last_step(start(0) + "{\"step\":0,\"text\":{\"config\":\"\"}}\n"), std::nullopt);
+  EXPECT_EQ(last_step(""), std::nullopt);
 }
 
 TEST_F(MetricsTest, ARunDoesNotGoOnInTheFileOfAnother) {

@@ -3,11 +3,10 @@
 #include <chrono>
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <set>
+#include <optional>
 
 #include "base/error.h"
 #include "base/log.h"
-#include "base/text.h"
 #include "metrics/run.h"
 
 namespace neox {
@@ -80,10 +79,8 @@ bool is_of_another(const fs::path& path, const fs::path& run) {
 void set_aside(const fs::path& path, const char* why) {
   std::error_code absent;
   if (!fs::is_regular_file(path, absent)) return;
-  std::set<int64_t> steps;
-  for (const auto& [tag, points] : read_metrics(read_file(path)).series)
-    for (const Point& point : points) steps.insert(point.step);
-  if (steps.empty()) return;
+  std::optional<int64_t> last = last_step(MappedFile(path).text());
+  if (!last) return;
   fs::path kept;
   for (int n = 1; kept.empty() || fs::exists(kept); ++n)
     kept = path.parent_path() / concat("metrics-", n, ".jsonl");
@@ -91,8 +88,7 @@ void set_aside(const fs::path& path, const char* why) {
   fs::rename(path, kept, error);
   check_io(!error, "cannot give ", path.string(), " of an earlier run the name ", kept.string(),
            ": ", describe_errno(error.value()));
-  log_warning(path.string(), " had ", counted(std::ssize(steps), "step"),
-              " of an earlier run, the last one step ", *steps.rbegin(), "; ", why,
+  log_warning(path.string(), " had steps of an earlier run, up to step ", *last, "; ", why,
               ", so they are now in ", kept.filename().string(), ". Give each run its own log_dir");
 }
 

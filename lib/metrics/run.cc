@@ -53,6 +53,21 @@ class Collector {
   std::map<std::string, std::vector<Point>> written_;
 };
 
+// Takes lines from the last one up.
+class LastStep {
+ public:
+  void add(const std::string&, const Point& point) {
+    if (point.step < first_void_) step_ = point.step;
+  }
+  // A life that is written behind what comes now.
+  void start(int64_t step) { first_void_ = std::min(first_void_, step); }
+  std::optional<int64_t> get() const { return step_; }
+
+ private:
+  int64_t first_void_ = std::numeric_limits<int64_t>::max();
+  std::optional<int64_t> step_;
+};
+
 void warn(RunLog& run, const std::string& text) {
   if (run.warnings.size() > kMaxWarnings) return;
   run.warnings.push_back(run.warnings.size() < kMaxWarnings ? text
@@ -74,7 +89,8 @@ bool is_number(const Json& object, const char* key) {
 }
 
 // False where the line is not one of ours.
-bool read_line(std::string_view text, Collector& points) {
+template <class Points>
+bool read_line(std::string_view text, Points& points) {
   Json line = Json::parse(text, nullptr, false);
   if (!line.is_object() || !line.contains("step") || !line["step"].is_number_integer())
     return false;
@@ -84,7 +100,7 @@ bool read_line(std::string_view text, Collector& points) {
   if (event != line.end()) return *event == "start" ? points.start(step), true : true;
   for (const auto& [name, value] : line.items()) {
     if (name == "step" || name == "time") continue;
-    if (value.is_number()) points.add(name, {step, time, value.get<double>()});
+    if (value.is_number()) points.add(name, {step, time, value.template get<double>()});
     if (value.is_null()) points.add(name, {step, time, not_finite_value(line, name)});
   }
   return true;
@@ -181,6 +197,16 @@ RunLog read_metrics(std::string_view text) {
   }
   run.series = points.take();
   return run;
+}
+
+std::optional<int64_t> last_step(std::string_view text) {
+  LastStep last;
+  while (!text.empty() && !last.get()) {
+    size_t begin = text.rfind('\n') + 1;  // npos + 1 is 0
+    read_line(text.substr(begin), last);
+    text = text.substr(0, begin > 0 ? begin - 1 : 0);
+  }
+  return last.get();
 }
 
 RunLog read_events(const std::vector<fs::path>& files) {

@@ -1,6 +1,7 @@
 // Runs read back: the scalars of a metrics.jsonl or of TensorBoard event files, ours or others'.
 #pragma once
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,5 +31,9 @@ std::vector<RunLog> load_runs(const std::vector<std::string>& paths);
 // in the order of their names.
 RunLog read_metrics(std::string_view text);
 RunLog read_events(const std::vector<fs::path>& files);
+
+// The last step that read_metrics() would have values of, by the lines of the last life that wrote
+// some: of a file of any size, the end alone is read. Nothing where there is none.
+std::optional<int64_t> last_step(std::string_view text);
 
 }  // namespace neox
