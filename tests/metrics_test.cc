@@ -226,6 +226,28 @@ TEST_F(MetricsTest, LastLineForAStepCounts) {
   EXPECT_EQ(shown(run, "y"), "1:5");
 }
 
+// A run that is requeued again and again; each life goes back one step.
+TEST_F(MetricsTest, ARunMayHaveManyLives) {
+  constexpr int64_t kLives = 20'000;
+  std::string text;
+  for (int64_t life = 0; life < kLives; ++life) {
+    text += concat("{\"step\":", life, ",\"event\":\"start\"}\n");
+    for (int64_t step : {life, life + 1})
+      text += concat("{\"step\":", step, ",\"x\":", life, "}\n");
+  }
+  std::vector<Point> points = read_metrics(text).series["x"];
+  ASSERT_EQ(std::ssize(points), kLives + 1);
+  for (int64_t step = 0; step <= kLives; ++step)
+    EXPECT_EQ(points[size_t(step)].value, double(std::min(step, kLives - 1)));
+}
+
+TEST_F(MetricsTest, AStartVoidsPointsThatDoNotStandInTheOrderOfTheirSteps) {
+  RunLog run = read_metrics(
+      "{\"step\":5,\"x\":1}\n{\"step\":2,\"x\":2}\n{\"step\":4,\"x\":3}\n{\"step\":2,\"x\":4}\n"
+      "{\"step\":4,\"event\":\"start\"}\n{\"step\":3,\"x\":5}\n{\"step\":1,\"x\":6}\n");
+  EXPECT_EQ(shown(run, "x"), "1:6 2:4 3:5");
+}
+
 TEST_F(MetricsTest, ValuesThatAreNotFiniteSurvive) {
   Metrics metrics({.dir = dir_});
   metrics.write(4, {{"a", NAN}, {"b", INFINITY}, {"c", -INFINITY}, {"d", 1e308}});

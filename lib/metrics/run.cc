@@ -18,25 +18,52 @@ using Json = nlohmann::json;
 constexpr int kMaxLevels = 4;
 constexpr size_t kMaxWarnings = 5;
 
+// The points of a tag.
+class Written {
+ public:
+  void add(const Point& point) {
+    ascend_ = ascend_ && (points_.empty() || points_.back().step <= point.step);
+    points_.push_back(point);
+  }
+
+  // What is void stands at the end, and what is before is not looked at: a run may have many lives.
+  void drop_from(int64_t step) {
+    sort();
+    while (!points_.empty() && points_.back().step >= step) points_.pop_back();
+  }
+
+  // By their steps; those of one step in the order they were written.
+  const std::vector<Point>& sorted() {
+    sort();
+    return points_;
+  }
+
+ private:
+  void sort() {
+    if (!ascend_)
+      std::stable_sort(points_.begin(), points_.end(),
+                       [](const Point& a, const Point& b) { return a.step < b.step; });
+    ascend_ = true;
+  }
+
+  std::vector<Point> points_;
+  bool ascend_ = true;
+};
+
 // Collects points in the order they were written and drops those that later ones make void.
 class Collector {
  public:
-  void add(const std::string& tag, const Point& point) { written_[tag].push_back(point); }
+  void add(const std::string& tag, const Point& point) { written_[tag].add(point); }
 
   // A new life of the run begins at this step.
   void start(int64_t step) {
-    for (auto& [tag, points] : written_)
-      std::erase_if(points, [&](const Point& p) { return p.step >= step; });
+    for (auto& [tag, points] : written_) points.drop_from(step);
   }
 
   std::map<std::string, std::vector<Point>> take() {
     std::map<std::string, std::vector<Point>> series;
-    for (auto& [tag, points] : written_) {
-      if (points.empty()) continue;
-      std::stable_sort(points.begin(), points.end(),
-                       [](const Point& a, const Point& b) { return a.step < b.step; });
-      series[tag] = last_of_each_step(points);
-    }
+    for (auto& [tag, points] : written_)
+      if (!points.sorted().empty()) series[tag] = last_of_each_step(points.sorted());
     return series;
   }
 
@@ -50,7 +77,7 @@ class Collector {
     return last;
   }
 
-  std::map<std::string, std::vector<Point>> written_;
+  std::map<std::string, Written> written_;
 };
 
 // Takes lines from the last one up.
