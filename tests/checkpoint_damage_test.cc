@@ -211,6 +211,13 @@ TEST_F(DamageTest, AFileThatGoesAfterOpeningIsNamed) {
   EXPECT_TRUE(has(error_of([&] { checkpoint.read(layout[0]); }), "rank_00001.h5"));
 }
 
+TEST_F(DamageTest, WhatLiesOutsideOfTensorsIsCheckedOnce) {
+  Checkpoint checkpoint(dir2());
+  for (auto& rank : cutter_.layout(model_, 1)) checkpoint.read(rank);
+  std::ofstream(dir2() / "rank_00000.h5", std::ios::in | std::ios::out) << 'x';
+  for (auto& rank : cutter_.layout(model_, 1)) checkpoint.read(rank);
+}
+
 TEST_F(DamageTest, AnIndexWithAHoleNeverFillsIn) {
   Catalog catalog = open_complete(dir2()).catalog;
   StoredBox lost = catalog.boxes.back();

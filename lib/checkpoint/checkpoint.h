@@ -126,9 +126,10 @@ class Checkpoint {
   std::string parameters_hash() const;
 
   // Fills every placement of every chunk, converting the type where it differs; reads each stored
-  // box at most once and checks its checksum. Throws naming tensor, box and file for what is
-  // missing, of another shape, or damaged. Each rank begins with another file, since many that hold
-  // copies of one state would all read the same file at the same time.
+  // box at most once and checks its checksum, and that of a file's other bytes at the first read of
+  // the file. Throws naming tensor, box and file for what is missing, of another shape, or damaged.
+  // Each rank begins with another file, since many that hold copies of one state would all read the
+  // same file at the same time.
   void read(std::span<StateChunk> chunks, int rank = 0) const;
 
  private:

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <atomic>
 #include <map>
 
 #include "base/error.h"
@@ -26,7 +27,10 @@ StateChunk elements_of(const StateChunk& chunk, std::pair<int64_t, int64_t> rang
 }
 
 struct Checkpoint::Impl {
-  explicit Impl(Opened o) : opened(std::move(o)), boxes(opened.catalog.tensors.size()) {
+  explicit Impl(Opened o)
+      : opened(std::move(o)),
+        boxes(opened.catalog.tensors.size()),
+        rest_is_sound(opened.catalog.files.size()) {
     const Catalog& c = opened.catalog;
     for (size_t i = 0; i < c.tensors.size(); ++i) ids[{c.tensors[i].state, c.tensors[i].name}] = i;
     for (const StoredBox& box : c.boxes) boxes[static_cast<size_t>(box.tensor)].push_back(&box);
@@ -46,6 +50,9 @@ struct Checkpoint::Impl {
   std::map<TensorKey, size_t> ids;
   std::vector<std::vector<const StoredBox*>> boxes;  // of each tensor
   std::vector<std::vector<ByteRange>> ranges;        // of each file
+  // Of each file, whether its bytes outside of tensors were checked: who reads a tensor at a time
+  // would check all of them for each. Threads that meet there check twice.
+  mutable std::vector<std::atomic<bool>> rest_is_sound;
 };
 
 size_t Checkpoint::Impl::find_tensor(const Want& want) const {
@@ -106,8 +113,10 @@ void Checkpoint::Impl::read_file(size_t id, std::span<const StoredBox* const> wa
     reads.push_back({box, opened.catalog.range(*box), tensor(*box).dtype, &jobs.at(box)});
   read_boxes(file, reads,
              [&](const BoxRead& read, const Checksum& sum) { check_sum(*read.box, sum); });
+  if (rest_is_sound[id]) return;
   check_io(checksum_outside(file, ranges[id]) == stored.rest, path.string(),
            " is damaged: the checksum of its bytes outside of tensors is wrong");
+  rest_is_sound[id] = true;
 }
 
 Checkpoint::Checkpoint(const fs::path& dir, RankFiles files) {
