@@ -15,6 +15,9 @@ namespace {
 
 using ::testing::HasSubstr;
 
+const std::string kOneNumber =
+    file_of(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", "1234");
+
 // The error of reading such a file.
 std::string reading(const Directory& dir, const std::string& content) {
   dir.put("x.safetensors", content);
@@ -103,6 +106,31 @@ TEST(Safetensors, FilesThatAreWrittenAreReadBack) {
   for (const auto& [name, tensor] : tensors) EXPECT_TRUE(file.read(name).equal(tensor)) << name;
   EXPECT_EQ(read_file(dir / "model.safetensors")[8], '{');
   EXPECT_EQ(static_cast<unsigned char>(read_file(dir / "model.safetensors")[0]) % 8, 0);
+}
+
+int64_t open_files() {
+  return std::distance(fs::directory_iterator("/proc/self/fd"), fs::directory_iterator());
+}
+
+// A model may come in more files than may be open at once.
+TEST(Safetensors, FilesAreOpenOnlyWhileTheyAreRead) {
+  Directory dir;
+  std::string x = dir.put("x.safetensors", kOneNumber);
+  int64_t before = open_files();
+  SafetensorsFile file(x);
+  EXPECT_EQ(open_files(), before);
+  EXPECT_EQ(file.read("a").numel(), 1);
+  EXPECT_EQ(open_files(), before);
+}
+
+TEST(Safetensors, AFileThatIsWrittenAgainIsNotReadOn) {
+  Directory dir;
+  std::string x = dir.put("x.safetensors", kOneNumber);
+  SafetensorsFile file(x);
+  fs::last_write_time(x, fs::last_write_time(x) + std::chrono::seconds(1));
+  EXPECT_THAT(error_of([&] { file.read("a"); }), HasSubstr("x.safetensors was written again"));
+  fs::remove(x);
+  EXPECT_THAT(error_of([&] { file.read("a"); }), HasSubstr("cannot open "));
 }
 
 }  // namespace

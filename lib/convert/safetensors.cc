@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "checkpoint/raw_file.h"
 #include "convert/json.h"
 #include "convert/safetensors_types.h"
 
@@ -102,8 +103,9 @@ void check_spans(const std::vector<std::pair<TensorInfo, Span>>& entries, uint64
 }  // namespace
 
 SafetensorsFile::SafetensorsFile(const fs::path& path)
-    : path_(path), file_(regular_file(path), RawFile::Mode::kRead) {
-  std::string where = path.string(), header = header_of(file_, where);
+    : path_(regular_file(path)), written_(fs::last_write_time(path)) {
+  RawFile file(path, RawFile::Mode::kRead);
+  std::string where = path.string(), header = header_of(file, where);
   auto data = static_cast<int64_t>(sizeof(uint64_t) + header.size());
   Json json = parse_json(header, "the header of " + where);
   std::vector<std::pair<TensorInfo, Span>> entries;
@@ -111,7 +113,7 @@ SafetensorsFile::SafetensorsFile(const fs::path& path)
     if (name != "__metadata__") entries.push_back(entry_of(name, entry, where));
   std::ranges::sort(entries, {},
                     [](const auto& e) { return std::pair(e.second.begin, e.second.end); });
-  check_spans(entries, static_cast<uint64_t>(file_.size() - data), where);
+  check_spans(entries, static_cast<uint64_t>(file.size() - data), where);
   for (auto& [info, span] : entries) {
     numbers_[info.name] = tensors_.size();
     tensors_.push_back(info);
@@ -124,8 +126,12 @@ at::Tensor SafetensorsFile::read(const std::string& name) const {
   check_io(found != numbers_.end(), path_.string(), " holds no tensor ", name);
   const TensorInfo& info = tensors_[found->second];
   at::Tensor tensor = at::empty(info.shape, info.dtype);
-  file_.read({static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes()},
-             offsets_[found->second]);
+  RawFile file(path_, RawFile::Mode::kRead);
+  std::error_code error;
+  check_io(fs::last_write_time(path_, error) == written_, path_.string(),
+           " was written again meanwhile, and may hold another model; start again");
+  file.read({static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes()},
+            offsets_[found->second]);
   return tensor;
 }
 

@@ -7,14 +7,15 @@
 #include <vector>
 
 #include "base/file.h"
-#include "checkpoint/raw_file.h"
 #include "convert/tensor_source.h"
 
 namespace neox {
 
 // One file. Throws (74) on opening it where the header is larger than 100 MB or than the file, is
 // not JSON, names a tensor twice, has a type that is not known or a shape that does not fit its
-// bytes, or where tensors overlap, leave holes, or end elsewhere than the file.
+// bytes, or where tensors overlap, leave holes, or end elsewhere than the file. It is open only
+// while it is read, since models come in more files than a process may have open; read() throws
+// (74) where it was written again since.
 class SafetensorsFile : public TensorSource {
  public:
   explicit SafetensorsFile(const fs::path& path);
@@ -23,7 +24,7 @@ class SafetensorsFile : public TensorSource {
 
  private:
   fs::path path_;
-  RawFile file_;
+  fs::file_time_type written_;
   std::vector<TensorInfo> tensors_;        // in the order of their bytes
   std::map<std::string, size_t> numbers_;  // position in tensors_, by name
   std::vector<int64_t> offsets_;           // in the file

@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "checkpoint/raw_file.h"
 #include "convert/json.h"
 #include "convert/safetensors.h"
 #include "convert/safetensors_types.h"
