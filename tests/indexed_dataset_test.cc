@@ -2,10 +2,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <malloc.h>
 #include <sys/resource.h>
 
 #include <csignal>
 
+#include "data/output_file.h"
 #include "data_files.h"
 
 namespace neox {
@@ -141,6 +143,21 @@ TEST(DatasetBuilder, RefusesTokensOutsideTheVocabulary) {
               }),
               HasSubstr("token id 100 in document 1"));
   EXPECT_THAT(dir.list(), IsEmpty());
+}
+
+size_t heap_bytes() {
+  struct mallinfo2 heap = ::mallinfo2();
+  return heap.uordblks + heap.hblkhd;
+}
+
+// Of the parts of a dataset that are named together there may be many.
+TEST(OutputFile, HasNoBufferBehindItsEnd) {
+  Directory dir;
+  OutputFile file(dir / "x");
+  size_t before = heap_bytes();
+  file.write(std::vector<std::byte>(3 << 20));
+  file.flush_to_disk();
+  EXPECT_LT(heap_bytes(), before + (1 << 20));
 }
 
 TEST(IndexedDataset, ReadsWhatWasWritten) {

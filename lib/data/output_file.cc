@@ -218,6 +218,12 @@ void OutputFile::flush() {
 
 void OutputFile::sync() const { check_call(::fsync(fd_) == 0, "flush", path_); }
 
+void OutputFile::flush_to_disk() {
+  flush();
+  buffer_.shrink_to_fit();
+  sync();
+}
+
 void OutputFile::publish() {
   check_io(is_same_file(fd_, part_), part_.string(),
            " was replaced by another process; do two runs write the same output?");

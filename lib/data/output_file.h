@@ -54,7 +54,8 @@ class OutputFile {
   void flush();
   // What was flushed outlives the machine.
   void sync() const;
-  void flush_to_disk() { flush(), sync(); }
+  // Both, of a file that is whole: many such files may wait for publish(), without their buffers.
+  void flush_to_disk();
   // What becomes of the file when the object goes: another process may take it over.
   void keep() { kept_ = true; }
   void discard() { kept_ = false; }
