@@ -4,6 +4,7 @@
 
 #include <set>
 
+#include "base/text.h"
 #include "data/step_samples.h"
 #include "dataset_files.h"
 #include "tokenizer/bpe.h"
@@ -16,8 +17,8 @@ using testing::counting;
 using testing::Directory;
 using testing::Documents;
 using ::testing::HasSubstr;
-using ::testing::Not;
 using testing::neox_data;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 // The bytes, and <|endoftext|> for 0: a tokenizer whose text is known.
@@ -61,6 +62,79 @@ TEST(Show, PrintsLabelsWithADotForWhatIsMasked) {
   EXPECT_EQ(
       neox_data({"show", dir / name, "--document", "0", "-v", vocab, "-m", dir / "merges.txt"}),
       "0: \u00b7Hi<|endoftext|>");
+}
+
+// Keeps what is written, and the size of the largest write.
+class Writes : public std::stringbuf {
+ public:
+  std::streamsize largest = 0;
+
+ protected:
+  std::streamsize xsputn(const char* text, std::streamsize size) override {
+    largest = std::max(largest, size);
+    return std::stringbuf::xsputn(text, size);
+  }
+};
+
+// What is shown of the first document of data, by several writes.
+std::string shown_in_pieces(const std::vector<std::string>& arguments) {
+  Writes writes;
+  std::ostream out(&writes);
+  std::vector<std::string> all = {"show", "--document", "0"};
+  all.insert(all.end(), arguments.begin(), arguments.end());
+  EXPECT_EQ(run_data_command(all, out), 0);
+  EXPECT_LT(2 * writes.largest, std::ssize(writes.str()));
+  return writes.str();
+}
+
+TEST(Show, WritesALargeDocumentInPieces) {
+  Directory dir;
+  std::string vocab = put_tokenizer(dir), text, ids;
+  for (int i = 0; i < 600'000; ++i)
+    text += "a\u00e9\u20ac";  // 1, 2 and 3 bytes, tokens of one each
+  std::vector<int32_t> tokens;
+  for (char c : text) tokens.push_back(static_cast<unsigned char>(c) + 1);
+  for (int32_t token : tokens) ids += std::to_string(token) + " ";
+  ids.back() = '\n';
+  std::string data = dir.put("data", Documents{tokens}, 300);
+  EXPECT_TRUE(shown_in_pieces({data}) == ids);
+  EXPECT_TRUE(shown_in_pieces({data, "-v", vocab, "-m", dir / "merges.txt"}) == text);
+}
+
+// Of SentencePiece's kind: decode() leaves out the space in front of a text.
+std::string put_marking_tokenizer(const Directory& dir) {
+  std::string vocab = R"("<unk>": 0, "\u2581a": 1)";
+  for (int b = 0; b < 256; ++b) vocab += printed(", \"<0x%02X>\": %d", b, b + 2);
+  const std::string begin = R"({"added_tokens": [], "normalizer":
+      {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "\u2581"},
+       {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}]},
+      "pre_tokenizer": null, "decoder": {"type": "Sequence", "decoders": [
+       {"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "},
+       {"type": "ByteFallback"}, {"type": "Fuse"},
+       {"type": "Strip", "content": " ", "start": 1, "stop": 0}]},
+      "model": {"type": "BPE", "byte_fallback": true, "unk_token": "<unk>", "fuse_unk": true,
+       "merges": [], "vocab": {)";
+  return dir.put("tokenizer.json", begin + vocab + "}}}");
+}
+
+TEST(Show, PiecesBeginWithTheirSpaces) {
+  Directory dir;
+  constexpr int kWords = 3'000'000;
+  std::string data = dir.put("data", Documents{std::vector<int32_t>(kWords, 1)}), text;
+  for (int i = 0; i < kWords; ++i) text += " a";
+  EXPECT_TRUE(shown_in_pieces({data, "-v", put_marking_tokenizer(dir)}) == text.substr(1));
+}
+
+TEST(Show, MaskedLabelsOfSeveralPiecesAreOneDot) {
+  Directory dir;
+  std::string vocab = put_tokenizer(dir), name = dir / "a_label_document";
+  std::vector<int32_t> labels(3'000'000, kMaskedLabel);
+  labels.insert(labels.end(), {'H' + 1, 'i' + 1});
+  dir.put("a_label_document.bin", testing::bytes_of(labels));
+  dir.put("a_label_document.idx",
+          testing::Index{.lengths = {3'000'002}, .type = TokenType::kInt32}.bytes());
+  EXPECT_EQ(neox_data({"show", name, "--document", "0", "-v", vocab, "-m", dir / "merges.txt"}),
+            "0: \u00b7Hi");
 }
 
 // The ids that follow "sample N" in a report.

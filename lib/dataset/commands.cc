@@ -164,7 +164,7 @@ int show(const Arguments& arguments, std::ostream& out) {
     return 0;
   }
   std::unique_ptr<Tokenizer> tokenizer = read_tokenizer(program);
-  out << show_document(one_prefix(program), program.get<int64_t>("document"), tokenizer.get());
+  show_document(one_prefix(program), program.get<int64_t>("document"), tokenizer.get(), out);
   return 0;
 }
 

@@ -1,6 +1,8 @@
 #include "dataset/show.h"
 
 #include <algorithm>
+#include <functional>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -12,24 +14,66 @@
 namespace neox {
 namespace {
 
+constexpr int64_t kPieceTokens = 1 << 20;  // of a document that are in memory at once
+
 std::string ids_of(std::span<const int64_t> tokens) {
   std::string text;
   for (int64_t token : tokens) (text += text.empty() ? "" : " ") += std::to_string(token);
   return text;
 }
 
-// A run of labels that are masked is a dot.
-std::string text_of(const Tokenizer& tokenizer, std::span<const int64_t> tokens) {
-  std::string text;
-  for (size_t i = 0; i < tokens.size();) {
-    bool masked = tokens[i] == kMaskedLabel;
-    std::vector<int32_t> ids;
-    for (; i < tokens.size() && (tokens[i] == kMaskedLabel) == masked; ++i)
-      // The tokenizer has no text for ids beyond its own.
-      ids.push_back(static_cast<int32_t>(std::min<int64_t>(tokens[i], INT32_MAX)));
-    text += masked ? "\u00b7" : tokenizer.decode(ids, Tokenizer::Special::kKeep);
+// Writes the text of tokens that come in any pieces. A run of labels that are masked is a dot.
+class TextWriter {
+ public:
+  TextWriter(const Tokenizer& tokenizer, std::ostream& out) : tokenizer_(tokenizer), out_(out) {}
+  void add(std::span<const int64_t> tokens);
+  // Writes what is kept back.
+  void finish();
+
+ private:
+  void cut_before(int32_t id);
+
+  const Tokenizer& tokenizer_;
+  std::ostream& out_;
+  bool masked_ = false;  // the last token
+  std::vector<int32_t> ids_;
+  std::string front_;  // what decode() leaves out of ids_, as it would at the beginning of a text
+};
+
+void TextWriter::add(std::span<const int64_t> tokens) {
+  for (int64_t token : tokens) {
+    bool goes_on = std::exchange(masked_, token == kMaskedLabel) && masked_;
+    if (masked_) {
+      finish();
+      if (!goes_on) out_ << "\u00b7";
+      continue;
+    }
+    // The tokenizer has no text for ids beyond its own.
+    auto id = static_cast<int32_t>(std::min<int64_t>(token, INT32_MAX));
+    if (std::ssize(ids_) >= kPieceTokens) cut_before(id);
+    ids_.push_back(id);
   }
-  return text;
+}
+
+// Where a character begins, the text of what is before does not depend on what follows.
+void TextWriter::cut_before(int32_t id) {
+  std::string bytes = tokenizer_.token_bytes(id), left = bytes;
+  if (bytes.empty() || (static_cast<uint8_t>(bytes[0]) & 0xC0) == 0x80) return;
+  if (tokenizer_.strip_begin(id, left)) return;  // and would leave out more of the next token
+  finish();
+  front_ = bytes.substr(0, bytes.size() - left.size());
+}
+
+void TextWriter::finish() {
+  if (!ids_.empty()) out_ << front_ << tokenizer_.decode(ids_, Tokenizer::Special::kKeep);
+  ids_.clear();
+  front_.clear();
+}
+
+void write_text(const Tokenizer& tokenizer, std::span<const int64_t> tokens, std::ostream& out) {
+  TextWriter text(tokenizer, out);
+  text.add(tokens);
+  text.finish();
 }
 
 // "40 x 1, 1 x 0, 23 x 1".
@@ -64,7 +108,24 @@ void show_sample(const Sampler& sampler, const Tokenizer* tokenizer, Sample& sam
   out << "  ids: " << ids_of(sample.tokens) << "\n  weights: " << runs_of(sample.weights) << "\n";
   if (sampler.has_rewards(Split::kTrain))
     out << "  reward: " << sampler.reward(Split::kTrain, sample.id) << "\n";
-  if (tokenizer) out << "  text:\n" << text_of(*tokenizer, sample.tokens) << "\n";
+  if (!tokenizer) return;
+  out << "  text:\n";
+  write_text(*tokenizer, sample.tokens, out);
+  out << "\n";
+}
+
+// Gives the tokens of the sequences first .. second - 1, piece by piece.
+void read_pieces(const IndexedDataset& data, std::pair<int64_t, int64_t> sequences,
+                 const std::function<void(std::span<const int64_t>)>& take) {
+  std::vector<int64_t> piece;
+  for (int64_t sequence = sequences.first; sequence < sequences.second; ++sequence) {
+    int64_t length = data.lengths()[sequence];
+    for (int64_t done = 0; done < length; done += std::ssize(piece)) {
+      piece.resize(static_cast<size_t>(std::min(kPieceTokens, length - done)));
+      data.get(sequence, done, piece);
+      take(piece);
+    }
+  }
 }
 
 void check_request(const Config& config, const StepRequest& request) {
@@ -89,26 +150,31 @@ Sampler open_sampler(const Config& config, const Tokenizer* tokenizer, int64_t g
 
 }  // namespace
 
-std::string show_document(const std::string& prefix, int64_t document, const Tokenizer* tokenizer) {
+void show_document(const std::string& prefix, int64_t document, const Tokenizer* tokenizer,
+                   std::ostream& out) {
   IndexedDataset data(prefix, tokenizer ? tokenizer->vocab_size() : IndexedDataset::kAnyToken);
   Content content = content_of(data.prefix(), data.type());
   if (content != Content::kTokens) data = IndexedDataset(prefix, IndexedDataset::kAnyNumber);
   for (const std::string& warning : data.warnings()) log_warning(warning);
   check_usage(document >= 0 && document < data.num_documents(), data.prefix(), " has ",
               data.num_documents(), " documents, counted from 0; there is no document ", document);
-  std::vector<int64_t> tokens;
   int64_t first = data.documents()[document], end = data.documents()[document + 1];
   check_io(first <= end && end <= data.num_sequences(), data.prefix(), ".idx is damaged: document ",
            document, " is sequences ", first, " .. ", end, " of ", data.num_sequences());
-  for (int64_t sequence = first; sequence < end; ++sequence) {
-    size_t before = tokens.size();
-    tokens.resize(before + static_cast<size_t>(data.lengths()[sequence]));
-    data.get(sequence, 0, std::span(tokens).subspan(before));
-  }
+  int64_t tokens = 0;
+  for (int64_t sequence = first; sequence < end; ++sequence) tokens += data.lengths()[sequence];
   log_info("document ", document, " of ", data.prefix(), ": ", end - first, " sequences, ",
-           with_commas(std::ssize(tokens)), " tokens");
-  bool text = tokenizer && content != Content::kRewards;
-  return text ? text_of(*tokenizer, tokens) : ids_of(tokens) + "\n";
+           with_commas(tokens), " tokens");
+  if (tokenizer && content != Content::kRewards) {
+    TextWriter text(*tokenizer, out);
+    read_pieces(data, {first, end}, [&](std::span<const int64_t> piece) { text.add(piece); });
+    return text.finish();
+  }
+  const char* before = "";
+  read_pieces(data, {first, end}, [&](std::span<const int64_t> piece) {
+    out << std::exchange(before, " ") << ids_of(piece);
+  });
+  out << "\n";
 }
 
 void show_step(const Config& config, const Tokenizer* tokenizer, const StepRequest& request,

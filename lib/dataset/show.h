@@ -10,8 +10,10 @@
 
 namespace neox {
 
-// The text of a document; its ids, with spaces between them, where tokenizer is null.
-std::string show_document(const std::string& prefix, int64_t document, const Tokenizer* tokenizer);
+// The text of a document; its ids, with spaces between them, where tokenizer is null. It is written
+// as it is read: memory is that of some million tokens, however long it is.
+void show_document(const std::string& prefix, int64_t document, const Tokenizer* tokenizer,
+                   std::ostream& out);
 
 struct StepRequest {
   int64_t step = 1;  // from 1, as the log of the training counts
