@@ -121,6 +121,14 @@ TEST_F(SubmitTest, LeadGrowsWithTheCheckpoint) {
   expect_refused("70M.yml", {"--time", "3"}, {"--time 3 is 180 s, and the last 180 s"});
 }
 
+TEST_F(SubmitTest, TheLeadIsSaidByItsOption) {
+  expect_refused("70M.yml", {"--", "--signal=USR1@60"}, {"say it before --, as --lead"});
+  EXPECT_NE(render({"train", "--lead", "60"}).find("#SBATCH --signal=B:USR1@60\n"),
+            std::string::npos);
+  EXPECT_NE(render({"prepare-data", "--", "--signal=TERM@60"}).find("#SBATCH --signal=TERM@60\n"),
+            std::string::npos);
+}
+
 TEST_F(SubmitTest, LayoutThatDoesNotFitIsRefused) {
   expect_refused("70M.yml",
                  {"--set", "model_parallel_size=8", "--nodes", "3", "--gpus-per-node", "4"},

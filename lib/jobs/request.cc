@@ -93,7 +93,9 @@ void read_values(const Program& program, SlurmJob& job) {
     take("mounts", "CONTAINER_MOUNT");
     if (program.has("mounts")) check_mounts(job.values["CONTAINER_MOUNT"]);
   }
-  if (job.kind == JobKind::kTrain && program.has("max-restarts"))
+  if (job.kind != JobKind::kTrain) return;
+  if (program.has("lead")) job.lead_seconds = positive(program.get<std::string>("lead"), "lead");
+  if (program.has("max-restarts"))
     job.values["MAX_RESTARTS"] =
         concat(positive(program.get<std::string>("max-restarts"), "max-restarts", 0));
 }
@@ -165,8 +167,7 @@ void check_training(SlurmJob& job, const Program& program, const std::vector<std
       .gpu_memory = gigabytes(program)};
   check_usage(options.write_rate > 0, "--write-rate ", options.write_rate,
               ": MB/s of the shared file system, such as 300");
-  if (program.has("lead"))
-    options.lead_seconds = positive(program.get<std::string>("lead"), "lead");
+  if (program.has("lead")) options.lead_seconds = job.lead_seconds;
   options.entries = vocabulary_entries(config, options.mounts, request.notes);
   if (request.action == SubmitRequest::Action::kLayouts) {
     request.table = layouts_of(job, program, config, read, options);

@@ -22,6 +22,7 @@ constexpr Checked kChecked[] = {{"--nodes", "-N", "nodes"},
                                 {"--gpus-per-task", "", "gpus-per-node"},
                                 {"--gres=gpu", "", "gpus-per-node"},
                                 {"--time", "-t", "time"},
+                                {"--signal", "", "lead"},
                                 {"--dependency", "-d", "after"},
                                 {"--job-name", "-J", "job-name"}};
 
@@ -32,6 +33,15 @@ bool is_option(const std::string& word, const Checked& option) {
   if (name.find('=') != name.npos) return word.starts_with(name);
   std::string given = word.substr(0, word.find('='));
   return given.size() > 5 && name.starts_with(given);
+}
+
+// What neox-submit has to know of. A signal that stops a training job has a lead; others have none.
+const Checked* find_checked(const std::string& option, JobKind kind) {
+  for (const Checked& checked : kChecked) {
+    bool leads = std::string_view(checked.ours) == "lead";
+    if (is_option(option, checked) && (!leads || kind == JobKind::kTrain)) return &checked;
+  }
+  return nullptr;
 }
 
 NodeRange read_nodes(const std::string& text) {
@@ -94,9 +104,9 @@ void read_slurm(const Program& program, const std::vector<std::string>& sbatch, 
     check_usage(good && option != "--submit", "'", option,
                 "' behind --: options of sbatch stand there, such as -- --mem=0 --exclude=node7");
     // What the checks are for is said where they see it.
-    for (const Checked& checked : kChecked)
-      check_usage(!is_option(option, checked), "'", option, "' behind --: say it before --, as --",
-                  checked.ours, ", so that neox-submit knows of it");
+    const Checked* checked = find_checked(option, job.kind);
+    check_usage(!checked, "'", option, "' behind --: say it before --, as --",
+                checked ? checked->ours : "", ", so that neox-submit knows of it");
     slurm.extra.push_back(option);
   }
 }
