@@ -250,6 +250,28 @@ TEST_F(SubmitTest, WhatIsCheckedIsSaidBeforeTheDashesAlsoByItsLetter) {
       << script;
 }
 
+TEST_F(SubmitTest, OptionsOfAProfileAreDefaults) {
+  auto profile = [&](const std::string& options) {
+    std::ofstream(dir_ / "site.yml") << "sbatch: [" << options << "]\n";
+    return (dir_ / "site.yml").string();
+  };
+  std::string site = profile("--time=1:00:00 --account=site, -q usual, --output=/l/%j");
+  std::string script =
+      render({"train", "--profile", site, "--time", "6:00:00", "--account", "a", "--qos", "q"});
+  size_t first = script.find("\n#SBATCH --time=1:00:00 --account=site\n#SBATCH -q usual\n");
+  ASSERT_NE(first, script.npos) << script;
+  EXPECT_LT(script.find("\n#SBATCH --output=%x_%j.out\n"), first);
+  for (const char* own : {"--time=6:00:00", "--account=a", "--qos=q"})
+    EXPECT_NE(script.find(concat("\n#SBATCH ", own, "\n"), first), script.npos) << own;
+  EXPECT_EQ(train("70M.yml", {"--profile", site}).jobs[0].slurm.time, "1:00:00");
+  expect_refused("70M.yml", {"--profile", profile("-t 3")}, {"--time 3 is 180 s"});
+  expect_refused("70M.yml", {"--profile", profile("--time=soon")}, {"--time soon of profile site"});
+  expect_refused("70M.yml", {"--profile", profile("mem=0")}, {"'mem=0' in sbatch of profile site"});
+  for (const char* option : {"--nodes 4", "-N4", "--mem=0 --ntasks=2", "--signal=USR1@60"})
+    expect_refused("70M.yml", {"--profile", profile(option)},
+                   {"in sbatch of profile site: say it on the command line, as --"});
+}
+
 // A tokenizer of 300 entries in place of Pythia's.
 TEST_F(SubmitTest, MemoryIsThatForTheTokenizer) {
   auto needed = [&](const Strings& more) {

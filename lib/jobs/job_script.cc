@@ -46,7 +46,9 @@ std::string sbatch_lines(const SlurmJob& job, const Profile& profile) {
   const SlurmOptions& slurm = job.slurm;
   out +=
       "#SBATCH --exclusive\n#SBATCH --wait-all-nodes=1\n#SBATCH --requeue\n"
-      "#SBATCH --open-mode=append\n";
+      "#SBATCH --open-mode=append\n#SBATCH --output=%x_%j.out\n";
+  // The last line of an option holds, so the command line's stand behind the profile's.
+  for (const std::string& line : profile.sbatch) out += concat("#SBATCH ", line, "\n");
   add_option(out, "time", slurm.time);
   if (job.kind == JobKind::kTrain) add_option(out, "signal", concat("B:USR1@", job.lead_seconds));
   add_option(out, "partition", slurm.partition.empty() ? profile.partition : slurm.partition);
@@ -58,8 +60,6 @@ std::string sbatch_lines(const SlurmJob& job, const Profile& profile) {
   if (!slurm.after.empty())
     out += concat("#SBATCH --dependency=afterok:", slurm.after,
                   "\n#SBATCH --kill-on-invalid-dep=yes\n");
-  out += "#SBATCH --output=%x_%j.out\n";
-  for (const std::string& line : profile.sbatch) out += concat("#SBATCH ", line, "\n");
   for (const std::string& word : slurm.extra) out += concat("#SBATCH ", sbatch_quote(word), "\n");
   return out;
 }

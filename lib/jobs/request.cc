@@ -181,7 +181,7 @@ void check_training(SlurmJob& job, const Program& program, const std::vector<std
 SlurmJob read_job(JobKind kind, const Program& program, const std::vector<std::string>& sbatch,
                   const Profile& profile) {
   SlurmJob job = default_job(kind, profile.gpus_per_node);
-  read_slurm(program, sbatch, job);
+  read_slurm(program, sbatch, profile, job);
   read_values(program, job);
   if (kind == JobKind::kTrain)
     for (const std::string& assignment : program.list("set"))

@@ -1,6 +1,7 @@
 #include "jobs/slurm_options.h"
 
 #include <algorithm>
+#include <sstream>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -42,6 +43,38 @@ const Checked* find_checked(const std::string& option, JobKind kind) {
     if (is_option(option, checked) && (!leads || kind == JobKind::kTrain)) return &checked;
   }
   return nullptr;
+}
+
+// The options of a line, each with its value: "-t 60 --mem 0" has "-t60" and "--mem=0".
+std::vector<std::string> options_of(const std::string& line) {
+  std::vector<std::string> options;
+  std::istringstream words(line);
+  for (std::string word; words >> word;) {
+    if (word.starts_with("-") || options.empty())
+      options.push_back(word);
+    else
+      options.back() += (options.back().starts_with("--") ? "=" : "") + word;
+  }
+  return options;
+}
+
+// Looks at the options of a profile, and returns the time limit among them.
+std::string default_time(const Profile& profile, JobKind kind) {
+  std::string time;
+  for (const std::string& line : profile.sbatch) {
+    check_usage(line.starts_with("-") && line.find('\n') == line.npos, "'", line,
+                "' in sbatch of profile ", profile.name,
+                ": options of sbatch stand there, such as --mem=0");
+    for (const std::string& option : options_of(line)) {
+      const Checked* checked = find_checked(option, kind);
+      bool limits = checked && std::string_view(checked->ours) == "time";
+      check_usage(!checked || limits, "'", option, "' in sbatch of profile ", profile.name,
+                  ": say it on the command line, as --", checked ? checked->ours : "",
+                  ", so that neox-submit knows of it");
+      if (limits) time = option.substr(option.starts_with("--") ? option.find('=') + 1 : 2);
+    }
+  }
+  return time;
 }
 
 NodeRange read_nodes(const std::string& text) {
@@ -87,7 +120,8 @@ void read_size(const Program& program, SlurmJob& job) {
     job.tasks_per_node = positive(word(program, "tasks-per-node"), "tasks-per-node");
 }
 
-void read_slurm(const Program& program, const std::vector<std::string>& sbatch, SlurmJob& job) {
+void read_slurm(const Program& program, const std::vector<std::string>& sbatch,
+                const Profile& profile, SlurmJob& job) {
   SlurmOptions& slurm = job.slurm;
   slurm.account = word(program, "account");
   slurm.partition = word(program, "partition");
@@ -95,8 +129,10 @@ void read_slurm(const Program& program, const std::vector<std::string>& sbatch, 
   slurm.constraint = word(program, "constraint");
   slurm.reservation = word(program, "reservation");
   slurm.nice = word(program, "nice");
-  slurm.time = word(program, "time");
+  std::string usual = default_time(profile, job.kind);
+  slurm.time = program.has("time") ? word(program, "time") : usual;
   check_usage(slurm.time.empty() || parse_slurm_time(slurm.time), "--time ", slurm.time,
+              program.has("time") ? "" : " of profile " + profile.name,
               ": write minutes, H:M:S, D-H, D-H:M:S or UNLIMITED");
   job.mpi = word(program, "mpi");
   for (const std::string& option : sbatch) {

@@ -5,6 +5,7 @@
 
 #include "base/program.h"
 #include "jobs/job.h"
+#include "jobs/profile.h"
 
 namespace neox {
 
@@ -16,7 +17,9 @@ GpuRequest read_gpus(const std::string& text);
 
 // Nodes, GPUs and tasks, where they are given.
 void read_size(const Program& program, SlurmJob& job);
-// All else, and the options behind "--".
-void read_slurm(const Program& program, const std::vector<std::string>& sbatch, SlurmJob& job);
+// All else, and the options behind "--". Those of the profile are looked at as those are; its time
+// limit holds where the command line has none.
+void read_slurm(const Program& program, const std::vector<std::string>& sbatch,
+                const Profile& profile, SlurmJob& job);
 
 }  // namespace neox
