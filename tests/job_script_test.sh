@@ -371,6 +371,10 @@ mounts_of --mounts "$d:$d" written.yml
 does "--container-mounts=$d:$d,$here/job:$here/job,$here/metrics:$here/metrics,$here/board:$here/board,$here/cache:$here/cache --"
 submit train configs/pythia/70M.yml --after 5 -- --output=/logs/x.out
 does '^sbatch --parsable logs/neox-train.sbatch$'
+submit train configs/pythia/70M.yml --after 5 -- --array=1-4%1  # each element has a log and a number of its own
+does "^sbatch --parsable --output=$here/job/logs/%x_%A_%a.out logs/neox-train.sbatch$"
+says '^  logs:   logs/neox-train_11_\*\.out$'
+says 'scancel --batch --signal=USR1 11_ELEMENT$'
 submit train configs/pythia/70M.yml
 ends_with 64
 does_not sbatch

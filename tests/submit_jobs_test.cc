@@ -81,6 +81,14 @@ TEST_F(SubmitTest, JobsOfOneProcessTakeOneTask) {
   }
 }
 
+TEST_F(SubmitTest, ElementsOfAnArrayHaveLogsOfTheirOwn) {
+  auto script = [](const Strings& words) { return job_script(request(words).jobs[0], {}); };
+  std::string own = "#SBATCH --output=%x_%A_%a.out\n", one = "#SBATCH --output=%x_%j.out\n";
+  for (const char* option : {"--array=1-4%1", "-a1-4"})
+    EXPECT_NE(script({"train", "--", option}).find(own), std::string::npos) << option;
+  EXPECT_NE(script({"train", "--", "--mem=0"}).find(one), std::string::npos);
+}
+
 TEST_F(SubmitTest, AJobThatGeneratesNeedsAPrompt) {
   Strings words = {"train", "generate", config("70M.yml"), "--submit"};
   EXPECT_THROW(request(words, env()), Error);

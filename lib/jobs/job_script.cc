@@ -46,7 +46,8 @@ std::string sbatch_lines(const SlurmJob& job, const Profile& profile) {
   const SlurmOptions& slurm = job.slurm;
   out +=
       "#SBATCH --exclusive\n#SBATCH --wait-all-nodes=1\n#SBATCH --requeue\n"
-      "#SBATCH --open-mode=append\n#SBATCH --output=%x_%j.out\n";
+      "#SBATCH --open-mode=append\n";
+  add_option(out, "output", log_name(job, profile));
   // The last line of an option holds, so the command line's stand behind the profile's.
   for (const std::string& line : profile.sbatch) out += concat("#SBATCH ", line, "\n");
   add_option(out, "time", slurm.time);
@@ -213,6 +214,18 @@ std::string shell_quote(const std::string& text) {
   std::string quoted = "'";
   for (char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
   return quoted + "'";
+}
+
+bool is_array(const SlurmJob& job, const Profile& profile) {
+  auto makes_one = [](const std::string& option) {
+    return option.starts_with("--array") || option.starts_with("-a");
+  };
+  return std::ranges::any_of(profile.sbatch, makes_one) ||
+         std::ranges::any_of(job.slurm.extra, makes_one);
+}
+
+std::string log_name(const SlurmJob& job, const Profile& profile) {
+  return is_array(job, profile) ? "%x_%A_%a.out" : "%x_%j.out";
 }
 
 std::string job_script(const SlurmJob& job, const Profile& profile) {

@@ -10,6 +10,11 @@ namespace neox {
 
 std::string job_script(const SlurmJob& job, const Profile& profile);
 
+// Whether an option makes the job an array, each of whose elements has a log of its own.
+bool is_array(const SlurmJob& job, const Profile& profile);
+// The name of the log as Slurm takes it: "%x_%j.out".
+std::string log_name(const SlurmJob& job, const Profile& profile);
+
 // A word of bash: plain where that is safe, else in single quotes.
 std::string shell_quote(const std::string& text);
 

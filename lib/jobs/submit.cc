@@ -86,18 +86,19 @@ bool names_log(const SlurmJob& job, const Profile& profile) {
 }
 
 // By its absolute path, since --chdir may lead elsewhere. A percent sign stands for itself.
-std::string log_pattern() {
+std::string log_pattern(const std::string& name) {
   std::string pattern;
   for (char c : std::filesystem::current_path().string())
     pattern += c == '%' ? std::string("%%") : std::string(1, c);
-  return pattern + "/logs/%x_%j.out";
+  return pattern + "/logs/" + name;
 }
 
 std::string submit(const SlurmJob& job, const Profile& profile, const std::string& name) {
   std::string script = "logs/" + name + ".sbatch";
   write_file_atomically(script, job_script(job, profile));
   std::vector<std::string> command = {"sbatch", "--parsable"};
-  if (!names_log(job, profile)) command.push_back("--output=" + log_pattern());
+  if (!names_log(job, profile))
+    command.push_back("--output=" + log_pattern(log_name(job, profile)));
   command.push_back(script);
   Finished finished = run(command);
   bool good = WIFEXITED(finished.status) && WEXITSTATUS(finished.status) == 0;
@@ -116,11 +117,14 @@ void submit_jobs(std::vector<SlurmJob> jobs, const Profile& profile, std::ostrea
     before = submit(job, profile, name);
     out << "submitted job " << before << " (" << name << ")"
         << (job.slurm.after.empty() ? "" : ", which starts after job " + job.slurm.after) << "\n";
+    bool array = is_array(job, profile);
     if (!names_log(job, profile))
-      out << "  log:    tail -F logs/" << name << "_" << before << ".out\n";
+      out << (array ? "  logs:   logs/" : "  log:    tail -F logs/") << name << "_" << before
+          << (array ? "_*.out\n" : ".out\n");
     out << "  state:  squeue -j " << before << "\n";
     if (job.kind == JobKind::kTrain)
-      out << "  save and requeue:  scancel --batch --signal=USR1 " << before << "\n";
+      out << "  save and requeue:  scancel --batch --signal=USR1 " << before
+          << (array ? "_ELEMENT\n" : "\n");
     out.flush();
   }
 }
