@@ -162,6 +162,21 @@ does '^env SLURM_GPU_BIND=single:1$'
 does '^env SLURM_THREADS_PER_CORE=1$'
 run 2.train.sbatch SLURM_NTASKS_PER_NODE=4 ASKED=4
 does '--ntasks-per-node=4'
+# sbatch --ntasks=N: in equal parts, where Slurm knows of it.
+run 2.train.sbatch SLURM_NTASKS=6 TOLD=NumTasks=6
+does '--nodes=2 --ntasks=6 --ntasks-per-node=3 '
+does_not '^env SLURM_NTASKS'
+run 2.train.sbatch SLURM_NTASKS=6 SLURM_NTASKS_PER_NODE=4 ASKED=4 TOLD=NumTasks=6
+does '--ntasks-per-node=4 '
+run 2.train.sbatch SLURM_NTASKS=7 TOLD=NumTasks=7
+ends_with 64
+says '--ntasks=7 cannot be shared out evenly among 2 nodes: say --ntasks-per-node=8'
+does_not srun
+run 2.train.sbatch SLURM_NTASKS=4 TOLD=NumTasks=2  # of a shell inside another job
+does '--ntasks-per-node=8 '
+run 2.train.sbatch SLURM_NTASKS=2 TOLD=NumTasks=2  # of that, or of this job
+does '--ntasks-per-node=8 '
+says 'starts 8 tasks on each node; one on each is said by --ntasks-per-node=1, not by --ntasks=2'
 for tres in gpu:4=4 gpu:h100:4,gres:lscratch:9=4 gpu:a:1,gres:gpu:b:2=3 gpu=1 lscratch:9=8; do  # of --gres
   scripts=$tree/tests/golden/sbatch run aws-hyperpod.sbatch CUDA_VISIBLE_DEVICES=0,1 TRES="gres:${tres%=*}"
   does "--ntasks-per-node=${tres#*=} neox-train"

@@ -109,8 +109,8 @@ std::string command(const SlurmJob& job) {
 }
 
 std::string tasks_line(const std::string& per_node) {
-  return concat("tasks=${SLURM_NTASKS_PER_NODE:-", per_node,
-                "}\nstep+=(--nodes=\"$SLURM_JOB_NUM_NODES\" --ntasks=$((tasks * "
+  return concat("tasks=${SLURM_NTASKS_PER_NODE:-", per_node, "}\n", kTaskCount,
+                "step+=(--nodes=\"$SLURM_JOB_NUM_NODES\" --ntasks=$((tasks * "
                 "SLURM_JOB_NUM_NODES)) --ntasks-per-node=\"$tasks\")\n");
 }
 

@@ -97,7 +97,7 @@ case $name in *.yml | *.yaml | *.json) name=${name%.*} ;; esac
 const char* const kStep = R"sh(step=(srun -l --kill-on-bad-exit=1)
 export SLURM_EXPORT_ENV=ALL  # what is exported here reaches the tasks, also after sbatch --export=NONE
 # A shell inside another job hands its own on to sbatch, and srun would take them for this job's.
-unset SLURM_NTASKS SLURM_NPROCS SLURM_DISTRIBUTION SLURM_DIST_PLANESIZE
+unset SLURM_NPROCS SLURM_DISTRIBUTION SLURM_DIST_PLANESIZE
 unset SLURM_NTASKS_PER_CORE SLURM_NTASKS_PER_GPU SLURM_NTASKS_PER_SOCKET
 unset SLURM_GPUS SLURM_GPUS_PER_SOCKET SLURM_GPUS_PER_TASK SLURM_CPUS_PER_GPU SLURM_TRES_PER_TASK  # a step has all that its job has
 unset "${!SLURM_CPU_BIND@}" "${!SLURM_MEM_BIND@}" "${!SLURM_MEM_PER_@}"
@@ -145,6 +145,20 @@ if [ -n "${SLURM_NTASKS_PER_NODE:-}" ]; then
     *" NtasksPerN:B:S:C=0:"*) unset SLURM_NTASKS_PER_NODE ;;  # sbatch was not: that of a shell inside another job
   esac
 fi
+)sh";
+
+const char* const kTaskCount =
+    R"sh(# --ntasks=N is taken where Slurm knows of it, too: a shell inside another job hands its own on.
+if [ -z "${SLURM_NTASKS_PER_NODE:-}" ] && [ -n "${SLURM_NTASKS:-}" ] && [ "$SLURM_NTASKS" = "$(told NumTasks)" ]; then
+  if [ $((SLURM_NTASKS % SLURM_JOB_NUM_NODES)) != 0 ]; then
+    die 64 "--ntasks=$SLURM_NTASKS cannot be shared out evenly among $SLURM_JOB_NUM_NODES nodes: say --ntasks-per-node=$tasks, or what a node is to have"
+  elif [ "$SLURM_NTASKS" != "$SLURM_JOB_NUM_NODES" ]; then
+    tasks=$((SLURM_NTASKS / SLURM_JOB_NUM_NODES))
+  elif [ "$tasks" != 1 ]; then  # Slurm counts one for each node also where nothing was said
+    say "starts $tasks tasks on each node; one on each is said by --ntasks-per-node=1, not by --ntasks=$SLURM_NTASKS"
+  fi
+fi
+unset SLURM_NTASKS
 )sh";
 
 const char* const kImage =

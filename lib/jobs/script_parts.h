@@ -26,6 +26,7 @@ extern const char* const kNamedConfig;  // or names a run
 extern const char* const kName;         // name of the run, and what follows from it
 extern const char* const kStep;         // step=(srun ...) with its options
 extern const char* const kTasks;        // why srun is told their number
+extern const char* const kTaskCount;    // tasks of a node by --ntasks
 extern const char* const kImage;        // adds image and mounts to step
 extern const char* const kTimeLimit;    // NEOX_JOB_END_TIME
 extern const char* const kRunOnce;      // runs step

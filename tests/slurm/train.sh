@@ -18,12 +18,13 @@ prepared=$(submit --output="$fsx/prepare.out" "${two_by_two[@]}" "$repo/sbatch/1
   --corpora "$fsx/corpora.yml" --append-eod)
 new_run chained "${short[@]}"
 sed -i '/^data_path:/d; /^vocab_file:/d' "$fsx/chained/config.yml"
-chained=$(train_job chained "${two_by_two[@]}" --dependency="afterok:$prepared" --kill-on-invalid-dep=yes)
+chained=$(train_job chained --nodes=2 --ntasks=4 --dependency="afterok:$prepared" --kill-on-invalid-dep=yes)
 for precision in fp32 fp64; do
   new_run "alone_$precision" "${short[@]}" "precision: $precision"
   train_alone "alone_$precision"
 done
 wait_for "$chained" 120 COMPLETED
+grep -q "4 ranks by " "$fsx/chained/job.out" || fail "--ntasks=4: other ranks than four"
 for part in bin idx; do
   cmp "$fsx/data_text_document.$part" "$DATA_PATH/birds/birds_text_document.$part" || fail "prepared by four tasks: another .$part"
 done
