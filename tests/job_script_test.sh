@@ -31,7 +31,8 @@ stand_in squeue 'echo "squeue $* in ${SLURM_TIME_FORMAT-}" >> "$HERE/log"; echo 
 stand_in sleep 'echo "sleep $1" >> "$HERE/log"; [ "${1%.*}" -lt 5 ] || set -- 0.1; exec /bin/sleep "$1"'  # nothing waits long
 for program in neox-train neox-prepare-data neox-convert apptainer; do stand_in $program ''; done
 
-# start SCRIPT [NAME=value]... [-- ARGUMENT...]: as Slurm would, with these variables only, on a machine without /fsx.
+# start SCRIPT [NAME=value]... [-- ARGUMENT...]: as Slurm would, with these variables only, on a machine without /fsx, whose /etc/profile.d is
+# $here/profile.d.
 start() {
   local script=$1 variables=() ; shift
   while [ $# -gt 0 ] && [ "$1" != -- ]; do variables+=("$1"); shift; done
@@ -39,7 +40,7 @@ start() {
   : > "$here/log"
   rm -f .neox-failures-*
   if [ -n "${failed_before-}" ]; then echo "$failed_before" > .neox-failures-7; fi
-  sed -E 's,([= :])/fsx,\1/no-fsx,g' "${scripts:-$tree/sbatch}/$script" > "$here/$script"
+  sed -E "s,([= :])/fsx,\\1/no-fsx,g; s,/etc/profile\.d,$here/profile.d,g" "${scripts:-$tree/sbatch}/$script" > "$here/$script"
   exec env -i PATH="$here/bin:/usr/bin:/bin" HERE="$here" SLURM_JOB_ID=7 SLURM_JOB_NUM_NODES=2 SLURM_JOB_NODELIST='node[1-2]' \
     CUDA_VISIBLE_DEVICES= "${variables[@]}" bash "$here/$script" "$@"
 }
@@ -227,6 +228,19 @@ does_not 'container'
 run 2.train.sbatch IMAGE= PATH=/usr/bin:/bin
 ends_with 64
 says 'neox-train is not in PATH'
+
+# Modules of a profile: of the submitting shell, or of /etc/profile.d. They and the prologue may ask for variables that are not set.
+scripts=$tree/tests/golden/sbatch run options.sbatch
+ends_with 64
+says 'profile site loads modules \(cuda/13.0\), but there is no function module'
+mkdir "$here/profile.d"
+echo 'false; module() { echo "module $* $NEVER_SET" >> "$HERE/log"; }' > "$here/profile.d/modules.sh"
+scripts=$tree/tests/golden/sbatch run options.sbatch
+does '^module load cuda/13.0 $'
+says 'IMAGE=/fsx/neox.sif does not exist'  # it went on
+scripts=$tree/tests/golden/sbatch run options.sbatch 'BASH_FUNC_module%%=() { echo "handed on: $*" >> "$HERE/log"; }'
+does '^handed on: load cuda/13.0$'
+does_not '^module load'
 
 # The end of the allocation.
 run 2.train.sbatch END=2026-11-21T15:00:55 SLURM_TIME_FORMAT=relative

@@ -45,7 +45,7 @@ TEST_F(SubmitTest, EachProfileRendersItsGoldenScript) {
 TEST_F(SubmitTest, EveryOptionHasItsPlace) {
   std::ofstream(dir_ / "site.yml") << "partition: gpu\ngpu_option: gres\nmodules: [cuda/13.0]\n"
                                       "environment: {NCCL_NET: AWS Libfabric}\n"
-                                      "prologue: |\n  ulimit -l unlimited\nsbatch: [--mem=0]\n";
+                                      "prologue: |\n  PS1=\"(conda) $PS1\"\nsbatch: [--mem=0]\n";
   expect_file(kTree / "tests/golden/sbatch/options.sbatch", render({"train",
                                                                     "--profile",
                                                                     (dir_ / "site.yml").string(),

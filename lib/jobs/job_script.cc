@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "jobs/script_parts.h"
 
 namespace neox {
@@ -86,16 +87,29 @@ std::string variables(const SlurmJob& job) {
   return out;
 }
 
+std::string modules(const Profile& profile) {
+  if (profile.modules.empty()) return "";
+  std::string none =
+      concat("profile ", profile.name, " loads modules (", join(profile.modules, ", "),
+             "), but there is no function module, neither of the shell nor of "
+             "/etc/profile.d; have the prologue load them");
+  std::string out =
+      concat(kModules, "command -v module > /dev/null || die 64 ", shell_quote(none), "\n");
+  for (const std::string& module : profile.modules)
+    out += concat("module load ", shell_quote(module), "\n");
+  return out;
+}
+
 // Of the cluster: variables, modules, prologue.
 std::string surroundings(const SlurmJob& job, const Profile& profile) {
   std::string out;
   bool computes = job.kind == JobKind::kTrain || job.kind == JobKind::kGenerate;
   for (const auto& [name, value] : profile.environment)
     if (computes) out += concat(": \"${", name, "=", value, "}\"; export ", name, "\n");
-  for (const std::string& module : profile.modules)
-    out += concat("module load ", shell_quote(module), "\n");
-  if (!profile.prologue.empty())
-    out += profile.prologue + (profile.prologue.ends_with('\n') ? "" : "\n");
+  std::string foreign = modules(profile) + profile.prologue;
+  if (!foreign.empty())
+    out += concat("set +u  # Lmod, conda and their like ask for variables that are not set\n",
+                  foreign, foreign.ends_with('\n') ? "" : "\n", "set -u\n");
   if (!job.programs.empty()) out += concat("export PATH=", shell_quote(job.programs), ":$PATH\n");
   if (out.empty()) return out;
   return concat("\n# The cluster (profile ", profile.name, ").\n", out);

@@ -67,6 +67,15 @@ early=""
 trap 'early=yes; say "SIGUSR1 at $(date "+%F %T"), before the tasks were started"' USR1
 )sh";
 
+const char* const kModules =
+    R"sh(# The function comes with the shell's environment, but from bash alone.
+for file in /etc/profile.d/{lmod,z00_lmod,modules}.sh; do
+  if command -v module > /dev/null; then break; fi
+  # shellcheck disable=SC1090
+  if [ -r "$file" ]; then . "$file" || true; fi
+done
+)sh";
+
 const char* const kConfigs = R"sh(# find_config NAME: its absolute path.
 find_config() {
   local place file installed

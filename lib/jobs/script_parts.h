@@ -20,6 +20,7 @@ std::vector<Variable> script_variables(JobKind kind);
 
 extern const char* const kHelpers;      // say, die
 extern const char* const kEarlySignal;  // keeps a signal that comes before the tasks
+extern const char* const kModules;      // looks for the function `module`
 extern const char* const kConfigs;      // where MODEL_CONFIG is looked for
 extern const char* const kFoundConfig;  // it must be there
 extern const char* const kNamedConfig;  // or names a run
