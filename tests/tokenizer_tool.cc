@@ -3,7 +3,7 @@
 //   tokenizer_tool json FILE            for each text: ids (32-bit), decoded text without and with
 //   tokenizer_tool gpt2 VOCAB MERGES    special tokens
 //   tokenizer_tool spm FILE
-//   tokenizer_tool tiktoken FILE
+//   tokenizer_tool tiktoken FILE [OUT]        OUT: writes its tokenizer.json there instead
 //   tokenizer_tool train DIR SIZE MIN_FREQUENCY none|nfc THREADS [SPECIAL...]
 //       writes tokenizer.json, vocab.json and merges.txt in DIR, learnt from the texts; prints (no
 //       frame) the seconds that reading and learning took, and their CPU time
@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/program.h"
+#include "tokenizer/bpe_files.h"
 #include "tokenizer/bpe_trainer.h"
 #include "tokenizer/tokenizer.h"
 
@@ -89,6 +90,8 @@ int run(const std::vector<std::string>& args) {
     encode_frames(Tokenizer::from_sentencepiece(args[1]));
   } else if (args.size() == 2 && args[0] == "tiktoken") {
     encode_frames(Tokenizer::from_tiktoken(args[1]));
+  } else if (args.size() == 3 && args[0] == "tiktoken") {
+    neox::write_file_atomically(args[2], neox::tokenizer_json_of(neox::read_tiktoken(args[1])));
   } else if (args.size() == 3 && args[0] == "gpt2") {
     encode_frames(Tokenizer::from_gpt2(args[1], args[2]));
   } else if (args.size() >= 6 && args[0] == "train") {

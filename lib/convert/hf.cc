@@ -13,6 +13,7 @@
 #include "convert/json.h"
 #include "convert/safetensors.h"
 #include "convert/weights.h"
+#include "tokenizer/bpe_files.h"
 #include "tokenizer/spm_model.h"
 #include "tokenizer/tokenizer.h"
 
@@ -225,6 +226,9 @@ const char* torch_name(at::ScalarType dtype) {
 // What transformers needs beside a bare tokenizer.json or tokenizer.model.
 void add_tokenizer_config(const ModelFiles& model, const fs::path& dir) {
   const auto& found = model.tokenizer;
+  if (found && found->type == "TiktokenTokenizer")
+    write_flushed(dir / "tokenizer.json",
+                  tokenizer_json_of(read_tiktoken(companion(model, found->vocab)->path)));
   if (!found || companion(model, "tokenizer_config.json")) return;
   OrderedJson config = {{"tokenizer_class", "PreTrainedTokenizerFast"}};
   if (!found->merges.empty()) {  // by the model's type transformers would take another class

@@ -47,5 +47,8 @@ TokenizerFiles read_gpt2_files(const std::filesystem::path& vocab,
 // tiktoken's file of ranks, which is named after its encoding, or as in tiktoken's cache; special
 // tokens in a text are these tokens (allowed_special="all").
 TokenizerFiles read_tiktoken(const std::filesystem::path& path);
+// The same as a tokenizer.json: with the same ids in Hugging Face's libraries where the parts of a
+// token have better ranks than it, as those of tiktoken's own ranks have.
+std::string tokenizer_json_of(const TokenizerFiles& tiktoken);
 
 }  // namespace neox

@@ -2,6 +2,7 @@
 // tiktoken_ext/openai_public.py).
 #include <algorithm>
 #include <charconv>
+#include <nlohmann/json.hpp>
 #include <span>
 #include <unordered_map>
 
@@ -9,6 +10,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "tokenizer/bpe_files.h"
+#include "tokenizer/bpe_pipeline.h"
 
 namespace neox {
 namespace {
@@ -126,6 +128,19 @@ std::vector<std::string> read_ranks(const std::string& name, const Encoding& enc
   return tokens;
 }
 
+constexpr const char* kTokenizerJson = R"({
+  "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
+  "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
+    {"type": "Split", "pattern": {"Regex": ""}, "behavior": "Isolated", "invert": false},
+    {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false}]},
+  "post_processor": null,
+  "decoder": {"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true},
+  "model": {"type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
+            "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false,
+            "ignore_merges": true, "vocab": {}, "merges": []}})";
+constexpr const char* kAddedToken = R"({
+  "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true})";
+
 }  // namespace
 
 TokenizerFiles read_tiktoken(const std::filesystem::path& path) {
@@ -145,6 +160,33 @@ TokenizerFiles read_tiktoken(const std::filesystem::path& path) {
   for (const Special& token : encoding.special)
     files.added.push_back({.content = token.content, .id = token.id, .special = true});
   return files;
+}
+
+std::string tokenizer_json_of(const TokenizerFiles& tiktoken) {
+  using nlohmann::json;
+  json root = json::parse(kTokenizerJson);
+  json &vocab = root["model"]["vocab"], &merges = root["model"]["merges"];
+  auto text = [&](int32_t id) { return tiktoken.tokens[static_cast<size_t>(id)]; };
+  int32_t entries = 0;
+  for (const std::string& token : tiktoken.tokens) vocab[token] = entries++;
+  vocab.erase("");  // what stands for special tokens among the ranks
+  for (const BpeMerge& merge : tiktoken.merges)
+    merges.push_back({text(merge.left), text(merge.right)});
+  // `tokenizers` numbers added tokens itself but for those of the vocabulary, which has no holes.
+  for (const AddedToken& token : tiktoken.added) {
+    while (entries < token.id) {
+      vocab[concat("<|reserved_", entries, "|>")] = entries;
+      ++entries;
+    }
+    vocab[token.content] = token.id;
+    entries = std::max(entries, token.id + 1);
+    json added = json::parse(kAddedToken);
+    added["id"] = token.id;
+    added["content"] = token.content;
+    root["added_tokens"].push_back(std::move(added));
+  }
+  root["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = expression_of(tiktoken.words);
+  return root.dump(1) + "\n";
 }
 
 }  // namespace neox

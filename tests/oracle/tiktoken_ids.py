@@ -17,9 +17,10 @@ import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import tiktoken
+import tokenizers
 import tiktoken_ext.openai_public as public
 from tokenizer import GLUE, corpus, long_runs
-from tokenizer_peer import RandomTexts, count_different, encode_with_tool, train_peer
+from tokenizer_peer import RandomTexts, count_different, encode_with_tool, run_tool, train_peer
 from tokenizers import pre_tokenizers
 
 NAMES = ["r50k_base", "p50k_base", "cl100k_base", "o200k_base"]
@@ -75,13 +76,20 @@ def encoding(name, ranks):
     return tiktoken.Encoding(**described)
 
 
-def compare(title, peer, path, texts):
+def compare(title, peer, path, texts, folder):
     theirs = []
     for text in texts:
         ids = peer.encode(text.decode("utf-8", errors="replace"), allowed_special="all")
         plain = [i for i in ids if i not in peer._special_tokens.values()]
         theirs.append((ids, peer.decode(plain), peer.decode(ids)))
-    return count_different(title, texts, theirs, encode_with_tool(["tiktoken", path], texts))
+    wrong = count_different(title, texts, theirs, encode_with_tool(["tiktoken", path], texts))
+    if "random" in title:  # a tokenizer.json has no ranks of tokens
+        return wrong
+    written = pathlib.Path(folder) / "tokenizer.json"
+    run_tool(["tiktoken", path, written], [])
+    ids = tokenizers.Tokenizer.from_file(str(written)).encode_batch_fast([t.decode("utf-8", errors="replace") for t in texts])
+    wrong += sum(e.ids != want[0] for e, want in zip(ids, theirs))
+    return wrong + count_different(f"{title}, as tokenizer.json", texts, theirs, encode_with_tool(["json", written], texts))
 
 
 def main():
@@ -100,10 +108,10 @@ def main():
             path = pathlib.Path(folder) / f"{name}.tiktoken"
             for kind, ranks in (("learnt", learnt_ranks(options.seed)), ("random", random_ranks(options.seed))):
                 path.write_bytes(b"".join(base64.b64encode(t) + b" %d\n" % r for t, r in ranks.items()))
-                wrong += compare(f"{name}, {kind} ranks", encoding(name, ranks), path, strings)
+                wrong += compare(f"{name}, {kind} ranks", encoding(name, ranks), path, strings, folder)
             own = pathlib.Path(cache or folder) / CACHED[name]
             if own.exists():
-                wrong += compare(f"{name}, its own ranks", tiktoken.get_encoding(name), own, strings + real)
+                wrong += compare(f"{name}, its own ranks", tiktoken.get_encoding(name), own, strings + real, folder)
     print(f"{wrong} differ")
     return 1 if wrong else 0
 
