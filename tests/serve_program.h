@@ -15,6 +15,10 @@ namespace neox::testing {
 using Json = nlohmann::json;
 using Tokens = std::vector<int32_t>;
 
+inline HttpClient client_of(const std::string& url) {
+  return HttpClient(std::stoi(url.substr(url.rfind(':') + 1)));
+}
+
 class Serve : public GenerateProgram {
  protected:
   // A server of the run's model while a test lasts.

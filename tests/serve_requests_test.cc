@@ -9,10 +9,6 @@
 namespace neox::testing {
 namespace {
 
-HttpClient client_of(const std::string& url) {
-  return HttpClient(std::stoi(url.substr(url.rfind(':') + 1)));
-}
-
 // A service in this process while a test lasts.
 class OwnService {
  public:

@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/log_softmax.h>
+#include <fcntl.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -232,6 +233,30 @@ TEST_F(Serve, WhatHasBegunIsFinishedWhenItStops) {
   EXPECT_EQ(ended.code, 0) << ended.err;
   HttpAnswer got = answer.get();  // begun, or refused: never cut off
   EXPECT_TRUE(got.status == 503 || has(got.body, "[DONE]") || got.head.empty()) << got.body;
+}
+
+// As `neox-serve RUN 2>&1 | tee log`, whose tee is gone.
+TEST_F(Serve, GoesOnWhereNobodyReadsItsLog) {
+  int log[2];
+  ASSERT_EQ(::pipe2(log, O_CLOEXEC), 0);
+  Child child([&] {
+    ::dup2(log[1], STDERR_FILENO);
+    ::setenv("OMP_NUM_THREADS", "1", 1);
+    return ::execl(program("neox-serve").c_str(), "neox-serve", run().save().c_str(), "--listen",
+                   "0", nullptr);
+  });
+  ::close(log[1]);
+  std::string said;
+  char part[256];
+  for (ssize_t n; !has(said, "/v1/completions -d") && (n = ::read(log[0], part, sizeof part)) > 0;)
+    said.append(part, static_cast<size_t>(n));
+  ::close(log[0]);
+  ASSERT_TRUE(has(said, "http://127.0.0.1:")) << said;
+  HttpClient client = client_of(said.substr(0, said.find(',', said.find("127.0.0.1:"))));
+  for (int i = 0; i < 3; ++i)  // each is told in the log
+    EXPECT_EQ(client.post("/v1/completions", R"({"prompt": "the", "max_tokens": 2})").status, 200);
+  child.signal(SIGTERM);
+  EXPECT_EQ(child.end().code, 0);
 }
 
 TEST_F(Serve, RepliesToMessages) {
