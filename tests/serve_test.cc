@@ -235,6 +235,25 @@ TEST_F(Serve, WhatHasBegunIsFinishedWhenItStops) {
   EXPECT_TRUE(got.status == 503 || has(got.body, "[DONE]") || got.head.empty()) << got.body;
 }
 
+TEST_F(Serve, ASecondSignalOfAnyKindEndsItAtOnce) {
+  const Strings longer = {"--set", "seq_length=20000", "--set", "max_position_embeddings=20000"};
+  std::vector<Tokens> prompts;
+  for (int32_t token = 5; token < 13; ++token) prompts.push_back({token});
+  Json order = {{"prompt", prompts}, {"max_tokens", 19000}, {"temperature", 0}};
+  std::string body = order.dump();
+  for (int second : {SIGINT, SIGUSR1}) {
+    Child child(Strings{program("neox-serve"), run().save(), "--listen", "0"} + longer);
+    ASSERT_TRUE(child.wait_for("/v1/completions -d"));
+    const std::string& said = child.said();
+    HttpClient client = client_of(said.substr(0, said.find(',', said.find("127.0.0.1:"))));
+    int fd = client.send(
+        concat("POST /v1/completions HTTP/1.1\r\nContent-Length: ", body.size(), "\r\n\r\n", body));
+    for (int number : {SIGTERM, second}) ::usleep(200'000), child.signal(number);
+    EXPECT_EQ(child.end().code, -second);  // the texts would take seconds
+    ::close(fd);
+  }
+}
+
 // As `neox-serve RUN 2>&1 | tee log`, whose tee is gone.
 TEST_F(Serve, GoesOnWhereNobodyReadsItsLog) {
   int log[2];

@@ -2,7 +2,6 @@
 
 #include <atomic>
 #include <csignal>
-#include <initializer_list>
 
 #include "base/error.h"
 
@@ -13,6 +12,8 @@ namespace {
 std::atomic<int> g_held = 0;
 std::atomic<int> g_taken = 0;  // the last one; 0: none
 
+constexpr int kStopSignals[] = {SIGUSR1, SIGUSR2, SIGTERM, SIGINT, SIGHUP};
+
 }  // namespace
 
 void on_stop_signals(void (*handler)(int number)) {
@@ -20,11 +21,19 @@ void on_stop_signals(void (*handler)(int number)) {
   action.sa_handler = handler;
   action.sa_flags = SA_RESTART;
   ::sigemptyset(&action.sa_mask);
-  for (int number : {SIGUSR1, SIGUSR2, SIGTERM, SIGINT, SIGHUP}) {
+  for (int number : kStopSignals) {
     struct sigaction before {};
     ::sigaction(number, nullptr, &before);
     bool nohup = number == SIGHUP && before.sa_handler == SIG_IGN;
     if (!nohup) ::sigaction(number, &action, nullptr);
+  }
+}
+
+void default_stop_signals() {
+  for (int number : kStopSignals) {
+    struct sigaction before {};
+    ::sigaction(number, nullptr, &before);
+    if (before.sa_handler != SIG_IGN) ::signal(number, SIG_DFL);
   }
 }
 

@@ -7,6 +7,8 @@ namespace neox {
 
 // From now on they call this, in whatever thread; system calls that they interrupt go on.
 void on_stop_signals(void (*handler)(int number));
+// From now on each of them ends the process, but for what it ignores. A handler may call it.
+void default_stop_signals();
 
 // While one lives, a signal that a handler offers is left to check(); a second Ctrl-C ends the
 // process at once. Any number of threads may have one.

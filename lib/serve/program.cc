@@ -20,10 +20,10 @@ namespace {
 
 std::atomic<Service*> g_service = nullptr;  // a signal handler can reach nothing else
 
-// The first one lets texts that have begun end; the second ends the program.
-void on_signal(int number) {
+// The first one lets texts that have begun end; the second, whichever it is, ends the program.
+void on_signal(int) {
   if (Service* service = g_service) service->stop();
-  std::signal(number, SIG_DFL);
+  default_stop_signals();
 }
 
 void say_where(const std::string& url, const ServedModel& model, const ServiceOptions& options) {
