@@ -15,6 +15,7 @@
 #include "generate/score.h"
 #include "generate/text_stream.h"
 #include "launch/process_info.h"
+#include "serve/service.h"
 #include "serve_program.h"
 
 namespace neox::testing {
@@ -142,6 +143,34 @@ TEST_F(Serve, ScoresPrompts) {
     if (most == 0) continue;
     EXPECT_NEAR(scores["token_logprobs"][tokens.size()].get<double>(),
                 expected.next.log_probability, 1e-4);
+  }
+}
+
+// The long one waits in front of the short one when the service begins.
+TEST_F(Serve, TakesTextsOfRequestsInTurn) {
+  LoadedModel loaded(run().save(), {}, at::kCPU);
+  ServedModel served{loaded.tokenizer(), loaded.model().config(), "run"};
+  Json texts = {{"prompt", "the"}, {"max_tokens", 40}, {"n", 1000}};
+  Json scores = {{"prompt", std::vector<Tokens>(1000, Tokens(40, 7))}, {"max_tokens", 0}};
+  scores.update({{"echo", true}, {"logprobs", 1}});
+  for (const Json& order : {texts, scores}) {
+    Service service(loaded.model(), served, {.batch_size = 1});
+    HttpClient client = client_of(service.url());
+    std::string body = order.dump();
+    int fd = client.send(
+        concat("POST /v1/completions HTTP/1.1\r\nContent-Length: ", body.size(), "\r\n\r\n", body));
+    ::usleep(300'000);
+    auto answer = std::async(std::launch::async, [&] {
+      return client.post("/v1/completions", R"({"prompt": "the", "max_tokens": 2, "n": 2})");
+    });
+    ::usleep(300'000);
+    auto runs = std::async(std::launch::async, [&] { service.run(); });
+    EXPECT_EQ(answer.get().status, 200);
+    char first = 0;
+    EXPECT_LT(::recv(fd, &first, 1, MSG_DONTWAIT), 0) << "the long one was answered before";
+    ::close(fd);
+    service.stop();
+    runs.get();
   }
 }
 

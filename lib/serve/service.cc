@@ -147,8 +147,7 @@ void Service::take(ApiForm form, const HttpRequest& request,
     order->reply = reply;
     std::lock_guard lock(mutex_);
     if (closed_) return refuse(*reply, form, kClosing, "the server is stopping");
-    for (size_t choice = 0; choice < order->choices.size(); ++choice)
-      queue_.push_back({order, choice});
+    queue_.push_back({order});
     came_.notify_one();
   } catch (const Error& e) {
     refuse(*reply, form, kBad, e.what());
@@ -206,15 +205,19 @@ std::optional<TextRequest> Service::next(bool wait) {
   return std::nullopt;
 }
 
-// The next one in the queue; none where none is there, or none comes any more.
+// The next text: of each order that waits one in turn, so that one of many texts keeps no other
+// waiting for its last. None where none is there, or none comes any more.
 std::optional<Service::Place> Service::waiting(bool wait) {
   std::unique_lock lock(mutex_);
   auto come = [&] { return !queue_.empty(); };
   while (!come() && wait && !stopped_) came_.wait_for(lock, kPoll, come);
   if (stopped_) closed_ = true;
   if (stopped_ || !come()) return std::nullopt;
-  Place place = std::move(queue_.front());
+  Waiting first = std::move(queue_.front());
   queue_.pop_front();
+  Place place{first.order, first.next++};
+  bool more = first.order->open > 0 && first.next < first.order->choices.size();
+  if (more) queue_.push_back(std::move(first));
   return place;
 }
 
@@ -284,9 +287,9 @@ void Service::end(const Place& place, const std::string& finish) {
 void Service::finish_all(const std::string& why) {
   std::lock_guard lock(mutex_);
   closed_ = true;
-  for (const auto& [number, place] : growing_) queue_.push_back(place);
+  for (const auto& [number, place] : growing_) queue_.push_back({place.order});
   growing_.clear();
-  for (const Place& place : queue_) give_up(*place.order, kClosing, why);
+  for (const Waiting& waiting : queue_) give_up(*waiting.order, kClosing, why);
   queue_.clear();
 }
 

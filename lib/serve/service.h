@@ -39,6 +39,10 @@ class Service {
     OrderPointer order;
     size_t choice = 0;
   };
+  struct Waiting {
+    OrderPointer order;
+    size_t next = 0;  // of its choices
+  };
 
   // In the server's thread.
   void handle(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
@@ -62,8 +66,8 @@ class Service {
   std::atomic<bool> stopped_ = false;
   std::mutex mutex_;  // of what follows
   std::condition_variable came_;
-  std::deque<Place> queue_;
-  bool closed_ = false;  // no more are taken
+  std::deque<Waiting> queue_;  // whose turn is next in front
+  bool closed_ = false;        // no more are taken
   // Of run()'s thread alone.
   KvCache cache_;
   std::map<size_t, Place> growing_;  // by their number in generate()
