@@ -1,7 +1,10 @@
 // Where neox-generate takes prompts from, and what it says of what it is asked for.
 #include <set>
+#include <sstream>
+#include <streambuf>
 
 #include "base/text.h"
+#include "generate/session.h"
 #include "generate_program.h"
 
 namespace neox::testing {
@@ -29,12 +32,47 @@ TEST_F(GenerateProgram, StandardInputIsAFileToo) {
   EXPECT_EQ(generate({"--batch-size", "3"}, "the\n\nand\n").out, both);
 }
 
-TEST_F(GenerateProgram, NoPromptAtAllIsAnError) {
-  for (const char* input : {"", "\n \n"}) {
-    Ended ended = start({}, input);
-    EXPECT_EQ(ended.code, 74);
-    EXPECT_TRUE(has(ended.err, "standard input holds no prompt")) << ended.err;
+// Gives a line at a time, and keeps what was answered when the next was asked for.
+class LineByLine : public std::streambuf {
+ public:
+  LineByLine(Strings lines, const std::ostringstream& out) : lines_(std::move(lines)), out_(out) {}
+  Strings answered;
+
+ protected:
+  int_type underflow() override {
+    answered.push_back(out_.str());
+    if (answered.size() > lines_.size()) return traits_type::eof();
+    std::string& line = lines_[answered.size() - 1];
+    setg(line.data(), line.data(), line.data() + line.size());
+    return traits_type::to_int_type(line.front());
   }
+
+ private:
+  Strings lines_;
+  const std::ostringstream& out_;
+};
+
+TEST_F(GenerateProgram, LinesOfStandardInputAreAnsweredAsTheyCome) {
+  for (const char* file : {"", "-"}) {
+    SessionOptions options{.checkpoint = run().save(), .max_tokens = 3};
+    options.file = file;
+    std::ostringstream out;
+    LineByLine lines({"the\n", "and\n"}, out);
+    std::istream in(&lines);
+    run_session(options, in, out, false);
+    ASSERT_GE(lines.answered.size(), 3u);
+    EXPECT_TRUE(lines.answered[1].starts_with("the")) << file;
+    EXPECT_TRUE(has(lines.answered[2], "\nand")) << file;
+  }
+}
+
+TEST_F(GenerateProgram, NoPromptAtAllIsAnError) {
+  for (const Strings& more : {Strings{}, Strings{"--file", "-"}})
+    for (const char* input : {"", "\n \n"}) {
+      Ended ended = start(more, input);
+      EXPECT_EQ(ended.code, 74);
+      EXPECT_TRUE(has(ended.err, "standard input holds no prompt")) << ended.err;
+    }
 }
 
 TEST_F(GenerateProgram, EqualPromptsAreDrawnAfresh) {

@@ -245,19 +245,22 @@ void answer_lines(Session& session, std::istream& in, int64_t batch) {
 void run_session(const SessionOptions& options, std::istream& in, std::ostream& out,
                  bool interactive) {
   at::set_num_threads(cpu_share(environment(), cpu_counts(), {}).threads);
-  bool from_input = options.file == "-", from_file = !options.file.empty();
-  std::string text = from_file && !from_input ? read_file(options.file) : "";
+  bool from_input = options.file == "-", from_file = !options.file.empty() && !from_input;
+  std::string text = from_file ? read_file(options.file) : "";
   Session session(options, out);
   std::vector<Prompt> prompts;
   for (const std::string& prompt : options.prompts) prompts.push_back({prompt});
-  bool whole = prompts.empty() && !interactive && session.prompt_end() != "\n";
-  if (from_input || (!from_file && whole)) text = all_of(in);
+  // Lines are answered as they come, other prompts, and those behind --prompt, when all are there.
+  bool lines = session.prompt_end() == "\n";
+  bool whole = from_input ? !lines || !prompts.empty()
+                          : options.file.empty() && !lines && prompts.empty() && !interactive;
+  if (whole) text = all_of(in);
   if (from_file || whole) {
-    std::string name = from_file && !from_input ? options.file.string() : "standard input";
+    std::string name = from_file ? options.file.string() : "standard input";
     std::ranges::move(prompts_in(text, session.prompt_end(), name), std::back_inserter(prompts));
   }
   if (!prompts.empty()) return static_cast<void>(session.answer(prompts));
-  if (interactive && options.form == TextForm::kPlain) return talk(session, in, out);
+  if (interactive && !from_input && options.form == TextForm::kPlain) return talk(session, in, out);
   answer_lines(session, in, options.batch_size);
 }
 

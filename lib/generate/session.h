@@ -29,10 +29,10 @@ struct SessionOptions {
 
 SessionOptions session_options(const Program& program);
 
-// Without prompts or file the prompts are the lines of `in`, or its parts by prompt_end, a batch of
-// them at a time; `interactive` shows where to type, unless the output is JSON. With a chat
-// template they are messages to a model that replies; only what is typed goes on with one
-// conversation.
+// Without prompts, and with no file or "-", the prompts are the lines of `in`, a batch of them at a
+// time, or its parts by prompt_end; without a file `interactive` shows where to type, unless the
+// output is JSON. With a chat template they are messages to a model that replies; only what is
+// typed goes on with one conversation.
 void run_session(const SessionOptions& options, std::istream& in, std::ostream& out,
                  bool interactive);
 
