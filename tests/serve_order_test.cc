@@ -27,6 +27,21 @@ class Orders : public ::testing::Test {
   Tokens chat(const Json& messages) const {
     return order(ApiForm::kChat, {{"messages", messages}}).prompts[0].tokens;
   }
+  // The tokenizer, with <|im_start|> in front of each text.
+  Tokenizer with_a_begin() const {
+    Json root = Json::parse(read_file(file_));
+    root["post_processor"] = {
+        {"type", "TemplateProcessing"},
+        {"single",
+         {{{"SpecialToken", {{"id", "<|im_start|>"}, {"type_id", 0}}}},
+          {{"Sequence", {{"id", "A"}, {"type_id", 0}}}}}},
+        {"pair", Json::array()},
+        {"special_tokens",
+         {{"<|im_start|>",
+           {{"id", "<|im_start|>"}, {"ids", {begin_}}, {"tokens", {"<|im_start|>"}}}}}}};
+    write_file_atomically(file_, root.dump());
+    return Tokenizer::from_json(file_);
+  }
   template <class Call>
   static std::string refusal(const Call& call) {
     try {
@@ -37,6 +52,7 @@ class Orders : public ::testing::Test {
 
   fs::path file_ = fs::path(::testing::TempDir()) / "neox_order_tokenizer.json";
   Tokenizer tokenizer_;
+  int32_t begin_ = tokenizer_.encode("<|im_start|>").at(0);
   ModelConfig model_;
   ServedModel served_{tokenizer_, model_, "m"};
 };
@@ -128,20 +144,8 @@ TEST_F(Orders, AnAnswerHasRoomForTheScoresOfItsPrompts) {
 
 // As <s> of LLaMA: it is no text, of a stop neither.
 TEST_F(Orders, ATokenThatStandsInFrontOfEachText) {
-  Json root = Json::parse(read_file(file_));
-  int32_t begin = tokenizer_.encode("<|im_start|>").at(0);
-  root["post_processor"] = {
-      {"type", "TemplateProcessing"},
-      {"single",
-       {{{"SpecialToken", {{"id", "<|im_start|>"}, {"type_id", 0}}}},
-        {{"Sequence", {{"id", "A"}, {"type_id", 0}}}}}},
-      {"pair", Json::array()},
-      {"special_tokens",
-       {{"<|im_start|>",
-         {{"id", "<|im_start|>"}, {"ids", {begin}}, {"tokens", {"<|im_start|>"}}}}}}};
-  write_file_atomically(file_, root.dump());
-  Tokenizer tokenizer = Tokenizer::from_json(file_);
-  ASSERT_EQ(tokenizer.encode("the").at(0), begin);
+  Tokenizer tokenizer = with_a_begin();
+  ASSERT_EQ(tokenizer.encode("the").at(0), begin_);
   ServedModel served{tokenizer, model_, "m"};
   Json body = {{"prompt", "the mi"}, {"stop", "ka"}, {"logprobs", 1}, {"echo", true}};
   Order order = read_order(ApiForm::kCompletions, body.dump(), served);
@@ -153,6 +157,23 @@ TEST_F(Orders, ATokenThatStandsInFrontOfEachText) {
   EXPECT_EQ(scores["text_offset"][0], 0);
   EXPECT_EQ(scores["text_offset"][1], 0);
   EXPECT_LT(scores["text_offset"].back(), 6);
+}
+
+TEST_F(Orders, ATokenInFrontOfEachTextStandsThereOnce) {
+  Tokenizer tokenizer = with_a_begin();
+  ServedModel served{tokenizer, model_, "m"};
+  for (bool asked : {true, false}) {
+    Json body = {{"prompts", {"the mi"}}, {"add_BOS", asked}};
+    Order order = read_order(ApiForm::kMegatron, body.dump(), served);
+    EXPECT_EQ(order.prompts[0].tokens, tokenizer.encode("the mi")) << asked;
+  }
+  Json body = {{"prompts", {"the mi"}}, {"add_BOS", true}};
+  Tokens behind_end = tokenizer_.encode("the mi");  // whose tokenizer puts nothing there
+  behind_end.insert(behind_end.begin(), tokenizer_.end_of_document());
+  EXPECT_EQ(order(ApiForm::kMegatron, body).prompts[0].tokens, behind_end);
+  body["prompts"] = {""};
+  Order empty = read_order(ApiForm::kMegatron, body.dump(), served);
+  EXPECT_EQ(empty.prompts[0].tokens, Tokens{begin_});
 }
 
 // Letters of several tokens, and special tokens, which are text in a prompt alone.

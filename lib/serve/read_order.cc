@@ -207,10 +207,14 @@ class Reader {
       one.is_string() ? add_text(one.get<std::string>(), false) : add_tokens(one);
   }
 
+  // begins: behind what a text without a prompt begins with, which the tokenizer may have put
+  // there.
   void add_text(const std::string& text, bool begins) {
-    std::vector<int32_t> tokens;
-    if (text.empty() || begins) tokens = prompt_tokens("", model_.tokenizer, model_.config);
+    std::vector<int32_t> tokens, begin;
     if (!text.empty()) model_.tokenizer.encode(text, tokens);
+    if (text.empty() || begins) begin = prompt_tokens("", model_.tokenizer, model_.config);
+    if (std::ranges::mismatch(begin, tokens).in1 != begin.end())
+      tokens.insert(tokens.begin(), begin.begin(), begin.end());
     order_.prompts.push_back({text, std::move(tokens)});
   }
 
