@@ -92,6 +92,21 @@ TEST_F(Orders, MessagesInTheFormsOfOthers) {
             std::string::npos);
 }
 
+TEST_F(Orders, SayWhatIsNoObject) {
+  auto content = [](const Json& part) {
+    return Json::array({{{"role", "user"}, {"content", Json::array({part})}}});
+  };
+  auto refused = [&](const Json& messages) { return refusal([&] { chat(messages); }); };
+  EXPECT_EQ(refused(Json::array({"hi"})), "message 0 must be a JSON object");
+  EXPECT_EQ(refused(content("a")), "part 0 of the content of message 0 must be a JSON object");
+  EXPECT_EQ(refused(content({{"type", "text"}})),
+            "message 0 has a part of the type text whose text is missing, or no text");
+  EXPECT_EQ(refusal([&] {
+              completion({{"stream_options", true}});
+            }),
+            "stream_options must be a JSON object");
+}
+
 TEST_F(Orders, FieldsThatChangeNothingHere) {
   EXPECT_EQ(completion({{"max_tokens", 9}, {"max_new_tokens", 5}}).sampling.max_tokens, 5);
   EXPECT_EQ(completion({{"max_tokens", 9}, {"max_new_tokens", 12}}).sampling.max_tokens, 9);

@@ -18,8 +18,9 @@ namespace neox {
 class Fields {
  public:
   using Json = nlohmann::ordered_json;
-  explicit Fields(const Json& object) : object_(object) {
-    check_usage(object.is_object(), "the body of the request must be a JSON object");
+  // what: the object, in messages.
+  Fields(const Json& object, const std::string& what) : object_(object) {
+    check_usage(object.is_object(), what, " must be a JSON object");
   }
 
   // Undefined (null) where it is not given, or null.

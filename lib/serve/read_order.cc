@@ -39,7 +39,9 @@ uint64_t any_seed() {
 class Reader {
  public:
   Reader(ApiForm form, const Json& body, const ServedModel& model)
-      : fields_(body), model_(model), positions_(num_positions(model.config)) {
+      : fields_(body, "the body of the request"),
+        model_(model),
+        positions_(num_positions(model.config)) {
     order_.form = form;
     order_.sampling.vocab = model.tokenizer.vocab_size();
   }
@@ -110,7 +112,7 @@ class Reader {
     order_.per_prompt = fields_.integer("n", 1, kMostTexts).value_or(1);
     order_.streams = fields_.flag("stream");
     if (const Json* more = fields_.find("stream_options")) {
-      Fields options(*more);
+      Fields options(*more, "stream_options");
       order_.tells_usage = options.flag("include_usage");
       options.ignore({"include_obfuscation"});
       options.check_all_known();
@@ -241,35 +243,40 @@ class Reader {
     check_usage(list && list->is_array() && !list->empty(),
                 "which messages? Give \"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]");
     std::vector<ChatMessage> messages;
-    for (const Json& message : *list) {
-      Fields one(message);
-      const Json* role = one.find("role");
-      check_usage(role && role->is_string(), "message ", messages.size(),
-                  " needs a role that is a text");
-      std::string content = content_of(one.find("content"), *role, messages.size());
-      messages.push_back({role->get<std::string>(), std::move(content)});
-      one.only("tool_calls", {Json::array()}, kNotHere);
-      one.only("function_call", {}, kNotHere);
-      one.only("type", {"text"}, kNotHere);  // of lm-evaluation-harness 0.4.9 to 0.4.11
-      one.ignore({"name", "refusal", "annotations", "audio"});
-      one.check_all_known();
-    }
+    for (const Json& message : *list)
+      messages.push_back(message_of(message, concat("message ", messages.size())));
     order_.prompts.push_back({"", tokens_before_reply(messages, *model_.chat, model_.tokenizer)});
   }
 
+  // what: "message 2".
+  static ChatMessage message_of(const Json& object, const std::string& what) {
+    Fields one(object, what);
+    const Json* role = one.find("role");
+    check_usage(role && role->is_string(), what, " needs a role that is a text");
+    ChatMessage message{role->get<std::string>(), content_of(one.find("content"), *role, what)};
+    one.only("tool_calls", {Json::array()}, kNotHere);
+    one.only("function_call", {}, kNotHere);
+    one.only("type", {"text"}, kNotHere);  // of lm-evaluation-harness 0.4.9 to 0.4.11
+    one.ignore({"name", "refusal", "annotations", "audio"});
+    one.check_all_known();
+    return message;
+  }
+
   // A text, or a list of parts that are texts, one on each line as vLLM joins them.
-  static std::string content_of(const Json* content, const Json& role, size_t message) {
+  static std::string content_of(const Json* content, const Json& role, const std::string& what) {
     if (!content && role == "assistant") return "";
-    check_usage(content && (content->is_string() || content->is_array()), "message ", message,
+    check_usage(content && (content->is_string() || content->is_array()), what,
                 " needs a content that is a text, or a list of parts of the type text");
     if (content->is_string()) return content->get<std::string>();
     std::vector<std::string> texts;
     for (const Json& part : *content) {
-      Fields fields(part);
+      Fields fields(part, concat("part ", texts.size(), " of the content of ", what));
       const Json *type = fields.find("type"), *text = fields.find("text");
-      check_usage(type && *type == "text" && text && text->is_string(), "message ", message,
-                  " has a part of the type ", type ? Fields::shown(*type) : "null",
+      check_usage(type && *type == "text", what, " has a part of the type ",
+                  type ? Fields::shown(*type) : "null",
                   "; parts of the type text alone are supported");
+      check_usage(text && text->is_string(), what,
+                  " has a part of the type text whose text is missing, or no text");
       texts.push_back(text->get<std::string>());
     }
     return join(texts, "\n");
