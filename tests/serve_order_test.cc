@@ -92,6 +92,22 @@ TEST_F(Orders, MessagesInTheFormsOfOthers) {
             std::string::npos);
 }
 
+TEST_F(Orders, JinjaMayWriteTheNamesOfMessages) {
+  Json messages = {{{"role", "user"}, {"content", "the"}}};
+  Tokens unnamed = chat(messages);
+  messages[0]["name"] = "mi";
+  EXPECT_EQ(chat(messages), unnamed);
+  fs::path file = fs::path(::testing::TempDir()) / "neox_order_template.jinja";
+  write_file_atomically(file, "{% for m in messages %}{{ m.name }}: {{ m.content }}{% endfor %}");
+  served_.chat = read_chat_template(file, "");
+  fs::remove(file);
+  EXPECT_EQ(tokenizer_.decode(chat(messages)), "mi: the");
+  messages[0].erase("name");
+  EXPECT_EQ(tokenizer_.decode(chat(messages)), ": the");
+  messages[0]["name"] = 5;
+  EXPECT_EQ(refusal([&] { chat(messages); }), "message 0 has the name 5; must be a text");
+}
+
 TEST_F(Orders, SayWhatIsNoObject) {
   auto content = [](const Json& part) {
     return Json::array({{{"role", "user"}, {"content", Json::array({part})}}});

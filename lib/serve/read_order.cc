@@ -7,6 +7,7 @@
 #include "base/json_bounds.h"
 #include "base/text.h"
 #include "generate/conversation.h"
+#include "jinja/value.h"
 #include "ops/random.h"
 #include "serve/fields.h"
 #include "serve/order.h"
@@ -249,7 +250,7 @@ class Reader {
   }
 
   // what: "message 2".
-  static ChatMessage message_of(const Json& object, const std::string& what) {
+  ChatMessage message_of(const Json& object, const std::string& what) const {
     Fields one(object, what);
     const Json* role = one.find("role");
     check_usage(role && role->is_string(), what, " needs a role that is a text");
@@ -259,7 +260,22 @@ class Reader {
     one.only("type", {"text"}, kNotHere);  // of lm-evaluation-harness 0.4.9 to 0.4.11
     one.ignore({"name", "refusal", "annotations", "audio"});
     one.check_all_known();
+    if (model_.chat->jinja) message.whole = whole_of(one, message, what);
     return message;
+  }
+
+  // With what Jinja may write besides; other templates know nothing of it.
+  static std::shared_ptr<const jinja::Value> whole_of(Fields& one, const ChatMessage& message,
+                                                      const std::string& what) {
+    jinja::Map whole;
+    whole.set("role", message.role);
+    whole.set("content", message.content);
+    if (const Json* name = one.find("name")) {
+      check_usage(name->is_string(), what, " has the name ", Fields::shown(*name),
+                  "; must be a text");
+      whole.set("name", name->get<std::string>());
+    }
+    return std::make_shared<const jinja::Value>(std::move(whole));
   }
 
   // A text, or a list of parts that are texts, one on each line as vLLM joins them.
