@@ -27,6 +27,12 @@ class Orders : public ::testing::Test {
   Tokens chat(const Json& messages) const {
     return order(ApiForm::kChat, {{"messages", messages}}).prompts[0].tokens;
   }
+  void take_jinja(const std::string& source) {
+    fs::path file = fs::path(::testing::TempDir()) / "neox_order_template.jinja";
+    write_file_atomically(file, source);
+    served_.chat = read_chat_template(file, "");
+    fs::remove(file);
+  }
   // The tokenizer, with <|im_start|> in front of each text.
   Tokenizer with_a_begin() const {
     Json root = Json::parse(read_file(file_));
@@ -97,15 +103,21 @@ TEST_F(Orders, JinjaMayWriteTheNamesOfMessages) {
   Tokens unnamed = chat(messages);
   messages[0]["name"] = "mi";
   EXPECT_EQ(chat(messages), unnamed);
-  fs::path file = fs::path(::testing::TempDir()) / "neox_order_template.jinja";
-  write_file_atomically(file, "{% for m in messages %}{{ m.name }}: {{ m.content }}{% endfor %}");
-  served_.chat = read_chat_template(file, "");
-  fs::remove(file);
+  take_jinja("{% for m in messages %}{{ m.name }}: {{ m.content }}{% endfor %}");
   EXPECT_EQ(tokenizer_.decode(chat(messages)), "mi: the");
   messages[0].erase("name");
   EXPECT_EQ(tokenizer_.decode(chat(messages)), ": the");
   messages[0]["name"] = 5;
   EXPECT_EQ(refusal([&] { chat(messages); }), "message 0 has the name 5; must be a text");
+}
+
+TEST_F(Orders, AnswersOfToolsSayWhichCallTheyAreOf) {
+  Json messages = {{{"role", "user"}, {"content", "the"}}, {{"role", "tool"}, {"content", "mi"}}};
+  Tokens without = chat(messages);
+  messages[1]["tool_call_id"] = "ka";
+  EXPECT_EQ(chat(messages), without);
+  take_jinja("{% for m in messages %}{{ m.tool_call_id }}: {{ m.content }};{% endfor %}");
+  EXPECT_EQ(tokenizer_.decode(chat(messages)), ": the;ka: mi;");
 }
 
 TEST_F(Orders, SayWhatIsNoObject) {

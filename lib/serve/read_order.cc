@@ -258,7 +258,7 @@ class Reader {
     one.only("tool_calls", {Json::array()}, kNotHere);
     one.only("function_call", {}, kNotHere);
     one.only("type", {"text"}, kNotHere);  // of lm-evaluation-harness 0.4.9 to 0.4.11
-    one.ignore({"name", "refusal", "annotations", "audio"});
+    one.ignore({"name", "tool_call_id", "refusal", "annotations", "audio"});
     one.check_all_known();
     if (model_.chat->jinja) message.whole = whole_of(one, message, what);
     return message;
@@ -270,10 +270,12 @@ class Reader {
     jinja::Map whole;
     whole.set("role", message.role);
     whole.set("content", message.content);
-    if (const Json* name = one.find("name")) {
-      check_usage(name->is_string(), what, " has the name ", Fields::shown(*name),
+    for (const char* name : {"name", "tool_call_id"}) {
+      const Json* field = one.find(name);
+      if (!field) continue;
+      check_usage(field->is_string(), what, " has the ", name, " ", Fields::shown(*field),
                   "; must be a text");
-      whole.set("name", name->get<std::string>());
+      whole.set(name, field->get<std::string>());
     }
     return std::make_shared<const jinja::Value>(std::move(whole));
   }
