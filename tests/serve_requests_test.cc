@@ -133,6 +133,15 @@ TEST_F(Serve, ANameThatIsNotUtf8IsToldAllTheSame) {
   EXPECT_EQ(service.client().post("/v1/completions", order.dump()).status, 200);
 }
 
+TEST_F(Serve, AModelIsFoundByItsNameInAPath) {
+  LoadedModel loaded(run().save(), {}, at::kCPU);
+  OwnService service(loaded, "a run/50%/n\u00e4chste");
+  for (const char* path : {"a%20run%2F50%25%2Fn%C3%A4chste", "a%20run/50%/n%c3%a4chste"})
+    EXPECT_EQ(service.client().ask("GET", concat("/v1/models/", path)).status, 200) << path;
+  for (const char* path : {"a%20run", "a%2run/50%/n%c3%a4chste", "a%20run/50%/n%c3%a4chste%"})
+    EXPECT_EQ(service.client().ask("GET", concat("/v1/models/", path)).status, 404) << path;
+}
+
 TEST(HttpServer, AnswersWhereItsHandlerThrows) {
   neox::HttpServer server({}, [](const HttpRequest& request, const std::shared_ptr<HttpReply>&) {
     fail(Exit::kInternal, "no answer to ", request.path);

@@ -1,6 +1,7 @@
 #include "serve/service.h"
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <iomanip>
 #include <random>
@@ -62,11 +63,23 @@ std::string models_body(const ServedModel& model) {
   return dumped({{"object", "list"}, {"data", Json::array({model_body(model)})}}) + "\n";
 }
 
-// Whether a path names it, as it is or with %2F for each slash.
+// With the bytes that %XX stands for (RFC 3986, 2.1); any other % stands for itself.
+std::string unescaped(std::string_view path) {
+  std::string text;
+  for (size_t at = 0; at < path.size(); ++at) {
+    const char* digits = path.data() + at + 1;
+    uint8_t byte = 0;
+    bool escape = path[at] == '%' && at + 2 < path.size() &&
+                  std::from_chars(digits, digits + 2, byte, 16).ptr == digits + 2;
+    text += escape ? static_cast<char>(byte) : path[at];
+    if (escape) at += 2;
+  }
+  return text;
+}
+
+// Whether a path names it, as it is or with some of its bytes as %XX.
 bool names(std::string_view path, const ServedModel& model) {
-  std::string escaped;
-  for (char c : model.name) escaped += c == '/' ? "%2F" : std::string(1, c);
-  return path == model.name || path == escaped;
+  return path == model.name || unescaped(path) == model.name;
 }
 
 // Keys and values of all positions for so many texts.
