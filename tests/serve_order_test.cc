@@ -219,6 +219,34 @@ TEST_F(Orders, ATokenInFrontOfEachTextStandsThereOnce) {
   EXPECT_EQ(empty.prompts[0].tokens, Tokens{begin_});
 }
 
+// Tokens of a byte that begins a letter, and of two within it.
+TEST_F(Orders, TokensBeginWhereTheirTextDoesBehindWhatIsNoUtf8) {
+  Tokens of;
+  for (const char* bytes : {"a", "\xe6", "\x97", "\xa5"})
+    for (int32_t id = 0; id < tokenizer_.vocab_size(); ++id)
+      if (tokenizer_.token_bytes(id) == bytes) of.push_back(id);
+  ASSERT_EQ(of.size(), 4U);
+  const int32_t a = of[0], first = of[1], second = of[2], third = of[3];
+  for (bool echo : {true, false}) {
+    Json body = {{"prompt", {a, second, second, a, first}}, {"logprobs", 1}, {"echo", echo}};
+    Order order = completion(body);
+    ASSERT_EQ(order.prompts[0].text, "a\ufffd\ufffda\ufffd");
+    order.prompts[0].scores.emplace().given.resize(4);
+    Choice& choice = order.choices[0];
+    for (int32_t token : {second, first, a, first, second, third, a}) {
+      choice.scores.push_back({.token = token});
+      add_token(order, choice, token);
+    }
+    ASSERT_EQ(choice.text,
+              "\ufffd\ufffda\xe6\x97\xa5"
+              "a");
+    Json offsets = Json::parse(answer_of(order, served_))["choices"][0]["logprobs"]["text_offset"];
+    Tokens expected = {5, 6, 7, 8, 9, 9, 9};
+    if (echo) expected.insert(expected.begin(), {0, 1, 2, 3, 4});
+    EXPECT_EQ(offsets, Json(expected)) << echo;
+  }
+}
+
 // Letters of several tokens, and special tokens, which are text in a prompt alone.
 TEST_F(Orders, TokensBeginWhereTheirTextDoes) {
   std::string prompt = "the na\xc3\xafve \xe6\x97\xa5<|im_start|> mi the";

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/utf8.h"
 #include "tokenizer/unicode.h"
 
 namespace neox {
@@ -17,6 +18,28 @@ std::string text_of(int32_t token, const ServedModel& model) {
 int64_t characters(std::string_view text) {
   return std::ranges::count_if(text, [](char c) { return (c & 0xC0) != 0x80; });
 }
+
+// Counts characters of a text whose bytes come in pieces, as unicode::repair() gives it: a U+FFFD
+// for each part that is no UTF-8.
+class Characters {
+ public:
+  // That begin in these bytes.
+  int64_t add(std::string_view bytes) {
+    const size_t known = last_.size();
+    last_ += bytes;
+    int64_t begun = 0;
+    size_t at = 0;
+    for (size_t next = 0; next < last_.size(); next += utf8_sequence(last_, next).bytes)
+      begun += next >= known ? 1 : 0, at = next;
+    last_.erase(0, at);
+    return begun;
+  }
+  // What follows is a text of its own.
+  void end() { last_.clear(); }
+
+ private:
+  std::string last_;  // which the next bytes may go on with
+};
 
 // How much of the end of a text may be the beginning of a stop.
 size_t begun_stop(const std::string& text, const std::vector<std::string>& stops) {
@@ -83,8 +106,9 @@ class Offsets {
 
   // That of the next token.
   int64_t next(int32_t token) {
+    if (passed_ == of_prompt_) characters_.end();
     int64_t offset = at_;
-    if (is_text(token)) at_ += characters(bytes_of(token));
+    if (is_text(token)) at_ += characters_.add(bytes_of(token));
     ++passed_;
     return offset;
   }
@@ -113,6 +137,7 @@ class Offsets {
   std::string_view rest_;  // of the prompt, behind special tokens in front
   const size_t of_prompt_;
   size_t passed_ = 0;
+  Characters characters_;
   int64_t at_;
   bool begins_, in_front_ = true;
 };
