@@ -273,6 +273,21 @@ TEST_F(Serve, AKeyKeepsOthersOut) {
   EXPECT_EQ(client.ask("POST", "/v1/completions", order, right).status, 200);
 }
 
+TEST_F(Serve, AKeyThatNoRequestCanBringIsRefused) {
+  for (const auto& [end, says] :
+       std::vector<std::pair<std::string, std::string>>{{" ", "ends with a blank"},
+                                                        {"\t", "ends with a blank"},
+                                                        {"\r", "has a control character"},
+                                                        {"\nsesame", "has a control character"}}) {
+    Ended ended = Child({program("neox-serve"), run().save(), "--listen", "0"},
+                        {.environment = {"NEOX_SERVE_KEY=open" + end}})
+                      .end();
+    EXPECT_EQ(ended.code, 64);
+    EXPECT_TRUE(has(ended.err, "NEOX_SERVE_KEY " + says)) << ended.err;
+    EXPECT_FALSE(has(ended.err, "open")) << ended.err;
+  }
+}
+
 TEST_F(Serve, RefusesWhatIsNestedDeeply) {
   const int levels = 100'000;
   std::string deep = std::string(levels, '[') + std::string(levels, ']');

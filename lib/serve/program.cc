@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cctype>
 #include <csignal>
 #include <iterator>
 
@@ -24,6 +25,18 @@ std::atomic<Service*> g_service = nullptr;  // a signal handler can reach nothin
 void on_signal(int) {
   if (Service* service = g_service) service->stop();
   default_stop_signals();
+}
+
+// Of NEOX_SERVE_KEY. The blanks around a header's value are not part of it, and it has no control
+// characters: requests could not bring such a key.
+std::string key_of_requests() {
+  std::string key = variable(environment(), "NEOX_SERVE_KEY");
+  check_usage(std::ranges::none_of(key, [](char c) { return c != '\t' && std::iscntrl(c & 0xFF); }),
+              "NEOX_SERVE_KEY has a control character, such as the end of a line, which no request "
+              "can bring: set it without");
+  check_usage(!key.ends_with(' ') && !key.ends_with('\t'),
+              "NEOX_SERVE_KEY ends with a blank, which no request can bring: set it without");
+  return key;
 }
 
 void say_where(const std::string& url, const ServedModel& model, const ServiceOptions& options) {
@@ -47,13 +60,13 @@ ServeOptions serve_options(const Program& program) {
 }
 
 void serve(const ServeOptions& options) {
+  ServiceOptions service_options;
+  service_options.key = key_of_requests();
   at::set_num_threads(cpu_share(environment(), cpu_counts(), {}).threads);
   LoadedModel loaded(options.checkpoint, options.overrides, pick_device(environment()));
   ServedModel served{loaded.tokenizer(), loaded.model().config(), options.checkpoint.string()};
-  ServiceOptions service_options;
   service_options.http.listen = options.listen;
   service_options.batch_size = options.batch_size;
-  service_options.key = variable(environment(), "NEOX_SERVE_KEY");
   service_options.ends = loaded.ends();
   if (!options.chat_template.empty()) {
     served.chat = chat_template_for(options.chat_template, loaded.config().tokenizer.vocab_file,
