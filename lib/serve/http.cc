@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include <algorithm>
 #include <atomic>
 #include <boost/asio/ip/host_name.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -23,7 +24,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "base/version.h"
+#include "serve/http_answer.h"
 
 namespace neox {
 namespace {
@@ -33,9 +34,11 @@ namespace beast = boost::beast;
 namespace http = boost::beast::http;
 using boost::asio::ip::tcp;
 using Code = beast::error_code;
+using Clock = std::chrono::steady_clock;
 
 constexpr std::uint32_t kMostHeader = 16 << 10;
-constexpr int kMalformed = 400, kTooLarge = 413;
+constexpr size_t kBodyPiece = 1 << 20;  // which a slow client may take idle_seconds for
+constexpr int kMalformed = 400, kTooSlow = 408, kTooLarge = 413;
 constexpr unsigned kHttp11 = 11;  // as Beast has versions
 constexpr std::chrono::seconds kLinger{2};
 constexpr std::chrono::milliseconds kPause{100};
@@ -46,29 +49,6 @@ struct Limits {
   std::atomic<int> connections = 0;
   std::atomic<int> writing = 0;  // connections with something to write
 };
-
-std::string head_of(int status, const std::string& type, bool keeps, unsigned version) {
-  http::response<http::empty_body> head(static_cast<http::status>(status), version);
-  head.set(http::field::server, concat("neox.cpp/", kVersion));
-  head.set(http::field::content_type, type);
-  head.set(http::field::cache_control, "no-store");
-  head.keep_alive(keeps);
-  std::ostringstream text;
-  text << head.base();
-  std::string all = text.str();
-  all.resize(all.size() - 2);  // the empty line
-  return all;
-}
-
-std::string whole_answer(const std::string& head, const std::string& body) {
-  return concat(head, "Content-Length: ", body.size(), "\r\n\r\n", body);
-}
-
-// In the forms of all that ask: who could not be read has not said which.
-std::string refusal(const std::string& why) {
-  return concat(R"({"message": ")", why, R"(", "error": {"message": ")", why,
-                R"(", "type": "invalid_request_error", "param": null, "code": null}})");
-}
 
 // One client: a request, its answer, the next one.
 class Connection : public std::enable_shared_from_this<Connection> {
@@ -92,7 +72,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
     parser_.emplace();
     parser_->body_limit(limits_.options.most_body);
     parser_->header_limit(kMostHeader);
-    stream_.expires_after(std::chrono::seconds(limits_.options.idle_seconds));
+    late_ = false;
+    stream_.expires_after(idle());
     http::async_read_header(
         stream_, buffer_, *parser_,
         [self = shared_from_this()](Code error, size_t) { self->on_header(error); });
@@ -123,9 +104,20 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void on_read(Code error);
   void answer(HttpRequest request);
 
+  std::chrono::seconds idle() const { return std::chrono::seconds(limits_.options.idle_seconds); }
+  // In which a body must have come, however many bytes at a time.
+  std::chrono::seconds body_time() const {
+    return idle() * static_cast<int64_t>(1 + limits_.options.most_body / kBodyPiece);
+  }
+
+  void refuse(int status, const std::string& why) {
+    keeps_ = false, ended_ = false;
+    send(number_, refusal(status, why, version_), true);
+  }
+
   // Of the first one as much as the client takes now: it has the time anew for what is left.
   void write() {
-    stream_.expires_after(std::chrono::seconds(limits_.options.idle_seconds));
+    stream_.expires_after(idle());
     stream_.async_write_some(
         asio::buffer(out_.front()) + written_,
         [self = shared_from_this()](Code error, size_t n) { self->on_written(error, n); });
@@ -181,7 +173,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   }
 
   beast::tcp_stream stream_;
-  asio::steady_timer watch_;
+  asio::steady_timer watch_;  // of a body that comes, and of the client while it is answered
   Limits& limits_;
   std::string from_;
   beast::flat_buffer buffer_;
@@ -190,7 +182,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   size_t kept_ = 0;      // bytes in out_
   size_t written_ = 0;   // of its first
   uint64_t number_ = 0;  // of the request
-  bool ended_ = true;    // its answer is whole
+  Clock::time_point body_until_;
+  bool late_ = false;  // its body took too long
+  bool ended_ = true;  // its answer is whole
   bool keeps_ = false;
   bool head_alone_ = false;  // a HEAD request
   unsigned version_ = kHttp11;
@@ -227,7 +221,7 @@ class Connection::Reply : public HttpReply {
       std::string head = head_of(200, "text/event-stream", keeps_, version_);
       send(head + (in_chunks() ? "Transfer-Encoding: chunked\r\n\r\n" : "\r\n"), false);
     }
-    send(framed(text), false);
+    send(in_chunks() ? chunk_of(text) : text, false);
   }
 
   void end_events() override { send(in_chunks() ? "0\r\n\r\n" : "", true); }
@@ -236,12 +230,6 @@ class Connection::Reply : public HttpReply {
 
  private:
   bool in_chunks() const { return version_ >= kHttp11; }
-  std::string framed(const std::string& text) const {
-    if (!in_chunks()) return text;
-    std::ostringstream size;
-    size << std::hex << text.size();
-    return size.str() + "\r\n" + text + "\r\n";
-  }
   void send(std::string bytes, bool last) {
     asio::post(executor_, [to = to_, number = number_, bytes = std::move(bytes), last]() mutable {
       if (auto connection = to.lock()) connection->send(number, std::move(bytes), last);
@@ -260,6 +248,8 @@ class Connection::Reply : public HttpReply {
 // Clients with much to send wait for a while to hear whether it is wanted (RFC 9110, 10.1.1).
 void Connection::on_header(Code error) {
   if (error) return on_read(error);
+  body_until_ = Clock::now() + body_time();
+  parser_->eager(true);
   if (!beast::iequals(parser_->get()[http::field::expect], "100-continue")) return read_body();
   static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
   asio::async_write(stream_, asio::buffer(kContinue),
@@ -268,24 +258,33 @@ void Connection::on_header(Code error) {
                     });
 }
 
+// As much as comes: the client has the time anew for what is left, until that for the whole is up.
+// The stream's own timer would close it without an answer.
 void Connection::read_body() {
-  http::async_read(stream_, buffer_, *parser_,
-                   [self = shared_from_this()](Code error, size_t) { self->on_read(error); });
+  if (parser_->is_done()) return on_read({});
+  if (late_)
+    return refuse(kTooSlow,
+                  concat("the body of the request did not come: nothing of it for ", idle().count(),
+                         " s, or not the whole of it in ", body_time().count(), " s"));
+  stream_.expires_never();
+  watch_.expires_at(std::min(Clock::now() + idle(), body_until_));
+  watch_.async_wait([self = shared_from_this(), number = number_](Code stopped) {
+    bool up = number == self->number_ && self->watch_.expiry() <= Clock::now();
+    if (!stopped && up) self->late_ = true, self->stream_.cancel();
+  });
+  http::async_read_some(stream_, buffer_, *parser_,
+                        [self = shared_from_this()](Code error, size_t) {
+                          error && !self->late_ ? self->on_read(error) : self->read_body();
+                        });
 }
 
 void Connection::on_read(Code error) {
+  watch_.expires_at(Clock::time_point::max());
   bool large = error == http::error::body_limit || error == http::error::header_limit;
   bool silent = error == http::error::end_of_stream || error == http::error::partial_message;
-  if (large || (!silent && error.category() == Code(http::error::bad_method).category())) {
-    keeps_ = false, ended_ = false;
-    std::string why =
-        large ? "the request is too large" : concat("the request is no HTTP: ", error.message());
-    return send(
-        number_,
-        whole_answer(head_of(large ? kTooLarge : kMalformed, "application/json", false, version_),
-                     refusal(why)),
-        true);
-  }
+  if (large) return refuse(kTooLarge, "the request is too large");
+  if (!silent && error.category() == Code(http::error::bad_method).category())
+    return refuse(kMalformed, concat("the request is no HTTP: ", error.message()));
   if (error) return close();
   auto message = parser_->release();
   head_alone_ = message.method() == http::verb::head;

@@ -34,7 +34,9 @@ struct HttpOptions {
   size_t most_body = 16 << 20;         // bytes of a request
   size_t most_kept = 4 << 20;          // bytes of events that a client may be behind
   int most_connections = 1000;
-  int idle_seconds = 60;  // without a request, in one, or in which nothing of an answer is taken
+  // Without a request, in the head of one, or in which nothing of its body comes or of its answer
+  // is taken. The whole body has as many times that as most_body has MiB, and once more.
+  int idle_seconds = 60;
 };
 
 // Answers in a thread of its own from construction to destruction.
