@@ -139,7 +139,7 @@ struct Refused {
 
 TEST_F(ConfigTest, WhatIsNotSupportedYetIsRefusedWithTheReason) {
   const Refused cases[] = {
-      {"norm: scalenorm", "supported is layernorm, rmsnorm"},
+      {"norm: scalenorm", "supported is layernorm, rmsnorm, te_layernorm, te_rmsnorm"},
       {"opt_pos_emb_offset: 2", "unused rows"},
       {"optimizer: {type: SM3}", "supported is adam"},
       {"optimizer: {params: {amsgrad: true}}", "AMSGrad"},

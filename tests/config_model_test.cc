@@ -81,6 +81,14 @@ TEST_F(ConfigTest, ExpertsAreTaken) {
   EXPECT_TRUE(has_note(load("moe_num_experts: 2\nactivation: swiglu"), "GPT-NeoX's never are"));
 }
 
+// Of tokenizers whose files are named together.
+TEST_F(ConfigTest, ADirectoryOfGpt2sFilesIsTaken) {
+  auto t = load("tokenizer_type: HFGPT2Tokenizer\nvocab_file: /data/gpt2").tokenizer;
+  EXPECT_EQ(t.type, "GPT2BPETokenizer");
+  EXPECT_EQ(t.vocab_file, "/data/gpt2/vocab.json");
+  EXPECT_EQ(t.merge_file, "/data/gpt2/merges.txt");
+}
+
 TEST_F(ConfigTest, OtherFamiliesAreTaken) {
   auto m = load(
                "pos_emb: rotary\nnorm: rmsnorm\nrms_norm_epsilon: 1e-6\nactivation: swiglu\n"
@@ -106,6 +114,8 @@ TEST_F(ConfigTest, OtherFamiliesAreTaken) {
   EXPECT_EQ(yarn.beta_fast, 16);
   EXPECT_FALSE(yarn.truncate);
   EXPECT_EQ(yarn.attention_factor, 0.1 * std::log(4.0) + 1);
+  EXPECT_EQ(load("norm: te_rmsnorm").model.norm, Norm::kRmsNorm);
+  EXPECT_EQ(load("norm: te_layernorm").model.norm, Norm::kLayerNorm);
   EXPECT_EQ(load("pos_emb: null").model.position_embedding, PositionEmbedding::kLearned);
   EXPECT_EQ(load("pos_emb: alibi").model.position_embedding, PositionEmbedding::kAlibi);
   EXPECT_EQ(load("bias_gelu_fusion: true\nactivation: geglu").model.activation,

@@ -50,7 +50,7 @@ void read_shape(KeyReader& keys, ModelConfig& model) {
 }
 
 void read_norms(KeyReader& keys, ModelConfig& model) {
-  bool rms = keys.choice("norm") == "rmsnorm";
+  bool rms = keys.choice("norm").ends_with("rmsnorm");
   model.norm = rms ? Norm::kRmsNorm : Norm::kLayerNorm;
   const char* key = rms ? "rms_norm_epsilon" : "layernorm_epsilon";
   model.norm_eps = keys.number(key);
