@@ -67,7 +67,6 @@ int report(const Program& program, const std::vector<RankReport>& reports, int r
 }
 
 int run(int argc, char** argv) {
-  let_openmp_threads_sleep();
   Program program(kInfo);
   DoctorOptions options;
   add_options(program, options);
@@ -88,5 +87,6 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  let_own_openmp_threads_sleep(argv);
   return run_program("neox-doctor", [&] { return run(argc, argv); });
 }

@@ -8,7 +8,6 @@
 #include "base/program.h"
 #include "generate/session.h"
 #include "launch/front.h"
-#include "launch/openmp.h"
 #include "launch/process_info.h"
 
 using namespace neox;
@@ -82,7 +81,6 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  let_openmp_threads_sleep();
   keep_freed_memory();
   return run_program("neox-generate", [&] { return run(argc, argv); });
 }

@@ -2,7 +2,6 @@
 #include "base/memory.h"
 #include "base/program.h"
 #include "launch/front.h"
-#include "launch/openmp.h"
 #include "launch/process_info.h"
 #include "serve/program.h"
 
@@ -57,7 +56,6 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  let_openmp_threads_sleep();
   keep_freed_memory();
   return run_program("neox-serve", [&] { return run(argc, argv); });
 }

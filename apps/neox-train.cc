@@ -9,7 +9,6 @@
 #include "config/value.h"
 #include "data/sampler.h"
 #include "launch/front.h"
-#include "launch/openmp.h"
 #include "train/job.h"
 
 using namespace neox;
@@ -98,7 +97,6 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  let_openmp_threads_sleep();
   keep_freed_memory();
   return run_program("neox-train", [&] { return run(argc, argv); });
 }

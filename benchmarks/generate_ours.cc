@@ -199,7 +199,7 @@ void run(const Options& o) {
 
 int main(int argc, char** argv) try {
   namespace po = boost::program_options;
-  neox::let_openmp_threads_sleep();
+  neox::let_own_openmp_threads_sleep(argv);
   neox::keep_freed_memory();
   neox::Options o;
   po::options_description options;

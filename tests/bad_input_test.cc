@@ -295,6 +295,19 @@ TEST(WorkingDirectory, IsSaidToBeGone) {
   EXPECT_TRUE(has(ended.err, "the working directory is not there any more")) << ended.err;
 }
 
+// As the OpenMP runtime itself tells; what the user says holds.
+TEST(OpenMp, ThreadsSoonSleep) {
+  auto told = [](std::vector<std::string> environment) {
+    environment.push_back("OMP_DISPLAY_ENV=verbose");
+    Child child({program("neox-train"), "--dry-run", NEOX_SOURCE_DIR "/configs/pythia/14M.yml"},
+                {.environment = environment});
+    return child.end().err;
+  };
+  EXPECT_TRUE(has(told({}), "GOMP_SPINCOUNT = '3000'"));
+  EXPECT_TRUE(has(told({"GOMP_SPINCOUNT=7"}), "GOMP_SPINCOUNT = '7'"));
+  EXPECT_TRUE(has(told({"OMP_WAIT_POLICY=passive"}), "GOMP_SPINCOUNT = '0'"));
+}
+
 TEST(DamagedCheckpoints, ThatAreNotNamedArePassedOver) {
   Scene scene;
   cut(scene.of_step(20, "rank_00000.h5"), 1000);

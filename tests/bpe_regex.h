@@ -32,17 +32,21 @@ class BpeRegex {
   }
 
   // Bytes of (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,digits}|
-  //  ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+ at `at`.
-  size_t match_cl100k(size_t at, size_t digits) const {
+  //  ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+ at `at`; with marks [\p{L}\p{M}]+ and
+  // [^\s\p{L}\p{M}\p{N}]+.
+  size_t match_cl100k(size_t at, size_t digits, bool marks = false) const {
     using unicode::Class;
     if (size_t bytes = contraction(at)) return bytes;
     for (size_t before : {unicode::read(text_, at).bytes, size_t{0}}) {  // greedy: first with it
       Class kind = kind_at(at);
       bool may_be_before = kind != Class::kLetter && kind != Class::kNumber && !is_line(at);
       if (before && !may_be_before) continue;
-      if (size_t end = plus(at + before, Class::kLetter).back(); end > at + before) return end - at;
+      size_t end = repeated(at + before, [&](char32_t code) {
+                     return category(code) == Class::kLetter || (marks && is_mark(code));
+                   }).back();
+      if (end > at + before) return end - at;
     }
-    return match_signs(at, digits, "\r\n");
+    return match_signs(at, digits, "\r\n", marks);
   }
 
   // Bytes of [^\r\n\p{L}\p{N}]?U*L+C?|[^\r\n\p{L}\p{N}]?U+L*C?|\p{N}{1,digits}|
@@ -75,13 +79,15 @@ class BpeRegex {
     return 0;
   }
   // Bytes of \p{N}{1,digits}| ?[^\s\p{L}\p{N}]+[taken]*|\s*[\r\n]+|\s+(?!\S)|\s+ at `at`.
-  size_t match_signs(size_t at, size_t digits, const char* taken) const {
+  size_t match_signs(size_t at, size_t digits, const char* taken, bool marks = false) const {
     using unicode::Class;
     if (std::vector<size_t> ends = plus(at, Class::kNumber); ends.size() > 1)
       return ends[std::min(digits, ends.size() - 1)] - at;
     for (size_t blank : {1, 0}) {
       if (blank && !text_.substr(at).starts_with(' ')) continue;
-      size_t end = plus(at + blank, Class::kOther).back();
+      size_t end = repeated(at + blank, [&](char32_t code) {
+                     return category(code) == Class::kOther && !(marks && is_mark(code));
+                   }).back();
       if (end > at + blank) return std::min(text_.find_first_not_of(taken, end), text_.size()) - at;
     }
     std::vector<size_t> ends = plus(at, Class::kSpace);
@@ -104,13 +110,16 @@ class BpeRegex {
     while (is_line(at)) ++at;
     return at;
   }
-  unicode::Class kind_at(size_t at) const {
-    return unicode::Properties::get().category(unicode::read(text_, at).value);
+  static unicode::Class category(char32_t code) {
+    return unicode::Properties::get().category(code);
   }
+  static bool is_mark(char32_t code) {
+    return category(code) == unicode::Class::kOther && unicode::Properties::get().upper(code);
+  }
+  unicode::Class kind_at(size_t at) const { return category(unicode::read(text_, at).value); }
   // Where the repetition of a class may end: `at` itself, then behind each character.
   std::vector<size_t> plus(size_t at, unicode::Class kind) const {
-    return repeated(
-        at, [&](char32_t code) { return unicode::Properties::get().category(code) == kind; });
+    return repeated(at, [&](char32_t code) { return category(code) == kind; });
   }
   std::vector<size_t> repeated(size_t at, auto&& belongs) const {
     std::vector<size_t> ends = {at};

@@ -216,11 +216,13 @@ TEST(WordSplitter, FollowsTheRegularExpressionsOfLaterModels) {
       text += random_text(random, random.below(3)) + kMore[random.below(std::size(kMore))];
     }
     BpeRegex regex(text);
-    for (Words words : {Words::kCl100k, Words::kQwen2, Words::kO200k, Words::kTekken}) {
-      size_t at = 0, digits = words == Words::kQwen2 || words == Words::kTekken ? 1 : 3;
+    for (Words words :
+         {Words::kCl100k, Words::kQwen2, Words::kQwen35, Words::kO200k, Words::kTekken}) {
+      size_t at = 0, digits = words == Words::kCl100k || words == Words::kO200k ? 3 : 1;
       for (WordSplitter splitter(text, words); !splitter.done();) {
-        size_t want = takes_slashes(words) ? regex.match_o200k(at, digits, words == Words::kO200k)
-                                           : regex.match_cl100k(at, digits);
+        size_t want = takes_slashes(words)
+                          ? regex.match_o200k(at, digits, words == Words::kO200k)
+                          : regex.match_cl100k(at, digits, words == Words::kQwen35);
         ASSERT_EQ(splitter.next(), text.substr(at, want)) << shown(text);
         at += want;
       }

@@ -128,6 +128,18 @@ TEST_F(Convert, WhatBelongsToATokenizerNamedWithoutADirectoryGoesAlong) {
     EXPECT_NE(companion(run, name), nullptr) << name;
 }
 
+// Which says their encoding.
+TEST_F(Convert, RanksOfTiktokenGoAlongUnderTheirName) {
+  dir_.put("r50k_base.tiktoken", "");
+  ModelFiles run{.where = "run", .config = {}, .files = {}};
+  run.config.tokenizer = {
+      .type = "TiktokenTokenizer", .vocab_file = dir_ / "r50k_base.tiktoken", .merge_file = {}};
+  add_run_companions(run);
+  ASSERT_TRUE(run.tokenizer);
+  EXPECT_EQ(run.tokenizer->type, "TiktokenTokenizer");
+  EXPECT_EQ(run.tokenizer->vocab, "r50k_base.tiktoken");
+}
+
 TEST_F(Convert, PiecesOfAnotherKindGoAlongAsTheyAre) {
   model();
   dir_.put("hf/tokenizer.model", "pieces");

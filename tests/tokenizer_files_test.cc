@@ -1,4 +1,5 @@
 // The files that describe tokenizers: every form that is read, and what is refused by name.
+#include "tokenizer/bpe_files.h"
 #include "tokenizer_fixture.h"
 
 namespace neox {
@@ -99,6 +100,10 @@ TEST_F(TokenizerTest, ReadsTiktokensRanks) {
   EXPECT_EQ(t.end_of_document(), 100257);
   EXPECT_EQ(t.decode({258, 100257, 259}), "ab cab");
   EXPECT_EQ(t.decode({100256}), "");
+  Tokenizer json =
+      Tokenizer::from_json(file(tokenizer_json_of(read_tiktoken(dir_ / "cl100k_base.tiktoken"))));
+  std::string text = "zabcab xyz cab<|fim_middle|>\n\n<|endoftext|>";
+  EXPECT_EQ(json.encode(text), t.encode(text));
   stdfs::path cached = file(ranks, "fb374d419588a4632f3f557e76b4b70aebbca790");
   EXPECT_EQ(Tokenizer::from_tiktoken(cached).end_of_document(), 199999);
   EXPECT_EQ(Tokenizer::of_type("TiktokenTokenizer", cached, "").encode("zabc"), t.encode("zabc"));

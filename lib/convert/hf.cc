@@ -95,11 +95,19 @@ std::optional<TextTokens> text_tokens_of_pieces(const fs::path& path) try {
   return std::nullopt;
 }
 
+// Or null.
+const Companion* tiktoken_ranks(const ModelFiles& model) {
+  const auto& found = model.tokenizer;
+  return found && found->type == "TiktokenTokenizer" ? companion(model, found->vocab) : nullptr;
+}
+
 std::optional<TextTokens> text_tokens(const ModelFiles& model) try {
   if (const Companion* file = companion(model, "tokenizer.model"))
     return text_tokens_of_pieces(file->path);
   if (const Companion* file = companion(model, "tokenizer.json"))
     return text_tokens_of_json(read_json(file->path));
+  if (const Companion* file = tiktoken_ranks(model))
+    return text_tokens_of_json(nlohmann::json::parse(tokenizer_json_of(read_tiktoken(file->path))));
   TextTokens tokens;
   if (const Companion* file = companion(model, "vocab.json"))
     tokens.begin = tokens.end = read_json(file->path).value("<|endoftext|>", nlohmann::json());
@@ -226,9 +234,8 @@ const char* torch_name(at::ScalarType dtype) {
 // What transformers needs beside a bare tokenizer.json or tokenizer.model.
 void add_tokenizer_config(const ModelFiles& model, const fs::path& dir) {
   const auto& found = model.tokenizer;
-  if (found && found->type == "TiktokenTokenizer")
-    write_flushed(dir / "tokenizer.json",
-                  tokenizer_json_of(read_tiktoken(companion(model, found->vocab)->path)));
+  if (const Companion* file = tiktoken_ranks(model))
+    write_flushed(dir / "tokenizer.json", tokenizer_json_of(read_tiktoken(file->path)));
   if (!found || companion(model, "tokenizer_config.json")) return;
   OrderedJson config = {{"tokenizer_class", "PreTrainedTokenizerFast"}};
   if (!found->merges.empty()) {  // by the model's type transformers would take another class

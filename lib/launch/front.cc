@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "launch/openmp.h"
 
 namespace neox {
 
@@ -28,6 +29,7 @@ void become_whole_program() {
   fs::path self = program_file();
   fs::path whole = self.parent_path().parent_path() / "libexec" / self.filename();
   std::cout << std::flush;
+  let_openmp_threads_sleep();
   ::execv(whole.c_str(), arguments.data());
   fail(Exit::kIo, "cannot start ", whole.string(), ", which does the work of ", self.string(), ": ",
        describe_errno(errno), "; copy the whole tree, not bin alone");

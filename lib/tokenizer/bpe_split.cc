@@ -26,7 +26,9 @@ WordSplitter::Char WordSplitter::read(size_t at) const {
   auto byte = static_cast<uint8_t>(text_[at]);
   if (byte < 0x80) return {kAscii[byte], 1};
   unicode::CodePoint code = unicode::read(text_, at);
-  return {properties_.category(code.value), code.bytes};
+  Class category = properties_.category(code.value);
+  bool mark = category == Class::kOther && properties_.upper(code.value);
+  return {mark && words_ == Words::kQwen35 ? Class::kLetter : category, code.bytes};
 }
 
 bool WordSplitter::is(size_t at, Class category) const {
@@ -98,7 +100,7 @@ size_t WordSplitter::end_of_cl100k() const {
 
 // What is no word of letters, `head` being the character at at_.
 size_t WordSplitter::end_of_signs(const Char& head) const {
-  bool single = words_ == Words::kQwen2 || words_ == Words::kTekken;
+  bool single = words_ != Words::kCl100k && words_ != Words::kO200k;
   if (head.category == Class::kNumber) return end_of(Class::kNumber, at_, single ? 1 : 3);
   size_t other = at_ + (text_[at_] == ' ');
   if (is(other, Class::kOther)) return end_of_lines(end_of(Class::kOther, other, kAll));

@@ -14,6 +14,7 @@ enum class Words {
   // \s*[\r\n]+|\s+(?!\S)|\s+
   kCl100k,  // tiktoken's cl100k_base, LLaMA 3, OLMo 2
   kQwen2,   // the same with \p{N} for \p{N}{1,3}
+  kQwen35,  // kQwen2 with marks, \p{M}, as letters and not as signs: Qwen 3.5
   // [^\r\n\p{L}\p{N}]?U*L+C?|[^\r\n\p{L}\p{N}]?U+L*C?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|
   // \s*[\r\n]+|\s+(?!\S)|\s+   with U for [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}], L for
   // [\p{Ll}\p{Lm}\p{Lo}\p{M}] and C for (?i:'s|'t|'re|'ve|'m|'ll|'d)

@@ -21,7 +21,7 @@ from fallback_tokenizers import FALLBACK_FORMS, fallback_tokenizer
 from tokenizer_peer import RandomTexts, count_different, encode_with_tool, run_tool, train_peer
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 
-# Words of GPT-2; of cl100k_base as LLaMA 3 and as tiktoken write it; of Qwen 2; of o200k_base; of Mistral's Tekken.
+# Words of GPT-2; of cl100k_base as LLaMA 3 and as tiktoken write it; of Qwen 2 and 3.5; of o200k_base; of Mistral's Tekken.
 UPPER, LOWER, SHORT = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]", "(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
 SIGNS = r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 SPLITS = {
@@ -30,6 +30,8 @@ SPLITS = {
               r"|\s+(?!\S)|\s+",
     "tiktoken": r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+",
     "qwen2": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    "qwen35": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+"
+              r"|\s+(?!\S)|\s+",
     "o200k": rf"[^\r\n\p{{L}}\p{{N}}]?{UPPER}*{LOWER}+{SHORT}|[^\r\n\p{{L}}\p{{N}}]?{UPPER}+{LOWER}*{SHORT}|\p{{N}}{{1,3}}{SIGNS}",
     "tekken": rf"[^\r\n\p{{L}}\p{{N}}]?{UPPER}*{LOWER}+|[^\r\n\p{{L}}\p{{N}}]?{UPPER}+{LOWER}*|\p{{N}}{SIGNS}",
 }
@@ -152,6 +154,7 @@ def all_tokenizers(folder, data):
         "cl100k": with_split(folder, "cl100k"),
         "tiktoken's cl100k": with_split(folder, "tiktoken", invert=True),
         "Qwen 2": with_split(folder, "qwen2", nfc=True),
+        "Qwen 3.5": with_split(folder, "qwen35", nfc=True),
         "o200k": with_split(folder, "o200k"),
         "Tekken": with_split(folder, "tekken"),
         "digits alone": digits_alone(folder),
