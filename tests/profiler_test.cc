@@ -68,6 +68,34 @@ TEST(Profile, OfARunIsATraceOfItsStepsAndATable) {
   EXPECT_EQ(names["neox::head_loss"], 2);
 }
 
+TEST(Profile, OfStepsThatAreBehindTheRunIsMissedAtTheStart) {
+  Training run;
+  ASSERT_EQ(run.train({"exit_interval=10"}).code, 0);
+  Strings profile = {"profile=true", "profile_step_start=2", "profile_step_stop=4"};
+  Ended ended = run.train(profile);
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  EXPECT_THAT(ended.err, HasSubstr("the run goes on from step 10, behind profile_step_start, 2: "
+                                   "there is no trace; set profile_step_start to 10 or more"));
+  // Nothing is left to be profiled.
+  EXPECT_EQ(run.train(profile).err.find("no trace"), std::string::npos);
+}
+
+TEST(Profile, OfRanksThatTheRunDoesNotHaveIsMissedAtTheStart) {
+  auto warned = [](std::vector<int64_t> ranks, int rank) {
+    Config config;
+    config.train.iters = 20;
+    config.train.profile = {.start = 2, .stop = 4, .ranks = std::move(ranks)};
+    ::testing::internal::CaptureStderr();
+    StepProfiler(config, {.rank = rank, .ranks = 3});
+    return ::testing::internal::GetCapturedStderr();
+  };
+  EXPECT_THAT(warned({1, 3, 7}, 0),
+              HasSubstr("profile_ranks names 3, 7, but the run has 3 ranks, from 0 on"));
+  EXPECT_THAT(warned({}, 0), HasSubstr("profile_ranks names no rank, but the run has 3 ranks"));
+  EXPECT_EQ(warned({0, 2}, 0), "");
+  EXPECT_EQ(warned({7}, 1), "");  // rank 0 says it for all
+}
+
 TEST(Memory, OfARunIsToldByPart) {
   Training run;
   Ended ended = run.train({"memory_profiling=true", "train_iters=5"});

@@ -59,12 +59,32 @@ std::vector<Span> spans_of(const kineto::ProfilerResult& result, bool device) {
   return spans;
 }
 
+// A run of days that was to be looked at says at its start, not by a file that is not there, what
+// is asked of it in vain.
+void warn_of_no_trace(const Config& config, const StepProfiler::Of& of) {
+  const ProfileConfig& profile = config.train.profile;
+  if (profile.stop <= profile.start) return;
+  int64_t first = of.first_iteration;
+  if (first > profile.start && first < config.train.iters)
+    log_warning("profile: the run goes on from step ", first, ", behind profile_step_start, ",
+                profile.start, ": there is no trace; set profile_step_start to ", first,
+                " or more, and profile_step_stop to more than that");
+  std::vector<std::string> absent;
+  for (int64_t rank : profile.ranks)
+    if (rank < 0 || rank >= of.ranks) absent.push_back(concat(rank));
+  if (absent.empty() && !profile.ranks.empty()) return;
+  log_warning("profile: profile_ranks names ", absent.empty() ? "no rank" : join(absent, ", "),
+              ", but the run has ", counted(of.ranks, "rank"),
+              ", from 0 on: set profile_ranks to those of them that are to have a trace");
+}
+
 }  // namespace
 
 StepProfiler::StepProfiler(const Config& config, Of of)
     : config_(config.train.profile),
       directory_(config.train.log_dir.empty() ? "." : config.train.log_dir),
       of_(of) {
+  if (of.rank == 0) warn_of_no_trace(config, of);
   chosen_ = config_.stop > config_.start &&
             std::ranges::find(config_.ranks, of.rank) != config_.ranks.end();
   if (!chosen_) return;

@@ -15,11 +15,13 @@ namespace neox {
 
 class StepProfiler {
  public:
-  // of: the rank whose steps these are, and whether it works on a GPU. Throws (64) where another
-  // rank in this process is profiled.
+  // of: the rank whose steps these are, of how many, whether it works on a GPU, and the steps that
+  // were taken before. Throws (64) where another rank in this process is profiled. Rank 0 warns of
+  // steps and ranks that the run does not have.
   struct Of {
-    int rank = 0;
+    int rank = 0, ranks = 1;
     bool gpu = false;
+    int64_t first_iteration = 0;
   };
   StepProfiler(const Config& config, Of of);
   ~StepProfiler();

@@ -134,8 +134,10 @@ Trainer::Trainer(const TrainerParts& parts, Start start)
       train_batches_(parts.sampler, Split::kTrain, train_form(parts, start), parts.model.mesh(),
                      parts.model.hidden_options().device()),
       report_(parts.config, report_options(parts, start)),
-      profiler_(parts.config,
-                {parts.control.rank(), parts.model.hidden_options().device().is_cuda()}),
+      profiler_(parts.config, {.rank = parts.control.rank(),
+                               .ranks = parts.control.size(),
+                               .gpu = parts.model.hidden_options().device().is_cuda(),
+                               .first_iteration = start.state.iteration}),
       diagnostics_(parts.config.train, parts.model.config(), start.batch.global),
       fresh_(!start.checkpoint.has_value() || start.resume == Resume::kWeights),
       waits_for_host_(parts.model.hidden_options().device().is_cpu()) {
