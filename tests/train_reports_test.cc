@@ -9,6 +9,7 @@
 
 #include "comm/thread.h"
 #include "run_fixture.h"
+#include "train/report.h"
 #include "train/run.h"
 
 namespace neox::testing {
@@ -148,6 +149,22 @@ TEST(Reports, ACurriculumIsInTheLogAndItsTokensAreCounted) {
   double rate = run.metric("runtime/tokens_per_sec").at(20),
          samples = run.metric("runtime/samples_per_sec").at(20);
   EXPECT_NEAR(rate / samples, (5 * 8 + 5 * 16) / 10.0, 1e-6);  // of steps 11 to 20
+}
+
+TEST(Reports, TheTimeThatIsLeftCountsTheTokensToCome) {
+  auto left = [](const Strings& more) {
+    Training run;
+    Config config = load_config(
+        {.files = {run.dir() / "tiny.yml"}, .overrides = Strings{"log_interval=3"} + more});
+    Report report(config, {.batch = {.global = 5, .micro = 5, .accumulation = 1}});
+    ::testing::internal::CaptureStderr();
+    for (int64_t step = 1; step <= 3; ++step) report.step(step, {.loss = 5, .grad_norm = 1}, 60);
+    std::string line = ::testing::internal::GetCapturedStderr();
+    return line.substr(0, line.find(" left")).substr(line.rfind(" | ") + 3);
+  };
+  EXPECT_EQ(left({}), "17 min 0 s");
+  // 3 minutes took 3 steps of 4 tokens; 12 of 8 are left, and 5 of 16.
+  EXPECT_EQ(left({kCurriculum}), "44 min 0 s");
 }
 
 TEST(Reports, EvaluationsUnderACurriculumAreOfWholeSamples) {

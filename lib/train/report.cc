@@ -150,7 +150,8 @@ void Report::log_interval(int64_t iteration, const StepReport& step) {
   double samples = static_cast<double>(options_.batch.global) / seconds;
   double tokens = tokens_of(iteration - steps, iteration) / seconds / static_cast<double>(steps),
          flops = tokens * train_flops_per_token(mean_model(config_, iteration - steps, iteration));
-  double left = static_cast<double>(config_.train.iters - iteration) * seconds;
+  // Steps of a curriculum grow, so that of those done the time does not hold, but the rate.
+  double left = tokens_of(iteration, config_.train.iters) / tokens;
   int64_t finite = iteration - marked_iteration_ - skipped_;
   double loss = finite > 0 ? losses_ / static_cast<double>(finite) : step.loss;
   const auto& preference = config_.train.preference;
