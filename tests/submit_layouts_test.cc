@@ -144,6 +144,21 @@ TEST_F(SubmitTest, SaysThatNoLayoutFits) {
       << out.str();
 }
 
+// On 7 GPUs there are 7 data-parallel ranks, whatever the layout.
+TEST(LayoutTable, SaysThatTheBatchDoesNotShareOut) {
+  auto table = [](const std::string& batch, double room) {
+    Gpus gpus{.nodes = 1, .per_node = 7, .room = room, .rates = gpu_rates("h100").value()};
+    return layout_table(pythia("160M.yml", plain({"train_batch_size=" + batch})), gpus, kEntries,
+                        [](const Strings&) { return true; });
+  };
+  EXPECT_EQ(table("3", 72e9),
+            "No layout of 7 ranks fits: the batch of 3 samples does not share out over them. Take "
+            "fewer GPUs, or a larger train_batch_size (7).\n");
+  EXPECT_NE(table("8", 72e9).find("larger train_batch_size (14)"), std::string::npos);
+  EXPECT_EQ(table("7", 72e9).find("No layout"), std::string::npos);
+  EXPECT_NE(table("7", 1e6).find("a rank of each needs more"), std::string::npos);
+}
+
 TEST_F(SubmitTest, LayoutsThatCannotBeFoundAreRefused) {
   auto refused = [&](Strings words, const std::string& says) {
     try {

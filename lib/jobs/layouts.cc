@@ -1,6 +1,7 @@
 #include "jobs/layouts.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 
 #include "base/error.h"
@@ -174,9 +175,17 @@ std::string table(const std::vector<std::vector<std::string>>& rows) {
   return out;
 }
 
-std::string nothing_fits(const Config& config, const Gpus& gpus) {
-  return concat("No layout of ", gpus.nodes * gpus.per_node, " ranks fits: a GPU has room for ",
-                human_bytes(gpus.room), ", and a rank of each needs more. More nodes are needed",
+// Whether memory or the batch is what refuses shows where memory refuses nothing.
+std::string nothing_fits(const Config& config, const Gpus& gpus, int64_t entries) {
+  int64_t world = gpus.nodes * gpus.per_node, batch = global_batch(config, world);
+  Gpus boundless = gpus;
+  boundless.room = std::numeric_limits<double>::infinity();
+  if (find_layouts(config, boundless, entries).empty())
+    return concat("No layout of ", counted(world, "rank"), " fits: the batch of ",
+                  counted(batch, "sample"), " does not share out over them. Take fewer GPUs, or a ",
+                  "larger train_batch_size (", (batch + world - 1) / world * world, ").\n");
+  return concat("No layout of ", world, " ranks fits: a GPU has room for ", human_bytes(gpus.room),
+                ", and a rank of each needs more. More nodes are needed",
                 config.optimizer.place == StatePlace::kHost
                     ? ""
                     : ", or offload_optimizer (device: cpu) in zero_optimization",
@@ -254,7 +263,7 @@ std::string layout_table(const Config& config, const Gpus& gpus, int64_t entries
   std::vector<LayoutChoice> found;
   for (const LayoutChoice& layout : find_layouts(config, gpus, entries))
     if (found.size() < kRows && accepts(layout_keys(layout, config))) found.push_back(layout);
-  if (found.empty()) return nothing_fits(config, gpus);
+  if (found.empty()) return nothing_fits(config, gpus, entries);
   double best = found[0].cost.seconds;
   std::vector<std::vector<std::string>> rows = {kHeads};
   for (const LayoutChoice& layout : found) rows.push_back(row_of(layout, best));
