@@ -203,6 +203,18 @@ TEST(Plot, ALossThatIsNoNumberAnyMoreIsSaid) {
   EXPECT_EQ(chart.series[0].name, "a (nan or infinite at 2 of 4 points, the last one too)");
 }
 
+TEST(Plot, ALogarithmicAxisSaysWhatItHasNoPlaceFor) {
+  RunLog run = run_of("a", {{"loss", {{1, 0, 5}, {2, 0, 0}, {3, 0, NAN}, {4, 0, -1}}}});
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(
+      chart_of({run}, {.y_scale = Scale::kLog}).series[0].name,
+      "a (nan or infinite at 1 of 4 points, not positive at 2 of 4 points, the last one too)");
+  EXPECT_NE(::testing::internal::GetCapturedStderr().find("the last one too, and not drawn there"),
+            std::string::npos);
+  run.series["loss"].erase(run.series["loss"].begin() + 2);
+  EXPECT_EQ(chart_of({run}, {}).series[0].name, "a");
+}
+
 TEST(Plot, TimeAxisStartsWithTheRunInAFittingUnit) {
   RunLog run = run_of("a", {{"loss", {{1, 1000, 5}, {2, 1000 + 7200, 4}, {3, 1000 + 36000, 3}}}});
   Chart chart = chart_of({run}, {.x = XAxis::kTime});

@@ -127,12 +127,22 @@ XAxis parse_x_axis(const std::string& name) {
   fail(Exit::kUsage, "--x is '", name, "'; it can be step, time or tokens");
 }
 
-// "nan or infinite at 51 of 100 points, the last one too"; "" where it is nowhere.
-std::string not_finite(const std::vector<double>& y) {
-  auto count = std::ranges::count_if(y, [](double value) { return !std::isfinite(value); });
-  if (count == 0) return "";
-  return concat("nan or infinite at ", count, " of ", y.size(), " points",
-                std::isfinite(y.back()) ? "" : ", the last one too");
+// "nan or infinite at 51 of 100 points, the last one too", and on a logarithmic axis also "not
+// positive at 3 of 100 points"; "" where it is nowhere.
+std::string hidden_points(const std::vector<double>& y, Scale scale) {
+  auto is_none = [](double value) { return !std::isfinite(value); };
+  auto is_below = [&](double value) {
+    return scale == Scale::kLog && !is_none(value) && value <= 0;
+  };
+  std::vector<std::string> parts;
+  auto add = [&](const char* what, auto is) {
+    if (auto count = std::ranges::count_if(y, is); count > 0)
+      parts.push_back(concat(what, " at ", count, " of ", y.size(), " points",
+                             is(y.back()) ? ", the last one too" : ""));
+  };
+  add("nan or infinite", is_none);
+  add("not positive", is_below);
+  return join(parts, ", ");
 }
 
 Chart chart_of(const std::vector<RunLog>& runs, const PlotRequest& request) {
@@ -151,7 +161,7 @@ Chart chart_of(const std::vector<RunLog>& runs, const PlotRequest& request) {
                                             : run.name + " " + tag;
       Series series{.name = name, .x = x_of(run, found->second, request.x), .y = {}};
       for (const Point& point : found->second) series.y.push_back(point.value);
-      if (std::string hidden = not_finite(series.y); !hidden.empty()) {
+      if (std::string hidden = hidden_points(series.y, request.y_scale); !hidden.empty()) {
         series.name += concat(" (", hidden, ")");
         log_warning(run.path.string(), ": ", printable(tag), " is ", hidden,
                     ", and not drawn there");
