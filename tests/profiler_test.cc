@@ -68,6 +68,15 @@ TEST(Profile, OfARunIsATraceOfItsStepsAndATable) {
   EXPECT_EQ(names["neox::head_loss"], 2);
 }
 
+TEST(Profile, IsNoTimeOfTraining) {
+  Training run;
+  Ended ended = run.train(
+      {"profile=true", "profile_step_start=2", "profile_step_stop=4", "train_iters=6"}, {},
+      {.environment = Training::fault(run.dir() / "log/trace_", 0, "NEOX_FAULT_DELAY=3000")});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  EXPECT_LT(run.metric("runtime/iteration_time").at(5), 3);
+}
+
 TEST(Profile, OfStepsThatAreBehindTheRunIsMissedAtTheStart) {
   Training run;
   ASSERT_EQ(run.train({"exit_interval=10"}).code, 0);

@@ -228,7 +228,9 @@ Exit Trainer::train_loop() {
 void Trainer::take_step() {
   if (profiler_.due(state_.iteration)) {
     read_report();  // on all ranks, since it may end the run
+    report_.pause();  // a trace takes longer to write than many a step
     profiler_.at(state_.iteration);
+    report_.resume();
   }
   int64_t first = state_.consumed_samples;
   auto start = TimeLimit::Clock::now();
