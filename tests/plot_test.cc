@@ -151,6 +151,22 @@ TEST(SvgChart, ShowsTitleLegendTicksCurveAndLastValue) {
   EXPECT_EQ(svg.find("opacity"), std::string::npos);  // no faint line where nothing is smoothed
 }
 
+// Where the last value of the one curve begins, of a picture of 900 pixels.
+double last_value_at(double value) {
+  Chart chart = line_chart();
+  chart.series[0].y.back() = value;
+  std::string svg = draw_svg(chart);
+  std::string text = svg.substr(0, svg.find(">" + short_number(value) + "</text>\n</svg>"));
+  return std::stod(text.substr(text.rfind("<text x=\"") + 9));
+}
+
+TEST(SvgChart, HasRoomForItsLastValue) {
+  constexpr double kBoldDigit = 8.36;  // pixels, of DejaVu Sans at 12
+  for (double value : {-1.235e-05, 1.235e-05, -0.1235, 0.5})
+    EXPECT_LE(last_value_at(value) + kBoldDigit * display_width(short_number(value)), 900) << value;
+  EXPECT_EQ(last_value_at(0.5), 900 - 64 + 6);  // a short one takes no more than it did
+}
+
 TEST(SvgChart, HasNoCharacterThatXmlHasNoPlaceFor) {
   std::string svg = draw_svg({.title = "\xEF\xBF\xBE\xEF\xBF\xBF", .series = {}});
   EXPECT_EQ(svg.find("\xEF\xBF\xBE"), std::string::npos);

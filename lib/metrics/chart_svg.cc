@@ -18,8 +18,11 @@ constexpr std::array<const char*, 7> kSvgColours = {"#0072b2", "#d55e00", "#009e
                                                     "#c98a00", "#3ba3dd", "#444444"};
 constexpr std::array<const char*, 4> kDashes = {"", "7 3", "2 2", "9 3 2 3"};
 
-constexpr double kFont = 12, kCharacter = 6.9, kSwatch = 20, kLegendRow = 18;
+// Bold digits are wider than the mean character.
+constexpr double kFont = 12, kCharacter = 6.9, kBoldDigit = 8.6, kSwatch = 20, kLegendRow = 18;
+constexpr double kBeforeLast = 6;  // pixels between the end of a curve and its last value
 constexpr int kMaxLegendRows = 4;
+constexpr size_t kMaxLastValues = 12;
 
 std::string number(double value) {
   std::string digits = printed("%.1f", value);
@@ -78,11 +81,21 @@ class SvgChart {
     double widest = 20;
     for (const Tick& tick : y_ticks_) widest = std::max(widest, text_width(tick.label));
     left_ = widest + 22;
-    right_ = width_ - 64;
+    right_ = width_ - last_values_width();
     arrange_legend();
     top_ = 46 + kLegendRow * legend_rows_ + (chart_.y_label.empty() ? 0 : 16);
     bottom_ = height_ - 50;
     x_ticks_ = ticks(plan_.x, std::max(2, static_cast<int>((right_ - left_) / 100)));
+  }
+
+  // Beside the plot: what the widest last value takes, and at least what a label of x may.
+  double last_values_width() const {
+    double widest = 64;
+    for (size_t i = 0; i < plan_.curves.size() && i < kMaxLastValues; ++i)
+      if (const auto& line = plan_.curves[i].line; !line.empty())
+        widest = std::max(widest,
+                          kBeforeLast + kBoldDigit * display_width(short_number(line.back())) + 4);
+    return widest;
   }
 
   void arrange_legend() {
@@ -169,7 +182,7 @@ class SvgChart {
       std::string text;
     };
     std::vector<Label> labels;
-    for (size_t i = 0; i < plan_.curves.size() && i < 12; ++i) {
+    for (size_t i = 0; i < plan_.curves.size() && i < kMaxLastValues; ++i) {
       const Curve& curve = plan_.curves[i];
       if (!curve.line.empty())
         labels.push_back({y_of(curve.line.back()), x_of(curve.raw.x.back()), i,
@@ -183,7 +196,7 @@ class SvgChart {
     for (size_t i = labels.size(); i-- > 0; lowest = labels[i].y - kFont - 2)
       labels[i].y = std::min(labels[i].y, lowest);
     for (const Label& label : labels)
-      text(label.x + 6, label.y + 4, label.text,
+      text(label.x + kBeforeLast, label.y + 4, label.text,
            concat("fill=\"", colour(label.series),
                   "\" font-weight=\"bold\" stroke=\"#ffffff\" stroke-width=\"3\" "
                   "paint-order=\"stroke\""));
