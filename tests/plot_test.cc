@@ -151,6 +151,15 @@ TEST(SvgChart, ShowsTitleLegendTicksCurveAndLastValue) {
   EXPECT_EQ(svg.find("opacity"), std::string::npos);  // no faint line where nothing is smoothed
 }
 
+TEST(SvgChart, HasTheOutlineOfALastValueBelowIt) {
+  std::string svg = draw_svg(line_chart());
+  size_t outline = svg.find("stroke-width=\"3\" aria-hidden=\"true\">1</text>\n"),
+         value = svg.find("fill=\"#0072b2\" font-weight=\"bold\">1</text>\n");
+  ASSERT_NE(value, std::string::npos);
+  EXPECT_LT(outline, value);
+  EXPECT_EQ(svg.find("paint-order"), std::string::npos);
+}
+
 // Where the last value of the one curve begins, of a picture of 900 pixels.
 double last_value_at(double value) {
   Chart chart = line_chart();

@@ -195,11 +195,14 @@ class SvgChart {
     double lowest = bottom_;
     for (size_t i = labels.size(); i-- > 0; lowest = labels[i].y - kFont - 2)
       labels[i].y = std::min(labels[i].y, lowest);
-    for (const Label& label : labels)
-      text(label.x + kBeforeLast, label.y + 4, label.text,
-           concat("fill=\"", colour(label.series),
-                  "\" font-weight=\"bold\" stroke=\"#ffffff\" stroke-width=\"3\" "
-                  "paint-order=\"stroke\""));
+    // The outline is a text of its own, since not everything that shows SVG knows paint-order.
+    for (const Label& label : labels) {
+      double x = label.x + kBeforeLast, y = label.y + 4;
+      text(x, y, label.text,
+           "fill=\"#ffffff\" font-weight=\"bold\" stroke=\"#ffffff\" stroke-width=\"3\" "
+           "aria-hidden=\"true\"");
+      text(x, y, label.text, concat("fill=\"", colour(label.series), "\" font-weight=\"bold\""));
+    }
   }
 
   // A path with at most four points for each pixel column: the first, the extremes, the last.
