@@ -71,6 +71,7 @@ int run(int argc, char** argv) {
   DoctorOptions options;
   add_options(program, options);
   if (!program.parse(argc, argv)) return 0;
+  let_own_openmp_threads_sleep(argv);
   int64_t megabytes = program.get<int64_t>("size");
   check_usage(megabytes > 0 && megabytes <= 1'000'000, "--size ", megabytes,
               " is not a number of MB from 1 to 1000000");
@@ -87,6 +88,5 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  let_own_openmp_threads_sleep(argv);
   return run_program("neox-doctor", [&] { return run(argc, argv); });
 }
