@@ -106,7 +106,7 @@ bool add_tokenizer(ModelFiles& model) {
   }
   bool single = t.merge_file.empty();
   std::string name = Tokenizer::is_sentencepiece(t.type) ? "tokenizer.model"
-                     : t.type == "TiktokenTokenizer"     ? t.vocab_file.filename().string()
+                     : Tokenizer::is_tiktoken(t.type)    ? t.vocab_file.filename().string()
                                                          : "tokenizer.json";
   model.companions.push_back({single ? name : "vocab.json", t.vocab_file});
   if (!single) model.companions.push_back({"merges.txt", t.merge_file});
@@ -188,10 +188,10 @@ void add_run_companions(ModelFiles& model, const fs::path& otherwise) {
 
 void choose_tokenizer(ModelFiles& model) {
   auto has = [&](const char* name) { return companion(model, name) != nullptr; };
-  auto ranks =
-      std::ranges::find(model.companions, model.config.tokenizer.vocab_file, &Companion::path);
-  if (model.config.tokenizer.type == "TiktokenTokenizer" && ranks != model.companions.end())
-    model.tokenizer = {"TiktokenTokenizer", ranks->name, ""};
+  const TokenizerConfig& t = model.config.tokenizer;
+  auto ranks = std::ranges::find(model.companions, t.vocab_file, &Companion::path);
+  if (Tokenizer::is_tiktoken(t.type) && ranks != model.companions.end())
+    model.tokenizer = {t.type, ranks->name, ""};
   else if (takes_pieces(model))
     model.tokenizer = {sentencepiece_type(model), "tokenizer.model", ""};
   else if (has("tokenizer.json"))

@@ -95,10 +95,19 @@ std::optional<TextTokens> text_tokens_of_pieces(const fs::path& path) try {
   return std::nullopt;
 }
 
-// Or null.
+// Of a run with tiktoken's ranks; else null.
 const Companion* tiktoken_ranks(const ModelFiles& model) {
   const auto& found = model.tokenizer;
-  return found && found->type == "TiktokenTokenizer" ? companion(model, found->vocab) : nullptr;
+  return found && Tokenizer::is_tiktoken(found->type) ? companion(model, found->vocab) : nullptr;
+}
+
+// All its encodings end documents alike.
+TextTokens text_tokens_of_ranks(const fs::path& path) {
+  TextTokens tokens;
+  for (const AddedToken& token : read_tiktoken(path).added)
+    if (token.content == "<|endoftext|>")
+      tokens = {token.id, token.id, token.content, token.content, token.content};
+  return tokens;
 }
 
 std::optional<TextTokens> text_tokens(const ModelFiles& model) try {
@@ -106,8 +115,7 @@ std::optional<TextTokens> text_tokens(const ModelFiles& model) try {
     return text_tokens_of_pieces(file->path);
   if (const Companion* file = companion(model, "tokenizer.json"))
     return text_tokens_of_json(read_json(file->path));
-  if (const Companion* file = tiktoken_ranks(model))
-    return text_tokens_of_json(nlohmann::json::parse(tokenizer_json_of(read_tiktoken(file->path))));
+  if (const Companion* file = tiktoken_ranks(model)) return text_tokens_of_ranks(file->path);
   TextTokens tokens;
   if (const Companion* file = companion(model, "vocab.json"))
     tokens.begin = tokens.end = read_json(file->path).value("<|endoftext|>", nlohmann::json());

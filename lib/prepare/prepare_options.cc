@@ -144,7 +144,7 @@ TokenizerFile read_tokenizer(const Program& program, const PrepareDefaults& defa
                  "whose --vocab-file is a tokenizer.model");
     return {type, need(program, "vocab-file", "SentencePiece's tokenizer.model", ""), {}};
   }
-  if (type == "TiktokenTokenizer" || type == "HFGPT2Tokenizer") return read_named(program, type);
+  if (Tokenizer::is_tiktoken(type) || type == "HFGPT2Tokenizer") return read_named(program, type);
   if (type == "HFTokenizer") {
     check_usage(!merges,
                 "--merge-file has no use with HFTokenizer, whose --vocab-file is a "

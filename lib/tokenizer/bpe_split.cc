@@ -27,8 +27,9 @@ WordSplitter::Char WordSplitter::read(size_t at) const {
   if (byte < 0x80) return {kAscii[byte], 1};
   unicode::CodePoint code = unicode::read(text_, at);
   Class category = properties_.category(code.value);
-  bool mark = category == Class::kOther && properties_.upper(code.value);
-  return {mark && words_ == Words::kQwen35 ? Class::kLetter : category, code.bytes};
+  if (words_ == Words::kQwen35 && category == Class::kOther && properties_.upper(code.value))
+    category = Class::kLetter;  // a mark
+  return {category, code.bytes};
 }
 
 bool WordSplitter::is(size_t at, Class category) const {

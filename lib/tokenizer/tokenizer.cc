@@ -240,7 +240,7 @@ Tokenizer Tokenizer::of_type(std::string_view type, const std::filesystem::path&
   if (is_sentencepiece(type))
     return from_sentencepiece(vocab, type == "SPMTokenizer" ? Pieces::kAlone : Pieces::kBegin);
   if (type == "HFTokenizer") return from_json(vocab);
-  if (type == "TiktokenTokenizer") return from_tiktoken(vocab);
+  if (is_tiktoken(type)) return from_tiktoken(vocab);
   check_usage(!merges.empty(), type, " needs merge_file beside vocab_file");
   return from_gpt2(vocab, merges);
 }

@@ -40,6 +40,7 @@ class Tokenizer {
   static Tokenizer of_type(std::string_view type, const std::filesystem::path& vocab,
                            const std::filesystem::path& merges);
   static bool reads_files(std::string_view type) { return type != "CharLevelTokenizer"; }
+  static bool is_tiktoken(std::string_view type) { return type == "TiktokenTokenizer"; }
   // Whether a type reads a tokenizer.model.
   static bool is_sentencepiece(std::string_view type) {
     return type == "SPMTokenizer" || type == "Llama2Tokenizer";

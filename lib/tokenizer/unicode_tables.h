@@ -21,10 +21,8 @@ struct Decomposition {
   bool composes;  // NFC joins first and second to code again
 };
 
-extern const std::span<const CodeRange> letters, numbers, spaces;  // \p{L}, \p{N}, \s of GPT-2's
-                                                                   // regular expression
-extern const std::span<const CodeRange> capitals, smalls,
-    marks;                                                // \p{Lu} and \p{Lt}, \p{Ll}, \p{M}
+// \p{L}, \p{N}, \s of regular expressions, such as GPT-2's; \p{Lu} with \p{Lt}, \p{Ll}, \p{M}.
+extern const std::span<const CodeRange> letters, numbers, spaces, capitals, smalls, marks;
 extern const std::span<const CodeRange> newer_numbers;    // that Digits knows besides
 extern const std::span<const CodeRange> word_characters;  // \w beside an added token
 extern const std::span<const CombiningRange> combining;
