@@ -17,6 +17,7 @@
 #include "ops/bf16_attention.h"
 #include "ops/head_parts.h"
 #include "ops/product.h"
+#include "score_rules.h"
 
 namespace neox {
 namespace {
@@ -188,7 +189,7 @@ Tensor by_aten(const Tensor& q, const Tensor& k, const Tensor& v) {
 }
 
 Tensor by_blocks(const Tensor& q, const Tensor& k, const Tensor& v) {
-  return bf16_causal_attention(q, k, v, kScale);
+  return bf16_causal_attention(q, k, v, {kScale});
 }
 
 TEST_P(Bf16Product, AttendsAsDoubleDoes) {
@@ -200,6 +201,23 @@ TEST_P(Bf16Product, AttendsAsDoubleDoes) {
       // The gradients of one position alone: queries have none but for rounding.
       double far = T > 1 ? relative(got.qkv.grad(), want.qkv.grad()) : 0;
       EXPECT_LE(far, 1.2e-2) << T << " " << D;
+    }
+}
+
+TEST_P(Bf16Product, CountsDistancesAsAMaskDoes) {
+  for (int64_t T : {1, 37, 131, 600, 1100})
+    for (const ScoreRule& rule : score_rules(kScale)) {
+      Tensor values = (at::randn({2, T, 3, 3, 16}) * 2).to(at::kBFloat16);
+      auto with = [&](auto attend) {
+        return [=](const Tensor& q, const Tensor& k, const Tensor& v) {
+          return attend(q, k, v, rule);
+        };
+      };
+      Attended got(values, with(bf16_causal_attention)),
+          want(values.to(at::kDouble), with(attention_with_mask));
+      EXPECT_LE(relative(got.out, want.out), 5e-3) << T << ", " << text_of(rule);
+      double far = T > 1 ? relative(got.qkv.grad(), want.qkv.grad()) : 0;
+      EXPECT_LE(far, 1.2e-2) << T << ", " << text_of(rule);
     }
 }
 
@@ -223,6 +241,23 @@ TEST_P(Bf16Product, AttendsWithScoresFarApart) {
   EXPECT_LE(relative(got.out, want.out), 5e-3);
   EXPECT_LE(relative(got.qkv.grad(), want.qkv.grad()),
             1.5 * relative(aten.qkv.grad(), want.qkv.grad()));
+}
+
+TEST_P(Bf16Product, AttendsInAWindowWithTheSameBitsOnAnyNumberOfThreads) {
+  int threads = at::get_num_threads();
+  auto by_window = [](const Tensor& q, const Tensor& k, const Tensor& v) {
+    return bf16_causal_attention(q, k, v, {kScale, 150, {0.5, 0.25, 0.125, 0.01, 0}});
+  };
+  Tensor values = at::randn({1, 1100, 5, 3, 32}).to(at::kBFloat16);
+  at::set_num_threads(1);
+  Attended one(values, by_window);
+  for (int many : {2, 8, 64}) {
+    at::set_num_threads(many);
+    Attended other(values, by_window);
+    EXPECT_TRUE(one.out.equal(other.out)) << many;
+    EXPECT_TRUE(one.qkv.grad().equal(other.qkv.grad())) << many;
+  }
+  at::set_num_threads(threads);
 }
 
 TEST_P(Bf16Product, AttendsWithTheSameBitsOnAnyNumberOfThreads) {

@@ -21,6 +21,7 @@
 #include "ops/embedding.h"
 #include "ops/head_parts.h"
 #include "ops/product.h"
+#include "score_rules.h"
 
 namespace neox {
 namespace {
@@ -50,7 +51,7 @@ Tensor by_aten(const Tensor& q, const Tensor& k, const Tensor& v) {
 }
 
 Tensor by_blocks(const Tensor& q, const Tensor& k, const Tensor& v) {
-  return causal_attention(q, k, v, kScale);
+  return causal_attention(q, k, v, {kScale});
 }
 
 TEST(CausalAttention, EqualsAtensInDoubleForwardAndBackward) {
@@ -62,6 +63,23 @@ TEST(CausalAttention, EqualsAtensInDoubleForwardAndBackward) {
       // Processors sum in different orders: 2.2e-6 on one without AVX-512.
       EXPECT_LE(relative_distance(got.out, want.out), 3e-6) << T << " " << D;
       EXPECT_LE(relative_distance(got.qkv.grad(), want.qkv.grad()), 3e-6) << T << " " << D;
+    }
+}
+
+TEST(CausalAttention, CountsDistancesAsAMaskDoes) {
+  for (int64_t T : {1, 37, 300, 1100})
+    for (const ScoreRule& rule : score_rules(kScale)) {
+      Tensor values = at::randn({2, T, 3, 3, 16}, at::kDouble) * 2;
+      auto with = [&](auto attend) {
+        return [=](const Tensor& q, const Tensor& k, const Tensor& v) {
+          return attend(q, k, v, rule);
+        };
+      };
+      Attended got(values, at::kFloat, with(causal_attention)),
+          want(values, at::kDouble, with(attention_with_mask));
+      EXPECT_LE(relative_distance(got.out, want.out), 3e-6) << T << ", " << text_of(rule);
+      EXPECT_LE(relative_distance(got.qkv.grad(), want.qkv.grad()), 3e-6)
+          << T << ", " << text_of(rule);
     }
 }
 

@@ -293,6 +293,15 @@ TEST(Reports, DataThatAFirstStartReadsMoreThanOnceIsNoRunThatGrew) {
 }
 
 // A node where any token is said to end a text.
+TEST(Reports, ADryRunKnowsWhatIsThere) {
+  Training run;
+  EXPECT_FALSE(has(run.train({}, {"--dry-run"}).out, "there already"));
+  ASSERT_EQ(run.train({"exit_interval=10"}).code, 0);
+  std::string text = run.train({"train_batch_size=10"}, {"--dry-run"}).out;
+  EXPECT_TRUE(has(text, "there already")) << text;
+  EXPECT_TRUE(has(text, "5 samples")) << text;
+}
+
 TEST(Reports, SamplesEndAtWhatEndsTextsForRank0) {
   Training run;
   std::string tokenizer =

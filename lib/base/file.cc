@@ -172,6 +172,16 @@ fs::path existing_part(const fs::path& path) {
   return part;
 }
 
+int64_t bytes_below(const fs::path& dir) {
+  int64_t bytes = 0;
+  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(dir)) {
+    std::error_code gone;
+    auto size = entry.is_regular_file(gone) ? entry.file_size(gone) : 0;
+    if (!gone) bytes += static_cast<int64_t>(size);
+  }
+  return bytes;
+}
+
 int64_t free_bytes(const fs::path& path) {
   fs::path dir = existing_part(path);
   struct statvfs info {};

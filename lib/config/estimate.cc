@@ -283,7 +283,10 @@ std::string render_disk(const Estimate& e, const Config& config) {
   out += line("at most", human_bytes(static_cast<double>(e.disk_bytes)),
               with_commas(e.num_files) + " files in " + config.checkpoint.save.string());
   if (!e.free_bytes) return out;
-  bool fits = e.disk_bytes <= *e.free_bytes;
+  if (e.present_bytes)
+    out += line("there already", human_bytes(static_cast<double>(e.present_bytes)),
+                "checkpoints that the run goes on from");
+  bool fits = e.disk_bytes <= *e.free_bytes + e.present_bytes;
   return out + line("free there", human_bytes(static_cast<double>(*e.free_bytes)),
                     fits ? "" : "NOT ENOUGH: " + room_advice(config, e));
 }

@@ -34,6 +34,7 @@ struct Estimate {
   int64_t checkpoint_bytes = 0, num_checkpoints = 0, num_kept = 0;
   int64_t files_per_checkpoint = 0, num_files = 0, disk_bytes = 0;
   std::optional<int64_t> free_bytes;
+  int64_t present_bytes = 0;  // of the run's checkpoints, there already
 };
 
 // `vocab` is the padded one. Throws Error (64) where the world does not fit the layout or the

@@ -1,6 +1,6 @@
-// The attention of GptNeoX: positions are already rotated into q and k. Attention within documents:
-// on a CPU each is computed alone; elsewhere, with dropout, and where scores depend on the distance
-// of tokens (a window, ALiBi), a mask is added to the scores.
+// The attention of GptNeoX: positions are already rotated into q and k. On a CPU documents are
+// computed each alone, and a window and ALiBi are the kernels'; elsewhere, with dropout, and with
+// T5's bias, a mask is added to the scores.
 #include <ATen/OpMathType.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
@@ -62,19 +62,15 @@ GptNeoX::Pass GptNeoX::pass_of(const Batch& batch) const {
             .splits_tokens = splits_tokens(),
             .documents = batch.documents,
             .positions = batch.positions};
-  bool dropout = pass.training && config_.attention_dropout > 0;
-  bool documents = batch.documents.defined() && (dropout || !batch.documents.is_cpu());
-  if (documents || scores_depend_on_distance())
-    pass.mask = score_mask(0, batch.tokens.size(1), batch.documents);
   pass.bias = score_bias(0, batch.tokens.size(1));
+  if (needs_mask(pass) && (batch.documents.defined() || scores_depend_on_distance()))
+    pass.mask = score_mask(0, batch.tokens.size(1), batch.documents);
   if (batch.positions.defined()) pass.rotary = rows_at(rotary_, batch.positions);
   return pass;
 }
 
 bool GptNeoX::scores_depend_on_distance() const {
-  bool windowed =
-      config_.window > 0 && config_.window < std::max(config_.positions, config_.seq) - 1;
-  return windowed || slopes_.defined() ||
+  return score_rule_.counts_distance() ||
          config_.position_embedding == PositionEmbedding::kRelative;
 }
 
@@ -149,6 +145,13 @@ bool GptNeoX::holds_probabilities(const Pass& pass) const {
   return pass.training && (config_.attention_dropout > 0 || pass.bias.defined());
 }
 
+// Whether what scores of a whole text lose by documents and distances is to be a mask.
+bool GptNeoX::needs_mask(const Pass& pass) const {
+  bool dropout = pass.training && config_.attention_dropout > 0;
+  return dropout || pass.bias.defined() ||
+         !attends_in_blocks(options_.device, options_.dtypes.param);
+}
+
 // What ATen multiplies, where it is slower in 16 bits, and what has no kernels of ours.
 bool GptNeoX::attends_in_fp32(const Tensor& q, const Pass& pass) const {
   if (holds_probabilities(pass) || pass.mask.defined()) return slow_for_aten(q);
@@ -158,11 +161,10 @@ bool GptNeoX::attends_in_fp32(const Tensor& q, const Pass& pass) const {
 Tensor GptNeoX::attend_whole(const Tensor& q, const Tensor& k, const Tensor& v, int64_t l,
                              const Pass& pass) {
   if (holds_probabilities(pass)) return attend_by_probabilities(q, k, v, l, pass);
-  double scale = config_.score_scale();
   if (pass.mask.defined())
-    return at::scaled_dot_product_attention(q, k, v, pass.mask, 0, false, scale);
+    return at::scaled_dot_product_attention(q, k, v, pass.mask, 0, false, score_rule_.scale);
   if (pass.documents.defined()) return attend_in_documents(q, k, v, pass.documents);
-  return causal_attention(q, k, v, scale);
+  return causal_attention(q, k, v, score_rule_);
 }
 
 // Document by document, each as a text of its own. On a CPU of one core, T = 2048, H = 8, D = 64,
@@ -177,7 +179,7 @@ Tensor GptNeoX::attend_in_documents(const Tensor& q, const Tensor& k, const Tens
     std::vector<Tensor> queries = parts(q_of[b]), keys = parts(k_of[b]), values = parts(v_of[b]),
                         done;
     for (size_t i = 0; i < lengths.size(); ++i)
-      done.push_back(causal_attention(queries[i], keys[i], values[i], config_.score_scale()));
+      done.push_back(causal_attention(queries[i], keys[i], values[i], score_rule_));
     samples.push_back(at::cat(done, 2));  // [1, H, T, D]
   }
   return at::cat(samples, 0);
@@ -188,7 +190,7 @@ Tensor GptNeoX::attend_by_probabilities(const Tensor& q, const Tensor& k, const 
                                         int64_t l, const Pass& pass) {
   int64_t H = q.size(1), T = q.size(2);
   // Multiplied before the product, whose sums could be beyond fp16.
-  Tensor scores = at::matmul(q * config_.score_scale(), k.transpose(2, 3));
+  Tensor scores = at::matmul(q * score_rule_.scale, k.transpose(2, 3));
   scores = pass.mask.defined() ? scores + pass.mask : scores.masked_fill(future(T, q), kHidden);
   Tensor probabilities =
       at::softmax(scores, -1, at::toOpMathType(q.scalar_type())).to(q.scalar_type());

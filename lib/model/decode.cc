@@ -173,9 +173,9 @@ GptNeoX::Pass GptNeoX::cached_pass(int64_t T, KvCache& cache) const {
   Pass pass{.cache = &cache};
   int64_t first = cache.lengths.front(), last = first + T;
   if (all_equal(cache.lengths)) {
-    if (scores_depend_on_distance() || (first > 0 && T > 1))
-      pass.mask = score_mask(first, last, {});
     pass.bias = score_bias(first, last);
+    bool by_distance = scores_depend_on_distance() && (first > 0 || needs_mask(pass));
+    if (by_distance || (first > 0 && T > 1)) pass.mask = score_mask(first, last, {});
     return pass;
   }
   auto integers = hidden_options().dtype(at::kLong);
@@ -201,9 +201,9 @@ GptNeoX::Pass GptNeoX::cached_pass(int64_t T, KvCache& cache) const {
 Tensor GptNeoX::attend_prompt(const Tensor& q, const Tensor& k, const Tensor& v) {
   Pass pass;
   int64_t T = q.size(2);
-  if (scores_depend_on_distance()) pass.mask = score_mask(0, T, {}).to(at::kFloat);
   Tensor by_distance = score_bias(0, T);
-  if (by_distance.defined()) pass.mask = pass.mask + by_distance.to(at::kFloat);
+  if (by_distance.defined())
+    pass.mask = score_mask(0, T, {}).to(at::kFloat) + by_distance.to(at::kFloat);
   if (!pass.mask.defined() && bf16_multiplies(q)) return attend(q, k, v, first_layer_, pass);
   return attend(q.to(at::kFloat), k.to(at::kFloat), v.to(at::kFloat), first_layer_, pass);
 }
@@ -231,7 +231,7 @@ Tensor GptNeoX::attend_cached(const Tensor& q, const Tensor& k, const Tensor& v,
   auto seen = [&](const Tensor& all) { return for_queries(rows(all).narrow(2, 0, longest + T)); };
   std::optional<Tensor> mask = pass.mask.defined() ? std::optional(pass.mask) : std::nullopt;
   return at::scaled_dot_product_attention(q, seen(cache.keys[i]), seen(cache.values[i]), mask, 0,
-                                          false, config_.score_scale());
+                                          false, score_rule_.scale);
 }
 
 }  // namespace neox

@@ -22,6 +22,7 @@
 #include "ops/dropout.h"
 #include "ops/norm.h"
 #include "ops/rotary.h"
+#include "ops/score_rule.h"
 #include "param/param_buffer.h"
 
 namespace neox {
@@ -178,6 +179,7 @@ class GptNeoX {
   Tensor attend_whole(const Tensor& q, const Tensor& k, const Tensor& v, int64_t l,
                       const Pass& pass);
   bool holds_probabilities(const Pass& pass) const;
+  bool needs_mask(const Pass& pass) const;
   bool attends_in_fp32(const Tensor& q, const Pass& pass) const;
   Tensor attend_cached(const Tensor& q, const Tensor& k, const Tensor& v, int64_t l,
                        const Pass& pass);
@@ -214,8 +216,9 @@ class GptNeoX {
   bool keeps_gathered_ = false;
   std::map<std::string, std::pair<ParamBuffer*, size_t>> params_;  // by name: the buffer, the place
   RotaryTable rotary_;
-  Tensor sinusoids_;         // [positions, hidden]; undefined: positions are not added as sinusoids
-  Tensor slopes_;            // [H, 1, 1] of ALiBi; undefined: none
+  Tensor sinusoids_;  // [positions, hidden]; undefined: positions are not added as sinusoids
+  Tensor slopes_;     // [H, 1, 1] of ALiBi; undefined: none
+  ScoreRule score_rule_;
   Tensor expert_load_ = {};  // as of take_expert_load(); undefined: no mixture was passed
 };
 

@@ -126,6 +126,12 @@ void GptNeoX::add_position_tables() {
                   .narrow(0, c.heads / tp * mesh_.tp().rank(), c.heads / tp)
                   .to(hidden_options())
                   .view({-1, 1, 1});
+  score_rule_ = {.scale = c.score_scale(), .window = c.window < positions - 1 ? c.window : 0};
+  if (slopes_.defined()) {
+    Tensor slopes = slopes_.cpu().to(at::kDouble).contiguous();
+    score_rule_.slopes.assign(slopes.const_data_ptr<double>(),
+                              slopes.const_data_ptr<double>() + slopes.numel());
+  }
 }
 
 void GptNeoX::add_buffers() {

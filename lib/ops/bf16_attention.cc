@@ -68,13 +68,13 @@ const Bf16Softmax& softmax() { return *bf16_kernels()->softmax; }
 
 struct Scales {
   float score, log2;  // what they are multiplied by, and in units of log 2
-  explicit Scales(double scale) : score(static_cast<float>(scale)), log2(score * kLog2e) {}
+  explicit Scales(float scale) : score(scale), log2(scale * kLog2e) {}
 };
 
 // One head of one sample, [T, D] each.
 struct HeadInput {
   Bf16Matrix q, k, v;
-  double scale;  // of scores
+  HeadRule rule;
 };
 
 // --- forward ---
@@ -107,8 +107,8 @@ class HeadForward {
         room_(room),
         T_(head.q.rows),
         D_(head.q.depth),
-        scales_(head.scale) {
-    for (int64_t key = 0; key < queries.end; key += kKeys) {
+        scales_(head.rule.scale()) {
+    for (int64_t key = first_key(queries.from); key < queries.end; key += kKeys) {
       int64_t n = std::min(kKeys, T_ - key);
       pack_rows(head.k.narrow(key, n), keys_from(key));
       pack_rows(transposed(head.v.narrow(key, n)), values_of(key));
@@ -131,12 +131,14 @@ class HeadForward {
   uint32_t* keys_from(int64_t key) const { return room_.k + key / kKeys * rows_size(kKeys, D_); }
   uint32_t* values_of(int64_t key) const { return room_.v + key / kKeys * rows_size(D_, kKeys); }
   FloatColumns outputs(int64_t n) const { return {room_.out, kQueries, D_, n}; }
+  // Of the first block of keys that a query sees any of.
+  int64_t first_key(int64_t query) const { return head_.rule.first_key(query) / kKeys * kKeys; }
 
   void attend(int64_t query, int64_t n) {
     pack_columns(head_.q.narrow(query, n), room_.q);
     std::fill_n(room_.top, kQueries, kNoScore);
     std::fill_n(room_.sum, kQueries, 0.0F);
-    for (int64_t key = 0; key < query + n; key += kKeys)
+    for (int64_t key = first_key(query); key < query + n; key += kKeys)
       add_keys(query, n, key, std::min(kKeys, query + n - key));
   }
 
@@ -144,11 +146,13 @@ class HeadForward {
     int64_t wide = padded_to(n, kTileColumns), packed = std::min(kKeys, T_ - key);
     multiply_packed(rows_of(keys_from(key), D_), columns_of(room_.q, D_), pairs_of(D_),
                     {.data = room_.scores, .stride = wide}, keys, n);
+    head_.rule.count_distances({room_.scores, keys, n, wide, query, key, true});
+    bool first = key == first_key(query);
     softmax().keys({room_.scores, keys, wide, key, query, scales_.log2},
                    {room_.top, room_.sum, room_.rescale}, room_.pairs);
-    if (key > 0) softmax().scale_columns(outputs(n), room_.rescale);
+    if (!first) softmax().scale_columns(outputs(n), room_.rescale);
     multiply_packed(rows_of(values_of(key), packed), columns_among(room_.pairs, wide),
-                    pairs_of(keys), {.data = room_.out, .stride = kQueries, .add = key > 0}, D_, n);
+                    pairs_of(keys), {.data = room_.out, .stride = kQueries, .add = !first}, D_, n);
   }
 
   HeadInput head_;
@@ -214,7 +218,7 @@ class HeadBackward {
         r_(room),
         T_(head.q.rows),
         D_(head.q.depth),
-        scales_(head.scale) {
+        scales_(head.rule.scale()) {
     Range seen = of_interest();
     for (int64_t i = seen.from; i < seen.end; i += kBackQueries) {
       int64_t n = std::min(kBackQueries, T_ - i);
@@ -233,7 +237,7 @@ class HeadBackward {
     int64_t n = queries_.end - queries_.from;
     std::fill_n(r_.dq + queries_.from * D_, n * D_, 0.0F);
     for (int64_t key = 0; key < T_; key += kBackKeys)
-      if (keys_.has(key) || key < queries_.end)
+      if (keys_.has(key) || (key < queries_.end && queries_.from < last_query(key)))
         add_key_block(key, std::min(kBackKeys, T_ - key), to);
     softmax().store_rows(r_.dq + queries_.from * D_, n, D_, to.dq + queries_.from * to.stride,
                          to.stride);
@@ -245,6 +249,10 @@ class HeadBackward {
     if (keys_.empty()) return queries_;
     return {queries_.empty() ? keys_.from : std::min(queries_.from, keys_.from), T_};
   }
+  // The end of the queries that see any of a block of keys.
+  int64_t last_query(int64_t key) const {
+    return std::min(T_, head_.rule.last_query(key + kBackKeys - 1) + 1);
+  }
   uint32_t* block(uint32_t* all, int64_t query) const {
     return all + query / kBackQueries * rows_size(kBackQueries, D_);
   }
@@ -254,7 +262,7 @@ class HeadBackward {
 
   void add_key_block(int64_t key, int64_t keys, const Bf16Gradients& to) {
     pack_keys(key, keys);
-    for (int64_t query = key; query < T_; query += kBackQueries)
+    for (int64_t query = key; query < last_query(key); query += kBackQueries)
       if (keys_.has(key) || queries_.has(query))
         add_block(query, std::min(kBackQueries, T_ - query), key, keys);
     if (!keys_.has(key)) return;
@@ -277,6 +285,7 @@ class HeadBackward {
     auto rows = [&](uint32_t* all) { return rows_of(block(all, query), D_); };
     multiply_packed(rows(r_.q), columns_of(r_.k, D_), pairs, {.data = r_.scores, .stride = wide}, n,
                     keys);
+    head_.rule.count_distances({r_.scores, n, keys, wide, query, key});
     multiply_packed(rows(r_.dy), columns_of(r_.v, D_), pairs, {.data = r_.dp, .stride = wide}, n,
                     keys);
     softmax().backward_queries({r_.scores, r_.dp, n, wide, query, key, scales_.score, scales_.log2,
@@ -315,18 +324,19 @@ uint16_t* writable(const Bf16Matrix& m) { return const_cast<uint16_t*>(m.data); 
 class Attention : public torch::autograd::Function<Attention> {
  public:
   static Tensor forward(AutogradContext* context, const Tensor& q, const Tensor& k, const Tensor& v,
-                        double scale) {
+                        const ScoreRule& rule) {
     RECORD_FUNCTION("neox::attention", std::vector<c10::IValue>({q, k, v}));
     Tensor out = heads_inside(q),
            log_sum = at::empty({q.size(0), q.size(1), q.size(2)}, q.options().dtype(at::kFloat));
     each_query_task<ForwardRoom>(
         q, kForwardCost, [&](int64_t b, int64_t h, Range queries, ForwardRoom& room) {
           Bf16Matrix to = head_of(out, b, h);
-          HeadForward({head_of(q, b, h), head_of(k, b, h), head_of(v, b, h), scale}, queries, room)
+          HeadForward({head_of(q, b, h), head_of(k, b, h), head_of(v, b, h), HeadRule(rule, h)},
+                      queries, room)
               .run(writable(to), to.row_stride, log_sum[b][h].mutable_data_ptr<float>());
         });
     context->save_for_backward({q, k, v, out, log_sum});
-    context->saved_data["scale"] = scale;
+    context->saved_data["rule"] = kept(rule);
     return out;
   }
 
@@ -335,11 +345,11 @@ class Attention : public torch::autograd::Function<Attention> {
     const Tensor &q = s[0], &k = s[1], &v = s[2], &out = s[3], &log_sum = s[4];
     Tensor dout = grad[0].stride(3) == 1 ? grad[0] : grad[0].contiguous();
     Tensor dq = heads_inside(q), dk = heads_inside(k), dv = heads_inside(v);
-    double scale = context->saved_data["scale"].toDouble();
+    ScoreRule rule = kept_rule(context->saved_data["rule"]);
     each_gradient_task<BackwardRoom>(q, [&](int64_t b, int64_t h, Range queries, Range keys,
                                             BackwardRoom& room) {
       auto of = [&](const Tensor& x) { return head_of(x, b, h); };
-      HeadBackward({of(q), of(k), of(v), scale},
+      HeadBackward({of(q), of(k), of(v), HeadRule(rule, h)},
                    {of(out), of(dout), log_sum[b][h].const_data_ptr<float>()}, queries, keys, room)
           .run({writable(of(dq)), writable(of(dk)), writable(of(dv)), dq.stride(2)});
     });
@@ -356,8 +366,9 @@ Tensor heads_inside(const Tensor& like) {
       .transpose(1, 2);
 }
 
-Tensor bf16_causal_attention(const Tensor& q, const Tensor& k, const Tensor& v, double scale) {
-  return Attention::apply(with_rows(q), with_rows(k), with_rows(v), scale);
+Tensor bf16_causal_attention(const Tensor& q, const Tensor& k, const Tensor& v,
+                             const ScoreRule& rule) {
+  return Attention::apply(with_rows(q), with_rows(k), with_rows(v), rule);
 }
 
 }  // namespace neox

@@ -4,11 +4,13 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include "ops/score_rule.h"
+
 namespace neox {
 
 // q, k, v [B, H, T, D], as causal_attention() has them; bf16_multiplies(q).
 at::Tensor bf16_causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                 double scale);
+                                 const ScoreRule& rule);
 
 // Room for a tensor of the shape of `like`, [B, H, T, D], that lies in memory as [B, T, H, D].
 at::Tensor heads_inside(const at::Tensor& like);

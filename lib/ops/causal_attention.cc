@@ -36,7 +36,7 @@ void clear_behind(float* row, int64_t seen, int64_t n) {
 struct Head {
   Tensor q, k, v, out;  // [T, D]
   float* log_sum;       // [T]
-  float scale;          // of scores
+  HeadRule rule;
 };
 
 struct ScoresRoom {
@@ -47,21 +47,23 @@ struct ScoresRoom {
 
 void forward(const Head& head, Range queries, const ScoresRoom& room) {
   int64_t T = head.q.size(0);
-  float scale = head.scale;
+  float scale = head.rule.scale();
   for (int64_t from = queries.from; from < queries.end; from += kBlockQueries) {
-    int64_t n = std::min(kBlockQueries, T - from), keys = from + n;
+    int64_t n = std::min(kBlockQueries, T - from), first = head.rule.first_key(from),
+            keys = from + n - first;
     Tensor scores = room.scores.narrow(0, 0, n * keys).view({n, keys});
-    at::mm_out(scores, head.q.narrow(0, from, n), head.k.narrow(0, 0, keys).t());
+    at::mm_out(scores, head.q.narrow(0, from, n), head.k.narrow(0, first, keys).t());
     auto* row = scores.mutable_data_ptr<float>();
+    head.rule.count_distances({row, n, keys, keys, from, first});
     for (int64_t i = 0; i < n; ++i, row += keys) {
-      int64_t seen = from + i + 1;
+      int64_t seen = from + i + 1 - first;
       float top = scale * row_max(row, seen), sum = row_exp(row, seen, scale, top);
       row_multiply(row, seen, 1 / sum);
       clear_behind(row, seen, keys);
       head.log_sum[from + i] = top + std::log(sum);
     }
     Tensor out = head.out.narrow(0, from, n);
-    at::mm_out(out, scores, head.v.narrow(0, 0, keys));
+    at::mm_out(out, scores, head.v.narrow(0, first, keys));
   }
 }
 
@@ -79,7 +81,7 @@ struct GradientsRoom {
 void backward(const Head& head, const HeadGradients& d, Range queries, Range of_keys,
               const GradientsRoom& room) {
   int64_t T = head.q.size(0), D = head.q.size(1);
-  float scale = head.scale;
+  float scale = head.rule.scale();
   const float *out = head.out.const_data_ptr<float>(), *dout = d.dout.const_data_ptr<float>();
   int64_t out_stride = head.out.stride(0), dout_stride = d.dout.stride(0);
   for (int64_t from = 0; from < T; from += kBlockQueries) {
@@ -88,7 +90,8 @@ void backward(const Head& head, const HeadGradients& d, Range queries, Range of_
     for (int64_t i = 0; i < n; ++i)
       dot[i] = row_dot(out + (from + i) * out_stride, dout + (from + i) * dout_stride, D);
     Tensor q = head.q.narrow(0, from, n), dy = d.dout.narrow(0, from, n);
-    for (int64_t key = 0; key < from + n; key += kBlockKeys) {
+    int64_t first = head.rule.first_key(from) / kBlockKeys * kBlockKeys;
+    for (int64_t key = first; key < from + n; key += kBlockKeys) {
       if (!queries.has(from) && !of_keys.has(key)) continue;
       int64_t keys = std::min(kBlockKeys, from + n - key);
       Tensor p = room.p.narrow(0, 0, n * keys).view({n, keys});
@@ -97,6 +100,7 @@ void backward(const Head& head, const HeadGradients& d, Range queries, Range of_
       at::mm_out(p, q, k.t());
       at::mm_out(ds, dy, v.t());
       auto *p_row = p.mutable_data_ptr<float>(), *ds_row = ds.mutable_data_ptr<float>();
+      head.rule.count_distances({p_row, n, keys, keys, from, key});
       for (int64_t i = 0; i < n; ++i, p_row += keys, ds_row += keys) {
         int64_t seen = std::clamp<int64_t>(from + i + 1 - key, 0, keys);
         row_exp_backward(p_row, ds_row, seen, scale, head.log_sum[from + i], dot[i]);
@@ -116,18 +120,18 @@ void backward(const Head& head, const HeadGradients& d, Range queries, Range of_
 class CausalAttention : public torch::autograd::Function<CausalAttention> {
  public:
   static Tensor forward(AutogradContext* context, const Tensor& q, const Tensor& k, const Tensor& v,
-                        double scale) {
+                        const ScoreRule& rule) {
     RECORD_FUNCTION("neox::attention", std::vector<c10::IValue>({q, k, v}));
     Tensor wide_q = wide(q), wide_k = wide(k), wide_v = wide(v), out = heads_inside(wide_q);
     int64_t B = q.size(0), H = q.size(1), T = q.size(2);
     Tensor log_sum = at::empty({B, H, T}, wide_q.options());
     each_query_task<ScoresRoom>(
         wide_q, 1, [&](int64_t b, int64_t h, Range queries, ScoresRoom& room) {
-          neox::forward(head(wide_q, wide_k, wide_v, out, log_sum, b, h, scale), queries, room);
+          neox::forward(head(wide_q, wide_k, wide_v, out, log_sum, b, h, rule), queries, room);
         });
     out = out.to(q.scalar_type());
     context->save_for_backward({q, k, v, out, log_sum});
-    context->saved_data["scale"] = scale;
+    context->saved_data["rule"] = kept(rule);
     return out;
   }
 
@@ -136,10 +140,10 @@ class CausalAttention : public torch::autograd::Function<CausalAttention> {
     Tensor q = wide(s[0]), k = wide(s[1]), v = wide(s[2]), out = wide(s[3]), dout = wide(grad[0]);
     if (dout.stride(3) != 1) dout = dout.contiguous();
     Tensor dq = heads_inside(q).zero_(), dk = heads_inside(k).zero_(), dv = heads_inside(v).zero_();
-    double scale = context->saved_data["scale"].toDouble();
+    ScoreRule rule = kept_rule(context->saved_data["rule"]);
     each_gradient_task<GradientsRoom>(
         q, [&](int64_t b, int64_t h, Range queries, Range keys, GradientsRoom& room) {
-          neox::backward(head(q, k, v, out, s[4], b, h, scale),
+          neox::backward(head(q, k, v, out, s[4], b, h, rule),
                          {dout[b][h], dq[b][h], dk[b][h], dv[b][h]}, queries, keys, room);
         });
     auto type = s[0].scalar_type();
@@ -149,23 +153,24 @@ class CausalAttention : public torch::autograd::Function<CausalAttention> {
  private:
   static Tensor wide(const Tensor& x) { return x.to(at::kFloat); }
   static Head head(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& out,
-                   const Tensor& log_sum, int64_t b, int64_t h, double scale) {
-    return {q[b][h],
-            k[b][h],
-            v[b][h],
-            out[b][h],
-            log_sum[b][h].mutable_data_ptr<float>(),
-            static_cast<float>(scale)};
+                   const Tensor& log_sum, int64_t b, int64_t h, const ScoreRule& rule) {
+    return {q[b][h],          k[b][h], v[b][h], out[b][h], log_sum[b][h].mutable_data_ptr<float>(),
+            HeadRule(rule, h)};
   }
 };
 
 }  // namespace
 
-Tensor causal_attention(const Tensor& q, const Tensor& k, const Tensor& v, double scale) {
-  if (bf16_multiplies(q)) return bf16_causal_attention(q, k, v, scale);
-  bool here = q.is_cpu() && (q.scalar_type() == at::kFloat || multiplied_in_fp32(q));
-  if (!here) return at::scaled_dot_product_attention(q, k, v, {}, 0.0, true, scale);
-  return CausalAttention::apply(q, k, v, scale);
+bool attends_in_blocks(const at::Device& device, at::ScalarType type) {
+  bool by_kernels = type == at::kBFloat16 && bf16_kernels();
+  return device.is_cpu() && (type == at::kFloat || by_kernels || multiplied_in_fp32(type));
+}
+
+Tensor causal_attention(const Tensor& q, const Tensor& k, const Tensor& v, const ScoreRule& rule) {
+  if (bf16_multiplies(q)) return bf16_causal_attention(q, k, v, rule);
+  if (attends_in_blocks(q.device(), q.scalar_type())) return CausalAttention::apply(q, k, v, rule);
+  TORCH_CHECK(!rule.counts_distance(), "distances count in blocks only");
+  return at::scaled_dot_product_attention(q, k, v, {}, 0.0, true, rule.scale);
 }
 
 }  // namespace neox

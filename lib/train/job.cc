@@ -15,6 +15,7 @@
 #include "base/signals.h"
 #include "base/text.h"
 #include "base/version.h"
+#include "checkpoint/checkpoint.h"
 #include "comm/nccl.h"
 #include "comm/nccl_communicator.h"
 #include "comm/network.h"
@@ -189,6 +190,20 @@ std::string not_there(const std::vector<fs::path>& files, const char* needed) {
   return lines;
 }
 
+// What a run is that may have begun before.
+Estimate estimate_of(const Config& config, int64_t ranks) {
+  const fs::path& save = config.checkpoint.save;
+  if (save.empty()) return estimate(config, config.model.vocab, ranks);
+  std::optional<FrozenBatch> batch;
+  if (auto found = find_checkpoint(save)) {
+    TrainState state = Checkpoint(*found).state();
+    if (state.global_batch > 0) batch = {state.global_batch, state.micro_batch};
+  }
+  Estimate e = estimate(config, config.model.vocab, ranks, free_bytes(save), batch);
+  if (batch) e.present_bytes = bytes_below(save);
+  return e;
+}
+
 }  // namespace
 
 Exit train(const Config& config, const ProcessInfo& process, const Environment& env, int spawn,
@@ -228,9 +243,7 @@ std::string dry_run(const Config& config, int64_t ranks) {
   int64_t entries = tokenizer ? tokenizer->vocab_size() : usual_entries(config.tokenizer);
   int64_t vocab = config.model.vocab > 0 ? config.model.vocab : padded_vocab(config, entries);
   complete.model.vocab = vocab;
-  std::optional<int64_t> room;
-  if (!config.checkpoint.save.empty()) room = free_bytes(config.checkpoint.save);
-  std::string text = render(estimate(complete, vocab, ranks, room), complete);
+  std::string text = render(estimate_of(complete, ranks), complete);
   if (!tokenizer && config.model.vocab == 0)
     text += concat(no_tokenizer ? "Computed" : "No vocab_file is given: computed",
                    " for the vocabulary of ", usual_vocabulary(config.tokenizer), ", padded to ",
