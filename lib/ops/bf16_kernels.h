@@ -1,5 +1,6 @@
 // Matrix products of bf16 with sums in float: by the tiles of AMX, by the dot products of
-// AVX512-BF16 where these occupy the vector units fully (AMD from Zen 4 on), or in float by AVX2.
+// AVX512-BF16 where these occupy the vector units fully (AMD from Zen 4 on), or in float by AVX-512
+// or AVX2.
 // Operands are packed as the processor reads them: pairs of neighbours along the dimension that is
 // summed over ("depth") in 32 bits.
 #pragma once
@@ -98,8 +99,8 @@ struct Bf16Kernels {
 
 // Those that this processor can run, the fastest last.
 std::vector<const Bf16Kernels*> all_bf16_kernels();
-// The fastest; null where float is faster (AVX-512 without fast dot products), or ATen knows better
-// (processors other than x86). Tests put others in their place.
+// The fastest; null where there are none: ATen knows processors other than x86 better. Tests put
+// others in their place.
 const Bf16Kernels*& bf16_kernels();
 
 constexpr int64_t padded_to(int64_t n, int64_t multiple) {
@@ -120,6 +121,6 @@ inline void multiply_packed(const PackedRows& a, const PackedColumns& b, int64_t
   bf16_kernels()->multiply_packed(a, b, pairs, c, M, N);
 }
 
-extern const Bf16Kernels kAvx2Bf16Kernels, kAvx512Bf16Kernels, kAmxBf16Kernels;
+extern const Bf16Kernels kAvx2Bf16Kernels, kAvx512fBf16Kernels, kAvx512Bf16Kernels, kAmxBf16Kernels;
 
 }  // namespace neox

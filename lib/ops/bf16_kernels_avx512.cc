@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "ops/bf16_pack.h"
-#include "ops/bf16_softmax.h"
+#include "ops/bf16_softmax_avx512.h"
 
 namespace neox {
 namespace avx512 {
@@ -247,6 +247,8 @@ void multiply_unpacked(const Bf16Matrix& a, const PackedColumns& b, const Produc
 
 }  // namespace
 }  // namespace avx512
+
+const Bf16Softmax kAvx512Softmax = kSoftmax;
 
 const Bf16Kernels kAvx512Bf16Kernels = {.name = "AVX512-BF16",
                                         .softmax = &kAvx512Softmax,

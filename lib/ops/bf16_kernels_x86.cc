@@ -3,6 +3,8 @@
 
 #include <cpuid.h>
 
+#include <algorithm>
+
 #include "ops/bf16_kernels.h"
 #include "ops/row_kernels_amx.h"
 
@@ -22,6 +24,14 @@ bool has_amx_bf16() {
   return (d & kTile) != 0 && (d & kBf16) != 0;
 }
 
+// Rows that meet all columns may take half of the second-level cache: 1 MB on Sapphire Rapids and
+// later, 512 KB on Skylake.
+Bf16Kernels with_near_cache(Bf16Kernels kernels) {
+  int64_t rows = std::clamp<int64_t>(::sysconf(_SC_LEVEL2_CACHE_SIZE) / 2, 256 << 10, 1 << 20);
+  kernels.along_depth.row_bytes = kernels.across_depth.row_bytes = rows;
+  return kernels;
+}
+
 }  // namespace
 
 bool has_bf16_tiles() {
@@ -30,12 +40,18 @@ bool has_bf16_tiles() {
 }
 
 std::vector<const Bf16Kernels*> all_bf16_kernels() {
-  bool floats = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  bool pairs = __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512bw") &&
-               __builtin_cpu_supports("avx512vl");
+  bool floats = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"),
+       wide = floats && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+              __builtin_cpu_supports("avx512vl"),
+       pairs = wide && __builtin_cpu_supports("avx512bf16");
+  // Intel's processors take longer for a dot product of pairs than for two of floats.
+  bool slow_pairs = pairs && __builtin_cpu_is("intel");
+  static const Bf16Kernels wide_kernels = with_near_cache(kAvx512fBf16Kernels);
   std::vector<const Bf16Kernels*> all;
   if (floats) all.push_back(&kAvx2Bf16Kernels);
-  if (pairs) all.push_back(&kAvx512Bf16Kernels);
+  if (slow_pairs) all.push_back(&kAvx512Bf16Kernels);
+  if (wide) all.push_back(&wide_kernels);
+  if (pairs && !slow_pairs) all.push_back(&kAvx512Bf16Kernels);
   if (pairs && has_bf16_tiles()) all.push_back(&kAmxBf16Kernels);
   return all;
 }
@@ -43,12 +59,7 @@ std::vector<const Bf16Kernels*> all_bf16_kernels() {
 const Bf16Kernels*& bf16_kernels() {
   static const Bf16Kernels* chosen = [] {
     auto all = all_bf16_kernels();
-    const Bf16Kernels* fastest = all.empty() ? nullptr : all.back();
-    // Intel's processors take longer for a dot product of pairs than for two of floats.
-    bool slow = fastest == &kAvx512Bf16Kernels && __builtin_cpu_is("intel");
-    // MKL multiplies floats by AVX-512 there.
-    bool wider = fastest == &kAvx2Bf16Kernels && __builtin_cpu_supports("avx512f");
-    return slow || wider ? nullptr : fastest;
+    return all.empty() ? nullptr : all.back();
   }();
   return chosen;
 }

@@ -158,21 +158,44 @@ struct Valid {
 
 // What a tile of floats adds to is far away: it is on its way before.
 inline void fetch_sums(const ProductSum& c, const Valid& valid) {
-  const auto* from = static_cast<const float*>(c.data);
+  const auto* from = static_cast<const char*>(c.data);
   auto [rows, columns] = c.transposed ? Valid{valid.columns, valid.rows} : valid;
-  for (int64_t i = 0; i < rows; ++i, from += c.stride) {
-    _mm_prefetch(reinterpret_cast<const char*>(from), _MM_HINT_T0);
-    _mm_prefetch(reinterpret_cast<const char*>(from + columns - 1), _MM_HINT_T0);
+  int64_t size = c.half ? 2 : 4;
+  for (int64_t i = 0; i < rows; ++i, from += c.stride * size) {
+    _mm_prefetch(from, _MM_HINT_T0);
+    _mm_prefetch(from + (columns - 1) * size, _MM_HINT_T0);
   }
+}
+
+// Of a pair, the first number and the second, as floats have them.
+inline __m512i first_of(__m512i pairs) { return _mm512_slli_epi32(pairs, 16); }
+inline __m512i second_of(__m512i pairs) {
+  return _mm512_and_si512(pairs, _mm512_set1_epi32(static_cast<int>(0xffff0000)));
+}
+inline __m512 as_floats(__m512i bits) { return _mm512_castsi512_ps(bits); }
+
+// bf16 of floats in the upper halves, to the nearest, ties to even; the lower ones are not cleared.
+[[gnu::always_inline]] inline __m512i rounded(__m512 x) {
+  __m512i bits = _mm512_castps_si512(x), one = _mm512_set1_epi32(1);
+  __m512i even = _mm512_and_si512(_mm512_srli_epi32(bits, 16), one);
+  __m512i near = _mm512_add_epi32(bits, _mm512_add_epi32(even, _mm512_set1_epi32(0x7fff)));
+  __mmask16 none = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+  return _mm512_mask_mov_epi32(near, none, _mm512_set1_epi32(0x7fc00000));
+}
+// 16 floats as bf16.
+[[gnu::always_inline]] inline __m256i halves_of(__m512 x) {
+#ifdef __AVX512BF16__
+  return reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x));
+#else
+  return _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded(x), 16));
+#endif
 }
 
 // 16 sums go to the product, `at` numbers behind its first.
 [[gnu::always_inline]] inline void store_sums(__m512 y, const ProductSum& c, int64_t at,
                                               __mmask16 mask) {
-  if (c.half) {
-    auto half = reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(y));
-    return _mm256_mask_storeu_epi16(static_cast<uint16_t*>(c.data) + at, mask, half);
-  }
+  if (c.half)
+    return _mm256_mask_storeu_epi16(static_cast<uint16_t*>(c.data) + at, mask, halves_of(y));
   float* to = static_cast<float*>(c.data) + at;
   if (c.add) y = _mm512_add_ps(y, _mm512_maskz_loadu_ps(mask, to));
   _mm512_mask_storeu_ps(to, mask, y);

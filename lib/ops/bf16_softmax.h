@@ -19,6 +19,9 @@ struct SoftmaxState {
   float* rescale = nullptr;  // [columns]: by what sums of the blocks before are to be multiplied
 };
 constexpr float kNoScore = -1e30F;  // top before the first block
+// 2^x is 0 below it: nothing beside what the sums are rounded to, while numbers below 2^-126, which
+// products of it would have, take processors a hundred times as long.
+constexpr float kLeastPower = -64;
 
 // Scores and gradients of the probabilities [queries, keys] of a block.
 struct QueryScores {
@@ -57,7 +60,7 @@ struct Bf16Softmax {
   void (*store_columns)(const FloatColumns& x, const float* factors, uint16_t* to, int64_t stride);
 };
 
-// By AVX2; by AVX512-BF16.
-extern const Bf16Softmax kAvx2Softmax, kAvx512Softmax;
+// By AVX2; by AVX-512; by that with AVX512-BF16.
+extern const Bf16Softmax kAvx2Softmax, kAvx512fSoftmax, kAvx512Softmax;
 
 }  // namespace neox

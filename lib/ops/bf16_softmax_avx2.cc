@@ -15,10 +15,10 @@ namespace {
   return _mm256_castsi256_ps(_mm256_cmpgt_epi32(lane, _mm256_set1_epi32(before)));
 }
 
-// 2^x within 1.2e-7 of itself, of x up to 0; 0 below 2^-126; NaN of NaN. The integer part by the
-// exponent, and for the rest, in [-1/2, 1/2], the polynomial of least relative error (1.1e-7).
+// 2^x within 1.2e-7 of itself, of x up to 0; 0 below kLeastPower; NaN of NaN. The integer part by
+// the exponent, and for the rest, in [-1/2, 1/2], the polynomial of least relative error (1.1e-7).
 [[gnu::always_inline]] inline __m256 exp2_of(__m256 x) {
-  const __m256 least = _mm256_set1_ps(-126), shift = _mm256_set1_ps(12582912);  // 1.5 * 2^23
+  const __m256 least = _mm256_set1_ps(kLeastPower), shift = _mm256_set1_ps(12582912);  // 1.5 * 2^23
   __m256 given = _mm256_max_ps(least, x), shifted = _mm256_add_ps(given, shift);
   __m256 f = _mm256_sub_ps(given, _mm256_sub_ps(shifted, shift));
   __m256 p = _mm256_set1_ps(1.32647273e-3F);

@@ -10,8 +10,8 @@ namespace neox {
 namespace {
 
 constexpr int64_t kAll = int64_t{1} << 40;  // beyond any text
-// So low that its share is none of the others', which do count: each query sees itself.
-constexpr float kHidden = -1e30F;
+// Scaled by 1e-5 to 100 it is finite, and so far below kNoScore that its share is 0.
+constexpr float kHidden = -1e36F;
 
 NEOX_CLONES void add_ramp(float* x, int64_t n, float start, float step) {
   for (int64_t i = 0; i < n; ++i) x[i] += start + step * static_cast<float>(i);

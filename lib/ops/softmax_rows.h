@@ -9,7 +9,7 @@ namespace neox {
 // The greatest of x [n]; -inf of none.
 float row_max(const float* x, int64_t n);
 // x = exp(scale x - top), of which the sum is returned. scale x - top must not be far above 0;
-// values below e^-87 are e^-87.
+// values below e^-44 are 0.
 float row_exp(float* x, int64_t n, float scale, float top);
 void row_multiply(float* x, int64_t n, float factor);
 // The same for bf16, by their bits, rounded to the nearest; and what rounds to them.

@@ -1,9 +1,10 @@
+// The softmax of attention by AVX-512, compiled with instructions for bf16 and without them.
+#pragma once
+#include "ops/bf16_pack.h"
 #include "ops/bf16_softmax.h"
 
-#include "ops/bf16_pack.h"
-
 namespace neox {
-namespace {
+namespace {  // of each file that includes it
 
 using namespace pairs;
 
@@ -12,7 +13,7 @@ __mmask16 lanes_from(int64_t n) { return static_cast<__mmask16>(~lanes_of(n)); }
 void clear(uint32_t* pairs, int64_t n) { std::fill_n(pairs, n, 0U); }
 
 // 2^x to 2 units in the last place: the integer part by the exponent, and for the rest, in
-// [-1/2, 1/2], the polynomial of least relative error (1.1e-7).
+// [-1/2, 1/2], the polynomial of least relative error (1.1e-7). 0 below kLeastPower; NaN of NaN.
 [[gnu::always_inline]] inline __m512 exp2_of(__m512 x) {
   __m512 n = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
   __m512 f = _mm512_sub_ps(x, n), p = _mm512_set1_ps(1.32647273e-3F);
@@ -21,15 +22,21 @@ void clear(uint32_t* pairs, int64_t n) { std::fill_n(pairs, n, 0U); }
   p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(2.40222424e-1F));
   p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(6.93147004e-1F));
   p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(1.0F));
-  return _mm512_scalef_ps(p, n);
+  __mmask16 counts = _mm512_cmp_ps_mask(x, _mm512_set1_ps(kLeastPower), _CMP_NLT_UQ);
+  return _mm512_maskz_scalef_ps(counts, p, n);
 }
 
 // bf16 of both, in pairs: the first in the lower halves.
 [[gnu::always_inline]] inline __m512i paired(__m512 first, __m512 second) {
+#ifdef __AVX512BF16__
   const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24,
                                          8, 23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
   auto both = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(second, first));
   return _mm512_permutexvar_epi16(order, both);
+#else
+  __m512i low = _mm512_srli_epi32(rounded(first), 16);
+  return _mm512_mask_mov_epi16(low, 0xaaaaaaaa, rounded(second));
+#endif
 }
 
 // Sixteen queries.
@@ -75,7 +82,7 @@ struct Gradient {
 }
 
 void store_half(uint16_t* to, __mmask16 mask, __m512 x) {
-  _mm256_mask_storeu_epi16(to, mask, reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x)));
+  _mm256_mask_storeu_epi16(to, mask, halves_of(x));
 }
 
 void softmax_keys(const KeyScores& s, const SoftmaxState& state, uint32_t* pairs) {
@@ -108,9 +115,14 @@ void softmax_backward_queries(const QueryScores& s, const ScoreGradients& to) {
 float dot_bf16(const uint16_t* x, const uint16_t* y, int64_t n) {
   __m512 sum = _mm512_setzero_ps();
   for (int64_t i = 0; i < n; i += 2 * kLanes) {
-    auto mask = static_cast<__mmask32>((uint64_t{1} << std::min<int64_t>(n - i, 2 * kLanes)) - 1);
-    sum = _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(_mm512_maskz_loadu_epi16(mask, x + i)),
-                           reinterpret_cast<__m512bh>(_mm512_maskz_loadu_epi16(mask, y + i)));
+    __m512i a = _mm512_maskz_loadu_epi16(halves_of(n, i), x + i),
+            b = _mm512_maskz_loadu_epi16(halves_of(n, i), y + i);
+#ifdef __AVX512BF16__
+    sum = _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
+#else
+    sum = _mm512_fmadd_ps(as_floats(first_of(a)), as_floats(first_of(b)), sum);
+    sum = _mm512_fmadd_ps(as_floats(second_of(a)), as_floats(second_of(b)), sum);
+#endif
   }
   return _mm512_reduce_add_ps(sum);
 }
@@ -152,13 +164,12 @@ void store_columns(const FloatColumns& x, const float* factors, uint16_t* to, in
   }
 }
 
+constexpr Bf16Softmax kSoftmax = {.keys = softmax_keys,
+                                  .backward_queries = softmax_backward_queries,
+                                  .dot = dot_bf16,
+                                  .store_rows = store_rows,
+                                  .scale_columns = scale_columns,
+                                  .store_columns = store_columns};
+
 }  // namespace
-
-const Bf16Softmax kAvx512Softmax = {.keys = softmax_keys,
-                                    .backward_queries = softmax_backward_queries,
-                                    .dot = dot_bf16,
-                                    .store_rows = store_rows,
-                                    .scale_columns = scale_columns,
-                                    .store_columns = store_columns};
-
 }  // namespace neox
