@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <vector>
@@ -21,6 +22,7 @@
 #include "ops/embedding.h"
 #include "ops/head_parts.h"
 #include "ops/product.h"
+#include "ops/softmax_rows.h"
 #include "score_rules.h"
 
 namespace neox {
@@ -108,6 +110,17 @@ TEST(CausalAttention, StaysFiniteWithScoresBeyondTheRangeOfExp) {
   Attended got(at::randn({1, 200, 2, 3, 16}, at::kDouble) * 300, at::kFloat, by_blocks);
   EXPECT_TRUE(got.out.isfinite().all().item<bool>());
   EXPECT_TRUE(got.qkv.grad().isfinite().all().item<bool>());
+}
+
+TEST(SoftmaxRows, WhatIsNothingBesideTheSumIsZero) {
+  std::vector<float> x(100, -45), dx(100, 1);
+  x[3] = -43;
+  float sum = row_exp(x.data(), 100, 1, 0);
+  EXPECT_FLOAT_EQ(sum, std::exp(-43.0F));
+  EXPECT_EQ(std::count(x.begin(), x.end(), 0), 99);
+  x = std::vector<float>(100, -45);
+  row_exp_backward(x.data(), dx.data(), 100, 1, 0, 0);
+  EXPECT_EQ(std::count(dx.begin(), dx.end(), 0), 100);
 }
 
 TEST(Product, AddsTheGradientOfAWeightToTheBufferThatIsKeptForIt) {
