@@ -111,7 +111,7 @@ To go on, from $repo:
   # train on your own text
   env/quickstart.sh my.txt
   # the same for longer, beside this run
-  $bin/neox-train configs/quickstart.yml --set train_iters=1000 --set save=$out/longer --set load=$out/longer --set log_dir=$out/longer
+  $bin/neox-train configs/quickstart.yml --set train_iters=1000 --set save=runs/longer --set load=runs/longer --set log_dir=runs/longer
   # what a run of Pythia-70M would need
   $bin/neox-train configs/pythia/70M.yml --set vocab_file=$out/tokenizer.json --set data_path=$out/data_text_document --dry-run
 README.md says how a run of your own is set up; each program has --help with examples.

@@ -34,6 +34,9 @@ struct Hint {
 
 // What users of Megatron, Hugging Face, DeepSpeed and old NeoX files write.
 constexpr Hint kHints[] = {
+    {"swiglu", "activation: swiglu"},
+    {"disable_bias_linear", "use_bias_in_attn_linear: false and use_bias_in_mlp: false"},
+    {"group_query_attention", "num_kv_heads alone"},
     {"gradient_accumulation", "gradient_accumulation_steps"},
     {"global_batch_size", "train_batch_size"},
     {"micro_batch_size", "train_micro_batch_size_per_gpu"},

@@ -81,7 +81,7 @@ Program convert_program() {
   add("dtype", text("TYPE"), "fp32, fp16, bf16 or fp64 (default: as in SRC)");
   add("max-shard-size", text("SIZE")->default_value("5GB"), "hf: of a file of tensors");
   add("tensor-parallel", number("N")->default_value(1),
-      "neox, megatron: tensor-parallel ranks that DST is for");
+      "neox, megatron, megatron-deepspeed: tensor-parallel ranks that DST is for");
   add("pipeline-parallel", number("N")->default_value(1),
       "neox, megatron: pipeline stages that DST is for; 0: pipe_parallel_size: 0, "
       "--no-pipeline-parallel");
