@@ -68,6 +68,17 @@ TEST(Profile, OfARunIsATraceOfItsStepsAndATable) {
   EXPECT_EQ(names["neox::head_loss"], 2);
 }
 
+TEST(Profile, ThatCannotBeWrittenEndsNoRun) {
+  Training run;
+  fs::create_directories(fs::path(run.dir() / "log/trace_steps_3-4_rank00000.json"));
+  Ended ended =
+      run.train({"profile=true", "profile_step_start=2", "profile_step_stop=4", "train_iters=6"});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  EXPECT_THAT(ended.err, HasSubstr("rank00000.json could not be written"));
+  EXPECT_THAT(ended.err, HasSubstr("in all"));
+  EXPECT_EQ(run.saved(), (std::vector<int64_t>{6}));
+}
+
 TEST(Profile, IsNoTimeOfTraining) {
   Training run;
   Ended ended = run.train(

@@ -26,9 +26,9 @@ void allow(const Value& map, const std::vector<std::string>& known) {
   for (size_t i = 0; i < map.names.size(); ++i) {
     bool found = std::find(known.begin(), known.end(), map.names[i]) != known.end();
     std::string near = nearest(map.names[i], known);
-    require(
-        found, map.items[i],
-        concat("unknown key ", map.names[i], did_you_mean(near), " There are ", join(known, ", ")));
+    require(found, map.items[i],
+            concat("unknown key ", map.names[i], did_you_mean(near, "."), " There are ",
+                   join(known, ", ")));
   }
 }
 

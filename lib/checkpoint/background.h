@@ -21,9 +21,9 @@ class BackgroundSave {
   // Waits for the save that is under way. An error that nobody has asked for is logged.
   ~BackgroundSave();
 
-  // Begins to take the memory for copies of these chunks, as large as they are. A rank that finds
-  // too little of it says so, and saves from then on without a copy: start() returns when its part
-  // is written.
+  // Begins to take the memory for copies of these chunks, as large as they are. Where a rank
+  // finds too little of it, it says so, and all save from then on without a copy: start() returns
+  // when its part is written.
   void prepare(std::span<const StateChunk> chunks);
 
   // Collective. Saves the chunks as they are now. They may be changed after release(). Waits for

@@ -107,7 +107,7 @@ enum class RankFiles { kLookAt, kLookedAt };
 // has lost the storage.
 class Checkpoint {
  public:
-  // Opens <dir>/global_step<N>. Throws unless it is complete and undamaged in its index and train
+  // Opens dir, a global_step<N>. Throws unless it is complete and undamaged in its index and train
   // state, and has its rank files at their size.
   explicit Checkpoint(const std::filesystem::path& dir, RankFiles files = RankFiles::kLookAt);
   ~Checkpoint();
@@ -137,8 +137,9 @@ class Checkpoint {
   std::unique_ptr<Impl> impl_;
 };
 
-// The newest complete checkpoint of a run directory, or nothing where there is none. A directory
-// that holds a DeepSpeed/GPT-NeoX or Megatron checkpoint instead is an error that names it.
+// The newest complete checkpoint of a run directory, or that of an iteration; nothing where there
+// is none. It is an error where all are damaged, where `latest` names one that is not there, and
+// where the directory holds a checkpoint of another program, which it names.
 std::optional<std::filesystem::path> find_checkpoint(const std::filesystem::path& run_dir,
                                                      std::optional<int64_t> iteration = {});
 

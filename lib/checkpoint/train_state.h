@@ -37,7 +37,8 @@ struct TrainState {
 // One key per member, in this order; numbers come back exactly. Throws for a scale that is not
 // finite and for text that is not UTF-8.
 std::string to_json(const TrainState& state);
-// Throws unless every key is there with its type; `where` is for messages.
+// Throws unless every key is there with its type, but for those that files of before lack; `where`
+// is for messages.
 TrainState train_state_from_json(const std::string& text, const std::string& where);
 
 }  // namespace neox

@@ -14,7 +14,8 @@ constexpr int64_t kMost = int64_t{1} << 31;  // keeps products within 64 bits
 int64_t divide_up(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 
 int64_t product(int64_t a, int64_t b) {
-  check_usage(a <= kMost / b, "a batch of ", a, " x ", b, " samples is too large");
+  check_usage(a <= kMost / b, "a batch of ", a, " x ", b, " samples is too large: ", kMost,
+              " is the most; see train_micro_batch_size_per_gpu and gradient_accumulation_steps");
   return a * b;
 }
 
@@ -56,7 +57,7 @@ BatchPlan plan_batch(const Config& config, int64_t data_ranks, std::optional<Fro
   else
     plan.global = product(product(batch.micro.value(), given_steps), data_ranks);
   check_usage(plan.global >= 1 && plan.global <= kMost, "a global batch of ", plan.global,
-              " samples is out of range");
+              " samples (train_batch_size) is not in 1 .. ", kMost);
   plan.micro =
       batch.micro ? *batch.micro : divide_up(plan.global, product(given_steps, data_ranks));
   if (frozen && !batch.micro && frozen->micro > 0) plan.micro = std::min(plan.micro, frozen->micro);

@@ -76,7 +76,8 @@ double yarn_attention_factor(double factor, double mscale) {
 }
 
 int64_t padded_vocab(const Config& config, int64_t vocab) {
-  check_usage(vocab > 0, "the vocabulary has ", vocab, " tokens");
+  check_usage(vocab > 0, "the vocabulary of ", config.tokenizer.vocab_file.string(), " (",
+              config.where("vocab_file"), ") has no tokens");
   if (auto padded = config.tokenizer.padded_vocab_size) {
     check_usage(*padded >= vocab, config.where("padded_vocab_size"), ": padded_vocab_size is ",
                 *padded, ", less than the ", vocab,

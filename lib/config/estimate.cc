@@ -23,7 +23,8 @@ int64_t data_ranks(const Config& config, int64_t world) {
   if (config.layout.shard > 0)
     check_usage(ranks % config.layout.shard == 0, config.where("zero_optimization.mics_shard_size"),
                 ": zero_optimization.mics_shard_size ", config.layout.shard,
-                " does not divide the ", ranks, " data-parallel ranks");
+                " does not divide the ", ranks,
+                " data-parallel ranks; take a divisor of them, or -1 for all");
   return ranks;
 }
 

@@ -29,7 +29,6 @@ class NeoxFiles : public TensorSource {
 
   const fs::path& dir() const { return dir_; }
   int64_t tensor_parallel() const { return ranks_; }
-  bool sequential() const { return sequential_; }  // pipe_parallel_size: 0
 
   // "layer_02-model_00/attention.dense.weight", or
   // "mp_rank_00/sequential.2.attention.dense.weight".

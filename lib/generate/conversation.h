@@ -16,7 +16,8 @@ namespace neox {
 ChatTemplate chat_template_for(const std::string& name_or_file, const std::filesystem::path& vocab,
                                const Tokenizer& tokenizer);
 
-// The special tokens behind a reply. Throws Error (64) where the template has none.
+// The special tokens behind a reply; none where the template has none there. Throws as
+// end_of_reply().
 std::vector<int32_t> ends_of_replies(const ChatTemplate& style, const Tokenizer& tokenizer);
 
 // The tokens that a reply to these messages follows, each turn by itself, as neox-prepare-data

@@ -122,15 +122,17 @@ LoadedModel::LoadedModel(const fs::path& dir, const std::vector<std::string>& ov
   check_usage(has_architecture(config_.model, state.architecture) || fits_saved(),
               checkpoint.dir().string(),
               " holds another model than --set says.\n  there: ", state.architecture,
-              "\n  --set: ", architecture(config_.model));
-  iteration_ = state.iteration;
+              "\n  --set: ", architecture(config_.model),
+              "\nLeave out the --set keys that change it.");
   tokenizer_ = load_tokenizer(config_);
   check_usage(tokenizer_ != nullptr, checkpoint.dir().string(),
               ": its run named no tokenizer; give one with --vocab-file (and --merge-file)");
   check_usage(
       tokenizer_->vocab_size() <= state.padded_vocab, "the tokenizer ",
-      config_.tokenizer.vocab_file.string(), " has ", tokenizer_->vocab_size(),
-      " entries, the model of ", checkpoint.dir().string(), " only ", state.padded_vocab,
+      config_.tokenizer.vocab_file.empty() ? config_.tokenizer.type
+                                           : config_.tokenizer.vocab_file.string(),
+      " has ", tokenizer_->vocab_size(), " entries, the model of ", checkpoint.dir().string(),
+      " only ", state.padded_vocab,
       ": if it is not the one that the model was trained with, give that one with --vocab-file; if "
       "the model came with it, convert the model again with neox-convert --padded-vocab ",
       tokenizer_->vocab_size());

@@ -26,14 +26,12 @@ class LoadedModel {
   GptNeoX& model() { return *model_; }
   const Tokenizer& tokenizer() const { return *tokenizer_; }
   const Config& config() const { return config_; }
-  int64_t iteration() const { return iteration_; }
   // ends_of_texts() of it.
   const std::vector<int32_t>& ends() const { return ends_; }
 
  private:
   UnplannedAttention for_texts_;
   Config config_;
-  int64_t iteration_ = 0;
   std::vector<int32_t> ends_;
   std::unique_ptr<Communicator> world_;
   std::unique_ptr<Mesh> mesh_;

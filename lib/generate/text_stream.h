@@ -13,8 +13,9 @@ inline int64_t num_positions(const ModelConfig& model) {
   return std::max(model.positions, model.seq);
 }
 
-// The tokens of a prompt for a model. Of an empty one it is the end of a document, behind which the
-// next begins, as in GPT-NeoX. An error where no position is left for a token behind it.
+// The tokens of a prompt for a model. Of an empty one they are those that the tokenizer puts in
+// front, or the end of a document, behind which the next begins, as in GPT-NeoX. An error where no
+// position is left for a token behind it.
 std::vector<int32_t> prompt_tokens(const std::string& prompt, const Tokenizer& tokenizer,
                                    const ModelConfig& model);
 // The error alone.

@@ -26,7 +26,6 @@ class Template {
   // (raise_exception).
   std::string render(const Map& values) const;
   const std::string& source() const { return source_; }
-  const std::string& name() const { return name_; }
 
  private:
   std::string source_, name_;

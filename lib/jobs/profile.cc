@@ -87,7 +87,7 @@ bool read_key(Profile& profile, const std::string& key, const Value& value) {
       "environment", "modules",    "prologue",      "sbatch",      "notes"};
   std::string near = nearest(key, kKeys);
   fail(Exit::kUsage, value.place.text(), ": a profile has no key '", key, "'",
-       near.empty() ? "" : "; did you mean '" + near + "'?", " The keys: ", join(kKeys, ", "));
+       did_you_mean(near, "."), " The keys: ", join(kKeys, ", "));
 }
 
 }  // namespace

@@ -45,7 +45,7 @@ std::vector<char*> own_environment() {
 Finished run(const std::vector<std::string>& command) {
   std::array<int, 2> ends{};
   int piped = ::pipe2(ends.data(), O_CLOEXEC);
-  check_io(piped == 0, "pipe: ", describe_errno(errno));
+  check_io(piped == 0, "cannot start ", command[0], ": pipe: ", describe_errno(errno));
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);

@@ -79,7 +79,8 @@ std::vector<std::pair<int64_t, int64_t>> partition_layers(const ModelConfig& con
 
 class GptNeoX {
  public:
-  // Collective over the mesh, which must outlive the model. Parameters hold their initial values.
+  // Collective over the mesh, which must outlive the model. Parameters hold what
+  // options.start says.
   GptNeoX(const ModelConfig& config, Mesh& mesh, const ModelOptions& options);
 
   // One micro-batch through this stage. x: the hidden state, of hidden_shape(), that the stage

@@ -45,7 +45,7 @@ PreferenceLoss dpo_loss(const AnswerRows& rows, double beta);
 
 // 1 - sigmoid(beta reward (r - KL)) times the weight of desirable or undesirable answers; r: how
 // much likelier than by the reference the answer is, in logarithms. KL is that of the other half of
-// the batch, as GPT-NeoX estimates it: a mean of the r that are above 0; it has no gradient.
+// the batch, as GPT-NeoX estimates it: a mean of the r, those below 0 as 0; it has no gradient.
 PreferenceLoss kto_loss(const AnswerRows& rows, const PreferenceConfig& config);
 
 // The place of each row's last token that counts, [B] int64; 0 where none does.

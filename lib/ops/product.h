@@ -8,7 +8,7 @@ namespace neox {
 // Whether this tensor is of a type, bf16 or fp16, in which ATen is slower than in fp32 on this
 // processor. Intel's without AMX: with AVX512-BF16 oneDNN has 80 GFLOP/s in bf16 and 148 in fp32
 // (one core of a Xeon of 2023, 2048 x 512 x 2048), without it less. Others: where AVX512-BF16 is
-// missing.
+// missing; in fp16 where AVX512-FP16 is.
 bool slow_for_aten(const at::Tensor& x);
 // Whether products of many rows of this type, or of this tensor, are computed in fp32 for that
 // reason: where there are no kernels of ours.

@@ -196,15 +196,19 @@ int read_workers(const Program& program, const PrepareDefaults& defaults) {
   return workers;
 }
 
+constexpr const char* kNoEffect[] = {"num-docs", "log-interval", "partitions",
+                                     "keep-sequential-samples"};
+
 // The options that the output depends on, given or by default, as lines of text.
 std::string describe_options(const Program& program) {
   // Where files come from does not count either: the files themselves do.
   static const std::set<std::string> kOthers = {
-      "workers",   "num-docs", "log-interval",     "overwrite-tokenizer", "offline", "partitions",
-      "downloads", "mirror",   "force-redownload", "local-copy",          "corpora"};
+      "workers", "overwrite-tokenizer", "offline",    "downloads",
+      "mirror",  "force-redownload",    "local-copy", "corpora"};
   std::string text;
   for (const auto& [name, option] : program.args()) {
-    if (kOthers.contains(name)) continue;
+    if (kOthers.contains(name) || std::ranges::find(kNoEffect, name) != std::end(kNoEffect))
+      continue;
     const boost::any& value = option.value();
     text += name;
     if (auto one = boost::any_cast<std::string>(&value))
@@ -308,7 +312,7 @@ PrepareOptions read_prepare_options(const Program& program, const PrepareDefault
   if (program.has("overwrite-tokenizer"))
     options.existing_tokenizer = PrepareOptions::Existing::kReplace;
   options.identity = describe_options(program);
-  for (const char* option : {"num-docs", "log-interval", "partitions", "keep-sequential-samples"})
+  for (const char* option : kNoEffect)
     if (program.has(option)) log_info("--", option, " has no effect here");
   return options;
 }

@@ -136,8 +136,8 @@ class Reader {
     constexpr int64_t kUsual = 16;  // OpenAI's default
     order_.sampling.max_tokens = most.value_or(chat ? positions_ : kUsual);
     check_usage(order_.sampling.max_tokens > 0 || order_.echo, "max_tokens is 0: ",
-                chat ? "nothing would be answered"
-                     : "with echo the prompt alone is answered, without it nothing is");
+                chat ? "nothing would be answered; give 1 or more"
+                     : "nothing would be answered; give 1 or more, or echo: true for the prompt");
     for (auto& [prompt, tokens, scores] : order_.prompts) check_tokens(prompt, tokens);
     refuse_what_is_not_here();
   }

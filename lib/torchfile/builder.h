@@ -48,7 +48,6 @@ class Builder {
   // A tuple of ints that are not negative.
   std::vector<int64_t> sizes_of(Value tuple) const;
   Document& document() { return document_; }
-  const Records& records() const { return records_; }
 
  private:
   Document& document_;

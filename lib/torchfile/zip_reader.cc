@@ -52,7 +52,7 @@ class Reader {
   template <class... Parts>
   void check_zip(bool ok, const Parts&... parts) const {
     check_io(ok, file_, ": damaged or cut off: ", parts..., " (zip file of ", bytes_.size(),
-             " bytes)");
+             " bytes); copy or download the file again");
   }
 
   // The end record is the last thing in the file, but for a comment of the length that it says.

@@ -11,6 +11,7 @@
 #include <tuple>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
 
@@ -78,6 +79,19 @@ void warn_of_no_trace(const Config& config, const StepProfiler::Of& of) {
               ", from 0 on: set profile_ranks to those of them that are to have a trace");
 }
 
+// A trace that cannot be written is no reason to end a run.
+bool save_trace(kineto::ProfilerResult& result, const fs::path& file) {
+  try {
+    make_directories(file.parent_path());
+    result.save(file.string());
+    check_io(fs::exists(file) && fs::file_size(file) > 0, "no room, or no right to write there");
+    return true;
+  } catch (const std::exception& e) {
+    log_warning("the trace ", file.string(), " could not be written: ", e.what());
+    return false;
+  }
+}
+
 }  // namespace
 
 StepProfiler::StepProfiler(const Config& config, Of of)
@@ -135,16 +149,15 @@ void StepProfiler::stop(int64_t done) {
   running_ = false;
   auto result = kineto::disableProfiler();
   quiet_.reset();
-  fs::create_directories(directory_);
   fs::path file = directory_ / concat("trace_steps_", started_at_ + 1, "-", done,
                                       printed("_rank%05d.json", of_.rank));
-  result->save(file.string());
-  check_io(fs::exists(file), "the trace ", file.string(), " could not be written");
+  bool written = save_trace(*result, file);
   constexpr size_t kRows = 12;
   std::string tables = time_table("operation", self_times(spans_of(*result, false)), kRows);
   if (of_.gpu) tables += "\n" + time_table("kernel", self_times(spans_of(*result, true)), kRows);
   log_info("profile of steps ", started_at_ + 1, " to ", done, " of rank ", of_.rank, ": ",
-           file.string(), " (open it in https://ui.perfetto.dev)\n", tables);
+           written ? concat(file.string(), " (open it in https://ui.perfetto.dev)") : "no trace",
+           "\n", tables);
 }
 
 std::vector<SelfTime> self_times(std::vector<Span> spans) {

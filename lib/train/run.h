@@ -30,7 +30,7 @@ struct RunPlace {
   std::function<void(const std::exception&)> failed = [](const std::exception&) {};
 };
 
-// Counted from the start of the process: what comes before the first step takes its time.
+// Counted from when `place` was made: what comes before the first step takes its time.
 // last_save: TrainState::save_seconds of what the life goes on from.
 TimeLimit time_limit_of(const RunPlace& place, const Config& config, double last_save = 0);
 // What is to be said where a life begins with less time than a save may take; "" where it has more.

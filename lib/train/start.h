@@ -25,8 +25,8 @@ struct Start {
   std::string latest;  // of rank 0: what `latest` in save named before it looked there
 };
 
-// Collective over control. Finds what `load` names, or with finetune and no_load_optim what `save`
-// holds already, checks that it fits the config, and completes
+// Collective over control. Finds what `load` names, or, of a run that began from another's, what
+// `save` holds already, checks that it fits the config, and completes
 // config.model.vocab. `load` that holds nothing is an error unless it is also `save`. tokenizer may
 // be null. data_ranks: ranks that hold different samples. The state's save_seconds are what these
 // ranks may take for such a save; 0: not known.

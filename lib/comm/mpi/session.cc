@@ -107,7 +107,9 @@ MPI_Comm Session::copy_of_world() {
   check_mpi(MPI_Comm_idup(MPI_COMM_WORLD, &copy, &request), "MPI_Comm_idup");
   if (!wait_for(&request, options_.deadline))
     fail(Exit::kPeerLost, "MPI's world of ", size_, " ranks did not form within ",
-         options_.deadline.count(), " s");
+         options_.deadline.count(),
+         " s: has each rank started, and does Open MPI take the right network "
+         "(OMPI_MCA_btl_tcp_if_include)?");
   MPI_Comm_set_errhandler(copy, MPI_ERRORS_RETURN);
   return copy;
 }

@@ -96,7 +96,6 @@ class Session {
 
   // Any thread; calls no MPI.
   void abort(const std::string& reason);
-  bool aborted() const { return aborted_; }
 
  private:
   struct Note {  // from rank to rank, of one size
