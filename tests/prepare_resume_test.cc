@@ -200,7 +200,7 @@ TEST_F(PrepareResume, GoesOnWithTheSameRunOnly) {
     return prepare(ranks, "out", more).resumed_bytes;
   };
   EXPECT_GT(resumed(1, {}), 0);
-  EXPECT_GT(resumed(1, {"--log-interval", "5"}), 0);
+  EXPECT_GT(resumed(1, {"--log-interval", "5", "--keep-sequential-samples"}), 0);
   expect_same("out", "whole");
   EXPECT_EQ(resumed(2, {}), 0);
   expect_same("out", "whole");
