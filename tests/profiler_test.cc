@@ -70,7 +70,7 @@ TEST(Profile, OfARunIsATraceOfItsStepsAndATable) {
 
 TEST(Profile, ThatCannotBeWrittenEndsNoRun) {
   Training run;
-  fs::create_directories(fs::path(run.dir() / "log/trace_steps_3-4_rank00000.json"));
+  fs::create_directories(fs::path(run.dir() / "log/trace_steps_3-4_rank00000.json/other"));
   Ended ended =
       run.train({"profile=true", "profile_step_start=2", "profile_step_stop=4", "train_iters=6"});
   ASSERT_EQ(ended.code, 0) << ended.err;

@@ -84,7 +84,8 @@ bool save_trace(kineto::ProfilerResult& result, const fs::path& file) {
   try {
     make_directories(file.parent_path());
     result.save(file.string());
-    check_io(fs::exists(file) && fs::file_size(file) > 0, "no room, or no right to write there");
+    check_io(fs::is_regular_file(file) && fs::file_size(file) > 0,
+             "no room, or no right to write there");
     return true;
   } catch (const std::exception& e) {
     log_warning("the trace ", file.string(), " could not be written: ", e.what());
