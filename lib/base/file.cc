@@ -174,9 +174,10 @@ fs::path existing_part(const fs::path& path) {
 
 int64_t bytes_below(const fs::path& dir) {
   int64_t bytes = 0;
-  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(dir)) {
-    std::error_code gone;
-    auto size = entry.is_regular_file(gone) ? entry.file_size(gone) : 0;
+  std::error_code gone, unread;
+  for (fs::recursive_directory_iterator entry(dir, unread), end; entry != end;
+       entry.increment(unread)) {
+    auto size = entry->is_regular_file(gone) ? entry->file_size(gone) : 0;
     if (!gone) bytes += static_cast<int64_t>(size);
   }
   return bytes;

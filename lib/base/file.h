@@ -89,7 +89,7 @@ class MappedFile {
 // The path, or of its parents the nearest that exists.
 fs::path existing_part(const fs::path& path);
 
-// Of all files below a directory.
+// Of all files below a directory, without those that go away meanwhile.
 int64_t bytes_below(const fs::path& dir);
 
 // Bytes an unprivileged user can still write on the file system that holds `path` or its nearest

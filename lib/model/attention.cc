@@ -147,8 +147,7 @@ bool GptNeoX::holds_probabilities(const Pass& pass) const {
 
 // Whether what scores of a whole text lose by documents and distances is to be a mask.
 bool GptNeoX::needs_mask(const Pass& pass) const {
-  bool dropout = pass.training && config_.attention_dropout > 0;
-  return dropout || pass.bias.defined() ||
+  return holds_probabilities(pass) || pass.bias.defined() ||
          !attends_in_blocks(options_.device, options_.dtypes.param);
 }
 

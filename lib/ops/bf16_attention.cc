@@ -244,10 +244,12 @@ class HeadBackward {
   }
 
  private:
-  // The queries that see the keys, and the others.
+  // The queries that see the keys, in whole blocks, and the others.
   Range of_interest() const {
     if (keys_.empty()) return queries_;
-    return {queries_.empty() ? keys_.from : std::min(queries_.from, keys_.from), T_};
+    int64_t end = std::min(T_, padded_to(last_query(keys_.end - kBackKeys), kBackQueries));
+    if (queries_.empty()) return {keys_.from, end};
+    return {std::min(queries_.from, keys_.from), std::max(queries_.end, end)};
   }
   // The end of the queries that see any of a block of keys.
   int64_t last_query(int64_t key) const {

@@ -1,11 +1,11 @@
-// Compiled for AVX-512 without its dot products of bf16, which some processors have and are slower
-// at: rows are packed as floats, columns as pairs, of which each number becomes a float by a shift
-// or a mask as it is multiplied.
+// Compiled for AVX-512 without its dot products of bf16, at which some processors that have them
+// are slower: rows are packed as floats, columns as pairs, which become floats, thirty-two columns
+// at a time, before all rows meet them.
 #include <immintrin.h>
 
 #include <algorithm>
 #include <cstdlib>
-#include <memory>
+#include <new>
 
 #include "ops/bf16_pack.h"
 #include "ops/bf16_softmax_avx512.h"
@@ -158,20 +158,26 @@ constexpr MultiplyTile kTiles[] = {nullptr,           multiply_tile<2>, multiply
                                    multiply_tile<6>,  multiply_tile<8>, multiply_tile<10>,
                                    multiply_tile<12>, multiply_tile<14>};
 
-// Room for the floats of so many pairs of columns, of this thread.
-float* room_for_columns(int64_t pairs) {
-  struct Free {
-    void operator()(float* p) const { std::free(p); }
-  };
-  thread_local std::unique_ptr<float, Free> room;
-  thread_local int64_t size = 0;
-  if (pairs > size) {
-    room.reset(static_cast<float*>(
-        std::aligned_alloc(64, static_cast<size_t>(pairs * 2 * kTileColumns) * sizeof(float))));
-    size = pairs;
+// Room for the floats of some columns, which a thread keeps for the next product. Not a container
+// of the standard library: see row_multiply_amx.cc.
+class WideColumns {
+ public:
+  ~WideColumns() { std::free(data_); }
+  float* of(int64_t pairs) {
+    if (pairs <= pairs_) return data_;
+    std::free(data_);
+    pairs_ = 0;
+    auto bytes = static_cast<size_t>(pairs * 2 * kTileColumns) * sizeof(float);
+    data_ = static_cast<float*>(std::aligned_alloc(64, bytes));
+    if (!data_) throw std::bad_alloc();
+    pairs_ = pairs;
+    return data_;
   }
-  return room.get();
-}
+
+ private:
+  float* data_ = nullptr;
+  int64_t pairs_ = 0;
+};
 
 // [pairs][kTileColumns] to [depth][kTileColumns].
 void widen(const PackedColumns& b, int64_t pairs, float* to) {
@@ -190,7 +196,8 @@ void multiply_packed(const PackedRows& a, const PackedColumns& b, int64_t pairs,
   PackedColumns columns = b;
   bool packed = b.group > kTileColumns;
   int64_t lines = packed && M >= kManyRows ? (2 * pairs * kTileRows + M - 1) / M : 0;
-  float* wide = room_for_columns(pairs);
+  thread_local WideColumns room;
+  float* wide = room.of(pairs);
   for (int64_t n = 0; n < N; n += kTileColumns, columns.data += b.group) {
     const uint32_t* next = columns.data + b.group;
     if (b.next) next = static_cast<const uint32_t*>(b.next) + n / kTileColumns * b.group;
@@ -219,6 +226,7 @@ const Bf16Kernels kAvx512fBf16Kernels = {.name = "AVX512",
                                          .few_row_bytes = 0,
                                          .all_row_bytes = 5 << 20,
                                          .outruns_memory = false,
+                                         // Row bytes by the size of the cache: bf16_kernels_x86.cc.
                                          .along_depth = {512 << 10, 4 << 20},
                                          .across_depth = {512 << 10, 4 << 20, 1024},
                                          .pack_rows = avx512f::pack_rows,

@@ -158,12 +158,11 @@ struct Valid {
 
 // What a tile of floats adds to is far away: it is on its way before.
 inline void fetch_sums(const ProductSum& c, const Valid& valid) {
-  const auto* from = static_cast<const char*>(c.data);
+  const auto* from = static_cast<const float*>(c.data);
   auto [rows, columns] = c.transposed ? Valid{valid.columns, valid.rows} : valid;
-  int64_t size = c.half ? 2 : 4;
-  for (int64_t i = 0; i < rows; ++i, from += c.stride * size) {
-    _mm_prefetch(from, _MM_HINT_T0);
-    _mm_prefetch(from + (columns - 1) * size, _MM_HINT_T0);
+  for (int64_t i = 0; i < rows; ++i, from += c.stride) {
+    _mm_prefetch(reinterpret_cast<const char*>(from), _MM_HINT_T0);
+    _mm_prefetch(reinterpret_cast<const char*>(from + columns - 1), _MM_HINT_T0);
   }
 }
 
@@ -183,7 +182,7 @@ inline __m512 as_floats(__m512i bits) { return _mm512_castsi512_ps(bits); }
   return _mm512_mask_mov_epi32(near, none, _mm512_set1_epi32(0x7fc00000));
 }
 // 16 floats as bf16.
-[[gnu::always_inline]] inline __m256i halves_of(__m512 x) {
+[[gnu::always_inline]] inline __m256i to_halves(__m512 x) {
 #ifdef __AVX512BF16__
   return reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x));
 #else
@@ -195,7 +194,7 @@ inline __m512 as_floats(__m512i bits) { return _mm512_castsi512_ps(bits); }
 [[gnu::always_inline]] inline void store_sums(__m512 y, const ProductSum& c, int64_t at,
                                               __mmask16 mask) {
   if (c.half)
-    return _mm256_mask_storeu_epi16(static_cast<uint16_t*>(c.data) + at, mask, halves_of(y));
+    return _mm256_mask_storeu_epi16(static_cast<uint16_t*>(c.data) + at, mask, to_halves(y));
   float* to = static_cast<float*>(c.data) + at;
   if (c.add) y = _mm512_add_ps(y, _mm512_maskz_loadu_ps(mask, to));
   _mm512_mask_storeu_ps(to, mask, y);

@@ -82,7 +82,7 @@ struct Gradient {
 }
 
 void store_half(uint16_t* to, __mmask16 mask, __m512 x) {
-  _mm256_mask_storeu_epi16(to, mask, halves_of(x));
+  _mm256_mask_storeu_epi16(to, mask, to_halves(x));
 }
 
 void softmax_keys(const KeyScores& s, const SoftmaxState& state, uint32_t* pairs) {

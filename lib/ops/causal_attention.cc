@@ -11,6 +11,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/error.h"
 #include "ops/bf16_attention.h"
 #include "ops/bf16_product.h"
 #include "ops/head_parts.h"
@@ -169,7 +170,7 @@ bool attends_in_blocks(const at::Device& device, at::ScalarType type) {
 Tensor causal_attention(const Tensor& q, const Tensor& k, const Tensor& v, const ScoreRule& rule) {
   if (bf16_multiplies(q)) return bf16_causal_attention(q, k, v, rule);
   if (attends_in_blocks(q.device(), q.scalar_type())) return CausalAttention::apply(q, k, v, rule);
-  TORCH_CHECK(!rule.counts_distance(), "distances count in blocks only");
+  check(!rule.counts_distance(), "distances count in blocks only");
   return at::scaled_dot_product_attention(q, k, v, {}, 0.0, true, rule.scale);
 }
 

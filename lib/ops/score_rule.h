@@ -37,10 +37,10 @@ class HeadRule {
   HeadRule(const ScoreRule& rule, int64_t head);
 
   float scale() const { return scale_; }
-  // The first key that a query sees, and the last query, or one behind it, that sees a key.
+  // The first key that a query sees, and the last query that sees a key, be it behind the text.
   int64_t first_key(int64_t query) const { return std::max<int64_t>(0, query - window_); }
   int64_t last_query(int64_t key) const { return key + window_; }
-  // Products as if none of their distances counted: less the slope, and very low before the window.
+  // What distances do to products: each loses its slope, and before the window it counts nothing.
   void count_distances(const ProductBlock& block) const {
     if (counts_) count(block);
   }
