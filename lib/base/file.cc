@@ -35,6 +35,37 @@ Descriptor::Descriptor(const fs::path& path, int flags, const char* what)
 
 Descriptor::~Descriptor() { ::close(fd_); }
 
+namespace {
+
+// The bytes that move(done) moves until all are done; a write that moves none finds no room.
+template <class Move>
+Moved move_all(size_t size, int error_of_none, const Move& move) {
+  Moved moved;
+  while (moved.bytes < size) {
+    ssize_t n = move(moved.bytes);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return {moved.bytes, n < 0 ? errno : error_of_none};
+    moved.bytes += static_cast<size_t>(n);
+  }
+  return moved;
+}
+
+}  // namespace
+
+Moved pread_all(int fd, std::span<std::byte> bytes, int64_t offset) {
+  return move_all(bytes.size(), 0, [&](size_t done) {
+    return ::pread(fd, bytes.data() + done, bytes.size() - done,
+                   offset + static_cast<int64_t>(done));
+  });
+}
+
+Moved pwrite_all(int fd, std::span<const std::byte> bytes, int64_t offset) {
+  return move_all(bytes.size(), ENOSPC, [&](size_t done) {
+    return ::pwrite(fd, bytes.data() + done, bytes.size() - done,
+                    offset + static_cast<int64_t>(done));
+  });
+}
+
 bool is_same_file(int fd, const fs::path& path) {
   struct stat open {
   }, named{};
@@ -80,12 +111,8 @@ void write_file_atomically(const fs::path& path, std::string_view content) {
   part += concat(".tmp-", ::getpid());
   try {
     Descriptor file(part, O_WRONLY | O_CREAT | O_TRUNC, "create");
-    for (size_t done = 0; done < content.size();) {
-      ssize_t n = ::write(file.get(), content.data() + done, content.size() - done);
-      if (n < 0 && errno == EINTR) continue;
-      check_call(n >= 0, "write", part);
-      done += static_cast<size_t>(n);
-    }
+    errno = pwrite_all(file.get(), std::as_bytes(std::span(content)), 0).error;
+    check_call(errno == 0, "write", part);
     check_call(::fsync(file.get()) == 0, "flush", part);
     check_call(::rename(part.c_str(), path.c_str()) == 0, "rename the finished file to", path);
   } catch (...) {

@@ -33,6 +33,17 @@ class Descriptor {
   int fd_;
 };
 
+// What pread_all() or pwrite_all() has moved: all that was asked, or as much as could be before the
+// file's end (error 0) or an errno.
+struct Moved {
+  size_t bytes = 0;
+  int error = 0;
+};
+
+// As pread and pwrite, and again after a part or a signal.
+Moved pread_all(int fd, std::span<std::byte> bytes, int64_t offset);
+Moved pwrite_all(int fd, std::span<const std::byte> bytes, int64_t offset);
+
 // Whether the descriptor is of the file that has this name now.
 bool is_same_file(int fd, const fs::path& path);
 

@@ -3,24 +3,19 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cctype>
 #include <cstdlib>
 
+#include "base/text.h"
 #include "base/utf8.h"
 
 namespace neox {
 namespace {
 
-bool continues_character(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
-
 // POSIX: the first of these that is set and not empty names the locale of characters.
 bool locale_is_utf8(const Variable& variable) {
   for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
-    std::string locale = variable(name);
+    std::string locale = lower_case(variable(name));
     if (locale.empty()) continue;
-    std::transform(locale.begin(), locale.end(), locale.begin(),
-                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
     return locale.find("utf-8") != std::string::npos || locale.find("utf8") != std::string::npos;
   }
   return false;
@@ -49,10 +44,7 @@ Terminal terminal_of(int fd) {
   return terminal;
 }
 
-int display_width(std::string_view utf8) {
-  return static_cast<int>(
-      std::count_if(utf8.begin(), utf8.end(), [](char c) { return !continues_character(c); }));
-}
+int display_width(std::string_view utf8) { return static_cast<int>(count_characters(utf8)); }
 
 std::string printable(std::string_view text) {
   std::string safe;

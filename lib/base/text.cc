@@ -70,6 +70,13 @@ std::string counted(int64_t n, std::string_view noun) {
   return concat(n, " ", noun, n == 1 ? "" : "s");
 }
 
+std::string lower_case(std::string_view text) {
+  std::string lower(text);
+  for (char& c : lower)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c + ('a' - 'A'));
+  return lower;
+}
+
 std::string hexadecimal(std::string_view bytes) {
   std::string text;
   for (unsigned char byte : bytes) {

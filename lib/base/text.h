@@ -31,6 +31,9 @@ std::string counted(int64_t n, std::string_view noun);
 enum class Align { kLeft, kRight };
 std::vector<std::string> in_columns(std::span<const std::vector<std::string>> rows, Align align);
 
+// Its letters A to Z as a to z, whatever the locale.
+std::string lower_case(std::string_view text);
+
 // Two digits for each byte: "n1" is "6e31".
 std::string hexadecimal(std::string_view bytes);
 

@@ -1,10 +1,20 @@
 // What is UTF-8 (Unicode 15, table 3-7), and where a text may be cut.
 #pragma once
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
 
 namespace neox {
+
+// Whether a byte is none that begins a character.
+inline bool continues_character(char c) { return (static_cast<uint8_t>(c) & 0xC0) == 0x80; }
+
+// That begin in these bytes.
+inline size_t count_characters(std::string_view text) {
+  return static_cast<size_t>(
+      std::ranges::count_if(text, [](char c) { return !continues_character(c); }));
+}
 
 struct Utf8Sequence {
   size_t bytes;
@@ -39,7 +49,7 @@ inline bool is_utf8(std::string_view text) {
 // The first characters of the text, of at most so many bytes together.
 inline std::string_view first_characters(std::string_view text, size_t bytes) {
   size_t end = bytes;
-  while (end > 0 && end < text.size() && (static_cast<uint8_t>(text[end]) & 0xC0) == 0x80) --end;
+  while (end > 0 && end < text.size() && continues_character(text[end])) --end;
   return text.substr(0, end);
 }
 

@@ -10,14 +10,14 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/text.h"
 
 namespace neox {
 namespace {
 
 constexpr size_t kBlock = 1 << 20;
-constexpr size_t kLeastDirect = 1 << 20;    // smaller pieces go through the page cache
-constexpr size_t kMostOfOneCall = 1 << 30;  // of one system call
+constexpr size_t kLeastDirect = 1 << 20;  // smaller pieces go through the page cache
 
 int flags_of(RawFile::Mode mode) {
   switch (mode) {
@@ -103,26 +103,15 @@ size_t RawFile::write_direct(std::span<const std::byte> bytes, int64_t offset) {
 }
 
 void RawFile::write_cached(std::span<const std::byte> bytes, int64_t offset) {
-  while (!bytes.empty()) {
-    ssize_t n = ::pwrite(fd_, bytes.data(), std::min(bytes.size(), kMostOfOneCall), offset);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) fail_write(n == 0 ? ENOSPC : errno, static_cast<int64_t>(bytes.size()));
-    bytes = bytes.subspan(static_cast<size_t>(n));
-    offset += n;
-  }
+  auto [done, error] = pwrite_all(fd_, bytes, offset);
+  if (error != 0) fail_write(error, static_cast<int64_t>(bytes.size() - done));
 }
 
 void RawFile::read(std::span<std::byte> bytes, int64_t offset) const {
-  while (!bytes.empty()) {
-    ssize_t n = ::pread(fd_, bytes.data(), std::min(bytes.size(), kMostOfOneCall), offset);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) fail_read("read", errno);
-    if (n == 0)
-      fail(Exit::kIo, path_.string(), " ends at byte ", size(), ", before byte ",
+  auto [done, error] = pread_all(fd_, bytes, offset);
+  if (error != 0) fail_read("read", error);
+  check_io(done == bytes.size(), path_.string(), " ends at byte ", size(), ", before byte ",
            offset + static_cast<int64_t>(bytes.size()), ": it is truncated");
-    bytes = bytes.subspan(static_cast<size_t>(n));
-    offset += n;
-  }
 }
 
 size_t RawFile::read_direct(std::span<std::byte> bytes, int64_t offset, size_t least) const {

@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/tasks.h"
 #include "checkpoint/copy.h"
 #include "checkpoint/device_stream.h"
 #include "checkpoint/pinned.h"
@@ -156,16 +157,8 @@ void Snapshot::copy_on_cpu() {
     for (size_t at = 0, all = sources_[i].nbytes(); at < all; at += kCopiedAtOnce)
       pieces.push_back({to + at, from + at, std::min(kCopiedAtOnce, all - at)});
   }
-  std::atomic<size_t> next = 0;
-  auto copy = [&] {
-    for (size_t i; (i = next++) < pieces.size();)
-      copy_past_cache(pieces[i].to, pieces[i].from, pieces[i].bytes);
-  };
-  std::vector<std::jthread> threads;
-  try {
-    while (threads.size() + 1 < std::min(kThreads, pieces.size())) threads.emplace_back(copy);
-  } catch (const std::system_error&) {}  // this one does it
-  copy();
+  run_tasks(pieces.size(), kThreads,
+            [&](size_t i) { copy_past_cache(pieces[i].to, pieces[i].from, pieces[i].bytes); });
 }
 
 void Snapshot::set_copying(bool copying) {

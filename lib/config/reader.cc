@@ -34,11 +34,7 @@ std::string canonical(const Value& value) {
 
 }  // namespace
 
-bool equal_words(std::string_view a, std::string_view b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](unsigned char x, unsigned char y) {
-    return std::tolower(x) == std::tolower(y);
-  });
-}
+bool equal_words(std::string_view a, std::string_view b) { return lower_case(a) == lower_case(b); }
 
 const Value* KeyReader::given(const std::string& key) const {
   const Value* at = &root_;

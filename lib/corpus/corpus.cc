@@ -5,8 +5,8 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/tasks.h"
 #include "base/text.h"
-#include "corpus/at_once.h"
 #include "prepare/together.h"
 
 namespace neox {
@@ -138,8 +138,8 @@ class Fetching {
   void check_copies(const std::vector<DownloadFile>& files) const {
     log_info("taking ", files[0].to.string(),
              files.size() > 1 ? concat(" and ", files.size() - 1, " more") : "");
-    at_once(files.size(), download_.files_at_once,
-            [&](size_t i) { check_content(files[i].remote, files[i].to); });
+    run_tasks(files.size(), download_.files_at_once,
+              [&](size_t i) { check_content(files[i].remote, files[i].to); });
   }
 
   // Of files whose sizes are not known, what all of the corpus is told to take.

@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/tasks.h"
 #include "base/text.h"
-#include "corpus/at_once.h"
 #include "corpus/corpus.h"
 #include "corpus/request.h"
 
@@ -70,7 +70,7 @@ CorpusCheck check_corpora(const Program& program, double seconds) {
   std::vector<Answer> answers;
   for (const RegistryEntry& entry : entries)
     for (Answer& answer : questions(entry)) answers.push_back(std::move(answer));
-  at_once(answers.size(), kAtOnce, [&](size_t i) { ask(answers[i], seconds); });
+  run_tasks(answers.size(), kAtOnce, [&](size_t i) { ask(answers[i], seconds); });
   CorpusCheck check;
   for (const RegistryEntry& entry : entries) {
     if (entry.urls.empty()) continue;

@@ -65,9 +65,11 @@ CorpusOptions read_corpus_options(const Program& program, const std::string& dat
   options.local = value("local-copy");
   check_usage(options.mirror.empty() || options.local.empty(),
               "--mirror and --local-copy exclude each other");
-  if (program.has("downloads")) options.download.files_at_once = program.get<int>("downloads");
-  check_usage(options.download.files_at_once >= 1 && options.download.files_at_once <= 64,
-              "--downloads ", options.download.files_at_once, " is not in 1 .. 64");
+  if (auto downloads = program.given<int>("downloads")) {
+    check_usage(*downloads >= 1 && *downloads <= 64, "--downloads ", *downloads,
+                " is not in 1 .. 64");
+    options.download.files_at_once = static_cast<size_t>(*downloads);
+  }
   if (program.has("download-only")) options.until = CorpusOptions::Until::kFetched;
   if (program.has("offline")) options.download.network = DownloadOptions::Network::kRefuse;
   if (program.has("force-redownload"))

@@ -9,8 +9,8 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/progress.h"
+#include "base/tasks.h"
 #include "base/text.h"
-#include "corpus/at_once.h"
 #include "corpus/sha256.h"
 #include "corpus/transfer.h"
 #include "data/output_file.h"
@@ -225,10 +225,14 @@ void download(std::span<const DownloadFile> files, const std::string& label,
            options.advice);
   for (const DownloadFile& file : missing) make_directories(directory_of(file.to));
   Together together(missing, label, options);
-  at_once(
-      missing.size(), options.files_at_once,
-      [&](size_t i) { Download(missing[i], options, together, i).run(); },
-      [&] { together.stop(); });
+  run_tasks(missing.size(), options.files_at_once, [&](size_t i) {
+    try {
+      Download(missing[i], options, together, i).run();
+    } catch (...) {
+      together.stop();
+      throw;
+    }
+  });
   together.finish();
 }
 

@@ -26,7 +26,7 @@ struct DownloadFile {
 struct DownloadOptions {
   enum class Network { kUse, kRefuse } network = Network::kUse;
   enum class Existing { kKeep, kReplace } existing = Existing::kKeep;
-  int files_at_once = 4;
+  size_t files_at_once = 4;
   std::string advice = {};                  // what to do instead, at the end of messages
   double connect_seconds = 8;               // for all addresses of a file, where none answers
   double stall_seconds = 30;                // without a byte

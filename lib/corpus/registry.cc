@@ -1,7 +1,6 @@
 #include "corpus/registry.h"
 
 #include <algorithm>
-#include <cctype>
 #include <optional>
 #include <set>
 
@@ -144,8 +143,7 @@ RegistryEntry read_entry(const Value& value) {
     mistake = mistake_of(entry);
   } catch (const Error& e) { mistake = e.what(); }
   reader.require(mistake.empty(), value, mistake);
-  for (std::string& sum : entry.sha256)
-    std::ranges::transform(sum, sum.begin(), [](unsigned char c) { return std::tolower(c); });
+  for (std::string& sum : entry.sha256) sum = lower_case(sum);
   for (int64_t bytes : entry.bytes)
     entry.download_bytes = std::max<int64_t>(entry.download_bytes, 0) + bytes;
   return entry;

@@ -1,6 +1,5 @@
 #include "corpus/request.h"
 
-#include <algorithm>
 #include <cctype>
 #include <cstdlib>
 
@@ -9,12 +8,6 @@
 
 namespace neox {
 namespace {
-
-std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return text;
-}
 
 CURL* new_handle() {
   static const CURLcode ready = curl_global_init(CURL_GLOBAL_DEFAULT);
@@ -101,7 +94,7 @@ void Request::take_header(const std::string& line) {
   if (line.starts_with("HTTP/")) etag_ = date_ = range_ = "";  // of an answer that led elsewhere
   size_t colon = line.find(':');
   if (colon == std::string::npos) return;
-  std::string name = lower(line.substr(0, colon)), value(trim(line.substr(colon + 1)));
+  std::string name = lower_case(line.substr(0, colon)), value(trim(line.substr(colon + 1)));
   if (name == "etag" && !value.starts_with("W/")) etag_ = value;  // a weak one asks for no ranges
   if (name == "last-modified") date_ = value;
   if (name == "content-range") range_ = value;

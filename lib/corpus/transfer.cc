@@ -9,6 +9,7 @@
 #include <exception>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/text.h"
 #include "corpus/request.h"
 
@@ -39,15 +40,10 @@ void PartFile::restart(const std::string& version) {
 void PartFile::append(const char* data, size_t size) {
   // By it others know that this is no file, also where the server tells no version.
   if (bytes_ == 0 && version_.empty()) write_file_atomically(from_, "");
-  while (size > 0) {
-    ssize_t n = ::pwrite(file_.get(), data, size, bytes_);
-    if (n < 0 && errno == EINTR) continue;
-    check_io(n >= 0, "cannot write ", path_, ": ", describe_errno(errno),
-             errno == ENOSPC ? "; make room, and start again: it goes on from there" : "");
-    data += n;
-    size -= static_cast<size_t>(n);
-    bytes_ += n;
-  }
+  auto [done, error] = pwrite_all(file_.get(), std::as_bytes(std::span(data, size)), bytes_);
+  bytes_ += static_cast<int64_t>(done);
+  check_io(error == 0, "cannot write ", path_, ": ", describe_errno(error),
+           error == ENOSPC ? "; make room, and start again: it goes on from there" : "");
 }
 
 void PartFile::publish(const fs::path& to) {

@@ -8,13 +8,13 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <random>
 #include <thread>
 
 #include "base/error.h"
+#include "base/tasks.h"
 #include "data/output_file.h"
 
 namespace neox {
@@ -50,15 +50,8 @@ Hash hash_in_chunks(const std::vector<std::span<const std::byte>>& arrays) {
     for (size_t at = 0; at < array.size(); at += kHashedAtOnce)
       chunks.push_back(array.subspan(at, std::min(kHashedAtOnce, array.size() - at)));
   std::vector<Hash> hashes(chunks.size());
-  std::atomic<size_t> next = 0;
-  auto work = [&] {
-    for (size_t i; (i = next++) < chunks.size();) hashes[i] = hash_of(chunks[i]);
-  };
-  size_t threads = std::min<size_t>({chunks.size(), std::thread::hardware_concurrency(), 4});
-  std::vector<std::jthread> others;
-  for (size_t i = 1; i < threads; ++i) others.emplace_back(work);
-  work();
-  others.clear();
+  run_tasks(chunks.size(), std::min(std::thread::hardware_concurrency(), 4u),
+            [&](size_t i) { hashes[i] = hash_of(chunks[i]); });
   return hash_of(std::as_bytes(std::span(hashes)));
 }
 

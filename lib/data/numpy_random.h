@@ -7,15 +7,15 @@
 #include <array>
 #include <bit>
 #include <cstdint>
-#include <functional>
 #include <random>
 #include <span>
 #include <utility>
 
+#include "base/tasks.h"
+
 namespace neox {
 
-// Called every kPollSteps steps of long loops; may throw to end them.
-using Poll = std::function<void()>;
+// Long loops poll every so many steps.
 inline constexpr uint64_t kPollSteps = uint64_t{1} << 20;
 
 class NumpyRandom {

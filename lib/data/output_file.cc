@@ -27,25 +27,17 @@ constexpr auto kLockWait = std::chrono::seconds(3);
 int64_t room_at(int64_t position) { return kBufferBytes - position % kBufferBytes; }
 
 void write_at(int fd, std::span<const std::byte> bytes, int64_t position, const fs::path& path) {
-  while (!bytes.empty()) {
-    ssize_t n = ::pwrite(fd, bytes.data(), bytes.size(), position);
-    if (n < 0 && errno == EINTR) continue;
-    check_call(n >= 0, "write", path);
-    bytes = bytes.subspan(static_cast<size_t>(n));
-    position += n;
-  }
+  errno = pwrite_all(fd, bytes, position).error;
+  check_call(errno == 0, "write", path);
 }
 
 void read_at(int fd, std::span<std::byte> bytes, int64_t position, const fs::path& path) {
-  while (!bytes.empty()) {
-    ssize_t n = ::pread(fd, bytes.data(), bytes.size(), position);
-    if (n < 0 && errno == EINTR) continue;
-    check_call(n >= 0, "read back", path);
-    check_io(n > 0, path.string(), " ends at byte ", position, " and should hold ", bytes.size(),
-             " more; has another process written it?");
-    bytes = bytes.subspan(static_cast<size_t>(n));
-    position += n;
-  }
+  auto [done, error] = pread_all(fd, bytes, position);
+  errno = error;
+  check_call(errno == 0, "read back", path);
+  check_io(done == bytes.size(), path.string(), " ends at byte ",
+           position + static_cast<int64_t>(done), " and should hold ", bytes.size() - done,
+           " more; has another process written it?");
 }
 
 }  // namespace

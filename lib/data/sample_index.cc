@@ -4,10 +4,10 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "base/tasks.h"
 #include "base/text.h"
 #include "data/blend.h"
 #include "data/pages.h"
-#include "data/tasks.h"
 
 namespace neox {
 namespace {

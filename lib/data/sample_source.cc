@@ -5,10 +5,10 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/tasks.h"
 #include "base/text.h"
 #include "data/fingerprint.h"
 #include "data/index_cache.h"
-#include "data/tasks.h"
 
 namespace neox {
 namespace {

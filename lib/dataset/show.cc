@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "base/utf8.h"
 #include "data/indexed_dataset.h"
 #include "dataset/raw_index.h"
 
@@ -58,7 +59,7 @@ void TextWriter::add(std::span<const int64_t> tokens) {
 // Where a character begins, the text of what is before does not depend on what follows.
 void TextWriter::cut_before(int32_t id) {
   std::string bytes = tokenizer_.token_bytes(id), left = bytes;
-  if (bytes.empty() || (static_cast<uint8_t>(bytes[0]) & 0xC0) == 0x80) return;
+  if (bytes.empty() || continues_character(bytes[0])) return;
   if (tokenizer_.strip_begin(id, left)) return;  // and would leave out more of the next token
   finish();
   front_ = bytes.substr(0, bytes.size() - left.size());

@@ -1,19 +1,17 @@
 #include "dataset/verify.h"
 
 #include <fcntl.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
-#include <exception>
 #include <limits>
+#include <memory>
 #include <mutex>
-#include <thread>
 #include <type_traits>
 #include <utility>
 
 #include "base/error.h"
 #include "base/progress.h"
+#include "base/tasks.h"
 #include "base/text.h"
 #include "dataset/raw_index.h"
 
@@ -82,12 +80,11 @@ class TokenScan {
   }
 
   void run(Progress& progress) {
-    {
-      std::vector<std::jthread> threads;
-      for (int i = 1; i < options_.threads; ++i) threads.emplace_back([&] { work(progress); });
-      work(progress);
-    }
-    if (error_) std::rethrow_exception(error_);
+    auto pieces = static_cast<size_t>((index_.bin_bytes + kPieceBytes - 1) / kPieceBytes);
+    run_tasks(pieces, static_cast<size_t>(options_.threads), [&](size_t i) {
+      look_at_piece(static_cast<int64_t>(i) * kPieceBytes);
+      progress.add(std::min(kPieceBytes, index_.bin_bytes - static_cast<int64_t>(i) * kPieceBytes));
+    });
     bad_.sort();
     open_.sort();
   }
@@ -99,50 +96,34 @@ class TokenScan {
   const std::vector<int64_t>& open() const { return open_.first(); }
 
  private:
-  void work(Progress& progress) try {
-    std::vector<std::byte> bytes(kPieceBytes);
-    for (int64_t at; (at = next_.fetch_add(kPieceBytes)) < index_.bin_bytes;) {
-      std::span piece =
-          std::span(bytes).first(static_cast<size_t>(std::min(kPieceBytes, index_.bin_bytes - at)));
-      read(piece, at);
-      switch (index_.type) {
-        case TokenType::kUint8:
-          scan<uint8_t>(piece, at);
-          break;
-        case TokenType::kInt8:
-          scan<int8_t>(piece, at);
-          break;
-        case TokenType::kInt16:
-          scan<int16_t>(piece, at);
-          break;
-        case TokenType::kInt32:
-          scan<int32_t>(piece, at);
-          break;
-        case TokenType::kInt64:
-          scan<int64_t>(piece, at);
-          break;
-        case TokenType::kUint16:
-          scan<uint16_t>(piece, at);
-          break;
-      }
-      progress.add(std::ssize(piece));
+  void look_at_piece(int64_t at) {
+    auto size = static_cast<size_t>(std::min(kPieceBytes, index_.bin_bytes - at));
+    auto bytes = std::make_unique_for_overwrite<std::byte[]>(size);
+    std::span piece(bytes.get(), size);
+    read(piece, at);
+    switch (index_.type) {
+      case TokenType::kUint8:
+        return scan<uint8_t>(piece, at);
+      case TokenType::kInt8:
+        return scan<int8_t>(piece, at);
+      case TokenType::kInt16:
+        return scan<int16_t>(piece, at);
+      case TokenType::kInt32:
+        return scan<int32_t>(piece, at);
+      case TokenType::kInt64:
+        return scan<int64_t>(piece, at);
+      case TokenType::kUint16:
+        return scan<uint16_t>(piece, at);
     }
-  } catch (...) {
-    std::lock_guard lock(mutex_);
-    error_ = std::current_exception();
-    next_ = index_.bin_bytes;
   }
 
   void read(std::span<std::byte> bytes, int64_t at) const {
-    while (!bytes.empty()) {
-      ssize_t n = ::pread(file_.get(), bytes.data(), bytes.size(), at);
-      if (n < 0 && errno == EINTR) continue;
-      check_io(n >= 0, "cannot read ", index_.bin_path(), " at byte ", at, ": ",
-               describe_errno(errno));
-      check_io(n > 0, index_.bin_path(), " became shorter while it was read: it ends at byte ", at);
-      bytes = bytes.subspan(static_cast<size_t>(n));
-      at += n;
-    }
+    auto [done, error] = pread_all(file_.get(), bytes, at);
+    check_io(error == 0, "cannot read ", index_.bin_path(), " at byte ",
+             at + static_cast<int64_t>(done), ": ", describe_errno(error));
+    check_io(done == bytes.size(), index_.bin_path(),
+             " became shorter while it was read: it ends at byte ",
+             at + static_cast<int64_t>(done));
   }
 
   template <class T>
@@ -199,12 +180,10 @@ class TokenScan {
   std::optional<int64_t> eod_;
   Descriptor file_;
   const int64_t num_tokens_;
-  std::atomic<int64_t> next_ = 0;
   std::mutex mutex_;  // guards what follows
   Least<BadToken> bad_;
   Least<int64_t> open_;  // documents that do not end in the end-of-document token
   int64_t num_bad_ = 0, num_ended_ = 0, num_open_ = 0;
-  std::exception_ptr error_;
 };
 
 // Where a token lies, by the sequences where these can be trusted.

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "base/utf8.h"
 #include "tokenizer/unicode.h"
 
 namespace neox::jinja {
@@ -65,7 +66,7 @@ std::string_view strip(std::string_view text, Side side, std::string_view of) {
   }
   while (side != Side::kLeft && !text.empty()) {
     size_t at = text.size() - 1;
-    while (at > 0 && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) --at;
+    while (at > 0 && continues_character(text[at])) --at;
     if (!goes(text.substr(at))) break;
     text = text.substr(0, at);
   }

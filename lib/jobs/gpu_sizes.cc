@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cctype>
 
+#include "base/text.h"
+
 namespace neox {
 namespace {
 
@@ -34,11 +36,6 @@ double gigabytes_in(const std::string& name) {
   return 0;
 }
 
-std::string lower(std::string name) {
-  std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
-  return name;
-}
-
 // As a word of its own: an A4000 is no A40.
 bool names(const std::string& type, std::string_view gpu) {
   auto goes_on = [&](size_t i) {
@@ -57,14 +54,14 @@ const KnownGpu* known(const std::string& name) {
 }  // namespace
 
 GpuSizes gpu_sizes(const std::string& type) {
-  std::string name = lower(type);
+  std::string name = lower_case(type);
   if (double said = gigabytes_in(name); said > 0) return {said, 0};
   const KnownGpu* gpu = known(name);
   return gpu ? GpuSizes{gpu->most, gpu->least} : GpuSizes{};
 }
 
 std::optional<GpuRates> gpu_rates(const std::string& type) {
-  const KnownGpu* gpu = known(lower(type));
+  const KnownGpu* gpu = known(lower_case(type));
   return gpu ? std::optional(gpu->rates) : std::nullopt;
 }
 

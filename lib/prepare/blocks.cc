@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "base/utf8.h"
 #include "prepare/parquet_plugin.h"
 #include "tokenizer/unicode.h"
 
@@ -80,12 +81,11 @@ bool is_visible(std::string_view text, size_t begin, size_t end) {
 
 // One line end between two characters that are no white space: behind it a word begins.
 bool ends_line(std::string_view text, size_t at) {
-  auto continues = [&](size_t i) { return (static_cast<uint8_t>(text[i]) & 0xC0) == 0x80; };
   size_t before = at, behind = at + 2;
   if (at == 0 || at + 1 >= text.size()) return false;
   do --before;
-  while (before > 0 && at - before < 4 && continues(before));
-  while (behind < text.size() && behind - at <= 4 && continues(behind)) ++behind;
+  while (before > 0 && at - before < 4 && continues_character(text[before]));
+  while (behind < text.size() && behind - at <= 4 && continues_character(text[behind])) ++behind;
   return is_visible(text, before, at) && is_visible(text, at + 1, behind);
 }
 

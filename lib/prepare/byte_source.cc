@@ -1,10 +1,8 @@
 #include "prepare/byte_source.h"
 
 #include <fcntl.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 
 #include "base/error.h"
@@ -12,25 +10,17 @@
 namespace neox {
 
 FileSource::FileSource(const std::string& path, int64_t begin, int64_t end)
-    : path_(path), at_(begin), end_(end), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
-  check_io(fd_ >= 0, "cannot open ", path, ": ", describe_errno(errno));
-}
-
-FileSource::~FileSource() {
-  if (fd_ >= 0) ::close(fd_);
-}
+    : path_(path), at_(begin), end_(end), file_(path, O_RDONLY, "open") {}
 
 size_t FileSource::read(std::span<char> to) {
   auto wanted = std::min(to.size(), static_cast<size_t>(std::max<int64_t>(end_ - at_, 0)));
   if (wanted == 0) return 0;
-  ssize_t n;
-  do n = ::pread(fd_, to.data(), wanted, at_);
-  while (n < 0 && errno == EINTR);
-  check_io(n >= 0, "cannot read ", path_, ": ", describe_errno(errno));
-  check_io(n > 0, path_, " ends at byte ", at_, ", and had at least ", end_,
+  auto [n, error] = pread_all(file_.get(), std::as_writable_bytes(to.first(wanted)), at_);
+  at_ += static_cast<int64_t>(n);
+  check_io(error == 0, "cannot read ", path_, ": ", describe_errno(error));
+  check_io(n == wanted, path_, " ends at byte ", at_, ", and had at least ", end_,
            " bytes when it was found; it must not change while it is read");
-  at_ += n;
-  return static_cast<size_t>(n);
+  return n;
 }
 
 size_t read_fully(ByteSource& source, std::span<char> to) {

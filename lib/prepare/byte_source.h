@@ -6,6 +6,8 @@
 #include <span>
 #include <string>
 
+#include "base/file.h"
+
 namespace neox {
 
 class ByteSource {
@@ -22,10 +24,6 @@ class FileSource : public ByteSource {
  public:
   // Throws Error (74).
   FileSource(const std::string& path, int64_t begin, int64_t end);
-  ~FileSource() override;
-  FileSource(const FileSource&) = delete;
-  FileSource& operator=(const FileSource&) = delete;
-
   size_t read(std::span<char> to) override;
   int64_t consumed() const override { return at_; }
   void seek(int64_t at) { at_ = at; }
@@ -34,7 +32,7 @@ class FileSource : public ByteSource {
  private:
   std::string path_;
   int64_t at_, end_;
-  int fd_ = -1;
+  Descriptor file_;
 };
 
 // Reads until the span is full or the source ends.

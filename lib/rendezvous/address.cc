@@ -75,12 +75,7 @@ int connect_within(const addrinfo& to, std::chrono::milliseconds limit) {
 }
 
 // "node1.cluster.local" and "node1" are one machine.
-std::string short_name(std::string name) {
-  name.resize(std::min(name.find('.'), name.size()));
-  std::transform(name.begin(), name.end(), name.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return name;
-}
+std::string short_name(std::string_view name) { return lower_case(name.substr(0, name.find('.'))); }
 
 }  // namespace
 

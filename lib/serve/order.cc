@@ -14,11 +14,6 @@ std::string text_of(int32_t token, const ServedModel& model) {
   return std::string(unicode::repair(model.tokenizer.token_bytes(token), storage));
 }
 
-// That begin in these bytes.
-int64_t characters(std::string_view text) {
-  return std::ranges::count_if(text, [](char c) { return (c & 0xC0) != 0x80; });
-}
-
 // Counts characters of a text whose bytes come in pieces, as unicode::repair() gives it: a U+FFFD
 // for each part that is no UTF-8.
 class Characters {
@@ -101,7 +96,7 @@ class Offsets {
       : model_(model),
         rest_(order.prompts[choice.prompt].text),
         of_prompt_(order.echo ? order.prompts[choice.prompt].tokens.size() : 0),
-        at_(order.echo ? 0 : characters(rest_)),
+        at_(order.echo ? 0 : static_cast<int64_t>(count_characters(rest_))),
         begins_(order.echo || rest_.empty()) {}
 
   // That of the next token.

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "tokenizer/unicode.h"
 
 namespace neox {
@@ -15,7 +16,7 @@ using unicode::Properties;
 // The code point that ends at `end`, which is not 0.
 unicode::CodePoint read_before(std::string_view text, size_t end) {
   size_t start = end - 1;
-  while ((static_cast<uint8_t>(text[start]) & 0xC0) == 0x80) --start;
+  while (continues_character(text[start])) --start;
   return unicode::read(text, start);
 }
 

@@ -255,7 +255,7 @@ size_t next_unstable(std::string_view text, size_t at) {
 
 size_t previous(std::string_view text, size_t at) {
   do --at;
-  while ((static_cast<uint8_t>(text[at]) & 0xC0) == 0x80);
+  while (continues_character(text[at]));
   return at;
 }
 

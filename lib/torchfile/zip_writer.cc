@@ -8,6 +8,7 @@
 #include <cerrno>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "torchfile/bytes.h"
 
 namespace neox::torchfile {
@@ -50,14 +51,8 @@ ZipWriter::~ZipWriter() {
 }
 
 void ZipWriter::put_at(std::string_view bytes, uint64_t offset) {
-  while (!bytes.empty()) {
-    ssize_t n = ::pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
-    int error = errno;
-    if (n < 0 && error == EINTR) continue;
-    check_io(n >= 0, "cannot write ", part_.string(), ": ", describe_errno(error));
-    bytes.remove_prefix(static_cast<size_t>(n));
-    offset += static_cast<uint64_t>(n);
-  }
+  errno = pwrite_all(fd_, std::as_bytes(std::span(bytes)), static_cast<int64_t>(offset)).error;
+  check_call(errno == 0, "write", part_);
 }
 
 void ZipWriter::put(std::string_view bytes) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/utf8.h"
 #include "wiki/braces.h"
 #include "wiki/text.h"
 
@@ -189,7 +190,7 @@ std::string Expander::expand_call(std::string_view body) {
   }
   if (const std::string* value = variable(title)) return put_in(*value);
   size_t colon = title.find(':');
-  if (colon != kNone && count_chars(title.substr(0, colon)) > 1) {
+  if (colon != kNone && count_characters(title.substr(0, colon)) > 1) {
     parts[0] = strip(title.substr(colon + 1));
     const Parameters* frame = frames_.empty() ? nullptr : &frames_.back().parameters;
     std::string value = call_parser_function(title.substr(0, colon), parts, frame);

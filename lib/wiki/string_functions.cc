@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/utf8.h"
 #include "tokenizer/unicode.h"
 #include "wiki/number.h"
 #include "wiki/parser_functions.h"
@@ -14,7 +15,7 @@ namespace neox::wiki {
 
 namespace {
 
-int64_t chars(std::string_view text) { return static_cast<int64_t>(count_chars(text)); }
+int64_t chars(std::string_view text) { return static_cast<int64_t>(count_characters(text)); }
 
 // The part from one character to another.
 std::string_view slice(std::string_view text, int64_t begin, int64_t end) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "base/text.h"
+#include "base/utf8.h"
 #include "tokenizer/unicode.h"
 #include "wiki/tables.h"
 
@@ -16,7 +17,7 @@ constexpr char32_t kReplacement = 0xFFFD;
 uint8_t byte_at(std::string_view text, size_t at) { return static_cast<uint8_t>(text[at]); }
 
 bool continues(std::string_view text, size_t at) {
-  return at < text.size() && (byte_at(text, at) & 0xC0) == 0x80;
+  return at < text.size() && continues_character(text[at]);
 }
 
 bool any_cased(char32_t code) {
@@ -103,11 +104,6 @@ Char read_before(std::string_view text, size_t at) {
   while (begin > 0 && at - begin < 4 && continues(text, begin)) --begin;
   Char c = read_at(text, begin);
   return begin + c.bytes == at ? c : Char{kReplacement, 1};
-}
-
-size_t count_chars(std::string_view text) {
-  return static_cast<size_t>(
-      std::ranges::count_if(text, [](char c) { return (static_cast<uint8_t>(c) & 0xC0) != 0x80; }));
 }
 
 size_t byte_of_char(std::string_view text, size_t n) {

@@ -28,7 +28,6 @@ inline Char read_at(std::string_view text, size_t at) {
 }
 Char read_before(std::string_view text, size_t at);
 
-size_t count_chars(std::string_view text);
 // The byte at which the n-th character begins; the size where there are fewer.
 size_t byte_of_char(std::string_view text, size_t n);
 

@@ -1,9 +1,10 @@
-#include "data/tasks.h"
+#include "base/tasks.h"
 
 #include <algorithm>
 #include <atomic>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -30,13 +31,20 @@ void run_tasks(size_t count, size_t threads, const Poll& poll,
     if (end) throw Ended();
   };
   std::vector<std::jthread> running;
-  for (size_t i = 1; i < std::min(threads, count); ++i) running.emplace_back([&] { run(others); });
+  try {
+    while (running.size() + 1 < std::min(threads, count))
+      running.emplace_back([&] { run(others); });
+  } catch (const std::system_error&) {}  // those that there are do it
   run([&] {
     others();
     if (poll) poll();
   });
   running.clear();
   if (error) std::rethrow_exception(error);
+}
+
+void run_tasks(size_t count, size_t threads, const std::function<void(size_t)>& work) {
+  run_tasks(count, threads, {}, [&](size_t i, const Poll&) { work(i); });
 }
 
 }  // namespace neox
