@@ -203,6 +203,26 @@ void fail_with_advice(const fs::path& dir, const Error& met) {
   fail(met.exit(), met.what(), newest_beside(dir));
 }
 
+namespace {
+
+// Of a directory without a checkpoint that can be taken, for those faults: throws unless a run may
+// begin there.
+void check_is_free(const fs::path& run_dir, const RunDir& run,
+                   const std::vector<std::string>& faults) {
+  check_io(faults.empty(), "no checkpoint in ", run_dir.string(),
+           " can be used: ", join(faults, "; "),
+           "; put a whole copy there, or move what is there away, to start from the beginning");
+  if (!run.foreign.empty()) fail_foreign(run);
+  check_io(run.latest.empty(), (run_dir / kLatestFile).string(), " names ", run.latest,
+           ", which is not there",
+           run.unfinished.empty() ? "" : "; what is left is " + join(run.unfinished, ", "),
+           "; put it back, or remove `latest`, to start from the beginning");
+  for (const std::string& name : run.unfinished)
+    log_warning((run_dir / name).string(), " is what was left of a checkpoint; it is passed over");
+}
+
+}  // namespace
+
 std::optional<fs::path> find_checkpoint(const fs::path& run_dir, std::optional<int64_t> iteration) {
   std::error_code error;
   bool exists = fs::exists(run_dir, error);
@@ -236,16 +256,7 @@ std::optional<fs::path> find_checkpoint(const fs::path& run_dir, std::optional<i
     explain_choice(run, *found);
     return found;
   }
-  check_io(faults.empty(), "no checkpoint in ", run_dir.string(),
-           " can be used: ", join(faults, "; "),
-           "; put a whole copy there, or move what is there away, to start from the beginning");
-  if (!run.foreign.empty()) fail_foreign(run);
-  check_io(run.latest.empty(), (run_dir / kLatestFile).string(), " names ", run.latest,
-           ", which is not there",
-           run.unfinished.empty() ? "" : "; what is left is " + join(run.unfinished, ", "),
-           "; put it back, or remove `latest`, to start from the beginning");
-  for (const std::string& name : run.unfinished)
-    log_warning((run_dir / name).string(), " is what was left of a checkpoint; it is passed over");
+  check_is_free(run_dir, run, faults);
   return std::nullopt;
 }
 

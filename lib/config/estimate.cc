@@ -230,6 +230,17 @@ const char* moments_of(const OptimizerConfig& optimizer) {
   }
 }
 
+std::string activation_words(const Config& config) {
+  ScoreBytes scores = score_bytes(config, 1, 1);
+  return concat("  Activations by T B ",
+                config.layout.splits_tokens ? "(18 h + 4 f)/tp" : "(10 h + (8 h + 4 f)/tp)",
+                " bytes a block in 16 bits (Korthikanti et al. 2022), ",
+                scores.block > 0  ? "and two matrices of\n  scores"
+                : scores.mask > 0 ? "and on a GPU a mask\n  of the scores"
+                                  : "without a matrix of\n  scores",
+                "; wider types in proportion, masks of dropout only with it.\n");
+}
+
 std::string render_memory(const Estimate& e, const Config& config) {
   std::string out = "Memory of the fullest rank\n";
   int64_t stage = config.layout.zero_stage;
@@ -265,11 +276,7 @@ std::string render_memory(const Estimate& e, const Config& config) {
   if (e.copy_bytes)
     out += line("copy while saving", human_bytes(static_cast<double>(e.copy_bytes)),
                 "in host memory, beside all that; none with async_save: false");
-  const char* formula = config.layout.splits_tokens ? "(18 h + 4 f)/tp" : "(10 h + (8 h + 4 f)/tp)";
-  return out +
-         concat("  Activations by T B ", formula,
-                " bytes a block in 16 bits, without a matrix of scores\n  (Korthikanti et al. "
-                "2022); wider types in proportion, masks only with dropout.\n");
+  return out + activation_words(config);
 }
 
 std::string render_disk(const Estimate& e, const Config& config) {

@@ -193,33 +193,34 @@ StoredArrays IndexCache::get(const std::string& name, const std::function<Stored
   check(name.size() < sizeof(Header::name), "index ", name);
   if (auto found = find(name)) return *found;
   auto directory = writable_directory();
-  if (!directory) {
-    if (!directories_.empty())
-      warn(
-          concat(directories_.front().string(),
-                 " cannot be written to, so each rank builds the sample index in its own memory at "
-                 "each start; name a directory of the nodes' shared file system with "
-                 "data_cache_path"));
-    return build();
-  }
+  if (directory) return get_in(*directory / name, build, poll);
+  if (!directories_.empty())
+    warn(concat(directories_.front().string(),
+                " cannot be written to, so each rank builds the sample index in its own memory at "
+                "each start; name a directory of the nodes' shared file system with "
+                "data_cache_path"));
+  return build();
+}
+
+StoredArrays IndexCache::get_in(const fs::path& path, const std::function<StoredArrays()>& build,
+                                const Poll& poll) {
+  std::string name = path.filename().string();
   std::error_code error;
-  bool absent = !fs::is_regular_file(*directory / name, error);
-  FileLock lock(*directory / (name + ".lock"));
+  bool absent = !fs::is_regular_file(path, error);
+  FileLock lock(path.string() + ".lock");
   auto start = std::chrono::steady_clock::now();
   for (bool waited = false; !lock.take(); waited = true) {
     if (poll) poll();
     // Many ranks check the file side by side, not each behind the other.
-    if (absent && fs::is_regular_file(*directory / name, error)) {
+    if (absent && fs::is_regular_file(path, error)) {
       lock.leave();
       if (auto found = find(name)) return *found;
       return build();
     }
     if (std::chrono::steady_clock::now() - start > wait_) {
       lock.leave();
-      warn(concat((*directory / name).string(),
-                  ": another process has been "
-                  "building it for ",
-                  wait_.count(), " s; built in memory"));
+      warn(concat(path.string(), ": another process has been building it for ", wait_.count(),
+                  " s; built in memory"));
       return build();
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(waited ? 50 : 5));
@@ -228,8 +229,8 @@ StoredArrays IndexCache::get(const std::string& name, const std::function<Stored
   StoredArrays built = build();
   if (auto found = find(name)) return *found;  // without locks another has been as fast
   try {
-    remove_abandoned(*directory / name);
-    store(*directory / name, built);
+    remove_abandoned(path);
+    store(path, built);
   } catch (const Error& e) {
     warn(concat("the sample index is not kept: ", e.what()));
     return built;

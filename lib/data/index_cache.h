@@ -47,6 +47,8 @@ class IndexCache {
   std::optional<StoredArrays> find(const std::string& name);
   std::optional<StoredArrays> open(const fs::path& path);
   std::optional<fs::path> writable_directory();
+  StoredArrays get_in(const fs::path& path, const std::function<StoredArrays()>& build,
+                      const Poll& poll);
   void store(const fs::path& path, const StoredArrays& built);
 
   std::vector<fs::path> directories_;

@@ -83,14 +83,53 @@ void say_effect(const std::string& assignment) {
     log_warning("--set ", key, " has no effect: ", row->words);
 }
 
+// The configuration that the checkpoint keeps, with those overrides, for its model.
+Config config_of_texts(const Checkpoint& checkpoint, const std::vector<std::string>& overrides) {
+  const TrainState& state = checkpoint.state();
+  std::string dir = checkpoint.dir().string();
+  ConfigOptions sources{.texts = {{dir, state.config}}};
+  ConfigOptions changed = sources;
+  changed.overrides = overrides;
+  Config config = load_config(changed);
+  std::ranges::for_each(overrides, say_effect);
+  config.model.vocab = state.padded_vocab;
+  check_usage(!config.model.scores, dir,
+              " holds a reward model (train_impl: rm), which rates texts and writes none; "
+              "neox-convert --to hf makes it one of sequence classification for transformers");
+  auto fits_saved = [&] {
+    ModelConfig saved = load_config(sources).model;
+    return has_architecture(config.model, state.architecture, &saved);
+  };
+  check_usage(has_architecture(config.model, state.architecture) || fits_saved(), dir,
+              " holds another model than --set says.\n  there: ", state.architecture,
+              "\n  --set: ", architecture(config.model),
+              "\nLeave out the --set keys that change it.");
+  return config;
+}
+
 }  // namespace
 
 std::string fingerprint_text(const Tokenizer& tokenizer) {
   return printed("%016" PRIx64, tokenizer.fingerprint());
 }
 
-bool is_tokenizer_of(const TrainState& state, const Tokenizer& tokenizer) {
-  return state.tokenizer_hash.empty() || state.tokenizer_hash == fingerprint_text(tokenizer);
+void check_tokenizer_of(const TrainState& state, const Config& config, const Tokenizer& tokenizer,
+                        const fs::path& dir, bool warns) {
+  const TokenizerConfig& named = config.tokenizer;
+  std::string name =
+      named.vocab_file.empty()
+          ? concat(config.where("tokenizer_type"), ": the tokenizer ", named.type)
+          : concat(config.where("vocab_file"), ": the tokenizer ", named.vocab_file.string());
+  int64_t entries = tokenizer.vocab_size();
+  check_usage(entries <= state.padded_vocab, name, " has ", entries, " entries, but the model of ",
+              dir.string(), " has room for ", state.padded_vocab,
+              ": if it is not the one that the model was trained with, give that one (vocab_file, "
+              "--vocab-file); if the model came with it, convert the model again with "
+              "neox-convert --padded-vocab ",
+              entries);
+  if (warns && !state.tokenizer_hash.empty() && state.tokenizer_hash != fingerprint_text(tokenizer))
+    log_warning(name, " is not the one that the model of ", dir.string(),
+                " was trained with: its tokens are others");
 }
 
 std::vector<int32_t> ends_of_texts(const fs::path& run_dir, const fs::path& vocab,
@@ -107,39 +146,11 @@ LoadedModel::LoadedModel(const fs::path& dir, const std::vector<std::string>& ov
   if (device.is_cpu()) use_cpu_arena();  // steps read all weights, a quarter faster from huge pages
   Checkpoint checkpoint(checkpoint_in(dir));
   const TrainState& state = checkpoint.state();
-  ConfigOptions sources{.texts = {{checkpoint.dir().string(), state.config}}};
-  auto fits_saved = [this, &state, sources] {
-    ModelConfig saved = load_config(sources).model;
-    return has_architecture(config_.model, state.architecture, &saved);
-  };
-  sources.overrides = overrides;
-  config_ = load_config(sources);
-  std::ranges::for_each(overrides, say_effect);
-  config_.model.vocab = state.padded_vocab;
-  check_usage(!config_.model.scores, checkpoint.dir().string(),
-              " holds a reward model (train_impl: rm), which rates texts and writes none; "
-              "neox-convert --to hf makes it one of sequence classification for transformers");
-  check_usage(has_architecture(config_.model, state.architecture) || fits_saved(),
-              checkpoint.dir().string(),
-              " holds another model than --set says.\n  there: ", state.architecture,
-              "\n  --set: ", architecture(config_.model),
-              "\nLeave out the --set keys that change it.");
+  config_ = config_of_texts(checkpoint, overrides);
   tokenizer_ = load_tokenizer(config_);
   check_usage(tokenizer_ != nullptr, checkpoint.dir().string(),
               ": its run named no tokenizer; give one with --vocab-file (and --merge-file)");
-  check_usage(
-      tokenizer_->vocab_size() <= state.padded_vocab, "the tokenizer ",
-      config_.tokenizer.vocab_file.empty() ? config_.tokenizer.type
-                                           : config_.tokenizer.vocab_file.string(),
-      " has ", tokenizer_->vocab_size(), " entries, the model of ", checkpoint.dir().string(),
-      " only ", state.padded_vocab,
-      ": if it is not the one that the model was trained with, give that one with --vocab-file; if "
-      "the model came with it, convert the model again with neox-convert --padded-vocab ",
-      tokenizer_->vocab_size());
-  if (!is_tokenizer_of(state, *tokenizer_))
-    log_warning(config_.where("vocab_file"), ": the tokenizer ",
-                config_.tokenizer.vocab_file.string(), " is not the one that the model of ",
-                checkpoint.dir().string(), " was trained with: its tokens are others");
+  check_tokenizer_of(state, config_, *tokenizer_, checkpoint.dir(), true);
   ends_ = ends_of_texts(checkpoint.dir().parent_path(), config_.tokenizer.vocab_file, *tokenizer_);
   world_ = self_communicator();
   mesh_ = std::make_unique<Mesh>(Layout{}, *world_);

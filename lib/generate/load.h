@@ -57,8 +57,10 @@ void read_parameters(
 
 // As in TrainState::tokenizer_hash.
 std::string fingerprint_text(const Tokenizer& tokenizer);
-// False where the state's run had a tokenizer with other tokens; what is not known may be so.
-bool is_tokenizer_of(const TrainState& state, const Tokenizer& tokenizer);
+// Throws where the config's tokenizer has more entries than the model of `dir` has rows, and warns,
+// if `warns`, where the model was trained with another.
+void check_tokenizer_of(const TrainState& state, const Config& config, const Tokenizer& tokenizer,
+                        const std::filesystem::path& dir, bool warns);
 
 // The tokens that end a text: what the files say that came along with a model which was converted
 // into run_dir, or that lie beside its tokenizer; and the tokenizer's end of a document.

@@ -143,15 +143,23 @@ void Report::step(int64_t iteration, const StepReport& step, std::optional<doubl
     log_interval(iteration, step);
 }
 
-void Report::log_interval(int64_t iteration, const StepReport& step) {
+Report::Rates Report::rates(int64_t iteration) const {
   int64_t steps = std::max<int64_t>(iteration - marked_iteration_, 1);
   double all = device_steps_ == steps ? device_seconds_ - paused_seconds_ : seconds_since_mark();
   double seconds = std::max(all, 1e-9) / static_cast<double>(steps);
-  double samples = static_cast<double>(options_.batch.global) / seconds;
-  double tokens = tokens_of(iteration - steps, iteration) / seconds / static_cast<double>(steps),
-         flops = tokens * train_flops_per_token(mean_model(config_, iteration - steps, iteration));
-  // Steps of a curriculum grow, so that of those done the time does not hold, but the rate.
-  double left = tokens_of(iteration, config_.train.iters) / tokens;
+  double tokens = tokens_of(iteration - steps, iteration) / seconds / static_cast<double>(steps);
+  ModelConfig mean = mean_model(config_, iteration - steps, iteration);
+  Rates rates{.seconds = seconds,
+              .samples = static_cast<double>(options_.batch.global) / seconds,
+              .tokens = tokens,
+              .flops = tokens * train_flops_per_token(mean),
+              .used = {}};
+  if (config_.train.peak_flops > 0)
+    rates.used = 100 * rates.flops / static_cast<double>(options_.ranks) / config_.train.peak_flops;
+  return rates;
+}
+
+std::string Report::line(int64_t iteration, const StepReport& step, const Rates& rates) const {
   int64_t finite = iteration - marked_iteration_ - skipped_;
   double loss = finite > 0 ? losses_ / static_cast<double>(finite) : step.loss;
   const auto& preference = config_.train.preference;
@@ -165,21 +173,31 @@ void Report::log_interval(int64_t iteration, const StepReport& step) {
     line += concat(" | ", length_of_step(config_, iteration), " tokens a sequence");
   if (config_.model.moe) line += concat(" | expert load ", printed("%.2f", step.expert_load));
   if (skipped_ > 0) line += concat(" | ", counted(skipped_, "step"), " skipped");
-  line += concat(" | ", printed("%.1f", samples), " samples/s | ",
-                 with_commas(std::llround(tokens)), " tokens/s | ", human_count(flops), "FLOP/s");
-  double of_rank = flops / static_cast<double>(options_.ranks);
-  std::optional<double> used;
-  if (config_.train.peak_flops > 0) used = 100 * of_rank / config_.train.peak_flops;
-  if (used) line += concat(" | MFU ", printed("%.1f", *used), " %");
+  line += concat(" | ", printed("%.1f", rates.samples), " samples/s | ",
+                 with_commas(std::llround(rates.tokens)), " tokens/s | ", human_count(rates.flops),
+                 "FLOP/s");
+  if (rates.used) line += concat(" | MFU ", printed("%.1f", *rates.used), " %");
+  // Steps of a curriculum grow, so that of those done the time does not hold, but the rate.
+  double left = tokens_of(iteration, config_.train.iters) / rates.tokens;
   if (iteration < config_.train.iters) line += " | " + human_duration(left) + " left";
-  log_info(line);
-  Scalars scalars = {{"runtime/samples_per_sec", samples},
-                     {"runtime/iteration_time", seconds},
-                     {"runtime/steps_per_sec", 1 / seconds},
-                     {"runtime/tokens_per_sec", tokens},
-                     {"runtime/flops_per_sec_per_gpu", of_rank}};
-  if (used) scalars.emplace_back("runtime/model_flops_utilization", *used);
+  return line;
+}
+
+void Report::log_interval(int64_t iteration, const StepReport& step) {
+  Rates now = rates(iteration);
+  log_info(line(iteration, step, now));
+  Scalars scalars = {
+      {"runtime/samples_per_sec", now.samples},
+      {"runtime/iteration_time", now.seconds},
+      {"runtime/steps_per_sec", 1 / now.seconds},
+      {"runtime/tokens_per_sec", now.tokens},
+      {"runtime/flops_per_sec_per_gpu", now.flops / static_cast<double>(options_.ranks)}};
+  if (now.used) scalars.emplace_back("runtime/model_flops_utilization", *now.used);
   keep([&] { metrics_->write(iteration, scalars); });
+  begin_interval(iteration);
+}
+
+void Report::begin_interval(int64_t iteration) {
   mark_ = Clock::now();
   paused_seconds_ = device_seconds_ = 0;
   device_steps_ = 0;

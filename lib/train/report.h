@@ -46,7 +46,16 @@ class Report {
 
  private:
   using Clock = std::chrono::steady_clock;
+  // Means of the steps since the last line.
+  struct Rates {
+    double seconds;                 // of a step
+    double samples, tokens, flops;  // of a second
+    std::optional<double> used;     // of the devices' peak, in %
+  };
+  Rates rates(int64_t iteration) const;
   void log_interval(int64_t iteration, const StepReport& step);
+  std::string line(int64_t iteration, const StepReport& step, const Rates& rates) const;
+  void begin_interval(int64_t iteration);
   double tokens_of(int64_t after, int64_t until) const;  // of those steps, of all samples
   void keep(const std::function<void()>& write);
   double seconds_since_mark() const;

@@ -289,6 +289,23 @@ std::string little_time(const RunPlace& place, const Config& config, double last
                 ": what is trained until then may be lost; give the job more time (--time)");
 }
 
+// Collective.
+Sampler open_samples(const Config& config, const TrainState& state, int64_t end_of_document,
+                     Control& control, const RunPlace& place) {
+  Sampler sampler = open_behind_rank_0(control, [&] {
+    return Sampler(config.data, config.model.seq, config.model.vocab,
+                   static_cast<int32_t>(end_of_document),
+                   sample_counts(config.train, state.global_batch, state.dataset_samples),
+                   poll_stop(place.stop));
+  });
+  if (control.rank() != 0) return sampler;
+  for (const std::string& warning : sampler.warnings()) log_warning(warning);
+  if (config.train.iters > 0 &&
+      !says_repeats(sampler, config, state.global_batch, state.dataset_samples))
+    say_passes(sampler, config, state.global_batch, state.dataset_samples);
+  return sampler;
+}
+
 Exit train_rank(Config config, Communicator& world, Control& control, const RunPlace& place) {
   bool first = world.rank() == 0;
   Mesh mesh(fitting_layout(config.layout, world.size()), world);
@@ -300,25 +317,14 @@ Exit train_rank(Config config, Communicator& world, Control& control, const RunP
   std::optional<RunClaim> claim = claim_run(config, start, place, control);
   poll_stop(place.stop)();
   BoundaryRules boundaries = boundary_rules(config, tokenizer.get());
-  Sampler sampler = open_behind_rank_0(control, [&] {
-    return Sampler(
-        config.data, config.model.seq, config.model.vocab,
-        static_cast<int32_t>(boundaries.end_of_document),
-        sample_counts(config.train, start.state.global_batch, start.state.dataset_samples),
-        poll_stop(place.stop));
-  });
-  if (first) {
-    for (const std::string& warning : sampler.warnings()) log_warning(warning);
-    int64_t batch = start.state.global_batch, asked = start.state.dataset_samples;
-    if (config.train.iters > 0 && !says_repeats(sampler, config, batch, asked))
-      say_passes(sampler, config, batch, asked);
-  }
-  bool resumes = start.checkpoint.has_value();
-  GptNeoX model(config.model, mesh, model_options(config, resumes, world.size(), place.device));
+  Sampler sampler = open_samples(config, start.state, boundaries.end_of_document, control, place);
+  auto options = [&](bool resumes) {
+    return model_options(config, resumes, world.size(), place.device);
+  };
+  GptNeoX model(config.model, mesh, options(start.checkpoint.has_value()));
   std::optional<Reference> reference;
   if (config.train.preference && config.train.preference->has_reference())
-    reference.emplace(config.model, mesh, model_options(config, true, world.size(), place.device),
-                      start.reference, control);
+    reference.emplace(config.model, mesh, options(true), start.reference, control);
   start.reference.reset();
   const double last_save = start.state.save_seconds;
   TimeLimit limit = time_limit_of(place, config, last_save);

@@ -127,18 +127,8 @@ int64_t first_vocab(const Config& config, const Tokenizer* tokenizer) {
 }
 
 void check_vocab(const Config& config, const TrainState& state, const Tokenizer* tokenizer,
-                 const std::string& dir) {
-  const fs::path& vocab_file = config.tokenizer.vocab_file;
-  check_usage(!tokenizer || tokenizer->vocab_size() <= state.padded_vocab,
-              vocab_file.empty()
-                  ? concat(config.where("tokenizer_type"), ": ", config.tokenizer.type)
-                  : concat(config.where("vocab_file"), ": vocab_file names ", vocab_file.string(),
-                           ", which"),
-              " has ", tokenizer ? tokenizer->vocab_size() : 0, " entries, but the model of ", dir,
-              " has room for ", state.padded_vocab,
-              ": if it is not the tokenizer that the run began with, give that one; if ",
-              "the model came with it, convert the model again with neox-convert --padded-vocab ",
-              tokenizer ? tokenizer->vocab_size() : 0);
+                 const std::string& dir, bool first) {
+  if (tokenizer) check_tokenizer_of(state, config, *tokenizer, dir, first);
   check_usage(state.padded_vocab % config.layout.tensor == 0, config.where("model_parallel_size"),
               ": model_parallel_size ", config.layout.tensor, " does not divide the ",
               state.padded_vocab, " rows that the embedding of ", dir, " has");
@@ -286,59 +276,70 @@ void open_reference(const Config& config, Start& start, Control& control) {
   start.state.reference_hash = start.reference->parameters_hash();
 }
 
-Start find_start_of_model(Config& config, const Tokenizer* tokenizer, int64_t data_ranks,
-                          Control& control) {
-  const fs::path& save = config.checkpoint.save;
-  std::string latest = control.rank() == 0 && !save.empty() ? latest_in(save) : "";
-  Start start{.checkpoint = open_checkpoint(config, control)};
-  start.latest = latest;
-  if (start.checkpoint) {
-    TrainState stored = start.checkpoint->state();
-    fs::path dir = start.checkpoint->dir();
-    check_vocab(config, stored, tokenizer, dir.string());
-    if (tokenizer && control.rank() == 0 && !is_tokenizer_of(stored, *tokenizer))
-      log_warning(config.where("vocab_file"), ": the tokenizer ",
-                  config.tokenizer.vocab_file.string(), " is not the one that ", dir.string(),
-                  " was trained with: its tokens are others");
-    warn_of_kept_rows(config, stored, dir, control.rank() == 0);
-    config.model.vocab = stored.padded_vocab;
-    std::optional<Config> saved = config_of(stored, dir);
-    bool own = same_place(dir.parent_path(), config.checkpoint.save);
-    if (!own) start.resume = config.checkpoint.resume;
-    check_architecture(config, stored, saved, dir.string(), start.resume);
-    if (start.resume != Resume::kWeights) {
-      check_usage(
-          stored.global_batch > 0, dir.string(),
-          " holds weights alone, as neox-convert writes them; set finetune: true to begin a "
-          "run from them");
-      bool left_out = start.resume == Resume::kNoOptimizer &&
-                      config.schedule.on_resume == ScheduleOnResume::kMustAgree;
-      if (saved && !left_out) choose_schedule(config, *saved, dir.string(), control.rank() == 0);
-      check_kept_batch(config, stored, data_ranks, dir.string(), control.rank() == 0);
-      if (saved) start.changed = changed_keys(*saved, config);
-      start.state = stored;
-      // As far as they write as much to the same disk; fewer ranks may each write for longer.
-      double fewer = static_cast<double>(start.checkpoint->num_files()) / control.size();
-      start.state.save_seconds = own ? stored.save_seconds * std::max(1.0, fewer) : 0;
-      start.batch =
-          plan_batch(config, data_ranks, FrozenBatch{stored.global_batch, stored.micro_batch});
-      if (control.rank() == 0) warn_of_micro_batch(config, stored, start.batch);
-      if (stored.micro_batch == 0) start.state.micro_batch = start.batch.micro;
-      return start;
-    }
-    std::string other = saved ? model_difference(*saved, config) : "";
-    if (!other.empty() && control.rank() == 0)
-      log_info("the model is used otherwise than in ", dir.string(),
-               ", whose configuration says:", other);
-  } else {
-    config.model.vocab = first_vocab(config, tokenizer);
-  }
+// Of a run that goes on where the checkpoint ends. own: the checkpoint is one of this run.
+void take_state(Start& start, Config& config, const std::optional<Config>& saved, bool own,
+                int64_t data_ranks, const Control& control) {
+  const TrainState& stored = start.checkpoint->state();
+  std::string dir = start.checkpoint->dir().string();
+  bool first = control.rank() == 0;
+  check_usage(stored.global_batch > 0, dir,
+              " holds weights alone, as neox-convert writes them; set finetune: true to begin a "
+              "run from them");
+  bool left_out = start.resume == Resume::kNoOptimizer &&
+                  config.schedule.on_resume == ScheduleOnResume::kMustAgree;
+  if (saved && !left_out) choose_schedule(config, *saved, dir, first);
+  check_kept_batch(config, stored, data_ranks, dir, first);
+  if (saved) start.changed = changed_keys(*saved, config);
+  start.state = stored;
+  // As far as they write as much to the same disk; fewer ranks may each write for longer.
+  double fewer = static_cast<double>(start.checkpoint->num_files()) / control.size();
+  start.state.save_seconds = own ? stored.save_seconds * std::max(1.0, fewer) : 0;
+  start.batch =
+      plan_batch(config, data_ranks, FrozenBatch{stored.global_batch, stored.micro_batch});
+  if (first) warn_of_micro_batch(config, stored, start.batch);
+  if (stored.micro_batch == 0) start.state.micro_batch = start.batch.micro;
+}
+
+// Of a run that begins, with whatever weights.
+void begin_state(Start& start, const Config& config, int64_t data_ranks) {
   start.batch = plan_batch(config, data_ranks);
   start.state.global_batch = start.batch.global;
   start.state.micro_batch = start.batch.micro;
   start.state.dataset_samples = config.train.iters * start.batch.global;
   start.state.padded_vocab = config.model.vocab;
   start.state.architecture = architecture(config.model);
+}
+
+Start find_start_of_model(Config& config, const Tokenizer* tokenizer, int64_t data_ranks,
+                          Control& control) {
+  const fs::path& save = config.checkpoint.save;
+  std::string latest = control.rank() == 0 && !save.empty() ? latest_in(save) : "";
+  Start start{.checkpoint = open_checkpoint(config, control)};
+  start.latest = latest;
+  if (!start.checkpoint) {
+    config.model.vocab = first_vocab(config, tokenizer);
+    begin_state(start, config, data_ranks);
+    return start;
+  }
+  const TrainState& stored = start.checkpoint->state();
+  fs::path dir = start.checkpoint->dir();
+  bool first = control.rank() == 0;
+  check_vocab(config, stored, tokenizer, dir.string(), first);
+  warn_of_kept_rows(config, stored, dir, first);
+  config.model.vocab = stored.padded_vocab;
+  std::optional<Config> saved = config_of(stored, dir);
+  bool own = same_place(dir.parent_path(), config.checkpoint.save);
+  if (!own) start.resume = config.checkpoint.resume;
+  check_architecture(config, stored, saved, dir.string(), start.resume);
+  if (start.resume != Resume::kWeights) {
+    take_state(start, config, saved, own, data_ranks, control);
+    return start;
+  }
+  std::string other = saved ? model_difference(*saved, config) : "";
+  if (!other.empty() && first)
+    log_info("the model is used otherwise than in ", dir.string(),
+             ", whose configuration says:", other);
+  begin_state(start, config, data_ranks);
   return start;
 }
 

@@ -172,12 +172,13 @@ void Trainer::load(const Checkpoint& checkpoint, Resume resume) {
 
 Exit Trainer::run() {
   report_.begin();
-  Exit exit = train_loop();
+  train_loop();
+  Exit exit = end_training();
   report_.finish();
   return exit;
 }
 
-Exit Trainer::train_loop() {
+void Trainer::train_loop() {
   const TrainConfig& t = p_.config.train;
   const CheckpointConfig& c = p_.config.checkpoint;
   bool saves_zero = std::find(c.extra_save_iters.begin(), c.extra_save_iters.end(), 0) !=
@@ -201,6 +202,10 @@ Exit Trainer::train_loop() {
     if (c.saves_at(state_.iteration)) save();
     if (due(t.exit_interval)) break;
   }
+}
+
+Exit Trainer::end_training() {
+  const TrainConfig& t = p_.config.train;
   read_report();
   profiler_.finish(state_.iteration);
   bool complete = state_.iteration >= t.iters;
@@ -219,7 +224,7 @@ Exit Trainer::train_loop() {
   if (!stop_)
     if (auto means = evaluate(Split::kTest, 0))
       report_.evaluation(state_.iteration, "test", *means);
-  bool cut = stop_ && t.eval_iters > 0 && !c.save.empty() &&
+  bool cut = stop_ && t.eval_iters > 0 && !p_.config.checkpoint.save.empty() &&
              (p_.sampler.has(Split::kValid) || p_.sampler.has(Split::kTest));
   if (cut) say_stopped("the evaluation at the end was asked to stop");
   return cut ? Exit::kRequeue : Exit::kDone;
@@ -227,7 +232,7 @@ Exit Trainer::train_loop() {
 
 void Trainer::take_step() {
   if (profiler_.due(state_.iteration)) {
-    read_report();  // on all ranks, since it may end the run
+    read_report();    // on all ranks, since it may end the run
     report_.pause();  // a trace takes longer to write than many a step
     profiler_.at(state_.iteration);
     report_.resume();

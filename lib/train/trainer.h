@@ -57,7 +57,8 @@ class Trainer {
   // Collective. The samples are the same on all ranks, and those that the run began with.
   void check_samples(const Start& start);
   void load(const Checkpoint& checkpoint, Resume resume);
-  Exit train_loop();
+  void train_loop();
+  Exit end_training();
   void say_stopped(const std::string& why) const;
   void take_step();
   // Why this rank would stop now: a signal or the time; "" where it goes on.
