@@ -122,5 +122,22 @@ TEST_F(ConfigTest, OtherFamiliesAreTaken) {
             Activation::kGeluErf);
 }
 
+TEST_F(ConfigTest, LayersOfTransformerEngineAreThoseThatTheOtherKeysDescribe) {
+  auto config = load("te_layernorm_mlp: true\nte_mha: true\nte_rowparallel: true");
+  EXPECT_EQ(config.model.activation, Activation::kGeluTanh);
+  const std::pair<const char*, const char*> wrong[] = {
+      {"te_mha: true\nuse_bias_in_attn_linear: false",
+       "a.yml:1: te_mha: true always has biases; change use_bias_in_attn_linear (a.yml:2), or "
+       "remove te_mha"},
+      {"te_mha: true\nuse_qk_layernorm: true", "norms no queries and keys"},
+      {"te_mha: true\npos_emb: alibi", "knows no alibi"},
+      {"te_layernorm_mlp: true\nuse_bias_in_mlp: false", "always has biases"},
+      {"te_layernorm_mlp: true\ngpt_j_residual: true\ngpt_j_tied: true", "norm of its own"},
+      {"te_layernorm_mlp: true\nmoe_num_experts: 4", "has no experts"},
+      {"te_layernorm_mlp: true\nactivation: swiglu", "gelu and relu alone"},
+      {"te_layernorm_mlp: true\nlayernorm_epsilon: 1e-6", "has an epsilon of 1e-5"}};
+  for (auto [lines, message] : wrong) EXPECT_TRUE(has(fails(lines), message)) << lines;
+}
+
 }  // namespace
 }  // namespace neox

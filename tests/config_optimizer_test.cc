@@ -112,6 +112,10 @@ TEST_F(ConfigTest, DecayAndWarmUpFollowTrainIters) {
   EXPECT_EQ(schedule.decay_iters, 143000);
   EXPECT_DOUBLE_EQ(schedule.warmup_iters, 1430.0);
   EXPECT_EQ(schedule.formula, LrFormula::kV2);
+  EXPECT_EQ(load("warmup: 1").schedule.warmup_iters, 100.0);
+  for (const char* lines : {"warmup: 1\nlr_decay_iters: 50", "warmup: 1\nlr_schedule_compat: v1",
+                            "warmup: 1.5", "warmup: -1"})
+    EXPECT_TRUE(has(fails(lines), "a share of lr_decay_iters")) << lines;
   auto part = load("train_iters: 99\nlr_decay_fraction: 0.9\nwarmup: 0.1\nlr_schedule_compat: v1");
   EXPECT_EQ(part.schedule.decay_iters, 89);
   EXPECT_DOUBLE_EQ(part.schedule.warmup_iters, 8.9);

@@ -180,7 +180,7 @@ TEST_F(ConfigTest, ImpossibleValuesNamePlaceAndCure) {
       {"weight_decay: -1", "must not be negative"},
       {"gradient_clipping: -1", "must not be negative"},
       {"min_lr: 1", "must lie between 0 and 0.001"},
-      {"warmup: 1", "a share of lr_decay_iters"},
+      {"warmup: 1.01", "a share of lr_decay_iters"},
       {"lr_decay_iters: 0", "must be positive"},
       {"lr_decay_fraction: 0.001", "is less than a step"},
       {"train_iters: -1", "must be at least 0"},

@@ -45,6 +45,8 @@ TEST(Ticks, AreRoundNumbersInOneForm) {
 TEST(Ticks, OfALogarithmicAxisArePowersOrRoundNumbersBetween) {
   EXPECT_EQ(labels({.scale = Scale::kLog, .low = 1e-3, .high = 1e3}, 7),
             "0.001 0.01 0.1 1 10 100 1000");
+  EXPECT_EQ(labels({.scale = Scale::kLog, .low = 3, .high = 4e5}, 2), "10 1000 1e+05");
+  EXPECT_EQ(labels({.scale = Scale::kLog, .low = 3, .high = 400}, 3), "5 10 20 50 100 200");
   EXPECT_EQ(labels({.scale = Scale::kLog, .low = 1.9, .high = 11}, 5), "2 3 4 5 7 10");
   EXPECT_EQ(labels({.scale = Scale::kLog, .low = 3.1, .high = 3.4}, 3), "3.1 3.2 3.3 3.4");
 }

@@ -101,11 +101,13 @@ void read_mlp(KeyReader& keys, ModelConfig& model) {
   bool llama = keys.choice("mlp_type") == "llama";
   keys.record_input("mlp_type");
   if (llama) return read_llama_mlp(keys, model);
-  bool tanh = keys.flag("bias_gelu_fusion");
+  bool engine = keys.flag("te_layernorm_mlp");
+  bool tanh = keys.flag("bias_gelu_fusion") || engine;
   keys.require(!tanh || !keys.flag("onnx_safe"), "onnx_safe", "onnx_safe and bias_gelu_fusion (",
                keys.where("bias_gelu_fusion"),
                ") exclude each other, as in NeoX; set one of them to false");
   keys.record_input("onnx_safe");
+  if (engine) keys.derive("bias_gelu_fusion", "true", "te_layernorm_mlp");
   if (tanh && keys.choice("activation") != "gelu") keys.mark("bias_gelu_fusion", Effect::kNone);
   NamedActivation activation = named_activation(keys.choice("activation"), tanh);
   model.activation = activation.function;

@@ -248,6 +248,34 @@ void check_attention(KeyReader& keys, const ModelConfig& model) {
   keys.record_input("attention_config");
 }
 
+// Of the keys of Transformer Engine's layers, which compute the same as NeoX's own, but not all
+// that these can.
+void check_transformer_engine(KeyReader& keys, const ModelConfig& model) {
+  auto require = [&](const char* layer, bool fits, const char* other, const char* what) {
+    keys.require(fits, layer, layer, ": true ", what, "; change ", other, " (", keys.where(other),
+                 "), or remove ", layer);
+  };
+  if (keys.flag("te_mha")) {
+    using enum PositionEmbedding;
+    require("te_mha", model.attention_bias, "use_bias_in_attn_linear", "always has biases");
+    require("te_mha", !model.qk_norm, "use_qk_layernorm", "norms no queries and keys");
+    require("te_mha", model.position_embedding != kAlibi && model.position_embedding != kRelative,
+            "pos_emb", "knows no alibi and rpe");
+  }
+  if (!keys.flag("te_layernorm_mlp")) return;
+  const char* layer = "te_layernorm_mlp";
+  bool rms = model.norm == Norm::kRmsNorm;
+  std::string activation = keys.choice("activation");
+  require(layer, model.mlp_bias, "use_bias_in_mlp", "always has biases");
+  require(layer, !model.tied_norms, "gpt_j_tied", "has a norm of its own");
+  require(layer, !model.moe, "moe_num_experts", "has no experts");
+  require(layer, activation == "gelu" || activation == "relu", "activation",
+          "is taken with gelu and relu alone (gated, it is three times as wide as NeoX's own)");
+  require(layer, model.norm_eps == (rms ? 1e-8 : 1e-5),
+          rms ? "rms_norm_epsilon" : "layernorm_epsilon",
+          rms ? "has an epsilon of 1e-8" : "has an epsilon of 1e-5");
+}
+
 }  // namespace
 
 ModelConfig read_model(KeyReader& keys) {
@@ -268,6 +296,7 @@ ModelConfig read_model(KeyReader& keys) {
                shortest(model.init_std), "; it must be positive");
   model.mup = read_mup(keys, model);
   model.moe = read_moe(keys, model);
+  check_transformer_engine(keys, model);
   for (auto [key, value] : {std::pair{"hidden_dropout", &model.hidden_dropout},
                             std::pair{"attention_dropout", &model.attention_dropout}}) {
     *value = keys.number(key);

@@ -129,8 +129,10 @@ ScheduleConfig read_schedule(KeyReader& keys, int64_t train_iters) {
                "; it must be positive");
   schedule.decay_iters = *iters;
   double warmup = keys.number("warmup");
-  keys.require(warmup >= 0 && warmup < 1, "warmup", "warmup is ", shortest(warmup),
-               "; it is a share of lr_decay_iters, so at least 0 and less than 1");
+  bool all = warmup == 1 && schedule.formula != LrFormula::kV1 && train_iters <= *iters;
+  keys.require((warmup >= 0 && warmup < 1) || all, "warmup", "warmup is ", shortest(warmup),
+               "; it is a share of lr_decay_iters, so at least 0 and less than 1 (1 where nothing "
+               "is trained behind it, and not with lr_schedule_compat: v1)");
   schedule.warmup_iters = warmup * static_cast<double>(*iters);
   read_wsd(keys, schedule);
   schedule.on_resume = read_on_resume(keys);

@@ -102,10 +102,12 @@ std::string type_cure(const KeyRow& row, const Value& value) {
   return "";
 }
 
-void check_type(const std::string& path, const KeyRow& row, const Value& value) {
-  if (fits(row, value)) return;
-  fail(Exit::kUsage, value.place.text(), ": ", path, " is ", value.show(), " (",
-       kind_name(value.kind), "); allowed is ", describe_type(row), type_cure(row, value));
+// What is wrong with the value's type, or "".
+std::string type_fault(const std::string& path, const KeyRow& row, const Value& value) {
+  bool none = row.fate == Fate::kNoEffect && value.kind == Kind::kText && value.text == "None";
+  if (none || fits(row, value)) return "";
+  return concat(path, " is ", value.show(), " (", kind_name(value.kind), "); allowed is ",
+                describe_type(row), type_cure(row, value));
 }
 
 bool is_harmless(const KeyRow& row, const Value& value) {
@@ -115,6 +117,7 @@ bool is_harmless(const KeyRow& row, const Value& value) {
   }
   if (row.type == KeyType::kChoice && is_word(value.text, row.allowed)) return true;
   if (value.kind == Kind::kList) return value.items.empty();
+  if (value.kind == Kind::kText && value.text.empty()) return true;
   return same(value, parse_yaml(row.fallback, row.name));
 }
 
@@ -124,37 +127,47 @@ std::string refusal_cure(const KeyRow& row) {
   return has_default ? concat("; remove the key, or set it to ", row.fallback) : "; remove the key";
 }
 
-void check_fate(const std::string& path, const KeyRow& row, const Value& value) {
-  const std::string place = value.place.text();
+// What is not supported of it, or "".
+std::string fate_fault(const std::string& path, const KeyRow& row, const Value& value) {
   bool choice = row.type == KeyType::kChoice;
-  if (choice && is_word(value.text, row.allowed)) return;
+  if (choice && is_word(value.text, row.allowed)) return "";
   if (choice && !is_word(value.text, row.later))
-    fail(Exit::kUsage, place, ": ", path, " is ", value.show(), "; allowed is ",
-         describe_type(row));
+    return concat(path, " is ", value.show(), "; allowed is ", describe_type(row));
   bool later = choice || (row.fate == Fate::kRefused && !is_harmless(row, value));
-  if (!later) return;
+  if (!later) return "";
   std::string why = row.fate == Fate::kRefused && *row.words ? concat(" (", row.words, ")") : "";
-  fail(Exit::kUsage, place, ": ", path, ": ", value.show(), " is not supported yet", why,
-       refusal_cure(row));
+  return concat(path, ": ", value.show(), " is not supported yet", why, refusal_cure(row));
 }
 
-void check_map(const Value& map, const std::string& parent) {
+void find_faults(const Value& map, const std::string& parent, std::vector<std::string>& faults) {
   for (size_t i = 0; i < map.items.size(); ++i) {
     const std::string& name = map.names[i];
     const Value& value = map.items[i];
     std::string path = parent.empty() ? name : parent + '.' + name;
     const KeyRow* row = name.find('.') == name.npos ? find_key(path) : nullptr;
-    check_usage(row != nullptr, value.place.text(), ": unknown key '", path, "'",
-                row ? "" : suggest_key(name, parent));
-    if (value.kind == Kind::kNull) continue;
-    check_type(path, *row, value);
-    check_fate(path, *row, value);
-    if (!row->children.empty()) check_map(value, path);
+    std::string fault;
+    if (!row)
+      fault = concat("unknown key '", path, "'", suggest_key(name, parent));
+    else if (value.kind != Kind::kNull)
+      fault = type_fault(path, *row, value);
+    if (fault.empty() && row && value.kind != Kind::kNull) fault = fate_fault(path, *row, value);
+    if (!fault.empty())
+      faults.push_back(concat(value.place.text(), ": ", fault));
+    else if (row && !row->children.empty())
+      find_faults(value, path, faults);
   }
 }
 
 }  // namespace
 
-void check_keys(const Value& root) { check_map(root, ""); }
+void check_keys(const Value& root) {
+  constexpr size_t kMost = 20;
+  std::vector<std::string> faults;
+  find_faults(root, "", faults);
+  if (faults.empty()) return;
+  size_t more = faults.size() - std::min(faults.size(), kMost);
+  faults.resize(faults.size() - more);
+  fail(Exit::kUsage, join(faults, "\n"), more ? concat("\nand ", more, " more") : "");
+}
 
 }  // namespace neox

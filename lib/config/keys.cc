@@ -41,12 +41,13 @@ constexpr Hint kHints[] = {
     {"global_batch_size", "train_batch_size"},
     {"micro_batch_size", "train_micro_batch_size_per_gpu"},
     {"per_device_train_batch_size", "train_micro_batch_size_per_gpu"},
-    {"save_interval", "checkpoint_factor"},
     {"save_steps", "checkpoint_factor"},
+    {"checkpoint_interval", "checkpoint_factor"},
     {"save_iters", "extra_save_iters"},
     {"save_total_limit", "keep_last_n_checkpoints"},
     {"warmup_iters", "warmup, a share of lr_decay_iters"},
     {"lr_warmup_iters", "warmup, a share of lr_decay_iters"},
+    {"warmup_iter", "warmup, a share of lr_decay_iters"},
     {"warmup_steps", "warmup, a share of lr_decay_iters"},
     {"lr_warmup_fraction", "warmup"},
     {"warmup_ratio", "warmup"},
@@ -76,9 +77,12 @@ constexpr Hint kHints[] = {
     {"pp", "pipe_parallel_size"},
     {"num_hidden_layers", "num_layers"},
     {"n_layer", "num_layers"},
+    {"n_layers", "num_layers"},
     {"d_model", "hidden_size"},
     {"n_embd", "hidden_size"},
     {"n_head", "num_attention_heads"},
+    {"n_heads", "num_attention_heads"},
+    {"num_heads", "num_attention_heads"},
     {"num_query_groups", "num_kv_heads"},
     {"num_key_value_heads", "num_kv_heads"},
     {"attention_type", "num_kv_heads, or attention_config"},
@@ -111,16 +115,17 @@ constexpr Hint kHints[] = {
     {"moe_expert_parallel_size", "model_parallel_size: experts are cut as MLPs are"},
     {"enable_expert_tensor_parallelism", "nothing: experts are cut as MLPs are"},
     {"moe_loss_coeff", "nothing: no loss balances experts; moe_router_type: sinkhorn does"},
-    {"context_parallel_size", "nothing; sequence_parallel shares out what lies between matrices"},
+    {"context_parallel_size", "nothing: sequence_parallel shares out what lies between matrices"},
     {"train_data_path", "train_data_paths, a list"},
     {"valid_data_path", "valid_data_paths, a list"},
     {"test_data_path", "test_data_paths, a list"},
-    {"label_data_paths", "train_label_data_paths"},
     {"tokenizer_model", "vocab_file"},
     {"tokenizer_file", "vocab_file"},
     {"conf_dir", "-d or --directory, on the command line"},
     {"autotuning_config", "autotuning"},
     {"eval_steps", "eval_interval"},
+    {"eval_batch_size", "nothing: evaluation takes batches as training does"},
+    {"wandb_name", "wandb_run_name"},
     {"logging_steps", "log_interval"},
     {"<<", "nothing: merge keys are not read; write the keys out"},
 };
@@ -153,9 +158,22 @@ const KeyRow* find_key(std::string_view path) {
   return at == index().end() ? nullptr : at->second;
 }
 
+std::string name_of_today(const std::string& name) {
+  // Before versions of December 2022 and of September 2024.
+  if (name == "save_interval") return "checkpoint_factor";
+  if (name == "label_data_paths") return "train_label_data_paths";
+  return name;
+}
+
 std::string translate_key(const std::string& name) {
-  for (const Hint& hint : kHints)
-    if (name == hint.foreign) return concat("; here it is ", hint.meant);
+  if (std::string today = name_of_today(name); today != name) return concat("; here it is ", today);
+  constexpr std::string_view kNothing = "nothing: ";
+  for (const Hint& hint : kHints) {
+    std::string_view meant = hint.meant;
+    if (name != hint.foreign) continue;
+    return meant.starts_with(kNothing) ? concat("; remove it: ", meant.substr(kNothing.size()))
+                                       : concat("; here it is ", meant);
+  }
   return "";
 }
 

@@ -51,6 +51,9 @@ std::span<const KeyRow> own_keys();
 // A key by its path ("optimizer.params.lr"); null pointer: there is none.
 const KeyRow* find_key(std::string_view path);
 
+// Of a key that older versions of GPT-NeoX call otherwise its name of today; any other as it is.
+std::string name_of_today(const std::string& name);
+
 // What to say of an unknown key, from "" (top level) or inside the dictionary `parent`: the nearest
 // key, or the key that other programs' users mean. Starts with "; " or is empty.
 std::string suggest_key(const std::string& name, const std::string& parent);

@@ -38,6 +38,8 @@ Value read_one(const ConfigText& source) {
               ": the file is empty; it should hold keys and values, such as num_layers: 6");
   check_usage(root.kind == Value::Kind::kMap, root.place.text(), ": found ", root.show(),
               " where keys and values should stand, such as num_layers: 6");
+  for (std::string& name : root.names)
+    if (std::string today = name_of_today(name); !root.find(today)) name = today;
   return root;
 }
 
@@ -129,6 +131,7 @@ std::pair<std::string, Value> read_assignment(const std::string& option,
               option, " key=value, such as --set optimizer.params.lr=1e-4");
   std::string key(trim(assignment.substr(0, equals)));
   std::replace(key.begin(), key.end(), '-', '_');
+  key = name_of_today(key);
   std::string text = assignment.substr(equals + 1);
   check_usage(!cuts_a_comment(text), option, " ", assignment,
               ": what follows '#' would be a comment; write the text in quotes: ", option, " '",

@@ -16,12 +16,12 @@ int64_t vocabulary_entries(const Config& config, const std::string& mounts,
                               path_outside(t.merge_file, mounts))
         .vocab_size();
   } catch (const Error& e) {
-    int64_t entries = usual_entries(config.tokenizer);
-    notes.push_back(concat("memory and checkpoints are computed for ", with_commas(entries),
-                           " entries of the vocabulary, those of ",
-                           usual_vocabulary(config.tokenizer),
-                           ", since the tokenizer cannot be read: ", e.what()));
-    return entries;
+    UsualVocabulary usual = usual_vocabulary(config.tokenizer);
+    notes.push_back(concat("memory and checkpoints are computed for ", with_commas(usual.entries),
+                           " entries of the vocabulary, those of ", usual.name,
+                           ", since the tokenizer cannot be read (padded_vocab_size: N says ",
+                           "another number): ", e.what()));
+    return usual.entries;
   }
 }
 

@@ -50,23 +50,28 @@ std::vector<Tick> linear_ticks(const Axis& axis, int about) {
   return result;
 }
 
-// Powers of ten where enough of them lie within the axis, else also round numbers between them,
-// else linear ones. Many powers are thinned out.
+// Powers of ten where enough of them lie within the axis, thinned out where these are many; else
+// round numbers between them, too, or linear ones.
 std::vector<Tick> log_ticks(const Axis& axis, int about) {
-  static const std::vector<double> kDigits[] = {{1}, {1, 2, 5}, {1, 1.5, 2, 3, 4, 5, 7}};
-  constexpr size_t kEnough = 4;
-  int first = static_cast<int>(std::floor(std::log10(axis.low)));
-  int last = static_cast<int>(std::ceil(std::log10(axis.high)));
-  int stride = std::max(1, (last - first) / about);
+  static const std::vector<double> kDigits[] = {{1, 2, 5}, {1, 1.5, 2, 3, 4, 5, 7}};
+  constexpr int kEnough = 4;
+  double low = axis.low * (1 - 1e-9), high = axis.high * (1 + 1e-9);
+  int first = static_cast<int>(std::ceil(std::log10(low))),
+      last = static_cast<int>(std::floor(std::log10(high)));
+  std::vector<Tick> result;
+  auto add = [&](double value) {
+    if (value >= low && value <= high) result.push_back({value, printed("%.4g", value)});
+  };
+  if (int powers = last - first + 1; powers >= kEnough) {
+    for (int power = first; power <= last; power += std::max(1, powers / about))
+      add(std::pow(10, power));
+    return result;
+  }
   for (const std::vector<double>& digits : kDigits) {
-    std::vector<Tick> result;
-    for (int power = first; power <= last; power += stride)
-      for (double digit : digits) {
-        double value = digit * std::pow(10, power);
-        if (value >= axis.low * (1 - 1e-9) && value <= axis.high * (1 + 1e-9))
-          result.push_back({value, printed("%.4g", value)});
-      }
-    if (result.size() >= kEnough) return result;
+    for (int power = first - 1; power <= last; ++power)
+      for (double digit : digits) add(digit * std::pow(10, power));
+    if (std::ssize(result) >= kEnough) return result;
+    result.clear();
   }
   return linear_ticks(axis, about);
 }

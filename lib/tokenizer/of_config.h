@@ -11,13 +11,17 @@ namespace neox {
 // it.
 std::unique_ptr<Tokenizer> load_tokenizer(const Config& config);
 
-// Entries of the vocabulary that are taken where there is no tokenizer to ask: GPT-2's, or of the
-// tokenizer of GPT-NeoX-20B, which Pythia has.
-inline int64_t usual_entries(const TokenizerConfig& config) {
-  return config.type == "GPT2BPETokenizer" ? 50257 : 50277;
-}
-inline const char* usual_vocabulary(const TokenizerConfig& config) {
-  return config.type == "GPT2BPETokenizer" ? "GPT-2" : "Pythia";
+// The vocabulary that is counted with where there is no tokenizer to ask: GPT-2's, LLaMA's of
+// SentencePiece, or that of GPT-NeoX-20B, which Pythia has.
+struct UsualVocabulary {
+  int64_t entries;
+  const char* name;
+};
+inline UsualVocabulary usual_vocabulary(const TokenizerConfig& config) {
+  if (config.type == "GPT2BPETokenizer" || config.type == "HFGPT2Tokenizer")
+    return {50257, "GPT-2"};
+  if (config.type == "SPMTokenizer") return {32000, "LLaMA"};
+  return {50277, "Pythia"};
 }
 
 }  // namespace neox

@@ -240,14 +240,15 @@ std::string dry_run(const Config& config, int64_t ranks) {
   for (const NamedDataset& dataset : datasets_of(config.data))
     missing += not_there({dataset.prefix + ".bin", dataset.prefix + ".idx"}, "its data prepared");
   std::unique_ptr<Tokenizer> tokenizer = no_tokenizer ? nullptr : load_tokenizer(config);
-  int64_t entries = tokenizer ? tokenizer->vocab_size() : usual_entries(config.tokenizer);
+  UsualVocabulary usual = usual_vocabulary(config.tokenizer);
+  int64_t entries = tokenizer ? tokenizer->vocab_size() : usual.entries;
   int64_t vocab = config.model.vocab > 0 ? config.model.vocab : padded_vocab(config, entries);
   complete.model.vocab = vocab;
   std::string text = render(estimate_of(complete, ranks), complete);
   if (!tokenizer && config.model.vocab == 0)
     text += concat(no_tokenizer ? "Computed" : "No vocab_file is given: computed",
-                   " for the vocabulary of ", usual_vocabulary(config.tokenizer), ", padded to ",
-                   vocab, " entries.\n");
+                   " for the vocabulary of ", usual.name, ", padded to ", vocab,
+                   " entries; --set padded_vocab_size=N computes for another.\n");
   text += missing;
   for (const std::string& note : config.notes) text += "note: " + note + '\n';
   return text;
