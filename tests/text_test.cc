@@ -68,6 +68,7 @@ TEST(Text, NearestFindsTheKeyThatWasMeant) {
   std::vector<std::string> keys = {"beta1", "beta2", "eps"};
   EXPECT_EQ(nearest("beta_2", keys), "beta2");
   EXPECT_EQ(nearest("completely_else", keys), "");
+  EXPECT_EQ(nearest("name", std::vector<std::string>{"amp", "gas"}), "");
 }
 
 // Of both the distance would take hours.

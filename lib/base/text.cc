@@ -169,7 +169,8 @@ std::string join(std::span<const std::string> parts, std::string_view separator)
 }
 
 std::string nearest(std::string_view word, std::span<const std::string> candidates) {
-  size_t best = std::max<size_t>(2, word.size() / 3) + 1;
+  // Short words are near to many.
+  size_t best = (word.size() < 5 ? 1 : std::max<size_t>(2, word.size() / 4)) + 1;
   std::string found;
   for (const std::string& candidate : candidates) {
     // No distance is less, and that of long words takes long.
