@@ -59,11 +59,16 @@ TEST_F(SentencePiece, BeginsTextsWhereAskedTo) {
 }
 
 TEST_F(SentencePiece, GivesTheIdsAndTextsOfItsLibrary) {
-  ASSERT_EQ(golden().size(), 6u);
+  ASSERT_EQ(golden().size(), 7u);
+  std::string long_text;
+  for (int i = 0; i < 60000; ++i) long_text += "ab";
   for (const json& made : golden()) {
     SCOPED_TRACE(made.at("name").get<std::string>());
     Tokenizer t = tokenizer(from_hex(made.at("model")));
     EXPECT_EQ(t.vocab_size(), made.at("pieces"));
+    uint32_t checksum = 0;
+    for (int32_t id : t.encode(long_text)) checksum = checksum * 31 + static_cast<uint32_t>(id) + 1;
+    EXPECT_EQ(checksum, made.at("of_long").get<uint32_t>());
     for (const json& one : made.at("texts")) {
       std::string text = one.at("text");
       EXPECT_EQ(t.encode(text), one.at("ids").get<std::vector<int32_t>>()) << text;

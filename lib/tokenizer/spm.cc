@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cfloat>
+#include <cmath>
 #include <map>
 #include <optional>
 
@@ -15,6 +16,7 @@ namespace neox {
 namespace {
 
 constexpr float kUnknownPenalty = 10;
+constexpr float kMostOfSum = 100000;
 constexpr int32_t kWhole = -2, kOpen = -1;  // of symbols: a user-defined piece, any other
 
 }  // namespace
@@ -42,7 +44,7 @@ PieceTrie Spm::trie_of(bool user_defined_only) const {
 
 void Spm::read_pieces() {
   bytes_.assign(256, -1);
-  least_ = FLT_MAX, greatest_ = FLT_MIN;  // FLT_MIN as in SentencePiece
+  least_ = FLT_MAX;
   for (size_t i = 0; i < model_.pieces.size(); ++i) {
     const SpmPiece& p = model_.pieces[i];
     auto id = static_cast<int32_t>(i);
@@ -51,8 +53,7 @@ void Spm::read_pieces() {
     check_usage(fresh && !p.text.empty(), model_.name, ": piece ", i, " '", p.text,
                 p.text.empty() ? "' is empty" : "' stands there twice");
     if (p.type == SpmPiece::kUnknown) unknown_ = id;
-    if (p.type == SpmPiece::kNormal)
-      least_ = std::min(least_, p.score), greatest_ = std::max(greatest_, p.score);
+    if (p.type == SpmPiece::kNormal) least_ = std::min(least_, p.score);
     int byte = p.type == SpmPiece::kByte ? byte_of_token(p.text) : -1;
     if (byte >= 0) bytes_[static_cast<size_t>(byte)] = id;
   }
@@ -123,7 +124,8 @@ void Spm::encode_bpe(std::string_view text, Ids& ids) const {
     if (!symbol.text.empty()) write(write, symbol.text);
 }
 
-// Viterbi's algorithm over the places between bytes; sums are rounded as SentencePiece's are.
+// Viterbi's algorithm over the places between bytes; sums are rounded as those of SentencePiece
+// 0.2.3, which begin anew where they become large.
 void Spm::encode_unigram(std::string_view text, Ids& ids) const {
   struct Place {
     int32_t id = -1;
@@ -131,20 +133,26 @@ void Spm::encode_unigram(std::string_view text, Ids& ids) const {
     int64_t from = -1;
   };
   std::vector<Place> best(text.size() + 1);
+  size_t reached = 0;
   auto offer = [&](size_t from, size_t to, float score, int32_t id) {
     float candidate = score + best[from].score;
     if (best[to].from >= 0 && !(candidate > best[to].score)) return;
     best[to] = {id, candidate, static_cast<int64_t>(from)};
+    reached = std::max(reached, to);
   };
   for (size_t at = 0, bytes; at < text.size(); at += bytes) {
     bytes = utf8_sequence(text, at).bytes;
+    if (float sum = best[at].score; std::abs(sum) > kMostOfSum)
+      for (size_t i = at; i <= reached; ++i)
+        if (i == at || best[i].from >= 0) best[i].score -= sum;
     bool single = false;
     all_.each_prefix(text.substr(at), [&](size_t length, int32_t id) {
       const SpmPiece& p = piece(id);
       if (p.type == SpmPiece::kUnused) return;
       single = single || length == bytes;
       bool own = p.type == SpmPiece::kUserDefined;
-      offer(at, at + length, own ? static_cast<float>(length) * greatest_ - 0.1f : p.score, id);
+      auto extra = static_cast<float>(0.1 * static_cast<double>(length - 1));
+      offer(at, at + length, own ? extra : p.score, id);
     });
     if (!single) offer(at, at + bytes, least_ - kUnknownPenalty, unknown_);
   }

@@ -1,7 +1,7 @@
 // SentencePiece's encoding of texts: byte-pair encoding of characters (Sennrich et al. 2016; LLaMA,
 // Mistral) and the likeliest pieces of a unigram model (Kudo 2018), with the ids that its version
-// 0.2.3 gives (earlier ones round otherwise where two paths are equally likely). Immutable, so any
-// number of threads may encode.
+// 0.2.3 gives (earlier ones weigh user-defined pieces otherwise, and round long sums otherwise).
+// Immutable, so any number of threads may encode.
 #pragma once
 #include <cstdint>
 #include <string_view>
@@ -43,9 +43,9 @@ class Spm {
   SpmModel model_;
   std::unordered_map<std::string_view, int32_t> reserved_, found_;  // found_: those that texts have
   int32_t unknown_ = -1;
-  Ids bytes_;                       // of each byte, or -1
-  float least_ = 0, greatest_ = 0;  // scores
-  PieceTrie user_defined_, all_;    // all_: with unigram models only
+  Ids bytes_;                     // of each byte, or -1
+  float least_ = 0;               // score
+  PieceTrie user_defined_, all_;  // all_: with unigram models only
   SpmNormalizer normalizer_;
   bool by_words_;
   uint64_t number_;  // of this model in the process

@@ -4,7 +4,7 @@
 Usage: sentencepiece_ids.py [--texts N] [--seed S]        Needs the built test tool tokenizer_tool.
 
 Models as of sentencepiece_models.py, also with SentencePiece's own tables of characters. Texts: random strings, made-up
-documents, and every code point. Ends with 1 on any difference.
+documents, long ones, and every code point. Ends with 1 on any difference.
 """
 import argparse
 import pathlib
@@ -12,7 +12,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from sentencepiece_models import MODELS, WITH_TABLES, documents, peer, train
+from sentencepiece_models import LONG, MODELS, WITH_TABLES, documents, models, peer
 from tokenizer_peer import RandomTexts, count_different, encode_with_tool
 
 GLUE = ["<sep>", "  ", "to", "<|endoftext|>", "▁", "\n", "ﬁ", "é", "e\u0301", "\u200b", "語", "☃", "sol", "<s>", "Ａ", "ⅷ"]
@@ -41,11 +41,11 @@ def main():
     texts = [valid(random_texts.text()) for _ in range(options.texts)] + list(documents(options.seed + 5, 500))
     points = [chr(i) for i in range(1, 0x110000) if not 0xD800 <= i < 0xE000]
     texts += ["".join(f"ka{c} {c}to" for c in points[i:i + 512]) for i in range(0, len(points), 512)]
+    texts += [LONG, *(" " * n for n in range(40)), " ".join(documents(options.seed + 6, 3000))]
     wrong = 0
     with tempfile.TemporaryDirectory() as folder:
-        for name, trainer_options in {**MODELS, **WITH_TABLES}.items():
-            path = pathlib.Path(folder) / "tokenizer.model"
-            model = train(trainer_options, pathlib.Path(folder))
+        path = pathlib.Path(folder) / "tokenizer.model"
+        for name, model in models({**MODELS, **WITH_TABLES}, pathlib.Path(folder)):
             path.write_bytes(model)
             wrong += compare(name, peer(model), path, texts)
     print("all equal" if not wrong else f"{wrong} texts differ")

@@ -3,6 +3,7 @@ import io
 import random
 
 import sentencepiece
+from sentencepiece import sentencepiece_model_pb2
 
 SYLLABLES = ["ka", "to", "mi", "ren", "sol", "va", "du", "thi", "lo", "bre", "é", "ü", "ß", "я", "н", "語", "漢", "ー", "ا", "ﬁ", "Ａ", "½", "7", "42"]
 COMMON = dict(vocab_size=420, hard_vocab_limit=False, minloglevel=2, num_threads=1, character_coverage=0.995)
@@ -42,6 +43,32 @@ def train(options, folder):
     made = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(sentence_iterator=documents(1, 2000), model_writer=made, **options)
     return made.getvalue()
+
+
+# How sums are rounded decides: of "ab" over a long text, and of runs of spaces, which user-defined pieces share out.
+def near_scores(folder):
+    model = sentencepiece_model_pb2.ModelProto()
+    model.ParseFromString(train(MODELS["unigram"], folder))
+    control = [p for p in model.pieces if p.type in (2, 3)]
+    del model.pieces[:]
+    model.pieces.extend(control)
+    for piece, score in (("a", -1), ("b", -1), ("ab", -2.001), ("▁", -1.5)):
+        model.pieces.add(piece=piece, score=score, type=1)
+    for n in (2, 3, 4):
+        model.pieces.add(piece="▁" * n, score=0, type=4)
+    model.trainer_spec.user_defined_symbols[:] = []
+    model.normalizer_spec.add_dummy_prefix = model.normalizer_spec.remove_extra_whitespaces = False
+    return model.SerializeToString()
+
+
+# (name, model)
+def models(trained, folder):
+    for name, options in trained.items():
+        yield name, train(options, folder)
+    yield "near scores", near_scores(folder)
+
+
+LONG = "ab" * 60000
 
 
 def peer(model):
