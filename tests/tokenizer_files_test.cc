@@ -266,7 +266,7 @@ const BadFile kBadFiles[] = {
        for (const auto& [token, id] : r["model"]["vocab"].items())
          vocab[token == "b" ? "unused<>" : token] = id;
        r["model"]["vocab"] = vocab;
-       r["model"]["merges"] = json::array();
+       r["model"]["merges"] = json::array(), r["model"]["unk_token"] = "a";
      },
      "no token for the byte 98 (\"b\")"},
     {"NoMerges", [](json& r) { r["model"].erase("merges"); }, "\"merges\" is missing"},

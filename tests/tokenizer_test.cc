@@ -83,6 +83,26 @@ TEST_F(TokenizerTest, LeavesTextAloneWithoutANormalizer) {
   EXPECT_EQ(tokenizer.decode(tokenizer.encode("e\u0302\u0323")), "e\u0302\u0323");
 }
 
+// As `tokenizers` 0.23.3 does.
+TEST_F(TokenizerTest, LosesBytesThatHaveNoTokenWhereNoneIsForTheUnknown) {
+  json root = described(), vocab = json::object();
+  for (const auto& [token, id] : root["model"]["vocab"].items())
+    vocab[token == to_byte_level("\x04") ? "unused<>" : token] = id;
+  Tokenizer whole = load(root);
+  const int32_t lost = root["model"]["vocab"][to_byte_level("\x04")];
+  root["model"]["vocab"] = vocab, root["model"]["unk_token"] = nullptr;
+  Tokenizer t = load(root);
+  EXPECT_THAT(t.lost_bytes(), testing::ElementsAre(4));
+  EXPECT_TRUE(whole.lost_bytes().empty());
+  for (std::string_view text : {"th\x04"
+                                "e",
+                                "\x04", "the\x04\x04 the\x04", "\x04the"}) {
+    std::vector<int32_t> left = whole.encode(text);
+    std::erase(left, lost);
+    EXPECT_EQ(t.encode(text), left) << to_byte_level(text);
+  }
+}
+
 TEST_F(TokenizerTest, ReadsBytesThatAreNotUtf8AsReplacementCharacters) {
   Tokenizer tokenizer = small();
   EXPECT_EQ(tokenizer.encode("a\xF0\x9F\x99z\xC0\x80"), tokenizer.encode("a\uFFFDz\uFFFD\uFFFD"));

@@ -74,13 +74,14 @@ bool from_byte_level(std::string_view text, std::string& bytes) {
 }
 
 Bpe::Bpe(const std::vector<std::string>& tokens, const std::vector<BpeMerge>& merges,
-         WholeWords whole_words) {
+         WholeWords whole_words, LackingBytes lacking) {
   constexpr size_t kMost = kNoSymbol - 256;
   check_io(merges.size() <= kMost, "the tokenizer has ", merges.size(), " merges; at most ", kMost,
            " are supported");
   std::vector<uint32_t> symbols(tokens.size(), kNoSymbol);  // of each id
   ids_.assign(256 + merges.size(), -1);
   read_tokens(tokens, whole_words, symbols);
+  find_lacking_bytes(lacking);
   read_merges(merges, whole_words, symbols);
   byte_ranks_.resize(1 << 16);
   for (uint32_t i = 0; i < byte_ranks_.size(); ++i) byte_ranks_[i] = rank(i & 255, i >> 8);
@@ -97,11 +98,16 @@ void Bpe::read_tokens(const std::vector<std::string>& tokens, WholeWords whole_w
     symbols[id] = static_cast<uint8_t>(bytes[0]);
     ids_[symbols[id]] = static_cast<int32_t>(id);
   }
-  for (int b = 0; b < 256; ++b)
-    check_io(ids_[static_cast<size_t>(b)] >= 0 || !occurs_in_utf8(b),
-             "the vocabulary has no token for the byte ", b, " (\"",
+}
+
+void Bpe::find_lacking_bytes(LackingBytes lacking) {
+  for (int b = 0; b < 256; ++b) {
+    if (ids_[static_cast<size_t>(b)] >= 0 || !occurs_in_utf8(b)) continue;
+    check_io(lacking == LackingBytes::kLost, "the vocabulary has no token for the byte ", b, " (\"",
              to_byte_level(std::string(1, static_cast<char>(b))),
              "\"), so text that holds it would be lost");
+    lost_bytes_.push_back(static_cast<uint8_t>(b));
+  }
 }
 
 void Bpe::read_merges(const std::vector<BpeMerge>& merges, WholeWords whole_words,
@@ -173,6 +179,13 @@ int32_t* Bpe::encode(std::string_view word, int32_t* out) const {
       *out++ = found->second;
       return out;
     }
+  if (lost_bytes_.empty()) return merge(word, out);
+  std::string left(word);
+  std::erase_if(left, [&](char byte) { return ids_[static_cast<uint8_t>(byte)] < 0; });
+  return left.empty() ? out : merge(left, out);
+}
+
+int32_t* Bpe::merge(std::string_view word, int32_t* out) const {
   if (wholes_.empty() && ids_.size() == 256) {  // there are no merges
     for (char byte : word) *out++ = ids_[static_cast<uint8_t>(byte)];
     return out;

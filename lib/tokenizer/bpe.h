@@ -25,14 +25,18 @@ class Bpe {
   // kFirst: a word that is a token is that token. kRanks: also merges that make one token have one
   // rank, as in tiktoken; they stand beside each other.
   enum class WholeWords { kMergeOnly, kFirst, kRanks };
-  // tokens: the byte-level text of each id. Of equal merges the last counts. Throws Error where a
-  // byte that UTF-8 uses has no token.
+  // Of bytes that UTF-8 uses and that have no token: Error, or words lose them before they are
+  // merged, as in `tokenizers`.
+  enum class LackingBytes { kRefused, kLost };
+  // tokens: the byte-level text of each id. Of equal merges the last counts.
   Bpe(const std::vector<std::string>& tokens, const std::vector<BpeMerge>& merges,
-      WholeWords whole_words);
+      WholeWords whole_words, LackingBytes lacking = LackingBytes::kRefused);
 
   // Writes the ids of a word (UTF-8, not empty) to `out`, which has room for one for each byte;
   // returns their end. Takes O(n log n) for n bytes.
   int32_t* encode(std::string_view word, int32_t* out) const;
+  // The bytes that are lost.
+  const std::vector<uint8_t>& lost_bytes() const { return lost_bytes_; }
 
  private:
   // Inside, a byte is the symbol of its value, and what the merge of rank r makes is the symbol
@@ -42,6 +46,8 @@ class Bpe {
   static constexpr uint32_t kNever = (1u << kRankBits) - 1, kNoSymbol = (1u << kSymbolBits) - 1;
   void read_tokens(const std::vector<std::string>& tokens, WholeWords whole_words,
                    std::vector<uint32_t>& symbols);
+  void find_lacking_bytes(LackingBytes lacking);
+  int32_t* merge(std::string_view word, int32_t* out) const;
   void read_merges(const std::vector<BpeMerge>& merges, WholeWords whole_words,
                    std::vector<uint32_t>& symbols);
   struct Slots {
@@ -55,7 +61,8 @@ class Bpe {
   int32_t* merge_short(std::string_view word, int32_t* out) const;
   int32_t* merge_long(std::string_view word, int32_t* out) const;
 
-  std::vector<int32_t> ids_;          // of each symbol
+  std::vector<int32_t> ids_;  // of each symbol
+  std::vector<uint8_t> lost_bytes_;
   std::vector<uint32_t> wholes_;      // of each rank, where some is not 256 + rank; else empty
   std::vector<uint32_t> byte_ranks_;  // of two bytes
   // pair << kRankBits | rank, in one of two places that the hash of the pair names (cuckoo

@@ -126,7 +126,8 @@ void read_model(const Part& model, TokenizerFiles& files) {
     files.whole_words = Bpe::WholeWords::kFirst;
   if (files.byte_fallback && files.whole_words == Bpe::WholeWords::kFirst)
     model.refuse("ignore_merges is not supported with byte_fallback");
-  // unk_token needs no check: every byte must have a token, so nothing is unknown.
+  // Where every byte has a token, nothing is unknown.
+  if (!model.has("unk_token")) files.lacking_bytes = Bpe::LackingBytes::kLost;
   files.tokens = read_vocab(model.at("vocab"));
   files.merges = read_merges(model.at("merges"), index_of(files.tokens));
 }

@@ -25,6 +25,7 @@ struct TokenizerFiles {
   std::vector<BpeMerge> merges = {};     // best first
   std::vector<AddedToken> added = {};    // one for each content, in the order of the file
   Bpe::WholeWords whole_words = Bpe::WholeWords::kMergeOnly;
+  Bpe::LackingBytes lacking_bytes = Bpe::LackingBytes::kRefused;
   Normalizer normalizer = Normalizer::kNone;
   Prefix prefix = Prefix::kNone;
   bool byte_fallback = false;  // BPE of characters (fallback_bpe.h), not of bytes

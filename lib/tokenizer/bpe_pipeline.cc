@@ -44,10 +44,11 @@ Words read_split(const Part& split) {
   auto known =
       std::ranges::find(kPatterns, text, [](const auto& p) { return std::string(p.first); });
   if (known == std::end(kPatterns))
-    pattern.refuse(pattern.value.dump(),
-                   " is not supported; supported are the regular expressions of "
-                   "GPT-2, of cl100k_base (LLaMA 3, OLMo 2), of Qwen 2 and 3.5, of o200k_base (gpt-oss, "
-                   "LLaMA 4) and of Mistral's Tekken");
+    pattern.refuse(
+        pattern.value.dump(),
+        " is not supported; supported are the regular expressions of "
+        "GPT-2, of cl100k_base (LLaMA 3, OLMo 2), of Qwen 2 and 3.5, of o200k_base (gpt-oss, "
+        "LLaMA 4) and of Mistral's Tekken");
   std::string behavior = split.at("behavior").text();
   bool invert =
       split.at("invert").flag();  // they cover the text: no difference but in the words for it

@@ -77,7 +77,7 @@ Tokenizer::Impl::Impl(TokenizerFiles described)
     fallback = std::make_unique<FallbackBpe>(files.tokens, files.merges);
   else
     words = std::make_shared<WordRules>(
-        WordRules{.bpe = Bpe(files.tokens, files.merges, files.whole_words),
+        WordRules{.bpe = Bpe(files.tokens, files.merges, files.whole_words, files.lacking_bytes),
                   .words = files.words,
                   .blank_runs = runs()});
   special.resize(files.tokens.size());
@@ -304,9 +304,8 @@ void Tokenizer::Impl::encode(std::string_view text, Place place, std::vector<int
 bool Tokenizer::parts_at_words() const {
   const TokenizerFiles& files = impl_->files;
   if (impl_->spm || impl_->fallback || !files.begin.empty() || !files.end.empty()) return false;
-  if (files.prefix == TokenizerFiles::Prefix::kSpace) return false;
+  if (files.prefix == TokenizerFiles::Prefix::kSpace || takes_slashes(files.words)) return false;
   if (files.words == Words::kWhole && !files.merges.empty()) return false;
-  if (takes_slashes(files.words)) return false;
   return std::none_of(files.added.begin(), files.added.end(), [](const AddedToken& token) {
     bool space = token.content.find(' ') != std::string::npos;
     bool only = token.content.find_first_not_of(' ') == std::string::npos;
@@ -388,6 +387,9 @@ uint64_t Tokenizer::fingerprint() const {
 int64_t Tokenizer::vocab_size() const { return static_cast<int64_t>(impl_->bytes.size()); }
 
 bool Tokenizer::has_end_of_document() const { return impl_->end_of_document >= 0; }
+std::span<const uint8_t> Tokenizer::lost_bytes() const {
+  return impl_->words ? std::span(impl_->words->bpe.lost_bytes()) : std::span<const uint8_t>();
+}
 
 int32_t Tokenizer::end_of_document() const {
   check_usage(has_end_of_document(), impl_->files.name, ": there is no token ", kEndOfDocument,

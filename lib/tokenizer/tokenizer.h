@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -83,6 +84,8 @@ class Tokenizer {
   // of characters(). Throws where the tokenizer has none.
   int32_t end_of_document() const;
   bool has_end_of_document() const;
+  // Bytes that no token has and that texts lose; of vocabularies without a token for the unknown.
+  std::span<const uint8_t> lost_bytes() const;
 
  private:
   struct Impl;
