@@ -105,6 +105,17 @@ def digits_alone(folder):
     return Tokenizer.from_file(str(path)), ["json", path]
 
 
+def lost_bytes(folder):
+    """Without tokens for bytes that are part of no merge, and none for the unknown, as SmolLM."""
+    made = json.loads(train_peer(corpus(8), 900, nfc=False).to_str())
+    merged = {c for merge in made["model"]["merges"] for c in "".join(merge)}
+    lost = [t for t in made["model"]["vocab"] if len(t) == 1 and t not in merged][::2]
+    made["model"]["vocab"] = {f"lost {id}" if t in lost else t: id for t, id in made["model"]["vocab"].items()}
+    path = folder / "lost.json"
+    path.write_text(json.dumps(made))
+    return Tokenizer.from_file(str(path)), ["json", path]
+
+
 def gpt2(folder):
     """Ours reads vocab.json and merges.txt; the peer is built as Hugging Face's GPT2TokenizerFast builds it."""
     train_peer(corpus(5), 900, nfc=False).model.save(str(folder))
@@ -158,6 +169,7 @@ def all_tokenizers(folder, data):
         "o200k": with_split(folder, "o200k"),
         "Tekken": with_split(folder, "tekken"),
         "digits alone": digits_alone(folder),
+        "lost bytes": lost_bytes(folder),
         **{name: with_fallback(folder, name) for name in FALLBACK_FORMS},
         "LLaMA 2 across words": with_fallback(folder, "LLaMA 2", across_words=True),
         "repeated merges": with_options(folder, "repeated", True, "pairs", many_merges_of_one),
@@ -193,7 +205,7 @@ def main():
             wrong += compare(f"{name}, random strings", peer, args, strings)
             runs = long_runs() if name != "no regex" else [t[:20_000] for t in long_runs()]
             wrong += compare(f"{name}, long runs", peer, args, runs)
-            if name in ("added tokens", "20B", "cl100k", "Qwen 2", "o200k", "digits alone"):
+            if name in ("added tokens", "20B", "cl100k", "Qwen 2", "o200k", "digits alone", "lost bytes"):
                 wrong += compare(f"{name}, every code point", peer, args, every_code_point())
             if real:
                 wrong += compare(f"{name}, real texts", peer, args, real)
