@@ -316,6 +316,7 @@ std::string read(const Strings& arguments) {
 
 TEST(KeyFlags, AreSettings) {
   EXPECT_EQ(read({"--num-layers", "12", "a.yml"}), "num_layers=12 a.yml");
+  EXPECT_EQ(read({"--save-interval", "9", "a.yml"}), "checkpoint_factor=9 a.yml");
   EXPECT_EQ(read({"a.yml", "--num_layers=12", "--split", "949,50,1", "b.yml"}),
             "num_layers=12 split=949,50,1 a.yml b.yml");
   EXPECT_EQ(read({"--optimizer.params.lr", "1e-4"}), "optimizer.params.lr=1e-4");

@@ -24,8 +24,11 @@ void check_read(bool ok, const char* what, const fs::path& path) {
 }  // namespace
 
 void check_call(bool ok, const char* what, const fs::path& path) {
-  int error = errno;
-  check_io(ok, "cannot ", what, " ", path.string(), ": ", describe_errno(error));
+  check_error(ok ? 0 : errno, what, path);
+}
+
+void check_error(int error, const char* what, const fs::path& path) {
+  check_io(error == 0, "cannot ", what, " ", path.string(), ": ", describe_errno(error));
 }
 
 Descriptor::Descriptor(const fs::path& path, int flags, const char* what)
@@ -111,8 +114,7 @@ void write_file_atomically(const fs::path& path, std::string_view content) {
   part += concat(".tmp-", ::getpid());
   try {
     Descriptor file(part, O_WRONLY | O_CREAT | O_TRUNC, "create");
-    errno = pwrite_all(file.get(), std::as_bytes(std::span(content)), 0).error;
-    check_call(errno == 0, "write", part);
+    check_error(pwrite_all(file.get(), std::as_bytes(std::span(content)), 0).error, "write", part);
     check_call(::fsync(file.get()) == 0, "flush", part);
     check_call(::rename(part.c_str(), path.c_str()) == 0, "rename the finished file to", path);
   } catch (...) {

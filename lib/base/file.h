@@ -18,6 +18,8 @@ void check_is_no_pointer(std::string_view begin, const fs::path& path);
 // Throws "cannot <what> <path>: <cause>" for a failed call, after whose name errno is still its
 // own: the call comes first, since arguments of one call have no order.
 void check_call(bool ok, const char* what, const fs::path& path);
+// The same for a call that gave its errno, or 0.
+void check_error(int error, const char* what, const fs::path& path);
 
 // A file descriptor that closes itself.
 class Descriptor {

@@ -9,10 +9,8 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <new>
-#include <thread>
 
 #include "base/error.h"
 #include "base/tasks.h"

@@ -14,7 +14,7 @@ namespace {
 std::string key_of(const std::string& option) {
   std::string key = option.substr(2, std::min(option.find('='), option.size()) - 2);
   std::replace(key.begin(), key.end(), '-', '_');
-  return key;
+  return name_of_today(key);
 }
 
 bool is_truth(const std::string& text) {

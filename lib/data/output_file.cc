@@ -27,14 +27,12 @@ constexpr auto kLockWait = std::chrono::seconds(3);
 int64_t room_at(int64_t position) { return kBufferBytes - position % kBufferBytes; }
 
 void write_at(int fd, std::span<const std::byte> bytes, int64_t position, const fs::path& path) {
-  errno = pwrite_all(fd, bytes, position).error;
-  check_call(errno == 0, "write", path);
+  check_error(pwrite_all(fd, bytes, position).error, "write", path);
 }
 
 void read_at(int fd, std::span<std::byte> bytes, int64_t position, const fs::path& path) {
   auto [done, error] = pread_all(fd, bytes, position);
-  errno = error;
-  check_call(errno == 0, "read back", path);
+  check_error(error, "read back", path);
   check_io(done == bytes.size(), path.string(), " ends at byte ",
            position + static_cast<int64_t>(done), " and should hold ", bytes.size() - done,
            " more; has another process written it?");

@@ -82,8 +82,10 @@ class TokenScan {
   void run(Progress& progress) {
     auto pieces = static_cast<size_t>((index_.bin_bytes + kPieceBytes - 1) / kPieceBytes);
     run_tasks(pieces, static_cast<size_t>(options_.threads), [&](size_t i) {
-      look_at_piece(static_cast<int64_t>(i) * kPieceBytes);
-      progress.add(std::min(kPieceBytes, index_.bin_bytes - static_cast<int64_t>(i) * kPieceBytes));
+      int64_t at = static_cast<int64_t>(i) * kPieceBytes;
+      int64_t size = std::min(kPieceBytes, index_.bin_bytes - at);
+      look_at_piece(at, static_cast<size_t>(size));
+      progress.add(size);
     });
     bad_.sort();
     open_.sort();
@@ -96,8 +98,7 @@ class TokenScan {
   const std::vector<int64_t>& open() const { return open_.first(); }
 
  private:
-  void look_at_piece(int64_t at) {
-    auto size = static_cast<size_t>(std::min(kPieceBytes, index_.bin_bytes - at));
+  void look_at_piece(int64_t at, size_t size) {
     auto bytes = std::make_unique_for_overwrite<std::byte[]>(size);
     std::span piece(bytes.get(), size);
     read(piece, at);

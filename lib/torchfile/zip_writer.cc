@@ -51,8 +51,8 @@ ZipWriter::~ZipWriter() {
 }
 
 void ZipWriter::put_at(std::string_view bytes, uint64_t offset) {
-  errno = pwrite_all(fd_, std::as_bytes(std::span(bytes)), static_cast<int64_t>(offset)).error;
-  check_call(errno == 0, "write", part_);
+  Moved moved = pwrite_all(fd_, std::as_bytes(std::span(bytes)), static_cast<int64_t>(offset));
+  check_error(moved.error, "write", part_);
 }
 
 void ZipWriter::put(std::string_view bytes) {

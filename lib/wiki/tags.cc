@@ -5,6 +5,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/text.h"
 #include "wiki/nested.h"
 #include "wiki/tag_scan.h"
 
@@ -35,9 +36,7 @@ Numbers numbers_of(std::string_view name) {
     return made;
   }();
   if (name.empty() || name.size() > 14) return {};
-  std::string lower(name);
-  for (char& c : lower) c = ascii_lower(c);
-  auto found = table.find(lower);
+  auto found = table.find(lower_case(name));
   return found == table.end() ? Numbers{} : found->second;
 }
 
