@@ -16,7 +16,7 @@ source "$(dirname "$0")/common.sh"
 packages=(
   g++ cmake ninja-build ccache pkg-config                              # compile
   libhdf5-dev libyaml-cpp-dev libboost-program-options-dev             # libraries
-  nlohmann-json3-dev libxxhash-dev libsimdjson-dev
+  nlohmann-json3-dev libxxhash-dev libsimdjson-dev libonig-dev
   openmpi-bin libopenmpi-dev libpmix-dev                               # several ranks on CPUs
   libcurl4-openssl-dev libssl-dev libarchive-dev
   nettle-dev liblzma-dev libzstd-dev liblz4-dev libbz2-dev zlib1g-dev  # also of the static libarchive

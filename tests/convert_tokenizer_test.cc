@@ -199,7 +199,7 @@ TEST_F(Convert, TokensAddedBehindPiecesAreKept) {
   root["normalizer"]["normalizers"].push_back({{"type", "Lowercase"}});
   config = converted();
   EXPECT_THAT(config, HasSubstr("tokenizer_type: SPMTokenizer"));
-  EXPECT_THAT(config, HasSubstr("this Lowercase is not supported"));
+  EXPECT_THAT(config, HasSubstr("the type is Lowercase; supported are NFC"));
   EXPECT_THAT(config, HasSubstr("'<|im_start|>' and other tokens added behind its pieces"));
 }
 

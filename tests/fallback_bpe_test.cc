@@ -104,8 +104,6 @@ TEST_F(TokenizerTest, RefusesWhatDoesNotBelongToByteFallback) {
               HasSubstr("pre_tokenizer: the type is Split; supported with byte_fallback is"));
   EXPECT_THAT(says("LLaMA 2", [](json& r) { r["normalizer"] = nullptr; }),
               HasSubstr("neither the normalizer nor the pre_tokenizer writes spaces as"));
-  EXPECT_THAT(says("LLaMA 2", [](json& r) { r["normalizer"]["normalizers"][0]["prepend"] = "x"; }),
-              HasSubstr("normalizers[0]: this Prepend is not supported"));
   EXPECT_THAT(says("Mistral 0.3", [](json& r) { r["pre_tokenizer"]["split"] = true; }),
               HasSubstr("\"split\": false"));
   EXPECT_THAT(says("Mistral 0.3", [](json& r) { r["pre_tokenizer"]["prepend_scheme"] = "last"; }),

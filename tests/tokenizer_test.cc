@@ -1,5 +1,7 @@
 #include "tokenizer/tokenizer.h"
 
+#include <gmock/gmock.h>
+
 #include <cstdlib>
 #include <thread>
 

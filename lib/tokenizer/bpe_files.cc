@@ -175,6 +175,10 @@ void read_parts(const Part& root, TokenizerFiles& files) {
     if (root.has(key)) root.refuse(key, " changes the ids and is not supported; set it to null");
   read_model(root.at("model"), files);
   if (root.has("added_tokens")) read_added(root.at("added_tokens"), files);
+  if (files.byte_fallback && spells_bytes(root)) {  // with a token for each byte none falls back
+    files.byte_fallback = false;
+    files.lacking_bytes = Bpe::LackingBytes::kRefused;
+  }
   files.byte_fallback ? read_marked_pipeline(root, files) : read_byte_level_pipeline(root, files);
 }
 

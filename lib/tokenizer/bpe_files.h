@@ -9,29 +9,27 @@
 #include "tokenizer/bpe.h"
 #include "tokenizer/bpe_added.h"
 #include "tokenizer/bpe_split.h"
+#include "tokenizer/normalizer.h"
+#include "tokenizer/pre_tokenizer.h"
 
 namespace neox {
 
 struct TokenizerFiles {
-  enum class Normalizer { kNone, kNfc };
   // kSpace: a text between added tokens that does not start with a space gets one; kFirstSpace:
   // only what begins the whole text.
   enum class Prefix { kNone, kSpace, kFirstSpace };
-  // Spaces are written as U+2581. kReplaced: before added tokens are looked for in the normalized
-  // text; kPrepended: with one more in front of a text between others; kLast: behind that.
-  enum class Marks { kNone, kReplaced, kPrepended, kLast };
   std::string name;                      // for error messages
   std::vector<std::string> tokens = {};  // of each id of the model; bytes in their byte-level text
   std::vector<BpeMerge> merges = {};     // best first
   std::vector<AddedToken> added = {};    // one for each content, in the order of the file
   Bpe::WholeWords whole_words = Bpe::WholeWords::kMergeOnly;
   Bpe::LackingBytes lacking_bytes = Bpe::LackingBytes::kRefused;
-  Normalizer normalizer = Normalizer::kNone;
+  std::vector<Normalizer> normalizers = {};
+  std::vector<PreTokenizer> pre_tokenizers = {};  // in front of the words
   Prefix prefix = Prefix::kNone;
   bool byte_fallback = false;  // BPE of characters (fallback_bpe.h), not of bytes
-  Marks marks = Marks::kNone;
-  bool strips_space = false;  // decoding leaves out a space in front
-  bool digits_alone = false;  // each number is cut out before words are looked for
+  bool metaspace = false;      // spaces are written as U+2581 behind the normalizers
+  bool strips_space = false;   // decoding leaves out a space in front
   Words words = Words::kGpt2;
   std::vector<int32_t> begin = {}, end = {};  // the ids that stand around those of a text
 };

@@ -10,14 +10,44 @@ namespace {
 
 using Part = JsonPart;
 
+// Of a text or of a regular expression.
+TextPattern read_pattern(const Part& part) {
+  Part pattern = part.at("pattern");
+  if (pattern.has("String")) {
+    std::string text = pattern.at("String").text();
+    if (text.empty()) pattern.refuse("the text to look for is empty");
+    return TextPattern::literal(text);
+  }
+  std::string expression = pattern.at("Regex").text();
+  try {
+    return TextPattern::expression(expression);
+  } catch (const Error& e) { pattern.refuse(e.what()); }
+}
+
+const std::pair<const char*, unicode::Form> kForms[] = {{"NFC", unicode::Form::kNfc},
+                                                        {"NFD", unicode::Form::kNfd},
+                                                        {"NFKC", unicode::Form::kNfkc},
+                                                        {"NFKD", unicode::Form::kNfkd}};
+
 void read_normalizer(const Part& normalizer, TokenizerFiles& files) {
+  using Kind = Normalizer::Kind;
   std::string type = normalizer.type();
-  if (type == "NFC") {
-    files.normalizer = TokenizerFiles::Normalizer::kNfc;
+  auto form = std::ranges::find(kForms, type, [](const auto& f) { return std::string(f.first); });
+  if (form != std::end(kForms)) {
+    files.normalizers.push_back({.kind = Kind::kForm, .form = form->second});
   } else if (type == "Sequence") {
     for (const Part& part : normalizer.at("normalizers").items()) read_normalizer(part, files);
+  } else if (type == "Replace") {
+    files.normalizers.push_back({.kind = Kind::kReplace,
+                                 .pattern = read_pattern(normalizer),
+                                 .content = normalizer.at("content").text()});
+  } else if (type == "Prepend") {
+    files.normalizers.push_back(
+        {.kind = Kind::kPrepend, .content = normalizer.at("prepend").text()});
   } else {
-    normalizer.refuse("the type is ", type, "; only NFC is supported");
+    normalizer.refuse("the type is ", type,
+                      "; supported are NFC, NFD, NFKC, NFKD, Replace, Prepend, and Sequences of "
+                      "these");
   }
 }
 
@@ -37,58 +67,89 @@ const std::pair<const char*, Words> kPatterns[] = {
     {R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
      Words::kTekken}};
 
-// The words of a Split by a regular expression.
-Words read_split(const Part& split) {
+// Some are written with line ends themselves in place of the letters that stand for them.
+std::string with_escapes(std::string_view expression) {
+  std::string text;
+  for (char c : expression) c == '\r' ? text += "\\r" : c == '\n' ? text += "\\n" : text += c;
+  return text;
+}
+
+const std::pair<const char*, PreTokenizer::Behavior> kBehaviors[] = {
+    {"Removed", PreTokenizer::Behavior::kRemoved},
+    {"Isolated", PreTokenizer::Behavior::kIsolated},
+    {"MergedWithPrevious", PreTokenizer::Behavior::kMergedWithPrevious},
+    {"MergedWithNext", PreTokenizer::Behavior::kMergedWithNext},
+    {"Contiguous", PreTokenizer::Behavior::kContiguous}};
+
+PreTokenizer::Behavior read_behavior(const Part& part) {
+  std::string name = part.at("behavior").text();
+  for (const auto& [known, behavior] : kBehaviors)
+    if (name == known) return behavior;
+  part.refuse("the behavior is ", name,
+              "; supported are Removed, Isolated, MergedWithPrevious, MergedWithNext, Contiguous");
+}
+
+// The words of a Split by one of the expressions that cover the text; kWhole of any other.
+Words words_of(const Part& split) {
   Part pattern = split.at("pattern");
-  std::string text = pattern.has("Regex") ? pattern.at("Regex").text() : "";
+  std::string text = pattern.has("Regex") ? with_escapes(pattern.at("Regex").text()) : "";
   auto known =
       std::ranges::find(kPatterns, text, [](const auto& p) { return std::string(p.first); });
-  if (known == std::end(kPatterns))
-    pattern.refuse(
-        pattern.value.dump(),
-        " is not supported; supported are the regular expressions of "
-        "GPT-2, of cl100k_base (LLaMA 3, OLMo 2), of Qwen 2 and 3.5, of o200k_base (gpt-oss, "
-        "LLaMA 4) and of Mistral's Tekken");
-  std::string behavior = split.at("behavior").text();
-  bool invert =
-      split.at("invert").flag();  // they cover the text: no difference but in the words for it
-  if (behavior != (invert ? "Removed" : "Isolated"))
-    split.refuse("behavior ", behavior, invert ? " with" : " without",
-                 " invert is not supported; "
-                 "supported are Isolated, and Removed with invert");
-  return known->second;
+  const char* behavior = split.at("invert").flag() ? "Removed" : "Isolated";
+  bool covers = known != std::end(kPatterns) && split.at("behavior").text() == behavior;
+  return covers ? known->second : Words::kWhole;
 }
 
-void read_byte_level(const Part& splitter, TokenizerFiles& files) {
-  std::string type = splitter.type();
-  if (type != "ByteLevel") splitter.refuse("the type is ", type, "; only ByteLevel is supported");
-  if (splitter.at("add_prefix_space").flag()) files.prefix = TokenizerFiles::Prefix::kSpace;
-  if (splitter.has("use_regex") && !splitter.at("use_regex").flag()) files.words = Words::kWhole;
+PreTokenizer read_pre_tokenizer(const Part& part) {
+  using Behavior = PreTokenizer::Behavior;
+  using Matches = PreTokenizer::Matches;
+  std::string type = part.type();
+  if (type == "Split")
+    return {.matches = Matches::kPattern,
+            .behavior = read_behavior(part),
+            .inverted = part.at("invert").flag(),
+            .pattern = read_pattern(part)};
+  if (type == "Digits")
+    return {.matches = Matches::kNumbers,
+            .behavior =
+                part.at("individual_digits").flag() ? Behavior::kIsolated : Behavior::kContiguous};
+  if (type == "Punctuation")
+    return {.matches = Matches::kPunctuation,
+            .behavior = part.has("behavior") ? read_behavior(part) : Behavior::kIsolated};
+  if (type == "ByteLevel")
+    return {.matches = Matches::kByteLevel,
+            .prefix_space = part.at("add_prefix_space").flag(),
+            .words = part.has("use_regex") && !part.at("use_regex").flag() ? Words::kWhole
+                                                                           : Words::kGpt2};
+  part.refuse("the type is ", type,
+              "; supported are ByteLevel, and with it Split, Digits and Punctuation");
 }
 
-// ByteLevel, alone or behind one that makes words, or cuts digits out.
-void read_pre_tokenizer(const Part& splitter, TokenizerFiles& files) {
-  if (splitter.type() != "Sequence") return read_byte_level(splitter, files);
-  std::vector<Part> parts = splitter.at("pretokenizers").items();
-  if (parts.empty() || parts.size() > 2)
-    splitter.refuse("a Sequence of ", parts.size(),
-                    "; supported is ByteLevel, alone or behind a Split or Digits");
-  read_byte_level(parts.back(), files);
-  if (parts.size() == 1) return;
-  const Part& first = parts[0];
-  bool whole = files.words == Words::kWhole;
-  if (files.prefix != TokenizerFiles::Prefix::kNone)
-    parts[1].refuse("add_prefix_space is not supported behind ", first.type());
-  if (first.type() == "Split" && whole) {
-    files.words = read_split(first);
-  } else if (first.type() == "Digits" && !whole) {
-    if (!first.at("individual_digits").flag())
-      first.refuse("individual_digits: false is not supported");
-    files.digits_alone = true;
-  } else {
-    first.refuse("a ", first.type(), " in front of a ByteLevel ", whole ? "without" : "with",
-                 " use_regex is not supported; supported are Split without it and Digits with it");
-  }
+// The parts of Sequences in Sequences.
+void collect_parts(const Part& splitter, std::vector<Part>& parts) {
+  if (splitter.type() != "Sequence") return parts.push_back(splitter);
+  for (const Part& part : splitter.at("pretokenizers").items()) collect_parts(part, parts);
+}
+
+// The last ByteLevel, and a Split by a known expression in front of it, are what makes the words.
+void read_pre_tokenizers(const Part& splitter, TokenizerFiles& files) {
+  using Matches = PreTokenizer::Matches;
+  std::vector<Part> parts;
+  collect_parts(splitter, parts);
+  std::vector<PreTokenizer>& steps = files.pre_tokenizers;
+  for (const Part& part : parts) steps.push_back(read_pre_tokenizer(part));
+  auto spelling = std::ranges::count(steps, Matches::kByteLevel, &PreTokenizer::matches);
+  if (spelling != 1)
+    splitter.refuse(spelling, " of its parts are a ByteLevel; supported is one in a tokenizer");
+  files.words = Words::kWhole;
+  if (steps.back().matches != Matches::kByteLevel) return;
+  files.words = steps.back().words;
+  if (steps.back().prefix_space) files.prefix = TokenizerFiles::Prefix::kSpace;
+  steps.pop_back();
+  if (files.words != Words::kWhole || steps.empty() || steps.back().matches != Matches::kPattern)
+    return;
+  files.words = words_of(parts[steps.size() - 1]);
+  if (files.words != Words::kWhole) steps.pop_back();
 }
 
 void check_decoder(const Part& decoder) {
@@ -109,6 +170,13 @@ int32_t known_id(const Part& id, const TokenizerFiles& files) {
   return static_cast<int32_t>(number);
 }
 
+// Of ["<s>", 0].
+int32_t id_of_pair(const Part& pair, const TokenizerFiles& files) {
+  std::vector<Part> parts = pair.items();
+  if (parts.size() != 2) pair.refuse("expected a token and its id, found ", pair.value.dump());
+  return known_id(parts[1], files);
+}
+
 // What stands around the ids of a single text.
 void read_post_processor(const Part& processor, TokenizerFiles& files) {
   std::string type = processor.type();
@@ -117,10 +185,17 @@ void read_post_processor(const Part& processor, TokenizerFiles& files) {
     for (const Part& part : processor.at("processors").items()) read_post_processor(part, files);
     return;
   }
-  if (type != "TemplateProcessing")
-    processor.refuse("the type is ", type, ", which adds tokens to the ids; not supported");
   if (!files.begin.empty() || !files.end.empty())
     processor.refuse("a second template is not supported");
+  if (type == "RobertaProcessing" || type == "BertProcessing") {
+    files.begin.push_back(id_of_pair(processor.at("cls"), files));
+    files.end.push_back(id_of_pair(processor.at("sep"), files));
+    return;
+  }
+  if (type != "TemplateProcessing")
+    processor.refuse("the type is ", type,
+                     ", which adds tokens to the ids; supported are "
+                     "TemplateProcessing, RobertaProcessing and BertProcessing");
   bool text = false;
   for (const Part& piece : processor.at("single").items()) {
     if (piece.has("Sequence")) {
@@ -142,28 +217,18 @@ std::string plain_pattern(const Part& part) {
   return pattern.has("String") ? pattern.at("String").text() : "";
 }
 
-// Replace of " " by U+2581, with or without a Prepend of one.
-void read_marks(const Part& normalizer, TokenizerFiles& files) {
-  std::string type = normalizer.type();
-  if (type == "Sequence") {
-    for (const Part& part : normalizer.at("normalizers").items()) read_marks(part, files);
-  } else if (type == "Prepend" && normalizer.at("prepend").text() == kSpmSpace) {
-    files.marks = TokenizerFiles::Marks::kPrepended;
-  } else if (type == "Replace" && plain_pattern(normalizer) == " " &&
-             normalizer.at("content").text() == kSpmSpace) {
-    files.marks = std::max(files.marks, TokenizerFiles::Marks::kReplaced);
-  } else {
-    normalizer.refuse("this ", type,
-                      " is not supported; supported with byte_fallback are Replace of a space by ",
-                      kSpmSpace, ", and Prepend of that");
-  }
+// Whether some step writes spaces as U+2581.
+bool writes_marks(const Part& normalizer) {
+  if (normalizer.type() == "Sequence")
+    return std::ranges::any_of(normalizer.at("normalizers").items(), writes_marks);
+  return normalizer.type() == "Replace" && plain_pattern(normalizer) == " " &&
+         normalizer.at("content").text() == kSpmSpace;
 }
 
 // Metaspace does the same one step later; a Split at spaces finds none then.
-void read_metaspace(const Part& splitter, TokenizerFiles& files) {
+void read_metaspace(const Part& splitter, bool marked, TokenizerFiles& files) {
   using Prefix = TokenizerFiles::Prefix;
   std::string type = splitter.type();
-  bool marked = files.marks != TokenizerFiles::Marks::kNone;
   if (type == "Split" && marked && plain_pattern(splitter) == " ") return;
   if (type != "Metaspace" || marked)
     splitter.refuse("the type is ", type, "; supported with byte_fallback is Metaspace, alone");
@@ -174,7 +239,7 @@ void read_metaspace(const Part& splitter, TokenizerFiles& files) {
   std::string scheme = splitter.at("prepend_scheme").text();
   if (scheme != "always" && scheme != "first" && scheme != "never")
     splitter.refuse("prepend_scheme ", scheme, " is none of always, first, never");
-  files.marks = TokenizerFiles::Marks::kLast;
+  files.metaspace = true;
   files.prefix = scheme == "always"  ? Prefix::kSpace
                  : scheme == "first" ? Prefix::kFirstSpace
                                      : Prefix::kNone;
@@ -209,17 +274,24 @@ const char* expression_of(Words words) {
   return known == std::end(kPatterns) ? "" : known->first;
 }
 
+bool spells_bytes(const Part& root) {
+  std::vector<Part> parts;
+  if (root.has("pre_tokenizer")) collect_parts(root.at("pre_tokenizer"), parts);
+  return std::ranges::any_of(parts, [](const Part& part) { return part.type() == "ByteLevel"; });
+}
+
 void read_byte_level_pipeline(const Part& root, TokenizerFiles& files) {
   if (root.has("normalizer")) read_normalizer(root.at("normalizer"), files);
-  read_pre_tokenizer(root.at("pre_tokenizer"), files);
+  read_pre_tokenizers(root.at("pre_tokenizer"), files);
   check_decoder(root.at("decoder"));
   if (root.has("post_processor")) read_post_processor(root.at("post_processor"), files);
 }
 
 void read_marked_pipeline(const Part& root, TokenizerFiles& files) {
-  if (root.has("normalizer")) read_marks(root.at("normalizer"), files);
-  if (root.has("pre_tokenizer")) read_metaspace(root.at("pre_tokenizer"), files);
-  if (files.marks == TokenizerFiles::Marks::kNone)
+  if (root.has("normalizer")) read_normalizer(root.at("normalizer"), files);
+  bool marked = root.has("normalizer") && writes_marks(root.at("normalizer"));
+  if (root.has("pre_tokenizer")) read_metaspace(root.at("pre_tokenizer"), marked, files);
+  if (!marked && !files.metaspace)
     root.refuse("neither the normalizer nor the pre_tokenizer writes spaces as ", kSpmSpace);
   read_marked_decoder(root.at("decoder"), files);
   if (root.has("post_processor")) read_post_processor(root.at("post_processor"), files);

@@ -9,6 +9,9 @@ namespace neox {
 // The regular expression by which a tokenizer.json has these words; "" for kWhole.
 const char* expression_of(Words words);
 
+// Whether a pre-tokenizer is a ByteLevel.
+bool spells_bytes(const JsonPart& root);
+
 // files.added must be read. Throw Error with the place for what is not supported.
 void read_byte_level_pipeline(const JsonPart& root, TokenizerFiles& files);
 // With byte_fallback, where spaces are written as U+2581.

@@ -151,7 +151,8 @@ void count(const Batch& batch, BpeTrainerConfig::Normalizer normalizer, WordCoun
   std::string repaired, composed;
   for (std::string_view text : batch) {
     text = unicode::repair(text, repaired);
-    if (normalizer == BpeTrainerConfig::Normalizer::kNfc) text = unicode::nfc(text, composed);
+    if (normalizer == BpeTrainerConfig::Normalizer::kNfc)
+      text = unicode::in_form(text, unicode::Form::kNfc, composed);
     for (WordSplitter words(text); !words.done();) {
       std::array<std::string_view, WordCounts::kAtOnce> some;
       size_t n = 0;

@@ -23,7 +23,7 @@ struct JsonPart {
   }
   JsonPart at(const char* key) const {
     if (!value.is_object()) refuse("expected a JSON object, found ", value.type_name());
-    if (!has(key)) refuse("\"", key, "\" is missing");
+    if (!has(key)) refuse("\"", key, value.contains(key) ? "\" is null" : "\" is missing");
     return {value[key], concat(where, ", ", key)};
   }
   std::vector<JsonPart> items() const {

@@ -47,7 +47,6 @@ struct Tokenizer::Impl {
   explicit Impl(TokenizerFiles described);
   Impl(std::unique_ptr<const Spm> pieces, Pieces around);
   static std::unique_ptr<Impl> make(TokenizerFiles described);
-  void encode_digits_alone(std::string_view text, std::vector<int32_t>& ids) const;
   // Of a piece: the first of the whole text, behind an added token, or behind other text.
   enum class Place { kFirst, kLater, kInside };
   void encode(std::string_view text, Place place, std::vector<int32_t>& ids) const;
@@ -95,10 +94,7 @@ Tokenizer::Impl::Impl(TokenizerFiles described)
 
 std::string_view Tokenizer::Impl::normalize(std::string_view text, Place place,
                                             std::string& storage) const {
-  using Marks = TokenizerFiles::Marks;
-  if (files.normalizer == TokenizerFiles::Normalizer::kNfc) return unicode::nfc(text, storage);
-  if (files.marks != Marks::kReplaced && files.marks != Marks::kPrepended) return text;
-  return storage = with_marks(text, files.marks == Marks::kPrepended && place != Place::kInside);
+  return neox::normalize(files.normalizers, text, place != Place::kInside, storage);
 }
 
 std::string Tokenizer::Impl::text_of(std::string_view token) const {
@@ -162,13 +158,14 @@ void Tokenizer::Impl::set_text(const AddedToken& token) {
 
 // Those that the words' rules take over from the matcher of normalized text.
 std::vector<int32_t> Tokenizer::Impl::runs() const {
-  bool is_plain = files.words == Words::kGpt2 && files.prefix == TokenizerFiles::Prefix::kNone;
+  bool is_plain = files.words == Words::kGpt2 && files.prefix == TokenizerFiles::Prefix::kNone &&
+                  std::ranges::all_of(files.pre_tokenizers, &PreTokenizer::only_digits);
   return is_plain ? blank_runs(added(Stage::kNormalized)) : std::vector<int32_t>();
 }
 
 void Tokenizer::Impl::encode_marked(std::string_view text, Place place,
                                     std::vector<int32_t>& ids) const {
-  if (files.marks != TokenizerFiles::Marks::kLast) return fallback->encode(text, ids);
+  if (!files.metaspace) return fallback->encode(text, ids);
   using Prefix = TokenizerFiles::Prefix;
   bool prefixed = (files.prefix == Prefix::kSpace && place != Place::kInside) ||
                   (files.prefix == Prefix::kFirstSpace && place == Place::kFirst);
@@ -180,29 +177,16 @@ void Tokenizer::Impl::encode_marked(std::string_view text, Place place,
 void Tokenizer::Impl::encode_piece(std::string_view text, Place place,
                                    std::vector<int32_t>& ids) const {
   if (fallback) return encode_marked(text, place, ids);
-  if (files.digits_alone) return encode_digits_alone(text, ids);
-  std::string prefixed;
-  bool prefix = files.prefix == TokenizerFiles::Prefix::kSpace && place != Place::kInside;
-  if (prefix && !text.starts_with(' ')) text = prefixed.append(" ").append(text);
-  WordCache::of_thread(words).encode_text(text, ids);
-}
-
-void Tokenizer::Impl::encode_digits_alone(std::string_view text, std::vector<int32_t>& ids) const {
   WordCache& cache = WordCache::of_thread(words);
-  const unicode::Properties& properties = unicode::Properties::get();
-  size_t begin = 0;
-  auto encode_to = [&](size_t end) {
-    if (end > begin) cache.encode_text(text.substr(begin, end - begin), ids);
-    begin = end;
+  bool prefix = files.prefix == TokenizerFiles::Prefix::kSpace;
+  std::string prefixed;
+  auto encode_part = [&](std::string_view part) {
+    bool begins = place != Place::kInside || part.data() != text.data();
+    if (prefix && begins && !part.starts_with(' ')) part = prefixed.assign(" ").append(part);
+    cache.encode_text(part, ids);
   };
-  for (size_t at = 0, bytes; at < text.size(); at += bytes) {
-    unicode::CodePoint code = unicode::read(text, at);
-    bytes = code.bytes;
-    if (!properties.numeric(code.value)) continue;
-    encode_to(at);
-    encode_to(at + bytes);
-  }
-  encode_to(text.size());
+  if (files.pre_tokenizers.empty()) return encode_part(text);
+  pre_tokenize(files.pre_tokenizers, text, encode_part);
 }
 
 // The ids of a text between added tokens of the raw stage.
@@ -306,6 +290,11 @@ bool Tokenizer::parts_at_words() const {
   if (impl_->spm || impl_->fallback || !files.begin.empty() || !files.end.empty()) return false;
   if (files.prefix == TokenizerFiles::Prefix::kSpace || takes_slashes(files.words)) return false;
   if (files.words == Words::kWhole && !files.merges.empty()) return false;
+  if (!std::ranges::all_of(files.pre_tokenizers, &PreTokenizer::only_digits)) return false;
+  auto is_nfc = [](const Normalizer& step) {
+    return step.kind == Normalizer::Kind::kForm && step.form == unicode::Form::kNfc;
+  };
+  if (!std::ranges::all_of(files.normalizers, is_nfc)) return false;
   return std::none_of(files.added.begin(), files.added.end(), [](const AddedToken& token) {
     bool space = token.content.find(' ') != std::string::npos;
     bool only = token.content.find_first_not_of(' ') == std::string::npos;

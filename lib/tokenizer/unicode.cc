@@ -1,9 +1,8 @@
 #include "tokenizer/unicode.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
-#include <unordered_map>
-#include <vector>
 
 #include "base/utf8.h"
 #include "tokenizer/unicode_tables.h"
@@ -13,26 +12,8 @@ namespace {
 
 constexpr char32_t kCodePoints = 0x110000;
 constexpr char32_t kReplacement = 0xFFFD;
-constexpr uint8_t kFirstUnstableLead = 0xCC;  // of U+0300
-
-// Hangul syllables are composed by arithmetic (Unicode 15, section 3.12).
-constexpr char32_t kSyllable = 0xAC00, kLead = 0x1100, kVowel = 0x1161, kTail = 0x11A7;
-constexpr char32_t kLeads = 19, kVowels = 21, kTails = 28, kSyllables = kLeads * kVowels * kTails;
 
 constexpr size_t kBlock = 128;
-
-// Whether all bytes of a block are below `limit`. Compilers make vector instructions of it.
-bool is_below(const char* block, uint8_t limit) {
-  uint8_t greatest = 0;
-  for (size_t i = 0; i < kBlock; ++i) greatest = std::max(greatest, static_cast<uint8_t>(block[i]));
-  return greatest < limit;
-}
-
-// The first block from `at` on that has a byte of `limit` or above, or what is left behind blocks.
-size_t skip_blocks(std::string_view text, size_t at, uint8_t limit) {
-  while (at + kBlock <= text.size() && is_below(text.data() + at, limit)) at += kBlock;
-  return at;
-}
 
 // Eight bytes that are not all ASCII have one of these bits.
 constexpr uint64_t kHighBits = 0x8080808080808080u;
@@ -75,101 +56,6 @@ size_t first_invalid(std::string_view text) {
   return text.size();
 }
 
-// What NFC needs beside the properties, keyed for look-up.
-struct Canonical {
-  std::unordered_map<char32_t, const Decomposition*> parts;
-  std::unordered_map<uint64_t, char32_t> whole;
-  std::unordered_map<char32_t, uint8_t> combining_class;
-
-  static const Canonical& get() {
-    static const Canonical tables;
-    return tables;
-  }
-  static uint64_t pair(char32_t first, char32_t second) {
-    return static_cast<uint64_t>(first) << 32 | second;
-  }
-  uint8_t order(char32_t code) const {
-    auto found = combining_class.find(code);
-    return found == combining_class.end() ? 0 : found->second;
-  }
-
- private:
-  Canonical() {
-    for (const Decomposition& d : decompositions) {
-      parts[d.code] = &d;
-      if (d.composes) whole[pair(d.first, d.second)] = d.code;
-    }
-    for (const CombiningRange& range : combining)
-      for (char32_t code = range.first; code <= range.last; ++code)
-        combining_class[code] = range.combining_class;
-  }
-};
-
-struct Mark {
-  char32_t code;
-  uint8_t order;
-};
-
-void decompose(const Canonical& tables, char32_t code, std::vector<Mark>& out) {
-  if (code >= kSyllable && code < kSyllable + kSyllables) {
-    char32_t index = code - kSyllable, tail = index % kTails;
-    out.push_back({kLead + index / (kVowels * kTails), 0});
-    out.push_back({kVowel + index / kTails % kVowels, 0});
-    if (tail) out.push_back({kTail + tail, 0});
-    return;
-  }
-  auto found = tables.parts.find(code);
-  if (found == tables.parts.end()) return out.push_back({code, tables.order(code)});
-  decompose(tables, found->second->first, out);
-  if (found->second->second) decompose(tables, found->second->second, out);
-}
-
-// Their composition, or 0.
-char32_t compose(const Canonical& tables, char32_t a, char32_t b) {
-  if (a >= kLead && a < kLead + kLeads && b >= kVowel && b < kVowel + kVowels)
-    return kSyllable + ((a - kLead) * kVowels + (b - kVowel)) * kTails;
-  bool is_open = a >= kSyllable && a < kSyllable + kSyllables && (a - kSyllable) % kTails == 0;
-  if (is_open && b > kTail && b < kTail + kTails) return a + (b - kTail);
-  auto found = tables.whole.find(Canonical::pair(a, b));
-  return found == tables.whole.end() ? 0 : found->second;
-}
-
-void sort_marks(std::vector<Mark>& codes) {
-  for (auto from = codes.begin(); from != codes.end();) {
-    from = std::find_if(from, codes.end(), [](const Mark& m) { return m.order != 0; });
-    auto to = std::find_if(from, codes.end(), [](const Mark& m) { return m.order == 0; });
-    std::stable_sort(from, to, [](const Mark& a, const Mark& b) { return a.order < b.order; });
-    from = to;
-  }
-}
-
-// Appends the NFC of a text that starts at a starter and ends before one (Unicode 15, section
-// 3.11, D117).
-void compose_segment(std::string_view text, std::string& out) {
-  const Canonical& tables = Canonical::get();
-  std::vector<Mark> codes;
-  for (size_t at = 0; at < text.size();) {
-    CodePoint next = read(text, at);
-    decompose(tables, next.value, codes);
-    at += next.bytes;
-  }
-  sort_marks(codes);
-  size_t kept = 0, starter = codes.size();
-  for (size_t i = 0; i < codes.size(); ++i) {
-    bool is_adjacent = kept == starter + 1;
-    bool is_blocked = !is_adjacent && starter < kept && codes[kept - 1].order >= codes[i].order;
-    char32_t whole =
-        starter < kept && !is_blocked ? compose(tables, codes[starter].code, codes[i].code) : 0;
-    if (whole) {
-      codes[starter].code = whole;
-      continue;
-    }
-    if (codes[i].order == 0) starter = kept;
-    codes[kept++] = codes[i];
-  }
-  for (size_t i = 0; i < kept; ++i) append(out, codes[i].code);
-}
-
 }  // namespace
 
 void append(std::string& text, char32_t code) {
@@ -201,27 +87,37 @@ const Properties& Properties::get() {
   return properties;
 }
 
+bool Properties::punctuation(char32_t code) const {
+  auto range = std::ranges::lower_bound(unicode::punctuation, code, {}, &CodeRange::last);
+  return range != unicode::punctuation.end() && range->first <= code;
+}
+
 Properties::Properties() : bits_(kCodePoints, 0) {
   auto mark = [&](const auto& ranges, int bits, int not_bits = 0) {
     for (const auto& range : ranges)
       for (char32_t code = range.first; code <= range.last; ++code)
         bits_[code] = static_cast<char>((bits_[code] | bits) & ~not_bits);
   };
-  mark(letters, static_cast<int>(Class::kLetter) | kUpper | kLower);
-  mark(marks, kUpper | kLower);
-  mark(capitals, 0, kLower);
-  mark(smalls, 0, kUpper);
-  mark(numbers, static_cast<int>(Class::kNumber));
+  for (const CategoryRange& range : categories) {
+    std::string_view name = range.category;
+    std::array one{range};
+    if (name[0] == 'L') mark(one, static_cast<int>(Class::kLetter) | kUpper | kLower);
+    if (name[0] == 'M') mark(one, kUpper | kLower);
+    if (name[0] == 'N') mark(one, static_cast<int>(Class::kNumber));
+    if (name == "Lu" || name == "Lt") mark(one, 0, kLower);
+    if (name == "Ll") mark(one, 0, kUpper);
+  }
   mark(spaces, static_cast<int>(Class::kSpace));
   mark(newer_numbers, kNewerNumber);
   mark(word_characters, kWord);
   mark(combining, kUnstable);
-  mark(std::vector<CodeRange>{{kVowel, kVowel + kVowels - 1}, {kTail + 1, kTail + kTails - 1}},
-       kUnstable);
+  mark(hangul, kUnstable);
   for (const Decomposition& d : decompositions) {
     if (d.composes) bits_[d.second] |= kUnstable;
     if (!d.composes) bits_[d.code] |= kUnstable;
   }
+  for (const Compatibility& c : compatibilities)
+    mark(std::array{CodeRange{c.code, c.code}}, kCompatible);
   std::string text;
   for (char32_t code = 0x80; code < kCodePoints; ++code) {
     if (!unstable(code)) continue;
@@ -229,56 +125,6 @@ Properties::Properties() : bits_(kCodePoints, 0) {
     append(text, code);
     lead_unstable_[static_cast<uint8_t>(text[0])] = true;
   }
-}
-
-namespace {
-
-// The next code point from `at` on that NFC may change or attach, or the end. `at` may lie inside
-// of a code point, as blocks do.
-size_t next_unstable(std::string_view text, size_t at) {
-  const Properties& properties = Properties::get();
-  while (at < text.size()) {
-    at = skip_blocks(text, at, kFirstUnstableLead);
-    for (size_t end = std::min(at + kBlock, text.size()); at < end;) {
-      auto lead = static_cast<uint8_t>(text[at]);
-      if (!properties.lead_unstable(lead)) {
-        at += lead < 0xE0 ? 1 : lead < 0xF0 ? 3 : 4;  // from tails one by one
-        continue;
-      }
-      CodePoint next = read(text, at);
-      if (properties.unstable(next.value)) return at;
-      at += next.bytes;
-    }
-  }
-  return text.size();
-}
-
-size_t previous(std::string_view text, size_t at) {
-  do --at;
-  while (continues_character(text[at]));
-  return at;
-}
-
-}  // namespace
-
-std::string_view nfc(std::string_view text, std::string& storage) {
-  const Properties& properties = Properties::get();
-  size_t copied = 0, at = next_unstable(text, 0);
-  if (at == text.size()) return text;
-  storage.clear();
-  while (at < text.size()) {
-    size_t starter = at > copied ? previous(text, at) : at;
-    storage.append(text, copied, starter - copied);
-    for (CodePoint next; at < text.size(); at += next.bytes) {
-      next = read(text, at);
-      if (!properties.unstable(next.value)) break;
-    }
-    compose_segment(text.substr(starter, at - starter), storage);
-    copied = at;
-    at = next_unstable(text, at);
-  }
-  storage.append(text, copied);
-  return storage;
 }
 
 }  // namespace neox::unicode

@@ -1,5 +1,6 @@
-// UTF-8, the classes of code points that tokenizers ask for, and NFC, all as Hugging Face's
-// `tokenizers` sees them (unicode_tables.h). Pure functions; any thread may call them.
+// UTF-8, the classes of code points that tokenizers ask for, and the normalization forms, all as
+// Hugging Face's `tokenizers` sees them (unicode_tables.h). Pure functions; any thread may call
+// them.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -46,20 +47,27 @@ class Properties {
   bool upper(char32_t code) const { return bits_[code] & kUpper; }
   bool lower(char32_t code) const { return bits_[code] & kLower; }
   bool word_character(char32_t code) const { return bits_[code] & kWord; }
+  // What the pre-tokenizer Punctuation cuts out.
+  bool punctuation(char32_t code) const;
+  // Whether its NFKD is not its NFD.
+  bool compatible(char32_t code) const { return bits_[code] & kCompatible; }
   // Whether NFC may move, change or attach it. A text without such code points is NFC.
   bool unstable(char32_t code) const { return bits_[code] & kUnstable; }
   // Whether a byte starts the UTF-8 of any of these.
   bool lead_unstable(uint8_t lead) const { return lead_unstable_[lead]; }
 
  private:
-  static constexpr uint8_t kWord = 4, kUnstable = 8, kNewerNumber = 16, kUpper = 32, kLower = 64;
+  static constexpr uint8_t kWord = 4, kUnstable = 8, kNewerNumber = 16, kUpper = 32, kLower = 64,
+                           kCompatible = 128;
   Properties();
   std::string bits_;
   bool lead_unstable_[256] = {};
 };
 
-// The text itself where it is NFC already, otherwise its NFC in `storage`. text must be valid
-// UTF-8.
-std::string_view nfc(std::string_view text, std::string& storage);
+enum class Form { kNfc, kNfd, kNfkc, kNfkd };
+
+// The text itself where it is in the form already, otherwise its form in `storage`. text must be
+// valid UTF-8.
+std::string_view in_form(std::string_view text, Form form, std::string& storage);
 
 }  // namespace neox::unicode

@@ -10,6 +10,11 @@ struct CodeRange {
   char32_t first, last;
 };
 
+struct CategoryRange {
+  char32_t first, last;
+  char category[3];  // "Lu"
+};
+
 struct CombiningRange {
   char32_t first, last;
   uint8_t combining_class;
@@ -21,12 +26,23 @@ struct Decomposition {
   bool composes;  // NFC joins first and second to code again
 };
 
-// \p{L}, \p{N}, \s of regular expressions, such as GPT-2's; \p{Lu} with \p{Lt}, \p{Ll}, \p{M}.
-extern const std::span<const CodeRange> letters, numbers, spaces, capitals, smalls, marks;
+// The NFKD of a code point, in UTF-8, where it is not its NFD.
+struct Compatibility {
+  char32_t code;
+  const char* text;
+};
+
+// Of regular expressions, such as GPT-2's: \p{L}, \p{M}, \p{N}, \p{P}, \p{S} and what is in them;
+// \s, \p{Han}, \w.
+extern const std::span<const CategoryRange> categories;
+extern const std::span<const CodeRange> spaces, han, expression_word;
 extern const std::span<const CodeRange> newer_numbers;    // that Digits knows besides
 extern const std::span<const CodeRange> word_characters;  // \w beside an added token
+extern const std::span<const CodeRange> punctuation;      // that Punctuation cuts out
+extern const std::span<const CodeRange> hangul;           // vowels and tails of syllables
 extern const std::span<const CombiningRange> combining;
 extern const std::span<const Decomposition>
     decompositions;  // Hangul syllables are left to formulas
+extern const std::span<const Compatibility> compatibilities;
 
 }  // namespace neox::unicode

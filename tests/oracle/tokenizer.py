@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares our tokenizer with the Python library `tokenizers`, ids and decoded text, one by one.
 
-Usage: [NEOX_TEST_DATA=DIR] tokenizer.py [--texts N] [--seed S]
+Usage: [NEOX_TEST_DATA=DIR] tokenizer.py [--texts N] [--seed S] [--only NAME]
 
 Needs the built test tool (cmake --build build/release --target tokenizer_tool). Texts: every *.txt of
 NEOX_TEST_DATA (whole and line by line), N random strings, and very long runs. Tokenizers: DIR/20B_tokenizer.json,
@@ -18,6 +18,8 @@ import tempfile
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import tokenizers
 from fallback_tokenizers import FALLBACK_FORMS, fallback_tokenizer
+from pipelines import PIPELINES, with_pipeline
+from pipelines import GLUE as PIPELINE_GLUE
 from tokenizer_peer import RandomTexts, count_different, encode_with_tool, run_tool, train_peer
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 
@@ -134,6 +136,12 @@ def with_fallback(folder, name, across_words=False):
     return made, ["json", path]
 
 
+def with_steps(folder, name):
+    path = folder / f"steps{list(PIPELINES).index(name)}.json"
+    path.write_text(with_pipeline(train_peer(corpus(12) + PIPELINE_GLUE * 9, 900, nfc=False).to_str(), name))
+    return Tokenizer.from_file(str(path)), ["json", path]
+
+
 def trained_by_us(folder):
     documents = [t.encode() for t in corpus(6)]
     made = folder / "ours"
@@ -172,6 +180,7 @@ def all_tokenizers(folder, data):
         "lost bytes": lost_bytes(folder),
         **{name: with_fallback(folder, name) for name in FALLBACK_FORMS},
         "LLaMA 2 across words": with_fallback(folder, "LLaMA 2", across_words=True),
+        **{name: with_steps(folder, name) for name in PIPELINES},
         "repeated merges": with_options(folder, "repeated", True, "pairs", many_merges_of_one),
     }
     if data and (data / "20B_tokenizer.json").exists():
@@ -191,10 +200,11 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--texts", type=int, default=20000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", help="tokenizers with this in their name")
     options = parser.parse_args()
     data = os.environ.get("NEOX_TEST_DATA")
     data = pathlib.Path(data) if data else None
-    made = RandomTexts(options.seed, GLUE)
+    made = RandomTexts(options.seed, GLUE + PIPELINE_GLUE)
     strings = [made.text() for _ in range(options.texts)]
     real = [p.read_bytes() for p in sorted(data.glob("*.txt"))] if data else []
     lines = [line for text in real for line in text.splitlines(keepends=True)]
@@ -202,12 +212,17 @@ def main():
     wrong = 0
     with tempfile.TemporaryDirectory() as folder:
         for name, (peer, args) in all_tokenizers(pathlib.Path(folder), data).items():
+            if options.only and options.only not in name:
+                continue
             wrong += compare(f"{name}, random strings", peer, args, strings)
             runs = long_runs() if name != "no regex" else [t[:20_000] for t in long_runs()]
             wrong += compare(f"{name}, long runs", peer, args, runs)
-            if name in ("added tokens", "20B", "cl100k", "Qwen 2", "o200k", "digits alone", "lost bytes"):
+            if name in ("added tokens", "20B", "cl100k", "Qwen 2", "o200k", "digits alone", "lost bytes", "DeepSeek V3", "Falcon", "NFD", "NFKC",
+                        "NFKD", "prefix space behind punctuation"):
                 wrong += compare(f"{name}, every code point", peer, args, every_code_point())
-            if real:
+            if name in PIPELINES:
+                wrong += compare(f"{name}, every 20th line", peer, args, lines[::20])
+            elif real:
                 wrong += compare(f"{name}, real texts", peer, args, real)
                 wrong += compare(f"{name}, their lines", peer, args, lines)
     print("all equal" if not wrong else f"{wrong} texts differ")

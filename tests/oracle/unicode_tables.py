@@ -4,12 +4,16 @@
 Usage: unicode_tables.py [--check] [FILE]     (default: lib/tokenizer/unicode_tables.cc of this tree)
 
 Every property is read off the library itself, code point by code point:
-  letter, number, space   how its ByteLevel pre-tokenizer (Oniguruma's \\p{L} \\p{N} \\s) joins the code point to a neighbour
-  capital, small, mark    how its Replace normalizer (Oniguruma's \\p{Lu} and \\p{Lt}, \\p{Ll}, \\p{M}) takes the code point
+  category, Han, \\w       whether its Replace normalizer, by Oniguruma, finds the code point (of categories those of letters,
+                          marks, numbers, punctuation and symbols); letters and numbers agree with how ByteLevel joins
+                          the code point to a neighbour
+  space                   how ByteLevel (Oniguruma's \\s) joins it
   newer number            what its Digits pre-tokenizer cuts out besides (char::is_numeric of a newer Unicode than Oniguruma's)
+  punctuation             what its Punctuation pre-tokenizer cuts out
   word                    whether an added token with single_word matches beside it (\\w of the Rust regex crate)
   combining class, decomposition   Python's unicodedata proposes them, the library's NFC and NFD must agree; what the
                           library's older tables do not know stays out (it is inert there)
+  compatibility           its NFKD of the code point, where that is not its NFD
 --check compares the file with the library instead of writing it. clang-format brings a new file into shape.
 """
 import pathlib
@@ -22,6 +26,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_to
 ALL = [i for i in range(0x110000) if not 0xD800 <= i < 0xE000]
 nfc = normalizers.NFC().normalize_str
 nfd = normalizers.NFD().normalize_str
+nfkd = normalizers.NFKD().normalize_str
 
 
 def ranges(points):
@@ -52,11 +57,34 @@ def points_of(expression):
     return [p for p in ALL if replace(chr(p)) == ""]
 
 
+CATEGORIES = "Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So".split()
+
+
+def category_ranges():
+    category = {}
+    for name in CATEGORIES:
+        for point in points_of(rf"\p{{{name}}}"):
+            assert category.setdefault(point, name) == name, hex(point)
+    return sorted((a, b, name) for name in CATEGORIES for a, b in ranges([p for p in sorted(category) if category[p] == name]))
+
+
 def newer_numbers(numbers):
     split = pre_tokenizers.Digits(individual_digits=True).pre_tokenize_str
     all_numbers = {p for p in ALL if len(split("a" + chr(p) + "a")) == 3}
     assert all_numbers >= set(numbers)
     return sorted(all_numbers - set(numbers))
+
+
+def punctuation_points():
+    split = pre_tokenizers.Punctuation().pre_tokenize_str
+    return [p for p in ALL if len(split("a" + chr(p) + "a")) == 3]
+
+
+def compatibility_rows():
+    for point in ALL:
+        whole = nfkd(chr(point))
+        if whole != nfd(chr(point)):
+            yield f'{point:#x},"' + "".join(f"\\x{byte:02x}" for byte in whole.encode()) + '"'
 
 
 def byte_tokenizer():
@@ -132,31 +160,36 @@ def text():
     check_hangul()
     classes = splitter_classes()
     assert strip_points() == classes["space"]
-    capitals, smalls = points_of(r"\p{Lu}|\p{Lt}"), points_of(r"\p{Ll}")
-    assert set(capitals) | set(smalls) <= set(classes["letter"]) and not set(capitals) & set(smalls)
+    categories = category_ranges()
+    of = lambda letter: [p for a, b, name in categories if name[0] == letter for p in range(a, b + 1)]
+    assert of("L") == classes["letter"] and of("N") == classes["number"]
     known = combining_classes()
     combining = [(a, b, v) for v in sorted(set(known.values()))
                  for a, b in ranges([p for p in known if known[p] == v])]
     return (
         f"// Made by tests/oracle/unicode_tables.py from tokenizers {tokenizers.__version__}; not to be edited by hand.\n"
         '#include "tokenizer/unicode_tables.h"\n\nnamespace neox::unicode {\n\n'
-        + range_table("kLetters", classes["letter"]) + range_table("kNumbers", classes["number"])
+        + table("CategoryRange", "kCategories", (f'{a:#x},{b:#x},"{name}"' for a, b, name in categories))
         + range_table("kNewerNumbers", newer_numbers(classes["number"])) + range_table("kSpaces", classes["space"])
-        + range_table("kCapitals", capitals) + range_table("kSmalls", smalls)
-        + range_table("kMarks", points_of(r"\p{M}")) + range_table("kWordCharacters", word_points())
+        + range_table("kHan", points_of(r"\p{Han}")) + range_table("kExpressionWord", points_of(r"\w"))
+        + range_table("kWordCharacters", word_points())
+        + range_table("kPunctuation", punctuation_points())
+        + range_table("kHangul", [*range(0x1161, 0x1176), *range(0x11A8, 0x11C3)])
         + table("CombiningRange", "kCombining", (f"{a:#x},{b:#x},{v}" for a, b, v in sorted(combining)))
         + table("Decomposition", "kDecompositions",
                 (f"{p:#x},{a:#x},{b:#x},{str(c).lower()}" for p, a, b, c in decompositions()))
-        + "const std::span<const CodeRange> letters = kLetters;\n"
-          "const std::span<const CodeRange> numbers = kNumbers;\n"
+        + table("Compatibility", "kCompatibilities", compatibility_rows())
+        + "const std::span<const CategoryRange> categories = kCategories;\n"
           "const std::span<const CodeRange> newer_numbers = kNewerNumbers;\n"
           "const std::span<const CodeRange> spaces = kSpaces;\n"
-          "const std::span<const CodeRange> capitals = kCapitals;\n"
-          "const std::span<const CodeRange> smalls = kSmalls;\n"
-          "const std::span<const CodeRange> marks = kMarks;\n"
+          "const std::span<const CodeRange> han = kHan;\n"
+          "const std::span<const CodeRange> expression_word = kExpressionWord;\n"
           "const std::span<const CodeRange> word_characters = kWordCharacters;\n"
+          "const std::span<const CodeRange> punctuation = kPunctuation;\n"
+          "const std::span<const CodeRange> hangul = kHangul;\n"
           "const std::span<const CombiningRange> combining = kCombining;\n"
-          "const std::span<const Decomposition> decompositions = kDecompositions;\n\n"
+          "const std::span<const Decomposition> decompositions = kDecompositions;\n"
+          "const std::span<const Compatibility> compatibilities = kCompatibilities;\n\n"
           "}  // namespace neox::unicode\n")
 
 
