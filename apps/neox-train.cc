@@ -53,7 +53,11 @@ void add_options(Program& program) {
   add("dry-run", "print parameters, memory, work, checkpoints and disk of the run, and stop");
   add("keys", "print the table of all keys (Markdown), and stop");
   program.positional("config", -1);
-  program.others({.option = "set", .take = take_key_flag, .suggest = suggest_key_flag});
+  program.others({.option = "set",
+                  .take = take_key_flag,
+                  .suggest = suggest_key_flag,
+                  .advice = "Of a command line of Megatron, neox-convert options makes a "
+                            "configuration. "});
 }
 
 ConfigOptions config_options(const Program& program) {

@@ -330,6 +330,17 @@ TEST(KeyFlags, TruthValuesMayBeLeftOut) {
             "checkpoint_activations=false a.yml");
   EXPECT_EQ(read({"--fp16", "--deepspeed"}), "fp16.enabled=true deepspeed=true");
   EXPECT_EQ(read({"--deepspeed", "--dry_run"}), "deepspeed=true dry");
+  EXPECT_EQ(read({"--no-bias-gelu-fusion", "a.yml"}), "bias_gelu_fusion=false a.yml");
+  EXPECT_EQ(read({"--no-weight-tying"}), "no_weight_tying=true");
+}
+
+TEST(KeyFlags, AllUnknownOnesAreNamedAtOnce) {
+  EXPECT_EQ(read({"--micro-batch-size", "4", "--seed", "3", "--use-mpi", "--no-such", "1", "a"}),
+            "3 options are unknown:\n"
+            "  --micro-batch-size; here it is train_micro_batch_size_per_gpu.\n"
+            "  --use-mpi; remove it: how ranks find each other is read from the environment.\n"
+            "  --no-such; docs/config.md lists all keys.\n"
+            "See p --help.");
 }
 
 TEST(KeyFlags, UnknownOnesNameTheNearest) {

@@ -253,6 +253,22 @@ TEST_F(Families, WindowOfNothingIsNotTheUsualWindow) {
   EXPECT_EQ(read(config).groups(), kHeads);
 }
 
+// As published: classes are found by model_type, and fields by attribute_map.
+TEST_F(Families, OtherNamesThatTransformersTakes) {
+  Json config = gpt2().config;
+  config["num_attention_heads"] = config["n_head"], config.erase("n_head");
+  config["hidden_size"] = config["n_embd"], config.erase("n_embd");
+  EXPECT_EQ(read(config).heads, kHeads);
+  EXPECT_EQ(read(config).hidden, kWidth);
+  config = llama().config;
+  config["architectures"] = {"LLaMAForCausalLM"};
+  EXPECT_EQ(family_of(config, "").type, std::string("llama"));
+  config["architectures"] = Json::array();
+  EXPECT_EQ(family_of(config, "").type, std::string("llama"));
+  config["rope_scaling"] = {{"rope_type", "linear"}, {"factor", 2}, {"finetuned", true}};
+  EXPECT_EQ(read(config).rotary_scaling.factor, 2);
+}
+
 TEST_F(Families, FieldsThatHaveNoPlaceAreRefused) {
   auto with = [&](Model m, const char* field, const Json& value) {
     m.config[field] = value;
@@ -286,7 +302,12 @@ TEST_F(Families, FieldsThatHaveNoPlaceAreRefused) {
   EXPECT_THAT(with(mistral(), "attention_bias", true), HasSubstr("attention_bias (true) is not"));
   EXPECT_THAT(with(mistral(), "sliding_window", 1), HasSubstr("it must be at least 2"));
   EXPECT_THAT(with(gpt2(), "scale_attn_weights", false), HasSubstr("scale_attn_weights is false"));
-  EXPECT_THAT(with(gpt2(), "scale_attn_by_inverse_layer_idx", true), HasSubstr("is not known"));
+  EXPECT_THAT(with(gpt2(), "scale_attn_by_inverse_layer_idx", true),
+              HasSubstr("divided by the layer's number are not supported"));
+  EXPECT_THAT(with(llama(), "quantization_config", {{"bits", 4}}),
+              HasSubstr("quantized weights are not read"));
+  EXPECT_THAT(with(gpt2(), "num_attention_heads", 1),
+              HasSubstr("num_attention_heads is 1, and n_head, which is the same field, "));
   EXPECT_THAT(with(gpt2(), "embd_pdrop", 0.2), HasSubstr("embd_pdrop is 0.2, but 0.1 by other"));
   EXPECT_THAT(with(gpt2(), "architectures", {"GPT2Model"}), HasSubstr("architectures is"));
 }

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 
 #include "checkpoint/checkpoint.h"
+#include "convert/formats.h"
+#include "convert/model_files.h"
 #include "convert_fixture.h"
 #include "generated_text.h"
 #include "hex.h"
@@ -147,6 +149,18 @@ TEST_F(Convert, PiecesOfAnotherKindGoAlongAsTheyAre) {
   to_hf("ours", "back");
   EXPECT_EQ(read_file(fs::path(dir_ / "back/tokenizer.model")), "pieces");
   EXPECT_FALSE(fs::exists(fs::path(dir_ / "back/tokenizer_config.json")));
+}
+
+// transformers may give other ids without it.
+TEST_F(Convert, ATokenizerJsonBesidePiecesComesBack) {
+  model();
+  dir_.put("hf/tokenizer.model", "pieces");
+  for (const char* name : {"tokenizer.json", "vocab.json", "merges.txt"})
+    dir_.put(concat("hf/", name), concat("its ", name));
+  to_ours("ours");
+  to_hf("ours", "back");
+  for (const char* name : {"tokenizer.json", "vocab.json", "merges.txt"})
+    EXPECT_EQ(read_file(fs::path(dir_ / "back") / name), concat("its ", name));
 }
 
 TEST_F(Convert, TransformersIsToldTheClassOfGpt2sFiles) {

@@ -1,8 +1,19 @@
 // neox-submit looks at the files that a training job meets: data, tokenizer, what save and load
 // hold.
+#include <gtest/gtest.h>
+
+#include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/error.h"
+#include "base/file.h"
+#include "base/text.h"
 #include "config/architecture.h"
+#include "config/config.h"
+#include "data_files.h"
+#include "generated_text.h"
+#include "jobs/check_job.h"
+#include "jobs/job_script.h"
 #include "submit_fixture.h"
 
 namespace neox {

@@ -38,6 +38,17 @@ TEST_F(TokenizerTest, PutsASpaceBeforeTheFirstWordWhereAskedTo) {
   EXPECT_EQ(load(root).encode(" the and"), small().encode(" the and"));
 }
 
+// As transformers, which sets them anew for each call.
+TEST_F(TokenizerTest, LeavesTruncationAndPaddingOut) {
+  json root = described();
+  root["truncation"] = {{"max_length", 1}};
+  root["padding"] = {{"strategy", {{"Fixed", 50}}}};
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(load(root).encode("the and of"), small().encode("the and of"));
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("truncation is left out"),
+            std::string::npos);
+}
+
 TEST_F(TokenizerTest, AcceptsSequencesOfOneAndPlainTemplates) {
   json root = described();
   root["normalizer"] = {{"type", "Sequence"}, {"normalizers", {{{"type", "NFC"}}}}};
@@ -322,12 +333,6 @@ const BadFile kBadFiles[] = {
                               {"special_tokens", {{"C", {{"ids", {50000}}}}}}};
      },
      "50000 is no token"},
-    {"Truncation",
-     [](json& r) {
-       r["truncation"] = {{"max_length", 5}};
-     },
-     "truncation changes"},
-    {"Padding", [](json& r) { r["padding"] = json::object(); }, "padding changes the ids"},
     {"AddedHole", [](json& r) { r["added_tokens"].push_back(added(501, "new")); },
      "added_tokens[2]: \"new\" has id 501, but the next free id is 500"},
     {"AddedOther", [](json& r) { r["added_tokens"].push_back(added(9, "the")); },

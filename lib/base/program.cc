@@ -39,7 +39,7 @@ void Program::positional(const std::string& option, int max) {
 
 // Asked before Boost reads the next argument: gives a declared option its spelling, and takes what
 // is one of the others.
-std::vector<po::option> Program::take_other(std::vector<std::string>& arguments) const {
+std::vector<po::option> Program::take_other(std::vector<std::string>& arguments) {
   std::string& first = arguments.front();
   if (!first.starts_with("--") || first.size() == 2) return {};
   size_t end = std::min(first.find('='), first.size());
@@ -52,17 +52,30 @@ std::vector<po::option> Program::take_other(std::vector<std::string>& arguments)
   }
   if (!others_.take) return {};
   std::string value = others_.take(arguments);
-  if (value.empty()) return {};
-  return {po::option(others_.option, {value})};
+  if (!value.empty()) return {po::option(others_.option, {value})};
+  unknown_.push_back(arguments.front().substr(0, end));
+  do arguments.erase(arguments.begin());
+  while (!arguments.empty() && !arguments.front().starts_with("--"));
+  return {};
 }
 
-void Program::fail_unknown(const std::string& option) const {
+// What to say behind the name of one, with a point.
+std::string Program::about_unknown(const std::string& option) const {
   std::vector<std::string> names;
   for (const auto& declared : all_.options()) names.push_back("--" + declared->long_name());
   std::string near = nearest(option, names);
   std::string words = did_you_mean(near);
   if (others_.suggest && option.starts_with("--")) words = others_.suggest(option, names);
-  fail(Exit::kUsage, "unknown option ", option, words, words.ends_with('?') ? "" : ".", " See ",
+  return words + (words.ends_with('?') ? "" : ".");
+}
+
+void Program::fail_unknown(const std::vector<std::string>& options) const {
+  if (options.size() == 1)
+    fail(Exit::kUsage, "unknown option ", options[0], about_unknown(options[0]), " See ",
+         info_.name, " --help.");
+  std::string list;
+  for (const std::string& option : options) list += concat("\n  ", option, about_unknown(option));
+  fail(Exit::kUsage, options.size(), " options are unknown:", list, "\n", others_.advice, "See ",
        info_.name, " --help.");
 }
 
@@ -91,6 +104,7 @@ bool Program::parse(const std::vector<std::string>& arguments) {
             .style(style)
             .extra_style_parser([&](std::vector<std::string>& a) { return take_other(a); })
             .run();
+    if (!unknown_.empty()) fail_unknown(unknown_);
     po::store(parsed, args_);
     if (has("help")) return std::cout << help(), false;
     if (has("version"))
@@ -98,7 +112,7 @@ bool Program::parse(const std::vector<std::string>& arguments) {
     check_paths(parsed);
     po::notify(args_);
   } catch (const po::unknown_option& e) {
-    fail_unknown(e.get_option_name());
+    fail_unknown({e.get_option_name()});
   } catch (const po::error& e) { fail(Exit::kUsage, e.what(), ". See ", info_.name, " --help."); }
   return true;
 }

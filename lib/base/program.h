@@ -29,6 +29,7 @@ struct OtherOptions {
   std::function<std::string(std::vector<std::string>&)> take;
   // What to say of one that is unknown, given the declared ones: "; did you mean --num-layers?"
   std::function<std::string(const std::string&, std::vector<std::string>)> suggest;
+  std::string advice = {};  // where several are unknown
 };
 
 // The value of an option, by its name in --help.
@@ -74,8 +75,9 @@ class Program {
   std::string help() const;
 
  private:
-  std::vector<boost::program_options::option> take_other(std::vector<std::string>& arguments) const;
-  [[noreturn]] void fail_unknown(const std::string& option) const;
+  std::vector<boost::program_options::option> take_other(std::vector<std::string>& arguments);
+  std::string about_unknown(const std::string& option) const;
+  [[noreturn]] void fail_unknown(const std::vector<std::string>& options) const;
   void check_paths(const boost::program_options::parsed_options& parsed) const;
 
   ProgramInfo info_;
@@ -83,6 +85,7 @@ class Program {
   boost::program_options::options_description options_, all_;
   boost::program_options::positional_options_description positional_;
   boost::program_options::variables_map args_;
+  std::vector<std::string> unknown_;  // where others are taken
 };
 
 // Throws Error (74) with the reason where what was written to the standard output is lost.

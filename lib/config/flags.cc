@@ -28,6 +28,13 @@ std::string switched_on(const std::string& key, const KeyRow& row) {
   return enabled ? key + ".enabled" : "";
 }
 
+// The truth value that "no_KEY" makes false, as argparse's switches do; "" where there is none.
+std::string switched_off(const std::string& key) {
+  if (!key.starts_with("no_")) return "";
+  const KeyRow* row = find_key(key.substr(3));
+  return row && row->type == KeyType::kBool ? key.substr(3) : "";
+}
+
 }  // namespace
 
 std::string take_key_flag(std::vector<std::string>& arguments) {
@@ -35,6 +42,8 @@ std::string take_key_flag(std::vector<std::string>& arguments) {
   if (!option.starts_with("--")) return "";
   std::string key = key_of(option);
   const KeyRow* row = find_key(key);
+  if (std::string off = switched_off(key); !row && !off.empty() && option.find('=') == option.npos)
+    return arguments.erase(arguments.begin()), off + "=false";
   if (!row) return "";
   arguments.erase(arguments.begin());
   if (size_t equals = option.find('='); equals != option.npos) return key + option.substr(equals);

@@ -18,6 +18,7 @@ bool has_ending(const std::string& name) {
 }
 
 std::string nearest_file(const fs::path& path) {
+  if (path.stem().extension() == ".py") return "; leave out GPT-NeoX's and Megatron's programs";
   std::vector<std::string> names;
   std::error_code error;
   fs::path dir = directory_of(path);

@@ -6,10 +6,13 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/program.h"
 #include "base/text.h"
+#include "config/config.h"
 #include "convert/convert.h"
 #include "convert/inspect.h"
+#include "convert/megatron_options.h"
 
 namespace neox {
 namespace {
@@ -67,7 +70,8 @@ Program convert_program() {
            "starts with load: DST and finetune: true. DST must not exist.\n\n"
            "Other commands, each with --help:\n"
            "  inspect SRC  tensors with shapes, types and statistics, and the train state\n"
-           "  diff A B     the largest differences; ends with 1 where there are any\n",
+           "  diff A B     the largest differences; ends with 1 where there are any\n"
+           "  options ...  a command line of Megatron's pretrain_gpt.py as a configuration\n",
        .examples =
            "  neox-convert --to neox.cpp models/pythia-70m checkpoints/pythia-70m\n"
            "  neox-convert --to hf checkpoints/my-run models/my-run --dtype fp16\n"
@@ -162,9 +166,30 @@ int diff_two(const Arguments& arguments, std::ostream& out) {
   return static_cast<int>(found.equal ? Exit::kDone : Exit::kDiffers);
 }
 
+constexpr const char* kOptionsHelp =
+    "Usage: neox-convert options pretrain_gpt.py OPTIONS... > run.yml\n\n"
+    "Makes a configuration for neox-train of a command line of Megatron-LM or Megatron-DeepSpeed,\n"
+    "with Megatron's defaults written out. What is in front of the .py is left out, so in a "
+    "script\n"
+    "it is enough to put `neox-convert options` in front of the line, behind srun and the like.\n"
+    "Options that change the run and have no equivalent are named in the file and as warnings.\n\n"
+    "Examples:\n"
+    "  neox-convert options torchrun pretrain_gpt.py $GPT_ARGS $DATA_ARGS > run.yml\n"
+    "  neox-train run.yml --dry-run\n";
+
+int translate_options(const Arguments& arguments, std::ostream& out) {
+  if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h")
+    return out << kOptionsHelp, 0;
+  MegatronOptions made = read_megatron_options(arguments);
+  out << made.yaml;
+  for (const std::string& words : made.warnings) log_warning(words);
+  load_config({.texts = {{"the configuration above", made.yaml}}});
+  return 0;
+}
+
 // What is neither an option nor a path may be meant as a command.
 void check_command(const Arguments& arguments) {
-  static const Arguments kCommands = {"inspect", "diff"};
+  static const Arguments kCommands = {"inspect", "diff", "options"};
   const std::string& word = arguments[0];
   bool converts = std::ranges::any_of(arguments, [](const std::string& a) {
     return a == "--to" || a.starts_with("--to=") || a == "--help" || a == "--version";
@@ -182,6 +207,7 @@ int run_convert_command(const Arguments& arguments, std::ostream& out) {
   Arguments rest(arguments.begin() + (arguments.empty() ? 0 : 1), arguments.end());
   if (!arguments.empty() && arguments[0] == "inspect") return inspect_one(rest, out);
   if (!arguments.empty() && arguments[0] == "diff") return diff_two(rest, out);
+  if (!arguments.empty() && arguments[0] == "options") return translate_options(rest, out);
   if (!arguments.empty()) check_command(arguments);
   return convert_model(arguments, out);
 }

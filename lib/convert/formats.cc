@@ -184,6 +184,12 @@ void add_run_companions(ModelFiles& model, const fs::path& otherwise) {
   if (!own && !dir.empty() && fs::exists(dir / "tokenizer.model"))
     model.companions.push_back({"tokenizer.model", dir / "tokenizer.model"});
   choose_tokenizer(model);
+  // What else a directory of Hugging Face's holds is the same tokenizer for other programs.
+  bool theirs =
+      own && (companion(model, "tokenizer_config.json") || companion(model, "config.json"));
+  for (const char* name : {"tokenizer.json", "vocab.json", "merges.txt"})
+    if (theirs && fs::exists(dir / name) && !companion(model, name))
+      model.companions.push_back({name, dir / name});
 }
 
 void choose_tokenizer(ModelFiles& model) {

@@ -199,8 +199,10 @@ const HfFamily& family_of(const Json& config, const std::string& where) {
   for (const HfFamily& family : hf_families()) {
     supported.push_back(concat(family.type, " (", family.architecture, ")"));
     if (type != family.type) continue;
-    check_io(names.is_null() || names == Json::array({family.architecture}), where,
-             ": architectures is ", names.dump(), "; supported is ", family.architecture,
+    bool same = names.is_array() && names.size() == 1 && names[0].is_string() &&
+                lower_case(names[0].get<std::string>()) == lower_case(family.architecture);
+    check_io(names.is_null() || names == Json::array() || same, where, ": architectures is ",
+             names.dump(), "; supported is ", family.architecture,
              names.dump().find("ForSequenceClassification") != std::string::npos
                  ? ": reward models are written, and not read"
                  : "");
@@ -211,6 +213,7 @@ const HfFamily& family_of(const Json& config, const std::string& where) {
 
 Config config_of(const HfFamily& family, const Json& json, const std::string& where) {
   HfFields fields(json, where);
+  for (const auto& [alias, name] : family.aliases) fields.rename(alias, name);
   fields.take("model_type");
   fields.take("architectures");
   Keys keys;

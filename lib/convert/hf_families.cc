@@ -104,7 +104,11 @@ HfFamily gpt2() {
                   {"score", {"score"}}},
       .layers = {"transformer.h.", "h."},
       .buffers = {{".attn.bias", "the causal mask, a constant"},
-                  {".attn.masked_bias", "a constant of the mask"}}};
+                  {".attn.masked_bias", "a constant of the mask"}},
+      .aliases = {{"hidden_size", "n_embd"},
+                  {"max_position_embeddings", "n_positions"},
+                  {"num_attention_heads", "n_head"},
+                  {"num_hidden_layers", "n_layer"}}};
 }
 
 // What all that are like LlamaForCausalLM share.
@@ -194,7 +198,8 @@ HfFamily mixtral() {
           {"sliding_window", "sliding_window_width", &M::window, "null", F::kOneLess, F::kNone},
           {"num_local_experts", "moe_num_experts", &M::experts, "8", F::kSeveral},
           {"num_experts_per_tok", "moe_top_k", &M::experts_of_token, "2", F::kSeveral}};
-  family.silent = {"output_router_logits", "router_aux_loss_coef", "router_jitter_noise"};
+  for (const char* field : {"output_router_logits", "router_aux_loss_coef", "router_jitter_noise"})
+    family.silent.push_back(field);
   std::erase_if(family.tensors,
                 [](const T& t) { return std::string_view(t.ours).starts_with("layers.*.mlp."); });
   const std::vector<T> experts = {

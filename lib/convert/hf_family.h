@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -74,6 +75,8 @@ struct HfFamily {
   std::vector<const char*> layers;  // how names of the tensors of a layer begin
   std::vector<HfBuffer> buffers;
   double rotary_base = 10000;  // where no field gives it
+  // Names that transformers takes for fields (attribute_map).
+  std::vector<std::pair<const char*, const char*>> aliases = {};
 };
 
 // In the order in which they are tried for writing.

@@ -84,6 +84,14 @@ constexpr std::string_view kSilent[] = {"_attn_implementation",
                                         "use_bfloat16",
                                         "use_cache"};
 
+// What is known to change the model.
+constexpr std::pair<std::string_view, const char*> kRefused[] = {
+    {"quantization_config",
+     "quantized weights are not read; take the model as it was before, or one made whole again"},
+    {"original_max_position_embeddings", "not supported beside rope_scaling; write it into that"},
+    {"scale_attn_by_inverse_layer_idx",
+     "scores that are divided by the layer's number are not supported"}};
+
 }  // namespace
 
 HfFields::HfFields(Json fields, const std::string& where)
@@ -97,6 +105,16 @@ Json HfFields::take(const char* name) {
   Json value = std::move(*found);
   fields_.erase(found);
   return value;
+}
+
+void HfFields::rename(const char* alias, const char* name) {
+  Json value = take(alias);
+  if (value.is_null()) return;
+  auto found = fields_.find(name);
+  check_io(found == fields_.end() || *found == value, where_, ": ", alias, " is ", value.dump(),
+           ", and ", name, ", which is the same field, ",
+           found == fields_.end() ? "" : found->dump());
+  fields_[name] = value;
 }
 
 std::optional<double> HfFields::maybe_number(const char* name) {
@@ -127,9 +145,12 @@ void HfFields::finish(std::span<const char* const> silent) const {
   };
   for (const auto& [name, value] : fields_.items()) {
     bool off = value.is_null() || value == false;  // is_encoder_decoder, quantization_config ...
-    check_io(off || says_nothing(name), where_, ": the field ", name, " (", value.dump(),
-             ") is not known: what it changes in the model would be lost; if it changes nothing, "
-             "remove it");
+    if (off || says_nothing(name)) continue;
+    for (const auto& [known, reason] : kRefused)
+      if (name == known) fail(Exit::kIo, where_, ": ", name, " is ", value.dump(), ": ", reason);
+    fail(Exit::kIo, where_, ": the field ", name, " (", value.dump(),
+         ") is not known: what it changes in the model would be lost; if it changes nothing, "
+         "remove it");
   }
 }
 

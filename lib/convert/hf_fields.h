@@ -17,6 +17,8 @@ class HfFields {
   std::string text(const char* name, const std::string& fallback);
   bool has(const char* name) const { return fields_.contains(name); }  // null too
   nlohmann::json take(const char* name);  // of any type; null where there is none
+  // Another name of a field. Throws where both are given and differ.
+  void rename(const char* alias, const char* name);
   // Throws naming a field that is left and that may change what the model computes. silent: fields
   // of this architecture that do not.
   void finish(std::span<const char* const> silent = {}) const;

@@ -11,6 +11,9 @@ namespace {
 
 using Json = nlohmann::json;
 
+// Of a scaling: that the model was trained with it (Yarn's own models).
+constexpr const char* kSilentScaling[] = {"finetuned"};
+
 // The names of a share and of a base, by kind; the first is written.
 struct RotaryNames {
   std::vector<const char*> share, base;
@@ -160,7 +163,7 @@ Json rotary_keys(const HfFamily& family, HfFields& fields, int64_t positions) {
     scaling = given;
     agree(share, rope.maybe_number("partial_rotary_factor"), "partial_rotary_factor", rope.where());
     agree(base, rope.maybe_number("rope_theta"), "rope_theta", rope.where());
-    rope.finish();
+    rope.finish(kSilentScaling);
   }
   check_io(kind == HfFamily::kShare || share.value_or(1) == 1, fields.where(),
            ": partial_rotary_factor is ", share.value_or(1), ", but all of each head is rotated");

@@ -14,32 +14,45 @@ using torchfile::Kind;
 using torchfile::Value;
 using Json = nlohmann::json;
 
-std::string show(Value value) {
+// What is no number, text, truth value or list of these is the name of its kind in a list of one.
+Json json_of(Value value) {
   switch (value.kind()) {
+    case Kind::kNone:
+      return nullptr;
     case Kind::kBool:
-      return value.as_bool() ? "True" : "False";
+      return value.as_bool();
     case Kind::kInt:
-      return std::to_string(value.as_int());
+      return value.as_int();
     case Kind::kFloat:
-      return Json(value.as_float()).dump();
+      return value.as_float();
     case Kind::kString:
       return std::string(value.text());
     case Kind::kList:
     case Kind::kTuple: {
-      std::vector<std::string> items;
-      for (Value item : value.items()) items.push_back(show(item));
-      return "[" + join(items, ", ") + "]";
+      Json items = Json::array();
+      for (Value item : value.items()) items.push_back(json_of(item));
+      return items;
     }
     default:
-      return std::string(torchfile::kind_name(value.kind()));
+      return {{"kind", std::string(torchfile::kind_name(value.kind()))}};
   }
 }
 
+std::string show(const Json& value) {
+  if (value.is_boolean()) return value.get<bool>() ? "True" : "False";
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_object()) return value["kind"].get<std::string>();
+  if (!value.is_array()) return value.dump();
+  std::vector<std::string> items;
+  for (const Json& item : value) items.push_back(show(item));
+  return "[" + join(items, ", ") + "]";
+}
+
 // What a field has where the feature is off.
-bool is_nothing(Value value) {
-  if (value.is(Kind::kBool)) return !value.as_bool();
-  if (value.is(Kind::kInt) || value.is(Kind::kFloat)) return value.as_float() == 0;
-  return value.is(Kind::kString) && value.text().empty();
+bool is_nothing(const Json& value) {
+  if (value.is_boolean()) return !value.get<bool>();
+  if (value.is_number()) return value.get<double>() == 0;
+  return value.is_string() && value.get<std::string>().empty();
 }
 
 struct Unsupported {
@@ -82,7 +95,7 @@ constexpr Unsupported kUnsupported[] = {{"activation_func_clamp_value"},
 
 void check_supported(const MegatronArgs& args) {
   for (const Unsupported& u : kUnsupported) {
-    std::optional<Value> value = args.find(u.name);
+    const Json* value = args.find(u.name);
     check_io(!value || is_nothing(*value) || show(*value) == u.also, args.where(), ": args.",
              u.name, " is ", value ? show(*value) : "", ", which is not supported");
   }
@@ -159,14 +172,13 @@ void add_positions(const MegatronArgs& args, Yaml& yaml) {
            "; supported are learned_absolute, rope and none");
   yaml.add("pos_emb", type == "rope" ? "rotary" : type == "none" ? "none" : "learned");
   if (type == "rope") add_rotary(args, yaml);
-  std::optional<Value> window = args.find("window_size");
+  const Json* window = args.find("window_size");
   if (!window) return;
-  std::string shown = show(*window);
-  bool causal = window->items().size() == 2 && window->items()[0].is(Kind::kInt) &&
-                window->items()[1].is(Kind::kInt) && window->items()[1].as_int() <= 0;
-  check_io(causal, args.where(), ": args.window_size is ", shown, "; supported is [tokens, 0]");
-  if (window->items()[0].as_int() >= 0)
-    yaml.add("sliding_window_width", window->items()[0].as_int());
+  bool causal = window->is_array() && window->size() == 2 && (*window)[0].is_number_integer() &&
+                (*window)[1].is_number_integer() && (*window)[1] <= 0;
+  check_io(causal, args.where(), ": args.window_size is ", show(*window),
+           "; supported is [tokens, 0]");
+  if ((*window)[0] >= 0) yaml.add("sliding_window_width", (*window)[0]);
 }
 
 void add_norms(const MegatronArgs& args, Yaml& yaml) {
@@ -206,23 +218,27 @@ void add_tokenizer_files(const MegatronArgs& args, Yaml& yaml) {
 
 }  // namespace
 
-MegatronArgs::MegatronArgs(Value args, std::string where) : args_(args), where_(std::move(where)) {
+MegatronArgs::MegatronArgs(Value args, std::string where)
+    : args_(Json::object()), where_(std::move(where)) {
   bool known = args.is(Kind::kObject) || args.is(Kind::kDict);
   check_io(known, where_, ": args is ", torchfile::kind_name(args.kind()),
            "; an argparse.Namespace says what the model is");
+  Value fields = args.is(Kind::kObject) ? args.state() : args;
+  for (const torchfile::Entry& field : fields.entries())
+    if (field.key.is(Kind::kString)) args_[std::string(field.key.text())] = json_of(field.value);
 }
 
-std::optional<Value> MegatronArgs::find(const char* name) const {
-  std::optional<Value> value = args_.find(name);
-  return value && value->is(Kind::kNone) ? std::nullopt : value;
+const Json* MegatronArgs::find(const char* name) const {
+  auto found = args_.find(name);
+  return found == args_.end() || found->is_null() ? nullptr : &*found;
 }
 
 std::optional<int64_t> MegatronArgs::maybe_integer(const char* name) const {
-  std::optional<Value> value = find(name);
+  const Json* value = find(name);
   if (!value) return std::nullopt;
-  check_io(value->is(Kind::kInt), where_, ": args.", name, " is ", show(*value),
+  check_io(value->is_number_integer(), where_, ": args.", name, " is ", show(*value),
            ", not an integer");
-  return value->as_int();
+  return value->get<int64_t>();
 }
 
 int64_t MegatronArgs::integer(const char* name) const {
@@ -233,24 +249,24 @@ int64_t MegatronArgs::integer(const char* name) const {
 }
 
 double MegatronArgs::number(const char* name, double fallback) const {
-  std::optional<Value> value = find(name);
-  bool right = !value || value->is(Kind::kInt) || value->is(Kind::kFloat);
+  const Json* value = find(name);
+  bool right = !value || value->is_number();
   check_io(right, where_, ": args.", name, " is ", value ? show(*value) : "", ", not a number");
-  return value ? value->as_float() : fallback;
+  return value ? value->get<double>() : fallback;
 }
 
 bool MegatronArgs::flag(const char* name, bool fallback) const {
-  std::optional<Value> value = find(name);
-  check_io(!value || value->is(Kind::kBool), where_, ": args.", name, " is ",
+  const Json* value = find(name);
+  check_io(!value || value->is_boolean(), where_, ": args.", name, " is ",
            value ? show(*value) : "", ", neither True nor False");
-  return value ? value->as_bool() : fallback;
+  return value ? value->get<bool>() : fallback;
 }
 
 std::string MegatronArgs::text(const char* name, const std::string& fallback) const {
-  std::optional<Value> value = find(name);
-  check_io(!value || value->is(Kind::kString), where_, ": args.", name, " is ",
-           value ? show(*value) : "", ", not a text");
-  return value ? std::string(value->text()) : fallback;
+  const Json* value = find(name);
+  check_io(!value || value->is_string(), where_, ": args.", name, " is ", value ? show(*value) : "",
+           ", not a text");
+  return value ? value->get<std::string>() : fallback;
 }
 
 std::string megatron_yaml(const MegatronArgs& args) {

@@ -2,6 +2,7 @@
 // argparse.Namespace) as GPT-NeoX's keys, and the other way round.
 #pragma once
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
@@ -15,8 +16,10 @@ namespace neox {
 class MegatronArgs {
  public:
   MegatronArgs(torchfile::Value args, std::string where);
-  bool has(const char* name) const { return find(name).has_value(); }
-  std::optional<torchfile::Value> find(const char* name) const;
+  MegatronArgs(nlohmann::json args, std::string where)
+      : args_(std::move(args)), where_(std::move(where)) {}
+  bool has(const char* name) const { return find(name) != nullptr; }
+  const nlohmann::json* find(const char* name) const;  // null where there is none
   std::optional<int64_t> maybe_integer(const char* name) const;
   int64_t integer(const char* name) const;  // throws (74) where there is none
   double number(const char* name, double fallback) const;
@@ -25,7 +28,7 @@ class MegatronArgs {
   const std::string& where() const { return where_; }
 
  private:
-  torchfile::Value args_;
+  nlohmann::json args_;
   std::string where_;
 };
 

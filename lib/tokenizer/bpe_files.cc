@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json_bounds.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "tokenizer/bpe_pipeline.h"
 
@@ -172,7 +173,8 @@ void read_parts(const Part& root, TokenizerFiles& files) {
   if (root.has("version") && root.at("version").value != "1.0")
     root.refuse("version ", root.at("version").value.dump(), " is not supported, only \"1.0\"");
   for (const char* key : {"truncation", "padding"})
-    if (root.has(key)) root.refuse(key, " changes the ids and is not supported; set it to null");
+    if (root.has(key))
+      log_warning(root.where, ": ", key, " is left out; ids are those of whole texts");
   read_model(root.at("model"), files);
   if (root.has("added_tokens")) read_added(root.at("added_tokens"), files);
   if (files.byte_fallback && spells_bytes(root)) {  // with a token for each byte none falls back
