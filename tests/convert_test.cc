@@ -181,6 +181,8 @@ TEST_F(Convert, FieldsThatAreNotUnderstoodAreRefused) {
   EXPECT_THAT(with("attention_bias", false), HasSubstr("no place in the model: "));
   EXPECT_THAT(with("rope_scaling", {{"type", "dynamic"}, {"factor", 2}}),
               HasSubstr("rope_scaling.type is dynamic"));
+  EXPECT_THAT(with("quantization_config", {{"bits", 4}}),
+              HasSubstr("quantized weights are not read"));
   EXPECT_THAT(with("rope_theta", 1e6), HasSubstr("rope_theta is 1e+06, but another field gives"));
   EXPECT_THAT(with("sliding_window", 128),
               HasSubstr("the field sliding_window (128) is not known"));

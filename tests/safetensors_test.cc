@@ -1,4 +1,4 @@
-// Safetensors files: what is refused, and what is written.
+// Files of tensors, of safetensors and of PyTorch: what is refused, and what is written.
 #include <ATen/ops/full.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,8 +7,10 @@
 #include <random>
 
 #include "convert/safetensors.h"
+#include "convert_fixture.h"
 #include "data_files.h"
 #include "safetensors_files.h"
+#include "torchfile/torch_writer.h"
 
 namespace neox::testing {
 namespace {
@@ -131,6 +133,20 @@ TEST(Safetensors, AFileThatIsWrittenAgainIsNotReadOn) {
   EXPECT_THAT(error_of([&] { file.read("a"); }), HasSubstr("x.safetensors was written again"));
   fs::remove(x);
   EXPECT_THAT(error_of([&] { file.read("a"); }), HasSubstr("cannot open "));
+}
+
+TEST_F(Convert, WhatIsNoStateDictIsRefused) {
+  model();
+  fs::remove(dir_ / "hf/model.safetensors");
+  using torchfile::Item;
+  auto with = [&](const Item& root) {
+    torchfile::write_torch_file(dir_ / "hf/pytorch_model.bin", root);
+    return error();
+  };
+  EXPECT_THAT(with(Item::list({1})), HasSubstr("holds a list instead of a state dict"));
+  EXPECT_THAT(with(Item::dict({{"model", Item::dict({})}})), HasSubstr("model is a dict, not a"));
+  dir_.put("hf/pytorch_model.bin", "PK is not enough");
+  EXPECT_THAT(error(), HasSubstr("pytorch_model.bin"));
 }
 
 }  // namespace

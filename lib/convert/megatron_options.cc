@@ -1,7 +1,6 @@
 #include "convert/megatron_options.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -11,6 +10,7 @@
 #include "config/keys.h"
 #include "config/value.h"
 #include "convert/megatron_args.h"
+#include "convert/megatron_command_line.h"
 
 namespace neox {
 namespace {
@@ -18,81 +18,9 @@ namespace {
 using Fate = MegatronOption::Fate;
 using Json = nlohmann::json;
 
-// As int() and float() of Python read it, else a text.
-Json value_of(const std::string& word) {
-  std::string digits = word;
-  std::erase(digits, '_');
-  const char *from = digits.data(), *to = from + digits.size();
-  int64_t whole = 0;
-  if (auto [end, error] = std::from_chars(from, to, whole); error == std::errc() && end == to)
-    return whole;
-  double number = 0;
-  if (auto [end, error] = std::from_chars(from, to, number); error == std::errc() && end == to)
-    return number;
-  return word;
-}
-
-Json value_of(const std::vector<std::string>& words) {
-  if (words.empty()) return true;
-  if (words.size() == 1) return value_of(words[0]);
-  Json values = Json::array();
-  for (const std::string& word : words) values.push_back(value_of(word));
-  return values;
-}
-
-struct Given {
-  std::string spelled, name;
-  std::vector<std::string> words;
-  std::string shown() const { return words.empty() ? spelled : spelled + ' ' + join(words, " "); }
-};
-
-// Behind the last *.py; an option takes what stands in front of the next one.
-std::vector<Given> options_of(const std::vector<std::string>& arguments) {
-  auto program = std::find_if(arguments.rbegin(), arguments.rend(),
-                              [](const std::string& a) { return a.ends_with(".py"); });
-  std::vector<Given> given;
-  for (auto at = program.base(); at != arguments.end(); ++at) {
-    if (*at == "--") continue;
-    if (at->starts_with("--")) {
-      size_t equals = std::min(at->find('='), at->size());
-      std::string name = at->substr(2, equals - 2);
-      std::ranges::replace(name, '-', '_');
-      given.push_back({at->substr(0, equals), name, {}});
-      if (equals < at->size()) given.back().words.push_back(at->substr(equals + 1));
-    } else {
-      check_usage(!given.empty(), "'", *at,
-                  "' is no option of pretrain_gpt.py; they begin with --");
-      given.back().words.push_back(*at);
-    }
-  }
-  check_usage(!given.empty(), "there are no options of pretrain_gpt.py, such as --num-layers 24");
-  return given;
-}
-
-// Options that take no value, of those that are no truth value of a configuration.
-bool is_switch(const MegatronOption& option) {
-  static constexpr const char* kSwitches[] = {"add_qkv_bias",
-                                              "bf16",
-                                              "checkpoint_activations",
-                                              "deepspeed",
-                                              "disable_bias_linear",
-                                              "fp16",
-                                              "geglu",
-                                              "group_query_attention",
-                                              "no_pipeline_parallel",
-                                              "onnx_safe",
-                                              "openai_gelu",
-                                              "qk_layernorm",
-                                              "swiglu",
-                                              "untie_embeddings_and_output_weights",
-                                              "use_alibi_mask",
-                                              "use_distributed_optimizer",
-                                              "use_llama2_rotary_position_embeddings",
-                                              "use_rope_scaling",
-                                              "use_rotary_position_embeddings"};
+bool takes_no_value(const MegatronOption& option) {
   const KeyRow* key = option.fate == Fate::kKey ? find_key(option.words) : nullptr;
-  if (key) return key->type == KeyType::kBool;
-  return std::ranges::find(kSwitches, std::string(option.name)) != std::end(kSwitches);
+  return key ? key->type == KeyType::kBool : option.words == std::string_view(kSwitch);
 }
 
 // A configuration as it is written, group by group.
@@ -118,7 +46,7 @@ constexpr const char* kDefault = "Megatron's default";
 class Translation {
  public:
   explicit Translation(const std::vector<std::string>& arguments) : args_(Json::object(), kWhere) {
-    for (Given& given : options_of(arguments)) take(std::move(given));
+    for (MegatronWords& given : split_command_line(arguments)) take(std::move(given));
     fill_in();
     args_ = MegatronArgs(given_, kWhere);
   }
@@ -126,7 +54,7 @@ class Translation {
 
  private:
   static constexpr const char* kWhere = "pretrain_gpt.py's options";
-  void take(Given given);
+  void take(MegatronWords given);
   void fill_in();
   void lose(const std::string& shown, const std::string& instead) {
     lost_.push_back(concat(shown, ": ", instead));
@@ -160,13 +88,13 @@ class Translation {
   Lines lines_;
 };
 
-void Translation::take(Given given) {
+void Translation::take(MegatronWords given) {
   const MegatronOption* option = find_megatron_option(given.name);
   if (!option) return unknown_.push_back(given.shown());
-  Json value = value_of(given.words);
+  Json value = given.value();
   bool lost =
       option->fate == Fate::kLost || option->fate == Fate::kNothing || option->fate == Fate::kOff;
-  check_usage(lost || !given.words.empty() || is_switch(*option), given.spelled,
+  check_usage(lost || !given.words.empty() || takes_no_value(*option), given.spelled,
               " has no value; is it a variable that is not set?");
   switch (option->fate) {
     case Fate::kNothing:
@@ -202,7 +130,8 @@ void Translation::fill_in() {
   if (!has("position_embedding_type")) given_["position_embedding_type"] = "learned_absolute";
   if (word("position_embedding_type") == "rotary") given_["position_embedding_type"] = "rope";
   if (!gated_.empty()) given_["swiglu"] = true;
-  if (has("window_size")) given_["window_size"] = value_of(split(word("window_size"), ','));
+  if (has("window_size"))
+    given_["window_size"] = MegatronWords{"", "", split(word("window_size"), ',')}.value();
   if (!has("max_position_embeddings") && has("seq_length"))
     given_["max_position_embeddings"] = given_["seq_length"];
   for (const char* switched : {"fp16", "bf16"})

@@ -18,11 +18,12 @@ struct MegatronOptions {
 MegatronOptions read_megatron_options(const std::vector<std::string>& arguments);
 
 // What becomes of an option; see megatron_option_table.cc.
+inline constexpr char kSwitch[] = "takes no value";
 struct MegatronOption {
   enum class Fate {
-    kModel,    // megatron_args.h reads it
+    kModel,    // megatron_args.h reads it; `words` may be kSwitch
     kKey,      // is the key `words`
-    kUsed,     // megatron_options.cc reads it
+    kUsed,     // megatron_options.cc reads it; as kModel
     kOff,      // makes `words` false
     kNothing,  // nothing here depends on it
     kLost      // would change the run: `words` say what is done instead
