@@ -20,7 +20,7 @@ const std::map<std::string, std::string> kOtherSpellings = {
     {"--jsonl-key", "--jsonl-keys"},       {"--vocab", "--vocab-file"},
     {"--merges-file", "--merge-file"},     {"--merges", "--merge-file"},
     {"--tokenizer", "--tokenizer-type"},   {"--data-dir", "--data-path"},
-    {"--tokenizer-model", "--vocab-file"},
+    {"--tokenizer-model", "--vocab-file"}, {"--tokenizer-name-or-path", "--tokenizer-path"},
 };
 
 const char* kDescription =
@@ -78,6 +78,9 @@ void refuse_unsupported(const Program& program) {
     check_usage(!program.has(option), "--", option,
                 " is of Megatron's splitting into sentences, which is for models of the BERT kind; "
                 "leave it out: line ends are kept as they are");
+  check_usage(!program.has("append-bos"),
+              "--append-bos is not supported: what begins a text is said by the tokenizer, such as "
+              "Llama2Tokenizer; leave it out");
   check_usage(
       !program.has("vocab-size"),
       "--vocab-size is of Megatron's NullTokenizer; the size is that of --vocab-file: leave "
@@ -94,11 +97,14 @@ void check_tokenizer_type(const std::string& type) {
       "Llama2Tokenizer", "TiktokenTokenizer", "CharLevelTokenizer"};
   static const std::set<std::string> kOthers = {
       "SentencePieceTokenizer", "GPTSentencePieceTokenizer", "BertWordPieceLowerCase",
-      "BertWordPieceCase",      "HuggingFaceTokenizer",      "NullTokenizer"};
+      "BertWordPieceCase",      "HuggingFaceTokenizer",      "NullTokenizer",
+      "PretrainedFromHF"};
   check_usage(
       kHere.contains(type), "--tokenizer-type ", type, " is ",
       kOthers.contains(type) ? "not supported" : "unknown",
-      "; give HFTokenizer (a tokenizer.json of BPE), GPT2BPETokenizer "
+      "; give HFTokenizer (a tokenizer.json of BPE; of HuggingFaceTokenizer and PretrainedFromHF "
+      "by "
+      "--tokenizer-path DIR), GPT2BPETokenizer "
       "(vocab.json and merges.txt), SPMTokenizer (a tokenizer.model of SentencePiece; "
       "Megatron-DeepSpeed's "
       "GPTSentencePieceTokenizer has the same ids), Llama2Tokenizer (the same behind <s>), "
@@ -196,8 +202,12 @@ int read_workers(const Program& program, const PrepareDefaults& defaults) {
   return workers;
 }
 
-constexpr const char* kNoEffect[] = {"num-docs", "log-interval", "partitions",
-                                     "keep-sequential-samples"};
+constexpr const char* kNoEffect[] = {"num-docs",          "log-interval",
+                                     "partitions",        "keep-sequential-samples",
+                                     "chunk-size",        "find-optimal-num-workers",
+                                     "workers-to-check",  "max-documents-per-worker",
+                                     "trust-remote-code", "make-vocab-size-divisible-by",
+                                     "pad-vocab-size-to"};
 
 // The options that the output depends on, given or by default, as lines of text.
 std::string describe_options(const Program& program) {
@@ -280,6 +290,14 @@ Program prepare_program() {
   add("log-interval", number("N"), "no effect: progress is shown by time");
   add("partitions", number("N"), "no effect: all workers read one input");
   add("keep-sequential-samples", "no effect: documents keep their order");
+  for (const char* option : {"chunk-size", "max-documents-per-worker"})
+    add(option, number("N"), "no effect: work is shared out by itself");
+  add("find-optimal-num-workers", "no effect: all cores work");
+  add("workers-to-check", texts("N...")->multitoken(), "no effect: all cores work");
+  add("trust-remote-code", "no effect: no code comes with a tokenizer");
+  for (const char* option : {"make-vocab-size-divisible-by", "pad-vocab-size-to"})
+    add(option, number("N"), "no effect: ids are the same; it is a key of neox-train");
+  add("append-bos", "refused: the tokenizer says it");
   add("ftfy", "refused: run ftfy first");
   add("keep-newlines", "refused: for other models");
   add("lang", text("NAME"), "refused: for other models");
