@@ -177,7 +177,8 @@ void read_parts(const Part& root, TokenizerFiles& files) {
       log_warning(root.where, ": ", key, " is left out; ids are those of whole texts");
   read_model(root.at("model"), files);
   if (root.has("added_tokens")) read_added(root.at("added_tokens"), files);
-  if (files.byte_fallback && spells_bytes(root)) {  // with a token for each byte none falls back
+  if (files.byte_fallback && root.has("pre_tokenizer") &&
+      spells_bytes(root.at("pre_tokenizer"))) {  // with a token for each byte none falls back
     files.byte_fallback = false;
     files.lacking_bytes = Bpe::LackingBytes::kRefused;
   }

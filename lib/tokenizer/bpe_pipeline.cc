@@ -116,40 +116,42 @@ PreTokenizer read_pre_tokenizer(const Part& part) {
   if (type == "Punctuation")
     return {.matches = Matches::kPunctuation,
             .behavior = part.has("behavior") ? read_behavior(part) : Behavior::kIsolated};
-  if (type == "ByteLevel")
-    return {.matches = Matches::kByteLevel,
-            .prefix_space = part.at("add_prefix_space").flag(),
-            .words = part.has("use_regex") && !part.at("use_regex").flag() ? Words::kWhole
-                                                                           : Words::kGpt2};
-  part.refuse("the type is ", type,
-              "; supported are ByteLevel, and with it Split, Digits and Punctuation");
+  return {.matches = Matches::kByteLevel,
+          .prefix_space = part.at("add_prefix_space").flag(),
+          .words =
+              part.has("use_regex") && !part.at("use_regex").flag() ? Words::kWhole : Words::kGpt2};
 }
 
 // The parts of Sequences in Sequences.
 void collect_parts(const Part& splitter, std::vector<Part>& parts) {
-  if (splitter.type() != "Sequence") return parts.push_back(splitter);
+  static constexpr const char* kTypes[] = {"ByteLevel", "Split", "Digits", "Punctuation"};
+  std::string type = splitter.type();
+  if (std::ranges::find(kTypes, type) != std::end(kTypes)) return parts.push_back(splitter);
+  if (type != "Sequence")
+    splitter.refuse("the type is ", type,
+                    "; supported are ByteLevel, and with it Split, Digits and Punctuation");
   for (const Part& part : splitter.at("pretokenizers").items()) collect_parts(part, parts);
 }
 
-// The last ByteLevel, and a Split by a known expression in front of it, are what makes the words.
+// A ByteLevel at the end, and a Split by a known expression in front of it, are what makes the
+// words.
 void read_pre_tokenizers(const Part& splitter, TokenizerFiles& files) {
-  using Matches = PreTokenizer::Matches;
   std::vector<Part> parts;
   collect_parts(splitter, parts);
-  std::vector<PreTokenizer>& steps = files.pre_tokenizers;
-  for (const Part& part : parts) steps.push_back(read_pre_tokenizer(part));
-  auto spelling = std::ranges::count(steps, Matches::kByteLevel, &PreTokenizer::matches);
+  auto spelling = std::ranges::count(parts, "ByteLevel", &Part::type);
   if (spelling != 1)
     splitter.refuse(spelling, " of its parts are a ByteLevel; supported is one in a tokenizer");
   files.words = Words::kWhole;
-  if (steps.back().matches != Matches::kByteLevel) return;
-  files.words = steps.back().words;
-  if (steps.back().prefix_space) files.prefix = TokenizerFiles::Prefix::kSpace;
-  steps.pop_back();
-  if (files.words != Words::kWhole || steps.empty() || steps.back().matches != Matches::kPattern)
-    return;
-  files.words = words_of(parts[steps.size() - 1]);
-  if (files.words != Words::kWhole) steps.pop_back();
+  if (parts.back().type() == "ByteLevel") {
+    PreTokenizer last = read_pre_tokenizer(parts.back());
+    parts.pop_back();
+    files.words = last.words;
+    if (last.prefix_space) files.prefix = TokenizerFiles::Prefix::kSpace;
+    if (files.words == Words::kWhole && !parts.empty() && parts.back().type() == "Split")
+      files.words = words_of(parts.back());
+    if (last.words != files.words) parts.pop_back();
+  }
+  for (const Part& part : parts) files.pre_tokenizers.push_back(read_pre_tokenizer(part));
 }
 
 void check_decoder(const Part& decoder) {
@@ -274,10 +276,10 @@ const char* expression_of(Words words) {
   return known == std::end(kPatterns) ? "" : known->first;
 }
 
-bool spells_bytes(const Part& root) {
-  std::vector<Part> parts;
-  if (root.has("pre_tokenizer")) collect_parts(root.at("pre_tokenizer"), parts);
-  return std::ranges::any_of(parts, [](const Part& part) { return part.type() == "ByteLevel"; });
+bool spells_bytes(const Part& splitter) {
+  std::string type = splitter.type();
+  if (type != "Sequence") return type == "ByteLevel";
+  return std::ranges::any_of(splitter.at("pretokenizers").items(), spells_bytes);
 }
 
 void read_byte_level_pipeline(const Part& root, TokenizerFiles& files) {

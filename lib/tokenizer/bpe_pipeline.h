@@ -9,8 +9,8 @@ namespace neox {
 // The regular expression by which a tokenizer.json has these words; "" for kWhole.
 const char* expression_of(Words words);
 
-// Whether a pre-tokenizer is a ByteLevel.
-bool spells_bytes(const JsonPart& root);
+// Whether a pre_tokenizer is a ByteLevel, or has one.
+bool spells_bytes(const JsonPart& splitter);
 
 // files.added must be read. Throw Error with the place for what is not supported.
 void read_byte_level_pipeline(const JsonPart& root, TokenizerFiles& files);
