@@ -18,28 +18,32 @@ struct Cut {
   bool is_match;
 };
 
-// Covers the text.
-std::vector<Cut> cuts_of(const PreTokenizer& step, std::string_view text) {
-  std::vector<Cut> cuts;
+// Calls found(cut) for each match and what lies between; they cover the text.
+template <class Found>
+void each_cut(const PreTokenizer& step, std::string_view text, const Found& found) {
   size_t last = 0;
-  auto found = [&](size_t begin, size_t end) {
-    if (begin > last) cuts.push_back({last, begin, step.inverted});
-    cuts.push_back({begin, end, !step.inverted});
+  auto match = [&](size_t begin, size_t end) {
+    if (begin > last) found(Cut{last, begin, step.inverted});
+    found(Cut{begin, end, !step.inverted});
     last = end;
   };
   if (step.matches == Matches::kPattern) {
-    step.pattern.find(text, found);
+    step.pattern.find(text, match);
   } else {
     const unicode::Properties& properties = unicode::Properties::get();
-    bool numbers = step.matches == Matches::kNumbers;
-    for (size_t at = 0, bytes; at < text.size(); at += bytes) {
-      auto [code, size] = unicode::read(text, at);
-      bytes = size;
-      if (numbers ? properties.numeric(code) : properties.punctuation(code)) found(at, at + bytes);
-    }
+    auto each = [&](const auto& is_match) {
+      for (size_t at = 0; at < text.size();) {
+        auto [code, bytes] = unicode::read(text, at);
+        if (is_match(code)) match(at, at + bytes);
+        at += bytes;
+      }
+    };
+    if (step.matches == Matches::kPunctuation)
+      each([&](char32_t code) { return properties.punctuation(code); });
+    else
+      each([&](char32_t code) { return properties.numeric(code); });
   }
-  if (last < text.size()) cuts.push_back({last, text.size(), step.inverted});
-  return cuts;
+  if (last < text.size()) found(Cut{last, text.size(), step.inverted});
 }
 
 // Whether two that follow each other become one.
@@ -57,12 +61,20 @@ bool joins(Behavior behavior, const Cut& first, const Cut& second) {
 }
 
 void cut(const PreTokenizer& step, std::string_view text, const Piece& piece) {
-  std::vector<Cut> cuts = cuts_of(step, text);
+  bool removes = step.behavior == Behavior::kRemoved;
+  auto give = [&](size_t begin, size_t end) {
+    if (end > begin) piece(text.substr(begin, end - begin));
+  };
+  if (removes || step.behavior == Behavior::kIsolated)
+    return each_cut(step, text, [&](const Cut& one) {
+      if (!removes || !one.is_match) give(one.begin, one.end);
+    });
+  std::vector<Cut> cuts;
+  each_cut(step, text, [&](const Cut& one) { cuts.push_back(one); });
   for (size_t i = 0; i < cuts.size(); ++i) {
     size_t begin = cuts[i].begin;
     while (i + 1 < cuts.size() && joins(step.behavior, cuts[i], cuts[i + 1])) ++i;
-    bool removed = step.behavior == Behavior::kRemoved && cuts[i].is_match;
-    if (!removed && cuts[i].end > begin) piece(text.substr(begin, cuts[i].end - begin));
+    give(begin, cuts[i].end);
   }
 }
 
@@ -80,6 +92,7 @@ void go_on(Steps steps, std::string_view text, bool spelled, const Piece& piece)
     return piece(text);
   }
   bool spells = steps[0].matches == Matches::kByteLevel;
+  if (steps.size() == 1 && !spells && !spelled) return cut(steps[0], text, piece);
   auto next = [&](std::string_view part) {
     go_on(steps.subspan(1), part, spelled || spells, piece);
   };
