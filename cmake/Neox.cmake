@@ -150,6 +150,9 @@ function(neox_install)
     PRE_EXCLUDE_REGEXES "^ld-linux" "^lib(c|m|dl|rt|util|pthread|resolv|anl|stdc\\+\\+|gcc_s|gomp)\\.so"
                         "^lib(torch|c10|cudart|nccl)[_a-z]*\\.so"
     LIBRARY DESTINATION lib)
+  find_library(oniguruma NAMES onig HINTS ${oniguruma_LIBRARY_DIRS} REQUIRED)
+  file(REAL_PATH ${oniguruma} oniguruma_file)
+  install(FILES ${oniguruma_file} DESTINATION lib RENAME libonig.so.5)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/configs DESTINATION share/neox)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/env/profiles DESTINATION share/neox)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/sbatch DESTINATION share/neox USE_SOURCE_PERMISSIONS)

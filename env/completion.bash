@@ -4,7 +4,7 @@ _neox() {
   local commands="" first=${COMP_WORDS[1]-}
   case ${1##*/} in
     neox-data) commands="count import merge repair show split verify" ;;
-    neox-convert) commands="inspect diff" ;;
+    neox-convert) commands="inspect diff options" ;;
     neox-submit) commands="build-image prepare-data train convert generate layouts" ;;
   esac
   if (( COMP_CWORD == 1 )) && [[ -n $commands && $word != -* ]]; then

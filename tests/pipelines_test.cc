@@ -77,6 +77,12 @@ TEST_F(PipelineTest, RefusesByNameWhatIsNotSupported) {
   EXPECT_THAT(error_of(with_steps({empty, byte_level()})), HasSubstr("text to look for is empty"));
 }
 
+// Debian's library has functions called regcomp and regexec, too.
+TEST_F(PipelineTest, ExpressionsOfTheCLibraryRemainItsOwn) {
+  load(with_steps({split("[a-z]+"), byte_level()}));
+  EXPECT_THAT("a gradient of Sum", testing::ContainsRegex("of [A-Z][a-z]+$"));
+}
+
 TEST_F(PipelineTest, AnExpressionThatTakesTooLongIsAnError) {
   Tokenizer tokenizer = load(with_steps({split("(a|a|b|b)+c"), byte_level()}));
   EXPECT_THAT(error_of([&] { tokenizer.encode(std::string(40, 'a')); }),

@@ -1,5 +1,6 @@
 #include "tokenizer/text_pattern.h"
 
+#include <dlfcn.h>
 #include <oniguruma.h>
 
 #include <algorithm>
@@ -19,18 +20,67 @@ const OnigUChar* bytes_of(std::string_view text) {
   return reinterpret_cast<const OnigUChar*>(text.data());
 }
 
+// The library, loaded where an expression is met, and apart from the symbols of the program: it has
+// functions of the names regcomp, regexec and regfree that are not those of the C library.
+struct Oniguruma {
+  decltype(&onig_initialize) initialize;
+  decltype(&onig_unicode_define_user_property) define_property;
+  decltype(&onig_new) make;
+  decltype(&onig_free) free;
+  decltype(&onig_search) search;
+  decltype(&onig_region_new) region_new;
+  decltype(&onig_region_free) region_free;
+  decltype(&onig_error_code_to_str) message;
+  OnigEncoding utf8;
+  OnigSyntaxType* syntax;
+
+  static const Oniguruma& get() {
+    static const Oniguruma library = load();
+    return library;
+  }
+
+ private:
+  static Oniguruma load();
+};
+
+constexpr const char* kLibrary = "libonig.so.5";
+
+Oniguruma Oniguruma::load() {
+  void* library = ::dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
+  check_io(library != nullptr, "its regular expression needs Oniguruma, and ", kLibrary,
+           " cannot be loaded: ", library ? "" : ::dlerror(),
+           "; install it (libonig5 of Debian and Ubuntu)");
+  Oniguruma found;
+  auto symbol = [&](auto& pointer, const char* name) {
+    void* address = ::dlsym(library, name);
+    check_io(address != nullptr, kLibrary, " has no ", name);
+    pointer = reinterpret_cast<std::decay_t<decltype(pointer)>>(address);
+  };
+  symbol(found.initialize, "onig_initialize");
+  symbol(found.define_property, "onig_unicode_define_user_property");
+  symbol(found.make, "onig_new");
+  symbol(found.free, "onig_free");
+  symbol(found.search, "onig_search");
+  symbol(found.region_new, "onig_region_new");
+  symbol(found.region_free, "onig_region_free");
+  symbol(found.message, "onig_error_code_to_str");
+  symbol(found.utf8, "OnigEncodingUTF8");
+  symbol(found.syntax, "OnigSyntaxOniguruma");
+  return found;
+}
+
 std::string message_of(int code, OnigErrorInfo* info = nullptr) {
   OnigUChar message[ONIG_MAX_ERROR_MESSAGE_LEN];
-  int bytes = onig_error_code_to_str(message, code, info);
+  int bytes = Oniguruma::get().message(message, code, info);
   return {reinterpret_cast<const char*>(message), static_cast<size_t>(bytes)};
 }
 
 // Where a match was found, with room that a thread uses again.
 OnigRegion* region_of_thread() {
   struct Free {
-    void operator()(OnigRegion* region) const { onig_region_free(region, 1); }
+    void operator()(OnigRegion* region) const { Oniguruma::get().region_free(region, 1); }
   };
-  thread_local std::unique_ptr<OnigRegion, Free> region(onig_region_new());
+  thread_local std::unique_ptr<OnigRegion, Free> region(Oniguruma::get().region_new());
   return region.get();
 }
 
@@ -57,7 +107,7 @@ void define_classes() {
   for (const unicode::CodeRange& range : unicode::expression_word)
     add("Word", range.first, range.last);
   for (auto& [name, ranges] : classes) {
-    int code = onig_unicode_define_user_property(name.c_str(), ranges.data());
+    int code = Oniguruma::get().define_property(name.c_str(), ranges.data());
     check_io(code == ONIG_NORMAL, "Oniguruma takes no class ", name, ": ", message_of(code));
   }
 }
@@ -99,23 +149,24 @@ TextPattern TextPattern::literal(std::string text) {
 }
 
 TextPattern TextPattern::expression(const std::string& regex) {
+  const Oniguruma& onig = Oniguruma::get();
   static std::once_flag begun;
-  std::call_once(begun, [] {
-    OnigEncoding encodings[] = {ONIG_ENCODING_UTF8};
-    onig_initialize(encodings, 1);
+  std::call_once(begun, [&] {
+    OnigEncoding encodings[] = {onig.utf8};
+    onig.initialize(encodings, 1);
     define_classes();
   });
   std::string named = with_classes(regex);
   const OnigUChar* from = bytes_of(named);
   OnigRegex made = nullptr;
   OnigErrorInfo info;
-  int code = onig_new(&made, from, from + named.size(), ONIG_OPTION_NONE, ONIG_ENCODING_UTF8,
-                      ONIG_SYNTAX_DEFAULT, &info);
+  int code =
+      onig.make(&made, from, from + named.size(), ONIG_OPTION_NONE, onig.utf8, onig.syntax, &info);
   check_io(code == ONIG_NORMAL, "not a regular expression of Oniguruma: ", message_of(code, &info),
            ": ", regex);
   TextPattern pattern;
   pattern.text_ = regex;
-  pattern.regex_ = {made, onig_free};
+  pattern.regex_ = {made, onig.free};
   return pattern;
 }
 
@@ -128,10 +179,11 @@ void TextPattern::find(std::string_view text,
     return;
   }
   const OnigUChar *from = bytes_of(text), *to = from + text.size();
+  const Oniguruma& onig = Oniguruma::get();
   OnigRegion* region = region_of_thread();
   size_t last = text.npos;  // where the match before ended
   for (size_t at = 0; at <= text.size();) {
-    int code = onig_search(regex_.get(), from, to, from + at, to, region, ONIG_OPTION_NONE);
+    int code = onig.search(regex_.get(), from, to, from + at, to, region, ONIG_OPTION_NONE);
     if (code == ONIG_MISMATCH) return;
     check_io(code >= 0, "Oniguruma stopped in a text of ", text.size(),
              " bytes: ", message_of(code), "; it looked for ", text_);
