@@ -42,9 +42,12 @@ std::string take_key_flag(std::vector<std::string>& arguments) {
   if (!option.starts_with("--")) return "";
   std::string key = key_of(option);
   const KeyRow* row = find_key(key);
-  if (std::string off = switched_off(key); !row && !off.empty() && option.find('=') == option.npos)
-    return arguments.erase(arguments.begin()), off + "=false";
-  if (!row) return "";
+  if (!row) {
+    std::string off = option.find('=') == option.npos ? switched_off(key) : "";
+    if (off.empty()) return "";
+    arguments.erase(arguments.begin());
+    return off + "=false";
+  }
   arguments.erase(arguments.begin());
   if (size_t equals = option.find('='); equals != option.npos) return key + option.substr(equals);
   std::string on = switched_on(key, *row);

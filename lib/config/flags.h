@@ -9,7 +9,8 @@ namespace neox {
 
 // Takes a key from the front of the arguments and returns it as --set wants it; "" where the first
 // argument is no key's option. A truth value may be left out: "--checkpoint-activations" is true,
-// "--no-checkpoint-activations" false, and "--fp16", a dictionary, is "fp16.enabled=true". Throws Error (64) where a value is missing.
+// "--no-checkpoint-activations" false, and "--fp16", a dictionary, is "fp16.enabled=true". Throws
+// Error (64) where a value is missing.
 std::string take_key_flag(std::vector<std::string>& arguments);
 
 // What to say of an option that is neither a key nor one of the program's: "; here it is

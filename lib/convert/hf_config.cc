@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "config/architecture.h"
+#include "config/reader.h"
 #include "convert/hf_family.h"
 #include "convert/hf_fields.h"
 #include "convert/hf_rotary.h"
@@ -200,7 +201,7 @@ const HfFamily& family_of(const Json& config, const std::string& where) {
     supported.push_back(concat(family.type, " (", family.architecture, ")"));
     if (type != family.type) continue;
     bool same = names.is_array() && names.size() == 1 && names[0].is_string() &&
-                lower_case(names[0].get<std::string>()) == lower_case(family.architecture);
+                equal_words(names[0].get<std::string>(), family.architecture);
     check_io(names.is_null() || names == Json::array() || same, where, ": architectures is ",
              names.dump(), "; supported is ", family.architecture,
              names.dump().find("ForSequenceClassification") != std::string::npos

@@ -59,9 +59,11 @@ class Translation {
   void lose(const std::string& shown, const std::string& instead) {
     lost_.push_back(concat(shown, ": ", instead));
   }
-  bool has(const char* name) const { return given_.contains(name); }
-  std::string default_of(const char* name) const { return has(name) ? "" : kDefault; }
-  double number(const char* name, double fallback) const { return args_.number(name, fallback); }
+  bool has(const std::string& name) const { return given_.contains(name); }
+  std::string default_of(const std::string& name) const { return has(name) ? "" : kDefault; }
+  double number(const std::string& name, double fallback) const {
+    return args_.number(name.c_str(), fallback);
+  }
   int64_t whole(const char* name, int64_t fallback) const {
     return std::llround(number(name, static_cast<double>(fallback)));
   }
@@ -140,18 +142,15 @@ void Translation::fill_in() {
 
 // Steps by what is given: steps, samples or tokens; not rounded.
 double Translation::steps(const char* kind, double fallback) const {
-  double batch = keys_.value("train_batch_size", Json(0)).is_number()
-                     ? keys_.value("train_batch_size", Json(0)).get<double>()
-                     : 0;
-  auto name = [&](const char* unit) { return concat(kind, "_", unit); };
-  if (has(name("tokens").c_str()) || has(name("samples").c_str()))
-    check_usage(batch > 0, "--global-batch-size is missing, by which --", kind,
-                "-samples and -tokens are divided");
-  if (std::string tokens = name("tokens"); number(tokens.c_str(), 0) > 0)
-    return number(tokens.c_str(), 0) / batch / number("seq_length", 1);
-  if (std::string samples = name("samples"); number(samples.c_str(), 0) > 0)
-    return number(samples.c_str(), 0) / batch;
-  return number(name("iters").c_str(), fallback);
+  Json size = keys_.value("train_batch_size", Json(0));
+  double batch = size.is_number() ? size.get<double>() : 0;
+  std::string tokens = concat(kind, "_tokens"), samples = concat(kind, "_samples");
+  check_usage(batch > 0 || !(has(tokens) || has(samples)),
+              "--global-batch-size is missing, by which --", kind,
+              "-samples and -tokens are divided");
+  if (number(tokens, 0) > 0) return number(tokens, 0) / batch / number("seq_length", 1);
+  if (number(samples, 0) > 0) return number(samples, 0) / batch;
+  return number(concat(kind, "_iters"), fallback);
 }
 
 void Translation::add_keys(std::initializer_list<const char*> keys) {
@@ -161,11 +160,8 @@ void Translation::add_keys(std::initializer_list<const char*> keys) {
 
 // The lines of megatron_yaml(), with a remark where the option was not given.
 void Translation::add_model() {
-  static const std::pair<const char*, const char*> kOptions[] = {
-      {"hidden_dropout", "hidden_dropout"},
-      {"attention_dropout", "attention_dropout"},
-      {"init_method_std", "init_method_std"},
-      {"intermediate_size", "ffn_hidden_size"}};
+  static constexpr std::string_view kDefaults[] = {"hidden_dropout", "attention_dropout",
+                                                   "init_method_std"};
   lines_.begin("Model");
   Json model = given_;
   bool alibi = has("use_alibi_mask") || word("position_embedding_type") == "alibi";
@@ -173,12 +169,9 @@ void Translation::add_model() {
   model.erase("num_experts");
   for (const std::string& line : split(trim(megatron_yaml(MegatronArgs(model, kWhere))), '\n')) {
     std::string key = line.substr(0, line.find(':')), remark;
-    for (const auto& [name, option] : kOptions)
-      if (key == name && (!has(option) || option == std::string("ffn_hidden_size"))) {
-        bool gated = args_.flag("swiglu", false);
-        remark =
-            key == "intermediate_size" ? (gated ? "both halves and the way back" : "") : kDefault;
-      }
+    if (std::ranges::find(kDefaults, key) != std::end(kDefaults)) remark = default_of(key);
+    if (key == "intermediate_size" && args_.flag("swiglu", false))
+      remark = "both halves and the way back";
     if (key == "bias_gelu_fusion" && line.ends_with("true")) remark = "the tanh formula of GELU";
     Json value = Json::parse(line.substr(line.find(':') + 1));
     if (alibi && key == "pos_emb") value = "alibi";

@@ -202,11 +202,15 @@ int read_workers(const Program& program, const PrepareDefaults& defaults) {
   return workers;
 }
 
-constexpr const char* kNoEffect[] = {"num-docs",          "log-interval",
-                                     "partitions",        "keep-sequential-samples",
-                                     "chunk-size",        "find-optimal-num-workers",
-                                     "workers-to-check",  "max-documents-per-worker",
-                                     "trust-remote-code", "make-vocab-size-divisible-by",
+constexpr const char* kNoEffect[] = {"num-docs",
+                                     "log-interval",
+                                     "partitions",
+                                     "keep-sequential-samples",
+                                     "chunk-size",
+                                     "find-optimal-num-workers",
+                                     "workers-to-check",
+                                     "trust-remote-code",
+                                     "make-vocab-size-divisible-by",
                                      "pad-vocab-size-to"};
 
 // The options that the output depends on, given or by default, as lines of text.
@@ -290,8 +294,7 @@ Program prepare_program() {
   add("log-interval", number("N"), "no effect: progress is shown by time");
   add("partitions", number("N"), "no effect: all workers read one input");
   add("keep-sequential-samples", "no effect: documents keep their order");
-  for (const char* option : {"chunk-size", "max-documents-per-worker"})
-    add(option, number("N"), "no effect: work is shared out by itself");
+  add("chunk-size", number("N"), "no effect: work is shared out by itself");
   add("find-optimal-num-workers", "no effect: all cores work");
   add("workers-to-check", texts("N...")->multitoken(), "no effect: all cores work");
   add("trust-remote-code", "no effect: no code comes with a tokenizer");
