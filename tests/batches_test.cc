@@ -64,6 +64,27 @@ TEST_F(BatchesOf, ReadAheadAreTheSame) {
     }
 }
 
+// From 1 sample by 2 to 5 within the first 6.
+TEST_F(BatchesOf, GrowReadAheadAsWhenAsked) {
+  Sampler samples = sampler(200);
+  const BatchForm form{.plan = {.global = 5, .micro = 2, .accumulation = 3},
+                       .seq = kSeq,
+                       .batches = BatchSchedule(5, BatchRampUp{1, 2, 6})};
+  BatchForm early = form;
+  early.read = Read::kAhead;
+  Batches asked(samples, Split::kTrain, form, mesh_, at::kCPU),
+      ahead(samples, Split::kTrain, early, mesh_, at::kCPU);
+  std::vector<int64_t> counted;
+  for (int64_t first : {0, 1, 2, 3, 6, 11})
+    for (int64_t m = 0; m < ahead.plan_at(first).accumulation; ++m) {
+      Batch batch = ahead.get(first, m);
+      EXPECT_TRUE(batch.tokens.equal(asked.get(first, m).tokens));
+      EXPECT_EQ(batch.first_sample.item<int64_t>(), first + 2 * m);
+      counted.push_back((batch.weights.sum(1) > 0).sum().item<int64_t>());
+    }
+  EXPECT_EQ(counted, (std::vector<int64_t>{1, 1, 1, 2, 1, 2, 2, 1, 2, 2, 1}));
+}
+
 TEST_F(BatchesOf, ReadAheadForAGpuAreThoseOfTheCpu) {
   if (!at::hasCUDA()) GTEST_SKIP() << "no GPU";
   Sampler samples = sampler(200);

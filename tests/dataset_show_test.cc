@@ -153,7 +153,7 @@ TEST(Show, GivesEachSampleOfAStepToOneRank) {
   dir.put("data", counting({5, 3, 8, 2, 7, 4, 6, 1, 9, 5}));
   std::string run = config(dir, kBatch);
   Config read = load_config({.files = {run}});
-  Sampler sampler(read.data, 8, 300, -1, sample_counts(read.train, 7, 35));
+  Sampler sampler(read.data, 8, 300, -1, sample_counts(read.train, BatchSchedule(7), 35));
   std::set<int64_t> seen;
   for (const char* rank : {"0", "1", "2"}) {
     std::string text = neox_data({"show", run, "--step", "3", "--rank", rank, "--ranks", "3"});
@@ -181,6 +181,17 @@ TEST(Show, SaysHowMuchOfASampleACurriculumTakes) {
   const std::string line = "of each sample the first 2 tokens, by curriculum_learning (";
   EXPECT_THAT(neox_data({"show", run, "--step", "3"}), HasSubstr(line));
   EXPECT_THAT(neox_data({"show", run, "--step", "4"}), Not(HasSubstr("of each sample")));
+}
+
+TEST(Show, GivesAStepOfABatchThatGrowsItsSamples) {
+  Directory dir;
+  dir.put("data", counting({5, 3, 8, 2, 7, 4, 6, 1, 9, 5}));
+  std::string run =
+      config(dir, concat(kBatch, ", rampup_batch_size: [3, 4, 8], train_samples: 24"));
+  EXPECT_THAT(neox_data({"show", run, "--set", "train_iters=null", "--step", "2"}),
+              HasSubstr("step 2 of 5: samples 3..5; data rank 0 of 1: 2 micro-batches of 2\n"));
+  EXPECT_THAT(neox_data({"show", run, "--set", "train_iters=null", "--step", "4"}),
+              HasSubstr("step 4 of 5: samples 9..15; data rank 0 of 1: 4 micro-batches of 2\n"));
 }
 
 TEST(Show, GivesBothAnswersOfAPair) {

@@ -24,7 +24,7 @@ class Epochs : public ::testing::Test {
   }
   Sampler sampler(const Config& config) const {
     return Sampler(config.data, config.model.seq, IndexedDataset::kAnyToken, -1,
-                   sample_counts(config.train, *config.batch.global, 0));
+                   sample_counts(config.train, BatchSchedule(*config.batch.global), 0));
   }
   // A data set of tokens that are all different.
   std::string data(const std::string& name, const std::vector<int32_t>& lengths) const {

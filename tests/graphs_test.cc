@@ -160,6 +160,12 @@ INSTANTIATE_TEST_SUITE_P(All, RecordedLayouts,
                                          Layout{.replicate = 2, .shard = 2}, Layout{.pp = 2},
                                          Layout{.pp = 4}, Layout{.pp = 2, .shard = 2, .tp = 2}));
 
+TEST_P(RecordedLayouts, TakeTheSameStepsWithABatchThatGrows) {
+  TinyOptions options;
+  options.batch_of_step = [](int64_t step) { return step < 4 ? 1 : 2 * step - 5; };
+  expect_equal(GetParam(), options);
+}
+
 class RecordedModels : public testing::TestWithParam<ModelOption> {};
 
 TEST_P(RecordedModels, TakeTheSameSteps) {

@@ -91,6 +91,12 @@ TEST_P(Layouts, EqualOneRankWithZero3AndRecomputation) {
   expect_golden("plain", reference, options);
 }
 
+TEST_P(Layouts, EqualOneRankWithABatchThatGrows) {
+  TinyOptions options;
+  options.batch_of_step = [](int64_t step) { return std::vector{1, 1, 3, 4}.at(step % 4); };
+  expect_golden("growing", options, options);
+}
+
 // tp divides the eight tokens; of two samples a part may be a sample, or of both.
 TEST_P(Layouts, EqualOneRankWithSequenceParallelism) {
   TinyOptions reference;

@@ -81,7 +81,8 @@ TEST(MegatronOptionsTest, OfGatedModels) {
   EXPECT_FALSE(config.model.attention_bias);
   EXPECT_FALSE(config.model.tied_embedding);
   EXPECT_EQ(config.train.iters, 125);
-  EXPECT_THAT(made.yaml, HasSubstr("\nwarmup: 0.084  # share of lr_decay_iters\n"));
+  EXPECT_THAT(made.yaml, HasSubstr("\nwarmup: 0.084  # share of lr_decay_samples\n"));
+  EXPECT_THAT(made.yaml, HasSubstr("\ntrain_samples: 1000\nlr_decay_samples: 1000\n"));
   EXPECT_THAT(made.yaml, HasSubstr("\nsliding_window_width: 16\n"));
   EXPECT_THAT(made.yaml, HasSubstr("\npipe_parallel_size: 4\nsequence_parallel: true\n"
                                    "zero_optimization:\n  stage: 1\n"));
@@ -99,17 +100,32 @@ TEST(MegatronOptionsTest, NameWhatIsLost) {
       "--rampup-batch-size 2 2 100 --embed-layernorm --no-bias-gelu-fusion --kill-switch-path x ",
       "--zero-stage 1 --deepspeed --deepspeed_config ds.json --checkpoint-activations --what 3"));
   EXPECT_THAT(made.warnings,
-              ElementsAre("--rampup-batch-size 2 2 100: the batch has its full size from the first "
-                          "step",
-                          "--embed-layernorm: another model: there is no norm behind the embedding",
+              ElementsAre("--embed-layernorm: another model: there is no norm behind the embedding",
                           "--what 3: unknown, left out"));
   Config config = config_of(made);
-  EXPECT_EQ(config.train.iters, 977);  // 1e6 / 8 / 128, upwards
+  EXPECT_EQ(config.train.samples, 977 * 8);  // 1e6 / 8 / 128, upwards
+  EXPECT_EQ(config.batch.ramp_up->samples, 100);
   EXPECT_THAT(made.yaml, HasSubstr("\npos_emb: alibi\n"));
   EXPECT_THAT(made.yaml, HasSubstr("\nbias_gelu_fusion: false\n"));
   EXPECT_THAT(made.yaml, HasSubstr("\ndata_order: megatron  # "));
   EXPECT_THAT(made.yaml, HasSubstr("--deepspeed-config ds.json\n"));
   EXPECT_THAT(made.yaml, HasSubstr("\n# UNKNOWN, left out:\n#   --what 3\n"));
+}
+
+// Nothing is rounded to steps of the full batch.
+TEST(MegatronOptionsTest, OfABatchThatGrows) {
+  MegatronOptions made =
+      read(concat(kGpt,
+                  "--rampup-batch-size 2 2 1_00 --train-samples 1_001 --lr-decay-samples 903 "
+                  "--lr-warmup-samples 301 --lr-decay-style cosine"));
+  EXPECT_THAT(made.warnings, IsEmpty());
+  Config config = config_of(made);
+  EXPECT_EQ(config.batch.ramp_up->increment, 2);
+  EXPECT_EQ(config.train.samples, 1001);
+  EXPECT_EQ(config.schedule.decay_iters, 903 / 8.0);
+  EXPECT_NEAR(config.schedule.warmup_iters, 301 / 8.0, 1e-12);
+  EXPECT_THAT(read(concat(kGpt, "--rampup-batch-size 2 2 100 --train-iters 50")).yaml,
+              HasSubstr("\ntrain_samples: 400\nlr_decay_samples: 400\n"));
 }
 
 TEST(MegatronOptionsTest, OfDataAndExperts) {

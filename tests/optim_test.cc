@@ -5,6 +5,7 @@
 #include <random>
 #include <set>
 
+#include "base/file.h"
 #include "optim/loss_scale.h"
 #include "optim/schedule.h"
 #include "optim_golden.h"
@@ -65,6 +66,25 @@ TEST(LearningRate, OfNeox1IsHeldAfterTheDecayAndStartsAtZero) {
                    .warmup_iters = 1430};
   EXPECT_EQ(learning_rate(c, 0), 0);
   EXPECT_EQ(learning_rate(c, 141570), learning_rate(c, 300000));
+}
+
+// tests/oracle/batch_ramp_up.py
+TEST(LearningRate, FollowsTheSamplesOfABatchThatGrowsAsInMegatron) {
+  for (const auto& j : nlohmann::json::parse(
+           read_file(std::filesystem::path(NEOX_SOURCE_DIR) / "tests/golden/batch_ramp_up.json"))) {
+    int64_t full = j.at("full"), samples = j.at("samples"), steps = j.at("steps");
+    ScheduleConfig c{.decay = LrDecay::kCosine,
+                     .formula = LrFormula::kMegatron,
+                     .lr = 1e-3,
+                     .min_lr = 1e-4,
+                     .decay_iters = static_cast<double>(samples * 9 / 10) / full,
+                     .warmup_iters = static_cast<double>(samples / 50) / full};
+    const auto& r = j.at("ramp_up");
+    auto rates = learning_rates(c, steps, BatchSchedule(full, BatchRampUp{r[0], r[1], r[2]}));
+    ASSERT_EQ(std::ssize(rates), steps);
+    for (const auto& [step, rate] : j.at("rates").get<std::vector<std::pair<size_t, double>>>())
+      EXPECT_NEAR(rates[step], rate, 1e-13 * c.lr) << j.at("ramp_up") << " step " << step;
+  }
 }
 
 PrecisionConfig fp16(double initial, int64_t window, int64_t hysteresis, double least) {

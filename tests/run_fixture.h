@@ -43,6 +43,10 @@ inline const std::string kCurriculum =
     "max_difficulty: 16, schedule_type: fixed_discrete, schedule_config: "
     "{difficulty: [4, 8, 16], max_step: [3, 15]}}";
 
+// Steps of 1 sample until step 6, of 3 in two more, then of 5: 20 steps in all.
+inline const Strings kRampUp = {"rampup_batch_size=[1, 2, 12]", "train_samples=72",
+                                "train_iters=null"};
+
 inline std::string program(const std::string& name) { return NEOX_BUILD_DIR "/bin/" + name; }
 
 // Tokenizer and dataset, made once in a process: tokenizer.json (300 entries), text.{bin,idx}.

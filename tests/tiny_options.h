@@ -30,6 +30,9 @@ struct TinyOptions {
   Dtypes dtypes{at::kDouble, at::kDouble, at::kDouble};
   PrecisionConfig precision{.type = Precision::kFp64};
   int64_t batch = 5, micro = 1;  // samples of a step, of a micro-batch
+  // Samples of each step; or `batch`.
+  std::function<int64_t(int64_t step)> batch_of_step = {};
+  int64_t batch_of(int64_t step) const { return batch_of_step ? batch_of_step(step) : batch; }
   std::optional<PreferenceConfig> preference = {};
   int64_t rows_of_sample() const {
     return preference && preference->kind != PreferenceConfig::Kind::kKto ? 2 : 1;

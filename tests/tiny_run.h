@@ -114,12 +114,12 @@ class TinyRun {
     auto recorder = options_.recorder ? options_.recorder() : nullptr;
     TrainStep step(model, config, recorder.get());
     if (steps.begin) steps.begin(step, control);
-    int64_t ranks = mesh.data().size(),
-            microbatches = (options_.batch + ranks * options_.micro - 1) / (ranks * options_.micro);
+    int64_t ranks = mesh.data().size(), at_once = ranks * options_.micro;
     for (int64_t s = steps.first; s < steps.last; ++s) {
       auto batches = [&](int64_t m) { return batch(s, m * ranks + mesh.data().rank()); };
       int64_t each = options_.preference ? 1 : options_.cut ? tokens_of(s) : options_.model.seq;
-      auto nominal_weight = static_cast<double>(options_.batch * each);
+      int64_t samples = options_.batch_of(s), microbatches = (samples + at_once - 1) / at_once;
+      auto nominal_weight = static_cast<double>(samples * each);
       StepReport report = step.read(step.run(microbatches, batches, nominal_weight));
       if (world.rank() == 0) result.steps.push_back(report);
       if (options_.after_step) options_.after_step(step, world);
@@ -136,7 +136,8 @@ class TinyRun {
 
   Batch batch_on_host(int64_t step, int64_t index) const {
     int64_t each = options_.rows_of_sample(), rows = options_.micro * each, T = options_.model.seq,
-            first = index * rows, all = options_.batch * each;
+            first = index * rows, all = options_.batch * each,
+            counted_rows = options_.batch_of(step) * each;
     Batch b{at::empty({rows, T}, at::kLong), at::empty({rows, T}, at::kLong),
             at::full({rows, T}, 0.0, at::kFloat), at::scalar_tensor(step * all + first, at::kLong)};
     int64_t first_sample = step * all + first, counted_tokens = tokens_of(step);
@@ -152,7 +153,7 @@ class TinyRun {
           token = options_.end_of_document;
         if (t < T) b.tokens[i][t] = token;
         if (t > 0) b.targets[i][t - 1] = token;
-        bool counted = first + i < all && (!options_.masked || mix(id + 1000000) % 4 != 0);
+        bool counted = first + i < counted_rows && (!options_.masked || mix(id + 1000000) % 4 != 0);
         if (t < T) b.weights[i][t] = counted && t < counted_tokens ? 1.0 : 0.0;
       }
     }

@@ -151,12 +151,32 @@ TEST(Reports, ACurriculumIsInTheLogAndItsTokensAreCounted) {
   EXPECT_NEAR(rate / samples, (5 * 8 + 5 * 16) / 10.0, 1e-6);  // of steps 11 to 20
 }
 
+TEST(Reports, ABatchThatGrowsIsCountedAsItIs) {
+  Training run;
+  Ended ended = run.train(kRampUp + Strings{"log_interval=10"});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  EXPECT_TRUE(has(ended.err, "steps have 1 sample now and 5 from step 9 on")) << ended.err;
+  EXPECT_TRUE(has(ended.err, "step 20/20")) << ended.err;
+  EXPECT_TRUE(has(ended.err, " | batch 5 | ")) << ended.err;
+  auto sizes = run.metric("batch_size"), tokens = run.metric("train/tokens");
+  EXPECT_EQ(sizes.at(6), 1);
+  EXPECT_EQ(sizes.at(7), 3);
+  EXPECT_EQ(sizes.at(9), 5);
+  EXPECT_EQ(tokens.at(7), 16 * 9);
+  EXPECT_EQ(tokens.at(20), 16 * 72);
+  double rate = run.metric("runtime/tokens_per_sec").at(10);
+  EXPECT_NEAR(rate / run.metric("runtime/samples_per_sec").at(10), 16, 1e-6);
+  double seconds = run.metric("runtime/iteration_time").at(10);
+  EXPECT_NEAR(rate * seconds, 16 * (6 * 1 + 2 * 3 + 2 * 5) / 10.0, 1e-3 * rate * seconds);
+}
+
 TEST(Reports, TheTimeThatIsLeftCountsTheTokensToCome) {
   auto left = [](const Strings& more) {
     Training run;
     Config config = load_config(
         {.files = {run.dir() / "tiny.yml"}, .overrides = Strings{"log_interval=3"} + more});
-    Report report(config, {.batch = {.global = 5, .micro = 5, .accumulation = 1}});
+    Report report(config, {.batch = {.global = 5, .micro = 5, .accumulation = 1},
+                           .batches = batch_schedule(config, 5)});
     ::testing::internal::CaptureStderr();
     for (int64_t step = 1; step <= 3; ++step) report.step(step, {.loss = 5, .grad_norm = 1}, 60);
     std::string line = ::testing::internal::GetCapturedStderr();
@@ -165,6 +185,8 @@ TEST(Reports, TheTimeThatIsLeftCountsTheTokensToCome) {
   EXPECT_EQ(left({}), "17 min 0 s");
   // 3 minutes took 3 steps of 4 tokens; 12 of 8 are left, and 5 of 16.
   EXPECT_EQ(left({kCurriculum}), "44 min 0 s");
+  // 3 minutes took 3 samples; 69 are left.
+  EXPECT_EQ(left(kRampUp), "1 h 9 min");
 }
 
 TEST(Reports, EvaluationsUnderACurriculumAreOfWholeSamples) {

@@ -53,6 +53,8 @@ INSTANTIATE_TEST_SUITE_P(
         Setup{"fp16_ranks", kFourRanks + kFp16, {"--spawn", "4"}},
         Setup{"curriculum", {kCurriculum, "precision=bfloat16"}, {}},
         Setup{"curriculum_ranks", kFourRanks + Strings{kCurriculum}, {"--spawn", "4"}},
+        Setup{"ramp_up", kRampUp + Strings{"precision=bfloat16"}, {}},
+        Setup{"ramp_up_ranks", kFourRanks + kRampUp, {"--spawn", "4"}},
         Setup{"zero3", {"zero_optimization.stage=3", "precision=bfloat16"}, {"--spawn", "2"}}),
     [](const auto& info) { return info.param.name; });
 

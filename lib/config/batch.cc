@@ -69,6 +69,10 @@ BatchPlan plan_batch(const Config& config, int64_t data_ranks, std::optional<Fro
   return plan;
 }
 
+BatchPlan of_size(const BatchPlan& plan, int64_t global, int64_t data_ranks) {
+  return {global, plan.micro, divide_up(global, plan.micro * data_ranks)};
+}
+
 std::string to_string(const BatchPlan& plan, int64_t data_ranks) {
   return concat("batch of ", counted(plan.global, "sample"), " = ", plan.micro, " x ",
                 counted(data_ranks, "rank"), " x ", plan.accumulation,

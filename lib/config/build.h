@@ -23,7 +23,8 @@ TrainConfig read_train(KeyReader& keys, const Config& so_far,
                        const std::function<int64_t(const Config&)>& samples_of_epoch);
 std::optional<PreferenceConfig> read_preference(KeyReader& keys, const Config& so_far);
 std::optional<CurriculumConfig> read_curriculum(KeyReader& keys, const Config& so_far);
-ScheduleConfig read_schedule(KeyReader& keys, int64_t train_iters);
+// so_far: with batch and train.
+ScheduleConfig read_schedule(KeyReader& keys, const Config& so_far);
 CheckpointConfig read_checkpoint(KeyReader& keys);
 GenerateConfig read_generate(KeyReader& keys);
 

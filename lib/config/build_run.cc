@@ -1,6 +1,7 @@
 // The training loop, checkpoints, generation.
 #include "base/file.h"
 #include "base/text.h"
+#include "config/batch_schedule.h"
 #include "config/build.h"
 
 namespace neox {
@@ -32,14 +33,19 @@ ProfileConfig read_profile(KeyReader& keys) {
   return profile;
 }
 
-DiagnosticsConfig read_diagnostics(KeyReader& keys, const OptimizerConfig& optimizer) {
+DiagnosticsConfig read_diagnostics(KeyReader& keys, const Config& so_far) {
+  const OptimizerConfig& optimizer = so_far.optimizer;
   DiagnosticsConfig d{.gradient_norms = keys.flag("log_grad_norm"),
                       .gradient_zeros = keys.flag("log_grad_pct_zeros"),
                       .parameter_norms = keys.flag("log_param_norm"),
                       .optimizer_norms = keys.flag("log_optimizer_states"),
                       .noise_steps = keys.integer_from("gradient_noise_scale_n_batches", 2),
                       .noise_on_host = keys.flag("gradient_noise_scale_cpu_offload")};
-  if (!keys.flag("log_gradient_noise_scale")) d.noise_steps = 0;
+  const std::string noise = "log_gradient_noise_scale";
+  if (!keys.flag(noise)) d.noise_steps = 0;
+  keys.require(d.noise_steps == 0 || !so_far.batch.ramp_up, noise, noise,
+               " compares steps of one size, and by rampup_batch_size (",
+               keys.where("rampup_batch_size"), ") they grow; remove one of them");
   if (optimizer.kind != OptimizerKind::kOneBitAdam) return d;
   for (const char* key : {"log_grad_norm", "log_grad_pct_zeros", "log_gradient_noise_scale"})
     keys.require(!keys.flag(key), key, key,
@@ -99,24 +105,69 @@ void check_epochs(KeyReader& keys, const Config& config) {
                " needs train_batch_size: its steps must not depend on the number of ranks");
 }
 
-int64_t read_iters(KeyReader& keys, int64_t epochs, const Config& config,
-                   const std::function<int64_t(const Config&)>& samples_of_epoch) {
-  bool given = keys.given("train_iters") != nullptr;
-  int64_t asked = given || epochs == 0 ? keys.integer_from("train_iters", 0) : 0;
-  if (epochs == 0) return asked;
-  check_epochs(keys, config);
-  if (!samples_of_epoch) return asked;
+// Steps that follow from another key than train_iters.
+struct CountedSteps {
+  const char* key;
+  int64_t value, steps;
+  std::string how;
+};
+
+CountedSteps steps_of_epochs(KeyReader& keys, int64_t epochs, const Config& config,
+                             const std::function<int64_t(const Config&)>& samples_of_epoch) {
   int64_t samples = samples_of_epoch(config), batch = *config.batch.global;
-  int64_t iters = samples * epochs / batch;
-  keys.require(iters > 0, "train_epochs", "train_epochs ", epochs, " times ", samples,
+  int64_t steps = samples * epochs / batch;
+  keys.require(steps > 0, "train_epochs", "train_epochs ", epochs, " times ", samples,
                " samples are fewer than a batch, train_batch_size ", batch, " (",
                keys.where("train_batch_size"), ")");
-  keys.require(!given || iters == asked, "train_iters", "train_iters is ", asked,
-               ", but train_epochs ", epochs, " (", keys.where("train_epochs"), ") are ", iters,
-               " steps: ", samples, " samples an epoch, ", batch,
-               " a step; give one of them alone (--set train_iters=null)");
-  if (!given) keys.derive("train_iters", std::to_string(iters), "train_epochs");
-  return iters;
+  return {"train_epochs", epochs, steps,
+          concat(": ", samples, " samples an epoch, ", batch, " a step")};
+}
+
+CountedSteps steps_of_samples(KeyReader& keys, int64_t samples, const Config& config) {
+  const char* key = "train_samples";
+  keys.require(config.batch.global.has_value(), key, key,
+               " needs train_batch_size: its steps must not depend on the number of ranks");
+  int64_t steps = batch_schedule(config, *config.batch.global).steps_of(samples);
+  keys.require(steps > 0, key, key, " is ", samples, ", less than a step takes");
+  return {key, samples, steps, ""};
+}
+
+// A batch that grows is given by samples, as in Megatron: steps of it are of unlike size.
+void check_ramp_up(KeyReader& keys, const Config& config) {
+  const std::string key = "rampup_batch_size";
+  if (!config.batch.ramp_up) return;
+  keys.require(!keys.given("train_epochs"), key, key, " and train_epochs (",
+               keys.where("train_epochs"), ") exclude each other; give train_samples instead");
+  std::string example;
+  if (keys.given("train_iters"))
+    example = concat(": ", keys.integer_from("train_iters", 0) * *config.batch.global,
+                     " are as many as train_iters (", keys.where("train_iters"),
+                     ") would be of full batches");
+  keys.require(keys.given("train_samples"), key, key,
+               " makes steps of unlike size, so the run's length is given in samples; give "
+               "train_samples instead of train_iters",
+               example);
+}
+
+int64_t read_iters(KeyReader& keys, const TrainConfig& train, const Config& config,
+                   const std::function<int64_t(const Config&)>& samples_of_epoch) {
+  check_ramp_up(keys, config);
+  bool given = keys.given("train_iters") != nullptr, of_epochs = train.epochs > 0;
+  bool counts = of_epochs || train.samples > 0;
+  keys.require(!of_epochs || train.samples == 0, "train_samples",
+               "train_samples and train_epochs (", keys.where("train_epochs"),
+               ") exclude each other; remove one");
+  int64_t asked = given || !counts ? keys.integer_from("train_iters", 0) : 0;
+  if (of_epochs) check_epochs(keys, config);
+  if (!counts || (of_epochs && !samples_of_epoch)) return asked;
+  auto [key, value, steps, how] =
+      of_epochs ? steps_of_epochs(keys, train.epochs, config, samples_of_epoch)
+                : steps_of_samples(keys, train.samples, config);
+  keys.require(!given || steps == asked, "train_iters", "train_iters is ", asked, ", but ", key,
+               " ", value, " (", keys.where(key), ") are ", steps, " steps", how,
+               "; give one of them alone (--set train_iters=null)");
+  if (!given) keys.derive("train_iters", std::to_string(steps), key);
+  return steps;
 }
 
 }  // namespace
@@ -125,7 +176,8 @@ TrainConfig read_train(KeyReader& keys, const Config& so_far,
                        const std::function<int64_t(const Config&)>& samples_of_epoch) {
   TrainConfig train;
   if (keys.given("train_epochs")) train.epochs = keys.integer_from("train_epochs", 1);
-  train.iters = read_iters(keys, train.epochs, so_far, samples_of_epoch);
+  if (keys.given("train_samples")) train.samples = keys.integer_from("train_samples", 1);
+  train.iters = read_iters(keys, train, so_far, samples_of_epoch);
   train.eval_interval = keys.integer_from("eval_interval", 1);
   train.eval_iters = keys.integer_from("eval_iters", 0);
   train.log_interval = keys.integer_from("log_interval", 1);
@@ -144,7 +196,7 @@ TrainConfig read_train(KeyReader& keys, const Config& so_far,
   train.profile = read_profile(keys);
   train.sample_prompts = keys.texts("sample_prompts");
   train.memory_profiling = keys.flag("memory_profiling");
-  train.diagnostics = read_diagnostics(keys, so_far.optimizer);
+  train.diagnostics = read_diagnostics(keys, so_far);
   if (auto peak = keys.maybe_number("peak_theoretical_tflops")) {
     keys.require(*peak > 0, "peak_theoretical_tflops", "peak_theoretical_tflops is ",
                  shortest(*peak), "; it must be positive");

@@ -9,14 +9,10 @@ namespace neox {
 namespace {
 
 // What decides the schedule; with Megatron's keys, what GPT-NeoX compares on resume.
-constexpr const char* kScheduleKeys[] = {"optimizer.params.lr",
-                                         "min_lr",
-                                         "lr_decay_style",
-                                         "lr_decay_iters",
-                                         "warmup",
-                                         "lr_schedule_compat",
-                                         "lr_wsd_decay_style",
-                                         "lr_wsd_decay_iters"};
+constexpr const char* kScheduleKeys[] = {
+    "optimizer.params.lr", "min_lr", "lr_decay_style",     "lr_decay_iters",
+    "lr_decay_samples",    "warmup", "lr_schedule_compat", "lr_wsd_decay_style",
+    "lr_wsd_decay_iters"};
 
 bool is_schedule_key(const std::string& key) {
   return std::find(std::begin(kScheduleKeys), std::end(kScheduleKeys), key) !=
@@ -74,20 +70,68 @@ LrFormula read_formula(KeyReader& keys, LrDecay decay, const std::string& style)
   return formula;
 }
 
-void read_wsd(KeyReader& keys, ScheduleConfig& schedule) {
+void read_wsd(KeyReader& keys, ScheduleConfig& schedule, const std::string& end) {
   for (const char* key : {"lr_wsd_decay_style", "lr_wsd_decay_iters"})
     keys.require(schedule.decay == LrDecay::kWsd || !keys.given(key), key, key,
                  " is for lr_decay_style: WSD alone; here it is ", keys.choice("lr_decay_style"),
                  " (", keys.where("lr_decay_style"), ")");
   if (schedule.decay != LrDecay::kWsd) return;
   schedule.wsd_decay = value_of(kWsdDecays, keys.choice("lr_wsd_decay_style"));
-  auto room = schedule.decay_iters - static_cast<int64_t>(std::ceil(schedule.warmup_iters));
+  double room = schedule.decay_iters - std::ceil(schedule.warmup_iters);
   schedule.wsd_decay_iters = keys.integer_from("lr_wsd_decay_iters", 1);
   bool counted = schedule.decay_iters > 0;
-  keys.require(schedule.wsd_decay_iters <= room || !counted, "lr_wsd_decay_iters",
-               "lr_wsd_decay_iters is ", schedule.wsd_decay_iters,
-               ", but between the end of the warm-up and lr_decay_iters (", schedule.decay_iters,
-               ", ", keys.where("lr_decay_iters"), ") there are ", room, " steps");
+  keys.require(static_cast<double>(schedule.wsd_decay_iters) <= room || !counted,
+               "lr_wsd_decay_iters", "lr_wsd_decay_iters is ", schedule.wsd_decay_iters,
+               ", but between the end of the warm-up and ", end, " (", keys.value(end), ", ",
+               keys.where(end), ") there are ", shortest(room), " steps");
+}
+
+// By which key the decay ends. Of a batch that is ramped up only samples are known before.
+const char* decay_key(const KeyReader& keys, const Config& so_far) {
+  const char *iters = "lr_decay_iters", *samples = "lr_decay_samples";
+  bool ramps_up = so_far.batch.ramp_up.has_value();
+  keys.require(!ramps_up || !keys.given(iters), iters, iters, ", but rampup_batch_size (",
+               keys.where("rampup_batch_size"), ") makes steps of unlike size; give ", samples,
+               " instead");
+  bool by_samples = keys.given(samples) || (so_far.train.samples > 0 && !keys.given(iters));
+  return by_samples ? samples : iters;
+}
+
+// A whole number of the units of `key`, steps or samples: what is given, or a share of the run's.
+int64_t read_decay(KeyReader& keys, const std::string& key, const char* length, double run) {
+  const std::string share = "lr_decay_fraction";
+  auto fraction = keys.maybe_number(share);
+  if (fraction) keys.number_in(share, 0, 1);
+  keys.mark(share, Effect::kInput);
+  auto end = keys.maybe_integer(key);
+  keys.require(!fraction || !end, share, share, " and ", key, " (", keys.where(key),
+               ") exclude each other; remove one");
+  if (!end) {
+    end = static_cast<int64_t>(std::floor(fraction.value_or(1) * run));
+    keys.derive(key, std::to_string(*end), fraction ? concat(share, " and ", length) : length);
+  }
+  keys.require(*end > 0 || run == 0 || !fraction, share, share, " ", shortest(fraction.value_or(0)),
+               " of ", length, " ", static_cast<int64_t>(run), " is less than a step");
+  keys.require(*end > 0 || run == 0, key, key, " is ", *end, "; it must be positive");
+  return *end;
+}
+
+// In steps of the full batch.
+double read_decay_steps(KeyReader& keys, const Config& so_far) {
+  const std::string key = decay_key(keys, so_far), iters = "lr_decay_iters";
+  if (key == iters)
+    return static_cast<double>(
+        read_decay(keys, key, "train_iters", static_cast<double>(so_far.train.iters)));
+  keys.require(!keys.given(iters), key, key, " and ", iters, " (", keys.where(iters),
+               ") exclude each other; remove one");
+  keys.require(so_far.batch.global.has_value(), key, key,
+               " needs train_batch_size: its steps must not depend on the number of ranks");
+  auto batch = static_cast<double>(*so_far.batch.global);
+  bool known = so_far.train.samples > 0;
+  double run = known ? static_cast<double>(so_far.train.samples)
+                     : static_cast<double>(so_far.train.iters) * batch;
+  return static_cast<double>(read_decay(keys, key, known ? "train_samples" : "train_iters", run)) /
+         batch;
 }
 
 ScheduleOnResume read_on_resume(KeyReader& keys) {
@@ -102,52 +146,42 @@ ScheduleOnResume read_on_resume(KeyReader& keys) {
 
 }  // namespace
 
-ScheduleConfig read_schedule(KeyReader& keys, int64_t train_iters) {
+double length_of_run(const Config& config) {
+  const TrainConfig& train = config.train;
+  if (train.samples == 0) return static_cast<double>(train.iters);
+  return static_cast<double>(train.samples) / static_cast<double>(config.batch.global.value());
+}
+
+ScheduleConfig read_schedule(KeyReader& keys, const Config& so_far) {
+  double run = length_of_run(so_far);
   ScheduleConfig schedule;
   std::string style = keys.choice("lr_decay_style");
   schedule.decay = value_of(kDecays, style);
   schedule.formula = read_formula(keys, schedule.decay, style);
   schedule.lr = keys.number("optimizer.params.lr");
   schedule.min_lr = keys.number_in("min_lr", 0, schedule.lr);
-  auto fraction = keys.maybe_number("lr_decay_fraction");
-  keys.mark("lr_decay_fraction", Effect::kInput);
-  if (fraction) keys.number_in("lr_decay_fraction", 0, 1);
-  if (fraction) keys.mark("lr_decay_fraction", Effect::kInput);
-  auto iters = keys.maybe_integer("lr_decay_iters");
-  keys.require(!fraction || !iters, "lr_decay_fraction", "lr_decay_fraction and lr_decay_iters (",
-               keys.where("lr_decay_iters"), ") exclude each other; remove one");
-  if (!iters) {
-    double share = fraction.value_or(1) * static_cast<double>(train_iters);
-    iters = static_cast<int64_t>(std::floor(share));
-    keys.derive("lr_decay_iters", std::to_string(*iters),
-                fraction ? "lr_decay_fraction and train_iters" : "train_iters");
-  }
-  keys.require(*iters > 0 || train_iters == 0 || !fraction, "lr_decay_fraction",
-               "lr_decay_fraction ", shortest(fraction.value_or(0)), " of train_iters ",
-               train_iters, " is less than a step");
-  keys.require(*iters > 0 || train_iters == 0, "lr_decay_iters", "lr_decay_iters is ", *iters,
-               "; it must be positive");
-  schedule.decay_iters = *iters;
+  schedule.decay_iters = read_decay_steps(keys, so_far);
   double warmup = keys.number("warmup");
-  bool all = warmup == 1 && schedule.formula != LrFormula::kV1 && train_iters <= *iters;
+  bool all = warmup == 1 && schedule.formula != LrFormula::kV1 && run <= schedule.decay_iters;
   keys.require((warmup >= 0 && warmup < 1) || all, "warmup", "warmup is ", shortest(warmup),
                "; it is a share of lr_decay_iters, so at least 0 and less than 1 (1 where nothing "
                "is trained behind it, and not with lr_schedule_compat: v1)");
-  schedule.warmup_iters = warmup * static_cast<double>(*iters);
-  read_wsd(keys, schedule);
+  schedule.warmup_iters = warmup * schedule.decay_iters;
+  const std::string end = decay_key(keys, so_far);
+  read_wsd(keys, schedule, end);
   schedule.on_resume = read_on_resume(keys);
-  if (rises_again(schedule, train_iters))
-    keys.note(concat("train_iters ", train_iters, " (", keys.where("train_iters"),
-                     ") is greater than lr_decay_iters ", *iters, " (",
-                     keys.where("lr_decay_iters"),
+  const char* length = so_far.train.samples > 0 ? "train_samples" : "train_iters";
+  if (rises_again(schedule, run))
+    keys.note(concat(length, " ", keys.value(length), " (", keys.where(length),
+                     ") is greater than ", end, " ", keys.value(end), " (", keys.where(end),
                      "): after the end of the cosine, NeoX's formula lets the learning rate rise "
                      "again; make them equal, or set lr_schedule_compat: v1"));
   return schedule;
 }
 
-bool rises_again(const ScheduleConfig& schedule, int64_t train_iters) {
+bool rises_again(const ScheduleConfig& schedule, double length) {
   return schedule.decay == LrDecay::kCosine && schedule.formula == LrFormula::kV2 &&
-         train_iters > schedule.decay_iters;
+         length > schedule.decay_iters;
 }
 
 std::string schedule_difference(const Config& a, const Config& b) {

@@ -113,6 +113,27 @@ std::optional<Precision> read_gradient_sums(KeyReader& keys, Precision precision
   return fp16 ? Precision::kFp16 : Precision::kBf16;
 }
 
+std::optional<BatchRampUp> read_ramp_up(KeyReader& keys, const BatchConfig& batch) {
+  const std::string key = "rampup_batch_size";
+  if (!keys.given(key)) return std::nullopt;
+  std::vector<int64_t> numbers = keys.integers(key);
+  keys.require(numbers.size() == 3, key, key, " has ",
+               counted(static_cast<int64_t>(numbers.size()), "number"),
+               "; it needs three, as in Megatron: the samples of the first steps, how many more it "
+               "grows by each time, and within how many samples of the run it comes to "
+               "train_batch_size: [16, 16, 9765625]");
+  BatchRampUp ramp_up{numbers[0], numbers[1], numbers[2]};
+  for (int64_t number : numbers)
+    keys.require(number >= 1, key, key, " holds ", number, "; it must be positive");
+  keys.require(batch.global.has_value(), key, key,
+               " needs train_batch_size, to which the batch grows");
+  int64_t growth = *batch.global - ramp_up.start;
+  keys.require(growth > 0 && growth % ramp_up.increment == 0, key, key, ": from ", ramp_up.start,
+               " by ", ramp_up.increment, " each time the batch does not grow to train_batch_size ",
+               *batch.global, " (", keys.where("train_batch_size"), ")");
+  return ramp_up;
+}
+
 }  // namespace
 
 const char* precision_name(Precision precision) {
@@ -179,6 +200,7 @@ BatchConfig read_batch(KeyReader& keys) {
   else
     keys.require(!keys.given("batch_size"), "batch_size",
                  "batch_size is a copy of train_micro_batch_size_per_gpu; set that one");
+  batch.ramp_up = read_ramp_up(keys, batch);
   return batch;
 }
 

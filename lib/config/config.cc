@@ -44,7 +44,7 @@ Config load_config(const ConfigOptions& options) {
                ") sums momentum in place of gradients, and a recorded step goes on summing these; "
                "remove one of them");
   if (config.model.moe) config.train.cuda_graph = false;
-  config.schedule = read_schedule(keys, config.train.iters);
+  config.schedule = read_schedule(keys, config);
   config.checkpoint = read_checkpoint(keys);
   config.generate = read_generate(keys);
   keys.finish(config);

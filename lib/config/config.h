@@ -22,8 +22,15 @@ struct LayoutConfig {
   std::string partition_method;  // pipe_partition_method
 };
 
+// Batches that are small at first, as by Megatron's option of that name: the first ones have
+// `start` samples, and they grow by `increment` each time until the run has consumed `samples`.
+struct BatchRampUp {
+  int64_t start = 0, increment = 0, samples = 0;
+};
+
 struct BatchConfig {
   std::optional<int64_t> global, micro, accumulation;  // as given; plan_batch() completes them
+  std::optional<BatchRampUp> ramp_up;                  // rampup_batch_size; none: all are `global`
 };
 
 struct TokenizerConfig {
@@ -112,7 +119,8 @@ struct ScheduleConfig {
   LrDecay decay = LrDecay::kLinear;
   LrFormula formula = LrFormula::kV2;
   double lr = 1e-3, min_lr = 0;
-  int64_t decay_iters = 0;
+  // In steps of the full batch: whole ones, unless lr_decay_samples are given.
+  double decay_iters = 0;
   double warmup_iters = 0;  // warmup x lr_decay_iters, not rounded
   WsdDecay wsd_decay = WsdDecay::kExponential;
   int64_t wsd_decay_iters = 0;  // the last of decay_iters
@@ -195,8 +203,9 @@ struct WandbConfig {
 };
 
 struct TrainConfig {
-  int64_t iters = 0;   // 0: those of the epochs, which nobody has counted
-  int64_t epochs = 0;  // train_epochs, GPT-NeoX's passes over the data; 0: iters were given
+  int64_t iters = 0;    // 0: those of the epochs, which nobody has counted
+  int64_t epochs = 0;   // train_epochs, GPT-NeoX's passes over the data; 0: none were given
+  int64_t samples = 0;  // train_samples, of which `iters` are the whole steps; 0: none were given
   int64_t eval_interval = 1000, eval_iters = 100;
   int64_t log_interval = 100;
   int64_t exit_interval = 0;  // 0: none
@@ -305,9 +314,12 @@ Config load_config(const ConfigOptions& options);
 // A key of the learning rate's schedule whose effective value is not the same in both; "" where
 // the schedules are the same.
 std::string schedule_difference(const Config& a, const Config& b);
-// Whether the learning rate rises once more before the last step: NeoX's cosine does behind its
-// end.
-bool rises_again(const ScheduleConfig& schedule, int64_t train_iters);
+// The run's length in steps of the full batch, as learning rates count it: train_iters, or not
+// rounded train_samples.
+double length_of_run(const Config& config);
+// Whether the learning rate rises once more before the run ends: NeoX's cosine does behind its end.
+// length: as of length_of_run().
+bool rises_again(const ScheduleConfig& schedule, double length);
 // Puts the schedule of `saved` into `config`.
 void take_schedule(Config& config, const Config& saved);
 

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "config/batch_schedule.h"
 
 namespace neox {
 namespace {
@@ -45,7 +46,8 @@ int64_t fullest_stage(const Estimate& e, const Config& config) {
   int64_t tp = config.layout.tensor, pp = config.layout.pipe;
   int64_t n = divide_up(config.model.layers, pp), whole = of_layers(config.model, n, &Block::whole);
   int64_t layers = (of_layers(config.model, n, &Block::all) - whole) / tp + whole;
-  int64_t first = e.embedding / tp + e.positions, last = e.embedding / tp + e.final_norm;
+  int64_t first = e.embedding / tp + e.positions,
+          last = e.embedding / tp + e.final_norm;
   if (pp > 1) return layers + std::max(first, last);
   return layers + first + e.final_norm + e.head / tp;
 }
@@ -364,9 +366,8 @@ std::string render(const Estimate& e, const Config& config) {
     out += line("used by a token", with_commas(e.used),
                 concat(config.model.moe->top_k, " of ", config.model.moe->experts, " experts"));
   double flops = e.flops_per_token * static_cast<double>(e.tokens_per_step);
-  double tokens = static_cast<double>(e.tokens_per_step) *
-                  static_cast<double>(tokens_of_steps(config, 0, config.train.iters)) /
-                  static_cast<double>(config.model.seq);
+  auto tokens = static_cast<double>(
+      tokens_of_run(config, batch_schedule(config, e.batch.global), 0, config.train.iters));
   out += concat("\nWork on ", counted(e.world, "rank"), "\n");
   out += line("a step", with_commas(e.batch.global) + " samples",
               concat(e.data_ranks, " data-parallel ranks x ", e.batch.accumulation,

@@ -528,6 +528,14 @@ constexpr KeyRow kOwn[] = {
      "exponential|linear|cosine|minus_sqrt"},
     {"lr_wsd_decay_iters", kInt, "null", kUsed,
      "its steps, the last of lr_decay_iters (Megatron's key)"},
+    {"train_samples", kInt, "null", kUsed,
+     "samples of the whole run instead of train_iters (Megatron's key)"},
+    {"lr_decay_samples", kInt, "null", kUsed,
+     "end of the decay instead of lr_decay_iters; with train_samples the default is all of them, "
+     "or lr_decay_fraction of them (Megatron's key)"},
+    {"rampup_batch_size", kInts, "null", kUsed,
+     "[start, increment, samples]: steps have start samples at first and grow to train_batch_size "
+     "while the run consumes that many; learning rates follow samples (Megatron's key)"},
     {"sample_prompts", kTexts, "null", kUsed,
      "texts to go on with at each evaluation, in maximum_tokens tokens"},
     {"async_save", kBool, "true", kUsed,

@@ -52,6 +52,8 @@ class KeyReader {
   void note(const std::string& text) { notes_.push_back(text); }
 
   std::string where(const std::string& key) const;  // "70M.yml:12" or "default"
+  // What has been read or derived, as YAML; the key must have been.
+  std::string value(const std::string& key) const { return settings_.at(key).value; }
   // Throws Error (64): "70M.yml:12: <text>"; for a default: "<text>".
   template <class... Parts>
   [[noreturn]] void fail_at(const std::string& key, const Parts&... parts) const {

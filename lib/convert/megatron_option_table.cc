@@ -16,7 +16,7 @@ constexpr const char* kRouter = "no loss balances experts here; moe_router_type:
 constexpr const char* kDropped = "no token is dropped";
 constexpr const char* kFp8 = "there is no 8-bit arithmetic: precision stays as it is";
 constexpr const char* kTeacher = "no distillation: trained on the data alone";
-constexpr const char* kMup = "give use_mup and mup_width_scale; see docs/mup.md";
+constexpr const char* kMup = "give use_mup and mup_base_hidden_size; see docs/mup.md";
 
 constexpr MegatronOption kOptions[] = {
     // the model
@@ -99,7 +99,7 @@ constexpr MegatronOption kOptions[] = {
     {"micro_batch_size", kKey, "train_micro_batch_size_per_gpu"},
     {"batch_size", kKey, "train_micro_batch_size_per_gpu"},
     {"global_batch_size", kKey, "train_batch_size"},
-    {"rampup_batch_size", kLost, "the batch has its full size from the first step"},
+    {"rampup_batch_size", kUsed},
     {"step_batch_size_schedule", kLost, "the batch has its full size from the first step"},
     {"train_iters", kUsed},
     {"train_samples", kUsed},
@@ -134,7 +134,7 @@ constexpr MegatronOption kOptions[] = {
     {"decoupled_min_lr", kLost, "embedding and head have the learning rate of all"},
     {"seed", kKey, "seed"},
     {"skip_train_iteration_range", kLost, "no steps are left out"},
-    {"calculate_per_token_loss", kLost, "the loss is the mean of the micro-batches' means"},
+    {"calculate_per_token_loss", kNothing, kSwitch},
     // precision, layout, memory
     {"fp16", kUsed, kSwitch},
     {"bf16", kUsed, kSwitch},
@@ -158,8 +158,8 @@ constexpr MegatronOption kOptions[] = {
     {"deepspeed_config", kUsed},
     {"zero_stage", kUsed},
     {"use_distributed_optimizer", kUsed, kSwitch},
-    {"cpu_optimizer", kLost, "the optimizer's state stays on the device"},
-    {"optimizer_cpu_offload", kLost, "the optimizer's state stays on the device"},
+    {"cpu_optimizer", kUsed, kSwitch},
+    {"optimizer_cpu_offload", kUsed, kSwitch},
     {"checkpoint_activations", kUsed, kSwitch},
     {"recompute_granularity", kUsed},
     {"recompute_num_layers", kKey, "checkpoint_num_layers"},

@@ -70,9 +70,12 @@ class Translation {
   std::string word(const char* name, const char* fallback = "") const {
     return has(name) && given_[name].is_string() ? given_[name].get<std::string>() : fallback;
   }
+  double batch() const;
   double steps(const char* kind, double fallback) const;
   void add_keys(std::initializer_list<const char*> keys);
   void add_model();
+  void add_ramp_up();
+  void add_length();
   void add_schedule();
   void add_optimizer();
   void add_layout();
@@ -140,16 +143,20 @@ void Translation::fill_in() {
     if (has(switched) && given_[switched] != true) given_.erase(switched);
 }
 
+// Samples of a step; 0: not given.
+double Translation::batch() const {
+  Json size = keys_.value("train_batch_size", Json(0));
+  return size.is_number() ? size.get<double>() : 0;
+}
+
 // Steps by what is given: steps, samples or tokens; not rounded.
 double Translation::steps(const char* kind, double fallback) const {
-  Json size = keys_.value("train_batch_size", Json(0));
-  double batch = size.is_number() ? size.get<double>() : 0;
   std::string tokens = concat(kind, "_tokens"), samples = concat(kind, "_samples");
-  check_usage(batch > 0 || !(has(tokens) || has(samples)),
+  check_usage(batch() > 0 || !(has(tokens) || has(samples)),
               "--global-batch-size is missing, by which --", kind,
               "-samples and -tokens are divided");
-  if (number(tokens, 0) > 0) return number(tokens, 0) / batch / number("seq_length", 1);
-  if (number(samples, 0) > 0) return number(samples, 0) / batch;
+  if (number(tokens, 0) > 0) return number(tokens, 0) / batch() / number("seq_length", 1);
+  if (number(samples, 0) > 0) return number(samples, 0) / batch();
   return number(concat(kind, "_iters"), fallback);
 }
 
@@ -193,20 +200,43 @@ void Translation::add_model() {
     lose("--mlp-type " + word("mlp_type"), "another model: experts alone");
 }
 
-void Translation::add_schedule() {
-  lines_.begin("Batch and schedule");
-  add_keys({"train_batch_size", "train_micro_batch_size_per_gpu"});
-  double total = steps("train", 0);
-  total = has("train_tokens") ? std::ceil(total) : std::floor(total);
-  if (total > 0) lines_.add("train_iters", static_cast<int64_t>(total));
+// Three numbers, which may be one word in quotes.
+void Translation::add_ramp_up() {
+  if (!has("rampup_batch_size")) return;
+  Json numbers = given_["rampup_batch_size"];
+  if (numbers.is_string())
+    numbers = MegatronWords{"", "", split(trim(numbers.get<std::string>()), ' ')}.value();
+  lines_.add("rampup_batch_size", numbers);
+}
+
+// In samples where the run's length is, so that nothing is rounded; tokens end it with the step
+// that comes to them.
+void Translation::add_length() {
+  bool tokens = number("train_tokens", 0) > 0, samples = number("train_samples", 0) > 0;
+  bool in_samples = batch() > 0 && (has("rampup_batch_size") || (samples && !tokens));
+  double total = steps("train", 0), least = in_samples ? 1 / batch() : 1;
+  total = tokens ? std::ceil(total) : in_samples ? total : std::floor(total);
+  double decay = std::max(least, steps("lr_decay", std::max(least, total)));
+  auto add = [&](const char* key, double length) {
+    lines_.add(key, static_cast<int64_t>(in_samples ? std::llround(length * batch()) : length));
+  };
+  if (total > 0) add(in_samples ? "train_samples" : "train_iters", total);
   if (total <= 0) lose("--train-iters", "it is missing; give train_iters");
-  double decay = std::max(1.0, std::floor(steps("lr_decay", std::max(1.0, total))));
-  lines_.add("lr_decay_iters", static_cast<int64_t>(decay));
+  add(in_samples ? "lr_decay_samples" : "lr_decay_iters", decay);
   lines_.add("lr_decay_style", word("lr_decay_style", "linear"), default_of("lr_decay_style"));
+  if (!in_samples) decay = std::floor(decay);
   double share = has("lr_warmup_fraction") ? number("lr_warmup_fraction", 0)
                  : has("warmup")           ? number("warmup", 0)
                                            : steps("lr_warmup", 0) / decay;
-  lines_.add("warmup", std::min(share, 1.0), share == 0 ? kDefault : "share of lr_decay_iters");
+  std::string remark = in_samples ? "share of lr_decay_samples" : "share of lr_decay_iters";
+  lines_.add("warmup", std::min(share, 1.0), share == 0 ? kDefault : remark);
+}
+
+void Translation::add_schedule() {
+  lines_.begin("Batch and schedule");
+  add_keys({"train_batch_size", "train_micro_batch_size_per_gpu"});
+  add_ramp_up();
+  add_length();
   lines_.add("min_lr", number("min_lr", 0), default_of("min_lr"));
   lines_.add("lr_schedule_compat", "megatron");
   if (number("lr_warmup_init", 0) != 0) lose("--lr-warmup-init", "warm-up begins at 0");
@@ -234,7 +264,10 @@ void Translation::add_layout() {
   lines_.add("pipe_parallel_size", pipeline ? whole("pipeline_model_parallel_size", 1) : 1);
   add_keys({"sequence_parallel"});
   int64_t stage = whole("zero_stage", has("use_distributed_optimizer") ? 1 : 0);
-  lines_.add("zero_optimization", Json{{"stage", stage}});
+  Json zero = {{"stage", stage}};
+  if (has("cpu_optimizer") || has("optimizer_cpu_offload"))
+    zero["offload_optimizer"] = {{"device", "cpu"}};
+  lines_.add("zero_optimization", zero);
   bool recomputes = has("checkpoint_activations") || has("activations_checkpoint_method") ||
                     word("recompute_granularity") == "full";
   lines_.add("checkpoint_activations", recomputes);

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "config/batch_schedule.h"
 #include "convert/formats.h"
 #include "convert/neox_files.h"
 #include "convert/neox_names.h"
@@ -271,8 +272,9 @@ void add_train_state(ModelFiles& model, const NeoxFiles& files, const NeoxOptimi
       integer(file, "lr_scheduler.num_iters")
           .value_or(state.iteration - integer(file, "skipped_steps").value_or(0));
   state.global_batch = global_batch(file, config);
-  state.consumed_samples = state.iteration * state.global_batch;
-  state.dataset_samples = config.train.iters * state.global_batch;
+  BatchSchedule batches = batch_schedule(config, state.global_batch);
+  state.consumed_samples = batches.samples_of(state.iteration);
+  state.dataset_samples = samples_of_run(config, batches);
   if (config.precision.type == Precision::kFp16) {
     auto scaler = loss_scaler(files.partitions().empty() ? file : files.partitions()[0][0]);
     check_io(scaler.has_value(), file.name(),

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 
+#include "config/batch_schedule.h"
 #include "config/config.h"
 #include "data/sampler.h"
 
@@ -25,7 +26,8 @@ SampleRun micro_batch(const BatchPlan& plan, const DataRank& rank, int64_t first
 
 // What is asked of each split, as GPT-NeoX counts it: it enters the shuffle of the samples. Of
 // train_epochs it is one sample, which one epoch has, whose samples then come again and again.
-// train_samples: iterations x global batch, of the run's first start.
-SampleCounts sample_counts(const TrainConfig& train, int64_t global_batch, int64_t train_samples);
+// train_samples: those of the run, as its first start counted them.
+SampleCounts sample_counts(const TrainConfig& train, const BatchSchedule& batches,
+                           int64_t train_samples);
 
 }  // namespace neox

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/utf8.h"
+#include "config/batch.h"
 #include "data/indexed_dataset.h"
 #include "dataset/raw_index.h"
 
@@ -139,14 +140,15 @@ void check_request(const Config& config, const StepRequest& request) {
               "): steps are counted from 1");
 }
 
-Sampler open_sampler(const Config& config, const Tokenizer* tokenizer, int64_t global_batch) {
+Sampler open_sampler(const Config& config, const Tokenizer* tokenizer,
+                     const BatchSchedule& batches) {
   int64_t vocab = config.tokenizer.padded_vocab_size.value_or(IndexedDataset::kAnyToken);
   if (tokenizer) vocab = padded_vocab(config, tokenizer->vocab_size());
   bool has_end = tokenizer && tokenizer->has_end_of_document();
   check_usage(has_end || !config.data.eod_mask_loss, config.where("eod_mask_loss"),
               ": eod_mask_loss needs a tokenizer (vocab_file) with <|endoftext|>");
   return Sampler(config.data, config.model.seq, vocab, has_end ? tokenizer->end_of_document() : -1,
-                 sample_counts(config.train, global_batch, config.train.iters * global_batch));
+                 sample_counts(config.train, batches, samples_of_run(config, batches)));
 }
 
 }  // namespace
@@ -181,10 +183,12 @@ void show_document(const std::string& prefix, int64_t document, const Tokenizer*
 void show_step(const Config& config, const Tokenizer* tokenizer, const StepRequest& request,
                std::ostream& out) {
   check_request(config, request);
-  BatchPlan plan = plan_batch(config, request.rank.ranks);
-  Sampler sampler = open_sampler(config, tokenizer, plan.global);
+  BatchPlan full = plan_batch(config, request.rank.ranks);
+  BatchSchedule batches = batch_schedule(config, full.global);
+  Sampler sampler = open_sampler(config, tokenizer, batches);
   for (const std::string& warning : sampler.warnings()) log_warning(warning);
-  int64_t first = (request.step - 1) * plan.global;
+  int64_t first = batches.samples_of(request.step - 1);
+  BatchPlan plan = of_size(full, batches.size_at(first), request.rank.ranks);
   out << "step " << request.step << " of " << config.train.iters << ": samples " << first << ".."
       << first + plan.global - 1 << "; data rank " << request.rank.rank << " of "
       << request.rank.ranks << ": " << plan.accumulation << " micro-batches of " << plan.micro

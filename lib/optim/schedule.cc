@@ -13,9 +13,9 @@ double half(double part) { return std::exp(-0.693 * part); }  // NeoX's number f
 // NeoX 1.0, which trained Pythia: period decay_iters, held after decay_iters - warmup, cosine down
 // to 0.
 double v1(const ScheduleConfig& c, double step) {
-  double t = std::min(step, static_cast<double>(c.decay_iters) - c.warmup_iters);
+  double t = std::min(step, c.decay_iters - c.warmup_iters);
   if (c.warmup_iters > 0 && step <= c.warmup_iters) return c.lr * t / c.warmup_iters;
-  double part = (t - c.warmup_iters) / static_cast<double>(c.decay_iters);
+  double part = (t - c.warmup_iters) / c.decay_iters;
   double lr = c.decay == LrDecay::kLinear        ? c.lr * (1 - part)
               : c.decay == LrDecay::kCosine      ? c.lr * cosine(part)
               : c.decay == LrDecay::kExponential ? c.lr * half(part)
@@ -28,7 +28,7 @@ double v2(const ScheduleConfig& c, double step) {
   // NeoX divides by a warm-up of less than one step too, and begins above lr; here it begins at lr.
   if (c.warmup_iters > 0 && step <= c.warmup_iters)
     return c.lr * std::min(1.0, std::max(1.0, step) / c.warmup_iters);
-  double part = (step - c.warmup_iters) / (static_cast<double>(c.decay_iters) - c.warmup_iters);
+  double part = (step - c.warmup_iters) / (c.decay_iters - c.warmup_iters);
   double lr = c.decay == LrDecay::kLinear        ? c.lr * (1 - part)
               : c.decay == LrDecay::kCosine      ? c.min_lr + (c.lr - c.min_lr) * cosine(part)
               : c.decay == LrDecay::kExponential ? c.lr * half(part)
@@ -55,7 +55,7 @@ double wsd(WsdDecay decay, double part) {
 double megatron(const ScheduleConfig& c, double step) {
   if (c.warmup_iters > 0 && step <= c.warmup_iters) return c.lr * step / c.warmup_iters;
   if (c.decay == LrDecay::kConstant) return c.lr;
-  auto end = static_cast<double>(c.decay_iters);
+  double end = c.decay_iters;
   if (step > end) return c.min_lr;
   if (c.decay == LrDecay::kInverseSquareRoot)
     return std::max(c.min_lr,
@@ -71,17 +71,18 @@ double megatron(const ScheduleConfig& c, double step) {
 
 }  // namespace
 
-double learning_rate(const ScheduleConfig& config, int64_t step) {
+double learning_rate(const ScheduleConfig& config, double step) {
   auto formula = config.formula == LrFormula::kV1   ? v1
                  : config.formula == LrFormula::kV2 ? v2
                                                     : megatron;
-  return formula(config, static_cast<double>(step));
+  return formula(config, step);
 }
 
-std::vector<double> learning_rates(const ScheduleConfig& config, int64_t iters) {
+std::vector<double> learning_rates(const ScheduleConfig& config, int64_t iters,
+                                   const BatchSchedule& batches) {
   std::vector<double> rates(static_cast<size_t>(std::max<int64_t>(iters, 1)));
   for (size_t i = 0; i < rates.size(); ++i)
-    rates[i] = learning_rate(config, static_cast<int64_t>(i));
+    rates[i] = learning_rate(config, batches.full_batches(static_cast<int64_t>(i)));
   return rates;
 }
 

@@ -282,7 +282,8 @@ Program prepare_program() {
   add("vocab-file,v", text("FILE"),
       "tokenizer.json, GPT-2's vocab.json, tokenizer.model, or tiktoken's ranks");
   add("merge-file,m", text("FILE"), "GPT-2's merges.txt");
-  add("append-eod", "end each document with the token <|endoftext|>");
+  add("append-eod",
+      "end each document with <|endoftext|>, or else the tokenizer's own end of text");
   add("tokenizer-path", text("DIR"), "the tokenizer.json and tokenizer_config.json in there");
   add("train-tokenizer", number("N"),
       "train a byte-level BPE of N entries on the input first, and write it to --vocab-file");

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "config/batch.h"
 #include "data/boundaries.h"
 
 namespace neox {
@@ -24,6 +25,11 @@ Batches::Batches(const Sampler& sampler, Split split, const BatchForm& form, Mes
       form_(form),
       data_rank_{mesh.data().rank(), mesh.data().size()},
       device_(device) {}
+
+BatchPlan Batches::plan_at(int64_t first) const {
+  if (!form_.batches.ramps_up()) return form_.plan;
+  return of_size(form_.plan, form_.batches.size_at(first), data_rank_.ranks);
+}
 
 Batch Batches::get(int64_t first, int64_t m) {
   Place place{first, m};
@@ -55,12 +61,13 @@ Batch Batches::on_device(const HostBatch& host) const {
 }
 
 Batches::Place Batches::behind(const Place& place) const {
-  if (place.m + 1 < form_.plan.accumulation) return {place.first, place.m + 1};
-  return {place.first + form_.plan.global, 0};
+  BatchPlan plan = plan_at(place.first);
+  if (place.m + 1 < plan.accumulation) return {place.first, place.m + 1};
+  return {place.first + plan.global, 0};
 }
 
 Batches::HostBatch Batches::read(const Place& place) const {
-  return read(micro_batch(form_.plan, data_rank_, place.first, place.m));
+  return read(micro_batch(plan_at(place.first), data_rank_, place.first, place.m));
 }
 
 Batches::HostBatch Batches::read(const SampleRun& run) const {

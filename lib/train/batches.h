@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "config/batch_schedule.h"
 #include "config/config.h"
 #include "data/sampler.h"
 #include "data/step_samples.h"
@@ -18,13 +19,14 @@ struct BoundaryRules {
 };
 
 struct BatchForm {
-  BatchPlan plan;
+  BatchPlan plan;  // of full batches
   int64_t seq = 0;
   BoundaryRules boundaries = {};
   // 2: rows 2 b and 2 b + 1 are the chosen and the rejected answer of sample b.
   int64_t rows_of_sample = 1;
   // kAhead: a thread reads the next one meanwhile, into memory from which a GPU copies by itself.
   enum class Read { kWhenAsked, kAhead } read = Read::kWhenAsked;
+  BatchSchedule batches = BatchSchedule(plan.global);
 };
 
 // The first `seq` tokens of each sample.
@@ -36,6 +38,8 @@ class Batches {
           at::Device device);
   Batches(const Batches&) = delete;
 
+  // The batch of the step whose first sample is `first`.
+  BatchPlan plan_at(int64_t first) const;
   // Micro-batch m of the step whose first sample is `first`, of the samples of micro_batch(). Those
   // beyond the step's batch have weight 0. What goes wrong in reading ahead is thrown by the get()
   // of that micro-batch.

@@ -110,9 +110,12 @@ void Report::keep(const std::function<void()>& write) {
   }
 }
 
+int64_t Report::batch_of(int64_t iteration) const {
+  return options_.batches.samples_of(iteration) - options_.batches.samples_of(iteration - 1);
+}
+
 double Report::tokens_of(int64_t after, int64_t until) const {
-  return static_cast<double>(options_.batch.global * rows_of_sample(config_)) *
-         static_cast<double>(tokens_of_steps(config_, after, until));
+  return static_cast<double>(tokens_of_run(config_, options_.batches, after, until));
 }
 
 void Report::step(int64_t iteration, const StepReport& step, std::optional<double> seconds) {
@@ -127,6 +130,8 @@ void Report::step(int64_t iteration, const StepReport& step, std::optional<doubl
   if (config_.train.curriculum)
     scalars.emplace_back("curriculum_seqlen",
                          static_cast<double>(length_of_step(config_, iteration)));
+  if (config_.batch.ramp_up)
+    scalars.emplace_back("batch_size", static_cast<double>(batch_of(iteration)));
   if (config_.precision.type == Precision::kFp16)
     scalars.emplace_back("train/loss_scale", step.loss_scale);
   const auto& preference = config_.train.preference;
@@ -148,9 +153,12 @@ Report::Rates Report::rates(int64_t iteration) const {
   double all = device_steps_ == steps ? device_seconds_ - paused_seconds_ : seconds_since_mark();
   double seconds = std::max(all, 1e-9) / static_cast<double>(steps);
   double tokens = tokens_of(iteration - steps, iteration) / seconds / static_cast<double>(steps);
+  const BatchSchedule& batches = options_.batches;
+  auto samples =
+      static_cast<double>(batches.samples_of(iteration) - batches.samples_of(iteration - steps));
   ModelConfig mean = mean_model(config_, iteration - steps, iteration);
   Rates rates{.seconds = seconds,
-              .samples = static_cast<double>(options_.batch.global) / seconds,
+              .samples = samples / static_cast<double>(steps) / seconds,
               .tokens = tokens,
               .flops = tokens * train_flops_per_token(mean),
               .used = {}};
@@ -171,6 +179,7 @@ std::string Report::line(int64_t iteration, const StepReport& step, const Rates&
     line += concat(" | loss scale ", printed("%g", step.loss_scale));
   if (config_.train.curriculum)
     line += concat(" | ", length_of_step(config_, iteration), " tokens a sequence");
+  if (config_.batch.ramp_up) line += concat(" | batch ", batch_of(iteration));
   if (config_.model.moe) line += concat(" | expert load ", printed("%.2f", step.expert_load));
   if (skipped_ > 0) line += concat(" | ", counted(skipped_, "step"), " skipped");
   line += concat(" | ", printed("%.1f", rates.samples), " samples/s | ",

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/progress.h"
+#include "config/batch_schedule.h"
 #include "config/config.h"
 #include "metrics/metrics.h"
 #include "train/step.h"
@@ -19,6 +20,7 @@ struct ReportOptions {
   int64_t first_iteration = 0;  // steps taken before
   at::Device device = at::kCPU;
   BatchPlan batch = {};
+  BatchSchedule batches = BatchSchedule(batch.global);
   int64_t ranks = 1;
 };
 
@@ -56,6 +58,7 @@ class Report {
   void log_interval(int64_t iteration, const StepReport& step);
   std::string line(int64_t iteration, const StepReport& step, const Rates& rates) const;
   void begin_interval(int64_t iteration);
+  int64_t batch_of(int64_t iteration) const;             // its samples
   double tokens_of(int64_t after, int64_t until) const;  // of those steps, of all samples
   void keep(const std::function<void()>& write);
   double seconds_since_mark() const;

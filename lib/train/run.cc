@@ -93,6 +93,18 @@ BoundaryRules boundary_rules(const Config& config, const Tokenizer* tokenizer) {
           .positions = data.reset_position_ids ? At::kRespected : At::kIgnored};
 }
 
+void say_ramp_up(const Config& config, const Start& start, int64_t data_ranks) {
+  BatchSchedule batches = batch_schedule(config, start.batch.global);
+  int64_t size = batches.size_at(start.state.consumed_samples);
+  int64_t steps = batches.stages().back().steps_before;
+  if (start.state.iteration >= steps) return;
+  BatchPlan now = of_size(start.batch, size, data_ranks);
+  log_info("rampup_batch_size: steps have ", counted(size, "sample"), " now and ",
+           with_commas(start.batch.global), " from step ", with_commas(steps + 1), " on");
+  std::string bad = badly_used_ranks(now, data_ranks);
+  if (!bad.empty()) log_warning("while the batch grows, ", bad);
+}
+
 void say_start(const Config& config, const Start& start, const Mesh& mesh, at::Device device) {
   log_info("neox-train: ", human_count(static_cast<double>(num_parameters(config.model))),
            " parameters (", architecture(config.model), ")");
@@ -102,6 +114,7 @@ void say_start(const Config& config, const Start& start, const Mesh& mesh, at::D
            ", ", to_string(start.batch, data_ranks));
   std::string bad = badly_used_ranks(start.batch, data_ranks);
   if (!bad.empty()) log_warning(bad);
+  if (config.batch.ramp_up) say_ramp_up(config, start, data_ranks);
   Precision type = config.precision.type;
   bool half = device.is_cpu() && (type == Precision::kFp16 || type == Precision::kBf16);
   if (half && multiplied_in_fp32(dtypes_of(type).param))
@@ -146,12 +159,13 @@ Sampler open_behind_rank_0(Control& control, const std::function<Sampler()>& ope
 
 // The order of samples is that of the run's first start, which may have asked for fewer steps.
 // asked: as for say_passes().
-bool says_repeats(const Sampler& sampler, const Config& config, int64_t batch, int64_t asked) {
-  int64_t known = sampler.size(Split::kTrain), samples = config.train.iters * batch;
+bool says_repeats(const Sampler& sampler, const Config& config, const BatchSchedule& batches,
+                  int64_t asked) {
+  int64_t known = sampler.size(Split::kTrain), samples = batches.samples_of(config.train.iters);
   if (config.train.epochs > 0 || samples <= std::max(asked, known)) return false;
   log_warning("train_iters ", config.train.iters, " (", config.where("train_iters"),
               "): the order of the ", with_commas(known), " training samples was made for fewer ",
-              "steps, when the run began; from step ", known / batch + 1,
+              "steps, when the run began; from step ", batches.steps_of(known) + 1,
               " on they come again. For other samples begin a run from this one's weights: another "
               "save directory, load of this one, and finetune: true");
   return true;
@@ -159,13 +173,15 @@ bool says_repeats(const Sampler& sampler, const Config& config, int64_t batch, i
 
 // "each token of the training data is read 3.2 times".
 // asked: training samples of which the sampler knows, those of the run's first start.
-void say_passes(const Sampler& sampler, const Config& config, int64_t batch, int64_t asked) {
+void say_passes(const Sampler& sampler, const Config& config, const BatchSchedule& batches,
+                int64_t asked) {
   if (config.data.packing != Packing::kPacked) return;
   if (config.train.epochs > 0)
     return log_info("train_epochs ", config.train.epochs, ": ", config.train.iters, " steps, ",
                     with_commas(sampler.size(Split::kTrain)), " samples an epoch");
   std::vector<double> passes = sampler.passes(Split::kTrain);
-  auto longer = static_cast<double>(config.train.iters * batch) / static_cast<double>(asked);
+  auto longer =
+      static_cast<double>(batches.samples_of(config.train.iters)) / static_cast<double>(asked);
   for (double& n : passes) n *= std::max(1.0, longer);
   auto [least, most] = std::ranges::minmax(passes);
   auto times = [](double n) { return n < 0.01 ? "less than 0.01" : human_count(n); };
@@ -292,17 +308,16 @@ std::string little_time(const RunPlace& place, const Config& config, double last
 // Collective.
 Sampler open_samples(const Config& config, const TrainState& state, int64_t end_of_document,
                      Control& control, const RunPlace& place) {
+  BatchSchedule batches = batch_schedule(config, state.global_batch);
   Sampler sampler = open_behind_rank_0(control, [&] {
-    return Sampler(config.data, config.model.seq, config.model.vocab,
-                   static_cast<int32_t>(end_of_document),
-                   sample_counts(config.train, state.global_batch, state.dataset_samples),
-                   poll_stop(place.stop));
+    return Sampler(
+        config.data, config.model.seq, config.model.vocab, static_cast<int32_t>(end_of_document),
+        sample_counts(config.train, batches, state.dataset_samples), poll_stop(place.stop));
   });
   if (control.rank() != 0) return sampler;
   for (const std::string& warning : sampler.warnings()) log_warning(warning);
-  if (config.train.iters > 0 &&
-      !says_repeats(sampler, config, state.global_batch, state.dataset_samples))
-    say_passes(sampler, config, state.global_batch, state.dataset_samples);
+  if (config.train.iters > 0 && !says_repeats(sampler, config, batches, state.dataset_samples))
+    say_passes(sampler, config, batches, state.dataset_samples);
   return sampler;
 }
 

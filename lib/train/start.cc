@@ -1,11 +1,14 @@
 #include "train/start.h"
 
+#include <cmath>
+
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "checkpoint/layout.h"
 #include "config/architecture.h"
+#include "config/batch_schedule.h"
 #include "generate/load.h"
 #include "model/parameters.h"
 #include "train/ranks.h"
@@ -162,12 +165,12 @@ void check_architecture(const Config& config, const TrainState& state,
 void choose_schedule(Config& config, const Config& saved, const std::string& dir, bool first) {
   if (config.schedule.on_resume == ScheduleOnResume::kOfConfig) return;
   std::string rises =
-      rises_again(saved.schedule, config.train.iters)
-          ? concat(" ends with step ", saved.schedule.decay_iters,
+      rises_again(saved.schedule, length_of_run(config))
+          ? concat(" ends with step ", std::llround(saved.schedule.decay_iters),
                    ", behind which NeoX's formula lets the learning rate rise again")
           : "";
   if (config.schedule.on_resume == ScheduleOnResume::kOfCheckpoint) {
-    if (first && !rises.empty() && !rises_again(config.schedule, config.train.iters))
+    if (first && !rises.empty() && !rises_again(config.schedule, length_of_run(config)))
       log_warning("the schedule of the run of ", dir, rises, "; override_lr_scheduler: true takes ",
                   "this configuration's");
     return take_schedule(config, saved);
@@ -185,6 +188,15 @@ int64_t asked_batch(const Config& config, int64_t data_ranks) {
   return config.batch.global ? *config.batch.global : plan_batch(config, data_ranks).global;
 }
 
+// Which samples a step has follows from it.
+void check_ramp_up(const Config& config, const Config& saved, const std::string& dir) {
+  const std::string key = "rampup_batch_size";
+  check_usage(config.value(key) == saved.value(key), config.where(key), ": ", key, " is ",
+              config.value(key), ", but the run of ", dir, " began with ", saved.value(key),
+              ", which decides what each of its steps has; put that back, or begin another run "
+              "from its weights (finetune: true)");
+}
+
 // The batch of a run is decided at its first start.
 void check_kept_batch(const Config& config, const TrainState& state, int64_t data_ranks,
                       const std::string& dir, bool first) {
@@ -197,9 +209,11 @@ void check_kept_batch(const Config& config, const TrainState& state, int64_t dat
                                    : concat("micro-batch and accumulation make a batch of ", asked,
                                             " on ", counted(data_ranks, "data-parallel rank")),
                              ", but the run of ", dir, " began with ", state.global_batch);
-  check_usage(config.train.epochs == 0, found, ", and train_epochs (", config.where("train_epochs"),
-              ") is counted in steps of it; leave train_batch_size ", state.global_batch,
-              ", or begin another run (finetune: true)");
+  for (auto [counted, is_given] : {std::pair{"train_epochs", config.train.epochs > 0},
+                                   std::pair{"train_samples", config.train.samples > 0}})
+    check_usage(!is_given, found, ", and ", counted, " (", config.where(counted),
+                ") is counted in steps of it; leave train_batch_size ", state.global_batch,
+                ", or begin another run (finetune: true)");
   if (first) log_warning(found, ", which it keeps; another batch is another run (finetune: true)");
 }
 
@@ -289,6 +303,7 @@ void take_state(Start& start, Config& config, const std::optional<Config>& saved
                   config.schedule.on_resume == ScheduleOnResume::kMustAgree;
   if (saved && !left_out) choose_schedule(config, *saved, dir, first);
   check_kept_batch(config, stored, data_ranks, dir, first);
+  if (saved) check_ramp_up(config, *saved, dir);
   if (saved) start.changed = changed_keys(*saved, config);
   start.state = stored;
   // As far as they write as much to the same disk; fewer ranks may each write for longer.
@@ -305,7 +320,7 @@ void begin_state(Start& start, const Config& config, int64_t data_ranks) {
   start.batch = plan_batch(config, data_ranks);
   start.state.global_batch = start.batch.global;
   start.state.micro_batch = start.batch.micro;
-  start.state.dataset_samples = config.train.iters * start.batch.global;
+  start.state.dataset_samples = samples_of_run(config, batch_schedule(config, start.batch.global));
   start.state.padded_vocab = config.model.vocab;
   start.state.architecture = architecture(config.model);
 }

@@ -43,7 +43,10 @@ TrainStep::TrainStep(GptNeoX& model, const Config& config, GraphRecorder* record
       update_(host_work().empty() ? recorder : nullptr, "the update of parameters"),
       recorded_(recorder != nullptr) {
   at::Device device = model.hidden_options().device();
-  rates_ = at::tensor(learning_rates(config.schedule, config.train.iters), at::kDouble).to(device);
+  // A batch that is not ramped up may be given by its parts; then any gives the same rates.
+  BatchSchedule batches = batch_schedule(config, config.batch.global.value_or(1));
+  rates_ = at::tensor(learning_rates(config.schedule, config.train.iters, batches), at::kDouble)
+               .to(device);
   steps_ = at::zeros({}, at::dtype(at::kLong).device(device));
   stops_ = at::zeros({}, at::dtype(at::kDouble).device(device));
   lacks_ = at::zeros_like(stops_);

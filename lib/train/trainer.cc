@@ -31,6 +31,7 @@ ReportOptions report_options(const TrainerParts& p, const Start& start) {
           .first_iteration = start.state.iteration,
           .device = p.model.hidden_options().device(),
           .batch = start.batch,
+          .batches = batch_schedule(p.config, start.batch.global),
           .ranks = p.control.size()};
 }
 
@@ -50,7 +51,8 @@ BatchForm train_form(const TrainerParts& p, const Start& start) {
           .seq = p.config.model.seq,
           .boundaries = p.boundaries,
           .rows_of_sample = rows_of_sample(p.config),
-          .read = gpu ? BatchForm::Read::kAhead : BatchForm::Read::kWhenAsked};
+          .read = gpu ? BatchForm::Read::kAhead : BatchForm::Read::kWhenAsked,
+          .batches = batch_schedule(p.config, start.batch.global)};
 }
 
 std::set<std::string> states_of(const auto& tensors) {
@@ -192,7 +194,8 @@ void Trainer::train_loop() {
   if (state_.iteration >= t.iters && p_.control.rank() == 0)
     log_info(t.iters == 0 ? "nothing is trained, only evaluated: train_iters is 0"
                           : concat("the run is complete: step ", state_.iteration, " of ", t.iters,
-                                   "; a larger train_iters goes on"));
+                                   "; a larger ", t.samples > 0 ? "train_samples" : "train_iters",
+                                   " goes on"));
   while (!stop_ && state_.iteration < t.iters) {
     take_step();
     if (saver_) survives([this] { end_of_save(saver_->poll()); });
@@ -242,13 +245,15 @@ void Trainer::take_step() {
   int64_t seq = length_of_step(p_.config, state_.iteration + 1);
   // The steps of each length would take memory of their own, of which recording lets nothing go.
   if (recorder_) recorder_->waits = seq < length_of_step(p_.config, p_.config.train.iters);
+  BatchPlan batch = train_batches_.plan_at(first);
   ReportToCome result =
-      step_.run(batch_.accumulation, step_batches(train_batches_, first, seq),
-                nominal_weight(p_.config, batch_, seq), [this] { return rank_state(); });
+      step_.run(batch.accumulation, step_batches(train_batches_, first, seq),
+                nominal_weight(p_.config, batch, seq), [this] { return rank_state(); });
   read_report();  // of the step before, while the device works on this one
   unread_ = std::move(result);
   ++state_.iteration;
-  state_.consumed_samples += batch_.global;
+  state_.consumed_samples += batch.global;
+  step_samples_ = batch.global;
   report_.measured(state_.iteration,
                    diagnostics_.after(state_.iteration, step_, p_.model.mesh().world()));
   const TrainConfig& t = p_.config.train;
@@ -272,7 +277,7 @@ void Trainer::read_report() {
   int64_t iteration = state_.iteration;
   if (report.lacks_data) {  // as does the one behind it, if there is one
     --state_.iteration;
-    state_.consumed_samples -= batch_.global;
+    state_.consumed_samples -= step_samples_;
     end_without_data();
   }
   report_.step(iteration, report, seconds);
@@ -307,7 +312,7 @@ void Trainer::check_finite(const StepReport& report) {
        ". The parameters are those of the last finite step. Go on from an earlier checkpoint with "
        "a lower learning rate",
        scaled ? ", more warm-up or precision: bfloat16" : " or more warm-up", " (samples ",
-       state_.consumed_samples - batch_.global, "..", state_.consumed_samples - 1,
+       state_.consumed_samples - step_samples_, "..", state_.consumed_samples - 1,
        " of the run were in this step).");
 }
 

@@ -105,7 +105,7 @@ class Trainer {
   TrainerParts p_;
   std::vector<std::vector<int32_t>> prompts_;  // the tokens of sample_prompts
   std::vector<int32_t> sample_ends_;           // what ends their texts
-  BatchPlan batch_;
+  BatchPlan batch_;                            // the full one
   TrainState state_;
   std::unique_ptr<GraphRecorder> recorder_;  // null: nothing is recorded
   TrainStep step_;
@@ -125,7 +125,8 @@ class Trainer {
   bool save_failed_ = false;                   // the last one
   bool ends_ = false;                          // this start takes no more steps
   int64_t skipped_in_a_row_ = 0;
-  int64_t steps_here_ = 0;  // of this start
+  int64_t step_samples_ = 0;  // of the last step
+  int64_t steps_here_ = 0;    // of this start
   TimeLimit::Clock::time_point claim_due_ = {};
 };
 

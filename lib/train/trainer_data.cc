@@ -46,7 +46,7 @@ BatchSource Trainer::step_batches(Batches& source, int64_t first, int64_t seq) {
   };
   if (!p_.reference) return get;
   std::vector<Batch> batches;
-  for (int64_t m = 0; m < batch_.accumulation; ++m) batches.push_back(get(m));
+  for (int64_t m = 0; m < source.plan_at(first).accumulation; ++m) batches.push_back(get(m));
   p_.reference->rate(batches);
   return [batches = std::move(batches)](int64_t m) { return batches[static_cast<size_t>(m)]; };
 }

@@ -40,6 +40,7 @@ compare neox_checkpoint.py "$build/bin" "$build/tests/logits_tool"
 compare megatron_checkpoint.py "$build/bin" "$build/tests/logits_tool"
 compare neox_deepspeed.py "$build/bin"
 compare curriculum.py --check
+compare batch_ramp_up.py --check
 compare serve.py "$build/bin"
 compare benchmarks.py "$build"
 compare tensorboard.py "$build/bin/neox-plot" "$build/tests/plot_test"
