@@ -131,4 +131,38 @@ inline Model gpt2(const std::string& prefix = "transformer.") {
   return {config, all};
 }
 
+inline Model bloom(const std::string& prefix = "transformer.") {
+  Json config = {{"architectures", {"BloomForCausalLM"}},
+                 {"model_type", "bloom"},
+                 {"hidden_size", kWidth},
+                 {"n_layer", 2},
+                 {"n_head", kHeads},
+                 {"vocab_size", kVocab},
+                 {"seq_length", kPositions},
+                 {"layer_norm_epsilon", 1e-6},
+                 {"apply_residual_connection_post_layernorm", false},
+                 {"offset_alibi", 100},
+                 {"slow_but_exact", false}};
+  std::vector<Made> all = {{prefix + "word_embeddings.weight", {kVocab, kWidth}},
+                           {prefix + "word_embeddings_layernorm.weight", {kWidth}},
+                           {prefix + "word_embeddings_layernorm.bias", {kWidth}}};
+  for (int layer : {0, 1})
+    add_layer(all, layer, (prefix + "h.").c_str(),
+              {{"input_layernorm.weight", {kWidth}},
+               {"input_layernorm.bias", {kWidth}},
+               {"self_attention.query_key_value.weight", {3 * kWidth, kWidth}},
+               {"self_attention.query_key_value.bias", {3 * kWidth}},
+               {"self_attention.dense.weight", {kWidth, kWidth}},
+               {"self_attention.dense.bias", {kWidth}},
+               {"post_attention_layernorm.weight", {kWidth}},
+               {"post_attention_layernorm.bias", {kWidth}},
+               {"mlp.dense_h_to_4h.weight", {4 * kWidth, kWidth}},
+               {"mlp.dense_h_to_4h.bias", {4 * kWidth}},
+               {"mlp.dense_4h_to_h.weight", {kWidth, 4 * kWidth}},
+               {"mlp.dense_4h_to_h.bias", {kWidth}}});
+  all.push_back({prefix + "ln_f.weight", {kWidth}});
+  all.push_back({prefix + "ln_f.bias", {kWidth}});
+  return {config, all};
+}
+
 }  // namespace neox::testing

@@ -99,13 +99,12 @@ TEST(MegatronOptionsTest, NameWhatIsLost) {
       kGpt, "--position-embedding-type alibi --train-tokens 1_000_000 --fp16 --loss-scale 12 ",
       "--rampup-batch-size 2 2 100 --embed-layernorm --no-bias-gelu-fusion --kill-switch-path x ",
       "--zero-stage 1 --deepspeed --deepspeed_config ds.json --checkpoint-activations --what 3"));
-  EXPECT_THAT(made.warnings,
-              ElementsAre("--embed-layernorm: another model: there is no norm behind the embedding",
-                          "--what 3: unknown, left out"));
+  EXPECT_THAT(made.warnings, ElementsAre("--what 3: unknown, left out"));
   Config config = config_of(made);
   EXPECT_EQ(config.train.samples, 977 * 8);  // 1e6 / 8 / 128, upwards
   EXPECT_EQ(config.batch.ramp_up->samples, 100);
   EXPECT_THAT(made.yaml, HasSubstr("\npos_emb: alibi\n"));
+  EXPECT_TRUE(config.model.embedding_norm);
   EXPECT_THAT(made.yaml, HasSubstr("\nbias_gelu_fusion: false\n"));
   EXPECT_THAT(made.yaml, HasSubstr("\ndata_order: megatron  # "));
   EXPECT_THAT(made.yaml, HasSubstr("--deepspeed-config ds.json\n"));

@@ -132,6 +132,7 @@ inline const std::vector<ModelOption> kModelOptions = {
        o.model.tied_norms = true;
        o.model.activation = Activation::kMish;
      }},
+    {"ANormOfEmbeddings", [](TinyOptions& o) { o.model.embedding_norm = true; }},
     {"NormsOfQueriesAndKeys", [](TinyOptions& o) { o.model.qk_norm = true; }},
     {"RmsNormsOfQueriesAndKeys",
      [](TinyOptions& o) {

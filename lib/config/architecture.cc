@@ -80,6 +80,7 @@ std::string architecture(const ModelConfig& c) {
       {c.norm == Norm::kRmsNorm, ", RMS norms"},
       {c.tied_norms, ", one norm for attention and MLP"},
       {c.qk_norm, ", norms of queries and keys"},
+      {c.embedding_norm, ", a norm of embeddings"},
       {!c.attention_bias, ", attention without biases"},
       {!c.mlp_bias, ", MLP without biases"},
       {c.scores, ", a score as head"}};

@@ -57,6 +57,7 @@ void read_norms(KeyReader& keys, ModelConfig& model) {
   keys.require(model.norm_eps > 0, key, key, " is ", shortest(model.norm_eps),
                "; it must be positive (usual: 1e-5)");
   model.qk_norm = keys.flag("use_qk_layernorm");
+  model.embedding_norm = keys.flag("embed_layernorm");
   model.parallel_residual = keys.flag("gpt_j_residual");
   model.tied_norms = keys.flag("gpt_j_tied");
   keys.require(!model.tied_norms || model.parallel_residual, "gpt_j_tied",

@@ -107,6 +107,7 @@ ParameterParts parameter_parts(const ModelConfig& m) {
                      .used = both + router + m.moe->top_k * expert};
   }
   parts.embedding = m.vocab * h;
+  parts.embedding_norm = m.embedding_norm ? norm * h : 0;
   parts.positions = m.position_embedding == kLearned    ? m.positions * h
                     : m.position_embedding == kRelative ? m.rpe_buckets * m.heads
                                                         : 0;
@@ -136,8 +137,8 @@ int64_t of_layers(const ModelConfig& model, int64_t n, int64_t ParameterParts::B
 
 int64_t num_parameters(const ModelConfig& model) {
   ParameterParts p = parameter_parts(model);
-  return p.embedding + p.positions + of_layers(model, model.layers, &ParameterParts::Block::all) +
-         p.final_norm + p.head;
+  return p.embedding + p.embedding_norm + p.positions +
+         of_layers(model, model.layers, &ParameterParts::Block::all) + p.final_norm + p.head;
 }
 
 }  // namespace neox

@@ -32,6 +32,7 @@ int64_t data_ranks(const Config& config, int64_t world) {
 void count_parameters(Estimate& e, const ModelConfig& model) {
   ParameterParts parts = parameter_parts(model);
   e.embedding = parts.embedding;
+  e.embedding_norm = parts.embedding_norm;
   e.positions = parts.positions;
   e.head = parts.head;
   e.final_norm = parts.final_norm;
@@ -46,7 +47,7 @@ int64_t fullest_stage(const Estimate& e, const Config& config) {
   int64_t tp = config.layout.tensor, pp = config.layout.pipe;
   int64_t n = divide_up(config.model.layers, pp), whole = of_layers(config.model, n, &Block::whole);
   int64_t layers = (of_layers(config.model, n, &Block::all) - whole) / tp + whole;
-  int64_t first = e.embedding / tp + e.positions,
+  int64_t first = e.embedding / tp + e.embedding_norm + e.positions,
           last = e.embedding / tp + e.final_norm;
   if (pp > 1) return layers + std::max(first, last);
   return layers + first + e.final_norm + e.head / tp;
@@ -355,6 +356,7 @@ int64_t fewest_ranks(const Config& config) {
 std::string render(const Estimate& e, const Config& config) {
   std::string out = "Parameters\n";
   out += line("embedding", with_commas(e.embedding));
+  if (e.embedding_norm) out += line("its norm", with_commas(e.embedding_norm));
   if (e.positions) out += line("positions", with_commas(e.positions));
   out += line("blocks", with_commas(e.blocks), concat(config.model.layers, " layers"));
   out += line("final norm", with_commas(e.final_norm));

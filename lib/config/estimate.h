@@ -13,7 +13,8 @@ inline constexpr int64_t kLogitElements = 13 << 20, kGpuLogitElements = 32 * kLo
 
 struct Estimate {
   // Of the whole model.
-  int64_t embedding = 0, positions = 0, blocks = 0, final_norm = 0, head = 0, parameters = 0;
+  int64_t embedding = 0, embedding_norm = 0, positions = 0, blocks = 0, final_norm = 0, head = 0,
+          parameters = 0;
 
   int64_t world = 0, data_ranks = 0;
   BatchPlan batch;

@@ -528,6 +528,9 @@ constexpr KeyRow kOwn[] = {
      "exponential|linear|cosine|minus_sqrt"},
     {"lr_wsd_decay_iters", kInt, "null", kUsed,
      "its steps, the last of lr_decay_iters (Megatron's key)"},
+    {"embed_layernorm", kBool, "false", kUsed,
+     "a norm of the tokens' embeddings, before positions are added (Megatron-DeepSpeed's key; "
+     "BLOOM has it)"},
     {"train_samples", kInt, "null", kUsed,
      "samples of the whole run instead of train_iters (Megatron's key)"},
     {"lr_decay_samples", kInt, "null", kUsed,

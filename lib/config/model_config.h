@@ -91,8 +91,9 @@ struct ModelConfig {
   Norm norm = Norm::kLayerNorm;
   bool gated = false;  // the MLP is activation(gate) * up
   bool attention_bias = true, mlp_bias = true;
-  bool tied_norms = false;  // gpt_j_tied: attention and MLP share a norm
-  bool qk_norm = false;     // norms over each head of queries and keys
+  bool tied_norms = false;      // gpt_j_tied: attention and MLP share a norm
+  bool qk_norm = false;         // norms over each head of queries and keys
+  bool embedding_norm = false;  // one of the tokens' embeddings, as in BLOOM
   RotaryScaling rotary_scaling;
   int64_t rpe_buckets = 32, rpe_max_distance = 128;  // of kRelative, T5's
   std::optional<MupConfig> mup;
@@ -123,7 +124,7 @@ struct ModelConfig {
 int64_t num_parameters(const ModelConfig& model);
 
 struct ParameterParts {
-  int64_t embedding = 0, positions = 0, final_norm = 0, head = 0;
+  int64_t embedding = 0, embedding_norm = 0, positions = 0, final_norm = 0, head = 0;
   struct Block {        // of one layer
     int64_t all = 0;    // parameters
     int64_t whole = 0;  // of these, what tensor parallelism does not split

@@ -39,7 +39,8 @@ constexpr ActivationName kActivations[] = {{"gelu", Activation::kGeluErf, "gelu"
 std::string key_of(const ActivationName& a, bool gated) { return gated ? a.gated : a.plain; }
 
 void add_activation(const HfFamily& family, HfFields& fields, Keys& keys) {
-  std::string name = fields.text(family.activation_field, family.activation);
+  std::string name = family.activation;
+  if (family.activation_field) name = fields.text(family.activation_field, name);
   std::vector<std::string> names;
   for (const ActivationName& a : kActivations) {
     std::string key = key_of(a, family.gated);
@@ -154,6 +155,7 @@ Json options_of(const ModelConfig& m) {
       {"gpt_j_residual", m.parallel_residual},
       {"gpt_j_tied", m.tied_norms},
       {"use_qk_layernorm", m.qk_norm},
+      {"embed_layernorm", m.embedding_norm},
       {"use_bias_in_attn_linear", m.attention_bias},
       {"use_bias_in_mlp", m.mlp_bias},
       {"num_kv_heads", m.groups()},
@@ -231,10 +233,11 @@ Config config_of(const HfFamily& family, const Json& json, const std::string& wh
   add_activation(family, fields, keys);
   Json rotary = rotary_keys(family, fields, keys.at("seq_length").get<int64_t>());
   for (const auto& [key, value] : rotary.items()) keys[key] = value;
-  std::vector<const char*> true_ones = family.must_be_true;
-  true_ones.push_back("is_causal");
-  for (const char* name : true_ones)
-    check_io(fields.flag(name, true), where, ": ", name, " is false, which is not supported");
+  auto fixed = family.fixed;
+  fixed.emplace_back("is_causal", true);
+  for (const auto& [name, value] : fixed)
+    check_io(fields.flag(name, value) == value, where, ": ", name, " is ", value ? "false" : "true",
+             ", which is not supported");
   fields.finish(family.silent);
   Config config = config_with(family, keys, where);
   for (const auto& [field, value] : compared) {
@@ -255,7 +258,8 @@ nlohmann::ordered_json json_of(const HfFamily& family, const ModelConfig& model,
     json["label2id"] = {{"LABEL_0", 0}};
   }
   for (const HfField& field : family.fields) json[field.theirs] = member_of(model, field);
-  if (const char* name = activation_name(family, model)) json[family.activation_field] = name;
+  const char* activation = activation_name(family, model);
+  if (activation && family.activation_field) json[family.activation_field] = activation;
   add_rotary_fields(family.rotary, model, json);
   json["torch_dtype"] = dtype;
   json["use_cache"] = true;

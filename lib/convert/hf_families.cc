@@ -37,7 +37,7 @@ HfFamily gpt_neox() {
                  {"hidden_dropout", "hidden_dropout", &M::hidden_dropout, "0.0"},
                  {"attention_dropout", "attention_dropout", &M::attention_dropout, "0.0"},
                  {"initializer_range", "init_method_std", &M::init_std, "0.02"}},
-      .must_be_true = {},
+      .fixed = {},
       .silent = {},
       .tensors = {{"embed_in", {"gpt_neox.embed_in"}},
                   {"layers.*.input_layernorm", {"gpt_neox.layers.*.input_layernorm"}},
@@ -79,7 +79,7 @@ HfFamily gpt2() {
                  {"embd_pdrop", nullptr, &M::hidden_dropout, "0.1"},
                  {"attn_pdrop", "attention_dropout", &M::attention_dropout, "0.1"},
                  {"initializer_range", "init_method_std", &M::init_std, "0.02"}},
-      .must_be_true = {"scale_attn_weights"},
+      .fixed = {{"scale_attn_weights", true}},
       .silent = {"n_ctx", "n_special", "predict_special_tokens", "reorder_and_upcast_attn",
                  "summary_activation", "summary_first_dropout", "summary_proj_to_labels",
                  "summary_type", "summary_use_proj"},
@@ -111,6 +111,57 @@ HfFamily gpt2() {
                   {"num_hidden_layers", "n_layer"}}};
 }
 
+// Megatron-DeepSpeed's, with ALiBi and a norm of embeddings. MLPs are four times as wide as the
+// hidden states, and positions have no end: seq_length says what it was trained with.
+HfFamily bloom() {
+  return {
+      .architecture = "BloomForCausalLM",
+      .type = "bloom",
+      .yaml = "pos_emb: alibi\nembed_layernorm: true\n",
+      .rotary = HfFamily::kNoRotary,
+      .activation_field = nullptr,
+      .activation = "gelu_new",
+      .gated = false,
+      .fields = {{"n_layer", "num_layers", &M::layers, "2"},
+                 {"hidden_size", "hidden_size", &M::hidden, "64"},
+                 {"n_head", "num_attention_heads", &M::heads, "8"},
+                 {"seq_length", "max_position_embeddings", &M::positions, "2048"},
+                 {"vocab_size", "padded_vocab_size", &M::vocab, "250880"},
+                 {"layer_norm_epsilon", "layernorm_epsilon", &M::norm_eps, "1e-5"},
+                 {"tie_word_embeddings", "no_weight_tying", &M::tied_embedding, "true", F::kNot},
+                 {"hidden_dropout", "hidden_dropout", &M::hidden_dropout, "0.0"},
+                 {"attention_dropout", "attention_dropout", &M::attention_dropout, "0.0"},
+                 {"initializer_range", "init_method_std", &M::init_std, "0.02"}},
+      .fixed = {{"apply_residual_connection_post_layernorm", false}},
+      .silent = {"attention_softmax_in_fp32", "bias_dropout_fusion", "masked_softmax_fusion",
+                 "n_inner", "offset_alibi", "pretraining_tp", "skip_bias_add", "skip_bias_add_qkv",
+                 "slow_but_exact"},
+      .tensors = {{"embed_in", {"transformer.word_embeddings|word_embeddings"}},
+                  {"embed_layernorm",
+                   {"transformer.word_embeddings_layernorm|word_embeddings_layernorm"}},
+                  {"layers.*.input_layernorm",
+                   {"transformer.h.*.input_layernorm|h.*.input_layernorm"}},
+                  {"layers.*.post_attention_layernorm",
+                   {"transformer.h.*.post_attention_layernorm|h.*.post_attention_layernorm"}},
+                  {"layers.*.attention.query_key_value",
+                   {"transformer.h.*.self_attention.query_key_value|"
+                    "h.*.self_attention.query_key_value"}},
+                  {"layers.*.attention.dense",
+                   {"transformer.h.*.self_attention.dense|h.*.self_attention.dense"}},
+                  {"layers.*.mlp.dense_h_to_4h",
+                   {"transformer.h.*.mlp.dense_h_to_4h|h.*.mlp.dense_h_to_4h"}},
+                  {"layers.*.mlp.dense_4h_to_h",
+                   {"transformer.h.*.mlp.dense_4h_to_h|h.*.mlp.dense_4h_to_h"}},
+                  {"final_layer_norm", {"transformer.ln_f|ln_f"}},
+                  {"embed_out", {"lm_head"}},
+                  {"score", {"score"}}},
+      .layers = {"transformer.h.", "h."},
+      .buffers = {},
+      .aliases = {{"n_embed", "hidden_size"},
+                  {"num_attention_heads", "n_head"},
+                  {"num_hidden_layers", "n_layer"}}};
+}
+
 // What all that are like LlamaForCausalLM share.
 std::vector<HfField> llama_fields(const char* norm_eps = "1e-6") {
   return {{"num_hidden_layers", "num_layers", &M::layers, "32"},
@@ -133,7 +184,7 @@ HfFamily llama_like(const char* architecture, const char* type, const char* yaml
           .activation = "silu",
           .gated = true,
           .fields = {},
-          .must_be_true = {},
+          .fixed = {},
           .silent = {"pretraining_tp", "is_llama_config", "max_sequence_length"},
           .tensors = {{"embed_in", {"model.embed_tokens"}},
                       {"layers.*.input_layernorm", {"model.layers.*.input_layernorm"}},
@@ -216,7 +267,8 @@ HfFamily mixtral() {
 }  // namespace
 
 std::span<const HfFamily> hf_families() {
-  static const std::vector<HfFamily> kAll = {gpt_neox(), gpt2(), llama(), mistral(), mixtral()};
+  static const std::vector<HfFamily> kAll = {gpt_neox(), gpt2(),    llama(),
+                                             mistral(),  mixtral(), bloom()};
   return kAll;
 }
 

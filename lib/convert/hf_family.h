@@ -65,12 +65,12 @@ struct HfFamily {
   const char* type;          // "gpt_neox": model_type
   const char* yaml;          // keys of ours that it fixes
   Rotary rotary;
-  const char* activation_field;
-  const char* activation;  // where the field is absent
+  const char* activation_field;  // null: there is none
+  const char* activation;        // where the field is absent
   bool gated;
   std::vector<HfField> fields;
-  std::vector<const char*> must_be_true;  // fields; absent is true
-  std::vector<const char*> silent;        // fields that say nothing of the model
+  std::vector<std::pair<const char*, bool>> fixed;  // fields of one value, absent or not
+  std::vector<const char*> silent;                  // fields that say nothing of the model
   std::vector<HfTensor> tensors;
   std::vector<const char*> layers;  // how names of the tensors of a layer begin
   std::vector<HfBuffer> buffers;

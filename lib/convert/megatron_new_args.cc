@@ -85,6 +85,7 @@ void check_expressible(const ModelConfig& model, const MegatronLayout& layout) {
       {model.window == 0, "a sliding window"},
       {!model.moe, "experts with the routers of GPT-NeoX (moe_num_experts)"},
       {!model.qk_norm || !deep_speed, "norms of queries and keys"},
+      {!model.embedding_norm, "a norm of embeddings (embed_layernorm)"},
       {!rotary || scaling.factor == 1 || (!deep_speed && (llama3 || linear)),
        "this scaling of rotary frequencies"},
       {!rotary || model.rotary_base == std::floor(model.rotary_base),

@@ -185,11 +185,10 @@ void Translation::add_model() {
     if (!gated_.empty() && key == "activation") value = gated_;
     lines_.add(key, value, remark);
   }
-  int64_t experts = has("num_experts") && given_["num_experts"].is_number_integer()
-                        ? given_["num_experts"].get<int64_t>()
-                        : 1;
-  if (has("num_experts") && !given_["num_experts"].is_number())
-    lose("--num-experts " + given_["num_experts"].dump(), "all layers have as many experts");
+  add_keys({"embed_layernorm"});
+  const Json given = given_.value("num_experts", Json(1));
+  int64_t experts = given.is_number_integer() ? given.get<int64_t>() : 1;
+  if (!given.is_number()) lose("--num-experts " + given.dump(), "all layers have as many experts");
   if (experts > 1) {
     lines_.add("moe_num_experts", experts);
     const char* top = has("topk") ? "topk" : "moe_router_topk";
@@ -212,8 +211,8 @@ void Translation::add_ramp_up() {
 // In samples where the run's length is, so that nothing is rounded; tokens end it with the step
 // that comes to them.
 void Translation::add_length() {
-  bool tokens = number("train_tokens", 0) > 0, samples = number("train_samples", 0) > 0;
-  bool in_samples = batch() > 0 && (has("rampup_batch_size") || (samples && !tokens));
+  bool tokens = number("train_tokens", 0) > 0, samples = !tokens && number("train_samples", 0) > 0;
+  bool in_samples = batch() > 0 && (has("rampup_batch_size") || samples);
   double total = steps("train", 0), least = in_samples ? 1 / batch() : 1;
   total = tokens ? std::ceil(total) : in_samples ? total : std::floor(total);
   double decay = std::max(least, steps("lr_decay", std::max(least, total)));
@@ -228,7 +227,7 @@ void Translation::add_length() {
   double share = has("lr_warmup_fraction") ? number("lr_warmup_fraction", 0)
                  : has("warmup")           ? number("warmup", 0)
                                            : steps("lr_warmup", 0) / decay;
-  std::string remark = in_samples ? "share of lr_decay_samples" : "share of lr_decay_iters";
+  std::string remark = concat("share of lr_decay_", in_samples ? "samples" : "iters");
   lines_.add("warmup", std::min(share, 1.0), share == 0 ? kDefault : remark);
 }
 

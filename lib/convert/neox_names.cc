@@ -113,6 +113,7 @@ void check_neox_has(const ModelConfig& config) {
   check_usage(!config.qk_norm,
               "the model norms queries and keys head by head; GPT-NeoX's use_qk_layernorm norms "
               "all heads of a rank together, which is another model");
+  check_usage(!config.embedding_norm, "GPT-NeoX has no norm of embeddings (embed_layernorm)");
   check_usage(config.rotary_scaling.factor == 1, "GPT-NeoX has no rotary scaling");
   if (!config.moe) return;
   check_usage(!config.gated, "the experts of GPT-NeoX are not gated, whatever `activation` says");

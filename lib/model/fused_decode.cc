@@ -4,6 +4,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
@@ -70,6 +71,7 @@ FusedDecode::FusedDecode(const DecodeSource& s)
       type_(weight_type(embedding_)),
       attend_(s.attend) {
   for (int64_t l = s.first_layer; l < s.last_layer; ++l) layers_.push_back(layer_of(s, l));
+  if (config_.embedding_norm) embedding_norm_ = norm(s, "embed_layernorm");
   final_norm_ = norm(s, "final_layer_norm", config_.logit_scale());
   head_ = linear(s, config_.tied_embedding ? "embed_in" : "embed_out");
 }
@@ -165,6 +167,14 @@ void FusedDecode::head(Team& team, const Tensor& logits) {
 // [tokens, hidden] float, of any tensor of tokens and their positions [tokens].
 Tensor FusedDecode::embedded(const Tensor& tokens, const Tensor& positions) const {
   Tensor x = at::embedding(embedding_, tokens.flatten()).to(at::kFloat);
+  if (config_.embedding_norm) {
+    Tensor from = x.contiguous();
+    x = at::empty_like(from);
+    int64_t C = config_.hidden;
+    for (int64_t row = 0; row < x.size(0); ++row)
+      kernels_.norm(embedding_norm_.kernel, from.const_data_ptr<float>() + row * C, C,
+                    x.mutable_data_ptr<float>() + row * C);
+  }
   if (positions_.defined())
     x += scaled(positions_.index_select(0, positions).to(at::kFloat), config_.position_scale());
   return scaled(x, config_.embedding_scale());

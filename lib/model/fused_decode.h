@@ -148,7 +148,7 @@ class FusedDecode {
   const RowKernels& kernels_;
   Pointwise activation_;  // null: none
   std::vector<Layer> layers_;
-  Norm final_norm_;
+  Norm embedding_norm_, final_norm_;
   Linear head_;
   Tensor embedding_, positions_, cos_, sin_, added_;
   WeightType type_;

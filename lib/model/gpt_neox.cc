@@ -81,10 +81,14 @@ Tensor GptNeoX::loss(const Tensor& x, const Batch& batch, const Tensor& seed,
 
 Tensor GptNeoX::embed(const Tensor& tokens, const Pass& pass) {
   const Tensor& weight = param("embed_in.weight");
-  Tensor x = embedding_rows(weight, tokens, weight.size(0) * mesh_.tp().rank());
-  Tensor y = scaled(
-      sum_of(tp(pass).leave(x), scaled(embed_positions(tokens, pass), config_.position_scale())),
-      config_.embedding_scale());
+  Tensor part = embedding_rows(weight, tokens, weight.size(0) * mesh_.tp().rank());
+  Tensor x = tp(pass).leave(part);
+  if (config_.embedding_norm) {
+    auto [w, b] = norm_weight("embed_layernorm");
+    x = norm(x, {tp(pass).counted_once(w), tp(pass).counted_once(b)}, norm_options());
+  }
+  Tensor y = scaled(sum_of(x, scaled(embed_positions(tokens, pass), config_.position_scale())),
+                    config_.embedding_scale());
   return dropout(y, pass.training ? config_.hidden_dropout : 0, hidden_site("embedding", y, pass));
 }
 

@@ -186,6 +186,12 @@ ModelParam embedding_param(const ModelConfig& c) {
   return {{"embed_in.weight", {c.vocab, c.hidden}, 0, true}, kWeight};
 }
 
+std::vector<ModelParam> embedding_norm_params(const ModelConfig& c) {
+  std::vector<ModelParam> params;
+  if (c.embedding_norm) add_norm(params, c, "embed_layernorm", c.hidden);
+  return params;
+}
+
 std::vector<ModelParam> position_params(const ModelConfig& c) {
   if (c.position_embedding != PositionEmbedding::kLearned) return {};
   return {{{"embed_positions.weight", {c.positions, c.hidden}, std::nullopt, true}, kWeight}};
@@ -238,6 +244,7 @@ std::vector<ParamSpec> parameters(const ModelConfig& config) {
   auto add = [&](const std::vector<ModelParam>& params) {
     for (const ModelParam& p : params) specs.push_back(p.spec);
   };
+  add(embedding_norm_params(config));
   add(position_params(config));
   add(distance_params(config));
   for (int64_t layer = 0; layer < config.layers; ++layer) add(layer_params(config, layer));

@@ -1,6 +1,7 @@
 // The only list of the model's parameters: names, global shapes, how tp splits them and how they
 // start. Names are those of Hugging Face's GPTNeoXForCausalLM without "gpt_neox."; what that model
-// does not have: score.weight (GPTNeoXForSequenceClassification's), embed_positions.weight,
+// does not have: score.weight (GPTNeoXForSequenceClassification's), embed_layernorm.weight, .bias,
+// embed_positions.weight,
 // relative_attention_bias.weight (T5's name), attention.query_layernorm, attention.key_layernorm.
 //
 // Rows of query_key_value: [group, {its queries ..., k, v}, D]; of a gated dense_h_to_4h:
@@ -26,6 +27,7 @@ struct ModelParam {
 std::vector<ModelParam> layer_params(const ModelConfig& config, int64_t layer);
 ModelParam embedding_param(
     const ModelConfig& config);  // embed_in.weight [V, hidden], also the head where tied
+std::vector<ModelParam> embedding_norm_params(const ModelConfig& config);  // or nothing
 // The learned table [positions, hidden], or nothing.
 std::vector<ModelParam> position_params(const ModelConfig& config);
 // T5's table [buckets, heads] of what is added to scores, one for all layers, or nothing. GPT-NeoX
@@ -37,7 +39,7 @@ std::vector<ModelParam> final_params(
 // of the model that it begins as.
 inline constexpr const char* kScoreName = "score.weight";
 
-// All of them, in this order: embedding, positions, layers, final norm, head.
+// All of them, in this order: embedding, its norm, positions, layers, final norm, head.
 std::vector<ParamSpec> parameters(const ModelConfig& config);
 
 // Writes the initial values of the buffer's owned chunk into its master; publish() it afterwards. A

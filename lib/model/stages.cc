@@ -149,12 +149,13 @@ void GptNeoX::add_buffers() {
   if (last) add_buffer("final", of_kind(final_params(config_), true));
 }
 
-// Norms and biases, few elements: of all layers together.
+// Norms and biases, few elements: of the whole stage together.
 std::vector<ModelParam> GptNeoX::vectors() const {
   std::vector<ModelParam> all;
   auto add = [&](const std::vector<ModelParam>& params) {
     std::ranges::copy(of_kind(params, false), std::back_inserter(all));
   };
+  if (mesh_.first_stage()) add(embedding_norm_params(config_));
   for (int64_t l = first_layer_; l < last_layer_; ++l) add(layer_params(config_, l));
   if (mesh_.last_stage()) add(final_params(config_));
   return all;

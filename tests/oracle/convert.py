@@ -3,8 +3,8 @@
 
   convert.py BIN_DIRECTORY LOGITS_TOOL
 
-For each model of GPTNeoXForCausalLM, GPT2LMHeadModel, LlamaForCausalLM, MistralForCausalLM and MixtralForCausalLM: its
-safetensors or pytorch_model.bin become a checkpoint whose logits and greedy tokens are those of
+For each model of GPTNeoXForCausalLM, GPT2LMHeadModel, LlamaForCausalLM, MistralForCausalLM, MixtralForCausalLM and
+BloomForCausalLM: its safetensors or pytorch_model.bin become a checkpoint whose logits and greedy tokens are those of
 transformers; the checkpoint becomes safetensors with the same tensors bit for bit, which
 transformers loads and computes the same logits with.
 """
@@ -21,9 +21,10 @@ import numpy as np
 import torch
 from safetensors.torch import load_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import (AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel, GPTNeoXConfig,
-                          GPTNeoXForCausalLM, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM,
-                          MixtralConfig, MixtralForCausalLM, PreTrainedTokenizerFast)
+from transformers import (AutoModelForCausalLM, AutoTokenizer, BloomConfig, BloomForCausalLM, GPT2Config,
+                          GPT2LMHeadModel, GPTNeoXConfig, GPTNeoXForCausalLM, LlamaConfig, LlamaForCausalLM,
+                          MistralConfig, MistralForCausalLM, MixtralConfig, MixtralForCausalLM,
+                          PreTrainedTokenizerFast)
 from transformers.utils import logging
 
 logging.set_verbosity_error()
@@ -40,6 +41,7 @@ NEOX = dict(family="gpt_neox", hidden_size=64, num_attention_heads=4)
 GPT2 = dict(family="gpt2", n_embd=60, n_head=3)
 LLAMA = dict(family="llama", hidden_size=80, num_attention_heads=4, num_key_value_heads=2)
 MISTRAL = LLAMA | dict(family="mistral", sliding_window=11)
+BLOOM = dict(family="bloom", hidden_size=64, n_head=4)
 MIXTRAL = LLAMA | dict(family="mixtral", num_local_experts=5, num_experts_per_tok=2)
 
 
@@ -95,11 +97,15 @@ CASES = [
     MIXTRAL | dict(name="mixtral: window, tied, sharded, transformers 4", sliding_window=11, tie_word_embeddings=True,
                    spelling=4, shard="60KB", num_local_experts=3, num_experts_per_tok=3) | rope(1e6),
     MIXTRAL | dict(name="mixtral: bf16", kind="bf16"),
+    BLOOM | dict(name="bloom: head16"),
+    BLOOM | dict(name="bloom: seven heads, untied, sharded", hidden_size=56, n_head=7, tie_word_embeddings=False,
+                 shard="60KB", layers=3, vocab_size=311, layer_norm_epsilon=1e-6),
+    BLOOM | dict(name="bloom: bin, bf16", file="bin", kind="bf16"),
 ]
 
 FAMILIES = dict(gpt_neox=(GPTNeoXConfig, GPTNeoXForCausalLM), gpt2=(GPT2Config, GPT2LMHeadModel),
                 llama=(LlamaConfig, LlamaForCausalLM), mistral=(MistralConfig, MistralForCausalLM),
-                mixtral=(MixtralConfig, MixtralForCausalLM))
+                mixtral=(MixtralConfig, MixtralForCausalLM), bloom=(BloomConfig, BloomForCausalLM))
 
 
 def build(case, seed):
@@ -108,6 +114,8 @@ def build(case, seed):
     defaults = dict(vocab_size=ENTRIES + 4, bos_token_id=0, eos_token_id=0)
     if family == "gpt2":
         defaults |= dict(n_layer=layers, n_positions=128)
+    elif family == "bloom":
+        defaults |= dict(n_layer=layers, seq_length=128)
     else:
         defaults |= dict(num_hidden_layers=layers, max_position_embeddings=128,
                          intermediate_size=3 * case["hidden_size"])
