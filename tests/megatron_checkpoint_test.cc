@@ -134,7 +134,6 @@ TEST(MegatronArgs, RefuseByNameWhatIsNotSupported) {
                                     {"rope_type", Item("yarn"), "yarn"},
                                     {"position_embedding_type", Item("relative"), "relative"},
                                     {"normalization", Item("Other"), "Other"},
-                                    {"kv_channels", Item(7), "7"},
                                     {"window_size", Item::list({4, 4}), "[4, 4]"},
                                     {"hidden_size", Item("20"), "20"}}) {
     Directory dir;

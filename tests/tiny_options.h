@@ -132,6 +132,12 @@ inline const std::vector<ModelOption> kModelOptions = {
        o.model.tied_norms = true;
        o.model.activation = Activation::kMish;
      }},
+    {"BiasesOfQueriesKeysAndValues",
+     [](TinyOptions& o) {
+       like_llama(o);
+       o.model.qkv_bias = true;
+     }},
+    {"HeadsOfAnotherSize", [](TinyOptions& o) { o.model.given_head_size = 6; }},
     {"ANormOfEmbeddings", [](TinyOptions& o) { o.model.embedding_norm = true; }},
     {"NormsOfQueriesAndKeys", [](TinyOptions& o) { o.model.qk_norm = true; }},
     {"RmsNormsOfQueriesAndKeys",

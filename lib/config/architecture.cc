@@ -74,6 +74,7 @@ std::string architecture(const ModelConfig& c) {
              " embedding, ", c.parallel_residual ? "parallel" : "sequential", " residual, ",
              position_text(c), ", ", activation_text(c), ", norm eps ", c.norm_eps);
   if (c.position_embedding == PositionEmbedding::kRotary) text += scaling_text(c.rotary_scaling);
+  if (c.given_head_size > 0) text += concat(", heads of ", c.given_head_size);
   if (c.window > 0) text += concat(", window ", c.window);
   text += multipliers_text(c) + experts_text(c);
   const std::pair<bool, const char*> differences[] = {
@@ -81,7 +82,8 @@ std::string architecture(const ModelConfig& c) {
       {c.tied_norms, ", one norm for attention and MLP"},
       {c.qk_norm, ", norms of queries and keys"},
       {c.embedding_norm, ", a norm of embeddings"},
-      {!c.attention_bias, ", attention without biases"},
+      {!c.attention_bias && !c.qkv_bias, ", attention without biases"},
+      {c.qkv_bias, ", biases of queries, keys and values"},
       {!c.mlp_bias, ", MLP without biases"},
       {c.scores, ", a score as head"}};
   for (const auto& [is, words] : differences)

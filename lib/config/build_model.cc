@@ -26,9 +26,14 @@ InitMethod init_method(const std::string& name) {
 void read_shape(KeyReader& keys, ModelConfig& model) {
   model.hidden = keys.integer_from("hidden_size", 1, 1 << 20);
   model.heads = keys.integer_from("num_attention_heads", 1, 1 << 20);
-  keys.require(model.hidden % model.heads == 0, "hidden_size", "hidden_size ", model.hidden,
-               " is not divisible by num_attention_heads ", model.heads, " (",
-               keys.where("num_attention_heads"), ")");
+  if (keys.maybe_integer("kv_channels")) {
+    int64_t size = keys.integer_from("kv_channels", 1, 1 << 16);
+    if (size * model.heads != model.hidden) model.given_head_size = size;
+  }
+  keys.require(model.given_head_size > 0 || model.hidden % model.heads == 0, "hidden_size",
+               "hidden_size ", model.hidden, " is not divisible by num_attention_heads ",
+               model.heads, " (", keys.where("num_attention_heads"),
+               "); kv_channels gives heads another size");
   if (keys.maybe_integer("num_kv_heads")) {
     model.kv_heads = keys.integer_from("num_kv_heads", 1, 1 << 20);
     keys.require(model.heads % model.kv_heads == 0, "num_kv_heads", "num_kv_heads ", model.kv_heads,
@@ -134,12 +139,14 @@ void read_rotary(KeyReader& keys, ModelConfig& model) {
   model.rotary_base = keys.number("rotary_emb_base");
   keys.require(model.rotary_base > 1, "rotary_emb_base", "rotary_emb_base is ",
                shortest(model.rotary_base), "; it must be greater than 1 (usual: 10000)");
-  int64_t head_size = model.hidden / model.heads;
+  int64_t head_size = model.head_size();
   auto rotated = static_cast<int64_t>(static_cast<double>(head_size) * model.rotary_pct);
   keys.require(rotated > 0 && rotated % 2 == 0, "rotary_pct", "rotary_pct ",
-               shortest(model.rotary_pct), " of head size ", head_size, " (hidden_size ",
-               model.hidden, " / num_attention_heads ", model.heads, ") rotates ", rotated,
-               " dimensions; their number must be even and positive");
+               shortest(model.rotary_pct), " of head size ", head_size,
+               model.given_head_size > 0 ? concat(" (kv_channels, ", keys.where("kv_channels"), ")")
+                                         : concat(" (hidden_size ", model.hidden,
+                                                  " / num_attention_heads ", model.heads, ")"),
+               " rotates ", rotated, " dimensions; their number must be even and positive");
   if (keys.given("rope_scaling")) model.rotary_scaling = read_scaling(keys);
 }
 
@@ -288,6 +295,7 @@ ModelConfig read_model(KeyReader& keys) {
   read_norms(keys, model);
   read_mlp(keys, model);
   model.attention_bias = keys.flag("use_bias_in_attn_linear");
+  model.qkv_bias = keys.flag("add_qkv_bias") && !model.attention_bias;
   model.scores = keys.choice("train_impl") == "rm";
   model.tied_embedding = !keys.flag("no_weight_tying") && !model.scores;
   model.init_method = init_method(keys.choice("init_method"));

@@ -94,7 +94,7 @@ ParameterParts parameter_parts(const ModelConfig& m) {
   int64_t qkv = (m.heads + 2 * m.groups()) * D, up = m.mlp_inputs();
   int64_t whole = norm * h * (m.tied_norms ? 1 : 2) + (m.qk_norm ? 2 * norm * D : 0) +
                   (m.attention_bias ? h : 0);
-  int64_t both = h * (qkv + m.heads * D) + (m.attention_bias ? qkv : 0) + whole;
+  int64_t both = h * (qkv + m.head_columns()) + (m.has_qkv_bias() ? qkv : 0) + whole;
   using enum PositionEmbedding;
   ParameterParts parts;
   parts.dense.whole = whole + (m.mlp_bias ? h : 0);

@@ -342,7 +342,7 @@ Estimate estimate(const Config& config, int64_t vocab, int64_t world,
 double train_flops_per_token(const ModelConfig& m) {
   int64_t parameters =
       of_layers(m, m.layers, &ParameterParts::Block::used) + (m.scores ? 1 : m.vocab) * m.hidden;
-  return 6 * static_cast<double>(parameters + m.layers * m.hidden * m.seq);
+  return 6 * static_cast<double>(parameters + m.layers * m.head_columns() * m.seq);
 }
 
 int64_t fewest_ranks(const Config& config) {

@@ -158,8 +158,9 @@ std::string yaml_of(const std::vector<Setting>& settings,
 bool is_of_model(const std::string& key) {
   constexpr std::array kOfRun = {"precision",   "seq_length",      "make_vocab_size_divisible_by",
                                  "init_method", "init_method_std", "output_layer_init_method"};
-  if (key.starts_with("rope_scaling") || key.starts_with("moe_") || key == "embed_layernorm")
-    return true;
+  constexpr std::array kOwn = {"add_qkv_bias", "embed_layernorm", "kv_channels"};
+  if (key.starts_with("rope_scaling") || key.starts_with("moe_")) return true;
+  if (std::ranges::find(kOwn, key) != kOwn.end()) return true;
   return std::ranges::find(kOfRun, key) == kOfRun.end() &&
          std::ranges::any_of(neox_keys(), [&](const KeyGroup& group) {
            return std::string_view(group.title) == "Model" &&

@@ -528,6 +528,11 @@ constexpr KeyRow kOwn[] = {
      "exponential|linear|cosine|minus_sqrt"},
     {"lr_wsd_decay_iters", kInt, "null", kUsed,
      "its steps, the last of lr_decay_iters (Megatron's key)"},
+    {"kv_channels", kInt, "null", kUsed,
+     "size of a head, where it is not hidden_size / num_attention_heads (Megatron's key)"},
+    {"add_qkv_bias", kBool, "false", kUsed,
+     "with use_bias_in_attn_linear: false: queries, keys and values have biases all the same "
+     "(Megatron's key; Qwen 2 has them)"},
     {"embed_layernorm", kBool, "false", kUsed,
      "a norm of the tokens' embeddings, before positions are added (Megatron-DeepSpeed's key; "
      "BLOOM has it)"},

@@ -86,11 +86,13 @@ struct ModelConfig {
   InitMethod init_method = InitMethod::kNormal, output_init_method = InitMethod::kScaledNormal;
   double init_std = 0.02;
   double hidden_dropout = 0, attention_dropout = 0;
-  int64_t kv_heads = 0;  // num_kv_heads; 0: as many as heads
-  int64_t window = 0;    // a token sees itself and so many before it; 0: all
+  int64_t kv_heads = 0;         // num_kv_heads; 0: as many as heads
+  int64_t given_head_size = 0;  // kv_channels; 0: hidden / heads
+  int64_t window = 0;           // a token sees itself and so many before it; 0: all
   Norm norm = Norm::kLayerNorm;
   bool gated = false;  // the MLP is activation(gate) * up
   bool attention_bias = true, mlp_bias = true;
+  bool qkv_bias = false;        // biases of queries, keys and values, where attention has no others
   bool tied_norms = false;      // gpt_j_tied: attention and MLP share a norm
   bool qk_norm = false;         // norms over each head of queries and keys
   bool embedding_norm = false;  // one of the tokens' embeddings, as in BLOOM
@@ -100,8 +102,10 @@ struct ModelConfig {
   std::optional<MoeConfig> moe;
   bool scores = false;  // a reward model: the head makes one number of a token, not logits
 
-  int64_t head_size() const { return hidden / heads; }
+  int64_t head_size() const { return given_head_size > 0 ? given_head_size : hidden / heads; }
+  int64_t head_columns() const { return heads * head_size(); }        // of all queries
   int64_t groups() const { return kv_heads > 0 ? kv_heads : heads; }  // of keys and values
+  bool has_qkv_bias() const { return attention_bias || qkv_bias; }
   int64_t group_queries() const { return heads / groups(); }
   int64_t mlp_inputs() const { return gated ? 2 * intermediate : intermediate; }
   // Of an expert, as mlp_inputs() of an MLP.

@@ -158,6 +158,8 @@ Json options_of(const ModelConfig& m) {
       {"embed_layernorm", m.embedding_norm},
       {"use_bias_in_attn_linear", m.attention_bias},
       {"use_bias_in_mlp", m.mlp_bias},
+      {"add_qkv_bias", m.qkv_bias},
+      {"kv_channels", m.head_size()},
       {"num_kv_heads", m.groups()},
       {"moe_num_experts", m.experts()},
       {"moe_top_k", m.experts_of_token()},
@@ -237,6 +239,9 @@ Config config_of(const HfFamily& family, const Json& json, const std::string& wh
   fixed.emplace_back("is_causal", true);
   for (const auto& [name, value] : fixed)
     check_io(fields.flag(name, value) == value, where, ": ", name, " is ", value ? "false" : "true",
+             ", which is not supported");
+  for (const Json& type : fields.take("layer_types"))
+    check_io(type == "full_attention", where, ": layer_types holds ", type.dump(),
              ", which is not supported");
   fields.finish(family.silent);
   Config config = config_with(family, keys, where);

@@ -1,4 +1,6 @@
 // The table of architectures.
+#include <algorithm>
+
 #include "convert/hf_family.h"
 
 namespace neox {
@@ -167,7 +169,7 @@ std::vector<HfField> llama_fields(const char* norm_eps = "1e-6") {
   return {{"num_hidden_layers", "num_layers", &M::layers, "32"},
           {"hidden_size", "hidden_size", &M::hidden, "4096"},
           {"num_attention_heads", "num_attention_heads", &M::heads, "32"},
-          {"head_dim", nullptr, &M::head_size, "null"},
+          {"head_dim", "kv_channels", &M::head_size, "null"},
           {"vocab_size", "padded_vocab_size", &M::vocab, "32000"},
           {"rms_norm_eps", "rms_norm_epsilon", &M::norm_eps, norm_eps},
           {"tie_word_embeddings", "no_weight_tying", &M::tied_embedding, "false", F::kNot},
@@ -233,6 +235,67 @@ HfFamily mistral() {
   return family;
 }
 
+// A head_dim that is not given is hidden_size / num_attention_heads in the one and 128 in the
+// other. Windows are of layers behind max_window_layers, which are not supported, and off where
+// use_sliding_window does not say otherwise.
+HfFamily qwen(const char* architecture, const char* type, const char* yaml) {
+  HfFamily family = llama_like(architecture, type, yaml);
+  family.fields =
+      llama_fields() +
+      std::vector<HfField>{
+          {"num_key_value_heads", "num_kv_heads", &M::groups, "32", F::kPlain, F::kNone},
+          {"intermediate_size", "intermediate_size", &M::intermediate, "22016", F::kTripled},
+          {"max_position_embeddings", "max_position_embeddings", &M::positions, "32768"}};
+  std::ranges::find(family.fields, std::string_view("vocab_size"), &F::theirs)->absent = "151936";
+  family.fixed = {{"use_sliding_window", false}};
+  for (const char* field : {"sliding_window", "max_window_layers"}) family.silent.push_back(field);
+  return family;
+}
+
+HfFamily qwen2() {
+  return qwen("Qwen2ForCausalLM", "qwen2",
+              "pos_emb: rotary\nnorm: rmsnorm\nuse_bias_in_attn_linear: false\n"
+              "add_qkv_bias: true\nuse_bias_in_mlp: false\n");
+}
+
+HfFamily qwen3() {
+  HfFamily family = qwen("Qwen3ForCausalLM", "qwen3",
+                         "pos_emb: rotary\nnorm: rmsnorm\nuse_qk_layernorm: true\n"
+                         "use_bias_in_mlp: false\n");
+  std::ranges::find(family.fields, std::string_view("head_dim"), &F::theirs)->absent = "128";
+  family.fields.push_back(
+      {"attention_bias", "use_bias_in_attn_linear", &M::attention_bias, "false"});
+  family.tensors.push_back(
+      {"layers.*.attention.query_layernorm", {"model.layers.*.self_attn.q_norm"}});
+  family.tensors.push_back(
+      {"layers.*.attention.key_layernorm", {"model.layers.*.self_attn.k_norm"}});
+  return family;
+}
+
+// Trained by GPT-NeoX. Norms of heads, and the residual of StableLM-2-12B, are other models.
+HfFamily stablelm() {
+  HfFamily family = llama_like("StableLmForCausalLM", "stablelm",
+                               "pos_emb: rotary\nuse_bias_in_attn_linear: false\n"
+                               "use_bias_in_mlp: false\n");
+  family.rotary = HfFamily::kPart;
+  family.fields = {
+      {"num_hidden_layers", "num_layers", &M::layers, "32"},
+      {"hidden_size", "hidden_size", &M::hidden, "2560"},
+      {"num_attention_heads", "num_attention_heads", &M::heads, "32"},
+      {"num_key_value_heads", "num_kv_heads", &M::groups, "32", F::kPlain, F::kNone},
+      {"intermediate_size", "intermediate_size", &M::intermediate, "6912", F::kTripled},
+      {"max_position_embeddings", "max_position_embeddings", &M::positions, "4096"},
+      {"vocab_size", "padded_vocab_size", &M::vocab, "50304"},
+      {"layer_norm_eps", "layernorm_epsilon", &M::norm_eps, "1e-5"},
+      {"use_qkv_bias", "add_qkv_bias", &M::qkv_bias, "false"},
+      {"tie_word_embeddings", "no_weight_tying", &M::tied_embedding, "false", F::kNot},
+      {"hidden_dropout", "hidden_dropout", &M::hidden_dropout, "0.0"},
+      {"attention_dropout", "attention_dropout", &M::attention_dropout, "0.0"},
+      {"initializer_range", "init_method_std", &M::init_std, "0.02"}};
+  family.fixed = {{"qk_layernorm", false}, {"use_parallel_residual", false}};
+  return family;
+}
+
 // Its training adds a loss that balances the load, and noise: neither is a part of the model.
 HfFamily mixtral() {
   HfFamily family = llama_like("MixtralForCausalLM", "mixtral",
@@ -267,8 +330,8 @@ HfFamily mixtral() {
 }  // namespace
 
 std::span<const HfFamily> hf_families() {
-  static const std::vector<HfFamily> kAll = {gpt_neox(), gpt2(),    llama(),
-                                             mistral(),  mixtral(), bloom()};
+  static const std::vector<HfFamily> kAll = {gpt_neox(), gpt2(),  llama(), mistral(), mixtral(),
+                                             bloom(),    qwen2(), qwen3(), stablelm()};
   return kAll;
 }
 

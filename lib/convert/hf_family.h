@@ -60,6 +60,7 @@ struct HfFamily {
     kNoRotary,
     kShare,  // rotary_pct and rotary_emb_base
     kWhole,  // rope_theta, all of each head
+    kPart,   // rope_theta and partial_rotary_factor
   };
   const char* architecture;  // "GPTNeoXForCausalLM"
   const char* type;          // "gpt_neox": model_type

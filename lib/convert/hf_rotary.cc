@@ -24,7 +24,8 @@ const RotaryNames& names_of(HfFamily::Rotary kind) {
   static const RotaryNames kOfShare = {
       {"rotary_pct", "partial_rotary_factor"}, {"rotary_emb_base", "rope_theta"}, 0.25};
   static const RotaryNames kOfWhole = {{"partial_rotary_factor"}, {"rope_theta"}, 1};
-  return kind == HfFamily::kShare ? kOfShare : kOfWhole;
+  static const RotaryNames kOfPart = {{"partial_rotary_factor"}, {"rope_theta"}, 0.25};
+  return kind == HfFamily::kShare ? kOfShare : kind == HfFamily::kPart ? kOfPart : kOfWhole;
 }
 
 // A value that several fields may give: the names of old and new versions of transformers.
@@ -146,7 +147,7 @@ Json rotary_keys(const HfFamily& family, HfFields& fields, int64_t positions) {
   const RotaryNames& names = names_of(kind);
   const Dictionaries inner = {fields.take("rope_parameters"), fields.take("rope_scaling")};
   std::optional<double> share, base;
-  bool any = kind == HfFamily::kWhole;
+  bool any = kind != HfFamily::kShare;
   take_top(fields, names.share, any || inner.have("partial_rotary_factor"), names.usual_share,
            share);
   take_top(fields, names.base, any || inner.have("rope_theta"), family.rotary_base, base);
@@ -165,7 +166,7 @@ Json rotary_keys(const HfFamily& family, HfFields& fields, int64_t positions) {
     agree(base, rope.maybe_number("rope_theta"), "rope_theta", rope.where());
     rope.finish(kSilentScaling);
   }
-  check_io(kind == HfFamily::kShare || share.value_or(1) == 1, fields.where(),
+  check_io(kind != HfFamily::kWhole || share.value_or(1) == 1, fields.where(),
            ": partial_rotary_factor is ", share.value_or(1), ", but all of each head is rotated");
   Json keys = {{"rotary_pct", share.value_or(names.usual_share)},
                {"rotary_emb_base", base.value_or(family.rotary_base)}};
@@ -178,7 +179,7 @@ void add_rotary_fields(HfFamily::Rotary kind, const ModelConfig& model,
   if (kind == HfFamily::kNoRotary) return;
   const RotaryNames& names = names_of(kind);
   config[names.base[0]] = model.rotary_base;
-  if (kind == HfFamily::kShare) config[names.share[0]] = model.rotary_pct;
+  if (kind != HfFamily::kWhole) config[names.share[0]] = model.rotary_pct;
   bool scaled = model.rotary_scaling.factor != 1;
   config["rope_scaling"] = nullptr;
   if (scaled) config["rope_scaling"] = rope_scaling(model.rotary_scaling);

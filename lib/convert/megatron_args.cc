@@ -123,9 +123,8 @@ void add_shape(const MegatronArgs& args, Yaml& yaml) {
   yaml.add("num_layers", layers ? layers : args.integer("encoder_num_layers"));
   yaml.add("hidden_size", hidden);
   yaml.add("num_attention_heads", heads);
-  int64_t channels = args.maybe_integer("kv_channels").value_or(hidden / heads);
-  check_io(channels * heads == hidden, args.where(), ": args.kv_channels is ", channels,
-           "; supported is hidden_size / num_attention_heads, ", hidden, " / ", heads);
+  auto channels = args.maybe_integer("kv_channels");
+  if (channels && *channels * heads != hidden) yaml.add("kv_channels", *channels);
   bool grouped = args.flag("group_query_attention", false);
   auto groups = args.maybe_integer(grouped ? "num_query_groups" : "num_key_value_heads");
   if (groups) yaml.add("num_kv_heads", *groups);
@@ -196,10 +195,9 @@ void add_norms(const MegatronArgs& args, Yaml& yaml) {
 // Megatron's fusion of bias and GELU is of the tanh formula, and only there where a bias is.
 void add_mlp(const MegatronArgs& args, Yaml& yaml) {
   bool bias = args.flag("add_bias_linear", !args.flag("disable_bias_linear", false));
-  check_io(bias || !args.flag("add_qkv_bias", false), args.where(),
-           ": args.add_qkv_bias without args.add_bias_linear is not supported");
   yaml.add("use_bias_in_attn_linear", bias);
   yaml.add("use_bias_in_mlp", bias);
+  if (!bias) yaml.add("add_qkv_bias", args.flag("add_qkv_bias", false));
   bool gated = args.flag("swiglu", false);
   yaml.add("activation", gated ? "swiglu" : "gelu");
   bool fused = bias && args.flag("bias_gelu_fusion", true) && !args.flag("onnx_safe", false);

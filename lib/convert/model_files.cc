@@ -86,10 +86,12 @@ struct Fold {
 
 Fold fold_of(const std::string& name, const ModelConfig& m) {
   double scores = m.score_scale() * std::sqrt(static_cast<double>(m.head_size()));
-  if (name == "embed_in.weight") return {m.embedding_scale()};
+  // A norm of embeddings gives the same whatever they are multiplied by.
+  bool scaled = name == "embed_in.weight" && !m.embedding_norm;
+  if (scaled || name.starts_with("embed_layernorm.")) return {m.embedding_scale()};
   if (name == "embed_positions.weight") return {m.embedding_scale() * m.position_scale()};
   if (name.starts_with("final_layer_norm."))  // a tied head has the embedding's factor too
-    return {m.logit_scale() / (m.tied_embedding ? m.embedding_scale() : 1)};
+    return {m.logit_scale() / (m.tied_embedding && !m.embedding_norm ? m.embedding_scale() : 1)};
   if (name.find(m.qk_norm ? ".query_layernorm." : ".query_key_value.") == std::string::npos)
     return {};
   return {scores, !m.qk_norm};

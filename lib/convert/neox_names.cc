@@ -113,6 +113,10 @@ void check_neox_has(const ModelConfig& config) {
   check_usage(!config.qk_norm,
               "the model norms queries and keys head by head; GPT-NeoX's use_qk_layernorm norms "
               "all heads of a rank together, which is another model");
+  check_usage(config.given_head_size == 0,
+              "GPT-NeoX's heads are hidden_size / num_attention_heads wide (kv_channels)");
+  check_usage(!config.qkv_bias,
+              "GPT-NeoX has no biases of queries, keys and values alone (add_qkv_bias)");
   check_usage(!config.embedding_norm, "GPT-NeoX has no norm of embeddings (embed_layernorm)");
   check_usage(config.rotary_scaling.factor == 1, "GPT-NeoX has no rotary scaling");
   if (!config.moe) return;

@@ -10,6 +10,7 @@ namespace neox {
 bool GptNeoX::takes_row_kernels(int64_t rows) const {
   bool fits = rows <= kMostProductRows && config_.hidden % kRowProductColumns == 0 &&
               config_.intermediate % kRowProductColumns == 0 &&
+              config_.head_columns() % kRowProductColumns == 0 &&
               takes_cached_attention(config_.head_size());
   for (const auto& [name, place] : params_)
     fits = fits && takes_wide_loads(place.first->param(place.second).const_data_ptr());

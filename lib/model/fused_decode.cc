@@ -122,7 +122,7 @@ void FusedDecode::reserve(int64_t rows, int64_t capacity, int threads) {
                 scratch_[0].row.values.size(1) >= capacity;
   if (enough) return;
   const ModelConfig& c = config_;
-  int64_t heads = c.heads * c.head_size();
+  int64_t heads = c.head_columns();
   x_.values = zero_rows(rows, c.hidden);
   qkv_.values = zero_rows(rows, heads + 2 * c.groups() * c.head_size());
   attended_.values = zero_rows(rows, heads);

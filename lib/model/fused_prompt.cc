@@ -68,7 +68,7 @@ void FusedDecode::reserve_prompts(std::span<const int64_t> lengths, int threads)
     return x;
   };
   at::ScalarType factors = !prompt_.few && bf16_multiplies(embedding_) ? at::kBFloat16 : at::kFloat;
-  int64_t heads = c.heads * c.head_size();
+  int64_t heads = c.head_columns();
   prompt_.x = rows(c.hidden, at::kFloat);
   prompt_.qkv = rows(heads + 2 * c.groups() * c.head_size(), at::kFloat);
   prompt_.mlp = rows(c.mlp_inputs(), at::kFloat);

@@ -137,14 +137,14 @@ void add_norm(std::vector<ModelParam>& params, const ModelConfig& c, const std::
 struct Branch {
   std::string in, out;
   int64_t width, inner;
-  bool bias;
+  bool in_bias, out_bias;
 };
 
 void add_branch(std::vector<ModelParam>& params, const Branch& b, int64_t h) {
   params.push_back({{b.in + ".weight", {b.width, h}, 0, true}, kWeight});
-  if (b.bias) params.push_back({{b.in + ".bias", {b.width}, 0, false}, kZeros});
+  if (b.in_bias) params.push_back({{b.in + ".bias", {b.width}, 0, false}, kZeros});
   params.push_back({{b.out + ".weight", {h, b.inner}, 1, true}, kOutputWeight});
-  if (b.bias) params.push_back({{b.out + ".bias", {h}, std::nullopt, false}, kZeros});
+  if (b.out_bias) params.push_back({{b.out + ".bias", {h}, std::nullopt, false}, kZeros});
 }
 
 // The router's rows, and each expert's two matrices.
@@ -168,17 +168,18 @@ std::vector<ModelParam> layer_params(const ModelConfig& c, int64_t layer) {
   if (c.qk_norm)
     for (const char* name : {"query_layernorm", "key_layernorm"})
       add_norm(params, c, attention + name, D);
-  add_branch(params,
-             {attention + "query_key_value", attention + "dense", (c.heads + 2 * c.groups()) * D,
-              c.heads * D, c.attention_bias},
-             h);
+  add_branch(
+      params,
+      {attention + "query_key_value", attention + "dense", c.head_columns() + 2 * c.groups() * D,
+       c.head_columns(), c.has_qkv_bias(), c.attention_bias},
+      h);
   if (c.has_experts(layer))
     add_experts(params, mlp, c);
   else
-    add_branch(
-        params,
-        {mlp + "dense_h_to_4h", mlp + "dense_4h_to_h", c.mlp_inputs(), c.intermediate, c.mlp_bias},
-        h);
+    add_branch(params,
+               {mlp + "dense_h_to_4h", mlp + "dense_4h_to_h", c.mlp_inputs(), c.intermediate,
+                c.mlp_bias, c.mlp_bias},
+               h);
   return params;
 }
 

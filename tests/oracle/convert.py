@@ -3,10 +3,9 @@
 
   convert.py BIN_DIRECTORY LOGITS_TOOL
 
-For each model of GPTNeoXForCausalLM, GPT2LMHeadModel, LlamaForCausalLM, MistralForCausalLM, MixtralForCausalLM and
-BloomForCausalLM: its safetensors or pytorch_model.bin become a checkpoint whose logits and greedy tokens are those of
-transformers; the checkpoint becomes safetensors with the same tensors bit for bit, which
-transformers loads and computes the same logits with.
+For each model of GPTNeoX, GPT2, Llama, Mistral, Mixtral, Bloom, Qwen2, Qwen3 and StableLm (ForCausalLM): its safetensors
+or pytorch_model.bin become a checkpoint whose logits and greedy tokens are those of transformers; the checkpoint
+becomes safetensors with the same tensors bit for bit, which transformers loads and computes the same logits with.
 """
 import os
 
@@ -24,7 +23,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import (AutoModelForCausalLM, AutoTokenizer, BloomConfig, BloomForCausalLM, GPT2Config,
                           GPT2LMHeadModel, GPTNeoXConfig, GPTNeoXForCausalLM, LlamaConfig, LlamaForCausalLM,
                           MistralConfig, MistralForCausalLM, MixtralConfig, MixtralForCausalLM,
-                          PreTrainedTokenizerFast)
+                          PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM,
+                          StableLmConfig, StableLmForCausalLM)
 from transformers.utils import logging
 
 logging.set_verbosity_error()
@@ -97,6 +97,20 @@ CASES = [
     MIXTRAL | dict(name="mixtral: window, tied, sharded, transformers 4", sliding_window=11, tie_word_embeddings=True,
                    spelling=4, shard="60KB", num_local_experts=3, num_experts_per_tok=3) | rope(1e6),
     MIXTRAL | dict(name="mixtral: bf16", kind="bf16"),
+    LLAMA | dict(name="llama: head24 by head_dim", head_dim=24),
+    LLAMA | dict(name="qwen2: grouped", family="qwen2", max_window_layers=1),
+    LLAMA | dict(name="qwen2: tied, sharded, transformers 4", family="qwen2", tie_word_embeddings=True, spelling=4,
+                 shard="60KB", layers=3, num_key_value_heads=1) | rope(1e6),
+    LLAMA | dict(name="qwen2: bf16, bin", family="qwen2", kind="bf16", file="bin"),
+    LLAMA | dict(name="qwen3: head_dim 12", family="qwen3", head_dim=12),
+    LLAMA | dict(name="qwen3: head_dim 28, biases, YaRN, transformers 4", family="qwen3", head_dim=28, spelling=4,
+                 attention_bias=True, rms_norm_eps=1e-5) |
+    rope(1e6, rope_type="yarn", factor=4.0, original_max_position_embeddings=64),
+    LLAMA | dict(name="stablelm", family="stablelm", hidden_size=64),
+    LLAMA | dict(name="stablelm: biases, sharded, transformers 4", family="stablelm", hidden_size=96, use_qkv_bias=True,
+                 spelling=4, shard="60KB", layer_norm_eps=1e-6) |
+    rope(1e5, rope_type="default", partial_rotary_factor=0.5),
+    LLAMA | dict(name="stablelm: bf16", family="stablelm", hidden_size=64, kind="bf16", use_qkv_bias=True),
     BLOOM | dict(name="bloom: head16"),
     BLOOM | dict(name="bloom: seven heads, untied, sharded", hidden_size=56, n_head=7, tie_word_embeddings=False,
                  shard="60KB", layers=3, vocab_size=311, layer_norm_epsilon=1e-6),
@@ -105,7 +119,9 @@ CASES = [
 
 FAMILIES = dict(gpt_neox=(GPTNeoXConfig, GPTNeoXForCausalLM), gpt2=(GPT2Config, GPT2LMHeadModel),
                 llama=(LlamaConfig, LlamaForCausalLM), mistral=(MistralConfig, MistralForCausalLM),
-                mixtral=(MixtralConfig, MixtralForCausalLM), bloom=(BloomConfig, BloomForCausalLM))
+                mixtral=(MixtralConfig, MixtralForCausalLM), bloom=(BloomConfig, BloomForCausalLM),
+                qwen2=(Qwen2Config, Qwen2ForCausalLM), qwen3=(Qwen3Config, Qwen3ForCausalLM),
+                stablelm=(StableLmConfig, StableLmForCausalLM))
 
 
 def build(case, seed):
