@@ -137,7 +137,7 @@ HfFamily bloom() {
       .fixed = {{"apply_residual_connection_post_layernorm", false}},
       .silent = {"attention_softmax_in_fp32", "bias_dropout_fusion", "masked_softmax_fusion",
                  "n_inner", "offset_alibi", "pretraining_tp", "skip_bias_add", "skip_bias_add_qkv",
-                 "slow_but_exact"},
+                 "slow_but_exact", "unk_token_id"},
       .tensors = {{"embed_in", {"transformer.word_embeddings|word_embeddings"}},
                   {"embed_layernorm",
                    {"transformer.word_embeddings_layernorm|word_embeddings_layernorm"}},
