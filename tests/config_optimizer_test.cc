@@ -123,6 +123,21 @@ TEST_F(ConfigTest, DecayAndWarmUpFollowTrainIters) {
   EXPECT_TRUE(has(fails("lr_decay_iters: 5\nlr_decay_fraction: 0.5"), "exclude each other"));
 }
 
+TEST_F(ConfigTest, ALearningRateThatEndsAtZeroIsNoted) {
+  const std::string zero = "the learning rate is 0, and nothing is learnt";
+  auto notes = [&](const std::string& lines) {
+    const auto all = load("lr_decay_iters: 60\n" + lines).notes;  // of 100
+    return std::ranges::any_of(all, [&](const std::string& note) { return has(note, zero); });
+  };
+  EXPECT_TRUE(notes("lr_decay_style: linear"));
+  EXPECT_TRUE(notes("lr_decay_style: cosine\nlr_schedule_compat: megatron"));
+  EXPECT_FALSE(notes("lr_decay_style: linear\nmin_lr: 1e-5"));
+  EXPECT_FALSE(notes("lr_decay_style: cosine"));  // it rises again
+  EXPECT_FALSE(notes("lr_decay_style: constant\nlr_schedule_compat: megatron"));
+  EXPECT_FALSE(notes("lr_decay_style: linear\nlr_schedule_compat: v1"));
+  EXPECT_FALSE(notes("lr_decay_style: linear\ntrain_iters: 60"));
+}
+
 TEST_F(ConfigTest, AFileOfTheFirstGptNeoxIsToldOfItsSchedule) {
   EXPECT_TRUE(has(load("gas: 1").notes.at(0), "lr_schedule_compat: v1; those of today (v2)"));
   EXPECT_TRUE(load("gas: 1\nlr_schedule_compat: v2").notes.empty());

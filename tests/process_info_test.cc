@@ -245,6 +245,17 @@ TEST(Explicit, WinsOverEverything) {
   }
 }
 
+TEST(Mpirun, AMasterThatIsNamedIsWhereRanksMeet) {
+  ProcessInfo info =
+                  process_info(with(recorded("mpirun", 2), "NEOX_MASTER=10.0.0.5:15000"), "node2"),
+              without = process_info(recorded("mpirun", 2), "node2");
+  EXPECT_EQ(info.rank, without.rank);
+  EXPECT_EQ(info.size, without.size);
+  EXPECT_EQ(info.rendezvous_host, "10.0.0.5");
+  EXPECT_EQ(info.rendezvous_port, 15000);
+  EXPECT_FALSE(info.pmix);  // it would tell another place
+}
+
 TEST(Explicit, NeedsAllOfTheSet) {
   for (const char* name :
        {"NEOX_RANK", "NEOX_WORLD_SIZE", "NEOX_LOCAL_RANK", "NEOX_LOCAL_SIZE", "NEOX_MASTER"})
@@ -265,7 +276,7 @@ TEST(Slurm, AMasterThatIsNamedIsWhereRanksMeet) {
     EXPECT_EQ(info.rendezvous_port, 15000);
     EXPECT_FALSE(info.pmix);
   }
-  for (const Environment& other : {Environment{}, recorded("mpirun", 2)})
+  for (const Environment& other : {Environment{}, of(kTorchrun)})
     EXPECT_THAT(refusal(with(other, "NEOX_MASTER=10.0.0.5:15000")), HasSubstr("not NEOX_RANK"));
 }
 

@@ -121,6 +121,9 @@ TEST(Lasting, WhatChangedSinceTheLastStartIsTold) {
   ended = run.train({"exit_interval=15", "weight_decay=0.2"});
   EXPECT_TRUE(has(ended.err, "resuming from")) << ended.err;
   EXPECT_FALSE(has(ended.err, "not as in the run so far")) << ended.err;
+  ended = run.train({"exit_interval=15", "weight_decay=0.2", "optimizer.params.betas=null"});
+  EXPECT_TRUE(has(ended.err, "run so far: optimizer.params.betas [0.9, 0.999] (before: [0.9, 0.95"))
+      << ended.err;
 }
 
 // Keys that another spelling of the same model does not read are no change.

@@ -188,7 +188,7 @@ ChatTemplate read_chat_template(const std::string& name_or_file, const fs::path&
 fs::path chat_template_table() {
   fs::path file = installed_config("chat_templates.yml");
   check_io(fs::exists(file), "the table of chat templates ", file.string(),
-           " is not there; give --chat-template a file with one");
+           " is not there: the installation is incomplete, copy share/neox too");
   return file;
 }
 

@@ -144,6 +144,14 @@ ScheduleOnResume read_on_resume(KeyReader& keys) {
                       : ScheduleOnResume::kMustAgree;
 }
 
+// Whether the last steps have a learning rate of 0.
+bool ends_at_zero(const ScheduleConfig& schedule, double length) {
+  bool falls = schedule.formula == LrFormula::kMegatron
+                   ? schedule.decay != LrDecay::kConstant
+                   : schedule.formula == LrFormula::kV2 && schedule.decay == LrDecay::kLinear;
+  return falls && schedule.min_lr == 0 && length > schedule.decay_iters;
+}
+
 }  // namespace
 
 double length_of_run(const Config& config) {
@@ -176,6 +184,11 @@ ScheduleConfig read_schedule(KeyReader& keys, const Config& so_far) {
                      ") is greater than ", end, " ", keys.value(end), " (", keys.where(end),
                      "): after the end of the cosine, NeoX's formula lets the learning rate rise "
                      "again; make them equal, or set lr_schedule_compat: v1"));
+  if (ends_at_zero(schedule, run))
+    keys.note(concat(length, " ", keys.value(length), " (", keys.where(length),
+                     ") is greater than ", end, " ", keys.value(end), " (", keys.where(end),
+                     ") and min_lr is 0: behind the end of the decay the learning rate is 0, and "
+                     "nothing is learnt; make them equal, or set min_lr"));
   return schedule;
 }
 

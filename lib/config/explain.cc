@@ -185,6 +185,14 @@ bool reads_default(const std::string& key, const Config& a, const Config& b) {
   return row && ((unread(a) && by_default(b)) || (unread(b) && by_default(a)));
 }
 
+// Whether a value is derived, and from nothing that has changed: it was given before.
+bool is_back_at_default(const Setting& setting, const std::set<std::string>& changed) {
+  return setting.effect == Effect::kDerived &&
+         std::ranges::none_of(changed, [&](const std::string& key) {
+           return setting.source.find(key) != std::string::npos;
+         });
+}
+
 }  // namespace
 
 std::string Config::where(const std::string& key) const {
@@ -226,9 +234,11 @@ std::string model_difference(const Config& a, const Config& b) {
 
 std::string changed_keys(const Config& before, const Config& now) {
   std::string text;
-  for (const std::string& key : different_keys(before, now)) {
+  const std::set<std::string> different = different_keys(before, now);
+  for (const std::string& key : different) {
     const Setting* setting = find_setting(now, key);
-    if (setting && setting->effect != Effect::kUsed) continue;
+    if (setting && setting->effect != Effect::kUsed && !is_back_at_default(*setting, different))
+      continue;
     // A run keeps the batch that it began with.
     if (key == "train_batch_size" || key == "gradient_accumulation_steps") continue;
     if (reads_default(key, before, now)) continue;

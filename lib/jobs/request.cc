@@ -289,7 +289,8 @@ Program submit_program() {
   add("tasks-per-node", text("N"), "ranks of a node, where they are not one for each GPU");
   add("time", text("TIME"), "time limit, as sbatch takes it");
   add("lead", text("SECONDS"), "SIGUSR1 so long before the end (from the estimated save time)");
-  add("max-restarts", text("N"), "requeue at most so often (10)");
+  add("max-restarts", text("N"),
+      "requeue after at most N lives in a row without a checkpoint (10); 0: never");
   add("container", text("IMAGE"), ".sqsh: pyxis; .sif: apptainer; without: programs in PATH");
   add("mounts", text("FROM:TO,..."), "folders in the container ($FSX_PATH:$FSX_PATH)");
   add("mpi", text("TYPE"), "of srun --mpi, for jobs on CPUs (pmix)");

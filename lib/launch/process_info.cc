@@ -83,11 +83,11 @@ bool in_slurm_step(const Environment& env) {
 
 Launcher launcher_of(const Environment& env) {
   if (!shown(env, {kExplicit.begin(), kExplicit.end() - 1}).empty()) return Launcher::kExplicit;
-  // Without the others it says where ranks meet that Slurm has numbered.
+  // Without the others it says where ranks meet that Open MPI or Slurm has numbered.
   if (has(env, "NEOX_MASTER")) {
-    bool numbered =
-        in_slurm_step(env) && !has(env, "TORCHELASTIC_RUN_ID") && !has(env, "OMPI_COMM_WORLD_RANK");
-    return numbered ? Launcher::kSlurm : Launcher::kExplicit;
+    if (has(env, "TORCHELASTIC_RUN_ID")) return Launcher::kExplicit;
+    if (has(env, "OMPI_COMM_WORLD_RANK")) return Launcher::kOpenMpi;
+    return in_slurm_step(env) ? Launcher::kSlurm : Launcher::kExplicit;
   }
   if (has(env, "TORCHELASTIC_RUN_ID") ||
       has_all(env, {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR"}))
@@ -162,12 +162,12 @@ void read_open_mpi(const Environment& env, ProcessInfo& info) {
   require_all(env, kOpenMpi, "the set of variables of Open MPI's mpirun");
   read_ranks(env, kOpenMpi, info);
   info.launcher = "mpirun of Open MPI";
+  if (has(env, "NEOX_MASTER")) return read_master(env, info);
   info.pmix = pmix_server(env);
   check_usage(info.pmix || info.size == 1, "mpirun started ", info.size,
               " ranks without a PMIx server (PMIX_NAMESPACE, "
               "PMIX_RANK, PMIX_SERVER_URI*), so that they cannot find each other: use Open MPI 4 "
-              "or newer, srun, or set NEOX_RANK, NEOX_WORLD_SIZE, NEOX_LOCAL_RANK, "
-              "NEOX_LOCAL_SIZE and NEOX_MASTER");
+              "or newer, srun, or set NEOX_MASTER=HOST:PORT on all ranks");
 }
 
 // The first job of a heterogeneous job stands for all of it.

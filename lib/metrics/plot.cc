@@ -179,7 +179,8 @@ std::string plot(const std::vector<RunLog>& runs, const PlotRequest& request,
   check_usage(!to_file || request.out.extension() == ".svg", "--out ", request.out.string(),
               ": neox-plot writes SVG; give a name that ends in .svg (rsvg-convert makes a PNG of "
               "it)");
-  check_usage(request.smooth >= 0, "--smooth is ", request.smooth, "; it counts points");
+  check_usage(request.smooth >= 0, "--smooth is ", request.smooth,
+              "; it counts points: 1 is no smoothing");
   int least = to_file ? 200 : 10, most = to_file ? 10000 : 1000;
   for (int size : {request.width, request.height})
     check_usage(size == 0 || (size >= least && size <= most), "a size of ", size,

@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/text.h"
 
 namespace neox {
 namespace {
@@ -134,8 +135,8 @@ void use_cpu_arena() {
   void* found = ::mmap(nullptr, size + kHugePage, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (found == MAP_FAILED)
-    return log_warning("no ", size,
-                       " bytes of addresses for tensors (ulimit -v?): steps will be slower");
+    return log_warning("no address space of ", human_bytes(static_cast<double>(size)),
+                       " for tensors, so steps will be slower; raise ulimit -v");
   auto address = reinterpret_cast<uintptr_t>(found);
   char* base = static_cast<char*>(found) + (kHugePage - address % kHugePage) % kHugePage;
   ::madvise(base, size, MADV_HUGEPAGE);  // where the kernel has them

@@ -327,8 +327,8 @@ void Service::log(const Order& order, const char* what) const {
   std::ostringstream seconds;
   seconds << std::setprecision(3) << taken.count();
   log_info(order.id, ": ", what, counted(std::ssize(order.choices), "text"), ", ",
-           with_commas(order.prompt_tokens()), " tokens of prompts and ",
-           with_commas(order.new_tokens()), " new ones in ", seconds.str(), " s");
+           with_commas(order.prompt_tokens()), " prompt and ", with_commas(order.new_tokens()),
+           " new tokens in ", seconds.str(), " s");
 }
 
 }  // namespace neox

@@ -39,13 +39,14 @@ void check_save_is_free(const Config& config) {
   if (c.save.empty() || same_place(c.load, c.save)) return;
   auto found = find_checkpoint(c.save);
   std::string how = c.resume == Resume::kWeights ? "finetune" : "no_load_optim";
-  check_usage(!found, config.where("save"), ": save names ", c.save.string(), ", which holds ",
-              found ? found->filename().string() : "", " of an earlier run, but load is ",
-              c.load.empty() ? "not given" : c.load.string(),
-              c.resume == Resume::kWhole ? "" : concat(", with ", config.where(how), " ", how),
-              ". To go on from it set load: ", c.save.string(),
-              c.resume == Resume::kWhole ? "" : concat(" and leave ", how, " out"),
-              "; to start anew give another save directory, or remove that one");
+  check_usage(
+      !found, config.where("save"), ": save names ", c.save.string(), ", which holds ",
+      found ? found->filename().string() : "", " of an earlier run, but load is ",
+      c.load.empty() ? "not given" : c.load.string(),
+      c.resume == Resume::kWhole ? "" : concat(", with ", how, ": true (", config.where(how), ")"),
+      ". To go on from it set load: ", c.save.string(),
+      c.resume == Resume::kWhole ? "" : concat(" and leave ", how, " out"),
+      "; to start anew give another save directory, or remove that one");
 }
 
 // The configuration of the run that wrote the checkpoint; none where another program did.

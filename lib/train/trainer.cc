@@ -307,7 +307,8 @@ void Trainer::check_finite(const StepReport& report) {
   let_save_end();
   fail(Exit::kNotFinite, "step ", state_.iteration, ": ",
        scaled ? concat(kMostSkips, " steps in a row overflowed in fp16, the loss scale is ",
-                       report.loss_scale)
+                       report.loss_scale,
+                       std::isfinite(report.loss) ? "" : concat(" and the loss ", report.loss))
               : concat("the loss is ", report.loss, " and the gradient norm ", report.grad_norm),
        ". The parameters are those of the last finite step. Go on from an earlier checkpoint with "
        "a lower learning rate",

@@ -20,12 +20,12 @@ void Trainer::check_samples(const Start& start) {
   check_usage(
       fresh_ || state_.dataset_hash.empty() || state_.dataset_hash == data,
       "the training data is not that with which the run of ",
-      fresh_ ? "" : start.checkpoint->dir().string(), " began (fingerprint ", data, ", there ",
-      state_.dataset_hash,
-      "), so which samples were already seen is not known. Give it the data paths and "
-      "weights, data_order, seed, split, seq_length and train_epochs it began with, or give "
-      "the new data a save directory of its own.",
-      start.changed.empty() ? "" : " Changed since then: " + start.changed + ".");
+      fresh_ ? "" : start.checkpoint->dir().string(),
+      " began, so which samples were already seen is not known. ",
+      start.changed.empty() ? "" : concat("Changed since then: ", start.changed, ". "),
+      "Give it the data paths and weights, data_order, seed, split, seq_length and train_epochs it "
+      "began with, or give the new data a save directory of its own. (Fingerprints: ",
+      data, ", there ", state_.dataset_hash, ")");
   state_.dataset_hash = data;
 }
 
