@@ -114,7 +114,13 @@ TEST_F(ConfigTest, WrongTypesSayWhatWasFoundAndWhatIsAllowed) {
       has(fails("num_layers: 6.5"), "6.5 (a number); allowed is an integer; it has a frac"));
   EXPECT_TRUE(has(fails("num_layers: \"6\""), "write it without quotes"));
   EXPECT_TRUE(has(fails("num_layers: 010"), "without the leading 0"));
-  EXPECT_TRUE(has(fails("num_layers: 1_000"), "a number has no _ in it"));
+  EXPECT_EQ(load("train_iters: 1_000").train.iters, 1000);  // as PyYAML
+  EXPECT_EQ(load("train_iters: 1_0.00_0").value("train_iters"), "10");
+  EXPECT_TRUE(has(fails("num_layers: _1"), "allowed is an integer"));
+  EXPECT_EQ(load("wandb_group: 2026_11").value("wandb_group"), "\"2026_11\"");
+  EXPECT_TRUE(has(fails("num_layers: auto"), "is for transformers' Trainer to fill in"));
+  for (const char* text : {"NUM_LAYERS", "$LAYERS", "\"{{layers}}\""})
+    EXPECT_TRUE(has(fails(concat("num_layers: ", text)), "looks like a placeholder")) << text;
   EXPECT_TRUE(has(fails("num_layers: 0x10"), "allowed is an integer; write it in decimal"));
   EXPECT_TRUE(has(fails("num_layers: 99999999999999999999"), "too large"));
   EXPECT_TRUE(has(fails("num_layers: None"), "write null"));

@@ -143,6 +143,13 @@ TEST(MegatronOptionsTest, OfDataAndExperts) {
   EXPECT_THAT(made.yaml, HasSubstr("\ntokenizer_type: HFTokenizer\n"
                                    "vocab_file: tok/tokenizer.json\n"));
   EXPECT_THAT(made.yaml, HasSubstr("\nsplit: \"100\"\n"));
+  MegatronOptions own = read(concat(kGpt,
+                                    "--train-iters 9 --tokenizer-type JapaneseSentencePiece "
+                                    "--vocab-file ja.model"));
+  EXPECT_THAT(own.warnings, ElementsAre(HasSubstr("--tokenizer-type JapaneseSentencePiece: ")));
+  EXPECT_THAT(own.yaml, HasSubstr("\ntokenizer_type: SPMTokenizer\nvocab_file: ja.model\n"));
+  EXPECT_THAT(read(concat(kGpt, "--train-iters 9 --tokenizer-type Other")).yaml,
+              Not(HasSubstr("\nvocab_file")));
   EXPECT_THAT(read(concat(kGpt, "--train-iters 9 --data-path 0.3 a 0.7 b")).yaml,
               HasSubstr("\ndata_path: \"0.3 a 0.7 b\"\n"));
 }

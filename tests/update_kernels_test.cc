@@ -84,6 +84,22 @@ TEST_P(Dropouts, OfPartsOfSamplesAreThoseOfTheWhole) {
   }
 }
 
+// As of probabilities: the first columns of some rows.
+TEST_P(Dropouts, OfBeginningsOfRowsAreThoseOfTheWhole) {
+  for (auto [C, some] : {std::pair<int64_t, int64_t>{20, 12}, {64, 32}, {33, 8}, {64, 7}}) {
+    Tensor whole = random({2, 3, 6, C});
+    DropoutSite site{.key = 9, .first_sample = sample(1), .offset = 4};
+    Tensor want = dropout(whole, 0.25, site);
+    site.before = ((1 * 3 + 2) * 6 + 1) * C;  // of the last head
+    site.per_sample = 18 * C;
+    site.row = C;
+    auto part = [some = some](const Tensor& x) {
+      return x[1][2].narrow(0, 1, 4).narrow(1, 0, some);
+    };
+    EXPECT_TRUE(dropout(part(whole).contiguous(), 0.25, site).equal(part(want))) << C;
+  }
+}
+
 TEST_P(Dropouts, TakeInputsThatBeginAnywhere) {
   DropoutSite site{.key = 9, .first_sample = sample(1)};
   Tensor residual = random({2, 9, 64}), x = random({2, 9, 64}), bias = random({64});

@@ -74,17 +74,27 @@ bool fits(const KeyRow& row, const Value& value) {
   return false;
 }
 
+// "TRAIN_BATCH_SIZE", "$LR", "{{lr}}"
+bool is_placeholder(const std::string& text) {
+  auto fits = [](unsigned char c) { return std::isupper(c) || std::isdigit(c) || c == '_'; };
+  bool upper = text.size() > 1 && std::isupper(static_cast<unsigned char>(text[0]));
+  return (upper && std::ranges::all_of(text, fits)) || text.starts_with('$') ||
+         text.starts_with("{{");
+}
+
 // What turns the value into the one that was meant, where that can be told.
 std::string type_cure(const KeyRow& row, const Value& value) {
   bool number = row.type == KeyType::kInt || row.type == KeyType::kNumber;
   if (value.kind == Kind::kText && value.text == "None")
     return "; write null, or leave the key out";
+  if (value.kind == Kind::kText && value.text == "auto")
+    return "; \"auto\" is for transformers' Trainer to fill in: leave the key out";
+  if (value.kind == Kind::kText && is_placeholder(value.text))
+    return "; it looks like a placeholder that a script should have filled in";
   if (number && value.kind == Kind::kText) {
     Value plain = parse_yaml(value.text, "");
     if (plain.kind == Kind::kNumber) return "; write it without quotes";
-    std::string digits = value.text;
-    std::erase(digits, '_');
-    if (digits != value.text) return "; a number has no _ in it";
+    const std::string& digits = value.text;
     if (digits.size() > 1 && digits[0] == '0' &&
         std::isdigit(static_cast<unsigned char>(digits[1])))
       return "; write it without the leading 0";

@@ -108,24 +108,20 @@ void count_state(Estimate& e, const Config& config) {
 }
 
 // Where scores depend on the distance of tokens, or on documents, they have a mask, which all
-// layers share and which is made of distances of 32 bits and two of what is hidden; where it is
-// learned, or with dropout, attention keeps the scores and their softmax.
-struct ScoreBytes {
-  double mask = 0, block = 0;
-};
-
-ScoreBytes score_bytes(const Config& config, int64_t rows, int64_t size) {
+// layers share and which is made of distances of 32 bits and two of what is hidden. One that is
+// learned is there as bias, as mask and, in fp32, as gradient.
+double mask_bytes(const Config& config, int64_t rows, int64_t size) {
   const ModelConfig& model = config.model;
   bool learned = model.position_embedding == PositionEmbedding::kRelative;
   bool by_head = learned || model.position_embedding == PositionEmbedding::kAlibi;
-  bool documents = config.data.reset_attention_mask, held = learned || model.attention_dropout > 0;
+  bool documents = config.data.reset_attention_mask;
+  if (!by_head && model.window == 0 && !documents) return 0;
   double each = static_cast<double>(model.seq) * static_cast<double>(model.seq),
          pairs = each * static_cast<double>(size),
-         heads = static_cast<double>(model.heads / config.layout.tensor),
+         heads = by_head ? static_cast<double>(model.heads / config.layout.tensor) : 1,
          samples = documents ? static_cast<double>(rows) : 1;
-  bool masked = by_head || model.window > 0 || documents;
-  return {.mask = masked ? samples * ((by_head ? heads : 1) * pairs + 2 * each) + 4 * each : 0,
-          .block = held ? 2 * static_cast<double>(rows) * heads * pairs : 0};
+  return samples * (heads * pairs + 2 * each) + 4 * each +
+         (learned ? heads * (pairs + 4 * each) : 0);
 }
 
 // What a token has between the two matrices of an MLP, on average over the layers.
@@ -154,9 +150,9 @@ void count_activations(Estimate& e, const Config& config) {
           (8 / static_cast<double>(over) + (8 + 4 * width) / static_cast<double>(tp)) +
       masks / static_cast<double>(over);
   int64_t values = tokens * model.hidden, input = values / over;
-  ScoreBytes scores = score_bytes(config, rows, size);
-  double block = static_cast<double>(values) * per_value + scores.block,
-         once = scores.mask + static_cast<double>(over > 1 ? 3 * values * size : 0);
+  double block = static_cast<double>(values) * per_value,
+         once =
+             mask_bytes(config, rows, size) + static_cast<double>(over > 1 ? 3 * values * size : 0);
   int64_t layers = divide_up(model.layers, config.layout.pipe);
   int64_t in_flight = std::min(config.layout.pipe, e.batch.accumulation);
   int64_t group = std::min(config.train.recompute_layers, layers);
@@ -234,13 +230,11 @@ const char* moments_of(const OptimizerConfig& optimizer) {
 }
 
 std::string activation_words(const Config& config) {
-  ScoreBytes scores = score_bytes(config, 1, 1);
   return concat("  Activations by T B ",
                 config.layout.splits_tokens ? "(18 h + 4 f)/tp" : "(10 h + (8 h + 4 f)/tp)",
                 " bytes a block in 16 bits (Korthikanti et al. 2022), ",
-                scores.block > 0  ? "and two matrices of\n  scores"
-                : scores.mask > 0 ? "and on a GPU a mask\n  of the scores"
-                                  : "without a matrix of\n  scores",
+                mask_bytes(config, 1, 1) > 0 ? "and on a GPU a mask\n  of the scores"
+                                             : "without a matrix of\n  scores",
                 "; wider types in proportion, masks of dropout only with it.\n");
 }
 

@@ -508,6 +508,8 @@ constexpr KeyRow kOwn[] = {
      "in files until September 2024; llama with activation: silu: swiglu without biases, and "
      "intermediate_size is the width itself, default 8/3 x hidden_size rounded up to 256",
      "regular|llama"},
+    {"dataloader_drop_last", kBool, "false", kNoEffect,
+     "DeepSpeed's; steps take whole batches of samples, and its loader is not here"},
     {"zero_allow_untested_optimizer", kBool, "false", kNoEffect,
      "in files of v1 and v2; there is no DeepSpeed here"},
     {"detect_nvlink_pairs", kBool, "false", kNoEffect,

@@ -19,7 +19,7 @@ constexpr size_t kMaxKeys = 2000;  // of one map
 constexpr size_t kMaxBytes = 1 << 20;
 
 Value::Kind kind_of_plain(const std::string& text) {
-  static const std::regex kNumber(R"([-+]?((0|[1-9]\d*)(\.\d*)?|\.\d+)([eE][-+]?\d+)?)");
+  static const std::regex kNumber(R"([-+]?((0|[1-9][\d_]*)(\.[\d_]*)?|\.\d[\d_]*)([eE][-+]?\d+)?)");
   static const char* const kWords[] = {"true", "True", "TRUE", "false", "False", "FALSE",
                                        "yes",  "Yes",  "YES",  "no",    "No",    "NO",
                                        "on",   "On",   "ON",   "off",   "Off",   "OFF"};

@@ -35,6 +35,13 @@ std::string in_quotes(std::string_view text) {
   return out + '"';
 }
 
+// Of a number as PyYAML reads it: without + and _.
+std::string digits_of(std::string text) {
+  if (text[0] == '+') text.erase(0, 1);
+  std::erase(text, '_');
+  return text;
+}
+
 std::string show_all(const Value& value) {
   using Kind = Value::Kind;
   if (value.kind == Kind::kNull) return "null";
@@ -68,17 +75,13 @@ bool Value::is_true() const {
 
 std::optional<double> Value::number() const {
   if (kind != Kind::kNumber) return std::nullopt;
-  std::string_view digits = text;
-  if (digits[0] == '+') digits.remove_prefix(1);
-  auto result = number_of<double>(digits);
+  auto result = number_of<double>(digits_of(text));
   return result && std::isfinite(*result) ? result : std::nullopt;
 }
 
 std::optional<int64_t> Value::integer() const {
   if (kind != Kind::kNumber) return std::nullopt;
-  std::string_view digits = text;
-  if (digits[0] == '+') digits.remove_prefix(1);
-  if (auto result = number_of<int64_t>(digits)) return result;
+  if (auto result = number_of<int64_t>(digits_of(text))) return result;
   auto real = number();
   if (!real || *real != std::floor(*real) || std::abs(*real) > 0x1p53) return std::nullopt;
   return static_cast<int64_t>(*real);

@@ -331,22 +331,22 @@ void Translation::add_tokenizer() {
       {"Llama2Tokenizer", "Llama2Tokenizer"},     {"TikTokenizer", "TiktokenTokenizer"}};
   std::string type = word("tokenizer_type",
                           has("tokenizer_name_or_path") ? "PretrainedFromHF" : "GPT2BPETokenizer");
+  std::string model = word("tokenizer_model", word("tokenizer_name_or_path").c_str());
+  if (model.empty()) model = word("vocab_file");
   auto known = std::ranges::find(kTypes, type, [](const auto& t) { return std::string(t.first); });
+  std::string ours = known != std::end(kTypes)   ? known->second
+                     : model.ends_with(".model") ? "SPMTokenizer"
+                                                 : "";
   if (known == std::end(kTypes))
     lose("--tokenizer-type " + type, "give tokenizer_type and vocab_file, or padded_vocab_size");
-  else
-    lines_.add("tokenizer_type", known->second);
-  std::string model = word("tokenizer_model", word("tokenizer_name_or_path").c_str());
-  bool json = known != std::end(kTypes) && known->second == std::string("HFTokenizer");
-  if (!model.empty() && json && !model.ends_with(".json")) model += "/tokenizer.json";
-  if (!model.empty())
-    lines_.add("vocab_file", model);
-  else if (has("vocab_file"))
-    lines_.add("vocab_file", given_["vocab_file"]);
+  if (ours == "HFTokenizer" && !model.empty() && !model.ends_with(".json"))
+    model += "/tokenizer.json";
+  if (!ours.empty()) lines_.add("tokenizer_type", ours);
+  if (!ours.empty() && !model.empty()) lines_.add("vocab_file", model);
+  if (!ours.empty()) add_keys({"merge_file"});
   if (has("vocab_size") && !keys_.contains("padded_vocab_size"))
-    lose("--vocab-size",
-         "give padded_vocab_size, which is a multiple of 128 x model_parallel_size");
-  add_keys({"merge_file", "make_vocab_size_divisible_by", "padded_vocab_size"});
+    lose("--vocab-size", "give padded_vocab_size, a multiple of 128 x model_parallel_size");
+  add_keys({"make_vocab_size_divisible_by", "padded_vocab_size"});
 }
 
 void Translation::add_reports() {

@@ -1,16 +1,12 @@
 // The attention of GptNeoX: positions are already rotated into q and k. On a CPU documents are
 // computed each alone, and a window and ALiBi are the kernels'; elsewhere, with dropout, and with
 // T5's bias, a mask is added to the scores.
-#include <ATen/OpMathType.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/embedding.h>
-#include <ATen/ops/matmul.h>
-#include <ATen/ops/ones.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
-#include <ATen/ops/softmax.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
@@ -22,6 +18,7 @@
 #include "base/error.h"
 #include "model/gpt_neox.h"
 #include "ops/causal_attention.h"
+#include "ops/dropped_attention.h"
 #include "ops/embedding.h"
 #include "ops/product.h"
 
@@ -29,10 +26,6 @@ namespace neox {
 namespace {
 
 constexpr double kHidden = -std::numeric_limits<double>::infinity();
-
-Tensor future(int64_t T, const Tensor& like) {
-  return at::ones({T, T}, like.options().dtype(at::kBool)).triu(1);
-}
 
 // From each of the queries first .. last - 1 back to each of the keys 0 .. last - 1:
 // [1, 1, queries, keys]. Of 32 bits: with 32,768 tokens they are 4 GB.
@@ -141,25 +134,25 @@ Tensor GptNeoX::attend(const Tensor& q, const Tensor& k, const Tensor& v, int64_
 
 // SDPA takes another kernel, which rounds otherwise, for a mask with a gradient, and recomputation
 // begins without gradients.
-bool GptNeoX::holds_probabilities(const Pass& pass) const {
+bool GptNeoX::attends_by_probabilities(const Pass& pass) const {
   return pass.training && (config_.attention_dropout > 0 || pass.bias.defined());
 }
 
 // Whether what scores of a whole text lose by documents and distances is to be a mask.
 bool GptNeoX::needs_mask(const Pass& pass) const {
-  return holds_probabilities(pass) || pass.bias.defined() ||
+  return attends_by_probabilities(pass) || pass.bias.defined() ||
          !attends_in_blocks(options_.device, options_.dtypes.param);
 }
 
 // What ATen multiplies, where it is slower in 16 bits, and what has no kernels of ours.
 bool GptNeoX::attends_in_fp32(const Tensor& q, const Pass& pass) const {
-  if (holds_probabilities(pass) || pass.mask.defined()) return slow_for_aten(q);
+  if (attends_by_probabilities(pass) || pass.mask.defined()) return slow_for_aten(q);
   return pass.documents.defined() && multiplied_in_fp32(q);
 }
 
 Tensor GptNeoX::attend_whole(const Tensor& q, const Tensor& k, const Tensor& v, int64_t l,
                              const Pass& pass) {
-  if (holds_probabilities(pass)) return attend_by_probabilities(q, k, v, l, pass);
+  if (attends_by_probabilities(pass)) return attend_by_probabilities(q, k, v, l, pass);
   if (pass.mask.defined())
     return at::scaled_dot_product_attention(q, k, v, pass.mask, 0, false, score_rule_.scale);
   if (pass.documents.defined()) return attend_in_documents(q, k, v, pass.documents);
@@ -184,19 +177,13 @@ Tensor GptNeoX::attend_in_documents(const Tensor& q, const Tensor& k, const Tens
   return at::cat(samples, 0);
 }
 
-// The probabilities are held, because the mask of dropout is a function of their positions.
 Tensor GptNeoX::attend_by_probabilities(const Tensor& q, const Tensor& k, const Tensor& v,
                                         int64_t l, const Pass& pass) {
   int64_t H = q.size(1), T = q.size(2);
-  // Multiplied before the product, whose sums could be beyond fp16.
-  Tensor scores = at::matmul(q * score_rule_.scale, k.transpose(2, 3));
-  scores = pass.mask.defined() ? scores + pass.mask : scores.masked_fill(future(T, q), kHidden);
-  Tensor probabilities =
-      at::softmax(scores, -1, at::toOpMathType(q.scalar_type())).to(q.scalar_type());
-  DropoutSite site = dropout_site(prefix(l) + "probabilities", pass);
-  site.offset = H * mesh_.tp().rank() * T * T;  // of the first head
-  double p = pass.training ? config_.attention_dropout : 0;
-  return at::matmul(dropout(probabilities, p, site), v);
+  ProbabilityDropout dropout{.p = pass.training ? config_.attention_dropout : 0,
+                             .site = dropout_site(prefix(l) + "probabilities", pass)};
+  dropout.site.offset = H * mesh_.tp().rank() * T * T;  // of the first head
+  return dropped_attention(q, k, v, pass.mask, score_rule_.scale, dropout);
 }
 
 }  // namespace neox

@@ -179,7 +179,7 @@ class GptNeoX {
                                  const Pass& pass);
   Tensor attend_whole(const Tensor& q, const Tensor& k, const Tensor& v, int64_t l,
                       const Pass& pass);
-  bool holds_probabilities(const Pass& pass) const;
+  bool attends_by_probabilities(const Pass& pass) const;
   bool needs_mask(const Pass& pass) const;
   bool attends_in_fp32(const Tensor& q, const Pass& pass) const;
   Tensor attend_cached(const Tensor& q, const Tensor& k, const Tensor& v, int64_t l,

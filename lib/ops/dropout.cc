@@ -69,7 +69,7 @@ NEOX_CLONES void mask_rows(const DropoutRows& r, int64_t first, int64_t last, Wi
   uint32_t bits[kBits + kLanes] = {};
   int64_t first_sample = r.first_sample ? *r.first_sample : 0;
   for (int64_t row = first; row < last; ++row) {
-    int64_t start = (r.before + row) * r.columns, sample = start / r.per_sample;
+    int64_t start = (r.before + row) * r.stride, sample = start / r.per_sample;
     int64_t position = r.offset + start % r.per_sample;
     for (int64_t done = 0; done < r.columns;) {
       int64_t block = (position + done) / 4, skip = (position + done) % 4;
@@ -95,8 +95,13 @@ DropoutRows rows_of(const Tensor& x, double p, const DropoutSite& site) {
   int64_t samples = std::max<int64_t>(1, x.size(0)), per_sample = x.numel() / samples;
   int64_t columns = std::max<int64_t>(1, x.dim() > 1 ? x.size(-1) : per_sample);
   if (site.per_sample > 0) per_sample = site.per_sample;
-  DropoutRows r{element_of("dropout", x.scalar_type()), x.numel() / columns, columns, per_sample,
-                site.before / columns};
+  int64_t stride = site.row > 0 ? site.row : columns;
+  DropoutRows r{element_of("dropout", x.scalar_type()),
+                x.numel() / columns,
+                columns,
+                stride,
+                per_sample,
+                site.before / stride};
   r.parts = x.is_cuda() ? dropout_parts_cuda(r.rows, columns) : row_parts(r.rows);
   const Tensor& first = site.first_sample;
   check(!first.defined() || (first.device() == x.device() && first.scalar_type() == at::kLong),
@@ -119,11 +124,11 @@ void mask(const DropoutRows& r, const Tensor& like) {
 
 // A site as autograd keeps it.
 std::vector<int64_t> numbers_of(const DropoutSite& site) {
-  return {static_cast<int64_t>(site.key), site.offset, site.before, site.per_sample};
+  return {static_cast<int64_t>(site.key), site.offset, site.before, site.per_sample, site.row};
 }
 
 DropoutSite site_of(const std::vector<int64_t>& n, const Tensor& first_sample) {
-  return {static_cast<uint64_t>(n[0]), first_sample, n[1], n[2], n[3]};
+  return {static_cast<uint64_t>(n[0]), first_sample, n[1], n[2], n[3], n[4]};
 }
 
 class DroppedSum : public torch::autograd::Function<DroppedSum> {

@@ -19,6 +19,8 @@ struct DropoutSite {
   // The input is a part of whole samples, flattened: so many elements of them are before it, each
   // has so many. per_sample 0: it is whole samples itself.
   int64_t before = 0, per_sample = 0;
+  // Elements of a row there, of which the input's rows hold the first; 0: rows are whole.
+  int64_t row = 0;
 };
 
 // Zeroes each element with probability p and scales the others by 1 / (1 - p); differentiable. The
@@ -32,12 +34,12 @@ at::Tensor dropped_sum(const at::Tensor& residual, const at::Tensor& x, const at
                        double p, const DropoutSite& site);
 
 // What the kernels take: y = residual + mask(x + bias), where residual and bias may be null. Rows
-// of `columns` elements, per_sample elements in each sample, of which `columns` is a divisor;
-// before them come `before` others. partial [parts, columns], float or of double double: sums of
-// the rows of y; or null. first_sample may be null, for 0.
+// of `columns` elements, the first of `stride` each; per_sample elements in each sample, of which
+// `stride` is a divisor; before these rows come `before` others. partial [parts, columns], float or
+// of double double: sums of the rows of y; or null. first_sample may be null, for 0.
 struct DropoutRows {
   Element type;
-  int64_t rows, columns, per_sample, before, parts;
+  int64_t rows, columns, stride, per_sample, before, parts;
   uint64_t key;
   const int64_t* first_sample;
   int64_t offset;

@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(kTileX* kTileY, kBlocks) dropout_kernel(Dropou
   Held<T, N> bias{};
   if (r.bias && inside) bias = load_held<T, N>(static_cast<const T*>(r.bias) + column);
   int64_t first_sample = r.first_sample ? *r.first_sample : 0;
-  Divided sample(r.before + first_row(), r.per_sample / r.columns, row_step());
+  Divided sample(r.before + first_row(), r.per_sample / r.stride, row_step());
   auto load = [&](int row) {
     int64_t start = row * r.columns + column;
     Row<T, N> x{{}, {}, sample.whole, sample.part};
@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(kTileX* kTileY, kBlocks) dropout_kernel(Dropou
     return x;
   };
   auto work = [&](int row, const Row<T, N>& x) {
-    Bits<N> bits(r, first_sample + x.sample, r.offset + x.place * r.columns + column);
+    Bits<N> bits(r, first_sample + x.sample, r.offset + x.place * r.stride + column);
     Held<T, N> with_bias = x.x;
     if (r.bias) with_bias = rounded<T, N>([&](int j) { return x.x[j] + bias[j]; });
     Held<T, N> y = rounded<T, N>(
@@ -97,7 +97,7 @@ int64_t dropout_parts_cuda(int64_t rows, int64_t columns) {
 
 void dropout_cuda(const DropoutRows& r) {
   with_type(r.type, [&]<class T>(T*) {
-    if (r.offset % 4 == 0 && packs<T>(r.columns, r.x, r.residual, r.bias, r.y))
+    if (r.offset % 4 == 0 && r.stride % 4 == 0 && packs<T>(r.columns, r.x, r.residual, r.bias, r.y))
       launch<T, kPack<T>>(r);
     else
       launch<T, 1>(r);
