@@ -40,18 +40,20 @@ struct Dropped {
   Tensor q, k, v, mask;  // the first three contiguous
   double scale;
   ProbabilityDropout dropout;
+  Tensor future = at::ones({rows(), rows()}, q.options().dtype(at::kBool)).triu(1);
 
   int64_t heads() const { return q.size(1); }
   int64_t tokens() const { return q.size(2); }
+  int64_t elements() const { return q.is_cuda() ? kGpuBlock : kCpuBlock; }
+  int64_t rows() const { return std::clamp<int64_t>(elements() / tokens(), 1, tokens()); }
 
   void each_block(const std::function<void(const HeadBlock&)>& use) const {
-    int64_t T = tokens(), most = q.is_cuda() ? kGpuBlock : kCpuBlock;
-    int64_t together = std::clamp<int64_t>(most / (T * T), 1, heads());
-    int64_t rows = std::clamp<int64_t>(most / T, 1, T);
+    int64_t T = tokens(), R = rows();
+    int64_t together = std::clamp<int64_t>(elements() / (T * T), 1, heads());
     for (int64_t b = 0; b < q.size(0); ++b)
       for (int64_t h = 0; h < heads(); h += together)
-        for (int64_t t = 0; t < T; t += rows)
-          use({b, h, std::min(together, heads() - h), t, std::min(rows, T - t)});
+        for (int64_t t = 0; t < T; t += R)
+          use({b, h, std::min(together, heads() - h), t, std::min(R, T - t)});
   }
 
   // Of [B, H, T, D]: [heads, rows, D].
@@ -74,12 +76,12 @@ struct Dropped {
   // [heads, rows, keys], of a type in which sums are formed.
   Tensor probabilities(const HeadBlock& at) const {
     Tensor scores = at::bmm(queries(at), keys_of(k, at).transpose(1, 2));
-    if (mask.defined())
+    if (mask.defined()) {
       scores += scores_of(mask, at);
-    else
-      scores.masked_fill_(
-          at::ones({at.rows, at.keys()}, scores.options().dtype(at::kBool)).triu(1 + at.row),
-          kUnseen);
+    } else {  // the keys before these rows are seen by all of them
+      Tensor hidden = future.narrow(0, 0, at.rows).narrow(1, 0, at.rows);
+      scores.narrow(2, at.row, at.rows).masked_fill_(hidden, kUnseen);
+    }
     return at::softmax(scores, -1, at::toOpMathType(q.scalar_type()));
   }
 
