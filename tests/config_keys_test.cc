@@ -198,6 +198,14 @@ TEST_F(ConfigTest, HarmlessValuesOfUnsupportedKeysPass) {
                   "data_types: {grad_accum_dtype: fp32}\ns3_path: \"\"\nhostfile: "
                   "None\ntrain_impl: normal"),
             "");
+  EXPECT_EQ(fails("data_types: {grad_accum_dtype: float32}"), "");
+  const std::string routing = "data_efficiency: {enabled: true, seed: 1, data_routing: {enabled: ";
+  EXPECT_EQ(fails(routing + "false, random_ltd: {enabled: true}}, data_sampling: {num_epochs: 1}}"),
+            "");
+  EXPECT_EQ(fails(routing + "true, random_ltd: {enabled: false}}}"), "");
+  EXPECT_TRUE(has(fails(routing + "true, random_ltd: {enabled: true}}}"), "data efficiency"));
+  EXPECT_TRUE(has(fails("data_efficiency: {enabled: true}"), "data efficiency"));
+  EXPECT_TRUE(has(fails("data_efficiency: {seed: 1}"), "data efficiency"));
 }
 
 TEST_F(ConfigTest, KeysWithoutEffectAreSaidOnceInOneLine) {

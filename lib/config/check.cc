@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cstring>
+#include <optional>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -120,11 +121,20 @@ std::string type_fault(const std::string& path, const KeyRow& row, const Value& 
                 describe_type(row), type_cure(row, value));
 }
 
+// Whether a dictionary of DeepSpeed's is switched off: by its `enabled`, or in all of its parts
+// that have one. Nothing: there is no switch.
+std::optional<bool> is_off(const Value& map) {
+  const Value* enabled = map.find("enabled");
+  if (enabled && enabled->kind == Kind::kBool && !enabled->is_true()) return true;
+  bool any = false, all = true;
+  for (const Value& part : map.items)
+    if (auto off = part.kind == Kind::kMap ? is_off(part) : std::nullopt)
+      any = true, all = all && *off;
+  return any ? std::optional(all) : enabled ? std::optional(false) : std::nullopt;
+}
+
 bool is_harmless(const KeyRow& row, const Value& value) {
-  if (row.type == KeyType::kDict) {
-    const Value* enabled = value.find("enabled");
-    return value.items.empty() || (enabled && enabled->kind == Kind::kBool && !enabled->is_true());
-  }
+  if (row.type == KeyType::kDict) return value.items.empty() || is_off(value).value_or(false);
   if (row.type == KeyType::kChoice && is_word(value.text, row.allowed)) return true;
   if (value.kind == Kind::kList) return value.items.empty();
   if (value.kind == Kind::kText && value.text.empty()) return true;

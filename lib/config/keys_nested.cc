@@ -146,8 +146,8 @@ constexpr KeyRow kZero[] = {
 };
 
 constexpr KeyRow kDataTypes[] = {
-    {"grad_accum_dtype", kChoice, "null", kRefused, "gradients summed below fp32", "fp32",
-     "bf16|fp16"},
+    {"grad_accum_dtype", kChoice, "null", kRefused, "gradients summed below fp32",
+     "fp32|float32|float", "bf16|fp16"},
 };
 
 constexpr const char* kRecompute = "speed and memory only; recomputation is by layer";
