@@ -1,4 +1,4 @@
-// The configurations of others' training jobs (configs/neox, t9k, megatron, ascend, aws): each
+// The configurations of others' training jobs (configs/neox, t9k, megatron, bloom, ascend, aws): each
 // loads and dry-runs with its published size, or is refused by name; and their command lines are
 // read.
 #include <gtest/gtest.h>
@@ -71,6 +71,8 @@ constexpr File kFiles[] = {
     {"megatron/gpt-13b-4xdp-8xpp.yml", 13e9, 32, 1e-4, 1024, 16, 8, 1, 1, 52000},
     {"megatron/gpt-13b-4xdp-4xpp-4xtp.yml", 13e9, 64, 1e-4, 1024, 16, 4, 4, 1, 52000},
     {"megatron/gpt-175b.yml", 175e9, 128, 6e-5, 1536, 1, 16, 8, 1},
+    {"bloom/560M.yml", 559.214592e6, 8, 3e-4, 256, 1, 1, 1, 1, 250680},
+    {"bloom/176B.yml", 176.247271e9, 384, 6e-5, 2048, 2, 12, 4, 1, 250680},
     {"ascend/345M.yml", 345e6, 8, 1.5e-4, 16, 4, 2, 1, 0},
     {"ascend/1-3B.yml", 1.3e9, 8, 2e-4, 32, 8, 2, 2, 0},
     {"ascend/2-7B.yml", 2.7e9, 8, 1.6e-4, 32, 8, 2, 2, 0},
@@ -111,11 +113,11 @@ Config load(const std::string& name, const Strings& overrides = {}) {
 // Narayanan et al. 2021 (arXiv 2104.04473), equation 2, and the last norm; a head of its own and no
 // table of positions with rotary ones.
 int64_t formula(const ModelConfig& m) {
-  bool rotary = m.position_embedding == PositionEmbedding::kRotary;
-  int64_t rows = m.vocab * (m.tied_embedding ? 1 : 2) + (rotary ? 0 : m.seq);
+  bool learned = m.position_embedding == PositionEmbedding::kLearned;
+  int64_t rows = m.vocab * (m.tied_embedding ? 1 : 2) + (learned ? m.seq : 0);
   int64_t h = m.hidden, experts = 0;  // these have no biases
   if (m.moe) experts = m.moe->experts * (h + 8 * h * h) - 8 * h * h - 5 * h;
-  return m.layers * (12 * h * h + 13 * h + experts) + rows * h + 2 * h;
+  return m.layers * (12 * h * h + 13 * h + experts) + rows * h + (m.embedding_norm ? 4 : 2) * h;
 }
 
 class Files : public ::testing::TestWithParam<File> {};
@@ -179,7 +181,7 @@ TEST(Configs, EachIsTestedAndInTheTable) {
   for (const Refusal& refusal : kRefused) tested.insert(refusal.name);
   std::ifstream stream(kConfigs + "README.md");
   std::string table(std::istreambuf_iterator<char>(stream), {});
-  for (const char* group : {"neox", "t9k", "megatron", "ascend", "aws"})
+  for (const char* group : {"neox", "t9k", "megatron", "bloom", "ascend", "aws"})
     for (const auto& entry : fs::directory_iterator(kConfigs + group)) {
       std::string name = concat(group, "/", entry.path().filename().string());
       EXPECT_TRUE(tested.contains(name)) << name;
@@ -195,6 +197,8 @@ TEST(Configs, PublishedModelsHaveTheirExactSizes) {
   };
   EXPECT_EQ(size("neox/20B.yml", 50432), 20554567680);   // Black et al. 2022
   EXPECT_EQ(size("ascend/345M.yml", 50257), 354823168);  // gpt2-medium of Hugging Face
+  EXPECT_EQ(size("bloom/560M.yml", 250880), 559214592);
+  EXPECT_EQ(size("bloom/176B.yml", 250880), 176247271424);
   EXPECT_EQ(size("aws/pythia-14M.yml", 50304), 14067712);
   EXPECT_EQ(size("aws/pythia-410M.yml", 50304), 405334016);
   EXPECT_EQ(size("aws/pythia-6-9B.yml", 50432), 6857302016);

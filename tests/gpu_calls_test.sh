@@ -49,6 +49,8 @@ short="enabled: true, min_difficulty: 16, max_difficulty: 64, schedule_type: fix
 train growing curriculum_learning="{$short: {difficulty: [16, 64], max_step: [8]}}"
 grep 'graph of [1-9][0-9][0-9]' growing.calls && fail "growing: the steps of a length that does not stay are recorded"
 recorded grown curriculum_learning="{$short: {difficulty: [16, 32, 64], max_step: [1, 3]}}"
+recorded qwen kv_channels=24 add_qkv_bias=true use_bias_in_attn_linear=false norm=rmsnorm activation=swiglu
+recorded bloom pos_emb=alibi embed_layernorm=true bias_gelu_fusion=true gpt_j_residual=false no_weight_tying=false
 recorded saved save=saved checkpoint_factor=3 async_save=true
 train eager enable_cuda_graph=false profile=true profile_step_start=4 profile_step_stop=6 memory_profiling=true
 train offloaded zero_optimization='{stage: 1, offload_optimizer: {device: cpu}}'

@@ -103,6 +103,10 @@ norms 1e-4 log_grad_norm=true log_param_norm=true log_optimizer_states=true
 noise 1e-4 log_gradient_noise_scale=true gradient_noise_scale_n_batches=2 train_micro_batch_size_per_gpu=4
 head_sizes 1e-4 num_attention_heads=2 hidden_size=160
 wide_heads 1e-4 num_attention_heads=1 hidden_size=256
+qwen 1e-4 kv_channels=24 add_qkv_bias=true use_bias_in_attn_linear=false num_kv_heads=2 norm=rmsnorm activation=swiglu
+bloom 1e-4 pos_emb=alibi embed_layernorm=true bias_gelu_fusion=true gpt_j_residual=false no_weight_tying=false
+dropout_bf16 5e-2 hidden_dropout=0.1 attention_dropout=0.1 precision=bfloat16
+ramp_up 1e-4 rampup_batch_size=[2,2,6] train_samples=46 train_iters=null train_micro_batch_size_per_gpu=2
 END
 }
 
@@ -119,7 +123,7 @@ generate() {
 
 one() {
   compare "$@" || return 1
-  case $1 in fp32|gpt2|alibi|relative|llama|mistral|qk|experts|gated_experts|mup|head_sizes|wide_heads) generate "$1" ;; esac
+  case $1 in fp32|gpt2|alibi|relative|llama|mistral|qk|experts|gated_experts|mup|head_sizes|wide_heads|qwen|bloom) generate "$1" ;; esac
 }
 
 # No more at once than half the processors.
