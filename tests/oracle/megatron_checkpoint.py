@@ -43,6 +43,8 @@ CASES = [
     dict(name="core names, tp 2 x pp 2", **LLAMA, tp=2, pp=2, names="core"),
     dict(name="core local names, tp 4, bf16", tp=4, names="core_local", kind="bf16"),
     dict(name="core, norms of queries and keys", **LLAMA | dict(tied=True), names="core", qk_norm=True, pp=2),
+    dict(name="core, biases of queries, keys and values, tp 2", **LLAMA, names="core", qkv_bias=True, tp=2),
+    dict(name="core, heads of another size", **LLAMA, names="core", size=10, pp=2),
     dict(name="deepspeed, module, tp 2", writer="deepspeed", pp=0, tp=2),
     dict(name="deepspeed, pipeline, tp 2 x pp 2", writer="deepspeed", pp=2, tp=2),
     dict(name="deepspeed, pipeline, llama", writer="deepspeed", **LLAMA, pp=2, tp=2),
@@ -103,6 +105,8 @@ def joined(model, flats, order):
             parts = [split_qkv(f[f"{stem}{N['qkv']}{end}"], c.heads // tp, c.groups // tp, order) for f in flats]
             for x, ranks in zip("qkv", zip(*parts)):
                 p[f"{n}.{x}.{end}"] = torch.cat(ranks)
+            if f"{stem}{N['fc1']}{end}" not in left:
+                continue
             left.pop(f"{stem}{N['fc1']}{end}")
             halves = [f[f"{stem}{N['fc1']}{end}"].chunk(2 if c.swiglu else 1) for f in flats]
             for x, ranks in zip(["gate", "up"] if c.swiglu else ["up"], zip(*halves)):
@@ -227,7 +231,7 @@ def check_case(options, case, seed, folder):
     for tp, pp in ((2, 1), (1, 2 if c.layers % 2 == 0 else 1)):
         sizes = ("--tensor-parallel", tp, "--pipeline-parallel", pp)
         check_same(c.name, read_megatron(model, export("megatron", *sizes), tp, pp, 0), model.p)
-    if not c.qk_norm:
+    if not c.qk_norm and not c.qkv_bias:
         for name, order in (("megatron-deepspeed", "groups"), ("megatron-deepspeed-thirds", "thirds")):
             if order == "thirds" and c.groups != c.heads:
                 continue

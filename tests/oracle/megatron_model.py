@@ -10,7 +10,7 @@ TYPES = dict(fp32=torch.float32, bf16=torch.bfloat16, fp16=torch.float16)
 # What a case does not say.
 DEFAULTS = dict(layers=4, hidden=24, heads=4, groups=4, ffn=40, vocab=264, positions=32, embedding="learned_absolute",
                 percent=1.0, base=10000, norm="LayerNorm", eps=1e-5, bias=True, swiglu=False, tied=True, fused=True,
-                qk_norm=False, kind="fp32", names="classic", tp=1, pp=1, vp=1, version=3.0, writer="megatron", source=None)
+                qk_norm=False, qkv_bias=False, size=None, kind="fp32", names="classic", tp=1, pp=1, vp=1, version=3.0, writer="megatron", source=None)
 
 
 class Gpt:
@@ -19,7 +19,8 @@ class Gpt:
     def __init__(self, case, seed):
         self.c = c = SimpleNamespace(**DEFAULTS | dict(thirds=None, split_gates=False, by_layer=False, common=None) | case)
         g = torch.Generator().manual_seed(seed)
-        D, h = c.hidden // c.heads, c.hidden
+        c.size = c.size or c.hidden // c.heads
+        D, h = c.size, c.hidden
         self.p = p = {}
 
         def weight(name, *shape):
@@ -49,7 +50,7 @@ class Gpt:
                 shapes["gate"] = (c.ffn,)
             for name, rows in shapes.items():
                 weight(f"{l}{name}.weight", *rows, h)
-                if c.bias:
+                if c.bias or c.qkv_bias and name in "qkv":
                     vector(f"{l}{name}.bias", *rows)
             weight(l + "dense.weight", h, c.heads * D)
             weight(l + "down.weight", h, c.ffn)
@@ -83,7 +84,7 @@ class Gpt:
         return torch.cat([r * angles.cos() + turned * angles.sin(), rest], -1)
 
     def attention(self, x, l):
-        c, D, T = self.c, self.c.hidden // self.c.heads, x.shape[0]
+        c, D, T = self.c, self.c.size, x.shape[0]
         q, k, v = (self.linear(x, l + n).view(T, -1, D) for n in "qkv")
         if c.qk_norm:
             q, k = self.norm(q, l + "qnorm"), self.norm(k, l + "knorm")
@@ -175,6 +176,8 @@ def layer_part(model, n, rank, tp, order):
         if f"{n}.q.{end}" not in p:
             continue
         part["qkv", end] = join_qkv(*(mine(f"{n}.{x}.{end}") for x in "qkv"), order)
+        if f"{n}.up.{end}" not in p:
+            continue
         halves = [mine(f"{n}.{x}.{end}") for x in ("gate", "up") if f"{n}.{x}.{end}" in p]
         part["fc1", end] = torch.cat(halves)
         for ours, theirs in (("dense", "dense"), ("down", "fc2")):

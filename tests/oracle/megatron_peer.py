@@ -27,6 +27,7 @@ def build(c, part, tp):
     """Its GPTModel of a case, on one tensor-parallel rank, with those tensors."""
     config = TransformerConfig(
         num_layers=c.layers, hidden_size=c.hidden, num_attention_heads=c.heads, num_query_groups=c.groups,
+        kv_channels=c.size, add_qkv_bias=c.qkv_bias,
         ffn_hidden_size=c.ffn, use_cpu_initialization=True, normalization=c.norm, layernorm_epsilon=c.eps,
         gated_linear_unit=c.swiglu, activation_func=torch.nn.functional.silu if c.swiglu else torch.nn.functional.gelu,
         add_bias_linear=c.bias, bias_activation_fusion=c.fused and c.bias and not c.swiglu, qk_layernorm=c.qk_norm,

@@ -23,7 +23,7 @@ class ModelType(enum.Enum):
 def args_of(c, deepspeed=False):
     """A command line as it is saved, with much that says nothing of the model."""
     args = argparse.Namespace(
-        num_layers=c.layers, hidden_size=c.hidden, num_attention_heads=c.heads, kv_channels=c.hidden // c.heads,
+        num_layers=c.layers, hidden_size=c.hidden, num_attention_heads=c.heads, kv_channels=c.size,
         ffn_hidden_size=c.ffn, max_position_embeddings=c.positions, seq_length=c.positions // 2, padded_vocab_size=c.vocab,
         layernorm_epsilon=c.eps, swiglu=c.swiglu, bias_gelu_fusion=c.fused and c.bias, add_bias_linear=c.bias,
         untie_embeddings_and_output_weights=not c.tied, hidden_dropout=0.1, attention_dropout=0.1, init_method_std=0.02,
@@ -49,6 +49,7 @@ def args_of(c, deepspeed=False):
         args.group_query_attention = c.groups != c.heads
         args.num_query_groups = c.groups if c.groups != c.heads else 1
         args.qk_layernorm = c.qk_norm
+        args.add_qkv_bias = c.qkv_bias
         args.spec = None
     if c.names == "old":  # of 2020
         for name in ("position_embedding_type", "normalization", "swiglu", "add_bias_linear", "group_query_attention",
