@@ -10,7 +10,8 @@ TYPES = dict(fp32=torch.float32, bf16=torch.bfloat16, fp16=torch.float16)
 # What a case does not say.
 DEFAULTS = dict(layers=4, hidden=24, heads=4, groups=4, ffn=40, vocab=264, positions=32, embedding="learned_absolute",
                 percent=1.0, base=10000, norm="LayerNorm", eps=1e-5, bias=True, swiglu=False, tied=True, fused=True,
-                qk_norm=False, qkv_bias=False, size=None, kind="fp32", names="classic", tp=1, pp=1, vp=1, version=3.0, writer="megatron", source=None)
+                qk_norm=False, qkv_bias=False, size=None, kind="fp32", names="classic", tp=1, pp=1, vp=1, version=3.0,
+                writer="megatron", source=None)
 
 
 class Gpt:
