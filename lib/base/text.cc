@@ -67,7 +67,7 @@ std::string with_commas(int64_t n) {
 }
 
 std::string counted(int64_t n, std::string_view noun) {
-  return concat(n, " ", noun, n == 1 ? "" : "s");
+  return concat(n, " ", noun, n == 1 ? "" : noun.ends_with("ch") ? "es" : "s");
 }
 
 std::string lower_case(std::string_view text) {

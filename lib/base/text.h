@@ -21,7 +21,7 @@ std::string human_duration(double seconds);
 // 2097152 is "2,097,152".
 std::string with_commas(int64_t n);
 
-// "1 rank", "3 ranks".
+// "1 rank", "3 ranks", "2 micro-batches".
 std::string counted(int64_t n, std::string_view noun);
 
 // As printf writes it: printed("%.2f", 1.5) is "1.50".

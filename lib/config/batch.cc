@@ -75,8 +75,7 @@ BatchPlan of_size(const BatchPlan& plan, int64_t global, int64_t data_ranks) {
 
 std::string to_string(const BatchPlan& plan, int64_t data_ranks) {
   return concat("batch of ", counted(plan.global, "sample"), " = ", plan.micro, " x ",
-                counted(data_ranks, "rank"), " x ", plan.accumulation,
-                plan.accumulation == 1 ? " micro-batch" : " micro-batches");
+                counted(data_ranks, "rank"), " x ", counted(plan.accumulation, "micro-batch"));
 }
 
 std::string badly_used_ranks(const BatchPlan& plan, int64_t data_ranks) {

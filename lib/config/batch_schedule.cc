@@ -1,7 +1,7 @@
 #include "config/batch_schedule.h"
 
 #include <algorithm>
-#include <cmath>
+#include <iterator>
 
 namespace neox {
 namespace {

@@ -21,7 +21,6 @@ class BatchSchedule {
     int64_t steps_before = 0, samples_before = 0, size = 0;
   };
   std::span<const Stage> stages() const { return stages_; }
-  bool ramps_up() const { return stages_.size() > 1; }
 
   // Of the step that begins when the run has consumed so many samples.
   int64_t size_at(int64_t consumed) const;

@@ -365,10 +365,9 @@ std::string render(const Estimate& e, const Config& config) {
   auto tokens = static_cast<double>(
       tokens_of_run(config, batch_schedule(config, e.batch.global), 0, config.train.iters));
   out += concat("\nWork on ", counted(e.world, "rank"), "\n");
-  out += line(
-      "a step", with_commas(e.batch.global) + " samples",
-      concat(counted(e.data_ranks, "data-parallel rank"), " x ", e.batch.accumulation,
-             e.batch.accumulation == 1 ? " micro-batch" : " micro-batches", " of ", e.batch.micro));
+  out += line("a step", with_commas(e.batch.global) + " samples",
+              concat(counted(e.data_ranks, "data-parallel rank"), " x ",
+                     counted(e.batch.accumulation, "micro-batch"), " of ", e.batch.micro));
   out += line("tokens", with_commas(e.tokens_per_step),
               human_count(tokens) + " in " + with_commas(config.train.iters) + " steps");
   out += line("FLOPs", printed("%.3g", flops),

@@ -1,6 +1,5 @@
 // The table of architectures.
-#include <algorithm>
-
+#include "base/error.h"
 #include "convert/hf_family.h"
 
 namespace neox {
@@ -59,7 +58,11 @@ HfFamily gpt_neox() {
                   kFrequencies}};
 }
 
-// The first files of the weights have names without "transformer.".
+// Of models whose first files have names without "transformer.".
+HfTensor in_transformer(const char* ours, const std::string& theirs, T::Form form = T::kPlain) {
+  return {ours, {concat("transformer.", theirs, "|", theirs)}, form};
+}
+
 HfFamily gpt2() {
   return {
       .architecture = "GPT2LMHeadModel",
@@ -85,23 +88,16 @@ HfFamily gpt2() {
       .silent = {"n_ctx", "n_special", "predict_special_tokens", "reorder_and_upcast_attn",
                  "summary_activation", "summary_first_dropout", "summary_proj_to_labels",
                  "summary_type", "summary_use_proj"},
-      .tensors = {{"embed_in", {"transformer.wte|wte"}},
-                  {"embed_positions", {"transformer.wpe|wpe"}},
-                  {"layers.*.input_layernorm", {"transformer.h.*.ln_1|h.*.ln_1"}},
-                  {"layers.*.post_attention_layernorm", {"transformer.h.*.ln_2|h.*.ln_2"}},
-                  {"layers.*.attention.query_key_value",
-                   {"transformer.h.*.attn.c_attn|h.*.attn.c_attn"},
-                   T::kTurnedInThirds},
-                  {"layers.*.attention.dense",
-                   {"transformer.h.*.attn.c_proj|h.*.attn.c_proj"},
-                   T::kTurned},
-                  {"layers.*.mlp.dense_h_to_4h",
-                   {"transformer.h.*.mlp.c_fc|h.*.mlp.c_fc"},
-                   T::kTurned},
-                  {"layers.*.mlp.dense_4h_to_h",
-                   {"transformer.h.*.mlp.c_proj|h.*.mlp.c_proj"},
-                   T::kTurned},
-                  {"final_layer_norm", {"transformer.ln_f|ln_f"}},
+      .tensors = {in_transformer("embed_in", "wte"),
+                  in_transformer("embed_positions", "wpe"),
+                  in_transformer("layers.*.input_layernorm", "h.*.ln_1"),
+                  in_transformer("layers.*.post_attention_layernorm", "h.*.ln_2"),
+                  in_transformer("layers.*.attention.query_key_value", "h.*.attn.c_attn",
+                                 T::kTurnedInThirds),
+                  in_transformer("layers.*.attention.dense", "h.*.attn.c_proj", T::kTurned),
+                  in_transformer("layers.*.mlp.dense_h_to_4h", "h.*.mlp.c_fc", T::kTurned),
+                  in_transformer("layers.*.mlp.dense_4h_to_h", "h.*.mlp.c_proj", T::kTurned),
+                  in_transformer("final_layer_norm", "ln_f"),
                   {"embed_out", {"lm_head"}},
                   {"score", {"score"}}},
       .layers = {"transformer.h.", "h."},
@@ -138,23 +134,17 @@ HfFamily bloom() {
       .silent = {"attention_softmax_in_fp32", "bias_dropout_fusion", "masked_softmax_fusion",
                  "n_inner", "offset_alibi", "pretraining_tp", "skip_bias_add", "skip_bias_add_qkv",
                  "slow_but_exact", "unk_token_id"},
-      .tensors = {{"embed_in", {"transformer.word_embeddings|word_embeddings"}},
-                  {"embed_layernorm",
-                   {"transformer.word_embeddings_layernorm|word_embeddings_layernorm"}},
-                  {"layers.*.input_layernorm",
-                   {"transformer.h.*.input_layernorm|h.*.input_layernorm"}},
-                  {"layers.*.post_attention_layernorm",
-                   {"transformer.h.*.post_attention_layernorm|h.*.post_attention_layernorm"}},
-                  {"layers.*.attention.query_key_value",
-                   {"transformer.h.*.self_attention.query_key_value|"
-                    "h.*.self_attention.query_key_value"}},
-                  {"layers.*.attention.dense",
-                   {"transformer.h.*.self_attention.dense|h.*.self_attention.dense"}},
-                  {"layers.*.mlp.dense_h_to_4h",
-                   {"transformer.h.*.mlp.dense_h_to_4h|h.*.mlp.dense_h_to_4h"}},
-                  {"layers.*.mlp.dense_4h_to_h",
-                   {"transformer.h.*.mlp.dense_4h_to_h|h.*.mlp.dense_4h_to_h"}},
-                  {"final_layer_norm", {"transformer.ln_f|ln_f"}},
+      .tensors = {in_transformer("embed_in", "word_embeddings"),
+                  in_transformer("embed_layernorm", "word_embeddings_layernorm"),
+                  in_transformer("layers.*.input_layernorm", "h.*.input_layernorm"),
+                  in_transformer("layers.*.post_attention_layernorm",
+                                 "h.*.post_attention_layernorm"),
+                  in_transformer("layers.*.attention.query_key_value",
+                                 "h.*.self_attention.query_key_value"),
+                  in_transformer("layers.*.attention.dense", "h.*.self_attention.dense"),
+                  in_transformer("layers.*.mlp.dense_h_to_4h", "h.*.mlp.dense_h_to_4h"),
+                  in_transformer("layers.*.mlp.dense_4h_to_h", "h.*.mlp.dense_4h_to_h"),
+                  in_transformer("final_layer_norm", "ln_f"),
                   {"embed_out", {"lm_head"}},
                   {"score", {"score"}}},
       .layers = {"transformer.h.", "h."},
@@ -165,12 +155,13 @@ HfFamily bloom() {
 }
 
 // What all that are like LlamaForCausalLM share.
-std::vector<HfField> llama_fields(const char* norm_eps = "1e-6") {
+std::vector<HfField> llama_fields(const char* norm_eps = "1e-6", const char* vocab = "32000",
+                                  const char* head_size = "null") {
   return {{"num_hidden_layers", "num_layers", &M::layers, "32"},
           {"hidden_size", "hidden_size", &M::hidden, "4096"},
           {"num_attention_heads", "num_attention_heads", &M::heads, "32"},
-          {"head_dim", "kv_channels", &M::head_size, "null"},
-          {"vocab_size", "padded_vocab_size", &M::vocab, "32000"},
+          {"head_dim", "kv_channels", &M::head_size, head_size},
+          {"vocab_size", "padded_vocab_size", &M::vocab, vocab},
           {"rms_norm_eps", "rms_norm_epsilon", &M::norm_eps, norm_eps},
           {"tie_word_embeddings", "no_weight_tying", &M::tied_embedding, "false", F::kNot},
           {"attention_dropout", "attention_dropout", &M::attention_dropout, "0.0"},
@@ -238,15 +229,14 @@ HfFamily mistral() {
 // A head_dim that is not given is hidden_size / num_attention_heads in the one and 128 in the
 // other. Windows are of layers behind max_window_layers, which are not supported, and off where
 // use_sliding_window does not say otherwise.
-HfFamily qwen(const char* architecture, const char* type, const char* yaml) {
+HfFamily qwen(const char* architecture, const char* type, const char* yaml, const char* head_size) {
   HfFamily family = llama_like(architecture, type, yaml);
   family.fields =
-      llama_fields() +
+      llama_fields("1e-6", "151936", head_size) +
       std::vector<HfField>{
           {"num_key_value_heads", "num_kv_heads", &M::groups, "32", F::kPlain, F::kNone},
           {"intermediate_size", "intermediate_size", &M::intermediate, "22016", F::kTripled},
           {"max_position_embeddings", "max_position_embeddings", &M::positions, "32768"}};
-  std::ranges::find(family.fields, std::string_view("vocab_size"), &F::theirs)->absent = "151936";
   family.fixed = {{"use_sliding_window", false}};
   for (const char* field : {"sliding_window", "max_window_layers"}) family.silent.push_back(field);
   return family;
@@ -255,14 +245,15 @@ HfFamily qwen(const char* architecture, const char* type, const char* yaml) {
 HfFamily qwen2() {
   return qwen("Qwen2ForCausalLM", "qwen2",
               "pos_emb: rotary\nnorm: rmsnorm\nuse_bias_in_attn_linear: false\n"
-              "add_qkv_bias: true\nuse_bias_in_mlp: false\n");
+              "add_qkv_bias: true\nuse_bias_in_mlp: false\n",
+              "null");
 }
 
 HfFamily qwen3() {
   HfFamily family = qwen("Qwen3ForCausalLM", "qwen3",
                          "pos_emb: rotary\nnorm: rmsnorm\nuse_qk_layernorm: true\n"
-                         "use_bias_in_mlp: false\n");
-  std::ranges::find(family.fields, std::string_view("head_dim"), &F::theirs)->absent = "128";
+                         "use_bias_in_mlp: false\n",
+                         "128");
   family.fields.push_back(
       {"attention_bias", "use_bias_in_attn_linear", &M::attention_bias, "false"});
   family.tensors.push_back(

@@ -46,7 +46,7 @@ struct HfTensor {
     kGateUp,
   };
   const char* ours;
-  std::vector<const char*> theirs;  // "a|b" where there are two names for it; the first is written
+  std::vector<std::string> theirs;  // "a|b" where there are two names for it; the first is written
   Form form = kPlain;
 };
 

@@ -74,7 +74,7 @@ const HfTensor& entry_of(const HfFamily& family, const Name& name) {
 }
 
 // "a.*|b.*" for layer 3 is "a.3.bias", "b.3.bias".
-std::vector<std::string> names_of(const char* theirs, const Name& name, int64_t expert) {
+std::vector<std::string> names_of(const std::string& theirs, const Name& name, int64_t expert) {
   std::vector<std::string> names = split(theirs, '|');
   for (std::string& each : names) {
     if (size_t star = each.find('*'); star != std::string::npos) each.replace(star, 1, name.layer);
@@ -85,9 +85,7 @@ std::vector<std::string> names_of(const char* theirs, const Name& name, int64_t 
   return names;
 }
 
-bool is_stack(const HfTensor& entry) {
-  return std::string_view(entry.theirs[0]).find('#') != std::string_view::npos;
-}
+bool is_stack(const HfTensor& entry) { return entry.theirs[0].find('#') != std::string::npos; }
 
 Dims with_rows(Dims shape, int64_t rows) {
   shape[0] = rows;

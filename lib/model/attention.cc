@@ -180,7 +180,7 @@ Tensor GptNeoX::attend_in_documents(const Tensor& q, const Tensor& k, const Tens
 Tensor GptNeoX::attend_by_probabilities(const Tensor& q, const Tensor& k, const Tensor& v,
                                         int64_t l, const Pass& pass) {
   int64_t H = q.size(1), T = q.size(2);
-  ProbabilityDropout dropout{.p = pass.training ? config_.attention_dropout : 0,
+  ProbabilityDropout dropout{.p = config_.attention_dropout,
                              .site = dropout_site(prefix(l) + "probabilities", pass)};
   dropout.site.offset = H * mesh_.tp().rank() * T * T;  // of the first head
   return dropped_attention(q, k, v, pass.mask, score_rule_.scale, dropout);

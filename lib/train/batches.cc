@@ -27,7 +27,6 @@ Batches::Batches(const Sampler& sampler, Split split, const BatchForm& form, Mes
       device_(device) {}
 
 BatchPlan Batches::plan_at(int64_t first) const {
-  if (!form_.batches.ramps_up()) return form_.plan;
   return of_size(form_.plan, form_.batches.size_at(first), data_rank_.ranks);
 }
 
