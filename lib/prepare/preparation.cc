@@ -23,13 +23,9 @@ namespace {
 
 using Json = nlohmann::json;
 
-void warn_of_lost_bytes(const Tokenizer& tokenizer, const fs::path& vocab) {
-  std::vector<std::string> bytes;
-  for (uint8_t byte : tokenizer.lost_bytes()) bytes.push_back(printed("0x%02X", byte));
-  if (bytes.empty()) return;
-  log_warning(vocab.string(), " has no token for ", counted(std::ssize(bytes), "byte"), " (",
-              join(bytes, " "), "), nor one for what is unknown: texts lose them, as they do with ",
-              "Hugging Face's tokenizers");
+void warn_of_loss(const Tokenizer& tokenizer, const fs::path& vocab) {
+  if (std::string loss = tokenizer.loss(); !loss.empty())
+    log_warning(vocab.string(), ": ", loss, ", as with Hugging Face's tokenizers");
 }
 
 class Preparation {
@@ -53,7 +49,7 @@ class Preparation {
     plan_ = plan_datasets(options, type_);
     if (rank_ == 0 && options_.chat)
       warn_of_split_markers(options_.chat->style, tokenizer_, options_.tokenizer.vocab);
-    if (rank_ == 0) warn_of_lost_bytes(tokenizer, options_.tokenizer.vocab);
+    if (rank_ == 0) warn_of_loss(tokenizer, options_.tokenizer.vocab);
     share_ = std::make_unique<Share>(options_, plan_, control.rank(), control.size());
     result_.vocab = tokenizer.vocab_size();
   }

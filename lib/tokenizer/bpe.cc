@@ -35,8 +35,6 @@ struct ByteSpelling {
   }
 };
 
-bool occurs_in_utf8(int byte) { return byte != 0xC0 && byte != 0xC1 && byte < 0xF5; }
-
 constexpr uint64_t kEmpty = UINT64_MAX;
 constexpr size_t kShortWord = 120;  // up to here trying every pair beats a queue
 

@@ -15,6 +15,8 @@ std::string to_byte_level(std::string_view bytes);
 // The bytes, or false where some character spells none.
 bool from_byte_level(std::string_view text, std::string& bytes);
 
+inline bool occurs_in_utf8(int byte) { return byte != 0xC0 && byte != 0xC1 && byte < 0xF5; }
+
 // A merge of two ids by its place in the list of merges.
 struct BpeMerge {
   int32_t left, right, whole;

@@ -1,8 +1,8 @@
-// The files that describe a BPE tokenizer, byte-level or with byte_fallback, read and checked:
-// Hugging Face's tokenizer.json, GPT-2's vocab.json with merges.txt (docs/formats.md), and
-// tiktoken's ranks.
+// The files that describe a tokenizer, read and checked: Hugging Face's tokenizer.json, GPT-2's
+// vocab.json with merges.txt (docs/formats.md), and tiktoken's ranks.
 #pragma once
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -11,31 +11,31 @@
 #include "tokenizer/bpe_split.h"
 #include "tokenizer/normalizer.h"
 #include "tokenizer/pre_tokenizer.h"
+#include "tokenizer/text_decoder.h"
+#include "tokenizer/word_model.h"
 
 namespace neox {
 
 struct TokenizerFiles {
-  // kSpace: a text between added tokens that does not start with a space gets one; kFirstSpace:
-  // only what begins the whole text.
-  enum class Prefix { kNone, kSpace, kFirstSpace };
-  std::string name;                      // for error messages
-  std::vector<std::string> tokens = {};  // of each id of the model; bytes in their byte-level text
-  std::vector<BpeMerge> merges = {};     // best first
-  std::vector<AddedToken> added = {};    // one for each content, in the order of the file
+  std::string name;                             // for error messages
+  std::vector<std::string> tokens = {};         // of each id of the model, "" of none
+  std::vector<AddedToken> added = {};           // one for each content, in the order of the file
+  std::shared_ptr<const WordModel> model = {};  // null: byte-level BPE, by what follows
+
+  std::vector<BpeMerge> merges = {};  // best first
   Bpe::WholeWords whole_words = Bpe::WholeWords::kMergeOnly;
   Bpe::LackingBytes lacking_bytes = Bpe::LackingBytes::kRefused;
+  bool prefix_space = false;  // of a text between added tokens that does not start with one
+  Words words = Words::kGpt2;
+
   std::vector<Normalizer> normalizers = {};
   std::vector<PreTokenizer> pre_tokenizers = {};  // in front of the words
-  Prefix prefix = Prefix::kNone;
-  bool byte_fallback = false;  // BPE of characters (fallback_bpe.h), not of bytes
-  bool metaspace = false;      // spaces are written as U+2581 behind the normalizers
-  bool strips_space = false;   // decoding leaves out a space in front
-  Words words = Words::kGpt2;
-  std::vector<int32_t> begin = {}, end = {};  // the ids that stand around those of a text
+  std::vector<DecoderStep> decoder = {};          // empty: the bytes of the tokens, joined
+  std::vector<int32_t> begin = {}, end = {};      // the ids that stand around those of a text
 };
 
-// Throws Error with the path and the place for whatever is no such BPE, and for ids that
-// `tokenizers` would not give.
+// Throws Error with the path and the place for what is not supported, and for ids that `tokenizers`
+// would not give.
 TokenizerFiles read_tokenizer_json(const std::filesystem::path& path);
 
 // "<|endoftext|>" of the vocabulary becomes a special added token, as in Hugging Face's GPT2

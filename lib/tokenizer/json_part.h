@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "base/utf8.h"
 
 namespace neox {
 
@@ -40,6 +41,17 @@ struct JsonPart {
   std::string text() const {
     if (!value.is_string()) refuse("expected a string, found ", value.type_name());
     return value.get<std::string>();
+  }
+  // Exactly one.
+  std::string character() const {
+    std::string one = text();
+    if (count_characters(one) != 1) refuse("expected one character, found \"", one, "\"");
+    return one;
+  }
+  size_t number(int64_t least) const {
+    bool fits = value.is_number_integer() && value.get<int64_t>() >= least;
+    if (!fits) refuse("expected a whole number from ", least, " on, found ", value.dump());
+    return value.get<size_t>();
   }
   std::string type() const { return at("type").text(); }
 };

@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace neox {
@@ -32,37 +34,44 @@ inline uint64_t new_words_number() {
   return ++last;
 }
 
-// Appends the ids of a text, which encode(word, ids) gives for a word. A thread remembers the words
-// of the tokenizer, by its number, that it used last.
+// Finds strings by views of them.
+struct WordHash : std::hash<std::string_view> {
+  using is_transparent = void;
+};
+
+// Appends the ids of a word, which encode(word, ids) gives. A thread remembers the words of the
+// tokenizer, by its number, that it used last.
 template <class Encode>
-void encode_marked_words(uint64_t number, std::string_view text, std::vector<int32_t>& ids,
-                         const Encode& encode) {
+void encode_remembered(uint64_t number, std::string_view word, std::vector<int32_t>& ids,
+                       const Encode& encode) {
   constexpr size_t kLongestKept = 64, kMostKept = 1 << 16;
   struct Memory {
     uint64_t number = 0;
-    std::unordered_map<std::string, std::vector<int32_t>> words;
+    std::unordered_map<std::string, std::vector<int32_t>, WordHash, std::equal_to<>> words;
   };
   thread_local Memory memory;
+  if (word.size() > kLongestKept) return encode(word, ids);
   if (memory.number != number) memory.words.clear(), memory.number = number;
-  std::string key;
+  auto found = memory.words.find(word);
+  if (found == memory.words.end()) {
+    std::vector<int32_t> made;
+    encode(word, made);
+    if (memory.words.size() >= kMostKept) memory.words.clear();
+    found = memory.words.emplace(word, std::move(made)).first;
+  }
+  ids.insert(ids.end(), found->second.begin(), found->second.end());
+}
+
+// The same for each word of a text.
+template <class Encode>
+void encode_marked_words(uint64_t number, std::string_view text, std::vector<int32_t>& ids,
+                         const Encode& encode) {
   while (!text.empty()) {
     size_t begun = 0;  // behind the spaces of this word
     while (text.substr(begun).starts_with(kSpmSpace)) begun += kSpmSpace.size();
     size_t end = std::min(text.find(kSpmSpace, begun), text.size());
-    std::string_view word = text.substr(0, end);
+    encode_remembered(number, text.substr(0, end), ids, encode);
     text.remove_prefix(end);
-    if (word.size() > kLongestKept) {
-      encode(word, ids);
-      continue;
-    }
-    key.assign(word);
-    auto found = memory.words.find(key);
-    if (found == memory.words.end()) {
-      if (memory.words.size() >= kMostKept) memory.words.clear();
-      found = memory.words.emplace(key, std::vector<int32_t>()).first;
-      encode(word, found->second);
-    }
-    ids.insert(ids.end(), found->second.begin(), found->second.end());
   }
 }
 

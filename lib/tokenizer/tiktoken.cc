@@ -10,7 +10,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "tokenizer/bpe_files.h"
-#include "tokenizer/bpe_pipeline.h"
+#include "tokenizer/pipeline.h"
 
 namespace neox {
 namespace {

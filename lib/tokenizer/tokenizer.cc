@@ -5,10 +5,9 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "tokenizer/bpe_cache.h"
 #include "tokenizer/bpe_files.h"
-#include "tokenizer/fallback_bpe.h"
-#include "tokenizer/marked_words.h"
 #include "tokenizer/spm.h"
 #include "tokenizer/unicode.h"
 
@@ -34,47 +33,36 @@ std::vector<int32_t> blank_runs(const std::vector<AddedToken>& tokens) {
   return ids;
 }
 
-std::string with_marks(std::string_view text, bool prepended) {
-  std::string marked;
-  if (prepended && !text.empty()) marked = kSpmSpace;
-  for (char c : text) c == ' ' ? marked.append(kSpmSpace) : marked.append(1, c);
-  return marked;
-}
-
 }  // namespace
 
 struct Tokenizer::Impl {
   explicit Impl(TokenizerFiles described);
   Impl(std::unique_ptr<const Spm> pieces, Pieces around);
   static std::unique_ptr<Impl> make(TokenizerFiles described);
-  // Of a piece: the first of the whole text, behind an added token, or behind other text.
-  enum class Place { kFirst, kLater, kInside };
+  using Place = PiecePlace;
   void encode(std::string_view text, Place place, std::vector<int32_t>& ids) const;
-  void encode_marked(std::string_view text, Place place, std::vector<int32_t>& ids) const;
   void encode_piece(std::string_view text, Place place, std::vector<int32_t>& ids) const;
   void encode_normalized(std::string_view text, Place place, std::vector<int32_t>& ids) const;
   std::string_view normalize(std::string_view text, Place place, std::string& storage) const;
   std::string text_of(std::string_view token) const;
-  std::string decode_with_fallback(const std::vector<int32_t>& ids, Special skipped) const;
+  std::string decode_by_steps(const std::vector<int32_t>& ids, Special skipped) const;
   std::vector<AddedToken> added(Stage stage) const;
   std::vector<int32_t> runs() const;
   void set_text(const AddedToken& token);
 
   TokenizerFiles files;
-  AddedTokenMatcher raw, normalized;  // for texts before and after normalization
-  std::shared_ptr<const WordRules> words;
-  std::unique_ptr<const FallbackBpe> fallback;  // instead of words, or null
-  std::unique_ptr<const Spm> spm;               // instead of all that, or null
-  std::vector<std::string> bytes;               // of each id
-  std::vector<bool> special, is_byte;           // is_byte: "<0x0A>", with fallback
+  AddedTokenMatcher raw, normalized;       // for texts before and after normalization
+  std::shared_ptr<const WordRules> words;  // null where the files have another model
+  std::unique_ptr<const Spm> spm;          // instead of all that, or null
+  std::vector<std::string> bytes;          // of each id
+  std::vector<std::string> texts;          // of each id, for the steps of a decoder
+  std::vector<bool> special;
   int32_t end_of_document = -1;
 };
 
 Tokenizer::Impl::Impl(TokenizerFiles described)
     : files(std::move(described)), raw(added(Stage::kRaw)), normalized(added(Stage::kNormalized)) {
-  if (files.byte_fallback)
-    fallback = std::make_unique<FallbackBpe>(files.tokens, files.merges);
-  else
+  if (!files.model)
     words = std::make_shared<WordRules>(
         WordRules{.bpe = Bpe(files.tokens, files.merges, files.whole_words, files.lacking_bytes),
                   .words = files.words,
@@ -83,10 +71,9 @@ Tokenizer::Impl::Impl(TokenizerFiles described)
   for (const std::string& token : files.tokens) {
     if (token == kEndOfDocument) end_of_document = static_cast<int32_t>(bytes.size());
     bytes.push_back(text_of(token));
-    is_byte.push_back(byte_of_token(token) >= 0);
   }
+  if (!files.decoder.empty()) texts = files.tokens;
   for (const AddedToken& token : files.added) set_text(token);
-  is_byte.resize(bytes.size());
   for (const char* end : kEndsOfText)
     for (const AddedToken& token : files.added)
       if (end_of_document < 0 && token.special && token.content == end) end_of_document = token.id;
@@ -99,9 +86,8 @@ std::string_view Tokenizer::Impl::normalize(std::string_view text, Place place,
 
 std::string Tokenizer::Impl::text_of(std::string_view token) const {
   std::string text(token);
-  if (!files.byte_fallback) return from_byte_level(token, text) ? text : std::string(token);
-  if (int byte = byte_of_token(token); byte >= 0) return std::string(1, static_cast<char>(byte));
-  return without_marks(text);
+  if (!files.decoder.empty()) return decode_token(files.decoder, text, TokenPlace::kInside);
+  return from_byte_level(token, text) ? text : std::string(token);
 }
 
 Tokenizer::Impl::Impl(std::unique_ptr<const Spm> pieces, Pieces around)
@@ -152,41 +138,34 @@ void Tokenizer::Impl::set_text(const AddedToken& token) {
   std::string text(token.normalized ? normalize(token.content, Place::kFirst, storage)
                                     : token.content);
   bytes[id] = text_of(text);
+  if (!files.decoder.empty()) texts.resize(bytes.size()), texts[id] = text;
   special[id] = token.special && text == token.content;
   if (token.content == kEndOfDocument) end_of_document = token.id;
 }
 
 // Those that the words' rules take over from the matcher of normalized text.
 std::vector<int32_t> Tokenizer::Impl::runs() const {
-  bool is_plain = files.words == Words::kGpt2 && files.prefix == TokenizerFiles::Prefix::kNone &&
+  bool is_plain = files.words == Words::kGpt2 && !files.prefix_space &&
                   std::ranges::all_of(files.pre_tokenizers, &PreTokenizer::only_digits);
   return is_plain ? blank_runs(added(Stage::kNormalized)) : std::vector<int32_t>();
-}
-
-void Tokenizer::Impl::encode_marked(std::string_view text, Place place,
-                                    std::vector<int32_t>& ids) const {
-  if (!files.metaspace) return fallback->encode(text, ids);
-  using Prefix = TokenizerFiles::Prefix;
-  bool prefixed = (files.prefix == Prefix::kSpace && place != Place::kInside) ||
-                  (files.prefix == Prefix::kFirstSpace && place == Place::kFirst);
-  bool marked = text.starts_with(' ') || text.starts_with(kSpmSpace);
-  fallback->encode(with_marks(text, prefixed && !marked), ids);
 }
 
 // The ids of a text between added tokens.
 void Tokenizer::Impl::encode_piece(std::string_view text, Place place,
                                    std::vector<int32_t>& ids) const {
-  if (fallback) return encode_marked(text, place, ids);
+  if (files.model)
+    return pre_tokenize(files.pre_tokenizers, text, place, Spelling::kKept,
+                        [&](std::string_view part) { files.model->encode(part, ids); });
   WordCache& cache = WordCache::of_thread(words);
-  bool prefix = files.prefix == TokenizerFiles::Prefix::kSpace;
   std::string prefixed;
   auto encode_part = [&](std::string_view part) {
     bool begins = place != Place::kInside || part.data() != text.data();
-    if (prefix && begins && !part.starts_with(' ')) part = prefixed.assign(" ").append(part);
+    if (files.prefix_space && begins && !part.starts_with(' '))
+      part = prefixed.assign(" ").append(part);
     cache.encode_text(part, ids);
   };
   if (files.pre_tokenizers.empty()) return encode_part(text);
-  pre_tokenize(files.pre_tokenizers, text, encode_part);
+  pre_tokenize(files.pre_tokenizers, text, place, Spelling::kBytes, encode_part);
 }
 
 // The ids of a text between added tokens of the raw stage.
@@ -287,8 +266,8 @@ void Tokenizer::Impl::encode(std::string_view text, Place place, std::vector<int
 // spaces do not stand there; what else might lie around it makes the answer no.
 bool Tokenizer::parts_at_words() const {
   const TokenizerFiles& files = impl_->files;
-  if (impl_->spm || impl_->fallback || !files.begin.empty() || !files.end.empty()) return false;
-  if (files.prefix == TokenizerFiles::Prefix::kSpace || takes_slashes(files.words)) return false;
+  if (impl_->spm || files.model || !files.begin.empty() || !files.end.empty()) return false;
+  if (files.prefix_space || takes_slashes(files.words)) return false;
   if (files.words == Words::kWhole && !files.merges.empty()) return false;
   if (!std::ranges::all_of(files.pre_tokenizers, &PreTokenizer::only_digits)) return false;
   auto is_nfc = [](const Normalizer& step) {
@@ -304,32 +283,19 @@ bool Tokenizer::parts_at_words() const {
   });
 }
 
-// Bytes are joined to characters; where a row of them gives no UTF-8, each becomes U+FFFD.
-std::string Tokenizer::Impl::decode_with_fallback(const std::vector<int32_t>& ids,
-                                                  Special skipped) const {
-  std::string text, row, storage;
-  auto end_row = [&] {
-    if (unicode::repair(row, storage) == row) return void(text += std::exchange(row, {}));
-    for (size_t i = 0; i < row.size(); ++i) text += kReplacement;
-    row.clear();
-  };
+std::string Tokenizer::Impl::decode_by_steps(const std::vector<int32_t>& ids,
+                                             Special skipped) const {
+  std::vector<std::string> tokens;
   for (int32_t number : ids) {
     auto id = static_cast<size_t>(number);
-    if (number < 0 || id >= bytes.size() || (skipped == Special::kSkip && special[id])) continue;
-    if (is_byte[id]) {
-      row += bytes[id];
-      continue;
-    }
-    end_row();
-    text += bytes[id];
+    if (number < 0 || id >= texts.size() || (skipped == Special::kSkip && special[id])) continue;
+    tokens.push_back(texts[id]);
   }
-  end_row();
-  if (files.strips_space && text.starts_with(' ')) text.erase(0, 1);
-  return text;
+  return decode_tokens(files.decoder, std::move(tokens));
 }
 
 std::string Tokenizer::decode(const std::vector<int32_t>& ids, Special special) const {
-  if (impl_->fallback) return impl_->decode_with_fallback(ids, special);
+  if (!impl_->files.decoder.empty()) return impl_->decode_by_steps(ids, special);
   std::string bytes, storage;
   bool begins = impl_->spm != nullptr;
   for (int32_t id : ids) {
@@ -357,9 +323,14 @@ bool Tokenizer::strip_begin(int32_t id, std::string& bytes) const {
     bytes = std::string(text);
     return more;
   }
-  if (!impl_->files.strips_space || bytes.empty()) return impl_->files.strips_space;
-  if (bytes.starts_with(' ')) bytes.erase(0, 1);
-  return false;
+  const TokenizerFiles& files = impl_->files;
+  auto number = static_cast<size_t>(id);
+  if (files.decoder.empty() || id < 0 || number >= impl_->texts.size()) return false;
+  bool fuses = std::ranges::count(files.decoder, DecoderStep::Kind::kFuse, &DecoderStep::kind) > 0;
+  bool nothing =
+      std::exchange(bytes, decode_token(files.decoder, impl_->texts[number], TokenPlace::kFirst))
+          .empty();
+  return nothing && fuses;
 }
 
 // FNV-1a, of the bytes of each token and a separator that no UTF-8 has.
@@ -376,8 +347,18 @@ uint64_t Tokenizer::fingerprint() const {
 int64_t Tokenizer::vocab_size() const { return static_cast<int64_t>(impl_->bytes.size()); }
 
 bool Tokenizer::has_end_of_document() const { return impl_->end_of_document >= 0; }
-std::span<const uint8_t> Tokenizer::lost_bytes() const {
-  return impl_->words ? std::span(impl_->words->bpe.lost_bytes()) : std::span<const uint8_t>();
+
+std::string Tokenizer::loss() const {
+  if (impl_->files.model) {
+    std::string loss = impl_->files.model->loss();
+    return loss.empty() ? "" : concat("text that no token stands for ", loss);
+  }
+  std::vector<std::string> bytes;
+  if (impl_->words)
+    for (uint8_t byte : impl_->words->bpe.lost_bytes()) bytes.push_back(printed("0x%02X", byte));
+  if (bytes.empty()) return "";
+  return concat(counted(std::ssize(bytes), "byte"), " without a token (", join(bytes, " "),
+                ") is lost");
 }
 
 int32_t Tokenizer::end_of_document() const {

@@ -1,11 +1,10 @@
-// BPE tokenizers, byte-level or of characters, with the ids of Hugging Face's Python library
-// `tokenizers`, those of SentencePiece, and one of bytes. Immutable after loading, so any number of
+// Tokenizers with the ids of Hugging Face's Python library `tokenizers`, those of SentencePiece and
+// tiktoken, and one of bytes. Immutable after loading, so any number of
 // threads may encode at once.
 #pragma once
 #include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,8 +13,7 @@ namespace neox {
 
 class Tokenizer {
  public:
-  // A Hugging Face tokenizer.json. Throws Error naming the file and the part that is no BPE,
-  // byte-level or with byte_fallback.
+  // A Hugging Face tokenizer.json. Throws Error naming the file and the part that is not supported.
   static Tokenizer from_json(const std::filesystem::path& path);
   // GPT-2's vocab.json and merges.txt. "<|endoftext|>" in a text is that one token, as in Hugging
   // Face's GPT2 tokenizers (GPT-NeoX's GPT2BPETokenizer takes it for ordinary text).
@@ -84,8 +82,8 @@ class Tokenizer {
   // of characters(). Throws where the tokenizer has none.
   int32_t end_of_document() const;
   bool has_end_of_document() const;
-  // Bytes that no token has and that texts lose; of vocabularies without a token for the unknown.
-  std::span<const uint8_t> lost_bytes() const;
+  // What becomes of text that no token stands for, in words; "" where there is no such text.
+  std::string loss() const;
 
  private:
   struct Impl;

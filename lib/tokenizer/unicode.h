@@ -64,6 +64,17 @@ class Properties {
   bool lead_unstable_[256] = {};
 };
 
+// What `tokenizers` makes of it, as UTF-8.
+void append_lowercase(std::string& text, char32_t code);
+bool is_accent(char32_t code);      // what StripAccents leaves out
+bool is_nonspacing(char32_t code);  // the marks that BertNormalizer leaves out
+bool is_control(char32_t code);     // what its clean_text leaves out
+// The number of its script as UnicodeScripts tells them apart, or -1 of what goes with all of them.
+int script_of(char32_t code);
+// The bytes of the first grapheme of a text (UAX #29), where it has fewer than 6, or else at least
+// as many: sequences of more than that are not looked at as a whole.
+size_t grapheme_bytes(std::string_view text);
+
 enum class Form { kNfc, kNfd, kNfkc, kNfkd };
 
 // The text itself where it is in the form already, otherwise its form in `storage`. text must be

@@ -32,6 +32,18 @@ struct Compatibility {
   const char* text;
 };
 
+// What Lowercase makes of a code point that is not small, in UTF-8.
+struct LowerCase {
+  char32_t code;
+  const char* text;
+};
+
+// Scripts have numbers; what goes with any of them has none.
+struct ScriptRange {
+  char32_t first, last;
+  uint8_t number;
+};
+
 // Of regular expressions, such as GPT-2's: \p{L}, \p{M}, \p{N}, \p{P}, \p{S} and what is in them;
 // \s, \p{Han}, \w.
 extern const std::span<const CategoryRange> categories;
@@ -44,5 +56,12 @@ extern const std::span<const CombiningRange> combining;
 extern const std::span<const Decomposition>
     decompositions;  // Hangul syllables are left to formulas
 extern const std::span<const Compatibility> compatibilities;
+extern const std::span<const LowerCase> lower_cases;
+extern const std::span<const CodeRange> accents;     // that StripAccents leaves out
+extern const std::span<const CodeRange> nonspacing;  // marks that BertNormalizer leaves out
+extern const std::span<const CodeRange> controls;    // that its clean_text leaves out
+// Which are one grapheme with what is before or behind them.
+extern const std::span<const CodeRange> extending, prepended;
+extern const std::span<const ScriptRange> scripts;
 
 }  // namespace neox::unicode

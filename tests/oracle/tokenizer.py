@@ -17,6 +17,8 @@ import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import tokenizers
+import word_models
+from tokenizer_golden import Generator
 from fallback_tokenizers import FALLBACK_FORMS, fallback_tokenizer
 from pipelines import PIPELINES, with_pipeline
 from pipelines import GLUE as PIPELINE_GLUE
@@ -142,6 +144,12 @@ def with_steps(folder, name):
     return Tokenizer.from_file(str(path)), ["json", path]
 
 
+def saved(folder, made):
+    path = folder / f"saved{len(list(folder.glob('saved*')))}.json"
+    made.save(str(path))
+    return made, ["json", path]
+
+
 def trained_by_us(folder):
     documents = [t.encode() for t in corpus(6)]
     made = folder / "ours"
@@ -181,6 +189,7 @@ def all_tokenizers(folder, data):
         **{name: with_fallback(folder, name) for name in FALLBACK_FORMS},
         "LLaMA 2 across words": with_fallback(folder, "LLaMA 2", across_words=True),
         **{name: with_steps(folder, name) for name in PIPELINES},
+        **{name: saved(folder, made) for name, made in word_models.forms(Generator(14).documents(200, 60), 600).items()},
         "repeated merges": with_options(folder, "repeated", True, "pairs", many_merges_of_one),
     }
     if data and (data / "20B_tokenizer.json").exists():
@@ -204,7 +213,7 @@ def main():
     options = parser.parse_args()
     data = os.environ.get("NEOX_TEST_DATA")
     data = pathlib.Path(data) if data else None
-    made = RandomTexts(options.seed, GLUE + PIPELINE_GLUE)
+    made = RandomTexts(options.seed, GLUE + PIPELINE_GLUE + word_models.GLUE)
     strings = [made.text() for _ in range(options.texts)]
     real = [p.read_bytes() for p in sorted(data.glob("*.txt"))] if data else []
     lines = [line for text in real for line in text.splitlines(keepends=True)]
@@ -218,7 +227,8 @@ def main():
             runs = long_runs() if name != "no regex" else [t[:20_000] for t in long_runs()]
             wrong += compare(f"{name}, long runs", peer, args, runs)
             if name in ("added tokens", "20B", "cl100k", "Qwen 2", "o200k", "digits alone", "lost bytes", "DeepSeek V3", "Falcon", "NFD", "NFKC",
-                        "NFKD", "prefix space behind punctuation"):
+                        "NFKD", "prefix space behind punctuation", "BPE of words", "BPE with a suffix", "WordPiece, cased", "WordPiece, cleaned", "words",
+                        "words between commas", "BPE of spelled bytes behind scripts", "pieces", "pieces of precompiled characters"):
                 wrong += compare(f"{name}, every code point", peer, args, every_code_point())
             if name in PIPELINES:
                 wrong += compare(f"{name}, every 20th line", peer, args, lines[::20])

@@ -14,6 +14,9 @@ Every property is read off the library itself, code point by code point:
   combining class, decomposition   Python's unicodedata proposes them, the library's NFC and NFD must agree; what the
                           library's older tables do not know stays out (it is inert there)
   compatibility           its NFKD of the code point, where that is not its NFD
+  lowercase, accents, nonspacing marks, controls   what its Lowercase, StripAccents and BertNormalizer make of it
+  scripts                 numbers for what its UnicodeScripts tells apart (of what goes with all of them, none)
+  extending, prepended    what its Precompiled sees as part of the character before or behind it
 --check compares the file with the library instead of writing it. clang-format brings a new file into shape.
 """
 import pathlib
@@ -85,6 +88,76 @@ def compatibility_rows():
         whole = nfkd(chr(point))
         if whole != nfd(chr(point)):
             yield f'{point:#x},"' + "".join(f"\\x{byte:02x}" for byte in whole.encode()) + '"'
+
+
+def removed_by(normalizer):
+    return [p for p in ALL if normalizer.normalize_str(chr(p)) == ""]
+
+
+def bert(**chosen):
+    off = {"clean_text": False, "handle_chinese_chars": False, "strip_accents": False, "lowercase": False}
+    return normalizers.BertNormalizer(**{**off, **chosen})
+
+
+def lowercase_rows():
+    lower = normalizers.Lowercase().normalize_str
+    for point in ALL:
+        if lower(chr(point)) != chr(point):
+            yield f'{point:#x},"' + "".join(f"\\x{byte:02x}" for byte in lower(chr(point)).encode()) + '"'
+
+
+def script_ranges():
+    """(first, last, number): numbers by the order in which scripts are met."""
+    split = pre_tokenizers.UnicodeScripts().pre_tokenize_str
+    goes_with = lambda known, point: len(split(known + chr(point))) == 1
+    members, found = [], []  # of each script the first
+    for point in ALL:
+        if goes_with("a", point) and goes_with("\u0434", point):
+            continue
+        last = found[-1][2] if found else 0
+        order = [last, *(i for i in range(len(members)) if i != last)]
+        number = next((i for i in order if i < len(members) and goes_with(members[i], point)), len(members))
+        if number == len(members):
+            members.append(chr(point))
+        if found and found[-1][1] == point - 1 and found[-1][2] == number:
+            found[-1][1] = point
+        else:
+            found.append([point, point, number])
+    return found
+
+
+def charsmap_of(texts):
+    """precompiled_charsmap for a map of texts: a double array (Aoe 1989), each node with 256 places for its children, and what is made."""
+    units, made, places = {}, b"", {b"": 0}  # of each prefix of a key its node
+    keys = {key.encode(): value.encode() for key, value in texts.items()}
+    prefixes = sorted({key[:i] for key in keys for i in range(len(key) + 1)}, key=lambda p: (len(p), p))
+    base_of = {prefix: 256 * (i + 1) for i, prefix in enumerate(prefixes)}
+    for prefix in prefixes:
+        if prefix:
+            places[prefix] = base_of[prefix[:-1]] ^ prefix[-1]
+        at = places[prefix]
+        units[at] = (prefix[-1] if prefix else 0) | (at ^ base_of[prefix]) << 10
+        if prefix in keys:
+            units[at] |= 1 << 8
+            units[base_of[prefix]] = 1 << 31 | len(made)
+            made += keys[prefix] + b"\0"
+    size = 256 * (len(prefixes) + 1)
+    array = b"".join(units.get(i, 0).to_bytes(4, "little") for i in range(size))
+    return len(array).to_bytes(4, "little") + array + made
+
+
+def replacing(key):
+    return normalizers.Precompiled(charsmap_of({key: "X"})).normalize_str
+
+
+def extending_points():
+    replace = replacing("a")
+    return [p for p in ALL if replace("a" + chr(p)) == "X"]
+
+
+def prepended_points():
+    replace = replacing("e\u0301")
+    return [p for p in ALL if "X" not in replace(chr(p) + "e\u0301") and len(chr(p).encode()) < 3]
 
 
 def byte_tokenizer():
@@ -179,6 +252,12 @@ def text():
         + table("Decomposition", "kDecompositions",
                 (f"{p:#x},{a:#x},{b:#x},{str(c).lower()}" for p, a, b, c in decompositions()))
         + table("Compatibility", "kCompatibilities", compatibility_rows())
+        + table("LowerCase", "kLowerCases", lowercase_rows())
+        + range_table("kAccents", removed_by(normalizers.StripAccents()))
+        + range_table("kNonspacing", removed_by(bert(strip_accents=True)))
+        + range_table("kControls", removed_by(bert(clean_text=True)))
+        + range_table("kExtending", extending_points()) + range_table("kPrepended", prepended_points())
+        + table("ScriptRange", "kScripts", (f"{a:#x},{b:#x},{n}" for a, b, n in script_ranges()))
         + "const std::span<const CategoryRange> categories = kCategories;\n"
           "const std::span<const CodeRange> newer_numbers = kNewerNumbers;\n"
           "const std::span<const CodeRange> spaces = kSpaces;\n"
@@ -189,7 +268,14 @@ def text():
           "const std::span<const CodeRange> hangul = kHangul;\n"
           "const std::span<const CombiningRange> combining = kCombining;\n"
           "const std::span<const Decomposition> decompositions = kDecompositions;\n"
-          "const std::span<const Compatibility> compatibilities = kCompatibilities;\n\n"
+          "const std::span<const Compatibility> compatibilities = kCompatibilities;\n"
+          "const std::span<const LowerCase> lower_cases = kLowerCases;\n"
+          "const std::span<const CodeRange> accents = kAccents;\n"
+          "const std::span<const CodeRange> nonspacing = kNonspacing;\n"
+          "const std::span<const CodeRange> controls = kControls;\n"
+          "const std::span<const CodeRange> extending = kExtending;\n"
+          "const std::span<const CodeRange> prepended = kPrepended;\n"
+          "const std::span<const ScriptRange> scripts = kScripts;\n\n"
           "}  // namespace neox::unicode\n")
 
 
