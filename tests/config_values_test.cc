@@ -125,6 +125,8 @@ TEST_F(ConfigTest, ImpossibleValuesNamePlaceAndCure) {
       {"num_kv_heads: 3", "num_kv_heads 3 does not divide num_attention_heads 4"},
       {"num_kv_heads: 0", "must be at least 1"},
       {"model_parallel_size: 2\nnum_kv_heads: 1", "does not divide num_kv_heads 1"},
+      {"model_parallel_size: 2\npipe_parallel_size: 2\nhidden_size: 63\nkv_channels: 16",
+       "model_parallel_size 2 does not divide hidden_size 63"},
       {"sliding_window_width: 0", "must be at least 1"},
       {"gpt_j_tied: true", "set gpt_j_residual to true"},
       {"rms_norm_epsilon: 0\nnorm: rmsnorm", "rms_norm_epsilon is 0"},

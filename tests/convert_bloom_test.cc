@@ -56,6 +56,7 @@ TEST_F(Bloom, TensorsMayLackTheirPrefix) {
 }
 
 TEST_F(Bloom, WhatItDoesNotHaveIsRefused) {
+  EXPECT_THAT(refused("slow_but_exact", true), HasSubstr("slow_but_exact is true"));
   EXPECT_THAT(
       refused("apply_residual_connection_post_layernorm", true),
       HasSubstr("apply_residual_connection_post_layernorm is true, which is not supported"));

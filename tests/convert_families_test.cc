@@ -246,10 +246,11 @@ TEST_F(Families, RopeIsReadInBothSpellings) {
 
 TEST_F(Families, WindowOfNothingIsNotTheUsualWindow) {
   EXPECT_EQ(read(mistral(9).config).window, 8);
-  EXPECT_EQ(read(mistral(nullptr).config).window, 0);
   Json config = mistral().config;
   config.erase("sliding_window");
   EXPECT_EQ(read(config).window, 4095);
+  config["layer_types"] = {"full_attention", "full_attention"};
+  EXPECT_EQ(read(config).window, 0);
   config["num_key_value_heads"] = nullptr;
   EXPECT_EQ(read(config).groups(), kHeads);
 }
@@ -298,6 +299,8 @@ TEST_F(Families, FieldsThatHaveNoPlaceAreRefused) {
   EXPECT_THAT(with(llama(), "hidden_act", "gelu_new"), HasSubstr("hidden_act is gelu_new"));
   EXPECT_THAT(with(mistral(), "attention_bias", true), HasSubstr("attention_bias (true) is not"));
   EXPECT_THAT(with(mistral(), "sliding_window", 1), HasSubstr("it must be at least 2"));
+  Json two = {"full_attention", "sliding_attention"};
+  EXPECT_THAT(with(mistral(), "layer_types", two), HasSubstr("layers of both kinds are not"));
   EXPECT_THAT(with(gpt2(), "scale_attn_weights", false), HasSubstr("scale_attn_weights is false"));
   EXPECT_THAT(with(gpt2(), "scale_attn_by_inverse_layer_idx", true),
               HasSubstr("divided by the layer's number are not supported"));
@@ -375,7 +378,6 @@ TEST_F(Families, ShardsOfPyTorchAreReadAndTheirIndexIsChecked) {
 TEST_F(Families, OptionsWithoutAPlaceAreNamed) {
   ModelConfig m = read(llama().config);
   EXPECT_STREQ(family_for(m, "").type, "llama");
-  EXPECT_STREQ(family_for(m, "mistral").type, "mistral");
   m.window = 7;
   EXPECT_STREQ(family_for(m, "llama").type, "mistral");
   m.attention_bias = true;

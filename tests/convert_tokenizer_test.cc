@@ -177,9 +177,9 @@ nlohmann::json golden(const std::string& name) {
   return nlohmann::json::parse(read_file(concat(NEOX_SOURCE_DIR "/tests/golden/", name)));
 }
 
-// A tokenizer.model is taken, but for tokens that only the tokenizer.json beside it has, as those
-// of a chat that a model was tuned for.
-TEST_F(Convert, TokensAddedBehindPiecesAreKept) {
+// A tokenizer.json is what transformers reads, also where the pieces of a tokenizer.model are the
+// same.
+TEST_F(Convert, ATokenizerJsonIsTakenBeforeThePiecesBesideIt) {
   dir_.put("hf/tokenizer.model",
            from_hex(golden("sentencepiece.json").at(0).at("model").get<std::string>()));
   auto known = std::ssize(read_spm_model(dir_ / "hf/tokenizer.model").pieces);
@@ -198,23 +198,50 @@ TEST_F(Convert, TokensAddedBehindPiecesAreKept) {
     return Checkpoint(dir_ / "ours/global_step0").state().config +
            ::testing::internal::GetCapturedStderr();
   };
-  EXPECT_THAT(converted(), HasSubstr("tokenizer_type: SPMTokenizer"));
-  added.push_back(added.back());
-  added.back()["content"] = "<|im_start|>", added.back()["id"] = known;
   std::string config = converted();
   EXPECT_THAT(config, HasSubstr("tokenizer_type: HFTokenizer"));
   EXPECT_THAT(config, HasSubstr("vocab_file: " + dir_ / "ours/hf/tokenizer.json"));
+  added.push_back(added.back());
+  added.back()["content"] = "<|im_start|>", added.back()["id"] = known;
+  EXPECT_THAT(converted(), HasSubstr("tokenizer_type: HFTokenizer"));
   // The embedding has no row of it, as of LLaMA 2's <pad>.
   model_of_rows(known);
   EXPECT_THAT(converted(), HasSubstr("tokenizer_type: SPMTokenizer"));
   more = {"--padded-vocab", std::to_string(known + 1)};
   EXPECT_THAT(converted(), HasSubstr("tokenizer_type: HFTokenizer"));
   model_of_rows(known + 1);
-  root["normalizer"]["normalizers"].push_back({{"type", "Lowercase"}});
+  root["normalizer"]["normalizers"].push_back({{"type", "Upper"}});
   config = converted();
   EXPECT_THAT(config, HasSubstr("tokenizer_type: SPMTokenizer"));
-  EXPECT_THAT(config, HasSubstr("the type is Lowercase; supported are NFC"));
-  EXPECT_THAT(config, HasSubstr("'<|im_start|>' and other tokens added behind its pieces"));
+  EXPECT_THAT(config, HasSubstr("the type is Upper; supported are BertNormalizer"));
+  fs::remove(fs::path(dir_ / "hf/tokenizer.json"));
+  dir_.put("hf/added_tokens.json", concat("{\"<|im_start|>\": ", known, "}"));
+  fs::remove_all(dir_ / "ours");
+  ::testing::internal::CaptureStderr();
+  to_ours("ours", more);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              HasSubstr("'<|im_start|>' of added_tokens.json is plain text for the tokenizer of"));
+}
+
+// transformers makes a tokenizer.json of them that is not GPT-2's.
+TEST_F(Convert, FilesOfAnotherClassThanGpt2sAreNotTakenForIts) {
+  auto said = [&](const char* config, const char* added) {
+    model();
+    dir_.put("hf/vocab.json", "{\"a\": 0, \"b\": 1}"), dir_.put("hf/merges.txt", "");
+    dir_.put("hf/tokenizer_config.json", config), dir_.put("hf/added_tokens.json", added);
+    fs::remove_all(dir_ / "ours");
+    ::testing::internal::CaptureStderr();
+    to_ours("ours");
+    return Checkpoint(dir_ / "ours/global_step0").state().config +
+           ::testing::internal::GetCapturedStderr();
+  };
+  std::string same = said("{\"tokenizer_class\": \"GPT2Tokenizer\"}", "{\"a\": 0}");
+  EXPECT_THAT(same, HasSubstr("vocab_file: " + dir_ / "ours/hf/vocab.json"));
+  std::string other = said("{\"tokenizer_class\": \"Qwen2Tokenizer\"}", "{}");
+  EXPECT_THAT(other, HasSubstr("is not taken: it is a Qwen2Tokenizer, not GPT-2's"));
+  EXPECT_THAT(other, ::testing::Not(HasSubstr("vocab_file: ")));
+  EXPECT_THAT(said("{}", "{\"<|im_end|>\": 2}"),
+              HasSubstr("'<|im_end|>' of added_tokens.json is not in vocab.json"));
 }
 
 // As PyYAML and GPT-NeoX read it: 1e-06 would be a text, and rows that its padding does not give

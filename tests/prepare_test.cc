@@ -288,17 +288,17 @@ TEST(PrepareOptions, NamesWhatIsMissingOrRefused) {
     return error_of([&] { options_of(more); });
   };
   EXPECT_EQ(refusal({}), "");
+  EXPECT_EQ(refusal({"--tokenizer-type", "HuggingFaceTokenizer", "--performance-dir", "d"}), "");
   const std::pair<Arguments, const char*> kCases[] = {
-      {{"--ftfy"}, "--ftfy is not supported"},
-      {{"--split-sentences"}, "--split-sentences is not supported"},
+      {{"--ftfy"}, "--ftfy is not supported: its rules live in a Python library"},
       {{"--dataset-impl", "lazy"}, "TNTIDX"},
-      {{"--tokenizer-type", "GPTSentencePieceTokenizer"}, "has the same ids"},
+      {{"--tokenizer-type", "TikTokenizer"}, "TikTokenizer is not supported"},
+      {{"--vocab-extra-ids", "100"}, "--vocab-extra-ids is not supported: it is of T5"},
       {{"--tokenizer-type", "SPMTokenizer", "--merge-file", "m"}, "--merge-file has no use"},
       {{"--tokenizer-type", "Spm"}, "Spm is unknown"},
       {{"--tokenizer-type", "GPT2BPETokenizer"}, "--merge-file is missing"},
       {{"--tokenizer-type", "HFTokenizer", "--merge-file", "m"}, "--merge-file has no use"},
       {{"--workers", "0"}, "--workers 0"},
-      {{"--max-documents", "0"}, "--max-documents 0"},
       {{"--jsonl-keys", "a", "a"}, "names a key twice"},
       {{"--worker", "2"}, "did you mean --workers?"},
   };

@@ -225,6 +225,25 @@ TEST_F(TokenizerTest, EndsDocumentsAsLlama3Does) {
   EXPECT_FALSE(load(root).has_end_of_document());
 }
 
+TEST_F(TokenizerTest, EndsDocumentsAsTheConfigurationBesideItSays) {
+  json root = described();
+  root["model"]["vocab"].erase("<|endoftext|>");
+  root["model"]["vocab"]["<|other|>"] = 0;
+  root["added_tokens"][0]["content"] = "<|other|>";
+  for (const char* config :
+       {"{\"eos_token\": \"<|other|>\"}", "{\"eos_token\": {\"content\": \"<|other|>\"}}"}) {
+    file(config, "tokenizer_config.json");
+    EXPECT_EQ(load(root).end_of_document(), 0);
+  }
+  file("{\"eos_token\": null}", "tokenizer_config.json");
+  EXPECT_FALSE(load(root).has_end_of_document());
+  file("none", "tokenizer_config.json");
+  EXPECT_FALSE(load(root).has_end_of_document());
+  root["added_tokens"][0]["content"] = "[EOS]", root["model"]["vocab"].erase("<|other|>");
+  root["model"]["vocab"]["[EOS]"] = 0;
+  EXPECT_EQ(load(root).end_of_document(), 0);
+}
+
 TEST_F(TokenizerTest, SaysThatThereIsNoEndOfDocument) {
   TrainedBpe none = train_bpe({.vocab_size = 256, .special_tokens = {}}, each({}));
   write_tokenizer_json(dir_ / "none.json", none);

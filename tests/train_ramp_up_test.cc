@@ -38,5 +38,16 @@ TEST(RampUp, OfARunIsNotChanged) {
   EXPECT_EQ(run.losses().rbegin()->first, 22);
 }
 
+TEST(RampUp, RatesBySamplesKeepTheirBatch) {
+  Training run;
+  const Strings rates = {"lr_decay_samples=80", "train_iters=10"};
+  ASSERT_EQ(run.train(rates + Strings{"exit_interval=4"}).code, 0);
+  Ended ended = run.train(rates + Strings{"train_batch_size=16"});
+  EXPECT_EQ(ended.code, 64);
+  EXPECT_TRUE(has(ended.err, "lr_decay_samples (--set) is counted in steps of it")) << ended.err;
+  ended = run.train(rates + Strings{"train_batch_size=16", "use_checkpoint_lr_scheduler=true"});
+  EXPECT_EQ(ended.code, 0) << ended.err;
+}
+
 }  // namespace
 }  // namespace neox::testing

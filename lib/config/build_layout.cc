@@ -53,6 +53,14 @@ LayoutConfig read_layout(KeyReader& keys, const ModelConfig& model) {
                model.moe ? model.moe->intermediate : 0, " columns of an expert (",
                keys.where("moe_num_experts"), ")");
   layout.splits_tokens = read_sequence_parallel(keys, model, layout.tensor);
+  bool parts_of_rows = layout.pipe > 1 && !layout.splits_tokens;
+  keys.require(model.hidden % layout.tensor == 0 || !(parts_of_rows || model.scores),
+               "model_parallel_size", "model_parallel_size ", layout.tensor,
+               " does not divide hidden_size ", model.hidden, " (", keys.where("hidden_size"),
+               "), ",
+               model.scores ? "by which the weights of a reward are shared out"
+                            : "by which ranks share out what goes to the next pipeline stage; "
+                              "sequence_parallel: true needs no such division");
   layout.partition_method = keys.text("pipe_partition_method");
   const std::string& method = layout.partition_method;
   keys.require(method == "type:transformer|mlp" || method == "uniform" || method == "parameters",

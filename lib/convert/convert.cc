@@ -137,7 +137,9 @@ void check_rows(const ModelFiles& model, int64_t rows) {
 
 // Where tokens have no rows, programs refuse the model.
 void check_entries(const ModelFiles& model) {
-  int64_t rows = model.config.model.vocab, entries = entries_of(model).value_or(0);
+  std::string why;
+  int64_t rows = model.config.model.vocab, entries = entries_of(model, &why).value_or(0);
+  if (!why.empty()) log_warning(why, "; texts need another tokenizer than that of ", model.where);
   if (entries > rows)
     log_warning("the tokenizer of ", model.where, " has ", entries, " entries, but the embedding ",
                 rows,

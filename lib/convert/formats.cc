@@ -139,36 +139,67 @@ std::string sentencepiece_type(const ModelFiles& model) {
   return begins_texts(model) ? "Llama2Tokenizer" : "SPMTokenizer";
 }
 
-// The first of the tokens that a tokenizer.json has behind the pieces of a tokenizer.model, as
-// those of chats; "" where there are none, or one of the files can't be read, which is said where
-// it is used. Those that the model has no row of it can't have been trained with, as LLaMA 2's
-// <pad>.
-std::string token_behind_pieces(const Companion& pieces, const Companion& json, int64_t rows) try {
-  auto known = std::ssize(read_spm_model(pieces.path).pieces);
-  for (const auto& token : read_json(json.path).value("added_tokens", nlohmann::json::array()))
-    if (auto id = token.value("id", int64_t{0}); id >= known && id < rows)
-      return token.value("content", "");
-  return "";
-} catch (const std::exception&) { return ""; }
-
-// A tokenizer.json was made from the tokenizer.model beside it, which is taken; but for tokens that
-// were added later, which that does not have.
+// A tokenizer.json has the pieces of the tokenizer.model beside it, as transformers takes them, and
+// the tokens of chats, which are plain text otherwise; but for one with tokens that the embedding
+// has no row of, as LLaMA 2's <pad>, and one that can't be read.
 bool takes_pieces(const ModelFiles& model) {
   const Companion *pieces = companion(model, "tokenizer.model"),
                   *json = companion(model, "tokenizer.json");
   if (!pieces || !json) return pieces != nullptr;
-  std::string added = token_behind_pieces(*pieces, *json, model.config.model.vocab);
-  if (added.empty()) return true;
   try {
-    Tokenizer::from_json(json->path);
-    return false;
+    return Tokenizer::from_json(json->path).vocab_size() > model.config.model.vocab;
   } catch (const Error& e) {
-    log_warning(e.what(), "; tokenizer.model is taken: '", added,
-                "' and other tokens added behind its pieces are read as plain text, and are never "
-                "generated");
+    log_warning(e.what(), "; tokenizer.model is taken");
     return true;
   }
 }
+
+// Of a file that may be missing; null where it is no JSON, which is said where it is copied.
+nlohmann::json json_or_null(const Companion* file) try {
+  return file ? read_json(file->path) : nlohmann::json();
+} catch (const Error&) { return nullptr; }
+
+// The first token of added_tokens.json that transformers has behind the others, of which there are
+// `known`; "" where there is none. Those that the embedding has no row of were not trained.
+std::string added_behind(const ModelFiles& model, int64_t known) {
+  nlohmann::json added = json_or_null(companion(model, "added_tokens.json"));
+  if (!added.is_object()) return "";
+  for (const auto& [token, id] : added.items())
+    if (id.is_number_integer() && id >= known && id < model.config.model.vocab) return token;
+  return "";
+}
+
+// Says what transformers makes of vocab.json and merges.txt and GPT-2's rules do not. Whether there
+// is nothing.
+bool is_gpt2s(const ModelFiles& model) {
+  constexpr const char* kSame[] = {"GPT2", "GPTNeoX", "CodeGen", "PreTrainedTokenizer"};
+  nlohmann::json config = json_or_null(companion(model, "tokenizer_config.json"));
+  nlohmann::json said =
+      config.is_object() ? config.value("tokenizer_class", nlohmann::json()) : nlohmann::json();
+  std::string name = said.is_string() ? said.get<std::string>() : "GPT2";
+  auto begins = [&](const char* one) { return name.starts_with(one); };
+  nlohmann::json vocab = json_or_null(companion(model, "vocab.json"));
+  std::string added = added_behind(model, static_cast<int64_t>(vocab.size()));
+  bool same = std::ranges::any_of(kSame, begins);
+  if (same && added.empty()) return true;
+  log_warning("the tokenizer of ", model.where, " is not taken: ",
+              same ? concat("'", added, "' of added_tokens.json is") : concat("it is a ", name),
+              same ? " not in vocab.json" : ", not GPT-2's",
+              ". Have transformers write its tokenizer.json (AutoTokenizer.from_pretrained(DIR)"
+              ".save_pretrained(DIR)), and convert again");
+  return false;
+}
+
+void warn_of_plain_text(const ModelFiles& model) try {
+  if (companion(model, "tokenizer.json")) return;
+  auto known = std::ssize(read_spm_model(companion(model, "tokenizer.model")->path).pieces);
+  if (std::string added = added_behind(model, known); !added.empty())
+    log_warning("'", added, "' of added_tokens.json is plain text for the tokenizer of ",
+                model.where,
+                ", which is tokenizer.model. Where texts or conversations hold such "
+                "tokens, have transformers write its tokenizer.json (AutoTokenizer.from_pretrained"
+                "(DIR).save_pretrained(DIR)), and convert again");
+} catch (const Error&) {}  // it is no such model, which is said where it is used
 
 }  // namespace
 
@@ -199,22 +230,24 @@ void choose_tokenizer(ModelFiles& model) {
   if (Tokenizer::is_tiktoken(t.type) && ranks != model.companions.end())
     model.tokenizer = {t.type, ranks->name, ""};
   else if (takes_pieces(model))
-    model.tokenizer = {sentencepiece_type(model), "tokenizer.model", ""};
+    warn_of_plain_text(model), model.tokenizer = {sentencepiece_type(model), "tokenizer.model", ""};
   else if (has("tokenizer.json"))
     model.tokenizer = {"HFTokenizer", "tokenizer.json", ""};
-  else if (has("vocab.json") && has("merges.txt"))
+  else if (has("vocab.json") && has("merges.txt") && is_gpt2s(model))
     model.tokenizer = {"GPT2BPETokenizer", "vocab.json", "merges.txt"};
 }
 
-std::optional<int64_t> entries_of(const ModelFiles& model) {
+std::optional<int64_t> entries_of(const ModelFiles& model, std::string* why) {
   const auto& found = model.tokenizer;
   if (!found) return std::nullopt;
   std::map<std::string, fs::path> files;
   for (const Companion& companion : model.companions) files[companion.name] = companion.path;
   try {
     return Tokenizer::of_type(found->type, files[found->vocab], files[found->merges]).vocab_size();
-  } catch (const Error&) {}  // of another kind
-  return std::nullopt;
+  } catch (const Error& e) {
+    if (why) *why = e.what();
+    return std::nullopt;
+  }
 }
 
 int64_t vocab_multiple(const ModelFiles& model, int64_t tensor) {

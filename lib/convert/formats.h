@@ -72,8 +72,8 @@ bool add_tokenizer(ModelFiles& model);
 void add_run_companions(ModelFiles& model, const fs::path& otherwise = {});
 // Of the companions, the tokenizer that counts; none where there is none of a kind that is known.
 void choose_tokenizer(ModelFiles& model);
-// Its entries; nothing where there is none, or one that can't be read.
-std::optional<int64_t> entries_of(const ModelFiles& model);
+// Its entries; nothing where there is none, or one that can't be read (why: the reason).
+std::optional<int64_t> entries_of(const ModelFiles& model, std::string* why = nullptr);
 // make_vocab_size_divisible_by with which GPT-NeoX and Megatron pad its entries to the rows of the
 // model on so many tensor-parallel ranks: the run's own where that does, else all rows of a rank.
 int64_t vocab_multiple(const ModelFiles& model, int64_t tensor);

@@ -137,6 +137,20 @@ Config config_with(const HfFamily& family, const Keys& keys, const std::string& 
   } catch (const Error& e) { fail(Exit::kIo, e.what(), their_names(family, e.what())); }
 }
 
+// Whether layers see their window alone, where they say it one by one: all do, or none.
+void read_layer_types(HfFields& fields, Keys& keys) {
+  const std::string window = "sliding_window_width";
+  Json types = fields.take("layer_types");
+  if (types.empty()) return;
+  for (const Json& type : types) {
+    bool known = type == "full_attention" || (type == "sliding_attention" && keys.contains(window));
+    check_io(known && type == types[0], fields.where(), ": layer_types holds ", type.dump(),
+             known ? concat(" and ", types[0].dump(), "; layers of both kinds are not supported")
+                   : ", which is not supported");
+  }
+  if (types[0] == "full_attention") keys.erase(window);
+}
+
 std::string option_text(const Json& value) {
   return value.is_string() ? value.get<std::string>() : value.dump();
 }
@@ -240,9 +254,7 @@ Config config_of(const HfFamily& family, const Json& json, const std::string& wh
   for (const auto& [name, value] : fixed)
     check_io(fields.flag(name, value) == value, where, ": ", name, " is ", value ? "false" : "true",
              ", which is not supported");
-  for (const Json& type : fields.take("layer_types"))
-    check_io(type == "full_attention", where, ": layer_types holds ", type.dump(),
-             ", which is not supported");
+  read_layer_types(fields, keys);
   fields.finish(family.silent);
   Config config = config_with(family, keys, where);
   for (const auto& [field, value] : compared) {

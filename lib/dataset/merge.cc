@@ -53,6 +53,9 @@ int64_t begin_of(const RawIndex& index, int64_t document) {
 std::vector<int64_t> cuts(const RawIndex& index, const SplitRule& rule) {
   std::vector<int64_t> found;
   if (rule.by == SplitRule::By::kShares) {
+    check_usage(
+        std::ranges::count(rule.shares, ',') < 3 && std::ranges::count(rule.shares, '/') < 3,
+        "--shares ", rule.shares, " has more than the shares of train, valid and test");
     for (const SequenceRange& range : split_sequences(rule.shares, index.num_documents()))
       found.push_back(range.first);
   } else if (rule.by == SplitRule::By::kDocuments) {

@@ -29,8 +29,9 @@ DocumentEncoder::DocumentEncoder(const PrepareOptions& options, const Tokenizer&
   const std::string& vocab = options.tokenizer.vocab;
   if (options.end_of_document == PrepareOptions::EndOfDocument::kAppend)
     check_usage(tokenizer.has_end_of_document(), vocab,
-                " has no token <|endoftext|>, which --append-eod wants to append; leave "
-                "--append-eod out, or use another tokenizer");
+                " has no token <|endoftext|>, nor another that is known to end documents, which "
+                "--append-eod wants to append; name one in a tokenizer_config.json beside it "
+                "({\"eos_token\": \"...\"}), or leave --append-eod out");
   for (int32_t id : options.mask_before)
     check_usage(id < tokenizer.vocab_size(), "--mask-before-token names the token ", id, "; ",
                 vocab, " has ", with_commas(tokenizer.vocab_size()));

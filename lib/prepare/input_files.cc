@@ -215,4 +215,24 @@ ChangedFiles changed_files(const InputFiles& input) {
   return found;
 }
 
+void describe_input(const InputFiles& input) {
+  auto kind = [](const InputFile& file) {
+    using enum InputFile::Packing;
+    bool archive = file.packing == kTar || file.packing == kZip;
+    return file.packing == kParquet ? 4 : archive ? 3 : static_cast<int>(file.format);
+  };
+  constexpr const char* kKinds[] = {" of JSON lines", " of text", " wiki dumps", " archives",
+                                    " of Parquet"};
+  std::vector<std::string> parts;
+  for (int k = 0; k < std::ssize(kKinds); ++k)
+    if (auto n = std::count_if(input.files.begin(), input.files.end(),
+                               [&](const InputFile& file) { return kind(file) == k; }))
+      parts.push_back(concat(n, kKinds[k]));
+  log_info("input: ", human_bytes(static_cast<double>(input.bytes)),
+           ", files: ", join(parts, " and "));
+  if (!input.left_out.empty())
+    log_info("left out: ", input.left_out.size(), " binary files, such as ",
+             input.left_out.front());
+}
+
 }  // namespace neox

@@ -49,4 +49,7 @@ struct ChangedFiles {
 };
 ChangedFiles changed_files(const InputFiles& input);
 
+// Logs how many files of which kinds there are.
+void describe_input(const InputFiles& input);
+
 }  // namespace neox

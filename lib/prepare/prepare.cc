@@ -258,26 +258,6 @@ void check_output(const PrepareOptions& options, const InputFiles& input, int ra
           OutputFile::part_of(trained_part(file), std::to_string(::getpid()))});
 }
 
-void describe_input(const InputFiles& input) {
-  auto kind = [](const InputFile& file) {
-    using enum InputFile::Packing;
-    bool archive = file.packing == kTar || file.packing == kZip;
-    return file.packing == kParquet ? 4 : archive ? 3 : static_cast<int>(file.format);
-  };
-  constexpr const char* kKinds[] = {" of JSON lines", " of text", " wiki dumps", " archives",
-                                    " of Parquet"};
-  std::vector<std::string> parts;
-  for (int k = 0; k < std::ssize(kKinds); ++k)
-    if (auto n = std::count_if(input.files.begin(), input.files.end(),
-                               [&](const InputFile& file) { return kind(file) == k; }))
-      parts.push_back(concat(n, kKinds[k]));
-  log_info("input: ", human_bytes(static_cast<double>(input.bytes)),
-           ", files: ", join(parts, " and "));
-  if (!input.left_out.empty())
-    log_info("left out: ", input.left_out.size(), " binary files, such as ",
-             input.left_out.front());
-}
-
 // A file as text: format, packing, size and path, with a byte 0 behind it, since a path may have
 // any other.
 std::string pack(const std::vector<InputFile>& files) {
@@ -369,24 +349,28 @@ PrepareResult prepare_data(const PrepareOptions& given, Control& control) {
 }
 
 std::string summary(const PrepareOptions& options, const PrepareResult& result) {
+  auto several = [](int64_t n, const char* noun) {
+    return concat(with_commas(n), " ", noun, n == 1 ? "" : "s");
+  };
   std::string text;
-  for (const PreparedDataset& data : result.datasets)
-    text +=
-        concat(data.prefix, ".{bin,idx}: ", with_commas(data.documents),
-               data.documents == 1 ? " document, " : " documents, ", with_commas(data.tokens),
-               data.holds == Content::kRewards ? " reward" : " token",
-               data.tokens == 1 ? ", " : "s, ", human_bytes(static_cast<double>(data.bytes)), "\n");
-  text += concat(human_bytes(static_cast<double>(result.text_bytes)), " of text in ",
-                 human_duration(result.seconds), ", ",
-                 human_bytes(static_cast<double>(result.text_bytes) / result.seconds), "/s\n");
+  bool at_limit = false;
+  for (const PreparedDataset& data : result.datasets) {
+    text += concat(data.prefix, ".{bin,idx}: ", several(data.documents, "document"), ", ",
+                   several(data.tokens, data.holds == Content::kRewards ? "reward" : "token"), ", ",
+                   human_bytes(static_cast<double>(data.bytes)), "\n");
+    at_limit |= data.documents >= options.max_documents.value_or(INT64_MAX);
+  }
+  auto bytes = static_cast<double>(result.text_bytes), rate = bytes / result.seconds;
+  text += concat(human_bytes(bytes), " of text in ", human_duration(result.seconds), ", ",
+                 human_bytes(rate), "/s\n");
+  if (at_limit) text += "--max-documents is reached: what follows in the input is left out\n";
   if (result.empty)
-    text += concat("left out: ", with_commas(result.empty), " empty documents",
+    text += concat("left out: ", several(result.empty, "empty document"),
                    options.rules.are_pairs() ? " and pairs of which an answer is empty" : "", "\n");
-  if (result.skipped) text += concat("left out: ", with_commas(result.skipped), " bad lines\n");
+  if (result.skipped) text += concat("left out: ", several(result.skipped, "bad line"), "\n");
   if (result.repaired)
-    text +=
-        concat(with_commas(result.repaired),
-               " documents had bytes that are not UTF-8, or lone surrogates; they were replaced\n");
+    text += concat(several(result.repaired, "document"),
+                   " had bytes that are not UTF-8, or lone surrogates; they were replaced\n");
   const TokenizerFile& tokenizer = options.tokenizer;
   text += "\nTo train on it, put into the configuration:\n";
   text += data_lines(options, result);

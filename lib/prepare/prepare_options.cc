@@ -1,6 +1,7 @@
 #include "prepare/prepare_options.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <set>
 
@@ -14,6 +15,7 @@ namespace neox {
 namespace {
 
 namespace po = boost::program_options;
+namespace fs = std::filesystem;
 
 const std::map<std::string, std::string> kOtherSpellings = {
     {"--json-keys", "--jsonl-keys"},       {"--json-key", "--jsonl-keys"},
@@ -66,50 +68,99 @@ std::string need(const Program& program, const std::string& option, const std::s
   return *value;
 }
 
+// Options of Megatron's and GPT-NeoX's tools that change nothing here, with what stands in --help.
+struct Foreign {
+  const char* name;
+  const char* value;  // what it takes; null: nothing
+  const char* why;
+};
+
+constexpr Foreign kNoEffect[] = {
+    {"num-docs", "N", "progress is measured in bytes"},
+    {"log-interval", "N", "progress is shown by time"},
+    {"partitions", "N", "all workers read one input"},
+    {"keep-sequential-samples", nullptr, "documents keep their order"},
+    {"chunk-size", "N", "work is shared out by itself"},
+    {"find-optimal-num-workers", nullptr, "all cores work"},
+    {"workers-to-check", "N...", "all cores work"},
+    {"performance-dir", "DIR", "all cores work"},
+    {"trust-remote-code", nullptr, "no code comes with a tokenizer"},
+    {"use-gigatoken", nullptr, "there is one implementation"},
+    {"tokenizer-metadata", "FILE", "the tokenizer says what it is"},
+    {"make-vocab-size-divisible-by", "N", "ids are the same; it is a key of neox-train"},
+    {"pad-vocab-size-to", "N", "ids are the same; it is a key of neox-train"},
+    {"padded-vocab-size", "N", "ids are the same; it is a key of neox-train"}};
+
+// And those that would change what is written.
+constexpr Foreign kRefused[] = {
+    {"append-bos", nullptr,
+     "what begins a text is said by the tokenizer, such as Llama2Tokenizer; leave it out"},
+    {"ftfy", nullptr,
+     "its rules live in a Python library and change the text; run ftfy over the JSON lines first"},
+    {"keep-newlines", nullptr, "it is of models of the BERT kind; line ends are kept as they are"},
+    {"lang", "NAME", "it is of models of the BERT kind; leave it out"},
+    {"split-sentences", nullptr,
+     "it is for models of the BERT kind, which are not trained here; leave it out for GPT models"},
+    {"vocab-size", "N", "it is of Megatron's NullTokenizer; the size is that of --vocab-file"},
+    {"null-tokenizer-eod-id", "ID", "it is of Megatron's NullTokenizer"},
+    {"vocab-extra-ids", "N", "it is of T5; leave it out for GPT models"},
+    {"tiktoken-pattern", "NAME", "the name of the file of ranks says its words"},
+    {"tiktoken-num-special-tokens", "N", "the name of the file of ranks says its special tokens"},
+    {"tokenizer-special-tokens", "TOKEN...", "add them to the tokenizer's own files"},
+    {"tokenizer-hf-no-use-fast", nullptr, "a tokenizer.json is the fast kind"},
+    {"tokenizer-hf-no-include-special-tokens", nullptr,
+     "take the template (post_processor) out of the tokenizer.json"},
+    {"tokenizer-sentencepiece-legacy", nullptr, "special tokens in texts are text; leave it out"}};
+
+void add_foreign(Program& program) {
+  auto add = program.options().add_options();
+  auto each = [&](const Foreign& one, const char* begin) {
+    std::string words = concat(begin, one.why);
+    if (!one.value)
+      add(one.name, words.c_str());
+    else if (std::string_view(one.value).ends_with("..."))
+      add(one.name, texts(one.value)->multitoken(), words.c_str());
+    else
+      add(one.name, text(one.value), words.c_str());
+  };
+  for (const Foreign& one : kNoEffect) each(one, "no effect: ");
+  for (const Foreign& one : kRefused) each(one, "refused: ");
+}
+
 void refuse_unsupported(const Program& program) {
-  check_usage(!program.has("ftfy"),
-              "--ftfy is not supported: its rules live in a Python library and change the text; "
-              "run ftfy over the JSON lines first");
-  check_usage(
-      !program.has("split-sentences"),
-      "--split-sentences is not supported: it is for models of the BERT kind, which are not "
-      "trained here; leave it out for GPT models");
-  for (const char* option : {"keep-newlines", "lang"})
-    check_usage(!program.has(option), "--", option,
-                " is of Megatron's splitting into sentences, which is for models of the BERT kind; "
-                "leave it out: line ends are kept as they are");
-  check_usage(!program.has("append-bos"),
-              "--append-bos is not supported: what begins a text is said by the tokenizer, such as "
-              "Llama2Tokenizer; leave it out");
-  check_usage(
-      !program.has("vocab-size"),
-      "--vocab-size is of Megatron's NullTokenizer; the size is that of --vocab-file: leave "
-      "it out");
+  for (const Foreign& one : kRefused)
+    check_usage(!program.has(one.name), "--", one.name, " is not supported: ", one.why);
   auto impl = program.get<std::string>("dataset-impl");
   check_usage(impl == "mmap", "--dataset-impl ", impl,
               " is not written here: it is the old format TNTIDX, which newer tools do not read; "
               "mmap is the one to use");
 }
 
+// The type of ours with the ids of one that Megatron or Megatron-DeepSpeed names.
+std::string known_type(const std::string& type) {
+  static const std::map<std::string, std::string> kSame = {
+      {"HuggingFaceTokenizer", "HFTokenizer"},
+      {"PretrainedFromHF", "HFTokenizer"},
+      {"SentencePieceTokenizer", "SPMTokenizer"},
+      {"GPTSentencePieceTokenizer", "SPMTokenizer"}};
+  auto same = kSame.find(type);
+  return same == kSame.end() ? type : same->second;
+}
+
 void check_tokenizer_type(const std::string& type) {
   static const std::set<std::string> kHere = {
       "HFTokenizer",     "GPT2BPETokenizer",  "HFGPT2Tokenizer",   "SPMTokenizer",
       "Llama2Tokenizer", "TiktokenTokenizer", "CharLevelTokenizer"};
-  static const std::set<std::string> kOthers = {
-      "SentencePieceTokenizer", "GPTSentencePieceTokenizer", "BertWordPieceLowerCase",
-      "BertWordPieceCase",      "HuggingFaceTokenizer",      "NullTokenizer",
-      "PretrainedFromHF"};
+  static const std::set<std::string> kOthers = {"BertWordPieceLowerCase", "BertWordPieceCase",
+                                                "NullTokenizer", "TikTokenizer"};
   check_usage(
       kHere.contains(type), "--tokenizer-type ", type, " is ",
       kOthers.contains(type) ? "not supported" : "unknown",
-      "; give HFTokenizer (a tokenizer.json of BPE; of HuggingFaceTokenizer and PretrainedFromHF "
-      "by "
-      "--tokenizer-path DIR), GPT2BPETokenizer "
-      "(vocab.json and merges.txt), SPMTokenizer (a tokenizer.model of SentencePiece; "
-      "Megatron-DeepSpeed's "
-      "GPTSentencePieceTokenizer has the same ids), Llama2Tokenizer (the same behind <s>), "
-      "TiktokenTokenizer (such as cl100k_base.tiktoken), HFGPT2Tokenizer (a directory of GPT-2's "
-      "files) or CharLevelTokenizer");
+      "; give HFTokenizer or HuggingFaceTokenizer (a tokenizer.json, or --tokenizer-path "
+      "DIR), GPT2BPETokenizer (vocab.json and merges.txt), SPMTokenizer or "
+      "GPTSentencePieceTokenizer (a tokenizer.model of SentencePiece), Llama2Tokenizer (the "
+      "same behind <s>), TiktokenTokenizer (such as cl100k_base.tiktoken), HFGPT2Tokenizer "
+      "(a directory of GPT-2's files) or CharLevelTokenizer");
 }
 
 void check_no_use(const Program& program, const std::string& type,
@@ -135,8 +186,8 @@ TokenizerFile read_named(const Program& program, const std::string& type) {
 
 TokenizerFile read_tokenizer(const Program& program, const PrepareDefaults& defaults) {
   bool merges = program.has("merge-file");
-  std::string type = program.given<std::string>("tokenizer-type")
-                         .value_or(merges ? "GPT2BPETokenizer" : "HFTokenizer");
+  std::string type = known_type(program.given<std::string>("tokenizer-type")
+                                    .value_or(merges ? "GPT2BPETokenizer" : "HFTokenizer"));
   check_tokenizer_type(type);
   check_usage(!(program.has("tokenizer-path") && program.has("vocab-file")),
               "--tokenizer-path and --vocab-file exclude each other");
@@ -157,7 +208,8 @@ TokenizerFile read_tokenizer(const Program& program, const PrepareDefaults& defa
                 "tokenizer.json; leave it out, or say --tokenizer-type GPT2BPETokenizer");
     if (auto folder = program.given<std::string>("tokenizer-path"))
       return {type, *folder + "/tokenizer.json", {}};
-    return {type, need(program, "vocab-file", "the tokenizer.json", defaults.vocab), {}};
+    std::string vocab = need(program, "vocab-file", "the tokenizer.json", defaults.vocab);
+    return {type, fs::is_directory(vocab) ? vocab + "/tokenizer.json" : vocab, {}};
   }
   return {type,
           need(program, "vocab-file", "the vocab.json of GPT2BPETokenizer", defaults.gpt2_vocab),
@@ -202,17 +254,6 @@ int read_workers(const Program& program, const PrepareDefaults& defaults) {
   return workers;
 }
 
-constexpr const char* kNoEffect[] = {"num-docs",
-                                     "log-interval",
-                                     "partitions",
-                                     "keep-sequential-samples",
-                                     "chunk-size",
-                                     "find-optimal-num-workers",
-                                     "workers-to-check",
-                                     "trust-remote-code",
-                                     "make-vocab-size-divisible-by",
-                                     "pad-vocab-size-to"};
-
 // The options that the output depends on, given or by default, as lines of text.
 std::string describe_options(const Program& program) {
   // Where files come from does not count either: the files themselves do.
@@ -221,8 +262,8 @@ std::string describe_options(const Program& program) {
       "mirror",  "force-redownload",    "local-copy", "corpora"};
   std::string text;
   for (const auto& [name, option] : program.args()) {
-    if (kOthers.contains(name) || std::ranges::find(kNoEffect, name) != std::end(kNoEffect))
-      continue;
+    auto same = [&, n = std::string_view(name)](const Foreign& one) { return one.name == n; };
+    if (kOthers.contains(name) || std::ranges::any_of(kNoEffect, same)) continue;
     const boost::any& value = option.value();
     text += name;
     if (auto one = boost::any_cast<std::string>(&value))
@@ -291,22 +332,7 @@ Program prepare_program() {
   add("workers", po::value<int>()->value_name("N"),
       "threads of each task that tokenize (all cores, or the task's share of them)");
   add("dataset-impl", text("mmap")->default_value("mmap"), "mmap, the only one");
-  add("num-docs", number("N"), "no effect: progress is measured in bytes");
-  add("log-interval", number("N"), "no effect: progress is shown by time");
-  add("partitions", number("N"), "no effect: all workers read one input");
-  add("keep-sequential-samples", "no effect: documents keep their order");
-  add("chunk-size", number("N"), "no effect: work is shared out by itself");
-  add("find-optimal-num-workers", "no effect: all cores work");
-  add("workers-to-check", texts("N...")->multitoken(), "no effect: all cores work");
-  add("trust-remote-code", "no effect: no code comes with a tokenizer");
-  for (const char* option : {"make-vocab-size-divisible-by", "pad-vocab-size-to"})
-    add(option, number("N"), "no effect: ids are the same; it is a key of neox-train");
-  add("append-bos", "refused: the tokenizer says it");
-  add("ftfy", "refused: run ftfy first");
-  add("keep-newlines", "refused: for other models");
-  add("lang", text("NAME"), "refused: for other models");
-  add("vocab-size", number("N"), "refused: the tokenizer says it");
-  add("split-sentences", "refused: for other models");
+  add_foreign(program);
   add_label_options(program);
   return program;
 }
@@ -334,8 +360,8 @@ PrepareOptions read_prepare_options(const Program& program, const PrepareDefault
   if (program.has("overwrite-tokenizer"))
     options.existing_tokenizer = PrepareOptions::Existing::kReplace;
   options.identity = describe_options(program);
-  for (const char* option : kNoEffect)
-    if (program.has(option)) log_info("--", option, " has no effect here");
+  for (const Foreign& one : kNoEffect)
+    if (program.has(one.name)) log_info("--", one.name, " has no effect here: ", one.why);
   return options;
 }
 

@@ -246,6 +246,17 @@ void read_parts(const Part& root, TokenizerFiles& files) {
   read_pipeline(root, files);
 }
 
+// What is no JSON is said where the file is needed.
+std::string eos_token_beside(const std::filesystem::path& tokenizer) {
+  std::filesystem::path file = tokenizer.parent_path() / "tokenizer_config.json";
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(file, error)) return "";
+  json config = json::parse(read_file(file), nullptr, false);
+  json token = config.is_object() ? config.value("eos_token", json()) : json();
+  if (token.is_object()) token = token.value("content", json());
+  return token.is_string() ? token.get<std::string>() : "";
+}
+
 }  // namespace
 
 TokenizerFiles read_tokenizer_json(const std::filesystem::path& path) {
@@ -255,6 +266,7 @@ TokenizerFiles read_tokenizer_json(const std::filesystem::path& path) {
            " is GPT-2's vocab.json, tokens and their ids alone; give a tokenizer.json, or take the "
            "type GPT2BPETokenizer, with its merges.txt");
   read_parts({root, files.name}, files);
+  files.end_of_text = eos_token_beside(path);
   return files;
 }
 

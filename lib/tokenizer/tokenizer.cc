@@ -15,7 +15,9 @@ namespace neox {
 namespace {
 
 constexpr const char *kReplacement = "\xEF\xBF\xBD", *kEndOfDocument = "<|endoftext|>";
-constexpr std::array kEndsOfText = {"<|end_of_text|>", "</s>", "<eos>"};  // LLaMA 3, LLaMA 2, Gemma
+// LLaMA 3, LLaMA 2, Gemma, DeepSeek, and others.
+constexpr std::array kEndsOfText = {"<|end_of_text|>",       "</s>",    "<eos>",
+                                    "<｜end▁of▁sentence｜>", "<|eos|>", "[EOS]"};
 
 enum class Stage { kRaw, kNormalized };
 
@@ -48,6 +50,7 @@ struct Tokenizer::Impl {
   std::string decode_by_steps(const std::vector<int32_t>& ids, Special skipped) const;
   std::vector<AddedToken> added(Stage stage) const;
   std::vector<int32_t> runs() const;
+  int32_t find_end_of_text() const;
   void set_text(const AddedToken& token);
 
   TokenizerFiles files;
@@ -74,9 +77,19 @@ Tokenizer::Impl::Impl(TokenizerFiles described)
   }
   if (!files.decoder.empty()) texts = files.tokens;
   for (const AddedToken& token : files.added) set_text(token);
-  for (const char* end : kEndsOfText)
+  if (end_of_document < 0) end_of_document = find_end_of_text();
+}
+
+// One of the special tokens that are known as such, else what the files say.
+int32_t Tokenizer::Impl::find_end_of_text() const {
+  for (std::string_view end : kEndsOfText)
     for (const AddedToken& token : files.added)
-      if (end_of_document < 0 && token.special && token.content == end) end_of_document = token.id;
+      if (token.special && token.content == end) return token.id;
+  if (files.end_of_text.empty()) return -1;
+  for (const AddedToken& token : files.added)
+    if (token.content == files.end_of_text) return token.id;
+  auto known = std::ranges::find(files.tokens, files.end_of_text);
+  return known == files.tokens.end() ? -1 : static_cast<int32_t>(known - files.tokens.begin());
 }
 
 std::string_view Tokenizer::Impl::normalize(std::string_view text, Place place,
@@ -363,7 +376,8 @@ std::string Tokenizer::loss() const {
 
 int32_t Tokenizer::end_of_document() const {
   check_usage(has_end_of_document(), impl_->files.name, ": there is no token ", kEndOfDocument,
-              " to end documents with");
+              " to end documents with, nor another that is known for it; name one in a "
+              "tokenizer_config.json beside it: {\"eos_token\": \"...\"}");
   return impl_->end_of_document;
 }
 

@@ -77,9 +77,10 @@ class Tokenizer {
   uint64_t fingerprint() const;
 
   int64_t vocab_size() const;  // 1 + the greatest id
-  // "<|endoftext|>"; else "<|end_of_text|>", "</s>" or "<eos>", as LLaMA 3, LLaMA 2 and Gemma have
-  // it; of SentencePiece else the end of a text, "</s>" (GPT-NeoX takes the unknown piece there); 0
-  // of characters(). Throws where the tokenizer has none.
+  // "<|endoftext|>"; else a special token that is known for it, as LLaMA's "</s>" or DeepSeek's;
+  // else the eos_token of the tokenizer_config.json beside a tokenizer.json; of SentencePiece the
+  // end of a text, "</s>" (GPT-NeoX takes the unknown piece there); 0 of characters(). Throws where
+  // the tokenizer has none.
   int32_t end_of_document() const;
   bool has_end_of_document() const;
   // What becomes of text that no token stands for, in words; "" where there is no such text.

@@ -210,8 +210,11 @@ void check_kept_batch(const Config& config, const TrainState& state, int64_t dat
                                    : concat("micro-batch and accumulation make a batch of ", asked,
                                             " on ", counted(data_ranks, "data-parallel rank")),
                              ", but the run of ", dir, " began with ", state.global_batch);
+  bool decays_by_samples = config.value("lr_decay_samples") != "null" &&
+                           config.schedule.on_resume != ScheduleOnResume::kOfCheckpoint;
   for (auto [counted, is_given] : {std::pair{"train_epochs", config.train.epochs > 0},
-                                   std::pair{"train_samples", config.train.samples > 0}})
+                                   std::pair{"train_samples", config.train.samples > 0},
+                                   std::pair{"lr_decay_samples", decays_by_samples}})
     check_usage(!is_given, found, ", and ", counted, " (", config.where(counted),
                 ") is counted in steps of it; leave train_batch_size ", state.global_batch,
                 ", or begin another run (finetune: true)");

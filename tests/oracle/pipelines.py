@@ -59,7 +59,7 @@ PIPELINES = {
     **{form: {"normalizer": {"type": form}} for form in ("NFC", "NFD", "NFKC", "NFKD")},
     "forms in turn": {"normalizer": normalizers({"type": "NFKD"}, {"type": "NFC"}, {"type": "NFD"})},
     "replaced": {"normalizer": normalizers(replace(r"\r\n?", "\n"), replace(" {2,}", " "), replace("the", "a\u0301", "String"), {"type": "NFC"},
-                                           replace(r"^[ \t]+|x*$", "|"))},
+                                           replace(r"^[ \t]+|(?<=\w)x*$", "|"))},  # an empty match at the beginning would be there twice
     "prepended": {"normalizer": normalizers({"type": "Prepend", "prepend": "> "}, {"type": "NFKC"})},
     "RoBERTa": {"post_processor": {"type": "RobertaProcessing", "sep": ["<|padding|>", 1], "cls": ["<|endoftext|>", 0],
                                    "trim_offsets": True, "add_prefix_space": False}},
