@@ -77,6 +77,8 @@ std::string lower_case(std::string_view text) {
   return lower;
 }
 
+bool equal_words(std::string_view a, std::string_view b) { return lower_case(a) == lower_case(b); }
+
 std::string hexadecimal(std::string_view bytes) {
   std::string text;
   for (unsigned char byte : bytes) {

@@ -34,6 +34,9 @@ std::vector<std::string> in_columns(std::span<const std::vector<std::string>> ro
 // Its letters A to Z as a to z, whatever the locale.
 std::string lower_case(std::string_view text);
 
+// Equal but for that.
+bool equal_words(std::string_view a, std::string_view b);
+
 // Two digits for each byte: "n1" is "6e31".
 std::string hexadecimal(std::string_view bytes);
 

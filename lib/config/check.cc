@@ -8,7 +8,6 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "config/keys.h"
-#include "config/reader.h"
 
 namespace neox {
 namespace {

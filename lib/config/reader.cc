@@ -34,8 +34,6 @@ std::string canonical(const Value& value) {
 
 }  // namespace
 
-bool equal_words(std::string_view a, std::string_view b) { return lower_case(a) == lower_case(b); }
-
 const Value* KeyReader::given(const std::string& key) const {
   const Value* at = &root_;
   for (const std::string& name : split(key, '.')) {

@@ -5,7 +5,6 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "base/error.h"
@@ -13,9 +12,6 @@
 #include "config/value.h"
 
 namespace neox {
-
-// Equal in any case.
-bool equal_words(std::string_view a, std::string_view b);
 
 class KeyReader {
  public:

@@ -6,7 +6,6 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "config/architecture.h"
-#include "config/reader.h"
 #include "convert/hf_family.h"
 #include "convert/hf_fields.h"
 #include "convert/hf_rotary.h"

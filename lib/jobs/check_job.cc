@@ -8,7 +8,6 @@
 #include "base/text.h"
 #include "config/batch.h"
 #include "config/estimate.h"
-#include "config/reader.h"
 #include "jobs/check_files.h"
 #include "jobs/gpu_sizes.h"
 #include "jobs/layouts.h"
