@@ -53,9 +53,7 @@ void read_rise(KeyReader& keys, CurriculumConfig& curriculum, bool root) {
   if (!root) return;
   const std::string degree = kScheduleKeys + "root_degree";
   require_given(keys, degree);
-  curriculum.root = keys.number(degree);
-  keys.require(curriculum.root > 0, degree, degree, " is ", shortest(curriculum.root),
-               "; it must be positive");
+  curriculum.root = keys.positive(degree);
 }
 
 void check_lengths(const KeyReader& keys, const CurriculumConfig& curriculum,

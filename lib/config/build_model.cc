@@ -87,9 +87,7 @@ void read_yarn(KeyReader& keys, RotaryScaling& scaling) {
   scaling.truncate = keys.flag("rope_scaling.truncate");
   scaling.attention_factor = keys.maybe_number("rope_scaling.attention_factor")
                                  .value_or(yarn_attention_factor(scaling.factor));
-  keys.require(scaling.attention_factor > 0, "rope_scaling.attention_factor",
-               "rope_scaling.attention_factor is ", shortest(scaling.attention_factor),
-               "; it must be positive");
+  keys.check_positive("rope_scaling.attention_factor", scaling.attention_factor);
   keys.require(scaling.factor > 1 || scaling.attention_factor == 1, "rope_scaling.attention_factor",
                "rope_scaling.attention_factor is ", shortest(scaling.attention_factor),
                ", but factor is 1, which is no scaling");
@@ -186,10 +184,7 @@ std::optional<MupConfig> read_mup(KeyReader& keys, const ModelConfig& model) {
     keys.require(!keys.given(base), base, base, " needs use_mup: true");
     return std::nullopt;
   }
-  for (auto [key, value] : factors) {
-    *value = keys.number(key);
-    keys.require(*value > 0, key, key, " is ", shortest(*value), "; it must be positive");
-  }
+  for (auto [key, value] : factors) *value = keys.positive(key);
   bool embeds = model.position_embedding == PositionEmbedding::kLearned ||
                 model.position_embedding == PositionEmbedding::kSinusoidal;
   if (!embeds) {
@@ -300,9 +295,7 @@ ModelConfig read_model(KeyReader& keys) {
   model.tied_embedding = !keys.flag("no_weight_tying") && !model.scores;
   model.init_method = init_method(keys.choice("init_method"));
   model.output_init_method = init_method(keys.choice("output_layer_init_method"));
-  model.init_std = keys.number("init_method_std");
-  keys.require(model.init_std > 0, "init_method_std", "init_method_std is ",
-               shortest(model.init_std), "; it must be positive");
+  model.init_std = keys.positive("init_method_std");
   model.mup = read_mup(keys, model);
   model.moe = read_moe(keys, model);
   check_transformer_engine(keys, model);

@@ -138,7 +138,7 @@ void read_muon(KeyReader& keys, OptimizerConfig& optimizer) {
                               std::pair{"adam_lr", &optimizer.adam_lr_factor}}) {
     const std::string key = param_key(name);
     double rate = number_or(keys, key, lr);
-    keys.require(rate > 0, key, key, " is ", shortest(rate), "; it must be positive");
+    keys.check_positive(key, rate);
     *factor = rate / lr;
   }
 }
@@ -189,9 +189,7 @@ OptimizerConfig read_kind(KeyReader& keys) {
 
 OptimizerConfig read_optimizer(KeyReader& keys, const ModelConfig& model) {
   OptimizerConfig optimizer = read_kind(keys);
-  optimizer.lr = keys.number("optimizer.params.lr");
-  keys.require(optimizer.lr > 0, "optimizer.params.lr", "optimizer.params.lr is ",
-               shortest(optimizer.lr), "; it must be positive");
+  optimizer.lr = keys.positive("optimizer.params.lr");
   check_copy(keys, "lr", "optimizer.params.lr", optimizer.lr);
   if (has(optimizer.kind, "muon_lr")) read_muon(keys, optimizer);
   optimizer.weight_decay = keys.number("weight_decay");

@@ -80,9 +80,7 @@ std::optional<PreferenceConfig> read_preference(KeyReader& keys, const Config& s
   const std::string beta = kto ? "kto_beta" : "dpo_beta";
   PreferenceConfig preference{
       .kind = kto ? PreferenceConfig::Kind::kKto : PreferenceConfig::Kind::kDpo,
-      .beta = keys.number(beta)};
-  keys.require(preference.beta > 0, beta, beta, " is ", shortest(preference.beta),
-               "; it must be positive");
+      .beta = keys.positive(beta)};
   if (!kto) preference.reference_free = keys.flag("dpo_reference_free");
   if (!preference.reference_free) check_routes(keys, so_far.model);
   if (!kto) return preference;

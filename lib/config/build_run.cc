@@ -198,8 +198,7 @@ TrainConfig read_train(KeyReader& keys, const Config& so_far,
   train.memory_profiling = keys.flag("memory_profiling");
   train.diagnostics = read_diagnostics(keys, so_far);
   if (auto peak = keys.maybe_number("peak_theoretical_tflops")) {
-    keys.require(*peak > 0, "peak_theoretical_tflops", "peak_theoretical_tflops is ",
-                 shortest(*peak), "; it must be positive");
+    keys.check_positive("peak_theoretical_tflops", *peak);
     train.peak_flops = *peak * 1e12;
   }
   if (keys.given("enable_cuda_graph")) train.cuda_graph = keys.flag("enable_cuda_graph");

@@ -173,9 +173,7 @@ PrecisionConfig read_precision(KeyReader& keys) {
   precision.initial_loss_scale = std::ldexp(1.0, static_cast<int>(power));
   precision.loss_scale_window = keys.integer_from("fp16.loss_scale_window", 1);
   precision.hysteresis = keys.integer_from("fp16.hysteresis", 1);
-  precision.min_loss_scale = keys.number("fp16.min_loss_scale");
-  keys.require(precision.min_loss_scale > 0, "fp16.min_loss_scale", "fp16.min_loss_scale is ",
-               shortest(precision.min_loss_scale), "; it must be positive");
+  precision.min_loss_scale = keys.positive("fp16.min_loss_scale");
   return precision;
 }
 

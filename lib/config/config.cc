@@ -8,6 +8,29 @@
 #include "config/merge.h"
 
 namespace neox {
+namespace {
+
+// What cannot be in a step that is recorded as a CUDA graph.
+void check_recording(const KeyReader& keys, const Config& config) {
+  if (!config.train.cuda_graph.value_or(false)) return;
+  const std::string key = "enable_cuda_graph";
+  keys.require(config.layout.zero_stage < 3, key,
+               "enable_cuda_graph: true, but memory that is given back within "
+               "a step, as by zero_optimization.stage: 3 (",
+               keys.where("zero_optimization.stage"), "), cannot be recorded; remove one of them");
+  keys.require(!config.model.moe, key,
+               "enable_cuda_graph: true, but a step of a mixture of experts (",
+               keys.where("moe_num_experts"),
+               "), whose experts get other numbers of tokens each time, cannot be recorded; remove "
+               "one of them");
+  keys.require(config.optimizer.kind != OptimizerKind::kOneBitAdam, key,
+               "enable_cuda_graph: true, but behind freeze_step onebitadam (",
+               keys.where("optimizer.type"),
+               ") sums momentum in place of gradients, and a recorded step goes on summing these; "
+               "remove one of them");
+}
+
+}  // namespace
 
 Config load_config(const ConfigOptions& options) {
   Value root = merge_config(options);
@@ -21,28 +44,14 @@ Config load_config(const ConfigOptions& options) {
   config.precision = read_precision(keys);
   if (config.layout.zero_stage == 0) config.precision.hysteresis = 0;
   config.optimizer = read_optimizer(keys, config.model);
-  bool one_bit = config.optimizer.kind == OptimizerKind::kOneBitAdam;
-  keys.require(!one_bit || config.layout.zero_stage == 0, "zero_optimization.stage",
-               "optimizer.type: onebitadam (", keys.where("optimizer.type"),
+  keys.require(config.optimizer.kind != OptimizerKind::kOneBitAdam || config.layout.zero_stage == 0,
+               "zero_optimization.stage", "optimizer.type: onebitadam (",
+               keys.where("optimizer.type"),
                ") compresses what whole replicas send; set zero_optimization.stage to 0");
   config.batch = read_batch(keys);
   config.data = read_data(keys);
   config.train = read_train(keys, config, options.samples_of_epoch);
-  keys.require(config.layout.zero_stage < 3 || !config.train.cuda_graph.value_or(false),
-               "enable_cuda_graph",
-               "enable_cuda_graph: true, but memory that is given back within "
-               "a step, as by zero_optimization.stage: 3 (",
-               keys.where("zero_optimization.stage"), "), cannot be recorded; remove one of them");
-  keys.require(!config.model.moe || !config.train.cuda_graph.value_or(false), "enable_cuda_graph",
-               "enable_cuda_graph: true, but a step of a mixture of experts (",
-               keys.where("moe_num_experts"),
-               "), whose experts get other numbers of tokens each time, cannot be recorded; remove "
-               "one of them");
-  keys.require(!one_bit || !config.train.cuda_graph.value_or(false), "enable_cuda_graph",
-               "enable_cuda_graph: true, but behind freeze_step onebitadam (",
-               keys.where("optimizer.type"),
-               ") sums momentum in place of gradients, and a recorded step goes on summing these; "
-               "remove one of them");
+  check_recording(keys, config);
   if (config.model.moe) config.train.cuda_graph = false;
   config.schedule = read_schedule(keys, config);
   config.checkpoint = read_checkpoint(keys);

@@ -167,6 +167,16 @@ double KeyReader::number_in(const std::string& key, double least, double most) {
   return value;
 }
 
+double KeyReader::positive(const std::string& key) {
+  double value = number(key);
+  check_positive(key, value);
+  return value;
+}
+
+void KeyReader::check_positive(const std::string& key, double value) const {
+  require(value > 0, key, key, " is ", shortest(value), "; it must be positive");
+}
+
 void KeyReader::add_idle(const Value& map, const std::string& parent,
                          std::vector<std::string>& idle) {
   for (size_t i = 0; i < map.items.size(); ++i) {

@@ -37,6 +37,8 @@ class KeyReader {
   // The same with bounds; the message names the place.
   int64_t integer_from(const std::string& key, int64_t least, int64_t most = int64_t{1} << 40);
   double number_in(const std::string& key, double least, double most);
+  double positive(const std::string& key);
+  void check_positive(const std::string& key, double value) const;
 
   // Records a value that was computed: `from` says of what.
   void derive(const std::string& key, const std::string& value, const std::string& from);
