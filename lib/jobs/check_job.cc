@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <functional>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -89,20 +90,10 @@ Estimate estimate_on(const SlurmJob& job, const Config& config, int nodes,
   }
 }
 
-// Changes that make the model fit; each alone.
-std::string memory_fixes(const SlurmJob& job, const Config& config, int nodes,
-                         const CheckOptions& options) {
-  double room = room_of(job, options).value();
-  int64_t world = int64_t{nodes} * job.tasks_per_node;
-  std::string fixes;
-  auto offer = [&](const Config& changed, const std::string& words) {
-    try {
-      Estimate e = estimate(changed, vocab_of(changed, options), world);
-      if (static_cast<double>(e.memory_bytes) > room) return false;
-      fixes += concat("\n  --set ", words, ": ", human_bytes(static_cast<double>(e.memory_bytes)));
-      return true;
-    } catch (const Error&) { return false; }  // does not fit the ranks
-  };
+// Offers changes by which a rank needs less memory, each alone. offer: says whether the model fits.
+void offer_less_memory(
+    const Config& config,
+    const std::function<bool(const Config& changed, const std::string& words)>& offer) {
   Config changed = config;
   int64_t tensor = config.layout.tensor;
   changed.layout.splits_tokens = true;
@@ -128,6 +119,22 @@ std::string memory_fixes(const SlurmJob& job, const Config& config, int nodes,
     changed.layout.tensor = t;
     if (config.model.heads % t == 0 && offer(changed, concat("model_parallel_size=", t))) break;
   }
+}
+
+// Changes that make the model fit; each alone.
+std::string memory_fixes(const SlurmJob& job, const Config& config, int nodes,
+                         const CheckOptions& options) {
+  double room = room_of(job, options).value();
+  int64_t world = int64_t{nodes} * job.tasks_per_node;
+  std::string fixes;
+  offer_less_memory(config, [&](const Config& changed, const std::string& words) {
+    try {
+      Estimate e = estimate(changed, vocab_of(changed, options), world);
+      if (static_cast<double>(e.memory_bytes) > room) return false;
+      fixes += concat("\n  --set ", words, ": ", human_bytes(static_cast<double>(e.memory_bytes)));
+      return true;
+    } catch (const Error&) { return false; }  // does not fit the ranks
+  });
   return (fixes.empty() ? " More nodes, model_parallel_size or pipe_parallel_size are needed."
                         : " One of these mends it:" + fixes) +
          "\nneox-submit layouts with the same options shows the quickest that fit.";

@@ -157,17 +157,18 @@ void give_up(Job& job, Communicator* world, const std::exception& e) {
 Exit train_process(const Config& config, const ProcessInfo& process, const Environment& env,
                    const RunPlace& place) {
   Abortable abortable;  // outlives the job, whose thread uses it
-  auto job = join(process, joining_options(config, env, place));
+  JoinOptions joining = joining_options(config, env, place);
+  auto job = join(process, joining);
   if (process.rank == 0) say_job(config, *job, place.device, env);
   check_devices_differ(place.device, process, job->control());
-  WorldOptions options{.mpi_plugin = variable(env, "NEOX_MPI_PLUGIN")};
   // A rank may be lost before there is a world (the process then ends after the grace), and while
   // this one leaves it.
   job->watch([&](const std::string& reason) { abortable.abort(reason); }, place.stop);
   std::shared_ptr<Communicator> world;
   LastWords words([&](const std::exception& e) { give_up(*job, nullptr, e); });
   try {
-    world = world_communicator(process, job->control(), place.device, options);
+    world = world_communicator(process, job->control(), place.device,
+                               {.mpi_plugin = joining.mpi_plugin});
     abortable.set(world);
     RunPlace there = with_shared_end(place, *job);
     there.failed = [&](const std::exception& e) { give_up(*job, world.get(), e); };

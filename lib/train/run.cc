@@ -220,9 +220,8 @@ void warn_of_passing_files(const Config& config) {
 // A run that goes on has part of its checkpoints there already.
 void warn_of_little_room(const Config& config, int64_t ranks, const Start& start) {
   bool resumes = start.checkpoint.has_value();
-  FrozenBatch batch{start.state.global_batch, start.state.micro_batch};
-  Estimate e =
-      estimate(config, config.model.vocab, ranks, free_bytes(config.checkpoint.save), batch);
+  Estimate e = estimate(config, config.model.vocab, ranks, free_bytes(config.checkpoint.save),
+                        FrozenBatch{start.state.global_batch, start.state.micro_batch});
   int64_t needed = resumes ? e.checkpoint_bytes : e.disk_bytes;
   if (needed <= *e.free_bytes) return;
   auto shown = [](int64_t bytes) { return human_bytes(static_cast<double>(bytes)); };
@@ -282,6 +281,16 @@ void check_goes_on(const Config& config, const RunPlace& place) {
               ", but load is not set, so a requeued job would not go on from its checkpoint; add "
               "load: ",
               c.save.string());
+}
+
+// An error is told before anything here ends that waits for other ranks.
+Exit run(Trainer& trainer, const RunPlace& place) {
+  try {
+    return trainer.run();
+  } catch (const std::exception& e) {
+    place.failed(e);
+    throw;
+  }
 }
 
 }  // namespace
@@ -358,12 +367,7 @@ Exit train_rank(Config config, Communicator& world, Control& control, const RunP
                      .reference = reference ? &*reference : nullptr,
                      .saved = [&place] { tell_script(place.failures_file); }};
   Trainer trainer(parts, std::move(start));
-  try {
-    return trainer.run();
-  } catch (const std::exception& e) {
-    place.failed(e);
-    throw;
-  }
+  return run(trainer, place);
 }
 
 Exit train_threads(const Config& config, int ranks, const RunPlace& place) {
