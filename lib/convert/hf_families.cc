@@ -16,6 +16,8 @@ std::vector<HfField> operator+(std::vector<HfField> a, const std::vector<HfField
   return a;
 }
 
+HfTensor under_gpt_neox(const char* ours) { return {ours, {concat("gpt_neox.", ours)}}; }
+
 HfFamily gpt_neox() {
   return {
       .architecture = "GPTNeoXForCausalLM",
@@ -40,16 +42,14 @@ HfFamily gpt_neox() {
                  {"initializer_range", "init_method_std", &M::init_std, "0.02"}},
       .fixed = {},
       .silent = {},
-      .tensors = {{"embed_in", {"gpt_neox.embed_in"}},
-                  {"layers.*.input_layernorm", {"gpt_neox.layers.*.input_layernorm"}},
-                  {"layers.*.post_attention_layernorm",
-                   {"gpt_neox.layers.*.post_attention_layernorm"}},
-                  {"layers.*.attention.query_key_value",
-                   {"gpt_neox.layers.*.attention.query_key_value"}},
-                  {"layers.*.attention.dense", {"gpt_neox.layers.*.attention.dense"}},
-                  {"layers.*.mlp.dense_h_to_4h", {"gpt_neox.layers.*.mlp.dense_h_to_4h"}},
-                  {"layers.*.mlp.dense_4h_to_h", {"gpt_neox.layers.*.mlp.dense_4h_to_h"}},
-                  {"final_layer_norm", {"gpt_neox.final_layer_norm"}},
+      .tensors = {under_gpt_neox("embed_in"),
+                  under_gpt_neox("layers.*.input_layernorm"),
+                  under_gpt_neox("layers.*.post_attention_layernorm"),
+                  under_gpt_neox("layers.*.attention.query_key_value"),
+                  under_gpt_neox("layers.*.attention.dense"),
+                  under_gpt_neox("layers.*.mlp.dense_h_to_4h"),
+                  under_gpt_neox("layers.*.mlp.dense_4h_to_h"),
+                  under_gpt_neox("final_layer_norm"),
                   {"embed_out", {"embed_out|lm_head"}},
                   {"score", {"score"}}},
       .layers = {"gpt_neox.layers."},

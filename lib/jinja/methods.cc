@@ -142,6 +142,18 @@ Value join_texts(const Value& text, const Arguments& given) {
   return join(parts, *text.text());
 }
 
+Value without_prefix(const Value& text, const Arguments& given) {
+  std::string_view whole = *text.text();
+  std::string prefix = argument(given, 0, "prefix");
+  return std::string(whole.substr(whole.starts_with(prefix) ? prefix.size() : 0));
+}
+
+Value without_suffix(const Value& text, const Arguments& given) {
+  std::string_view whole = *text.text();
+  std::string suffix = argument(given, 0, "suffix");
+  return std::string(whole.substr(0, whole.size() - (whole.ends_with(suffix) ? suffix.size() : 0)));
+}
+
 const Methods& methods_of_texts() {
   using V = const Value&;
   using A = const Arguments&;
@@ -172,17 +184,8 @@ const Methods& methods_of_texts() {
          return Value(all_characters(t, [](char c) { return c >= '0' && c <= '9'; }));
        }},
       {"isspace", [](V t, A) { return Value(!t.text()->empty() && strip(*t.text()).empty()); }},
-      {"removeprefix",
-       [](V t, A g) {
-         std::string what = argument(g, 0, "prefix");
-         return Value(t.text()->starts_with(what) ? t.text()->substr(what.size()) : *t.text());
-       }},
-      {"removesuffix", [](V t, A g) {
-         std::string what = argument(g, 0, "suffix");
-         return Value(t.text()->ends_with(what)
-                          ? t.text()->substr(0, t.text()->size() - what.size())
-                          : *t.text());
-       }}};
+      {"removeprefix", without_prefix},
+      {"removesuffix", without_suffix}};
   return methods;
 }
 

@@ -103,6 +103,10 @@ void append_other(const arrow::Array& array, int64_t row, std::string& json) {
   append_json_string((*scalar)->ToString(), json);
 }
 
+double half_at(const arrow::HalfFloatArray& array, int64_t row) {
+  return arrow::util::Float16::FromBits(array.Value(row)).ToDouble();
+}
+
 // Whether it is a whole or decimal number, which is then written.
 bool append_exact(const arrow::Array& array, int64_t row, std::string& json) {
   auto take = [&](auto value) {
@@ -191,9 +195,7 @@ void append_json(const arrow::Array& array, int64_t row, std::string& json) {
       json += as<arrow::BooleanArray>(array).Value(row) ? "true" : "false";
       return;
     case Type::HALF_FLOAT:
-      return append_number(
-          arrow::util::Float16::FromBits(as<arrow::HalfFloatArray>(array).Value(row)).ToDouble(),
-          json);
+      return append_number(half_at(as<arrow::HalfFloatArray>(array), row), json);
     case Type::FLOAT:
       return append_number(as<arrow::FloatArray>(array).Value(row), json);
     case Type::DOUBLE:
