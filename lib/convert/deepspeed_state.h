@@ -1,5 +1,5 @@
-// What DeepSpeed adds to the checkpoints of every program: `latest`, and what its engine looks for
-// in its files of states.
+// What DeepSpeed adds to the checkpoints of every program: `latest`, the names of its files, and
+// what its engine looks for in those of states.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -8,6 +8,10 @@
 #include "torchfile/torch_writer.h"
 
 namespace neox {
+
+// For numbered(): by layer and rank, and by rank.
+inline constexpr const char* kLayerName = "layer_%02d-model_%02d-model_states.pt";
+inline constexpr const char* kStateName = "mp_rank_%02d_model_states.pt";
 
 // Of a model without the optimizer's state after that many steps (runtime/engine.py of DeepSpeed
 // 0.10 to 0.16). model_ranks: those that share the model.

@@ -149,22 +149,16 @@ std::pair<int64_t, std::string> place_of(const Plan& plan, const Written& w) {
   return {std::stoll(name) + 2, name.substr(name.find('.') + 1)};
 }
 
-// One layer in memory at a time.
 void write_layers(const Plan& plan, const fs::path& dir) {
   int64_t ranks = plan.layout.tensor;
-  for (int64_t layer = 1; layer <= plan.model.config.model.layers + 3; ++layer) {
-    ReadTensor read = reading_once();
-    for (int64_t rank = 0; rank < ranks; ++rank) {
+  for (int64_t layer = 1; layer <= plan.model.config.model.layers + 3; ++layer)
+    write_layer(dir, layer, ranks, [&](int64_t rank, const ReadTensor& read) {
       Entries entries;
       for (const Written& w : plan.all)
         if (auto [at, name] = place_of(plan, w); at == layer)
           entries.emplace_back(name, item_of(w, rank, ranks, read));
-      if (entries.empty()) continue;
-      torchfile::write_torch_file(
-          dir / numbered("layer_%02d-model_%02d-model_states.pt", layer, rank),
-          Item::ordered_dict(std::move(entries)));
-    }
-  }
+      return entries;
+    });
 }
 
 void write_deepspeed(const ModelFiles& model, const Target& target, bool thirds) {
@@ -182,8 +176,7 @@ void write_deepspeed(const ModelFiles& model, const Target& target, bool thirds)
     Entries entries =
         deepspeed_state(pipeline ? Item() : model_of(plan, rank, {}), plan.model.iteration, files);
     for (auto& entry : header_of(plan)) entries.push_back(std::move(entry));
-    torchfile::write_torch_file(dir / numbered("mp_rank_%02d_model_states.pt", rank),
-                                Item::dict(std::move(entries)));
+    torchfile::write_torch_file(dir / numbered(kStateName, rank), Item::dict(std::move(entries)));
   }
   if (!model.companions.empty()) copy_companions(model, target.dir / kTokenizerDir);
   sync_directory(dir);

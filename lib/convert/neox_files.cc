@@ -59,9 +59,6 @@ fs::path step_directory(const fs::path& path) {
   return named_by_latest(path).value_or(path);
 }
 
-constexpr const char* kLayerName = "layer_%02d-model_%02d-model_states.pt";
-constexpr const char* kStateName = "mp_rank_%02d_model_states.pt";
-
 }  // namespace
 
 bool looks_like_neox(const fs::path& path) {

@@ -87,21 +87,15 @@ Item item_of(const Written& w, int64_t rank, int64_t ranks, const ReadTensor& re
   return part_item(*w.from, w.form, rank, ranks, read);
 }
 
-// One layer in memory at a time.
 void write_layers(const ModelFiles& model, const std::vector<Written>& all, const fs::path& dir,
                   int64_t ranks) {
-  for (int64_t layer = 0; layer < neox_layers(model.config.model); ++layer) {
-    ReadTensor read = reading_once();
-    for (int64_t rank = 0; rank < ranks; ++rank) {
+  for (int64_t layer = 0; layer < neox_layers(model.config.model); ++layer)
+    write_layer(dir, layer, ranks, [&](int64_t rank, const ReadTensor& read) {
       Entries entries;
       for (const Written& w : all)
         if (w.layer == layer) entries.emplace_back(w.name, item_of(w, rank, ranks, read));
-      if (entries.empty()) continue;
-      torchfile::write_torch_file(
-          dir / numbered("layer_%02d-model_%02d-model_states.pt", layer, rank),
-          Item::ordered_dict(std::move(entries)));
-    }
-  }
+      return entries;
+    });
 }
 
 // One tensor in memory at a time, each read once for every rank.
@@ -172,7 +166,7 @@ void write_neox(const ModelFiles& model, const Target& target) {
   if (layout.pipe > 0) write_layers(model, all, dir, layout.tensor);
   for (int64_t rank = 0; rank < layout.tensor * std::max<int64_t>(layout.pipe, 1); ++rank) {
     Item module = layout.pipe > 0 ? Item() : module_of(all, rank, layout.tensor);
-    torchfile::write_torch_file(dir / numbered("mp_rank_%02d_model_states.pt", rank),
+    torchfile::write_torch_file(dir / numbered(kStateName, rank),
                                 state_of(model, module, layout, multiple));
   }
   if (!model.companions.empty()) copy_companions(model, target.dir / kTokenizerDir);

@@ -2,12 +2,16 @@
 
 #include <map>
 #include <memory>
+#include <utility>
 
 #include "base/text.h"
+#include "convert/deepspeed_state.h"
 #include "torchfile/tensor.h"
 
 namespace neox {
+namespace {
 
+// Reads a tensor when it is first asked for and keeps it as long as it lives itself.
 ReadTensor reading_once() {
   auto tensors = std::make_shared<std::map<const ModelTensor*, at::Tensor>>();
   return [tensors](const ModelTensor& t) {
@@ -16,6 +20,8 @@ ReadTensor reading_once() {
     return tensor;
   };
 }
+
+}  // namespace
 
 torchfile::Item part_item(const ModelTensor& from, const TpForm& form, int64_t rank, int64_t ranks,
                           const ReadTensor& read) {
@@ -27,6 +33,14 @@ torchfile::Item part_item(const ModelTensor& from, const TpForm& form, int64_t r
     write({static_cast<const std::byte*>(part.const_data_ptr()), part.nbytes()});
   };
   return tensor;
+}
+
+void write_layer(const fs::path& dir, int64_t layer, int64_t ranks, const LayerEntries& entries) {
+  ReadTensor read = reading_once();
+  for (int64_t rank = 0; rank < ranks; ++rank)
+    if (torchfile::Item::Entries mine = entries(rank, read); !mine.empty())
+      torchfile::write_torch_file(dir / numbered(kLayerName, layer, rank),
+                                  torchfile::Item::ordered_dict(std::move(mine)));
 }
 
 std::string numbered(const char* format, int64_t a, int64_t b) {

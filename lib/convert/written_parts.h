@@ -12,13 +12,14 @@ namespace neox {
 
 using ReadTensor = std::function<at::Tensor(const ModelTensor&)>;
 
-// Reads a tensor when it is first asked for and keeps it as long as it lives itself: for the ranks
-// of a layer.
-ReadTensor reading_once();
-
 // A rank's part, read when it is its turn to be written. `from` must outlive the item.
 torchfile::Item part_item(const ModelTensor& from, const TpForm& form, int64_t rank, int64_t ranks,
                           const ReadTensor& read);
+
+// Writes DeepSpeed's file of a layer of a pipeline for each rank that has tensors of it. `read`
+// reads a tensor once for all of them; one layer is in memory at a time.
+using LayerEntries = std::function<torchfile::Item::Entries(int64_t rank, const ReadTensor& read)>;
+void write_layer(const fs::path& dir, int64_t layer, int64_t ranks, const LayerEntries& entries);
 
 // By printf's rules, with one or two of %d.
 std::string numbered(const char* format, int64_t a, int64_t b = 0);
