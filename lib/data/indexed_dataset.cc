@@ -116,19 +116,7 @@ DatasetIndex read_index(std::span<const std::byte> bytes, const std::string& pat
 }
 
 int64_t token_bytes(TokenType type) {
-  switch (type) {
-    case TokenType::kUint8:
-    case TokenType::kInt8:
-      return 1;
-    case TokenType::kInt16:
-    case TokenType::kUint16:
-      return 2;
-    case TokenType::kInt32:
-      return 4;
-    case TokenType::kInt64:
-      return 8;
-  }
-  return 0;
+  return with_token_type(type, []<class T>(T*) { return static_cast<int64_t>(sizeof(T)); });
 }
 
 TokenType token_type_of(int64_t vocab) {
@@ -218,20 +206,7 @@ void IndexedDataset::get(int64_t sequence, int64_t offset, std::span<int64_t> to
   check(offset >= 0 && offset + static_cast<int64_t>(tokens.size()) <= index_.lengths[sequence],
         prefix_, ": tokens ", offset, " + ", tokens.size(), " of sequence ", sequence,
         ", which has ", index_.lengths[sequence]);
-  switch (index_.type) {
-    case TokenType::kUint8:
-      return copy<uint8_t>(sequence, offset, tokens);
-    case TokenType::kInt8:
-      return copy<int8_t>(sequence, offset, tokens);
-    case TokenType::kInt16:
-      return copy<int16_t>(sequence, offset, tokens);
-    case TokenType::kInt32:
-      return copy<int32_t>(sequence, offset, tokens);
-    case TokenType::kInt64:
-      return copy<int64_t>(sequence, offset, tokens);
-    case TokenType::kUint16:
-      return copy<uint16_t>(sequence, offset, tokens);
-  }
+  with_token_type(index_.type, [&]<class T>(T*) { copy<T>(sequence, offset, tokens); });
 }
 
 void IndexedDataset::prefetch(int64_t sequence, int64_t offset, int64_t tokens) const {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "base/file.h"
 
 namespace neox {
@@ -42,6 +43,25 @@ enum class TokenType : uint8_t {
   kUint16 = 8
 };
 int64_t token_bytes(TokenType type);
+// Calls work(T*) with a null pointer of the type.
+template <class Work>
+auto with_token_type(TokenType type, const Work& work) {
+  switch (type) {
+    case TokenType::kUint8:
+      return work(static_cast<uint8_t*>(nullptr));
+    case TokenType::kInt8:
+      return work(static_cast<int8_t*>(nullptr));
+    case TokenType::kInt16:
+      return work(static_cast<int16_t*>(nullptr));
+    case TokenType::kInt32:
+      return work(static_cast<int32_t*>(nullptr));
+    case TokenType::kInt64:
+      return work(static_cast<int64_t*>(nullptr));
+    case TokenType::kUint16:
+      return work(static_cast<uint16_t*>(nullptr));
+  }
+  fail(Exit::kInternal, "no type of tokens has the code ", static_cast<int>(type));
+}
 // What the numbers of a dataset are: labels are kMaskedLabel where nothing is learnt, rewards any.
 enum class Content { kTokens, kLabels, kRewards };
 // In a dataset of labels: nothing is learnt from this token (GPT-NeoX's and PyTorch's value).

@@ -22,28 +22,12 @@ class Tokens {
       : type_(index.type), file_(index.bin_path(), MappedFile::Access::kRandom) {}
   int64_t size() const { return std::ssize(file_.bytes()) / token_bytes(type_); }
   int64_t operator[](int64_t at) const {
-    switch (type_) {
-      case TokenType::kUint8:
-        return value<uint8_t>(at);
-      case TokenType::kInt8:
-        return value<int8_t>(at);
-      case TokenType::kInt16:
-        return value<int16_t>(at);
-      case TokenType::kInt32:
-        return value<int32_t>(at);
-      case TokenType::kInt64:
-        return value<int64_t>(at);
-      case TokenType::kUint16:
-        return value<uint16_t>(at);
-    }
-    return -1;
+    return with_token_type(type_, [&]<class T>(T*) {
+      return static_cast<int64_t>(UnalignedSpan<T>(file_.bytes())[at]);
+    });
   }
 
  private:
-  template <class T>
-  int64_t value(int64_t at) const {
-    return UnalignedSpan<T>(file_.bytes())[at];
-  }
   TokenType type_;
   MappedFile file_;
 };

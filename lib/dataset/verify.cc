@@ -102,20 +102,7 @@ class TokenScan {
     auto bytes = std::make_unique_for_overwrite<std::byte[]>(size);
     std::span piece(bytes.get(), size);
     read(piece, at);
-    switch (index_.type) {
-      case TokenType::kUint8:
-        return scan<uint8_t>(piece, at);
-      case TokenType::kInt8:
-        return scan<int8_t>(piece, at);
-      case TokenType::kInt16:
-        return scan<int16_t>(piece, at);
-      case TokenType::kInt32:
-        return scan<int32_t>(piece, at);
-      case TokenType::kInt64:
-        return scan<int64_t>(piece, at);
-      case TokenType::kUint16:
-        return scan<uint16_t>(piece, at);
-    }
+    with_token_type(index_.type, [&]<class T>(T*) { scan<T>(piece, at); });
   }
 
   void read(std::span<std::byte> bytes, int64_t at) const {
