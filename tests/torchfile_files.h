@@ -2,6 +2,7 @@
 // ones with pickles made by hand.
 #pragma once
 #include <gtest/gtest.h>
+#include <zlib.h>
 
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -14,6 +15,7 @@
 #include "hex.h"
 #include "torchfile/bytes.h"
 #include "torchfile/torch_file.h"
+#include "torchfile/zip_reader.h"
 #include "torchfile/zip_writer.h"
 
 namespace neox::torchfile {
@@ -65,6 +67,16 @@ inline std::string file_of(const std::string& pickle, RecordList more = {}) {
 // Of bytes that outlive it.
 inline TorchFile read(const std::string& bytes) { return {bytes_of(bytes), "made.pt"}; }
 TorchFile read(std::string&&) = delete;
+
+// The records whose bytes are not those of their checksum.
+inline std::vector<std::string> damaged_records(std::span<const std::byte> file) {
+  std::vector<std::string> damaged;
+  for (const auto& [name, record] : read_zip(file, "made.pt"))
+    if (crc32_z(0, reinterpret_cast<const Bytef*>(record.bytes.data()), record.bytes.size()) !=
+        record.crc32)
+      damaged.push_back(name);
+  return damaged;
+}
 
 // What reading says.
 inline std::string error_of(const std::string& bytes) {

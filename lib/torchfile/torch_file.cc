@@ -1,7 +1,6 @@
 #include "torchfile/torch_file.h"
 
 #include <sys/mman.h>
-#include <zlib.h>
 
 #include <algorithm>
 
@@ -9,6 +8,7 @@
 #include "torchfile/bytes.h"
 #include "torchfile/document.h"
 #include "torchfile/pickle.h"
+#include "torchfile/zip_reader.h"
 
 namespace neox::torchfile {
 namespace {
@@ -28,11 +28,6 @@ void check_is_zip(std::string_view text, const std::string& file) {
   check_io(!text.starts_with("\x80"), file, ": is a pickle, not a file of torch.save", kDo);
   check_io(!text.empty(), file, ": is empty");
   fail(Exit::kIo, file, ": is not a file of torch.save: it does not begin as a zip file");
-}
-
-uint32_t checksum(std::span<const std::byte> bytes) {
-  return static_cast<uint32_t>(
-      crc32_z(0, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
 }
 
 }  // namespace
@@ -64,23 +59,23 @@ TorchFile TorchFile::plain_pickle(const fs::path& path) {
 
 void TorchFile::read(std::span<const std::byte> bytes) {
   check_is_zip(text(bytes), name_);
-  records_ = read_zip(bytes, name_);
+  auto records = read_zip(bytes, name_);
   constexpr std::string_view kPickle = "data.pkl";
-  auto pickle = std::find_if(records_.begin(), records_.end(), [&](const auto& record) {
+  auto pickle = std::find_if(records.begin(), records.end(), [&](const auto& record) {
     return record.first.ends_with("/data.pkl") &&
            record.first.find('/') == record.first.size() - kPickle.size() - 1;
   });
-  check_io(pickle != records_.end(), name_,
+  check_io(pickle != records.end(), name_,
            ": is a zip file, but has no data.pkl: not torch.save's");
   std::string top = pickle->first.substr(0, pickle->first.size() - kPickle.size());
-  check_io(!records_.contains(top + "constants.pkl"), name_,
+  check_io(!records.contains(top + "constants.pkl"), name_,
            ": is a TorchScript program; save its state_dict() with torch.save");
-  auto order = records_.find(top + "byteorder");
-  std::string_view name = order == records_.end() ? "little" : text(order->second.bytes);
+  auto order = records.find(top + "byteorder");
+  std::string_view name = order == records.end() ? "little" : text(order->second.bytes);
   check_io(name == "little" || name == "big", name_, ": its byteorder is neither little nor big");
   Records data = {[&](std::string_view key) {
-                    auto found = records_.find(concat(top, "data/", key));
-                    check_io(found != records_.end(), name_, ": the record data/", key,
+                    auto found = records.find(concat(top, "data/", key));
+                    check_io(found != records.end(), name_, ": the record data/", key,
                              " is missing");
                     return found->second.bytes;
                   },
@@ -99,13 +94,6 @@ void TorchFile::release_memory() const {
   std::span<const std::byte> mapped = file_.bytes();
   if (!mapped.empty())
     ::madvise(const_cast<std::byte*>(mapped.data()), mapped.size(), MADV_DONTNEED);
-}
-
-std::vector<std::string> TorchFile::damaged_records() const {
-  std::vector<std::string> damaged;
-  for (const auto& [name, record] : records_)
-    if (checksum(record.bytes) != record.crc32) damaged.push_back(name);
-  return damaged;
 }
 
 }  // namespace neox::torchfile

@@ -2,14 +2,11 @@
 // anything that is in it: docs/formats.md says what is read. The file is mapped; values and tensors
 // are views of it, valid as long as the TorchFile. Read-only after construction; any thread.
 #pragma once
-#include <map>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "base/file.h"
 #include "torchfile/value.h"
-#include "torchfile/zip_reader.h"
 
 namespace neox::torchfile {
 
@@ -33,10 +30,6 @@ class TorchFile {
   Value at(std::string_view path) const;
   const std::string& name() const { return name_; }
 
-  // Records whose bytes are not those of their checksum: damaged. Reads the whole file. A file
-  // written with checksums switched off names all of them.
-  std::vector<std::string> damaged_records() const;
-
   // Gives back the memory of what was read so far, which the kernel counts as this process's; it is
   // read from the file again where it is used again.
   void release_memory() const;
@@ -47,7 +40,6 @@ class TorchFile {
 
   std::string name_;
   MappedFile file_;
-  std::map<std::string, ZipRecord, std::less<>> records_;
   std::unique_ptr<Document> document_;
   Value root_;
 };

@@ -150,14 +150,4 @@ Value Value::at(std::string_view path) const {
        described(*nearest), keys);
 }
 
-int64_t count_values(Value value) {
-  int64_t n = 1;
-  for (Value item : value.items()) n += count_values(item);
-  for (const Entry& entry : value.entries())
-    n += count_values(entry.key) + count_values(entry.value);
-  for (Value part : {value.arguments(), value.keywords(), value.state()})
-    if (!part.is(Kind::kNone)) n += count_values(part);
-  return n;
-}
-
 }  // namespace neox::torchfile

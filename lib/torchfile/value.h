@@ -118,7 +118,4 @@ struct Entry {
   Value key, value;
 };
 
-// Number of values below and with this one, a shared one counted as often as it appears.
-int64_t count_values(Value value);
-
 }  // namespace neox::torchfile
