@@ -13,11 +13,6 @@ using at::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 
-Tensor activated_or_gated(const Tensor& x, const Tensor& bias, Activation activation,
-                          bool is_gated) {
-  return is_gated ? gated(x, bias, activation) : activated(x, bias, activation);
-}
-
 class ActivatedProduct : public torch::autograd::Function<ActivatedProduct> {
  public:
   static Tensor forward(AutogradContext* context, const Tensor& x,

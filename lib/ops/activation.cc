@@ -172,20 +172,22 @@ class BiasActivation : public torch::autograd::Function<BiasActivation> {
   }
 };
 
-Tensor apply(const Tensor& x, const Tensor& bias, Activation activation, bool gated) {
-  return BiasActivation::apply(x, std::optional<Tensor>(bias), static_cast<int64_t>(activation),
-                               gated);
-}
-
 }  // namespace
 
+Tensor activated_or_gated(const Tensor& x, const Tensor& bias, Activation activation,
+                          bool is_gated) {
+  check(!is_gated || x.size(-1) % 2 == 0, "a gated activation takes pairs, not rows of ",
+        x.size(-1));
+  return BiasActivation::apply(x, std::optional<Tensor>(bias), static_cast<int64_t>(activation),
+                               is_gated);
+}
+
 Tensor activated(const Tensor& x, const Tensor& bias, Activation activation) {
-  return apply(x, bias, activation, false);
+  return activated_or_gated(x, bias, activation, false);
 }
 
 Tensor gated(const Tensor& x, const Tensor& bias, Activation activation) {
-  check(x.size(-1) % 2 == 0, "a gated activation takes pairs, not rows of ", x.size(-1));
-  return apply(x, bias, activation, true);
+  return activated_or_gated(x, bias, activation, true);
 }
 
 ActivationGradients activation_gradients(const Tensor& grad, const Tensor& given,

@@ -15,6 +15,10 @@ at::Tensor activated(const at::Tensor& x, const at::Tensor& bias, Activation act
 // activation(gate) up [..., F] of x + bias = {gate, up} [..., F, 2], flat: x [..., 2 F].
 at::Tensor gated(const at::Tensor& x, const at::Tensor& bias, Activation activation);
 
+// One of the two.
+at::Tensor activated_or_gated(const at::Tensor& x, const at::Tensor& bias, Activation activation,
+                              bool is_gated);
+
 // The gradients of x and, where there is one, of the bias from that of the result.
 struct ActivationGradients {
   at::Tensor x, bias;

@@ -254,16 +254,7 @@ struct DeviceMath {
 // Calls work(T*) with a null pointer of the type.
 template <class Work>
 void with_type(Element type, const Work& work) {
-  switch (type) {
-    case Element::kFloat:
-      return work(static_cast<float*>(nullptr));
-    case Element::kDouble:
-      return work(static_cast<double*>(nullptr));
-    case Element::kHalf:
-      return work(static_cast<__half*>(nullptr));
-    case Element::kBFloat16:
-      return work(static_cast<__nv_bfloat16*>(nullptr));
-  }
+  with_type_of<__half, __nv_bfloat16>(type, work);
 }
 
 // Whether accesses of 16 bytes fit rows of `columns` elements at these places; null counts as one.

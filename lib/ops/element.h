@@ -9,6 +9,21 @@ namespace neox {
 
 enum class Element { kFloat, kDouble, kHalf, kBFloat16 };
 
+// Calls work(T*) with a null pointer of the type, for types of 16 bits as they are called there.
+template <class Half, class BFloat16, class Work>
+void with_type_of(Element type, const Work& work) {
+  switch (type) {
+    case Element::kFloat:
+      return work(static_cast<float*>(nullptr));
+    case Element::kDouble:
+      return work(static_cast<double*>(nullptr));
+    case Element::kHalf:
+      return work(static_cast<Half*>(nullptr));
+    case Element::kBFloat16:
+      return work(static_cast<BFloat16*>(nullptr));
+  }
+}
+
 // Throws, naming the operation, where there is none for `type`.
 Element element_of(const char* operation, c10::ScalarType type);
 

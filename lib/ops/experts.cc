@@ -81,10 +81,6 @@ Tensor weight_gradients(const Tensor& dy, const Tensor& x, const Tensor& w, cons
   return dw.to(w.grad_dtype().value_or(w.scalar_type()));
 }
 
-Tensor activated_rows(const Tensor& x, Activation activation, bool is_gated) {
-  return is_gated ? gated(x, {}, activation) : activated(x, {}, activation);
-}
-
 // Keeps x and the experts' first products; sorted and activated rows are made again in backward.
 // The gradient of a weight is that of the activated rows times these, so results are not kept.
 class ExpertMlps : public torch::autograd::Function<ExpertMlps> {
@@ -98,7 +94,7 @@ class ExpertMlps : public torch::autograd::Function<ExpertMlps> {
     context->saved_data["starts"] = s.starts;
     context->saved_data["activation"] = activation;
     context->saved_data["gated"] = is_gated;
-    Tensor rows = activated_rows(inner, static_cast<Activation>(activation), is_gated);
+    Tensor rows = activated_or_gated(inner, {}, static_cast<Activation>(activation), is_gated);
     rows.mul_(sorted_weights(weights, s));
     return unsorted_sum(products(rows, out, true, s), s);
   }
@@ -112,7 +108,8 @@ class ExpertMlps : public torch::autograd::Function<ExpertMlps> {
     auto activation = static_cast<Activation>(context->saved_data["activation"].toInt());
     bool is_gated = context->saved_data["gated"].toBool();
     Tensor dy = sort_rows(grad[0], s), weight = sorted_weights(weights, s),
-           rows = activated_rows(inner, activation, is_gated), drows = products(dy, out, false, s);
+           rows = activated_or_gated(inner, {}, activation, is_gated),
+           drows = products(dy, out, false, s);
     Tensor dweights = at::empty_like(weights);
     dweights.view({-1}).scatter_(0, s.order, (drows.to(weights.scalar_type()) * rows).sum(1));
     Tensor dout = weight_gradients(dy, rows.mul_(weight), out, s);

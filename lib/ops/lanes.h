@@ -256,16 +256,7 @@ template <class T>
 // Calls work(T*) with a null pointer of the type.
 template <class Work>
 void with_cpu_type(Element type, const Work& work) {
-  switch (type) {
-    case Element::kFloat:
-      return work(static_cast<float*>(nullptr));
-    case Element::kDouble:
-      return work(static_cast<double*>(nullptr));
-    case Element::kHalf:
-      return work(static_cast<c10::Half*>(nullptr));
-    case Element::kBFloat16:
-      return work(static_cast<c10::BFloat16*>(nullptr));
-  }
+  with_type_of<c10::Half, c10::BFloat16>(type, work);
 }
 
 }  // namespace neox::lanes
