@@ -276,10 +276,17 @@ __device__ bool is_last(const CacheRows& r, const Place& p, Common<T, kQ>& s) {
   return s.last;
 }
 
+// The result, of what the threads have of each query.
 template <class T, int kQ>
-__device__ void finish(const Job& job, const Place& p, Common<T, kQ>& s) {
+__device__ void finish(const Job& job, const Place& p, Partial<Wide<T>> (&mine)[kQ],
+                       Common<T, kQ>& s) {
   const CacheRows& r = job.rows;
   using W = Wide<T>;
+#pragma unroll
+  for (int g = 0; g < kQ; ++g) {
+    mine[g].join_lanes(p.lanes);
+    join_warps<T, kQ>(r, p, g, mine[g], s);
+  }
   if (gridDim.x == 1) {
     join_blocks<T>(r, p, [&](int, int g, int i) { return s.whole[g][i]; });
   } else if (job.clustered) {
@@ -330,12 +337,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks<T, kQ>) attention_kernel(Job
     for (int g = 0; g < kQ; ++g) mine[g].template add<T>(scores[g], v);
     load_keys<T>(r, p, r.values, v);
   }
-#pragma unroll
-  for (int g = 0; g < kQ; ++g) {
-    mine[g].join_lanes(p.lanes);
-    join_warps<T, kQ>(r, p, g, mine[g], s);
-  }
-  finish<T, kQ>(job, p, s);
+  finish<T, kQ>(job, p, mine, s);
 }
 
 // Blocks of a head: no more than there are rounds, and of all heads two on each multiprocessor.

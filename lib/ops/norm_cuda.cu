@@ -46,13 +46,46 @@ struct Summands {
   }
 };
 
+// The column at which pack k of this lane begins.
+template <int N, int Lanes>
+__device__ int64_t column_of(int k) {
+  return int64_t{k * Lanes + static_cast<int>(threadIdx.x) % Lanes} * N;
+}
+
+// x, what this lane holds of a row whose sum it has a part of, less its mean and by its scale,
+// which are written.
+template <class T, int N, int Packs, int Lanes>
+__device__ void normalize(const NormRows& r, int64_t row, Wide<T> part, Wide<T> (&x)[Packs][N]) {
+  using W = Wide<T>;
+  W C = r.columns, mean = 0, squares = 0;
+  if (r.options.kind == Norm::kLayerNorm) mean = over_row<Lanes>(part) / C;
+#pragma unroll
+  for (int k = 0; k < Packs; ++k) {
+#pragma unroll
+    for (int j = 0; j < N; ++j) {
+      x[k][j] -= mean;
+      if (column_of<N, Lanes>(k) < r.columns) squares += x[k][j] * x[k][j];
+    }
+  }
+  W scale = 1 / sqrt(over_row<Lanes>(squares) / C + static_cast<W>(r.options.eps));
+  if (threadIdx.x % Lanes == 0) {
+    static_cast<W*>(r.mean)[row] = mean;
+    static_cast<W*>(r.scale)[row] = scale;
+  }
+#pragma unroll
+  for (int k = 0; k < Packs; ++k) {
+#pragma unroll
+    for (int j = 0; j < N; ++j) x[k][j] *= scale;
+  }
+}
+
 template <class T, int N, int Packs, int Lanes>
 __device__ void write_norm(const NormRows& r, int n, int64_t row, const Wide<T> (&x)[Packs][N]) {
   using W = Wide<T>;
   auto *weight = static_cast<const T*>(r.weight[n]), *offset = static_cast<const T*>(r.offset[n]);
 #pragma unroll
   for (int k = 0; k < Packs; ++k) {
-    int64_t i = int64_t{k * Lanes + static_cast<int>(threadIdx.x) % Lanes} * N;
+    int64_t i = column_of<N, Lanes>(k);
     if (i >= r.columns) break;
     Pack<T, N> w = load_pack<T, N>(weight + i), b, y;
     if (offset) b = load_pack<T, N>(offset + i);
@@ -69,43 +102,21 @@ __global__ void __launch_bounds__(Lanes == 32 ? 128 : Lanes) norm_kernel(NormRow
   using W = Wide<T>;
   int64_t row = Lanes == 32 ? int64_t{blockIdx.x} * 4 + threadIdx.x / 32 : blockIdx.x;
   if (row >= r.rows) return;  // a whole warp of four
-  W x[Packs][N], total = 0, squares = 0;
-  auto column = [](int k) {
-    return int64_t{k * Lanes + static_cast<int>(threadIdx.x) % Lanes} * N;
-  };
+  W x[Packs][N], total = 0;
   Summands<T, N> held[Packs] = {};
 #pragma unroll
   for (int k = 0; k < Packs; ++k)  // all are under way before the first is used
-    if (column(k) < r.columns) held[k].load(r, row, column(k));
+    if (int64_t i = column_of<N, Lanes>(k); i < r.columns) held[k].load(r, row, i);
 #pragma unroll
   for (int k = 0; k < Packs; ++k) {
     Pack<T, N> sum = held[k].sum(r);
-    if (r.sum && column(k) < r.columns)
-      store_pack<T, N>(static_cast<T*>(r.sum) + row * r.columns + column(k), sum);
+    if (int64_t i = column_of<N, Lanes>(k); r.sum && i < r.columns)
+      store_pack<T, N>(static_cast<T*>(r.sum) + row * r.columns + i, sum);
 #pragma unroll
     for (int j = 0; j < N; ++j) total += x[k][j] = sum[j];
   }
   if (r.norms == 0) return;
-  W C = r.columns, mean = 0;
-  if (r.options.kind == Norm::kLayerNorm) mean = over_row<Lanes>(total) / C;
-#pragma unroll
-  for (int k = 0; k < Packs; ++k) {
-#pragma unroll
-    for (int j = 0; j < N; ++j) {
-      x[k][j] -= mean;
-      if (column(k) < r.columns) squares += x[k][j] * x[k][j];
-    }
-  }
-  W scale = 1 / sqrt(over_row<Lanes>(squares) / C + static_cast<W>(r.options.eps));
-  if (threadIdx.x % Lanes == 0) {
-    static_cast<W*>(r.mean)[row] = mean;
-    static_cast<W*>(r.scale)[row] = scale;
-  }
-#pragma unroll
-  for (int k = 0; k < Packs; ++k) {
-#pragma unroll
-    for (int j = 0; j < N; ++j) x[k][j] *= scale;
-  }
+  normalize<T, N, Packs, Lanes>(r, row, total, x);
   for (int n = 0; n < r.norms; ++n) write_norm<T, N, Packs, Lanes>(r, n, row, x);
 }
 
@@ -227,6 +238,17 @@ struct GradientColumns {
     }
     return both;
   }
+  // The sums over the rows of a block.
+  __device__ void store(const NormGradientRows& r, int lane, int lanes) const {
+#pragma unroll
+    for (int s = 0; s < 2 * Norms + 1; ++s) {
+      W* to = static_cast<W*>(r.partial) + (blockIdx.x * r.sums + s) * r.columns;
+#pragma unroll
+      for (int k = 0; k < Packs; ++k)
+        if (s < r.sums)
+          sum_over_rows(sums[s][k], to, int64_t{k * lanes + lane} * N, r.columns, lanes);
+    }
+  }
 };
 
 // lanes: threads of a row.
@@ -263,13 +285,7 @@ __global__ void __launch_bounds__(kMostThreads, 1)
     if constexpr (Packs > 1) next.load(r, row + step, lane, lanes);
   }
   next_kernel_may_begin();
-#pragma unroll
-  for (int s = 0; s < 2 * Norms + 1; ++s) {
-    W* to = static_cast<W*>(r.partial) + (blockIdx.x * r.sums + s) * r.columns;
-#pragma unroll
-    for (int k = 0; k < Packs; ++k)
-      if (s < r.sums) sum_over_rows(mine.sums[s][k], to, column(k), r.columns, lanes);
-  }
+  mine.store(r, lane, lanes);
 }
 
 [[noreturn]] void refuse(int64_t columns) {

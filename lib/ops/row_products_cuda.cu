@@ -107,17 +107,30 @@ __device__ void add_products(const Walk<T>& x, int B, const Words<T> (&w)[kRows]
   }
 }
 
+// The sum over kEach warps that stand side by side, for all of them.
+template <int kEach, class W>
+__device__ W over_warps(W x) {
+  __shared__ W parts[kWarps];
+  int warp = static_cast<int>(threadIdx.x) / 32, first = warp / kEach * kEach;
+  x = over_warp(x, Add());
+  __syncthreads();  // parts may be in use by the call before
+  if (threadIdx.x % 32 == 0) parts[warp] = x;
+  __syncthreads();
+  W all = 0;
+  for (int i = 0; i < kEach; ++i) all += parts[first + i];
+  return all;
+}
+
 // normed [B, columns] = the term's rows, each by kWarps / kB warps. Behind them: copy_norm().
 template <class T, int kB>
 __device__ void norm_rows(const ProductRows::Term& term, const ProductRows& r, T* normed) {
   using W = Wide<T>;
   constexpr int kEach = kWarps / kB, kStep = kEach * 32 * kPack<T>;
-  __shared__ W parts[kWarps];
-  int warp = static_cast<int>(threadIdx.x) / 32, b = warp / kEach;
+  int b = static_cast<int>(threadIdx.x) / 32 / kEach;
   int first = static_cast<int>(threadIdx.x) % (kEach * 32) * kPack<T>,
       end = b < r.B ? static_cast<int>(term.columns) : 0;
   const T* x = static_cast<const T*>(term.x) + b * term.columns;
-  auto over_row = [&](auto value_of) {  // the sum of value_of(x)
+  auto mean_of = [&](auto value_of) {  // of value_of(x)
     W sum = 0;
 #pragma unroll 1  // registers are taken by weights
     for (int i = first; i < end; i += kStep) {
@@ -125,17 +138,11 @@ __device__ void norm_rows(const ProductRows::Term& term, const ProductRows& r, T
 #pragma unroll
       for (int j = 0; j < kPack<T>; ++j) sum += value_of(pack[j]);
     }
-    sum = over_warp(sum, Add());
-    __syncthreads();  // parts may be in use by the call before
-    if (threadIdx.x % 32 == 0) parts[warp] = sum;
-    __syncthreads();
-    W all = 0;
-    for (int i = 0; i < kEach; ++i) all += parts[b * kEach + i];
-    return all / static_cast<W>(term.columns);
+    return over_warps<kEach>(sum) / static_cast<W>(term.columns);
   };
   W mean = 0;
-  if (r.options.kind == Norm::kLayerNorm) mean = over_row([](W v) { return v; });
-  W square = over_row([mean](W v) { return (v - mean) * (v - mean); });
+  if (r.options.kind == Norm::kLayerNorm) mean = mean_of([](W v) { return v; });
+  W square = mean_of([mean](W v) { return (v - mean) * (v - mean); });
   W scale = 1 / sqrt(square + static_cast<W>(r.options.eps));
 #pragma unroll 1
   for (int i = first; i < end; i += kStep) {
@@ -151,11 +158,25 @@ __device__ void norm_rows(const ProductRows::Term& term, const ProductRows& r, T
   __syncthreads();
 }
 
+// The value of this thread's element of the result: `value` and then the sums over all columns, of
+// which each thread has some.
+template <class T, int kB>
+__device__ Wide<T> with_columns(Wide<T> value, const Place<T>& p, const Result<T>& result,
+                                const Wide<T> (&sums)[kRows * kB]) {
+  __shared__ Wide<T> parts[kWarps][kRows * kB];
+  Wide<T> sum = sums_over_warp(sums);
+  constexpr int kLanes = 32 / (kRows * kB);
+  if (p.lane % kLanes == 0) parts[p.warp][p.lane / kLanes] = sum;
+  __syncthreads();
+  for (int i = 0; i < p.slices && result.exists; ++i)
+    value += parts[result.row / kRows * p.slices + i][result.row % kRows * kB + result.b];
+  return value;
+}
+
 template <class T, int kB>
 __global__ void __launch_bounds__(kThreads, kBlocks<T, kB>)
     product_kernel(const __grid_constant__ Job job) {
   using W = Wide<T>;
-  __shared__ W parts[kWarps][kRows * kB];
   extern __shared__ uint4 memory[];
   T* normed = reinterpret_cast<T*>(memory);
   Place<T> p(job, blockIdx.x >= job.blocks_each[0]);
@@ -185,13 +206,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks<T, kB>)
   if (term.norm_weight) norm_rows<T, kB>(term, job.rows, normed);
 #pragma unroll 2
   while (!x.ended()) step(std::false_type());
-  W sum = sums_over_warp(sums);
-  constexpr int kLanes = 32 / (kRows * kB);
-  if (p.lane % kLanes == 0) parts[p.warp][p.lane / kLanes] = sum;
-  __syncthreads();
-  for (int i = 0; i < p.slices && result.exists; ++i)
-    rest += parts[result.row / kRows * p.slices + i][result.row % kRows * kB + result.b];
-  result.store(p.sum, rest);
+  result.store(p.sum, with_columns<T, kB>(rest, p, result, sums));
 }
 
 template <class T>
