@@ -77,6 +77,8 @@ std::optional<int64_t> entries_of(const ModelFiles& model, std::string* why = nu
 // make_vocab_size_divisible_by with which GPT-NeoX and Megatron pad its entries to the rows of the
 // model on so many tensor-parallel ranks: the run's own where that does, else all rows of a rank.
 int64_t vocab_multiple(const ModelFiles& model, int64_t tensor);
+// Where they lie beside checkpoints of GPT-NeoX's and Megatron's.
+inline constexpr const char* kTokenizerDir = "tokenizer";
 // Copies the files that go along into the directory.
 void copy_companions(const ModelFiles& model, const fs::path& dir);
 

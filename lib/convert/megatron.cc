@@ -9,8 +9,6 @@
 namespace neox {
 namespace {
 
-constexpr const char* kTokenizerDir = "tokenizer";
-
 // How a rank keeps the rows of queries, keys and values. Megatron-DeepSpeed changed it in December
 // 2024 with the commit that brought the argument ds_sequence_parallel_fpdt, and nothing else tells.
 TpSplit qkv_split(const MegatronFiles& files, const MegatronArgs& args, bool thirds) {

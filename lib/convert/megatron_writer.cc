@@ -19,7 +19,6 @@ using torchfile::Item;
 using Entries = Item::Entries;
 
 constexpr double kVersion = 3;  // checkpoint_version
-constexpr const char* kTokenizerDir = "tokenizer";
 
 // A rank's part of a parameter, under its name in the whole model.
 struct Written {

@@ -27,8 +27,6 @@ using torchfile::Item;
 using torchfile::new_tensor;
 using Entries = Item::Entries;
 
-constexpr const char* kTokenizerDir = "tokenizer";
-
 // A tensor of a layer of the pipeline: a rank's part of a parameter, or a constant.
 struct Written {
   int64_t layer = 0;
