@@ -12,7 +12,6 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/program.h"
-#include "base/signals.h"
 #include "base/text.h"
 #include "base/version.h"
 #include "checkpoint/checkpoint.h"
@@ -46,11 +45,7 @@ JoinOptions joining_options(const Config& config, const Environment& env, const 
     if (setting.effect != Effect::kNone)
       options.must_agree.emplace_back(setting.key, setting.value);
   options.channel = config.checkpoint.async_save && !config.checkpoint.save.empty();
-  options.poll = [&stop = place.stop] {
-    if (int signal = stop.load())
-      fail(Exit::kRequeue, "asked to stop by ", signal_name(signal),
-           " before all ranks had arrived");
-  };
+  options.poll = [&stop = place.stop] { check_not_stopped(stop, "before all ranks had arrived"); };
   return options;
 }
 

@@ -12,7 +12,6 @@
 
 #include "base/file.h"
 #include "base/log.h"
-#include "base/signals.h"
 #include "base/text.h"
 #include "checkpoint/checkpoint.h"
 #include "comm/mesh.h"
@@ -139,13 +138,7 @@ void say_start(const Config& config, const Start& start, const Mesh& mesh, at::D
   if (!start.changed.empty()) log_info("not as in the run so far: ", start.changed);
 }
 
-std::function<void()> poll_stop(const StopFlag& stop) {
-  return [&stop] {
-    if (int signal = stop.load())
-      fail(Exit::kRequeue, "asked to stop by ", signal_name(signal),
-           " before the first step; there is nothing to save");
-  };
-}
+constexpr const char* kBeforeSteps = "before the first step; there is nothing to save";
 
 // Collective. An index that is to be built is there before the other ranks look for it: file
 // systems without locks would let each rank build it, and a node may for a minute not see a file
@@ -319,9 +312,10 @@ Sampler open_samples(const Config& config, const TrainState& state, int64_t end_
                      Control& control, const RunPlace& place) {
   BatchSchedule batches = batch_schedule(config, state.global_batch);
   Sampler sampler = open_behind_rank_0(control, [&] {
-    return Sampler(
-        config.data, config.model.seq, config.model.vocab, static_cast<int32_t>(end_of_document),
-        sample_counts(config.train, batches, state.dataset_samples), poll_stop(place.stop));
+    return Sampler(config.data, config.model.seq, config.model.vocab,
+                   static_cast<int32_t>(end_of_document),
+                   sample_counts(config.train, batches, state.dataset_samples),
+                   [&stop = place.stop] { check_not_stopped(stop, kBeforeSteps); });
   });
   if (control.rank() != 0) return sampler;
   for (const std::string& warning : sampler.warnings()) log_warning(warning);
@@ -339,7 +333,7 @@ Exit train_rank(Config config, Communicator& world, Control& control, const RunP
   Start start = find_start(config, tokenizer.get(), mesh.data().size(), control);
   if (first) say_start(config, start, mesh, place.device);
   std::optional<RunClaim> claim = claim_run(config, start, place, control);
-  poll_stop(place.stop)();
+  check_not_stopped(place.stop, kBeforeSteps);
   BoundaryRules boundaries = boundary_rules(config, tokenizer.get());
   Sampler sampler = open_samples(config, start.state, boundaries.end_of_document, control, place);
   auto options = [&](bool resumes) {

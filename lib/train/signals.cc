@@ -2,6 +2,7 @@
 
 #include <csignal>
 
+#include "base/error.h"
 #include "base/signals.h"
 
 namespace neox {
@@ -21,6 +22,11 @@ const StopFlag& install_stop_signals() {
   // A reader of the log that went away, as tee does at Ctrl-C, must not end a run before it saves.
   std::signal(SIGPIPE, SIG_IGN);
   return g_stop;
+}
+
+void check_not_stopped(const StopFlag& stop, const char* when) {
+  if (int signal = stop.load())
+    fail(Exit::kRequeue, "asked to stop by ", signal_name(signal), " ", when);
 }
 
 }  // namespace neox

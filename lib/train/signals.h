@@ -8,4 +8,7 @@ namespace neox {
 using StopFlag = std::atomic<int>;
 const StopFlag& install_stop_signals();
 
+// Throws (75) where one has come: "asked to stop by SIGTERM <when>".
+void check_not_stopped(const StopFlag& stop, const char* when);
+
 }  // namespace neox
