@@ -117,6 +117,7 @@ TEST_F(SentencePiece, RefusesWhatItCannotRead) {
   for (size_t size = 0; size < whole.size(); size += 41) error(whole.substr(0, size));  // no crash
   EXPECT_NE(error("").find("it has no pieces"), std::string::npos);
   EXPECT_NE(error("{\"model\": 1}").find("is no model of SentencePiece"), std::string::npos);
+  EXPECT_NE(error("IQ== 0\nIg== 1\n").find("holds ranks of tiktoken"), std::string::npos);
   EXPECT_NE(error(piece("<unk>", 2) + field(2, field(3, 3))).find("of kind word"),
             std::string::npos);
   EXPECT_NE(error(piece("a", 1)).find("no piece for what is unknown"), std::string::npos);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cctype>
 #include <cstring>
 #include <string_view>
 
@@ -106,6 +107,19 @@ void read_normalizer(Message m, SpmModel& model) {
   }
 }
 
+// Whether it begins with a line of tiktoken's: a token in base64 and its rank.
+bool is_ranks(std::string_view text) {
+  std::string_view line = text.substr(0, text.find('\n'));
+  size_t space = line.find(' ');
+  if (space == 0 || space == line.npos || space + 1 == line.size()) return false;
+  auto is_base64 = [](char c) {
+    return std::isalnum(static_cast<uint8_t>(c)) || c == '+' || c == '/' || c == '=';
+  };
+  auto is_digit = [](char c) { return '0' <= c && c <= '9'; };
+  return std::ranges::all_of(line.substr(0, space), is_base64) &&
+         std::ranges::all_of(line.substr(space + 1), is_digit);
+}
+
 }  // namespace
 
 int32_t SpmModel::control_piece(std::string_view text) const {
@@ -118,6 +132,9 @@ int32_t SpmModel::control_piece(std::string_view text) const {
 SpmModel read_spm_model(const std::filesystem::path& path) {
   SpmModel model{.name = path.string()};
   std::string text = read_file(path);
+  check_io(!is_ranks(text), model.name,
+           " holds ranks of tiktoken, as LLaMA 3's tokenizer.model does, and is no model of "
+           "SentencePiece; take the tokenizer.json of the model (tokenizer_type: HFTokenizer)");
   for (Message m(text, model.name); m.next();) {
     if (m.field == 1) model.pieces.push_back(read_piece(m.message()));
     if (m.field == 2) read_trainer(m.message(), model);
