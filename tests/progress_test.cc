@@ -176,7 +176,7 @@ TEST(Progress, LogLinesAppearAboveTheLiveLine) {
   ASSERT_NE(log, std::string::npos);
   EXPECT_EQ(text.find(clear + "count 3 files"), 0u);
   EXPECT_EQ(text.find(clear + "count 3 files", 1), std::string::npos);
-  size_t stamp = std::string("12:34:56 ").size();
+  size_t stamp = std::string("2026-01-02 12:34:56 ").size();
   EXPECT_EQ(text.substr(log - stamp - clear.size(), clear.size()), clear);
   EXPECT_EQ(text.substr(log + 9, 13), "count 3 files");
   EXPECT_EQ(text.substr(log + 22, clear.size()), clear);

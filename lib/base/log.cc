@@ -34,7 +34,7 @@ void write_log(const char* level, const std::string& text) {
   std::time_t now = std::time(nullptr);
   std::tm local{};
   ::localtime_r(&now, &local);
-  std::strftime(when, sizeof when, "%H:%M:%S ", &local);
+  std::strftime(when, sizeof when, "%F %T ", &local);
   std::string line = when;
   if (t_world > 1) line += concat("[rank ", t_rank, "] ");
   line += level + text + "\n";
