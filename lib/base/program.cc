@@ -183,10 +183,12 @@ void occupy_closed_streams() {
     if (::fcntl(fd, F_GETFD) < 0) ::open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
 }
 
-// What CUDA says of a GPU that is broken. The last one is cudaErrorContained, in which recent GPUs
-// report errors of their hardware; none of our kernels reads a neighbour's memory.
+// What CUDA says of a GPU that is broken. The third is cudaErrorContained, in which recent GPUs
+// report errors of their hardware; none of our kernels reads a neighbour's memory. The last two are
+// what a GPU ends with that has fallen off its bus, or whose driver has given it up.
 constexpr const char* kBrokenGpu[] = {"uncorrectable ECC error", "uncorrectable NVLink error",
-                                      "peer GPU memory over nvlink or a hardware error"};
+                                      "peer GPU memory over nvlink or a hardware error",
+                                      ": unknown error", "unspecified launch failure"};
 
 }  // namespace
 
