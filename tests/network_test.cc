@@ -64,6 +64,9 @@ TEST_F(Network, EfaWithoutPluginWarnsAndSaysWhereItLies) {
   EXPECT_NE(warning().find("/opt/amazon/ofi-nccl/lib/libnccl-net-ofi.so is there: add its "
                            "directory to LD_LIBRARY_PATH"),
             std::string::npos);
+  fs::remove(query.root / "opt/amazon/ofi-nccl/lib/libnccl-net-ofi.so");
+  write("opt/amazon/ofi-nccl/lib/aarch64-linux-gnu/libnccl-net-ofi.so", "");
+  EXPECT_NE(warning().find("aarch64-linux-gnu/libnccl-net-ofi.so is there"), std::string::npos);
   query.num_nodes = 1;
   EXPECT_EQ(warning(), "");
 }
