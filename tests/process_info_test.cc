@@ -69,6 +69,12 @@ TEST(RecordedEnvironments, AgreeOnTheMeetingPlace) {
   }
 }
 
+TEST(RecordedEnvironments, TellTheTasksOfNodesWhereRanksFollowOneAnother) {
+  EXPECT_THAT(process_info(recorded("srun", 3), "node2").tasks, ElementsAre(2, 2));
+  EXPECT_THAT(process_info(recorded("uneven", 9), "node2").tasks, ElementsAre(8, 3, 1));
+  EXPECT_THAT(process_info(recorded("cyclic", 1), "node2").tasks, IsEmpty());
+}
+
 TEST(RecordedEnvironments, TellWherePmixServes) {
   EXPECT_TRUE(process_info(recorded("srun_pmix", 1), "node1").pmix);
   EXPECT_FALSE(process_info(recorded("srun", 1), "node1").pmix);

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "rendezvous/names.h"
 #include "rendezvous_ranks.h"
 #include "stranger.h"
 
@@ -57,6 +58,15 @@ TEST(Rendezvous, MissingRanksAreNamedWithTheirNodeByAll) {
   expect_all({ranks.start(2).end()}, kPeerLost, reason);  // and by who comes too late
   expect_all({ranks[0].end(), ranks[2].end()}, kPeerLost, reason);
   EXPECT_LT(seconds_since(start), 10);
+}
+
+TEST(ExpectedHosts, AreToldWhereRanksFollowOneAnotherAlone) {
+  ProcessInfo info{.size = 3, .local_size = 2, .host = "a", .nodes = {"a", "b"}, .tasks = {2, 1}};
+  EXPECT_EQ(expected_hosts(info, std::vector<std::string>{"a", "", ""}),
+            (std::vector<std::string>{"a", "a", "b"}));
+  EXPECT_TRUE(expected_hosts(info, std::vector<std::string>{"a", "b", ""}).empty());
+  info.tasks.clear();  // as with --distribution=cyclic
+  EXPECT_TRUE(expected_hosts(info, std::vector<std::string>{"a", "", ""}).empty());
 }
 
 TEST(Rendezvous, ARankZeroThatDoesNotSayWhoIsMissingIsNamed) {

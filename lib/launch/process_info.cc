@@ -194,6 +194,13 @@ void refuse_foreign_mpirun(const Environment& env, const ProcessInfo& info) {
               "set NEOX_RANK, NEOX_WORLD_SIZE, NEOX_LOCAL_RANK, NEOX_LOCAL_SIZE and NEOX_MASTER");
 }
 
+// "4,5,6" is numbers(4, 3).
+std::string numbers(int first, int count) {
+  Names all;
+  for (int i = 0; i < count; ++i) all.push_back(concat(first + i));
+  return join(all, ",");
+}
+
 void read_slurm_nodes(const Environment& env, ProcessInfo& info) {
   std::string tasks_text = variable(env, "SLURM_STEP_TASKS_PER_NODE");
   std::string nodes_text = variable(env, "SLURM_STEP_NODELIST");
@@ -211,6 +218,9 @@ void read_slurm_nodes(const Environment& env, ProcessInfo& info) {
       ") and SLURM_STEP_TASKS_PER_NODE=", tasks_text, " (", tasks.size(),
       ") name different numbers of nodes");
   info.local_size = tasks[static_cast<size_t>(info.node)];
+  auto before = tasks.begin() + info.node;
+  int first = std::accumulate(tasks.begin(), before, 0);
+  if (variable(env, "SLURM_GTIDS") == numbers(first, info.local_size)) info.tasks = tasks;
   const std::string& name = info.nodes[static_cast<size_t>(info.node)];
   std::string daemon = variable(env, "SLURMD_NODENAME");
   check_usage(daemon.empty() || daemon == name,

@@ -14,6 +14,7 @@ struct ProcessInfo {
   int node = 0, num_nodes = 1;         // -1 and 0 where the launcher does not tell
   std::string host;                    // of this process
   std::vector<std::string> nodes;      // by node number; empty where the launcher does not tell
+  std::vector<int> tasks;              // of each node, where ranks are numbered from node to node
   std::string launcher;                // "Slurm step 12.0", "mpirun of Open MPI", "alone" ...
   std::string rendezvous_host;         // where rank 0 is to be found
   int rendezvous_port = 0;             // the first port to try; 0: rank 0 publishes it through PMIx

@@ -41,10 +41,10 @@ std::vector<std::string> expected_hosts(const ProcessInfo& process,
                                         std::span<const std::string> arrived) {
   const size_t size = arrived.size();
   if (process.local_size == process.size) return std::vector<std::string>(size, process.host);
-  if (process.nodes.empty() || size % process.nodes.size() != 0) return {};
   std::vector<std::string> hosts;
-  for (size_t rank = 0; rank < size; ++rank)
-    hosts.push_back(process.nodes[rank / (size / process.nodes.size())]);
+  for (size_t node = 0; node < process.tasks.size(); ++node)
+    hosts.insert(hosts.end(), static_cast<size_t>(process.tasks[node]), process.nodes[node]);
+  if (hosts.size() != size) return {};
   for (size_t rank = 0; rank < size; ++rank)
     if (!arrived[rank].empty() && arrived[rank] != hosts[rank]) return {};
   return hosts;

@@ -18,9 +18,8 @@ std::string name_ranks(std::span<const int> ranks, std::span<const std::string> 
 // "rank 3 on node1", of this process.
 std::string name_of(const ProcessInfo& process);
 
-// Where each rank is to be expected, told from the hosts ("": not known) of those that have
-// arrived: as many ranks on each node as on the next, in the order of the nodes. Empty where they
-// do not fit that, or there is no node list.
+// Where each rank is to be expected: from node to node, as the launcher tells. Empty where it does
+// not, or where the hosts ("": not known) of those that have arrived do not fit that.
 std::vector<std::string> expected_hosts(const ProcessInfo& process,
                                         std::span<const std::string> arrived);
 
