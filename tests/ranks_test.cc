@@ -52,6 +52,9 @@ TEST(SpreadGroups, NamesTheFirstTpGroupOnSeveralNodes) {
   std::string said = spread_groups({.pp = 3, .tp = 2}, by_three);
   EXPECT_TRUE(said.starts_with("model_parallel_size 2: ranks 2 on a, 3 on b share each layer"))
       << said;
+  EXPECT_TRUE(said.ends_with("a --ntasks-per-node that 2 divides keeps them on one node")) << said;
+  said = spread_groups({.replicate = 2, .tp = 2}, {"a", "b", "a", "b"});
+  EXPECT_TRUE(said.ends_with("; --distribution=block keeps them on one node")) << said;
 }
 
 TEST(Idle, RanksAnswerUntilTheyAreReleased) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 #include <span>
 
 #include "base/error.h"
@@ -14,6 +15,13 @@ namespace {
 // Rank 0's text of the gather that ends the idling. No other text begins with a zero byte.
 const std::string kRelease("\0release", 8);
 constexpr std::chrono::hours kForever(24 * 365);
+
+// Whether the ranks of each node follow one another.
+bool in_blocks(const std::vector<std::string>& hosts) {
+  size_t blocks = 1;
+  for (size_t rank = 1; rank < hosts.size(); ++rank) blocks += hosts[rank] != hosts[rank - 1];
+  return blocks == std::set<std::string>(hosts.begin(), hosts.end()).size();
+}
 
 }  // namespace
 
@@ -38,9 +46,10 @@ std::string spread_groups(const Layout& layout, const std::vector<std::string>& 
     std::vector<int> those(tp);
     std::iota(those.begin(), those.end(), static_cast<int>(first));
     return concat("model_parallel_size ", layout.tp, ": ", name_ranks(those, hosts),
-                  " share each layer, which then waits for the network between nodes; a "
-                  "--ntasks-per-node that ",
-                  layout.tp, " divides keeps them on one node");
+                  " share each layer, which then waits for the network between nodes; ",
+                  in_blocks(hosts) ? concat("a --ntasks-per-node that ", layout.tp, " divides")
+                                   : "--distribution=block",
+                  " keeps them on one node");
   }
   return {};
 }
