@@ -71,6 +71,13 @@ TEST_F(SubmitTest, WhatIsCheckedIsWhatTheScriptGives) {
             std::string::npos);
 }
 
+TEST_F(SubmitTest, AnEmptyCheckpointPathIsNone) {
+  Environment own = env();
+  own["CHECKPOINT_PATH"] = "";
+  EXPECT_EQ(request({"train", config("70M.yml")}, own).jobs[0].values.at("CHECKPOINT_PATH"),
+            dir_.string() + "/70M_checkpoints");
+}
+
 TEST_F(SubmitTest, JobsOfOneProcessTakeOneTask) {
   for (const char* kind : {"convert", "generate"}) {
     EXPECT_EQ(request({kind, "--gpus-per-node", "8"}, env()).jobs[0].tasks_per_node, 1);

@@ -55,11 +55,10 @@ void decide(SlurmJob& job, const Program& program, const std::vector<std::string
   JobValues decided = decided_values(job.kind, here.environment);
   if (decided.contains("MODEL_CONFIG")) {
     decided["MODEL_CONFIG"] = configs[0];
-    auto given = here.environment.find("CHECKPOINT_PATH");
-    decided["CHECKPOINT_PATH"] = given != here.environment.end()
-                                     ? given->second
-                                     : concat(decided["MODEL_PATH"], "/",
-                                              fs::path(configs[0]).stem().string(), "_checkpoints");
+    std::string given = variable(here.environment, "CHECKPOINT_PATH");
+    std::string name = fs::path(configs[0]).stem();
+    decided["CHECKPOINT_PATH"] =
+        given.empty() ? concat(decided["MODEL_PATH"], "/", name, "_checkpoints") : given;
   }
   if (job.kind != JobKind::kBuildImage) decided["IMAGE"] = image_of(program, here.environment);
   decided.merge(job.values);

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <string_view>
 
 #include "base/error.h"
@@ -22,19 +23,19 @@ struct Finished {
   std::string output;
 };
 
-// In a shell inside another job that one's variables would count as what the new one asks for.
+// In a shell inside another job that one's variables would count as what the new one asks for. The
+// type of MPI is the user's wish, but in a step: that of an interactive shell has none.
 bool is_of_a_job(std::string_view variable) {
-  constexpr std::array kOthers = {
-      "SLURM_CONF=", "SLURM_JWT=", "SLURM_CLUSTERS=", "SLURM_TIME_FORMAT=", "SLURM_MPI_TYPE="};
+  constexpr std::array kOthers = {"SLURM_CONF=", "SLURM_JWT=", "SLURM_CLUSTERS=",
+                                  "SLURM_TIME_FORMAT="};
+  if (variable.starts_with("SLURM_MPI_TYPE=")) return std::getenv("SLURM_STEP_ID") != nullptr;
   return variable.starts_with("SLURM_") &&
          std::ranges::none_of(kOthers, [&](auto name) { return variable.starts_with(name); });
 }
 
 std::vector<char*> own_environment() {
   std::vector<char*> kept;
-  bool in_a_job = false;
-  for (char** variable = ::environ; *variable; ++variable)
-    in_a_job = in_a_job || std::string_view(*variable).starts_with("SLURM_JOB_ID=");
+  bool in_a_job = std::getenv("SLURM_JOB_ID") != nullptr;
   for (char** variable = ::environ; *variable; ++variable)
     if (!in_a_job || !is_of_a_job(*variable)) kept.push_back(*variable);
   kept.push_back(nullptr);
