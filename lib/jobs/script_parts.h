@@ -29,10 +29,13 @@ extern const char* const kStep;         // step=(srun ...) with its options
 extern const char* const kTasks;        // why srun is told their number
 extern const char* const kTaskCount;    // tasks of a node by --ntasks
 extern const char* const kImage;        // adds image and mounts to step
-extern const char* const kTimeLimit;    // NEOX_JOB_END_TIME
+extern const char* const kBuildImage;   // all of build-image
+
+// How step is run, in script_run.cc.
+extern const char* const kTimeLimit;    // the job's name for Slurm, NEOX_JOB_END_TIME
 extern const char* const kRunOnce;      // runs step
 extern const char* const kRunRequeued;  // runs step, forwards signals, requeues
-extern const char* const kBuildImage;   // all of build-image
+
 // command=(... of the kind, left open for further arguments.
 std::string script_command(JobKind kind);
 

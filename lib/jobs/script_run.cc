@@ -1,0 +1,104 @@
+#include "jobs/script_parts.h"
+
+namespace neox {
+
+const char* const kTimeLimit =
+    R"sh(# An element of an array by the name that is its alone: the number of the last one stands for the whole array.
+job=${SLURM_ARRAY_TASK_ID:+${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID}
+job=${job:-$SLURM_JOB_ID}
+# When the allocation ends, where Slurm itself does not say it to the job (before 23.02).
+unset NEOX_JOB_END_TIME
+if [ -z "${SLURM_JOB_END_TIME:-}" ]; then
+  end=$(SLURM_TIME_FORMAT=standard squeue -h -j "$job" -o %e 2> /dev/null || true)
+  if [ -n "$end" ] && end=$(date -d "$end" +%s 2> /dev/null); then export NEOX_JOB_END_TIME=$end; fi
+fi
+)sh";
+
+const char* const kRunOnce =
+    R"sh(say "job $SLURM_JOB_ID on ${SLURM_JOB_NODELIST:-?}, ${IMAGE:-no image}: ${command[*]}"
+code=0
+"${step[@]}" "${command[@]}" || code=$?
+say "job $SLURM_JOB_ID ended with code $code"
+exit "$code"
+)sh";
+
+const char* const kRunRequeued =
+    R"sh(# Bash runs a trap only between commands, so srun runs in the background and the shell waits for it.
+terminated=""
+# shellcheck disable=SC2317  # called by the traps
+on_signal() {
+  say "SIG$1 at $(date '+%F %T'), handed to all tasks"
+  if [ "$1" = TERM ]; then
+    terminated=yes
+    timeout 5 scancel --signal=TERM "$job" 2> /dev/null || true  # srun would answer a SIGTERM by killing the tasks
+  else
+    while [ $((SECONDS - started)) -lt 2 ]; do sleep 1; done  # srun dies of a signal before it has set itself up
+    kill -"$1" "$pid" 2> /dev/null || true
+  fi
+}
+trap 'on_signal TERM' TERM
+
+if [ -n "${SLURM_HET_SIZE:-}" ]; then say "this job has $SLURM_HET_SIZE components; the run takes the nodes of the first one alone"; fi
+restarts=${SLURM_RESTART_COUNT:-0}
+case $MAX_RESTARTS in "" | *[!0-9]*) die 64 "MAX_RESTARTS=$MAX_RESTARTS is no number; 0: no restarts" ;; esac
+# How many lives of this job have ended without a checkpoint, one behind the other: Slurm counts all restarts alike.
+# neox-train writes "saved" there.
+export NEOX_FAILURES_FILE=$PWD/.neox-failures-$job
+failed=$(cat "$NEOX_FAILURES_FILE" 2> /dev/null) || true
+case $failed in "" | *[!0-9]*) failed=0 ;; esac
+say "job $job (restart $restarts) on ${SLURM_JOB_NODELIST:-?}, ${IMAGE:-no image}: ${command[*]}"
+# Slurm names the files and sockets of PMIx after job and step. What a killed step left of them on a node would keep a step of
+# its name from starting there, and its orphans could talk to it: each life of the job leaves out one more number of steps.
+case " ${step[*]} " in
+  *" --mpi=pmix"*) for ((i = restarts % 10; i > 0; i--)); do srun --mpi=none --nodes=1 --ntasks=1 true || true; done ;;
+esac
+started=$SECONDS
+code=138  # of one whom SIGUSR1 ends before it has begun
+if [ -z "$early" ]; then
+  "${step[@]}" "${command[@]}" &
+  pid=$!
+  trap 'on_signal USR1' USR1
+  if [ -n "$early" ]; then on_signal USR1; fi  # it came while srun was started
+  # A wait that a trap interrupts ends early; bash keeps the code of srun until it is asked for.
+  while kill -0 "$pid" 2> /dev/null; do wait "$pid" || true; done
+  code=0
+  wait "$pid" || code=$?
+fi
+
+# count_failure: sets `failed`, for this start and the next.
+count_failure() {
+  if [ "$(cat "$NEOX_FAILURES_FILE" 2> /dev/null)" != saved ]; then failed=$((failed + 1)); else failed=$((code == 75 ? 0 : 1)); fi
+  { echo "$failed" > "$NEOX_FAILURES_FILE"; } 2> /dev/null || failed=$((restarts + 1))
+}
+# requeue REASON: the same job again, on the same or other nodes.
+requeue() {
+  count_failure
+  if [ "$MAX_RESTARTS" = 0 ] || [ "$failed" -gt "$MAX_RESTARTS" ]; then
+    say "$1, but MAX_RESTARTS=$MAX_RESTARTS is reached; submit the job again and it goes on"
+    rm -f "$NEOX_FAILURES_FILE"
+  else
+    if [ "$failed" = 0 ]; then say "$1; asks Slurm for a restart"; else say "$1; asks Slurm for restart $failed of at most $MAX_RESTARTS after failures"; fi
+    # What keeps failing at once may need Slurm to see first that a node is dead: each try waits longer.
+    if [ "$code" != 75 ] && [ $((SECONDS - started)) -lt 60 ]; then sleep $((failed < 7 ? 5 * (failed - 1) : 30)); fi
+    scontrol requeue "$job" || say "scontrol requeue failed; submit the job again and it goes on"
+  fi
+}
+say "job $job ended with code $code"
+end=${SLURM_JOB_END_TIME:-${NEOX_JOB_END_TIME:-}}
+if [ -n "$terminated" ] && { [ -z "$end" ] || [ "$(date +%s)" -lt $((end - 60)) ]; }; then
+  say "ended by SIGTERM before its time (scancel, preemption, a failed node): Slurm decides whether it is requeued"
+else
+  case $code in
+    75) requeue "saved and stopped" ;;
+    76 | 137 | 143) requeue "a task was lost, or killed (137: often out of memory)" ;;
+    138) requeue "stopped before it could save" ;;  # SIGUSR1 found a task that had not yet started
+    1)  # srun's own, which it also makes of a task that Slurm has killed for its memory
+      if [ $((SECONDS - started)) -ge 60 ]; then requeue "srun ended with 1 (often a task out of memory, see above)"; else rm -f "$NEOX_FAILURES_FILE"; fi
+      ;;
+    *) rm -f "$NEOX_FAILURES_FILE" ;;
+  esac
+fi
+exit "$code"
+)sh";
+
+}  // namespace neox
