@@ -95,6 +95,19 @@ run 2.train.sbatch CUDA_VISIBLE_DEVICES=0,1 SLURM_GPUS=1 SLURM_GPUS_PER_TASK=1 S
   SLURM_TRES_BIND=gres/gpu:single:1 SLURM_TRES_PER_TASK=cpu=1 SLURM_NTASKS_PER_SOCKET=1 SLURM_HINT=nomultithread SLURM_THREADS_PER_CORE=1
 does '--ntasks-per-node=8 neox-train'
 does_not '^env SLURM_(GPUS=|GPUS_PER_TASK|CPUS_PER_GPU|GPU_BIND|TRES_|HINT|THREADS_PER_CORE|NTASKS_PER_[GS])'
+run 2.train.sbatch CUDA_VISIBLE_DEVICES=0,1 SLURM_GPUS_PER_NODE=8 TRES=gres:gpu:8,gres:gpu:4  # of sbatch --gres=gpu:4
+ends_with 64
+says 'Slurm adds them \(gres:gpu:8,gres:gpu:4\): say --gpus-per-node=N alone'
+# Slurm is asked again where it does not answer, and that it never did is said.
+run 2.train.sbatch CUDA_VISIBLE_DEVICES=0,1 DEAF=3 TRES=gres:gpu:2
+does '--ntasks-per-node=2 neox-train'
+does '^sleep 30$'
+run 2.train.sbatch CUDA_VISIBLE_DEVICES=0,1 DEAF=4 TRES=gres:gpu:2
+does '--ntasks-per-node=8 neox-train'
+says 'scontrol show job got no answer in a minute'
+run 2.train.sbatch SLURM_MPI_TYPE=none SLURM_STEP_ID=4294967290  # of an interactive shell in another job
+does '--mpi=pmix env'
+does_not '^env SLURM_MPI_TYPE'
 run 2.train.sbatch SLURM_GPU_BIND=single:1 SLURM_THREADS_PER_CORE=1 TOLD='ReqB:S:C:T=0:0:*:1 TresBind=gpu:single:1'
 does '^env SLURM_GPU_BIND=single:1$'
 does '^env SLURM_THREADS_PER_CORE=1$'
@@ -125,6 +138,9 @@ does '--ntasks-per-node=8 --mpi=pmix env CUDA_VISIBLE_DEVICES= neox-train'
 # Images.
 run 2.train.sbatch FSX_PATH="$here/fsx" IMAGE="$here/image.sqsh"
 does "--container-image=$here/image.sqsh --container-mounts=$here/fsx:$here/fsx,$here/job:$here/job --container-workdir=$here/job env CUDA_VISIBLE_DEVICES= neox-train"
+cd / && run 2.train.sbatch FSX_PATH="$here/fsx" IMAGE="$here/image.sqsh" MODEL_CONFIG="$here/job/configs/pythia/70M.yml"
+does "--container-mounts=$here/fsx:$here/fsx,$here/job/configs/pythia:$here/job/configs/pythia --container-workdir=/ "
+cd "$here/job" || exit 1
 mkdir "$here/paths" && touch "$here/paths/local.yml"
 run 2.train.sbatch FSX_PATH="$here/fsx" IMAGE="$here/image.sqsh" -- "$here/paths/local.yml" /none/other.yml
 does "--container-mounts=$here/fsx:$here/fsx,$here/job:$here/job,$here/paths:$here/paths --"

@@ -23,8 +23,12 @@ exit "${CODE:-0}"'
 stand_in scancel 'echo "scancel $*" >> "$HERE/log"; kill -TERM "$(cat "$HERE/pid")"; exit 1'
 stand_in scontrol 'if [ "$1" = show ]; then
 [ -z "${SLOW-}" ] || { echo "env of a slow scontrol" >> "$HERE/log"; sleep 1; }
-echo "JobId=7 ${OF_ARRAY:+ArrayJobId=$OF_ARRAY ArrayTaskId=3 }NtasksPerN:B:S:C=${ASKED:-2}:0:*:* CoreSpec=* Power= ${TOLD-} TresPerNode=${TRES-${SLURM_GPUS_PER_NODE:+gres:gpu:$SLURM_GPUS_PER_NODE}} "; exit; fi
-echo "scontrol $*" >> "$HERE/log"; exit "${SCONTROL_CODE:-0}"'
+echo "scontrol is asked" >> "$HERE/asked"
+if [ "$(wc -l < "$HERE/asked")" -le "${DEAF:-0}" ]; then echo "Unable to contact slurm controller" >&2; exit 1; fi
+if [ -e "$HERE/pid" ]; then [ "${REASON-None}" != "" ] || exit 1; fi  # the tasks have been started
+echo "JobId=7 ${OF_ARRAY:+ArrayJobId=$OF_ARRAY ArrayTaskId=3 }Reason=${REASON-None} Restarts=${NEW_RESTARTS-${SLURM_RESTART_COUNT:-0}} NtasksPerN:B:S:C=${ASKED:-2}:0:*:* CoreSpec=* Power= ${TOLD-} TresPerNode=${TRES-${SLURM_GPUS_PER_NODE:+gres:gpu:$SLURM_GPUS_PER_NODE}} "
+echo "JobId=8 Reason=Other NtasksPerN:B:S:C=5:0:*:* TresPerNode=gres:gpu:6 "; exit; fi  # another component
+echo "scontrol $*" >> "$HERE/log"; echo "${ANSWER-}" >&2; exit "${SCONTROL_CODE:-0}"'
 stand_in squeue 'echo "squeue $* in ${SLURM_TIME_FORMAT-}" >> "$HERE/log"; echo "${END-NONE}"'
 stand_in sleep 'echo "sleep $1" >> "$HERE/log"; [ "${1%.*}" -lt 5 ] || set -- 0.1; exec /bin/sleep "$1"'  # nothing waits long
 for program in neox-train neox-prepare-data neox-convert apptainer; do stand_in $program ''; done
@@ -36,7 +40,7 @@ start() {
   while [ $# -gt 0 ] && [ "$1" != -- ]; do variables+=("$1"); shift; done
   [ $# = 0 ] || shift
   : > "$here/log"
-  rm -f .neox-failures-*
+  rm -f .neox-failures-* "$here/pid" "$here/asked"
   if [ -n "${failed_before-}" ]; then echo "$failed_before" > .neox-failures-7; fi
   sed -E "s,([= :])/fsx,\\1/no-fsx,g; s,/etc/profile\.d,$here/profile.d,g" "${scripts:-$tree/sbatch}/$script" > "$here/$script"
   exec env -i PATH="$here/bin:/usr/bin:/bin" HERE="$here" SLURM_JOB_ID=7 SLURM_JOB_NUM_NODES=2 SLURM_JOB_NODELIST='node[1-2]' \

@@ -109,8 +109,16 @@ export SLURM_EXPORT_ENV=ALL  # what is exported here reaches the tasks, also aft
 unset SLURM_NPROCS SLURM_DISTRIBUTION SLURM_DIST_PLANESIZE
 unset SLURM_NTASKS_PER_CORE SLURM_NTASKS_PER_GPU SLURM_NTASKS_PER_SOCKET
 unset SLURM_GPUS SLURM_GPUS_PER_SOCKET SLURM_GPUS_PER_TASK SLURM_CPUS_PER_GPU SLURM_TRES_PER_TASK  # a step has all that its job has
+case ${SLURM_STEP_ID:-4294967291} in 4294967291) ;; *) unset SLURM_MPI_TYPE ;; esac  # the batch step's is the user's
 unset "${!SLURM_CPU_BIND@}" "${!SLURM_MEM_BIND@}" "${!SLURM_MEM_PER_@}"
-asked=$(scontrol show job -o "$SLURM_JOB_ID" 2> /dev/null || true)
+# ask SECONDS: sets `asked` to what Slurm knows of this job; of a heterogeneous one it is the first component.
+ask() { asked=$(timeout "$1" scontrol show job -o "$SLURM_JOB_ID" 2> /dev/null | grep -m 1 "^JobId=$SLURM_JOB_ID ") || true; }
+for pause in 0 5 15 30; do
+  sleep "$pause"
+  ask 15
+  if [ -n "$asked" ]; then break; fi
+done
+[ -n "$asked" ] || say "scontrol show job got no answer in a minute, so the number of tasks does not regard --gres, and may regard a job around the submitting shell"
 # told FIELD: what sbatch itself was told of it.
 told() { case $asked in *" $1="*) set -- "${asked##* "$1"=}"; echo "${1%% *}" ;; esac; }
 if [ -z "$(told TresBind)" ]; then unset SLURM_GPU_BIND SLURM_TRES_BIND; fi
@@ -128,6 +136,9 @@ fi
 tres=$(told TresPerNode)
 if [ -n "$asked" ] && [ "${SLURM_GPUS_PER_NODE:-0}" != 0 ]; then
   case ,$tres, in
+    *gpu[:,]*gpu[:,]*)
+      die 64 "GPUs are asked for by --gpus-per-node and by --gres, and Slurm adds them ($tres): say --gpus-per-node=N alone, or --gres=gpu:N where the script has that line"
+      ;;
     *gpu:"${SLURM_GPUS_PER_NODE##*:}",* | *gpu:*:"${SLURM_GPUS_PER_NODE##*:}",*) ;;
     *) unset SLURM_GPUS_PER_NODE ;;
   esac
@@ -148,7 +159,7 @@ on_gpus() {
 
 const char* const kTasks =
     R"sh(# Said to srun and not to sbatch: Slurm would fix the number of tasks at the first start, and a job of --nodes=2-4 could not
-# go on with fewer nodes. What sbatch was told is taken over: --ntasks-per-node=N, or --gpus-per-node=N, --gres=gpu:N.
+# go on with fewer nodes. What sbatch was told is taken over: --ntasks-per-node=N, or the GPUs of a node.
 if [ -n "${SLURM_NTASKS_PER_NODE:-}" ]; then
   case $asked in
     *" NtasksPerN:B:S:C=0:"*) unset SLURM_NTASKS_PER_NODE ;;  # sbatch was not: that of a shell inside another job
@@ -182,6 +193,10 @@ mount_too() {
   done
   mounts+=${mounts:+,}$1:$1
 }
+# of_system FOLDER: images have one, too, which a mount would hide.
+of_system() {
+  case $1/ in / | // | /bin/* | /dev/* | /etc/* | /lib/* | /lib64/* | /proc/* | /sbin/* | /sys/* | /usr/*) ;; *) return 1 ;; esac
+}
 # mount_for PATH: the folder of it that exists, unless a mount has it, or it would hide what an image or a mount has.
 mount_for() {
   local place=$1 mount to IFS=,
@@ -190,8 +205,8 @@ mount_for() {
     case $place/ in "${to%%:*}"/*) return 0 ;; esac
   done
   while [ -n "$place" ] && [ ! -d "$place" ]; do place=${place%/*}; done
+  if of_system "$place"; then return 0; fi
   case $place/ in
-    / | /bin/* | /dev/* | /etc/* | /lib/* | /lib64/* | /proc/* | /sbin/* | /sys/* | /usr/*) return 0 ;;
     /home/ | /media/ | /mnt/ | /opt/ | /root/ | /run/ | /srv/ | /tmp/ | /var/) return 0 ;;
   esac
   for mount in $mounts; do
@@ -217,7 +232,7 @@ case $IMAGE in
 esac
 # The directory of the node's PMIx server is not in an image: what it would share there is sent.
 if [ -n "$IMAGE" ]; then export PMIX_MCA_gds=${PMIX_MCA_gds:-hash}; fi
-mount_too "$PWD"
+of_system "$PWD" || mount_too "$PWD"
 for word in "${paths[@]}"; do
   path=$word  # or what key=/path says
   while [ "${path#/}" = "$path" ] && [ "${path#*=}" != "$path" ]; do path=${path#*=}; done
