@@ -249,11 +249,55 @@ for c in 0 1 64 70 74 78; do  # 1: srun itself, at once
   ends_with $c
   does_not scontrol
 done
-run 2.train.sbatch CODE=75 SCONTROL_CODE=1
+for c in 0 64 78; do
+  failed_before=2 run 2.train.sbatch CODE=$c SAVED=yes
+  does_not scontrol
+done
+# What had gone well before is tried once more after other codes, too, and again after a checkpoint.
+for c in 1 2 70 74 134 139; do
+  failed_before=2 run 2.train.sbatch CODE=$c
+  ends_with $c
+  does '^scontrol requeue 7$'
+  [ "$(cat .neox-failures-7)" = '3 odd' ] || complain 'does not count'
+  failed_before='3 odd' run 2.train.sbatch CODE=$c
+  does_not scontrol
+  says 'the second end by such a code without a checkpoint in between'
+  [ ! -e .neox-failures-7 ] || complain 'leaves a file'
+  failed_before='3 odd' run 2.train.sbatch CODE=$c SAVED=yes
+  does '^scontrol requeue 7$'
+  [ "$(cat .neox-failures-7)" = '1 odd' ] || complain 'does not count'
+done
+run 2.train.sbatch CODE=74 SAVED=yes
+does '^scontrol requeue 7$'
+failed_before='3 odd' run 2.train.sbatch CODE=76
+[ "$(cat .neox-failures-7)" = '4 odd' ] || complain 'forgets'
+# Without a file, as on another node, all restarts count; a file of an older job of this number does not.
+run 2.train.sbatch CODE=76 SLURM_RESTART_COUNT=10
+says 'MAX_RESTARTS=10 is reached'
+failed_before=10 run 2.train.sbatch CODE=76 SLURM_RESTART_COUNT=0
+says 'asks Slurm for restart 1 of at most 10'
+# Slurm is asked for about a minute, but for what it refuses.
+run 2.train.sbatch CODE=75 SCONTROL_CODE=1 ANSWER='Unable to contact slurm controller'
 ends_with 75
-says 'scontrol requeue failed; submit the job again'
+does '^sleep 40$'
+[ "$(grep -c '^scontrol requeue' "$here/log")" = 4 ] || complain 'does not ask four times'
+says 'got no answer in a minute \(Unable to contact .*; Slurm may have heard it: look with squeue before submitting again'
+for answer in 'Requested operation is presently disabled for job 7' 'Invalid job id specified for job 7'; do
+  run 2.train.sbatch CODE=75 SCONTROL_CODE=1 ANSWER="$answer"
+  does_not '^sleep 10$'
+  says "scontrol requeue failed: $answer; submit the job again"
+done
+run 2.train.sbatch CODE=75 SCONTROL_CODE=1 ANSWER='Job is pending execution for job 7'
+does_not '^sleep 10$'
+# So are data prepared, where they were left.
 run 1.prepare-data.sbatch CODE=74
 ends_with 74
+does_not scontrol
+run 1.prepare-data.sbatch CODE=75
+ends_with 75
+does '^scontrol requeue 7$'
+failed_before=10 run 1.prepare-data.sbatch CODE=75
+says 'MAX_RESTARTS=10 is reached'
 
 # Signals.
 run_signalled USR1 2.train.sbatch
@@ -270,13 +314,25 @@ for early in SLOW=1 SLURM_RESTART_COUNT=3; do
   does '^scontrol requeue 7$'
   does_not '^srun .*neox-train'
 done
-run_signalled TERM 2.train.sbatch END="$(date -d '+1 hour' '+%FT%T')"
+run_signalled USR1 1.prepare-data.sbatch
+ends_with 75
+does '^scontrol requeue 7$'
+# Slurm says why it sends SIGTERM, whatever the clock says.
+run_signalled TERM 2.train.sbatch END="$(date '+%FT%T')"
 ends_with 75
 does '^scancel --signal=TERM 7$'
 does 'got TERM'
 does_not scontrol
 says 'ended by SIGTERM before its time'
-run_signalled TERM 2.train.sbatch END="$(date -d '-1 minute' '+%FT%T')"
+[ ! -e .neox-failures-7 ] || complain 'leaves a file'
+run_signalled TERM 2.train.sbatch NEW_RESTARTS=1 SAVED=yes  # Slurm requeues it
+does_not scontrol
+run_signalled TERM 2.train.sbatch REASON=TimeLimit END="$(date -d '+1 hour' '+%FT%T')"
+does '^scontrol requeue 7$'
+# Where it does not, the clock has to.
+run_signalled TERM 2.train.sbatch REASON= END="$(date -d '+1 hour' '+%FT%T')"
+does_not scontrol
+run_signalled TERM 2.train.sbatch REASON= END="$(date -d '-1 minute' '+%FT%T')"
 does '^scontrol requeue 7$'
 run_signalled TERM 2.train.sbatch TERM_CODE=76
 ends_with 76

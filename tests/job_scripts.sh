@@ -41,7 +41,7 @@ start() {
   [ $# = 0 ] || shift
   : > "$here/log"
   rm -f .neox-failures-* "$here/pid" "$here/asked"
-  if [ -n "${failed_before-}" ]; then echo "$failed_before" > .neox-failures-7; fi
+  if [ -n "${failed_before-}" ]; then echo "$failed_before" > .neox-failures-7; variables=(SLURM_RESTART_COUNT=1 "${variables[@]}"); fi
   sed -E "s,([= :])/fsx,\\1/no-fsx,g; s,/etc/profile\.d,$here/profile.d,g" "${scripts:-$tree/sbatch}/$script" > "$here/$script"
   exec env -i PATH="$here/bin:/usr/bin:/bin" HERE="$here" SLURM_JOB_ID=7 SLURM_JOB_NUM_NODES=2 SLURM_JOB_NODELIST='node[1-2]' \
     CUDA_VISIBLE_DEVICES= "${variables[@]}" bash "$here/$script" "$@"

@@ -78,6 +78,13 @@ TEST_F(SubmitTest, AnEmptyCheckpointPathIsNone) {
             dir_.string() + "/70M_checkpoints");
 }
 
+TEST_F(SubmitTest, BothJobsThatGoOnTakeTheirRestarts) {
+  SubmitRequest all = request({"prepare-data", "train", "--max-restarts", "3", "--lead", "500"});
+  for (const SlurmJob& job : all.jobs) EXPECT_EQ(job.values.at("MAX_RESTARTS"), "3");
+  EXPECT_EQ(all.jobs[0].lead_seconds, 60);
+  EXPECT_EQ(all.jobs[1].lead_seconds, 500);
+}
+
 TEST_F(SubmitTest, JobsOfOneProcessTakeOneTask) {
   for (const char* kind : {"convert", "generate"}) {
     EXPECT_EQ(request({kind, "--gpus-per-node", "8"}, env()).jobs[0].tasks_per_node, 1);

@@ -9,6 +9,9 @@ namespace neox {
 
 enum class JobKind { kBuildImage, kPrepareData, kTrain, kConvert, kGenerate };
 
+// By its script: started again, it goes on where it was.
+bool is_requeued(JobKind kind);
+
 // "train", and back; parse_job_kind gives nothing for other words.
 std::string name_of(JobKind kind);
 std::vector<std::string> job_names();  // of all

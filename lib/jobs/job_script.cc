@@ -52,7 +52,7 @@ std::string sbatch_lines(const SlurmJob& job, const Profile& profile) {
   // The last line of an option holds, so the command line's stand behind the profile's.
   for (const std::string& line : profile.sbatch) out += concat("#SBATCH ", line, "\n");
   add_option(out, "time", slurm.time);
-  if (job.kind == JobKind::kTrain) add_option(out, "signal", concat("B:USR1@", job.lead_seconds));
+  if (is_requeued(job.kind)) add_option(out, "signal", concat("B:USR1@", job.lead_seconds));
   add_option(out, "partition", slurm.partition.empty() ? profile.partition : slurm.partition);
   add_option(out, "account", slurm.account);
   add_option(out, "qos", slurm.qos);
@@ -179,8 +179,8 @@ std::string body(const SlurmJob& job, const Profile& profile) {
     out +=
         "# Slurm takes the variable from the tasks of a step without GPUs.\n"
         "if on_cpus; then step+=(env CUDA_VISIBLE_DEVICES=); fi\n";
-  if (job.kind != JobKind::kTrain) return out + '\n' + kRunOnce;
-  return out + '\n' + kTimeLimit + '\n' + kRunRequeued;
+  if (!is_requeued(job.kind)) return out + '\n' + kRunOnce;
+  return out + '\n' + kTimeLimit + '\n' + kRunRequeued + '\n' + kRequeue;
 }
 
 }  // namespace
@@ -203,6 +203,10 @@ std::optional<JobKind> parse_job_kind(const std::string& word) {
   return std::nullopt;
 }
 
+bool is_requeued(JobKind kind) {
+  return kind == JobKind::kTrain || kind == JobKind::kPrepareData;
+}
+
 std::string file_name(JobKind kind) {
   std::string number = kind == JobKind::kGenerate ? "" : concat(static_cast<int>(kind), ".");
   return number + name_of(kind) + ".sbatch";
@@ -215,6 +219,7 @@ SlurmJob default_job(JobKind kind, int gpus_per_node) {
     job.gpus.per_node = gpus_per_node;
     job.tasks_per_node = std::max(gpus_per_node, 1);
   }
+  if (kind == JobKind::kPrepareData) job.lead_seconds = 60;  // it notes every 10 s how far it is
   if (kind == JobKind::kGenerate) job.gpus.per_node = std::min(gpus_per_node, 1);
   return job;
 }
@@ -248,7 +253,7 @@ std::string job_script(const SlurmJob& job, const Profile& profile) {
   out += "# Written by neox-submit; docs/slurm.md explains it.\n";
   out += sbatch_lines(job, profile) + '\n';
   out += std::string("set -euo pipefail\n") + kHelpers;
-  if (job.kind == JobKind::kTrain) out += kEarlySignal;
+  if (is_requeued(job.kind)) out += kEarlySignal;
   return out + '\n' + variables(job) + surroundings(job, profile) + body(job, profile);
 }
 

@@ -93,8 +93,9 @@ void read_values(const Program& program, SlurmJob& job) {
     take("mounts", "CONTAINER_MOUNT");
     if (program.has("mounts")) check_mounts(job.values["CONTAINER_MOUNT"]);
   }
-  if (job.kind != JobKind::kTrain) return;
-  if (program.has("lead")) job.lead_seconds = positive(program.get<std::string>("lead"), "lead");
+  if (!is_requeued(job.kind)) return;
+  if (program.has("lead") && job.kind == JobKind::kTrain)
+    job.lead_seconds = positive(program.get<std::string>("lead"), "lead");
   if (program.has("max-restarts"))
     job.values["MAX_RESTARTS"] =
         concat(positive(program.get<std::string>("max-restarts"), "max-restarts", 0));

@@ -12,6 +12,7 @@ std::vector<std::string> script_comment(JobKind kind) {
       return {
           "Downloads a corpus where it is missing, tokenizes it over all tasks, and fetches the "
           "20B tokenizer.",
+          "Started again, or requeued, it goes on where it was.",
           "  sbatch 1.prepare-data.sbatch [option]...    options are handed to "
           "neox-prepare-data"};
     case JobKind::kTrain:
@@ -50,8 +51,9 @@ std::vector<Variable> script_variables(JobKind kind) {
   if (!prepares)
     all.push_back({"MODEL_CONFIG", "configs/pythia/70M.yml",
                    "here, one folder up, or in the installed tree"});
-  if (kind == JobKind::kTrain)
+  if (trains)
     all.push_back({"MAX_RESTARTS", "10", "after lives without a checkpoint, in a row; 0: none"});
+  if (prepares) all.push_back({"MAX_RESTARTS", "10", "how often it is requeued at most; 0: never"});
   all.push_back({"CONTAINER_MOUNT", "$FSX_PATH:$FSX_PATH", "FROM:TO[,FROM:TO]... in a container"});
   return all;
 }

@@ -34,7 +34,8 @@ extern const char* const kBuildImage;   // all of build-image
 // How step is run, in script_run.cc.
 extern const char* const kTimeLimit;    // the job's name for Slurm, NEOX_JOB_END_TIME
 extern const char* const kRunOnce;      // runs step
-extern const char* const kRunRequeued;  // runs step, forwards signals, requeues
+extern const char* const kRunRequeued;  // runs step, forwards signals
+extern const char* const kRequeue;      // behind it: requeues
 
 // command=(... of the kind, left open for further arguments.
 std::string script_command(JobKind kind);

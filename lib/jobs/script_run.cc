@@ -29,8 +29,10 @@ terminated=""
 on_signal() {
   say "SIG$1 at $(date '+%F %T'), handed to all tasks"
   if [ "$1" = TERM ]; then
-    terminated=yes
     timeout 5 scancel --signal=TERM "$job" 2> /dev/null || true  # srun would answer a SIGTERM by killing the tasks
+    ask 5
+    terminated=$(told Reason)
+    terminated=${terminated:-untold}
   else
     while [ $((SECONDS - started)) -lt 2 ]; do sleep 1; done  # srun dies of a signal before it has set itself up
     kill -"$1" "$pid" 2> /dev/null || true
@@ -42,9 +44,11 @@ if [ -n "${SLURM_HET_SIZE:-}" ]; then say "this job has $SLURM_HET_SIZE componen
 restarts=${SLURM_RESTART_COUNT:-0}
 case $MAX_RESTARTS in "" | *[!0-9]*) die 64 "MAX_RESTARTS=$MAX_RESTARTS is no number; 0: no restarts" ;; esac
 # How many lives of this job have ended without a checkpoint, one behind the other: Slurm counts all restarts alike.
-# neox-train writes "saved" there.
+# neox-train writes "saved" there. Behind the number stands "odd" if one of them ended by a code that is not of a lost rank.
 export NEOX_FAILURES_FILE=$PWD/.neox-failures-$job
-failed=$(cat "$NEOX_FAILURES_FILE" 2> /dev/null) || true
+if [ "$restarts" = 0 ]; then rm -f "$NEOX_FAILURES_FILE"; fi  # of an older job of this number
+failed=$restarts odd=""  # all of them where the file is missing, as in a folder of another node's own
+if [ -e "$NEOX_FAILURES_FILE" ]; then read -r failed odd < "$NEOX_FAILURES_FILE" || true; fi
 case $failed in "" | *[!0-9]*) failed=0 ;; esac
 say "job $job (restart $restarts) on ${SLURM_JOB_NODELIST:-?}, ${IMAGE:-no image}: ${command[*]}"
 # Slurm names the files and sockets of PMIx after job and step. What a killed step left of them on a node would keep a step of
@@ -64,38 +68,77 @@ if [ -z "$early" ]; then
   code=0
   wait "$pid" || code=$?
 fi
+say "job $job ended with code $code"
+)sh";
 
-# count_failure: sets `failed`, for this start and the next.
-count_failure() {
-  if [ "$(cat "$NEOX_FAILURES_FILE" 2> /dev/null)" != saved ]; then failed=$((failed + 1)); else failed=$((code == 75 ? 0 : 1)); fi
-  { echo "$failed" > "$NEOX_FAILURES_FILE"; } 2> /dev/null || failed=$((restarts + 1))
+const char* const kRequeue =
+    R"sh(saved=""  # a checkpoint begins the count anew
+if [ "$(cat "$NEOX_FAILURES_FILE" 2> /dev/null)" = saved ]; then saved=yes failed=0 odd=""; fi
+# cancelled: a SIGTERM came, and not because the time was over. Where Slurm did not tell why, the clock has to.
+cancelled() {
+  local end=${SLURM_JOB_END_TIME:-${NEOX_JOB_END_TIME:-}}
+  case $terminated in
+    "" | TimeLimit) return 1 ;;
+    untold) [ -z "$end" ] || [ "$(date +%s)" -lt $((end - 60)) ] ;;
+  esac
+}
+# ask_requeue: for about a minute, while Slurm does not answer.
+ask_requeue() {
+  local pause answer=""
+  for pause in 0 10 20 40; do
+    sleep "$pause" || true
+    if cancelled; then return; fi
+    if answer=$(scontrol requeue "$job" 2>&1); then return; fi
+    case $answer in
+      *"pending execution"*) return ;;  # it had heard the question before
+      *"disabled for job"* | *"Invalid job id"*)
+        say "scontrol requeue failed: $answer; submit the job again and it goes on"
+        return
+        ;;
+    esac
+  done
+  say "scontrol requeue got no answer in a minute ($answer); Slurm may have heard it: look with squeue before submitting again"
 }
 # requeue REASON: the same job again, on the same or other nodes.
 requeue() {
-  count_failure
+  if [ -z "$saved" ] || [ "$code" != 75 ]; then failed=$((failed + 1)); fi
+  { echo "$failed${odd:+ $odd}" > "$NEOX_FAILURES_FILE"; } 2> /dev/null || failed=$((restarts + 1))
   if [ "$MAX_RESTARTS" = 0 ] || [ "$failed" -gt "$MAX_RESTARTS" ]; then
     say "$1, but MAX_RESTARTS=$MAX_RESTARTS is reached; submit the job again and it goes on"
     rm -f "$NEOX_FAILURES_FILE"
   else
     if [ "$failed" = 0 ]; then say "$1; asks Slurm for a restart"; else say "$1; asks Slurm for restart $failed of at most $MAX_RESTARTS after failures"; fi
     # What keeps failing at once may need Slurm to see first that a node is dead: each try waits longer.
-    if [ "$code" != 75 ] && [ $((SECONDS - started)) -lt 60 ]; then sleep $((failed < 7 ? 5 * (failed - 1) : 30)); fi
-    scontrol requeue "$job" || say "scontrol requeue failed; submit the job again and it goes on"
+    if [ "$code" != 75 ] && [ $((SECONDS - started)) -lt 60 ]; then sleep $((failed < 7 ? 5 * (failed - 1) : 30)) || true; fi
+    ask_requeue
   fi
 }
-say "job $job ended with code $code"
-end=${SLURM_JOB_END_TIME:-${NEOX_JOB_END_TIME:-}}
-if [ -n "$terminated" ] && { [ -z "$end" ] || [ "$(date +%s)" -lt $((end - 60)) ]; }; then
+# requeue_odd: a first life would end the same way again. One that saved, or that goes on, may have met a fault that passes: it
+# is tried once more, and again only after a checkpoint.
+requeue_odd() {
+  if [ "$restarts" = 0 ] && [ -z "$saved" ]; then
+    rm -f "$NEOX_FAILURES_FILE"
+  elif [ -n "$odd" ]; then
+    say "the second end by such a code without a checkpoint in between: a restart would end the same way"
+    rm -f "$NEOX_FAILURES_FILE"
+  else
+    odd=odd
+    requeue "code $code may be of a fault that passes"
+  fi
+}
+if cancelled; then
   say "ended by SIGTERM before its time (scancel, preemption, a failed node): Slurm decides whether it is requeued"
+  if [ "$(told Restarts)" = "$restarts" ]; then rm -f "$NEOX_FAILURES_FILE"; fi  # it is not
 else
   case $code in
+    0 | 64 | 78) rm -f "$NEOX_FAILURES_FILE" ;;
     75) requeue "saved and stopped" ;;
     76 | 137 | 143) requeue "a task was lost, or killed (137: often out of memory)" ;;
     138) requeue "stopped before it could save" ;;  # SIGUSR1 found a task that had not yet started
     1)  # srun's own, which it also makes of a task that Slurm has killed for its memory
-      if [ $((SECONDS - started)) -ge 60 ]; then requeue "srun ended with 1 (often a task out of memory, see above)"; else rm -f "$NEOX_FAILURES_FILE"; fi
+      if [ $((SECONDS - started)) -ge 60 ]; then requeue "srun ended with 1 (often a task out of memory, see above)"; else requeue_odd; fi
       ;;
-    *) rm -f "$NEOX_FAILURES_FILE" ;;
+    *) requeue_odd ;;
   esac
 fi
 exit "$code"
