@@ -119,5 +119,42 @@ TEST(Jinja, HasBounds) {
   EXPECT_THAT(refusal(deep), HasSubstr("too deep"));
 }
 
+// Lists and maps within each other are taken apart one in the other, however they came to be so.
+TEST(Jinja, ValuesAreNestedToABound) {
+  auto nested = [](const std::string& step, int times) {
+    return concat("{% set ns = namespace(x=[]) %}{% for i in range(", times,
+                  ") %}{% set ns.x = ", step, " %}{% endfor %}");
+  };
+  for (const char* step : {"[ns.x]", "(ns.x,)", "{'a': ns.x}", "dict(a=ns.x)", "[ns.x].index",
+                           "{'a': ns.x}.get", "[ns.x] + [1]", "{'a': ns.x} | items"})
+    EXPECT_THAT(refusal(nested(step, 99999)), HasSubstr("nested too deep")) << step;
+  EXPECT_EQ(rendered(nested("[ns.x]", 599) + "{{ ns.x | tojson | length }}"), "1200");
+  // Namespaces go away for themselves.
+  EXPECT_EQ(rendered(nested("[namespace(x=ns.x)]", 99999) + "{{ ns.x | length }}"), "1");
+}
+
+TEST(Jinja, TextsAreOfABoundedSize) {
+  const std::string large = "{% set x = ('x' * 1000) * 40000 %}";
+  const std::string of_much = "{% set x = 'x' * 1000000 %}{% set n = [1] * 70 %}";
+  auto refused = [](const std::string& source) {
+    EXPECT_THAT(refusal(source), HasSubstr("the text is too long: more than 64 MiB")) << source;
+  };
+  for (const char* made : {"{{ (x ~ x) | length }}", "{{ (x + x) | length }}"})
+    refused(large + made);
+  for (const char* made :
+       {"{{ n | join(x) | length }}", "{{ x.join('n' * 70) | length }}",
+        "{{ ('a' * 70).replace('a', x) | length }}", "{{ ('a' * 70) | replace('', x) | length }}",
+        "{{ ('%s' * 3 % (x * 30, x * 30, x * 30)) | length }}", "{{ ([x] * 70) | string }}",
+        "{{ ([x] * 70) | tojson }}", "{{ ('\n' * 70) | indent(x, blank=true) | length }}",
+        "{{ n | tojson(indent=9223372036854775807) }}", "{{ 'x' * 9223372036854775807 }}"})
+    refused(of_much + made);
+  // What stands in several places of a value.
+  const std::string twice =
+      "{% set ns = namespace(x='x' * 99999) %}{% for i in range(60) %}"
+      "{% set ns.x = [ns.x, ns.x] %}{% endfor %}";
+  for (const char* made : {"{{ ns.x }}", "{{ ns.x | tojson }}"})
+    EXPECT_THAT(refusal(twice + made), HasSubstr("more than 64 MiB")) << made;
+}
+
 }  // namespace
 }  // namespace neox

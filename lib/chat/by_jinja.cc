@@ -28,11 +28,11 @@ std::string text_of(std::span<const jinja::Value> messages, const ChatTemplate& 
   return style.jinja->render(values);
 }
 
-std::vector<jinja::Value> values_of(const std::vector<ChatMessage>& messages) {
+std::vector<jinja::Value> values_of(const std::vector<ChatMessage>& messages) try {
   std::vector<jinja::Value> values;
   for (const ChatMessage& message : messages) values.push_back(value_of(message));
   return values;
-}
+} catch (const jinja::Failure& failure) { fail(Exit::kIo, "a message: ", failure.what()); }
 
 }  // namespace
 

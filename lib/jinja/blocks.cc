@@ -8,10 +8,9 @@
 namespace neox::jinja {
 
 Flow run(const Block& block, Scope& scope, std::string& out) {
-  constexpr size_t kLongest = 64 << 20;
   for (const Statement& statement : block) {
     if (Flow flow = statement(scope, out); flow != Flow::kOn) return flow;
-    if (out.size() > kLongest) throw Failure("the text is longer than 64 MiB");
+    check_text(out.size());
   }
   return Flow::kOn;
 }

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <utility>
 
 #include "base/text.h"
 #include "jinja/operators.h"
@@ -130,9 +131,14 @@ Value sum(const Value& value, const Arguments& given) {
 Value join_items(const Value& value, const Arguments& given) {
   const Value* between = given.find(0, "d");
   const Value* by = given.find(1, "attribute");
-  std::vector<std::string> parts;
-  for (const Value& item : items_of(value)) parts.push_back(text_of(at_or_itself(item, by)));
-  return join(parts, between ? text_of(*between) : "");
+  const std::string separator = between ? text_of(*between) : "";
+  GrowingText all;
+  bool first = true;
+  for (const Value& item : items_of(value)) {
+    if (!std::exchange(first, false)) all += separator;
+    all += text_of(at_or_itself(item, by));
+  }
+  return all.take();
 }
 
 Arguments from(const Arguments& given, size_t first) {
@@ -192,15 +198,16 @@ Value indented(const Value& value, const Arguments& given) {
           : std::string(
                 static_cast<size_t>(std::clamp<int64_t>(integer(given, 0, "width", 4), 0, 1000)),
                 ' ');
-  std::string text = text_of(value), out = flag(given, 1, "first") ? by : "";
+  GrowingText out;
+  if (flag(given, 1, "first")) out += by;
   bool blank = flag(given, 2, "blank");
-  std::vector<std::string> lines = split(text, '\n');
+  std::vector<std::string> lines = split(text_of(value), '\n');
   for (size_t i = 0; i < lines.size(); ++i) {
     if (i > 0) out += "\n";
     if (i > 0 && (blank || !lines[i].empty())) out += by;
     out += lines[i];
   }
-  return out;
+  return out.take();
 }
 
 Value json(const Value& value, const Arguments& given) {
@@ -229,7 +236,7 @@ Value escaped(const Value& value, const Arguments&) {
 
 // %s, %d and %r of Python.
 Value formatted(const Value& value, const Arguments& given) {
-  std::string out;
+  GrowingText out;
   const std::string& pattern = words_of(value);
   size_t next = 0;
   for (size_t i = 0; i < pattern.size(); ++i) {
@@ -252,7 +259,7 @@ Value formatted(const Value& value, const Arguments& given) {
       throw Failure(std::string("format: %") + kind + " is not known; %s, %d and %r are");
   }
   if (next < given.values.size()) throw Failure("format: too many values");
-  return out;
+  return out.take();
 }
 
 Value integer_from(const Value& value, const Arguments& given) {

@@ -1,8 +1,8 @@
 // Methods of Python's str, list and dict that change nothing.
 #include <algorithm>
 #include <map>
+#include <utility>
 
-#include "base/text.h"
 #include "jinja/operators.h"
 #include "jinja/text.h"
 #include "tokenizer/unicode.h"
@@ -137,9 +137,13 @@ Value replace_in(const Value& text, const Arguments& given) {
 Value join_texts(const Value& text, const Arguments& given) {
   const Value* list = given.find(0, "iterable");
   if (!list) throw Failure("an argument is missing: iterable");
-  std::vector<std::string> parts;
-  for (const Value& item : items_of(*list)) parts.push_back(words_of(item));
-  return join(parts, *text.text());
+  GrowingText all;
+  bool first = true;
+  for (const Value& item : items_of(*list)) {
+    if (!std::exchange(first, false)) all += *text.text();
+    all += words_of(item);
+  }
+  return all.take();
 }
 
 Value without_prefix(const Value& text, const Arguments& given) {
@@ -250,8 +254,10 @@ Value method_of(const Value& value, const std::string& name) {
                                           : methods_of_maps();
   auto found = methods.find(name);
   if (found != methods.end())
-    return Function(
-        [value, method = found->second](const Arguments& given) { return method(value, given); });
+    return {Function([value, method = found->second](const Arguments& given) {
+              return method(value, given);
+            }),
+            value};
   if (!value.text() && changes(name) && !(value.map() && value.map()->find(name)))
     return Function([name](const Arguments&) -> Value {
       throw Failure(name + "() is not allowed: it changes a value");

@@ -14,20 +14,22 @@ namespace {
       concat(type_of(defined(a)), " ", sign, " ", type_of(defined(b)), " has no meaning"));
 }
 
-constexpr size_t kLongest = 64 << 20;  // bytes of a text, items of a list
+// More than there may be where the product is.
+size_t product_of(size_t size, int64_t times) {
+  size_t most = static_cast<size_t>(std::max<int64_t>(times, 0)), product = 0;
+  return __builtin_mul_overflow(size, most, &product) ? SIZE_MAX : product;
+}
 
 std::string repeated(const std::string& text, int64_t times) {
+  check_text(product_of(text.size(), times));
   std::string all;
-  if (times > 0 && text.size() * static_cast<double>(times) > kLongest)
-    throw Failure("the text is too long");
   for (int64_t i = 0; i < times && !text.empty(); ++i) all += text;
   return all;
 }
 
 List repeated(const List& list, int64_t times) {
+  check_list(product_of(list.size(), times));
   List all;
-  if (times > 0 && list.size() * static_cast<double>(times) > kLongest)
-    throw Failure("the list is too long");
   for (int64_t i = 0; i < times && !list.empty(); ++i)
     all.insert(all.end(), list.begin(), list.end());
   return all;
@@ -83,6 +85,7 @@ Value of_numbers(std::string_view sign, double a, double b) {
 }
 
 Value joined(const List& a, const List& b) {
+  check_list(a.size() + b.size());
   List all = a;
   all.insert(all.end(), b.begin(), b.end());
   return all;

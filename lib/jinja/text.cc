@@ -6,8 +6,8 @@
 #include <cwctype>
 #include <utility>
 
-#include "base/text.h"
 #include "base/utf8.h"
+#include "jinja/value.h"
 #include "tokenizer/unicode.h"
 
 namespace neox::jinja {
@@ -75,13 +75,23 @@ std::string_view strip(std::string_view text, Side side, std::string_view of) {
 
 std::string replaced(std::string_view text, std::string_view what, std::string_view by,
                      size_t times) {
-  if (!what.empty()) return replace_all(text, what, by, times);
-  std::string out;
-  for (std::string_view c : characters(text)) {
-    if (times > 0) --times, out += by;
-    out += c;
+  GrowingText out;
+  if (what.empty()) {
+    for (std::string_view c : characters(text)) {
+      if (times > 0) --times, out += by;
+      out += c;
+    }
+    if (times > 0) out += by;
+    return out.take();
   }
-  return times > 0 ? out.append(by) : out;
+  size_t done = 0;
+  for (size_t at; times > 0 && (at = text.find(what, done)) != text.npos; --times) {
+    out += text.substr(done, at - done);
+    out += by;
+    done = at + what.size();
+  }
+  out += text.substr(done);
+  return out.take();
 }
 
 std::string upper(std::string_view text) { return changed(text, to_upper); }

@@ -16,7 +16,7 @@ enum class Side { kBoth, kLeft, kRight };
 std::string_view strip(std::string_view text, Side side = Side::kBoth, std::string_view of = {});
 
 // As str.replace(), the first so many times: an empty text stands before each character and behind
-// the last.
+// the last. Throws Failure where that is longer than texts may be.
 std::string replaced(std::string_view text, std::string_view what, std::string_view by,
                      size_t times);
 

@@ -3,12 +3,51 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <functional>
 #include <limits>
 
 #include "base/text.h"
 #include "jinja/text.h"
 
 namespace neox::jinja {
+
+namespace {
+
+void check_level(int64_t level) {
+  if (level > kDeepest) throw Failure("a value is nested too deep");
+}
+
+// Of a list or map that has these.
+template <class Items, class Item>
+int depth_over(const Items& items, Item item) {
+  int most = 0;
+  for (const auto& one : items) most = std::max(most, std::invoke(item, one).depth);
+  check_level(most + 1);
+  return most + 1;
+}
+
+}  // namespace
+
+void check_text(size_t bytes) {
+  if (bytes > kLongest) throw Failure("the text is too long: more than 64 MiB");
+}
+
+void check_list(size_t items) {
+  if (items > kLongest) throw Failure("the list is too long");
+}
+
+Value::Value(std::string v) : data(std::move(v)) { check_text(text()->size()); }
+
+Value::Value(List v) {
+  depth = depth_over(v, std::identity());
+  data = std::make_shared<const List>(std::move(v));
+}
+
+Value::Value(Map v) {
+  if (v.is != Map::Is::kNamespace)
+    depth = depth_over(v.items, &std::pair<std::string, Value>::second);
+  data = std::make_shared<Map>(std::move(v));
+}
 
 const Value* Map::find(std::string_view key) const {
   auto at = std::ranges::find(items, key, &std::pair<std::string, Value>::first);
@@ -110,12 +149,20 @@ std::string quoted(const std::string& text) {
   return out + quote;
 }
 
-// A namespace may hold itself. Conversations have up to 500 levels.
-void check_level(int64_t level) {
-  constexpr int64_t kDeepest = 600;
-  if (level > kDeepest) throw Failure("a value is nested too deep");
+std::string repr_at(int64_t level, const Value& value);
+
+// Of a list or map.
+template <class Items, class Part>
+std::string repr_of_all(const Items& items, Part part) {
+  GrowingText all;
+  for (const auto& item : items) {
+    if (&item != &items.front()) all += ", ";
+    all += part(item);
+  }
+  return all.take();
 }
 
+// A namespace may hold itself.
 std::string repr_at(int64_t level, const Value& value) {
   check_level(level);
   if (value.is_undefined()) return "Undefined";
@@ -124,16 +171,20 @@ std::string repr_at(int64_t level, const Value& value) {
   if (auto* number = std::get_if<int64_t>(&value.data)) return digits_of(*number);
   if (auto* number = std::get_if<double>(&value.data)) return digits_of(*number);
   if (value.text()) return quoted(*value.text());
-  std::vector<std::string> parts;
   if (value.list()) {
-    for (const Value& item : *value.list()) parts.push_back(repr_at(level + 1, item));
-    if (!value.list()->is_tuple) return "[" + join(parts, ", ") + "]";
-    return "(" + join(parts, ", ") + (parts.size() == 1 ? ",)" : ")");
+    const List& list = *value.list();
+    std::string all =
+        repr_of_all(list, [&](const Value& item) { return repr_at(level + 1, item); });
+    if (!list.is_tuple) return "[" + all + "]";
+    return "(" + all + (list.size() == 1 ? ",)" : ")");
   }
   if (!value.map()) throw Failure("a function has no text");
-  for (const auto& [key, item] : value.map()->items)
-    parts.push_back(quoted(key) + ": " + repr_at(level + 1, item));
-  return "{" + join(parts, ", ") + "}";
+  return "{" +
+         repr_of_all(value.map()->items,
+                     [&](const auto& item) {
+                       return quoted(item.first) + ": " + repr_at(level + 1, item.second);
+                     }) +
+         "}";
 }
 
 bool equal_at(int64_t level, const Value& a, const Value& b) {
@@ -244,7 +295,7 @@ class JsonWriter {
  public:
   explicit JsonWriter(const JsonStyle& style) : style_(style) {}
 
-  std::string out;
+  GrowingText out;
   void write(const Value& value, int64_t depth) {
     check_level(depth);
     if (value.text())
@@ -295,8 +346,10 @@ class JsonWriter {
   }
 
   void new_line(int64_t depth) {
-    if (style_.indent >= 0)
-      out += "\n" + std::string(static_cast<size_t>(style_.indent * depth), ' ');
+    if (style_.indent < 0) return;
+    check_text(static_cast<size_t>(style_.indent));
+    check_text(static_cast<size_t>(style_.indent * depth));
+    out += "\n" + std::string(static_cast<size_t>(style_.indent * depth), ' ');
   }
 
   const JsonStyle& style_;
@@ -307,7 +360,7 @@ class JsonWriter {
 std::string json_of(const Value& value, const JsonStyle& style) {
   JsonWriter writer(style);
   writer.write(value, 0);
-  return std::move(writer.out);
+  return writer.out.take();
 }
 
 }  // namespace neox::jinja

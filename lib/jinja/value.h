@@ -21,6 +21,27 @@ struct Failure : std::runtime_error {
   int line;
 };
 
+// The most bytes of a text, and items of a list; lists and maps within each other.
+constexpr size_t kLongest = 64 << 20;
+constexpr int kDeepest = 600;  // conversations have up to 500
+// Each throws Failure for more.
+void check_text(size_t bytes);
+void check_list(size_t items);
+
+// A text that grows up to there.
+class GrowingText {
+ public:
+  template <class Part>
+  void operator+=(const Part& part) {
+    text_ += part;
+    check_text(text_.size());
+  }
+  std::string take() { return std::move(text_); }
+
+ private:
+  std::string text_;
+};
+
 struct Value;
 // A list, or a tuple, which is written otherwise and equals no list.
 struct List : std::vector<Value> {
@@ -53,6 +74,9 @@ struct Value {
   std::variant<Undefined, None, bool, int64_t, double, std::string, std::shared_ptr<const List>,
                std::shared_ptr<Map>, std::shared_ptr<const Function>>
       data = Undefined{};
+  // Of lists and maps within each other, which are taken apart one in the other, too. A namespace,
+  // which changes, counts for none: it goes away for itself.
+  int depth = 0;
 
   Value() = default;
   Value(Undefined v) : data(std::move(v)) {}
@@ -60,11 +84,14 @@ struct Value {
   Value(bool v) : data(v) {}
   Value(int64_t v) : data(v) {}
   Value(double v) : data(v) {}
-  Value(std::string v) : data(std::move(v)) {}
+  // Each throws Failure for what is too large, or nested too deep.
+  Value(std::string v);
   Value(const char* v) : data(std::string(v)) {}
-  Value(List v) : data(std::make_shared<const List>(std::move(v))) {}
-  Value(Map v) : data(std::make_shared<Map>(std::move(v))) {}
+  Value(List v);
+  Value(Map v);
+  // of: what it belongs to.
   Value(Function v) : data(std::make_shared<const Function>(std::move(v))) {}
+  Value(Function v, const Value& of) : Value(std::move(v)) { depth = of.depth; }
 
   template <class T>
   bool is() const {
