@@ -174,7 +174,7 @@ TEST_F(Orders, AnAnswerHasRoomForTheScoresOfItsPrompts) {
   Json body = {{"prompt", Tokens(150, 7)}, {"echo", true}, {"logprobs", 100}, {"n", 1024}};
   EXPECT_NE(refusal([&] {
               completion(body);
-            }).find("15513600 scores of the tokens of prompts; at most 4194304: take a smaller n"),
+            }).find("17168384 scores of tokens (logprobs); at most 4194304: take a smaller n"),
             std::string::npos);
   for (const char* smaller : {"n", "logprobs"}) {
     Json fits = body;
@@ -183,6 +183,23 @@ TEST_F(Orders, AnAnswerHasRoomForTheScoresOfItsPrompts) {
   }
   body["echo"] = false;
   EXPECT_EQ(refusal([&] { completion(body); }), "");
+}
+
+TEST_F(Orders, AnAnswerHasRoomForTheScoresOfItsTokens) {
+  Json most = {{"prompt", Tokens(150, 7)}, {"logprobs", 100}, {"n", 1024}, {"max_tokens", 40}};
+  EXPECT_EQ(refusal([&] { completion(most); }), "");
+  most["max_tokens"] = 1'000'000'000;  // of which there is room for 50
+  EXPECT_EQ(refusal([&] { completion(most); }),
+            "the answer would tell 5171200 scores of tokens (logprobs); at most 4194304: take a "
+            "smaller n, max_tokens or logprobs, or fewer prompts");
+  Json chat = {{"messages", {{{"role", "user"}, {"content", "the"}}}}, {"n", 1024}};
+  chat.update({{"logprobs", true}, {"top_logprobs", 100}});
+  EXPECT_NE(refusal([&] {
+              order(ApiForm::kChat, chat);
+            }).find("take a smaller n, max_tokens or top_logprobs"),
+            std::string::npos);
+  chat.erase("logprobs"), chat.erase("top_logprobs");
+  EXPECT_EQ(refusal([&] { order(ApiForm::kChat, chat); }), "");
 }
 
 // As <s> of LLaMA: it is no text, of a stop neither.

@@ -1,10 +1,26 @@
 // neox-serve and what comes over the line: wrong requests are said to be so, and cost nobody else
 // anything; addresses, keys.
+#include <atomic>
 #include <cmath>
+#include <cstdlib>
+#include <new>
 
 #include "generate/load.h"
 #include "serve/service.h"
 #include "serve_program.h"
+
+namespace {
+std::atomic<size_t> g_most_memory = SIZE_MAX;  // bytes that are given at once
+}  // namespace
+
+// Where GCC sees what they do it warns of each pair of them.
+[[gnu::noinline]] void* operator new(size_t bytes) {
+  void* memory = bytes <= g_most_memory ? std::malloc(std::max<size_t>(bytes, 1)) : nullptr;
+  if (!memory) throw std::bad_alloc();
+  return memory;
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace neox::testing {
 namespace {
@@ -140,6 +156,18 @@ TEST_F(Serve, AModelIsFoundByItsNameInAPath) {
     EXPECT_EQ(service.client().ask("GET", concat("/v1/models/", path)).status, 200) << path;
   for (const char* path : {"a%20run", "a%2run/50%/n%c3%a4chste", "a%20run/50%/n%c3%a4chste%"})
     EXPECT_EQ(service.client().ask("GET", concat("/v1/models/", path)).status, 404) << path;
+}
+
+TEST_F(Serve, AnAnswerThatThereIsNoMemoryForCostsNobodyElseAnything) {
+  LoadedModel loaded(run().save(), {}, at::kCPU);
+  OwnService service(loaded, "run");
+  Json order = {{"prompt", "the mi"}, {"max_tokens", 40}, {"n", 64}, {"logprobs", 100}};
+  g_most_memory = 1 << 20;
+  HttpAnswer answer = service.client().post("/v1/completions", order.dump());
+  g_most_memory = SIZE_MAX;
+  EXPECT_EQ(answer.status, 500);
+  EXPECT_TRUE(has(answer.body, "there is no memory for the answer")) << answer.body;
+  EXPECT_EQ(service.client().post("/v1/completions", order.dump()).status, 200);
 }
 
 TEST_F(Serve, RequestsThatAreTooLargeOrBrokenCostNobodyElseAnything) {

@@ -209,9 +209,9 @@ class Connection::Reply : public HttpReply {
   Reply& operator=(const Reply&) = delete;
 
   void whole(int status, const std::string& type, std::string body) override {
-    if (begun_.exchange(true)) return;
     std::string answer = whole_answer(head_of(status, type, keeps_, version_), body);
     if (head_alone_) answer.resize(answer.size() - body.size());
+    if (begun_.exchange(true)) return;  // not before what may need more memory than there is
     send(std::move(answer), true);
   }
 

@@ -16,7 +16,8 @@ namespace neox {
 namespace {
 
 constexpr int64_t kMostPrompts = 1024, kMostTexts = 1024, kMostLikeliest = 100;
-constexpr int64_t kMostScores = 4 << 20;  // of prompts; each takes about 120 bytes of memory
+// Each takes about 120 bytes of memory, more as it is told.
+constexpr int64_t kMostScores = 4 << 20;
 constexpr size_t kMostStops = 16;
 constexpr JsonBounds kBodyBounds = {.levels = 16, .keys = 1000, .all_keys = 50'000};
 constexpr const char* kNotHere = "not supported; leave it out";
@@ -306,13 +307,22 @@ class Reader {
     if (!only_read || std::ssize(tokens) != positions_) check_room(text, tokens, model_.config);
   }
 
-  // Each text tells those of its prompt anew.
+  // Each text tells those of its prompt anew, and of as many tokens behind it as there is room for.
   void check_scores() const {
-    if (!order_.scores_prompts()) return;
-    int64_t scores = order_.prompt_tokens() * order_.per_prompt * (*order_.likeliest + 1);
-    check_usage(scores <= kMostScores, "with echo the answer would tell ", scores,
-                " scores of the tokens of prompts; at most ", kMostScores,
-                ": take a smaller n or logprobs, or fewer prompts");
+    if (!order_.likeliest) return;
+    int64_t tokens = 0;
+    for (const OrderedPrompt& prompt : order_.prompts) {
+      int64_t own = std::ssize(prompt.tokens);
+      if (order_.scores_prompts()) tokens += own;
+      tokens += std::min(order_.sampling.max_tokens, std::max<int64_t>(positions_ - own, 0));
+    }
+    int64_t scores = tokens * order_.per_prompt * (*order_.likeliest + 1);
+    check_usage(scores <= kMostScores, "the answer would tell ", scores,
+                " scores of tokens (logprobs); at most ", kMostScores, ": take a smaller ",
+                order_.form == ApiForm::kMegatron ? "tokens_to_generate"
+                : order_.form == ApiForm::kChat   ? "n, max_tokens or top_logprobs"
+                                                  : "n, max_tokens or logprobs",
+                order_.form == ApiForm::kChat ? "" : ", or fewer prompts");
   }
 
   void add_choices() {

@@ -285,13 +285,23 @@ void Service::end(const Place& place, const std::string& finish) {
   end_choice(choice, finish);
   if (left(order)) return;
   if (order.streams) order.reply->event(event_of(order, served_, choice, untold(order, choice)));
-  if (--order.open > 0) return;
+  if (--order.open == 0) answer(order);
+}
+
+// A whole one may be so large that there is no memory for it, while others have what they need.
+void Service::answer(Order& order) {
   if (order.streams) {
     if (order.tells_usage) order.reply->event(usage_event(order, served_));
     order.reply->event("[DONE]");
     order.reply->end_events();
-  } else {
+    return log(order, "");
+  }
+  try {
     order.reply->whole(kOk, kJson, answer_of(order, served_));
+  } catch (const std::bad_alloc&) {
+    refuse(*order.reply, order.form, kBroken,
+           "there is no memory for the answer: ask for fewer texts, tokens or logprobs");
+    return log(order, "no memory for the answer: ");
   }
   log(order, "");
 }

@@ -57,6 +57,7 @@ class Service {
   void give_up(Order& order, int status, const std::string& why);
   void tell(const Place& place);
   void end(const Place& place, const std::string& finish);
+  void answer(Order& order);
   bool left(Order& order) const;
   void log(const Order& order, const char* what) const;
 
