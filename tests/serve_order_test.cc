@@ -151,7 +151,7 @@ TEST_F(Orders, FieldsThatChangeNothingHere) {
             std::string::npos);
 }
 
-// The one thread that speaks with all clients reads them.
+// The one thread that reads requests says so.
 TEST_F(Orders, MistakesOfManyBytesAreShownByTheirBeginning) {
   std::string large(1 << 20, 'x');
   Json parts = Json::array({{{"type", large}, {"text", "a"}}});

@@ -1,5 +1,7 @@
 // neox-serve and what comes over the line: wrong requests are said to be so, and cost nobody else
 // anything; addresses, keys.
+#include <poll.h>
+
 #include <atomic>
 #include <cmath>
 #include <cstdlib>
@@ -28,8 +30,9 @@ namespace {
 // A service in this process while a test lasts.
 class OwnService {
  public:
-  OwnService(LoadedModel& loaded, const std::string& name, const ServiceOptions& options = {})
-      : served_{loaded.tokenizer(), loaded.model().config(), name},
+  OwnService(LoadedModel& loaded, const std::string& name, const ServiceOptions& options = {},
+             std::optional<ChatTemplate> chat = {})
+      : served_{loaded.tokenizer(), loaded.model().config(), name, std::move(chat)},
         service_(loaded.model(), served_, options),
         runs_(std::async(std::launch::async, [this] { service_.run(); })) {}
   ~OwnService() {
@@ -170,6 +173,47 @@ TEST_F(Serve, AnAnswerThatThereIsNoMemoryForCostsNobodyElseAnything) {
   EXPECT_EQ(service.client().post("/v1/completions", order.dump()).status, 200);
 }
 
+// A template that takes its time.
+struct ServeSlowTemplates : Serve {
+  static ChatTemplate style() {
+    Directory dir;
+    return read_chat_template(
+        dir.put("t.jinja",
+                "{% for i in range(99999) %}{% for j in range(10) %}{% endfor %}{% endfor %}the"));
+  }
+  // Asks, and waits for nothing.
+  static int ask(const OwnService& service) {
+    const std::string body = R"({"messages": [{"role": "user", "content": "a"}], "max_tokens": 1})";
+    return service.client().send(
+        concat("POST /v1/chat/completions HTTP/1.1\r\nHost: test\r\nConnection: close\r\n",
+               "Content-Length: ", body.size(), "\r\n\r\n", body));
+  }
+  static std::string answer(int fd) {
+    std::string all(1 << 16, ' ');
+    all.resize(static_cast<size_t>(std::max<ssize_t>(0, ::recv(fd, all.data(), all.size(), 0))));
+    ::close(fd);
+    return all;
+  }
+  LoadedModel loaded{run().save(), {}, at::kCPU};
+};
+
+TEST_F(ServeSlowTemplates, KeepNoOtherClientWaiting) {
+  OwnService service(loaded, "run", {}, style());
+  int fd = ask(service), others = 0;
+  for (pollfd slow{.fd = fd, .events = POLLIN, .revents = 0}; ::poll(&slow, 1, 5) == 0; ++others)
+    EXPECT_EQ(service.client().ask("GET", "/health").status, 200);
+  EXPECT_GT(others, 5);
+  EXPECT_TRUE(has(answer(fd), "200 OK"));
+}
+
+TEST_F(ServeSlowTemplates, AreToldThatTheServerStops) {
+  std::optional<OwnService> service(std::in_place, loaded, "run", ServiceOptions(), style());
+  int first = ask(*service), second = ask(*service);
+  EXPECT_EQ(service->client().ask("GET", "/health").status, 200);  // both have come
+  service.reset();
+  for (int fd : {first, second}) EXPECT_TRUE(has(answer(fd), "the server is stopping"));
+}
+
 TEST_F(Serve, RequestsThatAreTooLargeOrBrokenCostNobodyElseAnything) {
   HttpClient client = server().client();
   EXPECT_EQ(client.post("/v1/completions", std::string(17 << 20, 'a')).status, 413);
@@ -218,7 +262,7 @@ TEST_F(Serve, RefusesWhatIsNestedDeeply) {
   }
 }
 
-// Each new key is looked for among all, by the one thread that speaks with all clients.
+// Each new key is looked for among all, by the one thread that reads requests.
 TEST_F(Serve, RefusesObjectsOfManyKeys) {
   std::string many;
   for (int i = 0; i < 80'000; ++i) many += concat(i ? ", " : "", '"', i, "\": 1");

@@ -1,6 +1,8 @@
 #include "serve/service.h"
 
 #include <algorithm>
+#include <boost/asio/post.hpp>
+#include <boost/asio/thread_pool.hpp>
 #include <charconv>
 #include <chrono>
 #include <iomanip>
@@ -21,6 +23,7 @@ namespace {
 constexpr int kOk = 200, kBad = 400, kNoKey = 401, kNotFound = 404, kNotAllowed = 405,
               kBroken = 500, kClosing = 503;
 constexpr const char* kJson = "application/json";
+constexpr const char* kStopping = "the server is stopping";
 constexpr std::chrono::milliseconds kPoll{100};
 
 struct Route {
@@ -106,19 +109,25 @@ Service::Service(GptNeoX& model, const ServedModel& served, const ServiceOptions
       served_(served),
       options_(options),
       cache_(cache_for(model, options.batch_size)),
-      server_(options.http,
-              [this](const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
-                handle(request, reply);
-              }) {}
+      reader_(std::make_unique<boost::asio::thread_pool>(1)),
+      server_(options.http, [this](HttpRequest request, const std::shared_ptr<HttpReply>& reply) {
+        handle(std::move(request), reply);
+      }) {}
 
-// The server's thread asks for this object, and its answers for the server.
+// The threads of reader and server ask for this object, and its answers for the server: what waits
+// to be read is refused while there still is one.
 Service::~Service() {
+  {
+    std::lock_guard lock(mutex_);
+    closed_ = true;
+  }
+  reader_->join();
   server_.stop();
   queue_.clear();
   growing_.clear();
 }
 
-void Service::handle(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
+void Service::handle(HttpRequest request, const std::shared_ptr<HttpReply>& reply) {
   const auto& path = request.path;
   bool reads = request.method == "GET" || request.method == "HEAD";
   if (path == "/health" && reads) return reply->whole(kOk, kJson, "{\"status\": \"ok\"}\n");
@@ -145,13 +154,32 @@ void Service::handle(const HttpRequest& request, const std::shared_ptr<HttpReply
           kRoutes, [&](const Route& r) { return path == r.path && request.method == r.method; }))
     return refuse(*reply, form, kNotAllowed,
                   concat(path, " takes ", route->method, ", not ", request.method));
-  take(form, request, reply);
+  take(form, std::move(request.body), reply);
 }
 
-void Service::take(ApiForm form, const HttpRequest& request,
-                   const std::shared_ptr<HttpReply>& reply) {
+void Service::take(ApiForm form, std::string body, const std::shared_ptr<HttpReply>& reply) {
+  std::lock_guard lock(mutex_);
+  if (closed_) return refuse(*reply, form, kClosing, kStopping);
+  boost::asio::post(*reader_, [this, form, body = std::move(body), reply] {
+    try {
+      read(form, body, reply);
+    } catch (const std::exception& e) {
+      log_warning("a request was dropped: ", e.what());  // its reply says so as it goes
+    }
+  });
+}
+
+bool Service::closed() {
+  std::lock_guard lock(mutex_);
+  return closed_;
+}
+
+// Whose turn comes when nobody waits for the answer, or none is given any more, is not read.
+void Service::read(ApiForm form, const std::string& body, const std::shared_ptr<HttpReply>& reply) {
+  if (reply->gone()) return;
+  if (closed()) return refuse(*reply, form, kClosing, kStopping);
   try {
-    auto order = std::make_shared<Order>(read_order(form, request.body, served_));
+    auto order = std::make_shared<Order>(read_order(form, body, served_));
     order->id = new_id(form);
     order->created = std::chrono::duration_cast<std::chrono::seconds>(
                          std::chrono::system_clock::now().time_since_epoch())
@@ -159,7 +187,7 @@ void Service::take(ApiForm form, const HttpRequest& request,
     order->begun = std::chrono::steady_clock::now();
     order->reply = reply;
     std::lock_guard lock(mutex_);
-    if (closed_) return refuse(*reply, form, kClosing, "the server is stopping");
+    if (closed_) return refuse(*reply, form, kClosing, kStopping);
     queue_.push_back({order});
     came_.notify_one();
   } catch (const Error& e) {
@@ -198,7 +226,7 @@ void Service::run() {
     finish_all(e.what());
     throw;
   }
-  finish_all("the server is stopping");
+  finish_all(kStopping);
 }
 
 std::optional<TextRequest> Service::next(bool wait) {

@@ -11,6 +11,10 @@
 #include "serve/http.h"
 #include "serve/order.h"
 
+namespace boost::asio {
+class thread_pool;
+}
+
 namespace neox {
 
 struct ServiceOptions {
@@ -45,8 +49,12 @@ class Service {
   };
 
   // In the server's thread.
-  void handle(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
-  void take(ApiForm form, const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
+  void handle(HttpRequest request, const std::shared_ptr<HttpReply>& reply);
+  void take(ApiForm form, std::string body, const std::shared_ptr<HttpReply>& reply);
+
+  // In the reader's.
+  void read(ApiForm form, const std::string& body, const std::shared_ptr<HttpReply>& reply);
+  bool closed();
 
   // In run()'s.
   std::optional<TextRequest> next(bool wait);
@@ -73,6 +81,8 @@ class Service {
   KvCache cache_;
   std::map<size_t, Place> growing_;  // by their number in generate()
   size_t numbered_ = 0;
+  // One thread, so that long prompts keep the server's from nothing.
+  std::unique_ptr<boost::asio::thread_pool> reader_;
   HttpServer server_;
 };
 
