@@ -140,6 +140,28 @@ TEST_F(ChatByJinja, SeesTheTokensThatTheTokenizerHas) {
   EXPECT_THAT(turns(it, R"([{"role": "user", "content": "Q"}])"), ElementsAre("user: |</s>|<p>|"));
 }
 
+TEST_F(ChatByJinja, SeesTheTokensOfOlderTokenizers) {
+  auto named = [&] {
+    SpecialTokens tokens = special_tokens_beside(dir_ / "tokenizer.json");
+    return concat(tokens.bos, " ", tokens.eos, " ", tokens.named.contains("bos_token"), " ",
+                  tokens.named["pad_token"]);
+  };
+  const char* map = "special_tokens_map.json";
+  dir_.put(map, R"({"bos_token": {"content": "<s>"}, "eos_token": "</s>", "pad_token": "<p>",
+                    "additional_special_tokens": ["<a>"]})");
+  EXPECT_EQ(named(), "<s> </s> 1 <p>");
+  dir_.put("tokenizer_config.json", R"({"bos_token": null, "eos_token": "<e>"})");
+  EXPECT_EQ(named(), "<s> <e> 1 <p>");
+  // Newer ones say it all.
+  dir_.put("tokenizer_config.json", R"({"eos_token": "<e>", "added_tokens_decoder": {}})");
+  EXPECT_EQ(named(), "<|endoftext|> <e> 0 ");
+  dir_.put("tokenizer_config.json", "{}");
+  dir_.put(map, R"({"bos_token": ["<s>"]})");
+  EXPECT_THAT(error_of(named), HasSubstr("special_tokens_map.json: bos_token is not a text"));
+  dir_.put(map, "[]");
+  EXPECT_THAT(error_of(named), HasSubstr("special_tokens_map.json is not a JSON object"));
+}
+
 TEST_F(ChatByJinja, ThatDoesNotWriteRepliesIsRefused) {
   EXPECT_THAT(error_of([&] { end_of_reply(style("always the same")); }),
               HasSubstr("does not write what a message"));

@@ -72,6 +72,10 @@ TEST_F(Convert, TransformersIsToldTheTokensThatTheTokenizerNames) {
   std::string warned = ::testing::internal::GetCapturedStderr();
   EXPECT_THAT(warned, HasSubstr("eos_token is '<none>', which the tokenizer or the embedding"));
   EXPECT_THAT(warned, HasSubstr("pad_token is '<far>'"));
+  dir_.put("ours/hf/special_tokens_map.json",
+           R"({"eos_token": {"content": "<|im_end|>"}, "pad_token": "<pad>"})");
+  EXPECT_EQ(ids("{}"), "7 9 3");
+  EXPECT_EQ(ids(R"({"eos_token": "<|endoftext|>"})"), "7 7 3");
 }
 
 // Else it would take a class by the model's type, with rules of its own for cutting texts.

@@ -44,6 +44,11 @@ TEST_F(GeneratedText, TokensThatAConvertedModelEndsTextsWithEndThem) {
   fs::create_directories(hf);
   write_file_atomically(hf / "config.json", R"({"eos_token_id": 0})");
   EXPECT_EQ(generate_from(run.save(), asked).out, whole);
+  // Ids that no tokenizer has, of which one is another in 32 bits.
+  write_file_atomically(hf / "config.json",
+                        concat(R"({"eos_token_id": [-1, 100000, )", (int64_t{1} << 32) + first,
+                               ", 18446744073709551615]}"));
+  EXPECT_EQ(generate_from(run.save(), asked).out, whole);
   write_file_atomically(hf / "generation_config.json",
                         concat(R"({"eos_token_id": [0, )", first, "]}"));
   EXPECT_EQ(trim(generate_from(run.save(), asked).out), "the and");
@@ -58,11 +63,17 @@ TEST_F(GeneratedText, TheFilesBesideItsTokenizerSayWhatEndsTheTextsOfARun) {
   Strings there = asked;
   there.insert(there.end(), {"--vocab-file", hf / "tokenizer.json"});
   EXPECT_EQ(generate_from(run.save(), there).out, whole);
-  write_file_atomically(
-      hf / "tokenizer_config.json",
-      nlohmann::json{{"eos_token", tokenizer.decode({first}, Tokenizer::Special::kKeep)}}.dump());
-  EXPECT_EQ(trim(generate_from(run.save(), there).out), "the and");
-  fs::remove(hf / "tokenizer_config.json");
+  for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"}) {
+    write_file_atomically(
+        hf / name,
+        nlohmann::json{{"eos_token", tokenizer.decode({first}, Tokenizer::Special::kKeep)}}.dump());
+    EXPECT_EQ(trim(generate_from(run.save(), there).out), "the and");
+    write_file_atomically(hf / name, "broken");
+    Ended ended = generate_from(run.save(), there);
+    EXPECT_EQ(ended.out, whole);
+    EXPECT_TRUE(has(ended.err, concat(name, " is not a JSON object; which tokens end a text")));
+    fs::remove(hf / name);
+  }
   write_file_atomically(hf / "generation_config.json", concat("{\"eos_token_id\": ", first, "}"));
   EXPECT_EQ(trim(generate_from(run.save(), there).out), "the and");
 }

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "chat/special_tokens.h"
 #include "tokenizer/tokenizer.h"
 
 namespace neox {
@@ -17,12 +18,6 @@ namespace jinja {
 class Template;
 struct Value;
 }  // namespace jinja
-
-// Of a tokenizer. named: "bos_token" and its like, as its tokenizer_config.json has them.
-struct SpecialTokens {
-  std::string bos, eos;
-  std::map<std::string, std::string> named = {};
-};
 
 struct ChatTemplate {
   struct Role {
@@ -97,9 +92,5 @@ std::vector<ChatTurn> turns_before_reply(const std::vector<ChatMessage>& message
 // What stands behind a reply. Throws Error (64) where the template writes none, and (74) where it
 // is Jinja that refuses a question and a reply, with a system message before them and without.
 std::string end_of_reply(const ChatTemplate& style);
-
-// bos_token and eos_token in the tokenizer_config.json beside a vocabulary; "<|endoftext|>" where
-// the file is not there or says nothing.
-SpecialTokens special_tokens_beside(const std::filesystem::path& vocab);
 
 }  // namespace neox

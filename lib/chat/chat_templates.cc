@@ -15,8 +15,6 @@
 namespace neox {
 namespace {
 
-constexpr const char* kEndOfText = "<|endoftext|>";
-
 void require(bool ok, const Value& value, const std::string& what) {
   check_usage(ok, value.place.text(), ": ", what);
 }
@@ -201,26 +199,6 @@ ChatTemplate with_special_tokens(ChatTemplate style, const SpecialTokens& tokens
     put(*text);
   for (ChatTemplate::Role& role : style.roles) put(role.before), put(role.after);
   return style;
-}
-
-SpecialTokens special_tokens_beside(const fs::path& vocab) {
-  fs::path file = vocab.parent_path() / "tokenizer_config.json";
-  SpecialTokens found{kEndOfText, kEndOfText};
-  if (!fs::exists(file)) {
-    found.named = {{"bos_token", kEndOfText}, {"eos_token", kEndOfText}};
-    return found;
-  }
-  nlohmann::json config = read_config(file);
-  for (const auto& [key, value] : config.items()) {
-    bool ours = key == "bos_token" || key == "eos_token";
-    if (!key.ends_with("_token") || value.is_null()) continue;
-    auto text = value.is_object() ? value.value("content", nlohmann::json()) : value;
-    check_usage(text.is_string() || !ours, file.string(), ": ", key, " is not a text");
-    if (text.is_string()) found.named[key] = text.get<std::string>();
-  }
-  for (auto [key, token] : {std::pair{"bos_token", &found.bos}, {"eos_token", &found.eos}})
-    if (auto at = found.named.find(key); at != found.named.end()) *token = at->second;
-  return found;
 }
 
 }  // namespace neox

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "chat/special_tokens.h"
 #include "checkpoint/raw_file.h"
 #include "convert/formats.h"
 #include "convert/hf_family.h"
@@ -161,21 +162,21 @@ OrderedJson id_of(const ModelFiles& model, const std::string& text) {
   return piece_id(companion(model, "tokenizer.model"), text);
 }
 
-// What tokenizer_config.json says, where texts have ends of their own, as those of chats. An id
-// that the embedding has no row of is none that transformers can load.
+// What tokenizer_config.json and special_tokens_map.json say, where texts have ends of their own,
+// as those of chats. An id that the embedding has no row of is none that transformers can load.
 void add_said_ids(const ModelFiles& model, OrderedJson& config) try {
-  const Companion* file = companion(model, "tokenizer_config.json");
-  nlohmann::json said = file ? read_json(file->path) : nlohmann::json();
-  if (!said.is_object()) return;
+  const Companion *file = companion(model, "tokenizer_config.json"),
+                  *map = companion(model, "special_tokens_map.json");
+  if (!file && !map) return;
+  const auto said = named_tokens(file ? file->path : "", map ? map->path : "");
   for (const char* name : {"bos_token", "eos_token", "pad_token"}) {
-    nlohmann::json token = said.value(name, nlohmann::json());
-    if (token.is_object()) token = token.value("content", nlohmann::json());
-    if (!token.is_string()) continue;
-    OrderedJson id = id_of(model, token);
+    auto token = said.find(name);
+    if (token == said.end()) continue;
+    OrderedJson id = id_of(model, token->second);
     if (id.is_number_integer() && id < model.config.model.vocab)
       config[concat(name, "_id")] = id;
     else
-      log_warning(file->path.string(), ": ", name, " is '", token.get<std::string>(),
+      log_warning((file ? file : map)->path.string(), ": ", name, " is '", token->second,
                   "', which the tokenizer or the embedding beside it does not have, so config.json "
                   "does not say it; correct it there");
   }

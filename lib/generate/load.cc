@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/program.h"
 #include "base/text.h"
+#include "chat/special_tokens.h"
 #include "checkpoint/layout.h"
 #include "config/architecture.h"
 #include "config/keys.h"
@@ -37,15 +38,15 @@ Dtypes dtypes_of(Precision precision) {
 
 namespace {
 
-// eos_token_id is a number, or a list of them.
-std::vector<int32_t> ends_of(const fs::path& file) {
+// eos_token_id is a number, or a list of them; ids that the tokenizer does not have end nothing.
+std::vector<int32_t> ends_of(const fs::path& file, int64_t vocab) {
   std::vector<int32_t> ids;
   try {
     nlohmann::json ends =
         nlohmann::json::parse(read_file(file)).value("eos_token_id", nlohmann::json());
     if (ends.is_number_integer()) ends = nlohmann::json::array({ends});
     for (const auto& id : ends)
-      if (id.is_number_integer()) ids.push_back(id.get<int32_t>());
+      if (id.is_number_integer() && id >= 0 && id < vocab) ids.push_back(id.get<int32_t>());
   } catch (const nlohmann::json::exception& e) {
     log_warning(file.string(), " is not readable JSON (", e.what(),
                 "); which tokens end a text is taken from the tokenizer alone");
@@ -53,16 +54,17 @@ std::vector<int32_t> ends_of(const fs::path& file) {
   return ids;
 }
 
-// The eos_token of a tokenizer_config.json, which neox-prepare-data puts behind conversations.
-std::optional<int32_t> eos_token(const fs::path& file, const Tokenizer& tokenizer) try {
-  nlohmann::json token =
-      nlohmann::json::parse(read_file(file)).value("eos_token", nlohmann::json());
-  if (token.is_object()) token = token.value("content", nlohmann::json());
-  if (!token.is_string()) return std::nullopt;
+// The eos_token that a tokenizer's files name, which neox-prepare-data puts behind conversations.
+std::optional<int32_t> eos_token(const fs::path& directory, const Tokenizer& tokenizer) try {
+  const auto named = named_tokens_in(directory);
+  auto eos = named.find("eos_token");
   std::vector<int32_t> ids;
-  tokenizer.encode_plain(token.get<std::string>(), ids);
+  if (eos != named.end()) tokenizer.encode_plain(eos->second, ids);
   return ids.size() == 1 ? std::optional(ids[0]) : std::nullopt;
-} catch (const nlohmann::json::exception&) { return std::nullopt; }
+} catch (const Error& e) {
+  log_warning(e.what(), "; which tokens end a text is taken from other files");
+  return std::nullopt;
+}
 
 // What ends a text by the files that came along with a model.
 std::vector<int32_t> ends_in(const fs::path& companions, const Tokenizer& tokenizer) {
@@ -70,9 +72,8 @@ std::vector<int32_t> ends_in(const fs::path& companions, const Tokenizer& tokeni
   std::vector<int32_t> ends;
   for (const char* name : {"generation_config.json", "config.json"})
     if (fs::path file = companions / name; ends.empty() && fs::is_regular_file(file, error))
-      ends = ends_of(file);
-  if (fs::path file = companions / "tokenizer_config.json"; fs::is_regular_file(file, error))
-    if (auto id = eos_token(file, tokenizer)) ends.push_back(*id);
+      ends = ends_of(file, tokenizer.vocab_size());
+  if (auto id = eos_token(companions, tokenizer)) ends.push_back(*id);
   return ends;
 }
 
