@@ -80,6 +80,13 @@ TEST_F(Conversations, NeedRepliesThatBeginWithWhatAsksForThem) {
               "'assistant' do not begin");
 }
 
+TEST_F(Conversations, OfAFileNeedNoTableOfTemplates) {
+  Directory dir;
+  const std::string table = dir / "nowhere.yml", source = dir.put("t.jinja", "the");
+  EXPECT_EQ(error_of([&] { read_chat_template(source, table); }), "");
+  EXPECT_TRUE(has(error_of([&] { read_chat_template("chatml", table); }), table));
+}
+
 const std::string kAsked = "<|im_start|>user\nthe<|im_end|>\n<|im_start|>assistant\n";
 
 TEST_F(GenerateProgram, AMessageIsAnsweredAsItsTextIsContinued) {

@@ -48,11 +48,12 @@ struct ChatTurn {
   std::string role, text;
 };
 
-// A template by its name in the table, or that of a file: YAML, Jinja (chat_template.jinja), the
-// tokenizer_config.json of Hugging Face, or the directory that has one of the latter. Throws Error
-// (64) with the names that there are, or with file:line of what is wrong.
+// A template by its name in the table ("": that of this installation), or that of a file: YAML,
+// Jinja (chat_template.jinja), the tokenizer_config.json of Hugging Face, or the directory that has
+// one of the latter. Throws Error (64) with the names that there are, or with file:line of what is
+// wrong.
 ChatTemplate read_chat_template(const std::string& name_or_file,
-                                const std::filesystem::path& table);
+                                const std::filesystem::path& table = {});
 
 // configs/chat_templates.yml of this installation. Throws Error (74) where it is not there.
 std::filesystem::path chat_template_table();

@@ -173,7 +173,7 @@ ChatTemplate read_chat_template(const std::string& name_or_file, const fs::path&
   std::vector<std::string> names;
   if (name_or_file.find('/') != std::string::npos || fs::exists(name_or_file))
     return read_template_file(name_or_file);
-  for (const ChatTemplate& style : read_templates(table)) {
+  for (const ChatTemplate& style : read_templates(table.empty() ? chat_template_table() : table)) {
     if (style.name == name_or_file) return style;
     names.push_back(style.name);
   }

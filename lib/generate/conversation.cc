@@ -19,7 +19,7 @@ std::string as_utf8(std::string_view typed) {
 ChatTemplate chat_template_for(const std::string& name_or_file, const std::filesystem::path& vocab,
                                const Tokenizer& tokenizer) {
   SpecialTokens special = special_tokens_beside(vocab);
-  ChatTemplate style = read_chat_template(name_or_file, chat_template_table());
+  ChatTemplate style = read_chat_template(name_or_file);
   style = with_special_tokens(style, special);
   check_generation_role(style, kAssistant);
   warn_of_split_markers(style, tokenizer, vocab);

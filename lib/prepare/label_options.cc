@@ -59,12 +59,10 @@ std::vector<ChatTurn> turns_of(std::string_view json, const ChatOptions& chat) {
 
 void read_chat(const Program& program, PrepareOptions& options) {
   SpecialTokens special = special_tokens_beside(options.tokenizer.vocab);
-  ChatOptions chat{
-      .style = with_special_tokens(
-          read_chat_template(program.get<std::string>("chat-template"), chat_template_table()),
-          special),
-      .eos = special.eos,
-      .learn = read_learn(program)};
+  ChatOptions chat{.style = with_special_tokens(
+                       read_chat_template(program.get<std::string>("chat-template")), special),
+                   .eos = special.eos,
+                   .learn = read_learn(program)};
   if (program.has("generation-role")) chat.role = program.get<std::string>("generation-role");
   check_generation_role(chat.style, chat.role);
   if (program.args()["jsonl-keys"].defaulted()) options.rules.keys = {"conversation"};
