@@ -80,6 +80,33 @@ TEST_F(Conversations, NeedRepliesThatBeginWithWhatAsksForThem) {
               "'assistant' do not begin");
 }
 
+// As SentencePiece's do: the model would not know the letters of </s>.
+TEST_F(Conversations, NeedATokenizerWhoseTextsHoldTheirSpecialTokens) {
+  Directory dir;
+  dir.put("tokenizer_config.json", R"({"bos_token": "<s>", "eos_token": "</s>"})");
+  const std::string vocab = dir / "tokenizer.model";
+  Tokenizer letters = Tokenizer::characters();
+  auto refusal = [&](const std::string& style) {
+    return error_of([&] { chat_template_for(style, vocab, letters); });
+  };
+  for (const char* style : {"mistral", "llama2", "plain"})
+    EXPECT_TRUE(refusal(style).starts_with(concat("64: by the chat template ", style,
+                                                  " conversations hold '</s>', which is 4 tokens "
+                                                  "of ",
+                                                  vocab, ": ")))
+        << refusal(style);
+  auto jinja = [&](const std::string& source) { return dir.put("t.jinja", source); };
+  const std::string kEach = "{% for m in messages %}{{ m.content }}{% endfor %}";
+  EXPECT_TRUE(has(refusal(jinja("{{ bos_token }}" + kEach)), "hold '<s>', which is 3 tokens"));
+  // Without such tokens, with markers that are text to models without them, and where it cannot be
+  // seen.
+  for (const std::string& fine :
+       {std::string("chatml"), jinja(kEach), jinja("{{ raise_exception('a system first') }}")})
+    EXPECT_EQ(refusal(fine), "");
+  // <|endoftext|> is a token here.
+  EXPECT_EQ(error_of([&] { chat_template_for("plain", file, tokenizer); }), "");
+}
+
 TEST_F(Conversations, OfAFileNeedNoTableOfTemplates) {
   Directory dir;
   const std::string table = dir / "nowhere.yml", source = dir.put("t.jinja", "the");

@@ -1,5 +1,7 @@
 #include "generate/conversation.h"
 
+#include <set>
+
 #include "base/error.h"
 #include "tokenizer/unicode.h"
 
@@ -14,6 +16,34 @@ std::string as_utf8(std::string_view typed) {
   return std::string(unicode::repair(typed, storage));
 }
 
+// Of a question, a reply and another question; "" where the template refuses them.
+std::string example_of(const ChatTemplate& style) try {
+  std::string text;
+  for (const ChatTurn& turn :
+       turns_before_reply({{"user", "A?"}, {kAssistant, "B."}, {"user", "C?"}}, style))
+    text += turn.text;
+  return text;
+} catch (const Error&) { return ""; }
+
+// Tokenizers of SentencePiece read special tokens as letters, of which the model knows nothing.
+void check_special_tokens(const ChatTemplate& style, const SpecialTokens& special,
+                          const std::filesystem::path& vocab, const Tokenizer& tokenizer) {
+  std::set<std::string> texts = {special.bos, special.eos};
+  for (const auto& [name, text] : style.tokens) texts.insert(text);
+  const std::string example = example_of(style);
+  for (const std::string& text : texts) {
+    if (text.empty() || example.find(text) == example.npos) continue;
+    std::vector<int32_t> ids;
+    tokenizer.encode_plain(text, ids);
+    check_usage(ids.size() == 1, "by the chat template ", style.name, " conversations hold '", text,
+                "', which is ", ids.size(), " tokens of ",
+                vocab.empty() ? "the tokenizer" : vocab.string(),
+                ": they need a tokenizer whose texts can hold special tokens: give the model's "
+                "tokenizer.json (--vocab-file tokenizer.json --set tokenizer_type=HFTokenizer), "
+                "beside which tokenizer_config.json names the right ones");
+  }
+}
+
 }  // namespace
 
 ChatTemplate chat_template_for(const std::string& name_or_file, const std::filesystem::path& vocab,
@@ -22,6 +52,7 @@ ChatTemplate chat_template_for(const std::string& name_or_file, const std::files
   ChatTemplate style = read_chat_template(name_or_file);
   style = with_special_tokens(style, special);
   check_generation_role(style, kAssistant);
+  check_special_tokens(style, special, vocab, tokenizer);
   warn_of_split_markers(style, tokenizer, vocab);
   return style;
 }

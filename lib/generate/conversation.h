@@ -12,7 +12,8 @@
 namespace neox {
 
 // A template of a name or file with the special tokens beside a vocabulary; says which of its words
-// the tokenizer has no token for. Throws as read_chat_template() and check_generation_role().
+// the tokenizer has no token for. Throws as read_chat_template() and check_generation_role(), and
+// Error (64) where a special token that conversations hold is no token of a text.
 ChatTemplate chat_template_for(const std::string& name_or_file, const std::filesystem::path& vocab,
                                const Tokenizer& tokenizer);
 
