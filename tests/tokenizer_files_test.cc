@@ -1,5 +1,5 @@
 // The files that describe tokenizers: every form that is read, and what is refused by name.
-#include "tokenizer/bpe_files.h"
+#include "tokenizer/tokenizer_files.h"
 #include "tokenizer_fixture.h"
 
 namespace neox {

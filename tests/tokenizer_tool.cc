@@ -16,7 +16,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/program.h"
-#include "tokenizer/bpe_files.h"
+#include "tokenizer/tokenizer_files.h"
 #include "tokenizer/bpe_trainer.h"
 #include "tokenizer/tokenizer.h"
 

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "chat/special_tokens.h"
+#include "tokenizer/special_tokens.h"
 #include "tokenizer/tokenizer.h"
 
 namespace neox {

@@ -7,16 +7,16 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "chat/special_tokens.h"
 #include "checkpoint/raw_file.h"
 #include "convert/formats.h"
 #include "convert/hf_family.h"
 #include "convert/json.h"
 #include "convert/safetensors.h"
 #include "convert/weights.h"
-#include "tokenizer/bpe_files.h"
+#include "tokenizer/special_tokens.h"
 #include "tokenizer/spm_model.h"
 #include "tokenizer/tokenizer.h"
+#include "tokenizer/tokenizer_files.h"
 
 namespace neox {
 namespace {

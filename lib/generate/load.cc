@@ -11,7 +11,6 @@
 #include "base/log.h"
 #include "base/program.h"
 #include "base/text.h"
-#include "chat/special_tokens.h"
 #include "checkpoint/layout.h"
 #include "config/architecture.h"
 #include "config/keys.h"
@@ -19,6 +18,7 @@
 #include "model/parameters.h"
 #include "ops/cpu_arena.h"
 #include "tokenizer/of_config.h"
+#include "tokenizer/special_tokens.h"
 
 namespace neox {
 

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/text.h"
-#include "tokenizer/bpe_files.h"
+#include "tokenizer/tokenizer_files.h"
 #include "tokenizer/pipeline.h"
 
 namespace neox {

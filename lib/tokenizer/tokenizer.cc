@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "tokenizer/bpe_cache.h"
-#include "tokenizer/bpe_files.h"
+#include "tokenizer/tokenizer_files.h"
 #include "tokenizer/spm.h"
 #include "tokenizer/unicode.h"
 

@@ -1,4 +1,4 @@
-#include "chat/special_tokens.h"
+#include "tokenizer/special_tokens.h"
 
 #include <nlohmann/json.hpp>
 

@@ -1,4 +1,4 @@
-#include "tokenizer/bpe_files.h"
+#include "tokenizer/tokenizer_files.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -13,6 +13,7 @@
 #include "tokenizer/character_bpe.h"
 #include "tokenizer/piece_models.h"
 #include "tokenizer/pipeline.h"
+#include "tokenizer/special_tokens.h"
 
 namespace neox {
 namespace {
@@ -246,16 +247,12 @@ void read_parts(const Part& root, TokenizerFiles& files) {
   read_pipeline(root, files);
 }
 
-// What is no JSON is said where the file is needed.
-std::string eos_token_beside(const std::filesystem::path& tokenizer) {
-  std::filesystem::path file = tokenizer.parent_path() / "tokenizer_config.json";
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(file, error)) return "";
-  json config = json::parse(read_file(file), nullptr, false);
-  json token = config.is_object() ? config.value("eos_token", json()) : json();
-  if (token.is_object()) token = token.value("content", json());
-  return token.is_string() ? token.get<std::string>() : "";
-}
+// What is wrong with the files is said where they are needed.
+std::string eos_token_beside(const std::filesystem::path& tokenizer) try {
+  std::map<std::string, std::string> named = named_tokens_in(tokenizer.parent_path());
+  auto found = named.find("eos_token");
+  return found == named.end() ? "" : found->second;
+} catch (const Error&) { return ""; }
 
 }  // namespace
 

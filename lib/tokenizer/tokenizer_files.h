@@ -32,7 +32,7 @@ struct TokenizerFiles {
   std::vector<PreTokenizer> pre_tokenizers = {};  // in front of the words
   std::vector<DecoderStep> decoder = {};          // empty: the bytes of the tokens, joined
   std::vector<int32_t> begin = {}, end = {};      // the ids that stand around those of a text
-  std::string end_of_text = {};  // eos_token of the tokenizer_config.json beside it, or ""
+  std::string end_of_text = {};                   // the eos_token that files beside it name, or ""
 };
 
 // Throws Error with the path and the place for what is not supported, and for ids that `tokenizers`
