@@ -16,8 +16,11 @@ std::atomic<size_t> g_most_memory = SIZE_MAX;  // bytes that are given at once
 }  // namespace
 
 // Where GCC sees what they do it warns of each pair of them.
+[[gnu::noinline]] void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
+  return bytes <= g_most_memory ? std::malloc(std::max<size_t>(bytes, 1)) : nullptr;
+}
 [[gnu::noinline]] void* operator new(size_t bytes) {
-  void* memory = bytes <= g_most_memory ? std::malloc(std::max<size_t>(bytes, 1)) : nullptr;
+  void* memory = operator new(bytes, std::nothrow);
   if (!memory) throw std::bad_alloc();
   return memory;
 }
