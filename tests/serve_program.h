@@ -26,7 +26,7 @@ class Serve : public GenerateProgram {
    public:
     explicit Server(const Strings& more = {}, const Strings& environment = {})
         : child_(Strings{program("neox-serve"), run().save(), "--listen", "0"} + more,
-                 {.environment = environment}) {
+                 {.environment = environment, .limit_seconds = 600}) {  // one serves all tests
       EXPECT_TRUE(child_.wait_for("/v1/completions -d"));
       const std::string& said = child_.said();
       size_t at = said.find("http://127.0.0.1:");
