@@ -17,11 +17,11 @@ TEST(ExitOf, OnlyABrokenGpuAsksForOtherNodes) {
   EXPECT_EQ(exit_of(std::runtime_error(broken)), Exit::kPeerLost);
   EXPECT_EQ(exit_of(Error(Exit::kInternal, "NCCL: " + broken)), Exit::kPeerLost);
   EXPECT_EQ(exit_of(Error(Exit::kIo, broken)), Exit::kIo);
-  for (const char* text : {"CUDA error: uncorrectable NVLink error detected during the execution",
-                           "CUDA error: Invalid access of peer GPU memory over nvlink or a "
-                           "hardware error",
-                           "CUDA error: unspecified launch failure",
-                           "cudaEventRecord: unknown error"})
+  for (const char* text :
+       {"CUDA error: uncorrectable NVLink error detected during the execution",
+        "CUDA error: Invalid access of peer GPU memory over nvlink or a "
+        "hardware error",
+        "CUDA error: unspecified launch failure", "cudaEventRecord: unknown error"})
     EXPECT_EQ(exit_of(std::runtime_error(text)), Exit::kPeerLost) << text;
   EXPECT_EQ(exit_of(std::runtime_error("CUDA error: an illegal memory access was encountered")),
             Exit::kInternal);

@@ -16,9 +16,9 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/program.h"
-#include "tokenizer/tokenizer_files.h"
 #include "tokenizer/bpe_trainer.h"
 #include "tokenizer/tokenizer.h"
+#include "tokenizer/tokenizer_files.h"
 
 namespace {
 

@@ -53,10 +53,10 @@ std::vector<std::string> plugin_names(const Environment& env) {
 
 // Where Amazon's installers put the plugin.
 std::string amazon_plugin(const fs::path& root) {
-  for (const char* dir : {"opt/amazon/ofi-nccl/lib", "opt/amazon/ofi-nccl/lib/x86_64-linux-gnu",
-                          "opt/amazon/ofi-nccl/lib/aarch64-linux-gnu", "opt/amazon/ofi-nccl/lib64",
-                          "opt/aws-ofi-nccl/lib", "opt/aws-ofi-nccl/install/lib",
-                          "opt/amazon/efa/lib"})
+  for (const char* dir :
+       {"opt/amazon/ofi-nccl/lib", "opt/amazon/ofi-nccl/lib/x86_64-linux-gnu",
+        "opt/amazon/ofi-nccl/lib/aarch64-linux-gnu", "opt/amazon/ofi-nccl/lib64",
+        "opt/aws-ofi-nccl/lib", "opt/aws-ofi-nccl/install/lib", "opt/amazon/efa/lib"})
     for (const char* name : {"libnccl-net-ofi.so", "libnccl-net.so"}) {
       std::error_code error;
       if (fs::exists(root / dir / name, error)) return (fs::path("/") / dir / name).string();

@@ -11,6 +11,7 @@
 #include "config/value.h"
 #include "convert/megatron_args.h"
 #include "convert/megatron_command_line.h"
+#include "tokenizer/tokenizer.h"
 
 namespace neox {
 namespace {
@@ -324,21 +325,16 @@ void Translation::add_data() {
 }
 
 void Translation::add_tokenizer() {
-  static const std::pair<const char*, const char*> kTypes[] = {
-      {"GPT2BPETokenizer", "GPT2BPETokenizer"},   {"HFTokenizer", "HFTokenizer"},
-      {"HuggingFaceTokenizer", "HFTokenizer"},    {"PretrainedFromHF", "HFTokenizer"},
-      {"SentencePieceTokenizer", "SPMTokenizer"}, {"GPTSentencePieceTokenizer", "SPMTokenizer"},
-      {"Llama2Tokenizer", "Llama2Tokenizer"},     {"TikTokenizer", "TiktokenTokenizer"}};
+  static const std::set<std::string> kOurs = {"GPT2BPETokenizer", "HFTokenizer", "Llama2Tokenizer"};
   std::string type = word("tokenizer_type",
                           has("tokenizer_name_or_path") ? "PretrainedFromHF" : "GPT2BPETokenizer");
   std::string model = word("tokenizer_model", word("tokenizer_name_or_path").c_str());
   if (model.empty()) model = word("vocab_file");
-  auto known = std::ranges::find(kTypes, type, [](const auto& t) { return std::string(t.first); });
-  std::string ours = known != std::end(kTypes)   ? known->second
-                     : model.ends_with(".model") ? "SPMTokenizer"
-                                                 : "";
-  if (known == std::end(kTypes))
+  std::string ours = type == "TikTokenizer" ? "TiktokenTokenizer" : Tokenizer::same_type(type);
+  if (ours == type && !kOurs.contains(type)) {
+    ours = model.ends_with(".model") ? "SPMTokenizer" : "";
     lose("--tokenizer-type " + type, "give tokenizer_type and vocab_file, or padded_vocab_size");
+  }
   if (ours == "HFTokenizer" && !model.empty() && !model.ends_with(".json"))
     model += "/tokenizer.json";
   if (!ours.empty()) lines_.add("tokenizer_type", ours);

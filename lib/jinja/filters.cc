@@ -131,14 +131,8 @@ Value sum(const Value& value, const Arguments& given) {
 Value join_items(const Value& value, const Arguments& given) {
   const Value* between = given.find(0, "d");
   const Value* by = given.find(1, "attribute");
-  const std::string separator = between ? text_of(*between) : "";
-  GrowingText all;
-  bool first = true;
-  for (const Value& item : items_of(value)) {
-    if (!std::exchange(first, false)) all += separator;
-    all += text_of(at_or_itself(item, by));
-  }
-  return all.take();
+  return joined_texts(items_of(value), between ? text_of(*between) : "",
+                      [&](const Value& item) { return text_of(at_or_itself(item, by)); });
 }
 
 Arguments from(const Arguments& given, size_t first) {

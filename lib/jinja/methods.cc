@@ -1,7 +1,6 @@
 // Methods of Python's str, list and dict that change nothing.
 #include <algorithm>
 #include <map>
-#include <utility>
 
 #include "jinja/operators.h"
 #include "jinja/text.h"
@@ -137,13 +136,7 @@ Value replace_in(const Value& text, const Arguments& given) {
 Value join_texts(const Value& text, const Arguments& given) {
   const Value* list = given.find(0, "iterable");
   if (!list) throw Failure("an argument is missing: iterable");
-  GrowingText all;
-  bool first = true;
-  for (const Value& item : items_of(*list)) {
-    if (!std::exchange(first, false)) all += *text.text();
-    all += words_of(item);
-  }
-  return all.take();
+  return joined_texts(items_of(*list), *text.text(), words_of);
 }
 
 Value without_prefix(const Value& text, const Arguments& given) {

@@ -151,17 +151,6 @@ std::string quoted(const std::string& text) {
 
 std::string repr_at(int64_t level, const Value& value);
 
-// Of a list or map.
-template <class Items, class Part>
-std::string repr_of_all(const Items& items, Part part) {
-  GrowingText all;
-  for (const auto& item : items) {
-    if (&item != &items.front()) all += ", ";
-    all += part(item);
-  }
-  return all.take();
-}
-
 // A namespace may hold itself.
 std::string repr_at(int64_t level, const Value& value) {
   check_level(level);
@@ -174,16 +163,16 @@ std::string repr_at(int64_t level, const Value& value) {
   if (value.list()) {
     const List& list = *value.list();
     std::string all =
-        repr_of_all(list, [&](const Value& item) { return repr_at(level + 1, item); });
+        joined_texts(list, ", ", [&](const Value& item) { return repr_at(level + 1, item); });
     if (!list.is_tuple) return "[" + all + "]";
     return "(" + all + (list.size() == 1 ? ",)" : ")");
   }
   if (!value.map()) throw Failure("a function has no text");
   return "{" +
-         repr_of_all(value.map()->items,
-                     [&](const auto& item) {
-                       return quoted(item.first) + ": " + repr_at(level + 1, item.second);
-                     }) +
+         joined_texts(value.map()->items, ", ",
+                      [&](const auto& item) {
+                        return quoted(item.first) + ": " + repr_at(level + 1, item.second);
+                      }) +
          "}";
 }
 

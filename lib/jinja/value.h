@@ -42,6 +42,18 @@ class GrowingText {
   std::string text_;
 };
 
+// The texts that part(item) gives, with a separator between them.
+template <class Items, class Part>
+std::string joined_texts(const Items& items, std::string_view separator, const Part& part) {
+  GrowingText all;
+  bool first = true;
+  for (const auto& item : items) {
+    if (!std::exchange(first, false)) all += separator;
+    all += part(item);
+  }
+  return all.take();
+}
+
 struct Value;
 // A list, or a tuple, which is written otherwise and equals no list.
 struct List : std::vector<Value> {

@@ -203,9 +203,7 @@ std::optional<JobKind> parse_job_kind(const std::string& word) {
   return std::nullopt;
 }
 
-bool is_requeued(JobKind kind) {
-  return kind == JobKind::kTrain || kind == JobKind::kPrepareData;
-}
+bool is_requeued(JobKind kind) { return kind == JobKind::kTrain || kind == JobKind::kPrepareData; }
 
 std::string file_name(JobKind kind) {
   std::string number = kind == JobKind::kGenerate ? "" : concat(static_cast<int>(kind), ".");

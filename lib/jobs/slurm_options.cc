@@ -36,7 +36,8 @@ bool is_option(const std::string& word, const Checked& option) {
   return given.size() > 5 && name.starts_with(given);
 }
 
-// What neox-submit has to know of. The lead of a training job's signal is checked; other jobs may have any signal.
+// What neox-submit has to know of. The lead of a training job's signal is checked; other jobs may
+// have any signal.
 const Checked* find_checked(const std::string& option, JobKind kind) {
   for (const Checked& checked : kChecked) {
     bool leads = std::string_view(checked.ours) == "lead";

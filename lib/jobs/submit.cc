@@ -26,8 +26,8 @@ struct Finished {
 // In a shell inside another job that one's variables would count as what the new one asks for. The
 // type of MPI is the user's wish, but in a step: that of an interactive shell has none.
 bool is_of_a_job(std::string_view variable) {
-  constexpr std::array kOthers = {"SLURM_CONF=", "SLURM_JWT=", "SLURM_CLUSTERS=",
-                                  "SLURM_TIME_FORMAT="};
+  constexpr std::array kOthers = {
+      "SLURM_CONF=", "SLURM_JWT=", "SLURM_CLUSTERS=", "SLURM_TIME_FORMAT="};
   if (variable.starts_with("SLURM_MPI_TYPE=")) return std::getenv("SLURM_STEP_ID") != nullptr;
   return variable.starts_with("SLURM_") &&
          std::ranges::none_of(kOthers, [&](auto name) { return variable.starts_with(name); });

@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "launch/cpu.h"
 #include "prepare/label_options.h"
+#include "tokenizer/tokenizer.h"
 
 namespace neox {
 namespace {
@@ -136,17 +137,6 @@ void refuse_unsupported(const Program& program) {
               "mmap is the one to use");
 }
 
-// The type of ours with the ids of one that Megatron or Megatron-DeepSpeed names.
-std::string known_type(const std::string& type) {
-  static const std::map<std::string, std::string> kSame = {
-      {"HuggingFaceTokenizer", "HFTokenizer"},
-      {"PretrainedFromHF", "HFTokenizer"},
-      {"SentencePieceTokenizer", "SPMTokenizer"},
-      {"GPTSentencePieceTokenizer", "SPMTokenizer"}};
-  auto same = kSame.find(type);
-  return same == kSame.end() ? type : same->second;
-}
-
 void check_tokenizer_type(const std::string& type) {
   static const std::set<std::string> kHere = {
       "HFTokenizer",     "GPT2BPETokenizer",  "HFGPT2Tokenizer",   "SPMTokenizer",
@@ -186,8 +176,9 @@ TokenizerFile read_named(const Program& program, const std::string& type) {
 
 TokenizerFile read_tokenizer(const Program& program, const PrepareDefaults& defaults) {
   bool merges = program.has("merge-file");
-  std::string type = known_type(program.given<std::string>("tokenizer-type")
-                                    .value_or(merges ? "GPT2BPETokenizer" : "HFTokenizer"));
+  std::string type =
+      Tokenizer::same_type(program.given<std::string>("tokenizer-type")
+                               .value_or(merges ? "GPT2BPETokenizer" : "HFTokenizer"));
   check_tokenizer_type(type);
   check_usage(!(program.has("tokenizer-path") && program.has("vocab-file")),
               "--tokenizer-path and --vocab-file exclude each other");

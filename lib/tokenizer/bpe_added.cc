@@ -4,50 +4,19 @@
 #include <map>
 
 #include "base/error.h"
-#include "base/utf8.h"
 #include "tokenizer/unicode.h"
 
 namespace neox {
 namespace {
 
-using unicode::Class;
 using unicode::Properties;
 
-// The code point that ends at `end`, which is not 0.
-unicode::CodePoint read_before(std::string_view text, size_t end) {
-  size_t start = end - 1;
-  while (continues_character(text[start])) --start;
-  return unicode::read(text, start);
-}
-
 bool is_word_before(std::string_view text, size_t at) {
-  return at > 0 && Properties::get().word_character(read_before(text, at).value);
+  return at > 0 && Properties::get().word_character(unicode::read_before(text, at).value);
 }
 
 bool is_word_after(std::string_view text, size_t at) {
   return at < text.size() && Properties::get().word_character(unicode::read(text, at).value);
-}
-
-bool is_space(unicode::CodePoint code) {
-  return Properties::get().category(code.value) == Class::kSpace;
-}
-
-size_t skip_spaces_back(std::string_view text, size_t at) {
-  while (at > 0) {
-    unicode::CodePoint code = read_before(text, at);
-    if (!is_space(code)) break;
-    at -= code.bytes;
-  }
-  return at;
-}
-
-size_t skip_spaces(std::string_view text, size_t at) {
-  while (at < text.size()) {
-    unicode::CodePoint code = unicode::read(text, at);
-    if (!is_space(code)) break;
-    at += code.bytes;
-  }
-  return at;
 }
 
 std::vector<std::pair<std::string, int32_t>> contents_of(const std::vector<AddedToken>& tokens) {
@@ -108,8 +77,8 @@ void AddedTokenMatcher::split(std::string_view text, const std::function<void(in
     from = match.end;  // the search goes on here even where rstrip takes more
     auto [start, end, found] = match;
     if (found->single_word && (is_word_before(text, start) || is_word_after(text, end))) continue;
-    if (found->lstrip) start = std::max(skip_spaces_back(text, start), done);
-    if (found->rstrip) end = skip_spaces(text, end);
+    if (found->lstrip) start = std::max(unicode::skip_spaces_back(text, start), done);
+    if (found->rstrip) end = unicode::skip_spaces(text, end);
     if (done < start) piece(text.substr(done, start - done));
     if (start < end) token(found->id);  // not where another token's rstrip took it
     done = end;

@@ -1,12 +1,10 @@
 #include "tokenizer/character_bpe.h"
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <utility>
 
 #include "base/error.h"
-#include "base/text.h"
 #include "base/utf8.h"
 #include "tokenizer/marked_words.h"
 #include "tokenizer/symbols.h"
@@ -24,19 +22,7 @@ uint32_t bytes_of(std::string_view character) {
   return bytes;
 }
 
-bool in_capitals(std::string_view token) {
-  return std::ranges::none_of(token, [](char c) { return 'a' <= c && c <= 'f'; });
-}
-
 }  // namespace
-
-int byte_of_token(std::string_view token) {
-  unsigned byte = 0;
-  if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return -1;
-  const char* end = token.data() + 5;
-  auto [at, error] = std::from_chars(token.data() + 3, end, byte, 16);
-  return error == std::errc() && at == end ? static_cast<int>(byte) : -1;
-}
 
 // The symbols of a word so far, and the unknown characters behind them.
 struct CharacterBpe::Chain {
@@ -50,12 +36,9 @@ struct CharacterBpe::Chain {
 
 CharacterBpe::CharacterBpe(const std::vector<std::string>& tokens,
                            const std::vector<BpeMerge>& merges, CharacterBpeRules rules)
-    : rules_(std::move(rules)), number_(new_words_number()) {
-  bytes_.fill(-1);
+    : rules_(std::move(rules)), bytes_(tokens), number_(new_words_number()) {
   for (size_t i = 0; i < tokens.size(); ++i) {
     auto id = static_cast<int32_t>(i);
-    if (int byte = byte_of_token(tokens[i]); byte >= 0 && in_capitals(tokens[i]))
-      bytes_[static_cast<size_t>(byte)] = id;
     if (tokens[i] == rules_.unknown) unknown_ = id;
     if (rules_.whole_words) words_[tokens[i]] = id;
     for (bool inside : {false, true})
@@ -85,13 +68,11 @@ std::string_view CharacterBpe::character_of(std::string_view token, bool inside,
   return utf8_sequence(token, 0).bytes == token.size() ? token : "";
 }
 
-bool CharacterBpe::has_all_bytes() const { return std::ranges::find(bytes_, -1) == bytes_.end(); }
-
 // Whether the ids of a text are those of its words.
 bool CharacterBpe::stand_alone(const std::vector<std::string>& tokens,
                                const std::vector<BpeMerge>& merges) const {
   if (!rules_.prefix.empty() || !rules_.suffix.empty() || rules_.whole_words) return false;
-  if (rules_.byte_fallback && !has_all_bytes()) return false;
+  if (rules_.byte_fallback && !bytes_.spell_all()) return false;
   bool knows_mark = rules_.byte_fallback || characters_[0][0].contains(bytes_of(kSpmSpace));
   if (rules_.fuses_unknown && !knows_mark) return false;
   return std::ranges::none_of(merges, [&](const BpeMerge& merge) {
@@ -101,11 +82,9 @@ bool CharacterBpe::stand_alone(const std::vector<std::string>& tokens,
 
 // Its bytes come in front of what is unknown before it, as in `tokenizers`.
 void CharacterBpe::add_unknown(std::string_view character, Chain& chain) const {
-  auto id_of = [this](char c) { return bytes_[static_cast<uint8_t>(c)]; };
-  auto has_token = [&](char c) { return id_of(c) >= 0; };
-  if (rules_.byte_fallback && std::ranges::all_of(character, has_token)) {
+  if (rules_.byte_fallback && bytes_.spell(character)) {
     for (size_t i = 0; i < character.size(); ++i)
-      add_symbol(chain.symbols, character.substr(i, 1), id_of(character[i]));
+      add_symbol(chain.symbols, character.substr(i, 1), bytes_.id(character[i]));
     return;
   }
   if (unknown_ < 0) return;
@@ -148,9 +127,9 @@ void CharacterBpe::encode(std::string_view piece, std::vector<int32_t>& ids) con
 }
 
 std::string CharacterBpe::loss() const {
-  if (rules_.byte_fallback && has_all_bytes()) return "";
+  if (rules_.byte_fallback && bytes_.spell_all()) return "";
   if (unknown_ < 0) return "is lost";
-  return concat("becomes ", rules_.unknown, " (", unknown_, ")");
+  return becomes(rules_.unknown, unknown_);
 }
 
 }  // namespace neox

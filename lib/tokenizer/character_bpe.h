@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "tokenizer/bpe.h"
+#include "tokenizer/byte_tokens.h"
 #include "tokenizer/word_model.h"
 
 namespace neox {
@@ -36,7 +37,6 @@ class CharacterBpe : public WordModel {
   using Characters = std::unordered_map<uint32_t, int32_t>;
   bool stand_alone(const std::vector<std::string>& tokens,
                    const std::vector<BpeMerge>& merges) const;
-  bool has_all_bytes() const;
   std::string_view character_of(std::string_view token, bool inside, bool last) const;
   void add_unknown(std::string_view character, Chain& chain) const;
   void encode_word(std::string_view word, std::vector<int32_t>& ids) const;
@@ -46,13 +46,10 @@ class CharacterBpe : public WordModel {
   std::unordered_map<uint64_t, Merge> merges_;  // of two ids
   // By the bytes of their UTF-8, [with the prefix][with the suffix].
   std::array<std::array<Characters, 2>, 2> characters_;
-  std::array<int32_t, 256> bytes_;                  // or -1
+  ByteTokens bytes_;
   std::unordered_map<std::string, int32_t> words_;  // with whole_words only
   bool by_words_;  // whether words behind U+2581 are encoded one by one
   uint64_t number_;
 };
-
-// The byte that "<0x0A>" stands for, or -1.
-int byte_of_token(std::string_view token);
 
 }  // namespace neox

@@ -1,46 +1,11 @@
 #include "tokenizer/normalizer.h"
 
-#include "base/utf8.h"
 #include "tokenizer/bpe.h"
 
 namespace neox {
 namespace {
 
 using NormalizerKind = Normalizer::Kind;
-using unicode::Class;
-
-bool is_space(char32_t code) { return unicode::Properties::get().category(code) == Class::kSpace; }
-
-std::string_view replace(const Normalizer& step, std::string_view text, std::string& storage) {
-  size_t copied = 0;
-  bool changed = false;
-  step.pattern.find(text, [&](size_t begin, size_t end) {
-    if (!changed) storage.clear();
-    changed = true;
-    storage.append(text, copied, begin - copied).append(step.content);
-    copied = end;
-  });
-  return changed ? storage.append(text, copied) : text;
-}
-
-std::string_view strip_left(std::string_view text) {
-  while (!text.empty()) {
-    auto [code, bytes] = unicode::read(text, 0);
-    if (!is_space(code)) break;
-    text.remove_prefix(bytes);
-  }
-  return text;
-}
-
-std::string_view strip_right(std::string_view text) {
-  while (!text.empty()) {
-    size_t at = text.size() - 1;
-    while (continues_character(text[at])) --at;
-    if (!is_space(unicode::read(text, at).value)) break;
-    text.remove_suffix(text.size() - at);
-  }
-  return text;
-}
 
 // write(out, code) for each code point.
 template <class Write>
@@ -62,7 +27,7 @@ std::string_view without(std::string_view text, std::string& storage, const Drop
 }
 
 void write_clean(std::string& out, char32_t code) {
-  if (!unicode::is_control(code)) unicode::append(out, is_space(code) ? U' ' : code);
+  if (!unicode::is_control(code)) unicode::append(out, unicode::is_space(code) ? U' ' : code);
 }
 
 // The blocks of CJK ideograms that BERT's tokenizer knows.
@@ -95,15 +60,15 @@ std::string_view apply(const Normalizer& step, std::string_view text, bool begin
     case NormalizerKind::kForm:
       return unicode::in_form(text, step.form, storage);
     case NormalizerKind::kReplace:
-      return replace(step, text, storage);
+      return step.pattern.replaced(text, step.content, storage);
     case NormalizerKind::kPrepend:
       return begins && !text.empty() ? storage.assign(step.content).append(text) : text;
     case NormalizerKind::kLowercase:
       return each_character(text, storage, unicode::append_lowercase);
     case NormalizerKind::kStripLeft:
-      return strip_left(text);
+      return text.substr(unicode::skip_spaces(text, 0));
     case NormalizerKind::kStripRight:
-      return strip_right(text);
+      return text.substr(0, unicode::skip_spaces_back(text, text.size()));
     case NormalizerKind::kStripAccents:
       return without(text, storage, unicode::is_accent);
     case NormalizerKind::kDropNonspacing:

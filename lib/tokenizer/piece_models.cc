@@ -5,9 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/text.h"
 #include "base/utf8.h"
-#include "tokenizer/character_bpe.h"
 #include "tokenizer/marked_words.h"
 
 namespace neox {
@@ -30,16 +28,12 @@ UnigramModel::UnigramModel(const std::vector<std::string>& tokens, std::vector<d
       scores_(std::move(scores)),
       least_(std::numeric_limits<double>::infinity()),
       trie_(trie_of(tokens)),
+      bytes_(tokens),
       number_(new_words_number()) {
-  bytes_.fill(-1);
   for (size_t i = 0; i < tokens.size(); ++i) {
     least_ = std::min(least_, scores_[i]);
     ids_[tokens[i]] = static_cast<int32_t>(i);
   }
-  for (size_t byte = 0; byte < bytes_.size(); ++byte)
-    if (auto found = ids_.find(printed("<0x%02X>", static_cast<int>(byte))); found != ids_.end())
-      bytes_[byte] = found->second;
-  has_all_bytes_ = std::ranges::find(bytes_, -1) == bytes_.end();
   if (rules_.unknown >= 0) unknown_text_ = tokens[static_cast<size_t>(rules_.unknown)];
 }
 
@@ -51,9 +45,8 @@ void UnigramModel::encode(std::string_view piece, std::vector<int32_t>& ids) con
 void UnigramModel::add(std::string_view part, std::vector<int32_t>& ids) const {
   if (auto found = ids_.find(std::string(part)); found != ids_.end())
     return ids.push_back(found->second);
-  auto id_of = [this](char c) { return bytes_[static_cast<uint8_t>(c)]; };
-  if (rules_.byte_fallback && std::ranges::all_of(part, [&](char c) { return id_of(c) >= 0; })) {
-    for (char c : part) ids.push_back(id_of(c));
+  if (rules_.byte_fallback && bytes_.spell(part)) {
+    for (char c : part) ids.push_back(bytes_.id(c));
     return;
   }
   ids.push_back(rules_.unknown);
@@ -103,9 +96,9 @@ void UnigramModel::encode_piece(std::string_view piece, std::vector<int32_t>& id
 }
 
 std::string UnigramModel::loss() const {
-  if (rules_.byte_fallback && has_all_bytes_) return "";
+  if (rules_.byte_fallback && bytes_.spell_all()) return "";
   if (rules_.unknown < 0) return "is an error";
-  return concat("becomes ", unknown_text_, " (", rules_.unknown, ")");
+  return becomes(unknown_text_, rules_.unknown);
 }
 
 VocabularyModel::VocabularyModel(const std::vector<std::string>& tokens, const std::string& unknown)
@@ -118,7 +111,7 @@ VocabularyModel::VocabularyModel(const std::vector<std::string>& tokens, const s
 }
 
 std::string VocabularyModel::loss() const {
-  return concat("becomes ", tokens_[static_cast<size_t>(unknown_)], " (", unknown_, ")");
+  return becomes(tokens_[static_cast<size_t>(unknown_)], unknown_);
 }
 
 void WordLevelModel::encode(std::string_view piece, std::vector<int32_t>& ids) const {

@@ -2,9 +2,9 @@
 // Kudo 2018), the longest pieces from the left (WordPiece, as BERT's), and whole words (WordLevel).
 // Immutable, so any number of threads may encode.
 #pragma once
-#include <array>
 #include <unordered_map>
 
+#include "tokenizer/byte_tokens.h"
 #include "tokenizer/piece_trie.h"
 #include "tokenizer/word_model.h"
 
@@ -31,13 +31,12 @@ class UnigramModel : public WordModel {
   double least_;
   PieceTrie trie_;
   std::unordered_map<std::string, int32_t> ids_;
-  std::array<int32_t, 256> bytes_;  // or -1
-  bool has_all_bytes_;
+  ByteTokens bytes_;
   std::string unknown_text_;
   uint64_t number_;
 };
 
-// Both find words by their text; the unknown must have a token.
+// What both of these have: words, and a token for the unknown.
 class VocabularyModel : public WordModel {
  public:
   VocabularyModel(const std::vector<std::string>& tokens, const std::string& unknown);

@@ -1,8 +1,8 @@
 // What stands around the model in a Hugging Face tokenizer.json: normalizer, pre_tokenizer, decoder
 // and post_processor, read and checked. All throw Error with the place for what is not supported.
 #pragma once
-#include "tokenizer/tokenizer_files.h"
 #include "tokenizer/json_part.h"
+#include "tokenizer/tokenizer_files.h"
 
 namespace neox {
 

@@ -71,9 +71,6 @@ void match_scripts(std::string_view text, const Match& match) {
 template <class Match>
 void each_match(const PreTokenizer& step, std::string_view text, const Match& match) {
   const unicode::Properties& properties = unicode::Properties::get();
-  auto is_space = [&](char32_t code) {
-    return properties.category(code) == unicode::Class::kSpace;
-  };
   switch (step.matches) {
     case Matches::kPattern:
       return step.pattern.find(text, match);
@@ -82,10 +79,10 @@ void each_match(const PreTokenizer& step, std::string_view text, const Match& ma
     case Matches::kPunctuation:
       return match_each(text, match, [&](char32_t code) { return properties.punctuation(code); });
     case Matches::kSpaces:
-      return match_each(text, match, is_space);
+      return match_each(text, match, unicode::is_space);
     case Matches::kRuns:
       return match_runs(text, match, [&](char32_t code) {
-        return properties.word_character(code) ? 1 : is_space(code) ? -1 : 0;
+        return properties.word_character(code) ? 1 : unicode::is_space(code) ? -1 : 0;
       });
     case Matches::kLength:
       return match_lengths(text, step.length, match);

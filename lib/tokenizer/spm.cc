@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/utf8.h"
-#include "tokenizer/character_bpe.h"
+#include "tokenizer/byte_tokens.h"
 #include "tokenizer/marked_words.h"
 #include "tokenizer/symbols.h"
 

@@ -6,7 +6,7 @@
 #include "base/text.h"
 #include "base/utf8.h"
 #include "tokenizer/bpe.h"
-#include "tokenizer/character_bpe.h"
+#include "tokenizer/byte_tokens.h"
 #include "tokenizer/unicode.h"
 
 namespace neox {
@@ -19,16 +19,6 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
   if (from.empty()) return;
   for (size_t at = 0; (at = text.find(from, at)) != text.npos; at += to.size())
     text.replace(at, from.size(), to);
-}
-
-void replace_matches(const TextPattern& pattern, std::string_view content, std::string& text) {
-  std::string made;
-  size_t copied = 0;
-  pattern.find(text, [&](size_t begin, size_t end) {
-    made.append(text, copied, begin - copied).append(content);
-    copied = end;
-  });
-  text = made.append(text, copied);
 }
 
 // clean_up_tokenization of WordPiece and CTC.
@@ -53,7 +43,8 @@ void strip(const DecoderStep& step, std::string& text) {
 void decode_one(const DecoderStep& step, bool first, bool last, std::string& token) {
   switch (step.kind) {
     case DecoderKind::kReplace:
-      if (is_utf8(token)) replace_matches(step.pattern, step.content, token);
+      if (std::string made; is_utf8(token))
+        token = std::string(step.pattern.replaced(token, step.content, made));
       return;
     case DecoderKind::kStrip:
       return strip(step, token);

@@ -197,4 +197,17 @@ void TextPattern::find(std::string_view text,
   }
 }
 
+std::string_view TextPattern::replaced(std::string_view text, std::string_view content,
+                                       std::string& storage) const {
+  size_t copied = 0;
+  bool changed = false;
+  find(text, [&](size_t begin, size_t end) {
+    if (!changed) storage.clear();
+    changed = true;
+    storage.append(text, copied, begin - copied).append(content);
+    copied = end;
+  });
+  return changed ? storage.append(text, copied) : text;
+}
+
 }  // namespace neox

@@ -21,6 +21,10 @@ class TextPattern {
   // Calls found(begin, end) for each match, from left to right; they do not overlap, and may be
   // empty. text must be valid UTF-8. Throws Error where Oniguruma gives up (its limit of steps).
   void find(std::string_view text, const std::function<void(size_t, size_t)>& found) const;
+  // With the content in the place of each match: the text itself where there is none, otherwise in
+  // `storage`.
+  std::string_view replaced(std::string_view text, std::string_view content,
+                            std::string& storage) const;
 
  private:
   std::string text_;  // the literal, or the expression for messages

@@ -9,8 +9,8 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/text.h"
-#include "tokenizer/tokenizer_files.h"
 #include "tokenizer/pipeline.h"
+#include "tokenizer/tokenizer_files.h"
 
 namespace neox {
 namespace {

@@ -7,8 +7,9 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "tokenizer/bpe_cache.h"
-#include "tokenizer/tokenizer_files.h"
+#include "tokenizer/special_tokens.h"
 #include "tokenizer/spm.h"
+#include "tokenizer/tokenizer_files.h"
 #include "tokenizer/unicode.h"
 
 namespace neox {
@@ -34,6 +35,13 @@ std::vector<int32_t> blank_runs(const std::vector<AddedToken>& tokens) {
   }
   return ids;
 }
+
+// What is wrong with the files is said where they are needed.
+std::string eos_token_in(const std::filesystem::path& directory) try {
+  std::map<std::string, std::string> named = named_tokens_in(directory);
+  auto found = named.find("eos_token");
+  return found == named.end() ? "" : found->second;
+} catch (const Error&) { return ""; }
 
 }  // namespace
 
@@ -85,10 +93,11 @@ int32_t Tokenizer::Impl::find_end_of_text() const {
   for (std::string_view end : kEndsOfText)
     for (const AddedToken& token : files.added)
       if (token.special && token.content == end) return token.id;
-  if (files.end_of_text.empty()) return -1;
+  const std::string named = files.beside ? eos_token_in(*files.beside) : "";
+  if (named.empty()) return -1;
   for (const AddedToken& token : files.added)
-    if (token.content == files.end_of_text) return token.id;
-  auto known = std::ranges::find(files.tokens, files.end_of_text);
+    if (token.content == named) return token.id;
+  auto known = std::ranges::find(files.tokens, named);
   return known == files.tokens.end() ? -1 : static_cast<int32_t>(known - files.tokens.begin());
 }
 
@@ -219,6 +228,13 @@ Tokenizer Tokenizer::of_type(std::string_view type, const std::filesystem::path&
   if (is_tiktoken(type)) return from_tiktoken(vocab);
   check_usage(!merges.empty(), type, " needs merge_file beside vocab_file");
   return from_gpt2(vocab, merges);
+}
+
+std::string Tokenizer::same_type(const std::string& type) {
+  if (type == "HuggingFaceTokenizer" || type == "PretrainedFromHF") return "HFTokenizer";
+  if (type == "SentencePieceTokenizer" || type == "GPTSentencePieceTokenizer")
+    return "SPMTokenizer";
+  return type;
 }
 
 Tokenizer Tokenizer::characters() {

@@ -38,6 +38,9 @@ class Tokenizer {
   // TiktokenTokenizer, or CharLevelTokenizer (without files); or Megatron's Llama2Tokenizer.
   static Tokenizer of_type(std::string_view type, const std::filesystem::path& vocab,
                            const std::filesystem::path& merges);
+  // The type with the same ids of one that Megatron-LM or Megatron-DeepSpeed names, others as they
+  // are.
+  static std::string same_type(const std::string& type);
   static bool reads_files(std::string_view type) { return type != "CharLevelTokenizer"; }
   static bool is_tiktoken(std::string_view type) { return type == "TiktokenTokenizer"; }
   // Whether a type reads a tokenizer.model.

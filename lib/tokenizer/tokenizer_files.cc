@@ -13,7 +13,6 @@
 #include "tokenizer/character_bpe.h"
 #include "tokenizer/piece_models.h"
 #include "tokenizer/pipeline.h"
-#include "tokenizer/special_tokens.h"
 
 namespace neox {
 namespace {
@@ -247,13 +246,6 @@ void read_parts(const Part& root, TokenizerFiles& files) {
   read_pipeline(root, files);
 }
 
-// What is wrong with the files is said where they are needed.
-std::string eos_token_beside(const std::filesystem::path& tokenizer) try {
-  std::map<std::string, std::string> named = named_tokens_in(tokenizer.parent_path());
-  auto found = named.find("eos_token");
-  return found == named.end() ? "" : found->second;
-} catch (const Error&) { return ""; }
-
 }  // namespace
 
 TokenizerFiles read_tokenizer_json(const std::filesystem::path& path) {
@@ -263,7 +255,7 @@ TokenizerFiles read_tokenizer_json(const std::filesystem::path& path) {
            " is GPT-2's vocab.json, tokens and their ids alone; give a tokenizer.json, or take the "
            "type GPT2BPETokenizer, with its merges.txt");
   read_parts({root, files.name}, files);
-  files.end_of_text = eos_token_beside(path);
+  files.beside = path.parent_path();
   return files;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,10 +30,10 @@ struct TokenizerFiles {
   Words words = Words::kGpt2;
 
   std::vector<Normalizer> normalizers = {};
-  std::vector<PreTokenizer> pre_tokenizers = {};  // in front of the words
-  std::vector<DecoderStep> decoder = {};          // empty: the bytes of the tokens, joined
-  std::vector<int32_t> begin = {}, end = {};      // the ids that stand around those of a text
-  std::string end_of_text = {};                   // the eos_token that files beside it name, or ""
+  std::vector<PreTokenizer> pre_tokenizers = {};     // in front of the words
+  std::vector<DecoderStep> decoder = {};             // empty: the bytes of the tokens, joined
+  std::vector<int32_t> begin = {}, end = {};         // the ids that stand around those of a text
+  std::optional<std::filesystem::path> beside = {};  // where files may name its eos_token
 };
 
 // Throws Error with the path and the place for what is not supported, and for ids that `tokenizers`

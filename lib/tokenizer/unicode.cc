@@ -58,6 +58,32 @@ size_t first_invalid(std::string_view text) {
 
 }  // namespace
 
+CodePoint read_before(std::string_view text, size_t end) {
+  size_t start = end - 1;
+  while (continues_character(text[start])) --start;
+  return read(text, start);
+}
+
+bool is_space(char32_t code) { return Properties::get().category(code) == Class::kSpace; }
+
+size_t skip_spaces_back(std::string_view text, size_t at) {
+  while (at > 0) {
+    CodePoint code = read_before(text, at);
+    if (!is_space(code.value)) break;
+    at -= code.bytes;
+  }
+  return at;
+}
+
+size_t skip_spaces(std::string_view text, size_t at) {
+  while (at < text.size()) {
+    CodePoint code = read(text, at);
+    if (!is_space(code.value)) break;
+    at += code.bytes;
+  }
+  return at;
+}
+
 void append(std::string& text, char32_t code) {
   auto put = [&](char32_t byte) { text.push_back(static_cast<char>(byte)); };
   auto tail = [&](int shift) { put(0x80 | (code >> shift & 0x3F)); };

@@ -25,6 +25,9 @@ inline CodePoint read(std::string_view text, size_t at) {
           4};
 }
 
+// The one that ends at `end`, which is not 0.
+CodePoint read_before(std::string_view text, size_t end);
+
 void append(std::string& text, char32_t code);
 
 // The text itself where it is valid UTF-8; otherwise a copy in `storage` in which U+FFFD stands for
@@ -63,6 +66,11 @@ class Properties {
   std::string bits_;
   bool lead_unstable_[256] = {};
 };
+
+bool is_space(char32_t code);
+// Behind the white space that begins at `at`, and where that which ends there begins.
+size_t skip_spaces(std::string_view text, size_t at);
+size_t skip_spaces_back(std::string_view text, size_t at);
 
 // What `tokenizers` makes of it, as UTF-8.
 void append_lowercase(std::string& text, char32_t code);

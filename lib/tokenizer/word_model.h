@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/error.h"
+
 namespace neox {
 
 class WordModel {
@@ -14,6 +16,11 @@ class WordModel {
   virtual void encode(std::string_view piece, std::vector<int32_t>& ids) const = 0;
   // What becomes of text that no token stands for, in words; "" where there is no such text.
   virtual std::string loss() const = 0;
+
+ protected:
+  static std::string becomes(std::string_view unknown, int32_t id) {
+    return concat("becomes ", unknown, " (", id, ")");
+  }
 };
 
 }  // namespace neox
