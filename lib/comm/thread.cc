@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <cstring>
 #include <deque>
 #include <map>
 #include <mutex>
@@ -192,6 +193,15 @@ class Group {
   std::map<std::pair<int, int>, std::deque<Waiting>> sends_, receives_;
 };
 
+// memcpy stores large blocks past the caches, which ATen's copy reads into them first.
+void copy_elements(const Tensor& from, Tensor to) {
+  if (to.data_ptr() == from.data_ptr()) return;
+  if (to.is_cpu() && from.is_cpu() && to.scalar_type() == from.scalar_type())
+    std::memcpy(to.data_ptr(), from.data_ptr(), to.nbytes());
+  else
+    to.copy_(from.view(to.sizes()));
+}
+
 std::string describe_call(const char* operation, const Tensor& t) {
   return concat(operation, " of ", t.numel(), " x ", t.scalar_type());
 }
@@ -228,14 +238,11 @@ class ThreadCommunicator : public Communicator {
           size(), " chunks of ", mine.numel());
     meet("all_gather", mine, [&] {  // mine may be a chunk of full: this rank leaves it as it is
       Tensor chunks = full.view({size(), mine.numel()});
-      for (int r = 0; r < size(); ++r)
-        if (chunks[r].data_ptr() != slot(r).data_ptr()) chunks[r].copy_(slot(r).flatten());
+      for (int r = 0; r < size(); ++r) copy_elements(slot(r), chunks[r]);
     });
   }
   void broadcast(Tensor& t, int root) override {
-    meet("broadcast", t, [&] {
-      if (rank_ != root) t.copy_(slot(root));
-    });
+    meet("broadcast", t, [&] { copy_elements(slot(root), t); });
   }
   void exchange(std::span<Transfer> transfers) override {
     if (!transfers.empty()) group_->exchange(rank_, transfers);

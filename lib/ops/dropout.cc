@@ -122,15 +122,6 @@ void mask(const DropoutRows& r, const Tensor& like) {
   if (r.rows > 0) like.is_cuda() ? dropout_cuda(r) : dropout_cpu(r);
 }
 
-// A site as autograd keeps it.
-std::vector<int64_t> numbers_of(const DropoutSite& site) {
-  return {static_cast<int64_t>(site.key), site.offset, site.before, site.per_sample, site.row};
-}
-
-DropoutSite site_of(const std::vector<int64_t>& n, const Tensor& first_sample) {
-  return {static_cast<uint64_t>(n[0]), first_sample, n[1], n[2], n[3], n[4]};
-}
-
 class DroppedSum : public torch::autograd::Function<DroppedSum> {
  public:
   static Tensor forward(AutogradContext* context, const Maybe& residual, const Tensor& given,
@@ -181,6 +172,19 @@ class DroppedSum : public torch::autograd::Function<DroppedSum> {
 };
 
 }  // namespace
+
+std::vector<int64_t> numbers_of(const DropoutSite& site) {
+  return {static_cast<int64_t>(site.key), site.offset, site.before, site.per_sample, site.row};
+}
+
+DropoutSite site_of(const std::vector<int64_t>& numbers, const Tensor& first_sample) {
+  return {static_cast<uint64_t>(numbers[0]),
+          first_sample,
+          numbers[1],
+          numbers[2],
+          numbers[3],
+          numbers[4]};
+}
 
 Tensor dropout(const Tensor& x, double p, const DropoutSite& site) {
   if (p == 0) return x;

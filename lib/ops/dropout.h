@@ -3,6 +3,8 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <vector>
+
 #include "ops/element.h"
 #include "ops/philox.h"
 
@@ -22,6 +24,10 @@ struct DropoutSite {
   // Elements of a row there, of which the input's rows hold the first; 0: rows are whole.
   int64_t row = 0;
 };
+
+// A site as an autograd function keeps it: its numbers, beside the saved tensor first_sample.
+std::vector<int64_t> numbers_of(const DropoutSite& site);
+DropoutSite site_of(const std::vector<int64_t>& numbers, const at::Tensor& first_sample);
 
 // Zeroes each element with probability p and scales the others by 1 / (1 - p); differentiable. The
 // mask is a function of the site, so recomputation, and any layout, drops the same elements. p = 0

@@ -158,11 +158,6 @@ class DroppedAttention : public torch::autograd::Function<DroppedAttention> {
     auto rounded = [&](const Tensor& x) { return x.defined() ? x.to(a.q.scalar_type()) : x; };
     return {to.q, rounded(to.k), rounded(to.v), rounded(to.mask), {}, {}, {}, {}};
   }
-
- private:
-  static DropoutSite site_of(const std::vector<int64_t>& n, const Tensor& first_sample) {
-    return {.key = static_cast<uint64_t>(n[0]), .first_sample = first_sample, .offset = n[1]};
-  }
 };
 
 }  // namespace
@@ -170,8 +165,7 @@ class DroppedAttention : public torch::autograd::Function<DroppedAttention> {
 Tensor dropped_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask,
                          double scale, const ProbabilityDropout& dropout) {
   const DropoutSite& site = dropout.site;
-  return DroppedAttention::apply(q, k, v, Maybe(mask), scale, dropout.p,
-                                 std::vector{static_cast<int64_t>(site.key), site.offset},
+  return DroppedAttention::apply(q, k, v, Maybe(mask), scale, dropout.p, numbers_of(site),
                                  Maybe(site.first_sample));
 }
 

@@ -1,12 +1,10 @@
-#include <c10/cuda/CUDAStream.h>
-
-#include <algorithm>
-
-#include "base/error.h"
+#include "ops/cuda_kernels.cuh"
 #include "ops/one_moment.h"
 
 namespace neox {
 namespace {
+
+using namespace cuda;
 
 template <class T>
 __global__ void sgd_kernel(T* param, const T* grad, T* m, int64_t n, SgdConstants c,
@@ -43,12 +41,7 @@ __global__ void lion_kernel(T* param, const T* grad, T* m, int64_t n, LionConsta
 constexpr int kThreads = 256;
 
 unsigned blocks_of(int64_t n) {
-  return static_cast<unsigned>(std::min<int64_t>((n + kThreads - 1) / kThreads, 16384));
-}
-
-void check_launch(const char* name, int64_t n) {
-  cudaError_t status = cudaGetLastError();
-  check(status == cudaSuccess, name, " of ", n, " elements: ", cudaGetErrorString(status));
+  return blocks((n + kThreads - 1) / kThreads, 16384);
 }
 
 }  // namespace
@@ -57,28 +50,28 @@ void sgd_cuda(const OneMomentRange& r, const SgdConstants& constants,
               const UpdateDeviceScalars& scalars) {
   if (r.n == 0) return;
   auto run = [&]<class T>(T* p) {
-    sgd_kernel<T><<<blocks_of(r.n), kThreads, 0, c10::cuda::getCurrentCUDAStream()>>>(
+    sgd_kernel<T><<<blocks_of(r.n), kThreads, 0, stream()>>>(
         p, static_cast<const T*>(r.grad), static_cast<T*>(r.m), r.n, constants, scalars);
   };
   if (r.type == Element::kFloat)
     run(static_cast<float*>(r.param));
   else
     run(static_cast<double*>(r.param));
-  check_launch("SGD", r.n);
+  check_launch("SGD", r.n, 1);
 }
 
 void lion_cuda(const OneMomentRange& r, const LionConstants& constants,
                const UpdateDeviceScalars& scalars) {
   if (r.n == 0) return;
   auto run = [&]<class T>(T* p) {
-    lion_kernel<T><<<blocks_of(r.n), kThreads, 0, c10::cuda::getCurrentCUDAStream()>>>(
+    lion_kernel<T><<<blocks_of(r.n), kThreads, 0, stream()>>>(
         p, static_cast<const T*>(r.grad), static_cast<T*>(r.m), r.n, constants, scalars);
   };
   if (r.type == Element::kFloat)
     run(static_cast<float*>(r.param));
   else
     run(static_cast<double*>(r.param));
-  check_launch("Lion", r.n);
+  check_launch("Lion", r.n, 1);
 }
 
 }  // namespace neox
