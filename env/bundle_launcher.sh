@@ -45,7 +45,7 @@ for dir in nvidia $library_dirs; do
   [ -d "$site/$dir" ] || fail "$asked lacks $dir, which comes with torch's dependencies."
 done
 path=
-for dir in $library_dirs pyarrow; do path=$path$site/$dir:; done  # the latter for Parquet, where it is there
+for dir in $library_dirs pyarrow; do path=$path$site/$dir:; done  # the latter for Parquet and Arrow, where it is there
 LD_LIBRARY_PATH=$path${LD_LIBRARY_PATH-}
 export LD_LIBRARY_PATH="${LD_LIBRARY_PATH%:}"
 exec "$tree/libexec/$name" "$@"

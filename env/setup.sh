@@ -52,7 +52,7 @@ main() {
   if [ $packages_too = 1 ]; then install_packages; fi
   if [ -n "${NEOX_TORCH_DIR-}" ]; then check_torch "$NEOX_TORCH_DIR"; else install_torch "$(neox_prefix)"; fi
   if [ $quiet = 0 ] && [ -n "${NEOX_TORCH_DIR-}" ] && [ ! -d "$NEOX_TORCH_DIR/../pyarrow/include" ]; then
-    say "Beside the torch that NEOX_TORCH_DIR names is no pyarrow, so Parquet files will not be read: install pyarrow==$arrow_version there"
+    say "Beside the torch that NEOX_TORCH_DIR names is no pyarrow, so Parquet and Arrow files will not be read: install pyarrow==$arrow_version there"
   fi
   if [ $done_something = 1 ]; then say "Set-up done. Next: env/quickstart.sh, or env/build.sh."
   elif [ $quiet = 0 ]; then say "Nothing to install: packages and LibTorch $torch_version are there ($("$repo/env/torch_dir.sh"))."; fi

@@ -77,7 +77,7 @@ expect 64 'holds torch 2.10.0; neox.cpp is built with 2.11.0' env NEOX_TORCH_DIR
 expect 64 'lacks lib/libtorch_cpu.so' env NEOX_TORCH_DIR="$here" "$setup"
 wheel "$here/torch" 2.11.0
 expect 0 'Nothing to install' env NEOX_TORCH_DIR="$here/torch" "$setup"
-expect 0 'no pyarrow, so Parquet files will not be read' env NEOX_TORCH_DIR="$here/torch" "$setup"
+expect 0 'no pyarrow, so Parquet and Arrow files will not be read' env NEOX_TORCH_DIR="$here/torch" "$setup"
 room 300
 expect 74 'with its download, needs [0-9]+ MB in .*, where 300 MB are free' "$setup"
 stand_in flock 'echo "flock: 9: Function not implemented" >&2; exit 71'

@@ -1,4 +1,4 @@
-// The rows of Parquet files are those of the JSON lines that they were made of.
+// The rows of Parquet and Arrow files are those of the JSON lines that they were made of.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,9 +8,9 @@
 #include "base/text.h"
 #include "data_files.h"
 #include "parquet_files.h"
+#include "prepare/arrow_plugin.h"
 #include "prepare/blocks.h"
 #include "prepare/documents.h"
-#include "prepare/parquet_plugin.h"
 
 namespace neox {
 namespace {
@@ -44,7 +44,7 @@ class Parquet : public ::testing::Test {
   std::string rows(const std::string& bytes, const Columns& columns, int threads = 1) {
     std::string path = dir_.put("a.parquet", bytes), text, some(100003, '\0');
     auto size = static_cast<int64_t>(bytes.size());
-    auto source = parquet_plugin(path).open({path, size, 0, size}, columns, threads);
+    auto source = arrow_plugin(path).open({path, size, 0, size}, columns, threads);
     int64_t before = 0;
     for (size_t n; (n = source->read(some)) > 0; before = source->consumed()) {
       text.append(some, 0, n);
@@ -94,7 +94,11 @@ TEST_F(Parquet, RowsAreJsonLinesInEveryForm) {
                   {"compression=brotli", "rows=7", "dictionary=no"},
                   {"compression=lz4_raw", "encoding=delta"},
                   {"compression=uncompressed", "pages=2", "encoding=delta"},
-                  {"rows=333", "checksums=yes"}};
+                  {"rows=333", "checksums=yes"},
+                  {"arrow=stream"},
+                  {"arrow=stream", "rows=100", "compression=zstd"},
+                  {"arrow=file", "rows=7"},
+                  {"arrow=file", "compression=lz4"}};
   for (const Form& form : forms) {
     std::string bytes = parquet_of(lines, form);
     for (int threads : {1, 3})
@@ -120,43 +124,55 @@ TEST_F(Parquet, TypesThatJsonHasNot) {
             "\n";
   Columns all = {"byte", "bytes", "day", "long", "part", "time"};
   EXPECT_EQ(rows(parquet_of(lines, form), all), wanted);
+  form.push_back("arrow=stream");
+  EXPECT_EQ(rows(parquet_of(lines, form), all), wanted);
 }
 
 TEST_F(Parquet, OnlyTheColumnsThatAreAsked) {
-  std::string bytes = parquet_of("{\"id\": 1, \"text\": \"a\"}\n{\"id\": 2, \"text\": \"b\"}\n");
-  EXPECT_EQ(rows(bytes, {"text"}), "{\"text\": \"a\"}\n{\"text\": \"b\"}\n");
-  EXPECT_EQ(rows(bytes, {"text", "id"}),
-            "{\"id\": 1, \"text\": \"a\"}\n{\"id\": 2, \"text\": \"b\"}\n");
-  EXPECT_THAT(refusal(bytes, {"text", "title"}),
-              AllOf(StartsWith("74: " + dir_ / "a.parquet"),
-                    HasSubstr("no column 'title'; it has id, text (--jsonl-keys")));
+  for (const Form& form : {Form{}, Form{"arrow=stream"}}) {
+    std::string bytes =
+        parquet_of("{\"id\": 1, \"text\": \"a\"}\n{\"id\": 2, \"text\": \"b\"}\n", form);
+    EXPECT_EQ(rows(bytes, {"text"}), "{\"text\": \"a\"}\n{\"text\": \"b\"}\n");
+    EXPECT_EQ(rows(bytes, {"text", "id"}),
+              "{\"id\": 1, \"text\": \"a\"}\n{\"id\": 2, \"text\": \"b\"}\n");
+    EXPECT_THAT(refusal(bytes, {"text", "title"}),
+                AllOf(StartsWith("74: " + dir_ / "a.parquet"),
+                      HasSubstr("no column 'title'; it has id, text (--jsonl-keys")));
+  }
 }
 
 // More than a thread holds at once, in one group and in many.
 TEST_F(Parquet, ManyGroupsAndLargeOnes) {
   std::string lines = lines_of(0, 700, 8000);
   ASSERT_GT(lines.size(), size_t{16} << 20);
-  for (int rows_in_group : {1 << 20, 300, 9}) {
-    std::string bytes = parquet_of(lines, {"compression=zstd", concat("rows=", rows_in_group)});
-    for (int threads : {1, 2, 20})
-      EXPECT_TRUE(rows(bytes, {"id", "text"}, threads) == lines) << rows_in_group << " " << threads;
-  }
+  for (const char* kind : {"arrow=stream", "pages=2"})
+    for (int rows_in_group : {1 << 20, 300, 9}) {
+      std::string bytes =
+          parquet_of(lines, {kind, "compression=zstd", concat("rows=", rows_in_group)});
+      for (int threads : {1, 2, 20})
+        EXPECT_TRUE(rows(bytes, {"id", "text"}, threads) == lines)
+            << rows_in_group << " " << threads;
+    }
 }
 
 TEST_F(Parquet, DocumentsOfAnyNumberOfRanks) {
   for (unsigned part : {0u, 1u, 2u}) {
     std::string lines = lines_of(200 * part, 200 * part + 200, 900);
     dir_.put(concat("lines/", part, ".jsonl"), lines);
-    dir_.put(concat("rows/", part, ".parquet"), parquet_of(lines, {"rows=50"}));
+    Form form = {"rows=50", part == 1 ? "arrow=stream" : "pages=2"};
+    dir_.put(concat("rows/", part, ".parquet"), parquet_of(lines, form));
   }
   std::vector<std::string> wanted = texts_of(dir_ / "lines", 1);
   ASSERT_EQ(wanted.size(), 600u);
   for (int ranks : {1, 2, 3, 5}) EXPECT_EQ(texts_of(dir_ / "rows", ranks), wanted) << ranks;
 }
 
+class ParquetOfAKind : public Parquet, public ::testing::WithParamInterface<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Of, ParquetOfAKind, ::testing::Values("pages=2", "arrow=stream"));
+
 // Of which each has groups, and knows which rows they are.
-TEST_F(Parquet, RanksShareAFile) {
-  Columns paths = {dir_.put("a.parquet", parquet_of(lines_of(0, 300, 900), {"rows=20"}))};
+TEST_P(ParquetOfAKind, RanksShareAFile) {
+  Columns paths = {dir_.put("a", parquet_of(lines_of(0, 300, 900), {"rows=20", GetParam()}))};
   InputFiles input = find_input_files(paths, Separated::kNo);
   BlockRules rules{.columns = {"id"}};
   int64_t row = 0, bytes = 0;
@@ -177,21 +193,25 @@ TEST_F(Parquet, RanksShareAFile) {
   EXPECT_EQ(none.next(), std::nullopt);
 }
 
-class ParquetOfARank : public Parquet, public ::testing::WithParamInterface<int> {};
-INSTANTIATE_TEST_SUITE_P(OfTwo, ParquetOfARank, ::testing::Values(0, 1));
+using RankAndKind = std::tuple<int, const char*>;
+class ParquetOfARank : public Parquet, public ::testing::WithParamInterface<RankAndKind> {};
+INSTANTIATE_TEST_SUITE_P(OfTwo, ParquetOfARank,
+                         ::testing::Combine(::testing::Values(0, 1),
+                                            ::testing::Values("pages=2", "arrow=stream")));
 
 TEST_P(ParquetOfARank, ReadingGoesOnBehindAnyBlock) {
-  Columns paths = {dir_.put("a.parquet", parquet_of(lines_of(0, 1200, 2000), {"rows=90"}))};
+  auto [rank, kind] = GetParam();
+  Columns paths = {dir_.put("a", parquet_of(lines_of(0, 1200, 2000), {"rows=90", kind}))};
   InputFiles input = find_input_files(paths, Separated::kNo);
   BlockRules rules{.threads = 2};
   std::vector<Block> blocks;
-  BlockReader reader(slices_of(input, rules, GetParam(), 2), rules);
+  BlockReader reader(slices_of(input, rules, rank, 2), rules);
   while (auto block = reader.next()) blocks.push_back(std::move(*block));
   ASSERT_GT(blocks.size(), 8u);
   std::string behind;  // blocks[k]
   for (size_t k = blocks.size() - 1; k-- > 0;) {
     behind.insert(0, blocks[k + 1].text);
-    BlockReader rest(slices_of(input, rules, GetParam(), 2), rules, blocks[k].end);
+    BlockReader rest(slices_of(input, rules, rank, 2), rules, blocks[k].end);
     std::string text;
     while (auto block = rest.next()) {
       EXPECT_TRUE(!text.empty() || block->line == blocks[k + 1].line);
@@ -220,6 +240,24 @@ TEST_F(Parquet, DamagedFilesAreNamed) {
   EXPECT_THAT(refusal(plain), AllOf(StartsWith(named), HasSubstr("CRC")));
 }
 
+TEST_F(Parquet, DamagedFilesOfArrowAreNamed) {
+  std::string named = "74: " + dir_ / "a.parquet" + " cannot be read as an Arrow file: ";
+  std::string whole = parquet_of(lines_of(0, 50, 900), {"arrow=stream", "rows=20"});
+  for (size_t left : {whole.size() - 1, whole.size() - 8, whole.size() / 2, size_t{8}, size_t{4}})
+    EXPECT_THAT(refusal(whole.substr(0, left)), AllOf(StartsWith(named), HasSubstr("cut off")));
+  std::string small = parquet_of(lines_of(0, 5, 10), {"arrow=stream"});
+  std::mt19937 random(7);
+  int refused = 0;
+  for (int i = 0; i < 2000; ++i) {  // in what says where texts lie, and in texts
+    std::string damaged = small;
+    damaged[random() % damaged.size()] ^= static_cast<char>(1 << random() % 8);
+    std::string found = refusal(damaged);
+    EXPECT_TRUE(found.empty() || found.starts_with("74: ")) << found;
+    refused += !found.empty();
+  }
+  EXPECT_GT(refused, 500);
+}
+
 // Which the file has once: what a batch holds is not what lies in the file.
 TEST_F(Parquet, ALongTextInManyRows) {
   std::string lines, text(100000, 'x');
@@ -245,7 +283,7 @@ TEST_F(Parquet, ThatChangesIsAnError) {
   std::string path = dir_.put("a.parquet", parquet_of("{\"text\": \"a\"}\n"));
   Columns columns = {"text"};
   EXPECT_THAT(error_of([&] {
-                parquet_plugin(path).open({path, 7, 0, 7}, columns, 1);
+                arrow_plugin(path).open({path, 7, 0, 7}, columns, 1);
               }),
               HasSubstr("and had 7 when it was found; it must not change while it is read"));
 }
@@ -261,9 +299,22 @@ TEST_F(Parquet, InADirectoryWithWhatOthersWriteThere) {
   EXPECT_EQ(texts_of(dir_ / "d", 1).size(), 6u);
 }
 
-TEST_F(Parquet, WithoutRows) {
-  EXPECT_EQ(rows(parquet_of("{\"text\": \"a\"}\n", {"rows=1"}), {"text"}), "{\"text\": \"a\"}\n");
-  std::string empty = parquet_of("\n", {"type:text=large_utf8"});
+// As save_to_disk() leaves it, and map() beside it.
+TEST_F(Parquet, InADirectoryOfDatasets) {
+  std::string arrow = parquet_of(lines_of(0, 3, 10), {"arrow=stream"});
+  for (const char* name : {"d/train/data-00000-of-00002.arrow", "d/train/data-00001-of-00002.arrow",
+                           "d/train/cache-0123456789abcdef.arrow"})
+    dir_.put(name, arrow);
+  dir_.put("d/dataset_dict.json", "{\"splits\": [\"train\"]}");
+  dir_.put("d/train/dataset_info.json", "{\n  \"citation\": \"\"\n}");
+  dir_.put("d/train/state.json", "{\n  \"_fingerprint\": \"0\"\n}");
+  EXPECT_EQ(texts_of(dir_ / "d", 1).size(), 6u);
+}
+
+TEST_P(ParquetOfAKind, WithoutRows) {
+  EXPECT_EQ(rows(parquet_of("{\"text\": \"a\"}\n", {"rows=1", GetParam()}), {"text"}),
+            "{\"text\": \"a\"}\n");
+  std::string empty = parquet_of("\n", {"type:text=large_utf8", GetParam()});
   EXPECT_EQ(rows(empty, {"text"}), "");
 }
 

@@ -1,7 +1,8 @@
-// Writes the JSON lines of its standard input as a Parquet file to its standard output, by Apache
-// Arrow: a program of its own, since libparquet has symbols of a simdjson that is not ours.
+// Writes the JSON lines of its standard input as a Parquet or Arrow file to its standard output, by
+// Apache Arrow: a program of its own, since libparquet has symbols of a simdjson that is not ours.
 // Usage: parquet_writer [NAME=VALUE ...]
-//   compression=snappy   as Arrow names it
+//   arrow=stream         Arrow's format for streams, or arrow=file
+//   compression=snappy   as Arrow names it (of Arrow none, zstd or lz4)
 //   rows=N               in a group
 //   pages=2              data pages of version 2
 //   dictionary=no
@@ -9,6 +10,7 @@
 //   checksums=yes        of pages
 //   type:COLUMN=TYPE     where it is not that of the JSON
 #include <arrow/io/memory.h>
+#include <arrow/ipc/writer.h>
 #include <arrow/json/api.h>
 #include <arrow/table.h>
 #include <arrow/util/compression.h>
@@ -26,6 +28,10 @@ template <class T>
 T value_of(arrow::Result<T> result) {
   if (!result.ok()) throw std::runtime_error(result.status().ToString());
   return std::move(result).ValueUnsafe();
+}
+
+void check(const arrow::Status& status) {
+  if (!status.ok()) throw std::runtime_error(status.ToString());
 }
 
 std::shared_ptr<arrow::DataType> type_of(const std::string& name) {
@@ -63,6 +69,26 @@ std::shared_ptr<parquet::WriterProperties> properties_of(Options options) {
   return builder.build();
 }
 
+void write_parquet(const arrow::Table& table, int64_t rows, const Options& options,
+                   const std::shared_ptr<arrow::io::OutputStream>& sink) {
+  check(parquet::arrow::WriteTable(
+      table, arrow::default_memory_pool(), sink, rows, properties_of(options),
+      parquet::ArrowWriterProperties::Builder().store_schema()->build()));
+}
+
+void write_arrow(const arrow::Table& table, int64_t rows, const Options& options,
+                 const std::shared_ptr<arrow::io::OutputStream>& sink) {
+  auto write = arrow::ipc::IpcWriteOptions::Defaults();
+  if (options.count("compression"))
+    write.codec = value_of(arrow::util::Codec::Create(
+        value_of(arrow::util::Codec::GetCompressionType(options.at("compression")))));
+  auto writer = value_of(options.at("arrow") == "file"
+                             ? arrow::ipc::MakeFileWriter(sink, table.schema(), write)
+                             : arrow::ipc::MakeStreamWriter(sink, table.schema(), write));
+  check(writer->WriteTable(table, rows));
+  check(writer->Close());
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -75,10 +101,8 @@ int main(int argc, char** argv) {
   std::string lines{std::istreambuf_iterator<char>(std::cin), {}};
   int64_t rows = options.count("rows") ? std::stoll(options["rows"]) : 1 << 20;
   auto sink = value_of(arrow::io::BufferOutputStream::Create());
-  arrow::Status written = parquet::arrow::WriteTable(
-      *table_of(lines, options), arrow::default_memory_pool(), sink, rows, properties_of(options),
-      parquet::ArrowWriterProperties::Builder().store_schema()->build());
-  if (!written.ok()) throw std::runtime_error(written.ToString());
+  auto write = options.count("arrow") ? write_arrow : write_parquet;
+  write(*table_of(lines, options), rows, options, sink);
   std::cout << value_of(sink->Finish())->ToString();
   return std::cout.flush() ? 0 : 1;
 }

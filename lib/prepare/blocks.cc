@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "base/utf8.h"
-#include "prepare/parquet_plugin.h"
+#include "prepare/arrow_plugin.h"
 #include "tokenizer/unicode.h"
 
 namespace neox {
@@ -17,9 +17,8 @@ class LinesBefore {
   LinesBefore(const InputFile& file, int64_t end) : file_(file), end_(end) {}
   int64_t count() {
     std::call_once(counted_, [&] {
-      if (file_.packing == InputFile::Packing::kParquet) {
-        lines_ =
-            parquet_plugin(file_.path).rows_before({file_.path, file_.bytes, end_, file_.bytes});
+      if (file_.packing == InputFile::Packing::kColumnar) {
+        lines_ = arrow_plugin(file_.path).rows_before({file_.path, file_.bytes, end_, file_.bytes});
         return;
       }
       MappedFile file(file_.path, MappedFile::Access::kSequential);
@@ -133,7 +132,7 @@ Position cut_behind(const InputFiles& input, const BlockRules& rules, int64_t at
     at -= input.files[file].bytes;
   if (file == input.files.size() || at == 0) return {file, 0};
   const InputFile& found = input.files[file];
-  if (found.packing == InputFile::Packing::kParquet) return {file, at};
+  if (found.packing == InputFile::Packing::kColumnar) return {file, at};
   if (found.packing != InputFile::Packing::kNone) return {file + 1, 0};
   MappedFile map(found.path, MappedFile::Access::kSequential);
   check_io(static_cast<int64_t>(map.text().size()) >= found.bytes, found.path, " has ",

@@ -19,11 +19,11 @@ struct BlockRules {
   // letters or digits.
   enum class Texts { kWhole, kParts } texts = Texts::kWhole;
   int threads = 1;                              // that may decode compressed files for one reader
-  std::vector<std::string> columns = {"text"};  // that are read of Parquet
+  std::vector<std::string> columns = {"text"};  // that are read of Parquet and Arrow
 };
 
 // Bytes begin .. end of a file; they begin and end where the rules let a block begin and end. A
-// packed file is one slice, of the rank in whose share its bytes begin; but of Parquet a rank has
+// packed file is one slice, of the rank in whose share its bytes begin; but of Parquet and Arrow a rank has
 // the groups of rows that begin in its share.
 struct Slice {
   const InputFile* file = nullptr;
@@ -41,7 +41,7 @@ class LinesBefore;
 struct ReadPosition {
   int64_t slice = 0;   // of the reader's
   int64_t offset = 0;  // of the first byte that was not given out, in the file as text, an archive
-                       // being that of its members one after another; in Parquet behind `begin`
+                       // being that of its members one after another; in rows behind `begin`
   int64_t line = 1;    // its number in the slice, or in the member
   bool operator==(const ReadPosition&) const = default;
 };

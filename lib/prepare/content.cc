@@ -32,6 +32,11 @@ bool is_parquet(std::string_view head) {
   return (head.starts_with("PAR1") || head.starts_with("PARE")) && is_binary(head);
 }
 
+// Of its formats for files and for streams.
+bool is_arrow(std::string_view head) {
+  return head.starts_with("ARROW1\0\0"sv) || head.starts_with("\xff\xff\xff\xff"sv);
+}
+
 std::string ending_of(const std::string& path) { return fs::path(path).extension().string(); }
 
 bool one_of(const std::string& ending, std::initializer_list<const char*> endings) {
@@ -64,15 +69,15 @@ InputFile::Packing packing_of(const std::string& path, std::string_view head) {
   for (const Refused& refused : kRefused)
     check_io(!head.starts_with(refused.magic), path, " is ", refused.name,
              ", which is not read here; convert it first: ", refused.cure, " ", path);
-  if (is_parquet(head)) return Packing::kParquet;
+  if (is_parquet(head) || is_arrow(head)) return Packing::kColumnar;
   std::string ending = ending_of(path);
   if (head.starts_with("PK\x03\x04") || head.starts_with("PK\x05\x06")) return Packing::kZip;
   constexpr size_t kMagicAt = 257;
   bool tar = head.size() > kMagicAt && head.substr(kMagicAt).starts_with("ustar");
   if (tar || (ending == ".tar" && !head.empty())) return Packing::kTar;
   if (compression_of(head)) return Packing::kCompressed;
-  check_io(!compression_named(ending) && !one_of(ending, {".zip", ".tar", ".parquet"}), path,
-           " is called ", ending, ", and ", head.empty() ? "is empty" : "has no such content",
+  check_io(!compression_named(ending) && !one_of(ending, {".zip", ".tar", ".parquet", ".arrow"}),
+           path, " is called ", ending, ", and ", head.empty() ? "is empty" : "has no such content",
            "; fetch or copy it again");
   return Packing::kNone;
 }

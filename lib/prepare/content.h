@@ -9,7 +9,7 @@ namespace neox {
 
 constexpr size_t kHeadBytes = 4096;  // that are looked at
 
-// Whether a file is an archive, compressed, or Parquet; throws Error (74) for packed files that are
+// Whether a file is an archive, compressed, or Parquet or Arrow; throws Error (74) for packed files that are
 // not read.
 InputFile::Packing packing_of(const std::string& path, std::string_view head);
 

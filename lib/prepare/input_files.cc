@@ -65,18 +65,19 @@ class Finder {
     size_t before = result_.files.size();
     for (const std::string& file : found)
       if (!is_own(file)) add_file(file, Named::kNo);
-    drop_text_beside_parquet(before);
+    drop_text_beside_rows(before);
   }
 
   // Of a directory, whose files are those from `first` on: a README is no document of a dataset.
-  void drop_text_beside_parquet(size_t first) {
+  void drop_text_beside_rows(size_t first) {
     using enum InputFile::Packing;
     auto begin = result_.files.begin() + static_cast<ptrdiff_t>(first);
-    auto is_parquet = [](const InputFile& file) { return file.packing == kParquet; };
-    if (std::none_of(begin, result_.files.end(), is_parquet)) return;
+    auto has_rows = [](const InputFile& file) { return file.packing == kColumnar; };
+    if (std::none_of(begin, result_.files.end(), has_rows)) return;
     auto is_text = [&](const InputFile& file) {
-      bool text = file.packing == kNone && file.format == InputFile::Format::kText;
-      if (text) log_info("left out: ", file.path, ", which is text beside Parquet");
+      bool text = file.packing == kNone &&
+                  (file.format == InputFile::Format::kText || describes_rows(file.path));
+      if (text) log_info("left out: ", file.path, ", which is text beside Parquet or Arrow");
       if (text) result_.bytes -= file.bytes;
       return text;
     };
@@ -107,6 +108,20 @@ class Finder {
     return left;
   }
 
+  // What Hugging Face's datasets says of the Arrow files beside it.
+  static bool describes_rows(const fs::path& path) {
+    std::string name = path.filename();
+    return name == "dataset_info.json" || name == "dataset_dict.json" || name == "state.json";
+  }
+
+  // What that library keeps of a map() or filter(): the rows of other files once more.
+  static bool is_cached(const fs::path& path) {
+    std::string name = path.filename();
+    bool cached = name.starts_with("cache-") && name.ends_with(".arrow");
+    if (cached) log_info("left out: ", path.string(), ", which datasets keeps of a map or filter");
+    return cached;
+  }
+
   // What a run that was killed has left beside its output, and what Spark and Hugging Face write
   // beside Parquet.
   static bool is_note(const std::string& name) {
@@ -124,7 +139,7 @@ class Finder {
       std::string name = it->path().filename();
       if (name.starts_with('.') || is_note(name)) continue;
       if (it->is_directory(gone)) list(it->path(), above, found);
-      if (it->is_regular_file(gone) && !is_unfinished(it->path()))
+      if (it->is_regular_file(gone) && !is_unfinished(it->path()) && !is_cached(it->path()))
         found.push_back(it->path().string());
       check_io(!it->is_symlink(gone) || fs::exists(it->path(), gone), it->path().string(),
                " is a link to something that is not there; mend it or remove it");
@@ -166,7 +181,7 @@ class Finder {
                " is packed twice; unpack it once first");
     }
     if (file.packing == Packing::kTar || file.packing == Packing::kZip) return true;
-    if (file.packing == Packing::kParquet) {
+    if (file.packing == Packing::kColumnar) {
       file.format = InputFile::Format::kJsonLines;
       return true;
     }
@@ -219,10 +234,10 @@ void describe_input(const InputFiles& input) {
   auto kind = [](const InputFile& file) {
     using enum InputFile::Packing;
     bool archive = file.packing == kTar || file.packing == kZip;
-    return file.packing == kParquet ? 4 : archive ? 3 : static_cast<int>(file.format);
+    return file.packing == kColumnar ? 4 : archive ? 3 : static_cast<int>(file.format);
   };
   constexpr const char* kKinds[] = {" of JSON lines", " of text", " wiki dumps", " archives",
-                                    " of Parquet"};
+                                    " of Parquet or Arrow"};
   std::vector<std::string> parts;
   for (int k = 0; k < std::ssize(kKinds); ++k)
     if (auto n = std::count_if(input.files.begin(), input.files.end(),

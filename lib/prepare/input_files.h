@@ -13,8 +13,8 @@ namespace neox {
 struct InputFile {
   enum class Format { kJsonLines, kText, kWiki };  // of an archive those of its members count
   // A file that holds another one, or others, is read from its beginning to its end by one rank;
-  // the groups of rows of Parquet by several.
-  enum class Packing { kNone, kCompressed, kTar, kZip, kParquet };
+  // the groups of rows of Parquet and Arrow by several.
+  enum class Packing { kNone, kCompressed, kTar, kZip, kColumnar };
   std::string path;  // of a member "a.tar: name"
   Format format = Format::kText;
   int64_t bytes = 0;  // on the disk
@@ -36,8 +36,8 @@ struct InputFiles {
 // that begins with "<mediawiki" is a dump of MediaWiki. *.jsonl,
 // *.ndjson and *.json are JSON lines, *.txt, *.text and *.md text; others are JSON lines where the
 // first byte that is not blank is '{'. With a separator those others are text. Compressed files
-// (gzip, zstd, xz, bzip2, lz4), archives (tar, zip) and Parquet are known by their content; the
-// rows of Parquet are JSON lines. Throws Error (64, 74) for what is missing, damaged or binary.
+// (gzip, zstd, xz, bzip2, lz4), archives (tar, zip), Parquet and Arrow are known by their content;
+// the rows of the latter two are JSON lines. Throws Error (64, 74) for what is missing, damaged or binary.
 enum class Separated { kNo, kYes };
 InputFiles find_input_files(std::span<const std::string> paths, Separated separated,
                             std::span<const std::string> own = {});

@@ -6,9 +6,9 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "prepare/archive.h"
+#include "prepare/arrow_plugin.h"
 #include "prepare/content.h"
 #include "prepare/decompress.h"
-#include "prepare/parquet_plugin.h"
 
 namespace neox {
 namespace {
@@ -120,9 +120,10 @@ class Members : public InputStream {
       peeked = checked(head, *source);
       packing = packing_of(path, head);
     }
-    check_io(packing != Packing::kParquet, path,
-             ": Parquet in an archive is not read, since what it holds is said at its end; unpack "
-             "the archive first");
+    check_io(
+        packing != Packing::kColumnar, path,
+        ": Parquet and Arrow are not read in an archive, since they are read at several places; "
+        "unpack the archive first");
     check_io(
         packing == Packing::kNone, path,
         ": an archive in an archive is read only where it is a zip, and in that none; unpack the "
@@ -157,10 +158,10 @@ std::unique_ptr<InputStream> open_input(const InputFile& file, int64_t begin, in
           file.path, Archive::tar(file.path, open_source(file, options.threads)), options);
     case InputFile::Packing::kZip:
       return std::make_unique<Members>(file.path, Archive::zip(file.path, file.bytes), options);
-    case InputFile::Packing::kParquet:
+    case InputFile::Packing::kColumnar:
       return std::make_unique<OneFile>(
-          file, parquet_plugin(file.path).open({file.path, file.bytes, begin, end}, options.columns,
-                                               options.threads));
+          file, arrow_plugin(file.path).open({file.path, file.bytes, begin, end}, options.columns,
+                                             options.threads));
   }
   fail(Exit::kInternal, "no such packing");
 }

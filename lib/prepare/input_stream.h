@@ -22,10 +22,10 @@ class InputStream {
 struct StreamOptions {
   Separated separated = Separated::kNo;
   int threads = 1;                              // that may decode
-  std::vector<std::string> columns = {"text"};  // that are read of Parquet
+  std::vector<std::string> columns = {"text"};  // that are read of Parquet and Arrow
 };
 
-// Bytes begin .. end of a file, which are all of them where it is packed, but for Parquet, of which
+// Bytes begin .. end of a file, which are all of them where it is packed, but for Parquet and Arrow, of which
 // they are a slice. The file must outlive the stream. Of an archive the members come as the files
 // of a directory do, but in its order: hidden and binary ones are left out, which is logged at its
 // end. Members may be compressed, and zips; other archives in archives are refused.

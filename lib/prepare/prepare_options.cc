@@ -27,9 +27,9 @@ const std::map<std::string, std::string> kOtherSpellings = {
 };
 
 const char* kDescription =
-    "Reads files of JSON lines (an object with a \"text\" on each line), Parquet (with a column\n"
-    "\"text\") and plain text, or whole directories of them, also compressed (gzip, zstd, xz,\n"
-    "bzip2, lz4) and in archives (tar, zip; not Parquet), and writes\n"
+    "Reads files of JSON lines (an object with a \"text\" on each line), Parquet and Arrow (with a\n"
+    "column \"text\") and plain text, or whole directories of them, also compressed (gzip, zstd, xz,\n"
+    "bzip2, lz4) and in archives (tar, zip; not Parquet and Arrow), and writes\n"
     "<prefix>_<key>_document.bin and .idx, which neox-train, GPT-NeoX and Megatron read. The "
     "documents keep their order. A text file is one document, or\n"
     "with --split-on several. The flags of preprocess_data.py of GPT-NeoX and Megatron and of\n"

@@ -1,7 +1,7 @@
-"""Compares the rows of Parquet files, as neox-prepare-data reads them, with what pyarrow reads and Python's json writes:
+"""Compares the rows of Parquet and Arrow files, as neox-prepare-data reads them, with what pyarrow reads and Python's json writes:
 values of every type, nested and missing, in files of every compression, encoding and kind of page.
 
-  parquet.py PARQUET_TOOL [--files 200]
+  parquet.py ROWS_TOOL [--files 200]
 """
 import argparse
 import decimal
@@ -93,6 +93,17 @@ def written(row):
     return re.sub(r'"@@([^@"]*)@@"', r"\1", json.dumps(plain(row), ensure_ascii=False)) + "\n"
 
 
+def write_arrow(source, table, path):
+    """A stream or a file of record batches; read back as pyarrow reads it."""
+    options = {"form": source.choice(["stream", "file"]), "batch": source.choice([1, 7, 300, 5000]),
+               "compression": source.choice([None, "zstd", "lz4"]), "deltas": source.random() < 0.5}
+    make = pa.ipc.new_stream if options["form"] == "stream" else pa.ipc.new_file
+    write = pa.ipc.IpcWriteOptions(compression=options["compression"], emit_dictionary_deltas=options["deltas"])
+    with make(path, table.schema, options=write) as writer:
+        writer.write_table(table, options["batch"])
+    return options
+
+
 def write_file(source, path):
     rows = source.choice([0, 1, 50, 1000])
     columns = {}
@@ -100,6 +111,8 @@ def write_file(source, path):
         kind, make = (pa.string(), text) if name == "text" else types(source, 2)
         columns[name] = pa.array([None if source.random() < 0.1 else make(source) for _ in range(rows)], kind)
     table = pa.table(columns)
+    if source.random() < 0.4:
+        return write_arrow(source, table, str(path))
     options = {"compression": source.choice(CODECS), "row_group_size": source.choice([1, 7, 300, 5000]) if rows < 1000 else 300,
                "data_page_version": source.choice(["1.0", "2.0"]), "write_page_checksum": source.random() < 0.5,
                "store_schema": source.random() < 0.7, "data_page_size": source.choice([64, 4096, 1 << 20])}
@@ -128,7 +141,10 @@ def main():
             source = random.Random(seed)
             options = write_file(source, path)
             try:
-                table = pq.ParquetFile(path).read()
+                if "form" in options:
+                    table = (pa.ipc.open_stream if options["form"] == "stream" else pa.ipc.open_file)(str(path)).read_all()
+                else:
+                    table = pq.ParquetFile(path).read()
             except pa.ArrowException:  # some nested types in many groups: it is no peer there
                 unread += 1
                 continue

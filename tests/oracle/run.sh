@@ -29,7 +29,7 @@ compare bpe_trainer.py --cases 200 --megabytes 200 --entries 52000
 compare wiki_tables.py --check
 compare wiki.py "$build/tests/wiki_tool"
 compare prepare.py "$build/bin/neox-prepare-data"
-compare parquet.py "$build/tests/parquet_tool"
+compare parquet.py "$build/tests/rows_tool"
 compare jinja.py "$build/tests/jinja_tool"
 compare chat.py "$build/tests/labels_tool"
 compare sample_order.py "$build/tests/sample_order_tool" --cases 500 --core

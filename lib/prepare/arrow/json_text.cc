@@ -1,4 +1,4 @@
-#include "prepare/parquet/json_text.h"
+#include "prepare/arrow/json_text.h"
 
 #include <arrow/array.h>
 #include <arrow/scalar.h>

@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/version.h"
-#include "prepare/parquet_plugin.h"
+#include "prepare/arrow_plugin.h"
 
 namespace neox {
 namespace {
@@ -18,18 +18,18 @@ constexpr int kOwnSymbols = 0;
 constexpr int kOwnSymbols = RTLD_DEEPBIND;
 #endif
 
-const ParquetPlugin* load(const std::string& for_file) {
-  fs::path path = program_file().parent_path().parent_path() / "lib/neox/libneox_parquet.so";
-  std::string what = for_file + " is a Parquet file, which is read with Apache Arrow: ";
+const ArrowPlugin* load(const std::string& for_file) {
+  fs::path path = program_file().parent_path().parent_path() / "lib/neox/libneox_arrow.so";
+  std::string what = for_file + " is a Parquet or Arrow file, which is read with Apache Arrow: ";
   check_io(is_found(path), what, "this build has no ", path.string(),
            "; install pyarrow beside torch (env/setup.sh does), and build again");
   void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | kOwnSymbols);
   if (!library)
     fail(Exit::kIo, what, ::dlerror(), "; pip install pyarrow==", NEOX_ARROW_VERSION,
          " into the directory that holds torch");
-  auto entry = reinterpret_cast<ParquetPluginEntry>(::dlsym(library, kParquetPluginEntry));
-  check(entry, path.string(), " lacks the symbol ", kParquetPluginEntry);
-  const ParquetPlugin* plugin = entry();
+  auto entry = reinterpret_cast<ArrowPluginEntry>(::dlsym(library, kArrowPluginEntry));
+  check(entry, path.string(), " lacks the symbol ", kArrowPluginEntry);
+  const ArrowPlugin* plugin = entry();
   check_io(std::string(plugin->build) == kVersion, what, path.string(), " is of version ",
            plugin->build, ", this program of ", kVersion, "; install both from one build");
   return plugin;
@@ -37,9 +37,9 @@ const ParquetPlugin* load(const std::string& for_file) {
 
 }  // namespace
 
-const ParquetPlugin& parquet_plugin(const std::string& for_file) {
+const ArrowPlugin& arrow_plugin(const std::string& for_file) {
   static std::mutex mutex;
-  static const ParquetPlugin* loaded = nullptr;
+  static const ArrowPlugin* loaded = nullptr;
   std::lock_guard lock(mutex);
   if (!loaded) loaded = load(for_file);
   return *loaded;
