@@ -6,7 +6,7 @@
 # Usage: env/setup.sh [--prefix DIR] [--no-packages] [--tests] [--quiet]
 #   --prefix DIR    where LibTorch goes (default ~/.local/share/neox); remembered for this checkout
 #   --no-packages   leaves the distribution's packages alone, for other distributions; remembered until it is run without
-#   --tests         also the packages of the tests on a real Slurm cluster; no service of theirs is started
+#   --tests         also the packages of the tests on a real Slurm cluster and on FUSE mounts; no service of theirs is started
 #   --quiet         says nothing where nothing is missing
 # NEOX_TORCH_DIR=.../site-packages/torch takes an existing wheel of torch 2.11.0 instead, and the pyarrow beside it.
 # Safe to run again and after an interruption; takes under a second when all is there.
@@ -24,7 +24,7 @@ packages=(
   help2man patchelf fortunes                                           # man pages; bundles; the quickstart's text
   python3-venv ca-certificates                                         # fetch LibTorch
 )
-test_packages=(slurmctld slurmd slurm-client munge libpmix-dev openmpi-bin iproute2 procps)
+test_packages=(slurmctld slurmd slurm-client munge libpmix-dev openmpi-bin iproute2 procps bindfs fuse3)
 # MB to download and on disk, measured, of the wheels of torch 2.11.0 and pyarrow 26.0.1, and of the latter alone.
 cpu_set=(600 1425)
 full_set=(2775 4875)

@@ -27,8 +27,10 @@ const std::map<std::string, std::string> kOtherSpellings = {
 };
 
 const char* kDescription =
-    "Reads files of JSON lines (an object with a \"text\" on each line), Parquet and Arrow (with a\n"
-    "column \"text\") and plain text, or whole directories of them, also compressed (gzip, zstd, xz,\n"
+    "Reads files of JSON lines (an object with a \"text\" on each line), Parquet and Arrow (with "
+    "a\n"
+    "column \"text\") and plain text, or whole directories of them, also compressed (gzip, zstd, "
+    "xz,\n"
     "bzip2, lz4) and in archives (tar, zip; not Parquet and Arrow), and writes\n"
     "<prefix>_<key>_document.bin and .idx, which neox-train, GPT-NeoX and Megatron read. The "
     "documents keep their order. A text file is one document, or\n"
@@ -174,6 +176,12 @@ TokenizerFile read_named(const Program& program, const std::string& type) {
   return {"GPT2BPETokenizer", folder + "/vocab.json", folder + "/merges.txt"};
 }
 
+// A file that rank 0 is yet to train or fetch is not looked for: file systems that remember for a
+// while what is not there (NFS) would hide it from the other ranks afterwards.
+bool is_folder(const std::string& vocab) {
+  return !vocab.ends_with(".json") && fs::is_directory(vocab);
+}
+
 TokenizerFile read_tokenizer(const Program& program, const PrepareDefaults& defaults) {
   bool merges = program.has("merge-file");
   std::string type =
@@ -200,7 +208,7 @@ TokenizerFile read_tokenizer(const Program& program, const PrepareDefaults& defa
     if (auto folder = program.given<std::string>("tokenizer-path"))
       return {type, *folder + "/tokenizer.json", {}};
     std::string vocab = need(program, "vocab-file", "the tokenizer.json", defaults.vocab);
-    return {type, fs::is_directory(vocab) ? vocab + "/tokenizer.json" : vocab, {}};
+    return {type, is_folder(vocab) ? vocab + "/tokenizer.json" : vocab, {}};
   }
   return {type,
           need(program, "vocab-file", "the vocab.json of GPT2BPETokenizer", defaults.gpt2_vocab),
