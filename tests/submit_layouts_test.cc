@@ -134,6 +134,16 @@ TEST_F(SubmitTest, TheNetworkIsThatOfTheGpuOrAsGiven) {
   EXPECT_NE(first({"--network", "25"}).find("300 and 25 GB/s"), std::string::npos);
 }
 
+// The files of GPT-2 are two, and the script's default is one of another kind.
+TEST_F(SubmitTest, LayoutsNeedNoTokenizer) {
+  SubmitRequest asked = request({"layouts", (kTree / "configs/neox/13B.yml").string(), "--nodes",
+                                 "4", "--gpus-per-node", "h100:8"},
+                                env());
+  ASSERT_EQ(asked.notes.size(), 1U);
+  EXPECT_NE(asked.notes[0].find("those of GPT-2, since no vocab_file is given"), std::string::npos)
+      << asked.notes[0];
+}
+
 TEST_F(SubmitTest, SaysThatNoLayoutFits) {
   std::ostringstream out;
   carry_out(

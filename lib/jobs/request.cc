@@ -158,6 +158,9 @@ void check_training(SlurmJob& job, const Program& program, const std::vector<std
                     CheckOptions::Files files, const std::vector<std::string>& made,
                     SubmitRequest& request) {
   ConfigOptions read = config_options(job, configs, program.list("set"));
+  // The script's tokenizer, which may not be of the kind that the configuration asks for.
+  if (request.action == SubmitRequest::Action::kLayouts)
+    std::erase_if(read.defaults, [](const auto& d) { return d.starts_with("vocab_file="); });
   Config config = load_config(read);
   job.paths = absolute_paths(config);
   CheckOptions options{
