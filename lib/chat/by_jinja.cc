@@ -34,6 +34,16 @@ std::vector<jinja::Value> values_of(const std::vector<ChatMessage>& messages) tr
   return values;
 } catch (const jinja::Failure& failure) { fail(Exit::kIo, "a message: ", failure.what()); }
 
+// Of messages behind a system message where they are refused without one.
+std::string text_of_any(std::vector<ChatMessage> messages, const ChatTemplate& style) {
+  try {
+    return text_by_jinja(messages, style, Prompt::kNone);
+  } catch (const Error&) {
+    messages.insert(messages.begin(), {"system", "an instruction"});
+    return text_by_jinja(messages, style, Prompt::kNone);
+  }
+}
+
 }  // namespace
 
 std::vector<ChatTurn> render_by_jinja(const std::vector<ChatMessage>& messages,
@@ -68,16 +78,25 @@ std::string text_by_jinja(const std::vector<ChatMessage>& messages, const ChatTe
   return text_of(values_of(messages), style, prompt);
 }
 
+bool writes_parts(const ChatTemplate& style) try {
+  const std::string words = "a text in a part";
+  jinja::Map part, message;
+  part.set("type", "text");
+  part.set("text", words);
+  message.set("role", "user");
+  message.set("content", jinja::List{part});
+  std::string text =
+      text_of_any({{"user", "", std::make_shared<const jinja::Value>(message)}}, style);
+  size_t at = text.find(words);
+  if (at == text.npos) return false;
+  // Not the list as Python, or tojson, writes it.
+  std::string_view behind = std::string_view(text).substr(at + words.size());
+  return !behind.starts_with("'}") && !behind.starts_with("\"}");
+} catch (const Error&) { return false; }
+
 std::string end_by_jinja(const ChatTemplate& style) {
   const std::string reply = "a reply of the model";
-  std::vector<ChatMessage> messages = {{"user", "a question"}, {"assistant", reply}};
-  std::string text;
-  try {
-    text = text_by_jinja(messages, style, Prompt::kNone);
-  } catch (const Error&) {  // some want a system message
-    messages.insert(messages.begin(), {"system", "an instruction"});
-    text = text_by_jinja(messages, style, Prompt::kNone);
-  }
+  std::string text = text_of_any({{"user", "a question"}, {"assistant", reply}}, style);
   size_t at = text.rfind(reply);
   check_usage(at != text.npos, "the chat template ", style.name,
               " does not write what a message of the role assistant says");

@@ -17,6 +17,10 @@ enum class Prompt { kNone, kGeneration };
 std::string text_by_jinja(const std::vector<ChatMessage>& messages, const ChatTemplate& style,
                           Prompt prompt);
 
+// Whether it writes the text of a content that is a list with a part of the type text: others write
+// such a list as Python does, or fail.
+bool writes_parts(const ChatTemplate& style);
+
 // As end_of_reply().
 std::string end_by_jinja(const ChatTemplate& style);
 

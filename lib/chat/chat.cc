@@ -1,47 +1,18 @@
 #include "chat/chat.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "base/json_bounds.h"
 #include "base/text.h"
 #include "chat/by_jinja.h"
 #include "jinja/text.h"
-#include "jinja/value.h"
 
 namespace neox {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-constexpr JsonBounds kConversationBounds = {.keys = 1000};
 constexpr const char* kSystem = "system";
 constexpr const char* kUser = "user";
 constexpr const char* kAssistant = "assistant";
-
-std::string keys_of(const Json& object) {
-  std::vector<std::string> names;
-  for (const auto& item : object.items()) names.push_back("'" + item.key() + "'");
-  return names.empty() ? "no key at all" : join(names, ", ");
-}
-
-std::string text_of(const Json& message, const char* key, size_t number) {
-  auto value = message.find(key);
-  check_io(value != message.end(), "message ", number, " has no '", key, "'; it has ",
-           keys_of(message));
-  check_io(value->is_string(), "the '", key, "' of message ", number, " is of type ",
-           value->type_name(), ", not a string");
-  return value->get<std::string>();
-}
-
-std::shared_ptr<const jinja::Value> whole_of(const Json& message, size_t number) {
-  try {
-    return std::make_shared<const jinja::Value>(jinja::value_of(message));
-  } catch (const jinja::Failure& failure) {
-    fail(Exit::kIo, "message ", number, ": ", failure.what());
-  }
-}
 
 // Of the messages that a model writes.
 const ChatTemplate::Role& written_role(const ChatTemplate& style, const std::string& name) {
@@ -123,25 +94,6 @@ class Writer {
 };
 
 }  // namespace
-
-std::vector<ChatMessage> parse_conversation(std::string_view json, const ChatTemplate& style) {
-  std::string what = beyond(kConversationBounds, json);
-  check_io(what.empty(), "the conversation ", what);
-  Json list = Json::parse(json, nullptr, false);
-  check_io(list.is_array(),
-           "not a list of messages such as [{\"role\": \"user\", \"content\": ", "\"...\"}], but ",
-           list.is_discarded() ? "no JSON" : list.type_name());
-  std::vector<ChatMessage> messages;
-  for (const Json& message : list) {
-    size_t number = messages.size() + 1;
-    check_io(message.is_object(), "message ", number, " is of type ", message.type_name(),
-             ", not an object with 'role' and 'content'");
-    std::string role = text_of(message, "role", number);
-    messages.push_back(style.jinja ? ChatMessage{std::move(role), "", whole_of(message, number)}
-                                   : ChatMessage{role, text_of(message, "content", number)});
-  }
-  return messages;
-}
 
 std::vector<ChatTurn> render_chat(const std::vector<ChatMessage>& messages,
                                   const ChatTemplate& style, const std::string& generation_role,

@@ -1,6 +1,7 @@
-// Conversations for fine-tuning: a list of messages {role, content} is written as one text by a
-// chat template. Templates are data: configs/chat_templates.yml, a file of a user, or the Jinja
-// beside a tokenizer. Pure but for reading files; any thread may call them.
+// Conversations for fine-tuning: a list of messages {role, content}, or {from, value} as ShareGPT
+// has them, is written as one text by a chat template. Templates are data:
+// configs/chat_templates.yml, a file of a user, or the Jinja beside a tokenizer. Pure but for
+// reading files; any thread may call them.
 #pragma once
 #include <filesystem>
 #include <map>
@@ -33,6 +34,9 @@ struct ChatTemplate {
   // kAlternate: user, assistant, user ... behind a system message.
   enum class Order { kAny, kAlternate } order = Order::kAny;
   std::vector<Role> roles;
+  // What a content that is a list of parts becomes: one text, with a line for each part, or the
+  // list, where the template is Jinja that writes it.
+  enum class Parts { kJoined, kWritten } parts = Parts::kJoined;
   // Where it is Jinja, which says all of the above but the name; and the tokens that it may name.
   std::shared_ptr<const jinja::Template> jinja = {};
   std::map<std::string, std::string> tokens = {};
@@ -59,6 +63,7 @@ ChatTemplate read_chat_template(const std::string& name_or_file,
 std::filesystem::path chat_template_table();
 
 // {bos} and {eos} in the texts of a template, and the names in Jinja, stand for these from now on.
+// Also finds out what becomes of parts.
 ChatTemplate with_special_tokens(ChatTemplate style, const SpecialTokens& tokens);
 
 // Says which words of the template the tokenizer has no token for: models learn them as text.
@@ -69,8 +74,10 @@ void warn_of_split_markers(const ChatTemplate& style, const Tokenizer& tokenizer
 // reply. Of Jinja this shows in each conversation.
 void check_generation_role(const ChatTemplate& style, const std::string& role);
 
-// The messages in the JSON of a list. Throws Error (74) with the message that lacks something; what
-// a message must have besides a role, Jinja says itself.
+// The messages in the JSON of a list. Those of ShareGPT's form have the keys "from" and "value" and
+// no "role"; their roles human, gpt and the like become user and assistant. Throws Error (74) with
+// the message that lacks something, or has a part that is no text; what a message must have besides
+// a role, Jinja says itself.
 std::vector<ChatMessage> parse_conversation(std::string_view json, const ChatTemplate& style);
 
 // Which messages of the generation role must be turns of their own.

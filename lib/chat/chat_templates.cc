@@ -198,6 +198,7 @@ ChatTemplate with_special_tokens(ChatTemplate style, const SpecialTokens& tokens
   for (std::string* text : {&style.begin, &style.default_system, &style.generation_prompt})
     put(*text);
   for (ChatTemplate::Role& role : style.roles) put(role.before), put(role.after);
+  if (style.jinja && writes_parts(style)) style.parts = ChatTemplate::Parts::kWritten;
   return style;
 }
 
