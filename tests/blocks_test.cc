@@ -105,7 +105,7 @@ TEST(Decompressed, DamageIsFoundByAnyNumberOfThreads) {
 // The lines and the texts, which do not depend on where one block ends and the next begins.
 std::string shown(const Block& block) {
   std::string text;
-  if (block.file->format == InputFile::Format::kJsonLines) {
+  if (is_json(block.file->format)) {
     int64_t number = block.line;
     for (const std::string& line : split(block.text, '\n'))
       if (!line.empty()) text += concat(block.file->path, ":", number++, " ", line, "\n");
@@ -131,6 +131,9 @@ class Blocks : public ::testing::Test {
     dir_.put("in/e.txt.zst", compressed(mark + prose, "zstd"));
     dir_.put("in/f.zip", archive_of(members, "zip"));
     dir_.put("in/g.jsonl", lines);
+    std::string array = "[" + replace_all(lines, "}\n", "},\n") + "{}]";
+    dir_.put("in/h.json", array);
+    dir_.put("in/i.json.gz", compressed(array, "gzip"));
     input_ = find_input_files(std::vector{dir_ / "in"}, Separated::kNo);
   }
   Directory dir_;

@@ -2,14 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <random>
+#include <sys/stat.h>
 
 #include "archives.h"
-#include "comm/thread.h"
-#include "data_files.h"
-#include "generated_text.h"
+#include "input_forms.h"
 #include "prepare/input_files.h"
-#include "prepare/prepare_options.h"
 
 namespace neox {
 namespace {
@@ -17,85 +14,19 @@ namespace {
 using ::testing::AllOf;
 using testing::archive_of;
 using testing::compressed;
-using testing::Directory;
 using ::testing::ElementsAre;
 using testing::error_of;
 using ::testing::HasSubstr;
+using testing::InputForms;
+using testing::line_of;
 using testing::Member;
 using ::testing::Not;
 using ::testing::StartsWith;
+using testing::words;
 using Arguments = std::vector<std::string>;
 
 const std::pair<const char*, const char*> kFilters[] = {
     {"gzip", ".gz"}, {"zstd", ".zst"}, {"xz", ".xz"}, {"bzip2", ".bz2"}, {"lz4", ".lz4"}};
-
-// Words in no order, that compress little.
-std::string words(size_t bytes, unsigned seed) {
-  std::mt19937 random(seed);
-  std::string text;
-  while (text.size() < bytes) text += concat("the cat ", random(), " and ", random(), "\n");
-  return text;
-}
-
-std::string line_of(const std::string& text) {
-  std::string escaped;
-  for (char c : text) escaped += c == '\n' ? "\\n" : std::string(1, c);
-  return "{\"text\": \"" + escaped + "\"}\n";
-}
-
-class InputForms : public ::testing::Test {
- protected:
-  InputForms() {
-    write_tokenizer_json(dir_ / "tokenizer.json",
-                         train_bpe({.vocab_size = 280}, each({"the cat and the hat"})));
-    for (unsigned i = 0; i < 7; ++i) texts_.push_back(words(1000 * i + 1, i));
-    for (const std::string& text : texts_) lines_ += line_of(text);
-  }
-
-  PrepareResult prepare(const Arguments& inputs, const Arguments& more = {}, int ranks = 1) {
-    Arguments arguments = {"--output-prefix",       dir_ / "out", "--vocab-file",
-                           dir_ / "tokenizer.json", "--workers",  "3"};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    arguments.push_back("--input");
-    arguments.insert(arguments.end(), inputs.begin(), inputs.end());
-    Program program = prepare_program();
-    check(program.parse(arguments), "help was asked");
-    PrepareOptions options = read_prepare_options(program);
-    options.life = "1";
-    PrepareResult result;
-    run_thread_ranks(ranks, [&](Communicator&, Control& control) {
-      PrepareResult mine = prepare_data(options, control);
-      if (control.rank() == 0) result = mine;
-    });
-    return result;
-  }
-
-  std::string refusal(const Arguments& inputs, const Arguments& more = {}) {
-    std::string error = error_of([&] { prepare(inputs, more); });
-    for (const std::string& name : dir_.list())
-      EXPECT_EQ(name.find("out_text"), std::string::npos) << name;
-    return error;
-  }
-
-  // Both files, of an input.
-  std::string dataset(const Arguments& inputs, const Arguments& more = {}, int ranks = 1) {
-    prepare(inputs, more, ranks);
-    std::string bin = dir_ / "out_text_document.bin", idx = dir_ / "out_text_document.idx";
-    std::string files = read_file(bin) + "|" + read_file(idx);
-    fs::remove(bin);
-    fs::remove(idx);
-    return files;
-  }
-
-  void expect_same(const Arguments& inputs, const std::string& wanted, const Arguments& more = {}) {
-    for (int ranks : {1, 2, 3})
-      EXPECT_TRUE(dataset(inputs, more, ranks) == wanted) << inputs[0] << ", " << ranks << " ranks";
-  }
-
-  Directory dir_;
-  std::vector<std::string> texts_;
-  std::string lines_;
-};
 
 TEST_F(InputForms, CompressedJsonLines) {
   std::string wanted = dataset({dir_.put("a.jsonl", lines_)});
@@ -367,6 +298,46 @@ TEST(InputFiles, OfADirectoryOrPatternWithADownloadThatIsNotWholeAreRefused) {
   for (const char* path : {"in", "in/below/*"})
     EXPECT_THAT(refusal(dir / path),
                 ::testing::StartsWith("74: " + part + " is a download that is not whole"));
+}
+
+TEST(InputFiles, OfADirectoryOrPatternAreNotWhatIsExcluded) {
+  testing::Directory dir;
+  for (const char* name : {"a.txt", "b.json", "sub/b.json", "sub/c.txt", "sub/in/d.txt", "json"})
+    dir.put(concat("in/", name), "the cat");
+  fs::create_symlink("/nonexistent", dir / "in/sub/e.json");
+  auto left = [&](const std::vector<std::string>& exclude, const std::string& input = "in") {
+    std::string names;
+    for (const InputFile& file :
+         find_input_files(std::vector{dir / input}, Separated::kNo, {}, exclude).files)
+      names += file.path.substr((dir / "in/").size()) + " ";
+    return names;
+  };
+  EXPECT_EQ(left({"*.json"}), "a.txt json sub/c.txt sub/in/d.txt ");
+  EXPECT_EQ(left({"sub/"}), "a.txt b.json json ");
+  EXPECT_EQ(left({"*/in/*", "?.json"}), "a.txt json sub/c.txt ");
+  EXPECT_EQ(left({"sub/*.txt", "e.json"}), "a.txt b.json json sub/b.json ");
+  EXPECT_EQ(left({"*.json", "in"}, "in/*"), "a.txt json sub/c.txt ");
+  EXPECT_EQ(left({"b.json", "*"}, "in/b.json"), "b.json ");
+  ::testing::internal::CaptureStderr();
+  left({"*.json", "*.jsn"});
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              AllOf(HasSubstr("left out by --exclude '*.json': 3, such as "),
+                    HasSubstr("--exclude '*.jsn' leaves out nothing")));
+}
+
+TEST_F(InputForms, MembersOfArchivesThatAreExcludedAreLeftOut) {
+  std::vector<Member> members = {{"./src/a.json", "{\n}"}, {"./src/b", "the cat"}};
+  std::string tar = dir_.put("a.tar", archive_of(members, "ustar"));
+  std::string wanted = dataset({dir_.put("b.txt", "the cat")});
+  expect_same({tar}, wanted, {"--exclude", "*.json"});
+  expect_same({tar}, wanted, {"--exclude", "x", "src/*.json"});
+  EXPECT_THAT(refusal({tar}), HasSubstr("a.json:1: not valid JSON"));
+}
+
+TEST_F(InputForms, StreamsAreRefused) {
+  EXPECT_THAT(refusal({"-"}), StartsWith("74: --input - (the standard input) cannot be read"));
+  ASSERT_EQ(::mkfifo((dir_ / "pipe").c_str(), 0600), 0);
+  EXPECT_THAT(refusal({dir_ / "pipe"}), HasSubstr("pipe is a stream, which cannot be read"));
 }
 
 TEST(InputFiles, OfADirectoryOrPatternAreNotTheTokenizer) {

@@ -181,7 +181,7 @@ TEST_P(ParquetOfAKind, RanksShareAFile) {
     int64_t before = row;
     while (auto block = reader.next()) {
       EXPECT_TRUE(block->text.starts_with(concat("{\"id\": ", row, "}"))) << block->text;
-      EXPECT_EQ(block->number_in_file(block->line), row + 1);
+      EXPECT_EQ(block->place(block->line), concat(paths[0], ":", row + 1));
       row += std::ranges::count(block->text, '\n');
       bytes += block->input_bytes;
     }

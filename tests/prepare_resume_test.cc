@@ -13,6 +13,7 @@
 #include <system_error>
 
 #include "base/signals.h"
+#include "base/text.h"
 #include "comm/thread.h"
 #include "data_files.h"
 #include "fault_preload.h"
@@ -43,9 +44,9 @@ class PrepareResume : public ::testing::Test {
         train_bpe({.vocab_size = 280}, each({"the cat and the hat\n", "that cat sat there é"})));
     input_ = dir_.put("in/a.jsonl", lines(0, 9000));
     dir_.put("in/b.txt", long_text(40000));
-    dir_.put("in/c.jsonl", lines(9000, 18000));
-    bytes_ = static_cast<int64_t>(lines(0, 9000).size() + long_text(40000).size() +
-                                  lines(9000, 18000).size());
+    std::string array = "[" + replace_all(lines(9000, 18000), "}\n", "},\n") + "{\"text\": \"\"}]";
+    dir_.put("in/c.json", array);
+    bytes_ = static_cast<int64_t>(lines(0, 9000).size() + long_text(40000).size() + array.size());
     whole_ = prepare(1, "whole");
   }
   ~PrepareResume() override { neox_fault("", 0, -1, -1); }

@@ -209,7 +209,6 @@ TEST_F(Prepare, NamesInputThatCannotBeRead) {
   EXPECT_THAT(refusal({dir_ / "none"}),
               AllOf(StartsWith("74: no input "), HasSubstr(dir_ / "none")));
   EXPECT_THAT(refusal({dir_.put("a.bin", std::string("\0", 1))}), HasSubstr("is not text"));
-  EXPECT_THAT(refusal({dir_.put("a.json", " [{}]")}), HasSubstr("jq -c"));
   EXPECT_THAT(refusal({dir_.put("empty.txt", "")}), HasSubstr("no document with text"));
   dir_.put("dir/.hidden", "cat");
   EXPECT_THAT(refusal({dir_ / "dir"}), HasSubstr("no file is there"));

@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "base/utf8.h"
 #include "prepare/arrow_plugin.h"
+#include "prepare/json_array.h"
 #include "tokenizer/unicode.h"
 
 namespace neox {
@@ -23,7 +24,8 @@ class LinesBefore {
       }
       MappedFile file(file_.path, MappedFile::Access::kSequential);
       std::string_view text = file.text().substr(0, static_cast<size_t>(end_));
-      lines_ = std::count(text.begin(), text.end(), '\n');
+      bool array = file_.format == InputFile::Format::kJsonArray;
+      lines_ = array ? count_elements(text) : std::count(text.begin(), text.end(), '\n');
     });
     return lines_;
   }
@@ -34,8 +36,9 @@ class LinesBefore {
   std::once_flag counted_;
 };
 
-int64_t Block::number_in_file(int64_t number) const {
-  return before ? before->count() + number : number;
+std::string Block::place(int64_t number) const {
+  bool array = file->format == InputFile::Format::kJsonArray;
+  return concat(file->path, array ? ": element " : ":", before ? before->count() + number : number);
 }
 
 bool is_separator(std::string_view line, std::string_view separator) {
@@ -48,7 +51,7 @@ namespace {
 enum class Kind { kLines, kPages, kSeparated, kParts, kWhole };
 
 Kind kind_of(InputFile::Format format, const BlockRules& rules) {
-  if (format == InputFile::Format::kJsonLines) return Kind::kLines;
+  if (is_json(format)) return Kind::kLines;
   if (format == InputFile::Format::kWiki) return Kind::kPages;
   if (!rules.separator.empty()) return Kind::kSeparated;
   return rules.texts == BlockRules::Texts::kParts ? Kind::kParts : Kind::kWhole;
@@ -150,6 +153,7 @@ size_t next_cut(std::string_view text, size_t at, InputFile::Format format,
                 const BlockRules& rules) {
   Kind kind = kind_of(format, rules);
   if (at == 0 || kind == Kind::kWhole) return at == 0 ? 0 : text.size();
+  if (format == InputFile::Format::kJsonArray) return next_element(text, at);
   std::string_view marks = marks_of(kind);
   for (size_t m = text.find_first_of(marks, at - 1); m != std::string::npos;
        m = text.find_first_of(marks, m + 1))
@@ -185,9 +189,11 @@ bool BlockReader::open_slice() {
   bool plain = slice_.file->packing == InputFile::Packing::kNone;
   int64_t begin = plain && from_ ? from_->offset : slice_.begin;
   auto separated = rules_.separator.empty() ? Separated::kNo : Separated::kYes;
-  stream_ =
-      open_input(*slice_.file, begin, slice_.end,
-                 {.separated = separated, .threads = rules_.threads, .columns = rules_.columns});
+  stream_ = open_input(*slice_.file, begin, slice_.end,
+                       {.separated = separated,
+                        .threads = rules_.threads,
+                        .columns = rules_.columns,
+                        .exclude = rules_.exclude});
   given_ = begin;
   before_ = slice_.begin == 0 ? nullptr : std::make_shared<LinesBefore>(*slice_.file, slice_.begin);
   return true;

@@ -1,5 +1,6 @@
-// Input files in blocks: whole lines of JSON, whole documents of text, or parts of a long text. The
-// ranks of a job share the input by its bytes; each has the documents that begin in its share.
+// Input files in blocks: whole lines of JSON, also made of an array, whole documents of text, or
+// parts of a long text. The ranks of a job share the input by its bytes; each has the documents
+// that begin in its share.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -20,6 +21,7 @@ struct BlockRules {
   enum class Texts { kWhole, kParts } texts = Texts::kWhole;
   int threads = 1;                              // that may decode compressed files for one reader
   std::vector<std::string> columns = {"text"};  // that are read of Parquet and Arrow
+  std::vector<std::string> exclude = {};        // patterns of members of archives, left out
 };
 
 // Bytes begin .. end of a file; they begin and end where the rules let a block begin and end. A
@@ -34,7 +36,8 @@ struct Slice {
 // where the rank has none. The files must outlive the slices.
 std::vector<Slice> slices_of(const InputFiles& input, const BlockRules& rules, int rank, int size);
 
-// The number of line ends in a file before a position, counted when it is first asked for.
+// The number of line ends in a file before a position, of elements of an array, or of rows of
+// Parquet, counted when it is first asked for.
 class LinesBefore;
 
 // Where a block ends, and reading may go on, in another process too.
@@ -55,8 +58,9 @@ struct Block {
   std::shared_ptr<LinesBefore> before = {};           // the slice; none: it begins the file
   ReadPosition end = {};
 
-  // In the file, of a line of the block counted from `line`. Thread-safe.
-  int64_t number_in_file(int64_t line) const;
+  // In the file, of a line of the block counted from `line`: "a.jsonl:7", or "a.json: element 7".
+  // Thread-safe.
+  std::string place(int64_t line) const;
 };
 
 // Reads slices from the first to the last in blocks of about kBlockBytes. A byte order mark at the

@@ -89,10 +89,7 @@ InputFile::Format format_of(const std::string& path, std::string_view head, Sepa
   if (head.starts_with("\xEF\xBB\xBF")) head.remove_prefix(3);
   if (!json && is_wiki(path, trim(head))) return InputFile::Format::kWiki;
   char first = trim(head).empty() ? ' ' : trim(head).front();
-  check_io(
-      !json || first != '[', path,
-      ": this is one JSON array, and JSON lines are wanted, an object on each line; convert it "
-      "with jq -c '.[]'");
+  if (json && first == '[') return InputFile::Format::kJsonArray;
   return json || first == '{' ? InputFile::Format::kJsonLines : InputFile::Format::kText;
 }
 

@@ -28,10 +28,10 @@ class Parsing {
   Parsing(const Block& block, const DocumentRules& rules) : block_(block), rules_(rules) {}
 
   Documents run() {
-    check_io(rules_.values == DocumentRules::Values::kStrings ||
-                 block_.file->format == InputFile::Format::kJsonLines,
-             block_.file->path, " is text; conversations (--chat-template) come as JSON lines");
-    if (block_.file->format == InputFile::Format::kJsonLines)
+    check_io(rules_.values == DocumentRules::Values::kStrings || is_json(block_.file->format),
+             block_.file->path,
+             " is text; conversations (--chat-template) come as JSON lines, or in a JSON array");
+    if (is_json(block_.file->format))
       parse_lines();
     else if (block_.file->format == InputFile::Format::kWiki)
       parse_pages();
@@ -47,8 +47,10 @@ class Parsing {
     std::string_view text = block_.text;
     const char* readable = text.data() + block_.text.capacity();
     JsonLineParser parser(rules_, found_.storage);
+    bool array = block_.file->format == InputFile::Format::kJsonArray;
     for (int64_t number = block_.line; !text.empty() && found_.error.empty(); ++number) {
       std::string_view line = take_line(text);
+      if (array) line = trim(line);  // whose columns count from the element's beginning
       if (trim(line).empty()) continue;
       try {
         Document document = parser.parse(line, static_cast<size_t>(readable - line.data()));
@@ -139,9 +141,7 @@ class Parsing {
           place(line) + what + "; --skip-bad-lines leaves such lines out and counts them";
   }
 
-  std::string place(int64_t line) const {
-    return concat(block_.file->path, ":", block_.number_in_file(line), ": ");
-  }
+  std::string place(int64_t line) const { return block_.place(line) + ": "; }
 
   const Block& block_;
   const DocumentRules& rules_;

@@ -13,12 +13,18 @@
 #include "base/text.h"
 #include "prepare/byte_source.h"
 #include "prepare/content.h"
+#include "prepare/exclusion.h"
 #include "prepare/input_stream.h"
 #include "prepare/journal.h"
 #include "prepare/wiki_articles.h"
 
 namespace neox {
 namespace {
+
+constexpr const char* kNoStream =
+    "cannot be read from any place and again, as ranks that share the input, a run that goes on "
+    "and --train-tokenizer do. Write it to a file first; or name the file that it comes from: what "
+    "is compressed or in an archive is read as it is";
 
 // Its size and its time; none where it cannot be asked, as errno says.
 std::optional<InputFile> look_at(const std::string& path) {
@@ -32,8 +38,9 @@ std::optional<InputFile> look_at(const std::string& path) {
 // Of the paths given, and of what directories hold.
 class Finder {
  public:
-  Finder(Separated separated, std::span<const std::string> own)
-      : separated_(separated), own_(own) {}
+  Finder(Separated separated, std::span<const std::string> own,
+         const std::vector<std::string>& exclude)
+      : separated_(separated), own_(own), exclusion_(exclude) {}
 
   // A file, a directory, or a pattern.
   void add(const std::string& path) {
@@ -48,19 +55,33 @@ class Finder {
     check_io(code != GLOB_NOMATCH, "no input ", path, ": no file has such a name");
     check_io(code == 0, "no input ", path, ": a directory cannot be read: ", why);
     for (const std::string& one : paths)
-      if (!is_own(one) && !is_unfinished(one)) add_path(one);
+      if (!exclusion_.takes(fs::path(one).filename().string()) && !is_own(one) &&
+          !is_unfinished(one))
+        add_path(one);
   }
 
-  InputFiles take() { return std::move(result_); }
+  InputFiles take() {
+    exclusion_.report("");
+    using enum InputFile::Packing;
+    auto is_archive = [](const InputFile& file) {
+      return file.packing == kTar || file.packing == kZip;
+    };
+    if (std::ranges::none_of(result_.files, is_archive))
+      for (const std::string& pattern : exclusion_.idle())
+        log_warning("--exclude '", pattern, "' leaves out nothing: no name in a directory or by a ",
+                    "pattern of the input is such a one");
+    return std::move(result_);
+  }
 
  private:
   enum class Named { kNo, kYes };
 
   void add_path(const std::string& path) {
+    check_io(path != "-" || is_found(path), "--input - (the standard input) ", kNoStream);
     check_io(is_found(path), "no input ", path, ": there is no such file or directory");
     if (!fs::is_directory(path)) return add_file(path, Named::kYes);
     std::vector<std::string> found;
-    list(path, {}, found);
+    list(path, "", {}, found);
     std::sort(found.begin(), found.end());
     size_t before = result_.files.size();
     for (const std::string& file : found)
@@ -130,15 +151,16 @@ class Finder {
            name == "dataset_infos.json";
   }
 
-  // The files of a directory and of those below it. A link that leads back to one of the
-  // directories above it is not followed.
-  static void list(const fs::path& dir, std::set<fs::path> above, std::vector<std::string>& found) {
+  // The files of a directory, which is `below` the one given, and of those below it. A link that
+  // leads back to one of the directories above it is not followed.
+  void list(const fs::path& dir, const std::string& below, std::set<fs::path> above,
+            std::vector<std::string>& found) {
     if (!above.insert(fs::canonical(dir)).second) return;
     std::error_code error, gone;
     for (fs::directory_iterator it(dir, error), end; !error && it != end; it.increment(error)) {
       std::string name = it->path().filename();
-      if (name.starts_with('.') || is_note(name)) continue;
-      if (it->is_directory(gone)) list(it->path(), above, found);
+      if (name.starts_with('.') || is_note(name) || exclusion_.takes(below + name)) continue;
+      if (it->is_directory(gone)) list(it->path(), below + name + "/", above, found);
       if (it->is_regular_file(gone) && !is_unfinished(it->path()) && !is_cached(it->path()))
         found.push_back(it->path().string());
       check_io(!it->is_symlink(gone) || fs::exists(it->path(), gone), it->path().string(),
@@ -149,8 +171,9 @@ class Finder {
   }
 
   void add_file(const std::string& path, Named named) {
-    check_io(fs::is_regular_file(path), path,
-             " is neither a file nor a directory; write its content to a file");
+    bool stream = fs::is_fifo(path) || fs::is_character_file(path) || fs::is_socket(path);
+    check_io(!stream, path, " is a stream, which ", kNoStream);
+    check_io(fs::is_regular_file(path), path, " is neither a file nor a directory");
     // A link beside its target, as Debian's fortunes have them, is the same text.
     if (named == Named::kNo && !seen_.insert(fs::canonical(path)).second) return;
     std::optional<InputFile> found = look_at(path);
@@ -193,6 +216,7 @@ class Finder {
 
   Separated separated_;
   std::span<const std::string> own_;
+  Exclusion exclusion_;
   std::set<fs::path> seen_;
   InputFiles result_;
 };
@@ -200,8 +224,9 @@ class Finder {
 }  // namespace
 
 InputFiles find_input_files(std::span<const std::string> paths, Separated separated,
-                            std::span<const std::string> own) {
-  Finder finder(separated, own);
+                            std::span<const std::string> own,
+                            const std::vector<std::string>& exclude) {
+  Finder finder(separated, own, exclude);
   for (const std::string& path : paths) {
     std::error_code error;
     if (fs::exists(path, error)) {
@@ -234,19 +259,22 @@ void describe_input(const InputFiles& input) {
   auto kind = [](const InputFile& file) {
     using enum InputFile::Packing;
     bool archive = file.packing == kTar || file.packing == kZip;
-    return file.packing == kColumnar ? 4 : archive ? 3 : static_cast<int>(file.format);
+    return file.packing == kColumnar ? 5 : archive ? 4 : static_cast<int>(file.format);
   };
-  constexpr const char* kKinds[] = {" of JSON lines", " of text", " wiki dumps", " archives",
-                                    " of Parquet or Arrow"};
+  struct Kind {
+    const char *noun, *of;
+  };
+  constexpr Kind kKinds[] = {
+      {"file", " of JSON lines"}, {"file", " of text"}, {"wiki dump", ""},
+      {"JSON array", ""},         {"archive", ""},      {"file", " of Parquet or Arrow"}};
   std::vector<std::string> parts;
   for (int k = 0; k < std::ssize(kKinds); ++k)
     if (auto n = std::count_if(input.files.begin(), input.files.end(),
                                [&](const InputFile& file) { return kind(file) == k; }))
-      parts.push_back(concat(n, kKinds[k]));
-  log_info("input: ", human_bytes(static_cast<double>(input.bytes)),
-           ", files: ", join(parts, " and "));
+      parts.push_back(counted(n, kKinds[k].noun) + kKinds[k].of);
+  log_info("input: ", human_bytes(static_cast<double>(input.bytes)), ", ", join(parts, " and "));
   if (!input.left_out.empty())
-    log_info("left out: ", input.left_out.size(), " binary files, such as ",
+    log_info("left out: ", counted(std::ssize(input.left_out), "binary file"), ", such as ",
              input.left_out.front());
 }
 

@@ -5,10 +5,13 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "prepare/archive.h"
 #include "prepare/arrow_plugin.h"
 #include "prepare/content.h"
 #include "prepare/decompress.h"
+#include "prepare/exclusion.h"
+#include "prepare/json_array.h"
 
 namespace neox {
 namespace {
@@ -36,6 +39,13 @@ std::unique_ptr<ByteSource> open_source(const InputFile& file, int threads) {
   source->seek(0);
   if (!compression) return source;
   return std::make_unique<DecompressedSource>(file.path, *compression, std::move(source), threads);
+}
+
+// What a file of this format gives out, of which `source` is the text from a byte on.
+std::unique_ptr<ByteSource> as_lines(const InputFile& file, std::unique_ptr<ByteSource> source,
+                                     int64_t byte = 0, ArraySource::To to = ArraySource::To::kEnd) {
+  if (file.format != InputFile::Format::kJsonArray) return source;
+  return std::make_unique<ArraySource>(file.path, std::move(source), byte, to);
 }
 
 class OneFile : public InputStream {
@@ -74,7 +84,11 @@ class Members : public InputStream {
  public:
   Members(std::string path, std::unique_ptr<Archive> archive, const StreamOptions& options,
           Depth depth = Depth::kOutside)
-      : path_(std::move(path)), archive_(std::move(archive)), options_(options), depth_(depth) {}
+      : path_(std::move(path)),
+        archive_(std::move(archive)),
+        options_(options),
+        depth_(depth),
+        exclusion_(options.exclude) {}
 
   std::shared_ptr<const InputFile> next_file() override {
     for (;;) {
@@ -84,13 +98,14 @@ class Members : public InputStream {
       }
       std::optional<std::string> name = archive_->next();
       if (!name) break;
-      if (is_hidden(*name)) continue;
+      if (is_hidden(*name) || exclusion_.takes(*name)) continue;
       if (auto file = open(path_ + ": " + *name)) return file;
       if (!inner_ && left_out_++ == 0) first_left_out_ = *name;
     }
     if (left_out_ > 0)
-      log_info("left out: ", left_out_, " binary members of ", path_, ", such as ",
+      log_info("left out: ", counted(left_out_, "binary member"), " of ", path_, ", such as ",
                first_left_out_);
+    exclusion_.report(path_);
     return nullptr;
   }
   size_t read(std::span<char> to) override { return inner_ ? inner_->read(to) : member_->read(to); }
@@ -129,15 +144,16 @@ class Members : public InputStream {
         ": an archive in an archive is read only where it is a zip, and in that none; unpack the "
         "outer one first");
     if (is_left_out(path, head)) return nullptr;
-    auto format = format_of(path, head, options_.separated);
-    member_ = std::make_unique<PeekedSource>(std::move(peeked), std::move(source));
-    return std::make_shared<InputFile>(InputFile{.path = std::move(path), .format = format});
+    InputFile file{.path = path, .format = format_of(path, head, options_.separated)};
+    member_ = as_lines(file, std::make_unique<PeekedSource>(std::move(peeked), std::move(source)));
+    return std::make_shared<InputFile>(std::move(file));
   }
 
   std::string path_;
   std::unique_ptr<Archive> archive_;
   const StreamOptions options_;
   const Depth depth_;
+  Exclusion exclusion_;
   std::unique_ptr<Members> inner_;  // an archive that is the member at hand
   std::unique_ptr<ByteSource> member_;
   int64_t left_out_ = 0;
@@ -149,10 +165,13 @@ class Members : public InputStream {
 std::unique_ptr<InputStream> open_input(const InputFile& file, int64_t begin, int64_t end,
                                         const StreamOptions& options) {
   switch (file.packing) {
-    case InputFile::Packing::kNone:
-      return std::make_unique<OneFile>(file, std::make_unique<FileSource>(file.path, begin, end));
+    case InputFile::Packing::kNone: {
+      auto source = std::make_unique<FileSource>(file.path, begin, end);
+      auto to = end == file.bytes ? ArraySource::To::kEnd : ArraySource::To::kElement;
+      return std::make_unique<OneFile>(file, as_lines(file, std::move(source), begin, to));
+    }
     case InputFile::Packing::kCompressed:
-      return std::make_unique<OneFile>(file, open_source(file, options.threads));
+      return std::make_unique<OneFile>(file, as_lines(file, open_source(file, options.threads)));
     case InputFile::Packing::kTar:
       return std::make_unique<Members>(
           file.path, Archive::tar(file.path, open_source(file, options.threads)), options);

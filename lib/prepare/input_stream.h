@@ -23,6 +23,7 @@ struct StreamOptions {
   Separated separated = Separated::kNo;
   int threads = 1;                              // that may decode
   std::vector<std::string> columns = {"text"};  // that are read of Parquet and Arrow
+  std::vector<std::string> exclude = {};        // patterns of members that are left out
 };
 
 // Bytes begin .. end of a file, which are all of them where it is packed, but for Parquet and Arrow, of which

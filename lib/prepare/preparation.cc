@@ -44,6 +44,7 @@ class Preparation {
     if (encoder_.takes_parts() && !whole) blocks_.texts = BlockRules::Texts::kParts;
     blocks_.threads = options.workers;
     blocks_.columns = options.rules.members();
+    blocks_.exclude = options.exclude;
     // Where there are labels, which go down to -100, both are int32: so GPT-NeoX's tools do it.
     type_ = encoder_.has_labels() ? TokenType::kInt32 : token_type_of(tokenizer.vocab_size());
     plan_ = plan_datasets(options, type_);

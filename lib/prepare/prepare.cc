@@ -46,16 +46,18 @@ Tokenizer load_tokenizer(const TokenizerFile& file) {
 }
 
 // The words of a long text are those of its parts.
-BlockRules in_parts(const DocumentRules& rules) {
-  return {
-      .separator = rules.separator, .texts = BlockRules::Texts::kParts, .columns = rules.members()};
+BlockRules in_parts(const PrepareOptions& options) {
+  return {.separator = options.rules.separator,
+          .texts = BlockRules::Texts::kParts,
+          .columns = options.rules.members(),
+          .exclude = options.exclude};
 }
 
 // The documents of files one by one, long ones in parts, for the trainer: those that are prepared.
 class DocumentReader {
  public:
   DocumentReader(const InputFiles& input, const PrepareOptions& options)
-      : reader_(slices_of(input, in_parts(options.rules), 0, 1), in_parts(options.rules)),
+      : reader_(slices_of(input, in_parts(options), 0, 1), in_parts(options)),
         rules_(options.rules),
         left_(options.max_documents.value_or(INT64_MAX)) {}
 
@@ -287,13 +289,14 @@ InputFiles unpack(const std::string& text) {
 InputFiles find_together(const PrepareOptions& options, Control& control) {
   auto separated = options.rules.separator.empty() ? Separated::kNo : Separated::kYes;
   InputFiles input;
-  std::vector<std::string> said = work_together(
-      control, {.work = [&](const std::atomic<bool>&) {
-        if (control.rank() > 0) return std::string();
-        input = find_input_files(options.inputs, separated, files_of(options.tokenizer));
-        check_output(options, input, control.size());
-        return pack(input.files);
-      }});
+  std::vector<std::string> said =
+      work_together(control, {.work = [&](const std::atomic<bool>&) {
+                      if (control.rank() > 0) return std::string();
+                      input = find_input_files(options.inputs, separated,
+                                               files_of(options.tokenizer), options.exclude);
+                      check_output(options, input, control.size());
+                      return pack(input.files);
+                    }});
   return control.rank() == 0 ? input : unpack(said[0]);
 }
 
@@ -333,9 +336,11 @@ PrepareResult prepare_data(const PrepareOptions& given, Control& control) {
   PrepareOptions options = given;
   InputFiles input = find_together(options, control);
   if (control.rank() == 0) describe_input(input);
-  options.rules.wiki = WikiArticles::gather(
-      input, {.separator = options.rules.separator, .threads = options.workers},
-      options.output_prefix, control);
+  options.rules.wiki = WikiArticles::gather(input,
+                                            {.separator = options.rules.separator,
+                                             .threads = options.workers,
+                                             .exclude = options.exclude},
+                                            options.output_prefix, control);
   if (options.train_vocab)
     work_together(control, {.work = [&](const std::atomic<bool>&) {
                     if (control.rank() == 0 && !was_trained(options, input, control.size()))

@@ -34,7 +34,8 @@ struct ChatOptions {
 };
 
 struct PrepareOptions {
-  std::vector<std::string> inputs;  // files, directories, lists of them separated by commas
+  std::vector<std::string> inputs;        // files, directories, lists of them separated by commas
+  std::vector<std::string> exclude = {};  // patterns of what is left out of directories, archives
   std::string output_prefix;
   DocumentRules rules;
   TokenizerFile tokenizer;

@@ -27,15 +27,13 @@ const std::map<std::string, std::string> kOtherSpellings = {
 };
 
 const char* kDescription =
-    "Reads files of JSON lines (an object with a \"text\" on each line), Parquet and Arrow (with "
-    "a\n"
-    "column \"text\") and plain text, or whole directories of them, also compressed (gzip, zstd, "
-    "xz,\n"
-    "bzip2, lz4) and in archives (tar, zip; not Parquet and Arrow), and writes\n"
-    "<prefix>_<key>_document.bin and .idx, which neox-train, GPT-NeoX and Megatron read. The "
-    "documents keep their order. A text file is one document, or\n"
-    "with --split-on several. The flags of preprocess_data.py of GPT-NeoX and Megatron and of\n"
-    "GPT-NeoX's prepare_data.py are taken, also with underscores, and as --json-keys and --vocab.\n"
+    "Reads files of JSON lines (an object with a \"text\" on each line), JSON arrays of such\n"
+    "objects, Parquet and Arrow (with a column \"text\") and plain text, or whole directories of them, also\n"
+    "compressed (gzip, zstd, xz, bzip2, lz4) and in archives (tar, zip; not Parquet and Arrow), and writes\n"
+    "<prefix>_<key>_document.bin and .idx, which neox-train, GPT-NeoX and Megatron read. The\n"
+    "documents keep their order. A text file is one document, or with --split-on several. The\n"
+    "flags of preprocess_data.py of GPT-NeoX and Megatron and of GPT-NeoX's prepare_data.py are\n"
+    "taken, also with underscores, and as --json-keys and --vocab.\n"
     "The name of a corpus alone fetches it and writes DIR/NAME/NAME_text_document; the tokenizer\n"
     "is fetched too where it is missing. Several tasks (srun -n 8 neox-prepare-data ...) share\n"
     "the work and write the same files as one.\n";
@@ -308,6 +306,9 @@ Program prepare_program() {
   auto add = program.options().add_options();
   add("input", texts("PATH...")->multitoken(),
       "files, directories, patterns ('data/*.jsonl.zst'), also as a list separated by commas");
+  add("exclude", texts("PATTERN...")->multitoken(),
+      "leave out what directories, patterns and archives have by such names ('*.json' vendor), or "
+      "paths ('tests/*')");
   add("output-prefix", text("PREFIX"), "path and first part of the names of the output");
   add("jsonl-keys", texts("KEY...")->multitoken()->default_value({"text"}, "text"),
       "keys of the JSON objects; each gives a dataset");
@@ -343,6 +344,7 @@ PrepareOptions read_prepare_options(const Program& program, const PrepareDefault
   check_usage(!options.inputs.empty(),
               "--input is missing: files or directories to read, or the name of a corpus. See "
               "neox-prepare-data --help.");
+  options.exclude = program.list("exclude");
   options.output_prefix = need(program, "output-prefix", "path and first part of the output names",
                                defaults.output_prefix);
   check_prefix(options.output_prefix);
