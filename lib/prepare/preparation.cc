@@ -67,6 +67,7 @@ class Preparation {
     bool kept = share_->keep_for_later();
     if (rank_ > 0 || changed_) throw;
     progress_.reset();
+    if (!share_->opened() && !options_.train_vocab) throw;  // another run may have what is there
     if (kept)
       log_info("what is tokenized is kept beside the output, in ", options_.output_prefix,
                "*.tmp-*: the same command goes on there; without these files it begins afresh");

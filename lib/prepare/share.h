@@ -40,6 +40,7 @@ class Share {
 
   // Goes on where a run with this identity was interrupted, or begins. Throws Error (74).
   void open(const RunIdentity& identity);
+  bool opened() const { return opened_; }  // false where another run has its files
   const SharePoint& point() const { return at_; }
   Tally& tally() { return at_.tally; }
 
