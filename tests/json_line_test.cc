@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <random>
+
 #include "data_files.h"
 #include "prepare/json_members.h"
 
@@ -16,14 +18,19 @@ using testing::error_of;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
+const DocumentRules kTexts;
+
 // The texts of a line, joined by "|"; with "!" before them where it was repaired.
-std::string parsed(const std::string& line, const DocumentRules& rules = {}) {
-  TextStore storage;
-  Document document = JsonLineParser(rules, storage).parse(line, line.size());
+std::string shown(const Document& document) {
   std::string text = document.repaired ? "!" : "";
   for (size_t i = 0; i < document.texts.size(); ++i)
     text += (i ? "|" : "") + std::string(document.texts[i]);
   return text;
+}
+
+std::string parsed(const std::string& line, const DocumentRules& rules = kTexts) {
+  TextStore storage;
+  return shown(JsonLineParser(rules, storage).parse(line, line.size()));
 }
 
 TEST(JsonLine, ReadsWhatPythonReads) {
@@ -61,6 +68,30 @@ TEST(JsonLine, RefusesInLongLinesWhatItRefusesInShortOnes) {
     EXPECT_THAT(error_of([&] { parsed(line(end)); }), StartsWith("74: not valid JSON"));
 }
 
+// What is bad, and what a good line has, does not depend on whether somebody asks what is wrong.
+TEST(JsonLine, IsAsGoodWithoutAMessage) {
+  const std::string seeds[] = {
+      R"({"text": "a\n\u00e9 b", "x": [NaN, -1.5e3, {"text": null}], "y": true})",
+      R"({"x": {"a": 12345678901234567890123, "b": [1e400, "\ud83d"]}, "text": ["p", "q"]})"};
+  std::minstd_rand random(3);
+  DocumentRules of_json{.keys = {"text", "y"}, .values = DocumentRules::Values::kJson};
+  int64_t good = 0, bad = 0;
+  for (int i = 0; i < 20'000; ++i) {
+    std::string line = seeds[i % 2];
+    for (auto edits = random() % 3; edits > 0; --edits)
+      line.replace(random() % line.size(), random() % 3, 1, "\"\\{}[]:,0eN-t\xff "[random() % 15]);
+    const DocumentRules& rules = i % 3 ? kTexts : of_json;
+    TextStore storage;
+    auto found = JsonLineParser(rules, storage).parse_good(line, line.size());
+    std::string texts = found ? shown(*found) : "";
+    found ? ++good : ++bad;
+    std::string error = error_of([&] { EXPECT_EQ(parsed(line, rules), texts) << line; });
+    EXPECT_EQ(error.empty(), found.has_value()) << line << " " << error;
+  }
+  EXPECT_GT(good, 2000);
+  EXPECT_GT(bad, 2000);
+}
+
 TEST(JsonLine, SaysWhatIsWrongInWholeCharacters) {
   std::string error = error_of([&] { parsed("{\"text\": \"a\"}\u2028{}"); });
   EXPECT_THAT(error, StartsWith("74: not valid JSON"));
@@ -69,6 +100,23 @@ TEST(JsonLine, SaysWhatIsWrongInWholeCharacters) {
 
 TEST(JsonLine, TakesSeveralKeysInTheirOrder) {
   EXPECT_EQ(parsed(R"({"b": "1", "a": "2", "b": "3"})", {.keys = {"a", "b"}}), "2|3");
+}
+
+// As lm_dataformat does, by which GPT-NeoX's preprocess_data.py reads.
+TEST(JsonLine, JoinsTheTextsOfAListByABlankLine) {
+  EXPECT_EQ(parsed(R"({"text": ["a\u00e9", "", "b"]})"), "aé\n\n\n\nb");
+  EXPECT_EQ(parsed(R"({"text": ["a"], "x": NaN, "b": []})", {.keys = {"text", "b"}}), "a|");
+  EXPECT_EQ(parsed(R"({"text": ["\ud83d", "b"]})"), "!?\n\nb");
+  EXPECT_EQ(parsed(R"({"text": ["a"], "x": 123456789012345678901234567890})"), "a");
+  const std::string pad(5 << 20, 'x');
+  EXPECT_TRUE(parsed(concat(R"({"x": ")", pad, R"(", "text": ["a", ")", pad, R"("]})")) ==
+              "a\n\n" + pad);
+  EXPECT_EQ(error_of([&] { parsed(R"({"text": ["a", ["b"]]})"); }),
+            "74: the value of 'text' is a list of other things than strings");
+  EXPECT_EQ(
+      error_of([&] { parsed(R"({"text": {"en": "a", "de": "b"}})"); }),
+      "74: the value of 'text' is of type object, not a string; the object has 'de', 'en', of "
+      "which jq -c '.[\"text\"]' makes the line");
 }
 
 TEST(JsonLine, TakesTheJsonOfValues) {

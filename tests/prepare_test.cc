@@ -184,8 +184,8 @@ TEST_F(Prepare, NamesTheBadLine) {
   EXPECT_THAT(message("{\"text\": \"\\ud83d\", \"x\": nan}"), StartsWith(here + "not valid JSON"));
   EXPECT_THAT(message("{\"title\": \"cat\", \"id\": 1}"),
               StartsWith(here + "no key 'text'; the object has 'id', 'title'"));
-  EXPECT_THAT(message("{\"text\": [\"cat\"]}"),
-              StartsWith(here + "the value of 'text' is of type array"));
+  EXPECT_THAT(message("{\"text\": [\"cat\", 1]}"),
+              StartsWith(here + "the value of 'text' is a list of other things than strings"));
   EXPECT_THAT(message("\"cat\""), StartsWith(here + "a JSON string, not an object"));
   EXPECT_THAT(dir_.list(), ElementsAre("a.jsonl", "tokenizer.json"));
 }

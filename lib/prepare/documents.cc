@@ -14,8 +14,6 @@
 namespace neox {
 namespace {
 
-constexpr size_t kReplacedShown = 5;  // of a block
-
 std::string_view take_line(std::string_view& text) {
   size_t end = std::min(text.find('\n'), text.size());
   std::string_view line = text.substr(0, end);
@@ -47,17 +45,20 @@ class Parsing {
     std::string_view text = block_.text;
     const char* readable = text.data() + block_.text.capacity();
     JsonLineParser parser(rules_, found_.storage);
-    bool array = block_.file->format == InputFile::Format::kJsonArray;
+    bool array = block_.file->format == InputFile::Format::kJsonArray,
+         fails = rules_.bad_lines == DocumentRules::BadLines::kFail;
     for (int64_t number = block_.line; !text.empty() && found_.error.empty(); ++number) {
       std::string_view line = take_line(text);
       if (array) line = trim(line);  // whose columns count from the element's beginning
       if (trim(line).empty()) continue;
+      auto room = static_cast<size_t>(readable - line.data());
       try {
-        Document document = parser.parse(line, static_cast<size_t>(readable - line.data()));
-        if (rules_.turns)
-          for (std::string_view value : document.texts)
-            document.chats.push_back(rules_.turns(value));
-        add(std::move(document), number);
+        auto document =
+            fails || says_more() ? parser.parse(line, room) : parser.parse_good(line, room);
+        if (document && rules_.turns)
+          for (std::string_view value : document->texts)
+            document->chats.push_back(rules_.turns(value));
+        document ? add(std::move(*document), number) : leave_out("", number);
       } catch (const Error& e) { add_bad_line(e.what(), number); }
     }
   }
@@ -118,8 +119,7 @@ class Parsing {
       return;
     }
     if (document.repaired && rules_.invalid_utf8 == Invalid::kSkip) {
-      found_.skipped.push_back(place(line) + kWhat);
-      return;
+      return leave_out(kWhat, line);
     }
     if (document.repaired) say_replaced(kWhat, line);
     if (!document.reward.cut.empty())
@@ -130,16 +130,20 @@ class Parsing {
   }
 
   void say_replaced(const std::string& what, int64_t line) {
-    if (found_.replaced.size() < kReplacedShown) found_.replaced.push_back(place(line) + what);
+    if (found_.replaced.size() < kBadLinesShown) found_.replaced.push_back(place(line) + what);
   }
 
   void add_bad_line(const std::string& what, int64_t line) {
-    if (rules_.bad_lines == DocumentRules::BadLines::kSkip)
-      found_.skipped.push_back(place(line) + what);
-    else
-      found_.error =
-          place(line) + what + "; --skip-bad-lines leaves such lines out and counts them";
+    if (rules_.bad_lines == DocumentRules::BadLines::kSkip) return leave_out(what, line);
+    found_.error = place(line) + what + "; --skip-bad-lines leaves such lines out and counts them";
   }
+
+  void leave_out(const std::string& what, int64_t line) {
+    ++found_.skipped;
+    if (says_more()) found_.skipped_at.push_back(place(line) + what);
+  }
+
+  bool says_more() const { return found_.skipped_at.size() < kBadLinesShown; }
 
   std::string place(int64_t line) const { return block_.place(line) + ": "; }
 

@@ -60,12 +60,16 @@ struct DocumentRules {
   bool are_pairs() const;
 };
 
+// So many messages about bad lines are shown of a rank, and may be needed of a block.
+constexpr size_t kBadLinesShown = 5;
+
 // The texts are views into the block and into `storage`, both of which must outlive their use.
 struct Documents {
   std::vector<Document> documents;
-  std::vector<std::string> skipped;   // messages, "file:line: ..."
-  std::vector<std::string> replaced;  // the same about the first of what was not kept as it is
-  std::string error;                  // what ended the block early: "file:line: ..."
+  int64_t skipped = 0;                  // bad lines
+  std::vector<std::string> skipped_at;  // about the first of them, "file:line: ..."
+  std::vector<std::string> replaced;    // the same about the first of what was not kept as it is
+  std::string error;                    // what ended the block early: "file:line: ..."
   TextStore storage;
 };
 

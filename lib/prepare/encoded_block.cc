@@ -144,7 +144,8 @@ void encode_block(const Block& block, const EncodingRules& rules, EncodedBlock& 
   for (size_t key = 0; key < encoded.keys.size(); ++key)
     encoding.add_key(found.documents, key, part);
   if (rules.documents.are_pairs()) encoding.leave_out_partly_empty();
-  encoded.skipped = std::move(found.skipped);
+  encoded.skipped = found.skipped;
+  encoded.skipped_at = std::move(found.skipped_at);
   encoded.replaced = std::move(found.replaced);
   encoded.error = std::move(found.error);
 }

@@ -42,8 +42,9 @@ struct EncodedDocument {
 struct EncodedBlock {
   std::vector<EncodedKey> keys;
   std::vector<EncodedDocument> documents;
-  std::vector<std::string> skipped, replaced;  // messages about bad lines
-  std::string error;                           // that ended the block early
+  int64_t skipped = 0;                            // bad lines
+  std::vector<std::string> skipped_at, replaced;  // messages about the first of them
+  std::string error;                              // that ended the block early
 
   // Work space of encode_block().
   std::vector<int32_t> tokens_wanted = {}, labels_wanted = {};

@@ -175,6 +175,47 @@ bool is_long_string(std::string_view value) {
   return value.front() == '"' && value.size() > kLongString;
 }
 
+// Whether what it is about is no JSON to Python either, once it is spelled in the standard's way:
+// numbers may be larger than simdjson's, and levels more.
+bool is_certain(simdjson::error_code error) {
+  using namespace simdjson;
+  constexpr error_code kCertain[] = {TAPE_ERROR,   STRING_ERROR,    T_ATOM_ERROR,
+                                     F_ATOM_ERROR, N_ATOM_ERROR,    UNESCAPED_CHARS,
+                                     EMPTY,        UNCLOSED_STRING, INCORRECT_TYPE};
+  return std::ranges::find(kCertain, error) != std::end(kCertain);
+}
+
+// Between the texts of a list, which are paragraphs to GPT-NeoX's tool (lm_dataformat).
+constexpr std::string_view kBetweenParagraphs = "\n\n";
+
+// A string, or a list of strings, which are joined; none for other values.
+std::optional<std::string_view> text_in(simdjson::dom::element value, TextStore& storage) {
+  std::string_view text;
+  if (!value.get(text)) return storage.keep(text);
+  simdjson::dom::array list;
+  if (value.get(list)) return std::nullopt;
+  std::vector<std::string> texts;
+  for (simdjson::dom::element item : list) {
+    if (item.get(text)) return std::nullopt;
+    texts.emplace_back(text);
+  }
+  return storage.keep(join(texts, kBetweenParagraphs));
+}
+
+// The same, which throws Error (74) for other values.
+std::string text_of(Json& value, const std::string& key) {
+  if (value.is_string()) return std::move(value.get_ref<std::string&>());
+  auto is_string = [](const Json& item) { return item.is_string(); };
+  bool list = value.is_array() && std::ranges::all_of(value, is_string);
+  check_io(list, "the value of '", key, "' is ",
+           value.is_array() ? "a list of other things than strings"
+                            : concat("of type ", value.type_name(), ", not a string"),
+           value.is_object() ? concat("; the object has ", names(value), ", of which jq -c '.[\"",
+                                      key, "\"]' makes the line")
+                             : "");
+  return join(value.get<std::vector<std::string>>(), kBetweenParagraphs);
+}
+
 }  // namespace
 
 struct JsonLineParser::Fast {
@@ -193,26 +234,43 @@ Document JsonLineParser::parse(std::string_view line, size_t readable) {
   return line.size() > kLongString ? parse_long(line) : parse_short(line, readable);
 }
 
+std::optional<Document> JsonLineParser::parse_good(std::string_view line, size_t readable) {
+  Document document;
+  Found found = line.size() > kLongString ? Found::kUnsure : find(line, readable, document);
+  if (found == Found::kGood) return document;
+  if (found == Found::kBad) return std::nullopt;
+  try {
+    return parse(line, readable);
+  } catch (const Error&) { return std::nullopt; }
+}
+
 Document JsonLineParser::parse_short(std::string_view line, size_t readable) {
   Document document;
-  if (parse_fast(line, line, readable, document)) return document;
+  return find(line, readable, document) == Found::kGood ? document : parse_slow(line);
+}
+
+JsonLineParser::Found JsonLineParser::find(std::string_view line, size_t readable,
+                                           Document& document) {
+  Found found = parse_fast(line, line, readable, document);
+  if (found == Found::kGood) return found;
   std::string whole;
   std::string_view given = unicode::repair(line, whole);
   PythonJson python(given);
   document.repaired = given.data() != line.data() || python.lone_surrogates();
   bool json = rules_.values == DocumentRules::Values::kJson;
   std::string_view text = json ? storage_.keep(python.text()) : python.text();
-  if (text == line || !parse_fast(text, given, 0, document)) document = parse_slow(line);
-  return document;
+  return text == line ? found : parse_fast(text, given, 0, document);
 }
 
-bool JsonLineParser::parse_fast(std::string_view line, std::string_view given, size_t readable,
-                                Document& document) {
+JsonLineParser::Found JsonLineParser::parse_fast(std::string_view line, std::string_view given,
+                                                 size_t readable, Document& document) {
   static_assert(kSlack >= simdjson::SIMDJSON_PADDING);
   bool padded = readable >= line.size() + kSlack;
   simdjson::dom::object object;
-  if (fast_->parser.parse(line.data(), line.size(), !padded).get(object)) return false;
-  if (rules_.values == DocumentRules::Values::kJson) return take_json(line, given, document);
+  if (auto error = fast_->parser.parse(line.data(), line.size(), !padded).get(object))
+    return is_certain(error) ? Found::kBad : Found::kUnsure;
+  if (rules_.values == DocumentRules::Values::kJson)
+    return take_json(line, given, document) ? Found::kGood : Found::kBad;
   const std::vector<std::string>& keys = rules_.keys;
   fast_->values.assign(keys.size(), {});
   std::vector<bool> found(keys.size());
@@ -222,11 +280,14 @@ bool JsonLineParser::parse_fast(std::string_view line, std::string_view given, s
         fast_->values[key] = value;
         found[key] = true;
       }
-  for (size_t key = 0; key < keys.size(); ++key)
-    if (!found[key] || !fast_->values[key].is_string()) return false;
-  for (simdjson::dom::element value : fast_->values)
-    document.texts.push_back(storage_.keep(value.get_string().value_unsafe()));
-  return true;
+  if (std::ranges::find(found, false) != found.end()) return Found::kBad;
+  document.texts.clear();
+  for (simdjson::dom::element value : fast_->values) {
+    std::optional<std::string_view> text = text_in(value, storage_);
+    if (!text) return Found::kBad;
+    document.texts.push_back(*text);
+  }
+  return Found::kGood;
 }
 
 // Of a line that is valid JSON; false where a key is not there. given: the line before PythonJson,
@@ -267,9 +328,7 @@ Document JsonLineParser::parse_slow(std::string_view line) {
     check_io(value != object.end(), "no key '", key, "'; the object has ", names(object),
              " (--jsonl-keys names the keys to take)");
     if (!strings) continue;
-    check_io(value->is_string(), "the value of '", key, "' is of type ", value->type_name(),
-             ", not a string");
-    document.texts.push_back(storage_.keep(std::move(value->get_ref<std::string&>())));
+    document.texts.push_back(storage_.keep(text_of(*value, key)));
   }
   check_io(!rules_.reward || object.contains(rules_.reward->key), "no key '",
            rules_.reward ? rules_.reward->key : "", "'; the object has ", names(object),

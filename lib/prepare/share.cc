@@ -14,7 +14,6 @@
 namespace neox {
 namespace {
 
-constexpr int64_t kSkippedShown = 5;  // messages about bad lines
 constexpr size_t kPoints = 64;
 
 }  // namespace
@@ -161,13 +160,15 @@ void Share::report_bad_lines(const EncodedBlock& encoded) {
     return;
   }
   check_io(encoded.error.empty(), encoded.error);
+  constexpr auto kShown = static_cast<int64_t>(kBadLinesShown);
   for (const std::string& message : encoded.replaced)
-    if (replaced_shown_++ < kSkippedShown) log_warning("replaced: ", message);
-  for (const std::string& message : encoded.skipped) {
-    if (at_.tally.skipped++ < kSkippedShown) log_warning("left out: ", message);
-    if (at_.tally.skipped == kSkippedShown + 1)
-      log_warning("more bad lines follow; they are counted");
-  }
+    if (replaced_shown_++ < kShown) log_warning("replaced: ", message);
+  int64_t before = at_.tally.skipped, shown = before;
+  for (const std::string& message : encoded.skipped_at)
+    if (shown++ < kShown) log_warning("left out: ", message);
+  at_.tally.skipped += encoded.skipped;
+  if (before <= kShown && at_.tally.skipped > kShown)
+    log_warning("more bad lines follow; they are counted");
 }
 
 // All of them would be many; every other one goes where there are too many.
