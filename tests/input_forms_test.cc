@@ -334,10 +334,20 @@ TEST_F(InputForms, MembersOfArchivesThatAreExcludedAreLeftOut) {
   EXPECT_THAT(refusal({tar}), HasSubstr("a.json:1: not valid JSON"));
 }
 
+TEST_F(InputForms, AreCounted) {
+  ::testing::internal::CaptureStderr();
+  prepare({dir_.put("a.tar", archive_of({{"x", "cat"}}, "ustar")), dir_.put("b.json", "[]"),
+           dir_.put("c.jsonl", ""), dir_.put("d.jsonl", "")});
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              AllOf(HasSubstr(", 2 files of JSON lines, 1 JSON array, 1 archive\n"),
+                    HasSubstr(", 1 document, 1 token\n")));
+}
+
 TEST_F(InputForms, StreamsAreRefused) {
-  EXPECT_THAT(refusal({"-"}), StartsWith("74: --input - (the standard input) cannot be read"));
+  EXPECT_THAT(refusal({"-"}),
+              StartsWith("74: --input - is the standard input, which can be read once"));
   ASSERT_EQ(::mkfifo((dir_ / "pipe").c_str(), 0600), 0);
-  EXPECT_THAT(refusal({dir_ / "pipe"}), HasSubstr("pipe is a stream, which cannot be read"));
+  EXPECT_THAT(refusal({dir_ / "pipe"}), HasSubstr("pipe is a stream, which can be read once"));
 }
 
 TEST(InputFiles, OfADirectoryOrPatternAreNotTheTokenizer) {

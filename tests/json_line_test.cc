@@ -51,6 +51,7 @@ TEST(JsonLine, RefusesWhatPythonRefuses) {
         "{\"text\": \"a\tb\"}", R"({"text": "\x"})", R"({"text": "a", "x": 1e})",
         R"({"text": "a", "x": 01})", R"({"text": "a)", R"({"text": "a", 1: 2})"})
     EXPECT_THAT(error_of([&] { parsed(line); }), StartsWith("74: not valid JSON: column")) << line;
+  EXPECT_THAT(error_of([&] { parsed("{\r"); }), HasSubstr("over several lines"));
   const std::string torn("{\"text\": \"a\"}\0\0{\"text\": \"b\"}", 29);
   EXPECT_EQ(error_of([&] { parsed(torn); }), "74: not valid JSON: column 14: a byte of value 0");
 }

@@ -22,9 +22,9 @@ namespace neox {
 namespace {
 
 constexpr const char* kNoStream =
-    "cannot be read from any place and again, as ranks that share the input, a run that goes on "
-    "and --train-tokenizer do. Write it to a file first; or name the file that it comes from: what "
-    "is compressed or in an archive is read as it is";
+    "can be read once, from its beginning to its end; ranks that share the input, a run that goes "
+    "on and --train-tokenizer read it elsewhere and again. Write it to a file first, or name the "
+    "file that it comes from: what is compressed or in an archive is read as it is";
 
 // Its size and its time; none where it cannot be asked, as errno says.
 std::optional<InputFile> look_at(const std::string& path) {
@@ -77,7 +77,7 @@ class Finder {
   enum class Named { kNo, kYes };
 
   void add_path(const std::string& path) {
-    check_io(path != "-" || is_found(path), "--input - (the standard input) ", kNoStream);
+    check_io(path != "-" || is_found(path), "--input - is the standard input, which ", kNoStream);
     check_io(is_found(path), "no input ", path, ": there is no such file or directory");
     if (!fs::is_directory(path)) return add_file(path, Named::kYes);
     std::vector<std::string> found;
@@ -272,7 +272,7 @@ void describe_input(const InputFiles& input) {
     if (auto n = std::count_if(input.files.begin(), input.files.end(),
                                [&](const InputFile& file) { return kind(file) == k; }))
       parts.push_back(counted(n, kKinds[k].noun) + kKinds[k].of);
-  log_info("input: ", human_bytes(static_cast<double>(input.bytes)), ", ", join(parts, " and "));
+  log_info("input: ", human_bytes(static_cast<double>(input.bytes)), ", ", join(parts, ", "));
   if (!input.left_out.empty())
     log_info("left out: ", counted(std::ssize(input.left_out), "binary file"), ", such as ",
              input.left_out.front());

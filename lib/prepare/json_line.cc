@@ -319,6 +319,9 @@ Document JsonLineParser::parse_slow(std::string_view line) {
   std::string_view valid = unicode::repair(line, repaired);
   document.repaired = valid.data() != line.data();
   std::string_view given = valid;
+  check_io(trim(valid) != "{",
+           "not valid JSON: an object that goes over several lines, where each ",
+           "line is one; jq -c . makes such lines, and --exclude leaves files out");
   Json object = parse_json(valid, read, document.repaired);
   check_io(object.is_object(), "a JSON ", object.type_name(), ", not an object with the key '",
            rules_.keys.front(), "'");

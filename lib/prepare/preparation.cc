@@ -191,9 +191,11 @@ class Preparation {
 
   void show() {
     if (!progress_) return;
-    progress_->update(read_bytes_ + other_bytes_,
-                      concat(with_commas(documents_ + other_documents_), " documents, ",
-                             human_count(static_cast<double>(tokens_ + other_tokens_)), " tokens"));
+    int64_t documents = documents_ + other_documents_, tokens = tokens_ + other_tokens_;
+    progress_->update(
+        read_bytes_ + other_bytes_,
+        concat(with_commas(documents), documents == 1 ? " document, " : " documents, ",
+               human_count(static_cast<double>(tokens)), tokens == 1 ? " token" : " tokens"));
   }
 
   // All ranks come to the same: whose error counts, and how many documents of each are kept.
