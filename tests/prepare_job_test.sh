@@ -46,6 +46,14 @@ for ending in bin idx; do
   cmp "one_text_document.$ending" "many_text_document.$ending" || fail "four ranks on NFS wrote another .$ending"
 done
 
+# The same documents in one JSON array.
+{ echo "["; sed '$!s/$/,/' in.jsonl; echo "]"; } > in.json
+in_job 3 $((port + 4)) --input in.json --output-prefix many --vocab-file tokenizer.json
+[ "$codes" = "0 0 0 " ] || fail "of an array three ranks ended with $codes"
+for ending in bin idx; do
+  cmp "one_text_document.$ending" "many_text_document.$ending" || fail "of an array three ranks wrote another .$ending"
+done
+
 NEOX_RANK=0 NEOX_WORLD_SIZE=2 NEOX_LOCAL_RANK=0 NEOX_LOCAL_SIZE=2 NEOX_MASTER=127.0.0.1:$((port + 2)) NEOX_ARRIVAL_SECONDS=1 \
   "$program" --input in.jsonl --output-prefix many --vocab-file tokenizer.json > log.0 2>&1 && fail "half of a job did not fail"
 grep -q 'rank 1 .*did not arrive within 1 s' log.0 || fail "who is missing is not said"

@@ -97,8 +97,8 @@ size_t ArraySource::read(std::span<char> to) {
   lines_.convert(to.first(n));
   begun_ = begun_ || n > 0;
   check_io(lines_.more_at() < 0, path_, ": the JSON array that it is ends before byte ",
-           lines_.more_at(), ", and more follows: a closing bracket too many, or several arrays, ",
-           "of which jq -c '.[]' makes JSON lines");
+           lines_.more_at(), ", and more follows: a closing bracket too many, or several arrays: ",
+           "jq -c '.[]' makes a line of each element, jq -c '{text: .}' one of each array");
   // Where nothing is read, what stands before was, to the end.
   check_io(
       n > 0 || to.empty() || !begun_ || to_ == To::kElement || lines_.ended(), path_,
