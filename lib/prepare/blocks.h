@@ -25,8 +25,8 @@ struct BlockRules {
 };
 
 // Bytes begin .. end of a file; they begin and end where the rules let a block begin and end. A
-// packed file is one slice, of the rank in whose share its bytes begin; but of Parquet and Arrow a rank has
-// the groups of rows that begin in its share.
+// packed file is one slice, of the rank in whose share its bytes begin; but of Parquet and Arrow a
+// rank has the groups of rows that begin in its share.
 struct Slice {
   const InputFile* file = nullptr;
   int64_t begin = 0, end = 0;

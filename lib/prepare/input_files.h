@@ -44,9 +44,9 @@ struct InputFiles {
 // *.ndjson and *.json are JSON lines, or one JSON array where the first byte that is not blank is
 // '['; *.txt, *.text and *.md are text; others are JSON lines where that byte is '{'. With a
 // separator those others are text. Compressed files (gzip, zstd, xz, bzip2, lz4), archives (tar,
-// zip), Parquet and Arrow are known by their content; the rows of the latter two are JSON lines. `exclude`:
-// patterns of what directories and patterns do not mean either (prepare/exclusion.h). Throws Error
-// (64, 74) for what is missing, damaged or binary.
+// zip), Parquet and Arrow are known by their content; the rows of the latter two are JSON lines.
+// `exclude`: patterns of what directories and patterns do not mean either (prepare/exclusion.h).
+// Throws Error (64, 74) for what is missing, damaged or binary.
 enum class Separated { kNo, kYes };
 InputFiles find_input_files(std::span<const std::string> paths, Separated separated,
                             std::span<const std::string> own = {},

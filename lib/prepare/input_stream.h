@@ -26,10 +26,11 @@ struct StreamOptions {
   std::vector<std::string> exclude = {};        // patterns of members that are left out
 };
 
-// Bytes begin .. end of a file, which are all of them where it is packed, but for Parquet and Arrow, of which
-// they are a slice. The file must outlive the stream. Of an archive the members come as the files
-// of a directory do, but in its order: hidden and binary ones are left out, which is logged at its
-// end. Members may be compressed, and zips; other archives in archives are refused.
+// Bytes begin .. end of a file, which are all of them where it is packed, but for Parquet and
+// Arrow, of which they are a slice. The file must outlive the stream. Of an archive the members
+// come as the files of a directory do, but in its order: hidden and binary ones are left out, which
+// is logged at its end. Members may be compressed, and zips; other archives in archives are
+// refused.
 std::unique_ptr<InputStream> open_input(const InputFile& file, int64_t begin, int64_t end,
                                         const StreamOptions& options);
 

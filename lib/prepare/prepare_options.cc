@@ -28,12 +28,14 @@ const std::map<std::string, std::string> kOtherSpellings = {
 
 const char* kDescription =
     "Reads files of JSON lines (an object with a \"text\" on each line), JSON arrays of such\n"
-    "objects, Parquet and Arrow (with a column \"text\") and plain text, or whole directories of them, also\n"
-    "compressed (gzip, zstd, xz, bzip2, lz4) and in archives (tar, zip; not Parquet and Arrow), and writes\n"
-    "<prefix>_<key>_document.bin and .idx, which neox-train, GPT-NeoX and Megatron read. The\n"
-    "documents keep their order. A text file is one document, or with --split-on several. The\n"
-    "flags of preprocess_data.py of GPT-NeoX and Megatron and of GPT-NeoX's prepare_data.py are\n"
-    "taken, also with underscores, and as --json-keys and --vocab.\n"
+    "objects, Parquet and Arrow (with a column \"text\") and plain text, or whole directories of\n"
+    "them, also compressed (gzip, zstd, xz, bzip2, lz4) and in archives (tar, zip; not Parquet "
+    "and\n"
+    "Arrow), and writes <prefix>_<key>_document.bin and .idx, which neox-train, GPT-NeoX and\n"
+    "Megatron read. The documents keep their order. A text file is one document, or with\n"
+    "--split-on several. The flags of preprocess_data.py of GPT-NeoX and Megatron and of "
+    "GPT-NeoX's\n"
+    "prepare_data.py are taken, also with underscores, and as --json-keys and --vocab.\n"
     "The name of a corpus alone fetches it and writes DIR/NAME/NAME_text_document; the tokenizer\n"
     "is fetched too where it is missing. Several tasks (srun -n 8 neox-prepare-data ...) share\n"
     "the work and write the same files as one.\n";
