@@ -82,7 +82,9 @@ struct Rank {
 
   explicit Rank(const ModelFiles& model) {
     for (const ModelTensor& t : model.tensors) tensors[megatron_names(t.info.name)[0]] = t.read();
-    Item object = megatron_args(model.config, {}, 128, model.iteration);
+    bool fork = deepspeed_kind(model.config.model) == MegatronKind::kBigScience;
+    MegatronKind kind = fork ? MegatronKind::kBigScience : MegatronKind::kMegatron;
+    Item object = megatron_args(model.config, {.kind = kind}, 128, model.iteration);
     for (const auto& [key, value] : std::get<Item::Object>(object.content()).attributes)
       args[std::get<std::string>(key.content())] = value;
     state = {{"checkpoint_version", 3.0}, {"iteration", 3}};

@@ -1,5 +1,6 @@
 #include "convert/megatron_args.h"
 
+#include <map>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -14,9 +15,21 @@ using torchfile::Kind;
 using torchfile::Value;
 using Json = nlohmann::json;
 
+// Of a number of BigScience's enum, as options spell it; null for another object.
+Json position_name(Value value) {
+  static constexpr const char* kNames[] = {"rotary", "absolute", "alibi"};
+  std::optional<Value> number = value.arguments().find("0");
+  bool is = value.type() == "megatron.enums.PositionEmbeddingType" && number &&
+            number->is(Kind::kInt) && number->as_int() >= 1 && number->as_int() <= 3;
+  return is ? Json(kNames[number->as_int() - 1]) : Json();
+}
+
 // What is no number, text, truth value or list of these is the name of its kind in a list of one.
 Json json_of(Value value) {
   switch (value.kind()) {
+    case Kind::kObject:
+      if (Json name = position_name(value); !name.is_null()) return name;
+      return {{"kind", std::string(torchfile::kind_name(value.kind()))}};
     case Kind::kNone:
       return nullptr;
     case Kind::kBool:
@@ -64,9 +77,9 @@ constexpr Unsupported kUnsupported[] = {{"activation_func_clamp_value"},
                                         {"apply_layernorm_1p"},
                                         {"apply_residual_connection_post_layernorm"},
                                         {"attention_output_gate"},
-                                        {"embed_layernorm"},
                                         {"enable_mhc_connections"},
                                         {"experimental_attention_variant"},
+                                        {"glu_activation"},
                                         {"glu_linear_offset"},
                                         {"heterogeneous_layers_config_encoded_json"},
                                         {"heterogeneous_layers_config_path"},
@@ -81,6 +94,7 @@ constexpr Unsupported kUnsupported[] = {{"activation_func_clamp_value"},
                                         {"no_rope_freq"},
                                         {"num_experts", "[1]"},
                                         {"num_experts_switch"},
+                                        {"prefixlm"},
                                         {"qk_l2_norm"},
                                         {"quick_geglu"},
                                         {"retro_add_retriever"},
@@ -91,6 +105,7 @@ constexpr Unsupported kUnsupported[] = {{"activation_func_clamp_value"},
                                         {"softmax_type", "vanilla"},
                                         {"spec"},
                                         {"squared_relu"},
+                                        {"use_alibi_position_embeddings"},
                                         {"use_mup"},
                                         {"window_attn_skip_freq"}};
 
@@ -131,7 +146,8 @@ void add_shape(const MegatronArgs& args, Yaml& yaml) {
   bool gated = args.flag("swiglu", false);
   int64_t inner = args.maybe_integer("ffn_hidden_size").value_or(4 * hidden);
   yaml.add("intermediate_size", gated ? 3 * inner : inner);
-  int64_t positions = args.integer("max_position_embeddings");
+  int64_t positions =
+      args.integer(args.has("max_position_embeddings") ? "max_position_embeddings" : "seq_length");
   yaml.add("max_position_embeddings", positions);
   yaml.add("seq_length", args.maybe_integer("seq_length").value_or(positions));
 }
@@ -153,25 +169,30 @@ void add_rotary(const MegatronArgs& args, Yaml& yaml) {
                                 {"original_max_position_embeddings", 8192}});
 }
 
-// Without position_embedding_type, two switches say the same, and both may be on.
-std::string position_type(const MegatronArgs& args) {
+// Our pos_emb. Without position_embedding_type, two switches say the same, and both may be on.
+std::string position_embedding(const MegatronArgs& args) {
   bool rotary = args.flag("use_rotary_position_embeddings", false);
-  if (args.has("position_embedding_type"))
-    return rotary ? "rope" : args.text("position_embedding_type", "");
+  if (args.has("position_embedding_type")) {
+    static const std::map<std::string, const char*> kNames = {
+        {"absolute", "learned"}, {"alibi", "alibi"}, {"learned_absolute", "learned"},
+        {"none", "none"},        {"rope", "rotary"}, {"rotary", "rotary"}};
+    auto found = kNames.find(rotary ? "rope" : args.text("position_embedding_type", ""));
+    check_io(found != kNames.end(), args.where(), ": args.position_embedding_type is ",
+             args.text("position_embedding_type", ""),
+             "; supported are learned_absolute (absolute), rope (rotary), alibi and none");
+    return found->second;
+  }
   bool learned = args.flag("add_position_embedding", true);
   check_io(!rotary || !learned, args.where(),
            ": args.use_rotary_position_embeddings and args.add_position_embedding are both true; "
            "learned and rotary positions together are not supported");
-  return rotary ? "rope" : learned ? "learned_absolute" : "none";
+  return rotary ? "rotary" : learned ? "learned" : "none";
 }
 
 void add_positions(const MegatronArgs& args, Yaml& yaml) {
-  std::string type = position_type(args);
-  bool known = type == "rope" || type == "learned_absolute" || type == "none";
-  check_io(known, args.where(), ": args.position_embedding_type is ", type,
-           "; supported are learned_absolute, rope and none");
-  yaml.add("pos_emb", type == "rope" ? "rotary" : type == "none" ? "none" : "learned");
-  if (type == "rope") add_rotary(args, yaml);
+  std::string type = position_embedding(args);
+  yaml.add("pos_emb", type);
+  if (type == "rotary") add_rotary(args, yaml);
   const Json* window = args.find("window_size");
   if (!window) return;
   bool causal = window->is_array() && window->size() == 2 && (*window)[0].is_number_integer() &&
@@ -190,6 +211,12 @@ void add_norms(const MegatronArgs& args, Yaml& yaml) {
   yaml.copy(args, args.has("norm_epsilon") ? "norm_epsilon" : "layernorm_epsilon",
             rms ? "rms_norm_epsilon" : "layernorm_epsilon", 1e-5);
   yaml.add("use_qk_layernorm", args.flag("qk_layernorm", false));
+  if (!args.flag("embed_layernorm", false)) return;
+  double epsilon = args.number("layernorm_epsilon", kEmbeddingNormEpsilon);
+  check_io(epsilon == kEmbeddingNormEpsilon, args.where(), ": args.layernorm_epsilon is ", epsilon,
+           ", but that of args.embed_layernorm is always ", kEmbeddingNormEpsilon,
+           "; that they differ is not supported");
+  yaml.add("embed_layernorm", true);
 }
 
 // Megatron's fusion of bias and GELU is of the tanh formula, and only there where a bias is.

@@ -35,13 +35,22 @@ class MegatronArgs {
 // As a configuration. Throws (74) naming what changes what the model computes and is not supported.
 std::string megatron_yaml(const MegatronArgs& args);
 
-enum class MegatronKind { kMegatron, kDeepSpeed };
+// Of the norm of embeddings (--embed-layernorm), whatever that of the others is.
+constexpr double kEmbeddingNormEpsilon = 1e-5;
+
+enum class MegatronKind {
+  kMegatron,
+  kDeepSpeed,
+  kBigScience,  // the fork of Megatron-DeepSpeed that has ALiBi and a norm of embeddings
+};
 struct MegatronLayout {
   MegatronKind kind = MegatronKind::kMegatron;
   bool thirds = false;  // of kDeepSpeed: as it is since December 2024
   int64_t tensor = 1, pipeline = 1;
 };
 
+// Megatron-DeepSpeed, or the fork where the model needs it.
+MegatronKind deepspeed_kind(const ModelConfig& model);
 // Throws (64) naming what the model has and Megatron does not.
 void check_expressible(const ModelConfig& model, const MegatronLayout& layout);
 // Of a model that it has, to be padded to a multiple of vocab_multiple x tensor.

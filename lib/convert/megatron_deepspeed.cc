@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "convert/deepspeed_state.h"
 #include "convert/megatron.h"
+#include "convert/megatron_names.h"
 #include "convert/megatron_tree.h"
 
 namespace neox {
@@ -51,13 +52,19 @@ fs::path step_directory(const fs::path& path) {
   return megatron_step(path, "global_step%d").value_or(path);
 }
 
-// Where a layer of the pipeline is in the model: 1 embedding, 2 .. L + 1, L + 2 norm, L + 3 head.
-std::string prefix_of(int64_t layer, int64_t layers) {
+// Where a layer of the pipeline is in the model.
+std::string prefix_of(int64_t layer, const PipelineNumbers& numbers) {
   const std::string model = "language_model.";
+  int64_t number = layer - numbers.first();
   if (layer == 1) return model + "embedding.";
-  if (layer > 1 && layer < layers + 2) return concat(model, "encoder.layers.", layer - 2, ".");
-  if (layer == layers + 2) return model + "encoder.final_layernorm.";
-  return layer == layers + 3 ? model : concat("layer_", layer, ".");
+  if (number >= 0 && number < numbers.layers) return concat(model, "encoder.layers.", number, ".");
+  if (layer == numbers.norm()) return model + "encoder.final_layernorm.";
+  return layer == numbers.head() ? model : concat("layer_", layer, ".");
+}
+
+bool has_layer(const Found& found, int64_t layer) {
+  auto at = found.layers.lower_bound({layer, 0});
+  return at != found.layers.end() && at->first.first == layer;
 }
 
 int64_t world_of(const MegatronFiles& all) {
@@ -83,7 +90,9 @@ void check_states(const MegatronFiles& all, const Found& found) {
 void add_layers(MegatronFiles& all, const Found& found) {
   check_states(all, found);
   MegatronArgs args(all.args, all.main->name());
-  int64_t layers = args.integer("num_layers");
+  // A function's layer has no file.
+  PipelineNumbers numbers{.layers = args.integer("num_layers"),
+                          .turns = !has_layer(found, 2) && has_layer(found, 3)};
   int64_t ranks = args.maybe_integer("tensor_model_parallel_size").value_or(1);
   for (const auto& [at, path] : found.layers) ranks = std::max(ranks, at.second + 1);
   for (const auto& [at, path] : found.layers) {
@@ -94,7 +103,7 @@ void add_layers(MegatronFiles& all, const Found& found) {
     add_tree(all.parts, {.file = file,
                          .tree = file->root(),
                          .rank = at.second,
-                         .prefix = prefix_of(at.first, layers)});
+                         .prefix = prefix_of(at.first, numbers)});
   }
   check_ranks(all.parts, ranks, all.dir.string());
 }

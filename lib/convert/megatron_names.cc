@@ -9,7 +9,8 @@ namespace neox {
 namespace {
 
 struct Row {
-  const char *ours, *classic, *core, *core_local;
+  const char *ours, *classic;
+  const char *core, *core_local;  // nullptr: it has none, or the same
 };
 
 // In a layer; the ends "weight" and "bias" are the same.
@@ -28,13 +29,15 @@ constexpr Row kLayer[] = {
     {"mlp.dense_h_to_4h.", "mlp.dense_h_to_4h.", "mlp.linear_fc1.", nullptr},
     {"mlp.dense_4h_to_h.", "mlp.dense_4h_to_h.", "mlp.linear_fc2.", nullptr}};
 
-constexpr Row kModel[] = {{"embed_in.", "language_model.embedding.word_embeddings.",
-                           "embedding.word_embeddings.", nullptr},
-                          {"embed_positions.", "language_model.embedding.position_embeddings.",
-                           "embedding.position_embeddings.", nullptr},
-                          {"final_layer_norm.", "language_model.encoder.final_layernorm.",
-                           "decoder.final_layernorm.", nullptr},
-                          {"embed_out.", "language_model.output_layer.", "output_layer.", nullptr}};
+constexpr Row kModel[] = {
+    {"embed_in.", "language_model.embedding.word_embeddings.", "embedding.word_embeddings.",
+     nullptr},
+    {"embed_layernorm.", "language_model.embedding.word_embeddings.norm.", nullptr, nullptr},
+    {"embed_positions.", "language_model.embedding.position_embeddings.",
+     "embedding.position_embeddings.", nullptr},
+    {"final_layer_norm.", "language_model.encoder.final_layernorm.", "decoder.final_layernorm.",
+     nullptr},
+    {"embed_out.", "language_model.output_layer.", "output_layer.", nullptr}};
 
 // Copies of the embedding on the last pipeline stage.
 constexpr const char* kCopies[] = {"word_embeddings_for_head.weight", "output_layer.weight",
@@ -58,7 +61,8 @@ std::vector<std::string> megatron_names(const std::string& ours) {
     std::string last = rest.substr(std::string_view(row.ours).size());
     std::string classic = in_layer ? "language_model.encoder." + layer : "";
     std::string core = in_layer ? "decoder." + layer : "";
-    std::vector<std::string> names = {classic + row.classic + last, core + row.core + last};
+    std::vector<std::string> names = {classic + row.classic + last};
+    if (row.core) names.push_back(core + row.core + last);
     if (row.core_local) names.push_back(core + row.core_local + last);
     return names;
   }

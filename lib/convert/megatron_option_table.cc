@@ -63,7 +63,7 @@ constexpr MegatronOption kOptions[] = {
     {"moe_router_topk", kUsed},
     {"expert_interval", kKey, "moe_expert_interval"},
     {"apply_layernorm_1p", kLost, kKernels},
-    {"embed_layernorm", kKey, "embed_layernorm"},
+    {"embed_layernorm", kModel, kSwitch},
     {"apply_residual_connection_post_layernorm", kLost, kKernels},
     {"geglu", kUsed, kSwitch},
     {"glu_activation", kUsed},

@@ -134,7 +134,7 @@ void Translation::fill_in() {
   if (has("rotary_position_embeddings_theta"))
     given_["rotary_base"] = given_["rotary_position_embeddings_theta"];
   if (!has("position_embedding_type")) given_["position_embedding_type"] = "learned_absolute";
-  if (word("position_embedding_type") == "rotary") given_["position_embedding_type"] = "rope";
+  if (has("use_alibi_mask")) given_["position_embedding_type"] = "alibi";
   if (!gated_.empty()) given_["swiglu"] = true;
   if (has("window_size"))
     given_["window_size"] = MegatronWords{"", "", split(word("window_size"), ',')}.value();
@@ -172,9 +172,7 @@ void Translation::add_model() {
                                                    "init_method_std"};
   lines_.begin("Model");
   Json model = given_;
-  bool alibi = has("use_alibi_mask") || word("position_embedding_type") == "alibi";
-  if (alibi) model["position_embedding_type"] = "none";
-  model.erase("num_experts");
+  for (const char* own : {"num_experts", "glu_activation"}) model.erase(own);
   for (const std::string& line : split(trim(megatron_yaml(MegatronArgs(model, kWhere))), '\n')) {
     std::string key = line.substr(0, line.find(':')), remark;
     if (std::ranges::find(kDefaults, key) != std::end(kDefaults)) remark = default_of(key);
@@ -182,11 +180,9 @@ void Translation::add_model() {
       remark = "both halves and the way back";
     if (key == "bias_gelu_fusion" && line.ends_with("true")) remark = "the tanh formula of GELU";
     Json value = Json::parse(line.substr(line.find(':') + 1));
-    if (alibi && key == "pos_emb") value = "alibi";
     if (!gated_.empty() && key == "activation") value = gated_;
     lines_.add(key, value, remark);
   }
-  add_keys({"embed_layernorm"});
   const Json given = given_.value("num_experts", Json(1));
   int64_t experts = given.is_number_integer() ? given.get<int64_t>() : 1;
   if (!given.is_number()) lose("--num-experts " + given.dump(), "all layers have as many experts");

@@ -135,22 +135,28 @@ Entries header_of(const Plan& plan) {
           {"iteration", plan.model.iteration}};
 }
 
-// A pipeline's layer, as its own file names its tensors: 1 embedding, 2 .. L + 1, L + 2, L + 3.
+PipelineNumbers numbers_of(const Plan& plan) {
+  return {.layers = plan.model.config.model.layers,
+          .turns = plan.layout.kind == MegatronKind::kBigScience};
+}
+
+// A pipeline's layer, as its own file names its tensors.
 std::pair<int64_t, std::string> place_of(const Plan& plan, const Written& w) {
-  int64_t layers = plan.model.config.model.layers;
+  PipelineNumbers numbers = numbers_of(plan);
   const std::string& ours = w.from->info.name;
   std::string last = ours.substr(ours.find_last_of('.') + 1);
   if (ours.starts_with("embed_in.")) return {1, "word_embeddings." + last};
+  if (ours.starts_with("embed_layernorm.")) return {1, "word_embeddings.norm." + last};
   if (ours.starts_with("embed_positions.")) return {1, "position_embeddings." + last};
-  if (ours.starts_with("final_layer_norm.")) return {layers + 2, last};
-  if (ours.starts_with("embed_out.")) return {layers + 3, "lm_head." + last};
+  if (ours.starts_with("final_layer_norm.")) return {numbers.norm(), last};
+  if (ours.starts_with("embed_out.")) return {numbers.head(), "lm_head." + last};
   std::string name = w.name.substr(kEncoderPrefix.size() + kLayersPrefix.size());
-  return {std::stoll(name) + 2, name.substr(name.find('.') + 1)};
+  return {std::stoll(name) + numbers.first(), name.substr(name.find('.') + 1)};
 }
 
 void write_layers(const Plan& plan, const fs::path& dir) {
   int64_t ranks = plan.layout.tensor;
-  for (int64_t layer = 1; layer <= plan.model.config.model.layers + 3; ++layer)
+  for (int64_t layer = 1; layer <= numbers_of(plan).head(); ++layer)
     write_layer(dir, layer, ranks, [&](int64_t rank, const ReadTensor& read) {
       Entries entries;
       for (const Written& w : plan.all)
@@ -161,7 +167,13 @@ void write_layers(const Plan& plan, const fs::path& dir) {
 }
 
 void write_deepspeed(const ModelFiles& model, const Target& target, bool thirds) {
-  Plan plan = plan_of(model, {.kind = MegatronKind::kDeepSpeed,
+  MegatronKind kind = deepspeed_kind(model.config.model);
+  check_usage(
+      kind == MegatronKind::kDeepSpeed || (!thirds && target.pipeline_parallel > 0),
+      "ALiBi and a norm of embeddings are of BigScience's fork of Megatron-DeepSpeed, which "
+      "has pipelines alone, and no rows in thirds; give --to megatron-deepspeed and "
+      "--pipeline-parallel 1 or more");
+  Plan plan = plan_of(model, {.kind = kind,
                               .thirds = thirds,
                               .tensor = target.tensor_parallel,
                               .pipeline = target.pipeline_parallel});

@@ -100,6 +100,11 @@ class Pickler {
     put(Item::Dict{false, object.attributes});
     out_ += 'b';
   }
+  void put(const Item::Call& call) {
+    global(call.module, call.name);
+    put(Item::Tuple{call.arguments});
+    out_ += 'R';
+  }
   void put_ordered_dict() {
     global("collections", "OrderedDict");
     out_ += ")R";

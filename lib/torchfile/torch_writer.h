@@ -51,9 +51,15 @@ class Item {
     std::string module, name;
     Entries attributes;
   };
+  // What a class or a function makes of arguments, as of an enum its number; weights_only=True must
+  // be told of it.
+  struct Call {
+    std::string module, name;
+    Items arguments;
+  };
   using Tensor = std::shared_ptr<const NewTensor>;
   using Content = std::variant<std::monostate, bool, int64_t, double, std::string, Bytes, List,
-                               Tuple, Dict, Object, Tensor>;
+                               Tuple, Dict, Object, Call, Tensor>;
 
   Item() = default;  // None
   template <std::integral T>
@@ -76,6 +82,9 @@ class Item {
   }
   static Item object(std::string module, std::string name, Entries attributes) {
     return Item(Content(Object{std::move(module), std::move(name), std::move(attributes)}));
+  }
+  static Item call(std::string module, std::string name, Items arguments) {
+    return Item(Content(Call{std::move(module), std::move(name), std::move(arguments)}));
   }
 
   const Content& content() const { return content_; }

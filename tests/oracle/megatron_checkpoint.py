@@ -6,7 +6,8 @@
 For each case: a small GPT (megatron_model.py) is cut into ranks and saved (megatron_writers.py); it becomes a checkpoint of
 neox.cpp whose logits are its own, and those of Megatron-Core's GPTModel where that is the model; that checkpoint becomes Megatron-LM's and
 Megatron-DeepSpeed's again, whose tensors, read here, are the same bit for bit. torch_dist is written by
-torch.distributed.checkpoint, in one process and in two, and by Megatron-Core itself.
+torch.distributed.checkpoint, in one process and in two, and by Megatron-Core itself. What BigScience's fork wrote becomes
+its own files again, and BLOOM's of transformers.
 """
 import os
 
@@ -16,18 +17,23 @@ import json
 import subprocess
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import AutoModelForCausalLM
+from transformers.utils import logging
 
-from megatron_model import NAMES, Gpt, rank_part, split_qkv
+from megatron_model import NAMES, TYPES, Gpt, rank_part, split_qkv
 from megatron_peer import core_logits
-from megatron_writers import WRITERS, rank_main
+from megatron_writers import WRITERS, PositionEmbeddingType, numbers_of, rank_main
 
+logging.disable_progress_bar()
 BOUND = dict(fp32=2e-6, bf16=2e-2, fp16=4e-3)  # greatest ||a - b|| / ||b|| of logits
 
 ROPE = dict(embedding="rope", tied=False)
+BLOOM = dict(writer="deepspeed", bigscience=True, turns=True, embedding="alibi", embed_norm=True, ffn=96)
 LLAMA = dict(ROPE, norm="RMSNorm", swiglu=True, bias=False, groups=2, ffn=52, eps=1e-6)
 
 CASES = [
@@ -50,6 +56,12 @@ CASES = [
     dict(name="deepspeed, pipeline, llama", writer="deepspeed", **LLAMA, pp=2, tp=2),
     dict(name="deepspeed, thirds by args", writer="deepspeed", **ROPE, pp=1, tp=4, thirds="args"),
     dict(name="deepspeed, thirds by name", writer="deepspeed", pp=0, tp=2, thirds="name", source="megatron-deepspeed-thirds"),
+    dict(name="deepspeed of 2022, pipeline, tp 2 x pp 2", writer="deepspeed", turns=True, pp=2, tp=2),
+    dict(name="BLOOM, tp 2 x pp 2", **BLOOM, tp=2, pp=2),
+    dict(name="BLOOM, six heads, tp 2, bf16", **BLOOM, heads=6, groups=6, tp=2, kind="bf16"),
+    dict(name="BigScience's, a norm of embeddings, learned positions, erf", **BLOOM | dict(embedding="learned_absolute"),
+         fused=False),
+    dict(name="BigScience's, ALiBi alone", **BLOOM | dict(embed_norm=False, ffn=40), pp=4, eps=1e-6),
     dict(name="dist, stacked", writer="dist", **LLAMA),
     dict(name="dist, by layer, gates apart", writer="dist", **LLAMA, split_gates=True, by_layer=True),
     dict(name="dist, two processes", writer="dist", tp=2),
@@ -71,7 +83,7 @@ def flattened(tree, prefix=""):
 
 
 def load(path):
-    with torch.serialization.safe_globals([argparse.Namespace]):
+    with torch.serialization.safe_globals([argparse.Namespace, PositionEmbeddingType]):
         return torch.load(path, weights_only=True)
 
 
@@ -91,6 +103,9 @@ def joined(model, flats, order):
         return torch.cat(parts, 1 if how == "columns" else 0)
 
     p["embedding"] = take(N["embedding"], "rows")
+    for end in ("weight", "bias"):
+        if N["embed_norm"] + end in left:
+            p[f"embed_norm.{end}"] = take(N["embed_norm"] + end, "copy")
     if N["positions"] in left:
         p["positions"] = take(N["positions"], "copy")
     for n in range(c.layers):
@@ -149,6 +164,7 @@ def read_megatron(model, folder, tp, pp, iteration):
 
 def read_deepspeed(model, folder, tp, pp, order):
     c, N, flats = model.c, NAMES["classic"], []
+    first, norm = numbers_of(SimpleNamespace(layers=c.layers, turns=c.bigscience))
     step = folder / (folder / "latest").read_text()
     for mp in range(tp * max(pp, 1)):
         state = load(step / f"mp_rank_{mp:02d}_model_states.pt")
@@ -161,8 +177,8 @@ def read_deepspeed(model, folder, tp, pp, order):
         flat = {}
         for path in sorted(step.glob(f"layer_*-model_{t:02d}-model_states.pt")):
             layer = int(path.name[6:8])
-            stem = ("language_model.embedding." if layer == 1 else N["final"] if layer == c.layers + 2
-                    else "language_model." if layer == c.layers + 3 else f"{N['layers']}{layer - 2}.")
+            stem = ("language_model.embedding." if layer == 1 else N["final"] if layer == norm
+                    else "language_model." if layer == norm + 1 else f"{N['layers']}{layer - first}.")
             for name, x in load(path).items():
                 flat[(stem + name).replace("lm_head", "output_layer")] = x
         flats.append(flat)
@@ -206,12 +222,25 @@ def check_logits(options, model, folder):
 def check_core(model, want, prompt):
     """Megatron-Core's own forward pass."""
     c = model.c
-    if c.kind != "fp32" or c.thirds or c.version < 2 or not 0 < c.tp:
+    if c.kind != "fp32" or c.thirds or c.version < 2 or not 0 < c.tp or c.bigscience:
         return
     flat = rank_part(model, 0, 1, range(c.layers), True, True, "groups", "core_local")
     logits = core_logits(c, flat, prompt).numpy()
     apart = float(np.linalg.norm(logits - want) / np.linalg.norm(want))
     assert apart <= 1e-5, f"{c.name}: Megatron-Core's logits are {apart} apart"
+
+
+def check_transformers(model, want, prompt, export):
+    """The forward pass of its BloomForCausalLM."""
+    c = model.c
+    if c.embedding != "alibi" or not c.embed_norm:
+        return
+    bloom = AutoModelForCausalLM.from_pretrained(export("hf"), dtype=TYPES[c.kind]).eval()
+    assert type(bloom).__name__ == "BloomForCausalLM"
+    with torch.no_grad():
+        logits = bloom(torch.tensor([prompt])).logits[0].double().numpy()
+    apart = float(np.linalg.norm(logits - want) / np.linalg.norm(want))
+    assert apart <= BOUND[c.kind], f"{c.name}: transformers' logits are {apart} apart"
 
 
 def check_case(options, case, seed, folder):
@@ -228,6 +257,13 @@ def check_case(options, case, seed, folder):
         run(convert, "--to", name, *more, folder / "ours", folder / f"back-{name}-{'-'.join(map(str, more))}")
         return folder / f"back-{name}-{'-'.join(map(str, more))}"
 
+    if c.bigscience:
+        for tp, pp in ((2, 1), (1, 2)):
+            back = export("megatron-deepspeed", "--tensor-parallel", tp, "--pipeline-parallel", pp)
+            check_same(c.name, read_deepspeed(model, back, tp, pp, "groups"), model.p)
+        check_transformers(model, want, prompt, export)
+        print(f"{c.name}: logits {apart:.1e} apart, {len(model.p)} tensors equal", flush=True)
+        return
     for tp, pp in ((2, 1), (1, 2 if c.layers % 2 == 0 else 1)):
         sizes = ("--tensor-parallel", tp, "--pipeline-parallel", pp)
         check_same(c.name, read_megatron(model, export("megatron", *sizes), tp, pp, 0), model.p)

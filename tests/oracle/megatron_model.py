@@ -10,8 +10,15 @@ TYPES = dict(fp32=torch.float32, bf16=torch.bfloat16, fp16=torch.float16)
 # What a case does not say.
 DEFAULTS = dict(layers=4, hidden=24, heads=4, groups=4, ffn=40, vocab=264, positions=32, embedding="learned_absolute",
                 percent=1.0, base=10000, norm="LayerNorm", eps=1e-5, bias=True, swiglu=False, tied=True, fused=True,
-                qk_norm=False, qkv_bias=False, size=None, kind="fp32", names="classic", tp=1, pp=1, vp=1, version=3.0,
-                writer="megatron", source=None)
+                qk_norm=False, qkv_bias=False, embed_norm=False, size=None, kind="fp32", names="classic", tp=1, pp=1, vp=1, version=3.0,
+                writer="megatron", source=None, turns=False, bigscience=False)
+
+
+def alibi_slopes(n):
+    """Press et al.: a geometric series; of other numbers than powers of two, every second of the next series behind it."""
+    power = 1 << (n.bit_length() - 1)
+    slopes = [2 ** (-8 * (i + 1) / power) for i in range(power)]
+    return torch.tensor(slopes + [2 ** (-4 * (i + 1) / power) for i in range(0, 2 * (n - power), 2)], dtype=torch.float64)
 
 
 class Gpt:
@@ -37,6 +44,8 @@ class Gpt:
                 vector(name + ".bias", size)
 
         weight("embedding", c.vocab, h)
+        if c.embed_norm:
+            norm("embed_norm", h)
         if c.embedding == "learned_absolute":
             weight("positions", c.positions, h)
         for n in range(c.layers):
@@ -93,6 +102,8 @@ class Gpt:
             q, k = self.rotate(q), self.rotate(k)
         k, v = (y.repeat_interleave(c.heads // c.groups, 1) for y in (k, v))
         scores = torch.einsum("thd,shd->hts", q, k) / D ** 0.5
+        if c.embedding == "alibi":
+            scores = scores + alibi_slopes(c.heads)[:, None, None] * torch.arange(T)
         scores = scores.masked_fill(torch.ones(T, T).triu(1).bool(), float("-inf"))
         return self.linear(torch.einsum("hts,shd->thd", scores.softmax(-1), v).reshape(T, -1), l + "dense")
 
@@ -105,6 +116,8 @@ class Gpt:
     def logits(self, tokens):
         p, c = self.p, self.c
         x = p["embedding"].double()[tokens]
+        if c.embed_norm:
+            x = self.norm(x, "embed_norm")
         if c.embedding == "learned_absolute":
             x = x + p["positions"].double()[:len(tokens)]
         for n in range(c.layers):
@@ -121,6 +134,7 @@ NAMES = dict(
                  qnorm="self_attention.q_layernorm.", knorm="self_attention.k_layernorm.",
                  layers="language_model.encoder.layers.", embedding="language_model.embedding.word_embeddings.weight",
                  positions="language_model.embedding.position_embeddings.weight",
+                 embed_norm="language_model.embedding.word_embeddings.norm.",
                  final="language_model.encoder.final_layernorm.", head="language_model.output_layer.weight",
                  copy="word_embeddings_for_head.weight"),
     core=dict(norm1="self_attention.linear_qkv.layer_norm_", norm2="mlp.linear_fc1.layer_norm_",

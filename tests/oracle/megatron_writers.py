@@ -6,6 +6,7 @@ import json
 import random
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,18 @@ from megatron_peer import save_core
 
 class ModelType(enum.Enum):
     encoder_or_decoder = 1
+
+
+class PositionEmbeddingType(enum.Enum):
+    """Of BigScience's fork, by the name that it is pickled under."""
+    rotary = 1
+    absolute = 2
+    alibi = 3
+
+
+PositionEmbeddingType.__module__ = "megatron.enums"
+sys.modules["megatron.enums"] = types.ModuleType("megatron.enums")
+sys.modules["megatron.enums"].PositionEmbeddingType = PositionEmbeddingType
 
 
 def args_of(c, deepspeed=False):
@@ -51,6 +64,18 @@ def args_of(c, deepspeed=False):
         args.qk_layernorm = c.qk_norm
         args.add_qkv_bias = c.qkv_bias
         args.spec = None
+    if c.bigscience:
+        for name in ("normalization", "num_key_value_heads", "use_rotary_position_embeddings", "add_position_embedding",
+                     "rope_theta", "swiglu", "add_bias_linear", "untie_embeddings_and_output_weights", "num_experts",
+                     "apply_layernorm_1p", "squared_relu"):
+            delattr(args, name)
+        args.position_embedding_type = (PositionEmbeddingType.alibi if c.embedding == "alibi" else
+                                        PositionEmbeddingType.absolute)
+        args.embed_layernorm = c.embed_norm
+        args.glu_activation = None
+        args.use_bnb_optimizer = False
+        args.pretrain_causal_attention = True
+        args.apply_residual_connection_post_layernorm = False
     if c.names == "old":  # of 2020
         for name in ("position_embedding_type", "normalization", "swiglu", "add_bias_linear", "group_query_attention",
                      "tensor_model_parallel_size", "pipeline_model_parallel_size", "kv_channels", "ffn_hidden_size",
@@ -100,6 +125,11 @@ def write_megatron(model, folder):
     (folder / "latest_checkpointed_iteration.txt").write_text("5")
 
 
+def numbers_of(c):
+    """Of the first layer and of the last norm in a pipeline, where functions that turn tensors have numbers, or have none."""
+    return (3, c.layers + 4) if c.turns else (2, c.layers + 2)
+
+
 def write_deepspeed(model, folder):
     c = model.c
     step = folder / "global_step5"
@@ -120,16 +150,19 @@ def write_deepspeed(model, folder):
             torch.save(collections.OrderedDict((k, x.clone()) for k, x in tensors.items()),
                        step / f"layer_{layer:02d}-model_{t:02d}-model_states.pt")
 
+        first, norm = numbers_of(c)
         head = {"word_embeddings.weight": model.p["embedding"].chunk(c.tp)[t]}
+        if c.embed_norm:
+            head |= {f"word_embeddings.norm.{end}": model.p[f"embed_norm.{end}"] for end in ("weight", "bias")}
         if "positions" in model.p:
             head["position_embeddings.weight"] = model.p["positions"]
         save(1, head)
         for n in range(c.layers):
             part = layer_part(model, n, t, c.tp, order)
-            save(n + 2, {NAMES["classic"][name] + end: x for (name, end), x in part.items()})
-        save(c.layers + 2, {end: model.p[f"final.{end}"] for end in ("weight", "bias") if f"final.{end}" in model.p})
+            save(n + first, {NAMES["classic"][name] + end: x for (name, end), x in part.items()})
+        save(norm, {end: model.p[f"final.{end}"] for end in ("weight", "bias") if f"final.{end}" in model.p})
         if not c.tied:
-            save(c.layers + 3, {"lm_head.weight": model.p["head"].chunk(c.tp)[t]})
+            save(norm + 1, {"lm_head.weight": model.p["head"].chunk(c.tp)[t]})
     (folder / "latest").write_text("global_step5")
     (folder / "latest_checkpointed_iteration.txt").write_text("5")
 
