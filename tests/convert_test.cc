@@ -173,8 +173,8 @@ TEST_F(Convert, FieldsThatAreNotUnderstoodAreRefused) {
     model(tiny_tensors(), config);
     return error();
   };
-  EXPECT_THAT(with("model_type", "opt"),
-              HasSubstr("model_type is opt; supported are gpt_neox (GPTNeoXForCausalLM), gpt2"));
+  EXPECT_THAT(with("model_type", "mpt"),
+              HasSubstr("model_type is mpt; supported are gpt_neox (GPTNeoXForCausalLM), gpt2"));
   EXPECT_THAT(with("architectures", {"GPTNeoXModel"}), HasSubstr("architectures is"));
   EXPECT_THAT(with("hidden_act", "quick_gelu"),
               HasSubstr("hidden_act is quick_gelu; supported are gelu"));

@@ -246,6 +246,9 @@ TEST_F(Convert, FilesOfAnotherClassThanGpt2sAreNotTakenForIts) {
   EXPECT_THAT(other, ::testing::Not(HasSubstr("vocab_file: ")));
   EXPECT_THAT(said("{}", "{\"<|im_end|>\": 2}"),
               HasSubstr("'<|im_end|>' of added_tokens.json is not in vocab.json"));
+  EXPECT_THAT(
+      said("{\"add_bos_token\": true}", "{}"),  // OPT's
+      HasSubstr("is not taken: texts begin with a token (add_bos_token), as GPT-2's do not"));
 }
 
 // As PyYAML and GPT-NeoX read it: 1e-06 would be a text, and rows that its padding does not give

@@ -180,11 +180,15 @@ bool is_gpt2s(const ModelFiles& model) {
   auto begins = [&](const char* one) { return name.starts_with(one); };
   nlohmann::json vocab = json_or_null(companion(model, "vocab.json"));
   std::string added = added_behind(model, static_cast<int64_t>(vocab.size()));
-  bool same = std::ranges::any_of(kSame, begins);
-  if (same && added.empty()) return true;
-  log_warning("the tokenizer of ", model.where, " is not taken: ",
-              same ? concat("'", added, "' of added_tokens.json is") : concat("it is a ", name),
-              same ? " not in vocab.json" : ", not GPT-2's",
+  std::string differs;
+  if (!std::ranges::any_of(kSame, begins))
+    differs = concat("it is a ", name, ", not GPT-2's");
+  else if (!added.empty())
+    differs = concat("'", added, "' of added_tokens.json is not in vocab.json");
+  else if (config.is_object() && config.value("add_bos_token", nlohmann::json()) == true)
+    differs = "texts begin with a token (add_bos_token), as GPT-2's do not";
+  if (differs.empty()) return true;
+  log_warning("the tokenizer of ", model.where, " is not taken: ", differs,
               ". Have transformers write its tokenizer.json (AutoTokenizer.from_pretrained(DIR)"
               ".save_pretrained(DIR)), and convert again");
   return false;

@@ -54,10 +54,15 @@ void add_activation(const HfFamily& family, HfFields& fields, Keys& keys) {
        join(names, ", "));
 }
 
+// The family's own name of the formula, or the first that there is.
 const char* activation_name(const HfFamily& family, const ModelConfig& model) {
-  for (const ActivationName& a : kActivations)
-    if (a.activation == model.activation && !key_of(a, family.gated).empty()) return a.name;
-  return nullptr;
+  const char* first = nullptr;
+  for (const ActivationName& a : kActivations) {
+    if (a.activation != model.activation || key_of(a, family.gated).empty()) continue;
+    if (family.activation == std::string_view(a.name)) return a.name;
+    if (!first) first = a.name;
+  }
+  return first;
 }
 
 Json member_of(const ModelConfig& model, const HfField& field) {
@@ -69,6 +74,7 @@ Json member_of(const ModelConfig& model, const HfField& field) {
           return model.*member;
       },
       field.member);
+  if (field.form == HfField::kOneGroup) return value == 1;
   if (field.form != HfField::kOneLess) return value;
   return model.window > 0 ? Json(value.get<int64_t>() + 1) : Json();
 }
@@ -76,7 +82,8 @@ Json member_of(const ModelConfig& model, const HfField& field) {
 void check_type(const HfField& field, const Json& value, const std::string& where) {
   constexpr int64_t kMost = int64_t{1} << 40;
   bool real = std::holds_alternative<double ModelConfig::*>(field.member);
-  bool flag = std::holds_alternative<bool ModelConfig::*>(field.member);
+  bool flag =
+      std::holds_alternative<bool ModelConfig::*>(field.member) || field.form == HfField::kOneGroup;
   bool fits = flag ? value.is_boolean() : real ? value.is_number() : value.is_number_integer();
   check_io(fits, where, ": ", field.theirs, " is ", value.dump(), ", not ",
            flag   ? "true or false"
@@ -95,6 +102,7 @@ Json value_of(HfFields& fields, const HfField& field) {
   return value;
 }
 
+// Null where it is not to be given.
 Json key_value(const HfField& field, const Json& value, const std::string& where) {
   switch (field.form) {
     case HfField::kPlain:
@@ -103,6 +111,8 @@ Json key_value(const HfField& field, const Json& value, const std::string& where
       return 3 * value.get<int64_t>();
     case HfField::kNot:
       return !value.get<bool>();
+    case HfField::kOneGroup:
+      return value.get<bool>() ? Json(1) : Json();
     case HfField::kOneLess:
     case HfField::kSeveral:
       break;
@@ -116,10 +126,11 @@ Json key_value(const HfField& field, const Json& value, const std::string& where
 std::string their_names(const HfFamily& family, std::string_view message) {
   std::map<std::string, std::string> names = {{"rotary_emb_base", "rope_theta"}};
   for (const HfField& field : family.fields)
-    if (field.key && std::string_view(field.key) != field.theirs)
-      names[field.key] = concat(field.theirs, field.absent == std::string_view("null")
-                                                  ? ""
-                                                  : concat(" (", field.absent, " where absent)"));
+    for (const std::string& key : split(field.key ? field.key : field.theirs, '|'))
+      if (key != field.theirs)
+        names[key] = concat(field.theirs, field.absent == std::string_view("null")
+                                              ? ""
+                                              : concat(" (", field.absent, " where absent)"));
   std::string said;
   for (const auto& [key, theirs] : names)
     if (message.find(key) != message.npos) said += concat("; ", key, " is its ", theirs);
@@ -165,6 +176,7 @@ Json options_of(const ModelConfig& m) {
       {"rope_scaling.factor", m.rotary_scaling.factor},
       {"activation", concat(m.gated ? "gated " : "", kFormulas[static_cast<size_t>(m.activation)])},
       {"norm", m.norm == Norm::kRmsNorm ? "rmsnorm" : "layernorm"},
+      {m.norm == Norm::kRmsNorm ? "rms_norm_epsilon" : "layernorm_epsilon", m.norm_eps},
       {"gpt_j_residual", m.parallel_residual},
       {"gpt_j_tied", m.tied_norms},
       {"use_qk_layernorm", m.qk_norm},
@@ -182,11 +194,18 @@ Json options_of(const ModelConfig& m) {
       {"sliding_window_width", m.window}};
 }
 
+// "FalconForCausalLM (new_decoder_architecture: true, num_ln_in_parallel_attn: 2)"
+std::string name_of(const HfFamily& family) {
+  std::vector<std::string> words;
+  for (const HfChoice& c : family.choices) words.push_back(concat(c.field, ": ", c.value));
+  return concat(family.architecture, words.empty() ? "" : concat(" (", join(words, ", "), ")"));
+}
+
 // What the family does not have of the model; "" where it has all.
 std::string lacks(const HfFamily& family, const ModelConfig& model) {
   ModelConfig there;
   try {
-    there = config_of(family, json_of(family, model, "float32"), family.architecture).model;
+    there = config_of(family, json_of(family, model, "float32"), name_of(family)).model;
   } catch (const Error& e) { return e.what(); }
   if (architecture(there) == architecture(model)) return "";
   Json wanted = options_of(model), found = options_of(there);
@@ -194,7 +213,7 @@ std::string lacks(const HfFamily& family, const ModelConfig& model) {
   for (const auto& [key, value] : wanted.items())
     if (value != found[key]) words.push_back(concat(key, ": ", option_text(value)));
   if (words.empty()) words = {architecture(model) + " (but " + architecture(there) + ")"};
-  return concat(family.architecture, " has no ", join(words, ", no "));
+  return concat(name_of(family), " has no ", join(words, ", no "));
 }
 
 // "GPTNeoXForCausalLM" of a model that writes; that of one score is the class for sequences.
@@ -207,15 +226,32 @@ std::string architecture_of(const HfFamily& family, const ModelConfig& model) {
   return name;
 }
 
+// Each of a list once.
+void add_once(std::vector<std::string>& texts, std::string text) {
+  if (std::ranges::find(texts, text) == texts.end()) texts.push_back(std::move(text));
+}
+
+// The value of the field, or what its absence stands for.
+Json value_of(const HfChoice& choice, const Json& config) {
+  Json value = config.value(choice.field, Json());
+  return value.is_null() ? Json::parse(choice.absent) : value;
+}
+
+bool is_chosen(const HfFamily& family, const Json& config) {
+  return std::ranges::all_of(family.choices, [&](const HfChoice& choice) {
+    return value_of(choice, config) == Json::parse(choice.value);
+  });
+}
+
 }  // namespace
 
 const HfFamily& family_of(const Json& config, const std::string& where) {
   HfFields fields(config, where);
   std::string type = fields.text("model_type", "");
   Json names = fields.take("architectures");
-  std::vector<std::string> supported;
+  std::vector<std::string> supported, of_type, found;
   for (const HfFamily& family : hf_families()) {
-    supported.push_back(concat(family.type, " (", family.architecture, ")"));
+    add_once(supported, concat(family.type, " (", family.architecture, ")"));
     if (type != family.type) continue;
     bool same = names.is_array() && names.size() == 1 && names[0].is_string() &&
                 equal_words(names[0].get<std::string>(), family.architecture);
@@ -224,8 +260,13 @@ const HfFamily& family_of(const Json& config, const std::string& where) {
              names.dump().find("ForSequenceClassification") != std::string::npos
                  ? ": reward models are written, and not read"
                  : "");
-    return family;
+    if (is_chosen(family, config)) return family;
+    of_type.push_back(name_of(family));
+    for (const HfChoice& choice : family.choices)
+      add_once(found, concat(choice.field, " is ", config.value(choice.field, Json()).dump()));
   }
+  check_io(of_type.empty(), where, ": ", join(found, ", "), "; supported are ",
+           join(of_type, ", "));
   fail(Exit::kIo, where, ": model_type is ", type, "; supported are ", join(supported, ", "));
 }
 
@@ -234,15 +275,19 @@ Config config_of(const HfFamily& family, const Json& json, const std::string& wh
   for (const auto& [alias, name] : family.aliases) fields.rename(alias, name);
   fields.take("model_type");
   fields.take("architectures");
+  for (const HfChoice& choice : family.choices) fields.take(choice.field);
   Keys keys;
   std::vector<std::pair<const HfField*, Json>> compared;
   for (const HfField& field : family.fields) {
     Json value = value_of(fields, field);
     if (value.is_null()) continue;
-    if (field.key)
-      keys[field.key] = key_value(field, value, where);
-    else
+    if (!field.key) {
       compared.emplace_back(&field, value);
+      continue;
+    }
+    Json given = key_value(field, value, where);
+    for (const std::string& key : split(field.key, '|'))
+      if (!given.is_null()) keys[key] = given;
   }
   keys["seq_length"] = keys.at("max_position_embeddings");
   add_activation(family, fields, keys);
@@ -273,6 +318,8 @@ nlohmann::ordered_json json_of(const HfFamily& family, const ModelConfig& model,
     json["id2label"] = {{"0", "LABEL_0"}};
     json["label2id"] = {{"LABEL_0", 0}};
   }
+  for (const HfChoice& choice : family.choices)
+    json[choice.field] = nlohmann::ordered_json::parse(choice.value);
   for (const HfField& field : family.fields) json[field.theirs] = member_of(model, field);
   const char* activation = activation_name(family, model);
   if (activation && family.activation_field) json[family.activation_field] = activation;

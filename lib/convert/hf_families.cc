@@ -1,6 +1,7 @@
-// The table of architectures.
-#include "base/error.h"
-#include "convert/hf_family.h"
+// The table of architectures; here those that are like LlamaForCausalLM.
+#include "convert/hf_families.h"
+
+#include <string_view>
 
 namespace neox {
 namespace {
@@ -8,151 +9,6 @@ namespace {
 using M = ModelConfig;
 using F = HfField;
 using T = HfTensor;
-
-constexpr HfBuffer kFrequencies = {".rotary_emb.inv_freq", "follows from the rotary base"};
-
-std::vector<HfField> operator+(std::vector<HfField> a, const std::vector<HfField>& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
-
-HfTensor under_gpt_neox(const char* ours) { return {ours, {concat("gpt_neox.", ours)}}; }
-
-HfFamily gpt_neox() {
-  return {
-      .architecture = "GPTNeoXForCausalLM",
-      .type = "gpt_neox",
-      .yaml = "pos_emb: rotary\n",
-      .rotary = HfFamily::kShare,
-      .activation_field = "hidden_act",
-      .activation = "gelu",
-      .gated = false,
-      .fields = {{"num_hidden_layers", "num_layers", &M::layers, "44"},
-                 {"hidden_size", "hidden_size", &M::hidden, "6144"},
-                 {"num_attention_heads", "num_attention_heads", &M::heads, "64"},
-                 {"intermediate_size", "intermediate_size", &M::intermediate, "24576"},
-                 {"max_position_embeddings", "max_position_embeddings", &M::positions, "2048"},
-                 {"vocab_size", "padded_vocab_size", &M::vocab, "50432"},
-                 {"layer_norm_eps", "layernorm_epsilon", &M::norm_eps, "1e-5"},
-                 {"use_parallel_residual", "gpt_j_residual", &M::parallel_residual, "true"},
-                 {"tie_word_embeddings", "no_weight_tying", &M::tied_embedding, "false", F::kNot},
-                 {"attention_bias", "use_bias_in_attn_linear", &M::attention_bias, "true"},
-                 {"hidden_dropout", "hidden_dropout", &M::hidden_dropout, "0.0"},
-                 {"attention_dropout", "attention_dropout", &M::attention_dropout, "0.0"},
-                 {"initializer_range", "init_method_std", &M::init_std, "0.02"}},
-      .fixed = {},
-      .silent = {},
-      .tensors = {under_gpt_neox("embed_in"),
-                  under_gpt_neox("layers.*.input_layernorm"),
-                  under_gpt_neox("layers.*.post_attention_layernorm"),
-                  under_gpt_neox("layers.*.attention.query_key_value"),
-                  under_gpt_neox("layers.*.attention.dense"),
-                  under_gpt_neox("layers.*.mlp.dense_h_to_4h"),
-                  under_gpt_neox("layers.*.mlp.dense_4h_to_h"),
-                  under_gpt_neox("final_layer_norm"),
-                  {"embed_out", {"embed_out|lm_head"}},
-                  {"score", {"score"}}},
-      .layers = {"gpt_neox.layers."},
-      .buffers = {{".attention.bias", "the causal mask, a constant"},
-                  {".attention.masked_bias", "a constant of the mask"},
-                  kFrequencies}};
-}
-
-// Of models whose first files have names without "transformer.".
-HfTensor in_transformer(const char* ours, const std::string& theirs, T::Form form = T::kPlain) {
-  return {ours, {concat("transformer.", theirs, "|", theirs)}, form};
-}
-
-HfFamily gpt2() {
-  return {
-      .architecture = "GPT2LMHeadModel",
-      .type = "gpt2",
-      .yaml = "pos_emb: learned\n",
-      .rotary = HfFamily::kNoRotary,
-      .activation_field = "activation_function",
-      .activation = "gelu_new",
-      .gated = false,
-      .fields = {{"n_layer", "num_layers", &M::layers, "12"},
-                 {"n_embd", "hidden_size", &M::hidden, "768"},
-                 {"n_head", "num_attention_heads", &M::heads, "12"},
-                 {"n_inner", "intermediate_size", &M::intermediate, "null", F::kPlain, F::kNone},
-                 {"n_positions", "max_position_embeddings", &M::positions, "1024"},
-                 {"vocab_size", "padded_vocab_size", &M::vocab, "50257"},
-                 {"layer_norm_epsilon", "layernorm_epsilon", &M::norm_eps, "1e-5"},
-                 {"tie_word_embeddings", "no_weight_tying", &M::tied_embedding, "true", F::kNot},
-                 {"resid_pdrop", "hidden_dropout", &M::hidden_dropout, "0.1"},
-                 {"embd_pdrop", nullptr, &M::hidden_dropout, "0.1"},
-                 {"attn_pdrop", "attention_dropout", &M::attention_dropout, "0.1"},
-                 {"initializer_range", "init_method_std", &M::init_std, "0.02"}},
-      .fixed = {{"scale_attn_weights", true}},
-      .silent = {"n_ctx", "n_special", "predict_special_tokens", "reorder_and_upcast_attn",
-                 "summary_activation", "summary_first_dropout", "summary_proj_to_labels",
-                 "summary_type", "summary_use_proj"},
-      .tensors = {in_transformer("embed_in", "wte"),
-                  in_transformer("embed_positions", "wpe"),
-                  in_transformer("layers.*.input_layernorm", "h.*.ln_1"),
-                  in_transformer("layers.*.post_attention_layernorm", "h.*.ln_2"),
-                  in_transformer("layers.*.attention.query_key_value", "h.*.attn.c_attn",
-                                 T::kTurnedInThirds),
-                  in_transformer("layers.*.attention.dense", "h.*.attn.c_proj", T::kTurned),
-                  in_transformer("layers.*.mlp.dense_h_to_4h", "h.*.mlp.c_fc", T::kTurned),
-                  in_transformer("layers.*.mlp.dense_4h_to_h", "h.*.mlp.c_proj", T::kTurned),
-                  in_transformer("final_layer_norm", "ln_f"),
-                  {"embed_out", {"lm_head"}},
-                  {"score", {"score"}}},
-      .layers = {"transformer.h.", "h."},
-      .buffers = {{".attn.bias", "the causal mask, a constant"},
-                  {".attn.masked_bias", "a constant of the mask"}},
-      .aliases = {{"hidden_size", "n_embd"},
-                  {"max_position_embeddings", "n_positions"},
-                  {"num_attention_heads", "n_head"},
-                  {"num_hidden_layers", "n_layer"}}};
-}
-
-// Megatron-DeepSpeed's, with ALiBi and a norm of embeddings. MLPs are four times as wide as the
-// hidden states, and positions have no end: seq_length says what it was trained with.
-HfFamily bloom() {
-  return {
-      .architecture = "BloomForCausalLM",
-      .type = "bloom",
-      .yaml = "pos_emb: alibi\nembed_layernorm: true\n",
-      .rotary = HfFamily::kNoRotary,
-      .activation_field = nullptr,
-      .activation = "gelu_new",
-      .gated = false,
-      .fields = {{"n_layer", "num_layers", &M::layers, "2"},
-                 {"hidden_size", "hidden_size", &M::hidden, "64"},
-                 {"n_head", "num_attention_heads", &M::heads, "8"},
-                 {"seq_length", "max_position_embeddings", &M::positions, "2048"},
-                 {"vocab_size", "padded_vocab_size", &M::vocab, "250880"},
-                 {"layer_norm_epsilon", "layernorm_epsilon", &M::norm_eps, "1e-5"},
-                 {"tie_word_embeddings", "no_weight_tying", &M::tied_embedding, "true", F::kNot},
-                 {"hidden_dropout", "hidden_dropout", &M::hidden_dropout, "0.0"},
-                 {"attention_dropout", "attention_dropout", &M::attention_dropout, "0.0"},
-                 {"initializer_range", "init_method_std", &M::init_std, "0.02"}},
-      .fixed = {{"apply_residual_connection_post_layernorm", false}, {"slow_but_exact", false}},
-      .silent = {"attention_softmax_in_fp32", "bias_dropout_fusion", "masked_softmax_fusion",
-                 "n_inner", "offset_alibi", "pretraining_tp", "skip_bias_add", "skip_bias_add_qkv",
-                 "unk_token_id"},
-      .tensors = {in_transformer("embed_in", "word_embeddings"),
-                  in_transformer("embed_layernorm", "word_embeddings_layernorm"),
-                  in_transformer("layers.*.input_layernorm", "h.*.input_layernorm"),
-                  in_transformer("layers.*.post_attention_layernorm",
-                                 "h.*.post_attention_layernorm"),
-                  in_transformer("layers.*.attention.query_key_value",
-                                 "h.*.self_attention.query_key_value"),
-                  in_transformer("layers.*.attention.dense", "h.*.self_attention.dense"),
-                  in_transformer("layers.*.mlp.dense_h_to_4h", "h.*.mlp.dense_h_to_4h"),
-                  in_transformer("layers.*.mlp.dense_4h_to_h", "h.*.mlp.dense_4h_to_h"),
-                  in_transformer("final_layer_norm", "ln_f"),
-                  {"embed_out", {"lm_head"}},
-                  {"score", {"score"}}},
-      .layers = {"transformer.h.", "h."},
-      .buffers = {},
-      .aliases = {{"n_embed", "hidden_size"},
-                  {"num_attention_heads", "n_head"},
-                  {"num_hidden_layers", "n_layer"}}};
-}
 
 // What all that are like LlamaForCausalLM share.
 std::vector<HfField> llama_fields(const char* norm_eps = "1e-6", const char* vocab = "32000",
@@ -197,6 +53,14 @@ HfFamily llama_like(const char* architecture, const char* type, const char* yaml
                       {"score", {"score"}}},
           .layers = {"model.layers."},
           .buffers = {kFrequencies}};
+}
+
+// In place of that of the same parameter.
+void put(std::vector<T>& tensors, const T& tensor) {
+  std::erase_if(tensors, [&](const T& t) {
+    return std::string_view(t.ours) == std::string_view(tensor.ours);
+  });
+  tensors.push_back(tensor);
 }
 
 HfFamily llama() {
@@ -318,11 +182,75 @@ HfFamily mixtral() {
   return family;
 }
 
+// Norms and linear layers are GPT-2's.
+HfFamily starcoder2() {
+  HfFamily family = llama_like("Starcoder2ForCausalLM", "starcoder2", "pos_emb: rotary\n");
+  family.activation = "gelu_pytorch_tanh";
+  family.gated = false;
+  family.fields = {
+      {"num_hidden_layers", "num_layers", &M::layers, "30"},
+      {"hidden_size", "hidden_size", &M::hidden, "3072"},
+      {"num_attention_heads", "num_attention_heads", &M::heads, "24"},
+      {"num_key_value_heads", "num_kv_heads", &M::groups, "2"},
+      {"intermediate_size", "intermediate_size", &M::intermediate, "12288"},
+      {"max_position_embeddings", "max_position_embeddings", &M::positions, "4096"},
+      {"vocab_size", "padded_vocab_size", &M::vocab, "49152"},
+      {"norm_epsilon", "layernorm_epsilon", &M::norm_eps, "1e-5"},
+      {"use_bias", kBiases, &M::attention_bias, "true"},
+      {"sliding_window", "sliding_window_width", &M::window, "null", F::kOneLess, F::kNone},
+      {"tie_word_embeddings", "no_weight_tying", &M::tied_embedding, "true", F::kNot},
+      {"residual_dropout", "hidden_dropout", &M::hidden_dropout, "0.0"},
+      {"embedding_dropout", nullptr, &M::hidden_dropout, "0.0"},
+      {"attention_dropout", "attention_dropout", &M::attention_dropout, "0.0"},
+      {"initializer_range", "init_method_std", &M::init_std, "0.018042"}};
+  family.silent = {
+      "activation_function", "attention_softmax_in_fp32",       "layer_norm_epsilon", "mlp_type",
+      "norm_type",           "scale_attention_softmax_in_fp32", "scale_attn_weights"};
+  put(family.tensors, {"layers.*.mlp.dense_h_to_4h", {"model.layers.*.mlp.c_fc"}});
+  put(family.tensors, {"layers.*.mlp.dense_4h_to_h", {"model.layers.*.mlp.c_proj"}});
+  return family;
+}
+
+// Queries, keys and values are one tensor, gate and up another. Of scalings it has longrope alone.
+HfFamily phi3() {
+  HfFamily family = llama_like("Phi3ForCausalLM", "phi3",
+                               "pos_emb: rotary\nnorm: rmsnorm\n"
+                               "use_bias_in_attn_linear: false\nuse_bias_in_mlp: false\n");
+  family.rotary = HfFamily::kPart;
+  family.rotary_share = 1;
+  family.scales = false;
+  family.fields = {
+      {"num_hidden_layers", "num_layers", &M::layers, "32"},
+      {"hidden_size", "hidden_size", &M::hidden, "3072"},
+      {"num_attention_heads", "num_attention_heads", &M::heads, "32"},
+      {"num_key_value_heads", "num_kv_heads", &M::groups, "null", F::kPlain, F::kNone},
+      {"intermediate_size", "intermediate_size", &M::intermediate, "8192", F::kTripled},
+      {"max_position_embeddings", "max_position_embeddings", &M::positions, "4096"},
+      {"vocab_size", "padded_vocab_size", &M::vocab, "32064"},
+      {"rms_norm_eps", "rms_norm_epsilon", &M::norm_eps, "1e-5"},
+      {"sliding_window", "sliding_window_width", &M::window, "null", F::kOneLess, F::kNone},
+      {"tie_word_embeddings", "no_weight_tying", &M::tied_embedding, "false", F::kNot},
+      {"resid_pdrop", "hidden_dropout", &M::hidden_dropout, "0.0"},
+      {"embd_pdrop", nullptr, &M::hidden_dropout, "0.0"},
+      {"attention_dropout", "attention_dropout", &M::attention_dropout, "0.0"},
+      {"initializer_range", "init_method_std", &M::init_std, "0.02"}};
+  family.silent = {"original_max_position_embeddings"};
+  put(family.tensors, {"layers.*.attention.query_key_value",
+                       {"model.layers.*.self_attn.qkv_proj"},
+                       T::kQueryKeyValue});
+  put(family.tensors,
+      {"layers.*.mlp.dense_h_to_4h", {"model.layers.*.mlp.gate_up_proj"}, T::kGateUp});
+  return family;
+}
+
 }  // namespace
 
 std::span<const HfFamily> hf_families() {
-  static const std::vector<HfFamily> kAll = {gpt_neox(), gpt2(),  llama(), mistral(), mixtral(),
-                                             bloom(),    qwen2(), qwen3(), stablelm()};
+  static const std::vector<HfFamily> kAll =
+      std::vector<HfFamily>{gpt_neox(), gpt2(),        llama(), mistral(),  mixtral(),
+                            bloom(),    qwen2(),       qwen3(), stablelm(), starcoder2(),
+                            phi3(),     gpt_bigcode(), opt()} +
+      falcons();
   return kAll;
 }
 

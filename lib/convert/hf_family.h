@@ -24,11 +24,15 @@ struct HfField {
     kTripled,  // our key is three times the field: the width of a gated MLP
     kOneLess,  // our key and member are one less; member 0 is null
     kNot,      // our key is the opposite; the member is the field
+    // True where all queries share one head of keys and values, false where each has its own; the
+    // member is their number.
+    kOneGroup,
   };
   enum Null { kAbsent, kNone };  // what null means: as if absent, or that the key is not given
 
   const char* theirs;
-  const char* key;  // nullptr: follows from other fields, and is only compared
+  // "a|b" where two have its value; nullptr: follows from other fields, and is only compared.
+  const char* key;
   Member member;
   const char* absent;  // JSON; "null": the key is not given
   Form form = kPlain;
@@ -40,10 +44,13 @@ struct HfField {
 struct HfTensor {
   enum Form {
     kPlain,
-    kTurned,          // a matrix is stored the other way round, [in, out]
-    kQueryKeyValue,   // of [heads, D], [groups, D], [groups, D]
+    kTurned,  // a matrix is stored the other way round, [in, out]
+    // Of [heads, D], [groups, D], [groups, D], three tensors or one of all queries, all keys, all
+    // values.
+    kQueryKeyValue,
     kTurnedInThirds,  // turned, and all queries stand before all keys and all values
-    kGateUp,
+    kGateUp,          // two tensors, or one of all gates and all ups
+    kBehindPadding,   // two rows that padding alone has stand in front, and are lost
   };
   const char* ours;
   std::vector<std::string> theirs;  // "a|b" where there are two names for it; the first is written
@@ -53,6 +60,11 @@ struct HfTensor {
 struct HfBuffer {
   const char* end;  // of the name of a tensor of a layer that is no parameter
   const char* reason;
+};
+
+// A field that tells which of several families of one type a model is of.
+struct HfChoice {
+  const char *field, *value, *absent;  // JSON
 };
 
 struct HfFamily {
@@ -75,15 +87,17 @@ struct HfFamily {
   std::vector<HfTensor> tensors;
   std::vector<const char*> layers;  // how names of the tensors of a layer begin
   std::vector<HfBuffer> buffers;
-  double rotary_base = 10000;  // where no field gives it
+  double rotary_base = 10000, rotary_share = 0.25;  // where no field gives them
+  bool scales = true;                               // rotary frequencies may be scaled
   // Names that transformers takes for fields (attribute_map).
   std::vector<std::pair<const char*, const char*>> aliases = {};
+  std::vector<HfChoice> choices = {};
 };
 
 // In the order in which they are tried for writing.
 std::span<const HfFamily> hf_families();
 
-// By model_type and architectures. Throws (74) for any other.
+// By model_type, architectures and choices. Throws (74) for any other.
 const HfFamily& family_of(const nlohmann::json& config, const std::string& where);
 
 // The configuration of the model. A field that is not given has transformers' default. Throws (74)

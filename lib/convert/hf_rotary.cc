@@ -17,15 +17,13 @@ constexpr const char* kSilentScaling[] = {"finetuned"};
 // The names of a share and of a base, by kind; the first is written.
 struct RotaryNames {
   std::vector<const char*> share, base;
-  double usual_share;
 };
 
 const RotaryNames& names_of(HfFamily::Rotary kind) {
-  static const RotaryNames kOfShare = {
-      {"rotary_pct", "partial_rotary_factor"}, {"rotary_emb_base", "rope_theta"}, 0.25};
-  static const RotaryNames kOfWhole = {{"partial_rotary_factor"}, {"rope_theta"}, 1};
-  static const RotaryNames kOfPart = {{"partial_rotary_factor"}, {"rope_theta"}, 0.25};
-  return kind == HfFamily::kShare ? kOfShare : kind == HfFamily::kPart ? kOfPart : kOfWhole;
+  static const RotaryNames kOfShare = {{"rotary_pct", "partial_rotary_factor"},
+                                       {"rotary_emb_base", "rope_theta"}};
+  static const RotaryNames kOthers = {{"partial_rotary_factor"}, {"rope_theta"}};
+  return kind == HfFamily::kShare ? kOfShare : kOthers;
 }
 
 // A value that several fields may give: the names of old and new versions of transformers.
@@ -145,11 +143,11 @@ Json rotary_keys(const HfFamily& family, HfFields& fields, int64_t positions) {
   HfFamily::Rotary kind = family.rotary;
   if (kind == HfFamily::kNoRotary) return Json::object();
   const RotaryNames& names = names_of(kind);
+  double usual_share = kind == HfFamily::kWhole ? 1 : family.rotary_share;
   const Dictionaries inner = {fields.take("rope_parameters"), fields.take("rope_scaling")};
   std::optional<double> share, base;
   bool any = kind != HfFamily::kShare;
-  take_top(fields, names.share, any || inner.have("partial_rotary_factor"), names.usual_share,
-           share);
+  take_top(fields, names.share, any || inner.have("partial_rotary_factor"), usual_share, share);
   take_top(fields, names.base, any || inner.have("rope_theta"), family.rotary_base, base);
   check_is_read("partial_rotary_factor", inner, share.has_value(), fields.where());
   check_is_read("rope_theta", inner, base.has_value(), fields.where());
@@ -168,7 +166,9 @@ Json rotary_keys(const HfFamily& family, HfFields& fields, int64_t positions) {
   }
   check_io(kind != HfFamily::kWhole || share.value_or(1) == 1, fields.where(),
            ": partial_rotary_factor is ", share.value_or(1), ", but all of each head is rotated");
-  Json keys = {{"rotary_pct", share.value_or(names.usual_share)},
+  check_io(family.scales || scaling.is_null(), fields.where(), ": rope_scaling is ", scaling.dump(),
+           ", which ", family.architecture, " does not have");
+  Json keys = {{"rotary_pct", share.value_or(usual_share)},
                {"rotary_emb_base", base.value_or(family.rotary_base)}};
   if (!scaling.is_null()) keys["rope_scaling"] = scaling;
   return keys;

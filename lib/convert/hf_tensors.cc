@@ -1,6 +1,7 @@
 // The tensors of the families, there and back.
 #include <ATen/ops/cat.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 
@@ -118,9 +119,22 @@ std::vector<Tensor> split_rows(const Tensor& ours, const Rows& rows) {
   return pieces;
 }
 
+constexpr int64_t kPaddingRows = 2;
+
+Pieces behind_padding(std::vector<std::string> names, const Dims& shape) {
+  Pieces pieces{.pieces = {{std::move(names), with_rows(shape, shape[0] + kPaddingRows)}},
+                .note = concat("without ", kPaddingRows, " rows of padding")};
+  pieces.join = [rows = shape[0]](const std::vector<Tensor>& read) {
+    return read.at(0).narrow(0, kPaddingRows, rows);
+  };
+  return pieces;
+}
+
 // Of a matrix or vector, or of that of an expert.
 Pieces pieces_of_one(const HfTensor& entry, const ModelConfig& model, const Name& name,
                      const Dims& shape, int64_t expert) {
+  if (entry.form == HfTensor::kBehindPadding)
+    return behind_padding(names_of(entry.theirs[0], name, expert), shape);
   Rows rows = rows_of(entry.form, model, shape[0]);
   bool turned = is_turned(entry.form) && shape.size() == 2, several = entry.theirs.size() > 1;
   Pieces pieces;
@@ -139,6 +153,8 @@ Pieces pieces_of_one(const HfTensor& entry, const ModelConfig& model, const Name
 
 std::vector<Tensor> take_one_apart(const HfTensor& entry, const ModelConfig& model,
                                    const Tensor& tensor) {
+  if (entry.form == HfTensor::kBehindPadding)
+    return {at::cat({at::zeros({kPaddingRows, tensor.size(1)}, tensor.options()), tensor})};
   bool turned = is_turned(entry.form) && tensor.dim() == 2;
   std::vector<Tensor> pieces =
       split_rows(tensor.contiguous(), rows_of(entry.form, model, tensor.size(0)));

@@ -3,9 +3,10 @@
 
   convert.py BIN_DIRECTORY LOGITS_TOOL
 
-For each model of GPTNeoX, GPT2, Llama, Mistral, Mixtral, Bloom, Qwen2, Qwen3 and StableLm (ForCausalLM): its safetensors
-or pytorch_model.bin become a checkpoint whose logits and greedy tokens are those of transformers; the checkpoint
-becomes safetensors with the same tensors bit for bit, which transformers loads and computes the same logits with.
+For each model of GPTNeoX, GPT2, Llama, Mistral, Mixtral, Bloom, Qwen2, Qwen3, StableLm, Falcon, OPT, GPTBigCode, Starcoder2
+and Phi3 (ForCausalLM): its safetensors or pytorch_model.bin become a checkpoint whose logits and greedy tokens are those of
+transformers; the checkpoint becomes safetensors with the same tensors bit for bit, which transformers loads and computes
+the same logits with.
 """
 import os
 
@@ -20,11 +21,13 @@ import numpy as np
 import torch
 from safetensors.torch import load_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import (AutoModelForCausalLM, AutoTokenizer, BloomConfig, BloomForCausalLM, GPT2Config,
-                          GPT2LMHeadModel, GPTNeoXConfig, GPTNeoXForCausalLM, LlamaConfig, LlamaForCausalLM,
-                          MistralConfig, MistralForCausalLM, MixtralConfig, MixtralForCausalLM,
-                          PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM,
-                          StableLmConfig, StableLmForCausalLM)
+from transformers import (AutoModelForCausalLM, AutoTokenizer, BloomConfig, BloomForCausalLM, FalconConfig,
+                          FalconForCausalLM, GPT2Config, GPT2LMHeadModel, GPTBigCodeConfig, GPTBigCodeForCausalLM,
+                          GPTNeoXConfig, GPTNeoXForCausalLM, LlamaConfig, LlamaForCausalLM, MistralConfig,
+                          MistralForCausalLM, MixtralConfig, MixtralForCausalLM, OPTConfig, OPTForCausalLM, Phi3Config,
+                          Phi3ForCausalLM, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM, Qwen3Config,
+                          Qwen3ForCausalLM, StableLmConfig, StableLmForCausalLM, Starcoder2Config,
+                          Starcoder2ForCausalLM)
 from transformers.utils import logging
 
 logging.set_verbosity_error()
@@ -43,6 +46,12 @@ LLAMA = dict(family="llama", hidden_size=80, num_attention_heads=4, num_key_valu
 MISTRAL = LLAMA | dict(family="mistral", sliding_window=11)
 BLOOM = dict(family="bloom", hidden_size=64, n_head=4)
 MIXTRAL = LLAMA | dict(family="mixtral", num_local_experts=5, num_experts_per_tok=2)
+FALCON = dict(family="falcon", hidden_size=80, num_attention_heads=5)
+FALCON40 = FALCON | dict(hidden_size=96, num_attention_heads=4, num_kv_heads=2, new_decoder_architecture=True)
+OPT = dict(family="opt", hidden_size=60, num_attention_heads=3)
+BIGCODE = GPT2 | dict(family="gpt_bigcode")
+STARCODER2 = LLAMA | dict(family="starcoder2")
+PHI3 = LLAMA | dict(family="phi3", pad_token_id=0)
 
 
 def rope(theta=10000.0, **scaling):
@@ -115,23 +124,54 @@ CASES = [
     BLOOM | dict(name="bloom: seven heads, untied, sharded", hidden_size=56, n_head=7, tie_word_embeddings=False,
                  shard="60KB", layers=3, vocab_size=311, layer_norm_epsilon=1e-6),
     BLOOM | dict(name="bloom: bin, bf16", file="bin", kind="bf16"),
+    FALCON | dict(name="falcon: one norm, one head of keys and values"),
+    FALCON | dict(name="falcon: one norm, as many as queries, biases, untied, odd sizes, sharded, transformers 4",
+                  multi_query=False, bias=True, tie_word_embeddings=False, ffn_hidden_size=51, vocab_size=311,
+                  layer_norm_epsilon=1e-6, shard="60KB", layers=3, spelling=4) | rope(1e5),
+    FALCON40 | dict(name="falcon: two norms, two groups"),
+    FALCON40 | dict(name="falcon: two norms, one group, linear scaling, bin, bf16", num_kv_heads=1, kind="bf16",
+                    file="bin") | rope(rope_type="linear", factor=2.5),
+    FALCON40 | dict(name="falcon: one norm, two groups, relu", num_ln_in_parallel_attn=1, activation="relu"),
+    OPT | dict(name="opt: head20"),
+    OPT | dict(name="opt: no biases, untied, gelu, odd sizes, sharded", enable_bias=False, tie_word_embeddings=False,
+               activation_function="gelu", ffn_dim=51, vocab_size=311, shard="60KB", layers=3),
+    OPT | dict(name="opt: fp16, bin", kind="fp16", file="bin"),
+    BIGCODE | dict(name="gpt_bigcode: one head of keys and values"),
+    BIGCODE | dict(name="gpt_bigcode: as many as queries, untied, gelu, odd sizes, sharded", multi_query=False, n_embd=39,
+                   tie_word_embeddings=False, n_inner=50, vocab_size=311, layer_norm_epsilon=1e-6,
+                   activation_function="gelu", shard="60KB", layers=3),
+    BIGCODE | dict(name="gpt_bigcode: bin, bf16", file="bin", kind="bf16", n_embd=72),
+    STARCODER2 | dict(name="starcoder2: window, two groups", sliding_window=11),
+    STARCODER2 | dict(name="starcoder2: no biases, untied, gelu, sharded, transformers 4", use_bias=False, spelling=4,
+                      tie_word_embeddings=False, hidden_act="gelu", num_key_value_heads=1, norm_epsilon=1e-6,
+                      shard="60KB", layers=3) | rope(1e6),
+    STARCODER2 | dict(name="starcoder2: bf16", kind="bf16"),
+    PHI3 | dict(name="phi3: as many groups as heads, window", num_key_value_heads=4, sliding_window=11),
+    PHI3 | dict(name="phi3: two groups, a part rotated, tied, sharded, transformers 4", spelling=4, shard="60KB",
+                layers=3, tie_word_embeddings=True, rms_norm_eps=1e-6) |
+    rope(1e6, rope_type="default", partial_rotary_factor=0.7),
+    PHI3 | dict(name="phi3: bf16, bin", kind="bf16", file="bin"),
 ]
 
 FAMILIES = dict(gpt_neox=(GPTNeoXConfig, GPTNeoXForCausalLM), gpt2=(GPT2Config, GPT2LMHeadModel),
                 llama=(LlamaConfig, LlamaForCausalLM), mistral=(MistralConfig, MistralForCausalLM),
                 mixtral=(MixtralConfig, MixtralForCausalLM), bloom=(BloomConfig, BloomForCausalLM),
                 qwen2=(Qwen2Config, Qwen2ForCausalLM), qwen3=(Qwen3Config, Qwen3ForCausalLM),
-                stablelm=(StableLmConfig, StableLmForCausalLM))
+                stablelm=(StableLmConfig, StableLmForCausalLM), falcon=(FalconConfig, FalconForCausalLM),
+                opt=(OPTConfig, OPTForCausalLM), gpt_bigcode=(GPTBigCodeConfig, GPTBigCodeForCausalLM),
+                starcoder2=(Starcoder2Config, Starcoder2ForCausalLM), phi3=(Phi3Config, Phi3ForCausalLM))
 
 
 def build(case, seed):
     case = {name: value for name, value in case.items() if name not in ("name", "shard", "file", "spelling")}
     kind, layers, family = case.pop("kind", "fp32"), case.pop("layers", 2), case.pop("family")
     defaults = dict(vocab_size=ENTRIES + 4, bos_token_id=0, eos_token_id=0)
-    if family == "gpt2":
+    if family in ("gpt2", "gpt_bigcode"):
         defaults |= dict(n_layer=layers, n_positions=128)
     elif family == "bloom":
         defaults |= dict(n_layer=layers, seq_length=128)
+    elif family in ("falcon", "opt"):
+        defaults |= dict(num_hidden_layers=layers, max_position_embeddings=128)
     else:
         defaults |= dict(num_hidden_layers=layers, max_position_embeddings=128,
                          intermediate_size=3 * case["hidden_size"])
@@ -261,19 +301,25 @@ def check_case(options, case, seed, folder):
     print(f"{name}: logits {distance:.1e} apart, {len(saved)} tensors equal")
 
 
+def used(name, tensor):
+    """Without OPT's two rows of positions that padding alone has."""
+    return tensor[2:] if name.endswith("decoder.embed_positions.weight") else tensor
+
+
 def check_back(name, back, saved, model, kind, case):
     """The files have the same tensors, and transformers makes the same model of them."""
     found = tensors(back)
     assert saved.keys() == found.keys(), f"{name}: {saved.keys() ^ found.keys()}"
     for tensor_name in saved:
-        assert same_bits(saved[tensor_name], found[tensor_name]), f"{name}: {tensor_name} differs"
+        assert same_bits(used(tensor_name, saved[tensor_name]), used(tensor_name, found[tensor_name])), \
+            f"{name}: {tensor_name} differs"
     again, info = AutoModelForCausalLM.from_pretrained(back, dtype=TYPES[kind], output_loading_info=True)
     assert type(again) is FAMILIES[case["family"]][1], f"{name}: came back as {type(again).__name__}"
     assert not any(info[k] for k in ("missing_keys", "unexpected_keys", "mismatched_keys")), info
     state = model.state_dict()
     assert state.keys() == again.state_dict().keys(), name
     for key, value in again.state_dict().items():
-        assert same_bits(value, state[key]), f"{name}: state dict: {key}"
+        assert same_bits(used(key, value), used(key, state[key])), f"{name}: state dict: {key}"
 
 
 def main():
