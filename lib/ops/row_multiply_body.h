@@ -52,9 +52,12 @@ struct Ahead {
   }
 };
 
-// A little behind each line that is used.
+// A little behind each line that is used. kHint: that of __builtin_prefetch.
+template <int kHint>
 struct AheadOfEach {
-  inline void next(const void* used) { __builtin_prefetch(static_cast<const char*>(used) + 1024); }
+  inline void next(const void* used) {
+    __builtin_prefetch(static_cast<const char*>(used) + 1024, 0, kHint);
+  }
 };
 
 // Vectors of floats that are loaded together: of bf16, neighbours share 32 bits, so the even ones
@@ -126,30 +129,35 @@ inline void add_lanes(const Floats (&v)[kCount], float* to) {
 
 constexpr int64_t kPanel = 12;  // rows of weights, a multiple of all weight_rows()
 
-// y of `rows` <= kPanel rows of weights and G times B rows of activations, `apart` numbers of x
-// from B to B, whose columns are taken in pieces that stay in the innermost cache.
-template <int B, int G, class T>
-inline void panel(const T* w, int64_t columns, int64_t rows, const float* x, int64_t apart,
-                  const FloatRows& y, Ahead& ahead) {
+// Rows of weights, each `step` behind the one before.
+struct PanelRows {
+  int64_t count, step, columns;
+};
+
+// y of up to kMost rows of weights and G times B rows of activations, `apart` numbers of x from B
+// to B, whose columns are taken in pieces that stay in the innermost cache.
+template <int B, int G, int kMost, class T, class Asked>
+inline void panel(const T* w, const PanelRows& of, const float* x, int64_t apart,
+                  const FloatRows& y, Asked& ahead) {
   constexpr int R = weight_rows<B, G>();
   constexpr int64_t kPiece = B == 1 ? int64_t{1} << 40 : 4096 / (B * G);
-  Floats totals[G][kPanel * B] = {};
-  for (int64_t k = 0; k < columns; k += kPiece) {
-    int64_t n = least(kPiece, columns - k), r = 0;
+  Floats totals[G][kMost * B] = {};
+  for (int64_t k = 0; k < of.columns; k += kPiece) {
+    int64_t n = least(kPiece, of.columns - k), r = 0, stride = of.step * of.columns;
     auto add = [&]<int kRows>() {
       for (int g = 0; g < G; ++g)
-        tile<kRows, B>(w + r * columns + k, columns, n, x + g * apart + k * B, totals[g] + r * B,
+        tile<kRows, B>(w + r * stride + k, stride, n, x + g * apart + k * B, totals[g] + r * B,
                        ahead);
       r += kRows;
     };
-    while (r + R <= rows) add.template operator()<R>();
-    while (r < rows) add.template operator()<1>();
+    while (r + R <= of.count) add.template operator()<R>();
+    while (r < of.count) add.template operator()<1>();
   }
   for (int g = 0; g < G; ++g) {
-    float flat[kPanel * B];
+    float flat[kMost * B];
     add_lanes(totals[g], flat);
-    for (int64_t r = 0; r < rows; ++r)
-      for (int b = 0; b < B; ++b) y.data[(g * B + b) * y.stride + r] = flat[r * B + b];
+    for (int64_t r = 0; r < of.count; ++r)
+      for (int b = 0; b < B; ++b) y.data[(g * B + b) * y.stride + r * of.step] = flat[r * B + b];
   }
 }
 
@@ -201,12 +209,12 @@ struct InParts {
   }
 };
 
-// One row of activations waits for the memory alone, which Intel's processors read faster in
-// several places at once (Emerald Rapids, one core: 13 GB/s of one place, 18 to 20 of eight): each
-// is a part of the rows of weights.
+// Few rows of activations wait for the memory, which Intel's processors read faster in several
+// places at once (Emerald Rapids, one core: 13 GB/s of one place, 18 to 20 of eight): each is a
+// part of the rows of weights.
 template <class T>
 inline void multiply_one(const T* w, int64_t columns, int64_t rows, const float* x, float* y) {
-  AheadOfEach ahead;
+  AheadOfEach<3> ahead;
   auto add = [&]<int kRows>(int64_t first, int64_t apart) {
     Floats sums[kRows] = {};
     tile<kRows, 1>(w + first * columns, apart * columns, columns, x, sums, ahead);
@@ -217,6 +225,25 @@ inline void multiply_one(const T* w, int64_t columns, int64_t rows, const float*
   for (int64_t i = kPlaces * part; i < rows; ++i) add.template operator()<1>(i, 1);
 }
 
+// The panel whose first row of weights is row n.
+template <int kMost, class T, class Asked>
+inline void multiply_panel(const T* w, const PanelRows& of, int64_t n, int64_t activations,
+                           const OrderedRows<InParts<T>>& ordered, const FloatRows& y,
+                           Asked& ahead) {
+  for (int64_t b = 0; b < activations;) {
+    int64_t count = together(activations - b);
+    bool two = count == 4 && together(activations - b - count) == count;
+    auto of_panel = count == 8   ? panel<8, 1, kMost, T, Asked>
+                    : two        ? panel<4, 2, kMost, T, Asked>
+                    : count == 4 ? panel<4, 1, kMost, T, Asked>
+                    : count == 2 ? panel<2, 1, kMost, T, Asked>
+                                 : panel<1, 1, kMost, T, Asked>;
+    of_panel(w + n * of.columns, of, ordered.rows(b), ordered.rows(count) - ordered.rows(0),
+             {y.data + b * y.stride + n, count, y.stride}, ahead);
+    b += two ? 2 * count : count;
+  }
+}
+
 template <class T>
 inline void multiply_rows(const T* w, const WeightMatrix& m, int64_t from, int64_t to,
                           const FloatRows& x, const FloatRows& y) {
@@ -224,25 +251,23 @@ inline void multiply_rows(const T* w, const WeightMatrix& m, int64_t from, int64
   OrderedRows<InParts<T>> ordered(x, m.columns);
   if (x.count == 1 && kPlaces > 1)
     return multiply_one(w + from * m.columns, m.columns, to - from, ordered.rows(0), y.data + from);
-  int64_t at_once = x.count == 1 ? weight_rows<1, 1>() : kPanel, passes = 0;
+  int64_t at_once = x.count == 1 ? weight_rows<1, 1>() : kPanel, passes = 0, n = from;
   for (int64_t b = 0; b < x.count; b += together(x.count - b)) ++passes;
-  for (int64_t n = from; n < to; n += at_once) {
+  if (kPlaces > 1 && passes == 1) {
+    AheadOfEach<2> ahead;
+    auto apart = [&]<int kRows>() {
+      int64_t part = (to - from) / kRows;
+      for (; n < from + part; ++n)
+        multiply_panel<kRows>(w, {kRows, part, m.columns}, n, x.count, ordered, y, ahead);
+      n = from + part * kRows;
+    };
+    x.count == 8 ? apart.template operator()<6>() : apart.template operator()<8>();
+  }
+  for (; n < to; n += at_once) {
     int64_t rows = least(at_once, to - n);
-    const T* first = w + n * m.columns;
     // What comes behind this panel is asked for over all passes, so that the memory never rests.
-    Ahead ahead{reinterpret_cast<const char*>(first + rows * m.columns) + kDistance, 64 / passes};
-    for (int64_t b = 0; b < x.count;) {
-      int64_t count = together(x.count - b);
-      bool two = count == 4 && together(x.count - b - count) == count;
-      auto of_panel = count == 8   ? panel<8, 1, T>
-                      : two        ? panel<4, 2, T>
-                      : count == 4 ? panel<4, 1, T>
-                      : count == 2 ? panel<2, 1, T>
-                                   : panel<1, 1, T>;
-      of_panel(first, m.columns, rows, ordered.rows(b), ordered.rows(count) - ordered.rows(0),
-               {y.data + b * y.stride + n, count, y.stride}, ahead);
-      b += two ? 2 * count : count;
-    }
+    Ahead ahead{reinterpret_cast<const char*>(w + (n + rows) * m.columns) + kDistance, 64 / passes};
+    multiply_panel<kPanel>(w, {rows, 1, m.columns}, n, x.count, ordered, y, ahead);
   }
 }
 
