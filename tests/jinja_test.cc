@@ -156,5 +156,50 @@ TEST(Jinja, TextsAreOfABoundedSize) {
     EXPECT_THAT(refusal(twice + made), HasSubstr("more than 64 MiB")) << made;
 }
 
+// Whatever it goes through: blocks, macros, comparisons, texts.
+TEST(Jinja, TakesABoundedTime) {
+  const std::string twice =
+      "{% set a = namespace(x=[1]) %}{% set b = namespace(x=[1]) %}{% for i in range(60) %}"
+      "{% set a.x = [a.x, a.x] %}{% set b.x = [b.x, b.x] %}{% endfor %}";
+  const std::string texts = "{% set x = 'x' * 9999999 %}{% set y = x[1:] ~ 'y' %}";
+  const std::string often = "{% for i in range(99999) %}", end = "{% endfor %}";
+  const std::vector<std::string> sources = {
+      often + often + end + end,
+      "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(90) }}",
+      twice + "{{ a.x == b.x }}",
+      "{{ range(99999) | unique | list | length }}",
+      texts + often + "{{ y in x }}{{ x.count('xy') }}" + end,
+      texts + "{{ x.strip(y ~ 'x') }}"};
+  for (const std::string& source : sources)
+    EXPECT_THAT(refusal(source),
+                AllOf(StartsWith("74: t.jinja:1: "), HasSubstr("takes more than 10,000,000 steps")))
+        << source;
+}
+
+TEST(Jinja, TakesABoundedMemory) {
+  const std::string large = "{% set x = 'x' * 9999999 %}{% set ns = namespace(x=[]) %}",
+                    often = "{% for i in range(9999) %}", end = "{% endfor %}";
+  const std::string nested = "{% for i in range(400) %}{% set ns.x = [x, ns.x] %}{% endfor %}";
+  const std::vector<std::string> sources = {
+      large + often + "{% set ns.x = ns.x + [x ~ i] %}" + end,
+      large + often + "{% set ns.x = ns.x + [{x ~ i: 1}] %}" + end,
+      large + "{% macro f(n) %}{{ x }}{{ f(n + 1) }}{% endmacro %}{{ f(0) }}",
+      large + nested + "{{ ns.x }}",
+      "{{ ([1] * 60000000) | length }}",
+      "{{ ('x' * 60000000) | list | length }}",
+      "{% set ns = namespace(x=[1]) %}{% for i in range(26) %}"
+      "{% set ns.x = ns.x + ns.x %}{% endfor %}"};
+  for (const std::string& source : sources)
+    EXPECT_THAT(refusal(source), AllOf(StartsWith("74: t.jinja:1: "),
+                                       HasSubstr("values take more than 256 MB at once")))
+        << source;
+  // What goes is no longer counted, nor what is seen in many places.
+  EXPECT_EQ(rendered(large + "{% for i in range(30) %}{% set y = x ~ i %}{% set ns.x = [x, x, y] %}"
+                             "{% endfor %}{{ ns.x | length }}"),
+            "3");
+  // What is missing is said by the beginning of its name.
+  EXPECT_THAT(refusal(large + "{{ {}[x].a }}").size(), ::testing::Lt(200));
+}
+
 }  // namespace
 }  // namespace neox

@@ -7,10 +7,10 @@
 
 namespace neox::jinja {
 
-Flow run(const Block& block, Scope& scope, std::string& out) {
+Flow run(const Block& block, Scope& scope, GrowingText& out) {
   for (const Statement& statement : block) {
+    Budget::step();
     if (Flow flow = statement(scope, out); flow != Flow::kOn) return flow;
-    check_text(out.size());
   }
   return Flow::kOn;
 }
@@ -67,9 +67,10 @@ class Depth {
 
 }  // namespace
 
-Flow Loop::operator()(Scope& scope, std::string& out) const {
+Flow Loop::operator()(Scope& scope, GrowingText& out) const {
   List all = items_of(items(scope)), taken;
   for (const Value& item : all) {
+    Budget::step();
     if (condition) {
       auto inner = inside(scope);
       assign(*inner, targets, item);
@@ -110,9 +111,9 @@ Value Macro::call(Scope& around, const Arguments& given) const {
                                   : Value(Undefined{"parameter '" + parameter + "' was not given"});
   }
   Depth depth(*scope);
-  std::string out;
+  GrowingText out;
   run(body, *scope, out);
-  return out;
+  return out.take();
 }
 
 Value callable(std::shared_ptr<const Macro> macro, Scope& around) {

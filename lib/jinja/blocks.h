@@ -11,7 +11,7 @@ namespace neox::jinja {
 
 using Block = std::vector<Statement>;
 
-Flow run(const Block& block, Scope& scope, std::string& out);
+Flow run(const Block& block, Scope& scope, GrowingText& out);
 
 // Names that an item is taken apart into.
 using Targets = std::vector<std::string>;
@@ -21,7 +21,7 @@ struct Loop {
   Targets targets;
   Expression items, condition;  // the latter may be none
   Block body, otherwise;
-  Flow operator()(Scope& scope, std::string& out) const;
+  Flow operator()(Scope& scope, GrowingText& out) const;
 };
 
 struct Macro {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/utf8.h"
 #include "jinja/operators.h"
 #include "jinja/text.h"
 #include "tokenizer/unicode.h"
@@ -73,7 +74,7 @@ Value split_text(const Value& text, const Arguments& given) {
   if (by.empty()) throw Failure("an empty separator");
   List parts;
   std::string_view rest = *text.text();
-  for (size_t at; times-- > 0 && (at = rest.find(by)) != rest.npos;
+  for (size_t at; times-- > 0 && (at = find_text(rest, by)) != rest.npos;
        rest.remove_prefix(at + by.size()))
     parts.push_back(std::string(rest.substr(0, at)));
   parts.push_back(std::string(rest));
@@ -89,7 +90,8 @@ Value split_from_right(const Value& text, const Arguments& given) {
   if (by.empty()) throw Failure("an empty separator");
   List parts;
   std::string_view rest = *text.text();
-  for (size_t at; times-- > 0 && (at = rest.rfind(by)) != rest.npos; rest = rest.substr(0, at))
+  for (size_t at; times-- > 0 && (at = find_last_text(rest, by)) != rest.npos;
+       rest = rest.substr(0, at))
     parts.push_back(std::string(rest.substr(at + by.size())));
   parts.push_back(std::string(rest));
   std::ranges::reverse(parts);
@@ -111,7 +113,7 @@ Value lines_in(const Value& text, const Arguments& given) {
 
 Value place_in(const Value& text, size_t at) {
   if (at == std::string::npos) return int64_t{-1};
-  return static_cast<int64_t>(characters(std::string_view(*text.text()).substr(0, at)).size());
+  return static_cast<int64_t>(count_characters(std::string_view(*text.text()).substr(0, at)));
 }
 
 template <class Is>
@@ -123,7 +125,8 @@ Value count_in(const Value& text, const Arguments& given) {
   std::string what = argument(given, 0, "sub");
   if (what.empty()) return length_of(text) + 1;
   int64_t times = 0;
-  for (size_t at = 0; (at = text.text()->find(what, at)) != std::string::npos; at += what.size())
+  for (size_t at = 0; (at = find_text(*text.text(), what, at)) != std::string::npos;
+       at += what.size())
     ++times;
   return times;
 }
@@ -174,8 +177,9 @@ const Methods& methods_of_texts() {
       {"lower", [](V t, A) { return Value(lower(*t.text())); }},
       {"title", [](V t, A) { return Value(titled(*t.text(), Titled::kLetters)); }},
       {"capitalize", [](V t, A) { return Value(capitalized(*t.text())); }},
-      {"find", [](V t, A g) { return place_in(t, t.text()->find(argument(g, 0, "sub"))); }},
-      {"rfind", [](V t, A g) { return place_in(t, t.text()->rfind(argument(g, 0, "sub"))); }},
+      {"find", [](V t, A g) { return place_in(t, find_text(*t.text(), argument(g, 0, "sub"))); }},
+      {"rfind",
+       [](V t, A g) { return place_in(t, find_last_text(*t.text(), argument(g, 0, "sub"))); }},
       {"isdigit",
        [](V t, A) {
          return Value(all_characters(t, [](char c) { return c >= '0' && c <= '9'; }));

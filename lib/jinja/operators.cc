@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "jinja/text.h"
 
 namespace neox::jinja {
@@ -22,6 +23,7 @@ size_t product_of(size_t size, int64_t times) {
 
 std::string repeated(const std::string& text, int64_t times) {
   check_text(product_of(text.size(), times));
+  Budget::check_room(product_of(text.size(), times));
   std::string all;
   for (int64_t i = 0; i < times && !text.empty(); ++i) all += text;
   return all;
@@ -99,9 +101,11 @@ int64_t place_of(const Value& key, int64_t size) {
 }
 
 Value undefined_item(const Value& of, const Value& key) {
+  constexpr size_t kShown = 100;  // bytes of the name
   std::string what = of.map() ? "dict object" : of.list() ? "list object" : type_of(of) + " object";
   return Undefined{"'" + what + "' has no " +
-                   (key.text() ? "attribute '" + *key.text() + "'" : "item " + text_of(key))};
+                   (key.text() ? concat("attribute '", first_characters(*key.text(), kShown), "'")
+                               : "item " + text_of(key))};
 }
 
 }  // namespace
@@ -152,7 +156,7 @@ Value item_of(const Value& value, const Value& key) {
     int64_t place = place_of(key, length_of(value));
     if (place < 0) return undefined_item(value, key);
     if (value.list()) return (*value.list())[static_cast<size_t>(place)];
-    return std::string(characters(*value.text())[static_cast<size_t>(place)]);
+    return std::string(characters_between(*value.text(), place, place + 1));
   }
   Value method = key.text() ? method_of(value, *key.text()) : Value();
   return method.is_undefined() ? undefined_item(value, key) : method;
@@ -171,6 +175,7 @@ Value slice_of(const Value& value, const Value& from, const Value& to, const Val
     return std::clamp(index < 0 ? index + size : index, low, high);
   };
   int64_t begin = bound(from, by > 0 ? low : high), end = bound(to, by > 0 ? high : low);
+  if (value.text() && by == 1) return std::string(characters_between(*value.text(), begin, end));
   List items = items_of(value), taken;
   for (int64_t i = begin; by > 0 ? i < end : i > end;) {
     taken.push_back(items[static_cast<size_t>(i)]);

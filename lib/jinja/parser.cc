@@ -71,13 +71,17 @@ Expression Parser::expression() {
 namespace {
 
 Expression constant(Value value) {
-  return [value = std::move(value)](Scope&) { return value; };
+  return [value = std::move(value)](Scope&) {
+    Budget::step();
+    return value;
+  };
 }
 
 enum class Kinds { kList, kTuple };
 Expression list_of(std::vector<Expression> all, Kinds kind) {
   return [all = std::move(all), kind](Scope& s) {
     List list;
+    Budget::step();
     for (const Expression& value : all) list.push_back(value(s));
     list.is_tuple = kind == Kinds::kTuple;
     return Value(std::move(list));
@@ -157,6 +161,7 @@ namespace {
 Expression computing(std::string sign, Expression a, Expression b) {
   return [=](Scope& s) {
     Value left = a(s);
+    Budget::step();
     return computed(sign, left, b(s));
   };
 }
@@ -271,6 +276,7 @@ Expression Parser::map() {
   }
   return [=](Scope& s) {
     Map map;
+    Budget::step();
     for (const auto& [key, value] : all) map.set(words_of(key(s)), value(s));
     return Value(std::move(map));
   };

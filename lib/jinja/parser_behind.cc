@@ -14,16 +14,24 @@ Expression Parser::postfix(Expression value) {
     if (skip_sign(".")) {
       if (is(Kind::kInteger)) {
         Value key = *neox::number_of<int64_t>(take(Kind::kInteger, ""));
-        value = [=](Scope& s) { return item_of(value(s), key); };
+        value = [=](Scope& s) {
+          Budget::step();
+          return item_of(value(s), key);
+        };
         continue;
       }
       std::string name = take(Kind::kName, "a name");
-      value = [=](Scope& s) { return attribute_of(value(s), name); };
+      value = [=](Scope& s) {
+        Budget::step();
+        return attribute_of(value(s), name);
+      };
     } else if (skip_sign("[")) {
       value = subscript(value);
     } else if (is_sign("(")) {
       value = [function = value, given = arguments()](Scope& s) {
-        return call(function(s), given.of(s));
+        Value of = function(s);
+        Budget::step();
+        return call(of, given.of(s));
       };
     } else {
       return value;
@@ -98,6 +106,7 @@ Expression Parser::filter(Expression value) {
   CallArguments given = is_sign("(") ? arguments() : CallArguments();
   return [=](Scope& s) {
     Value of = value(s);
+    Budget::step();
     return filter(of, given.of(s));
   };
 }
@@ -124,6 +133,7 @@ Expression Parser::test(Expression value) {
     given.values.push_back(postfix(primary()));
   return [=](Scope& s) {
     Value of = value(s);
+    Budget::step();
     return Value(test(of, given.of(s)) != is_not);
   };
 }

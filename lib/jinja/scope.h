@@ -15,8 +15,14 @@ struct Scope : std::enable_shared_from_this<Scope> {
   int depth = 0;  // of calls of macros
 
   const Value* find(std::string_view name) const {
-    for (const Scope* scope = this; scope; scope = scope->around.get())
-      if (auto at = scope->names.find(name); at != scope->names.end()) return &at->second;
+    constexpr size_t kAtOnce = 4;  // blocks are looked through in about the time of a step
+    size_t blocks = 0;
+    for (const Scope* scope = this; scope; scope = scope->around.get(), ++blocks)
+      if (auto at = scope->names.find(name); at != scope->names.end()) {
+        Budget::step(1 + blocks / kAtOnce);
+        return &at->second;
+      }
+    Budget::step(1 + blocks / kAtOnce);
     return nullptr;
   }
 };

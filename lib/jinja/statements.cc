@@ -30,7 +30,7 @@ class Reader {
     Block statements;
     while (!in_.is(Kind::kEnd)) {
       if (in_.is(Kind::kText)) {
-        statements.push_back([text = in_.take(Kind::kText, "")](Scope&, std::string& out) {
+        statements.push_back([text = in_.take(Kind::kText, "")](Scope&, GrowingText& out) {
           out += text;
           return Flow::kOn;
         });
@@ -60,7 +60,7 @@ class Reader {
   }
 
   static Statement at_line(int line, Statement statement) {
-    return [line, statement = std::move(statement)](Scope& scope, std::string& out) {
+    return [line, statement = std::move(statement)](Scope& scope, GrowingText& out) {
       try {
         return statement(scope, out);
       } catch (Failure& failure) {
@@ -81,7 +81,7 @@ class Reader {
     in_.take(Kind::kPrint, "");
     Expression value = in_.values();
     in_.take(Kind::kPrintEnd, "the end of the tag, }},");
-    return [value](Scope& scope, std::string& out) {
+    return [value](Scope& scope, GrowingText& out) {
       out += text_of(value(scope));
       return Flow::kOn;
     };
@@ -100,7 +100,7 @@ class Reader {
     for (auto [name, flow] : {std::pair("break", Flow::kBreak), {"continue", Flow::kContinue}})
       if (in_.skip_name(name)) {
         end_of_tag();
-        return [flow](Scope&, std::string&) { return flow; };
+        return [flow](Scope&, GrowingText&) { return flow; };
       }
     in_.fail("{% " + in_.token().text + " %} is not known");
   }
@@ -118,7 +118,7 @@ class Reader {
       otherwise = block({"endif"});
     }
     end_of_block("endif");
-    return [=](Scope& scope, std::string& out) {
+    return [=](Scope& scope, GrowingText& out) {
       for (const auto& [when, then] : cases)
         if (truth(when(scope))) return run(then, scope, out);
       return run(otherwise, scope, out);
@@ -160,7 +160,7 @@ class Reader {
     if (!in_.skip_sign("=")) return set_block(names);
     Expression value = in_.values();
     end_of_tag();
-    return [=](Scope& scope, std::string&) {
+    return [=](Scope& scope, GrowingText&) {
       assign(scope, names, value(scope));
       return Flow::kOn;
     };
@@ -169,7 +169,7 @@ class Reader {
   Statement set_member(const std::string& name, const std::string& member) {
     Expression value = in_.values();
     end_of_tag();
-    return [=](Scope& scope, std::string&) {
+    return [=](Scope& scope, GrowingText&) {
       const Value* space = scope.find(name);
       if (!space || !space->map() || space->map()->is != Map::Is::kNamespace)
         throw Failure("'" + name + "' is no namespace: only of one can a member be set");
@@ -185,16 +185,16 @@ class Reader {
     end_of_block(end);
     return [=](Scope& scope) {
       auto inner = inside(scope);
-      std::string text;
+      GrowingText text;
       run(body, *inner, text);
-      inner->names[kText] = text;
+      inner->names[kText] = text.take();
       return filters(*inner);
     };
   }
 
   Statement set_block(const Targets& names) {
     Expression text = text_until("endset", in_.filters(kGiven));
-    return [=](Scope& scope, std::string&) {
+    return [=](Scope& scope, GrowingText&) {
       assign(scope, names, text(scope));
       return Flow::kOn;
     };
@@ -203,7 +203,7 @@ class Reader {
   // {% filter upper | trim %}: as if a value stood before the first.
   Statement filtered() {
     Expression text = text_until("endfilter", in_.filters(in_.filter(kGiven)));
-    return [=](Scope& scope, std::string& out) {
+    return [=](Scope& scope, GrowingText& out) {
       out += text_of(text(scope));
       return Flow::kOn;
     };
@@ -220,7 +220,7 @@ class Reader {
     end_of_tag();
     Block body = block({"endwith"});
     end_of_block("endwith");
-    return [=](Scope& scope, std::string& out) {
+    return [=](Scope& scope, GrowingText& out) {
       auto inner = inside(scope);
       for (const auto& [name, value] : names) inner->names[name] = value(scope);
       return run(body, *inner, out);
@@ -232,7 +232,7 @@ class Reader {
     end_of_tag();
     Block body = block({"endgeneration"});
     end_of_block("endgeneration");
-    return [=](Scope& scope, std::string& out) { return run(body, scope, out); };
+    return [=](Scope& scope, GrowingText& out) { return run(body, scope, out); };
   }
 
   std::vector<std::pair<std::string, Expression>> parameters() {
@@ -253,7 +253,7 @@ class Reader {
     end_of_tag();
     macro->body = block({"endmacro"});
     end_of_block("endmacro");
-    return [macro](Scope& scope, std::string&) {
+    return [macro](Scope& scope, GrowingText&) {
       scope.names[macro->name] = callable(macro, scope);
       return Flow::kOn;
     };
@@ -269,7 +269,7 @@ class Reader {
     end_of_tag();
     block_of->body = block({"endcall"});
     end_of_block("endcall");
-    return [=](Scope& scope, std::string& out) {
+    return [=](Scope& scope, GrowingText& out) {
       const Value* macro = scope.find(name);
       if (!macro || !macro->function()) throw Failure("there is no macro " + name);
       Arguments all = given.of(scope);

@@ -97,17 +97,18 @@ Template::Template(std::string source, std::string name)
 }
 
 std::string Template::render(const Map& values) const {
+  Budget budget;
   Namespaces spaces;
   auto around = globals(spaces);
   for (const auto& [name, value] : values.items) around->names[name] = value;
   auto scope = inside(*around);
-  std::string text;
+  GrowingText text;
   try {
     run(body_, *scope, text);
   } catch (const Failure& failure) {
     fail(Exit::kIo, at(name_, failure));
   } catch (const Raised& raised) { fail(Exit::kIo, name_, ": ", raised.message); }
-  return text;
+  return text.take();
 }
 
 }  // namespace neox::jinja

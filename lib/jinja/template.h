@@ -15,7 +15,7 @@ struct Scope;
 
 // What a statement leaves of the block it is in: the rest, or of the loop around it nothing.
 enum class Flow { kOn, kBreak, kContinue };
-using Statement = std::function<Flow(Scope&, std::string&)>;
+using Statement = std::function<Flow(Scope&, GrowingText&)>;
 
 // May be rendered by several threads at once.
 class Template {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <clocale>
+#include <cstring>
 #include <cwctype>
 #include <utility>
 
@@ -13,6 +14,8 @@
 namespace neox::jinja {
 namespace {
 
+constexpr size_t kLettersAtOnce = 8;  // take about as long as a step
+
 locale_t unicode_locale() {
   static locale_t locale = ::newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr);
   return locale;
@@ -21,6 +24,7 @@ locale_t unicode_locale() {
 template <class Change>
 std::string changed(std::string_view text, Change change) {
   std::string out;
+  Budget::step(1 + text.size() / kLettersAtOnce);
   for (size_t at = 0; at < text.size();) {
     unicode::CodePoint c = unicode::read(text, at);
     unicode::append(out, static_cast<char32_t>(change(static_cast<wint_t>(c.value))));
@@ -43,9 +47,35 @@ bool is_letter(wint_t c) {
 
 std::vector<std::string_view> characters(std::string_view text) {
   std::vector<std::string_view> all;
+  Budget::check_room(text.size() * sizeof all[0]);
+  Budget::step(1 + text.size() / kLettersAtOnce);
   for (size_t at = 0; at < text.size(); at += all.back().size())
     all.push_back(text.substr(at, unicode::read(text, at).bytes));
   return all;
+}
+
+std::string_view characters_between(std::string_view text, int64_t begin, int64_t end) {
+  Budget::text(text.size());
+  size_t first = 0, last = 0;
+  for (int64_t i = 0; i < end && last < text.size(); ++i) {
+    last += unicode::read(text, last).bytes;
+    if (i < begin) first = last;
+  }
+  return text.substr(first, last - first);
+}
+
+// The C library takes time in proportion to the text, std::string_view to that times what is found.
+size_t find_text(std::string_view text, std::string_view what, size_t from) {
+  std::string_view rest = text.substr(std::min(from, text.size()));
+  const void* found = ::memmem(rest.data(), rest.size(), what.data(), what.size());
+  const char* end = found ? static_cast<const char*>(found) : text.data() + text.size();
+  Budget::text(static_cast<size_t>(end - rest.data()));
+  return found && from <= text.size() ? static_cast<size_t>(end - text.data()) : text.npos;
+}
+
+size_t find_last_text(std::string_view text, std::string_view what) {
+  Budget::text(text.size() * std::max<size_t>(1, what.size()));
+  return text.rfind(what);
 }
 
 bool is_space(std::string_view character) {
@@ -57,6 +87,7 @@ bool is_space(std::string_view character) {
 std::string_view strip(std::string_view text, Side side, std::string_view of) {
   std::vector<std::string_view> these = characters(of);
   auto goes = [&](std::string_view c) {
+    Budget::step(these.size() / kLettersAtOnce);
     return of.empty() ? is_space(c) : std::find(these.begin(), these.end(), c) != these.end();
   };
   while (side != Side::kRight && !text.empty()) {
@@ -85,7 +116,7 @@ std::string replaced(std::string_view text, std::string_view what, std::string_v
     return out.take();
   }
   size_t done = 0;
-  for (size_t at; times > 0 && (at = text.find(what, done)) != text.npos; --times) {
+  for (size_t at; times > 0 && (at = find_text(text, what, done)) != text.npos; --times) {
     out += text.substr(done, at - done);
     out += by;
     done = at + what.size();

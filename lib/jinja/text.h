@@ -1,5 +1,6 @@
 // Texts as Python's str has them: in characters, with its white space and cases. UTF-8; pure.
 #pragma once
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -7,6 +8,12 @@
 namespace neox::jinja {
 
 std::vector<std::string_view> characters(std::string_view text);
+// From one that it has up to another one or its end; none where they are in another order.
+std::string_view characters_between(std::string_view text, int64_t begin, int64_t end);
+
+// Where it first stands from a byte on, and where it stands last; npos: nowhere.
+size_t find_text(std::string_view text, std::string_view what, size_t from = 0);
+size_t find_last_text(std::string_view text, std::string_view what);
 
 // As str.isspace() of one character.
 bool is_space(std::string_view character);

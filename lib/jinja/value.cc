@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "base/text.h"
+#include "base/utf8.h"
 #include "jinja/text.h"
 
 namespace neox::jinja {
@@ -34,22 +35,34 @@ void check_text(size_t bytes) {
 
 void check_list(size_t items) {
   if (items > kLongest) throw Failure("the list is too long");
+  Budget::check_room(items * sizeof(Value));
+  Budget::step(items);
 }
 
-Value::Value(std::string v) : data(std::move(v)) { check_text(text()->size()); }
+Value::Value(std::string v) {
+  check_text(v.size());
+  Budget::text(v.size());
+  size_t bytes = v.size() + sizeof v;
+  data = std::shared_ptr<const std::string>(held(std::move(v), bytes));
+}
 
 Value::Value(List v) {
   depth = depth_over(v, std::identity());
-  data = std::make_shared<const List>(std::move(v));
+  size_t bytes = v.size() * sizeof(Value) + sizeof v;
+  data = std::shared_ptr<const List>(held(std::move(v), bytes));
 }
 
 Value::Value(Map v) {
   if (v.is != Map::Is::kNamespace)
     depth = depth_over(v.items, &std::pair<std::string, Value>::second);
-  data = std::make_shared<Map>(std::move(v));
+  size_t bytes = v.items.size() * sizeof v.items[0] + sizeof v;
+  for (const auto& item : v.items) bytes += item.first.size();
+  data = held(std::move(v), bytes);
 }
 
 const Value* Map::find(std::string_view key) const {
+  constexpr size_t kAtOnce = 16;  // are looked at in about the time of a step
+  Budget::step(items.size() / kAtOnce);
   auto at = std::ranges::find(items, key, &std::pair<std::string, Value>::first);
   return at == items.end() ? nullptr : &at->second;
 }
@@ -66,6 +79,11 @@ const Value* Arguments::find(size_t place, std::string_view name) const {
   if (place < values.size()) return &values[place];
   auto at = std::ranges::find(named, name, &std::pair<std::string, Value>::first);
   return at == named.end() ? nullptr : &at->second;
+}
+
+const std::string* Value::text() const {
+  auto* held = std::get_if<std::shared_ptr<const std::string>>(&data);
+  return held ? held->get() : nullptr;
 }
 
 const List* Value::list() const {
@@ -178,11 +196,15 @@ std::string repr_at(int64_t level, const Value& value) {
 
 bool equal_at(int64_t level, const Value& a, const Value& b) {
   check_level(level);
+  Budget::step();
   if (a.is_integer() && b.is_integer()) return integer_of(a) == integer_of(b);
   if (a.is_number() && b.is_number()) return number_of(a) == number_of(b);
   if (a.data.index() != b.data.index()) return false;
   if (a.is_undefined() || a.is<None>()) return true;
-  if (a.text()) return *a.text() == *b.text();
+  if (a.text()) {
+    Budget::text(std::min(a.text()->size(), b.text()->size()));
+    return *a.text() == *b.text();
+  }
   auto deeper = [&](const Value& x, const Value& y) { return equal_at(level + 1, x, y); };
   if (a.list())
     return a.list()->is_tuple == b.list()->is_tuple &&
@@ -216,9 +238,13 @@ bool equal(const Value& a, const Value& b) { return equal_at(0, a, b); }
 
 int compare(const Value& a, const Value& b) {
   auto order = [](const auto& x, const auto& y) { return x < y ? -1 : y < x ? 1 : 0; };
+  Budget::step();
   if (a.is_integer() && b.is_integer()) return order(integer_of(a), integer_of(b));
   if (a.is_number() && b.is_number()) return order(number_of(a), number_of(b));
-  if (a.text() && b.text()) return order(*a.text(), *b.text());
+  if (a.text() && b.text()) {
+    Budget::text(std::min(a.text()->size(), b.text()->size()));
+    return order(*a.text(), *b.text());
+  }
   if (!a.list() || !b.list())
     throw Failure(type_of(a) + " and " + type_of(b) + " cannot be compared");
   for (size_t i = 0; i < std::min(a.list()->size(), b.list()->size()); ++i)
@@ -232,7 +258,10 @@ const Value& defined(const Value& value) {
 }
 
 int64_t length_of(const Value& value) {
-  if (value.text()) return static_cast<int64_t>(characters(*value.text()).size());
+  if (value.text()) {
+    Budget::text(value.text()->size());
+    return static_cast<int64_t>(count_characters(*value.text()));
+  }
   if (value.list()) return static_cast<int64_t>(value.list()->size());
   if (value.map()) return static_cast<int64_t>(value.map()->items.size());
   if (value.is_undefined()) return 0;
@@ -240,9 +269,13 @@ int64_t length_of(const Value& value) {
 }
 
 List items_of(const Value& value) {
-  if (value.list()) return *value.list();
+  if (value.list()) {
+    check_list(value.list()->size());
+    return *value.list();
+  }
   List items;
   if (value.text()) {
+    check_list(count_characters(*value.text()));
     for (std::string_view c : characters(*value.text())) items.push_back(std::string(c));
   } else if (value.map()) {
     for (const auto& item : value.map()->items) items.push_back(item.first);
@@ -253,7 +286,7 @@ List items_of(const Value& value) {
 }
 
 bool contains(const Value& in, const Value& what) {
-  if (in.text()) return in.text()->find(words_of(what)) != std::string::npos;
+  if (in.text()) return find_text(*in.text(), words_of(what)) != std::string::npos;
   if (in.map()) return what.text() && in.map()->find(*what.text());
   if (!in.list() && !in.is_undefined())
     throw Failure("a value of type " + type_of(in) + " contains nothing");

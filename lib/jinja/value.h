@@ -1,5 +1,6 @@
 // The values of Jinja: those of JSON, what is undefined, functions. Their words and comparisons are
-// Python's, since templates were written for it. Pure; a namespace alone changes.
+// Python's, since templates were written for it. Pure; a namespace alone changes. What is made, or
+// gone through, counts in the thread's Budget.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -11,6 +12,8 @@
 #include <utility>
 #include <variant>
 #include <vector>
+
+#include "jinja/budget.h"
 
 namespace neox::jinja {
 
@@ -33,13 +36,17 @@ class GrowingText {
  public:
   template <class Part>
   void operator+=(const Part& part) {
+    size_t before = text_.size();
     text_ += part;
     check_text(text_.size());
+    Budget::text(text_.size() - before);
+    room_.grow(text_.size() - before);
   }
   std::string take() { return std::move(text_); }
 
  private:
   std::string text_;
+  Room room_{0};
 };
 
 // The texts that part(item) gives, with a separator between them.
@@ -83,8 +90,8 @@ struct Undefined {
 struct None {};
 
 struct Value {
-  std::variant<Undefined, None, bool, int64_t, double, std::string, std::shared_ptr<const List>,
-               std::shared_ptr<Map>, std::shared_ptr<const Function>>
+  std::variant<Undefined, None, bool, int64_t, double, std::shared_ptr<const std::string>,
+               std::shared_ptr<const List>, std::shared_ptr<Map>, std::shared_ptr<const Function>>
       data = Undefined{};
   // Of lists and maps within each other, which are taken apart one in the other, too. A namespace,
   // which changes, counts for none: it goes away for itself.
@@ -98,7 +105,7 @@ struct Value {
   Value(double v) : data(v) {}
   // Each throws Failure for what is too large, or nested too deep.
   Value(std::string v);
-  Value(const char* v) : data(std::string(v)) {}
+  Value(const char* v) : Value(std::string(v)) {}
   Value(List v);
   Value(Map v);
   // of: what it belongs to.
@@ -113,7 +120,7 @@ struct Value {
   bool is_number() const { return is<bool>() || is<int64_t>() || is<double>(); }
   bool is_integer() const { return is<bool>() || is<int64_t>(); }
   // Null where it is none.
-  const std::string* text() const { return std::get_if<std::string>(&data); }
+  const std::string* text() const;
   const List* list() const;  // or tuple
   Map* map() const;
   const Function* function() const;
