@@ -100,6 +100,17 @@ TEST(HttpServer, SeesThatWhoSentMoreHangsUp) {
   EXPECT_TRUE(kept.reply->gone());
 }
 
+TEST(HttpServer, AnAnswerThatIsCutOffEndsTheConnection) {
+  for (bool begun : {false, true}) {
+    KeptReply kept;
+    if (begun) kept.reply->event("a");
+    kept.reply->cut();
+    std::string all = received(kept.fd);
+    EXPECT_EQ(has(all, "data: a"), begun) << all;
+    EXPECT_FALSE(has(all, "0\r\n\r\n")) << all;
+  }
+}
+
 // For longer than a connection may be idle.
 TEST(HttpServer, GivesTheWholeAnswerToWhoReadsSlowly) {
   const std::string body(64 << 20, 'a');

@@ -19,10 +19,14 @@ struct HttpRequest {
 class HttpReply {
  public:
   virtual ~HttpReply() = default;
-  virtual void whole(int status, const std::string& type, std::string body) = 0;
+  // fields: "Name: value\r\n" of each.
+  virtual void whole(int status, const std::string& type, std::string body,
+                     const std::string& fields = "") = 0;
   // "data: ..."; the first one begins the answer.
   virtual void event(const std::string& data) = 0;
   virtual void end_events() = 0;
+  // The client sees that the answer is not whole. Never throws.
+  virtual void cut() = 0;
   // Something of the answer has been given.
   virtual bool begun() const = 0;
   // Nobody reads the answer any more.
