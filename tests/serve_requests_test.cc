@@ -13,11 +13,13 @@
 
 namespace {
 std::atomic<size_t> g_most_memory = SIZE_MAX;  // bytes that are given at once
+std::atomic<size_t> g_never_given = 0;         // a number of them
 }  // namespace
 
 // Where GCC sees what they do it warns of each pair of them.
 [[gnu::noinline]] void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
-  return bytes <= g_most_memory ? std::malloc(std::max<size_t>(bytes, 1)) : nullptr;
+  bool given = bytes <= g_most_memory && bytes != g_never_given;
+  return given ? std::malloc(std::max<size_t>(bytes, 1)) : nullptr;
 }
 [[gnu::noinline]] void* operator new(size_t bytes) {
   void* memory = operator new(bytes, std::nothrow);
@@ -72,10 +74,9 @@ TEST_F(Serve, SaysWhatIsWrongWithARequest) {
            {"/v1/completions", R"({"prompt": "a", "n": 100000})", "n is 100000"},
            {"/v1/completions", R"({"prompt": "a", "max_tokens": 0})", "max_tokens is 0"},
            {"/v1/completions", R"({"prompt": "a", "max_tokens": 1e99})", "must be an integer"},
-           {"/v1/completions", R"({"prompt": "a", "frequency_penalty": 1})", "not supported"},
+           {"/v1/completions", R"({"prompt": "a", "suffix": "b"})", "suffix is \\\"b\\\": not sup"},
            {"/v1/completions", R"({"prompt": "a", "stop": [1]})", "stop must be a text"},
-           {"/v1/completions", R"({"prompt": "a", "stream": true, "logprobs": 1})",
-            "leave one out"},
+           {"/v1/completions", R"({"prompt": "a", "stream": true, "echo": true})", "leave one out"},
            {"/v1/chat/completions", R"({"messages": []})", "--chat-template NAME"},
            {"/api", R"({"prompt": "a"})", "prompts argument required"},
            {"/api", R"({"prompts": [""]})", "Empty prompts require add_BOS=true"},
@@ -174,6 +175,45 @@ TEST_F(Serve, AnAnswerThatThereIsNoMemoryForCostsNobodyElseAnything) {
   EXPECT_EQ(answer.status, 500);
   EXPECT_TRUE(has(answer.body, "there is no memory for the answer")) << answer.body;
   EXPECT_EQ(service.client().post("/v1/completions", order.dump()).status, 200);
+}
+
+// The 33rd score of a text, and the 65th of a token's likeliest ones, need room that is not there.
+TEST_F(Serve, ATextThatThereIsNoMemoryForCostsNobodyElseAnything) {
+  LoadedModel loaded(run().save(), {}, at::kCPU);
+  OwnService service(loaded, "run");
+  const std::string expected = generated("the mi");
+  Json order = {{"prompt", "the mi"}, {"max_tokens", 12}, {"temperature", 0}};
+  for (const auto& [bytes, likeliest] :
+       {std::pair(64 * sizeof(TokenScore), 1), {128 * sizeof(std::pair<int32_t, double>), 100}})
+    for (bool streams : {false, true}) {
+      Json many = {{"prompt", "the"}, {"max_tokens", 40}, {"logprobs", likeliest}, {"n", 2}};
+      many["stream"] = streams;
+      g_never_given = bytes;
+      auto lacks = std::async(std::launch::async, [&] {
+        return service.client().post("/v1/completions", many.dump());
+      });
+      HttpAnswer answer = service.client().post("/v1/completions", order.dump());
+      HttpAnswer failed = lacks.get();
+      g_never_given = 0;
+      EXPECT_EQ(answer.status, 200) << answer.body;
+      EXPECT_EQ(Json::parse(answer.body)["choices"][0]["text"], expected);
+      EXPECT_TRUE(failed.status == 500 || has(failed.body, "server_error")) << failed.body;
+      EXPECT_EQ(service.client().post("/v1/completions", many.dump()).status, 200);
+    }
+}
+
+TEST_F(Serve, ABodyThatThereIsNoMemoryForCostsNobodyElseAnything) {
+  LoadedModel loaded(run().save(), {}, at::kCPU);
+  OwnService service(loaded, "run");
+  const std::string bytes = concat("POST /v1/completions HTTP/1.1\r\nContent-Length: ", 4 << 20,
+                                   "\r\n\r\n", std::string(4 << 20, 'a'));
+  char answer = 0;
+  g_most_memory = 1 << 20;
+  int fd = service.client().send(bytes);
+  EXPECT_LE(::recv(fd, &answer, 1, 0), 0);
+  g_most_memory = SIZE_MAX;
+  ::close(fd);
+  EXPECT_EQ(service.client().ask("GET", "/health").status, 200);
 }
 
 // A template that takes its time.

@@ -86,15 +86,32 @@ std::pair<size_t, double> keep_mass(Heaviest& order, size_t count, double mass) 
   return {n, kept};
 }
 
+bool draws(const Sampling& s) { return s.temperature != 0 || s.top_k != 0 || s.top_p != 0; }
+
+bool changes_logits(const Sampling& s) { return !s.bias.empty() || counts_tokens(s); }
+
+// Logits [n] as the sampling wants them, in memory of their own.
+Tensor changed(const Tensor& logits, const Sampling& s, const TokenCounts& made) {
+  Tensor scores = logits.clone();
+  auto add = [&](int32_t token, double x) {
+    if (token < scores.size(0)) scores.mutable_data_ptr<float>()[token] += static_cast<float>(x);
+  };
+  for (const auto& [token, x] : s.bias) add(token, x);
+  for (const auto& [token, times] : made)
+    add(token, -s.presence_penalty - s.frequency_penalty * static_cast<double>(times));
+  return scores;
+}
+
 }  // namespace
 
-bool is_greedy(const Sampling& s) { return s.temperature == 0 && s.top_k == 0 && s.top_p == 0; }
+bool is_greedy(const Sampling& s) { return !draws(s) && !changes_logits(s); }
 
-int64_t choose(const Tensor& logits, const Sampling& s, int64_t position) {
+int64_t choose(const Tensor& logits, const Sampling& s, int64_t position, const TokenCounts& made) {
   int64_t n = s.vocab > 0 ? std::min(s.vocab, logits.size(0)) : logits.size(0);
   Tensor scores = logits.narrow(0, 0, n).to(at::kFloat).contiguous();
+  if (changes_logits(s)) scores = changed(scores, s, made);
   int64_t top = likeliest({scores.const_data_ptr<float>(), static_cast<size_t>(n)});
-  if (top < 0 || is_greedy(s)) return top;
+  if (top < 0 || !draws(s)) return top;
   double temperature = s.temperature > 0 ? s.temperature : 1;
   Tensor weights = (scores - scores[top]).to(at::kDouble).div_(temperature).exp_();
   std::span<const double> all(weights.const_data_ptr<double>(), static_cast<size_t>(n));

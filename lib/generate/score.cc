@@ -37,6 +37,12 @@ struct Rows {
   Tensor best, ids, at_tokens;  // [N, likeliest], the same, [N, 1]
 };
 
+// That are as much work.
+int64_t layers_of_logits(const ModelConfig& c) {
+  constexpr int64_t kMatrices = 12;  // [hidden, hidden] that a layer of GPT-NeoX's shape is
+  return std::max<int64_t>(1, c.vocab / (kMatrices * c.hidden));
+}
+
 }  // namespace
 
 TokenScore score_of(const Tensor& logits, int32_t token, int64_t likeliest, int64_t vocab) {
@@ -45,14 +51,15 @@ TokenScore score_of(const Tensor& logits, int32_t token, int64_t likeliest, int6
   return Rows(logits.unsqueeze(0), place, likeliest, vocab).at(0, token, likeliest);
 }
 
-TextScores score(GptNeoX& model, std::span<const int32_t> text, int64_t likeliest, int64_t vocab) {
+TextScores score(GptNeoX& model, std::span<const int32_t> text, int64_t likeliest, int64_t vocab,
+                 const AfterLayer& after_layer) {
   at::NoGradGuard no_grad;
   auto n = std::ssize(text);
   check(n > 0, "a text without tokens has no scores");
   Tensor tokens = at::empty({1, n}, at::kLong);
   std::ranges::copy(text, tokens.mutable_data_ptr<int64_t>());
   tokens = tokens.to(model.hidden_options().device());
-  Tensor x = model.hidden_states(tokens)[0];
+  Tensor x = model.hidden_states(tokens, after_layer)[0];
   Tensor following = tokens[0].roll(-1);  // behind the last one anything
   int64_t at_once = std::max<int64_t>(1, kLogitElements / model.config().vocab);
   TextScores scores;
@@ -65,6 +72,7 @@ TextScores score(GptNeoX& model, std::span<const int32_t> text, int64_t likelies
         scores.given.push_back(all.at(i, text[static_cast<size_t>(from + i + 1)], likeliest));
       else
         scores.next = all.at(i, std::nullopt, likeliest);
+    if (after_layer) after_layer(rows * layers_of_logits(model.config()));
   }
   return scores;
 }

@@ -29,7 +29,8 @@ struct TextScores {
 
 // Of a text that is there, of at least one token and at most as many as the model has positions.
 // On one rank.
-TextScores score(GptNeoX& model, std::span<const int32_t> text, int64_t likeliest, int64_t vocab);
+TextScores score(GptNeoX& model, std::span<const int32_t> text, int64_t likeliest, int64_t vocab,
+                 const AfterLayer& after_layer = {});
 
 // What is to be said where a number of a model is not finite.
 std::string not_finite(const char* name);

@@ -49,6 +49,12 @@ KvCache KvCache::narrow(int64_t first, int64_t count) const {
   return part;
 }
 
+KvCache KvCache::rows_behind(size_t count) const {
+  KvCache all = *this;
+  all.lengths.resize(lengths.size() + count);
+  return all.narrow(rows(), static_cast<int64_t>(count));
+}
+
 void KvCache::drop_row(int64_t b) {
   int64_t last = rows() - 1, length = lengths.back();
   bool kernels = fused || (replay && replay->arrived.defined());  // see what is filled, and no more
@@ -103,17 +109,23 @@ DecodeSource GptNeoX::decode_source(int64_t capacity) {
   return source;
 }
 
-Tensor GptNeoX::generate_step(const Tensor& x, const Tensor& tokens, KvCache& cache) {
+Tensor GptNeoX::generate_step(const Tensor& x, const Tensor& tokens, KvCache& cache,
+                              const AfterLayer& after_layer) {
   at::NoGradGuard no_grad;
   int64_t B = cache.rows(), T = tokens.size(1);
   check(tokens.size(0) == B, "tokens of ", tokens.size(0), " rows for a key/value cache of ", B);
   int64_t last = filled_after(T, cache);
   if (cache.fused && T == 1) return cache.fused->step(tokens, cache);
   if (cache.fused && B == 1 && last == T && cache.fused->prompts_together({&T, 1}) == 1)
-    return cache.fused->prompts(tokens, {&T, 1}, cache);
-  bool replayed = cache.replay && T == 1;
-  Tensor y =
-      replayed ? replayed_step(x, tokens, cache) : step_output(x, tokens, cached_pass(T, cache));
+    return cache.fused->prompts(tokens, {&T, 1}, cache, after_layer);
+  Tensor y;
+  if (cache.replay && T == 1) {
+    y = replayed_step(x, tokens, cache);
+  } else {
+    Pass pass = cached_pass(T, cache);
+    pass.after_layer = after_layer;
+    y = step_output(x, tokens, pass);
+  }
   for (int64_t& length : cache.lengths) length += T;
   return y;
 }
@@ -133,10 +145,11 @@ Tensor GptNeoX::read_prompts(const Tensor& tokens, std::span<const int64_t> leng
   return logits;
 }
 
-Tensor GptNeoX::hidden_states(const Tensor& tokens) {
+Tensor GptNeoX::hidden_states(const Tensor& tokens, const AfterLayer& after_layer) {
   at::NoGradGuard no_grad;
   check(mesh_.tp().size() == 1 && mesh_.pp().size() == 1, "the hidden states of split models");
   Pass pass = pass_of({.tokens = tokens, .targets = {}, .weights = {}});
+  pass.after_layer = after_layer;
   return norm(layers(embed(tokens, pass), pass), final_norm(), norm_options());
 }
 

@@ -123,7 +123,7 @@ void FusedDecode::reserve(int64_t rows, int64_t capacity, int threads) {
   if (enough) return;
   const ModelConfig& c = config_;
   int64_t heads = c.head_columns();
-  x_.values = zero_rows(rows, c.hidden);
+  x_.values = Tensor();  // until all is there: memory may be lacking
   qkv_.values = zero_rows(rows, heads + 2 * c.groups() * c.head_size());
   attended_.values = zero_rows(rows, heads);
   int64_t sorted = c.moe ? rows * c.moe->top_k : 0;
@@ -138,6 +138,7 @@ void FusedDecode::reserve(int64_t rows, int64_t capacity, int threads) {
     if (c.moe) s.sorted.values = zero_rows(sorted, c.hidden);
     if (c.moe) s.scores.values = zero_rows(rows, c.moe->experts);
   }
+  x_.values = zero_rows(rows, c.hidden);
 }
 
 Tensor FusedDecode::step(const Tensor& tokens, KvCache& cache) {

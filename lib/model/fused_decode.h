@@ -50,7 +50,8 @@ class FusedDecode {
   size_t prompts_together(std::span<const int64_t> lengths) const;
   // tokens int64 of all prompts, one behind the other, for a cache of a row for each, without
   // positions: the logits [B, V] of the last ones.
-  Tensor prompts(const Tensor& tokens, std::span<const int64_t> lengths, KvCache& cache);
+  Tensor prompts(const Tensor& tokens, std::span<const int64_t> lengths, KvCache& cache,
+                 const AfterLayer& after_layer = {});
 
  private:
   struct Vector {

@@ -82,8 +82,8 @@ void FusedDecode::reserve_prompts(std::span<const int64_t> lengths, int threads)
     prompt_.parts.push_back(at::empty({std::max(kPart, kRowMultiple * widest)}, at::kFloat));
 }
 
-Tensor FusedDecode::prompts(const Tensor& tokens, std::span<const int64_t> lengths,
-                            KvCache& cache) {
+Tensor FusedDecode::prompts(const Tensor& tokens, std::span<const int64_t> lengths, KvCache& cache,
+                            const AfterLayer& after_layer) {
   int threads = at::get_num_threads();
   int64_t rows = std::ssize(lengths);
   check(cache.rows() == rows && std::ranges::all_of(cache.lengths, [](auto n) { return n == 0; }),
@@ -93,7 +93,10 @@ Tensor FusedDecode::prompts(const Tensor& tokens, std::span<const int64_t> lengt
   std::ranges::transform(prompt_.places, positions.mutable_data_ptr<int64_t>(), &Place::position);
   prompt_.x.narrow(1, 0, config_.hidden).copy_(embedded(tokens, positions));
   size_t last = layers_.size() - 1;
-  for (size_t l = 0; l < last; ++l) prompt_layer(l, cache, lengths, threads);
+  for (size_t l = 0; l < last; ++l) {
+    prompt_layer(l, cache, lengths, threads);
+    if (after_layer) after_layer(std::ssize(prompt_.places));
+  }
   // Of the last layer the other tokens' keys and values are all that is needed.
   prompt_keys(last, cache, threads);
   reserve(rows, cache.capacity(), threads);

@@ -119,7 +119,10 @@ Tensor GptNeoX::layers(Tensor x, const Pass& pass) {
       Pass here = pass;
       if (bias.defined()) here.mask = pass.mask + bias;
       ResidualSum y{input};
-      for (int64_t l = from; l < to; ++l) y = gathered_layer(y, l, to, here);
+      for (int64_t l = from; l < to; ++l) {
+        y = gathered_layer(y, l, to, here);
+        if (here.after_layer) here.after_layer(input.size(0) * input.size(1));
+      }
       y.bias = tp(here).counted_once(y.bias);
       return total(y);
     };

@@ -93,8 +93,9 @@ class GptNeoX {
 
   // The same for tokens [B, t] that follow those in the rows of the cache, without gradients:
   // hidden states [B, t, hidden], or on the last stage the logits [B, V of all ranks] of the last
-  // token. Collective over tp. Advances the cache.
-  Tensor generate_step(const Tensor& x, const Tensor& tokens, KvCache& cache);
+  // token. Collective over tp. Advances the cache. after_layer: of more than one token.
+  Tensor generate_step(const Tensor& x, const Tensor& tokens, KvCache& cache,
+                       const AfterLayer& after_layer = {});
   // Of prompts in empty rows of the cache, one behind the other in tokens [n]: the logits [B, V]
   // behind each. On one stage; shorter ones are computed as long as the longest.
   Tensor read_prompts(const Tensor& tokens, std::span<const int64_t> lengths, KvCache& cache);
@@ -103,7 +104,7 @@ class GptNeoX {
   void greedy_step(KvCache& cache);
   // Of whole texts [B, T], without gradients, on one rank: [B, T, hidden] behind the last norm, and
   // float logits [N, V] of rows [N, hidden] of them.
-  Tensor hidden_states(const Tensor& tokens);
+  Tensor hidden_states(const Tensor& tokens, const AfterLayer& after_layer = {});
   Tensor logits(const Tensor& hidden) const;
   // Rows without positions yet. The model must outlive it, and its parameters keep their values.
   KvCache new_cache(int64_t batch, int64_t capacity);
@@ -143,6 +144,7 @@ class GptNeoX {
     int64_t seen = 0;
     // As of CacheStep: layers run by row_step(), the mask only holds what depends on distances.
     Tensor arrived = {};
+    AfterLayer after_layer = {};  // generation; or none
   };
   Pass pass_of(const Batch& batch) const;
   Pass cached_pass(int64_t T, KvCache& cache) const;

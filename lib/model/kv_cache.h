@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -11,6 +12,10 @@ namespace neox {
 
 class FusedDecode;
 struct DecodeReplay;
+
+// Called behind each layer of a text that is read, with its tokens, so that something else of the
+// model's may go on in between: FusedDecode::step() of a cache's other rows.
+using AfterLayer = std::function<void(int64_t tokens)>;
 
 struct KvCache {
   std::vector<at::Tensor> keys, values;  // one of this stage's layers each: [B, K, capacity, D]
@@ -24,6 +29,8 @@ struct KvCache {
   int64_t capacity() const { return keys.front().size(2); }
   // Some rows as a cache of their own, on the same memory; their lengths are not the original's.
   KvCache narrow(int64_t first, int64_t count) const;
+  // So many behind those that are filled, without positions.
+  KvCache rows_behind(size_t count) const;
   // The last row takes the place of row b, which is forgotten.
   void drop_row(int64_t b);
 };

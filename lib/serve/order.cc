@@ -1,6 +1,7 @@
 #include "serve/order.h"
 
 #include <algorithm>
+#include <span>
 
 #include "base/utf8.h"
 #include "tokenizer/unicode.h"
@@ -137,18 +138,19 @@ class Offsets {
   bool begins_, in_front_ = true;
 };
 
-// OpenAI's form for completions.
-Json scores_of(const Order& order, const ServedModel& model, const Choice& choice) {
+// OpenAI's form for completions, of the tokens from one on.
+Json scores_of(const Order& order, const ServedModel& model, const Choice& choice, size_t from) {
   Json tokens = Json::array(), scores = tokens, likeliest = tokens, offsets = tokens;
   Told told = told_of(order, choice);
   Offsets begin(order, choice, model);
   for (size_t i = 0; i < told.tokens.size(); ++i) {
-    std::string text = text_of(told.tokens[i], model);
+    int64_t offset = begin.next(told.tokens[i]);
+    if (i < from) continue;
     const TokenScore* score = told.scores[i];
-    tokens.push_back(text);
+    tokens.push_back(text_of(told.tokens[i], model));
     scores.push_back(score ? Json(score->log_probability) : Json());
     likeliest.push_back(score ? likeliest_of(*score, model) : Json());
-    offsets.push_back(begin.next(told.tokens[i]));
+    offsets.push_back(offset);
   }
   return {{"tokens", tokens},
           {"token_logprobs", scores},
@@ -157,14 +159,14 @@ Json scores_of(const Order& order, const ServedModel& model, const Choice& choic
 }
 
 // And for messages.
-Json message_scores_of(const ServedModel& model, const Choice& choice) {
+Json message_scores_of(const ServedModel& model, const Choice& choice, size_t from) {
   auto one = [&](int32_t token, double logarithm) {
     Json bytes = Json::array();
     for (unsigned char byte : model.tokenizer.token_bytes(token)) bytes.push_back(byte);
     return Json{{"token", text_of(token, model)}, {"logprob", logarithm}, {"bytes", bytes}};
   };
   Json content = Json::array();
-  for (const TokenScore& score : choice.scores) {
+  for (const TokenScore& score : std::span(choice.scores).subspan(from)) {
     Json item = one(score.token, score.log_probability), likeliest = Json::array();
     for (const auto& [token, logarithm] : score.likeliest)
       likeliest.push_back(one(token, logarithm));
@@ -172,6 +174,13 @@ Json message_scores_of(const ServedModel& model, const Choice& choice) {
     content.push_back(item);
   }
   return {{"content", content}};
+}
+
+// From one of the choice's own scores on; null where none are asked for.
+Json logprobs_of(const Order& order, const ServedModel& model, const Choice& choice, size_t from) {
+  if (!order.likeliest) return {};
+  return order.form == ApiForm::kChat ? message_scores_of(model, choice, from)
+                                      : scores_of(order, model, choice, from);
 }
 
 Json usage_of(const Order& order) {
@@ -222,9 +231,7 @@ Json choice_of(const Order& order, const ServedModel& model, const Choice& choic
     answer["message"] = {{"role", "assistant"}, {"content", choice.text}};
   else
     answer["text"] = (order.echo ? order.prompts[choice.prompt].text : "") + choice.text;
-  answer["logprobs"] = !order.likeliest ? Json()
-                       : chat           ? message_scores_of(model, choice)
-                                        : scores_of(order, model, choice);
+  answer["logprobs"] = logprobs_of(order, model, choice, 0);
   answer["finish_reason"] = finish_of(choice);
   return answer;
 }
@@ -286,7 +293,7 @@ std::string answer_of(const Order& order, const ServedModel& model) {
   return dumped(answer) + "\n";
 }
 
-std::string event_of(const Order& order, const ServedModel& model, const Choice& choice,
+std::string event_of(const Order& order, const ServedModel& model, Choice& choice,
                      const std::string& piece) {
   Json event = head_of(order, model, object_of(order));
   Json part = {{"index", index_of(order, choice)}};
@@ -297,9 +304,11 @@ std::string event_of(const Order& order, const ServedModel& model, const Choice&
   } else {
     part["text"] = piece;
   }
-  part["logprobs"] = nullptr;
+  part["logprobs"] = logprobs_of(order, model, choice, choice.told_scores);
+  choice.told_scores = choice.scores.size();
   part["finish_reason"] = finish_of(choice);
   event["choices"] = Json::array({part});
+  if (order.tells_usage) event["usage"] = nullptr;  // until the last
   return dumped(event);
 }
 
@@ -310,11 +319,12 @@ std::string usage_event(const Order& order, const ServedModel& model) {
   return dumped(event);
 }
 
-std::string error_body(ApiForm form, int status, const std::string& message) {
+std::string error_body(ApiForm form, int status, const std::string& message, const char* code) {
   if (form == ApiForm::kMegatron) return dumped({{"message", message}});
   constexpr int kServer = 500;
   const char* type = status >= kServer ? "server_error" : "invalid_request_error";
   Json error = {{"message", message}, {"type", type}, {"param", nullptr}, {"code", nullptr}};
+  if (code) error["code"] = code;
   return dumped({{"error", error}});
 }
 

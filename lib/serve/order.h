@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "chat/chat.h"
 #include "generate/generate.h"
 #include "generate/score.h"
@@ -42,6 +43,7 @@ struct Choice {
   TextStream stream;
   std::string text = {};  // behind the prompt, so far
   size_t told = 0;        // bytes of it that events have told
+  size_t told_scores = 0;
   std::vector<int32_t> tokens = {};
   std::vector<TokenScore> scores = {};  // also of a token that ends the text
   std::string finish = {};              // "": it grows; else "stop" or "length"
@@ -74,8 +76,15 @@ struct Order {
   }
 };
 
+// What is wrong with a request, with OpenAI's code for it; null: none.
+struct OrderError : Error {
+  OrderError(const std::string& what, const char* its_code)
+      : Error(Exit::kUsage, what), code(its_code) {}
+  const char* code;
+};
+
 // The order in the body of a request, with its choices. Throws Error (64) saying which field is
-// wrong, in what way.
+// wrong, in what way; OrderError where clients look at the code.
 Order read_order(ApiForm form, const std::string& body, const ServedModel& model);
 
 // A token more of a choice. False where the text is at its end: `finish` is set.
@@ -91,10 +100,11 @@ std::string dumped(const Json& json);
 // The answer to an order whose choices have all ended.
 std::string answer_of(const Order& order, const ServedModel& model);
 // Events: that a piece of a choice has come, and the last one.
-std::string event_of(const Order& order, const ServedModel& model, const Choice& choice,
+std::string event_of(const Order& order, const ServedModel& model, Choice& choice,
                      const std::string& piece);
 std::string usage_event(const Order& order, const ServedModel& model);
-// {"message": ...}, or OpenAI's {"error": {"message": ...}}.
-std::string error_body(ApiForm form, int status, const std::string& message);
+// {"message": ...}, or OpenAI's {"error": {"message": ...}}, with a code of OpenAI's or none.
+std::string error_body(ApiForm form, int status, const std::string& message,
+                       const char* code = nullptr);
 
 }  // namespace neox

@@ -19,9 +19,10 @@ namespace neox {
 
 struct ServiceOptions {
   HttpOptions http;
-  int64_t batch_size = 8;     // texts at once
-  std::string key;            // that requests bring as a bearer token; "": none needed
-  std::vector<int32_t> ends;  // tokens that end a text
+  int64_t batch_size = 8;      // texts at once
+  std::string key;             // that requests bring as a bearer token; "": none needed
+  std::vector<int32_t> ends;   // tokens that end a text
+  int64_t read_at_once = 128;  // as of TextOptions
 };
 
 class Service {
@@ -32,7 +33,7 @@ class Service {
   ~Service();
   std::string url() const { return server_.url(); }
   // Answers until stop() is called; then those that have begun, and returns. What the model throws
-  // ends it.
+  // ends it, but for a lack of memory, which costs those orders alone that it was for.
   void run();
   // A signal handler may call it.
   void stop() { stopped_ = true; }
@@ -50,6 +51,7 @@ class Service {
 
   // In the server's thread.
   void handle(HttpRequest request, const std::shared_ptr<HttpReply>& reply);
+  void show(const std::string& path, HttpReply& reply) const;
   void take(ApiForm form, std::string body, const std::shared_ptr<HttpReply>& reply);
 
   // In the reader's.
@@ -57,10 +59,14 @@ class Service {
   bool closed();
 
   // In run()'s.
-  std::optional<TextRequest> next(bool wait);
+  TextOptions text_options();
+  std::optional<TextRequest> next(bool wait, const AfterLayer& after_layer);
   std::optional<Place> waiting(bool wait);
-  bool score_prompt(const Place& place);
+  std::optional<TextRequest> request_of(const Place& place);
+  bool score_prompt(const Place& place, const AfterLayer& after_layer);
   bool begin(const Place& place);
+  template <class Work>
+  void alone(const OrderPointer& order, const Work& work);
   void finish_all(const std::string& why);
   void give_up(Order& order, int status, const std::string& why);
   void tell(const Place& place);
