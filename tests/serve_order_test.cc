@@ -146,8 +146,8 @@ TEST_F(Orders, FieldsThatChangeNothingHere) {
             }).find("num_beams is 2"),
             std::string::npos);
   EXPECT_NE(refusal([&] {
-              completion({{"prediction", 1}});
-            }).find("no field prediction"),
+              completion({{"preference", 1}});
+            }).find("no field preference"),
             std::string::npos);
 }
 

@@ -165,6 +165,9 @@ class Reader {
     if (s.top_p == 1) s.top_p = 0;                     // all
     if (s.top_k < 0) s.top_k = 0;                      // all, as others write it
     if (s.temperature == 0) s.top_k = 0, s.top_p = 0;  // the likeliest
+    s.presence_penalty = fields_.real("presence_penalty", -2, 2).value_or(0);
+    s.frequency_penalty = fields_.real("frequency_penalty", -2, 2).value_or(0);
+    bias();
   }
 
   void openai_scores() {
@@ -176,26 +179,56 @@ class Reader {
     } else {
       fields_.only("top_logprobs", {0}, "goes with logprobs: true");
     }
-    check_usage(!order_.streams || !order_.likeliest,
-                "logprobs and stream cannot both be asked for; leave one out");
     check_usage(!order_.streams || !order_.echo,
                 "echo and stream cannot both be asked for; leave one out");
   }
 
+  // {"TOKEN": NUMBER, ...}
+  void bias() {
+    const Json* given = fields_.find("logit_bias");
+    if (!given) return;
+    check_usage(given->is_object(), "logit_bias must be a JSON object");
+    constexpr double kMost = 100;
+    for (const auto& [key, value] : given->items()) {
+      auto token = number_of<int32_t>(key);
+      bool fits = token && *token >= 0 && *token < order_.sampling.vocab && value.is_number() &&
+                  std::abs(value.get<double>()) <= kMost;
+      check_usage(fits, "logit_bias has ", Fields::shown(key), ": ", Fields::shown(value),
+                  "; must be {\"TOKEN\": NUMBER}, tokens from 0 to ", order_.sampling.vocab - 1,
+                  ", numbers from -100 to 100");
+      order_.sampling.bias.emplace_back(*token, value.get<double>());
+    }
+  }
+
+  // What would change the answer, but for values that do not.
   void refuse_what_is_not_here() {
-    for (const char* name : {"presence_penalty", "frequency_penalty"})
-      fields_.only(name, {0, 0.0}, kNotHere);
     fields_.only("best_of", {1, order_.per_prompt}, "only as large as n is supported");
-    fields_.only("suffix", {""}, kNotHere);
-    fields_.only("logit_bias", {Json::object()}, kNotHere);
-    fields_.only("repetition_penalty", {1, 1.0}, kNotHere);
-    fields_.only("min_p", {0, 0.0}, kNotHere);
-    fields_.only("num_beams", {1}, kNotHere);
-    fields_.only("tools", {Json::array()}, kNotHere);
-    fields_.only("tool_choice", {"none"}, kNotHere);
-    fields_.only("response_format", {Json{{"type", "text"}}}, kNotHere);
+    const std::pair<const char*, std::vector<Json>> kElsewhere[] = {
+        {"suffix", {""}},
+        {"repetition_penalty", {1, 1.0}},
+        {"length_penalty", {1, 1.0}},
+        {"min_p", {0, 0.0}},
+        {"min_tokens", {0}},
+        {"ignore_eos", {false}},
+        {"skip_special_tokens", {true}},
+        {"num_beams", {1}},
+        {"use_beam_search", {false}},
+        {"early_stopping", {false}},
+        {"tools", {Json::array()}},
+        {"tool_choice", {"none", "auto"}},
+        {"functions", {Json::array()}},
+        {"function_call", {"none", "auto"}},
+        {"response_format", {Json{{"type", "text"}}}},
+        {"modalities", {Json::array({"text"})}},
+        {"reasoning_effort", {}},
+        {"verbosity", {}},
+        {"prediction", {}},
+        {"audio", {}},
+        {"web_search_options", {}}};
+    for (const auto& [name, values] : kElsewhere) fields_.only(name, values, kNotHere);
     fields_.ignore({"model", "user", "metadata", "store", "service_tier", "safety_identifier",
-                    "parallel_tool_calls"});
+                    "parallel_tool_calls", "prompt_cache_key", "prompt_cache_retention",
+                    "prompt_cache_options"});
   }
 
   // A text, a list of texts, a list of tokens, or a list of such lists.
@@ -304,7 +337,15 @@ class Reader {
   // Of which there may be one more than leave a position for the next where no more is read.
   void check_tokens(const std::string& text, const std::vector<int32_t>& tokens) const {
     bool only_read = order_.sampling.max_tokens == 0 || order_.scores_next();
-    if (!only_read || std::ssize(tokens) != positions_) check_room(text, tokens, model_.config);
+    if (only_read && std::ssize(tokens) == positions_) return;
+    constexpr const char* kTooLong = "context_length_exceeded";
+    if (order_.form == ApiForm::kChat && std::ssize(tokens) >= positions_)
+      throw OrderError(concat("the messages have ", counted(std::ssize(tokens), "token"),
+                              "; the model has ", positions_, " positions: shorten them"),
+                       kTooLong);
+    try {
+      check_room(text, tokens, model_.config);
+    } catch (const Error& e) { throw OrderError(e.what(), tokens.empty() ? nullptr : kTooLong); }
   }
 
   // Each text tells those of its prompt anew, and of as many tokens behind it as there is room for.
