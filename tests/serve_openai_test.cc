@@ -1,6 +1,7 @@
 // neox-serve as clients of OpenAI's API see it: fields, codes of errors, events; methods of HTTP.
-#include "generate/conversation.h"
-#include "serve/order.h"
+#include <cmath>
+#include <set>
+
 #include "serve_program.h"
 
 namespace neox::testing {
