@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <csignal>
 #include <cstring>
 #include <deque>
 #include <future>
@@ -27,6 +28,23 @@ constexpr size_t kPartBytes = size_t{4} << 20;
 // words.
 struct QuietC10d : QuietLibTorch {
   QuietC10d() : QuietLibTorch(Least::kFatal) {}
+};
+
+// A thread that starts meanwhile takes over that SIGPIPE is blocked: a client that hangs up before
+// it has read its answer, as who looks for open ports does, ends no process then.
+class NoBrokenPipes {
+ public:
+  NoBrokenPipes() {
+    sigset_t pipe;
+    sigemptyset(&pipe);
+    sigaddset(&pipe, SIGPIPE);
+    ::pthread_sigmask(SIG_BLOCK, &pipe, &before_);
+  }
+  ~NoBrokenPipes() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  NoBrokenPipes(const NoBrokenPipes&) = delete;
+
+ private:
+  sigset_t before_;
 };
 
 Bytes to_bytes(const std::string& text) { return {text.begin(), text.end()}; }
@@ -55,6 +73,7 @@ StoreServer::StoreServer(const Listener& listener,
                          std::span<const std::pair<std::string, std::string>> values)
     : store_(std::make_unique<Store>()) {
   QuietC10d quiet;
+  NoBrokenPipes of_its_thread;
   c10d::TCPStoreOptions options;
   options.port = static_cast<uint16_t>(listener.port);
   options.isServer = true;
