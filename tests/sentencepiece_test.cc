@@ -58,6 +58,16 @@ TEST_F(SentencePiece, BeginsTextsWhereAskedTo) {
   EXPECT_EQ(inner, plain.encode("a text"));
 }
 
+// As a model's vocabulary has, which is padded.
+TEST_F(SentencePiece, HasNoTextForIdsThatItDoesNotHave) {
+  Tokenizer t = tokenizer(model(0));
+  for (auto id : {-1, static_cast<int32_t>(t.vocab_size()), INT32_MAX}) {
+    std::string bytes = t.token_bytes(id);
+    EXPECT_EQ(bytes, "");
+    EXPECT_TRUE(t.strip_begin(id, bytes)) << id;
+  }
+}
+
 TEST_F(SentencePiece, GivesTheIdsAndTextsOfItsLibrary) {
   ASSERT_EQ(golden().size(), 7u);
   std::string long_text;

@@ -346,19 +346,18 @@ bool Tokenizer::is_special(int32_t id) const {
 }
 
 bool Tokenizer::strip_begin(int32_t id, std::string& bytes) const {
+  if (id < 0 || id >= vocab_size()) return true;
   if (impl_->spm) {
     std::string_view text = bytes;
     bool more = impl_->spm->strip(id, text);
     bytes = std::string(text);
     return more;
   }
-  const TokenizerFiles& files = impl_->files;
-  auto number = static_cast<size_t>(id);
-  if (files.decoder.empty() || id < 0 || number >= impl_->texts.size()) return false;
-  bool fuses = std::ranges::count(files.decoder, DecoderStep::Kind::kFuse, &DecoderStep::kind) > 0;
-  bool nothing =
-      std::exchange(bytes, decode_token(files.decoder, impl_->texts[number], TokenPlace::kFirst))
-          .empty();
+  const std::vector<DecoderStep>& steps = impl_->files.decoder;
+  if (steps.empty()) return false;
+  bool fuses = std::ranges::count(steps, DecoderStep::Kind::kFuse, &DecoderStep::kind) > 0;
+  bool nothing = bytes.empty();
+  bytes = decode_token(steps, impl_->texts[static_cast<size_t>(id)], TokenPlace::kFirst);
   return nothing && fuses;
 }
 

@@ -74,7 +74,7 @@ class Tokenizer {
   std::string token_bytes(int32_t id) const;
   bool is_special(int32_t id) const;
   // Takes out of the bytes of a text's first token what decode() leaves out. Whether the same is to
-  // be done with those of the next one.
+  // be done with those of the next one, as behind an id that the tokenizer does not have.
   bool strip_begin(int32_t id, std::string& bytes) const;
   // Of the bytes of all tokens in their order: of two tokenizers that are not the same it differs.
   uint64_t fingerprint() const;
