@@ -103,6 +103,8 @@ TEST_F(WordModels, AreRefusedByName) {
   EXPECT_THAT(error("pieces of precompiled characters", map("a*")), HasSubstr("it is not base64"));
   EXPECT_THAT(error("pieces of precompiled characters", map("//////8=")),
               HasSubstr("its table of characters (precompiled_charsmap) is damaged"));
+  EXPECT_THAT(error("pieces of precompiled characters", map("AAAAAPAA")),
+              HasSubstr("it makes texts that are not UTF-8"));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "tokenizer/unicode.h"
 
 namespace neox {
@@ -16,6 +17,9 @@ Charsmap::Charsmap(std::string_view bytes, std::string_view name) {
   trie_.resize(size / 4);
   std::memcpy(trie_.data(), bytes.data() + 4, size);
   made_ = bytes.substr(4 + size);
+  check_io(is_utf8(made_), name,
+           ": its table of characters (precompiled_charsmap) is damaged: it makes texts that are "
+           "not UTF-8");
   made_ += '\0';
 }
 
@@ -34,6 +38,7 @@ std::optional<Charsmap::Found> Charsmap::find(std::string_view text, bool shorte
   }
   if (found == 0) return std::nullopt;
   if (value >= made_.size()) value = made_.size() - 1;
+  while (value > 0 && continues_character(made_[value])) --value;
   return Found{found, std::string_view(made_.c_str() + value)};
 }
 
