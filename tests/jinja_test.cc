@@ -114,9 +114,12 @@ TEST(Jinja, HasBounds) {
   EXPECT_EQ(rendered(round + "{{ ns == ns }}"), "True");
   EXPECT_THAT(refusal("{% for i in [1] %}{% set loop.x = loop %}{% endfor %}"),
               HasSubstr("'loop' is no namespace"));
-  std::string deep;
+  std::string deep, inverted;
   for (int i = 0; i < 10000; ++i) deep += "{% if 1 %}";
   EXPECT_THAT(refusal(deep), HasSubstr("too deep"));
+  for (int i = 0; i < 4000; ++i) inverted += "not ";
+  EXPECT_THAT(refusal("{{ " + inverted + "1 }}"), HasSubstr("too deep"));
+  EXPECT_THAT(refusal("{{ " + std::string(4000, '-') + "1 }}"), HasSubstr("too deep"));
 }
 
 // Lists and maps within each other are taken apart one in the other, however they came to be so.

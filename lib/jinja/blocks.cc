@@ -53,9 +53,8 @@ Value loop_at(const List& items, size_t i) {
 // Of calls of macros, while one lives.
 class Depth {
  public:
-  explicit Depth(Scope& scope) : root_(&scope) {
+  explicit Depth(Scope& scope) : root_(&scope.outermost()) {
     constexpr int kDeepest = 100;
-    while (root_->around) root_ = root_->around.get();
     if (++root_->depth > kDeepest) throw Failure("macros call each other without end");
   }
   ~Depth() { --root_->depth; }

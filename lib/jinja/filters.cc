@@ -292,16 +292,19 @@ Value rounded(const Value& value, const Arguments& given) {
 }
 
 Value reversed(const Value& value, const Arguments&) {
+  if (value.text()) return slice_of(value, None{}, None{}, Value(int64_t{-1}));
   List items = items_of(value);
   std::ranges::reverse(items);
-  if (!value.text()) return items;
-  std::string text;
-  for (const Value& item : items) text += *item.text();
-  return text;
+  return items;
 }
 
 Value end_of(const Value& value, bool last) {
-  List items = items_of(value);
+  List items;
+  if (value.text()) check_list(count_characters(*value.text()));
+  if (!value.text())
+    items = items_of(value);
+  else if (auto all = characters(*value.text()); !all.empty())
+    items.push_back(std::string(last ? all.back() : all.front()));
   if (items.empty()) return Undefined{"an empty list has no first and no last item"};
   return last ? items.back() : items.front();
 }

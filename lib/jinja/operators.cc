@@ -176,15 +176,21 @@ Value slice_of(const Value& value, const Value& from, const Value& to, const Val
   };
   int64_t begin = bound(from, by > 0 ? low : high), end = bound(to, by > 0 ? high : low);
   if (value.text() && by == 1) return std::string(characters_between(*value.text(), begin, end));
-  List items = items_of(value), taken;
-  for (int64_t i = begin; by > 0 ? i < end : i > end;) {
-    taken.push_back(items[static_cast<size_t>(i)]);
-    if (__builtin_add_overflow(i, by, &i)) break;
+  auto take = [&](const auto& items, auto add) {
+    for (int64_t i = begin; by > 0 ? i < end : i > end;) {
+      add(items[static_cast<size_t>(i)]);
+      if (__builtin_add_overflow(i, by, &i)) break;
+    }
+  };
+  if (value.list()) {
+    List taken;
+    take(*value.list(), [&](const Value& item) { taken.push_back(item); });
+    taken.is_tuple = value.list()->is_tuple;
+    return taken;
   }
-  taken.is_tuple = items.is_tuple;
-  if (value.list()) return taken;
+  check_list(count_characters(*value.text()));
   std::string text;
-  for (const Value& item : taken) text += *item.text();
+  take(characters(*value.text()), [&](std::string_view character) { text += character; });
   return text;
 }
 

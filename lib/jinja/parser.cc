@@ -55,16 +55,15 @@ void Parser::take_name(std::string_view name) {
 }
 
 Expression Parser::expression() {
-  constexpr int kDeepest = 200;
-  if (++depth_ > kDeepest) fail("brackets stand too deep");
+  Level level(*this);
   Expression value = either();
   while (skip_name("if")) {
     Expression condition = either();
     Expression other = [](Scope&) { return Value(Undefined{"a value that has no else"}); };
     if (skip_name("else")) other = expression();
-    value = [=](Scope& s) { return truth(condition(s)) ? value(s) : other(s); };
+    value = [condition = std::move(condition), value = std::move(value), other = std::move(other)](
+                Scope& s) { return truth(condition(s)) ? value(s) : other(s); };
   }
-  --depth_;
   return value;
 }
 
@@ -92,8 +91,9 @@ Expression list_of(std::vector<Expression> all, Kinds kind) {
 
 Expression Parser::values(Condition condition) {
   auto one = [&] { return condition == Condition::kNone ? either() : expression(); };
-  std::vector<Expression> all = {one()};
-  if (!is_sign(",")) return all.front();
+  Expression first = one();
+  if (!is_sign(",")) return first;
+  std::vector<Expression> all = {std::move(first)};
   while (skip_sign(",") && begins_value()) all.push_back(one());
   return list_of(std::move(all), Kinds::kTuple);
 }
@@ -101,7 +101,7 @@ Expression Parser::values(Condition condition) {
 Expression Parser::either() {
   Expression value = both();
   while (skip_name("or"))
-    value = [a = value, b = both()](Scope& s) {
+    value = [a = std::move(value), b = both()](Scope& s) {
       Value first = a(s);
       return truth(first) ? first : b(s);
     };
@@ -111,7 +111,7 @@ Expression Parser::either() {
 Expression Parser::both() {
   Expression value = negation();
   while (skip_name("and"))
-    value = [a = value, b = negation()](Scope& s) {
+    value = [a = std::move(value), b = negation()](Scope& s) {
       Value first = a(s);
       return truth(first) ? b(s) : first;
     };
@@ -120,6 +120,7 @@ Expression Parser::both() {
 
 Expression Parser::negation() {
   if (!skip_name("not")) return comparison();
+  Level level(*this);
   return [value = negation()](Scope& s) { return Value(!truth(value(s))); };
 }
 
@@ -143,7 +144,7 @@ Expression Parser::comparison() {
     others.emplace_back(sign, sum());
   }
   if (others.empty()) return first;
-  return [=](Scope& s) {
+  return [first = std::move(first), others = std::move(others)](Scope& s) {
     Value left = first(s);
     for (const auto& [sign, expression] : others) {
       Value right = expression(s);
@@ -159,7 +160,7 @@ Expression Parser::comparison() {
 namespace {
 
 Expression computing(std::string sign, Expression a, Expression b) {
-  return [=](Scope& s) {
+  return [sign = std::move(sign), a = std::move(a), b = std::move(b)](Scope& s) {
     Value left = a(s);
     Budget::step();
     return computed(sign, left, b(s));
@@ -172,14 +173,14 @@ Expression Parser::sum() {
   Expression value = joined();
   while (is_sign("+") || is_sign("-")) {
     std::string sign = take(Kind::kSign, "");
-    value = computing(sign, value, joined());
+    value = computing(sign, std::move(value), joined());
   }
   return value;
 }
 
 Expression Parser::joined() {
   Expression value = product();
-  while (skip_sign("~")) value = computing("~", value, product());
+  while (skip_sign("~")) value = computing("~", std::move(value), product());
   return value;
 }
 
@@ -187,28 +188,31 @@ Expression Parser::product() {
   Expression value = power();
   while (is_sign("*") || is_sign("/") || is_sign("//") || is_sign("%")) {
     std::string sign = take(Kind::kSign, "");
-    value = computing(sign, value, power());
+    value = computing(sign, std::move(value), power());
   }
   return value;
 }
 
 Expression Parser::power() {
   Expression value = unary(Filters::kMayFollow);
-  while (skip_sign("**")) value = computing("**", value, unary(Filters::kMayFollow));
+  while (skip_sign("**")) value = computing("**", std::move(value), unary(Filters::kMayFollow));
   return value;
 }
 
 Expression Parser::unary(Filters may) {
   Expression value;
   if (is_sign("-") || is_sign("+")) {
+    Level level(*this);
     bool minus = take(Kind::kSign, "") == "-";
     value = unary(Filters::kNone);
-    value = [=](Scope& s) { return computed(minus ? "-" : "+", Value(int64_t{0}), value(s)); };
+    value = [minus, value = std::move(value)](Scope& s) {
+      return computed(minus ? "-" : "+", Value(int64_t{0}), value(s));
+    };
   } else {
     value = primary();
   }
-  value = postfix(value);
-  return may == Filters::kMayFollow ? filters(value) : value;
+  value = postfix(std::move(value));
+  return may == Filters::kMayFollow ? filters(std::move(value)) : value;
 }
 
 Expression Parser::primary() {

@@ -51,6 +51,20 @@ class Parser {
   CallArguments arguments();
 
  private:
+  // What stands within something else, while it is read.
+  class Level {
+   public:
+    explicit Level(Parser& parser) : depth_(parser.depth_) {
+      constexpr int kDeepest = 200;
+      if (++depth_ > kDeepest) parser.fail("brackets and signs stand too deep");
+    }
+    ~Level() { --depth_; }
+    Level(const Level&) = delete;
+
+   private:
+    int& depth_;
+  };
+
   Expression either();
   Expression both();
   Expression negation();

@@ -14,21 +14,21 @@ Expression Parser::postfix(Expression value) {
     if (skip_sign(".")) {
       if (is(Kind::kInteger)) {
         Value key = *neox::number_of<int64_t>(take(Kind::kInteger, ""));
-        value = [=](Scope& s) {
+        value = [of = std::move(value), key](Scope& s) {
           Budget::step();
-          return item_of(value(s), key);
+          return item_of(of(s), key);
         };
         continue;
       }
       std::string name = take(Kind::kName, "a name");
-      value = [=](Scope& s) {
+      value = [of = std::move(value), name](Scope& s) {
         Budget::step();
-        return attribute_of(value(s), name);
+        return attribute_of(of(s), name);
       };
     } else if (skip_sign("[")) {
-      value = subscript(value);
+      value = subscript(std::move(value));
     } else if (is_sign("(")) {
-      value = [function = value, given = arguments()](Scope& s) {
+      value = [function = std::move(value), given = arguments()](Scope& s) {
         Value of = function(s);
         Budget::step();
         return call(of, given.of(s));
@@ -53,12 +53,12 @@ Expression Parser::subscript(Expression value) {
   take_sign("]");
   if (colons == 0) {
     if (!parts[0]) fail("a key must stand in []");
-    return [=, key = parts[0]](Scope& s) {
+    return [value = std::move(value), key = parts[0]](Scope& s) {
       Value of = value(s);
       return item_of(of, key(s));
     };
   }
-  return [=, from = parts[0], to = parts[1], step = parts[2]](Scope& s) {
+  return [value = std::move(value), from = parts[0], to = parts[1], step = parts[2]](Scope& s) {
     auto part = [&](const Expression& e) { return e ? e(s) : Value(None{}); };
     Value of = value(s);
     return slice_of(of, part(from), part(to), part(step));
@@ -89,11 +89,11 @@ CallArguments Parser::arguments() {
 Expression Parser::filters(Expression value) {
   for (;;) {
     if (skip_sign("|"))
-      value = filter(value);
+      value = filter(std::move(value));
     else if (skip_name("is"))
-      value = test(value);
+      value = test(std::move(value));
     else if (is_sign("("))
-      value = postfix(value);
+      value = postfix(std::move(value));
     else
       return value;
   }
@@ -104,7 +104,7 @@ Expression Parser::filter(Expression value) {
   if (!filter) fail("there is no filter '" + token().text + "'");
   take(Kind::kName, "the name of a filter");
   CallArguments given = is_sign("(") ? arguments() : CallArguments();
-  return [=](Scope& s) {
+  return [filter, value = std::move(value), given = std::move(given)](Scope& s) {
     Value of = value(s);
     Budget::step();
     return filter(of, given.of(s));
@@ -131,7 +131,7 @@ Expression Parser::test(Expression value) {
     given = arguments();
   else if (begins_value())
     given.values.push_back(postfix(primary()));
-  return [=](Scope& s) {
+  return [test, is_not, value = std::move(value), given = std::move(given)](Scope& s) {
     Value of = value(s);
     Budget::step();
     return Value(test(of, given.of(s)) != is_not);

@@ -12,7 +12,13 @@ namespace neox::jinja {
 struct Scope : std::enable_shared_from_this<Scope> {
   std::map<std::string, Value, std::less<>> names = {};
   std::shared_ptr<Scope> around = {};
-  int depth = 0;  // of calls of macros
+  int depth = 0;  // of the outermost scope: calls of macros within each other
+
+  Scope& outermost() {
+    Scope* scope = this;
+    while (scope->around) scope = scope->around.get();
+    return *scope;
+  }
 
   const Value* find(std::string_view name) const {
     constexpr size_t kAtOnce = 4;  // blocks are looked through in about the time of a step

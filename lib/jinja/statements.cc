@@ -111,14 +111,15 @@ class Reader {
     do {
       Expression when = in_.values();
       end_of_tag();
-      cases.emplace_back(when, block({"elif", "else", "endif"}));
+      cases.emplace_back(std::move(when), block({"elif", "else", "endif"}));
     } while (in_.skip_name("elif"));
     if (in_.skip_name("else")) {
       end_of_tag();
       otherwise = block({"endif"});
     }
     end_of_block("endif");
-    return [=](Scope& scope, GrowingText& out) {
+    return [cases = std::move(cases), otherwise = std::move(otherwise)](Scope& scope,
+                                                                        GrowingText& out) {
       for (const auto& [when, then] : cases)
         if (truth(when(scope))) return run(then, scope, out);
       return run(otherwise, scope, out);
