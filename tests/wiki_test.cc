@@ -183,6 +183,7 @@ TEST(WikiExtractor, EndsSoonOnHostilePages) {
                                 "&lt;ref /",
                                 "&lt;!--",
                                 "&lt;math&gt;",
+                                "&lt;math ",
                                 "&lt;p ",
                                 "''a",
                                 "'",
@@ -200,6 +201,8 @@ TEST(WikiExtractor, EndsSoonOnHostilePages) {
     EXPECT_LE(text_of_article(page).size(), 5 * page.size()) << unit;
   }
   EXPECT_EQ(text_of_article(times("{{t|", 100'000) + times("}}", 100'000), "{{{1}}}"), "");
+  std::string classes = "&lt;span class=\"" + times("error ", 2'000'000);
+  EXPECT_LE(text_of_article("{{#iferror:" + classes + "|a|b}}").size(), 2 * classes.size());
 }
 
 TEST(WikiExtractor, BoundsWhatTemplatesGrowTo) {
@@ -210,6 +213,14 @@ TEST(WikiExtractor, BoundsWhatTemplatesGrowTo) {
   }
   pages.emplace_back("Vorlage:T29", times("text ", 1000));
   EXPECT_LE(extract(dump_of(pages)).at(0).text.size(), static_cast<size_t>(Expander::kBudget));
+}
+
+// Parameters that are not given are looked for all the same.
+TEST(WikiExtractor, BoundsHowManyParametersAreLookedFor) {
+  std::string tmpl = times("{{{x|}}}", 20'000) + "y";
+  EXPECT_EQ(text_of_article("{{t}}!", tmpl), "y!");
+  EXPECT_EQ(text_of_article(times("{{t}}", 2'000) + "!", tmpl).back(), '!');
+  EXPECT_LT(text_of_article(times("{{t}}", 2'000) + "!", tmpl).size(), 1'000u);
 }
 
 TEST(WikiExtractor, BoundsWhatFunctionsAndVariablesGive) {

@@ -178,6 +178,7 @@ std::string Expander::full_title(std::string_view title) const {
 }
 
 std::string Expander::expand_call(std::string_view body) {
+  if (budget_ < 0) return {};
   std::vector<std::string_view> parts = split_parts(body);
   std::string expanded = expand(strip(parts[0]));
   std::string_view title = expanded;
@@ -243,7 +244,7 @@ std::string Expander::expand_template(std::string_view title, std::string_view b
 
 void Expander::substitute(const ParsedTemplate& parsed, const Parameters& parameters, int depth,
                           std::string& out) {
-  if (depth > kMaxParameterDepth) return;
+  if (depth > kMaxParameterDepth || !spend(parsed.pieces.size())) return;
   for (const ParsedTemplate::Piece& piece : parsed.pieces) {
     if (!piece.parameter) {
       if (spend(piece.text.size())) out += piece.text;

@@ -24,7 +24,8 @@ struct Clock {
 // template that calls itself with the same parameters stays as it is written. For one thread.
 class Expander {
  public:
-  static constexpr int64_t kBudget = 16 << 20;  // bytes that are searched or put in, for a page
+  // Bytes that are searched or put in, and parts of templates, for a page.
+  static constexpr int64_t kBudget = 16 << 20;
 
   Expander(const Site& site, const Templates& templates, const Clock& clock)
       : site_(site), templates_(templates), clock_(clock) {}

@@ -37,13 +37,13 @@ Number whole_power(int64_t base, int64_t exponent) {
 
 // To a multiple of 10^digits, the even one of two equally near.
 int64_t round_whole(int64_t value, int64_t digits) {
-  if (digits > 18) return 0;
   int64_t unit = 1;
   for (int64_t i = 0; i < digits; ++i) unit *= 10;
-  int64_t rest = value % unit, down = value - rest;
-  if (rest < 0) rest += unit, down -= unit;
-  bool up = rest > unit - rest || (rest == unit - rest && down / unit % 2 != 0);
-  return up ? down + unit : down;
+  int64_t rest = value % unit, units = value / unit, rounded = 0;
+  if (rest < 0) rest += unit, --units;
+  units += rest > unit - rest || (rest == unit - rest && units % 2 != 0);
+  if (__builtin_mul_overflow(units, unit, &rounded)) throw NoNumber{};
+  return rounded;
 }
 
 // Decimal digits of all scripts as those of ASCII, as int() and float() read them.
@@ -151,6 +151,7 @@ Number negate(const Number& a) {
 
 Number round_to(const Number& a, const Number& by) {
   int64_t digits = std::get<int64_t>(truncate(by));
+  if (whole(a) && digits < -18) return int64_t{0};
   if (whole(a)) return digits >= 0 ? *whole(a) : round_whole(*whole(a), -digits);
   double value = std::get<double>(a);
   if (!std::isfinite(value) || digits > 323) return value;

@@ -42,12 +42,12 @@ bool has_error_class(std::string_view text, size_t at) {
   constexpr std::string_view kClass = "class=\"";
   if (text.substr(at, kClass.size()) != kClass) return false;
   at += kClass.size();
-  for (bool begins = true; at < text.size() && text[at] != '"' && text[at] != '>';) {
-    if (begins && text.substr(at, 5) == "error") {
-      size_t end = at + 5;
-      if (space_at(text, end)) end = find_char<'"', '>'>(text, end);
-      if (end != kNone && end < text.size() && text[end] == '"') return true;
-    }
+  size_t close = find_char<'"', '>'>(text, at);
+  if (close == kNone || text[close] != '"') return false;
+  for (bool begins = true; at < close;) {
+    size_t end = at + 5;
+    bool error = begins && text.substr(at, 5) == "error";
+    if (error && (end == close || space_at(text, end))) return true;
     Char c = read_at(text, at);
     begins = is_space(c.code);
     at += c.bytes;

@@ -66,10 +66,13 @@ class Placeholders {
   }
 
   // <math > or <math attributes>
-  size_t end_of_head(size_t at) const {
+  size_t end_of_head(size_t at) {
     size_t end = skip_space(text_, at);
     if (end < text_.size() && text_[end] == '>') return end;
-    return at < text_.size() && text_[at] == ' ' ? text_.find('>', at + 2) : kNone;
+    if (no_bracket_ || at >= text_.size() || text_[at] != ' ') return kNone;
+    end = text_.find('>', at + 2);
+    no_bracket_ = end == kNone;
+    return end;
   }
 
   size_t close(size_t from) const {
@@ -84,7 +87,7 @@ class Placeholders {
 
   std::string_view text_, tag_, name_;
   int number_ = 0;
-  bool no_end_ = false;
+  bool no_end_ = false, no_bracket_ = false;  // none follows
   std::unordered_map<std::string_view, int> numbers_;
 };
 
