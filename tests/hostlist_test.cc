@@ -64,6 +64,13 @@ TEST(Hostlist, RefusesRangesOfAbsurdSize) {
     EXPECT_THAT(error_of([&] { expand_hostlist(list); }), HasSubstr("65536 hosts")) << list;
 }
 
+TEST(Hostlist, RefusesNamesOfAbsurdLength) {
+  std::string brackets = "n";
+  for (int i = 0; i < 40000; ++i) brackets += "[1]";
+  for (const std::string& list : {brackets, "n[1-65536]" + std::string(100000, 'x')})
+    EXPECT_THAT(error_of([&] { expand_hostlist(list); }), HasSubstr("more than 255 characters"));
+}
+
 TEST(TasksPerNode, ExpandsRepetitions) {
   EXPECT_THAT(expand_tasks_per_node("8(x3),4"), ElementsAre(8, 8, 8, 4));
   EXPECT_THAT(expand_tasks_per_node("8,3,1"), ElementsAre(8, 3, 1));

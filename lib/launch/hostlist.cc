@@ -1,5 +1,6 @@
 #include "launch/hostlist.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdint>
 #include <string_view>
@@ -11,6 +12,7 @@ namespace neox {
 namespace {
 
 constexpr size_t kMaxEntries = 65536;  // Slurm's own bound of a range
+constexpr size_t kLongestName = 255;   // of the Domain Name System
 
 using Texts = std::vector<std::string>;
 
@@ -47,22 +49,35 @@ struct Hostlist {
     }
   }
 
-  // One item of the list: every prefix so far with every name that the rest of the item stands for.
+  // Every name so far with every one of these behind it.
+  Texts extended(const Texts& names, const Texts& ends) const {
+    require(names.size() * ends.size() <= kMaxEntries, "more than ", kMaxEntries, " hosts");
+    Texts longer;
+    for (const std::string& name : names)
+      for (const std::string& end : ends) {
+        longer.push_back(name + end);
+        require(longer.back().size() <= kLongestName, "a name of more than ", kLongestName,
+                " characters");
+      }
+    return longer;
+  }
+
+  // One item of the list.
   Texts expand(std::string_view item) const {
-    size_t open = item.find('['), close = item.find(']');
-    if (open == item.npos) {
-      require(close == item.npos, "a ']' closes nothing");
-      return {std::string(item)};
+    Texts names = {""};
+    while (!item.empty()) {
+      size_t open = std::min(item.find('['), item.size()), close = item.find(']');
+      require(close == item.npos || close > open, "a ']' closes nothing");
+      names = extended(names, {std::string(item.substr(0, open))});
+      if (open == item.size()) break;
+      require(close != item.npos, "a '[' is not closed");
+      std::string_view inside = item.substr(open + 1, close - open - 1);
+      require(inside.find('[') == inside.npos, "brackets in brackets");
+      Texts numbers;
+      for (const std::string& range : split(inside, ',')) add_range(range, numbers);
+      names = extended(names, numbers);
+      item.remove_prefix(close + 1);
     }
-    require(close != item.npos && close > open, "a '[' is not closed");
-    std::string_view inside = item.substr(open + 1, close - open - 1);
-    require(inside.find('[') == inside.npos, "brackets in brackets");
-    Texts numbers, names, rest = expand(item.substr(close + 1));
-    for (const std::string& range : split(inside, ',')) add_range(range, numbers);
-    require(numbers.size() * rest.size() <= kMaxEntries, "more than ", kMaxEntries, " hosts");
-    for (const std::string& number : numbers)
-      for (const std::string& tail : rest)
-        names.push_back(concat(item.substr(0, open), number, tail));
     return names;
   }
 
