@@ -162,6 +162,16 @@ TEST_F(ChatByJinja, SeesTheTokensOfOlderTokenizers) {
   EXPECT_THAT(error_of(named), HasSubstr("special_tokens_map.json is not a JSON object"));
 }
 
+// Values within each other are copied one in the other.
+TEST_F(ChatByJinja, FilesAreNestedToABound) {
+  std::string deep = std::string(200000, '[') + std::string(200000, ']');
+  fs::path config =
+      dir_.put("tokenizer_config.json",
+               R"({"chat_template": )" + deep + R"(, "a_token": {"content": )" + deep + "}}");
+  EXPECT_THAT(error_of([&] { special_tokens_beside(config); }), HasSubstr("more than 500 levels"));
+  EXPECT_THAT(error_of([&] { read_chat_template(config, ""); }), HasSubstr("more than 500 levels"));
+}
+
 TEST_F(ChatByJinja, ThatDoesNotWriteRepliesIsRefused) {
   EXPECT_THAT(error_of([&] { end_of_reply(style("always the same")); }),
               HasSubstr("does not write what a message"));

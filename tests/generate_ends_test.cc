@@ -49,6 +49,9 @@ TEST_F(GeneratedText, TokensThatAConvertedModelEndsTextsWithEndThem) {
                         concat(R"({"eos_token_id": [-1, 100000, )", (int64_t{1} << 32) + first,
                                ", 18446744073709551615]}"));
   EXPECT_EQ(generate_from(run.save(), asked).out, whole);
+  std::string deep = std::string(200000, '[') + std::string(200000, ']');
+  write_file_atomically(hf / "generation_config.json", R"({"eos_token_id": )" + deep + "}");
+  EXPECT_EQ(generate_from(run.save(), asked).out, whole);
   write_file_atomically(hf / "generation_config.json",
                         concat(R"({"eos_token_id": [0, )", first, "]}"));
   EXPECT_EQ(trim(generate_from(run.save(), asked).out), "the and");

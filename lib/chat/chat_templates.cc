@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json_bounds.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "chat/by_jinja.h"
@@ -87,7 +88,9 @@ std::vector<ChatTemplate> read_templates(const fs::path& file) {
 }
 
 nlohmann::json read_config(const fs::path& file) {
-  auto config = nlohmann::json::parse(read_file(file), nullptr, false);
+  std::string text = read_file(file), what = beyond({}, text);
+  check_usage(what.empty(), file.string(), " ", what);
+  auto config = nlohmann::json::parse(text, nullptr, false);
   check_usage(config.is_object(), file.string(), " is not a JSON object");
   return config;
 }

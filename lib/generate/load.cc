@@ -42,11 +42,15 @@ namespace {
 std::vector<int32_t> ends_of(const fs::path& file, int64_t vocab) {
   std::vector<int32_t> ids;
   try {
-    nlohmann::json ends =
-        nlohmann::json::parse(read_file(file)).value("eos_token_id", nlohmann::json());
-    if (ends.is_number_integer()) ends = nlohmann::json::array({ends});
-    for (const auto& id : ends)
+    const nlohmann::json all = nlohmann::json::parse(read_file(file));
+    auto add = [&](const nlohmann::json& id) {
       if (id.is_number_integer() && id >= 0 && id < vocab) ids.push_back(id.get<int32_t>());
+    };
+    auto ends = all.find("eos_token_id");
+    if (ends != all.end() && ends->is_array())
+      std::ranges::for_each(*ends, add);
+    else if (ends != all.end())
+      add(*ends);
   } catch (const nlohmann::json::exception& e) {
     log_warning(file.string(), " is not readable JSON (", e.what(),
                 "); which tokens end a text is taken from the tokenizer alone");

@@ -104,8 +104,8 @@ void warn(RunLog& run, const std::string& text) {
 double not_finite_value(const Json& line, const std::string& name) {
   auto names = line.find("not_finite");
   if (names == line.end() || !names->is_object()) return std::nan("");
-  std::string text =
-      names->value(name, Json()).is_string() ? names->at(name).get<std::string>() : std::string();
+  auto value = names->find(name);
+  std::string text = value != names->end() && value->is_string() ? value->get<std::string>() : "";
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   return text == "inf" ? kInfinity : text == "-inf" ? -kInfinity : std::nan("");
 }

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json_bounds.h"
 
 namespace neox {
 namespace {
@@ -14,7 +15,9 @@ constexpr const char* kMap = "special_tokens_map.json";
 
 nlohmann::json object_in(const fs::path& file) {
   if (file.empty()) return nlohmann::json::object();
-  nlohmann::json object = nlohmann::json::parse(read_file(file), nullptr, false);
+  std::string text = read_file(file), what = beyond({}, text);
+  check_usage(what.empty(), file.string(), " ", what);
+  nlohmann::json object = nlohmann::json::parse(text, nullptr, false);
   check_usage(object.is_object(), file.string(), " is not a JSON object");
   return object;
 }
