@@ -263,6 +263,19 @@ TEST_F(MetricsTest, ValuesThatAreNotFiniteSurvive) {
   EXPECT_EQ(run.series["d"].at(0).value, 1e308);
 }
 
+// Copies of values within each other are made one in the other.
+TEST_F(MetricsTest, ALineMayBeNestedToAnyDepth) {
+  std::string deep = std::string(200000, '[') + std::string(200000, ']');
+  RunLog run = read_metrics(R"({"step":1,"a":null,"not_finite":{"a":)" + deep + "}}\n");
+  EXPECT_TRUE(std::isnan(run.series["a"].at(0).value));
+}
+
+TEST_F(MetricsTest, AStartMayNameItsRunInAnyWay) {
+  write_file_atomically(dir_ / kMetricsFile, "{\"step\":0,\"event\":\"start\",\"run\":5}\n");
+  Metrics({.dir = dir_, .run = dir_ / "a", .first_step = 1}).write(1, {{"train/lm_loss", 5}});
+  EXPECT_EQ(loss_of(dir_), "1:5");
+}
+
 TEST_F(MetricsTest, TornLineIsLeftOutAndNamed) {
   const std::string torn =
       "{\"step\":1,\"train/lm_loss\":5}\n{\"step\":2,\"train/lm_loss\":9}\n{\"step\":3,\"tra";

@@ -101,6 +101,13 @@ TEST_F(SubmitFiles, ACheckpointOfAnotherRunIsRefused) {
   EXPECT_NE(notes.find("holds another model"), notes.npos) << notes;
 }
 
+TEST_F(SubmitFiles, ADamagedStateSaysNothing) {
+  fs::create_directories(dir_ / "run/global_step7");
+  std::ofstream(dir_ / "run/global_step7/train_state.json")
+      << R"({"architecture": 5, "config": null, "padded_vocab": "a", "micro_batch": 1e300})";
+  expect_refused("70M.yml", in_run(), {"global_step7"});
+}
+
 // All three numbers of a batch are given, which make another one on these ranks.
 TEST_F(SubmitFiles, ARunKeepsItsBatchOnOtherNodes) {
   Strings batch = {"--set", "gradient_accumulation_steps=1"};

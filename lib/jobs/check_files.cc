@@ -113,9 +113,15 @@ Stored read_stored(const fs::path& dir) {
   if (!fs::exists(state, error)) return stored;
   auto json = nlohmann::json::parse(read_file(state), nullptr, false);
   if (!json.is_object()) return stored;
-  stored.architecture = json.value("architecture", "");
-  stored.config = json.value("config", "");
-  auto number = [&](const char* key) { return json.value(key, int64_t{0}); };
+  auto text = [&](const char* key) {
+    auto value = json.find(key);
+    return value != json.end() && value->is_string() ? value->get<std::string>() : "";
+  };
+  auto number = [&](const char* key) {
+    auto value = json.find(key);
+    return value != json.end() && value->is_number_integer() ? value->get<int64_t>() : 0;
+  };
+  stored.architecture = text("architecture"), stored.config = text("config");
   stored.padded_vocab = number("padded_vocab");
   stored.global_batch = number("global_batch"), stored.micro_batch = number("micro_batch");
   return stored;

@@ -70,7 +70,9 @@ bool is_of_another(const fs::path& path, const fs::path& run) {
   if (start == text.npos) return false;
   size_t begin = text.rfind('\n', start) + 1, end = text.find('\n', start);  // npos + 1 is 0
   Json line = Json::parse(text.substr(begin, end - begin), nullptr, false);
-  fs::path other = line.is_object() ? line.value("run", "") : "";
+  auto run_of_line = line.find("run");
+  bool named = run_of_line != line.end() && run_of_line->is_string();
+  fs::path other = named ? run_of_line->get<std::string>() : "";
   return !other.empty() && fs::exists(other, absent) && !same_place(other, run);
 }
 
