@@ -184,6 +184,12 @@ TEST(SvgChart, HasNoCharacterThatXmlHasNoPlaceFor) {
   EXPECT_EQ(svg.find("\xEF\xBF\xBF"), std::string::npos);
 }
 
+TEST(SvgChart, MayHaveATitleOfAnySize) {
+  std::string title;
+  for (int i = 0; i < 500000; ++i) title += "\xEF\xBF\xBE";
+  EXPECT_GT(draw_svg({.title = title, .series = {}}).size(), title.size());
+}
+
 TEST(SvgChart, HasNoNumberThatIsNoneAndStaysSmall) {
   Chart chart{.title = "big", .x_label = "step", .y_scale = Scale::kLog};
   Series series{.name = "run", .x = {}, .y = {}};

@@ -33,7 +33,7 @@ std::string escaped(const std::string& text) {
   std::string xml, shown = printable(text);
   // XML has no place for these two characters (XML 1.0, 2.2).
   for (const char* none : {"\xEF\xBF\xBE", "\xEF\xBF\xBF"})
-    for (size_t at; (at = shown.find(none)) != shown.npos;) shown.replace(at, 3, "\xEF\xBF\xBD");
+    shown = replace_all(shown, none, "\xEF\xBF\xBD");
   for (char c : shown) {
     if (c == '&') {
       xml += "&amp;";
