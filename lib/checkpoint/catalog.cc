@@ -9,6 +9,8 @@ namespace neox {
 namespace {
 
 constexpr const char* kRoot = "/catalog/";
+// Elements of a tensor, and places in a file: those of any file are less.
+constexpr int64_t kMost = int64_t{1} << 56;
 
 // A member of every row of a table, as a column.
 template <class Row, class Get>
@@ -88,9 +90,23 @@ void get_tensors(const Hdf5File& file, const std::string& where, Catalog& catalo
   for (size_t i = 0; i < table.size(); ++i) {
     catalog.tensors.push_back(
         {state[i], name[i], dtype_of(dtype[i]), row_of(shape, i, width, dims[i], where)});
-    for (int64_t extent : catalog.tensors.back().shape)
+    int64_t elements = 1;
+    for (int64_t extent : catalog.tensors.back().shape) {
       check_io(extent > 0, where, ": ", name[i], " has a dimension of ", extent);
+      check_io(extent <= kMost / elements, where, ": ", name[i], " has more than ", kMost,
+               " elements");
+      elements *= extent;
+    }
   }
+}
+
+// Whether it has elements, all of them in a tensor of that shape.
+bool is_within(const Box& box, const Dims& shape) {
+  for (size_t d = 0; d < shape.size(); ++d)
+    if (box.start[d] < 0 || box.start[d] >= shape[d] || box.extent[d] <= 0 ||
+        box.extent[d] > shape[d] - box.start[d])
+      return false;
+  return true;
 }
 
 void get_boxes(const Hdf5File& file, const std::string& where, Catalog& catalog) {
@@ -105,8 +121,10 @@ void get_boxes(const Hdf5File& file, const std::string& where, Catalog& catalog)
     at_index(dataset[i], catalog.datasets.size(), where);
     auto dims = static_cast<int64_t>(of.shape.size());
     Box box{row_of(start, i, width, dims, where), row_of(extent, i, width, dims, where)};
-    check_io(offset[i] >= 0 && (dims == 0 || intersect(box, whole(of.shape)) == box), where,
-             ": box ", to_string(box), " is not within ", of.name, " ", to_string(of.shape));
+    check_io(is_within(box, of.shape), where, ": the box at ", to_string(box.start), " of ",
+             to_string(box.extent), " is not within ", of.name, " ", to_string(of.shape));
+    check_io(offset[i] >= 0 && offset[i] <= kMost, where, ": a box of ", of.name, " at element ",
+             offset[i]);
     catalog.boxes.push_back({tensor[i], dataset[i], box, offset[i], checksum_from(sum[i], where)});
   }
 }
@@ -182,7 +200,8 @@ Catalog get_catalog(const Hdf5File& file, const std::string& where) {
   auto dataset = datasets.texts("name");
   for (size_t i = 0; i < datasets.size(); ++i) {
     at_index(of[i], std::max<size_t>(catalog.files.size(), 1), where);
-    check_io(offset[i] >= 0, where, ": dataset ", dataset[i], " at ", offset[i]);
+    check_io(offset[i] >= 0 && offset[i] <= kMost, where, ": dataset ", dataset[i], " at ",
+             offset[i]);
     catalog.datasets.push_back({of[i], dataset[i], offset[i]});
   }
   get_tensors(file, where, catalog);

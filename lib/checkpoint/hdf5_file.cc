@@ -156,6 +156,18 @@ struct Hdf5File::Impl {
                   H5Dclose, "create", where);
   }
 
+  // How many values there are of so many bytes each, which are not more than the file has: a file
+  // may name any number of values that it does not hold.
+  size_t count_of(const Handle& data, size_t bytes, const std::string& where) const {
+    Handle space(H5Dget_space(data), H5Sclose, "read the shape of", where);
+    hssize_t count = check_hdf5(H5Sget_simple_extent_npoints(space), "read the shape of", where);
+    hsize_t size = 0;
+    check_hdf5(H5Fget_filesize(*file, &size), "measure", name);
+    check_io(static_cast<hsize_t>(count) <= size / std::max<size_t>(bytes, 1), where, " has ",
+             count, " values of ", bytes, " bytes, and the file ", size, " bytes: it is damaged");
+    return static_cast<size_t>(count);
+  }
+
   std::lock_guard<std::mutex> lock;
   std::string name;
   std::unique_ptr<Handle> file;
@@ -235,9 +247,7 @@ void Hdf5File::put_texts(const std::string& name, const std::vector<std::string>
 std::vector<int64_t> Hdf5File::numbers(const std::string& name) const {
   std::string where = impl_->name + ":" + name;
   Handle data = impl_->open_column(name);
-  Handle space(H5Dget_space(data), H5Sclose, "read the shape of", where);
-  hssize_t count = check_hdf5(H5Sget_simple_extent_npoints(space), "read the shape of", where);
-  std::vector<int64_t> values(static_cast<size_t>(count));
+  std::vector<int64_t> values(impl_->count_of(data, sizeof(int64_t), where));
   if (!values.empty())
     check_hdf5(H5Dread(data, H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()),
                "read", where);
@@ -250,9 +260,7 @@ std::vector<std::string> Hdf5File::texts(const std::string& name) const {
   Handle stored(H5Dget_type(data), H5Tclose, "read the type of", where);
   size_t length = H5Tget_size(stored);
   Handle type = text_type(length);
-  Handle space(H5Dget_space(data), H5Sclose, "read the shape of", where);
-  auto count = static_cast<size_t>(
-      check_hdf5(H5Sget_simple_extent_npoints(space), "read the shape of", where));
+  size_t count = impl_->count_of(data, length, where);
   std::string all(count * length, '\0');
   if (count)
     check_hdf5(H5Dread(data, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, all.data()), "read", where);
