@@ -195,6 +195,7 @@ TEST_F(ConfigTest, ImpossibleValuesNamePlaceAndCure) {
       {"save: out", "neither checkpoint_factor nor extra_save_iters says when"},
       {"checkpoint_factor: 0", "whole number of steps"},
       {"checkpoint_factor: 1.5", "whole number of steps"},
+      {"checkpoint_factor: 9223372036854775807", "whole number of steps"},
       {"checkpoint_factor: 1\ncheckpoint_scale: log", "must be at least 1.001, such as 2"},
       {"checkpoint_factor: 1.000000001\ncheckpoint_scale: log", "must be at least 1.001"},
       {"extra_save_iters: [-1]", "not negative"},

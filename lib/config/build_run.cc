@@ -231,7 +231,8 @@ CheckpointConfig read_checkpoint(KeyReader& keys) {
                  "; with checkpoint_scale: log (", keys.where("checkpoint_scale"),
                  ") it must be at least ", shortest(kLeast), ", such as 2");
   if (keys.given(key) && !log)
-    keys.require(factor >= 1 && keys.maybe_integer(key), key, key, " is ", shortest(factor),
+    keys.require(factor >= 1 && factor < 0x1p63 && keys.maybe_integer(key), key, key, " is ",
+                 shortest(factor),
                  "; with checkpoint_scale: linear it must be a whole number of steps, 1 or more");
   checkpoint.extra_save_iters = keys.integers("extra_save_iters");
   for (int64_t step : checkpoint.extra_save_iters)
