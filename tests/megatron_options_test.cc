@@ -41,6 +41,10 @@ Config config_of(const MegatronOptions& made) {
   return load_config({.texts = {{"made", made.yaml}}});
 }
 
+TEST(MegatronOptionsTest, AreUtf8) {
+  EXPECT_THAT(error_of(concat(kGpt, "--train-data-path a\xFF")), HasSubstr("is not UTF-8"));
+}
+
 TEST(MegatronOptionsTest, WriteMegatronsDefaultsOut) {
   MegatronOptions made = read(concat("torchrun -n 8 pretrain_gpt.py ", kGpt, "--train-iters 100"));
   EXPECT_THAT(made.warnings, IsEmpty());

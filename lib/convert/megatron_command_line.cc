@@ -4,6 +4,8 @@
 #include <charconv>
 
 #include "base/error.h"
+#include "base/terminal.h"
+#include "base/utf8.h"
 
 namespace neox {
 namespace {
@@ -39,6 +41,9 @@ std::vector<MegatronWords> split_command_line(const std::vector<std::string>& ar
   auto program = std::find_if(arguments.rbegin(), arguments.rend(),
                               [](const std::string& a) { return a.ends_with(".py"); });
   std::vector<MegatronWords> given;
+  for (const std::string& argument : arguments)
+    check_usage(is_utf8(argument), "'", printable(argument),
+                "' is not UTF-8, as what is made of it must be");
   for (auto at = program.base(); at != arguments.end(); ++at) {
     if (*at == "--") continue;
     if (at->starts_with("--")) {
