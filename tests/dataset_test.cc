@@ -374,6 +374,8 @@ TEST(Import, RefusesDamage) {
   std::string other = old_index();
   other[56 + 8] = 2;  // the first item gets two dimensions
   EXPECT_THAT(imported(other, old_tokens()), HasSubstr("item 0 is no sequence"));
+  other.replace(56, 16, std::string("\0\0\0\0\0\0\0\x80\1\0\0\0\0\0\0\0", 16));
+  EXPECT_THAT(imported(other, old_tokens()), HasSubstr("are -9223372036854775808 .. 1"));
   other = old_index();
   other[56 + 32 + 8] = 4;
   EXPECT_THAT(imported(other, old_tokens()), HasSubstr("item 0 has 3 tokens, but lies at 0 .. 4"));

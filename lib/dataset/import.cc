@@ -71,8 +71,8 @@ std::vector<int32_t> lengths_of(const OldIndex& index) {
   for (int64_t i = 0; i + 1 < index.dim_offsets.size(); ++i) {
     check_io(
         index.dim_offsets[i] == i && index.dim_offsets[i + 1] == i + 1 && i < index.sizes.size(),
-        index.path, ": item ", i, " is no sequence: it has ",
-        index.dim_offsets[i + 1] - index.dim_offsets[i], " dimensions, not 1");
+        index.path, ": item ", i, " is no sequence: its dimensions are ", index.dim_offsets[i],
+        " .. ", index.dim_offsets[i + 1], ", and not the one at ", i);
     int64_t length = index.sizes[i];
     check_io(length >= 0 && length <= INT32_MAX, index.path, ": item ", i, " has the length ",
              length);
