@@ -79,6 +79,11 @@ TEST(Text, NearestIsNothingOfAnotherLength) {
   EXPECT_EQ(nearest(std::string(16 << 20, 'x'), keys), "");
 }
 
+TEST(Text, NearestIsNothingOfALongWord) {
+  std::vector<std::string> keys = {std::string(20'000, 'x')};
+  EXPECT_EQ(nearest(std::string(20'000, 'x'), keys), "");
+}
+
 TEST(Text, PrintedIsAsLongAsItNeedsToBe) {
   EXPECT_EQ(printed("%.2f %s", 1.5, "m"), "1.50 m");
   EXPECT_EQ(printed("%s", std::string(1000, 'x').c_str()), std::string(1000, 'x'));

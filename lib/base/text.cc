@@ -171,6 +171,8 @@ std::string join(std::span<const std::string> parts, std::string_view separator)
 }
 
 std::string nearest(std::string_view word, std::span<const std::string> candidates) {
+  constexpr size_t kLongest = 256;  // the work grows with the square
+  if (word.size() > kLongest) return "";
   // Short words are near to many.
   size_t best = (word.size() < 5 ? 1 : std::max<size_t>(2, word.size() / 4)) + 1;
   std::string found;

@@ -54,7 +54,7 @@ std::string replace_all(std::string_view text, std::string_view what, std::strin
                         size_t times = SIZE_MAX);
 
 // The candidate with the smallest edit distance to `word`, or "" where none is near enough to be
-// meant.
+// meant or the word is longer than 256 characters.
 std::string nearest(std::string_view word, std::span<const std::string> candidates);
 
 // "; did you mean NEAR?", or `otherwise` where nothing is near.
