@@ -1,6 +1,7 @@
 // Coverage-guided: any bytes, read as text, are split alike by the bulk splitter in every
 // instruction set, by the one that reads character by character, and by the regular expression
 // taken at its word. Built and run by fuzz.sh with libFuzzer.
+// Words: "'s" "'re" "'ve" "'ll" "  " "\xc2\xa0" "\xe3\x80\x80" "\xe2\x80\x83" "\xcc\x81"
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>

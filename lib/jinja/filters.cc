@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "base/utf8.h"
 #include "jinja/operators.h"
 #include "jinja/text.h"
 

@@ -100,7 +100,7 @@ class Reader {
     for (auto [name, flow] : {std::pair("break", Flow::kBreak), {"continue", Flow::kContinue}})
       if (in_.skip_name(name)) {
         end_of_tag();
-        return [flow](Scope&, GrowingText&) { return flow; };
+        return [flow = flow](Scope&, GrowingText&) { return flow; };
       }
     in_.fail("{% " + in_.token().text + " %} is not known");
   }

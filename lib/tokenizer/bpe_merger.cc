@@ -72,10 +72,10 @@ void PairQueue::lower() {
   std::ranges::nth_element(counts, counts.begin() + static_cast<ptrdiff_t>(enough),
                            std::greater<>());
   least_ = counts[enough];
-  auto rest = std::ranges::partition(
-      others_, [&](const Candidate& candidate) { return candidate.count < least_; });
-  for (const Candidate& candidate : rest) frequent_.push(candidate);
-  others_.erase(rest.begin(), rest.end());
+  auto rest = std::partition(others_.begin(), others_.end(),
+                             [&](const Candidate& candidate) { return candidate.count < least_; });
+  for (auto candidate = rest; candidate != others_.end(); ++candidate) frequent_.push(*candidate);
+  others_.erase(rest, others_.end());
 }
 
 bool PairQueue::pop(Candidate& best) {

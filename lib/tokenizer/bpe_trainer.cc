@@ -62,9 +62,10 @@ TrainedBpe train_bpe(const BpeTrainerConfig& config, const NextDocument& next_do
 }
 
 void write_tokenizer_json(const std::filesystem::path& path, const TrainedBpe& trained) {
-  const auto& [tokens, merges, special_tokens, normalizer] = trained;
+  const auto &tokens = trained.tokens, &special_tokens = trained.special_tokens;
+  const auto& merges = trained.merges;
   auto token = [&](int32_t id) { return quoted(tokens[static_cast<size_t>(id)]); };
-  bool is_nfc = normalizer == BpeTrainerConfig::Normalizer::kNfc;
+  bool is_nfc = trained.normalizer == BpeTrainerConfig::Normalizer::kNfc;
   std::string text = "{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n";
   text += "  \"added_tokens\": ";
   text += block('[', ']', "  ", special_tokens,

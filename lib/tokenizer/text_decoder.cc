@@ -107,8 +107,7 @@ Tokens fuse_spelled(Tokens tokens) {
 }
 
 Tokens without_repeats(Tokens tokens) {
-  auto repeated = std::ranges::unique(tokens);
-  tokens.erase(repeated.begin(), repeated.end());
+  tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());
   return tokens;
 }
 
