@@ -97,6 +97,8 @@ TEST(Jinja, HasBounds) {
   EXPECT_THAT(refusal("{{ 'x' * 99999999999 }}"), HasSubstr("too long"));
   EXPECT_THAT(refusal("{% for i in range(100001) %}{% endfor %}"), HasSubstr("more than 100000"));
   EXPECT_THAT(refusal("{{ 9223372036854775807 + 1 }}"), HasSubstr("too large"));
+  EXPECT_THAT(refusal("{{ a.9223372036854775808 }}"),
+              HasSubstr("9223372036854775808 is too large"));
   EXPECT_THAT(refusal("{{ " + std::string(1000, '(')), HasSubstr("no end"));
   EXPECT_THAT(refusal("{{ " + std::string(300, '[') + std::string(300, ']') + " }}"),
               HasSubstr("too deep"));

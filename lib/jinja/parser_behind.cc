@@ -1,7 +1,6 @@
 // What stands behind a value: members, keys, calls, filters and tests.
 #include <algorithm>
 
-#include "base/text.h"
 #include "jinja/operators.h"
 #include "jinja/parser.h"
 
@@ -13,10 +12,9 @@ Expression Parser::postfix(Expression value) {
   for (;;) {
     if (skip_sign(".")) {
       if (is(Kind::kInteger)) {
-        Value key = *neox::number_of<int64_t>(take(Kind::kInteger, ""));
-        value = [of = std::move(value), key](Scope& s) {
+        value = [of = std::move(value), key = number()](Scope& s) {
           Budget::step();
-          return item_of(of(s), key);
+          return item_of(of(s), key(s));
         };
         continue;
       }
