@@ -3,8 +3,10 @@
 // each (harness/lines.py).
 //
 //   cmake --build build/release --target collectives
-//   mpirun -n 2 build/release/benchmarks/collectives [--least KIB] [--most KIB] [--rounds N]
-//   [--chunk KIB] [--direct KIB]
+//   mpirun --bind-to none -n 2 build/release/benchmarks/collectives [--least KIB] [--most KIB]
+//   [--rounds N] [--chunk KIB] [--direct KIB]
+//
+// Bound to cores, as mpirun binds two processes, the threads would share one.
 //
 // Bus bandwidth is that of nccl-tests: bytes x 2 (n - 1) / n / seconds for all_reduce, bytes x (n -
 // 1) / n / seconds for the other two, bytes being those of the whole tensor.

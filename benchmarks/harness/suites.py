@@ -78,7 +78,7 @@ SUITES = {
                alone=ALONE)),
         "writing, stalling for and reading a training state; torch.save, torch.distributed.checkpoint", disk=True),
     "collectives": Suite((
-        Command(("mpirun", "--allow-run-as-root", "-n", "2", "{tools}/collectives", "--rounds", "{rounds}"),
+        Command(("mpirun", "--allow-run-as-root", "--bind-to", "none", "-n", "2", "{tools}/collectives", "--rounds", "{rounds}"),
                 quick=("--least", "4", "--most", "64"), devices=("cpu",), threads="none"),),
         "bus bandwidth of the back ends between processes and threads, and of MPI itself"),
     "tokenizer": Suite((
