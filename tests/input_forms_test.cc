@@ -205,7 +205,7 @@ TEST_F(InputForms, WhatIsNotReadIsRefusedByName) {
   EXPECT_THAT(refusal({dir_.put("a.parquet", std::string("PAR1\x15\0", 6))}),
               AllOf(HasSubstr("a.parquet "), HasSubstr("a Parquet file")));
   EXPECT_THAT(refusal({tar("b", std::string("PAR1\x15\0", 6))}),
-              HasSubstr("a.tar: b: Parquet in an archive"));
+              HasSubstr("a.tar: b: Parquet and Arrow are not read in an archive"));
   EXPECT_THAT(refusal({dir_.put("a.gz", compressed(std::string("PAR1\x15\0", 6), "gzip"))}),
               HasSubstr("packed twice"));
   EXPECT_THAT(refusal({dir_.put("b.parquet", "")}), HasSubstr("is empty"));
