@@ -173,6 +173,7 @@ TEST(Jinja, TakesABoundedTime) {
       "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(90) }}",
       twice + "{{ a.x == b.x }}",
       "{{ range(99999) | unique | list | length }}",
+      "{% set l = range(99999) | list %}" + often + "{% set m = l[1:] %}" + end,
       texts + often + "{{ y in x }}{{ x.count('xy') }}" + end,
       texts + "{{ x.strip(y ~ 'x') }}"};
   for (const std::string& source : sources)

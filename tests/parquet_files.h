@@ -1,4 +1,5 @@
-// Parquet and Arrow files for tests, by the program parquet_writer, whose head lists what a form may say.
+// Parquet and Arrow files for tests, by the program parquet_writer, whose head lists what a form
+// may say.
 #pragma once
 #include <filesystem>
 #include <string>

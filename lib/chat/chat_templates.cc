@@ -5,7 +5,6 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/json_bounds.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "chat/by_jinja.h"
@@ -87,17 +86,9 @@ std::vector<ChatTemplate> read_templates(const fs::path& file) {
   return templates;
 }
 
-nlohmann::json read_config(const fs::path& file) {
-  std::string text = read_file(file), what = beyond({}, text);
-  check_usage(what.empty(), file.string(), " ", what);
-  auto config = nlohmann::json::parse(text, nullptr, false);
-  check_usage(config.is_object(), file.string(), " is not a JSON object");
-  return config;
-}
-
 // The template in a tokenizer_config.json, or the default one of several.
 std::string jinja_in_config(const fs::path& file) {
-  nlohmann::json config = read_config(file);
+  nlohmann::json config = json_object_in(file);
   auto found = config.find("chat_template");
   check_usage(found != config.end() && !found->is_null(), file.string(),
               " has no chat_template; take one by name, such as chatml (docs/fine-tuning.md)");

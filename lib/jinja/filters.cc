@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "base/text.h"
-#include "base/utf8.h"
 #include "jinja/operators.h"
 #include "jinja/text.h"
 
@@ -300,12 +299,8 @@ Value reversed(const Value& value, const Arguments&) {
 }
 
 Value end_of(const Value& value, bool last) {
-  List items;
-  if (value.text()) check_list(count_characters(*value.text()));
-  if (!value.text())
-    items = items_of(value);
-  else if (auto all = characters(*value.text()); !all.empty())
-    items.push_back(std::string(last ? all.back() : all.front()));
+  if (value.text() && !value.text()->empty()) return item_of(value, int64_t{last ? -1 : 0});
+  List items = items_of(value);
   if (items.empty()) return Undefined{"an empty list has no first and no last item"};
   return last ? items.back() : items.front();
 }

@@ -176,6 +176,7 @@ Value slice_of(const Value& value, const Value& from, const Value& to, const Val
   };
   int64_t begin = bound(from, by > 0 ? low : high), end = bound(to, by > 0 ? high : low);
   if (value.text() && by == 1) return std::string(characters_between(*value.text(), begin, end));
+  check_list(static_cast<size_t>(size));
   auto take = [&](const auto& items, auto add) {
     for (int64_t i = begin; by > 0 ? i < end : i > end;) {
       add(items[static_cast<size_t>(i)]);
@@ -188,7 +189,6 @@ Value slice_of(const Value& value, const Value& from, const Value& to, const Val
     taken.is_tuple = value.list()->is_tuple;
     return taken;
   }
-  check_list(count_characters(*value.text()));
   std::string text;
   take(characters(*value.text()), [&](std::string_view character) { text += character; });
   return text;

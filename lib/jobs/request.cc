@@ -107,9 +107,7 @@ ConfigOptions config_options(const SlurmJob& job, const std::vector<std::string>
   ConfigOptions options{.files = configs, .directory = {}, .overrides = overrides};
   const std::string& checkpoints = v.at("CHECKPOINT_PATH");  // as the script gives it
   options.defaults = {"save=" + checkpoints, "load=" + checkpoints};
-  if (job.kind != JobKind::kTrain) return options;
-  options.defaults.push_back("data_path=" + prepared_prefix(v));
-  options.defaults.push_back("vocab_file=" + v.at("VOCAB_FILE"));
+  if (job.kind == JobKind::kTrain) options.defaults.push_back("data_path=" + prepared_prefix(v));
   return options;
 }
 
@@ -158,9 +156,10 @@ void check_training(SlurmJob& job, const Program& program, const std::vector<std
                     CheckOptions::Files files, const std::vector<std::string>& made,
                     SubmitRequest& request) {
   ConfigOptions read = config_options(job, configs, program.list("set"));
-  // The script's tokenizer, which may not be of the kind that the configuration asks for.
-  if (request.action == SubmitRequest::Action::kLayouts)
-    std::erase_if(read.defaults, [](const auto& d) { return d.starts_with("vocab_file="); });
+  // Layouts need no tokenizer, and the script's may not be of the kind that the configuration
+  // names.
+  if (request.action != SubmitRequest::Action::kLayouts)
+    read.defaults.push_back("vocab_file=" + job.values.at("VOCAB_FILE"));
   Config config = load_config(read);
   job.paths = absolute_paths(config);
   CheckOptions options{

@@ -40,9 +40,7 @@ __global__ void lion_kernel(T* param, const T* grad, T* m, int64_t n, LionConsta
 
 constexpr int kThreads = 256;
 
-unsigned blocks_of(int64_t n) {
-  return blocks((n + kThreads - 1) / kThreads, 16384);
-}
+unsigned blocks_of(int64_t n) { return blocks((n + kThreads - 1) / kThreads, 16384); }
 
 }  // namespace
 

@@ -9,8 +9,8 @@ namespace neox {
 
 constexpr size_t kHeadBytes = 4096;  // that are looked at
 
-// Whether a file is an archive, compressed, or Parquet or Arrow; throws Error (74) for packed files that are
-// not read.
+// Whether a file is an archive, compressed, or Parquet or Arrow; throws Error (74) for packed files
+// that are not read.
 InputFile::Packing packing_of(const std::string& path, std::string_view head);
 
 // Of a file that holds no others, not packed any more. Throws Error (74).

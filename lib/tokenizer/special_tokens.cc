@@ -14,12 +14,7 @@ constexpr const char* kConfig = "tokenizer_config.json";
 constexpr const char* kMap = "special_tokens_map.json";
 
 nlohmann::json object_in(const fs::path& file) {
-  if (file.empty()) return nlohmann::json::object();
-  std::string text = read_file(file), what = beyond({}, text);
-  check_usage(what.empty(), file.string(), " ", what);
-  nlohmann::json object = nlohmann::json::parse(text, nullptr, false);
-  check_usage(object.is_object(), file.string(), " is not a JSON object");
-  return object;
+  return file.empty() ? nlohmann::json::object() : json_object_in(file);
 }
 
 // Those of a file that are not among `found`. add_bos_token and its like are none.
@@ -39,6 +34,14 @@ void add_named(const fs::path& file, const nlohmann::json& object,
 fs::path there(const fs::path& file) { return is_found(file) ? file : fs::path(); }
 
 }  // namespace
+
+nlohmann::json json_object_in(const fs::path& file) {
+  std::string text = read_file(file), what = beyond({}, text);
+  check_usage(what.empty(), file.string(), " ", what);
+  nlohmann::json object = nlohmann::json::parse(text, nullptr, false);
+  check_usage(object.is_object(), file.string(), " is not a JSON object");
+  return object;
+}
 
 std::map<std::string, std::string> named_tokens(const fs::path& config, const fs::path& map) {
   std::map<std::string, std::string> found;

@@ -2,6 +2,7 @@
 #pragma once
 #include <filesystem>
 #include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 namespace neox {
@@ -21,6 +22,9 @@ std::map<std::string, std::string> named_tokens(const std::filesystem::path& con
 
 // The same of the files in a directory, as far as they are there.
 std::map<std::string, std::string> named_tokens_in(const std::filesystem::path& directory);
+
+// Of a file such as those. Throws Error (64) where it is no JSON object, or nested too deep.
+nlohmann::json json_object_in(const std::filesystem::path& file);
 
 // With bos_token and eos_token; "<|endoftext|>" where no file is there or none names it.
 SpecialTokens special_tokens_beside(const std::filesystem::path& vocab);

@@ -96,20 +96,19 @@ class ArrowFile : public RowFile {
       }
       if (message->type() == MessageType::RECORD_BATCH) {
         groups_.push_back({begin, 0});
-        places_.push_back(messages_.size());
+        batches_.push_back({std::move(message), heads_.size()});
+      } else {
+        heads_.push_back(std::move(message));
       }
-      messages_.push_back(std::move(message));
     }
   }
 
-  // A reader of one batch: what comes before it, without other batches, says what it is.
+  // A reader of one batch, and of what is said before it.
   std::shared_ptr<arrow::RecordBatchReader> open(int group,
                                                  const arrow::ipc::IpcReadOptions& options) const {
-    size_t place = places_[static_cast<size_t>(group)];
-    Messages chosen;
-    for (size_t i = 0; i < place; ++i)
-      if (messages_[i]->type() != MessageType::RECORD_BATCH) chosen.push_back(messages_[i]);
-    chosen.push_back(messages_[place]);
+    const Batch& batch = batches_[static_cast<size_t>(group)];
+    Messages chosen(heads_.begin(), heads_.begin() + static_cast<ptrdiff_t>(batch.heads));
+    chosen.push_back(batch.message);
     return value_of(arrow::ipc::RecordBatchStreamReader::Open(
                         std::make_unique<TheseMessages>(std::move(chosen)), options),
                     path_, kAs);
@@ -126,11 +125,16 @@ class ArrowFile : public RowFile {
     }
   }
 
+  struct Batch {
+    std::shared_ptr<const Message> message;
+    size_t heads;  // that are before it
+  };
+
   const std::string path_;
   std::shared_ptr<arrow::Schema> schema_;
-  Messages messages_;
+  Messages heads_;              // the schema and dictionaries
+  std::vector<Batch> batches_;  // one a group
   std::vector<RowGroup> groups_;
-  std::vector<size_t> places_;  // of their messages
 };
 
 }  // namespace

@@ -12,7 +12,7 @@
 namespace neox {
 namespace {
 
-constexpr int64_t kReadBytes = 1 << 20, kMostRowsAtOnce = 256, kTextAtOnce = 4 << 20;
+constexpr int64_t kReadBytes = 1 << 20, kMostRowsAtOnce = 256;
 constexpr const char* kAs = "a Parquet file";
 
 // Of what libparquet threw.

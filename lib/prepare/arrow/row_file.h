@@ -12,6 +12,8 @@
 
 namespace neox {
 
+constexpr int64_t kTextAtOnce = 4 << 20;  // bytes, of which batches are to have about as many
+
 struct RowGroup {
   int64_t begin = 0;  // its first byte in the file, as far as the file says it
   int64_t rows = 0;

@@ -75,7 +75,7 @@ void RowLines::check_columns() const {
 // The next text of a group.
 void RowLines::decode(Group& group) const {
   if (!group.next) group.next = file_->batches(group.number, columns_);
-  while (group.text.size() < kTextAtOnce) {
+  while (std::ssize(group.text) < kTextAtOnce) {
     if (!group.batch) {
       group.batch = group.next();
       group.row = 0;
@@ -88,7 +88,7 @@ void RowLines::decode(Group& group) const {
       return;
     }
     int64_t first = group.row, size = group.batch->num_rows();
-    while (group.row < size && group.text.size() < kTextAtOnce)
+    while (group.row < size && std::ssize(group.text) < kTextAtOnce)
       append_row(*group.batch, group.row++, group.text);
     group.rows += group.row - first;
     group.all_rows += group.row - first;

@@ -16,7 +16,6 @@ namespace neox {
 class RowLines : public ByteSource {
  public:
   static constexpr int kMostThreads = 16;
-  static constexpr size_t kTextAtOnce = 4 << 20;
 
   // These columns alone. Throws Error (74) for damaged files and missing columns, std::bad_alloc.
   RowLines(RowSlice slice, std::span<const std::string> columns, int threads);
