@@ -191,3 +191,17 @@ function(neox_test name)
     set_tests_properties(${name} PROPERTIES LABELS full)
   endif()
 endfunction()
+
+# Gives lib/comm/mpi_build.cc a hash of the headers that the programs and the MPI plugin share, for the program and
+# for the plugin alike: either may be built from other sources of one version.
+function(neox_mpi_interface)
+  foreach(header base/error.h comm/communicator.h comm/mpi_plugin.h)
+    file(SHA256 ${PROJECT_SOURCE_DIR}/lib/${header} hash)
+    string(APPEND all ${hash})
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/lib/${header})
+  endforeach()
+  string(SHA256 all "${all}")
+  string(SUBSTRING ${all} 0 8 id)
+  set_source_files_properties(${PROJECT_SOURCE_DIR}/lib/comm/mpi_build.cc PROPERTIES
+    COMPILE_DEFINITIONS NEOX_MPI_INTERFACE="${id}" SKIP_UNITY_BUILD_INCLUSION ON SKIP_PRECOMPILE_HEADERS ON)
+endfunction()

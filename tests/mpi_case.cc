@@ -106,6 +106,25 @@ void abort_wakes() {
   }
 }
 
+// Whom the others wait for is known by the time that their operations take.
+void late_rank() {
+  World world = open_world(seconds(20));
+  auto pair = world->split(0, "pair");
+  Tensor t = at::zeros({3});
+  world->all_reduce(t);
+  double before = world->seconds_spent();
+  for (Communicator* group : {world.get(), pair.get()}) {
+    if (world->rank() == 1) std::this_thread::sleep_for(milliseconds(300));
+    group->all_reduce(t);
+  }
+  double spent = world->seconds_spent() - before;
+  EXPECT_EQ(world->seconds_spent(), pair->seconds_spent());
+  if (world->rank() == 1)
+    EXPECT_LT(spent, 0.3);
+  else
+    EXPECT_GT(spent, 0.5);
+}
+
 // All ranks are stopped for longer than the deadline while one is at work.
 void stopped() {
   World world = open_world(seconds(3));
@@ -182,6 +201,7 @@ const std::map<std::string, std::function<void()>> kBodies = {
     {"send_without_receive", send_without_receive},
     {"other_size", other_size},
     {"abort_wakes", abort_wakes},
+    {"late_rank", late_rank},
     {"stopped", stopped},
     {"exception_leaves", exception_leaves},
     {"share", share_before_beside_and_after},

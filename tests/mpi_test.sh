@@ -32,6 +32,7 @@ cases() {
   out=$(run 3 all 1000000 1008 1)
   [[ $out == *"code 0" ]] || wrong "the memory of other ranks read in many blocks" "$out"
   expect 3 world_as_launched '^code 0$'
+  expect 2 late_rank '^code 0$'
   expect 2 stopped '^code 0$'
   expect 3 share '^code 0$'
 }

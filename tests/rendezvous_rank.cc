@@ -170,6 +170,26 @@ void gather_to_first(Job& job) {
   }
 }
 
+// Rank 0 hears what each rank has told last.
+void tell(Job& job) {
+  auto told_by = [](int rank) { return concat("of rank ", rank, ": 2 words"); };
+  int ranks = job.process().size;
+  job.tell("something older");
+  job.tell(told_by(job.process().rank));
+  auto all_told = [&] {
+    auto told = job.told();
+    for (int rank = 0; rank < ranks; ++rank)
+      if (told.at(static_cast<size_t>(rank)) != told_by(rank)) return false;
+    return true;
+  };
+  auto until = std::chrono::steady_clock::now() + seconds(20);
+  while (job.process().rank == 0 && !all_told()) {
+    check(std::chrono::steady_clock::now() < until, "rank 0 has heard ", join(job.told(), "; "));
+    std::this_thread::sleep_for(milliseconds(10));
+  }
+  job.control().gather("", seconds(30));
+}
+
 // All keys of the store, which must not grow with the rounds.
 void print_keys(Job& job) {
   job.control().barrier();
@@ -266,6 +286,7 @@ int run() {
   std::cerr << "joined" << std::endl;
   if (what == "gather") gather(*job), print_keys(*job);
   if (what == "first") gather_to_first(*job), gather(*job), print_keys(*job);
+  if (what == "tell") tell(*job);
   if (what == "connections") print_connections(*job);
   if (what == "channels") gather_on_channels(*job), job->control().barrier();
   if (what == "work" || what == "hang") return work(*job, lost, reason);

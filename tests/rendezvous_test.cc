@@ -252,6 +252,10 @@ TEST(Control, WhatIsForRankZeroGoesToNobodyElse) {
   expect_all(Ranks(4, {"do=first"}).at(next_ports()).start_all().end(), 0);
 }
 
+TEST(Job, RankZeroHearsWhatRanksTell) {
+  expect_all(Ranks(4, {"do=tell"}).at(next_ports()).start_all().end(), 0);
+}
+
 TEST(Control, RoundsLeaveNothingInTheStore) {
   for (const char* what : {"do=gather", "do=first"}) {
     auto keys_after = [&](const char* rounds) {

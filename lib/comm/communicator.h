@@ -40,6 +40,9 @@ class Communicator {
   // Collective. The ranks that give the same color form a group, in the order of their ranks here.
   // The name is for messages.
   virtual std::unique_ptr<Communicator> split(int color, const std::string& name) = 0;
+  // Seconds that this rank has spent in operations of all groups of the job, where they end before
+  // they return, most of it waiting for other ranks; where they go on without the host: 0.
+  virtual double seconds_spent() const { return 0; }
   // Any thread. Wakes every waiter of every communicator of the job, which then throws `reason`.
   virtual void abort(const std::string& reason) = 0;
 };

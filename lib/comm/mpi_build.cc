@@ -7,7 +7,8 @@
 namespace neox {
 
 const char* mpi_plugin_build() {
-  static const std::string build = std::string("neox.cpp ") + kVersion + ", torch " + TORCH_VERSION;
+  static const std::string build = std::string("neox.cpp ") + kVersion + ", torch " +
+                                   TORCH_VERSION + ", interface " NEOX_MPI_INTERFACE;
   return build.c_str();
 }
 

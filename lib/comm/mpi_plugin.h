@@ -36,7 +36,8 @@ struct MpiPlugin {
 using MpiPluginEntry = const MpiPlugin* (*)();
 inline constexpr const char* kMpiPluginEntry = "neox_mpi_plugin";
 
-// "neox.cpp 0.1.0, torch 2.11.0"
+// "neox.cpp 0.1.0, torch 2.11.0, interface 3f9a01c2": the last a hash of the headers that both sides
+// go by, which may change within a version.
 const char* mpi_plugin_build();
 
 // Loads the plugin once; path empty: ../lib/neox beside the program. Throws (64) naming the place

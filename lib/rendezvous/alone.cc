@@ -12,11 +12,14 @@ class AloneJob : public Job {
   void watch(std::function<void(const std::string&)>, const std::atomic<int>&,
              std::chrono::seconds) override {}
   void failed(const std::string&, Exit) noexcept override {}
+  void tell(const std::string& text) override { text_ = text; }
+  std::vector<std::string> told() const override { return {text_}; }
   void check_all_alive() const override {}
 
  private:
   ProcessInfo process_;
   std::vector<std::string> hosts_;
+  std::string text_;
   AloneControl control_;
 };
 

@@ -135,7 +135,7 @@ void Heart::live() {
 }
 
 Heart::Next Heart::beat() {
-  client_->add(keys_.beat(process_.rank), 1);
+  client_->set(keys_.beat(process_.rank), next_beat());
   const std::string names[] = {keys_.lost(), keys_.ask()};
   std::vector<std::string> values = client_->get(names);
   if (!values[0].empty()) return lose_as(values[0]), Next::kLost;
@@ -174,10 +174,32 @@ void Heart::rest() {
   }
 }
 
+// "17 what this rank tells"
+std::string Heart::next_beat() {
+  std::lock_guard lock(mutex_);
+  return concat(++count_, ' ', text_);
+}
+
 std::vector<std::string> Heart::all_beats() {
   std::vector<std::string> keys;
   for (int rank = 0; rank < process_.size; ++rank) keys.push_back(keys_.beat(rank));
-  return client_->get(keys);
+  std::vector<std::string> beats = client_->get(keys);
+  std::lock_guard lock(mutex_);
+  return beats_ = beats;
+}
+
+void Heart::tell(const std::string& text) {
+  std::lock_guard lock(mutex_);
+  text_ = text;
+}
+
+std::vector<std::string> Heart::told() const {
+  std::lock_guard lock(mutex_);
+  std::vector<std::string> texts(static_cast<size_t>(process_.size));
+  for (size_t rank = 0; rank < beats_.size(); ++rank)
+    if (size_t space = beats_[rank].find(' '); space != std::string::npos)
+      texts[rank] = beats_[rank].substr(space + 1);
+  return texts;
 }
 
 // What is said of the ranks that have not beaten for too long; empty: there are none.

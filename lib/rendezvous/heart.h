@@ -1,5 +1,5 @@
-// Tells whether all ranks of a job are alive: each one counts up its key of the store at each
-// heartbeat, and rank 0 watches that the counts move. Times are of the own steady clock only.
+// Tells whether all ranks of a job are alive: each one writes a count to its key of the store at
+// each heartbeat, and rank 0 watches that the counts move. Times are of the own steady clock only.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -33,6 +33,8 @@ class Heart {
   void watch(std::function<void(const std::string& reason)> lost, const std::atomic<int>& signal,
              std::chrono::seconds grace);
   void failed(const std::string& reason, Exit exit) noexcept;
+  void tell(const std::string& text);
+  std::vector<std::string> told() const;
 
   // Any thread. Throws the reason where a rank is lost: with 76, or as what the failed rank ended.
   void check_all_alive() const;
@@ -59,6 +61,7 @@ class Heart {
   void lose(const std::string& reason, Exit exit = Exit::kPeerLost);
   void await_end();
   void leave();
+  std::string next_beat();
   std::vector<std::string> all_beats();
   std::chrono::milliseconds patience() const { return hurry_ ? times_.answer : times_.silence; }
   std::string rank_zero() const;
@@ -71,14 +74,17 @@ class Heart {
   const Keys keys_;
   std::unique_ptr<StoreClient> client_;
   std::atomic<bool> hurry_ = false;  // SIGTERM has come to some rank
+  int64_t count_ = 0;                // of heartbeats
   std::vector<Seen> seen_;
   std::chrono::steady_clock::time_point last_look_;
 
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
-  std::string reason_;           // why a rank is lost
-  Exit exit_ = Exit::kPeerLost;  // as what this process ends then
-  std::string failure_;          // of this rank, as in the store
+  std::string reason_;              // why a rank is lost
+  Exit exit_ = Exit::kPeerLost;     // as what this process ends then
+  std::string failure_;             // of this rank, as in the store
+  std::string text_;                // of this rank, behind its count
+  std::vector<std::string> beats_;  // of all ranks, where this is rank 0
   bool failure_told_ = false, closing_ = false;
   const std::atomic<int>* signal_ = nullptr;
   std::function<void(const std::string&)> lost_;

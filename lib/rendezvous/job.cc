@@ -34,6 +34,8 @@ class StoreJob : public Job {
   void failed(const std::string& reason, Exit exit) noexcept override {
     heart_.failed(reason, exit);
   }
+  void tell(const std::string& text) override { heart_.tell(text); }
+  std::vector<std::string> told() const override { return heart_.told(); }
   void check_all_alive() const override { heart_.check_all_alive(); }
 
  private:

@@ -58,6 +58,11 @@ class Job {
   // end with that code. What waits for others over control() throws from now on, and where the
   // process is watched and still there 12 times `grace` later, it ends with `exit`. Does not throw.
   virtual void failed(const std::string& reason, Exit exit) noexcept = 0;
+  // Any thread. What this rank says of itself, for rank 0: it goes with the next heartbeat, in the
+  // place of what was told before.
+  virtual void tell(const std::string& text) = 0;
+  // On rank 0: what each rank has told last, as of its last heartbeat; "": nothing.
+  virtual std::vector<std::string> told() const = 0;
   // Throws why a rank is lost, once one is: with 76, or with the exit code of the rank that failed.
   virtual void check_all_alive() const = 0;
 };

@@ -108,6 +108,8 @@ Exit train_in_job(const Config& config, Job& job, Communicator& all, const RunPl
   if (!trains) return idle(job.control()), Exit::kDone;
   TrainingControl control(job.control(), layout.size());
   RunPlace there = place;
+  Pace pace(job, layout);
+  there.pace = &pace;
   auto host = job.hosts().begin();
   there.num_nodes = static_cast<int>(std::set<std::string>(host, host + layout.size()).size());
   Exit exit = train_rank(config, part ? *part : all, control, there);

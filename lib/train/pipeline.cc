@@ -62,6 +62,7 @@ Pipeline::Pipeline(GptNeoX& model, GraphRecorder* recorder)
     : model_(model),
       pp_(model.mesh().pp()),
       recorder_(recorder),
+      own_time_(model.hidden_options().device(), model.mesh().world()),
       begin_(recorder, "the start of the training step") {
   auto zeros = [&](at::IntArrayRef shape) {
     return at::zeros(shape, model.hidden_options().dtype(at::kDouble));
@@ -138,7 +139,9 @@ Pipeline::Slot& Pipeline::slot_of(int64_t m, const Run& run) {
 void Pipeline::forward(int64_t m, const Run& run) {
   Slot& slot = slot_of(m, run);
   slot.training = run.training;
-  Batch batch = run.batches(m);
+  Batch batch;
+  auto read = [&] { batch = run.batches(m); };
+  run.training ? own_time_.of_host(read) : read();
   if (!first()) Slot::reserve(slot.received, model_.hidden_shape(batch), model_.hidden_options());
   first() ? flush() : receive(pp_.rank() - 1, slot.received);
   using Pass = Replay::Pass;
@@ -147,7 +150,8 @@ void Pipeline::forward(int64_t m, const Run& run) {
   slot.batch = batch_of(inputs);
   slot.seed = inputs.back();
   bool together = alone() && run.training;  // with its backward
-  if (!together) slot.replay.run([this, &slot, &run] { forward_pass(slot, run.rows); });
+  auto pass_on = [&] { slot.replay.run([this, &slot, &run] { forward_pass(slot, run.rows); }); };
+  if (!together) run.training ? own_time_.of_device(pass_on) : pass_on();
   if (!last()) send(pp_.rank() + 1, slot.y.detach());
 }
 
@@ -155,9 +159,11 @@ void Pipeline::backward(int64_t m, const Run& run) {
   Slot& slot = slot_of(m, run);
   if (!last()) Slot::reserve(slot.dy, slot.y.sizes(), slot.y.options());
   last() ? flush() : receive(pp_.rank() + 1, slot.dy);
-  slot.replay.run([this, &slot] {
-    if (alone()) forward_pass(slot);
-    backward_pass(slot);
+  own_time_.of_device([&] {
+    slot.replay.run([this, &slot] {
+      if (alone()) forward_pass(slot);
+      backward_pass(slot);
+    });
   });
   if (!first()) send(pp_.rank() - 1, slot.x.grad());
   if (!slot.replay.recorded()) slot.rest();

@@ -8,6 +8,7 @@
 
 #include "model/gpt_neox.h"
 #include "model/replay.h"
+#include "train/own_time.h"
 #include "train/schedule.h"
 
 namespace neox {
@@ -34,6 +35,8 @@ class Pipeline {
   // seed (0-dim double) multiplies them. The result is valid until the next step. Collective over
   // the mesh's pp and tp axes, and over data where a buffer syncs.
   LossSum train(int64_t microbatches, const BatchSource& batches, const Tensor& seed);
+  // This rank's own part of the training since the last call.
+  OwnTime::Spent take_own_time() { return own_time_.take(); }
   // Forward alone, without dropout. rows: null, or takes each micro-batch's row_losses(), [B]
   // double, on the last stage.
   LossSum evaluate(int64_t microbatches, const BatchSource& batches,
@@ -68,6 +71,7 @@ class Pipeline {
   GptNeoX& model_;
   Communicator& pp_;
   GraphRecorder* recorder_;
+  OwnTime own_time_;
   LossSum sum_;
   int64_t step_ = 0;  // counted from 1 on
   Replay begin_;      // clears gradients

@@ -359,6 +359,7 @@ Exit train_rank(Config config, Communicator& world, Control& control, const RunP
                      .ranks_here = place.ranks_here,
                      .boundaries = boundaries,
                      .reference = reference ? &*reference : nullptr,
+                     .pace = place.pace,
                      .saved = [&place] { tell_script(place.failures_file); }};
   Trainer trainer(parts, std::move(start));
   return run(trainer, place);

@@ -11,6 +11,7 @@
 #include "comm/communicator.h"
 #include "config/config.h"
 #include "launch/control.h"
+#include "train/pace.h"
 #include "train/signals.h"
 #include "train/time_limit.h"
 
@@ -25,7 +26,8 @@ struct RunPlace {
   int ranks_here = 1;                     // that share this machine's memory
   std::string failures_file = {};         // $NEOX_FAILURES_FILE: of the script that started the job
   TimeLimit::Clock::time_point started = TimeLimit::Clock::now();
-  int num_nodes = 1;  // of the ranks that train
+  int num_nodes = 1;     // of the ranks that train
+  Pace* pace = nullptr;  // of the ranks that are processes
   // Tells the job of an error before this rank waits for what it still has under way.
   std::function<void(const std::exception&)> failed = [](const std::exception&) {};
 };

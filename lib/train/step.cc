@@ -72,7 +72,9 @@ ReportToCome TrainStep::run(int64_t microbatches, const BatchSource& batches, do
   before_update_();
   update_.begin({});
   update_.run([this] { result_ = update(totals_); });
-  return to_host(result_);
+  ReportToCome report = to_host(result_);
+  report.own_time = pipeline_.take_own_time();
+  return report;
 }
 
 Tensor TrainStep::totals(const LossSum& sum) const {
@@ -118,7 +120,9 @@ StepReport TrainStep::read(const ReportToCome& report) const {
   const double* end = v + report.values.numel();
   double load = model_.config().moe ? *--end : 0;
   double loss = without_sign_of_nan(v[0]), norm = without_sign_of_nan(v[1]);
-  return {loss, norm, v[2], v[3], v[4] != 0, v[5] != 0, v[6] != 0, {v + 7, end}, load};
+  bool finite = v[4] != 0, stop = v[5] != 0, lacks_data = v[6] != 0;
+  return {loss, norm,       v[2],         v[3], finite,
+          stop, lacks_data, {v + 7, end}, load, report.own_time.seconds()};
 }
 
 void TrainStep::publish() {

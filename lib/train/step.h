@@ -30,7 +30,7 @@ struct Evaluation {
 // Which sign a NaN has depends on the processor's instructions, and says nothing.
 inline double without_sign_of_nan(double x) { return std::isnan(x) ? std::abs(x) : x; }
 
-// What a step says of itself; equal on all ranks.
+// What a step says of itself; equal on all ranks but for own_seconds.
 struct StepReport {
   double loss = 0;       // mean over the weights of the whole batch
   double grad_norm = 0;  // of the mean loss, before clipping
@@ -42,6 +42,7 @@ struct StepReport {
   std::vector<double> measures = {};  // as in Evaluation
   // Of mixtures of experts: the most rows that an expert of a layer had, of an even share; a mean.
   double expert_load = 0;
+  double own_seconds = 0;  // as of OwnTime
 };
 
 // What a rank says to the others with its part of a step.
@@ -54,6 +55,7 @@ struct RankState {
 struct ReportToCome {
   Tensor values;                      // on the host
   std::optional<c10::Event> arrival;  // none: they are there
+  OwnTime::Spent own_time = {};
 };
 
 class TrainStep {

@@ -284,19 +284,7 @@ void Trainer::read_report() {
   check_finite(report);
   stop_ = stop_ || report.stop;
   watch_claim();
-}
-
-// A run that was taken over would train on and find out at its next save.
-void Trainer::watch_claim() {
-  const fs::path& save = p_.config.checkpoint.save;
-  auto now = TimeLimit::Clock::now();
-  if (p_.control.rank() != 0 || save.empty() || now < claim_due_) return;
-  claim_due_ = now + std::chrono::seconds(10);
-  try {
-    check_claim(save, p_.life);
-  } catch (const Error& e) {
-    if (e.exit() == Exit::kUsage) throw;  // storage that fails now may be well at the next save
-  }
+  watch_pace(iteration, report.own_seconds);
 }
 
 void Trainer::check_finite(const StepReport& report) {

@@ -13,6 +13,7 @@
 #include "tokenizer/tokenizer.h"
 #include "train/batches.h"
 #include "train/diagnostics.h"
+#include "train/pace.h"
 #include "train/profiler.h"
 #include "train/reference.h"
 #include "train/report.h"
@@ -35,6 +36,7 @@ struct TrainerParts {  // all must outlive the trainer
   int ranks_here;    // that share this machine's memory
   BoundaryRules boundaries = {};
   Reference* reference = nullptr;  // of answers; null: tokens are learnt
+  Pace* pace = nullptr;            // null: ranks are threads of this process
   // Called on rank 0 when a checkpoint is whole.
   std::function<void()> saved = [] {};
 };
@@ -72,6 +74,8 @@ class Trainer {
   void read_report();  // of the last step, if it was not read yet
   void check_finite(const StepReport& report);
   void watch_claim();
+  // That each rank keeps, of a step that was read.
+  void watch_pace(int64_t iteration, double own_seconds);
   void evaluate_and_sample(int64_t index);
   // Means over eval_iters batches from the index-th evaluation on; nothing where a stop was asked
   // for.

@@ -4,6 +4,7 @@
 #include "comm/mpi/communicator.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <vector>
 
@@ -135,6 +136,7 @@ class MpiCommunicator : public Communicator {
     return std::make_unique<MpiCommunicator>(session_, std::move(group));
   }
 
+  double seconds_spent() const override { return session_->seconds_spent(); }
   void abort(const std::string& reason) override { session_->abort(reason); }
 
  private:
@@ -149,6 +151,7 @@ class MpiCommunicator : public Communicator {
     for (const Tensor& t : tensors)
       check(t.is_cpu() && t.is_contiguous(), call.operation, " in group ", group_.name,
             ": MPI takes contiguous tensors of the host, this one is on ", t.device().str());
+    auto begin = std::chrono::steady_clock::now();
     session_->start(call);
     try {
       body(call);
@@ -158,6 +161,7 @@ class MpiCommunicator : public Communicator {
       for (auto& staging : staging_) new std::vector<std::byte>(std::move(staging));
       throw;
     }
+    session_->spent(std::chrono::steady_clock::now() - begin);
   }
 
   void send(size_t slot, const std::byte* from, int64_t n, int peer) {

@@ -94,6 +94,10 @@ class Session {
   // Where it throws, the transfers may still be on their way: abort() must follow.
   void wait(Transfers& transfers, const Call& call);
 
+  // Of operations, by the one thread that calls them.
+  void spent(std::chrono::duration<double> time) { spent_ += time; }
+  double seconds_spent() const { return spent_.count(); }
+
   // Any thread; calls no MPI.
   void abort(const std::string& reason);
 
@@ -127,6 +131,7 @@ class Session {
   MpiOptions options_;
   int rank_ = 0, size_ = 1, next_tag_ = 2, max_tag_ = 0;
   Neighbours neighbours_;
+  std::chrono::duration<double> spent_{0};
   std::chrono::microseconds spin_{5};  // of a wait, before it yields the core
   MPI_Comm data_ = MPI_COMM_NULL, notes_ = MPI_COMM_NULL;
 
