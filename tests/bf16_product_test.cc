@@ -3,6 +3,7 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/mm.h>
@@ -32,6 +33,8 @@ class Bf16Product : public testing::TestWithParam<const Bf16Kernels*> {
     at::manual_seed(1);
   }
   void TearDown() override { std::swap(bf16_kernels(), kernels_); }
+  // Of sums in float, or, a third of what rounding factors to bf16 does, of sums in fp16.
+  double error() const { return GetParam()->in_float ? 1e-3 : 1e-6; }
 
  private:
   const Bf16Kernels* kernels_ = GetParam();
@@ -66,13 +69,14 @@ TEST_P(Bf16Product, EqualsDoubleForAllShapesAndOrders) {
       Tensor want = at::mm(a.to(at::kDouble), b.to(at::kDouble).t());
       Tensor y = at::full({M, N + 3}, 7.0).narrow(1, 1, N);
       bf16_product_out(y, a, b);
-      EXPECT_LE(relative(y, want), 1e-6) << M << " " << N << " " << K << " " << order;
+      EXPECT_LE(relative(y, want), error()) << M << " " << N << " " << K << " " << order;
       add_bf16_product(y, a, b);
-      EXPECT_LE(relative(y, want * 2), 1e-6) << M << " " << N << " " << K << " " << order;
+      EXPECT_LE(relative(y, want * 2), error()) << M << " " << N << " " << K << " " << order;
       bf16_product_out(y, a, b, bias);
-      EXPECT_LE(relative(y, want + bias), 1e-6) << M << " " << N << " " << K << " " << order;
+      EXPECT_LE(relative(y, want + bias), error()) << M << " " << N << " " << K << " " << order;
       add_bf16_product(y, a, b, bias);
-      EXPECT_LE(relative(y, 2 * (want + bias)), 1e-6) << M << " " << N << " " << K << " " << order;
+      EXPECT_LE(relative(y, 2 * (want + bias)), error())
+          << M << " " << N << " " << K << " " << order;
       Tensor half = at::empty({M, N}, at::kBFloat16);
       bf16_product_out(half, a, b);
       EXPECT_LE(relative(half, want), 4e-3) << M << " " << N << " " << K << " " << order;
@@ -88,7 +92,7 @@ TEST_P(Bf16Product, MultipliesByAFactorThatWasPacked) {
       Tensor y = at::full({M, N}, 7.0);
       for (int64_t from : {int64_t{0}, M / 2})  // one part of the rows behind the other
         factor.product_out(y.narrow(0, from, M - from), a.narrow(0, from, M - from));
-      EXPECT_LE(relative(y, want), 1e-6) << M << " " << N << " " << K << " " << order;
+      EXPECT_LE(relative(y, want), error()) << M << " " << N << " " << K << " " << order;
     }
 }
 
@@ -109,7 +113,8 @@ TEST_P(Bf16Product, MultipliesFewRowsThatWerePackedByPartsOfAMatrix) {
     EXPECT_TRUE(y.select(1, 0).eq(7).all().item<bool>());
     EXPECT_TRUE(y.select(1, N + 1).eq(7).all().item<bool>());
     rows.product_out(y.narrow(1, 1, N), w, {});
-    EXPECT_LE(relative(y.narrow(1, 1, N), at::mm(x.to(at::kDouble), w.to(at::kDouble).t())), 1e-6);
+    EXPECT_LE(relative(y.narrow(1, 1, N), at::mm(x.to(at::kDouble), w.to(at::kDouble).t())),
+              error());
   }
   EXPECT_EQ(taken, GetParam()->few_rows > 0);
 }
@@ -154,6 +159,42 @@ TEST_P(Bf16Product, ARowHasTheSameBitsInAnyCompany) {
   }
 }
 
+// Rows and columns that differ by powers of 2, with zeros and numbers of the least exponents.
+TEST_P(Bf16Product, KeepsTheDigitsOfEachRowAndColumn) {
+  constexpr int64_t M = 40, N = 70, K = 200;
+  for (int order = 0; order < 4; ++order) {
+    Tensor a = random(M, K, order & 1), b = random(N, K, order & 2);
+    Tensor rows = at::arange(-60, 60, 3, at::kDouble).exp2().unsqueeze(1),
+           columns = at::arange(0, N, at::kDouble).sub(35).exp2().unsqueeze(1);
+    a = a * rows.to(at::kBFloat16), b = b * columns.to(at::kBFloat16);
+    a[7].zero_(), b[3].zero_();
+    a.select(1, 5).mul_(1e-9);  // beside the others of a row
+    Tensor want = at::mm(a.to(at::kDouble), b.to(at::kDouble).t()), y = at::empty({M, N});
+    bf16_product_out(y, a, b);
+    Tensor scale = rows * columns.t();
+    EXPECT_LE(relative(y.to(at::kDouble) / scale, want / scale), error()) << order;
+    EXPECT_TRUE(y[7].eq(0).all().item<bool>());
+    EXPECT_TRUE(y.select(1, 3).eq(0).all().item<bool>());
+    Tensor least = at::full({1, K}, 0x1p-126).to(at::kBFloat16);
+    Tensor most = at::full({1, K}, 0x1p120).to(at::kBFloat16), one = at::empty({1, 1});
+    bf16_product_out(one, least, most);
+    EXPECT_NEAR(one.item<double>(), K * 0x1p-6, K * 0x1p-6 * error());
+  }
+}
+
+TEST_P(Bf16Product, HasInfinityAndNaNWhereFactorsHave) {
+  constexpr int64_t M = 20, N = 70, K = 90;
+  for (int order = 0; order < 4; ++order) {
+    Tensor a = random(M, K, order & 1).abs() + 1, b = random(N, K, order & 2).abs() + 1;
+    a[2][80] = INFINITY, a[3][1] = std::nan(""), b[66][5] = -INFINITY, b[1][89] = std::nan("");
+    Tensor want = at::mm(a.to(at::kDouble), b.to(at::kDouble).t()), y = at::empty({M, N});
+    bf16_product_out(y, a, b);
+    EXPECT_TRUE(y.isnan().equal(want.isnan())) << order;
+    EXPECT_TRUE(y.isposinf().equal(want.isposinf())) << order;
+    EXPECT_TRUE(y.isneginf().equal(want.isneginf())) << order;
+  }
+}
+
 TEST_P(Bf16Product, TrainsAParameterWithAnFp32Gradient) {
   Tensor values = at::randn({96, 48}).to(at::kBFloat16), w = values.clone().set_requires_grad(true);
   w.set_grad_dtype(at::kFloat);
@@ -164,7 +205,7 @@ TEST_P(Bf16Product, TrainsAParameterWithAnFp32Gradient) {
   Tensor rows = dy.view({300, 96}).to(at::kDouble);
   EXPECT_TRUE(w.grad().is_same(kept));
   EXPECT_LE(relative(kept - 0.5, at::mm(rows.t(), x.detach().view({300, 48}).to(at::kDouble))),
-            1e-6);
+            error());
   EXPECT_LE(relative(x.grad().view({300, 48}), at::mm(rows, values.to(at::kDouble))), 4e-3);
 }
 

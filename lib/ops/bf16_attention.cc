@@ -25,6 +25,9 @@ static_assert(kQueries == kPartStep && kBackQueries == kPartStep && kBackKeys ==
 constexpr double kForwardCost = 1.1;  // of heads in parts, whose keys are packed again
 constexpr float kLog2e = 1.44269504F;
 
+// Scores are exponents: their sums are in float.
+const Bf16Kernels& attending() { return bf16_kernels()->of_attention(); }
+
 // Sixty-four bytes apart, from one allocation per thread.
 class Room {
  public:
@@ -51,20 +54,20 @@ int64_t columns_size(int64_t rows, int64_t depth) {
   return padded_to(rows, kTileColumns) * pairs_of(depth);
 }
 int64_t rows_size(int64_t rows, int64_t depth) {
-  return padded_to(rows, tile_rows()) * row_words_of(depth);
+  return padded_to(rows, attending().tile_rows) * attending().row_words(pairs_of(depth));
 }
 PackedColumns columns_of(const uint32_t* packed, int64_t depth) {
   return {packed, pairs_of(depth) * kTileColumns};
 }
 PackedRows rows_of(const uint32_t* packed, int64_t depth) {
-  return {packed, row_words_of(depth) * tile_rows()};
+  return {packed, attending().row_words(pairs_of(depth)) * attending().tile_rows};
 }
 // Pairs [pairs][wide].
 PackedColumns columns_among(const uint32_t* pairs, int64_t wide) {
   return {pairs, kTileColumns, wide};
 }
 
-const Bf16Softmax& softmax() { return *bf16_kernels()->softmax; }
+const Bf16Softmax& softmax() { return *attending().softmax; }
 
 struct Scales {
   float score, log2;  // what they are multiplied by, and in units of log 2
@@ -110,8 +113,8 @@ class HeadForward {
         scales_(head.rule.scale()) {
     for (int64_t key = first_key(queries.from); key < queries.end; key += kKeys) {
       int64_t n = std::min(kKeys, T_ - key);
-      pack_rows(head.k.narrow(key, n), keys_from(key));
-      pack_rows(transposed(head.v.narrow(key, n)), values_of(key));
+      attending().pack_rows(head.k.narrow(key, n), keys_from(key));
+      attending().pack_rows(transposed(head.v.narrow(key, n)), values_of(key));
     }
   }
   // out [T, D], rows `stride` apart; log_sum [T], of log 2.
@@ -135,7 +138,7 @@ class HeadForward {
   int64_t first_key(int64_t query) const { return head_.rule.first_key(query) / kKeys * kKeys; }
 
   void attend(int64_t query, int64_t n) {
-    pack_columns(head_.q.narrow(query, n), room_.q);
+    attending().pack_columns(head_.q.narrow(query, n), room_.q);
     std::fill_n(room_.top, kQueries, kNoScore);
     std::fill_n(room_.sum, kQueries, 0.0F);
     for (int64_t key = first_key(query); key < query + n; key += kKeys)
@@ -144,15 +147,16 @@ class HeadForward {
 
   void add_keys(int64_t query, int64_t n, int64_t key, int64_t keys) {
     int64_t wide = padded_to(n, kTileColumns), packed = std::min(kKeys, T_ - key);
-    multiply_packed(rows_of(keys_from(key), D_), columns_of(room_.q, D_), pairs_of(D_),
-                    {.data = room_.scores, .stride = wide}, keys, n);
+    attending().multiply_packed(rows_of(keys_from(key), D_), columns_of(room_.q, D_), pairs_of(D_),
+                                {.data = room_.scores, .stride = wide}, keys, n);
     head_.rule.count_distances({room_.scores, keys, n, wide, query, key, true});
     bool first = key == first_key(query);
     softmax().keys({room_.scores, keys, wide, key, query, scales_.log2},
                    {room_.top, room_.sum, room_.rescale}, room_.pairs);
     if (!first) softmax().scale_columns(outputs(n), room_.rescale);
-    multiply_packed(rows_of(values_of(key), packed), columns_among(room_.pairs, wide),
-                    pairs_of(keys), {.data = room_.out, .stride = kQueries, .add = !first}, D_, n);
+    attending().multiply_packed(rows_of(values_of(key), packed), columns_among(room_.pairs, wide),
+                                pairs_of(keys),
+                                {.data = room_.out, .stride = kQueries, .add = !first}, D_, n);
   }
 
   HeadInput head_;
@@ -223,11 +227,11 @@ class HeadBackward {
     for (int64_t i = seen.from; i < seen.end; i += kBackQueries) {
       int64_t n = std::min(kBackQueries, T_ - i);
       Bf16Matrix q = head.q.narrow(i, n), dy = y.dout.narrow(i, n);
-      pack_rows(q, block(r_.q, i));
-      pack_rows(dy, block(r_.dy, i));
+      attending().pack_rows(q, block(r_.q, i));
+      attending().pack_rows(dy, block(r_.dy, i));
       if (keys.empty() || i < keys.from) continue;
-      pack_rows(transposed(q), block_transposed(r_.q_t, i));
-      pack_rows(transposed(dy), block_transposed(r_.dy_t, i));
+      attending().pack_rows(transposed(q), block_transposed(r_.q_t, i));
+      attending().pack_rows(transposed(dy), block_transposed(r_.dy_t, i));
     }
     for (int64_t i = seen.from; i < seen.end; ++i)
       r_.dot[i] =
@@ -275,9 +279,9 @@ class HeadBackward {
   }
 
   void pack_keys(int64_t key, int64_t keys) {
-    pack_columns(head_.k.narrow(key, keys), r_.k);
-    pack_columns(head_.v.narrow(key, keys), r_.v);
-    pack_columns(transposed(head_.k.narrow(key, keys)), r_.k_t);
+    attending().pack_columns(head_.k.narrow(key, keys), r_.k);
+    attending().pack_columns(head_.v.narrow(key, keys), r_.v);
+    attending().pack_columns(transposed(head_.k.narrow(key, keys)), r_.k_t);
     std::fill_n(r_.dk, kBackKeys * D_, 0.0F);
     std::fill_n(r_.dv, kBackKeys * D_, 0.0F);
   }
@@ -285,26 +289,28 @@ class HeadBackward {
   void add_block(int64_t query, int64_t n, int64_t key, int64_t keys) {
     int64_t pairs = pairs_of(D_), wide = padded_to(keys, kTileColumns);
     auto rows = [&](uint32_t* all) { return rows_of(block(all, query), D_); };
-    multiply_packed(rows(r_.q), columns_of(r_.k, D_), pairs, {.data = r_.scores, .stride = wide}, n,
-                    keys);
+    attending().multiply_packed(rows(r_.q), columns_of(r_.k, D_), pairs,
+                                {.data = r_.scores, .stride = wide}, n, keys);
     head_.rule.count_distances({r_.scores, n, keys, wide, query, key});
-    multiply_packed(rows(r_.dy), columns_of(r_.v, D_), pairs, {.data = r_.dp, .stride = wide}, n,
-                    keys);
+    attending().multiply_packed(rows(r_.dy), columns_of(r_.v, D_), pairs,
+                                {.data = r_.dp, .stride = wide}, n, keys);
     softmax().backward_queries({r_.scores, r_.dp, n, wide, query, key, scales_.score, scales_.log2,
                                 y_.log_sum + query, r_.dot + query},
                                {r_.p, r_.ds, r_.ds_rows});
     auto add_to = [&](float* gradient, uint32_t* factors, const uint32_t* among) {
-      multiply_packed(rows_of(block_transposed(factors, query), n), columns_among(among, wide),
-                      pairs_of(n), {.data = gradient, .stride = kBackKeys, .add = true}, D_, keys);
+      attending().multiply_packed(rows_of(block_transposed(factors, query), n),
+                                  columns_among(among, wide), pairs_of(n),
+                                  {.data = gradient, .stride = kBackKeys, .add = true}, D_, keys);
     };
     if (keys_.has(key)) {
       add_to(r_.dv, r_.dy_t, r_.p);
       add_to(r_.dk, r_.q_t, r_.ds);
     }
     if (!queries_.has(query)) return;
-    pack_rows({r_.ds_rows, n, keys, wide, 1}, r_.ds_rows_packed);
-    multiply_packed(rows_of(r_.ds_rows_packed, keys), columns_of(r_.k_t, keys), pairs_of(keys),
-                    {.data = r_.dq + query * D_, .stride = D_, .add = true}, n, D_);
+    attending().pack_rows({r_.ds_rows, n, keys, wide, 1}, r_.ds_rows_packed);
+    attending().multiply_packed(rows_of(r_.ds_rows_packed, keys), columns_of(r_.k_t, keys),
+                                pairs_of(keys),
+                                {.data = r_.dq + query * D_, .stride = D_, .add = true}, n, D_);
   }
 
   HeadInput head_;

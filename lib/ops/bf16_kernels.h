@@ -1,6 +1,6 @@
 // Matrix products of bf16 with sums in float: by the tiles of AMX, by the dot products of
-// AVX512-BF16 where these occupy the vector units fully (AMD from Zen 4 on), or in float by AVX-512
-// or AVX2.
+// AVX512-BF16 where these occupy the vector units fully (AMD from Zen 4 on), by AVX512-FP16, or in
+// float by AVX-512 or AVX2.
 // Operands are packed as the processor reads them: pairs of neighbours along the dimension that is
 // summed over ("depth") in 32 bits.
 #pragma once
@@ -66,12 +66,15 @@ struct Bf16Kernels {
   const char* name;
   const Bf16Softmax* softmax;  // between two products
   int64_t tile_rows;           // of a product, that are computed at once
-  bool in_floats;              // rows are packed as floats: there are no instructions for bf16
-  int64_t pairs_multiple;      // packed depths are padded to a multiple with zeros
-  int64_t few_rows;       // up to so many rows of a, a product is sooner had transposed; 0: never
-  int64_t few_row_bytes;  // of which, packed, so much meets all of b and stays in a near cache
-  int64_t all_row_bytes;  // packed rows that meet columns as these are packed; 0: never
-  bool outruns_memory;    // a large product is sooner computed again than kept
+  bool wide_rows;              // numbers of rows take 32 bits: instructions for bf16 are not used
+  int64_t scale_words;         // behind a packed row
+  // Of sums that are in float, where these are not, with the same pairs_multiple; else null.
+  const Bf16Kernels* in_float;
+  int64_t pairs_multiple;  // packed depths are padded to a multiple with zeros
+  int64_t few_rows;        // up to so many rows of a, a product is sooner had transposed; 0: never
+  int64_t few_row_bytes;   // of which, packed, so much meets all of b and stays in a near cache
+  int64_t all_row_bytes;   // packed rows that meet columns as these are packed; 0: never
+  bool outruns_memory;     // a large product is sooner computed again than kept
   // Of a large product, by how its rows lie.
   struct Blocks {
     int64_t row_bytes;     // packed rows that meet all columns while they stay in a near cache;
@@ -81,8 +84,8 @@ struct Bf16Kernels {
   } along_depth, across_depth;
 
   // Groups of tile_rows rows, or of kTileColumns columns, zero where there are no rows and no
-  // depth. `to` starts at 64 bytes and has room for padded_to(rows, group) * pairs_of(depth) words,
-  // of rows in floats twice as many.
+  // depth. `to` starts at 64 bytes and has room for padded_to(rows, tile_rows) *
+  // row_words_of(depth) words, or padded_to(columns, kTileColumns) * pairs_of(depth).
   void (*pack_rows)(const Bf16Matrix& m, uint32_t* to);
   void (*pack_columns)(const Bf16Matrix& m, uint32_t* to);
 
@@ -95,6 +98,9 @@ struct Bf16Kernels {
   // and along_depth.row_bytes is not.
   void (*multiply_unpacked)(const Bf16Matrix& a, const PackedColumns& b, const ProductSum& c,
                             int64_t N);
+
+  int64_t row_words(int64_t pairs) const { return pairs * (wide_rows ? 2 : 1) + scale_words; }
+  const Bf16Kernels& of_attention() const { return in_float ? *in_float : *this; }
 };
 
 // Those that this processor can run, the fastest last.
@@ -111,9 +117,7 @@ inline int64_t pairs_of(int64_t depth) {
   return padded_to((depth + 1) / 2, bf16_kernels()->pairs_multiple);
 }
 // Words of a packed row.
-inline int64_t row_words_of(int64_t depth) {
-  return pairs_of(depth) * (bf16_kernels()->in_floats ? 2 : 1);
-}
+inline int64_t row_words_of(int64_t depth) { return bf16_kernels()->row_words(pairs_of(depth)); }
 inline void pack_rows(const Bf16Matrix& m, uint32_t* to) { bf16_kernels()->pack_rows(m, to); }
 inline void pack_columns(const Bf16Matrix& m, uint32_t* to) { bf16_kernels()->pack_columns(m, to); }
 inline void multiply_packed(const PackedRows& a, const PackedColumns& b, int64_t pairs,
@@ -121,6 +125,7 @@ inline void multiply_packed(const PackedRows& a, const PackedColumns& b, int64_t
   bf16_kernels()->multiply_packed(a, b, pairs, c, M, N);
 }
 
-extern const Bf16Kernels kAvx2Bf16Kernels, kAvx512fBf16Kernels, kAvx512Bf16Kernels, kAmxBf16Kernels;
+extern const Bf16Kernels kAvx2Bf16Kernels, kAvx512fBf16Kernels, kAvx512Bf16Kernels,
+    kFp16Bf16Kernels, kAmxBf16Kernels;
 
 }  // namespace neox

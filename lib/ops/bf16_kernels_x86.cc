@@ -46,12 +46,15 @@ std::vector<const Bf16Kernels*> all_bf16_kernels() {
        pairs = wide && __builtin_cpu_supports("avx512bf16");
   // Intel's processors take longer for a dot product of pairs than for two of floats.
   bool slow_pairs = pairs && __builtin_cpu_is("intel");
-  static const Bf16Kernels wide_kernels = with_near_cache(kAvx512fBf16Kernels);
+  bool fp16 = slow_pairs && __builtin_cpu_supports("avx512fp16");
+  static const Bf16Kernels wide_kernels = with_near_cache(kAvx512fBf16Kernels),
+                           fp16_kernels = with_near_cache(kFp16Bf16Kernels);
   std::vector<const Bf16Kernels*> all;
   if (floats) all.push_back(&kAvx2Bf16Kernels);
   if (slow_pairs) all.push_back(&kAvx512Bf16Kernels);
   if (wide) all.push_back(&wide_kernels);
   if (pairs && !slow_pairs) all.push_back(&kAvx512Bf16Kernels);
+  if (fp16) all.push_back(&fp16_kernels);
   if (pairs && has_bf16_tiles()) all.push_back(&kAmxBf16Kernels);
   return all;
 }

@@ -167,7 +167,7 @@ class Product : public torch::autograd::Function<Product> {
 bool aten_is_slow_in([[maybe_unused]] at::ScalarType type) {
 #if defined(__x86_64__)
   bool half = type == at::kBFloat16 || type == at::kHalf;
-  bool slow = !bf16_kernels() || bf16_kernels()->in_floats;
+  bool slow = !bf16_kernels() || bf16_kernels()->wide_rows;
   // oneDNN multiplies fp16 by AVX512-FP16 alone, which AMD's processors with bf16 do not have.
   return half && (slow || (type == at::kHalf && !__builtin_cpu_supports("avx512fp16")));
 #else

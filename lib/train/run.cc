@@ -24,6 +24,7 @@
 #include "launch/process_info.h"
 #include "model/device.h"
 #include "model/gpus.h"
+#include "ops/bf16_kernels.h"
 #include "ops/product.h"
 #include "optim/optimizer.h"
 #include "tokenizer/of_config.h"
@@ -108,14 +109,16 @@ void say_start(const Config& config, const Start& start, const Mesh& mesh, at::D
   log_info("neox-train: ", human_count(static_cast<double>(num_parameters(config.model))),
            " parameters (", architecture(config.model), ")");
   int64_t data_ranks = mesh.layout().replicate * mesh.layout().shard;
-  log_info("device ", describe_device(device), ", ", precision_name(config.precision.type), ", ",
-           to_string(mesh.layout()), config.layout.splits_tokens ? " (sequence parallel)" : "",
-           ", ", to_string(start.batch, data_ranks));
+  Precision type = config.precision.type;
+  bool half = device.is_cpu() && (type == Precision::kFp16 || type == Precision::kBf16);
+  bool by_kernels = half && type == Precision::kBf16 && bf16_kernels();
+  log_info("device ", describe_device(device), ", ", precision_name(type),
+           by_kernels ? concat(" by ", bf16_kernels()->name) : "", ", ", to_string(mesh.layout()),
+           config.layout.splits_tokens ? " (sequence parallel)" : "", ", ",
+           to_string(start.batch, data_ranks));
   std::string bad = badly_used_ranks(start.batch, data_ranks);
   if (!bad.empty()) log_warning(bad);
   if (config.batch.ramp_up) say_ramp_up(config, start, data_ranks);
-  Precision type = config.precision.type;
-  bool half = device.is_cpu() && (type == Precision::kFp16 || type == Precision::kBf16);
   if (half && multiplied_in_fp32(dtypes_of(type).param))
     log_info("this CPU is slower in ", precision_name(type),
              " than in fp32, so products are computed in fp32");

@@ -1,0 +1,336 @@
+// Compiled for AVX512-FP16, whose multiplications are twice as many as those in float: for
+// processors whose dot products of bf16 are slow, and whose tiles (AMX) the system does not give.
+// bf16 has fewer digits than fp16, but a wider range: each row and each column is multiplied by a
+// power of 2, so that its greatest number is between 16 and 32 (what is 2^19 times smaller loses
+// digits). So 32 products have a sum below 2^15, which fp16 can hold; such sums are added up in
+// float. What they are rounded to is less than what bf16 has lost of the factors before
+// (docs/decisions/035-sums-in-fp16.md).
+#include <immintrin.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <new>
+
+#include "ops/bf16_pack.h"
+#include "ops/bf16_softmax.h"
+
+namespace neox {
+namespace fp16 {
+namespace {
+
+using namespace pairs;
+
+constexpr int64_t kTileRows = 14;               // whose sums of 64 columns fill the registers
+constexpr int64_t kWide = 2 * kTileColumns;     // columns of a tile
+constexpr int64_t kChunkPairs = 16;             // whose products are added up in fp16
+constexpr int64_t kAheadBytes = 4 * 2 * kWide;  // of columns, that are fetched before
+
+// --- scaling ---
+
+// The greatest numbers so far, without their signs, in 32 lanes of bf16.
+[[gnu::always_inline]] inline __m512i greater(__m512i most, __m512i x) {
+  return _mm512_max_epu16(most, _mm512_and_si512(x, _mm512_set1_epi16(0x7fff)));
+}
+
+// Of the greatest numbers, bf16 without signs, in the lower halves: the powers of 2 that bring them
+// to 16 and more, below 32; and, where `back`, from there. Rows of zeros and of numbers below
+// 2^-122 are multiplied by 2^126, those with infinities or NaN by 2^-124: they stay what they are.
+[[gnu::always_inline]] inline __m512 scale_of(__m512i greatest, bool back) {
+  __m512i exponent = _mm512_max_epi32(_mm512_srli_epi32(greatest, 7), _mm512_set1_epi32(5));
+  __m512i scale = back ? _mm512_sub_epi32(exponent, _mm512_set1_epi32(4))
+                       : _mm512_sub_epi32(_mm512_set1_epi32(127 + 127 + 4), exponent);
+  return as_floats(_mm512_slli_epi32(scale, 23));
+}
+// Of pairs of numbers of the same row or column.
+[[gnu::always_inline]] inline __m512i greatest_of(__m512i pairs) {
+  return _mm512_max_epu32(_mm512_srli_epi32(pairs, 16),
+                          _mm512_and_si512(pairs, _mm512_set1_epi32(0xffff)));
+}
+
+[[gnu::always_inline]] inline __m256i to_fp16(__m512i floats, __m512 scale) {
+  return reinterpret_cast<__m256i>(_mm512_cvtxps_ph(_mm512_mul_ps(as_floats(floats), scale)));
+}
+
+// --- packing of rows: [depth][kTileRows] of fp16, each twice, and behind that what brings their
+// sums back, [kTileRows] of float ---
+
+using How = Reading<true, 2 * kLanes>;
+
+constexpr int64_t kScaleWords = 1;  // of a row
+constexpr int64_t group_words(int64_t pairs) { return kTileRows * (2 * pairs + kScaleWords); }
+
+// The numbers of a depth of a group of rows.
+[[gnu::always_inline]] inline void store_depth(uint32_t* to, __m512i floats, __m512 scale) {
+  __m512i x = _mm512_cvtepu16_epi32(to_fp16(floats, scale));
+  _mm512_mask_storeu_epi32(to, lanes_of(kTileRows), _mm512_or_si512(x, _mm512_slli_epi32(x, 16)));
+}
+
+[[gnu::always_inline]] inline __m512 finish_group(uint32_t* end, __m512i greatest) {
+  _mm512_mask_storeu_ps(end, lanes_of(kTileRows), scale_of(greatest, true));
+  return scale_of(greatest, false);
+}
+
+void pack_rows_along(const Bf16Matrix& m, uint32_t* to, int64_t pairs) {
+  for (int64_t row = 0; row < m.rows; row += kTileRows, to += group_words(pairs)) {
+    Bf16Matrix group = m.narrow(row, std::min(kTileRows, m.rows - row));
+    alignas(64) uint32_t greatest[kLanes] = {};
+    for (int64_t i = 0; i < group.rows; ++i) {
+      __m512i most = _mm512_setzero_si512();
+      for (int64_t k = 0; k < m.depth; k += 2 * kLanes)
+        most = greater(most, _mm512_maskz_loadu_epi16(halves_of(m.depth, k),
+                                                      group.data + i * m.row_stride + k));
+      greatest[i] = _mm512_reduce_max_epu32(greatest_of(most));
+    }
+    __m512 scale = finish_group(to + 2 * kTileRows * pairs, _mm512_load_si512(greatest));
+    uint32_t* here = to;
+    for (int64_t pair = 0; pair < pairs; pair += kLanes) {
+      __m512i r[kLanes];
+      load_rows<How>(group, 0, pair, r);
+      transpose(r);
+      int64_t n = std::min(kLanes, pairs - pair);
+      for (int64_t i = 0; i < n; ++i, here += 2 * kTileRows) {
+        store_depth(here, first_of(r[i]), scale);
+        store_depth(here + kTileRows, second_of(r[i]), scale);
+      }
+    }
+  }
+}
+
+// Of a depth, the numbers of a group that begins at that row, in lanes of 32 bits.
+[[gnu::always_inline]] inline __m512i load_across(const Bf16Matrix& m, int64_t row, int64_t depth) {
+  __mmask16 mask = depth < m.depth ? lanes_of(std::min(kTileRows, m.rows - row)) : 0;
+  return _mm512_cvtepu16_epi32(
+      _mm256_maskz_loadu_epi16(mask, m.data + depth * m.depth_stride + row));
+}
+
+// The groups of some lines of the cache in turn: read from far away for the greatest numbers, and
+// again from the cache.
+void pack_rows_across(const Bf16Matrix& m, uint32_t* to, int64_t pairs) {
+  constexpr int64_t kGroups = 4, kStrip = kGroups * kTileRows;
+  for (int64_t first = 0; first < m.rows; first += kStrip) {
+    __m512i greatest[kGroups] = {};
+    int64_t groups = std::min(kGroups, (m.rows - first + kTileRows - 1) / kTileRows);
+    for (int64_t depth = 0; depth < m.depth; ++depth) {
+      const uint16_t* ahead = m.data + (depth + 2 * kAhead) * m.depth_stride + first;
+      fetch(ahead);
+      fetch(ahead + kStrip - 1);
+      for (int64_t g = 0; g < groups; ++g)
+        greatest[g] = greater(greatest[g], load_across(m, first + g * kTileRows, depth));
+    }
+    for (int64_t g = 0; g < groups; ++g) {
+      int64_t row = first + g * kTileRows;
+      uint32_t* here = to + row / kTileRows * group_words(pairs);
+      __m512 scale = finish_group(here + 2 * kTileRows * pairs, greatest[g]);
+      for (int64_t depth = 0; depth < 2 * pairs; ++depth, here += kTileRows)
+        store_depth(here, first_of(load_across(m, row, depth)), scale);
+    }
+  }
+}
+
+void pack_rows(const Bf16Matrix& m, uint32_t* to) {
+  int64_t pairs = (m.depth + 1) / 2;
+  return m.depth_stride == 1 ? pack_rows_along(m, to, pairs) : pack_rows_across(m, to, pairs);
+}
+void pack_columns(const Bf16Matrix& m, uint32_t* to) {
+  pack<kTileColumns, How>(m, to, (m.depth + 1) / 2);
+}
+
+// --- multiplying ---
+
+// What a thread keeps for its next products: some columns as fp16, and the sums of a tile. Not a
+// container of the standard library: see row_multiply_amx.cc.
+class Room {
+ public:
+  ~Room() { std::free(columns_); }
+  _Float16* columns(int64_t pairs) {
+    if (pairs <= pairs_) return columns_;
+    std::free(columns_);
+    pairs_ = 0;
+    auto bytes = static_cast<size_t>(pairs * 2 * kWide) * sizeof(_Float16);
+    columns_ = static_cast<_Float16*>(std::aligned_alloc(64, bytes));
+    if (!columns_) throw std::bad_alloc();
+    pairs_ = pairs;
+    return columns_;
+  }
+  alignas(64) float sums[kTileRows][kWide];
+  alignas(64) float scales[kWide];  // that bring the sums of columns back
+
+ private:
+  _Float16* columns_ = nullptr;
+  int64_t pairs_ = 0;
+};
+
+// Sixteen columns of [pairs] to [depth][kWide].
+void scale_columns(const uint32_t* from, int64_t stride, int64_t pairs, _Float16* to,
+                   float* scales) {
+  __m512i most = _mm512_setzero_si512();
+  for (int64_t pair = 0; pair < pairs; ++pair)
+    most = greater(most, _mm512_loadu_si512(from + pair * stride));
+  __m512i greatest = greatest_of(most);
+  __m512 scale = scale_of(greatest, false);
+  _mm512_store_ps(scales, scale_of(greatest, true));
+  for (int64_t pair = 0; pair < pairs; ++pair, to += 2 * kWide) {
+    __m512i x = _mm512_loadu_si512(from + pair * stride);
+    _mm256_store_si256(reinterpret_cast<__m256i*>(to), to_fp16(first_of(x), scale));
+    _mm256_store_si256(reinterpret_cast<__m256i*>(to + kWide), to_fp16(second_of(x), scale));
+  }
+}
+
+// One group of columns, or two.
+void scale_columns(const PackedColumns& b, int64_t pairs, bool both, Room& room) {
+  _Float16* to = room.columns(pairs);
+  for (int64_t j = 0; j < (both ? kWide : kTileColumns); j += kLanes)
+    scale_columns(b.data + j / kTileColumns * b.group + j % kTileColumns, b.pair, pairs, to + j,
+                  room.scales + j);
+}
+
+// kRows of a tile's rows by kVectors times 32 columns.
+template <int kRows, int kVectors>
+struct Tile {
+  __m512h sum[kRows][kVectors];
+
+  // The products of so many depths.
+  [[gnu::always_inline]] void multiply(const uint32_t*& a, const _Float16*& b, int64_t depths) {
+#pragma GCC unroll 14
+    for (int i = 0; i < kRows; ++i)
+#pragma GCC unroll 2
+      for (int j = 0; j < kVectors; ++j) sum[i][j] = _mm512_setzero_ph();
+    for (int64_t k = 0; k < depths; ++k, a += kTileRows, b += kWide) {
+      __m512h x[kVectors];
+#pragma GCC unroll 2
+      for (int j = 0; j < kVectors; ++j) {
+        x[j] = _mm512_load_ph(b + 2 * kLanes * j);
+        _mm_prefetch(reinterpret_cast<const char*>(b + 2 * kLanes * j) + kAheadBytes, _MM_HINT_T0);
+      }
+#pragma GCC unroll 14
+      for (int i = 0; i < kRows; ++i) {
+        auto y = reinterpret_cast<__m512h>(_mm512_set1_epi32(static_cast<int>(a[i])));
+#pragma GCC unroll 2
+        for (int j = 0; j < kVectors; ++j) sum[i][j] = _mm512_fmadd_ph(y, x[j], sum[i][j]);
+      }
+    }
+  }
+  // To the sums in float, or, of the first ones, in their place.
+  [[gnu::always_inline]] void add_to(float (&sums)[kTileRows][kWide], bool first) const {
+    const __mmask16 there = first ? 0 : 0xffff;
+#pragma GCC unroll 14
+    for (int i = 0; i < kRows; ++i)
+#pragma GCC unroll 2
+      for (int j = 0; j < kVectors; ++j) {
+        auto x = reinterpret_cast<__m512i>(sum[i][j]);
+        __m256i halves[2] = {_mm512_castsi512_si256(x), _mm512_extracti64x4_epi64(x, 1)};
+#pragma GCC unroll 2
+        for (int h = 0; h < 2; ++h) {
+          float* to = sums[i] + (2 * j + h) * kLanes;
+          __m512 y = _mm512_cvtxph_ps(reinterpret_cast<__m256h>(halves[h]));
+          _mm512_store_ps(to, _mm512_add_ps(y, _mm512_maskz_load_ps(there, to)));
+        }
+      }
+  }
+};
+
+// What is wanted next, fetched a little at a time while a tile is computed: lines of the next
+// columns, and of where the tile goes.
+struct Ahead {
+  const uint32_t* next;
+  int64_t lines;  // of a chunk
+};
+
+void fetch(Ahead& ahead, const ProductSum& c, const Valid& valid, int64_t first_row) {
+  for (int64_t i = 0; i < ahead.lines; ++i, ahead.next += kLanes)
+    _mm_prefetch(ahead.next, _MM_HINT_T1);
+  int64_t size = c.half ? 2 : 4;
+  for (int64_t i = first_row; i < std::min(first_row + 2, valid.rows); ++i)
+    for (int64_t at = 0; at < valid.columns * size; at += 64)
+      _mm_prefetch(static_cast<const char*>(c.data) + i * c.stride * size + at, _MM_HINT_T0);
+}
+
+template <int kRows, int kVectors>
+void sum_tile(const uint32_t* a, int64_t pairs, const ProductSum& c, const Valid& valid,
+              Ahead ahead, Room& room) {
+  const _Float16* b = room.columns(pairs);
+  for (int64_t pair = 0, row = 0; pair < pairs; pair += kChunkPairs, row += 2) {
+    fetch(ahead, c, valid, row);
+    Tile<kRows, kVectors> tile;
+    tile.multiply(a, b, 2 * std::min(kChunkPairs, pairs - pair));
+    tile.add_to(room.sums, pair == 0);
+  }
+}
+
+using SumTile = void (*)(const uint32_t*, int64_t, const ProductSum&, const Valid&, Ahead, Room&);
+// By half of the rows that there are, rounded up.
+template <int kVectors>
+constexpr SumTile kTiles[] = {nullptr,
+                              sum_tile<2, kVectors>,
+                              sum_tile<4, kVectors>,
+                              sum_tile<6, kVectors>,
+                              sum_tile<8, kVectors>,
+                              sum_tile<10, kVectors>,
+                              sum_tile<12, kVectors>,
+                              sum_tile<14, kVectors>};
+
+void store_tile(const Room& room, const float* row_scales, const ProductSum& c,
+                const Valid& valid) {
+  for (int64_t j = 0; j < valid.columns; j += kLanes) {
+    __mmask16 mask = lanes_of(valid.columns, j);
+    __m512 bias = c.bias ? _mm512_maskz_loadu_ps(mask, c.bias + j) : _mm512_setzero_ps();
+    __m512 column_scale = _mm512_load_ps(room.scales + j);
+    for (int64_t i = 0; i < valid.rows; ++i) {
+      __m512 y = _mm512_mul_ps(_mm512_load_ps(room.sums[i] + j), column_scale);
+      y = _mm512_fmadd_ps(y, _mm512_set1_ps(row_scales[i]), bias);
+      store_sums(y, c, i * c.stride + j, mask);
+    }
+  }
+}
+
+constexpr int64_t kManyRows = 48;
+void multiply_packed(const PackedRows& a, const PackedColumns& b, int64_t pairs,
+                     const ProductSum& c, int64_t M, int64_t N) {
+  thread_local Room room;
+  PackedColumns columns = b;
+  int64_t chunks = (pairs + kChunkPairs - 1) / kChunkPairs, tiles = (M + kTileRows - 1) / kTileRows;
+  bool packed = b.group > kTileColumns;
+  for (int64_t n = 0; n < N; n += kWide, columns.data += 2 * b.group) {
+    bool both = N - n > kTileColumns;
+    const uint32_t* next = columns.data + 2 * b.group;
+    if (b.next) next = static_cast<const uint32_t*>(b.next) + n / kTileColumns * b.group;
+    // Of the next columns, by the chunks of all tiles.
+    int64_t lines = packed && M >= kManyRows
+                        ? (pairs * kWide / kLanes + tiles * chunks - 1) / (tiles * chunks)
+                        : 0;
+    scale_columns(columns, pairs, both, room);
+    for (int64_t m = 0; m < M; m += kTileRows, next += lines * chunks * kLanes) {
+      const uint32_t* rows = a.data + m / kTileRows * a.group;
+      Valid valid{std::min(kTileRows, M - m), std::min(kWide, N - n)};
+      ProductSum to = c.at(m, n);
+      auto sum = (both ? kTiles<2> : kTiles<1>)[(valid.rows + 1) / 2];
+      sum(rows, pairs, to, valid, {next, lines}, room);
+      const uint32_t* scales = rows + a.group - kTileRows * kScaleWords;
+      store_tile(room, reinterpret_cast<const float*>(scales), to, valid);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fp16
+
+const Bf16Kernels kFp16Bf16Kernels = {.name = "AVX512-FP16",
+                                      .softmax = &kAvx512Softmax,
+                                      .tile_rows = fp16::kTileRows,
+                                      .wide_rows = true,
+                                      .scale_words = fp16::kScaleWords,
+                                      .in_float = &kAvx512fBf16Kernels,
+                                      .pairs_multiple = 1,
+                                      .few_rows = 0,
+                                      .few_row_bytes = 0,
+                                      .all_row_bytes = 5 << 20,
+                                      .outruns_memory = false,
+                                      // Row bytes by the size of the cache: bf16_kernels_x86.cc.
+                                      .along_depth = {512 << 10, 4 << 20},
+                                      .across_depth = {512 << 10, 4 << 20, 1024},
+                                      .pack_rows = fp16::pack_rows,
+                                      .pack_columns = fp16::pack_columns,
+                                      .multiply_packed = fp16::multiply_packed,
+                                      .multiply_unpacked = nullptr};
+
+}  // namespace neox
