@@ -102,12 +102,15 @@ const Companion* tiktoken_ranks(const ModelFiles& model) {
   return found && Tokenizer::is_tiktoken(found->type) ? companion(model, found->vocab) : nullptr;
 }
 
-// All its encodings end documents alike.
 TextTokens text_tokens_of_ranks(const fs::path& path) {
   TextTokens tokens;
-  for (const AddedToken& token : read_tiktoken(path).added)
-    if (token.content == "<|endoftext|>")
+  TokenizerFiles ranks = read_tiktoken(path);
+  for (const AddedToken& token : ranks.added)
+    if (token.content == "<|endoftext|>" || token.content == "<|end_of_text|>")
       tokens = {token.id, token.id, token.content, token.content, token.content};
+  for (const AddedToken& token : ranks.added)
+    if (ranks.begin == std::vector{token.id})
+      tokens.begin = token.id, tokens.begin_text = token.content;
   return tokens;
 }
 

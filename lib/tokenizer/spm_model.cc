@@ -107,8 +107,9 @@ void read_normalizer(Message m, SpmModel& model) {
   }
 }
 
-// Whether it begins with a line of tiktoken's: a token in base64 and its rank.
-bool is_ranks(std::string_view text) {
+}  // namespace
+
+bool holds_ranks(std::string_view text) {
   std::string_view line = text.substr(0, text.find('\n'));
   size_t space = line.find(' ');
   if (space == 0 || space == line.npos || space + 1 == line.size()) return false;
@@ -120,8 +121,6 @@ bool is_ranks(std::string_view text) {
          std::ranges::all_of(line.substr(space + 1), is_digit);
 }
 
-}  // namespace
-
 int32_t SpmModel::control_piece(std::string_view text) const {
   auto found = std::ranges::find_if(pieces, [&](const SpmPiece& piece) {
     return piece.type == SpmPiece::kControl && piece.text == text;
@@ -132,9 +131,11 @@ int32_t SpmModel::control_piece(std::string_view text) const {
 SpmModel read_spm_model(const std::filesystem::path& path) {
   SpmModel model{.name = path.string()};
   std::string text = read_file(path);
-  check_io(!is_ranks(text), model.name,
-           " holds ranks of tiktoken, as LLaMA 3's tokenizer.model does, and is no model of "
-           "SentencePiece; take the tokenizer.json of the model (tokenizer_type: HFTokenizer)");
+  check_io(
+      !holds_ranks(text), model.name,
+      " holds ranks of tiktoken, as LLaMA 3's tokenizer.model does, and is no model of "
+      "SentencePiece; take it with tokenizer_type: TiktokenTokenizer, or the tokenizer.json of "
+      "the model with HFTokenizer");
   for (Message m(text, model.name); m.next();) {
     if (m.field == 1) model.pieces.push_back(read_piece(m.message()));
     if (m.field == 2) read_trainer(m.message(), model);

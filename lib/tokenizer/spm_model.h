@@ -33,6 +33,9 @@ struct SpmModel {
   int32_t control_piece(std::string_view text) const;
 };
 
+// Whether a file begins with a line of tiktoken's instead: a token in base64 and its rank.
+bool holds_ranks(std::string_view text);
+
 // Throws Error with the path for what is no such model, or one that is not supported.
 SpmModel read_spm_model(const std::filesystem::path& path);
 

@@ -1,9 +1,8 @@
 // tiktoken's files of ranks, and what its encodings have beside them (tiktoken 0.14,
-// tiktoken_ext/openai_public.py).
+// tiktoken_ext/openai_public.py), and LLaMA 3 (Meta's llama3/tokenizer.py).
 #include <algorithm>
 #include <charconv>
 #include <nlohmann/json.hpp>
-#include <span>
 #include <unordered_map>
 
 #include "base/error.h"
@@ -16,35 +15,60 @@ namespace neox {
 namespace {
 
 struct Special {
-  const char* content;
+  std::string content;
   int32_t id;
 };
 
-constexpr Special kR50k[] = {{"<|endoftext|>", 50256}};
-constexpr Special kCl100k[] = {{"<|endoftext|>", 100257},
-                               {"<|fim_prefix|>", 100258},
-                               {"<|fim_middle|>", 100259},
-                               {"<|fim_suffix|>", 100260},
-                               {"<|endofprompt|>", 100276}};
-constexpr Special kO200k[] = {{"<|endoftext|>", 199999}, {"<|endofprompt|>", 200018}};
-
 struct Encoding {
-  const char* name;
-  const char* cached;  // the file in tiktoken's cache: SHA-1 of its address
+  std::string name;
+  std::string
+      other;  // the file in tiktoken's cache: SHA-1 of its address; Meta's name of LLaMA 3's
   Words words;
-  std::span<const Special> special;
+  std::vector<Special> special;
+  size_t ranks = 0;        // that all its files have; 0: any number
+  std::string begin = "";  // the token in front of texts
 };
 
-constexpr Encoding kEncodings[] = {
-    {"r50k_base", "0ea1e91bbb3a60f729a8dc8f777fd2fc07cd8df4", Words::kGpt2, kR50k},
-    {"p50k_base", "ec7223a39ce59f226a68acc30dc1af2788490e15", Words::kGpt2, kR50k},
-    {"cl100k_base", "9b5ad71b2ce5302211f9c61530b329a4922fc6a4", Words::kCl100k, kCl100k},
-    {"o200k_base", "fb374d419588a4632f3f557e76b4b70aebbca790", Words::kO200k, kO200k}};
+// Those of 3.1 and later. LLaMA 3 had other names for some that no text has.
+std::vector<Special> llama3_special(int32_t first) {
+  std::vector<Special> all;
+  auto add = [&](const std::string& name) {
+    all.push_back({concat("<|", name, "|>"), first + static_cast<int32_t>(all.size())});
+  };
+  for (const char* name :
+       {"begin_of_text", "end_of_text", "reserved_special_token_0", "reserved_special_token_1",
+        "finetune_right_pad_id", "reserved_special_token_2", "start_header_id", "end_header_id",
+        "eom_id", "eot_id", "python_tag"})
+    add(name);
+  for (int number = 3; all.size() < 256; ++number) add(concat("reserved_special_token_", number));
+  return all;
+}
+
+const std::vector<Encoding>& encodings() {
+  static const std::vector<Special> kR50k = {{"<|endoftext|>", 50256}};
+  static const std::vector<Encoding> kAll = {
+      {"r50k_base", "0ea1e91bbb3a60f729a8dc8f777fd2fc07cd8df4", Words::kGpt2, kR50k},
+      {"p50k_base", "ec7223a39ce59f226a68acc30dc1af2788490e15", Words::kGpt2, kR50k},
+      {"cl100k_base",
+       "9b5ad71b2ce5302211f9c61530b329a4922fc6a4",
+       Words::kCl100k,
+       {{"<|endoftext|>", 100257},
+        {"<|fim_prefix|>", 100258},
+        {"<|fim_middle|>", 100259},
+        {"<|fim_suffix|>", 100260},
+        {"<|endofprompt|>", 100276}}},
+      {"o200k_base",
+       "fb374d419588a4632f3f557e76b4b70aebbca790",
+       Words::kO200k,
+       {{"<|endoftext|>", 199999}, {"<|endofprompt|>", 200018}}},
+      {"llama3", "tokenizer", Words::kCl100k, llama3_special(128000), 128000, "<|begin_of_text|>"}};
+  return kAll;
+}
 
 const Encoding& encoding_of(const std::filesystem::path& path) {
   std::string name = path.stem().string(), names;
-  for (const Encoding& encoding : kEncodings) {
-    if (name == encoding.name || name == encoding.cached) return encoding;
+  for (const Encoding& encoding : encodings()) {
+    if (name == encoding.name || name == encoding.other) return encoding;
     names += concat(names.empty() ? "" : ", ", encoding.name, ".tiktoken");
   }
   fail(Exit::kIo, path.string(),
@@ -120,6 +144,8 @@ std::vector<std::string> read_ranks(const std::string& name, const Encoding& enc
     check_io(tokens[at].empty(), name, ":", i + 1, ": the rank ", at, " stands twice");
     tokens[at] = std::move(token.bytes);
   }
+  check_io(encoding.ranks == 0 || tokens.size() == encoding.ranks, name, " has ", tokens.size(),
+           " ranks, but ", encoding.name, "'s are ", encoding.ranks);
   for (size_t id = 0; id < tokens.size(); ++id) {
     bool special = std::ranges::count(encoding.special, static_cast<int32_t>(id), &Special::id) > 0;
     check_io(tokens[id].empty() == special, name, ": the rank ", id,
@@ -141,6 +167,19 @@ constexpr const char* kTokenizerJson = R"({
 constexpr const char* kAddedToken = R"({
   "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true})";
 
+// Puts the token in front of texts.
+nlohmann::json template_of(const AddedToken& begin) {
+  nlohmann::json token = {{"SpecialToken", {{"id", begin.content}, {"type_id", 0}}}};
+  auto text = [](const char* id) {
+    return nlohmann::json{{"Sequence", {{"id", id}, {"type_id", 0}}}};
+  };
+  nlohmann::json known = {{"id", begin.content}, {"ids", {begin.id}}, {"tokens", {begin.content}}};
+  return {{"type", "TemplateProcessing"},
+          {"single", {token, text("A")}},
+          {"pair", {token, text("A"), token, text("B")}},
+          {"special_tokens", {{begin.content, known}}}};
+}
+
 }  // namespace
 
 TokenizerFiles read_tiktoken(const std::filesystem::path& path) {
@@ -159,6 +198,8 @@ TokenizerFiles read_tiktoken(const std::filesystem::path& path) {
   for (const std::string& bytes : tokens) files.tokens.push_back(to_byte_level(bytes));
   for (const Special& token : encoding.special)
     files.added.push_back({.content = token.content, .id = token.id, .special = true});
+  for (const Special& token : encoding.special)
+    if (token.content == encoding.begin) files.begin = {token.id};
   return files;
 }
 
@@ -183,6 +224,7 @@ std::string tokenizer_json_of(const TokenizerFiles& tiktoken) {
     json added = json::parse(kAddedToken);
     added["id"] = token.id;
     added["content"] = token.content;
+    if (tiktoken.begin == std::vector{token.id}) root["post_processor"] = template_of(token);
     root["added_tokens"].push_back(std::move(added));
   }
   root["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = expression_of(tiktoken.words);

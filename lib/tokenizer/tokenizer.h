@@ -32,7 +32,7 @@ class Tokenizer {
   // character for each byte.
   static Tokenizer characters();
   // tiktoken's file of ranks, such as cl100k_base.tiktoken: the ids of its encode() with
-  // allowed_special="all".
+  // allowed_special="all"; of LLaMA 3's tokenizer.model behind "<|begin_of_text|>".
   static Tokenizer from_tiktoken(const std::filesystem::path& path);
   // By GPT-NeoX's tokenizer_type: HFTokenizer, GPT2BPETokenizer (with merges), SPMTokenizer,
   // TiktokenTokenizer, or CharLevelTokenizer (without files); or Megatron's Llama2Tokenizer.

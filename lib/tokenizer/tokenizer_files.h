@@ -45,8 +45,9 @@ TokenizerFiles read_tokenizer_json(const std::filesystem::path& path);
 TokenizerFiles read_gpt2_files(const std::filesystem::path& vocab,
                                const std::filesystem::path& merges);
 
-// tiktoken's file of ranks, which is named after its encoding, or as in tiktoken's cache; special
-// tokens in a text are these tokens (allowed_special="all").
+// tiktoken's file of ranks, which is named after its encoding, or as in tiktoken's cache, or LLaMA
+// 3's, also under Meta's name, tokenizer.model; special tokens in a text are these tokens
+// (allowed_special="all"), and LLaMA 3's begin with one.
 TokenizerFiles read_tiktoken(const std::filesystem::path& path);
 // The same as a tokenizer.json: with the same ids in Hugging Face's libraries where the parts of a
 // token have better ranks than it, as those of tiktoken's own ranks have.

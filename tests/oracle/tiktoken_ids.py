@@ -23,7 +23,7 @@ from tokenizer import GLUE, corpus, long_runs
 from tokenizer_peer import RandomTexts, count_different, encode_with_tool, run_tool, train_peer
 from tokenizers import pre_tokenizers
 
-NAMES = ["r50k_base", "p50k_base", "cl100k_base", "o200k_base"]
+NAMES = ["r50k_base", "p50k_base", "cl100k_base", "o200k_base", "llama3"]
 CACHED = {"p50k_base": "ec7223a39ce59f226a68acc30dc1af2788490e15", "cl100k_base": "9b5ad71b2ce5302211f9c61530b329a4922fc6a4",
           "r50k_base": "0ea1e91bbb3a60f729a8dc8f777fd2fc07cd8df4", "o200k_base": "fb374d419588a4632f3f557e76b4b70aebbca790"}
 
@@ -61,8 +61,26 @@ def random_ranks(seed):
     return {token: rank for rank, token in enumerate(tokens)}
 
 
+def filled(ranks):
+    """As many as LLaMA 3 has, with tokens that no UTF-8 holds."""
+    return ranks | {b"\xff" + n.to_bytes(3, "big"): n for n in range(len(ranks), 128000)}
+
+
+def llama3(ranks):
+    """As Meta's llama3/tokenizer.py defines it, with the names of 3.1."""
+    names = ["begin_of_text", "end_of_text", "reserved_special_token_0", "reserved_special_token_1", "finetune_right_pad_id",
+             "reserved_special_token_2", "start_header_id", "end_header_id", "eom_id", "eot_id", "python_tag"]
+    names += [f"reserved_special_token_{n}" for n in range(3, 248)]
+    words = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|"
+             r"\s+(?!\S)|\s+")
+    return tiktoken.Encoding("llama3", pat_str=words, mergeable_ranks=ranks,
+                             special_tokens={f"<|{name}|>": 128000 + n for n, name in enumerate(names)})
+
+
 def encoding(name, ranks):
     """tiktoken's definition, with these ranks."""
+    if name == "llama3":
+        return llama3(ranks)
     kept = public.load_tiktoken_bpe
     public.load_tiktoken_bpe = lambda *_, **__: ranks
     described = getattr(public, name)()
@@ -80,6 +98,8 @@ def compare(title, peer, path, texts, folder):
     theirs = []
     for text in texts:
         ids = peer.encode(text.decode("utf-8", errors="replace"), allowed_special="all")
+        if peer.name == "llama3":
+            ids = [128000] + ids
         plain = [i for i in ids if i not in peer._special_tokens.values()]
         theirs.append((ids, peer.decode(plain), peer.decode(ids)))
     wrong = count_different(title, texts, theirs, encode_with_tool(["tiktoken", path], texts))
@@ -99,7 +119,7 @@ def main():
     options = parser.parse_args()
     data, cache = os.environ.get("NEOX_TEST_DATA"), os.environ.get("TIKTOKEN_CACHE_DIR")
     real = [p.read_bytes() for p in sorted(pathlib.Path(data).glob("*.txt"))] if data else []
-    made = RandomTexts(options.seed, GLUE + ["<|fim_prefix|>", "<|endofprompt|>", "aaaaab", "ababa", "aA1aA"])
+    made = RandomTexts(options.seed, GLUE + ["<|fim_prefix|>", "<|endofprompt|>", "<|eot_id|>", "aaaaab", "ababa", "aA1aA"])
     strings = [made.text() for _ in range(options.texts)] + long_runs()
     print(f"tiktoken {tiktoken.__version__}, NEOX_TEST_DATA {data or 'not set'}, TIKTOKEN_CACHE_DIR {cache or 'not set: no ranks of its own'}")
     wrong = 0
@@ -107,9 +127,10 @@ def main():
         for name in NAMES:
             path = pathlib.Path(folder) / f"{name}.tiktoken"
             for kind, ranks in (("learnt", learnt_ranks(options.seed)), ("random", random_ranks(options.seed))):
+                ranks = filled(ranks) if name == "llama3" else ranks
                 path.write_bytes(b"".join(base64.b64encode(t) + b" %d\n" % r for t, r in ranks.items()))
                 wrong += compare(f"{name}, {kind} ranks", encoding(name, ranks), path, strings, folder)
-            own = pathlib.Path(cache or folder) / CACHED[name]
+            own = pathlib.Path(cache or folder) / CACHED.get(name, "none")
             if own.exists():
                 wrong += compare(f"{name}, its own ranks", tiktoken.get_encoding(name), own, strings + real, folder)
     print(f"{wrong} differ")
