@@ -51,6 +51,9 @@ constexpr Format kFormats[] = {
     {"neox-gqa-slots", "the same with num_kv_heads, of February to November 2024, read alone",
      Format::Holds::kWeights, Format::Files::kForRanks, never_found, open_neox_slots,
      open_neox_tensors, write_neox_slots},
+    {"meta", "LLaMA of Meta's: params.json and consolidated.00.pth ..., read alone",
+     Format::Holds::kWeights, Format::Files::kWhole, is_meta, open_meta, open_meta_tensors,
+     write_meta},
 };
 
 std::string names() {

@@ -44,6 +44,13 @@ bool is_hf(const fs::path& path);
 ModelFiles open_hf(const fs::path& path);
 void write_hf(const ModelFiles& model, const Target& target);
 
+// LLaMA as Meta publishes it: params.json and consolidated.00.pth ...
+bool is_meta(const fs::path& path);
+ModelFiles open_meta(const fs::path& path);
+std::shared_ptr<const TensorSource> open_meta_tensors(const fs::path& path);
+// Throws (64): it is read, not written.
+void write_meta(const ModelFiles& model, const Target& target);
+
 bool is_neox_cpp(const fs::path& path);
 ModelFiles open_neox_cpp(const fs::path& path);
 // Throws (74) saying what is missing where the path holds checkpoints of neox.cpp and none is

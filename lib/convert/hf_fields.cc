@@ -85,9 +85,12 @@ constexpr std::string_view kSilent[] = {"_attn_implementation",
                                         "use_cache"};
 
 // What is known to change the model.
+constexpr const char* kQuantized =
+    "quantized weights are not read; take the model as it was before, or one made whole again";
 constexpr std::pair<std::string_view, const char*> kRefused[] = {
-    {"quantization_config",
-     "quantized weights are not read; take the model as it was before, or one made whole again"},
+    {"quantization_config", kQuantized},
+    {"quantization_args", kQuantized},  // of params.json
+    {"moe", "experts are read in Hugging Face's form of the model alone"},
     {"original_max_position_embeddings", "not supported beside rope_scaling; write it into that"},
     {"scale_attn_by_inverse_layer_idx",
      "scores that are divided by the layer's number are not supported"}};

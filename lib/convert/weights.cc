@@ -1,5 +1,6 @@
 #include "convert/weights.h"
 
+#include <algorithm>
 #include <map>
 
 #include "base/error.h"
@@ -88,6 +89,12 @@ const WeightsKind* kind_of_file(const fs::path& path) {
 }  // namespace
 
 bool is_weights_file(const fs::path& path) { return kind_of_file(path) != nullptr; }
+
+bool has_weights(const fs::path& dir) {
+  return std::ranges::any_of(kKinds, [&](const WeightsKind& kind) {
+    return fs::exists(dir / kind.single) || fs::exists(dir / kind.index);
+  });
+}
 
 std::unique_ptr<TensorSource> open_weights(const fs::path& path) {
   if (!fs::is_directory(path)) {

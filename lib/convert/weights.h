@@ -10,6 +10,8 @@ namespace neox {
 
 // Is it a file of tensors, by its name?
 bool is_weights_file(const fs::path& path);
+// Does a directory have a file of tensors, or their index?
+bool has_weights(const fs::path& dir);
 
 // Of a file, or of a directory; safetensors where both are there, as transformers does. Throws (74)
 // where there are none, where files and index disagree, or where a file cannot be read completely.
