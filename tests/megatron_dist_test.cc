@@ -4,6 +4,7 @@
 #include <ATen/ops/stack.h>
 #include <gmock/gmock.h>
 
+#include "convert/megatron_distcp.h"
 #include "convert/megatron_names.h"
 #include "megatron_files.h"
 
@@ -112,6 +113,42 @@ TEST(MegatronDist, LeavesOutTheOptimizer) {
   ModelFiles read = open_megatron_dist(scene.write());
   ASSERT_EQ(read.ignored.size(), 1U);
   EXPECT_EQ(read.ignored[0].reason, "state of the optimizer");
+}
+
+// A tensor in these parts, as it is read; undefined where it is refused, which `error` says.
+at::Tensor read_in(const std::vector<Box>& parts, const Dims& shape, std::string& error) {
+  Directory dir;
+  Dist dist;
+  at::Tensor read;
+  dist.add("t", at::arange(num_elements(shape), at::kFloat).view(shape), parts);
+  fs::path path = dist.write(dir / "in", Item::dict({}));
+  error = error_of([&] { read = DistDirectory(path).read("t", whole(shape)); });
+  return read;
+}
+
+TEST(MegatronDist, ReadsManyPartsOfAGrid) {
+  const Dims shape = {44, 2, 93};
+  std::vector<Box> grid;
+  for (int64_t column = 0; column < 31; ++column)
+    for (int64_t row = 0; row < 22; ++row) grid.push_back({{2 * row, 0, 3 * column}, {2, 2, 3}});
+  std::string error;
+  EXPECT_TRUE(read_in(grid, shape, error).equal(at::arange(8184, at::kFloat).view(shape)));
+  grid[300].start[0] -= 1;
+  read_in(grid, shape, error);
+  EXPECT_THAT(error, HasSubstr("t: its parts [26:28, 0:2, 39:42] and [27:29, 0:2, 39:42] overlap"));
+  grid.erase(grid.begin() + 300);
+  read_in(grid, shape, error);
+  EXPECT_THAT(error, HasSubstr("t: its parts have 8172 of 8184 elements"));
+}
+
+TEST(MegatronDist, ReadsPartsThatNoBorderCuts) {
+  std::vector<Box> wheel = {
+      {{0, 0}, {1, 2}}, {{0, 2}, {2, 1}}, {{2, 1}, {1, 2}}, {{1, 0}, {2, 1}}, {{1, 1}, {1, 1}}};
+  std::string error;
+  EXPECT_TRUE(read_in(wheel, {3, 3}, error).equal(at::arange(9, at::kFloat).view({3, 3})));
+  wheel.back() = {{1, 0}, {1, 2}};
+  read_in(wheel, {3, 3}, error);
+  EXPECT_THAT(error, HasSubstr("overlap"));
 }
 
 TEST(MegatronDist, NamesPartsThatOverlap) {

@@ -70,20 +70,63 @@ Places places_of(Value storage) {
   return places;
 }
 
-// The chunks fill the tensor once.
-void check_chunks(const std::string& name, DistTensor& tensor) {
-  std::ranges::sort(tensor.chunks, {}, [](const auto& chunk) { return chunk.first.start; });
-  int64_t filled = 0;
-  for (size_t i = 0; i < tensor.chunks.size(); ++i) {
-    const Box& box = tensor.chunks[i].first;
-    for (size_t j = i + 1; j < tensor.chunks.size(); ++j) {
-      const Box& next = tensor.chunks[j].first;
-      if (!box.start.empty() && next.start[0] >= box.start[0] + box.extent[0]) break;
-      check_io(!intersect(box, next), name, ": its parts ", to_string(box), " and ",
-               to_string(next), " overlap");
-    }
-    filled += box.numel();
+using Boxes = std::vector<const Box*>;
+
+// Cut wherever a border in this dimension goes through all of them: boxes on its two sides share
+// nothing.
+std::vector<Boxes> cut_at_borders(Boxes boxes, size_t dim) {
+  std::ranges::sort(boxes, {}, [dim](const Box* box) { return box->start[dim]; });
+  std::vector<Boxes> groups;
+  int64_t end = -1;  // of the boxes so far
+  for (const Box* box : boxes) {
+    if (groups.empty() || box->start[dim] >= end) groups.emplace_back();
+    groups.back().push_back(box);
+    end = std::max(end, box->start[dim] + box->extent[dim]);
   }
+  return groups;
+}
+
+void check_pairs(const std::string& name, Boxes boxes) {
+  std::ranges::sort(boxes, {}, &Box::start);
+  for (size_t i = 0; i < boxes.size(); ++i)
+    for (size_t j = i + 1; j < boxes.size(); ++j) {
+      const Box &box = *boxes[i], &next = *boxes[j];
+      if (!box.start.empty() && next.start[0] >= box.start[0] + box.extent[0]) break;
+      if (intersect(box, next))
+        fail(Exit::kIo, name, ": its parts ", to_string(box), " and ", to_string(next), " overlap");
+    }
+}
+
+// A grid is cut into its boxes by one dimension after the other, in n log n; what no border cuts is
+// compared each with each.
+void check_overlaps(const std::string& name, Boxes boxes, size_t dims) {
+  struct Group {
+    Boxes boxes;
+    size_t dim, uncut;  // to look at next; dimensions before it without a border
+  };
+  std::vector<Group> left;
+  left.push_back({std::move(boxes), 0, 0});
+  while (!left.empty()) {
+    auto [group, dim, uncut] = std::move(left.back());
+    left.pop_back();
+    if (group.size() < 2) continue;
+    if (uncut == dims) {
+      check_pairs(name, std::move(group));
+      continue;
+    }
+    std::vector<Boxes> parts = cut_at_borders(std::move(group), dim);
+    size_t before = parts.size() > 1 ? 0 : uncut;
+    for (Boxes& part : parts) left.push_back({std::move(part), (dim + 1) % dims, before + 1});
+  }
+}
+
+// The chunks fill the tensor once.
+void check_chunks(const std::string& name, const DistTensor& tensor) {
+  Boxes boxes;
+  int64_t filled = 0;
+  for (const auto& [box, place] : tensor.chunks) boxes.push_back(&box);
+  check_overlaps(name, boxes, tensor.shape.size());
+  for (const Box* box : boxes) filled += box->numel();
   check_io(filled == num_elements(tensor.shape), name, ": its parts have ", filled, " of ",
            num_elements(tensor.shape), " elements of ", to_string(tensor.shape));
 }
