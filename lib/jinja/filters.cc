@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "jinja/operators.h"
+#include "jinja/seen.h"
 #include "jinja/text.h"
 
 namespace neox::jinja {
@@ -97,13 +98,10 @@ Value sorted_pairs(const Value& value, const Arguments& given) {
 
 Value unique(const Value& value, const Arguments& given) {
   Order order(given, 0, 1);
-  List items, seen;
-  for (const Value& item : items_of(value)) {
-    Value key = order.key(item);
-    if (std::ranges::any_of(seen, [&](const Value& other) { return equal(key, other); })) continue;
-    seen.push_back(key);
-    items.push_back(item);
-  }
+  List items;
+  Seen seen;
+  for (const Value& item : items_of(value))
+    if (seen.add(order.key(item))) items.push_back(item);
   return items;
 }
 

@@ -79,6 +79,7 @@ def some_list(r, depth):
     a = some_list(r, depth - 1)
     return r.choice([f"({a} + {r.choice(LISTS)})", f"{a}[{r.choice(['1:', ':1', '::-1'])}]", f"({a} | list)", f"({r.choice(['l', 'k'])} | sort)", "(k | sort(reverse=true))",
                      f"{text(r, depth - 1)}.split()", f"{text(r, depth - 1)}.splitlines()", f"({a} | reverse | list)", f"({a} | map('string') | list)", "(k | unique | list)",
+                     "((l + k + [1.0, true, 'B', none, (1, 'x'), (1.0, 'x')]) | unique | list)",
                      "(o | map(attribute='a', default=9) | list)", f"(l | select('{r.choice(['odd', 'even'])}') | list)", f"(l | reject('gt', {number(r, 0)}) | list)",
                      "(o | selectattr('a') | list)", "(o | rejectattr('a', 'defined') | list)", "(m | dictsort)", "(m | items | list)", "m.keys() | list", "(m.values() | list)",
                      f"(range({r.choice(['3', '1, 4', '4, 0, -2'])}) | list)", f"(o | sort(attribute='b') | map(attribute='b') | list)", f"({text(r, depth - 1)} | list)"])
