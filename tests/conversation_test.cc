@@ -97,7 +97,7 @@ TEST_F(Conversation, PartsThatAreNoTextAreRefused) {
     EXPECT_EQ(
         refusal(of(R"({"type": "image_url", "image_url": {"url": "u"}})"), jinja),
         "74: part 2 of the 'content' of message 1 is of the type \"image_url\"; only parts of "
-        "the type \"text\" can be learnt");
+        "the type \"text\" are supported");
     EXPECT_THAT(refusal(of("\"b\""), jinja),
                 HasSubstr("part 2 of the 'content' of message 1 is no object with a 'type'"));
     EXPECT_THAT(refusal(of(R"({"type": "text", "text": 1})"), jinja),

@@ -30,7 +30,7 @@ class Orders : public ::testing::Test {
   void take_jinja(const std::string& source) {
     fs::path file = fs::path(::testing::TempDir()) / "neox_order_template.jinja";
     write_file_atomically(file, source);
-    served_.chat = read_chat_template(file, "");
+    served_.chat = with_special_tokens(read_chat_template(file, ""), {});
     fs::remove(file);
   }
   // The tokenizer, with <|im_start|> in front of each text.
@@ -90,12 +90,22 @@ TEST_F(Orders, MessagesInTheFormsOfOthers) {
   parts[1] = {{"type", "image_url"}, {"image_url", "x"}};
   EXPECT_NE(refusal([&] {
               chat({{{"role", "user"}, {"content", parts}}});
-            }).find("has a part of the type \"image_url\""),
+            }).find("part 2 of the 'content' of message 1 is of the type \"image_url\""),
             std::string::npos);
   EXPECT_NE(refusal([&] {
               chat({{{"role", "user"}}});
             }).find("needs a content"),
             std::string::npos);
+}
+
+TEST_F(Orders, JinjaThatWritesPartsGetsThem) {
+  Json part = {{"type", "text"}, {"text", "the"}};
+  Json messages = {{{"role", "user"}, {"content", {part, part}}}};
+  take_jinja(
+      "{% for m in messages %}{% for p in m.content %}{{ p.text }};{% endfor %}{% endfor %}");
+  EXPECT_EQ(tokenizer_.decode(chat(messages)), "the;the;");
+  take_jinja("{% for m in messages %}{{ m.content + ';' }}{% endfor %}");
+  EXPECT_EQ(tokenizer_.decode(chat(messages)), "the\nthe;");
 }
 
 TEST_F(Orders, JinjaMayWriteTheNamesOfMessages) {
@@ -108,7 +118,7 @@ TEST_F(Orders, JinjaMayWriteTheNamesOfMessages) {
   messages[0].erase("name");
   EXPECT_EQ(tokenizer_.decode(chat(messages)), ": the");
   messages[0]["name"] = 5;
-  EXPECT_EQ(refusal([&] { chat(messages); }), "message 0 has the name 5; must be a text");
+  EXPECT_EQ(refusal([&] { chat(messages); }), "message 1 has the name 5; must be a text");
 }
 
 TEST_F(Orders, AnswersOfToolsSayWhichCallTheyAreOf) {
@@ -125,10 +135,15 @@ TEST_F(Orders, SayWhatIsNoObject) {
     return Json::array({{{"role", "user"}, {"content", Json::array({part})}}});
   };
   auto refused = [&](const Json& messages) { return refusal([&] { chat(messages); }); };
-  EXPECT_EQ(refused(Json::array({"hi"})), "message 0 must be a JSON object");
-  EXPECT_EQ(refused(content("a")), "part 0 of the content of message 0 must be a JSON object");
-  EXPECT_EQ(refused(content({{"type", "text"}})),
-            "message 0 has a part of the type text whose text is missing, or no text");
+  EXPECT_EQ(refused(Json::array({"hi"})), "message 1 must be a JSON object");
+  EXPECT_EQ(refused(content("a")),
+            "part 1 of the 'content' of message 1 is no object with a 'type', such as {\"type\": "
+            "\"text\", \"text\": \"...\"}");
+  EXPECT_EQ(
+      refused(content({{"type", "text"}})),
+      "part 1 of the 'content' of message 1 is of the type \"text\" and has no 'text' that is "
+      "a string");
+  EXPECT_EQ(refused({{{"content", "a"}}}), "message 1 has no 'role'; it has 'content'");
   EXPECT_EQ(refusal([&] {
               completion({{"stream_options", true}});
             }),
@@ -158,7 +173,9 @@ TEST_F(Orders, MistakesOfManyBytesAreShownByTheirBeginning) {
   Json messages = Json::array({{{"role", "user"}, {"content", parts}}});
   auto refused = [&](const Json& body) { return refusal([&] { completion(body); }); };
   for (const std::string& said : {refused({{large, 1}}), refused({{"prompt", {1, large}}}),
-                                  refusal([&] { chat(messages); })}) {
+                                  refusal([&] { chat(messages); }), refusal([&] {
+                                    chat({{{"role", large}, {"content", "a"}}});
+                                  })}) {
     EXPECT_NE(said.find("xxx ..."), std::string::npos) << said.substr(0, 300);
     EXPECT_LT(said.size(), 300U);
   }

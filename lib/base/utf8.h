@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 namespace neox {
@@ -51,6 +52,13 @@ inline std::string_view first_characters(std::string_view text, size_t bytes) {
   size_t end = bytes;
   while (end > 0 && end < text.size() && continues_character(text[end])) --end;
   return text.substr(0, end);
+}
+
+// What somebody wrote, for a sentence about it: where it is long, its beginning.
+inline std::string beginning_of(std::string_view text) {
+  constexpr size_t kShown = 60;
+  std::string shown(first_characters(text, kShown));
+  return text.size() > kShown ? shown + " ..." : shown;
 }
 
 }  // namespace neox

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "base/utf8.h"
 #include "chat/by_jinja.h"
 #include "jinja/text.h"
 
@@ -55,8 +56,8 @@ class Writer {
       if (role.name == name) return role;
       names.push_back("'" + role.name + "'");
     }
-    fail(Exit::kIo, "message ", i + 1, " is of the role '", name, "'; the template ", style_.name,
-         " has ", join(names, ", "));
+    fail(Exit::kIo, "message ", i + 1, " is of the role '", beginning_of(name), "'; the template ",
+         style_.name, " has ", join(names, ", "));
   }
 
   void check_order(size_t i, const ChatTemplate::Role& its) {

@@ -1,11 +1,12 @@
-// Conversations for fine-tuning: a list of messages {role, content}, or {from, value} as ShareGPT
-// has them, is written as one text by a chat template. Templates are data:
+// Conversations, for fine-tuning and for replies: a list of messages {role, content}, or {from,
+// value} as ShareGPT has them, is written as one text by a chat template. Templates are data:
 // configs/chat_templates.yml, a file of a user, or the Jinja beside a tokenizer. Pure but for
 // reading files; any thread may call them.
 #pragma once
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -74,10 +75,14 @@ void warn_of_split_markers(const ChatTemplate& style, const Tokenizer& tokenizer
 // reply. Of Jinja this shows in each conversation.
 void check_generation_role(const ChatTemplate& style, const std::string& role);
 
-// The messages in the JSON of a list. Those of ShareGPT's form have the keys "from" and "value" and
-// no "role"; their roles human, gpt and the like become user and assistant. Throws Error (74) with
-// the message that lacks something, or has a part that is no text; what a message must have besides
-// a role, Jinja says itself.
+// The messages in a list of JSON, which sentences about them count from 1. Those of ShareGPT's form
+// have the keys "from" and "value" and no "role"; their roles human, gpt and the like become user
+// and assistant. A content that is a list of parts of the type text, as in OpenAI's API, is one
+// text, with a line for each, as vLLM joins them; Jinja that writes parts gets the list, as from
+// transformers' apply_chat_template. Throws Error (74) with the message that lacks something, or
+// has a part that is no text; what a message must have besides a role, Jinja says itself.
+std::vector<ChatMessage> messages_of(const nlohmann::ordered_json& list, const ChatTemplate& style);
+// Those in the text of such a list.
 std::vector<ChatMessage> parse_conversation(std::string_view json, const ChatTemplate& style);
 
 // Which messages of the generation role must be turns of their own.

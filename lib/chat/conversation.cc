@@ -1,10 +1,11 @@
-// The messages of conversations, as files of OpenAI's and of ShareGPT's form have them.
+// The messages of conversations in JSON, of OpenAI's form and of ShareGPT's.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/json_bounds.h"
 #include "base/text.h"
+#include "base/utf8.h"
 #include "chat/chat.h"
 #include "jinja/value.h"
 
@@ -69,8 +70,8 @@ std::vector<std::string> texts_of(const Json& parts, const char* key, size_t num
         concat("part ", texts.size() + 1, " of the '", key, "' of message ", number);
     check_io(part.is_object() && part.contains("type"), which,
              " is no object with a 'type', such as {\"type\": \"text\", \"text\": \"...\"}");
-    check_io(part["type"] == "text", which, " is of the type ", part["type"].dump(),
-             "; only parts of the type \"text\" can be learnt");
+    check_io(part["type"] == "text", which, " is of the type ", beginning_of(part["type"].dump()),
+             "; only parts of the type \"text\" are supported");
     check_io(part.contains("text") && part["text"].is_string(), which,
              " is of the type \"text\" and has no 'text' that is a string");
     texts.push_back(part["text"].get<std::string>());
@@ -114,6 +115,14 @@ ChatMessage message_of(const Json& message, const ChatTemplate& style, size_t nu
 
 }  // namespace
 
+std::vector<ChatMessage> messages_of(const nlohmann::ordered_json& list,
+                                     const ChatTemplate& style) {
+  std::vector<ChatMessage> messages;
+  for (const Json& message : list)
+    messages.push_back(message_of(message, style, messages.size() + 1));
+  return messages;
+}
+
 std::vector<ChatMessage> parse_conversation(std::string_view json, const ChatTemplate& style) {
   std::string what = beyond(kConversationBounds, json);
   check_io(what.empty(), "the conversation ", what);
@@ -121,10 +130,7 @@ std::vector<ChatMessage> parse_conversation(std::string_view json, const ChatTem
   check_io(list.is_array(),
            "not a list of messages such as [{\"role\": \"user\", \"content\": ", "\"...\"}], but ",
            list.is_discarded() ? "no JSON" : list.type_name());
-  std::vector<ChatMessage> messages;
-  for (const Json& message : list)
-    messages.push_back(message_of(message, style, messages.size() + 1));
-  return messages;
+  return messages_of(list, style);
 }
 
 }  // namespace neox

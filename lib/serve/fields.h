@@ -75,21 +75,16 @@ class Fields {
     std::vector<std::string> names(known_.begin(), known_.end());
     for (const auto& field : object_.items()) {
       if (known_.contains(field.key()) || field.value().is_null()) continue;
-      fail(Exit::kUsage, "there is no field ", beginning(field.key()),
+      fail(Exit::kUsage, "there is no field ", beginning_of(field.key()),
            did_you_mean(nearest(field.key(), names)));
     }
   }
   // For messages.
   static std::string shown(const Json& value) {
-    return beginning(value.dump(-1, ' ', false, Json::error_handler_t::replace));
+    return beginning_of(value.dump(-1, ' ', false, Json::error_handler_t::replace));
   }
 
  private:
-  static std::string beginning(const std::string& text) {
-    constexpr size_t kShown = 60;
-    return text.size() > kShown ? concat(first_characters(text, kShown), " ...") : text;
-  }
-
   const Json& object_;
   std::set<std::string> known_;
 };

@@ -7,7 +7,6 @@
 #include "base/json_bounds.h"
 #include "base/text.h"
 #include "generate/conversation.h"
-#include "jinja/value.h"
 #include "ops/random.h"
 #include "serve/fields.h"
 #include "serve/order.h"
@@ -277,61 +276,41 @@ class Reader {
     const Json* list = fields_.find("messages");
     check_usage(list && list->is_array() && !list->empty(),
                 "which messages? Give \"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]");
-    std::vector<ChatMessage> messages;
-    for (const Json& message : *list)
-      messages.push_back(message_of(message, concat("message ", messages.size())));
-    order_.prompts.push_back({"", tokens_before_reply(messages, *model_.chat, model_.tokenizer)});
+    order_.prompts.push_back(
+        {"", tokens_before_reply(chat_messages(*list), *model_.chat, model_.tokenizer)});
   }
 
-  // what: "message 2".
-  ChatMessage message_of(const Json& object, const std::string& what) const {
+  std::vector<ChatMessage> chat_messages(const Json& list) const try {
+    Json messages = Json::array();
+    for (const Json& message : list)
+      messages.push_back(for_template(message, concat("message ", messages.size() + 1)));
+    return messages_of(messages, *model_.chat);
+  } catch (const Error& e) { fail(Exit::kUsage, e.what()); }
+
+  // Of a message's fields those that a template may write. A reply may be without content. what:
+  // "message 2".
+  static Json for_template(const Json& object, const std::string& what) {
     Fields one(object, what);
-    const Json* role = one.find("role");
-    check_usage(role && role->is_string(), what, " needs a role that is a text");
-    ChatMessage message{role->get<std::string>(), content_of(one.find("content"), *role, what)};
-    one.only("tool_calls", {Json::array()}, kNotHere);
-    one.only("function_call", {}, kNotHere);
-    one.only("type", {"text"}, kNotHere);  // of lm-evaluation-harness 0.4.9 to 0.4.11
-    one.ignore({"name", "tool_call_id", "refusal", "annotations", "audio"});
-    one.check_all_known();
-    if (model_.chat->jinja) message.whole = whole_of(one, message, what);
-    return message;
-  }
-
-  // With what Jinja may write besides; other templates know nothing of it.
-  static std::shared_ptr<const jinja::Value> whole_of(Fields& one, const ChatMessage& message,
-                                                      const std::string& what) {
-    jinja::Map whole;
-    whole.set("role", message.role);
-    whole.set("content", message.content);
+    Json message = Json::object();
+    const Json *role = one.find("role"), *content = one.find("content");
+    if (role) message["role"] = *role;
+    message["content"] = content ? *content : Json("");
+    bool reply = role && *role == "assistant";
+    check_usage(content ? content->is_string() || content->is_array() : reply, what,
+                " needs a content that is a text, or a list of parts of the type text");
     for (const char* name : {"name", "tool_call_id"}) {
       const Json* field = one.find(name);
       if (!field) continue;
       check_usage(field->is_string(), what, " has the ", name, " ", Fields::shown(*field),
                   "; must be a text");
-      whole.set(name, field->get<std::string>());
+      message[name] = *field;
     }
-    return std::make_shared<const jinja::Value>(std::move(whole));
-  }
-
-  // A text, or a list of parts that are texts, one on each line as vLLM joins them.
-  static std::string content_of(const Json* content, const Json& role, const std::string& what) {
-    if (!content && role == "assistant") return "";
-    check_usage(content && (content->is_string() || content->is_array()), what,
-                " needs a content that is a text, or a list of parts of the type text");
-    if (content->is_string()) return content->get<std::string>();
-    std::vector<std::string> texts;
-    for (const Json& part : *content) {
-      Fields fields(part, concat("part ", texts.size(), " of the content of ", what));
-      const Json *type = fields.find("type"), *text = fields.find("text");
-      check_usage(type && *type == "text", what, " has a part of the type ",
-                  type ? Fields::shown(*type) : "null",
-                  "; parts of the type text alone are supported");
-      check_usage(text && text->is_string(), what,
-                  " has a part of the type text whose text is missing, or no text");
-      texts.push_back(text->get<std::string>());
-    }
-    return join(texts, "\n");
+    one.only("tool_calls", {Json::array()}, kNotHere);
+    one.only("function_call", {}, kNotHere);
+    one.only("type", {"text"}, kNotHere);  // of lm-evaluation-harness 0.4.9 to 0.4.11
+    one.ignore({"refusal", "annotations", "audio"});
+    one.check_all_known();
+    return message;
   }
 
   // Of which there may be one more than leave a position for the next where no more is read.

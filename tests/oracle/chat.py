@@ -6,7 +6,8 @@ preprocess_data_with_mask.py.
 
 Where characters on both sides of a border of messages have other tokens together than apart (white space with white space, "]"
 with "'s", in GPT-2's rules also "\\n\\n" with a word), ours must be those of the messages apart; the tool's often are those of
-no text. Everywhere else both must be equal, token by token.
+no text. Everywhere else both must be equal, token by token. Contents as lists of parts and messages of ShareGPT's form must give
+the same, and a template that writes parts what it writes in transformers.
 """
 import argparse
 import json
@@ -53,6 +54,10 @@ JINJA = {
     "{{ eos_token if m.role == 'assistant' else '\\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ 'Assistant:' }}{% endif %}",
 }
+# Writes parts itself, as templates of models with images do.
+OF_PARTS = (LOOP + known(["system", "user", "assistant"]) + "<{{ m.role }}>{% if m.content is string %}{{ m.content }}{% else %}"
+            "{% for part in m.content %}{% if part.type == 'text' %}[{{ part.text }}]{% endif %}{% endfor %}{% endif %};{% endfor %}"
+            "{% if add_generation_prompt %}<assistant>{% endif %}")
 SPECIAL = ["<|im_start|>", "<|im_end|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<s>", "</s>",
            "<|user|>", "<|assistant|>", "<|system|>", "[INST]", "[/INST]"]
 WORDS = ["the", "quick", " brown", " fox", "jumps ", "42", ".", ", ", "\n", "!?", "é", "漢字", "😀", "  ", "\n\n", "<|im_end|>", "'s"]
@@ -74,6 +79,18 @@ def conversation(source, style, clean):
     if source.random() < 0.05:
         chat.append({"role": source.choice(["human", "system", "user"]), "content": "x"})
     return chat
+
+
+def in_parts(source, chat):
+    """The same contents, some as a part for each line."""
+    return [m if source.random() < 0.3 else m | {"content": [{"type": "text", "text": line} for line in m["content"].split("\n")]}
+            for m in chat]
+
+
+def as_share_gpt(source, chat):
+    names = {"user": "human", "assistant": "gpt", "tool": "observation"}
+    return [m if m["role"] in names.values() or source.random() < 0.5
+            else {"from": names.get(m["role"], m["role"]), "value": m["content"]} for m in chat]
 
 
 def tokenizers(directory):
@@ -193,12 +210,13 @@ class Comparison:
             print("   ", line)
         self.failed += bool(wrong)
 
-    def chat(self, path, tokenizer, style, learn, chats, clean, marked=False, by_file=False):
-        tokenizer.chat_template = JINJA[style]
+    def chat(self, path, tokenizer, style, learn, chats, clean, marked=False, by_file=False, given=None):
+        """given: the chats in another form for the tool."""
+        tokenizer.chat_template = JINJA.get(style, OF_PARTS)
         file = Path(path, style + ".jinja")
-        file.write_text(JINJA[style])
+        file.write_text(tokenizer.chat_template)
         flags = ["--tokenizer-path", str(path), "--chat-template", str(file) if by_file else style] + ([] if learn == "replies" else ["--" + learn])
-        got = run(self.tool, flags, [json.dumps(chat) for chat in chats])
+        got = run(self.tool, flags, [json.dumps(chat) for chat in given or chats])
         wrong, refused, borders, spoilt = [], 0, 0, 0
         for chat, ours in zip(chats, got, strict=True):
             try:
@@ -216,7 +234,7 @@ class Comparison:
             merged, apart, labels_apart = message_by_message(tokenizer, chat, learn, marked, by_file)
             if not (merged or by_file) or learn in ("for-rm", "no-mask") or ours != {"tokens": apart, "labels": labels_apart}:
                 wrong.append(f"{chat}\n      ours {ours}\n      want {tokens} {labels}")
-        self.say(f"{style}{'.jinja' if by_file else ''} {learn} {path.name} {'trimmed' if clean else 'any'}", wrong,
+        self.say(f"{style}{'.jinja' if by_file else ''} {learn} {path.name} {'trimmed' if clean else 'any'}{' in parts' if given else ''}", wrong,
                  f"{len(chats)} conversations, {refused} refused, {borders} with merged borders, of which the tool spoils {spoilt}")
 
     def mask(self, path, tokenizer, texts, pattern, append):
@@ -250,6 +268,14 @@ def main():
                     for learn in ("replies", "only-last", "for-rm", "no-mask"):
                         for by_file in (False, True):
                             compare.chat(path, tokenizer, style, learn, chats, clean, by_file=by_file)
+                chats = [conversation(source, style, True) for _ in range(args.conversations // 10)]
+                given = [as_share_gpt(source, in_parts(source, chat)) for chat in chats]
+                for by_file in (False, True):
+                    compare.chat(path, tokenizer, style, "replies", chats, True, by_file=by_file, given=given)
+            chats = [in_parts(source, conversation(source, "parts", True)) for _ in range(args.conversations // 10)]
+            given = [as_share_gpt(source, chat) for chat in chats]
+            for learn in ("replies", "only-last", "no-mask"):
+                compare.chat(path, tokenizer, "parts", learn, chats, True, by_file=True, given=given)
         for path, tokenizer in marked_tokenizers(directory):
             for style in JINJA:
                 chats = [conversation(source, style, True) for _ in range(args.conversations // 10)]

@@ -1,4 +1,4 @@
-"""neox-serve against transformers: scores of texts, greedy texts and stops, by the requests that lm-evaluation-harness, OpenAI's
+"""neox-serve against transformers: scores of texts, greedy texts and stops, replies to messages whose contents are texts and parts, by the requests that lm-evaluation-harness, OpenAI's
 client and Megatron-LM's text_generation_cli.py send. Random models; where `openai` is installed, also through it.
 
 serve.py BIN_DIRECTORY
@@ -29,9 +29,17 @@ def models():
         intermediate_size=160, max_position_embeddings=POSITIONS, bos_token_id=0, eos_token_id=0))
 
 
+# One that writes parts, as those of models with images do, and one that cannot.
+TEMPLATES = {
+    True: "{% for m in messages %}{{ m.role }}:{% if m.content is string %} {{ m.content }}{% else %}{% for part in m.content %}"
+          "{% if part.type == 'text' %} [{{ part.text }}]{% endif %}{% endfor %}{% endif %};{% endfor %}"
+          "{% if add_generation_prompt %}assistant:{% endif %}",
+    False: "{% for m in messages %}{{ m.role + ': ' + m.content + ';' }}{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}"}
+
+
 class Server:
-    def __init__(self, programs, checkpoint):
-        self.process = subprocess.Popen([programs + "/neox-serve", checkpoint, "--listen", "0", "--set", "precision=fp32"],
+    def __init__(self, programs, checkpoint, *options):
+        self.process = subprocess.Popen([programs + "/neox-serve", checkpoint, "--listen", "0", "--set", "precision=fp32", *options],
                                         stderr=subprocess.PIPE, text=True)
         for line in self.process.stderr:
             found = re.search(r"on (http://\S+?),", line)
@@ -108,6 +116,40 @@ def check_texts(server, model, tokenizer, prompts):
     return compared
 
 
+def conversation(choose):
+    def text():
+        return " ".join(choose.choice(WORDS) for _ in range(choose.randint(1, 6)))
+
+    def content():
+        return text() if choose.random() < 0.3 else [{"type": "text", "text": text()} for _ in range(choose.randint(0, 3))]
+    return [{"role": ("user", "assistant")[i % 2], "content": content()} for i in range(choose.choice([1, 3]))]
+
+
+def check_chats(programs, checkpoint, model, tokenizer, directory, choose):
+    """Replies to messages; parts are lines for a template that cannot write them. Returns how many were compared."""
+    compared = 0
+    for writes_parts, template in TEMPLATES.items():
+        with open(directory + "/chat.jinja", "w") as file:
+            file.write(template)
+        server = Server(programs, checkpoint, "--chat-template", directory + "/chat.jinja")
+        for _ in range(20):
+            messages = conversation(choose)
+            told = messages if writes_parts else [
+                m if isinstance(m["content"], str) else m | {"content": "\n".join(part["text"] for part in m["content"])}
+                for m in messages]
+            text = tokenizer.apply_chat_template(told, chat_template=template, add_generation_prompt=True, tokenize=False)
+            tokens = tokenizer(text)["input_ids"]
+            new, gap = greedy(model, tokens, 10) if len(tokens) + 10 <= POSITIONS else ([], 0)
+            if gap < 1e-4 or 0 in new:
+                continue
+            answer = server.ask("/v1/chat/completions", dict(messages=messages, max_tokens=10, temperature=0))
+            assert answer["usage"]["prompt_tokens"] == len(tokens), (messages, answer, text)
+            assert answer["choices"][0]["message"]["content"] == tokenizer.decode(new), (messages, answer, text)
+            compared += 1
+        server.end()
+    return compared
+
+
 def check_client(server, prompt):
     try:
         import openai
@@ -133,7 +175,7 @@ def main():
     texts = [" ".join(choose.choice(WORDS) for _ in range(choose.randint(1, 60))) for _ in range(40)]
     prompts = [tokenizer(text)["input_ids"][:POSITIONS] for text in texts]
     prompts.append([choose.randrange(50254) for _ in range(POSITIONS)])
-    worst, compared = 0.0, 0
+    worst, compared, chats = 0.0, 0, 0
     torch.manual_seed(3)
     for name, model in models():
         for p in model.parameters():
@@ -149,8 +191,9 @@ def main():
             compared += check_texts(server, model, tokenizer, prompts)
             said = check_client(server, texts[0])
             server.end()
-    assert compared > 30, compared
-    print(f"scores of {2 * len(prompts)} texts differ by at most {worst:.1e}, {compared} greedy texts are equal, {said}")
+            chats += check_chats(programs, directory + "/ours", model, tokenizer, directory, choose)
+    assert compared > 30 and chats > 40, (compared, chats)
+    print(f"scores of {2 * len(prompts)} texts differ by at most {worst:.1e}, {compared} greedy texts and {chats} replies are equal, {said}")
 
 
 main()
