@@ -1,4 +1,5 @@
 // neox-serve as clients of OpenAI's API see it: fields, codes of errors, events; methods of HTTP.
+#include <algorithm>
 #include <cmath>
 #include <set>
 
@@ -107,7 +108,7 @@ TEST_F(OpenAi, WhatItLacksIsRefusedByNameAndWhatChangesNothingIsNot) {
   for (const char* field :
        {R"("response_format": {"type": "json_object"})", R"("reasoning_effort": "low")",
         R"("functions": [{}])", R"("modalities": ["audio"])", R"("ignore_eos": true)",
-        R"("repetition_penalty": 1.2)", R"("min_p": 0.1)", R"("best_of": 5)"}) {
+        R"("repetition_penalty": 1.2)", R"("min_p": 0.1)", R"("best_of": 5, "stream": true)"}) {
     HttpAnswer answer = ask(Json::parse(concat("{", field, "}")));
     std::string name = std::string(field).substr(1, std::string(field).find('"', 1) - 1);
     EXPECT_EQ(answer.status, 400) << field;
@@ -118,6 +119,32 @@ TEST_F(OpenAi, WhatItLacksIsRefusedByNameAndWhatChangesNothingIsNot) {
         R"("modalities": ["text"])", R"("prompt_cache_key": "a")", R"("ignore_eos": false)",
         R"("reasoning_effort": null)", R"("best_of": 1)", R"("logit_bias": {})"})
     EXPECT_EQ(ask(Json::parse(concat("{", field, "}"))).status, 200) << field;
+}
+
+// Of as many texts as n would return by the same seed, the likeliest first.
+TEST_F(OpenAi, ReturnsTheBestOfManyTexts) {
+  Json order = {{"prompt", {"the mi", "of"}}, {"max_tokens", 7}, {"seed", 3}, {"n", 5}};
+  order["logprobs"] = 0;
+  Json all = server().completion(order)["choices"];
+  std::vector<std::pair<double, std::string>> expected;
+  for (size_t i = 0; i < all.size(); ++i) {
+    double sum = 0;
+    const Json& scores = all[i]["logprobs"]["token_logprobs"];
+    for (const Json& score : scores) sum += score.get<double>();
+    expected.emplace_back(-sum / static_cast<double>(scores.size()), all[i]["text"]);
+  }
+  std::sort(expected.begin(), expected.begin() + 5);
+  std::sort(expected.begin() + 5, expected.end());
+  order.erase("logprobs");
+  order.update({{"n", 2}, {"best_of", 5}});
+  Json answer = server().completion(order), best = answer["choices"];
+  ASSERT_EQ(best.size(), 4U);
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(best[i]["text"], expected[i % 2 + (i < 2 ? 0 : 5)].second) << i;
+    EXPECT_EQ(best[i]["index"], i);
+    EXPECT_TRUE(best[i]["logprobs"].is_null());
+  }
+  EXPECT_EQ(answer["usage"]["completion_tokens"], 70);  // of all
 }
 
 // The two requests of its local-completions, with all their fields.

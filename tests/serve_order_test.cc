@@ -181,6 +181,25 @@ TEST_F(Orders, MistakesOfManyBytesAreShownByTheirBeginning) {
   }
 }
 
+TEST_F(Orders, TheBestAreOfTextsWithinBounds) {
+  auto refused = [&](const Json& body) { return refusal([&] { completion(body); }); };
+  Order order = completion({{"n", 3}, {"best_of", 1}});
+  EXPECT_EQ(order.choices.size(), 3U);
+  EXPECT_FALSE(order.scored());
+  EXPECT_EQ(refused({{"n", 3}, {"best_of", 2}}),
+            "best_of is 2, and n, how many of them are returned, 3: it must be as large as n or "
+            "larger");
+  EXPECT_EQ(refused({{"best_of", 2}, {"stream", true}}),
+            "best_of is 2, and n 1: which texts are the best shows when all are done; leave stream "
+            "out");
+  EXPECT_EQ(refused({{"prompt", {"a", "b"}}, {"best_of", 600}}),
+            "a request for 1200 texts; at most 1024");
+  model_.positions = model_.seq = 10'000;
+  EXPECT_NE(refused({{"best_of", 1000}, {"max_tokens", 9000}}).find("a smaller best_of"),
+            std::string::npos);
+  EXPECT_EQ(refused({{"n", 1000}, {"max_tokens", 9000}}), "");
+}
+
 TEST_F(Orders, RefusesManyMessages) {
   Json one = {{"role", "user"}, {"content", "a"}};
   EXPECT_NE(refusal([&] { chat(std::vector<Json>(25'001, one)); }).find("has more than 50000 keys"),
@@ -207,7 +226,7 @@ TEST_F(Orders, AnAnswerHasRoomForTheScoresOfItsTokens) {
   EXPECT_EQ(refusal([&] { completion(most); }), "");
   most["max_tokens"] = 1'000'000'000;  // of which there is room for 50
   EXPECT_EQ(refusal([&] { completion(most); }),
-            "the answer would tell 5171200 scores of tokens (logprobs); at most 4194304: take a "
+            "the answer would take 5171200 scores of tokens (logprobs); at most 4194304: take a "
             "smaller n, max_tokens or logprobs, or fewer prompts");
   Json chat = {{"messages", {{{"role", "user"}, {"content", "the"}}}}, {"n", 1024}};
   chat.update({{"logprobs", true}, {"top_logprobs", 100}});

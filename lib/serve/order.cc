@@ -1,6 +1,7 @@
 #include "serve/order.h"
 
 #include <algorithm>
+#include <functional>
 #include <span>
 
 #include "base/utf8.h"
@@ -224,8 +225,28 @@ Json megatron_answer(const Order& order, const ServedModel& model) {
   return {{"text", texts}, {"segments", segments}, {"logprobs", order.likeliest ? scores : Json()}};
 }
 
-Json choice_of(const Order& order, const ServedModel& model, const Choice& choice) {
-  Json answer = {{"index", index_of(order, choice)}};
+double mean_logarithm(const Choice* choice) {
+  double all = 0;
+  for (const TokenScore& score : choice->scores) all += score.log_probability;
+  return choice->scores.empty() ? 0 : all / static_cast<double>(choice->scores.size());
+}
+
+// By prompts; where some are picked, the likeliest first.
+std::vector<const Choice*> returned_of(const Order& order) {
+  std::vector<const Choice*> returned;
+  for (auto first = order.choices.begin(); first != order.choices.end();
+       first += order.per_prompt) {
+    std::vector<const Choice*> own;
+    for (const Choice& choice : std::span(first, static_cast<size_t>(order.per_prompt)))
+      own.push_back(&choice);
+    if (order.picks()) std::ranges::stable_sort(own, std::greater(), mean_logarithm);
+    returned.insert(returned.end(), own.begin(), own.begin() + order.returned);
+  }
+  return returned;
+}
+
+Json choice_of(const Order& order, const ServedModel& model, const Choice& choice, size_t index) {
+  Json answer = {{"index", index}};
   bool chat = order.form == ApiForm::kChat;
   if (chat)
     answer["message"] = {{"role", "assistant"}, {"content", choice.text}};
@@ -287,7 +308,8 @@ std::string untold(const Order& order, Choice& choice) {
 std::string answer_of(const Order& order, const ServedModel& model) {
   if (order.form == ApiForm::kMegatron) return dumped(megatron_answer(order, model)) + "\n";
   Json answer = head_of(order, model, object_of(order)), choices = Json::array();
-  for (const Choice& choice : order.choices) choices.push_back(choice_of(order, model, choice));
+  for (const Choice* choice : returned_of(order))
+    choices.push_back(choice_of(order, model, *choice, choices.size()));
   answer["choices"] = choices;
   answer["usage"] = usage_of(order);
   return dumped(answer) + "\n";

@@ -54,7 +54,8 @@ struct Order {
   std::vector<OrderedPrompt> prompts;
   Sampling sampling;
   uint64_t seed = 0;
-  int64_t per_prompt = 1;
+  int64_t per_prompt = 1;            // texts that grow for each prompt
+  int64_t returned = 1;              // of them: the likeliest, by the mean over their tokens
   std::optional<int64_t> likeliest;  // how many are told with each token; none: no scores
   bool echo = false, streams = false, tells_usage = false;
   std::vector<std::string> stops;
@@ -69,6 +70,9 @@ struct Order {
 
   int64_t prompt_tokens() const;
   int64_t new_tokens() const;
+  bool picks() const { return returned < per_prompt; }
+  // How many likeliest ones a text is scored with, to be told or to be picked; none: it is not.
+  std::optional<int64_t> scored() const { return likeliest || !picks() ? likeliest : 0; }
   bool scores_prompts() const { return echo && likeliest; }
   // One new token, the likeliest, comes with the scores of its prompt.
   bool scores_next() const {

@@ -110,8 +110,8 @@ class Reader {
   void openai() {
     bool chat = order_.form == ApiForm::kChat;
     chat ? messages() : prompts();
-    order_.per_prompt = fields_.integer("n", 1, kMostTexts).value_or(1);
     order_.streams = fields_.flag("stream");
+    numbers_of_texts();
     if (const Json* more = fields_.find("stream_options")) {
       Fields options(*more, "stream_options");
       order_.tells_usage = options.flag("include_usage");
@@ -140,6 +140,19 @@ class Reader {
                      : "nothing would be answered; give 1 or more, or echo: true for the prompt");
     for (auto& [prompt, tokens, scores] : order_.prompts) check_tokens(prompt, tokens);
     refuse_what_is_not_here();
+  }
+
+  // best_of may be 1, its default of OpenAI's, beside any n.
+  void numbers_of_texts() {
+    int64_t n = fields_.integer("n", 1, kMostTexts).value_or(1);
+    order_.returned = order_.per_prompt = n;
+    if (order_.form == ApiForm::kChat) return fields_.only("best_of", {1, n}, kNotHere);
+    int64_t best_of = fields_.integer("best_of", 1, kMostTexts).value_or(1);
+    check_usage(best_of == 1 || best_of >= n, "best_of is ", best_of, ", and n, how many of them ",
+                "are returned, ", n, ": it must be as large as n or larger");
+    order_.per_prompt = std::max(best_of, n);
+    check_usage(!order_.picks() || !order_.streams, "best_of is ", best_of, ", and n ", n,
+                ": which texts are the best shows when all are done; leave stream out");
   }
 
   // Special tokens are no text of an answer: one that is a stop is found as a token.
@@ -201,7 +214,6 @@ class Reader {
 
   // What would change the answer, but for values that do not.
   void refuse_what_is_not_here() {
-    fields_.only("best_of", {1, order_.per_prompt}, "only as large as n is supported");
     const std::pair<const char*, std::vector<Json>> kElsewhere[] = {
         {"suffix", {""}},
         {"repetition_penalty", {1, 1.0}},
@@ -329,18 +341,19 @@ class Reader {
 
   // Each text tells those of its prompt anew, and of as many tokens behind it as there is room for.
   void check_scores() const {
-    if (!order_.likeliest) return;
+    if (!order_.scored()) return;
     int64_t tokens = 0;
     for (const OrderedPrompt& prompt : order_.prompts) {
       int64_t own = std::ssize(prompt.tokens);
       if (order_.scores_prompts()) tokens += own;
       tokens += std::min(order_.sampling.max_tokens, std::max<int64_t>(positions_ - own, 0));
     }
-    int64_t scores = tokens * order_.per_prompt * (*order_.likeliest + 1);
-    check_usage(scores <= kMostScores, "the answer would tell ", scores,
+    int64_t scores = tokens * order_.per_prompt * (*order_.scored() + 1);
+    check_usage(scores <= kMostScores, "the answer would take ", scores,
                 " scores of tokens (logprobs); at most ", kMostScores, ": take a smaller ",
                 order_.form == ApiForm::kMegatron ? "tokens_to_generate"
                 : order_.form == ApiForm::kChat   ? "n, max_tokens or top_logprobs"
+                : order_.picks()                  ? "best_of, max_tokens or logprobs"
                                                   : "n, max_tokens or logprobs",
                 order_.form == ApiForm::kChat ? "" : ", or fewer prompts");
   }

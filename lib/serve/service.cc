@@ -130,7 +130,7 @@ std::optional<TextRequest> Service::next(bool wait, const AfterLayer& after_laye
 std::optional<TextRequest> Service::request_of(const Place& place) {
   const Order& order = *place.order;
   const Choice& choice = order.choices[place.choice];
-  TextRequest request{order.prompts[choice.prompt].tokens, order.sampling, order.likeliest};
+  TextRequest request{order.prompts[choice.prompt].tokens, order.sampling, order.scored()};
   request.sampling.key = random_key(order.seed, concat("serve.", place.choice));
   growing_[numbered_] = place;
   ++numbered_;
