@@ -127,18 +127,15 @@ at::Tensor read_in(const std::vector<Box>& parts, const Dims& shape, std::string
 }
 
 TEST(MegatronDist, ReadsManyPartsOfAGrid) {
-  const Dims shape = {44, 2, 93};
+  const Dims shape = {22, 2, 51};
   std::vector<Box> grid;
-  for (int64_t column = 0; column < 31; ++column)
-    for (int64_t row = 0; row < 22; ++row) grid.push_back({{2 * row, 0, 3 * column}, {2, 2, 3}});
+  for (int64_t column = 0; column < 17; ++column)
+    for (int64_t row = 0; row < 11; ++row) grid.push_back({{2 * row, 0, 3 * column}, {2, 2, 3}});
   std::string error;
-  EXPECT_TRUE(read_in(grid, shape, error).equal(at::arange(8184, at::kFloat).view(shape)));
-  grid[300].start[0] -= 1;
+  EXPECT_TRUE(read_in(grid, shape, error).equal(at::arange(2244, at::kFloat).view(shape)));
+  grid[100].start[0] -= 1;
   read_in(grid, shape, error);
-  EXPECT_THAT(error, HasSubstr("t: its parts [26:28, 0:2, 39:42] and [27:29, 0:2, 39:42] overlap"));
-  grid.erase(grid.begin() + 300);
-  read_in(grid, shape, error);
-  EXPECT_THAT(error, HasSubstr("t: its parts have 8172 of 8184 elements"));
+  EXPECT_THAT(error, HasSubstr("t: its parts [0:2, 0:2, 27:30] and [1:3, 0:2, 27:30] overlap"));
 }
 
 TEST(MegatronDist, ReadsPartsThatNoBorderCuts) {
