@@ -1,5 +1,6 @@
-"""neox-serve against transformers: scores of texts, greedy texts and stops, replies to messages whose contents are texts and parts, by the requests that lm-evaluation-harness, OpenAI's
-client and Megatron-LM's text_generation_cli.py send. Random models; where `openai` is installed, also through it.
+"""neox-serve against transformers: scores of texts, greedy texts and stops, replies to messages whose contents are texts and
+parts, by the requests that lm-evaluation-harness, OpenAI's client and Megatron-LM's text_generation_cli.py send. Random models;
+where `openai` is installed, also through it.
 
 serve.py BIN_DIRECTORY
 """
