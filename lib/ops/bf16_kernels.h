@@ -34,8 +34,8 @@ struct PackedRows {
 };
 
 // Columns of a product: as pack_columns() has them, in groups of kTileColumns, which lie `group`
-// apart; or beside each other, with a group of kTileColumns: column n and pair p at data[p * pair +
-// n].
+// apart; or, of kernels in float, beside each other, with a group of kTileColumns: column n and
+// pair p at data[p * pair + n].
 struct PackedColumns {
   const uint32_t* data = nullptr;
   int64_t group = 0, pair = kTileColumns;
@@ -67,7 +67,7 @@ struct Bf16Kernels {
   const Bf16Softmax* softmax;  // between two products
   int64_t tile_rows;           // of a product, that are computed at once
   bool wide_rows;              // numbers of rows take 32 bits: instructions for bf16 are not used
-  int64_t scale_words;         // behind a packed row
+  int64_t scale_words;         // of each row and each column, behind a packed group
   // Of sums that are in float, where these are not, with the same pairs_multiple; else null.
   const Bf16Kernels* in_float;
   int64_t pairs_multiple;  // packed depths are padded to a multiple with zeros
@@ -85,7 +85,7 @@ struct Bf16Kernels {
 
   // Groups of tile_rows rows, or of kTileColumns columns, zero where there are no rows and no
   // depth. `to` starts at 64 bytes and has room for padded_to(rows, tile_rows) *
-  // row_words_of(depth) words, or padded_to(columns, kTileColumns) * pairs_of(depth).
+  // row_words_of(depth) words, or padded_to(columns, kTileColumns) * column_words_of(depth).
   void (*pack_rows)(const Bf16Matrix& m, uint32_t* to);
   void (*pack_columns)(const Bf16Matrix& m, uint32_t* to);
 
@@ -116,8 +116,11 @@ inline int64_t tile_rows() { return bf16_kernels()->tile_rows; }
 inline int64_t pairs_of(int64_t depth) {
   return padded_to((depth + 1) / 2, bf16_kernels()->pairs_multiple);
 }
-// Words of a packed row.
+// Words of a packed row, and of a column.
 inline int64_t row_words_of(int64_t depth) { return bf16_kernels()->row_words(pairs_of(depth)); }
+inline int64_t column_words_of(int64_t depth) {
+  return pairs_of(depth) + bf16_kernels()->scale_words;
+}
 inline void pack_rows(const Bf16Matrix& m, uint32_t* to) { bf16_kernels()->pack_rows(m, to); }
 inline void pack_columns(const Bf16Matrix& m, uint32_t* to) { bf16_kernels()->pack_columns(m, to); }
 inline void multiply_packed(const PackedRows& a, const PackedColumns& b, int64_t pairs,

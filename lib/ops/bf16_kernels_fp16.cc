@@ -8,8 +8,6 @@
 #include <immintrin.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <new>
 
 #include "ops/bf16_pack.h"
 #include "ops/bf16_softmax.h"
@@ -20,10 +18,11 @@ namespace {
 
 using namespace pairs;
 
-constexpr int64_t kTileRows = 14;               // whose sums of 64 columns fill the registers
-constexpr int64_t kWide = 2 * kTileColumns;     // columns of a tile
-constexpr int64_t kChunkPairs = 16;             // whose products are added up in fp16
-constexpr int64_t kAheadBytes = 4 * 2 * kWide;  // of columns, that are fetched before
+constexpr int64_t kTileRows = 14;            // whose sums of 64 columns fill the registers
+constexpr int64_t kWide = 2 * kTileColumns;  // columns of a tile
+constexpr int64_t kChunkPairs = 16;          // whose products are added up in fp16
+constexpr int64_t kScaleWords = 1;           // of a packed row, or column
+constexpr int64_t kAheadDepths = 4;          // of columns, that are fetched before
 
 // --- scaling ---
 
@@ -51,138 +50,133 @@ constexpr int64_t kAheadBytes = 4 * 2 * kWide;  // of columns, that are fetched 
   return reinterpret_cast<__m256i>(_mm512_cvtxps_ph(_mm512_mul_ps(as_floats(floats), scale)));
 }
 
-// --- packing of rows: [depth][kTileRows] of fp16, each twice, and behind that what brings their
-// sums back, [kTileRows] of float ---
+// --- packing ---
 
 using How = Reading<true, 2 * kLanes>;
 
-constexpr int64_t kScaleWords = 1;  // of a row
-constexpr int64_t group_words(int64_t pairs) { return kTileRows * (2 * pairs + kScaleWords); }
+// A packed group: the numbers of each depth, and behind all the floats that bring sums back.
+struct RowGroup {  // [2 pairs][kTileRows], each number twice, as it meets pairs of columns
+  static constexpr int64_t kRows = kTileRows, kParts = 1, kDepthWords = kTileRows, kStrip = 4;
+  [[gnu::always_inline]] static void store(uint32_t* to, __m256i numbers) {
+    __m512i x = _mm512_cvtepu16_epi32(numbers);
+    _mm512_mask_storeu_epi32(to, lanes_of(kRows), _mm512_or_si512(x, _mm512_slli_epi32(x, 16)));
+  }
+};
+struct ColumnGroup {  // [2 pairs][kTileColumns], in parts of sixteen
+  static constexpr int64_t kRows = kTileColumns, kParts = 2, kDepthWords = kLanes, kStrip = 1;
+  [[gnu::always_inline]] static void store(uint32_t* to, __m256i numbers) {
+    _mm256_store_si256(reinterpret_cast<__m256i*>(to), numbers);
+  }
+};
+constexpr int64_t kPartWords = kLanes / 2;
 
-// The numbers of a depth of a group of rows.
-[[gnu::always_inline]] inline void store_depth(uint32_t* to, __m512i floats, __m512 scale) {
-  __m512i x = _mm512_cvtepu16_epi32(to_fp16(floats, scale));
-  _mm512_mask_storeu_epi32(to, lanes_of(kTileRows), _mm512_or_si512(x, _mm512_slli_epi32(x, 16)));
+template <class Group>
+constexpr int64_t words_of(int64_t pairs) {
+  return Group::kDepthWords * 2 * pairs + Group::kRows * kScaleWords;
 }
 
-[[gnu::always_inline]] inline __m512 finish_group(uint32_t* end, __m512i greatest) {
-  _mm512_mask_storeu_ps(end, lanes_of(kTileRows), scale_of(greatest, true));
+// Writes what brings the sums of a part back, and gives what its numbers are multiplied by.
+template <class Group>
+[[gnu::always_inline]] inline __m512 finish(uint32_t* group, int64_t part, int64_t pairs,
+                                            __m512i greatest) {
+  uint32_t* to = group + Group::kDepthWords * 2 * pairs + part * kLanes;
+  _mm512_mask_storeu_ps(to, lanes_of(Group::kRows, part * kLanes), scale_of(greatest, true));
   return scale_of(greatest, false);
 }
 
-void pack_rows_along(const Bf16Matrix& m, uint32_t* to, int64_t pairs) {
-  for (int64_t row = 0; row < m.rows; row += kTileRows, to += group_words(pairs)) {
-    Bf16Matrix group = m.narrow(row, std::min(kTileRows, m.rows - row));
-    alignas(64) uint32_t greatest[kLanes] = {};
-    for (int64_t i = 0; i < group.rows; ++i) {
-      __m512i most = _mm512_setzero_si512();
-      for (int64_t k = 0; k < m.depth; k += 2 * kLanes)
-        most = greater(most, _mm512_maskz_loadu_epi16(halves_of(m.depth, k),
-                                                      group.data + i * m.row_stride + k));
-      greatest[i] = _mm512_reduce_max_epu32(greatest_of(most));
-    }
-    __m512 scale = finish_group(to + 2 * kTileRows * pairs, _mm512_load_si512(greatest));
-    uint32_t* here = to;
-    for (int64_t pair = 0; pair < pairs; pair += kLanes) {
-      __m512i r[kLanes];
-      load_rows<How>(group, 0, pair, r);
-      transpose(r);
-      int64_t n = std::min(kLanes, pairs - pair);
-      for (int64_t i = 0; i < n; ++i, here += 2 * kTileRows) {
-        store_depth(here, first_of(r[i]), scale);
-        store_depth(here + kTileRows, second_of(r[i]), scale);
-      }
+// Sixteen rows or fewer; depth lies consecutively.
+template <class Group>
+void pack_part_along(const Bf16Matrix& m, uint32_t* group, int64_t part, int64_t pairs) {
+  alignas(64) uint32_t greatest[kLanes] = {};
+  for (int64_t i = 0; i < m.rows; ++i) {
+    __m512i most = _mm512_setzero_si512();
+    for (int64_t k = 0; k < m.depth; k += 2 * kLanes)
+      most = greater(
+          most, _mm512_maskz_loadu_epi16(halves_of(m.depth, k), m.data + i * m.row_stride + k));
+    greatest[i] = _mm512_reduce_max_epu32(greatest_of(most));
+  }
+  __m512 scale = finish<Group>(group, part, pairs, _mm512_load_si512(greatest));
+  uint32_t* here = group + part * kPartWords;
+  for (int64_t pair = 0; pair < pairs; pair += kLanes) {
+    __m512i r[kLanes];
+    load_rows<How>(m, 0, pair, r);
+    transpose(r);
+    int64_t n = std::min(kLanes, pairs - pair);
+    for (int64_t i = 0; i < n; ++i, here += 2 * Group::kDepthWords) {
+      Group::store(here, to_fp16(first_of(r[i]), scale));
+      Group::store(here + Group::kDepthWords, to_fp16(second_of(r[i]), scale));
     }
   }
 }
 
-// Of a depth, the numbers of a group that begins at that row, in lanes of 32 bits.
-[[gnu::always_inline]] inline __m512i load_across(const Bf16Matrix& m, int64_t row, int64_t depth) {
-  __mmask16 mask = depth < m.depth ? lanes_of(std::min(kTileRows, m.rows - row)) : 0;
+// Of a depth, the numbers of some rows, which lie consecutively, in lanes of 32 bits.
+[[gnu::always_inline]] inline __m512i load_across(const Bf16Matrix& m, int64_t row, __mmask16 rows,
+                                                  int64_t depth) {
   return _mm512_cvtepu16_epi32(
-      _mm256_maskz_loadu_epi16(mask, m.data + depth * m.depth_stride + row));
+      _mm256_maskz_loadu_epi16(rows, m.data + depth * m.depth_stride + row));
 }
 
-// The groups of some lines of the cache in turn: read from far away for the greatest numbers, and
+// Groups that lie in a few lines of the cache: read from far away for the greatest numbers, and
 // again from the cache.
-void pack_rows_across(const Bf16Matrix& m, uint32_t* to, int64_t pairs) {
-  constexpr int64_t kGroups = 4, kStrip = kGroups * kTileRows;
-  for (int64_t first = 0; first < m.rows; first += kStrip) {
-    __m512i greatest[kGroups] = {};
-    int64_t groups = std::min(kGroups, (m.rows - first + kTileRows - 1) / kTileRows);
-    for (int64_t depth = 0; depth < m.depth; ++depth) {
-      const uint16_t* ahead = m.data + (depth + 2 * kAhead) * m.depth_stride + first;
-      fetch(ahead);
-      fetch(ahead + kStrip - 1);
-      for (int64_t g = 0; g < groups; ++g)
-        greatest[g] = greater(greatest[g], load_across(m, first + g * kTileRows, depth));
-    }
-    for (int64_t g = 0; g < groups; ++g) {
-      int64_t row = first + g * kTileRows;
-      uint32_t* here = to + row / kTileRows * group_words(pairs);
-      __m512 scale = finish_group(here + 2 * kTileRows * pairs, greatest[g]);
-      for (int64_t depth = 0; depth < 2 * pairs; ++depth, here += kTileRows)
-        store_depth(here, first_of(load_across(m, row, depth)), scale);
+template <class Group>
+void pack_strip_across(const Bf16Matrix& m, int64_t first, uint32_t* to, int64_t pairs) {
+  constexpr int64_t kAllParts = Group::kStrip * Group::kParts,
+                    kPartRows = Group::kRows / Group::kParts;
+  __m512i greatest[kAllParts] = {};
+  __mmask16 rows[kAllParts];
+  for (int64_t p = 0; p < kAllParts; ++p)
+    rows[p] = lanes_of(std::min(kPartRows, m.rows - first - p * kPartRows));
+  for (int64_t depth = 0; depth < m.depth; ++depth) {
+    const uint16_t* ahead = m.data + (depth + 2 * kAhead) * m.depth_stride + first;
+    fetch(ahead);
+    fetch(ahead + kAllParts * kPartRows - 1);
+    for (int64_t p = 0; p < kAllParts; ++p)
+      greatest[p] = greater(greatest[p], load_across(m, first + p * kPartRows, rows[p], depth));
+  }
+  for (int64_t p = 0; p < kAllParts && first + p / Group::kParts * Group::kRows < m.rows; ++p) {
+    uint32_t* group = to + p / Group::kParts * words_of<Group>(pairs);
+    int64_t part = p % Group::kParts;
+    __m512 scale = finish<Group>(group, part, pairs, greatest[p]);
+    uint32_t* here = group + part * kPartWords;
+    for (int64_t depth = 0; depth < 2 * pairs; ++depth, here += Group::kDepthWords) {
+      __mmask16 there = depth < m.depth ? rows[p] : 0;
+      Group::store(here,
+                   to_fp16(first_of(load_across(m, first + p * kPartRows, there, depth)), scale));
     }
   }
 }
 
-void pack_rows(const Bf16Matrix& m, uint32_t* to) {
-  int64_t pairs = (m.depth + 1) / 2;
-  return m.depth_stride == 1 ? pack_rows_along(m, to, pairs) : pack_rows_across(m, to, pairs);
-}
-void pack_columns(const Bf16Matrix& m, uint32_t* to) {
-  pack<kTileColumns, How>(m, to, (m.depth + 1) / 2);
+template <class Group>
+void pack(const Bf16Matrix& m, uint32_t* to) {
+  int64_t pairs = (m.depth + 1) / 2, words = words_of<Group>(pairs);
+  if (m.depth_stride != 1) {
+    for (int64_t row = 0; row < m.rows; row += Group::kStrip * Group::kRows)
+      pack_strip_across<Group>(m, row, to + row / Group::kRows * words, pairs);
+    return;
+  }
+  for (int64_t row = 0; row < m.rows; row += Group::kRows, to += words)
+    for (int64_t part = 0; part < Group::kParts; ++part) {
+      int64_t from = row + part * kLanes, left = std::min(m.rows, row + Group::kRows) - from;
+      pack_part_along<Group>(m.narrow(from, std::clamp<int64_t>(left, 0, kLanes)), to, part, pairs);
+    }
 }
 
 // --- multiplying ---
 
-// What a thread keeps for its next products: some columns as fp16, and the sums of a tile. Not a
-// container of the standard library: see row_multiply_amx.cc.
-class Room {
- public:
-  ~Room() { std::free(columns_); }
-  _Float16* columns(int64_t pairs) {
-    if (pairs <= pairs_) return columns_;
-    std::free(columns_);
-    pairs_ = 0;
-    auto bytes = static_cast<size_t>(pairs * 2 * kWide) * sizeof(_Float16);
-    columns_ = static_cast<_Float16*>(std::aligned_alloc(64, bytes));
-    if (!columns_) throw std::bad_alloc();
-    pairs_ = pairs;
-    return columns_;
+// The columns of a tile: one group, or two.
+struct TileColumns {
+  const _Float16* numbers[2];
+  const float* scales[2];
+  TileColumns(const PackedColumns& b) {
+    for (int64_t i = 0; i < 2; ++i) {
+      const uint32_t* group = b.data + i * b.group;
+      numbers[i] = reinterpret_cast<const _Float16*>(group);
+      scales[i] = reinterpret_cast<const float*>(group + b.group - kTileColumns * kScaleWords);
+    }
   }
-  alignas(64) float sums[kTileRows][kWide];
-  alignas(64) float scales[kWide];  // that bring the sums of columns back
-
- private:
-  _Float16* columns_ = nullptr;
-  int64_t pairs_ = 0;
 };
 
-// Sixteen columns of [pairs] to [depth][kWide].
-void scale_columns(const uint32_t* from, int64_t stride, int64_t pairs, _Float16* to,
-                   float* scales) {
-  __m512i most = _mm512_setzero_si512();
-  for (int64_t pair = 0; pair < pairs; ++pair)
-    most = greater(most, _mm512_loadu_si512(from + pair * stride));
-  __m512i greatest = greatest_of(most);
-  __m512 scale = scale_of(greatest, false);
-  _mm512_store_ps(scales, scale_of(greatest, true));
-  for (int64_t pair = 0; pair < pairs; ++pair, to += 2 * kWide) {
-    __m512i x = _mm512_loadu_si512(from + pair * stride);
-    _mm256_store_si256(reinterpret_cast<__m256i*>(to), to_fp16(first_of(x), scale));
-    _mm256_store_si256(reinterpret_cast<__m256i*>(to + kWide), to_fp16(second_of(x), scale));
-  }
-}
-
-// One group of columns, or two.
-void scale_columns(const PackedColumns& b, int64_t pairs, bool both, Room& room) {
-  _Float16* to = room.columns(pairs);
-  for (int64_t j = 0; j < (both ? kWide : kTileColumns); j += kLanes)
-    scale_columns(b.data + j / kTileColumns * b.group + j % kTileColumns, b.pair, pairs, to + j,
-                  room.scales + j);
-}
+using Sums = float[kTileRows][kWide];
 
 // kRows of a tile's rows by kVectors times 32 columns.
 template <int kRows, int kVectors>
@@ -190,17 +184,18 @@ struct Tile {
   __m512h sum[kRows][kVectors];
 
   // The products of so many depths.
-  [[gnu::always_inline]] void multiply(const uint32_t*& a, const _Float16*& b, int64_t depths) {
+  [[gnu::always_inline]] void multiply(const uint32_t*& a, TileColumns& b, int64_t depths) {
 #pragma GCC unroll 14
     for (int i = 0; i < kRows; ++i)
 #pragma GCC unroll 2
       for (int j = 0; j < kVectors; ++j) sum[i][j] = _mm512_setzero_ph();
-    for (int64_t k = 0; k < depths; ++k, a += kTileRows, b += kWide) {
+    for (int64_t k = 0; k < depths; ++k, a += kTileRows) {
       __m512h x[kVectors];
 #pragma GCC unroll 2
       for (int j = 0; j < kVectors; ++j) {
-        x[j] = _mm512_load_ph(b + 2 * kLanes * j);
-        _mm_prefetch(reinterpret_cast<const char*>(b + 2 * kLanes * j) + kAheadBytes, _MM_HINT_T0);
+        x[j] = _mm512_load_ph(b.numbers[j]);
+        _mm_prefetch(b.numbers[j] + kAheadDepths * kTileColumns, _MM_HINT_T0);
+        b.numbers[j] += kTileColumns;
       }
 #pragma GCC unroll 14
       for (int i = 0; i < kRows; ++i) {
@@ -211,7 +206,7 @@ struct Tile {
     }
   }
   // To the sums in float, or, of the first ones, in their place.
-  [[gnu::always_inline]] void add_to(float (&sums)[kTileRows][kWide], bool first) const {
+  [[gnu::always_inline]] void add_to(Sums& sums, bool first) const {
     const __mmask16 there = first ? 0 : 0xffff;
 #pragma GCC unroll 14
     for (int i = 0; i < kRows; ++i)
@@ -246,18 +241,18 @@ void fetch(Ahead& ahead, const ProductSum& c, const Valid& valid, int64_t first_
 }
 
 template <int kRows, int kVectors>
-void sum_tile(const uint32_t* a, int64_t pairs, const ProductSum& c, const Valid& valid,
-              Ahead ahead, Room& room) {
-  const _Float16* b = room.columns(pairs);
+void sum_tile(const uint32_t* a, TileColumns b, int64_t pairs, const ProductSum& c,
+              const Valid& valid, Ahead ahead, Sums& sums) {
   for (int64_t pair = 0, row = 0; pair < pairs; pair += kChunkPairs, row += 2) {
     fetch(ahead, c, valid, row);
     Tile<kRows, kVectors> tile;
     tile.multiply(a, b, 2 * std::min(kChunkPairs, pairs - pair));
-    tile.add_to(room.sums, pair == 0);
+    tile.add_to(sums, pair == 0);
   }
 }
 
-using SumTile = void (*)(const uint32_t*, int64_t, const ProductSum&, const Valid&, Ahead, Room&);
+using SumTile = void (*)(const uint32_t*, TileColumns, int64_t, const ProductSum&, const Valid&,
+                         Ahead, Sums&);
 // By half of the rows that there are, rounded up.
 template <int kVectors>
 constexpr SumTile kTiles[] = {nullptr,
@@ -269,14 +264,14 @@ constexpr SumTile kTiles[] = {nullptr,
                               sum_tile<12, kVectors>,
                               sum_tile<14, kVectors>};
 
-void store_tile(const Room& room, const float* row_scales, const ProductSum& c,
-                const Valid& valid) {
+void store_tile(const Sums& sums, const float* row_scales, const TileColumns& columns,
+                const ProductSum& c, const Valid& valid) {
   for (int64_t j = 0; j < valid.columns; j += kLanes) {
     __mmask16 mask = lanes_of(valid.columns, j);
     __m512 bias = c.bias ? _mm512_maskz_loadu_ps(mask, c.bias + j) : _mm512_setzero_ps();
-    __m512 column_scale = _mm512_load_ps(room.scales + j);
+    __m512 scale = _mm512_load_ps(columns.scales[j / kTileColumns] + j % kTileColumns);
     for (int64_t i = 0; i < valid.rows; ++i) {
-      __m512 y = _mm512_mul_ps(_mm512_load_ps(room.sums[i] + j), column_scale);
+      __m512 y = _mm512_mul_ps(_mm512_load_ps(sums[i] + j), scale);
       y = _mm512_fmadd_ps(y, _mm512_set1_ps(row_scales[i]), bias);
       store_sums(y, c, i * c.stride + j, mask);
     }
@@ -286,27 +281,25 @@ void store_tile(const Room& room, const float* row_scales, const ProductSum& c,
 constexpr int64_t kManyRows = 48;
 void multiply_packed(const PackedRows& a, const PackedColumns& b, int64_t pairs,
                      const ProductSum& c, int64_t M, int64_t N) {
-  thread_local Room room;
+  alignas(64) Sums sums;
   PackedColumns columns = b;
-  int64_t chunks = (pairs + kChunkPairs - 1) / kChunkPairs, tiles = (M + kTileRows - 1) / kTileRows;
-  bool packed = b.group > kTileColumns;
+  int64_t chunks = (pairs + kChunkPairs - 1) / kChunkPairs, tiles = (M + kTileRows - 1) / kTileRows,
+          parts = tiles * chunks;
   for (int64_t n = 0; n < N; n += kWide, columns.data += 2 * b.group) {
     bool both = N - n > kTileColumns;
     const uint32_t* next = columns.data + 2 * b.group;
     if (b.next) next = static_cast<const uint32_t*>(b.next) + n / kTileColumns * b.group;
     // Of the next columns, by the chunks of all tiles.
-    int64_t lines = packed && M >= kManyRows
-                        ? (pairs * kWide / kLanes + tiles * chunks - 1) / (tiles * chunks)
-                        : 0;
-    scale_columns(columns, pairs, both, room);
+    int64_t lines = M >= kManyRows ? (2 * b.group / kLanes + parts - 1) / parts : 0;
+    TileColumns here(columns);
     for (int64_t m = 0; m < M; m += kTileRows, next += lines * chunks * kLanes) {
       const uint32_t* rows = a.data + m / kTileRows * a.group;
       Valid valid{std::min(kTileRows, M - m), std::min(kWide, N - n)};
       ProductSum to = c.at(m, n);
       auto sum = (both ? kTiles<2> : kTiles<1>)[(valid.rows + 1) / 2];
-      sum(rows, pairs, to, valid, {next, lines}, room);
+      sum(rows, here, pairs, to, valid, {next, lines}, sums);
       const uint32_t* scales = rows + a.group - kTileRows * kScaleWords;
-      store_tile(room, reinterpret_cast<const float*>(scales), to, valid);
+      store_tile(sums, reinterpret_cast<const float*>(scales), here, to, valid);
     }
   }
 }
@@ -328,8 +321,8 @@ const Bf16Kernels kFp16Bf16Kernels = {.name = "AVX512-FP16",
                                       // Row bytes by the size of the cache: bf16_kernels_x86.cc.
                                       .along_depth = {512 << 10, 4 << 20},
                                       .across_depth = {512 << 10, 4 << 20, 1024},
-                                      .pack_rows = fp16::pack_rows,
-                                      .pack_columns = fp16::pack_columns,
+                                      .pack_rows = fp16::pack<fp16::RowGroup>,
+                                      .pack_columns = fp16::pack<fp16::ColumnGroup>,
                                       .multiply_packed = fp16::multiply_packed,
                                       .multiply_unpacked = nullptr};
 

@@ -42,9 +42,9 @@ Bf16Matrix part_of(const Bf16Matrix& m, Range rows) {
 }
 
 void pack_all_columns(const Bf16Matrix& b, uint32_t* to) {
-  int64_t pairs = pairs_of(b.depth);
+  int64_t words = column_words_of(b.depth);
   each_part(b.rows, kTileColumns, kGroupsAtLeast,
-            [&](Range part) { pack_columns(part_of(b, part), to + part.from * pairs); });
+            [&](Range part) { pack_columns(part_of(b, part), to + part.from * words); });
 }
 
 void pack_all_rows(const Bf16Matrix& a, uint32_t* to) {
@@ -61,10 +61,9 @@ bool can_stay_unpacked(const Bf16Matrix& rows) {
 // time. Of one thread.
 void multiply_rows(const Bf16Matrix& a, Range rows, const uint32_t* columns, int64_t N,
                    const ProductSum& c) {
-  int64_t pairs = pairs_of(a.depth);
+  PackedColumns b{columns, column_words_of(a.depth) * kTileColumns};
   if (blocks_of(a).row_bytes == 0 && can_stay_unpacked(a))
-    return bf16_kernels()->multiply_unpacked(part_of(a, rows), {columns, pairs * kTileColumns},
-                                             c.at(rows.from, 0), N);
+    return bf16_kernels()->multiply_unpacked(part_of(a, rows), b, c.at(rows.from, 0), N);
   int64_t words = row_words_of(a.depth),
           block = std::min(block_of(blocks_of(a).row_bytes, words, tile_rows()),
                            padded_to(rows.end - rows.from, tile_rows()));
@@ -72,8 +71,7 @@ void multiply_rows(const Bf16Matrix& a, Range rows, const uint32_t* columns, int
   for (int64_t m = rows.from; m < rows.end; m += block) {
     int64_t n = std::min(block, rows.end - m);
     pack_rows(a.narrow(m, n), pairs_in(room));
-    multiply_packed({pairs_in(room), words * tile_rows()}, {columns, pairs * kTileColumns}, pairs,
-                    c.at(m, 0), n, N);
+    multiply_packed({pairs_in(room), words * tile_rows()}, b, pairs_of(a.depth), c.at(m, 0), n, N);
   }
 }
 
@@ -83,7 +81,7 @@ int64_t most_of_a_thread(int64_t groups) { return (groups + threads_here() - 1) 
 void multiply_columns(const Bf16Matrix& a, const uint32_t* columns, int64_t N,
                       const ProductSum& c) {
   int64_t row_groups = groups_of(a.rows, tile_rows()), column_groups = groups_of(N, kTileColumns),
-          pairs = pairs_of(a.depth);
+          words = column_words_of(a.depth);
   // Packing a row of a costs about as much as 8 columns; by columns each thread packs all rows.
   int64_t packing = can_stay_unpacked(a) ? 0 : 8;
   int64_t by_rows = most_of_a_thread(row_groups) * tile_rows() * (N + packing),
@@ -92,7 +90,7 @@ void multiply_columns(const Bf16Matrix& a, const uint32_t* columns, int64_t N,
     return each_part(a.rows, tile_rows(), 1,
                      [&](Range rows) { multiply_rows(a, rows, columns, N, c); });
   each_part(N, kTileColumns, 1, [&](Range part) {
-    multiply_rows(a, {0, a.rows}, columns + part.from * pairs, part.end - part.from,
+    multiply_rows(a, {0, a.rows}, columns + part.from * words, part.end - part.from,
                   c.at(0, part.from));
   });
 }
@@ -103,7 +101,7 @@ bool takes_few_rows(const Bf16Matrix& a, const Bf16Matrix& b) {
 }
 
 int64_t few_rows_at_once(int64_t depth) {
-  return block_of(bf16_kernels()->few_row_bytes, pairs_of(depth), kTileColumns);
+  return block_of(bf16_kernels()->few_row_bytes, column_words_of(depth), kTileColumns);
 }
 
 // Its transposed, so that the larger matrix is the one that need not be packed.
@@ -116,14 +114,14 @@ void multiply_few_rows(const Bf16Matrix& a, const Bf16Matrix& b, ProductSum c) {
 
 // So many columns, packed, stay in a cache while all rows of a meet them.
 int64_t columns_at_once(const Bf16Matrix& a) {
-  return block_of(blocks_of(a).column_bytes, pairs_of(a.depth), kTileColumns);
+  return block_of(blocks_of(a).column_bytes, column_words_of(a.depth), kTileColumns);
 }
 
 // By all packed columns.
 void multiply_all(const Bf16Matrix& a, const uint32_t* columns, int64_t N, const ProductSum& c) {
-  int64_t pairs = pairs_of(a.depth), block = columns_at_once(a);
+  int64_t words = column_words_of(a.depth), block = columns_at_once(a);
   for (int64_t n = 0; n < N; n += block)
-    multiply_columns(a, columns + n * pairs, std::min(block, N - n), c.at(0, n));
+    multiply_columns(a, columns + n * words, std::min(block, N - n), c.at(0, n));
 }
 
 int64_t words_of_rows(const Bf16Matrix& a) {
@@ -147,18 +145,18 @@ const void* behind(const Bf16Matrix& b, int64_t rows) {
 // Each little of b is packed where all rows meet it, while the next comes from the memory.
 void multiply_few_columns(const Bf16Matrix& a, const Bf16Matrix& b, const ProductSum& c) {
   constexpr int64_t kColumns = 2 * kTileColumns;
-  int64_t pairs = pairs_of(a.depth);
+  int64_t words = column_words_of(a.depth);
   Tensor rows = room_for_pairs(words_of_rows(a));
   pack_all_rows(a, pairs_in(rows));
   each_part(b.rows, kTileColumns, 1, [&](Range part) {
-    Tensor room = room_for_pairs(kColumns * pairs);
-    PackedColumns columns{pairs_in(room), pairs * kTileColumns};
+    Tensor room = room_for_pairs(kColumns * words);
+    PackedColumns columns{pairs_in(room), words * kTileColumns};
     for (int64_t n = part.from; n < part.end; n += kColumns) {
       int64_t count = std::min(kColumns, part.end - n);
       pack_columns(b.narrow(n, count), pairs_in(room));
       columns.next = behind(b, n + count);
-      multiply_packed({pairs_in(rows), row_words_of(a.depth) * tile_rows()}, columns, pairs,
-                      c.at(0, n), a.rows, count);
+      multiply_packed({pairs_in(rows), row_words_of(a.depth) * tile_rows()}, columns,
+                      pairs_of(a.depth), c.at(0, n), a.rows, count);
     }
   });
 }
@@ -181,8 +179,8 @@ void multiply(const Bf16Matrix& a, const Bf16Matrix& b, const ProductSum& c) {
   }
   if (takes_few_rows(a, b)) return multiply_few_rows(a, b, c);
   if (takes_few_columns(a, b)) return multiply_few_columns(a, b, c);
-  int64_t pairs = pairs_of(a.depth), block = columns_at_once(a);
-  Tensor room = room_for_pairs(std::min(block, padded_to(b.rows, kTileColumns)) * pairs);
+  int64_t words = column_words_of(a.depth), block = columns_at_once(a);
+  Tensor room = room_for_pairs(std::min(block, padded_to(b.rows, kTileColumns)) * words);
   for (int64_t n = 0; n < b.rows; n += block) {
     int64_t columns = std::min(block, b.rows - n);
     pack_all_columns(b.narrow(n, columns), pairs_in(room));
@@ -250,14 +248,14 @@ bool FewRows::take(const Tensor& x, const Tensor& w) {
 
 FewRows::FewRows(const Bf16Matrix& x)
     : M_(x.rows),
-      pairs_(pairs_of(x.depth)),
-      packed_(room_for_pairs(padded_to(M_, kTileColumns) * pairs_)) {
+      words_(column_words_of(x.depth)),
+      packed_(room_for_pairs(padded_to(M_, kTileColumns) * words_)) {
   pack_columns(x, pairs_in(packed_));
 }
 
 void FewRows::multiply(const Bf16Matrix& w, const ProductSum& c) const {
   each_part(w.rows, tile_rows(), 1, [&](Range part) {
-    bf16_kernels()->multiply_unpacked(part_of(w, part), {pairs_in(packed_), pairs_ * kTileColumns},
+    bf16_kernels()->multiply_unpacked(part_of(w, part), {pairs_in(packed_), words_ * kTileColumns},
                                       c.at(part.from, 0), M_);
   });
 }
@@ -273,7 +271,7 @@ void FewRows::product_out(const Tensor& y, const Tensor& w, const Tensor& bias) 
 PackedFactor::PackedFactor(const Tensor& b)
     : N_(b.size(0)),
       K_(b.size(1)),
-      packed_(room_for_pairs(padded_to(N_, kTileColumns) * pairs_of(K_))) {
+      packed_(room_for_pairs(padded_to(N_, kTileColumns) * column_words_of(K_))) {
   Tensor columns = readable(b);
   pack_all_columns(bf16_matrix(columns), pairs_in(packed_));
 }

@@ -40,7 +40,7 @@ class FewRows {
   void multiply(const Bf16Matrix& w, const ProductSum& c) const;
 
  private:
-  int64_t M_, pairs_;
+  int64_t M_, words_;
   at::Tensor packed_;
 };
 
