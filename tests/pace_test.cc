@@ -111,6 +111,16 @@ TEST(Pace, StagesOfAPipelineDoDifferentWork) {
   EXPECT_THAT(paces.warning_after(5, late), HasSubstr("rank 3 on b is slow"));
 }
 
+// It waits for nobody, and counts nothing; the others idle.
+TEST(Pace, ARankAloneIsNotSlow) {
+  Paces paces({"a", "b"}, {});
+  for (int i = 0; i < 2; ++i) paces.look_after(5, {0});
+  auto look = paces.look_after(5, {0});
+  ASSERT_TRUE(look);
+  EXPECT_EQ(look->slowest, 1);
+  EXPECT_EQ(look->warning, "");
+}
+
 TEST(Pace, NothingIsSaidBeforeAllHaveStepsEnough) {
   Paces paces({"a", "b"}, {.replicate = 2});
   EXPECT_FALSE(paces.pace().look());
@@ -171,6 +181,13 @@ TEST(OwnTime, IsWithoutTheWaitForOthers) {
   double seconds = own.take().seconds();
   EXPECT_GE(seconds, 0.05);
   EXPECT_LT(seconds, 0.12);
+  EXPECT_EQ(own.take().seconds(), 0);
+}
+
+TEST(OwnTime, OfARankAloneIsNotCounted) {
+  auto world = self_communicator();
+  OwnTime own(at::kCPU, *world);
+  own.of_device([] { std::this_thread::sleep_for(milliseconds(2)); });
   EXPECT_EQ(own.take().seconds(), 0);
 }
 

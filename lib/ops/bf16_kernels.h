@@ -67,9 +67,9 @@ struct Bf16Kernels {
   const Bf16Softmax* softmax;  // between two products
   int64_t tile_rows;           // of a product, that are computed at once
   bool wide_rows;              // numbers of rows take 32 bits: instructions for bf16 are not used
-  int64_t scale_words;         // of each row and each column, behind a packed group
+  int64_t scale_words = 0;     // of each row and each column, behind a packed group
   // Of sums that are in float, where these are not, with the same pairs_multiple; else null.
-  const Bf16Kernels* in_float;
+  const Bf16Kernels* in_float = nullptr;
   int64_t pairs_multiple;  // packed depths are padded to a multiple with zeros
   int64_t few_rows;        // up to so many rows of a, a product is sooner had transposed; 0: never
   int64_t few_row_bytes;   // of which, packed, so much meets all of b and stays in a near cache

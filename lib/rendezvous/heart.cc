@@ -46,8 +46,8 @@ Heart::Heart(const ProcessInfo& process, std::vector<std::string> hosts, Times t
       times_(times),
       keys_(process.life),
       client_(std::move(client)),
-      seen_(static_cast<size_t>(process.size)),
-      last_look_(steady_clock::now()) {
+      last_look_(steady_clock::now()),
+      seen_(static_cast<size_t>(process.size)) {
   client_->on_wait([this](milliseconds waited) {
     std::lock_guard lock(mutex_);
     if (signal_ && *signal_ == SIGTERM) hurry_ = true;
@@ -183,9 +183,7 @@ std::string Heart::next_beat() {
 std::vector<std::string> Heart::all_beats() {
   std::vector<std::string> keys;
   for (int rank = 0; rank < process_.size; ++rank) keys.push_back(keys_.beat(rank));
-  std::vector<std::string> beats = client_->get(keys);
-  std::lock_guard lock(mutex_);
-  return beats_ = beats;
+  return client_->get(keys);
 }
 
 void Heart::tell(const std::string& text) {
@@ -195,16 +193,19 @@ void Heart::tell(const std::string& text) {
 
 std::vector<std::string> Heart::told() const {
   std::lock_guard lock(mutex_);
-  std::vector<std::string> texts(static_cast<size_t>(process_.size));
-  for (size_t rank = 0; rank < beats_.size(); ++rank)
-    if (size_t space = beats_[rank].find(' '); space != std::string::npos)
-      texts[rank] = beats_[rank].substr(space + 1);
+  std::vector<std::string> texts = {text_};
+  for (size_t rank = 1; rank < seen_.size(); ++rank) {
+    const std::string& beat = seen_[rank].beat;
+    size_t space = beat.find(' ');
+    texts.push_back(space == beat.npos ? "" : beat.substr(space + 1));
+  }
   return texts;
 }
 
 // What is said of the ranks that have not beaten for too long; empty: there are none.
 std::string Heart::find_silent() {
   std::vector<std::string> beats = all_beats();
+  std::lock_guard lock(mutex_);
   auto now = steady_clock::now();
   bool slept = now - last_look_ > patience() / 2;  // then the others' silence is not theirs
   last_look_ = now;

@@ -75,16 +75,15 @@ class Heart {
   std::unique_ptr<StoreClient> client_;
   std::atomic<bool> hurry_ = false;  // SIGTERM has come to some rank
   int64_t count_ = 0;                // of heartbeats
-  std::vector<Seen> seen_;
   std::chrono::steady_clock::time_point last_look_;
 
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
-  std::string reason_;              // why a rank is lost
-  Exit exit_ = Exit::kPeerLost;     // as what this process ends then
-  std::string failure_;             // of this rank, as in the store
-  std::string text_;                // of this rank, behind its count
-  std::vector<std::string> beats_;  // of all ranks, where this is rank 0
+  std::string reason_;           // why a rank is lost
+  Exit exit_ = Exit::kPeerLost;  // as what this process ends then
+  std::string failure_;          // of this rank, as in the store
+  std::string text_;             // of this rank, behind its count
+  std::vector<Seen> seen_;
   bool failure_told_ = false, closing_ = false;
   const std::atomic<int>* signal_ = nullptr;
   std::function<void(const std::string&)> lost_;

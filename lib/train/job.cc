@@ -27,6 +27,7 @@
 #include "rendezvous/job.h"
 #include "rendezvous/names.h"
 #include "tokenizer/of_config.h"
+#include "train/pace.h"
 #include "train/ranks.h"
 #include "train/run.h"
 #include "train/time_limit.h"

@@ -15,7 +15,7 @@ namespace neox {
 
 class OwnTime {
  public:
-  // What was counted since the last take().
+  // What was counted since the last take(). Of a world of one rank nothing is.
   struct Spent {
     double host = 0;
     std::vector<std::pair<c10::Event, c10::Event>> device;  // begins and ends, in its stream

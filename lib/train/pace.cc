@@ -70,7 +70,7 @@ std::optional<Pace::Look> Pace::look() {
   for (int rank = 0; rank < layout_.size(); ++rank) {
     double ratio = times[static_cast<size_t>(rank)] / medians[static_cast<size_t>(rank)];
     look.slowest = std::max(look.slowest, ratio);
-    if (ratio < kSlow) continue;
+    if (!(ratio >= kSlow)) continue;  // 0 / 0 of a rank alone
     suspected.push_back(rank);
     if (std::ranges::binary_search(suspected_, rank)) slow.push_back(rank);
   }

@@ -105,7 +105,9 @@ LossSum Pipeline::evaluate(int64_t microbatches, const BatchSource& batches,
                            std::vector<Tensor>* rows) {
   at::NoGradGuard no_grad;
   meet_neighbours();
-  return run(forward_only(microbatches), {microbatches, batches, {}, false, 1, rows});
+  LossSum sum = run(forward_only(microbatches), {microbatches, batches, {}, false, 1, rows});
+  own_time_.take();  // no step's
+  return sum;
 }
 
 // The sends of the last action and the receives of the next go out as one group: one at a time
@@ -140,8 +142,7 @@ void Pipeline::forward(int64_t m, const Run& run) {
   Slot& slot = slot_of(m, run);
   slot.training = run.training;
   Batch batch;
-  auto read = [&] { batch = run.batches(m); };
-  run.training ? own_time_.of_host(read) : read();
+  own_time_.of_host([&] { batch = run.batches(m); });
   if (!first()) Slot::reserve(slot.received, model_.hidden_shape(batch), model_.hidden_options());
   first() ? flush() : receive(pp_.rank() - 1, slot.received);
   using Pass = Replay::Pass;
@@ -150,8 +151,9 @@ void Pipeline::forward(int64_t m, const Run& run) {
   slot.batch = batch_of(inputs);
   slot.seed = inputs.back();
   bool together = alone() && run.training;  // with its backward
-  auto pass_on = [&] { slot.replay.run([this, &slot, &run] { forward_pass(slot, run.rows); }); };
-  if (!together) run.training ? own_time_.of_device(pass_on) : pass_on();
+  if (!together)
+    own_time_.of_device(
+        [&] { slot.replay.run([this, &slot, &run] { forward_pass(slot, run.rows); }); });
   if (!last()) send(pp_.rank() + 1, slot.y.detach());
 }
 

@@ -35,7 +35,7 @@ class Pipeline {
   // seed (0-dim double) multiplies them. The result is valid until the next step. Collective over
   // the mesh's pp and tp axes, and over data where a buffer syncs.
   LossSum train(int64_t microbatches, const BatchSource& batches, const Tensor& seed);
-  // This rank's own part of the training since the last call.
+  // This rank's own part of the last train().
   OwnTime::Spent take_own_time() { return own_time_.take(); }
   // Forward alone, without dropout. rows: null, or takes each micro-batch's row_losses(), [B]
   // double, on the last stage.

@@ -11,11 +11,12 @@
 #include "comm/communicator.h"
 #include "config/config.h"
 #include "launch/control.h"
-#include "train/pace.h"
 #include "train/signals.h"
 #include "train/time_limit.h"
 
 namespace neox {
+
+class Pace;
 
 // What a rank finds where it runs.
 struct RunPlace {

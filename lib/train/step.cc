@@ -120,9 +120,16 @@ StepReport TrainStep::read(const ReportToCome& report) const {
   const double* end = v + report.values.numel();
   double load = model_.config().moe ? *--end : 0;
   double loss = without_sign_of_nan(v[0]), norm = without_sign_of_nan(v[1]);
-  bool finite = v[4] != 0, stop = v[5] != 0, lacks_data = v[6] != 0;
-  return {loss, norm,       v[2],         v[3], finite,
-          stop, lacks_data, {v + 7, end}, load, report.own_time.seconds()};
+  return {.loss = loss,
+          .grad_norm = norm,
+          .lr = v[2],
+          .loss_scale = v[3],
+          .finite = v[4] != 0,
+          .stop = v[5] != 0,
+          .lacks_data = v[6] != 0,
+          .measures = {v + 7, end},
+          .expert_load = load,
+          .own_seconds = report.own_time.seconds()};
 }
 
 void TrainStep::publish() {

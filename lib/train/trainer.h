@@ -13,7 +13,6 @@
 #include "tokenizer/tokenizer.h"
 #include "train/batches.h"
 #include "train/diagnostics.h"
-#include "train/pace.h"
 #include "train/profiler.h"
 #include "train/reference.h"
 #include "train/report.h"
@@ -23,6 +22,8 @@
 #include "train/time_limit.h"
 
 namespace neox {
+
+class Pace;
 
 struct TrainerParts {  // all must outlive the trainer
   const Config& config;

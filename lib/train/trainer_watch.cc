@@ -1,6 +1,7 @@
 // What the Trainer watches beside the steps.
 #include "base/error.h"
 #include "base/log.h"
+#include "train/pace.h"
 #include "train/trainer.h"
 
 namespace neox {
