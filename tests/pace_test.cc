@@ -132,6 +132,20 @@ TEST(Pace, NothingIsSaidBeforeAllHaveStepsEnough) {
   EXPECT_FALSE(paces.pace().look());
 }
 
+// Two ranks alike, weeks after they began.
+TEST(Pace, ALongLifeIsToldAsExactlyAsAShortOne) {
+  FakeJob first({"a", "b"}), second({"a", "b"});
+  Pace pace(first, {.replicate = 2}, milliseconds(0)), other(second, {.replicate = 2});
+  pace.step(2'000'000), other.step(2'000'004);
+  for (int window = 0; window < 3; ++window) {
+    for (int i = 0; i < 10; ++i) pace.step(0.3), other.step(0.3);
+    first.texts[1] = second.texts[0];
+    auto look = pace.look();
+    EXPECT_EQ(look.has_value(), window > 0);  // the first
+    EXPECT_THAT(look ? look->slowest : 1, DoubleNear(1, 0.01));
+  }
+}
+
 TEST(Pace, AWindowPasses) {
   FakeJob job({"a", "b"});
   Pace pace(job, {.replicate = 2}, milliseconds(200));

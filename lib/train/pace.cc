@@ -35,7 +35,8 @@ Pace::Pace(Job& job, const Layout& layout, std::chrono::duration<double> window)
 void Pace::step(double own_seconds) {
   ++own_.steps;
   own_.seconds += own_seconds;
-  job_.tell(concat(own_.steps, ' ', own_.seconds));
+  // To the millisecond after weeks, too: what is looked at is the difference of half a minute.
+  job_.tell(concat(own_.steps, printed(" %.3f", own_.seconds)));
 }
 
 std::vector<Pace::Count> Pace::counts() const {
