@@ -60,8 +60,8 @@ std::vector<RankReport> examine_job(const ProcessInfo& process, const Environmen
 }
 
 int report(const Program& program, const std::vector<RankReport>& reports, int rank) {
-  Diagnosis diagnosis = diagnose(reports);
   if (rank > 0) return 0;  // one voice: srun returns the highest code
+  Diagnosis diagnosis = diagnose(reports);
   std::cout << (program.has("json") ? show_json(diagnosis) : show(diagnosis)) << std::flush;
   return static_cast<int>(diagnosis.fine() ? Exit::kDone : Exit::kInternal);
 }

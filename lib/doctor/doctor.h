@@ -28,7 +28,8 @@ struct DoctorJob {
   std::function<std::unique_ptr<Communicator>(const at::Device&)> world;
 };
 
-// Collective over the job. Every rank's report, by rank, on all ranks.
+// Collective over the job. Every rank's report, by rank, on rank 0; none on the others, of which a
+// thousand would each be sent a thousand reports.
 std::vector<RankReport> examine(const DoctorJob& job, const DoctorOptions& options);
 
 }  // namespace neox
