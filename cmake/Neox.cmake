@@ -192,16 +192,22 @@ function(neox_test name)
   endif()
 endfunction()
 
-# Gives lib/comm/mpi_build.cc a hash of the headers that the programs and the MPI plugin share, for the program and
-# for the plugin alike: either may be built from other sources of one version.
-function(neox_mpi_interface)
-  foreach(header base/error.h comm/communicator.h comm/mpi_plugin.h)
+# The beginning of a hash of headers of lib that programs share with a plugin: either may be built from other sources of
+# one version.
+function(neox_interface result)
+  foreach(header ${ARGN})
     file(SHA256 ${PROJECT_SOURCE_DIR}/lib/${header} hash)
     string(APPEND all ${hash})
     set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/lib/${header})
   endforeach()
   string(SHA256 all "${all}")
   string(SUBSTRING ${all} 0 8 id)
+  set(${result} ${id} PARENT_SCOPE)
+endfunction()
+
+# For the program and for the plugin alike.
+function(neox_mpi_interface)
+  neox_interface(id base/error.h comm/communicator.h comm/mpi_plugin.h)
   set_source_files_properties(${PROJECT_SOURCE_DIR}/lib/comm/mpi_build.cc PROPERTIES
     COMPILE_DEFINITIONS NEOX_MPI_INTERFACE="${id}" SKIP_UNITY_BUILD_INCLUSION ON SKIP_PRECOMPILE_HEADERS ON)
 endfunction()

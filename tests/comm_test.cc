@@ -225,6 +225,14 @@ TEST(MpiPlugin, AFileThatIsNoneIsRefused) {
   EXPECT_THROW(mpi_plugin(NEOX_BUILD_DIR "/tests/libfault_preload.so"), Error);
 }
 
+TEST(MpiPlugin, OneOfOtherSourcesIsRefused) {
+  std::string said;
+  try {
+    mpi_plugin(NEOX_BUILD_DIR "/tests/libforeign_plugin.so");
+  } catch (const Error& e) { said = e.what(); }
+  EXPECT_NE(said.find("was built for other sources, this program is"), std::string::npos) << said;
+}
+
 TEST(World, OfOneProcessIsTheGroupOfOne) {
   AloneControl control;
   EXPECT_EQ(world_communicator({}, control, at::kCPU)->size(), 1);

@@ -6,6 +6,7 @@
 
 #include "base/memory.h"
 #include "base/text.h"
+#include "child.h"
 #include "data_files.h"
 #include "parquet_files.h"
 #include "prepare/arrow_plugin.h"
@@ -16,7 +17,9 @@ namespace neox {
 namespace {
 
 using ::testing::AllOf;
+using testing::Child;
 using testing::Directory;
+using testing::Ended;
 using testing::error_of;
 using ::testing::HasSubstr;
 using testing::parquet_of;
@@ -286,6 +289,19 @@ TEST_F(Parquet, ThatChangesIsAnError) {
                 arrow_plugin(path).open({path, 7, 0, 7}, columns, 1);
               }),
               HasSubstr("and had 7 when it was found; it must not change while it is read"));
+}
+
+TEST_F(Parquet, APluginOfOtherSourcesIsRefused) {
+  fs::path program = dir_ / "bin/neox-prepare-data", plugin = dir_ / "lib/neox/libneox_arrow.so";
+  for (const fs::path& file : {program, plugin}) fs::create_directories(file.parent_path());
+  fs::copy(NEOX_BUILD_DIR "/bin/neox-prepare-data", program);
+  fs::copy(NEOX_BUILD_DIR "/tests/libforeign_plugin.so", plugin);
+  std::string input = dir_.put("a.parquet", parquet_of("{\"text\": \"a\"}\n"));
+  Ended ended = Child({program, "--input", input, "--output-prefix", dir_ / "a", "--tokenizer-type",
+                       "CharLevelTokenizer"})
+                    .end();
+  EXPECT_EQ(ended.code, 74);
+  EXPECT_THAT(ended.err, HasSubstr("has the interface other sources, this program "));
 }
 
 TEST_F(Parquet, InADirectoryWithWhatOthersWriteThere) {

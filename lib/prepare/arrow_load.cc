@@ -4,7 +4,6 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/version.h"
 #include "prepare/arrow_plugin.h"
 
 namespace neox {
@@ -30,8 +29,9 @@ const ArrowPlugin* load(const std::string& for_file) {
   auto entry = reinterpret_cast<ArrowPluginEntry>(::dlsym(library, kArrowPluginEntry));
   check(entry, path.string(), " lacks the symbol ", kArrowPluginEntry);
   const ArrowPlugin* plugin = entry();
-  check_io(std::string(plugin->build) == kVersion, what, path.string(), " is of version ",
-           plugin->build, ", this program of ", kVersion, "; install both from one build");
+  check_io(std::string(plugin->interface) == NEOX_ARROW_INTERFACE, what, path.string(),
+           " has the interface ", plugin->interface,
+           ", this program " NEOX_ARROW_INTERFACE "; install both from one build");
   return plugin;
 }
 

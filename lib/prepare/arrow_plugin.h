@@ -19,7 +19,7 @@ struct RowSlice {
 };
 
 struct ArrowPlugin {
-  const char* build;  // must equal kVersion of the program
+  const char* interface;  // must equal the program's NEOX_ARROW_INTERFACE
   // Its rows as JSON lines with these columns alone. Up to so many threads decode groups of rows.
   // Throws Error (74) for damaged and changed files and missing columns.
   std::unique_ptr<ByteSource> (*open)(const RowSlice& slice, std::span<const std::string> columns,

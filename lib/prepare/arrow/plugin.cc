@@ -1,5 +1,4 @@
 // The entry of libneox_arrow.so, its only symbol that others see.
-#include "base/version.h"
 #include "prepare/arrow/row_lines.h"
 #include "prepare/arrow_plugin.h"
 
@@ -17,6 +16,6 @@ int64_t rows_before(const RowSlice& slice) { return RowLines(slice, {}, 1).rows_
 }  // namespace neox
 
 extern "C" [[gnu::visibility("default")]] const neox::ArrowPlugin* neox_arrow_plugin() {
-  static const neox::ArrowPlugin plugin{neox::kVersion, neox::open, neox::rows_before};
+  static const neox::ArrowPlugin plugin{NEOX_ARROW_INTERFACE, neox::open, neox::rows_before};
   return &plugin;
 }
