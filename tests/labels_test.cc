@@ -2,91 +2,21 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-
-#include "data_files.h"
-#include "generated_text.h"
-#include "prepare/document_encoder.h"
-#include "prepare/prepare_options.h"
+#include "labels_fixture.h"
 
 namespace neox {
 namespace {
 
+using testing::Arguments;
 using testing::Directory;
 using ::testing::ElementsAre;
+using testing::Encoded;
 using testing::error_of;
 using ::testing::HasSubstr;
+using testing::Ids;
+using testing::kMasked;
+using testing::Labels;
 using ::testing::StartsWith;
-using Ids = std::vector<int32_t>;
-using Arguments = std::vector<std::string>;
-
-constexpr int32_t kMasked = -100;
-
-struct Encoded {
-  Ids tokens, labels;
-};
-
-// A tokenizer with the tokens of ChatML, and what the options make of a document.
-class Labels : public ::testing::Test {
- protected:
-  Labels() {
-    write_tokenizer_json(dir_ / "plain.json",
-                         train_bpe({.vocab_size = 280}, each({"the cat and the hat"})));
-    auto json = nlohmann::json::parse(read_file(dir_ / "plain.json"));
-    nlohmann::json token = json["added_tokens"][0];
-    auto next = Tokenizer::from_json(dir_ / "plain.json").vocab_size();
-    for (const char* content : {"<|im_start|>", "<|im_end|>"}) {
-      token["id"] = next++;
-      token["content"] = content;
-      json["added_tokens"].push_back(token);
-    }
-    dir_.put("tokenizer.json", json.dump());
-    tokenizer_ = std::make_unique<Tokenizer>(Tokenizer::from_json(dir_ / "tokenizer.json"));
-  }
-
-  PrepareOptions options(const Arguments& more) const {
-    Arguments arguments = {"--output-prefix", dir_ / "out", "--tokenizer-path",
-                           dir_.path(),       "--input",    dir_ / "in.jsonl"};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    Program program = prepare_program();
-    check(program.parse(canonical_arguments(arguments)), "help was asked");
-    return read_prepare_options(program);
-  }
-  std::string refusal(const Arguments& more) const {
-    return error_of([&] {
-      PrepareOptions wanted = options(more);
-      DocumentEncoder encoder(wanted, *tokenizer_);
-    });
-  }
-  static void add(const DocumentEncoder& encoder, const PrepareOptions& wanted,
-                  const std::string& text, Encoded& to) {
-    if (wanted.chat)
-      encoder.encode_chat(wanted.rules.turns(text), to.tokens, to.labels);
-    else
-      encoder.encode(text, DocumentEncoder::Part::kLast, to.tokens, to.labels);
-  }
-  Encoded encode(const std::string& text, const Arguments& more) const {
-    PrepareOptions wanted = options(more);
-    DocumentEncoder encoder(wanted, *tokenizer_);
-    Encoded e;
-    add(encoder, wanted, text, e);
-    EXPECT_EQ(e.labels.size(), encoder.has_labels() ? e.tokens.size() : 0);
-    for (size_t i = 0; i < e.labels.size(); ++i)
-      EXPECT_TRUE(e.labels[i] == kMasked || e.labels[i] == e.tokens[i]) << i;
-    return e;
-  }
-  std::string text(Ids ids) const {
-    std::erase(ids, kMasked);
-    return tokenizer_->decode(ids, Tokenizer::Special::kKeep);
-  }
-  // The id of a character.
-  std::string id(const std::string& character) const {
-    return std::to_string(tokenizer_->encode(character).at(0));
-  }
-
-  Directory dir_;
-  std::unique_ptr<Tokenizer> tokenizer_;
-};
 
 TEST_F(Labels, BeginBehindTheFirstPlaceOfTheTokens) {
   std::string pattern = id("!") + "," + id("!") + ", " + id("?");
@@ -202,7 +132,8 @@ TEST(ChatTemplates, AreThoseOfTheModels) {
 
 TEST(ChatTemplates, PutTheGenerationPromptIntoTheTurnBefore) {
   ChatTemplate style = read_chat_template("chatml", chat_template_table());
-  auto turns = render_chat({{"user", "Q"}, {"assistant", "A"}, {"user", "R"}}, style, "assistant");
+  auto turns =
+      render_chat({{{"user", "Q"}, {"assistant", "A"}, {"user", "R"}}}, style, "assistant");
   EXPECT_EQ(turns[0].text, "<|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\n");
   EXPECT_EQ(turns[1].text, "A<|im_end|>\n");
   EXPECT_EQ(turns[2].text, "<|im_start|>user\nR<|im_end|>\n");
@@ -273,35 +204,6 @@ TEST_F(Labels, OfBadConversationsAreErrorsWithTheirLineOrSkipped) {
   EXPECT_THAT(error_of([&] { prepare_data(texts, alone); }), HasSubstr("in.txt is text"));
 }
 
-// As GPT-NeoX's tool: int32, one for each document, of which fractions are cut off.
-TEST_F(Labels, HaveRewardsBesideThem) {
-  std::string lines;
-  for (const char* reward : {"1", "-1", "0.75", "-2.5", "true", "false", "2e0", R"(2e3, "x": NaN)",
-                             R"(-2147483648, "x": [1e999])"})
-    lines += concat("{\"r\": ", reward, R"(, "conversation": [{"role": "user", "content": "Q"},)",
-                    R"({"role": "assistant", "content": "A"}]})", "\n");
-  dir_.put("in.jsonl", lines);
-  AloneControl alone;
-  PrepareOptions wanted = options({"--chat-template", "plain", "--reward-key", "r"});
-  ::testing::internal::CaptureStderr();
-  PrepareResult result = prepare_data(wanted, alone);
-  std::string said = ::testing::internal::GetCapturedStderr();
-  EXPECT_THAT(said, HasSubstr("in.jsonl:3: the reward 0.75 by 0: rewards are whole numbers"));
-  EXPECT_THAT(said, ::testing::Not(HasSubstr("jsonl:7")));
-  std::string prefix = dir_ / "out_conversation_reward_document";
-  EXPECT_EQ(result.datasets.at(2).prefix, prefix);
-  const Ids rewards = {1, -1, 0, -2, 1, 0, 2, 2000, INT32_MIN};
-  std::string bytes = read_file(prefix + ".bin");
-  EXPECT_EQ(bytes, std::string(reinterpret_cast<const char*>(rewards.data()), 4 * rewards.size()));
-  IndexedDataset data(prefix, IndexedDataset::kAnyNumber);
-  EXPECT_EQ(data.type(), TokenType::kInt32);
-  EXPECT_EQ(data.num_documents(), 9);
-  EXPECT_EQ(data.num_sequences(), 9);
-  EXPECT_THAT(summary(wanted, result),
-              AllOf(HasSubstr("9 documents, 9 rewards, 36 B"), HasSubstr("  train_impl: kto\n"),
-                    HasSubstr("train_reward_data_paths: [" + prefix)));
-}
-
 TEST_F(Labels, OfPairsAreForPreferencesOrForARewardModel) {
   const std::string chat = R"([{"role": "user", "content": "Q"}])";
   dir_.put("in.jsonl", R"({"chosen": )" + chat + R"(, "rejected": )" + chat + "}");
@@ -312,29 +214,6 @@ TEST_F(Labels, OfPairsAreForPreferencesOrForARewardModel) {
     EXPECT_THAT(summary(wanted, prepare_data(wanted, alone)),
                 HasSubstr(concat("  train_impl: ", impl, "\n")));
   }
-}
-
-TEST_F(Labels, HaveRewardsOfOneSignWhereAsked) {
-  const std::pair<const char*, int> cases[] = {
-      {"true", 1},  {"false", -1}, {"null", -1}, {"0", -1},  {"0.5", 1},
-      {"\"\"", -1}, {"\"no\"", 1}, {"[]", -1},   {"NaN", 1}, {"-Infinity", 1}};
-  for (auto [json, want] : cases) EXPECT_EQ(read_reward(json, RewardRule::As::kSign).value, want);
-}
-
-TEST_F(Labels, RewardsThatAreNoNumbersAreErrorsWithTheirLineOrSkipped) {
-  const std::string chat = R"("conversation": [{"role": "user", "content": "Q"}]})";
-  dir_.put("in.jsonl", "{\"r\": 1, " + chat + "\n{\"r\": \"good\", " + chat + "\n{" + chat);
-  AloneControl alone;
-  Arguments rewards = {"--chat-template", "plain", "--reward-key", "r"};
-  EXPECT_THAT(error_of([&] { prepare_data(options(rewards), alone); }),
-              AllOf(StartsWith("74: "), HasSubstr("in.jsonl:2: the reward is of type string")));
-  EXPECT_THAT(error_of([&] { read_reward("1e400", RewardRule::As::kNumber); }),
-              HasSubstr("the reward 1e400 does not fit into 32 bits"));
-  rewards.push_back("--skip-bad-lines");
-  PrepareResult result = prepare_data(options(rewards), alone);
-  EXPECT_EQ(result.documents, 1);
-  EXPECT_EQ(result.skipped, 2);  // the last has none
-  EXPECT_EQ(result.datasets.at(2).tokens, 1);
 }
 
 TEST_F(Labels, OfADocumentStandBehindThoseOfTheOneBefore) {
@@ -380,11 +259,6 @@ TEST_F(Labels, RefuseOptionsThatContradict) {
               HasSubstr("exclude each other"));
   EXPECT_THAT(refusal({"--chat-template", "plain", "--mask-before-token", "1"}),
               HasSubstr("exclude each other"));
-  EXPECT_THAT(refusal({"--reward-key", "r"}), HasSubstr("goes with --chat-template"));
-  EXPECT_THAT(refusal({"--chat-template", "plain", "--binary-reward"}),
-              HasSubstr("goes with --reward-key"));
-  EXPECT_THAT(refusal({"--chat-template", "plain", "--reward-key", "conversation"}),
-              HasSubstr("is a key of --jsonl-keys, too"));
 }
 
 }  // namespace

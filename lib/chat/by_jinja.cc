@@ -1,5 +1,6 @@
 #include "chat/by_jinja.h"
 
+#include <nlohmann/json.hpp>
 #include <span>
 
 #include "base/error.h"
@@ -17,11 +18,11 @@ jinja::Value value_of(const ChatMessage& message) {
 }
 
 // What transformers' apply_chat_template gives a template.
-std::string text_of(std::span<const jinja::Value> messages, const ChatTemplate& style,
-                    Prompt prompt) {
+std::string text_of(std::span<const jinja::Value> messages, const Chat& chat,
+                    const ChatTemplate& style, Prompt prompt) {
   jinja::Map values;
   values.set("messages", jinja::List(messages.begin(), messages.end()));
-  values.set("tools", jinja::None{});
+  values.set("tools", chat.tools ? *chat.tools : jinja::None{});
   values.set("documents", jinja::None{});
   values.set("add_generation_prompt", prompt == Prompt::kGeneration);
   for (const auto& [name, token] : style.tokens) values.set(name, token);
@@ -35,20 +36,27 @@ std::vector<jinja::Value> values_of(const std::vector<ChatMessage>& messages) tr
 } catch (const jinja::Failure& failure) { fail(Exit::kIo, "a message: ", failure.what()); }
 
 // Of messages behind a system message where they are refused without one.
-std::string text_of_any(std::vector<ChatMessage> messages, const ChatTemplate& style) {
+std::string text_of_any(Chat chat, const ChatTemplate& style) {
   try {
-    return text_by_jinja(messages, style, Prompt::kNone);
+    return text_by_jinja(chat, style, Prompt::kNone);
   } catch (const Error&) {
-    messages.insert(messages.begin(), {"system", "an instruction"});
-    return text_by_jinja(messages, style, Prompt::kNone);
+    chat.messages.insert(chat.messages.begin(), {"system", "an instruction"});
+    return text_by_jinja(chat, style, Prompt::kNone);
   }
+}
+
+// Of a function without parameters.
+std::shared_ptr<const jinja::Value> some_tool() {
+  return std::make_shared<const jinja::Value>(jinja::value_of(nlohmann::ordered_json::parse(
+      R"([{"type": "function", "function": {"name": "now", "description": "The time.",
+           "parameters": {"type": "object", "properties": {}, "required": []}}}])")));
 }
 
 }  // namespace
 
-std::vector<ChatTurn> render_by_jinja(const std::vector<ChatMessage>& messages,
-                                      const ChatTemplate& style, const std::string& generation_role,
-                                      Apart apart) {
+std::vector<ChatTurn> render_by_jinja(const Chat& chat, const ChatTemplate& style,
+                                      const std::string& generation_role, Apart apart) {
+  const std::vector<ChatMessage>& messages = chat.messages;
   check_io(!messages.empty(), "a conversation without messages");
   std::vector<jinja::Value> values = values_of(messages);
   std::vector<ChatTurn> turns;
@@ -61,8 +69,8 @@ std::vector<ChatTurn> render_by_jinja(const std::vector<ChatMessage>& messages,
                 : apart == Apart::kLastReply ? last_asked
                                              : false;
     if (!last && !ends) continue;
-    std::string whole =
-        text_of(std::span(values).first(i + 1), style, asked ? Prompt::kGeneration : Prompt::kNone);
+    std::string whole = text_of(std::span(values).first(i + 1), chat, style,
+                                asked ? Prompt::kGeneration : Prompt::kNone);
     check_io(whole.starts_with(before), "the chat template ", style.name,
              " writes what stands before message ", i + 1,
              " otherwise with it than without, so that replies cannot be told from the rest; with "
@@ -73,9 +81,8 @@ std::vector<ChatTurn> render_by_jinja(const std::vector<ChatMessage>& messages,
   return turns;
 }
 
-std::string text_by_jinja(const std::vector<ChatMessage>& messages, const ChatTemplate& style,
-                          Prompt prompt) {
-  return text_of(values_of(messages), style, prompt);
+std::string text_by_jinja(const Chat& chat, const ChatTemplate& style, Prompt prompt) {
+  return text_of(values_of(chat.messages), chat, style, prompt);
 }
 
 bool writes_parts(const ChatTemplate& style) try {
@@ -86,7 +93,7 @@ bool writes_parts(const ChatTemplate& style) try {
   message.set("role", "user");
   message.set("content", jinja::List{part});
   std::string text =
-      text_of_any({{"user", "", std::make_shared<const jinja::Value>(message)}}, style);
+      text_of_any({{{"user", "", std::make_shared<const jinja::Value>(message)}}}, style);
   size_t at = text.find(words);
   if (at == text.npos) return false;
   // Not the list as Python, or tojson, writes it.
@@ -94,9 +101,16 @@ bool writes_parts(const ChatTemplate& style) try {
   return !behind.starts_with("'}") && !behind.starts_with("\"}");
 } catch (const Error&) { return false; }
 
+bool writes_tools(const ChatTemplate& style) try {
+  Chat chat{{{"user", "What time is it?"}}};
+  std::string without = text_of_any(chat, style);
+  chat.tools = some_tool();
+  return text_of_any(chat, style) != without;
+} catch (const Error&) { return true; }  // it may take other conversations than this
+
 std::string end_by_jinja(const ChatTemplate& style) {
   const std::string reply = "a reply of the model";
-  std::string text = text_of_any({{"user", "a question"}, {"assistant", reply}}, style);
+  std::string text = text_of_any({{{"user", "a question"}, {"assistant", reply}}}, style);
   size_t at = text.rfind(reply);
   check_usage(at != text.npos, "the chat template ", style.name,
               " does not write what a message of the role assistant says");

@@ -96,17 +96,16 @@ class Writer {
 
 }  // namespace
 
-std::vector<ChatTurn> render_chat(const std::vector<ChatMessage>& messages,
-                                  const ChatTemplate& style, const std::string& generation_role,
-                                  Apart apart) {
-  if (style.jinja) return render_by_jinja(messages, style, generation_role, apart);
-  return Writer(messages, style, generation_role).turns();
+std::vector<ChatTurn> render_chat(const Chat& chat, const ChatTemplate& style,
+                                  const std::string& generation_role, Apart apart) {
+  if (style.jinja) return render_by_jinja(chat, style, generation_role, apart);
+  return Writer(chat.messages, style, generation_role).turns();
 }
 
 std::vector<ChatTurn> turns_before_reply(const std::vector<ChatMessage>& messages,
                                          const ChatTemplate& style) {
-  if (style.jinja) return {{kAssistant, text_by_jinja(messages, style, Prompt::kGeneration)}};
-  std::vector<ChatTurn> turns = render_chat(messages, style, kAssistant);
+  if (style.jinja) return {{kAssistant, text_by_jinja({messages}, style, Prompt::kGeneration)}};
+  std::vector<ChatTurn> turns = render_chat({messages}, style, kAssistant);
   turns.back().text += style.generation_prompt;
   return turns;
 }
@@ -117,6 +116,12 @@ void check_generation_role(const ChatTemplate& style, const std::string& role) {
   check_usage(its.within.empty() && its.before.starts_with(style.generation_prompt),
               "the chat template ", style.name, " asks for a reply by '", style.generation_prompt,
               "', with which messages of the role '", role, "' do not begin");
+}
+
+void check_writes_tools(const ChatTemplate& style) {
+  check_usage(style.jinja && writes_tools(style), "the chat template ", style.name,
+              " writes nothing of tools: take the Jinja of a model that calls tools (the directory "
+              "of its tokenizer), or leave --tools-key out");
 }
 
 std::string end_of_reply(const ChatTemplate& style) {

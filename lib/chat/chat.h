@@ -48,6 +48,13 @@ struct ChatMessage {
   std::shared_ptr<const jinja::Value> whole = {};  // for Jinja; none: role and content
 };
 
+// A conversation, and the tools that its model may call: a list of their descriptions (JSON
+// schemas), for Jinja; none: none.
+struct Chat {
+  std::vector<ChatMessage> messages;
+  std::shared_ptr<const jinja::Value> tools = {};
+};
+
 // What a message adds to the text, and with it the generation prompt where a reply follows.
 struct ChatTurn {
   std::string role, text;
@@ -82,8 +89,13 @@ void check_generation_role(const ChatTemplate& style, const std::string& role);
 // transformers' apply_chat_template. Throws Error (74) with the message that lacks something, or
 // has a part that is no text; what a message must have besides a role, Jinja says itself.
 std::vector<ChatMessage> messages_of(const nlohmann::ordered_json& list, const ChatTemplate& style);
-// Those in the text of such a list.
-std::vector<ChatMessage> parse_conversation(std::string_view json, const ChatTemplate& style);
+// Those in the text of such a list, with the tools in another: a list of objects, null, or a string
+// that holds one of these, as datasets have it whose tools differ in form; "" : none.
+Chat parse_conversation(std::string_view json, const ChatTemplate& style,
+                        std::string_view tools = {});
+
+// Throws Error (64) where the template writes a conversation with tools as one without.
+void check_writes_tools(const ChatTemplate& style);
 
 // Which messages of the generation role must be turns of their own.
 enum class Apart { kReplies, kLastReply, kNone };
@@ -94,8 +106,8 @@ enum class Apart { kReplies, kLastReply, kNone };
 // not. By Jinja what need not be apart is one turn, of its last message's role. Throws Error (74)
 // for roles that the template does not know, or that do not alternate, and where Jinja writes what
 // stands before a message otherwise with it than without.
-std::vector<ChatTurn> render_chat(const std::vector<ChatMessage>& messages,
-                                  const ChatTemplate& style, const std::string& generation_role,
+std::vector<ChatTurn> render_chat(const Chat& chat, const ChatTemplate& style,
+                                  const std::string& generation_role,
                                   Apart apart = Apart::kReplies);
 
 // What a reply to these messages follows. Throws as render_chat().

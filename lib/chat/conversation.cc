@@ -102,6 +102,31 @@ std::shared_ptr<const jinja::Value> whole_of(Json message, const ChatTemplate& s
   }
 }
 
+Json bounded(std::string_view json, const char* name) {
+  std::string what = beyond(kConversationBounds, json);
+  check_io(what.empty(), name, " ", what);
+  return Json::parse(json, nullptr, false);
+}
+
+const char* type_of(const Json& value) {
+  return value.is_discarded() ? "no JSON" : value.type_name();
+}
+
+std::shared_ptr<const jinja::Value> tools_of(std::string_view json) {
+  if (json.empty()) return nullptr;
+  Json tools = bounded(json, "the list of tools");
+  if (tools.is_string()) tools = bounded(tools.get_ref<const std::string&>(), "the list of tools");
+  if (tools.is_null()) return nullptr;
+  bool objects = tools.is_array() && std::ranges::all_of(tools, &Json::is_object);
+  check_io(objects,
+           "the tools must be a list of objects, such as [{\"type\": \"function\", \"function\": "
+           "{\"name\": \"...\"}}], and are ",
+           tools.is_array() ? "a list of other things" : type_of(tools));
+  try {
+    return std::make_shared<const jinja::Value>(jinja::value_of(tools));
+  } catch (const jinja::Failure& failure) { fail(Exit::kIo, "the tools: ", failure.what()); }
+}
+
 ChatMessage message_of(const Json& message, const ChatTemplate& style, size_t number) {
   check_io(message.is_object(), "message ", number, " is of type ", message.type_name(),
            ", not an object with 'role' and 'content', or 'from' and 'value'");
@@ -123,14 +148,12 @@ std::vector<ChatMessage> messages_of(const nlohmann::ordered_json& list,
   return messages;
 }
 
-std::vector<ChatMessage> parse_conversation(std::string_view json, const ChatTemplate& style) {
-  std::string what = beyond(kConversationBounds, json);
-  check_io(what.empty(), "the conversation ", what);
-  Json list = Json::parse(json, nullptr, false);
+Chat parse_conversation(std::string_view json, const ChatTemplate& style, std::string_view tools) {
+  Json list = bounded(json, "the conversation");
   check_io(list.is_array(),
            "not a list of messages such as [{\"role\": \"user\", \"content\": ", "\"...\"}], but ",
-           list.is_discarded() ? "no JSON" : list.type_name());
-  return messages_of(list, style);
+           type_of(list));
+  return {messages_of(list, style), tools_of(tools)};
 }
 
 }  // namespace neox

@@ -57,7 +57,7 @@ class Parsing {
             fails || says_more() ? parser.parse(line, room) : parser.parse_good(line, room);
         if (document && rules_.turns)
           for (std::string_view value : document->texts)
-            document->chats.push_back(rules_.turns(value));
+            document->chats.push_back(rules_.turns(value, document->tools));
         document ? add(std::move(*document), number) : leave_out("", number);
       } catch (const Error& e) { add_bad_line(e.what(), number); }
     }
@@ -184,6 +184,7 @@ Reward read_reward(std::string_view json, RewardRule::As as) {
 std::vector<std::string> DocumentRules::members() const {
   std::vector<std::string> all = keys;
   if (reward) all.push_back(reward->key);
+  if (tools) all.push_back(*tools);
   return all;
 }
 

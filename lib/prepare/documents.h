@@ -25,6 +25,7 @@ struct Document {
   std::vector<std::string_view> texts = {};  // one for each key; valid UTF-8
   bool repaired = false;                     // had bytes or escapes that are no Unicode
   Reward reward = {};
+  std::string_view tools = {};                    // JSON; "": none
   std::vector<std::vector<ChatTurn>> chats = {};  // one for each text, by DocumentRules::turns
 };
 
@@ -49,9 +50,12 @@ struct DocumentRules {
   enum class Values { kStrings, kJson } values = Values::kStrings;
   // What becomes of a document with bytes that are not UTF-8 or escapes of lone surrogates.
   enum class InvalidUtf8 { kReplace, kSkip, kFail } invalid_utf8 = InvalidUtf8::kReplace;
-  // Where the texts of JSON lines are conversations: the turns of one. Throws Error (74).
-  std::function<std::vector<ChatTurn>(std::string_view)> turns = {};
-  std::optional<RewardRule> reward = {};  // of JSON lines whose values are kJson; none: none
+  // Where the texts of JSON lines are conversations: the turns of one, whose model may call these
+  // tools. Throws Error (74).
+  std::function<std::vector<ChatTurn>(std::string_view chat, std::string_view tools)> turns = {};
+  // Keys of JSON lines whose values are kJson.
+  std::optional<RewardRule> reward = {};  // none: none
+  std::optional<std::string> tools = {};  // of all conversations of a line; it may lack them
   std::shared_ptr<const WikiArticles> wiki = {};  // where files are dumps of MediaWiki
 
   // The members of JSON lines that are taken.

@@ -304,6 +304,7 @@ bool JsonLineParser::take_json(std::string_view line, std::string_view given,
     for (size_t key = 0; key < values.size(); ++key)
       if (name == rules_.keys[key]) values[key] = member.value;
     if (rules_.reward && name == rules_.reward->key) reward = as_given[i].value;
+    if (name == rules_.tools) document.tools = member.value;
   }
   if (rules_.reward && !reward) return false;
   auto found = [](const auto& value) { return value.has_value(); };

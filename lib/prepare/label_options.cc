@@ -10,8 +10,8 @@ namespace {
 
 using Learn = ChatOptions::Learn;
 
-constexpr const char* kOnlyWithChat[] = {"generation-role", "only-last",  "for-rm",
-                                         "no-mask",         "reward-key", "binary-reward"};
+constexpr const char* kOnlyWithChat[] = {"generation-role", "only-last",  "for-rm",       "no-mask",
+                                         "tools-key",       "reward-key", "binary-reward"};
 
 std::vector<int32_t> read_ids(const std::string& text) {
   std::vector<int32_t> ids;
@@ -39,22 +39,34 @@ Learn read_learn(const Program& program) {
   return learn;
 }
 
+void check_no_conversation(const char* option, const std::string& key, const DocumentRules& rules) {
+  check_usage(std::ranges::find(rules.keys, key) == rules.keys.end(), "--", option, " ", key,
+              " is a key of --jsonl-keys, too, which are conversations");
+}
+
+void read_tools_key(const Program& program, const ChatTemplate& style, DocumentRules& rules) {
+  rules.tools = program.given<std::string>("tools-key");
+  if (!rules.tools) return;
+  check_no_conversation("tools-key", *rules.tools, rules);
+  check_writes_tools(style);
+}
+
 void read_reward_rule(const Program& program, DocumentRules& rules) {
   bool binary = program.has("binary-reward");
   auto key = program.given<std::string>("reward-key");
   check_usage(key || !binary, "--binary-reward goes with --reward-key KEY");
   if (!key) return;
-  check_usage(std::ranges::find(rules.keys, *key) == rules.keys.end(), "--reward-key ", *key,
-              " is a key of --jsonl-keys, too, which are conversations");
+  check_no_conversation("reward-key", *key, rules);
   rules.reward = {*key, binary ? RewardRule::As::kSign : RewardRule::As::kNumber};
 }
 
 // In turns, of which those to learn are apart.
-std::vector<ChatTurn> turns_of(std::string_view json, const ChatOptions& chat) {
+std::vector<ChatTurn> turns_of(std::string_view json, std::string_view tools,
+                               const ChatOptions& chat) {
   Apart apart = chat.learn == ChatOptions::Learn::kReplies    ? Apart::kReplies
                 : chat.learn == ChatOptions::Learn::kLastTurn ? Apart::kLastReply
                                                               : Apart::kNone;
-  return render_chat(parse_conversation(json, chat.style), chat.style, chat.role, apart);
+  return render_chat(parse_conversation(json, chat.style, tools), chat.style, chat.role, apart);
 }
 
 void read_chat(const Program& program, PrepareOptions& options) {
@@ -68,7 +80,10 @@ void read_chat(const Program& program, PrepareOptions& options) {
   if (program.args()["jsonl-keys"].defaulted()) options.rules.keys = {"conversation"};
   options.rules.values = DocumentRules::Values::kJson;
   read_reward_rule(program, options.rules);
-  options.rules.turns = [chat](std::string_view json) { return turns_of(json, chat); };
+  read_tools_key(program, chat.style, options.rules);
+  options.rules.turns = [chat](std::string_view json, std::string_view tools) {
+    return turns_of(json, tools, chat);
+  };
   options.chat = std::move(chat);
 }
 
@@ -85,6 +100,8 @@ void add_label_options(Program& program) {
   add("only-last", "learn the last message alone");
   add("for-rm", "learn the last token alone, for a reward model");
   add("no-mask", "learn all of a conversation: no labels");
+  add("tools-key", text("KEY"),
+      "give the template the tools of this key, a list, which a line may lack");
   add("reward-key", text("KEY"), "write the number of this key, too, for train_impl: kto");
   add("binary-reward", "write 1 where the value of --reward-key is true, else -1");
 }

@@ -58,6 +58,10 @@ JINJA = {
 OF_PARTS = (LOOP + known(["system", "user", "assistant"]) + "<{{ m.role }}>{% if m.content is string %}{{ m.content }}{% else %}"
             "{% for part in m.content %}{% if part.type == 'text' %}[{{ part.text }}]{% endif %}{% endfor %}{% endif %};{% endfor %}"
             "{% if add_generation_prompt %}<assistant>{% endif %}")
+# Writes tools as JSON in front, and calls, as templates of models that call tools do.
+OF_TOOLS = ("{% if tools %}tools:{% for tool in tools %}\n{{ tool | tojson }}{% endfor %}\n{% endif %}" + LOOP +
+            "<{{ m.role }}>{{ m.content }}{% for call in m.tool_calls or [] %}[{{ call.function.name }}({{ call.function.arguments | tojson }})]"
+            "{% endfor %};{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}")
 SPECIAL = ["<|im_start|>", "<|im_end|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<s>", "</s>",
            "<|user|>", "<|assistant|>", "<|system|>", "[INST]", "[/INST]"]
 WORDS = ["the", "quick", " brown", " fox", "jumps ", "42", ".", ", ", "\n", "!?", "é", "漢字", "😀", "  ", "\n\n", "<|im_end|>", "'s"]
@@ -91,6 +95,21 @@ def as_share_gpt(source, chat):
     names = {"user": "human", "assistant": "gpt", "tool": "observation"}
     return [m if m["role"] in names.values() or source.random() < 0.5
             else {"from": names.get(m["role"], m["role"]), "value": m["content"]} for m in chat]
+
+
+def tools(source):
+    """The descriptions of some functions, or none."""
+    def parameter():
+        return {"type": source.choice(["string", "integer", "array"]), "description": content(source, False), "enum": ["é", 1.5, None, True]}
+    return source.choice([None, [], *([[{"type": "function", "function": {
+        "name": f"f{i}", "description": content(source, False),
+        "parameters": {"type": "object", "properties": {name: parameter() for name in ("z", "a", "q\"<&'")}, "required": ["z"]}}}
+        for i in range(n)] for n in (1, 2, 5)])])
+
+
+def with_calls(source, chat):
+    return [m | {"tool_calls": [{"type": "function", "function": {"name": "f0", "arguments": {"z": content(source, False), "a": 2}}}]}
+            if m["role"] == "assistant" and source.random() < 0.5 else m for m in chat]
 
 
 def tokenizers(directory):
@@ -237,6 +256,20 @@ class Comparison:
         self.say(f"{style}{'.jinja' if by_file else ''} {learn} {path.name} {'trimmed' if clean else 'any'}{' in parts' if given else ''}", wrong,
                  f"{len(chats)} conversations, {refused} refused, {borders} with merged borders, of which the tool spoils {spoilt}")
 
+    def tools(self, path, tokenizer, chats, tools):
+        tokenizer.chat_template = OF_TOOLS
+        file = Path(path, "tools.jinja")
+        file.write_text(OF_TOOLS)
+        flags = ["--tokenizer-path", str(path), "--chat-template", str(file), "--no-mask", "--tools-key", "tools"]
+        got = run(self.tool, flags, [json.dumps({"chat": chat, "tools": of}) for chat, of in zip(chats, tools, strict=True)])
+        wrong = []
+        for chat, of, ours in zip(chats, tools, got, strict=True):
+            text = tokenizer.apply_chat_template(chat, tools=of, tokenize=False)
+            tokens = tokenizer(text, add_special_tokens=False)["input_ids"]
+            if ours != {"tokens": tokens, "labels": []}:
+                wrong.append(f"{chat} {of}\n      ours {ours}\n      want {tokens}")
+        self.say(f"tools {path.name}", wrong, f"{len(chats)} conversations, {sum(bool(of) for of in tools)} with tools")
+
     def mask(self, path, tokenizer, texts, pattern, append):
         flags = ["--tokenizer-path", str(path), "--mask-before-token", ",".join(map(str, pattern))]
         got = run(self.tool, flags + (["--append-eod"] if append else []), [json.dumps(text) for text in texts])
@@ -276,6 +309,9 @@ def main():
             given = [as_share_gpt(source, chat) for chat in chats]
             for learn in ("replies", "only-last", "no-mask"):
                 compare.chat(path, tokenizer, "parts", learn, chats, True, by_file=True, given=given)
+        for path, tokenizer in made.items():
+            chats = [with_calls(source, conversation(source, "tools", False)) for _ in range(args.conversations // 5)]
+            compare.tools(path, tokenizer, chats, [tools(source) for _ in chats])
         for path, tokenizer in marked_tokenizers(directory):
             for style in JINJA:
                 chats = [conversation(source, style, True) for _ in range(args.conversations // 10)]
