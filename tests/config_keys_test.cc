@@ -169,7 +169,6 @@ TEST_F(ConfigTest, WhatIsNotSupportedYetIsRefusedWithTheReason) {
       {"opt_pos_emb_offset: 2", "unused rows"},
       {"optimizer: {type: SM3}", "supported is adam"},
       {"optimizer: {params: {amsgrad: true}}", "AMSGrad"},
-      {"moe_jitter_eps: 0.1", "noise"},
       {"te_fp8_mha: true", "8 bits"},
       {"train_impl: reinforce", "supported is normal, dpo, kto, rm"},
       {"dataset_impl: online", "supported is gpt2, pairwise"},

@@ -81,6 +81,17 @@ TEST_F(ConfigTest, ExpertsAreTaken) {
   EXPECT_TRUE(has_note(load("moe_num_experts: 2\nactivation: swiglu"), "GPT-NeoX's never are"));
 }
 
+// In GPT-NeoX only the router topk has it.
+TEST_F(ConfigTest, NoiseOfARouterThatHasNoneIsNoReasonToRefuse) {
+  const std::string noise = "moe_num_experts: 4\nmoe_jitter_eps: 0.1\n";
+  EXPECT_EQ(fails(noise), "");
+  EXPECT_TRUE(has(load(noise).notes.back(), "keys without effect here"));
+  EXPECT_EQ(fails("moe_jitter_eps: 0.1"), "");
+  EXPECT_TRUE(has(fails(noise + "moe_router_type: topk"),
+                  "a.yml:2: moe_jitter_eps 0.1 is not supported yet (noise in the router's input"));
+  EXPECT_EQ(fails("moe_num_experts: 4\nmoe_router_type: topk\nmoe_jitter_eps: 0"), "");
+}
+
 // Of tokenizers whose files are named together.
 TEST_F(ConfigTest, ADirectoryOfGpt2sFilesIsTaken) {
   auto t = load("tokenizer_type: HFGPT2Tokenizer\nvocab_file: /data/gpt2").tokenizer;

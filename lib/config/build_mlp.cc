@@ -116,6 +116,16 @@ void read_mlp(KeyReader& keys, ModelConfig& model) {
   read_width(keys, model);
 }
 
+// GPT-NeoX's SinkhornRouter does not look at it.
+void check_jitter(KeyReader& keys, Router router) {
+  const std::string key = "moe_jitter_eps";
+  double noise = keys.maybe_number(key).value_or(0);
+  keys.require(router == Router::kSinkhorn || noise == 0, key, key, " ", shortest(noise),
+               " is not supported yet (noise in the router's input, with moe_router_type: topk, ",
+               keys.where("moe_router_type"), "); remove the key");
+  if (keys.given(key)) keys.mark(key, Effect::kNone);
+}
+
 // NeoX's ParallelGroupedMLP rounds a width that is not given up to a multiple of 256.
 std::optional<MoeConfig> read_moe(KeyReader& keys, const ModelConfig& model) {
   MoeConfig moe;
@@ -127,6 +137,7 @@ std::optional<MoeConfig> read_moe(KeyReader& keys, const ModelConfig& model) {
                ")");
   moe.interval = keys.integer_from("moe_expert_interval", 1, 1 << 16);
   moe.router = keys.choice("moe_router_type") == "topk" ? Router::kTopK : Router::kSinkhorn;
+  check_jitter(keys, moe.router);
   moe.normalized = keys.flag("moe_normalize_expert_weights");
   keys.require(
       !moe.normalized || moe.top_k > 1, "moe_normalize_expert_weights",

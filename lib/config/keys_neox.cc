@@ -402,7 +402,9 @@ constexpr KeyRow kMoe[] = {
      "sinkhorn: in training tokens are shared out evenly; topk: by probability alone",
      "sinkhorn|topk"},
     {"moe_lbl_in_fp32", kBool, "false", kNoEffect, "nothing reads it in NeoX either"},
-    {"moe_jitter_eps", kNumber, "null", kRefused, "noise in the router's input"},
+    {"moe_jitter_eps", kNumber, "null", kUsed,
+     "noise in the input of moe_router_type: topk, which is refused; sinkhorn has none, as in "
+     "NeoX"},
 };
 
 constexpr const char* kGradSum =
