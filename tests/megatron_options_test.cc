@@ -158,6 +158,14 @@ TEST(MegatronOptionsTest, OfDataAndExperts) {
               HasSubstr("\ndata_path: \"0.3 a 0.7 b\"\n"));
 }
 
+// Megatron-LM's own examples/llama has "--split '99,1,0'" in an array, whose quotes stay.
+TEST(MegatronOptionsTest, QuotesInASplitAreLeftOut) {
+  MegatronOptions made = read(concat(kGpt, "--train-iters 9 --split '99,1,0'"));
+  EXPECT_THAT(made.yaml, HasSubstr("\nsplit: \"99,1,0\"\n"));
+  EXPECT_EQ(config_of(made).data.split, "99,1,0");
+  EXPECT_THAT(read(concat(kGpt, "--split 98 2 0")).yaml, HasSubstr("\nsplit: \"98 2 0\"\n"));
+}
+
 TEST(MegatronOptionsTest, RefuseWhatSaysNothing) {
   EXPECT_THAT(error_of("pretrain_gpt.py"), HasSubstr("there are no options of pretrain_gpt.py"));
   EXPECT_THAT(error_of("what --num-layers 4"), HasSubstr("'what' is no option of pretrain_gpt.py"));

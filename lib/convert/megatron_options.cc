@@ -24,6 +24,14 @@ bool takes_no_value(const MegatronOption& option) {
   return key ? key->type == KeyType::kBool : option.words == std::string_view(kSwitch);
 }
 
+// The numbers of a split as Megatron finds them in it, whatever stands between: scripts put it in
+// quotes inside of a variable that is not quoted itself, and these stay.
+std::string shares_of(std::string split) {
+  if (split.find_first_of("\"'") == split.npos) return split;
+  std::erase_if(split, [](char c) { return c == '"' || c == '\''; });
+  return split;
+}
+
 // A configuration as it is written, group by group.
 class Lines {
  public:
@@ -312,7 +320,7 @@ void Translation::add_data() {
   lines_.add("data_order", older ? "megatron" : "megatron-core",
              older ? "Megatron-LM's from autumn 2023 on is megatron-core"
                    : "Megatron-LM's until autumn 2023 is megatron");
-  if (!keys_.contains("split")) keys_["split"] = "969, 30, 1";
+  keys_["split"] = shares_of(keys_.value("split", Json("969, 30, 1")).get<std::string>());
   add_keys(
       {"split", "data_cache_path", "reset_position_ids", "reset_attention_mask", "eod_mask_loss"});
   if (word("dataloader_type", "single") != "single")
