@@ -114,6 +114,11 @@ TEST(JsonLine, JoinsTheTextsOfAListByABlankLine) {
               "a\n\n" + pad);
   EXPECT_EQ(error_of([&] { parsed(R"({"text": ["a", ["b"]]})"); }),
             "74: the value of 'text' is a list of other things than strings");
+  for (const char* message : {R"({"role": "user"})", R"({"from": "human"})"})
+    EXPECT_EQ(
+        error_of([&] { parsed(concat(R"({"text": [)", message, "]}")); }),
+        "74: the value of 'text' is a conversation, which --chat-template NAME or DIR makes a "
+        "text");
   EXPECT_EQ(
       error_of([&] { parsed(R"({"text": {"en": "a", "de": "b"}})"); }),
       "74: the value of 'text' is of type object, not a string; the object has 'de', 'en', of "

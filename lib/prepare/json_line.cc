@@ -202,14 +202,21 @@ std::optional<std::string_view> text_in(simdjson::dom::element value, TextStore&
   return storage.keep(join(texts, kBetweenParagraphs));
 }
 
+// Of messages, as conversations have them.
+bool is_conversation(const Json& value) {
+  return value.is_array() && !value.empty() && value[0].is_object() &&
+         (value[0].contains("role") || value[0].contains("from"));
+}
+
 // The same, which throws Error (74) for other values.
 std::string text_of(Json& value, const std::string& key) {
   if (value.is_string()) return std::move(value.get_ref<std::string&>());
   auto is_string = [](const Json& item) { return item.is_string(); };
   bool list = value.is_array() && std::ranges::all_of(value, is_string);
   check_io(list, "the value of '", key, "' is ",
-           value.is_array() ? "a list of other things than strings"
-                            : concat("of type ", value.type_name(), ", not a string"),
+           is_conversation(value) ? "a conversation, which --chat-template NAME or DIR makes a text"
+           : value.is_array()     ? "a list of other things than strings"
+                                  : concat("of type ", value.type_name(), ", not a string"),
            value.is_object() ? concat("; the object has ", names(value), ", of which jq -c '.[\"",
                                       key, "\"]' makes the line")
                              : "");
