@@ -13,6 +13,12 @@ namespace {
 
 using Learn = ChatOptions::Learn;
 
+constexpr size_t kRolesShown = 5;
+
+bool learns_turns(const std::optional<ChatOptions>& chat) {
+  return chat && (chat->learn == Learn::kReplies || chat->learn == Learn::kLastTurn);
+}
+
 }  // namespace
 
 bool writes_labels(const PrepareOptions& options) {
@@ -25,7 +31,9 @@ std::string label_name(const PrepareOptions& options, const std::string& key) {
 }
 
 DocumentEncoder::DocumentEncoder(const PrepareOptions& options, const Tokenizer& tokenizer)
-    : options_(options), tokenizer_(tokenizer) {
+    : options_(options),
+      tokenizer_(tokenizer),
+      found_(options.mask_before.empty() && !learns_turns(options.chat)) {
   const std::string& vocab = options.tokenizer.vocab;
   if (options.end_of_document == PrepareOptions::EndOfDocument::kAppend)
     check_usage(tokenizer.has_end_of_document(), vocab,
@@ -80,6 +88,7 @@ void DocumentEncoder::mask_beginning(size_t begin, const std::vector<int32_t>& t
   const std::vector<int32_t>& wanted = options_.mask_before;
   auto first = tokens.begin() + static_cast<int64_t>(begin);
   auto found = std::search(first, tokens.end(), wanted.begin(), wanted.end());
+  if (!found_ && found != tokens.end()) found_ = true;
   auto learnt = found == tokens.end() ? first : found + static_cast<int64_t>(wanted.size());
   labels.insert(labels.end(), static_cast<size_t>(learnt - first), kMaskedLabel);
   labels.insert(labels.end(), learnt, tokens.end());
@@ -94,8 +103,7 @@ void DocumentEncoder::encode_chat(const std::vector<ChatTurn>& turns, std::vecto
                                   std::vector<int32_t>& labels) const {
   const ChatOptions& chat = *options_.chat;
   size_t begin = tokens.size();
-  bool by_turn = chat.learn == Learn::kReplies || chat.learn == Learn::kLastTurn;
-  if (!by_turn) {
+  if (!learns_turns(chat)) {
     std::string whole;
     for (const ChatTurn& turn : turns) whole += turn.text;
     tokenizer_.encode_plain(whole, tokens);
@@ -110,12 +118,37 @@ void DocumentEncoder::encode_chat(const std::vector<ChatTurn>& turns, std::vecto
       tokenizer_.encode_next(turn.text, tokens);
     bool learnt =
         turn.role == chat.role && (chat.learn == Learn::kReplies || &turn == &turns.back());
+    if (learnt && !found_) found_ = true;
     if (learnt)
       labels.insert(labels.end(), tokens.begin() + static_cast<int64_t>(from), tokens.end());
     else
       labels.resize(labels.size() + tokens.size() - from, kMaskedLabel);
   }
+  if (!found_ && !turns.empty()) note_role(turns.back().role);
   end_chat(begin, tokens, labels);
+}
+
+void DocumentEncoder::note_role(const std::string& role) const {
+  std::lock_guard lock(mutex_);
+  if (roles_.size() <= kRolesShown) roles_.insert(role);
+}
+
+std::string DocumentEncoder::no_marks() const {
+  std::vector<std::string> ids;
+  for (int32_t id : options_.mask_before) ids.push_back(std::to_string(id));
+  if (!options_.chat)
+    return concat("the tokens of --mask-before-token (", join(ids, ","),
+                  ") stand in a row in no document, so the labels mask nothing, and questions "
+                  "would be learnt, too");
+  std::lock_guard lock(mutex_);
+  std::vector<std::string> roles(roles_.begin(), roles_.end());
+  bool more = roles.size() > kRolesShown;
+  if (more) roles.back() = "...";
+  bool last = options_.chat->learn == Learn::kLastTurn;
+  return concat("no conversation ", last ? "ends with" : "has", " a message of the role '",
+                options_.chat->role, "', so the labels mask everything, and nothing would be ",
+                "learnt; they end with the roles ", join(roles, ", "),
+                ": name the one to learn as --generation-role");
 }
 
 // reset_attention_mask looks for the end of a document, and finds it there; one that the

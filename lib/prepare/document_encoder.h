@@ -3,6 +3,8 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
+#include <mutex>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -37,8 +39,15 @@ class DocumentEncoder {
   void encode_chat(const std::vector<ChatTurn>& turns, std::vector<int32_t>& tokens,
                    std::vector<int32_t>& labels) const;
 
+  // Whether some document so far had what labels begin at: a turn to learn, or the tokens of
+  // --mask-before-token. Where none is looked for, true.
+  bool found_marks() const { return found_; }
+  // What to say where no document had one.
+  std::string no_marks() const;
+
  private:
   void encode_text(std::string_view text, Part part, std::vector<int32_t>& tokens) const;
+  void note_role(const std::string& role) const;
   void look_for_ends(std::span<const int32_t> conversation) const;
   void end_chat(size_t begin, std::vector<int32_t>& tokens, std::vector<int32_t>& labels) const;
   void mask_beginning(size_t begin, const std::vector<int32_t>& tokens,
@@ -47,6 +56,9 @@ class DocumentEncoder {
   const PrepareOptions& options_;
   const Tokenizer& tokenizer_;
   mutable std::atomic<bool> said_ = false;  // what look_for_ends() has found
+  mutable std::atomic<bool> found_ = true;  // marks
+  mutable std::mutex mutex_;                // of the following
+  mutable std::set<std::string> roles_;     // of last turns, while no mark is found
   int32_t eos_ = -1;                        // behind conversations
 };
 

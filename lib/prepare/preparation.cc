@@ -275,17 +275,22 @@ class Preparation {
   }
 
   void join_parts() {
-    Json mine{{"tally", share_->point().tally}, {"parts", share_->parts()}};
+    Json mine{{"tally", share_->point().tally},
+              {"parts", share_->parts()},
+              {"marks", encoder_.found_marks()}};
     std::vector<Tally> tallies;
+    bool marks = result_.resumed_bytes > 0;  // of what was done before nothing is known
     std::vector<std::vector<DatasetPart>> parts(plan_.size());  // [dataset][rank]
     for (const std::string& text :
          control_.gather(mine.dump(-1, ' ', true, Json::error_handler_t::replace))) {
       Json one = Json::parse(text);
       tallies.push_back(one["tally"].get<Tally>());
+      marks = marks || one["marks"].get<bool>();
       for (size_t i = 0; i < parts.size(); ++i)
         parts[i].push_back(one["parts"][i].get<DatasetPart>());
     }
     sum_up(tallies);
+    if (rank_ == 0 && !marks) log_warning(encoder_.no_marks());
     for (size_t i = 0; i < parts.size(); ++i) describe(plan_[i], parts[i]);
     work_together(control_, {.work = [&](const std::atomic<bool>&) {
                     share_->place(parts);
