@@ -147,8 +147,8 @@ std::string DocumentEncoder::no_marks() const {
   bool last = options_.chat->learn == Learn::kLastTurn;
   return concat("no conversation ", last ? "ends with" : "has", " a message of the role '",
                 options_.chat->role, "', so the labels mask everything, and nothing would be ",
-                "learnt; they end with the roles ", join(roles, ", "),
-                ": name the one to learn as --generation-role");
+                "learnt", roles.empty() ? "" : "; they end with the roles " + join(roles, ", "),
+                ": name the role to learn as --generation-role");
 }
 
 // reset_attention_mask looks for the end of a document, and finds it there; one that the
