@@ -29,34 +29,6 @@ TEST_F(Labels, BeginBehindTheFirstPlaceOfTheTokens) {
   EXPECT_EQ(e.labels, e.tokens);
 }
 
-// Roles of a template of Jinja may be any.
-TEST_F(Labels, TellThatNoDocumentHadWhatTheyBeginAt) {
-  dir_.put("chat_template.jinja", "{% for m in messages %}{{ m.role + m.content }}{% endfor %}");
-  const std::string hat = id("h") + "," + id("!"), question = R"({"role": "user", "content": "Q"})";
-  const std::vector<std::string> chats = {
-      concat("[", question, R"(, {"role": "gpt", "content": "A"}])"), concat("[", question, "]")};
-  auto said = [&](const Arguments& more, const std::vector<std::string>& texts) {
-    PrepareOptions wanted = options(more);
-    DocumentEncoder encoder(wanted, *tokenizer_);
-    Encoded e;
-    for (const std::string& text : texts) add(encoder, wanted, text, e);
-    return encoder.found_marks() ? "" : encoder.no_marks();
-  };
-  auto as = [&](const char* role, const Arguments& more) {
-    Arguments all = {"--chat-template", dir_.path(), "--generation-role", role};
-    all.insert(all.end(), more.begin(), more.end());
-    return said(all, chats);
-  };
-  EXPECT_THAT(said({"--mask-before-token", hat}, {"no", "!h"}),
-              HasSubstr("(" + hat + ") stand in a row in no document, so the labels mask nothing"));
-  EXPECT_EQ(said({"--mask-before-token", hat}, {"no", "h!"}), "");
-  EXPECT_EQ(said({}, {"no"}), "");
-  EXPECT_THAT(as("bot", {}), StartsWith("no conversation has a message of the role 'bot', so the"));
-  EXPECT_THAT(as("bot", {"--only-last"}), HasSubstr("; they end with the roles gpt, user: name"));
-  EXPECT_EQ(as("gpt", {}), "");
-  EXPECT_EQ(as("bot", {"--no-mask"}), "");
-}
-
 const std::string kChat =
     R"([{"role": "system", "content": "cat"}, {"role": "user", "content": " Q "},
         {"role": "assistant", "content": "A\n"}, {"content": "R", "role": "user", "x": 1},

@@ -134,16 +134,16 @@ void DocumentEncoder::note_role(const std::string& role) const {
 }
 
 std::string DocumentEncoder::no_marks() const {
-  std::vector<std::string> ids;
-  for (int32_t id : options_.mask_before) ids.push_back(std::to_string(id));
-  if (!options_.chat)
+  if (!options_.chat) {
+    std::vector<std::string> ids;
+    for (int32_t id : options_.mask_before) ids.push_back(std::to_string(id));
     return concat("the tokens of --mask-before-token (", join(ids, ","),
                   ") stand in a row in no document, so the labels mask nothing, and questions "
                   "would be learnt, too");
+  }
   std::lock_guard lock(mutex_);
   std::vector<std::string> roles(roles_.begin(), roles_.end());
-  bool more = roles.size() > kRolesShown;
-  if (more) roles.back() = "...";
+  if (roles.size() > kRolesShown) roles.back() = "...";
   bool last = options_.chat->learn == Learn::kLastTurn;
   return concat("no conversation ", last ? "ends with" : "has", " a message of the role '",
                 options_.chat->role, "', so the labels mask everything, and nothing would be ",

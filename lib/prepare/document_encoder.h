@@ -42,7 +42,7 @@ class DocumentEncoder {
   // Whether some document so far had what labels begin at: a turn to learn, or the tokens of
   // --mask-before-token. Where none is looked for, true.
   bool found_marks() const { return found_; }
-  // What to say where no document had one.
+  // What to say where no document had one, of this rank's or another's.
   std::string no_marks() const;
 
  private:
