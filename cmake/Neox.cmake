@@ -205,7 +205,7 @@ function(neox_interface result)
   set(${result} ${id} PARENT_SCOPE)
 endfunction()
 
-# For the program and for the plugin alike.
+# Gives it to lib/comm/mpi_build.cc, for the program and for the MPI plugin alike.
 function(neox_mpi_interface)
   neox_interface(id base/error.h comm/communicator.h comm/mpi_plugin.h)
   set_source_files_properties(${PROJECT_SOURCE_DIR}/lib/comm/mpi_build.cc PROPERTIES

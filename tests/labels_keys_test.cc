@@ -9,7 +9,6 @@ namespace {
 
 using ::testing::AllOf;
 using testing::Arguments;
-using testing::Encoded;
 using testing::error_of;
 using ::testing::HasSubstr;
 using testing::Ids;

@@ -9,7 +9,6 @@ namespace {
 
 using testing::Arguments;
 using testing::Directory;
-using ::testing::ElementsAre;
 using testing::Encoded;
 using testing::error_of;
 using ::testing::HasSubstr;

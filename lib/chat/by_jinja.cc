@@ -1,6 +1,5 @@
 #include "chat/by_jinja.h"
 
-#include <nlohmann/json.hpp>
 #include <span>
 
 #include "base/error.h"
@@ -43,13 +42,6 @@ std::string text_of_any(Chat chat, const ChatTemplate& style) {
     chat.messages.insert(chat.messages.begin(), {"system", "an instruction"});
     return text_by_jinja(chat, style, Prompt::kNone);
   }
-}
-
-// Of a function without parameters.
-std::shared_ptr<const jinja::Value> some_tool() {
-  return std::make_shared<const jinja::Value>(jinja::value_of(nlohmann::ordered_json::parse(
-      R"([{"type": "function", "function": {"name": "now", "description": "The time.",
-           "parameters": {"type": "object", "properties": {}, "required": []}}}])")));
 }
 
 }  // namespace
@@ -102,10 +94,13 @@ bool writes_parts(const ChatTemplate& style) try {
 } catch (const Error&) { return false; }
 
 bool writes_tools(const ChatTemplate& style) try {
-  Chat chat{{{"user", "What time is it?"}}};
-  std::string without = text_of_any(chat, style);
-  chat.tools = some_tool();
-  return text_of_any(chat, style) != without;
+  Chat chat = parse_conversation(
+      R"([{"role": "user", "content": "What time is it?"}])", style,
+      R"([{"type": "function", "function": {"name": "now", "description": "The time.",
+           "parameters": {"type": "object", "properties": {}, "required": []}}}])");
+  std::string with = text_of_any(chat, style);
+  chat.tools = nullptr;
+  return text_of_any(chat, style) != with;
 } catch (const Error&) { return true; }  // it may take other conversations than this
 
 std::string end_by_jinja(const ChatTemplate& style) {

@@ -79,6 +79,10 @@ std::vector<std::string> texts_of(const Json& parts, const char* key, size_t num
   return texts;
 }
 
+std::shared_ptr<const jinja::Value> jinja_of(const Json& json, const std::string& what) try {
+  return std::make_shared<const jinja::Value>(jinja::value_of(json));
+} catch (const jinja::Failure& failure) { fail(Exit::kIo, what, ": ", failure.what()); }
+
 // As a template that is Jinja sees it: with role and content, and all else that it has.
 std::shared_ptr<const jinja::Value> whole_of(Json message, const ChatTemplate& style,
                                              size_t number) {
@@ -95,11 +99,7 @@ std::shared_ptr<const jinja::Value> whole_of(Json message, const ChatTemplate& s
     std::string text = join(texts_of(*content, keys.content, number), "\n");
     if (style.parts == ChatTemplate::Parts::kJoined) *content = text;
   }
-  try {
-    return std::make_shared<const jinja::Value>(jinja::value_of(message));
-  } catch (const jinja::Failure& failure) {
-    fail(Exit::kIo, "message ", number, ": ", failure.what());
-  }
+  return jinja_of(message, concat("message ", number));
 }
 
 Json bounded(std::string_view json, const char* name) {
@@ -122,9 +122,7 @@ std::shared_ptr<const jinja::Value> tools_of(std::string_view json) {
            "the tools must be a list of objects, such as [{\"type\": \"function\", \"function\": "
            "{\"name\": \"...\"}}], and are ",
            tools.is_array() ? "a list of other things" : type_of(tools));
-  try {
-    return std::make_shared<const jinja::Value>(jinja::value_of(tools));
-  } catch (const jinja::Failure& failure) { fail(Exit::kIo, "the tools: ", failure.what()); }
+  return jinja_of(tools, "the tools");
 }
 
 ChatMessage message_of(const Json& message, const ChatTemplate& style, size_t number) {

@@ -27,7 +27,6 @@ bool takes_no_value(const MegatronOption& option) {
 // The numbers of a split as Megatron finds them in it, whatever stands between: scripts put it in
 // quotes inside of a variable that is not quoted itself, and these stay.
 std::string shares_of(std::string split) {
-  if (split.find_first_of("\"'") == split.npos) return split;
   std::erase_if(split, [](char c) { return c == '"' || c == '\''; });
   return split;
 }

@@ -56,7 +56,7 @@ class DocumentEncoder {
   const PrepareOptions& options_;
   const Tokenizer& tokenizer_;
   mutable std::atomic<bool> said_ = false;  // what look_for_ends() has found
-  mutable std::atomic<bool> found_ = true;  // marks
+  mutable std::atomic<bool> found_;         // marks
   mutable std::mutex mutex_;                // of the following
   mutable std::set<std::string> roles_;     // of last turns, while no mark is found
   int32_t eos_ = -1;                        // behind conversations
