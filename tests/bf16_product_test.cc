@@ -209,6 +209,20 @@ TEST_P(Bf16Product, TrainsAParameterWithAnFp32Gradient) {
   EXPECT_LE(relative(x.grad().view({300, 48}), at::mm(rows, values.to(at::kDouble))), 4e-3);
 }
 
+TEST_P(Bf16Product, TrainsAParameterWithAGradientOf16Bits) {
+  Tensor w = at::randn({96, 48}).to(at::kBFloat16).set_requires_grad(true);
+  w.set_grad_dtype(at::kBFloat16);
+  w.mutable_grad() = at::zeros({96, 48}, at::kBFloat16);
+  Tensor kept = w.grad(), want = at::zeros({96, 48}, at::kDouble);
+  for (int pass = 0; pass < 3; ++pass) {
+    Tensor x = at::randn({100, 48}).to(at::kBFloat16), dy = at::randn({100, 96}).to(at::kBFloat16);
+    product(x, w).backward(dy);
+    want += at::mm(dy.to(at::kDouble).t(), x.to(at::kDouble));
+  }
+  EXPECT_TRUE(w.grad().is_same(kept));
+  EXPECT_LE(relative(kept.to(at::kDouble), want), 4e-3);
+}
+
 // Queries, keys and values as they lie in a fused product, [B, T, H, {q, k, v}, D], and the
 // gradients of a sum that tells positions and dimensions apart.
 struct Attended {

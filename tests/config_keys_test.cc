@@ -180,7 +180,6 @@ TEST_F(ConfigTest, WhatIsNotSupportedYetIsRefusedWithTheReason) {
       {"use_bnb_optimizer: true", "8-bit"},
       {"s3_path: s3://x", "S3"},
       {"autotuning: {enabled: true}", "tuning"},
-      {"data_types: {grad_accum_dtype: bf16}", "supported is fp32"},
   };
   for (const Refused& refused : cases) {
     std::string text = fails(refused.text);

@@ -34,6 +34,32 @@ TEST_F(ConfigTest, GradientsAreSentInTheTypeThatIsAsked) {
   EXPECT_TRUE(has(fails("fp32_allreduce: true\nprecision: bf16" + key + "bf16"), ":1"));
 }
 
+TEST_F(ConfigTest, GradientsAreAccumulatedInTheTypeThatIsAsked) {
+  auto precision = [&](const std::string& type, const std::string& more) {
+    return load("precision: bf16\ndata_types: {grad_accum_dtype: " + type + "}" + more).precision;
+  };
+  for (const char* wide : {"fp32", "float", "null"}) EXPECT_FALSE(precision(wide, "").gradients);
+  for (const char* type : {"bf16", "bfloat16"}) {
+    EXPECT_EQ(precision(type, "").gradients, Precision::kBf16);
+    EXPECT_EQ(precision(type, "").gradient_sums, std::nullopt);
+  }
+  for (const char* sent : {"\ncommunication_data_type: fp32", "\nfp32_allreduce: true"})
+    EXPECT_EQ(precision("bf16", sent).gradient_sums, Precision::kFp32);
+  EXPECT_EQ(load("precision: fp16\ndata_types: {grad_accum_dtype: half}").precision.gradients,
+            Precision::kFp16);
+  const std::string bf16 = "data_types: {grad_accum_dtype: bf16}";
+  for (const char* other : {"precision: fp32", "precision: fp16", "precision: fp64"}) {
+    std::string text = fails(std::string(other) + "\n" + bf16);
+    EXPECT_TRUE(has(text, ":2")) << text;
+    EXPECT_TRUE(has(text, "is bf16, but precision is fp")) << text;
+  }
+  auto gradients = [&](const std::string& text) {
+    return estimate(load("num_layers: 40\nhidden_size: 64\nprecision: bf16\n" + text), 8, 1)
+        .gradient_bytes;
+  };
+  EXPECT_NEAR(static_cast<double>(gradients(bf16)) / static_cast<double>(gradients("")), 0.5, 0.01);
+}
+
 TEST_F(ConfigTest, RatesOfMuonStayWhereTheScheduleIsThatOfTheCheckpoint) {
   auto of = [&](const std::string& lr) {
     return load("optimizer: {type: Muon, params: {lr: " + lr + ", muon_lr: 0.04}}");

@@ -126,6 +126,17 @@ TEST(Memory, OfARunIsToldByPart) {
   EXPECT_EQ(run.train({"train_iters=6"}).err.find("memory of rank"), std::string::npos);
 }
 
+TEST(Memory, OfGradientsIsHalfIn16Bits) {
+  auto said = [](const std::string& type) {
+    return Training()
+        .train({"memory_profiling=true", "train_iters=4", "fp16={enabled: true}",
+                "data_types={grad_accum_dtype: " + type + "}"})
+        .err;
+  };
+  EXPECT_THAT(said("fp32"), HasSubstr("parameters 89.3 kB, gradients 179 kB"));
+  EXPECT_THAT(said("fp16"), HasSubstr("parameters 89.3 kB, gradients 89.3 kB"));
+}
+
 TEST(Memory, OfParametersGradientsAndMomentsIsFourNumbersEachInFp32) {
   auto world = self_communicator();
   Mesh mesh({}, *world);

@@ -242,6 +242,25 @@ TEST(LayoutCost, IsNearlyWhatDataRanksSend) {
   }
 }
 
+TEST(DataParallel, CostsWhatTheTypeOfGradientsTakes) {
+  TinyOptions o;
+  Config config;
+  config.model = o.model;
+  config.batch = {.global = 6, .micro = 1, .accumulation = 3};
+  auto bytes = [&](const PrecisionConfig& precision) {
+    config.precision = precision;
+    return layout_cost(config, {.nodes = 1, .per_node = 2, .room = 1, .rates = {1, 1, 1}},
+                       o.model.vocab)
+        .link_bytes;
+  };
+  const Precision bf16 = Precision::kBf16, fp32 = Precision::kFp32;
+  double wide = bytes({.type = bf16});
+  EXPECT_EQ(bytes({.type = bf16, .gradients = bf16}), wide / 2);
+  EXPECT_EQ(bytes({.type = bf16, .gradient_sums = bf16}), wide / 2);
+  EXPECT_EQ(bytes({.type = bf16, .gradients = bf16, .gradient_sums = fp32}), wide);
+  EXPECT_EQ(bytes({.type = fp32}), wide);
+}
+
 TEST(DataParallel, SumsABucketALayer) {
   TinyOptions options;
   EXPECT_EQ(sent({.shard = 2}, options)["shard reduce_scatter"].size(), 1u + 5 + 2 + 1);
@@ -258,6 +277,25 @@ TEST(DataParallel, SumsGradientsInTheTypeThatIsAsked) {
     EXPECT_EQ(all["replicate all_reduce BFloat16"].size(), 9u);
     for (Layout layout : {Layout{.shard = 2}, {.replicate = 2}, {.replicate = 2, .shard = 2}}) {
       TinyResult rounded = TinyRun(layout, options).train(0, 4);
+      EXPECT_LT(distance(rounded.steps, exact.steps), 1e-2) << to_string(layout);
+      EXPECT_GT(distance(rounded.steps, exact.steps), 1e-9) << to_string(layout);
+      EXPECT_EQ(rounded.copies_differ, "") << to_string(layout);
+    }
+  }
+}
+
+TEST(DataParallel, AccumulatesGradientsInTheTypeThatIsAsked) {
+  TinyOptions options;
+  TinyResult exact = TinyRun({}, options).train(0, 4);
+  options.dtypes.grad = at::kBFloat16;
+  for (Keeping keeping : {Keeping::kAll, Keeping::kParameters, Keeping::kChunks}) {
+    options.keeping = keeping;
+    EXPECT_EQ(sent({.shard = 2}, options)["shard reduce_scatter BFloat16"].size(), 9u);
+    for (Layout layout : {Layout{}, {.pp = 2}, {.tp = 2}, {.replicate = 2, .shard = 2}}) {
+      TinyResult rounded = TinyRun(layout, options).train(0, 4, {}, [](TrainStep& step, Control&) {
+        for (const StateChunk& chunk : step.gradients())
+          EXPECT_EQ(chunk.data.scalar_type(), at::kBFloat16);
+      });
       EXPECT_LT(distance(rounded.steps, exact.steps), 1e-2) << to_string(layout);
       EXPECT_GT(distance(rounded.steps, exact.steps), 1e-9) << to_string(layout);
       EXPECT_EQ(rounded.copies_differ, "") << to_string(layout);

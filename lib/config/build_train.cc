@@ -1,5 +1,8 @@
 // Precision and batch.
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <string_view>
 
 #include "base/text.h"
 #include "config/build.h"
@@ -96,11 +99,28 @@ std::optional<int64_t> read_accumulation(KeyReader& keys, std::optional<int64_t>
   return gas;
 }
 
-std::optional<Precision> read_gradient_sums(KeyReader& keys, Precision precision) {
+std::optional<Precision> read_gradients(KeyReader& keys, Precision precision) {
+  const std::string key = "data_types.grad_accum_dtype";
+  std::string name = keys.choice(key);
+  constexpr std::array<std::string_view, 4> kWide = {"", "fp32", "float32", "float"};
+  if (std::ranges::count(kWide, name)) return {};
+  bool bf16 = name.starts_with("b");
+  Precision type = bf16 ? Precision::kBf16 : Precision::kFp16;
+  keys.require(precision == type, key, key, " is ", name, ", but precision is ",
+               precision_name(precision), " (", keys.where("precision"),
+               "): gradients are accumulated in fp32, or in the 16 bits that the run computes in");
+  return type;
+}
+
+std::optional<Precision> read_gradient_sums(KeyReader& keys, const PrecisionConfig& config) {
   const std::string key = "communication_data_type";
+  const Precision precision = config.type;
   std::string name = keys.choice(key);
   keys.mark("fp32_allreduce", Effect::kInput);
-  if (name.empty() || name == "fp32") return {};
+  if (name.empty() || name == "fp32") {
+    bool wider = config.gradients && (name == "fp32" || keys.flag("fp32_allreduce"));
+    return wider ? std::optional(Precision::kFp32) : std::nullopt;
+  }
   bool fp16 = name == "fp16";
   keys.require(!keys.flag("fp32_allreduce"), key, key, " is ", name,
                ", but fp32_allreduce is true (", keys.where("fp32_allreduce"),
@@ -161,7 +181,8 @@ void check_copy(KeyReader& keys, const std::string& copy, const std::string& key
 PrecisionConfig read_precision(KeyReader& keys) {
   PrecisionConfig precision;
   precision.type = choose_precision(keys);
-  precision.gradient_sums = read_gradient_sums(keys, precision.type);
+  precision.gradients = read_gradients(keys, precision.type);
+  precision.gradient_sums = read_gradient_sums(keys, precision);
   if (precision.type != Precision::kFp16) return precision;
   precision.static_loss_scale = keys.number("fp16.loss_scale");
   keys.require(precision.static_loss_scale >= 0, "fp16.loss_scale", "fp16.loss_scale is ",

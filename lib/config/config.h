@@ -77,9 +77,9 @@ struct DataConfig {
 
 struct PrecisionConfig {
   Precision type = Precision::kFp32;
-  // In what gradients are sent and summed over data ranks, where it is less than what they are
-  // accumulated in.
-  std::optional<Precision> gradient_sums = {};
+  // In what gradients are accumulated, where it is less than fp32; in what they are sent and summed
+  // over data ranks, where it is not that in which they are accumulated.
+  std::optional<Precision> gradients = {}, gradient_sums = {};
   double static_loss_scale = 0;       // fp16 only; 0: dynamic
   double initial_loss_scale = 65536;  // 2^initial_scale_power
   int64_t loss_scale_window = 1000;   // good steps that double it; without hysteresis one more

@@ -88,14 +88,17 @@ int64_t under_way(const Config& config) {
 void count_state(Estimate& e, const Config& config) {
   e.rank_parameters = fullest_stage(e, config);
   int64_t n = e.rank_parameters, size = element_bytes(config.precision.type);
-  int64_t state = std::max<int64_t>(size, 4);  // gradients and moments are fp32 at least
+  int64_t state = std::max<int64_t>(size, 4),  // moments are fp32 at least
+      gradient = config.precision.gradients ? size : state;
   int64_t shard = config.layout.shard > 0 ? config.layout.shard : e.data_ranks;
   int64_t chunk = config.layout.zero_stage >= 1 ? divide_up(n, shard) : n;
   e.parameter_bytes = (n - let_go(config, shard)) * size;
   const auto& preference = config.train.preference;
   if (preference && preference->has_reference() && !preference->reference_free)
     e.reference_bytes = n * size;
-  e.gradient_bytes = (config.layout.zero_stage >= 2 ? chunk + under_way(config) : n) * state;
+  e.gradient_bytes = (config.layout.zero_stage >= 2 ? chunk + under_way(config) : n) * gradient;
+  if (config.precision.gradients)  // those of the embedding or of the head, which are fp32 before
+    e.gradient_bytes += divide_up(e.embedding, config.layout.tensor) * state;
   const DiagnosticsConfig& d = config.train.diagnostics;
   if (d.noise_steps > 0 && !d.noise_on_host)  // their sum over steps
     e.gradient_bytes += divide_up(n, e.data_ranks) * state;

@@ -408,7 +408,8 @@ constexpr KeyRow kMoe[] = {
 };
 
 constexpr const char* kGradSum =
-    "gradients are summed in fp32 (fp64 in fp64) unless communication_data_type says otherwise";
+    "gradients are summed in fp32 (fp64 in fp64) unless communication_data_type or "
+    "data_types.grad_accum_dtype says otherwise";
 
 const KeyRow kDeepspeed[] = {
     {"deepspeed", kBool, "true", kNoEffect, "there is no DeepSpeed here"},
@@ -437,7 +438,8 @@ const KeyRow kDeepspeed[] = {
     {"flops_profiler", kDict, "null", kNoEffect, "no profiler is started", "", "",
      flops_profiler_keys()},
     {"communication_data_type", kChoice, "null", kUsed,
-     "in what gradients are sent and summed over ranks; null: fp32", "fp32|bf16|bfp16|fp16"},
+     "in what gradients are sent and summed over ranks; null: that in which they are accumulated",
+     "fp32|bf16|bfp16|fp16"},
     {"autotuning", kDict, "null", kRefused,
      "automatic tuning; neox-submit layouts shows what fits, and what it costs"},
     {"activation_checkpointing", kDict, "null", kNoEffect, kActivations, "", "",

@@ -146,8 +146,9 @@ constexpr KeyRow kZero[] = {
 };
 
 constexpr KeyRow kDataTypes[] = {
-    {"grad_accum_dtype", kChoice, "null", kRefused, "gradients summed below fp32",
-     "fp32|float32|float", "bf16|fp16"},
+    {"grad_accum_dtype", kChoice, "null", kUsed,
+     "in what gradients are accumulated; null: fp32 (fp64 in fp64)",
+     "fp32|float32|float|bf16|bfloat16|fp16|float16|half"},
 };
 
 constexpr const char* kRecompute = "speed and memory only; recomputation is by layer";

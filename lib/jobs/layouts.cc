@@ -63,15 +63,22 @@ double pipe_bytes(const Config& config, const Estimate& e) {
   return times_micro(config, e, 2 - ends_of(config)) / static_cast<double>(config.layout.tensor);
 }
 
+// Of an element of the gradients that are sent.
+int64_t sent_bytes(const PrecisionConfig& precision) {
+  if (precision.gradient_sums) return element_bytes(*precision.gradient_sums);
+  int64_t size = element_bytes(precision.type);
+  return precision.gradients ? size : std::max<int64_t>(4, size);
+}
+
 // To the data ranks: gradients are shared out, from ZeRO 2 on in each micro-batch, and weights
 // gathered, in ZeRO 3 those of layers for each pass over them.
 double data_bytes(const Config& config, const Estimate& e) {
   int64_t stage = config.layout.zero_stage, m = e.batch.accumulation,
           layers = e.blocks / (config.layout.pipe * config.layout.tensor), n = e.rank_parameters,
           gathered = stage == 3 ? 2 * m * layers + n - layers : n;
-  int64_t size = element_bytes(config.precision.type), state = std::max<int64_t>(4, size);
-  return of_ring(static_cast<double>(n * (stage >= 2 ? m : 1) * state +
-                                     gathered * (stage == 0 ? state : size)),
+  int64_t size = element_bytes(config.precision.type), gradient = sent_bytes(config.precision);
+  return of_ring(static_cast<double>(n * (stage >= 2 ? m : 1) * gradient +
+                                     gathered * (stage == 0 ? gradient : size)),
                  e.data_ranks);
 }
 

@@ -83,9 +83,15 @@ Tensor input_gradient(const Tensor& dy, const Tensor& w) {
 
 at::ScalarType gradient_type(const Tensor& w) { return w.grad_dtype().value_or(w.scalar_type()); }
 
+// The gradient that is kept for w, where products of x can be added to it: our kernels add to fp32.
+Tensor sum_of_products(const Tensor& w, const Tensor& x) {
+  Tensor kept = kept_gradient(w, at::toOpMathType(x.scalar_type()));
+  return kept.defined() || bf16_multiplies(x) ? kept : kept_gradient(w, x.scalar_type());
+}
+
 // Undefined where it has been added already.
 Tensor weight_gradient(const Tensor& w, const Tensor& dy, const Tensor& x) {
-  Tensor kept = kept_gradient(w, at::toOpMathType(x.scalar_type()));
+  Tensor kept = sum_of_products(w, x);
   if (kept.defined()) {
     add_product(kept, dy.t(), x);
     return {};

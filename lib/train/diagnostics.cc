@@ -116,7 +116,7 @@ Scalars TensorNorms::of(TrainStep& step, Communicator& world) const {
 void GradientNoise::remember(TrainStep& step) {
   std::vector<StateChunk> gradients = step.gradients();
   for (size_t i = 0; i < gradients.size(); ++i) {
-    const Tensor& x = gradients[i].data;
+    Tensor x = gradients[i].data.to(at::promote_types(gradients[i].data.scalar_type(), at::kFloat));
     Tensor scaled = (x * step.gradient_scale()).to(on_host_ ? at::kCPU : x.device());
     added_ == 0 ? sums_.push_back(scaled) : void(sums_[i] += scaled);
   }

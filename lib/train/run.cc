@@ -48,6 +48,7 @@ double expected_save(const RunPlace& place, const Config& config, double last_sa
 
 Dtypes training_dtypes(const PrecisionConfig& precision) {
   Dtypes types = dtypes_of(precision.type);
+  if (precision.gradients) types.grad = dtypes_of(*precision.gradients).param;
   if (precision.gradient_sums) types.sent = dtypes_of(*precision.gradient_sums).param;
   return types;
 }
