@@ -16,8 +16,10 @@ stand_in sbatch 'echo "sbatch $*" >> "$HERE/log"; cat "${@: -1}" >> "$HERE/log"
 echo "$(grep -c "^sbatch " "$HERE/log")1;cluster"'
 submit prepare-data train configs/pythia/70M.yml --nodes 3 -- --mem=0
 ends_with 0
-does "^sbatch --parsable --output=$here/job/logs/%x_%j.out logs/neox-prepare-data.sbatch$"
-does "^sbatch --parsable --output=$here/job/logs/%x_%j.out logs/neox-train.sbatch$"
+does "^sbatch --parsable .* --output=$here/job/logs/%x_%j.out logs/neox-prepare-data.sbatch$"
+# What was asked for stands on the command line too: SBATCH_TIMELIMIT and the like override what a script says.
+does "^sbatch --parsable --job-name=neox-train --nodes=3 --gpus-per-node=8 --signal=B:USR1@180 --dependency=afterok:11 \
+--kill-on-invalid-dep=yes --mem=0 --output=$here/job/logs/%x_%j.out logs/neox-train.sbatch$"
 does '^#SBATCH --dependency=afterok:11$'
 does '^#SBATCH --kill-on-invalid-dep=yes$'
 does '^#SBATCH --mem=0$'
@@ -52,9 +54,9 @@ printf '%s\n' "log_dir: $here/metrics" "tensorboard_dir: $here/board/new" "data_
 mounts_of --mounts "$d:$d" written.yml
 does "--container-mounts=$d:$d,$here/job:$here/job,$here/metrics:$here/metrics,$here/board:$here/board,$here/cache:$here/cache --"
 submit train configs/pythia/70M.yml --after 5 -- --output=/logs/x.out
-does '^sbatch --parsable logs/neox-train.sbatch$'
+does '^sbatch --parsable .* --output=/logs/x.out logs/neox-train.sbatch$'
 submit train configs/pythia/70M.yml --after 5 -- --array=1-4%1  # each element has a log and a number of its own
-does "^sbatch --parsable --output=$here/job/logs/%x_%A_%a.out logs/neox-train.sbatch$"
+does "^sbatch --parsable .* --output=$here/job/logs/%x_%A_%a.out logs/neox-train.sbatch$"
 says '^  logs:   logs/neox-train_11_\*\.out$'
 says 'scancel --batch --signal=USR1 11_ELEMENT$'
 submit train configs/pythia/70M.yml

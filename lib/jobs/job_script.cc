@@ -15,15 +15,15 @@ const std::pair<JobKind, const char*> kNames[] = {{JobKind::kBuildImage, "build-
                                                   {JobKind::kConvert, "convert"},
                                                   {JobKind::kGenerate, "generate"}};
 
-void add_option(std::string& out, const std::string& name, const std::string& value) {
-  if (!value.empty()) out += concat("#SBATCH --", name, "=", value, "\n");
+void add_option(std::vector<std::string>& out, const std::string& name, const std::string& value) {
+  if (!value.empty()) out.push_back(concat("--", name, "=", value));
 }
 
 std::string count(NodeRange nodes) {
   return nodes.min == nodes.max ? concat(nodes.min) : concat(nodes.min, "-", nodes.max);
 }
 
-void add_gpus(std::string& out, const GpuRequest& gpus, GpuOption style) {
+void add_gpus(std::vector<std::string>& out, const GpuRequest& gpus, GpuOption style) {
   if (gpus.per_node == 0 || style == GpuOption::kNone) return;
   std::string value = (gpus.type.empty() ? "" : gpus.type + ":") + concat(gpus.per_node);
   if (style == GpuOption::kGres) return add_option(out, "gres", "gpu:" + value);
@@ -38,19 +38,24 @@ std::string sbatch_quote(const std::string& word) {
   return quoted + '"';
 }
 
-std::string sbatch_lines(const SlurmJob& job, const Profile& profile) {
+std::string lines_of(const std::vector<std::string>& options) {
   std::string out;
+  for (const std::string& option : options) out += concat("#SBATCH ", sbatch_quote(option), "\n");
+  return out;
+}
+
+std::vector<std::string> size_options(const SlurmJob& job, const Profile& profile) {
+  std::vector<std::string> out;
   add_option(out, "job-name", job.name.empty() ? "neox-" + name_of(job.kind) : job.name);
   add_option(out, "nodes", count(job.nodes));
   if (job.kind != JobKind::kTrain) add_option(out, "ntasks-per-node", concat(job.tasks_per_node));
   add_gpus(out, job.gpus, profile.gpu_option);
+  return out;
+}
+
+std::vector<std::string> asked_options(const SlurmJob& job, const Profile& profile) {
   const SlurmOptions& slurm = job.slurm;
-  out +=
-      "#SBATCH --exclusive\n#SBATCH --wait-all-nodes=1\n#SBATCH --requeue\n"
-      "#SBATCH --open-mode=append\n";
-  add_option(out, "output", log_name(job, profile));
-  // The last line of an option holds, so the command line's stand behind the profile's.
-  for (const std::string& line : profile.sbatch) out += concat("#SBATCH ", line, "\n");
+  std::vector<std::string> out;
   add_option(out, "time", slurm.time);
   if (is_requeued(job.kind)) add_option(out, "signal", concat("B:USR1@", job.lead_seconds));
   add_option(out, "partition", slurm.partition.empty() ? profile.partition : slurm.partition);
@@ -59,11 +64,23 @@ std::string sbatch_lines(const SlurmJob& job, const Profile& profile) {
   add_option(out, "constraint", slurm.constraint);
   add_option(out, "reservation", slurm.reservation);
   add_option(out, "nice", slurm.nice);
-  if (!slurm.after.empty())
-    out += concat("#SBATCH --dependency=afterok:", slurm.after,
-                  "\n#SBATCH --kill-on-invalid-dep=yes\n");
-  for (const std::string& word : slurm.extra) out += concat("#SBATCH ", sbatch_quote(word), "\n");
+  if (!slurm.after.empty()) {
+    add_option(out, "dependency", "afterok:" + slurm.after);
+    add_option(out, "kill-on-invalid-dep", "yes");
+  }
+  out.insert(out.end(), slurm.extra.begin(), slurm.extra.end());
   return out;
+}
+
+std::string sbatch_lines(const SlurmJob& job, const Profile& profile) {
+  std::string out = lines_of(size_options(job, profile));
+  out +=
+      "#SBATCH --exclusive\n#SBATCH --wait-all-nodes=1\n#SBATCH --requeue\n"
+      "#SBATCH --open-mode=append\n";
+  out += lines_of({concat("--output=", log_name(job, profile))});
+  // The last line of an option holds, so the command line's stand behind the profile's.
+  for (const std::string& line : profile.sbatch) out += concat("#SBATCH ", line, "\n");
+  return out + lines_of(asked_options(job, profile));
 }
 
 std::string variable_line(const Variable& variable, const SlurmJob& job) {
@@ -231,6 +248,12 @@ std::string shell_quote(const std::string& text) {
   std::string quoted = "'";
   for (char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
   return quoted + "'";
+}
+
+std::vector<std::string> decided_options(const SlurmJob& job, const Profile& profile) {
+  std::vector<std::string> options = size_options(job, profile);
+  for (std::string& option : asked_options(job, profile)) options.push_back(std::move(option));
+  return options;
 }
 
 bool is_array(const SlurmJob& job, const Profile& profile) {

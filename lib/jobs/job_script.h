@@ -2,6 +2,7 @@
 // are what it gives for default jobs.
 #pragma once
 #include <string>
+#include <vector>
 
 #include "jobs/job.h"
 #include "jobs/profile.h"
@@ -9,6 +10,10 @@
 namespace neox {
 
 std::string job_script(const SlurmJob& job, const Profile& profile);
+
+// Of the script's options of sbatch those that were asked for or checked. A variable such as
+// SBATCH_TIMELIMIT overrides what a script says, and is overridden by sbatch's command line.
+std::vector<std::string> decided_options(const SlurmJob& job, const Profile& profile);
 
 // Whether an option makes the job an array, each of whose elements has a log of its own.
 bool is_array(const SlurmJob& job, const Profile& profile);

@@ -98,6 +98,7 @@ std::string submit(const SlurmJob& job, const Profile& profile, const std::strin
   std::string script = "logs/" + name + ".sbatch";
   write_file_atomically(script, job_script(job, profile));
   std::vector<std::string> command = {"sbatch", "--parsable"};
+  for (std::string& option : decided_options(job, profile)) command.push_back(std::move(option));
   if (!names_log(job, profile))
     command.push_back("--output=" + log_pattern(log_name(job, profile)));
   command.push_back(script);
