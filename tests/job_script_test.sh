@@ -199,6 +199,8 @@ does_not '^module load'
 run 2.train.sbatch END=2026-11-21T15:00:55 SLURM_TIME_FORMAT=relative
 does '^squeue .* in standard$'
 does "^env NEOX_JOB_END_TIME=$(date -d 2026-11-21T15:00:55 +%s)"
+run 2.train.sbatch END=$'2026-11-21T15:00:55\n2026-11-21T15:00:55' SLURM_HET_SIZE=2
+does "^env NEOX_JOB_END_TIME=$(date -d 2026-11-21T15:00:55 +%s)"
 run 2.train.sbatch END=NONE NEOX_JOB_END_TIME=5
 does_not 'NEOX_JOB_END_TIME'
 run 2.train.sbatch SLURM_JOB_END_TIME=99 END=2026-11-21T15:00:55

@@ -10,6 +10,7 @@ job=${job:-$SLURM_JOB_ID}
 unset NEOX_JOB_END_TIME
 if [ -z "${SLURM_JOB_END_TIME:-}" ]; then
   end=$(SLURM_TIME_FORMAT=standard squeue -h -j "$job" -o %e 2> /dev/null || true)
+  end=${end%%$'\n'*}  # of a heterogeneous job a line for each component
   if [ -n "$end" ] && end=$(date -d "$end" +%s 2> /dev/null); then export NEOX_JOB_END_TIME=$end; fi
 fi
 )sh";
