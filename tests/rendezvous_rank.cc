@@ -63,7 +63,7 @@ ProcessInfo process() {
   info.nodes = split(option("nodes", "here"), ',');
   info.num_nodes = static_cast<int>(info.nodes.size());
   int per_node = std::max(1, info.size / info.num_nodes);
-  info.node = std::min(info.rank / per_node, info.num_nodes - 1);
+  info.node = number("node", std::min(info.rank / per_node, info.num_nodes - 1));
   info.tasks.assign(info.nodes.size(), per_node);
   info.tasks.back() += info.size - per_node * info.num_nodes;
   info.host = info.nodes[static_cast<size_t>(info.node)];

@@ -70,6 +70,12 @@ TEST(ExpectedHosts, AreToldWhereRanksFollowOneAnotherAlone) {
   EXPECT_TRUE(expected_hosts(info, std::vector<std::string>{"a", "", ""}).empty());
 }
 
+TEST(Rendezvous, ARankZeroWhereNobodyLooksForItEndsAtOnce) {
+  Ranks ranks(2, {"nodes=node1,node2", "host=node1", "node=1"});
+  ranks.at(next_ports()).start(0);
+  expect_all(ranks.end(), kUsage, "rank 0 is on node2, but the others look for it on node1");
+}
+
 TEST(Rendezvous, ARankZeroThatDoesNotSayWhoIsMissingIsNamed) {
   Ranks ranks(3, {"deadline=2", "naming=1"});
   ranks.at(next_ports()).start(0, {"deadline=20", "stuck=5"}), ranks.start(1);

@@ -65,6 +65,7 @@ class Arrival {
   void connect();
   std::unique_ptr<StoreClient> connect_again();
   void refuse_twin(int port);
+  void check_is_looked_for_here() const;
   void arrive();
   std::string await_verdict();
   void obey(const std::string& verdict);
@@ -129,7 +130,8 @@ void Arrival::serve() {
   for (int rank = 0; rank < process_.size; ++rank) values.emplace_back(keys_.beat(rank), "0");
   values.insert(values.end(), {{keys_.lost(), ""}, {keys_.ask(), ""}, {keys_.here(), row()}});
   meeting_.server = std::make_unique<StoreServer>(listener, values);
-  share(to_string(Address{reachable_name(process_), listener.port}));
+  if (!share(to_string(Address{reachable_name(process_), listener.port})))
+    check_is_looked_for_here();
   meeting_.finder =
       std::make_unique<Finder>(std::vector{Address{"127.0.0.1", listener.port}}, keys_.here());
 }
@@ -142,6 +144,15 @@ void Arrival::refuse_twin(int port) {
   meeting_.client = meeting_.finder->find(steady_clock::now() + kTwin, [this] { poll(); });
   twin_ = meeting_.client != nullptr;
   if (twin_) throw Refused(Exit::kUsage, taken_twice(0, client().greeting(), row()));
+}
+
+// Under srun -m arbitrary rank 0 may be on any node, which the other ranks are not told.
+void Arrival::check_is_looked_for_here() const {
+  const std::vector<std::string>& nodes = process_.nodes;
+  bool elsewhere = process_.node > 0 && !nodes.empty() && process_.rendezvous_host == nodes.front();
+  check_usage(!elsewhere, "rank 0 is on ", process_.host, ", but the others look for it on ",
+              process_.rendezvous_host, ", the first node of ", process_.launcher,
+              ": set NEOX_MASTER=", process_.host, ":PORT on all ranks");
 }
 
 void Arrival::find() {
