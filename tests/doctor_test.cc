@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -165,6 +166,15 @@ TEST(Driver, ThatIsTooOldIsWrong) {
   EXPECT_THAT(no_cuda.findings, ElementsAre(finding(Verdict::kNote, "driver", "no CUDA")));
 }
 
+TEST(Driver, ThatIsTooOldEverywhereExcludesNobody) {
+  std::vector<RankReport> reports = {report(0, "node1"), report(1, "node2")};
+  for (RankReport& r : reports) check_driver({}, {"550.54.15", 12040}, 13000, r);
+  Diagnosis diagnosis = diagnose(reports);
+  EXPECT_FALSE(diagnosis.fine());
+  EXPECT_THAT(diagnosis.exclude, IsEmpty());
+  EXPECT_THAT(show(diagnosis), HasSubstr("WRONG  driver  driver 550.54.15 serves CUDA 12.4"));
+}
+
 TEST(Gpus, DamageIsNamed) {
   RankReport report{.host = "node1"};
   std::vector<Gpu> gpus(8, {.name = "NVIDIA H200", .memory_bytes = 150'000'000'000});
@@ -251,6 +261,20 @@ TEST(Storage, IsMeasuredAndLeavesNothing) {
   EXPECT_THAT(report.findings[0].text, AllOf(HasSubstr(" on /"), Not(HasSubstr(" of  on"))));
 }
 
+TEST(Storage, ThatIsFullIsWrongInTheSameWordsOnAllNodes) {
+  rlimit before{};
+  ::getrlimit(RLIMIT_FSIZE, &before);
+  rlimit small{1 << 20, before.rlim_max};
+  auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  ::setrlimit(RLIMIT_FSIZE, &small);
+  std::vector<RankReport> reports = {report(0, "node1"), report(1, "node2")};
+  for (RankReport& r : reports) check_storage("/tmp", 9'000'000, "", r);
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_THAT(reports[0].findings.back(), finding(Verdict::kWrong, "path /tmp", "write to /tmp: "));
+  EXPECT_THAT(diagnose(reports).exclude, IsEmpty());
+}
+
 TEST(Storage, ThatIsNotThereIsWrong) {
   RankReport report;
   check_storage("/nonexistent/fsx", 1, "", report);
@@ -276,92 +300,6 @@ TEST(AllReduce, OfTwoRanksIsMeasuredAndChecked) {
     EXPECT_GT(r.rates[0].value, 0);
     EXPECT_THAT(r.findings, IsEmpty());
   }
-}
-
-TEST(Examination, OfTwoNodesReachesRankZeroAlone) {
-  std::vector<RankReport> reports;
-  run_thread_ranks(4, [&](Communicator& world, Control& control) {
-    ProcessInfo process{.rank = world.rank(),
-                        .size = 4,
-                        .local_rank = world.rank() % 2,
-                        .local_size = 2,
-                        .node = -1,
-                        .num_nodes = 0,
-                        .host = world.rank() < 2 ? "node1" : "node2"};
-    auto same = [&](const at::Device&) { return world.split(0, "world"); };
-    auto cpu = [] { return at::Device(at::kCPU); };
-    auto all = examine({process, {}, control, cpu, same}, {});
-    EXPECT_EQ(all.size(), world.rank() == 0 ? 4u : 0u);
-    if (world.rank() == 0) reports = all;
-  });
-  Diagnosis diagnosis = diagnose(reports);
-  ASSERT_EQ(diagnosis.nodes.size(), 2u);
-  for (const NodeRow& node : diagnosis.nodes) {
-    EXPECT_EQ(node.ranks, 2);
-    EXPECT_THAT(node.rates,
-                ElementsAre(Field(&Rate::name, "fp32 matmul"), Field(&Rate::name, "all-reduce"),
-                            Field(&Rate::name, "all-reduce of all")));
-    EXPECT_EQ(node.clock_offset, 0) << "one clock";
-  }
-}
-
-TEST(Examination, GoesOnWhereARankHasNoDevice) {
-  std::vector<RankReport> reports;
-  run_thread_ranks(2, [&](Communicator& world, Control& control) {
-    ProcessInfo process{.rank = world.rank(),
-                        .size = 2,
-                        .local_rank = world.rank(),
-                        .local_size = 2,
-                        .host = "node1"};
-    auto device = [&]() -> at::Device {
-      check(world.rank() == 0, "the GPU fell off the bus");
-      return at::kCPU;
-    };
-    auto none = [&](const at::Device&) -> std::unique_ptr<Communicator> {
-      fail(Exit::kUsage, "no MPI here");
-    };
-    auto all = examine({process, {}, control, device, none}, {});
-    if (world.rank() == 0) reports = all;
-  });
-  EXPECT_THAT(show(diagnose(reports)),
-              AllOf(HasSubstr("fell off the bus"), HasSubstr("not measured: no MPI here")));
-}
-
-TEST(Examination, NamesTheNodeWhoseDeviceFailsWhileItMultiplies) {
-  std::vector<RankReport> reports;
-  run_thread_ranks(2, [&](Communicator& world, Control& control) {
-    ProcessInfo process{.rank = world.rank(),
-                        .size = 2,
-                        .node = -1,
-                        .num_nodes = 0,
-                        .host = concat("node", world.rank() + 1)};
-    auto no_gpu = [&] { return world.rank() == 1 ? at::Device(at::kCUDA, 99) : at::kCPU; };
-    auto none = [](const at::Device&) -> std::unique_ptr<Communicator> {
-      fail(Exit::kInternal, "the ranks would wait for the one that failed");
-    };
-    auto all = examine({process, {}, control, no_gpu, none}, {});
-    if (world.rank() == 0) reports = all;
-  });
-  EXPECT_THAT(show(diagnose(reports)),
-              AllOf(HasSubstr("node2: rank 1 on node2 cannot multiply"), Not(HasSubstr("frame #")),
-                    HasSubstr("not measured: the device of a rank does not compute"),
-                    HasSubstr("--exclude=node2\n")));
-}
-
-class RecordingControl : public AloneControl {
- public:
-  std::vector<std::string> gather(const std::string& mine, std::chrono::seconds deadline) override {
-    longest = std::max(longest, deadline);
-    return AloneControl::gather(mine, deadline);
-  }
-  std::chrono::seconds longest{0};
-};
-
-TEST(Examination, WaitsForASlowFileSystemOfManyNodes) {
-  RecordingControl control;
-  auto cpu = [] { return at::Device(at::kCPU); };
-  examine({ProcessInfo{.host = "node1"}, {}, control, cpu, nullptr}, {});
-  EXPECT_GE(control.longest, std::chrono::hours(10));
 }
 
 TEST(NeoxDoctor, ChecksThisMachine) {

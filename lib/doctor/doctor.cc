@@ -19,7 +19,8 @@ at::Device device_of(const DoctorJob& job, RankReport& report) {
   try {
     return job.device();
   } catch (const std::exception& e) {
-    report.findings.push_back({Verdict::kWrong, "device", e.what()});
+    report.findings.push_back(
+        {Verdict::kWrong, "device", without_host(e.what(), job.process.host)});
     return at::kCPU;
   }
 }

@@ -52,7 +52,7 @@ void check_driver(const Environment& env, const Driver& driver, int cuda, RankRe
   if (driver.version.empty() && !allotted.empty())
     problem = concat("GPUs were allotted (", allotted, "), but no NVIDIA driver is loaded");
   else if (cuda > 0)
-    problem = driver_problem(driver, cuda, report.host);
+    problem = without_host(driver_problem(driver, cuda, report.host), report.host);
   if (!problem.empty()) return say(report, Verdict::kWrong, "driver", problem);
   if (driver.version.empty())
     return say(report, Verdict::kFine, "driver",

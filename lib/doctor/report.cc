@@ -205,6 +205,11 @@ Table table_of(const Diagnosis& diagnosis) {
 
 }  // namespace
 
+std::string without_host(std::string_view text, std::string_view host) {
+  bool named = text.starts_with(host) && text.substr(host.size()).starts_with(": ");
+  return std::string(named ? text.substr(host.size() + 2) : text);
+}
+
 std::string pack(const RankReport& r) {
   return Json{{"rank", r.rank},
               {"local_rank", r.local_rank},

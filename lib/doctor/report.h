@@ -4,6 +4,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace neox {
@@ -37,6 +38,10 @@ struct RankReport {
   std::vector<Rate> rates;
   double clock_offset = 0, clock_error = 0;  // seconds, against rank 0
 };
+
+// "node1: no driver" of node1 is "no driver". Nodes are named where findings are shown, and only
+// those with equal texts are known to hold for all nodes, of which none is excluded then.
+std::string without_host(std::string_view text, std::string_view host);
 
 // For Control::gather().
 std::string pack(const RankReport& report);

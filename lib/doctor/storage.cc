@@ -42,13 +42,15 @@ bool is_below(const std::string& path, const std::string& point) {
   return path.starts_with(point) && path[point.size()] == '/';
 }
 
-// A file without a name, so that it goes with the process, however that ends.
+// A file without a name, so that it goes with the process, however that ends. Messages name its
+// directory: what all nodes say of a full file system is to be the same text.
 class TestFile {
  public:
-  explicit TestFile(const fs::path& dir) : path_((dir / ".neox-doctor.XXXXXX").string()) {
-    fd_ = ::mkstemp(path_.data());
-    check_io(fd_ >= 0, "cannot write to ", dir.string(), ": ", describe_errno(errno));
-    ::unlink(path_.c_str());
+  explicit TestFile(const fs::path& dir) : dir_(dir.string()) {
+    std::string path = (dir / ".neox-doctor.XXXXXX").string();
+    fd_ = ::mkstemp(path.data());
+    check_io(fd_ >= 0, "cannot write to ", dir_, ": ", describe_errno(errno));
+    ::unlink(path.c_str());
   }
   TestFile(const TestFile&) = delete;
   TestFile& operator=(const TestFile&) = delete;
@@ -63,10 +65,10 @@ class TestFile {
     for (int64_t done = 0; done < bytes; done += kChunk) {
       data[0] = static_cast<uint64_t>(done);
       for (int64_t at = 0; at < kChunk;)
-        at += checked("write", ::write(fd_, reinterpret_cast<const char*>(data.data()) + at,
-                                       static_cast<size_t>(kChunk - at)));
+        at += checked("write to", ::write(fd_, reinterpret_cast<const char*>(data.data()) + at,
+                                          static_cast<size_t>(kChunk - at)));
     }
-    checked("fsync", ::fsync(fd_));
+    checked("fsync in", ::fsync(fd_));
     return static_cast<double>(bytes) / seconds_since(begin);
   }
   double read(int64_t bytes) const {
@@ -75,8 +77,8 @@ class TestFile {
     auto begin = Clock::now();
     int64_t done = 0;
     for (; done < bytes;) {
-      int64_t got = checked("read", ::pread(fd_, data.data(), data.size(), done));
-      check_io(got > 0, path_, " ends at ", done, " of ", bytes, " bytes");
+      int64_t got = checked("read from", ::pread(fd_, data.data(), data.size(), done));
+      check_io(got > 0, "a file in ", dir_, " ends at ", done, " of ", bytes, " bytes");
       done += got;
     }
     return static_cast<double>(bytes) / seconds_since(begin);
@@ -84,12 +86,12 @@ class TestFile {
 
  private:
   int64_t checked(const char* what, int64_t result) const {
-    check_io(result >= 0, what, " ", path_, ": ", describe_errno(errno),
+    check_io(result >= 0, what, " ", dir_, ": ", describe_errno(errno),
              errno == ENOSPC ? " (on Lustre a single full target suffices: lfs df)" : "");
     return result;
   }
 
-  std::string path_;
+  std::string dir_;
   int fd_;
 };
 
