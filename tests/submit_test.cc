@@ -198,6 +198,8 @@ TEST_F(SubmitTest, PathsAreThoseInTheContainer) {
                 "--set",
                 "load=/w/c"};
   EXPECT_EQ(refusal("70M.yml", at), "");
+  at[4] = "/none:/,/none:/w," + dir_.string() + "/:/w/";
+  EXPECT_EQ(refusal("70M.yml", at), "") << "the last of the innermost, with or without a slash";
   at[4] = "/none:/w";
   expect_refused("70M.yml", at, {"/w/enwik8/enwik8_text_document.bin does not exist"});
 }

@@ -7,6 +7,15 @@ namespace neox {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+std::string without_slash(std::string folder) {
+  while (folder.ends_with('/')) folder.pop_back();
+  return folder;
+}
+
+}  // namespace
+
 bool is_image_file(const std::string& image) {
   bool remote = image.find("://") != image.npos;
   return !remote && (image.starts_with("/") || image.starts_with(".") || image.ends_with(".sqsh") ||
@@ -21,13 +30,19 @@ void check_mounts(const std::string& mounts) {
   }
 }
 
+// Of mounts within each other the inner one holds.
 fs::path path_outside(const std::string& path, const std::string& mounts) {
+  std::string outside = path;
+  size_t longest = 0;
   for (const std::string& mount : split(mounts, ',')) {
     auto parts = split(mount, ':');
-    if (parts.size() >= 2 && (path + "/").starts_with(parts[1] + "/"))
-      return parts[0] + path.substr(parts[1].size());
+    if (parts.size() < 2) continue;
+    std::string from = without_slash(parts[0]), to = without_slash(parts[1]);
+    if (to.size() < longest || !(path + "/").starts_with(to + "/")) continue;
+    outside = from + path.substr(to.size());
+    longest = to.size();
   }
-  return path;
+  return outside;
 }
 
 std::vector<std::string> absolute_paths(const Config& config) {
