@@ -40,6 +40,9 @@ TEST(Ticks, AreRoundNumbersInOneForm) {
   EXPECT_EQ(labels({.low = 0, .high = 3e9}, 3), "0 1G 2G 3G");
   EXPECT_EQ(labels({.low = 0, .high = 6e-4}, 3), "0 0.0002 0.0004 0.0006");
   EXPECT_EQ(labels({.low = -1, .high = 1}, 4), "-1.0 -0.5 0 0.5 1.0");
+  EXPECT_EQ(labels({.low = 143000, .high = 143100}, 3), "143k 143.05k 143.1k") << "not one twice";
+  EXPECT_EQ(labels({.low = 1e6, .high = 1e6 + 2}, 2), "1M 1.000001M 1.000002M");
+  EXPECT_EQ(labels({.low = 5.99e-4, .high = 6e-4}, 2), "0.000599 0.0005995 0.0006");
 }
 
 TEST(Ticks, OfALogarithmicAxisArePowersOrRoundNumbersBetween) {

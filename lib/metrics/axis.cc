@@ -30,10 +30,14 @@ std::string tick_label(double value, double largest, double step) {
     const char* name;
   } kUnits[] = {{1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e3, "k"}};
   if (value == 0) return "0";
-  if (largest < 1e-3 || largest >= 1e15) return printed("%.3g", value);
+  // So many that neighbours differ.
+  double powers = std::ceil(std::log10(largest / step) - 1e-9);
+  int significant = static_cast<int>(std::min(powers, 15.0)) + 1;
+  if (largest < 1e-3 || largest >= 1e15) return printed("%.*g", std::max(3, significant), value);
   if (largest >= 10000) {
     for (const auto& unit : kUnits)
-      if (largest >= unit.size) return printed("%.4g%s", value / unit.size, unit.name);
+      if (largest >= unit.size)
+        return printed("%.*g%s", std::max(4, significant), value / unit.size, unit.name);
   }
   int digits = std::max(0, static_cast<int>(-std::floor(std::log10(step) + 1e-9)));
   return printed("%.*f", digits, value);
