@@ -341,6 +341,14 @@ TEST_F(MetricsTest, RunsAreFoundBelowADirectoryAndToldApart) {
   EXPECT_EQ(runs[2].name, "b/seed1");
 }
 
+TEST_F(MetricsTest, ARunThatALinkLeadsToAgainIsOne) {
+  Metrics({.dir = dir_ / "b"}).write(1, {{"x", 1}});
+  fs::create_directory_symlink("b", dir_ / "a");
+  std::vector<RunLog> runs = load_runs({dir_.string(), (dir_ / "a").string()});
+  ASSERT_EQ(runs.size(), 1u);
+  EXPECT_EQ(runs[0].name, "b");
+}
+
 // A run that saves renames directories while others look.
 TEST_F(MetricsTest, DirectoriesThatCannotBeReadHideNoRun) {
   Metrics({.dir = dir_ / "b"}).write(1, {{"x", 1}});

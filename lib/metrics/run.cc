@@ -163,27 +163,43 @@ Entries list_directory(const fs::path& dir, std::error_code& error) {
       entries.event_files.push_back(it->path());
   }
   std::sort(entries.directories.begin(), entries.directories.end());
+  std::ranges::stable_partition(entries.directories, [](const fs::path& directory) {
+    std::error_code gone;
+    return !fs::is_symlink(directory, gone);  // a run is called by its own name
+  });
   std::sort(entries.event_files.begin(), entries.event_files.end());
   return entries;
+}
+
+struct Found {
+  std::vector<RunLog> runs;
+  std::set<fs::path> places;  // of the runs, each of which may be met again by a link
+};
+
+void add_run(const fs::path& path, const std::vector<fs::path>& event_files, Found& found) {
+  std::error_code gone;
+  if (found.places.insert(fs::weakly_canonical(path, gone)).second)
+    found.runs.push_back(read_path(path, event_files));
 }
 
 // Below the directory that was named, what can't be read is no run: one that saves meanwhile
 // renames its checkpoints.
 enum class Named { kByUser, kBelow };
 
-void find_runs(const fs::path& dir, int levels, Named named, std::vector<RunLog>& runs) {
+// False where there is none.
+bool find_runs(const fs::path& dir, int levels, Named named, Found& found) {
   std::error_code error;
-  if (fs::is_regular_file(dir / kMetricsFile, error)) {
-    runs.push_back(read_path(dir / kMetricsFile, {}));
-    return;
-  }
+  if (fs::is_regular_file(dir / kMetricsFile, error))
+    return add_run(dir / kMetricsFile, {}, found), true;
   Entries entries = list_directory(dir, error);
   check_io(named == Named::kBelow || !error, "cannot read the directory ", dir.string(), ": ",
            describe_errno(error.value()));
-  if (!entries.event_files.empty()) runs.push_back(read_path(dir, entries.event_files));
-  if (levels == 0) return;
+  bool any = !entries.event_files.empty();
+  if (any) add_run(dir, entries.event_files, found);
+  if (levels == 0) return any;
   for (const fs::path& below : entries.directories)
-    find_runs(below, levels - 1, Named::kBelow, runs);
+    any |= find_runs(below, levels - 1, Named::kBelow, found);
+  return any;
 }
 
 // A run is named after its directory, with as many parents as tell it from the others.
@@ -255,29 +271,29 @@ RunLog read_events(const std::vector<fs::path>& files) {
 
 std::vector<RunLog> load_runs(const std::vector<std::string>& paths) {
   check_usage(!paths.empty(), "give at least one run. See neox-plot --help.");
-  std::vector<RunLog> runs;
+  Found found;
   for (const std::string& path : paths) {
     std::error_code error;
     check_io(is_found(path), "there is no ", path,
              "; a run is a metrics.jsonl, a TensorBoard event file, or a directory with one");
     check_io(fs::is_directory(path, error) || fs::is_regular_file(path, error), path,
              " is a pipe or a device; write what comes out of it to a file first");
-    size_t before = runs.size();
+    bool any = true;
     if (fs::is_directory(path, error)) {
-      find_runs(path, kMaxLevels, Named::kByUser, runs);
+      any = find_runs(path, kMaxLevels, Named::kByUser, found);
     } else {
       std::vector<fs::path> event_files;
       if (is_event_file(path)) event_files.push_back(path);
-      runs.push_back(read_path(path, event_files));
+      add_run(path, event_files, found);
     }
-    check_io(runs.size() > before, "neither a ", kMetricsFile,
-             " nor a TensorBoard event file (*.tfevents.*) in ", path, " or up to ", kMaxLevels,
-             " levels below it");
+    check_io(any, "neither a ", kMetricsFile, " nor a TensorBoard event file (*.tfevents.*) in ",
+             path, " or up to ", kMaxLevels, " levels below it");
   }
+  std::vector<RunLog>& runs = found.runs;
   name_runs(runs);
   for (const RunLog& run : runs)
     for (const std::string& warning : run.warnings) log_warning(run.path.string(), ": ", warning);
-  return runs;
+  return std::move(runs);
 }
 
 }  // namespace neox

@@ -23,8 +23,9 @@ struct RunLog {
 };
 
 // The runs that a user means: a metrics.jsonl, an event file, or a directory that holds either, up
-// to four levels down (each directory with one is a run; metrics.jsonl is preferred). Throws (exit
-// code 74) where there is none. Names differ from each other; warnings are also logged.
+// to four levels down (each directory with one is a run; metrics.jsonl is preferred). A run that is
+// met again, as by a link, counts once. Throws (exit code 74) where there is none. Names differ
+// from each other; warnings are also logged.
 std::vector<RunLog> load_runs(const std::vector<std::string>& paths);
 
 // The parts of it: the text of a metrics.jsonl, and the bytes of the event files of one directory
