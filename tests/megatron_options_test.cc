@@ -102,6 +102,16 @@ TEST(MegatronOptionsTest, OfGatedModels) {
               HasSubstr("\nactivation: geglu\n"));
 }
 
+TEST(MegatronOptionsTest, GradientsReducedInBf16AreAccumulatedInIt) {
+  auto gradients = [](const char* options) {
+    return config_of(read(concat(kGpt, "--train-iters 9 ", options))).precision.gradients;
+  };
+  EXPECT_EQ(gradients("--bf16 --grad-reduce-in-bf16"), Precision::kBf16);
+  EXPECT_EQ(gradients("--bf16"), std::nullopt);
+  EXPECT_EQ(gradients("--grad-reduce-in-bf16"), std::nullopt);
+  EXPECT_EQ(gradients("--fp16 --accumulate-allreduce-grads-in-fp32"), std::nullopt);
+}
+
 // As of bigscience, by DeepSpeed.
 TEST(MegatronOptionsTest, NameWhatIsLost) {
   MegatronOptions made = read(concat(

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "config/keys.h"
-#include "config/value.h"
+#include "convert/config_lines.h"
 #include "convert/megatron_args.h"
 #include "convert/megatron_command_line.h"
 #include "tokenizer/tokenizer.h"
@@ -30,24 +30,6 @@ std::string shares_of(std::string split) {
   std::erase_if(split, [](char c) { return c == '"' || c == '\''; });
   return split;
 }
-
-// A configuration as it is written, group by group.
-class Lines {
- public:
-  void begin(const char* group) { text_ += concat("\n# ", group, "\n"); }
-  void add(const std::string& key, const Json& value, const std::string& remark = "",
-           const std::string& indent = "") {
-    std::string text = value.is_string() ? yaml_text(value.get<std::string>()) : value.dump();
-    text_ += concat(indent, key, ":", value.is_object() ? "" : " " + text,
-                    remark.empty() ? "" : "  # ", remark, "\n");
-    if (!value.is_object()) return;
-    for (const auto& [name, item] : value.items()) add(name, item, "", indent + "  ");
-  }
-  const std::string& text() const { return text_; }
-
- private:
-  std::string text_;
-};
 
 constexpr const char* kDefault = "Megatron's default";
 
@@ -98,7 +80,7 @@ class Translation {
   std::vector<std::string> lost_, unknown_, idle_;
   std::string gated_;  // the activation of a gated MLP
   MegatronArgs args_;
-  Lines lines_;
+  ConfigLines lines_;
 };
 
 void Translation::take(MegatronWords given) {
@@ -279,9 +261,14 @@ void Translation::add_layout() {
 
 void Translation::add_precision() {
   lines_.begin("Precision");
-  if (has("bf16")) lines_.add("precision", "bf16");
-  if (!has("fp16")) return has("bf16") ? void() : lines_.add("precision", "fp32", kDefault);
-  if (has("bf16")) return lose("--fp16", "--bf16 is taken");
+  if (has("bf16")) {
+    if (has("fp16")) lose("--fp16", "--bf16 is taken");
+    lines_.add("precision", "bf16");
+    if (has("grad_reduce_in_bf16"))  // they are accumulated in what they are reduced in
+      lines_.add("data_types", Json{{"grad_accum_dtype", "bf16"}});
+    return;
+  }
+  if (!has("fp16")) return lines_.add("precision", "fp32", kDefault);
   auto power = std::lround(std::log2(std::max(1.0, number("initial_loss_scale", 0x1p32))));
   lines_.add("fp16", Json{{"enabled", true},
                           {"loss_scale", number("loss_scale", 0)},
