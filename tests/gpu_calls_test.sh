@@ -44,6 +44,7 @@ recorded grouped num_kv_heads=2 norm=rmsnorm activation=swiglu
 recorded documents reset_attention_mask=true eod_mask_loss=true reset_position_ids=true
 recorded muon optimizer.type=Muon
 recorded zero zero_optimization.stage=1
+recorded gradients data_types.grad_accum_dtype=bf16 train_micro_batch_size_per_gpu=2
 # Nothing of shorter sequences is recorded: its memory would stay.
 short="enabled: true, min_difficulty: 16, max_difficulty: 64, schedule_type: fixed_discrete, schedule_config"
 train growing curriculum_learning="{$short: {difficulty: [16, 64], max_step: [8]}}"

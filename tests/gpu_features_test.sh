@@ -106,6 +106,7 @@ wide_heads 1e-4 num_attention_heads=1 hidden_size=256
 qwen 1e-4 kv_channels=24 add_qkv_bias=true use_bias_in_attn_linear=false num_kv_heads=2 norm=rmsnorm activation=swiglu
 bloom 1e-4 pos_emb=alibi embed_layernorm=true bias_gelu_fusion=true gpt_j_residual=false no_weight_tying=false
 dropout_bf16 5e-2 hidden_dropout=0.1 attention_dropout=0.1 precision=bfloat16
+gradients_bf16 5e-2 precision=bfloat16 data_types.grad_accum_dtype=bf16 train_micro_batch_size_per_gpu=2
 ramp_up 1e-4 rampup_batch_size=[2,2,6] train_samples=46 train_iters=null train_micro_batch_size_per_gpu=2
 END
 }
