@@ -30,6 +30,7 @@ TEST_F(GenerateProgram, StandardInputIsAFileToo) {
   std::string both = text({"--prompt", "the", "--prompt", "and"});
   EXPECT_EQ(generate({"--file", "-"}, "the\n and \n").out, both);
   EXPECT_EQ(generate({"--batch-size", "3"}, "the\n\nand\n").out, both);
+  EXPECT_EQ(generate({}, "\xEF\xBB\xBF\r\nthe\r\nand\r\n").out, both);
 }
 
 // Gives a line at a time, and keeps what was answered when the next was asked for.

@@ -123,11 +123,16 @@ std::optional<std::string> next_line(std::istream& in) {
   return std::getline(in, line) ? std::optional(line) : std::nullopt;
 }
 
+std::string_view without_byte_order_mark(std::string_view text) {
+  constexpr std::string_view kMark = "\xEF\xBB\xBF";
+  if (text.starts_with(kMark)) text.remove_prefix(kMark.size());
+  return text;
+}
+
 // The prompts of a file, without the blanks around them, as GPT-NeoX takes them.
 std::vector<Prompt> prompts_in(std::string_view text, const std::string& end,
                                const std::string& name) {
-  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
-  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
+  text = without_byte_order_mark(text);
   std::vector<Prompt> prompts;
   int64_t line = 1;
   for (size_t at = 0; at <= text.size();) {
@@ -229,9 +234,9 @@ void answer_lines(Session& session, std::istream& in, int64_t batch) {
   };
   while (auto line = next_line(in)) {
     ++number;
-    if (trim(*line).empty()) continue;
-    std::string name = concat("standard input:", number);
-    prompts.push_back({prompts_in(*line, "\n", "").front().text, name});
+    std::string_view prompt = trim(without_byte_order_mark(*line));
+    if (prompt.empty()) continue;
+    prompts.push_back({std::string(prompt), concat("standard input:", number)});
     if (std::ssize(prompts) == batch) answer();
   }
   answer();
