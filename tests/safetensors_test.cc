@@ -149,5 +149,12 @@ TEST_F(Convert, WhatIsNoStateDictIsRefused) {
   EXPECT_THAT(error(), HasSubstr("pytorch_model.bin"));
 }
 
+// As a file of tensors is.
+TEST_F(Convert, ADirectoryMayHaveAnyName) {
+  model();
+  to_ours("run.bin");
+  EXPECT_THAT(run({"inspect", dir_ / "run.bin"}), HasSubstr("embed_in"));
+}
+
 }  // namespace
 }  // namespace neox::testing

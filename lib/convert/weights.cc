@@ -88,7 +88,9 @@ const WeightsKind* kind_of_file(const fs::path& path) {
 
 }  // namespace
 
-bool is_weights_file(const fs::path& path) { return kind_of_file(path) != nullptr; }
+bool is_weights_file(const fs::path& path) {
+  return kind_of_file(path) != nullptr && !fs::is_directory(path);
+}
 
 bool has_weights(const fs::path& dir) {
   return std::ranges::any_of(kKinds, [&](const WeightsKind& kind) {

@@ -8,7 +8,7 @@
 
 namespace neox {
 
-// Is it a file of tensors, by its name?
+// Is it a file of tensors, by its name? A directory of such a name is none.
 bool is_weights_file(const fs::path& path);
 // Does a directory have a file of tensors, or their index?
 bool has_weights(const fs::path& dir);
