@@ -149,6 +149,15 @@ TEST_F(Convert, WhatIsNoStateDictIsRefused) {
   EXPECT_THAT(error(), HasSubstr("pytorch_model.bin"));
 }
 
+TEST_F(Convert, APathThatNoConfigurationCanHoldIsNamed) {
+  dir_.put("hf/tokenizer.json", "{\"model\": {}}");
+  for (const char* to : {"neox.cpp", "neox"})
+    EXPECT_THAT(error_of([&] {
+                  run({"--to", to, model(), dir_ / "out\xff"});
+                }),
+                HasSubstr("is not UTF-8, as a configuration that names it must be"));
+}
+
 // As a file of tensors is.
 TEST_F(Convert, ADirectoryMayHaveAnyName) {
   model();

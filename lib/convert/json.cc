@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/utf8.h"
 
 namespace neox {
 namespace {
@@ -43,6 +44,12 @@ Json read_json(const fs::path& path) {
   check_io(bytes <= kMostBytes, path.string(), " has ", bytes, " bytes; more than ", kMostBytes,
            " are not read");
   return parse_json(read_file(path), path.string());
+}
+
+std::string quoted(const fs::path& path) {
+  check_usage(is_utf8(path.string()), path.string(),
+              " is not UTF-8, as a configuration that names it must be; give another path");
+  return Json(path.string()).dump();
 }
 
 }  // namespace neox

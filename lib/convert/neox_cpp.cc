@@ -73,9 +73,7 @@ bool has_parts(const fs::path& dir) {
 
 // key=value of the tokenizer where it will be.
 std::vector<std::string> tokenizer_settings(const ModelFiles& model, const fs::path& dir) {
-  auto path = [&](const std::string& name) {
-    return name.empty() ? "null" : nlohmann::json((dir / name).string()).dump();
-  };
+  auto path = [&](const std::string& name) { return name.empty() ? "null" : quoted(dir / name); };
   if (const auto& found = model.tokenizer)
     return {"tokenizer_type=" + found->type, "vocab_file=" + path(found->vocab),
             "merge_file=" + path(found->merges)};

@@ -137,8 +137,7 @@ Item state_of(const ModelFiles& model, Item module, const NeoxLayout& layout, in
 std::string tokenizer_yaml(const ModelFiles& model, const fs::path& dir) {
   std::string yaml = concat("tokenizer_type: ", tokenizer_type(model), "\n");
   auto add = [&](const char* key, const std::string& name) {
-    if (!name.empty())
-      yaml += concat(key, ": ", nlohmann::json((dir / name).string()).dump(), "\n");
+    if (!name.empty()) yaml += concat(key, ": ", quoted(dir / name), "\n");
   };
   if (const auto& found = model.tokenizer)
     add("vocab_file", found->vocab), add("merge_file", found->merges);
