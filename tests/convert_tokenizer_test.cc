@@ -28,6 +28,20 @@ TEST_F(Convert, TokenizerGoesAlong) {
     EXPECT_EQ(read_file(fs::path(dir_ / "back") / name), read_file(fs::path(dir_ / "hf") / name));
 }
 
+// The configuration names it where it was.
+TEST_F(Convert, TokenizerGoesAlongWhereACheckpointHasMoved) {
+  model();
+  dir_.put("hf/tokenizer.json", "{\"model\": {}}");
+  to_ours("was");
+  fs::rename(dir_ / "was", dir_ / "ours");
+  to_hf("ours", "back");
+  run({"--to", "neox", dir_ / "ours", dir_ / "was"});
+  fs::rename(dir_ / "was", dir_ / "neox");
+  to_hf("neox", "again");
+  for (const char* name : {"back", "again"})
+    EXPECT_EQ(read_file(fs::path(dir_ / name) / "tokenizer.json"), "{\"model\": {}}");
+}
+
 // {"content": ..., "id": ...} and a template that begins with a token, as LLaMA 3 has them.
 TEST_F(Convert, TransformersIsToldWhatTextsBeginAndEndWith) {
   model();
@@ -130,6 +144,9 @@ TEST_F(Convert, WhatBelongsToATokenizerNamedWithoutADirectoryGoesAlong) {
   run.config.tokenizer = {.type = "HFTokenizer", .vocab_file = "tokenizer.json", .merge_file = {}};
   add_run_companions(run);
   fs::current_path(was);
+  ::testing::internal::CaptureStderr();
+  EXPECT_FALSE(add_tokenizer(run));
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("the directory that the run"));
   for (const char* name : {"tokenizer_config.json", "generation_config.json"})
     EXPECT_NE(companion(run, name), nullptr) << name;
 }

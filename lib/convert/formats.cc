@@ -99,12 +99,23 @@ const Companion* companion(const ModelFiles& model, const std::string& name) {
   return found == model.companions.end() ? nullptr : &*found;
 }
 
+void follow_tokenizer(TokenizerConfig& tokenizer, const fs::path& dir) {
+  const fs::path was = tokenizer.vocab_file, now = dir / was.filename();
+  std::error_code error;  // of a place that another user alone may look at
+  bool ours = !was.empty() && was.parent_path().filename() == dir.filename();
+  if (!ours || fs::exists(was, error) || !fs::exists(now, error)) return;
+  tokenizer.vocab_file = now;
+  if (!tokenizer.merge_file.empty()) tokenizer.merge_file = dir / tokenizer.merge_file.filename();
+}
+
 bool add_tokenizer(ModelFiles& model) {
   const TokenizerConfig& t = model.config.tokenizer;
   if (t.vocab_file.empty() || !Tokenizer::reads_files(t.type)) return false;
   if (!fs::exists(t.vocab_file)) {
-    log_warning("the tokenizer ", t.vocab_file.string(), ", with which ", model.where,
-                " was trained, is not there, so it is not copied");
+    log_warning(
+        "the tokenizer ", t.vocab_file.string(), ", with which ", model.where,
+        " was trained, is not there, so it is not copied: put it there and convert again",
+        t.vocab_file.is_relative() ? ", or do so in the directory that the run began in" : "");
     return false;
   }
   bool single = t.merge_file.empty();

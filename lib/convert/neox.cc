@@ -354,6 +354,7 @@ ModelFiles open_model(const std::shared_ptr<const NeoxFiles>& files, Rows rows) 
     name_left_out(model, file);
   }
   add_train_state(model, *files, *optimizer);
+  follow_tokenizer(model.config.tokenizer, files->dir().parent_path() / kTokenizerDir);
   add_run_companions(model);
   return model;
 }

@@ -169,7 +169,9 @@ ModelFiles open_neox_cpp(const fs::path& path) {
       model, [](const std::string& ours) { return std::vector{std::string(kParam) + ours}; },
       optimizer_state);
   sum_up_ignored(model);
-  add_run_companions(model, checkpoint.dir().parent_path() / kCompanionDir);
+  fs::path companions = checkpoint.dir().parent_path() / kCompanionDir;
+  follow_tokenizer(model.config.tokenizer, companions);
+  add_run_companions(model, companions);
   return model;
 }
 
