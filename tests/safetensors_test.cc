@@ -158,6 +158,20 @@ TEST_F(Convert, APathThatNoConfigurationCanHoldIsNamed) {
                 HasSubstr("is not UTF-8, as a configuration that names it must be"));
 }
 
+// As safetensors' save_model() keeps one of two names of a tensor.
+TEST_F(Convert, TheHeadOfATiedModelMayStandForTheEmbedding) {
+  Json config = tiny_config();
+  config["tie_word_embeddings"] = true;
+  std::vector<Made> tensors = tiny_tensors();
+  tensors.erase(tensors.begin());
+  model(tensors, config);
+  to_ours("ours");
+  to_hf("ours", "back");
+  Bytes was = bytes_of(dir_ / "hf"), is = bytes_of(dir_ / "back");
+  EXPECT_EQ(is.at("gpt_neox.embed_in.weight"), was.at("embed_out.weight"));
+  EXPECT_EQ(is.count("embed_out.weight"), 0);
+}
+
 // As a file of tensors is.
 TEST_F(Convert, ADirectoryMayHaveAnyName) {
   model();

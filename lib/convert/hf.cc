@@ -2,6 +2,7 @@
 #include <c10/util/accumulate.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <optional>
 
@@ -47,6 +48,15 @@ void check_tied(const ModelFiles& model) {
     check_io(same_bits(embedding, head), model.where, ": tie_word_embeddings is true, but ",
              ignored.name, " differs from the embedding");
   }
+}
+
+// Of a tied model the head may be the one that is there, as safetensors' save_model() leaves it.
+Pieces pieces_in(const HfFamily& family, const ModelConfig& shape, const ParamSpec& ours) {
+  Pieces pieces = pieces_of(family, shape, ours.name, ours.shape);
+  if (!shape.tied_embedding || ours.name != "embed_in.weight") return pieces;
+  Pieces head = pieces_of(family, shape, "embed_out.weight", ours.shape);
+  std::ranges::copy(head.pieces.at(0).names, std::back_inserter(pieces.pieces.at(0).names));
+  return pieces;
 }
 
 // The token that a template puts in front of texts; "" where there is none.
@@ -285,7 +295,7 @@ ModelFiles open_hf(const fs::path& path) {
                    .files = open_weights(path)};
   const ModelConfig& shape = model.config.model;
   map_pieces(
-      model, [&](const ParamSpec& ours) { return pieces_of(family, shape, ours.name, ours.shape); },
+      model, [&](const ParamSpec& ours) { return pieces_in(family, shape, ours); },
       [&](const std::string& name) { return ignored_by(family, name, shape.tied_embedding); });
   check_tied(model);
   for (const char* name : kCompanions)
