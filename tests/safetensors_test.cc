@@ -172,6 +172,14 @@ TEST_F(Convert, TheHeadOfATiedModelMayStandForTheEmbedding) {
   EXPECT_EQ(is.count("embed_out.weight"), 0);
 }
 
+TEST_F(Convert, WhatIsNoConfigurationBesideGptNeoxsIsPassedOver) {
+  run({"--to", "neox", model(), dir_ / "neox"});
+  dir_.put("neox/global_step0/configs/._model.yml", std::string(9, '\0'));
+  dir_.put("neox/global_step0/configs/model.yml~", "num_layers: 7\n");
+  to_hf("neox", "back");
+  EXPECT_EQ(bytes_of(dir_ / "back"), bytes_of(dir_ / "hf"));
+}
+
 // As a file of tensors is.
 TEST_F(Convert, ADirectoryMayHaveAnyName) {
   model();

@@ -24,13 +24,19 @@ using torchfile::TorchFile;
 using torchfile::Value;
 using Parts = std::vector<std::vector<const NeoxTensor*>>;  // [rank][name of the way]
 
+// What an editor or a Mac has left beside them is none.
+bool is_config(const fs::path& file) {
+  std::string name = file.filename().string(), end = file.extension().string();
+  return !name.starts_with('.') && (end == ".yml" || end == ".yaml" || end == ".json");
+}
+
 // The run's own configuration files, which GPT-NeoX saves along.
 std::vector<std::string> config_files(const NeoxFiles& files) {
   fs::path dir = files.dir() / "configs";
   std::vector<std::string> names;
   if (fs::is_directory(dir))
     for (const auto& entry : fs::directory_iterator(dir))
-      if (entry.is_regular_file()) names.push_back(entry.path().string());
+      if (entry.is_regular_file() && is_config(entry)) names.push_back(entry.path().string());
   check_io(!names.empty(), dir.string(),
            " has no configuration; put the YAML files there that the run was started with");
   std::ranges::sort(names);
