@@ -180,6 +180,18 @@ TEST_F(Convert, WhatIsNoConfigurationBesideGptNeoxsIsPassedOver) {
   EXPECT_EQ(bytes_of(dir_ / "back"), bytes_of(dir_ / "hf"));
 }
 
+TEST_F(Convert, OfASaveDirectoryThatDoesNotSayItsNewestOneIsToBeNamed) {
+  for (const char* to : {"neox", "megatron"}) {
+    Json config = tiny_config();
+    config["use_parallel_residual"] = false;
+    run({"--to", to, model(tiny_tensors(), config), dir_ / to});
+    for (const char* name : {"latest", "latest_checkpointed_iteration.txt"})
+      fs::remove(fs::path(dir_ / to) / name);
+    EXPECT_THAT(error_of([&] { to_hf(to, "back"); }),
+                HasSubstr("the newest: give one, such as " + dir_ / to));
+  }
+}
+
 // As a file of tensors is.
 TEST_F(Convert, ADirectoryMayHaveAnyName) {
   model();

@@ -56,6 +56,25 @@ constexpr Format kFormats[] = {
      write_meta},
 };
 
+// Is it the checkpoint of an iteration?
+bool is_step(const fs::path& path) {
+  std::string name = path.filename().string();
+  bool named = name.starts_with("global_step") || name.starts_with("iter_") || name == "release";
+  return named && fs::is_directory(path) &&
+         std::ranges::any_of(kFormats, [&](const Format& f) { return f.is_there(path); });
+}
+
+// What to do with a path that is of no format. Where checkpoints are in it, it is a save directory
+// without the file that names the newest, or without that one.
+std::string name_another(const fs::path& path) {
+  if (fs::is_directory(path))
+    for (const auto& entry : fs::directory_iterator(path))
+      if (is_step(entry))
+        return concat("; it holds checkpoints, but no file in it names one of them as the newest: ",
+                      "give one, such as ", entry.path().string());
+  return "; name a directory with config.json and its tensors, or the save directory of a run";
+}
+
 std::string names() {
   std::vector<std::string> all;
   for (const Format& format : kFormats) all.push_back(format.name);
@@ -86,7 +105,7 @@ const Format& detect_format(const fs::path& path) {
     check_latest(path);
   }
   check_io(found, path.string(), " looks like none of the formats ", names(),
-           "; name a directory with config.json and its tensors, or the save directory of a run");
+           found ? "" : name_another(path));
   return *found;
 }
 
