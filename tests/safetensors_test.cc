@@ -6,6 +6,7 @@
 #include <map>
 #include <random>
 
+#include "convert/formats.h"
 #include "convert/safetensors.h"
 #include "convert_fixture.h"
 #include "data_files.h"
@@ -156,6 +157,23 @@ TEST_F(Convert, APathThatNoConfigurationCanHoldIsNamed) {
                   run({"--to", to, model(), dir_ / "out\xff"});
                 }),
                 HasSubstr("is not UTF-8, as a configuration that names it must be"));
+}
+
+// As in the private directory of who trained the model.
+TEST_F(Convert, ATokenizerThatCannotBeReadIsLeftOut) {
+  fs::path loop = dir_ / "loop.json";
+  fs::create_symlink(loop, loop);
+  ModelFiles run{.where = "run", .config = {}, .files = {}};
+  for (bool merges : {false, true}) {
+    run.config.tokenizer = {.type = "HFTokenizer", .vocab_file = loop, .merge_file = {}};
+    if (merges) run.config.tokenizer.vocab_file = dir_.put("vocab.json", "{}");
+    if (merges) run.config.tokenizer.merge_file = loop;
+    ::testing::internal::CaptureStderr();
+    EXPECT_FALSE(add_tokenizer(run));
+    EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+                HasSubstr("loop.json, with which run was trained, cannot be read (Too many"));
+  }
+  EXPECT_TRUE(run.companions.empty());
 }
 
 // As safetensors' save_model() keeps one of two names of a tensor.

@@ -1,7 +1,10 @@
 #include "convert/formats.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <map>
 #include <vector>
 
@@ -127,16 +130,24 @@ void follow_tokenizer(TokenizerConfig& tokenizer, const fs::path& dir) {
   if (!tokenizer.merge_file.empty()) tokenizer.merge_file = dir / tokenizer.merge_file.filename();
 }
 
+// Whether a tokenizer's file can be read; else says why it does not go along: it may lie with
+// somebody else.
+bool goes_along(const fs::path& file, const std::string& of) {
+  if (::access(file.c_str(), R_OK) == 0) return true;
+  bool missing = errno == ENOENT;
+  log_warning("the tokenizer ", file.string(), ", with which ", of, " was trained, ",
+              missing ? "is not there" : concat("cannot be read (", describe_errno(errno), ")"),
+              ", so it is not copied: ", missing ? "put it there" : "let it be read",
+              " and convert again",
+              file.is_relative() ? ", or do so in the directory that the run began in" : "");
+  return false;
+}
+
 bool add_tokenizer(ModelFiles& model) {
   const TokenizerConfig& t = model.config.tokenizer;
   if (t.vocab_file.empty() || !Tokenizer::reads_files(t.type)) return false;
-  if (!fs::exists(t.vocab_file)) {
-    log_warning(
-        "the tokenizer ", t.vocab_file.string(), ", with which ", model.where,
-        " was trained, is not there, so it is not copied: put it there and convert again",
-        t.vocab_file.is_relative() ? ", or do so in the directory that the run began in" : "");
-    return false;
-  }
+  for (const fs::path& file : {t.vocab_file, t.merge_file})
+    if (!file.empty() && !goes_along(file, model.where)) return false;
   bool single = t.merge_file.empty();
   std::string name = Tokenizer::is_sentencepiece(t.type) ? "tokenizer.model"
                      : Tokenizer::is_tiktoken(t.type)    ? t.vocab_file.filename().string()
