@@ -88,15 +88,15 @@ int64_t under_way(const Config& config) {
 void count_state(Estimate& e, const Config& config) {
   e.rank_parameters = fullest_stage(e, config);
   int64_t n = e.rank_parameters, size = element_bytes(config.precision.type);
-  int64_t state = std::max<int64_t>(size, 4),  // moments are fp32 at least
-      gradient = config.precision.gradients ? size : state;
+  int64_t state = std::max<int64_t>(size, 4);  // moments are fp32 at least
   int64_t shard = config.layout.shard > 0 ? config.layout.shard : e.data_ranks;
   int64_t chunk = config.layout.zero_stage >= 1 ? divide_up(n, shard) : n;
   e.parameter_bytes = (n - let_go(config, shard)) * size;
   const auto& preference = config.train.preference;
   if (preference && preference->has_reference() && !preference->reference_free)
     e.reference_bytes = n * size;
-  e.gradient_bytes = (config.layout.zero_stage >= 2 ? chunk + under_way(config) : n) * gradient;
+  e.gradient_bytes = (config.layout.zero_stage >= 2 ? chunk + under_way(config) : n) *
+                     gradient_bytes(config.precision);
   if (config.precision.gradients)  // those of the embedding or of the head, which are fp32 before
     e.gradient_bytes += divide_up(e.embedding, config.layout.tensor) * state;
   const DiagnosticsConfig& d = config.train.diagnostics;
@@ -310,6 +310,11 @@ std::string room_advice(const Config& config, const Estimate& e) {
 
 int64_t element_bytes(Precision precision) {
   return precision == Precision::kFp32 ? 4 : precision == Precision::kFp64 ? 8 : 2;
+}
+
+int64_t gradient_bytes(const PrecisionConfig& precision) {
+  int64_t size = element_bytes(precision.type);
+  return precision.gradients ? size : std::max<int64_t>(size, 4);
 }
 
 Estimate estimate(const Config& config, int64_t vocab, int64_t world,

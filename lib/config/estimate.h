@@ -53,6 +53,8 @@ double train_flops_per_token(const ModelConfig& model);
 
 // Of a number of the computation.
 int64_t element_bytes(Precision precision);
+// Of a gradient, as it is accumulated.
+int64_t gradient_bytes(const PrecisionConfig& precision);
 
 // The fewest ranks that the layout takes, and the batch where all its three numbers are given.
 int64_t fewest_ranks(const Config& config);

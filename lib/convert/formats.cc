@@ -130,18 +130,23 @@ void follow_tokenizer(TokenizerConfig& tokenizer, const fs::path& dir) {
   if (!tokenizer.merge_file.empty()) tokenizer.merge_file = dir / tokenizer.merge_file.filename();
 }
 
+namespace {
+
 // Whether a tokenizer's file can be read; else says why it does not go along: it may lie with
 // somebody else.
 bool goes_along(const fs::path& file, const std::string& of) {
   if (::access(file.c_str(), R_OK) == 0) return true;
-  bool missing = errno == ENOENT;
+  int error = errno;
+  bool missing = error == ENOENT;
   log_warning("the tokenizer ", file.string(), ", with which ", of, " was trained, ",
-              missing ? "is not there" : concat("cannot be read (", describe_errno(errno), ")"),
+              missing ? "is not there" : concat("cannot be read (", describe_errno(error), ")"),
               ", so it is not copied: ", missing ? "put it there" : "let it be read",
               " and convert again",
               file.is_relative() ? ", or do so in the directory that the run began in" : "");
   return false;
 }
+
+}  // namespace
 
 bool add_tokenizer(ModelFiles& model) {
   const TokenizerConfig& t = model.config.tokenizer;

@@ -75,7 +75,7 @@ const Companion* companion(const ModelFiles& model, const std::string& name);
 // names it there.
 void follow_tokenizer(TokenizerConfig& tokenizer, const fs::path& dir);
 // Makes the tokenizer that the configuration names go along; false where it names none, or none
-// that is there.
+// that can be read.
 bool add_tokenizer(ModelFiles& model);
 // The same with what lies beside it, from Hugging Face; where there is none, what is in
 // `otherwise`.

@@ -65,9 +65,8 @@ double pipe_bytes(const Config& config, const Estimate& e) {
 
 // Of an element of the gradients that are sent.
 int64_t sent_bytes(const PrecisionConfig& precision) {
-  if (precision.gradient_sums) return element_bytes(*precision.gradient_sums);
-  int64_t size = element_bytes(precision.type);
-  return precision.gradients ? size : std::max<int64_t>(4, size);
+  const auto& sums = precision.gradient_sums;
+  return sums ? element_bytes(*sums) : gradient_bytes(precision);
 }
 
 // To the data ranks: gradients are shared out, from ZeRO 2 on in each micro-batch, and weights

@@ -1,5 +1,6 @@
 #include "train/diagnostics.h"
 
+#include <ATen/OpMathType.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/stack.h>
@@ -116,8 +117,9 @@ Scalars TensorNorms::of(TrainStep& step, Communicator& world) const {
 void GradientNoise::remember(TrainStep& step) {
   std::vector<StateChunk> gradients = step.gradients();
   for (size_t i = 0; i < gradients.size(); ++i) {
-    Tensor x = gradients[i].data.to(at::promote_types(gradients[i].data.scalar_type(), at::kFloat));
-    Tensor scaled = (x * step.gradient_scale()).to(on_host_ ? at::kCPU : x.device());
+    const Tensor& x = gradients[i].data;
+    Tensor scaled = x.to(at::toOpMathType(x.scalar_type())) * step.gradient_scale();
+    if (on_host_) scaled = scaled.cpu();
     added_ == 0 ? sums_.push_back(scaled) : void(sums_[i] += scaled);
   }
   Tensor square = step.gradient_norm().square();
