@@ -142,6 +142,7 @@ tasks() {
 }
 no_tasks() { [[ -z $(tasks "$@") ]]; }
 
+requeued() { [[ $(field "$1" Restarts) == "$2" ]]; } # JOB TIMES; PENDING may be over at once
 restarted() { [[ $(field "$1" Restarts) != 0 ]] && state_is "$1" RUNNING; } # JOB
 gone() { # PID...: none of them runs
   local pid

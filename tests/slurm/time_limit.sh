@@ -17,12 +17,12 @@ wait_for "$job" 240 COMPLETED
 job=$(train_job warned "${two_by_two[@]}")
 wait_until 180 "a step" at_step warned 20
 login scancel --signal=USR1 --batch "$job"
-wait_until 20 "the requeue" state_is "$job" PENDING
+wait_until 60 "the requeue" requeued "$job" 1
 expect "$fsx/warned/job.out" 'asked to by SIGUSR1' 'Exited with exit code 75'
 before=$(losses warned | wc -l)
 wait_until 180 "a step of the second start" at_step warned $((before + 5))
 kill -USR1 "$(tasks "$job" neox-train 2)"  # all stop, and rank 0 says whose signal it was
-wait_until 20 "the second requeue" state_is "$job" PENDING
+wait_until 60 "the second requeue" requeued "$job" 2
 wait_for "$job" 240 COMPLETED
 [[ $(field "$job" Restarts) == 2 ]] || fail "restarts: $(field "$job" Restarts)"
 expect "$fsx/warned/job.out" 'asked to by SIGUSR1' 'resuming from .*global_step' ': rank 2: asked to by SIGUSR1'
