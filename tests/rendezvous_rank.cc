@@ -17,6 +17,7 @@
 #include <sstream>
 #include <thread>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <utility>
 
 #include "base/error.h"
 #include "base/program.h"

@@ -1,6 +1,7 @@
 #include "chat/chat.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 #include "base/text.h"

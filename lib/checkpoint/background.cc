@@ -1,6 +1,7 @@
 #include "checkpoint/background.h"
 
 #include <new>
+#include <utility>
 
 #include "base/error.h"
 #include "base/log.h"

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <random>
 #include <thread>
+#include <utility>
 
 #include "base/error.h"
 #include "base/tasks.h"

@@ -1,6 +1,7 @@
 #include "jinja/budget.h"
 
 #include <atomic>
+#include <utility>
 
 #include "base/text.h"
 #include "jinja/value.h"

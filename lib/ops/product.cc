@@ -10,6 +10,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <cstdlib>
+#include <utility>
 
 #include "ops/bf16_product.h"
 #include "ops/leaf_gradient.h"

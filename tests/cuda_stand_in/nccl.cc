@@ -17,6 +17,7 @@
 #include <iterator>
 #include <map>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "machine.h"
