@@ -96,12 +96,12 @@ TEST_F(ConfigTest, KeysOfOlderVersionsAreThoseOfToday) {
 }
 
 TEST_F(ConfigTest, AllUnknownKeysAndWrongTypesAreNamedAtOnce) {
-  EXPECT_EQ(fails("zzz_unheard_of: 1\nseed: 1\ntrain_iters: x\nonnx_safe: 3\nnorm: scalenorm"),
+  EXPECT_EQ(fails("zzz_unheard_of: 1\nseed: 1\ntrain_iters: x\nonnx_safe: 3\ndata_impl: cached"),
             "a.yml:1: unknown key 'zzz_unheard_of'; docs/config.md lists all keys\n"
             "a.yml:3: train_iters is \"x\" (text); allowed is an integer\n"
             "a.yml:4: onnx_safe is 3 (a number); allowed is true or false\n"
-            "a.yml:5: norm: \"scalenorm\" is not supported yet; supported is layernorm, rmsnorm, "
-            "te_layernorm, te_rmsnorm");
+            "a.yml:5: data_impl: \"cached\" is not supported yet (data other than .bin and .idx); "
+            "supported is infer, mmap");
   std::string many;
   for (int i = 0; i < 30; ++i) many += concat("zzz_unheard_of_", i, ": 1\n");
   EXPECT_TRUE(fails(many).ends_with("\nand 10 more"));
@@ -165,7 +165,6 @@ struct Refused {
 
 TEST_F(ConfigTest, WhatIsNotSupportedYetIsRefusedWithTheReason) {
   const Refused cases[] = {
-      {"norm: scalenorm", "supported is layernorm, rmsnorm, te_layernorm, te_rmsnorm"},
       {"opt_pos_emb_offset: 2", "unused rows"},
       {"optimizer: {type: SM3}", "supported is adam"},
       {"optimizer: {params: {amsgrad: true}}", "AMSGrad"},

@@ -127,6 +127,12 @@ TEST_F(ConfigTest, OtherFamiliesAreTaken) {
   EXPECT_EQ(yarn.attention_factor, 0.1 * std::log(4.0) + 1);
   EXPECT_EQ(load("norm: te_rmsnorm").model.norm, Norm::kRmsNorm);
   EXPECT_EQ(load("norm: te_layernorm").model.norm, Norm::kLayerNorm);
+  m = load("norm: scalenorm\nscalenorm_epsilon: 1e-3").model;
+  EXPECT_TRUE(m.norm == Norm::kRmsNorm && m.norm_weights == NormWeights::kOne);
+  EXPECT_EQ(m.norm_epsilon(4), 1e-6 / 4);
+  m = load("norm: non_parametric_layernorm\nlayernorm_epsilon: 1e-3").model;
+  EXPECT_TRUE(m.norm == Norm::kLayerNorm && m.norm_weights == NormWeights::kNone);
+  EXPECT_EQ(m.norm_epsilon(4), 1e-3);
   EXPECT_EQ(load("pos_emb: null").model.position_embedding, PositionEmbedding::kLearned);
   EXPECT_EQ(load("pos_emb: alibi").model.position_embedding, PositionEmbedding::kAlibi);
   EXPECT_EQ(load("bias_gelu_fusion: true\nactivation: geglu").model.activation,
@@ -144,6 +150,7 @@ TEST_F(ConfigTest, LayersOfTransformerEngineAreThoseThatTheOtherKeysDescribe) {
       {"te_mha: true\npos_emb: alibi", "knows no alibi"},
       {"te_layernorm_mlp: true\nuse_bias_in_mlp: false", "always has biases"},
       {"te_layernorm_mlp: true\ngpt_j_residual: true\ngpt_j_tied: true", "norm of its own"},
+      {"te_layernorm_mlp: true\nnorm: scalenorm", "weights of its own"},
       {"te_layernorm_mlp: true\nmoe_num_experts: 4", "has no experts"},
       {"te_layernorm_mlp: true\nactivation: swiglu", "gelu and relu alone"},
       {"te_layernorm_mlp: true\nlayernorm_epsilon: 1e-6", "has an epsilon of 1e-5"}};

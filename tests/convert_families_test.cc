@@ -173,7 +173,7 @@ TEST_F(Families, Gpt2MatricesAreTurnedAndHeadsStandTogether) {
 TEST_F(Families, ComeBackBitForBitWithTheirConfiguration) {
   int number = 0;
   for (const Model& m :
-       {llama(), biased_llama(), mistral(), mistral(nullptr), mixtral(), gpt2(), bloom()}) {
+       {llama(), biased_llama(), mistral(), mistral(nullptr), olmo(), mixtral(), gpt2(), bloom()}) {
     put(m, number % 2 ? "BF16" : "F32");
     std::string there = concat("ours", number), back = concat("back", number++);
     to_ours(there);

@@ -1,4 +1,4 @@
-// Falcon, OPT, StarCoder and Phi-3 of transformers: layouts by construction, which of several
+// Falcon, OPT, StarCoder, Phi-3 and OLMo of transformers: layouts by construction, which of several
 // models of one type a configuration is of, and what is refused.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/zeros.h>
@@ -183,6 +183,23 @@ TEST_F(GptFamilies, WhatTheyDoNotHaveIsRefused) {
               HasSubstr("num_key_value_heads is 2, but 1 by other fields"));
   EXPECT_THAT(refused(starcoder(), "scale_attn_weights", false), HasSubstr("is false"));
   EXPECT_THAT(refused(starcoder2(), "head_dim", 8), HasSubstr("head_dim (8) is not known"));
+  EXPECT_THAT(refused(olmo(), "clip_qkv", 8.0), HasSubstr("clip_qkv (8.0) is not known"));
+}
+
+TEST_F(GptFamilies, OlmosNormsLearnNothing) {
+  Model model = olmo();
+  model.config["clip_qkv"] = nullptr;
+  ModelConfig m = read(model.config);
+  EXPECT_TRUE(m.norm == Norm::kLayerNorm && m.norm_weights == NormWeights::kNone);
+  EXPECT_STREQ(family_for(m, "").type, "olmo");
+  m.scores = true;
+  EXPECT_THAT(error_of([&] { family_for(m, ""); }),
+              HasSubstr("OlmoForCausalLM has no class for scores of sequences"));
+  m.scores = false;
+  m.norm_weights = NormWeights::kOne;
+  m.norm = Norm::kRmsNorm;
+  EXPECT_THAT(error_of([&] { family_for(m, ""); }),
+              HasSubstr("LlamaForCausalLM has no norm: scalenorm"));
 }
 
 TEST_F(GptFamilies, OfAConfigurationThatSeveralHaveTheFirstIsTaken) {

@@ -69,6 +69,18 @@ inline Model biased_llama() {
   return model;
 }
 
+// OLMo's: norms have no tensors.
+inline Model olmo() {
+  Model model = llama();
+  model.config["architectures"] = {"OlmoForCausalLM"};
+  model.config["model_type"] = "olmo";
+  for (const char* field : {"rms_norm_eps", "head_dim", "pretraining_tp"})
+    model.config.erase(field);
+  std::erase_if(model.tensors,
+                [](const Made& t) { return t.name.find("norm") != std::string::npos; });
+  return model;
+}
+
 inline Model mistral(const Json& window = 9) {
   Model model = llama();
   model.config["architectures"] = {"MistralForCausalLM"};

@@ -41,6 +41,8 @@ recorded gpt2 pos_emb=learned gpt_j_residual=false no_weight_tying=false
 recorded alibi pos_emb=alibi
 recorded relative pos_emb=rpe
 recorded grouped num_kv_heads=2 norm=rmsnorm activation=swiglu
+recorded scalenorm norm=scalenorm use_qk_layernorm=true
+recorded plain_norms norm=non_parametric_layernorm
 recorded documents reset_attention_mask=true eod_mask_loss=true reset_position_ids=true
 recorded muon optimizer.type=Muon
 recorded zero zero_optimization.stage=1

@@ -81,6 +81,8 @@ llama 1e-4 num_kv_heads=2 norm=rmsnorm rms_norm_epsilon=1e-6 activation=swiglu g
 mistral 1e-4 num_kv_heads=2 norm=rmsnorm rms_norm_epsilon=1e-6 activation=swiglu sliding_window_width=15
 qk 1e-4 use_qk_layernorm=true
 tied 1e-4 gpt_j_tied=true
+scalenorm 1e-4 norm=scalenorm use_qk_layernorm=true
+plain_norms 1e-4 norm=non_parametric_layernorm
 geglu 1e-4 activation=geglu
 relu 1e-4 activation=relu
 mish 1e-4 activation=mish

@@ -59,7 +59,7 @@ inline ModelCase model_case(const nlohmann::json& j) {
                                                                       {"rpe", kRelative}};
   int64_t hidden = j.at("hidden"), seq = j.at("seq");
   CaseActivation activation = case_activation(j.at("activation"));
-  bool rms = j.value("norm", "layernorm") == "rmsnorm";
+  std::string norm = j.value("norm", "layernorm");
   ModelConfig config{.layers = j.at("layers"),
                      .hidden = hidden,
                      .heads = j.at("heads"),
@@ -75,7 +75,10 @@ inline ModelCase model_case(const nlohmann::json& j) {
                      .activation = activation.function,
                      .kv_heads = j.value("kv_heads", int64_t{0}),
                      .window = j.value("window", int64_t{0}),
-                     .norm = rms ? Norm::kRmsNorm : Norm::kLayerNorm,
+                     .norm = norm.ends_with("layernorm") ? Norm::kLayerNorm : Norm::kRmsNorm,
+                     .norm_weights = norm == "scalenorm"     ? NormWeights::kOne
+                                     : norm.starts_with("n") ? NormWeights::kNone
+                                                             : NormWeights::kEach,
                      .gated = activation.gated,
                      .attention_bias = j.value("attention_bias", true),
                      .mlp_bias = j.value("mlp_bias", true),

@@ -151,6 +151,8 @@ TEST(Architecture, DiffersWhereAnythingDiffers) {
   add([](auto& o) { o.window = 3; });
   add([](auto& o) { o.given_head_size = 16; });
   add([](auto& o) { o.norm = Norm::kRmsNorm; });
+  add([](auto& o) { o.norm = Norm::kRmsNorm, o.norm_weights = NormWeights::kOne; });
+  add([](auto& o) { o.norm_weights = NormWeights::kNone; });
   add([](auto& o) { o.gated = true; });
   add([](auto& o) { o.attention_bias = false; });
   add([](auto& o) { o.attention_bias = false, o.qkv_bias = true; });
@@ -179,7 +181,7 @@ TEST(Architecture, DiffersWhereAnythingDiffers) {
         MoeConfig{.experts = 2, .router = Router::kTopK},
         MoeConfig{.experts = 2, .top_k = 2, .normalized = true}})
     add([&](auto& o) { o.moe = moe; });
-  EXPECT_EQ(texts.size(), cases.size() + 11 + 11 + 5 + 7);
+  EXPECT_EQ(texts.size(), cases.size() + 13 + 11 + 5 + 7);
   EXPECT_EQ(architecture(c),
             "2 layers, hidden 64, 2 heads, intermediate 256, vocabulary 96, untied embedding, "
             "parallel residual, rotary 0.25 base 10000, gelu (tanh), norm eps 1e-05");

@@ -172,6 +172,11 @@ TEST(Mup, MultipliersBecomeFactorsOfTheWeightsOfOtherFormats) {
   config.qk_norm = true;
   config.norm = Norm::kRmsNorm;
   expect_same_folded(config);
+  config.norm_weights = NormWeights::kOne;
+  expect_same_folded(config);
+  config.norm_weights = NormWeights::kNone;
+  EXPECT_THROW(expect_same_folded(config), Error);
+  config.norm_weights = NormWeights::kEach;
   config.position_embedding = PositionEmbedding::kSinusoidal;
   EXPECT_THROW(expect_same_folded(config), Error);
 }

@@ -140,6 +140,19 @@ inline const std::vector<ModelOption> kModelOptions = {
     {"HeadsOfAnotherSize", [](TinyOptions& o) { o.model.given_head_size = 6; }},
     {"ANormOfEmbeddings", [](TinyOptions& o) { o.model.embedding_norm = true; }},
     {"NormsOfQueriesAndKeys", [](TinyOptions& o) { o.model.qk_norm = true; }},
+    {"ScaleNorm",
+     [](TinyOptions& o) {
+       o.model.norm = Norm::kRmsNorm;
+       o.model.norm_weights = NormWeights::kOne;
+       o.model.qk_norm = o.model.embedding_norm = true;
+     }},
+    {"NothingButMatrices",
+     [](TinyOptions& o) {
+       like_llama(o);
+       o.model.norm = Norm::kLayerNorm;
+       o.model.norm_weights = NormWeights::kNone;
+       o.model.qk_norm = o.model.embedding_norm = true;
+     }},
     {"RmsNormsOfQueriesAndKeys",
      [](TinyOptions& o) {
        like_llama(o);

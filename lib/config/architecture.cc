@@ -65,6 +65,17 @@ std::string activation_text(const ModelConfig& c) {
 
 }  // namespace
 
+const char* norm_name(const ModelConfig& model) {
+  if (model.norm_weights == NormWeights::kOne) return "scalenorm";
+  if (model.norm_weights == NormWeights::kNone) return "non_parametric_layernorm";
+  return model.norm == Norm::kRmsNorm ? "rmsnorm" : "layernorm";
+}
+
+const char* norm_epsilon_key(const ModelConfig& model) {
+  if (model.norm_weights == NormWeights::kOne) return "scalenorm_epsilon";
+  return model.norm == Norm::kRmsNorm ? "rms_norm_epsilon" : "layernorm_epsilon";
+}
+
 // What GPT-NeoX's Pythia has is not named but where it differs: the text of older checkpoints.
 std::string architecture(const ModelConfig& c) {
   std::string kv = c.groups() == c.heads ? "" : concat(" (", c.groups(), " of keys and values)");
@@ -78,7 +89,9 @@ std::string architecture(const ModelConfig& c) {
   if (c.window > 0) text += concat(", window ", c.window);
   text += multipliers_text(c) + experts_text(c);
   const std::pair<bool, const char*> differences[] = {
-      {c.norm == Norm::kRmsNorm, ", RMS norms"},
+      {c.norm == Norm::kRmsNorm && c.norm_weights == NormWeights::kEach, ", RMS norms"},
+      {c.norm_weights == NormWeights::kOne, ", ScaleNorm"},
+      {c.norm_weights == NormWeights::kNone, ", norms without weights"},
       {c.tied_norms, ", one norm for attention and MLP"},
       {c.qk_norm, ", norms of queries and keys"},
       {c.embedding_norm, ", a norm of embeddings"},

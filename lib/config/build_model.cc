@@ -55,9 +55,11 @@ void read_shape(KeyReader& keys, ModelConfig& model) {
 }
 
 void read_norms(KeyReader& keys, ModelConfig& model) {
-  bool rms = keys.choice("norm").ends_with("rmsnorm");
-  model.norm = rms ? Norm::kRmsNorm : Norm::kLayerNorm;
-  const char* key = rms ? "rms_norm_epsilon" : "layernorm_epsilon";
+  std::string kind = keys.choice("norm");
+  model.norm = kind.ends_with("layernorm") ? Norm::kLayerNorm : Norm::kRmsNorm;
+  if (kind == "scalenorm") model.norm_weights = NormWeights::kOne;
+  if (kind == "non_parametric_layernorm") model.norm_weights = NormWeights::kNone;
+  const char* key = norm_epsilon_key(model);
   model.norm_eps = keys.number(key);
   keys.require(model.norm_eps > 0, key, key, " is ", shortest(model.norm_eps),
                "; it must be positive (usual: 1e-5)");
@@ -267,15 +269,16 @@ void check_transformer_engine(KeyReader& keys, const ModelConfig& model) {
   }
   if (!keys.flag("te_layernorm_mlp")) return;
   const char* layer = "te_layernorm_mlp";
+  const char* epsilon = norm_epsilon_key(model);
   bool rms = model.norm == Norm::kRmsNorm;
   std::string activation = keys.choice("activation");
   require(layer, model.mlp_bias, "use_bias_in_mlp", "always has biases");
+  require(layer, model.norm_weights == NormWeights::kEach, "norm", "norms with weights of its own");
   require(layer, !model.tied_norms, "gpt_j_tied", "has a norm of its own");
   require(layer, !model.moe, "moe_num_experts", "has no experts");
   require(layer, activation == "gelu" || activation == "relu", "activation",
           "is taken with gelu and relu alone (gated, it is three times as wide as NeoX's own)");
-  require(layer, model.norm_eps == (rms ? 1e-8 : 1e-5),
-          rms ? "rms_norm_epsilon" : "layernorm_epsilon",
+  require(layer, model.norm_eps == (rms ? 1e-8 : 1e-5), epsilon,
           rms ? "has an epsilon of 1e-8" : "has an epsilon of 1e-5");
 }
 

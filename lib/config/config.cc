@@ -99,10 +99,14 @@ int64_t padded_vocab(const Config& config, int64_t vocab) {
 }
 
 ParameterParts parameter_parts(const ModelConfig& m) {
-  int64_t h = m.hidden, D = m.head_size(), norm = m.norm == Norm::kLayerNorm ? 2 : 1;
+  int64_t h = m.hidden, D = m.head_size();
+  auto norm = [&](int64_t values) {
+    if (m.norm_weights == NormWeights::kEach) return m.has_norm_bias() ? 2 * values : values;
+    return int64_t{m.norm_weights == NormWeights::kOne};
+  };
   int64_t qkv = (m.heads + 2 * m.groups()) * D, up = m.mlp_inputs();
-  int64_t whole = norm * h * (m.tied_norms ? 1 : 2) + (m.qk_norm ? 2 * norm * D : 0) +
-                  (m.attention_bias ? h : 0);
+  int64_t whole =
+      norm(h) * (m.tied_norms ? 1 : 2) + (m.qk_norm ? 2 * norm(D) : 0) + (m.attention_bias ? h : 0);
   int64_t both = h * (qkv + m.head_columns()) + (m.has_qkv_bias() ? qkv : 0) + whole;
   using enum PositionEmbedding;
   ParameterParts parts;
@@ -116,11 +120,11 @@ ParameterParts parameter_parts(const ModelConfig& m) {
                      .used = both + router + m.moe->top_k * expert};
   }
   parts.embedding = m.vocab * h;
-  parts.embedding_norm = m.embedding_norm ? norm * h : 0;
+  parts.embedding_norm = m.embedding_norm ? norm(h) : 0;
   parts.positions = m.position_embedding == kLearned    ? m.positions * h
                     : m.position_embedding == kRelative ? m.rpe_buckets * m.heads
                                                         : 0;
-  parts.final_norm = norm * h;
+  parts.final_norm = norm(h);
   parts.head = m.scores ? h : m.tied_embedding ? 0 : parts.embedding;
   return parts;
 }

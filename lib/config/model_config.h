@@ -16,6 +16,13 @@ enum class Activation {
   kIdentity,
 };
 enum class Norm { kLayerNorm, kRmsNorm };
+// What a norm learns. kOne goes with kRmsNorm and is ScaleNorm (Nguyen and Salazar, arXiv
+// 1910.05895): the weight is the length that vectors get, norm_eps the least length they had.
+enum class NormWeights {
+  kEach,  // a weight for each value, and in a LayerNorm a bias
+  kOne,   // a weight for all values
+  kNone,
+};
 enum class PositionEmbedding { kRotary, kNone, kLearned, kSinusoidal, kAlibi, kRelative };
 enum class InitMethod {
   kNormal,                      // N(0, init_std)
@@ -90,6 +97,7 @@ struct ModelConfig {
   int64_t given_head_size = 0;  // kv_channels; 0: hidden / heads
   int64_t window = 0;           // a token sees itself and so many before it; 0: all
   Norm norm = Norm::kLayerNorm;
+  NormWeights norm_weights = NormWeights::kEach;
   bool gated = false;  // the MLP is activation(gate) * up
   bool attention_bias = true, mlp_bias = true;
   bool qkv_bias = false;        // biases of queries, keys and values, where attention has no others
@@ -105,6 +113,14 @@ struct ModelConfig {
   int64_t head_size() const { return given_head_size > 0 ? given_head_size : hidden / heads; }
   int64_t head_columns() const { return heads * head_size(); }        // of all queries
   int64_t groups() const { return kv_heads > 0 ? kv_heads : heads; }  // of keys and values
+  // Beside the mean of the squares of that many values, whose root they are divided by.
+  double norm_epsilon(int64_t values) const {
+    bool of_length = norm_weights == NormWeights::kOne;
+    return of_length ? norm_eps * norm_eps / static_cast<double>(values) : norm_eps;
+  }
+  bool has_norm_bias() const {
+    return norm == Norm::kLayerNorm && norm_weights == NormWeights::kEach;
+  }
   bool has_qkv_bias() const { return attention_bias || qkv_bias; }
   int64_t group_queries() const { return heads / groups(); }
   int64_t mlp_inputs() const { return gated ? 2 * intermediate : intermediate; }
@@ -123,6 +139,10 @@ struct ModelConfig {
   double embedding_scale() const { return mup ? mup->embedding : 1; }
   double position_scale() const { return mup ? mup->positions : 1; }
 };
+
+// What the configuration calls the norm ("rmsnorm"), and the key of its epsilon.
+const char* norm_name(const ModelConfig& model);
+const char* norm_epsilon_key(const ModelConfig& model);
 
 // Exact number of parameters; vocab must be known (padded).
 int64_t num_parameters(const ModelConfig& model);

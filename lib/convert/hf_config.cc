@@ -175,8 +175,8 @@ Json options_of(const ModelConfig& m) {
       {"rotary_pct", m.rotary_pct},
       {"rope_scaling.factor", m.rotary_scaling.factor},
       {"activation", concat(m.gated ? "gated " : "", kFormulas[static_cast<size_t>(m.activation)])},
-      {"norm", m.norm == Norm::kRmsNorm ? "rmsnorm" : "layernorm"},
-      {m.norm == Norm::kRmsNorm ? "rms_norm_epsilon" : "layernorm_epsilon", m.norm_eps},
+      {"norm", norm_name(m)},
+      {norm_epsilon_key(m), m.norm_eps},
       {"gpt_j_residual", m.parallel_residual},
       {"gpt_j_tied", m.tied_norms},
       {"use_qk_layernorm", m.qk_norm},
@@ -214,6 +214,11 @@ std::string lacks(const HfFamily& family, const ModelConfig& model) {
     if (value != found[key]) words.push_back(concat(key, ": ", option_text(value)));
   if (words.empty()) words = {architecture(model) + " (but " + architecture(there) + ")"};
   return concat(name_of(family), " has no ", join(words, ", no "));
+}
+
+bool has_scores(const HfFamily& family) {
+  return std::ranges::find(family.tensors, std::string_view("score"), &HfTensor::ours) !=
+         family.tensors.end();
 }
 
 // "GPTNeoXForCausalLM" of a model that writes; that of one score is the class for sequences.
@@ -331,13 +336,15 @@ nlohmann::ordered_json json_of(const HfFamily& family, const ModelConfig& model,
 
 const HfFamily& family_for(const ModelConfig& of, const std::string& type) {
   ModelConfig model = of;
-  model.scores = false;  // all families have a class for one score
+  model.scores = false;  // no class has it as a field
   std::vector<const HfFamily*> order;
   for (const HfFamily& family : hf_families()) order.push_back(&family);
   std::ranges::stable_partition(order, [&](const HfFamily* f) { return f->type == type; });
   std::vector<std::string> reasons;
   for (const HfFamily* family : order) {
     std::string reason = lacks(*family, model);
+    if (reason.empty() && of.scores && !has_scores(*family))
+      reason = name_of(*family) + " has no class for scores of sequences";
     if (reason.empty()) return *family;
     reasons.push_back(reason);
   }

@@ -151,6 +151,31 @@ HfFamily stablelm() {
   return family;
 }
 
+// OLMo 1: its norms learn nothing. Queries, keys and values that are clipped (clip_qkv, OLMo 1.7)
+// are another model. Transformers has no class of it for scores.
+HfFamily olmo() {
+  HfFamily family = llama_like("OlmoForCausalLM", "olmo",
+                               "pos_emb: rotary\nnorm: non_parametric_layernorm\n"
+                               "layernorm_epsilon: 1e-5\nuse_bias_in_mlp: false\n");
+  family.fields = {
+      {"num_hidden_layers", "num_layers", &M::layers, "32"},
+      {"hidden_size", "hidden_size", &M::hidden, "4096"},
+      {"num_attention_heads", "num_attention_heads", &M::heads, "32"},
+      {"num_key_value_heads", "num_kv_heads", &M::groups, "null", F::kPlain, F::kNone},
+      {"intermediate_size", "intermediate_size", &M::intermediate, "11008", F::kTripled},
+      {"max_position_embeddings", "max_position_embeddings", &M::positions, "2048"},
+      {"vocab_size", "padded_vocab_size", &M::vocab, "50304"},
+      {"attention_bias", "use_bias_in_attn_linear", &M::attention_bias, "false"},
+      {"tie_word_embeddings", "no_weight_tying", &M::tied_embedding, "false", F::kNot},
+      {"attention_dropout", "attention_dropout", &M::attention_dropout, "0.0"},
+      {"initializer_range", "init_method_std", &M::init_std, "0.02"}};
+  std::erase_if(family.tensors, [](const T& t) {
+    std::string_view ours = t.ours;
+    return ours.find("norm") != ours.npos || ours == "score";
+  });
+  return family;
+}
+
 // Its training adds a loss that balances the load, and noise: neither is a part of the model.
 HfFamily mixtral() {
   HfFamily family = llama_like("MixtralForCausalLM", "mixtral",
@@ -247,9 +272,9 @@ HfFamily phi3() {
 
 std::span<const HfFamily> hf_families() {
   static const std::vector<HfFamily> kAll =
-      std::vector<HfFamily>{gpt_neox(), gpt2(),        llama(), mistral(),  mixtral(),
-                            bloom(),    qwen2(),       qwen3(), stablelm(), starcoder2(),
-                            phi3(),     gpt_bigcode(), opt()} +
+      std::vector<HfFamily>{gpt_neox(), gpt2(),  llama(),       mistral(),  mixtral(),
+                            bloom(),    qwen2(), qwen3(),       stablelm(), starcoder2(),
+                            phi3(),     olmo(),  gpt_bigcode(), opt()} +
       falcons();
   return kAll;
 }

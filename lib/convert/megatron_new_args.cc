@@ -120,6 +120,7 @@ void check_expressible(const ModelConfig& model, const MegatronLayout& layout) {
       {!model.moe, "experts with the routers of GPT-NeoX (moe_num_experts)"},
       {!model.qk_norm || !deep_speed, "norms of queries and keys"},
       {!model.qkv_bias || !deep_speed, "biases of queries, keys and values alone"},
+      {model.norm_weights == NormWeights::kEach, "norms that have no weight for each value (norm)"},
       {!model.embedding_norm || fork, "a norm of embeddings (embed_layernorm)"},
       {!rotary || scaling.factor == 1 || (!deep_speed && (llama3 || linear)),
        "this scaling of rotary frequencies"},

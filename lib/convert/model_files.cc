@@ -180,6 +180,9 @@ void fold_multipliers(ModelFiles& model) {
                   with.embedding_scale() * with.position_scale() == 1,
               model.where, ": muP multiplies its sinusoidal positions by ",
               with.embedding_scale() * with.position_scale(), ", which no other format can say");
+  check_usage(with.norm_weights != NormWeights::kNone, model.where,
+              ": muP's multipliers become factors of norms' weights, which norm: ", norm_name(with),
+              " does not have");
   drop_train_state(model, "muP's multipliers become factors of the weights");
   for (ModelTensor& t : model.tensors) {
     Fold fold = fold_of(t.info.name, with);

@@ -50,11 +50,13 @@ TpForm form_of(TpSplit split, const ModelConfig& config) {
   return {kQkv, config.groups(), config.group_queries()};
 }
 
-// GPT-NeoX's own RMS norm calls its weight scale; the fused one does not.
+// GPT-NeoX's own RMS norm calls its weight scale, which the fused one does not, and ScaleNorm its
+// own g.
 Ways norm_ways(const ModelConfig& config, const std::string& name) {
   if (config.norm == Norm::kLayerNorm) return {{name}};
-  size_t dot = name.rfind('.');
-  return {{name.substr(0, dot) + ".scale"}, {name}};
+  std::string norm = name.substr(0, name.rfind('.'));
+  if (config.norm_weights == NormWeights::kOne) return {{norm + ".g"}};
+  return {{norm + ".scale"}, {name}};
 }
 
 NeoxPlace block_place(const ModelConfig& config, int64_t layer, const std::string& name) {

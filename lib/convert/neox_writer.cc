@@ -94,6 +94,11 @@ void write_layers(const ModelFiles& model, const std::vector<Written>& all, cons
         if (w.layer == layer) entries.emplace_back(w.name, item_of(w, rank, ranks, read));
       return entries;
     });
+  const ModelConfig& m = model.config.model;
+  if (m.norm_weights != NormWeights::kNone) return;
+  for (int64_t rank = 0; rank < ranks; ++rank)  // DeepSpeed reads a file of each module
+    torchfile::write_torch_file(dir / numbered(kLayerName, m.layers + 3, rank),
+                                Item::ordered_dict({}));
 }
 
 // One tensor in memory at a time, each read once for every rank.

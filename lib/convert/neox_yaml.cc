@@ -103,9 +103,8 @@ std::string neox_yaml(const Config& config, const NeoxLayout& layout, int64_t vo
   yaml.add("seq_length", m.seq);
   yaml.add("max_position_embeddings", m.positions);
   add_positions(yaml, m);
-  bool rms = m.norm == Norm::kRmsNorm;
-  yaml.add("norm", rms ? "rmsnorm" : "layernorm");
-  yaml.add(rms ? "rms_norm_epsilon" : "layernorm_epsilon", m.norm_eps);
+  yaml.add("norm", norm_name(m));
+  yaml.add(norm_epsilon_key(m), m.norm_eps);
   yaml.add("gpt_j_residual", m.parallel_residual);
   yaml.add("gpt_j_tied", m.tied_norms);
   yaml.add("no_weight_tying", !m.tied_embedding);

@@ -92,14 +92,16 @@ KvCache GptNeoX::new_cache(int64_t batch, int64_t capacity) {
 
 DecodeSource GptNeoX::decode_source(int64_t capacity) {
   bool learned = config_.position_embedding == PositionEmbedding::kLearned;
-  DecodeSource source{.config = config_,
-                      .first_layer = first_layer_,
-                      .last_layer = last_layer_,
-                      .param = [this](const std::string& name) { return bias(name); },
-                      .rotary = rotary_,
-                      .positions = learned ? param("embed_positions.weight") : sinusoids_,
-                      .attend = [this](const Tensor& q, const Tensor& k,
-                                       const Tensor& v) { return attend_prompt(q, k, v); }};
+  DecodeSource source{
+      .config = config_,
+      .first_layer = first_layer_,
+      .last_layer = last_layer_,
+      .param = [this](const std::string& name) { return bias(name); },
+      .norm = [this](const std::string& name, int64_t size) { return norm_weight(name, size); },
+      .rotary = rotary_,
+      .positions = learned ? param("embed_positions.weight") : sinusoids_,
+      .attend = [this](const Tensor& q, const Tensor& k,
+                       const Tensor& v) { return attend_prompt(q, k, v); }};
   Tensor by_distance = score_bias(capacity - 1, capacity);
   if (slopes_.defined() || by_distance.defined()) {
     Tensor added = score_mask(capacity - 1, capacity, {});

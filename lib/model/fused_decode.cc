@@ -71,19 +71,22 @@ FusedDecode::FusedDecode(const DecodeSource& s)
       type_(weight_type(embedding_)),
       attend_(s.attend) {
   for (int64_t l = s.first_layer; l < s.last_layer; ++l) layers_.push_back(layer_of(s, l));
-  if (config_.embedding_norm) embedding_norm_ = norm(s, "embed_layernorm");
-  final_norm_ = norm(s, "final_layer_norm", config_.logit_scale());
+  if (config_.embedding_norm) embedding_norm_ = norm(s, "embed_layernorm", config_.hidden);
+  final_norm_ = norm(s, "final_layer_norm", config_.hidden, config_.logit_scale());
   head_ = linear(s, config_.tied_embedding ? "embed_in" : "embed_out");
 }
 
 FusedDecode::Layer FusedDecode::layer_of(const DecodeSource& s, int64_t l) const {
   std::string p = "layers." + std::to_string(l) + ".", mlp = p + "mlp.";
-  Layer layer{.attention_norm = norm(s, p + "input_layernorm"),
-              .mlp_norm = norm(s, p + "post_attention_layernorm"),
-              .query_norm = norm(s, p + "attention.query_layernorm"),
-              .key_norm = norm(s, p + "attention.key_layernorm"),
+  int64_t C = config_.hidden, D = config_.head_size();
+  Layer layer{.attention_norm = norm(s, p + "input_layernorm", C),
               .qkv = linear(s, p + "attention.query_key_value"),
               .dense = linear(s, p + "attention.dense")};
+  if (!config_.tied_norms) layer.mlp_norm = norm(s, p + "post_attention_layernorm", C);
+  if (config_.qk_norm) {
+    layer.query_norm = norm(s, p + "attention.query_layernorm", D);
+    layer.key_norm = norm(s, p + "attention.key_layernorm", D);
+  }
   if (config_.has_experts(l)) {
     layer.router = linear(s, mlp + "router");
     layer.experts = experts_of(s, mlp + "experts.");
@@ -94,13 +97,12 @@ FusedDecode::Layer FusedDecode::layer_of(const DecodeSource& s, int64_t l) const
 }
 
 // With what it gives multiplied by `factor`.
-FusedDecode::Norm FusedDecode::norm(const DecodeSource& s, const std::string& name,
+FusedDecode::Norm FusedDecode::norm(const DecodeSource& s, const std::string& name, int64_t size,
                                     double factor) const {
-  auto values = [&](const char* part) {
-    return Vector{scaled(in_float(s.param(name + part)), factor)};
-  };
-  Norm norm{.weight = values(".weight"), .bias = values(".bias")};
-  norm.kernel = {norm.weight.data(), norm.bias.data(), static_cast<float>(config_.norm_eps),
+  auto [weight, bias] = s.norm(name, size);
+  Norm norm{.weight = {scaled(in_float(weight), factor)}, .bias = {scaled(in_float(bias), factor)}};
+  norm.kernel = {norm.weight.data(), norm.bias.data(),
+                 static_cast<float>(config_.norm_epsilon(size)),
                  config_.norm == neox::Norm::kRmsNorm};
   return norm;
 }

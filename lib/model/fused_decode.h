@@ -14,6 +14,7 @@
 
 #include "config/config.h"
 #include "model/kv_cache.h"
+#include "ops/norm.h"
 #include "ops/rotary.h"
 #include "ops/row_kernels.h"
 #include "ops/team.h"
@@ -28,6 +29,7 @@ struct DecodeSource {
   int64_t first_layer = 0, last_layer = 0;
   std::function<Tensor(const std::string&)>
       param;  // undefined where the model has none of the name
+  std::function<NormWeight(const std::string&, int64_t)> norm;  // over so many values
   RotaryTable rotary;
   Tensor positions;  // [positions, hidden], added to embeddings; or undefined
   Tensor added;      // to scores, [H, capacity]: the last column for the token itself; or undefined
@@ -101,7 +103,8 @@ class FusedDecode {
     std::vector<Route> routes;  // of the sorted rows
   };
 
-  Norm norm(const DecodeSource& source, const std::string& name, double factor = 1) const;
+  Norm norm(const DecodeSource& source, const std::string& name, int64_t size,
+            double factor = 1) const;
   static Linear linear(const DecodeSource& source, const std::string& name);
   static Linear linear_of(const Tensor& weight, const Tensor& bias = {});
   Layer layer_of(const DecodeSource& source, int64_t l) const;

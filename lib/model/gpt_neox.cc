@@ -6,6 +6,8 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 
+#include <cmath>
+
 #include "base/error.h"
 #include "model/backward.h"
 #include "model/head.h"
@@ -222,7 +224,7 @@ Heads GptNeoX::query_key_value(const Tensor& x, const Tensor& weight, int64_t l,
     return rotated_heads_(product(x, weight, b.defined() ? b.detach() : b), {K, G}, rows, b);
   auto parts = product(x, weight, b).view({B, T, K, G + 2, D}).split_with_sizes({G, 1, 1}, 3);
   auto normed = [&](const Tensor& part, const std::string& name) {  // each rank norms its heads
-    return norm(part, norm_weight(name), norm_options());
+    return norm(part, norm_weight(name, D), norm_options(D));
   };
   Tensor qkv = at::cat(
       {normed(parts[0], p + "query_layernorm"), normed(parts[1], p + "key_layernorm"), parts[2]},
@@ -238,10 +240,16 @@ Tensor GptNeoX::mlp(const Tensor& x, const Tensor& inner, int64_t l, const Pass&
                            param(p + "dense_4h_to_h.weight"));
 }
 
-NormOptions GptNeoX::norm_options() const { return {config_.norm, config_.norm_eps}; }
+NormOptions GptNeoX::norm_options(int64_t size) const {
+  return {config_.norm, config_.norm_epsilon(size)};
+}
 
-NormWeight GptNeoX::norm_weight(const std::string& name) const {
-  return {param(name + ".weight"), bias(name + ".bias")};
+NormWeight GptNeoX::norm_weight(const std::string& name, int64_t size) const {
+  using enum NormWeights;
+  if (config_.norm_weights == kNone) return {ones_.narrow(0, 0, size)};
+  const Tensor& weight = param(name + ".weight");
+  if (config_.norm_weights == kEach) return {weight, bias(name + ".bias")};
+  return {(weight / std::sqrt(static_cast<double>(size))).expand({size}).contiguous()};
 }
 
 // Of the hidden states that the head multiplies: the logits' scale is a part of it.

@@ -198,8 +198,14 @@ class GptNeoX {
   Tensor bias_at(const Tensor& distance) const;
   Tensor mlp(const Tensor& x, const Tensor& inner, int64_t l, const Pass& pass);
   Tensor experts(const Tensor& x, int64_t l, const Pass& pass);
-  NormOptions norm_options() const;
-  NormWeight norm_weight(const std::string& name) const;
+  // Of norms over hidden states where no size is given. Each of `size` values has a weight,
+  // whatever the norm learns.
+  NormOptions norm_options() const { return norm_options(config_.hidden); }
+  NormOptions norm_options(int64_t size) const;
+  NormWeight norm_weight(const std::string& name) const {
+    return norm_weight(name, config_.hidden);
+  }
+  NormWeight norm_weight(const std::string& name, int64_t size) const;
   NormWeight final_norm() const;
   EntryNorms norms(const std::string& first, const std::string& second = "") const;
   DropoutSite dropout_site(const std::string& site, const Pass& pass) const;
@@ -220,6 +226,7 @@ class GptNeoX {
   std::map<std::string, std::pair<ParamBuffer*, size_t>> params_;  // by name: the buffer, the place
   RotaryTable rotary_;
   Tensor sinusoids_;  // [positions, hidden]; undefined: positions are not added as sinusoids
+  Tensor ones_;       // weights of norms that learn none; or undefined
   Tensor slopes_;     // [H, 1, 1] of ALiBi; undefined: none
   ScoreRule score_rule_;
   Tensor expert_load_ = {};  // as of take_expert_load(); undefined: no mixture was passed

@@ -124,12 +124,13 @@ namespace {
 
 using enum InitKind;
 
-// A norm over `size` values: a weight, and a bias where that kind of norm has one.
+// A norm over `size` values: a weight and a bias, where that kind of norm has them.
 void add_norm(std::vector<ModelParam>& params, const ModelConfig& c, const std::string& name,
               int64_t size) {
-  params.push_back({{name + ".weight", {size}, std::nullopt, false}, kOnes});
-  if (c.norm == Norm::kLayerNorm)
-    params.push_back({{name + ".bias", {size}, std::nullopt, false}, kZeros});
+  if (c.norm_weights == NormWeights::kNone) return;
+  int64_t weights = c.norm_weights == NormWeights::kOne ? 1 : size;
+  params.push_back({{name + ".weight", {weights}, std::nullopt, false}, kOnes});
+  if (c.has_norm_bias()) params.push_back({{name + ".bias", {size}, std::nullopt, false}, kZeros});
 }
 
 // The two matrices of attention or MLP: `in` and `out` say their names, `width` rows of the one and

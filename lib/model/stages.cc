@@ -1,5 +1,6 @@
 // Which parameters a rank of GptNeoX holds, in which buffers.
 #include <ATen/ops/cat.h>
+#include <ATen/ops/ones.h>
 
 #include <algorithm>
 #include <cmath>
@@ -106,6 +107,8 @@ GptNeoX::GptNeoX(const ModelConfig& config, Mesh& mesh, const ModelOptions& opti
   if (!options_.side) options_.side = std::make_shared<SideStream>(options.device);
   add_buffers();
   add_position_tables();
+  if (config.norm_weights == NormWeights::kNone)
+    ones_ = at::ones({std::max(config.hidden, config.head_size())}, hidden_options());
 }
 
 void GptNeoX::add_position_tables() {

@@ -3,10 +3,10 @@
 
   convert.py BIN_DIRECTORY LOGITS_TOOL
 
-For each model of GPTNeoX, GPT2, Llama, Mistral, Mixtral, Bloom, Qwen2, Qwen3, StableLm, Falcon, OPT, GPTBigCode, Starcoder2
-and Phi3 (ForCausalLM): its safetensors or pytorch_model.bin become a checkpoint whose logits and greedy tokens are those of
-transformers; the checkpoint becomes safetensors with the same tensors bit for bit, which transformers loads and computes
-the same logits with. The same of LLaMA and Mistral in the form of Meta's files (meta_files.py), whose logits Meta's model has.
+For each model of GPTNeoX, GPT2, Llama, Mistral, Mixtral, Bloom, Qwen2, Qwen3, StableLm, Olmo, Falcon, OPT, GPTBigCode,
+Starcoder2 and Phi3 (ForCausalLM): its safetensors or pytorch_model.bin become a checkpoint whose logits and greedy tokens
+are those of transformers; the checkpoint becomes safetensors with the same tensors bit for bit, which transformers loads
+and computes the same logits with. The same of LLaMA and Mistral in the form of Meta's files (meta_files.py), whose logits Meta's model has.
 """
 import os
 
@@ -25,10 +25,10 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import (AutoModelForCausalLM, AutoTokenizer, BloomConfig, BloomForCausalLM, FalconConfig,
                           FalconForCausalLM, GPT2Config, GPT2LMHeadModel, GPTBigCodeConfig, GPTBigCodeForCausalLM,
                           GPTNeoXConfig, GPTNeoXForCausalLM, LlamaConfig, LlamaForCausalLM, MistralConfig,
-                          MistralForCausalLM, MixtralConfig, MixtralForCausalLM, OPTConfig, OPTForCausalLM, Phi3Config,
-                          Phi3ForCausalLM, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM, Qwen3Config,
-                          Qwen3ForCausalLM, StableLmConfig, StableLmForCausalLM, Starcoder2Config,
-                          Starcoder2ForCausalLM)
+                          MistralForCausalLM, MixtralConfig, MixtralForCausalLM, OlmoConfig, OlmoForCausalLM, OPTConfig,
+                          OPTForCausalLM, Phi3Config, Phi3ForCausalLM, PreTrainedTokenizerFast, Qwen2Config,
+                          Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM, StableLmConfig, StableLmForCausalLM,
+                          Starcoder2Config, Starcoder2ForCausalLM)
 from transformers.utils import logging
 
 logging.set_verbosity_error()
@@ -124,6 +124,11 @@ CASES = [
                  spelling=4, shard="60KB", layer_norm_eps=1e-6) |
     rope(1e5, rope_type="default", partial_rotary_factor=0.5),
     LLAMA | dict(name="stablelm: bf16", family="stablelm", hidden_size=64, kind="bf16", use_qkv_bias=True),
+    LLAMA | dict(name="olmo: grouped", family="olmo"),
+    LLAMA | dict(name="olmo: biases, tied, sharded, transformers 4", family="olmo", attention_bias=True,
+                 tie_word_embeddings=True, spelling=4, shard="60KB", layers=3) | rope(5e4),
+    LLAMA | dict(name="olmo: bf16, linear scaling, bin", family="olmo", kind="bf16", file="bin") |
+    rope(rope_type="linear", factor=2.5),
     BLOOM | dict(name="bloom: head16"),
     BLOOM | dict(name="bloom: seven heads, untied, sharded", hidden_size=56, n_head=7, tie_word_embeddings=False,
                  shard="60KB", layers=3, vocab_size=311, layer_norm_epsilon=1e-6),
@@ -175,7 +180,8 @@ FAMILIES = dict(gpt_neox=(GPTNeoXConfig, GPTNeoXForCausalLM), gpt2=(GPT2Config, 
                 llama=(LlamaConfig, LlamaForCausalLM), mistral=(MistralConfig, MistralForCausalLM),
                 mixtral=(MixtralConfig, MixtralForCausalLM), bloom=(BloomConfig, BloomForCausalLM),
                 qwen2=(Qwen2Config, Qwen2ForCausalLM), qwen3=(Qwen3Config, Qwen3ForCausalLM),
-                stablelm=(StableLmConfig, StableLmForCausalLM), falcon=(FalconConfig, FalconForCausalLM),
+                stablelm=(StableLmConfig, StableLmForCausalLM), olmo=(OlmoConfig, OlmoForCausalLM),
+                falcon=(FalconConfig, FalconForCausalLM),
                 opt=(OPTConfig, OPTForCausalLM), gpt_bigcode=(GPTBigCodeConfig, GPTBigCodeForCausalLM),
                 starcoder2=(Starcoder2Config, Starcoder2ForCausalLM), phi3=(Phi3Config, Phi3ForCausalLM))
 

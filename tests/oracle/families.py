@@ -80,7 +80,10 @@ def mistral(s):
 def shapes(s):
     """Names and shapes of the parameters, as lib/model/parameters.h has them."""
     def norm(name, size):
-        return {name + ".weight": (size,)} | ({name + ".bias": (size,)} if s.norm == "layernorm" else {})
+        if s.norm == "non_parametric_layernorm":
+            return {}
+        weight = {name + ".weight": (1,) if s.norm == "scalenorm" else (size,)}
+        return weight | ({name + ".bias": (size,)} if s.norm == "layernorm" else {})
 
     def linear(name, rows, columns, bias):
         return {name + ".weight": (rows, columns)} | ({name + ".bias": (rows,)} if bias else {})
@@ -191,11 +194,15 @@ class Decoder(torch.nn.Module):
         return self
 
     def norm(self, p, name, x):
-        wide, weight, eps = widened(x), p[name + ".weight"], self.s.norm_eps
+        wide, weight, eps = widened(x), p.get(name + ".weight"), self.s.norm_eps
+        if self.s.norm == "scalenorm":  # as GPT-NeoX's
+            return (wide / wide.norm(dim=-1, keepdim=True).clamp(min=eps) * weight).to(x.dtype)
         if self.s.norm == "rmsnorm":
             return (wide / torch.sqrt((wide * wide).mean(-1, keepdim=True) + eps) * weight).to(x.dtype)
         centred = wide - wide.mean(-1, keepdim=True)
         scale = torch.sqrt((centred * centred).mean(-1, keepdim=True) + eps)
+        if weight is None:
+            return (centred / scale).to(x.dtype)
         return (centred / scale * weight + p[name + ".bias"]).to(x.dtype)
 
     @staticmethod

@@ -37,7 +37,7 @@ def config(s, tp, pp):
                 use_bias_in_mlp=s.mlp_bias, intermediate_size=3 * s.width if s.gated else s.width,
                 activation=s.activation.removesuffix("_tanh"), bias_gelu_fusion=s.activation == "gelu_tanh",
                 model_parallel_size=tp, pipe_parallel_size=pp, make_vocab_size_divisible_by=s.vocab // tp)
-    keys["rms_norm_epsilon" if s.norm == "rmsnorm" else "layernorm_epsilon"] = s.eps
+    keys[{"rmsnorm": "rms_norm_epsilon", "scalenorm": "scalenorm_epsilon"}.get(s.norm, "layernorm_epsilon")] = s.eps
     if s.gqa:
         keys["num_kv_heads"] = s.groups
     if s.experts:
@@ -53,6 +53,10 @@ def config(s, tp, pp):
 # ---- parameters ----------------------------------------------------------------------------------
 
 def norm_shapes(s, name):
+    if s.norm == "non_parametric_layernorm":
+        return {}
+    if s.norm == "scalenorm":
+        return {name + ".g": (1,)}
     if s.norm == "rmsnorm":
         return {name + ".scale": (s.hidden,)}
     return {name + ".weight": (s.hidden,), name + ".bias": (s.hidden,)}
@@ -100,7 +104,7 @@ def random_parameters(s, seed):
         made[layer] = {}
         for name, shape in names.items():
             value = torch.randn(shape) * (0.3 if len(shape) == 1 else 1.2 / shape[-1] ** 0.5)
-            made[layer][name] = value + 1 if name.endswith("norm.weight") or name.endswith("scale") else value
+            made[layer][name] = value + 1 if name.endswith(("norm.weight", ".scale", ".g")) else value
         if s.pos_emb == "rpe" and layer > 2 and "attention.rpe.weight" in made[layer]:
             made[layer]["attention.rpe.weight"] = made[2]["attention.rpe.weight"]
     return made
@@ -179,7 +183,7 @@ def ours(s, parameters):
                 name = name.replace("router.layer.", "router.").replace("experts.mlp.w1", "experts.linear1.weight")
                 name = name.replace("experts.mlp.w2", "experts.linear2.weight")
                 name = f"layers.{layer - 2}." + name.replace("linear1", "dense_h_to_4h").replace(
-                    "linear2", "dense_4h_to_h").replace(".scale", ".weight")
+                    "linear2", "dense_4h_to_h").replace(".scale", ".weight").replace("norm.g", "norm.weight")
             found[name] = value
     return found
 
@@ -189,6 +193,10 @@ def ours(s, parameters):
 def norm(s, x, p, name):
     if s.norm == "rmsnorm":
         return p[name + ".scale"] * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + s.eps)
+    if s.norm == "scalenorm":
+        return x / torch.norm(x, dim=-1, keepdim=True).clamp(min=s.eps) * p[name + ".g"]
+    if s.norm == "non_parametric_layernorm":
+        return F.layer_norm(x, (s.hidden,), eps=s.eps)
     return F.layer_norm(x, (s.hidden,), p[name + ".weight"], p[name + ".bias"], s.eps)
 
 
