@@ -1,13 +1,17 @@
 #include "base/text.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <stdexcept>
 
 #include "base/json_bounds.h"
 #include "base/program.h"
+#include "base/signals.h"
 
 namespace neox {
 namespace {
@@ -47,6 +51,24 @@ TEST(RunProgramDeathTest, EndsWithItsCodeWhereADestructorThrowsToo) {
     run_program("neox-test", break_twice);
   };
   EXPECT_EXIT(run(), testing::ExitedWithCode(74), "neox-test: lost, says uncorrectable ECC error");
+}
+
+// As Ctrl-C in `neox-prepare-data ... 2>&1 | tee log`, which reaches tee first.
+[[noreturn]] void interrupt_where_nobody_reads_the_log() {
+  int log[2];
+  check(::pipe(log) == 0, "pipe");
+  ::dup2(log[1], STDERR_FILENO);
+  for (int end : log) ::close(end);
+  on_stop_signals([](int) {
+    [[maybe_unused]] auto written = ::write(STDERR_FILENO, "x", 1);
+    ::_exit(75);
+  });
+  std::raise(SIGINT);
+  std::abort();
+}
+
+TEST(StopSignalsDeathTest, AnInterruptThatNobodyReadsOfEndsInTheSameWay) {
+  EXPECT_EXIT(interrupt_where_nobody_reads_the_log(), testing::ExitedWithCode(75), "");
 }
 
 TEST(ExitOf, WhatTheFileSystemRefusesIsInputAndOutput) {

@@ -27,6 +27,7 @@ void on_stop_signals(void (*handler)(int number)) {
     bool nohup = number == SIGHUP && before.sa_handler == SIG_IGN;
     if (!nohup) ::sigaction(number, &action, nullptr);
   }
+  ::signal(SIGPIPE, SIG_IGN);
 }
 
 void default_stop_signals() {

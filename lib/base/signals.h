@@ -5,7 +5,8 @@
 
 namespace neox {
 
-// From now on they call this, in whatever thread; system calls that they interrupt go on.
+// From now on they call this, in whatever thread; system calls that they interrupt go on. A reader
+// of the log that goes away, as tee does at Ctrl-C, does not end the process before it has stopped.
 void on_stop_signals(void (*handler)(int number));
 // From now on each of them ends the process, but for what it ignores. A handler may call it.
 void default_stop_signals();

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cctype>
-#include <csignal>
 #include <iterator>
 
 #include "base/log.h"
@@ -77,8 +76,6 @@ void serve(const ServeOptions& options) {
   Service service(loaded.model(), served, service_options);
   g_service = &service;
   on_stop_signals(on_signal);
-  // A reader of the log that went away, as tee does at Ctrl-C, must not end texts that have begun.
-  std::signal(SIGPIPE, SIG_IGN);
   say_where(service.url(), served, service_options);
   service.run();
   g_service = nullptr;

@@ -19,8 +19,6 @@ void on_signal(int number) {
 
 const StopFlag& install_stop_signals() {
   on_stop_signals(on_signal);
-  // A reader of the log that went away, as tee does at Ctrl-C, must not end a run before it saves.
-  std::signal(SIGPIPE, SIG_IGN);
   return g_stop;
 }
 
