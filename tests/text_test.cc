@@ -71,6 +71,26 @@ TEST(StopSignalsDeathTest, AnInterruptThatNobodyReadsOfEndsInTheSameWay) {
   EXPECT_EXIT(interrupt_where_nobody_reads_the_log(), testing::ExitedWithCode(75), "");
 }
 
+// What the shell made of a text without quotes, or a path without its option.
+TEST(Program, NamesAnArgumentTooMany) {
+  for (int most : {0, 1}) {
+    Program program({"neox-test", "", "DIR [options]", "", ""});
+    program.options().add_options()("dir", text("DIR"), "")("prompt", texts("TEXT"), "");
+    if (most > 0) program.positional("dir", most);
+    std::vector<std::string> arguments = {"--prompt", "Once", "upon"};
+    if (most > 0) arguments.insert(arguments.begin(), "runs/a");
+    try {
+      program.parse(arguments);
+      FAIL();
+    } catch (const Error& e) {
+      EXPECT_EQ(e.exit(), Exit::kUsage);
+      EXPECT_EQ(std::string(e.what()).find("'upon' is an argument too many. Usage: neox-test DIR"),
+                0U)
+          << e.what();
+    }
+  }
+}
+
 TEST(ExitOf, WhatTheFileSystemRefusesIsInputAndOutput) {
   std::filesystem::path name = std::string(300, 'x');  // longer than names may be
   try {

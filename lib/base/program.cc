@@ -13,6 +13,7 @@
 #include <exception>
 #include <filesystem>
 #include <iostream>
+#include <limits>
 #include <string_view>
 #include <system_error>
 
@@ -79,6 +80,16 @@ void Program::fail_unknown(const std::vector<std::string>& options) const {
        info_.name, " --help.");
 }
 
+// What stands alone where the program takes no more of it.
+static constexpr const char* kSurplus = "argument too many";
+
+void Program::fail_surplus(const po::parsed_options& parsed) const {
+  for (const po::option& option : parsed.options)
+    check_usage(option.string_key != kSurplus, "'", join(option.value, " "), "' is an ", kSurplus,
+                ". Usage: ", info_.name, " ", info_.usage,
+                "; a value with blanks needs quotes. See ", info_.name, " --help.");
+}
+
 // "" is no path; most often a variable of a shell is not set.
 void Program::check_paths(const po::parsed_options& parsed) const {
   for (const po::option& option : parsed.options) {
@@ -95,16 +106,19 @@ bool Program::parse(const std::vector<std::string>& arguments) {
   po::options_description common("Other");
   common.add_options()("help,h", "print this text")("version", "print the version");
   all_.add(common);
+  po::positional_options_description alone = positional_;
+  if (alone.max_total_count() < std::numeric_limits<unsigned>::max()) alone.add(kSurplus, -1);
   try {
     int style = po::command_line_style::unix_style & ~po::command_line_style::allow_guessing;
     po::parsed_options parsed =
         po::command_line_parser(arguments)
             .options(all_)
-            .positional(positional_)
+            .positional(alone)
             .style(style)
             .extra_style_parser([&](std::vector<std::string>& a) { return take_other(a); })
             .run();
     if (!unknown_.empty()) fail_unknown(unknown_);
+    fail_surplus(parsed);
     po::store(parsed, args_);
     if (has("help")) return std::cout << help(), false;
     if (has("version"))

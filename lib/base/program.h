@@ -78,6 +78,7 @@ class Program {
   std::vector<boost::program_options::option> take_other(std::vector<std::string>& arguments);
   std::string about_unknown(const std::string& option) const;
   [[noreturn]] void fail_unknown(const std::vector<std::string>& options) const;
+  void fail_surplus(const boost::program_options::parsed_options& parsed) const;
   void check_paths(const boost::program_options::parsed_options& parsed) const;
 
   ProgramInfo info_;
