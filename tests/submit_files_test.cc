@@ -54,15 +54,16 @@ TEST_F(SubmitFiles, MissingFilesAreNotesUnlessItSubmits) {
 TEST_F(SubmitFiles, MissingFilesAreRefused) {
   fs::remove(dir_ / "enwik8/enwik8_text_document.idx");
   expect_refused("70M.yml", {"--submit"},
-                 {"DIR/enwik8/enwik8_text_document.idx does not exist", "by DATA_PATH, DATASET",
-                  "neox-submit prepare-data train"});
+                 {"DIR/enwik8/enwik8_text_document.idx does not exist",
+                  "by DATA_PATH and DATASET: ", "neox-submit prepare-data train"});
   EXPECT_EQ(refusal("70M.yml", {"--submit", "--after", "7"}), "");
   fs::remove(dir_ / "tokenizers/20B_tokenizer.json");
   expect_refused("70M.yml", {"--submit", "--set", "data_path=" + dir_.string() + "/x"},
                  {"--set: data_path is DIR/x, but DIR/x.bin"});
   std::ofstream(dir_ / "enwik8/enwik8_text_document.idx") << "x";
   expect_refused("70M.yml", {"--submit"},
-                 {"vocab_file DIR/tokenizers/20B_tokenizer.json does not exist"});
+                 {"by VOCAB_FILE or MODEL_PATH: vocab_file DIR/tokenizers/20B_tokenizer.json does "
+                  "not exist"});
 }
 
 TEST_F(SubmitFiles, SaveWithoutFolderOrLoadIsRefused) {

@@ -20,10 +20,13 @@ namespace {
 using Files = CheckOptions::Files;
 using Notes = std::vector<std::string>;
 
-// Where a path comes from, for messages.
+// Where a path comes from, for messages; --default is what the script's variables give.
 std::string origin(const Config& config, const std::string& key) {
   std::string place = config.where(key);
-  return place == "--default" ? "by DATA_PATH, DATASET and MODEL_PATH" : place;
+  if (place != "--default") return place;
+  return key == "vocab_file"              ? "by VOCAB_FILE or MODEL_PATH"
+         : key == "save" || key == "load" ? "by CHECKPOINT_PATH or MODEL_PATH"
+                                          : "by DATA_PATH and DATASET";
 }
 
 // What is not as it must be is refused, or noted where nothing is submitted.
@@ -63,7 +66,7 @@ void check_data(const Config& config, const CheckOptions& options, Notes& notes)
   for (const auto& [key, prefix] : datasets_of(config.data)) check_prefix(key, prefix);
   for (auto [key, path] : {std::pair{"vocab_file", &config.tokenizer.vocab_file},
                            {"merge_file", &config.tokenizer.merge_file}})
-    expect(path->empty() || comes_to_be(*path, options), options, notes, config.where(key), ": ",
+    expect(path->empty() || comes_to_be(*path, options), options, notes, origin(config, key), ": ",
            key, " ", path->string(),
            " does not exist. neox-submit prepare-data fetches the 20B tokenizer; or name another "
            "with --set ",
@@ -157,9 +160,9 @@ bool check_model(const Config& config, const std::optional<Config>& saved, const
     keys = concat(":\n  there:  ", stored.architecture, "\n  config: ", architecture(model));
   else
     keys = ". Its configuration says" + keys;
-  expect(false, options, notes, config.where("load"), ": load is ", config.checkpoint.load.string(),
-         ", where ", stored.dir.filename().string(), " holds another model", keys,
-         "\nName the directory of this model", kOwnDirectory);
+  expect(false, options, notes, origin(config, "load"), ": load is ",
+         config.checkpoint.load.string(), ", where ", stored.dir.filename().string(),
+         " holds another model", keys, "\nName the directory of this model", kOwnDirectory);
   return false;
 }
 
@@ -192,7 +195,7 @@ void check_load(const Config& config, const CheckOptions& options, Notes& notes)
   const CheckpointConfig& c = config.checkpoint;
   if (c.load.empty() || c.iteration) return;  // an older one: neox-train looks
   bool own = same_place(c.load, c.save);
-  std::string where = concat(config.where("load"), ": load is ", c.load.string());
+  std::string where = concat(origin(config, "load"), ": load is ", c.load.string());
   if (!own && !newest_in(path_outside(c.save, options.mounts)).dir.empty())
     return;  // begun before, or refused: neox-train looks
   Stored stored = newest_in(path_outside(c.load, options.mounts));
@@ -216,7 +219,7 @@ void check_files(const Config& config, const CheckOptions& options, Notes& notes
   if (save.empty())
     notes.push_back("save is not set: a requeued job starts from the beginning");
   else
-    check_usage(!load.empty(), config.where("save"), ": save is ", save.string(),
+    check_usage(!load.empty(), origin(config, "save"), ": save is ", save.string(),
                 ", but load is not set, so a requeued job would not go on from its checkpoint; add "
                 "--set load=",
                 save.string());
