@@ -339,7 +339,8 @@ TEST_F(Download, SaysWhyAFileCannotHaveItsName) {
   fs::create_directory(dir_ / "f");
   PartFile part(dir_ / "f");
   EXPECT_EQ(error_of([&] { part.publish(dir_ / "f"); }),
-            concat("74: cannot rename ", dir_ / "f.part", " to ", dir_ / "f", ": Is a directory"));
+            concat("74: cannot rename ", dir_ / "f.part", " to ", dir_ / "f",
+                   ": Is a directory (EISDIR): give the path of a file"));
 }
 
 TEST_F(Download, NamesTheFileWhereTheDiskIsFull) {

@@ -34,6 +34,8 @@ std::string describe_errno(int error) {
       return text + " (EACCES): check the permissions of the directory";
     case ENOENT:
       return text + " (ENOENT)";
+    case EISDIR:
+      return text + " (EISDIR): give the path of a file";
     default:
       return text;
   }
