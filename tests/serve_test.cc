@@ -347,7 +347,9 @@ TEST_F(Serve, SaysWhereItCannotListen) {
   for (const auto& [listen, says] : std::vector<std::pair<std::string, std::string>>{
            {"nowhere", "must be HOST:PORT or PORT"},
            {"127.0.0.1:99999", "must be HOST:PORT or PORT"},
-           {"192.0.2.1:5000", "cannot listen there"}}) {
+           {"192.0.2.1:5000",
+            "cannot listen there: Cannot assign requested address; 0.0.0.0 "
+            "stands for all addresses that this machine has"}}) {
     Ended ended = Child({program("neox-serve"), run().save(), "--listen", listen}).end();
     EXPECT_EQ(ended.code, 64) << listen;
     EXPECT_TRUE(has(ended.err, says)) << ended.err;

@@ -53,8 +53,11 @@ struct HttpServer::Impl {
     if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
     if (!error) acceptor.bind(endpoint, error);
     if (!error) acceptor.listen(tcp::acceptor::max_listen_connections, error);
-    check_usage(!error, "--listen ", options.listen, ": cannot listen there: ", error.message(),
-                "; another program may have the port: take another one, or 0 for any that is free");
+    check_usage(
+        !error, "--listen ", options.listen, ": cannot listen there: ", error.message(),
+        error == boost::system::errc::address_not_available
+            ? "; 0.0.0.0 stands for all addresses that this machine has"
+            : "; another program may have the port: take another one, or 0 for any free one");
     accept();
     thread = std::thread([this] { run(); });
   }
