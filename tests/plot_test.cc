@@ -6,6 +6,8 @@
 #include <random>
 
 #include "base/error.h"
+#include "base/file.h"
+#include "data_files.h"
 #include "metrics/axis.h"
 #include "metrics/metrics.h"
 
@@ -284,6 +286,13 @@ TEST(Plot, WrongRequestsAreNamed) {
             std::string::npos);
   EXPECT_NE(usage_error([] { parse_x_axis("epoch"); }).find("step, time or tokens"),
             std::string::npos);
+}
+
+TEST(Plot, MakesTheDirectoryOfItsPicture) {
+  RunLog run = run_of("a", {{"loss", {{1, 0, 5}, {2, 0, 4}}}});
+  testing::Directory dir;
+  EXPECT_EQ(plot({run}, {.out = dir / "plots/a.svg"}, {}), "wrote " + (dir / "plots/a.svg") + "\n");
+  EXPECT_TRUE(read_file(dir / "plots/a.svg").starts_with("<svg"));
 }
 
 TEST(Plot, ListShowsPointsStepsAndLastValues) {

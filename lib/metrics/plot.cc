@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/terminal.h"
 #include "base/text.h"
@@ -190,6 +191,7 @@ std::string plot(const std::vector<RunLog>& runs, const PlotRequest& request,
     SvgStyle style;
     if (request.width) style.width = request.width;
     if (request.height) style.height = request.height;
+    make_directories(directory_of(request.out));
     write_file_atomically(request.out, draw_svg(chart, style));
     return "wrote " + request.out.string() + "\n";
   }
