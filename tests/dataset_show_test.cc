@@ -47,7 +47,9 @@ TEST(Show, PrintsADocument) {
   Directory dir;
   std::string vocab = put_tokenizer(dir),
               data = dir.put("data", Documents{{5}, {'H' + 1, 'i' + 1, 0}}, 300);
+  ::testing::internal::CaptureStderr();
   EXPECT_EQ(neox_data({"show", data, "--document", "1"}), "0: 73 106 0\n");
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr(": 1 sequence, 3 tokens\n"));
   EXPECT_EQ(neox_data({"show", data, "--document", "1", "-v", vocab, "-m", dir / "merges.txt"}),
             "0: Hi<|endoftext|>");
   EXPECT_THAT(neox_data({"show", data, "--document", "2"}), HasSubstr("there is no document 2"));

@@ -166,8 +166,8 @@ void show_document(const std::string& prefix, int64_t document, const Tokenizer*
            document, " is sequences ", first, " .. ", end, " of ", data.num_sequences());
   int64_t tokens = 0;
   for (int64_t sequence = first; sequence < end; ++sequence) tokens += data.lengths()[sequence];
-  log_info("document ", document, " of ", data.prefix(), ": ", end - first, " sequences, ",
-           with_commas(tokens), " tokens");
+  log_info("document ", document, " of ", data.prefix(), ": ", counted(end - first, "sequence"),
+           ", ", with_commas(tokens), " tokens");
   if (tokenizer && content != Content::kRewards) {
     TextWriter text(*tokenizer, out);
     read_pieces(data, {first, end}, [&](std::span<const int64_t> piece) { text.add(piece); });
