@@ -216,7 +216,8 @@ TEST_F(Prepare, NamesInputThatCannotBeRead) {
 
 TEST_F(Prepare, SaysWhatTokenizerItExpects) {
   dir_.put("tokenizer.json", "cat");
-  EXPECT_THAT(refusal({dir_.put("a.txt", "cat")}), HasSubstr("Expected are a tokenizer.json"));
+  EXPECT_THAT(refusal({dir_.put("a.txt", "cat")}),
+              HasSubstr("SPMTokenizer or Llama2Tokenizer a tokenizer.model of SentencePiece"));
 }
 
 TEST_F(Prepare, NamesOutputThatCannotBeWritten) {

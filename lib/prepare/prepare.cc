@@ -39,9 +39,11 @@ Tokenizer load_tokenizer(const TokenizerFile& file) {
     fail(e.exit(), e.what(), "\nExpected are ",
          file.gpt2()
              ? "GPT-2's vocab.json as --vocab-file and its merges.txt as --merge-file"
-             : "a tokenizer.json of Hugging Face (BPE) as --vocab-file, such as "
-               "20B_tokenizer.json, which neox-prepare-data fetches with a corpus; or, with "
-               "--merge-file, GPT-2's vocab.json; or --train-tokenizer N, which makes one");
+             : "a tokenizer.json of Hugging Face as --vocab-file, such as 20B_tokenizer.json, "
+               "which neox-prepare-data fetches with a corpus; with --merge-file GPT-2's "
+               "vocab.json; with --tokenizer-type SPMTokenizer or Llama2Tokenizer a "
+               "tokenizer.model of SentencePiece; with --tokenizer-type TiktokenTokenizer ranks "
+               "of tiktoken; or --train-tokenizer N, which makes a tokenizer.json");
   }
 }
 
