@@ -21,16 +21,15 @@ using Strings = std::vector<std::string>;
 const ProgramInfo kInfo = {
     "neox-train", "Trains GPT-NeoX models from GPT-NeoX configuration files.",
     "CONFIG... [options]",
-    "The files (YAML or JSON) are merged left to right. A run resumes from the newest checkpoint "
-    "by "
-    "itself: start it\n"
-    "again with the same command. SIGUSR1, SIGTERM and Ctrl-C save and stop (exit code 75).\n"
+    "The files (YAML or JSON) are merged left to right. A run resumes from the newest checkpoint\n"
+    "by itself: start it again with the same command. SIGUSR1, SIGTERM and Ctrl-C save and stop\n"
+    "(exit code 75).\n"
     "Under srun or mpirun each task is a rank.\n"
     "Every key of the configuration is an option too: --num-layers 12 is --set num_layers=12.",
-    "  neox-train configs/quickstart.yml\n"
+    "  neox-train configs/quickstart.yml      # the data come from env/quickstart.sh\n"
     "  neox-train 70M local.yml -d configs/pythia --set train_iters=1000\n"
-    "  neox-train configs/t9k/1-3B.yml --vocab_file vocab.json --merge_file merges.txt "
-    "--data_path enwik8/enwik8_text_document --checkpoint_dir runs/1-3B\n"
+    "  neox-train configs/t9k/1-3B.yml --vocab_file vocab.json --merge_file merges.txt \\\n"
+    "    --data_path enwik8/enwik8_text_document --checkpoint_dir runs/1-3B\n"
     "  neox-train configs/pythia/70M.yml paths.yml --dry-run   # memory, work and disk before you "
     "start\n"
     "  neox-train configs/quickstart.yml --explain             # every value and where it comes "

@@ -26,12 +26,10 @@ const char* const kDescription =
     "Renders the sbatch script of a job for a kind of cluster, and prints it; with --submit it is\n"
     "handed to Slurm. Several jobs in one call run one after the other, each if the one before it\n"
     "succeeded. With a CONFIG the training job is checked first: ranks, batch, layout, memory,\n"
-    "files (missing ones are errors with --submit), time for saving. Options behind -- go to "
-    "sbatch as they are. --nodes, tasks\n"
-    "and GPUs are those of the training job, where there is one.\n"
-    "neox-submit layouts CONFIG shows how the model can be laid out on these nodes and GPUs, what "
-    "of\n"
-    "their memory that takes, and what it costs.";
+    "files (missing ones are errors with --submit), time for saving. Options behind -- go to\n"
+    "sbatch as they are. --nodes, tasks and GPUs are those of the training job, where there is\n"
+    "one. neox-submit layouts CONFIG shows how the model can be laid out on these nodes and GPUs,\n"
+    "what of their memory that takes, and what it costs.";
 
 const char* const kExamples =
     "  neox-submit train configs/pythia/70M.yml --nodes 2           # look at the script\n"
