@@ -338,6 +338,14 @@ TEST_F(SubmitTest, BadOptionsAreNamed) {
   expect_refused("70M.yml", {"--nodes", "999999", "--gpus-per-node", "999999"}, {"999998000001"});
 }
 
+TEST_F(SubmitTest, AnUnknownOptionMayBeOneOfSbatch) {
+  const char* place = "ptions of sbatch stand behind --, such as -- --mem=0. See";
+  expect_refused("70M.yml", {"--mem", "0"}, {"unknown option --mem", place});
+  expect_refused("70M.yml", {"--gres=gpu:8"}, {"unknown option --gres=gpu:8; o", place});
+  expect_refused("70M.yml", {"-N", "2"}, {"unknown option -N; o", place});
+  expect_refused("70M.yml", {"--nodse", "2"}, {"did you mean --nodes? O", place});
+}
+
 TEST_F(SubmitTest, ProfilesNameWhatTheyCannotRead) {
   auto fails = [](const std::string& text) -> std::string {
     try {

@@ -66,7 +66,7 @@ std::string Program::about_unknown(const std::string& option) const {
   for (const auto& declared : all_.options()) names.push_back("--" + declared->long_name());
   std::string near = nearest(option, names);
   std::string words = did_you_mean(near);
-  if (others_.suggest && option.starts_with("--")) words = others_.suggest(option, names);
+  if (others_.suggest) words = others_.suggest(option, names);
   return words + (words.ends_with('?') ? "" : ".");
 }
 

@@ -60,6 +60,7 @@ std::string take_key_flag(std::vector<std::string>& arguments) {
 }
 
 std::string suggest_key_flag(const std::string& option, std::vector<std::string> options) {
+  if (!option.starts_with("--")) return did_you_mean(nearest(option, options));
   std::string key = key_of(option);
   if (std::string words = translate_key(key); !words.empty()) return words;
   auto add = [&](std::span<const KeyRow> rows) {

@@ -265,6 +265,13 @@ void write_script(const fs::path& file, const std::string& script, std::ostream&
   out << "\n";
 }
 
+// Of one that is unknown: it may be one of sbatch, which none of ours need be like.
+std::string suggest_option(const std::string& option, const std::vector<std::string>& names) {
+  std::string near = nearest(option, names);
+  return concat(did_you_mean(near), near.empty() ? "; o" : " O",
+                "ptions of sbatch stand behind --, such as -- --mem=0");
+}
+
 }  // namespace
 
 CommandLine part_at_dashes(const std::vector<std::string>& arguments) {
@@ -307,6 +314,7 @@ Program submit_program() {
   add("submit", "hand the scripts to sbatch; logs go to logs/");
   add("write", text("DIR"), "write the scripts there; what they replace stays as NAME.old");
   program.positional("what", -1);
+  program.others({.suggest = suggest_option});
   return program;
 }
 
