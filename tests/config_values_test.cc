@@ -228,6 +228,13 @@ TEST_F(ConfigTest, ImpossibleValuesNamePlaceAndCure) {
       {"train_micro_batch_size_per_gpu: 0", "must be at least 1"},
       {"top_p: 2", "must lie between 0 and 1"},
       {"temperature: -1", "must not be negative"},
+      {"save: ~/runs\ncheckpoint_factor: 5", "save is ~/runs, and neither ~ nor $NAME stands for"},
+      {"save: ./~/runs\ncheckpoint_factor: 5", ""},
+      {"load: $HOME/runs", "write the whole path"},
+      {"log_dir: ${RUNS}/first", "write the whole path"},
+      {"tensorboard_dir: ~/tb", "write the whole path"},
+      {"tensorboard: {enabled: true, output_path: ~/tb}", "write the whole path"},
+      {"data_cache_path: ~/cache", "write the whole path"},
   };
   for (const Impossible& impossible : cases) {
     std::string text = fails(impossible.text);
@@ -240,6 +247,11 @@ TEST_F(ConfigTest, ImpossibleValuesNamePlaceAndCure) {
   }
   EXPECT_TRUE(
       has(fails("padded_vocab_size: 129\nmodel_parallel_size: 2"), "multiple of model_par"));
+}
+
+TEST_F(ConfigTest, TheDirectoriesOfARunBeforeAreTaken) {
+  std::string before = complete("save: ~/runs\ncheckpoint_factor: 5");
+  EXPECT_EQ(load_config({.texts = {{"global_step5", before}}}).checkpoint.save, "~/runs");
 }
 
 TEST_F(ConfigTest, MissingKeysAreNamed) {

@@ -30,6 +30,20 @@ void check_recording(const KeyReader& keys, const Config& config) {
                "remove one of them");
 }
 
+// A shell puts other paths in their place; here a directory of that name would be made.
+void check_directories(const KeyReader& keys) {
+  for (const char* key : {"save", "load", "log_dir", "tensorboard_dir", "tensorboard.output_path",
+                          "data_cache_path"}) {
+    const Value* given = keys.given(key);
+    std::string dir = given ? given->text : "";
+    keys.require(
+        !dir.starts_with("~/") && !dir.starts_with("$"), key, key, " is ", dir,
+        ", and neither ~ nor $NAME stands for anything in a configuration; write the whole "
+        "path (./",
+        dir, ", where a directory has that name)");
+  }
+}
+
 }  // namespace
 
 Config load_config(const ConfigOptions& options) {
@@ -55,6 +69,7 @@ Config load_config(const ConfigOptions& options) {
   if (config.model.moe) config.train.cuda_graph = false;
   config.schedule = read_schedule(keys, config);
   config.checkpoint = read_checkpoint(keys);
+  if (options.texts.empty()) check_directories(keys);  // else of a run that has made them
   config.generate = read_generate(keys);
   keys.finish(config);
   return config;
