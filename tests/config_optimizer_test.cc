@@ -108,7 +108,9 @@ TEST_F(ConfigTest, MegatronsSchedulesHaveMegatronsFormula) {
   EXPECT_EQ(wsd.schedule.wsd_decay, WsdDecay::kMinusSqrt);
   EXPECT_EQ(wsd.schedule.wsd_decay_iters, 20);
   EXPECT_EQ(load("lr_decay_style: inverse-square-root").schedule.formula, LrFormula::kMegatron);
-  EXPECT_TRUE(has(fails("lr_decay_style: WSD"), "lr_wsd_decay_iters is missing"));
+  EXPECT_TRUE(
+      starts(fails("lr_decay_style: WSD"),
+             "a.yml:1: lr_decay_style: WSD needs lr_wsd_decay_iters, how many of the last"));
   EXPECT_TRUE(has(fails("lr_decay_style: WSD\nlr_wsd_decay_iters: 100"), "there are 99 steps"));
   EXPECT_TRUE(has(fails("lr_wsd_decay_iters: 9"), "is for lr_decay_style: WSD alone"));
   EXPECT_TRUE(has(fails("lr_schedule_compat: v1\nlr_decay_style: inverse-square-root"), "remove"));

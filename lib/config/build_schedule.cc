@@ -77,6 +77,9 @@ void read_wsd(KeyReader& keys, ScheduleConfig& schedule, const std::string& end)
                  " (", keys.where("lr_decay_style"), ")");
   if (schedule.decay != LrDecay::kWsd) return;
   schedule.wsd_decay = value_of(kWsdDecays, keys.choice("lr_wsd_decay_style"));
+  keys.require(keys.given("lr_wsd_decay_iters"), "lr_decay_style",
+               "lr_decay_style: WSD needs lr_wsd_decay_iters, how many of the last steps before ",
+               end, " decay to min_lr");
   double room = schedule.decay_iters - std::ceil(schedule.warmup_iters);
   schedule.wsd_decay_iters = keys.integer_from("lr_wsd_decay_iters", 1);
   bool counted = schedule.decay_iters > 0;
