@@ -213,6 +213,20 @@ TEST(Reports, OfARunThatIsProlongedSayHowOftenTokensAreRead) {
   EXPECT_EQ(times(prolonged, "60"), fresh);
 }
 
+TEST(Reports, DataSetsThatAreReadAlikeHaveOneNumber) {
+  for (int length : {50, 100}) {
+    Training run;
+    std::string a = run.dir().put("a", counting({50, 50}), 300),
+                b = run.dir().put("b", counting({length, length}), 300);
+    std::string paths = concat("train_data_paths=[", a, ", ", b, "]");
+    Ended ended = run.train({"data_path=null", paths, "train_iters=2"});
+    ASSERT_EQ(ended.code, 0) << ended.err;
+    EXPECT_TRUE(has(ended.err, length == 50 ? "is read 0.80 times\n"
+                                            : "0.40 to 0.80 times, by its dataset of the 2\n"))
+        << ended.err;
+  }
+}
+
 TEST(Reports, NormsOfTensorsAndTheNoiseOfGradientsAreInTheMetrics) {
   Training run;
   Ended ended =

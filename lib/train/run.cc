@@ -183,9 +183,10 @@ void say_passes(const Sampler& sampler, const Config& config, const BatchSchedul
   auto [least, most] = std::ranges::minmax(passes);
   auto times = [](double n) { return n < 0.01 ? "less than 0.01" : human_count(n); };
   std::string range = times(least);
-  if (passes.size() > 1) range = concat(range, " to ", times(most));
+  bool varies = times(most) != range;
+  if (varies) range = concat(range, " to ", times(most));
   log_info("each token of the training data is read ", range, " times",
-           passes.size() > 1 ? concat(", by its dataset of the ", passes.size()) : "");
+           varies ? concat(", by its dataset of the ", passes.size()) : "");
 }
 
 // The magic number of the file system that holds the path or will; 0 where it is not told.
