@@ -94,6 +94,7 @@ TEST(Signals, AreHeardInEvaluation) {
   child.signal(SIGTERM);
   Ended ended = child.end();
   EXPECT_EQ(ended.code, 75) << ended.err;
+  EXPECT_TRUE(has(ended.err, "the evaluation after step 10 stopped in batch ")) << ended.err;
   EXPECT_TRUE(has(ended.err, "stopped at step 10 of 20")) << ended.err;
   EXPECT_EQ(run.saved(), std::vector<int64_t>{10});
   Training straight;

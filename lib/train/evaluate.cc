@@ -5,6 +5,7 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/stack.h>
 
+#include "base/log.h"
 #include "base/progress.h"
 #include "generate/generate.h"
 #include "generate/text_stream.h"
@@ -22,6 +23,14 @@ std::optional<Progress> progress_of(Mesh& mesh, Split split, int64_t iters) {
   Progress::Options options{.label = label, .unit = "batches", .total = iters};
   options.plain = Progress::Plain::kNever;
   return std::optional<Progress>(std::in_place, options);
+}
+
+// An evaluation that never fits into a job keeps the run from going on.
+void say_cut(Mesh& mesh, int64_t step, int64_t batch, int64_t iters) {
+  if (mesh.world().rank() != 0) return;
+  log_info("the evaluation after step ", step, " stopped in batch ", batch, " of ", iters,
+           "; the next start begins it again before it trains: where it does not fit into a job, ",
+           "lower eval_iters");
 }
 
 }  // namespace
@@ -67,6 +76,7 @@ std::optional<Evaluation> Trainer::evaluate(Split split, int64_t index) {
     if (progress) progress->update(i + 1);
     if (v[2] != 0) {
       stop_ = true;
+      say_cut(mesh, state_.iteration, i + 1, iters);
       return std::nullopt;
     }
   }
