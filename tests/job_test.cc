@@ -34,6 +34,18 @@ class Mpirun : public ::testing::Test {
   }
 };
 
+// With a colon between them. mpirun of Open MPI 5.0.7, which Debian 13 has, crashes there.
+class MpirunOfTwo : public Mpirun {
+ protected:
+  void SetUp() override {
+    Mpirun::SetUp();
+    if (IsSkipped()) return;
+    Ended two = end({"/usr/bin/env", "mpirun", "--oversubscribe", "-np", "1", "/bin/true", ":",
+                     "-np", "1", "/bin/true"});
+    if (two.code != 0) GTEST_SKIP() << "this mpirun starts no two programs: " << two.code;
+  }
+};
+
 void expect_near(const Training& a, const Training& b, double tolerance) {
   auto x = a.losses(), y = b.losses();
   ASSERT_EQ(x.size(), 20u);
@@ -112,7 +124,7 @@ TEST_F(Mpirun, ASaveUnderWayIsGoodWhereTheNextSamplesCannotBeRead) {
   EXPECT_EQ(run.losses().rbegin()->first, run.saved()[0]);
 }
 
-TEST_F(Mpirun, DifferentConfigurationsAreNamed) {
+TEST_F(MpirunOfTwo, WhoseConfigurationsDifferAreNamed) {
   Training run;
   Ended ended = end(Strings{"/usr/bin/env", "mpirun", "--oversubscribe", "-np", "1"} +
                     run.command({"train_iters=20"}) + Strings{":", "-np", "1"} +
@@ -122,7 +134,7 @@ TEST_F(Mpirun, DifferentConfigurationsAreNamed) {
   EXPECT_NE(ended.err.find("rank 1"), std::string::npos) << ended.err;
 }
 
-TEST_F(Mpirun, StorageThatIsNotSharedIsNoticedAtTheStart) {
+TEST_F(MpirunOfTwo, WithoutSharedStorageNoticesItAtTheStart) {
   Training run;
   const Strings settings = {"save=checkpoints", "load=checkpoints", "model_parallel_size=2"};
   Strings command = {"/usr/bin/env", "mpirun", "--oversubscribe"};

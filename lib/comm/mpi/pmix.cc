@@ -14,8 +14,7 @@ void check_pmix(pmix_status_t status, const std::string& what) {
   if (status != PMIX_SUCCESS) fail(Exit::kInternal, what, ": ", PMIx_Error_string(status));
 }
 
-// Lives until the process ends: a server lets a process come, but not come again (Open MPI's
-// MPI_Init after it would fail), and PMIx counts its users.
+// PMIx counts its users. See leave_pmix() for when it may end.
 class Client {
  public:
   Client() {
@@ -92,15 +91,23 @@ std::string get(const pmix_proc_t& me, const std::string& key, std::chrono::seco
   return text;
 }
 
+std::unique_ptr<Client>& client() {
+  static std::unique_ptr<Client> only;
+  return only;
+}
+
 }  // namespace
 
+void leave_pmix() { client().reset(); }
+
 std::string share(const std::string& mine, std::chrono::seconds deadline) {
-  static Client client;
+  if (!client()) client() = std::make_unique<Client>();
   static int calls = 0;
   std::string key = concat("neox.share.", calls++);
-  if (client.me().rank == 0) put(key, mine);
-  fence(client.me(), deadline);
-  return get(client.me(), key, deadline);
+  const pmix_proc_t& me = client()->me();
+  if (me.rank == 0) put(key, mine);
+  fence(me, deadline);
+  return get(me, key, deadline);
 }
 
 }  // namespace neox::mpi

@@ -3,12 +3,14 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <exception>
 #include <thread>
 #include <utility>
 
 #include "base/error.h"
 #include "comm/mpi/check_mpi.h"
+#include "comm/mpi/share.h"
 
 namespace neox::mpi {
 namespace {
@@ -54,11 +56,22 @@ bool wait_for(MPI_Request* request, std::chrono::seconds deadline) {
   return done;
 }
 
+// Open MPI 4 fails where PMIx was left before MPI_Init: its server lets a process come, but not
+// come again. From version 5 on it fails where PMIx was not left: it takes this process's name only
+// from a PMIx_Init of its own (ompi_rte_init).
+bool wants_pmix_left() {
+  char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+  int length = 0, major = 0;
+  MPI_Get_library_version(version, &length);
+  return std::sscanf(version, "Open MPI v%d", &major) == 1 && major >= 5;
+}
+
 void init_mpi() {
   int was_finalized = 0, was_initialized = 0, level = MPI_THREAD_SINGLE;
   MPI_Finalized(&was_finalized);
   check(!was_finalized, "MPI has ended in this process and cannot be started again");
   MPI_Initialized(&was_initialized);
+  if (!was_initialized && wants_pmix_left()) leave_pmix();
   if (was_initialized)
     MPI_Query_thread(&level);
   else
