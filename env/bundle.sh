@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes one relocatable archive of everything but LibTorch, Arrow, CUDA, glibc and libstdc++: programs, the shared libraries
 # that not every system has, configs, scripts, documents, manual pages, completion. It runs on any Linux of this
-# kind of processor with glibc 2.34 and libstdc++ of GCC 11 or later.
+# kind of processor with glibc 2.34 and libstdc++ of GCC 11 or later, if it was made on Debian 12, and else of the glibc it says.
 # Usage: env/bundle.sh [PRESET] [DIRECTORY]    PRESET: release (default) or cuda; DIRECTORY: for the archive, default build
 # There:  tar xf neox-*.tar.gz; pip install --target DIR --python-version 3.12 --only-binary=:all: torch==2.11.0 pyarrow==26.0.1; NEOX_TORCH_DIR=DIR neox-*/bin/neox-train ...
 source "$(dirname "$0")/common.sh"
@@ -68,7 +68,12 @@ pack() {
   mv "$file.new" "$file"
   size=$(stat -c %s "$file")
   [ "$size" -le $((64 << 20)) ] || fail 70 "$file has $((size >> 20)) MiB, more than 64; what grew?"
-  say "$file: $(((size + (1 << 19)) >> 20)) MiB, $(du -sm "$tree" | cut -f1) MB unpacked"
+  say "$file: $(((size + (1 << 19)) >> 20)) MiB, $(du -sm "$tree" | cut -f1) MB unpacked, for systems with glibc $(needed_glibc) or later"
+}
+
+needed_glibc() {
+  find "$tree" -type f -perm -u=x -o -name '*.so*' | xargs -d '\n' objdump -T 2>/dev/null |
+    sed -n 's/.*\*UND\*.*(GLIBC_\([0-9.]*\)).*/\1/p' | sort -Vu | tail -n 1 || true
 }
 
 # So that the same source makes the same archive.

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what neox.cpp is built with, and only what is missing:
-#   packages of Debian 12 or Ubuntu 24.04 (as root, or through sudo), and
+#   packages of Debian 12 or 13, or Ubuntu 24.04 (as root, or through sudo), and
 #   LibTorch and Arrow: the PyPI wheels of torch 2.11.0 and pyarrow 26.0.1 in a private environment, of which only the C++
 #     libraries are used.
 # Usage: env/setup.sh [--prefix DIR] [--no-packages] [--tests] [--quiet]
@@ -77,8 +77,8 @@ check_distribution() {
   # shellcheck source=/dev/null
   id=$(. "${NEOX_OS_RELEASE:-/etc/os-release}" 2>/dev/null && echo "${ID-} ${VERSION_ID-}" || true)
   case $id in
-    "debian 12" | "ubuntu 24.04") ;;
-    *) fail 64 "written for Debian 12 and Ubuntu 24.04; this is ${id:-an unknown system}" \
+    "debian 12" | "debian 13" | "ubuntu 24.04") ;;
+    *) fail 64 "written for Debian 12 and 13, and Ubuntu 24.04; this is ${id:-an unknown system}" \
          "Install what docs/dependencies.md lists, then run env/setup.sh --no-packages." ;;
   esac
 }

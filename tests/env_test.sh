@@ -53,9 +53,11 @@ stand_in id 'echo 1000'
 stand_in sudo 'exit 1'
 expect 74 '^  apt-get update && apt-get install -y --no-install-recommends cmake fortunes$' "$setup"
 os fedora 41
-expect 64 'Debian 12 and Ubuntu 24.04; this is fedora 41' "$setup"
-os ubuntu 24.04
-expect 74 '^  apt-get update && apt-get install' "$setup"
+expect 64 'Debian 12 and 13, and Ubuntu 24.04; this is fedora 41' "$setup"
+for release in 'ubuntu 24.04' 'debian 13'; do
+  os $release
+  expect 74 '^  apt-get update && apt-get install' "$setup"
+done
 os debian 12
 stand_in sudo '[ "$1" = -n ] || exec env -i PATH="$PATH" "$@"'
 stand_in apt-get 'case "$*" in *install*) echo "through $http_proxy, not for $no_proxy"; exit 100 ;; esac'

@@ -326,7 +326,7 @@ TEST_F(Serve, EventsJoinedAreTheTextBeforeAnyStop) {
       Json choice = server().completion(order)["choices"][0];
       order["stream"] = true;
       HttpAnswer answer = server().client().post("/v1/completions", order.dump());
-      EXPECT_EQ(streamed(answer.body), choice["text"]) << order.dump();
+      EXPECT_EQ(choice["text"], streamed(answer.body)) << order.dump();
       stopped += choice["finish_reason"] == "stop" && choice["text"] != "" ? 1 : 0;
     }
   EXPECT_GT(stopped, 5);

@@ -224,7 +224,7 @@ TEST_F(Serve, AnswersAsMegatronsServerDoes) {
   EXPECT_EQ(body["text"][0], prompt + generated(prompt));
   std::string joined;
   for (const std::string segment : body["segments"][0]) joined += segment;
-  EXPECT_EQ(joined, body["text"][0]);
+  EXPECT_EQ(body["text"][0], joined);
   EXPECT_EQ(body["logprobs"][0].size() + 1, body["segments"][0].size());
   for (double value : body["logprobs"][0]) EXPECT_LT(value, 0);
   order = {{"prompts", {prompt}}, {"tokens_to_generate", 0}, {"logprobs", true}};

@@ -52,11 +52,11 @@ void expect_golden(const std::vector<Article>& articles) {
   ASSERT_EQ(articles.size(), expected.size());
   for (size_t i = 0; i < articles.size(); ++i) {
     SCOPED_TRACE(articles[i].title);
-    EXPECT_EQ(articles[i].id, expected[i]["id"]);
-    EXPECT_EQ(articles[i].revid, expected[i]["revid"]);
-    EXPECT_EQ(articles[i].url, expected[i]["url"]);
-    EXPECT_EQ(articles[i].title, expected[i]["title"]);
-    EXPECT_EQ(articles[i].text, expected[i]["text"]);
+    EXPECT_EQ(expected[i]["id"], articles[i].id);
+    EXPECT_EQ(expected[i]["revid"], articles[i].revid);
+    EXPECT_EQ(expected[i]["url"], articles[i].url);
+    EXPECT_EQ(expected[i]["title"], articles[i].title);
+    EXPECT_EQ(expected[i]["text"], articles[i].text);
   }
 }
 
