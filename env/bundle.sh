@@ -72,7 +72,7 @@ pack() {
 }
 
 needed_glibc() {
-  find "$tree" -type f -perm -u=x -o -name '*.so*' | xargs -d '\n' objdump -T 2>/dev/null |
+  find "$tree" -type f \( -perm -u=x -o -name '*.so*' \) -exec objdump -T {} + 2>/dev/null |
     sed -n 's/.*\*UND\*.*(GLIBC_\([0-9.]*\)).*/\1/p' | sort -Vu | tail -n 1 || true
 }
 

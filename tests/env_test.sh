@@ -55,7 +55,7 @@ expect 74 '^  apt-get update && apt-get install -y --no-install-recommends cmake
 os fedora 41
 expect 64 'Debian 12 and 13, and Ubuntu 24.04; this is fedora 41' "$setup"
 for release in 'ubuntu 24.04' 'debian 13'; do
-  os $release
+  os "${release% *}" "${release#* }"
   expect 74 '^  apt-get update && apt-get install' "$setup"
 done
 os debian 12

@@ -99,6 +99,7 @@ TEST(Examination, OfNodesThatAllHaveTooFewGpusExcludesNobody) {
     auto all = examine({process, {}, control, device, none}, {});
     if (world.rank() == 0) reports = all;
   });
+  for (RankReport& report : reports) report.rates.clear();  // other work may slow the one
   EXPECT_THAT(show(diagnose(reports)),
               AllOf(HasSubstr("8 ranks run on this node"), Not(HasSubstr("--exclude"))));
 }

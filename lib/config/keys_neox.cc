@@ -46,8 +46,7 @@ constexpr KeyRow kModel[] = {
     {"max_position_embeddings", kInt, "null", kUsed,
      "longest context, at least seq_length; default seq_length"},
     {"norm", kChoice, "layernorm", kUsed,
-     "kind of norm; non_parametric_layernorm learns nothing, scalenorm one weight; te_: "
-     "Transformer "
+     "kind of norm; scalenorm has one weight, non_parametric_layernorm none; te_: Transformer "
      "Engine's of the same",
      "layernorm|rmsnorm|non_parametric_layernorm|scalenorm|te_layernorm|te_rmsnorm"},
     {"layernorm_fusion", kBool, "false", kNoEffect, "the fastest kernel is taken by itself"},

@@ -14,6 +14,8 @@ bool GptNeoX::takes_row_kernels(int64_t rows) const {
               takes_cached_attention(config_.head_size());
   for (const auto& [name, place] : params_)
     fits = fits && takes_wide_loads(place.first->param(place.second).const_data_ptr());
+  // Norms are read before the kernels in front have ended: also those that would make weights.
+  fits = fits && config_.norm_weights != NormWeights::kOne;
   fits = fits && options_.device.is_cuda() && mesh_.tp().size() == 1 && !config_.qk_norm;
   return fits && row_products_fit(element_of("a model", options_.dtypes.param), rows);
 }

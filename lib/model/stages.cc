@@ -161,6 +161,9 @@ std::vector<ModelParam> GptNeoX::vectors() const {
   if (mesh_.first_stage()) add(embedding_norm_params(config_));
   for (int64_t l = first_layer_; l < last_layer_; ++l) add(layer_params(config_, l));
   if (mesh_.last_stage()) add(final_params(config_));
+  // Behind a single number others would not be aligned.
+  std::ranges::stable_partition(all,
+                                [](const ModelParam& p) { return num_elements(p.spec.shape) > 1; });
   return all;
 }
 
