@@ -269,7 +269,6 @@ void check_transformer_engine(KeyReader& keys, const ModelConfig& model) {
   }
   if (!keys.flag("te_layernorm_mlp")) return;
   const char* layer = "te_layernorm_mlp";
-  const char* epsilon = norm_epsilon_key(model);
   bool rms = model.norm == Norm::kRmsNorm;
   std::string activation = keys.choice("activation");
   require(layer, model.mlp_bias, "use_bias_in_mlp", "always has biases");
@@ -278,7 +277,7 @@ void check_transformer_engine(KeyReader& keys, const ModelConfig& model) {
   require(layer, !model.moe, "moe_num_experts", "has no experts");
   require(layer, activation == "gelu" || activation == "relu", "activation",
           "is taken with gelu and relu alone (gated, it is three times as wide as NeoX's own)");
-  require(layer, model.norm_eps == (rms ? 1e-8 : 1e-5), epsilon,
+  require(layer, model.norm_eps == (rms ? 1e-8 : 1e-5), norm_epsilon_key(model),
           rms ? "has an epsilon of 1e-8" : "has an epsilon of 1e-5");
 }
 

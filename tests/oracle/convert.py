@@ -6,7 +6,8 @@
 For each model of GPTNeoX, GPT2, Llama, Mistral, Mixtral, Bloom, Qwen2, Qwen3, StableLm, Olmo, Falcon, OPT, GPTBigCode,
 Starcoder2 and Phi3 (ForCausalLM): its safetensors or pytorch_model.bin become a checkpoint whose logits and greedy tokens
 are those of transformers; the checkpoint becomes safetensors with the same tensors bit for bit, which transformers loads
-and computes the same logits with. The same of LLaMA and Mistral in the form of Meta's files (meta_files.py), whose logits Meta's model has.
+and computes the same logits with. The same of LLaMA and Mistral in the form of Meta's files (meta_files.py), whose logits
+Meta's model has.
 """
 import os
 

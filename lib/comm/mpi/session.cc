@@ -71,11 +71,12 @@ void init_mpi() {
   MPI_Finalized(&was_finalized);
   check(!was_finalized, "MPI has ended in this process and cannot be started again");
   MPI_Initialized(&was_initialized);
-  if (!was_initialized && wants_pmix_left()) leave_pmix();
-  if (was_initialized)
+  if (was_initialized) {
     MPI_Query_thread(&level);
-  else
+  } else {
+    if (wants_pmix_left()) leave_pmix();
     check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level), "MPI_Init_thread");
+  }
   check_usage(level >= MPI_THREAD_SERIALIZED,
               "this MPI can only be called by the main thread (MPI_THREAD_SERIALIZED is needed): "
               "use one that was built with support for threads");
