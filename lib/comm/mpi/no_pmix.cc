@@ -8,6 +8,4 @@ std::string share(const std::string&, std::chrono::seconds) {
   fail(Exit::kUsage, "this MPI plugin was built without PMIx; install libpmix-dev and rebuild it");
 }
 
-void leave_pmix() {}
-
 }  // namespace neox::mpi

@@ -1,6 +1,8 @@
+#include <mpi.h>
 #include <pmix.h>
 
 #include <condition_variable>
+#include <cstdio>
 #include <memory>
 #include <mutex>
 
@@ -14,7 +16,7 @@ void check_pmix(pmix_status_t status, const std::string& what) {
   if (status != PMIX_SUCCESS) fail(Exit::kInternal, what, ": ", PMIx_Error_string(status));
 }
 
-// PMIx counts its users. See leave_pmix() for when it may end.
+// PMIx counts its users.
 class Client {
  public:
   Client() {
@@ -91,23 +93,31 @@ std::string get(const pmix_proc_t& me, const std::string& key, std::chrono::seco
   return text;
 }
 
-std::unique_ptr<Client>& client() {
-  static std::unique_ptr<Client> only;
-  return only;
+// Open MPI 4 fails where PMIx was left before MPI_Init: its server lets a process come, but not
+// come again. From version 5 on it fails where PMIx was not left: it takes this process's name only
+// from a PMIx_Init of its own (ompi_rte_init).
+bool is_left_before_mpi() {
+  char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+  int length = 0, major = 0;
+  MPI_Get_library_version(version, &length);
+  return std::sscanf(version, "Open MPI v%d", &major) == 1 && major >= 5;
 }
 
 }  // namespace
 
-void leave_pmix() { client().reset(); }
-
+// The ranks meet behind it, before any calls MPI_Init: a server that loses a client counts one less
+// in the fence that is under way, so that none may leave while others are back already.
 std::string share(const std::string& mine, std::chrono::seconds deadline) {
-  if (!client()) client() = std::make_unique<Client>();
+  static std::unique_ptr<Client> client;
+  if (!client) client = std::make_unique<Client>();
   static int calls = 0;
   std::string key = concat("neox.share.", calls++);
-  const pmix_proc_t& me = client()->me();
+  const pmix_proc_t& me = client->me();
   if (me.rank == 0) put(key, mine);
   fence(me, deadline);
-  return get(me, key, deadline);
+  std::string text = get(me, key, deadline);
+  if (is_left_before_mpi()) client.reset();
+  return text;
 }
 
 }  // namespace neox::mpi

@@ -3,14 +3,12 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <exception>
 #include <thread>
 #include <utility>
 
 #include "base/error.h"
 #include "comm/mpi/check_mpi.h"
-#include "comm/mpi/share.h"
 
 namespace neox::mpi {
 namespace {
@@ -56,27 +54,15 @@ bool wait_for(MPI_Request* request, std::chrono::seconds deadline) {
   return done;
 }
 
-// Open MPI 4 fails where PMIx was left before MPI_Init: its server lets a process come, but not
-// come again. From version 5 on it fails where PMIx was not left: it takes this process's name only
-// from a PMIx_Init of its own (ompi_rte_init).
-bool wants_pmix_left() {
-  char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
-  int length = 0, major = 0;
-  MPI_Get_library_version(version, &length);
-  return std::sscanf(version, "Open MPI v%d", &major) == 1 && major >= 5;
-}
-
 void init_mpi() {
   int was_finalized = 0, was_initialized = 0, level = MPI_THREAD_SINGLE;
   MPI_Finalized(&was_finalized);
   check(!was_finalized, "MPI has ended in this process and cannot be started again");
   MPI_Initialized(&was_initialized);
-  if (was_initialized) {
+  if (was_initialized)
     MPI_Query_thread(&level);
-  } else {
-    if (wants_pmix_left()) leave_pmix();
+  else
     check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level), "MPI_Init_thread");
-  }
   check_usage(level >= MPI_THREAD_SERIALIZED,
               "this MPI can only be called by the main thread (MPI_THREAD_SERIALIZED is needed): "
               "use one that was built with support for threads");
@@ -103,7 +89,9 @@ std::shared_ptr<Session> Session::get(const MpiOptions& options) {
 
 Session::Session(const MpiOptions& options) : options_(options) {
   init_mpi();
-  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  // From MPI 4.0 on errors that belong to no communicator are raised on MPI_COMM_SELF.
+  for (MPI_Comm each : {MPI_COMM_WORLD, MPI_COMM_SELF})
+    MPI_Comm_set_errhandler(each, MPI_ERRORS_RETURN);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
   MPI_Comm_size(MPI_COMM_WORLD, &size_);
   data_ = copy_of_world();

@@ -6,8 +6,7 @@
 
 namespace neox::mpi {
 
+// Before MPI_Init.
 std::string share(const std::string& mine, std::chrono::seconds deadline);
-// Until the next share() this process is no user of PMIx.
-void leave_pmix();
 
 }  // namespace neox::mpi
