@@ -218,7 +218,7 @@ run 2.train.sbatch SLURM_HET_SIZE=2
 says 'this job has 2 components; the run takes the nodes of the first one alone'
 
 # Codes.
-for c in 75 76 137 143; do
+for c in 14 75 76 137 143; do
   failed_before=9 run 2.train.sbatch CODE=$c SLURM_RESTART_COUNT=99
   ends_with $c
   does '^scontrol requeue 7$'
@@ -291,6 +291,26 @@ for answer in 'Requested operation is presently disabled for job 7' 'Invalid job
 done
 run 2.train.sbatch CODE=75 SCONTROL_CODE=1 ANSWER='Job is pending execution for job 7'
 does_not '^sleep 10$'
+# A job that ends in its GraceTime is started again by newer Slurms themselves, where that is sure.
+preempted='Requeue=1 PreemptEligibleTime=2026-11-21T14:00:00 PreemptTime=2026-11-21T15:00:00' config=$'PreemptMode = X\nPreemptType = preempt/partition_prio'
+with_version() { printf '%s\nSLURM_VERSION           = %s\n' "$config" "$1"; }
+for mode in REQUEUE GANG,REQUEUE; do
+  run 2.train.sbatch CODE=75 TOLD="$preempted" CONFIG="$(with_version 24.05.1)" PARTITION="   OverTimeLimit=NONE PreemptMode=$mode" SLURM_JOB_PARTITION=p
+  ends_with 75
+  does_not scontrol
+  says 'saved and stopped, being preempted: Slurm itself starts it again'
+done
+asks() {
+  run 2.train.sbatch CODE=75 SLURM_JOB_PARTITION=p "$@"
+  does '^scontrol requeue 7$'
+}
+requeues=' OverTimeLimit=NONE PreemptMode=REQUEUE'
+asks TOLD="$preempted" CONFIG="$(with_version 23.11.10)" PARTITION="$requeues"
+asks TOLD="$preempted" CONFIG="$(with_version 24.05.1)" PARTITION=' PreemptMode=CANCEL'
+asks TOLD="$preempted" CONFIG="SLURM_VERSION = 25.11.0" PARTITION="$requeues"
+asks TOLD="$preempted" PARTITION="$requeues"
+asks TOLD="${preempted/Requeue=1/Requeue=0}" CONFIG="$(with_version 24.05.1)" PARTITION="$requeues"
+asks TOLD='Requeue=1 PreemptTime=None' CONFIG="$(with_version 24.05.1)" PARTITION="$requeues"
 # So are data prepared, where they were left.
 run 1.prepare-data.sbatch CODE=74
 ends_with 74

@@ -21,7 +21,8 @@ for i in $(seq "${LASTS:-0}"); do sleep 0.1; done
 if [ -n "${SAVED-}" ]; then echo saved > "$NEOX_FAILURES_FILE"; fi
 exit "${CODE:-0}"'
 stand_in scancel 'echo "scancel $*" >> "$HERE/log"; kill -TERM "$(cat "$HERE/pid")"; exit 1'
-stand_in scontrol 'if [ "$1" = show ]; then
+stand_in scontrol 'case "$1 $2" in "show config") echo "${CONFIG-}"; exit ;; "show partition") echo "${PARTITION-}"; exit ;; esac
+if [ "$1" = show ]; then
 [ -z "${SLOW-}" ] || { echo "env of a slow scontrol" >> "$HERE/log"; sleep 1; }
 echo "scontrol is asked" >> "$HERE/asked"
 if [ "$(wc -l < "$HERE/asked")" -le "${DEAF:-0}" ]; then echo "Unable to contact slurm controller" >&2; exit 1; fi

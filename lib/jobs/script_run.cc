@@ -100,6 +100,17 @@ ask_requeue() {
   done
   say "scontrol requeue got no answer in a minute ($answer); Slurm may have heard it: look with squeue before submitting again"
 }
+# restarts_anyway: a job that ends in its GraceTime is started again by Slurm itself, from 24.05 on and where preemption means that.
+# Asked for it as well, Slurm would start it once more when it is done.
+restarts_anyway() {
+  local config version
+  ask 5
+  case "$(told Requeue) $(told PreemptTime)" in "1 "[0-9]*) ;; *) return 1 ;; esac
+  config=$(timeout 5 scontrol show config 2> /dev/null) || return 1
+  version=$(sed -nE 's/^SLURM_VERSION *= *([0-9]+)\.([0-9]+).*/\1\2/p' <<< "$config")
+  [ "${version:-0}" -ge 2405 ] && grep -qE '^PreemptType *= *preempt/partition_prio$' <<< "$config" || return 1
+  timeout 5 scontrol show partition "$SLURM_JOB_PARTITION" 2> /dev/null | grep -qE ' PreemptMode=([A-Z]+,)?REQUEUE( |,|$)'
+}
 # requeue REASON: the same job again, on the same or other nodes.
 requeue() {
   if [ -z "$saved" ] || [ "$code" != 75 ]; then failed=$((failed + 1)); fi
@@ -107,6 +118,8 @@ requeue() {
   if [ "$MAX_RESTARTS" = 0 ] || [ "$failed" -gt "$MAX_RESTARTS" ]; then
     say "$1, but MAX_RESTARTS=$MAX_RESTARTS is reached; submit the job again and it goes on"
     rm -f "$NEOX_FAILURES_FILE"
+  elif restarts_anyway; then
+    say "$1, being preempted: Slurm itself starts it again"
   else
     if [ "$failed" = 0 ]; then say "$1; asks Slurm for a restart"; else say "$1; asks Slurm for restart $failed of at most $MAX_RESTARTS after failures"; fi
     # What keeps failing at once may need Slurm to see first that a node is dead: each try waits longer.
@@ -134,7 +147,7 @@ else
   case $code in
     0 | 64 | 78) rm -f "$NEOX_FAILURES_FILE" ;;
     75) requeue "saved and stopped" ;;
-    76 | 137 | 143) requeue "a task was lost, or killed (137: often out of memory)" ;;
+    14 | 76 | 137 | 143) requeue "a task was lost, or killed (14: Open MPI 5 lost it; 137: often out of memory)" ;;
     138) requeue "stopped before it could save" ;;  # SIGUSR1 found a task that had not yet started
     1)  # srun's own, which it also makes of a task that Slurm has killed for its memory
       if [ $((SECONDS - started)) -ge 60 ]; then requeue "srun ended with 1 (often a task out of memory, see above)"; else requeue_odd; fi

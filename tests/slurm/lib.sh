@@ -12,7 +12,7 @@ export LC_ALL=C.UTF-8 PATH=$build/bin:$PATH:/usr/sbin:/sbin
 export IMAGE= # jobs take the programs in PATH
 # Ranks share few cores here; threads that spin or are bound make that slow.
 export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
-export OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_hwloc_base_binding_policy=none
+export OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_hwloc_base_binding_policy=none PRTE_MCA_hwloc_default_binding_policy=none
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
 say() { printf '[%5.1f s] %s\n' "$(elapsed "$began")" "$*"; }

@@ -24,4 +24,4 @@ for partition in batch spot; do
   expect "$fsx/$partition/job.out" 'asked to by SIGTERM' 'resuming from .*global_step'
   same_losses straight "$partition" "$steps" bits
 done
-expect "$fsx/spot/job.out" 'asks Slurm for a restart'
+expect "$fsx/spot/job.out" 'asks Slurm for a restart|Slurm itself starts it again'
