@@ -1,7 +1,7 @@
 # A file's headers, and the templates that wait in them for the end of the file (1 s with LibTorch), take longer than what
 # it says itself. So the headers that most files include are compiled once for each kind of target, code or test, with or
 # without LibTorch, and the files of a module eight together, which halves the time of a build. Each file still includes
-# what it uses: the presets debug and asan compile each alone.
+# what it uses: the preset debug compiles each alone.
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
   set(default ON)
 else()  # others want all options and macros of the targets to be equal

@@ -15,7 +15,7 @@ Charsmap::Charsmap(std::string_view bytes, std::string_view name) {
   check_io(bytes.size() >= 4 && size % 4 == 0 && size <= bytes.size() - 4, name,
            ": its table of characters (precompiled_charsmap) is damaged");
   trie_.resize(size / 4);
-  std::memcpy(trie_.data(), bytes.data() + 4, size);
+  if (size > 0) std::memcpy(trie_.data(), bytes.data() + 4, size);
   made_ = bytes.substr(4 + size);
   check_io(is_utf8(made_), name,
            ": its table of characters (precompiled_charsmap) is damaged: it makes texts that are "
