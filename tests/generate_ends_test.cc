@@ -58,6 +58,22 @@ TEST_F(GeneratedText, TokensThatAConvertedModelEndsTextsWithEndThem) {
   EXPECT_EQ(trim(generate_from(run.step_dir(20) + "/", asked).out), "the and");
 }
 
+// Of a converted model, whose configuration names the tokenizer in hf/ by its absolute path.
+TEST_F(GeneratedText, ATokenizerMovesAlongWithItsModel) {
+  fs::path was = run.dir() / "was", now = run.dir() / "now";
+  fs::create_directories(was / "hf");
+  fs::copy_file(Material::get() / "tokenizer.json", was / "hf" / "tokenizer.json");
+  std::string vocab = "vocab_file=" + (was / "hf" / "tokenizer.json").string();
+  ASSERT_EQ(run.train({vocab, "save=" + was.string(), "load=" + was.string()}).code, 0);
+  fs::rename(was, now);
+  EXPECT_EQ(generate_from(now, asked).out, whole);
+  Ended ended = generate_from(now, asked + Strings{"--vocab-file", was / "hf" / "tokenizer.json"});
+  EXPECT_EQ(ended.code, 74);
+  EXPECT_TRUE(has(ended.err, "which does not exist")) << ended.err;
+  fs::rename(now / "hf", now / "other");
+  EXPECT_EQ(generate_from(now, asked).code, 74);
+}
+
 // A run that was trained on from a converted model has no files beside its checkpoints.
 TEST_F(GeneratedText, TheFilesBesideItsTokenizerSayWhatEndsTheTextsOfARun) {
   fs::path hf = run.dir() / "tuned";

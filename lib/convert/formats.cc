@@ -121,15 +121,6 @@ const Companion* companion(const ModelFiles& model, const std::string& name) {
   return found == model.companions.end() ? nullptr : &*found;
 }
 
-void follow_tokenizer(TokenizerConfig& tokenizer, const fs::path& dir) {
-  const fs::path was = tokenizer.vocab_file, now = dir / was.filename();
-  std::error_code error;  // of a place that another user alone may look at
-  bool ours = !was.empty() && was.parent_path().filename() == dir.filename();
-  if (!ours || fs::exists(was, error) || !fs::exists(now, error)) return;
-  tokenizer.vocab_file = now;
-  if (!tokenizer.merge_file.empty()) tokenizer.merge_file = dir / tokenizer.merge_file.filename();
-}
-
 namespace {
 
 // Whether a tokenizer's file can be read; else says why it does not go along: it may lie with

@@ -71,9 +71,6 @@ void write_neox_slots(const ModelFiles& model, const Target& target);
 
 // The file of that name that goes along, or null.
 const Companion* companion(const ModelFiles& model, const std::string& name);
-// Where neox-convert wrote the tokenizer into `dir`, which has another place now, the configuration
-// names it there.
-void follow_tokenizer(TokenizerConfig& tokenizer, const fs::path& dir);
 // Makes the tokenizer that the configuration names go along; false where it names none, or none
 // that can be read.
 bool add_tokenizer(ModelFiles& model);

@@ -14,6 +14,7 @@
 #include "convert/neox_names.h"
 #include "convert/neox_optimizer.h"
 #include "model/parameters.h"
+#include "tokenizer/of_config.h"
 #include "torchfile/tensor.h"
 
 namespace neox {

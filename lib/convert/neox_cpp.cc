@@ -13,6 +13,7 @@
 #include "convert/formats.h"
 #include "convert/json.h"
 #include "model/parameters.h"
+#include "tokenizer/of_config.h"
 #include "tokenizer/tokenizer.h"
 
 namespace neox {

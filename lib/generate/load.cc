@@ -98,6 +98,9 @@ Config config_of_texts(const Checkpoint& checkpoint, const std::vector<std::stri
   Config config = load_config(changed);
   std::ranges::for_each(overrides, say_effect);
   config.model.vocab = state.padded_vocab;
+  bool chosen = std::ranges::any_of(
+      overrides, [](const std::string& each) { return each.starts_with("vocab_file="); });
+  if (!chosen) follow_tokenizer(config.tokenizer, checkpoint.dir().parent_path() / kCompanionDir);
   check_usage(!config.model.scores, dir,
               " holds a reward model (train_impl: rm), which rates texts and writes none; "
               "neox-convert --to hf makes it one of sequence classification for transformers");

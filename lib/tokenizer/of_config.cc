@@ -21,4 +21,13 @@ std::unique_ptr<Tokenizer> load_tokenizer(const Config& config) {
   return std::make_unique<Tokenizer>(Tokenizer::of_type(t.type, t.vocab_file, t.merge_file));
 }
 
+void follow_tokenizer(TokenizerConfig& tokenizer, const fs::path& dir) {
+  const fs::path was = tokenizer.vocab_file, now = dir / was.filename();
+  std::error_code error;  // of a place that another user alone may look at
+  bool ours = !was.empty() && was.parent_path().filename() == dir.filename();
+  if (!ours || fs::exists(was, error) || !fs::exists(now, error)) return;
+  tokenizer.vocab_file = now;
+  if (!tokenizer.merge_file.empty()) tokenizer.merge_file = dir / tokenizer.merge_file.filename();
+}
+
 }  // namespace neox

@@ -1,5 +1,6 @@
 // The tokenizer that a configuration names.
 #pragma once
+#include <filesystem>
 #include <memory>
 
 #include "config/config.h"
@@ -10,6 +11,10 @@ namespace neox {
 // Null where it names none. Throws where a file that it names is missing, with the line that names
 // it.
 std::unique_ptr<Tokenizer> load_tokenizer(const Config& config);
+
+// Where neox-convert wrote the tokenizer into `dir`, which has another place now, the configuration
+// names it there.
+void follow_tokenizer(TokenizerConfig& tokenizer, const std::filesystem::path& dir);
 
 // The vocabulary that is counted with where there is no tokenizer to ask: GPT-2's, LLaMA's of
 // SentencePiece, or that of GPT-NeoX-20B, which Pythia has.
