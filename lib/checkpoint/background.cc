@@ -114,8 +114,10 @@ std::optional<double> BackgroundSave::wait_to_save(int64_t iteration) {
   if (waits && waited >= kWorthSaying && control_->rank() == 0)
     log_warning("step ", iteration, " is to be saved while step ", iteration_,
                 " was still being written: training waited ", human_duration(waited),
-                "; fewer saves (checkpoint_factor, extra_save_iters) or a faster file system avoid "
-                "that");
+                std::exchange(advised_, true)
+                    ? ""
+                    : "; fewer saves (checkpoint_factor, extra_save_iters) or a faster file system "
+                      "avoid that");
   return seconds;
 }
 

@@ -55,6 +55,7 @@ class BackgroundSave {
   std::future<double> saving_;
   std::optional<double> ended_;  // not yet told
   int64_t iteration_ = 0;        // of the save that is under way
+  bool advised_ = false;         // on saves that training waits for
 };
 
 }  // namespace neox

@@ -116,8 +116,7 @@ int64_t padded_vocab(const Config& config, int64_t vocab) {
 ParameterParts parameter_parts(const ModelConfig& m) {
   int64_t h = m.hidden, D = m.head_size();
   auto norm = [&](int64_t values) {
-    if (m.norm_weights == NormWeights::kEach) return m.has_norm_bias() ? 2 * values : values;
-    return int64_t{m.norm_weights == NormWeights::kOne};
+    return m.norm_weight_count(values) * (m.has_norm_bias() ? 2 : 1);
   };
   int64_t qkv = (m.heads + 2 * m.groups()) * D, up = m.mlp_inputs();
   int64_t whole =

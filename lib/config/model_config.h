@@ -121,6 +121,10 @@ struct ModelConfig {
   bool has_norm_bias() const {
     return norm == Norm::kLayerNorm && norm_weights == NormWeights::kEach;
   }
+  // Of a norm over that many values; a bias has as many.
+  int64_t norm_weight_count(int64_t values) const {
+    return norm_weights == NormWeights::kEach ? values : norm_weights == NormWeights::kOne;
+  }
   bool has_qkv_bias() const { return attention_bias || qkv_bias; }
   int64_t group_queries() const { return heads / groups(); }
   int64_t mlp_inputs() const { return gated ? 2 * intermediate : intermediate; }

@@ -127,9 +127,8 @@ using enum InitKind;
 // A norm over `size` values: a weight and a bias, where that kind of norm has them.
 void add_norm(std::vector<ModelParam>& params, const ModelConfig& c, const std::string& name,
               int64_t size) {
-  if (c.norm_weights == NormWeights::kNone) return;
-  int64_t weights = c.norm_weights == NormWeights::kOne ? 1 : size;
-  params.push_back({{name + ".weight", {weights}, std::nullopt, false}, kOnes});
+  int64_t weights = c.norm_weight_count(size);
+  if (weights > 0) params.push_back({{name + ".weight", {weights}, std::nullopt, false}, kOnes});
   if (c.has_norm_bias()) params.push_back({{name + ".bias", {size}, std::nullopt, false}, kZeros});
 }
 
