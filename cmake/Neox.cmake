@@ -175,8 +175,8 @@ function(neox_test name)
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 900)  # against what hangs: a busy machine takes three times as long as a quiet one
   endif()
-  if(NEOX_SANITIZE)  # which take several times as long
-    math(EXPR ARG_TIMEOUT "4 * ${ARG_TIMEOUT}")
+  if(NEOX_SANITIZE)  # which take ten times as long and more
+    math(EXPR ARG_TIMEOUT "8 * ${ARG_TIMEOUT}")
   endif()
   add_executable(${name} ${name}.cc ${ARG_SOURCES})
   target_compile_options(${name} PRIVATE ${NEOX_TEST_OPTIONS})
