@@ -19,6 +19,12 @@ namespace {
 
 constexpr int kPipeBytes = 4096;
 
+#ifdef __SANITIZE_ADDRESS__
+constexpr int64_t kMillisecondsOfALimit = 4000;  // sanitizers make a program that much slower
+#else
+constexpr int64_t kMillisecondsOfALimit = 1000;
+#endif
+
 int64_t now_milliseconds() {
   using namespace std::chrono;
   return duration_cast<milliseconds>(steady_clock::now().time_since_epoch()).count();
@@ -65,7 +71,7 @@ Child::Child(const std::function<int()>& body, const ChildOptions& options) {
 }
 
 void Child::start(const std::function<int()>& body, const ChildOptions& options) {
-  deadline_ = now_milliseconds() + 1000 * options.limit_seconds;
+  deadline_ = now_milliseconds() + kMillisecondsOfALimit * options.limit_seconds;
   int pipe[2];
   check(::pipe2(pipe, O_CLOEXEC) == 0, "pipe");
   ::fcntl(pipe[0], F_SETPIPE_SZ, kPipeBytes);

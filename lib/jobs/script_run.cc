@@ -109,7 +109,7 @@ restarts_anyway() {
   config=$(timeout 5 scontrol show config 2> /dev/null) || return 1
   version=$(sed -nE 's/^SLURM_VERSION *= *([0-9]+)\.([0-9]+).*/\1\2/p' <<< "$config")
   [ "${version:-0}" -ge 2405 ] && grep -qE '^PreemptType *= *preempt/partition_prio$' <<< "$config" || return 1
-  timeout 5 scontrol show partition "$SLURM_JOB_PARTITION" 2> /dev/null | grep -qE ' PreemptMode=([A-Z]+,)?REQUEUE( |,|$)'
+  timeout 5 scontrol show partition "${SLURM_JOB_PARTITION:-}" 2> /dev/null | grep -qE ' PreemptMode=([A-Z]+,)?REQUEUE( |,|$)'
 }
 # requeue REASON: the same job again, on the same or other nodes.
 requeue() {
