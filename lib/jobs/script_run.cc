@@ -103,13 +103,14 @@ ask_requeue() {
 # restarts_anyway: a job that ends in its GraceTime is started again by Slurm itself, from 24.05 on and where preemption means that.
 # Asked for it as well, Slurm would start it once more when it is done.
 restarts_anyway() {
-  local config version
+  local config version partition
   ask 5
   case "$(told Requeue) $(told PreemptTime)" in "1 "[0-9]*) ;; *) return 1 ;; esac
   config=$(timeout 5 scontrol show config 2> /dev/null) || return 1
   version=$(sed -nE 's/^SLURM_VERSION *= *([0-9]+)\.([0-9]+).*/\1\2/p' <<< "$config")
   [ "${version:-0}" -ge 2405 ] && grep -qE '^PreemptType *= *preempt/partition_prio$' <<< "$config" || return 1
-  timeout 5 scontrol show partition "${SLURM_JOB_PARTITION:-}" 2> /dev/null | grep -qE ' PreemptMode=([A-Z]+,)?REQUEUE( |,|$)'
+  partition=$(timeout 5 scontrol show partition "${SLURM_JOB_PARTITION:-}" 2> /dev/null) || return 1
+  grep -qE ' PreemptMode=([A-Z]+,)?REQUEUE( |,|$)' <<< "$partition"
 }
 # requeue REASON: the same job again, on the same or other nodes.
 requeue() {
