@@ -40,7 +40,7 @@ const Case kData[] = {
      }},
     {"missing dataset",
      74,
-     {"no dataset DIR/nothing", "neox-prepare-data makes one"},
+     {"--set: data_path: no dataset DIR/nothing", "neox-prepare-data makes one"},
      [](Scene& s) { return What{{"data_path=" + (s.dir() / "nothing")}}; }},
     {"prefix with ending",
      74,

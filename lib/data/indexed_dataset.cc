@@ -123,14 +123,19 @@ TokenType token_type_of(int64_t vocab) {
   return vocab < 65500 ? TokenType::kUint16 : TokenType::kInt32;
 }
 
+void check_dataset_exists(const std::string& prefix) {
+  std::error_code error;
+  std::string idx = prefix + ".idx", bin = prefix + ".bin";
+  check_exists(idx, prefix, fs::exists(bin, error));
+  check_exists(bin, prefix, fs::exists(idx, error));
+}
+
 IndexedDataset::IndexedDataset(const std::string& prefix, int64_t vocab)
     : prefix_(trim(prefix)),
       idx_path_(prefix_ + ".idx"),
       bin_path_(prefix_ + ".bin"),
       vocab_(vocab) {
-  std::error_code error;
-  check_exists(idx_path_, prefix_, fs::exists(bin_path_, error));
-  check_exists(bin_path_, prefix_, fs::exists(idx_path_, error));
+  check_dataset_exists(prefix_);
   idx_ = MappedFile(idx_path_, MappedFile::Access::kSequential);
   bin_ = MappedFile(bin_path_);
   index_ = read_index(idx_.bytes(), idx_path_);

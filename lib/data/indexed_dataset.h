@@ -86,6 +86,9 @@ DatasetIndex read_index(std::span<const std::byte> bytes, const std::string& pat
 
 inline constexpr size_t kIdxHeaderBytes = 34;
 
+// Throws Error (74) that says what is there instead where a prefix has no .bin or no .idx.
+void check_dataset_exists(const std::string& prefix);
+
 class IndexedDataset {
  public:
   static constexpr int64_t kAnyToken = INT64_MAX;

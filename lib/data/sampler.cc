@@ -197,6 +197,16 @@ void Sampler::Impl::apply_labels(const SampleSource::Piece& piece, std::span<con
            ": a label is its token, or -100 where no loss is wanted; prepare both again together");
 }
 
+void check_datasets_exist(const Config& config) {
+  for (const auto& [key, prefix] : datasets_of(config.data)) {
+    try {
+      check_dataset_exists(std::string(trim(prefix)));
+    } catch (const Unreadable&) { throw; } catch (const Error& e) {
+      fail(e.exit(), config.where(key), ": ", key, ": ", e.what());
+    }
+  }
+}
+
 Sampler::Sampler(const DataConfig& config, int64_t seq, int64_t vocab, int32_t end_of_document,
                  const SampleCounts& counts, const std::function<void()>& poll)
     : impl_(std::make_unique<Impl>()) {

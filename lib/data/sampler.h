@@ -24,6 +24,9 @@ struct SampleCounts {
   int64_t train = 0, valid = 0, test = 0;
 };
 
+// Throws Error (74), with the key and its line, where a data set that a run names is not there.
+void check_datasets_exist(const Config& config);
+
 class Sampler {
  public:
   // Opens and checks the files; builds the index, or finds it in the file of an earlier start, or

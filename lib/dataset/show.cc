@@ -147,6 +147,7 @@ Sampler open_sampler(const Config& config, const Tokenizer* tokenizer,
   bool has_end = tokenizer && tokenizer->has_end_of_document();
   check_usage(has_end || !config.data.eod_mask_loss, config.where("eod_mask_loss"),
               ": eod_mask_loss needs a tokenizer (vocab_file) with <|endoftext|>");
+  check_datasets_exist(config);
   return Sampler(config.data, config.model.seq, vocab, has_end ? tokenizer->end_of_document() : -1,
                  sample_counts(config.train, batches, samples_of_run(config, batches)));
 }

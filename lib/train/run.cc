@@ -144,9 +144,8 @@ void say_start(const Config& config, const Start& start, const Mesh& mesh, at::D
 
 constexpr const char* kBeforeSteps = "before the first step; there is nothing to save";
 
-// Collective. An index that is to be built is there before the other ranks look for it: file
-// systems without locks would let each rank build it, and a node may for a minute not see a file
-// that it has looked for in vain.
+// Collective. Other ranks look for an index once it is built: without locks each would build it,
+// and a node may for a minute not see a file that it has looked for in vain.
 Sampler open_behind_rank_0(Control& control, const std::function<Sampler()>& open) {
   std::optional<Sampler> sampler;
   if (control.rank() == 0) sampler.emplace(open());
@@ -317,6 +316,7 @@ Sampler open_samples(const Config& config, const TrainState& state, int64_t end_
                      Control& control, const RunPlace& place) {
   BatchSchedule batches = batch_schedule(config, state.global_batch);
   Sampler sampler = open_behind_rank_0(control, [&] {
+    check_datasets_exist(config);
     return Sampler(config.data, config.model.seq, config.model.vocab,
                    static_cast<int32_t>(end_of_document),
                    sample_counts(config.train, batches, state.dataset_samples),
