@@ -180,7 +180,10 @@ void run(const Options& o) {
   dtypes.state = dtypes.param;
   ModelConfig config = config_of(kShapes.at(o.shape));
   GptNeoX model(config, mesh,
-                {.dtypes = dtypes, .device = device, .keeping = Keeping::kNoGradients});
+                {.dtypes = dtypes,
+                 .device = device,
+                 .keeping = Keeping::kNoGradients,
+                 .packing = WeightPacking::kWhereFaster});
   double elements = -static_cast<double>(config.vocab * config.hidden);  // embed_in is not read
   for (ParamBuffer* buffer : model.buffers()) elements += static_cast<double>(buffer->chunk_size());
   Run run{model, o, elements * (o.precision == "bf16" ? 2 : 4)};

@@ -36,7 +36,8 @@ class Model {
                {.dtypes = {type, type, type},
                 .device = device,
                 .keeping = Keeping::kNoGradients,
-                .recorder = std::move(recorder)}) {}
+                .recorder = std::move(recorder),
+                .packing = WeightPacking::kAlways}) {}
   static ModelConfig config(const ModelOption& option, int64_t hidden = 20) {
     TinyOptions options;
     options.model.hidden = hidden;

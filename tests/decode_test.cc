@@ -6,6 +6,7 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/randn.h>
 #include <ATen/ops/stack.h>
 #include <gtest/gtest.h>
 
@@ -40,6 +41,34 @@ TEST(FusedDecode, IsNearTheModelsOwnLayersInBf16) {
     EXPECT_LT(relative(half.logits(3, By::kFused), half.logits(3, By::kLayers)), 0.2)
         << option.name;
   }
+}
+
+// Six steps are done each time, and weights are packed behind the eighth.
+TEST(FusedDecode, KeepsItsBitsWithPackedWeights) {
+  for (int threads : {1, 3}) {
+    at::set_num_threads(threads);
+    for (const ModelOption& option : all_options()) {
+      Model model(option, at::kBFloat16, at::kCPU, graph_recorder, 128);
+      Tensor first = model.logits(3, By::kFused);
+      for (int again = 0; again < 2; ++again)
+        EXPECT_TRUE(model.logits(3, By::kFused).equal(first)) << option.name << " " << again;
+    }
+  }
+  at::set_num_threads(1);
+}
+
+TEST(PackedModel, PacksOnceSoManyStepsWereDone) {
+  Tensor w = at::randn({64, 256}).to(at::kBFloat16), small = w.narrow(0, 0, 8);
+  std::vector<WeightMatrix> m;
+  for (const Tensor& x : {w, small})
+    m.push_back({x.const_data_ptr(), WeightType::kBfloat16, x.size(0), x.size(1)});
+  PackedModel packed(WeightPacking::kAlways);
+  for (int step = 1; step <= 9; ++step) {
+    EXPECT_EQ(packed.count_step(row_kernels(), {&m[0], &m[1]}, 2), step >= 8);
+    EXPECT_EQ(packed.of(m[0]) != nullptr, step >= 8 && row_kernels().pack);
+  }
+  m[1].data = w.const_data_ptr<at::BFloat16>() + 8 * 256;
+  EXPECT_EQ(packed.of(m[1]), nullptr);
 }
 
 TEST(FusedDecode, ReadsLongPromptsAsTheModelsOwnLayers) {

@@ -3,6 +3,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/exp2.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/layer_norm.h>
 #include <ATen/ops/linspace.h>
@@ -18,6 +19,7 @@
 #include <cmath>
 #include <limits>
 
+#include "ops/packed_weights.h"
 #include "ops/row_kernels.h"
 #include "ops/team.h"
 
@@ -102,6 +104,66 @@ TEST_P(Kernels, MultiplyARowAlikeInAnyCompany) {
         EXPECT_TRUE(one[0].equal(all[b])) << b;
       }
     }
+}
+
+// Weights of N rows, some of exponents that are rare, at the ends of tiles and rows too.
+Tensor weights_with_rare_ones(int64_t N, int64_t columns) {
+  Tensor w = at::randn({N, columns});
+  w[0][0] = -7e20F;
+  w[N / 2][columns / 2] = -1e-30F;
+  w[N - 1][columns - 2] = 3e-12F;
+  w[N - 1][columns - 1] = 1e30F;
+  w.narrow(0, N - 3, 2).zero_();
+  w[N / 3].mul_(-0.0F);
+  return w.to(at::kBFloat16);
+}
+
+class PackingKernels : public Kernels {};
+std::vector<const RowKernels*> packing_kernels() {
+  std::vector<const RowKernels*> all = all_row_kernels();
+  std::erase_if(all, [](const RowKernels* k) { return !k->pack; });
+  return all;
+}
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(PackingKernels);
+INSTANTIATE_TEST_SUITE_P(Of, PackingKernels, ::testing::ValuesIn(packing_kernels()),
+                         [](const auto& info) { return std::string(info.param->name); });
+
+TEST_P(PackingKernels, MultiplyWithTheBitsOfUnpackedWeights) {
+  for (auto [N, columns] : {std::pair<int64_t, int64_t>{16, 256}, {64, 1152}, {208, 768}}) {
+    Tensor w = weights_with_rare_ones(N, columns);
+    WeightMatrix m = matrix(w);
+    ASSERT_TRUE(PackedMatrix::fits(k, m));
+    PackedMatrix packed(k, m);
+    packed.pack(1, packed.num_groups());
+    packed.pack(0, 1);
+    ASSERT_TRUE(packed.packed());
+    for (int64_t batch : {1, 2, 5, 16, 17, 50})
+      for (int64_t from = 0; from < N; from += 48) {
+        Tensor x = padded(at::randn({batch, columns})), y = at::zeros({2, batch, N});
+        k.multiply(m, from, N, rows(x), rows(y[0]));
+        WeightMatrix narrow = m;
+        narrow.packed = packed.packed();
+        if (batch <= 2) narrow.data = nullptr;  // is not read
+        k.multiply(narrow, from, N, rows(x), rows(y[1]));
+        EXPECT_TRUE(y[0].equal(y[1])) << N << " " << batch << " " << from;
+      }
+  }
+}
+
+TEST_P(PackingKernels, LeaveWeightsOfManyExponents) {
+  Tensor wide = (at::randn({32, 512}) * at::exp2(at::randn({32, 512}) * 8)).to(at::kBFloat16);
+  PackedMatrix packed(k, matrix(wide));
+  packed.pack(0, packed.num_groups());
+  EXPECT_FALSE(packed.packed());
+}
+
+TEST_P(PackingKernels, TakeWholeGroupsOfBf16) {
+  Tensor w = at::zeros({64, 256}, at::kBFloat16);
+  EXPECT_TRUE(PackedMatrix::fits(k, matrix(w)));
+  EXPECT_FALSE(PackedMatrix::fits(k, matrix(w.to(at::kFloat))));
+  EXPECT_FALSE(PackedMatrix::fits(k, matrix(w.narrow(0, 0, 24))));
+  EXPECT_FALSE(PackedMatrix::fits(k, matrix(w.view({32, 512}).narrow(0, 0, 0))));
+  EXPECT_FALSE(PackedMatrix::fits(k, matrix(w.view({1024, 16}))));
 }
 
 TEST_P(Kernels, Norm) {

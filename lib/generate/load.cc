@@ -170,7 +170,8 @@ LoadedModel::LoadedModel(const fs::path& dir, const std::vector<std::string>& ov
                                      ModelOptions{.start = ModelOptions::kZeros,
                                                   .dtypes = dtypes,
                                                   .device = device,
-                                                  .keeping = Keeping::kNoGradients});
+                                                  .keeping = Keeping::kNoGradients,
+                                                  .packing = WeightPacking::kWhereFaster});
   read_parameters(checkpoint, *model_);
 }
 

@@ -81,6 +81,8 @@ KvCache GptNeoX::new_cache(int64_t batch, int64_t capacity) {
   cache.keys = all[0].unbind(), cache.values = all[1].unbind();
   at::ScalarType type = options_.dtypes.param;
   bool whole = mesh_.tp().size() == 1 && mesh_.pp().size() == 1;
+  if (!packed_ && options_.packing != WeightPacking::kNever)
+    packed_ = std::make_shared<PackedModel>(options_.packing);
   if (whole && options_.device.is_cpu() && (type == at::kFloat || type == at::kBFloat16))
     cache.fused = std::make_shared<FusedDecode>(decode_source(capacity));
   if (auto recorder = config_.moe ? nullptr : options_.recorder(options_.device)) {
@@ -101,7 +103,8 @@ DecodeSource GptNeoX::decode_source(int64_t capacity) {
       .rotary = rotary_,
       .positions = learned ? param("embed_positions.weight") : sinusoids_,
       .attend = [this](const Tensor& q, const Tensor& k,
-                       const Tensor& v) { return attend_prompt(q, k, v); }};
+                       const Tensor& v) { return attend_prompt(q, k, v); },
+      .packed = packed_};
   Tensor by_distance = score_bias(capacity - 1, capacity);
   if (slopes_.defined() || by_distance.defined()) {
     Tensor added = score_mask(capacity - 1, capacity, {});

@@ -69,6 +69,7 @@ FusedDecode::FusedDecode(const DecodeSource& s)
       sin_(s.rotary.sin.contiguous()),
       added_(in_float(s.added)),
       type_(weight_type(embedding_)),
+      packed_(s.packed),
       attend_(s.attend) {
   for (int64_t l = s.first_layer; l < s.last_layer; ++l) layers_.push_back(layer_of(s, l));
   if (config_.embedding_norm) embedding_norm_ = norm(s, "embed_layernorm", config_.hidden);
@@ -117,6 +118,25 @@ FusedDecode::Linear FusedDecode::linear_of(const Tensor& weight, const Tensor& b
           .bias = {in_float(bias)}};
 }
 
+// Those that steps read whole.
+std::vector<WeightMatrix*> FusedDecode::matrices() {
+  std::vector<WeightMatrix*> all = {&head_.weight};
+  for (Layer& layer : layers_) {
+    all.insert(all.end(), {&layer.qkv.weight, &layer.dense.weight});
+    if (layer.experts.empty()) all.insert(all.end(), {&layer.mlp.in.weight, &layer.mlp.out.weight});
+    for (Mlp& expert : layer.experts)
+      all.insert(all.end(), {&expert.in.weight, &expert.out.weight});
+  }
+  return all;
+}
+
+void FusedDecode::take_packed(int threads) {
+  std::vector<WeightMatrix*> all = matrices();
+  if (!packed_->count_step(kernels_, all, threads)) return;
+  for (WeightMatrix* w : all) w->packed = packed_->of(*w);
+  packed_.reset();
+}
+
 void FusedDecode::reserve(int64_t rows, int64_t capacity, int threads) {
   rows_ = rows;
   bool enough = x_.values.defined() && x_.values.size(0) >= rows &&
@@ -145,6 +165,7 @@ void FusedDecode::reserve(int64_t rows, int64_t capacity, int threads) {
 
 Tensor FusedDecode::step(const Tensor& tokens, KvCache& cache) {
   int threads = at::get_num_threads();
+  if (packed_) take_packed(threads);
   reserve(tokens.size(0), cache.capacity(), threads);
   check_positions(cache, 1, cos_.size(0));
   Tensor positions = at::tensor(at::ArrayRef<int64_t>(cache.lengths));

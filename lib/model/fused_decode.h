@@ -3,17 +3,19 @@
 // rate of the memory, a prompt at that of products: of bf16 where the processor has kernels for it
 // (bf16_multiplies()), else of float, for which bf16 is converted in parts. Any model
 // that GptNeoX runs in float or bf16, but for prompts of one with experts; the weights stay where
-// they are.
+// they are, and where PackedModel has them too, steps take those.
 #pragma once
 #include <ATen/core/Tensor.h>
 
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "config/config.h"
 #include "model/kv_cache.h"
+#include "model/packed_model.h"
 #include "ops/norm.h"
 #include "ops/rotary.h"
 #include "ops/row_kernels.h"
@@ -35,6 +37,7 @@ struct DecodeSource {
   Tensor added;      // to scores, [H, capacity]: the last column for the token itself; or undefined
   // Of a prompt's queries [1, H, T, D], keys and values [1, K, T, D], all of the weights' type.
   std::function<Tensor(const Tensor&, const Tensor&, const Tensor&)> attend;
+  std::shared_ptr<PackedModel> packed = nullptr;  // null: its weights may change
 };
 
 inline WeightType weight_type(const Tensor& x) {
@@ -109,6 +112,8 @@ class FusedDecode {
   static Linear linear_of(const Tensor& weight, const Tensor& bias = {});
   Layer layer_of(const DecodeSource& source, int64_t l) const;
   static std::vector<Mlp> experts_of(const DecodeSource& source, const std::string& mlp);
+  std::vector<WeightMatrix*> matrices();
+  void take_packed(int threads);
   void reserve(int64_t rows, int64_t capacity, int threads);
   Tensor embedded(const Tensor& tokens, const Tensor& positions) const;
   void place_heads(const Layer& layer, float* heads, int64_t position) const;
@@ -156,6 +161,7 @@ class FusedDecode {
   Linear head_;
   Tensor embedding_, positions_, cos_, sin_, added_;
   WeightType type_;
+  std::shared_ptr<PackedModel> packed_;  // null: matrices are taken as they are, or all are taken
   int64_t rows_ = 0;
   Buffer x_, qkv_, attended_, out_;
   Inner inner_, expert_inner_;

@@ -17,6 +17,7 @@
 #include "config/config.h"
 #include "model/graphs.h"
 #include "model/kv_cache.h"
+#include "model/packed_model.h"
 #include "model/parameters.h"
 #include "model/sequence_parallel.h"
 #include "ops/dropout.h"
@@ -67,6 +68,7 @@ struct ModelOptions {
   std::optional<PreferenceConfig> preference = {};  // of batches with a reference
   // Records steps of generation; where it gives null they are not recorded.
   std::function<std::unique_ptr<GraphRecorder>(at::Device)> recorder = graph_recorder;
+  WeightPacking packing = WeightPacking::kNever;  // of steps of generation on a CPU
 };
 
 struct CacheStep;
@@ -229,6 +231,7 @@ class GptNeoX {
   Tensor ones_;       // weights of norms that learn none; or undefined
   Tensor slopes_;     // [H, 1, 1] of ALiBi; undefined: none
   ScoreRule score_rule_;
+  std::shared_ptr<PackedModel> packed_;  // of generation, once it began; or null
   Tensor expert_load_ = {};  // as of take_expert_load(); undefined: no mixture was passed
 };
 

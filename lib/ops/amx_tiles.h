@@ -3,6 +3,8 @@
 #include <immintrin.h>
 
 #include <cstdint>
+#include <cstdlib>
+#include <cstring>
 
 namespace neox {
 namespace {  // each file that is compiled for AMX has its own
@@ -23,6 +25,24 @@ class Tiles {
   }
   Tiles(const Tiles&) = delete;
   ~Tiles() { _tile_release(); }
+};
+
+// Zeros that begin at 64 bytes. Of containers of the standard library, compiled for this kind of
+// processor, the linker could take functions for other parts of the program.
+template <class T>
+class Room {
+ public:
+  explicit Room(int64_t n) {
+    size_t bytes = (static_cast<size_t>(n) * sizeof(T) + 63) / 64 * 64;
+    data_ = static_cast<T*>(std::aligned_alloc(64, bytes));
+    std::memset(static_cast<void*>(data_), 0, bytes);
+  }
+  ~Room() { std::free(data_); }
+  Room(const Room&) = delete;
+  T* data() const { return data_; }
+
+ private:
+  T* data_;
 };
 
 }  // namespace

@@ -19,10 +19,42 @@ inline int64_t padded_row(int64_t n) {
   return (n + kRowMultiple - 1) / kRowMultiple * kRowMultiple;
 }
 
+// A weight whose exponent has no code.
+struct RareWeight {
+  uint32_t tile;          // of the group
+  uint16_t place, value;  // among the tile's numbers
+};
+
+// A matrix of bf16 in 12 bits a number, exactly (ops/packed_weights.h): groups of 16 rows, each its
+// rare weights, by tiles, and behind them codes. The numbers of a group are in the order in which
+// the kernels multiply them, in tiles of theirs; of each 128 there are 64 bytes with the codes of
+// two exponents each, and 128 with signs and mantissas.
+struct PackedWeights {
+  const uint8_t* groups = nullptr;          // at 64 bytes
+  int64_t group_bytes = 0, rare_bytes = 0;  // multiples of 64
+  uint8_t high[16] = {}, low[16] = {};  // of a code: the exponent's upper bits, and its last one
+
+  const uint8_t* group(int64_t i) const { return groups + i * group_bytes; }
+  const RareWeight* rare(int64_t i) const { return reinterpret_cast<const RareWeight*>(group(i)); }
+  const uint8_t* codes(int64_t i) const { return group(i) + rare_bytes; }
+};
+constexpr int64_t kPackedRows = 16;
+
+// A group of rows that is packed.
+struct PackedGroup {
+  const uint16_t* rows = nullptr;  // `columns` apart
+  int64_t columns = 0;
+  const uint8_t* code_of = nullptr;  // of each of 256 exponents; 255: none
+  uint8_t* codes = nullptr;
+  RareWeight* rare = nullptr;  // room for most_rare and one of the largest tile, which ends them
+  int64_t most_rare = 0;
+};
+
 struct WeightMatrix {
   const void* data = nullptr;  // [rows, columns]
   WeightType type = WeightType::kFloat;
   int64_t rows = 0, columns = 0;
+  const PackedWeights* packed = nullptr;  // the same weights, or null
 };
 
 // Rows of floats, `stride` apart.
@@ -68,6 +100,9 @@ struct RowKernels {
   // In GPT-NeoX's half-split form, on the first 2 * half elements.
   void (*rotate)(float* x, const float* cos, const float* sin, int64_t half);
   Pointwise gelu_erf, gelu_tanh, relu, silu, softsign, mish, sigmoid;
+  // For multiply(), matrices of a multiple of so many columns can be packed; 0: none.
+  int64_t packed_columns = 0;
+  bool (*pack)(const PackedGroup& group) = nullptr;  // false: too many are rare
 };
 
 // Those that this processor runs, the fastest last.

@@ -9,6 +9,7 @@ constexpr int kPlaces = 1;
 }  // namespace neox
 
 #include "ops/row_kernels_body.h"
+#include "ops/row_packed_avx512.h"
 
 namespace neox {
 namespace {
@@ -295,8 +296,19 @@ void attend_by_pairs(const CacheAttention& a) {
   for (int64_t query = 0; query < a.queries; ++query) attend_pairs(a, query);
 }
 
+struct AddPairs : InBf16 {
+  template <int B>
+  [[gnu::always_inline]] static void add(__m512i numbers, const uint16_t* x, Floats (&s)[B]) {
+    for (int b = 0; b < B; ++b)
+      s[b] = reinterpret_cast<Floats>(_mm512_dpbf16_ps(reinterpret_cast<__m512>(s[b]),
+                                                       as_bf16(numbers),
+                                                       as_bf16(_mm512_load_si512(x + b * kPairs))));
+  }
+};
+
 void multiply_by_pairs(const WeightMatrix& w, int64_t from, int64_t to, const FloatRows& x,
                        const FloatRows& y) {
+  if (multiplied_packed<AddPairs>(w, from, to, x, y)) return;
   w.type == WeightType::kFloat ? multiply(w, from, to, x, y) : multiply_pairs(w, from, to, x, y);
 }
 
@@ -304,6 +316,8 @@ constexpr RowKernels with_pairs(RowKernels kernels) {
   kernels.multiply = multiply_by_pairs;
   kernels.attend = attend_by_pairs;
   kernels.store = store_rounded;
+  kernels.packed_columns = kUnit;
+  kernels.pack = pack_rows;
   return kernels;
 }
 

@@ -6,6 +6,8 @@ namespace {
 RowKernels with_tiles(RowKernels kernels) {
   kernels.name = "amx";
   kernels.multiply = multiply_by_tiles;
+  kernels.packed_columns = 32;
+  kernels.pack = pack_for_tiles;
   return kernels;
 }
 

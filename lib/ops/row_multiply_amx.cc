@@ -17,30 +17,11 @@ namespace {
 constexpr int64_t kTile = 16;     // rows of a tile
 constexpr int64_t kColumns = 32;  // of weights, in a row of it
 
-// Zeros that begin at 64 bytes. Of containers of the standard library, compiled for this kind of
-// processor, the linker could take functions for other parts of the program.
-template <class T>
-class Room {
- public:
-  explicit Room(int64_t n) {
-    size_t bytes = (static_cast<size_t>(n) * sizeof(T) + 63) / 64 * 64;
-    data_ = static_cast<T*>(std::aligned_alloc(64, bytes));
-    std::memset(static_cast<void*>(data_), 0, bytes);
-  }
-  ~Room() { std::free(data_); }
-  Room(const Room&) = delete;
-  T* data() const { return data_; }
-
- private:
-  T* data_;
-};
-
-// 0 to 3 are sums [weights' rows, activations' rows], 4 and 5 weights, 6 and 7 pairs of so many
+// 0 and 1 are sums [weights' rows, activations' rows], 4 and 5 weights, 6 and 7 pairs of so many
 // rows of activations.
 TileShapes shapes_for(int64_t activations) {
   TileShapes shapes;
-  for (int tile : {0, 1, 2, 3, 6, 7})
-    shapes.row_bytes[tile] = static_cast<uint16_t>(4 * activations);
+  for (int tile : {0, 1, 6, 7}) shapes.row_bytes[tile] = static_cast<uint16_t>(4 * activations);
   return shapes;
 }
 
@@ -84,8 +65,8 @@ struct WeightTiles {
   int64_t apart;
 };
 
-// To the sums of one group of activations, 0 and 1 for even and odd chunks, and those of the next
-// group, 2 and 3, as if each were alone.
+// To the sums of one group of activations, 0, and those of the next group, 1, as if each were
+// alone.
 template <bool kTwo>
 void add_chunks(const WeightTiles& w, const uint32_t* x, const uint32_t* next, int64_t chunks,
                 int64_t width) {
@@ -96,19 +77,19 @@ void add_chunks(const WeightTiles& w, const uint32_t* x, const uint32_t* next, i
     _tile_loadd(6, x + c * chunk, stride);
     _tile_dpbf16ps(0, 4, 6);
     if constexpr (kTwo) _tile_loadd(7, next + c * chunk, stride);
-    if constexpr (kTwo) _tile_dpbf16ps(2, 4, 7);
+    if constexpr (kTwo) _tile_dpbf16ps(1, 4, 7);
     _tile_loadd(5, w.data + 64 * (c + 1), w.apart);
     _tile_loadd(6, x + (c + 1) * chunk, stride);
-    _tile_dpbf16ps(1, 5, 6);
+    _tile_dpbf16ps(0, 5, 6);
     if constexpr (kTwo) _tile_loadd(7, next + (c + 1) * chunk, stride);
-    if constexpr (kTwo) _tile_dpbf16ps(3, 5, 7);
+    if constexpr (kTwo) _tile_dpbf16ps(1, 5, 7);
   }
   if (c == chunks) return;
   _tile_loadd(4, w.data + 64 * c, w.apart);
   _tile_loadd(6, x + c * chunk, stride);
   _tile_dpbf16ps(0, 4, 6);
   if constexpr (kTwo) _tile_loadd(7, next + c * chunk, stride);
-  if constexpr (kTwo) _tile_dpbf16ps(2, 4, 7);
+  if constexpr (kTwo) _tile_dpbf16ps(1, 4, 7);
 }
 
 // Where the sums of 16 rows of weights go: of row r and of row b of activations to
@@ -128,19 +109,8 @@ class KeptSums {
   // The tiles' sums, of one group or two, of tile i.
   template <bool kTwo>
   void take(int64_t group, int64_t i) {
-    alignas(64) float even[kTile][kTile], odd[kTile][kTile];
-    auto keep = [&](int64_t g) {
-      Tile& to = kept_.data()[g].at[i];
-      for (int64_t r = 0; r < kTile; ++r)
-        _mm512_store_ps(to.row[r], _mm512_add_ps(_mm512_load_ps(even[r]), _mm512_load_ps(odd[r])));
-    };
-    _tile_stored(0, even, 64);
-    _tile_stored(1, odd, 64);
-    keep(group);
-    if constexpr (!kTwo) return;
-    _tile_stored(2, even, 64);
-    _tile_stored(3, odd, 64);
-    keep(group + 1);
+    _tile_stored(0, kept_.data()[group].at[i].row, 64);
+    if constexpr (kTwo) _tile_stored(1, kept_.data()[group + 1].at[i].row, 64);
   }
 
   // Of n tiles, the first `rows` rows of each.
@@ -172,9 +142,7 @@ template <bool kTwo>
 void multiply_groups(const WeightTiles& w, const PairedRows& x, int64_t g, int64_t i,
                      KeptSums& sums) {
   _tile_zero(0);
-  _tile_zero(1);
-  if constexpr (kTwo) _tile_zero(2);
-  if constexpr (kTwo) _tile_zero(3);
+  if constexpr (kTwo) _tile_zero(1);
   add_chunks<kTwo>(w, x.group(g), kTwo ? x.group(g + 1) : nullptr, x.chunks(), x.width());
   sums.take<kTwo>(g, i);
 }
@@ -191,6 +159,8 @@ void multiply_by_tiles(const WeightMatrix& w, int64_t from, int64_t to, const Fl
                        const FloatRows& y) {
   if (w.type == WeightType::kFloat || x.count == 0)
     return kAvx512RowKernels.multiply(w, from, to, x, y);
+  if (w.packed && x.count <= kTile && from % kTile == 0 && to % kTile == 0)
+    return multiply_packed_by_tiles(w, from, to, x, y);
   PairedRows pairs(x, w.columns);
   Tiles tiles(shapes_for(pairs.width()));
   KeptSums sums(x.count, pairs);
