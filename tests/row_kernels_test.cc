@@ -143,7 +143,7 @@ TEST_P(PackingKernels, MultiplyWithTheBitsOfUnpackedWeights) {
         k.multiply(m, from, N, rows(x), rows(y[0]));
         WeightMatrix narrow = m;
         narrow.packed = packed.packed();
-        if (batch <= 2) narrow.data = nullptr;  // is not read
+        if (batch == 1) narrow.data = nullptr;  // is not read
         k.multiply(narrow, from, N, rows(x), rows(y[1]));
         EXPECT_TRUE(y[0].equal(y[1])) << N << " " << batch << " " << from;
       }

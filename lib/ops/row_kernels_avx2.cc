@@ -44,7 +44,10 @@ inline void keep(Floats& v) { asm("" : "+x"(v)); }
 }  // namespace neox
 
 #include "ops/row_kernels_body.h"
+#include "ops/row_packing_avx2.h"
+// What takes Numbers:
+#include "ops/row_packed_body.h"
 
 namespace neox {
-const RowKernels kAvx2RowKernels = kernels_named("avx2");
+const RowKernels kAvx2RowKernels = with_packed_floats<4>(kernels_named("avx2"));
 }

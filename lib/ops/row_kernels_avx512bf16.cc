@@ -9,7 +9,9 @@ constexpr int kPlaces = 1;
 }  // namespace neox
 
 #include "ops/row_kernels_body.h"
-#include "ops/row_packed_avx512.h"
+#include "ops/row_packing_avx512.h"
+// What takes Numbers:
+#include "ops/row_packed_body.h"
 
 namespace neox {
 namespace {
@@ -308,8 +310,10 @@ struct AddPairs : InBf16 {
 
 void multiply_by_pairs(const WeightMatrix& w, int64_t from, int64_t to, const FloatRows& x,
                        const FloatRows& y) {
-  if (multiplied_packed<AddPairs>(w, from, to, x, y)) return;
-  w.type == WeightType::kFloat ? multiply(w, from, to, x, y) : multiply_pairs(w, from, to, x, y);
+  if (w.type == WeightType::kFloat) return multiply(w, from, to, x, y);
+  if (!w.packed || x.count == 0 || x.count > 2) return multiply_pairs(w, from, to, x, y);
+  (x.count == 1 ? multiply_packed_rows<4, 1, AddPairs>
+                : multiply_packed_rows<4, 2, AddPairs>)(w, from, to, x, y);
 }
 
 constexpr RowKernels with_pairs(RowKernels kernels) {

@@ -1,17 +1,14 @@
 // Packed weights (ops/packed_weights.h) in the vectors of AVX-512: 128 numbers, four vectors, and
-// their 192 bytes. Each file that is compiled for it has its own.
+// their 192 bytes.
 #pragma once
 #include <immintrin.h>
 
-#include <cstdint>
-#include <cstring>
-
-#include "ops/row_kernels.h"
+#include "ops/row_packing.h"
 
 namespace neox {
 namespace {
 
-constexpr int64_t kUnit = 128, kUnitBytes = 192;
+typedef __m512i Numbers[4];  // 128
 
 // Codes of exponents; of those without one 255.
 class Codes {
@@ -55,34 +52,6 @@ inline __m512i pack_half(const __m512i* numbers, const Codes& codes, uint8_t* re
   return codes.of(_mm512_packus_epi16(exponents(numbers[0]), exponents(numbers[1])));
 }
 
-// Where byte i of half a unit stands among its numbers: _mm512_packus_epi16() takes eight of each
-// vector in turn.
-constexpr uint16_t place_of(int i) {
-  return static_cast<uint16_t>(i % 16 / 8 * 32 + i / 16 * 8 + i % 8);
-}
-
-// The weights of a group that have no code, in their order.
-class RareOnes {
- public:
-  explicit RareOnes(const PackedGroup& group) : next_(group.rare), end_(next_ + group.most_rare) {}
-  // Those of half a unit, whose first number is number `first` of the tile. False: too many.
-  bool add(uint64_t which, uint32_t tile, int first, const __m512i* numbers) {
-    if (which == 0) return true;
-    uint16_t values[64];
-    std::memcpy(values, numbers, sizeof values);
-    for (; which != 0; which &= which - 1) {
-      if (next_ == end_) return false;
-      uint16_t place = place_of(__builtin_ctzll(which));
-      *next_++ = {tile, static_cast<uint16_t>(first + place), values[place]};
-    }
-    return true;
-  }
-  void end() { *next_ = {~uint32_t{0}, 0, 0}; }
-
- private:
-  RareWeight *next_, *end_;
-};
-
 // Four vectors, whose first number is number `first` of the tile. False: too many are rare.
 inline bool pack_unit(const __m512i* numbers, const Codes& codes, uint32_t tile, int first,
                       uint8_t* to, RareOnes& rare) {
@@ -94,13 +63,28 @@ inline bool pack_unit(const __m512i* numbers, const Codes& codes, uint32_t tile,
          rare.add(_mm512_movepi8_mask(high), tile, first + 64, numbers + 2);
 }
 
+// A group row by row, of which 128 columns are a tile.
+inline bool pack_rows(const PackedGroup& group) {
+  Codes codes(group.code_of);
+  RareOnes rare(group);
+  const uint16_t* from = group.rows;
+  auto tiles = static_cast<uint32_t>(kPackedRows * group.columns / kUnit);
+  for (uint32_t tile = 0; tile < tiles; ++tile, from += kUnit) {
+    Numbers numbers;
+    std::memcpy(&numbers, from, sizeof numbers);
+    if (!pack_unit(numbers, codes, tile, 0, group.codes + tile * kUnitBytes, rare)) return false;
+  }
+  rare.end();
+  return true;
+}
+
 // How codes become numbers.
-class Unpacking {
+class Avx512Unpacking {
  public:
-  explicit Unpacking(const PackedWeights& w)
+  explicit Avx512Unpacking(const PackedWeights& w)
       : high_(_mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(w.high)))),
         low_(_mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(w.low)))) {}
-  [[gnu::always_inline]] void unit(const uint8_t* from, __m512i (&to)[4]) const {
+  [[gnu::always_inline]] void unit(const uint8_t* from, Numbers& to) const {
     const __m512i four_bits = _mm512_set1_epi8(15);
     __m512i codes = _mm512_loadu_si512(from);
     half(_mm512_and_si512(codes, four_bits), from + 64, to[0], to[1]);
@@ -122,11 +106,7 @@ class Unpacking {
   __m512i high_, low_;
 };
 
-// What is used `distance` bytes behind a unit is asked for.
-[[gnu::always_inline]] inline void ask_ahead(const uint8_t* unit, int64_t distance) {
-  for (int64_t line = 0; line < kUnitBytes; line += 64)
-    __builtin_prefetch(unit + distance + line, 0, 3);
-}
+using Unpacking = Avx512Unpacking;
 
 }  // namespace
 }  // namespace neox
