@@ -55,7 +55,7 @@ bool PackedModel::count_step(const RowKernels& kernels, const std::vector<Weight
 
 const PackedWeights* PackedModel::of(const WeightMatrix& w) const {
   auto found = packed_.find(w.data);
-  return found == packed_.end() ? nullptr : found->second->packed();
+  return found == packed_.end() ? nullptr : &found->second->packed();
 }
 
 void PackedModel::pack(const RowKernels& kernels, const std::vector<WeightMatrix>& matrices,
@@ -66,16 +66,19 @@ void PackedModel::pack(const RowKernels& kernels, const std::vector<WeightMatrix
     return log_info("weights in 12 bits, which may be a third faster, would take ",
                     human_bytes(static_cast<double>(bytes)), " beside those in 16; of memory ",
                     human_bytes(static_cast<double>(left)), " are left");
-  std::vector<PackedMatrix*> packed;
+  auto in_groups = [&](void (PackedMatrix::*work)(int64_t, int64_t)) {
+    run_team(threads, [&](Team& team) {
+      for (auto& [data, matrix] : packed_) {
+        auto [from, to] = team.share(matrix->num_groups());
+        (matrix.get()->*work)(from, to);
+      }
+    });
+  };
   for (const WeightMatrix& w : matrices)
-    packed.push_back((packed_[w.data] = std::make_unique<PackedMatrix>(kernels, w)).get());
-  run_team(threads, [&](Team& team) {
-    for (PackedMatrix* matrix : packed) {
-      auto [from, to] = team.share(matrix->num_groups());
-      matrix->pack(from, to);
-    }
-  });
-  std::erase_if(packed_, [](const auto& matrix) { return !matrix.second->packed(); });
+    packed_[w.data] = std::make_unique<PackedMatrix>(kernels, w);
+  in_groups(&PackedMatrix::count);
+  std::erase_if(packed_, [](auto& matrix) { return !matrix.second->arrange(); });
+  in_groups(&PackedMatrix::pack);
 }
 
 bool PackedModel::is_faster(const RowKernels& kernels, const std::vector<WeightMatrix>& matrices,

@@ -3,23 +3,18 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
-#include <array>
-#include <cstring>
 #include <numeric>
 
 namespace neox {
 namespace {
 
 // More would cost more than they save: of so many weights one.
-constexpr int64_t kRareShare = 512;
+constexpr int64_t kRareShare = 256;
 
-int64_t most_rare(const WeightMatrix& w) { return kPackedRows * w.columns / kRareShare; }
-int64_t rare_bytes(const WeightMatrix& w) {
-  return (static_cast<int64_t>(sizeof(RareWeight)) * (most_rare(w) + 1) + 63) / 64 * 64;
-}
-int64_t group_bytes(const WeightMatrix& w) {
-  return rare_bytes(w) + kPackedRows * w.columns * 3 / 2;
-}
+int64_t code_bytes(const WeightMatrix& w) { return kPackedRows * w.columns * 3 / 2; }
+
+// In units of 64 bytes.
+int64_t units(int64_t bytes) { return (bytes + 63) / 64; }
 
 // How often each exponent is there, by some of the rows. Zeros always count.
 std::array<int64_t, 256> exponents_of(const WeightMatrix& w) {
@@ -42,14 +37,12 @@ bool PackedMatrix::fits(const RowKernels& kernels, const WeightMatrix& w) {
 }
 
 int64_t PackedMatrix::bytes_of(const WeightMatrix& w) {
-  return w.rows / kPackedRows * group_bytes(w);
+  auto rare = w.rows * w.columns / kRareShare * static_cast<int64_t>(sizeof(RareWeight));
+  return w.rows / kPackedRows * (code_bytes(w) + 64) + rare;
 }
 
 PackedMatrix::PackedMatrix(const RowKernels& kernels, const WeightMatrix& w)
-    : kernels_(kernels), w_(w), memory_(at::empty({bytes_of(w)}, at::kByte)) {
-  packed_ = {.groups = memory_.const_data_ptr<uint8_t>(),
-             .group_bytes = group_bytes(w),
-             .rare_bytes = rare_bytes(w)};
+    : kernels_(kernels), w_(w), places_(static_cast<size_t>(num_groups())) {
   code_of_.fill(255);
   std::array<int64_t, 256> counts = exponents_of(w);
   std::array<uint8_t, 256> order;
@@ -63,17 +56,41 @@ PackedMatrix::PackedMatrix(const RowKernels& kernels, const WeightMatrix& w)
   }
 }
 
+const uint16_t* PackedMatrix::rows_of(int64_t group) const {
+  return static_cast<const uint16_t*>(w_.data) + group * kPackedRows * w_.columns;
+}
+
+void PackedMatrix::count(int64_t from, int64_t to) {
+  for (int64_t g = from; g < to; ++g)
+    places_[static_cast<size_t>(g)].rare = static_cast<uint32_t>(
+        kernels_.count_rare(rows_of(g), kPackedRows * w_.columns, code_of_.data()));
+}
+
+bool PackedMatrix::arrange() {
+  int64_t rare = 0, at = 0;
+  for (PackedWeights::Place& place : places_) {
+    int64_t bytes = (place.rare + 1) * static_cast<int64_t>(sizeof(RareWeight));
+    rare += place.rare;
+    place.rare = static_cast<uint32_t>(at);
+    place.codes = static_cast<uint32_t>(at += units(bytes));
+    at += units(code_bytes(w_));
+  }
+  if (rare > w_.rows * w_.columns / kRareShare) return false;
+  memory_ = at::empty({64 * at}, at::kByte);
+  packed_.data = memory_.const_data_ptr<uint8_t>();
+  packed_.places = places_.data();
+  return true;
+}
+
 void PackedMatrix::pack(int64_t from, int64_t to) {
-  for (int64_t g = from; g < to && !failed_; ++g) {
-    uint8_t* group = memory_.mutable_data_ptr<uint8_t>() + g * packed_.group_bytes;
-    const auto* rows = static_cast<const uint16_t*>(w_.data) + g * kPackedRows * w_.columns;
-    bool few = kernels_.pack({.rows = rows,
-                              .columns = w_.columns,
-                              .code_of = code_of_.data(),
-                              .codes = group + packed_.rare_bytes,
-                              .rare = reinterpret_cast<RareWeight*>(group),
-                              .most_rare = most_rare(w_)});
-    if (!few) failed_ = true;
+  auto* data = memory_.mutable_data_ptr<uint8_t>();
+  for (int64_t g = from; g < to; ++g) {
+    auto [rare, codes] = places_[static_cast<size_t>(g)];
+    kernels_.pack({.rows = rows_of(g),
+                   .columns = w_.columns,
+                   .code_of = code_of_.data(),
+                   .codes = data + int64_t{64} * codes,
+                   .rare = reinterpret_cast<RareWeight*>(data + int64_t{64} * rare)});
   }
 }
 

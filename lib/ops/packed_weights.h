@@ -5,36 +5,42 @@
 #include <ATen/core/Tensor.h>
 
 #include <array>
-#include <atomic>
 #include <cstdint>
+#include <vector>
 
 #include "ops/row_kernels.h"
 
 namespace neox {
 
+// Threads share the groups of rows of count() and pack().
 class PackedMatrix {
  public:
   // Whether kernels take such a matrix so.
   static bool fits(const RowKernels& kernels, const WeightMatrix& w);
-  static int64_t bytes_of(const WeightMatrix& w);
-  // Allocates bytes_of(w), and chooses the codes by a part of the weights. w.data must outlive
-  // pack().
+  static int64_t bytes_of(const WeightMatrix& w);  // at most
+  // Chooses the codes by a part of the weights, which must be there until they are packed.
   PackedMatrix(const RowKernels& kernels, const WeightMatrix& w);
+  PackedMatrix(const PackedMatrix&) = delete;
+  PackedMatrix& operator=(const PackedMatrix&) = delete;
 
   int64_t num_groups() const { return w_.rows / kPackedRows; }
-  // Groups of rows [from, to). Threads share the groups. Where there are more weights of rare
-  // exponents than are worth it, nothing is kept.
+  void count(int64_t from, int64_t to);
+  // Behind count() of all groups: allocates what they take. False: more weights have rare exponents
+  // than are worth it.
+  bool arrange();
   void pack(int64_t from, int64_t to);
-  // Behind pack() of all groups: what takes the place of the matrix. Null: nothing does.
-  const PackedWeights* packed() const { return failed_ ? nullptr : &packed_; }
+  // Behind pack() of all groups: what takes the place of the matrix.
+  const PackedWeights& packed() const { return packed_; }
 
  private:
+  const uint16_t* rows_of(int64_t group) const;
+
   const RowKernels& kernels_;
   WeightMatrix w_;
-  at::Tensor memory_;
   std::array<uint8_t, 256> code_of_;
+  std::vector<PackedWeights::Place> places_;  // until arrange(), how many are rare
+  at::Tensor memory_;
   PackedWeights packed_;
-  std::atomic<bool> failed_ = false;
 };
 
 }  // namespace neox

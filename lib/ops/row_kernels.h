@@ -30,13 +30,18 @@ struct RareWeight {
 // the kernels multiply them, in tiles of theirs; of each 128 there are 64 bytes with the codes of
 // two exponents each, and 128 with signs and mantissas.
 struct PackedWeights {
-  const uint8_t* groups = nullptr;          // at 64 bytes
-  int64_t group_bytes = 0, rare_bytes = 0;  // multiples of 64
+  struct Place {
+    uint32_t rare, codes;  // in units of 64 bytes
+  };
+  const uint8_t* data = nullptr;
+  const Place* places = nullptr;        // of each group
   uint8_t high[16] = {}, low[16] = {};  // of a code: the exponent's upper bits, and its last one
 
-  const uint8_t* group(int64_t i) const { return groups + i * group_bytes; }
-  const RareWeight* rare(int64_t i) const { return reinterpret_cast<const RareWeight*>(group(i)); }
-  const uint8_t* codes(int64_t i) const { return group(i) + rare_bytes; }
+  // What ends them has the largest tile.
+  const RareWeight* rare(int64_t group) const {
+    return reinterpret_cast<const RareWeight*>(data + int64_t{64} * places[group].rare);
+  }
+  const uint8_t* codes(int64_t group) const { return data + int64_t{64} * places[group].codes; }
 };
 constexpr int64_t kPackedRows = 16;
 
@@ -46,8 +51,7 @@ struct PackedGroup {
   int64_t columns = 0;
   const uint8_t* code_of = nullptr;  // of each of 256 exponents; 255: none
   uint8_t* codes = nullptr;
-  RareWeight* rare = nullptr;  // room for most_rare and one of the largest tile, which ends them
-  int64_t most_rare = 0;
+  RareWeight* rare = nullptr;  // room for all, and what ends them
 };
 
 struct WeightMatrix {
@@ -102,7 +106,9 @@ struct RowKernels {
   Pointwise gelu_erf, gelu_tanh, relu, silu, softsign, mish, sigmoid;
   // For multiply(), matrices of a multiple of so many columns can be packed; 0: none.
   int64_t packed_columns = 0;
-  bool (*pack)(const PackedGroup& group) = nullptr;  // false: too many are rare
+  // How many of n numbers have no code; n is a multiple of 128.
+  int64_t (*count_rare)(const uint16_t* numbers, int64_t n, const uint8_t* code_of) = nullptr;
+  void (*pack)(const PackedGroup& group) = nullptr;
 };
 
 // Those that this processor runs, the fastest last.

@@ -15,6 +15,6 @@ void multiply_by_tiles(const WeightMatrix& w, int64_t from, int64_t to, const Fl
 // memory is not what is waited for.
 void multiply_packed_by_tiles(const WeightMatrix& w, int64_t from, int64_t to, const FloatRows& x,
                               const FloatRows& y);
-bool pack_for_tiles(const PackedGroup& group);
+void pack_for_tiles(const PackedGroup& group);
 
 }  // namespace neox

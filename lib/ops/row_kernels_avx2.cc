@@ -45,8 +45,7 @@ inline void keep(Floats& v) { asm("" : "+x"(v)); }
 
 #include "ops/row_kernels_body.h"
 #include "ops/row_packing_avx2.h"
-// What takes Numbers:
-#include "ops/row_packed_body.h"
+#include "ops/row_packing_products.h"
 
 namespace neox {
 const RowKernels kAvx2RowKernels = with_packed_floats<4>(kernels_named("avx2"));

@@ -10,8 +10,7 @@ constexpr int kPlaces = 8;
 #include "ops/row_kernels_body.h"
 
 #include "ops/row_packing_avx512.h"
-// What takes Numbers:
-#include "ops/row_packed_body.h"
+#include "ops/row_packing_products.h"
 
 namespace neox {
 const RowKernels kAvx512RowKernels = with_packed_floats<kPlaces>(kernels_named("avx512"));

@@ -10,8 +10,7 @@ constexpr int kPlaces = 1;
 
 #include "ops/row_kernels_body.h"
 #include "ops/row_packing_avx512.h"
-// What takes Numbers:
-#include "ops/row_packed_body.h"
+#include "ops/row_packing_products.h"
 
 namespace neox {
 namespace {
@@ -300,10 +299,10 @@ void attend_by_pairs(const CacheAttention& a) {
 
 struct AddPairs : InBf16 {
   template <int B>
-  [[gnu::always_inline]] static void add(__m512i numbers, const uint16_t* x, Floats (&s)[B]) {
+  [[gnu::always_inline]] static void add(Words numbers, const uint16_t* x, Floats (&s)[B]) {
     for (int b = 0; b < B; ++b)
       s[b] = reinterpret_cast<Floats>(_mm512_dpbf16_ps(reinterpret_cast<__m512>(s[b]),
-                                                       as_bf16(numbers),
+                                                       as_bf16(raw(numbers)),
                                                        as_bf16(_mm512_load_si512(x + b * kPairs))));
   }
 };
@@ -321,6 +320,7 @@ constexpr RowKernels with_pairs(RowKernels kernels) {
   kernels.attend = attend_by_pairs;
   kernels.store = store_rounded;
   kernels.packed_columns = kUnit;
+  kernels.count_rare = count_rare;
   kernels.pack = pack_rows;
   return kernels;
 }

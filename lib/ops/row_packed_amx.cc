@@ -10,6 +10,8 @@
 #include "ops/row_kernels_amx.h"
 #include "ops/row_packing_avx512.h"
 
+#include "ops/row_packing_body.h"
+
 namespace neox {
 namespace {
 
@@ -26,9 +28,9 @@ struct Place {
 #pragma GCC unroll 4
     for (int64_t u = 0; u < kUnits; ++u) {
       ask_ahead(codes + u * kUnitBytes, 1024);
-      __m512i numbers[4];
+      Numbers numbers;
       how.unit(codes + u * kUnitBytes, numbers);
-      for (int i = 0; i < 4; ++i) _mm512_store_si512(to + u * kUnit + 32 * i, numbers[i]);
+      for (int i = 0; i < 4; ++i) _mm512_store_si512(to + u * kUnit + 32 * i, raw(numbers[i]));
     }
     codes += kUnits * kUnitBytes;
     for (; rare->tile == tile; ++rare) to[rare->place] = rare->value;
@@ -114,6 +116,7 @@ class Quarters {
     return first_ + std::min(std::min(i, part_ - 1) + place * part_, count_ - 1);
   }
   Place at(int64_t place, int64_t i) const {
+    __builtin_prefetch(w_.places + group(place, i) + 8, 0, 3);
     return {w_.codes(group(place, i)), w_.rare(group(place, i))};
   }
 
@@ -137,22 +140,21 @@ void store_sums(const Quarters& quarters, int64_t i, const FloatRows& y) {
 
 }  // namespace
 
-bool pack_for_tiles(const PackedGroup& group) {
-  Codes codes(group.code_of);
-  RareOnes rare(group);
-  uint8_t* to = group.codes;
+void pack_for_tiles(const PackedGroup& group) {
+  Packer packer(group);
   auto chunks = static_cast<uint32_t>(group.columns / kColumns);
   for (uint32_t c = 0; c < chunks; ++c) {
-    __m512i numbers[kTile];
+    __m512i rows[kTile];
     for (int64_t r = 0; r < kTile; ++r)
-      numbers[r] = _mm512_loadu_si512(group.rows + r * group.columns + c * kColumns);
-    pairs::transpose(numbers);
-    for (int u = 0; u < kUnits; ++u, to += kUnitBytes)
-      if (!pack_unit(numbers + 4 * u, codes, c, u * static_cast<int>(kUnit), to, rare))
-        return false;
+      rows[r] = _mm512_loadu_si512(group.rows + r * group.columns + c * kColumns);
+    pairs::transpose(rows);
+    for (int u = 0; u < kUnits; ++u) {
+      Numbers numbers;
+      std::memcpy(&numbers, rows + 4 * u, sizeof numbers);
+      packer.add(numbers, c, u * static_cast<int>(kUnit));
+    }
   }
-  rare.end();
-  return true;
+  packer.end();
 }
 
 void multiply_packed_by_tiles(const WeightMatrix& w, int64_t from, int64_t to, const FloatRows& x,

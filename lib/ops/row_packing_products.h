@@ -1,11 +1,10 @@
 // Products of a few rows of activations with packed weights (ops/packed_weights.h), row by row: a
 // tile is 128 columns of one row, numbered through the rows of a group, and sums have the bits of
 // those with weights in 16 bits. For more rows of activations the memory is not what is waited for.
-// Included behind row_kernels_body.h and how Numbers are unpacked.
-#pragma once
+// Included behind row_kernels_body.h and what row_packing_body.h asks for.
 #include <utility>
 
-#include "ops/row_packing.h"
+#include "ops/row_packing_body.h"
 
 namespace neox {
 namespace {
@@ -80,9 +79,9 @@ inline void multiply_packed_rows(const WeightMatrix& w, int64_t from, int64_t to
 
 // Sums in float, of weights in float.
 struct AddFloats : InParts<uint16_t> {
-  template <int B, class Vector>
-  [[gnu::always_inline]] static void add(const Vector& numbers, const float* x, Floats (&s)[B]) {
-    auto pairs = reinterpret_cast<const Ints&>(numbers);
+  template <int B>
+  [[gnu::always_inline]] static void add(Words numbers, const float* x, Floats (&s)[B]) {
+    auto pairs = reinterpret_cast<Ints>(numbers);
     auto even = reinterpret_cast<Floats>(pairs << 16),
          odd = reinterpret_cast<Floats>(pairs & static_cast<int32_t>(0xFFFF0000));
     for (int b = 0; b < B; ++b) s[b] += even * load(x + b * kLanes);
@@ -94,16 +93,16 @@ struct AddFloats : InParts<uint16_t> {
 template <int R>
 void multiply_packed_floats(const WeightMatrix& w, int64_t from, int64_t to, const FloatRows& x,
                             const FloatRows& y) {
-  constexpr int64_t kMost = kRegisters >= 32 ? 2 : 1;
-  if (!w.packed || x.count == 0 || x.count > kMost) return multiply(w, from, to, x, y);
+  if (!w.packed || x.count == 0 || x.count > 2) return multiply(w, from, to, x, y);
   (x.count == 1 ? multiply_packed_rows<R, 1, AddFloats>
-                : multiply_packed_rows<R, kMost, AddFloats>)(w, from, to, x, y);
+                : multiply_packed_rows<R, 2, AddFloats>)(w, from, to, x, y);
 }
 
 template <int R>
 constexpr RowKernels with_packed_floats(RowKernels kernels) {
   kernels.multiply = multiply_packed_floats<R>;
   kernels.packed_columns = kUnit;
+  kernels.count_rare = count_rare;
   kernels.pack = pack_rows;
   return kernels;
 }
