@@ -55,7 +55,15 @@ class Together {
     ++done_;
   }
   void finish() { progress_.finish(); }
-  void stop() { failed_ = true; }
+  // What a file failed by stops the others, whose errors say no more than that.
+  void fail(std::exception_ptr error) {
+    std::lock_guard lock(mutex_);
+    if (!error_) error_ = error;
+    failed_ = true;
+  }
+  void rethrow() const {
+    if (error_) std::rethrow_exception(error_);
+  }
   bool stopped() const { return failed_ || (options_.stop && *options_.stop); }
 
   // Sleeps, unless all is stopped.
@@ -85,6 +93,7 @@ class Together {
   }
 
   const DownloadOptions& options_;
+  std::exception_ptr error_;  // the first
   std::atomic<bool> failed_ = false;
   std::mutex mutex_;                   // guards what follows
   std::vector<int64_t> sizes_, came_;  // of each file; -1: not known
@@ -225,14 +234,19 @@ void download(std::span<const DownloadFile> files, const std::string& label,
            options.advice);
   for (const DownloadFile& file : missing) make_directories(directory_of(file.to));
   Together together(missing, label, options);
-  run_tasks(missing.size(), options.files_at_once, [&](size_t i) {
-    try {
-      Download(missing[i], options, together, i).run();
-    } catch (...) {
-      together.stop();
-      throw;
-    }
-  });
+  try {
+    run_tasks(missing.size(), options.files_at_once, [&](size_t i) {
+      try {
+        Download(missing[i], options, together, i).run();
+      } catch (...) {
+        together.fail(std::current_exception());
+        throw;
+      }
+    });
+  } catch (...) {
+    together.rethrow();
+    throw;
+  }
   together.finish();
 }
 
