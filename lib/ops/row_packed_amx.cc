@@ -9,7 +9,6 @@
 #include "ops/bf16_pack.h"
 #include "ops/row_kernels_amx.h"
 #include "ops/row_packing_avx512.h"
-
 #include "ops/row_packing_body.h"
 
 namespace neox {
