@@ -144,8 +144,9 @@ void expect_same_bits(const RowKernels& k, const Tensor& w) {
   ASSERT_TRUE(PackedMatrix::fits(k, m));
   PackedMatrix packed(k, m);
   ASSERT_TRUE(pack(packed));
+  const int64_t step = m.rows > 1000 ? 4096 : 48;
   for (int64_t batch : {1, 2, 5, 16, 17, 50})
-    for (int64_t from = 0; from<m.rows; from += m.rows> 1000 ? 4096 : 48) {
+    for (int64_t from = 0; from < m.rows; from += step) {
       Tensor x = padded(at::randn({batch, m.columns})), y = at::zeros({2, batch, m.rows});
       k.multiply(m, from, m.rows, rows(x), rows(y[0]));
       WeightMatrix narrow = m;

@@ -35,10 +35,11 @@ class Together {
     progress_.set_total(total());
   }
 
-  TransferWatch watch(size_t file) {
+  // poll: of the thread that fetches the file, as of run_tasks().
+  TransferWatch watch(size_t file, const Poll& poll) {
     return {.came = [this, file](int64_t bytes) { came(file, bytes); },
             .whole = [this, file](int64_t bytes) { whole(file, bytes); },
-            .stopped = [this] { return stopped(); }};
+            .stopped = [this, &poll] { return stopped(poll); }};
   }
   void came(size_t file, int64_t bytes) {
     std::lock_guard lock(mutex_);
@@ -55,23 +56,6 @@ class Together {
     ++done_;
   }
   void finish() { progress_.finish(); }
-  // What a file failed by stops the others, whose errors say no more than that.
-  void fail(std::exception_ptr error) {
-    std::lock_guard lock(mutex_);
-    if (!error_) error_ = error;
-    failed_ = true;
-  }
-  void rethrow() const {
-    if (error_) std::rethrow_exception(error_);
-  }
-  bool stopped() const { return failed_ || (options_.stop && *options_.stop); }
-
-  // Sleeps, unless all is stopped.
-  void pause(double seconds) const {
-    for (double end = now() + seconds, left; (left = end - now()) > 0 && !stopped();)
-      std::this_thread::sleep_for(Seconds(std::min(left, 0.1)));
-    check_io(!stopped(), "the download was stopped");
-  }
 
  private:
   static int64_t begin(std::span<const DownloadFile> files, std::vector<int64_t>& came) {
@@ -92,9 +76,16 @@ class Together {
     return sum + sum / known * (static_cast<int64_t>(sizes_.size()) - known);
   }
 
+  // Whether another file failed, or all is to end.
+  bool stopped(const Poll& poll) const {
+    if (options_.stop && *options_.stop) return true;
+    try {
+      poll();
+      return false;
+    } catch (...) { return true; }
+  }
+
   const DownloadOptions& options_;
-  std::exception_ptr error_;  // the first
-  std::atomic<bool> failed_ = false;
   std::mutex mutex_;                   // guards what follows
   std::vector<int64_t> sizes_, came_;  // of each file; -1: not known
   size_t done_ = 0;
@@ -105,12 +96,12 @@ class Together {
 class Download {
  public:
   Download(const DownloadFile& file, const DownloadOptions& options, Together& together,
-           size_t index)
+           size_t index, const Poll& poll)
       : remote_(file.remote),
         to_(file.to),
         options_(options),
         together_(together),
-        watch_(together.watch(index)),
+        watch_(together.watch(index, poll)),
         begun_(is_found(to_.string() + ".part")),
         part_(to_) {}
 
@@ -129,6 +120,12 @@ class Download {
   }
 
  private:
+  // Unless all is stopped.
+  void sleep(double seconds) const {
+    for (double end = now() + seconds, left; (left = end - now()) > 0 && !watch_.stopped();)
+      std::this_thread::sleep_for(Seconds(std::min(left, 0.1)));
+    check_io(!watch_.stopped(), "the download was stopped");
+  }
   bool try_address(const std::string& url, double connect_seconds) {
     TransferLimits limits{.connect_seconds = std::max(0.5, connect_seconds),
                           .stall_seconds = options_.stall_seconds,
@@ -149,7 +146,7 @@ class Download {
       }
       double wait = std::min(std::max(pause, outcome.pause_seconds), 60.0);
       log_warning(outcome.message, "; trying again in ", human_duration(wait));
-      together_.pause(wait);
+      sleep(wait);
       pause = 2 * pause;
     }
   }
@@ -234,19 +231,9 @@ void download(std::span<const DownloadFile> files, const std::string& label,
            options.advice);
   for (const DownloadFile& file : missing) make_directories(directory_of(file.to));
   Together together(missing, label, options);
-  try {
-    run_tasks(missing.size(), options.files_at_once, [&](size_t i) {
-      try {
-        Download(missing[i], options, together, i).run();
-      } catch (...) {
-        together.fail(std::current_exception());
-        throw;
-      }
-    });
-  } catch (...) {
-    together.rethrow();
-    throw;
-  }
+  run_tasks(missing.size(), options.files_at_once, {}, [&](size_t i, const Poll& poll) {
+    Download(missing[i], options, together, i, poll).run();
+  });
   together.finish();
 }
 
