@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""The generate suite: ours (generate_ours) beside transformers' GPTNeoXForCausalLM, greedily, in the same run.
+"""The generate suite: ours (generate_ours) beside transformers' GPTNeoXForCausalLM and llama.cpp, greedily, in the same run.
 
-Both decode behind prompts of equal length with random weights of a Pythia shape. The peer's settings (bf16 or fp32 weights, a dynamic or
-a static cache, torch.compile and its modes; malloc that keeps memory, and huge pages) are tried first, on a GPU those of all shapes and
-batches started at once, so that they compile beside each other, and measured one after the other; then ours and the best of them take
-turns. "of ceiling": the bytes of the weights that a step reads, by the best rate at which this device read or copied memory in the
-same program. Prints the lines of harness/lines.py.
+All decode behind prompts of equal length with random weights of a Pythia shape. The peers' settings are tried first (of transformers: bf16
+or fp32 weights, a dynamic or a static cache, torch.compile and its modes, malloc that keeps memory, and huge pages; of llama.cpp, on a CPU:
+bf16, fp16 or fp32 weights), on a GPU those of all shapes and batches started at once, so that they compile beside each other, and measured
+one after the other; then ours and the best settings of each peer take turns. "of ceiling": the bytes of the weights that a step reads, by
+the best rate at which this device read or copied memory in the same program. Prints the lines of harness/lines.py.
 
     cmake --build build/release --target generate_ours
     python3 benchmarks/generate.py --shapes 160m,410m --rounds 3
@@ -23,15 +23,21 @@ from harness import arguments, lines, process  # noqa: E402
 from harness.shapes import num_parameters  # noqa: E402
 
 SETTINGS = {
-    "cpu": ["bf16:dynamic", "bf16:static", "bf16:static+default", "fp32:dynamic", "fp32:static", "fp32:static+default"],
+    "cpu": ["bf16:dynamic", "bf16:llama.cpp", "bf16:static", "bf16:static+default", "fp16:llama.cpp", "fp32:llama.cpp", "fp32:dynamic",
+            "fp32:static", "fp32:static+default"],
     "cuda": ["bf16:static+reduce-overhead", "bf16:dynamic", "bf16:static+max-autotune"]}
 TOGETHER = {"cpu": 1, "cuda": 8}  # workers that start, and compile, at once
 TOKENS = {"cpu": 32, "cuda": 100}  # behind a prompt of 128 they stay within 256 positions, for which our steps are recorded once
 SWEEP = 0.6  # share of the time for trying the peer's settings
 LEAST_SECONDS = 20  # before the end of the time in which nothing new begins
-BYTES = {"bf16": 2, "fp32": 4}
+BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
+PEERS = {"llama.cpp": ("llama_cpp_step.py", "llama_cpp_python"), "transformers": ("generate_step.py", "transformers")}  # worker, package
 METRICS = {"decode": "decode tokens/s", "prefill": "prefill tokens/s"}
 TUNED = "glibc.malloc.hugetlb=1:glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=4294967296:glibc.malloc.top_pad=67108864"
+
+
+def peer_of(setting):
+    return "llama.cpp" if setting.endswith(":llama.cpp") else "transformers"
 
 
 class Case:
@@ -52,7 +58,7 @@ class Case:
 
     def start(self, setting):
         environment = {"TORCHINDUCTOR_CACHE_DIR": self.a.cache, "GLIBC_TUNABLES": TUNED if self.a.device == "cpu" else ""}
-        worker = process.Worker([self.a.python, str(ROOT / "benchmarks/peers/generate_step.py")], self.a.threads, environment)
+        worker = process.Worker([self.a.python, str(ROOT / "benchmarks/peers" / PEERS[peer_of(setting)][0])], self.a.threads, environment)
         worker.ask({"shape": self.shape, "batch": self.batch, "setting": setting, "device": self.a.device,
                     "threads": self.a.threads, "prompt": self.a.prompt, "tokens": self.a.tokens})
         self.workers[setting] = worker
@@ -76,13 +82,15 @@ class Case:
         lines.say(suite="generate", case=f"{self.name}, prompt {self.a.prompt}", who=who, metric=METRICS["decode"], error=error, **more)
 
     def who(self, setting):
-        version = next((v for v in self.a.versions.split(", ") if v.startswith("transformers ")), "transformers")
+        package = PEERS[peer_of(setting)][1]
+        version = next((v for v in self.a.versions.split(", ") if v.startswith(package + " ")), peer_of(setting))
         return f"{version} {setting}"
 
     def best(self):
-        """The settings with the best rate of each metric."""
+        """The settings of each peer with the best rate of each metric."""
         alive = {s: r for s, r in self.rates.items() if s in self.workers}
-        return {max(alive, key=lambda s: alive[s][key]) for key in METRICS} if alive else set()
+        groups = [[s for s in alive if peer_of(s) == peer] for peer in PEERS]
+        return {max(some, key=lambda s: alive[s][key]) for some in groups if some for key in METRICS}
 
     def drop_losers(self):
         for setting in set(self.workers) & set(self.rates) - self.best():
@@ -152,7 +160,7 @@ def options():
     p.add_argument("--shapes", default="160m,410m")
     p.add_argument("--batches", default="1,8")
     p.add_argument("--precision", default="bf16", help="of our weights")
-    p.add_argument("--settings", help="of the peer: WEIGHTS:CACHE, where CACHE is dynamic, static, or static+MODE of torch.compile")
+    p.add_argument("--settings", help="of the peers: WEIGHTS:llama.cpp, or WEIGHTS:CACHE of transformers: dynamic, static, static+MODE to compile")
     p.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="0: all")
     p.add_argument("--prompt", type=int, default=128)
     p.add_argument("--tokens", type=int, help="behind a prompt")

@@ -77,7 +77,7 @@ def of(name):
     except m.PackageNotFoundError: return ""
 print(", ".join(filter(None, map(of, %r))))
 """
-PACKAGES = ["torch", "transformers", "tokenizers", "tiktoken", "numpy", "safetensors"]
+PACKAGES = ["torch", "transformers", "tokenizers", "tiktoken", "numpy", "safetensors", "llama_cpp_python"]
 
 
 def build_hash(build):

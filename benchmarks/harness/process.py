@@ -90,6 +90,15 @@ class Answers:
         return True
 
 
+def measure_when_asked(make, start):
+    """A worker that measures again and again: its first question is what to make, its first answer how long that took from `start`."""
+    with Answers() as say:
+        made = make(json.loads(sys.stdin.readline()))
+        say({"start_s": round(time.perf_counter() - start, 1)})
+        for _ in sys.stdin:
+            say(made.measure())
+
+
 class Worker:
     """A child that answers each JSON line with one JSON line; where it ends instead, the end of its stderr says why."""
 

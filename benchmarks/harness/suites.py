@@ -69,7 +69,7 @@ SUITES = {
                "--budget", "{budget}", "--program", "{tools}/generate_ours", "--python", "{python}", "--versions", "{versions}",
                "--cache", "{out}/compiled", quick=("--settings", "bf16:dynamic", "--tokens", "8", "--prompt", "16"), peers=MODELS,
                alone=ALONE),),
-        "tokens/s of our generation and of transformers' generate", {"cpu": "160m,410m", "cuda": "410m,1.4b"}),
+        "tokens/s of our generation, of transformers' generate, and on a CPU of llama.cpp", {"cpu": "160m,410m", "cuda": "410m,1.4b"}),
     "checkpoint": Suite((
         python("checkpoint.py", "--folder", "{folder}", "--rounds", "{rounds}", "--build", "{build}",
                quick=("--shape", "14m"), large=("--shape", "1.4b"), devices=("cpu",), threads="none", peers=("torch",), alone=ALONE),

@@ -4,7 +4,6 @@ The first line on stdin is {"shape", "batch", "setting", "device", "threads" (0:
 once it is compiled and warm, or {"error"}. Each further line measures once: {"decode", "prefill"} in tokens/s. A setting is
 WEIGHTS:CACHE, where CACHE is dynamic, static, or static+MODE of torch.compile.
 """
-import json
 import os
 import pathlib
 import sys
@@ -14,16 +13,18 @@ START = time.perf_counter()
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import torch  # noqa: E402
 import transformers  # noqa: E402
-from harness.process import Answers  # noqa: E402
+from harness.process import measure_when_asked  # noqa: E402
 from harness.shapes import SHAPES  # noqa: E402
 from transformers.generation.configuration_utils import CompileConfig  # noqa: E402
 
 SHORT = 2  # tokens; what a longer text takes beyond it is decoding alone
+PROMPTS = 3  # the best of so many
 
 
 class Generator:
     def __init__(self, s):
         self.s, self.cuda = s, s["device"] == "cuda"
+        torch.set_num_threads(s["threads"] or len(os.sched_getaffinity(0)))
         weights, cache = s["setting"].split(":")
         layers, hidden, heads, vocab = SHAPES[s["shape"]]
         config = transformers.GPTNeoXConfig(
@@ -66,23 +67,12 @@ class Generator:
             torch.cuda.synchronize()
 
     def measure(self):
-        s, times = self.s, 3 if self.cuda else 1
-        long, short, prompt = (min(self.seconds(n) for _ in range(times)) for n in (SHORT + s["tokens"], SHORT, 0))
+        s, texts = self.s, 3 if self.cuda else 1
+        long, short, prompt = (min(self.seconds(n) for _ in range(times))
+                               for n, times in ((SHORT + s["tokens"], texts), (SHORT, texts), (0, PROMPTS)))
         return {"decode": s["batch"] * s["tokens"] / (long - short), "prefill": s["batch"] * s["prompt"] / prompt}
 
 
-def main():
-    answers = Answers()
-    s = json.loads(sys.stdin.readline())
-    if s["device"] == "cpu":
-        torch.set_num_threads(s["threads"] or len(os.sched_getaffinity(0)))
-    transformers.logging.set_verbosity_error()
-    with answers as say:
-        generator = Generator(s)
-        say({"start_s": round(time.perf_counter() - START, 1)})
-        for _ in sys.stdin:
-            say(generator.measure())
-
-
 if __name__ == "__main__":
-    main()
+    transformers.logging.set_verbosity_error()
+    measure_when_asked(Generator, START)
