@@ -65,6 +65,25 @@ TEST(Meanwhile, PromptsAreReadAtOnceWhereNothingElseIsAskedFor) {
   EXPECT_EQ(std::vector(told.begin(), told.begin() + 4), std::vector<std::string>(4, "start"));
 }
 
+// What else is asked of the model, such as the scores of a prompt, takes the last step of a text.
+TEST(Meanwhile, TheLastTextThatEndsMeanwhileIsNotTheLastThatComes) {
+  Model model;
+  std::vector<TextRequest> all = requests({});
+  Texts wanted = model.texts({all[0], all[1]}, 1), texts(2);
+  size_t begun = 0, ended = 0;
+  TextSource source = [&](bool wait, const AfterLayer& after) -> std::optional<TextRequest> {
+    for (int i = 0; i < 1000 && begun == 1 && ended == 0; ++i) after(1);
+    if (begun == 2 || (begun == 1 && !wait)) return std::nullopt;
+    return all[begun++];
+  };
+  generate(*model, (*model).new_cache(2, 24), source,
+           {.batch_size = 2,
+            .read_at_once = 1,
+            .on_token = [&](size_t i, int32_t token) { return texts[i].push_back(token), true; },
+            .on_end = [&](size_t, TextEnd) { ++ended; }});
+  EXPECT_EQ(texts, wanted);
+}
+
 // LibTorch's memory on the CPU, of which the next asked for is not given.
 class NoMemory : public c10::Allocator {
  public:

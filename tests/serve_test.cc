@@ -10,6 +10,7 @@
 #include <cmath>
 #include <csignal>
 
+#include "base/memory.h"
 #include "base/text.h"
 #include "generate/load.h"
 #include "generate/score.h"
@@ -366,6 +367,13 @@ TEST_F(Serve, SaysWhatItLacksWhereKeysAndValuesHaveNoRoom) {
   for (const char* says : {"1000000 texts at once (--batch-size)", "51.2 MB for 100,000 positions",
                            "--set seq_length=N --set max_position_embeddings=N"})
     EXPECT_TRUE(has(ended.err, says)) << ended.err;
+  int64_t texts = available_memory() / 51'200'000 + 10;
+  ended = Child({program("neox-serve"), run().save(), "--listen", "0", "--batch-size",
+                 concat(texts), "--set", "precision=fp32", "--set", "seq_length=100000", "--set",
+                 "max_position_embeddings=100000"})
+              .end();
+  EXPECT_EQ(ended.code, 64) << ended.err;
+  EXPECT_TRUE(has(ended.err, "positions, and ")) << ended.err;
   LoadedModel shorter(run().save(), {"seq_length=20", "max_position_embeddings=20"}, at::kCPU);
   EXPECT_EQ(num_positions(shorter.model().config()), 20);
 }

@@ -99,6 +99,9 @@ bool Texts::fetch() {
   while (!done_ && std::ssize(rows_) + std::ssize(waiting_) < options_.batch_size) {
     bool idle = rows_.empty() && waiting_.empty();
     std::optional<TextRequest> next = source_(idle, after_layer());
+    // Steps between the layers of what the source computed may have ended the last text: then it is
+    // asked again, and may wait.
+    if (!next && !idle && rows_.empty() && waiting_.empty()) continue;
     if (!next) {
       done_ = idle;
       break;

@@ -83,6 +83,7 @@ KvCache GptNeoX::new_cache(int64_t batch, int64_t capacity) {
   bool whole = mesh_.tp().size() == 1 && mesh_.pp().size() == 1;
   if (!packed_ && options_.packing != WeightPacking::kNever)
     packed_ = std::make_shared<PackedModel>(options_.packing);
+  if (packed_) packed_->leave(static_cast<int64_t>(all.nbytes()));
   if (whole && options_.device.is_cpu() && (type == at::kFloat || type == at::kBFloat16))
     cache.fused = std::make_shared<FusedDecode>(decode_source(capacity));
   if (auto recorder = config_.moe ? nullptr : options_.recorder(options_.device)) {

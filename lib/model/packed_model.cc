@@ -60,7 +60,7 @@ const PackedWeights* PackedModel::of(const WeightMatrix& w) const {
 
 void PackedModel::pack(const RowKernels& kernels, const std::vector<WeightMatrix>& matrices,
                        int threads) {
-  int64_t bytes = 0, left = available_memory();
+  int64_t bytes = 0, left = std::max<int64_t>(available_memory() - left_alone_, 0);
   for (const WeightMatrix& w : matrices) bytes += PackedMatrix::bytes_of(w);
   if (packing_ == WeightPacking::kWhereFaster && bytes > left / 2)
     return log_info("weights in 12 bits, which may be a third faster, would take ",

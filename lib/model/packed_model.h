@@ -23,6 +23,8 @@ class PackedModel {
   // steps leave the matrices as they are, since packing takes about as long as it saves in so many.
   bool count_step(const RowKernels& kernels, const std::vector<WeightMatrix*>& matrices,
                   int threads);
+  // Memory that a cache has and takes as its texts become longer, which packing leaves alone.
+  void leave(int64_t bytes) { left_alone_ = bytes; }
   // What takes the place of a matrix; null: nothing does.
   const PackedWeights* of(const WeightMatrix& w) const;
 
@@ -32,7 +34,7 @@ class PackedModel {
                  int threads) const;
 
   WeightPacking packing_;
-  int64_t steps_ = 0;
+  int64_t steps_ = 0, left_alone_ = 0;
   bool done_ = false;
   std::map<const void*, std::unique_ptr<PackedMatrix>> packed_;  // by what the matrix holds
 };

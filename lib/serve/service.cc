@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/program.h"
 #include "base/text.h"
 #include "ops/random.h"
@@ -21,21 +22,35 @@ constexpr const char* kNoMemory =
     "there is no memory for the answer: ask for fewer texts, tokens or logprobs";
 constexpr std::chrono::milliseconds kPoll{100};
 
-// Keys and values of all positions for so many texts.
-KvCache cache_for(GptNeoX& model, int64_t texts) try {
-  return model.new_cache(texts, num_positions(model.config()));
-} catch (const std::exception& e) {
-  if (!is_out_of_memory(e)) throw;
+// Keys and values of all positions of a text, in bytes.
+double bytes_of_text(GptNeoX& model) {
   const ModelConfig& c = model.config();
-  auto positions = num_positions(c);
-  auto vectors = 2.0 * static_cast<double>(c.layers) * static_cast<double>(positions);
-  auto vector_bytes = static_cast<double>(c.groups() * c.head_size()) *
-                      static_cast<double>(model.hidden_options().dtype().itemsize());
+  return 2.0 * static_cast<double>(c.layers * c.groups() * c.head_size()) *
+         static_cast<double>(num_positions(c)) *
+         static_cast<double>(model.hidden_options().dtype().itemsize());
+}
+
+[[noreturn]] void fail_for_room(GptNeoX& model, int64_t texts, const std::string& left) {
+  const ModelConfig& c = model.config();
   bool fixed = c.position_embedding == PositionEmbedding::kLearned;
   fail(Exit::kUsage, "there is no memory for the keys and values of ", counted(texts, "text"),
-       " at once (--batch-size), each of which needs ", human_bytes(vectors * vector_bytes),
-       " for ", with_commas(positions), " positions. A smaller --batch-size needs less",
+       " at once (--batch-size), each of which needs ", human_bytes(bytes_of_text(model)), " for ",
+       with_commas(num_positions(c)), " positions", left, ". A smaller --batch-size needs less",
        fixed ? "." : "; so do shorter texts: --set seq_length=N --set max_position_embeddings=N");
+}
+
+// For so many texts. On a CPU they would be had without being there, and be missed later.
+KvCache cache_for(GptNeoX& model, int64_t texts) {
+  auto left = static_cast<double>(available_memory());
+  if (model.hidden_options().device().is_cpu() &&
+      bytes_of_text(model) * static_cast<double>(texts) > left)
+    fail_for_room(model, texts, concat(", and ", human_bytes(left), " are left"));
+  try {
+    return model.new_cache(texts, num_positions(model.config()));
+  } catch (const std::exception& e) {
+    if (!is_out_of_memory(e)) throw;
+    fail_for_room(model, texts, "");
+  }
 }
 
 }  // namespace
