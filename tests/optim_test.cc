@@ -44,6 +44,18 @@ TEST(LearningRate, EqualsTheFormulasOfNeoxAndMegatron) {
   }
 }
 
+// Where a run that was warm-up alone is trained longer by its own schedule.
+TEST(LearningRate, BehindAWarmUpAloneIsTheLeast) {
+  ScheduleConfig c{.lr = 6e-4, .min_lr = 6e-5, .decay_iters = 10, .warmup_iters = 10};
+  for (LrDecay decay : {LrDecay::kCosine, LrDecay::kLinear, LrDecay::kExponential}) {
+    c.decay = decay;
+    EXPECT_EQ(learning_rate(c, 10), c.lr);
+    EXPECT_EQ(learning_rate(c, 11), c.min_lr);
+  }
+  c.decay = LrDecay::kConstant;
+  EXPECT_EQ(learning_rate(c, 11), c.lr);
+}
+
 TEST(LearningRate, RisesAgainBeyondTheDecayAsNeoxMainDoes) {
   ScheduleConfig c{.decay = LrDecay::kCosine,
                    .lr = 6e-4,

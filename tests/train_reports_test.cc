@@ -84,6 +84,23 @@ TEST(Reports, AStopIsHeardBetweenSamplesAndTheNextStartMakesThem) {
   EXPECT_TRUE(has(run.train(settings(3)).err, "step 10 | sample: the2"));
 }
 
+TEST(Reports, AStopIsHeardWithinASampleBehindTheSaveThatIsDue) {
+  for (const Strings& more : {Strings{}, Strings{"--spawn", "4"}}) {
+    Training run;
+    Child child =
+        run.start({"eval_interval=5", "eval_iters=1", "checkpoint_factor=5",
+                   "max_position_embeddings=20000", "maximum_tokens=19000", "sample_prompts=[the]"},
+                  more);
+    ASSERT_TRUE(child.wait_for("saved ")) << child.end().err;
+    child.signal(SIGTERM);
+    Ended ended = child.end();
+    EXPECT_EQ(ended.code, 75) << ended.err;
+    EXPECT_TRUE(has(ended.err, "stopped at step 5 of")) << ended.err;
+    EXPECT_FALSE(has(ended.err, "| sample: ")) << ended.err;
+    EXPECT_EQ(run.saved(), std::vector<int64_t>{5});
+  }
+}
+
 // A loss by character, and one by byte, as parts of that of a token.
 TEST(Reports, LossesByCharacterAreTheSameAtEachLayout) {
   const Strings by_character = {"char_level_ppl=true", "eval_interval=10", "eval_iters=3"};

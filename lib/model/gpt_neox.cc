@@ -161,8 +161,7 @@ ParamBuffer& GptNeoX::matrices(int64_t l) { return *matrices_[size_t(l - first_l
 
 void GptNeoX::keep_gathered(bool keeps) {
   keeps_gathered_ = keeps;
-  if (keeps) return;
-  for (ParamBuffer* buffer : matrices_) buffer->let_go();
+  for (ParamBuffer* buffer : matrices_) keeps ? buffer->gather() : buffer->let_go();
 }
 
 // The terms of its output are added where the next norm reads them.

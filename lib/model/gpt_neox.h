@@ -110,8 +110,9 @@ class GptNeoX {
   Tensor logits(const Tensor& hidden) const;
   // Rows without positions yet. The model must outlive it, and its parameters keep their values.
   KvCache new_cache(int64_t batch, int64_t capacity);
-  // Whether matrices that are gathered around their use stay from then on: generation uses all of
-  // them for each token, and KvCache their addresses. Collective over shard.
+  // Gathers matrices that else are gathered around their use, and keeps them, or lets them go:
+  // generation, also by some of the ranks alone, uses all of them for each token, and KvCache their
+  // addresses. Collective over shard.
   void keep_gathered(bool keeps);
 
   const ModelConfig& config() const { return config_; }

@@ -28,6 +28,8 @@ double v2(const ScheduleConfig& c, double step) {
   // NeoX divides by a warm-up of less than one step too, and begins above lr; here it begins at lr.
   if (c.warmup_iters > 0 && step <= c.warmup_iters)
     return c.lr * std::min(1.0, std::max(1.0, step) / c.warmup_iters);
+  // A run that was warm-up alone, and is trained longer by its own schedule.
+  if (c.warmup_iters >= c.decay_iters) return c.decay == LrDecay::kConstant ? c.lr : c.min_lr;
   double part = (step - c.warmup_iters) / (c.decay_iters - c.warmup_iters);
   double lr = c.decay == LrDecay::kLinear        ? c.lr * (1 - part)
               : c.decay == LrDecay::kCosine      ? c.min_lr + (c.lr - c.min_lr) * cosine(part)

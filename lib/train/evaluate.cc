@@ -5,6 +5,8 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/stack.h>
 
+#include <algorithm>
+
 #include "base/log.h"
 #include "base/progress.h"
 #include "generate/generate.h"
@@ -15,6 +17,8 @@
 
 namespace neox {
 namespace {
+
+constexpr int64_t kTokensBetweenStops = 32;  // of a sample, between questions whether a rank stops
 
 // On a terminal, of rank 0: an evaluation may take as long as many steps.
 std::optional<Progress> progress_of(Mesh& mesh, Split split, int64_t iters) {
@@ -35,14 +39,13 @@ void say_cut(Mesh& mesh, int64_t step, int64_t batch, int64_t iters) {
 
 }  // namespace
 
-void Trainer::evaluate_and_sample(int64_t index) {
+bool Trainer::validate(int64_t index) {
   report_.pause();
-  if (auto means = evaluate(Split::kValid, index)) {
-    report_.evaluation(state_.iteration, "validation", *means);
-    generate_samples();
-    if (!stop_) evaluated_at_ = state_.iteration;
-  }
+  auto means = evaluate(Split::kValid, index);
+  if (means) report_.evaluation(state_.iteration, "validation", *means);
+  if (means && !stop_ && prompts_.empty()) evaluated_at_ = state_.iteration;
   report_.resume();
+  return means.has_value();
 }
 
 std::optional<Evaluation> Trainer::evaluate(Split split, int64_t index) {
@@ -110,32 +113,56 @@ void Trainer::sum_over_ranks(TextSize& size) {
   size = {.tokens = v[0], .characters = v[1], .bytes = v[2]};
 }
 
-void Trainer::generate_samples() {
-  if (prompts_.empty()) return;
+bool Trainer::samples_go_on(bool ended) {
+  rank_state();  // as of now
+  // Of rank 0 the first letter says whether more come, of others nothing.
+  auto all = p_.control.gather((ended ? "." : "+") + why_stop_);
+  stop_ = std::ranges::any_of(all, [](const auto& said) { return said.size() > 1; });
+  return !stop_ && all[0][0] == '+';
+}
+
+void Trainer::generate_sample(size_t i) {
   const GenerateConfig& g = p_.config.generate;
+  const std::string& prompt = p_.config.train.sample_prompts[i];
+  Sampling sampling{.max_tokens = p_.config.train.sample_tokens,
+                    .temperature = g.temperature,
+                    .top_k = g.top_k,
+                    .top_p = g.top_p,
+                    .vocab = p_.tokenizer->vocab_size(),
+                    .key = random_key(p_.config.train.seed, "sample." + prompt)};
+  using Begin = TextStream::Begin;
+  TextStream stream(*p_.tokenizer, prompt.empty() ? Begin::kText : Begin::kBehindPrompt);
+  std::string text = prompt, fault;  // told, as a validation loss that is not finite
+  TextRequest request{prompts_[i], sampling};
+  TextOptions options{.ends = sample_ends_};
+  int64_t tokens = 0;
+  options.on_token = [&](size_t, int32_t) {
+    return ++tokens % kTokensBetweenStops != 0 || samples_go_on(false);
+  };
+  options.on_failure = [&](size_t, const std::string& why) { fault = concat(" [", why, "]"); };
+  auto generated = generate(p_.model, {&request, 1}, options);
+  if (stop_) return;
+  for (int32_t token : generated.front()) text += stream.add(token);
+  report_.samples(state_.iteration, text + stream.rest() + fault);
+}
+
+// The first replica writes them, whose ranks have the same tokens; the others, which on other
+// processors could have others, wait for it.
+void Trainer::generate_samples() {
+  if (prompts_.empty() || stop_) return;
+  report_.pause();
   p_.model.keep_gathered(true);
-  UnplannedAttention for_texts(p_.model.hidden_options().device());
-  for (size_t i = 0; i < prompts_.size(); ++i) {
-    stop_ = any_stops();
-    if (stop_) break;
-    const std::string& prompt = p_.config.train.sample_prompts[i];
-    Sampling sampling{.max_tokens = p_.config.train.sample_tokens,
-                      .temperature = g.temperature,
-                      .top_k = g.top_k,
-                      .top_p = g.top_p,
-                      .vocab = p_.tokenizer->vocab_size(),
-                      .key = random_key(p_.config.train.seed, "sample." + prompt)};
-    using Begin = TextStream::Begin;
-    TextStream stream(*p_.tokenizer, prompt.empty() ? Begin::kText : Begin::kBehindPrompt);
-    std::string text = prompt, fault;  // told, as a validation loss that is not finite
-    TextRequest request{prompts_[i], sampling};
-    TextOptions options{.ends = sample_ends_};
-    options.on_failure = [&](size_t, const std::string& why) { fault = concat(" [", why, "]"); };
-    auto generated = generate(p_.model, {&request, 1}, options);
-    for (int32_t token : generated.front()) text += stream.add(token);
-    report_.samples(state_.iteration, text + stream.rest() + fault);
+  if (p_.model.mesh().data().rank() == 0) {
+    UnplannedAttention for_texts(p_.model.hidden_options().device());
+    for (size_t i = 0; i < prompts_.size() && !stop_ && samples_go_on(false); ++i)
+      generate_sample(i);
+    if (!stop_) samples_go_on(true);
+  } else {
+    while (samples_go_on(false)) continue;
   }
+  if (!stop_) evaluated_at_ = state_.iteration;
   p_.model.keep_gathered(false);
+  report_.resume();
 }
 
 }  // namespace neox

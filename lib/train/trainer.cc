@@ -188,8 +188,8 @@ void Trainer::train_loop() {
   if (fresh_ && saves_zero) save();
   // One that a stop cut short.
   bool owed = state_.iteration > 0 && state_.evaluated != state_.iteration;
-  if (!fresh_ && owed && due(t.eval_interval))
-    evaluate_and_sample(state_.iteration / t.eval_interval - 1);
+  if (!fresh_ && owed && due(t.eval_interval) && validate(state_.iteration / t.eval_interval - 1))
+    generate_samples();
   bool prepared = false;
   if (state_.iteration >= t.iters && p_.control.rank() == 0)
     log_info(t.iters == 0 ? "nothing is trained, only evaluated: train_iters is 0"
@@ -200,9 +200,11 @@ void Trainer::train_loop() {
     take_step();
     if (saver_) survives([this] { end_of_save(saver_->poll()); });
     if (!std::exchange(prepared, true)) prepare_saving();
-    if (!stop_ && due(t.eval_interval)) evaluate_and_sample(state_.iteration / t.eval_interval - 1);
+    bool validated =
+        !stop_ && due(t.eval_interval) && validate(state_.iteration / t.eval_interval - 1);
     if (stop_) break;
     if (c.saves_at(state_.iteration)) save();
+    if (validated) generate_samples();
     if (due(t.exit_interval)) break;
   }
 }
@@ -214,12 +216,13 @@ Exit Trainer::end_training() {
   bool complete = state_.iteration >= t.iters;
   std::string why;
   if (!complete) why = stop_ ? why_all_stop() : concat("exit_interval is ", t.exit_interval);
-  if (complete && !stop_ && evaluated_at_ != state_.iteration)
-    evaluate_and_sample(std::max<int64_t>(state_.iteration - 1, 0) /
-                        std::max<int64_t>(t.eval_interval, 1));
+  bool validated =
+      complete && !stop_ && evaluated_at_ != state_.iteration &&
+      validate(std::max<int64_t>(state_.iteration - 1, 0) / std::max<int64_t>(t.eval_interval, 1));
   let_save_end();  // one that has failed is done again
   ends_ = true;
   if (state_.iteration > 0 && saved_at_ != state_.iteration) save();
+  if (validated) generate_samples();
   if (!complete) {
     say_stopped(why);
     return stop_ ? Exit::kRequeue : Exit::kDone;

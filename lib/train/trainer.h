@@ -77,14 +77,19 @@ class Trainer {
   void watch_claim();
   // That each rank keeps, of a step that was read.
   void watch_pace(int64_t iteration, double own_seconds);
-  void evaluate_and_sample(int64_t index);
+  // Evaluates, from the index-th evaluation on, and reports that; whether it did.
+  bool validate(int64_t index);
   // Means over eval_iters batches from the index-th evaluation on; nothing where a stop was asked
   // for.
   std::optional<Evaluation> evaluate(Split split, int64_t index);
   // The same batches, whose text is counted on the one rank of a group that reads them.
   BatchSource measured(BatchSource source, TextSize& size);
   void sum_over_ranks(TextSize& size);
+  // What the model makes of sample_prompts. A stop cuts it short; behind a save that is due.
   void generate_samples();
+  void generate_sample(size_t i);
+  // Collective over control. Whether samples go on: no rank would stop, and rank 0 has not ended.
+  bool samples_go_on(bool ended);
   void save();
   // The micro-batches of the step whose first sample is `first`, rated by the reference where there
   // is one. Collective over pp and tp.
