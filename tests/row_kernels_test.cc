@@ -195,6 +195,29 @@ TEST_P(Kernels, Norm) {
   }
 }
 
+// Of keys from `first` on, whose weights are e^(0.2 q k + added) by their sum.
+Tensor attend(const RowKernels& k, const Tensor& q, const Tensor& keys, const Tensor& values,
+              const Tensor& added, int64_t first = 0) {
+  int64_t T = keys.size(0), D = q.size(1);
+  Tensor scores = at::empty({padded_row(T)}), out = at::zeros(q.sizes());
+  k.attend({.q = q.const_data_ptr<float>(),
+            .queries = q.size(0),
+            .q_stride = D,
+            .D = D,
+            .scale = 0.2F,
+            .keys = keys.const_data_ptr(),
+            .values = values.const_data_ptr(),
+            .type = matrix(keys).type,
+            .first = first,
+            .last = T,
+            .added = added.const_data_ptr<float>(),
+            .added_stride = T,
+            .next = first ? keys.const_data_ptr() : nullptr,
+            .scores = scores.mutable_data_ptr<float>(),
+            .out = out.mutable_data_ptr<float>()});
+  return out;
+}
+
 TEST_P(Kernels, Attend) {
   // With dot products of bf16 queries and weights are rounded, to 8 bits.
   bool rounds = std::string(k.name) == "avx512bf16";
@@ -207,28 +230,27 @@ TEST_P(Kernels, Attend) {
         int64_t T = 41, queries = 3;
         Tensor q = at::randn({queries, D}), keys = at::randn({T, D}).to(type),
                values = at::randn({T, D}).to(type), added = at::randn({queries, T}) * 2;
-        Tensor scores = at::empty({padded_row(T)}), out = at::zeros({queries, D});
-        k.attend({.q = q.const_data_ptr<float>(),
-                  .queries = queries,
-                  .q_stride = D,
-                  .D = D,
-                  .scale = 0.2F,
-                  .keys = keys.const_data_ptr(),
-                  .values = values.const_data_ptr(),
-                  .type = matrix(keys).type,
-                  .first = first,
-                  .last = T,
-                  .added = added.const_data_ptr<float>(),
-                  .added_stride = T,
-                  .next = first ? keys.const_data_ptr() : nullptr,
-                  .scores = scores.mutable_data_ptr<float>(),
-                  .out = out.mutable_data_ptr<float>()});
         auto seen = [&](const Tensor& x) { return x.narrow(0, first, T - first).to(at::kDouble); };
         Tensor s =
             q.to(at::kDouble).matmul(seen(keys).t()) * 0.2 + added.narrow(1, first, T - first);
-        EXPECT_LT(relative(out, at::softmax(s, 1).matmul(seen(values))), attention_error(type))
+        EXPECT_LT(relative(attend(k, q, keys, values, added, first),
+                           at::softmax(s, 1).matmul(seen(values))),
+                  attention_error(type))
             << D;
       }
+}
+
+TEST_P(Kernels, AttendToFarKeysNotAtAllAndKeepNan) {
+  for (at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    Tensor q = at::zeros({2, 64}), keys = at::zeros({41, 64}).to(type),
+           values = at::full({41, 64}, 1e38F).to(type), added = at::full({2, 41}, -80.0F);
+    values[40] = 1.5F;
+    added.select(1, 40) = 0.0F;
+    q[1] = std::numeric_limits<float>::quiet_NaN();
+    Tensor out = attend(k, q, keys, values, added);
+    EXPECT_TRUE(out[0].eq(1.5F).all().item<bool>()) << out[0];
+    EXPECT_TRUE(out[1].isnan().all().item<bool>()) << out[1];
+  }
 }
 
 TEST_P(Kernels, ApplyEachActivation) {
@@ -242,6 +264,9 @@ TEST_P(Kernels, ApplyEachActivation) {
     cases[i].first(y.mutable_data_ptr<float>(), y.numel());
     double worst = ((y - cases[i].second).abs() / (1 + wide.abs())).max().item<double>();
     EXPECT_LT(worst, 3e-7) << i;
+    Tensor nan = at::full({20}, std::numeric_limits<float>::quiet_NaN());
+    cases[i].first(nan.mutable_data_ptr<float>(), nan.numel());
+    EXPECT_TRUE(nan.isnan().all().item<bool>()) << i;
   }
 }
 

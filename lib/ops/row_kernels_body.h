@@ -34,9 +34,10 @@ void norm(const RowNorm& norm, const float* x, int64_t n, float* y) {
   }
 }
 
-// e^x within 2 units in the last place (the polynomial of Cephes' expf); at least 1e-38.
+// e^x within 2 units in the last place (the polynomial of Cephes' expf); at least 1e-38. NaN of
+// NaN, which the order of operands keeps.
 inline Floats exponential(Floats x) {
-  x = smaller(greater(x, all(-87.3f)), all(88.3f));
+  x = smaller(all(88.3f), greater(all(-87.3f), x));
   Floats n = x * 1.44269504f + 12582912.0f;  // the nearest integer in the lowest bits
   Ints power = reinterpret_cast<Ints>(n) << 23;
   n -= 12582912.0f;
@@ -94,6 +95,12 @@ inline void score(const float* q, const T* keys, const T* values, int64_t D, int
   for (; j < n; ++j) scores[j] = sum(product(q, keys + j * D, D)) * scale;
 }
 
+// 0 below e^-44, which beside e^0 changes no sum: products of less with values would be below
+// 1e-38, which take processors ten times as long.
+inline Floats weight_of(Floats below_top) {
+  return below_top < -44.0f ? Floats{} : exponential(below_top);
+}
+
 // scores[j] becomes e^(score - the greatest); returns their sum. The scores are padded to vectors.
 inline float exponentials(float* scores, int64_t n) {
   for (int64_t j = n; j % kLanes != 0; ++j) scores[j] = -3e38f;
@@ -103,12 +110,12 @@ inline float exponentials(float* scores, int64_t n) {
   for (int i = 1; i < kLanes; ++i) top = most[i] > top ? most[i] : top;
   int64_t j = 0;
   for (; j + kLanes <= n; j += kLanes) {
-    Floats e = exponential(load(scores + j) - top);
+    Floats e = weight_of(load(scores + j) - top);
     total += e;
     store(scores + j, e);
   }
   if (j == n) return sum(total);
-  store(scores + j, exponential(load(scores + j) - top));
+  store(scores + j, weight_of(load(scores + j) - top));
   return sum(total + load_some(scores + j, n - j));
 }
 
@@ -213,7 +220,7 @@ void gelu_tanh(float* x, int64_t n) {
            [](Floats v) { return v * logistic((v + v * v * v * 0.044715f) * 1.5957691216f); });
 }
 void relu(float* x, int64_t n) {
-  for_each(x, n, [](Floats v) { return greater(v, Floats{}); });
+  for_each(x, n, [](Floats v) { return greater(Floats{}, v); });  // NaN of NaN
 }
 void silu(float* x, int64_t n) {
   for_each(x, n, [](Floats v) { return v * logistic(v); });
