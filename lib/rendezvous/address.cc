@@ -2,6 +2,7 @@
 
 #include <netdb.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -49,6 +50,12 @@ int bind_and_listen(Socket& socket, int port) {
   // A port that connections of an ended job still linger on is free.
   socket.set(SOL_SOCKET, SO_REUSEADDR, 1);
   if (is_six) socket.set(IPPROTO_IPV6, IPV6_V6ONLY, 0);
+  // Connections that it accepts have the same. Between two checkpoints some carry nothing, and a
+  // network that follows connections (security groups of EC2: 350 s, or from 60 s on; firewalls)
+  // forgets those.
+  socket.set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  socket.set(IPPROTO_TCP, TCP_KEEPIDLE, 30);
+  socket.set(IPPROTO_TCP, TCP_KEEPINTVL, 30);
   if (::bind(socket.fd(), address, is_six ? sizeof six : sizeof four) != 0) return errno;
   return ::listen(socket.fd(), kBacklog) == 0 ? 0 : errno;
 }
