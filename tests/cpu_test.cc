@@ -66,6 +66,9 @@ TEST(CpuShare, DividesWhatRanksWouldShare) {
   Environment slurm = of("SLURM_CPUS_ON_NODE=96");
   EXPECT_EQ(cpu_share(slurm, {96, 96}, ranks_of_node(8)).threads, 12);
   EXPECT_EQ(cpu_share(with(slurm, "SLURM_CPUS_PER_TASK=4"), {96, 96}, ranks_of_node(8)).threads, 4);
+  // Ranks that one task has started.
+  EXPECT_EQ(cpu_share(with(slurm, "SLURM_CPUS_PER_TASK=96"), {96, 96}, ranks_of_node(8)).threads,
+            12);
   EXPECT_EQ(cpu_share({}, {96, 96}, ranks_of_node(8)).threads, 12);
   EXPECT_EQ(cpu_share({}, {48, 96}, ranks_of_node(8)).threads, 12);  // bound to a socket
   EXPECT_EQ(cpu_share(of("SLURM_CPUS_ON_NODE=4"), {96, 96}, ranks_of_node(1)).threads, 4);

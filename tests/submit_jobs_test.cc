@@ -121,5 +121,23 @@ TEST_F(SubmitTest, JobsBehindATrainingTakeItsSaveAndNoGpuWhereItHasNone) {
   }
 }
 
+TEST_F(SubmitTest, RanksThatATaskStartsAreCounted) {
+  Strings one = {"--nodes", "2", "--gpus-per-node", "4", "--tasks-per-node", "1"};
+  auto with = [&](Strings more) {
+    more.insert(more.begin(), one.begin(), one.end());
+    return more;
+  };
+  EXPECT_EQ(
+      refusal("70M.yml", with({"--arg=--spawn", "--arg=4", "--set", "model_parallel_size=8"})), "");
+  expect_refused("70M.yml", with({"--arg=--spawn=2", "--set", "pipe_parallel_size=3"}),
+                 {"2 nodes x 1 task x --spawn 2 = 4 ranks", "multiple of 3", "--nodes 3, 6 ranks"});
+  expect_refused("70M.yml", with({"--arg=--spawn=8"}), {"x --spawn 8 with --gpus-per-node 4"});
+  expect_refused("70M.yml", {"--gpus-per-node", "0", "--nodes", "2", "--arg=--spawn=2"},
+                 {"on CPUs each rank is a task", "--tasks-per-node 2"});
+  auto notes = [&](const Strings& more) { return join(train("70M.yml", with(more)).notes, "\n"); };
+  EXPECT_NE(notes({}).find("3 stay idle, unless neox-train --spawn 4"), std::string::npos);
+  EXPECT_EQ(notes({"--arg=--spawn=4"}).find("idle"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace neox

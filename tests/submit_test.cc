@@ -162,10 +162,20 @@ TEST_F(SubmitTest, APartitionSilencesOnlyWhatIsSaidOfPartitions) {
 }
 
 TEST(GpuSizes, AreKnownByTheNamesOfClusters) {
-  const std::pair<const char*, double> cases[] = {
-      {"h100", 80},        {"H100", 80},    {"nvidia_h100_80gb_hbm3", 80}, {"a100-sxm4-40gb", 40},
-      {"gh200", 96},       {"gb200", 186},  {"nvidia_a10g", 24},           {"a100", 80},
-      {"nvidia_l40s", 48}, {"1g.10gb", 10}, {"nvidia_h200", 141}};
+  const std::pair<const char*, double> cases[] = {{"h100", 80},
+                                                  {"H100", 80},
+                                                  {"nvidia_h100_80gb_hbm3", 80},
+                                                  {"a100-sxm4-40gb", 40},
+                                                  {"gh200", 96},
+                                                  {"gb200", 186},
+                                                  {"nvidia_a10g", 24},
+                                                  {"a100", 80},
+                                                  {"nvidia_l40s", 48},
+                                                  {"1g.10gb", 10},
+                                                  {"nvidia_h200", 141},
+                                                  {"nvidia_gh200_480gb", 96},
+                                                  {"nvidia_h100_80gb_hbm3_2g.20gb", 20},
+                                                  {"h100_94gb", 94}};
   for (const auto& [name, gigabytes] : cases) EXPECT_EQ(gpu_sizes(name).most, gigabytes) << name;
   for (const char* other : {"foo", "nvidia_rtx_a4000", "nvidia_rtx_a1000", "nvl4", "rtx6000ada"})
     EXPECT_FALSE(gpu_sizes(other).most) << other;

@@ -21,9 +21,13 @@ using Notes = std::vector<std::string>;
 constexpr int kLeastLead = 180;
 constexpr double kUsable = 0.9;  // of a GPU's memory; the rest is libraries' and buffers'
 
+int64_t ranks_on(const SlurmJob& job, int nodes) { return int64_t{nodes} * ranks_per_node(job); }
+
 std::string shape(const SlurmJob& job, int nodes) {
-  return concat(counted(nodes, "node"), " x ", counted(job.tasks_per_node, "task"), " = ",
-                counted(int64_t{nodes} * job.tasks_per_node, "rank"));
+  int each = ranks_per_task(job);
+  return concat(counted(nodes, "node"), " x ", counted(job.tasks_per_node, "task"),
+                each > 1 ? concat(" x --spawn ", each) : "", " = ",
+                counted(ranks_on(job, nodes), "rank"));
 }
 
 std::vector<int> ends(NodeRange nodes) {
@@ -35,28 +39,34 @@ int64_t vocab_of(const Config& config, const CheckOptions& options) {
   return config.model.vocab > 0 ? config.model.vocab : padded_vocab(config, options.entries);
 }
 
-// One task drives one GPU.
+// One rank drives one GPU.
 void check_tasks(const SlurmJob& job, Notes& notes) {
-  int tasks = job.tasks_per_node, gpus = job.gpus.per_node;
-  check_usage(gpus == 0 || tasks <= gpus, "--tasks-per-node ", tasks, " with --gpus-per-node ",
-              gpus, ": each task drives one GPU; take --tasks-per-node ", gpus);
-  if (tasks < gpus)
-    notes.push_back(concat(counted(tasks, "task"), " per node on ", gpus, " GPUs: ", gpus - tasks,
-                           " stay idle, unless neox-train --spawn ", gpus / tasks,
+  int ranks = ranks_per_node(job), gpus = job.gpus.per_node, each = ranks_per_task(job);
+  check_usage(gpus > 0 || each == 1 || ranks_on(job, job.nodes.max) == each, "--spawn ", each,
+              " in a job of several tasks: on CPUs each rank is a task of its own; take "
+              "--tasks-per-node ",
+              ranks);
+  check_usage(gpus == 0 || ranks <= gpus, "--tasks-per-node ", job.tasks_per_node,
+              each > 1 ? concat(" x --spawn ", each) : "", " with --gpus-per-node ", gpus,
+              ": each rank drives one GPU; take --tasks-per-node ", gpus,
+              each > 1 ? " without --spawn" : "");
+  if (ranks < gpus)
+    notes.push_back(concat(counted(ranks, "rank"), " per node on ", gpus, " GPUs: ", gpus - ranks,
+                           " stay idle, unless neox-train --spawn ", gpus / job.tasks_per_node,
                            " starts a process for each"));
 }
 
 void check_layout(const SlurmJob& job, const Config& config, int nodes) {
   int64_t pipe = config.layout.pipe, tensor = config.layout.tensor, cell = pipe * tensor;
-  int64_t world = int64_t{nodes} * job.tasks_per_node;
+  int64_t world = ranks_on(job, nodes);
   if (world % cell == 0) return;
   std::string fixes;
   for (int n = nodes + 1; n <= nodes + cell && fixes.empty(); ++n)
-    if (int64_t{n} * job.tasks_per_node % cell == 0)
-      fixes += concat("\n  --nodes ", n, ", ", n * job.tasks_per_node, " ranks");
-  for (int tasks = job.tasks_per_node - 1; tasks > 0; --tasks)
-    if (int64_t{nodes} * tasks % cell == 0) {
-      fixes += concat("\n  --tasks-per-node ", tasks, ", ", nodes * tasks, " ranks");
+    if (ranks_on(job, n) % cell == 0)
+      fixes += concat("\n  --nodes ", n, ", ", ranks_on(job, n), " ranks");
+  for (SlurmJob fewer = job; --fewer.tasks_per_node > 0;)
+    if (int64_t ranks = ranks_on(fewer, nodes); ranks % cell == 0) {
+      fixes += concat("\n  --tasks-per-node ", fewer.tasks_per_node, ", ", ranks, " ranks");
       break;
     }
   for (int64_t t = tensor - 1; t > 0; --t)
@@ -75,7 +85,7 @@ std::string nodes_for_batch(const SlurmJob& job, const Config& config) {
   const BatchConfig& batch = config.batch;
   if (!batch.global || !batch.micro || !batch.accumulation) return "";
   int64_t cell = config.layout.pipe * config.layout.tensor * *batch.global;
-  int64_t per_node = *batch.micro * *batch.accumulation * job.tasks_per_node;
+  int64_t per_node = *batch.micro * *batch.accumulation * ranks_per_node(job);
   if (cell % per_node != 0) return "";
   return concat("\n  --nodes ", cell / per_node);
 }
@@ -83,8 +93,7 @@ std::string nodes_for_batch(const SlurmJob& job, const Config& config) {
 Estimate estimate_on(const SlurmJob& job, const Config& config, int nodes,
                      const CheckOptions& options, std::optional<FrozenBatch> kept) {
   try {
-    return estimate(config, vocab_of(config, options), int64_t{nodes} * job.tasks_per_node,
-                    std::nullopt, kept);
+    return estimate(config, vocab_of(config, options), ranks_on(job, nodes), std::nullopt, kept);
   } catch (const Error& e) {
     fail(e.exit(), shape(job, nodes), ": ", e.what(), nodes_for_batch(job, config));
   }
@@ -125,7 +134,7 @@ void offer_less_memory(
 std::string memory_fixes(const SlurmJob& job, const Config& config, int nodes,
                          const CheckOptions& options) {
   double room = room_of(job, options).value();
-  int64_t world = int64_t{nodes} * job.tasks_per_node;
+  int64_t world = ranks_on(job, nodes);
   std::string fixes;
   offer_less_memory(config, [&](const Config& changed, const std::string& words) {
     try {
@@ -191,11 +200,9 @@ void note_elastic(const SlurmJob& job, const Config& config, const std::vector<E
     notes.push_back(
         "the first start decides the global batch, and later ones keep it; set "
         "train_batch_size to decide it here");
-  if (config.layout.tensor > job.tasks_per_node)
-    notes.push_back(concat("model_parallel_size ", config.layout.tensor, " reaches over ",
-                           job.tasks_per_node,
-                           " tasks a node: tensor parallelism across nodes "
-                           "is slow"));
+  if (int ranks = ranks_per_node(job); config.layout.tensor > ranks)
+    notes.push_back(concat("model_parallel_size ", config.layout.tensor, " reaches over ", ranks,
+                           " ranks a node: tensor parallelism across nodes is slow"));
 }
 
 }  // namespace

@@ -26,14 +26,18 @@ constexpr KnownGpu kGpus[] = {
     {"b200", 180, 0, {2250, 900, 50}},  {"b300", 268, 0, {2250, 900, 100}},
     {"rtx6000", 48, 0, {130, 25, 1.56}}};
 
-// The number before "gb"; 0: there is none.
+// The least number before "gb", since a slice of a GPU names that first: "h100_80gb_hbm3_2g.20gb".
+// 0: there is none.
 double gigabytes_in(const std::string& name) {
+  double least = 0;
   for (size_t at = name.find("gb"); at != name.npos; at = name.find("gb", at + 1)) {
     size_t from = at;
     while (from > 0 && std::isdigit(static_cast<unsigned char>(name[from - 1]))) --from;
-    if (from < at && at - from < 5) return std::stod(name.substr(from, at - from));
+    if (from == at || at - from >= 5) continue;
+    double said = std::stod(name.substr(from, at - from));
+    least = least > 0 ? std::min(least, said) : said;
   }
-  return 0;
+  return least;
 }
 
 // As a word of its own: an A4000 is no A40.
@@ -55,8 +59,10 @@ const KnownGpu* known(const std::string& name) {
 
 GpuSizes gpu_sizes(const std::string& type) {
   std::string name = lower_case(type);
-  if (double said = gigabytes_in(name); said > 0) return {said, 0};
   const KnownGpu* gpu = known(name);
+  double said = gigabytes_in(name);
+  // The 480 GB of a GH200 are the CPU's.
+  if (said > 0 && (!gpu || said < 2 * gpu->most)) return {said, 0};
   return gpu ? GpuSizes{gpu->most, gpu->least} : GpuSizes{};
 }
 

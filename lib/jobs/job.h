@@ -54,6 +54,11 @@ struct SlurmJob {
   std::vector<std::string> paths;      // that its configurations name
 };
 
+// Ranks that each task of it is: the N of neox-train's --spawn N among its arguments, else 1.
+int ranks_per_task(const SlurmJob& job);
+
+inline int ranks_per_node(const SlurmJob& job) { return job.tasks_per_node * ranks_per_task(job); }
+
 // The job that `neox-submit <kind>` gives without options, on nodes of so many GPUs.
 SlurmJob default_job(JobKind kind, int gpus_per_node);
 

@@ -227,6 +227,18 @@ std::string file_name(JobKind kind) {
   return number + name_of(kind) + ".sbatch";
 }
 
+int ranks_per_task(const SlurmJob& job) {
+  const std::string option = "--spawn";
+  std::optional<int> ranks;
+  for (size_t i = 0; i < job.arguments.size(); ++i) {
+    const std::string& word = job.arguments[i];
+    if (word == option && i + 1 < job.arguments.size())
+      ranks = number_of<int>(job.arguments[i + 1]);
+    if (word.starts_with(option + "=")) ranks = number_of<int>(word.substr(option.size() + 1));
+  }
+  return std::clamp(ranks.value_or(1), 1, 1 << 16);
+}
+
 SlurmJob default_job(JobKind kind, int gpus_per_node) {
   SlurmJob job{.kind = kind};
   if (kind == JobKind::kTrain) {

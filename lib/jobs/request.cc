@@ -133,7 +133,7 @@ Gpus gpus_of(const SlurmJob& job, const Program& program, const CheckOptions& op
               job.gpus.per_node == 0 ? "; on CPUs there is no memory of GPUs to share out" : "");
   if (auto network = program.given<double>("network")) rates->network = *network;
   check_usage(rates->network > 0, "--network ", rates->network, ": GB/s of one GPU, such as 50");
-  return {.nodes = job.nodes.min, .per_node = job.tasks_per_node, .room = *room, .rates = *rates};
+  return {.nodes = job.nodes.min, .per_node = ranks_per_node(job), .room = *room, .rates = *rates};
 }
 
 // Of those layouts that a configuration can say.

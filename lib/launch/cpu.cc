@@ -41,11 +41,15 @@ CpuShare share_of(const Environment& env, const CpuCounts& counts, const Process
   int node = cpus_of_node(env, counts);
   if (int64_t{counts.allowed} * process.local_size <= node)
     return {.threads = std::max(counts.allowed, 1), .reason = "affinity mask"};
-  if (!variable(env, "SLURM_CPUS_PER_TASK").empty())
-    return {.threads = std::min(number_variable(env, "SLURM_CPUS_PER_TASK", 1, kMostCpus),
-                                std::max(counts.allowed, 1)),
+  int fair = std::max(node / process.local_size, 1);
+  int of_task = variable(env, "SLURM_CPUS_PER_TASK").empty()
+                    ? kMostCpus
+                    : number_variable(env, "SLURM_CPUS_PER_TASK", 1, kMostCpus);
+  // A task whose ranks it starts itself (--spawn) has more than is for each of them.
+  if (of_task <= fair)
+    return {.threads = std::min(of_task, std::max(counts.allowed, 1)),
             .reason = "SLURM_CPUS_PER_TASK"};
-  return {.threads = std::max(node / process.local_size, 1),
+  return {.threads = fair,
           .reason = concat(counted(node, "CPU"), " for ", counted(process.local_size, "rank"))};
 }
 

@@ -28,6 +28,16 @@ void check_torch() {
 }  // namespace
 
 at::Device pick_device(const Environment& env, const ProcessInfo& process) {
+  at::Device device = choose_device(env, process);
+  use_device(device);
+  return device;
+}
+
+void use_device(at::Device device) {
+  if (device.is_cuda()) use_gpu(device.index());
+}
+
+at::Device choose_device(const Environment& env, const ProcessInfo& process) {
   if (built_with_cuda() && !gpus_hidden(env)) {
     std::string problem = driver_problem(find_driver(), cuda_runtime(), process.host);
     check_usage(problem.empty(), problem);
@@ -37,7 +47,6 @@ at::Device pick_device(const Environment& env, const ProcessInfo& process) {
   if (visible > 0) {
     GpuChoice choice = choose_gpu(visible, process, env);
     if (!choice.note.empty() && process.rank == 0) log_warning(choice.note);
-    use_gpu(choice.index);
     return at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(choice.index));
   }
   std::string allotted = gpus_allotted(env);

@@ -21,6 +21,11 @@ at::Device pick_device(const Environment& env, const ProcessInfo& process);
 // The same for a process alone.
 at::Device pick_device(const Environment& env);
 
+// Its parts. A process that chooses a GPU only for others to use takes none of its memory, and may
+// do so where a GPU is for one process alone (compute mode EXCLUSIVE_PROCESS).
+at::Device choose_device(const Environment& env, const ProcessInfo& process);
+void use_device(at::Device device);
+
 // In a build for CPUs: what says that GPUs are meant; "" where nothing does, or
 // CUDA_VISIBLE_DEVICES hides them. Where they were allotted, several ranks are refused, and one is
 // warned.

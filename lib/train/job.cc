@@ -207,7 +207,10 @@ Estimate estimate_of(const Config& config, int64_t ranks) {
 
 Exit train(const Config& config, const ProcessInfo& process, const Environment& env, int spawn,
            const std::vector<std::string>& arguments, const StopFlag& stop) {
-  RunPlace place{pick_device(env, process),
+  at::Device device = choose_device(env, process);
+  if (spawn > 1 && device.is_cuda()) return spawn_ranks(arguments, process, spawn, stop);
+  use_device(device);
+  RunPlace place{device,
                  stop,
                  process.life,
                  allocation_left(env),
@@ -217,7 +220,6 @@ Exit train(const Config& config, const ProcessInfo& process, const Environment& 
   at::set_num_threads(share.threads);
   if (place.device.is_cpu()) use_cpu_arena();
   if (!share.warning.empty() && process.local_rank == 0) log_warning(share.warning);
-  if (spawn > 1 && place.device.is_cuda()) return spawn_ranks(arguments, process, spawn, stop);
   if (process.size == 1) return train_threads(config, spawn, place);
   check_usage(spawn == 1, "--spawn ", spawn, " in a job of ", process.size, " processes (",
               process.launcher, "): on CPUs each rank is a task of its own; ask for ", spawn,
